@@ -1,0 +1,62 @@
+# The front desk: CMake does the building.
+.DEFAULT_GOAL := mnist_ddp
+.PHONY: mnist_ddp run test asan tsan format lint bench gpu-check install clean help packages configure
+
+BUILD ?= build
+PREFIX ?= /usr/local
+CMAKE_FLAGS ?=
+SOURCES = $(shell find app base data dist kernels model tests -name '*.[ch]' -o -name '*.cc' -o -name '*.inc')
+
+mnist_ddp: configure ## build build/mnist_ddp and its modules
+	@cmake --build $(BUILD) --target mnist_ddp modules
+
+run: mnist_ddp ## train with configs/quickstart.yaml: two processes, a minute
+	$(BUILD)/mnist_ddp train --config configs/quickstart.yaml
+
+test: configure ## build everything and run all tests
+	@cmake --build $(BUILD)
+	@cd $(BUILD) && ctest --output-on-failure
+
+asan: packages ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@cmake --preset asan $(CMAKE_FLAGS) >/dev/null
+	@cmake --build build-asan
+	@cd build-asan && ctest --output-on-failure $(CTEST_FLAGS)
+
+tsan: packages ## all tests under ThreadSanitizer, with the reference kernels
+	@cmake --preset tsan $(CMAKE_FLAGS) >/dev/null
+	@cmake --build build-tsan
+	@cd build-tsan && ctest --output-on-failure $(CTEST_FLAGS)
+
+format: ## lay out all sources with clang-format
+	@./scripts/install_packages.sh clang-format
+	clang-format -i $(SOURCES)
+
+lint: ## layout, shell scripts, and a build with clang, warnings as errors
+	@./scripts/install_packages.sh clang clang-format shellcheck
+	clang-format --dry-run -Werror $(SOURCES)
+	shellcheck scripts/*.sh tests/*.sh tests/*/*.sh .ci/run
+	@cmake --preset clang $(CMAKE_FLAGS) >/dev/null
+	@cmake --build build-clang
+
+bench: mnist_ddp ## images per second beside PyTorch, interleaved (makes a venv of its own)
+	./bench/run.sh $(BUILD)/mnist_ddp
+
+gpu-check: ## check and measure the GPU path on a machine that has a GPU
+	@echo "gpu-check: this version has no GPU kernels yet, so there is nothing to check"
+
+install: mnist_ddp ## copy the program and its modules to $(PREFIX)
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean: ## remove all build folders
+	rm -rf build build-*
+
+help: ## this list
+	@sed -n 's/^\([a-z_-]*\):[^#]*## /\1|/p' Makefile | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+packages:
+	@./scripts/install_packages.sh
+
+configure: packages
+	@cmake --preset default -B $(BUILD) $(CMAKE_FLAGS) >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+	@grep 'left out' $(BUILD).log || true
+	@mv $(BUILD).log $(BUILD)/configure.log

@@ -1,0 +1,38 @@
+#include "base/clock.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <time.h>
+
+int64_t clock_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t clock_deadline_ns(int64_t timeout_ms)
+{
+    return clock_now_ns() + timeout_ms * 1000000;
+}
+
+int clock_remaining_ms(int64_t deadline_ns)
+{
+    int64_t left = deadline_ns - clock_now_ns();
+    if (left <= 0)
+        return 0;
+    int64_t ms = (left + 999999) / 1000000;
+    return ms > INT_MAX ? INT_MAX : (int)ms;
+}
+
+bool clock_passed(int64_t deadline_ns)
+{
+    return clock_now_ns() >= deadline_ns;
+}
+
+void clock_sleep_ms(int64_t ms)
+{
+    struct timespec left = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
+}

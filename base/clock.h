@@ -1,0 +1,27 @@
+/* Monotonic time and deadlines. A deadline is a point on this clock in nanoseconds. */
+#ifndef MNIST_DDP_BASE_CLOCK_H
+#define MNIST_DDP_BASE_CLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Nanoseconds of CLOCK_MONOTONIC: the same clock for all processes of a host. */
+int64_t clock_now_ns(void);
+
+/* The point `timeout_ms` from now. */
+int64_t clock_deadline_ns(int64_t timeout_ms);
+
+/* Milliseconds until the deadline, rounded up, never negative, at most INT_MAX: fits poll(). */
+int clock_remaining_ms(int64_t deadline_ns);
+
+bool clock_passed(int64_t deadline_ns);
+
+/* Sleeps at least `ms`, through signals. */
+void clock_sleep_ms(int64_t ms);
+
+static inline double clock_seconds(int64_t ns)
+{
+    return (double)ns * 1e-9;
+}
+
+#endif

@@ -1,0 +1,158 @@
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+status file_make_folders(const char *path)
+{
+    char part[FILE_PATH_BYTES];
+    size_t length = strlen(path);
+    if (length == 0 || length >= sizeof part)
+        return FAIL(STATUS_INVALID, "not a usable folder name: '%.64s'", path);
+    for (size_t i = 1; i <= length; i++) {
+        if (path[i] != '/' && path[i] != '\0')
+            continue;
+        memcpy(part, path, i);
+        part[i] = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return FAIL(STATUS_IO, "make folder %s: %s", part, strerror(errno));
+    }
+    struct stat info;
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
+        return FAIL(STATUS_IO, "%s is there and is not a folder", path);
+    return STATUS_OK;
+}
+
+static status write_parts(int fd, const char *path, const file_part *parts, size_t n_parts)
+{
+    for (size_t i = 0; i < n_parts; i++) {
+        const char *data = parts[i].data;
+        for (size_t done = 0; done < parts[i].size_bytes;) {
+            ssize_t n = write(fd, data + done, parts[i].size_bytes - done);
+            if (n < 0 && errno == EINTR)
+                continue;
+            if (n < 0)
+                return FAIL(STATUS_IO, "write %s: %s", path, strerror(errno));
+            done += (size_t)n;
+        }
+    }
+    if (fsync(fd) != 0)
+        return FAIL(STATUS_IO, "sync %s: %s", path, strerror(errno));
+    return STATUS_OK;
+}
+
+status file_write(const char *path, const file_part *parts, size_t n_parts)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return FAIL(STATUS_IO, "create %s: %s", path, strerror(errno));
+    status st = write_parts(fd, path, parts, n_parts);
+    if (close(fd) != 0 && st == STATUS_OK)
+        st = FAIL(STATUS_IO, "close %s: %s", path, strerror(errno));
+    if (st != STATUS_OK)
+        unlink(path);
+    return st;
+}
+
+/* The folder that holds `path`, into `out` (FILE_PATH_BYTES). */
+static void parent_folder(const char *path, char *out)
+{
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL)
+        strcpy(out, ".");
+    else if (slash == path)
+        strcpy(out, "/");
+    else
+        snprintf(out, FILE_PATH_BYTES, "%.*s", (int)(slash - path), path);
+}
+
+status file_replace(const char *path, const file_part *parts, size_t n_parts)
+{
+    char temporary[FILE_PATH_BYTES], folder[FILE_PATH_BYTES];
+    int length = snprintf(temporary, sizeof temporary, "%s.tmp.%ld", path, (long)getpid());
+    if (length < 0 || (size_t)length >= sizeof temporary)
+        return FAIL(STATUS_INVALID, "path too long: %.64s...", path);
+    TRY(file_write(temporary, parts, n_parts));
+    if (rename(temporary, path) != 0) {
+        status st = FAIL(STATUS_IO, "rename %s to %s: %s", temporary, path, strerror(errno));
+        unlink(temporary);
+        return st;
+    }
+    parent_folder(path, folder);
+    return file_sync_folder(folder);
+}
+
+status file_sync_folder(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return FAIL(STATUS_IO, "open folder %s: %s", path, strerror(errno));
+    status st = STATUS_OK;
+    if (fsync(fd) != 0 && errno != EINVAL)
+        st = FAIL(STATUS_IO, "sync folder %s: %s", path, strerror(errno));
+    close(fd);
+    return st;
+}
+
+status file_read(const char *path, size_t limit_bytes, char **out, size_t *size_bytes)
+{
+    status st = STATUS_OK;
+    char *data = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return FAIL(STATUS_IO, "open %s: %s", path, strerror(errno));
+    struct stat info;
+    if (fstat(fd, &info) != 0) {
+        st = FAIL(STATUS_IO, "stat %s: %s", path, strerror(errno));
+        goto out;
+    }
+    if (!S_ISREG(info.st_mode) || (size_t)info.st_size > limit_bytes) {
+        st = FAIL(STATUS_INVALID, "%s: not a regular file of at most %zu bytes", path, limit_bytes);
+        goto out;
+    }
+    size_t size = (size_t)info.st_size, done = 0;
+    data = malloc(size + 1);
+    if (data == NULL) {
+        st = FAIL(STATUS_NO_MEMORY, "%s: %zu bytes", path, size);
+        goto out;
+    }
+    while (done < size) {
+        ssize_t n = read(fd, data + done, size - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            st = FAIL(STATUS_IO, "read %s at byte %zu of %zu: %s", path, done, size,
+                      n < 0 ? strerror(errno) : "it became shorter");
+            goto out;
+        }
+        done += (size_t)n;
+    }
+    data[size] = '\0';
+    *out = data;
+    *size_bytes = size;
+    data = NULL;
+
+out:
+    free(data);
+    close(fd);
+    return st;
+}
+
+status file_join(const char *folder, const char *name, char *out)
+{
+    int length = snprintf(out, FILE_PATH_BYTES, "%s/%s", folder, name);
+    if (length < 0 || length >= FILE_PATH_BYTES)
+        return FAIL(STATUS_INVALID, "path too long: %.64s.../%s", folder, name);
+    return STATUS_OK;
+}
+
+bool file_exists(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0;
+}

@@ -1,0 +1,41 @@
+/* Files and folders that are either whole or absent. */
+#ifndef MNIST_DDP_BASE_FILE_H
+#define MNIST_DDP_BASE_FILE_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { FILE_PATH_BYTES = 4096 };
+
+/* Makes a folder and its parents; existing ones are fine. STATUS_IO names the one that failed. */
+status file_make_folders(const char *path);
+
+/* One stretch of memory to be written. */
+typedef struct file_part {
+    const void *data;
+    size_t size_bytes;
+} file_part;
+
+/* Writes the parts one after the other to a new file `path`, synced to disk before it returns.
+ * On failure (a full disk, say) the file is removed again. */
+status file_write(const char *path, const file_part *parts, size_t n_parts);
+
+/* file_write to a temporary name beside `path`, then renames: `path` holds old or new, never less.
+ */
+status file_replace(const char *path, const file_part *parts, size_t n_parts);
+
+/* Makes the names in a folder durable. */
+status file_sync_folder(const char *path);
+
+/* Reads a whole file of at most `limit_bytes` into memory that the caller frees with free();
+ * a zero byte follows its end. STATUS_INVALID if it is longer. */
+status file_read(const char *path, size_t limit_bytes, char **out, size_t *size_bytes);
+
+/* "a/b" from folder and name into `out` (FILE_PATH_BYTES). STATUS_INVALID if too long. */
+status file_join(const char *folder, const char *name, char *out);
+
+bool file_exists(const char *path);
+
+#endif

@@ -1,0 +1,47 @@
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 4096 };
+
+static log_level threshold = LOG_INFO;
+static char prefix_text[36];
+
+void log_set_level(log_level level)
+{
+    threshold = level;
+}
+
+void log_set_prefix(const char *prefix)
+{
+    if (prefix[0] == '\0')
+        prefix_text[0] = '\0';
+    else
+        snprintf(prefix_text, sizeof prefix_text, "[%.31s] ", prefix);
+}
+
+void log_line(log_level level, const char *fmt, ...)
+{
+    if (level > threshold)
+        return;
+    static const char *const words[] = {"error: ", "warning: ", "", "debug: "};
+    char line[LINE_BYTES];
+    int head = snprintf(line, sizeof line, "%s%s", prefix_text, words[level]);
+    va_list args;
+    va_start(args, fmt);
+    int body = vsnprintf(line + head, sizeof line - (size_t)head - 1, fmt, args);
+    va_end(args);
+    if (body < 0)
+        return;
+    size_t length = strlen(line);
+    line[length++] = '\n';
+    for (size_t done = 0; done < length;) {
+        ssize_t n = write(STDERR_FILENO, line + done, length - done);
+        if (n <= 0)
+            return; /* nowhere left to say so */
+        done += (size_t)n;
+    }
+}

@@ -1,0 +1,20 @@
+/* One line per event on stderr, with this process's prefix. Thread-safe: a line is one write. */
+#ifndef MNIST_DDP_BASE_LOG_H
+#define MNIST_DDP_BASE_LOG_H
+
+typedef enum log_level { LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG } log_level;
+
+/* Lines above this level are dropped; LOG_INFO at start. Set once, before threads start. */
+void log_set_level(log_level level);
+
+/* Puts "[prefix] " before every line, as in "[rank 1] "; "" for none. Copied, cut at 31 bytes. */
+void log_set_prefix(const char *prefix);
+
+void log_line(log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#define LOG_E(...) log_line(LOG_ERROR, __VA_ARGS__)
+#define LOG_W(...) log_line(LOG_WARNING, __VA_ARGS__)
+#define LOG_I(...) log_line(LOG_INFO, __VA_ARGS__)
+#define LOG_D(...) log_line(LOG_DEBUG, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,17 @@
+/* Host memory for arithmetic: 64-byte aligned, zeroed. */
+#ifndef MNIST_DDP_BASE_MEMORY_H
+#define MNIST_DDP_BASE_MEMORY_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Sets *out to `size_bytes` (0 allowed) of zeroed memory, aligned to 64 bytes; free with free().
+ * STATUS_NO_MEMORY with the size. */
+status memory_alloc(size_t size_bytes, void **out);
+
+/* a * b without overflow: false where the product does not fit. */
+bool memory_product(size_t a, size_t b, size_t *out);
+
+#endif

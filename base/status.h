@@ -1,0 +1,56 @@
+/* One result type for everything that can fail, and the message that says why.
+ *
+ * Whoever first knows the cause calls FAIL once, with the values; callers only pass the status on.
+ */
+#ifndef MNIST_DDP_BASE_STATUS_H
+#define MNIST_DDP_BASE_STATUS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum status {
+    STATUS_OK = 0,
+    STATUS_INVALID, /* the caller, the configuration or a file broke its contract */
+    STATUS_NO_MEMORY,
+    STATUS_IO,      /* file or socket; the message carries errno's text */
+    STATUS_TIMEOUT, /* the deadline passed; the peer may still be alive */
+    STATUS_PEER,    /* a peer hung up, died or sent nonsense */
+    STATUS_DEVICE,  /* an arithmetic library or an accelerator */
+} status;
+
+/* Notes "message (file:line)" for this thread and evaluates to `code`. No hidden control flow. */
+#define FAIL(code, ...) status_fail((code), __FILE__, __LINE__, __VA_ARGS__)
+
+/* Returns early on failure. Only in functions that hold nothing to release. */
+#define TRY(expr) \
+    do { \
+        status try_ = (expr); \
+        if (try_ != STATUS_OK) \
+            return try_; \
+    } while (0)
+
+/* For our own bugs only: survives NDEBUG, prints the condition and aborts. No side effects in it.
+ */
+#define ASSERT(condition) \
+    ((condition) ? (void)0 : status_assert_failed(#condition, __FILE__, __LINE__))
+
+status status_fail(status code, const char *file, int line, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Puts "context: " before this thread's message; returns `code`. For a caller that knows more. */
+status status_context(status code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* This thread's latest FAIL, "" if none. Owned by status.c, valid until the next FAIL. */
+const char *status_message(void);
+
+/* The name of a code, as in "timeout"; for logs. */
+const char *status_name(status code);
+
+void status_assert_failed(const char *condition, const char *file, int line)
+    __attribute__((noreturn));
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,171 @@
+/* Members take pieces from one counter. A worker waits for the next job by spinning a little (the
+ * next operation of a step follows within microseconds) and then sleeps on a condition variable.
+ */
+#include "base/team.h"
+
+#include "base/memory.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SPINS = 2000 };
+
+static _Thread_local int member;
+
+typedef struct worker {
+    struct team *team;
+    int member;
+    pthread_t thread;
+} worker;
+
+struct team {
+    int threads;
+    void (*on_start)(void);
+    worker *workers; /* threads - 1 of them */
+    int started;
+
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    int sleepers; /* under lock */
+
+    /* The job: written by the caller before `generation` moves on, read by workers after. */
+    team_fn fn;
+    void *arg;
+    int pieces;
+    atomic_int next;        /* the next piece to take */
+    atomic_int busy;        /* workers that have not finished with this generation */
+    atomic_uint generation; /* moves on once per job, and once to end */
+    atomic_bool ending;
+};
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static void take_pieces(team *t)
+{
+    for (;;) {
+        int piece = atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed);
+        if (piece >= t->pieces)
+            return;
+        t->fn(t->arg, piece);
+    }
+}
+
+static void await_generation(team *t, unsigned seen)
+{
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load_explicit(&t->generation, memory_order_acquire) != seen)
+            return;
+        relax();
+    }
+    pthread_mutex_lock(&t->lock);
+    t->sleepers++;
+    while (atomic_load_explicit(&t->generation, memory_order_acquire) == seen)
+        pthread_cond_wait(&t->wake, &t->lock);
+    t->sleepers--;
+    pthread_mutex_unlock(&t->lock);
+}
+
+static void *worker_main(void *arg)
+{
+    const worker *self = arg;
+    team *t = self->team;
+    member = self->member;
+    if (t->on_start != NULL)
+        t->on_start();
+    for (unsigned seen = 0;; seen++) {
+        await_generation(t, seen);
+        if (atomic_load(&t->ending))
+            return NULL;
+        take_pieces(t);
+        atomic_fetch_sub_explicit(&t->busy, 1, memory_order_release);
+    }
+}
+
+static void next_generation(team *t)
+{
+    atomic_fetch_add_explicit(&t->generation, 1, memory_order_release);
+    pthread_mutex_lock(&t->lock);
+    if (t->sleepers > 0)
+        pthread_cond_broadcast(&t->wake);
+    pthread_mutex_unlock(&t->lock);
+}
+
+status team_create(int threads, void (*on_start)(void), team **out)
+{
+    ASSERT(threads >= 1);
+    team *t = NULL;
+    TRY(memory_alloc(sizeof *t, (void **)&t));
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->wake, NULL);
+    t->threads = threads;
+    t->on_start = on_start;
+    status st = memory_alloc(sizeof *t->workers * (size_t)threads, (void **)&t->workers);
+    while (st == STATUS_OK && t->started < threads - 1) {
+        worker *w = &t->workers[t->started];
+        *w = (worker){.team = t, .member = t->started + 1};
+        int error = pthread_create(&w->thread, NULL, worker_main, w);
+        if (error != 0)
+            st = FAIL(STATUS_IO, "start thread %d of %d: %s", t->started + 2, threads,
+                      strerror(error));
+        else
+            t->started++;
+    }
+    if (st != STATUS_OK) {
+        team_destroy(t);
+        return st;
+    }
+    if (on_start != NULL)
+        on_start();
+    *out = t;
+    return STATUS_OK;
+}
+
+void team_destroy(team *t)
+{
+    if (t == NULL)
+        return;
+    atomic_store(&t->ending, true);
+    next_generation(t);
+    for (int i = 0; i < t->started; i++)
+        pthread_join(t->workers[i].thread, NULL);
+    pthread_cond_destroy(&t->wake);
+    pthread_mutex_destroy(&t->lock);
+    free(t->workers);
+    free(t);
+}
+
+void team_run(team *t, team_fn fn, void *arg, int pieces)
+{
+    if (t->threads == 1 || pieces == 1) {
+        for (int piece = 0; piece < pieces; piece++)
+            fn(arg, piece);
+        return;
+    }
+    t->fn = fn;
+    t->arg = arg;
+    t->pieces = pieces;
+    atomic_store_explicit(&t->next, 0, memory_order_relaxed);
+    atomic_store_explicit(&t->busy, t->threads - 1, memory_order_relaxed);
+    next_generation(t);
+    take_pieces(t);
+    while (atomic_load_explicit(&t->busy, memory_order_acquire) > 0)
+        relax();
+}
+
+int team_threads(const team *t)
+{
+    return t->threads;
+}
+
+int team_member(void)
+{
+    return member;
+}

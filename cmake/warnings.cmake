@@ -1,0 +1,13 @@
+# Flags that every target shares (project_options) and the warnings that our own code is held to.
+add_library(project_options INTERFACE)
+target_compile_definitions(project_options INTERFACE _GNU_SOURCE)
+if(SANITIZE)
+    target_compile_options(project_options INTERFACE -fsanitize=${SANITIZE}
+        -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    target_link_options(project_options INTERFACE -fsanitize=${SANITIZE})
+    target_compile_definitions(project_options INTERFACE SANITIZED=1)
+endif()
+
+add_library(project_warnings INTERFACE)
+target_compile_options(project_warnings INTERFACE
+    -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wdouble-promotion -Werror)

@@ -1,0 +1,26 @@
+#!/bin/sh
+# An #include "..." may point into its own folder or to a lower layer. Run by ctest.
+set -eu
+check() { # folder, then the lower layers that it may include
+    folder=$1
+    shift
+    allowed=$(printf '%s|' "$folder" "$@")
+    allowed=${allowed%|}
+    if grep -rnE '^ *# *include "' "$folder" | grep -vE "include \"($allowed)/"; then
+        echo "^ $folder/ may include only: $folder $*" >&2
+        exit 1
+    fi
+}
+check base
+check kernels base
+check data kernels base
+check model kernels base
+check dist kernels base
+check app model data dist kernels base
+
+# CUDA's headers stay in kernels/cuda and the nccl backend.
+if grep -rnE '^ *# *include <(cuda|cublas|cudnn|nccl)' base kernels data model dist app |
+    grep -vE '^(kernels/cuda/|dist/backend_nccl)'; then
+    echo "^ CUDA's headers belong to kernels/cuda/ and dist/backend_nccl.c" >&2
+    exit 1
+fi

@@ -1,0 +1,2 @@
+/* An archive needs one object. */
+typedef int tests_support_empty;

@@ -1,0 +1,29 @@
+/* The main() of a Check test program: one suite, one case per call of suite_case. */
+#ifndef MNIST_DDP_TESTS_SUPPORT_SUITE_H
+#define MNIST_DDP_TESTS_SUPPORT_SUITE_H
+
+#include <check.h>
+#include <stdlib.h>
+
+enum { TEST_SKIPPED = 77 };
+
+/* Runs the suite, forking per test unless CK_FORK=no; returns main's exit code. */
+static inline int suite_run(Suite *suite)
+{
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+/* A new case of `suite` whose tests end after `timeout_s`: a hang is a failure, not a stuck run. */
+static inline TCase *suite_case(Suite *suite, const char *name, double timeout_s)
+{
+    TCase *test_case = tcase_create(name);
+    tcase_set_timeout(test_case, timeout_s);
+    suite_add_tcase(suite, test_case);
+    return test_case;
+}
+
+#endif
