@@ -1,0 +1,225 @@
+#include "kernels/cpu/cpu.h"
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "kernels/cpu/state.h"
+#include "kernels/host.h"
+#include "kernels/reference/reference.h"
+
+#include <stdlib.h>
+
+/* Elements of one piece of an optimizer step: a few per thread, and each fits the second-level
+ * cache. */
+enum { OPTIMIZER_PIECE = 64 << 10 };
+
+/* libgomp's, which runs below oneDNN: its setting is per thread. */
+extern void omp_set_num_threads(int threads);
+
+status onednn_check(dnnl_status_t code, const char *call, const char *file, int line)
+{
+    if (code == dnnl_success)
+        return STATUS_OK;
+    return status_fail(code == dnnl_out_of_memory ? STATUS_NO_MEMORY : STATUS_DEVICE, file, line,
+                       "oneDNN error %d in %s", (int)code, call);
+}
+
+static void member_start(void)
+{
+    omp_set_num_threads(1);
+}
+
+status cpu_reserve_scratch(cpu_state *cpu, size_t size_bytes)
+{
+    if (size_bytes <= cpu->scratch_bytes)
+        return STATUS_OK;
+    for (int i = 0; i < team_threads(cpu->team); i++) {
+        free(cpu->scratch[i]);
+        cpu->scratch[i] = NULL;
+    }
+    cpu->scratch_bytes = 0;
+    for (int i = 0; i < team_threads(cpu->team); i++)
+        TRY(memory_alloc(size_bytes, &cpu->scratch[i]));
+    cpu->scratch_bytes = size_bytes;
+    return STATUS_OK;
+}
+
+static void destroy(device *dev)
+{
+    cpu_state *cpu = cpu_of(dev);
+    for (int i = 0; cpu->streams != NULL && i < dev->threads; i++)
+        dnnl_stream_destroy(cpu->streams[i]);
+    for (int i = 0; cpu->scratch != NULL && i < dev->threads; i++)
+        free(cpu->scratch[i]);
+    if (cpu->engine != NULL)
+        dnnl_engine_destroy(cpu->engine);
+    team_destroy(cpu->team);
+    free(cpu->streams);
+    free(cpu->scratch);
+    free(cpu);
+}
+
+typedef struct step_job step_job;
+typedef void (*optimizer_piece_fn)(const step_job *job, size_t first, size_t count);
+
+/* An optimizer step is cut into pieces of the flat arenas. */
+struct step_job {
+    const vector_ops *vec;
+    optimizer_piece_fn piece;
+    const void *math;
+    float *param;
+    const float *grad;
+    float *state1, *state2;
+    size_t count;
+};
+
+static void step_piece(void *arg, int piece)
+{
+    const step_job *job = arg;
+    size_t first = (size_t)piece * OPTIMIZER_PIECE, left = job->count - first;
+    job->piece(job, first, left < OPTIMIZER_PIECE ? left : OPTIMIZER_PIECE);
+}
+
+static status step(device *dev, step_job *job)
+{
+    job->vec = cpu_of(dev)->vec;
+    team_run(cpu_of(dev)->team, step_piece, job,
+             (int)((job->count + OPTIMIZER_PIECE - 1) / OPTIMIZER_PIECE));
+    return STATUS_OK;
+}
+
+static void sgd_plain_piece(const step_job *job, size_t first, size_t count)
+{
+    const sgd_math *m = job->math;
+    job->vec->sgd_plain(job->param + first, job->grad + first, count, *m);
+}
+
+static void sgd_momentum_piece(const step_job *job, size_t first, size_t count)
+{
+    const sgd_math *m = job->math;
+    job->vec->sgd_momentum(job->param + first, job->grad + first, job->state1 + first, count, *m);
+}
+
+static void adam_piece(const step_job *job, size_t first, size_t count)
+{
+    const adam_math *m = job->math;
+    job->vec->adam(job->param + first, job->grad + first, job->state1 + first, job->state2 + first,
+                   count, *m);
+}
+
+static void adadelta_piece(const step_job *job, size_t first, size_t count)
+{
+    const adadelta_math *m = job->math;
+    job->vec->adadelta(job->param + first, job->grad + first, job->state1 + first,
+                       job->state2 + first, count, *m);
+}
+
+static status sgd_step(device *dev, float *param, const float *grad, float *momentum_buffer,
+                       size_t count, float lr, float momentum, float weight_decay, bool nesterov,
+                       bool first_step)
+{
+    sgd_math m = {lr, momentum, weight_decay, nesterov, first_step};
+    step_job job = {.piece = momentum_buffer != NULL ? sgd_momentum_piece : sgd_plain_piece,
+                    .math = &m,
+                    .param = param,
+                    .grad = grad,
+                    .state1 = momentum_buffer,
+                    .count = count};
+    return step(dev, &job);
+}
+
+static status adam_step(device *dev, float *param, const float *grad, float *exp_avg,
+                        float *exp_avg_sq, size_t count, const adam_options *options,
+                        int64_t step_number)
+{
+    adam_math m = adam_math_at(options, step_number);
+    step_job job = {.piece = adam_piece,
+                    .math = &m,
+                    .param = param,
+                    .grad = grad,
+                    .state1 = exp_avg,
+                    .state2 = exp_avg_sq,
+                    .count = count};
+    return step(dev, &job);
+}
+
+static status adadelta_step(device *dev, float *param, const float *grad, float *square_avg,
+                            float *acc_delta, size_t count, float lr, float rho, float eps,
+                            float weight_decay)
+{
+    adadelta_math m = {lr, rho, eps, weight_decay};
+    step_job job = {.piece = adadelta_piece,
+                    .math = &m,
+                    .param = param,
+                    .grad = grad,
+                    .state1 = square_avg,
+                    .state2 = acc_delta,
+                    .count = count};
+    return step(dev, &job);
+}
+
+static const device_ops cpu_ops = {
+    .name = "cpu",
+    .destroy = destroy,
+    .alloc = host_alloc,
+    .free = host_free,
+    .upload = host_copy,
+    .download = host_copy,
+    .gather = host_gather,
+    .conv2d_create = cpu_conv2d_create,
+    .conv2d_destroy = cpu_conv2d_destroy,
+    .conv2d_import = cpu_conv2d_import,
+    .conv2d_export = cpu_conv2d_export,
+    .conv2d_forward = cpu_conv2d_forward,
+    .conv2d_backward_weights = cpu_conv2d_backward_weights,
+    .conv2d_backward_data = cpu_conv2d_backward_data,
+    .pool_forward = cpu_pool_forward,
+    .pool_backward = cpu_pool_backward,
+    .linear_create = cpu_linear_create,
+    .linear_destroy = cpu_linear_destroy,
+    .linear_import = cpu_linear_import,
+    .linear_export = cpu_linear_export,
+    .linear_forward = cpu_linear_forward,
+    .linear_backward_weights = cpu_linear_backward_weights,
+    .linear_backward_data = cpu_linear_backward_data,
+    .cross_entropy = host_cross_entropy,
+    .sgd_step = sgd_step,
+    .adam_step = adam_step,
+    .adadelta_step = adadelta_step,
+};
+
+static status start(int threads, device *dev)
+{
+    cpu_state *cpu = cpu_of(dev);
+    size_t n = (size_t)threads;
+    TRY(team_create(threads, member_start, &cpu->team));
+    TRY(memory_alloc(sizeof *cpu->streams * n, (void **)&cpu->streams));
+    TRY(memory_alloc(sizeof *cpu->scratch * n, (void **)&cpu->scratch));
+    TRY(ONEDNN_CALL(dnnl_engine_create(&cpu->engine, dnnl_cpu, 0)));
+    for (int i = 0; i < threads; i++)
+        TRY(ONEDNN_CALL(
+            dnnl_stream_create(&cpu->streams[i], cpu->engine, dnnl_stream_default_flags)));
+    return STATUS_OK;
+}
+
+status cpu_device_create(int threads, device *dev)
+{
+    const vector_ops *vec = NULL;
+    dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+        ((int)isa & (int)dnnl_cpu_isa_avx512_core) == (int)dnnl_cpu_isa_avx512_core)
+        vec = &vector_ops_avx512;
+    else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        vec = &vector_ops_avx2;
+    if (vec == NULL) {
+        LOG_W("this processor has no AVX2: using the reference kernels, which are slow");
+        return reference_device_create(threads, dev);
+    }
+    TRY(memory_alloc(sizeof(cpu_state), &dev->state));
+    dev->ops = &cpu_ops;
+    cpu_of(dev)->vec = vec;
+    status st = start(threads, dev);
+    if (st != STATUS_OK)
+        destroy(dev);
+    return st;
+}

@@ -1,0 +1,58 @@
+/* Loops that the compiler turns into vector instructions: one table per generation of processor,
+ * all from kernels/cpu/vector_ops.inc.
+ *
+ * Activations are "blocked" by B = block channels: (N, C/B, H, W, B), oneDNN's nChw16c or nChw8c.
+ * The functions work on one sample or one stretch of elements, so that a team can share out the
+ * rest.
+ */
+#ifndef MNIST_DDP_KERNELS_CPU_VECTOR_OPS_H
+#define MNIST_DDP_KERNELS_CPU_VECTOR_OPS_H
+
+#include "kernels/ops.h"
+#include "kernels/optimizer_math.h"
+
+enum {
+    CONV_TAPS = 9,
+    VECTOR_MAX_SAMPLE = 16384
+}; /* 3x3; elements that dropout decides per sample */
+
+typedef struct vector_ops {
+    int block;
+
+    /* One image, one input channel, 3x3: y = relu(conv(x)). w (9, O), x (H, W), y blocked. */
+    void (*conv_first_forward)(const conv2d_shape *s, const float *x, const float *w,
+                               const float *bias, float *y);
+    /* dw (9, O) and db (O) += of one image, dy counting where y > 0. */
+    void (*conv_first_backward)(const conv2d_shape *s, const float *x, const float *y,
+                                const float *dy, float *dw, float *db);
+
+    /* Sample i of a batch; arrays are that sample's. */
+    void (*pool_forward)(const pool_shape *s, const dropout *drop, int i, const float *z, float *y,
+                         uint8_t *argmax);
+    void (*pool_backward)(const pool_shape *s, const float *y, const uint8_t *argmax,
+                          const float *dy, float scale, float *dz);
+
+    /* Columns [first, first + columns) of y (n, O): += bias, relu, dropout. */
+    void (*linear_epilogue)(float *y, int n, int out_features, int first, int columns,
+                            const float *bias, bool relu, const dropout *drop);
+    /* db[first ...] (+)= column sums of dy (n, O). */
+    void (*column_sums)(const float *dy, int n, int out_features, int first, int columns,
+                        bool accumulate, float *db);
+    /* Columns [first, first + columns) of dx (n, I): kept times scale where x > 0, else 0. */
+    void (*relu_backward)(float *dx, const float *x, int n, int in_features, int first, int columns,
+                          float scale);
+
+    void (*add)(float *sum, const float *x, size_t count); /* sum += x */
+
+    void (*sgd_plain)(float *param, const float *grad, size_t count, sgd_math m);
+    void (*sgd_momentum)(float *param, const float *grad, float *buffer, size_t count, sgd_math m);
+    void (*adam)(float *param, const float *grad, float *exp_avg, float *exp_avg_sq, size_t count,
+                 adam_math m);
+    void (*adadelta)(float *param, const float *grad, float *square_avg, float *acc_delta,
+                     size_t count, adadelta_math m);
+} vector_ops;
+
+extern const vector_ops vector_ops_avx512; /* block 16 */
+extern const vector_ops vector_ops_avx2;   /* block 8 */
+
+#endif

@@ -1,0 +1,90 @@
+/* The optimizers' formulas, one element after the other, as torch.optim writes them. Included by
+ * each host device, so that its compiler flags apply. All arrays are distinct. */
+#ifndef MNIST_DDP_KERNELS_OPTIMIZER_MATH_H
+#define MNIST_DDP_KERNELS_OPTIMIZER_MATH_H
+
+#include "kernels/ops.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct sgd_math {
+    float lr, momentum, weight_decay;
+    bool nesterov, first_step; /* first_step: the momentum buffer starts as the gradient */
+} sgd_math;
+
+static inline void sgd_plain(float *restrict param, const float *restrict grad, size_t count,
+                             const sgd_math m)
+{
+    for (size_t i = 0; i < count; i++) {
+        float g = grad[i] + m.weight_decay * param[i];
+        param[i] -= m.lr * g;
+    }
+}
+
+static inline void sgd_momentum(float *restrict param, const float *restrict grad,
+                                float *restrict buffer, size_t count, const sgd_math m)
+{
+    float kept = m.first_step ? 0.0f : m.momentum;
+    float direct = m.nesterov ? 1.0f : 0.0f, through = m.nesterov ? m.momentum : 1.0f;
+    for (size_t i = 0; i < count; i++) {
+        float g = grad[i] + m.weight_decay * param[i];
+        float b = kept * buffer[i] + g;
+        buffer[i] = b;
+        param[i] -= m.lr * (direct * g + through * b);
+    }
+}
+
+typedef struct adam_math {
+    float step_size; /* lr / (1 - beta1^step) */
+    float beta1, beta2, eps, weight_decay;
+    float correction2_sqrt; /* sqrt(1 - beta2^step) */
+} adam_math;
+
+/* The factors of step `step`, counted from 1. */
+static inline adam_math adam_math_at(const adam_options *o, int64_t step)
+{
+    double correction1 = 1.0 - pow((double)o->beta1, (double)step);
+    double correction2 = 1.0 - pow((double)o->beta2, (double)step);
+    return (adam_math){.step_size = (float)((double)o->lr / correction1),
+                       .beta1 = o->beta1,
+                       .beta2 = o->beta2,
+                       .eps = o->eps,
+                       .weight_decay = o->weight_decay,
+                       .correction2_sqrt = (float)sqrt(correction2)};
+}
+
+static inline void adam(float *restrict param, const float *restrict grad, float *restrict exp_avg,
+                        float *restrict exp_avg_sq, size_t count, const adam_math m)
+{
+    for (size_t i = 0; i < count; i++) {
+        float g = grad[i] + m.weight_decay * param[i];
+        float first = exp_avg[i] + (1.0f - m.beta1) * (g - exp_avg[i]);
+        float second = m.beta2 * exp_avg_sq[i] + (1.0f - m.beta2) * g * g;
+        exp_avg[i] = first;
+        exp_avg_sq[i] = second;
+        param[i] -= m.step_size * (first / (sqrtf(second) / m.correction2_sqrt + m.eps));
+    }
+}
+
+typedef struct adadelta_math {
+    float lr, rho, eps, weight_decay;
+} adadelta_math;
+
+static inline void adadelta(float *restrict param, const float *restrict grad,
+                            float *restrict square_avg, float *restrict acc_delta, size_t count,
+                            const adadelta_math m)
+{
+    for (size_t i = 0; i < count; i++) {
+        float g = grad[i] + m.weight_decay * param[i];
+        float square = m.rho * square_avg[i] + (1.0f - m.rho) * g * g;
+        /* torch takes two roots and divides them: one root of the quotient is as exact. */
+        float delta = sqrtf((acc_delta[i] + m.eps) / (square + m.eps)) * g;
+        square_avg[i] = square;
+        acc_delta[i] = m.rho * acc_delta[i] + (1.0f - m.rho) * delta * delta;
+        param[i] -= m.lr * delta;
+    }
+}
+
+#endif
