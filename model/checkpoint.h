@@ -1,0 +1,64 @@
+/* Checkpoints: a run's parameters, optimizer state and place in training, whole or absent.
+ *
+ *   <run_dir>/checkpoints/00000938/model.safetensors      PyTorch's state_dict
+ *                                  optimizer.safetensors  "<state>.<parameter>"
+ *                                  state.json
+ *   <run_dir>/model.safetensors                           that of the newest checkpoint
+ *
+ * A checkpoint is written to "00000938.tmp", synced and renamed once: that is the commit. Only one
+ * process of a run (rank 0) saves, and nobody else changes the folder meanwhile.
+ */
+#ifndef MNIST_DDP_MODEL_CHECKPOINT_H
+#define MNIST_DDP_MODEL_CHECKPOINT_H
+
+#include "base/file.h"
+#include "base/status.h"
+#include "model/network.h"
+#include "model/optimizer.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { CHECKPOINT_HASH_BYTES = 65 };
+
+/* Where a run stands, and what it was started with. Counts are >= 0, the sizes >= 1. */
+typedef struct checkpoint_state {
+    model_kind model;
+    optimizer_kind optimizer;
+    int64_t epoch;         /* completed epochs */
+    int64_t step_in_epoch; /* optimizer steps taken in the epoch after those */
+    int64_t sample_offset; /* positions of its global order that they used up */
+    int64_t step;          /* optimizer steps of the whole run; names the checkpoint */
+    uint64_t seed;
+    int64_t world_size, batch_size, accum;
+    double lr, gamma, momentum, weight_decay;
+    char config_hash[CHECKPOINT_HASH_BYTES]; /* hex digits; "" if there is none */
+    int64_t optimizer_steps;                 /* checkpoint_save takes it from the optimizer */
+} checkpoint_state;
+
+/* Saves, replaces <run_dir>/model.safetensors, and deletes all older checkpoints but one. An
+ * earlier checkpoint of the same step is replaced. Makes the run folder. STATUS_IO (a full disk,
+ * say) names the path; the checkpoints that were there stay, and no other appears unless the
+ * failure came after the commit. */
+status checkpoint_save(const char *run_dir, const checkpoint_state *state, network *net,
+                       optimizer *opt);
+
+/* The newest checkpoint whose files are whole: its folder into `path`, its state into `state`. A
+ * broken one is logged and passed over. *found = false if the run has none, not even a broken one.
+ * STATUS_INVALID if it has only broken ones. */
+status checkpoint_find(const char *run_dir, bool *found, checkpoint_state *state,
+                       char path[FILE_PATH_BYTES]);
+
+/* Restores parameters, optimizer state and its step count from a checkpoint's folder.
+ * STATUS_INVALID if it is broken or of another model or optimizer, naming the first difference;
+ * then nothing is changed. */
+status checkpoint_load(const char *path, network *net, optimizer *opt);
+
+/* Only the parameters, from a model.safetensors (ours or of PyTorch's state_dict), a run folder or
+ * a checkpoint's folder. Fails like checkpoint_load. */
+status checkpoint_load_model(const char *path, network *net);
+
+/* Which model such a file or folder holds, by the names of its tensors. */
+status checkpoint_model_kind(const char *path, model_kind *out);
+
+#endif

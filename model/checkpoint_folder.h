@@ -1,0 +1,31 @@
+/* The folder <run_dir>/checkpoints: which checkpoints it has, and how they come and go. */
+#ifndef MNIST_DDP_MODEL_CHECKPOINT_FOLDER_H
+#define MNIST_DDP_MODEL_CHECKPOINT_FOLDER_H
+
+#include "base/file.h"
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* "<folder>/00000938<suffix>" into `out` (FILE_PATH_BYTES). */
+status checkpoint_folder_path(const char *folder, int64_t step, const char *suffix, char *out);
+
+/* The steps of the checkpoints in `folder`, newest first, in memory that the caller frees; n = 0 if
+ * there is no such folder. */
+status checkpoint_folder_list(const char *folder, int64_t **steps, size_t *n);
+
+/* Turns "<step>.tmp" into "<step>", atomically, and makes that durable. An earlier "<step>" makes
+ * way and is deleted. */
+status checkpoint_folder_commit(const char *folder, int64_t step);
+
+/* Deletes what interrupted saves and deletions left behind. */
+status checkpoint_folder_clean(const char *folder);
+
+/* Deletes a checkpoint: it is gone at once or not at all. */
+status checkpoint_folder_delete(const char *folder, int64_t step);
+
+/* Deletes a folder of plain files. */
+status checkpoint_folder_remove(const char *path);
+
+#endif

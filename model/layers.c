@@ -1,0 +1,160 @@
+#include "model/layers.h"
+
+static const layer_spec mlp_layers[] = {
+    {LAYER_LINEAR, "fc1", 784, 1, 1, 512, .relu = true},
+    {LAYER_LINEAR, "fc2", 512, 1, 1, 512, .relu = true},
+    {LAYER_LINEAR, "fc3", 512, 1, 1, NETWORK_CLASSES, .relu = false},
+};
+
+static const layer_spec cnn_layers[] = {
+    {LAYER_CONV2D, "conv1", 1, 28, 28, 32, .relu = true},
+    {LAYER_CONV2D, "conv2", 32, 26, 26, 64, .relu = false}, /* the pool does its relu */
+    {LAYER_POOL, NULL, 64, 24, 24, 64, .relu = true, .dropout = 0.25f},
+    {LAYER_LINEAR, "fc1", 64, 12, 12, 128, .relu = true, .dropout = 0.5f},
+    {LAYER_LINEAR, "fc2", 128, 1, 1, NETWORK_CLASSES, .relu = false},
+};
+
+size_t layers_of(model_kind kind, const layer_spec **out)
+{
+    if (kind == MODEL_MLP) {
+        *out = mlp_layers;
+        return sizeof mlp_layers / sizeof mlp_layers[0];
+    }
+    *out = cnn_layers;
+    return sizeof cnn_layers / sizeof cnn_layers[0];
+}
+
+size_t layer_out_elements(const layer_spec *s)
+{
+    switch (s->kind) {
+    case LAYER_CONV2D:
+        return (size_t)(s->out * (s->height - CONV_KERNEL + 1) * (s->width - CONV_KERNEL + 1));
+    case LAYER_POOL:
+        return (size_t)(s->channels * (s->height / 2) * (s->width / 2));
+    case LAYER_LINEAR:
+        break;
+    }
+    return (size_t)s->out;
+}
+
+int layer_fan_in(const layer_spec *s)
+{
+    switch (s->kind) {
+    case LAYER_CONV2D:
+        return s->channels * CONV_KERNEL * CONV_KERNEL;
+    case LAYER_POOL:
+        return 0;
+    case LAYER_LINEAR:
+        break;
+    }
+    return s->channels * s->height * s->width;
+}
+
+static status plan_create(device *dev, layer *lay, int max_n)
+{
+    const layer_spec *s = lay->spec;
+    if (s->kind == LAYER_CONV2D) {
+        conv2d_shape shape = {.channels = s->channels,
+                              .height = s->height,
+                              .width = s->width,
+                              .out_channels = s->out,
+                              .kernel = CONV_KERNEL,
+                              .plain_input = s->channels == 1,
+                              .relu = s->relu};
+        return dev->ops->conv2d_create(dev, &shape, max_n, &lay->conv);
+    }
+    if (s->kind == LAYER_LINEAR) {
+        linear_shape shape = {.in_features = layer_fan_in(s), .out_features = s->out};
+        if (s->height > 1) {
+            shape.channels = s->channels;
+            shape.height = s->height;
+            shape.width = s->width;
+        }
+        return dev->ops->linear_create(dev, &shape, max_n, &lay->line);
+    }
+    return STATUS_OK;
+}
+
+status layer_init(device *dev, const layer_spec *spec, int max_n, layer *out)
+{
+    *out = (layer){.spec = spec, .out_elements = layer_out_elements(spec), .dropout_index = -1};
+    size_t elements = (size_t)max_n * out->out_elements;
+    status st = plan_create(dev, out, max_n);
+    if (st == STATUS_OK)
+        st = dev->ops->alloc(dev, sizeof *out->y * elements, (void **)&out->y);
+    if (st == STATUS_OK)
+        st = dev->ops->alloc(dev, sizeof *out->dy * elements, (void **)&out->dy);
+    if (st == STATUS_OK && spec->kind == LAYER_POOL)
+        st = dev->ops->alloc(dev, elements, (void **)&out->argmax);
+    if (st != STATUS_OK)
+        layer_close(dev, out);
+    return st;
+}
+
+void layer_close(device *dev, layer *lay)
+{
+    dev->ops->conv2d_destroy(lay->conv);
+    dev->ops->linear_destroy(lay->line);
+    dev->ops->free(dev, lay->y);
+    dev->ops->free(dev, lay->dy);
+    dev->ops->free(dev, lay->argmax);
+    *lay = (layer){0};
+}
+
+dropout layer_dropout(const layer *lay, const batch *in, network_mode mode, uint64_t seed)
+{
+    return (dropout){.p = mode == NETWORK_TRAIN ? lay->spec->dropout : 0.0f,
+                     .seed = seed,
+                     .epoch = (uint32_t)in->epoch,
+                     .layer = (uint32_t)lay->dropout_index,
+                     .samples = in->samples,
+                     .keep = lay->keep};
+}
+
+static pool_shape pool_of(const layer_spec *s)
+{
+    return (pool_shape){s->channels, s->height, s->width};
+}
+
+status layer_forward(device *dev, layer *lay, int n, const float *x, const float *parameters,
+                     const dropout *drop)
+{
+    const layer_spec *s = lay->spec;
+    if (s->kind == LAYER_POOL) {
+        pool_shape shape = pool_of(s);
+        return dev->ops->pool_forward(dev, &shape, n, x, drop, lay->y, lay->argmax);
+    }
+    const float *weight = parameters + lay->weight->offset, *bias = parameters + lay->bias->offset;
+    if (s->kind == LAYER_CONV2D)
+        return dev->ops->conv2d_forward(lay->conv, n, x, weight, bias, lay->y);
+    return dev->ops->linear_forward(lay->line, n, x, weight, bias, s->relu, drop, lay->y);
+}
+
+status layer_backward_weights(device *dev, layer *lay, int n, const float *x, float *gradients,
+                              bool accumulate)
+{
+    if (lay->weight == NULL)
+        return STATUS_OK;
+    float *dw = gradients + lay->weight->offset, *db = gradients + lay->bias->offset;
+    if (lay->spec->kind == LAYER_CONV2D)
+        return dev->ops->conv2d_backward_weights(lay->conv, n, x, lay->y, lay->dy, dw, db,
+                                                 accumulate);
+    return dev->ops->linear_backward_weights(lay->line, n, x, lay->dy, dw, db, accumulate);
+}
+
+status layer_backward_data(device *dev, layer *lay, int n, const float *parameters, layer *before)
+{
+    const layer_spec *s = lay->spec;
+    if (s->kind == LAYER_POOL) {
+        pool_shape shape = pool_of(s);
+        return dev->ops->pool_backward(dev, &shape, n, lay->y, lay->argmax, lay->dy, s->dropout,
+                                       before->dy);
+    }
+    const float *weight = parameters + lay->weight->offset;
+    if (s->kind == LAYER_CONV2D)
+        return dev->ops->conv2d_backward_data(lay->conv, n, weight, lay->y, lay->dy, before->dy);
+    /* A linear layer before this one left relu and dropout in its output: undo them here. */
+    bool relu = before->spec->kind == LAYER_LINEAR && before->spec->relu;
+    return dev->ops->linear_backward_data(lay->line, n, weight, lay->dy, before->y, relu,
+                                          relu ? before->spec->dropout : 0.0f, before->dy);
+}

@@ -1,0 +1,61 @@
+/* The two networks as lists of layers, and how a batch goes through one layer. */
+#ifndef MNIST_DDP_MODEL_LAYERS_H
+#define MNIST_DDP_MODEL_LAYERS_H
+
+#include "kernels/ops.h"
+#include "model/network.h"
+
+typedef enum layer_kind { LAYER_CONV2D, LAYER_POOL, LAYER_LINEAR } layer_kind;
+
+/* What a layer is. Its input is the output of the one before. */
+typedef struct layer_spec {
+    layer_kind kind;
+    const char *name; /* as in "conv1.weight"; a pool has none */
+    int channels, height,
+        width; /* of the input; a linear layer on plain rows: channels = features */
+    int out;   /* out_channels or out_features */
+    bool relu;
+    float dropout; /* p, behind the relu; 0: none */
+} layer_spec;
+
+enum { LAYERS_MAX = 6, CONV_KERNEL = 3 };
+
+size_t layers_of(model_kind kind, const layer_spec **out);
+
+/* A layer of a network in being. */
+typedef struct layer {
+    const layer_spec *spec;
+    conv2d *conv; /* the plan of its kind */
+    linear *line;
+    const parameter *weight, *bias; /* NULL for a pool */
+    size_t out_elements;            /* of one sample */
+    float *y;                       /* (max_n, out_elements) the output, behind relu and dropout */
+    float *dy;         /* gradient of the loss by y; for linear layers by what goes into the relu */
+    uint8_t *argmax;   /* a pool's winners */
+    int dropout_index; /* among the layers that drop, from 0; -1: none */
+    const uint8_t *keep; /* an injected mask, or NULL */
+} layer;
+
+/* Elements of one sample's output, and of weight and bias (0 for a pool). */
+size_t layer_out_elements(const layer_spec *spec);
+int layer_fan_in(const layer_spec *spec);
+
+/* Makes plan and buffers. layer_close accepts a zeroed layer. */
+status layer_init(device *dev, const layer_spec *spec, int max_n, layer *out);
+void layer_close(device *dev, layer *lay);
+
+/* Which elements a layer drops for this batch; p = 0 in evaluation. */
+dropout layer_dropout(const layer *lay, const batch *in, network_mode mode, uint64_t seed);
+
+/* x is the layer's input: the batch, or y of the layer before. */
+status layer_forward(device *dev, layer *lay, int n, const float *x, const float *parameters,
+                     const dropout *drop);
+
+/* Gradients of the layer's own parameters into the arena. */
+status layer_backward_weights(device *dev, layer *lay, int n, const float *x, float *gradients,
+                              bool accumulate);
+
+/* Gradient of the layer's input into before->dy. */
+status layer_backward_data(device *dev, layer *lay, int n, const float *parameters, layer *before);
+
+#endif

@@ -1,0 +1,284 @@
+#include "model/network.h"
+
+#include "base/memory.h"
+#include "model/init.h"
+#include "model/layers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_BYTES = 16 };
+
+struct network {
+    device *dev;
+    network_options options;
+    layer layers[LAYERS_MAX];
+    size_t n_layers;
+    parameter parameters_of[NETWORK_MAX_PARAMETERS];
+    char names[NETWORK_MAX_PARAMETERS][NAME_BYTES];
+    size_t n_parameters, count;
+    float *parameters, *gradients;
+    bool own_gradients;
+    batch in;          /* of the last forward */
+    network_mode mode; /* likewise */
+};
+
+status model_kind_parse(const char *name, model_kind *out)
+{
+    if (strcmp(name, "mlp") != 0 && strcmp(name, "cnn") != 0)
+        return FAIL(STATUS_INVALID, "no model '%s'; there are: mlp, cnn", name);
+    *out = name[0] == 'm' ? MODEL_MLP : MODEL_CNN;
+    return STATUS_OK;
+}
+
+const char *model_kind_name(model_kind kind)
+{
+    return kind == MODEL_MLP ? "mlp" : "cnn";
+}
+
+size_t model_kind_count(model_kind kind)
+{
+    const layer_spec *specs = NULL;
+    size_t n = layers_of(kind, &specs), count = 0;
+    for (size_t i = 0; i < n; i++)
+        if (specs[i].name != NULL)
+            count += (size_t)(layer_fan_in(&specs[i]) + 1) * (size_t)specs[i].out;
+    return count;
+}
+
+static parameter *add_parameter(network *net, const char *layer_name, const char *what, int rank,
+                                const int *shape)
+{
+    size_t i = net->n_parameters++;
+    ASSERT(i < NETWORK_MAX_PARAMETERS);
+    snprintf(net->names[i], NAME_BYTES, "%s.%s", layer_name, what);
+    parameter *p = &net->parameters_of[i];
+    *p = (parameter){.name = net->names[i], .rank = rank, .offset = net->count, .count = 1};
+    for (int d = 0; d < rank; d++) {
+        p->shape[d] = shape[d];
+        p->count *= (size_t)shape[d];
+    }
+    net->count += p->count;
+    return p;
+}
+
+/* Names, shapes and places of a layer's weight and bias. */
+static void add_parameters(network *net, layer *lay)
+{
+    const layer_spec *s = lay->spec;
+    if (s->name == NULL)
+        return;
+    int conv[] = {s->out, s->channels, CONV_KERNEL, CONV_KERNEL};
+    int line[] = {s->out, layer_fan_in(s)};
+    bool is_conv = s->kind == LAYER_CONV2D;
+    lay->weight = add_parameter(net, s->name, "weight", is_conv ? 4 : 2, is_conv ? conv : line);
+    lay->bias = add_parameter(net, s->name, "bias", 1, &s->out);
+}
+
+static status make_layers(network *net)
+{
+    const layer_spec *specs = NULL;
+    size_t n = layers_of(net->options.kind, &specs);
+    ASSERT(n <= LAYERS_MAX);
+    int dropouts = 0;
+    for (size_t i = 0; i < n; i++) {
+        layer *lay = &net->layers[i];
+        TRY(layer_init(net->dev, &specs[i], net->options.max_batch, lay));
+        net->n_layers++;
+        if (specs[i].dropout > 0.0f)
+            lay->dropout_index = dropouts++;
+        add_parameters(net, lay);
+    }
+    return STATUS_OK;
+}
+
+/* torch.manual_seed(seed), then the modules' constructors in order. */
+static status init_parameters(network *net)
+{
+    mt19937 generator;
+    float *host = NULL;
+    TRY(memory_alloc(sizeof *host * net->count, (void **)&host));
+    mt19937_init(&generator, net->options.seed);
+    for (size_t i = 0; i < net->n_layers; i++) {
+        const layer *lay = &net->layers[i];
+        if (lay->weight == NULL)
+            continue;
+        int fan_in = layer_fan_in(lay->spec);
+        init_weight(&generator, fan_in, host + lay->weight->offset, lay->weight->count);
+        init_bias(&generator, fan_in, host + lay->bias->offset, lay->bias->count);
+    }
+    status st = network_import(net, host, net->parameters);
+    free(host);
+    return st;
+}
+
+status network_create(device *dev, const network_options *options, network **out)
+{
+    network *net = NULL;
+    TRY(memory_alloc(sizeof *net, (void **)&net));
+    net->dev = dev;
+    net->options = *options;
+    status st = make_layers(net);
+    size_t size_bytes = sizeof(float) * net->count;
+    if (st == STATUS_OK)
+        st = dev->ops->alloc(dev, size_bytes, (void **)&net->parameters);
+    net->gradients = options->gradients;
+    if (st == STATUS_OK && net->gradients == NULL) {
+        st = dev->ops->alloc(dev, size_bytes, (void **)&net->gradients);
+        net->own_gradients = true;
+    }
+    if (st == STATUS_OK)
+        st = init_parameters(net);
+    if (st != STATUS_OK) {
+        network_destroy(net);
+        return st;
+    }
+    *out = net;
+    return STATUS_OK;
+}
+
+void network_destroy(network *net)
+{
+    if (net == NULL)
+        return;
+    for (size_t i = 0; i < net->n_layers; i++)
+        layer_close(net->dev, &net->layers[i]);
+    net->dev->ops->free(net->dev, net->parameters);
+    if (net->own_gradients)
+        net->dev->ops->free(net->dev, net->gradients);
+    free(net);
+}
+
+static layer *last_layer(network *net)
+{
+    return &net->layers[net->n_layers - 1];
+}
+
+/* What goes into layer i: the output of the one before, or the batch. */
+static const float *input_of(const network *net, size_t i)
+{
+    return i == 0 ? net->in.x : net->layers[i - 1].y;
+}
+
+status network_forward(network *net, const batch *in, network_mode mode)
+{
+    ASSERT(in->n >= 1 && in->n <= net->options.max_batch);
+    net->in = *in;
+    net->mode = mode;
+    for (size_t i = 0; i < net->n_layers; i++) {
+        layer *lay = &net->layers[i];
+        dropout drop = layer_dropout(lay, in, mode, net->options.seed);
+        TRY(layer_forward(net->dev, lay, in->n, input_of(net, i), net->parameters, &drop));
+    }
+    return STATUS_OK;
+}
+
+static status score(network *net, double *loss_sum, int64_t *correct, float *dlogits)
+{
+    return net->dev->ops->cross_entropy(net->dev, last_layer(net)->y, net->in.labels, net->in.n,
+                                        NETWORK_CLASSES, net->in.grad_scale, loss_sum, correct,
+                                        dlogits);
+}
+
+status network_score(network *net, double *loss_sum, int64_t *correct)
+{
+    return score(net, loss_sum, correct, NULL);
+}
+
+status network_backward(network *net, bool accumulate, grad_ready_fn ready, void *ctx,
+                        double *loss_sum, int64_t *correct)
+{
+    ASSERT(net->mode == NETWORK_TRAIN);
+    int n = net->in.n;
+    TRY(score(net, loss_sum, correct, last_layer(net)->dy));
+    for (size_t i = net->n_layers; i-- > 0;) {
+        layer *lay = &net->layers[i];
+        TRY(layer_backward_weights(net->dev, lay, n, input_of(net, i), net->gradients, accumulate));
+        if (ready != NULL && lay->weight != NULL)
+            TRY(ready(ctx, lay->weight->offset, lay->weight->count + lay->bias->count, NULL));
+        if (i > 0)
+            TRY(layer_backward_data(net->dev, lay, n, net->parameters, &net->layers[i - 1]));
+    }
+    return STATUS_OK;
+}
+
+float *network_parameters(network *net)
+{
+    return net->parameters;
+}
+
+float *network_gradients(network *net)
+{
+    return net->gradients;
+}
+
+size_t network_count(const network *net)
+{
+    return net->count;
+}
+
+int network_max_batch(const network *net)
+{
+    return net->options.max_batch;
+}
+
+size_t network_layout(const network *net, const parameter **out)
+{
+    *out = net->parameters_of;
+    return net->n_parameters;
+}
+
+const float *network_logits(const network *net)
+{
+    return net->layers[net->n_layers - 1].y;
+}
+
+void network_inject_dropout(network *net, int index, const uint8_t *keep)
+{
+    for (size_t i = 0; i < net->n_layers; i++)
+        if (net->layers[i].dropout_index == index)
+            net->layers[i].keep = keep;
+}
+
+/* Weights change order between the arena and PyTorch; biases do not. */
+static status reorder(network *net, const float *from, float *to, bool import)
+{
+    const device_ops *ops = net->dev->ops;
+    for (size_t i = 0; i < net->n_layers; i++) {
+        const layer *lay = &net->layers[i];
+        if (lay->weight == NULL)
+            continue;
+        size_t w = lay->weight->offset, b = lay->bias->offset;
+        if (lay->conv != NULL)
+            TRY((import ? ops->conv2d_import : ops->conv2d_export)(lay->conv, from + w, to + w));
+        else
+            TRY((import ? ops->linear_import : ops->linear_export)(lay->line, from + w, to + w));
+        memcpy(to + b, from + b, sizeof *to * lay->bias->count);
+    }
+    return STATUS_OK;
+}
+
+status network_export(network *net, const float *arena, float *host)
+{
+    size_t size_bytes = sizeof *host * net->count;
+    float *staged = NULL;
+    TRY(memory_alloc(size_bytes, (void **)&staged));
+    status st = net->dev->ops->download(net->dev, staged, arena, size_bytes);
+    if (st == STATUS_OK)
+        st = reorder(net, staged, host, false);
+    free(staged);
+    return st;
+}
+
+status network_import(network *net, const float *host, float *arena)
+{
+    size_t size_bytes = sizeof *host * net->count;
+    float *staged = NULL;
+    TRY(memory_alloc(size_bytes, (void **)&staged));
+    status st = reorder(net, host, staged, true);
+    if (st == STATUS_OK)
+        st = net->dev->ops->upload(net->dev, arena, staged, size_bytes);
+    free(staged);
+    return st;
+}

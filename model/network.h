@@ -1,0 +1,86 @@
+/* A network with its parameters and gradients as two flat arenas in PyTorch's order.
+ *
+ *   mlp  fc1 784-512, ReLU, fc2 512-512, ReLU, fc3 512-10                        669,706 parameters
+ *   cnn  conv1 32, ReLU, conv2 64, ReLU, maxpool 2, dropout .25, fc1 9216-128,
+ *        ReLU, dropout .5, fc2 128-10 (the net of pytorch/examples)            1,199,882 parameters
+ */
+#ifndef MNIST_DDP_MODEL_NETWORK_H
+#define MNIST_DDP_MODEL_NETWORK_H
+
+#include "base/status.h"
+#include "kernels/batch.h"
+#include "kernels/device.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct network network;
+
+typedef enum model_kind { MODEL_MLP, MODEL_CNN } model_kind;
+
+enum { NETWORK_MAX_PARAMETERS = 8, NETWORK_CLASSES = 10 };
+
+/* A parameter as PyTorch's state_dict names it; a slice of both arenas. */
+typedef struct parameter {
+    const char *name; /* "conv1.weight" */
+    int rank;         /* number of dimensions */
+    int shape[4];
+    size_t offset, count; /* elements */
+} parameter;
+
+typedef struct network_options {
+    model_kind kind;
+    int max_batch;    /* largest batch of forward */
+    uint64_t seed;    /* of the initial weights and the dropout masks */
+    float *gradients; /* device memory for network_count() floats, zeroed, that outlives the network
+                         (a process group's shared memory, say); NULL: the network makes its own */
+} network_options;
+
+/* "mlp" or "cnn"; STATUS_INVALID with both names otherwise. */
+status model_kind_parse(const char *name, model_kind *out);
+const char *model_kind_name(model_kind kind);
+
+/* How many parameters a model of this kind has, before there is one. */
+size_t model_kind_count(model_kind kind);
+
+/* The initial weights are torch.manual_seed(seed)'s, in every bit. The device must outlive it. */
+status network_create(device *dev, const network_options *options, network **out);
+void network_destroy(network *net);
+
+/* The batch is read until backward is done. Training draws dropout masks. */
+typedef enum network_mode { NETWORK_TRAIN, NETWORK_EVAL } network_mode;
+status network_forward(network *net, const batch *in, network_mode mode);
+
+/* After forward: adds this batch's loss sum (nats) and hits to the totals, host memory. */
+status network_score(network *net, double *loss_sum, int64_t *correct);
+
+/* Loss and gradient of the batch of the last forward (NETWORK_TRAIN). `accumulate`: gradients are
+ * added to what the arena holds, else set. Calls `ready`, unless NULL, as each slice is final: last
+ * layer first, weight and bias together, slices adjoining. loss_sum and correct as in
+ * network_score. */
+status network_backward(network *net, bool accumulate, grad_ready_fn ready, void *ctx,
+                        double *loss_sum, int64_t *correct);
+
+/* Device memory, network_count() floats each. */
+float *network_parameters(network *net);
+float *network_gradients(network *net);
+size_t network_count(const network *net);
+int network_max_batch(const network *net);
+
+/* The parameters' names, shapes and places, in order. Owned by the network. */
+size_t network_layout(const network *net, const parameter **out);
+
+/* Copies an arena (parameters, gradients, optimizer state) to or from host memory in PyTorch's
+ * order. */
+status network_export(network *net, const float *arena, float *host);
+status network_import(network *net, const float *host, float *arena);
+
+/* The logits (n, 10) of the last forward, device memory. */
+const float *network_logits(const network *net);
+
+/* For golden tests: masks to use instead of Philox from now on, 1 keeps; layer 0 is dropout1
+ * (max_batch, 64, 12, 12), layer 1 dropout2 (max_batch, 128). NULL: Philox again. */
+void network_inject_dropout(network *net, int layer, const uint8_t *keep);
+
+#endif

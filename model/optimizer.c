@@ -1,0 +1,135 @@
+#include "model/optimizer.h"
+
+#include "base/memory.h"
+#include "kernels/ops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* PyTorch's defaults. */
+#define ADAM_BETA1 0.9f
+#define ADAM_BETA2 0.999f
+#define ADAM_EPS 1e-8f
+#define ADADELTA_RHO 0.9f
+#define ADADELTA_EPS 1e-6f
+
+typedef struct optimizer_traits {
+    const char *name;
+    float lr;
+    size_t n_states;
+    const char *states[OPTIMIZER_MAX_STATES];
+} optimizer_traits;
+
+static const optimizer_traits traits_of[] = {
+    [OPTIMIZER_SGD] = {"sgd", 1e-3f, 1, {"momentum_buffer"}},
+    [OPTIMIZER_ADAM] = {"adam", 1e-3f, 2, {"exp_avg", "exp_avg_sq"}},
+    [OPTIMIZER_ADADELTA] = {"adadelta", 1.0f, 2, {"square_avg", "acc_delta"}},
+};
+
+enum { N_KINDS = sizeof traits_of / sizeof traits_of[0] };
+
+struct optimizer {
+    device *dev;
+    optimizer_options options;
+    float *parameters;
+    const float *gradients;
+    size_t count, n_states;
+    float *states[OPTIMIZER_MAX_STATES];
+    int64_t steps;
+};
+
+status optimizer_kind_parse(const char *name, optimizer_kind *out)
+{
+    for (int i = 0; i < N_KINDS; i++)
+        if (strcmp(name, traits_of[i].name) == 0) {
+            *out = (optimizer_kind)i;
+            return STATUS_OK;
+        }
+    return FAIL(STATUS_INVALID, "no optimizer '%s'; there are: sgd, adam, adadelta", name);
+}
+
+const char *optimizer_kind_name(optimizer_kind kind)
+{
+    return traits_of[kind].name;
+}
+
+float optimizer_default_lr(optimizer_kind kind)
+{
+    return traits_of[kind].lr;
+}
+
+status optimizer_create(device *dev, const optimizer_options *options, float *parameters,
+                        const float *gradients, size_t count, optimizer **out)
+{
+    if (options->nesterov && options->momentum <= 0.0f)
+        return FAIL(STATUS_INVALID, "nesterov needs a momentum above 0");
+    optimizer *opt = NULL;
+    TRY(memory_alloc(sizeof *opt, (void **)&opt));
+    opt->dev = dev;
+    opt->options = *options;
+    opt->parameters = parameters;
+    opt->gradients = gradients;
+    opt->count = count;
+    bool plain_sgd = options->kind == OPTIMIZER_SGD && options->momentum <= 0.0f;
+    opt->n_states = plain_sgd ? 0 : traits_of[options->kind].n_states;
+    for (size_t i = 0; i < opt->n_states; i++) {
+        status st = dev->ops->alloc(dev, sizeof(float) * count, (void **)&opt->states[i]);
+        if (st != STATUS_OK) {
+            optimizer_destroy(opt);
+            return st;
+        }
+    }
+    *out = opt;
+    return STATUS_OK;
+}
+
+void optimizer_destroy(optimizer *opt)
+{
+    if (opt == NULL)
+        return;
+    for (size_t i = 0; i < opt->n_states; i++)
+        opt->dev->ops->free(opt->dev, opt->states[i]);
+    free(opt);
+}
+
+status optimizer_step(optimizer *opt, float lr)
+{
+    const device_ops *ops = opt->dev->ops;
+    const optimizer_options *o = &opt->options;
+    bool first = opt->steps++ == 0;
+    switch (o->kind) {
+    case OPTIMIZER_SGD:
+        return ops->sgd_step(opt->dev, opt->parameters, opt->gradients, opt->states[0], opt->count,
+                             lr, o->momentum, o->weight_decay, o->nesterov, first);
+    case OPTIMIZER_ADAM: {
+        adam_options adam = {lr, ADAM_BETA1, ADAM_BETA2, ADAM_EPS, o->weight_decay};
+        return ops->adam_step(opt->dev, opt->parameters, opt->gradients, opt->states[0],
+                              opt->states[1], opt->count, &adam, opt->steps);
+    }
+    case OPTIMIZER_ADADELTA:
+        break;
+    }
+    return ops->adadelta_step(opt->dev, opt->parameters, opt->gradients, opt->states[0],
+                              opt->states[1], opt->count, lr, ADADELTA_RHO, ADADELTA_EPS,
+                              o->weight_decay);
+}
+
+size_t optimizer_states(optimizer *opt, const char *names[OPTIMIZER_MAX_STATES],
+                        float *arenas[OPTIMIZER_MAX_STATES])
+{
+    for (size_t i = 0; i < opt->n_states; i++) {
+        names[i] = traits_of[opt->options.kind].states[i];
+        arenas[i] = opt->states[i];
+    }
+    return opt->n_states;
+}
+
+int64_t optimizer_steps(const optimizer *opt)
+{
+    return opt->steps;
+}
+
+void optimizer_set_steps(optimizer *opt, int64_t steps)
+{
+    opt->steps = steps;
+}

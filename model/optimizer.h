@@ -1,0 +1,44 @@
+/* Optimizers over the flat arenas, with PyTorch's formulas and defaults. */
+#ifndef MNIST_DDP_MODEL_OPTIMIZER_H
+#define MNIST_DDP_MODEL_OPTIMIZER_H
+
+#include "base/status.h"
+#include "kernels/device.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct optimizer optimizer;
+
+typedef enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_ADAM, OPTIMIZER_ADADELTA } optimizer_kind;
+
+typedef struct optimizer_options {
+    optimizer_kind kind;
+    float momentum, weight_decay; /* momentum: sgd only */
+    bool nesterov;                /* sgd only; needs momentum > 0 */
+} optimizer_options;
+
+enum { OPTIMIZER_MAX_STATES = 2 };
+
+status optimizer_kind_parse(const char *name, optimizer_kind *out);
+const char *optimizer_kind_name(optimizer_kind kind);
+
+/* PyTorch's: sgd 1e-3, adam 1e-3, adadelta 1.0. */
+float optimizer_default_lr(optimizer_kind kind);
+
+/* Borrows `parameters` and `gradients` (count floats of device memory each) until destroyed. */
+status optimizer_create(device *dev, const optimizer_options *options, float *parameters,
+                        const float *gradients, size_t count, optimizer **out);
+void optimizer_destroy(optimizer *opt);
+
+status optimizer_step(optimizer *opt, float lr);
+
+/* The state arenas by PyTorch's names ("momentum_buffer", "exp_avg", ...), `count` floats each, and
+ * the number of steps taken: what a checkpoint holds. Returns how many arenas there are. */
+size_t optimizer_states(optimizer *opt, const char *names[OPTIMIZER_MAX_STATES],
+                        float *arenas[OPTIMIZER_MAX_STATES]);
+int64_t optimizer_steps(const optimizer *opt);
+void optimizer_set_steps(optimizer *opt, int64_t steps);
+
+#endif

@@ -1,0 +1,277 @@
+#include "model/safetensors.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "model/fnv1a.h"
+#include "model/safetensors_format.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PREFIX_BYTES = 8 };
+static const size_t MAX_FILE_BYTES = (size_t)1 << 30;
+
+struct safetensors {
+    char *path;
+    json_t *header; /* names and metadata point into it */
+    char *data;     /* the tensors' bytes */
+    size_t data_bytes;
+    safetensors_tensor *tensors;
+    size_t n_tensors;
+};
+
+/* An entry of the header while the file is being checked. */
+typedef struct span {
+    safetensors_tensor tensor;
+    size_t begin, end; /* bytes of the data */
+} span;
+
+/* Reads the non-negative integer `value` of at most `limit`. */
+static bool get_integer(const json_t *value, json_int_t limit, json_int_t *out)
+{
+    if (!json_is_integer(value) || json_integer_value(value) < 0 ||
+        json_integer_value(value) > limit)
+        return false;
+    *out = json_integer_value(value);
+    return true;
+}
+
+static status get_shape(const char *path, const json_t *value, safetensors_tensor *out)
+{
+    size_t rank = json_array_size(value);
+    if (!json_is_array(value) || rank > SAFETENSORS_MAX_RANK)
+        return FAIL(STATUS_INVALID, "%s: tensor '%.64s': the shape is not a list of at most %d",
+                    path, out->name, SAFETENSORS_MAX_RANK);
+    out->rank = (int)rank;
+    for (size_t d = 0; d < rank; d++) {
+        json_int_t side = 0;
+        if (!get_integer(json_array_get(value, d), INT_MAX, &side))
+            return FAIL(STATUS_INVALID, "%s: tensor '%.64s': dimension %zu is not in 0..%d", path,
+                        out->name, d, INT_MAX);
+        out->shape[d] = (int)side;
+    }
+    return STATUS_OK;
+}
+
+/* Checks one entry of the header against itself and the size of the data. */
+static status get_span(const safetensors *file, const char *name, const json_t *value, span *out)
+{
+    const char *path = file->path;
+    *out = (span){.tensor.name = name};
+    const char *dtype = json_string_value(json_object_get(value, "dtype"));
+    if (dtype == NULL || strcmp(dtype, "F32") != 0)
+        return FAIL(STATUS_INVALID, "%s: tensor '%.64s': the dtype is not \"F32\"", path, name);
+    TRY(get_shape(path, json_object_get(value, "shape"), &out->tensor));
+    const json_t *offsets = json_object_get(value, "data_offsets");
+    json_int_t begin = 0, end = 0, limit = (json_int_t)file->data_bytes;
+    if (json_array_size(offsets) != 2 || !get_integer(json_array_get(offsets, 0), limit, &begin) ||
+        !get_integer(json_array_get(offsets, 1), limit, &end) || begin > end)
+        return FAIL(STATUS_INVALID,
+                    "%s: tensor '%.64s': data_offsets are not [begin, end] within %zu bytes", path,
+                    name, file->data_bytes);
+    out->begin = (size_t)begin;
+    out->end = (size_t)end;
+    size_t size_bytes = 0;
+    if (!safetensors_size(&out->tensor, &size_bytes) || size_bytes != out->end - out->begin)
+        return FAIL(STATUS_INVALID, "%s: tensor '%.64s': the shape does not fit its %zu bytes",
+                    path, name, out->end - out->begin);
+    return STATUS_OK;
+}
+
+static int by_begin(const void *a, const void *b)
+{
+    const span *left = a, *right = b;
+    if (left->begin != right->begin)
+        return left->begin < right->begin ? -1 : 1;
+    return (left->end > right->end) - (left->end < right->end);
+}
+
+/* Sorted spans must follow one another from the first byte to the last. */
+static status place_tensors(safetensors *file, const span *spans)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < file->n_tensors; i++) {
+        const span *s = &spans[i];
+        if (s->begin != at)
+            return FAIL(STATUS_INVALID, "%s: tensor '%.64s' begins at byte %zu, expected %zu",
+                        file->path, s->tensor.name, s->begin, at);
+        file->tensors[i] = s->tensor;
+        file->tensors[i].data = (const float *)(const void *)(file->data + at);
+        at = s->end;
+    }
+    if (at != file->data_bytes)
+        return FAIL(STATUS_INVALID, "%s: the tensors end at byte %zu of %zu", file->path, at,
+                    file->data_bytes);
+    return STATUS_OK;
+}
+
+static status check_metadata(const safetensors *file)
+{
+    json_t *metadata = json_object_get(file->header, "__metadata__");
+    if (metadata == NULL)
+        return STATUS_OK;
+    if (!json_is_object(metadata))
+        return FAIL(STATUS_INVALID, "%s: __metadata__ is not an object", file->path);
+    const char *key = NULL;
+    json_t *value = NULL;
+    json_object_foreach(metadata, key, value)
+    {
+        if (!json_is_string(value))
+            return FAIL(STATUS_INVALID, "%s: __metadata__ holds more than strings", file->path);
+    }
+    const char *want = safetensors_metadata(file, SAFETENSORS_HASH_KEY);
+    char have[17];
+    snprintf(have, sizeof have, "%016" PRIx64, fnv1a(FNV1A_START, file->data, file->data_bytes));
+    if (want != NULL && strcmp(want, have) != 0)
+        return FAIL(STATUS_INVALID,
+                    "%s: damaged: its bytes hash to %s, not to what its header says", file->path,
+                    have);
+    return STATUS_OK;
+}
+
+static status get_tensors(safetensors *file)
+{
+    size_t n = 0;
+    status st = STATUS_OK;
+    span *spans = calloc(json_object_size(file->header) + 1, sizeof *spans);
+    file->tensors = calloc(json_object_size(file->header) + 1, sizeof *file->tensors);
+    if (spans == NULL || file->tensors == NULL)
+        st = FAIL(STATUS_NO_MEMORY, "%s: %zu tensors", file->path, json_object_size(file->header));
+    const char *name = NULL;
+    json_t *value = NULL;
+    json_object_foreach(file->header, name, value)
+    {
+        if (st != STATUS_OK)
+            break;
+        if (strcmp(name, "__metadata__") == 0)
+            continue;
+        if (!safetensors_printable(name))
+            st =
+                FAIL(STATUS_INVALID, "%s: tensor %zu's name is not printable ASCII", file->path, n);
+        else
+            st = get_span(file, name, value, &spans[n++]);
+    }
+    file->n_tensors = n;
+    if (st == STATUS_OK) {
+        qsort(spans, n, sizeof *spans, by_begin);
+        st = place_tensors(file, spans);
+    }
+    free(spans);
+    return st;
+}
+
+/* Takes the header off the file's bytes; the data moves to their front, where floats are aligned.
+ */
+static status take_header(safetensors *file, size_t size_bytes)
+{
+    uint64_t length = 0;
+    if (size_bytes < PREFIX_BYTES)
+        return FAIL(STATUS_INVALID, "%s: %zu bytes are too few for a safetensors file", file->path,
+                    size_bytes);
+    memcpy(&length, file->data, sizeof length);
+    if (length > SAFETENSORS_MAX_HEADER || length > size_bytes - PREFIX_BYTES)
+        return FAIL(STATUS_INVALID,
+                    "%s: not a safetensors file: a header of %" PRIu64
+                    " bytes is over 1 MiB or beyond the file's %zu",
+                    file->path, length, size_bytes);
+    json_error_t error;
+    file->header = json_loadb(file->data + PREFIX_BYTES, length, JSON_REJECT_DUPLICATES, &error);
+    if (file->header == NULL) {
+        char *quote = strstr(error.text, " near "); /* what follows are the file's own bytes */
+        if (quote != NULL)
+            *quote = '\0';
+        return FAIL(STATUS_INVALID, "%s: header, byte %d: %s", file->path, error.position,
+                    error.text);
+    }
+    if (!json_is_object(file->header))
+        return FAIL(STATUS_INVALID, "%s: the header is not a JSON object", file->path);
+    file->data_bytes = size_bytes - PREFIX_BYTES - length;
+    memmove(file->data, file->data + PREFIX_BYTES + length, file->data_bytes);
+    return STATUS_OK;
+}
+
+status safetensors_open(const char *path, safetensors **out)
+{
+    size_t size_bytes = 0;
+    safetensors *file = NULL;
+    TRY(memory_alloc(sizeof *file, (void **)&file));
+    status st = STATUS_OK;
+    file->path = strdup(path);
+    if (file->path == NULL)
+        st = FAIL(STATUS_NO_MEMORY, "%s: its name", path);
+    if (st == STATUS_OK)
+        st = file_read(path, MAX_FILE_BYTES, &file->data, &size_bytes);
+    if (st == STATUS_OK)
+        st = take_header(file, size_bytes);
+    if (st == STATUS_OK)
+        st = get_tensors(file);
+    if (st == STATUS_OK)
+        st = check_metadata(file);
+    if (st != STATUS_OK) {
+        safetensors_close(file);
+        return st;
+    }
+    *out = file;
+    return STATUS_OK;
+}
+
+void safetensors_close(safetensors *file)
+{
+    if (file == NULL)
+        return;
+    json_decref(file->header);
+    free(file->tensors);
+    free(file->data);
+    free(file->path);
+    free(file);
+}
+
+size_t safetensors_list(const safetensors *file, const safetensors_tensor **out)
+{
+    *out = file->tensors;
+    return file->n_tensors;
+}
+
+const safetensors_tensor *safetensors_lookup(const safetensors *file, const char *name)
+{
+    for (size_t i = 0; i < file->n_tensors; i++)
+        if (strcmp(file->tensors[i].name, name) == 0)
+            return &file->tensors[i];
+    return NULL;
+}
+
+/* "(32, 1, 3, 3)" into out (64 bytes). */
+static const char *shape_text(int rank, const int *shape, char *out)
+{
+    int at = snprintf(out, 64, "(");
+    for (int d = 0; d < rank; d++)
+        at += snprintf(out + at, 64 - (size_t)at, d == 0 ? "%d" : ", %d", shape[d]);
+    snprintf(out + at, 64 - (size_t)at, ")");
+    return out;
+}
+
+status safetensors_find(const safetensors *file, const char *name, int rank, const int *shape,
+                        const float **data)
+{
+    const safetensors_tensor *tensor = safetensors_lookup(file, name);
+    if (tensor == NULL)
+        return FAIL(STATUS_INVALID, "%s: has no tensor '%s'; its first of %zu is '%.64s'",
+                    file->path, name, file->n_tensors,
+                    file->n_tensors > 0 ? file->tensors[0].name : "");
+    if (tensor->rank != rank || memcmp(tensor->shape, shape, sizeof *shape * (size_t)rank) != 0) {
+        char have[64], want[64];
+        return FAIL(STATUS_INVALID, "%s: '%s' has shape %s, expected %s", file->path, name,
+                    shape_text(tensor->rank, tensor->shape, have), shape_text(rank, shape, want));
+    }
+    *data = tensor->data;
+    return STATUS_OK;
+}
+
+const char *safetensors_metadata(const safetensors *file, const char *key)
+{
+    return json_string_value(json_object_get(json_object_get(file->header, "__metadata__"), key));
+}

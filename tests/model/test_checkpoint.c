@@ -1,0 +1,334 @@
+/* A checkpoint comes back in every bit, is checked before it is believed, and is not taken for
+ * another model's.
+ *
+ * For test_safetensors_torch.sh also: "--write KIND SEED RUN_DIR" saves a new network, and
+ * "--copy KIND FILE RUN_DIR" loads a file's parameters and saves them again.
+ */
+#include "model/checkpoint.h"
+#include "model/safetensors.h"
+#include "tests/model/scratch.h"
+#include "tests/model/trainee.h"
+#include "tests/support/suite.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+START_TEST(round_trip)
+{
+    save(938);
+    expect_newest(938);
+    ck_assert(file_exists(in_scratch("checkpoints/00000938/state.json")));
+    trainee other;
+    trainee_init(&other, MODEL_MLP, OPTIMIZER_ADAM, 2);
+    ck_assert_int_eq(checkpoint_load_model(scratch, other.net), STATUS_OK);
+    size_t size_bytes = sizeof(float) * network_count(mlp.net);
+    ck_assert(memcmp(network_parameters(other.net), network_parameters(mlp.net), size_bytes) == 0);
+    trainee_close(&other);
+}
+END_TEST
+
+/* Every optimizer's state has its place, for both models; what a device with weights in an order of
+ * its own saves, another one can load. */
+START_TEST(round_trip_of_every_optimizer)
+{
+    trainee from = {0}, to = {0};
+    model_kind kind = _i % 2 == 0 ? MODEL_MLP : MODEL_CNN, in_file = MODEL_MLP;
+    optimizer_kind trained_by = (optimizer_kind)(_i / 2);
+    char path[FILE_PATH_BYTES];
+    bool found = false;
+    checkpoint_state state = state_of(5);
+    state.model = kind;
+    state.optimizer = trained_by;
+    ck_assert_int_eq(trainee_open(&from, "cpu", kind, trained_by, 1), STATUS_OK);
+    stamp(&from, 5, false);
+    ck_assert_msg(checkpoint_save(scratch, &state, from.net, from.opt) == STATUS_OK, "%s",
+                  status_message());
+    trainee_init(&to, kind, trained_by, 2);
+    ck_assert_int_eq(checkpoint_find(scratch, &found, &state, path), STATUS_OK);
+    ck_assert(found && state.model == kind && state.optimizer == trained_by);
+    ck_assert_int_eq(checkpoint_load(path, to.net, to.opt), STATUS_OK);
+    ck_assert(stamp(&to, 5, true));
+    ck_assert_int_eq(checkpoint_model_kind(scratch, &in_file), STATUS_OK);
+    ck_assert_int_eq(in_file, kind);
+    trainee_close(&to);
+    trainee_close(&from);
+}
+END_TEST
+
+START_TEST(keeps_the_last_two)
+{
+    for (int64_t step = 10; step <= 40; step += 10)
+        save(step);
+    ck_assert_int_eq(count_names(), 2);
+    ck_assert(file_exists(in_scratch("checkpoints/00000030")));
+    expect_newest(40);
+    /* A step in nine digits comes after one in eight. */
+    save(123456789);
+    ck_assert_int_eq(count_names(), 2);
+    expect_newest(123456789);
+}
+END_TEST
+
+START_TEST(same_step_again)
+{
+    save(7);
+    checkpoint_state state = state_of(7);
+    stamp(&mlp, 8, false);
+    ck_assert_int_eq(checkpoint_save(scratch, &state, mlp.net, mlp.opt), STATUS_OK);
+    ck_assert_int_eq(count_names(), 1);
+    stamp(&mlp, 0, false);
+    ck_assert_int_eq(checkpoint_load(in_scratch("checkpoints/00000007"), mlp.net, mlp.opt),
+                     STATUS_OK);
+    ck_assert(stamp(&mlp, 8, true));
+}
+END_TEST
+
+/* What a killed writer leaves is neither found nor in the way. */
+START_TEST(leftovers)
+{
+    ck_assert_int_eq(file_make_folders(in_scratch("checkpoints/00000003.tmp")), STATUS_OK);
+    ck_assert_int_eq(file_write(in_scratch("checkpoints/00000003.tmp/state.json"), NULL, 0),
+                     STATUS_OK);
+    ck_assert_int_eq(file_make_folders(in_scratch("checkpoints/00000001.old.tmp")), STATUS_OK);
+    ck_assert_int_eq(file_write(in_scratch("model.safetensors.tmp"), NULL, 0), STATUS_OK);
+    bool found = true;
+    checkpoint_state state = {0};
+    char path[FILE_PATH_BYTES];
+    ck_assert_int_eq(checkpoint_find(scratch, &found, &state, path), STATUS_OK);
+    ck_assert(!found);
+    save(3);
+    ck_assert_int_eq(count_names(), 1);
+    ck_assert(!file_exists(in_scratch("model.safetensors.tmp")));
+    expect_newest(3);
+}
+END_TEST
+
+START_TEST(nothing_there)
+{
+    bool found = true;
+    checkpoint_state state = {0};
+    char path[FILE_PATH_BYTES];
+    ck_assert_int_eq(checkpoint_find(in_scratch("absent"), &found, &state, path), STATUS_OK);
+    ck_assert(!found);
+    ck_assert_int_eq(checkpoint_load_model(in_scratch("absent"), mlp.net), STATUS_IO);
+    ck_assert_ptr_nonnull(strstr(status_message(), "absent"));
+}
+END_TEST
+
+/* Cuts a file to `size` bytes, or flips the byte there. */
+static void damage(const char *name, size_t at, bool cut)
+{
+    const char *path = in_scratch(name);
+    if (cut) {
+        ck_assert_int_eq(truncate(path, (off_t)at), 0);
+        return;
+    }
+    uint8_t byte = 0;
+    int fd = open(path, O_RDWR);
+    ck_assert_int_eq(pread(fd, &byte, 1, (off_t)at), 1);
+    byte ^= 1;
+    ck_assert_int_eq(pwrite(fd, &byte, 1, (off_t)at), 1);
+    close(fd);
+}
+
+static const struct {
+    const char *file;
+    size_t at;
+    bool cut;
+} DAMAGES[] = {
+    {"checkpoints/00000002/model.safetensors", 0, true},
+    {"checkpoints/00000002/model.safetensors", 1000000, true},
+    {"checkpoints/00000002/model.safetensors", 2000000, false},
+    {"checkpoints/00000002/model.safetensors", 3, false},
+    {"checkpoints/00000002/optimizer.safetensors", 0, true},
+    {"checkpoints/00000002/optimizer.safetensors", 2000000, false},
+    {"checkpoints/00000002/state.json", 0, true},
+    {"checkpoints/00000002/state.json", 30, true},
+    {"checkpoints/00000002/state.json", 0, false},
+};
+enum { N_DAMAGES = sizeof DAMAGES / sizeof DAMAGES[0] };
+
+START_TEST(broken_newest_falls_back)
+{
+    save(1);
+    save(2);
+    damage(DAMAGES[_i].file, DAMAGES[_i].at, DAMAGES[_i].cut);
+    expect_newest(1);
+    stamp(&mlp, 9, false);
+    ck_assert_int_eq(checkpoint_load(in_scratch("checkpoints/00000002"), mlp.net, mlp.opt),
+                     STATUS_INVALID);
+    ck_assert_ptr_nonnull(strstr(status_message(), "00000002/"));
+    ck_assert(stamp(&mlp, 9, true));
+    /* With nothing to fall back on, the run must not start anew unasked. */
+    damage("checkpoints/00000001/state.json", 0, true);
+    bool found = false;
+    checkpoint_state state = {0};
+    char path[FILE_PATH_BYTES];
+    ck_assert_int_eq(checkpoint_find(scratch, &found, &state, path), STATUS_INVALID);
+    ck_assert_ptr_nonnull(strstr(status_message(), "all 2 checkpoints are broken"));
+}
+END_TEST
+
+START_TEST(missing_file_falls_back)
+{
+    save(1);
+    save(2);
+    ck_assert_int_eq(unlink(in_scratch("checkpoints/00000002/optimizer.safetensors")), 0);
+    expect_newest(1);
+}
+END_TEST
+
+/* Puts `text` in the place of `old` (of the same length) in state.json. */
+static void edit_state(const char *old, const char *text)
+{
+    char *json = NULL;
+    size_t size = 0;
+    char path[FILE_PATH_BYTES];
+    strcpy(path, in_scratch("checkpoints/00000002/state.json"));
+    ck_assert_int_eq(file_read(path, 1 << 16, &json, &size), STATUS_OK);
+    char *at = strstr(json, old);
+    ck_assert_msg(at != NULL, "no %s in %s", old, json);
+    ck_assert_uint_eq(strlen(old), strlen(text));
+    memcpy(at, text, strlen(text));
+    ck_assert_int_eq(file_replace(path, &(file_part){json, size}, 1), STATUS_OK);
+    free(json);
+}
+
+static const char *const EDITS[][3] = {
+    {"\"format\": 1", "\"format\": 2", "format"},
+    {"\"mlp\"", "\"mlq\"", "model"},
+    {"\"mlp\"", "\"cnn\"", "tensors are a mlp's"},
+    {"\"sgd\"", "\"sgx\"", "optimizer"},
+    {"\"step\": 2", "\"step\": 3", "unlike its folder's"},
+    {"\"epoch\": 3", "\"epoch\":-3", "epoch"},
+    {"\"epoch\": 3", "\"epock\": 3", "epoch"},
+    {"\"world_size\": 2", "\"world_size\": 0", "world_size"},
+    {"\"accum\": 1", "\"accum\":1.", "not a JSON object"},
+    {"\"accum\": 1", "\"epoch\": 1", "not a JSON object"},
+    {"\"18446744073709551615\"", "\"18446744073709551616\"", "seed"},
+    {"\"18446744073709551615\"", "\"1844674407370955161x\"", "seed"},
+    {"\"00ff12\"", "\"00fg12\"", "config_hash"},
+    {"\"gamma\": 0.", "\"gamma\": \"0", "not a JSON object"},
+};
+enum { N_EDITS = sizeof EDITS / sizeof EDITS[0] };
+
+START_TEST(state_is_checked)
+{
+    save(2);
+    edit_state(EDITS[_i][0], EDITS[_i][1]);
+    bool found = false;
+    checkpoint_state state = {0};
+    char path[FILE_PATH_BYTES];
+    ck_assert_int_eq(checkpoint_find(scratch, &found, &state, path), STATUS_INVALID);
+    ck_assert(!found);
+    ck_assert_msg(strstr(status_message(), EDITS[_i][2]) != NULL, "no '%s' in: %s", EDITS[_i][2],
+                  status_message());
+}
+END_TEST
+
+START_TEST(state_is_checked_before_it_is_written)
+{
+    checkpoint_state bad[3] = {state_of(1), state_of(1), state_of(1)};
+    double zero = 0.0;
+    bad[0].lr = zero / zero;
+    bad[1].world_size = 0;
+    strcpy(bad[2].config_hash, "xyz");
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(checkpoint_save(scratch, &bad[i], mlp.net, mlp.opt), STATUS_INVALID);
+    ck_assert_int_eq(count_names(), 0);
+}
+END_TEST
+
+START_TEST(wrong_model_or_optimizer)
+{
+    trainee cnn, adam;
+    trainee_init(&cnn, MODEL_CNN, OPTIMIZER_SGD, 1);
+    trainee_init(&adam, MODEL_MLP, OPTIMIZER_ADAM, 1);
+    save(1);
+    stamp(&cnn, 4, false);
+    stamp(&adam, 4, false);
+    ck_assert_int_eq(checkpoint_load_model(scratch, cnn.net), STATUS_INVALID);
+    ck_assert_ptr_nonnull(strstr(status_message(), "the file's tensors are a mlp's"));
+    ck_assert_ptr_nonnull(strstr(status_message(), "no tensor 'conv1.weight'"));
+    const char *path = in_scratch("checkpoints/00000001");
+    ck_assert_int_eq(checkpoint_load(path, cnn.net, cnn.opt), STATUS_INVALID);
+    ck_assert_int_eq(checkpoint_load(path, adam.net, adam.opt), STATUS_INVALID);
+    ck_assert_ptr_nonnull(strstr(status_message(), "no tensor 'exp_avg.fc1.weight'"));
+    ck_assert(stamp(&cnn, 4, true));
+    ck_assert(stamp(&adam, 4, true));
+    trainee_close(&cnn);
+    trainee_close(&adam);
+}
+END_TEST
+
+START_TEST(foreign_files)
+{
+    const float x[4] = {1, 2, 3, 4};
+    safetensors_tensor lone = {.name = "w", .rank = 1, .shape = {4}, .data = x};
+    model_kind kind = MODEL_MLP;
+    ck_assert_int_eq(safetensors_write(in_scratch("odd"), &lone, 1, NULL, 0), STATUS_OK);
+    ck_assert_int_eq(checkpoint_model_kind(in_scratch("odd"), &kind), STATUS_INVALID);
+    ck_assert_ptr_nonnull(strstr(status_message(), "neither the mlp's"));
+    ck_assert_int_eq(checkpoint_load_model(in_scratch("odd"), mlp.net), STATUS_INVALID);
+
+    /* The mlp's tensors and one more. */
+    const parameter *layout = NULL;
+    size_t n = network_layout(mlp.net, &layout);
+    safetensors_tensor tensors[NETWORK_MAX_PARAMETERS + 1];
+    for (size_t i = 0; i < n; i++) {
+        tensors[i] = (safetensors_tensor){
+            .name = layout[i].name, .rank = layout[i].rank, .data = network_parameters(mlp.net)};
+        memcpy(tensors[i].shape, layout[i].shape, sizeof layout[i].shape);
+    }
+    tensors[n] = lone;
+    ck_assert_int_eq(safetensors_write(in_scratch("more"), tensors, n + 1, NULL, 0), STATUS_OK);
+    ck_assert_int_eq(checkpoint_load_model(in_scratch("more"), mlp.net), STATUS_INVALID);
+    ck_assert_ptr_nonnull(strstr(status_message(), "'w' that does not belong there"));
+}
+END_TEST
+
+/* The two jobs for the script; exit code. */
+static int serve(char **args)
+{
+    trainee t = {0};
+    model_kind kind = MODEL_MLP;
+    bool copy = strcmp(args[0], "--copy") == 0;
+    if (model_kind_parse(args[1], &kind) != STATUS_OK)
+        return EXIT_FAILURE;
+    checkpoint_state state = state_of(1);
+    state.model = kind;
+    state.optimizer = OPTIMIZER_ADADELTA;
+    status st = trainee_open(&t, "reference", kind, OPTIMIZER_ADADELTA,
+                             copy ? 0 : strtoull(args[2], NULL, 10));
+    if (st == STATUS_OK && copy)
+        st = checkpoint_load_model(args[2], t.net);
+    if (st == STATUS_OK)
+        st = checkpoint_save(args[3], &state, t.net, t.opt);
+    if (st != STATUS_OK)
+        fprintf(stderr, "%s\n", status_message());
+    trainee_close(&t);
+    return st == STATUS_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 5)
+        return serve(argv + 1);
+    Suite *suite = suite_create("checkpoint");
+    TCase *core = suite_case(suite, "core", 60);
+    tcase_add_checked_fixture(core, setup, teardown);
+    tcase_add_test(core, round_trip);
+    tcase_add_loop_test(core, round_trip_of_every_optimizer, 0, 6);
+    tcase_add_test(core, keeps_the_last_two);
+    tcase_add_test(core, same_step_again);
+    tcase_add_test(core, leftovers);
+    tcase_add_test(core, nothing_there);
+    tcase_add_loop_test(core, broken_newest_falls_back, 0, N_DAMAGES);
+    tcase_add_test(core, missing_file_falls_back);
+    tcase_add_loop_test(core, state_is_checked, 0, N_EDITS);
+    tcase_add_test(core, state_is_checked_before_it_is_written);
+    tcase_add_test(core, wrong_model_or_optimizer);
+    tcase_add_test(core, foreign_files);
+    return suite_run(suite);
+}

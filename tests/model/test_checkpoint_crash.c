@@ -1,0 +1,162 @@
+/* Whatever happens to a checkpoint's writer, the one before or the new one is there, whole. */
+#include "base/clock.h"
+#include "base/mt19937.h"
+#include "model/checkpoint.h"
+#include "tests/model/scratch.h"
+#include "tests/model/trainee.h"
+#include "tests/support/suite.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void limit_files(rlim_t size_bytes)
+{
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &(struct rlimit){size_bytes, RLIM_INFINITY}), 0);
+}
+
+/* The second save fails for want of room: the first stays, and nothing half-written. The limit is
+ * lifted for Check, which writes files too. */
+static void save_without_room(rlim_t file_limit)
+{
+    checkpoint_state state = state_of(2);
+    stamp(&mlp, 2, false);
+    limit_files(file_limit);
+    status st = checkpoint_save(scratch, &state, mlp.net, mlp.opt);
+    limit_files(RLIM_INFINITY);
+    ck_assert_msg(st == STATUS_IO, "%s: %s", status_name(st), status_message());
+    ck_assert_msg(strstr(status_message(), "00000002.tmp/") != NULL, "%s", status_message());
+    ck_assert_int_eq(count_names(), 1);
+    expect_newest(1);
+    ck_assert_int_eq(checkpoint_load_model(scratch, mlp.net), STATUS_OK);
+}
+
+/* Files may have at most so many bytes: the model file, then only the optimizer's, is too long. */
+START_TEST(file_size_limit)
+{
+    static const rlim_t limits[] = {0, 100, 1 << 20, 2678000};
+    save(1);
+    signal(SIGXFSZ, SIG_IGN);
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
+        save_without_room(limits[i]);
+}
+END_TEST
+
+static bool put_line(const char *path, const char *line)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool ok = fd >= 0 && write(fd, line, strlen(line)) == (ssize_t)strlen(line);
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+/* Enters a name space of its own in which `scratch` is a file system of `size_kib`; false where the
+ * kernel does not let us. */
+static bool mount_small(int size_kib)
+{
+    char options[32], user[32], group[32];
+    snprintf(options, sizeof options, "size=%dk", size_kib);
+    snprintf(user, sizeof user, "0 %u 1", (unsigned)geteuid());
+    snprintf(group, sizeof group, "0 %u 1", (unsigned)getegid());
+    return unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 && put_line("/proc/self/setgroups", "deny") &&
+           put_line("/proc/self/uid_map", user) && put_line("/proc/self/gid_map", group) &&
+           mount("tmpfs", scratch, "tmpfs", 0, options) == 0;
+}
+
+/* A checkpoint of the mlp with momentum takes 655 + 655 + 1 pages: the last size lacks only the
+ * last. */
+static const int DISK_KIB[] = {5300, 6000, 7880, 8000, 10000, 10484};
+enum { N_DISKS = sizeof DISK_KIB / sizeof DISK_KIB[0] };
+
+START_TEST(full_disk)
+{
+    if (!mount_small(DISK_KIB[_i])) {
+        fprintf(stderr, "SKIP: no small file system of our own for full_disk %d\n", _i);
+        return;
+    }
+    save(1);
+    save_without_room(RLIM_INFINITY);
+    ck_assert_int_eq(umount(scratch), 0);
+}
+END_TEST
+
+/* One writer: saves step after step until it is killed. */
+static void save_for_ever(int64_t step)
+{
+    for (;; step++) {
+        checkpoint_state state = state_of(step);
+        stamp(&mlp, step, false);
+        if (checkpoint_save(scratch, &state, mlp.net, mlp.opt) != STATUS_OK)
+            _exit(1);
+    }
+}
+
+START_TEST(killed_at_any_moment)
+{
+    enum { KILLS = 20, MAX_DELAY_MS = 120 };
+    bool found = false;
+    checkpoint_state state = state_of(1);
+    char path[FILE_PATH_BYTES];
+    mt19937 generator;
+    mt19937_init(&generator, (uint64_t)clock_now_ns());
+    save(1);
+    for (int i = 0; i < KILLS; i++) {
+        int64_t before = state.step;
+        pid_t child = fork();
+        ck_assert_int_ge(child, 0);
+        if (child == 0)
+            save_for_ever(before + 1);
+        clock_sleep_ms(mt19937_u32(&generator) % MAX_DELAY_MS);
+        kill(child, SIGKILL);
+        int how = 0;
+        ck_assert_int_eq(waitpid(child, &how, 0), child);
+        ck_assert_msg(WIFSIGNALED(how), "the writer ended by itself, code %d", WEXITSTATUS(how));
+        ck_assert_msg(checkpoint_find(scratch, &found, &state, path) == STATUS_OK, "%s",
+                      status_message());
+        ck_assert(found && state.step >= before);
+        expect_newest(state.step);
+        ck_assert_int_eq(checkpoint_load_model(scratch, mlp.net), STATUS_OK);
+    }
+    ck_assert_int_gt(state.step, 1);
+    save(state.step + 1);
+    ck_assert_int_eq(count_names(), 2);
+}
+END_TEST
+
+/* As above, always saving the one step that is there already. */
+START_TEST(killed_while_replacing)
+{
+    enum { KILLS = 10, MAX_DELAY_MS = 60 };
+    mt19937 generator;
+    mt19937_init(&generator, (uint64_t)clock_now_ns());
+    save(1);
+    for (int i = 0; i < KILLS; i++) {
+        pid_t child = fork();
+        ck_assert_int_ge(child, 0);
+        while (child == 0)
+            save(1);
+        clock_sleep_ms(mt19937_u32(&generator) % MAX_DELAY_MS);
+        kill(child, SIGKILL);
+        ck_assert_int_eq(waitpid(child, NULL, 0), child);
+        expect_newest(1);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("checkpoint_crash");
+    TCase *core = suite_case(suite, "core", 60);
+    tcase_add_checked_fixture(core, setup, teardown);
+    tcase_add_test(core, file_size_limit);
+    tcase_add_loop_test(core, full_disk, 0, N_DISKS);
+    tcase_add_test(core, killed_at_any_moment);
+    tcase_add_test(core, killed_while_replacing);
+    return suite_run(suite);
+}

@@ -1,0 +1,262 @@
+/* The cpu device computes what the reference device computes, whatever the batch and however many
+ * threads; the arena round-trips; accumulation equals one large batch. */
+#include "kernels/device.h"
+#include "kernels/ops.h"
+#include "model/network.h"
+#include "model/optimizer.h"
+#include "tests/support/suite.h"
+
+#include "base/memory.h"
+#include "base/mt19937.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_N = 64, PIXELS = 784 };
+
+typedef struct rig {
+    device *dev;
+    network *net;
+    size_t count;
+    float *gradients, *parameters; /* exported to plain order */
+    float logits[MAX_N * NETWORK_CLASSES];
+    double loss;
+    int64_t correct;
+} rig;
+
+static float x[MAX_N * PIXELS];
+static uint8_t labels[MAX_N];
+static uint32_t samples[MAX_N];
+
+static void make_input(void)
+{
+    mt19937 generator;
+    mt19937_init(&generator, 5);
+    for (int i = 0; i < MAX_N * PIXELS; i++) {
+        uint32_t draw = mt19937_u32(&generator);
+        float pixel = draw % 5 == 0 ? (float)(draw >> 24) : 0.0f;
+        x[i] = (pixel / 255.0f - 0.1307f) / 0.3081f;
+    }
+    for (int i = 0; i < MAX_N; i++) {
+        labels[i] = (uint8_t)(mt19937_u32(&generator) % NETWORK_CLASSES);
+        samples[i] = mt19937_u32(&generator) % 60000;
+    }
+}
+
+static void ok(status st)
+{
+    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+}
+
+static rig rig_open(const char *device_name, int threads, model_kind kind)
+{
+    rig r = {0};
+    ok(device_create(device_name, threads, &r.dev));
+    network_options options = {.kind = kind, .max_batch = MAX_N, .seed = 3};
+    ok(network_create(r.dev, &options, &r.net));
+    r.count = network_count(r.net);
+    ok(memory_alloc(sizeof(float) * r.count, (void **)&r.gradients));
+    ok(memory_alloc(sizeof(float) * r.count, (void **)&r.parameters));
+    return r;
+}
+
+static void rig_close(rig *r)
+{
+    network_destroy(r->net);
+    device_destroy(r->dev);
+    free(r->gradients);
+    free(r->parameters);
+}
+
+static batch slice(int first, int n, float grad_scale)
+{
+    return (batch){.n = n,
+                   .x = x + first * PIXELS,
+                   .labels = labels + first,
+                   .samples = samples + first,
+                   .epoch = 2,
+                   .grad_scale = grad_scale};
+}
+
+static void rig_run(rig *r, int first, int n, float grad_scale, bool accumulate)
+{
+    batch in = slice(first, n, grad_scale);
+    ok(network_forward(r->net, &in, NETWORK_TRAIN));
+    memcpy(r->logits, network_logits(r->net), sizeof(float) * (size_t)(n * NETWORK_CLASSES));
+    ok(network_backward(r->net, accumulate, NULL, NULL, &r->loss, &r->correct));
+    ok(network_export(r->net, network_gradients(r->net), r->gradients));
+}
+
+/* Largest difference as a share of the largest value. */
+static double difference(const float *a, const float *b, size_t count)
+{
+    double largest = 0, off = 0;
+    for (size_t i = 0; i < count; i++) {
+        largest = fmax(largest, fabs((double)b[i]));
+        off = fmax(off, fabs((double)a[i] - (double)b[i]));
+    }
+    return largest > 0 ? off / largest : off;
+}
+
+static const int sizes[] = {1, 3, 7, 8, 9, 31, 32, 33, 40, 64};
+enum { N_SIZES = sizeof sizes / sizeof sizes[0] };
+
+/* float32 rounds at 2^-24 = 6e-8; a sum of K products errs like sqrt(K) of it, K up to 9216 here:
+ * 6e-6, four layers deep, and Winograd's is about four times a direct convolution's. 1e-4 of the
+ * largest value leaves room for that and none for a wrong index. A relu or a pool that flips on
+ * rounding moves one gradient by its whole size; the input has no such ties within 1e-6. */
+static void compare(model_kind kind, int n)
+{
+    rig want = rig_open("reference", 1, kind), got = rig_open("cpu", 1, kind);
+    rig_run(&want, 0, n, 1.0f / (float)n, false);
+    rig_run(&got, 0, n, 1.0f / (float)n, false);
+    double logits = difference(got.logits, want.logits, (size_t)(n * NETWORK_CLASSES));
+    ck_assert_msg(logits < 1e-5, "n %d: logits differ by %g", n, logits);
+    const parameter *parameters = NULL;
+    size_t n_parameters = network_layout(want.net, &parameters);
+    for (size_t i = 0; i < n_parameters; i++) {
+        const parameter *p = &parameters[i];
+        double off = difference(got.gradients + p->offset, want.gradients + p->offset, p->count);
+        ck_assert_msg(off < 1e-4, "n %d: gradient of %s differs by %g", n, p->name, off);
+    }
+    ck_assert_msg(fabs(got.loss - want.loss) < 1e-5 * want.loss, "loss %g, want %g", got.loss,
+                  want.loss);
+    ck_assert_int_eq(got.correct, want.correct);
+    rig_close(&want);
+    rig_close(&got);
+}
+
+START_TEST(mlp_equals_reference)
+{
+    compare(MODEL_MLP, sizes[_i]);
+}
+END_TEST
+
+START_TEST(cnn_equals_reference)
+{
+    compare(MODEL_CNN, sizes[_i]);
+}
+END_TEST
+
+START_TEST(threads_do_not_change_bits)
+{
+    model_kind kind = _i % 2 == 0 ? MODEL_MLP : MODEL_CNN;
+    int n = sizes[_i / 2], threads[] = {2, 3, 5};
+    rig one = rig_open("cpu", 1, kind);
+    rig_run(&one, 0, n, 1.0f, false);
+    for (size_t t = 0; t < sizeof threads / sizeof threads[0]; t++) {
+        rig many = rig_open("cpu", threads[t], kind);
+        for (int repeat = 0; repeat < 2; repeat++) {
+            rig_run(&many, 0, n, 1.0f, false);
+            ck_assert_msg(memcmp(one.gradients, many.gradients, sizeof(float) * one.count) == 0,
+                          "n %d: %d threads changed the gradient", n, threads[t]);
+            ck_assert(memcmp(one.logits, many.logits,
+                             sizeof(float) * (size_t)(n * NETWORK_CLASSES)) == 0);
+        }
+        rig_close(&many);
+    }
+    rig_close(&one);
+}
+END_TEST
+
+START_TEST(accumulation_equals_one_batch)
+{
+    model_kind kind = _i % 2 == 0 ? MODEL_MLP : MODEL_CNN;
+    const char *name = _i / 2 == 0 ? "reference" : "cpu";
+    rig whole = rig_open(name, 1, kind), parts = rig_open(name, 1, kind);
+    rig_run(&whole, 0, 24, 1.0f / 24, false);
+    rig_run(&parts, 0, 9, 1.0f / 24, false);
+    rig_run(&parts, 9, 8, 1.0f / 24, true);
+    rig_run(&parts, 17, 7, 1.0f / 24, true);
+    double off = difference(parts.gradients, whole.gradients, whole.count);
+    ck_assert_msg(off < 1e-5, "%s: gradients differ by %g", name, off); /* sums in another order */
+    ck_assert_msg(fabs(whole.loss - parts.loss) < 1e-6 * whole.loss, "loss");
+    rig_close(&whole);
+    rig_close(&parts);
+}
+END_TEST
+
+START_TEST(arena_round_trips)
+{
+    const char *name = _i % 2 == 0 ? "reference" : "cpu";
+    rig r = rig_open(name, 1, _i / 2 == 0 ? MODEL_MLP : MODEL_CNN);
+    for (size_t i = 0; i < r.count; i++)
+        r.parameters[i] = (float)i;
+    ok(network_import(r.net, r.parameters, network_parameters(r.net)));
+    memset(r.parameters, 0, sizeof(float) * r.count);
+    ok(network_export(r.net, network_parameters(r.net), r.parameters));
+    for (size_t i = 0; i < r.count; i++)
+        ck_assert_msg(r.parameters[i] == (float)i, "element %zu became %g", i,
+                      (double)r.parameters[i]);
+    rig_close(&r);
+}
+END_TEST
+
+typedef struct ready_log {
+    size_t next; /* the slice that must come next ends here */
+    int calls;
+} ready_log;
+
+static status note_ready(void *ctx, size_t offset, size_t count, device_stream *stream)
+{
+    ready_log *seen = ctx;
+    if (offset + count != seen->next || stream != NULL)
+        return FAIL(STATUS_INVALID, "slice [%zu, +%zu) after %zu", offset, count, seen->next);
+    seen->next = offset;
+    seen->calls++;
+    return STATUS_OK;
+}
+
+START_TEST(slices_are_ready_last_layer_first)
+{
+    model_kind kind = _i == 0 ? MODEL_MLP : MODEL_CNN;
+    rig r = rig_open("cpu", 1, kind);
+    ready_log seen = {.next = r.count};
+    batch in = slice(0, 4, 0.25f);
+    ok(network_forward(r.net, &in, NETWORK_TRAIN));
+    ok(network_backward(r.net, false, note_ready, &seen, &r.loss, &r.correct));
+    ck_assert_uint_eq(seen.next, 0);
+    ck_assert_int_eq(seen.calls, kind == MODEL_MLP ? 3 : 4);
+    ck_assert_uint_eq(r.count, kind == MODEL_MLP ? 669706 : 1199882);
+    ck_assert_uint_eq(r.count, model_kind_count(kind));
+    rig_close(&r);
+}
+END_TEST
+
+/* Dropout depends on seed, epoch and sample alone: the same image at another place of another batch
+ * has the same logits in every bit. */
+START_TEST(dropout_follows_the_sample)
+{
+    const char *name = _i == 0 ? "reference" : "cpu";
+    rig r = rig_open(name, 1, MODEL_CNN);
+    float first[NETWORK_CLASSES];
+    rig_run(&r, 5, 1, 1.0f, false);
+    memcpy(first, r.logits, sizeof first);
+    rig_run(&r, 0, 16, 1.0f, false);
+    double off = difference(r.logits + 5 * NETWORK_CLASSES, first, NETWORK_CLASSES);
+    ck_assert_msg(off < 1e-6, "%s: logits differ by %g", name, off);
+    batch in = slice(5, 1, 1.0f);
+    in.epoch = 3;
+    ok(network_forward(r.net, &in, NETWORK_TRAIN));
+    ck_assert(memcmp(network_logits(r.net), first, sizeof first) != 0);
+    rig_close(&r);
+}
+END_TEST
+
+int main(void)
+{
+    make_input();
+    Suite *suite = suite_create("network");
+    TCase *devices = suite_case(suite, "devices", 120);
+    tcase_add_loop_test(devices, mlp_equals_reference, 0, N_SIZES);
+    tcase_add_loop_test(devices, cnn_equals_reference, 0, N_SIZES);
+    TCase *bits = suite_case(suite, "bits", 120);
+    tcase_add_loop_test(bits, threads_do_not_change_bits, 0, 2 * N_SIZES);
+    TCase *rules = suite_case(suite, "rules", 60);
+    tcase_add_loop_test(rules, accumulation_equals_one_batch, 0, 4);
+    tcase_add_loop_test(rules, arena_round_trips, 0, 4);
+    tcase_add_loop_test(rules, slices_are_ready_last_layer_first, 0, 2);
+    tcase_add_loop_test(rules, dropout_follows_the_sample, 0, 2);
+    return suite_run(suite);
+}

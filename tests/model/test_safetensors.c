@@ -1,0 +1,324 @@
+/* What is written can be read again; what is not exactly a safetensors file is refused with a
+ * reason. */
+#include "base/file.h"
+#include "model/safetensors.h"
+#include "tests/model/scratch.h"
+#include "tests/support/suite.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static char path[300];
+
+static void setup(void)
+{
+    scratch_create();
+    snprintf(path, sizeof path, "%s/x.safetensors", scratch);
+}
+
+/* A file of `header` (its length in front) and `data_bytes` zeros behind it. */
+static void write_raw(const char *header, size_t header_bytes, size_t data_bytes)
+{
+    static const char zeros[4096];
+    uint64_t length = header_bytes;
+    ck_assert_uint_le(data_bytes, sizeof zeros);
+    file_part parts[] = {{&length, 8}, {header, header_bytes}, {zeros, data_bytes}};
+    ck_assert_int_eq(file_write(path, parts, 3), STATUS_OK);
+}
+
+static void expect_refused(const char *reason)
+{
+    safetensors *file = NULL;
+    status st = safetensors_open(path, &file);
+    ck_assert_msg(st == STATUS_INVALID, "%s: status %s", reason, status_name(st));
+    ck_assert_ptr_null(file);
+    ck_assert_msg(strstr(status_message(), path) != NULL, "no path in: %s", status_message());
+    ck_assert_msg(strstr(status_message(), reason) != NULL, "no '%s' in: %s", reason,
+                  status_message());
+}
+
+static void expect_accepted(void)
+{
+    safetensors *file = NULL;
+    ck_assert_msg(safetensors_open(path, &file) == STATUS_OK, "%s", status_message());
+    safetensors_close(file);
+}
+
+static const float WEIGHT[6] = {1.0f, -2.5f, 3e-30f, 0.0f, -0.0f, 7.0f};
+static const float BIAS[1] = {0.125f};
+static const safetensors_tensor TENSORS[] = {
+    {.name = "fc.weight", .rank = 2, .shape = {2, 3}, .data = WEIGHT},
+    {.name = "fc.bias", .rank = 1, .shape = {1}, .data = BIAS},
+    {.name = "scalar", .rank = 0, .data = BIAS},
+    {.name = "empty", .rank = 2, .shape = {0, 3}, .data = BIAS},
+};
+enum { N_TENSORS = sizeof TENSORS / sizeof TENSORS[0] };
+static const safetensors_entry ENTRIES[] = {{"model", "cnn"}, {"note", "gr\303\274n \"\\\n"}};
+
+START_TEST(round_trip)
+{
+    safetensors *file = NULL;
+    const float *data = NULL;
+    ck_assert_int_eq(safetensors_write(path, TENSORS, N_TENSORS, ENTRIES, 2), STATUS_OK);
+    ck_assert_msg(safetensors_open(path, &file) == STATUS_OK, "%s", status_message());
+    for (int i = 0; i < N_TENSORS; i++) {
+        const safetensors_tensor *t = &TENSORS[i];
+        ck_assert_int_eq(safetensors_find(file, t->name, t->rank, t->shape, &data), STATUS_OK);
+        if (strcmp(t->name, "empty") != 0)
+            ck_assert_mem_eq(data, t->data, i == 0 ? sizeof WEIGHT : sizeof BIAS);
+    }
+    ck_assert_str_eq(safetensors_metadata(file, "format"), "pt");
+    ck_assert_str_eq(safetensors_metadata(file, "model"), "cnn");
+    ck_assert_str_eq(safetensors_metadata(file, "note"), ENTRIES[1].value);
+    ck_assert_ptr_null(safetensors_metadata(file, "absent"));
+    ck_assert_ptr_null(safetensors_lookup(file, "absent"));
+    ck_assert_ptr_null(safetensors_lookup(file, "__metadata__"));
+    safetensors_close(file);
+}
+END_TEST
+
+START_TEST(finds_only_what_was_asked_for)
+{
+    safetensors *file = NULL;
+    const float *data = NULL;
+    ck_assert_int_eq(safetensors_write(path, TENSORS, N_TENSORS, NULL, 0), STATUS_OK);
+    ck_assert_int_eq(safetensors_open(path, &file), STATUS_OK);
+    ck_assert_int_eq(safetensors_find(file, "fc.wait", 2, (int[]){2, 3}, &data), STATUS_INVALID);
+    ck_assert_ptr_nonnull(strstr(status_message(), "no tensor 'fc.wait'"));
+    ck_assert_int_eq(safetensors_find(file, "fc.weight", 2, (int[]){3, 2}, &data), STATUS_INVALID);
+    ck_assert_ptr_nonnull(strstr(status_message(), "shape (2, 3), expected (3, 2)"));
+    ck_assert_int_eq(safetensors_find(file, "fc.weight", 1, (int[]){6}, &data), STATUS_INVALID);
+    ck_assert_ptr_null(data);
+    safetensors_close(file);
+}
+END_TEST
+
+/* The layout itself: the header padded to 8 bytes whatever its length, tensors in order without
+ * gaps. */
+START_TEST(layout_of_the_file)
+{
+    char *bytes = NULL;
+    size_t size = 0;
+    uint64_t header = 0;
+    safetensors_entry filler = {"filler", &"1234567"[_i]};
+    ck_assert_int_eq(safetensors_write(path, TENSORS, 2, &filler, 1), STATUS_OK);
+    ck_assert_int_eq(file_read(path, 4096, &bytes, &size), STATUS_OK);
+    memcpy(&header, bytes, sizeof header);
+    ck_assert_uint_eq(header % 8, 0);
+    ck_assert_int_eq(bytes[8], '{');
+    ck_assert_uint_eq(size, 8 + header + sizeof WEIGHT + sizeof BIAS);
+    ck_assert_mem_eq(bytes + 8 + header, WEIGHT, sizeof WEIGHT);
+    ck_assert_mem_eq(bytes + 8 + header + sizeof WEIGHT, BIAS, sizeof BIAS);
+    free(bytes);
+}
+END_TEST
+
+START_TEST(writer_refuses_bad_names)
+{
+    safetensors_tensor twice[] = {TENSORS[1], TENSORS[1]};
+    safetensors_tensor odd = TENSORS[1];
+    ck_assert_int_eq(safetensors_write(path, twice, 2, NULL, 0), STATUS_INVALID);
+    odd.name = "a\nb";
+    ck_assert_int_eq(safetensors_write(path, &odd, 1, NULL, 0), STATUS_INVALID);
+    odd.name = "";
+    ck_assert_int_eq(safetensors_write(path, &odd, 1, NULL, 0), STATUS_INVALID);
+    odd.name = "__metadata__";
+    ck_assert_int_eq(safetensors_write(path, &odd, 1, NULL, 0), STATUS_INVALID);
+    ck_assert(!file_exists(path));
+}
+END_TEST
+
+#define ENTRY(dtype, shape, begin, end) \
+    "{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":[" begin "," end "]}"
+#define ONE(dtype, shape, begin, end) "{\"a\":" ENTRY(dtype, shape, begin, end) "}"
+#define F32 "\"F32\""
+
+typedef struct bad_file {
+    const char *header;
+    size_t data_bytes;
+    const char *reason;
+} bad_file;
+
+static const bad_file BAD[] = {
+    {"", 0, "header, byte"},
+    {"[]", 0, "not a JSON object"},
+    {"3", 0, "header, byte"},
+    {"{", 0, "header, byte"},
+    {"{} x", 0, "header, byte"},
+    {"{\"a\":1}", 0, "dtype"},
+    {"{\"a\":{}}", 0, "dtype"},
+    {ONE("\"F16\"", "[1]", "0", "2"), 2, "dtype"},
+    {ONE("\"f32\"", "[1]", "0", "4"), 4, "dtype"},
+    {ONE("4", "[1]", "0", "4"), 4, "dtype"},
+    {ONE(F32, "1", "0", "4"), 4, "shape"},
+    {ONE(F32, "{}", "0", "4"), 4, "shape"},
+    {ONE(F32, "[1,1,1,1,1]", "0", "4"), 4, "at most 4"},
+    {ONE(F32, "[-1]", "0", "4"), 4, "dimension 0"},
+    {ONE(F32, "[1,1.0]", "0", "4"), 4, "dimension 1"},
+    {ONE(F32, "[true]", "0", "4"), 4, "dimension 0"},
+    {ONE(F32, "[4294967297]", "0", "4"), 4, "dimension 0"},
+    {ONE(F32, "[99999999999999999999]", "0", "4"), 4, "header, byte"},
+    {ONE(F32, "[2]", "0", "4"), 4, "does not fit"},
+    /* Products that come out right modulo 2^64. */
+    {ONE(F32, "[65536,65536,65536,65536]", "0", "0"), 0, "does not fit"},
+    {ONE(F32, "[2147483647,2147483647,4]", "0", "16"), 16, "does not fit"},
+    {ONE(F32, "[1]", "0", "8"), 8, "does not fit"},
+    {ONE(F32, "[1]", "4", "0"), 4, "data_offsets"},
+    {ONE(F32, "[1]", "-4", "0"), 4, "data_offsets"},
+    {ONE(F32, "[1]", "0", "8"), 4, "data_offsets"},
+    {ONE(F32, "[1]", "9223372036854775804", "9223372036854775807"), 4, "data_offsets"},
+    {ONE(F32, "[1]", "0", "4.0"), 4, "data_offsets"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "data_offsets"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,4]}}", 4, "data_offsets"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":{}}}", 4, "data_offsets"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "data_offsets"},
+    {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "shape"},
+    {ONE(F32, "[1]", "0", "4"), 8, "end at byte 4 of 8"},
+    {ONE(F32, "[1]", "4", "8"), 8, "begins at byte 4, expected 0"},
+    {"{}", 4, "end at byte 0 of 4"},
+    {"{\"a\":" ENTRY(F32, "[1]", "0", "4") ",\"b\":" ENTRY(F32, "[1]", "8", "12") "}", 12,
+     "'b' begins at byte 8, expected 4"},
+    {"{\"a\":" ENTRY(F32, "[2]", "0", "8") ",\"b\":" ENTRY(F32, "[2]", "4", "12") "}", 12,
+     "'b' begins at byte 4, expected 8"},
+    {"{\"a\":" ENTRY(F32, "[1]", "0", "4") ",\"b\":" ENTRY(F32, "[1]", "0", "4") "}", 4,
+     "begins at byte 0, expected 4"},
+    {"{\"a\":" ENTRY(F32, "[1]", "0", "4") ",\"a\":" ENTRY(F32, "[1]", "4", "8") "}", 8,
+     "duplicate"},
+    {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
+     "duplicate"},
+    {"{\"\":" ENTRY(F32, "[1]", "0", "4") "}", 4, "not printable"},
+    {"{\"a\\u0007\":" ENTRY(F32, "[1]", "0", "4") "}", 4, "not printable"},
+    {"{\"a\\u0000b\":" ENTRY(F32, "[1]", "0", "4") "}", 4, "header, byte"},
+    {"{\"\303\274\":" ENTRY(F32, "[1]", "0", "4") "}", 4, "not printable"},
+    {"{\"\377\":" ENTRY(F32, "[1]", "0", "4") "}", 4, "header, byte"},
+    {"{\"__metadata__\":[]}", 0, "__metadata__ is not an object"},
+    {"{\"__metadata__\":{\"a\":1}}", 0, "more than strings"},
+    {"{\"__metadata__\":{\"fnv1a\":\"0123456789abcdef\"}}", 0, "damaged"},
+};
+enum { N_BAD = sizeof BAD / sizeof BAD[0] };
+
+START_TEST(refuses_bad_headers)
+{
+    const bad_file *bad = &BAD[_i];
+    write_raw(bad->header, strlen(bad->header), bad->data_bytes);
+    expect_refused(bad->reason);
+}
+END_TEST
+
+START_TEST(accepts_what_the_format_allows)
+{
+    static const char *const good[] = {
+        ONE(F32, "[1]", "0", "4"),
+        "  " ONE(F32, "[1]", "0", "4") "  ",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4],\"extra\":null}}",
+        "{\"b\":" ENTRY(F32, "[1]", "0", "4") ",\"a\":" ENTRY(F32, "[7,0]", "0", "0") "}",
+        "{\"__metadata__\":{},\"a\":" ENTRY(F32, "[1,1,1,1]", "0", "4") "}",
+    };
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        write_raw(good[i], strlen(good[i]), 4);
+        expect_accepted();
+    }
+    write_raw("{}", 2, 0);
+    expect_accepted();
+}
+END_TEST
+
+START_TEST(refuses_impossible_lengths)
+{
+    static const uint64_t lengths[] = {1, 9, 1 << 20, (1 << 20) + 1, UINT64_MAX, UINT64_MAX - 7};
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        ck_assert_int_eq(file_write(path, (file_part[]){{&lengths[i], 8}, {"{", 1}}, 2), STATUS_OK);
+        expect_refused(i == 0 ? "header, byte" : "header of");
+    }
+    for (size_t size = 0; size < 8; size++) {
+        ck_assert_int_eq(file_write(path, &(file_part){&lengths[0], size}, 1), STATUS_OK);
+        expect_refused("too few");
+    }
+}
+END_TEST
+
+/* A header of exactly 1 MiB is read, one of a byte more is not. */
+START_TEST(header_size_limit)
+{
+    static char header[(1 << 20) + 1];
+    memset(header, ' ', sizeof header);
+    memcpy(header, "{}", 2);
+    write_raw(header, sizeof header - 1, 0);
+    expect_accepted();
+    write_raw(header, sizeof header, 0);
+    expect_refused("over 1 MiB");
+}
+END_TEST
+
+/* Every proper beginning of a file is refused, and so is every file with a byte more. */
+START_TEST(refuses_every_other_length)
+{
+    char *bytes = NULL;
+    size_t size = 0;
+    ck_assert_int_eq(safetensors_write(path, TENSORS, 2, NULL, 0), STATUS_OK);
+    ck_assert_int_eq(file_read(path, 4096, &bytes, &size), STATUS_OK);
+    for (size_t cut = 0; cut < size; cut++) {
+        ck_assert_int_eq(file_write(path, &(file_part){bytes, cut}, 1), STATUS_OK);
+        expect_refused(path);
+    }
+    ck_assert_int_eq(file_write(path, (file_part[]){{bytes, size}, {"", 1}}, 2), STATUS_OK);
+    expect_refused(path);
+    free(bytes);
+}
+END_TEST
+
+/* No single damaged byte goes unnoticed that would change a tensor: either the file is refused, or
+ * (in padding, or in a name or key) all tensors that can still be found hold what was written. */
+START_TEST(notices_any_flipped_byte)
+{
+    char *bytes = NULL;
+    size_t size = 0, refused = 0;
+    ck_assert_int_eq(safetensors_write(path, TENSORS, 2, NULL, 0), STATUS_OK);
+    ck_assert_int_eq(file_read(path, 4096, &bytes, &size), STATUS_OK);
+    for (size_t at = 0; at < size; at++) {
+        safetensors *file = NULL;
+        const float *data = NULL;
+        bytes[at] ^= 0x10;
+        ck_assert_int_eq(file_write(path, &(file_part){bytes, size}, 1), STATUS_OK);
+        if (safetensors_open(path, &file) != STATUS_OK)
+            refused++;
+        else if (safetensors_find(file, "fc.weight", 2, TENSORS[0].shape, &data) == STATUS_OK)
+            ck_assert_mem_eq(data, WEIGHT, sizeof WEIGHT);
+        if (at >= size - sizeof WEIGHT - sizeof BIAS)
+            ck_assert_ptr_null(file);
+        safetensors_close(file);
+        bytes[at] ^= 0x10;
+    }
+    ck_assert_uint_gt(refused, size / 2);
+    free(bytes);
+}
+END_TEST
+
+START_TEST(absent_and_unusual_paths)
+{
+    safetensors *file = NULL;
+    ck_assert_int_eq(safetensors_open(path, &file), STATUS_IO);
+    ck_assert_ptr_nonnull(strstr(status_message(), path));
+    ck_assert_int_ne(safetensors_open(scratch, &file), STATUS_OK);
+    safetensors_close(NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("safetensors");
+    TCase *core = suite_case(suite, "core", 20);
+    tcase_add_checked_fixture(core, setup, scratch_remove);
+    tcase_add_test(core, round_trip);
+    tcase_add_test(core, finds_only_what_was_asked_for);
+    tcase_add_loop_test(core, layout_of_the_file, 0, 8);
+    tcase_add_test(core, writer_refuses_bad_names);
+    tcase_add_loop_test(core, refuses_bad_headers, 0, N_BAD);
+    tcase_add_test(core, accepts_what_the_format_allows);
+    tcase_add_test(core, refuses_impossible_lengths);
+    tcase_add_test(core, header_size_limit);
+    tcase_add_test(core, refuses_every_other_length);
+    tcase_add_test(core, notices_any_flipped_byte);
+    tcase_add_test(core, absent_and_unusual_paths);
+    return suite_run(suite);
+}
