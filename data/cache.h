@@ -1,0 +1,52 @@
+/* The cache folder of this user on this host: $XDG_CACHE_HOME/mnist_ddp, or ~/.cache/mnist_ddp.
+ *
+ * A file in it is whole or absent: it is written under a temporary name and renamed. Writers take
+ * turns by a lock, which the kernel takes from a writer that dies.
+ */
+#ifndef MNIST_DDP_DATA_CACHE_H
+#define MNIST_DDP_DATA_CACHE_H
+
+#include "base/file.h"
+#include "base/status.h"
+
+#include <stddef.h>
+
+enum { CACHE_MAX_FOLDERS = 2, CACHE_LOCK_MS = 60 * 1000 };
+
+/* The folders that the environment names, best first; they need not exist. */
+typedef struct cache_folders {
+    int count;
+    char path[CACHE_MAX_FOLDERS][FILE_PATH_BYTES];
+} cache_folders;
+
+void cache_folders_find(cache_folders *out);
+
+/* Makes `name` in the first cache folder that can be written; `out` (FILE_PATH_BYTES) is its path.
+ * STATUS_IO where there is none. */
+status cache_folder_make(const char *name, char *out);
+
+/* Becomes the one writer of `folder`. Waits for another one at most `timeout_ms`: STATUS_TIMEOUT.
+ * The lock is a file that stays. */
+status cache_lock(const char *folder, int timeout_ms, int *lock);
+void cache_unlock(int lock); /* -1: nothing to do */
+
+/* A file on its way into the cache. */
+typedef struct cache_entry {
+    int fd; /* to be written; -1: none */
+    char temporary[FILE_PATH_BYTES], path[FILE_PATH_BYTES];
+} cache_entry;
+
+/* For the holder of the folder's lock: opens a new file that will be `path`, and removes what
+ * writers of `path` that were killed have left. */
+status cache_entry_begin(const char *path, cache_entry *out);
+
+/* Syncs the file to disk and renames it to its path. Ends the entry, also on failure. */
+status cache_entry_commit(cache_entry *entry);
+
+/* Removes the file, unless it was committed. Accepts an entry with fd -1. */
+void cache_entry_abort(cache_entry *entry);
+
+/* Appends to an open file; `name` is for the message. */
+status cache_write(int fd, const char *name, const void *data, size_t size_bytes);
+
+#endif

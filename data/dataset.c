@@ -1,0 +1,150 @@
+#include "data/dataset.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "data/cache.h"
+#include "data/embedded.h"
+#include "data/idx_file.h"
+#include "data/mnist_files.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { NAMES_BYTES = 256 };
+
+static const char TORCHVISION_FOLDER[] = "MNIST/raw";  /* below a torchvision root */
+static const char WORKING_FOLDER[] = "data/MNIST/raw"; /* below the working directory */
+static const char CACHE_FOLDER[] = "mnist";            /* below the cache folder */
+static const char FOUND_IN_WORKING_FOLDER[] = "./data/MNIST/raw";
+
+static bool has_all(const char *folder)
+{
+    char names[NAMES_BYTES];
+    return mnist_files_missing(folder, names, sizeof names) == 0;
+}
+
+static status take(const char *folder, const char *found_by, dataset_location *out)
+{
+    dataset_location location = {.found_by = found_by};
+    int length = snprintf(location.folder, sizeof location.folder, "%s", folder);
+    if (length < 0 || (size_t)length >= sizeof location.folder)
+        return FAIL(STATUS_INVALID, "path too long: %.64s...", folder);
+    *out = location;
+    return STATUS_OK;
+}
+
+/* A place that the user named holds the files, itself or as a torchvision root, or it is an error.
+ */
+static status locate_named(const char *place, const char *found_by, dataset_location *out)
+{
+    char raw[FILE_PATH_BYTES], missing[NAMES_BYTES], missing_in_raw[NAMES_BYTES];
+    struct stat info;
+    TRY(file_join(place, TORCHVISION_FOLDER, raw));
+    if (stat(place, &info) != 0)
+        return FAIL(STATUS_IO, "%s %s: %s", found_by, place, strerror(errno));
+    if (!S_ISDIR(info.st_mode))
+        return FAIL(STATUS_INVALID,
+                    "%s %s: not a directory, expected the folder that holds MNIST's files",
+                    found_by, place);
+    if (euidaccess(place, X_OK) != 0)
+        return FAIL(STATUS_IO, "%s %s: %s", found_by, place, strerror(errno));
+    int absent = mnist_files_missing(place, missing, sizeof missing);
+    if (absent == 0)
+        return take(place, found_by, out);
+    int absent_in_raw = mnist_files_missing(raw, missing_in_raw, sizeof missing_in_raw);
+    if (absent_in_raw == 0)
+        return take(raw, found_by, out);
+    bool nearer = absent <= absent_in_raw;
+    return FAIL(STATUS_INVALID,
+                "%s %s: missing %s (each plain or with .gz; looked in it and in its %s)", found_by,
+                place, nearer ? missing : missing_in_raw, TORCHVISION_FOLDER);
+}
+
+/* Sets *found where the working directory or the cache holds the files. */
+static status locate_customary(dataset_location *out, bool *found)
+{
+    char folder[FILE_PATH_BYTES];
+    cache_folders folders;
+    *found = true;
+    if (has_all(WORKING_FOLDER))
+        return take(WORKING_FOLDER, FOUND_IN_WORKING_FOLDER, out);
+    cache_folders_find(&folders);
+    for (int i = 0; i < folders.count; i++) {
+        if (file_join(folders.path[i], CACHE_FOLDER, folder) == STATUS_OK && has_all(folder))
+            return take(folder, "cache", out);
+    }
+    *found = false;
+    return STATUS_OK;
+}
+
+static status locate_embedded(dataset_location *out)
+{
+    dataset_location location = {.embedded = true, .found_by = "embedded digits"};
+    if (embedded_find_or_make(location.folder) != STATUS_OK) {
+        LOG_W("the embedded digits are made in memory each time: %s", status_message());
+        location.folder[0] = '\0';
+    }
+    *out = location;
+    return STATUS_OK;
+}
+
+status dataset_locate(const char *data_dir, dataset_location *out)
+{
+    if (data_dir != NULL)
+        return locate_named(data_dir, "--data-dir", out);
+    const char *named = getenv("MNIST_DDP_DATA");
+    if (named != NULL && named[0] != '\0')
+        return locate_named(named, "$MNIST_DDP_DATA", out);
+    bool found = false;
+    TRY(locate_customary(out, &found));
+    return found ? STATUS_OK : locate_embedded(out);
+}
+
+static status open_files(const char *folder, dataset_split split, idx_file *images,
+                         idx_file *labels)
+{
+    char images_path[FILE_PATH_BYTES], labels_path[FILE_PATH_BYTES];
+    TRY(mnist_files_find(folder, split, IDX_IMAGES, images_path));
+    TRY(mnist_files_find(folder, split, IDX_LABELS, labels_path));
+    TRY(idx_file_open(images_path, IDX_IMAGES, images));
+    status st = idx_file_open(labels_path, IDX_LABELS, labels);
+    if (st == STATUS_OK && images->count != labels->count) {
+        st = FAIL(STATUS_INVALID, "%s: byte 4: %u images, but %u labels in %s: expected as many",
+                  images_path, images->count, labels->count, labels_path);
+        idx_file_close(labels);
+    }
+    if (st != STATUS_OK)
+        idx_file_close(images);
+    return st;
+}
+
+status dataset_open(const dataset_location *location, dataset_split split, dataset *out)
+{
+    idx_file images = {0}, labels = {0};
+    if (location->embedded && location->folder[0] == '\0')
+        TRY(embedded_open_in_memory(split, &images, &labels));
+    else
+        TRY(open_files(location->folder, split, &images, &labels));
+    *out = (dataset){.count = images.count,
+                     .images = images.elements,
+                     .labels = labels.elements,
+                     .mappings = {images.mapping, labels.mapping},
+                     .mapping_bytes = {images.mapping_bytes, labels.mapping_bytes}};
+    return STATUS_OK;
+}
+
+void dataset_close(dataset *set)
+{
+    if (set == NULL)
+        return;
+    for (int i = 0; i < 2; i++) {
+        idx_file file = {.mapping = set->mappings[i],
+                         .mapping_bytes = (size_t)set->mapping_bytes[i]};
+        idx_file_close(&file);
+    }
+    *set = (dataset){0};
+}

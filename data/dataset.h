@@ -1,0 +1,46 @@
+/* MNIST in memory, one copy per host: found, decompressed, checked and shared by all ranks. */
+#ifndef MNIST_DDP_DATA_DATASET_H
+#define MNIST_DDP_DATA_DATASET_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { DATASET_SIDE = 28, DATASET_PIXELS = 784, DATASET_CLASSES = 10 };
+
+typedef struct dataset {
+    uint32_t count;        /* images, >= 1 */
+    const uint8_t *images; /* (count, 28, 28), read-only, shared between processes */
+    const uint8_t *labels; /* (count), each < 10 */
+    void *mappings[2];     /* dataset.c's own */
+    uint64_t mapping_bytes[2];
+} dataset;
+
+typedef enum dataset_split { DATASET_TRAIN, DATASET_TEST } dataset_split;
+
+/* Where the four files are. */
+typedef struct dataset_location {
+    char folder[4096];
+    bool embedded;        /* the generated digits, which are not MNIST */
+    const char *found_by; /* "--data-dir", "$MNIST_DDP_DATA", "./data/MNIST/raw", "cache" or
+                             "embedded digits" */
+} dataset_location;
+
+/* Looks in `data_dir` (unless NULL), $MNIST_DDP_DATA, ./data/MNIST/raw and the cache, in this
+ * order, for the four official names, plain or with .gz. A place that was named (the first two) and
+ * does not hold them is an error that lists what is missing; the others are passed over. Found
+ * nowhere: makes the embedded digits in the cache (or in memory where no cache folder can be
+ * written) and returns those. */
+status dataset_locate(const char *data_dir, dataset_location *out);
+
+/* Maps one split. gzip files are decompressed once per host into the cache folder
+ * ($XDG_CACHE_HOME/mnist_ddp, else ~/.cache/mnist_ddp; one writer at a time), or into this
+ * process's memory where that cannot be written. STATUS_INVALID or STATUS_IO names the file, the
+ * byte offset and what was expected. */
+status dataset_open(const dataset_location *location, dataset_split split, dataset *out);
+
+/* Accepts an empty one. */
+void dataset_close(dataset *set);
+
+#endif

@@ -1,0 +1,37 @@
+/* Handwritten-like digits made by a program: the data set where no MNIST files are found.
+ *
+ * Each image is a pen stroke drawn anew: one of several ways to write its digit, with shaken
+ * control points, warped, slanted and drawn with a pen of its own width; then size-normalised into
+ * 20x20 pixels and centred by its centre of mass in 28x28, as MNIST is.
+ *
+ * An image depends on (seed, split, index) alone, and its arithmetic on IEEE + - * / and square
+ * root alone: the same bytes for any slicing, thread count and CPU type.
+ */
+#ifndef MNIST_DDP_DATA_DIGITS_H
+#define MNIST_DDP_DATA_DIGITS_H
+
+#include "base/status.h"
+
+#include <stdint.h>
+
+enum {
+    DIGITS_SIDE = 28,
+    DIGITS_PIXELS = DIGITS_SIDE * DIGITS_SIDE,
+    DIGITS_TRAIN_COUNT = 60000, /* the customary sizes; any index of 32 bits has its image */
+    DIGITS_TEST_COUNT = 10000,
+};
+
+typedef enum digits_split { DIGITS_TRAIN, DIGITS_TEST } digits_split;
+
+/* Makes the images first ... first + count - 1 of a split.
+ *
+ *   images  (count, 28, 28)  uint8  set: 0 paper, 255 full ink; the outermost pixels are 0
+ *   labels  (count)          uint8  set: 0 to 9, in random order, each about a tenth
+ *
+ * STATUS_INVALID where threads < 1 or an index exceeds 32 bits; STATUS_IO or STATUS_NO_MEMORY where
+ * the threads cannot be started; then nothing is written.
+ */
+status digits_generate(uint64_t seed, digits_split split, uint32_t first, uint32_t count,
+                       int threads, uint8_t *images, uint8_t *labels);
+
+#endif

@@ -1,0 +1,71 @@
+#include "data/sampler.h"
+
+#include "base/mt19937.h"
+
+#include <stdlib.h>
+
+/* From here on torch.randperm draws 64-bit numbers, which no data set of ours needs. */
+enum { RANDPERM_LIMIT = UINT32_MAX / 20 };
+
+status sampler_check(const sampler_options *options, sampler_plan *plan)
+{
+    uint32_t samples = options->samples;
+    if (options->world_size < 1)
+        return FAIL(STATUS_INVALID, "sampler: world size %d, expected at least 1",
+                    options->world_size);
+    if (options->rank < 0 || options->rank >= options->world_size)
+        return FAIL(STATUS_INVALID,
+                    "sampler: invalid rank %d, rank should be in the interval [0, %d]",
+                    options->rank, options->world_size - 1);
+    if (samples == 0)
+        return FAIL(STATUS_INVALID, "sampler: no samples");
+    if (options->shuffle && samples >= RANDPERM_LIMIT)
+        return FAIL(STATUS_INVALID, "sampler: %u samples, at most %d can be shuffled", samples,
+                    RANDPERM_LIMIT - 1);
+    uint32_t world_size = (uint32_t)options->world_size;
+    uint32_t whole = samples / world_size, rest = samples % world_size;
+    if (options->drop_last && whole == 0)
+        return FAIL(STATUS_INVALID,
+                    "sampler: drop_last leaves nothing of %u samples for %u ranks: use fewer ranks "
+                    "or keep the last ones",
+                    samples, world_size);
+    if (options->drop_last || rest == 0)
+        *plan = (sampler_plan){.per_rank = whole, .dropped = rest};
+    else
+        *plan = (sampler_plan){.per_rank = whole + 1, .padded = world_size - rest};
+    return STATUS_OK;
+}
+
+/* torch.randperm(n) on the CPU: Fisher and Yates from the front, by remainder. */
+static void permute(uint32_t *order, uint32_t n, uint64_t seed)
+{
+    mt19937 generator;
+    mt19937_init(&generator, seed);
+    for (uint32_t i = 0; i + 1 < n; i++) {
+        uint32_t other = i + mt19937_u32(&generator) % (n - i);
+        uint32_t moved = order[i];
+        order[i] = order[other];
+        order[other] = moved;
+    }
+}
+
+status sampler_indices(const sampler_options *options, int64_t epoch, uint32_t *out)
+{
+    sampler_plan plan;
+    TRY(sampler_check(options, &plan));
+    uint32_t n = options->samples;
+    uint32_t *order = malloc(n * sizeof *order);
+    if (order == NULL)
+        return FAIL(STATUS_NO_MEMORY, "sampler: the order of %u samples", n);
+    for (uint32_t i = 0; i < n; i++)
+        order[i] = i;
+    if (options->shuffle)
+        permute(order, n, options->seed + (uint64_t)epoch);
+
+    /* All ranks deal from one list, in turn; past its end it begins anew. */
+    uint64_t at = (uint64_t)options->rank;
+    for (uint32_t i = 0; i < plan.per_rank; i++, at += (uint64_t)options->world_size)
+        out[i] = order[at % n];
+    free(order);
+    return STATUS_OK;
+}

@@ -1,0 +1,217 @@
+/* Finding the data set, and opening what was found. */
+#include "data/dataset.h"
+
+#include "base/clock.h"
+#include "data/digits.h"
+#include "tests/data/sandbox.h"
+#include "tests/support/suite.h"
+
+enum { TRAIN_COUNT = 40, TEST_COUNT = 20 };
+
+static const char COPIES[] = "cache/mnist_ddp/idx";
+
+static void make_folder(const char *path)
+{
+    expect_ok(file_make_folders(path));
+}
+
+static void put(const char *folder, const char *name, bytes b)
+{
+    char path[FILE_PATH_BYTES];
+    expect_ok(file_join(folder, name, path));
+    put_file(path, b);
+}
+
+static void put_four(const char *folder)
+{
+    make_folder(folder);
+    put(folder, "train-images-idx3-ubyte", images_idx(TRAIN_COUNT));
+    put(folder, "train-labels-idx1-ubyte", labels_idx(TRAIN_COUNT));
+    put(folder, "t10k-images-idx3-ubyte", images_idx(TEST_COUNT));
+    put(folder, "t10k-labels-idx1-ubyte", labels_idx(TEST_COUNT));
+}
+
+static void expect_set(const dataset *set, uint32_t count)
+{
+    ck_assert_uint_eq(set->count, count);
+    ck_assert(has_pixels(set->images, count));
+    for (uint32_t i = 0; i < count; i++)
+        ck_assert_uint_eq(set->labels[i], i % 10);
+}
+
+static void expect_both_splits(const dataset_location *location)
+{
+    dataset set;
+    expect_ok(dataset_open(location, DATASET_TRAIN, &set));
+    expect_set(&set, TRAIN_COUNT);
+    dataset_close(&set);
+    ck_assert_ptr_null(set.images);
+    dataset_close(&set); /* accepts an empty one */
+    expect_ok(dataset_open(location, DATASET_TEST, &set));
+    expect_set(&set, TEST_COUNT);
+    dataset_close(&set);
+}
+
+static void expect_found(const char *data_dir, const char *folder, const char *found_by)
+{
+    dataset_location location;
+    expect_ok(dataset_locate(data_dir, &location));
+    ck_assert_str_eq(location.folder, folder);
+    ck_assert_str_eq(location.found_by, found_by);
+    ck_assert(!location.embedded);
+    expect_both_splits(&location);
+}
+
+/* Each place is taken away in turn, and the next one is found. */
+START_TEST(places_are_searched_in_order)
+{
+    char cached[FILE_PATH_BYTES];
+    snprintf(cached, sizeof cached, "%s/cache/mnist_ddp/mnist", sandbox);
+    put_four("named");
+    put_four("variable");
+    put_four("data/MNIST/raw");
+    put_four(cached);
+    setenv("MNIST_DDP_DATA", "variable", 1);
+    expect_found("named", "named", "--data-dir");
+    expect_found(NULL, "variable", "$MNIST_DDP_DATA");
+    setenv("MNIST_DDP_DATA", "", 1);
+    expect_found(NULL, "data/MNIST/raw", "./data/MNIST/raw");
+    ck_assert_int_eq(unlink("data/MNIST/raw/t10k-labels-idx1-ubyte"), 0);
+    expect_found(NULL, cached, "cache");
+}
+END_TEST
+
+START_TEST(torchvision_root_is_accepted)
+{
+    put_four("root/MNIST/raw");
+    expect_found("root", "root/MNIST/raw", "--data-dir");
+    setenv("MNIST_DDP_DATA", "root", 1);
+    expect_found(NULL, "root/MNIST/raw", "$MNIST_DDP_DATA");
+}
+END_TEST
+
+START_TEST(names_may_differ)
+{
+    make_folder("d");
+    put("d", "train-images.idx3-ubyte", images_idx(TRAIN_COUNT));
+    put("d", "train-labels-idx1-ubyte.gz", gzipped(labels_idx(TRAIN_COUNT)));
+    put("d", "t10k-images.idx3-ubyte.gz", gzipped(images_idx(TEST_COUNT)));
+    put("d", "t10k-labels-idx1-ubyte", labels_idx(TEST_COUNT));
+    put("d", "t10k-labels-idx1-ubyte.gz", labels_idx(TEST_COUNT + 1)); /* plain wins */
+    make_folder("d/train-images-idx3-ubyte");                          /* a file wins */
+    expect_found("d", "d", "--data-dir");
+    ck_assert_int_eq(sandbox_count(COPIES, ".idx"), 2);
+}
+END_TEST
+
+START_TEST(missing_files_are_listed)
+{
+    dataset_location location;
+    make_folder("d");
+    put("d", "train-images-idx3-ubyte", images_idx(1));
+    put("d", "t10k-images-idx3-ubyte.gz", gzipped(images_idx(1)));
+    expect_failure(dataset_locate("d", &location), "--data-dir d", "missing",
+                   "train-labels-idx1-ubyte, t10k-labels-idx1-ubyte", NULL);
+    ck_assert_ptr_null(strstr(status_message(), "images"));
+    setenv("MNIST_DDP_DATA", "d", 1);
+    expect_failure(dataset_locate(NULL, &location), "$MNIST_DDP_DATA d", "missing", NULL);
+    setenv("MNIST_DDP_DATA", "nowhere", 1);
+    expect_failure(dataset_locate(NULL, &location), "$MNIST_DDP_DATA nowhere", "No such file",
+                   NULL);
+    expect_failure(dataset_locate("d/train-images-idx3-ubyte", &location), "--data-dir",
+                   "not a directory", NULL);
+    expect_failure(dataset_locate("", &location), "--data-dir", NULL);
+    ck_assert_int_eq(chmod("d", 0), 0);
+    if (geteuid() == 0)
+        ck_assert_int_eq(seteuid(65534), 0);
+    expect_failure(dataset_locate("d", &location), "--data-dir d", "Permission denied", NULL);
+    if (getuid() == 0)
+        ck_assert_int_eq(seteuid(0), 0);
+    ck_assert_int_eq(chmod("d", 0700), 0);
+}
+END_TEST
+
+START_TEST(counts_must_agree)
+{
+    dataset_location location = {.folder = "d"};
+    dataset set = {0};
+    put_four("d");
+    put("d", "train-labels-idx1-ubyte", labels_idx(TRAIN_COUNT + 1));
+    expect_failure(dataset_open(&location, DATASET_TRAIN, &set), "train-images", "40 images",
+                   "41 labels", NULL);
+    ck_assert_ptr_null(set.images);
+    put("d", "t10k-labels-idx1-ubyte", images_idx(TEST_COUNT));
+    expect_failure(dataset_open(&location, DATASET_TEST, &set), "t10k-labels", "byte 3",
+                   "other kind", NULL);
+    ck_assert_int_eq(unlink("d/t10k-labels-idx1-ubyte"), 0);
+    expect_failure(dataset_open(&location, DATASET_TEST, &set), "no t10k-labels-idx1-ubyte", NULL);
+}
+END_TEST
+
+static void expect_digits(const dataset_location *location, dataset_split split)
+{
+    enum { N = 300 };
+    static uint8_t images[N * PIXELS], labels[N];
+    digits_split made = split == DATASET_TRAIN ? DIGITS_TRAIN : DIGITS_TEST;
+    dataset set;
+    expect_ok(dataset_open(location, split, &set));
+    ck_assert_uint_eq(set.count, split == DATASET_TRAIN ? 60000 : 10000);
+    uint32_t last = set.count - N;
+    expect_ok(digits_generate(1, made, last, N, 1, images, labels));
+    ck_assert_mem_eq(set.images + (size_t)last * PIXELS, images, sizeof images);
+    ck_assert_mem_eq(set.labels + last, labels, sizeof labels);
+    dataset_close(&set);
+}
+
+START_TEST(nothing_found_gives_the_embedded_digits)
+{
+    dataset_location location, again;
+    int64_t begin = clock_now_ns();
+    expect_ok(dataset_locate(NULL, &location));
+    int64_t made_ns = clock_now_ns() - begin;
+    ck_assert(location.embedded);
+    ck_assert_str_eq(location.found_by, "embedded digits");
+    ck_assert_ptr_nonnull(strstr(location.folder, "cache/mnist_ddp/digits-v1"));
+    ck_assert_int_eq(sandbox_count(location.folder, "-ubyte"), 4);
+    expect_digits(&location, DATASET_TRAIN);
+    expect_digits(&location, DATASET_TEST);
+
+    /* Found again without work; what is damaged is made anew. */
+    begin = clock_now_ns();
+    expect_ok(dataset_locate(NULL, &again));
+    ck_assert_int_lt(clock_now_ns() - begin, made_ns / 4);
+    ck_assert_str_eq(again.folder, location.folder);
+    ck_assert_int_eq(truncate("cache/mnist_ddp/digits-v1/t10k-images-idx3-ubyte", 7000), 0);
+    expect_ok(dataset_locate(NULL, &again));
+    expect_digits(&again, DATASET_TEST);
+    ck_assert_int_eq(sandbox_count(location.folder, ".tmp"), 0);
+}
+END_TEST
+
+START_TEST(embedded_digits_without_a_cache)
+{
+    dataset_location location;
+    sandbox_use_cache("/dev/null");
+    expect_ok(dataset_locate(NULL, &location));
+    ck_assert(location.embedded);
+    ck_assert_str_eq(location.folder, "");
+    expect_digits(&location, DATASET_TEST);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("dataset");
+    TCase *core = suite_case(suite, "core", 30);
+    tcase_add_checked_fixture(core, sandbox_create, sandbox_remove);
+    tcase_add_test(core, places_are_searched_in_order);
+    tcase_add_test(core, torchvision_root_is_accepted);
+    tcase_add_test(core, names_may_differ);
+    tcase_add_test(core, missing_files_are_listed);
+    tcase_add_test(core, counts_must_agree);
+    TCase *embedded = suite_case(suite, "embedded", 60);
+    tcase_add_checked_fixture(embedded, sandbox_create, sandbox_remove);
+    tcase_add_test(embedded, nothing_found_gives_the_embedded_digits);
+    tcase_add_test(embedded, embedded_digits_without_a_cache);
+    return suite_run(suite);
+}

@@ -1,0 +1,309 @@
+/* The loader's batches: the sampler's order, cut into batches and steps, in the device's memory. */
+#include "data/loader.h"
+
+#include "kernels/ops.h"
+#include "tests/support/suite.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SAMPLES = 103, MAX_ALLOCS = 16 };
+
+/* A device whose memory is a list of malloc blocks of known size; after `allocs_left` allocations,
+ * or `calls_left` uploads and gathers, it fails. */
+typedef struct fake {
+    struct {
+        void *memory;
+        size_t size_bytes;
+    } blocks[MAX_ALLOCS];
+    int live, allocs_left, calls_left;
+} fake;
+
+static size_t block_bytes(const fake *f, const void *memory)
+{
+    for (int i = 0; i < MAX_ALLOCS; i++)
+        if (f->blocks[i].memory == memory)
+            return f->blocks[i].size_bytes;
+    return 0;
+}
+
+static status fake_alloc(device *dev, size_t size_bytes, void **out)
+{
+    fake *f = dev->state;
+    int place = 0;
+    if (f->allocs_left-- <= 0)
+        return FAIL(STATUS_NO_MEMORY, "fake: %zu bytes", size_bytes);
+    while (f->blocks[place].memory != NULL)
+        place++;
+    f->blocks[place].memory = calloc(1, size_bytes ? size_bytes : 1);
+    f->blocks[place].size_bytes = size_bytes;
+    f->live++;
+    *out = f->blocks[place].memory;
+    return STATUS_OK;
+}
+
+static void fake_free(device *dev, void *memory)
+{
+    fake *f = dev->state;
+    for (int i = 0; memory != NULL && i < MAX_ALLOCS; i++) {
+        if (f->blocks[i].memory != memory)
+            continue;
+        f->blocks[i].memory = NULL;
+        f->live--;
+    }
+    free(memory);
+}
+
+static status fake_upload(device *dev, void *dst, const void *host, size_t size_bytes)
+{
+    fake *f = dev->state;
+    if (f->calls_left-- <= 0)
+        return FAIL(STATUS_DEVICE, "fake: upload");
+    if (block_bytes(f, dst) < size_bytes)
+        return FAIL(STATUS_DEVICE, "fake: upload of %zu to %zu", size_bytes, block_bytes(f, dst));
+    memcpy(dst, host, size_bytes);
+    return STATUS_OK;
+}
+
+static status fake_gather(device *dev, const uint8_t *images, const uint8_t *labels,
+                          const uint32_t *indices, int n, int pixels, float *x, uint8_t *labels_out)
+{
+    fake *f = dev->state;
+    size_t count = (size_t)n;
+    if (f->calls_left-- <= 0)
+        return FAIL(STATUS_DEVICE, "fake: gather");
+    if (block_bytes(f, indices) < count * sizeof *indices || pixels != DATASET_PIXELS ||
+        block_bytes(f, x) < count * DATASET_PIXELS * sizeof *x ||
+        block_bytes(f, labels_out) < count)
+        return FAIL(STATUS_DEVICE, "fake: gather of %d outside the device's memory", n);
+    for (size_t i = 0; i < count; i++) {
+        for (size_t j = 0; j < DATASET_PIXELS; j++)
+            x[i * DATASET_PIXELS + j] = images[indices[i] * (size_t)DATASET_PIXELS + j];
+        labels_out[i] = labels[indices[i]];
+    }
+    return STATUS_OK;
+}
+
+static const device_ops FAKE_OPS = {.name = "fake",
+                                    .alloc = fake_alloc,
+                                    .free = fake_free,
+                                    .upload = fake_upload,
+                                    .gather = fake_gather};
+
+static fake memory;
+static device dev = {.ops = &FAKE_OPS, .state = &memory, .threads = 1};
+static uint8_t images[SAMPLES * DATASET_PIXELS], labels[SAMPLES];
+static const dataset SET = {.count = SAMPLES, .images = images, .labels = labels};
+
+static void setup(void)
+{
+    memory = (fake){.allocs_left = MAX_ALLOCS, .calls_left = INT_MAX};
+    for (int i = 0; i < SAMPLES; i++) {
+        memset(images + i * DATASET_PIXELS, i, DATASET_PIXELS);
+        images[i * DATASET_PIXELS] = (uint8_t)(255 - i);
+        labels[i] = (uint8_t)(i % 10);
+    }
+}
+
+static loader_options make_options(int batch_size, int accum, int rank, int world_size)
+{
+    return (loader_options){.batch_size = batch_size,
+                            .accum = accum,
+                            .sampler = {.samples = SAMPLES,
+                                        .rank = rank,
+                                        .world_size = world_size,
+                                        .seed = 3,
+                                        .shuffle = true}};
+}
+
+static loader *create(const loader_options *options)
+{
+    loader *load = NULL;
+    status st = loader_create(&dev, &SET, options, &load);
+    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    return load;
+}
+
+static void expect_ok(status st)
+{
+    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+}
+
+/* `b` holds the samples that `order` names. */
+static void expect_batch(const batch *b, const uint32_t *order, int epoch)
+{
+    ck_assert_int_eq(b->epoch, epoch);
+    for (int i = 0; i < b->n; i++) {
+        ck_assert_uint_eq(b->samples[i], order[i]);
+        ck_assert_uint_eq(b->labels[i], order[i] % 10);
+        const float *x = b->x + (size_t)i * DATASET_PIXELS;
+        ck_assert(x[0] == (float)(255 - order[i]));
+        ck_assert(x[1] == (float)order[i] && x[DATASET_PIXELS - 1] == (float)order[i]);
+    }
+}
+
+/* One epoch: every batch's content, and each step's share of the samples. */
+static void walk_epoch(loader *load, const loader_options *options, int epoch)
+{
+    uint32_t order[SAMPLES];
+    uint32_t per_rank = loader_samples(load), seen = 0;
+    expect_ok(sampler_indices(&options->sampler, epoch, order));
+    expect_ok(loader_start_epoch(load, epoch));
+    for (int step = 0; step < loader_steps(load); step++) {
+        uint32_t step_samples = 0;
+        float scale = 0;
+        for (int micro = 0; micro < loader_micro_steps(load, step); micro++) {
+            batch b;
+            expect_ok(loader_next(load, &b));
+            bool last = seen + (uint32_t)b.n == per_rank;
+            ck_assert(b.n == options->batch_size || (last && b.n < options->batch_size));
+            expect_batch(&b, order + seen, epoch);
+            ck_assert(micro == 0 || b.grad_scale == scale);
+            scale = b.grad_scale;
+            seen += (uint32_t)b.n;
+            step_samples += (uint32_t)b.n;
+        }
+        ck_assert_uint_gt(step_samples, 0);
+        ck_assert(scale == 1.0f / (float)step_samples);
+    }
+    ck_assert_uint_eq(seen, per_rank);
+    batch untouched = {.n = -1};
+    ck_assert_int_eq(loader_next(load, &untouched), STATUS_INVALID);
+    ck_assert_int_eq(untouched.n, -1);
+}
+
+static const struct {
+    int batch_size, accum, world_size;
+} SHAPES[] = {{1, 1, 1},   {16, 1, 1},   {16, 4, 1},      {103, 1, 1},    {104, 3, 1}, {35, 1, 3},
+              {7, 2, 3},   {7, 100, 2},  {1, 1, 103},     {4, 3, 200},    {52, 1, 2},  {51, 2, 2},
+              {64, 64, 5}, {1000, 1, 1}, {INT_MAX, 1, 1}, {1, INT_MAX, 2}};
+
+START_TEST(epoch_is_the_samplers_order)
+{
+    for (int rank = 0; rank < SHAPES[_i].world_size; rank += 1 + SHAPES[_i].world_size / 4) {
+        loader_options options =
+            make_options(SHAPES[_i].batch_size, SHAPES[_i].accum, rank, SHAPES[_i].world_size);
+        loader *load = create(&options);
+        uint32_t world_size = (uint32_t)SHAPES[_i].world_size;
+        ck_assert_uint_eq(loader_samples(load), (SAMPLES + world_size - 1) / world_size);
+        for (int epoch = 0; epoch < 3; epoch++)
+            walk_epoch(load, &options, epoch);
+        loader_destroy(load);
+        ck_assert_int_eq(memory.live, 0);
+        setup();
+    }
+}
+END_TEST
+
+/* 103 samples, batches of 10, 4 per step: 11 batches, 3 steps of 40, 40 and 23 samples. */
+START_TEST(steps_are_counted)
+{
+    loader_options options = make_options(10, 4, 0, 1);
+    loader *load = create(&options);
+    ck_assert_int_eq(loader_steps(load), 3);
+    ck_assert_int_eq(loader_micro_steps(load, 0), 4);
+    ck_assert_int_eq(loader_micro_steps(load, 1), 4);
+    ck_assert_int_eq(loader_micro_steps(load, 2), 3);
+    loader_destroy(load);
+}
+END_TEST
+
+START_TEST(skip_continues_an_epoch)
+{
+    loader_options options = make_options(10, 4, 1, 2);
+    loader *whole = create(&options), *resumed = create(&options);
+    int steps = loader_steps(whole);
+    ck_assert_int_eq(steps, 2);
+    for (int skipped = 0; skipped <= steps; skipped++) {
+        batch a, b;
+        int left = 0;
+        expect_ok(loader_start_epoch(whole, 5));
+        expect_ok(loader_start_epoch(resumed, 5));
+        for (int step = 0; step < steps; step++)
+            left += step < skipped ? 0 : loader_micro_steps(whole, step);
+        loader_skip(resumed, skipped);
+        for (int step = 0; step < skipped; step++)
+            for (int micro = 0; micro < loader_micro_steps(whole, step); micro++)
+                expect_ok(loader_next(whole, &a));
+        for (int i = 0; i < left; i++) {
+            expect_ok(loader_next(whole, &a));
+            expect_ok(loader_next(resumed, &b));
+            ck_assert_int_eq(a.n, b.n);
+            ck_assert(a.grad_scale == b.grad_scale);
+            expect_batch(&b, a.samples, 5);
+        }
+        ck_assert_int_eq(loader_next(resumed, &b), STATUS_INVALID);
+    }
+    loader_destroy(resumed);
+    loader_destroy(whole);
+}
+END_TEST
+
+START_TEST(bad_options_are_refused)
+{
+    loader *load = NULL;
+    loader_options good = make_options(8, 1, 0, 1), bad = good;
+    bad.batch_size = 0;
+    ck_assert_int_eq(loader_create(&dev, &SET, &bad, &load), STATUS_INVALID);
+    bad = good;
+    bad.accum = 0;
+    ck_assert_int_eq(loader_create(&dev, &SET, &bad, &load), STATUS_INVALID);
+    bad = good;
+    bad.sampler.samples = SAMPLES + 1;
+    ck_assert_int_eq(loader_create(&dev, &SET, &bad, &load), STATUS_INVALID);
+    ck_assert_ptr_nonnull(strstr(status_message(), "104"));
+    bad = good;
+    bad.sampler.rank = 1;
+    ck_assert_int_eq(loader_create(&dev, &SET, &bad, &load), STATUS_INVALID);
+    ck_assert_ptr_null(load);
+    ck_assert_int_eq(memory.live, 0);
+
+    batch b;
+    load = create(&good);
+    ck_assert_int_eq(loader_next(load, &b), STATUS_INVALID);
+    ck_assert_ptr_nonnull(strstr(status_message(), "not started"));
+    ck_assert_int_eq(loader_start_epoch(load, -1), STATUS_INVALID);
+    loader_destroy(load);
+    loader_destroy(NULL);
+}
+END_TEST
+
+/* Whatever call of the device fails, its status comes back and nothing stays allocated. */
+START_TEST(device_failures_are_passed_on)
+{
+    loader_options options = make_options(8, 1, 0, 1);
+    for (int allowed = 0; allowed < 3; allowed++) {
+        loader *load = NULL;
+        setup();
+        memory.allocs_left = allowed;
+        ck_assert_int_eq(loader_create(&dev, &SET, &options, &load), STATUS_NO_MEMORY);
+        ck_assert_ptr_null(load);
+        ck_assert_int_eq(memory.live, 0);
+    }
+    for (int allowed = 0; allowed < 2; allowed++) {
+        batch b = {.n = -1};
+        setup();
+        memory.calls_left = allowed;
+        loader *load = create(&options);
+        expect_ok(loader_start_epoch(load, 0));
+        ck_assert_int_eq(loader_next(load, &b), STATUS_DEVICE);
+        ck_assert_int_eq(b.n, -1);
+        loader_destroy(load);
+        ck_assert_int_eq(memory.live, 0);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("loader");
+    TCase *core = suite_case(suite, "core", 10);
+    tcase_add_checked_fixture(core, setup, NULL);
+    tcase_add_loop_test(core, epoch_is_the_samplers_order, 0, sizeof SHAPES / sizeof SHAPES[0]);
+    tcase_add_test(core, steps_are_counted);
+    tcase_add_test(core, skip_continues_an_epoch);
+    tcase_add_test(core, bad_options_are_refused);
+    tcase_add_test(core, device_failures_are_passed_on);
+    return suite_run(suite);
+}
