@@ -1,0 +1,30 @@
+/* Which backend a group uses, agreed upon by all its ranks through the store before any of them
+ * opens it: so that a mistake on one rank is one clear message on all, not a hang. */
+#ifndef MNIST_DDP_DIST_BACKEND_CHOICE_H
+#define MNIST_DDP_DIST_BACKEND_CHOICE_H
+
+#include "dist/process_group_ops.h"
+
+#include <stdbool.h>
+
+typedef struct backend_choice {
+    const process_group_ops *ops;
+    char prefix[32]; /* of the group's keys in the store */
+    bool one_host;   /* all ranks share host, network and process namespace, and user */
+} backend_choice;
+
+/* STATUS_INVALID, with the names that exist, where `name` (or NULL) is none of them. */
+status backend_choice_check(const char *name);
+
+/* Returns once rank 0 has heard from every rank, at most options->timeout_ms: STATUS_TIMEOUT with
+ * the first rank that is missing. STATUS_INVALID where ranks disagree on backend, world_size or
+ * shared_bytes, or shm is asked for and they are not on one host; the module's error where the
+ * backend cannot be opened. Rank 0's word is what all others return too. */
+status backend_choice_make(const process_group_options *options, backend_choice *out);
+
+/* The value of a key that another rank sets, as text of less than `size` bytes; waits until the
+ * deadline for it. */
+status backend_choice_fetch(store *client, const char *key, int64_t deadline_ns, char *text,
+                            size_t size);
+
+#endif

@@ -1,0 +1,376 @@
+/* Collectives through shared memory, for the ranks of one host.
+ *
+ * A launch announces the collective: what it is, and where its data lies if that is in this rank's
+ * heap. All else happens in wait():
+ *
+ *   1. Wait until every rank has announced it, and check that all announced the same.
+ *   2. all_reduce, in place in heaps: the elements are cut into one part per rank. This rank
+ * reduces its part over all ranks' buffers, in rank order, and writes the result into every rank's
+ *      buffer. Nobody else touches that part, so one pass does it, without copies.
+ *      From other memory: the same, chunk by chunk through the slots; a chunk begins when all ranks
+ *      have `staged` theirs.
+ *      broadcast: everybody copies from the root's heap, or from its slot chunk by chunk.
+ *   3. Publish `done`, and wait until all ranks are done with the round.
+ *
+ * Step 3 ends every collective on every rank. So a buffer is its owner's again when wait() returns,
+ * and a rank that returns knows that all others have moved all their counters: it may leave without
+ * disturbing those that still look at them.
+ *
+ * A rank announces at most SHM_NOTES collectives ahead, so that no note is overwritten before all
+ * ranks have read it; launches beyond that are announced as waits make room.
+ */
+#include "base/clock.h"
+#include "dist/process_group_ops.h"
+#include "dist/reduce.h"
+#include "dist/shm_sync.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { HEAP_ALIGN = 64 };
+
+typedef struct shm_work {
+    struct shm_work *next;
+    collective what;
+    uint32_t index; /* counts this group's announced collectives, from 1 */
+} shm_work;
+
+typedef struct shm_group {
+    shm_sync sync;
+    uint32_t round;
+    size_t heap_used;
+    uint64_t *offsets; /* (world_size): where the ranks' data lies, in the collective under way */
+    void **buffers;    /* (world_size) */
+    void **parts;      /* (world_size) */
+
+    pthread_mutex_t lock; /* of the queue: launches may come from another thread than waits */
+    shm_work *first, *last;
+    shm_work *next_announced; /* the first that is not announced; NULL: all are */
+    uint32_t launched, announced, finished;
+} shm_group;
+
+static shm_rank *rank_of(const shm_group *g, int rank)
+{
+    return &g->sync.region.control->ranks[rank];
+}
+
+static shm_rank *self_of(const shm_group *g)
+{
+    return rank_of(g, g->sync.region.rank);
+}
+
+/* Which of a rank's counters is meant. */
+typedef shm_counter *counter_fn(shm_rank *rank);
+
+static shm_counter *joined(shm_rank *rank)
+{
+    return &rank->joined;
+}
+
+static shm_counter *announced(shm_rank *rank)
+{
+    return &rank->announced;
+}
+
+static shm_counter *staged(shm_rank *rank)
+{
+    return &rank->staged;
+}
+
+static shm_counter *done(shm_rank *rank)
+{
+    return &rank->done;
+}
+
+static status await_all(shm_group *g, counter_fn *which, uint32_t want, int64_t deadline_ns)
+{
+    int n = g->sync.region.world_size;
+    for (int step = 1; step < n; step++) {
+        int peer = (g->sync.region.rank + step) % n;
+        TRY(shm_sync_await(&g->sync, peer, which(rank_of(g, peer)), want, deadline_ns));
+    }
+    return STATUS_OK;
+}
+
+static status end_round(shm_group *g, int64_t deadline_ns)
+{
+    shm_sync_publish(done(self_of(g)), g->round);
+    return await_all(g, done, g->round, deadline_ns);
+}
+
+static uint64_t pack(const collective *c)
+{
+    uint32_t prescale;
+    memcpy(&prescale, &c->prescale, sizeof prescale);
+    return (uint64_t)prescale << 32 | (uint64_t)c->root << 12 | (uint64_t)c->type << 8 |
+           (uint64_t)c->op << 4 | (uint64_t)c->kind;
+}
+
+/* Every rank must have announced the same; sets g->offsets. */
+static status compare_notes(shm_group *g, const shm_work *w)
+{
+    const collective *c = &w->what;
+    size_t size_bytes = c->count * dtype_size(c->type);
+    for (int rank = 0; rank < g->sync.region.world_size; rank++) {
+        shm_note *note = &rank_of(g, rank)->notes[w->index % SHM_NOTES];
+        uint64_t seq = atomic_load_explicit(&note->seq, memory_order_relaxed);
+        uint64_t what = atomic_load_explicit(&note->what, memory_order_relaxed);
+        uint64_t count = atomic_load_explicit(&note->count, memory_order_relaxed);
+        uint64_t offset = atomic_load_explicit(&note->offset, memory_order_relaxed);
+        if (seq != c->seq || what != pack(c) || count != c->count)
+            return FAIL(STATUS_INVALID,
+                        "rank %d issued another collective: %s #%" PRIu64 " of %" PRIu64
+                        " elements, where this rank issued %s #%" PRIu64
+                        " of %zu, or op, type, root or prescale differ",
+                        rank, collective_kind_name((collective_kind)(what & 15)), seq, count,
+                        collective_kind_name(c->kind), c->seq, c->count);
+        if (offset != SHM_NO_OFFSET &&
+            (offset > g->sync.region.heap_bytes || size_bytes > g->sync.region.heap_bytes - offset))
+            return FAIL(STATUS_PEER, "rank %d points outside its shared memory", rank);
+        g->offsets[rank] = offset;
+    }
+    return STATUS_OK;
+}
+
+/* This rank's part of g->buffers, each `count` elements. Parts are cut at whole cache lines. */
+static status reduce_round(shm_group *g, const collective *c, size_t count, int64_t deadline_ns)
+{
+    size_t size = dtype_size(c->type), per_line = SHM_LINE_BYTES / size;
+    size_t n = (size_t)g->sync.region.world_size, rank = (size_t)g->sync.region.rank;
+    size_t lines = (count + per_line - 1) / per_line;
+    size_t begin = lines * rank / n * per_line, end = lines * (rank + 1) / n * per_line;
+    if (end > count)
+        end = count;
+    for (size_t i = 0; i < n; i++)
+        g->parts[i] = (unsigned char *)g->buffers[i] + begin * size;
+    if (begin < end)
+        reduce_buffers(c->type, c->op, c->prescale, g->parts, (int)n, end - begin);
+    return end_round(g, deadline_ns);
+}
+
+static status all_reduce(shm_group *g, const collective *c, int64_t deadline_ns)
+{
+    const shm_region *region = &g->sync.region;
+    bool in_heaps = true;
+    for (int rank = 0; rank < region->world_size; rank++)
+        in_heaps = in_heaps && g->offsets[rank] != SHM_NO_OFFSET;
+    for (int rank = 0; rank < region->world_size; rank++)
+        g->buffers[rank] = in_heaps ? shm_region_heap(region, rank) + g->offsets[rank]
+                                    : shm_region_slot(region, rank);
+    if (in_heaps) {
+        g->round++;
+        return reduce_round(g, c, c->count, deadline_ns);
+    }
+    size_t size = dtype_size(c->type), most = SHM_SLOT_BYTES / size, some;
+    void *slot = g->buffers[region->rank];
+    for (size_t at = 0; at < c->count; at += some) {
+        some = c->count - at < most ? c->count - at : most;
+        g->round++;
+        memcpy(slot, (const unsigned char *)c->in + at * size, some * size);
+        shm_sync_publish(staged(self_of(g)), g->round);
+        TRY(await_all(g, staged, g->round, deadline_ns));
+        TRY(reduce_round(g, c, some, deadline_ns));
+        memcpy((unsigned char *)c->out + at * size, slot, some * size);
+    }
+    return STATUS_OK;
+}
+
+static status broadcast(shm_group *g, const collective *c, int64_t deadline_ns)
+{
+    const shm_region *region = &g->sync.region;
+    bool is_root = c->root == region->rank;
+    size_t size_bytes = c->count * dtype_size(c->type), some;
+    if (g->offsets[c->root] != SHM_NO_OFFSET) {
+        g->round++;
+        if (!is_root)
+            memcpy(c->out, shm_region_heap(region, c->root) + g->offsets[c->root], size_bytes);
+        return end_round(g, deadline_ns);
+    }
+    unsigned char *slot = shm_region_slot(region, c->root);
+    for (size_t at = 0; at < size_bytes; at += some) {
+        some = size_bytes - at < SHM_SLOT_BYTES ? size_bytes - at : SHM_SLOT_BYTES;
+        g->round++;
+        if (is_root) {
+            memcpy(slot, (const unsigned char *)c->in + at, some);
+            shm_sync_publish(staged(self_of(g)), g->round);
+        } else {
+            TRY(shm_sync_await(&g->sync, c->root, staged(rank_of(g, c->root)), g->round,
+                               deadline_ns));
+            memcpy((unsigned char *)c->out + at, slot, some);
+        }
+        TRY(end_round(g, deadline_ns));
+    }
+    return STATUS_OK;
+}
+
+static status complete(shm_group *g, const shm_work *w, int64_t deadline_ns)
+{
+    TRY(await_all(g, announced, w->index, deadline_ns));
+    TRY(compare_notes(g, w));
+    switch (w->what.kind) {
+    case COLLECTIVE_ALL_REDUCE:
+        return all_reduce(g, &w->what, deadline_ns);
+    case COLLECTIVE_BROADCAST:
+        return broadcast(g, &w->what, deadline_ns);
+    case COLLECTIVE_BARRIER:
+        g->round++;
+        return end_round(g, deadline_ns);
+    }
+    return FAIL(STATUS_INVALID, "backend shm does no collective of kind %d", (int)w->what.kind);
+}
+
+/* The lock is held. Announces what has been launched, as far as there is room for notes. */
+static void announce(shm_group *g)
+{
+    while (g->next_announced != NULL && g->announced - g->finished < SHM_NOTES) {
+        shm_work *w = g->next_announced;
+        const collective *c = &w->what;
+        size_t size_bytes = c->count * dtype_size(c->type);
+        bool in_place = c->in == c->out && c->kind != COLLECTIVE_BARRIER;
+        shm_note *note = &self_of(g)->notes[w->index % SHM_NOTES];
+        uint64_t offset =
+            in_place ? shm_region_offset(&g->sync.region, c->in, size_bytes) : SHM_NO_OFFSET;
+        atomic_store_explicit(&note->seq, c->seq, memory_order_relaxed);
+        atomic_store_explicit(&note->what, pack(c), memory_order_relaxed);
+        atomic_store_explicit(&note->count, c->count, memory_order_relaxed);
+        atomic_store_explicit(&note->offset, offset, memory_order_relaxed);
+        shm_sync_publish(announced(self_of(g)), w->index);
+        g->announced = w->index;
+        g->next_announced = w->next;
+    }
+}
+
+static status shm_launch(void *self, const collective *c, device_stream *stream, void **out_work)
+{
+    (void)stream;
+    shm_group *g = self;
+    shm_work *w = calloc(1, sizeof *w);
+    if (w == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a work of %zu bytes", sizeof *w);
+    w->what = *c;
+    pthread_mutex_lock(&g->lock);
+    w->index = ++g->launched;
+    *(g->first == NULL ? &g->first : &g->last->next) = w;
+    g->last = w;
+    if (g->next_announced == NULL)
+        g->next_announced = w;
+    announce(g);
+    pthread_mutex_unlock(&g->lock);
+    *out_work = w;
+    return STATUS_OK;
+}
+
+static status shm_wait(void *self, void *work_, int64_t deadline_ns, int64_t *done_ns)
+{
+    shm_group *g = self;
+    shm_work *w = work_;
+    status st = complete(g, w, deadline_ns);
+    *done_ns = clock_now_ns();
+    pthread_mutex_lock(&g->lock);
+    ASSERT(g->first == w);
+    g->first = w->next;
+    g->finished = w->index;
+    if (st == STATUS_OK)
+        announce(g);
+    pthread_mutex_unlock(&g->lock);
+    free(w);
+    return st;
+}
+
+static status shm_alloc(void *self, size_t size_bytes, void **out)
+{
+    shm_group *g = self;
+    size_t left = g->sync.region.heap_bytes - g->heap_used;
+    if (left < HEAP_ALIGN || size_bytes > left - HEAP_ALIGN)
+        return FAIL(STATUS_NO_MEMORY, "%zu bytes of the shared heap: %zu are left", size_bytes,
+                    left);
+    unsigned char *memory = shm_region_heap(&g->sync.region, g->sync.region.rank) + g->heap_used;
+    size_t rounded = (size_bytes + HEAP_ALIGN - 1) / HEAP_ALIGN * HEAP_ALIGN;
+    g->heap_used += rounded;
+#ifdef MADV_POPULATE_WRITE
+    /* So that the first steps do not stop at every page. Only advice: older kernels refuse. */
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)memory / page * page;
+    (void)madvise((void *)begin, (uintptr_t)memory + rounded - begin, MADV_POPULATE_WRITE);
+#endif
+    *out = memory;
+    return STATUS_OK;
+}
+
+static void shm_destroy(void *self)
+{
+    shm_group *g = self;
+    if (g->sync.region.control != NULL)
+        shm_sync_leave(&g->sync);
+    while (g->first != NULL) {
+        shm_work *w = g->first;
+        g->first = w->next;
+        free(w);
+    }
+    peer_watch_destroy(g->sync.watch);
+    shm_region_close(&g->sync.region);
+    pthread_mutex_destroy(&g->lock);
+    free(g->offsets);
+    free(g->buffers);
+    free(g->parts);
+    free(g);
+}
+
+/* Returns once all ranks have joined and are watched. */
+static status join(shm_group *g, int64_t deadline_ns)
+{
+    size_t n = (size_t)g->sync.region.world_size;
+    atomic_store(&self_of(g)->pid, (int)getpid());
+    shm_sync_publish(joined(self_of(g)), 1);
+    TRY(await_all(g, joined, 1, deadline_ns));
+    int *pids = calloc(n, sizeof *pids);
+    if (pids == NULL)
+        return FAIL(STATUS_NO_MEMORY, "the pids of %zu ranks", n);
+    for (size_t rank = 0; rank < n; rank++)
+        pids[rank] = atomic_load(&rank_of(g, (int)rank)->pid);
+    status st = peer_watch_create(pids, (int)n, &g->sync.watch);
+    free(pids);
+    return st;
+}
+
+static status shm_create(const group_setup *setup, void **self)
+{
+    int64_t deadline_ns = clock_deadline_ns(setup->options->timeout_ms);
+    size_t n = (size_t)setup->options->world_size;
+    shm_region region = {0};
+    shm_group *g = calloc(1, sizeof *g);
+    if (g == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a shm group");
+    pthread_mutex_init(&g->lock, NULL);
+    g->offsets = calloc(n, sizeof *g->offsets);
+    g->buffers = calloc(n, sizeof *g->buffers);
+    g->parts = calloc(n, sizeof *g->parts);
+    status st = STATUS_OK;
+    if (g->offsets == NULL || g->buffers == NULL || g->parts == NULL)
+        st = FAIL(STATUS_NO_MEMORY, "a shm group of %zu ranks", n);
+    if (st == STATUS_OK)
+        st = shm_region_create(setup, deadline_ns, &region);
+    if (st == STATUS_OK) {
+        shm_sync_init(&g->sync, &region);
+        st = join(g, deadline_ns);
+    }
+    if (st != STATUS_OK) {
+        shm_destroy(g);
+        return st;
+    }
+    *self = g;
+    return STATUS_OK;
+}
+
+const process_group_ops shm_ops = {
+    .name = "shm",
+    .device_memory = false,
+    .create = shm_create,
+    .launch = shm_launch,
+    .wait = shm_wait,
+    .alloc = shm_alloc,
+    .destroy = shm_destroy,
+};

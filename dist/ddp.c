@@ -1,0 +1,155 @@
+/* A backward pass reports slices in descending order, so one edge says which gradients are final:
+ * all from there to the end. A bucket leaves once the edge is at or below its offset.
+ */
+#include "dist/ddp.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+
+typedef struct bucket {
+    size_t offset, count;
+    work *under_way; /* NULL: not launched */
+} bucket;
+
+struct ddp {
+    process_group *group;
+    float *gradients;
+    size_t count;
+    bool overlap;
+    float prescale;
+
+    bucket *buckets; /* in the order of their launch: descending offsets */
+    size_t n_buckets;
+
+    size_t edge;     /* gradients from here on are final */
+    size_t launched; /* buckets */
+    ddp_times times;
+};
+
+static status check(size_t count, const size_t *offsets, size_t n_parameters)
+{
+    if (count == 0 || n_parameters == 0 || offsets[0] != 0)
+        return FAIL(STATUS_INVALID, "%zu gradients in %zu parameters: the first begins at 0", count,
+                    n_parameters);
+    for (size_t i = 0; i < n_parameters; i++)
+        if (offsets[i] >= (i + 1 < n_parameters ? offsets[i + 1] : count))
+            return FAIL(STATUS_INVALID, "parameter %zu of %zu begins at %zu, not before the next",
+                        i, n_parameters, offsets[i]);
+    return STATUS_OK;
+}
+
+/* From the last parameter to the first; a bucket is closed by the parameter that fills it. */
+static void fill_buckets(ddp *d, const size_t *offsets, size_t n_parameters, const ddp_options *o)
+{
+    size_t end = d->count;
+    for (size_t i = n_parameters; i-- > 0;) {
+        size_t cap = d->n_buckets == 0 ? o->first_bucket_bytes : o->bucket_cap_bytes;
+        if (i > 0 && (end - offsets[i]) * sizeof(float) < cap)
+            continue;
+        d->buckets[d->n_buckets++] = (bucket){.offset = offsets[i], .count = end - offsets[i]};
+        end = offsets[i];
+    }
+}
+
+status ddp_create(process_group *group, float *gradients, size_t count, const size_t *offsets,
+                  size_t n_parameters, const ddp_options *options, ddp **out)
+{
+    TRY(check(count, offsets, n_parameters));
+    ddp *d = calloc(1, sizeof *d);
+    bucket *buckets = calloc(n_parameters, sizeof *buckets);
+    if (d == NULL || buckets == NULL) {
+        free(buckets);
+        free(d);
+        return FAIL(STATUS_NO_MEMORY, "a reducer for %zu parameters", n_parameters);
+    }
+    *d = (ddp){.group = group,
+               .gradients = gradients,
+               .count = count,
+               .overlap = options->overlap,
+               .prescale = 1.0f / (float)process_group_world_size(group),
+               .buckets = buckets,
+               .edge = count};
+    fill_buckets(d, offsets, n_parameters, options);
+    *out = d;
+    return STATUS_OK;
+}
+
+void ddp_destroy(ddp *reducer)
+{
+    if (reducer == NULL)
+        return;
+    free(reducer->buckets);
+    free(reducer);
+}
+
+size_t ddp_buckets(const ddp *reducer)
+{
+    return reducer->n_buckets;
+}
+
+void ddp_bucket(const ddp *reducer, size_t index, size_t *offset, size_t *count)
+{
+    *offset = reducer->buckets[index].offset;
+    *count = reducer->buckets[index].count;
+}
+
+static status launch_complete(ddp *d, device_stream *stream)
+{
+    while (d->launched < d->n_buckets && d->buckets[d->launched].offset >= d->edge) {
+        bucket *b = &d->buckets[d->launched];
+        float *data = d->gradients + b->offset;
+        TRY(process_group_all_reduce_async(d->group, data, data, b->count, DTYPE_F32, REDUCE_SUM,
+                                           d->prescale, stream, &b->under_way));
+        d->launched++;
+    }
+    return STATUS_OK;
+}
+
+status ddp_on_grad_ready(void *reducer, size_t offset, size_t count, device_stream *stream)
+{
+    ddp *d = reducer;
+    if (offset > d->edge || count != d->edge - offset)
+        return FAIL(STATUS_INVALID,
+                    "gradients [%zu, %zu) came where a slice that ends at %zu was due: slices "
+                    "descend and adjoin",
+                    offset, offset + count, d->edge);
+    d->edge = offset;
+    return d->overlap ? launch_complete(d, stream) : STATUS_OK;
+}
+
+/* Waits for every bucket, also after a failure: works are consumed. Returns the first failure. */
+static status wait_for_buckets(ddp *d)
+{
+    status first = STATUS_OK;
+    for (size_t i = 0; i < d->launched; i++) {
+        int64_t elapsed_ns = 0;
+        status st = process_group_wait(d->group, d->buckets[i].under_way, &elapsed_ns);
+        d->buckets[i].under_way = NULL;
+        d->times.comm_ns += elapsed_ns;
+        if (first == STATUS_OK)
+            first = st;
+    }
+    d->launched = 0;
+    d->edge = d->count;
+    return first;
+}
+
+status ddp_wait(ddp *reducer)
+{
+    ddp *d = reducer;
+    if (d->edge != 0)
+        return FAIL(STATUS_INVALID,
+                    "gradients [0, %zu) are missing: the backward pass did not report them",
+                    d->edge);
+    int64_t start_ns = clock_now_ns();
+    status st = launch_complete(d, NULL);
+    status waited = wait_for_buckets(d);
+    d->times.exposed_ns += clock_now_ns() - start_ns;
+    return st != STATUS_OK ? st : waited;
+}
+
+ddp_times ddp_elapsed(const ddp *reducer)
+{
+    return reducer->times;
+}

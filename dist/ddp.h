@@ -1,0 +1,48 @@
+/* DistributedDataParallel's reducer: gradients are averaged over ranks, bucket by bucket, while the
+ * backward pass goes on.
+ *
+ * Buckets are PyTorch's: filled from the last parameter to the first, closed once they hold at
+ * least their cap, no parameter split. As the arena is flat, a bucket is a slice of it and nothing
+ * is copied. Gradients are multiplied by 1 / world_size on the way in and then summed.
+ */
+#ifndef MNIST_DDP_DIST_DDP_H
+#define MNIST_DDP_DIST_DDP_H
+
+#include "base/status.h"
+#include "dist/process_group.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct ddp ddp;
+
+typedef struct ddp_options {
+    size_t first_bucket_bytes; /* 1 MiB; PyTorch: bucket_cap where that was given */
+    size_t bucket_cap_bytes;   /* 25 MiB */
+    bool overlap;              /* false: all buckets leave after the backward pass */
+} ddp_options;
+
+/* Borrows `group` and `gradients` (count floats). `offsets` (n_parameters, ascending, first 0) are
+ * where each parameter's slice begins. */
+status ddp_create(process_group *group, float *gradients, size_t count, const size_t *offsets,
+                  size_t n_parameters, const ddp_options *options, ddp **out);
+void ddp_destroy(ddp *reducer);
+
+size_t ddp_buckets(const ddp *reducer);
+void ddp_bucket(const ddp *reducer, size_t index, size_t *offset, size_t *count);
+
+/* A grad_ready_fn (kernels/device.h): `reducer` is the ddp. Launches every bucket that is complete
+ * now. Slices come in descending order. */
+status ddp_on_grad_ready(void *reducer, size_t offset, size_t count, device_stream *stream);
+
+/* Returns when all gradients are the mean over all ranks. Call once per optimizer step. */
+status ddp_wait(ddp *reducer);
+
+/* Nanoseconds so far: from each bucket's launch to its end, and those spent waiting in ddp_wait. */
+typedef struct ddp_times {
+    int64_t comm_ns, exposed_ns;
+} ddp_times;
+ddp_times ddp_elapsed(const ddp *reducer);
+
+#endif

@@ -1,0 +1,149 @@
+#include "dist/gloo/connect.h"
+
+extern "C" {
+#include "base/clock.h"
+#include "dist/loopback_mss.h"
+#include "dist/store.h"
+}
+
+#include <gloo/transport/tcp/device.h>
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace mnist_ddp
+{
+namespace
+{
+
+void check(status code)
+{
+    if (code != STATUS_OK)
+        throw failure(code, status_message());
+}
+
+// gloo's view of our store.
+class key_store : public gloo::rendezvous::Store
+{
+  public:
+    key_store(store *client, const std::string &prefix, int64_t deadline_ns)
+        : client_(client), prefix_(prefix), deadline_ns_(deadline_ns)
+    {
+    }
+
+    void set(const std::string &key, const std::vector<char> &data) override
+    {
+        check(store_set(client_, (prefix_ + key).c_str(), data.data(), data.size()));
+    }
+
+    std::vector<char> get(const std::string &key) override
+    {
+        void *value = nullptr;
+        size_t size_bytes = 0;
+        wait({key});
+        check(store_get(client_, (prefix_ + key).c_str(), &value, &size_bytes));
+        const char *bytes = static_cast<const char *>(value);
+        std::vector<char> data(bytes, bytes + size_bytes);
+        std::free(value);
+        return data;
+    }
+
+    void wait(const std::vector<std::string> &keys) override
+    {
+        for (const std::string &key : keys)
+            check(store_wait(client_, (prefix_ + key).c_str(), clock_remaining_ms(deadline_ns_)));
+    }
+
+    void wait(const std::vector<std::string> &keys, const std::chrono::milliseconds &) override
+    {
+        wait(keys);
+    }
+
+  private:
+    store *client_;
+    std::string prefix_;
+    int64_t deadline_ns_;
+};
+
+bool is_loopback(const std::string &address)
+{
+    return address.compare(0, 4, "127.") == 0 || address == "::1";
+}
+
+// This host's address on the way to `host`: a connected UDP socket sends nothing and knows it.
+std::string address_towards(const char *host)
+{
+    addrinfo hints = {}, *found = nullptr;
+    hints.ai_socktype = SOCK_DGRAM;
+    int error = getaddrinfo(host, "9", &hints, &found);
+    if (error != 0)
+        throw failure(STATUS_INVALID, std::string("resolve ") + host + ": " + gai_strerror(error));
+    char text[NI_MAXHOST] = "";
+    for (const addrinfo *i = found; i != nullptr && text[0] == '\0'; i = i->ai_next) {
+        sockaddr_storage local;
+        socklen_t size = sizeof local;
+        sockaddr *as_any = reinterpret_cast<sockaddr *>(&local);
+        int fd = socket(i->ai_family, i->ai_socktype | SOCK_CLOEXEC, i->ai_protocol);
+        if (fd < 0)
+            continue;
+        if (connect(fd, i->ai_addr, i->ai_addrlen) != 0 || getsockname(fd, as_any, &size) != 0 ||
+            getnameinfo(as_any, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0)
+            text[0] = '\0';
+        close(fd);
+    }
+    freeaddrinfo(found);
+    if (text[0] == '\0')
+        throw failure(STATUS_IO, std::string("no route to ") + host + ": " + std::strerror(errno));
+    return text;
+}
+
+gloo::transport::tcp::attr choose_interface(const group_setup &setup)
+{
+    gloo::transport::tcp::attr attr;
+    const char *interface = std::getenv("GLOO_SOCKET_IFNAME");
+    const char *host = setup.options->master_addr;
+    if (interface != nullptr && interface[0] != '\0') {
+        attr.iface = interface;
+        return attr;
+    }
+    attr.hostname = setup.one_host || host == nullptr ? "127.0.0.1" : address_towards(host);
+    if (!setup.one_host && is_loopback(attr.hostname))
+        throw failure(STATUS_INVALID,
+                      "the ranks run on several hosts, but the way to the master address " +
+                          std::string(host == nullptr ? "" : host) + " is " + attr.hostname +
+                          " here: name the interface in GLOO_SOCKET_IFNAME, as in eth0");
+    return attr;
+}
+
+// Marks the time in which gloo's sockets are set up by this thread.
+struct clamp {
+    clamp()
+    {
+        loopback_mss_set(LOOPBACK_MSS_CLAMP);
+    }
+    ~clamp()
+    {
+        loopback_mss_set(LOOPBACK_MSS_LEAVE);
+    }
+};
+
+} // namespace
+
+std::shared_ptr<gloo::rendezvous::Context> connect_ranks(const group_setup &setup)
+{
+    const process_group_options &o = *setup.options;
+    key_store keys(o.store, std::string(setup.prefix) + "gloo/", clock_deadline_ns(o.timeout_ms));
+    auto device = gloo::transport::tcp::CreateDevice(choose_interface(setup));
+    auto context = std::make_shared<gloo::rendezvous::Context>(o.rank, o.world_size);
+    context->setTimeout(std::chrono::milliseconds(o.timeout_ms));
+    clamp while_connecting;
+    context->connectFullMesh(keys, device);
+    return context;
+}
+
+} // namespace mnist_ddp

@@ -1,0 +1,18 @@
+// Sets up gloo's connections among all ranks.
+#ifndef MNIST_DDP_DIST_GLOO_CONNECT_H
+#define MNIST_DDP_DIST_GLOO_CONNECT_H
+
+#include "dist/gloo/engine.h"
+
+namespace mnist_ddp
+{
+
+// Keys go through the group's store under "<prefix>gloo/". Sockets are bound to loopback where all
+// ranks are on this host, else to $GLOO_SOCKET_IFNAME's address, else to the one from which the
+// store's host is reached. Blocks until all ranks are connected, at most options->timeout_ms;
+// throws failure or gloo's exceptions.
+std::shared_ptr<gloo::rendezvous::Context> connect_ranks(const group_setup &setup);
+
+} // namespace mnist_ddp
+
+#endif

@@ -1,0 +1,286 @@
+#include "dist/gloo/engine.h"
+
+#include "dist/gloo/connect.h"
+
+extern "C" {
+#include "base/clock.h"
+#include "dist/backend_choice.h"
+#include "dist/reduce.h"
+#include "dist/store.h"
+}
+
+#include <gloo/allreduce.h>
+#include <gloo/barrier.h>
+#include <gloo/broadcast.h>
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <thread>
+
+namespace mnist_ddp
+{
+namespace
+{
+
+const std::chrono::milliseconds GOODBYE_TIMEOUT(2000);
+const std::chrono::milliseconds THREAD_END_TIMEOUT(1000);
+const int DEATH_NOTICE_MS = 100; // a socket closes a little before its process has ended
+
+// Signals are for the program's own threads: ours and gloo's start with all of them blocked.
+struct block_signals {
+    block_signals()
+    {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+    }
+    ~block_signals()
+    {
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+    sigset_t before;
+};
+
+std::chrono::steady_clock::time_point time_point(int64_t deadline_ns)
+{
+    return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline_ns));
+}
+
+// gloo's reduction: out may be a.
+gloo::AllreduceOptions::Func reduction(dtype type, reduce_op op)
+{
+    return [type, op](void *out, const void *a, const void *b, size_t count) {
+        if (out != a)
+            std::memcpy(out, a, count * dtype_size(type));
+        reduce_fold(type, op, out, b, count);
+    };
+}
+
+} // namespace
+
+engine::engine(const group_setup &setup)
+    : rank_(setup.options->rank), world_size_(setup.options->world_size),
+      timeout_(setup.options->timeout_ms), store_(setup.options->store), prefix_(setup.prefix)
+{
+    int64_t deadline_ns = clock_deadline_ns(setup.options->timeout_ms);
+    block_signals blocked;
+    context_ = connect_ranks(setup);
+    if (setup.one_host)
+        watch_peers(setup, deadline_ns);
+}
+
+engine::~engine()
+{
+    peer_watch_destroy(watch_);
+}
+
+// gloo does not say whose connection broke; on one host the processes' ends do.
+void engine::watch_peers(const group_setup &setup, int64_t deadline_ns)
+{
+    std::vector<int> pids(static_cast<size_t>(world_size_));
+    std::string key = std::string(setup.prefix) + "pid/", pid = std::to_string(getpid());
+    status st = store_set(store_, (key + std::to_string(rank_)).c_str(), pid.data(), pid.size());
+    for (int peer = 0; peer < world_size_ && st == STATUS_OK; peer++) {
+        char text[32] = "";
+        st = backend_choice_fetch(store_, (key + std::to_string(peer)).c_str(), deadline_ns, text,
+                                  sizeof text);
+        pids[static_cast<size_t>(peer)] = std::atoi(text);
+    }
+    if (st == STATUS_OK)
+        st = peer_watch_create(pids.data(), world_size_, &watch_);
+    if (st != STATUS_OK)
+        throw failure(st, status_message());
+}
+
+void engine::start()
+{
+    auto self = shared_from_this();
+    block_signals blocked;
+    ended_ = false;
+    std::thread([self] { self->run(); }).detach();
+}
+
+std::shared_ptr<job> engine::enqueue(const collective &what, std::chrono::milliseconds timeout)
+{
+    auto j = std::make_shared<job>();
+    j->what = what;
+    j->timeout = timeout;
+    queue_.push_back(j);
+    changed_.notify_all();
+    return j;
+}
+
+job *engine::launch(const collective &what)
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    launched_.push_back(enqueue(what, timeout_));
+    return launched_.back().get();
+}
+
+void engine::wait(job *waited, int64_t deadline_ns, int64_t *done_ns)
+{
+    std::unique_lock<std::mutex> hold(lock_);
+    if (launched_.empty() || launched_.front().get() != waited)
+        throw failure(STATUS_INVALID, "a work that is not the oldest");
+    std::shared_ptr<job> j = launched_.front();
+    launched_.pop_front();
+    if (!changed_.wait_until(hold, time_point(deadline_ns), [&j] { return j->done; })) {
+        broken_ = STATUS_TIMEOUT;
+        broken_message_ = "timed out before";
+        throw failure(STATUS_TIMEOUT,
+                      "not done within the timeout; a peer is late or out of reach");
+    }
+    if (j->code != STATUS_OK)
+        throw failure(j->code, j->message);
+    *done_ns = j->done_ns;
+}
+
+void engine::run()
+{
+    std::unique_lock<std::mutex> hold(lock_);
+    for (;;) {
+        changed_.wait(hold, [this] { return ending_ || !queue_.empty(); });
+        if (ending_)
+            break;
+        std::shared_ptr<job> j = queue_.front();
+        queue_.pop_front();
+        if (broken_ == STATUS_OK) {
+            failure result(STATUS_OK, "");
+            hold.unlock();
+            try {
+                execute(*j);
+            } catch (const std::exception &e) {
+                result = explain(e.what());
+            }
+            hold.lock();
+            broken_ = result.code;
+            broken_message_ = result.what();
+        }
+        j->code = broken_;
+        j->message = broken_message_;
+        j->done_ns = clock_now_ns();
+        j->done = true;
+        changed_.notify_all();
+    }
+    ended_ = true;
+    changed_.notify_all();
+}
+
+failure engine::explain(const std::string &text) const
+{
+    if (text.find("Timed out") != std::string::npos || text.find("timeout") != std::string::npos)
+        return failure(STATUS_TIMEOUT, "a peer is late or out of reach: " + text);
+    int dead = watch_ == nullptr ? -1 : peer_watch_dead(watch_, DEATH_NOTICE_MS);
+    if (dead >= 0)
+        return failure(STATUS_PEER, "rank " + std::to_string(dead) + " (pid " +
+                                        std::to_string(peer_watch_pid(watch_, dead)) +
+                                        ") is gone: " + text);
+    if (world_size_ == 2)
+        return failure(STATUS_PEER,
+                       "rank " + std::to_string(1 - rank_) + " has closed its connection: " + text);
+    return failure(STATUS_PEER, "a peer has closed its connection: " + text);
+}
+
+void engine::execute(const job &j)
+{
+    switch (j.what.kind) {
+    case COLLECTIVE_ALL_REDUCE:
+        return all_reduce(j);
+    case COLLECTIVE_BROADCAST:
+        return broadcast(j);
+    case COLLECTIVE_BARRIER:
+        return barrier(j);
+    }
+    throw failure(STATUS_INVALID, "backend gloo does no such collective");
+}
+
+// Scaled on the way in, then a ring in place. gloo takes sizes from the element's type.
+void engine::all_reduce(const job &j)
+{
+    const collective &c = j.what;
+    size_t size = dtype_size(c.type);
+    if (c.out != c.in)
+        std::memmove(c.out, c.in, c.count * size);
+    if (c.prescale < 1 || c.prescale > 1) {
+        void *out = c.out;
+        reduce_buffers(c.type, c.op, c.prescale, &out, 1, c.count);
+    }
+    gloo::AllreduceOptions options(context_);
+    if (size == sizeof(float))
+        options.setOutput(static_cast<float *>(c.out), c.count);
+    else
+        options.setOutput(static_cast<int64_t *>(c.out), c.count);
+    options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
+    options.setReduceFunction(reduction(c.type, c.op));
+    options.setTag(static_cast<uint32_t>(c.seq));
+    options.setTimeout(j.timeout);
+    gloo::allreduce(options);
+}
+
+void engine::broadcast(const job &j)
+{
+    const collective &c = j.what;
+    gloo::BroadcastOptions options(context_);
+    options.setOutput(static_cast<char *>(c.out), c.count * dtype_size(c.type));
+    options.setRoot(c.root);
+    options.setTag(static_cast<uint32_t>(c.seq));
+    options.setTimeout(j.timeout);
+    gloo::broadcast(options);
+}
+
+void engine::barrier(const job &j)
+{
+    gloo::BarrierOptions options(context_);
+    options.setTag(static_cast<uint32_t>(j.what.seq));
+    options.setTimeout(j.timeout);
+    gloo::barrier(options);
+}
+
+// A rank that closes its sockets can cut off data that a slower one has yet to read. So all meet in
+// a barrier, which fails at once where a peer is gone, and then in the store, whose data is not at
+// risk.
+void engine::say_goodbye()
+{
+    collective last = {};
+    last.kind = COLLECTIVE_BARRIER;
+    std::unique_lock<std::mutex> hold(lock_);
+    if (broken_ != STATUS_OK || !launched_.empty())
+        return;
+    std::shared_ptr<job> j = enqueue(last, GOODBYE_TIMEOUT);
+    if (!changed_.wait_for(hold, 2 * GOODBYE_TIMEOUT, [&j] { return j->done; }) ||
+        j->code != STATUS_OK)
+        return;
+    hold.unlock();
+    int64_t gone = 0;
+    std::string left = prefix_ + "left", all_left = prefix_ + "all_left";
+    if (store_add(store_, left.c_str(), 1, &gone) != STATUS_OK)
+        return;
+    if (gone == world_size_)
+        (void)store_set(store_, all_left.c_str(), "1", 1);
+    else
+        (void)store_wait(store_, all_left.c_str(), GOODBYE_TIMEOUT.count());
+}
+
+// A thread that hangs in gloo keeps the engine alive, with its sockets closed, until gloo's
+// timeout.
+void engine::stop()
+{
+    say_goodbye();
+    std::unique_lock<std::mutex> hold(lock_);
+    ending_ = true;
+    changed_.notify_all();
+    auto ended = [this] { return ended_; };
+    if (!changed_.wait_for(hold, std::chrono::milliseconds(10), ended)) {
+        hold.unlock();
+        context_->closeConnections();
+        hold.lock();
+        changed_.wait_for(hold, THREAD_END_TIMEOUT, ended);
+    }
+    queue_.clear();
+    launched_.clear();
+}
+
+} // namespace mnist_ddp

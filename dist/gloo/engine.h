@@ -1,0 +1,95 @@
+// One gloo context and the thread that runs its collectives, one after the other, in the order of
+// their launch. Methods may throw; dist/gloo/module.cc turns that into a status.
+#ifndef MNIST_DDP_DIST_GLOO_ENGINE_H
+#define MNIST_DDP_DIST_GLOO_ENGINE_H
+
+#include <cstddef>
+#include <cstdint>
+
+extern "C" {
+#include "dist/peer_watch.h"
+#include "dist/process_group_ops.h"
+}
+
+#include <gloo/rendezvous/context.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace mnist_ddp
+{
+
+// A failure with the code that the C side returns.
+struct failure : std::runtime_error {
+    failure(status code_, const std::string &text) : std::runtime_error(text), code(code_)
+    {
+    }
+    status code;
+};
+
+// A collective under way. Written by the engine's thread until done, under the engine's lock.
+struct job {
+    collective what;
+    std::chrono::milliseconds timeout;
+    bool done;
+    status code;
+    std::string message;
+    int64_t done_ns;
+};
+
+class engine : public std::enable_shared_from_this<engine>
+{
+  public:
+    // Connects to all ranks; throws failure.
+    explicit engine(const group_setup &setup);
+    ~engine();
+    engine(const engine &) = delete;
+    engine &operator=(const engine &) = delete;
+
+    // Starts the thread; it shares the ownership of the engine.
+    void start();
+
+    // Enqueues; the job lives until it is waited for, or the engine ends.
+    job *launch(const collective &what);
+
+    // Returns when `waited`, the oldest job, is done, and forgets it. Throws failure.
+    void wait(job *waited, int64_t deadline_ns, int64_t *done_ns);
+
+    // Ends the thread and the connections; see gloo_destroy.
+    void stop();
+
+  private:
+    void watch_peers(const group_setup &setup, int64_t deadline_ns);
+    void run();
+    void execute(const job &j);
+    void all_reduce(const job &j);
+    void broadcast(const job &j);
+    void barrier(const job &j);
+    void say_goodbye();
+    failure explain(const std::string &text) const;
+    std::shared_ptr<job> enqueue(const collective &what, std::chrono::milliseconds timeout);
+
+    int rank_, world_size_;
+    std::chrono::milliseconds timeout_;
+    store *store_; // borrowed
+    std::string prefix_;
+    std::shared_ptr<gloo::rendezvous::Context> context_;
+    peer_watch *watch_ = nullptr; // where all ranks are on this host
+
+    std::mutex lock_; // of all below
+    std::condition_variable changed_;
+    std::deque<std::shared_ptr<job>> queue_;    // for the thread
+    std::deque<std::shared_ptr<job>> launched_; // not waited for
+    bool ending_ = false, ended_ = true;
+    status broken_ = STATUS_OK;
+    std::string broken_message_;
+};
+
+} // namespace mnist_ddp
+
+#endif

@@ -1,0 +1,67 @@
+// The gloo backend as a module: libgloo is C++ and has many dependencies, so the program opens this
+// only when asked for it. No exception leaves: each becomes a status.
+#include "dist/gloo/engine.h"
+
+namespace
+{
+
+using mnist_ddp::engine;
+using mnist_ddp::failure;
+using mnist_ddp::job;
+
+typedef std::shared_ptr<engine> handle;
+
+template <typename Fn> status guard(Fn fn)
+{
+    try {
+        fn();
+        return STATUS_OK;
+    } catch (const failure &e) {
+        return FAIL(e.code, "%s", e.what());
+    } catch (const std::bad_alloc &) {
+        return FAIL(STATUS_NO_MEMORY, "gloo");
+    } catch (const std::exception &e) {
+        return FAIL(STATUS_PEER, "gloo: %s", e.what());
+    } catch (...) {
+        return FAIL(STATUS_PEER, "gloo threw something unknown");
+    }
+}
+
+status gloo_create(const group_setup *setup, void **self)
+{
+    return guard([setup, self] {
+        handle made = std::make_shared<engine>(*setup);
+        handle *out = new handle(made);
+        made->start();
+        *self = out;
+    });
+}
+
+status gloo_launch(void *self, const collective *c, device_stream *, void **out_work)
+{
+    return guard([=] { *out_work = (*static_cast<handle *>(self))->launch(*c); });
+}
+
+status gloo_wait(void *self, void *w, int64_t deadline_ns, int64_t *done_ns)
+{
+    return guard(
+        [=] { (*static_cast<handle *>(self))->wait(static_cast<job *>(w), deadline_ns, done_ns); });
+}
+
+void gloo_destroy(void *self)
+{
+    handle *held = static_cast<handle *>(self);
+    (void)guard([held] { (*held)->stop(); });
+    (void)guard([held] { delete held; });
+}
+
+const process_group_ops gloo_ops = {
+    "gloo", false, gloo_create, gloo_launch, gloo_wait, nullptr, gloo_destroy,
+};
+
+} // namespace
+
+extern "C" {
+extern const backend_module mnist_ddp_module;
+const backend_module mnist_ddp_module = {MODULE_ABI_VERSION, &gloo_ops};
+}

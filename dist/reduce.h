@@ -1,0 +1,28 @@
+/* Element-wise reductions over the buffers of several ranks, all in this process's memory. */
+#ifndef MNIST_DDP_DIST_REDUCE_H
+#define MNIST_DDP_DIST_REDUCE_H
+
+#include "dist/process_group.h"
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* buffers[0..n-1], each (count) of `type`, none overlapping, all become the same reduction:
+ *
+ *   acc = s * b[0]; acc = op(acc, s * b[1]); ... op(acc, s * b[n-1])       s = prescale
+ *
+ * with every product and every sum rounded on its own, so that the result has the bits of scaling
+ * first and summing then. s is not used for DTYPE_I64, whose sums wrap. Deterministic. */
+void reduce_buffers(dtype type, reduce_op op, float prescale, void *const *buffers, int n,
+                    size_t count);
+
+/* acc[i] = op(acc[i], x[i]); acc and x (count) of `type` do not overlap. */
+void reduce_fold(dtype type, reduce_op op, void *acc, const void *x, size_t count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,48 @@
+/* How the ranks of a job find each other: env:// (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). */
+#ifndef MNIST_DDP_DIST_RENDEZVOUS_H
+#define MNIST_DDP_DIST_RENDEZVOUS_H
+
+#include "base/status.h"
+#include "dist/store.h"
+
+#include <stdbool.h>
+
+/* This process's place in the job. */
+typedef struct rendezvous_place {
+    int rank, world_size;
+    int local_rank, local_world_size;
+    int node_rank;
+    char master_addr[256];
+    int master_port;
+    bool agent_store;  /* the launcher holds master_port and serves the store there */
+    int restart_count; /* the generation: keys of an older one are never read */
+    char run_id[128];
+} rendezvous_place;
+
+/* Reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK or
+ * NODE_RANK, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT and TORCHELASTIC_USE_AGENT_STORE.
+ * *found is false, and *out untouched, where RANK and WORLD_SIZE are both unset: this is no worker.
+ * STATUS_INVALID with the variable's name where one is missing or makes no sense. */
+status rendezvous_place_from_env(rendezvous_place *out, bool *found);
+
+typedef struct rendezvous rendezvous;
+
+/* Joins the job's store (rank 0 serves it where no agent does) and returns once all ranks have
+ * joined; meanwhile logs every few seconds who is missing. STATUS_TIMEOUT, with the missing ranks,
+ * after timeout_ms (--join-timeout). STATUS_INVALID where two processes claim one rank, or the
+ * ranks disagree on the world size; STATUS_IO where rank 0 cannot have the port; STATUS_PEER where
+ * the store goes away. One rank's failure ends the join of all that still wait. A world of one
+ * without an agent opens no socket. */
+status rendezvous_join(const rendezvous_place *place, int64_t timeout_ms, int64_t store_timeout_ms,
+                       rendezvous **out);
+
+/* The job's store, keys under mnist_ddp/<run id>/<restart count>/. Owned by the rendezvous; NULL
+ * for a world of one without an agent. */
+store *rendezvous_store(rendezvous *rdzv);
+
+/* Says goodbye and, where this rank serves the store, waits up to 5 s for all others to. Only after
+ * a run that went well; otherwise just destroy. */
+status rendezvous_leave(rendezvous *rdzv);
+void rendezvous_destroy(rendezvous *rdzv);
+
+#endif

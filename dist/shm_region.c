@@ -1,0 +1,226 @@
+#include "dist/shm_region.h"
+
+#include "base/memory.h"
+#include "dist/backend_choice.h"
+#include "dist/socket.h"
+#include "dist/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    LAYOUT = 1, /* moves on with every change to the structs */
+    PAGE_BYTES = 4096,
+    ALIGN_SLACK_BYTES = 64 << 10, /* what rounding up 1024 allocations can cost */
+    NAME_BYTES = 64,
+};
+
+static const uint64_t MAGIC = 0x6d6e6973742d7368;
+static const int SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+static size_t round_up(size_t size)
+{
+    return (size + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
+static size_t control_bytes(int world_size)
+{
+    return round_up(sizeof(shm_control) + sizeof(shm_rank) * (size_t)world_size);
+}
+
+static status measure(const process_group_options *o, shm_region *region)
+{
+    size_t per_rank, all_ranks;
+    size_t limit = SIZE_MAX / 4;
+    if (o->world_size > SHM_MAX_RANKS)
+        return FAIL(STATUS_INVALID, "backend shm is for up to %d ranks, not %d", (int)SHM_MAX_RANKS,
+                    o->world_size);
+    if (o->shared_bytes > limit)
+        return FAIL(STATUS_NO_MEMORY, "shared_bytes of %zu", o->shared_bytes);
+    region->heap_bytes = round_up(o->shared_bytes) + ALIGN_SLACK_BYTES;
+    per_rank = region->heap_bytes + SHM_SLOT_BYTES;
+    if (!memory_product(per_rank, (size_t)o->world_size, &all_ranks) || all_ranks > limit)
+        return FAIL(STATUS_NO_MEMORY, "%d ranks with %zu shared bytes each", o->world_size,
+                    o->shared_bytes);
+    region->size_bytes = control_bytes(o->world_size) + all_ranks;
+    region->rank = o->rank;
+    region->world_size = o->world_size;
+    return STATUS_OK;
+}
+
+static status map(int fd, size_t size_bytes, shm_control **out)
+{
+    void *base = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED)
+        return FAIL(STATUS_NO_MEMORY, "map %zu bytes of shared memory: %s", size_bytes,
+                    strerror(errno));
+    *out = base;
+    return STATUS_OK;
+}
+
+static status make(shm_region *region, int *out_fd)
+{
+    status st = STATUS_OK;
+    int fd = memfd_create("mnist_ddp", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return FAIL(STATUS_IO, "memfd_create: %s", strerror(errno));
+    if (ftruncate(fd, (off_t)region->size_bytes) != 0 || fcntl(fd, F_ADD_SEALS, SEALS) != 0) {
+        st = FAIL(STATUS_IO, "size %zu bytes of shared memory: %s", region->size_bytes,
+                  strerror(errno));
+        goto out;
+    }
+    st = map(fd, region->size_bytes, &region->control);
+    if (st != STATUS_OK)
+        goto out;
+    shm_control *control = region->control;
+    control->magic = MAGIC;
+    control->layout = LAYOUT;
+    control->world_size = (uint32_t)region->world_size;
+    control->size_bytes = region->size_bytes;
+    control->creator_pid = (int)getpid();
+    control->creator_base = control;
+    atomic_init(&control->users, 1);
+    *out_fd = fd;
+    fd = -1; /* handed over */
+
+out:
+    if (fd >= 0)
+        close(fd);
+    return st;
+}
+
+static status random_name(char *name)
+{
+    uint64_t words[2];
+    if (getrandom(words, sizeof words, 0) != (ssize_t)sizeof words)
+        return FAIL(STATUS_IO, "getrandom: %s", strerror(errno));
+    snprintf(name, NAME_BYTES, "mnist_ddp-%016llx%016llx", (unsigned long long)words[0],
+             (unsigned long long)words[1]);
+    return STATUS_OK;
+}
+
+/* Rank 0: makes the region and hands it to every other rank. */
+static status offer(const group_setup *setup, int64_t deadline_ns, shm_region *region)
+{
+    char key[64], name[NAME_BYTES];
+    int fd = -1, listener = -1;
+    TRY(random_name(name));
+    TRY(make(region, &fd));
+    status st = socket_listen_local(name, &listener);
+    snprintf(key, sizeof key, "%sshm", setup->prefix);
+    if (st == STATUS_OK)
+        st = store_set(setup->options->store, key, name, strlen(name));
+    for (int given = 1; given < region->world_size && st == STATUS_OK; given++) {
+        int peer = -1, pid = 0;
+        st = socket_accept_local(listener, deadline_ns, &peer, &pid);
+        if (st != STATUS_OK) {
+            status_context(st, "%d of %d ranks fetched the shared memory", given - 1,
+                           region->world_size - 1);
+            break;
+        }
+        st = socket_send_descriptor(peer, fd, deadline_ns);
+        close(peer);
+    }
+    if (listener >= 0)
+        close(listener);
+    close(fd);
+    return st;
+}
+
+/* Checks a descriptor from rank 0: sealed, so that it cannot shrink under us, and of our layout. */
+static status adopt(int fd, shm_region *region)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0 || (size_t)info.st_size != region->size_bytes ||
+        (fcntl(fd, F_GET_SEALS) & SEALS) != SEALS)
+        return FAIL(STATUS_PEER, "rank 0's shared memory is not a sealed file of %zu bytes",
+                    region->size_bytes);
+    shm_control *control = NULL;
+    TRY(map(fd, region->size_bytes, &control));
+    if (control->magic != MAGIC || control->layout != LAYOUT ||
+        control->world_size != (uint32_t)region->world_size ||
+        control->size_bytes != region->size_bytes) {
+        munmap(control, region->size_bytes);
+        return FAIL(STATUS_PEER, "rank 0's shared memory has another layout: is it another build?");
+    }
+    region->control = control;
+    if (control->creator_pid != (int)getpid())
+        return STATUS_OK;
+    int users = atomic_load(&control->users);
+    while (users > 0)
+        if (atomic_compare_exchange_weak(&control->users, &users, users + 1)) {
+            region->control = control->creator_base;
+            munmap(control, region->size_bytes);
+            break;
+        }
+    return STATUS_OK;
+}
+
+static status fetch(const group_setup *setup, int64_t deadline_ns, shm_region *region)
+{
+    char key[64], name[NAME_BYTES];
+    int peer = -1, fd = -1, pid = 0;
+    snprintf(key, sizeof key, "%sshm", setup->prefix);
+    TRY(backend_choice_fetch(setup->options->store, key, deadline_ns, name, sizeof name));
+    status st = socket_connect_local(name, deadline_ns, &peer, &pid);
+    if (st == STATUS_OK)
+        st = socket_receive_descriptor(peer, &fd, deadline_ns);
+    if (peer >= 0)
+        close(peer);
+    if (st == STATUS_OK)
+        st = adopt(fd, region);
+    if (fd >= 0)
+        close(fd);
+    return st;
+}
+
+status shm_region_create(const group_setup *setup, int64_t deadline_ns, shm_region *out)
+{
+    shm_region region = {0};
+    TRY(measure(setup->options, &region));
+    status st =
+        region.rank == 0 ? offer(setup, deadline_ns, &region) : fetch(setup, deadline_ns, &region);
+    if (st != STATUS_OK) {
+        shm_region_close(&region);
+        return status_context(st, "shared memory from rank 0");
+    }
+    *out = region;
+    return STATUS_OK;
+}
+
+void shm_region_close(shm_region *region)
+{
+    shm_control *control = region->control;
+    if (control == NULL)
+        return;
+    bool shared = control->creator_pid == (int)getpid() && control->creator_base == control;
+    if (!shared || atomic_fetch_sub(&control->users, 1) == 1)
+        munmap(control, region->size_bytes);
+    region->control = NULL;
+}
+
+unsigned char *shm_region_slot(const shm_region *region, int rank)
+{
+    return (unsigned char *)region->control + control_bytes(region->world_size) +
+           (size_t)rank * SHM_SLOT_BYTES;
+}
+
+unsigned char *shm_region_heap(const shm_region *region, int rank)
+{
+    return shm_region_slot(region, region->world_size) + (size_t)rank * region->heap_bytes;
+}
+
+uint64_t shm_region_offset(const shm_region *region, const void *data, size_t size_bytes)
+{
+    uintptr_t heap = (uintptr_t)shm_region_heap(region, region->rank), at = (uintptr_t)data;
+    if (at < heap || at - heap > region->heap_bytes ||
+        size_bytes > region->heap_bytes - (at - heap))
+        return SHM_NO_OFFSET;
+    return at - heap;
+}

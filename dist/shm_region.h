@@ -1,0 +1,79 @@
+/* The memory that the ranks of one host share: one sparse, sealed memfd, made by rank 0, handed to
+ * the others over a UNIX socket, mapped whole by all.
+ *
+ *   control   counters and notes of every rank, each counter on its own cache line
+ *   slots     SHM_SLOT_BYTES per rank: where messages from ordinary memory pass through
+ *   heaps     heap_bytes per rank: what process_group_alloc hands out
+ */
+#ifndef MNIST_DDP_DIST_SHM_REGION_H
+#define MNIST_DDP_DIST_SHM_REGION_H
+
+#include "dist/process_group_ops.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    SHM_SLOT_BYTES = 1 << 20,
+    SHM_NOTES = 64, /* collectives that a rank may have announced and not ended */
+    SHM_MAX_RANKS = 1024,
+    SHM_LINE_BYTES = 64,
+};
+
+/* A number that only its rank moves on and others wait for; compared modulo 2^32. */
+typedef struct shm_counter {
+    _Alignas(SHM_LINE_BYTES) _Atomic uint32_t value; /* a futex */
+    _Atomic uint32_t waiters;
+} shm_counter;
+
+/* What a rank announces of a collective; written before `announced` moves on. */
+typedef struct shm_note {
+    _Atomic uint64_t seq;
+    _Atomic uint64_t what;   /* kind, op, type, root and prescale, packed */
+    _Atomic uint64_t count;  /* elements */
+    _Atomic uint64_t offset; /* of the data in this rank's heap; SHM_NO_OFFSET: not there */
+} shm_note;
+
+#define SHM_NO_OFFSET UINT64_MAX
+
+typedef struct shm_rank {
+    _Alignas(SHM_LINE_BYTES) _Atomic int pid;
+    shm_counter joined;    /* 1: pid is set */
+    shm_counter announced; /* collectives */
+    shm_counter staged;    /* rounds: this rank's data is in its slot */
+    shm_counter done;      /* rounds: this rank no longer touches any buffer of it */
+    shm_note notes[SHM_NOTES];
+} shm_rank;
+
+typedef struct shm_control {
+    uint64_t magic;
+    uint64_t size_bytes;
+    uint32_t layout, world_size;
+    int creator_pid;
+    void *creator_base;    /* where that process has mapped the region */
+    _Atomic int users;     /* of that mapping: ranks that are threads of one process share it */
+    _Atomic uint32_t left; /* who closed first: 1 + rank, and << 16 1 + whom that rank had lost */
+    shm_rank ranks[];
+} shm_control;
+
+typedef struct shm_region {
+    shm_control *control; /* also the first byte */
+    size_t size_bytes, heap_bytes;
+    int rank, world_size;
+} shm_region;
+
+/* Blocks until this rank holds the region, at most until the deadline; other ranks may still be on
+ * their way. STATUS_TIMEOUT, STATUS_NO_MEMORY, STATUS_PEER where rank 0 is gone or handed over
+ * something else. */
+status shm_region_create(const group_setup *setup, int64_t deadline_ns, shm_region *out);
+void shm_region_close(shm_region *region);
+
+unsigned char *shm_region_slot(const shm_region *region, int rank);
+unsigned char *shm_region_heap(const shm_region *region, int rank);
+
+/* Offset of data[0..size_bytes-1] in this rank's own heap, or SHM_NO_OFFSET. */
+uint64_t shm_region_offset(const shm_region *region, const void *data, size_t size_bytes);
+
+#endif

@@ -1,0 +1,31 @@
+/* Waiting for one another's counters in shared memory: a short spin, then a futex, in slices that
+ * also look for dead and departed peers. */
+#ifndef MNIST_DDP_DIST_SHM_SYNC_H
+#define MNIST_DDP_DIST_SHM_SYNC_H
+
+#include "dist/peer_watch.h"
+#include "dist/shm_region.h"
+
+typedef struct shm_sync {
+    shm_region region;
+    peer_watch *watch; /* NULL while ranks are joining */
+    int64_t spin_ns;
+    int lost; /* the rank that an await failed on; -1: none */
+} shm_sync;
+
+/* Longer spins where every rank has a core. */
+void shm_sync_init(shm_sync *sync, const shm_region *region);
+
+/* Makes all that this rank has written visible to whoever sees `value`, and wakes them. */
+void shm_sync_publish(shm_counter *counter, uint32_t value);
+
+/* Returns once peer's counter is at least `want`. STATUS_TIMEOUT at the deadline; STATUS_PEER where
+ * any rank died or closed its group before. The message names the rank. */
+status shm_sync_await(shm_sync *sync, int peer, shm_counter *counter, uint32_t want,
+                      int64_t deadline_ns);
+
+/* Tells all ranks that this one closes its group: whoever still waits fails. Those whose counters
+ * have all come do not notice. */
+void shm_sync_leave(shm_sync *sync);
+
+#endif

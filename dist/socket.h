@@ -1,0 +1,57 @@
+/* TCP and UNIX sockets with deadlines. Short transfers and EINTR are handled here and nowhere else.
+ */
+#ifndef MNIST_DDP_DIST_SOCKET_H
+#define MNIST_DDP_DIST_SOCKET_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* All sockets are close-on-exec and non-blocking and, where TCP, TCP_NODELAY. *fd is owned by the
+ * caller, who closes it with close(). A fork without exec shares them. */
+
+/* Listens on host (a name or address; NULL: all addresses of both families) and port (0: a free
+ * one); *bound_port is the port had. STATUS_INVALID if the name does not resolve. STATUS_IO where
+ * the port cannot be had; the message says who holds it where that can be read, and suggests a free
+ * one. */
+status socket_listen(const char *host, int port, int *fd, int *bound_port);
+
+/* A connection that is waiting to be accepted; *fd is -1 where there is none. Does not block.
+ * STATUS_NO_MEMORY where this process or host has no descriptor left for it. */
+status socket_accept(int listen_fd, int *fd);
+
+/* One attempt at every address of host. STATUS_TIMEOUT at the deadline, STATUS_PEER if refused or
+ * unreachable, STATUS_INVALID if the name does not resolve; the message names the address. Looking
+ * the name up is the resolver's and has its own timeout. */
+status socket_connect(const char *host, int port, int64_t deadline_ns, int *fd);
+
+/* Waits for poll()'s `events`. STATUS_TIMEOUT at the deadline, without a message: the caller knows
+ * what it waited for. */
+status socket_await(int fd, short events, int64_t deadline_ns);
+
+/* Moves exactly size_bytes. STATUS_PEER where the other side hung up, STATUS_TIMEOUT at the
+ * deadline. */
+status socket_send(int fd, const void *data, size_t size_bytes, int64_t deadline_ns);
+status socket_receive(int fd, void *data, size_t size_bytes, int64_t deadline_ns);
+
+/* Moves what can be moved without blocking; *moved may be 0. STATUS_PEER where the other side hung
+ * up. */
+status socket_send_some(int fd, const void *data, size_t size_bytes, size_t *moved);
+status socket_receive_some(int fd, void *data, size_t size_bytes, size_t *moved);
+
+/* UNIX sockets in the abstract namespace, for handing descriptors from process to process of one
+ * user on one host: `name` without the leading zero byte, at most 100 bytes. Processes of another
+ * user are turned away: accept goes on waiting, connect is STATUS_PEER. */
+status socket_listen_local(const char *name, int *fd);
+status socket_accept_local(int listen_fd, int64_t deadline_ns, int *fd, int *peer_pid);
+
+/* STATUS_PEER at once where nobody listens on the name. */
+status socket_connect_local(const char *name, int64_t deadline_ns, int *fd, int *peer_pid);
+
+/* Passes one open descriptor; the receiver gets its own, close-on-exec. The sender keeps its own.
+ */
+status socket_send_descriptor(int fd, int descriptor, int64_t deadline_ns);
+status socket_receive_descriptor(int fd, int *descriptor, int64_t deadline_ns);
+
+#endif

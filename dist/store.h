@@ -1,0 +1,87 @@
+/* Key-value store over TCP that speaks c10d's wire, so that our ranks use torchrun's store as they
+ * use ours, and a torch process can use ours.
+ *
+ * Wire, little endian; string = u64 length + bytes. A client first sends u8 0 (VALIDATE) and u32
+ * 0x3C85F7CE, without a reply; then one request at a time:
+ *
+ *   1 SET key value            2 COMPARE_SET key expected desired -> value    3 GET key -> value
+ *   4 ADD key i64 -> i64       5 CHECK u64 n, keys -> u8 0 all there, 1 not   6 WAIT u64 n, keys ->
+ * u8 0 7 GETNUMKEYS -> i64        8 DELETE_KEY key -> i64 (1 deleted, 0 not there) 9 APPEND key
+ * value        10 MULTI_GET u64 n, keys -> n values           11 MULTI_SET u64 n, (key value)s 12
+ * CANCEL_WAIT -> u8 1     13 PING u32 -> u32
+ *
+ * A GET of a key that is not there waits for it in the server, as MULTI_GET and WAIT do. Counters
+ * are kept as decimal text. Like torch's client, ours puts "/" in front of every key (and its
+ * prefix).
+ */
+#ifndef MNIST_DDP_DIST_STORE_H
+#define MNIST_DDP_DIST_STORE_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    STORE_DEFAULT_PORT = 29500,
+    STORE_KEY_BYTES = 8 << 10,   /* longest key and */
+    STORE_VALUE_BYTES = 8 << 20, /* value that either side accepts */
+};
+
+/* The server: one thread of this process. */
+typedef struct store_server store_server;
+
+/* Listens on `host` ("127.0.0.1", "::1", a name, or NULL for all addresses of both families) and
+ * `port` (0: a free one) and serves until destroyed. Bytes before the greeting are bounded, and a
+ * connection that sends anything else is closed at once.
+ * STATUS_IO where the port cannot be had; the message says who holds it where that can be read. */
+status store_server_create(const char *host, int port, store_server **out);
+int store_server_port(const store_server *server);
+void store_server_destroy(store_server *server); /* accepts NULL; closes all connections */
+
+/* A client: one connection, used by one thread at a time (calls lock it; a call's time begins when
+ * it has the lock). Keys get `prefix` in front. Every call ends by `timeout_ms` of the client, or
+ * STATUS_TIMEOUT; a lost server is STATUS_PEER. A wait that timed out (of store_get and store_wait)
+ * leaves the client usable; after any other failure of the connection all calls are STATUS_PEER.
+ * STATUS_INVALID where a key or value is too long. */
+typedef struct store store;
+
+/* Connects, trying again until `connect_timeout_ms`: a server may start later. `describe`, unless
+ * empty, starts the line that is logged every few seconds meanwhile, with the resolved address and
+ * the reason (refused, no answer, no such name). */
+typedef struct store_options {
+    const char *host;
+    int port;
+    const char *prefix; /* "mnist_ddp/none/0/"; copied */
+    int64_t timeout_ms;
+    int64_t connect_timeout_ms;
+    const char *describe; /* "rank 1"; only used while connecting */
+} store_options;
+
+status store_create(const store_options *options, store **out);
+void store_destroy(store *client); /* accepts NULL */
+
+/* Has no answer: returns once it is sent. What the same client asks later sees it. */
+status store_set(store *client, const char *key, const void *value, size_t size_bytes);
+
+/* Waits for the key; *value is freed by the caller with free(), a zero byte follows its end. */
+status store_get(store *client, const char *key, void **value, size_t *size_bytes);
+
+/* Adds to a counter (0 where there is none) and sets *result to its new value. */
+status store_add(store *client, const char *key, int64_t amount, int64_t *result);
+
+/* *there: whether the key is there now. Does not wait. */
+status store_check(store *client, const char *key, bool *there);
+
+/* Waits until the key is there, at most `timeout_ms`: STATUS_TIMEOUT. */
+status store_wait(store *client, const char *key, int64_t timeout_ms);
+
+/* Sets the key to `desired` if it holds `expected` (or is not there and expected is empty); *value
+ * is what it holds then, freed by the caller. */
+status store_compare_set(store *client, const char *key, const char *expected, const char *desired,
+                         void **value, size_t *size_bytes);
+
+status store_delete(store *client, const char *key, bool *deleted);
+
+#endif

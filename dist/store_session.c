@@ -1,0 +1,313 @@
+#include "dist/store_session.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK_BYTES = 64 << 10 };
+
+/* What a request is executed with. */
+typedef struct call {
+    store_session *session;
+    store_table *table;
+    const uint8_t *data; /* the request; data[0] is its opcode */
+    size_t at;           /* of its next part */
+    store_key_fn on_set;
+    void *ctx;
+} call;
+
+static status answer(call *c, const void *data, size_t size_bytes)
+{
+    byte_buffer *out = &c->session->out;
+    if (size_bytes > STORE_SESSION_OUT_BYTES - out->size)
+        return FAIL(STATUS_NO_MEMORY, "more than %d bytes of answers that the client does not read",
+                    STORE_SESSION_OUT_BYTES);
+    return byte_buffer_append(out, data, size_bytes);
+}
+
+static status answer_u8(call *c, uint8_t x)
+{
+    return answer(c, &x, 1);
+}
+
+static status answer_i64(call *c, int64_t x)
+{
+    uint8_t bytes[8];
+    store_wire_put_u64(bytes, (uint64_t)x);
+    return answer(c, bytes, sizeof bytes);
+}
+
+static status answer_value(call *c, store_bytes value)
+{
+    TRY(answer_i64(c, (int64_t)value.size));
+    return answer(c, value.data, value.size);
+}
+
+static uint64_t take_u64(call *c)
+{
+    return store_wire_take_u64(c->data, &c->at);
+}
+
+static store_bytes take_bytes(call *c)
+{
+    return store_wire_take_bytes(c->data, &c->at);
+}
+
+static status set(call *c, store_bytes key, store_bytes value)
+{
+    TRY(store_table_set(c->table, key, value));
+    c->on_set(c->ctx, key);
+    return STATUS_OK;
+}
+
+static status run_set(call *c)
+{
+    uint64_t n = c->data[0] == STORE_MULTI_SET ? take_u64(c) : 1;
+    for (; n > 0; n--) {
+        store_bytes key = take_bytes(c), value = take_bytes(c);
+        TRY(set(c, key, value));
+    }
+    return STATUS_OK;
+}
+
+/* As torch's server: a key that is not there is set if nothing was expected; otherwise the answer
+ * is what the client expected, and nothing is set. */
+static status run_compare_set(call *c)
+{
+    store_bytes key = take_bytes(c), expected = take_bytes(c), desired = take_bytes(c), held;
+    bool there = store_table_find(c->table, key, &held);
+    bool match = there ? held.size == expected.size &&
+                             (held.size == 0 || memcmp(held.data, expected.data, held.size) == 0)
+                       : expected.size == 0;
+    if (!match)
+        return answer_value(c, there ? held : expected);
+    TRY(set(c, key, desired));
+    return answer_value(c, desired);
+}
+
+/* Counters are kept as decimal text, so that GET reads them. */
+static status run_add(call *c)
+{
+    store_bytes key = take_bytes(c), held;
+    uint64_t amount = take_u64(c);
+    char text[24] = "0";
+    if (store_table_find(c->table, key, &held)) {
+        size_t size = held.size < sizeof text ? held.size : sizeof text - 1;
+        if (size > 0)
+            memcpy(text, held.data, size);
+        text[size] = '\0';
+    }
+    char *end;
+    errno = 0;
+    long long old = strtoll(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0)
+        return FAIL(STATUS_PEER, "ADD to a key that holds no number: \"%s\"", text);
+    int64_t sum = (int64_t)((uint64_t)old + amount);
+    int length = snprintf(text, sizeof text, "%" PRId64, sum);
+    TRY(set(c, key, (store_bytes){.data = (uint8_t *)text, .size = (size_t)length}));
+    return answer_i64(c, sum);
+}
+
+static status run_append(call *c)
+{
+    store_bytes key = take_bytes(c), more = take_bytes(c), held = {0};
+    (void)store_table_find(c->table, key, &held);
+    if (held.size + more.size > STORE_VALUE_BYTES)
+        return FAIL(STATUS_PEER, "APPEND makes a value of %zu bytes, at most %d are taken",
+                    held.size + more.size, STORE_VALUE_BYTES);
+    byte_buffer whole = {0};
+    status st = byte_buffer_append(&whole, held.data, held.size);
+    if (st == STATUS_OK)
+        st = byte_buffer_append(&whole, more.data, more.size);
+    if (st == STATUS_OK)
+        st = set(c, key, (store_bytes){.data = whole.data, .size = whole.size});
+    byte_buffer_free(&whole);
+    return st;
+}
+
+static status run_check(call *c)
+{
+    uint8_t result = STORE_CHECK_READY;
+    store_bytes value;
+    for (uint64_t n = take_u64(c); n > 0; n--) {
+        if (!store_table_find(c->table, take_bytes(c), &value))
+            result = STORE_CHECK_NOT_READY;
+    }
+    return answer_u8(c, result);
+}
+
+/* Looks for the keys from c->at on, `n` of them. Where one is not there the session waits for it.
+ */
+static void await_keys(call *c, uint64_t n)
+{
+    store_session *session = c->session;
+    session->waiting = false;
+    for (; n > 0; n--) {
+        size_t at = c->at;
+        store_bytes value;
+        if (!store_table_find(c->table, take_bytes(c), &value)) {
+            session->waiting = true;
+            session->awaited_at = at;
+            session->awaited = n;
+            return;
+        }
+    }
+}
+
+/* GET and MULTI_GET once all keys have been there. One may be gone again: then what was answered is
+ * taken back and the wait goes on from that key. */
+static status answer_values(call *c, uint64_t n)
+{
+    byte_buffer *out = &c->session->out;
+    size_t mark = out->size;
+    for (; n > 0; n--) {
+        size_t at = c->at;
+        store_bytes value;
+        if (!store_table_find(c->table, take_bytes(c), &value)) {
+            byte_buffer_truncate(out, mark);
+            c->at = at;
+            await_keys(c, n);
+            return STATUS_OK;
+        }
+        TRY(answer_value(c, value));
+    }
+    return STATUS_OK;
+}
+
+/* GET, MULTI_GET and WAIT, also when they are taken up again. */
+static status run_waiting(call *c)
+{
+    store_session *session = c->session;
+    uint64_t n = c->data[0] == STORE_GET ? 1 : take_u64(c);
+    size_t first = c->at;
+    if (session->awaited > 0) {
+        c->at = session->awaited_at;
+        await_keys(c, session->awaited);
+    } else {
+        await_keys(c, n);
+    }
+    if (session->waiting)
+        return STATUS_OK;
+    if (c->data[0] == STORE_WAIT)
+        return answer_u8(c, STORE_WAIT_ENDED);
+    c->at = first;
+    return answer_values(c, n);
+}
+
+static status execute(call *c)
+{
+    switch (c->data[0]) {
+    case STORE_SET:
+    case STORE_MULTI_SET:
+        return run_set(c);
+    case STORE_COMPARE_SET:
+        return run_compare_set(c);
+    case STORE_GET:
+    case STORE_MULTI_GET:
+    case STORE_WAIT:
+        return run_waiting(c);
+    case STORE_ADD:
+        return run_add(c);
+    case STORE_CHECK:
+        return run_check(c);
+    case STORE_GETNUMKEYS:
+        return answer_i64(c, (int64_t)store_table_count(c->table));
+    case STORE_DELETE_KEY:
+        return answer_i64(c, store_table_delete(c->table, take_bytes(c)) ? 1 : 0);
+    case STORE_APPEND:
+        return run_append(c);
+    case STORE_CANCEL_WAIT: /* one that came too late: the wait is over */
+        return answer_u8(c, STORE_WAIT_CANCELED);
+    case STORE_PING:
+        return answer(c, c->data + 1, 4);
+    default:
+        return FAIL(STATUS_PEER, "no request has number %d", c->data[0]);
+    }
+}
+
+/* The request at the front is done with. */
+static void next_request(store_session *session)
+{
+    byte_buffer_consume(&session->in, session->scan.at);
+    session->scan = (store_scan){0};
+    session->waiting = false;
+    session->awaited = 0;
+}
+
+static status check_greeting(store_session *session)
+{
+    static const uint8_t greeting[STORE_GREETING_BYTES] = {
+        STORE_VALIDATE, STORE_MAGIC & 0xff, STORE_MAGIC >> 8 & 0xff, STORE_MAGIC >> 16 & 0xff,
+        STORE_MAGIC >> 24};
+    byte_buffer *in = &session->in;
+    size_t n = in->size < sizeof greeting ? in->size : sizeof greeting;
+    if (n > 0 && memcmp(in->data, greeting, n) != 0)
+        return FAIL(STATUS_PEER, "the greeting is not a store client's");
+    if (n == sizeof greeting) {
+        session->greeted = true;
+        byte_buffer_consume(in, n);
+    }
+    return STATUS_OK;
+}
+
+/* While a request waits, only its cancellation may overtake it. */
+static bool take_cancellation(store_session *session)
+{
+    const byte_buffer *in = &session->in;
+    size_t at = session->scan.at;
+    if (in->size <= at || in->data[at] != STORE_CANCEL_WAIT)
+        return false;
+    next_request(session);
+    return true;
+}
+
+status store_session_run(store_session *session, store_table *table, store_key_fn on_set, void *ctx)
+{
+    if (!session->greeted)
+        TRY(check_greeting(session));
+    while (session->greeted) {
+        byte_buffer *in = &session->in;
+        store_scan_result result = store_wire_scan(&session->scan, in->data, in->size);
+        if (result == STORE_SCAN_PARTIAL)
+            return STATUS_OK;
+        if (result == STORE_SCAN_BAD)
+            return STATUS_PEER;
+        if (session->waiting && take_cancellation(session))
+            continue;
+        call c = {session, table, in->data, 1, on_set, ctx};
+        TRY(execute(&c));
+        if (!session->waiting)
+            next_request(session);
+        else if (!take_cancellation(session))
+            return STATUS_OK;
+    }
+    return STATUS_OK;
+}
+
+bool store_session_awaits(const store_session *session, store_bytes key)
+{
+    if (!session->waiting)
+        return false;
+    size_t at = session->awaited_at;
+    store_bytes awaited = store_wire_take_bytes(session->in.data, &at);
+    return awaited.size == key.size &&
+           (key.size == 0 || memcmp(awaited.data, key.data, key.size) == 0);
+}
+
+size_t store_session_appetite(const store_session *session)
+{
+    if (!session->greeted)
+        return STORE_GREETING_BYTES - session->in.size;
+    if (session->waiting && session->in.size - session->scan.at >= CHUNK_BYTES)
+        return 0;
+    return CHUNK_BYTES;
+}
+
+void store_session_close(store_session *session)
+{
+    byte_buffer_free(&session->in);
+    byte_buffer_free(&session->out);
+    *session = (store_session){0};
+}

@@ -1,0 +1,46 @@
+/* One client's conversation with the store, without its socket: bytes in, bytes out. */
+#ifndef MNIST_DDP_DIST_STORE_SESSION_H
+#define MNIST_DDP_DIST_STORE_SESSION_H
+
+#include "base/status.h"
+#include "dist/byte_buffer.h"
+#include "dist/store_table.h"
+#include "dist/store_wire.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { STORE_SESSION_OUT_BYTES = 64 << 20 }; /* more answers than that, unread: the end */
+
+/* All zero is a new session. A request that waits for a key stays at the front of `in` until it can
+ * be answered. */
+typedef struct store_session {
+    byte_buffer in;  /* the caller appends what came in and drops nothing */
+    byte_buffer out; /* the caller sends and consumes */
+    bool greeted;
+    bool waiting;      /* for the key at `awaited_at` */
+    store_scan scan;   /* of the request at the front of `in` */
+    size_t awaited_at; /* where in the request the first key stands that is not there yet */
+    uint64_t awaited;  /* it and the keys behind it; 0 before the request was looked at */
+} store_session;
+
+/* Called for every key that a request gave a value. */
+typedef void (*store_key_fn)(void *ctx, store_bytes key);
+
+/* Answers all requests that are whole and need not wait. To be called when bytes have come in, and
+ * when the key that the session waits for was set. STATUS_PEER where the client sent nonsense (a
+ * wrong greeting's first wrong byte is enough), STATUS_NO_MEMORY where the store or the answers
+ * grow too large: then the session can only be closed. */
+status store_session_run(store_session *session, store_table *table, store_key_fn on_set,
+                         void *ctx);
+
+/* Whether the session waits for this key. */
+bool store_session_awaits(const store_session *session, store_bytes key);
+
+/* How many bytes more are of use before the session has run again: a greeting is read alone, and
+ * nothing much while a request waits. */
+size_t store_session_appetite(const store_session *session);
+
+void store_session_close(store_session *session);
+
+#endif

@@ -1,0 +1,163 @@
+/* The gloo backend, through its module: what test_shm.c asks of shm. SKIP where the module is not
+ * built. */
+#include "base/clock.h"
+#include "dist/module.h"
+#include "tests/support/collectives.h"
+#include "tests/support/deaths.h"
+#include "tests/support/suite.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+static const int WORLDS[] = {1, 2, 3, 5};
+enum { N_WORLDS = sizeof WORLDS / sizeof WORLDS[0] };
+
+static status run(int world_size, rank_fn fn, void *arg)
+{
+    ranks_options options = {
+        .world_size = world_size, .backend = "gloo", .shared_bytes = COLLECTIVES_SHARED_BYTES};
+    return run_ranks_with(&options, fn, arg);
+}
+
+START_TEST(all_reduce_is_exact)
+{
+    memory_kind kind = _i % 2 == 0 ? MEMORY_PLAIN : MEMORY_OUT_OF_PLACE;
+    ck_assert_int_eq(run(WORLDS[_i / 2], collectives_all_reduce, &kind), STATUS_OK);
+}
+END_TEST
+
+START_TEST(broadcast_is_exact)
+{
+    memory_kind kind = MEMORY_SYMMETRIC;
+    ck_assert_int_eq(run(WORLDS[_i], collectives_broadcast, &kind), STATUS_OK);
+}
+END_TEST
+
+START_TEST(barrier_holds_everybody)
+{
+    _Atomic int entered = 0;
+    ck_assert_int_eq(run(WORLDS[_i], collectives_barrier, &entered), STATUS_OK);
+}
+END_TEST
+
+START_TEST(many_works_under_way)
+{
+    ck_assert_int_eq(run(WORLDS[_i], collectives_outstanding, NULL), STATUS_OK);
+}
+END_TEST
+
+START_TEST(bits_are_the_same_everywhere)
+{
+    ck_assert_int_eq(run(WORLDS[_i], collectives_bits, NULL), STATUS_OK);
+}
+END_TEST
+
+static void check_survivors(int dead, const rank_result *results, int n, status want)
+{
+    char who[32];
+    snprintf(who, sizeof who, "rank %d (pid ", dead);
+    for (int rank = 0; rank < n; rank++) {
+        const rank_result *result = &results[rank];
+        if (rank == dead)
+            continue;
+        ck_assert_msg(result->reported && result->st == want, "rank %d: %s: %s", rank,
+                      status_name(result->st), result->message);
+        if (want == STATUS_PEER)
+            ck_assert_msg(strstr(result->message, who) != NULL, "%s", result->message);
+        ck_assert_double_lt(result->seconds, 2);
+    }
+}
+
+START_TEST(a_killed_rank_is_named)
+{
+    ranks_options options = {.world_size = 3, .backend = "gloo"};
+    rank_result results[3];
+    death d = {_i, SIGKILL};
+    if (!ranks_can_fork())
+        return;
+    ck_assert_int_eq(run_rank_processes(&options, deaths_in_all_reduce, &d, results), STATUS_OK);
+    check_survivors(_i, results, 3, STATUS_PEER);
+}
+END_TEST
+
+START_TEST(a_stopped_rank_is_a_timeout)
+{
+    ranks_options options = {.world_size = 2, .backend = "gloo", .timeout_ms = 700};
+    rank_result results[2];
+    death d = {_i, SIGSTOP};
+    if (!ranks_can_fork())
+        return;
+    ck_assert_int_eq(run_rank_processes(&options, deaths_in_all_reduce, &d, results), STATUS_OK);
+    check_survivors(_i, results, 2, STATUS_TIMEOUT);
+}
+END_TEST
+
+static status leave_at_once(process_group *group, int rank, int world_size, void *arg)
+{
+    (void)rank;
+    (void)world_size;
+    (void)arg;
+    static _Thread_local float data[20000];
+    return process_group_all_reduce(group, data, 20000, DTYPE_F32, REDUCE_SUM);
+}
+
+START_TEST(leaving_after_the_last_disturbs_nobody)
+{
+    ranks_options options = {.world_size = 4, .backend = "gloo"};
+    rank_result results[4];
+    if (!ranks_can_fork())
+        return;
+    ck_assert_int_eq(run_rank_processes(&options, leave_at_once, NULL, results), STATUS_OK);
+    for (int rank = 0; rank < 4; rank++)
+        ck_assert_msg(results[rank].st == STATUS_OK, "rank %d: %s", rank, results[rank].message);
+}
+END_TEST
+
+/* Without dist/loopback_mss.c's cure the half of these calls takes 40 ms and more. */
+static status time_80_kb(process_group *group, int rank, int world_size, void *arg)
+{
+    (void)rank;
+    (void)world_size;
+    (void)arg;
+    enum { ROUNDS = 41, COUNT = 20000, MOST_MS = 20 };
+    static _Thread_local float data[COUNT];
+    int slow = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        int64_t start_ns = clock_now_ns();
+        TRY(process_group_all_reduce(group, data, COUNT, DTYPE_F32, REDUCE_SUM));
+        slow += clock_now_ns() - start_ns > (int64_t)MOST_MS * 1000000;
+    }
+    if (slow > ROUNDS / 3)
+        return FAIL(STATUS_INVALID, "%d of %d calls took more than %d ms", slow, ROUNDS, MOST_MS);
+    return STATUS_OK;
+}
+
+START_TEST(loopback_does_not_stall)
+{
+    ck_assert_int_eq(run(2, time_80_kb, NULL), STATUS_OK);
+}
+END_TEST
+
+int main(void)
+{
+    const process_group_ops *ops = NULL;
+    if (module_open("gloo", &ops) != STATUS_OK) {
+        printf("SKIP: %s\n", status_message());
+        return TEST_SKIPPED;
+    }
+    Suite *suite = suite_create("gloo");
+    TCase *results = suite_case(suite, "results", 60);
+    tcase_add_loop_test(results, all_reduce_is_exact, 0, 2 * N_WORLDS);
+    tcase_add_loop_test(results, broadcast_is_exact, 0, N_WORLDS);
+    tcase_add_loop_test(results, barrier_holds_everybody, 0, N_WORLDS);
+    tcase_add_loop_test(results, many_works_under_way, 0, N_WORLDS);
+    tcase_add_loop_test(results, bits_are_the_same_everywhere, 0, N_WORLDS);
+    tcase_add_test(results, loopback_does_not_stall);
+    TCase *deaths = suite_case(suite, "deaths", 80);
+    tcase_add_loop_test(deaths, a_killed_rank_is_named, 0, 3);
+    tcase_add_loop_test(deaths, a_stopped_rank_is_a_timeout, 0, 2);
+    tcase_add_test(deaths, leaving_after_the_last_disturbs_nobody);
+    return suite_run(suite);
+}

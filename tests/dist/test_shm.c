@@ -1,0 +1,180 @@
+/* The shm backend: exact results for every world size and kind of memory, dead and silent peers. */
+#include "dist/reduce.h"
+#include "tests/support/collectives.h"
+#include "tests/support/deaths.h"
+#include "tests/support/suite.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_WORLD = 5 };
+
+static status run(int world_size, rank_fn fn, void *arg)
+{
+    ranks_options options = {.world_size = world_size, .shared_bytes = COLLECTIVES_SHARED_BYTES};
+    return run_ranks_with(&options, fn, arg);
+}
+
+START_TEST(all_reduce_is_exact)
+{
+    memory_kind kind = (memory_kind)(_i % MEMORY_KINDS);
+    ck_assert_int_eq(run(1 + _i / MEMORY_KINDS, collectives_all_reduce, &kind), STATUS_OK);
+}
+END_TEST
+
+START_TEST(broadcast_is_exact)
+{
+    memory_kind kind = (memory_kind)(_i % MEMORY_KINDS);
+    ck_assert_int_eq(run(1 + _i / MEMORY_KINDS, collectives_broadcast, &kind), STATUS_OK);
+}
+END_TEST
+
+START_TEST(barrier_holds_everybody)
+{
+    _Atomic int entered = 0;
+    ck_assert_int_eq(run(_i, collectives_barrier, &entered), STATUS_OK);
+}
+END_TEST
+
+START_TEST(many_works_under_way)
+{
+    ck_assert_int_eq(run(_i, collectives_outstanding, NULL), STATUS_OK);
+}
+END_TEST
+
+START_TEST(bits_are_the_same_everywhere)
+{
+    ck_assert_int_eq(run(_i, collectives_bits, NULL), STATUS_OK);
+}
+END_TEST
+
+/* The order is fixed by rank: large values cancel in one order only. */
+static status sums_in_rank_order(process_group *group, int rank, int world_size, void *arg)
+{
+    (void)arg;
+    static const float values[] = {1e8f, 3.0f, -1e8f, 5.0f, 0.25f};
+    float data[40];
+    for (int i = 0; i < 40; i++)
+        data[i] = values[rank];
+    volatile float want = values[0];
+    for (int r = 1; r < world_size; r++)
+        want = want + values[r];
+    TRY(process_group_all_reduce(group, data, 40, DTYPE_F32, REDUCE_SUM));
+    for (int i = 0; i < 40; i++)
+        if (data[i] < want || data[i] > want)
+            return FAIL(STATUS_INVALID, "[%d] is %g, want %g", i, (double)data[i], (double)want);
+    return STATUS_OK;
+}
+
+START_TEST(sums_go_by_rank)
+{
+    ck_assert_int_eq(run(_i, sums_in_rank_order, NULL), STATUS_OK);
+}
+END_TEST
+
+/* Ranks of a job are processes; results are the same. */
+START_TEST(processes_agree)
+{
+    ranks_options options = {.world_size = 3, .shared_bytes = COLLECTIVES_SHARED_BYTES};
+    memory_kind kind = (memory_kind)_i;
+    rank_result results[3];
+    if (!ranks_can_fork())
+        return;
+    ck_assert_int_eq(run_rank_processes(&options, collectives_all_reduce, &kind, results),
+                     STATUS_OK);
+    for (int rank = 0; rank < 3; rank++)
+        ck_assert_msg(results[rank].reported && results[rank].st == STATUS_OK, "rank %d: %s", rank,
+                      results[rank].message);
+}
+END_TEST
+
+/* Whoever notices first closes its group, and the others may learn it from there. */
+static void run_death(death d)
+{
+    ranks_options options = {.world_size = 3, .timeout_ms = 10000};
+    rank_result results[3];
+    char who[32];
+    if (!ranks_can_fork())
+        return;
+    snprintf(who, sizeof who, "rank %d (pid ", d.rank);
+    ck_assert_int_eq(run_rank_processes(&options, deaths_in_all_reduce, &d, results), STATUS_OK);
+    for (int rank = 0; rank < 3; rank++) {
+        const rank_result *result = &results[rank];
+        if (rank == d.rank)
+            continue;
+        ck_assert_msg(result->reported && result->st == STATUS_PEER, "rank %d: %s: %s", rank,
+                      status_name(result->st), result->message);
+        ck_assert_msg(strstr(result->message, who) != NULL, "%s", result->message);
+        ck_assert_msg(strstr(result->message, "all_reduce #4 on rank") != NULL, "%s",
+                      result->message);
+        ck_assert_double_lt(result->seconds, 2);
+    }
+}
+
+START_TEST(a_killed_rank_is_named)
+{
+    run_death((death){_i, SIGKILL});
+}
+END_TEST
+
+START_TEST(a_stopped_rank_is_a_timeout)
+{
+    ranks_options options = {.world_size = 2, .timeout_ms = 500};
+    rank_result results[2];
+    death d = {_i, SIGSTOP};
+    if (!ranks_can_fork())
+        return;
+    ck_assert_int_eq(run_rank_processes(&options, deaths_in_all_reduce, &d, results), STATUS_OK);
+    const rank_result *other = &results[1 - _i];
+    ck_assert_int_eq(other->st, STATUS_TIMEOUT);
+    ck_assert_ptr_nonnull(strstr(other->message, _i == 0 ? "rank 0 (pid " : "rank 1 (pid "));
+    ck_assert_double_gt(other->seconds, 0.4);
+    ck_assert_double_lt(other->seconds, 2);
+}
+END_TEST
+
+START_TEST(a_rank_that_leaves_is_named)
+{
+    run_death((death){_i, 0});
+}
+END_TEST
+
+/* Ranks that leave after the last collective, at any pace, disturb nobody. */
+static status leave_at_once(process_group *group, int rank, int world_size, void *arg)
+{
+    (void)rank;
+    (void)world_size;
+    float data[64] = {0};
+    if (*(const int *)arg % 3 == 0)
+        return process_group_all_reduce(group, data, 64, DTYPE_F32, REDUCE_SUM);
+    if (*(const int *)arg % 3 == 1)
+        return process_group_broadcast(group, data, 64, DTYPE_F32, world_size - 1);
+    return process_group_barrier(group);
+}
+
+START_TEST(leaving_after_the_last_disturbs_nobody)
+{
+    ck_assert_int_eq(run(4, leave_at_once, &_i), STATUS_OK);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("shm");
+    TCase *results = suite_case(suite, "results", 60);
+    tcase_add_loop_test(results, all_reduce_is_exact, 0, MAX_WORLD * MEMORY_KINDS);
+    tcase_add_loop_test(results, broadcast_is_exact, 0, MAX_WORLD * MEMORY_KINDS);
+    tcase_add_loop_test(results, barrier_holds_everybody, 1, MAX_WORLD + 1);
+    tcase_add_loop_test(results, many_works_under_way, 1, MAX_WORLD + 1);
+    tcase_add_loop_test(results, bits_are_the_same_everywhere, 1, MAX_WORLD + 1);
+    tcase_add_loop_test(results, sums_go_by_rank, 1, MAX_WORLD + 1);
+    tcase_add_loop_test(results, processes_agree, 0, MEMORY_KINDS);
+    TCase *deaths = suite_case(suite, "deaths", 80);
+    tcase_add_loop_test(deaths, a_killed_rank_is_named, 0, 3);
+    tcase_add_loop_test(deaths, a_stopped_rank_is_a_timeout, 0, 2);
+    tcase_add_loop_test(deaths, a_rank_that_leaves_is_named, 0, 3);
+    tcase_add_loop_test(deaths, leaving_after_the_last_disturbs_nobody, 0, 12);
+    return suite_run(suite);
+}

@@ -1,0 +1,34 @@
+/* What every backend must do, as functions for run_ranks (tests/support/ranks.h). */
+#ifndef MNIST_DDP_TESTS_SUPPORT_COLLECTIVES_H
+#define MNIST_DDP_TESTS_SUPPORT_COLLECTIVES_H
+
+#include "tests/support/ranks.h"
+
+/* What the group must offer: pass it in ranks_options. */
+enum { COLLECTIVES_SHARED_BYTES = 8 << 20 };
+
+/* Where a collective's data lies. */
+typedef enum memory_kind {
+    MEMORY_SYMMETRIC,    /* process_group_alloc */
+    MEMORY_PLAIN,        /* malloc */
+    MEMORY_OUT_OF_PLACE, /* malloc, in != out */
+    MEMORY_MIXED,        /* process_group_alloc on even ranks, malloc on odd ones */
+    MEMORY_KINDS,
+} memory_kind;
+
+/* arg: memory_kind. All dtypes and ops, counts 0 to 300001, exact values; in stays as it was. */
+status collectives_all_reduce(process_group *group, int rank, int world_size, void *arg);
+
+/* arg: memory_kind. From every root. */
+status collectives_broadcast(process_group *group, int rank, int world_size, void *arg);
+
+/* arg: an _Atomic int, zero; for ranks that are threads. Nobody passes a barrier too early. */
+status collectives_barrier(process_group *group, int rank, int world_size, void *arg);
+
+/* More works under way than any backend keeps notes of; waited for in order. */
+status collectives_outstanding(process_group *group, int rank, int world_size, void *arg);
+
+/* Fractions: same bits on all ranks, and again; prescale has the bits of scaling first. */
+status collectives_bits(process_group *group, int rank, int world_size, void *arg);
+
+#endif

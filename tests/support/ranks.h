@@ -1,0 +1,50 @@
+/* Runs a function as the ranks of a job: each with its own process group, over a store server on a
+ * free port of the loopback interface. */
+#ifndef MNIST_DDP_TESTS_SUPPORT_RANKS_H
+#define MNIST_DDP_TESTS_SUPPORT_RANKS_H
+
+#include "base/status.h"
+#include "dist/process_group.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Must not ck_assert (Check aborts badly off the main thread): return a status instead. */
+typedef status (*rank_fn)(process_group *group, int rank, int world_size, void *arg);
+
+typedef struct ranks_options {
+    int world_size;
+    const char *backend;     /* NULL: "shm" */
+    const char *odd_backend; /* what odd ranks ask for; NULL: the same */
+    int64_t timeout_ms;  /* 0: 20 s */
+    size_t shared_bytes;
+    int64_t inject_delay_ms;
+} ranks_options;
+
+/* Runs fn once per rank, each on its own thread and group. Prints every failing rank's message and
+ * returns the first failure. */
+status run_ranks(int world_size, rank_fn fn, void *arg); /* on shm */
+status run_ranks_with(const ranks_options *options, rank_fn fn, void *arg);
+
+enum { RANK_MESSAGE_BYTES = 1024 };
+
+/* How a rank's process ended. */
+typedef struct rank_result {
+    bool reported; /* false: killed, or stopped to the end; then st and message mean nothing */
+    status st;
+    double seconds; /* in fn */
+    char message[RANK_MESSAGE_BYTES];
+} rank_result;
+
+/* Runs fn once per rank, each in a process forked from this one, and sets results[0..world_size-1].
+ * Returns when all processes have ended; those that have stopped (SIGSTOP) are killed once the
+ * others are through, and all of them after 60 s: STATUS_TIMEOUT then. */
+status run_rank_processes(const ranks_options *options, rank_fn fn, void *arg,
+                          rank_result *results);
+
+/* False where processes cannot be forked from a program that may have threads (thread sanitizer).
+ */
+bool ranks_can_fork(void);
+
+#endif
