@@ -3,7 +3,6 @@
 #include "base/memory.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static conv_plan *plan_of(conv2d *plan)
 {
@@ -109,18 +108,4 @@ status cpu_conv2d_backward_data(conv2d *plan, int n, const float *weight, const 
     (void)y;
     ASSERT(!is_first(&plan_of(plan)->s));
     return conv_onednn_backward_data(onednn_of(plan), n, weight, dy, dx);
-}
-
-void conv_sum_partial(const conv_plan *p, int pieces, float *dw, float *db, bool accumulate)
-{
-    size_t weights = conv_weights(p), biases = (size_t)p->s.out_channels;
-    if (!accumulate) {
-        memset(dw, 0, sizeof *dw * weights);
-        memset(db, 0, sizeof *db * biases);
-    }
-    for (int piece = 0; piece < pieces; piece++) {
-        const float *partial = p->partial + (size_t)piece * p->partial_floats;
-        p->cpu->vec->add(dw, partial, weights);
-        p->cpu->vec->add(db, partial + weights, biases);
-    }
 }

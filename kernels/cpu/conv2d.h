@@ -2,26 +2,7 @@
 #ifndef MNIST_DDP_KERNELS_CPU_CONV2D_H
 #define MNIST_DDP_KERNELS_CPU_CONV2D_H
 
-#include "kernels/cpu/state.h"
-
-/* Common head of both plans. */
-typedef struct conv_plan {
-    conv2d_shape s;
-    cpu_state *cpu;
-    int out_h, out_w;
-    size_t x_elements, y_elements; /* of one image */
-    float *partial;        /* weight and bias gradients of each piece, summed in piece order */
-    size_t partial_floats; /* of one piece: weights, then biases */
-} conv_plan;
-
-static inline size_t conv_weights(const conv_plan *p)
-{
-    const conv2d_shape *s = &p->s;
-    return (size_t)(s->out_channels * s->channels * s->kernel * s->kernel);
-}
-
-/* dw and db (+)= the first `pieces` partial gradients, in order. */
-void conv_sum_partial(const conv_plan *p, int pieces, float *dw, float *db, bool accumulate);
+#include "kernels/cpu/conv_plan.h"
 
 /* One channel in plain order, 3x3, relu: our own loops (conv_first.c). */
 status conv_first_init(conv_plan *p, int max_n);

@@ -1,4 +1,3 @@
-#include "base/memory.h"
 #include "kernels/cpu/conv2d.h"
 
 #include <string.h>
@@ -12,13 +11,7 @@ static int pieces_of(int n)
 
 status conv_first_init(conv_plan *p, int max_n)
 {
-    p->out_h = p->s.height - p->s.kernel + 1;
-    p->out_w = p->s.width - p->s.kernel + 1;
-    p->x_elements = (size_t)(p->s.height * p->s.width);
-    p->y_elements = (size_t)(p->s.out_channels * p->out_h * p->out_w);
-    p->partial_floats = conv_weights(p) + (size_t)p->s.out_channels;
-    return memory_alloc(sizeof *p->partial * p->partial_floats * (size_t)pieces_of(max_n),
-                        (void **)&p->partial);
+    return conv_plan_open(p, pieces_of(max_n));
 }
 
 /* PyTorch's (O, 1, 3, 3) to and from (9, O): the output channels of one tap side by side. */

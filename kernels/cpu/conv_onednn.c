@@ -225,14 +225,7 @@ static status reorder_create(conv_onednn *c)
 static status open_plan(conv_onednn *c, int max_n)
 {
     conv_plan *p = &c->plan;
-    p->out_h = p->s.height - p->s.kernel + 1;
-    p->out_w = p->s.width - p->s.kernel + 1;
-    p->x_elements = (size_t)(p->s.channels * p->s.height * p->s.width);
-    p->y_elements = (size_t)(p->s.out_channels * p->out_h * p->out_w);
-    p->partial_floats = conv_weights(p) + (size_t)p->s.out_channels;
-    int pieces = (max_n + WEIGHTS_IMAGES - 1) / WEIGHTS_IMAGES;
-    TRY(memory_alloc(sizeof *p->partial * p->partial_floats * (size_t)pieces,
-                     (void **)&p->partial));
+    TRY(conv_plan_open(p, (max_n + WEIGHTS_IMAGES - 1) / WEIGHTS_IMAGES));
     TRY(weight_md(c, p->cpu->vec->block == 16 ? dnnl_OIhw16i16o : dnnl_OIhw8i8o, &c->weight_md));
     return reorder_create(c);
 }

@@ -1,10 +1,9 @@
 #include "base/memory.h"
+#include "kernels/reference/dot.h"
 #include "kernels/reference/reference.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { LANES = 8 }; /* partial sums of a dot product, so that a compiler can use vectors */
 
 typedef struct plan_state {
     conv2d_shape s;
@@ -91,20 +90,6 @@ static void masked(const plan_state *p, const float *y, const float *dy, float *
         out[j] = p->s.relu && !(y[j] > 0.0f) ? 0.0f : dy[j];
 }
 
-static float row_dot(const float *restrict a, const float *restrict b, int count)
-{
-    float lanes[LANES] = {0}, sum = 0;
-    int i = 0;
-    for (; i + LANES <= count; i += LANES)
-        for (int lane = 0; lane < LANES; lane++)
-            lanes[lane] += a[i + lane] * b[i + lane];
-    for (; i < count; i++)
-        sum += a[i] * b[i];
-    for (int lane = 0; lane < LANES; lane++)
-        sum += lanes[lane];
-    return sum;
-}
-
 /* dw (K, K) += x (H, W) correlated with dz (OH, OW). */
 static void weight_gradient(const plan_state *p, const float *x, const float *dz, float *dw)
 {
@@ -113,7 +98,7 @@ static void weight_gradient(const plan_state *p, const float *x, const float *dz
         for (int kw = 0; kw < side; kw++) {
             float sum = 0;
             for (int h = 0; h < p->out_h; h++)
-                sum += row_dot(x + (h + kh) * p->s.width + kw, dz + h * p->out_w, p->out_w);
+                sum += dot(x + (h + kh) * p->s.width + kw, dz + h * p->out_w, p->out_w);
             dw[kh * side + kw] += sum;
         }
 }

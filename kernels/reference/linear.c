@@ -1,11 +1,10 @@
 #include "base/memory.h"
 #include "kernels/dropout.h"
+#include "kernels/reference/dot.h"
 #include "kernels/reference/reference.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { LANES = 8 };
 
 static const linear_shape *shape_of(const linear *plan)
 {
@@ -33,20 +32,6 @@ status reference_linear_copy(linear *plan, const float *from, float *to)
     const linear_shape *s = shape_of(plan);
     memcpy(to, from, sizeof *to * (size_t)s->in_features * (size_t)s->out_features);
     return STATUS_OK;
-}
-
-static float dot(const float *restrict a, const float *restrict b, int count)
-{
-    float lanes[LANES] = {0}, sum = 0;
-    int i = 0;
-    for (; i + LANES <= count; i += LANES)
-        for (int lane = 0; lane < LANES; lane++)
-            lanes[lane] += a[i + lane] * b[i + lane];
-    for (; i < count; i++)
-        sum += a[i] * b[i];
-    for (int lane = 0; lane < LANES; lane++)
-        sum += lanes[lane];
-    return sum;
 }
 
 static void add_scaled(float *restrict y, const float *restrict x, float factor, int count)

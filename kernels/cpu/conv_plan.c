@@ -1,0 +1,30 @@
+#include "kernels/cpu/conv_plan.h"
+
+#include "base/memory.h"
+
+#include <string.h>
+
+status conv_plan_open(conv_plan *p, int pieces)
+{
+    p->out_h = p->s.height - p->s.kernel + 1;
+    p->out_w = p->s.width - p->s.kernel + 1;
+    p->x_elements = (size_t)(p->s.channels * p->s.height * p->s.width);
+    p->y_elements = (size_t)(p->s.out_channels * p->out_h * p->out_w);
+    p->partial_floats = conv_weights(p) + (size_t)p->s.out_channels;
+    return memory_alloc(sizeof *p->partial * p->partial_floats * (size_t)pieces,
+                        (void **)&p->partial);
+}
+
+void conv_sum_partial(const conv_plan *p, int pieces, float *dw, float *db, bool accumulate)
+{
+    size_t weights = conv_weights(p), biases = (size_t)p->s.out_channels;
+    if (!accumulate) {
+        memset(dw, 0, sizeof *dw * weights);
+        memset(db, 0, sizeof *db * biases);
+    }
+    for (int piece = 0; piece < pieces; piece++) {
+        const float *partial = p->partial + (size_t)piece * p->partial_floats;
+        p->cpu->vec->add(dw, partial, weights);
+        p->cpu->vec->add(db, partial + weights, biases);
+    }
+}
