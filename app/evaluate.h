@@ -1,0 +1,20 @@
+/* Exact evaluation: every test image once, at any number of ranks. */
+#ifndef MNIST_DDP_APP_EVALUATE_H
+#define MNIST_DDP_APP_EVALUATE_H
+
+#include "app/job.h"
+
+typedef struct evaluation {
+    int64_t images, correct; /* over all ranks */
+    double loss;             /* mean over images, in nats */
+    double elapsed_s;
+} evaluation;
+
+/* Each rank takes a contiguous part of the test set; counts are summed as integers. Without a
+ * process group (job_open_eval) this process takes all. */
+status evaluate(job *j, evaluation *out);
+
+/* correct / images. */
+double evaluation_accuracy(const evaluation *e);
+
+#endif

@@ -1,0 +1,239 @@
+#include "app/job.h"
+
+#include "app/exit_codes.h"
+#include "base/log.h"
+#include "kernels/ops.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MIB (1024.0 * 1024.0)
+
+enum {
+    FIRST_BUCKET_MIB = 1, /* PyTorch's */
+    BUCKET_CAP_MIB = 25,
+    EVAL_BATCH = 64, /* images of one forward in evaluation, where the training batch is smaller */
+};
+
+status job_place(rendezvous_place *out, bool *is_worker)
+{
+    TRY(rendezvous_place_from_env(out, is_worker));
+    if (!*is_worker)
+        *out = (rendezvous_place){.world_size = 1, .local_world_size = 1};
+    return STATUS_OK;
+}
+
+static int cores(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+static status resolve_batch(job *j)
+{
+    const options *o = j->opts;
+    int64_t per_rank = o->batch_size;
+    if (o->global_batch_size > 0) {
+        int64_t parts = (int64_t)j->place.world_size * o->accum;
+        if (o->global_batch_size % parts != 0)
+            return FAIL(STATUS_INVALID,
+                        "--global-batch-size %lld is not divisible by %d ranks x --accum %lld",
+                        (long long)o->global_batch_size, j->place.world_size, (long long)o->accum);
+        per_rank = o->global_batch_size / parts;
+    }
+    j->batch_size = (int)per_rank;
+    return STATUS_OK;
+}
+
+/* Names and defaults to kinds and numbers. */
+static status resolve(job *j)
+{
+    const options *o = j->opts;
+    TRY(model_kind_parse(o->model, &j->model));
+    TRY(optimizer_kind_parse(o->optimizer, &j->optimizer.kind));
+    j->optimizer.momentum = (float)o->momentum;
+    j->optimizer.weight_decay = (float)o->weight_decay;
+    j->optimizer.nesterov = o->nesterov;
+    j->lr = o->lr < 0 ? (double)optimizer_default_lr(j->optimizer.kind) : o->lr;
+    int share = cores() / j->place.local_world_size;
+    j->threads = o->threads > 0 ? (int)o->threads : share > 1 ? share : 1;
+    return resolve_batch(j);
+}
+
+static status open_data(job *j, bool with_train)
+{
+    TRY(dataset_locate(j->opts->data_dir, &j->location));
+    TRY(dataset_open(&j->location, DATASET_TEST, &j->test_set));
+    if (!with_train)
+        return STATUS_OK;
+    TRY(dataset_open(&j->location, DATASET_TRAIN, &j->train_set));
+    int64_t limit = j->opts->limit;
+    if (limit > 0 && limit < (int64_t)j->train_set.count)
+        j->train_set.count = (uint32_t)limit;
+    return STATUS_OK;
+}
+
+static status open_device(job *j)
+{
+    const char *name = j->opts->no_accel ? "cpu" : j->opts->device;
+    return device_create(name, j->threads, &j->dev);
+}
+
+static status open_group(job *j)
+{
+    const options *o = j->opts;
+    process_group_options settings = {.backend = o->backend,
+                                      .rank = j->place.rank,
+                                      .world_size = j->place.world_size,
+                                      .store = j->rdzv ? rendezvous_store(j->rdzv) : NULL,
+                                      .timeout_ms = o->timeout * 1000,
+                                      .shared_bytes = sizeof(float) * model_kind_count(j->model),
+                                      .inject_delay_ms = o->inject_delay_ms};
+    return process_group_create(&settings, &j->group);
+}
+
+static int forward_batch(const job *j)
+{
+    return j->batch_size > EVAL_BATCH ? j->batch_size : EVAL_BATCH;
+}
+
+/* The gradients live in the group's memory: shm sums them where they are. */
+static status open_network(job *j)
+{
+    network_options settings = {
+        .kind = j->model, .max_batch = forward_batch(j), .seed = (uint64_t)j->opts->seed};
+    if (j->group != NULL)
+        TRY(process_group_alloc(j->group, sizeof(float) * model_kind_count(j->model),
+                                (void **)&settings.gradients));
+    TRY(network_create(j->dev, &settings, &j->net));
+    return STATUS_OK;
+}
+
+static status open_optimizer(job *j)
+{
+    return optimizer_create(j->dev, &j->optimizer, network_parameters(j->net),
+                            network_gradients(j->net), network_count(j->net), &j->opt);
+}
+
+static status open_ddp(job *j)
+{
+    const parameter *parameters = NULL;
+    size_t n = network_layout(j->net, &parameters), offsets[NETWORK_MAX_PARAMETERS];
+    for (size_t i = 0; i < n; i++)
+        offsets[i] = parameters[i].offset;
+    double cap = j->opts->bucket_cap_mb;
+    ddp_options settings = {.first_bucket_bytes =
+                                (size_t)((cap < 0 ? FIRST_BUCKET_MIB : cap) * MIB),
+                            .bucket_cap_bytes = (size_t)((cap < 0 ? BUCKET_CAP_MIB : cap) * MIB),
+                            .overlap = j->opts->overlap};
+    return ddp_create(j->group, network_gradients(j->net), network_count(j->net), offsets, n,
+                      &settings, &j->reducer);
+}
+
+static status open_loader(job *j)
+{
+    loader_options settings = {.batch_size = j->batch_size,
+                               .accum = (int)j->opts->accum,
+                               .sampler = {.samples = j->train_set.count,
+                                           .rank = j->place.rank,
+                                           .world_size = j->place.world_size,
+                                           .seed = (uint64_t)j->opts->seed,
+                                           .shuffle = j->opts->shuffle,
+                                           .drop_last = j->opts->drop_last}};
+    return loader_create(j->dev, &j->train_set, &settings, &j->load);
+}
+
+static status join(job *j)
+{
+    return rendezvous_join(&j->place, j->opts->join_timeout * 1000, j->opts->timeout * 1000,
+                           &j->rdzv);
+}
+
+static status open_compute(job *j)
+{
+    TRY(open_network(j));
+    TRY(open_optimizer(j));
+    TRY(open_ddp(j));
+    return open_loader(j);
+}
+
+status job_open(const options *opts, const rendezvous_place *place, job *out, int *exit_code)
+{
+    static const struct {
+        status (*open)(job *);
+        int exit_code;
+    } steps[] = {
+        {resolve, EXIT_CODE_USAGE},      {join, EXIT_CODE_RENDEZVOUS},
+        {open_device, EXIT_CODE_USAGE},  {open_group, EXIT_CODE_RENDEZVOUS},
+        {open_compute, EXIT_CODE_USAGE}, {job_broadcast_state, EXIT_CODE_RENDEZVOUS},
+    };
+    *out = (job){.opts = opts, .place = *place};
+    status st = open_data(out, true);
+    *exit_code = EXIT_CODE_DATA;
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0] && st == STATUS_OK; i++) {
+        st = steps[i].open(out);
+        *exit_code = steps[i].exit_code;
+    }
+    if (st != STATUS_OK)
+        job_close(out);
+    return st;
+}
+
+status job_open_eval(const options *opts, model_kind kind, job *out, int *exit_code)
+{
+    *out = (job){.opts = opts, .place = {.world_size = 1, .local_world_size = 1}};
+    status st = resolve(out);
+    out->model = kind;
+    *exit_code = EXIT_CODE_USAGE;
+    if (st == STATUS_OK) {
+        st = open_data(out, false);
+        *exit_code = EXIT_CODE_DATA;
+    }
+    if (st == STATUS_OK) {
+        st = open_device(out);
+        if (st == STATUS_OK)
+            st = open_network(out);
+        *exit_code = EXIT_CODE_USAGE;
+    }
+    if (st != STATUS_OK)
+        job_close(out);
+    return st;
+}
+
+status job_broadcast_state(job *j)
+{
+    const char *names[OPTIMIZER_MAX_STATES];
+    float *states[OPTIMIZER_MAX_STATES];
+    size_t count = network_count(j->net), n = optimizer_states(j->opt, names, states);
+    int64_t steps = optimizer_steps(j->opt);
+    TRY(process_group_broadcast(j->group, network_parameters(j->net), count, DTYPE_F32, 0));
+    TRY(process_group_broadcast(j->group, &steps, 1, DTYPE_I64, 0));
+    optimizer_set_steps(j->opt, steps);
+    if (steps == 0)
+        return STATUS_OK; /* no state yet */
+    for (size_t i = 0; i < n; i++)
+        TRY(process_group_broadcast(j->group, states[i], count, DTYPE_F32, 0));
+    return STATUS_OK;
+}
+
+status job_leave(job *j)
+{
+    if (j->group != NULL)
+        TRY(process_group_barrier(j->group));
+    return j->rdzv != NULL ? rendezvous_leave(j->rdzv) : STATUS_OK;
+}
+
+void job_close(job *j)
+{
+    loader_destroy(j->load);
+    ddp_destroy(j->reducer);
+    optimizer_destroy(j->opt);
+    network_destroy(j->net);
+    device_destroy(j->dev);
+    process_group_destroy(j->group);
+    rendezvous_destroy(j->rdzv);
+    dataset_close(&j->train_set);
+    dataset_close(&j->test_set);
+    *j = (job){0};
+}

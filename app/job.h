@@ -1,0 +1,54 @@
+/* Everything that one rank has open while it trains or evaluates. */
+#ifndef MNIST_DDP_APP_JOB_H
+#define MNIST_DDP_APP_JOB_H
+
+#include "app/options.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "dist/ddp.h"
+#include "dist/process_group.h"
+#include "dist/rendezvous.h"
+#include "kernels/device.h"
+#include "model/network.h"
+#include "model/optimizer.h"
+
+typedef struct job {
+    const options *opts;
+    rendezvous_place place;
+    rendezvous *rdzv;
+    process_group *group;
+    device *dev;
+    network *net;
+    optimizer *opt;
+    ddp *reducer;
+    dataset_location location;
+    dataset train_set, test_set; /* train_set after --limit */
+    loader *load;
+
+    /* settings in their final form */
+    model_kind model;
+    optimizer_options optimizer;
+    double lr;      /* of epoch 0 */
+    int batch_size; /* of one forward, per rank */
+    int threads;    /* that compute, per rank */
+} job;
+
+/* Where this process stands: from the environment, or the only rank of a job of its own. */
+status job_place(rendezvous_place *out, bool *is_worker);
+
+/* Opens all that training needs: data, rendezvous, process group, device, network, optimizer, DDP
+ * and loader; blocks until all ranks have joined. Parameters are rank 0's on all ranks.
+ * On failure *exit_code says what kind (app/exit_codes.h), and nothing stays open. */
+status job_open(const options *opts, const rendezvous_place *place, job *out, int *exit_code);
+
+/* Only data, device and network: what evaluation in one process needs. The model is of `kind`. */
+status job_open_eval(const options *opts, model_kind kind, job *out, int *exit_code);
+
+/* Says goodbye to the other ranks: after a run that went well. */
+status job_leave(job *j);
+void job_close(job *j);
+
+/* Copies rank 0's parameters and optimizer state to all ranks. */
+status job_broadcast_state(job *j);
+
+#endif

@@ -1,0 +1,88 @@
+/* The program: reads what is asked for and hands it to the command, or to the launcher where that
+ * command runs as several ranks. */
+#include "app/commands.h"
+#include "app/exit_codes.h"
+#include "app/job.h"
+#include "app/launch.h"
+#include "app/options.h"
+#include "app/version.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+
+static int cpu_count(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+/* A launched worker's clock starts with its launcher's. */
+static int64_t launch_time(int64_t started_ns)
+{
+    const char *text = getenv("MNIST_DDP_LAUNCHED");
+    return text != NULL ? strtoll(text, NULL, 10) : started_ns;
+}
+
+/* Trains as one rank where the environment names it or there is only one; else launches all. */
+static int train(const options *opts, int argc, char **argv, int64_t started_ns)
+{
+    rendezvous_place place;
+    launch_plan plan;
+    bool is_worker = false;
+    status st = job_place(&place, &is_worker);
+    if (st != STATUS_OK)
+        return exit_code_failed(st, EXIT_CODE_USAGE);
+    if (is_worker && opts->launch_flags_given && getenv("MNIST_DDP_LAUNCHED") == NULL)
+        LOG_W("RANK is set: joining as rank %d of %d; the launcher's flags are not used",
+              place.rank, place.world_size);
+    if (!is_worker) {
+        st = launch_plan_make(opts, cpu_count(), 0, &plan);
+        if (st != STATUS_OK)
+            return exit_code_failed(st, EXIT_CODE_USAGE);
+        if (plan.world_size > 1 || plan.nnodes > 1)
+            return launch_run(&plan, argc, argv, started_ns);
+    }
+    if (place.world_size > 1) {
+        char prefix[32];
+        snprintf(prefix, sizeof prefix, "rank %d", place.rank);
+        log_set_prefix(prefix);
+    }
+    return train_command(opts, &place, launch_time(started_ns));
+}
+
+static int run(const options *opts, int argc, char **argv, int64_t started_ns)
+{
+    switch (opts->command) {
+    case COMMAND_TRAIN:
+        return train(opts, argc, argv, started_ns);
+    case COMMAND_EVAL:
+        return eval_command(opts);
+    case COMMAND_SAMPLER:
+        return sampler_command(opts);
+    case COMMAND_VERSION:
+        printf("mnist_ddp %s\n", MNIST_DDP_VERSION);
+        return EXIT_SUCCESS;
+    case COMMAND_HELP:
+        break;
+    }
+    options_print_help(opts->help_topic);
+    return EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+    int64_t started_ns = clock_now_ns();
+    prctl(PR_SET_NAME, "mnist_ddp"); /* workers are started as /proc/self/exe */
+    options opts;
+    status st = options_parse(argc, argv, &opts);
+    if (st != STATUS_OK)
+        return exit_code_failed(st, EXIT_CODE_USAGE);
+    int code = run(&opts, argc, argv, started_ns);
+    options_free(&opts);
+    return code;
+}

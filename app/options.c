@@ -1,0 +1,370 @@
+#include "app/options.h"
+
+#include "app/config.h"
+#include "app/nearest.h"
+#include "app/options_table.h"
+#include "app/options_value.h"
+#include "base/log.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CANDIDATES_BYTES = 512, SHOWN_BYTES = 80 };
+
+static const char ENVIRONMENT_PREFIX[] = "MNIST_DDP_";
+
+/* Variables with our prefix that are no settings. */
+static const char *const OTHER_VARIABLES[] = {"DATA", "GLOO_MODULE", "CUDA_MODULE", "LAUNCHED",
+                                              "LOG_TTY"};
+
+static const char *const COMMAND_NAMES[] = {
+    [COMMAND_TRAIN] = "train", [COMMAND_EVAL] = "eval",       [COMMAND_SAMPLER] = "sampler",
+    [COMMAND_HELP] = "help",   [COMMAND_VERSION] = "version",
+};
+enum { COMMAND_COUNT = sizeof COMMAND_NAMES / sizeof COMMAND_NAMES[0] };
+
+const char *options_command_name(command which)
+{
+    return COMMAND_NAMES[which];
+}
+
+static status find_command_name(const char *word, command *out)
+{
+    nearest search;
+    nearest_init(&search, word);
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        if (strcmp(word, COMMAND_NAMES[i]) == 0) {
+            *out = (command)i;
+            return STATUS_OK;
+        }
+        nearest_offer(&search, COMMAND_NAMES[i]);
+    }
+    size_t length = strlen(word);
+    if (length > 3 && strcmp(word + length - 3, ".py") == 0)
+        return FAIL(STATUS_INVALID, "'%.*s': mnist_ddp is the training script itself; leave it out",
+                    SHOWN_BYTES, word);
+    if (nearest_found(&search))
+        return FAIL(STATUS_INVALID, "'%.*s' is no command; did you mean '%s'?", SHOWN_BYTES, word,
+                    search.best);
+    return FAIL(STATUS_INVALID,
+                "'%.*s' is no command; there are train, eval, sampler, help and version",
+                SHOWN_BYTES, word);
+}
+
+/* One word of the command line, taken apart. */
+typedef struct argument {
+    bool is_flag;
+    char name[OPTION_NAME_BYTES]; /* normalized, no dashes in front; "" if impossible */
+    const char *value;            /* behind '='; NULL */
+} argument;
+
+static argument take_apart(const char *word)
+{
+    argument arg = {.is_flag = word[0] == '-' && word[1] != '\0'};
+    if (strcmp(word, "-h") == 0)
+        word = "--help";
+    if (strncmp(word, "--", 2) != 0)
+        return arg;
+    char name[OPTION_NAME_BYTES];
+    size_t length = strcspn(word + 2, "=");
+    arg.value = word[2 + length] == '=' ? word + 2 + length + 1 : NULL;
+    if (length >= sizeof name)
+        return arg;
+    memcpy(name, word + 2, length);
+    name[length] = '\0';
+    options_table_normalize(name, arg.name);
+    return arg;
+}
+
+/* "-1" and ".5" are values, "-x" is not. */
+static bool looks_like_flag(const char *word)
+{
+    return word[0] == '-' && word[1] != '\0' && !isdigit((unsigned char)word[1]) && word[1] != '.';
+}
+
+/* The row that a flag means: its own spelling, else the only one that begins so. */
+static int find_flag(const char *name, unsigned commands, option_match *match, char *candidates)
+{
+    if (name[0] == '\0')
+        return 0;
+    if (options_table_find(name, commands, match))
+        return 1;
+    return options_table_find_prefix(name, commands, match, candidates, CANDIDATES_BYTES);
+}
+
+/* First pass: which command this is. A flag's meaning depends on it, and it may follow flags. */
+static status find_command(int argc, char **argv, options *opts)
+{
+    bool help = false, version = false;
+    int words = 0;
+    char candidates[CANDIDATES_BYTES];
+    opts->command = COMMAND_TRAIN;
+    opts->help_topic = COMMAND_HELP;
+    for (int i = 1; i < argc; i++) {
+        argument arg = take_apart(argv[i]);
+        option_match match;
+        if (!arg.is_flag) {
+            if (words == 0)
+                TRY(find_command_name(argv[i], &opts->command));
+            else if (words == 1 && opts->command == COMMAND_HELP)
+                TRY(find_command_name(argv[i], &opts->help_topic));
+            words++;
+        } else if (find_flag(arg.name, FOR_ALL, &match, candidates) == 0) {
+            break; /* its value would look like a command; the second pass names the flag */
+        } else {
+            help = help || match.row->kind == OPTION_HELP;
+            version = version || match.row->kind == OPTION_VERSION;
+            if (options_value_wanted(match.row) && arg.value == NULL && i + 1 < argc &&
+                !looks_like_flag(argv[i + 1]))
+                i++;
+        }
+    }
+    if (help && opts->command != COMMAND_HELP) {
+        if (words > 0)
+            opts->help_topic = opts->command;
+        opts->command = COMMAND_HELP;
+    } else if (version) {
+        opts->command = COMMAND_VERSION;
+    }
+    return STATUS_OK;
+}
+
+static status unknown_flag(const options *opts, const char *word, const argument *arg)
+{
+    int length = (int)strcspn(word, "=");
+    length = length < SHOWN_BYTES ? length : SHOWN_BYTES;
+    option_match match;
+    if (options_table_find(arg->name, FOR_ALL, &match)) {
+        for (int i = 0; i < COMMAND_COUNT; i++)
+            if (match.row->commands & (1u << i))
+                return FAIL(STATUS_INVALID, "%.*s: a flag of 'mnist_ddp %s', not of '%s'", length,
+                            word, COMMAND_NAMES[i], COMMAND_NAMES[opts->command]);
+    }
+    char meant[OPTION_NAME_BYTES];
+    options_table_nearest(arg->name, 1u << opts->command, meant);
+    if (meant[0] != '\0')
+        return FAIL(STATUS_INVALID, "%.*s: no such flag; did you mean --%s?", length, word, meant);
+    return FAIL(STATUS_INVALID, "%.*s: no such flag; 'mnist_ddp help %s' lists them", length, word,
+                COMMAND_NAMES[opts->command]);
+}
+
+/* Takes the flag argv[*at], and the word behind it if that is its value. */
+static status take_flag(options *opts, int argc, char **argv, int *at)
+{
+    char candidates[CANDIDATES_BYTES], where[OPTION_NAME_BYTES + 2], allowed[OPTION_NAME_BYTES];
+    const char *word = argv[*at];
+    argument arg = take_apart(word);
+    option_match match;
+    int found = find_flag(arg.name, 1u << opts->command, &match, candidates);
+    if (found == 0)
+        return unknown_flag(opts, word, &arg);
+    if (found > 1)
+        return FAIL(STATUS_INVALID, "--%s: could be %s", arg.name, candidates);
+    const option_row *row = match.row;
+    snprintf(where, sizeof where, "--%s", row->name);
+    const char *value = arg.value;
+    if (!options_value_wanted(row)) {
+        if (row->kind == OPTION_IGNORED)
+            return STATUS_OK;
+        value = value != NULL ? value : "true";
+    } else if (value == NULL) {
+        options_value_allowed(row, allowed, sizeof allowed);
+        if (*at + 1 >= argc || looks_like_flag(argv[*at + 1]))
+            return FAIL(STATUS_INVALID, "%s: needs a value: %s=%s (allowed: %s)", where, where,
+                        row->value, allowed);
+        value = argv[++*at];
+    }
+    if (row->group == GROUP_LAUNCHER && opts->command != COMMAND_SAMPLER &&
+        row->offset != offsetof(options, local_rank))
+        opts->launch_flags_given = true;
+    return options_value_set(opts, match, value, SOURCE_COMMAND_LINE, where);
+}
+
+static status read_command_line(int argc, char **argv, options *opts)
+{
+    int words = 0;
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] == '-' && argv[i][1] != '\0')
+            TRY(take_flag(opts, argc, argv, &i));
+        else if (words++ > 0)
+            return FAIL(STATUS_INVALID,
+                        "'%.*s': one command is enough; a value follows its flag (--epochs 3), "
+                        "that of a switch behind '=' (--overlap=false)",
+                        SHOWN_BYTES, argv[i]);
+    }
+    return STATUS_OK;
+}
+
+static bool is_other_variable(const char *name)
+{
+    for (size_t i = 0; i < sizeof OTHER_VARIABLES / sizeof OTHER_VARIABLES[0]; i++)
+        if (strcmp(name, OTHER_VARIABLES[i]) == 0)
+            return true;
+    return false;
+}
+
+/* A variable with our prefix that is no setting: said once, by the launcher and not by its workers.
+ */
+static void warn_variable(const char *variable, const char *name)
+{
+    if (getenv("MNIST_DDP_LAUNCHED") != NULL)
+        return;
+    char meant[OPTION_NAME_BYTES];
+    options_table_nearest(name, FOR_ALL, meant);
+    for (char *c = meant; *c != '\0'; c++)
+        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+    if (meant[0] != '\0')
+        LOG_W("%s: not a setting, ignored; did you mean %s%s?", variable, ENVIRONMENT_PREFIX,
+              meant);
+    else
+        LOG_W("%s: not a setting, ignored", variable);
+}
+
+static status read_environment(options *opts)
+{
+    size_t prefix = strlen(ENVIRONMENT_PREFIX);
+    for (char **entry = environ; entry != NULL && *entry != NULL; entry++) {
+        size_t length = strcspn(*entry, "=");
+        char variable[OPTION_NAME_BYTES + sizeof ENVIRONMENT_PREFIX], name[OPTION_NAME_BYTES];
+        if (strncmp(*entry, ENVIRONMENT_PREFIX, prefix) != 0 || length >= sizeof variable)
+            continue;
+        memcpy(variable, *entry, length);
+        variable[length] = '\0';
+        if (is_other_variable(variable + prefix))
+            continue;
+        options_table_normalize(variable + prefix, name);
+        for (char *c = name; *c != '\0'; c++)
+            *c = (char)tolower((unsigned char)*c);
+        option_match match;
+        const char *value = (*entry)[length] == '=' ? *entry + length + 1 : "";
+        if (!options_table_find(name, FOR_ALL, &match) ||
+            (match.row->kind != OPTION_SWITCH && !options_value_wanted(match.row)))
+            warn_variable(variable, name);
+        else if (match.row->commands & (1u << opts->command))
+            TRY(options_value_set(opts, match, value, SOURCE_ENVIRONMENT, variable));
+    }
+    return STATUS_OK;
+}
+
+typedef struct file_reader {
+    options *opts;
+    bool seen[sizeof((options *)0)->given];
+} file_reader;
+
+/* A file describes a run of train; eval and sampler take from it what is theirs. */
+static status take_key(void *ctx, const char *key, const char *value, const char *where)
+{
+    file_reader *in = ctx;
+    unsigned mine = 1u << in->opts->command, allowed = mine | FOR_TRAIN;
+    char name[OPTION_NAME_BYTES], meant[OPTION_NAME_BYTES];
+    options_table_normalize(key, name);
+    option_match match;
+    bool found = options_table_find(name, allowed, &match);
+    if (!found || match.row->kind >= OPTION_IGNORED ||
+        match.row->offset == offsetof(options, config)) {
+        options_table_nearest(name, allowed, meant);
+        if (!found && meant[0] != '\0')
+            return FAIL(STATUS_INVALID, "%s: %.*s: no such setting; did you mean %s?", where,
+                        SHOWN_BYTES, key, meant);
+        return FAIL(STATUS_INVALID, "%s: %.*s: not a setting of '%s' that a file may hold", where,
+                    SHOWN_BYTES, key, COMMAND_NAMES[in->opts->command]);
+    }
+    bool *seen = &in->seen[match.row - options_table];
+    if (*seen)
+        return FAIL(STATUS_INVALID, "%s: %.*s: given a second time", where, SHOWN_BYTES, key);
+    *seen = true;
+    if ((match.row->commands & mine) == 0)
+        return STATUS_OK;
+    char place[1024];
+    snprintf(place, sizeof place, "%.900s: %s", where, match.row->name);
+    return options_value_set(in->opts, match, value, SOURCE_FILE, place);
+}
+
+static uint8_t source_of(const options *opts, const char *name)
+{
+    char spelling[OPTION_NAME_BYTES];
+    option_match match;
+    options_table_normalize(name, spelling);
+    bool found = options_table_find(spelling, FOR_ALL, &match);
+    ASSERT(found);
+    return opts->given[match.row - options_table];
+}
+
+bool options_given(const options *opts, const char *name)
+{
+    return source_of(opts, name) != SOURCE_DEFAULT;
+}
+
+/* What no single setting can tell. */
+static status check_together(options *opts)
+{
+    if (opts->command != COMMAND_TRAIN)
+        return STATUS_OK;
+    uint8_t global = source_of(opts, "global-batch-size"), local = source_of(opts, "batch-size");
+    if (global != SOURCE_DEFAULT && global == local)
+        return FAIL(STATUS_INVALID, "--batch-size (per rank) and --global-batch-size (of all "
+                                    "ranks) exclude each other: give one");
+    if (local > global)
+        opts->global_batch_size = -1;
+    if (opts->momentum > 0.0 && strcmp(opts->optimizer, "sgd") != 0)
+        return FAIL(STATUS_INVALID, "--momentum=%g: only sgd has it; add --optimizer=sgd",
+                    opts->momentum);
+    if (opts->nesterov && opts->momentum <= 0.0)
+        return FAIL(STATUS_INVALID,
+                    "--nesterov: needs a momentum; add --optimizer=sgd --momentum=0.9");
+    return STATUS_OK;
+}
+
+static status set_defaults(options *opts)
+{
+    for (size_t i = 0; i < options_table_count; i++) {
+        const option_row *row = &options_table[i];
+        char *field = (char *)opts + row->offset;
+        if (row->initial != NULL)
+            TRY(options_value_set(opts, (option_match){row, false}, row->initial, SOURCE_DEFAULT,
+                                  row->name));
+        else if (row->kind == OPTION_INTEGER)
+            *(int64_t *)(void *)field = -1;
+        else if (row->kind == OPTION_REAL)
+            *(double *)(void *)field = -1.0;
+    }
+    return STATUS_OK;
+}
+
+status options_parse(int argc, char **argv, options *out)
+{
+    options opts = {0};
+    status st = set_defaults(&opts);
+    if (st == STATUS_OK)
+        st = find_command(argc, argv, &opts);
+    if (st == STATUS_OK && opts.command != COMMAND_HELP && opts.command != COMMAND_VERSION) {
+        file_reader file = {.opts = &opts};
+        st = read_command_line(argc, argv, &opts);
+        if (st == STATUS_OK)
+            st = read_environment(&opts);
+        if (st == STATUS_OK && opts.config != NULL)
+            st = config_read(opts.config, take_key, &file);
+        if (st == STATUS_OK)
+            st = check_together(&opts);
+    }
+    if (st == STATUS_OK)
+        *out = opts;
+    else
+        options_free(&opts);
+    return st;
+}
+
+void options_free(options *opts)
+{
+    if (opts == NULL)
+        return;
+    for (size_t i = 0; i < options_table_count; i++) {
+        const option_row *row = &options_table[i];
+        if (row->kind == OPTION_TEXT || row->kind == OPTION_WORD)
+            free(*(char **)(void *)((char *)opts + row->offset));
+    }
+    *opts = (options){0};
+}

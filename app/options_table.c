@@ -1,0 +1,232 @@
+#include "app/options_table.h"
+
+#include "app/nearest.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define AT(field) offsetof(options, field)
+#define NOTHING 0, 0, 0 /* offset, low, high of a row without a field */
+
+enum { TRAIN_EVAL = FOR_TRAIN | FOR_EVAL, TRAIN_SAMPLER = FOR_TRAIN | FOR_SAMPLER };
+
+/* Bounds keep products of two settings far from overflow. */
+#define MAX_BATCH 1048576.0
+#define MAX_COUNT 1e9
+#define MAX_SEED 9007199254740992.0 /* 2^53: exact in every number type that may carry it */
+#define MAX_RANKS 65536.0
+#define WEEK_S 604800.0
+
+/* clang-format off */
+const option_row options_table[] = {
+    {"model", NULL, OPTION_WORD, GROUP_TRAINING, FOR_TRAIN, AT(model), 0, 0,
+     "cnn", "mlp|cnn", "the network"},
+    {"optimizer", NULL, OPTION_WORD, GROUP_TRAINING, FOR_TRAIN, AT(optimizer), 0, 0,
+     "adadelta", "sgd|adam|adadelta", "the optimizer"},
+    {"lr", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, AT(lr), 0, 1e6,
+     NULL, "X", "learning rate [adadelta 1.0, sgd and adam 0.001]"},
+    {"momentum", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, AT(momentum), 0, 1,
+     "0", "X", "momentum of sgd"},
+    {"weight-decay", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, AT(weight_decay), 0, 1e6,
+     "0", "X", "L2 penalty"},
+    {"nesterov", NULL, OPTION_SWITCH, GROUP_TRAINING, FOR_TRAIN, AT(nesterov), 0, 0,
+     NULL, NULL, "Nesterov momentum of sgd"},
+    {"gamma", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, AT(gamma), 0, 1000,
+     "0.7", "X", "the learning rate is multiplied by it after every epoch"},
+    {"epochs", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, AT(epochs), 1, 1e6,
+     "14", "N", "passes over the training images, in total"},
+    {"batch-size", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, AT(batch_size), 1,
+     MAX_BATCH, "64", "N", "images per rank and step"},
+    {"global-batch-size", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, AT(global_batch_size),
+     1, MAX_BATCH * 64, NULL, "N", "images of all ranks per step, instead of --batch-size"},
+    {"test-batch-size", NULL, OPTION_INTEGER, GROUP_TRAINING, TRAIN_EVAL, AT(test_batch_size), 1,
+     MAX_BATCH, "1000", "N", "images per rank and step of a test"},
+    {"accum", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, AT(accum), 1, MAX_BATCH,
+     "1", "N", "batches whose gradients make one optimizer step"},
+    {"seed", NULL, OPTION_INTEGER, GROUP_TRAINING, TRAIN_SAMPLER, AT(seed), 0, MAX_SEED,
+     "1", "N", "of initial weights, order and dropout"},
+    {"limit", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, AT(limit), 1, MAX_COUNT,
+     NULL, "N", "use only the first N images [all]"},
+    {"target-acc", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, AT(target_acc), 0, 100,
+     NULL, "X", "stop after the epoch whose test accuracy reaches it: 0.99, or 99 for percent"},
+    {"drop-last", NULL, OPTION_SWITCH, GROUP_TRAINING, TRAIN_SAMPLER, AT(drop_last), 0, 0,
+     NULL, NULL, "leave out the images that do not divide by the ranks instead of repeating some"},
+    {"shuffle", NULL, OPTION_SWITCH, GROUP_TRAINING, TRAIN_SAMPLER, AT(shuffle), 0, 0,
+     "true", NULL, "images in random order, another one every epoch"},
+    {"dry-run", NULL, OPTION_SWITCH, GROUP_TRAINING, FOR_TRAIN, AT(dry_run), 0, 0,
+     NULL, NULL, "one step of one epoch"},
+
+    {"device", NULL, OPTION_TEXT, GROUP_DEVICE, TRAIN_EVAL, AT(device), 0, 0,
+     "auto", "NAME", "auto, cpu, reference or cuda"},
+    {"no-accel", "no-cuda no-mps", OPTION_SWITCH, GROUP_DEVICE, TRAIN_EVAL, AT(no_accel), 0, 0,
+     NULL, NULL, "use the CPU"},
+    {"threads", NULL, OPTION_INTEGER, GROUP_DEVICE, TRAIN_EVAL, AT(threads), 1, 4096,
+     NULL, "N", "threads per rank [cores / ranks of this host]"},
+
+    {"data-dir", "data", OPTION_TEXT, GROUP_DATA, TRAIN_EVAL, AT(data_dir), 0, 0,
+     NULL, "DIR", "folder with MNIST's files [$MNIST_DDP_DATA, then the usual places]"},
+    {"run-dir", NULL, OPTION_TEXT, GROUP_DATA, FOR_TRAIN, AT(run_dir), 0, 0,
+     NULL, "DIR", "folder for the results [runs/<time>-<model>]"},
+    {"resume", NULL, OPTION_SWITCH, GROUP_DATA, FOR_TRAIN, AT(resume), 0, 0,
+     NULL, NULL, "continue the run in --run-dir"},
+    {"save-model", NULL, OPTION_SWITCH, GROUP_DATA, FOR_TRAIN, AT(save_model), 0, 0,
+     "true", NULL, "write the model and checkpoints"},
+    {"checkpoint", NULL, OPTION_TEXT, GROUP_DATA, FOR_EVAL, AT(checkpoint), 0, 0,
+     NULL, "PATH", "what to evaluate: a model.safetensors or a run folder"},
+
+    {"log-interval", NULL, OPTION_INTEGER, GROUP_LOG, FOR_TRAIN, AT(log_interval), 1, MAX_COUNT,
+     "10", "N", "steps between two lines of the log"},
+    {"log-format", NULL, OPTION_WORD, GROUP_LOG, FOR_TRAIN, AT(log_format), 0, 0,
+     "auto", "auto|plain|pytorch", "pytorch: the lines of pytorch/examples"},
+    {"json", NULL, OPTION_SWITCH, GROUP_LOG, FOR_ALL, AT(json), 0, 0,
+     NULL, NULL, "the result as one JSON line on stdout, the log on stderr"},
+    {"progress", NULL, OPTION_SWITCH, GROUP_LOG, FOR_TRAIN, AT(progress), 0, 0,
+     "true", NULL, "a progress bar where the log is a terminal"},
+    {"quiet", NULL, OPTION_SWITCH, GROUP_LOG, FOR_ALL, AT(quiet), 0, 0,
+     NULL, NULL, "only warnings, errors and results"},
+
+    {"backend", NULL, OPTION_TEXT, GROUP_PARALLEL, FOR_TRAIN, AT(backend), 0, 0,
+     "auto", "NAME", "how ranks talk: auto, shm (one host) or gloo"},
+    {"bucket-cap-mb", NULL, OPTION_REAL, GROUP_PARALLEL, FOR_TRAIN, AT(bucket_cap_mb), 0.001,
+     1048576, NULL, "X", "MiB of gradients per all-reduce [25, the first 1]"},
+    {"overlap", NULL, OPTION_SWITCH, GROUP_PARALLEL, FOR_TRAIN, AT(overlap), 0, 0,
+     "true", NULL, "all-reduce while the backward pass goes on"},
+    {"timeout", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN, AT(timeout), 1, WEEK_S,
+     "60", "SECONDS", "deadline of one collective"},
+    {"join-timeout", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN, AT(join_timeout), 1, WEEK_S,
+     "600", "SECONDS", "how long to wait for all ranks at the start"},
+    {"inject-delay-ms", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN, AT(inject_delay_ms), 0,
+     3600000, "0", "MS", "slow every all-reduce down, to see what overlap hides"},
+
+    {"nproc-per-node", NULL, OPTION_TEXT, GROUP_LAUNCHER, FOR_TRAIN, AT(nproc_per_node), 0, 0,
+     NULL, "N", "ranks to start here: a number, auto, cpu or gpu [1]"},
+    {"nnodes", NULL, OPTION_TEXT, GROUP_LAUNCHER, FOR_TRAIN, AT(nnodes), 0, 0,
+     NULL, "N", "machines of the job [1]"},
+    {"node-rank", NULL, OPTION_INTEGER, GROUP_LAUNCHER, FOR_TRAIN, AT(node_rank), 0,
+     MAX_RANKS - 1, NULL, "N", "which of them this is [0]"},
+    {"world-size", NULL, OPTION_INTEGER, GROUP_LAUNCHER, TRAIN_SAMPLER, AT(world_size), 1, MAX_RANKS,
+     NULL, "N", "ranks of all machines [nnodes * nproc-per-node]"},
+    {"master-addr", NULL, OPTION_TEXT, GROUP_LAUNCHER, FOR_TRAIN, AT(master_addr), 0, 0,
+     NULL, "HOST", "address of node 0 [127.0.0.1]"},
+    {"master-port", NULL, OPTION_INTEGER, GROUP_LAUNCHER, FOR_TRAIN, AT(master_port), 0, 65535,
+     NULL, "PORT", "its port [29500; with one machine, or 0, a free one]"},
+    {"standalone", NULL, OPTION_SWITCH, GROUP_LAUNCHER, FOR_TRAIN, AT(standalone), 0, 0,
+     NULL, NULL, "one machine, a free port"},
+    {"local-rank", NULL, OPTION_INTEGER, GROUP_LAUNCHER, FOR_TRAIN, AT(local_rank), -1, MAX_RANKS,
+     NULL, "N", "as torch.distributed.launch passes it; $LOCAL_RANK wins"},
+    {"use-env", NULL, OPTION_IGNORED, GROUP_LAUNCHER, FOR_TRAIN, NOTHING,
+     NULL, NULL, "accepted as torch.distributed.launch does; always so"},
+
+    {"samples", NULL, OPTION_INTEGER, GROUP_SAMPLER, FOR_SAMPLER, AT(samples), 1, MAX_COUNT,
+     "60000", "N", "size of the data set"},
+    {"rank", NULL, OPTION_INTEGER, GROUP_SAMPLER, FOR_SAMPLER, AT(rank), 0, MAX_RANKS - 1,
+     "0", "N", "whose indices to print"},
+    {"epoch", NULL, OPTION_INTEGER, GROUP_SAMPLER, FOR_SAMPLER, AT(epoch), 0, MAX_COUNT,
+     "0", "N", "of which epoch"},
+    {"head", NULL, OPTION_INTEGER, GROUP_SAMPLER, FOR_SAMPLER, AT(head), 0, MAX_COUNT,
+     NULL, "N", "only the first N indices [all]"},
+
+    {"config", NULL, OPTION_TEXT, GROUP_GENERAL, FOR_ALL, AT(config), 0, 0,
+     NULL, "FILE", "YAML file with settings: \"batch-size: 64\""},
+    {"help", NULL, OPTION_HELP, GROUP_GENERAL, FOR_ALL, NOTHING,
+     NULL, NULL, "this text; also -h"},
+    {"version", NULL, OPTION_VERSION, GROUP_GENERAL, FOR_ALL, NOTHING,
+     NULL, NULL, "version and libraries"},
+};
+/* clang-format on */
+
+const size_t options_table_count = sizeof options_table / sizeof options_table[0];
+
+_Static_assert(sizeof options_table / sizeof options_table[0] <= sizeof((options *)0)->given,
+               "options.given has a place for every row");
+
+bool options_table_spelling(const option_row *row, int i, char out[OPTION_NAME_BYTES],
+                            bool *negated)
+{
+    *negated = false;
+    if (i == 0) {
+        snprintf(out, OPTION_NAME_BYTES, "%s", row->name);
+        return true;
+    }
+    int at = 1;
+    for (const char *alias = row->aliases; alias != NULL && *alias != '\0'; at++) {
+        int length = (int)strcspn(alias, " ");
+        if (at == i) {
+            snprintf(out, OPTION_NAME_BYTES, "%.*s", length, alias);
+            return true;
+        }
+        alias += length;
+        alias += strspn(alias, " ");
+    }
+    *negated = true;
+    snprintf(out, OPTION_NAME_BYTES, "no-%s", row->name);
+    return at == i && row->kind == OPTION_SWITCH && strncmp(row->name, "no-", 3) != 0;
+}
+
+void options_table_normalize(const char *name, char out[OPTION_NAME_BYTES])
+{
+    size_t length = strlen(name);
+    out[0] = '\0';
+    if (length >= OPTION_NAME_BYTES)
+        return;
+    for (size_t i = 0; i <= length; i++)
+        out[i] = name[i] == '_' ? '-' : name[i];
+}
+
+bool options_table_find(const char *name, unsigned commands, option_match *out)
+{
+    char spelling[OPTION_NAME_BYTES];
+    bool negated;
+    for (size_t r = 0; r < options_table_count; r++) {
+        const option_row *row = &options_table[r];
+        if ((row->commands & commands) == 0)
+            continue;
+        for (int i = 0; options_table_spelling(row, i, spelling, &negated); i++)
+            if (strcmp(spelling, name) == 0) {
+                *out = (option_match){row, negated};
+                return true;
+            }
+    }
+    return false;
+}
+
+int options_table_find_prefix(const char *name, unsigned commands, option_match *out,
+                              char *candidates, size_t size_bytes)
+{
+    char spelling[OPTION_NAME_BYTES];
+    bool negated;
+    int found = 0;
+    size_t length = strlen(name), used = 0;
+    candidates[0] = '\0';
+    for (size_t r = 0; r < options_table_count; r++) {
+        const option_row *row = &options_table[r];
+        if ((row->commands & commands) == 0)
+            continue;
+        bool row_found[2] = {false, false}; /* plain, negated: aliases are one candidate */
+        for (int i = 0; options_table_spelling(row, i, spelling, &negated); i++) {
+            if (row_found[negated] || strncmp(spelling, name, length) != 0)
+                continue;
+            row_found[negated] = true;
+            if (found++ == 0)
+                *out = (option_match){row, negated};
+            int n = snprintf(candidates + used, size_bytes - used, "%s--%s", used ? ", " : "",
+                             spelling);
+            used += n > 0 && (size_t)n < size_bytes - used ? (size_t)n : 0;
+        }
+    }
+    return found;
+}
+
+void options_table_nearest(const char *name, unsigned commands, char out[OPTION_NAME_BYTES])
+{
+    char spelling[OPTION_NAME_BYTES];
+    bool negated;
+    nearest search;
+    nearest_init(&search, name);
+    for (size_t r = 0; r < options_table_count; r++)
+        for (int i = 0; (options_table[r].commands & commands) != 0 &&
+                        options_table_spelling(&options_table[r], i, spelling, &negated);
+             i++)
+            nearest_offer(&search, spelling);
+    snprintf(out, OPTION_NAME_BYTES, "%s", search.best);
+}

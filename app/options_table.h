@@ -1,0 +1,83 @@
+/* The one table behind flags, environment, configuration file and help. */
+#ifndef MNIST_DDP_APP_OPTIONS_TABLE_H
+#define MNIST_DDP_APP_OPTIONS_TABLE_H
+
+#include "app/options.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef enum option_kind {
+    OPTION_TEXT,    /* char *  */
+    OPTION_WORD,    /* char *, one of the words in `value` */
+    OPTION_INTEGER, /* int64_t */
+    OPTION_REAL,    /* double  */
+    OPTION_SWITCH,  /* bool: --name, --no-name */
+    OPTION_IGNORED, /* accepted, means nothing here */
+    OPTION_HELP,
+    OPTION_VERSION,
+} option_kind;
+
+typedef enum option_group {
+    GROUP_TRAINING,
+    GROUP_DEVICE,
+    GROUP_DATA,
+    GROUP_LOG,
+    GROUP_PARALLEL,
+    GROUP_LAUNCHER,
+    GROUP_SAMPLER,
+    GROUP_GENERAL,
+    GROUP_COUNT,
+} option_group;
+
+/* Sets of commands, as bits 1 << command. */
+enum {
+    FOR_TRAIN = 1 << COMMAND_TRAIN,
+    FOR_EVAL = 1 << COMMAND_EVAL,
+    FOR_SAMPLER = 1 << COMMAND_SAMPLER,
+    FOR_ALL = FOR_TRAIN | FOR_EVAL | FOR_SAMPLER,
+};
+
+typedef struct option_row {
+    const char *name;    /* "batch-size" */
+    const char *aliases; /* further names, separated by blanks; NULL */
+    option_kind kind;
+    option_group group;
+    unsigned commands;
+    size_t offset;       /* in options */
+    double low, high;    /* of numbers: both allowed */
+    const char *initial; /* the default as one would type it; NULL: NULL, -1 or false */
+    const char *value;   /* how the help writes the value: "N"; "mlp|cnn" */
+    const char *help;
+} option_row;
+
+extern const option_row options_table[];
+extern const size_t options_table_count;
+
+enum { OPTION_NAME_BYTES = 64 };
+
+/* Spelling i of a row: its name, its aliases, and "no-" + name of a switch, with dashes; false past
+ * the last one. *negated: it is that "no-" form. */
+bool options_table_spelling(const option_row *row, int i, char out[OPTION_NAME_BYTES],
+                            bool *negated);
+
+typedef struct option_match {
+    const option_row *row;
+    bool negated;
+} option_match;
+
+/* `name` with dashes for underscores; an empty string where it is too long to be one of ours. */
+void options_table_normalize(const char *name, char out[OPTION_NAME_BYTES]);
+
+/* The row with this (normalized) spelling among those for `commands`. */
+bool options_table_find(const char *name, unsigned commands, option_match *out);
+
+/* The row that alone has a spelling beginning with `name`. Returns how many have: *out is set if
+ * any, `candidates` lists all ("--a, --b"). */
+int options_table_find_prefix(const char *name, unsigned commands, option_match *out,
+                              char *candidates, size_t size_bytes);
+
+/* Writes the nearest spelling to a name that is none, or "". */
+void options_table_nearest(const char *name, unsigned commands, char out[OPTION_NAME_BYTES]);
+
+#endif

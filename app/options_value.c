@@ -1,0 +1,159 @@
+#include "app/options_value.h"
+
+#include "app/nearest.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALLOWED_BYTES = 128, SHOWN_BYTES = 80 }; /* of a value in a message */
+
+bool options_value_wanted(const option_row *row)
+{
+    return row->kind == OPTION_TEXT || row->kind == OPTION_WORD || row->kind == OPTION_INTEGER ||
+           row->kind == OPTION_REAL;
+}
+
+void options_value_allowed(const option_row *row, char *out, size_t size_bytes)
+{
+    out[0] = '\0';
+    switch (row->kind) {
+    case OPTION_INTEGER:
+        snprintf(out, size_bytes, "%lld to %lld", (long long)row->low, (long long)row->high);
+        break;
+    case OPTION_REAL:
+        snprintf(out, size_bytes, "%g to %g", row->low, row->high);
+        break;
+    case OPTION_WORD:
+        snprintf(out, size_bytes, "%s", row->value);
+        break;
+    case OPTION_SWITCH:
+        snprintf(out, size_bytes, "true or false");
+        break;
+    case OPTION_TEXT:
+        snprintf(out, size_bytes, "any text");
+        break;
+    case OPTION_IGNORED:
+    case OPTION_HELP:
+    case OPTION_VERSION:
+        break;
+    }
+}
+
+static status parse_switch(const char *text, const char *where, bool *out)
+{
+    static const char *const words[][2] = {
+        {"false", "true"}, {"no", "yes"}, {"off", "on"}, {"0", "1"}};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        for (int value = 0; value < 2; value++)
+            if (strcasecmp(text, words[i][value]) == 0) {
+                *out = value != 0;
+                return STATUS_OK;
+            }
+    return FAIL(STATUS_INVALID, "%s: '%.*s' is neither true nor false (nor yes, no, on, off, 1, 0)",
+                where, SHOWN_BYTES, text);
+}
+
+static status parse_number(const option_row *row, const char *text, const char *where, double *real,
+                           int64_t *integer)
+{
+    char allowed[ALLOWED_BYTES], *end = NULL;
+    options_value_allowed(row, allowed, sizeof allowed);
+    bool whole = row->kind == OPTION_INTEGER;
+    /* strto* skip blanks; a setting has none. */
+    bool plausible = text[0] != '\0' && strchr(" \t\n\v\f\r", text[0]) == NULL;
+    errno = 0;
+    if (whole) {
+        *integer = strtoll(text, &end, 10);
+        *real = (double)*integer;
+    } else {
+        *real = strtod(text, &end);
+    }
+    if (!plausible || *end != '\0' || !isfinite(*real))
+        return FAIL(STATUS_INVALID, "%s: '%.*s' is not a %snumber (allowed: %s)", where,
+                    SHOWN_BYTES, text, whole ? "whole " : "", allowed);
+    /* An underflow (ERANGE too) is a fine zero. */
+    if ((whole && errno == ERANGE) || *real < row->low || *real > row->high)
+        return FAIL(STATUS_INVALID, "%s: %.*s is out of range (allowed: %s)", where, SHOWN_BYTES,
+                    text, allowed);
+    return STATUS_OK;
+}
+
+/* Is `text` one of "a|b|c"? If not, the message names the nearest. */
+static status check_word(const option_row *row, const char *text, const char *where)
+{
+    nearest search;
+    nearest_init(&search, text);
+    char word[OPTION_NAME_BYTES], list[ALLOWED_BYTES] = "";
+    for (const char *at = row->value; *at != '\0'; at += *at == '|') {
+        size_t length = strcspn(at, "|");
+        snprintf(word, sizeof word, "%.*s", (int)length, at);
+        if (strcmp(word, text) == 0)
+            return STATUS_OK;
+        nearest_offer(&search, word);
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", word);
+        at += length;
+    }
+    if (nearest_found(&search))
+        return FAIL(STATUS_INVALID, "%s: '%.*s' is not one of %s; did you mean '%s'?", where,
+                    SHOWN_BYTES, text, list, search.best);
+    return FAIL(STATUS_INVALID, "%s: '%.*s' is not one of %s", where, SHOWN_BYTES, text, list);
+}
+
+static status store_text(char **field, const char *text, const char *where)
+{
+    char *copy = strdup(text);
+    if (copy == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%s: %zu bytes", where, strlen(text));
+    free(*field);
+    *field = copy;
+    return STATUS_OK;
+}
+
+status options_value_set(options *opts, option_match match, const char *text, option_source source,
+                         const char *where)
+{
+    const option_row *row = match.row;
+    uint8_t *given = &opts->given[row - options_table];
+    bool stores = (int)source >= (int)*given;
+    char *field = (char *)opts + row->offset;
+    double real = 0.0;
+    int64_t integer = 0;
+    bool on = false;
+    switch (row->kind) {
+    case OPTION_TEXT:
+    case OPTION_WORD:
+        if (text[0] == '\0')
+            return FAIL(STATUS_INVALID, "%s: empty", where);
+        if (row->kind == OPTION_WORD)
+            TRY(check_word(row, text, where));
+        if (stores)
+            TRY(store_text((char **)(void *)field, text, where));
+        break;
+    case OPTION_INTEGER:
+        TRY(parse_number(row, text, where, &real, &integer));
+        if (stores)
+            *(int64_t *)(void *)field = integer;
+        break;
+    case OPTION_REAL:
+        TRY(parse_number(row, text, where, &real, &integer));
+        if (stores)
+            *(double *)(void *)field = real;
+        break;
+    case OPTION_SWITCH:
+        TRY(parse_switch(text, where, &on));
+        if (stores)
+            *(bool *)(void *)field = on != match.negated;
+        break;
+    case OPTION_IGNORED:
+    case OPTION_HELP:
+    case OPTION_VERSION:
+        break;
+    }
+    if (stores)
+        *given = (uint8_t)source;
+    return STATUS_OK;
+}

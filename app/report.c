@@ -1,0 +1,188 @@
+#include "app/report.h"
+
+#include "app/version.h"
+#include "kernels/ops.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { BAR_INTERVAL_NS = 100000000, BAR_CELLS = 30 };
+
+static report_style style_of(const options *o, FILE *out)
+{
+    if (o->quiet)
+        return REPORT_SILENT;
+    if (strcmp(o->log_format, "pytorch") == 0)
+        return REPORT_PYTORCH;
+    const char *term = getenv("TERM");
+    bool terminal = isatty(fileno(out)) && term != NULL && strcmp(term, "dumb") != 0;
+    return strcmp(o->log_format, "auto") == 0 && o->progress && terminal ? REPORT_BAR
+                                                                         : REPORT_PLAIN;
+}
+
+report report_open(const job *j)
+{
+    report r = {.j = j, .out = j->opts->json ? stderr : stdout, .prints = j->place.rank == 0};
+    r.style = r.prints ? style_of(j->opts, r.out) : REPORT_SILENT;
+    return r;
+}
+
+void report_line(report *r, const char *fmt, ...)
+{
+    if (!r->prints || r->j->opts->quiet)
+        return;
+    va_list args;
+    va_start(args, fmt);
+    vfprintf(r->out, fmt, args);
+    va_end(args);
+    fputc('\n', r->out);
+    fflush(r->out);
+}
+
+void report_header(report *r, const char *run_dir, int64_t start_epoch, int64_t start_step)
+{
+    if (r->style == REPORT_PYTORCH)
+        return;
+    const job *j = r->j;
+    const options *o = j->opts;
+    int world = j->place.world_size;
+    report_line(r, "mnist_ddp %s: %s, %zu parameters, %s, lr %g, gamma %g, seed %lld",
+                MNIST_DDP_VERSION, model_kind_name(j->model), network_count(j->net),
+                optimizer_kind_name(j->optimizer.kind), j->lr, o->gamma, (long long)o->seed);
+    report_line(r,
+                "ranks: %d x batch %d%s = global batch %lld; backend %s; device %s, %d thread%s "
+                "per rank",
+                world, j->batch_size, o->accum > 1 ? " x accum" : "",
+                (long long)world * j->batch_size * o->accum, process_group_backend(j->group),
+                j->dev->ops->name, j->threads, j->threads == 1 ? "" : "s");
+    const char *folder = j->location.folder[0] != '\0' ? j->location.folder : "in memory";
+    report_line(r, "data: %s (%s), %u train and %u test images", folder,
+                j->location.found_by, j->train_set.count, j->test_set.count);
+    if (j->location.embedded)
+        report_line(r, "      these are generated digits, NOT MNIST: name the real files with "
+                       "--data-dir DIR");
+    report_line(r, "results: %s", run_dir);
+    if (start_epoch > 0 || start_step > 0)
+        report_line(r, "resuming behind epoch %lld, step %lld", (long long)start_epoch,
+                    (long long)start_step);
+}
+
+void report_epoch_start(report *r)
+{
+    r->epoch_started_ns = clock_now_ns();
+    r->next_bar_ns = 0;
+}
+
+static void draw_bar(report *r, int64_t epoch, int step, int steps, uint32_t samples, double loss)
+{
+    int64_t now = clock_now_ns();
+    if (now < r->next_bar_ns && step + 1 < steps)
+        return;
+    r->next_bar_ns = now + BAR_INTERVAL_NS;
+    char bar[BAR_CELLS + 1];
+    int full = BAR_CELLS * (step + 1) / steps;
+    memset(bar, '=', (size_t)full);
+    memset(bar + full, ' ', (size_t)(BAR_CELLS - full));
+    bar[BAR_CELLS] = '\0';
+    double elapsed = clock_seconds(now - r->epoch_started_ns);
+    double speed = (double)samples * r->j->place.world_size / (elapsed > 0 ? elapsed : 1);
+    fprintf(r->out, "\repoch %lld/%lld [%s] %d/%d loss %.4f %.0f images/s\033[K",
+            (long long)epoch + 1, (long long)r->j->opts->epochs, bar, step + 1, steps, loss, speed);
+    fflush(r->out);
+}
+
+void report_step(report *r, int64_t epoch, int step, int steps, uint32_t samples, int batch_n,
+                 double loss)
+{
+    const options *o = r->j->opts;
+    if (r->style == REPORT_SILENT)
+        return;
+    if (r->style == REPORT_BAR) {
+        draw_bar(r, epoch, step, steps, samples, loss);
+        return;
+    }
+    if (step % o->log_interval != 0)
+        return;
+    if (r->style == REPORT_PYTORCH) {
+        fprintf(r->out, "Train Epoch: %lld [%lld/%u (%.0f%%)]\tLoss: %.6f\n", (long long)epoch + 1,
+                (long long)step * batch_n * o->accum, r->j->train_set.count, 100.0 * step / steps,
+                loss);
+    } else {
+        fprintf(r->out, "epoch %lld/%lld step %d/%d loss %.4f\n", (long long)epoch + 1,
+                (long long)o->epochs, step + 1, steps, loss);
+    }
+    fflush(r->out);
+}
+
+void report_epoch(report *r, int64_t epoch, double train_s, int64_t images, double train_loss,
+                  const evaluation *test)
+{
+    if (r->style == REPORT_BAR)
+        fputs("\r\033[K", r->out);
+    if (r->style == REPORT_PYTORCH) {
+        report_line(r, "\nTest set: Average loss: %.4f, Accuracy: %lld/%lld (%.0f%%)\n", test->loss,
+                    (long long)test->correct, (long long)test->images,
+                    100 * evaluation_accuracy(test));
+        return;
+    }
+    report_line(r,
+                "epoch %lld/%lld: %.2f s, %.0f images/s, train loss %.4f, test loss %.4f, "
+                "accuracy %.2f%% (%lld/%lld)",
+                (long long)epoch + 1, (long long)r->j->opts->epochs, train_s,
+                (double)images / train_s, train_loss, test->loss, 100 * evaluation_accuracy(test),
+                (long long)test->correct, (long long)test->images);
+}
+
+/* Three decimals: as many as the clocks are good for. */
+static double rounded(double value, double per_unit)
+{
+    return round(value * per_unit) / per_unit;
+}
+
+static void add_phases(json_t *object, const run_results *results)
+{
+    static const char *const names[N_PHASES] = {"data", "forward", "backward", "comm_exposed",
+                                                "optimizer"};
+    for (int i = 0; i < N_PHASES; i++)
+        json_object_set_new(object, names[i],
+                            json_real(rounded(clock_seconds(results->time.ns[i]), 1e6)));
+    json_object_set_new(object, "comm",
+                        json_real(rounded(clock_seconds(results->comm.comm_ns), 1e6)));
+}
+
+char *report_json(const job *j, const run_results *results)
+{
+    json_t *object = json_object(), *train_s = json_array();
+    double best = INFINITY;
+    for (int i = 0; i < results->epochs; i++) {
+        json_array_append_new(train_s, json_real(rounded(results->train_s[i], 1e6)));
+        best = fmin(best, results->train_s[i]);
+    }
+    double speed = results->epochs > 0 ? (double)results->images_per_epoch / best : 0;
+    json_object_set_new(object, "system", json_string("mnist_ddp " MNIST_DDP_VERSION));
+    json_object_set_new(object, "mode", json_string(j->place.world_size > 1 ? "ddp" : "single"));
+    json_object_set_new(object, "world", json_integer(j->place.world_size));
+    json_object_set_new(object, "model", json_string(model_kind_name(j->model)));
+    json_object_set_new(object, "backend", json_string(process_group_backend(j->group)));
+    json_object_set_new(object, "device", json_string(j->dev->ops->name));
+    json_object_set_new(object, "threads", json_integer(j->threads));
+    json_object_set_new(object, "batch", json_integer(j->batch_size));
+    json_object_set_new(object, "images_per_epoch", json_integer(results->images_per_epoch));
+    json_object_set_new(object, "train_s", train_s);
+    json_object_set_new(object, "images_per_s", json_integer((json_int_t)speed));
+    json_object_set_new(object, "setup_s", json_real(rounded(results->setup_s, 1e6)));
+    json_object_set_new(object, "eval_s", json_real(rounded(results->test.elapsed_s, 1e6)));
+    json_object_set_new(object, "test_acc", json_real(evaluation_accuracy(&results->test)));
+    json_object_set_new(object, "last_loss", json_real(rounded(results->last_loss, 1e4)));
+    json_object_set_new(object, "rss_mib", json_integer(results->rss_mib));
+    json_object_set_new(object, "private_mib", json_integer(results->private_mib));
+    add_phases(object, results);
+    char *line = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(10));
+    json_decref(object);
+    return line;
+}

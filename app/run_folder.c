@@ -1,0 +1,108 @@
+#include "app/run_folder.h"
+
+#include "model/checkpoint.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+status run_folder_open(const job *j, char *path)
+{
+    const options *o = j->opts;
+    if (o->run_dir != NULL) {
+        if (strlen(o->run_dir) + 64 >= FILE_PATH_BYTES)
+            return FAIL(STATUS_INVALID, "--run-dir is too long");
+        strcpy(path, o->run_dir);
+    } else {
+        if (o->resume)
+            return FAIL(STATUS_INVALID,
+                        "--resume needs --run-dir: the folder of the run to continue");
+        time_t now = time(NULL);
+        struct tm local;
+        char stamp[32];
+        strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
+        snprintf(path, FILE_PATH_BYTES, "runs/%s-%s", stamp, model_kind_name(j->model));
+    }
+    TRY(file_make_folders(path));
+    char checkpoints[FILE_PATH_BYTES];
+    TRY(file_join(path, "checkpoints", checkpoints));
+    if (!o->resume && file_exists(checkpoints))
+        return FAIL(STATUS_INVALID,
+                    "%s holds a run already: give --resume to continue it, or another --run-dir",
+                    path);
+    return STATUS_OK;
+}
+
+/* What a resumed run must share with the one that it continues. */
+static checkpoint_state state_of(job *j, const progress *at)
+{
+    return (checkpoint_state){.model = j->model,
+                              .optimizer = j->optimizer.kind,
+                              .epoch = at->epoch,
+                              .step_in_epoch = at->step_in_epoch,
+                              .sample_offset = at->step_in_epoch * j->batch_size * j->opts->accum *
+                                               j->place.world_size,
+                              .step = at->step,
+                              .seed = (uint64_t)j->opts->seed,
+                              .world_size = j->place.world_size,
+                              .batch_size = j->batch_size,
+                              .accum = j->opts->accum,
+                              .lr = j->lr,
+                              .gamma = j->opts->gamma,
+                              .momentum = j->opts->momentum,
+                              .weight_decay = j->opts->weight_decay};
+}
+
+static status differs(const char *path, const char *what, double was, double is)
+{
+    return FAIL(STATUS_INVALID,
+                "cannot resume %s: it was started with %s %.10g, this command says %.10g", path,
+                what, was, is);
+}
+
+static status check_same(const char *path, const checkpoint_state *was, const checkpoint_state *is)
+{
+    if (was->model != is->model || was->optimizer != is->optimizer)
+        return FAIL(STATUS_INVALID,
+                    "cannot resume %s: it trains %s with %s, this command says %s with %s", path,
+                    model_kind_name(was->model), optimizer_kind_name(was->optimizer),
+                    model_kind_name(is->model), optimizer_kind_name(is->optimizer));
+    const struct {
+        const char *what;
+        double was, is;
+    } pairs[] = {
+        {"--seed", (double)was->seed, (double)is->seed},
+        {"--batch-size", (double)was->batch_size, (double)is->batch_size},
+        {"--accum", (double)was->accum, (double)is->accum},
+        {"world size", (double)was->world_size, (double)is->world_size},
+        {"--lr", was->lr, is->lr},
+        {"--gamma", was->gamma, is->gamma},
+        {"--momentum", was->momentum, is->momentum},
+        {"--weight-decay", was->weight_decay, is->weight_decay},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
+        if (pairs[i].was < pairs[i].is || pairs[i].was > pairs[i].is)
+            return differs(path, pairs[i].what, pairs[i].was, pairs[i].is);
+    return STATUS_OK;
+}
+
+status run_folder_resume(const char *path, job *j, progress *at)
+{
+    checkpoint_state was;
+    char checkpoint[FILE_PATH_BYTES];
+    bool found = false;
+    TRY(checkpoint_find(path, &found, &was, checkpoint));
+    if (!found)
+        return FAIL(STATUS_INVALID, "%s has no checkpoint to resume from", path);
+    checkpoint_state is = state_of(j, &(progress){0});
+    TRY(check_same(path, &was, &is));
+    TRY(checkpoint_load(checkpoint, j->net, j->opt));
+    *at = (progress){was.epoch, was.step_in_epoch, was.step};
+    return STATUS_OK;
+}
+
+status run_folder_save(const char *path, job *j, const progress *at)
+{
+    checkpoint_state state = state_of(j, at);
+    return checkpoint_save(path, &state, j->net, j->opt);
+}

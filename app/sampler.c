@@ -1,0 +1,62 @@
+#include "data/sampler.h"
+#include "app/commands.h"
+#include "app/exit_codes.h"
+
+#include "base/memory.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static void print_json(const sampler_plan *plan, const uint32_t *indices, uint32_t shown)
+{
+    json_t *object = json_object(), *list = json_array();
+    for (uint32_t i = 0; i < shown; i++)
+        json_array_append_new(list, json_integer(indices[i]));
+    json_object_set_new(object, "indices", list);
+    json_object_set_new(object, "padded", json_integer(plan->padded));
+    json_object_set_new(object, "dropped", json_integer(plan->dropped));
+    json_dumpf(object, stdout, JSON_COMPACT);
+    putchar('\n');
+    json_decref(object);
+}
+
+static void print_text(const sampler_options *s, const sampler_plan *plan, int64_t epoch,
+                       const uint32_t *indices, uint32_t shown)
+{
+    printf("rank %d of %d, %u samples, seed %" PRIu64 " + epoch %" PRId64 ": %u indices per rank, "
+           "%u padded, %u dropped\n",
+           s->rank, s->world_size, s->samples, s->seed, epoch, plan->per_rank, plan->padded,
+           plan->dropped);
+    for (uint32_t i = 0; i < shown; i++)
+        printf("%u\n", indices[i]);
+}
+
+int sampler_command(const options *o)
+{
+    sampler_options s = {.samples = (uint32_t)o->samples,
+                         .rank = (int)o->rank,
+                         .world_size = o->world_size < 0 ? 1 : (int)o->world_size,
+                         .seed = (uint64_t)o->seed,
+                         .shuffle = o->shuffle,
+                         .drop_last = o->drop_last};
+    sampler_plan plan;
+    uint32_t *indices = NULL;
+    status st = sampler_check(&s, &plan);
+    if (st == STATUS_OK)
+        st = memory_alloc(sizeof *indices * plan.per_rank, (void **)&indices);
+    if (st == STATUS_OK)
+        st = sampler_indices(&s, o->epoch, indices);
+    if (st == STATUS_OK) {
+        uint32_t shown = plan.per_rank;
+        if (o->head >= 0 && o->head < (int64_t)shown)
+            shown = (uint32_t)o->head;
+        if (o->json)
+            print_json(&plan, indices, shown);
+        else
+            print_text(&s, &plan, o->epoch, indices, shown);
+    }
+    free(indices);
+    return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, EXIT_CODE_USAGE);
+}

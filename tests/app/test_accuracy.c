@@ -1,0 +1,101 @@
+/* The defaults train to the accuracy that the README promises, on MNIST where it is there and on
+ * the embedded digits always. Runs of seconds: left out under sanitizers (label slow). */
+#include "tests/app/workbench.h"
+
+#include <jansson.h>
+
+static char *mnist; /* $MNIST_DDP_DATA as it was, or NULL */
+
+static double accuracy_of(const program *p)
+{
+    json_t *object = json_loads(p->out, 0, NULL);
+    ck_assert_msg(object != NULL, "no JSON: %s", p->out);
+    double accuracy = 100 * json_real_value(json_object_get(object, "test_acc"));
+    json_decref(object);
+    return accuracy;
+}
+
+static double train(const char *model, const char *epochs, const char *limit, const char *folder)
+{
+    program p = program_mnist("train", "--nproc_per_node=2", "--model", model, "--epochs", epochs,
+                              "--limit", limit, "--json", "--quiet", "--run-dir",
+                              workbench_path(folder), NULL);
+    ASSERT_EXIT(p, 0);
+    double accuracy = accuracy_of(&p);
+    program_close(&p);
+    printf("%s, %s epochs of at most %s images: %.2f %%\n", model, epochs, limit, accuracy);
+    return accuracy;
+}
+
+static void use_mnist(void)
+{
+    setenv("MNIST_DDP_DATA", mnist, 1);
+}
+
+static void use_embedded(void)
+{
+    unsetenv("MNIST_DDP_DATA");
+}
+
+START_TEST(mlp_on_mnist)
+{
+    use_mnist();
+    double accuracy = train("mlp", "3", "60000", "mlp");
+    ck_assert_msg(accuracy >= 97.5, "%.2f %%", accuracy);
+}
+END_TEST
+
+START_TEST(cnn_on_mnist)
+{
+    use_mnist();
+    double accuracy = train("cnn", "1", "60000", "cnn");
+    ck_assert_msg(accuracy >= 98.0, "%.2f %%", accuracy);
+}
+END_TEST
+
+/* Neither noise nor a toy: a network must learn them, and must not learn them at once. */
+START_TEST(mlp_on_embedded_digits)
+{
+    use_embedded();
+    double accuracy = train("mlp", "3", "60000", "embedded-mlp");
+    ck_assert_msg(accuracy >= 95.0 && accuracy <= 99.5, "%.2f %%", accuracy);
+}
+END_TEST
+
+/* Trained on the embedded digits alone, the CNN reads handwriting that it has never seen. */
+START_TEST(embedded_digits_teach_to_read_mnist)
+{
+    use_embedded();
+    train("cnn", "1", "20000", "embedded-cnn");
+    use_mnist();
+    program p =
+        program_mnist("eval", "--checkpoint", workbench_path("embedded-cnn"), "--json", NULL);
+    ASSERT_EXIT(p, 0);
+    double accuracy = accuracy_of(&p);
+    program_close(&p);
+    printf("the same network on MNIST: %.2f %%\n", accuracy);
+    ck_assert_msg(accuracy >= 60.0, "%.2f %%", accuracy);
+}
+END_TEST
+
+int main(void)
+{
+    mnist = getenv("MNIST_DDP_DATA");
+    if (mnist != NULL && (mnist = realpath(mnist, NULL)) == NULL) {
+        fprintf(stderr, "$MNIST_DDP_DATA names no folder\n");
+        return EXIT_FAILURE;
+    }
+    workbench_open();
+    Suite *suite = suite_create("accuracy");
+    TCase *embedded = suite_case(suite, "embedded", 200);
+    tcase_add_test(embedded, mlp_on_embedded_digits);
+    if (mnist != NULL) {
+        tcase_add_test(embedded, embedded_digits_teach_to_read_mnist);
+        TCase *real = suite_case(suite, "mnist", 200);
+        tcase_add_test(real, mlp_on_mnist);
+        tcase_add_test(real, cnn_on_mnist);
+    } else {
+        printf("SKIP of three tests: $MNIST_DDP_DATA does not name MNIST's files\n");
+    }
+    return workbench_close(suite_run(suite));
+}

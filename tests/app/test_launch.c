@@ -1,0 +1,474 @@
+/* The launcher: what it starts, how it ends, whom it blames, and that it leaves nobody behind.
+ *
+ * launch_run executes this very program again; with TEST_WORKER set it acts as that worker. */
+#include "app/exit_codes.h"
+#include "app/launch.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "dist/store.h"
+#include "tests/app/launch_workers.h"
+#include "tests/support/suite.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { WAIT_MS = 10000, OUTPUT_BYTES = 1 << 20 };
+
+static char folder[64];
+static char *output; /* stderr of the last launcher */
+
+static void make_folder(void)
+{
+    snprintf(folder, sizeof folder, "/tmp/test_launch_XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    setenv("TEST_FOLDER", folder, 1);
+    unsetenv("RANK");
+    unsetenv("OMP_NUM_THREADS");
+}
+
+static void remove_folder(void)
+{
+    char line[128];
+    snprintf(line, sizeof line, "rm -rf %s", folder);
+    ck_assert_int_eq(system(line), 0);
+    free(output);
+    output = NULL;
+}
+
+static launch_plan plan_of(int nproc)
+{
+    return (launch_plan){.nproc = nproc,
+                         .nnodes = 1,
+                         .world_size = nproc,
+                         .master_addr = "127.0.0.1",
+                         .store_on_loopback = true,
+                         .run_id = "none"};
+}
+
+static void path_of(const char *name, char out[FILE_PATH_BYTES])
+{
+    ck_assert(file_join(folder, name, out) == STATUS_OK);
+}
+
+/* Starts a launcher in a process of its own; its stderr goes to folder/`log`. */
+static pid_t start(const char *mode, const launch_plan *plan, const char *log, rlim_t max_files)
+{
+    char path[FILE_PATH_BYTES], *argv[] = {"test_app_launch", "--an-argument", NULL};
+    path_of(log, path);
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid > 0)
+        return pid;
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    dup2(fd, STDERR_FILENO);
+    close_range(3, ~0u, 0); /* what the test framework keeps open */
+    /* A background job of a shell starts with these ignored. */
+    signal(SIGINT, SIG_DFL);
+    signal(SIGQUIT, SIG_DFL);
+    setenv("TEST_WORKER", mode, 1);
+    struct rlimit files = {.rlim_cur = max_files, .rlim_max = max_files};
+    if (max_files > 0)
+        setrlimit(RLIMIT_NOFILE, &files);
+    _exit(launch_run(plan, 2, argv, clock_now_ns()));
+}
+
+/* Waits for the launcher and reads what it wrote. Its exit code; -1 - signal if one ended it. */
+static int finish(pid_t pid, const char *log)
+{
+    char path[FILE_PATH_BYTES];
+    int how = 0;
+    size_t size_bytes;
+    ck_assert_int_eq(waitpid(pid, &how, 0), pid);
+    path_of(log, path);
+    free(output);
+    ck_assert(file_read(path, OUTPUT_BYTES, &output, &size_bytes) == STATUS_OK);
+    return WIFEXITED(how) ? WEXITSTATUS(how) : -1 - WTERMSIG(how);
+}
+
+static int launch(const char *mode, int nproc)
+{
+    launch_plan plan = plan_of(nproc);
+    return finish(start(mode, &plan, "log", 0), "log");
+}
+
+static void check_said(const char *words)
+{
+    ck_assert_msg(strstr(output, words) != NULL, "\"%s\" is not in:\n%s", words, output);
+}
+
+/* The process that a rank has noted, once it has; 0 if it does not by the deadline. */
+static pid_t pid_of(int rank)
+{
+    char name[32], path[FILE_PATH_BYTES];
+    snprintf(name, sizeof name, "pid.%d", rank);
+    path_of(name, path);
+    int pid = 0;
+    for (int64_t end_ns = clock_deadline_ns(WAIT_MS); pid == 0 && !clock_passed(end_ns);) {
+        FILE *file = fopen(path, "r");
+        if (file == NULL || fscanf(file, "%d", &pid) != 1)
+            clock_sleep_ms(2);
+        if (file != NULL)
+            fclose(file);
+    }
+    return pid;
+}
+
+/* Gone, or a zombie that nobody has reaped. */
+static bool is_gone(pid_t pid)
+{
+    char path[64], state = 'Z';
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "r");
+    if (file == NULL)
+        return true;
+    if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+        state = 'Z';
+    fclose(file);
+    return state == 'Z' || state == 'X';
+}
+
+static void check_gone(int nproc, int64_t within_ms)
+{
+    int64_t end_ns = clock_deadline_ns(within_ms);
+    for (int rank = 0; rank < nproc; rank++) {
+        pid_t pid = pid_of(rank);
+        ck_assert_int_gt(pid, 0);
+        while (!is_gone(pid) && !clock_passed(end_ns))
+            clock_sleep_ms(2);
+        ck_assert_msg(is_gone(pid), "rank %d is left over as process %d", rank, (int)pid);
+    }
+}
+
+static const int COUNTS[] = {1, 2, 20};
+
+START_TEST(all_succeed)
+{
+    ck_assert_int_eq(launch("ok", COUNTS[_i]), 0);
+    ck_assert_str_eq(output, "");
+    check_gone(COUNTS[_i], 0);
+}
+END_TEST
+
+START_TEST(environment_and_arguments_are_complete)
+{
+    setenv("TEST_KEPT", "as it was", 1);
+    setenv("WORLD_SIZE", "77", 1);
+    ck_assert_msg(launch("environment", 3) == 0, "%s", output);
+    setenv("OMP_NUM_THREADS", "3", 1);
+    ck_assert_msg(launch("omp3", 1) == 0, "%s", output);
+    unsetenv("WORLD_SIZE");
+}
+END_TEST
+
+START_TEST(workers_inherit_no_descriptors)
+{
+    ck_assert_msg(launch("descriptors", 3) == 0, "%s", output);
+}
+END_TEST
+
+START_TEST(the_store_answers_all_workers)
+{
+    ck_assert_msg(launch("store", 3) == 0, "%s", output);
+}
+END_TEST
+
+START_TEST(first_failure_is_reported_and_stops_the_rest)
+{
+    int64_t start_ns = clock_now_ns();
+    ck_assert_int_eq(launch("rank1_exits_7", 3), 7);
+    double elapsed_s = clock_seconds(clock_now_ns() - start_ns);
+    check_said("error: rank 1 failed first: exit code 7\n");
+    check_said("rank 1, local rank 1, host ");
+    check_said("    | the last words of rank 1\n");
+    check_said("2 other ranks were stopped");
+    check_gone(3, 0);
+    ck_assert_msg(elapsed_s < 2.0, "%g s: SIGTERM should have been enough", elapsed_s);
+}
+END_TEST
+
+START_TEST(stubborn_ranks_are_killed)
+{
+    int64_t start_ns = clock_now_ns();
+    ck_assert_int_eq(launch("rank1_exits_7_others_stay", 3), 7);
+    ck_assert_double_gt(clock_seconds(clock_now_ns() - start_ns), 2.0);
+    check_said("rank 1 failed first");
+    check_gone(3, 0);
+}
+END_TEST
+
+START_TEST(a_killed_rank_is_named)
+{
+    char words[64];
+    ck_assert_int_eq(launch("rank1_is_killed", 2), 137);
+    check_said("error: rank 1 failed first: SIGKILL (Killed)\n");
+    snprintf(words, sizeof words, "pid %d,", (int)pid_of(1));
+    check_said(words);
+    check_said("somebody killed it");
+    check_gone(2, 0);
+    ck_assert_int_eq(launch("rank1_segfaults", 2), 139);
+    check_said("rank 1 failed first: SIGSEGV");
+}
+END_TEST
+
+/* Ranks 0 and 2 leave at once because "a peer went away"; rank 1's own end is seen after theirs. */
+START_TEST(witnesses_are_not_blamed)
+{
+    ck_assert_int_eq(launch("rank1_exits_65_late", 3), 65);
+    check_said("error: rank 1 failed first: exit code 65\n");
+    check_said("also: rank 0: exit code 72, rank 2: exit code 110\n");
+    check_said("--data-dir");
+    ck_assert_int_eq(launch("rank1_is_killed_late", 3), 137);
+    check_said("error: rank 1 failed first: SIGKILL");
+    ck_assert_int_eq(launch("all_exit_72", 3), 72);
+    check_said("another machine");
+}
+END_TEST
+
+START_TEST(the_report_has_the_last_twenty_lines)
+{
+    ck_assert_int_eq(launch("many_lines", 1), 9);
+    check_said("line 1\nline 2\n");
+    ck_assert_ptr_null(strstr(output, "    | line 10\n"));
+    check_said("    | line 12\n");
+    check_said("    | line 30\n    | a line without an end\n");
+    check_said("\na line without an end\nerror: rank 0");
+}
+END_TEST
+
+START_TEST(stderr_comes_through_whole)
+{
+    enum { LINES = 2000 }; /* per rank; more than a pipe holds */
+    ck_assert_int_eq(launch("long_lines", 4), 0);
+    int counts[4] = {0};
+    char *rest = output;
+    for (char *line = strsep(&rest, "\n"); line != NULL && *line; line = strsep(&rest, "\n")) {
+        int rank = line[0] - '0', number = -1;
+        ck_assert(rank >= 0 && rank < 4);
+        ck_assert_int_eq(sscanf(line + 1, " %d", &number), 1);
+        ck_assert_int_eq(number, counts[rank]++);
+        ck_assert_uint_eq(strlen(line), 100);
+    }
+    for (int rank = 0; rank < 4; rank++)
+        ck_assert_int_eq(counts[rank], LINES);
+}
+END_TEST
+
+START_TEST(an_endless_line_and_a_bar_come_through)
+{
+    ck_assert_int_eq(launch("endless_line", 1), 3);
+    ck_assert_uint_gt(strspn(output, "x"), 99999);
+    check_said("\r 50 %\r100 %\ndone\n");
+    check_said("    | 100 %\n    | done\n");
+}
+END_TEST
+
+START_TEST(signals_stop_all)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+    char words[64];
+    launch_plan plan = plan_of(3);
+    pid_t pid = start("sleep", &plan, "log", 0);
+    for (int rank = 0; rank < 3; rank++)
+        ck_assert_int_gt(pid_of(rank), 0);
+    int64_t start_ns = clock_now_ns();
+    kill(pid, signals[_i]);
+    ck_assert_int_eq(finish(pid, "log"), 128 + signals[_i]);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
+    snprintf(words, sizeof words, "warning: SIG%s: stopping 3 ranks\n", sigabbrev_np(signals[_i]));
+    check_said(words);
+    ck_assert_ptr_null(strstr(output, "failed"));
+    check_gone(3, 0);
+}
+END_TEST
+
+/* As Ctrl-C does: the whole process group gets it, and the launcher still decides. */
+START_TEST(a_signal_to_the_group_is_no_failure)
+{
+    launch_plan plan = plan_of(3);
+    pid_t pid = start("sleep", &plan, "log", 0);
+    for (int rank = 0; rank < 3; rank++)
+        kill(pid_of(rank), SIGINT);
+    clock_sleep_ms(100);
+    ck_assert(!is_gone(pid_of(0)));
+    kill(pid_of(0), SIGTERM);
+    kill(pid, SIGTERM);
+    ck_assert_int_eq(finish(pid, "log"), 143);
+    ck_assert_ptr_null(strstr(output, "failed"));
+    check_gone(3, 0);
+}
+END_TEST
+
+START_TEST(a_second_signal_kills)
+{
+    launch_plan plan = plan_of(2);
+    pid_t pid = start("stay", &plan, "log", 0);
+    ck_assert(pid_of(0) > 0 && pid_of(1) > 0);
+    int64_t start_ns = clock_now_ns();
+    kill(pid, SIGTERM);
+    clock_sleep_ms(200);
+    ck_assert(!is_gone(pid));
+    kill(pid, SIGINT);
+    ck_assert_int_eq(finish(pid, "log"), 143);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
+    check_gone(2, 0);
+}
+END_TEST
+
+/* A pager that is not read from must not make the launcher deaf. */
+START_TEST(a_full_stderr_does_not_keep_it_from_stopping)
+{
+    char path[FILE_PATH_BYTES];
+    launch_plan plan = plan_of(3);
+    path_of("log", path);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    ck_assert_int_ge(reader, 0);
+    pid_t pid = start("flood", &plan, "log", 0);
+    for (int rank = 0; rank < 3; rank++)
+        ck_assert_int_gt(pid_of(rank), 0);
+    clock_sleep_ms(300);
+    int64_t start_ns = clock_now_ns();
+    kill(pid, SIGTERM);
+    int how = 0;
+    ck_assert_int_eq(waitpid(pid, &how, 0), pid);
+    ck_assert(WIFEXITED(how) && WEXITSTATUS(how) == 143);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
+    close(reader);
+    check_gone(3, 0);
+}
+END_TEST
+
+/* As in "mnist_ddp 2>&1 | head": the run goes on without a reader. */
+START_TEST(a_closed_stderr_does_not_end_the_run)
+{
+    char path[FILE_PATH_BYTES];
+    launch_plan plan = plan_of(2);
+    path_of("log", path);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    ck_assert_int_ge(reader, 0);
+    pid_t pid = start("long_lines", &plan, "log", 0);
+    ck_assert_int_gt(pid_of(0), 0);
+    close(reader);
+    int how = 0;
+    ck_assert_int_eq(waitpid(pid, &how, 0), pid);
+    ck_assert(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+}
+END_TEST
+
+START_TEST(no_orphans_when_the_launcher_is_killed)
+{
+    launch_plan plan = plan_of(4);
+    pid_t pid = start("stay", &plan, "log", 0);
+    for (int rank = 0; rank < 4; rank++)
+        ck_assert_int_gt(pid_of(rank), 0);
+    kill(pid, SIGKILL);
+    ck_assert_int_eq(finish(pid, "log"), -1 - SIGKILL);
+    check_gone(4, 1000);
+}
+END_TEST
+
+/* Its workers end early and late; the store is there for the later node's until they are done. */
+START_TEST(two_nodes_share_one_store)
+{
+    store_server *probe = NULL;
+    ck_assert(store_server_create("127.0.0.1", 0, &probe) == STATUS_OK);
+    launch_plan first = plan_of(2), second;
+    first.nnodes = 2;
+    first.world_size = 4;
+    first.master_port = store_server_port(probe);
+    store_server_destroy(probe);
+    second = first;
+    second.node_rank = 1;
+    pid_t b = start("two_nodes", &second, "log.1", 0), a = start("two_nodes", &first, "log.0", 0);
+    int code = finish(a, "log.0");
+    ck_assert_msg(code == 0, "node 0: %d\n%s", code, output);
+    check_said("node 0 of 2: ranks 0 to 1 of 4; the store is at 127.0.0.1:");
+    code = finish(b, "log.1");
+    ck_assert_msg(code == 0, "node 1: %d\n%s", code, output);
+    check_said("node 1 of 2: ranks 2 to 3 of 4");
+}
+END_TEST
+
+START_TEST(a_taken_port_is_an_error)
+{
+    store_server *other = NULL;
+    ck_assert(store_server_create("127.0.0.1", 0, &other) == STATUS_OK);
+    launch_plan plan = plan_of(2);
+    plan.master_port = store_server_port(other);
+    ck_assert_int_eq(finish(start("ok", &plan, "log", 0), "log"), EXIT_CODE_RENDEZVOUS);
+    check_said("error: ");
+    store_server_destroy(other);
+}
+END_TEST
+
+START_TEST(what_was_started_is_stopped_if_the_rest_cannot_be)
+{
+    launch_plan plan = plan_of(40);
+    int code = finish(start("sleep", &plan, "log", 32), "log");
+    ck_assert_int_eq(code, EXIT_CODE_INTERNAL);
+    check_said("of 40 ranks were started");
+    check_said("ulimit -n");
+}
+END_TEST
+
+/* The end is noticed, not looked for: no share of a polling interval is lost per run. */
+START_TEST(ends_without_delay)
+{
+    char path[FILE_PATH_BYTES];
+    double best_s = 1.0;
+    for (int i = 0; i < 5; i++) {
+        launch_plan plan = plan_of(2);
+        ck_assert_int_eq(finish(start("note_end", &plan, "log", 0), "log"), 0);
+        double end_s = clock_seconds(clock_now_ns());
+        long long last_ns = 0;
+        path_of("end", path);
+        FILE *file = fopen(path, "r");
+        ck_assert(file != NULL && fscanf(file, "%lld", &last_ns) == 1);
+        fclose(file);
+        double took_s = end_s - clock_seconds(last_ns);
+        best_s = took_s < best_s ? took_s : best_s;
+    }
+    ck_assert_msg(best_s < 0.05, "%g s from the last worker's end to the launcher's", best_s);
+}
+END_TEST
+
+#define COUNT(table) ((int)(sizeof(table) / sizeof(table)[0]))
+
+int main(void)
+{
+    if (getenv("TEST_WORKER") != NULL)
+        return launch_worker_main();
+    Suite *suite = suite_create("launch");
+    TCase *core = suite_case(suite, "core", 30);
+    tcase_add_checked_fixture(core, make_folder, remove_folder);
+    tcase_add_loop_test(core, all_succeed, 0, COUNT(COUNTS));
+    tcase_add_test(core, environment_and_arguments_are_complete);
+    tcase_add_test(core, workers_inherit_no_descriptors);
+    tcase_add_test(core, the_store_answers_all_workers);
+    tcase_add_test(core, first_failure_is_reported_and_stops_the_rest);
+    tcase_add_test(core, stubborn_ranks_are_killed);
+    tcase_add_test(core, a_killed_rank_is_named);
+    tcase_add_test(core, witnesses_are_not_blamed);
+    tcase_add_test(core, the_report_has_the_last_twenty_lines);
+    tcase_add_test(core, stderr_comes_through_whole);
+    tcase_add_test(core, an_endless_line_and_a_bar_come_through);
+    tcase_add_loop_test(core, signals_stop_all, 0, 4);
+    tcase_add_test(core, a_signal_to_the_group_is_no_failure);
+    tcase_add_test(core, a_second_signal_kills);
+    tcase_add_test(core, a_full_stderr_does_not_keep_it_from_stopping);
+    tcase_add_test(core, a_closed_stderr_does_not_end_the_run);
+    tcase_add_test(core, no_orphans_when_the_launcher_is_killed);
+    tcase_add_test(core, two_nodes_share_one_store);
+    tcase_add_test(core, a_taken_port_is_an_error);
+    tcase_add_test(core, what_was_started_is_stopped_if_the_rest_cannot_be);
+    tcase_add_test(core, ends_without_delay);
+    return suite_run(suite);
+}

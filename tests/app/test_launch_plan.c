@@ -1,0 +1,194 @@
+/* What the launcher makes of flags and torchrun's variables, and what it refuses. */
+#include "app/launch.h"
+#include "tests/support/suite.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_ARGS = 16, LINE_BYTES = 512, CPUS = 6 };
+
+/* Sets the variables "A=1 B=2" and reads the flags. */
+static options read_options(const char *variables, const char *flags)
+{
+    static char copies[2][LINE_BYTES];
+    char *argv[MAX_ARGS] = {"mnist_ddp"};
+    int argc = 1;
+    snprintf(copies[0], LINE_BYTES, "%s", variables);
+    snprintf(copies[1], LINE_BYTES, "%s", flags);
+    for (char *word = strtok(copies[0], " "); word != NULL; word = strtok(NULL, " "))
+        ck_assert_int_eq(putenv(word), 0);
+    for (char *word = strtok(copies[1], " "); word != NULL; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    options opts;
+    ck_assert_msg(options_parse(argc, argv, &opts) == STATUS_OK, "%s: %s", flags, status_message());
+    return opts;
+}
+
+static const struct {
+    const char *variables, *flags;
+    int gpus, nproc, nnodes, node_rank;
+    const char *addr;
+    int port;
+    bool loopback;
+} PLANS[] = {
+    {"", "", 0, 1, 1, 0, "127.0.0.1", 0, true},
+    {"", "", 4, 1, 1, 0, "127.0.0.1", 0, true},
+    /* python -m torch.distributed.launch, torchrun */
+    {"", "--nproc_per_node=2 --nnode=1 --node_rank=0", 0, 2, 1, 0, "127.0.0.1", 0, true},
+    {"", "--nproc_per_node 8", 0, 8, 1, 0, "127.0.0.1", 0, true},
+    {"",
+     "--nproc_per_node=8 --nnodes=2 --node_rank=0 --master_addr=192.168.0.1 "
+     "--master_port=12355",
+     0, 8, 2, 0, "192.168.0.1", 12355, false},
+    {"",
+     "--nproc_per_node=8 --nnodes=2 --node_rank=1 --master_addr=192.168.0.1 "
+     "--master_port=12355",
+     0, 8, 2, 1, "192.168.0.1", 12355, false},
+    {"",
+     "--nproc_per_node=8 --nnodes=1 --node_rank=0 --master_addr=192.168.0.1 "
+     "--master_port=12355",
+     0, 8, 1, 0, "127.0.0.1", 12355, true},
+    {"",
+     "--nproc-per-node=2 --nnodes=2 --node-rank=0 --master-addr=192.168.1.1 "
+     "--master-port=1234",
+     0, 2, 2, 0, "192.168.1.1", 1234, false},
+    {"", "--nnodes=1 --node_rank=0 --nproc_per_node 2 --master_addr=127.0.0.1 --master_port=29500",
+     0, 2, 1, 0, "127.0.0.1", 29500, true},
+    {"", "--standalone --nnodes=1 --nproc_per_node=2", 0, 2, 1, 0, "127.0.0.1", 0, true},
+    {"", "--standalone --nnodes=1:1 --nproc_per_node=2 --master_port 7", 0, 2, 1, 0, "127.0.0.1", 0,
+     true},
+    {"", "--nnodes=2 --nproc_per_node=3", 0, 3, 2, 0, "127.0.0.1", 29500, false},
+    {"", "--nnodes=2 --nproc_per_node=3 --master_addr=localhost", 0, 3, 2, 0, "localhost", 29500,
+     true},
+    {"", "--nnodes=3 --nproc_per_node=8 --node_rank=2 --master_addr=h", 0, 8, 3, 2, "h", 29500,
+     false},
+    /* the program's own form: world size and node rank */
+    {"", "--world_size=16 --node_rank=0", 0, 16, 1, 0, "127.0.0.1", 0, true},
+    {"", "--world_size=16", 0, 16, 1, 0, "127.0.0.1", 0, true},
+    {"", "--world_size=16 --node_rank=0 --master_addr=localhost --master_port=22335", 0, 16, 1, 0,
+     "127.0.0.1", 22335, true},
+    {"PET_NPROC_PER_NODE=8",
+     "--world_size=16 --node_rank=1 --master_addr=192.168.0.1 --master_port=22335", 0, 8, 2, 1,
+     "192.168.0.1", 22335, false},
+    {"", "--world_size=16 --node_rank=1 --master_addr=192.168.0.1 --master_port=22335", 8, 8, 2, 1,
+     "192.168.0.1", 22335, false},
+    {"", "--world_size=16 --nnodes=4 --node_rank=3 --master_addr=a", 8, 4, 4, 3, "a", 29500, false},
+    {"", "--world_size=8", 8, 8, 1, 0, "127.0.0.1", 0, true},
+    {"", "--world_size=6", 4, 6, 1, 0, "127.0.0.1", 0, true},
+    {"", "--world_size=4 --nproc_per_node=4 --nnodes=1", 0, 4, 1, 0, "127.0.0.1", 0, true},
+    {"PET_NPROC_PER_NODE=8", "--world_size=16 --nproc-per-node=16", 0, 16, 1, 0, "127.0.0.1", 0,
+     true},
+    /* words and variables */
+    {"", "--nproc-per-node=auto", 0, CPUS, 1, 0, "127.0.0.1", 0, true},
+    {"", "--nproc-per-node=auto", 3, 3, 1, 0, "127.0.0.1", 0, true},
+    {"", "--nproc-per-node=cpu", 3, CPUS, 1, 0, "127.0.0.1", 0, true},
+    {"", "--nproc-per-node=gpu", 3, 3, 1, 0, "127.0.0.1", 0, true},
+    {"PET_NPROC_PER_NODE=2 PET_NNODES=2 PET_NODE_RANK=1 PET_MASTER_ADDR=h PET_MASTER_PORT=77", "",
+     0, 2, 2, 1, "h", 77, false},
+    {"PET_NPROC_PER_NODE=2 PET_NNODES=2 PET_NODE_RANK=1 PET_MASTER_ADDR=h PET_MASTER_PORT=77",
+     "--nproc-per-node 3 --nnodes 4 --node-rank 3 --master-addr g --master-port 78", 0, 3, 4, 3,
+     "g", 78, false},
+    {"PET_NNODES= PET_NPROC_PER_NODE=", "", 0, 1, 1, 0, "127.0.0.1", 0, true},
+    {"MNIST_DDP_NPROC_PER_NODE=2 PET_NPROC_PER_NODE=3", "", 0, 2, 1, 0, "127.0.0.1", 0, true},
+    {"", "--nproc-per-node=2 --master-port=0", 0, 2, 1, 0, "127.0.0.1", 0, true},
+};
+
+START_TEST(plans)
+{
+    options opts = read_options(PLANS[_i].variables, PLANS[_i].flags);
+    launch_plan plan;
+    ck_assert_msg(launch_plan_make(&opts, CPUS, PLANS[_i].gpus, &plan) == STATUS_OK, "%s: %s",
+                  PLANS[_i].flags, status_message());
+    ck_assert_int_eq(plan.nproc, PLANS[_i].nproc);
+    ck_assert_int_eq(plan.nnodes, PLANS[_i].nnodes);
+    ck_assert_int_eq(plan.node_rank, PLANS[_i].node_rank);
+    ck_assert_int_eq(plan.world_size, PLANS[_i].nproc * PLANS[_i].nnodes);
+    ck_assert_str_eq(plan.master_addr, PLANS[_i].addr);
+    ck_assert_int_eq(plan.master_port, PLANS[_i].port);
+    ck_assert_int_eq(plan.store_on_loopback, PLANS[_i].loopback);
+    options_free(&opts);
+}
+END_TEST
+
+static const struct {
+    const char *variables, *flags, *words; /* "a|b": all in the message */
+} REFUSED[] = {
+    {"", "--nproc_per_node=8 --nnodes=3 --node_rank=5", "--node-rank=5|3 machines|0 to 2"},
+    {"", "--node_rank=1", "--node-rank=1|1 machine|--nnodes=2"},
+    {"", "--world_size=16 --node_rank=1 --master_addr=192.168.0.1 --master_port=22335",
+     "--world-size=16|Give --nnodes=N"},
+    {"", "--world_size=16 --node_rank=0 --master_addr=192.168.0.1", "Give --nnodes=N"},
+    {"", "--world_size=16 --node_rank=1", "Give --nnodes=N"},
+    {"", "--world_size=7 --nnodes=2", "--world-size=7|--nnodes=2|--world-size=8"},
+    {"", "--world_size=7 --nproc_per_node=2", "--world-size=7|--nproc-per-node=2"},
+    {"", "--world_size=8 --nproc_per_node=2 --nnodes=2", "--world-size=8|make 4"},
+    {"", "--nnodes=2 --node_rank=1", "--node-rank=1|Give --master-addr=ADDRESS"},
+    {"", "--nnodes=1:4", "--nnodes=1:4|elastic|--nnodes=4"},
+    {"", "--nnodes=4:1", "--nnodes: '4:1'"},
+    {"", "--nnodes=0", "--nnodes: '0'|1 to"},
+    {"", "--nnodes=2:", "--nnodes: '2:'"},
+    {"", "--nnodes=-2", "--nnodes: '-2'"},
+    {"", "--nnodes=99999999999999999999", "--nnodes"},
+    {"PET_NNODES=x", "", "PET_NNODES: 'x'"},
+    {"PET_NODE_RANK=-1", "", "PET_NODE_RANK: '-1'"},
+    {"PET_MASTER_PORT=99999", "", "PET_MASTER_PORT: '99999'|65535"},
+    {"PET_NPROC_PER_NODE=two", "", "PET_NPROC_PER_NODE: 'two'|auto, cpu or gpu"},
+    {"", "--nproc-per-node=0", "--nproc-per-node: '0'|1 to 1024"},
+    {"", "--nproc-per-node=2000", "--nproc-per-node: '2000'"},
+    {"", "--nproc-per-node=gpu", "--nproc-per-node=gpu|no usable GPU"},
+    {"", "--world_size=2000", "at most"},
+    {"", "--nnodes=65536 --nproc-per-node=1024", "at most 65536 ranks"},
+    {"", "--nnodes=2 --master-port=0", "--master-port=0|29500"},
+    {"", "--standalone --nnodes=2", "--standalone"},
+    {"", "--standalone --node-rank=1", "--standalone"},
+};
+
+START_TEST(nonsense_is_refused_with_advice)
+{
+    char words[LINE_BYTES];
+    options opts = read_options(REFUSED[_i].variables, REFUSED[_i].flags);
+    launch_plan plan = {.nproc = -5};
+    ck_assert_msg(launch_plan_make(&opts, CPUS, 0, &plan) == STATUS_INVALID, "%s was accepted",
+                  REFUSED[_i].flags);
+    ck_assert_int_eq(plan.nproc, -5);
+    snprintf(words, sizeof words, "%s", REFUSED[_i].words);
+    for (char *word = strtok(words, "|"); word != NULL; word = strtok(NULL, "|"))
+        ck_assert_msg(strstr(status_message(), word) != NULL, "%s: \"%s\" lacks \"%s\"",
+                      REFUSED[_i].flags, status_message(), word);
+    options_free(&opts);
+}
+END_TEST
+
+START_TEST(a_long_address_is_refused)
+{
+    char flags[400] = "--nnodes=2 --master-addr=";
+    size_t used = strlen(flags);
+    memset(flags + used, 'a', 300);
+    flags[used + 300] = '\0';
+    options opts = read_options("", flags);
+    launch_plan plan;
+    ck_assert(launch_plan_make(&opts, CPUS, 0, &plan) == STATUS_INVALID);
+    options_free(&opts);
+}
+END_TEST
+
+static void clear_variables(void)
+{
+    static const char *const names[] = {"PET_NPROC_PER_NODE", "PET_NNODES", "PET_NODE_RANK",
+                                        "PET_MASTER_ADDR", "PET_MASTER_PORT"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        unsetenv(names[i]);
+    unsetenv("MNIST_DDP_NPROC_PER_NODE");
+}
+
+int main(void)
+{
+    Suite *suite = suite_create("launch_plan");
+    TCase *core = suite_case(suite, "core", 10);
+    tcase_add_checked_fixture(core, clear_variables, clear_variables);
+    tcase_add_loop_test(core, plans, 0, sizeof PLANS / sizeof PLANS[0]);
+    tcase_add_loop_test(core, nonsense_is_refused_with_advice, 0,
+                        sizeof REFUSED / sizeof REFUSED[0]);
+    tcase_add_test(core, a_long_address_is_refused);
+    return suite_run(suite);
+}

@@ -1,0 +1,271 @@
+/* Flags and help: spellings, commands, and what is said about mistakes. */
+#include "app/options_table.h"
+#include "tests/app/options_lines.h"
+
+START_TEST(defaults_are_those_of_the_header)
+{
+    options opts = parsed("");
+    ck_assert_int_eq(opts.command, COMMAND_TRAIN);
+    ck_assert_str_eq(opts.model, "cnn");
+    ck_assert_str_eq(opts.optimizer, "adadelta");
+    ck_assert(opts.lr < 0.0 && opts.target_acc < 0.0 && opts.bucket_cap_mb < 0.0);
+    ck_assert_double_eq(opts.gamma, 0.7);
+    ck_assert_int_eq(opts.epochs, 14);
+    ck_assert_int_eq(opts.batch_size, 64);
+    ck_assert_int_eq(opts.global_batch_size, -1);
+    ck_assert_int_eq(opts.test_batch_size, 1000);
+    ck_assert_int_eq(opts.seed, 1);
+    ck_assert_int_eq(opts.limit, -1);
+    ck_assert_int_eq(opts.log_interval, 10);
+    ck_assert_int_eq(opts.timeout, 60);
+    ck_assert_int_eq(opts.join_timeout, 600);
+    ck_assert_int_eq(opts.local_rank, -1);
+    ck_assert_int_eq(opts.master_port, -1);
+    ck_assert_int_eq(opts.samples, 60000);
+    ck_assert(opts.save_model && opts.overlap && opts.progress && opts.shuffle);
+    ck_assert(!opts.resume && !opts.nesterov && !opts.no_accel && !opts.launch_flags_given);
+    ck_assert_ptr_null(opts.nproc_per_node);
+    ck_assert_ptr_null(opts.run_dir);
+    ck_assert(!options_given(&opts, "batch_size"));
+    options_free(&opts);
+}
+END_TEST
+
+/* Each line sets the batch size to 7. */
+static const char *const BATCH_LINES[] = {"--batch-size 7",
+                                          "--batch_size 7",
+                                          "--batch-size=7",
+                                          "--batch_size=7",
+                                          "--batch=7",
+                                          "train --batch-s 7",
+                                          "--batch-size 9 --batch-size 7",
+                                          "--batch_size=7 train",
+                                          "--epochs 3 --batch 7"};
+
+START_TEST(spellings_are_equal)
+{
+    options opts = parsed(BATCH_LINES[_i]);
+    ck_assert_int_eq(opts.batch_size, 7);
+    ck_assert(options_given(&opts, "batch_size") && options_given(&opts, "batch-size"));
+    ck_assert(!options_given(&opts, "epochs") || opts.epochs == 3);
+    options_free(&opts);
+}
+END_TEST
+
+START_TEST(switches_have_two_forms)
+{
+    options opts = parsed("--no-overlap --no_progress --nesterov --momentum 0.9 --optimizer sgd");
+    ck_assert(!opts.overlap && !opts.progress && opts.nesterov);
+    options_free(&opts);
+    opts = parsed("--overlap=false --no-save-model=false --resume=yes");
+    ck_assert(!opts.overlap && opts.save_model && opts.resume);
+    options_free(&opts);
+    opts = parsed("--no-overlap --overlap");
+    ck_assert(opts.overlap);
+    options_free(&opts);
+}
+END_TEST
+
+static const char *const CPU_LINES[] = {"--no-accel", "--no-cuda", "--no-mps",
+                                        "--no_cuda",  "--no-acc",  "--no-cu"};
+
+START_TEST(names_of_pytorch_examples)
+{
+    options opts = parsed(CPU_LINES[_i]);
+    ck_assert(opts.no_accel && options_given(&opts, "no-accel"));
+    options_free(&opts);
+    opts = parsed("--batch-size 64 --test-batch-size 1000 --epochs 14 --lr 1.0 --gamma 0.7 "
+                  "--dry-run --seed 1 --log-interval 10 --save-model");
+    ck_assert(opts.dry_run && opts.save_model && opts.lr == 1.0);
+    options_free(&opts);
+}
+END_TEST
+
+START_TEST(lines_of_torch_launchers)
+{
+    options opts = parsed("--nproc_per_node=2 --nnode=1 --node_rank=0 --use-env");
+    ck_assert_str_eq(opts.nproc_per_node, "2");
+    ck_assert_str_eq(opts.nnodes, "1");
+    ck_assert_int_eq(opts.node_rank, 0);
+    ck_assert(opts.launch_flags_given);
+    options_free(&opts);
+    opts = parsed("--local-rank=3");
+    ck_assert_int_eq(opts.local_rank, 3);
+    ck_assert(!opts.launch_flags_given);
+    options_free(&opts);
+    opts = parsed("--local_rank -1 --data_dir /d --device 0,3");
+    ck_assert_int_eq(opts.local_rank, -1);
+    ck_assert_str_eq(opts.data_dir, "/d");
+    ck_assert_str_eq(opts.device, "0,3");
+    options_free(&opts);
+    opts = parsed("--data=/e --world_size=16 --node_rank=0");
+    ck_assert_str_eq(opts.data_dir, "/e");
+    ck_assert_int_eq(opts.world_size, 16);
+    options_free(&opts);
+    opts = parsed("--standalone --nnodes=1:1 --backend=nccl");
+    ck_assert_str_eq(opts.nnodes, "1:1");
+    ck_assert_str_eq(opts.backend, "nccl");
+    options_free(&opts);
+}
+END_TEST
+
+static const struct {
+    const char *line;
+    command command, topic;
+} COMMANDS[] = {
+    {"", COMMAND_TRAIN, COMMAND_HELP},
+    {"train", COMMAND_TRAIN, COMMAND_HELP},
+    {"eval --checkpoint x", COMMAND_EVAL, COMMAND_HELP},
+    {"--checkpoint x eval", COMMAND_EVAL, COMMAND_HELP},
+    {"sampler --epoch 3 --rank 1", COMMAND_SAMPLER, COMMAND_HELP},
+    {"help", COMMAND_HELP, COMMAND_HELP},
+    {"help eval", COMMAND_HELP, COMMAND_EVAL},
+    {"eval --help", COMMAND_HELP, COMMAND_EVAL},
+    {"train --epochs 3 -h", COMMAND_HELP, COMMAND_TRAIN},
+    {"--epochs nonsense --help", COMMAND_HELP, COMMAND_HELP},
+    {"-h", COMMAND_HELP, COMMAND_HELP},
+    {"version", COMMAND_VERSION, COMMAND_HELP},
+    {"--version", COMMAND_VERSION, COMMAND_HELP},
+    {"--lr .1 --epoch 2 train", COMMAND_TRAIN, COMMAND_HELP},
+};
+
+START_TEST(commands_are_found)
+{
+    options opts = parsed(COMMANDS[_i].line);
+    ck_assert_int_eq(opts.command, COMMANDS[_i].command);
+    ck_assert_int_eq(opts.help_topic, COMMANDS[_i].topic);
+    options_free(&opts);
+}
+END_TEST
+
+static const struct {
+    const char *line, *words;
+} REFUSED[] = {
+    {"--batchsize 7", "--batchsize: no such flag|did you mean --batch-size?"},
+    {"--master_adderss 1.2.3.4", "--master_adderss|did you mean --master-addr?"},
+    {"--hlep", "did you mean --help?"},
+    {"--quux=1", "--quux: no such flag|mnist_ddp help train"},
+    {"--bogus 3 --help", "--bogus: no such flag"},
+    {"-x", "-x: no such flag"},
+    {"--", "--: no such flag"},
+    {"--=1", "--: no such flag"},
+    {"--master=1", "--master: could be --master-addr, --master-port"},
+    {"--no=1", "could be|--no-accel|--no-overlap"},
+    {"--rank 1", "--rank: a flag of 'mnist_ddp sampler'|'train'"},
+    {"eval --nproc-per-node 2", "--nproc-per-node: a flag of 'mnist_ddp train', not of 'eval'"},
+    {"eval --epochs 3", "--epochs: a flag of 'mnist_ddp train'|'eval'"},
+    {"--epochs", "--epochs: needs a value|--epochs=N|1 to 1000000"},
+    {"--run-dir --resume", "--run-dir: needs a value"},
+    {"--run-dir=", "--run-dir: empty"},
+    {"--epochs abc", "--epochs: 'abc' is not a whole number|1 to 1000000"},
+    {"--epochs 1.5", "--epochs: '1.5' is not a whole number"},
+    {"--epochs=", "--epochs: '' is not a whole number"},
+    {"--epochs 3x", "'3x' is not a whole number"},
+    {"--epochs 0", "--epochs: 0 is out of range|1 to 1000000"},
+    {"--epochs -4", "--epochs: -4 is out of range"},
+    {"--epochs 99999999999999999999", "99999999999999999999 is out of range"},
+    {"--seed=-1", "--seed: -1 is out of range"},
+    {"--limit=0", "--limit: 0 is out of range|1 to"},
+    {"--lr nan", "--lr: 'nan' is not a number"},
+    {"--lr=1e999", "--lr: '1e999' is not a number"},
+    {"--lr=-0.1", "--lr: -0.1 is out of range|0 to"},
+    {"--lr=fast", "--lr: 'fast' is not a number"},
+    {"--master-port 65536", "--master-port: 65536 is out of range|0 to 65535"},
+    {"--model cn", "--model: 'cn' is not one of mlp, cnn|did you mean 'cnn'?"},
+    {"--optimizer=adamm", "sgd, adam, adadelta|did you mean 'adam'?"},
+    {"--log-format=xml", "--log-format: 'xml' is not one of auto, plain, pytorch"},
+    {"--resume=maybe", "--resume: 'maybe' is neither true nor false"},
+    {"trian", "'trian' is no command|did you mean 'train'?"},
+    {"MNIST.py", "MNIST.py|leave it out"},
+    {"frobnicate", "train, eval, sampler, help and version"},
+    {"train eval", "'eval': one command is enough"},
+    {"--resume true", "'true'"},
+    {"--batch-size 8 --global-batch-size 16", "--batch-size|--global-batch-size|exclude"},
+    {"--nesterov --optimizer sgd", "--nesterov|momentum"},
+    {"--momentum 0.9", "--momentum=0.9|--optimizer=sgd"},
+    {"--config /nowhere/x.yaml", "--config|/nowhere/x.yaml|No such file"},
+    {"--config /tmp", "--config|/tmp|not a regular file"},
+};
+
+START_TEST(mistakes_are_named)
+{
+    check_refused(REFUSED[_i].line, REFUSED[_i].words);
+}
+END_TEST
+
+START_TEST(long_nonsense_is_bounded)
+{
+    char line[ANY_LINE - 1];
+    memset(line, 'a', sizeof line - 1);
+    line[sizeof line - 1] = '\0';
+    check_refused(line, "is no command");
+    line[0] = line[1] = '-';
+    check_refused(line, "no such flag");
+    memcpy(line, "--epochs=", 9);
+    check_refused(line, "--epochs: 'aaaa|not a whole number");
+}
+END_TEST
+
+static void print_help(int which)
+{
+    options_print_help((command)which);
+}
+
+START_TEST(help_has_every_flag_once_and_fits)
+{
+    capture(STDOUT_FILENO, print_help, COMMAND_HELP);
+    for (size_t r = 0; r < options_table_count; r++) {
+        const option_row *row = &options_table[r];
+        char plain[80], negatable[80];
+        int found = 0;
+        snprintf(plain, sizeof plain, "\n  --%s", row->name);
+        snprintf(negatable, sizeof negatable, "\n  --[no-]%s", row->name);
+        for (const char *form = plain; form != NULL; form = form == plain ? negatable : NULL)
+            for (const char *at = strstr(captured, form); at; at = strstr(at + 1, form))
+                found += at[strlen(form)] == ' ' || at[strlen(form)] == '\n';
+        ck_assert_msg(found == 1, "--%s stands %d times in the help", row->name, found);
+        ck_assert_msg(strstr(captured, row->help) != NULL || strlen(row->help) > 40, "--%s",
+                      row->name);
+    }
+    for (const char *line = captured; *line != '\0'; line += strcspn(line, "\n") + 1)
+        ck_assert_msg(strcspn(line, "\n") <= 100, "too wide: %.*s", (int)strcspn(line, "\n"), line);
+    ck_assert_ptr_nonnull(strstr(captured, "images per rank and step [64]"));
+    ck_assert_ptr_nonnull(strstr(captured, "use the CPU; also --no-cuda, --no-mps"));
+    capture(STDOUT_FILENO, print_help, COMMAND_SAMPLER);
+    ck_assert_ptr_nonnull(strstr(captured, "\n  --rank N"));
+    ck_assert_ptr_null(strstr(captured, "\n  --epochs"));
+}
+END_TEST
+
+/* Two rows with one spelling, or one that is another's default of a kind that it is not. */
+START_TEST(the_table_is_sound)
+{
+    char a[OPTION_NAME_BYTES], b[OPTION_NAME_BYTES];
+    bool negated;
+    for (size_t r = 0; r < options_table_count; r++)
+        for (int i = 0; options_table_spelling(&options_table[r], i, a, &negated); i++) {
+            for (size_t s = r + 1; s < options_table_count; s++)
+                for (int j = 0; options_table_spelling(&options_table[s], j, b, &negated); j++)
+                    ck_assert_str_ne(a, b);
+            options_table_normalize(a, b);
+            ck_assert_str_eq(a, b);
+        }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("options");
+    TCase *core = suite_case(suite, "core", 10);
+    tcase_add_test(core, the_table_is_sound);
+    tcase_add_test(core, defaults_are_those_of_the_header);
+    tcase_add_loop_test(core, spellings_are_equal, 0, COUNT(BATCH_LINES));
+    tcase_add_test(core, switches_have_two_forms);
+    tcase_add_loop_test(core, names_of_pytorch_examples, 0, COUNT(CPU_LINES));
+    tcase_add_test(core, lines_of_torch_launchers);
+    tcase_add_loop_test(core, commands_are_found, 0, COUNT(COMMANDS));
+    tcase_add_loop_test(core, mistakes_are_named, 0, COUNT(REFUSED));
+    tcase_add_test(core, long_nonsense_is_bounded);
+    tcase_add_test(core, help_has_every_flag_once_and_fits);
+    return suite_run(suite);
+}

@@ -1,0 +1,233 @@
+/* Where settings come from: precedence, the environment, configuration files. */
+#include "app/options_table.h"
+#include "tests/app/options_lines.h"
+
+static const char *write_file(const char *text)
+{
+    static char path[64];
+    snprintf(path, sizeof path, "/tmp/test_options_%d.yaml", (int)getpid());
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    ck_assert_int_eq(fclose(file), 0);
+    return path;
+}
+
+START_TEST(command_line_beats_environment_beats_file_beats_default)
+{
+    char line[256];
+    const char *path = write_file("epochs: 3\nbatch_size: 3\nlr: 3\nno-progress: yes\n");
+    setenv("MNIST_DDP_EPOCHS", "2", 1);
+    setenv("MNIST_DDP_BATCH_SIZE", "2", 1);
+    setenv("MNIST_DDP_OVERLAP", "off", 1);
+    snprintf(line, sizeof line, "--epochs 1 --config %s", path);
+    options opts = parsed(line);
+    ck_assert_int_eq(opts.epochs, 1);
+    ck_assert_int_eq(opts.batch_size, 2);
+    ck_assert_double_eq(opts.lr, 3.0);
+    ck_assert_double_eq(opts.gamma, 0.7);
+    ck_assert(!opts.progress && !opts.overlap);
+    static const struct {
+        const char *name;
+        int source;
+    } given[] = {{"epochs", 3}, {"batch-size", 2}, {"lr", 1}, {"gamma", 0}};
+    for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
+        option_match match;
+        ck_assert(options_table_find(given[i].name, FOR_ALL, &match));
+        ck_assert_int_eq(opts.given[match.row - options_table], given[i].source);
+    }
+    options_free(&opts);
+    setenv("MNIST_DDP_CONFIG", path, 1);
+    unsetenv("MNIST_DDP_EPOCHS");
+    opts = parsed("");
+    ck_assert_int_eq(opts.epochs, 3);
+    options_free(&opts);
+    unlink(path);
+    unsetenv("MNIST_DDP_CONFIG");
+    unsetenv("MNIST_DDP_BATCH_SIZE");
+    unsetenv("MNIST_DDP_OVERLAP");
+}
+END_TEST
+
+START_TEST(the_later_of_two_batch_sizes_counts)
+{
+    setenv("MNIST_DDP_GLOBAL_BATCH_SIZE", "512", 1);
+    options opts = parsed("");
+    ck_assert_int_eq(opts.global_batch_size, 512);
+    options_free(&opts);
+    opts = parsed("--batch-size 32");
+    ck_assert_int_eq(opts.batch_size, 32);
+    ck_assert_int_eq(opts.global_batch_size, -1);
+    options_free(&opts);
+    setenv("MNIST_DDP_BATCH_SIZE", "2", 1);
+    check_refused("", "exclude");
+    opts = parsed("--global-batch-size 64");
+    ck_assert_int_eq(opts.global_batch_size, 64);
+    options_free(&opts);
+    unsetenv("MNIST_DDP_BATCH_SIZE");
+    unsetenv("MNIST_DDP_GLOBAL_BATCH_SIZE");
+}
+END_TEST
+
+static const struct {
+    const char *name, *value, *words; /* words NULL: accepted */
+} VARIABLES[] = {
+    {"MNIST_DDP_EPOCHS", "x", "MNIST_DDP_EPOCHS: 'x' is not a whole number|1 to"},
+    {"MNIST_DDP_EPOCHS", "", "MNIST_DDP_EPOCHS: ''"},
+    {"MNIST_DDP_MODEL", "mpl", "MNIST_DDP_MODEL: 'mpl'|did you mean 'mlp'?"},
+    {"MNIST_DDP_RESUME", "", "MNIST_DDP_RESUME: ''|true nor false"},
+    {"MNIST_DDP_DATA", "/some/where", NULL},
+    {"MNIST_DDP_GLOO_MODULE", "x", NULL},
+    {"MNIST_DDP_RANK", "nonsense of the sampler", NULL},
+    {"MNIST_DDP_EPOCS", "3", NULL},
+};
+
+START_TEST(variables_are_checked)
+{
+    setenv(VARIABLES[_i].name, VARIABLES[_i].value, 1);
+    if (VARIABLES[_i].words != NULL) {
+        check_refused("", VARIABLES[_i].words);
+    } else {
+        options opts = parsed("");
+        ck_assert_ptr_null(opts.data_dir);
+        ck_assert_int_eq(opts.epochs, 14);
+        options_free(&opts);
+    }
+    unsetenv(VARIABLES[_i].name);
+}
+END_TEST
+
+static void parse_nothing(int unused)
+{
+    (void)unused;
+    options opts = parsed("");
+    options_free(&opts);
+}
+
+START_TEST(an_unknown_variable_gets_one_warning)
+{
+    setenv("MNIST_DDP_EPOCS", "3", 1);
+    setenv("MNIST_DDP_DATA", "/d", 1);
+    setenv("MNIST_DDP_CUDA_MODULE", "/m", 1);
+    capture(STDERR_FILENO, parse_nothing, 0);
+    ck_assert_ptr_nonnull(strstr(captured, "warning: MNIST_DDP_EPOCS: not a setting"));
+    ck_assert_ptr_nonnull(strstr(captured, "did you mean MNIST_DDP_EPOCHS?"));
+    ck_assert_ptr_eq(strchr(captured, '\n'), captured + strlen(captured) - 1);
+    setenv("MNIST_DDP_LAUNCHED", "1", 1);
+    capture(STDERR_FILENO, parse_nothing, 0);
+    ck_assert_str_eq(captured, "");
+    unsetenv("MNIST_DDP_LAUNCHED");
+    unsetenv("MNIST_DDP_EPOCS");
+    unsetenv("MNIST_DDP_DATA");
+    unsetenv("MNIST_DDP_CUDA_MODULE");
+}
+END_TEST
+
+static const struct {
+    const char *text, *words; /* behind "file:"; words NULL: accepted */
+} FILES[] = {
+    {"", NULL},
+    {"# only a comment\n", NULL},
+    {"---\n...\n", NULL},
+    {"epochs: 2\n# more\nbatch_size: \"8\"\nresume: on\n", NULL},
+    {"model: cnn\nepochz: 2\n", "2: epochz: no such setting; did you mean epochs?"},
+    {"zzzzzzzz: 2\n", "1: zzzzzzzz: not a setting"},
+    {"\n\nepoch: 2\n", "3: epoch: |did you mean epochs?"},
+    {"model: cnn\n\nepochs: two\n", "3: epochs: 'two' is not a whole number|1 to"},
+    {"epochs: 0\n", "1: epochs: 0 is out of range"},
+    {"model: cnm\n", "1: model: 'cnm'|did you mean 'cnn'?"},
+    {"batch-size: 1\nlr: 1\nbatch_size: 2\n", "3: batch_size: given a second time"},
+    {"no-accel: 1\nno-cuda: 1\n", "2: no-cuda: given a second time"},
+    {"epochs:\n", "1: epochs: has no value"},
+    {"epochs: ~\n", "1: epochs: has no value"},
+    {"run-dir: \"\"\n", "1: run-dir: empty"},
+    {"a\n", "1: lines like"},
+    {"- epochs\n", "1: lines like"},
+    {"epochs: [1, 2]\n", "1: epochs: one value"},
+    {"lr: 1\nepochs:\n  n: 2\n", "epochs: one value"},
+    {"lr: &x 1\ngamma: *x\n", "2: gamma: one value"},
+    {"[a, b]: 1\n", "1: a key must be"},
+    {"\"epo\\0chs\": 1\n", "1: a key must be"},
+    {"lr: 1\n\tepochs: 2\n", "not YAML"},
+    {"lr: \"1\nepochs: 2\n", "not YAML"},
+    {"lr: 1\n---\nlr: 2\n", "second document"},
+    {"config: other.yaml\n", "1: config: not a setting|may hold"},
+    {"help: true\n", "1: help: not a setting"},
+    {"checkpoint: x\n", "1: checkpoint"},
+    {"batch-size: 8\nglobal-batch-size: 8\n", "exclude"},
+};
+
+/* The words of a file's errors begin with the file's name, where a line is given. */
+START_TEST(files_are_checked_with_line_numbers)
+{
+    char line[128], words[256];
+    const char *path = write_file(FILES[_i].text);
+    snprintf(line, sizeof line, "--config=%s", path);
+    if (FILES[_i].words == NULL) {
+        options opts = parsed(line);
+        options_free(&opts);
+    } else {
+        bool numbered = FILES[_i].words[0] >= '0' && FILES[_i].words[0] <= '9';
+        snprintf(words, sizeof words, "%s%s%s", numbered ? path : "", numbered ? ":" : "",
+                 FILES[_i].words);
+        check_refused(line, words);
+    }
+    unlink(path);
+}
+END_TEST
+
+START_TEST(other_commands_take_what_is_theirs_from_a_file)
+{
+    char line[128];
+    const char *path = write_file("threads: 3\nepochs: 3\nmomentum: 0.5\n");
+    snprintf(line, sizeof line, "eval --config=%s", path);
+    options opts = parsed(line);
+    ck_assert_int_eq(opts.threads, 3);
+    ck_assert_int_eq(opts.epochs, 14);
+    options_free(&opts);
+    path = write_file("epochs: 3\nrank: 1\n");
+    snprintf(line, sizeof line, "sampler --config=%s", path);
+    opts = parsed(line);
+    ck_assert_int_eq(opts.rank, 1);
+    options_free(&opts);
+    unlink(path);
+}
+END_TEST
+
+static const char *const CONFIGS[] = {"quickstart", "mlp", "cnn", "pytorch-example"};
+
+START_TEST(shipped_configs_parse)
+{
+    char line[1024];
+    const char *source = getenv("SOURCE_DIR");
+    snprintf(line, sizeof line, "--config=%s/configs/%s.yaml", source ? source : ".", CONFIGS[_i]);
+    options opts = parsed(line), initial = parsed("");
+    ck_assert_str_eq(opts.model, _i == 1 ? "mlp" : "cnn");
+    if (_i == 3) {
+        ck_assert_str_eq(opts.log_format, "pytorch");
+        ck_assert_ptr_null(opts.nproc_per_node);
+        ck_assert(opts.lr == 1.0 && opts.gamma == initial.gamma);
+        ck_assert_int_eq(opts.epochs, initial.epochs);
+        ck_assert_int_eq(opts.batch_size, initial.batch_size);
+        ck_assert_int_eq(opts.test_batch_size, initial.test_batch_size);
+    } else {
+        ck_assert_str_eq(opts.nproc_per_node, "2");
+    }
+    options_free(&opts);
+    options_free(&initial);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("options_sources");
+    TCase *core = suite_case(suite, "core", 10);
+    tcase_add_test(core, command_line_beats_environment_beats_file_beats_default);
+    tcase_add_test(core, the_later_of_two_batch_sizes_counts);
+    tcase_add_loop_test(core, variables_are_checked, 0, COUNT(VARIABLES));
+    tcase_add_test(core, an_unknown_variable_gets_one_warning);
+    tcase_add_loop_test(core, files_are_checked_with_line_numbers, 0, COUNT(FILES));
+    tcase_add_test(core, other_commands_take_what_is_theirs_from_a_file);
+    tcase_add_loop_test(core, shipped_configs_parse, 0, COUNT(CONFIGS));
+    return suite_run(suite);
+}

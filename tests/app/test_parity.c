@@ -1,0 +1,289 @@
+/* What a run computes does not depend on how it is spread: ranks, backends, threads, overlap and
+ * interruptions. */
+#include "tests/app/workbench.h"
+
+#include "model/safetensors.h"
+
+#include <jansson.h>
+#include <math.h>
+
+/* A learning rate that moves the weights well within the few steps of these runs. */
+#define OPTIMIZER "--optimizer", "sgd", "--lr", "0.05", "--momentum", "0.9", "--seed", "3"
+#define RUN OPTIMIZER, "--epochs", "1", "--json", "--quiet", "--threads", "1"
+#define COMMON RUN, "--limit", "480"
+#define SHORT RUN, "--limit", "96"
+
+static bool has_backend(const char *name)
+{
+    char module[FILE_PATH_BYTES];
+    const char *folder = getenv("BUILD_DIR");
+    snprintf(module, sizeof module, "%s/mnist_ddp_%s.so", folder ? folder : ".", name);
+    return strcmp(name, "shm") == 0 || file_exists(module);
+}
+
+static const char *run_dir(const char *name)
+{
+    return workbench_path(name);
+}
+
+static char *bytes_of(const char *folder, size_t *size_bytes)
+{
+    char path[FILE_PATH_BYTES], *data = NULL;
+    ck_assert(file_join(folder, "model.safetensors", path) == STATUS_OK);
+    ck_assert_msg(file_read(path, 64 << 20, &data, size_bytes) == STATUS_OK, "%s",
+                  status_message());
+    return data;
+}
+
+static void assert_same_bits(const char *a, const char *b)
+{
+    size_t a_bytes = 0, b_bytes = 0;
+    char *a_data = bytes_of(a, &a_bytes), *b_data = bytes_of(b, &b_bytes);
+    ck_assert_msg(a_bytes == b_bytes && memcmp(a_data, b_data, a_bytes) == 0,
+                  "%s and %s hold different weights", a, b);
+    free(a_data);
+    free(b_data);
+}
+
+/* Largest difference of a tensor as a share of its largest value. */
+static double tensor_difference(const safetensors_tensor *a, const safetensors_tensor *b)
+{
+    size_t count = 1;
+    double off = 0, largest = 0;
+    for (int d = 0; d < a->rank; d++)
+        count *= (size_t)a->shape[d];
+    for (size_t i = 0; i < count; i++) {
+        largest = fmax(largest, fabs((double)b->data[i]));
+        off = fmax(off, fabs((double)a->data[i] - (double)b->data[i]));
+    }
+    return off / largest;
+}
+
+static double model_difference(const char *a, const char *b)
+{
+    safetensors *file_a = NULL, *file_b = NULL;
+    const safetensors_tensor *list = NULL;
+    char path[FILE_PATH_BYTES];
+    ck_assert(file_join(a, "model.safetensors", path) == STATUS_OK);
+    ck_assert_msg(safetensors_open(path, &file_a) == STATUS_OK, "%s", status_message());
+    ck_assert(file_join(b, "model.safetensors", path) == STATUS_OK);
+    ck_assert_msg(safetensors_open(path, &file_b) == STATUS_OK, "%s", status_message());
+    double worst = 0;
+    size_t n = safetensors_list(file_a, &list);
+    for (size_t i = 0; i < n; i++) {
+        const safetensors_tensor *other = safetensors_lookup(file_b, list[i].name);
+        ck_assert_ptr_nonnull(other);
+        worst = fmax(worst, tensor_difference(&list[i], other));
+    }
+    safetensors_close(file_a);
+    safetensors_close(file_b);
+    return worst;
+}
+
+static double json_number(const char *text, const char *key)
+{
+    json_error_t error;
+    json_t *object = json_loads(text, 0, &error);
+    ck_assert_msg(object != NULL, "%s in: %s", error.text, text);
+    ck_assert_msg(json_is_number(json_object_get(object, key)), "no %s in: %s", key, text);
+    double value = json_number_value(json_object_get(object, key));
+    json_decref(object);
+    return value;
+}
+
+typedef struct spread {
+    const char *backend, *ranks, *batch, *global_batch;
+} spread;
+
+static const spread spreads[] = {
+    {"shm", "2", "8", "16"},  {"shm", "3", "8", "24"},  {"shm", "4", "8", "32"},
+    {"gloo", "2", "8", "16"}, {"gloo", "3", "8", "24"}, {"gloo", "4", "8", "32"},
+};
+enum { N_SPREADS = sizeof spreads / sizeof spreads[0] };
+
+/* The ranks' batches together are one process's batch, image for image, dropout included. Their
+ * sums are taken in another order: each gradient differs by some 1e-7 of its size (float32 rounds
+ * at 6e-8), and 15 to 30 steps with momentum 0.9 pile that up tenfold each way: 1e-4 of the largest
+ * weight bounds it with room, while one wrong image in one step moves weights by 1e-3 and more. */
+START_TEST(ranks_equal_one_process)
+{
+    const spread *s = &spreads[_i / 2];
+    const char *model = _i % 2 == 0 ? "mlp" : "cnn";
+    if (!has_backend(s->backend))
+        return;
+    program many =
+        program_mnist("--model", model, SHORT, "--backend", s->backend, "--nproc-per-node",
+                      s->ranks, "--batch-size", s->batch, "--run-dir", run_dir("many"), NULL);
+    ASSERT_EXIT(many, 0);
+    program one = program_mnist("--model", model, SHORT, "--batch-size", s->global_batch,
+                                "--run-dir", run_dir("one"), NULL);
+    ASSERT_EXIT(one, 0);
+    double off = model_difference(run_dir("many"), run_dir("one"));
+    ck_assert_msg(off < 1e-5, "%s, %s ranks on %s: weights differ by %g", model, s->ranks,
+                  s->backend, off);
+    ck_assert(json_number(many.out, "images_per_epoch") == 96);
+    program_close(&many);
+    program_close(&one);
+}
+END_TEST
+
+static void fresh(const char *a, const char *b)
+{
+    char command[512];
+    snprintf(command, sizeof command, "rm -rf '%s/%s' '%s/%s'", workbench, a, workbench, b);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static void start_clean(void)
+{
+    fresh("many", "one");
+}
+
+START_TEST(same_command_same_bits)
+{
+    const char *backend = _i / 2 == 0 ? "shm" : "gloo", *model = _i % 2 == 0 ? "mlp" : "cnn";
+    if (!has_backend(backend))
+        return;
+    const char *folders[] = {"many", "one"};
+    for (int i = 0; i < 2; i++) {
+        program p = program_mnist("--model", model, COMMON, "--backend", backend,
+                                  "--nproc-per-node", "3", "--run-dir", run_dir(folders[i]), NULL);
+        ASSERT_EXIT(p, 0);
+        program_close(&p);
+    }
+    assert_same_bits(run_dir("many"), run_dir("one"));
+}
+END_TEST
+
+START_TEST(threads_do_not_change_bits)
+{
+    const char *model = _i == 0 ? "mlp" : "cnn";
+    program one = program_mnist("--model", model, COMMON, "--run-dir", run_dir("one"), NULL);
+    ASSERT_EXIT(one, 0);
+    program many = program_mnist("--model", model, COMMON, "--threads", "3", "--run-dir",
+                                 run_dir("many"), NULL);
+    ASSERT_EXIT(many, 0);
+    assert_same_bits(run_dir("many"), run_dir("one"));
+    program_close(&one);
+    program_close(&many);
+}
+END_TEST
+
+/* With 5 ms on the wire per bucket, backward hides a part of them; the sums stay the same. */
+START_TEST(overlap_hides_time_and_keeps_bits)
+{
+    program with = program_mnist("--model", "cnn", COMMON, "--nproc-per-node", "2",
+                                 "--inject-delay-ms", "5", "--run-dir", run_dir("many"), NULL);
+    ASSERT_EXIT(with, 0);
+    program without = program_mnist("--model", "cnn", COMMON, "--nproc-per-node", "2",
+                                    "--no-overlap", "--run-dir", run_dir("one"), NULL);
+    ASSERT_EXIT(without, 0);
+    double comm = json_number(with.out, "comm"), exposed = json_number(with.out, "comm_exposed");
+    ck_assert_msg(exposed < comm, "comm %g s, exposed %g s", comm, exposed);
+    ck_assert_msg(comm > 0.005 * 4, "the injected delay is missing: comm %g s", comm);
+    assert_same_bits(run_dir("many"), run_dir("one"));
+    program_close(&with);
+    program_close(&without);
+}
+END_TEST
+
+START_TEST(resumed_run_ends_with_the_same_bits)
+{
+    const char *model = _i % 2 == 0 ? "mlp" : "cnn";
+    const char *optimizers[] = {"sgd", "adam", "adadelta"};
+    const char *optimizer = optimizers[_i / 2], *lr = _i / 2 == 0 ? "0.05" : "0.01";
+    program whole =
+        program_mnist("--model", model, "--optimizer", optimizer, "--lr", lr, "--epochs", "3",
+                      "--limit", "200", "--nproc-per-node", "2", "--run-dir", run_dir("one"), NULL);
+    ASSERT_EXIT(whole, 0);
+    for (int epochs = 1; epochs <= 3; epochs += 2) {
+        program part =
+            program_mnist("--model", model, "--optimizer", optimizer, "--lr", lr, "--limit", "200",
+                          "--nproc-per-node", "2", "--run-dir", run_dir("many"), "--epochs",
+                          epochs == 1 ? "1" : "3", epochs == 1 ? "--no-resume" : "--resume", NULL);
+        ASSERT_EXIT(part, 0);
+        program_close(&part);
+    }
+    assert_same_bits(run_dir("many"), run_dir("one"));
+    program_close(&whole);
+}
+END_TEST
+
+START_TEST(resume_refuses_another_run)
+{
+    static const char *const flags[][2] = {{"--seed", "9"},
+                                           {"--batch-size", "16"},
+                                           {"--model", "cnn"},
+                                           {"--lr", "0.9"},
+                                           {"--nproc-per-node", "2"}};
+    static const char *const words[] = {"--seed", "--batch-size", "mlp", "--lr", "world size"};
+    program first = program_mnist("--model", "mlp", COMMON, "--run-dir", run_dir("one"), NULL);
+    ASSERT_EXIT(first, 0);
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        program p = program_mnist("--model", "mlp", COMMON, "--run-dir", run_dir("one"), "--epochs",
+                                  "2", "--resume", flags[i][0], flags[i][1], NULL);
+        ASSERT_EXIT(p, 74);
+        ASSERT_SAYS(p.err, "cannot resume");
+        ASSERT_SAYS(p.err, words[i]);
+        program_close(&p);
+    }
+    program again = program_mnist("--model", "mlp", COMMON, "--run-dir", run_dir("one"), NULL);
+    ASSERT_EXIT(again, 74);
+    ASSERT_SAYS(again.err, "--resume");
+    program_close(&first);
+    program_close(&again);
+}
+END_TEST
+
+START_TEST(accumulation_equals_a_larger_batch)
+{
+    program parts = program_mnist("--model", "cnn", SHORT, "--nproc-per-node", "2", "--accum", "3",
+                                  "--batch-size", "4", "--run-dir", run_dir("many"), NULL);
+    ASSERT_EXIT(parts, 0);
+    program whole = program_mnist("--model", "cnn", SHORT, "--nproc-per-node", "2",
+                                  "--global-batch-size", "24", "--run-dir", run_dir("one"), NULL);
+    ASSERT_EXIT(whole, 0);
+    double off = model_difference(run_dir("many"), run_dir("one"));
+    ck_assert_msg(off < 1e-5, "weights differ by %g", off);
+    program_close(&parts);
+    program_close(&whole);
+}
+END_TEST
+
+/* With a learning rate of 0 all runs hold the same weights: then the counts must be the same. */
+START_TEST(evaluation_is_exact_at_any_world_size)
+{
+    double want = 0;
+    static const char *const ranks[] = {"1", "2", "3", "4", "7"};
+    for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "eval-%s-%s", ranks[i], _i == 0 ? "mlp" : "cnn");
+        program p = program_mnist("--model", _i == 0 ? "mlp" : "cnn", COMMON, "--lr", "0",
+                                  "--nproc-per-node", ranks[i], "--dry-run", "--run-dir",
+                                  run_dir(name), NULL);
+        ASSERT_EXIT(p, 0);
+        double got = json_number(p.out, "test_acc") * WORKBENCH_TEST;
+        if (i == 0)
+            want = got;
+        ck_assert_msg(fabs(got - want) < 1e-6, "%s ranks: %g right, want %g", ranks[i], got, want);
+        program_close(&p);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    workbench_open();
+    Suite *suite = suite_create("parity");
+    TCase *runs = suite_case(suite, "runs", 120);
+    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_loop_test(runs, ranks_equal_one_process, 0, 2 * N_SPREADS);
+    tcase_add_loop_test(runs, same_command_same_bits, 0, 4);
+    tcase_add_loop_test(runs, threads_do_not_change_bits, 0, 2);
+    tcase_add_test(runs, overlap_hides_time_and_keeps_bits);
+    tcase_add_loop_test(runs, resumed_run_ends_with_the_same_bits, 0, 6);
+    tcase_add_test(runs, resume_refuses_another_run);
+    tcase_add_test(runs, accumulation_equals_a_larger_batch);
+    tcase_add_loop_test(runs, evaluation_is_exact_at_any_world_size, 0, 2);
+    return workbench_close(suite_run(suite));
+}
