@@ -65,7 +65,7 @@ static int run(const options *opts, int argc, char **argv, int64_t started_ns)
     case COMMAND_SAMPLER:
         return sampler_command(opts);
     case COMMAND_VERSION:
-        printf("mnist_ddp %s\n", MNIST_DDP_VERSION);
+        printf("mnist_ddp %s (%s)\n", MNIST_DDP_VERSION, device_libraries());
         return EXIT_SUCCESS;
     case COMMAND_HELP:
         break;

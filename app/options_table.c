@@ -40,7 +40,7 @@ const option_row options_table[] = {
     {"global-batch-size", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, AT(global_batch_size),
      1, MAX_BATCH * 64, NULL, "N", "images of all ranks per step, instead of --batch-size"},
     {"test-batch-size", NULL, OPTION_INTEGER, GROUP_TRAINING, TRAIN_EVAL, AT(test_batch_size), 1,
-     MAX_BATCH, "1000", "N", "images per rank and step of a test"},
+     MAX_BATCH, "1000", "N", "images per forward of a test, at most; no result depends on it"},
     {"accum", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, AT(accum), 1, MAX_BATCH,
      "1", "N", "batches whose gradients make one optimizer step"},
     {"seed", NULL, OPTION_INTEGER, GROUP_TRAINING, TRAIN_SAMPLER, AT(seed), 0, MAX_SEED,
@@ -57,7 +57,7 @@ const option_row options_table[] = {
      NULL, NULL, "one step of one epoch"},
 
     {"device", NULL, OPTION_TEXT, GROUP_DEVICE, TRAIN_EVAL, AT(device), 0, 0,
-     "auto", "NAME", "auto, cpu, reference or cuda"},
+     "auto", "NAME", "auto, cpu (oneDNN) or reference (plain loops)"},
     {"no-accel", "no-cuda no-mps", OPTION_SWITCH, GROUP_DEVICE, TRAIN_EVAL, AT(no_accel), 0, 0,
      NULL, NULL, "use the CPU"},
     {"threads", NULL, OPTION_INTEGER, GROUP_DEVICE, TRAIN_EVAL, AT(threads), 1, 4096,
@@ -131,7 +131,7 @@ const option_row options_table[] = {
     {"help", NULL, OPTION_HELP, GROUP_GENERAL, FOR_ALL, NOTHING,
      NULL, NULL, "this text; also -h"},
     {"version", NULL, OPTION_VERSION, GROUP_GENERAL, FOR_ALL, NOTHING,
-     NULL, NULL, "version and libraries"},
+     NULL, NULL, "version and the library that computes"},
 };
 /* clang-format on */
 

@@ -61,8 +61,8 @@ void report_header(report *r, const char *run_dir, int64_t start_epoch, int64_t 
                 (long long)world * j->batch_size * o->accum, process_group_backend(j->group),
                 j->dev->ops->name, j->threads, j->threads == 1 ? "" : "s");
     const char *folder = j->location.folder[0] != '\0' ? j->location.folder : "in memory";
-    report_line(r, "data: %s (%s), %u train and %u test images", folder,
-                j->location.found_by, j->train_set.count, j->test_set.count);
+    report_line(r, "data: %s (%s), %u train and %u test images", folder, j->location.found_by,
+                j->train_set.count, j->test_set.count);
     if (j->location.embedded)
         report_line(r, "      these are generated digits, NOT MNIST: name the real files with "
                        "--data-dir DIR");

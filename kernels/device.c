@@ -54,6 +54,15 @@ status device_create(const char *name, int threads, device **out)
     return STATUS_OK;
 }
 
+const char *device_libraries(void)
+{
+#ifdef HAVE_ONEDNN
+    return cpu_device_libraries();
+#else
+    return "reference kernels";
+#endif
+}
+
 void device_destroy(device *dev)
 {
     if (dev == NULL)

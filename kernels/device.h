@@ -32,6 +32,9 @@ typedef status (*grad_ready_fn)(void *ctx, size_t offset, size_t count, device_s
  * STATUS_INVALID for a name that is not there, with the ones that are. */
 status device_create(const char *name, int threads, device **out);
 
+/* What the cpu device computes with: "oneDNN 2.6.3" or "reference kernels". */
+const char *device_libraries(void);
+
 /* Accepts NULL. Everything made on the device must be gone. */
 void device_destroy(device *dev);
 

@@ -15,7 +15,7 @@
 
 enum {
     IMAGES = 8,          /* of a piece of forward and backward-data */
-    WEIGHTS_IMAGES = 32, /* of a piece of backward-weights, which likes them large */
+    WEIGHTS_IMAGES = 16, /* of a piece of backward-weights */
     MAX_IMAGES = WEIGHTS_IMAGES,
 };
 

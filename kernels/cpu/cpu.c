@@ -6,6 +6,7 @@
 #include "kernels/host.h"
 #include "kernels/reference/reference.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Elements of one piece of an optimizer step: a few per thread, and each fits the second-level
@@ -222,4 +223,12 @@ status cpu_device_create(int threads, device *dev)
     if (st != STATUS_OK)
         destroy(dev);
     return st;
+}
+
+const char *cpu_device_libraries(void)
+{
+    static char text[48];
+    const dnnl_version_t *version = dnnl_version();
+    snprintf(text, sizeof text, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
+    return text;
 }

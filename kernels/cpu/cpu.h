@@ -8,4 +8,6 @@
 /* Fills in dev->ops and dev->state. */
 status cpu_device_create(int threads, device *dev);
 
+const char *cpu_device_libraries(void); /* "oneDNN 2.6.3" */
+
 #endif
