@@ -20,6 +20,9 @@ status socket_address_resolve(const char *host, int port, struct addrinfo **out)
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_NUMERICSERV | (host == NULL ? AI_PASSIVE : 0)};
     int error = getaddrinfo(host, service, &hints, out);
+    /* localhost is loopback also where /etc/hosts does not say so (RFC 6761, 6.3). */
+    if (error != 0 && host != NULL && strcmp(host, "localhost") == 0)
+        error = getaddrinfo(NULL, service, &hints, out);
     if (error == EAI_SYSTEM)
         return FAIL(STATUS_INVALID, "%s:%d: no such host: %s", host, port, strerror(errno));
     if (error != 0)
