@@ -17,6 +17,7 @@ extern "C" {
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -169,15 +170,37 @@ void engine::run()
     changed_.notify_all();
 }
 
-failure engine::explain(const std::string &text) const
+// Whoever notices a death soon ends too, and so the others find several dead: the first to notice
+// says in the store whose death began it. Without the store, each blames whom it has found.
+int engine::agree_on_lost(int dead)
+{
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        if (ending_) // the store may be gone as well
+            return dead;
+    }
+    void *value = nullptr;
+    size_t size_bytes = 0;
+    std::string mine = std::to_string(dead);
+    if (store_compare_set(store_, (prefix_ + "lost").c_str(), "", mine.c_str(), &value,
+                          &size_bytes) != STATUS_OK)
+        return dead;
+    int lost = std::atoi(static_cast<const char *>(value));
+    std::free(value);
+    return lost >= 0 && lost < world_size_ ? lost : dead;
+}
+
+failure engine::explain(const std::string &text)
 {
     if (text.find("Timed out") != std::string::npos || text.find("timeout") != std::string::npos)
         return failure(STATUS_TIMEOUT, "a peer is late or out of reach: " + text);
     int dead = watch_ == nullptr ? -1 : peer_watch_dead(watch_, DEATH_NOTICE_MS);
-    if (dead >= 0)
-        return failure(STATUS_PEER, "rank " + std::to_string(dead) + " (pid " +
-                                        std::to_string(peer_watch_pid(watch_, dead)) +
+    if (dead >= 0) {
+        int lost = agree_on_lost(dead);
+        return failure(STATUS_PEER, "rank " + std::to_string(lost) + " (pid " +
+                                        std::to_string(peer_watch_pid(watch_, lost)) +
                                         ") is gone: " + text);
+    }
     if (world_size_ == 2)
         return failure(STATUS_PEER,
                        "rank " + std::to_string(1 - rank_) + " has closed its connection: " + text);

@@ -71,7 +71,8 @@ class engine : public std::enable_shared_from_this<engine>
     void broadcast(const job &j);
     void barrier(const job &j);
     void say_goodbye();
-    failure explain(const std::string &text) const;
+    failure explain(const std::string &text);
+    int agree_on_lost(int dead);
     std::shared_ptr<job> enqueue(const collective &what, std::chrono::milliseconds timeout);
 
     int rank_, world_size_;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,6 +28,7 @@ program program_start(const char *const *argv)
     p.pid = fork();
     if (p.pid == 0) {
         setpgid(0, 0);
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails midway leaves nobody behind */
         dup2(out, STDOUT_FILENO);
         dup2(err, STDERR_FILENO);
         execvp(argv[0], (char *const *)(const void *)argv);

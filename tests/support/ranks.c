@@ -106,45 +106,49 @@ status run_ranks(int world_size, rank_fn fn, void *arg)
     return run_ranks_with(&options, fn, arg);
 }
 
-bool ranks_can_fork(void)
+/* A rank's process and its two pipes. */
+typedef struct process {
+    pid_t pid;
+    int port_fd;   /* the parent writes the store's port */
+    int result_fd; /* the rank writes its rank_result */
+} process;
+
+/* The child: waits for the port, runs, reports. */
+static void child_main(rank_run *run, int port_fd, int result_fd)
 {
-#ifdef __SANITIZE_THREAD__
-    return false;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-    return false;
-#else
-    return true;
-#endif
-#else
-    return true;
-#endif
+    if (read(port_fd, &run->port, sizeof run->port) != (ssize_t)sizeof run->port)
+        _exit(1);
+    run_one(run);
+    ssize_t written = write(result_fd, &run->result, sizeof run->result);
+    _exit(written == (ssize_t)sizeof run->result ? 0 : 1);
 }
 
-static pid_t start_process(rank_run *run, int *result_fd)
+static process start_process(rank_run *run)
 {
-    int ends[2];
-    if (pipe(ends) != 0)
-        return -1;
+    int port[2], result[2];
+    int failed = pipe(port) | pipe(result);
+    ASSERT(failed == 0);
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
-        run_one(run);
-        ssize_t written = write(ends[1], &run->result, sizeof run->result);
-        _exit(written == (ssize_t)sizeof run->result ? 0 : 1);
+        close(port[1]);
+        close(result[0]);
+        child_main(run, port[0], result[1]);
     }
-    close(ends[1]);
-    *result_fd = ends[0];
-    return pid;
+    ASSERT(pid > 0);
+    close(port[0]);
+    close(result[1]);
+    return (process){pid, port[1], result[0]};
 }
 
 /* Notes in ended[] and stopped[] what has happened since; returns how many still run. */
-static int look(const pid_t *pids, int n, bool *ended, bool *stopped)
+static int look(const process *processes, int n, bool *ended, bool *stopped)
 {
     int running = 0;
     for (int rank = 0; rank < n; rank++) {
         int how = 0;
-        if (!ended[rank] && waitpid(pids[rank], &how, WUNTRACED | WNOHANG) == pids[rank]) {
+        if (!ended[rank] &&
+            waitpid(processes[rank].pid, &how, WUNTRACED | WNOHANG) == processes[rank].pid) {
             stopped[rank] = WIFSTOPPED(how);
             ended[rank] = !stopped[rank];
         }
@@ -153,12 +157,12 @@ static int look(const pid_t *pids, int n, bool *ended, bool *stopped)
     return running;
 }
 
-static status reap(const pid_t *pids, int n)
+static status reap(const process *processes, int n)
 {
     bool ended[MAX_RANKS] = {false}, stopped[MAX_RANKS] = {false};
     int64_t deadline_ns = clock_deadline_ns(PROCESSES_TIMEOUT_MS);
     status st = STATUS_OK;
-    while (look(pids, n, ended, stopped) > 0 && st == STATUS_OK) {
+    while (look(processes, n, ended, stopped) > 0 && st == STATUS_OK) {
         if (clock_passed(deadline_ns))
             st = FAIL(STATUS_TIMEOUT, "the ranks did not end within %d ms", PROCESSES_TIMEOUT_MS);
         clock_sleep_ms(POLL_MS);
@@ -166,34 +170,42 @@ static status reap(const pid_t *pids, int n)
     for (int rank = 0; rank < n; rank++) {
         if (ended[rank])
             continue;
-        kill(pids[rank], SIGKILL);
-        while (waitpid(pids[rank], NULL, 0) < 0 && errno == EINTR) {
+        kill(processes[rank].pid, SIGKILL);
+        while (waitpid(processes[rank].pid, NULL, 0) < 0 && errno == EINTR) {
         }
     }
     return st;
 }
 
+static rank_result collect(const process *p)
+{
+    rank_result result;
+    ssize_t got = read(p->result_fd, &result, sizeof result);
+    close(p->result_fd);
+    close(p->port_fd);
+    return got == (ssize_t)sizeof result ? result : (rank_result){.message = "(no report)"};
+}
+
+/* The server's thread starts after the forks: a child must not inherit a lock that it holds. */
 status run_rank_processes(const ranks_options *options, rank_fn fn, void *arg, rank_result *results)
 {
     int n = options->world_size;
     store_server *server = NULL;
-    pid_t pids[MAX_RANKS];
-    int fds[MAX_RANKS];
+    process processes[MAX_RANKS];
     ASSERT(n >= 1 && n <= MAX_RANKS);
-    TRY(store_server_create("127.0.0.1", 0, &server));
     for (int rank = 0; rank < n; rank++) {
-        rank_run run = {options, rank, store_server_port(server), fn, arg, {0}};
-        pids[rank] = start_process(&run, &fds[rank]);
-        ASSERT(pids[rank] > 0);
+        rank_run run = {options, rank, 0, fn, arg, {0}};
+        processes[rank] = start_process(&run);
     }
-    status st = reap(pids, n);
+    status st = store_server_create("127.0.0.1", 0, &server);
+    int port = st == STATUS_OK ? store_server_port(server) : -1;
     for (int rank = 0; rank < n; rank++) {
-        results[rank] = (rank_result){0};
-        ssize_t got = read(fds[rank], &results[rank], sizeof results[rank]);
-        if (got != (ssize_t)sizeof results[rank])
-            results[rank] = (rank_result){.message = "(no report)"};
-        close(fds[rank]);
+        ssize_t written = write(processes[rank].port_fd, &port, sizeof port);
+        ASSERT(written == (ssize_t)sizeof port);
     }
+    status reaped = reap(processes, n);
+    for (int rank = 0; rank < n; rank++)
+        results[rank] = collect(&processes[rank]);
     store_server_destroy(server);
-    return st;
+    return st != STATUS_OK ? st : reaped;
 }

@@ -17,7 +17,7 @@ typedef struct ranks_options {
     int world_size;
     const char *backend;     /* NULL: "shm" */
     const char *odd_backend; /* what odd ranks ask for; NULL: the same */
-    int64_t timeout_ms;  /* 0: 20 s */
+    int64_t timeout_ms;      /* 0: 20 s */
     size_t shared_bytes;
     int64_t inject_delay_ms;
 } ranks_options;
@@ -42,9 +42,5 @@ typedef struct rank_result {
  * others are through, and all of them after 60 s: STATUS_TIMEOUT then. */
 status run_rank_processes(const ranks_options *options, rank_fn fn, void *arg,
                           rank_result *results);
-
-/* False where processes cannot be forked from a program that may have threads (thread sanitizer).
- */
-bool ranks_can_fork(void);
 
 #endif
