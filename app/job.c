@@ -87,6 +87,7 @@ static status open_group(job *j)
                                       .rank = j->place.rank,
                                       .world_size = j->place.world_size,
                                       .store = j->rdzv ? rendezvous_store(j->rdzv) : NULL,
+                                      .master_addr = j->place.master_addr,
                                       .timeout_ms = o->timeout * 1000,
                                       .shared_bytes = sizeof(float) * model_kind_count(j->model),
                                       .inject_delay_ms = o->inject_delay_ms};
