@@ -6,7 +6,7 @@
 #include "app/launch_worker.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "dist/store.h"
+#include "dist/store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -97,11 +97,13 @@ static void signal_workers(launcher *self, int signal, launch_phase phase, int64
     self->deadline_ns = clock_deadline_ns(phase_ms);
 }
 
-/* Survivors of a dead rank leave with these: they are witnesses. */
-static bool is_witness(const launch_worker *worker)
+/* How much an ending tells about the first cause. Survivors of a dead or stuck rank leave with two
+ * codes: those that waited for it themselves know more than those that lost a survivor, whichever
+ * of them ends first. */
+static int weight(const launch_worker *worker)
 {
     int code = launch_report_exit_code(worker);
-    return code == EXIT_CODE_PEER || code == EXIT_CODE_TIMEOUT;
+    return code == EXIT_CODE_PEER ? 0 : code == EXIT_CODE_TIMEOUT ? 1 : 2;
 }
 
 static void note_end(launcher *self, int index, int wait_status)
@@ -114,7 +116,7 @@ static void note_end(launcher *self, int index, int wait_status)
     self->running--;
     if (wait_status == 0 || worker->was_stopped)
         return;
-    if (self->cause < 0 || (is_witness(&self->workers[self->cause]) && !is_witness(worker)))
+    if (self->cause < 0 || weight(worker) > weight(&self->workers[self->cause]))
         self->cause = index;
     if (self->phase == PHASE_RUNNING) {
         self->phase = PHASE_GRACE;

@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "dist/store.h"
+#include "dist/store/store.h"
 
 #include <poll.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 #include "app/launch.h"
-#include "dist/store.h"
+#include "dist/store/store.h"
 
 #include <errno.h>
 #include <limits.h>

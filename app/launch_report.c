@@ -78,12 +78,20 @@ static const char *hint_for_code(int code)
     case EXIT_CODE_PEER:
         return "a rank on another machine went away first: look at its launcher's report";
     case EXIT_CODE_CHECKPOINT:
-        return "check space and permissions of --run-dir (df, ls -ld)";
+        return "the lines above say what is wrong with --run-dir; df and ls -ld tell its space and "
+               "permissions";
     case EXIT_CODE_TIMEOUT:
         return "a rank is stuck or slow: find the one whose log stops first, or raise --timeout";
     default:
         return "the lines above say why";
     }
+}
+
+/* It had to be killed, so it may be the one that the others waited for. */
+static bool is_stuck(const launch_worker *worker)
+{
+    return worker->was_stopped && WIFSIGNALED(worker->wait_status) &&
+           WTERMSIG(worker->wait_status) == SIGKILL;
 }
 
 static void write_others(FILE *out, const launch_report *report)
@@ -105,6 +113,12 @@ static void write_others(FILE *out, const launch_report *report)
         fputc('\n', out);
     if (stopped > 0)
         fprintf(out, "  %d other rank%s stopped\n", stopped, stopped == 1 ? " was" : "s were");
+    for (int i = 0; i < report->n_workers; i++) {
+        const launch_worker *worker = &report->workers[i];
+        if (is_stuck(worker))
+            fprintf(out, "  rank %d (pid %d) did not end on SIGTERM: it was stuck, or stopped\n",
+                    worker->rank, (int)worker->pid);
+    }
 }
 
 status launch_report_create(const launch_report *report, char **out)

@@ -9,8 +9,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "dist/backend_choice.h"
 
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -34,7 +36,9 @@ static int train(const options *opts, int argc, char **argv, int64_t started_ns)
     rendezvous_place place;
     launch_plan plan;
     bool is_worker = false;
-    status st = job_place(&place, &is_worker);
+    status st = backend_choice_check(opts->backend);
+    if (st == STATUS_OK)
+        st = job_place(&place, &is_worker);
     if (st != STATUS_OK)
         return exit_code_failed(st, EXIT_CODE_USAGE);
     if (is_worker && opts->launch_flags_given && getenv("MNIST_DDP_LAUNCHED") == NULL)
@@ -78,6 +82,7 @@ int main(int argc, char **argv)
 {
     int64_t started_ns = clock_now_ns();
     prctl(PR_SET_NAME, "mnist_ddp"); /* workers are started as /proc/self/exe */
+    signal(SIGXFSZ, SIG_IGN);        /* a file over ulimit -f fails to be written, no more */
     options opts;
     status st = options_parse(argc, argv, &opts);
     if (st != STATUS_OK)

@@ -3,7 +3,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "data/cache.h"
-#include "data/digits.h"
+#include "data/digits/digits.h"
 #include "data/mnist_files.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* The embedded default data set: generated digits (data/digits.h), kept as IDX files under MNIST's
- * names. They are not MNIST. */
+/* The embedded default data set: generated digits (data/digits/digits.h), kept as IDX files under
+ * MNIST's names. They are not MNIST. */
 #ifndef MNIST_DDP_DATA_EMBEDDED_H
 #define MNIST_DDP_DATA_EMBEDDED_H
 

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "dist/module.h"
-#include "dist/store.h"
+#include "dist/store/store.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #define MNIST_DDP_DIST_PROCESS_GROUP_H
 
 #include "base/status.h"
-#include "dist/store.h"
+#include "dist/store/store.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "dist/net/socket_address.h"
 #include "dist/plain_message.h"
-#include "dist/socket_address.h"
 
 #include <inttypes.h>
 #include <stdio.h>

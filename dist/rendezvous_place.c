@@ -1,6 +1,6 @@
 /* The part of dist/rendezvous.h that reads the environment. */
+#include "dist/net/socket_address.h"
 #include "dist/rendezvous.h"
-#include "dist/socket_address.h"
 
 #include <errno.h>
 #include <limits.h>

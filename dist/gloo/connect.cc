@@ -2,8 +2,8 @@
 
 extern "C" {
 #include "base/clock.h"
-#include "dist/loopback_mss.h"
-#include "dist/store.h"
+#include "dist/gloo/loopback_mss.h"
+#include "dist/store/store.h"
 }
 
 #include <gloo/transport/tcp/device.h>

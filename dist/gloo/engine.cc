@@ -6,7 +6,7 @@ extern "C" {
 #include "base/clock.h"
 #include "dist/backend_choice.h"
 #include "dist/reduce.h"
-#include "dist/store.h"
+#include "dist/store/store.h"
 }
 
 #include <gloo/allreduce.h>

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 extern "C" {
-#include "dist/peer_watch.h"
+#include "dist/net/peer_watch.h"
 #include "dist/process_group_ops.h"
 }
 

@@ -6,7 +6,7 @@
 #include "app/exit_codes.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "dist/store.h"
+#include "dist/store/store.h"
 
 #include <dirent.h>
 #include <signal.h>
@@ -209,6 +209,8 @@ static inline int fail(const char *mode, int rank)
         return 7;
     if (strncmp(mode, "rank1_exits_65", 14) == 0)
         return 65;
+    if (strncmp(mode, "rank1_exits_110", 15) == 0)
+        return EXIT_CODE_TIMEOUT;
     return die(strncmp(mode, "rank1_is_killed", 15) == 0 ? SIGKILL : SIGSEGV);
 }
 

@@ -5,7 +5,7 @@
 #include "app/launch.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "dist/store.h"
+#include "dist/store/store.h"
 #include "tests/app/launch_workers.h"
 #include "tests/support/suite.h"
 
@@ -199,6 +199,8 @@ START_TEST(stubborn_ranks_are_killed)
     ck_assert_int_eq(launch("rank1_exits_7_others_stay", 3), 7);
     ck_assert_double_gt(clock_seconds(clock_now_ns() - start_ns), 2.0);
     check_said("rank 1 failed first");
+    check_said("  2 other ranks were stopped\n  rank 0 (pid ");
+    check_said(") did not end on SIGTERM");
     check_gone(3, 0);
 }
 END_TEST
@@ -226,6 +228,8 @@ START_TEST(witnesses_are_not_blamed)
     check_said("--data-dir");
     ck_assert_int_eq(launch("rank1_is_killed_late", 3), 137);
     check_said("error: rank 1 failed first: SIGKILL");
+    ck_assert_int_eq(launch("rank1_exits_110_late", 2), 110); /* it waited, rank 0 lost it */
+    check_said("error: rank 1 failed first: exit code 110\n");
     ck_assert_int_eq(launch("all_exit_72", 3), 72);
     check_said("another machine");
 }

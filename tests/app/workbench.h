@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "data/digits.h"
+#include "data/digits/digits.h"
 #include "tests/support/program.h"
 #include "tests/support/suite.h"
 

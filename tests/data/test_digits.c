@@ -1,6 +1,6 @@
 /* The generated digits: the same bytes however they are asked for, all different, and shaped like
  * MNIST's. */
-#include "data/digits.h"
+#include "data/digits/digits.h"
 #include "tests/support/suite.h"
 
 #include <stdbool.h>

@@ -109,7 +109,7 @@ START_TEST(leaving_after_the_last_disturbs_nobody)
 }
 END_TEST
 
-/* Without dist/loopback_mss.c's cure the half of these calls takes 40 ms and more. */
+/* Without dist/gloo/loopback_mss.c's cure the half of these calls takes 40 ms and more. */
 static status time_80_kb(process_group *group, int rank, int world_size, void *arg)
 {
     (void)rank;

@@ -1,5 +1,5 @@
-/* The listen() of dist/loopback_mss.c clamps what it should, and only that. */
-#include "dist/loopback_mss.h"
+/* The listen() of dist/gloo/loopback_mss.c clamps what it should, and only that. */
+#include "dist/gloo/loopback_mss.h"
 #include "tests/support/suite.h"
 
 #include <arpa/inet.h>

@@ -1,7 +1,7 @@
 /* The front door: arguments, one rank, agreement on a backend, the rule of the broken group, order
  * of waits, times and the injected delay. */
 #include "base/clock.h"
-#include "dist/store.h"
+#include "dist/store/store.h"
 #include "tests/support/ranks.h"
 #include "tests/support/suite.h"
 

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "dist/rendezvous.h"
-#include "dist/socket_address.h"
+#include "dist/net/socket_address.h"
 #include "tests/support/suite.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* Deadlines, hang-ups, refusals, taken ports, and descriptors passed over local sockets. */
 #include "base/clock.h"
-#include "dist/socket.h"
-#include "dist/socket_address.h"
+#include "dist/net/socket.h"
+#include "dist/net/socket_address.h"
 #include "tests/support/suite.h"
 
 #include <poll.h>

@@ -3,8 +3,8 @@
  * Also a peer for other implementations: --client HOST PORT checks a server that is not ours,
  * --server serves until its input ends. */
 #include "base/clock.h"
-#include "dist/socket_address.h"
-#include "dist/store.h"
+#include "dist/net/socket_address.h"
+#include "dist/store/store.h"
 #include "tests/support/suite.h"
 
 #include <pthread.h>

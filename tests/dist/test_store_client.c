@@ -1,8 +1,8 @@
 /* The store's client against servers that answer late, wrong or not at all. */
 #include "base/clock.h"
-#include "dist/socket.h"
-#include "dist/store.h"
-#include "dist/store_wire.h"
+#include "dist/net/socket.h"
+#include "dist/store/store.h"
+#include "dist/store/store_wire.h"
 #include "tests/support/suite.h"
 
 #include <poll.h>

@@ -1,9 +1,9 @@
 /* The store's server against clients that are broken, hostile or dead: they are turned away, and
  * the others do not notice. */
 #include "base/clock.h"
-#include "dist/socket.h"
-#include "dist/store.h"
-#include "dist/store_wire.h"
+#include "dist/net/socket.h"
+#include "dist/store/store.h"
+#include "dist/store/store_wire.h"
 #include "tests/support/suite.h"
 
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* The store's protocol without sockets: requests cut anywhere, waits, cancellations, random bytes.
  */
-#include "dist/store_session.h"
+#include "dist/store/store_session.h"
 #include "tests/support/suite.h"
 
 #include <stdio.h>

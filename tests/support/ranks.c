@@ -1,7 +1,7 @@
 #include "tests/support/ranks.h"
 
 #include "base/clock.h"
-#include "dist/store.h"
+#include "dist/store/store.h"
 
 #include <errno.h>
 #include <pthread.h>

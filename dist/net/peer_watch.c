@@ -1,4 +1,4 @@
-#include "dist/peer_watch.h"
+#include "dist/net/peer_watch.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "data/digits_shapes.h"
+#include "data/digits/digits_shapes.h"
 
 #include "base/status.h"
 

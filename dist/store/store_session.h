@@ -3,9 +3,9 @@
 #define MNIST_DDP_DIST_STORE_SESSION_H
 
 #include "base/status.h"
-#include "dist/byte_buffer.h"
-#include "dist/store_table.h"
-#include "dist/store_wire.h"
+#include "dist/store/byte_buffer.h"
+#include "dist/store/store_table.h"
+#include "dist/store/store_wire.h"
 
 #include <stdbool.h>
 #include <stdint.h>

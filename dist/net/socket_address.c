@@ -1,4 +1,4 @@
-#include "dist/socket_address.h"
+#include "dist/net/socket_address.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>

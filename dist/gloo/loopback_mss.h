@@ -7,8 +7,8 @@
  * and that call is inside libgloo: so this file defines a listen() that comes before libc's, in the
  * executable, where a module's libraries look first.
  */
-#ifndef MNIST_DDP_DIST_LOOPBACK_MSS_H
-#define MNIST_DDP_DIST_LOOPBACK_MSS_H
+#ifndef MNIST_DDP_DIST_GLOO_LOOPBACK_MSS_H
+#define MNIST_DDP_DIST_GLOO_LOOPBACK_MSS_H
 
 #ifdef __cplusplus
 extern "C" {

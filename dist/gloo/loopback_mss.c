@@ -1,4 +1,4 @@
-#include "dist/loopback_mss.h"
+#include "dist/gloo/loopback_mss.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>

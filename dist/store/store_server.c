@@ -1,9 +1,9 @@
 #include "base/clock.h"
 #include "base/log.h"
-#include "dist/socket.h"
-#include "dist/store.h"
-#include "dist/store_session.h"
-#include "dist/store_table.h"
+#include "dist/net/socket.h"
+#include "dist/store/store.h"
+#include "dist/store/store_session.h"
+#include "dist/store/store_table.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -3,7 +3,7 @@
 #define MNIST_DDP_DIST_STORE_TABLE_H
 
 #include "base/status.h"
-#include "dist/store_wire.h"
+#include "dist/store/store_wire.h"
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
-#include "dist/socket.h"
+#include "dist/net/socket.h"
 
 #include "base/clock.h"
-#include "dist/socket_address.h"
+#include "dist/net/socket_address.h"
 
 #include <errno.h>
 #include <netdb.h>

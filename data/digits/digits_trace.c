@@ -3,7 +3,7 @@
  * proportions of top to bottom, slant, aspect and rotation, and last the scale that fits the ink
  * into the box. The map moves points and not pixels, so a line keeps its width.
  */
-#include "data/digits_trace.h"
+#include "data/digits/digits_trace.h"
 
 enum { FIELD_CELLS = 4, FIELD_KNOTS = FIELD_CELLS + 2, PRESSURE_KNOTS = 5 };
 

@@ -1,7 +1,7 @@
-/* The UNIX sockets of dist/socket.h. */
+/* The UNIX sockets of dist/net/socket.h. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "dist/socket.h"
+#include "dist/net/socket.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "dist/store_table.h"
+#include "dist/store/store_table.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
-#include "data/digits.h"
+#include "data/digits/digits.h"
 
 #include "base/team.h"
-#include "data/digits_ink.h"
-#include "data/digits_random.h"
-#include "data/digits_trace.h"
+#include "data/digits/digits_ink.h"
+#include "data/digits/digits_random.h"
+#include "data/digits/digits_trace.h"
 
 #include <stddef.h>
 

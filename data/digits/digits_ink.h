@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_DATA_DIGITS_INK_H
 #define MNIST_DDP_DATA_DIGITS_INK_H
 
-#include "data/digits_trace.h"
+#include "data/digits/digits_trace.h"
 
 #include <stdint.h>
 

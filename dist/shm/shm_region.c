@@ -1,9 +1,9 @@
-#include "dist/shm_region.h"
+#include "dist/shm/shm_region.h"
 
 #include "base/memory.h"
 #include "dist/backend_choice.h"
-#include "dist/socket.h"
-#include "dist/store.h"
+#include "dist/net/socket.h"
+#include "dist/store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "dist/store_wire.h"
+#include "dist/store/store_wire.h"
 
 #include <inttypes.h>
 #include <stdbool.h>

@@ -2,8 +2,8 @@
 #ifndef MNIST_DDP_DATA_DIGITS_TRACE_H
 #define MNIST_DDP_DATA_DIGITS_TRACE_H
 
-#include "data/digits_random.h"
-#include "data/digits_shapes.h"
+#include "data/digits/digits_random.h"
+#include "data/digits/digits_shapes.h"
 
 #include <stdbool.h>
 

@@ -1,9 +1,10 @@
-/* The store's wire as bytes: numbers, limits, and finding the end of a request. See dist/store.h.
+/* The store's wire as bytes: numbers, limits, and finding the end of a request. See
+ * dist/store/store.h.
  */
 #ifndef MNIST_DDP_DIST_STORE_WIRE_H
 #define MNIST_DDP_DIST_STORE_WIRE_H
 
-#include "dist/store.h"
+#include "dist/store/store.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -22,7 +22,7 @@
 #include "base/clock.h"
 #include "dist/process_group_ops.h"
 #include "dist/reduce.h"
-#include "dist/shm_sync.h"
+#include "dist/shm/shm_sync.h"
 
 #include <inttypes.h>
 #include <pthread.h>

@@ -2,9 +2,9 @@
  * points is a capsule, a line with round ends whose radius may change from one to the other; where
  * capsules overlap, the darker one counts.
  */
-#include "data/digits_ink.h"
+#include "data/digits/digits_ink.h"
 
-#include "data/digits.h"
+#include "data/digits/digits.h"
 
 #include <string.h>
 

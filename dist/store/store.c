@@ -1,11 +1,11 @@
-#include "dist/store.h"
+#include "dist/store/store.h"
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "dist/byte_buffer.h"
+#include "dist/net/socket.h"
 #include "dist/plain_message.h"
-#include "dist/socket.h"
-#include "dist/store_wire.h"
+#include "dist/store/byte_buffer.h"
+#include "dist/store/store_wire.h"
 
 #include <pthread.h>
 #include <stdio.h>

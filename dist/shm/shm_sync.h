@@ -3,8 +3,8 @@
 #ifndef MNIST_DDP_DIST_SHM_SYNC_H
 #define MNIST_DDP_DIST_SHM_SYNC_H
 
-#include "dist/peer_watch.h"
-#include "dist/shm_region.h"
+#include "dist/net/peer_watch.h"
+#include "dist/shm/shm_region.h"
 
 typedef struct shm_sync {
     shm_region region;

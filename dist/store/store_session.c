@@ -1,4 +1,4 @@
-#include "dist/store_session.h"
+#include "dist/store/store_session.h"
 
 #include <errno.h>
 #include <inttypes.h>

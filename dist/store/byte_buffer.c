@@ -1,4 +1,4 @@
-#include "dist/byte_buffer.h"
+#include "dist/store/byte_buffer.h"
 
 #include <stdlib.h>
 #include <string.h>
