@@ -29,11 +29,11 @@ tsan: packages ## all tests under ThreadSanitizer, with the reference kernels
 
 format: ## lay out all sources with clang-format
 	@./scripts/install_packages.sh clang-format
-	clang-format -i $(SOURCES)
+	@clang-format -i $(SOURCES)
 
 lint: ## layout, shell scripts, and a build with clang, warnings as errors
 	@./scripts/install_packages.sh clang clang-format shellcheck
-	clang-format --dry-run -Werror $(SOURCES)
+	@clang-format --dry-run -Werror $(SOURCES)
 	shellcheck scripts/*.sh tests/*.sh tests/*/*.sh .ci/run
 	@cmake --preset clang $(CMAKE_FLAGS) >/dev/null
 	@cmake --build build-clang

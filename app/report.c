@@ -158,7 +158,7 @@ static void add_phases(json_t *object, const run_results *results)
 char *report_json(const job *j, const run_results *results)
 {
     json_t *object = json_object(), *train_s = json_array();
-    double best = INFINITY;
+    double best = HUGE_VAL;
     for (int i = 0; i < results->epochs; i++) {
         json_array_append_new(train_s, json_real(rounded(results->train_s[i], 1e6)));
         best = fmin(best, results->train_s[i]);

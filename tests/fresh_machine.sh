@@ -11,6 +11,7 @@ root=${1:-$(mktemp -d /tmp/mnist_ddp-fresh-XXXXXX)}
 command -v debootstrap >/dev/null || { echo "fresh_machine: install debootstrap" >&2; exit 77; }
 
 # The mirror that this machine itself uses.
+# shellcheck disable=SC2016
 mirror=$(apt-get indextargets --format '$(REPO_URI)' | head -n 1)
 debootstrap --variant=minbase --include=ca-certificates,make,git bookworm "$root" "$mirror" >/dev/null
 cp /etc/resolv.conf "$root/etc/resolv.conf"

@@ -4,8 +4,8 @@
  * under other launchers. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "dist/rendezvous.h"
 #include "dist/net/socket_address.h"
+#include "dist/rendezvous.h"
 #include "tests/support/suite.h"
 
 #include <inttypes.h>
