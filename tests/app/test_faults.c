@@ -1,0 +1,188 @@
+/* What a user sees when a run goes wrong midway: ranks and launchers that die, stop or are told to
+ * end, and a disk that is full. */
+#include "tests/app/underway.h"
+
+enum { N_RANKS = 3 };
+
+/* Long enough that only the test ends it. */
+#define LONG_RUN SMALL_RUN, "--epochs", "100000", "--nproc-per-node", "3"
+
+static double seconds_since(int64_t start_ns)
+{
+    return clock_seconds(clock_now_ns() - start_ns);
+}
+
+static void assert_checkpoint_is_valid(const char *run_dir)
+{
+    program p = program_mnist("eval", "--checkpoint", run_dir, "--threads", "1", NULL);
+    ASSERT_EXIT(p, 0);
+    ASSERT_SAYS(p.out, "/250)"); /* of the workbench's test images */
+    program_close(&p);
+}
+
+START_TEST(killed_rank_is_blamed)
+{
+    pid_t pids[MAX_RANKS];
+    char words[64];
+    program p = underway_start(
+        NULL, WORDS(LONG_RUN, "--backend", underway_backends[_i], "--run-dir", "run"));
+    underway_await_training(&p);
+    int n = underway_children(p.pid, pids);
+    ck_assert_int_eq(n, N_RANKS);
+    pid_t victim = underway_rank(p.pid, 1);
+    int64_t killed_ns = clock_now_ns();
+    kill(victim, SIGKILL);
+    program_wait(&p, RUN_S);
+    double took_s = seconds_since(killed_ns);
+    ASSERT_EXIT(p, 128 + SIGKILL);
+    ck_assert_msg(took_s < 5, "the launcher took %g s", took_s);
+    ASSERT_SAYS(p.err, "rank 1 failed first: SIGKILL");
+    snprintf(words, sizeof words, "pid %d", (int)victim);
+    ASSERT_SAYS(strstr(p.err, "failed first"), words);
+    underway_assert_gone(pids, n, 1000);
+    assert_checkpoint_is_valid("run");
+    program_close(&p);
+}
+END_TEST
+
+/* Rank 0 finds the folder taken, the others only lose rank 0: the report is about rank 0. */
+START_TEST(failing_rank_gives_code_and_last_lines)
+{
+    const char *const *run = WORDS(SMALL_RUN, "--nproc-per-node", "3", "--run-dir", "run");
+    program first = underway_run(NULL, run);
+    ASSERT_EXIT(first, 0);
+    program p = underway_run(NULL, run);
+    ASSERT_EXIT(p, 74);
+    const char *report = strstr(p.err, "rank 0 failed first: exit code 74\n");
+    ck_assert_msg(report != NULL, "no report of rank 0 in: %s", p.err);
+    ASSERT_SAYS(report, "| [rank 0] error: run holds a run already");
+    program_close(&first);
+    program_close(&p);
+}
+END_TEST
+
+typedef struct stop {
+    int signal;
+    bool to_group; /* as a terminal does on Ctrl-C */
+    int exit_code;
+} stop;
+
+static const stop stops[] = {
+    {SIGINT, false, 130}, {SIGTERM, false, 143}, {SIGINT, true, 130}, {SIGTERM, true, 143}};
+enum { N_STOPS = sizeof stops / sizeof stops[0] };
+
+START_TEST(signals_stop_all_ranks)
+{
+    const stop *s = &stops[_i];
+    pid_t pids[MAX_RANKS];
+    program p = underway_start(NULL, WORDS(LONG_RUN, "--run-dir", "run"));
+    underway_await_training(&p);
+    int n = underway_children(p.pid, pids);
+    ck_assert_int_eq(n, N_RANKS);
+    kill(s->to_group ? -p.pid : p.pid, s->signal);
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, s->exit_code);
+    ck_assert_msg(strstr(p.err, "failed first") == NULL, "nobody failed: %s", p.err);
+    underway_assert_gone(pids, n, 1000);
+    assert_checkpoint_is_valid("run");
+    program_close(&p);
+}
+END_TEST
+
+/* Quiet ranks: none of them ends just because it writes to a launcher that is gone. */
+START_TEST(killed_launcher_takes_its_ranks_along)
+{
+    pid_t pids[MAX_RANKS];
+    int64_t deadline_ns = clock_deadline_ns(RUN_S * 1000);
+    program p = underway_start(
+        NULL, WORDS(LONG_RUN, "--quiet", "--backend", underway_backends[_i], "--run-dir", "run"));
+    while (!file_exists("run/model.safetensors") && !clock_passed(deadline_ns))
+        clock_sleep_ms(POLL_MS);
+    int n = underway_children(p.pid, pids);
+    ck_assert_int_eq(n, N_RANKS);
+    kill(p.pid, SIGKILL);
+    underway_assert_gone(pids, n, 1000);
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 128 + SIGKILL);
+    assert_checkpoint_is_valid("run");
+    program_close(&p);
+}
+END_TEST
+
+/* The wait for the collective takes 2 s, the wait behind SIGTERM, which the process cannot see, 2 s
+ * more. */
+START_TEST(stopped_rank_is_a_timeout)
+{
+    pid_t pids[MAX_RANKS];
+    char words[64];
+    program p = underway_start(NULL, WORDS(LONG_RUN, "--no-save-model", "--timeout", "2",
+                                           "--backend", underway_backends[_i], "--run-dir", "run"));
+    underway_await_training(&p);
+    int n = underway_children(p.pid, pids);
+    ck_assert_int_eq(n, N_RANKS);
+    pid_t victim = underway_rank(p.pid, 1);
+    int64_t stopped_ns = clock_now_ns();
+    kill(victim, SIGSTOP);
+    program_wait(&p, RUN_S);
+    double took_s = seconds_since(stopped_ns);
+    ASSERT_EXIT(p, 110);
+    ck_assert_msg(took_s < 10, "the launcher took %g s", took_s);
+    if (_i == 0) {
+        snprintf(words, sizeof words, "waited 2.0 s for rank 1 (pid %d)", (int)victim);
+        ASSERT_SAYS(p.err, words);
+    }
+    ASSERT_SAYS(p.err, "failed first: exit code 110");
+    snprintf(words, sizeof words, "rank 1 (pid %d) did not end on SIGTERM", (int)victim);
+    ASSERT_SAYS(p.err, words);
+    underway_assert_gone(pids, n, 1000);
+    program_close(&p);
+}
+END_TEST
+
+/* Files that may not grow stand for a disk that is full. */
+START_TEST(full_disk_ends_no_training)
+{
+    const char *const limited[] = {"sh", "-c", "ulimit -f 100; exec \"$@\"", "sh", NULL};
+    program first = underway_run(NULL, WORDS(SMALL_RUN, "--run-dir", "run"));
+    ASSERT_EXIT(first, 0);
+    program p =
+        underway_run(limited, WORDS(SMALL_RUN, "--run-dir", "run", "--resume", "--epochs", "3"));
+    ASSERT_EXIT(p, 74);
+    ASSERT_SAYS(p.err, "checkpoint not written");
+    ASSERT_SAYS(p.err, "File too large");
+    ASSERT_SAYS(p.err, "epoch 3/3: "); /* the training went on */
+    ASSERT_SAYS(p.out, "\"test_acc\"");
+    assert_checkpoint_is_valid("run");
+    program again =
+        underway_run(NULL, WORDS(SMALL_RUN, "--run-dir", "run", "--resume", "--epochs", "2"));
+    ASSERT_EXIT(again, 0); /* from the checkpoint that stayed, with room again */
+    ASSERT_SAYS(again.err, "resuming behind epoch 1");
+    program_close(&first);
+    program_close(&p);
+    program_close(&again);
+}
+END_TEST
+
+static void start_clean(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s/run'", workbench);
+    ck_assert_int_eq(system(command), 0);
+}
+
+int main(void)
+{
+    underway_clean_environment();
+    workbench_open();
+    int n_backends = underway_backend_count();
+    Suite *suite = suite_create("faults");
+    TCase *runs = suite_case(suite, "runs", 2.5 * RUN_S);
+    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_loop_test(runs, killed_rank_is_blamed, 0, n_backends);
+    tcase_add_test(runs, failing_rank_gives_code_and_last_lines);
+    tcase_add_loop_test(runs, signals_stop_all_ranks, 0, N_STOPS);
+    tcase_add_loop_test(runs, killed_launcher_takes_its_ranks_along, 0, n_backends);
+    tcase_add_loop_test(runs, stopped_rank_is_a_timeout, 0, n_backends);
+    tcase_add_test(runs, full_disk_ends_no_training);
+    return workbench_close(suite_run(suite));
+}

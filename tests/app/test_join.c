@@ -1,0 +1,310 @@
+/* How ranks come together without one launcher for all: started by hand, and by several launchers
+ * as on several machines. */
+#include "tests/app/underway.h"
+
+#include <jansson.h>
+
+enum { FIRST_WAITING_S = 3, SHORT_JOIN_S = 6 };
+
+#define ADDRESS "MASTER_ADDR=127.0.0.1"
+
+/* Rank `rank` of `world_size`, by hand. */
+static program start_rank(int rank, int world_size, int port, const char *const *flags)
+{
+    return underway_start(WORDS("env", underway_text("RANK=", rank),
+                                underway_text("LOCAL_RANK=", rank),
+                                underway_text("WORLD_SIZE=", world_size), ADDRESS,
+                                underway_text("MASTER_PORT=", port)),
+                          flags);
+}
+
+static void assert_world(const char *json_line, int world_size)
+{
+    json_error_t error;
+    json_t *object = json_loads(json_line, 0, &error);
+    ck_assert_msg(object != NULL, "%s in: %s", error.text, json_line);
+    ck_assert_int_eq(json_integer_value(json_object_get(object, "world")), world_size);
+    json_decref(object);
+}
+
+static void assert_same_model(const char *run_a, const char *run_b)
+{
+    const char *runs[] = {run_a, run_b};
+    char path[FILE_PATH_BYTES], *data[2] = {NULL};
+    size_t sizes[2] = {0};
+    for (int i = 0; i < 2; i++) {
+        ck_assert(file_join(runs[i], "model.safetensors", path) == STATUS_OK);
+        ck_assert_msg(file_read(path, 64 << 20, &data[i], &sizes[i]) == STATUS_OK, "%s",
+                      status_message());
+    }
+    ck_assert_msg(sizes[0] == sizes[1] && memcmp(data[0], data[1], sizes[0]) == 0,
+                  "%s and %s hold different weights", run_a, run_b);
+    free(data[0]);
+    free(data[1]);
+}
+
+/* In either order: rank 0 serves the store, so rank 1 first has nothing to connect to. */
+START_TEST(ranks_started_by_hand_join)
+{
+    int port = underway_free_port(), first = _i;
+    program ranks[2] = {{0}};
+    for (int i = 0; i < 2; i++) {
+        int rank = i == 0 ? first : 1 - first;
+        ranks[rank] = start_rank(rank, 2, port, WORDS(SMALL_RUN, "--run-dir", "hand"));
+        clock_sleep_ms(300);
+    }
+    for (int rank = 0; rank < 2; rank++)
+        program_wait(&ranks[rank], RUN_S);
+    ASSERT_EXIT(ranks[0], 0);
+    ASSERT_EXIT(ranks[1], 0);
+    assert_world(ranks[0].out, 2);
+    ck_assert_str_eq(ranks[1].out, "");
+    program launched =
+        underway_run(NULL, WORDS(SMALL_RUN, "--nproc-per-node", "2", "--run-dir", "launched"));
+    ASSERT_EXIT(launched, 0);
+    assert_same_model("hand", "launched");
+    program_close(&ranks[0]);
+    program_close(&ranks[1]);
+    program_close(&launched);
+}
+END_TEST
+
+START_TEST(missing_rank_is_named)
+{
+    char address[32];
+    int port = underway_free_port();
+    snprintf(address, sizeof address, "127.0.0.1:%d", port);
+    int64_t start_ns = clock_now_ns();
+    program p = start_rank(0, 2, port, WORDS(SMALL_RUN, "--join-timeout", "6"));
+    underway_await(&p, "waiting for 1 of 2 ranks (1)");
+    double said_s = clock_seconds(clock_now_ns() - start_ns);
+    program_wait(&p, RUN_S);
+    double took_s = clock_seconds(clock_now_ns() - start_ns);
+    ASSERT_EXIT(p, 69);
+    ASSERT_SAYS(p.err, "1 of 2 ranks (1) did not join");
+    ASSERT_SAYS(p.err, address);
+    ck_assert_msg(said_s > FIRST_WAITING_S - 0.1 && said_s < FIRST_WAITING_S + 2,
+                  "the first line about waiting came after %g s", said_s);
+    ck_assert_msg(took_s > SHORT_JOIN_S - 0.1 && took_s < SHORT_JOIN_S + 3, "gave up after %g s",
+                  took_s);
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(missing_rank_0_is_told)
+{
+    program p = start_rank(1, 2, underway_free_port(), WORDS(SMALL_RUN, "--join-timeout", "1"));
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 69);
+    ASSERT_SAYS(p.err, "connection refused");
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(one_rank_twice_is_refused)
+{
+    int port = underway_free_port(), ranks[] = {0, 1, 1};
+    program p[3];
+    for (int i = 0; i < 3; i++)
+        p[i] = start_rank(ranks[i], 3, port, WORDS(SMALL_RUN, "--run-dir", "twice"));
+    for (int i = 0; i < 3; i++)
+        program_wait(&p[i], RUN_S);
+    for (int i = 0; i < 3; i++) {
+        ASSERT_EXIT(p[i], 69);
+        ASSERT_SAYS(p[i].err, "rank 1 is claimed twice");
+        program_close(&p[i]);
+    }
+}
+END_TEST
+
+START_TEST(second_rank_0_is_refused)
+{
+    int port = underway_free_port();
+    program first = start_rank(0, 2, port, WORDS(SMALL_RUN, "--run-dir", "zero"));
+    underway_await_listener(port);
+    program second = start_rank(0, 2, port, WORDS(SMALL_RUN, "--run-dir", "zero"));
+    program_wait(&second, RUN_S);
+    ASSERT_EXIT(second, 69);
+    ASSERT_SAYS(second.err, "another rank 0");
+    ASSERT_SAYS(second.err, underway_text("taken by pid ", (int)first.pid));
+    program other = start_rank(1, 2, port, WORDS(SMALL_RUN)); /* the first is none the worse */
+    program_wait(&other, RUN_S);
+    program_wait(&first, RUN_S);
+    ASSERT_EXIT(other, 0);
+    ASSERT_EXIT(first, 0);
+    program_close(&first);
+    program_close(&second);
+    program_close(&other);
+}
+END_TEST
+
+static const struct {
+    const char *variables[5], *words[2];
+} places[] = {
+    {{"RANK=0", "WORLD_SIZE=2", "MASTER_PORT=29500"}, {"MASTER_ADDR", "not set"}},
+    {{"RANK=0", "WORLD_SIZE=2", ADDRESS}, {"MASTER_PORT", "not set"}},
+    {{"RANK=0", ADDRESS, "MASTER_PORT=29500"}, {"WORLD_SIZE", "not set"}},
+    {{"WORLD_SIZE=2", ADDRESS, "MASTER_PORT=29500"}, {"RANK", "not set"}},
+    {{"RANK=2", "WORLD_SIZE=2", ADDRESS, "MASTER_PORT=29500"}, {"RANK 2", "0..1"}},
+    {{"RANK=one", "WORLD_SIZE=2", ADDRESS, "MASTER_PORT=29500"}, {"RANK=one", "whole number"}},
+    {{"RANK=0", "WORLD_SIZE=2", ADDRESS, "MASTER_PORT=99999"}, {"MASTER_PORT=99999", "65535"}},
+    {{"LOCAL_RANK=2", "RANK=0", "WORLD_SIZE=2", ADDRESS, "MASTER_PORT=29500"}, {"LOCAL_RANK 2"}},
+};
+enum { N_PLACES = sizeof places / sizeof places[0] };
+
+START_TEST(impossible_places_are_refused)
+{
+    const char *const *v = places[_i].variables;
+    const char *const env[] = {"env", v[0], v[1], v[2], v[3], v[4], NULL};
+    program p = underway_run(env, WORDS(SMALL_RUN));
+    ASSERT_EXIT(p, 64);
+    for (int i = 0; i < 2; i++)
+        if (places[_i].words[i] != NULL)
+            ASSERT_SAYS(p.err, places[_i].words[i]);
+    program_close(&p);
+}
+END_TEST
+
+static program start_node(int node_rank, int port, const char *backend, const char *run_dir)
+{
+    return underway_start(NULL,
+                          WORDS(SMALL_RUN, "--nnodes=2", underway_text("--node_rank=", node_rank),
+                                "--nproc_per_node=2", "--master_addr=127.0.0.1",
+                                underway_text("--master_port=", port), "--backend", backend,
+                                "--run-dir", run_dir));
+}
+
+START_TEST(two_nodes_train_as_one)
+{
+    const char *backend = underway_backends[_i / 2];
+    int port = underway_free_port(), first = _i % 2;
+    const char *run_dirs[] = {"node0", "node1"};
+    program nodes[2] = {{0}};
+    for (int i = 0; i < 2; i++) {
+        int node = i == 0 ? first : 1 - first;
+        nodes[node] = start_node(node, port, backend, run_dirs[node]);
+        clock_sleep_ms(100);
+    }
+    for (int i = 0; i < 2; i++)
+        program_wait(&nodes[i], RUN_S);
+    ASSERT_EXIT(nodes[0], 0);
+    ASSERT_EXIT(nodes[1], 0);
+    assert_world(nodes[0].out, 4);
+    ck_assert_str_eq(nodes[1].out, "");
+    program one = underway_run(
+        NULL, WORDS(SMALL_RUN, "--nproc-per-node", "4", "--backend", backend, "--run-dir", "one"));
+    ASSERT_EXIT(one, 0);
+    assert_same_model("node0", "one");
+    for (int i = 0; i < 2; i++)
+        program_close(&nodes[i]);
+    program_close(&one);
+}
+END_TEST
+
+/* A rank that dies on one machine ends the run on both. */
+START_TEST(death_on_one_node_ends_both)
+{
+    const char *backend = underway_backends[_i];
+    int port = underway_free_port(), n[2];
+    pid_t pids[2][MAX_RANKS];
+    program nodes[2];
+    for (int i = 0; i < 2; i++)
+        nodes[i] = underway_start(NULL, WORDS(SMALL_RUN, "--epochs", "100000", "--nnodes=2",
+                                              underway_text("--node_rank=", i),
+                                              "--nproc_per_node=2", "--master_addr=127.0.0.1",
+                                              underway_text("--master_port=", port), "--backend",
+                                              backend, "--run-dir", "node0"));
+    underway_await_training(&nodes[0]);
+    for (int i = 0; i < 2; i++)
+        n[i] = underway_children(nodes[i].pid, pids[i]);
+    kill(underway_rank(nodes[1].pid, 3), SIGKILL);
+    for (int i = 0; i < 2; i++)
+        program_wait(&nodes[i], RUN_S);
+    ASSERT_EXIT(nodes[1], 128 + SIGKILL);
+    ASSERT_SAYS(nodes[1].err, "rank 3 failed first: SIGKILL");
+    ASSERT_EXIT(nodes[0], 72);
+    ASSERT_SAYS(nodes[0].err, "another machine");
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(n[i], 2);
+        underway_assert_gone(pids[i], n[i], 1000);
+        program_close(&nodes[i]);
+    }
+}
+END_TEST
+
+START_TEST(world_size_alone_trains_all_here)
+{
+    program p = underway_run(
+        NULL, WORDS(SMALL_RUN, "--world_size=4", "--node_rank=0", "--run-dir", "card"));
+    ASSERT_EXIT(p, 0);
+    assert_world(p.out, 4);
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(taken_port_is_explained)
+{
+    int port = 0, fd = underway_listen(&port);
+    const char *flag = underway_text("--master_port=", port);
+    int64_t start_ns = clock_now_ns();
+    program p =
+        _i == 0   ? underway_run(NULL, WORDS(SMALL_RUN, "--nproc_per_node=2", flag))
+        : _i == 1 ? underway_run(NULL, WORDS(SMALL_RUN, "--nnodes=2", "--node_rank=0",
+                                             "--nproc_per_node=2", "--master_addr=127.0.0.1", flag))
+                  : start_rank(0, 2, port, WORDS(SMALL_RUN));
+    if (_i == 2)
+        program_wait(&p, RUN_S);
+    double took_s = clock_seconds(clock_now_ns() - start_ns);
+    ASSERT_EXIT(p, 69);
+    ASSERT_SAYS(p.err, underway_text("127.0.0.1:", port));
+    ASSERT_SAYS(p.err, underway_text("taken by pid ", (int)getpid()));
+    ASSERT_SAYS(p.err, " is free");
+    ck_assert_msg(took_s < 2, "it took %g s", took_s);
+    close(fd);
+    program_close(&p);
+}
+END_TEST
+
+/* Something else listens at MASTER_PORT, and never answers. */
+START_TEST(foreign_server_is_no_store)
+{
+    int port = 0, fd = underway_listen(&port);
+    program p = start_rank(1, 2, port, WORDS(SMALL_RUN, "--join-timeout", "1"));
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 69);
+    ASSERT_SAYS(p.err, underway_text("127.0.0.1:", port));
+    close(fd);
+    program_close(&p);
+}
+END_TEST
+
+static void start_clean(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "cd '%s' && rm -rf hand launched zero node? one", workbench);
+    ck_assert_int_eq(system(command), 0);
+}
+
+int main(void)
+{
+    underway_clean_environment();
+    workbench_open();
+    int n_backends = underway_backend_count();
+    Suite *suite = suite_create("join");
+    TCase *hand = suite_case(suite, "by hand", 2.5 * RUN_S);
+    tcase_add_checked_fixture(hand, start_clean, NULL);
+    tcase_add_loop_test(hand, ranks_started_by_hand_join, 0, 2);
+    tcase_add_test(hand, missing_rank_is_named);
+    tcase_add_test(hand, missing_rank_0_is_told);
+    tcase_add_test(hand, one_rank_twice_is_refused);
+    tcase_add_test(hand, second_rank_0_is_refused);
+    tcase_add_loop_test(hand, impossible_places_are_refused, 0, N_PLACES);
+    tcase_add_test(hand, foreign_server_is_no_store);
+    TCase *nodes = suite_case(suite, "launchers", 2.5 * RUN_S);
+    tcase_add_checked_fixture(nodes, start_clean, NULL);
+    tcase_add_loop_test(nodes, two_nodes_train_as_one, 0, 2 * n_backends);
+    tcase_add_loop_test(nodes, death_on_one_node_ends_both, 0, n_backends);
+    tcase_add_test(nodes, world_size_alone_trains_all_here);
+    tcase_add_loop_test(nodes, taken_port_is_explained, 0, 3);
+    return workbench_close(suite_run(suite));
+}

@@ -1,0 +1,114 @@
+/* What cannot be run is refused at once, with the code and the words that lead to the cure; and
+ * what can be run says no more than it was asked to. */
+#include "tests/app/underway.h"
+
+#include <jansson.h>
+
+typedef struct refusal {
+    int exit_code;
+    const char *flags[6], *words[3];
+} refusal;
+
+static const refusal refusals[] = {
+    {64, {"--bach-size", "4"}, {"--bach-size", "did you mean --batch-size"}},
+    {64, {"trian"}, {"trian", "did you mean 'train'"}},
+    {64, {"--batch-size", "many"}, {"--batch-size", "'many'"}},
+    {64, {"--batch-size", "0"}, {"--batch-size", "out of range"}},
+    {64, {"--config", "missing.yaml"}, {"missing.yaml", "No such file"}},
+    {64, {"--config", "value.yaml"}, {"value.yaml:2", "batch-size", "many"}},
+    {64, {"--config", "flag.yaml"}, {"flag.yaml:1", "did you mean", "epochs"}},
+    {64, {"--config", "broken.yaml"}, {"broken.yaml:", "not YAML"}},
+    {64, {"--backend", "nccl", "--device", "cpu"}, {"nccl", "CUDA", "shm"}},
+    {64, {"--backend", "nccl", "--nproc-per-node", "2"}, {"nccl", "CUDA", "gloo"}},
+    {64, {"--backend", "smoke"}, {"smoke", "auto, shm, gloo"}},
+    {64, {"--nnodes=2", "--node_rank=2", "--master_addr=127.0.0.1"}, {"--node-rank=2", "0 to 1"}},
+    {64, {"--node_rank=1"}, {"--node-rank=1"}},
+    {64, {"--nnodes=2", "--node_rank=1"}, {"--master-addr"}},
+    {64, {"--nnodes=2", "--world_size=3"}, {"--world-size=3", "--nnodes=2"}},
+    {64, {"--nnodes=1:2"}, {"--nnodes=2"}},
+    {64, {"--nproc-per-node", "none"}, {"--nproc-per-node", "none"}},
+    {64, {"--nproc-per-node", "gpu"}, {"no usable GPU"}},
+    {64, {"--global-batch-size", "63", "--nproc-per-node", "2"}, {"63", "2 ranks"}},
+    {64, {"eval"}, {"--checkpoint"}},
+    {74, {"eval", "--checkpoint", "value.yaml"}, {"value.yaml"}},
+    {74, {"--resume", "--run-dir", "empty"}, {"empty", "no checkpoint"}},
+    {65, {"--data-dir", "nowhere"}, {"nowhere", "No such file"}},
+    {65, {"--data-dir", "empty"}, {"empty", "train-images-idx3-ubyte"}},
+    {65, {"--data-dir", "foreign"}, {"foreign/train-images-idx3-ubyte", "not IDX"}},
+    {65, {"--data-dir", "short"}, {"short/t10k-labels-idx1-ubyte", "250"}},
+    {65, {"--data-dir", "foreign", "--nproc-per-node", "2"}, {"not IDX", "failed first"}},
+};
+enum { N_REFUSALS = sizeof refusals / sizeof refusals[0] };
+
+START_TEST(refused_with_code_and_words)
+{
+    const refusal *r = &refusals[_i];
+    const char *const *f = r->flags;
+    int64_t start_ns = clock_now_ns();
+    program p = underway_run(NULL, WORDS(f[0], f[1], f[2], f[3], f[4], f[5]));
+    double took_s = clock_seconds(clock_now_ns() - start_ns);
+    ASSERT_EXIT(p, r->exit_code);
+    ck_assert_str_eq(p.out, "");
+    for (int i = 0; i < 3 && r->words[i] != NULL; i++)
+        ASSERT_SAYS(p.err, r->words[i]);
+    ck_assert_msg(took_s < 1, "it took %g s", took_s);
+    program_close(&p);
+}
+END_TEST
+
+/* Exactly one line, and it is JSON. */
+static void assert_one_json_line(const char *text)
+{
+    json_error_t error;
+    const char *end = strchr(text, '\n');
+    ck_assert_msg(end != NULL && end[1] == '\0', "not one line: '%s'", text);
+    json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    ck_assert_msg(json_is_object(object), "%s in: %s", error.text, text);
+    json_decref(object);
+}
+
+START_TEST(quiet_json_is_one_line)
+{
+    bool single = _i == 0;
+    const char *backend = single ? "auto" : underway_backends[_i - 1];
+    program p =
+        underway_run(NULL, WORDS(SMALL_RUN, "--quiet", "--nproc-per-node", single ? "1" : "2",
+                                 "--backend", backend, "--run-dir", underway_text("quiet", _i)));
+    ASSERT_EXIT(p, 0);
+    assert_one_json_line(p.out);
+    ck_assert_str_eq(p.err, "");
+    program_close(&p);
+}
+END_TEST
+
+static void write_text(const char *name, const char *text)
+{
+    workbench_ok(file_write(workbench_path(name), &(file_part){text, strlen(text)}, 1));
+}
+
+/* A data folder like the workbench's, but for one file. */
+static void spoil_data(const char *folder, const char *command)
+{
+    char line[256];
+    snprintf(line, sizeof line, "cp -r data %s && cd %s && %s", folder, folder, command);
+    if (system(line) != 0)
+        workbench_ok(FAIL(STATUS_IO, "%s", line));
+}
+
+int main(void)
+{
+    underway_clean_environment();
+    workbench_open();
+    write_text("value.yaml", "epochs: 1\nbatch-size: many\n");
+    write_text("flag.yaml", "epoch: 1\n");
+    write_text("broken.yaml", "epochs: 1\nmodel: \"mlp\n");
+    workbench_ok(file_make_folders(workbench_path("empty")));
+    spoil_data("foreign", "echo hello there, this is no data set >train-images-idx3-ubyte");
+    spoil_data("short", "truncate -s -7 t10k-labels-idx1-ubyte");
+    int n_backends = underway_backend_count();
+    Suite *suite = suite_create("refusals");
+    TCase *runs = suite_case(suite, "runs", 2 * RUN_S);
+    tcase_add_loop_test(runs, refused_with_code_and_words, 0, N_REFUSALS);
+    tcase_add_loop_test(runs, quiet_json_is_one_line, 0, 1 + n_backends);
+    return workbench_close(suite_run(suite));
+}
