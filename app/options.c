@@ -17,8 +17,8 @@ enum { CANDIDATES_BYTES = 512, SHOWN_BYTES = 80 };
 static const char ENVIRONMENT_PREFIX[] = "MNIST_DDP_";
 
 /* Variables with our prefix that are no settings. */
-static const char *const OTHER_VARIABLES[] = {"DATA", "GLOO_MODULE", "CUDA_MODULE", "LAUNCHED",
-                                              "LOG_TTY"};
+static const char *const OTHER_VARIABLES[] = {"DATA",        "GLOO_MODULE", "GLOO_CLAMP",
+                                              "CUDA_MODULE", "LAUNCHED",    "LOG_TTY"};
 
 static const char *const COMMAND_NAMES[] = {
     [COMMAND_TRAIN] = "train", [COMMAND_EVAL] = "eval",       [COMMAND_SAMPLER] = "sampler",

@@ -75,6 +75,13 @@ static status plan_create(device *dev, layer *lay, int max_n)
     return STATUS_OK;
 }
 
+/* A convolution without a relu does not look at its output again, nor does the pool behind it,
+ * which notes its winners: the gradient may take the output's place. */
+static bool y_is_spent(const layer_spec *s)
+{
+    return s->kind == LAYER_CONV2D && !s->relu;
+}
+
 status layer_init(device *dev, const layer_spec *spec, int max_n, layer *out)
 {
     *out = (layer){.spec = spec, .out_elements = layer_out_elements(spec), .dropout_index = -1};
@@ -82,7 +89,9 @@ status layer_init(device *dev, const layer_spec *spec, int max_n, layer *out)
     status st = plan_create(dev, out, max_n);
     if (st == STATUS_OK)
         st = dev->ops->alloc(dev, sizeof *out->y * elements, (void **)&out->y);
-    if (st == STATUS_OK)
+    if (y_is_spent(spec))
+        out->dy = out->y;
+    else if (st == STATUS_OK)
         st = dev->ops->alloc(dev, sizeof *out->dy * elements, (void **)&out->dy);
     if (st == STATUS_OK && spec->kind == LAYER_POOL)
         st = dev->ops->alloc(dev, elements, (void **)&out->argmax);
@@ -95,8 +104,9 @@ void layer_close(device *dev, layer *lay)
 {
     dev->ops->conv2d_destroy(lay->conv);
     dev->ops->linear_destroy(lay->line);
+    if (lay->dy != lay->y)
+        dev->ops->free(dev, lay->dy);
     dev->ops->free(dev, lay->y);
-    dev->ops->free(dev, lay->dy);
     dev->ops->free(dev, lay->argmax);
     *lay = (layer){0};
 }
