@@ -3,7 +3,7 @@
 #ifndef MNIST_DDP_APP_COMMANDS_H
 #define MNIST_DDP_APP_COMMANDS_H
 
-#include "app/options.h"
+#include "app/options/options.h"
 #include "dist/rendezvous.h"
 
 /* Trains as one rank. `started_ns`: when the launcher, or this process, began. */

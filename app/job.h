@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_APP_JOB_H
 #define MNIST_DDP_APP_JOB_H
 
-#include "app/options.h"
+#include "app/options/options.h"
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "dist/ddp.h"

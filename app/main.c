@@ -3,8 +3,8 @@
 #include "app/commands.h"
 #include "app/exit_codes.h"
 #include "app/job.h"
-#include "app/launch.h"
-#include "app/options.h"
+#include "app/launch/launch.h"
+#include "app/options/options.h"
 #include "app/version.h"
 
 #include "base/clock.h"

@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_TESTS_APP_OPTIONS_LINES_H
 #define MNIST_DDP_TESTS_APP_OPTIONS_LINES_H
 
-#include "app/options.h"
+#include "app/options/options.h"
 #include "tests/support/suite.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
  *
  * launch_run executes this very program again; with TEST_WORKER set it acts as that worker. */
 #include "app/exit_codes.h"
-#include "app/launch.h"
+#include "app/launch/launch.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "dist/store/store.h"

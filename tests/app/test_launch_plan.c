@@ -1,5 +1,5 @@
 /* What the launcher makes of flags and torchrun's variables, and what it refuses. */
-#include "app/launch.h"
+#include "app/launch/launch.h"
 #include "tests/support/suite.h"
 
 #include <stdio.h>

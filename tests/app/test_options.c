@@ -1,5 +1,5 @@
 /* Flags and help: spellings, commands, and what is said about mistakes. */
-#include "app/options_table.h"
+#include "app/options/options_table.h"
 #include "tests/app/options_lines.h"
 
 START_TEST(defaults_are_those_of_the_header)

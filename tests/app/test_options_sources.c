@@ -1,5 +1,5 @@
 /* Where settings come from: precedence, the environment, configuration files. */
-#include "app/options_table.h"
+#include "app/options/options_table.h"
 #include "tests/app/options_lines.h"
 
 static const char *write_file(const char *text)

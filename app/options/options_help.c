@@ -1,4 +1,4 @@
-#include "app/options_table.h"
+#include "app/options/options_table.h"
 
 #include <stdio.h>
 #include <string.h>

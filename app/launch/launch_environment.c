@@ -1,4 +1,4 @@
-#include "app/launch_environment.h"
+#include "app/launch/launch_environment.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_APP_LAUNCH_ENVIRONMENT_H
 #define MNIST_DDP_APP_LAUNCH_ENVIRONMENT_H
 
-#include "app/launch_worker.h"
+#include "app/launch/launch_worker.h"
 
 /* Sets *out to a NULL-ended array of "NAME=value", one block of memory: free with free(). The
  * launcher's environ must not change before. */

@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_APP_LAUNCH_GOODBYE_H
 #define MNIST_DDP_APP_LAUNCH_GOODBYE_H
 
-#include "app/launch.h"
+#include "app/launch/launch.h"
 
 /* Another node tells the store that its ranks have ended. Node 0, whose ranks ended well (`code`
  * 0), waits up to LAUNCH_GOODBYE_MS for all others to do so, or until `stop_fd` has something to

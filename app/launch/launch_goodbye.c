@@ -1,4 +1,4 @@
-#include "app/launch_goodbye.h"
+#include "app/launch/launch_goodbye.h"
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,9 +1,9 @@
-#include "app/launch.h"
+#include "app/launch/launch.h"
 
 #include "app/exit_codes.h"
-#include "app/launch_goodbye.h"
-#include "app/launch_report.h"
-#include "app/launch_worker.h"
+#include "app/launch/launch_goodbye.h"
+#include "app/launch/launch_report.h"
+#include "app/launch/launch_worker.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "dist/store/store.h"

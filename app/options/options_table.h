@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_APP_OPTIONS_TABLE_H
 #define MNIST_DDP_APP_OPTIONS_TABLE_H
 
-#include "app/options.h"
+#include "app/options/options.h"
 
 #include <stdbool.h>
 #include <stddef.h>

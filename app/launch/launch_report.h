@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_APP_LAUNCH_REPORT_H
 #define MNIST_DDP_APP_LAUNCH_REPORT_H
 
-#include "app/launch_worker.h"
+#include "app/launch/launch_worker.h"
 
 typedef struct launch_report {
     const launch_worker *workers;

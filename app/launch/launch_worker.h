@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_APP_LAUNCH_WORKER_H
 #define MNIST_DDP_APP_LAUNCH_WORKER_H
 
-#include "app/launch.h"
+#include "app/launch/launch.h"
 
 #include <signal.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "app/nearest.h"
+#include "app/options/nearest.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-#include "app/options_value.h"
+#include "app/options/options_value.h"
 
-#include "app/nearest.h"
+#include "app/options/nearest.h"
 
 #include <errno.h>
 #include <math.h>

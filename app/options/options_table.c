@@ -1,6 +1,6 @@
-#include "app/options_table.h"
+#include "app/options/options_table.h"
 
-#include "app/nearest.h"
+#include "app/options/nearest.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_APP_LAUNCH_H
 #define MNIST_DDP_APP_LAUNCH_H
 
-#include "app/options.h"
+#include "app/options/options.h"
 #include "base/status.h"
 
 #include <stdbool.h>

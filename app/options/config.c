@@ -1,4 +1,4 @@
-#include "app/config.h"
+#include "app/options/config.h"
 
 #include "base/file.h"
 

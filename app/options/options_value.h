@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_APP_OPTIONS_VALUE_H
 #define MNIST_DDP_APP_OPTIONS_VALUE_H
 
-#include "app/options_table.h"
+#include "app/options/options_table.h"
 
 /* Where a setting came from; a higher one wins. As in options.given. */
 typedef enum option_source {

@@ -1,9 +1,9 @@
-#include "app/options.h"
+#include "app/options/options.h"
 
-#include "app/config.h"
-#include "app/nearest.h"
-#include "app/options_table.h"
-#include "app/options_value.h"
+#include "app/options/config.h"
+#include "app/options/nearest.h"
+#include "app/options/options_table.h"
+#include "app/options/options_value.h"
 #include "base/log.h"
 
 #include <ctype.h>

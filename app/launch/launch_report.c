@@ -1,4 +1,4 @@
-#include "app/launch_report.h"
+#include "app/launch/launch_report.h"
 
 #include "app/exit_codes.h"
 #include "base/clock.h"

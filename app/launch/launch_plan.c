@@ -1,4 +1,4 @@
-#include "app/launch.h"
+#include "app/launch/launch.h"
 #include "dist/store/store.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
-#include "app/launch_worker.h"
+#include "app/launch/launch_worker.h"
 
-#include "app/launch_environment.h"
+#include "app/launch/launch_environment.h"
 
 #include <errno.h>
 #include <fcntl.h>
