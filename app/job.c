@@ -1,5 +1,6 @@
 #include "app/job.h"
 
+#include "app/agreement.h"
 #include "app/exit_codes.h"
 #include "base/log.h"
 #include "kernels/ops.h"
@@ -151,6 +152,11 @@ static status join(job *j)
                            &j->rdzv);
 }
 
+static status agree(job *j)
+{
+    return agreement_check(j);
+}
+
 static status open_compute(job *j)
 {
     TRY(open_network(j));
@@ -165,9 +171,13 @@ status job_open(const options *opts, const rendezvous_place *place, job *out, in
         status (*open)(job *);
         int exit_code;
     } steps[] = {
-        {resolve, EXIT_CODE_USAGE},      {join, EXIT_CODE_RENDEZVOUS},
-        {open_device, EXIT_CODE_USAGE},  {open_group, EXIT_CODE_RENDEZVOUS},
-        {open_compute, EXIT_CODE_USAGE}, {job_broadcast_state, EXIT_CODE_RENDEZVOUS},
+        {resolve, EXIT_CODE_USAGE},
+        {join, EXIT_CODE_RENDEZVOUS},
+        {agree, EXIT_CODE_USAGE},
+        {open_device, EXIT_CODE_USAGE},
+        {open_group, EXIT_CODE_RENDEZVOUS},
+        {open_compute, EXIT_CODE_USAGE},
+        {job_broadcast_state, EXIT_CODE_RENDEZVOUS},
     };
     *out = (job){.opts = opts, .place = *place};
     status st = open_data(out, true);

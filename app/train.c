@@ -20,7 +20,8 @@ typedef struct training {
     char run_dir[FILE_PATH_BYTES]; /* rank 0's */
     progress at;
     run_results results;
-    double epoch_loss; /* sum over this rank's samples of the epoch */
+    double epoch_loss;      /* sum over the samples of the epoch that this rank trained on */
+    uint32_t epoch_samples; /* and how many they are */
     int64_t started_ns;
     bool stepped; /* the first optimizer step is done */
     bool checkpoint_failed;
@@ -55,6 +56,7 @@ static status train_step(training *t, int step, float lr, int *batch_n, double *
                              &loss_sum, &correct));
         phases_mark(time, PHASE_BACKWARD);
         t->epoch_loss += loss_sum;
+        t->epoch_samples += (uint32_t)in.n;
         *loss = loss_sum / in.n;
         *batch_n = in.n;
     }
@@ -71,12 +73,12 @@ static status train_epoch(training *t)
     const options *o = j->opts;
     int steps = o->dry_run ? 1 : loader_steps(j->load);
     float lr = (float)lr_of_epoch(t, t->at.epoch);
-    uint32_t samples = 0;
     phases_start(&t->results.time);
     TRY(loader_start_epoch(j->load, (int)t->at.epoch));
     loader_skip(j->load, (int)t->at.step_in_epoch);
     phases_mark(&t->results.time, PHASE_DATA);
     t->epoch_loss = 0;
+    t->epoch_samples = 0;
     for (int step = (int)t->at.step_in_epoch; step < steps; step++) {
         int batch_n = 0;
         TRY(train_step(t, step, lr, &batch_n, &t->results.last_loss));
@@ -85,8 +87,8 @@ static status train_epoch(training *t)
             t->results.setup_s = clock_seconds(clock_now_ns() - t->started_ns);
         }
         t->at.step++;
-        samples += (uint32_t)(batch_n * o->accum);
-        report_step(&t->rep, t->at.epoch, step, steps, samples, batch_n, t->results.last_loss);
+        report_step(&t->rep, t->at.epoch, step, steps, t->epoch_samples, batch_n,
+                    t->results.last_loss);
     }
     t->at.epoch++;
     t->at.step_in_epoch = 0;
@@ -115,7 +117,6 @@ static status train_epochs(training *t)
     job *j = &t->j;
     run_results *results = &t->results;
     int64_t epochs = j->opts->dry_run ? t->at.epoch + 1 : j->opts->epochs;
-    results->images_per_epoch = (int64_t)loader_samples(j->load) * j->place.world_size;
     if (epochs > t->at.epoch)
         TRY(memory_alloc(sizeof(double) * (size_t)(epochs - t->at.epoch),
                          (void **)&results->train_s));
@@ -127,9 +128,10 @@ static status train_epochs(training *t)
         TRY(train_epoch(t));
         double train_s = clock_seconds(clock_now_ns() - started);
         results->train_s[results->epochs++] = train_s;
+        results->images_per_epoch = (int64_t)t->epoch_samples * j->place.world_size;
         TRY(evaluate(j, &results->test));
         report_epoch(&t->rep, t->at.epoch - 1, train_s, results->images_per_epoch,
-                     t->epoch_loss / (double)loader_samples(j->load), &results->test);
+                     t->epoch_loss / (double)t->epoch_samples, &results->test);
         save(t);
         reached = reached_target(j->opts, &results->test);
     }

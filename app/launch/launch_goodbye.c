@@ -7,7 +7,7 @@
 #include <poll.h>
 #include <stdio.h>
 
-enum { STORE_MS = 2000, LOOK_MS = 20, KEY_BYTES = 32 };
+enum { STORE_MS = 500, LOOK_MS = 20, KEY_BYTES = 32 };
 
 static void key_of(int node_rank, char out[KEY_BYTES])
 {

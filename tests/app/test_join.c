@@ -117,6 +117,26 @@ START_TEST(one_rank_twice_is_refused)
 }
 END_TEST
 
+/* Trained together they would wait for each other's missing batches, or sum unlike models. */
+START_TEST(other_settings_are_refused)
+{
+    static const char *const others[][2] = {{"--batch-size", "32"}, {"--seed", "5"}};
+    int port = underway_free_port();
+    program p[2];
+    p[0] = start_rank(0, 2, port, WORDS(SMALL_RUN, "--run-dir", "unlike"));
+    p[1] = start_rank(1, 2, port,
+                      WORDS(SMALL_RUN, others[_i][0], others[_i][1], "--run-dir", "unlike"));
+    for (int i = 0; i < 2; i++)
+        program_wait(&p[i], RUN_S);
+    for (int i = 0; i < 2; i++) {
+        ASSERT_EXIT(p[i], 64);
+        ASSERT_SAYS(p[i].err, others[_i][0] + 2);
+        ASSERT_SAYS(p[i].err, "give all ranks the same");
+        program_close(&p[i]);
+    }
+}
+END_TEST
+
 START_TEST(second_rank_0_is_refused)
 {
     int port = underway_free_port();
@@ -281,7 +301,8 @@ END_TEST
 static void start_clean(void)
 {
     char command[128];
-    snprintf(command, sizeof command, "cd '%s' && rm -rf hand launched zero node? one", workbench);
+    snprintf(command, sizeof command, "cd '%s' && rm -rf hand launched zero unlike node? one",
+             workbench);
     ck_assert_int_eq(system(command), 0);
 }
 
@@ -297,6 +318,7 @@ int main(void)
     tcase_add_test(hand, missing_rank_is_named);
     tcase_add_test(hand, missing_rank_0_is_told);
     tcase_add_test(hand, one_rank_twice_is_refused);
+    tcase_add_loop_test(hand, other_settings_are_refused, 0, 2);
     tcase_add_test(hand, second_rank_0_is_refused);
     tcase_add_loop_test(hand, impossible_places_are_refused, 0, N_PLACES);
     tcase_add_test(hand, foreign_server_is_no_store);

@@ -109,7 +109,8 @@ START_TEST(leaving_after_the_last_disturbs_nobody)
 }
 END_TEST
 
-/* Without dist/gloo/loopback_mss.c's cure the half of these calls takes 40 ms and more. */
+/* Where the kernel delays acknowledgements, most of these calls would take 40 ms without small
+ * segments, which gloo/connect.cc finds out. */
 static status time_80_kb(process_group *group, int rank, int world_size, void *arg)
 {
     (void)rank;
@@ -130,6 +131,8 @@ static status time_80_kb(process_group *group, int rank, int world_size, void *a
 
 START_TEST(loopback_does_not_stall)
 {
+    if (_i == 1)
+        setenv("MNIST_DDP_GLOO_CLAMP", "1", 1); /* this test's process only */
     ck_assert_int_eq(run(2, time_80_kb, NULL), STATUS_OK);
 }
 END_TEST
@@ -152,7 +155,7 @@ int main(void)
     tcase_add_loop_test(results, barrier_holds_everybody, 0, N_WORLDS);
     tcase_add_loop_test(results, many_works_under_way, 0, N_WORLDS);
     tcase_add_loop_test(results, bits_are_the_same_everywhere, 0, N_WORLDS);
-    tcase_add_test(results, loopback_does_not_stall);
+    tcase_add_loop_test(results, loopback_does_not_stall, 0, 2);
     TCase *deaths = suite_case(suite, "deaths", 80);
     tcase_add_loop_test(deaths, a_killed_rank_is_named, 0, 3);
     tcase_add_loop_test(deaths, a_stopped_rank_is_a_timeout, 0, 2);
