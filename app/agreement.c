@@ -39,9 +39,9 @@ static status compare(int rank, char *first, char *other)
                 "rank 0 was started with %s, rank %d with %s: give all ranks the same", a, rank, b);
 }
 
-static void key_of(int rank, char key[KEY_BYTES])
+static void key_of(const char *what, int rank, char key[KEY_BYTES])
 {
-    snprintf(key, KEY_BYTES, "settings/%d", rank);
+    snprintf(key, KEY_BYTES, "%s/%d", what, rank);
 }
 
 /* This rank's settings against those of `peer`; one of the two is rank 0. */
@@ -50,12 +50,36 @@ static status compare_with(const job *j, store *shared, int peer)
     char key[KEY_BYTES], ours[TEXT_BYTES];
     void *theirs = NULL;
     size_t size_bytes = 0;
-    key_of(peer, key);
+    key_of("settings", peer, key);
     TRY(store_get(shared, key, &theirs, &size_bytes));
     describe(j, ours);
     status st = peer == 0 ? compare(j->place.rank, theirs, ours) : compare(peer, ours, theirs);
     free(theirs);
     return st;
+}
+
+static status compare_with_first(const job *j, store *shared)
+{
+    char key[KEY_BYTES];
+    status st = compare_with(j, shared, 0);
+    key_of("compared", j->place.rank, key);
+    if (st == STATUS_OK)
+        return store_set(shared, key, "", 0);
+    (void)store_set(shared, key, "", 0); /* the difference is the news; keep its message */
+    return st;
+}
+
+/* Rank 0 may serve the store: it stays until all have read its settings, also where they differ. */
+static status compare_with_all(const job *j, store *shared)
+{
+    char key[KEY_BYTES];
+    for (int peer = 1; peer < j->place.world_size; peer++) {
+        key_of("compared", peer, key);
+        TRY(store_wait(shared, key, j->opts->timeout * 1000));
+    }
+    for (int peer = 1; peer < j->place.world_size; peer++)
+        TRY(compare_with(j, shared, peer));
+    return STATUS_OK;
 }
 
 status agreement_check(const job *j)
@@ -65,11 +89,7 @@ status agreement_check(const job *j)
         return STATUS_OK;
     char key[KEY_BYTES], ours[TEXT_BYTES];
     describe(j, ours);
-    key_of(j->place.rank, key);
+    key_of("settings", j->place.rank, key);
     TRY(store_set(shared, key, ours, strlen(ours)));
-    if (j->place.rank != 0)
-        return compare_with(j, shared, 0);
-    for (int peer = 1; peer < j->place.world_size; peer++)
-        TRY(compare_with(j, shared, peer));
-    return STATUS_OK;
+    return j->place.rank == 0 ? compare_with_all(j, shared) : compare_with_first(j, shared);
 }
