@@ -112,6 +112,16 @@ static bool reached_target(const options *o, const evaluation *test)
     return o->target_acc >= 0 && evaluation_accuracy(test) >= target;
 }
 
+/* Mean loss of the epoch and images trained on, over all ranks. */
+static status epoch_totals(training *t, double *loss, int64_t *images)
+{
+    double totals[] = {t->epoch_loss, (double)t->epoch_samples};
+    TRY(process_group_all_reduce(t->j.group, totals, 2, DTYPE_F64, REDUCE_SUM));
+    *loss = totals[0] / totals[1];
+    *images = (int64_t)totals[1];
+    return STATUS_OK;
+}
+
 static status train_epochs(training *t)
 {
     job *j = &t->j;
@@ -128,10 +138,11 @@ static status train_epochs(training *t)
         TRY(train_epoch(t));
         double train_s = clock_seconds(clock_now_ns() - started);
         results->train_s[results->epochs++] = train_s;
-        results->images_per_epoch = (int64_t)t->epoch_samples * j->place.world_size;
+        double train_loss = 0;
+        TRY(epoch_totals(t, &train_loss, &results->images_per_epoch));
         TRY(evaluate(j, &results->test));
-        report_epoch(&t->rep, t->at.epoch - 1, train_s, results->images_per_epoch,
-                     t->epoch_loss / (double)t->epoch_samples, &results->test);
+        report_epoch(&t->rep, t->at.epoch - 1, train_s, results->images_per_epoch, train_loss,
+                     &results->test);
         save(t);
         reached = reached_target(j->opts, &results->test);
     }
