@@ -54,12 +54,15 @@ void report_header(report *r, const char *run_dir, int64_t start_epoch, int64_t 
     report_line(r, "mnist_ddp %s: %s, %zu parameters, %s, lr %g, gamma %g, seed %lld",
                 MNIST_DDP_VERSION, model_kind_name(j->model), network_count(j->net),
                 optimizer_kind_name(j->optimizer.kind), j->lr, o->gamma, (long long)o->seed);
+    char accum[32] = "";
+    if (o->accum > 1)
+        snprintf(accum, sizeof accum, " x accum %lld", (long long)o->accum);
     report_line(r,
                 "ranks: %d x batch %d%s = global batch %lld; backend %s; device %s, %d thread%s "
                 "per rank",
-                world, j->batch_size, o->accum > 1 ? " x accum" : "",
-                (long long)world * j->batch_size * o->accum, process_group_backend(j->group),
-                j->dev->ops->name, j->threads, j->threads == 1 ? "" : "s");
+                world, j->batch_size, accum, (long long)world * j->batch_size * o->accum,
+                process_group_backend(j->group), j->dev->ops->name, j->threads,
+                j->threads == 1 ? "" : "s");
     const char *folder = j->location.folder[0] != '\0' ? j->location.folder : "in memory";
     report_line(r, "data: %s (%s), %u train and %u test images", folder, j->location.found_by,
                 j->train_set.count, j->test_set.count);

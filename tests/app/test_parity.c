@@ -271,6 +271,21 @@ START_TEST(evaluation_is_exact_at_any_world_size)
 }
 END_TEST
 
+/* StepLR: after one epoch at gamma 1e-30 nothing moves any more. */
+START_TEST(gamma_shrinks_the_learning_rate)
+{
+    program whole = program_mnist("--model", "mlp", SHORT, "--gamma", "1e-30", "--momentum", "0",
+                                  "--epochs", "3", "--run-dir", run_dir("many"), NULL);
+    ASSERT_EXIT(whole, 0);
+    program one = program_mnist("--model", "mlp", SHORT, "--gamma", "1e-30", "--momentum", "0",
+                                "--run-dir", run_dir("one"), NULL);
+    ASSERT_EXIT(one, 0);
+    ck_assert(model_difference(run_dir("many"), run_dir("one")) < 1e-9);
+    program_close(&whole);
+    program_close(&one);
+}
+END_TEST
+
 int main(void)
 {
     workbench_open();
@@ -283,6 +298,7 @@ int main(void)
     tcase_add_test(runs, overlap_hides_time_and_keeps_bits);
     tcase_add_loop_test(runs, resumed_run_ends_with_the_same_bits, 0, 6);
     tcase_add_test(runs, resume_refuses_another_run);
+    tcase_add_test(runs, gamma_shrinks_the_learning_rate);
     tcase_add_test(runs, accumulation_equals_a_larger_batch);
     tcase_add_loop_test(runs, evaluation_is_exact_at_any_world_size, 0, 2);
     return workbench_close(suite_run(suite));

@@ -1,0 +1,180 @@
+/* Single operations of the devices: known answers, and the fast device against the reference. */
+#include "kernels/ops.h"
+#include "tests/support/suite.h"
+
+#include "base/memory.h"
+#include "base/mt19937.h"
+#include "base/philox.h"
+#include "kernels/dropout.h"
+
+#include <math.h>
+#include <string.h>
+
+static void ok(status st)
+{
+    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+}
+
+static device *open_device(const char *name)
+{
+    device *dev = NULL;
+    ok(device_create(name, 2, &dev));
+    return dev;
+}
+
+/* The known answers that come with the generator's first implementation (Random123). */
+START_TEST(philox_known_answers)
+{
+    philox_words zero = philox4x32_10(0, 0, 0, 0, 0);
+    static const uint32_t want_zero[] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+    ck_assert(memcmp(zero.w, want_zero, sizeof want_zero) == 0);
+    philox_words ones = philox4x32_10(~0u, ~0u, ~0u, ~0u, ~(uint64_t)0);
+    static const uint32_t want_ones[] = {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd};
+    ck_assert(memcmp(ones.w, want_ones, sizeof want_ones) == 0);
+}
+END_TEST
+
+/* p of the elements are dropped: 100,000 bytes, five standard deviations. */
+START_TEST(dropout_drops_its_share)
+{
+    static const float shares[] = {0.25f, 0.5f};
+    enum { BLOCKS = 6250 };
+    uint32_t sample = 7;
+    dropout drop = {.p = shares[_i], .seed = 3, .epoch = 1, .layer = 1, .samples = &sample};
+    int dropped = 0;
+    for (uint32_t block = 0; block < BLOCKS; block++) {
+        uint8_t bytes[DROPOUT_BLOCK];
+        dropout_bytes(&drop, 0, block, bytes);
+        for (int j = 0; j < DROPOUT_BLOCK; j++)
+            dropped += bytes[j] < dropout_threshold(drop.p);
+    }
+    double n = BLOCKS * DROPOUT_BLOCK, p = (double)drop.p;
+    ck_assert_msg(fabs(dropped - n * p) < 5 * sqrt(n * p * (1 - p)), "%d of %g at p %g", dropped, n,
+                  p);
+}
+END_TEST
+
+START_TEST(gather_normalises)
+{
+    const uint8_t images[] = {0, 255, 128, 1, 2, 3}, labels[] = {4, 9, 0};
+    const uint32_t indices[] = {2, 0};
+    float x[4];
+    uint8_t out[2];
+    device *dev = open_device(_i == 0 ? "reference" : "cpu");
+    ok(dev->ops->gather(dev, images, labels, indices, 2, 2, x, out));
+    const uint8_t want[] = {2, 3, 0, 255};
+    for (int i = 0; i < 4; i++)
+        ck_assert(x[i] == ((float)want[i] / 255.0f - 0.1307f) / 0.3081f);
+    ck_assert(out[0] == 0 && out[1] == 4);
+    device_destroy(dev);
+}
+END_TEST
+
+/* Two classes with logits 0 and log 3: softmax 1/4 and 3/4. */
+START_TEST(cross_entropy_by_hand)
+{
+    const float logits[] = {0, logf(3.0f), 2, 2};
+    const uint8_t labels[] = {0, 0};
+    float dlogits[4];
+    double loss = 1;
+    int64_t correct = 10;
+    device *dev = open_device("cpu");
+    ok(dev->ops->cross_entropy(dev, logits, labels, 2, 2, 0.5f, &loss, &correct, dlogits));
+    ck_assert_double_eq_tol(loss, 1 + log(4) + log(2), 1e-6);
+    ck_assert_int_eq(correct, 11); /* equal logits: the first one wins */
+    const float want[] = {-0.375f, 0.375f, -0.25f, 0.25f};
+    for (int i = 0; i < 4; i++)
+        ck_assert_double_eq_tol((double)dlogits[i], (double)want[i], 1e-6);
+    device_destroy(dev);
+}
+END_TEST
+
+enum { COUNT = 200001 }; /* several pieces and an odd rest */
+
+typedef struct arenas {
+    float *param, *grad, *state1, *state2;
+} arenas;
+
+static arenas make_arenas(void)
+{
+    arenas a;
+    mt19937 generator;
+    mt19937_init(&generator, 11);
+    float **all[] = {&a.param, &a.grad, &a.state1, &a.state2};
+    for (int k = 0; k < 4; k++) {
+        ok(memory_alloc(sizeof(float) * COUNT, (void **)all[k]));
+        for (int i = 0; i < COUNT; i++) {
+            float unit = (float)(mt19937_u32(&generator) >> 8) * 0x1p-24f;
+            (*all[k])[i] = k < 2 ? unit - 0.5f : unit; /* averages of squares are not negative */
+        }
+    }
+    return a;
+}
+
+static void free_arenas(arenas *a)
+{
+    free(a->param);
+    free(a->grad);
+    free(a->state1);
+    free(a->state2);
+}
+
+static void optimize(const char *name, int which, arenas *a)
+{
+    device *dev = open_device(name);
+    const device_ops *ops = dev->ops;
+    adam_options adam = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.01f};
+    switch (which) {
+    case 0:
+        ok(ops->sgd_step(dev, a->param, a->grad, NULL, COUNT, 0.1f, 0, 0.01f, false, true));
+        break;
+    case 1:
+        ok(ops->sgd_step(dev, a->param, a->grad, a->state1, COUNT, 0.1f, 0.9f, 0, true, false));
+        break;
+    case 2:
+        ok(ops->adam_step(dev, a->param, a->grad, a->state1, a->state2, COUNT, &adam, 7));
+        break;
+    default:
+        ok(ops->adadelta_step(dev, a->param, a->grad, a->state1, a->state2, COUNT, 1, 0.9f, 1e-6f,
+                              0));
+    }
+    device_destroy(dev);
+}
+
+/* One fused multiply-add instead of two roundings, and one root instead of two: a few units in the
+ * last place of values below 2. */
+START_TEST(optimizers_equal_reference)
+{
+    arenas want = make_arenas(), got = make_arenas();
+    optimize("reference", _i, &want);
+    optimize("cpu", _i, &got);
+    for (int i = 0; i < COUNT; i++) {
+        ck_assert_double_eq_tol((double)got.param[i], (double)want.param[i], 1e-6);
+        ck_assert_double_eq_tol((double)got.state1[i], (double)want.state1[i], 1e-6);
+        ck_assert_double_eq_tol((double)got.state2[i], (double)want.state2[i], 1e-6);
+    }
+    free_arenas(&want);
+    free_arenas(&got);
+}
+END_TEST
+
+START_TEST(unknown_device_is_refused)
+{
+    device *dev = NULL;
+    ck_assert_int_eq(device_create("tpu", 1, &dev), STATUS_INVALID);
+    ck_assert_ptr_nonnull(strstr(status_message(), "there are: auto, cpu, reference"));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("ops");
+    TCase *core = suite_case(suite, "core", 30);
+    tcase_add_test(core, philox_known_answers);
+    tcase_add_loop_test(core, dropout_drops_its_share, 0, 2);
+    tcase_add_loop_test(core, gather_normalises, 0, 2);
+    tcase_add_test(core, cross_entropy_by_hand);
+    tcase_add_loop_test(core, optimizers_equal_reference, 0, 4);
+    tcase_add_test(core, unknown_device_is_refused);
+    return suite_run(suite);
+}
