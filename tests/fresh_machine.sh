@@ -15,6 +15,7 @@ command -v debootstrap >/dev/null || { echo "fresh_machine: install debootstrap"
 mirror=$(apt-get indextargets --format '$(REPO_URI)' | head -n 1)
 debootstrap --variant=minbase --include=ca-certificates,make,git bookworm "$root" "$mirror" >/dev/null
 cp /etc/resolv.conf "$root/etc/resolv.conf"
+rm -f "$root/etc/apt/sources.list"
 cp -r /etc/apt/sources.list* /etc/apt/apt.conf.d "$root/etc/apt/" 2>/dev/null || true
 cp -r /usr/share/keyrings/. "$root/usr/share/keyrings/"
 trap 'umount "$root/proc" "$root/dev" "$root/sys" 2>/dev/null || true' EXIT
