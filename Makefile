@@ -22,7 +22,7 @@ asan: packages ## all tests under AddressSanitizer and UndefinedBehaviorSanitize
 	@cmake --build build-asan
 	@cd build-asan && ctest --output-on-failure $(CTEST_FLAGS)
 
-tsan: packages ## all tests under ThreadSanitizer, with the reference kernels
+tsan: packages ## most tests under ThreadSanitizer, with the reference kernels (slow)
 	@cmake --preset tsan $(CMAKE_FLAGS) >/dev/null
 	@cmake --build build-tsan
 	@cd build-tsan && ctest --output-on-failure $(CTEST_FLAGS)

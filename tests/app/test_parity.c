@@ -103,8 +103,10 @@ enum { N_SPREADS = sizeof spreads / sizeof spreads[0] };
 
 /* The ranks' batches together are one process's batch, image for image, dropout included. Their
  * sums are taken in another order: each gradient differs by some 1e-7 of its size (float32 rounds
- * at 6e-8), and 15 to 30 steps with momentum 0.9 pile that up tenfold each way: 1e-4 of the largest
- * weight bounds it with room, while one wrong image in one step moves weights by 1e-3 and more. */
+ * at 6e-8), and a few steps with momentum 0.9 pile that up: 5e-5 of the largest weight bounds it
+ * (1.6e-5 was seen, with the reference kernels' long sums), while one wrong image in one step moves
+ * weights by 1e-3 and more. The runs are short because a rounding error that turns one ReLU or one
+ * pooling window around grows from there: 3 to 6 steps here. */
 START_TEST(ranks_equal_one_process)
 {
     const spread *s = &spreads[_i / 2];
@@ -119,7 +121,7 @@ START_TEST(ranks_equal_one_process)
                                 "--run-dir", run_dir("one"), NULL);
     ASSERT_EXIT(one, 0);
     double off = model_difference(run_dir("many"), run_dir("one"));
-    ck_assert_msg(off < 1e-5, "%s, %s ranks on %s: weights differ by %g", model, s->ranks,
+    ck_assert_msg(off < 5e-5, "%s, %s ranks on %s: weights differ by %g", model, s->ranks,
                   s->backend, off);
     ck_assert(json_number(many.out, "images_per_epoch") == 96);
     program_close(&many);
@@ -244,7 +246,7 @@ START_TEST(accumulation_equals_a_larger_batch)
                                   "--global-batch-size", "24", "--run-dir", run_dir("one"), NULL);
     ASSERT_EXIT(whole, 0);
     double off = model_difference(run_dir("many"), run_dir("one"));
-    ck_assert_msg(off < 1e-5, "weights differ by %g", off);
+    ck_assert_msg(off < 5e-5, "weights differ by %g", off);
     program_close(&parts);
     program_close(&whole);
 }
