@@ -20,7 +20,9 @@ static report_style style_of(const options *o, FILE *out)
     if (strcmp(o->log_format, "pytorch") == 0)
         return REPORT_PYTORCH;
     const char *term = getenv("TERM");
-    bool terminal = isatty(fileno(out)) && term != NULL && strcmp(term, "dumb") != 0;
+    /* A launched rank's stderr is a pipe to the launcher, which says where it leads. */
+    bool forwarded = out == stderr && getenv("MNIST_DDP_LOG_TTY") != NULL;
+    bool terminal = (isatty(fileno(out)) || forwarded) && term != NULL && strcmp(term, "dumb") != 0;
     return strcmp(o->log_format, "auto") == 0 && o->progress && terminal ? REPORT_BAR
                                                                          : REPORT_PLAIN;
 }
