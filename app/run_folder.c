@@ -1,7 +1,9 @@
 #include "app/run_folder.h"
 
 #include "model/checkpoint.h"
+#include "model/fnv1a.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -33,10 +35,19 @@ status run_folder_open(const job *j, char *path)
     return STATUS_OK;
 }
 
+/* Settings that have no field of their own in a checkpoint. */
+static void hash_rest(const job *j, char out[CHECKPOINT_HASH_BYTES])
+{
+    char text[128];
+    snprintf(text, sizeof text, "nesterov %d shuffle %d drop-last %d training images %u",
+             j->opts->nesterov, j->opts->shuffle, j->opts->drop_last, j->train_set.count);
+    snprintf(out, CHECKPOINT_HASH_BYTES, "%016" PRIx64, fnv1a(FNV1A_START, text, strlen(text)));
+}
+
 /* What a resumed run must share with the one that it continues. */
 static checkpoint_state state_of(job *j, const progress *at)
 {
-    return (checkpoint_state){.model = j->model,
+    checkpoint_state state = {.model = j->model,
                               .optimizer = j->optimizer.kind,
                               .epoch = at->epoch,
                               .step_in_epoch = at->step_in_epoch,
@@ -51,6 +62,8 @@ static checkpoint_state state_of(job *j, const progress *at)
                               .gamma = j->opts->gamma,
                               .momentum = j->opts->momentum,
                               .weight_decay = j->opts->weight_decay};
+    hash_rest(j, state.config_hash);
+    return state;
 }
 
 static status differs(const char *path, const char *what, double was, double is)
@@ -83,6 +96,12 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
         if (pairs[i].was < pairs[i].is || pairs[i].was > pairs[i].is)
             return differs(path, pairs[i].what, pairs[i].was, pairs[i].is);
+    if (strcmp(was->config_hash, is->config_hash) != 0)
+        return FAIL(
+            STATUS_INVALID,
+            "cannot resume %s: --nesterov, --shuffle, --drop-last or the number of training "
+            "images (--limit) was another",
+            path);
     return STATUS_OK;
 }
 

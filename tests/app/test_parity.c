@@ -213,12 +213,11 @@ END_TEST
 
 START_TEST(resume_refuses_another_run)
 {
-    static const char *const flags[][2] = {{"--seed", "9"},
-                                           {"--batch-size", "16"},
-                                           {"--model", "cnn"},
-                                           {"--lr", "0.9"},
-                                           {"--nproc-per-node", "2"}};
-    static const char *const words[] = {"--seed", "--batch-size", "mlp", "--lr", "world size"};
+    static const char *const flags[][2] = {{"--seed", "9"},           {"--batch-size", "16"},
+                                           {"--model", "cnn"},        {"--lr", "0.9"},
+                                           {"--nproc-per-node", "2"}, {"--limit", "100"}};
+    static const char *const words[] = {"--seed", "--batch-size", "mlp",
+                                        "--lr",   "world size",   "--limit"};
     program first = program_mnist("--model", "mlp", COMMON, "--run-dir", run_dir("one"), NULL);
     ASSERT_EXIT(first, 0);
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
