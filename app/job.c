@@ -2,10 +2,9 @@
 
 #include "app/agreement.h"
 #include "app/exit_codes.h"
-#include "base/log.h"
+#include "base/team.h"
 #include "kernels/ops.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,12 +22,6 @@ status job_place(rendezvous_place *out, bool *is_worker)
     if (!*is_worker)
         *out = (rendezvous_place){.world_size = 1, .local_world_size = 1};
     return STATUS_OK;
-}
-
-static int cores(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
 static status resolve_batch(job *j)
@@ -57,7 +50,7 @@ static status resolve(job *j)
     j->optimizer.weight_decay = (float)o->weight_decay;
     j->optimizer.nesterov = o->nesterov;
     j->lr = o->lr < 0 ? (double)optimizer_default_lr(j->optimizer.kind) : o->lr;
-    int share = cores() / j->place.local_world_size;
+    int share = team_cores() / j->place.local_world_size;
     j->threads = o->threads > 0 ? (int)o->threads : share > 1 ? share : 1;
     return resolve_batch(j);
 }

@@ -9,19 +9,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/team.h"
 #include "dist/backend_choice.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
-
-static int cpu_count(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 /* A launched worker's clock starts with its launcher's. */
 static int64_t launch_time(int64_t started_ns)
@@ -45,7 +39,7 @@ static int train(const options *opts, int argc, char **argv, int64_t started_ns)
         LOG_W("RANK is set: joining as rank %d of %d; the launcher's flags are not used",
               place.rank, place.world_size);
     if (!is_worker) {
-        st = launch_plan_make(opts, cpu_count(), 0, &plan);
+        st = launch_plan_make(opts, team_cores(), 0, &plan);
         if (st != STATUS_OK)
             return exit_code_failed(st, EXIT_CODE_USAGE);
         if (plan.world_size > 1 || plan.nnodes > 1)

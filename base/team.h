@@ -27,6 +27,9 @@ void team_run(team *team, team_fn fn, void *arg, int pieces);
 
 int team_threads(const team *team);
 
+/* Cores that this process may use, at least 1. */
+int team_cores(void);
+
 /* Inside a piece: which member (0 .. threads-1) does it; for scratch memory, never for results. */
 int team_member(void);
 
