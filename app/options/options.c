@@ -26,11 +26,6 @@ static const char *const COMMAND_NAMES[] = {
 };
 enum { COMMAND_COUNT = sizeof COMMAND_NAMES / sizeof COMMAND_NAMES[0] };
 
-const char *options_command_name(command which)
-{
-    return COMMAND_NAMES[which];
-}
-
 static status find_command_name(const char *word, command *out)
 {
     nearest search;

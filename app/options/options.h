@@ -105,8 +105,6 @@ void options_free(options *opts);
 /* Was the setting of this name ("batch_size") given anywhere (not a default)? */
 bool options_given(const options *opts, const char *name);
 
-const char *options_command_name(command which); /* "train" */
-
 /* Prints the help of a command on stdout, grouped, from the table; of all for COMMAND_HELP. */
 void options_print_help(command which);
 
