@@ -10,6 +10,9 @@ typedef struct evaluation {
     double elapsed_s;
 } evaluation;
 
+/* Makes j->test_load: this rank's part of the test set, on the device. */
+status evaluate_open(job *j);
+
 /* Each rank takes a contiguous part of the test set; counts are summed as integers. Without a
  * process group (job_open_eval) this process takes all. */
 status evaluate(job *j, evaluation *out);

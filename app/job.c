@@ -1,7 +1,10 @@
 #include "app/job.h"
 
 #include "app/agreement.h"
+#include "app/device_list.h"
+#include "app/evaluate.h"
 #include "app/exit_codes.h"
+#include "base/log.h"
 #include "base/team.h"
 #include "kernels/ops.h"
 
@@ -13,7 +16,10 @@
 enum {
     FIRST_BUCKET_MIB = 1, /* PyTorch's */
     BUCKET_CAP_MIB = 25,
-    EVAL_BATCH = 64, /* images of one forward in evaluation, where the training batch is smaller */
+    /* Images of one forward in evaluation, where the training batch is smaller: as many as fit the
+     * caches of a processor, or as fill a GPU. */
+    EVAL_BATCH = 64,
+    EVAL_BATCH_ACCELERATOR = 1000,
 };
 
 status job_place(rendezvous_place *out, bool *is_worker)
@@ -70,8 +76,17 @@ static status open_data(job *j, bool with_train)
 
 static status open_device(job *j)
 {
-    const char *name = j->opts->no_accel ? "cpu" : j->opts->device;
-    return device_create(name, j->threads, &j->dev);
+    TRY(device_list_choose(j->opts, j->place.local_rank, &j->device));
+    j->device.threads = j->threads;
+    TRY(device_create(&j->device, &j->dev));
+    if (j->dev->emulation != NULL)
+        LOG_W("device %s: %s", j->dev->ops->name, j->dev->emulation);
+    return j->dev->ops->alloc(j->dev, sizeof *j->numbers, (void **)&j->numbers);
+}
+
+static status interrupted(void *group)
+{
+    return process_group_check(group);
 }
 
 static status open_group(job *j)
@@ -83,22 +98,27 @@ static status open_group(job *j)
                                       .store = j->rdzv ? rendezvous_store(j->rdzv) : NULL,
                                       .master_addr = j->place.master_addr,
                                       .timeout_ms = o->timeout * 1000,
+                                      .device = j->dev,
                                       .shared_bytes = sizeof(float) * model_kind_count(j->model),
                                       .inject_delay_ms = o->inject_delay_ms};
-    return process_group_create(&settings, &j->group);
+    TRY(process_group_create(&settings, &j->group));
+    j->dev->interrupted = interrupted;
+    j->dev->interrupted_ctx = j->group;
+    return STATUS_OK;
 }
 
 static int forward_batch(const job *j)
 {
-    return j->batch_size > EVAL_BATCH ? j->batch_size : EVAL_BATCH;
+    int least = j->dev->stream != NULL ? EVAL_BATCH_ACCELERATOR : EVAL_BATCH;
+    return j->batch_size > least ? j->batch_size : least;
 }
 
-/* The gradients live in the group's memory: shm sums them where they are. */
+/* A host device's gradients live in the group's memory: shm sums them where they are. */
 static status open_network(job *j)
 {
     network_options settings = {
         .kind = j->model, .max_batch = forward_batch(j), .seed = (uint64_t)j->opts->seed};
-    if (j->group != NULL)
+    if (j->group != NULL && j->dev->stream == NULL)
         TRY(process_group_alloc(j->group, sizeof(float) * model_kind_count(j->model),
                                 (void **)&settings.gradients));
     TRY(network_create(j->dev, &settings, &j->net));
@@ -135,7 +155,8 @@ static status open_loader(job *j)
                                            .world_size = j->place.world_size,
                                            .seed = (uint64_t)j->opts->seed,
                                            .shuffle = j->opts->shuffle,
-                                           .drop_last = j->opts->drop_last}};
+                                           .drop_last = j->opts->drop_last},
+                               .numbers = j->numbers};
     return loader_create(j->dev, &j->train_set, &settings, &j->load);
 }
 
@@ -155,7 +176,8 @@ static status open_compute(job *j)
     TRY(open_network(j));
     TRY(open_optimizer(j));
     TRY(open_ddp(j));
-    return open_loader(j);
+    TRY(open_loader(j));
+    return evaluate_open(j);
 }
 
 status job_open(const options *opts, const rendezvous_place *place, job *out, int *exit_code)
@@ -198,11 +220,39 @@ status job_open_eval(const options *opts, model_kind kind, job *out, int *exit_c
         st = open_device(out);
         if (st == STATUS_OK)
             st = open_network(out);
+        if (st == STATUS_OK)
+            st = evaluate_open(out);
         *exit_code = EXIT_CODE_USAGE;
     }
     if (st != STATUS_OK)
         job_close(out);
     return st;
+}
+
+status job_loss_scaling(job *j, loss_scaling *out)
+{
+    step_numbers numbers;
+    TRY(j->dev->ops->download(j->dev, &numbers, j->numbers, sizeof numbers));
+    *out = numbers.scaling;
+    return STATUS_OK;
+}
+
+status job_set_loss_scaling(job *j, const loss_scaling *scaling)
+{
+    step_numbers numbers = {.scaling = *scaling};
+    return j->dev->ops->upload(j->dev, j->numbers, &numbers, sizeof numbers);
+}
+
+static status broadcast_loss_scaling(job *j)
+{
+    loss_scaling scaling;
+    TRY(job_loss_scaling(j, &scaling));
+    double scale = (double)scaling.scale;
+    int64_t counts[] = {scaling.good_steps, scaling.skipped, scaling.overflow};
+    TRY(process_group_broadcast(j->group, &scale, 1, DTYPE_F64, 0, NULL));
+    TRY(process_group_broadcast(j->group, counts, 3, DTYPE_I64, 0, NULL));
+    scaling = (loss_scaling){(float)scale, (int32_t)counts[0], counts[1], (uint32_t)counts[2]};
+    return job_set_loss_scaling(j, &scaling);
 }
 
 status job_broadcast_state(job *j)
@@ -211,14 +261,15 @@ status job_broadcast_state(job *j)
     float *states[OPTIMIZER_MAX_STATES];
     size_t count = network_count(j->net), n = optimizer_states(j->opt, names, states);
     int64_t steps = optimizer_steps(j->opt);
-    TRY(process_group_broadcast(j->group, network_parameters(j->net), count, DTYPE_F32, 0));
-    TRY(process_group_broadcast(j->group, &steps, 1, DTYPE_I64, 0));
+    device_stream *stream = j->dev->stream;
+    TRY(process_group_broadcast(j->group, network_parameters(j->net), count, DTYPE_F32, 0, stream));
+    TRY(process_group_broadcast(j->group, &steps, 1, DTYPE_I64, 0, NULL));
     optimizer_set_steps(j->opt, steps);
     if (steps == 0)
         return STATUS_OK; /* no state yet */
     for (size_t i = 0; i < n; i++)
-        TRY(process_group_broadcast(j->group, states[i], count, DTYPE_F32, 0));
-    return STATUS_OK;
+        TRY(process_group_broadcast(j->group, states[i], count, DTYPE_F32, 0, stream));
+    return broadcast_loss_scaling(j);
 }
 
 status job_leave(job *j)
@@ -230,12 +281,18 @@ status job_leave(job *j)
 
 void job_close(job *j)
 {
-    loader_destroy(j->load);
+    /* The group first: a collective that hangs on the device would hold up all that follows. */
     ddp_destroy(j->reducer);
+    if (j->dev != NULL)
+        j->dev->interrupted = NULL;
+    process_group_destroy(j->group);
+    loader_destroy(j->load);
+    loader_destroy(j->test_load);
     optimizer_destroy(j->opt);
     network_destroy(j->net);
+    if (j->dev != NULL)
+        j->dev->ops->free(j->dev, j->numbers);
     device_destroy(j->dev);
-    process_group_destroy(j->group);
     rendezvous_destroy(j->rdzv);
     dataset_close(&j->train_set);
     dataset_close(&j->test_set);

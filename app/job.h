@@ -23,7 +23,8 @@ typedef struct job {
     ddp *reducer;
     dataset_location location;
     dataset train_set, test_set; /* train_set after --limit */
-    loader *load;
+    loader *load, *test_load;    /* of this rank's parts; test_load NULL: it has none */
+    step_numbers *numbers;       /* device memory: of the step under way */
 
     /* settings in their final form */
     model_kind model;
@@ -31,6 +32,7 @@ typedef struct job {
     double lr;      /* of epoch 0 */
     int batch_size; /* of one forward, per rank */
     int threads;    /* that compute, per rank */
+    device_options device;
 } job;
 
 /* Where this process stands: from the environment, or the only rank of a job of its own. */
@@ -50,5 +52,9 @@ void job_close(job *j);
 
 /* Copies rank 0's parameters and optimizer state to all ranks. */
 status job_broadcast_state(job *j);
+
+/* The state of dynamic loss scaling, from and to the device. */
+status job_loss_scaling(job *j, loss_scaling *out);
+status job_set_loss_scaling(job *j, const loss_scaling *scaling);
 
 #endif

@@ -1,6 +1,7 @@
 /* The program: reads what is asked for and hands it to the command, or to the launcher where that
  * command runs as several ranks. */
 #include "app/commands.h"
+#include "app/device_list.h"
 #include "app/exit_codes.h"
 #include "app/job.h"
 #include "app/launch/launch.h"
@@ -15,6 +16,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 
 /* A launched worker's clock starts with its launcher's. */
@@ -22,6 +24,35 @@ static int64_t launch_time(int64_t started_ns)
 {
     const char *text = getenv("MNIST_DDP_LAUNCHED");
     return text != NULL ? strtoll(text, NULL, 10) : started_ns;
+}
+
+/* The GPUs of this machine, where the number of ranks or the backend depends on them. */
+static status count_gpus(const options *opts, bool is_nccl, int *out)
+{
+    const char *nproc =
+        opts->nproc_per_node != NULL ? opts->nproc_per_node : getenv("PET_NPROC_PER_NODE");
+    bool by_gpus = nproc != NULL && (strcmp(nproc, "gpu") == 0 || strcmp(nproc, "auto") == 0);
+    *out = 0;
+    return by_gpus || is_nccl || opts->world_size >= 0 ? device_list_count(opts, out) : STATUS_OK;
+}
+
+/* What to start here. Refuses more ranks than NCCL can serve, before any is started. */
+static status make_plan(const options *opts, launch_plan *out)
+{
+    int gpus = 0;
+    bool is_nccl = strcmp(opts->backend, "nccl") == 0;
+    TRY(count_gpus(opts, is_nccl, &gpus));
+    if (is_nccl && gpus == 0)
+        return FAIL(STATUS_INVALID,
+                    "backend nccl is for CUDA devices, and none is used here: give --device=cuda "
+                    "to see why, or on the CPU --backend=shm (one host) or gloo (several)");
+    TRY(launch_plan_make(opts, team_cores(), gpus, out));
+    if (is_nccl && out->nproc > gpus)
+        return FAIL(STATUS_INVALID,
+                    "%d ranks on %d GPU%s: NCCL takes one rank per GPU; give --nproc-per-node=%d, "
+                    "or --backend=shm for ranks that share a GPU",
+                    out->nproc, gpus, gpus == 1 ? "" : "s", gpus);
+    return STATUS_OK;
 }
 
 /* Trains as one rank where the environment names it or there is only one; else launches all. */
@@ -39,7 +70,7 @@ static int train(const options *opts, int argc, char **argv, int64_t started_ns)
         LOG_W("RANK is set: joining as rank %d of %d; the launcher's flags are not used",
               place.rank, place.world_size);
     if (!is_worker) {
-        st = launch_plan_make(opts, team_cores(), 0, &plan);
+        st = make_plan(opts, &plan);
         if (st != STATUS_OK)
             return exit_code_failed(st, EXIT_CODE_USAGE);
         if (plan.world_size > 1 || plan.nnodes > 1)

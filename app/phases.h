@@ -10,6 +10,7 @@ typedef enum phase {
     PHASE_BACKWARD,
     PHASE_COMM_EXPOSED, /* waiting for gradients; what backward hides is not in it */
     PHASE_OPTIMIZER,
+    PHASE_ACCELERATOR, /* all of it, where the host only enqueues */
     N_PHASES,
 } phase;
 

@@ -65,6 +65,8 @@ void report_header(report *r, const char *run_dir, int64_t start_epoch, int64_t 
                 world, j->batch_size, accum, (long long)world * j->batch_size * o->accum,
                 process_group_backend(j->group), j->dev->ops->name, j->threads,
                 j->threads == 1 ? "" : "s");
+    if (j->dev->emulation != NULL)
+        report_line(r, "NO GPU: %s", j->dev->emulation);
     const char *folder = j->location.folder[0] != '\0' ? j->location.folder : "in memory";
     report_line(r, "data: %s (%s), %u train and %u test images", folder, j->location.found_by,
                 j->train_set.count, j->test_set.count);
@@ -86,8 +88,6 @@ void report_epoch_start(report *r)
 static void draw_bar(report *r, int64_t epoch, int step, int steps, uint32_t samples, double loss)
 {
     int64_t now = clock_now_ns();
-    if (now < r->next_bar_ns && step + 1 < steps)
-        return;
     r->next_bar_ns = now + BAR_INTERVAL_NS;
     char bar[BAR_CELLS + 1];
     int full = BAR_CELLS * (step + 1) / steps;
@@ -101,18 +101,23 @@ static void draw_bar(report *r, int64_t epoch, int step, int steps, uint32_t sam
     fflush(r->out);
 }
 
+bool report_wants_step(const report *r, int step, int steps)
+{
+    if (r->style == REPORT_BAR)
+        return step + 1 == steps || clock_now_ns() >= r->next_bar_ns;
+    return r->style != REPORT_SILENT && step % r->j->opts->log_interval == 0;
+}
+
 void report_step(report *r, int64_t epoch, int step, int steps, uint32_t samples, int batch_n,
                  double loss)
 {
     const options *o = r->j->opts;
-    if (r->style == REPORT_SILENT)
+    if (!report_wants_step(r, step, steps))
         return;
     if (r->style == REPORT_BAR) {
         draw_bar(r, epoch, step, steps, samples, loss);
         return;
     }
-    if (step % o->log_interval != 0)
-        return;
     if (r->style == REPORT_PYTORCH) {
         fprintf(r->out, "Train Epoch: %lld [%lld/%u (%.0f%%)]\tLoss: %.6f\n", (long long)epoch + 1,
                 (long long)step * batch_n * o->accum, r->j->train_set.count, 100.0 * step / steps,
@@ -151,8 +156,8 @@ static double rounded(double value, double per_unit)
 
 static void add_phases(json_t *object, const run_results *results)
 {
-    static const char *const names[N_PHASES] = {"data", "forward", "backward", "comm_exposed",
-                                                "optimizer"};
+    static const char *const names[N_PHASES] = {"data",         "forward",   "backward",
+                                                "comm_exposed", "optimizer", "accelerator"};
     for (int i = 0; i < N_PHASES; i++)
         json_object_set_new(object, names[i],
                             json_real(rounded(clock_seconds(results->time.ns[i]), 1e6)));
@@ -176,6 +181,12 @@ char *report_json(const job *j, const run_results *results)
     json_object_set_new(object, "backend", json_string(process_group_backend(j->group)));
     json_object_set_new(object, "device", json_string(j->dev->ops->name));
     json_object_set_new(object, "threads", json_integer(j->threads));
+    json_object_set_new(object, "precision", json_string(precision_name(j->dev->precision)));
+    if (j->dev->stream != NULL) {
+        json_object_set_new(object, "gpu", json_string(j->dev->description));
+        json_object_set_new(object, "graph", json_boolean(results->graph));
+        json_object_set_new(object, "emulated", json_boolean(j->dev->emulation != NULL));
+    }
     json_object_set_new(object, "batch", json_integer(j->batch_size));
     json_object_set_new(object, "images_per_epoch", json_integer(results->images_per_epoch));
     json_object_set_new(object, "train_s", train_s);

@@ -35,11 +35,15 @@ typedef struct run_results {
     double last_loss;         /* mean of this rank's last batch */
     phases time;
     ddp_times comm;
+    bool graph;                   /* steps were replayed as graphs */
     int64_t rss_mib, private_mib; /* private: the largest rank's */
 } run_results;
 
 report report_open(const job *j);
 void report_header(report *r, const char *run_dir, int64_t start_epoch, int64_t start_step);
+
+/* Whether report_step would print something: only then its loss needs to be known. */
+bool report_wants_step(const report *r, int step, int steps);
 
 /* After step `step` (from 0) of `steps`: `samples` of this rank's epoch are done. `loss` is the
  * mean of the last batch of `batch_n` samples. */

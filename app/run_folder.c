@@ -38,9 +38,10 @@ status run_folder_open(const job *j, char *path)
 /* Settings that have no field of their own in a checkpoint. */
 static void hash_rest(const job *j, char out[CHECKPOINT_HASH_BYTES])
 {
-    char text[128];
-    snprintf(text, sizeof text, "nesterov %d shuffle %d drop-last %d training images %u",
-             j->opts->nesterov, j->opts->shuffle, j->opts->drop_last, j->train_set.count);
+    char text[160];
+    snprintf(text, sizeof text, "nesterov %d shuffle %d drop-last %d training images %u %s",
+             j->opts->nesterov, j->opts->shuffle, j->opts->drop_last, j->train_set.count,
+             precision_name(j->device.precision));
     snprintf(out, CHECKPOINT_HASH_BYTES, "%016" PRIx64, fnv1a(FNV1A_START, text, strlen(text)));
 }
 
@@ -99,8 +100,8 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
     if (strcmp(was->config_hash, is->config_hash) != 0)
         return FAIL(
             STATUS_INVALID,
-            "cannot resume %s: --nesterov, --shuffle, --drop-last or the number of training "
-            "images (--limit) was another",
+            "cannot resume %s: --nesterov, --shuffle, --drop-last, --amp, --tf32 or the number of "
+            "training images (--limit) was another",
             path);
     return STATUS_OK;
 }
@@ -116,6 +117,9 @@ status run_folder_resume(const char *path, job *j, progress *at)
     checkpoint_state is = state_of(j, &(progress){0});
     TRY(check_same(path, &was, &is));
     TRY(checkpoint_load(checkpoint, j->net, j->opt));
+    loss_scaling scaling = {(float)was.loss_scale, (int32_t)was.loss_good_steps,
+                            was.loss_skipped_steps, (uint32_t)was.loss_overflow};
+    TRY(job_set_loss_scaling(j, &scaling));
     *at = (progress){was.epoch, was.step_in_epoch, was.step};
     return STATUS_OK;
 }
@@ -123,5 +127,11 @@ status run_folder_resume(const char *path, job *j, progress *at)
 status run_folder_save(const char *path, job *j, const progress *at)
 {
     checkpoint_state state = state_of(j, at);
+    loss_scaling scaling;
+    TRY(job_loss_scaling(j, &scaling));
+    state.loss_scale = (double)scaling.scale;
+    state.loss_good_steps = scaling.good_steps;
+    state.loss_skipped_steps = scaling.skipped;
+    state.loss_overflow = scaling.overflow;
     return checkpoint_save(path, &state, j->net, j->opt);
 }

@@ -6,6 +6,7 @@
 #include "app/memory_use.h"
 #include "app/report.h"
 #include "app/run_folder.h"
+#include "app/step_graphs.h"
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -19,6 +20,7 @@ typedef struct training {
     report rep;
     char run_dir[FILE_PATH_BYTES]; /* rank 0's */
     progress at;
+    step_graphs graphs;
     run_results results;
     double epoch_loss;      /* sum over the samples of the epoch that this rank trained on */
     uint32_t epoch_samples; /* and how many they are */
@@ -36,60 +38,92 @@ static double lr_of_epoch(const training *t, int64_t epoch)
     return lr;
 }
 
-/* One optimizer step. *loss: the mean of its last batch. */
-static status train_step(training *t, int step, float lr, int *batch_n, double *loss)
+/* A stretch of the host's time; an accelerator works meanwhile. */
+static void mark(training *t, phase which)
 {
+    if (t->j.dev->stream == NULL)
+        phases_mark(&t->results.time, which);
+}
+
+/* One optimizer step: done when it returns, or enqueued on an accelerator. */
+static status enqueue_step(void *ctx, int step)
+{
+    training *t = ctx;
     job *j = &t->j;
-    phases *time = &t->results.time;
     batch in;
     int micro_steps = loader_micro_steps(j->load, step);
-    phases_start(time);
     for (int micro = 0; micro < micro_steps; micro++) {
         bool last = micro + 1 == micro_steps; /* buckets leave while it runs backward */
-        double loss_sum = 0;
-        int64_t correct = 0;
         TRY(loader_next(j->load, &in));
-        phases_mark(time, PHASE_DATA);
+        mark(t, PHASE_DATA);
         TRY(network_forward(j->net, &in, NETWORK_TRAIN));
-        phases_mark(time, PHASE_FORWARD);
-        TRY(network_backward(j->net, micro > 0, last ? ddp_on_grad_ready : NULL, j->reducer,
-                             &loss_sum, &correct));
-        phases_mark(time, PHASE_BACKWARD);
-        t->epoch_loss += loss_sum;
-        t->epoch_samples += (uint32_t)in.n;
-        *loss = loss_sum / in.n;
-        *batch_n = in.n;
+        mark(t, PHASE_FORWARD);
+        TRY(network_backward(j->net, micro > 0, last ? ddp_on_grad_ready : NULL, j->reducer));
+        mark(t, PHASE_BACKWARD);
     }
     TRY(ddp_wait(j->reducer)); /* gradients are now the mean over all ranks */
-    phases_mark(time, PHASE_COMM_EXPOSED);
-    TRY(optimizer_step(j->opt, lr));
-    phases_mark(time, PHASE_OPTIMIZER);
+    mark(t, PHASE_COMM_EXPOSED);
+    TRY(optimizer_step(j->opt, j->numbers));
+    mark(t, PHASE_OPTIMIZER);
+    return STATUS_OK;
+}
+
+static status train_step(training *t, int step, float lr)
+{
+    job *j = &t->j;
+    step_plan plan = {.scale_loss = j->dev->precision == PRECISION_F16};
+    if (j->dev->stream == NULL)
+        phases_start(&t->results.time);
+    loader_begin_step(j->load, step, &plan);
+    optimizer_begin_step(j->opt, lr, &plan);
+    TRY(j->dev->ops->begin_step(j->dev, &plan, j->numbers));
+    int samples = loader_step_samples(j->load, step);
+    TRY(step_graphs_run(&t->graphs, samples, step, enqueue_step, t));
+    t->epoch_samples += (uint32_t)samples;
+    return STATUS_OK;
+}
+
+/* What follows a step on the host: the first one's end, and the log. */
+static status follow_step(training *t, int step, int steps)
+{
+    job *j = &t->j;
+    if (!t->stepped) {
+        TRY(j->dev->ops->synchronize(j->dev));
+        t->stepped = true;
+        t->results.setup_s = clock_seconds(clock_now_ns() - t->started_ns);
+    }
+    t->at.step++;
+    if (!report_wants_step(&t->rep, step, steps))
+        return STATUS_OK;
+    score so_far;
+    TRY(network_read_score(j->net, &so_far));
+    int before_last = (loader_micro_steps(j->load, step) - 1) * j->batch_size;
+    report_step(&t->rep, t->at.epoch, step, steps, t->epoch_samples,
+                loader_step_samples(j->load, step) - before_last, so_far.last_loss);
     return STATUS_OK;
 }
 
 static status train_epoch(training *t)
 {
     job *j = &t->j;
-    const options *o = j->opts;
-    int steps = o->dry_run ? 1 : loader_steps(j->load);
+    phases *time = &t->results.time;
+    int steps = j->opts->dry_run ? 1 : loader_steps(j->load);
     float lr = (float)lr_of_epoch(t, t->at.epoch);
-    phases_start(&t->results.time);
+    phases_start(time);
     TRY(loader_start_epoch(j->load, (int)t->at.epoch));
-    loader_skip(j->load, (int)t->at.step_in_epoch);
-    phases_mark(&t->results.time, PHASE_DATA);
-    t->epoch_loss = 0;
+    TRY(network_reset_score(j->net));
+    phases_mark(time, PHASE_DATA);
     t->epoch_samples = 0;
     for (int step = (int)t->at.step_in_epoch; step < steps; step++) {
-        int batch_n = 0;
-        TRY(train_step(t, step, lr, &batch_n, &t->results.last_loss));
-        if (!t->stepped) {
-            t->stepped = true;
-            t->results.setup_s = clock_seconds(clock_now_ns() - t->started_ns);
-        }
-        t->at.step++;
-        report_step(&t->rep, t->at.epoch, step, steps, t->epoch_samples, batch_n,
-                    t->results.last_loss);
+        TRY(train_step(t, step, lr));
+        TRY(follow_step(t, step, steps));
     }
+    score of_epoch;
+    TRY(network_read_score(j->net, &of_epoch));
+    if (j->dev->stream != NULL)
+        phases_mark(time, PHASE_ACCELERATOR);
+    t->epoch_loss = of_epoch.loss_sum;
+    t->results.last_loss = of_epoch.last_loss;
     t->at.epoch++;
     t->at.step_in_epoch = 0;
     return STATUS_OK;
@@ -116,7 +150,7 @@ static bool reached_target(const options *o, const evaluation *test)
 static status epoch_totals(training *t, double *loss, int64_t *images)
 {
     double totals[] = {t->epoch_loss, (double)t->epoch_samples};
-    TRY(process_group_all_reduce(t->j.group, totals, 2, DTYPE_F64, REDUCE_SUM));
+    TRY(process_group_all_reduce(t->j.group, totals, 2, DTYPE_F64, REDUCE_SUM, NULL));
     *loss = totals[0] / totals[1];
     *images = (int64_t)totals[1];
     return STATUS_OK;
@@ -167,7 +201,7 @@ static status start_run(training *t)
     if (!j->opts->resume)
         return STATUS_OK;
     int64_t at[] = {t->at.epoch, t->at.step_in_epoch, t->at.step};
-    TRY(process_group_broadcast(j->group, at, 3, DTYPE_I64, 0));
+    TRY(process_group_broadcast(j->group, at, 3, DTYPE_I64, 0, NULL));
     t->at = (progress){at[0], at[1], at[2]};
     return job_broadcast_state(j);
 }
@@ -177,8 +211,10 @@ static status finish(training *t)
     job *j = &t->j;
     run_results *results = &t->results;
     results->comm = ddp_elapsed(j->reducer);
+    results->graph = t->graphs.enabled;
     TRY(memory_use(&results->rss_mib, &results->private_mib));
-    return process_group_all_reduce(j->group, &results->private_mib, 1, DTYPE_I64, REDUCE_MAX);
+    return process_group_all_reduce(j->group, &results->private_mib, 1, DTYPE_I64, REDUCE_MAX,
+                                    NULL);
 }
 
 /* The JSON line, on stdout where it was asked for and always in the run's folder. */
@@ -224,8 +260,14 @@ int train_command(const options *opts, const rendezvous_place *place, int64_t st
     status st = job_open(opts, place, &t.j, &exit_code);
     if (st == STATUS_OK) {
         t.rep = report_open(&t.j);
+        t.graphs = (step_graphs){
+            .dev = t.j.dev,
+            .enabled = opts->cuda_graph && t.j.dev->ops->accelerator != NULL &&
+                       process_group_can_be_captured(t.j.group),
+        };
         st = run(&t, &exit_code);
     }
+    step_graphs_close(&t.graphs);
     job_close(&t.j);
     free(t.results.train_s);
     if (st != STATUS_OK)

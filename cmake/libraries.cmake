@@ -1,10 +1,28 @@
 # Needed: threads, zlib, libyaml, jansson. Left out with one line where missing: oneDNN, gloo; and
-# Check, without which there are no tests.
+# Check, without which there are no tests. CMAKE_PREFIX_PATH names further places to look.
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
-find_package(PkgConfig REQUIRED)
-pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
-pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
+
+# Sets <variable> and makes the target <target> for a C library, shared or static.
+function(find_c_library variable target header)
+    find_path(${variable}_INCLUDE ${header})
+    find_library(${variable}_LIBRARY NAMES ${ARGN})
+    mark_as_advanced(${variable}_INCLUDE ${variable}_LIBRARY)
+    if(${variable}_INCLUDE AND ${variable}_LIBRARY)
+        add_library(${target} UNKNOWN IMPORTED GLOBAL)
+        set_target_properties(${target} PROPERTIES IMPORTED_LOCATION "${${variable}_LIBRARY}"
+            INTERFACE_INCLUDE_DIRECTORIES "${${variable}_INCLUDE}")
+        set(${variable} ON PARENT_SCOPE)
+    else()
+        set(${variable} OFF PARENT_SCOPE)
+    endif()
+endfunction()
+
+find_c_library(HAVE_YAML YAML::yaml yaml.h yaml)
+find_c_library(HAVE_JANSSON JANSSON::jansson jansson.h jansson)
+if(NOT HAVE_YAML OR NOT HAVE_JANSSON)
+    message(FATAL_ERROR "libyaml or jansson is missing: install libyaml-dev and libjansson-dev")
+endif()
 
 set(HAVE_ONEDNN OFF)
 if(WITH_ONEDNN AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
@@ -32,8 +50,16 @@ if(NOT HAVE_GLOO)
 endif()
 
 if(WITH_TESTS)
-    pkg_check_modules(CHECK IMPORTED_TARGET check)
-    if(NOT CHECK_FOUND)
+    find_c_library(HAVE_CHECK CHECK::check check.h check_pic check)
+    if(HAVE_CHECK)
+        find_library(SUBUNIT_LIBRARY subunit) # a static Check may be built with it
+        mark_as_advanced(SUBUNIT_LIBRARY)
+        set(check_needs Threads::Threads m rt)
+        if(SUBUNIT_LIBRARY)
+            list(PREPEND check_needs ${SUBUNIT_LIBRARY})
+        endif()
+        set_target_properties(CHECK::check PROPERTIES INTERFACE_LINK_LIBRARIES "${check_needs}")
+    else()
         message(STATUS "Check: not found (install check); the tests are left out")
         set(WITH_TESTS OFF)
     endif()

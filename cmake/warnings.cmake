@@ -9,5 +9,5 @@ if(SANITIZE)
 endif()
 
 add_library(project_warnings INTERFACE)
-target_compile_options(project_warnings INTERFACE
-    -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wdouble-promotion -Werror)
+target_compile_options(project_warnings INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:\
+-Wall;-Wextra;-Wpedantic;-Wconversion;-Wshadow;-Wdouble-promotion;-Werror>")

@@ -6,6 +6,7 @@
 #include "data/embedded.h"
 #include "data/idx_file.h"
 #include "data/mnist_files.h"
+#include "kernels/ops.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -135,6 +136,30 @@ status dataset_open(const dataset_location *location, dataset_split split, datas
                      .mappings = {images.mapping, labels.mapping},
                      .mapping_bytes = {images.mapping_bytes, labels.mapping_bytes}};
     return STATUS_OK;
+}
+
+static status upload(device *dev, const uint8_t *host, size_t size_bytes, uint8_t **out)
+{
+    uint8_t *memory = NULL;
+    TRY(dev->ops->alloc(dev, size_bytes, (void **)&memory));
+    status st = dev->ops->upload(dev, memory, host, size_bytes);
+    if (st != STATUS_OK) {
+        dev->ops->free(dev, memory);
+        return st;
+    }
+    *out = memory;
+    return STATUS_OK;
+}
+
+status dataset_upload(device *dev, const dataset *set, uint8_t **images, uint8_t **labels)
+{
+    TRY(upload(dev, set->images, (size_t)set->count * DATASET_PIXELS, images));
+    status st = upload(dev, set->labels, set->count, labels);
+    if (st != STATUS_OK) {
+        dev->ops->free(dev, *images);
+        *images = NULL;
+    }
+    return st;
 }
 
 void dataset_close(dataset *set)

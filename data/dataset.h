@@ -3,6 +3,7 @@
 #define MNIST_DDP_DATA_DATASET_H
 
 #include "base/status.h"
+#include "kernels/device.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,6 +40,9 @@ status dataset_locate(const char *data_dir, dataset_location *out);
  * process's memory where that cannot be written. STATUS_INVALID or STATUS_IO names the file, the
  * byte offset and what was expected. */
 status dataset_open(const dataset_location *location, dataset_split split, dataset *out);
+
+/* Copies images and labels into the device's memory, which the caller frees. */
+status dataset_upload(device *dev, const dataset *set, uint8_t **images, uint8_t **labels);
 
 /* Accepts an empty one. */
 void dataset_close(dataset *set);

@@ -10,14 +10,16 @@ struct loader {
     device *dev;
     loader_options options;
     sampler_plan plan;
-    int batches; /* of an epoch */
-    int epoch;   /* -1: none has started */
-    int next;    /* batch */
+    int batches;     /* of an epoch */
+    int epoch;       /* -1: none has started */
+    int step, micro; /* the batch that loader_next gives */
 
-    /* The data set where `gather` reads it. */
-    const uint8_t *images, *labels;
+    /* The data set and this rank's order of the epoch, where `gather` reads them. */
+    gather_source source;
+    uint8_t *own_images, *own_labels; /* an accelerator's copy */
+    uint32_t *own_order;              /* likewise, (per_rank) */
 
-    uint32_t *order; /* (per_rank) host: this rank's indices of the epoch */
+    uint32_t *order; /* (per_rank) host */
 
     /* One batch, in the device's memory. */
     float *x;
@@ -40,12 +42,19 @@ static status check(const dataset *set, const loader_options *options, sampler_p
     return STATUS_OK;
 }
 
-/* Takes the data set to where the device's gather reads it: host memory, as it is mapped. The one
- * place for a device that keeps its own copy. */
+/* Takes the data set to where the device's gather reads it: host memory, as it is mapped, or a copy
+ * in the accelerator's own. */
 static status place_dataset(loader *load, const dataset *set)
 {
-    load->images = set->images;
-    load->labels = set->labels;
+    device *dev = load->dev;
+    load->source = (gather_source){set->images, set->labels, load->order, DATASET_PIXELS};
+    if (dev->ops->accelerator == NULL)
+        return STATUS_OK;
+    size_t order_bytes = load->plan.per_rank * sizeof *load->order;
+    TRY(dataset_upload(dev, set, &load->own_images, &load->own_labels));
+    TRY(dev->ops->alloc(dev, order_bytes, (void **)&load->own_order));
+    load->source =
+        (gather_source){load->own_images, load->own_labels, load->own_order, DATASET_PIXELS};
     return STATUS_OK;
 }
 
@@ -55,7 +64,6 @@ static status alloc_batch(loader *load)
     size_t per_rank = load->plan.per_rank, capacity = (size_t)load->options.batch_size;
     if (capacity > per_rank)
         capacity = per_rank;
-    TRY(memory_alloc(per_rank * sizeof *load->order, (void **)&load->order));
     TRY(ops->alloc(load->dev, capacity * DATASET_PIXELS * sizeof *load->x, (void **)&load->x));
     TRY(ops->alloc(load->dev, capacity, (void **)&load->batch_labels));
     return ops->alloc(load->dev, capacity * sizeof *load->samples, (void **)&load->samples);
@@ -72,7 +80,9 @@ status loader_create(device *dev, const dataset *set, const loader_options *opti
     load->plan = plan;
     load->epoch = -1;
     load->batches = (int)((plan.per_rank - 1) / (uint32_t)options->batch_size) + 1;
-    status st = place_dataset(load, set);
+    status st = memory_alloc(plan.per_rank * sizeof *load->order, (void **)&load->order);
+    if (st == STATUS_OK)
+        st = place_dataset(load, set);
     if (st == STATUS_OK)
         st = alloc_batch(load);
     if (st != STATUS_OK) {
@@ -91,6 +101,9 @@ void loader_destroy(loader *load)
     ops->free(load->dev, load->samples);
     ops->free(load->dev, load->batch_labels);
     ops->free(load->dev, load->x);
+    ops->free(load->dev, load->own_order);
+    ops->free(load->dev, load->own_labels);
+    ops->free(load->dev, load->own_images);
     free(load->order);
     free(load);
 }
@@ -101,8 +114,10 @@ status loader_start_epoch(loader *load, int epoch)
         return FAIL(STATUS_INVALID, "loader: epoch %d, expected 0 or more", epoch);
     TRY(sampler_indices(&load->options.sampler, epoch, load->order));
     load->epoch = epoch;
-    load->next = 0;
-    return STATUS_OK;
+    if (load->own_order == NULL)
+        return STATUS_OK;
+    return load->dev->ops->upload(load->dev, load->own_order, load->order,
+                                  load->plan.per_rank * sizeof *load->order);
 }
 
 int loader_steps(const loader *load)
@@ -122,12 +137,6 @@ uint32_t loader_samples(const loader *load)
     return load->plan.per_rank;
 }
 
-void loader_skip(loader *load, int step)
-{
-    ASSERT(step >= 0 && step <= loader_steps(load));
-    load->next = step == loader_steps(load) ? load->batches : step * load->options.accum;
-}
-
 /* Samples of this rank before batch `batch_index` of the epoch. */
 static uint32_t samples_before(const loader *load, int batch_index)
 {
@@ -135,35 +144,41 @@ static uint32_t samples_before(const loader *load, int batch_index)
     return before < load->plan.per_rank ? (uint32_t)before : load->plan.per_rank;
 }
 
-/* DDP averages the ranks' gradients; times this, the step's is the mean over all its samples. */
-static float step_grad_scale(const loader *load, int step)
+int loader_step_samples(const loader *load, int step)
 {
     int first = step * load->options.accum;
-    uint32_t of_this_rank =
-        samples_before(load, first + loader_micro_steps(load, step)) - samples_before(load, first);
-    double world_size = load->options.sampler.world_size;
-    double of_all_ranks = of_this_rank * world_size; /* the sampler gives all ranks equally many */
-    return (float)(world_size / of_all_ranks);
+    return (int)(samples_before(load, first + loader_micro_steps(load, step)) -
+                 samples_before(load, first));
+}
+
+void loader_begin_step(loader *load, int step, step_plan *plan)
+{
+    ASSERT(load->epoch >= 0);
+    load->step = step;
+    load->micro = 0;
+    plan->first = samples_before(load, step * load->options.accum);
+    plan->epoch = (uint32_t)load->epoch;
+    /* DDP averages the ranks' gradients; times this, the step's is the mean over all its samples:
+     * the sampler gives all ranks equally many. */
+    plan->grad_scale = (float)(1.0 / loader_step_samples(load, step));
 }
 
 status loader_next(loader *load, batch *out)
 {
-    if (load->epoch < 0 || load->next >= load->batches)
-        return FAIL(STATUS_INVALID, "loader: batch %d of an epoch of %d%s", load->next + 1,
-                    load->batches, load->epoch < 0 ? " that has not started" : "");
+    if (load->epoch < 0 || load->micro >= loader_micro_steps(load, load->step))
+        return FAIL(STATUS_INVALID, "loader: batch %d of step %d%s", load->micro + 1, load->step,
+                    load->epoch < 0 ? " of an epoch that has not started" : ", which has fewer");
     device *dev = load->dev;
-    uint32_t first = samples_before(load, load->next);
-    int n = (int)(samples_before(load, load->next + 1) - first);
-    TRY(dev->ops->upload(dev, load->samples, load->order + first,
-                         (size_t)n * sizeof *load->samples));
-    TRY(dev->ops->gather(dev, load->images, load->labels, load->samples, n, DATASET_PIXELS, load->x,
-                         load->batch_labels));
+    int index = load->step * load->options.accum + load->micro;
+    uint32_t offset = (uint32_t)load->micro * (uint32_t)load->options.batch_size;
+    int n = (int)(samples_before(load, index + 1) - samples_before(load, index));
+    TRY(dev->ops->gather(dev, &load->source, load->options.numbers, offset, n, load->x,
+                         load->batch_labels, load->samples));
     *out = (batch){.n = n,
                    .x = load->x,
                    .labels = load->batch_labels,
                    .samples = load->samples,
-                   .epoch = load->epoch,
-                   .grad_scale = step_grad_scale(load, load->next / load->options.accum)};
-    load->next++;
+                   .numbers = load->options.numbers};
+    load->micro++;
     return STATUS_OK;
 }

@@ -14,13 +14,14 @@ typedef struct loader_options {
     int batch_size; /* of one forward, per rank */
     int accum;      /* batches per optimizer step, >= 1 */
     sampler_options sampler;
+    const step_numbers *numbers; /* device memory: where batches find what their step is about */
 } loader_options;
 
-/* Borrows the data set and the device. */
+/* Borrows the data set and the device; one that is no host device gets a copy of the set. */
 status loader_create(device *dev, const dataset *set, const loader_options *options, loader **out);
 void loader_destroy(loader *load);
 
-/* Starts an epoch: draws its order. Then loader_steps() times up to `accum` batches. */
+/* Starts an epoch: draws its order and takes it to the device. Then steps in any order. */
 status loader_start_epoch(loader *load, int epoch);
 
 /* Optimizer steps of an epoch. */
@@ -32,10 +33,14 @@ int loader_micro_steps(const loader *load, int step);
 /* Samples that this rank contributes to an epoch. */
 uint32_t loader_samples(const loader *load);
 
-/* Continues an epoch behind its first `step` steps. Call after loader_start_epoch. */
-void loader_skip(loader *load, int step);
+/* Samples of this rank in step `step`: with them alone the shape of its work is known. */
+int loader_step_samples(const loader *load, int step);
 
-/* The next batch of the epoch; valid until the next call. */
+/* Begins a step of the epoch: fills in the loader's part of its plan. */
+void loader_begin_step(loader *load, int step, step_plan *plan);
+
+/* The next of the step's loader_micro_steps() batches; valid until the next call. The device must
+ * have begun the step with the plan on the loader's numbers. */
 status loader_next(loader *load, batch *out);
 
 #endif

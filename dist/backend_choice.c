@@ -7,9 +7,12 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "dist/module.h"
+#include "base/module.h"
+#include "dist/plain_message.h"
 #include "dist/store/store.h"
+#include "kernels/device.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,22 +27,31 @@ typedef struct member {
     char backend[NAME_BYTES];
     int world_size;
     uint64_t shared_bytes;
-    char place[PLACE_BYTES]; /* equal where ranks can share memory and see each other's process */
+    char gpu[DEVICE_ID_BYTES]; /* NO_GPU, or an id that no other GPU of the host has */
+    char place[PLACE_BYTES];   /* equal where ranks can share memory and see each other's process */
 } member;
+
+static const char NO_GPU[] = "-";
+
+#define BACKEND_NAMES "auto, shm, gloo, nccl"
 
 status backend_choice_check(const char *name)
 {
-    static const char *const names[] = {"auto", "shm", "gloo"};
+    static const char *const names[] = {"auto", "shm", "gloo", "nccl"};
     if (name == NULL)
-        return FAIL(STATUS_INVALID, "no backend is named; there are: auto, shm, gloo");
+        return FAIL(STATUS_INVALID, "no backend is named; there are: " BACKEND_NAMES);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0)
             return STATUS_OK;
-    if (strcmp(name, "nccl") == 0)
-        return FAIL(STATUS_INVALID,
-                    "backend nccl is for CUDA devices: on the CPU use shm (one host) "
-                    "or gloo (several)");
-    return FAIL(STATUS_INVALID, "there is no backend '%.64s'; there are: auto, shm, gloo", name);
+    return FAIL(STATUS_INVALID, "there is no backend '%.64s'; there are: " BACKEND_NAMES, name);
+}
+
+status backend_choice_check_cpu(const char *name)
+{
+    if (strcmp(name, "nccl") != 0)
+        return STATUS_OK;
+    return FAIL(STATUS_INVALID, "backend nccl is for CUDA devices: say also --device=cuda; on the "
+                                "CPU use shm (one host) or gloo (several)");
 }
 
 static unsigned long long namespace_of(const char *path)
@@ -87,8 +99,8 @@ static status read_member(store *client, const char *prefix, int rank, int64_t d
     status st = backend_choice_fetch(client, key, deadline_ns, line, sizeof line);
     if (st != STATUS_OK)
         return status_context(st, "rank %d has not created its process group", rank);
-    if (sscanf(line, "%31s %d %" SCNu64 " %255s", out->backend, &out->world_size,
-               &out->shared_bytes, out->place) != 4)
+    if (sscanf(line, "%31s %d %" SCNu64 " %47s %255s", out->backend, &out->world_size,
+               &out->shared_bytes, out->gpu, out->place) != 5)
         return FAIL(STATUS_PEER, "rank %d describes itself as '%.100s'", rank, line);
     return STATUS_OK;
 }
@@ -115,17 +127,61 @@ static status compare(const member *mine, const member *other, int rank)
     return STATUS_OK;
 }
 
-static status plan(const process_group_options *o, const char *prefix, const member *mine,
-                   int64_t deadline_ns, bool *one_host)
+/* Whether two ranks share a host, be it from different containers. */
+static bool same_host(const member *a, const member *b)
 {
-    *one_host = true;
-    for (int rank = 1; rank < o->world_size; rank++) {
-        member other;
-        TRY(read_member(o->store, prefix, rank, deadline_ns, &other));
-        TRY(compare(mine, &other, rank));
-        if (strcmp(other.place, mine->place) != 0)
-            *one_host = false;
+    size_t length = strcspn(a->place, "/");
+    return strncmp(a->place, b->place, length + 1) == 0;
+}
+
+/* The lowest rank that has no GPU, or whose GPU a lower rank, *other, has too; n: none. */
+static int find_without_gpu(const member *members, int n, int *other)
+{
+    for (int rank = 0; rank < n; rank++) {
+        *other = rank;
+        if (strcmp(members[rank].gpu, NO_GPU) == 0)
+            return rank;
+        for (*other = 0; *other < rank; ++*other)
+            if (strcmp(members[*other].gpu, members[rank].gpu) == 0 &&
+                same_host(&members[*other], &members[rank]))
+                return rank;
     }
+    return n;
+}
+
+static status refuse_nccl(const member *members, int n, bool one_host)
+{
+    int other = 0, rank = find_without_gpu(members, n, &other);
+    if (rank == n)
+        return STATUS_OK;
+    if (strcmp(members[rank].gpu, NO_GPU) == 0) {
+        (void)backend_choice_check_cpu("nccl");
+        return status_context(STATUS_INVALID, "rank %d computes on the CPU", rank);
+    }
+    return FAIL(STATUS_INVALID,
+                "ranks %d and %d are both on GPU %s, and nccl needs one GPU per rank: use "
+                "--backend=%s, fewer ranks, or name other GPUs with --devices",
+                other, rank, members[rank].gpu, one_host ? "shm" : "gloo");
+}
+
+/* On rank 0: reads what all say into members, and decides. */
+static status plan(const process_group_options *o, const char *prefix, int64_t deadline_ns,
+                   member *members, char *line)
+{
+    int n = o->world_size, other;
+    bool one_host = true;
+    for (int rank = 1; rank < n; rank++) {
+        TRY(read_member(o->store, prefix, rank, deadline_ns, &members[rank]));
+        TRY(compare(&members[0], &members[rank], rank));
+        if (strcmp(members[rank].place, members[0].place) != 0)
+            one_host = false;
+    }
+    const char *name = members[0].backend;
+    if (strcmp(name, "nccl") == 0)
+        TRY(refuse_nccl(members, n, one_host));
+    if (strcmp(name, "auto") == 0)
+        name = find_without_gpu(members, n, &other) == n ? "nccl" : one_host ? "shm" : "gloo";
+    snprintf(line, LINE_BYTES, "use %s %d", name, one_host);
     return STATUS_OK;
 }
 
@@ -133,29 +189,48 @@ static status plan_and_publish(const process_group_options *o, const char *prefi
                                const member *mine, int64_t deadline_ns, char *line)
 {
     char key[64];
-    bool one_host = false;
     snprintf(key, sizeof key, "%splan", prefix);
-    status st = plan(o, prefix, mine, deadline_ns, &one_host);
+    member *members = calloc((size_t)o->world_size, sizeof *members);
+    if (members == NULL)
+        return FAIL(STATUS_NO_MEMORY, "what %d ranks say", o->world_size);
+    members[0] = *mine;
+    status st = plan(o, prefix, deadline_ns, members, line);
+    free(members);
     if (st != STATUS_OK) {
-        snprintf(line, LINE_BYTES, "no %.900s", status_message());
-        if (store_set(o->store, key, line, strlen(line)) != STATUS_OK)
-            return FAIL(st, "%s", line + 3);
-        return st;
+        memcpy(line, "no ", 3);
+        plain_message(line + 3, LINE_BYTES - 3);
     }
-    const char *name = mine->backend;
-    if (strcmp(name, "auto") == 0)
-        name = one_host ? "shm" : "gloo";
-    snprintf(line, LINE_BYTES, "use %s %d", name, one_host);
-    return store_set(o->store, key, line, strlen(line));
+    status sent = store_set(o->store, key, line, strlen(line));
+    if (st != STATUS_OK)
+        return sent == STATUS_OK ? st : FAIL(st, "%s", line + 3);
+    return sent;
+}
+
+/* The id in one word, as it travels. */
+static void describe_gpu(const device *dev, char *gpu)
+{
+    bool has = dev != NULL && dev->stream != NULL && dev->id[0] != '\0';
+    snprintf(gpu, DEVICE_ID_BYTES, "%s", has ? dev->id : NO_GPU);
+    for (char *c = gpu; *c != '\0'; c++)
+        if (isspace((unsigned char)*c))
+            *c = '_';
 }
 
 static status open_backend(const char *name, const process_group_ops **out)
 {
+    const module *found = NULL;
     if (strcmp(name, "shm") == 0) {
         *out = &shm_ops;
         return STATUS_OK;
     }
-    return module_open(name, out);
+    const char *file = strcmp(name, "nccl") == 0 ? "cuda" : name;
+    status st = module_open(file, &found);
+    if (st == STATUS_OK && found->process_group == NULL)
+        st = FAIL(STATUS_INVALID, "module %s holds no backend", file);
+    if (st != STATUS_OK)
+        return status_context(st, "backend %s", name);
+    *out = found->process_group;
+    return STATUS_OK;
 }
 
 status backend_choice_make(const process_group_options *o, backend_choice *out)
@@ -171,10 +246,11 @@ status backend_choice_make(const process_group_options *o, backend_choice *out)
 
     member mine = {.world_size = o->world_size, .shared_bytes = o->shared_bytes};
     snprintf(mine.backend, sizeof mine.backend, "%s", o->backend);
+    describe_gpu(o->device, mine.gpu);
     describe_place(mine.place);
     snprintf(key, sizeof key, "%smember/%d", choice.prefix, o->rank);
-    snprintf(line, sizeof line, "%s %d %" PRIu64 " %s", mine.backend, mine.world_size,
-             mine.shared_bytes, mine.place);
+    snprintf(line, sizeof line, "%s %d %" PRIu64 " %s %s", mine.backend, mine.world_size,
+             mine.shared_bytes, mine.gpu, mine.place);
     if (o->rank == 0) {
         TRY(plan_and_publish(o, choice.prefix, &mine, deadline_ns, line));
     } else {

@@ -22,8 +22,9 @@ struct ddp {
     bucket *buckets; /* in the order of their launch: descending offsets */
     size_t n_buckets;
 
-    size_t edge;     /* gradients from here on are final */
-    size_t launched; /* buckets */
+    size_t edge;           /* gradients from here on are final */
+    device_stream *stream; /* whose work makes them so */
+    size_t launched;       /* buckets */
     ddp_times times;
 };
 
@@ -94,13 +95,13 @@ void ddp_bucket(const ddp *reducer, size_t index, size_t *offset, size_t *count)
     *count = reducer->buckets[index].count;
 }
 
-static status launch_complete(ddp *d, device_stream *stream)
+static status launch_complete(ddp *d)
 {
     while (d->launched < d->n_buckets && d->buckets[d->launched].offset >= d->edge) {
         bucket *b = &d->buckets[d->launched];
         float *data = d->gradients + b->offset;
         TRY(process_group_all_reduce_async(d->group, data, data, b->count, DTYPE_F32, REDUCE_SUM,
-                                           d->prescale, stream, &b->under_way));
+                                           d->prescale, d->stream, &b->under_way));
         d->launched++;
     }
     return STATUS_OK;
@@ -115,7 +116,8 @@ status ddp_on_grad_ready(void *reducer, size_t offset, size_t count, device_stre
                     "descend and adjoin",
                     offset, offset + count, d->edge);
     d->edge = offset;
-    return d->overlap ? launch_complete(d, stream) : STATUS_OK;
+    d->stream = stream;
+    return d->overlap ? launch_complete(d) : STATUS_OK;
 }
 
 /* Waits for every bucket, also after a failure: works are consumed. Returns the first failure. */
@@ -143,7 +145,7 @@ status ddp_wait(ddp *reducer)
                     "gradients [0, %zu) are missing: the backward pass did not report them",
                     d->edge);
     int64_t start_ns = clock_now_ns();
-    status st = launch_complete(d, NULL);
+    status st = launch_complete(d);
     status waited = wait_for_buckets(d);
     d->times.exposed_ns += clock_now_ns() - start_ns;
     return st != STATUS_OK ? st : waited;

@@ -23,7 +23,8 @@ typedef struct ddp_options {
     bool overlap;              /* false: all buckets leave after the backward pass */
 } ddp_options;
 
-/* Borrows `group` and `gradients` (count floats). `offsets` (n_parameters, ascending, first 0) are
+/* Borrows `group` and `gradients` (count floats, in the memory of the device that reports them).
+ * `offsets` (n_parameters, ascending, first 0) are
  * where each parameter's slice begins. */
 status ddp_create(process_group *group, float *gradients, size_t count, const size_t *offsets,
                   size_t n_parameters, const ddp_options *options, ddp **out);
@@ -33,13 +34,15 @@ size_t ddp_buckets(const ddp *reducer);
 void ddp_bucket(const ddp *reducer, size_t index, size_t *offset, size_t *count);
 
 /* A grad_ready_fn (kernels/device.h): `reducer` is the ddp. Launches every bucket that is complete
- * now. Slices come in descending order. */
+ * now, behind the work on `stream`. Slices come in descending order, all with the same stream. */
 status ddp_on_grad_ready(void *reducer, size_t offset, size_t count, device_stream *stream);
 
-/* Returns when all gradients are the mean over all ranks. Call once per optimizer step. */
+/* Returns when all gradients are the mean over all ranks; with a stream, what is enqueued there
+ * from now on finds them so. Call once per optimizer step. */
 status ddp_wait(ddp *reducer);
 
-/* Nanoseconds so far: from each bucket's launch to its end, and those spent waiting in ddp_wait. */
+/* Nanoseconds so far: from each bucket's launch to its end, where the host knows that, and those
+ * spent waiting in ddp_wait. A staged bucket's launch is when its data has reached the host. */
 typedef struct ddp_times {
     int64_t comm_ns, exposed_ns;
 } ddp_times;

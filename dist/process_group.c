@@ -1,36 +1,51 @@
-/* The checked front door: arguments, numbers, the trivial cases, the order of waits, the rule that
- * a failed collective breaks its group for good, times, and the injected delay. Backends stay
- * small.
+/* The checked front door: numbers, the trivial cases, staging, the order of waits, the rule that a
+ * failed collective breaks its group for good, and times. Backends stay small.
  *
- * The injected delay is a slow wire that carries one message at a time: an all_reduce gets the wire
- * when it is launched or when the one before has left it, whichever is later, keeps it for the
- * delay, and is not done before. It runs by the clock, whatever the caller does meanwhile.
+ * A collective on device memory whose backend takes host memory only is held back until its data
+ * has been copied out, which process_group_wait waits for; so are all behind it, as backends get
+ * collectives in the same order on all ranks, be they staged there or not. While the first bucket
+ * of a backward pass is waited for, the device computes the rest.
  */
 #include "dist/process_group.h"
 
 #include "base/clock.h"
 #include "base/memory.h"
 #include "dist/backend_choice.h"
+#include "dist/collective.h"
+#include "dist/process_group_calls.h"
 #include "dist/process_group_ops.h"
-#include "dist/reduce.h"
+#include "dist/slow_wire.h"
+#include "dist/staging.h"
+#include "kernels/ops.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
-enum { MESSAGE_BYTES = 1024, MAX_WORLD_SIZE = 1 << 16 };
+enum {
+    MESSAGE_BYTES = 1024,
+    MAX_WORLD_SIZE = 1 << 16,
+    STAGING_SLACK_BYTES = 4 << 10,   /* what rounding up the buckets' sizes can cost */
+    STAGING_CHUNK_BYTES = 256 << 10, /* at least, beyond the group's own memory */
+};
+
+typedef enum work_state {
+    WORK_HELD,       /* its data, or that of works before it, is on its way to host memory */
+    WORK_AT_BACKEND, /* `inner` is to be waited for */
+    WORK_DONE,
+} work_state;
 
 struct work {
     work *next;
     collective what;
-    bool at_backend; /* `inner` is to be waited for */
+    device_stream *stream; /* NULL: host memory */
+    staged *copy;          /* in host memory, or NULL */
+    work_state state;
     void *inner;
-    int64_t launched_ns, done_ns;
-    int64_t wire_free_ns; /* not done before; 0: no such limit */
+    int64_t launched_ns;
+    int64_t done_ns;        /* 0: not known */
+    int64_t leaves_wire_ns; /* not done before; 0: no such limit */
 };
 
 typedef struct allocation {
@@ -41,29 +56,21 @@ typedef struct allocation {
 struct process_group {
     const process_group_ops *ops; /* NULL for one rank */
     void *self;
+    device *dev; /* NULL: host memory only */
     int rank, world_size;
-    int64_t timeout_ms, inject_delay_ms;
+    int64_t timeout_ms;
 
     pthread_mutex_t lock; /* of all below */
     status broken;
     char message[MESSAGE_BYTES];
-    uint64_t seq;         /* of the latest collective */
-    work *first, *last;   /* launched and not waited for, oldest first */
-    int64_t wire_free_ns; /* when the latest injected delay ends */
+    uint64_t seq;       /* of the latest collective */
+    work *first, *last; /* launched and not waited for, oldest first */
+    int held;           /* of them */
+    slow_wire wire;
     size_t shared_left;
     allocation *allocations;
+    staging *staging; /* NULL until it is needed */
 };
-
-const char *collective_kind_name(collective_kind kind)
-{
-    static const char *const names[] = {"all_reduce", "broadcast", "barrier"};
-    return (size_t)kind < sizeof names / sizeof names[0] ? names[kind] : "unknown";
-}
-
-size_t dtype_size(dtype type)
-{
-    return type == DTYPE_F32 ? sizeof(float) : sizeof(int64_t);
-}
 
 /* The lock is held. Keeps the first failure and its message. */
 static status break_locked(process_group *group, status st)
@@ -82,14 +89,11 @@ static status broken_locked(process_group *group)
     return FAIL(group->broken, "the process group is broken since: %s", group->message);
 }
 
-static status break_group(process_group *group, const collective *c, status st)
+/* Says which collective failed. */
+static status name_failure(const process_group *group, const collective *c, status st)
 {
-    status_context(st, "%s #%" PRIu64 " on rank %d (%s)", collective_kind_name(c->kind), c->seq,
-                   group->rank, process_group_backend(group));
-    pthread_mutex_lock(&group->lock);
-    break_locked(group, st);
-    pthread_mutex_unlock(&group->lock);
-    return st;
+    return status_context(st, "%s #%" PRIu64 " on rank %d (%s)", collective_kind_name(c->kind),
+                          c->seq, group->rank, process_group_backend(group));
 }
 
 static status check_options(const process_group_options *o)
@@ -107,7 +111,24 @@ static status check_options(const process_group_options *o)
                     o->inject_delay_ms);
     if (o->store == NULL && o->world_size > 1)
         return FAIL(STATUS_INVALID, "a process group of %d ranks needs a store", o->world_size);
-    return backend_choice_check(o->backend);
+    TRY(backend_choice_check(o->backend));
+    bool on_cpu = o->device == NULL || o->device->stream == NULL;
+    return o->world_size == 1 && on_cpu ? backend_choice_check_cpu(o->backend) : STATUS_OK;
+}
+
+static status open_backend(process_group *group, const process_group_options *options)
+{
+    backend_choice choice = {0};
+    TRY(backend_choice_make(options, &choice));
+    group_setup setup = {options, choice.prefix, choice.one_host};
+    if (choice.ops->device_memory && options->inject_delay_ms > 0)
+        return FAIL(STATUS_INVALID,
+                    "an injected delay is for backends of the host's memory: %s works on the "
+                    "device, so use --backend=%s with it",
+                    choice.ops->name, choice.one_host ? "shm" : "gloo");
+    TRY(choice.ops->create(&setup, &group->self));
+    group->ops = choice.ops;
+    return STATUS_OK;
 }
 
 status process_group_create(const process_group_options *options, process_group **out)
@@ -116,21 +137,13 @@ status process_group_create(const process_group_options *options, process_group 
     process_group *group = calloc(1, sizeof *group);
     if (group == NULL)
         return FAIL(STATUS_NO_MEMORY, "a process group");
+    group->dev = options->device;
     group->rank = options->rank;
     group->world_size = options->world_size;
     group->timeout_ms = options->timeout_ms;
-    group->inject_delay_ms = options->inject_delay_ms;
+    group->wire.delay_ns = options->inject_delay_ms * 1000000;
     group->shared_left = options->shared_bytes;
-    status st = STATUS_OK;
-    if (options->world_size > 1) {
-        backend_choice choice = {0};
-        st = backend_choice_make(options, &choice);
-        group_setup setup = {options, choice.prefix, choice.one_host};
-        if (st == STATUS_OK)
-            st = choice.ops->create(&setup, &group->self);
-        if (st == STATUS_OK)
-            group->ops = choice.ops;
-    }
+    status st = options->world_size > 1 ? open_backend(group, options) : STATUS_OK;
     if (st != STATUS_OK) {
         free(group);
         return status_context(st, "process group of rank %d", options->rank);
@@ -144,13 +157,18 @@ void process_group_destroy(process_group *group)
 {
     if (group == NULL)
         return;
-    if (group->ops != NULL)
-        group->ops->destroy(group->self);
+    if (group->staging != NULL) /* its copies may be under way; without peers they come to an end */
+        (void)group->dev->ops->synchronize(group->dev);
     while (group->first != NULL) {
         work *w = group->first;
         group->first = w->next;
+        if (w->copy != NULL)
+            staging_release(group->staging, w->copy);
         free(w);
     }
+    staging_destroy(group->staging); /* unpins memory that the backend is about to unmap */
+    if (group->ops != NULL)
+        group->ops->destroy(group->self);
     while (group->allocations != NULL) {
         allocation *a = group->allocations;
         group->allocations = a->next;
@@ -174,6 +192,26 @@ int process_group_world_size(const process_group *group)
 const char *process_group_backend(const process_group *group)
 {
     return group->ops == NULL ? "none" : group->ops->name;
+}
+
+bool process_group_can_be_captured(const process_group *group)
+{
+    return group->ops == NULL || group->ops->device_memory;
+}
+
+status process_group_check(process_group *group)
+{
+    pthread_mutex_lock(&group->lock);
+    status st = broken_locked(group);
+    if (st == STATUS_OK && group->ops != NULL && group->ops->check != NULL) {
+        st = group->ops->check(group->self);
+        if (st != STATUS_OK) {
+            status_context(st, "rank %d (%s)", group->rank, group->ops->name);
+            break_locked(group, st);
+        }
+    }
+    pthread_mutex_unlock(&group->lock);
+    return st;
 }
 
 /* The lock is held. Memory of our own, where the backend has none. */
@@ -212,62 +250,109 @@ status process_group_alloc(process_group *group, size_t size_bytes, void **out)
     return st;
 }
 
-/* No peer, or nothing to send: done at once. */
-static void do_alone(const collective *c)
+/* A staging_memory_fn. What is left of the group's memory, once and whole: there the backend needs
+ * no copies. */
+static status staging_memory(void *ctx, size_t size_bytes, void **out, size_t *got_bytes)
 {
-    if (c->kind != COLLECTIVE_ALL_REDUCE || c->count == 0)
-        return;
-    if (c->out != c->in)
-        memmove(c->out, c->in, c->count * dtype_size(c->type));
-    void *out = c->out;
-    if (c->prescale < 1 || c->prescale > 1)
-        reduce_buffers(c->type, c->op, c->prescale, &out, 1, c->count);
+    process_group *group = ctx;
+    size_t left = group->shared_left + STAGING_SLACK_BYTES;
+    if (group->shared_left > 0 && size_bytes <= left && group->ops != NULL &&
+        group->ops->alloc != NULL && group->ops->alloc(group->self, left, out) == STATUS_OK) {
+        group->shared_left = 0;
+        *got_bytes = left;
+        return STATUS_OK;
+    }
+    *got_bytes = size_bytes > STAGING_CHUNK_BYTES ? size_bytes : STAGING_CHUNK_BYTES;
+    return allocate(group, *got_bytes, out);
 }
 
 /* The lock is held. */
-static status start(process_group *group, work *w, device_stream *stream)
+static status hold(process_group *group, work *w)
 {
     const collective *c = &w->what;
-    w->launched_ns = clock_now_ns();
-    if (group->ops == NULL || (c->count == 0 && c->kind != COLLECTIVE_BARRIER)) {
-        do_alone(c);
-        w->done_ns = clock_now_ns();
-        return STATUS_OK;
+    bool needs_copy = w->stream != NULL && (group->ops == NULL || !group->ops->device_memory);
+    if (needs_copy) {
+        if (group->staging == NULL)
+            TRY(staging_create(group->dev, staging_memory, group, &group->staging));
+        TRY(staging_copy_out(group->staging, c, collective_in_bytes(c, group->world_size),
+                             collective_out_bytes(c, group->rank, group->world_size), &w->copy));
     }
-    if (group->inject_delay_ms > 0 && c->kind == COLLECTIVE_ALL_REDUCE) {
-        int64_t free_ns = group->wire_free_ns;
-        w->wire_free_ns = (free_ns > w->launched_ns ? free_ns : w->launched_ns) +
-                          group->inject_delay_ms * 1000000;
-        group->wire_free_ns = w->wire_free_ns;
-    }
-    TRY(group->ops->launch(group->self, c, stream, &w->inner));
-    w->at_backend = true;
+    w->state = WORK_HELD;
+    group->held++;
     return STATUS_OK;
 }
 
-static status launch(process_group *group, const collective *c, device_stream *stream, work **out)
+/* The lock is held; data that had to be copied has been. */
+static status launch_at_backend(process_group *group, work *w)
 {
-    size_t size_bytes;
-    if (!memory_product(c->count, dtype_size(c->type), &size_bytes) || size_bytes > PTRDIFF_MAX)
-        return FAIL(STATUS_INVALID, "%s of %zu elements: more than memory can hold",
-                    collective_kind_name(c->kind), c->count);
-    if (stream != NULL && (group->ops == NULL || !group->ops->device_memory))
-        return FAIL(STATUS_INVALID, "backend %s takes host memory only, not a device's stream",
-                    process_group_backend(group));
+    const collective *c = w->copy != NULL ? &w->copy->host : &w->what;
+    w->launched_ns = clock_now_ns();
+    if (group->ops == NULL) { /* one rank, and scaled */
+        collective_do_alone(c);
+        w->done_ns = clock_now_ns();
+        w->state = WORK_DONE;
+        return STATUS_OK;
+    }
+    if (group->wire.delay_ns > 0 && c->kind == COLLECTIVE_ALL_REDUCE)
+        w->leaves_wire_ns = slow_wire_send(&group->wire);
+    bool on_device = w->stream != NULL && w->copy == NULL;
+    TRY(group->ops->launch(group->self, c, on_device ? w->stream : NULL, &w->inner));
+    w->state = WORK_AT_BACKEND;
+    return STATUS_OK;
+}
+
+/* No peer, or nothing to send. */
+static status do_alone(process_group *group, work *w)
+{
+    const collective *c = &w->what;
+    bool scaled = c->prescale < 1 || c->prescale > 1;
+    w->launched_ns = clock_now_ns();
+    w->state = WORK_DONE;
+    if (w->stream == NULL || c->count == 0) {
+        collective_do_alone(c);
+        w->done_ns = clock_now_ns();
+        return STATUS_OK;
+    }
+    if (scaled) /* rare: DDP's factor for one rank is 1 */
+        return hold(group, w);
+    size_t size_bytes = collective_out_bytes(c, 0, 1);
+    return c->in == c->out ? STATUS_OK
+                           : group->dev->ops->copy(group->dev, c->out, c->in, size_bytes);
+}
+
+/* The lock is held. */
+static status start(process_group *group, work *w)
+{
+    if (group->ops == NULL || (w->what.count == 0 && w->what.kind != COLLECTIVE_BARRIER))
+        return do_alone(group, w);
+    bool needs_copy = w->stream != NULL && !group->ops->device_memory;
+    return needs_copy || group->held > 0 ? hold(group, w) : launch_at_backend(group, w);
+}
+
+static status check_stream(const process_group *group, const device_stream *stream)
+{
+    if (stream == NULL || (group->dev != NULL && group->dev->stream == stream))
+        return STATUS_OK;
+    return FAIL(STATUS_INVALID, "the process group was not created for the device of this stream");
+}
+
+status process_group_launch(process_group *group, const collective *c, device_stream *stream,
+                            work **out_work)
+{
+    TRY(collective_check(c, group->rank, group->world_size));
+    TRY(check_stream(group, stream));
     work *w = calloc(1, sizeof *w);
     if (w == NULL)
         return FAIL(STATUS_NO_MEMORY, "a work of %zu bytes", sizeof *w);
+    w->what = *c;
+    w->stream = stream;
     pthread_mutex_lock(&group->lock);
     status st = broken_locked(group);
     if (st == STATUS_OK) {
-        w->what = *c;
         w->what.seq = ++group->seq;
-        st = start(group, w, stream);
-        if (st != STATUS_OK) {
-            status_context(st, "%s #%" PRIu64 " on rank %d (%s)", collective_kind_name(c->kind),
-                           group->seq, group->rank, process_group_backend(group));
-            break_locked(group, st);
-        }
+        st = start(group, w);
+        if (st != STATUS_OK)
+            break_locked(group, name_failure(group, &w->what, st));
     }
     if (st == STATUS_OK) {
         *(group->first == NULL ? &group->first : &group->last->next) = w;
@@ -277,7 +362,19 @@ static status launch(process_group *group, const collective *c, device_stream *s
     if (st != STATUS_OK)
         free(w);
     else
-        *out = w;
+        *out_work = w;
+    return st;
+}
+
+status process_group_check_idle(process_group *group, collective_kind kind)
+{
+    pthread_mutex_lock(&group->lock);
+    status st = broken_locked(group);
+    if (st == STATUS_OK && group->first != NULL)
+        st = FAIL(STATUS_INVALID, "a blocking %s while %s #%" PRIu64 " is still to be waited for",
+                  collective_kind_name(kind), collective_kind_name(group->first->what.kind),
+                  group->first->what.seq);
+    pthread_mutex_unlock(&group->lock);
     return st;
 }
 
@@ -304,120 +401,52 @@ static status take(process_group *group, work *w)
     return st;
 }
 
-static void sleep_until(int64_t point_ns)
+/* Launches `w`, the oldest, and what was held back only because of it. */
+static status launch_held(process_group *group, work *w)
 {
-    struct timespec point = {.tv_sec = (time_t)(point_ns / 1000000000),
-                             .tv_nsec = (long)(point_ns % 1000000000)};
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &point, NULL) == EINTR) {
-    }
+    if (w->copy != NULL)
+        TRY(staging_wait(group->staging, w->copy));
+    pthread_mutex_lock(&group->lock);
+    status st = launch_at_backend(group, w);
+    group->held--;
+    for (work *i = group->first;
+         st == STATUS_OK && i != NULL && i->state != WORK_AT_BACKEND && i->copy == NULL;
+         i = i->next)
+        if (i->state == WORK_HELD) {
+            st = launch_at_backend(group, i);
+            group->held--;
+        }
+    pthread_mutex_unlock(&group->lock);
+    return st;
 }
 
-static status wait_for_wire(work *w, int64_t deadline_ns)
+static status finish(process_group *group, work *w)
 {
-    while (w->done_ns < w->wire_free_ns) {
-        int64_t now = clock_now_ns();
-        if (now >= w->wire_free_ns)
-            w->done_ns = w->wire_free_ns;
-        else if (now >= deadline_ns)
-            return FAIL(STATUS_TIMEOUT, "the injected delay is longer than the timeout");
-        else
-            sleep_until(w->wire_free_ns < deadline_ns ? w->wire_free_ns : deadline_ns);
-    }
-    return STATUS_OK;
+    if (w->state == WORK_HELD)
+        TRY(launch_held(group, w));
+    int64_t deadline_ns = clock_deadline_ns(group->timeout_ms);
+    if (w->state == WORK_AT_BACKEND)
+        TRY(group->ops->wait(group->self, w->inner, deadline_ns, &w->done_ns));
+    TRY(slow_wire_wait(w->leaves_wire_ns, deadline_ns, &w->done_ns));
+    return w->copy == NULL ? STATUS_OK : staging_copy_in(group->staging, w->copy, w->what.out);
 }
 
 status process_group_wait(process_group *group, work *w, int64_t *elapsed_ns)
 {
-    int64_t deadline_ns = clock_deadline_ns(group->timeout_ms);
-    status st = take(group, w);
+    status taken = take(group, w), st = taken;
     if (st == STATUS_OK) {
-        if (w->at_backend)
-            st = group->ops->wait(group->self, w->inner, deadline_ns, &w->done_ns);
-        if (st == STATUS_OK)
-            st = wait_for_wire(w, deadline_ns);
+        st = finish(group, w);
         if (st != STATUS_OK)
-            break_group(group, &w->what, st);
+            name_failure(group, &w->what, st);
     }
+    pthread_mutex_lock(&group->lock);
+    if (taken == STATUS_OK && st != STATUS_OK)
+        break_locked(group, st);
+    if (w->copy != NULL)
+        staging_release(group->staging, w->copy);
+    pthread_mutex_unlock(&group->lock);
     if (st == STATUS_OK && elapsed_ns != NULL)
-        *elapsed_ns = w->done_ns - w->launched_ns;
+        *elapsed_ns = w->done_ns > 0 ? w->done_ns - w->launched_ns : 0;
     free(w);
     return st;
-}
-
-static status check_types(const collective *c)
-{
-    bool needs_memory = c->count > 0;
-    if (needs_memory && (c->in == NULL || c->out == NULL))
-        return FAIL(STATUS_INVALID, "%s of %zu elements at NULL", collective_kind_name(c->kind),
-                    c->count);
-    if ((unsigned)c->type > DTYPE_I64 || (unsigned)c->op > REDUCE_MAX)
-        return FAIL(STATUS_INVALID, "%s: dtype %d or reduce_op %d does not exist",
-                    collective_kind_name(c->kind), (int)c->type, (int)c->op);
-    if (c->type == DTYPE_I64 && (c->prescale < 1 || c->prescale > 1))
-        return FAIL(STATUS_INVALID, "a prescale of %g is for float types", (double)c->prescale);
-    return STATUS_OK;
-}
-
-status process_group_all_reduce_async(process_group *group, const void *in, void *out, size_t count,
-                                      dtype type, reduce_op op, float prescale,
-                                      device_stream *stream, work **out_work)
-{
-    collective c = {.kind = COLLECTIVE_ALL_REDUCE,
-                    .op = op,
-                    .type = type,
-                    .in = in,
-                    .out = out,
-                    .count = count,
-                    .prescale = prescale};
-    TRY(check_types(&c));
-    return launch(group, &c, stream, out_work);
-}
-
-static status do_blocking(process_group *group, const collective *c)
-{
-    TRY(check_types(c));
-    pthread_mutex_lock(&group->lock);
-    status st = broken_locked(group);
-    if (st == STATUS_OK && group->first != NULL)
-        st = FAIL(STATUS_INVALID, "a blocking %s while %s #%" PRIu64 " is still to be waited for",
-                  collective_kind_name(c->kind), collective_kind_name(group->first->what.kind),
-                  group->first->what.seq);
-    pthread_mutex_unlock(&group->lock);
-    TRY(st);
-    work *w = NULL;
-    TRY(launch(group, c, NULL, &w));
-    return process_group_wait(group, w, NULL);
-}
-
-status process_group_all_reduce(process_group *group, void *data, size_t count, dtype type,
-                                reduce_op op)
-{
-    collective c = {.kind = COLLECTIVE_ALL_REDUCE,
-                    .op = op,
-                    .type = type,
-                    .in = data,
-                    .out = data,
-                    .count = count,
-                    .prescale = 1};
-    return do_blocking(group, &c);
-}
-
-status process_group_broadcast(process_group *group, void *data, size_t count, dtype type, int root)
-{
-    if (root < 0 || root >= group->world_size)
-        return FAIL(STATUS_INVALID, "broadcast from rank %d of %d", root, group->world_size);
-    collective c = {.kind = COLLECTIVE_BROADCAST,
-                    .type = type,
-                    .in = data,
-                    .out = data,
-                    .count = count,
-                    .root = root,
-                    .prescale = 1};
-    return do_blocking(group, &c);
-}
-
-status process_group_barrier(process_group *group)
-{
-    collective c = {.kind = COLLECTIVE_BARRIER, .prescale = 1};
-    return do_blocking(group, &c);
 }

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "dist/store/store.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,21 +14,24 @@ extern "C" {
 #endif
 
 typedef struct process_group process_group;
-typedef struct work work; /* a collective under way */
-typedef struct device_stream device_stream;
+typedef struct work work;                   /* a collective under way */
+typedef struct device_stream device_stream; /* kernels/device.h */
+struct device;
 
 typedef enum dtype { DTYPE_F32, DTYPE_F64, DTYPE_I64 } dtype;
 typedef enum reduce_op { REDUCE_SUM, REDUCE_MIN, REDUCE_MAX } reduce_op;
 
 typedef struct process_group_options {
-    const char
-        *backend; /* "shm", "gloo" or "auto": shm where all ranks are on one host, else gloo */
+    const char *backend; /* "shm", "gloo", "nccl", or "auto": nccl where every rank has a GPU of its
+                            own, else shm where all are on one host, else gloo */
     int rank, world_size;
     struct store *store;     /* borrowed until destroy; NULL only where world_size is 1 */
     const char *master_addr; /* the store's host, only to find this host's address on the way there;
                                 NULL: loopback */
     int64_t timeout_ms;      /* of every collective */
     size_t shared_bytes;     /* what process_group_alloc can hand out */
+    struct device *device;   /* whose memory collectives with a stream work on; borrowed until
+                                destroy; NULL: host memory only */
     int64_t inject_delay_ms; /* every all_reduce takes at least this much longer, as on a slow
                                 network: for demonstrations and tests */
 } process_group_options;
@@ -45,32 +49,63 @@ int process_group_rank(const process_group *group);
 int process_group_world_size(const process_group *group);
 const char *process_group_backend(const process_group *group); /* "none" for one rank */
 
-/* Zeroed memory, aligned to 64 bytes, that belongs to the group until it is destroyed. Every rank
- * asks for the same sizes in the same order; collectives on such memory need no copies where the
- * backend can read its peers' (shm). */
+/* Whether collectives on the device's stream may be recorded in a graph (accelerator_ops in
+ * kernels/ops.h): true for one rank and for backends that take device memory. */
+bool process_group_can_be_captured(const process_group *group);
+
+/* STATUS_OK, or why the group broke: also what a backend finds out in the background, as that a
+ * collective enqueued on a device hangs or that its peer died. Never blocks. */
+status process_group_check(process_group *group);
+
+/* Zeroed host memory, aligned to 64 bytes, that belongs to the group until it is destroyed. Every
+ * rank asks for the same sizes in the same order; collectives on such memory need no copies where
+ * the backend can read its peers' (shm). */
 status process_group_alloc(process_group *group, size_t size_bytes, void **out);
 
-/* Starts out[i] = reduction over ranks of prescale * in[i]; in may equal out; host memory on
- * `stream` NULL. Ranks issue the same collectives in the same order. Sums are taken in an order
- * fixed by rank and position: same inputs, same bits, on every rank; for the extremes of NaN the
- * order is as fixed. prescale must be 1 for DTYPE_I64, whose sums wrap. The works of a group must
- * be waited for once each, in the order of their launch; until then in and out belong to the
+/* For all collectives: `stream` NULL: arrays are host memory. Else it is the device's stream,
+ * arrays are device memory, and the collective comes behind the work enqueued there so far; where a
+ * backend takes host memory only, they are staged through pinned host memory. Ranks issue the same
+ * collectives in the same order. prescale must be 1 for DTYPE_I64, whose sums wrap. Sums are taken
+ * in an order fixed by rank and position: same inputs, same bits, on every rank; for the extremes
+ * of NaN the order is as fixed. (nccl: the same bits on every rank, in an order of NCCL's choice.)
+ */
+
+/* Starts out[i] = reduction over ranks of prescale * in[i]; in may equal out. The works of a group
+ * must be waited for once each, in the order of their launch; until then in and out belong to the
  * collective. */
 status process_group_all_reduce_async(process_group *group, const void *in, void *out, size_t count,
                                       dtype type, reduce_op op, float prescale,
                                       device_stream *stream, work **out_work);
 
-/* Blocks until the collective is done, at most the group's timeout. Consumes the work, also on
- * failure. A failure breaks the group for good: STATUS_TIMEOUT or STATUS_PEER with the rank, the
- * collective's kind and number. *elapsed_ns, unless NULL: from launch to done. */
+/* Host memory: blocks until the collective is done, at most the group's timeout. Device memory:
+ * what is enqueued on the stream from now on finds it done; blocks only where it was staged. The
+ * timeout of a collective that runs on the device counts while it runs and shows in
+ * process_group_check. Consumes the work, also on failure. A failure breaks the group for good:
+ * STATUS_TIMEOUT or STATUS_PEER with the rank, the collective's kind and number. *elapsed_ns,
+ * unless NULL: from launch to done; 0 where that is not known to the host. */
 status process_group_wait(process_group *group, work *w, int64_t *elapsed_ns);
 
-/* Blocking calls: launch and wait. STATUS_INVALID while works are still to be waited for. */
+/* Launch and wait. STATUS_INVALID while works are still to be waited for. */
 status process_group_all_reduce(process_group *group, void *data, size_t count, dtype type,
-                                reduce_op op);
-status process_group_broadcast(process_group *group, void *data, size_t count, dtype type,
-                               int root);
-status process_group_barrier(process_group *group);
+                                reduce_op op, device_stream *stream);
+status process_group_broadcast(process_group *group, void *data, size_t count, dtype type, int root,
+                               device_stream *stream);
+status process_group_barrier(process_group *group); /* the host blocks */
+
+/* Of nccl only so far: another backend refuses them by name. */
+/* out (count), on the root only. */
+status process_group_reduce(process_group *group, const void *in, void *out, size_t count,
+                            dtype type, reduce_op op, int root, device_stream *stream);
+/* in (count) of rank r -> out (world_size, count) row r, on all ranks. */
+status process_group_all_gather(process_group *group, const void *in, void *out, size_t count,
+                                dtype type, device_stream *stream);
+/* in (world_size, count): the reduction of row r over ranks -> out (count) of rank r. */
+status process_group_reduce_scatter(process_group *group, const void *in, void *out, size_t count,
+                                    dtype type, reduce_op op, device_stream *stream);
+status process_group_send(process_group *group, const void *data, size_t count, dtype type,
+                          int peer, device_stream *stream);
+status process_group_recv(process_group *group, void *data, size_t count, dtype type, int peer,
+                          device_stream *stream);
 
 #ifdef __cplusplus
 }

@@ -14,6 +14,11 @@ typedef enum collective_kind {
     COLLECTIVE_ALL_REDUCE,
     COLLECTIVE_BROADCAST,
     COLLECTIVE_BARRIER,
+    COLLECTIVE_REDUCE,
+    COLLECTIVE_ALL_GATHER,
+    COLLECTIVE_REDUCE_SCATTER,
+    COLLECTIVE_SEND,
+    COLLECTIVE_RECV,
 } collective_kind;
 
 typedef struct collective {
@@ -23,7 +28,7 @@ typedef struct collective {
     const void *in; /* count elements of type; may equal out */
     void *out;
     size_t count;   /* elements, > 0 but for a barrier */
-    int root;       /* of a broadcast */
+    int root;       /* or the peer of a send or recv */
     float prescale; /* every element is multiplied by it on the way in (float types); 1 if unused */
     uint64_t seq;   /* this group's running number, from 1: names the collective in errors */
 } collective;
@@ -36,30 +41,27 @@ typedef struct group_setup {
 } group_setup;
 
 /* Arguments arrive checked; world_size > 1. launch() starts behind the work already on `stream`
- * (NULL: host memory, starts at once) and may be called again before the first is done; wait()
+ * (NULL: host memory, starts at once) and may be called again before the first is done. A kind that
+ * a backend cannot do is STATUS_INVALID, by name. wait() of a work with a stream orders that stream
+ * behind it and does not block the host; else it
  * returns when the result is in place, or STATUS_TIMEOUT at the deadline, after which only
  * destroy() may be called. Works are waited for in the order of their launch, by one thread at a
  * time; launch() may be called from another thread meanwhile. Messages say what went wrong with
  * which peer; the front door puts the collective, the rank and the backend in front. */
 typedef struct process_group_ops {
     const char *name;   /* as --backend spells it */
-    bool device_memory; /* false: host memory only */
+    bool device_memory; /* takes a stream and device memory; false: host memory only */
     status (*create)(const group_setup *setup, void **self);
     status (*launch)(void *self, const collective *c, device_stream *stream, void **out_work);
     /* Consumes out_work, also on failure. *done_ns: when the result was in place. */
     status (*wait)(void *self, void *w, int64_t deadline_ns, int64_t *done_ns);
+    /* As process_group_check, without blocking. NULL: nothing to find out. */
+    status (*check)(void *self);
     /* Memory as in process_group_alloc. NULL: the front door makes it. */
     status (*alloc)(void *self, size_t size_bytes, void **out);
     /* Also after a failure, and with works not waited for, which it frees. */
     void (*destroy)(void *self);
 } process_group_ops;
-
-/* What a backend module exports under the name "mnist_ddp_module". */
-enum { MODULE_ABI_VERSION = 1 };
-typedef struct backend_module {
-    int abi_version;
-    const process_group_ops *process_group;
-} backend_module;
 
 extern const process_group_ops shm_ops;
 

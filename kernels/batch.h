@@ -2,6 +2,8 @@
 #ifndef MNIST_DDP_KERNELS_BATCH_H
 #define MNIST_DDP_KERNELS_BATCH_H
 
+#include "kernels/step.h"
+
 #include <stdint.h>
 
 typedef struct batch {
@@ -9,11 +11,8 @@ typedef struct batch {
     const float *x;        /* (n, 1, 28, 28) normalised pixels, plain order */
     const uint8_t *labels; /* (n), each < 10 */
     const uint32_t
-        *samples;     /* (n) positions in the data set: they name each sample's dropout mask */
-    int epoch;        /* likewise */
-    float grad_scale; /* factor of each sample's loss gradient: world_size / the samples of
-                         this optimizer step over all ranks. DDP multiplies by 1 / world_size,
-                         so the step's gradient is the exact mean also where batches differ */
+        *samples; /* (n) positions in the data set: they name each sample's dropout mask */
+    const step_numbers *numbers; /* () of the step that this batch belongs to */
 } batch;
 
 #endif

@@ -1,41 +1,78 @@
 /* A device: where tensors live and who does the arithmetic.
  *
- * Every operation of every device stands in one table, kernels/ops.h. Tensors are flat float32 in
- * the device's own memory. The layout of activations between the ends of a network, and the order
- * of a weight inside its slice, are the device's private choice (ops.h says where plain order comes
- * back).
+ * Every operation of every device stands in one table, kernels/ops.h. Parameters and gradients are
+ * flat float32 in the device's own memory. Order and type of the activations between the ends of a
+ * network, and the order of a weight inside its slice, are the device's private choice (ops.h says
+ * where plain order comes back).
+ *
+ * A host device has done its work when a call returns. An accelerator enqueues it on its stream;
+ * errors of the work itself come back from a later call.
  */
 #ifndef MNIST_DDP_KERNELS_DEVICE_H
 #define MNIST_DDP_KERNELS_DEVICE_H
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct device_stream device_stream; /* an accelerator's queue; NULL: host, work is done when
-                                               the call returns */
+typedef struct device_stream device_stream; /* an accelerator's queue; NULL: host */
 typedef struct device_ops device_ops;
+
+/* How numbers are multiplied; sums and master weights are float32 always. */
+typedef enum precision { PRECISION_F32, PRECISION_TF32, PRECISION_BF16, PRECISION_F16 } precision;
+
+typedef struct device_options {
+    const char *name;         /* "cpu" (oneDNN, or the reference kernels where it was not built in),
+                                 "reference" (plain loops), "cuda", "auto": cuda where a module, a driver
+                                 and a GPU are found, else cpu */
+    int threads;              /* >= 1: host threads that compute */
+    int index;                /* of the GPU among those that CUDA_VISIBLE_DEVICES leaves */
+    enum precision precision; /* other than PRECISION_F32: cuda only */
+} device_options;
+
+enum { DEVICE_TEXT_BYTES = 256, DEVICE_ID_BYTES = 48 };
 
 typedef struct device {
     const device_ops *ops;
     void *state; /* the implementation's own */
     int threads; /* host threads that compute */
+    enum precision precision;
+    device_stream *stream;               /* where its work is enqueued; NULL: a host device */
+    char description[DEVICE_TEXT_BYTES]; /* "oneDNN 2.6.3", "cuda:0 NVIDIA H200 (GPU-...)" */
+    char id[DEVICE_ID_BYTES];            /* of the GPU, the same in all processes: its UUID; "": a
+                                            host device */
+    const char *emulation;               /* NULL, or what stands in for the hardware */
+
+    /* Asked again and again while a call waits for enqueued work: STATUS_OK, or why to give up.
+     * NULL: nobody to ask. */
+    status (*interrupted)(void *ctx);
+    void *interrupted_ctx;
 } device;
 
 /* The gradient slice [offset, offset + count) of the arena is final once the work enqueued on
  * `stream` so far is done. Called while a backward pass is enqueued. */
 typedef status (*grad_ready_fn)(void *ctx, size_t offset, size_t count, device_stream *stream);
 
-/* Opens a device by the name that --device takes: "cpu" (oneDNN, or the reference kernels where it
- * was not built in), "reference" (plain loops), "auto". `threads` >= 1.
- * STATUS_INVALID for a name that is not there, with the ones that are. */
-status device_create(const char *name, int threads, device **out);
+/* STATUS_INVALID for a name, an index or a precision that is not there, with the ones that are;
+ * STATUS_DEVICE where the accelerator does not work. */
+status device_create(const device_options *options, device **out);
+
+/* Accepts NULL. Everything made on the device must be gone. */
+void device_destroy(device *dev);
+
+/* How many GPUs "cuda" has here. STATUS_INVALID or STATUS_DEVICE, with the reason, where there are
+ * none. */
+status device_count(int *out);
+
+/* Whether "auto" means cuda here. Quick where no driver is installed. */
+bool device_auto_is_cuda(void);
 
 /* What the cpu device computes with: "oneDNN 2.6.3" or "reference kernels". */
 const char *device_libraries(void);
 
-/* Accepts NULL. Everything made on the device must be gone. */
-void device_destroy(device *dev);
+/* "f32", "tf32", "bf16", "fp16". */
+const char *precision_name(precision p);
 
 #endif

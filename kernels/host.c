@@ -28,19 +28,42 @@ status host_copy(device *dev, void *dst, const void *src, size_t size_bytes)
     return STATUS_OK;
 }
 
-status host_gather(device *dev, const uint8_t *images, const uint8_t *labels,
-                   const uint32_t *indices, int n, int pixels, float *x, uint8_t *labels_out)
+status host_synchronize(device *dev)
 {
     (void)dev;
+    return STATUS_OK;
+}
+
+status host_begin_step(device *dev, const step_plan *plan, step_numbers *numbers)
+{
+    (void)dev;
+    ASSERT(!plan->scale_loss); /* 16-bit types are an accelerator's */
+    step_begin(plan, numbers);
+    return STATUS_OK;
+}
+
+status host_begin_forward(device *dev, const float *parameters, size_t count)
+{
+    (void)dev, (void)parameters, (void)count;
+    return STATUS_OK;
+}
+
+status host_gather(device *dev, const gather_source *source, const step_numbers *numbers,
+                   uint32_t offset, int n, float *x, uint8_t *labels_out, uint32_t *samples)
+{
+    (void)dev;
+    const uint32_t *order = source->order + numbers->plan.first + offset;
+    size_t pixels = (size_t)source->pixels;
     float normalised[256]; /* a byte has few values: 256 divisions instead of n * pixels */
     for (int value = 0; value < 256; value++)
         normalised[value] = ((float)value / 255.0f - MEAN) / STD;
     for (int i = 0; i < n; i++) {
-        const uint8_t *image = images + (size_t)indices[i] * (size_t)pixels;
-        float *row = x + (size_t)i * (size_t)pixels;
-        for (int j = 0; j < pixels; j++)
+        const uint8_t *image = source->images + order[i] * pixels;
+        float *row = x + (size_t)i * pixels;
+        for (size_t j = 0; j < pixels; j++)
             row[j] = normalised[image[j]];
-        labels_out[i] = labels[indices[i]];
+        labels_out[i] = source->labels[order[i]];
+        samples[i] = order[i];
     }
     return STATUS_OK;
 }
@@ -55,10 +78,10 @@ static int argmax(const float *row, int classes)
 }
 
 status host_cross_entropy(device *dev, const float *logits, const uint8_t *labels, int n,
-                          int classes, float grad_scale, double *loss_sum, int64_t *correct,
-                          float *dlogits)
+                          int classes, const step_numbers *numbers, score *totals, float *dlogits)
 {
     (void)dev;
+    float grad_scale = dlogits != NULL ? numbers->plan.grad_scale : 0.0f;
     double loss = 0;
     int64_t hits = 0;
     for (int i = 0; i < n; i++) {
@@ -78,7 +101,8 @@ status host_cross_entropy(device *dev, const float *logits, const uint8_t *label
             gradient[c] = (float)(softmax - (c == label)) * grad_scale;
         }
     }
-    *loss_sum += loss;
-    *correct += hits;
+    totals->loss_sum += loss;
+    totals->last_loss = loss / n;
+    totals->correct += hits;
     return STATUS_OK;
 }

@@ -1,10 +1,11 @@
 /* The table of operations that a device implements.
  *
  * Dimension letters: N batch, C channels or classes, H, W, I in-features, O out-features, K kernel
- * side. All tensors are float32 in device memory unless said otherwise; "private" marks an
- * activation whose order inside its N*C*H*W elements is the device's own choice. `n` is at most the
- * `max_n` that a plan was made for. Bits depend on shapes and values alone, never on the number of
- * threads.
+ * side. All arrays are in device memory unless said otherwise, all tensors float32. Activations and
+ * their gradients (x, y, z, dy, dx, dz, but not the logits) may be of a shorter type of the
+ * device's choice inside the room of N*C*H*W floats; "private" marks one whose order in there is
+ * its choice as well. `n` is at most the `max_n` that a plan was made for. Bits depend on shapes
+ * and values alone, never on the number of threads.
  *
  * Convolutions and linear layers have a plan (conv2d, linear), made once: it holds the library's
  * primitives and scratch memory. Weights lie in the parameter arena in the plan's private order;
@@ -14,6 +15,7 @@
 #define MNIST_DDP_KERNELS_OPS_H
 
 #include "kernels/device.h"
+#include "kernels/step.h"
 
 #include <stdbool.h>
 
@@ -29,7 +31,12 @@ typedef struct linear_shape {
     /* Where the input is a private activation flattened: its C, H, W (in_features = C*H*W).
      * channels = 0: the input is plain (N, I). */
     int channels, height, width;
+    bool logits; /* the output is the network's: float32 plain */
 } linear_shape;
+
+/* Memory, events and recordings of accelerators; each device has its own struct behind it. */
+typedef struct device_event device_event;
+typedef struct device_graph device_graph;
 
 typedef struct conv2d conv2d; /* a plan; each device has its own struct behind it */
 typedef struct linear linear;
@@ -40,9 +47,10 @@ typedef struct linear linear;
 typedef struct dropout {
     float p; /* 0: nothing is dropped; a multiple of 1/256, < 1 */
     uint64_t seed;
-    uint32_t epoch, layer;
-    const uint32_t *samples; /* (n) */
-    const uint8_t *keep;     /* NULL, or (n, C, H, W) in plain order: 1 keeps, 0 drops; replaces
+    uint32_t layer;
+    const uint32_t *samples;     /* (n) */
+    const step_numbers *numbers; /* whose plan holds the epoch */
+    const uint8_t *keep;         /* NULL, or (n, C, H, W) in plain order: 1 keeps, 0 drops; replaces
                                 Philox (golden tests) */
 } dropout;
 
@@ -51,24 +59,98 @@ typedef struct pool_shape {
     int channels, height, width; /* of the input; height and width even, channels % 16 == 0 */
 } pool_shape;
 
+/* Totals of a loss over batches. */
+typedef struct score {
+    double loss_sum;  /* over samples, in nats */
+    double last_loss; /* mean over the last batch */
+    int64_t correct;  /* samples whose largest logit (first of equals) is the label's */
+} score;
+
+typedef struct sgd_options {
+    float momentum, weight_decay;
+    bool nesterov;
+} sgd_options;
+
 typedef struct adam_options {
-    float lr, beta1, beta2, eps, weight_decay;
+    float beta1, beta2, eps, weight_decay;
 } adam_options;
+
+typedef struct adadelta_options {
+    float rho, eps, weight_decay;
+} adadelta_options;
+
+/* Where a batch's images come from. */
+typedef struct gather_source {
+    const uint8_t *images, *labels; /* (count, pixels), (count) */
+    const uint32_t *order;          /* indices of images */
+    int pixels;
+} gather_source;
+
+/* What only an accelerator has. */
+typedef struct accelerator_ops {
+    /* Page-locks host memory, so that copies of it need no help of the host. */
+    status (*pin)(device *dev, void *host, size_t size_bytes);
+    void (*unpin)(device *dev, void *host);
+
+    status (*event_create)(device *dev, device_event **out);
+    void (*event_destroy)(device_event *event); /* accepts NULL */
+
+    /* Copies to pinned host memory behind the work enqueued so far, beside what is enqueued later;
+     * `done` is reached when the copy has been made. */
+    status (*copy_out)(device *dev, void *pinned, const void *src, size_t size_bytes,
+                       device_event *done);
+    /* The host waits for it. */
+    status (*event_wait)(device *dev, device_event *event);
+    /* Copies from pinned host memory; what is enqueued later finds it done. */
+    status (*copy_in)(device *dev, void *dst, const void *pinned, size_t size_bytes);
+
+    /* Records work instead of doing it (a CUDA graph): between the two calls all calls of this
+     * thread on this device enqueue into the recording; calls that wait are errors. capture_end
+     * with out NULL throws it away and leaves this thread's message as it is: for use after a
+     * failure. Launching enqueues all of it. */
+    status (*capture_begin)(device *dev);
+    status (*capture_end)(device *dev, device_graph **out);
+    status (*graph_launch)(device *dev, device_graph *graph);
+    void (*graph_destroy)(device_graph *graph); /* accepts NULL */
+} accelerator_ops;
+
+/* How a device comes to be: what a module exports. */
+typedef struct device_kind {
+    const char *name; /* as --device spells it */
+    status (*create)(const device_options *options, device *dev);
+    status (*count)(int *out); /* NULL: there is always one */
+} device_kind;
 
 struct device_ops {
     const char *name;
     void (*destroy)(device *dev);
 
-    /* Memory of the device: zeroed, 64-byte aligned. */
+    /* Memory of the device: zeroed, 64-byte aligned. upload and download are done when they return;
+     * copy, from device to device, is enqueued. */
     status (*alloc)(device *dev, size_t size_bytes, void **out);
     void (*free)(device *dev, void *memory); /* accepts NULL */
     status (*upload)(device *dev, void *dst, const void *host, size_t size_bytes);
     status (*download)(device *dev, void *host, const void *src, size_t size_bytes);
+    status (*copy)(device *dev, void *dst, const void *src, size_t size_bytes);
 
-    /* x[i] = (images[indices[i]] / 255 - mean) / std for n images of `pixels` bytes each, and
-     * labels_out[i] = labels[indices[i]]. mean 0.1307, std 0.3081. */
-    status (*gather)(device *dev, const uint8_t *images, const uint8_t *labels,
-                     const uint32_t *indices, int n, int pixels, float *x, uint8_t *labels_out);
+    /* Waits until all enqueued work is done; brings its errors. */
+    status (*synchronize)(device *dev);
+
+    /* NULL where the device works on host memory. */
+    const accelerator_ops *accelerator;
+
+    /* step_begin (kernels/step.h) on `numbers`; *plan, host memory, is read before it returns. */
+    status (*begin_step)(device *dev, const step_plan *plan, step_numbers *numbers);
+
+    /* With index(i) = order[numbers->plan.first + offset + i], for n images of `pixels` bytes each:
+     * x[i] = (images[index(i)] / 255 - mean) / std, labels_out[i] = labels[index(i)], samples[i] =
+     * index(i). mean 0.1307, std 0.3081. */
+    status (*gather)(device *dev, const gather_source *source, const step_numbers *numbers,
+                     uint32_t offset, int n, float *x, uint8_t *labels_out, uint32_t *samples);
+
+    /* Before a forward pass: all weights and biases given to the passes that follow lie in
+     * parameters[0, count). A device that reads a copy in another type renews it here. */
+    status (*begin_forward)(device *dev, const float *parameters, size_t count);
 
     /* weight (O, C, K, K), bias (O). */
     status (*conv2d_create)(device *dev, const conv2d_shape *shape, int max_n, conv2d **out);
@@ -107,24 +189,24 @@ struct device_ops {
     status (*linear_backward_data)(linear *plan, int n, const float *weight, const float *dy,
                                    const float *x, bool relu, float p, float *dx);
 
-    /* Softmax cross-entropy. loss_sum () float64 host: += sum over samples, in nats; correct ()
-     * int64 host: += samples whose largest logit (first of equals) is the label's. dlogits (n, C)
-     * set: (softmax - one_hot) * grad_scale; NULL: not wanted. */
+    /* Softmax cross-entropy of logits (n, C) float32 plain. totals () device memory: added to.
+     * dlogits (n, C) set: (softmax - one_hot) * grad_scale * step_loss_scale; NULL: not wanted,
+     * then numbers is not read. */
     status (*cross_entropy)(device *dev, const float *logits, const uint8_t *labels, int n,
-                            int classes, float grad_scale, double *loss_sum, int64_t *correct,
+                            int classes, const step_numbers *numbers, score *totals,
                             float *dlogits);
 
-    /* Optimizers over flat slices, PyTorch's formulas. weight_decay is added to the gradient first.
-     */
+    /* Optimizers over flat slices, PyTorch's formulas; lr and adam's factors are in `numbers`. The
+     * gradient is divided by step_loss_scale, then weight_decay is added. With dynamic loss scaling
+     * sets scaling.overflow from grad first, and does nothing more if that is set. */
     status (*sgd_step)(device *dev, float *param, const float *grad, float *momentum_buffer,
-                       size_t count, float lr, float momentum, float weight_decay, bool nesterov,
-                       bool first_step);
-    /* `step` counts from 1. */
+                       size_t count, step_numbers *numbers, const sgd_options *options);
     status (*adam_step)(device *dev, float *param, const float *grad, float *exp_avg,
-                        float *exp_avg_sq, size_t count, const adam_options *options, int64_t step);
+                        float *exp_avg_sq, size_t count, step_numbers *numbers,
+                        const adam_options *options);
     status (*adadelta_step)(device *dev, float *param, const float *grad, float *square_avg,
-                            float *acc_delta, size_t count, float lr, float rho, float eps,
-                            float weight_decay);
+                            float *acc_delta, size_t count, step_numbers *numbers,
+                            const adadelta_options *options);
 };
 
 #endif

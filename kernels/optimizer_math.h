@@ -11,8 +11,13 @@
 
 typedef struct sgd_math {
     float lr, momentum, weight_decay;
-    bool nesterov, first_step; /* first_step: the momentum buffer starts as the gradient */
+    bool nesterov;
 } sgd_math;
+
+static inline sgd_math sgd_math_of(const sgd_options *o, const step_numbers *numbers)
+{
+    return (sgd_math){numbers->plan.lr, o->momentum, o->weight_decay, o->nesterov};
+}
 
 static inline void sgd_plain(float *restrict param, const float *restrict grad, size_t count,
                              const sgd_math m)
@@ -23,14 +28,14 @@ static inline void sgd_plain(float *restrict param, const float *restrict grad, 
     }
 }
 
+/* The buffer starts as zeros: after the first step it is the gradient, as torch's. */
 static inline void sgd_momentum(float *restrict param, const float *restrict grad,
                                 float *restrict buffer, size_t count, const sgd_math m)
 {
-    float kept = m.first_step ? 0.0f : m.momentum;
     float direct = m.nesterov ? 1.0f : 0.0f, through = m.nesterov ? m.momentum : 1.0f;
     for (size_t i = 0; i < count; i++) {
         float g = grad[i] + m.weight_decay * param[i];
-        float b = kept * buffer[i] + g;
+        float b = m.momentum * buffer[i] + g;
         buffer[i] = b;
         param[i] -= m.lr * (direct * g + through * b);
     }
@@ -42,17 +47,14 @@ typedef struct adam_math {
     float correction2_sqrt; /* sqrt(1 - beta2^step) */
 } adam_math;
 
-/* The factors of step `step`, counted from 1. */
-static inline adam_math adam_math_at(const adam_options *o, int64_t step)
+static inline adam_math adam_math_of(const adam_options *o, const step_numbers *numbers)
 {
-    double correction1 = 1.0 - pow((double)o->beta1, (double)step);
-    double correction2 = 1.0 - pow((double)o->beta2, (double)step);
-    return (adam_math){.step_size = (float)((double)o->lr / correction1),
+    return (adam_math){.step_size = numbers->adam_step_size,
                        .beta1 = o->beta1,
                        .beta2 = o->beta2,
                        .eps = o->eps,
                        .weight_decay = o->weight_decay,
-                       .correction2_sqrt = (float)sqrt(correction2)};
+                       .correction2_sqrt = numbers->adam_correction2_sqrt};
 }
 
 static inline void adam(float *restrict param, const float *restrict grad, float *restrict exp_avg,
@@ -71,6 +73,11 @@ static inline void adam(float *restrict param, const float *restrict grad, float
 typedef struct adadelta_math {
     float lr, rho, eps, weight_decay;
 } adadelta_math;
+
+static inline adadelta_math adadelta_math_of(const adadelta_options *o, const step_numbers *numbers)
+{
+    return (adadelta_math){numbers->plan.lr, o->rho, o->eps, o->weight_decay};
+}
 
 static inline void adadelta(float *restrict param, const float *restrict grad,
                             float *restrict square_avg, float *restrict acc_delta, size_t count,

@@ -34,6 +34,8 @@ typedef struct checkpoint_state {
     double lr, gamma, momentum, weight_decay;
     char config_hash[CHECKPOINT_HASH_BYTES]; /* hex digits; "" if there is none */
     int64_t optimizer_steps;                 /* checkpoint_save takes it from the optimizer */
+    double loss_scale; /* kernels/step.h; 0 and absent in the file: not scaled */
+    int64_t loss_good_steps, loss_skipped_steps, loss_overflow;
 } checkpoint_state;
 
 /* Saves, replaces <run_dir>/model.safetensors, and deletes all older checkpoints but one. An

@@ -16,24 +16,29 @@ typedef struct field {
     const char *key;
     size_t offset;
     int64_t least; /* of an integer */
+    bool optional; /* 0 where the file has none */
 } field;
 
 static const field INTEGERS[] = {
-    {"epoch", offsetof(checkpoint_state, epoch), 0},
-    {"step_in_epoch", offsetof(checkpoint_state, step_in_epoch), 0},
-    {"sample_offset", offsetof(checkpoint_state, sample_offset), 0},
-    {"step", offsetof(checkpoint_state, step), 0},
-    {"world_size", offsetof(checkpoint_state, world_size), 1},
-    {"batch_size", offsetof(checkpoint_state, batch_size), 1},
-    {"accum", offsetof(checkpoint_state, accum), 1},
-    {"optimizer_steps", offsetof(checkpoint_state, optimizer_steps), 0},
+    {"epoch", offsetof(checkpoint_state, epoch), 0, false},
+    {"step_in_epoch", offsetof(checkpoint_state, step_in_epoch), 0, false},
+    {"sample_offset", offsetof(checkpoint_state, sample_offset), 0, false},
+    {"step", offsetof(checkpoint_state, step), 0, false},
+    {"world_size", offsetof(checkpoint_state, world_size), 1, false},
+    {"batch_size", offsetof(checkpoint_state, batch_size), 1, false},
+    {"accum", offsetof(checkpoint_state, accum), 1, false},
+    {"optimizer_steps", offsetof(checkpoint_state, optimizer_steps), 0, false},
+    {"loss_good_steps", offsetof(checkpoint_state, loss_good_steps), 0, true},
+    {"loss_skipped_steps", offsetof(checkpoint_state, loss_skipped_steps), 0, true},
+    {"loss_overflow", offsetof(checkpoint_state, loss_overflow), 0, true},
 };
 
 static const field REALS[] = {
-    {"lr", offsetof(checkpoint_state, lr), 0},
-    {"gamma", offsetof(checkpoint_state, gamma), 0},
-    {"momentum", offsetof(checkpoint_state, momentum), 0},
-    {"weight_decay", offsetof(checkpoint_state, weight_decay), 0},
+    {"lr", offsetof(checkpoint_state, lr), 0, false},
+    {"gamma", offsetof(checkpoint_state, gamma), 0, false},
+    {"momentum", offsetof(checkpoint_state, momentum), 0, false},
+    {"weight_decay", offsetof(checkpoint_state, weight_decay), 0, false},
+    {"loss_scale", offsetof(checkpoint_state, loss_scale), 0, true},
 };
 
 enum {
@@ -125,6 +130,8 @@ static status get_numbers(const char *path, const json_t *object, checkpoint_sta
     char *base = (char *)out;
     for (int i = 0; i < N_INTEGERS; i++) {
         const json_t *value = json_object_get(object, INTEGERS[i].key);
+        if (value == NULL && INTEGERS[i].optional)
+            continue;
         int64_t number = json_integer_value(value);
         if (!json_is_integer(value) || number < INTEGERS[i].least)
             return FAIL(STATUS_INVALID, "%s: \"%s\" is not an integer of at least %" PRId64, path,
@@ -133,6 +140,8 @@ static status get_numbers(const char *path, const json_t *object, checkpoint_sta
     }
     for (int i = 0; i < N_REALS; i++) {
         const json_t *value = json_object_get(object, REALS[i].key);
+        if (value == NULL && REALS[i].optional)
+            continue;
         double number = json_number_value(value);
         if (!json_is_number(value) || !isfinite(number))
             return FAIL(STATUS_INVALID, "%s: \"%s\" is not a number", path, REALS[i].key);

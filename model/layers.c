@@ -64,7 +64,8 @@ static status plan_create(device *dev, layer *lay, int max_n)
         return dev->ops->conv2d_create(dev, &shape, max_n, &lay->conv);
     }
     if (s->kind == LAYER_LINEAR) {
-        linear_shape shape = {.in_features = layer_fan_in(s), .out_features = s->out};
+        linear_shape shape = {
+            .in_features = layer_fan_in(s), .out_features = s->out, .logits = !s->relu};
         if (s->height > 1) {
             shape.channels = s->channels;
             shape.height = s->height;
@@ -115,9 +116,9 @@ dropout layer_dropout(const layer *lay, const batch *in, network_mode mode, uint
 {
     return (dropout){.p = mode == NETWORK_TRAIN ? lay->spec->dropout : 0.0f,
                      .seed = seed,
-                     .epoch = (uint32_t)in->epoch,
                      .layer = (uint32_t)lay->dropout_index,
                      .samples = in->samples,
+                     .numbers = in->numbers,
                      .keep = lay->keep};
 }
 

@@ -19,6 +19,7 @@ struct network {
     char names[NETWORK_MAX_PARAMETERS][NAME_BYTES];
     size_t n_parameters, count;
     float *parameters, *gradients;
+    score *totals; /* device memory */
     bool own_gradients;
     batch in;          /* of the last forward */
     network_mode mode; /* likewise */
@@ -129,6 +130,8 @@ status network_create(device *dev, const network_options *options, network **out
         net->own_gradients = true;
     }
     if (st == STATUS_OK)
+        st = dev->ops->alloc(dev, sizeof *net->totals, (void **)&net->totals);
+    if (st == STATUS_OK)
         st = init_parameters(net);
     if (st != STATUS_OK) {
         network_destroy(net);
@@ -144,6 +147,7 @@ void network_destroy(network *net)
         return;
     for (size_t i = 0; i < net->n_layers; i++)
         layer_close(net->dev, &net->layers[i]);
+    net->dev->ops->free(net->dev, net->totals);
     net->dev->ops->free(net->dev, net->parameters);
     if (net->own_gradients)
         net->dev->ops->free(net->dev, net->gradients);
@@ -166,6 +170,7 @@ status network_forward(network *net, const batch *in, network_mode mode)
     ASSERT(in->n >= 1 && in->n <= net->options.max_batch);
     net->in = *in;
     net->mode = mode;
+    TRY(net->dev->ops->begin_forward(net->dev, net->parameters, net->count));
     for (size_t i = 0; i < net->n_layers; i++) {
         layer *lay = &net->layers[i];
         dropout drop = layer_dropout(lay, in, mode, net->options.seed);
@@ -174,29 +179,39 @@ status network_forward(network *net, const batch *in, network_mode mode)
     return STATUS_OK;
 }
 
-static status score(network *net, double *loss_sum, int64_t *correct, float *dlogits)
+static status add_score(network *net, float *dlogits)
 {
     return net->dev->ops->cross_entropy(net->dev, last_layer(net)->y, net->in.labels, net->in.n,
-                                        NETWORK_CLASSES, net->in.grad_scale, loss_sum, correct,
-                                        dlogits);
+                                        NETWORK_CLASSES, net->in.numbers, net->totals, dlogits);
 }
 
-status network_score(network *net, double *loss_sum, int64_t *correct)
+status network_score(network *net)
 {
-    return score(net, loss_sum, correct, NULL);
+    return add_score(net, NULL);
 }
 
-status network_backward(network *net, bool accumulate, grad_ready_fn ready, void *ctx,
-                        double *loss_sum, int64_t *correct)
+status network_read_score(network *net, score *out)
+{
+    return net->dev->ops->download(net->dev, out, net->totals, sizeof *out);
+}
+
+status network_reset_score(network *net)
+{
+    const score none = {0};
+    return net->dev->ops->upload(net->dev, net->totals, &none, sizeof none);
+}
+
+status network_backward(network *net, bool accumulate, grad_ready_fn ready, void *ctx)
 {
     ASSERT(net->mode == NETWORK_TRAIN);
     int n = net->in.n;
-    TRY(score(net, loss_sum, correct, last_layer(net)->dy));
+    TRY(add_score(net, last_layer(net)->dy));
     for (size_t i = net->n_layers; i-- > 0;) {
         layer *lay = &net->layers[i];
         TRY(layer_backward_weights(net->dev, lay, n, input_of(net, i), net->gradients, accumulate));
         if (ready != NULL && lay->weight != NULL)
-            TRY(ready(ctx, lay->weight->offset, lay->weight->count + lay->bias->count, NULL));
+            TRY(ready(ctx, lay->weight->offset, lay->weight->count + lay->bias->count,
+                      net->dev->stream));
         if (i > 0)
             TRY(layer_backward_data(net->dev, lay, n, net->parameters, &net->layers[i - 1]));
     }

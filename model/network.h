@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "kernels/batch.h"
-#include "kernels/device.h"
+#include "kernels/ops.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,15 +52,17 @@ void network_destroy(network *net);
 typedef enum network_mode { NETWORK_TRAIN, NETWORK_EVAL } network_mode;
 status network_forward(network *net, const batch *in, network_mode mode);
 
-/* After forward: adds this batch's loss sum (nats) and hits to the totals, host memory. */
-status network_score(network *net, double *loss_sum, int64_t *correct);
+/* After forward: adds this batch's loss and hits to the network's totals. */
+status network_score(network *net);
 
 /* Loss and gradient of the batch of the last forward (NETWORK_TRAIN). `accumulate`: gradients are
  * added to what the arena holds, else set. Calls `ready`, unless NULL, as each slice is final: last
- * layer first, weight and bias together, slices adjoining. loss_sum and correct as in
- * network_score. */
-status network_backward(network *net, bool accumulate, grad_ready_fn ready, void *ctx,
-                        double *loss_sum, int64_t *correct);
+ * layer first, weight and bias together, slices adjoining. Adds to the totals as network_score. */
+status network_backward(network *net, bool accumulate, grad_ready_fn ready, void *ctx);
+
+/* The totals since the last reset. Waits for all work enqueued on the device. */
+status network_read_score(network *net, score *out);
+status network_reset_score(network *net);
 
 /* Device memory, network_count() floats each. */
 float *network_parameters(network *net);

@@ -92,26 +92,36 @@ void optimizer_destroy(optimizer *opt)
     free(opt);
 }
 
-status optimizer_step(optimizer *opt, float lr)
+void optimizer_begin_step(optimizer *opt, float lr, step_plan *plan)
+{
+    bool is_adam = opt->options.kind == OPTIMIZER_ADAM;
+    plan->lr = lr;
+    plan->beta1 = is_adam ? ADAM_BETA1 : 0.0f;
+    plan->beta2 = is_adam ? ADAM_BETA2 : 0.0f;
+    plan->step = ++opt->steps;
+}
+
+status optimizer_step(optimizer *opt, step_numbers *numbers)
 {
     const device_ops *ops = opt->dev->ops;
     const optimizer_options *o = &opt->options;
-    bool first = opt->steps++ == 0;
     switch (o->kind) {
-    case OPTIMIZER_SGD:
+    case OPTIMIZER_SGD: {
+        sgd_options sgd = {o->momentum, o->weight_decay, o->nesterov};
         return ops->sgd_step(opt->dev, opt->parameters, opt->gradients, opt->states[0], opt->count,
-                             lr, o->momentum, o->weight_decay, o->nesterov, first);
+                             numbers, &sgd);
+    }
     case OPTIMIZER_ADAM: {
-        adam_options adam = {lr, ADAM_BETA1, ADAM_BETA2, ADAM_EPS, o->weight_decay};
+        adam_options adam = {ADAM_BETA1, ADAM_BETA2, ADAM_EPS, o->weight_decay};
         return ops->adam_step(opt->dev, opt->parameters, opt->gradients, opt->states[0],
-                              opt->states[1], opt->count, &adam, opt->steps);
+                              opt->states[1], opt->count, numbers, &adam);
     }
     case OPTIMIZER_ADADELTA:
         break;
     }
+    adadelta_options adadelta = {ADADELTA_RHO, ADADELTA_EPS, o->weight_decay};
     return ops->adadelta_step(opt->dev, opt->parameters, opt->gradients, opt->states[0],
-                              opt->states[1], opt->count, lr, ADADELTA_RHO, ADADELTA_EPS,
-                              o->weight_decay);
+                              opt->states[1], opt->count, numbers, &adadelta);
 }
 
 size_t optimizer_states(optimizer *opt, const char *names[OPTIMIZER_MAX_STATES],

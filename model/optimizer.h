@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "kernels/device.h"
+#include "kernels/step.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,7 +33,12 @@ status optimizer_create(device *dev, const optimizer_options *options, float *pa
                         const float *gradients, size_t count, optimizer **out);
 void optimizer_destroy(optimizer *opt);
 
-status optimizer_step(optimizer *opt, float lr);
+/* Begins the next step: counts it, and fills in the optimizer's part of its plan. */
+void optimizer_begin_step(optimizer *opt, float lr, step_plan *plan);
+
+/* The step itself: new parameters and state from the gradients and `numbers`, device memory, for
+ * which the device began the step. */
+status optimizer_step(optimizer *opt, step_numbers *numbers);
 
 /* The state arenas by PyTorch's names ("momentum_buffer", "exp_avg", ...), `count` floats each, and
  * the number of steps taken: what a checkpoint holds. Returns how many arenas there are. */

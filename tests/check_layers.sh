@@ -20,7 +20,7 @@ check app model data dist kernels base
 
 # CUDA's headers stay in kernels/cuda and the nccl backend.
 if grep -rnE '^ *# *include <(cuda|cublas|cudnn|nccl)' base kernels data model dist app |
-    grep -vE '^(kernels/cuda/|dist/backend_nccl)'; then
-    echo "^ CUDA's headers belong to kernels/cuda/ and dist/backend_nccl.c" >&2
+    grep -vE '^(kernels/cuda/|dist/nccl/)'; then
+    echo "^ CUDA's headers belong to kernels/cuda/ and dist/nccl/" >&2
     exit 1
 fi

@@ -1,3 +1,4 @@
+#include "app/device_list.h"
 #include "app/launch/launch.h"
 #include "dist/store/store.h"
 
@@ -176,6 +177,8 @@ static status request_read(const options *opts, int cpu_count, int gpu_count, re
 {
     request want = {.world_size = (int)opts->world_size};
     TRY(nproc_of(opts->nproc_per_node, cpu_count, gpu_count, &want.nproc));
+    if (want.nproc == NOT_GIVEN && want.world_size == NOT_GIVEN && device_list_named(opts) > 1)
+        want.nproc = device_list_named(opts); /* --devices=0,3: a rank each */
     TRY(nnodes_of(opts->nnodes, &want.nnodes));
     TRY(number_of(opts->node_rank, "PET_NODE_RANK", MAX_WORLD - 1, &want.node_rank));
     TRY(number_of(opts->master_port, "PET_MASTER_PORT", 65535, &want.master_port));

@@ -47,7 +47,11 @@ typedef struct options {
     bool dry_run;      /* one step, one epoch */
 
     /* where it computes */
-    char *device;    /* "auto" */
+    char *device;  /* "auto" */
+    char *devices; /* "0,3" */
+    char *amp;     /* "off" */
+    bool tf32;
+    bool cuda_graph; /* true; --no-cuda-graph */
     bool no_accel;   /* --no-accel, --no-cuda and --no-mps: the CPU */
     int64_t threads; /* -1: cores / ranks on this host */
 

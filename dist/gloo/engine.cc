@@ -116,6 +116,9 @@ std::shared_ptr<job> engine::enqueue(const collective &what, std::chrono::millis
 
 job *engine::launch(const collective &what)
 {
+    if (what.kind > COLLECTIVE_BARRIER)
+        throw failure(STATUS_INVALID, std::string("backend gloo does no ") +
+                                          collective_kind_name(what.kind) + ": use nccl");
     std::lock_guard<std::mutex> hold(lock_);
     launched_.push_back(enqueue(what, timeout_));
     return launched_.back().get();
@@ -216,8 +219,9 @@ void engine::execute(const job &j)
         return broadcast(j);
     case COLLECTIVE_BARRIER:
         return barrier(j);
+    default: // launch() refused it
+        throw failure(STATUS_INVALID, "no such collective");
     }
-    throw failure(STATUS_INVALID, "backend gloo does no such collective");
 }
 
 // Scaled on the way in, then a ring in place. gloo takes sizes from the element's type.

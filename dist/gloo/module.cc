@@ -2,6 +2,8 @@
 // only when asked for it. No exception leaves: each becomes a status.
 #include "dist/gloo/engine.h"
 
+#include "base/module.h"
+
 namespace
 {
 
@@ -56,12 +58,12 @@ void gloo_destroy(void *self)
 }
 
 const process_group_ops gloo_ops = {
-    "gloo", false, gloo_create, gloo_launch, gloo_wait, nullptr, gloo_destroy,
+    "gloo", false, gloo_create, gloo_launch, gloo_wait, nullptr, nullptr, gloo_destroy,
 };
 
 } // namespace
 
 extern "C" {
-extern const backend_module mnist_ddp_module;
-const backend_module mnist_ddp_module = {MODULE_ABI_VERSION, &gloo_ops};
+extern const module mnist_ddp_module;
+const module mnist_ddp_module = {MODULE_ABI_VERSION, nullptr, nullptr, &gloo_ops};
 }

@@ -219,8 +219,9 @@ static status complete(shm_group *g, const shm_work *w, int64_t deadline_ns)
     case COLLECTIVE_BARRIER:
         g->round++;
         return end_round(g, deadline_ns);
+    default:
+        return FAIL(STATUS_INVALID, "backend shm does no %s", collective_kind_name(w->what.kind));
     }
-    return FAIL(STATUS_INVALID, "backend shm does no collective of kind %d", (int)w->what.kind);
 }
 
 /* The lock is held. Announces what has been launched, as far as there is room for notes. */
@@ -248,6 +249,9 @@ static status shm_launch(void *self, const collective *c, device_stream *stream,
 {
     (void)stream;
     shm_group *g = self;
+    if (c->kind > COLLECTIVE_BARRIER)
+        return FAIL(STATUS_INVALID, "backend shm does no %s: use nccl",
+                    collective_kind_name(c->kind));
     shm_work *w = calloc(1, sizeof *w);
     if (w == NULL)
         return FAIL(STATUS_NO_MEMORY, "a work of %zu bytes", sizeof *w);

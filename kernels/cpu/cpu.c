@@ -115,10 +115,9 @@ static void adadelta_piece(const step_job *job, size_t first, size_t count)
 }
 
 static status sgd_step(device *dev, float *param, const float *grad, float *momentum_buffer,
-                       size_t count, float lr, float momentum, float weight_decay, bool nesterov,
-                       bool first_step)
+                       size_t count, step_numbers *numbers, const sgd_options *options)
 {
-    sgd_math m = {lr, momentum, weight_decay, nesterov, first_step};
+    sgd_math m = sgd_math_of(options, numbers);
     step_job job = {.piece = momentum_buffer != NULL ? sgd_momentum_piece : sgd_plain_piece,
                     .math = &m,
                     .param = param,
@@ -129,10 +128,10 @@ static status sgd_step(device *dev, float *param, const float *grad, float *mome
 }
 
 static status adam_step(device *dev, float *param, const float *grad, float *exp_avg,
-                        float *exp_avg_sq, size_t count, const adam_options *options,
-                        int64_t step_number)
+                        float *exp_avg_sq, size_t count, step_numbers *numbers,
+                        const adam_options *options)
 {
-    adam_math m = adam_math_at(options, step_number);
+    adam_math m = adam_math_of(options, numbers);
     step_job job = {.piece = adam_piece,
                     .math = &m,
                     .param = param,
@@ -144,10 +143,10 @@ static status adam_step(device *dev, float *param, const float *grad, float *exp
 }
 
 static status adadelta_step(device *dev, float *param, const float *grad, float *square_avg,
-                            float *acc_delta, size_t count, float lr, float rho, float eps,
-                            float weight_decay)
+                            float *acc_delta, size_t count, step_numbers *numbers,
+                            const adadelta_options *options)
 {
-    adadelta_math m = {lr, rho, eps, weight_decay};
+    adadelta_math m = adadelta_math_of(options, numbers);
     step_job job = {.piece = adadelta_piece,
                     .math = &m,
                     .param = param,
@@ -165,7 +164,11 @@ static const device_ops cpu_ops = {
     .free = host_free,
     .upload = host_copy,
     .download = host_copy,
+    .copy = host_copy,
+    .synchronize = host_synchronize,
+    .begin_step = host_begin_step,
     .gather = host_gather,
+    .begin_forward = host_begin_forward,
     .conv2d_create = cpu_conv2d_create,
     .conv2d_destroy = cpu_conv2d_destroy,
     .conv2d_import = cpu_conv2d_import,
@@ -202,7 +205,7 @@ static status start(int threads, device *dev)
     return STATUS_OK;
 }
 
-status cpu_device_create(int threads, device *dev)
+status cpu_device_create(const device_options *options, device *dev)
 {
     const vector_ops *vec = NULL;
     dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
@@ -214,12 +217,13 @@ status cpu_device_create(int threads, device *dev)
         vec = &vector_ops_avx2;
     if (vec == NULL) {
         LOG_W("this processor has no AVX2: using the reference kernels, which are slow");
-        return reference_device_create(threads, dev);
+        return reference_device_create(options, dev);
     }
     TRY(memory_alloc(sizeof(cpu_state), &dev->state));
     dev->ops = &cpu_ops;
     cpu_of(dev)->vec = vec;
-    status st = start(threads, dev);
+    snprintf(dev->description, sizeof dev->description, "%s", cpu_device_libraries());
+    status st = start(options->threads, dev);
     if (st != STATUS_OK)
         destroy(dev);
     return st;

@@ -5,8 +5,8 @@
 
 #include "kernels/device.h"
 
-/* Fills in dev->ops and dev->state. */
-status cpu_device_create(int threads, device *dev);
+/* As in device_kind. */
+status cpu_device_create(const device_options *options, device *dev);
 
 const char *cpu_device_libraries(void); /* "oneDNN 2.6.3" */
 

@@ -3,17 +3,18 @@
 #include "kernels/host.h"
 #include "kernels/optimizer_math.h"
 
+#include <stdio.h>
+
 static void destroy(device *dev)
 {
     (void)dev;
 }
 
 static status sgd_step(device *dev, float *param, const float *grad, float *momentum_buffer,
-                       size_t count, float lr, float momentum, float weight_decay, bool nesterov,
-                       bool first_step)
+                       size_t count, step_numbers *numbers, const sgd_options *options)
 {
     (void)dev;
-    sgd_math m = {lr, momentum, weight_decay, nesterov, first_step};
+    sgd_math m = sgd_math_of(options, numbers);
     if (momentum_buffer == NULL)
         sgd_plain(param, grad, count, m);
     else
@@ -22,20 +23,20 @@ static status sgd_step(device *dev, float *param, const float *grad, float *mome
 }
 
 static status adam_step(device *dev, float *param, const float *grad, float *exp_avg,
-                        float *exp_avg_sq, size_t count, const adam_options *o, int64_t step)
+                        float *exp_avg_sq, size_t count, step_numbers *numbers,
+                        const adam_options *options)
 {
     (void)dev;
-    adam(param, grad, exp_avg, exp_avg_sq, count, adam_math_at(o, step));
+    adam(param, grad, exp_avg, exp_avg_sq, count, adam_math_of(options, numbers));
     return STATUS_OK;
 }
 
 static status adadelta_step(device *dev, float *param, const float *grad, float *square_avg,
-                            float *acc_delta, size_t count, float lr, float rho, float eps,
-                            float weight_decay)
+                            float *acc_delta, size_t count, step_numbers *numbers,
+                            const adadelta_options *options)
 {
     (void)dev;
-    adadelta(param, grad, square_avg, acc_delta, count,
-             (adadelta_math){lr, rho, eps, weight_decay});
+    adadelta(param, grad, square_avg, acc_delta, count, adadelta_math_of(options, numbers));
     return STATUS_OK;
 }
 
@@ -46,7 +47,11 @@ static const device_ops reference_ops = {
     .free = host_free,
     .upload = host_copy,
     .download = host_copy,
+    .copy = host_copy,
+    .synchronize = host_synchronize,
+    .begin_step = host_begin_step,
     .gather = host_gather,
+    .begin_forward = host_begin_forward,
     .conv2d_create = reference_conv2d_create,
     .conv2d_destroy = reference_conv2d_destroy,
     .conv2d_import = reference_conv2d_copy,
@@ -69,10 +74,11 @@ static const device_ops reference_ops = {
     .adadelta_step = adadelta_step,
 };
 
-status reference_device_create(int threads, device *dev)
+status reference_device_create(const device_options *options, device *dev)
 {
-    (void)threads;
+    (void)options;
     dev->ops = &reference_ops;
+    snprintf(dev->description, sizeof dev->description, "reference kernels");
     dev->threads = 1;
     return STATUS_OK;
 }

@@ -4,8 +4,8 @@
 
 #include "kernels/ops.h"
 
-/* Fills in dev->ops. `threads` is not used. */
-status reference_device_create(int threads, device *dev);
+/* As in device_kind. One thread, whatever the options say. */
+status reference_device_create(const device_options *options, device *dev);
 
 /* The entries of device_ops with these names; conv2d.c, pool.c, linear.c. */
 status reference_conv2d_create(device *dev, const conv2d_shape *shape, int max_n, conv2d **out);

@@ -67,7 +67,7 @@ START_TEST(switches_have_two_forms)
 END_TEST
 
 static const char *const CPU_LINES[] = {"--no-accel", "--no-cuda", "--no-mps",
-                                        "--no_cuda",  "--no-acc",  "--no-cu"};
+                                        "--no_cuda",  "--no-acc",  "--no-ac"};
 
 START_TEST(names_of_pytorch_examples)
 {

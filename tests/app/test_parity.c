@@ -1,17 +1,6 @@
 /* What a run computes does not depend on how it is spread: ranks, backends, threads, overlap and
  * interruptions. */
-#include "tests/app/workbench.h"
-
-#include "model/safetensors.h"
-
-#include <jansson.h>
-#include <math.h>
-
-/* A learning rate that moves the weights well within the few steps of these runs. */
-#define OPTIMIZER "--optimizer", "sgd", "--lr", "0.05", "--momentum", "0.9", "--seed", "3"
-#define RUN OPTIMIZER, "--epochs", "1", "--json", "--quiet", "--threads", "1"
-#define COMMON RUN, "--limit", "480"
-#define SHORT RUN, "--limit", "96"
+#include "tests/app/runs.h"
 
 static bool has_backend(const char *name)
 {
@@ -19,76 +8,6 @@ static bool has_backend(const char *name)
     const char *folder = getenv("BUILD_DIR");
     snprintf(module, sizeof module, "%s/mnist_ddp_%s.so", folder ? folder : ".", name);
     return strcmp(name, "shm") == 0 || file_exists(module);
-}
-
-static const char *run_dir(const char *name)
-{
-    return workbench_path(name);
-}
-
-static char *bytes_of(const char *folder, size_t *size_bytes)
-{
-    char path[FILE_PATH_BYTES], *data = NULL;
-    ck_assert(file_join(folder, "model.safetensors", path) == STATUS_OK);
-    ck_assert_msg(file_read(path, 64 << 20, &data, size_bytes) == STATUS_OK, "%s",
-                  status_message());
-    return data;
-}
-
-static void assert_same_bits(const char *a, const char *b)
-{
-    size_t a_bytes = 0, b_bytes = 0;
-    char *a_data = bytes_of(a, &a_bytes), *b_data = bytes_of(b, &b_bytes);
-    ck_assert_msg(a_bytes == b_bytes && memcmp(a_data, b_data, a_bytes) == 0,
-                  "%s and %s hold different weights", a, b);
-    free(a_data);
-    free(b_data);
-}
-
-/* Largest difference of a tensor as a share of its largest value. */
-static double tensor_difference(const safetensors_tensor *a, const safetensors_tensor *b)
-{
-    size_t count = 1;
-    double off = 0, largest = 0;
-    for (int d = 0; d < a->rank; d++)
-        count *= (size_t)a->shape[d];
-    for (size_t i = 0; i < count; i++) {
-        largest = fmax(largest, fabs((double)b->data[i]));
-        off = fmax(off, fabs((double)a->data[i] - (double)b->data[i]));
-    }
-    return off / largest;
-}
-
-static double model_difference(const char *a, const char *b)
-{
-    safetensors *file_a = NULL, *file_b = NULL;
-    const safetensors_tensor *list = NULL;
-    char path[FILE_PATH_BYTES];
-    ck_assert(file_join(a, "model.safetensors", path) == STATUS_OK);
-    ck_assert_msg(safetensors_open(path, &file_a) == STATUS_OK, "%s", status_message());
-    ck_assert(file_join(b, "model.safetensors", path) == STATUS_OK);
-    ck_assert_msg(safetensors_open(path, &file_b) == STATUS_OK, "%s", status_message());
-    double worst = 0;
-    size_t n = safetensors_list(file_a, &list);
-    for (size_t i = 0; i < n; i++) {
-        const safetensors_tensor *other = safetensors_lookup(file_b, list[i].name);
-        ck_assert_ptr_nonnull(other);
-        worst = fmax(worst, tensor_difference(&list[i], other));
-    }
-    safetensors_close(file_a);
-    safetensors_close(file_b);
-    return worst;
-}
-
-static double json_number(const char *text, const char *key)
-{
-    json_error_t error;
-    json_t *object = json_loads(text, 0, &error);
-    ck_assert_msg(object != NULL, "%s in: %s", error.text, text);
-    ck_assert_msg(json_is_number(json_object_get(object, key)), "no %s in: %s", key, text);
-    double value = json_number_value(json_object_get(object, key));
-    json_decref(object);
-    return value;
 }
 
 typedef struct spread {
@@ -128,13 +47,6 @@ START_TEST(ranks_equal_one_process)
     program_close(&one);
 }
 END_TEST
-
-static void fresh(const char *a, const char *b)
-{
-    char command[512];
-    snprintf(command, sizeof command, "rm -rf '%s/%s' '%s/%s'", workbench, a, workbench, b);
-    ck_assert_int_eq(system(command), 0);
-}
 
 static void start_clean(void)
 {

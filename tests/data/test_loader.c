@@ -66,21 +66,23 @@ static status fake_upload(device *dev, void *dst, const void *host, size_t size_
     return STATUS_OK;
 }
 
-static status fake_gather(device *dev, const uint8_t *images, const uint8_t *labels,
-                          const uint32_t *indices, int n, int pixels, float *x, uint8_t *labels_out)
+static status fake_gather(device *dev, const gather_source *source, const step_numbers *of_step,
+                          uint32_t offset, int n, float *x, uint8_t *labels_out, uint32_t *samples)
 {
     fake *f = dev->state;
     size_t count = (size_t)n;
+    const uint32_t *indices = source->order + of_step->plan.first + offset;
     if (f->calls_left-- <= 0)
         return FAIL(STATUS_DEVICE, "fake: gather");
-    if (block_bytes(f, indices) < count * sizeof *indices || pixels != DATASET_PIXELS ||
+    if (source->pixels != DATASET_PIXELS ||
         block_bytes(f, x) < count * DATASET_PIXELS * sizeof *x ||
-        block_bytes(f, labels_out) < count)
+        block_bytes(f, labels_out) < count || block_bytes(f, samples) < count * sizeof *samples)
         return FAIL(STATUS_DEVICE, "fake: gather of %d outside the device's memory", n);
     for (size_t i = 0; i < count; i++) {
         for (size_t j = 0; j < DATASET_PIXELS; j++)
-            x[i * DATASET_PIXELS + j] = images[indices[i] * (size_t)DATASET_PIXELS + j];
-        labels_out[i] = labels[indices[i]];
+            x[i * DATASET_PIXELS + j] = source->images[indices[i] * (size_t)DATASET_PIXELS + j];
+        labels_out[i] = source->labels[indices[i]];
+        samples[i] = indices[i];
     }
     return STATUS_OK;
 }
@@ -90,10 +92,13 @@ static const device_ops FAKE_OPS = {.name = "fake",
                                     .free = fake_free,
                                     .upload = fake_upload,
                                     .gather = fake_gather};
+static const accelerator_ops NO_HOST = {0};
+static device_ops accelerator_table; /* the same, with memory of its own */
 
 static fake memory;
 static device dev = {.ops = &FAKE_OPS, .state = &memory, .threads = 1};
 static uint8_t images[SAMPLES * DATASET_PIXELS], labels[SAMPLES];
+static step_numbers numbers; /* "device memory" */
 static const dataset SET = {.count = SAMPLES, .images = images, .labels = labels};
 
 static void setup(void)
@@ -114,7 +119,8 @@ static loader_options make_options(int batch_size, int accum, int rank, int worl
                                         .rank = rank,
                                         .world_size = world_size,
                                         .seed = 3,
-                                        .shuffle = true}};
+                                        .shuffle = true},
+                            .numbers = &numbers};
 }
 
 static loader *create(const loader_options *options)
@@ -125,6 +131,14 @@ static loader *create(const loader_options *options)
     return load;
 }
 
+/* What a training loop does at the start of a step. */
+static void begin_step(loader *load, int step)
+{
+    step_plan plan = {0};
+    loader_begin_step(load, step, &plan);
+    step_begin(&plan, &numbers);
+}
+
 static void expect_ok(status st)
 {
     ck_assert_msg(st == STATUS_OK, "%s", status_message());
@@ -133,7 +147,8 @@ static void expect_ok(status st)
 /* `b` holds the samples that `order` names. */
 static void expect_batch(const batch *b, const uint32_t *order, int epoch)
 {
-    ck_assert_int_eq(b->epoch, epoch);
+    ck_assert(b->numbers == &numbers);
+    ck_assert_uint_eq(numbers.plan.epoch, (uint32_t)epoch);
     for (int i = 0; i < b->n; i++) {
         ck_assert_uint_eq(b->samples[i], order[i]);
         ck_assert_uint_eq(b->labels[i], order[i] % 10);
@@ -152,25 +167,24 @@ static void walk_epoch(loader *load, const loader_options *options, int epoch)
     expect_ok(loader_start_epoch(load, epoch));
     for (int step = 0; step < loader_steps(load); step++) {
         uint32_t step_samples = 0;
-        float scale = 0;
+        begin_step(load, step);
         for (int micro = 0; micro < loader_micro_steps(load, step); micro++) {
             batch b;
             expect_ok(loader_next(load, &b));
             bool last = seen + (uint32_t)b.n == per_rank;
             ck_assert(b.n == options->batch_size || (last && b.n < options->batch_size));
             expect_batch(&b, order + seen, epoch);
-            ck_assert(micro == 0 || b.grad_scale == scale);
-            scale = b.grad_scale;
             seen += (uint32_t)b.n;
             step_samples += (uint32_t)b.n;
         }
         ck_assert_uint_gt(step_samples, 0);
-        ck_assert(scale == 1.0f / (float)step_samples);
+        ck_assert(numbers.plan.grad_scale == 1.0f / (float)step_samples);
+        ck_assert_int_eq(loader_step_samples(load, step), (int)step_samples);
+        batch untouched = {.n = -1};
+        ck_assert_int_eq(loader_next(load, &untouched), STATUS_INVALID);
+        ck_assert_int_eq(untouched.n, -1);
     }
     ck_assert_uint_eq(seen, per_rank);
-    batch untouched = {.n = -1};
-    ck_assert_int_eq(loader_next(load, &untouched), STATUS_INVALID);
-    ck_assert_int_eq(untouched.n, -1);
 }
 
 static const struct {
@@ -209,34 +223,58 @@ START_TEST(steps_are_counted)
 }
 END_TEST
 
-START_TEST(skip_continues_an_epoch)
+/* A step's batches are the same whatever came before it: a resumed epoch continues exactly. */
+START_TEST(steps_stand_alone)
 {
     loader_options options = make_options(10, 4, 1, 2);
     loader *whole = create(&options), *resumed = create(&options);
     int steps = loader_steps(whole);
     ck_assert_int_eq(steps, 2);
-    for (int skipped = 0; skipped <= steps; skipped++) {
-        batch a, b;
-        int left = 0;
-        expect_ok(loader_start_epoch(whole, 5));
-        expect_ok(loader_start_epoch(resumed, 5));
-        for (int step = 0; step < steps; step++)
-            left += step < skipped ? 0 : loader_micro_steps(whole, step);
-        loader_skip(resumed, skipped);
-        for (int step = 0; step < skipped; step++)
-            for (int micro = 0; micro < loader_micro_steps(whole, step); micro++)
-                expect_ok(loader_next(whole, &a));
-        for (int i = 0; i < left; i++) {
+    expect_ok(loader_start_epoch(whole, 5));
+    expect_ok(loader_start_epoch(resumed, 5));
+    for (int step = 0; step < steps; step++)
+        for (int micro = 0; micro < loader_micro_steps(whole, step); micro++) {
+            batch a, b;
+            if (micro == 0)
+                begin_step(whole, step);
             expect_ok(loader_next(whole, &a));
-            expect_ok(loader_next(resumed, &b));
+            begin_step(resumed, step);
+            for (int skipped = 0; skipped <= micro; skipped++)
+                expect_ok(loader_next(resumed, &b));
             ck_assert_int_eq(a.n, b.n);
-            ck_assert(a.grad_scale == b.grad_scale);
             expect_batch(&b, a.samples, 5);
         }
-        ck_assert_int_eq(loader_next(resumed, &b), STATUS_INVALID);
-    }
     loader_destroy(resumed);
     loader_destroy(whole);
+}
+END_TEST
+
+/* An accelerator's gather reads copies in its own memory, also of the epoch's order. */
+START_TEST(accelerator_gets_copies)
+{
+    accelerator_table = FAKE_OPS;
+    accelerator_table.accelerator = &NO_HOST;
+    dev.ops = &accelerator_table;
+    loader_options options = make_options(16, 2, 0, 3);
+    loader *load = create(&options);
+    ck_assert_int_eq(memory.live, 6);
+    memset(images, 0xee, sizeof images); /* nobody looks here any more */
+    memset(labels, 0xee, sizeof labels);
+    for (int epoch = 0; epoch < 2; epoch++)
+        walk_epoch(load, &options, epoch);
+    loader_destroy(load);
+    ck_assert_int_eq(memory.live, 0);
+    for (int allowed = 0; allowed < 6; allowed++) {
+        setup();
+        memory.allocs_left = allowed;
+        ck_assert_int_eq(loader_create(&dev, &SET, &options, &load), STATUS_NO_MEMORY);
+        ck_assert_int_eq(memory.live, 0);
+    }
+    setup();
+    memory.calls_left = 2; /* images and labels */
+    load = create(&options);
+    ck_assert_int_eq(loader_start_epoch(load, 0), STATUS_DEVICE);
+    loader_destroy(load);
 }
 END_TEST
 
@@ -281,17 +319,16 @@ START_TEST(device_failures_are_passed_on)
         ck_assert_ptr_null(load);
         ck_assert_int_eq(memory.live, 0);
     }
-    for (int allowed = 0; allowed < 2; allowed++) {
-        batch b = {.n = -1};
-        setup();
-        memory.calls_left = allowed;
-        loader *load = create(&options);
-        expect_ok(loader_start_epoch(load, 0));
-        ck_assert_int_eq(loader_next(load, &b), STATUS_DEVICE);
-        ck_assert_int_eq(b.n, -1);
-        loader_destroy(load);
-        ck_assert_int_eq(memory.live, 0);
-    }
+    batch b = {.n = -1};
+    setup();
+    memory.calls_left = 0;
+    loader *load = create(&options);
+    expect_ok(loader_start_epoch(load, 0));
+    begin_step(load, 0);
+    ck_assert_int_eq(loader_next(load, &b), STATUS_DEVICE);
+    ck_assert_int_eq(b.n, -1);
+    loader_destroy(load);
+    ck_assert_int_eq(memory.live, 0);
 }
 END_TEST
 
@@ -302,7 +339,8 @@ int main(void)
     tcase_add_checked_fixture(core, setup, NULL);
     tcase_add_loop_test(core, epoch_is_the_samplers_order, 0, sizeof SHAPES / sizeof SHAPES[0]);
     tcase_add_test(core, steps_are_counted);
-    tcase_add_test(core, skip_continues_an_epoch);
+    tcase_add_test(core, steps_stand_alone);
+    tcase_add_test(core, accelerator_gets_copies);
     tcase_add_test(core, bad_options_are_refused);
     tcase_add_test(core, device_failures_are_passed_on);
     return suite_run(suite);

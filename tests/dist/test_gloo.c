@@ -1,7 +1,7 @@
 /* The gloo backend, through its module: what test_shm.c asks of shm. SKIP where the module is not
  * built. */
 #include "base/clock.h"
-#include "dist/module.h"
+#include "base/module.h"
 #include "tests/support/collectives.h"
 #include "tests/support/deaths.h"
 #include "tests/support/suite.h"
@@ -96,7 +96,7 @@ static status leave_at_once(process_group *group, int rank, int world_size, void
     (void)world_size;
     (void)arg;
     static _Thread_local float data[20000];
-    return process_group_all_reduce(group, data, 20000, DTYPE_F32, REDUCE_SUM);
+    return process_group_all_reduce(group, data, 20000, DTYPE_F32, REDUCE_SUM, NULL);
 }
 
 START_TEST(leaving_after_the_last_disturbs_nobody)
@@ -121,7 +121,7 @@ static status time_80_kb(process_group *group, int rank, int world_size, void *a
     int slow = 0;
     for (int i = 0; i < ROUNDS; i++) {
         int64_t start_ns = clock_now_ns();
-        TRY(process_group_all_reduce(group, data, COUNT, DTYPE_F32, REDUCE_SUM));
+        TRY(process_group_all_reduce(group, data, COUNT, DTYPE_F32, REDUCE_SUM, NULL));
         slow += clock_now_ns() - start_ns > (int64_t)MOST_MS * 1000000;
     }
     if (slow > ROUNDS / 3)
@@ -139,12 +139,12 @@ END_TEST
 
 int main(void)
 {
-    const process_group_ops *ops = NULL;
+    const module *gloo = NULL;
 #ifdef __SANITIZE_THREAD__
     printf("SKIP: libgloo is opaque to the thread sanitizer, which then sees races in it\n");
     return TEST_SKIPPED;
 #endif
-    if (module_open("gloo", &ops) != STATUS_OK) {
+    if (module_open("gloo", &gloo) != STATUS_OK) {
         printf("SKIP: %s\n", status_message());
         return TEST_SKIPPED;
     }

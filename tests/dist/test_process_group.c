@@ -30,8 +30,9 @@ START_TEST(one_rank_copies_and_scales)
     ck_assert_int_ge(elapsed_ns, 0);
     for (int i = 0; i < 3; i++)
         ck_assert(out[i] * 2 <= in[i] && out[i] * 2 >= in[i]);
-    ck_assert_int_eq(process_group_all_reduce(group, in, 3, DTYPE_F32, REDUCE_SUM), STATUS_OK);
-    ck_assert_int_eq(process_group_broadcast(group, in, 3, DTYPE_F32, 0), STATUS_OK);
+    ck_assert_int_eq(process_group_all_reduce(group, in, 3, DTYPE_F32, REDUCE_SUM, NULL),
+                     STATUS_OK);
+    ck_assert_int_eq(process_group_broadcast(group, in, 3, DTYPE_F32, 0, NULL), STATUS_OK);
     ck_assert_int_eq(process_group_barrier(group), STATUS_OK);
     ck_assert(in[2] <= 6 && in[2] >= 6);
     process_group_destroy(group);
@@ -60,12 +61,13 @@ START_TEST(arguments_are_checked)
     process_group *group = alone("shm");
     int64_t data[2] = {1, 2};
     work *w = NULL;
-    ck_assert_int_eq(process_group_all_reduce(group, NULL, 2, DTYPE_I64, REDUCE_SUM),
+    ck_assert_int_eq(process_group_all_reduce(group, NULL, 2, DTYPE_I64, REDUCE_SUM, NULL),
                      STATUS_INVALID);
-    ck_assert_int_eq(process_group_broadcast(group, data, 2, DTYPE_I64, 1), STATUS_INVALID);
-    ck_assert_int_eq(process_group_broadcast(group, data, 2, DTYPE_I64, -1), STATUS_INVALID);
-    ck_assert_int_eq(process_group_all_reduce(group, data, SIZE_MAX / 4, DTYPE_I64, REDUCE_SUM),
-                     STATUS_INVALID);
+    ck_assert_int_eq(process_group_broadcast(group, data, 2, DTYPE_I64, 1, NULL), STATUS_INVALID);
+    ck_assert_int_eq(process_group_broadcast(group, data, 2, DTYPE_I64, -1, NULL), STATUS_INVALID);
+    ck_assert_int_eq(
+        process_group_all_reduce(group, data, SIZE_MAX / 4, DTYPE_I64, REDUCE_SUM, NULL),
+        STATUS_INVALID);
     ck_assert_int_eq(
         process_group_all_reduce_async(group, data, data, 2, DTYPE_I64, REDUCE_SUM, 0.5f, NULL, &w),
         STATUS_INVALID);
@@ -73,7 +75,8 @@ START_TEST(arguments_are_checked)
                                                     (device_stream *)data, &w),
                      STATUS_INVALID);
     /* A refused call is none: the group is well. */
-    ck_assert_int_eq(process_group_all_reduce(group, NULL, 0, DTYPE_I64, REDUCE_SUM), STATUS_OK);
+    ck_assert_int_eq(process_group_all_reduce(group, NULL, 0, DTYPE_I64, REDUCE_SUM, NULL),
+                     STATUS_OK);
     process_group_destroy(group);
 }
 END_TEST
@@ -84,9 +87,9 @@ static const struct {
     int64_t timeout_ms;
     const char *says;
 } BAD_OPTIONS[] = {
-    {"smh", 0, 1, 1000, "auto, shm, gloo"},
+    {"smh", 0, 1, 1000, "auto, shm, gloo, nccl"},
     {"nccl", 0, 1, 1000, "shm"},
-    {NULL, 0, 1, 1000, "auto, shm, gloo"},
+    {NULL, 0, 1, 1000, "auto, shm, gloo, nccl"},
     {"shm", 1, 1, 1000, "rank 1"},
     {"shm", -1, 2, 1000, "rank -1"},
     {"shm", 0, 0, 1000, "world_size 0"},
@@ -162,8 +165,9 @@ static status mismatch(process_group *group, int rank, int world_size, void *arg
     (void)world_size;
     (void)arg;
     float data[10] = {0};
-    TRY(process_group_all_reduce(group, data, 10, DTYPE_F32, REDUCE_SUM));
-    status st = process_group_all_reduce(group, data, rank == 1 ? 9 : 10, DTYPE_F32, REDUCE_SUM);
+    TRY(process_group_all_reduce(group, data, 10, DTYPE_F32, REDUCE_SUM, NULL));
+    status st =
+        process_group_all_reduce(group, data, rank == 1 ? 9 : 10, DTYPE_F32, REDUCE_SUM, NULL);
     if (st != STATUS_INVALID || strstr(status_message(), "all_reduce #2 on rank") == NULL)
         return FAIL(STATUS_IO, "status %s: %s", status_name(st), status_message());
     for (int again = 0; again < 2; again++) {

@@ -19,15 +19,15 @@ static status run(int world_size, rank_fn fn, void *arg)
 
 START_TEST(all_reduce_is_exact)
 {
-    memory_kind kind = (memory_kind)(_i % MEMORY_KINDS);
-    ck_assert_int_eq(run(1 + _i / MEMORY_KINDS, collectives_all_reduce, &kind), STATUS_OK);
+    memory_kind kind = (memory_kind)(_i % MEMORY_HOST_KINDS);
+    ck_assert_int_eq(run(1 + _i / MEMORY_HOST_KINDS, collectives_all_reduce, &kind), STATUS_OK);
 }
 END_TEST
 
 START_TEST(broadcast_is_exact)
 {
-    memory_kind kind = (memory_kind)(_i % MEMORY_KINDS);
-    ck_assert_int_eq(run(1 + _i / MEMORY_KINDS, collectives_broadcast, &kind), STATUS_OK);
+    memory_kind kind = (memory_kind)(_i % MEMORY_HOST_KINDS);
+    ck_assert_int_eq(run(1 + _i / MEMORY_HOST_KINDS, collectives_broadcast, &kind), STATUS_OK);
 }
 END_TEST
 
@@ -61,7 +61,7 @@ static status sums_in_rank_order(process_group *group, int rank, int world_size,
     volatile float want = values[0];
     for (int r = 1; r < world_size; r++)
         want = want + values[r];
-    TRY(process_group_all_reduce(group, data, 40, DTYPE_F32, REDUCE_SUM));
+    TRY(process_group_all_reduce(group, data, 40, DTYPE_F32, REDUCE_SUM, NULL));
     for (int i = 0; i < 40; i++)
         if (data[i] < want || data[i] > want)
             return FAIL(STATUS_INVALID, "[%d] is %g, want %g", i, (double)data[i], (double)want);
@@ -142,9 +142,9 @@ static status leave_at_once(process_group *group, int rank, int world_size, void
     (void)world_size;
     float data[64] = {0};
     if (*(const int *)arg % 3 == 0)
-        return process_group_all_reduce(group, data, 64, DTYPE_F32, REDUCE_SUM);
+        return process_group_all_reduce(group, data, 64, DTYPE_F32, REDUCE_SUM, NULL);
     if (*(const int *)arg % 3 == 1)
-        return process_group_broadcast(group, data, 64, DTYPE_F32, world_size - 1);
+        return process_group_broadcast(group, data, 64, DTYPE_F32, world_size - 1, NULL);
     return process_group_barrier(group);
 }
 
@@ -158,13 +158,13 @@ int main(void)
 {
     Suite *suite = suite_create("shm");
     TCase *results = suite_case(suite, "results", 60);
-    tcase_add_loop_test(results, all_reduce_is_exact, 0, MAX_WORLD * MEMORY_KINDS);
-    tcase_add_loop_test(results, broadcast_is_exact, 0, MAX_WORLD * MEMORY_KINDS);
+    tcase_add_loop_test(results, all_reduce_is_exact, 0, MAX_WORLD * MEMORY_HOST_KINDS);
+    tcase_add_loop_test(results, broadcast_is_exact, 0, MAX_WORLD * MEMORY_HOST_KINDS);
     tcase_add_loop_test(results, barrier_holds_everybody, 1, MAX_WORLD + 1);
     tcase_add_loop_test(results, many_works_under_way, 1, MAX_WORLD + 1);
     tcase_add_loop_test(results, bits_are_the_same_everywhere, 1, MAX_WORLD + 1);
     tcase_add_loop_test(results, sums_go_by_rank, 1, MAX_WORLD + 1);
-    tcase_add_loop_test(results, processes_agree, 0, MEMORY_KINDS);
+    tcase_add_loop_test(results, processes_agree, 0, MEMORY_HOST_KINDS);
     TCase *deaths = suite_case(suite, "deaths", 80);
     tcase_add_loop_test(deaths, a_killed_rank_is_named, 0, 3);
     tcase_add_loop_test(deaths, a_stopped_rank_is_a_timeout, 0, 2);

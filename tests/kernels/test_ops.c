@@ -18,7 +18,8 @@ static void ok(status st)
 static device *open_device(const char *name)
 {
     device *dev = NULL;
-    ok(device_create(name, 2, &dev));
+    device_options wanted = {.name = name, .threads = 2};
+    ok(device_create(&wanted, &dev));
     return dev;
 }
 
@@ -40,7 +41,9 @@ START_TEST(dropout_drops_its_share)
     static const float shares[] = {0.25f, 0.5f};
     enum { BLOCKS = 6250 };
     uint32_t sample = 7;
-    dropout drop = {.p = shares[_i], .seed = 3, .epoch = 1, .layer = 1, .samples = &sample};
+    step_numbers numbers = {.plan = {.epoch = 1}};
+    dropout drop = {
+        .p = shares[_i], .seed = 3, .layer = 1, .samples = &sample, .numbers = &numbers};
     int dropped = 0;
     for (uint32_t block = 0; block < BLOCKS; block++) {
         uint8_t bytes[DROPOUT_BLOCK];
@@ -57,15 +60,19 @@ END_TEST
 START_TEST(gather_normalises)
 {
     const uint8_t images[] = {0, 255, 128, 1, 2, 3}, labels[] = {4, 9, 0};
-    const uint32_t indices[] = {2, 0};
+    const uint32_t order[] = {1, 1, 0, 2, 0};
+    const gather_source source = {images, labels, order, 2};
+    const step_numbers numbers = {.plan = {.first = 2}};
     float x[4];
     uint8_t out[2];
+    uint32_t samples[2];
     device *dev = open_device(_i == 0 ? "reference" : "cpu");
-    ok(dev->ops->gather(dev, images, labels, indices, 2, 2, x, out));
+    ok(dev->ops->gather(dev, &source, &numbers, 1, 2, x, out, samples));
     const uint8_t want[] = {2, 3, 0, 255};
     for (int i = 0; i < 4; i++)
         ck_assert(x[i] == ((float)want[i] / 255.0f - 0.1307f) / 0.3081f);
     ck_assert(out[0] == 0 && out[1] == 4);
+    ck_assert(samples[0] == 2 && samples[1] == 0);
     device_destroy(dev);
 }
 END_TEST
@@ -76,12 +83,13 @@ START_TEST(cross_entropy_by_hand)
     const float logits[] = {0, logf(3.0f), 2, 2};
     const uint8_t labels[] = {0, 0};
     float dlogits[4];
-    double loss = 1;
-    int64_t correct = 10;
+    step_numbers numbers = {.plan = {.grad_scale = 0.5f}};
+    score total = {.loss_sum = 1, .correct = 10};
     device *dev = open_device("cpu");
-    ok(dev->ops->cross_entropy(dev, logits, labels, 2, 2, 0.5f, &loss, &correct, dlogits));
-    ck_assert_double_eq_tol(loss, 1 + log(4) + log(2), 1e-6);
-    ck_assert_int_eq(correct, 11); /* equal logits: the first one wins */
+    ok(dev->ops->cross_entropy(dev, logits, labels, 2, 2, &numbers, &total, dlogits));
+    ck_assert_double_eq_tol(total.loss_sum, 1 + log(4) + log(2), 1e-6);
+    ck_assert_double_eq_tol(total.last_loss, (log(4) + log(2)) / 2, 1e-6);
+    ck_assert_int_eq(total.correct, 11); /* equal logits: the first one wins */
     const float want[] = {-0.375f, 0.375f, -0.25f, 0.25f};
     for (int i = 0; i < 4; i++)
         ck_assert_double_eq_tol((double)dlogits[i], (double)want[i], 1e-6);
@@ -123,20 +131,26 @@ static void optimize(const char *name, int which, arenas *a)
 {
     device *dev = open_device(name);
     const device_ops *ops = dev->ops;
-    adam_options adam = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.01f};
+    adam_options adam = {0.9f, 0.999f, 1e-8f, 0.01f};
+    adadelta_options adadelta = {0.9f, 1e-6f, 0};
+    sgd_options plain = {0, 0.01f, false}, nesterov = {0.9f, 0, true};
+    step_plan plan = {.lr = 1e-3f, .beta1 = adam.beta1, .beta2 = adam.beta2, .step = 7};
+    step_numbers numbers = {0};
+    plan.lr = which < 2 ? 0.1f : which == 2 ? 1e-3f : 1.0f;
+    ok(ops->begin_step(dev, &plan, &numbers));
     switch (which) {
     case 0:
-        ok(ops->sgd_step(dev, a->param, a->grad, NULL, COUNT, 0.1f, 0, 0.01f, false, true));
+        ok(ops->sgd_step(dev, a->param, a->grad, NULL, COUNT, &numbers, &plain));
         break;
     case 1:
-        ok(ops->sgd_step(dev, a->param, a->grad, a->state1, COUNT, 0.1f, 0.9f, 0, true, false));
+        ok(ops->sgd_step(dev, a->param, a->grad, a->state1, COUNT, &numbers, &nesterov));
         break;
     case 2:
-        ok(ops->adam_step(dev, a->param, a->grad, a->state1, a->state2, COUNT, &adam, 7));
+        ok(ops->adam_step(dev, a->param, a->grad, a->state1, a->state2, COUNT, &numbers, &adam));
         break;
     default:
-        ok(ops->adadelta_step(dev, a->param, a->grad, a->state1, a->state2, COUNT, 1, 0.9f, 1e-6f,
-                              0));
+        ok(ops->adadelta_step(dev, a->param, a->grad, a->state1, a->state2, COUNT, &numbers,
+                              &adadelta));
     }
     device_destroy(dev);
 }
@@ -161,8 +175,12 @@ END_TEST
 START_TEST(unknown_device_is_refused)
 {
     device *dev = NULL;
-    ck_assert_int_eq(device_create("tpu", 1, &dev), STATUS_INVALID);
-    ck_assert_ptr_nonnull(strstr(status_message(), "there are: auto, cpu, reference"));
+    device_options wanted = {.name = "tpu", .threads = 1};
+    ck_assert_int_eq(device_create(&wanted, &dev), STATUS_INVALID);
+    ck_assert_ptr_nonnull(strstr(status_message(), "there are: auto, cpu, cuda, reference"));
+    wanted = (device_options){.name = "cpu", .threads = 1, .precision = PRECISION_BF16};
+    ck_assert_int_eq(device_create(&wanted, &dev), STATUS_INVALID);
+    ck_assert_ptr_nonnull(strstr(status_message(), "bf16 is for --device=cuda"));
 }
 END_TEST
 

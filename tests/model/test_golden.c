@@ -1,10 +1,12 @@
-/* The networks and optimizers compute what PyTorch computes, on every device of the host: initial
+/* The networks and optimizers compute what PyTorch computes, on every device of the host and, with
+ * --device=cuda, on that one: initial
  * weights and dropout masks in every bit; logits, loss, gradients and ten training steps within
  * rounding. The golden values are tests/golden's; the input comes from the same generator as there.
  */
 #include "kernels/ops.h"
 #include "model/fnv1a.h"
 #include "tests/model/golden.h"
+#include "tests/support/cuda.h"
 #include "tests/support/suite.h"
 
 #include <inttypes.h>
@@ -12,8 +14,11 @@
 #include <string.h>
 
 enum { BATCH = GOLDEN_BATCH, STEPS = 10, MASK_SEED = 1000 };
-static const char *const DEVICES[] = {"reference", "cpu"};
-enum { N_DEVICES = sizeof DEVICES / sizeof DEVICES[0], N_MODELS = 2, DEVICE_THREADS = 2 };
+enum { N_MODELS = 2, MAX_DEVICES = 2, DEVICE_THREADS = 2 };
+
+/* Those of the host, or with --device=cuda that one. */
+static const char *devices[MAX_DEVICES] = {"reference", "cpu"};
+static int n_devices = MAX_DEVICES;
 
 /* Tolerances. u = 2^-24 bounds the relative error of one float32 operation. A sum of K products
  * with independent rounding errors is off by about 0.4 u sqrt(K) times its terms' rms norm when
@@ -70,6 +75,8 @@ typedef struct trial {
     float *x;
     uint8_t *labels, *keep[2];
     uint32_t *samples;
+    step_numbers *numbers;
+    step_plan plan;
     mt19937 input; /* where the batches come from */
     golden gold;
 } trial;
@@ -91,8 +98,9 @@ static void trial_init(trial *t, const char *device_name, model_kind kind, uint6
     network_options options = {.kind = kind, .max_batch = BATCH, .seed = seed};
     uint32_t samples[BATCH];
     golden_read(model_kind_name(kind), &t->gold);
-    ck_assert_msg(device_create(device_name, DEVICE_THREADS, &t->dev) == STATUS_OK, "%s",
-                  status_message());
+    device_options wanted = {.name = device_name, .threads = DEVICE_THREADS};
+    ck_assert_msg(device_create(&wanted, &t->dev) == STATUS_OK, "%s", status_message());
+    t->numbers = device_alloc(t->dev, sizeof *t->numbers);
     ck_assert_msg(network_create(t->dev, &options, &t->net) == STATUS_OK, "%s", status_message());
     t->x = device_alloc(t->dev, sizeof(float) * BATCH * GOLDEN_PIXELS);
     t->labels = device_alloc(t->dev, BATCH);
@@ -111,10 +119,25 @@ static void trial_close(trial *t)
     network_destroy(t->net);
     for (int d = 0; d < 2; d++)
         t->dev->ops->free(t->dev, t->keep[d]);
+    t->dev->ops->free(t->dev, t->numbers);
     t->dev->ops->free(t->dev, t->samples);
     t->dev->ops->free(t->dev, t->labels);
     t->dev->ops->free(t->dev, t->x);
     device_destroy(t->dev);
+}
+
+static void begin_step(trial *t)
+{
+    ck_assert_int_eq(t->dev->ops->begin_step(t->dev, &t->plan, t->numbers), STATUS_OK);
+}
+
+/* The loss summed over the batches since the last call. */
+static double take_loss(trial *t)
+{
+    score total;
+    ck_assert_int_eq(network_read_score(t->net, &total), STATUS_OK);
+    ck_assert_int_eq(network_reset_score(t->net), STATUS_OK);
+    return total.loss_sum;
 }
 
 /* The stream's next n samples. */
@@ -125,11 +148,10 @@ static void next_batch(trial *t, int n)
     golden_make_batch(&t->input, n, x, labels);
     device_upload(t->dev, t->x, x, sizeof x);
     device_upload(t->dev, t->labels, labels, sizeof labels);
-    t->in = (batch){.n = n,
-                    .x = t->x,
-                    .labels = t->labels,
-                    .samples = t->samples,
-                    .grad_scale = 1.0f / (float)n};
+    t->in = (batch){
+        .n = n, .x = t->x, .labels = t->labels, .samples = t->samples, .numbers = t->numbers};
+    t->plan = (step_plan){.grad_scale = 1.0f / (float)n};
+    begin_step(t);
 }
 
 /* The masks that torch drew for n samples after manual_seed(seed); those from sample `first` on. */
@@ -201,7 +223,7 @@ START_TEST(initial_weights)
     trial t;
     uint64_t seed = INIT_SEEDS[_i % N_INIT_SEEDS];
     model_kind kind = (model_kind)(_i / N_INIT_SEEDS % N_MODELS);
-    trial_init(&t, DEVICES[_i / N_INIT_SEEDS / N_MODELS], kind, seed);
+    trial_init(&t, devices[_i / N_INIT_SEEDS / N_MODELS], kind, seed);
     const parameter *layout = NULL;
     size_t n = network_layout(t.net, &layout);
     float *host = export(&t, network_parameters(t.net));
@@ -246,9 +268,8 @@ static void check_gradients(int index, int micro)
     char prefix[32];
     uint64_t seed = GRADIENT_SEEDS[index % N_GRADIENT_SEEDS];
     model_kind kind = (model_kind)(index / N_GRADIENT_SEEDS % N_MODELS);
-    const char *device_name = DEVICES[index / N_GRADIENT_SEEDS / N_MODELS];
-    double loss_sum = 0.0, tol = tolerance(kind);
-    int64_t correct = 0;
+    const char *device_name = devices[index / N_GRADIENT_SEEDS / N_MODELS];
+    double tol = tolerance(kind);
     snprintf(prefix, sizeof prefix, "grad/%" PRIu64, seed);
     trial_init(&t, device_name, kind, seed);
     next_batch(&t, BATCH);
@@ -262,10 +283,9 @@ static void check_gradients(int index, int micro)
         ck_assert_int_eq(network_forward(t.net, &part, NETWORK_TRAIN), STATUS_OK);
         if (micro == BATCH)
             check_logits(&t, prefix, "logits", tol);
-        ck_assert_int_eq(network_backward(t.net, first > 0, NULL, NULL, &loss_sum, &correct),
-                         STATUS_OK);
+        ck_assert_int_eq(network_backward(t.net, first > 0, NULL, NULL), STATUS_OK);
     }
-    check_loss(loss_sum / BATCH, golden_number(&t.gold, prefix, "loss", 0), tol);
+    check_loss(take_loss(&t) / BATCH, golden_number(&t.gold, prefix, "loss", 0), tol);
     check_arena(&t, prefix, network_gradients(t.net), NULL, tol);
     ck_assert_int_eq(network_forward(t.net, &t.in, NETWORK_EVAL), STATUS_OK);
     check_logits(&t, prefix, "eval_logits", tol);
@@ -289,7 +309,7 @@ START_TEST(ten_steps)
 {
     trial t;
     const run *r = &RUNS[_i % N_RUNS];
-    const char *device_name = DEVICES[_i / N_RUNS];
+    const char *device_name = devices[_i / N_RUNS];
     optimizer *opt = NULL;
     double tol = tolerance(r->kind);
     char prefix[32];
@@ -300,15 +320,15 @@ START_TEST(ten_steps)
                      STATUS_OK);
     float *before = export(&t, network_parameters(t.net));
     for (int step = 0; step < STEPS; step++) {
-        double loss_sum = 0.0;
-        int64_t correct = 0;
         next_batch(&t, r->n);
         inject_masks(&t, MASK_SEED + (uint64_t)step, r->n, 0);
+        optimizer_begin_step(opt, r->lr, &t.plan);
+        begin_step(&t);
         ck_assert_int_eq(network_forward(t.net, &t.in, NETWORK_TRAIN), STATUS_OK);
-        ck_assert_int_eq(network_backward(t.net, false, NULL, NULL, &loss_sum, &correct),
-                         STATUS_OK);
-        ck_assert_int_eq(optimizer_step(opt, r->lr), STATUS_OK);
-        check_loss(loss_sum / r->n, golden_number(&t.gold, prefix, "loss", step), (1 + step) * tol);
+        ck_assert_int_eq(network_backward(t.net, false, NULL, NULL), STATUS_OK);
+        ck_assert_int_eq(optimizer_step(opt, t.numbers), STATUS_OK);
+        check_loss(take_loss(&t) / r->n, golden_number(&t.gold, prefix, "loss", step),
+                   (1 + step) * tol);
     }
     check_arena(&t, prefix, network_parameters(t.net), before, r->growth * tol);
     report(prefix, device_name);
@@ -318,19 +338,25 @@ START_TEST(ten_steps)
 }
 END_TEST
 
-int main(void)
+int main(int argc, char **argv)
 {
     golden gold;
+    if (argc > 1 && strcmp(argv[1], "--device=cuda") == 0) {
+        if (!cuda_choose())
+            return TEST_SKIPPED;
+        devices[0] = "cuda";
+        n_devices = 1;
+    }
     golden_read("cnn", &gold);
     printf("golden values of torch %s\n", safetensors_metadata(gold.file, "torch"));
     fflush(stdout);
     golden_free(&gold);
     Suite *suite = suite_create("golden");
     TCase *core = suite_case(suite, "core", 60);
-    tcase_add_loop_test(core, initial_weights, 0, N_INIT_SEEDS * N_MODELS * N_DEVICES);
+    tcase_add_loop_test(core, initial_weights, 0, N_INIT_SEEDS * N_MODELS * n_devices);
     tcase_add_loop_test(core, dropout_recipe, 0, N_GRADIENT_SEEDS);
-    tcase_add_loop_test(core, gradients, 0, N_GRADIENT_SEEDS * N_MODELS * N_DEVICES);
-    tcase_add_loop_test(core, accumulated_gradients, 0, N_GRADIENT_SEEDS * N_MODELS * N_DEVICES);
-    tcase_add_loop_test(core, ten_steps, 0, N_RUNS * N_DEVICES);
+    tcase_add_loop_test(core, gradients, 0, N_GRADIENT_SEEDS * N_MODELS * n_devices);
+    tcase_add_loop_test(core, accumulated_gradients, 0, N_GRADIENT_SEEDS * N_MODELS * n_devices);
+    tcase_add_loop_test(core, ten_steps, 0, N_RUNS * n_devices);
     return suite_run(suite);
 }

@@ -1,9 +1,11 @@
-/* The cpu device computes what the reference device computes, whatever the batch and however many
- * threads; the arena round-trips; accumulation equals one large batch. */
+/* The cpu device, or with --device=cuda that one, computes what the reference device computes,
+ * whatever the batch and however many threads; the arena round-trips; accumulation equals one large
+ * batch. */
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "model/network.h"
 #include "model/optimizer.h"
+#include "tests/support/cuda.h"
 #include "tests/support/suite.h"
 
 #include "base/memory.h"
@@ -21,9 +23,14 @@ typedef struct rig {
     size_t count;
     float *gradients, *parameters; /* exported to plain order */
     float logits[MAX_N * NETWORK_CLASSES];
-    double loss;
-    int64_t correct;
+    score total; /* of the last rig_run calls since rig_open */
+    float *x;    /* in the device's memory, from here on */
+    uint8_t *labels;
+    uint32_t *samples;
+    step_numbers *numbers;
 } rig;
+
+static const char *fast = "cpu"; /* the device that is compared with the reference */
 
 static float x[MAX_N * PIXELS];
 static uint8_t labels[MAX_N];
@@ -49,10 +56,24 @@ static void ok(status st)
     ck_assert_msg(st == STATUS_OK, "%s", status_message());
 }
 
+static void *place(device *dev, const void *host, size_t size_bytes)
+{
+    void *memory = NULL;
+    ok(dev->ops->alloc(dev, size_bytes, &memory));
+    ok(dev->ops->upload(dev, memory, host, size_bytes));
+    return memory;
+}
+
 static rig rig_open(const char *device_name, int threads, model_kind kind)
 {
     rig r = {0};
-    ok(device_create(device_name, threads, &r.dev));
+    const step_numbers none = {0};
+    device_options wanted = {.name = device_name, .threads = threads};
+    ok(device_create(&wanted, &r.dev));
+    r.x = place(r.dev, x, sizeof x);
+    r.labels = place(r.dev, labels, sizeof labels);
+    r.samples = place(r.dev, samples, sizeof samples);
+    r.numbers = place(r.dev, &none, sizeof none);
     network_options options = {.kind = kind, .max_batch = MAX_N, .seed = 3};
     ok(network_create(r.dev, &options, &r.net));
     r.count = network_count(r.net);
@@ -64,27 +85,43 @@ static rig rig_open(const char *device_name, int threads, model_kind kind)
 static void rig_close(rig *r)
 {
     network_destroy(r->net);
+    void *placed[] = {r->x, r->labels, r->samples, r->numbers};
+    for (size_t i = 0; i < sizeof placed / sizeof placed[0]; i++)
+        r->dev->ops->free(r->dev, placed[i]);
     device_destroy(r->dev);
     free(r->gradients);
     free(r->parameters);
 }
 
-static batch slice(int first, int n, float grad_scale)
+static batch slice(rig *r, int first, int n)
 {
     return (batch){.n = n,
-                   .x = x + first * PIXELS,
-                   .labels = labels + first,
-                   .samples = samples + first,
-                   .epoch = 2,
-                   .grad_scale = grad_scale};
+                   .x = r->x + first * PIXELS,
+                   .labels = r->labels + first,
+                   .samples = r->samples + first,
+                   .numbers = r->numbers};
+}
+
+static void begin_step(rig *r, uint32_t epoch, float grad_scale)
+{
+    step_plan plan = {.epoch = epoch, .grad_scale = grad_scale};
+    ok(r->dev->ops->begin_step(r->dev, &plan, r->numbers));
+}
+
+static void read_logits(rig *r, int n, float *logits)
+{
+    ok(r->dev->ops->download(r->dev, logits, network_logits(r->net),
+                             sizeof *logits * (size_t)(n * NETWORK_CLASSES)));
 }
 
 static void rig_run(rig *r, int first, int n, float grad_scale, bool accumulate)
 {
-    batch in = slice(first, n, grad_scale);
+    batch in = slice(r, first, n);
+    begin_step(r, 2, grad_scale);
     ok(network_forward(r->net, &in, NETWORK_TRAIN));
-    memcpy(r->logits, network_logits(r->net), sizeof(float) * (size_t)(n * NETWORK_CLASSES));
-    ok(network_backward(r->net, accumulate, NULL, NULL, &r->loss, &r->correct));
+    read_logits(r, n, r->logits);
+    ok(network_backward(r->net, accumulate, NULL, NULL));
+    ok(network_read_score(r->net, &r->total));
     ok(network_export(r->net, network_gradients(r->net), r->gradients));
 }
 
@@ -108,7 +145,7 @@ enum { N_SIZES = sizeof sizes / sizeof sizes[0] };
  * rounding moves one gradient by its whole size; the input has no such ties within 1e-6. */
 static void compare(model_kind kind, int n)
 {
-    rig want = rig_open("reference", 1, kind), got = rig_open("cpu", 1, kind);
+    rig want = rig_open("reference", 1, kind), got = rig_open(fast, 1, kind);
     rig_run(&want, 0, n, 1.0f / (float)n, false);
     rig_run(&got, 0, n, 1.0f / (float)n, false);
     double logits = difference(got.logits, want.logits, (size_t)(n * NETWORK_CLASSES));
@@ -120,9 +157,10 @@ static void compare(model_kind kind, int n)
         double off = difference(got.gradients + p->offset, want.gradients + p->offset, p->count);
         ck_assert_msg(off < 1e-4, "n %d: gradient of %s differs by %g", n, p->name, off);
     }
-    ck_assert_msg(fabs(got.loss - want.loss) < 1e-5 * want.loss, "loss %g, want %g", got.loss,
-                  want.loss);
-    ck_assert_int_eq(got.correct, want.correct);
+    double loss = want.total.loss_sum;
+    ck_assert_msg(fabs(got.total.loss_sum - loss) < 1e-5 * loss, "loss %g, want %g",
+                  got.total.loss_sum, loss);
+    ck_assert_int_eq(got.total.correct, want.total.correct);
     rig_close(&want);
     rig_close(&got);
 }
@@ -163,7 +201,7 @@ END_TEST
 START_TEST(accumulation_equals_one_batch)
 {
     model_kind kind = _i % 2 == 0 ? MODEL_MLP : MODEL_CNN;
-    const char *name = _i / 2 == 0 ? "reference" : "cpu";
+    const char *name = _i / 2 == 0 ? "reference" : fast;
     rig whole = rig_open(name, 1, kind), parts = rig_open(name, 1, kind);
     rig_run(&whole, 0, 24, 1.0f / 24, false);
     rig_run(&parts, 0, 9, 1.0f / 24, false);
@@ -171,7 +209,8 @@ START_TEST(accumulation_equals_one_batch)
     rig_run(&parts, 17, 7, 1.0f / 24, true);
     double off = difference(parts.gradients, whole.gradients, whole.count);
     ck_assert_msg(off < 1e-5, "%s: gradients differ by %g", name, off); /* sums in another order */
-    ck_assert_msg(fabs(whole.loss - parts.loss) < 1e-6 * whole.loss, "loss");
+    ck_assert_msg(fabs(whole.total.loss_sum - parts.total.loss_sum) < 1e-6 * whole.total.loss_sum,
+                  "loss");
     rig_close(&whole);
     rig_close(&parts);
 }
@@ -179,7 +218,7 @@ END_TEST
 
 START_TEST(arena_round_trips)
 {
-    const char *name = _i % 2 == 0 ? "reference" : "cpu";
+    const char *name = _i % 2 == 0 ? "reference" : fast;
     rig r = rig_open(name, 1, _i / 2 == 0 ? MODEL_MLP : MODEL_CNN);
     for (size_t i = 0; i < r.count; i++)
         r.parameters[i] = (float)i;
@@ -194,14 +233,15 @@ START_TEST(arena_round_trips)
 END_TEST
 
 typedef struct ready_log {
-    size_t next; /* the slice that must come next ends here */
+    device_stream *stream; /* where slices are ready */
+    size_t next;           /* the slice that must come next ends here */
     int calls;
 } ready_log;
 
 static status note_ready(void *ctx, size_t offset, size_t count, device_stream *stream)
 {
     ready_log *seen = ctx;
-    if (offset + count != seen->next || stream != NULL)
+    if (offset + count != seen->next || stream != seen->stream)
         return FAIL(STATUS_INVALID, "slice [%zu, +%zu) after %zu", offset, count, seen->next);
     seen->next = offset;
     seen->calls++;
@@ -211,11 +251,12 @@ static status note_ready(void *ctx, size_t offset, size_t count, device_stream *
 START_TEST(slices_are_ready_last_layer_first)
 {
     model_kind kind = _i == 0 ? MODEL_MLP : MODEL_CNN;
-    rig r = rig_open("cpu", 1, kind);
-    ready_log seen = {.next = r.count};
-    batch in = slice(0, 4, 0.25f);
+    rig r = rig_open(fast, 1, kind);
+    ready_log seen = {.stream = r.dev->stream, .next = r.count};
+    batch in = slice(&r, 0, 4);
+    begin_step(&r, 2, 0.25f);
     ok(network_forward(r.net, &in, NETWORK_TRAIN));
-    ok(network_backward(r.net, false, note_ready, &seen, &r.loss, &r.correct));
+    ok(network_backward(r.net, false, note_ready, &seen));
     ck_assert_uint_eq(seen.next, 0);
     ck_assert_int_eq(seen.calls, kind == MODEL_MLP ? 3 : 4);
     ck_assert_uint_eq(r.count, kind == MODEL_MLP ? 669706 : 1199882);
@@ -228,7 +269,7 @@ END_TEST
  * has the same logits in every bit. */
 START_TEST(dropout_follows_the_sample)
 {
-    const char *name = _i == 0 ? "reference" : "cpu";
+    const char *name = _i == 0 ? "reference" : fast;
     rig r = rig_open(name, 1, MODEL_CNN);
     float first[NETWORK_CLASSES];
     rig_run(&r, 5, 1, 1.0f, false);
@@ -236,24 +277,32 @@ START_TEST(dropout_follows_the_sample)
     rig_run(&r, 0, 16, 1.0f, false);
     double off = difference(r.logits + 5 * NETWORK_CLASSES, first, NETWORK_CLASSES);
     ck_assert_msg(off < 1e-6, "%s: logits differ by %g", name, off);
-    batch in = slice(5, 1, 1.0f);
-    in.epoch = 3;
+    batch in = slice(&r, 5, 1);
+    begin_step(&r, 3, 1.0f);
     ok(network_forward(r.net, &in, NETWORK_TRAIN));
-    ck_assert(memcmp(network_logits(r.net), first, sizeof first) != 0);
+    read_logits(&r, 1, r.logits);
+    ck_assert(memcmp(r.logits, first, sizeof first) != 0);
     rig_close(&r);
 }
 END_TEST
 
-int main(void)
+int main(int argc, char **argv)
 {
     make_input();
+    if (argc > 1 && strcmp(argv[1], "--device=cuda") == 0) {
+        if (!cuda_choose())
+            return TEST_SKIPPED;
+        fast = "cuda";
+    }
     Suite *suite = suite_create("network");
-    if (strcmp(device_libraries(), "reference kernels") != 0) {
+    bool is_cuda = strcmp(fast, "cuda") == 0;
+    if (is_cuda || strcmp(device_libraries(), "reference kernels") != 0) {
         TCase *devices = suite_case(suite, "devices", 120);
         tcase_add_loop_test(devices, mlp_equals_reference, 0, N_SIZES);
         tcase_add_loop_test(devices, cnn_equals_reference, 0, N_SIZES);
         TCase *bits = suite_case(suite, "bits", 120);
-        tcase_add_loop_test(bits, threads_do_not_change_bits, 0, 2 * N_SIZES);
+        if (!is_cuda)
+            tcase_add_loop_test(bits, threads_do_not_change_bits, 0, 2 * N_SIZES);
     } else {
         printf("SKIP of the comparisons: this build's cpu device is the reference\n");
     }

@@ -23,7 +23,8 @@ static inline status trainee_open(trainee *t, const char *device_name, model_kin
     network_options net = {.kind = kind, .max_batch = 1, .seed = seed};
     optimizer_options opt = {.kind = trained_by,
                              .momentum = trained_by == OPTIMIZER_SGD ? 0.9f : 0.0f};
-    TRY(device_create(device_name, 1, &t->dev));
+    device_options wanted = {.name = device_name, .threads = 1};
+    TRY(device_create(&wanted, &t->dev));
     TRY(network_create(t->dev, &net, &t->net));
     return optimizer_create(t->dev, &opt, network_parameters(t->net), network_gradients(t->net),
                             network_count(t->net), &t->opt);

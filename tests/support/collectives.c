@@ -1,5 +1,8 @@
 #include "tests/support/collectives.h"
 
+#include "kernels/ops.h"
+#include "tests/support/collective_data.h"
+
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,126 +19,67 @@ enum {
     N_BITS = 10007,
 };
 
-typedef struct buffers {
-    memory_kind kind;
-    void *in, *out, *heap;
-} buffers;
-
-static status make_buffers(process_group *group, int rank, memory_kind kind, buffers *b)
-{
-    *b = (buffers){.kind = kind};
-    TRY(process_group_alloc(group, MAX_BYTES, &b->heap));
-    if (kind == MEMORY_SYMMETRIC || (kind == MEMORY_MIXED && rank % 2 == 0)) {
-        b->in = b->out = b->heap;
-        return STATUS_OK;
-    }
-    b->out = malloc(MAX_BYTES);
-    b->in = kind == MEMORY_OUT_OF_PLACE ? malloc(MAX_BYTES) : b->out;
-    return b->in != NULL && b->out != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "test buffers");
-}
-
-static void free_buffers(buffers *b)
-{
-    if (b->out != b->heap)
-        free(b->out);
-    if (b->in != b->out)
-        free(b->in);
-}
-
-/* Integers of -50 .. 50: every sum of a few is exact in all types. */
-static int64_t value_of(int rank, size_t i)
-{
-    return (int64_t)((i * 7 + (size_t)rank * 13 + i % 5 * (size_t)rank) % 101) - 50;
-}
-
-static int64_t reduced(reduce_op op, int world_size, size_t i)
-{
-    int64_t acc = value_of(0, i);
-    for (int rank = 1; rank < world_size; rank++) {
-        int64_t x = value_of(rank, i);
-        if (op == REDUCE_SUM)
-            acc += x;
-        else if (op == REDUCE_MIN ? x < acc : x > acc)
-            acc = x;
-    }
-    return acc;
-}
-
-static void put(void *data, dtype type, size_t i, int64_t value)
-{
-    if (type == DTYPE_F32)
-        ((float *)data)[i] = (float)value;
-    else if (type == DTYPE_F64)
-        ((double *)data)[i] = (double)value;
-    else
-        ((int64_t *)data)[i] = value;
-}
-
-static double get(const void *data, dtype type, size_t i)
-{
-    if (type == DTYPE_F32)
-        return (double)((const float *)data)[i];
-    return type == DTYPE_F64 ? ((const double *)data)[i] : (double)((const int64_t *)data)[i];
-}
-
-static status expect(const void *data, dtype type, size_t i, int64_t want, const char *what)
-{
-    double got = get(data, type, i);
-    if (got < (double)want || got > (double)want)
-        return FAIL(STATUS_INVALID, "%s: dtype %d [%zu] is %g, want %g", what, (int)type, i, got,
-                    (double)want);
-    return STATUS_OK;
-}
-
-static status all_reduce_once(process_group *group, const buffers *b, dtype type, reduce_op op,
+static status all_reduce_once(process_group *group, collective_data *d, dtype type, reduce_op op,
                               size_t count)
 {
     int rank = process_group_rank(group), world_size = process_group_world_size(group);
     work *w = NULL;
     for (size_t i = 0; i < count; i++)
-        put(b->in, type, i, value_of(rank, i));
-    TRY(process_group_all_reduce_async(group, b->in, b->out, count, type, op, 1, NULL, &w));
+        collective_data_put(d->in, type, i, collective_data_value(rank, i));
+    TRY(collective_data_send(d));
+    TRY(process_group_all_reduce_async(group, d->call_in, d->call_out, count, type, op, 1,
+                                       d->stream, &w));
     TRY(process_group_wait(group, w, NULL));
+    TRY(collective_data_fetch(d));
     for (size_t i = 0; i < count; i++)
-        TRY(expect(b->out, type, i, reduced(op, world_size, i), "all_reduce"));
-    for (size_t i = 0; i < count && b->in != b->out; i++)
-        TRY(expect(b->in, type, i, value_of(rank, i), "in of all_reduce"));
+        TRY(collective_data_expect(d->out, type, i, collective_data_reduced(op, world_size, i),
+                                   "all_reduce"));
+    for (size_t i = 0; i < count && d->in != d->out; i++)
+        TRY(collective_data_expect(d->in, type, i, collective_data_value(rank, i),
+                                   "in of all_reduce"));
     return STATUS_OK;
 }
 
 status collectives_all_reduce(process_group *group, int rank, int world_size, void *arg)
 {
+    (void)rank;
     (void)world_size;
-    buffers b;
-    status st = make_buffers(group, rank, *(const memory_kind *)arg, &b);
+    collective_data d;
+    TRY(collective_data_open(group, *(const memory_kind *)arg, MAX_BYTES, &d));
+    status st = STATUS_OK;
     for (int n = 0; n < N_COUNTS && st == STATUS_OK; n++)
         for (int type = DTYPE_F32; type <= DTYPE_I64 && st == STATUS_OK; type++)
             for (int op = REDUCE_SUM; op <= REDUCE_MAX && st == STATUS_OK; op++)
                 if (COUNTS[n] < MAX_COUNT || op == type) /* the long ones: each op and type once */
-                    st = all_reduce_once(group, &b, (dtype)type, (reduce_op)op, COUNTS[n]);
-    free_buffers(&b);
+                    st = all_reduce_once(group, &d, (dtype)type, (reduce_op)op, COUNTS[n]);
+    collective_data_close(&d);
     return st;
 }
 
-static status broadcast_once(process_group *group, void *data, dtype type, size_t count, int root)
+static status broadcast_once(process_group *group, collective_data *d, dtype type, size_t count,
+                             int root)
 {
     int rank = process_group_rank(group);
     for (size_t i = 0; i < count; i++)
-        put(data, type, i, value_of(rank, i));
-    TRY(process_group_broadcast(group, data, count, type, root));
+        collective_data_put(d->out, type, i, collective_data_value(rank, i));
+    TRY(collective_data_send(d));
+    TRY(process_group_broadcast(group, d->call_out, count, type, root, d->stream));
+    TRY(collective_data_fetch(d));
     for (size_t i = 0; i < count; i++)
-        TRY(expect(data, type, i, value_of(root, i), "broadcast"));
+        TRY(collective_data_expect(d->out, type, i, collective_data_value(root, i), "broadcast"));
     return STATUS_OK;
 }
 
 status collectives_broadcast(process_group *group, int rank, int world_size, void *arg)
 {
-    buffers b;
-    status st = make_buffers(group, rank, *(const memory_kind *)arg, &b);
+    (void)rank;
+    collective_data d;
+    TRY(collective_data_open(group, *(const memory_kind *)arg, MAX_BYTES, &d));
+    status st = STATUS_OK;
     for (int root = 0; root < world_size && st == STATUS_OK; root++)
         for (int n = 0; n < N_COUNTS && st == STATUS_OK; n++)
-            st = broadcast_once(group, b.out, (dtype)((root + n) % 3), COUNTS[n], root);
-    free_buffers(&b);
+            st = broadcast_once(group, &d, (dtype)((root + n) % 3), COUNTS[n], root);
+    collective_data_close(&d);
     return st;
 }
 
@@ -155,14 +99,12 @@ status collectives_barrier(process_group *group, int rank, int world_size, void 
     return STATUS_OK;
 }
 
-static status start_many(process_group *group, int rank, int64_t *data, work **works)
+static status start_many(process_group *group, const collective_data *d, work **works)
 {
-    for (int k = 0; k < OUTSTANDING; k++) {
-        int64_t *slice = data + k * 100;
-        for (int i = 0; i < 100; i++)
-            slice[i] = value_of(rank, (size_t)(k * 100 + i));
-        TRY(process_group_all_reduce_async(group, slice, slice, (size_t)(k % 100), DTYPE_I64,
-                                           REDUCE_SUM, 1, NULL, &works[k]));
+    for (size_t k = 0; k < OUTSTANDING; k++) {
+        int64_t *slice = (int64_t *)d->call_out + k * 100;
+        TRY(process_group_all_reduce_async(group, slice, slice, k % 100, DTYPE_I64, REDUCE_SUM, 1,
+                                           d->stream, &works[k]));
     }
     return STATUS_OK;
 }
@@ -172,23 +114,38 @@ static status check_many(int rank, int world_size, const int64_t *data)
     for (int k = 0; k < OUTSTANDING; k++)
         for (int i = 0; i < 100; i++) {
             size_t at = (size_t)(k * 100 + i);
-            int64_t want = i < k % 100 ? reduced(REDUCE_SUM, world_size, at) : value_of(rank, at);
-            TRY(expect(data, DTYPE_I64, at, want, "one of many"));
+            int64_t want = i < k % 100 ? collective_data_reduced(REDUCE_SUM, world_size, at)
+                                       : collective_data_value(rank, at);
+            TRY(collective_data_expect(data, DTYPE_I64, at, want, "one of many"));
         }
     return STATUS_OK;
 }
 
-status collectives_outstanding(process_group *group, int rank, int world_size, void *arg)
+static status do_many(process_group *group, collective_data *d)
 {
-    (void)arg;
-    static const size_t bytes = OUTSTANDING * 100 * sizeof(int64_t);
+    int rank = process_group_rank(group), world_size = process_group_world_size(group);
     work *works[OUTSTANDING];
-    void *heap = NULL;
-    TRY(process_group_alloc(group, bytes, &heap));
-    TRY(start_many(group, rank, heap, works));
+    for (size_t i = 0; i < OUTSTANDING * 100; i++)
+        collective_data_put(d->out, DTYPE_I64, i, collective_data_value(rank, i));
+    TRY(collective_data_send(d));
+    TRY(start_many(group, d, works));
     for (int k = 0; k < OUTSTANDING; k++)
         TRY(process_group_wait(group, works[k], NULL));
-    return check_many(rank, world_size, heap);
+    TRY(collective_data_fetch(d));
+    return check_many(rank, world_size, d->out);
+}
+
+status collectives_outstanding(process_group *group, int rank, int world_size, void *arg)
+{
+    (void)rank;
+    (void)world_size;
+    (void)arg;
+    memory_kind kind = ranks_device() != NULL ? MEMORY_DEVICE : MEMORY_SYMMETRIC;
+    collective_data d;
+    TRY(collective_data_open(group, kind, OUTSTANDING * 100 * sizeof(int64_t), &d));
+    status st = do_many(group, &d);
+    collective_data_close(&d);
+    return st;
 }
 
 /* Fractions whose sums round, of both signs and several magnitudes. */
@@ -203,12 +160,14 @@ static void fill_fractions(float *data, int rank)
     }
 }
 
-static status reduce_scaled(process_group *group, float *data, float prescale)
+static status reduce_scaled(process_group *group, collective_data *d, float prescale)
 {
     work *w = NULL;
-    TRY(process_group_all_reduce_async(group, data, data, N_BITS, DTYPE_F32, REDUCE_SUM, prescale,
-                                       NULL, &w));
-    return process_group_wait(group, w, NULL);
+    TRY(collective_data_send(d));
+    TRY(process_group_all_reduce_async(group, d->call_in, d->call_out, N_BITS, DTYPE_F32,
+                                       REDUCE_SUM, prescale, d->stream, &w));
+    TRY(process_group_wait(group, w, NULL));
+    return collective_data_fetch(d);
 }
 
 static status compare(const float *a, const float *b, const char *what)
@@ -220,40 +179,64 @@ static status compare(const float *a, const float *b, const char *what)
     return STATUS_OK;
 }
 
-static status check_bits(process_group *group, int rank, float *first, float *again)
+/* Leaves the sums in `first`. */
+static status check_bits(process_group *group, collective_data *d, float *first)
 {
     static const float scale = 1.0f / 3.0f;
-    size_t bytes = N_BITS * sizeof(float);
-    fill_fractions(first, rank);
-    fill_fractions(again, rank);
-    TRY(reduce_scaled(group, first, scale));
-    TRY(reduce_scaled(group, again, scale));
-    TRY(compare(again, first, "a second run"));
-    fill_fractions(again, rank);
+    int rank = process_group_rank(group);
+    float *in = d->in;
+    fill_fractions(in, rank);
+    TRY(reduce_scaled(group, d, scale));
+    memcpy(first, d->out, d->size_bytes);
+    fill_fractions(in, rank);
+    TRY(reduce_scaled(group, d, scale));
+    TRY(compare(d->out, first, "a second run"));
+    fill_fractions(in, rank);
     for (int i = 0; i < N_BITS; i++)
-        again[i] *= scale;
-    TRY(reduce_scaled(group, again, 1));
-    TRY(compare(again, first, "scaled before"));
-    memcpy(again, first, bytes);
-    TRY(process_group_broadcast(group, again, N_BITS, DTYPE_F32, 0));
-    return compare(again, first, "rank 0's bits");
+        in[i] *= scale;
+    TRY(reduce_scaled(group, d, 1));
+    TRY(compare(d->out, first, "scaled before"));
+    TRY(process_group_broadcast(group, d->call_out, N_BITS, DTYPE_F32, 0, d->stream));
+    TRY(collective_data_fetch(d));
+    return compare(d->out, first, "rank 0's bits");
+}
+
+/* The sums are the same for two kinds of memory. */
+static status compare_kinds(process_group *group, const memory_kind *kinds)
+{
+    float *sums[2] = {calloc(N_BITS, sizeof(float)), calloc(N_BITS, sizeof(float))};
+    status st = STATUS_OK;
+    if (sums[0] == NULL || sums[1] == NULL)
+        st = FAIL(STATUS_NO_MEMORY, "test buffers");
+    for (int i = 0; i < 2 && st == STATUS_OK; i++) {
+        collective_data d;
+        st = collective_data_open(group, kinds[i], N_BITS * sizeof(float), &d);
+        if (st == STATUS_OK)
+            st = check_bits(group, &d, sums[i]);
+        if (st == STATUS_OK)
+            collective_data_close(&d);
+    }
+    if (st == STATUS_OK)
+        st = compare(sums[1], sums[0], "another kind of memory");
+    free(sums[0]);
+    free(sums[1]);
+    return st;
 }
 
 status collectives_bits(process_group *group, int rank, int world_size, void *arg)
 {
+    static const memory_kind kinds[] = {MEMORY_PLAIN, MEMORY_SYMMETRIC};
+    (void)rank;
     (void)world_size;
     (void)arg;
-    void *shared = NULL;
-    size_t bytes = N_BITS * sizeof(float);
-    TRY(process_group_alloc(group, bytes, &shared));
-    float *plain = malloc(2 * bytes);
-    if (plain == NULL)
-        return FAIL(STATUS_NO_MEMORY, "test buffers");
-    status st = check_bits(group, rank, plain, plain + N_BITS);
-    if (st == STATUS_OK) /* and the kind of memory makes no difference */
-        st = check_bits(group, rank, shared, plain + N_BITS);
-    if (st == STATUS_OK)
-        st = compare(plain, shared, "symmetric memory");
-    free(plain);
-    return st;
+    return compare_kinds(group, kinds);
+}
+
+status collectives_bits_on_device(process_group *group, int rank, int world_size, void *arg)
+{
+    static const memory_kind kinds[] = {MEMORY_DEVICE, MEMORY_DEVICE_OUT_OF_PLACE};
+    (void)rank;
+    (void)world_size;
+    (void)arg;
+    return compare_kinds(group, kinds);
 }

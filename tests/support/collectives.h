@@ -13,6 +13,9 @@ typedef enum memory_kind {
     MEMORY_PLAIN,        /* malloc */
     MEMORY_OUT_OF_PLACE, /* malloc, in != out */
     MEMORY_MIXED,        /* process_group_alloc on even ranks, malloc on odd ones */
+    MEMORY_HOST_KINDS,
+    MEMORY_DEVICE = MEMORY_HOST_KINDS, /* the device's, where a rank has one, else malloc */
+    MEMORY_DEVICE_OUT_OF_PLACE,
     MEMORY_KINDS,
 } memory_kind;
 
@@ -22,13 +25,22 @@ status collectives_all_reduce(process_group *group, int rank, int world_size, vo
 /* arg: memory_kind. From every root. */
 status collectives_broadcast(process_group *group, int rank, int world_size, void *arg);
 
+/* arg: memory_kind, out of place. reduce to every root, all_gather, reduce_scatter, and send and
+ * recv between neighbours; all dtypes, exact values. */
+status collectives_further(process_group *group, int rank, int world_size, void *arg);
+
 /* arg: an _Atomic int, zero; for ranks that are threads. Nobody passes a barrier too early. */
 status collectives_barrier(process_group *group, int rank, int world_size, void *arg);
 
-/* More works under way than any backend keeps notes of; waited for in order. */
+/* More works under way than any backend keeps notes of; waited for in order. On the device's memory
+ * where a rank has one. */
 status collectives_outstanding(process_group *group, int rank, int world_size, void *arg);
 
-/* Fractions: same bits on all ranks, and again; prescale has the bits of scaling first. */
+/* Fractions: same bits on all ranks, and again; prescale has the bits of scaling first. Host memory
+ * of every kind. */
 status collectives_bits(process_group *group, int rank, int world_size, void *arg);
+
+/* The same on the device's memory; arg is not used. */
+status collectives_bits_on_device(process_group *group, int rank, int world_size, void *arg);
 
 #endif

@@ -20,7 +20,7 @@ status deaths_in_all_reduce(process_group *group, int rank, int world_size, void
     char message[RANK_MESSAGE_BYTES];
     work *w = NULL;
     for (int i = 0; i < BEFORE; i++)
-        TRY(process_group_all_reduce(group, data, COUNT, DTYPE_F32, REDUCE_SUM));
+        TRY(process_group_all_reduce(group, data, COUNT, DTYPE_F32, REDUCE_SUM, NULL));
     if (rank == d->rank) {
         if (d->signal == 0)
             return STATUS_OK;

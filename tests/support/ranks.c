@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "dist/store/store.h"
+#include "kernels/device.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -23,39 +24,76 @@ typedef struct rank_run {
     rank_result result;
 } rank_run;
 
-static void run_one(rank_run *run)
+static _Thread_local device *device_of_rank;
+
+device *ranks_device(void)
+{
+    return device_of_rank;
+}
+
+static status interrupted(void *group)
+{
+    return process_group_check(group);
+}
+
+static status open_group(const rank_run *run, store *keys, process_group **out)
 {
     const ranks_options *o = run->options;
-    int64_t timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS;
-    store_options keys = {.host = "127.0.0.1",
-                          .port = run->port,
-                          .prefix = "test/",
-                          .timeout_ms = DEFAULT_TIMEOUT_MS,
-                          .connect_timeout_ms = DEFAULT_TIMEOUT_MS,
-                          .describe = ""};
     const char *backend = o->backend == NULL ? "shm" : o->backend;
     if (run->rank % 2 == 1 && o->odd_backend != NULL)
         backend = o->odd_backend;
-    process_group_options group_options = {.backend = backend,
-                                           .rank = run->rank,
-                                           .world_size = o->world_size,
-                                           .timeout_ms = timeout_ms,
-                                           .shared_bytes = o->shared_bytes,
-                                           .inject_delay_ms = o->inject_delay_ms};
+    process_group_options options = {.backend = backend,
+                                     .rank = run->rank,
+                                     .world_size = o->world_size,
+                                     .store = keys,
+                                     .timeout_ms =
+                                         o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS,
+                                     .shared_bytes = o->shared_bytes,
+                                     .inject_delay_ms = o->inject_delay_ms};
+    if (o->open_device != NULL)
+        TRY(o->open_device(run->rank, &device_of_rank));
+    options.device = device_of_rank;
+    TRY(process_group_create(&options, out));
+    if (device_of_rank != NULL) {
+        device_of_rank->interrupted = interrupted;
+        device_of_rank->interrupted_ctx = *out;
+    }
+    return STATUS_OK;
+}
+
+static void close_group(const rank_run *run, process_group *group)
+{
+    if (device_of_rank != NULL)
+        device_of_rank->interrupted = NULL;
+    process_group_destroy(group);
+    if (device_of_rank != NULL)
+        run->options->close_device(device_of_rank);
+    device_of_rank = NULL;
+}
+
+static void run_one(rank_run *run)
+{
+    store_options where = {.host = "127.0.0.1",
+                           .port = run->port,
+                           .prefix = "test/",
+                           .timeout_ms = DEFAULT_TIMEOUT_MS,
+                           .connect_timeout_ms = DEFAULT_TIMEOUT_MS,
+                           .describe = ""};
+    store *keys = NULL;
     process_group *group = NULL;
-    status st = store_create(&keys, &group_options.store);
+    status st = store_create(&where, &keys);
     if (st == STATUS_OK)
-        st = process_group_create(&group_options, &group);
+        st = open_group(run, keys, &group);
     int64_t start_ns = clock_now_ns();
     if (st == STATUS_OK)
-        st = run->fn(group, run->rank, o->world_size, run->arg);
+        st = run->fn(group, run->rank, run->options->world_size, run->arg);
     run->result.seconds = clock_seconds(clock_now_ns() - start_ns);
     run->result.st = st;
     run->result.reported = true;
     if (st != STATUS_OK)
         snprintf(run->result.message, sizeof run->result.message, "%s", status_message());
-    process_group_destroy(group);
-    store_destroy(group_options.store);
+    close_group(run, group);
+    store_destroy(keys);
 }
 
 static void *thread_main(void *arg)

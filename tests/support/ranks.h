@@ -20,7 +20,15 @@ typedef struct ranks_options {
     int64_t timeout_ms;      /* 0: 20 s */
     size_t shared_bytes;
     int64_t inject_delay_ms;
+
+    /* Makes a rank's device, before its group, and ends it after; NULL: no rank has one. *out may
+     * stay NULL. */
+    status (*open_device)(int rank, struct device **out);
+    void (*close_device)(struct device *dev);
 } ranks_options;
+
+/* The device of the rank that asks, or NULL. */
+struct device *ranks_device(void);
 
 /* Runs fn once per rank, each on its own thread and group. Prints every failing rank's message and
  * returns the first failure. */

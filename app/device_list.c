@@ -1,0 +1,105 @@
+#include "app/device_list.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_LISTED = 64, MAX_INDEX = 1023 };
+
+typedef struct device_list {
+    const char *name; /* of the device */
+    int n;            /* 0: all GPUs */
+    int index[MAX_LISTED];
+} device_list;
+
+/* "0,3". */
+static status parse_indices(const char *flag, const char *text, device_list *out)
+{
+    for (const char *at = text;; at++) {
+        char *end = NULL;
+        long index = isdigit((unsigned char)*at) ? strtol(at, &end, 10) : -1;
+        if (index < 0 || index > MAX_INDEX || out->n == MAX_LISTED || (*end != ',' && *end != '\0'))
+            return FAIL(STATUS_INVALID, "%s=%.64s: expected GPUs by number, as in %s=0,3", flag,
+                        text, flag);
+        for (int i = 0; i < out->n; i++)
+            if (out->index[i] == index)
+                return FAIL(STATUS_INVALID, "%s=%.64s names GPU %ld twice", flag, text, index);
+        out->index[out->n++] = (int)index;
+        if (*end == '\0')
+            return STATUS_OK;
+        at = end;
+    }
+}
+
+static status parse(const options *o, device_list *out)
+{
+    *out = (device_list){.name = o->no_accel ? "cpu" : o->device};
+    const char *name = out->name;
+    if (isdigit((unsigned char)name[0])) { /* --device 0,3 means --devices 0,3 */
+        TRY(parse_indices("--device", name, out));
+        out->name = "cuda";
+    } else if (strncmp(name, "cuda:", 5) == 0) { /* as PyTorch spells one GPU */
+        TRY(parse_indices("--device=cuda", name + 5, out));
+        out->name = "cuda";
+    }
+    if (o->devices == NULL)
+        return STATUS_OK;
+    if (out->n > 0)
+        return FAIL(STATUS_INVALID, "--device=%.64s and --devices=%.64s: give one of them", name,
+                    o->devices);
+    if (strcmp(out->name, "auto") == 0)
+        out->name = "cuda";
+    if (strcmp(out->name, "cuda") != 0)
+        return FAIL(STATUS_INVALID, "--devices=%.64s names GPUs, but the device is %s", o->devices,
+                    out->name);
+    return parse_indices("--devices", o->devices, out);
+}
+
+static status precision_of(const options *o, precision *out)
+{
+    bool amp = strcmp(o->amp, "off") != 0;
+    if (amp && o->tf32)
+        return FAIL(STATUS_INVALID, "--amp=%s and --tf32: give one of them", o->amp);
+    *out = o->tf32 ? PRECISION_TF32 : PRECISION_F32;
+    if (amp)
+        *out = strcmp(o->amp, "bf16") == 0 ? PRECISION_BF16 : PRECISION_F16;
+    return STATUS_OK;
+}
+
+status device_list_choose(const options *opts, int local_rank, device_options *out)
+{
+    device_list list;
+    TRY(parse(opts, &list));
+    TRY(precision_of(opts, &out->precision));
+    out->name = list.name;
+    out->index = 0;
+    int count = list.n;
+    if (strcmp(out->name, "auto") == 0)
+        out->name = device_auto_is_cuda() ? "cuda" : "cpu";
+    if (count == 0 && strcmp(out->name, "cuda") == 0)
+        TRY(device_count(&count));
+    if (count > 0)
+        out->index = list.n > 0 ? list.index[local_rank % count] : local_rank % count;
+    return STATUS_OK;
+}
+
+status device_list_count(const options *opts, int *out)
+{
+    device_list list;
+    TRY(parse(opts, &list));
+    *out = list.n;
+    if (list.n > 0)
+        return STATUS_OK;
+    if (strcmp(list.name, "cuda") == 0)
+        return device_count(out);
+    if (strcmp(list.name, "auto") == 0 && device_auto_is_cuda())
+        return device_count(out);
+    return STATUS_OK;
+}
+
+int device_list_named(const options *opts)
+{
+    device_list list;
+    return parse(opts, &list) == STATUS_OK ? list.n : 0;
+}

@@ -1,0 +1,20 @@
+/* Which device a rank computes on. */
+#ifndef MNIST_DDP_APP_DEVICE_LIST_H
+#define MNIST_DDP_APP_DEVICE_LIST_H
+
+#include "app/options/options.h"
+#include "kernels/device.h"
+
+/* From --device, --devices, --amp, --tf32 and --no-accel: name, index and precision. Rank
+ * `local_rank` takes the list's GPUs, or all there are, in turn. STATUS_INVALID for what does not
+ * go together. */
+status device_list_choose(const options *opts, int local_rank, device_options *out);
+
+/* GPUs that a launcher can count on here: those listed, or all there are; 0 where the ranks compute
+ * on the CPU. Opens the driver, so only asked where the answer matters. */
+status device_list_count(const options *opts, int *out);
+
+/* GPUs that the command line names; 0: none. */
+int device_list_named(const options *opts);
+
+#endif

@@ -1,0 +1,127 @@
+#include "base/module.h"
+
+#include "base/file.h"
+#include "base/log.h"
+
+#include <ctype.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { NAME_BYTES = 64 };
+
+/* What to do where a module is missing or does not load. */
+typedef struct advice {
+    const char *name, *missing, *unloadable;
+} advice;
+
+static const advice advices[] = {
+    {"gloo", "install libgloo-dev and build again, or use the backend shm (one host)",
+     "is the package libgloo0 installed?"},
+    {"cuda", "build with the CUDA toolkit (nvcc, cuBLAS, cuDNN, NCCL), or use --device=cpu",
+     "are CUDA's libraries, cuDNN and NCCL installed?"},
+};
+
+static const advice *advice_for(const char *name)
+{
+    static const advice none = {"", "build it", "are its libraries installed?"};
+    for (size_t i = 0; i < sizeof advices / sizeof advices[0]; i++)
+        if (strcmp(advices[i].name, name) == 0)
+            return &advices[i];
+    return &none;
+}
+
+/* "gloo" -> "MNIST_DDP_GLOO_MODULE". */
+static void variable_name(const char *name, char *variable)
+{
+    snprintf(variable, NAME_BYTES, "MNIST_DDP_%.16s_MODULE", name);
+    for (char *c = variable; *c != '\0'; c++)
+        *c = (char)toupper((unsigned char)*c);
+}
+
+/* The file that the environment names, or NULL. */
+static const char *named_file(const char *name)
+{
+    char variable[NAME_BYTES];
+    variable_name(name, variable);
+    const char *named = getenv(variable);
+    return named != NULL && named[0] != '\0' ? named : NULL;
+}
+
+typedef struct places {
+    char beside[FILE_PATH_BYTES], installed[FILE_PATH_BYTES];
+} places;
+
+static status find_places(const char *name, places *out)
+{
+    char folder[FILE_PATH_BYTES], file[NAME_BYTES];
+    ssize_t length = readlink("/proc/self/exe", folder, FILE_PATH_BYTES - 1);
+    if (length < 0)
+        return FAIL(STATUS_IO, "read /proc/self/exe: %s", strerror(errno));
+    folder[length] = '\0';
+    char *slash = strrchr(folder, '/');
+    if (slash != NULL)
+        *slash = '\0';
+    snprintf(file, sizeof file, "mnist_ddp_%.16s.so", name);
+    TRY(file_join(folder, file, out->beside));
+    snprintf(file, sizeof file, "../lib/mnist_ddp/mnist_ddp_%.16s.so", name);
+    return file_join(folder, file, out->installed);
+}
+
+static status load(const char *name, const char *path, const module **out)
+{
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (handle == NULL)
+        return FAIL(STATUS_IO, "module %s: %s (%s)", name, dlerror(), advice_for(name)->unloadable);
+    const module *found = dlsym(handle, "mnist_ddp_module");
+    if (found == NULL)
+        return FAIL(STATUS_INVALID, "module %s: %s is no module of this program", name, path);
+    if (found->abi_version != MODULE_ABI_VERSION)
+        return FAIL(STATUS_INVALID,
+                    "module %s: %s is a module of version %d, this program's is %d: rebuild both",
+                    name, path, found->abi_version, (int)MODULE_ABI_VERSION);
+    *out = found;
+    return STATUS_OK;
+}
+
+status module_open(const char *name, const module **out)
+{
+    const char *named = named_file(name);
+    if (named != NULL) {
+        char variable[NAME_BYTES];
+        variable_name(name, variable);
+        LOG_I("module %s: %s, as %s says", name, named, variable);
+        if (!file_exists(named))
+            return FAIL(STATUS_INVALID, "module %s: %s names %s, which is not there", name,
+                        variable, named);
+        return load(name, named, out);
+    }
+    places at;
+    TRY(find_places(name, &at));
+    if (file_exists(at.beside))
+        return load(name, at.beside, out);
+    if (file_exists(at.installed))
+        return load(name, at.installed, out);
+    char variable[NAME_BYTES];
+    variable_name(name, variable);
+    return FAIL(STATUS_INVALID,
+                "module %s is not there; looked for %s and %s: %s, or name it in %s", name,
+                at.beside, at.installed, advice_for(name)->missing, variable);
+}
+
+bool module_exists(const char *name)
+{
+    places at;
+    if (module_is_named(name))
+        return true;
+    return find_places(name, &at) == STATUS_OK &&
+           (file_exists(at.beside) || file_exists(at.installed));
+}
+
+bool module_is_named(const char *name)
+{
+    return named_file(name) != NULL;
+}

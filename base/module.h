@@ -1,0 +1,45 @@
+/* Modules: what needs foreign libraries is a shared object opened at run time, so that the program
+ * starts fast, and also where those libraries are missing.
+ *
+ * A module finds the program's own functions in the executable, exports one symbol,
+ * "mnist_ddp_module", and is never closed.
+ */
+#ifndef MNIST_DDP_BASE_MODULE_H
+#define MNIST_DDP_BASE_MODULE_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct device_kind;       /* kernels/ops.h */
+struct process_group_ops; /* dist/process_group_ops.h */
+
+enum { MODULE_ABI_VERSION = 2 };
+
+typedef struct module {
+    int abi_version;
+    const char *emulation; /* NULL; or what stands in for the hardware: printed by every run */
+    const struct device_kind *device;              /* NULL: the module has none */
+    const struct process_group_ops *process_group; /* likewise */
+} module;
+
+/* Opens mnist_ddp_<name>.so and sets *out to its table, which stays valid. Looked for in
+ * $MNIST_DDP_<NAME>_MODULE (a file; nothing else is tried then), beside the executable, and in
+ * ../lib/mnist_ddp from there. STATUS_INVALID, with the files looked for, where there is none;
+ * STATUS_IO where it does not load, with the loader's reason. */
+status module_open(const char *name, const module **out);
+
+/* Whether there is such a file, without opening it. */
+bool module_exists(const char *name);
+
+/* Whether $MNIST_DDP_<NAME>_MODULE names one. */
+bool module_is_named(const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,99 @@
+#include "dist/collective.h"
+
+#include "base/memory.h"
+#include "dist/reduce.h"
+
+#include <string.h>
+
+const char *collective_kind_name(collective_kind kind)
+{
+    static const char *const names[] = {"all_reduce", "broadcast",      "barrier", "reduce",
+                                        "all_gather", "reduce_scatter", "send",    "recv"};
+    return (size_t)kind < sizeof names / sizeof names[0] ? names[kind] : "unknown";
+}
+
+size_t dtype_size(dtype type)
+{
+    return type == DTYPE_F32 ? sizeof(float) : sizeof(int64_t);
+}
+
+size_t collective_in_bytes(const collective *c, int world_size)
+{
+    size_t bytes = c->count * dtype_size(c->type);
+    if (c->kind == COLLECTIVE_REDUCE_SCATTER)
+        return bytes * (size_t)world_size;
+    return c->kind == COLLECTIVE_BARRIER || c->kind == COLLECTIVE_RECV ? 0 : bytes;
+}
+
+size_t collective_out_bytes(const collective *c, int rank, int world_size)
+{
+    size_t bytes = c->count * dtype_size(c->type);
+    if (c->kind == COLLECTIVE_ALL_GATHER)
+        return bytes * (size_t)world_size;
+    bool nothing = c->kind == COLLECTIVE_BARRIER || c->kind == COLLECTIVE_SEND ||
+                   (c->kind == COLLECTIVE_REDUCE && c->root != rank);
+    return nothing ? 0 : bytes;
+}
+
+static status check_other_rank(const collective *c, int rank, int world_size)
+{
+    const char *name = collective_kind_name(c->kind);
+    bool has_root = c->kind == COLLECTIVE_BROADCAST || c->kind == COLLECTIVE_REDUCE;
+    bool has_peer = c->kind == COLLECTIVE_SEND || c->kind == COLLECTIVE_RECV;
+    if ((has_root || has_peer) && (c->root < 0 || c->root >= world_size))
+        return FAIL(STATUS_INVALID, "%s %s rank %d of %d", name,
+                    c->kind == COLLECTIVE_BROADCAST || c->kind == COLLECTIVE_RECV ? "from" : "to",
+                    c->root, world_size);
+    if (has_peer && c->root == rank)
+        return FAIL(STATUS_INVALID, "%s between rank %d and itself", name, rank);
+    return STATUS_OK;
+}
+
+/* Where one array has a row per rank, the other may be this rank's row of it, else they lie apart.
+ */
+static status check_overlap(const collective *c, int rank, int world_size)
+{
+    size_t row = c->count * dtype_size(c->type);
+    uintptr_t in = (uintptr_t)c->in, out = (uintptr_t)c->out;
+    uintptr_t in_end = in + collective_in_bytes(c, world_size);
+    uintptr_t out_end = out + collective_out_bytes(c, rank, world_size);
+    uintptr_t many = c->kind == COLLECTIVE_ALL_GATHER ? out : in,
+              one = c->kind == COLLECTIVE_ALL_GATHER ? in : out;
+    if (in >= out_end || out >= in_end || one == many + row * (size_t)rank)
+        return STATUS_OK;
+    return FAIL(STATUS_INVALID, "%s: in and out overlap, and not at row %d",
+                collective_kind_name(c->kind), rank);
+}
+
+status collective_check(const collective *c, int rank, int world_size)
+{
+    const char *name = collective_kind_name(c->kind);
+    size_t rows, size_bytes;
+    TRY(check_other_rank(c, rank, world_size));
+    if ((unsigned)c->type > DTYPE_I64 || (unsigned)c->op > REDUCE_MAX)
+        return FAIL(STATUS_INVALID, "%s: dtype %d or reduce_op %d does not exist", name,
+                    (int)c->type, (int)c->op);
+    if (c->type == DTYPE_I64 && (c->prescale < 1 || c->prescale > 1))
+        return FAIL(STATUS_INVALID, "a prescale of %g is for float types", (double)c->prescale);
+    bool has_rows = c->kind == COLLECTIVE_ALL_GATHER || c->kind == COLLECTIVE_REDUCE_SCATTER;
+    if (!memory_product(dtype_size(c->type), has_rows ? (size_t)world_size : 1, &rows) ||
+        !memory_product(c->count, rows, &size_bytes) || size_bytes > PTRDIFF_MAX)
+        return FAIL(STATUS_INVALID, "%s of %zu elements: more than memory can hold", name,
+                    c->count);
+    if ((c->in == NULL && collective_in_bytes(c, world_size) > 0) ||
+        (c->out == NULL && collective_out_bytes(c, rank, world_size) > 0))
+        return FAIL(STATUS_INVALID, "%s of %zu elements at NULL", name, c->count);
+    return has_rows ? check_overlap(c, rank, world_size) : STATUS_OK;
+}
+
+void collective_do_alone(const collective *c)
+{
+    size_t size_bytes = collective_out_bytes(c, 0, 1);
+    if (size_bytes == 0)
+        return;
+    if (c->out != c->in)
+        memmove(c->out, c->in, size_bytes);
+    void *out = c->out;
+    if (c->prescale < 1 || c->prescale > 1)
+        reduce_buffers(c->type, c->op, c->prescale, &out, 1, c->count);
+}

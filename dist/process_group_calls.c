@@ -1,0 +1,103 @@
+#include "dist/process_group_calls.h"
+
+status process_group_all_reduce_async(process_group *group, const void *in, void *out, size_t count,
+                                      dtype type, reduce_op op, float prescale,
+                                      device_stream *stream, work **out_work)
+{
+    collective c = {.kind = COLLECTIVE_ALL_REDUCE,
+                    .op = op,
+                    .type = type,
+                    .in = in,
+                    .out = out,
+                    .count = count,
+                    .prescale = prescale};
+    return process_group_launch(group, &c, stream, out_work);
+}
+
+static status launch_and_wait(process_group *group, collective c, device_stream *stream)
+{
+    work *w = NULL;
+    c.prescale = 1;
+    TRY(process_group_check_idle(group, c.kind));
+    TRY(process_group_launch(group, &c, stream, &w));
+    return process_group_wait(group, w, NULL);
+}
+
+status process_group_all_reduce(process_group *group, void *data, size_t count, dtype type,
+                                reduce_op op, device_stream *stream)
+{
+    collective c = {.kind = COLLECTIVE_ALL_REDUCE,
+                    .op = op,
+                    .type = type,
+                    .in = data,
+                    .out = data,
+                    .count = count};
+    return launch_and_wait(group, c, stream);
+}
+
+status process_group_broadcast(process_group *group, void *data, size_t count, dtype type, int root,
+                               device_stream *stream)
+{
+    collective c = {.kind = COLLECTIVE_BROADCAST,
+                    .type = type,
+                    .in = data,
+                    .out = data,
+                    .count = count,
+                    .root = root};
+    return launch_and_wait(group, c, stream);
+}
+
+status process_group_barrier(process_group *group)
+{
+    collective c = {.kind = COLLECTIVE_BARRIER};
+    return launch_and_wait(group, c, NULL);
+}
+
+status process_group_reduce(process_group *group, const void *in, void *out, size_t count,
+                            dtype type, reduce_op op, int root, device_stream *stream)
+{
+    collective c = {.kind = COLLECTIVE_REDUCE,
+                    .op = op,
+                    .type = type,
+                    .in = in,
+                    .out = out,
+                    .count = count,
+                    .root = root};
+    return launch_and_wait(group, c, stream);
+}
+
+status process_group_all_gather(process_group *group, const void *in, void *out, size_t count,
+                                dtype type, device_stream *stream)
+{
+    collective c = {
+        .kind = COLLECTIVE_ALL_GATHER, .type = type, .in = in, .out = out, .count = count};
+    return launch_and_wait(group, c, stream);
+}
+
+status process_group_reduce_scatter(process_group *group, const void *in, void *out, size_t count,
+                                    dtype type, reduce_op op, device_stream *stream)
+{
+    collective c = {.kind = COLLECTIVE_REDUCE_SCATTER,
+                    .op = op,
+                    .type = type,
+                    .in = in,
+                    .out = out,
+                    .count = count};
+    return launch_and_wait(group, c, stream);
+}
+
+status process_group_send(process_group *group, const void *data, size_t count, dtype type,
+                          int peer, device_stream *stream)
+{
+    collective c = {
+        .kind = COLLECTIVE_SEND, .type = type, .in = data, .count = count, .root = peer};
+    return launch_and_wait(group, c, stream);
+}
+
+status process_group_recv(process_group *group, void *data, size_t count, dtype type, int peer,
+                          device_stream *stream)
+{
+    collective c = {
+        .kind = COLLECTIVE_RECV, .type = type, .out = data, .count = count, .root = peer};
+    return launch_and_wait(group, c, stream);
+}

@@ -1,0 +1,14 @@
+/* What stands behind the calls of dist/process_group.h, one per kind of collective. */
+#ifndef MNIST_DDP_DIST_PROCESS_GROUP_CALLS_H
+#define MNIST_DDP_DIST_PROCESS_GROUP_CALLS_H
+
+#include "dist/process_group_ops.h"
+
+/* Checks the collective, numbers it and starts it. */
+status process_group_launch(process_group *group, const collective *c, device_stream *stream,
+                            work **out_work);
+
+/* STATUS_INVALID while works are still to be waited for: they come before a call that blocks. */
+status process_group_check_idle(process_group *group, collective_kind kind);
+
+#endif

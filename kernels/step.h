@@ -1,0 +1,98 @@
+/* The numbers that differ from one optimizer step to the next.
+ *
+ * They lie in the device's memory and kernels read them there: so that the work of a step, recorded
+ * once as a CUDA graph, can be played again with other numbers. Serves C and CUDA.
+ */
+#ifndef MNIST_DDP_KERNELS_STEP_H
+#define MNIST_DDP_KERNELS_STEP_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define STEP_FN static inline __host__ __device__
+#else
+#define STEP_FN static inline
+#endif
+
+/* What the host knows of a step before it begins. */
+typedef struct step_plan {
+    uint32_t first; /* of this rank's samples in its order of the epoch */
+    uint32_t epoch;
+    float grad_scale; /* factor of each sample's loss gradient: world_size / the samples of this
+                         optimizer step over all ranks. DDP multiplies by 1 / world_size, so the
+                         step's gradient is the exact mean also where batches differ */
+    float lr;
+    float beta1, beta2; /* of adam; 0: the optimizer has none */
+    int64_t step;       /* optimizer steps begun, this one included; 0: an evaluation, which leaves
+                           `scaling` as it is */
+    bool scale_loss;    /* dynamic loss scaling (fp16) */
+} step_plan;
+
+/* Dynamic loss scaling, with the rules and constants of torch.amp.GradScaler: the scale doubles
+ * after 2000 steps without an overflow; an overflow halves it and the step is skipped. */
+typedef struct loss_scaling {
+    float scale;        /* 0: not begun */
+    int32_t good_steps; /* since the scale last changed */
+    int64_t skipped;    /* steps, in total */
+    uint32_t overflow;  /* of the current step: some gradient is not finite. Set behind the
+                           all-reduce, so all ranks see the same */
+} loss_scaling;
+
+#define LOSS_SCALE_FIRST 65536.0f
+enum { LOSS_SCALE_INTERVAL = 2000 };
+
+typedef struct step_numbers {
+    step_plan plan;
+    loss_scaling scaling;
+    float adam_step_size;        /* lr / (1 - beta1^t), t = steps that were not skipped */
+    float adam_correction2_sqrt; /* sqrt(1 - beta2^t) */
+} step_numbers;
+
+/* What the loss gradient is multiplied by, and the optimizer divides by. */
+STEP_FN float step_loss_scale(const step_numbers *numbers)
+{
+    return numbers->plan.scale_loss ? numbers->scaling.scale : 1.0f;
+}
+
+/* The optimizer leaves everything as it is. */
+STEP_FN bool step_is_skipped(const step_numbers *numbers)
+{
+    return numbers->plan.scale_loss && numbers->scaling.overflow != 0;
+}
+
+/* The step before has ended: what its overflow, or the lack of one, means for the scale. */
+STEP_FN void loss_scaling_advance(loss_scaling *s)
+{
+    if (!(s->scale > 0.0f)) {
+        s->scale = LOSS_SCALE_FIRST;
+    } else if (s->overflow != 0) {
+        s->scale *= 0.5f;
+        s->good_steps = 0;
+        s->skipped++;
+    } else if (++s->good_steps == LOSS_SCALE_INTERVAL) {
+        s->scale *= 2.0f;
+        s->good_steps = 0;
+    }
+    s->overflow = 0;
+}
+
+/* What begin_step of every device does. */
+STEP_FN void step_begin(const step_plan *plan, step_numbers *numbers)
+{
+    numbers->plan = *plan;
+    if (plan->step == 0)
+        return;
+    if (plan->scale_loss)
+        loss_scaling_advance(&numbers->scaling);
+    if (plan->beta2 > 0.0f) {
+        double t = (double)(plan->step - numbers->scaling.skipped);
+        double correction1 = 1.0 - pow((double)plan->beta1, t);
+        double correction2 = 1.0 - pow((double)plan->beta2, t);
+        numbers->adam_step_size = (float)((double)plan->lr / correction1);
+        numbers->adam_correction2_sqrt = (float)sqrt(correction2);
+    }
+}
+
+#endif

@@ -1,0 +1,88 @@
+/* Which device and precision a rank gets from the flags, and what is refused. */
+#include "app/device_list.h"
+#include "tests/support/suite.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_ARGS = 8, LINE_BYTES = 128 };
+
+static options read_options(const char *flags)
+{
+    static char copy[LINE_BYTES];
+    char *argv[MAX_ARGS] = {"mnist_ddp"};
+    int argc = 1;
+    snprintf(copy, LINE_BYTES, "%s", flags);
+    for (char *word = strtok(copy, " "); word != NULL; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    options opts;
+    ck_assert_msg(options_parse(argc, argv, &opts) == STATUS_OK, "%s: %s", flags, status_message());
+    return opts;
+}
+
+static const struct {
+    const char *flags;
+    int local_rank;
+    const char *name;
+    int index, named;
+    precision precision;
+} CHOICES[] = {
+    {"--device=cpu", 0, "cpu", 0, 0, PRECISION_F32},
+    {"--device=reference", 3, "reference", 0, 0, PRECISION_F32},
+    {"--no-cuda", 0, "cpu", 0, 0, PRECISION_F32},
+    {"--devices=0,3", 0, "cuda", 0, 2, PRECISION_F32},
+    {"--devices=0,3", 1, "cuda", 3, 2, PRECISION_F32},
+    {"--devices=0,3", 2, "cuda", 0, 2, PRECISION_F32},
+    {"--device 0,3", 1, "cuda", 3, 2, PRECISION_F32},
+    {"--device cuda --devices 5 --tf32", 1, "cuda", 5, 1, PRECISION_TF32},
+    {"--device cuda:1 --amp bf16", 0, "cuda", 1, 1, PRECISION_BF16},
+    {"--device 2 --amp=fp16", 0, "cuda", 2, 1, PRECISION_F16},
+};
+
+START_TEST(choices)
+{
+    options opts = read_options(CHOICES[_i].flags);
+    device_options got = {0};
+    ck_assert_msg(device_list_choose(&opts, CHOICES[_i].local_rank, &got) == STATUS_OK, "%s",
+                  status_message());
+    ck_assert_str_eq(got.name, CHOICES[_i].name);
+    ck_assert_int_eq(got.index, CHOICES[_i].index);
+    ck_assert_int_eq(got.precision, CHOICES[_i].precision);
+    ck_assert_int_eq(device_list_named(&opts), CHOICES[_i].named);
+    int count = -1;
+    ck_assert_int_eq(device_list_count(&opts, &count), STATUS_OK);
+    ck_assert_int_eq(count, CHOICES[_i].named);
+    options_free(&opts);
+}
+END_TEST
+
+static const struct {
+    const char *flags, *says;
+} REFUSALS[] = {
+    {"--devices=0,x", "expected GPUs by number, as in --devices=0,3"},
+    {"--devices=0,", "expected GPUs by number"},
+    {"--device=0,0", "names GPU 0 twice"},
+    {"--device=cuda:", "expected GPUs by number"},
+    {"--device=0 --devices=1", "give one of them"},
+    {"--device=cpu --devices=1", "names GPUs, but the device is cpu"},
+    {"--amp=bf16 --tf32", "give one of them"},
+};
+
+START_TEST(refusals)
+{
+    options opts = read_options(REFUSALS[_i].flags);
+    device_options got = {0};
+    ck_assert_int_eq(device_list_choose(&opts, 0, &got), STATUS_INVALID);
+    ck_assert_msg(strstr(status_message(), REFUSALS[_i].says) != NULL, "%s", status_message());
+    options_free(&opts);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("device_list");
+    TCase *core = suite_case(suite, "core", 10);
+    tcase_add_loop_test(core, choices, 0, sizeof CHOICES / sizeof CHOICES[0]);
+    tcase_add_loop_test(core, refusals, 0, sizeof REFUSALS / sizeof REFUSALS[0]);
+    return suite_run(suite);
+}

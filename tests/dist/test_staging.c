@@ -1,0 +1,317 @@
+/* Device memory on backends of the host's memory: the results, the memory that is used on the way,
+ * the order, and ranks with and without a device in one job. The device is a fake one, which makes
+ * its copies as late as it may. */
+#include "base/clock.h"
+#include "base/module.h"
+#include "dist/ddp.h"
+#include "kernels/ops.h"
+#include "tests/support/collectives.h"
+#include "tests/support/fake_accelerator.h"
+#include "tests/support/suite.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_WORLD = 3 };
+
+static status open_on_even(int rank, device **out)
+{
+    return rank % 2 == 0 ? fake_accelerator_open(rank, out) : STATUS_OK;
+}
+
+static ranks_options options_for(int world_size)
+{
+    return (ranks_options){.world_size = world_size,
+                           .shared_bytes = COLLECTIVES_SHARED_BYTES,
+                           .open_device = fake_accelerator_open,
+                           .close_device = fake_accelerator_close};
+}
+
+START_TEST(all_reduce_is_exact)
+{
+    ranks_options options = options_for(1 + _i / 2);
+    memory_kind kind = _i % 2 == 0 ? MEMORY_DEVICE : MEMORY_DEVICE_OUT_OF_PLACE;
+    ck_assert_int_eq(run_ranks_with(&options, collectives_all_reduce, &kind), STATUS_OK);
+}
+END_TEST
+
+START_TEST(broadcast_is_exact)
+{
+    ranks_options options = options_for(_i);
+    memory_kind kind = MEMORY_DEVICE;
+    options.shared_bytes = _i % 2 == 0 ? COLLECTIVES_SHARED_BYTES : 0;
+    ck_assert_int_eq(run_ranks_with(&options, collectives_broadcast, &kind), STATUS_OK);
+}
+END_TEST
+
+START_TEST(many_works_under_way)
+{
+    ranks_options options = options_for(_i);
+    ck_assert_int_eq(run_ranks_with(&options, collectives_outstanding, NULL), STATUS_OK);
+}
+END_TEST
+
+START_TEST(bits_are_the_same_everywhere)
+{
+    ranks_options options = options_for(_i);
+    ck_assert_int_eq(run_ranks_with(&options, collectives_bits_on_device, NULL), STATUS_OK);
+}
+END_TEST
+
+START_TEST(ranks_with_and_without_a_device)
+{
+    ranks_options options = options_for(3);
+    memory_kind kind = MEMORY_DEVICE;
+    options.open_device = open_on_even;
+    ck_assert_int_eq(run_ranks_with(&options, collectives_all_reduce, &kind), STATUS_OK);
+    ck_assert_int_eq(run_ranks_with(&options, collectives_broadcast, &kind), STATUS_OK);
+}
+END_TEST
+
+START_TEST(gloo_stages_too)
+{
+    const module *gloo = NULL;
+    if (module_open("gloo", &gloo) != STATUS_OK)
+        return;
+    ranks_options options = options_for(3);
+    memory_kind kind = MEMORY_DEVICE;
+    options.backend = "gloo";
+    options.open_device = _i == 0 ? fake_accelerator_open : open_on_even;
+    ck_assert_int_eq(run_ranks_with(&options, collectives_all_reduce, &kind), STATUS_OK);
+    ck_assert_int_eq(run_ranks_with(&options, collectives_outstanding, &kind), STATUS_OK);
+}
+END_TEST
+
+static status expect_floats(device *dev, const float *data, size_t count, float want)
+{
+    float got[64];
+    TRY(dev->ops->download(dev, got, data, count * sizeof got[0]));
+    for (size_t i = 0; i < count; i++)
+        if (got[i] < want || got[i] > want)
+            return FAIL(STATUS_INVALID, "[%zu] is %g, want %g", i, (double)got[i], (double)want);
+    return STATUS_OK;
+}
+
+/* Device, host, device: what is launched behind a held work is held too, so that a rank whose host
+ * memory is ready at once keeps the order. */
+static status mixed_order(process_group *group, int rank, int world_size, void *arg)
+{
+    (void)arg;
+    device *dev = ranks_device();
+    float host[3] = {(float)rank, 1, 2}, *there = NULL;
+    work *works[4];
+    TRY(dev->ops->alloc(dev, 2 * sizeof *there, (void **)&there));
+    for (int step = 0; step < 3; step++) {
+        void *data[] = {&there[0], &host[1], &there[1], &host[2]};
+        host[1] = host[2] = 1;
+        TRY(fake_accelerator_fill(dev, there, 2, (float)(rank + step)));
+        for (int i = 0; i < 4; i++)
+            TRY(process_group_all_reduce_async(group, data[i], data[i], 1, DTYPE_F32, REDUCE_SUM, 1,
+                                               i % 2 == 0 ? dev->stream : NULL, &works[i]));
+        for (int i = 0; i < 4; i++)
+            TRY(process_group_wait(group, works[i], NULL));
+        float want = (float)(world_size * (world_size - 1) / 2 + world_size * step);
+        TRY(expect_floats(dev, there, 2, want));
+        if (host[1] < (float)world_size || host[2] < (float)world_size)
+            return FAIL(STATUS_INVALID, "a sum on the host is wrong");
+    }
+    dev->ops->free(dev, there);
+    return STATUS_OK;
+}
+
+START_TEST(works_keep_their_order)
+{
+    ranks_options options = options_for(_i);
+    ck_assert_int_eq(run_ranks_with(&options, mixed_order, NULL), STATUS_OK);
+}
+END_TEST
+
+/* Buckets that fill what the group has exactly go there, and nothing else is pinned; more than that
+ * goes elsewhere, once for all steps. */
+static status uses_the_groups_memory(process_group *group, int rank, int world_size, void *arg)
+{
+    enum { COUNT = 3003, FIRST = 1501, STEPS = 5 };
+    const bool *fits = arg;
+    (void)rank;
+    (void)world_size;
+    device *dev = ranks_device();
+    float *data = NULL;
+    work *works[2];
+    void *more = NULL;
+    TRY(dev->ops->alloc(dev, COUNT * sizeof *data, (void **)&data));
+    TRY(process_group_broadcast(group, data, COUNT, DTYPE_F32, 0, dev->stream));
+    for (int step = 0; step < STEPS; step++) {
+        TRY(process_group_all_reduce_async(group, data, data, FIRST, DTYPE_F32, REDUCE_SUM, 1,
+                                           dev->stream, &works[0]));
+        TRY(process_group_all_reduce_async(group, data + FIRST, data + FIRST, COUNT - FIRST,
+                                           DTYPE_F32, REDUCE_SUM, 1, dev->stream, &works[1]));
+        TRY(process_group_wait(group, works[0], NULL));
+        TRY(process_group_wait(group, works[1], NULL));
+    }
+    if (fake_accelerator_pinned(dev) != 1 || fake_accelerator_strays(dev) != 0)
+        return FAIL(STATUS_INVALID, "%d regions pinned, %d copies beside them",
+                    fake_accelerator_pinned(dev), fake_accelerator_strays(dev));
+    if ((process_group_alloc(group, 8, &more) == STATUS_OK) == *fits)
+        return FAIL(STATUS_INVALID, "the group's memory was%s used", *fits ? " not" : "");
+    dev->ops->free(dev, data);
+    return STATUS_OK;
+}
+
+START_TEST(the_groups_own_memory_is_used)
+{
+    bool fits = _i == 1;
+    ranks_options options = options_for(2);
+    options.shared_bytes = fits ? 3003 * sizeof(float) : 16;
+    ck_assert_int_eq(run_ranks_with(&options, uses_the_groups_memory, &fits), STATUS_OK);
+}
+END_TEST
+
+/* The wire is free for the first bucket once its data is out, whatever is enqueued behind it. */
+static status delayed(process_group *group, int rank, int world_size, void *arg)
+{
+    (void)rank;
+    (void)world_size;
+    (void)arg;
+    device *dev = ranks_device();
+    float *data = NULL;
+    work *works[2];
+    int64_t elapsed_ns[2], start_ns = clock_now_ns();
+    TRY(dev->ops->alloc(dev, 2 * sizeof *data, (void **)&data));
+    for (int i = 0; i < 2; i++) {
+        TRY(fake_accelerator_fill(dev, data + i, 1, (float)(i + 1)));
+        TRY(process_group_all_reduce_async(group, data + i, data + i, 1, DTYPE_F32, REDUCE_SUM, 1,
+                                           dev->stream, &works[i]));
+    }
+    for (int i = 0; i < 2; i++)
+        TRY(process_group_wait(group, works[i], &elapsed_ns[i]));
+    int64_t took_ns = clock_now_ns() - start_ns;
+    if (elapsed_ns[0] < 5000000 || elapsed_ns[1] < 5000000 || took_ns < 10000000)
+        return FAIL(STATUS_INVALID, "done after %lld and %lld ns", (long long)elapsed_ns[0],
+                    (long long)elapsed_ns[1]);
+    TRY(expect_floats(dev, data, 1, 2));
+    TRY(expect_floats(dev, data + 1, 1, 4));
+    dev->ops->free(dev, data);
+    return STATUS_OK;
+}
+
+START_TEST(an_injected_delay_counts_from_the_copy)
+{
+    ranks_options options = options_for(2);
+    options.inject_delay_ms = 5;
+    ck_assert_int_eq(run_ranks_with(&options, delayed, NULL), STATUS_OK);
+}
+END_TEST
+
+/* Two ranks with gradients of 1 and 2, in slices: means of 1.5. */
+static status means(process_group *group, int rank, int world_size, void *arg)
+{
+    enum { COUNT = 60, STEPS = 3 };
+    static const size_t offsets[] = {0, 20, 40};
+    ddp_options buckets = {64, 64, *(const bool *)arg};
+    (void)world_size;
+    device *dev = ranks_device();
+    float *gradients = NULL;
+    ddp *reducer = NULL;
+    TRY(dev->ops->alloc(dev, COUNT * sizeof *gradients, (void **)&gradients));
+    TRY(ddp_create(group, gradients, COUNT, offsets, 3, &buckets, &reducer));
+    status st = STATUS_OK;
+    for (int step = 0; step < STEPS && st == STATUS_OK; step++) {
+        for (size_t i = 3; i-- > 0 && st == STATUS_OK;) {
+            st = fake_accelerator_fill(dev, gradients + offsets[i], 20, (float)(rank + 1 + step));
+            if (st == STATUS_OK)
+                st = ddp_on_grad_ready(reducer, offsets[i], 20, dev->stream);
+        }
+        if (st == STATUS_OK)
+            st = ddp_wait(reducer);
+        if (st == STATUS_OK)
+            st = expect_floats(dev, gradients, COUNT, 1.5f + (float)step);
+    }
+    ddp_destroy(reducer);
+    dev->ops->free(dev, gradients);
+    return st;
+}
+
+START_TEST(gradients_become_means)
+{
+    ranks_options options = options_for(2);
+    bool overlap = _i == 1;
+    ck_assert_int_eq(run_ranks_with(&options, means, &overlap), STATUS_OK);
+}
+END_TEST
+
+static status scaled_alone(process_group *group, int rank, int world_size, void *arg)
+{
+    (void)rank;
+    (void)world_size;
+    (void)arg;
+    device *dev = ranks_device();
+    float *data = NULL;
+    work *w = NULL;
+    TRY(dev->ops->alloc(dev, 8 * sizeof *data, (void **)&data));
+    TRY(fake_accelerator_fill(dev, data, 4, 6));
+    TRY(process_group_all_reduce_async(group, data, data + 4, 4, DTYPE_F32, REDUCE_SUM, 0.5f,
+                                       dev->stream, &w));
+    TRY(process_group_wait(group, w, NULL));
+    TRY(expect_floats(dev, data, 4, 6));
+    TRY(expect_floats(dev, data + 4, 4, 3));
+    TRY(process_group_all_gather(group, data, data + 4, 4, DTYPE_F32, dev->stream));
+    TRY(expect_floats(dev, data + 4, 4, 6));
+    if (!process_group_can_be_captured(group) || process_group_check(group) != STATUS_OK)
+        return FAIL(STATUS_INVALID, "a world of one cannot be captured");
+    if (process_group_all_reduce(group, data, 4, DTYPE_F32, REDUCE_SUM, (device_stream *)data) !=
+        STATUS_INVALID)
+        return FAIL(STATUS_IO, "another stream was taken");
+    dev->ops->free(dev, data);
+    return STATUS_OK;
+}
+
+START_TEST(one_rank_copies_and_scales)
+{
+    ranks_options options = options_for(1);
+    ck_assert_int_eq(run_ranks_with(&options, scaled_alone, NULL), STATUS_OK);
+}
+END_TEST
+
+static status refused(process_group *group, int rank, int world_size, void *arg)
+{
+    (void)rank;
+    (void)world_size;
+    device *dev = ranks_device();
+    float *data = NULL;
+    TRY(dev->ops->alloc(dev, 64, (void **)&data));
+    device_stream *stream = *(const bool *)arg ? dev->stream : NULL;
+    status st = process_group_all_gather(group, data, data + 8, 4, DTYPE_F32, stream);
+    dev->ops->free(dev, data);
+    if (st != STATUS_INVALID || strstr(status_message(), "does no all_gather") == NULL)
+        return FAIL(STATUS_IO, "%s: %s", status_name(st), status_message());
+    return process_group_can_be_captured(group) ? FAIL(STATUS_IO, "it can be captured") : STATUS_OK;
+}
+
+START_TEST(other_kinds_are_refused_by_name)
+{
+    ranks_options options = options_for(2);
+    bool on_device = _i == 1;
+    ck_assert_int_eq(run_ranks_with(&options, refused, &on_device), STATUS_OK);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("staging");
+    TCase *core = suite_case(suite, "core", 60);
+    tcase_add_loop_test(core, all_reduce_is_exact, 0, 2 * MAX_WORLD);
+    tcase_add_loop_test(core, broadcast_is_exact, 1, MAX_WORLD + 1);
+    tcase_add_loop_test(core, many_works_under_way, 1, MAX_WORLD + 1);
+    tcase_add_loop_test(core, bits_are_the_same_everywhere, 1, MAX_WORLD + 1);
+    tcase_add_test(core, ranks_with_and_without_a_device);
+#ifndef __SANITIZE_THREAD__ /* libgloo is opaque to it */
+    tcase_add_loop_test(core, gloo_stages_too, 0, 2);
+#endif
+    tcase_add_loop_test(core, works_keep_their_order, 1, MAX_WORLD + 1);
+    tcase_add_loop_test(core, the_groups_own_memory_is_used, 0, 2);
+    tcase_add_test(core, an_injected_delay_counts_from_the_copy);
+    tcase_add_loop_test(core, gradients_become_means, 0, 2);
+    tcase_add_test(core, one_rank_copies_and_scales);
+    tcase_add_loop_test(core, other_kinds_are_refused_by_name, 0, 2);
+    return suite_run(suite);
+}

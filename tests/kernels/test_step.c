@@ -1,0 +1,90 @@
+/* What begin_step makes of a plan: Adam's factors, and dynamic loss scaling by GradScaler's rules.
+ */
+#include "kernels/step.h"
+#include "tests/support/suite.h"
+
+#include <math.h>
+
+/* One step with loss scaling whose gradients were finite or not. */
+static void scaled_step(step_numbers *numbers, int64_t step, bool overflow)
+{
+    step_plan plan = {.step = step, .scale_loss = true, .lr = 1, .beta1 = 0.9f, .beta2 = 0.999f};
+    step_begin(&plan, numbers);
+    ck_assert(!step_is_skipped(numbers));
+    numbers->scaling.overflow = overflow;
+    ck_assert(step_is_skipped(numbers) == overflow);
+}
+
+START_TEST(adam_factors)
+{
+    step_numbers numbers = {0};
+    step_plan plan = {.step = 3, .lr = 0.5f, .beta1 = 0.9f, .beta2 = 0.999f};
+    step_begin(&plan, &numbers);
+    double beta1 = (double)0.9f, beta2 = (double)0.999f;
+    ck_assert(numbers.adam_step_size == (float)(0.5 / (1 - beta1 * beta1 * beta1)));
+    ck_assert(fabs((double)numbers.adam_correction2_sqrt - sqrt(1 - beta2 * beta2 * beta2)) < 1e-7);
+    ck_assert(step_loss_scale(&numbers) == 1.0f);
+}
+END_TEST
+
+/* 65536 at first; an overflow halves it; 2000 good steps in a row double it. */
+START_TEST(scale_follows_overflows)
+{
+    step_numbers numbers = {0};
+    int64_t step = 0;
+    scaled_step(&numbers, ++step, true);
+    ck_assert(step_loss_scale(&numbers) == 65536.0f);
+    scaled_step(&numbers, ++step, true);
+    ck_assert(step_loss_scale(&numbers) == 32768.0f);
+    scaled_step(&numbers, ++step, false);
+    ck_assert(step_loss_scale(&numbers) == 16384.0f);
+    for (int good = 1; good < LOSS_SCALE_INTERVAL; good++)
+        scaled_step(&numbers, ++step, false);
+    ck_assert(step_loss_scale(&numbers) == 16384.0f); /* the 2000th has not ended yet */
+    scaled_step(&numbers, ++step, true);
+    ck_assert(step_loss_scale(&numbers) == 32768.0f);
+    scaled_step(&numbers, ++step, false);
+    ck_assert(step_loss_scale(&numbers) == 16384.0f);
+    ck_assert_int_eq(numbers.scaling.skipped, 3);
+}
+END_TEST
+
+/* A skipped step does not count for Adam. */
+START_TEST(skipped_steps_do_not_count)
+{
+    step_numbers skipped = {0}, plain = {0};
+    step_plan third = {.step = 3, .lr = 1, .beta1 = 0.9f, .beta2 = 0.999f};
+    scaled_step(&skipped, 1, true);
+    scaled_step(&skipped, 2, true);
+    for (int64_t step = 3; step <= 5; step++)
+        scaled_step(&skipped, step, false);
+    step_begin(&third, &plain);
+    ck_assert(skipped.adam_step_size == plain.adam_step_size);
+    ck_assert(skipped.adam_correction2_sqrt == plain.adam_correction2_sqrt);
+}
+END_TEST
+
+/* An evaluation between two steps, even behind an overflow, changes nothing. */
+START_TEST(evaluation_keeps_the_scale)
+{
+    step_numbers numbers = {0};
+    step_plan evaluation = {.first = 7};
+    scaled_step(&numbers, 1, true);
+    step_begin(&evaluation, &numbers);
+    ck_assert_uint_eq(numbers.plan.first, 7);
+    ck_assert(numbers.scaling.scale == 65536.0f && numbers.scaling.overflow != 0);
+    scaled_step(&numbers, 2, false);
+    ck_assert(step_loss_scale(&numbers) == 32768.0f);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("step");
+    TCase *core = suite_case(suite, "core", 10);
+    tcase_add_test(core, adam_factors);
+    tcase_add_test(core, scale_follows_overflows);
+    tcase_add_test(core, skipped_steps_do_not_count);
+    tcase_add_test(core, evaluation_keeps_the_scale);
+    return suite_run(suite);
+}

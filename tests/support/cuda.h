@@ -1,0 +1,45 @@
+/* Which CUDA device a test runs on: the emulated one of tests/emulator, or with
+ * MNIST_DDP_TEST_DEVICE=real that of the machine. Both are opened as "cuda". */
+#ifndef MNIST_DDP_TESTS_SUPPORT_CUDA_H
+#define MNIST_DDP_TESTS_SUPPORT_CUDA_H
+
+#include "kernels/device.h"
+#include "tests/support/suite.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static inline bool cuda_is_real(void)
+{
+    const char *wish = getenv("MNIST_DDP_TEST_DEVICE");
+    return wish != NULL && strcmp(wish, "real") == 0;
+}
+
+/* Points the program at the device under test. False, with a line that says why, where there is
+ * none: the test then exits with TEST_SKIPPED. Call first in main. */
+static inline bool cuda_choose(void)
+{
+    char path[4096];
+    int count = 0;
+    const char *folder = getenv("BUILD_DIR");
+    if (!cuda_is_real()) {
+        snprintf(path, sizeof path, "%s/mnist_ddp_cuda_emulated.so", folder ? folder : ".");
+        if (access(path, R_OK) != 0) {
+            printf("SKIP: %s is not built\n", path);
+            return false;
+        }
+        setenv("MNIST_DDP_CUDA_MODULE", path, 1);
+        setenv("MNIST_DDP_EMULATED_DEVICES", "8", 0);
+        return true;
+    }
+    snprintf(path, sizeof path, "%s/mnist_ddp_cuda.so", folder ? folder : ".");
+    setenv("MNIST_DDP_CUDA_MODULE", path, 1);
+    if (device_count(&count) == STATUS_OK && count > 0)
+        return true;
+    printf("SKIP: no GPU here: %s\n", status_message());
+    return false;
+}
+
+#endif
