@@ -1,16 +1,21 @@
 # The front desk: CMake does the building.
 .DEFAULT_GOAL := mnist_ddp
-.PHONY: mnist_ddp run test asan tsan format lint bench gpu-check install clean help packages configure
+.PHONY: mnist_ddp run test asan tsan format lint bench gpu-check gpu-bundle install clean help \
+	packages configure
 
 BUILD ?= build
 PREFIX ?= /usr/local
 CMAKE_FLAGS ?=
-SOURCES = $(shell find app base data dist kernels model tests -name '*.[ch]' -o -name '*.cc' -o -name '*.inc')
+SOURCES = $(shell find app base data dist kernels model tests bench/gpu -name '*.[ch]' -o -name '*.cc' \
+	-o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
 
 mnist_ddp: configure ## build build/mnist_ddp and its modules
 	@cmake --build $(BUILD) --target mnist_ddp modules
 
-run: mnist_ddp ## train with configs/quickstart.yaml: two processes, a minute
+# Without a driver there is no use for the CUDA module, and its build is not waited for.
+run: configure ## train with configs/quickstart.yaml: two processes, a minute
+	@cmake --build $(BUILD) --target mnist_ddp \
+		$$(./scripts/has_gpu_driver.sh && echo modules || echo host_modules)
 	$(BUILD)/mnist_ddp train --config configs/quickstart.yaml
 
 test: configure ## build everything and run all tests
@@ -41,8 +46,11 @@ lint: ## layout, shell scripts, and a build with clang, warnings as errors
 bench: mnist_ddp ## images per second beside PyTorch, interleaved (makes a venv of its own)
 	./bench/run.sh $(BUILD)/mnist_ddp
 
-gpu-check: ## check and measure the GPU path on a machine that has a GPU
-	@echo "gpu-check: this version has no GPU kernels yet, so there is nothing to check"
+gpu-check: ## build, test, train and measure on this machine's GPU (STAGES=... for some of it)
+	@./scripts/gpu_check.sh
+
+gpu-bundle: ## gpu-bundle/: what gpu-check needs on a machine without a network
+	@./scripts/gpu_bundle.sh
 
 install: mnist_ddp ## copy the program and its modules to $(PREFIX)
 	@cmake --install $(BUILD) --prefix $(PREFIX)

@@ -93,7 +93,8 @@ status module_open(const char *name, const module **out)
     if (named != NULL) {
         char variable[NAME_BYTES];
         variable_name(name, variable);
-        LOG_I("module %s: %s, as %s says", name, named, variable);
+        if (dlopen(named, RTLD_LAZY | RTLD_NOLOAD) == NULL) /* once, not at every opening */
+            LOG_I("module %s: %s, as %s says", name, named, variable);
         if (!file_exists(named))
             return FAIL(STATUS_INVALID, "module %s: %s names %s, which is not there", name,
                         variable, named);

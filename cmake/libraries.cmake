@@ -20,8 +20,10 @@ endfunction()
 
 find_c_library(HAVE_YAML YAML::yaml yaml.h yaml)
 find_c_library(HAVE_JANSSON JANSSON::jansson jansson.h jansson)
-if(NOT HAVE_YAML OR NOT HAVE_JANSSON)
-    message(FATAL_ERROR "libyaml or jansson is missing: install libyaml-dev and libjansson-dev")
+if(NOT HAVE_YAML)
+    message(FATAL_ERROR "libyaml is missing: install libyaml-dev")
+elseif(NOT HAVE_JANSSON)
+    message(FATAL_ERROR "jansson is missing: install libjansson-dev")
 endif()
 
 set(HAVE_ONEDNN OFF)

@@ -29,7 +29,8 @@ typedef struct process_group_options {
     const char *master_addr; /* the store's host, only to find this host's address on the way there;
                                 NULL: loopback */
     int64_t timeout_ms;      /* of every collective */
-    size_t shared_bytes;     /* what process_group_alloc can hand out */
+    size_t shared_bytes;     /* what process_group_alloc can hand out; what is left of it when a
+                                collective is first staged serves for that from then on */
     struct device *device;   /* whose memory collectives with a stream work on; borrowed until
                                 destroy; NULL: host memory only */
     int64_t inject_delay_ms; /* every all_reduce takes at least this much longer, as on a slow
@@ -41,8 +42,9 @@ status process_group_create(const process_group_options *options, process_group 
 
 /* Accepts NULL. Peers that still wait in a collective fail with STATUS_PEER. Does not wait for
  * peers, but on gloo up to 2 s each for a last barrier and a goodbye through the store while all
- * are well: gloo loses data that is under way when its sockets close. Works not waited for are
- * dropped. */
+ * are well: gloo loses data that is under way when its sockets close; and on nccl up to 3 s each
+ * for NCCL's own goodbye and for the device to run empty. Works not waited for are dropped. Graphs
+ * that hold collectives must be gone. */
 void process_group_destroy(process_group *group);
 
 int process_group_rank(const process_group *group);

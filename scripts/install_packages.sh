@@ -3,7 +3,7 @@
 # Asks for no network where nothing is missing. Arguments: more packages to have.
 set -eu
 
-needed="gcc g++ make cmake ninja-build pkg-config zlib1g-dev libyaml-dev libjansson-dev check"
+needed="gcc g++ make cmake ninja-build zlib1g-dev libyaml-dev libjansson-dev check"
 optional="libdnnl-dev libgloo-dev" # the build leaves out what is not there
 
 is_there() {

@@ -60,14 +60,24 @@ void peer_watch_destroy(peer_watch *watch)
     free(watch);
 }
 
-int peer_watch_dead(const peer_watch *watch, int timeout_ms)
+static int find_dead(const peer_watch *watch, int from, int timeout_ms)
 {
     if (poll(watch->polls, (nfds_t)watch->n, timeout_ms) <= 0)
         return -1;
-    for (int rank = 0; rank < watch->n; rank++)
+    for (int rank = from; rank < watch->n; rank++)
         if (watch->polls[rank].revents != 0)
             return rank;
     return -1;
+}
+
+int peer_watch_dead(const peer_watch *watch, int timeout_ms)
+{
+    return find_dead(watch, 0, timeout_ms);
+}
+
+int peer_watch_next_dead(const peer_watch *watch, int from)
+{
+    return find_dead(watch, from, 0);
 }
 
 int peer_watch_pid(const peer_watch *watch, int rank)

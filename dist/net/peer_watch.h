@@ -19,6 +19,9 @@ void peer_watch_destroy(peer_watch *watch); /* accepts NULL */
 /* The lowest rank whose process has ended, waiting up to timeout_ms for one; -1: none. */
 int peer_watch_dead(const peer_watch *watch, int timeout_ms);
 
+/* The lowest rank >= from whose process has ended by now; -1: none. */
+int peer_watch_next_dead(const peer_watch *watch, int from);
+
 int peer_watch_pid(const peer_watch *watch, int rank);
 
 #ifdef __cplusplus

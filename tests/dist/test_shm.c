@@ -111,7 +111,7 @@ static void run_death(death d)
 
 START_TEST(a_killed_rank_is_named)
 {
-    run_death((death){_i, SIGKILL});
+    run_death((death){.rank = _i, .signal = SIGKILL});
 }
 END_TEST
 
@@ -119,7 +119,7 @@ START_TEST(a_stopped_rank_is_a_timeout)
 {
     ranks_options options = {.world_size = 2, .timeout_ms = 500};
     rank_result results[2];
-    death d = {_i, SIGSTOP};
+    death d = {.rank = _i, .signal = SIGSTOP};
     ck_assert_int_eq(run_rank_processes(&options, deaths_in_all_reduce, &d, results), STATUS_OK);
     const rank_result *other = &results[1 - _i];
     ck_assert_int_eq(other->st, STATUS_TIMEOUT);
@@ -131,7 +131,7 @@ END_TEST
 
 START_TEST(a_rank_that_leaves_is_named)
 {
-    run_death((death){_i, 0});
+    run_death((death){.rank = _i});
 }
 END_TEST
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static inline bool cuda_is_real(void)
@@ -17,12 +18,26 @@ static inline bool cuda_is_real(void)
     return wish != NULL && strcmp(wish, "real") == 0;
 }
 
+/* Asked in a child: a process that has begun to use CUDA cannot fork tests that use it. */
+static inline bool cuda_has_gpu(void)
+{
+    int count = 0, how = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        if (device_count(&count) == STATUS_OK && count > 0)
+            _exit(EXIT_SUCCESS);
+        printf("SKIP: no GPU here: %s\n", status_message());
+        fflush(stdout);
+        _exit(EXIT_FAILURE);
+    }
+    return child > 0 && waitpid(child, &how, 0) == child && how == EXIT_SUCCESS;
+}
+
 /* Points the program at the device under test. False, with a line that says why, where there is
  * none: the test then exits with TEST_SKIPPED. Call first in main. */
 static inline bool cuda_choose(void)
 {
     char path[4096];
-    int count = 0;
     const char *folder = getenv("BUILD_DIR");
     if (!cuda_is_real()) {
         snprintf(path, sizeof path, "%s/mnist_ddp_cuda_emulated.so", folder ? folder : ".");
@@ -36,10 +51,7 @@ static inline bool cuda_choose(void)
     }
     snprintf(path, sizeof path, "%s/mnist_ddp_cuda.so", folder ? folder : ".");
     setenv("MNIST_DDP_CUDA_MODULE", path, 1);
-    if (device_count(&count) == STATUS_OK && count > 0)
-        return true;
-    printf("SKIP: no GPU here: %s\n", status_message());
-    return false;
+    return cuda_has_gpu();
 }
 
 #endif

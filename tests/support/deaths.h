@@ -6,12 +6,20 @@
 #include "tests/support/ranks.h"
 
 typedef struct death {
-    int rank;   /* who dies, in its fourth collective */
-    int signal; /* SIGKILL, SIGSTOP, or 0: returns, and so closes its group */
+    int rank;     /* who dies, in its fourth collective */
+    int signal;   /* SIGKILL, SIGSTOP, or 0: returns, and so closes its group */
+    int sleep_ms; /* sleeps before that */
 } death;
 
 /* arg: death. Returns the failure of the collective in which the rank died, once the group has been
  * found broken; STATUS_OK on the rank that leaves. */
 status deaths_in_all_reduce(process_group *group, int rank, int world_size, void *arg);
+
+/* The same on the memory of the rank's device, of whose backend the host learns it while it waits
+ * for the device. */
+status deaths_on_device(process_group *group, int rank, int world_size, void *arg);
+
+/* The same where the collectives are replayed from a graph. */
+status deaths_in_graph(process_group *group, int rank, int world_size, void *arg);
 
 #endif

@@ -1,0 +1,77 @@
+/* A chunk is handed out from its beginning to its end, and is empty again when all its rooms have
+ * been given back. */
+#include "dist/nccl/nccl_bounce.h"
+
+#include "kernels/cuda/cuda_call.h"
+
+#include <stdlib.h>
+
+enum { ALIGN = 64, CHUNK_BYTES = 256 << 10 };
+
+struct nccl_chunk {
+    nccl_chunk *next;
+    unsigned char *pinned, *on_gpu;
+    size_t size_bytes, used_bytes;
+    int users;
+};
+
+static void destroy_chunk(nccl_chunk *chunk)
+{
+    if (chunk->pinned != NULL)
+        (void)CUDA_CALL(cudaFreeHost(chunk->pinned));
+    if (chunk->on_gpu != NULL)
+        (void)CUDA_CALL(cudaFree(chunk->on_gpu));
+    free(chunk);
+}
+
+static status add_chunk(nccl_bounce *bounce, size_t size_bytes, nccl_chunk **out)
+{
+    nccl_chunk *chunk = calloc(1, sizeof *chunk);
+    if (chunk == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a chunk of pinned memory");
+    chunk->size_bytes = size_bytes > CHUNK_BYTES ? size_bytes : CHUNK_BYTES;
+    status st =
+        CUDA_CALL(cudaHostAlloc((void **)&chunk->pinned, chunk->size_bytes, cudaHostAllocDefault));
+    if (st == STATUS_OK)
+        st = CUDA_CALL(cudaMalloc((void **)&chunk->on_gpu, chunk->size_bytes));
+    if (st != STATUS_OK) {
+        destroy_chunk(chunk);
+        return st;
+    }
+    nccl_chunk **last = &bounce->chunks;
+    while (*last != NULL)
+        last = &(*last)->next;
+    *last = chunk;
+    *out = chunk;
+    return STATUS_OK;
+}
+
+status nccl_bounce_take(nccl_bounce *bounce, size_t size_bytes, nccl_room *out)
+{
+    size_t rounded = (size_bytes + ALIGN - 1) / ALIGN * ALIGN;
+    nccl_chunk *chunk = bounce->chunks;
+    while (chunk != NULL && chunk->size_bytes - chunk->used_bytes < rounded)
+        chunk = chunk->next;
+    if (chunk == NULL)
+        TRY(add_chunk(bounce, rounded, &chunk));
+    *out = (nccl_room){chunk->pinned + chunk->used_bytes, chunk->on_gpu + chunk->used_bytes, chunk};
+    chunk->used_bytes += rounded;
+    chunk->users++;
+    return STATUS_OK;
+}
+
+void nccl_bounce_give_back(nccl_room *room)
+{
+    if (room->chunk != NULL && --room->chunk->users == 0)
+        room->chunk->used_bytes = 0;
+    *room = (nccl_room){0};
+}
+
+void nccl_bounce_close(nccl_bounce *bounce)
+{
+    while (bounce->chunks != NULL) {
+        nccl_chunk *chunk = bounce->chunks;
+        bounce->chunks = chunk->next;
+        destroy_chunk(chunk);
+    }
+}

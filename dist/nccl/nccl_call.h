@@ -1,0 +1,16 @@
+/* Each call of NCCL becomes a status: the call, its error, and NCCL's own words. */
+#ifndef MNIST_DDP_DIST_NCCL_CALL_H
+#define MNIST_DDP_DIST_NCCL_CALL_H
+
+#include "base/status.h"
+
+#include <nccl.h>
+
+/* TRY(NCCL_CALL(ncclCommAbort(comm))). A call that goes on in the background is STATUS_OK: see
+ * nccl_comm_settle. STATUS_PEER where NCCL blames a peer, STATUS_IO for the system or the network,
+ * STATUS_INVALID for wrong use, else STATUS_DEVICE. */
+#define NCCL_CALL(call) nccl_call_status((call), #call, __FILE__, __LINE__)
+
+status nccl_call_status(ncclResult_t code, const char *call, const char *file, int line);
+
+#endif

@@ -1,0 +1,274 @@
+/* A collective runs when more were entered than left, and hangs when `left` stands still for the
+ * timeout.
+ *
+ * The first verdict stays. The watchdog asks the store who has not come, or has left, and may be
+ * held up there, if it is the store that hangs: so whoever asks for the verdict sees for himself
+ * that a collective is long overdue.
+ */
+#include "dist/nccl/nccl_watch.h"
+
+#include "base/clock.h"
+#include "dist/nccl/nccl_peers.h"
+#include "dist/plain_message.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum {
+    TICK_MS = 20,
+    OVERDUE_MS = 1000, /* for the watchdog's better explanation */
+    MESSAGE_BYTES = 1024,
+};
+
+struct nccl_watch {
+    nccl_watch_options o;
+    pthread_t thread;
+    atomic_int host_waits;
+
+    /* The thread's own. */
+    nccl_peers *peers;
+    bool told;             /* that this rank waits */
+    int64_t host_waits_ns; /* since when; 0: it does not */
+
+    pthread_mutex_t lock; /* of all below */
+    pthread_cond_t changed;
+    bool ending;
+    uint64_t left;    /* when the thread last looked */
+    int64_t since_ns; /* a collective has run since then and none ended; 0: none runs */
+    status verdict;
+    char message[MESSAGE_BYTES];
+};
+
+static uint64_t load(const uint64_t *counter)
+{
+    return __atomic_load_n(counter, __ATOMIC_ACQUIRE);
+}
+
+/* "all_reduce number 7 (1000 elements)": as the device counts them. */
+static void name_running(const nccl_watch *w, char *out, size_t size_bytes)
+{
+    uint64_t what = load(&w->o.progress->what);
+    snprintf(out, size_bytes, "%s number %" PRIu64 " (%" PRIu64 " elements)",
+             collective_kind_name(nccl_what_kind(what)), load(&w->o.progress->number),
+             nccl_what_count(what));
+}
+
+/* This thread's latest FAIL becomes the verdict, unless there is one. The lock is held. */
+static void judge_locked(nccl_watch *w, status st)
+{
+    if (w->verdict != STATUS_OK)
+        return;
+    plain_message(w->message, sizeof w->message);
+    w->verdict = st;
+}
+
+static void judge(nccl_watch *w, status st)
+{
+    pthread_mutex_lock(&w->lock);
+    judge_locked(w, st);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static status fail_late(const nccl_watch *w, int64_t ran_ns, const char *who)
+{
+    char running[128];
+    name_running(w, running, sizeof running);
+    return FAIL(STATUS_TIMEOUT, "%s has been running for %.1f s%s", running, clock_seconds(ran_ns),
+                who);
+}
+
+static void look_at_progress(nccl_watch *w, int64_t now_ns)
+{
+    uint64_t left = load(&w->o.progress->left), entered = load(&w->o.progress->entered);
+    pthread_mutex_lock(&w->lock);
+    if (entered <= left)
+        w->since_ns = 0;
+    else if (w->since_ns == 0 || left != w->left)
+        w->since_ns = now_ns;
+    w->left = left;
+    pthread_mutex_unlock(&w->lock);
+    if (atomic_load(&w->host_waits) == 0)
+        w->host_waits_ns = 0;
+    else if (w->host_waits_ns == 0)
+        w->host_waits_ns = now_ns;
+}
+
+static void look_at_time(nccl_watch *w, int64_t now_ns)
+{
+    int64_t ran_ns = w->since_ns == 0 ? 0 : now_ns - w->since_ns;
+    int64_t limit_ns = w->o.timeout_ms * 1000000;
+    uint64_t number = load(&w->o.progress->number);
+    if (w->since_ns == 0 || ran_ns < limit_ns / 2) {
+        w->told = false;
+    } else if (!w->told) {
+        w->told = true;
+        nccl_news_tell_waiting(w->o.news, number);
+    }
+    if (w->since_ns != 0 && ran_ns >= limit_ns) {
+        char who[256];
+        nccl_news_name_late(w->o.news, number, who, sizeof who);
+        judge(w, fail_late(w, ran_ns, who));
+    }
+}
+
+static void look_at_peers(nccl_watch *w, int64_t now_ns)
+{
+    char running[128] = "";
+    nccl_awaited what = {-1, load(&w->o.progress->number), w->since_ns};
+    collective_kind kind = nccl_what_kind(load(&w->o.progress->what));
+    nccl_peers_look(w->peers, now_ns);
+    if (w->since_ns != 0) {
+        name_running(w, running, sizeof running);
+        if (kind == COLLECTIVE_SEND || kind == COLLECTIVE_RECV)
+            what.only = nccl_what_root(load(&w->o.progress->what));
+    } else if (w->host_waits_ns != 0) {
+        what.number++; /* it is about to be launched, or recorded */
+        what.since_ns = w->host_waits_ns;
+    } else {
+        return;
+    }
+    status st = nccl_peers_check(w->peers, &what, now_ns);
+    if (st != STATUS_OK && running[0] != '\0')
+        status_context(st, "%s", running);
+    if (st != STATUS_OK)
+        judge(w, st);
+}
+
+status nccl_watch_blame(const nccl_watch *watch, status st)
+{
+    if (st == STATUS_PEER)
+        nccl_peers_blame(watch->peers);
+    return st;
+}
+
+/* Left out while a call of NCCL is under way: whoever made it asks NCCL then. */
+static void look_at_nccl(nccl_watch *w)
+{
+    nccl_comm *comm = w->o.comm;
+    ncclResult_t state = ncclSuccess;
+    if (pthread_mutex_trylock(&comm->lock) != 0)
+        return;
+    status st = NCCL_CALL(ncclCommGetAsyncError(comm->handle, &state));
+    if (st == STATUS_OK)
+        st = nccl_call_status(state, "a collective on the device", __FILE__, __LINE__);
+    pthread_mutex_unlock(&comm->lock);
+    if (st != STATUS_OK)
+        judge(w, nccl_watch_blame(w, st));
+}
+
+/* False when the watch ends. */
+static bool sleep_a_tick(nccl_watch *w)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += TICK_MS * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&w->lock);
+    while (!w->ending && pthread_cond_timedwait(&w->changed, &w->lock, &until) == 0) {
+    }
+    bool goes_on = !w->ending && w->verdict == STATUS_OK;
+    pthread_mutex_unlock(&w->lock);
+    return goes_on;
+}
+
+static void *watch_main(void *arg)
+{
+    nccl_watch *w = arg;
+    while (sleep_a_tick(w)) {
+        int64_t now_ns = clock_now_ns();
+        look_at_progress(w, now_ns);
+        look_at_peers(w, now_ns);
+        look_at_nccl(w);
+        look_at_time(w, now_ns);
+    }
+    return NULL;
+}
+
+status nccl_watch_verdict(void *watch)
+{
+    nccl_watch *w = watch;
+    pthread_mutex_lock(&w->lock);
+    int64_t ran_ns = w->since_ns == 0 ? 0 : clock_now_ns() - w->since_ns;
+    if (ran_ns >= (w->o.timeout_ms + OVERDUE_MS) * 1000000 && w->verdict == STATUS_OK &&
+        load(&w->o.progress->left) == w->left)
+        judge_locked(w, fail_late(w, ran_ns, ""));
+    status st = w->verdict == STATUS_OK ? STATUS_OK : FAIL(w->verdict, "%s", w->message);
+    pthread_mutex_unlock(&w->lock);
+    return st;
+}
+
+status nccl_watch_read(nccl_watch *watch, char *words, size_t size_bytes)
+{
+    pthread_mutex_lock(&watch->lock);
+    status st = watch->verdict;
+    snprintf(words, size_bytes, "%s", watch->message);
+    pthread_mutex_unlock(&watch->lock);
+    return st;
+}
+
+void nccl_watch_host_waits(nccl_watch *watch, bool waits)
+{
+    atomic_fetch_add(&watch->host_waits, waits ? 1 : -1);
+}
+
+static void release(nccl_watch *w)
+{
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->changed);
+    nccl_peers_destroy(w->peers);
+    free(w);
+}
+
+/* Signals are for the program's own threads. */
+static int start_thread(nccl_watch *w)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&w->thread, NULL, watch_main, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+status nccl_watch_create(const nccl_watch_options *options, nccl_watch **out)
+{
+    nccl_watch *w = calloc(1, sizeof *w);
+    if (w == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a watchdog");
+    w->o = *options;
+    status st = nccl_peers_create(options->news, &w->peers);
+    if (st != STATUS_OK) {
+        free(w);
+        return st;
+    }
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&w->lock, NULL);
+    int error = start_thread(w);
+    if (error != 0) {
+        release(w);
+        return FAIL(STATUS_IO, "a thread for the watchdog: error %d", error);
+    }
+    *out = w;
+    return STATUS_OK;
+}
+
+void nccl_watch_destroy(nccl_watch *watch)
+{
+    if (watch == NULL)
+        return;
+    pthread_mutex_lock(&watch->lock);
+    watch->ending = true;
+    pthread_cond_signal(&watch->changed);
+    pthread_mutex_unlock(&watch->lock);
+    pthread_join(watch->thread, NULL);
+    release(watch);
+}

@@ -1,0 +1,42 @@
+/* The watchdog of a group: a thread that sees whether the collectives on the device get on, whether
+ * the peers live, and what NCCL says of itself; without a call of CUDA, so that it disturbs no
+ * recording and hangs with nobody. */
+#ifndef MNIST_DDP_DIST_NCCL_WATCH_H
+#define MNIST_DDP_DIST_NCCL_WATCH_H
+
+#include "dist/nccl/nccl_comm.h"
+#include "dist/nccl/nccl_kernels.h"
+#include "dist/nccl/nccl_news.h"
+
+#include <stdbool.h>
+
+typedef struct nccl_watch nccl_watch;
+
+typedef struct nccl_watch_options {
+    nccl_comm *comm;
+    const nccl_progress *progress; /* on the host */
+    const nccl_news *news;
+    int64_t timeout_ms; /* of a collective, from when the device enters it */
+} nccl_watch_options;
+
+/* Borrows all that the options name. */
+status nccl_watch_create(const nccl_watch_options *options, nccl_watch **out);
+void nccl_watch_destroy(nccl_watch *watch); /* accepts NULL */
+
+/* STATUS_OK, or what broke the group, the same from then on: STATUS_TIMEOUT where a collective runs
+ * too long, STATUS_PEER where a rank is gone that one waits for, or NCCL's own error; with the
+ * collective. Never blocks. An nccl_ask's function: `watch` is an nccl_watch. */
+status nccl_watch_verdict(void *watch);
+
+/* The same without a FAIL, for a destroyer: `words` gets the verdict's. */
+status nccl_watch_read(nccl_watch *watch, char *words, size_t size_bytes);
+
+/* NCCL failed with `st`, and its words are this thread's message: adds who is to blame for it,
+ * where that can be seen. Returns st. */
+status nccl_watch_blame(const nccl_watch *watch, status st);
+
+/* While `waits`, a dead peer is a failure also where the device has entered no collective: the host
+ * waits for it. */
+void nccl_watch_host_waits(nccl_watch *watch, bool waits);
+
+#endif

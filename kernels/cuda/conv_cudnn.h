@@ -1,0 +1,31 @@
+/* Convolutions through cuDNN, channels innermost on both sides.
+ *
+ * A plan of cuDNN's is for one batch size: it is chosen when that size first comes, which must not
+ * be while a step is recorded. Where the engine of choice wants more than the device's workspace,
+ * the batch goes through it in pieces.
+ */
+#ifndef MNIST_DDP_KERNELS_CUDA_CONV_CUDNN_H
+#define MNIST_DDP_KERNELS_CUDA_CONV_CUDNN_H
+
+#include "kernels/cuda/conv_graph.h"
+#include "kernels/cuda/cuda_state.h"
+
+typedef struct conv_cudnn conv_cudnn;
+
+/* Makes the device's cuDNN handle if it has none yet. */
+status conv_cudnn_create(device *dev, const conv2d_shape *shape, conv_cudnn **out);
+void conv_cudnn_destroy(conv_cudnn *c); /* accepts NULL */
+
+/* Of whole batches; device memory, of the activations' type, aligned to 16 bytes. */
+typedef struct conv_arrays {
+    const void *x, *w, *y;
+    const void *bias; /* CONV_PASS_FORWARD_BIAS only */
+} conv_arrays;
+
+/* Enqueues one pass for images [first, first + *count) of n, as many as can go at once: call it
+ * until all have gone. With CONV_PASS_WEIGHTS each call sets w anew.
+ * *count = 0: there is no engine for it; CONV_PASS_FORWARD_BIAS only. */
+status conv_cudnn_run(conv_cudnn *c, conv_pass pass, int n, int first, const conv_arrays *arrays,
+                      int *count);
+
+#endif

@@ -1,0 +1,34 @@
+/* One pass of a convolution as cuDNN's graph interface describes it. */
+#ifndef MNIST_DDP_KERNELS_CUDA_CONV_GRAPH_H
+#define MNIST_DDP_KERNELS_CUDA_CONV_GRAPH_H
+
+#include "kernels/cuda/conv_descriptor.h"
+#include "kernels/ops.h"
+
+typedef enum conv_pass {
+    CONV_PASS_FORWARD_BIAS, /* y = conv(x, w) + bias */
+    CONV_PASS_FORWARD,      /* y = conv(x, w) */
+    CONV_PASS_DATA,         /* x set: the gradient of x from that of y */
+    CONV_PASS_WEIGHTS,      /* w set: the gradient of w from x and the gradient of y */
+    CONV_PASSES,
+} conv_pass;
+
+/* The tensors' names, in the graph and where it is executed. */
+enum { CONV_X = 1, CONV_W, CONV_Y, CONV_BIAS, CONV_SUM };
+
+enum { CONV_ALIGNMENT = 16, CONV_GRAPH_PARTS = 12 }; /* bytes; descriptors below a graph */
+
+typedef struct conv_graph {
+    cudnnBackendDescriptor_t graph, parts[CONV_GRAPH_PARTS];
+    int count; /* of parts */
+} conv_graph;
+
+/* x (n, C, H, W), w (O, C, K, K), y (n, O, OH, OW), bias (1, O, 1, 1): all of `type`, channels
+ * innermost; products are summed in float32, and bias is added there. handle NULL: to no device. */
+status conv_graph_init(const conv2d_shape *shape, cudnnDataType_t type, conv_pass pass, int n,
+                       cudnnHandle_t handle, conv_graph *out);
+
+/* Accepts an empty one. */
+void conv_graph_close(conv_graph *g);
+
+#endif

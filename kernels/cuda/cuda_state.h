@@ -1,0 +1,87 @@
+/* What the files of the cuda device share. */
+#ifndef MNIST_DDP_KERNELS_CUDA_STATE_H
+#define MNIST_DDP_KERNELS_CUDA_STATE_H
+
+#include "kernels/cuda/cuda_call.h"
+#include "kernels/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The 16-bit copy of a parameter arena: weight w of the arena is at copy + (w - parameters). */
+typedef struct cuda_shadow {
+    struct cuda_shadow *next;
+    const float *parameters;
+    size_t count;
+    void *copy;
+} cuda_shadow;
+
+/* Where the relu behind a linear layer let its input through: a bit per output, as cuBLASLt writes
+ * it. Part of the layer's plan. */
+typedef struct cuda_relu_mask {
+    struct cuda_relu_mask *next;
+    const float *y; /* the output that it belongs to; NULL: the last forward pass wrote none */
+    int features;
+    int64_t ld; /* bits from one sample to the next */
+    void *bits;
+} cuda_relu_mask;
+
+typedef struct cuda_state {
+    struct cuda_state *next_given_up;
+    int index; /* the GPU */
+    int multiprocessors;
+    cudaStream_t stream; /* where all arithmetic is enqueued; also dev->stream */
+    cudaStream_t copies; /* for copy_out */
+    cudaEvent_t fence;   /* orders `copies` behind `stream` */
+    cublasLtHandle_t blas;
+    cudnnHandle_t dnn; /* NULL until a convolution is made; bound to `stream` */
+    void *workspace;   /* one, shared by all library calls: they run one after the other */
+    size_t workspace_bytes;
+    void *loss_scratch;    /* loss.cu's */
+    cuda_shadow *shadows;  /* PRECISION_BF16 and PRECISION_F16 only */
+    cuda_relu_mask *masks; /* of all linear layers */
+    bool capturing;        /* between capture_begin and capture_end */
+    bool scale_loss;       /* as the last begin_step said */
+    bool given_up;         /* enqueued work hangs: nothing waits for it any more */
+} cuda_state;
+
+enum { CUDA_WORKSPACE_BYTES = 32 << 20 };
+
+static inline cuda_state *cuda_state_of(const device *dev)
+{
+    return (cuda_state *)dev->state;
+}
+
+/* Whether activations are 16 bits wide. */
+static inline bool cuda_is_half(const device *dev)
+{
+    return dev->precision == PRECISION_BF16 || dev->precision == PRECISION_F16;
+}
+
+/* The type of activations. */
+static inline cudaDataType_t cuda_activation_type(const device *dev)
+{
+    return dev->precision == PRECISION_BF16  ? CUDA_R_16BF
+           : dev->precision == PRECISION_F16 ? CUDA_R_16F
+                                             : CUDA_R_32F;
+}
+
+/* Makes the device's GPU this thread's current one. */
+static inline status cuda_use(const device *dev)
+{
+    return CUDA_CALL(cudaSetDevice(cuda_state_of(dev)->index));
+}
+
+/* What a library call reads for the parameters at `parameters`: themselves, or their 16-bit copy,
+ * which begin_forward has made. */
+const void *cuda_shadow_of(const device *dev, const float *parameters);
+
+/* Memory as alloc of the device's table. */
+status cuda_alloc(device *dev, size_t size_bytes, void **out);
+void cuda_free(device *dev, void *memory);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

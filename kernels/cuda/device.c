@@ -1,0 +1,184 @@
+#include "base/memory.h"
+#include "kernels/cuda/conv2d.h"
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/shadow.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void destroy(device *dev);
+
+static const accelerator_ops cuda_accelerator = {
+    .pin = cuda_pin,
+    .unpin = cuda_unpin,
+    .event_create = cuda_event_create,
+    .event_destroy = cuda_event_destroy,
+    .copy_out = cuda_copy_out,
+    .event_wait = cuda_event_wait,
+    .copy_in = cuda_copy_in,
+    .capture_begin = cuda_capture_begin,
+    .capture_end = cuda_capture_end,
+    .graph_launch = cuda_graph_launch,
+    .graph_destroy = cuda_graph_destroy,
+};
+
+static const device_ops cuda_ops = {
+    .name = "cuda",
+    .destroy = destroy,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .upload = cuda_upload,
+    .download = cuda_download,
+    .copy = cuda_copy,
+    .synchronize = cuda_synchronize,
+    .accelerator = &cuda_accelerator,
+    .begin_step = cuda_begin_step,
+    .gather = cuda_gather,
+    .begin_forward = cuda_begin_forward,
+    .conv2d_create = cuda_conv2d_create,
+    .conv2d_destroy = cuda_conv2d_destroy,
+    .conv2d_import = cuda_conv2d_import,
+    .conv2d_export = cuda_conv2d_export,
+    .conv2d_forward = cuda_conv2d_forward,
+    .conv2d_backward_weights = cuda_conv2d_backward_weights,
+    .conv2d_backward_data = cuda_conv2d_backward_data,
+    .pool_forward = cuda_pool_forward,
+    .pool_backward = cuda_pool_backward,
+    .linear_create = cuda_linear_create,
+    .linear_destroy = cuda_linear_destroy,
+    .linear_import = cuda_linear_import,
+    .linear_export = cuda_linear_export,
+    .linear_forward = cuda_linear_forward,
+    .linear_backward_weights = cuda_linear_backward_weights,
+    .linear_backward_data = cuda_linear_backward_data,
+    .cross_entropy = cuda_cross_entropy,
+    .sgd_step = cuda_sgd_step,
+    .adam_step = cuda_adam_step,
+    .adadelta_step = cuda_adadelta_step,
+};
+
+static status count(int *out)
+{
+    int found = 0;
+    TRY(CUDA_CALL(cudaGetDeviceCount(&found)));
+    if (found < 1)
+        return CUDA_CALL(cudaErrorNoDevice);
+    *out = found;
+    return STATUS_OK;
+}
+
+static status refuse_index(int index, int n)
+{
+    char names[512] = "";
+    size_t used = 0;
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    for (int i = 0; i < n && used < sizeof names; i++) {
+        struct cudaDeviceProp properties;
+        TRY(CUDA_CALL(cudaGetDeviceProperties(&properties, i)));
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%d %.64s", i > 0 ? ", " : "",
+                                 i, properties.name);
+    }
+    return FAIL(STATUS_INVALID, "there is no GPU %d; there are: %s%s%.64s", index, names,
+                visible != NULL ? "; CUDA_VISIBLE_DEVICES is " : "",
+                visible != NULL ? visible : "");
+}
+
+/* As nvidia-smi spells it. */
+static void write_uuid(const struct cudaDeviceProp *properties, char *out)
+{
+    const unsigned char *b = (const unsigned char *)properties->uuid.bytes;
+    snprintf(out, DEVICE_ID_BYTES,
+             "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
+             b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
+             b[15]);
+}
+
+static status look_at(const device_options *options, device *dev)
+{
+    static const char *const names[] = {"f32", "tf32", "bf16", "fp16"};
+    struct cudaDeviceProp properties;
+    TRY(CUDA_CALL(cudaGetDeviceProperties(&properties, options->index)));
+    bool needs_8 = options->precision == PRECISION_TF32 || options->precision == PRECISION_BF16;
+    if (needs_8 && properties.major < 8)
+        return FAIL(STATUS_INVALID,
+                    "%s needs a GPU of compute capability 8.0; GPU %d, %.64s, is %d.%d",
+                    names[options->precision], options->index, properties.name, properties.major,
+                    properties.minor);
+    cuda_state_of(dev)->index = options->index;
+    cuda_state_of(dev)->multiprocessors = properties.multiProcessorCount;
+    write_uuid(&properties, dev->id);
+    snprintf(dev->description, sizeof dev->description, "cuda:%d %.64s (%s)", options->index,
+             properties.name, dev->id);
+    return STATUS_OK;
+}
+
+static status start(device *dev)
+{
+    cuda_state *s = cuda_state_of(dev);
+    TRY(cuda_use(dev));
+    TRY(CUDA_CALL(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking)));
+    TRY(CUDA_CALL(cudaStreamCreateWithFlags(&s->copies, cudaStreamNonBlocking)));
+    TRY(CUDA_CALL(cudaEventCreateWithFlags(&s->fence, cudaEventDisableTiming)));
+    TRY(CUBLASLT_CALL(cublasLtCreate(&s->blas)));
+    TRY(cuda_alloc(dev, CUDA_WORKSPACE_BYTES, &s->workspace));
+    s->workspace_bytes = CUDA_WORKSPACE_BYTES;
+    TRY(cuda_alloc(dev, cuda_loss_scratch_bytes(), &s->loss_scratch));
+    dev->stream = (device_stream *)s->stream;
+    return STATUS_OK;
+}
+
+static void release(cuda_state *s)
+{
+    if (s->dnn != NULL)
+        (void)cudnnDestroy(s->dnn);
+    if (s->blas != NULL)
+        (void)cublasLtDestroy(s->blas);
+    if (s->fence != NULL)
+        (void)cudaEventDestroy(s->fence);
+    if (s->copies != NULL)
+        (void)cudaStreamDestroy(s->copies);
+    if (s->stream != NULL)
+        (void)cudaStreamDestroy(s->stream);
+}
+
+/* Releasing what a GPU that was given up still uses would wait for it: so that is held until the
+ * process ends, here, where leak checkers see that it is. */
+static void hold(cuda_state *s)
+{
+    static cuda_state *held;
+    s->next_given_up = held;
+    held = s;
+}
+
+static void destroy(device *dev)
+{
+    cuda_state *s = cuda_state_of(dev);
+    while (s->shadows != NULL)
+        cuda_shadow_drop(dev, s->shadows->parameters);
+    cuda_free(dev, s->loss_scratch);
+    cuda_free(dev, s->workspace);
+    if (s->given_up) {
+        hold(s);
+        return;
+    }
+    release(s);
+    free(s);
+}
+
+static status create(const device_options *options, device *dev)
+{
+    int n = 0;
+    TRY(count(&n));
+    if (options->index < 0 || options->index >= n)
+        return refuse_index(options->index, n);
+    TRY(memory_alloc(sizeof(cuda_state), &dev->state));
+    dev->ops = &cuda_ops;
+    status st = look_at(options, dev);
+    if (st == STATUS_OK)
+        st = start(dev);
+    if (st != STATUS_OK)
+        destroy(dev);
+    return st;
+}
+
+const device_kind cuda_kind = {"cuda", create, count};

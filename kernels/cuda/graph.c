@@ -1,0 +1,80 @@
+/* Recordings of a step's work as CUDA graphs. Thread-local mode: what other threads ask of the GPU
+ * meanwhile, a collective's watchdog say, neither enters a recording nor spoils it. */
+#include "base/memory.h"
+#include "kernels/cuda/cuda_ops.h"
+
+#include <stdlib.h>
+
+struct device_graph {
+    cudaGraphExec_t playable;
+};
+
+status cuda_capture_begin(device *dev)
+{
+    cuda_state *s = cuda_state_of(dev);
+    ASSERT(!s->capturing);
+    TRY(cuda_use(dev));
+    TRY(CUDA_CALL(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal)));
+    s->capturing = true;
+    return STATUS_OK;
+}
+
+/* Uploaded at once: the first launch is as quick as the later ones. */
+static status make_playable(device *dev, cudaGraph_t recorded, device_graph **out)
+{
+    device_graph *made = NULL;
+    TRY(memory_alloc(sizeof *made, (void **)&made));
+    status st = CUDA_CALL(cudaGraphInstantiate(&made->playable, recorded, 0));
+    if (st == STATUS_OK)
+        st = CUDA_CALL(cudaGraphUpload(made->playable, cuda_state_of(dev)->stream));
+    if (st != STATUS_OK) {
+        cuda_graph_destroy(made);
+        return st;
+    }
+    *out = made;
+    return STATUS_OK;
+}
+
+/* A capture that could not be ended would spoil all later calls of this thread. */
+static void abandon_capture(cudaStream_t stream)
+{
+    enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
+    cudaGraph_t recorded = NULL;
+    if (cudaStreamIsCapturing(stream, &state) == cudaSuccess &&
+        state != cudaStreamCaptureStatusNone)
+        (void)cudaStreamEndCapture(stream, &recorded);
+    if (recorded != NULL)
+        (void)cudaGraphDestroy(recorded);
+    (void)cudaGetLastError();
+}
+
+status cuda_capture_end(device *dev, device_graph **out)
+{
+    cuda_state *s = cuda_state_of(dev);
+    cudaGraph_t recorded = NULL;
+    ASSERT(s->capturing);
+    s->capturing = false;
+    status st = CUDA_CALL(cudaStreamEndCapture(s->stream, &recorded));
+    if (st != STATUS_OK)
+        abandon_capture(s->stream);
+    else if (out != NULL)
+        st = make_playable(dev, recorded, out);
+    if (recorded != NULL)
+        (void)cudaGraphDestroy(recorded);
+    return st;
+}
+
+status cuda_graph_launch(device *dev, device_graph *graph)
+{
+    TRY(cuda_use(dev));
+    return CUDA_CALL(cudaGraphLaunch(graph->playable, cuda_state_of(dev)->stream));
+}
+
+void cuda_graph_destroy(device_graph *graph)
+{
+    if (graph == NULL)
+        return;
+    if (graph->playable != NULL)
+        (void)cudaGraphExecDestroy(graph->playable);
+    free(graph);
+}

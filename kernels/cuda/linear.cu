@@ -1,0 +1,143 @@
+#include "kernels/cuda/dropout.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear_kernels.h"
+#include "kernels/cuda/vector.cuh"
+
+constexpr unsigned THREADS = 128;
+constexpr int RUN = DROPOUT_BLOCK; /* columns of a thread: one Philox block decides them */
+
+struct finish_job {
+    unsigned n, features, runs; /* runs of RUN columns in a row; the last may be shorter */
+    const float *bias;
+    bool relu, drops;
+    dropout drop;
+    float scale; /* behind dropout */
+};
+
+/* Bit j: column first + j of row i stays. */
+static __device__ inline unsigned kept_here(const finish_job &job, unsigned i, unsigned run,
+                                            unsigned count)
+{
+    if (!job.drops)
+        return ~0u;
+    if (job.drop.keep == nullptr)
+        return dropout_kept(job.drop, i, run);
+    unsigned kept = 0;
+    for (unsigned j = 0; j < count; j++)
+        kept |= (unsigned)(job.drop.keep[(size_t)i * job.features + run * RUN + j] != 0) << j;
+    return kept;
+}
+
+template <typename T> static __global__ void finish_kernel(finish_job job, T *y)
+{
+    unsigned item = (unsigned)thread_index();
+    unsigned i = item / job.runs, run = item % job.runs, first = run * RUN;
+    if (i >= job.n)
+        return;
+    unsigned count = job.features - first < (unsigned)RUN ? job.features - first : (unsigned)RUN;
+    unsigned kept = kept_here(job, i, run, count);
+    T *row = y + (size_t)i * job.features + first;
+    UNROLL
+    for (unsigned j = 0; j < (unsigned)RUN; j++) {
+        if (j >= count)
+            break;
+        float value = to_float(row[j]);
+        if (job.bias != nullptr)
+            value += job.bias[first + j];
+        if (job.relu && !(value > 0.0f))
+            value = 0.0f;
+        row[j] = from_float<T>((kept >> j & 1u) != 0 ? value * job.scale : 0.0f);
+    }
+}
+
+status cuda_linear_finish(device *dev, const linear_finish *finish, void *y)
+{
+    finish_job job = {};
+    job.n = (unsigned)finish->n;
+    job.features = (unsigned)finish->features;
+    job.runs = (job.features + RUN - 1) / RUN;
+    job.bias = finish->bias;
+    job.relu = finish->relu;
+    job.drops = finish->drop != nullptr;
+    job.scale = 1.0f;
+    if (job.drops) {
+        job.drop = *finish->drop;
+        job.scale = 1.0f / (1.0f - job.drop.p);
+    }
+    return with_element(finish->is_float ? PRECISION_F32 : dev->precision, [&](auto *kind) {
+        using T = std::remove_pointer_t<decltype(kind)>;
+        LAUNCH(cuda_state_of(dev)->stream, blocks_for((size_t)job.n * job.runs, THREADS), THREADS,
+               (finish_kernel<T>), job, static_cast<T *>(y));
+        return CUDA_CALL(cudaGetLastError());
+    });
+}
+
+template <typename T>
+static __global__ void relu_backward_kernel(size_t count, bool aligned, const T *x, float scale,
+                                            T *dx)
+{
+    constexpr int N = PACKED<T>;
+    size_t at = thread_index() * N;
+    if (aligned && at + N <= count) {
+        pack<T, N> before = load_pack<N>(x + at), gradient = load_pack<N>(dx + at);
+        UNROLL
+        for (int j = 0; j < N; j++) {
+            float through = to_float(before.v[j]) > 0.0f ? to_float(gradient.v[j]) * scale : 0.0f;
+            gradient.v[j] = from_float<T>(through);
+        }
+        store_pack(dx + at, gradient);
+        return;
+    }
+    for (size_t end = at + N < count ? at + N : count; at < end; at++)
+        dx[at] = from_float<T>(to_float(x[at]) > 0.0f ? to_float(dx[at]) * scale : 0.0f);
+}
+
+status cuda_relu_backward(device *dev, size_t count, const float *x, float scale, float *dx)
+{
+    return with_element(dev->precision, [&](auto *kind) {
+        using T = std::remove_pointer_t<decltype(kind)>;
+        size_t runs = (count + PACKED<T> - 1) / PACKED<T>;
+        LAUNCH(cuda_state_of(dev)->stream, blocks_for(runs, THREADS), THREADS,
+               (relu_backward_kernel<T>), count, are_aligned(x, dx), reinterpret_cast<const T *>(x),
+               scale, reinterpret_cast<T *>(dx));
+        return CUDA_CALL(cudaGetLastError());
+    });
+}
+
+/* A block has 32 columns, a warp every 32nd row of them; then the first warp adds up the warps. */
+constexpr unsigned COLUMNS = 32, ROWS = 32;
+
+template <typename T>
+static __global__ void column_sums_kernel(unsigned n, unsigned features, const T *dy,
+                                          bool accumulate, float *db)
+{
+    SHARED(float, sums, COLUMNS *ROWS);
+    unsigned lane = threadIdx.x % COLUMNS, row = threadIdx.x / COLUMNS;
+    unsigned column = blockIdx.x * COLUMNS + lane;
+    float sum = 0.0f;
+    if (column < features) {
+        UNROLL
+        for (unsigned i = row; i < n; i += ROWS)
+            sum += to_float(dy[(size_t)i * features + column]);
+    }
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    if (row > 0 || column >= features)
+        return;
+    sum = 0.0f;
+    for (unsigned r = 0; r < ROWS; r++)
+        sum += sums[r * COLUMNS + lane];
+    db[column] = accumulate ? db[column] + sum : sum;
+}
+
+status cuda_column_sums(device *dev, int n, int features, const float *dy, bool accumulate,
+                        float *db)
+{
+    return with_element(dev->precision, [&](auto *kind) {
+        using T = std::remove_pointer_t<decltype(kind)>;
+        LAUNCH(cuda_state_of(dev)->stream, blocks_for((size_t)features, COLUMNS), COLUMNS * ROWS,
+               (column_sums_kernel<T>), (unsigned)n, (unsigned)features,
+               reinterpret_cast<const T *>(dy), accumulate, db);
+        return CUDA_CALL(cudaGetLastError());
+    });
+}

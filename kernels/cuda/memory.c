@@ -1,0 +1,74 @@
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/shadow.h"
+#include "kernels/cuda/wait.h"
+
+status cuda_alloc(device *dev, size_t size_bytes, void **out)
+{
+    cuda_state *s = cuda_state_of(dev);
+    if (s->capturing)
+        return FAIL(STATUS_INVALID, "memory is asked for while a step is recorded");
+    void *memory = NULL;
+    TRY(cuda_use(dev));
+    status st = CUDA_CALL(cudaMalloc(&memory, size_bytes > 0 ? size_bytes : 1));
+    if (st != STATUS_OK)
+        return status_context(st, "%zu bytes", size_bytes);
+    st = CUDA_CALL(cudaMemsetAsync(memory, 0, size_bytes, s->stream));
+    if (st != STATUS_OK) {
+        (void)cudaFree(memory);
+        return st;
+    }
+    *out = memory;
+    return STATUS_OK;
+}
+
+/* cudaFree waits for the GPU in the driver. Where that would hang, the memory is left to the end of
+ * the process. */
+void cuda_free(device *dev, void *memory)
+{
+    if (memory == NULL)
+        return;
+    cuda_shadow_drop(dev, memory);
+    (void)cudaSetDevice(cuda_state_of(dev)->index);
+    if (cuda_drain(dev))
+        (void)cudaFree(memory);
+}
+
+/* A copy from or to pageable memory blocks until its turn comes: so all work is waited for first,
+ * and then its turn is at once. */
+static status copy_pageable(device *dev, void *dst, const void *src, size_t size_bytes,
+                            enum cudaMemcpyKind kind)
+{
+    const char *what = kind == cudaMemcpyHostToDevice ? "upload" : "download";
+    cudaStream_t stream = cuda_state_of(dev)->stream;
+    if (size_bytes == 0)
+        return STATUS_OK;
+    TRY(cuda_use(dev));
+    TRY(cuda_wait_stream(dev, stream, what));
+    TRY(CUDA_CALL(cudaMemcpyAsync(dst, src, size_bytes, kind, stream)));
+    return cuda_wait_stream(dev, stream, what);
+}
+
+status cuda_upload(device *dev, void *dst, const void *host, size_t size_bytes)
+{
+    return copy_pageable(dev, dst, host, size_bytes, cudaMemcpyHostToDevice);
+}
+
+status cuda_download(device *dev, void *host, const void *src, size_t size_bytes)
+{
+    return copy_pageable(dev, host, src, size_bytes, cudaMemcpyDeviceToHost);
+}
+
+status cuda_copy(device *dev, void *dst, const void *src, size_t size_bytes)
+{
+    if (size_bytes == 0)
+        return STATUS_OK;
+    return CUDA_CALL(cudaMemcpyAsync(dst, src, size_bytes, cudaMemcpyDeviceToDevice,
+                                     cuda_state_of(dev)->stream));
+}
+
+status cuda_synchronize(device *dev)
+{
+    TRY(cuda_use(dev));
+    TRY(cuda_wait_stream(dev, cuda_state_of(dev)->copies, "synchronize"));
+    return cuda_wait_stream(dev, cuda_state_of(dev)->stream, "synchronize");
+}

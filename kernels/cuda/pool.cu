@@ -1,0 +1,157 @@
+/* Relu, 2x2 max-pooling and dropout, channels innermost: a thread has the 16 channels of one output
+ * pixel that one Philox block decides. What the backward pass needs is one code of 4 bits per
+ * output: which of the window's four won, and whether it passed. It then reads no activation. */
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/dropout.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/vector.cuh"
+
+constexpr unsigned THREADS = 128;
+constexpr unsigned LANES = DROPOUT_BLOCK; /* channels of a thread */
+constexpr unsigned CODE_BITS = 4;
+constexpr unsigned PASSED = 4; /* in a code, beside the winner 0..3 */
+
+typedef uint64_t pool_codes; /* of a thread's channels */
+
+/* Sizes of the output; `blocks` of LANES channels in a sample's. */
+struct pool_sizes {
+    unsigned n, width, channels, blocks;
+};
+
+/* Where a thread works. */
+struct pool_place {
+    unsigned i, block;     /* sample, and block of it */
+    size_t output, window; /* the first of its elements in y, and of its window in z */
+    size_t row;            /* elements in a row of z */
+};
+
+static __device__ inline bool pool_place_of(const pool_sizes &s, pool_place *out)
+{
+    size_t item = thread_index();
+    unsigned groups = s.channels / LANES;
+    out->i = (unsigned)(item / s.blocks);
+    out->block = (unsigned)(item % s.blocks);
+    unsigned pixel = out->block / groups, first = out->block % groups * LANES;
+    out->output = item * LANES;
+    out->row = (size_t)2 * s.width * s.channels;
+    size_t row = (size_t)out->i * (s.blocks / groups / s.width) * 2 + pixel / s.width * 2;
+    out->window = row * out->row + (size_t)(pixel % s.width) * 2 * s.channels + first;
+    return out->i < s.n;
+}
+
+/* Bit j: channel j of the thread stays. */
+static __device__ inline unsigned kept_here(const pool_sizes &s, const pool_place &at,
+                                            const dropout &drop)
+{
+    if (drop.p <= 0.0f)
+        return ~0u;
+    if (drop.keep == nullptr)
+        return dropout_kept(drop, at.i, at.block);
+    unsigned groups = s.channels / LANES, area = s.blocks / groups, kept = 0;
+    size_t plane = (size_t)at.i * s.channels + at.block % groups * LANES;
+    for (unsigned j = 0; j < LANES; j++)
+        kept |= (unsigned)(drop.keep[(plane + j) * area + at.block / groups] != 0) << j;
+    return kept;
+}
+
+template <typename T>
+static __global__ void forward_kernel(pool_sizes s, const T *z, dropout drop, T *y,
+                                      pool_codes *codes)
+{
+    constexpr int N = PACKED<T>;
+    pool_place at;
+    if (!pool_place_of(s, &at))
+        return;
+    unsigned kept = kept_here(s, at, drop);
+    float scale = 1.0f / (1.0f - drop.p);
+    const T *window = z + at.window;
+    pool_codes all = 0;
+    UNROLL
+    for (unsigned first = 0; first < LANES; first += N) {
+        pack<T, N> four[4] = {load_pack<N>(window + first),
+                              load_pack<N>(window + s.channels + first),
+                              load_pack<N>(window + at.row + first),
+                              load_pack<N>(window + at.row + s.channels + first)};
+        pack<T, N> out;
+        UNROLL
+        for (unsigned j = 0; j < N; j++) {
+            float best = to_float(four[0].v[j]);
+            unsigned code = 0;
+            UNROLL
+            for (unsigned k = 1; k < 4; k++) {
+                float value = to_float(four[k].v[j]);
+                code = value > best ? k : code;
+                best = value > best ? value : best;
+            }
+            bool stays = (kept >> (first + j) & 1u) != 0;
+            out.v[j] = from_float<T>(best > 0.0f && stays ? best * scale : 0.0f);
+            code |= to_float(out.v[j]) > 0.0f ? PASSED : 0;
+            all |= (pool_codes)code << (CODE_BITS * (first + j));
+        }
+        store_pack(y + at.output + first, out);
+    }
+    codes[at.output / LANES] = all;
+}
+
+template <typename T>
+static __global__ void backward_kernel(pool_sizes s, const pool_codes *codes, const T *dy,
+                                       float scale, T *dz)
+{
+    constexpr int N = PACKED<T>;
+    pool_place at;
+    if (!pool_place_of(s, &at))
+        return;
+    pool_codes all = codes[at.output / LANES];
+    T *window = dz + at.window;
+    UNROLL
+    for (unsigned first = 0; first < LANES; first += N) {
+        pack<T, N> in = load_pack<N>(dy + at.output + first), four[4];
+        UNROLL
+        for (unsigned j = 0; j < N; j++) {
+            unsigned code = (unsigned)(all >> (CODE_BITS * (first + j)));
+            T through = from_float<T>((code & PASSED) != 0 ? to_float(in.v[j]) * scale : 0.0f);
+            UNROLL
+            for (unsigned k = 0; k < 4; k++)
+                four[k].v[j] = k == (code & 3u) ? through : from_float<T>(0.0f);
+        }
+        store_pack(window + first, four[0]);
+        store_pack(window + s.channels + first, four[1]);
+        store_pack(window + at.row + first, four[2]);
+        store_pack(window + at.row + s.channels + first, four[3]);
+    }
+}
+
+static pool_sizes sizes_of(const pool_shape *shape, int n)
+{
+    ASSERT(shape->channels % (int)LANES == 0 && shape->height % 2 == 0 && shape->width % 2 == 0);
+    unsigned width = (unsigned)shape->width / 2, height = (unsigned)shape->height / 2;
+    unsigned channels = (unsigned)shape->channels;
+    return {(unsigned)n, width, channels, height * width * (channels / LANES)};
+}
+
+status cuda_pool_forward(device *dev, const pool_shape *shape, int n, const float *z,
+                         const dropout *drop, float *y, uint8_t *argmax)
+{
+    pool_sizes s = sizes_of(shape, n);
+    return with_element(dev->precision, [&](auto *kind) {
+        using T = std::remove_pointer_t<decltype(kind)>;
+        LAUNCH(cuda_state_of(dev)->stream, blocks_for((size_t)s.n * s.blocks, THREADS), THREADS,
+               (forward_kernel<T>), s, reinterpret_cast<const T *>(z), *drop,
+               reinterpret_cast<T *>(y), reinterpret_cast<pool_codes *>(argmax));
+        return CUDA_CALL(cudaGetLastError());
+    });
+}
+
+status cuda_pool_backward(device *dev, const pool_shape *shape, int n, const float *y,
+                          const uint8_t *argmax, const float *dy, float p, float *dz)
+{
+    (void)y;
+    pool_sizes s = sizes_of(shape, n);
+    return with_element(dev->precision, [&](auto *kind) {
+        using T = std::remove_pointer_t<decltype(kind)>;
+        LAUNCH(cuda_state_of(dev)->stream, blocks_for((size_t)s.n * s.blocks, THREADS), THREADS,
+               (backward_kernel<T>), s, reinterpret_cast<const pool_codes *>(argmax),
+               reinterpret_cast<const T *>(dy), 1.0f / (1.0f - p), reinterpret_cast<T *>(dz));
+        return CUDA_CALL(cudaGetLastError());
+    });
+}

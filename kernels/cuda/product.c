@@ -1,0 +1,152 @@
+#include "kernels/cuda/product.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+
+enum { CANDIDATES = 8, BEST_ALIGNMENT = 16 };
+
+struct product {
+    const cuda_state *state;
+    product_shape shape;
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t a, b, d;
+    cublasLtMatmulAlgo_t algo;
+};
+
+unsigned product_alignment(const product_arrays *arrays)
+{
+    uintptr_t bits = (uintptr_t)arrays->a | (uintptr_t)arrays->b | (uintptr_t)arrays->d |
+                     (uintptr_t)arrays->bias | BEST_ALIGNMENT;
+    return (unsigned)(bits & ~(bits - 1));
+}
+
+void product_destroy(product *p)
+{
+    if (p == NULL)
+        return;
+    if (p->desc != NULL)
+        (void)cublasLtMatmulDescDestroy(p->desc);
+    cublasLtMatrixLayout_t layouts[] = {p->a, p->b, p->d};
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
+        if (layouts[i] != NULL)
+            (void)cublasLtMatrixLayoutDestroy(layouts[i]);
+    free(p);
+}
+
+static status set(product *p, cublasLtMatmulDescAttributes_t attribute, const void *value,
+                  size_t size_bytes)
+{
+    return CUBLASLT_CALL(cublasLtMatmulDescSetAttribute(p->desc, attribute, value, size_bytes));
+}
+
+/* The library looks at these pointers also where it only chooses an algorithm. */
+static status set_pointers(product *p, const product_arrays *arrays)
+{
+    if (arrays->bias != NULL)
+        TRY(set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &arrays->bias, sizeof arrays->bias));
+    if (arrays->aux != NULL)
+        TRY(set(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &arrays->aux, sizeof arrays->aux));
+    return STATUS_OK;
+}
+
+static status describe(product *p, precision how, const product_arrays *like)
+{
+    const product_shape *s = &p->shape;
+    cublasComputeType_t compute =
+        how == PRECISION_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    cublasOperation_t op_a = s->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t op_b = s->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    uint64_t m = (uint64_t)s->m, n = (uint64_t)s->n, k = (uint64_t)s->k;
+    uint64_t a_rows = s->trans_a ? k : m, a_cols = s->trans_a ? m : k;
+    uint64_t b_rows = s->trans_b ? n : k, b_cols = s->trans_b ? k : n;
+    TRY(CUBLASLT_CALL(cublasLtMatmulDescCreate(&p->desc, compute, CUDA_R_32F)));
+    TRY(set(p, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a));
+    TRY(set(p, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b));
+    TRY(set(p, CUBLASLT_MATMUL_DESC_EPILOGUE, &s->epilogue, sizeof s->epilogue));
+    if (like->aux != NULL)
+        TRY(set(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &s->aux_ld, sizeof s->aux_ld));
+    TRY(set_pointers(p, like));
+    TRY(CUBLASLT_CALL(cublasLtMatrixLayoutCreate(&p->a, s->in, a_rows, a_cols, (int64_t)a_rows)));
+    TRY(CUBLASLT_CALL(cublasLtMatrixLayoutCreate(&p->b, s->in, b_rows, b_cols, (int64_t)b_rows)));
+    return CUBLASLT_CALL(cublasLtMatrixLayoutCreate(&p->d, s->out, m, n, (int64_t)m));
+}
+
+static status prefer(cublasLtMatmulPreference_t preference, const cuda_state *state,
+                     uint32_t alignment)
+{
+    static const cublasLtMatmulPreferenceAttributes_t of_arrays[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    TRY(CUBLASLT_CALL(cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &state->workspace_bytes,
+        sizeof state->workspace_bytes)));
+    for (size_t i = 0; i < sizeof of_arrays / sizeof of_arrays[0]; i++)
+        TRY(CUBLASLT_CALL(cublasLtMatmulPreferenceSetAttribute(preference, of_arrays[i], &alignment,
+                                                               sizeof alignment)));
+    return STATUS_OK;
+}
+
+/* *found = false where the library has nothing for such a product. */
+static status choose(product *p, cublasLtMatmulPreference_t preference, bool *found)
+{
+    cublasLtMatmulHeuristicResult_t results[CANDIDATES];
+    int n = 0;
+    *found = false;
+    cublasStatus_t code = cublasLtMatmulAlgoGetHeuristic(p->state->blas, p->desc, p->a, p->b, p->d,
+                                                         p->d, preference, CANDIDATES, results, &n);
+    if (code == CUBLAS_STATUS_NOT_SUPPORTED)
+        return STATUS_OK;
+    TRY(cuda_call_cublaslt(code, "cublasLtMatmulAlgoGetHeuristic", __FILE__, __LINE__));
+    for (int i = 0; i < n && !*found; i++) {
+        if (results[i].state != CUBLAS_STATUS_SUCCESS ||
+            results[i].workspaceSize > p->state->workspace_bytes)
+            continue;
+        p->algo = results[i].algo;
+        *found = true;
+    }
+    return STATUS_OK;
+}
+
+static status plan(device *dev, product *p, const product_arrays *like, bool *found)
+{
+    cublasLtMatmulPreference_t preference = NULL;
+    TRY(describe(p, dev->precision, like));
+    TRY(CUBLASLT_CALL(cublasLtMatmulPreferenceCreate(&preference)));
+    status st = prefer(preference, p->state, product_alignment(like));
+    if (st == STATUS_OK)
+        st = choose(p, preference, found);
+    (void)cublasLtMatmulPreferenceDestroy(preference);
+    return st;
+}
+
+status product_create(device *dev, const product_shape *shape, const product_arrays *like,
+                      product **out)
+{
+    product *p = NULL;
+    bool found = false;
+    TRY(memory_alloc(sizeof *p, (void **)&p));
+    p->state = cuda_state_of(dev);
+    p->shape = *shape;
+    status st = plan(dev, p, like, &found);
+    if (st == STATUS_OK && !found && shape->epilogue == CUBLASLT_EPILOGUE_DEFAULT)
+        st = FAIL(STATUS_DEVICE, "cuBLASLt has no algorithm for a product of %d x %d x %d",
+                  shape->m, shape->n, shape->k);
+    if (st != STATUS_OK || !found) {
+        product_destroy(p);
+        p = NULL;
+    }
+    if (st == STATUS_OK)
+        *out = p;
+    return st;
+}
+
+status product_run(product *p, const product_arrays *arrays, float beta)
+{
+    const cuda_state *s = p->state;
+    float alpha = 1.0f;
+    TRY(set_pointers(p, arrays));
+    return CUBLASLT_CALL(cublasLtMatmul(s->blas, p->desc, &alpha, arrays->a, p->a, arrays->b, p->b,
+                                        &beta, arrays->d, p->d, arrays->d, p->d, &p->algo,
+                                        s->workspace, s->workspace_bytes, s->stream));
+}

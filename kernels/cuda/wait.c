@@ -1,0 +1,95 @@
+/* No call that blocks in the driver is used: it would wait for ever for a collective that hangs. */
+#include "kernels/cuda/wait.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <time.h>
+
+enum {
+    SPIN_NS = 50 * 1000,       /* most waits of a training loop are shorter */
+    NAP_NS = 20 * 1000,        /* then the processor is left to others */
+    ASK_EVERY_NS = 1000 * 1000 /* dev->interrupted */
+};
+
+/* Exactly one of the two is waited for. */
+typedef struct awaited {
+    cudaStream_t stream;
+    cudaEvent_t event;
+} awaited;
+
+static cudaError_t query(const awaited *a)
+{
+    return a->event != NULL ? cudaEventQuery(a->event) : cudaStreamQuery(a->stream);
+}
+
+/* *code: how the work ended; with STATUS_OK. Else dev->interrupted said that it is given up. */
+static status poll(device *dev, const awaited *a, cudaError_t *code)
+{
+    static const struct timespec nap = {.tv_nsec = NAP_NS};
+    int64_t start_ns = clock_now_ns(), asked_ns = start_ns;
+    while ((*code = query(a)) == cudaErrorNotReady) {
+        int64_t now_ns = clock_now_ns();
+        if (now_ns - asked_ns >= ASK_EVERY_NS && dev->interrupted != NULL) {
+            asked_ns = now_ns;
+            status st = dev->interrupted(dev->interrupted_ctx);
+            if (st != STATUS_OK) {
+                cuda_state_of(dev)->given_up = true;
+                return st;
+            }
+        }
+        if (now_ns - start_ns >= SPIN_NS)
+            nanosleep(&nap, NULL);
+    }
+    if (*code == cudaSuccess) {
+        *code = cudaGetLastError();
+        if (*code == cudaErrorNotReady) /* some versions note that answer as if it were an error */
+            *code = cudaSuccess;
+    }
+    return STATUS_OK;
+}
+
+static status wait_for(device *dev, const awaited *a, const char *what)
+{
+    const cuda_state *s = cuda_state_of(dev);
+    cudaError_t code = cudaSuccess;
+    if (s->capturing)
+        return FAIL(STATUS_INVALID, "%s waits for the GPU, which a recording cannot", what);
+    if (s->given_up)
+        return FAIL(STATUS_DEVICE, "%s: GPU %d was given up", what, s->index);
+    TRY(poll(dev, a, &code));
+    if (code == cudaSuccess)
+        return STATUS_OK;
+    char call[64];
+    snprintf(call, sizeof call, "%s in %s", a->event != NULL ? "cudaEventQuery" : "cudaStreamQuery",
+             what);
+    return cuda_call_status(code, call, __FILE__, __LINE__);
+}
+
+status cuda_wait_stream(device *dev, cudaStream_t stream, const char *what)
+{
+    awaited a = {.stream = stream};
+    return wait_for(dev, &a, what);
+}
+
+status cuda_wait_event(device *dev, cudaEvent_t event, const char *what)
+{
+    awaited a = {.event = event};
+    return wait_for(dev, &a, what);
+}
+
+bool cuda_drain(device *dev)
+{
+    const cuda_state *s = cuda_state_of(dev);
+    awaited all[] = {{.stream = s->copies}, {.stream = s->stream}};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        cudaError_t code = cudaSuccess;
+        if (s->given_up || s->capturing)
+            return false;
+        if (all[i].stream != NULL && poll(dev, &all[i], &code) != STATUS_OK)
+            return false;
+        if (code != cudaSuccess)
+            (void)cudaGetLastError(); /* broken work does not hang */
+    }
+    return true;
+}

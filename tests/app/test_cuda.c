@@ -1,0 +1,228 @@
+/* Training on the cuda device computes what the CPU computes: as graph and kernel by kernel, with
+ * ranks over every backend, resumed, in mixed precision. Runs on the emulated device, or with
+ * MNIST_DDP_TEST_DEVICE=real on that of the machine. */
+#include "tests/app/runs.h"
+#include "tests/support/cuda.h"
+
+#define CUDA "--device", "cuda"
+
+/* On a machine with one GPU nccl has one rank. */
+static bool has_gpus(int n)
+{
+    int count = 0;
+    return device_count(&count) == STATUS_OK && count >= n;
+}
+
+static const char *model_of(int i)
+{
+    return i % 2 == 0 ? "mlp" : "cnn";
+}
+
+/* The same bound as in app.parity: sums in another order over a few steps. */
+START_TEST(cuda_equals_cpu)
+{
+    program cuda =
+        program_mnist("--model", model_of(_i), SHORT, CUDA, "--run-dir", run_dir("many"), NULL);
+    ASSERT_EXIT(cuda, 0);
+    program cpu = program_mnist("--model", model_of(_i), SHORT, "--device", "cpu", "--run-dir",
+                                run_dir("one"), NULL);
+    ASSERT_EXIT(cpu, 0);
+    double off = model_difference(run_dir("many"), run_dir("one"));
+    ck_assert_msg(off < 5e-5, "weights differ by %g", off);
+    ck_assert_double_eq(json_number(cuda.out, "test_acc"), json_number(cpu.out, "test_acc"));
+    if (!cuda_is_real()) {
+        ASSERT_SAYS(cuda.out, "\"emulated\":true");
+        ASSERT_SAYS(cuda.err, "emulated device");
+    }
+    program_close(&cuda);
+    program_close(&cpu);
+}
+END_TEST
+
+/* 72 images: 4 full steps and one of 8; three epochs record and replay both. */
+START_TEST(graph_keeps_every_bit)
+{
+    static const char *const precisions[][2] = {
+        {"--amp", "off"}, {"--tf32", "--quiet"}, {"--amp", "bf16"}, {"--amp", "fp16"}};
+    const char *const *flags = precisions[_i / 2];
+    program graph = program_mnist("--model", model_of(_i), OPTIMIZER, CUDA, "--epochs", "3",
+                                  "--limit", "72", "--batch-size", "16", "--json", "--quiet",
+                                  flags[0], flags[1], "--run-dir", run_dir("many"), NULL);
+    ASSERT_EXIT(graph, 0);
+    ASSERT_SAYS(graph.out, "\"graph\":true");
+    program eager =
+        program_mnist("--model", model_of(_i), OPTIMIZER, CUDA, "--epochs", "3", "--limit", "72",
+                      "--batch-size", "16", "--json", "--quiet", flags[0], flags[1], "--run-dir",
+                      run_dir("one"), "--no-cuda-graph", NULL);
+    ASSERT_EXIT(eager, 0);
+    ASSERT_SAYS(eager.out, "\"graph\":false");
+    assert_same_bits(run_dir("many"), run_dir("one"));
+    program_close(&graph);
+    program_close(&eager);
+}
+END_TEST
+
+typedef struct spread {
+    const char *backend, *ranks, *batch, *global_batch;
+} spread;
+
+static const spread spreads[] = {{"nccl", "1", "16", "16"}, {"nccl", "2", "8", "16"},
+                                 {"nccl", "4", "8", "32"},  {"auto", "2", "8", "16"},
+                                 {"shm", "2", "8", "16"},   {"gloo", "2", "8", "16"}};
+enum { N_SPREADS = sizeof spreads / sizeof spreads[0] };
+
+/* The ranks' batches together are one process's batch: as in app.parity. Two epochs, so that the
+ * collectives are also replayed. */
+START_TEST(ranks_equal_one_process)
+{
+    const spread *s = &spreads[_i / 2];
+    char module[FILE_PATH_BYTES];
+    snprintf(module, sizeof module, "%s/mnist_ddp_gloo.so", getenv("BUILD_DIR"));
+    bool is_nccl = strcmp(s->backend, "nccl") == 0;
+    if ((is_nccl && !has_gpus(atoi(s->ranks))) ||
+        (strcmp(s->backend, "gloo") == 0 && !file_exists(module))) {
+        printf("SKIP of %s ranks on %s: not to be had here\n", s->ranks, s->backend);
+        return;
+    }
+    program many = program_mnist("--model", model_of(_i), SHORT, CUDA, "--backend", s->backend,
+                                 "--nproc-per-node", s->ranks, "--batch-size", s->batch,
+                                 "--run-dir", run_dir("many"), NULL);
+    ASSERT_EXIT(many, 0);
+    program one = program_mnist("--model", model_of(_i), SHORT, "--device", "cpu", "--batch-size",
+                                s->global_batch, "--run-dir", run_dir("one"), NULL);
+    ASSERT_EXIT(one, 0);
+    double off = model_difference(run_dir("many"), run_dir("one"));
+    ck_assert_msg(off < 5e-5, "%s ranks on %s: weights differ by %g", s->ranks, s->backend, off);
+    if (is_nccl && atoi(s->ranks) > 1) {
+        ASSERT_SAYS(many.out, "\"backend\":\"nccl\"");
+        ASSERT_SAYS(many.out, "\"graph\":true");
+    }
+    program_close(&many);
+    program_close(&one);
+}
+END_TEST
+
+/* Also the loss scale of fp16 continues where it stood. */
+START_TEST(resumed_run_ends_with_the_same_bits)
+{
+    static const char *const amp[] = {"off", "fp16"};
+    static const char *const optimizers[] = {"adam", "sgd"};
+    const char *common[] = {"--amp", amp[_i], "--optimizer", optimizers[_i]};
+    program whole = program_mnist("--model", model_of(_i), common[0], common[1], common[2],
+                                  common[3], CUDA, "--lr", "0.01", "--epochs", "3", "--limit", "40",
+                                  "--run-dir", run_dir("one"), NULL);
+    ASSERT_EXIT(whole, 0);
+    for (int epochs = 1; epochs <= 3; epochs += 2) {
+        program part =
+            program_mnist("--model", model_of(_i), common[0], common[1], common[2], common[3], CUDA,
+                          "--lr", "0.01", "--limit", "40", "--run-dir", run_dir("many"), "--epochs",
+                          epochs == 1 ? "1" : "3", epochs == 1 ? "--no-resume" : "--resume", NULL);
+        ASSERT_EXIT(part, 0);
+        program_close(&part);
+    }
+    assert_same_bits(run_dir("many"), run_dir("one"));
+    program_close(&whole);
+}
+END_TEST
+
+/* A factor is rounded to 2^-11 (tf32, fp16) or 2^-9 (bf16) of its size. The logits of these short
+ * runs stay below 3, sums of rounded products err less than one of them, and the loss follows the
+ * logits: 3 * 2^-9 = 0.006 a layer and way, six of them in the worst order 0.04. */
+START_TEST(mixed_precision_stays_near)
+{
+    static const char *const precisions[][2] = {
+        {"--tf32", "--quiet"}, {"--amp", "bf16"}, {"--amp", "fp16"}};
+    const char *const *flags = precisions[_i / 2];
+    program mixed = program_mnist("--model", model_of(_i), SHORT, CUDA, flags[0], flags[1],
+                                  "--run-dir", run_dir("many"), NULL);
+    ASSERT_EXIT(mixed, 0);
+    program full =
+        program_mnist("--model", model_of(_i), SHORT, CUDA, "--run-dir", run_dir("one"), NULL);
+    ASSERT_EXIT(full, 0);
+    double off = json_number(mixed.out, "last_loss") - json_number(full.out, "last_loss");
+    ck_assert_msg(fabs(off) < 0.04, "%s %s: the loss differs by %g", flags[0], flags[1], off);
+    ck_assert_msg(model_difference(run_dir("many"), run_dir("one")) > 0,
+                  "%s %s changes no bit: it did not arrive", flags[0], flags[1]);
+    program_close(&mixed);
+    program_close(&full);
+}
+END_TEST
+
+START_TEST(accumulation_equals_a_larger_batch)
+{
+    program parts = program_mnist("--model", model_of(_i), SHORT, CUDA, "--accum", "3",
+                                  "--batch-size", "8", "--run-dir", run_dir("many"), NULL);
+    ASSERT_EXIT(parts, 0);
+    program whole = program_mnist("--model", model_of(_i), SHORT, CUDA, "--batch-size", "24",
+                                  "--run-dir", run_dir("one"), NULL);
+    ASSERT_EXIT(whole, 0);
+    double off = model_difference(run_dir("many"), run_dir("one"));
+    ck_assert_msg(off < 5e-5, "weights differ by %g", off);
+    program_close(&parts);
+    program_close(&whole);
+}
+END_TEST
+
+START_TEST(a_saved_model_is_evaluated)
+{
+    program train =
+        program_mnist("--model", model_of(_i), SHORT, CUDA, "--run-dir", run_dir("one"), NULL);
+    ASSERT_EXIT(train, 0);
+    const char *devices[] = {"cuda", "cpu"};
+    for (int d = 0; d < 2; d++) {
+        program eval = program_mnist("eval", "--checkpoint", run_dir("one"), "--device", devices[d],
+                                     "--json", NULL);
+        ASSERT_EXIT(eval, 0);
+        ck_assert_double_eq(json_number(eval.out, "test_acc"), json_number(train.out, "test_acc"));
+        program_close(&eval);
+    }
+    program_close(&train);
+}
+END_TEST
+
+enum { MAX_FLAGS = 8 };
+
+static const struct {
+    const char *flags[MAX_FLAGS], *says[2];
+} REFUSALS[] = {
+    {{CUDA, "--devices", "99"}, {"99", "GPU"}},
+    {{CUDA, "--nproc-per-node", "2", "--devices", "0", "--backend", "nccl"}, {"--backend", "GPU"}},
+    {{"--device", "cpu", "--amp", "bf16"}, {"bf16 is for --device=cuda", "cpu"}},
+    {{"--device", "cpu", "--nproc-per-node", "2", "--backend", "nccl"}, {"--device=cuda", "shm"}},
+};
+
+START_TEST(refusals_say_what_to_type)
+{
+    const char *const *f = REFUSALS[_i].flags; /* the first NULL among them is the last argument */
+    program p = program_mnist("--model", "mlp", SHORT, f[0], f[1], f[2], f[3], f[4], f[5], f[6],
+                              f[7], NULL);
+    ck_assert_int_ne(p.exit_code, 0);
+    ASSERT_SAYS(p.err, REFUSALS[_i].says[0]);
+    ASSERT_SAYS(p.err, REFUSALS[_i].says[1]);
+    program_close(&p);
+}
+END_TEST
+
+static void start_clean(void)
+{
+    fresh("many", "one");
+}
+
+int main(void)
+{
+    if (!cuda_choose())
+        return TEST_SKIPPED;
+    workbench_open();
+    Suite *suite = suite_create("cuda");
+    TCase *runs = suite_case(suite, "runs", 240);
+    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_loop_test(runs, cuda_equals_cpu, 0, 2);
+    tcase_add_loop_test(runs, graph_keeps_every_bit, 0, 8);
+    tcase_add_loop_test(runs, ranks_equal_one_process, 0, 2 * N_SPREADS);
+    tcase_add_loop_test(runs, resumed_run_ends_with_the_same_bits, 0, 2);
+    tcase_add_loop_test(runs, mixed_precision_stays_near, 0, 6);
+    tcase_add_loop_test(runs, accumulation_equals_a_larger_batch, 0, 2);
+    tcase_add_loop_test(runs, a_saved_model_is_evaluated, 0, 2);
+    tcase_add_loop_test(runs, refusals_say_what_to_type, 0, sizeof REFUSALS / sizeof REFUSALS[0]);
+    return workbench_close(suite_run(suite));
+}

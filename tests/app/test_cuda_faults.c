@@ -1,0 +1,194 @@
+/* Every entry point of NVIDIA's libraries that the program calls is made to fail in turn: the run
+ * ends with an error that names the call, soon, with nothing leaked. On the emulated device only.
+ *
+ * Which calls there are is seen from a run that is traced; that these are all that the module
+ * needs, from its undefined symbols where it was built. */
+#include "tests/app/runs.h"
+#include "tests/support/cuda.h"
+
+#include <sys/stat.h>
+
+enum { MAX_CALLS = 160, NAME_BYTES = 64, TIMEOUT_S = 60, FAILURE = 2 };
+
+typedef struct call {
+    char name[NAME_BYTES];
+    unsigned long count; /* of one rank's run */
+} call;
+
+/* Runs that together call everything. */
+static const struct setup {
+    const char *flags[8];
+} SETUPS[] = {
+    {{"--model", "cnn", "--amp", "bf16", "--nproc-per-node", "2", "--backend", "nccl"}},
+    {{"--model", "mlp", "--nproc-per-node", "2", "--backend", "shm", "--amp", "fp16"}},
+    {{"--model", "cnn", "--amp", "off"}},
+};
+enum { N_SETUPS = sizeof SETUPS / sizeof SETUPS[0] };
+
+/* Calls that only say or release something: the run may go on without them. */
+static const char *const HARMLESS[] = {
+    "cudaDriverGetVersion", "cudaRuntimeGetVersion",  "cudaMemGetInfo",
+    "cudaGetErrorName",     "cudaGetErrorString",     "cudaFree",
+    "cudaFreeHost",         "cudaHostUnregister",     "cudaStreamDestroy",
+    "cudaEventDestroy",     "cudaGraphDestroy",       "cudaGraphExecDestroy",
+    "cudaPeekAtLastError",  "cudnnGetErrorString",    "cudnnGetVersion",
+    "ncclGetErrorString",   "ncclGetLastError",       "ncclGetVersion",
+    "ncclCommFinalize",     "ncclCommDestroy",        "ncclCommAbort",
+    "cudnnDestroy",         "cublasLtDestroy",        "cudaGraphUpload",
+    "cudaGetDevice",        "cudnnGetLastErrorString"};
+
+static bool is_release(const char *name)
+{
+    return strstr(name, "Destroy") != NULL;
+}
+
+static bool is_harmless(const char *name)
+{
+    for (size_t i = 0; i < sizeof HARMLESS / sizeof HARMLESS[0]; i++)
+        if (strcmp(name, HARMLESS[i]) == 0)
+            return true;
+    return is_release(name);
+}
+
+static program run(const struct setup *s)
+{
+    const char *const *f = s->flags; /* the first NULL among them is the last argument */
+    return program_mnist("--device", "cuda", "--epochs", "2", "--limit", "40", "--batch-size", "8",
+                         "--json", "--quiet", "--timeout", "20", "--run-dir", run_dir("one"), f[0],
+                         f[1], f[2], f[3], f[4], f[5], f[6], f[7], NULL);
+}
+
+/* What a healthy run calls, and how often; sorted by nothing. */
+static int trace(const struct setup *s, call *out)
+{
+    char *text = NULL;
+    size_t size_bytes = 0;
+    int n = 0;
+    const char *path = workbench_path("trace");
+    unlink(path);
+    setenv("MNIST_DDP_EMULATED_TRACE", path, 1);
+    program p = run(s);
+    unsetenv("MNIST_DDP_EMULATED_TRACE");
+    ASSERT_EXIT(p, 0);
+    program_close(&p);
+    ck_assert_int_eq(file_read(path, 1 << 20, &text, &size_bytes), STATUS_OK);
+    char *rest = NULL;
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        call one;
+        ck_assert_int_eq(sscanf(line, "%63s %lu", one.name, &one.count), 2);
+        int at = 0;
+        while (at < n && strcmp(out[at].name, one.name) != 0)
+            at++;
+        ck_assert_int_lt(at, MAX_CALLS);
+        if (at == n)
+            out[n++] = one;
+        else if (one.count < out[at].count)
+            out[at].count = one.count; /* ranks differ: what each of them reaches */
+    }
+    free(text);
+    return n;
+}
+
+/* The nth call of `name` fails on every rank. */
+static void make_fail(const struct setup *s, const char *name, unsigned long nth)
+{
+    char injection[128];
+    /* cudnnStatus_t has thousands; elsewhere any small number is an error. */
+    int code = strncmp(name, "cudnn", 5) == 0 ? 4000 : FAILURE;
+    snprintf(injection, sizeof injection, "%.63s:%lu:%d", name, nth, code);
+    fresh("one", "many");
+    setenv("MNIST_DDP_EMULATED_FAIL", injection, 1);
+    program p = run(s);
+    unsetenv("MNIST_DDP_EMULATED_FAIL");
+    ck_assert_msg(p.exit_code != -1, "%s: did not end\n%s", injection, p.err);
+    ck_assert_msg(p.exit_code < 128 && p.exit_code != 99 && strstr(p.err, "leaked") == NULL &&
+                      strstr(p.err, "Sanitizer") == NULL,
+                  "%s: exit %d\n%s", injection, p.exit_code, p.err);
+    if (p.exit_code == 0)
+        ck_assert_msg(is_harmless(name), "%s: nobody noticed\n%s", injection, p.err);
+    else
+        ck_assert_msg(strstr(p.err, name) != NULL, "%s: the error does not name it\n%s", injection,
+                      p.err);
+    program_close(&p);
+}
+
+/* The first and the last call of each: in the beginning, and in the midst of training. */
+START_TEST(every_call_may_fail)
+{
+    call calls[MAX_CALLS];
+    const struct setup *s = &SETUPS[_i / 2];
+    int n = trace(s, calls);
+    bool last = _i % 2 == 1;
+    ck_assert_int_gt(n, 20);
+    for (int i = 0; i < n; i++)
+        if (!last || calls[i].count > 1)
+            make_fail(s, calls[i].name, last ? calls[i].count : 1);
+}
+END_TEST
+
+static bool is_nvidias(const char *name)
+{
+    static const char *const families[] = {"cuda", "cublas", "cudnn", "nccl"};
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
+        if (strncmp(name, families[i], strlen(families[i])) == 0)
+            return true;
+    return false;
+}
+
+/* The real module's undefined symbols of NVIDIA's libraries are what the traced runs called. */
+START_TEST(calls_are_the_modules)
+{
+    call calls[N_SETUPS * MAX_CALLS];
+    char command[FILE_PATH_BYTES + 32], line[256], name[NAME_BYTES];
+    int n = 0, seen = 0, missing = 0;
+    for (int i = 0; i < N_SETUPS; i++)
+        n += trace(&SETUPS[i], calls + n);
+    snprintf(command, sizeof command, "nm -D -u '%s/mnist_ddp_cuda.so'", getenv("BUILD_DIR"));
+    FILE *symbols = popen(command, "r");
+    ck_assert_ptr_nonnull(symbols);
+    while (fgets(line, sizeof line, symbols) != NULL) {
+        if (sscanf(line, " U %63[A-Za-z0-9_]", name) != 1 || !is_nvidias(name))
+            continue;
+        seen++;
+        int at = 0;
+        while (at < n && strcmp(calls[at].name, name) != 0)
+            at++;
+        if (at == n) {
+            printf("%s: never called in the traced runs\n", name);
+            missing += !is_harmless(name);
+        }
+    }
+    pclose(symbols);
+    ck_assert_int_gt(seen, 20);
+    ck_assert_int_eq(missing, 0);
+}
+END_TEST
+
+static void start_clean(void)
+{
+    fresh("many", "one");
+}
+
+int main(void)
+{
+    char module[FILE_PATH_BYTES];
+    if (cuda_is_real()) {
+        printf("SKIP: a real device cannot be told to fail\n");
+        return TEST_SKIPPED;
+    }
+    if (!cuda_choose())
+        return TEST_SKIPPED;
+    workbench_open();
+    setenv("MNIST_DDP_EMULATED_STRICT", "1", 1);
+    snprintf(module, sizeof module, "%s/mnist_ddp_cuda.so", getenv("BUILD_DIR"));
+    Suite *suite = suite_create("cuda_faults");
+    TCase *calls = suite_case(suite, "calls", 280);
+    tcase_add_checked_fixture(calls, start_clean, NULL);
+    tcase_add_loop_test(calls, every_call_may_fail, 0, 2 * N_SETUPS);
+    if (access(module, R_OK) == 0)
+        tcase_add_test(calls, calls_are_the_modules);
+    else
+        printf("SKIP of calls_are_the_modules: no CUDA toolkit, so no module\n");
+    return workbench_close(suite_run(suite));
+}

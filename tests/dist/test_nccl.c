@@ -1,0 +1,146 @@
+/* The nccl backend: what test_shm.c asks of shm, on device and host memory; who gets it and who is
+ * refused; and device memory on the other backends. */
+#include "dist/process_group.h"
+#include "tests/dist/nccl_ranks.h"
+#include "tests/support/collectives.h"
+
+static const char *const STAGED[] = {"shm", "gloo"};
+
+static const memory_kind KINDS[] = {MEMORY_DEVICE, MEMORY_DEVICE_OUT_OF_PLACE, MEMORY_PLAIN,
+                                    MEMORY_OUT_OF_PLACE};
+enum { N_KINDS = sizeof KINDS / sizeof KINDS[0] };
+
+START_TEST(all_reduce_is_exact)
+{
+    memory_kind kind = KINDS[_i % N_KINDS];
+    nccl_run(NCCL_WORLDS[_i / N_KINDS], collectives_all_reduce, &kind);
+}
+END_TEST
+
+START_TEST(broadcast_is_exact)
+{
+    memory_kind kind = _i % 2 == 0 ? MEMORY_DEVICE : MEMORY_PLAIN;
+    nccl_run(NCCL_WORLDS[_i / 2], collectives_broadcast, &kind);
+}
+END_TEST
+
+START_TEST(further_kinds_are_exact)
+{
+    memory_kind kind = _i % 2 == 0 ? MEMORY_DEVICE_OUT_OF_PLACE : MEMORY_OUT_OF_PLACE;
+    nccl_run(NCCL_WORLDS[_i / 2], collectives_further, &kind);
+}
+END_TEST
+
+START_TEST(many_works_under_way)
+{
+    nccl_run(NCCL_WORLDS[_i], collectives_outstanding, NULL);
+}
+END_TEST
+
+START_TEST(bits_are_the_same_everywhere)
+{
+    nccl_run(NCCL_WORLDS[_i / 2], _i % 2 == 0 ? collectives_bits_on_device : collectives_bits,
+             NULL);
+}
+END_TEST
+
+START_TEST(one_rank_needs_no_peer)
+{
+    memory_kind kind = MEMORY_DEVICE_OUT_OF_PLACE;
+    nccl_run(1, collectives_all_reduce, &kind);
+    nccl_run(1, collectives_further, &kind);
+}
+END_TEST
+
+static status expect_backend(process_group *group, int rank, int world_size, void *arg)
+{
+    (void)rank;
+    (void)world_size;
+    if (strcmp(process_group_backend(group), arg) != 0)
+        return FAIL(STATUS_INVALID, "backend is %s", process_group_backend(group));
+    return process_group_barrier(group);
+}
+
+START_TEST(auto_is_nccl_where_each_has_a_gpu)
+{
+    ranks_options options = nccl_options(2, "auto");
+    char nccl[] = "nccl", shm[] = "shm";
+    if (!nccl_has_gpus(2))
+        return;
+    nccl_run_with(&options, expect_backend, nccl);
+    options.open_device = nccl_open_first;
+    nccl_run_with(&options, expect_backend, shm);
+    options.open_device = nccl_open_on_even;
+    nccl_run_with(&options, expect_backend, shm);
+}
+END_TEST
+
+static const struct {
+    const char *label;
+    status (*open_device)(int rank, device **out);
+    int64_t inject_delay_ms;
+    const char *words[3];
+} REFUSALS[] = {
+    {"shared", nccl_open_first, 0, {"ranks 0 and 1 are both on GPU", "--backend=shm", "--devices"}},
+    {"cpu", nccl_open_on_even, 0, {"rank 1 computes on the CPU", "--device=cuda", "shm"}},
+    {"delay", nccl_open_own, 5, {"delay", "nccl", "--backend=shm"}},
+    {"disguised",
+     nccl_open_disguised,
+     0,
+     {"Duplicate GPU", "--backend=shm", "ncclCommInitRankConfig"}},
+};
+enum { N_REFUSALS = sizeof REFUSALS / sizeof REFUSALS[0] };
+
+START_TEST(refused_in_one_line_on_all_ranks)
+{
+    ranks_options options = nccl_options(2, "nccl");
+    rank_result results[2];
+    options.open_device = REFUSALS[_i].open_device;
+    options.inject_delay_ms = REFUSALS[_i].inject_delay_ms;
+    if (!nccl_has_gpus(options.open_device == nccl_open_own ? 2 : 1))
+        return;
+    ck_assert_int_eq(run_rank_processes(&options, expect_backend, NULL, results), STATUS_OK);
+    for (int rank = 0; rank < 2; rank++) {
+        ck_assert_msg(results[rank].reported && results[rank].st != STATUS_OK, "rank %d", rank);
+        for (int i = 0; i < 3; i++)
+            ck_assert_msg(strstr(results[rank].message, REFUSALS[_i].words[i]) != NULL, "%s: %s",
+                          REFUSALS[_i].label, results[rank].message);
+        ck_assert_ptr_null(strchr(results[rank].message, '\n'));
+    }
+}
+END_TEST
+
+START_TEST(other_backends_stage_device_memory)
+{
+    ranks_options options = nccl_options(2 + _i / 2, STAGED[_i % 2]);
+    memory_kind kind = MEMORY_DEVICE;
+    options.open_device = nccl_open_first;
+    if (!nccl_has_backend(options.backend))
+        return;
+    nccl_run_with(&options, collectives_all_reduce, &kind);
+    nccl_run_with(&options, collectives_outstanding, NULL);
+    nccl_run_with(&options, collectives_bits_on_device, NULL);
+    options.open_device = nccl_open_on_even;
+    nccl_run_with(&options, collectives_broadcast, &kind);
+}
+END_TEST
+
+int main(void)
+{
+    if (!nccl_choose())
+        return TEST_SKIPPED;
+    Suite *suite = suite_create("nccl");
+    TCase *results = suite_case(suite, "results", 120);
+    tcase_add_test(results, one_rank_needs_no_peer);
+    tcase_add_loop_test(results, all_reduce_is_exact, 0, NCCL_N_WORLDS * N_KINDS);
+    tcase_add_loop_test(results, broadcast_is_exact, 0, NCCL_N_WORLDS * 2);
+    tcase_add_loop_test(results, further_kinds_are_exact, 0, NCCL_N_WORLDS * 2);
+    tcase_add_loop_test(results, many_works_under_way, 0, NCCL_N_WORLDS);
+    tcase_add_loop_test(results, bits_are_the_same_everywhere, 0, NCCL_N_WORLDS * 2);
+    TCase *choice = suite_case(suite, "choice", 60);
+    tcase_add_test(choice, auto_is_nccl_where_each_has_a_gpu);
+    tcase_add_loop_test(choice, refused_in_one_line_on_all_ranks, 0, N_REFUSALS);
+    TCase *staged = suite_case(suite, "staged", 120);
+    tcase_add_loop_test(staged, other_backends_stage_device_memory, 0, 4);
+    return suite_run(suite);
+}

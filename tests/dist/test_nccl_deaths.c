@@ -1,0 +1,170 @@
+/* Ranks with GPUs that die, stop, leave or are late, eagerly and in a graph: the others say so in
+ * time, and name them. */
+#include "base/clock.h"
+#include "tests/dist/nccl_ranks.h"
+#include "tests/support/deaths.h"
+
+#include <signal.h>
+
+static const rank_fn DEATHS[] = {deaths_in_all_reduce, deaths_on_device, deaths_in_graph};
+enum { N_DEATHS = 3 };
+
+/* Every rank but d.rank fails with `want` in less than `most_s`, with all words in its message. */
+static void run_death(rank_fn fn, death d, ranks_options options, status want, double most_s,
+                      const char *const words[3])
+{
+    rank_result results[NCCL_MAX_WORLD];
+    if (!nccl_has_gpus(options.world_size))
+        return;
+    ck_assert_int_eq(run_rank_processes(&options, fn, &d, results), STATUS_OK);
+    for (int rank = 0; rank < options.world_size; rank++) {
+        const rank_result *result = &results[rank];
+        if (rank == d.rank)
+            continue;
+        ck_assert_msg(result->reported && result->st == want, "rank %d: %s: %s", rank,
+                      status_name(result->st), result->message);
+        for (int i = 0; i < 3 && words[i] != NULL; i++)
+            ck_assert_msg(strstr(result->message, words[i]) != NULL, "%s is not in: %s", words[i],
+                          result->message);
+        ck_assert_msg(result->seconds < most_s, "rank %d took %g s: %s", rank, result->seconds,
+                      result->message);
+    }
+}
+
+START_TEST(a_killed_rank_is_named)
+{
+    char who[32];
+    death d = {.rank = _i % 3, .signal = SIGKILL};
+    snprintf(who, sizeof who, "rank %d (pid ", d.rank);
+    const char *words[3] = {who, "is gone", "all_reduce"};
+    run_death(DEATHS[_i / 3], d, nccl_options(3, "nccl"), STATUS_PEER, 2, words);
+}
+END_TEST
+
+START_TEST(a_rank_that_leaves_is_named)
+{
+    char who[64];
+    death d = {.rank = _i};
+    snprintf(who, sizeof who, "rank %d has closed its process group", d.rank);
+    const char *words[3] = {who, "all_reduce number 4 "};
+    run_death(deaths_on_device, d, nccl_options(3, "nccl"), STATUS_PEER, 3, words);
+}
+END_TEST
+
+/* Rank 1 is through and gone long before rank 0 has what rank 2 sends. */
+static status one_leaves_early(process_group *group, int rank, int world_size, void *arg)
+{
+    (void)world_size;
+    (void)arg;
+    float data[10] = {(float)rank};
+    TRY(process_group_barrier(group));
+    if (rank == 2)
+        clock_sleep_ms(1500);
+    if (rank == 2)
+        return process_group_send(group, data, 10, DTYPE_F32, 0, NULL);
+    return rank == 0 ? process_group_recv(group, data, 10, DTYPE_F32, 2, NULL) : STATUS_OK;
+}
+
+START_TEST(who_leaves_early_disturbs_nobody)
+{
+    nccl_run(3, one_leaves_early, NULL);
+}
+END_TEST
+
+static void linger(device *dev)
+{
+    clock_sleep_ms(3000);
+    device_destroy(dev);
+}
+
+/* Its process lives on. */
+START_TEST(a_group_that_is_closed_is_told)
+{
+    ranks_options options = nccl_options(2, "nccl");
+    const char *words[3] = {"rank 1 has closed its process group", "all_reduce number 4 "};
+    options.close_device = linger;
+    run_death(deaths_on_device, (death){.rank = 1}, options, STATUS_PEER, 2.8, words);
+}
+END_TEST
+
+START_TEST(a_stopped_rank_is_a_timeout)
+{
+    char who[32];
+    ranks_options options = nccl_options(2, "nccl");
+    death d = {.rank = _i % 2, .signal = SIGSTOP};
+    options.timeout_ms = 700;
+    snprintf(who, sizeof who, "rank %d (pid ", d.rank);
+    const char *words[3] = {who, "is stopped", "(5000 elements) has been running for 0."};
+    run_death(DEATHS[_i / 2], d, options, STATUS_TIMEOUT, 3, words);
+}
+END_TEST
+
+/* Neither dead nor stopped: it just does not come. */
+START_TEST(a_late_rank_is_named)
+{
+    ranks_options options = nccl_options(3, "nccl");
+    death d = {.rank = 1, .sleep_ms = 2500};
+    const char *words[3] = {"rank 1 has not come", "all_reduce number 4 (5000 elements)"};
+    options.timeout_ms = 1000;
+    run_death(deaths_on_device, d, options, STATUS_TIMEOUT, 2.5, words);
+}
+END_TEST
+
+/* A collective that nobody is missing from, and that still does not end. */
+START_TEST(a_hanging_collective_is_a_timeout)
+{
+    ranks_options options = nccl_options(2, "nccl");
+    const char *words[3] = {"all_reduce number 4 (5000 elements) has been running for"};
+    if (cuda_is_real())
+        return;
+    setenv("MNIST_DDP_EMULATED_NCCL", "hang:4", 1);
+    options.timeout_ms = 700;
+    run_death(deaths_on_device, (death){.rank = -1}, options, STATUS_TIMEOUT, 3, words);
+    unsetenv("MNIST_DDP_EMULATED_NCCL");
+}
+END_TEST
+
+START_TEST(nccls_own_word_is_passed_on)
+{
+    const char *words[3] = {"rank 1"};
+    if (cuda_is_real())
+        return;
+    setenv("MNIST_DDP_EMULATED_NCCL", "remote_error", 1);
+    run_death(deaths_on_device, (death){.rank = 1, .signal = SIGKILL}, nccl_options(3, "nccl"),
+              STATUS_PEER, 2, words);
+    unsetenv("MNIST_DDP_EMULATED_NCCL");
+}
+END_TEST
+
+static const char *const STAGED[] = {"shm", "gloo"};
+
+START_TEST(a_death_shows_through_staging)
+{
+    char who[32];
+    ranks_options options = nccl_options(2, STAGED[_i % 2]);
+    death d = {.rank = _i / 2, .signal = SIGKILL};
+    snprintf(who, sizeof who, "rank %d (pid ", d.rank);
+    const char *words[3] = {who};
+    options.open_device = nccl_open_first;
+    if (nccl_has_backend(options.backend))
+        run_death(deaths_on_device, d, options, STATUS_PEER, 2, words);
+}
+END_TEST
+
+int main(void)
+{
+    if (!nccl_choose())
+        return TEST_SKIPPED;
+    Suite *suite = suite_create("nccl_deaths");
+    TCase *deaths = suite_case(suite, "deaths", 80);
+    tcase_add_loop_test(deaths, a_killed_rank_is_named, 0, 3 * N_DEATHS);
+    tcase_add_loop_test(deaths, a_rank_that_leaves_is_named, 0, 3);
+    tcase_add_test(deaths, who_leaves_early_disturbs_nobody);
+    tcase_add_test(deaths, a_group_that_is_closed_is_told);
+    tcase_add_loop_test(deaths, a_stopped_rank_is_a_timeout, 0, 2 * N_DEATHS);
+    tcase_add_test(deaths, a_late_rank_is_named);
+    tcase_add_test(deaths, a_hanging_collective_is_a_timeout);
+    tcase_add_test(deaths, nccls_own_word_is_passed_on);
+    tcase_add_loop_test(deaths, a_death_shows_through_staging, 0, 4);
+    return suite_run(suite);
+}

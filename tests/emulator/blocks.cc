@@ -1,0 +1,310 @@
+/* Kernels: their blocks one after the other, the threads of a block on fibers.
+ *
+ * A fiber runs one thread after the other. A thread that comes to a barrier or a shuffle is parked
+ * there with its fiber; another fiber goes on with threads that have not begun, or with one that
+ * may leave its barrier, drawn at random. So a kernel without barriers needs one fiber. Blocks
+ * begin in a random order, threads likewise.
+ */
+#include "fibers.h"
+#include "runtime.h"
+#include "shared_memory.h"
+
+#include <emulated_launch.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <vector>
+
+uint3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace emulated
+{
+
+namespace
+{
+
+enum { MOST_THREADS = 1024 };
+constexpr long long MOST_BLOCKS = 0x7FFFFFFF;
+
+struct thread_record {
+    bool ended;
+    fiber *parked_on;
+    place here;
+    /* At an exchange. */
+    unsigned mask, source;
+    uint64_t given, received;
+};
+
+/* Numbers 0 .. count-1 in an order that looks random, without a table. */
+class permutation
+{
+  public:
+    void draw(uint32_t n)
+    {
+        count = n;
+        at = random_below(n);
+        do
+            stride = 1 + random_below(n);
+        while (std::gcd(stride, n) != 1);
+    }
+
+    uint32_t next()
+    {
+        uint32_t number = at;
+        at += stride; /* both are below 2^31 */
+        if (at >= count)
+            at -= count;
+        return number;
+    }
+
+  private:
+    uint32_t count = 1, at = 0, stride = 1;
+};
+
+/* The block that runs. */
+thread_record threads[MOST_THREADS];
+permutation thread_order;
+unsigned thread_count = 0, begun = 0, ended = 0, in_barrier = 0;
+place barrier_place;                               /* where those are */
+unsigned in_exchange[MOST_THREADS / WARP_THREADS]; /* of each warp, the lanes that wait */
+std::vector<unsigned> released;                    /* threads that may go on */
+const std::function<void()> *kernel_thread = nullptr;
+
+std::vector<std::unique_ptr<fiber>> fibers;
+std::vector<fiber *> idle_fibers;
+
+thread_record &self()
+{
+    return threads[threadIdx.x];
+}
+
+/* The running thread has come to a barrier or an exchange; it leaves when it is let go. */
+void arrive(place here)
+{
+    thread_record &me = self();
+    me.here = here;
+    me.parked_on = fiber::running();
+}
+
+/* What every fiber does, for ever. */
+void run_threads()
+{
+    fiber *own = fiber::running();
+    for (;;) {
+        bool parked = false;
+        while (!parked && begun < thread_count) {
+            begun++;
+            threadIdx.x = thread_order.next();
+            self().ended = false;
+            self().parked_on = nullptr;
+            (*kernel_thread)();
+            parked = self().parked_on != nullptr;
+            self().ended = true;
+            ended++;
+        }
+        idle_fibers.push_back(own);
+        fiber::suspend();
+    }
+}
+
+fiber *idle_fiber()
+{
+    if (idle_fibers.empty()) {
+        fibers.push_back(std::make_unique<fiber>(run_threads));
+        idle_fibers.push_back(fibers.back().get());
+    }
+    fiber *one = idle_fibers.back();
+    idle_fibers.pop_back();
+    return one;
+}
+
+/* No thread can go on. */
+[[noreturn]] void report_divergence()
+{
+    std::string text;
+    unsigned shown = 0;
+    for (unsigned t = 0; t < thread_count && shown < 2; t++) {
+        const thread_record &r = threads[t];
+        if (r.ended || (shown > 0 && text.find(std::to_string(r.here.line)) != std::string::npos))
+            continue;
+        text += "; thread " + std::to_string(t) + " waits at " + r.here.file + ":" +
+                std::to_string(r.here.line);
+        shown++;
+    }
+    fatal("divergence: %u of %u threads have ended, %u wait at a barrier, %u at a shuffle%s", ended,
+          thread_count, in_barrier, thread_count - ended - in_barrier, text.c_str());
+}
+
+void resume_one()
+{
+    bool can_begin = begun < thread_count;
+    if (can_begin && (released.empty() || random_below(2) == 0)) {
+        idle_fiber()->resume();
+        return;
+    }
+    if (released.empty())
+        report_divergence();
+    size_t drawn = random_below(static_cast<uint32_t>(released.size()));
+    unsigned thread = released[drawn];
+    released[drawn] = released.back();
+    released.pop_back();
+    threadIdx.x = thread;
+    threads[thread].parked_on->resume();
+}
+
+void run_block(unsigned block)
+{
+    blockIdx.x = block;
+    begun = ended = in_barrier = 0;
+    thread_order.draw(thread_count);
+    begin_shared_memory();
+    while (ended < thread_count)
+        resume_one();
+    check_shared_memory();
+}
+
+void run_kernel(unsigned blocks, unsigned block_threads, const std::function<void()> &thread)
+{
+    permutation block_order;
+    block_order.draw(blocks);
+    gridDim = {blocks, 1, 1};
+    blockDim = {block_threads, 1, 1};
+    thread_count = block_threads;
+    kernel_thread = &thread;
+    forget_shared_memory();
+    for (unsigned i = 0; i < blocks; i++)
+        run_block(block_order.next());
+    kernel_thread = nullptr;
+}
+
+bool same_place(place a, place b)
+{
+    return a.line == b.line && (a.file == b.file || std::string_view(a.file) == b.file);
+}
+
+/* The lanes of a warp that `mask` names are all here: each gets what its source gave. */
+void deliver(unsigned warp, unsigned mask)
+{
+    for (unsigned lane = 0; lane < WARP_THREADS; lane++) {
+        if ((mask >> lane & 1) == 0)
+            continue;
+        thread_record &r = threads[warp + lane];
+        if (r.source >= WARP_THREADS || (mask >> r.source & 1) == 0)
+            fatal("shuffle at %s:%d: lane %u reads lane %u, which is not in the mask %08x",
+                  r.here.file, r.here.line, lane, r.source, mask);
+        r.received = threads[warp + r.source].given;
+    }
+    for (unsigned lane = 0; lane < WARP_THREADS; lane++)
+        if ((mask >> lane & 1) != 0)
+            released.push_back(warp + lane);
+}
+
+/* All lanes of `mask` have come to an exchange: it must be the same one. */
+void check_exchange(unsigned warp, unsigned mask, place here)
+{
+    for (unsigned lane = 0; lane < WARP_THREADS; lane++) {
+        const thread_record &r = threads[warp + lane];
+        if ((mask >> lane & 1) != 0 && (r.mask != mask || !same_place(r.here, here)))
+            fatal("shuffle at %s:%d with mask %08x: lane %u waits at %s:%d with mask %08x",
+                  here.file, here.line, mask, lane, r.here.file, r.here.line, r.mask);
+    }
+}
+
+void need_kernel(const char *what)
+{
+    if (!in_kernel())
+        fatal("%s outside a kernel", what);
+}
+
+} // namespace
+
+bool in_kernel()
+{
+    return fiber::running() != nullptr;
+}
+
+void describe_kernel_thread(char *text, size_t size_bytes)
+{
+    text[0] = '\0';
+    if (in_kernel())
+        std::snprintf(text, size_bytes, ", block %u of %u, thread %u of %u", blockIdx.x, gridDim.x,
+                      threadIdx.x, blockDim.x);
+}
+
+bool is_kernel_stack_guard(uintptr_t address)
+{
+    return std::any_of(fibers.begin(), fibers.end(),
+                       [=](const auto &f) { return f->is_guard(address); });
+}
+
+void barrier(place here)
+{
+    need_kernel("__syncthreads");
+    if (in_barrier > 0 && !same_place(here, barrier_place))
+        fatal("__syncthreads at %s:%d while others wait at %s:%d", here.file, here.line,
+              barrier_place.file, barrier_place.line);
+    arrive(here);
+    barrier_place = here;
+    in_barrier++;
+    if (in_barrier == thread_count) {
+        in_barrier = 0;
+        for (unsigned t = 0; t < thread_count; t++)
+            released.push_back(t);
+    }
+    fiber::suspend();
+}
+
+uint64_t exchange(unsigned mask, uint64_t bits, unsigned source, place here)
+{
+    need_kernel("a shuffle");
+    unsigned warp = threadIdx.x / WARP_THREADS * WARP_THREADS;
+    thread_record &me = self();
+    if ((mask >> lane() & 1) == 0)
+        fatal("shuffle at %s:%d: the mask %08x does not name the calling lane", here.file,
+              here.line, mask);
+    unsigned last = WARP_THREADS - 1 - static_cast<unsigned>(__builtin_clz(mask));
+    if (warp + last >= thread_count)
+        fatal("shuffle at %s:%d: the mask %08x names lane %u, which does not exist", here.file,
+              here.line, mask, last);
+    arrive(here);
+    me.mask = mask;
+    me.source = source;
+    me.given = bits;
+    unsigned &present = in_exchange[warp / WARP_THREADS];
+    present |= 1u << lane();
+    if ((present & mask) == mask) {
+        present &= ~mask;
+        check_exchange(warp, mask, here);
+        deliver(warp, mask);
+    }
+    fiber::suspend();
+    return me.received;
+}
+
+void check_kernel_pointer(const char *kernel, const volatile void *pointer)
+{
+    const void *start = const_cast<const void *>(pointer);
+    if (start != nullptr && !is_device_memory(start, 0) && !is_pinned_memory(start, 0))
+        fatal("%s is given %p, which is neither device memory nor pinned", kernel, start);
+}
+
+void launch_kernel(cudaStream_t stream, long long blocks, long long block_threads, const char *name,
+                   std::function<void()> thread)
+{
+    if (begin_call("cudaLaunchKernel") != cudaSuccess)
+        return;
+    if (blocks < 1 || blocks > MOST_BLOCKS || block_threads < 1 || block_threads > MOST_THREADS) {
+        record(cudaErrorInvalidConfiguration);
+        return;
+    }
+    auto run = [=] {
+        run_kernel(static_cast<unsigned>(blocks), static_cast<unsigned>(block_threads), thread);
+    };
+    record(enqueue(stream, name, run));
+}
+
+} // namespace emulated

@@ -1,0 +1,19 @@
+/* Emulated device: the types of NVIDIA's libraries, as far as they are used. */
+#ifndef EMULATED_LIBRARY_TYPES_H
+#define EMULATED_LIBRARY_TYPES_H
+
+typedef enum cudaDataType_t {
+    CUDA_R_32F = 0,
+    CUDA_R_64F = 1,
+    CUDA_R_16F = 2,
+    CUDA_R_8I = 3,
+    CUDA_R_8U = 8,
+    CUDA_R_32I = 10,
+    CUDA_R_16BF = 14
+} cudaDataType;
+
+#ifndef __cplusplus
+typedef enum cudaDataType_t cudaDataType_t;
+#endif
+
+#endif

@@ -1,0 +1,109 @@
+/* Emulated NCCL: a communicator. */
+#ifndef MNIST_DDP_TESTS_EMULATOR_NCCL_COMM_H
+#define MNIST_DDP_TESTS_EMULATOR_NCCL_COMM_H
+
+#include "emulator.h"
+#include "nccl_region.h"
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace emulated
+{
+
+/* One call of a collective, of ncclSend or of ncclRecv. */
+struct nccl_call {
+    nccl_operation operation;
+    const void *send;
+    void *receive;
+};
+
+/* What is enqueued as one: a collective, or the messages of a group. */
+struct nccl_launch {
+    std::vector<nccl_call> calls;
+    cudaStream_t stream;
+};
+
+class communicator : public std::enable_shared_from_this<communicator>
+{
+  public:
+    communicator(int ranks, int rank, bool blocking);
+
+    /* ncclInProgress where it does not block. */
+    ncclResult_t join(const ncclUniqueId &id);
+
+    /* ncclSuccess, or ncclInProgress where it does not block: then it is enqueued by a later
+     * async_error(), as the real one does in a thread of its own. */
+    ncclResult_t launch(std::vector<nccl_launch> launches);
+
+    ncclResult_t async_error();
+    ncclResult_t finalize();
+
+    /* Waits until nothing of this communicator runs or can be replayed; after abort() what runs
+     * ends at once. Fatal where that does not come: the real one would wait for ever. */
+    void release(const char *caller);
+    void abort();
+
+    /* The device thread's. */
+    bool was_aborted() const
+    {
+        return aborted.load();
+    }
+
+    const int ranks, rank;
+    nccl_region region;
+
+    /* The device thread's: those that have begun, in their order; the first may go on. */
+    std::deque<const void *> executions;
+    uint64_t round = 0, operations = 0;
+
+    /* What is kept for an operation that is enqueued, or recorded in a graph. */
+    struct ticket {
+        ticket(std::shared_ptr<communicator> of, bool in_graph_);
+        ~ticket();
+        ticket(const ticket &) = delete;
+        ticket &operator=(const ticket &) = delete;
+
+        const std::shared_ptr<communicator> owner;
+        const bool in_graph;
+    };
+
+  private:
+    enum class phase { joining, ready, finalizing, finalized };
+
+    ncclResult_t check_duplicates();
+    ncclResult_t check_peers();
+    ncclResult_t enqueue_all();
+    ncclResult_t advance();
+
+    const bool blocking;
+    const int device;
+    std::mutex lock; /* of all below */
+    phase now = phase::joining;
+    ncclResult_t error = ncclSuccess;
+    bool asked = false; /* whether ncclInProgress was told of what is deferred */
+    std::vector<nccl_launch> deferred;
+    std::vector<int> watched; /* pidfds of the other processes */
+
+    std::atomic<bool> aborted{false};
+    std::atomic<int> outstanding{0}, in_graphs{0};
+};
+
+/* Where MNIST_DDP_EMULATED_NCCL has "remote_error". */
+bool nccl_reports_dead_peers();
+
+/* Whether the operation that begins now is the K-th of "hang:K" there. */
+bool nccl_next_hangs();
+
+/* "ncclAllReduce(5 x ncclFloat32, ncclSum)" */
+void nccl_describe(const nccl_operation &operation, char *text, size_t size_bytes);
+const char *nccl_name(nccl_kind kind);
+
+/* What the device thread begins when a launch's turn comes; `comm` is kept alive by a ticket. */
+step_fn nccl_begin(communicator *comm, const std::vector<nccl_call> &calls);
+
+} // namespace emulated
+
+#endif

@@ -1,0 +1,95 @@
+#include "nccl_reduce.h"
+#include "cublaslt_product.h"
+
+#include <algorithm>
+
+namespace emulated
+{
+
+namespace
+{
+
+enum : size_t { BLOCK = 4096 /* elements */ };
+
+template <typename T> T combine(T a, T b, ncclRedOp_t op)
+{
+    if (op == ncclSum)
+        return a + b;
+    if (op == ncclMax)
+        return b > a ? b : a;
+    return b < a ? b : a;
+}
+
+/* Sums of integers wrap. */
+int64_t combine(int64_t a, int64_t b, ncclRedOp_t op)
+{
+    if (op == ncclSum)
+        return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+    return op == ncclMax ? std::max(a, b) : std::min(a, b);
+}
+
+template <typename T>
+void reduce(const std::vector<const void *> &pieces, ncclRedOp_t op, size_t count, void *out)
+{
+    auto *to = static_cast<T *>(out);
+    auto *first = static_cast<const T *>(pieces[0]);
+    std::copy(first, first + count, to);
+    for (size_t piece = 1; piece < pieces.size(); piece++) {
+        auto *from = static_cast<const T *>(pieces[piece]);
+        for (size_t i = 0; i < count; i++)
+            to[i] = combine(to[i], from[i], op);
+    }
+}
+
+void reduce_half(const std::vector<const void *> &pieces, cudaDataType_t type, ncclRedOp_t op,
+                 size_t count, void *out)
+{
+    floats sums = make_floats(BLOCK), values = make_floats(BLOCK);
+    size_t width = element_bytes(type);
+    for (size_t first = 0; first < count; first += BLOCK) {
+        size_t now = std::min<size_t>(BLOCK, count - first);
+        for (size_t piece = 0; piece < pieces.size(); piece++) {
+            float *to = piece == 0 ? sums.get() : values.get();
+            load_floats(static_cast<const char *>(pieces[piece]) + first * width, type, now, to);
+            for (size_t i = 0; i < now && piece > 0; i++)
+                sums[i] = combine(sums[i], values[i], op);
+        }
+        store_floats(sums.get(), now, type, static_cast<char *>(out) + first * width);
+    }
+}
+
+} // namespace
+
+size_t nccl_type_bytes(ncclDataType_t type)
+{
+    switch (type) {
+    case ncclInt64:
+    case ncclFloat64:
+        return 8;
+    case ncclFloat32:
+        return 4;
+    case ncclFloat16:
+    case ncclBfloat16:
+        return 2;
+    }
+    return 0;
+}
+
+void nccl_reduce(const std::vector<const void *> &pieces, ncclDataType_t type, ncclRedOp_t op,
+                 size_t count, void *out)
+{
+    switch (type) {
+    case ncclInt64:
+        return reduce<int64_t>(pieces, op, count, out);
+    case ncclFloat64:
+        return reduce<double>(pieces, op, count, out);
+    case ncclFloat32:
+        return reduce<float>(pieces, op, count, out);
+    case ncclFloat16:
+        return reduce_half(pieces, CUDA_R_16F, op, count, out);
+    case ncclBfloat16:
+        return reduce_half(pieces, CUDA_R_16BF, op, count, out);
+    }
+}
+
+} // namespace emulated

@@ -1,0 +1,82 @@
+/* What the files of the emulated runtime share among themselves. */
+#ifndef MNIST_DDP_TESTS_EMULATOR_RUNTIME_H
+#define MNIST_DDP_TESTS_EMULATOR_RUNTIME_H
+
+#include "emulator.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define EMULATED_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define EMULATED_ASAN 1
+#endif
+#endif
+
+namespace emulated
+{
+
+/* Entry points of the runtime begin with one of these. The error, if any, is recorded for
+ * cudaGetLastError(). The unsafe ones must not be called by a thread that captures: that fails, and
+ * breaks the capture. */
+cudaError_t begin_call(const char *name);
+cudaError_t begin_unsafe_call(const char *name);
+
+/* Records `code` for the thread's cudaGetLastError(), if it is an error, and returns it. */
+cudaError_t record(cudaError_t code);
+
+/* Breaks the captures that forbid the calling thread an unsafe call; whether there was one. */
+bool break_captures_of_this_thread();
+
+cudaError_t sticky_error();
+bool is_sticky(cudaError_t code);
+
+/* Reads an environment variable as a number; `otherwise` where it is not set; fatal where it is not
+ * a number in [least, most]. */
+unsigned long long environment_number(const char *name, unsigned long long otherwise,
+                                      unsigned long long least, unsigned long long most);
+
+/* A random number below `count`. The device thread's alone. */
+uint32_t random_below(uint32_t count);
+
+/* Names a library call, a copy, or the kernel and thread that the device thread is at; ""
+ * elsewhere.
+ */
+const char *where_on_device();
+void set_operation(const char *name);
+const char *operation_name();
+bool on_device_thread();
+void become_device_thread();
+
+/* Whether a kernel's thread runs here. */
+bool in_kernel();
+
+/* The block and thread that run, into `text`; "" if none does. */
+void describe_kernel_thread(char *text, size_t size_bytes);
+
+/* Whether `address` lies in the unused page below the stack of a kernel's thread. */
+bool is_kernel_stack_guard(uintptr_t address);
+
+/* Device memory's protection against host threads. The key is -1 where the machine has none. */
+int protection_key();
+void protect_device_memory(void *pages, size_t size_bytes);
+
+/* Of the signal handler: says what `address` is, if it is ours. False if it is not. */
+bool describe_device_address(uintptr_t address, char *text, size_t size_bytes);
+
+/* Whether any byte of it lies in pinned host memory. */
+bool overlaps_pinned_memory(const void *memory, size_t size_bytes);
+
+/* Ends the process if something wrote beside an allocation; `name` is what just ran. */
+void check_guard_zones(const char *name);
+
+/* Blocks until all streams of the device are idle. */
+void wait_until_device_is_idle(int device, const char *caller);
+
+size_t visible_devices();
+
+/* Of each device. */
+size_t device_memory_bytes();
+
+} // namespace emulated
+
+#endif

@@ -1,0 +1,93 @@
+/* A block's shared memory: its arrays lie between guards. */
+#include "shared_memory.h"
+#include "runtime.h"
+
+#include <emulated_launch.h>
+
+#include <cstring>
+#include <vector>
+
+namespace emulated
+{
+
+namespace
+{
+
+constexpr size_t LIMIT_BYTES = 48 << 10, GUARD_BYTES = 64, MOST_ARRAYS = 64;
+constexpr unsigned char UNINITIALISED = 0xFF, GUARD = 0xA5;
+
+struct array {
+    const char *declaration;
+    size_t offset, size_bytes;
+};
+
+alignas(GUARD_BYTES) char memory[LIMIT_BYTES + (MOST_ARRAYS + 1) * 2 * GUARD_BYTES];
+std::vector<array> arrays; /* each has a guard behind it; the first also before it */
+size_t declared_bytes = 0;
+
+bool is_guard_intact(size_t offset)
+{
+    for (size_t i = 0; i < GUARD_BYTES; i++)
+        if (static_cast<unsigned char>(memory[offset + i]) != GUARD)
+            return false;
+    return true;
+}
+
+size_t end_of(const array &a)
+{
+    return a.offset + (a.size_bytes + GUARD_BYTES - 1) / GUARD_BYTES * GUARD_BYTES;
+}
+
+array add(const char *declaration, size_t size_bytes)
+{
+    declared_bytes += size_bytes;
+    if (declared_bytes > LIMIT_BYTES || arrays.size() == MOST_ARRAYS)
+        fatal("a block declares %zu bytes of shared memory in %zu arrays", declared_bytes,
+              arrays.size() + 1);
+    size_t offset = arrays.empty() ? GUARD_BYTES : end_of(arrays.back()) + GUARD_BYTES;
+    array made = {declaration, offset, size_bytes};
+    std::memset(memory + offset - GUARD_BYTES, GUARD, GUARD_BYTES);
+    std::memset(memory + end_of(made) - GUARD_BYTES, GUARD, 2 * GUARD_BYTES);
+    std::memset(memory + offset, UNINITIALISED, size_bytes);
+    arrays.push_back(made);
+    return made;
+}
+
+} // namespace
+
+void *shared_memory(const char *declaration, size_t size_bytes, size_t alignment)
+{
+    if (!in_kernel())
+        fatal("shared memory is declared outside a kernel");
+    if (alignment > GUARD_BYTES)
+        fatal("shared memory aligned to %zu bytes is not emulated", alignment);
+    for (const array &a : arrays)
+        if (a.declaration == declaration)
+            return memory + a.offset;
+    return memory + add(declaration, size_bytes).offset;
+}
+
+void forget_shared_memory()
+{
+    arrays.clear();
+    declared_bytes = 0;
+}
+
+void begin_shared_memory()
+{
+    for (const array &a : arrays)
+        std::memset(memory + a.offset, UNINITIALISED, a.size_bytes);
+}
+
+void check_shared_memory()
+{
+    for (const array &a : arrays) {
+        bool behind = true;
+        for (size_t i = a.offset + a.size_bytes; i < end_of(a); i++)
+            behind = behind && static_cast<unsigned char>(memory[i]) == GUARD;
+        if (!behind || !is_guard_intact(end_of(a)) || !is_guard_intact(a.offset - GUARD_BYTES))
+            fatal("wrote beside an array of %zu bytes in shared memory", a.size_bytes);
+    }
+}
+
+} // namespace emulated

@@ -1,0 +1,545 @@
+/* The cuda device's convolutions against the reference device.
+ *
+ * All numbers are multiples of 1/64 below 1, so products are multiples of 2^-12 and every sum of
+ * the few thousand here is below 2^12: exact in float32, in any order. What may differ is the
+ * rounding of results to the activations' type, and on a real GPU what an engine's transform
+ * (Winograd's, say) rounds. */
+#include "tests/kernels/cuda_tensor.h"
+
+static const int BATCHES[] = {1, 2, 7, 32};
+enum { N_BATCHES = sizeof BATCHES / sizeof BATCHES[0], BATCH_MAX = 100 };
+
+/* The network's, and small ones of unlike sizes. */
+static const conv2d_shape FIRST[] = {
+    {1, 28, 28, 32, 3, .plain_input = true, .relu = true},
+    {1, 12, 7, 8, 3, .plain_input = true, .relu = true},
+    {1, 4, 16, 64, 3, .plain_input = true, .relu = true},
+};
+static const conv2d_shape NETWORK = {32, 26, 26, 64, 3, .plain_input = false, .relu = false};
+static const conv2d_shape INNER[] = {
+    {8, 9, 7, 24, 3, .plain_input = false, .relu = false},
+    {16, 5, 12, 8, 3, .plain_input = false, .relu = false},
+    {8, 6, 6, 8, 1, .plain_input = false, .relu = false},
+};
+enum {
+    N_FIRST = sizeof FIRST / sizeof FIRST[0],
+    N_INNER = sizeof INNER / sizeof INNER[0],
+};
+
+static const char REFUSE[] = "MNIST_DDP_EMULATED_REFUSE", FAIL_AT[] = "MNIST_DDP_EMULATED_FAIL",
+                  AUTOTUNE[] = "MNIST_DDP_CUDA_AUTOTUNE";
+
+static int out_area(const conv2d_shape *s)
+{
+    return (s->height - s->kernel + 1) * (s->width - s->kernel + 1);
+}
+
+static size_t weight_count(const conv2d_shape *s)
+{
+    return (size_t)(s->out_channels * s->channels * s->kernel * s->kernel);
+}
+
+/* What goes in and comes out, plain, on the host. */
+typedef struct data {
+    int n;
+    float *x, *parameters, *dy; /* weights, then biases */
+    float *y, *gradients, *dx;  /* dx: not of a first convolution */
+} data;
+
+static data make_data(const conv2d_shape *s, int n)
+{
+    size_t images = (size_t)n;
+    size_t xs = images * (size_t)(s->channels * s->height * s->width);
+    size_t ys = images * (size_t)(s->out_channels * out_area(s));
+    size_t count = weight_count(s) + (size_t)s->out_channels;
+    return (data){
+        .n = n,
+        .x = random_floats(1, xs, 1.0f),
+        .parameters = random_floats(2, count, 1.0f),
+        .dy = random_floats(3, ys, 1.0f),
+    };
+}
+
+static void free_results(data *d)
+{
+    free(d->y);
+    free(d->gradients);
+    free(d->dx);
+    d->y = d->gradients = d->dx = NULL;
+}
+
+static void free_data(data *d)
+{
+    free_results(d);
+    free(d->x);
+    free(d->parameters);
+    free(d->dy);
+}
+
+/* One convolution on one device: parameters and their gradient as arenas, weight first. */
+typedef struct bench {
+    device *dev;
+    conv2d_shape s;
+    conv2d *plan;
+    size_t weights, count; /* of the arena */
+    float *parameters, *gradients, *x, *y, *dy, *dx;
+} bench;
+
+static bench bench_open(device *dev, const conv2d_shape *s, const data *d)
+{
+    bench b = {.dev = dev, .s = *s, .weights = weight_count(s)};
+    b.count = b.weights + (size_t)s->out_channels;
+    float *own = NULL;
+    ok(dev->ops->conv2d_create(dev, s, BATCH_MAX, &b.plan));
+    ok(memory_alloc(sizeof *own * b.count, (void **)&own));
+    ok(dev->ops->conv2d_import(b.plan, d->parameters, own));
+    memcpy(own + b.weights, d->parameters + b.weights, sizeof *own * (size_t)s->out_channels);
+    b.parameters = put_floats(dev, own, b.count);
+    b.gradients = room(dev, sizeof *own * b.count);
+    free(own);
+    size_t xs = (size_t)d->n * (size_t)(s->channels * s->height * s->width);
+    b.x = s->plain_input ? put_activations(dev, d->x, xs)
+                         : put_images(dev, d->x, d->n, s->channels, s->height * s->width);
+    b.y = room(dev, sizeof(float) * (size_t)(d->n * s->out_channels * out_area(s)));
+    b.dy = put_images(dev, d->dy, d->n, s->out_channels, out_area(s));
+    b.dx = room(dev, sizeof(float) * xs);
+    return b;
+}
+
+static void bench_close(bench *b)
+{
+    free_all(b->dev, (void *[]){b->parameters, b->gradients, b->x, b->y, b->dy, b->dx}, 6);
+    b->dev->ops->conv2d_destroy(b->plan);
+}
+
+/* All three passes. */
+static status enqueue(const bench *b, int n, bool accumulate)
+{
+    const device_ops *ops = b->dev->ops;
+    const float *weight = b->parameters, *bias = b->parameters + b->weights;
+    float *dw = b->gradients, *db = b->gradients + b->weights;
+    TRY(ops->begin_forward(b->dev, b->parameters, b->count));
+    TRY(ops->conv2d_forward(b->plan, n, b->x, weight, bias, b->y));
+    TRY(ops->conv2d_backward_weights(b->plan, n, b->x, b->y, b->dy, dw, db, accumulate));
+    if (!b->s.plain_input)
+        TRY(ops->conv2d_backward_data(b->plan, n, weight, b->y, b->dy, b->dx));
+    return STATUS_OK;
+}
+
+static void collect(const bench *b, data *d)
+{
+    const conv2d_shape *s = &b->s;
+    free_results(d);
+    d->y = get_images(b->dev, b->y, d->n, s->out_channels, out_area(s));
+    float *own = get_floats(b->dev, b->gradients, b->count);
+    ok(memory_alloc(sizeof *own * b->count, (void **)&d->gradients));
+    ok(b->dev->ops->conv2d_export(b->plan, own, d->gradients));
+    memcpy(d->gradients + b->weights, own + b->weights, sizeof *own * (size_t)s->out_channels);
+    free(own);
+    if (!s->plain_input)
+        d->dx = get_images(b->dev, b->dx, d->n, s->channels, s->height * s->width);
+}
+
+static data run_on(device *dev, const conv2d_shape *s, int n)
+{
+    data d = make_data(s, n);
+    bench b = bench_open(dev, s, &d);
+    ok(enqueue(&b, n, false));
+    ok(dev->ops->synchronize(dev));
+    collect(&b, &d);
+    bench_close(&b);
+    return d;
+}
+
+/* What direct sums may be off by: nothing; a transform of 4x4 pixels to 6x6 multiplies roundings of
+ * float32 by some tens, of sums that here are below 2^4 (dw: 2^6). */
+static double slack(double largest)
+{
+    return cuda_is_real() ? 64 * 0x1p-24 * largest : 0;
+}
+
+/* From this batch on an engine may take it in up to 4 pieces, with dw of each rounded to the
+ * activations' type; they are below 2^4 here (1120 products with a deviation of 1/12 have one
+ * of 2.8). */
+enum { BATCH_OF_PIECES = 33 };
+
+static void expect_equal(const conv2d_shape *s, precision p, const data *got, const data *want)
+{
+    size_t images = (size_t)want->n;
+    size_t xs = images * (size_t)(s->channels * s->height * s->width);
+    size_t ys = images * (size_t)(s->out_channels * out_area(s));
+    size_t weights = weight_count(s);
+    /* Rounded once to the activations' type; y also before the bias, below 1, is added to it. */
+    double half = is_half(p) ? (double)unit_of(p) / 2 : 0;
+    double twice = s->plain_input ? 0 : half;
+    expect_close(got->y, want->y, ys, slack(0x1p4) + twice, half + twice);
+    /* dw of an inner convolution also is rounded once; db is summed in float32. */
+    double dw = s->plain_input ? 0 : half;
+    double pieces = want->n < BATCH_OF_PIECES ? 0 : 4 * 0x1p4 * dw;
+    expect_close(got->gradients, want->gradients, weights, slack(0x1p6) + pieces, dw);
+    expect_close(got->gradients + weights, want->gradients + weights, (size_t)s->out_channels, 0,
+                 0);
+    if (!s->plain_input)
+        expect_close(got->dx, want->dx, xs, slack(0x1p4), half);
+}
+
+static void compare(device *cuda, device *reference, const conv2d_shape *s, int n)
+{
+    data want = run_on(reference, s, n), got = run_on(cuda, s, n);
+    expect_equal(s, cuda->precision, &got, &want);
+    free_data(&want);
+    free_data(&got);
+}
+
+static void compare_batches(precision p, const conv2d_shape *s)
+{
+    device *cuda = open_device("cuda", p), *reference = open_device("reference", PRECISION_F32);
+    for (int i = 0; i < N_BATCHES; i++)
+        compare(cuda, reference, s, BATCHES[i]);
+    device_destroy(cuda);
+    device_destroy(reference);
+}
+
+START_TEST(first_equals_reference)
+{
+    compare_batches(PRECISIONS[_i % N_PRECISIONS], &FIRST[_i / N_PRECISIONS]);
+}
+END_TEST
+
+START_TEST(inner_equals_reference)
+{
+    compare_batches(PRECISIONS[_i % N_PRECISIONS], &INNER[_i / N_PRECISIONS]);
+}
+END_TEST
+
+/* The network's own is slow on the emulated device. */
+START_TEST(network_equals_reference)
+{
+    device *cuda = open_device("cuda", PRECISIONS[_i]);
+    device *reference = open_device("reference", PRECISION_F32);
+    compare(cuda, reference, &NETWORK, 2);
+    device_destroy(cuda);
+    device_destroy(reference);
+}
+END_TEST
+
+/* More images than blocks run at once, and batches that an engine may take in pieces. */
+START_TEST(large_batches_equal_reference)
+{
+    static const int batches[] = {37, 64, BATCH_MAX};
+    device *cuda = open_device("cuda", PRECISIONS[_i % N_PRECISIONS]);
+    device *reference = open_device("reference", PRECISION_F32);
+    for (int i = 0; i < 3; i++)
+        compare(cuda, reference, _i < N_PRECISIONS ? &INNER[0] : &FIRST[1], batches[i]);
+    device_destroy(cuda);
+    device_destroy(reference);
+}
+END_TEST
+
+/* What the emulated cuDNN can be told to refuse has another way; and any engine will do. */
+START_TEST(other_ways_equal_reference)
+{
+    static const char *const refusals[] = {"conv_fused", "dw_f32", "conv_fused,dw_f32"};
+    setenv(REFUSE, refusals[_i / N_PRECISIONS], 1);
+    setenv(AUTOTUNE, _i % 2 == 0 ? "1" : "4", 1);
+    compare_batches(PRECISIONS[_i % N_PRECISIONS], &INNER[0]);
+}
+END_TEST
+
+START_TEST(weights_come_back)
+{
+    device *cuda = open_device("cuda", PRECISION_F32);
+    const conv2d_shape *s = _i == 0 ? &FIRST[0] : &NETWORK;
+    size_t count = weight_count(s);
+    float *plain_order = random_floats(4, count, 1.0f), *own = NULL, *back = NULL;
+    ok(memory_alloc(sizeof *own * count, (void **)&own));
+    ok(memory_alloc(sizeof *back * count, (void **)&back));
+    conv2d *plan = NULL;
+    ok(cuda->ops->conv2d_create(cuda, s, 1, &plan));
+    ok(cuda->ops->conv2d_import(plan, plain_order, own));
+    ok(cuda->ops->conv2d_export(plan, own, back));
+    expect_same(back, plain_order, sizeof *back * count);
+    /* (o, c, h, w) = (2, c, 1, 2) lies channels innermost */
+    int c = s->channels - 1;
+    ck_assert(own[((2 * 3 + 1) * 3 + 2) * s->channels + c] ==
+              plain_order[((2 * s->channels + c) * 3 + 1) * 3 + 2]);
+    cuda->ops->conv2d_destroy(plan);
+    free(plain_order);
+    free(own);
+    free(back);
+    device_destroy(cuda);
+}
+END_TEST
+
+/* Added to what is there: exactly, for the sums are. */
+START_TEST(gradients_accumulate)
+{
+    const conv2d_shape *s = _i < N_PRECISIONS ? &FIRST[1] : &INNER[0];
+    device *cuda = open_device("cuda", PRECISIONS[_i % N_PRECISIONS]);
+    data d = make_data(s, 7);
+    bench b = bench_open(cuda, s, &d);
+    ok(enqueue(&b, 7, false));
+    float *once = get_floats(cuda, b.gradients, b.count);
+    float *start = random_floats(5, b.count, 8.0f);
+    ok(cuda->ops->upload(cuda, b.gradients, start, sizeof *start * b.count));
+    ok(enqueue(&b, 7, true));
+    float *sum = get_floats(cuda, b.gradients, b.count);
+    for (size_t i = 0; i < b.count; i++)
+        ck_assert(sum[i] == start[i] + once[i]);
+    free(once);
+    free(start);
+    free(sum);
+    bench_close(&b);
+    free_data(&d);
+    device_destroy(cuda);
+}
+END_TEST
+
+/* Numbers whose sums do round, so that the order shows. */
+static data make_uneven(const conv2d_shape *s, int n)
+{
+    data d = make_data(s, n);
+    for (size_t i = 0; i < weight_count(s) + (size_t)s->out_channels; i++)
+        d.parameters[i] *= 1.1f;
+    for (size_t i = 0; i < (size_t)(n * s->channels * s->height * s->width); i++)
+        d.x[i] *= 0.7f;
+    for (size_t i = 0; i < (size_t)(n * s->out_channels * out_area(s)); i++)
+        d.dy[i] *= 0.3f;
+    return d;
+}
+
+/* How far float32 sums of so many products of this size may be apart; tf32 rounds both factors of
+ * each to 2^-11 of themselves first. */
+static double sum_slack(precision p, int terms, double product)
+{
+    double all = terms * product;
+    return p == PRECISION_TF32 ? 0x1p-10 * all : 0x1p-24 * terms * all;
+}
+
+/* Factors with more digits than tf32 has: f32 must keep them. */
+START_TEST(digits_are_kept)
+{
+    enum { N = 2 };
+    const conv2d_shape *s = &INNER[0];
+    precision p = PRECISIONS[_i];
+    device *cuda = open_device("cuda", p), *reference = open_device("reference", PRECISION_F32);
+    data got = make_uneven(s, N), want = make_uneven(s, N);
+    size_t xs = (size_t)(N * s->channels * s->height * s->width);
+    size_t ys = (size_t)(N * s->out_channels * out_area(s)), weights = weight_count(s);
+    for (size_t i = 0; i < weights + (size_t)s->out_channels; i++)
+        want.parameters[i] = rounded(p, want.parameters[i]);
+    for (size_t i = 0; i < xs; i++)
+        want.x[i] = rounded(p, want.x[i]);
+    for (size_t i = 0; i < ys; i++)
+        want.dy[i] = rounded(p, want.dy[i]);
+    bench b = bench_open(cuda, s, &got), r = bench_open(reference, s, &want);
+    ok(enqueue(&b, N, false));
+    ok(enqueue(&r, N, false));
+    collect(&b, &got);
+    collect(&r, &want);
+    double half = is_half(p) ? (double)unit_of(p) / 2 : 0;
+    int taps = s->kernel * s->kernel;
+    expect_close(got.y, want.y, ys, sum_slack(p, s->channels * taps, 0.35 * 0.55) + half, 2 * half);
+    expect_close(got.dx, want.dx, xs, sum_slack(p, s->out_channels * taps, 0.55 * 0.15), half);
+    expect_close(got.gradients, want.gradients, weights, sum_slack(p, N * out_area(s), 0.35 * 0.15),
+                 half);
+    expect_close(got.gradients + weights, want.gradients + weights, (size_t)s->out_channels,
+                 sum_slack(PRECISION_F32, N * out_area(s), 0.15), 0);
+    bench_close(&b);
+    bench_close(&r);
+    free_data(&got);
+    free_data(&want);
+    device_destroy(cuda);
+    device_destroy(reference);
+}
+END_TEST
+
+static data run_uneven(precision p, const conv2d_shape *s, int n)
+{
+    device *cuda = open_device("cuda", p);
+    data d = make_uneven(s, n);
+    bench b = bench_open(cuda, s, &d);
+    ok(enqueue(&b, n, false));
+    ok(enqueue(&b, n, false));
+    collect(&b, &d);
+    bench_close(&b);
+    device_destroy(cuda);
+    return d;
+}
+
+START_TEST(bits_are_the_same_again)
+{
+    const conv2d_shape *s = _i < N_PRECISIONS ? &FIRST[1] : &INNER[0];
+    precision p = PRECISIONS[_i % N_PRECISIONS];
+    enum { N = 19 };
+    size_t ys = (size_t)(N * s->out_channels * out_area(s));
+    size_t xs = (size_t)(N * s->channels * s->height * s->width);
+    data one = run_uneven(p, s, N), other = run_uneven(p, s, N);
+    expect_same(one.y, other.y, sizeof(float) * ys);
+    expect_same(one.gradients, other.gradients,
+                sizeof(float) * (weight_count(s) + (size_t)s->out_channels));
+    if (!s->plain_input)
+        expect_same(one.dx, other.dx, sizeof(float) * xs);
+    free_data(&one);
+    free_data(&other);
+}
+END_TEST
+
+/* A recorded pass does what an eager one did; but the first batch of a size cannot be recorded. */
+START_TEST(passes_are_recorded)
+{
+    const conv2d_shape *s = _i < N_PRECISIONS ? &FIRST[1] : &INNER[0];
+    device *cuda = open_device("cuda", PRECISIONS[_i % N_PRECISIONS]);
+    const accelerator_ops *ops = cuda->ops->accelerator;
+    device_graph *graph = NULL;
+    data d = make_data(s, 7);
+    bench b = bench_open(cuda, s, &d);
+    ok(cuda->ops->begin_forward(cuda, b.parameters, b.count));
+    if (!s->plain_input) {
+        ok(ops->capture_begin(cuda));
+        ck_assert_int_eq(enqueue(&b, 7, false), STATUS_INVALID);
+        ck_assert_ptr_nonnull(strstr(status_message(), "must not be recorded"));
+        ok(ops->capture_end(cuda, NULL));
+    }
+    ok(enqueue(&b, 7, false));
+    collect(&b, &d);
+    float *eager = get_floats(cuda, b.gradients, b.count);
+    ok(ops->capture_begin(cuda));
+    ok(enqueue(&b, 7, true));
+    ok(ops->capture_end(cuda, &graph));
+    for (int i = 0; i < 3; i++)
+        ok(ops->graph_launch(cuda, graph));
+    float *four = get_floats(cuda, b.gradients, b.count);
+    for (size_t i = 0; i < b.count; i++)
+        ck_assert(four[i] == 4 * eager[i]);
+    ops->graph_destroy(graph);
+    free(eager);
+    free(four);
+    bench_close(&b);
+    free_data(&d);
+    device_destroy(cuda);
+}
+END_TEST
+
+/* Either the failure is told, with the call and the convolution, or another engine was found and
+ * the result is right. */
+static void fail_at(const char *call, int nth, int code)
+{
+    static const conv2d_shape *s = &INNER[0];
+    char injection[128];
+    snprintf(injection, sizeof injection, "%s:%d:%d", call, nth, code);
+    setenv(FAIL_AT, injection, 1);
+    device *cuda = open_device("cuda", PRECISION_F32);
+    data d = make_data(s, 2);
+    conv2d *plan = NULL;
+    status st = cuda->ops->conv2d_create(cuda, s, 2, &plan);
+    if (st == STATUS_OK) {
+        cuda->ops->conv2d_destroy(plan);
+        bench b = bench_open(cuda, s, &d);
+        st = enqueue(&b, 2, false);
+        if (st == STATUS_OK) {
+            collect(&b, &d);
+            device *reference = open_device("reference", PRECISION_F32);
+            data want = run_on(reference, s, 2);
+            expect_equal(s, PRECISION_F32, &d, &want);
+            free_data(&want);
+            device_destroy(reference);
+        } else {
+            ck_assert_msg(strstr(status_message(), "convolution 8->24 channels, 3x3 on 9x7") !=
+                              NULL,
+                          "%s: %s", injection, status_message());
+        }
+        bench_close(&b);
+    }
+    if (st != STATUS_OK)
+        ck_assert_msg(strstr(status_message(), call) != NULL, "%s: %s", injection,
+                      status_message());
+    free_data(&d);
+    device_destroy(cuda);
+}
+
+/* Which calls: each kind, early and late. The emulated device's test of leaks ends the process. */
+static const struct {
+    const char *call;
+    int nth, code;
+} FAILURES[] = {
+    {"cudnnCreate", 1, 1001},
+    {"cudnnSetStream", 1, 5000},
+    {"cudnnBackendCreateDescriptor", 1, 4003},
+    {"cudnnBackendCreateDescriptor", 11, 4003},
+    {"cudnnBackendCreateDescriptor", 13, 4003},
+    {"cudnnBackendCreateDescriptor", 20, 4003},
+    {"cudnnBackendSetAttribute", 1, 2000},
+    {"cudnnBackendSetAttribute", 35, 2000},
+    {"cudnnBackendSetAttribute", 50, 2000},
+    {"cudnnBackendFinalize", 1, 3000},
+    {"cudnnBackendFinalize", 9, 3000},
+    {"cudnnBackendFinalize", 10, 3000},
+    {"cudnnBackendFinalize", 11, 3000},
+    {"cudnnBackendFinalize", 14, 3000},
+    {"cudnnBackendGetAttribute", 1, 4000},
+    {"cudnnBackendGetAttribute", 2, 4000},
+    {"cudnnBackendGetAttribute", 4, 4000},
+    {"cudnnBackendGetAttribute", 12, 4000},
+    {"cudnnBackendExecute", 1, 5000},
+    {"cudnnBackendExecute", 2, 5000},
+    {"cudnnBackendExecute", 3, 5003},
+};
+enum { N_FAILURES = sizeof FAILURES / sizeof FAILURES[0] };
+
+START_TEST(failures_are_clean)
+{
+    setenv("MNIST_DDP_EMULATED_STRICT", "1", 1);
+    fail_at(FAILURES[_i].call, FAILURES[_i].nth, FAILURES[_i].code);
+}
+END_TEST
+
+START_TEST(odd_shapes_are_refused)
+{
+    static const struct {
+        conv2d_shape shape;
+        const char *text;
+    } odd[] = {
+        {{3, 28, 28, 32, 3, .plain_input = true, .relu = true}, "of one channel"},
+        {{1, 28, 28, 24, 3, .plain_input = true, .relu = true}, "8, 16, 32 or 64 output channels"},
+        {{1, 99, 28, 32, 3, .plain_input = true, .relu = true}, "pixels"},
+        {{12, 9, 9, 8, 3, .plain_input = false, .relu = false}, "multiples of 8 channels"},
+        {{8, 2, 9, 8, 3, .plain_input = false, .relu = false}, "a kernel inside its input"},
+        {{8, 9, 9, 8, 3, .plain_input = false, .relu = true}, "no relu"},
+    };
+    device *cuda = open_device("cuda", PRECISION_F32);
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+        conv2d *plan = NULL;
+        ck_assert_int_eq(cuda->ops->conv2d_create(cuda, &odd[i].shape, 1, &plan), STATUS_INVALID);
+        ck_assert_msg(strstr(status_message(), odd[i].text) != NULL, "%s", status_message());
+    }
+    conv2d *plan = NULL;
+    setenv(AUTOTUNE, "many", 1);
+    ck_assert_int_eq(cuda->ops->conv2d_create(cuda, &INNER[0], 1, &plan), STATUS_INVALID);
+    ck_assert_ptr_nonnull(strstr(status_message(), AUTOTUNE));
+    device_destroy(cuda);
+}
+END_TEST
+
+int main(void)
+{
+    if (!cuda_choose())
+        return TEST_SKIPPED;
+    unsetenv(AUTOTUNE);
+    Suite *suite = suite_create("cuda_conv");
+    TCase *core = suite_case(suite, "core", 120);
+    tcase_add_loop_test(core, first_equals_reference, 0, N_FIRST * N_PRECISIONS);
+    tcase_add_loop_test(core, inner_equals_reference, 0, N_INNER * N_PRECISIONS);
+    tcase_add_loop_test(core, network_equals_reference, 0, N_PRECISIONS);
+    tcase_add_loop_test(core, large_batches_equal_reference, 0, 2 * N_PRECISIONS);
+    tcase_add_loop_test(core, other_ways_equal_reference, 0, 3 * N_PRECISIONS);
+    tcase_add_loop_test(core, digits_are_kept, 0, N_PRECISIONS);
+    tcase_add_loop_test(core, weights_come_back, 0, 2);
+    tcase_add_loop_test(core, gradients_accumulate, 0, 2 * N_PRECISIONS);
+    tcase_add_loop_test(core, bits_are_the_same_again, 0, 2 * N_PRECISIONS);
+    tcase_add_loop_test(core, passes_are_recorded, 0, 2 * N_PRECISIONS);
+    tcase_add_test(core, odd_shapes_are_refused);
+    if (!cuda_is_real())
+        tcase_add_loop_test(core, failures_are_clean, 0, N_FAILURES);
+    return suite_run(suite);
+}

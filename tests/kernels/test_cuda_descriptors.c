@@ -1,0 +1,223 @@
+/* What the cuda device asks of cuDNN, put to the real library, which answers most of it without a
+ * GPU: whether the graphs of convolutions are right, and, for a GPU described by its properties,
+ * which engines there are for them and what they need. */
+#include "tests/support/suite.h"
+
+#include <stdio.h>
+
+#ifndef HAVE_CUDNN
+
+int main(void)
+{
+    printf("SKIP: built without cuDNN\n");
+    return TEST_SKIPPED;
+}
+
+#else
+
+#include "kernels/cuda/conv_choose.h"
+#include "kernels/cuda/cuda_state.h"
+
+#include <string.h>
+
+/* cuDNN tries what cuBLASLt can do, which leaks where it fails for lack of a GPU. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:libcublasLt.so";
+}
+
+static const conv2d_shape SHAPES[] = {
+    {.channels = 32,
+     .height = 26,
+     .width = 26,
+     .out_channels = 64,
+     .kernel = 3}, /* the network's */
+    {.channels = 8, .height = 9, .width = 11, .out_channels = 24, .kernel = 3},
+};
+
+static const struct {
+    precision precision;
+    cudnnDataType_t type;
+} TYPES[] = {
+    {PRECISION_F32, CUDNN_DATA_FLOAT},
+    {PRECISION_TF32, CUDNN_DATA_FLOAT},
+    {PRECISION_BF16, CUDNN_DATA_BFLOAT16},
+    {PRECISION_F16, CUDNN_DATA_HALF},
+};
+
+enum {
+    SHAPE_COUNT = sizeof SHAPES / sizeof SHAPES[0],
+    TYPE_COUNT = sizeof TYPES / sizeof TYPES[0],
+    MAX_NOTES = 32,
+    TEXT_BYTES = 2048,
+};
+
+static void ok(status st)
+{
+    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+}
+
+START_TEST(graphs_are_accepted)
+{
+    static const int batches[] = {1, 7, 64, 4096};
+    for (int s = 0; s < SHAPE_COUNT; s++)
+        for (int t = 1; t < TYPE_COUNT; t++) /* f32 and tf32 have the same graphs */
+            for (int pass = 0; pass < CONV_PASSES; pass++)
+                for (int b = 0; b < 4; b++) {
+                    conv_graph graph = {.graph = NULL};
+                    ok(conv_graph_init(&SHAPES[s], TYPES[t].type, (conv_pass)pass, batches[b], NULL,
+                                       &graph));
+                    conv_graph_close(&graph);
+                }
+}
+END_TEST
+
+/* A kernel that is larger than its input. */
+START_TEST(wrong_graphs_are_refused)
+{
+    const conv2d_shape wrong = {
+        .channels = 8, .height = 4, .width = 4, .out_channels = 8, .kernel = 7};
+    for (int pass = 0; pass < CONV_PASSES; pass++) {
+        conv_graph graph = {.graph = NULL};
+        ck_assert_int_eq(
+            conv_graph_init(&wrong, CUDNN_DATA_FLOAT, (conv_pass)pass, 2, NULL, &graph),
+            STATUS_DEVICE);
+        ck_assert_ptr_null(graph.graph);
+        ck_assert_ptr_nonnull(strstr(status_message(), "CUDNN_STATUS_BAD_PARAM"));
+    }
+}
+END_TEST
+
+/* Since 9.11 cuDNN takes a GPU's properties in place of the GPU. */
+#if CUDNN_VERSION >= 91100
+
+typedef struct gpu {
+    const char *name;
+    int version, multiprocessors, shared_bytes, l2_bytes; /* compute capability 9.0: 900 */
+} gpu;
+
+static const gpu GPUS[] = {
+    {"NVIDIA A100-SXM4-80GB", 800, 108, 166912, 40 << 20},
+    {"NVIDIA H200", 900, 132, 232448, 60 << 20},
+    {"NVIDIA B200", 1000, 148, 232448, 126 << 20},
+};
+
+enum { GPU_COUNT = sizeof GPUS / sizeof GPUS[0] };
+
+static cudnnBackendDescriptor_t describe(const gpu *g)
+{
+    char text[TEXT_BYTES];
+    int length = snprintf(
+        text, sizeof text,
+        "{\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],"
+        "\"regsPerBlock\":65536,\"multiProcessorCount\":%d,\"warpSize\":32,"
+        "\"maxSharedMemoryPerBlock\":49152,\"maxSharedMemoryPerBlockOptin\":%d,"
+        "\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":32,"
+        "\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"pciDeviceId\":0,\"isTccDriver\":0,"
+        "\"supportCoopLaunch\":1,\"totalGlobalMem\":85899345920,\"smClockRateKHz\":1500000,"
+        "\"memClockRateKHz\":2000000,\"l2CacheSize\":%d,\"cudaDeviceId\":0,\"deviceVer\":%d,"
+        "\"driverVer\":13000,\"deviceName\":\"%s\"}",
+        g->multiprocessors, g->shared_bytes, g->l2_bytes, g->version, g->name);
+    const conv_attribute attribute = {CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                      length, text};
+    cudnnBackendDescriptor_t properties = NULL;
+    ok(conv_descriptor_make(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &attribute, 1, &properties));
+    return properties;
+}
+
+/* Bits of the numerical notes of the engine behind a choice. */
+static unsigned notes_of(const conv_engine *e, int64_t *index)
+{
+    cudnnBackendDescriptor_t engine = NULL;
+    cudnnBackendNumericalNote_t notes[MAX_NOTES];
+    int64_t count = 0;
+    unsigned bits = 0;
+    ok(CUDNN_CALL(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine)));
+    ok(CUDNN_CALL(cudnnBackendGetAttribute(e->config, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                           CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &engine)));
+    ok(CUDNN_CALL(cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64,
+                                           1, &count, index)));
+    ok(CUDNN_CALL(cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                           CUDNN_TYPE_NUMERICAL_NOTE, MAX_NOTES, &count, notes)));
+    for (int64_t i = 0; i < count; i++)
+        bits |= 1u << notes[i];
+    conv_descriptor_destroy(engine);
+    return bits;
+}
+
+/* A choice for one problem: of an engine that keeps the promises, or of pieces with such a one. */
+static void choose(const conv_problem *problem, precision wanted)
+{
+    static const char *const passes[] = {"y+b", "y", "dx", "dw"};
+    static const char *const names[] = {"f32", "tf32", "bf16", "fp16"};
+    conv_problem p = *problem;
+    conv_choice choice = {0};
+    ok(conv_choose(&p, &choice));
+    if (choice.piece > 0) {
+        ck_assert_int_ge(choice.piece, 16);
+        ck_assert_int_lt(choice.piece, p.n);
+        p.n = choice.piece;
+        ok(conv_choose(&p, &choice));
+        ck_assert_int_eq(choice.piece, 0);
+    }
+    ck_assert_ptr_nonnull(choice.engine.plan); /* also with the bias: without compiling anything */
+    int64_t index = -1;
+    unsigned notes = notes_of(&choice.engine, &index);
+    ck_assert(!(notes & 1u << CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC));
+    ck_assert(!(notes & 1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS));
+    if (wanted == PRECISION_F32)
+        ck_assert(!(notes & 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE));
+    else
+        ck_assert(notes & 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+    ck_assert_uint_le(choice.engine.workspace_bytes, CUDA_WORKSPACE_BYTES);
+    printf("    %-4s %-3s batch %4d in pieces of %4d: engine %2d, workspace %8zu\n", names[wanted],
+           passes[p.pass], problem->n, p.n, (int)index, choice.engine.workspace_bytes);
+    conv_engine_close(&choice.engine);
+}
+
+/* Plans are made by the real heuristics, for GPUs that are not here. */
+START_TEST(engines_are_found)
+{
+    static const int batches[] = {7, 64, 1000};
+    cudnnBackendDescriptor_t properties = describe(&GPUS[_i]);
+    printf("%s, cuDNN %zu\n", GPUS[_i].name, cudnnGetVersion());
+    for (int t = 0; t < TYPE_COUNT; t++)
+        for (int pass = 0; pass < CONV_PASSES; pass++)
+            for (int b = 0; b < 3; b++) {
+                const conv_problem problem = {
+                    .shape = SHAPES[0],
+                    .type = TYPES[t].type,
+                    .pass = (conv_pass)pass,
+                    .n = batches[b],
+                    .target = {{CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                                &properties},
+                               {CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                1, &properties}},
+                    .tensor_cores = TYPES[t].precision != PRECISION_F32,
+                    .workspace_bytes = CUDA_WORKSPACE_BYTES,
+                    .tries = 1,
+                };
+                choose(&problem, TYPES[t].precision);
+            }
+    conv_descriptor_destroy(properties);
+}
+END_TEST
+
+#endif
+
+int main(void)
+{
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    Suite *suite = suite_create("cuda_descriptors");
+    TCase *core =
+        suite_case(suite, "core", 120); /* cuDNN's libraries are half a gigabyte to load */
+    tcase_add_test(core, graphs_are_accepted);
+    tcase_add_test(core, wrong_graphs_are_refused);
+#if CUDNN_VERSION >= 91100
+    tcase_add_loop_test(core, engines_are_found, 0, GPU_COUNT);
+#endif
+    return suite_run(suite);
+}
+
+#endif

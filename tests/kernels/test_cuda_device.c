@@ -1,0 +1,142 @@
+/* The cuda device itself: memory, copies, waits, and what it says when something is wrong. */
+#include "tests/kernels/cuda_tensor.h"
+
+static device *open_cuda(void)
+{
+    return open_device("cuda", PRECISION_F32);
+}
+
+START_TEST(memory_is_zeroed_and_copied)
+{
+    static const size_t sizes[] = {0, 1, 63, 4096, 1000003};
+    device *dev = open_cuda();
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        size_t size = sizes[i];
+        unsigned char *out = NULL, *back = NULL;
+        ok(memory_alloc(size + 1, (void **)&out));
+        ok(memory_alloc(size + 1, (void **)&back));
+        unsigned char *a = room(dev, size), *b = room(dev, size);
+        ok(dev->ops->download(dev, back, a, size));
+        expect_same(back, out, size);
+        for (size_t j = 0; j < size; j++)
+            out[j] = (unsigned char)(j * 13 + 1);
+        ok(dev->ops->upload(dev, a, out, size));
+        ok(dev->ops->copy(dev, b, a, size));
+        ok(dev->ops->download(dev, back, b, size));
+        expect_same(back, out, size);
+        free_all(dev, (void *[]){a, b}, 2);
+        free(out);
+        free(back);
+    }
+    dev->ops->free(dev, NULL);
+    ok(dev->ops->synchronize(dev));
+    device_destroy(dev);
+}
+END_TEST
+
+START_TEST(pinned_copies_keep_their_order)
+{
+    enum { COUNT = 100000 };
+    device *dev = open_cuda();
+    const accelerator_ops *ops = dev->ops->accelerator;
+    float *in = random_floats(1, COUNT, 1), *out = random_floats(2, COUNT, 1);
+    float *x = room(dev, sizeof *x * COUNT);
+    device_event *done = NULL;
+    ok(ops->pin(dev, in, sizeof *in * COUNT));
+    ok(ops->pin(dev, out, sizeof *out * COUNT));
+    ok(ops->event_create(dev, &done));
+    ok(ops->event_wait(dev, done)); /* nothing recorded: nothing to wait for */
+    for (int turn = 0; turn < 3; turn++) {
+        in[0] = (float)turn;
+        ok(ops->copy_in(dev, x, in, sizeof *in * COUNT));
+        ok(ops->copy_out(dev, out, x, sizeof *out * COUNT, done));
+        ok(ops->event_wait(dev, done));
+        expect_same(out, in, sizeof *in * COUNT);
+    }
+    ops->unpin(dev, in);
+    ops->unpin(dev, out);
+    ops->unpin(dev, NULL);
+    ops->event_destroy(done);
+    ops->event_destroy(NULL);
+    dev->ops->free(dev, x);
+    device_destroy(dev);
+    free(in);
+    free(out);
+}
+END_TEST
+
+/* Asked while it waits, dev->interrupted ends the wait; the device is given up, and closes. */
+static status stop_waiting(void *ctx)
+{
+    (void)ctx;
+    return FAIL(STATUS_PEER, "rank 1 is gone");
+}
+
+START_TEST(waits_can_be_given_up)
+{
+    enum { SIZE = 64 << 20, BUSY = 2000 };
+    device *dev = open_cuda();
+    status st = STATUS_OK;
+    void *a = room(dev, SIZE), *b = room(dev, SIZE);
+    ok(dev->ops->synchronize(dev));
+    dev->interrupted = stop_waiting;
+    for (int i = 0; i < BUSY; i++) /* milliseconds of work on the fastest memory */
+        ok(dev->ops->copy(dev, b, a, SIZE));
+    st = dev->ops->synchronize(dev);
+    ck_assert_int_eq(st, STATUS_PEER);
+    ck_assert_ptr_nonnull(strstr(status_message(), "rank 1 is gone"));
+    ck_assert_int_eq(dev->ops->synchronize(dev), STATUS_DEVICE);
+    free_all(dev, (void *[]){a, b}, 2); /* without waiting, so they stay */
+    device_destroy(dev);
+    unsetenv("MNIST_DDP_EMULATED_STRICT");
+}
+END_TEST
+
+START_TEST(indices_and_names_are_checked)
+{
+    device *dev = NULL, *first = open_cuda();
+    int count = 0;
+    ok(device_count(&count));
+    ck_assert_int_ge(count, 1);
+    device_options wanted = {.name = "cuda", .threads = 1, .index = count};
+    ck_assert_int_eq(device_create(&wanted, &dev), STATUS_INVALID);
+    ck_assert_ptr_nonnull(strstr(status_message(), "there are: 0 "));
+    wanted.index = -1;
+    ck_assert_int_eq(device_create(&wanted, &dev), STATUS_INVALID);
+    ck_assert_int_eq(strncmp(first->description, "cuda:0 ", 7), 0);
+    ck_assert_uint_eq(strlen(first->id), strlen("GPU-01234567-89ab-cdef-0123-456789abcdef"));
+    ck_assert_int_eq(strncmp(first->id, "GPU-", 4), 0);
+    ck_assert_ptr_nonnull(strstr(first->description, first->id));
+    ck_assert(cuda_is_real() == (first->emulation == NULL));
+    device_destroy(first);
+}
+END_TEST
+
+/* More than any GPU has: STATUS_NO_MEMORY, with what is free and what helps. */
+START_TEST(out_of_memory_is_named)
+{
+    device *dev = open_cuda();
+    void *memory = NULL;
+    ck_assert_int_eq(dev->ops->alloc(dev, (size_t)1 << 46, &memory), STATUS_NO_MEMORY);
+    ck_assert_ptr_nonnull(strstr(status_message(), "cudaMalloc on GPU 0"));
+    ck_assert_ptr_nonnull(strstr(status_message(), "lower --batch-size"));
+    void *small = room(dev, 64); /* the device works on */
+    dev->ops->free(dev, small);
+    device_destroy(dev);
+}
+END_TEST
+
+int main(void)
+{
+    if (!cuda_choose())
+        return TEST_SKIPPED;
+    setenv("MNIST_DDP_EMULATED_STRICT", "1", 1); /* a leak is a failure */
+    Suite *suite = suite_create("cuda_device");
+    TCase *core = suite_case(suite, "core", 60);
+    tcase_add_test(core, memory_is_zeroed_and_copied);
+    tcase_add_test(core, pinned_copies_keep_their_order);
+    tcase_add_test(core, waits_can_be_given_up);
+    tcase_add_test(core, indices_and_names_are_checked);
+    tcase_add_test(core, out_of_memory_is_named);
+    return suite_run(suite);
+}
