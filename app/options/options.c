@@ -16,9 +16,12 @@ enum { CANDIDATES_BYTES = 512, SHOWN_BYTES = 80 };
 
 static const char ENVIRONMENT_PREFIX[] = "MNIST_DDP_";
 
-/* Variables with our prefix that are no settings. */
-static const char *const OTHER_VARIABLES[] = {"DATA",        "GLOO_MODULE", "GLOO_CLAMP",
-                                              "CUDA_MODULE", "LAUNCHED",    "LOG_TTY"};
+/* Variables with our prefix that are no settings, and what those of the emulated device begin with.
+ */
+static const char *const OTHER_VARIABLES[] = {"DATA",        "GLOO_MODULE",  "GLOO_CLAMP",
+                                              "CUDA_MODULE", "LAUNCHED",     "LOG_TTY",
+                                              "TEST_DEVICE", "CUDA_AUTOTUNE"};
+static const char EMULATED_PREFIX[] = "EMULATED_";
 
 static const char *const COMMAND_NAMES[] = {
     [COMMAND_TRAIN] = "train", [COMMAND_EVAL] = "eval",       [COMMAND_SAMPLER] = "sampler",
@@ -198,7 +201,7 @@ static bool is_other_variable(const char *name)
     for (size_t i = 0; i < sizeof OTHER_VARIABLES / sizeof OTHER_VARIABLES[0]; i++)
         if (strcmp(name, OTHER_VARIABLES[i]) == 0)
             return true;
-    return false;
+    return strncmp(name, EMULATED_PREFIX, strlen(EMULATED_PREFIX)) == 0;
 }
 
 /* A variable with our prefix that is no setting: said once, by the launcher and not by its workers.

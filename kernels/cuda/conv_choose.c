@@ -66,19 +66,26 @@ status conv_choose(const conv_problem *problem, conv_choice *out)
     const conv_problem *p = problem;
     conv_graph graph = {.graph = NULL};
     conv_choice choice = {.n = p->n};
-    TRY(conv_graph_init(&p->shape, p->type, p->pass, p->n, p->handle, &graph));
+    bool needed = p->pass != CONV_PASS_FORWARD_BIAS; /* there is a way without */
+    status st = conv_graph_init(&p->shape, p->type, p->pass, p->n, p->handle, &graph);
+    if (st == STATUS_DEVICE && !needed) {
+        *out = choice;
+        return STATUS_OK;
+    }
+    if (st != STATUS_OK)
+        return st;
     conv_search search = {
         .target = &p->target,
         .graph = &graph,
         .tensor_cores = p->tensor_cores,
-        .compile = p->pass != CONV_PASS_FORWARD_BIAS, /* there is a way without */
+        .compile = needed,
         .many = p->tries > 1,
     };
-    status st = walk(p, &search, &choice);
+    st = walk(p, &search, &choice);
     conv_engine_end(&search);
     conv_graph_close(&graph);
     bool none = choice.engine.plan == NULL && choice.piece == 0;
-    if (st == STATUS_OK && none && p->pass != CONV_PASS_FORWARD_BIAS)
+    if (st == STATUS_OK && none && needed)
         st = FAIL(STATUS_DEVICE,
                   "cuDNN has no engine for it that is deterministic, precise enough and content "
                   "with %zu bytes of workspace; its last words: %s",

@@ -14,6 +14,7 @@ static void run_death(rank_fn fn, death d, ranks_options options, status want, d
                       const char *const words[3])
 {
     rank_result results[NCCL_MAX_WORLD];
+    d.before = true;
     if (!nccl_has_gpus(options.world_size))
         return;
     ck_assert_int_eq(run_rank_processes(&options, fn, &d, results), STATUS_OK);

@@ -280,6 +280,26 @@ START_TEST(one_rank_copies_and_scales)
 }
 END_TEST
 
+/* The group ends while the device has yet to copy. */
+static status dropped(process_group *group, int rank, int world_size, void *arg)
+{
+    static _Thread_local float data[100];
+    (void)rank;
+    (void)world_size;
+    (void)arg;
+    work *w = NULL;
+    TRY(fake_accelerator_fill(ranks_device(), data, 100, 1));
+    return process_group_all_reduce_async(group, data, data, 100, DTYPE_F32, REDUCE_SUM, 1,
+                                          ranks_device()->stream, &w);
+}
+
+START_TEST(works_may_be_dropped)
+{
+    ranks_options options = options_for(2);
+    ck_assert_int_eq(run_ranks_with(&options, dropped, NULL), STATUS_OK);
+}
+END_TEST
+
 static status refused(process_group *group, int rank, int world_size, void *arg)
 {
     (void)rank;
@@ -318,6 +338,7 @@ int main(void)
     tcase_add_test(core, an_injected_delay_counts_from_the_copy);
     tcase_add_loop_test(core, gradients_become_means, 0, 2);
     tcase_add_test(core, one_rank_copies_and_scales);
+    tcase_add_test(core, works_may_be_dropped);
     tcase_add_loop_test(core, other_kinds_are_refused_by_name, 0, 2);
     return suite_run(suite);
 }

@@ -186,31 +186,21 @@ bool same_place(place a, place b)
     return a.line == b.line && (a.file == b.file || std::string_view(a.file) == b.file);
 }
 
-/* The lanes of a warp that `mask` names are all here: each gets what its source gave. */
-void deliver(unsigned warp, unsigned mask)
+/* The lanes of a warp that `mask` names are all at an exchange, which must be the same one: each
+ * gets what its source gave, and may go on. */
+void deliver(unsigned warp, unsigned mask, place here)
 {
-    for (unsigned lane = 0; lane < WARP_THREADS; lane++) {
-        if ((mask >> lane & 1) == 0)
-            continue;
-        thread_record &r = threads[warp + lane];
+    for (unsigned left = mask; left != 0; left &= left - 1) {
+        unsigned own = static_cast<unsigned>(__builtin_ctz(left));
+        thread_record &r = threads[warp + own];
+        if (r.mask != mask || !same_place(r.here, here))
+            fatal("shuffle at %s:%d with mask %08x: lane %u waits at %s:%d with mask %08x",
+                  here.file, here.line, mask, own, r.here.file, r.here.line, r.mask);
         if (r.source >= WARP_THREADS || (mask >> r.source & 1) == 0)
             fatal("shuffle at %s:%d: lane %u reads lane %u, which is not in the mask %08x",
-                  r.here.file, r.here.line, lane, r.source, mask);
+                  here.file, here.line, own, r.source, mask);
         r.received = threads[warp + r.source].given;
-    }
-    for (unsigned lane = 0; lane < WARP_THREADS; lane++)
-        if ((mask >> lane & 1) != 0)
-            released.push_back(warp + lane);
-}
-
-/* All lanes of `mask` have come to an exchange: it must be the same one. */
-void check_exchange(unsigned warp, unsigned mask, place here)
-{
-    for (unsigned lane = 0; lane < WARP_THREADS; lane++) {
-        const thread_record &r = threads[warp + lane];
-        if ((mask >> lane & 1) != 0 && (r.mask != mask || !same_place(r.here, here)))
-            fatal("shuffle at %s:%d with mask %08x: lane %u waits at %s:%d with mask %08x",
-                  here.file, here.line, mask, lane, r.here.file, r.here.line, r.mask);
+        released.push_back(warp + own);
     }
 }
 
@@ -278,8 +268,7 @@ uint64_t exchange(unsigned mask, uint64_t bits, unsigned source, place here)
     present |= 1u << lane();
     if ((present & mask) == mask) {
         present &= ~mask;
-        check_exchange(warp, mask, here);
-        deliver(warp, mask);
+        deliver(warp, mask, here);
     }
     fiber::suspend();
     return me.received;

@@ -14,8 +14,9 @@ namespace
 class collective : public execution_of_nccl
 {
   public:
-    collective(communicator *comm_, const nccl_call &call_)
-        : execution_of_nccl(comm_), call(call_), width(nccl_type_bytes(call_.operation.type))
+    collective(std::shared_ptr<communicator> comm_, const nccl_call &call_)
+        : execution_of_nccl(std::move(comm_)), call(call_),
+          width(nccl_type_bytes(call_.operation.type))
     {
         size_t pieces =
             call.operation.kind == nccl_kind::reduce_scatter ? static_cast<size_t>(comm->ranks) : 1;
@@ -171,9 +172,10 @@ class collective : public execution_of_nccl
 
 } // namespace
 
-std::shared_ptr<execution_of_nccl> make_collective(communicator *comm, const nccl_call &call)
+std::shared_ptr<execution_of_nccl> make_collective(std::shared_ptr<communicator> comm,
+                                                   const nccl_call &call)
 {
-    return std::make_shared<collective>(comm, call);
+    return std::make_shared<collective>(std::move(comm), call);
 }
 
 } // namespace emulated

@@ -150,7 +150,7 @@ ncclResult_t communicator::enqueue_all()
     for (const nccl_launch &launch : deferred) {
         auto kept = std::make_shared<ticket>(shared_from_this(), records(launch.stream));
         const char *name = nccl_name(launch.calls.front().operation.kind);
-        auto begin = [kept, calls = launch.calls] { return nccl_begin(kept->owner.get(), calls); };
+        auto begin = [kept, calls = launch.calls] { return nccl_begin(kept->owner, calls); };
         if (cudaError_t code = enqueue_steps(launch.stream, name, begin)) {
             deferred.clear();
             return nccl_failure(ncclUnhandledCudaError, "%s: error %d of the runtime", name, code);

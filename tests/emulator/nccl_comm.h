@@ -101,8 +101,8 @@ bool nccl_next_hangs();
 void nccl_describe(const nccl_operation &operation, char *text, size_t size_bytes);
 const char *nccl_name(nccl_kind kind);
 
-/* What the device thread begins when a launch's turn comes; `comm` is kept alive by a ticket. */
-step_fn nccl_begin(communicator *comm, const std::vector<nccl_call> &calls);
+/* What the device thread begins when a launch's turn comes. */
+step_fn nccl_begin(const std::shared_ptr<communicator> &comm, const std::vector<nccl_call> &calls);
 
 } // namespace emulated
 

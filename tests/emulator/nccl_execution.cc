@@ -5,7 +5,7 @@
 namespace emulated
 {
 
-execution_of_nccl::execution_of_nccl(communicator *of) : comm(of)
+execution_of_nccl::execution_of_nccl(std::shared_ptr<communicator> of) : comm(std::move(of))
 {
     comm->executions.push_back(this);
 }
@@ -44,7 +44,7 @@ progress execution_of_nccl::step()
     return result;
 }
 
-step_fn nccl_begin(communicator *comm, const std::vector<nccl_call> &calls)
+step_fn nccl_begin(const std::shared_ptr<communicator> &comm, const std::vector<nccl_call> &calls)
 {
     nccl_kind kind = calls.front().operation.kind;
     bool messages = kind == nccl_kind::send || kind == nccl_kind::receive;

@@ -12,7 +12,7 @@ namespace emulated
 class execution_of_nccl
 {
   public:
-    explicit execution_of_nccl(communicator *of);
+    explicit execution_of_nccl(std::shared_ptr<communicator> of);
     virtual ~execution_of_nccl();
     execution_of_nccl(const execution_of_nccl &) = delete;
     execution_of_nccl &operator=(const execution_of_nccl &) = delete;
@@ -24,7 +24,7 @@ class execution_of_nccl
     virtual void check_memory() const = 0;
     virtual progress move() = 0;
 
-    communicator *const comm;
+    const std::shared_ptr<communicator> comm;
 
   private:
     void leave();
@@ -32,8 +32,9 @@ class execution_of_nccl
     bool begun = false, hangs = false;
 };
 
-std::shared_ptr<execution_of_nccl> make_collective(communicator *comm, const nccl_call &call);
-std::shared_ptr<execution_of_nccl> make_messages(communicator *comm,
+std::shared_ptr<execution_of_nccl> make_collective(std::shared_ptr<communicator> comm,
+                                                   const nccl_call &call);
+std::shared_ptr<execution_of_nccl> make_messages(std::shared_ptr<communicator> comm,
                                                  const std::vector<nccl_call> &calls);
 
 } // namespace emulated

@@ -16,7 +16,8 @@ namespace
 class messages : public execution_of_nccl
 {
   public:
-    messages(communicator *comm_, const std::vector<nccl_call> &calls) : execution_of_nccl(comm_)
+    messages(std::shared_ptr<communicator> comm_, const std::vector<nccl_call> &calls)
+        : execution_of_nccl(std::move(comm_))
     {
         for (const nccl_call &call : calls)
             all.push_back({call, call.operation.count * nccl_type_bytes(call.operation.type)});
@@ -155,10 +156,10 @@ class messages : public execution_of_nccl
 
 } // namespace
 
-std::shared_ptr<execution_of_nccl> make_messages(communicator *comm,
+std::shared_ptr<execution_of_nccl> make_messages(std::shared_ptr<communicator> comm,
                                                  const std::vector<nccl_call> &calls)
 {
-    return std::make_shared<messages>(comm, calls);
+    return std::make_shared<messages>(std::move(comm), calls);
 }
 
 } // namespace emulated

@@ -82,11 +82,6 @@ void set_operation(const char *name)
     operation = name;
 }
 
-const char *operation_name()
-{
-    return operation == nullptr ? "nothing" : operation;
-}
-
 bool on_device_thread()
 {
     return is_device_thread;

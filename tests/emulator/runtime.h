@@ -28,6 +28,8 @@ cudaError_t record(cudaError_t code);
 bool break_captures_of_this_thread();
 
 cudaError_t sticky_error();
+
+/* Whether CUDA recovers from such an error only in a new process. */
 bool is_sticky(cudaError_t code);
 
 /* Reads an environment variable as a number; `otherwise` where it is not set; fatal where it is not
@@ -38,13 +40,15 @@ unsigned long long environment_number(const char *name, unsigned long long other
 /* A random number below `count`. The device thread's alone. */
 uint32_t random_below(uint32_t count);
 
-/* Names a library call, a copy, or the kernel and thread that the device thread is at; ""
- * elsewhere.
- */
-const char *where_on_device();
+/* Of the device thread: the operation that runs (NULL: none), for messages. */
 void set_operation(const char *name);
-const char *operation_name();
+
+/* ", in <operation>, block ..., thread ..." on the device thread; "" elsewhere. */
+const char *where_on_device();
+
 bool on_device_thread();
+
+/* The calling thread may touch device memory from now on. */
 void become_device_thread();
 
 /* Whether a kernel's thread runs here. */
@@ -56,14 +60,15 @@ void describe_kernel_thread(char *text, size_t size_bytes);
 /* Whether `address` lies in the unused page below the stack of a kernel's thread. */
 bool is_kernel_stack_guard(uintptr_t address);
 
-/* Device memory's protection against host threads. The key is -1 where the machine has none. */
+/* Device memory's protection against host threads. Where the machine has no keys it is -1, and
+ * there is none. */
 int protection_key();
 void protect_device_memory(void *pages, size_t size_bytes);
 
 /* Of the signal handler: says what `address` is, if it is ours. False if it is not. */
 bool describe_device_address(uintptr_t address, char *text, size_t size_bytes);
 
-/* Whether any byte of it lies in pinned host memory. */
+/* Whether any byte of it lies in live pinned host memory. */
 bool overlaps_pinned_memory(const void *memory, size_t size_bytes);
 
 /* Ends the process if something wrote beside an allocation; `name` is what just ran. */

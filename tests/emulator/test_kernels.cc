@@ -264,6 +264,33 @@ void shuffle_outside_mask_dies()
     b.read();
 }
 
+__global__ void shuffle_with_two_masks(float *out)
+{
+    unsigned mask = threadIdx.x < 16 ? 0xFFFFu : 0xFFFFFFFFu;
+    out[threadIdx.x] = __shfl_xor_sync(mask, 1.0f, 1);
+}
+
+/* The lower half may meet and go on; the upper half waits for it in vain. */
+void shuffles_with_different_masks_die()
+{
+    bench b;
+    LAUNCH(b.stream, 1, 32, shuffle_with_two_masks, b.memory);
+    b.read();
+}
+
+__global__ void read_outside_mask(float *out)
+{
+    if (threadIdx.x < 16)
+        out[threadIdx.x] = __shfl_down_sync(0xFFFFu, 1.0f, 16);
+}
+
+void shuffle_from_outside_mask_dies()
+{
+    bench b;
+    LAUNCH(b.stream, 1, 32, read_outside_mask, b.memory);
+    b.read();
+}
+
 void shuffle_in_part_of_a_warp()
 {
     bench b;
@@ -364,6 +391,10 @@ static const std::vector<check> CHECKS = {
      ending::dies, "does not exist"},
     {"kernel: a shuffle outside its mask dies", shuffle_outside_mask_dies, ending::dies,
      "does not name the calling lane"},
+    {"kernel: shuffles with different masks die", shuffles_with_different_masks_die, ending::dies,
+     nullptr, nullptr, 3},
+    {"kernel: a shuffle that reads outside its mask dies", shuffle_from_outside_mask_dies,
+     ending::dies, "which is not in the mask"},
     {"kernel: a shuffle in part of a warp", shuffle_in_part_of_a_warp},
     {"kernel: wrong launches fail", wrong_launches_fail},
     {"kernel: a stack overflow dies", stack_overflow_dies, ending::dies, "stack"},

@@ -119,10 +119,8 @@ void host_read_dies()
     bench b;
     volatile float *memory = b.memory;
     if (!has_protection_keys())
-        expect(false, "host code touched device memory (not checked here: no protection keys)", "",
-               0);
-    float value = memory[3];
-    std::exit(std::isnan(value) ? 0 : 0);
+        std::exit(SKIPPED);
+    EXPECT(std::isnan(memory[3]));
 }
 
 void host_pointer_to_kernel_dies()

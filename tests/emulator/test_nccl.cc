@@ -7,6 +7,8 @@
 using namespace library_test;
 using namespace nccl_test;
 
+#define ENVIRONMENT "MNIST_DDP_EMULATED_DEVICES=4 MNIST_DDP_EMULATED_STRICT=1"
+
 namespace
 {
 
@@ -329,6 +331,24 @@ void impatient(rank_of &r)
     GOOD(ncclCommDestroy(r.comm));
 }
 
+/* Released while the device thread may still be letting go of its last operation. */
+void come_and_go()
+{
+    for (int i = 0; i < 60; i++) {
+        meeting *m = new_meeting();
+        rank_of r(m, 0, 1, 0);
+        GOOD(settle(r.comm));
+        device_array<float> x(r.q, {2.0f});
+        r.done(ncclAllReduce(x.memory(), x.memory(), 1, ncclFloat32, ncclSum, r.comm, r.q.stream));
+        if (i % 2 == 0)
+            GOOD(ncclCommAbort(r.comm));
+        else
+            r.leave();
+        expect_each(x, 0, 1, [](size_t) { return 2.0f; });
+        munmap(m, sizeof *m);
+    }
+}
+
 void threads_sum()
 {
     meeting *m = new_meeting();
@@ -394,42 +414,43 @@ template <rank_fn fn> void with_two_that_fail()
 
 int main(int argc, char **argv)
 {
-    setenv("MNIST_DDP_EMULATED_DEVICES", "4", 1);
-    setenv("MNIST_DDP_EMULATED_STRICT", "1", 1);
-    return run_checks(
-        {
-            {"all kinds, 1 rank", with<1, all_kinds>},
-            {"all kinds, 2 ranks", with<2, all_kinds>},
-            {"all kinds, 3 ranks", with<3, all_kinds>},
-            {"all kinds, 4 ranks", with<4, all_kinds>},
-            {"16-bit sums", with<2, half_types>},
-            {"sums in the order of the ranks", with<4, order_of_sums>},
-            {"slow receivers", with<3, slow_receivers>},
-            {"messages among 2", with<2, messages>},
-            {"messages among 4", with<4, messages>},
-            {"graphs, 1 rank", with<1, replays>},
-            {"graphs, 3 ranks", with<3, replays>},
-            {"other streams go on", with<2, others_go_on>},
-            {"abort ends what waits", with<2, abort_ends_it>},
-            {"the third operation hangs", with<2, third_hangs>, ending::succeeds, nullptr,
-             "MNIST_DDP_EMULATED_NCCL=hang:3"},
-            {"a dead peer is not noticed", with<2, peer_is_gone<ncclSuccess>>},
-            {"a dead peer is reported where wanted", with<2, peer_is_gone<ncclRemoteError>>,
-             ending::succeeds, nullptr, "MNIST_DDP_EMULATED_NCCL=remote_error"},
-            {"two ranks on one device", with_two_on_one_device<duplicates>},
-            {"joining takes all", joins_when_all_are_there},
-            {"calls before the last one has settled", with<1, impatient>},
-            {"three ranks as threads", threads_sum},
-            {"different counts end the process", with_two_that_fail<different_counts>,
-             ending::succeeds, "calls ncclAllReduce(5 x ncclFloat32, ncclSum)"},
-            {"a message against a collective ends the process",
-             with_two_that_fail<different_kinds<true>>, ending::succeeds,
-             "rank 0 calls ncclAllReduce(5 x ncclFloat32, ncclMax), rank 1 calls ncclSend"},
-            {"a collective against a receive ends the process",
-             with_two_that_fail<different_kinds<false>>, ending::succeeds,
-             "rank 1 calls ncclRecv with it"},
-            {"host memory ends the process", with_two_that_fail<host_memory>, ending::succeeds,
-             "needs device memory"},
-        },
-        argc, argv);
+    std::vector<check> checks = {
+        {"all kinds, 1 rank", with<1, all_kinds>},
+        {"all kinds, 2 ranks", with<2, all_kinds>},
+        {"all kinds, 3 ranks", with<3, all_kinds>},
+        {"all kinds, 4 ranks", with<4, all_kinds>},
+        {"16-bit sums", with<2, half_types>},
+        {"sums in the order of the ranks", with<4, order_of_sums>},
+        {"slow receivers", with<3, slow_receivers>},
+        {"messages among 2", with<2, messages>},
+        {"messages among 4", with<4, messages>},
+        {"graphs, 1 rank", with<1, replays>},
+        {"graphs, 3 ranks", with<3, replays>},
+        {"other streams go on", with<2, others_go_on>},
+        {"abort ends what waits", with<2, abort_ends_it>},
+        {"the third operation hangs", with<2, third_hangs>, ending::succeeds, nullptr,
+         ENVIRONMENT " MNIST_DDP_EMULATED_NCCL=hang:3"},
+        {"a dead peer is not noticed", with<2, peer_is_gone<ncclSuccess>>},
+        {"a dead peer is reported where wanted", with<2, peer_is_gone<ncclRemoteError>>,
+         ending::succeeds, nullptr, ENVIRONMENT " MNIST_DDP_EMULATED_NCCL=remote_error"},
+        {"two ranks on one device", with_two_on_one_device<duplicates>},
+        {"joining takes all", joins_when_all_are_there},
+        {"calls before the last one has settled", with<1, impatient>},
+        {"communicators come and go", come_and_go},
+        {"three ranks as threads", threads_sum},
+        {"different counts end the process", with_two_that_fail<different_counts>, ending::succeeds,
+         "calls ncclAllReduce(5 x ncclFloat32, ncclSum)"},
+        {"a message against a collective ends the process",
+         with_two_that_fail<different_kinds<true>>, ending::succeeds,
+         "rank 0 calls ncclAllReduce(5 x ncclFloat32, ncclMax), rank 1 calls ncclSend"},
+        {"a collective against a receive ends the process",
+         with_two_that_fail<different_kinds<false>>, ending::succeeds,
+         "rank 1 calls ncclRecv with it"},
+        {"host memory ends the process", with_two_that_fail<host_memory>, ending::succeeds,
+         "needs device memory"},
+    };
+    for (check &c : checks)
+        if (c.environment == nullptr)
+            c.environment = ENVIRONMENT;
+    return run_checks(checks, argc, argv);
 }

@@ -1,13 +1,8 @@
-/* The cuda device's convolutions against the reference device.
- *
- * All numbers are multiples of 1/64 below 1, so products are multiples of 2^-12 and every sum of
- * the few thousand here is below 2^12: exact in float32, in any order. What may differ is the
- * rounding of results to the activations' type, and on a real GPU what an engine's transform
- * (Winograd's, say) rounds. */
-#include "tests/kernels/cuda_tensor.h"
+/* The cuda device's convolutions against the reference device. */
+#include "tests/kernels/conv_bench.h"
 
 static const int BATCHES[] = {1, 2, 7, 32};
-enum { N_BATCHES = sizeof BATCHES / sizeof BATCHES[0], BATCH_MAX = 100 };
+enum { N_BATCHES = sizeof BATCHES / sizeof BATCHES[0] };
 
 /* The network's, and small ones of unlike sizes. */
 static const conv2d_shape FIRST[] = {
@@ -26,162 +21,7 @@ enum {
     N_INNER = sizeof INNER / sizeof INNER[0],
 };
 
-static const char REFUSE[] = "MNIST_DDP_EMULATED_REFUSE", FAIL_AT[] = "MNIST_DDP_EMULATED_FAIL",
-                  AUTOTUNE[] = "MNIST_DDP_CUDA_AUTOTUNE";
-
-static int out_area(const conv2d_shape *s)
-{
-    return (s->height - s->kernel + 1) * (s->width - s->kernel + 1);
-}
-
-static size_t weight_count(const conv2d_shape *s)
-{
-    return (size_t)(s->out_channels * s->channels * s->kernel * s->kernel);
-}
-
-/* What goes in and comes out, plain, on the host. */
-typedef struct data {
-    int n;
-    float *x, *parameters, *dy; /* weights, then biases */
-    float *y, *gradients, *dx;  /* dx: not of a first convolution */
-} data;
-
-static data make_data(const conv2d_shape *s, int n)
-{
-    size_t images = (size_t)n;
-    size_t xs = images * (size_t)(s->channels * s->height * s->width);
-    size_t ys = images * (size_t)(s->out_channels * out_area(s));
-    size_t count = weight_count(s) + (size_t)s->out_channels;
-    return (data){
-        .n = n,
-        .x = random_floats(1, xs, 1.0f),
-        .parameters = random_floats(2, count, 1.0f),
-        .dy = random_floats(3, ys, 1.0f),
-    };
-}
-
-static void free_results(data *d)
-{
-    free(d->y);
-    free(d->gradients);
-    free(d->dx);
-    d->y = d->gradients = d->dx = NULL;
-}
-
-static void free_data(data *d)
-{
-    free_results(d);
-    free(d->x);
-    free(d->parameters);
-    free(d->dy);
-}
-
-/* One convolution on one device: parameters and their gradient as arenas, weight first. */
-typedef struct bench {
-    device *dev;
-    conv2d_shape s;
-    conv2d *plan;
-    size_t weights, count; /* of the arena */
-    float *parameters, *gradients, *x, *y, *dy, *dx;
-} bench;
-
-static bench bench_open(device *dev, const conv2d_shape *s, const data *d)
-{
-    bench b = {.dev = dev, .s = *s, .weights = weight_count(s)};
-    b.count = b.weights + (size_t)s->out_channels;
-    float *own = NULL;
-    ok(dev->ops->conv2d_create(dev, s, BATCH_MAX, &b.plan));
-    ok(memory_alloc(sizeof *own * b.count, (void **)&own));
-    ok(dev->ops->conv2d_import(b.plan, d->parameters, own));
-    memcpy(own + b.weights, d->parameters + b.weights, sizeof *own * (size_t)s->out_channels);
-    b.parameters = put_floats(dev, own, b.count);
-    b.gradients = room(dev, sizeof *own * b.count);
-    free(own);
-    size_t xs = (size_t)d->n * (size_t)(s->channels * s->height * s->width);
-    b.x = s->plain_input ? put_activations(dev, d->x, xs)
-                         : put_images(dev, d->x, d->n, s->channels, s->height * s->width);
-    b.y = room(dev, sizeof(float) * (size_t)(d->n * s->out_channels * out_area(s)));
-    b.dy = put_images(dev, d->dy, d->n, s->out_channels, out_area(s));
-    b.dx = room(dev, sizeof(float) * xs);
-    return b;
-}
-
-static void bench_close(bench *b)
-{
-    free_all(b->dev, (void *[]){b->parameters, b->gradients, b->x, b->y, b->dy, b->dx}, 6);
-    b->dev->ops->conv2d_destroy(b->plan);
-}
-
-/* All three passes. */
-static status enqueue(const bench *b, int n, bool accumulate)
-{
-    const device_ops *ops = b->dev->ops;
-    const float *weight = b->parameters, *bias = b->parameters + b->weights;
-    float *dw = b->gradients, *db = b->gradients + b->weights;
-    TRY(ops->begin_forward(b->dev, b->parameters, b->count));
-    TRY(ops->conv2d_forward(b->plan, n, b->x, weight, bias, b->y));
-    TRY(ops->conv2d_backward_weights(b->plan, n, b->x, b->y, b->dy, dw, db, accumulate));
-    if (!b->s.plain_input)
-        TRY(ops->conv2d_backward_data(b->plan, n, weight, b->y, b->dy, b->dx));
-    return STATUS_OK;
-}
-
-static void collect(const bench *b, data *d)
-{
-    const conv2d_shape *s = &b->s;
-    free_results(d);
-    d->y = get_images(b->dev, b->y, d->n, s->out_channels, out_area(s));
-    float *own = get_floats(b->dev, b->gradients, b->count);
-    ok(memory_alloc(sizeof *own * b->count, (void **)&d->gradients));
-    ok(b->dev->ops->conv2d_export(b->plan, own, d->gradients));
-    memcpy(d->gradients + b->weights, own + b->weights, sizeof *own * (size_t)s->out_channels);
-    free(own);
-    if (!s->plain_input)
-        d->dx = get_images(b->dev, b->dx, d->n, s->channels, s->height * s->width);
-}
-
-static data run_on(device *dev, const conv2d_shape *s, int n)
-{
-    data d = make_data(s, n);
-    bench b = bench_open(dev, s, &d);
-    ok(enqueue(&b, n, false));
-    ok(dev->ops->synchronize(dev));
-    collect(&b, &d);
-    bench_close(&b);
-    return d;
-}
-
-/* What direct sums may be off by: nothing; a transform of 4x4 pixels to 6x6 multiplies roundings of
- * float32 by some tens, of sums that here are below 2^4 (dw: 2^6). */
-static double slack(double largest)
-{
-    return cuda_is_real() ? 64 * 0x1p-24 * largest : 0;
-}
-
-/* From this batch on an engine may take it in up to 4 pieces, with dw of each rounded to the
- * activations' type; they are below 2^4 here (1120 products with a deviation of 1/12 have one
- * of 2.8). */
-enum { BATCH_OF_PIECES = 33 };
-
-static void expect_equal(const conv2d_shape *s, precision p, const data *got, const data *want)
-{
-    size_t images = (size_t)want->n;
-    size_t xs = images * (size_t)(s->channels * s->height * s->width);
-    size_t ys = images * (size_t)(s->out_channels * out_area(s));
-    size_t weights = weight_count(s);
-    /* Rounded once to the activations' type; y also before the bias, below 1, is added to it. */
-    double half = is_half(p) ? (double)unit_of(p) / 2 : 0;
-    double twice = s->plain_input ? 0 : half;
-    expect_close(got->y, want->y, ys, slack(0x1p4) + twice, half + twice);
-    /* dw of an inner convolution also is rounded once; db is summed in float32. */
-    double dw = s->plain_input ? 0 : half;
-    double pieces = want->n < BATCH_OF_PIECES ? 0 : 4 * 0x1p4 * dw;
-    expect_close(got->gradients, want->gradients, weights, slack(0x1p6) + pieces, dw);
-    expect_close(got->gradients + weights, want->gradients + weights, (size_t)s->out_channels, 0,
-                 0);
-    if (!s->plain_input)
-        expect_close(got->dx, want->dx, xs, slack(0x1p4), half);
-}
+static const char REFUSE[] = "MNIST_DDP_EMULATED_REFUSE", AUTOTUNE[] = "MNIST_DDP_CUDA_AUTOTUNE";
 
 static void compare(device *cuda, device *reference, const conv2d_shape *s, int n)
 {
@@ -421,106 +261,6 @@ START_TEST(passes_are_recorded)
 }
 END_TEST
 
-/* Either the failure is told, with the call and the convolution, or another engine was found and
- * the result is right. */
-static void fail_at(const char *call, int nth, int code)
-{
-    static const conv2d_shape *s = &INNER[0];
-    char injection[128];
-    snprintf(injection, sizeof injection, "%s:%d:%d", call, nth, code);
-    setenv(FAIL_AT, injection, 1);
-    device *cuda = open_device("cuda", PRECISION_F32);
-    data d = make_data(s, 2);
-    conv2d *plan = NULL;
-    status st = cuda->ops->conv2d_create(cuda, s, 2, &plan);
-    if (st == STATUS_OK) {
-        cuda->ops->conv2d_destroy(plan);
-        bench b = bench_open(cuda, s, &d);
-        st = enqueue(&b, 2, false);
-        if (st == STATUS_OK) {
-            collect(&b, &d);
-            device *reference = open_device("reference", PRECISION_F32);
-            data want = run_on(reference, s, 2);
-            expect_equal(s, PRECISION_F32, &d, &want);
-            free_data(&want);
-            device_destroy(reference);
-        } else {
-            ck_assert_msg(strstr(status_message(), "convolution 8->24 channels, 3x3 on 9x7") !=
-                              NULL,
-                          "%s: %s", injection, status_message());
-        }
-        bench_close(&b);
-    }
-    if (st != STATUS_OK)
-        ck_assert_msg(strstr(status_message(), call) != NULL, "%s: %s", injection,
-                      status_message());
-    free_data(&d);
-    device_destroy(cuda);
-}
-
-/* Which calls: each kind, early and late. The emulated device's test of leaks ends the process. */
-static const struct {
-    const char *call;
-    int nth, code;
-} FAILURES[] = {
-    {"cudnnCreate", 1, 1001},
-    {"cudnnSetStream", 1, 5000},
-    {"cudnnBackendCreateDescriptor", 1, 4003},
-    {"cudnnBackendCreateDescriptor", 11, 4003},
-    {"cudnnBackendCreateDescriptor", 13, 4003},
-    {"cudnnBackendCreateDescriptor", 20, 4003},
-    {"cudnnBackendSetAttribute", 1, 2000},
-    {"cudnnBackendSetAttribute", 35, 2000},
-    {"cudnnBackendSetAttribute", 50, 2000},
-    {"cudnnBackendFinalize", 1, 3000},
-    {"cudnnBackendFinalize", 9, 3000},
-    {"cudnnBackendFinalize", 10, 3000},
-    {"cudnnBackendFinalize", 11, 3000},
-    {"cudnnBackendFinalize", 14, 3000},
-    {"cudnnBackendGetAttribute", 1, 4000},
-    {"cudnnBackendGetAttribute", 2, 4000},
-    {"cudnnBackendGetAttribute", 4, 4000},
-    {"cudnnBackendGetAttribute", 12, 4000},
-    {"cudnnBackendExecute", 1, 5000},
-    {"cudnnBackendExecute", 2, 5000},
-    {"cudnnBackendExecute", 3, 5003},
-};
-enum { N_FAILURES = sizeof FAILURES / sizeof FAILURES[0] };
-
-START_TEST(failures_are_clean)
-{
-    setenv("MNIST_DDP_EMULATED_STRICT", "1", 1);
-    fail_at(FAILURES[_i].call, FAILURES[_i].nth, FAILURES[_i].code);
-}
-END_TEST
-
-START_TEST(odd_shapes_are_refused)
-{
-    static const struct {
-        conv2d_shape shape;
-        const char *text;
-    } odd[] = {
-        {{3, 28, 28, 32, 3, .plain_input = true, .relu = true}, "of one channel"},
-        {{1, 28, 28, 24, 3, .plain_input = true, .relu = true}, "8, 16, 32 or 64 output channels"},
-        {{1, 99, 28, 32, 3, .plain_input = true, .relu = true}, "pixels"},
-        {{12, 9, 9, 8, 3, .plain_input = false, .relu = false}, "multiples of 8 channels"},
-        {{8, 2, 9, 8, 3, .plain_input = false, .relu = false}, "a kernel inside its input"},
-        {{8, 9, 9, 8, 3, .plain_input = false, .relu = true}, "no relu"},
-    };
-    device *cuda = open_device("cuda", PRECISION_F32);
-    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
-        conv2d *plan = NULL;
-        ck_assert_int_eq(cuda->ops->conv2d_create(cuda, &odd[i].shape, 1, &plan), STATUS_INVALID);
-        ck_assert_msg(strstr(status_message(), odd[i].text) != NULL, "%s", status_message());
-    }
-    conv2d *plan = NULL;
-    setenv(AUTOTUNE, "many", 1);
-    ck_assert_int_eq(cuda->ops->conv2d_create(cuda, &INNER[0], 1, &plan), STATUS_INVALID);
-    ck_assert_ptr_nonnull(strstr(status_message(), AUTOTUNE));
-    device_destroy(cuda);
-}
-END_TEST
-
 int main(void)
 {
     if (!cuda_choose())
@@ -538,8 +278,5 @@ int main(void)
     tcase_add_loop_test(core, gradients_accumulate, 0, 2 * N_PRECISIONS);
     tcase_add_loop_test(core, bits_are_the_same_again, 0, 2 * N_PRECISIONS);
     tcase_add_loop_test(core, passes_are_recorded, 0, 2 * N_PRECISIONS);
-    tcase_add_test(core, odd_shapes_are_refused);
-    if (!cuda_is_real())
-        tcase_add_loop_test(core, failures_are_clean, 0, N_FAILURES);
     return suite_run(suite);
 }

@@ -57,7 +57,8 @@ static status die(deadly *d, const death *how)
     clock_sleep_ms(how->sleep_ms);
     if (how->signal == 0)
         return STATUS_OK;
-    TRY(d->start(d));
+    if (!how->before)
+        TRY(d->start(d));
     raise(how->signal);
     return FAIL(STATUS_INVALID, "signal %d was survived", how->signal);
 }
