@@ -281,6 +281,8 @@ status job_leave(job *j)
 
 void job_close(job *j)
 {
+    status_kept cause; /* it is closed also because something failed */
+    status_keep(&cause);
     /* The group first: a collective that hangs on the device would hold up all that follows. */
     ddp_destroy(j->reducer);
     if (j->dev != NULL)
@@ -297,4 +299,5 @@ void job_close(job *j)
     dataset_close(&j->train_set);
     dataset_close(&j->test_set);
     *j = (job){0};
+    status_restore(&cause);
 }

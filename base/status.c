@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MESSAGE_BYTES = 2048 };
+enum { MESSAGE_BYTES = sizeof((status_kept *)0)->message };
 
 static _Thread_local char message[MESSAGE_BYTES];
 
@@ -46,6 +46,16 @@ status status_context(status code, const char *fmt, ...)
 const char *status_message(void)
 {
     return message;
+}
+
+void status_keep(status_kept *out)
+{
+    memcpy(out->message, message, sizeof message);
+}
+
+void status_restore(const status_kept *kept)
+{
+    memcpy(message, kept->message, sizeof message);
 }
 
 const char *status_name(status code)

@@ -44,6 +44,13 @@ status status_context(status code, const char *fmt, ...) __attribute__((format(p
 /* This thread's latest FAIL, "" if none. Owned by status.c, valid until the next FAIL. */
 const char *status_message(void);
 
+/* Keeps this thread's message while something is tidied up that may fail as well. */
+typedef struct status_kept {
+    char message[2048];
+} status_kept;
+void status_keep(status_kept *out);
+void status_restore(const status_kept *kept);
+
 /* The name of a code, as in "timeout"; for logs. */
 const char *status_name(status code);
 

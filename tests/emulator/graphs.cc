@@ -151,6 +151,13 @@ void close_capture(const std::shared_ptr<capture> &c)
     open_capture_count = open.size();
 }
 
+/* With the lock held. Events may still name it, but what it recorded is gone. */
+void discard_capture(const std::shared_ptr<capture> &c)
+{
+    close_capture(c);
+    c->nodes.clear();
+}
+
 } // namespace
 
 void leave_capture(cudaStream_t stream)
@@ -161,7 +168,7 @@ void leave_capture(cudaStream_t stream)
         return;
     c->broken = true;
     if (c->origin == stream)
-        close_capture(c);
+        discard_capture(c);
 }
 
 bool break_captures_of_this_thread()
@@ -215,8 +222,9 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
     std::lock_guard<std::mutex> hold(runtime_lock());
     if (!is_live(stream))
         return record(cudaErrorInvalidResourceHandle);
-    if (error != cudaSuccess) {
-        leave_capture(stream);
+    if (error != cudaSuccess) { /* ended all the same, on every stream that had joined */
+        if (stream->capturing != nullptr)
+            discard_capture(std::shared_ptr<capture>(stream->capturing));
         return error;
     }
     std::shared_ptr<capture> c = stream->capturing;
@@ -226,12 +234,12 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
         return record(cudaErrorStreamCaptureUnmatched);
     if (c->mode != cudaStreamCaptureModeRelaxed && c->thread != std::this_thread::get_id())
         return record(cudaErrorStreamCaptureWrongThread);
-    bool joined = all_joined(*c);
+    if (bool joined = all_joined(*c); c->broken || !joined) {
+        discard_capture(c);
+        return record(c->broken ? cudaErrorStreamCaptureInvalidated
+                                : cudaErrorStreamCaptureUnjoined);
+    }
     close_capture(c);
-    if (c->broken)
-        return record(cudaErrorStreamCaptureInvalidated);
-    if (!joined)
-        return record(cudaErrorStreamCaptureUnjoined);
     *graph = new CUgraph_st{std::move(c->nodes)};
     live_graphs().insert(*graph);
     account("graph", 1);

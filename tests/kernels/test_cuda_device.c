@@ -74,7 +74,7 @@ static status stop_waiting(void *ctx)
 
 START_TEST(waits_can_be_given_up)
 {
-    enum { SIZE = 64 << 20, BUSY = 2000 };
+    enum { SIZE = 32 << 20, BUSY = 300 };
     device *dev = open_cuda();
     status st = STATUS_OK;
     void *a = room(dev, SIZE), *b = room(dev, SIZE);
