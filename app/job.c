@@ -81,6 +81,8 @@ static status open_device(job *j)
     TRY(device_create(&j->device, &j->dev));
     if (j->dev->emulation != NULL)
         LOG_W("device %s: %s", j->dev->ops->name, j->dev->emulation);
+    if (j->dev->stream != NULL && !j->opts->quiet)
+        LOG_I("rank %d computes on %s", j->place.rank, j->dev->description);
     return j->dev->ops->alloc(j->dev, sizeof *j->numbers, (void **)&j->numbers);
 }
 
