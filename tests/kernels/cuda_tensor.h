@@ -212,15 +212,16 @@ static inline void free_all(device *dev, void **memory, size_t n)
         dev->ops->free(dev, memory[i]);
 }
 
-/* |got - want| <= absolute + relative |want|, element by element. */
+/* |got - want| <= absolute + relative |want|, element by element. (An assertion of Check's is a
+ * system call: only a failure becomes one.) */
 static inline void expect_close(const float *got, const float *want, size_t count, double absolute,
                                 double relative)
 {
     for (size_t i = 0; i < count; i++) {
         double most = absolute + relative * fabs((double)want[i]);
-        ck_assert_msg(fabs((double)got[i] - (double)want[i]) <= most,
-                      "[%zu]: %.9g, want %.9g within %.3g", i, (double)got[i], (double)want[i],
-                      most);
+        if (!(fabs((double)got[i] - (double)want[i]) <= most))
+            ck_abort_msg("[%zu]: %.9g, want %.9g within %.3g", i, (double)got[i], (double)want[i],
+                         most);
     }
 }
 
@@ -228,7 +229,16 @@ static inline void expect_same(const void *got, const void *want, size_t size_by
 {
     const unsigned char *g = got, *w = want;
     for (size_t i = 0; i < size_bytes; i++)
-        ck_assert_msg(g[i] == w[i], "byte %zu of %zu differs", i, size_bytes);
+        if (g[i] != w[i])
+            ck_abort_msg("byte %zu of %zu differs", i, size_bytes);
+}
+
+/* got is want, rounded once to the type of activations. */
+static inline void expect_rounded(precision p, const float *got, const float *want, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (got[i] != rounded(p, want[i]))
+            ck_abort_msg("[%zu]: %.9g, want %.9g, rounded", i, (double)got[i], (double)want[i]);
 }
 
 #endif

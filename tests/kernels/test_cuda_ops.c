@@ -28,9 +28,10 @@ static step_numbers *put_numbers(device *dev, const step_numbers *numbers)
 /* Every pixel value occurs. The result is exact: the float of the host's formula, rounded once. */
 static void check_gather(device *dev, int n, int pixels)
 {
-    enum { IMAGES = 40, OFFSET = 3, FIRST = 5 };
+    enum { IMAGES = 40, OFFSET = 3, FIRST = 5, PIXELS_MAX = 784 };
     const device_ops *ops = dev->ops;
     uint8_t *images = NULL, labels[IMAGES], got_labels[BATCH_MAX];
+    float want[PIXELS_MAX];
     uint32_t order[FIRST + OFFSET + BATCH_MAX], got_samples[BATCH_MAX];
     size_t count = (size_t)n * (size_t)pixels;
     ok(memory_alloc((size_t)(IMAGES * pixels), (void **)&images));
@@ -55,10 +56,9 @@ static void check_gather(device *dev, int n, int pixels)
         uint32_t index = order[FIRST + OFFSET + i];
         ck_assert_uint_eq(got_samples[i], index);
         ck_assert_uint_eq(got_labels[i], labels[index]);
-        for (int j = 0; j < pixels; j++) {
-            float want = ((float)images[(int)index * pixels + j] / 255.0f - 0.1307f) / 0.3081f;
-            ck_assert(got[i * pixels + j] == rounded(dev->precision, want));
-        }
+        for (int j = 0; j < pixels; j++)
+            want[j] = ((float)images[(int)index * pixels + j] / 255.0f - 0.1307f) / 0.3081f;
+        expect_rounded(dev->precision, got + i * pixels, want, (size_t)pixels);
     }
     free_all(dev, (void *[]){d_images, d_labels, d_order, d_numbers, x, out_labels, samples}, 7);
     free(images);
@@ -121,12 +121,8 @@ static void check_pool(device *cuda, device *reference, pool_case *c)
     c->samples = samples;
     run_pool(reference, c, &want_y, &want_dz);
     run_pool(cuda, c, &got_y, &got_dz);
-    for (size_t i = 0; i < in / 4; i++)
-        ck_assert_msg(got_y[i] == rounded(cuda->precision, want_y[i]), "y[%zu]: %g, want %g", i,
-                      (double)got_y[i], (double)want_y[i]);
-    for (size_t i = 0; i < in; i++)
-        ck_assert_msg(got_dz[i] == rounded(cuda->precision, want_dz[i]), "dz[%zu]: %g, want %g", i,
-                      (double)got_dz[i], (double)want_dz[i]);
+    expect_rounded(cuda->precision, got_y, want_y, in / 4);
+    expect_rounded(cuda->precision, got_dz, want_dz, in);
     float *all[] = {z, dy, want_y, want_dz, got_y, got_dz};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         free(all[i]);
