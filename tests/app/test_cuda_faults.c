@@ -136,9 +136,10 @@ static int trace(const struct setup *s, call *out)
 /* What an error calls it. */
 static const char *said_as(const char *name)
 {
-    static const char *const other[][2] = {{"cudaLaunchKernel", "kernel launch"},
-                                           {"ncclAllReduce", "all_reduce"},
-                                           {"ncclBroadcast", "broadcast"}};
+    static const char *const other[][2] = {
+        {"cudaLaunchKernel", "kernel launch"},
+        {"ncclAllReduce", "(nccl)"}, /* an all_reduce or a barrier */
+        {"ncclBroadcast", "broadcast"}};
     for (size_t i = 0; i < sizeof other / sizeof other[0]; i++)
         if (strcmp(name, other[i][0]) == 0)
             return other[i][1];
