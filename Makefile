@@ -1,6 +1,6 @@
 # The front desk: CMake does the building.
 .DEFAULT_GOAL := mnist_ddp
-.PHONY: mnist_ddp run test asan tsan format lint bench gpu-check gpu-bundle install clean help \
+.PHONY: mnist_ddp run test soak asan tsan format lint bench gpu-check gpu-bundle install clean help \
 	packages configure
 
 BUILD ?= build
@@ -21,6 +21,10 @@ run: configure ## train with configs/quickstart.yaml: two processes, a minute
 test: configure ## build everything and run all tests
 	@cmake --build $(BUILD)
 	@cd $(BUILD) && ctest --output-on-failure
+
+soak: configure ## kill 1,000 ranks and 250 launchers at random instants, compare bits (hours)
+	@cmake --build $(BUILD)
+	@cd $(BUILD) && BUILD_DIR=$$PWD SOURCE_DIR=$(CURDIR) MNIST_DDP_SOAK_KILLS=$${MNIST_DDP_SOAK_KILLS:-1000} ./test_app_restarts
 
 asan: packages ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake --preset asan $(CMAKE_FLAGS) >/dev/null

@@ -15,4 +15,14 @@ int eval_command(const options *opts);
 /* A rank's indices of one epoch. */
 int sampler_command(const options *opts);
 
+/* Starts any program as several ranks, or prints what would be started. `started_ns`: when this
+ * process began. */
+int run_command(const options *opts, int64_t started_ns);
+
+/* Looks whether a run with these settings can work here; the first problem's exit code. */
+int doctor_command(const options *opts);
+
+/* What a bug report needs. */
+int env_command(const options *opts);
+
 #endif

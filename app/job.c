@@ -4,6 +4,7 @@
 #include "app/device_list.h"
 #include "app/evaluate.h"
 #include "app/exit_codes.h"
+#include "app/failure.h"
 #include "base/log.h"
 #include "base/team.h"
 #include "kernels/ops.h"
@@ -91,6 +92,11 @@ static status interrupted(void *group)
     return process_group_check(group);
 }
 
+static size_t gradient_bytes(const job *j)
+{
+    return sizeof(float) * (model_kind_count(j->model) + PREEMPT_FLOATS);
+}
+
 static status open_group(job *j)
 {
     const options *o = j->opts;
@@ -101,7 +107,8 @@ static status open_group(job *j)
                                       .master_addr = j->place.master_addr,
                                       .timeout_ms = o->timeout * 1000,
                                       .device = j->dev,
-                                      .shared_bytes = sizeof(float) * model_kind_count(j->model),
+                                      .page = j->page,
+                                      .shared_bytes = gradient_bytes(j),
                                       .inject_delay_ms = o->inject_delay_ms};
     TRY(process_group_create(&settings, &j->group));
     j->dev->interrupted = interrupted;
@@ -116,15 +123,20 @@ static int forward_batch(const job *j)
 }
 
 /* A host device's gradients live in the group's memory: shm sums them where they are. */
+static status open_gradients(job *j)
+{
+    if (j->dev->stream == NULL)
+        return process_group_alloc(j->group, gradient_bytes(j), (void **)&j->gradients);
+    return j->dev->ops->alloc(j->dev, gradient_bytes(j), (void **)&j->gradients);
+}
+
 static status open_network(job *j)
 {
-    network_options settings = {
-        .kind = j->model, .max_batch = forward_batch(j), .seed = (uint64_t)j->opts->seed};
-    if (j->group != NULL && j->dev->stream == NULL)
-        TRY(process_group_alloc(j->group, sizeof(float) * model_kind_count(j->model),
-                                (void **)&settings.gradients));
-    TRY(network_create(j->dev, &settings, &j->net));
-    return STATUS_OK;
+    network_options settings = {.kind = j->model,
+                                .max_batch = forward_batch(j),
+                                .seed = (uint64_t)j->opts->seed,
+                                .gradients = j->gradients};
+    return network_create(j->dev, &settings, &j->net);
 }
 
 static status open_optimizer(job *j)
@@ -136,16 +148,22 @@ static status open_optimizer(job *j)
 static status open_ddp(job *j)
 {
     const parameter *parameters = NULL;
+    const char *names[NETWORK_MAX_PARAMETERS];
     size_t n = network_layout(j->net, &parameters), offsets[NETWORK_MAX_PARAMETERS];
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         offsets[i] = parameters[i].offset;
+        names[i] = parameters[i].name;
+    }
     double cap = j->opts->bucket_cap_mb;
     ddp_options settings = {.first_bucket_bytes =
                                 (size_t)((cap < 0 ? FIRST_BUCKET_MIB : cap) * MIB),
                             .bucket_cap_bytes = (size_t)((cap < 0 ? BUCKET_CAP_MIB : cap) * MIB),
                             .overlap = j->opts->overlap};
-    return ddp_create(j->group, network_gradients(j->net), network_count(j->net), offsets, n,
-                      &settings, &j->reducer);
+    size_t count = network_count(j->net);
+    TRY(ddp_create(j->group, j->gradients, count, offsets, n, &settings, &j->reducer));
+    TRY(ddp_name_parameters(j->reducer, names));
+    ddp_carry(j->reducer, PREEMPT_FLOATS);
+    return preempt_open(j->dev, j->numbers, j->gradients + count, &j->stop);
 }
 
 static status open_loader(job *j)
@@ -162,6 +180,15 @@ static status open_loader(job *j)
     return loader_create(j->dev, &j->train_set, &settings, &j->load);
 }
 
+static status open_page(job *j)
+{
+    rank_page_options settings = {.folder = failure_folder(),
+                                  .rank = j->place.rank,
+                                  .world_size = j->place.world_size,
+                                  .generation = j->place.restart_count};
+    return rank_page_create(&settings, &j->page);
+}
+
 static status join(job *j)
 {
     return rendezvous_join(&j->place, j->opts->join_timeout * 1000, j->opts->timeout * 1000,
@@ -175,6 +202,7 @@ static status agree(job *j)
 
 static status open_compute(job *j)
 {
+    TRY(open_gradients(j));
     TRY(open_network(j));
     TRY(open_optimizer(j));
     TRY(open_ddp(j));
@@ -188,13 +216,10 @@ status job_open(const options *opts, const rendezvous_place *place, job *out, in
         status (*open)(job *);
         int exit_code;
     } steps[] = {
-        {resolve, EXIT_CODE_USAGE},
-        {join, EXIT_CODE_RENDEZVOUS},
-        {agree, EXIT_CODE_USAGE},
-        {open_device, EXIT_CODE_USAGE},
-        {open_group, EXIT_CODE_RENDEZVOUS},
-        {open_compute, EXIT_CODE_USAGE},
-        {job_broadcast_state, EXIT_CODE_RENDEZVOUS},
+        {resolve, EXIT_CODE_USAGE},      {open_page, EXIT_CODE_INTERNAL},
+        {join, EXIT_CODE_RENDEZVOUS},    {agree, EXIT_CODE_USAGE},
+        {open_device, EXIT_CODE_USAGE},  {open_group, EXIT_CODE_RENDEZVOUS},
+        {open_compute, EXIT_CODE_USAGE}, {job_broadcast_state, EXIT_CODE_RENDEZVOUS},
     };
     *out = (job){.opts = opts, .place = *place};
     status st = open_data(out, true);
@@ -203,8 +228,10 @@ status job_open(const options *opts, const rendezvous_place *place, job *out, in
         st = steps[i].open(out);
         *exit_code = steps[i].exit_code;
     }
-    if (st != STATUS_OK)
+    if (st != STATUS_OK) {
+        st = failure_explain(out, st);
         job_close(out);
+    }
     return st;
 }
 
@@ -276,6 +303,7 @@ status job_broadcast_state(job *j)
 
 status job_leave(job *j)
 {
+    rank_page_enter(j->page, RANK_LEAVES);
     if (j->group != NULL)
         TRY(process_group_barrier(j->group));
     return j->rdzv != NULL ? rendezvous_leave(j->rdzv) : STATUS_OK;
@@ -286,20 +314,24 @@ void job_close(job *j)
     status_kept cause; /* it is closed also because something failed */
     status_keep(&cause);
     /* The group first: a collective that hangs on the device would hold up all that follows. */
-    ddp_destroy(j->reducer);
     if (j->dev != NULL)
         j->dev->interrupted = NULL;
     process_group_destroy(j->group);
+    ddp_destroy(j->reducer);
+    preempt_close(&j->stop);
     loader_destroy(j->load);
     loader_destroy(j->test_load);
     optimizer_destroy(j->opt);
     network_destroy(j->net);
+    if (j->dev != NULL && j->dev->stream != NULL)
+        j->dev->ops->free(j->dev, j->gradients);
     if (j->dev != NULL)
         j->dev->ops->free(j->dev, j->numbers);
     device_destroy(j->dev);
     rendezvous_destroy(j->rdzv);
     dataset_close(&j->train_set);
     dataset_close(&j->test_set);
+    rank_page_destroy(j->page);
     *j = (job){0};
     status_restore(&cause);
 }

@@ -3,10 +3,12 @@
 #define MNIST_DDP_APP_JOB_H
 
 #include "app/options/options.h"
+#include "app/preempt.h"
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "dist/ddp.h"
 #include "dist/process_group.h"
+#include "dist/rank_page.h"
 #include "dist/rendezvous.h"
 #include "kernels/device.h"
 #include "model/network.h"
@@ -15,12 +17,15 @@
 typedef struct job {
     const options *opts;
     rendezvous_place place;
+    rank_page *page; /* where this rank is; never NULL while training */
     rendezvous *rdzv;
     process_group *group;
     device *dev;
     network *net;
     optimizer *opt;
+    float *gradients; /* the network's, and PREEMPT_FLOATS behind them */
     ddp *reducer;
+    preempt stop;
     dataset_location location;
     dataset train_set, test_set; /* train_set after --limit */
     loader *load, *test_load;    /* of this rank's parts; test_load NULL: it has none */

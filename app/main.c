@@ -29,8 +29,7 @@ static int64_t launch_time(int64_t started_ns)
 /* The GPUs of this machine, where the number of ranks or the backend depends on them. */
 static status count_gpus(const options *opts, bool is_nccl, int *out)
 {
-    const char *nproc =
-        opts->nproc_per_node != NULL ? opts->nproc_per_node : getenv("PET_NPROC_PER_NODE");
+    const char *nproc = opts->nproc_per_node;
     bool by_gpus = nproc != NULL && (strcmp(nproc, "gpu") == 0 || strcmp(nproc, "auto") == 0);
     *out = 0;
     return by_gpus || is_nccl || opts->world_size >= 0 ? device_list_count(opts, out) : STATUS_OK;
@@ -55,6 +54,28 @@ static status make_plan(const options *opts, launch_plan *out)
     return STATUS_OK;
 }
 
+/* One rank needs no launcher, unless it may have to be started again or its output is to be kept.
+ */
+static bool needs_launcher(const options *opts, const launch_plan *plan)
+{
+    return plan->world_size > 1 || plan->nnodes > 1 || plan->max_restarts > 0 ||
+           opts->log_dir != NULL || strcmp(opts->redirects, "0") != 0 ||
+           strcmp(opts->tee, "0") != 0;
+}
+
+static int launch_train(const options *opts, const launch_plan *plan, int argc, char **argv,
+                        int64_t started_ns)
+{
+    launch_settings settings;
+    status st = launch_settings_make(opts, plan, argc, argv, &settings);
+    if (opts->quiet)
+        log_set_level(LOG_WARNING);
+    int code =
+        st == STATUS_OK ? launch_run(&settings, started_ns) : exit_code_failed(st, EXIT_CODE_USAGE);
+    launch_settings_free(&settings);
+    return code;
+}
+
 /* Trains as one rank where the environment names it or there is only one; else launches all. */
 static int train(const options *opts, int argc, char **argv, int64_t started_ns)
 {
@@ -73,8 +94,8 @@ static int train(const options *opts, int argc, char **argv, int64_t started_ns)
         st = make_plan(opts, &plan);
         if (st != STATUS_OK)
             return exit_code_failed(st, EXIT_CODE_USAGE);
-        if (plan.world_size > 1 || plan.nnodes > 1)
-            return launch_run(&plan, argc, argv, started_ns);
+        if (needs_launcher(opts, &plan))
+            return launch_train(opts, &plan, argc, argv, started_ns);
     }
     if (place.world_size > 1) {
         char prefix[32];
@@ -93,6 +114,12 @@ static int run(const options *opts, int argc, char **argv, int64_t started_ns)
         return eval_command(opts);
     case COMMAND_SAMPLER:
         return sampler_command(opts);
+    case COMMAND_RUN:
+        return run_command(opts, started_ns);
+    case COMMAND_DOCTOR:
+        return doctor_command(opts);
+    case COMMAND_ENV:
+        return env_command(opts);
     case COMMAND_VERSION:
         printf("mnist_ddp %s (%s)\n", MNIST_DDP_VERSION, device_libraries());
         return EXIT_SUCCESS;

@@ -5,34 +5,67 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+resume_mode run_folder_resume_mode(const job *j)
+{
+    const char *given = j->opts->resume;
+    if (j->place.restart_count > 0)
+        return RESUME_AUTO;
+    if (given == NULL)
+        return RESUME_NEVER;
+    return strcmp(given, "auto") == 0 ? RESUME_AUTO : RESUME_MUST;
+}
+
+status run_folder_choose(const options *opts, char *path)
+{
+    if (opts->run_dir != NULL) {
+        if (strlen(opts->run_dir) + 64 >= FILE_PATH_BYTES)
+            return FAIL(STATUS_INVALID, "--run-dir is too long");
+        strcpy(path, opts->run_dir);
+        return STATUS_OK;
+    }
+    time_t now = time(NULL);
+    struct tm local;
+    char stamp[32];
+    strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
+    snprintf(path, FILE_PATH_BYTES, "runs/%s-%s", stamp, opts->model);
+    return STATUS_OK;
+}
+
+static status refuse_held(const char *path)
+{
+    return FAIL(STATUS_INVALID,
+                "%s holds a run already: give --resume to continue it, or another --run-dir", path);
+}
 
 status run_folder_open(const job *j, char *path)
 {
     const options *o = j->opts;
-    if (o->run_dir != NULL) {
-        if (strlen(o->run_dir) + 64 >= FILE_PATH_BYTES)
-            return FAIL(STATUS_INVALID, "--run-dir is too long");
-        strcpy(path, o->run_dir);
-    } else {
-        if (o->resume)
-            return FAIL(STATUS_INVALID,
-                        "--resume needs --run-dir: the folder of the run to continue");
-        time_t now = time(NULL);
-        struct tm local;
-        char stamp[32];
-        strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
-        snprintf(path, FILE_PATH_BYTES, "runs/%s-%s", stamp, model_kind_name(j->model));
-    }
+    if (o->resume != NULL && o->run_dir == NULL)
+        return FAIL(STATUS_INVALID, "--resume needs --run-dir: the folder of the run to continue");
+    TRY(run_folder_choose(o, path));
     TRY(file_make_folders(path));
     char checkpoints[FILE_PATH_BYTES];
     TRY(file_join(path, "checkpoints", checkpoints));
-    if (!o->resume && file_exists(checkpoints))
-        return FAIL(STATUS_INVALID,
-                    "%s holds a run already: give --resume to continue it, or another --run-dir",
-                    path);
+    if (run_folder_resume_mode(j) == RESUME_NEVER && file_exists(checkpoints))
+        return refuse_held(path);
     return STATUS_OK;
+}
+
+/* The launch that this worker belongs to, the same however often it starts its workers again; ""
+ * where another launcher did it. */
+static void name_job(const job *j, char out[CHECKPOINT_JOB_BYTES])
+{
+    const char *launched = getenv("MNIST_DDP_LAUNCHED");
+    if (launched == NULL)
+        out[0] = '\0';
+    else
+        snprintf(out, CHECKPOINT_JOB_BYTES, "%s/%.24s", j->place.run_id, launched);
+    for (char *c = out; *c != '\0'; c++) /* it is to be text in a JSON file */
+        *c = *c > ' ' && *c <= '~' ? *c : '?';
 }
 
 /* Settings that have no field of their own in a checkpoint. */
@@ -55,6 +88,8 @@ static checkpoint_state state_of(job *j, const progress *at)
                               .sample_offset = at->step_in_epoch * j->batch_size * j->opts->accum *
                                                j->place.world_size,
                               .step = at->step,
+                              .epoch_loss = at->epoch_loss,
+                              .epoch_samples = at->epoch_samples,
                               .seed = (uint64_t)j->opts->seed,
                               .world_size = j->place.world_size,
                               .batch_size = j->batch_size,
@@ -64,6 +99,7 @@ static checkpoint_state state_of(job *j, const progress *at)
                               .momentum = j->opts->momentum,
                               .weight_decay = j->opts->weight_decay};
     hash_rest(j, state.config_hash);
+    name_job(j, state.job);
     return state;
 }
 
@@ -106,21 +142,34 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
     return STATUS_OK;
 }
 
+/* Workers that are started again continue what their own launch has written; what was there before
+ * it only where --resume says so. */
+static status check_job(const char *path, const job *j, const checkpoint_state *was)
+{
+    char ours[CHECKPOINT_JOB_BYTES];
+    name_job(j, ours);
+    bool other = ours[0] != '\0' && strcmp(was->job, ours) != 0;
+    return other && j->opts->resume == NULL ? refuse_held(path) : STATUS_OK;
+}
+
 status run_folder_resume(const char *path, job *j, progress *at)
 {
     checkpoint_state was;
     char checkpoint[FILE_PATH_BYTES];
     bool found = false;
     TRY(checkpoint_find(path, &found, &was, checkpoint));
+    if (!found && run_folder_resume_mode(j) == RESUME_AUTO)
+        return STATUS_OK;
     if (!found)
         return FAIL(STATUS_INVALID, "%s has no checkpoint to resume from", path);
     checkpoint_state is = state_of(j, &(progress){0});
+    TRY(check_job(path, j, &was));
     TRY(check_same(path, &was, &is));
     TRY(checkpoint_load(checkpoint, j->net, j->opt));
     loss_scaling scaling = {(float)was.loss_scale, (int32_t)was.loss_good_steps,
                             was.loss_skipped_steps, (uint32_t)was.loss_overflow};
     TRY(job_set_loss_scaling(j, &scaling));
-    *at = (progress){was.epoch, was.step_in_epoch, was.step};
+    *at = (progress){was.epoch, was.step_in_epoch, was.step, was.epoch_loss, was.epoch_samples};
     return STATUS_OK;
 }
 

@@ -120,6 +120,15 @@ status loader_start_epoch(loader *load, int epoch)
                                   load->plan.per_rank * sizeof *load->order);
 }
 
+uint64_t loader_order_hash(const loader *load)
+{
+    const uint64_t prime = 0x100000001b3; /* FNV-1a's, over whole indices */
+    uint64_t hash = 0xcbf29ce484222325;
+    for (uint32_t i = 0; i < load->plan.per_rank; i++)
+        hash = (hash ^ load->order[i]) * prime;
+    return hash;
+}
+
 int loader_steps(const loader *load)
 {
     return (load->batches - 1) / load->options.accum + 1;

@@ -24,6 +24,10 @@ void loader_destroy(loader *load);
 /* Starts an epoch: draws its order and takes it to the device. Then steps in any order. */
 status loader_start_epoch(loader *load, int epoch);
 
+/* A fingerprint of the order of the epoch that has started: epochs of the same order have the same.
+ */
+uint64_t loader_order_hash(const loader *load);
+
 /* Optimizer steps of an epoch. */
 int loader_steps(const loader *load);
 

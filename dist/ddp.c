@@ -4,18 +4,24 @@
 #include "dist/ddp.h"
 
 #include "base/clock.h"
+#include "dist/process_group_calls.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+
+enum { LABEL_BYTES = 200 };
 
 typedef struct bucket {
     size_t offset, count;
-    work *under_way; /* NULL: not launched */
+    size_t first_parameter, n_parameters;
+    const char *label; /* "bucket 1: conv1.weight, conv1.bias"; NULL: not named */
+    work *under_way;   /* NULL: not launched */
 } bucket;
 
 struct ddp {
     process_group *group;
     float *gradients;
-    size_t count;
+    size_t count, carried;
     bool overlap;
     float prescale;
 
@@ -43,13 +49,17 @@ static status check(size_t count, const size_t *offsets, size_t n_parameters)
 /* From the last parameter to the first; a bucket is closed by the parameter that fills it. */
 static void fill_buckets(ddp *d, const size_t *offsets, size_t n_parameters, const ddp_options *o)
 {
-    size_t end = d->count;
+    size_t end = d->count, end_parameter = n_parameters;
     for (size_t i = n_parameters; i-- > 0;) {
         size_t cap = d->n_buckets == 0 ? o->first_bucket_bytes : o->bucket_cap_bytes;
         if (i > 0 && (end - offsets[i]) * sizeof(float) < cap)
             continue;
-        d->buckets[d->n_buckets++] = (bucket){.offset = offsets[i], .count = end - offsets[i]};
+        d->buckets[d->n_buckets++] = (bucket){.offset = offsets[i],
+                                              .count = end - offsets[i],
+                                              .first_parameter = i,
+                                              .n_parameters = end_parameter - i};
         end = offsets[i];
+        end_parameter = i;
     }
 }
 
@@ -84,6 +94,25 @@ void ddp_destroy(ddp *reducer)
     free(reducer);
 }
 
+void ddp_carry(ddp *reducer, size_t floats)
+{
+    reducer->carried = floats;
+}
+
+status ddp_name_parameters(ddp *reducer, const char *const *names)
+{
+    for (size_t i = 0; i < reducer->n_buckets; i++) {
+        bucket *b = &reducer->buckets[i];
+        char label[LABEL_BYTES];
+        int length = snprintf(label, sizeof label, "bucket %zu: ", i);
+        for (size_t k = 0; k < b->n_parameters && length < LABEL_BYTES; k++)
+            length += snprintf(label + length, sizeof label - (size_t)length, "%s%s",
+                               k == 0 ? "" : ", ", names[b->first_parameter + k]);
+        TRY(process_group_keep_label(reducer->group, label, &b->label));
+    }
+    return STATUS_OK;
+}
+
 size_t ddp_buckets(const ddp *reducer)
 {
     return reducer->n_buckets;
@@ -100,8 +129,15 @@ static status launch_complete(ddp *d)
     while (d->launched < d->n_buckets && d->buckets[d->launched].offset >= d->edge) {
         bucket *b = &d->buckets[d->launched];
         float *data = d->gradients + b->offset;
-        TRY(process_group_all_reduce_async(d->group, data, data, b->count, DTYPE_F32, REDUCE_SUM,
-                                           d->prescale, d->stream, &b->under_way));
+        collective c = {.kind = COLLECTIVE_ALL_REDUCE,
+                        .op = REDUCE_SUM,
+                        .type = DTYPE_F32,
+                        .in = data,
+                        .out = data,
+                        .count = b->count + (d->launched == 0 ? d->carried : 0),
+                        .prescale = d->prescale,
+                        .label = b->label};
+        TRY(process_group_launch(d->group, &c, d->stream, &b->under_way));
         d->launched++;
     }
     return STATUS_OK;
@@ -120,21 +156,20 @@ status ddp_on_grad_ready(void *reducer, size_t offset, size_t count, device_stre
     return d->overlap ? launch_complete(d) : STATUS_OK;
 }
 
-/* Waits for every bucket, also after a failure: works are consumed. Returns the first failure. */
+/* Up to the first failure: it breaks the group, which then owns the works that are left, and its
+ * message is the one to be read. */
 static status wait_for_buckets(ddp *d)
 {
-    status first = STATUS_OK;
-    for (size_t i = 0; i < d->launched; i++) {
+    status st = STATUS_OK;
+    for (size_t i = 0; i < d->launched && st == STATUS_OK; i++) {
         int64_t elapsed_ns = 0;
-        status st = process_group_wait(d->group, d->buckets[i].under_way, &elapsed_ns);
+        st = process_group_wait(d->group, d->buckets[i].under_way, &elapsed_ns);
         d->buckets[i].under_way = NULL;
         d->times.comm_ns += elapsed_ns;
-        if (first == STATUS_OK)
-            first = st;
     }
     d->launched = 0;
     d->edge = d->count;
-    return first;
+    return st;
 }
 
 status ddp_wait(ddp *reducer)

@@ -30,6 +30,14 @@ status ddp_create(process_group *group, float *gradients, size_t count, const si
                   size_t n_parameters, const ddp_options *options, ddp **out);
 void ddp_destroy(ddp *reducer);
 
+/* From now on the `floats` behind the gradients, gradients[count] and on, travel with the first
+ * bucket: ddp_wait leaves their mean over all ranks, too. To be written before the backward pass.
+ */
+void ddp_carry(ddp *reducer, size_t floats);
+
+/* Names the parameters, as many as ddp_create got, in what is said of the buckets' collectives. */
+status ddp_name_parameters(ddp *reducer, const char *const *names);
+
 size_t ddp_buckets(const ddp *reducer);
 void ddp_bucket(const ddp *reducer, size_t index, size_t *offset, size_t *count);
 

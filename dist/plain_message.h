@@ -11,7 +11,8 @@ static inline void plain_message(char *out, size_t size_bytes)
 {
     snprintf(out, size_bytes, "%s", status_message());
     char *location = strrchr(out, '(');
-    if (location != NULL && location > out && strstr(location, ".c:") != NULL)
+    if (location != NULL && location > out &&
+        (strstr(location, ".c:") != NULL || strstr(location, ".cc:") != NULL))
         location[-1] = '\0';
 }
 

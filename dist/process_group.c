@@ -12,8 +12,10 @@
 #include "base/memory.h"
 #include "dist/backend_choice.h"
 #include "dist/collective.h"
+#include "dist/collective_ring.h"
 #include "dist/process_group_calls.h"
 #include "dist/process_group_ops.h"
+#include "dist/rank_page.h"
 #include "dist/slow_wire.h"
 #include "dist/staging.h"
 #include "kernels/ops.h"
@@ -22,6 +24,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     MESSAGE_BYTES = 1024,
@@ -70,6 +73,8 @@ struct process_group {
     size_t shared_left;
     allocation *allocations;
     staging *staging; /* NULL until it is needed */
+    collective_ring ring;
+    rank_page *page; /* NULL: none */
 };
 
 /* The lock is held. Keeps the first failure and its message. */
@@ -143,6 +148,7 @@ status process_group_create(const process_group_options *options, process_group 
     group->timeout_ms = options->timeout_ms;
     group->wire.delay_ns = options->inject_delay_ms * 1000000;
     group->shared_left = options->shared_bytes;
+    group->page = options->page;
     status st = options->world_size > 1 ? open_backend(group, options) : STATUS_OK;
     if (st != STATUS_OK) {
         free(group);
@@ -151,6 +157,13 @@ status process_group_create(const process_group_options *options, process_group 
     pthread_mutex_init(&group->lock, NULL);
     *out = group;
     return STATUS_OK;
+}
+
+void process_group_write_ring(process_group *group, FILE *file)
+{
+    pthread_mutex_lock(&group->lock);
+    collective_ring_write(&group->ring, file);
+    pthread_mutex_unlock(&group->lock);
 }
 
 void process_group_destroy(process_group *group)
@@ -229,6 +242,17 @@ static status allocate(process_group *group, size_t size_bytes, void **out)
     group->allocations = a;
     *out = a->memory;
     return STATUS_OK;
+}
+
+status process_group_keep_label(process_group *group, const char *text, const char **out)
+{
+    char *copy = NULL;
+    pthread_mutex_lock(&group->lock);
+    status st = allocate(group, strlen(text) + 1, (void **)&copy);
+    pthread_mutex_unlock(&group->lock);
+    if (st == STATUS_OK)
+        *out = strcpy(copy, text);
+    return st;
 }
 
 status process_group_alloc(process_group *group, size_t size_bytes, void **out)
@@ -350,9 +374,13 @@ status process_group_launch(process_group *group, const collective *c, device_st
     status st = broken_locked(group);
     if (st == STATUS_OK) {
         w->what.seq = ++group->seq;
+        collective_ring_launch(&group->ring, &w->what, stream != NULL, clock_now_ns());
+        rank_page_launch(group->page, &w->what);
         st = start(group, w);
-        if (st != STATUS_OK)
+        if (st != STATUS_OK) {
+            collective_ring_end(&group->ring, w->what.seq, false, clock_now_ns());
             break_locked(group, name_failure(group, &w->what, st));
+        }
     }
     if (st == STATUS_OK) {
         *(group->first == NULL ? &group->first : &group->last->next) = w;
@@ -378,6 +406,21 @@ status process_group_check_idle(process_group *group, collective_kind kind)
     return st;
 }
 
+static void note_wait(process_group *group, const work *w)
+{
+    int64_t now_ns = clock_now_ns();
+    collective_ring_wait(&group->ring, w->what.seq, now_ns);
+    rank_page_wait(group->page, &w->what, now_ns);
+}
+
+static void note_end(process_group *group, const work *w, status st)
+{
+    int64_t end_ns = st == STATUS_OK && w->done_ns > 0 ? w->done_ns : clock_now_ns();
+    collective_ring_end(&group->ring, w->what.seq, st == STATUS_OK, end_ns);
+    if (st == STATUS_OK)
+        rank_page_end_wait(group->page);
+}
+
 /* Takes `w` off the list; it must be the oldest. */
 static status take(process_group *group, work *w)
 {
@@ -397,6 +440,8 @@ static status take(process_group *group, work *w)
     *(before == NULL ? &group->first : &before->next) = w->next;
     if (group->last == w)
         group->last = before;
+    if (st == STATUS_OK)
+        note_wait(group, w);
     pthread_mutex_unlock(&group->lock);
     return st;
 }
@@ -442,6 +487,8 @@ status process_group_wait(process_group *group, work *w, int64_t *elapsed_ns)
     pthread_mutex_lock(&group->lock);
     if (taken == STATUS_OK && st != STATUS_OK)
         break_locked(group, st);
+    if (taken == STATUS_OK)
+        note_end(group, w, st);
     if (w->copy != NULL)
         staging_release(group->staging, w->copy);
     pthread_mutex_unlock(&group->lock);

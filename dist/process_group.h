@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,6 +36,8 @@ typedef struct process_group_options {
                                 destroy; NULL: host memory only */
     int64_t inject_delay_ms; /* every all_reduce takes at least this much longer, as on a slow
                                 network: for demonstrations and tests */
+    struct rank_page *page;  /* kept up to date with what is launched and waited for; borrowed until
+                                destroy; NULL: none */
 } process_group_options;
 
 /* Blocks until all ranks have created theirs, at most timeout_ms. */
@@ -58,6 +61,12 @@ bool process_group_can_be_captured(const process_group *group);
 /* STATUS_OK, or why the group broke: also what a backend finds out in the background, as that a
  * collective enqueued on a device hangs or that its peer died. Never blocks. */
 status process_group_check(process_group *group);
+
+/* The last 1000 collectives as JSON, one a line, the oldest first: number, kind, op, dtype, count,
+ * bytes, what it carries, how far it got, and when on the clock of base/clock.h. Always kept. One
+ * that is replayed with a recorded graph was noted when it was recorded. May be called from any
+ * thread. */
+void process_group_write_ring(process_group *group, FILE *file);
 
 /* Zeroed host memory, aligned to 64 bytes, that belongs to the group until it is destroyed. Every
  * rank asks for the same sizes in the same order; collectives on such memory need no copies where

@@ -11,4 +11,8 @@ status process_group_launch(process_group *group, const collective *c, device_st
 /* STATUS_INVALID while works are still to be waited for: they come before a call that blocks. */
 status process_group_check_idle(process_group *group, collective_kind kind);
 
+/* Copies a label for collectives of this group: "bucket 0: fc2.weight, fc2.bias". *out lives as
+ * long as the group. */
+status process_group_keep_label(process_group *group, const char *text, const char **out);
+
 #endif

@@ -31,6 +31,7 @@ typedef struct collective {
     int root;       /* or the peer of a send or recv */
     float prescale; /* every element is multiplied by it on the way in (float types); 1 if unused */
     uint64_t seq;   /* this group's running number, from 1: names the collective in errors */
+    const char *label; /* what it carries, as process_group_keep_label gave it; NULL: not said */
 } collective;
 
 /* What a backend's create gets. */

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "dist/net/socket_address.h"
+#include "dist/net/socket_route.h"
 #include "dist/plain_message.h"
 
 #include <inttypes.h>
@@ -21,6 +22,7 @@ enum {
     PERSON_BYTES = 200,
     KEY_BYTES = 64,
     LIST_BYTES = 160,
+    LIST_ITEM_BYTES = 48, /* one of a list, and its end */
 };
 
 /* Keys of a join, all under the prefix:
@@ -152,21 +154,47 @@ static status agree_on_world(rendezvous *rdzv)
     return st;
 }
 
-/* "1, 3, 5, ..." of the ranks that are not there, at most as many as fit; returns how many. */
-static int list_missing(const bool *joined, int world_size, char *out)
+/* Whose node a rank is on: nodes have equally many. */
+static int node_of(const rendezvous_place *place, int rank)
+{
+    return rank / place->local_world_size;
+}
+
+/* The last rank of those from `first` on that are missing and of one node. */
+static int end_of_run(const rendezvous_place *place, const bool *there, int first)
+{
+    int last = first;
+    while (last + 1 < place->world_size && !there[last + 1] &&
+           node_of(place, last + 1) == node_of(place, first))
+        last++;
+    return last;
+}
+
+/* "1, 3, 8-15 (node 1), ..." of the ranks that are not there, at most as many as fit; returns how
+ * many. Nodes are named where there are several. */
+static int list_missing(const rendezvous_place *place, const bool *there, char *out)
 {
     int missing = 0;
     size_t length = 0;
+    bool nodes = place->local_world_size < place->world_size &&
+                 place->world_size % place->local_world_size == 0;
     out[0] = '\0';
-    for (int r = 0; r < world_size; r++) {
-        if (joined[r])
+    for (int first = 0, last; first < place->world_size; first = last + 1) {
+        last = first;
+        if (there[first])
             continue;
-        missing++;
-        if (length > LIST_BYTES - 24)
+        last = end_of_run(place, there, first);
+        const char *comma = missing > 0 ? ", " : "";
+        missing += last - first + 1;
+        if (length > LIST_BYTES - LIST_ITEM_BYTES)
             continue;
-        length +=
-            (size_t)snprintf(out + length, LIST_BYTES - length, "%s%d", missing > 1 ? ", " : "", r);
-        if (length > LIST_BYTES - 24)
+        length += (size_t)snprintf(out + length, LIST_BYTES - length, "%s%d", comma, first);
+        if (last > first)
+            length += (size_t)snprintf(out + length, LIST_BYTES - length, "-%d", last);
+        if (nodes)
+            length += (size_t)snprintf(out + length, LIST_BYTES - length, " (node %d)",
+                                       node_of(place, first));
+        if (length > LIST_BYTES - LIST_ITEM_BYTES)
             length += (size_t)snprintf(out + length, LIST_BYTES - length, ", ...");
     }
     return missing;
@@ -182,14 +210,48 @@ static status look_for_all(rendezvous *rdzv, bool *joined)
     return STATUS_OK;
 }
 
+/* One rank of each node speaks: the lowest that is there. */
+static bool speaks(const rendezvous *rdzv, const bool *joined)
+{
+    const rendezvous_place *place = &rdzv->place;
+    int first = node_of(place, place->rank) * place->local_world_size;
+    while (first < place->rank && !joined[first])
+        first++;
+    return first == place->rank;
+}
+
+/* Who is missing, at the deadline or in between. */
+static status name_missing(rendezvous *rdzv, bool *joined, int64_t waited_ns, bool is_over,
+                           bool *nobody)
+{
+    char list[LIST_BYTES], way[SOCKET_ROUTE_BYTES];
+    int world_size = rdzv->place.world_size;
+    double total_s = (double)rdzv->timeout_ms * 1e-3;
+    TRY(look_for_all(rdzv, joined));
+    int missing = list_missing(&rdzv->place, joined, list);
+    *nobody = missing == 0;
+    if (missing == 0 || (!is_over && !speaks(rdzv, joined)))
+        return STATUS_OK;
+    socket_route_describe(rdzv->place.master_addr, way);
+    const char *from = way[0] != '\0' ? ", seen from " : "";
+    if (is_over)
+        return FAIL(STATUS_TIMEOUT,
+                    "%d of %d ranks (%s) did not join at %s%s%s within %.3g s: see whether they "
+                    "were started, and whether they can reach that address",
+                    missing, world_size, list, rdzv->where, from, way, total_s);
+    LOG_I("waiting for %d of %d ranks (%s) at %s%s%s, %.0f s of %.0f s", missing, world_size, list,
+          rdzv->where, from, way, clock_seconds(waited_ns), total_s);
+    return STATUS_OK;
+}
+
 /* Waits for the ranks one after the other: all have to come, so the order costs nothing. */
 static status wait_for_all(rendezvous *rdzv, int64_t start_ns, bool *joined)
 {
     int64_t deadline_ns = start_ns + rdzv->timeout_ms * 1000000;
     int64_t line_ns = start_ns + (int64_t)FIRST_LINE_MS * 1000000;
-    int world_size = rdzv->place.world_size;
-    char key[KEY_BYTES], list[LIST_BYTES];
-    for (int r = 0; r < world_size;) {
+    char key[KEY_BYTES];
+    bool all = false;
+    for (int r = 0; r < rdzv->place.world_size;) {
         int left_ms = clock_remaining_ms(deadline_ns);
         status st = store_wait(rdzv->store, rank_key("join", r, key),
                                left_ms < SLICE_MS ? left_ms : SLICE_MS);
@@ -204,18 +266,9 @@ static status wait_for_all(rendezvous *rdzv, int64_t start_ns, bool *joined)
         if (now < line_ns && now < deadline_ns)
             continue;
         line_ns = now + (int64_t)NEXT_LINE_MS * 1000000;
-        TRY(look_for_all(rdzv, joined));
-        int missing = list_missing(joined, world_size, list);
-        if (missing == 0)
+        TRY(name_missing(rdzv, joined, now - start_ns, now >= deadline_ns, &all));
+        if (all)
             return STATUS_OK;
-        double total_s = (double)rdzv->timeout_ms * 1e-3;
-        if (now >= deadline_ns)
-            return FAIL(STATUS_TIMEOUT,
-                        "%d of %d ranks (%s) did not join at %s within %.3g s: see whether they "
-                        "were started, and whether they can reach that address",
-                        missing, world_size, list, rdzv->where, total_s);
-        LOG_I("waiting for %d of %d ranks (%s) at %s, %.0f s of %.0f s", missing, world_size, list,
-              rdzv->where, clock_seconds(now - start_ns), total_s);
     }
     return STATUS_OK;
 }
@@ -310,7 +363,7 @@ static void name_silent(rendezvous *rdzv)
     status st = STATUS_OK;
     for (int r = 0; r < world_size && st == STATUS_OK; r++)
         st = store_check(rdzv->store, rank_key("bye", r, key), &said[r]);
-    int missing = list_missing(said, world_size, list);
+    int missing = list_missing(&rdzv->place, said, list);
     if (st == STATUS_OK && missing > 0)
         LOG_W("%d of %d ranks (%s) did not say goodbye within %d s; closing the store", missing,
               world_size, list, GOODBYE_MS / 1000);

@@ -28,6 +28,7 @@ typedef struct step_plan {
     int64_t step;       /* optimizer steps begun, this one included; 0: an evaluation, which leaves
                            `scaling` as it is */
     bool scale_loss;    /* dynamic loss scaling (fp16) */
+    float stop;         /* 1: this rank is asked to end the run; travels with the gradients */
 } step_plan;
 
 /* Dynamic loss scaling, with the rules and constants of torch.amp.GradScaler: the scale doubles

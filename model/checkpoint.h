@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CHECKPOINT_HASH_BYTES = 65 };
+enum { CHECKPOINT_HASH_BYTES = 65, CHECKPOINT_JOB_BYTES = 160 };
 
 /* Where a run stands, and what it was started with. Counts are >= 0, the sizes >= 1. */
 typedef struct checkpoint_state {
@@ -36,6 +36,9 @@ typedef struct checkpoint_state {
     int64_t optimizer_steps;                 /* checkpoint_save takes it from the optimizer */
     double loss_scale; /* kernels/step.h; 0 and absent in the file: not scaled */
     int64_t loss_good_steps, loss_skipped_steps, loss_overflow;
+    double epoch_loss;     /* of the epoch under way, over all ranks: sum over samples, */
+    int64_t epoch_samples; /* and how many they are; 0 where the file has neither */
+    char job[CHECKPOINT_JOB_BYTES]; /* which launch wrote it; "" and absent: not known */
 } checkpoint_state;
 
 /* Saves, replaces <run_dir>/model.safetensors, and deletes all older checkpoints but one. An

@@ -31,6 +31,7 @@ static const field INTEGERS[] = {
     {"loss_good_steps", offsetof(checkpoint_state, loss_good_steps), 0, true},
     {"loss_skipped_steps", offsetof(checkpoint_state, loss_skipped_steps), 0, true},
     {"loss_overflow", offsetof(checkpoint_state, loss_overflow), 0, true},
+    {"epoch_samples", offsetof(checkpoint_state, epoch_samples), 0, true},
 };
 
 static const field REALS[] = {
@@ -39,6 +40,7 @@ static const field REALS[] = {
     {"momentum", offsetof(checkpoint_state, momentum), 0, false},
     {"weight_decay", offsetof(checkpoint_state, weight_decay), 0, false},
     {"loss_scale", offsetof(checkpoint_state, loss_scale), 0, true},
+    {"epoch_loss", offsetof(checkpoint_state, epoch_loss), 0, true},
 };
 
 enum {
@@ -67,6 +69,8 @@ static bool put_state(json_t *object, const checkpoint_state *state)
                               {"config_hash", state->config_hash}};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         ok = ok && json_object_set_new(object, texts[i][0], json_string(texts[i][1])) == 0;
+    if (state->job[0] != '\0')
+        ok = ok && json_object_set_new(object, "job", json_string(state->job)) == 0;
     for (int i = 0; ok && i < N_INTEGERS; i++) {
         int64_t value = 0;
         memcpy(&value, base + INTEGERS[i].offset, sizeof value);
@@ -120,6 +124,8 @@ static status get_texts(const char *path, const json_t *object, checkpoint_state
         return FAIL(STATUS_INVALID, "%s: \"config_hash\" is not a string of at most %zu hex digits",
                     path, sizeof out->config_hash - 1);
     strcpy(out->config_hash, hash);
+    const char *job = json_string_value(json_object_get(object, "job"));
+    snprintf(out->job, sizeof out->job, "%s", job != NULL ? job : "");
     if (!parse_seed(json_string_value(json_object_get(object, "seed")), &out->seed))
         return FAIL(STATUS_INVALID, "%s: \"seed\" is not a string of decimal digits", path);
     return STATUS_OK;

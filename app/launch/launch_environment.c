@@ -1,83 +1,163 @@
 #include "app/launch/launch_environment.h"
 
+#include "base/team.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { VARIABLES = 24, VARIABLE_BYTES = 320 };
-
+/* "NAME=value" one behind the other, each with its zero byte. */
 typedef struct variables {
-    char text[VARIABLES][VARIABLE_BYTES];
+    FILE *file;
+    char *text;
+    size_t size_bytes;
     int count;
 } variables;
 
 __attribute__((format(printf, 2, 3))) static void add(variables *list, const char *fmt, ...)
 {
-    ASSERT(list->count < VARIABLES);
     va_list args;
     va_start(args, fmt);
-    vsnprintf(list->text[list->count++], VARIABLE_BYTES, fmt, args);
+    vfprintf(list->file, fmt, args);
     va_end(args);
+    fputc('\0', list->file);
+    list->count++;
 }
 
-static void list_variables(variables *list, const launch_start *start, int rank, int local_rank)
+int launch_environment_threads(const launch_settings *settings)
 {
-    const launch_plan *plan = start->plan;
-    add(list, "RANK=%d", rank);
-    add(list, "LOCAL_RANK=%d", local_rank);
+    int share = team_cores() / settings->plan.nproc;
+    if (getenv("OMP_NUM_THREADS") != NULL || (settings->plan.nproc == 1 && !settings->rules.own))
+        return 0;
+    /* Our own workers share the cores out themselves (--threads). */
+    return settings->rules.own || share < 1 ? 1 : share;
+}
+
+static void list_place(variables *list, const launch_settings *settings, const launch_place *place)
+{
+    const launch_plan *plan = &settings->plan;
+    add(list, "RANK=%d", place->rank);
+    add(list, "LOCAL_RANK=%d", settings->virtual_local_rank ? 0 : place->local_rank);
     add(list, "WORLD_SIZE=%d", plan->world_size);
     add(list, "LOCAL_WORLD_SIZE=%d", plan->nproc);
     add(list, "NODE_RANK=%d", plan->node_rank);
     add(list, "GROUP_RANK=%d", plan->node_rank);
     add(list, "GROUP_WORLD_SIZE=%d", plan->nnodes);
-    add(list, "ROLE_RANK=%d", rank);
+    add(list, "ROLE_RANK=%d", place->rank);
     add(list, "ROLE_WORLD_SIZE=%d", plan->world_size);
-    add(list, "ROLE_NAME=default");
+    add(list, "ROLE_NAME=%s", plan->role);
     add(list, "MASTER_ADDR=%s", plan->master_addr);
-    add(list, "MASTER_PORT=%d", start->master_port);
-    add(list, "TORCHELASTIC_RESTART_COUNT=0");
-    add(list, "TORCHELASTIC_MAX_RESTARTS=0");
-    add(list, "TORCHELASTIC_RUN_ID=%s", plan->run_id);
+    add(list, "MASTER_PORT=%d", place->master_port);
+}
+
+/* The worker's own entry of the list of GPUs, or the GPU of its number. */
+static void list_gpu(variables *list, const launch_place *place)
+{
+    const char *at = getenv("CUDA_VISIBLE_DEVICES");
+    if (at == NULL) {
+        add(list, "CUDA_VISIBLE_DEVICES=%d", place->local_rank);
+        return;
+    }
+    for (int i = 0; i < place->local_rank && at[strcspn(at, ",")] != '\0'; i++)
+        at += strcspn(at, ",") + 1;
+    at += strspn(at, " ");
+    add(list, "CUDA_VISIBLE_DEVICES=%.*s", (int)strcspn(at, ", "), at);
+}
+
+static void list_variables(variables *list, const launch_settings *settings,
+                           const launch_place *place)
+{
+    char path[FILE_PATH_BYTES];
+    int threads = launch_environment_threads(settings);
+    list_place(list, settings, place);
+    add(list, "TORCHELASTIC_RESTART_COUNT=%d", place->generation);
+    add(list, "TORCHELASTIC_MAX_RESTARTS=%d", settings->plan.max_restarts);
+    add(list, "TORCHELASTIC_RUN_ID=%s", settings->plan.run_id);
     add(list, "TORCHELASTIC_USE_AGENT_STORE=True");
-    add(list, "MNIST_DDP_LAUNCHED=%lld", (long long)start->started_ns);
-    if (start->log_tty)
+    launch_logs_file(&settings->logs, place->generation, place->local_rank, "error.json", path);
+    add(list, "TORCHELASTIC_ERROR_FILE=%s", path);
+    add(list, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", settings->rules.signal_names);
+    if (getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL)
+        add(list, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
+    if (threads > 0)
+        add(list, "OMP_NUM_THREADS=%d", threads);
+    if (settings->virtual_local_rank)
+        list_gpu(list, place);
+    add(list, "MNIST_DDP_GENERATION=%d", place->generation);
+    launch_logs_dumps(&settings->logs, place->generation, path);
+    if (path[0] != '\0')
+        add(list, "MNIST_DDP_DUMP_DIR=%s", path);
+    if (settings->run_dir[0] != '\0')
+        add(list, "MNIST_DDP_RUN_DIR=%s", settings->run_dir);
+    add(list, "MNIST_DDP_LAUNCHED=%lld", (long long)place->started_ns);
+    if (place->log_tty)
         add(list, "MNIST_DDP_LOG_TTY=1");
-    if (getenv("OMP_NUM_THREADS") == NULL)
-        add(list, "OMP_NUM_THREADS=1");
+}
+
+/* On success the text is the caller's to free. */
+static status variables_read(variables *list, const launch_settings *settings,
+                             const launch_place *place)
+{
+    *list = (variables){0};
+    list->file = open_memstream(&list->text, &list->size_bytes);
+    if (list->file == NULL)
+        return FAIL(STATUS_NO_MEMORY, "environment of rank %d", place->rank);
+    list_variables(list, settings, place);
+    if (fclose(list->file) == 0)
+        return STATUS_OK;
+    free(list->text);
+    return FAIL(STATUS_NO_MEMORY, "environment of rank %d", place->rank);
 }
 
 /* Does the list have its own value for the variable of this "NAME=value"? */
 static bool is_replaced(const variables *list, const char *entry)
 {
     size_t name = strcspn(entry, "=");
-    for (int i = 0; i < list->count; i++)
-        if (strncmp(entry, list->text[i], name + 1) == 0)
+    for (const char *own = list->text; own < list->text + list->size_bytes; own += strlen(own) + 1)
+        if (strncmp(entry, own, name + 1) == 0)
             return true;
     return false;
 }
 
-status launch_environment_create(const launch_start *start, int rank, int local_rank, char ***out)
+status launch_environment_create(const launch_settings *settings, const launch_place *place,
+                                 char ***out)
 {
-    variables list = {.count = 0};
-    list_variables(&list, start, rank, local_rank);
+    variables list;
+    TRY(variables_read(&list, settings, place));
     size_t inherited = 0;
     for (char **entry = environ; *entry != NULL; entry++)
         inherited++;
-    size_t pointers = (inherited + VARIABLES + 1) * sizeof(char *);
-    char **block = malloc(pointers + sizeof list.text);
-    if (block == NULL)
-        return FAIL(STATUS_NO_MEMORY, "environment of rank %d: %zu variables", rank, inherited);
-    char(*text)[VARIABLE_BYTES] = (void *)((char *)block + pointers);
-    memcpy(text, list.text, sizeof list.text);
+    size_t pointers = (inherited + (size_t)list.count + 1) * sizeof(char *);
+    char **block = malloc(pointers + list.size_bytes);
+    if (block == NULL) {
+        free(list.text);
+        return FAIL(STATUS_NO_MEMORY, "environment of rank %d: %zu variables", place->rank,
+                    inherited);
+    }
+    char *text = (char *)block + pointers;
+    memcpy(text, list.text, list.size_bytes);
     size_t n = 0;
     for (char **entry = environ; *entry != NULL; entry++)
         if (!is_replaced(&list, *entry))
             block[n++] = *entry;
-    for (int i = 0; i < list.count; i++)
-        block[n++] = text[i];
+    for (int i = 0; i < list.count; i++, text += strlen(text) + 1)
+        block[n++] = text;
     block[n] = NULL;
+    free(list.text);
     *out = block;
+    return STATUS_OK;
+}
+
+status launch_environment_describe(const launch_settings *settings, const launch_place *place,
+                                   char **out)
+{
+    variables list;
+    TRY(variables_read(&list, settings, place));
+    for (size_t i = 0; i + 1 < list.size_bytes; i++)
+        if (list.text[i] == '\0')
+            list.text[i] = ' ';
+    *out = list.text;
     return STATUS_OK;
 }

@@ -1,5 +1,9 @@
+#include "app/launch/launch_plan.h"
+
 #include "app/device_list.h"
-#include "app/launch/launch.h"
+#include "app/launch/launch_meeting.h"
+#include "app/local_network.h"
+#include "base/log.h"
 #include "dist/store/store.h"
 
 #include <errno.h>
@@ -7,21 +11,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
-enum { NOT_GIVEN = -1, MAX_WORLD = 65536, SHOWN_BYTES = 80 };
+enum { NOT_GIVEN = -1, MAX_WORLD = 65536, SHOWN_BYTES = 80, KEEP_ALIVE_MS = 5000, MISSES = 3 };
 
 /* The settings as given, before they are made to fit. */
 typedef struct request {
     int nproc, nnodes, node_rank, world_size, master_port; /* NOT_GIVEN */
-    const char *master_addr;                               /* NULL */
+    char master_addr[LAUNCH_ADDRESS_BYTES];                /* "" */
+    bool by_arrival;
+    launch_terms terms;
 } request;
-
-/* A variable of torchrun's; unset and empty are the same. */
-static const char *variable(const char *name)
-{
-    const char *value = getenv(name);
-    return value != NULL && value[0] != '\0' ? value : NULL;
-}
 
 static bool parse_int(const char *text, int low, int high, int *out)
 {
@@ -36,25 +36,19 @@ static bool parse_int(const char *text, int low, int high, int *out)
     return true;
 }
 
-static status number_of(int64_t flag, const char *name, int high, int *out)
+/* What the user wrote: the variable where it holds this text, else the flag. */
+static const char *name_of(const char *flag, const char *variable, const char *text)
 {
-    *out = (int)flag;
-    const char *text = variable(name);
-    if (flag >= 0 || text == NULL)
-        return STATUS_OK;
-    if (!parse_int(text, 0, high, out))
-        return FAIL(STATUS_INVALID, "%s: '%.*s' is not a number from 0 to %d", name, SHOWN_BYTES,
-                    text, high);
-    return STATUS_OK;
+    const char *value = getenv(variable);
+    return value != NULL && strcmp(value, text) == 0 ? variable : flag;
 }
 
-static status nproc_of(const char *flag, int cpu_count, int gpu_count, int *out)
+static status nproc_of(const char *text, int cpu_count, int gpu_count, int *out)
 {
-    const char *text = flag != NULL ? flag : variable("PET_NPROC_PER_NODE");
-    const char *name = flag != NULL ? "--nproc-per-node" : "PET_NPROC_PER_NODE";
     *out = NOT_GIVEN;
     if (text == NULL)
         return STATUS_OK;
+    const char *name = name_of("--nproc-per-node", "PET_NPROC_PER_NODE", text);
     if (strcmp(text, "gpu") == 0) {
         if (gpu_count < 1)
             return FAIL(STATUS_INVALID, "%s=gpu: no usable GPU here; give a number or cpu", name);
@@ -70,13 +64,12 @@ static status nproc_of(const char *flag, int cpu_count, int gpu_count, int *out)
     return STATUS_OK;
 }
 
-static status nnodes_of(const char *flag, int *out)
+static status nnodes_of(const char *text, int *out)
 {
-    const char *text = flag != NULL ? flag : variable("PET_NNODES");
-    const char *name = flag != NULL ? "--nnodes" : "PET_NNODES";
     *out = NOT_GIVEN;
     if (text == NULL)
         return STATUS_OK;
+    const char *name = name_of("--nnodes", "PET_NNODES", text);
     char low_text[16];
     int length = (int)strcspn(text, ":"), low = 0, high = 0;
     snprintf(low_text, sizeof low_text, "%.*s", length, text);
@@ -122,7 +115,7 @@ static status fit(request *want, int gpu_count)
         bool first = want->node_rank <= 0; /* or not given */
         if (gpu_count > 0 && world % gpu_count == 0)
             want->nproc = gpu_count;
-        else if (first && (want->master_addr == NULL || is_loopback(want->master_addr)))
+        else if (first && (want->master_addr[0] == '\0' || is_loopback(want->master_addr)))
             want->nproc = world;
         else
             return FAIL(STATUS_INVALID,
@@ -160,7 +153,12 @@ static status check_nodes(const request *want)
                     want->nnodes - 1, want->node_rank + 1);
     if (want->nnodes == 1)
         return STATUS_OK;
-    if (want->node_rank > 0 && want->master_addr == NULL)
+    if (want->by_arrival && want->master_addr[0] == '\0')
+        return FAIL(STATUS_INVALID,
+                    "--rdzv-backend=c10d with %d machines: where do they meet? Give "
+                    "--rdzv-endpoint=HOST:PORT, the same on all",
+                    want->nnodes);
+    if (want->node_rank > 0 && want->master_addr[0] == '\0')
         return FAIL(STATUS_INVALID,
                     "--node-rank=%d of %d machines: where is machine 0? Give "
                     "--master-addr=ADDRESS, its address",
@@ -169,35 +167,115 @@ static status check_nodes(const request *want)
         return FAIL(STATUS_INVALID,
                     "--master-port=0 (a free one) cannot be known to %d machines; "
                     "give the same port on all, or none for %d",
-                    want->nnodes, STORE_DEFAULT_PORT);
+                    want->nnodes, want->by_arrival ? LAUNCH_C10D_PORT : STORE_DEFAULT_PORT);
+    return STATUS_OK;
+}
+
+static status copy_text(const char *flag, const char *text, char *out, size_t size_bytes)
+{
+    if (strlen(text) >= size_bytes)
+        return FAIL(STATUS_INVALID, "%s: longer than %zu letters", flag, size_bytes - 1);
+    memcpy(out, text, strlen(text) + 1);
+    return STATUS_OK;
+}
+
+/* The backend, and the address of the store. */
+static status request_meeting(const options *opts, request *want)
+{
+    const char *backend = opts->rdzv_backend;
+    want->by_arrival = strcmp(backend, "c10d") == 0;
+    if (strncmp(backend, "etcd", 4) == 0)
+        return FAIL(STATUS_INVALID,
+                    "--rdzv-backend=%.*s: etcd is not in this version; give --rdzv-backend=c10d "
+                    "and the first machine's --rdzv-endpoint=HOST:PORT",
+                    SHOWN_BYTES, backend);
+    if (!want->by_arrival && strcmp(backend, "static") != 0)
+        return FAIL(STATUS_INVALID, "--rdzv-backend: '%.*s' is not one of static, c10d",
+                    SHOWN_BYTES, backend);
+    TRY(launch_meeting_terms(opts->rdzv_conf, &want->terms));
+    if (opts->rdzv_endpoint != NULL)
+        return launch_meeting_endpoint(
+            opts->rdzv_endpoint, want->by_arrival ? LAUNCH_C10D_PORT : STORE_DEFAULT_PORT,
+            want->master_addr, sizeof want->master_addr, &want->master_port);
+    if (opts->master_addr != NULL)
+        TRY(copy_text("--master-addr", opts->master_addr, want->master_addr,
+                      sizeof want->master_addr));
+    want->master_port = (int)opts->master_port;
     return STATUS_OK;
 }
 
 static status request_read(const options *opts, int cpu_count, int gpu_count, request *out)
 {
-    request want = {.world_size = (int)opts->world_size};
+    request want = {.world_size = (int)opts->world_size,
+                    .node_rank = (int)opts->node_rank,
+                    .master_port = NOT_GIVEN};
     TRY(nproc_of(opts->nproc_per_node, cpu_count, gpu_count, &want.nproc));
     if (want.nproc == NOT_GIVEN && want.world_size == NOT_GIVEN && device_list_named(opts) > 1)
         want.nproc = device_list_named(opts); /* --devices=0,3: a rank each */
     TRY(nnodes_of(opts->nnodes, &want.nnodes));
-    TRY(number_of(opts->node_rank, "PET_NODE_RANK", MAX_WORLD - 1, &want.node_rank));
-    TRY(number_of(opts->master_port, "PET_MASTER_PORT", 65535, &want.master_port));
-    want.master_addr = opts->master_addr != NULL ? opts->master_addr : variable("PET_MASTER_ADDR");
-    if (opts->standalone) {
+    if (!opts->standalone)
+        TRY(request_meeting(opts, &want));
+    if (want.by_arrival && want.node_rank > 0)
+        LOG_W("--node-rank=%d is not used with --rdzv-backend=c10d: nodes are numbered as they "
+              "come",
+              want.node_rank);
+    if (want.by_arrival)
+        want.node_rank = NOT_GIVEN;
+    if (opts->standalone) { /* as torchrun: whatever address and port were given */
         if (want.nnodes > 1 || want.node_rank > 0)
             return FAIL(STATUS_INVALID, "--standalone means one machine; leave it out, or give "
                                         "neither --nnodes nor --node-rank");
-        /* As torchrun: whatever address and port were given. */
         want.nnodes = 1;
-        want.master_addr = NULL;
-        want.master_port = NOT_GIVEN;
+        want.terms = (launch_terms){-1, -1, -1, -1};
     }
-    if (want.master_addr != NULL &&
-        strlen(want.master_addr) >= sizeof((launch_plan *)0)->master_addr)
-        return FAIL(STATUS_INVALID, "--master-addr: longer than %zu letters",
-                    sizeof((launch_plan *)0)->master_addr - 1);
     *out = want;
     return STATUS_OK;
+}
+
+/* As torchrun names a job of one machine that nobody else can reach. */
+static void name_job(char out[LAUNCH_RUN_ID_BYTES])
+{
+    unsigned char b[16] = {0};
+    if (getrandom(b, sizeof b, GRND_NONBLOCK) < 0)
+        b[0] = 1;
+    snprintf(out, LAUNCH_RUN_ID_BYTES,
+             "%02x%02x%02x%02x-%02x%02x-4%x%02x-%x%x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
+             b[2], b[3], b[4], b[5], b[6] & 15u, b[7], 8u | (b[8] & 3u), b[8] >> 4, b[9], b[10],
+             b[11], b[12], b[13], b[14], b[15]);
+}
+
+/* Who serves the store, on which address and port. */
+static void place_store(const request *want, launch_plan *plan)
+{
+    bool one = plan->nnodes == 1, given = want->master_addr[0] != '\0';
+    /* The ranks of one machine need no other address than this, whatever was given. */
+    snprintf(plan->master_addr, sizeof plan->master_addr, "%s",
+             one || !given ? "127.0.0.1" : want->master_addr);
+    plan->store_on_loopback = one || (given && is_loopback(want->master_addr));
+    if (want->master_port != NOT_GIVEN)
+        plan->master_port = want->master_port;
+    else
+        plan->master_port = one ? 0 : want->by_arrival ? LAUNCH_C10D_PORT : STORE_DEFAULT_PORT;
+    if (one || (!want->by_arrival && plan->node_rank == 0))
+        plan->server = LAUNCH_SERVED_HERE;
+    else if (!want->by_arrival || want->terms.is_host == 0)
+        plan->server = LAUNCH_SERVED_ELSEWHERE;
+    else if (want->terms.is_host == 1)
+        plan->server = LAUNCH_SERVED_HERE;
+    else if (strcmp(plan->local_addr, plan->master_addr) == 0 ||
+             local_network_owns(plan->master_addr))
+        plan->server = LAUNCH_SERVED_MAYBE_HERE;
+    else
+        plan->server = LAUNCH_SERVED_ELSEWHERE;
+}
+
+static void set_times(const options *opts, const launch_terms *terms, launch_plan *plan)
+{
+    bool own_join = options_given(opts, "join-timeout") || terms->join_ms < 0;
+    plan->join_ms = own_join ? opts->join_timeout * 1000 : terms->join_ms;
+    plan->monitor_ms = (int64_t)(opts->monitor_interval * 1e3);
+    plan->keep_alive_ms = terms->keep_alive_ms > 0 ? terms->keep_alive_ms : KEEP_ALIVE_MS;
+    plan->keep_alive_misses = terms->keep_alive_misses > 0 ? terms->keep_alive_misses : MISSES;
 }
 
 status launch_plan_make(const options *opts, int cpu_count, int gpu_count, launch_plan *out)
@@ -210,16 +288,22 @@ status launch_plan_make(const options *opts, int cpu_count, int gpu_count, launc
                         .nnodes = want.nnodes,
                         .node_rank = want.node_rank > 0 ? want.node_rank : 0,
                         .world_size = want.nproc * want.nnodes,
-                        .run_id = "none"};
-    /* The ranks of one machine need no other address than this, whatever was given. */
-    bool one = plan.nnodes == 1;
-    const char *addr = one || want.master_addr == NULL ? "127.0.0.1" : want.master_addr;
-    snprintf(plan.master_addr, sizeof plan.master_addr, "%s", addr);
-    plan.store_on_loopback = one || (want.master_addr != NULL && is_loopback(want.master_addr));
-    if (want.master_port != NOT_GIVEN)
-        plan.master_port = want.master_port;
-    else
-        plan.master_port = one ? 0 : STORE_DEFAULT_PORT;
+                        .by_arrival = want.by_arrival && want.nnodes > 1,
+                        .max_restarts = (int)opts->max_restarts,
+                        .run_id = "none",
+                        .role = "default"};
+    if (opts->local_addr != NULL)
+        TRY(copy_text("--local-addr", opts->local_addr, plan.local_addr, sizeof plan.local_addr));
+    place_store(&want, &plan);
+    set_times(opts, &want.terms, &plan);
+    if (plan.by_arrival)
+        plan.node_rank = plan.server == LAUNCH_SERVED_HERE ? 0 : NOT_GIVEN;
+    if (opts->rdzv_id != NULL && !opts->standalone)
+        TRY(copy_text("--rdzv-id", opts->rdzv_id, plan.run_id, sizeof plan.run_id));
+    else if (plan.master_port == 0)
+        name_job(plan.run_id);
+    if (opts->role != NULL)
+        TRY(copy_text("--role", opts->role, plan.role, sizeof plan.role));
     *out = plan;
     return STATUS_OK;
 }

@@ -1,57 +1,20 @@
 #include "app/launch/launch_report.h"
 
 #include "app/exit_codes.h"
-#include "base/clock.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-enum { ENDING_BYTES = 128 };
-
-int launch_report_exit_code(const launch_worker *worker)
-{
-    int how = worker->wait_status;
-    return WIFSIGNALED(how) ? 128 + WTERMSIG(how) : WEXITSTATUS(how);
-}
-
-void launch_report_ending(const launch_worker *worker, char *out, size_t size_bytes)
-{
-    int how = worker->wait_status;
-    if (worker->start_errno != 0) {
-        snprintf(out, size_bytes, "could not be executed: %s", strerror(worker->start_errno));
-    } else if (WIFSIGNALED(how)) {
-        const char *name = sigabbrev_np(WTERMSIG(how));
-        snprintf(out, size_bytes, "SIG%s (%s)", name ? name : "?", strsignal(WTERMSIG(how)));
-    } else {
-        snprintf(out, size_bytes, "exit code %d", WEXITSTATUS(how));
-    }
-}
-
-int64_t launch_report_memory_kills(void)
-{
-    char line[128];
-    long long count = -1;
-    FILE *file = fopen("/proc/vmstat", "re");
-    if (file == NULL)
-        return -1;
-    while (fgets(line, sizeof line, file) != NULL)
-        if (sscanf(line, "oom_kill %lld", &count) == 1)
-            break;
-    fclose(file);
-    return count;
-}
-
-static const char *hint_for_signal(int signal, bool memory_killed)
+static const char *hint_for_signal(int signal, bool memory_killed, bool own)
 {
     switch (signal) {
     case SIGKILL:
         return memory_killed
                    ? "killed by the kernel's out of memory killer? It was at work during the run: "
-                     "fewer ranks, or a smaller --batch-size; dmesg tells"
+                     "fewer ranks, or a smaller batch size; dmesg tells"
                    : "somebody killed it (kill -9, a batch system, a container's memory limit)";
     case SIGTERM:
     case SIGINT:
@@ -61,7 +24,10 @@ static const char *hint_for_signal(int signal, bool memory_killed)
     case SIGBUS:
         return "out of space in /dev/shm or on disk (df), or a bug; a core dump tells";
     default:
-        return "a bug in mnist_ddp or a library: please report it with the lines above";
+        return own ? "a bug in mnist_ddp or a library: please report it with the lines above and "
+                     "what mnist_ddp env says"
+                   : "a bug in the program or a library; a core dump tells where (ulimit -c "
+                     "unlimited)";
     }
 }
 
@@ -74,17 +40,36 @@ static const char *hint_for_code(int code)
         return "check --data-dir or MNIST_DDP_DATA: the folder with MNIST's four files";
     case EXIT_CODE_RENDEZVOUS:
         return "check that every machine has started, with the same --master-addr, --master-port "
-               "and --nnodes, and that the port is open";
+               "and --nnodes, and that the port is open; mnist_ddp doctor";
     case EXIT_CODE_PEER:
         return "a rank on another machine went away first: look at its launcher's report";
     case EXIT_CODE_CHECKPOINT:
         return "the lines above say what is wrong with --run-dir; df and ls -ld tell its space and "
                "permissions";
     case EXIT_CODE_TIMEOUT:
-        return "a rank is stuck or slow: find the one whose log stops first, or raise --timeout";
+        return "a rank is stuck or slow: look at the one that never came (its log, gdb -p PID), or "
+               "raise --timeout";
     default:
         return "the lines above say why";
     }
+}
+
+static const char *hint_for(const launch_report *report)
+{
+    const launch_ending *cause = report->cause;
+    bool own = report->rules->own;
+    if (cause->start_errno == ENOEXEC)
+        return "it is no program: a script needs a first line as #!/usr/bin/env python3, or the "
+               "ending .py";
+    if (cause->start_errno != 0)
+        return own ? "the program's own file, /proc/self/exe, is executed again"
+                   : "check the program's path and permissions (ls -l)";
+    if (WIFSIGNALED(cause->wait_status))
+        return hint_for_signal(WTERMSIG(cause->wait_status), cause->memory_killed, own);
+    if (own)
+        return hint_for_code(WEXITSTATUS(cause->wait_status));
+    return cause->n_lines > 0 ? "the lines above say why"
+                              : "it said nothing on stderr: see its stdout, or --tee=3 to keep it";
 }
 
 /* It had to be killed, so it may be the one that the others waited for. */
@@ -94,59 +79,103 @@ static bool is_stuck(const launch_worker *worker)
            WTERMSIG(worker->wait_status) == SIGKILL;
 }
 
-static void write_others(FILE *out, const launch_report *report)
+char *launch_report_others(const launch_gang *gang)
 {
-    char ending[ENDING_BYTES];
+    char ending[ENDING_TEXT_BYTES], *text = NULL;
+    size_t size_bytes = 0;
     int shown = 0, stopped = 0;
-    for (int i = 0; i < report->n_workers; i++) {
-        const launch_worker *worker = &report->workers[i];
-        if (i == report->cause || worker->pid == 0 || worker->running || worker->wait_status == 0)
+    FILE *out = open_memstream(&text, &size_bytes);
+    if (out == NULL)
+        return NULL;
+    for (int i = 0; i < gang->n; i++) {
+        const launch_worker *worker = &gang->workers[i];
+        if (i == gang->cause || worker->pid == 0 || worker->running || worker->wait_status == 0)
             continue;
         if (worker->was_stopped) {
             stopped++;
             continue;
         }
-        launch_report_ending(worker, ending, sizeof ending);
+        launch_ending_text(worker->wait_status, worker->start_errno, ending);
         fprintf(out, "%srank %d: %s", shown++ ? ", " : "  also: ", worker->rank, ending);
     }
     if (shown > 0)
         fputc('\n', out);
     if (stopped > 0)
         fprintf(out, "  %d other rank%s stopped\n", stopped, stopped == 1 ? " was" : "s were");
-    for (int i = 0; i < report->n_workers; i++) {
-        const launch_worker *worker = &report->workers[i];
+    for (int i = 0; i < gang->n; i++) {
+        const launch_worker *worker = &gang->workers[i];
         if (is_stuck(worker))
             fprintf(out, "  rank %d (pid %d) did not end on SIGTERM: it was stuck, or stopped\n",
                     worker->rank, (int)worker->pid);
     }
+    return fclose(out) == 0 ? text : (free(text), NULL);
+}
+
+/* "; restart 1 of 3", "; 3 restarts are used up" or nothing. */
+static void restart_text(const launch_report *report, char *out, size_t size_bytes)
+{
+    out[0] = '\0';
+    if (report->restart > 0)
+        snprintf(out, size_bytes, "; restart %d of %d", report->restart, report->max_restarts);
+}
+
+void launch_report_line(const launch_report *report, char *out, size_t size_bytes)
+{
+    char ending[ENDING_TEXT_BYTES], restart[64];
+    const launch_ending *cause = report->cause;
+    launch_ending_text(cause->wait_status, cause->start_errno, ending);
+    restart_text(report, restart, sizeof restart);
+    snprintf(out, size_bytes, "%s: rank %d on node %d (%s) failed first: %s%s\n",
+             report->restart > 0 ? "warning" : "error", cause->rank, cause->node, cause->host,
+             ending, restart);
+}
+
+/* Whether the last lines hold the message anyway, behind its kind ("RuntimeError: "). */
+static bool is_said(const launch_ending *cause)
+{
+    const char *text = strstr(cause->says, ": ");
+    text = text != NULL ? text + 2 : cause->says;
+    char start[80];
+    snprintf(start, sizeof start, "%.*s", (int)strcspn(text, "\n"), text);
+    for (int i = 0; i < cause->n_lines; i++)
+        if (strstr(cause->lines[i], start) != NULL)
+            return true;
+    return false;
+}
+
+static void write_report(FILE *file, const launch_report *report)
+{
+    char ending[ENDING_TEXT_BYTES], restart[64];
+    const launch_ending *cause = report->cause;
+    launch_ending_text(cause->wait_status, cause->start_errno, ending);
+    restart_text(report, restart, sizeof restart);
+    fprintf(file, "%s: rank %d failed first: %s%s\n", report->restart > 0 ? "warning" : "error",
+            cause->rank, ending, restart);
+    fprintf(file, "  rank %d, local rank %d, node %d, host %s, pid %d, after %.1f s\n", cause->rank,
+            cause->local_rank, cause->node, cause->host, cause->pid, cause->after_s);
+    if (cause->doing[0] != '\0')
+        fprintf(file, "  it was last %s\n", cause->doing);
+    if (cause->says[0] != '\0' && !is_said(cause))
+        fprintf(file, "  it says: %s\n", cause->says);
+    fprintf(file, cause->n_lines > 0 ? "  its last lines:\n" : "  it wrote nothing to stderr\n");
+    for (int i = 0; i < cause->n_lines; i++)
+        fprintf(file, "    | %s\n", cause->lines[i]);
+    fputs(cause->others, file);
+    fputs(report->hang, file);
+    if (cause->folder[0] != '\0')
+        fprintf(file, "  log: %s%s%s\n", cause->folder, report->elsewhere ? " on " : "",
+                report->elsewhere ? cause->host : "");
+    fprintf(file, "  hint: %s\n", hint_for(report));
 }
 
 status launch_report_create(const launch_report *report, char **out)
 {
-    char *text = NULL, ending[ENDING_BYTES], host[256] = "?";
+    char *text = NULL;
     size_t size_bytes = 0;
-    const launch_worker *cause = &report->workers[report->cause];
     FILE *file = open_memstream(&text, &size_bytes);
     if (file == NULL)
         return FAIL(STATUS_NO_MEMORY, "the report: %s", strerror(errno));
-    if (gethostname(host, sizeof host - 1) != 0)
-        snprintf(host, sizeof host, "?");
-    launch_report_ending(cause, ending, sizeof ending);
-    fprintf(file, "error: rank %d failed first: %s\n", cause->rank, ending);
-    fprintf(file, "  rank %d, local rank %d, host %s, pid %d, after %.1f s\n", cause->rank,
-            cause->local_rank, host, (int)cause->pid,
-            clock_seconds(cause->ended_ns - report->started_ns));
-    int64_t seen = cause->lines_seen, first = seen > WORKER_LINES ? seen - WORKER_LINES : 0;
-    fprintf(file, seen > 0 ? "  its last lines:\n" : "  it wrote nothing to stderr\n");
-    for (int64_t k = first; k < seen; k++)
-        fprintf(file, "    | %s\n", cause->lines[k % WORKER_LINES]);
-    write_others(file, report);
-    int how = cause->wait_status;
-    const char *hint = WIFSIGNALED(how) ? hint_for_signal(WTERMSIG(how), report->memory_killed)
-                       : cause->start_errno != 0
-                           ? "the program's own file, /proc/self/exe, is executed again"
-                           : hint_for_code(WEXITSTATUS(how));
-    fprintf(file, "  hint: %s\n", hint);
+    write_report(file, report);
     if (fclose(file) != 0) {
         free(text);
         return FAIL(STATUS_NO_MEMORY, "the report");

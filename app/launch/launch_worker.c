@@ -1,26 +1,25 @@
 #include "app/launch/launch_worker.h"
 
 #include "app/launch/launch_environment.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-enum {
-    EXIT_NOT_STARTED = 127,
-    MAX_READS = 64, /* of one worker's stderr before others have their turn: a full pipe's worth */
-};
+enum { EXIT_NOT_STARTED = 127 };
 
 /* Handlers end with exec, but until then a signal would run the launcher's in the child. What is
  * ignored stays ignored, unless the launcher itself ignores it. */
-static void reset_signals(void)
+static void reset_signals(bool own_session)
 {
     /* The launcher decides what a signal to the terminal's whole process group means. */
     static const int ignored[] = {SIGINT, SIGQUIT, SIGHUP};
-    static const int restored[] = {SIGTERM, SIGPIPE, SIGCHLD};
+    static const int restored[] = {SIGTERM, SIGPIPE, SIGCHLD, SIGXFSZ, SIGUSR1};
     struct sigaction action;
     for (int signal = 1; signal < NSIG; signal++) {
         if (sigaction(signal, NULL, &action) != 0 || action.sa_handler == SIG_IGN)
@@ -32,148 +31,165 @@ static void reset_signals(void)
     for (size_t i = 0; i < sizeof restored / sizeof restored[0]; i++)
         sigaction(restored[i], &action, NULL);
     action.sa_handler = SIG_IGN;
-    for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++)
+    for (size_t i = 0; i < sizeof ignored / sizeof ignored[0] && !own_session; i++)
         sigaction(ignored[i], &action, NULL);
 }
 
-/* Between fork and exec: only calls that are safe while another thread of the launcher (the
- * store's) may hold any lock. */
-__attribute__((noreturn)) static void become_worker(const launch_start *start, int local_rank,
-                                                    char **env, int stderr_fd, pid_t launcher)
+/* What a child needs between fork and exec, all made before. */
+typedef struct child_start {
+    const launch_start *start;
+    int local_rank;
+    char **argv, **env;
+    int out_fd, err_fd; /* -1: the launcher's own */
+    pid_t launcher;
+} child_start;
+
+/* Only calls that are safe while another thread of the launcher (the store's) may hold any lock. */
+__attribute__((noreturn)) static void become_worker(const child_start *child)
 {
-    launch_start_error report = {.local_rank = local_rank};
+    const launch_program *program = &child->start->settings->program;
+    launch_start_error report = {.local_rank = child->local_rank};
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
         goto failed;
-    if (getppid() != launcher)
+    if (getppid() != child->launcher)
         _exit(EXIT_NOT_STARTED); /* it died before the line above */
-    reset_signals();             /* while they are still blocked */
-    if (sigprocmask(SIG_SETMASK, &start->signal_mask, NULL) != 0 ||
-        dup2(stderr_fd, STDERR_FILENO) < 0)
+    if (program->own_session)
+        setsid();
+    reset_signals(program->own_session); /* while they are still blocked */
+    if (sigprocmask(SIG_SETMASK, &child->start->signal_mask, NULL) != 0 ||
+        (child->out_fd >= 0 && dup2(child->out_fd, STDOUT_FILENO) < 0) ||
+        (child->err_fd >= 0 && dup2(child->err_fd, STDERR_FILENO) < 0))
         goto failed;
-    execve("/proc/self/exe", start->argv, env);
+    execve(program->path, child->argv, child->env);
 
 failed:
     report.error = errno;
-    if (write(start->error_fd, &report, sizeof report) < 0)
+    if (write(child->start->error_fd, &report, sizeof report) < 0)
         _exit(EXIT_NOT_STARTED); /* the exit code says enough */
     _exit(EXIT_NOT_STARTED);
 }
 
+static status open_file(const launch_worker *worker, const launch_start *start, const char *name,
+                        int *fd)
+{
+    char path[FILE_PATH_BYTES];
+    launch_logs_file(&start->settings->logs, start->generation, worker->local_rank, name, path);
+    const char *file = path[0] != '\0' ? path : "/dev/null";
+    *fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+    return *fd >= 0 ? STATUS_OK : FAIL(STATUS_IO, "open %s: %s", file, strerror(errno));
+}
+
+static status open_pipe(const launch_worker *worker, launch_stream *stream, int *fd)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return FAIL(STATUS_IO, "rank %d cannot be started: pipe: %s (raise ulimit -n)",
+                    worker->rank, strerror(errno));
+    stream->fd = ends[0];
+    *fd = ends[1];
+    /* Only the reading end: a worker's writes may wait. */
+    if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0)
+        return FAIL(STATUS_IO, "rank %d: its output: %s", worker->rank, strerror(errno));
+    return STATUS_OK;
+}
+
+/* Where one stream of a worker goes. *fd: what the child writes to; -1: the launcher's own. stderr
+ * always comes through the launcher, which keeps its last lines, unless it is a file. */
+static status open_stream(launch_worker *worker, const launch_start *start, int which, int *fd)
+{
+    const launch_logs *logs = &start->settings->logs;
+    bool err = which == LAUNCH_STDERR;
+    launch_stream *stream = err ? &worker->err : &worker->out;
+    int target = err ? STDERR_FILENO : STDOUT_FILENO, i = worker->local_rank;
+    if ((logs->tees[i] & which) != 0) {
+        TRY(open_file(worker, start, err ? "stderr.log" : "stdout.log", &stream->file));
+        launch_logs_prefix(logs, &start->settings->plan, worker->rank, i, stream->prefix);
+        stream->target = logs->hidden[i] ? -1 : target;
+        return open_pipe(worker, stream, fd);
+    }
+    if ((logs->redirects[i] & which) != 0)
+        return open_file(worker, start, err ? "stderr.log" : "stdout.log", fd);
+    if (err) {
+        stream->target = logs->hidden[i] ? -1 : target;
+        return open_pipe(worker, stream, fd);
+    }
+    if (!logs->hidden[i])
+        return STATUS_OK;
+    *fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    return *fd >= 0 ? STATUS_OK : FAIL(STATUS_IO, "open /dev/null: %s", strerror(errno));
+}
+
+static status prepare(launch_worker *worker, const launch_start *start, child_start *child)
+{
+    const launch_place place = {.rank = worker->rank,
+                                .local_rank = worker->local_rank,
+                                .generation = start->generation,
+                                .master_port = start->master_port,
+                                .started_ns = start->started_ns,
+                                .log_tty = start->log_tty};
+    TRY(launch_environment_create(start->settings, &place, &child->env));
+    TRY(launch_program_argv(&start->settings->program, worker->local_rank, &child->argv));
+    TRY(open_stream(worker, start, LAUNCH_STDOUT, &child->out_fd));
+    return open_stream(worker, start, LAUNCH_STDERR, &child->err_fd);
+}
+
 status launch_worker_start(launch_worker *worker, const launch_start *start)
 {
-    status st = STATUS_OK;
-    int ends[2] = {-1, -1};
-    char **env = NULL;
-    pid_t launcher = getpid(), pid = -1;
-    TRY(launch_environment_create(start, worker->rank, worker->local_rank, &env));
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        st = FAIL(STATUS_IO, "rank %d cannot be started: pipe: %s (raise ulimit -n)", worker->rank,
-                  strerror(errno));
-        goto out;
+    child_start child = {.start = start,
+                         .local_rank = worker->local_rank,
+                         .out_fd = -1,
+                         .err_fd = -1,
+                         .launcher = getpid()};
+    launch_stream_init(&worker->out);
+    launch_stream_init(&worker->err);
+    status st = prepare(worker, start, &child);
+    if (st == STATUS_OK) {
+        pid_t pid = fork();
+        if (pid == 0)
+            become_worker(&child);
+        worker->pid = pid > 0 ? pid : 0;
+        worker->running = pid > 0;
+        if (pid < 0)
+            st = FAIL(STATUS_IO,
+                      "rank %d cannot be started: fork: %s (fewer ranks, or raise ulimit -u)",
+                      worker->rank, strerror(errno));
     }
-    /* Only the reading end: a worker's writes may wait. */
-    if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) {
-        st = FAIL(STATUS_IO, "rank %d: its stderr: %s", worker->rank, strerror(errno));
-        goto out;
-    }
-    pid = fork();
-    if (pid == 0)
-        become_worker(start, worker->local_rank, env, ends[1], launcher);
-    if (pid < 0) {
-        st =
-            FAIL(STATUS_IO, "rank %d cannot be started: fork: %s (fewer ranks, or raise ulimit -u)",
-                 worker->rank, strerror(errno));
-        goto out;
-    }
-    worker->pid = pid;
-    worker->running = true;
-    worker->stderr_fd = ends[0];
-    ends[0] = -1;
-
-out:
-    for (int i = 0; i < 2; i++)
-        if (ends[i] >= 0)
-            close(ends[i]);
-    free(env);
+    if (child.out_fd >= 0)
+        close(child.out_fd);
+    if (child.err_fd >= 0)
+        close(child.err_fd);
+    free(child.argv);
+    free(child.env);
     return st;
 }
 
-/* Remembers a line for the report, without what a progress bar has overwritten. */
-static void keep_line(launch_worker *worker, const char *text, size_t size_bytes)
+void launch_worker_signal(const launch_worker *worker, const launch_start *start, int signal)
 {
-    const char *bar = memrchr(text, '\r', size_bytes);
-    if (bar != NULL) {
-        size_bytes -= (size_t)(bar + 1 - text);
-        text = bar + 1;
-    }
-    if (size_bytes == 0)
+    if (worker->pid == 0 || worker->reaped)
         return;
-    char *copy = strndup(text, size_bytes < WORKER_KEPT_BYTES ? size_bytes : WORKER_KEPT_BYTES);
-    if (copy == NULL)
-        return; /* the line was shown; only the report lacks it */
-    char **place = &worker->lines[worker->lines_seen % WORKER_LINES];
-    free(*place);
-    *place = copy;
-    worker->lines_seen++;
+    /* Before its setsid() it has no group yet. */
+    if (!start->settings->program.own_session || kill(-worker->pid, signal) != 0)
+        kill(worker->pid, signal);
 }
 
-/* Forwards what is whole in worker->line; all of it if the buffer is full or `flush` is set. */
-static void forward_lines(launch_worker *worker, bool flush, launch_forward_fn forward, void *ctx)
+bool launch_worker_has_ended(launch_worker *worker)
 {
-    size_t done = 0;
-    for (;;) {
-        const char *at = worker->line + done;
-        const char *end = memchr(at, '\n', worker->line_bytes - done);
-        if (end == NULL)
-            break;
-        keep_line(worker, at, (size_t)(end - at));
-        done += (size_t)(end + 1 - at);
-    }
-    size_t rest = worker->line_bytes - done;
-    /* A progress bar's line has no end; it is shown at once. */
-    bool bar = rest > 0 && worker->line[done] == '\r';
-    if (rest == WORKER_LINE_BYTES || (flush && rest > 0))
-        keep_line(worker, worker->line + done, rest);
-    if (bar || flush || rest == WORKER_LINE_BYTES)
-        done = worker->line_bytes;
-    if (done > 0)
-        forward(ctx, worker->line, done);
-    if (flush && rest > 0)
-        forward(ctx, "\n", 1);
-    memmove(worker->line, worker->line + done, worker->line_bytes - done);
-    worker->line_bytes -= done;
+    siginfo_t info = {.si_pid = 0};
+    if (waitid(P_PID, (id_t)worker->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid == 0)
+        return false;
+    worker->running = false;
+    worker->ended_ns = clock_now_ns();
+    worker->wait_status =
+        info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status & 0xff, 0) : info.si_status & 0x7f;
+    return true;
 }
 
-static void end_stderr(launch_worker *worker, launch_forward_fn forward, void *ctx)
+void launch_worker_close(launch_worker *worker, launch_console *console)
 {
-    if (worker->stderr_fd < 0)
-        return;
-    close(worker->stderr_fd);
-    worker->stderr_fd = -1;
-    forward_lines(worker, true, forward, ctx);
-}
-
-void launch_worker_read(launch_worker *worker, launch_forward_fn forward, void *ctx)
-{
-    for (int i = 0; i < MAX_READS && worker->stderr_fd >= 0; i++) {
-        ssize_t n = read(worker->stderr_fd, worker->line + worker->line_bytes,
-                         WORKER_LINE_BYTES - worker->line_bytes);
-        if (n > 0) {
-            worker->line_bytes += (size_t)n;
-            forward_lines(worker, false, forward, ctx);
-        } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-            end_stderr(worker, forward, ctx);
-        } else if (errno == EAGAIN) {
-            return;
-        }
-    }
-}
-
-void launch_worker_close(launch_worker *worker, launch_forward_fn forward, void *ctx)
-{
-    end_stderr(worker, forward, ctx);
-    for (int i = 0; i < WORKER_LINES; i++)
-        free(worker->lines[i]);
-    memset(worker->lines, 0, sizeof worker->lines);
-    worker->lines_seen = 0;
+    if (worker->pid > 0 && !worker->reaped && !worker->running)
+        waitpid(worker->pid, NULL, WNOHANG);
+    worker->reaped = true;
+    launch_stream_close(&worker->out, console);
+    launch_stream_close(&worker->err, console);
 }

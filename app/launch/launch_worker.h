@@ -1,34 +1,31 @@
-/* One worker process of the launcher: its start, its stderr, its end. */
+/* One worker process of the launcher: its start, its output, its end. */
 #ifndef MNIST_DDP_APP_LAUNCH_WORKER_H
 #define MNIST_DDP_APP_LAUNCH_WORKER_H
 
-#include "app/launch/launch.h"
+#include "app/launch/launch_settings.h"
+#include "app/launch/launch_stream.h"
 
 #include <signal.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { WORKER_LINES = 20, WORKER_LINE_BYTES = 4096, WORKER_KEPT_BYTES = 1000 };
-
 typedef struct launch_worker {
     int rank, local_rank;
     pid_t pid; /* 0: not started */
     bool running;
+    bool reaped;
     bool was_stopped; /* the launcher had sent it a signal when it ended */
-    int wait_status;  /* of waitpid, once ended */
+    int wait_status;  /* as of waitpid, once ended */
     int start_errno;  /* why it could not be executed; 0 */
     int64_t ended_ns;
-    int stderr_fd;                /* the pipe's reading end, not blocking; -1: at its end */
-    char line[WORKER_LINE_BYTES]; /* begun, not yet forwarded */
-    size_t line_bytes;
-    char *lines[WORKER_LINES]; /* the last ones, a ring: line k is at k % WORKER_LINES */
-    int64_t lines_seen;
+    int failed_as; /* it was the nth to fail by itself; 0: it did not */
+    launch_stream out, err;
 } launch_worker;
 
 /* What every worker of this launch shares. */
 typedef struct launch_start {
-    const launch_plan *plan;
-    char **argv;
+    const launch_settings *settings;
+    int generation;
     int master_port;
     int64_t started_ns;
     int error_fd;         /* a worker that cannot be executed writes launch_start_error to it */
@@ -40,17 +37,18 @@ typedef struct launch_start_error {
     int local_rank, error;
 } launch_start_error;
 
-/* Takes whole lines to be shown. */
-typedef void (*launch_forward_fn)(void *ctx, const char *text, size_t size_bytes);
-
-/* Forks and executes this program again as worker->rank. STATUS_IO with the reason. */
+/* Forks and executes the program as worker->rank. STATUS_IO with the reason. */
 status launch_worker_start(launch_worker *worker, const launch_start *start);
 
-/* Reads what its stderr holds now, forwards whole lines and keeps the last ones. Never blocks; at
- * the pipe's end stderr_fd is closed and a begun line forwarded. */
-void launch_worker_read(launch_worker *worker, launch_forward_fn forward, void *ctx);
+/* Sends it a signal, and to its process group where it has one of its own. Also after it has ended
+ * but before it is reaped. */
+void launch_worker_signal(const launch_worker *worker, const launch_start *start, int signal);
 
-/* Forwards a begun line, frees everything. The process must have ended. */
-void launch_worker_close(launch_worker *worker, launch_forward_fn forward, void *ctx);
+/* Whether it has ended: then sets wait_status and ended_ns. It stays a zombie, so that nobody else
+ * gets its number, until launch_worker_close. */
+bool launch_worker_has_ended(launch_worker *worker);
+
+/* Reaps it, shows begun lines, frees everything. The process must have ended. */
+void launch_worker_close(launch_worker *worker, launch_console *console);
 
 #endif

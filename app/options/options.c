@@ -1,9 +1,12 @@
 #include "app/options/options.h"
 
+#include "app/inject.h"
 #include "app/options/config.h"
 #include "app/options/nearest.h"
 #include "app/options/options_table.h"
+#include "app/options/options_torchrun.h"
 #include "app/options/options_value.h"
+#include "app/save_every.h"
 #include "base/log.h"
 
 #include <ctype.h>
@@ -18,13 +21,14 @@ static const char ENVIRONMENT_PREFIX[] = "MNIST_DDP_";
 
 /* Variables with our prefix that are no settings, and what those of the emulated device begin with.
  */
-static const char *const OTHER_VARIABLES[] = {"DATA",        "GLOO_MODULE",  "GLOO_CLAMP",
-                                              "CUDA_MODULE", "LAUNCHED",     "LOG_TTY",
-                                              "TEST_DEVICE", "CUDA_AUTOTUNE"};
+static const char *const OTHER_VARIABLES[] = {
+    "DATA",     "GLOO_MODULE", "GLOO_CLAMP",    "CUDA_MODULE", "LAUNCHED",
+    "LOG_TTY",  "TEST_DEVICE", "CUDA_AUTOTUNE", "GENERATION",  "DUMP_DIR"};
 static const char EMULATED_PREFIX[] = "EMULATED_";
 
 static const char *const COMMAND_NAMES[] = {
-    [COMMAND_TRAIN] = "train", [COMMAND_EVAL] = "eval",       [COMMAND_SAMPLER] = "sampler",
+    [COMMAND_TRAIN] = "train", [COMMAND_EVAL] = "eval",     [COMMAND_SAMPLER] = "sampler",
+    [COMMAND_RUN] = "run",     [COMMAND_DOCTOR] = "doctor", [COMMAND_ENV] = "env",
     [COMMAND_HELP] = "help",   [COMMAND_VERSION] = "version",
 };
 enum { COMMAND_COUNT = sizeof COMMAND_NAMES / sizeof COMMAND_NAMES[0] };
@@ -42,13 +46,16 @@ static status find_command_name(const char *word, command *out)
     }
     size_t length = strlen(word);
     if (length > 3 && strcmp(word + length - 3, ".py") == 0)
-        return FAIL(STATUS_INVALID, "'%.*s': mnist_ddp is the training script itself; leave it out",
-                    SHOWN_BYTES, word);
+        return FAIL(STATUS_INVALID,
+                    "'%.*s': mnist_ddp is the training script itself; leave it out, or start that "
+                    "one: mnist_ddp run %.*s",
+                    SHOWN_BYTES, word, SHOWN_BYTES, word);
     if (nearest_found(&search))
         return FAIL(STATUS_INVALID, "'%.*s' is no command; did you mean '%s'?", SHOWN_BYTES, word,
                     search.best);
     return FAIL(STATUS_INVALID,
-                "'%.*s' is no command; there are train, eval, sampler, help and version",
+                "'%.*s' is no command; there are train, eval, sampler, run, doctor, env, help and "
+                "version",
                 SHOWN_BYTES, word);
 }
 
@@ -64,8 +71,13 @@ static argument take_apart(const char *word)
     argument arg = {.is_flag = word[0] == '-' && word[1] != '\0'};
     if (strcmp(word, "-h") == 0)
         word = "--help";
-    if (strncmp(word, "--", 2) != 0)
+    if (!arg.is_flag)
         return arg;
+    if (word[1] != '-') { /* "-r 3", "-r3" or "-r=3" */
+        snprintf(arg.name, sizeof arg.name, "%.2s", word);
+        arg.value = word[2] == '\0' ? NULL : word + 2 + (word[2] == '=');
+        return arg;
+    }
     char name[OPTION_NAME_BYTES];
     size_t length = strcspn(word + 2, "=");
     arg.value = word[2 + length] == '=' ? word + 2 + length + 1 : NULL;
@@ -104,13 +116,18 @@ static status find_command(int argc, char **argv, options *opts)
     for (int i = 1; i < argc; i++) {
         argument arg = take_apart(argv[i]);
         option_match match;
+        unsigned commands = opts->command == COMMAND_RUN ? FOR_RUN : FOR_ALL;
+        if (opts->command == COMMAND_RUN && (!arg.is_flag || strcmp(argv[i], "--") == 0)) {
+            opts->program = argv + i + (arg.is_flag ? 1 : 0);
+            break; /* what follows is the program's */
+        }
         if (!arg.is_flag) {
             if (words == 0)
                 TRY(find_command_name(argv[i], &opts->command));
             else if (words == 1 && opts->command == COMMAND_HELP)
                 TRY(find_command_name(argv[i], &opts->help_topic));
             words++;
-        } else if (find_flag(arg.name, FOR_ALL, &match, candidates) == 0) {
+        } else if (find_flag(arg.name, commands, &match, candidates) == 0) {
             break; /* its value would look like a command; the second pass names the flag */
         } else {
             help = help || match.row->kind == OPTION_HELP;
@@ -141,9 +158,12 @@ static status unknown_flag(const options *opts, const char *word, const argument
                 return FAIL(STATUS_INVALID, "%.*s: a flag of 'mnist_ddp %s', not of '%s'", length,
                             word, COMMAND_NAMES[i], COMMAND_NAMES[opts->command]);
     }
-    char meant[OPTION_NAME_BYTES];
-    options_table_nearest(arg->name, 1u << opts->command, meant);
-    if (meant[0] != '\0')
+    char meant[OPTION_NAME_BYTES], name[OPTION_NAME_BYTES];
+    snprintf(name, sizeof name, "%s", arg->name);
+    if (arg->name[0] == '-') /* one dash too few */
+        options_table_normalize(word + 1, name);
+    options_table_nearest(name, 1u << opts->command, meant);
+    if (meant[0] != '\0' && meant[0] != '-')
         return FAIL(STATUS_INVALID, "%.*s: no such flag; did you mean --%s?", length, word, meant);
     return FAIL(STATUS_INVALID, "%.*s: no such flag; 'mnist_ddp help %s' lists them", length, word,
                 COMMAND_NAMES[opts->command]);
@@ -184,7 +204,9 @@ static status take_flag(options *opts, int argc, char **argv, int *at)
 static status read_command_line(int argc, char **argv, options *opts)
 {
     int words = 0;
-    for (int i = 1; i < argc; i++) {
+    for (int i = 1; i < argc && argv + i != opts->program; i++) {
+        if (opts->program != NULL && strcmp(argv[i], "--") == 0)
+            break;
         if (argv[i][0] == '-' && argv[i][1] != '\0')
             TRY(take_flag(opts, argc, argv, &i));
         else if (words++ > 0)
@@ -239,7 +261,7 @@ static status read_environment(options *opts)
         option_match match;
         const char *value = (*entry)[length] == '=' ? *entry + length + 1 : "";
         if (!options_table_find(name, FOR_ALL, &match) ||
-            (match.row->kind != OPTION_SWITCH && !options_value_wanted(match.row)))
+            match.row->kind >= OPTION_IGNORED)
             warn_variable(variable, name);
         else if (match.row->commands & (1u << opts->command))
             TRY(options_value_set(opts, match, value, SOURCE_ENVIRONMENT, variable));
@@ -252,7 +274,7 @@ typedef struct file_reader {
     bool seen[sizeof((options *)0)->given];
 } file_reader;
 
-/* A file describes a run of train; eval and sampler take from it what is theirs. */
+/* A file describes a run of train; the other commands take from it what is theirs. */
 static status take_key(void *ctx, const char *key, const char *value, const char *where)
 {
     file_reader *in = ctx;
@@ -310,6 +332,10 @@ static status check_together(options *opts)
     if (opts->momentum > 0.0 && strcmp(opts->optimizer, "sgd") != 0)
         return FAIL(STATUS_INVALID, "--momentum=%g: only sgd has it; add --optimizer=sgd",
                     opts->momentum);
+    save_every every;
+    inject fault;
+    TRY(save_every_parse(opts->save_every, &every));
+    TRY(inject_parse(opts->inject, &fault));
     if (opts->nesterov && opts->momentum <= 0.0)
         return FAIL(STATUS_INVALID,
                     "--nesterov: needs a momentum; add --optimizer=sgd --momentum=0.9");
@@ -342,6 +368,8 @@ status options_parse(int argc, char **argv, options *out)
         file_reader file = {.opts = &opts};
         st = read_command_line(argc, argv, &opts);
         if (st == STATUS_OK)
+            st = options_torchrun_read(&opts);
+        if (st == STATUS_OK)
             st = read_environment(&opts);
         if (st == STATUS_OK && opts.config != NULL)
             st = config_read(opts.config, take_key, &file);
@@ -361,7 +389,7 @@ void options_free(options *opts)
         return;
     for (size_t i = 0; i < options_table_count; i++) {
         const option_row *row = &options_table[i];
-        if (row->kind == OPTION_TEXT || row->kind == OPTION_WORD)
+        if (row->kind == OPTION_TEXT || row->kind == OPTION_WORD || row->kind == OPTION_MODE)
             free(*(char **)(void *)((char *)opts + row->offset));
     }
     *opts = (options){0};

@@ -12,6 +12,7 @@ static const char *const GROUP_TITLES[GROUP_COUNT] = {
     [GROUP_LOG] = "Log",
     [GROUP_PARALLEL] = "Data parallelism",
     [GROUP_LAUNCHER] = "Launcher (as torchrun's; also PET_NPROC_PER_NODE, PET_NNODES, ...)",
+    [GROUP_PROGRAM] = "The launched program (mnist_ddp run)",
     [GROUP_SAMPLER] = "Sampler",
     [GROUP_GENERAL] = "General",
 };
@@ -40,8 +41,9 @@ static void print_row(const option_row *row)
 {
     char head[LINE_BYTES], text[2 * LINE_BYTES];
     bool negatable = row->kind == OPTION_SWITCH && row->initial != NULL;
-    snprintf(head, sizeof head, "  --%s%s%s%s", negatable ? "[no-]" : "", row->name,
-             row->value ? " " : "", row->value ? row->value : "");
+    const char *equals = row->kind == OPTION_MODE ? "[=" : "", *end = equals[0] ? "]" : "";
+    snprintf(head, sizeof head, "  --%s%s%s%s%s%s", negatable ? "[no-]" : "", row->name,
+             row->value ? " " : "", equals, row->value ? row->value : "", end);
     int length = snprintf(text, sizeof text, "%s", row->help);
     if (row->initial != NULL)
         length += snprintf(text + length, sizeof text - (size_t)length, " [%s]",
@@ -49,8 +51,8 @@ static void print_row(const option_row *row)
     char spelling[OPTION_NAME_BYTES];
     bool negated;
     for (int i = 1; options_table_spelling(row, i, spelling, &negated) && !negated; i++)
-        length += snprintf(text + length, sizeof text - (size_t)length, "%s--%s",
-                           i == 1 ? "; also " : ", ", spelling);
+        length += snprintf(text + length, sizeof text - (size_t)length, "%s%s%s",
+                           i == 1 ? "; also " : ", ", spelling[0] == '-' ? "" : "--", spelling);
     int column = printf("%s", head);
     if (column + 2 > TEXT_COLUMN) {
         putchar('\n');
@@ -75,6 +77,20 @@ static void print_usage(command which)
         puts("mnist_ddp train: trains on MNIST.\n\n"
              "Usage: mnist_ddp [train] [flags]");
         return;
+    case COMMAND_RUN:
+        puts("mnist_ddp run: starts any program as several ranks, as torchrun does.\n\n"
+             "Usage: mnist_ddp run [flags] [--] PROGRAM [ARGS]\n\n"
+             "PROGRAM is a Python script (by its .py), an executable, or with -m a module. Flags "
+             "end at\nPROGRAM.");
+        return;
+    case COMMAND_DOCTOR:
+        puts("mnist_ddp doctor: looks whether a run can work here, before it is tried.\n\n"
+             "Usage: mnist_ddp doctor [flags of the run]");
+        return;
+    case COMMAND_ENV:
+        puts("mnist_ddp env: what a bug report needs to say about this machine.\n\n"
+             "Usage: mnist_ddp env [--json]");
+        return;
     case COMMAND_HELP:
     case COMMAND_VERSION:
         puts("mnist_ddp: distributed data-parallel training of MNIST.\n\n"
@@ -82,6 +98,9 @@ static void print_usage(command which)
              "  train                       train; the default\n"
              "  eval                        the accuracy of a trained model\n"
              "  sampler                     the indices that a rank trains on\n"
+             "  run PROGRAM [ARGS]          any program as several ranks, as torchrun does\n"
+             "  doctor                      can a run work here?\n"
+             "  env                         this machine, for a bug report\n"
              "  help [command]              this text, or the flags of one command\n"
              "  version                     version and libraries\n\n"
              "  mnist_ddp --nproc-per-node=2 --epochs=1     two ranks on this machine, one epoch");

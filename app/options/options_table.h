@@ -13,6 +13,8 @@ typedef enum option_kind {
     OPTION_INTEGER, /* int64_t */
     OPTION_REAL,    /* double  */
     OPTION_SWITCH,  /* bool: --name, --no-name */
+    OPTION_MODE,    /* char *: --name means the first word in `value`, --name=WORD any of them,
+                       --no-name NULL */
     OPTION_IGNORED, /* accepted, means nothing here */
     OPTION_HELP,
     OPTION_VERSION,
@@ -25,6 +27,7 @@ typedef enum option_group {
     GROUP_LOG,
     GROUP_PARALLEL,
     GROUP_LAUNCHER,
+    GROUP_PROGRAM,
     GROUP_SAMPLER,
     GROUP_GENERAL,
     GROUP_COUNT,
@@ -35,12 +38,15 @@ enum {
     FOR_TRAIN = 1 << COMMAND_TRAIN,
     FOR_EVAL = 1 << COMMAND_EVAL,
     FOR_SAMPLER = 1 << COMMAND_SAMPLER,
-    FOR_ALL = FOR_TRAIN | FOR_EVAL | FOR_SAMPLER,
+    FOR_RUN = 1 << COMMAND_RUN,
+    FOR_DOCTOR = 1 << COMMAND_DOCTOR,
+    FOR_ENV = 1 << COMMAND_ENV,
+    FOR_ALL = FOR_TRAIN | FOR_EVAL | FOR_SAMPLER | FOR_RUN | FOR_DOCTOR | FOR_ENV,
 };
 
 typedef struct option_row {
     const char *name;    /* "batch-size" */
-    const char *aliases; /* further names, separated by blanks; NULL */
+    const char *aliases; /* further names, separated by blanks; "-r": a letter; NULL */
     option_kind kind;
     option_group group;
     unsigned commands;
@@ -56,7 +62,7 @@ extern const size_t options_table_count;
 
 enum { OPTION_NAME_BYTES = 64 };
 
-/* Spelling i of a row: its name, its aliases, and "no-" + name of a switch, with dashes; false past
+/* Spelling i of a row: its name, its aliases, and "no-" + name of a switch or mode, with dashes; false past
  * the last one. *negated: it is that "no-" form. */
 bool options_table_spelling(const option_row *row, int i, char out[OPTION_NAME_BYTES],
                             bool *negated);

@@ -32,6 +32,9 @@ void options_value_allowed(const option_row *row, char *out, size_t size_bytes)
     case OPTION_SWITCH:
         snprintf(out, size_bytes, "true or false");
         break;
+    case OPTION_MODE:
+        snprintf(out, size_bytes, "true, false or %s", row->value);
+        break;
     case OPTION_TEXT:
         snprintf(out, size_bytes, "any text");
         break;
@@ -113,6 +116,28 @@ static status store_text(char **field, const char *text, const char *where)
     return STATUS_OK;
 }
 
+/* A word of the row; or as a switch, whose true is the first word, and whose false is NULL. */
+static status set_mode(option_match match, char **field, const char *text, bool stores,
+                       const char *where)
+{
+    bool on = false;
+    char first[OPTION_NAME_BYTES];
+    const char *words = match.row->value;
+    snprintf(first, sizeof first, "%.*s", (int)strcspn(words, "|"), words);
+    if (parse_switch(text, where, &on) == STATUS_OK)
+        text = on != match.negated ? first : NULL;
+    else if (match.negated || check_word(match.row, text, where) != STATUS_OK)
+        return FAIL(STATUS_INVALID, "%s: '%.*s' is neither true nor false%s%s", where, SHOWN_BYTES,
+                    text, match.negated ? "" : ", nor one of ", match.negated ? "" : words);
+    if (stores && text != NULL)
+        return store_text(field, text, where);
+    if (stores) {
+        free(*field);
+        *field = NULL;
+    }
+    return STATUS_OK;
+}
+
 status options_value_set(options *opts, option_match match, const char *text, option_source source,
                          const char *where)
 {
@@ -147,6 +172,9 @@ status options_value_set(options *opts, option_match match, const char *text, op
         TRY(parse_switch(text, where, &on));
         if (stores)
             *(bool *)(void *)field = on != match.negated;
+        break;
+    case OPTION_MODE:
+        TRY(set_mode(match, (char **)(void *)field, text, stores, where));
         break;
     case OPTION_IGNORED:
     case OPTION_HELP:

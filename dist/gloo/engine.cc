@@ -50,6 +50,19 @@ std::chrono::steady_clock::time_point time_point(int64_t deadline_ns)
     return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline_ns));
 }
 
+// What gloo tells messages apart by. All that the ranks must agree on is in it: the messages of a
+// rank that issues another collective find nobody then, which is a timeout; matched, their sizes
+// would differ, at which gloo ends the process.
+uint32_t tag_of(const collective &c)
+{
+    uint64_t hash = c.seq;
+    for (uint64_t part :
+         {uint64_t(c.kind), uint64_t(c.op), uint64_t(c.type), uint64_t(c.count), uint64_t(c.root)})
+        hash = (hash ^ part) * 0x100000001b3;
+    const uint32_t low = (1u << 20) - 1; // collectives under way differ here
+    return (uint32_t(hash >> 32) & ~low) | (uint32_t(c.seq) & low);
+}
+
 // gloo's reduction: out may be a.
 gloo::AllreduceOptions::Func reduction(dtype type, reduce_op op)
 {
@@ -242,7 +255,7 @@ void engine::all_reduce(const job &j)
         options.setOutput(static_cast<int64_t *>(c.out), c.count);
     options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
     options.setReduceFunction(reduction(c.type, c.op));
-    options.setTag(static_cast<uint32_t>(c.seq));
+    options.setTag(tag_of(c));
     options.setTimeout(j.timeout);
     gloo::allreduce(options);
 }
@@ -253,7 +266,7 @@ void engine::broadcast(const job &j)
     gloo::BroadcastOptions options(context_);
     options.setOutput(static_cast<char *>(c.out), c.count * dtype_size(c.type));
     options.setRoot(c.root);
-    options.setTag(static_cast<uint32_t>(c.seq));
+    options.setTag(tag_of(c));
     options.setTimeout(j.timeout);
     gloo::broadcast(options);
 }
@@ -261,7 +274,7 @@ void engine::broadcast(const job &j)
 void engine::barrier(const job &j)
 {
     gloo::BarrierOptions options(context_);
-    options.setTag(static_cast<uint32_t>(j.what.seq));
+    options.setTag(tag_of(j.what));
     options.setTimeout(j.timeout);
     gloo::barrier(options);
 }

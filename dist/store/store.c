@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "dist/net/socket.h"
+#include "dist/net/socket_route.h"
 #include "dist/plain_message.h"
 #include "dist/store/byte_buffer.h"
 #include "dist/store/store_wire.h"
@@ -73,6 +74,27 @@ static status connect_once(store *client, const store_options *options, int64_t 
     return STATUS_OK;
 }
 
+/* What a failed attempt means to the one who waits. */
+static const char *hint_of(status st)
+{
+    switch (st) {
+    case STATUS_TIMEOUT: /* nobody says no */
+        return "is that address right, and does a firewall swallow what goes there?";
+    case STATUS_INVALID: /* the name */
+        return "is the name right, and known on this host?";
+    default: /* refused, or no store */
+        return "has rank 0 started, on that host?";
+    }
+}
+
+/* " from eth0 (192.168.0.5)", or nothing where that is not known. */
+static void describe_way(const char *host, char *out, size_t size_bytes)
+{
+    char route[SOCKET_ROUTE_BYTES];
+    socket_route_describe(host, route);
+    snprintf(out, size_bytes, "%s%s", route[0] != '\0' ? " from " : "", route);
+}
+
 /* Tries until the deadline. Whatever went wrong may be right soon: even a name may come to exist.
  */
 static status connect_patiently(store *client, const store_options *options)
@@ -89,16 +111,16 @@ static status connect_patiently(store *client, const store_options *options)
         int64_t now = clock_now_ns();
         double waited_s = clock_seconds(now - start_ns);
         double total_s = (double)options->connect_timeout_ms * 1e-3;
-        char why[WHY_BYTES * 2];
+        char why[WHY_BYTES * 2], way[SOCKET_ROUTE_BYTES + 8];
         plain_message(why, sizeof why);
+        if (now >= deadline_ns || now >= line_ns)
+            describe_way(options->host, way, sizeof way);
         if (now >= deadline_ns)
-            return FAIL(STATUS_TIMEOUT,
-                        "%s%sno store within %.3g s: %s; is the process that serves it running, "
-                        "and is this its address?",
-                        describe, colon, total_s, why);
+            return FAIL(STATUS_TIMEOUT, "%s%sno store within %.3g s: %s%s; %s", describe, colon,
+                        total_s, why, way, hint_of(st));
         if (now >= line_ns) {
-            LOG_I("%s%swaiting for the store at %s (has rank 0 started?) ... %.0f s of %.0f s",
-                  describe, colon, why, waited_s, total_s);
+            LOG_I("%s%swaiting for the store at %s%s (%s) ... %.0f s of %.0f s", describe, colon,
+                  why, way, hint_of(st), waited_s, total_s);
             line_ns = now + (int64_t)NEXT_LINE_MS * 1000000;
         }
         if (pause_ms > LAST_RETRY_MS)

@@ -40,6 +40,15 @@ status store_server_create(const char *host, int port, store_server **out);
 int store_server_port(const store_server *server);
 void store_server_destroy(store_server *server); /* accepts NULL; closes all connections */
 
+/* Keys that begin with `prefix` (as a client's prefix: without the first "/"), and connections that
+ * set one from now on, will outlive store_server_forget(). One prefix; "" (as at first): none.
+ * STATUS_NO_MEMORY. */
+status store_server_keep(store_server *server, const char *prefix);
+
+/* Forgets what processes that have ended left: all other keys, and all other connections with what
+ * they have sent and nobody has read. */
+void store_server_forget(store_server *server);
+
 /* A client: one connection, used by one thread at a time (calls lock it; a call's time begins when
  * it has the lock). Keys get `prefix` in front. Every call ends by `timeout_ms` of the client, or
  * STATUS_TIMEOUT; a lost server is STATUS_PEER. A wait that timed out (of store_get and store_wait)

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -31,12 +32,22 @@ typedef struct connection {
     short events; /* what poll reported this turn */
     int64_t greeting_deadline_ns;
     store_session session;
+    bool kept; /* it has set a key under the kept prefix */
 } connection;
+
+/* What the thread is woken for. */
+typedef enum server_order { ORDER_NONE, ORDER_KEEP, ORDER_FORGET, ORDER_STOP } server_order;
 
 struct store_server {
     pthread_t thread;
     int listen_fd, wake_fd, port;
+    pthread_mutex_t order_lock;
+    pthread_cond_t order_done;
+    server_order order; /* ORDER_NONE once it is done */
+    char *order_prefix; /* of ORDER_KEEP */
+    char *kept_prefix;  /* NULL: none. From here on the thread's own */
     store_table *table;
+    connection *running; /* whose requests are being answered */
     connection *first, **end;
     size_t count, ungreeted;
     bool any_to_run;
@@ -46,9 +57,16 @@ struct store_server {
     size_t polled_capacity;
 };
 
+static bool is_kept(const store_server *server, store_bytes key)
+{
+    size_t length = server->kept_prefix == NULL ? 0 : strlen(server->kept_prefix);
+    return length > 0 && key.size >= length && memcmp(key.data, server->kept_prefix, length) == 0;
+}
+
 static void on_set(void *ctx, store_bytes key)
 {
     store_server *server = ctx;
+    server->running->kept = server->running->kept || is_kept(server, key);
     for (connection *c = server->first; c != NULL; c = c->next) {
         if (c->fd >= 0 && store_session_awaits(&c->session, key)) {
             c->to_run = true;
@@ -85,6 +103,7 @@ static status send_answers(connection *c)
 static status run_session(store_server *server, connection *c)
 {
     bool greeted = c->session.greeted;
+    server->running = c;
     status st = store_session_run(&c->session, server->table, on_set, server);
     if (!greeted && c->session.greeted)
         server->ungreeted--;
@@ -258,6 +277,45 @@ static status prepare_poll(store_server *server)
     return STATUS_OK;
 }
 
+static bool is_forgotten(const void *server, store_bytes key)
+{
+    return !is_kept(server, key);
+}
+
+static void forget(store_server *server)
+{
+    int fd = -1;
+    while (socket_accept(server->listen_fd, &fd) == STATUS_OK && fd >= 0)
+        close(fd); /* nobody has heard it yet */
+    for (connection *c = server->first; c != NULL; c = c->next) {
+        if (!c->kept)
+            close_connection(server, c, "its process has ended");
+    }
+    sweep(server);
+    store_table_delete_if(server->table, is_forgotten, server);
+}
+
+/* Does what the thread was woken for; false: it is to end. */
+static bool take_order(store_server *server)
+{
+    uint64_t count;
+    ssize_t n = read(server->wake_fd, &count, sizeof count);
+    ASSERT(n == (ssize_t)sizeof count);
+    pthread_mutex_lock(&server->order_lock);
+    server_order order = server->order;
+    if (order == ORDER_KEEP) {
+        free(server->kept_prefix);
+        server->kept_prefix = server->order_prefix;
+        server->order_prefix = NULL;
+    } else if (order == ORDER_FORGET) {
+        forget(server);
+    }
+    server->order = ORDER_NONE;
+    pthread_cond_signal(&server->order_done);
+    pthread_mutex_unlock(&server->order_lock);
+    return order != ORDER_STOP;
+}
+
 static void *serve_all(void *arg)
 {
     store_server *server = arg;
@@ -274,8 +332,11 @@ static void *serve_all(void *arg)
         nfds_t n = (nfds_t)(server->count + 2);
         if (poll(server->polled, n, sleep_ms(server)) < 0)
             continue; /* EINTR, or memory that comes back */
-        if (server->polled[0].revents != 0)
-            return NULL;
+        if (server->polled[0].revents != 0) {
+            if (!take_order(server))
+                return NULL;
+            continue; /* what was polled may be gone */
+        }
         const struct pollfd *p = server->polled + 2;
         for (connection *c = server->first; c != NULL; c = c->next, p++)
             c->events = p->revents;
@@ -313,6 +374,10 @@ static void free_server(store_server *server)
     if (server->wake_fd >= 0)
         close(server->wake_fd);
     store_table_destroy(server->table);
+    pthread_mutex_destroy(&server->order_lock);
+    pthread_cond_destroy(&server->order_done);
+    free(server->order_prefix);
+    free(server->kept_prefix);
     free(server->polled);
     free(server);
 }
@@ -325,6 +390,8 @@ status store_server_create(const char *host, int port, store_server **out)
         return FAIL(STATUS_NO_MEMORY, "a store server");
     server->listen_fd = server->wake_fd = -1;
     server->end = &server->first;
+    pthread_mutex_init(&server->order_lock, NULL);
+    pthread_cond_init(&server->order_done, NULL);
     server->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (server->wake_fd < 0) {
         st = FAIL(STATUS_IO, "eventfd: %s", strerror(errno));
@@ -353,13 +420,39 @@ int store_server_port(const store_server *server)
     return server->port;
 }
 
+/* Wakes the thread and returns once it has done what was ordered. */
+static void give_order(store_server *server, server_order order, char *prefix)
+{
+    uint64_t one = 1;
+    pthread_mutex_lock(&server->order_lock);
+    server->order = order;
+    server->order_prefix = prefix;
+    ssize_t n = write(server->wake_fd, &one, sizeof one);
+    ASSERT(n == (ssize_t)sizeof one);
+    while (server->order != ORDER_NONE)
+        pthread_cond_wait(&server->order_done, &server->order_lock);
+    pthread_mutex_unlock(&server->order_lock);
+}
+
+status store_server_keep(store_server *server, const char *prefix)
+{
+    char *copy = NULL;
+    if (prefix[0] != '\0' && asprintf(&copy, "/%s", prefix) < 0)
+        return FAIL(STATUS_NO_MEMORY, "a store's prefix");
+    give_order(server, ORDER_KEEP, copy);
+    return STATUS_OK;
+}
+
+void store_server_forget(store_server *server)
+{
+    give_order(server, ORDER_FORGET, NULL);
+}
+
 void store_server_destroy(store_server *server)
 {
     if (server == NULL)
         return;
-    uint64_t one = 1;
-    ssize_t n = write(server->wake_fd, &one, sizeof one);
-    ASSERT(n == (ssize_t)sizeof one);
+    give_order(server, ORDER_STOP, NULL);
     pthread_join(server->thread, NULL);
     free_server(server);
 }

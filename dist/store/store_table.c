@@ -153,17 +153,35 @@ status store_table_set(store_table *table, store_bytes key, store_bytes value)
     return STATUS_OK;
 }
 
-bool store_table_delete(store_table *table, store_bytes key)
+static void unlink_entry(store_table *table, entry **link)
 {
-    entry **link = link_of(table, key, hash_of(table, key));
     entry *e = *link;
-    if (e == NULL)
-        return false;
     *link = e->next;
     table->used_bytes -= sizeof *e + e->key_size + e->value_size;
     table->count--;
     entry_free(e);
+}
+
+bool store_table_delete(store_table *table, store_bytes key)
+{
+    entry **link = link_of(table, key, hash_of(table, key));
+    if (*link == NULL)
+        return false;
+    unlink_entry(table, link);
     return true;
+}
+
+void store_table_delete_if(store_table *table, bool (*doomed)(const void *ctx, store_bytes key),
+                           const void *ctx)
+{
+    for (size_t b = 0; b < table->n_buckets; b++) {
+        for (entry **link = &table->buckets[b]; *link != NULL;) {
+            if (doomed(ctx, (store_bytes){.data = (*link)->key, .size = (*link)->key_size}))
+                unlink_entry(table, link);
+            else
+                link = &(*link)->next;
+        }
+    }
 }
 
 size_t store_table_count(const store_table *table)

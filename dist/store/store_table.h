@@ -23,6 +23,10 @@ status store_table_set(store_table *table, store_bytes key, store_bytes value);
 /* Whether the key was there. */
 bool store_table_delete(store_table *table, store_bytes key);
 
+/* Deletes every key for which `doomed` says so. */
+void store_table_delete_if(store_table *table, bool (*doomed)(const void *ctx, store_bytes key),
+                           const void *ctx);
+
 size_t store_table_count(const store_table *table);
 
 #endif

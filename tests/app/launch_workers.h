@@ -39,6 +39,12 @@ static inline void note(const char *name, long long number)
         exit(BAD);
 }
 
+static inline int sleep_until_stopped(void)
+{
+    clock_sleep_ms(SLEEP_MS);
+    return BAD;
+}
+
 static inline int check_variables(int rank)
 {
     static const struct {
@@ -136,6 +142,35 @@ static inline int two_nodes(int rank)
     return use_store("second");
 }
 
+/* Rank 0 leaves a key and fails once all have seen it; those that are started again find none. */
+static inline int leave_key(int rank)
+{
+    store *client = NULL;
+    bool there = true;
+    bool first = number_of("TORCHELASTIC_RESTART_COUNT") == 0;
+    store_options how = {.host = text_of("MASTER_ADDR"),
+                         .port = number_of("MASTER_PORT"),
+                         .prefix = "", /* as a torch process has it */
+                         .timeout_ms = 5000,
+                         .connect_timeout_ms = 5000,
+                         .describe = ""};
+    status st = store_create(&how, &client);
+    if (st == STATUS_OK && first && rank == 0)
+        st = store_set(client, "default_pg/0//address", "old", 3);
+    if (st == STATUS_OK && first)
+        st = store_wait(client, "default_pg/0//address", 5000);
+    if (st == STATUS_OK && !first)
+        st = store_check(client, "default_pg/0//address", &there);
+    if (st != STATUS_OK)
+        fprintf(stderr, "%s\n", status_message());
+    if (first && rank == 0)
+        clock_sleep_ms(100);
+    store_destroy(client);
+    if (st != STATUS_OK)
+        return BAD;
+    return first ? (rank == 0 ? 3 : sleep_until_stopped()) : there ? BAD : 0;
+}
+
 static inline int write_lines(void)
 {
     for (int i = 1; i <= 30; i++)
@@ -187,12 +222,6 @@ static inline int die(int signal_number)
     return BAD;
 }
 
-static inline int sleep_until_stopped(void)
-{
-    clock_sleep_ms(SLEEP_MS);
-    return BAD;
-}
-
 /* Modes in which rank 1 (or all) fails. */
 static inline int fail(const char *mode, int rank)
 {
@@ -219,8 +248,10 @@ static inline int launch_worker_main(void)
     const char *mode = text_of("TEST_WORKER");
     int rank = number_of("RANK");
     char name[32];
-    if (strstr(mode, "stay") != NULL)
+    if (strstr(mode, "stay") != NULL) {
         signal(SIGTERM, SIG_IGN);
+        signal(SIGUSR1, SIG_IGN);
+    }
     snprintf(name, sizeof name, "pid.%d", rank);
     note(name, (long long)getpid());
     if (strcmp(mode, "ok") == 0)
@@ -237,6 +268,8 @@ static inline int launch_worker_main(void)
         return check_descriptors();
     if (strcmp(mode, "store") == 0)
         return use_store("first");
+    if (strcmp(mode, "leave_key") == 0)
+        return leave_key(rank);
     if (strcmp(mode, "two_nodes") == 0)
         return two_nodes(rank);
     if (strcmp(mode, "many_lines") == 0)

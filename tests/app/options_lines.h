@@ -16,9 +16,11 @@ enum { MAX_ARGS = 24, TEXT_BYTES = 65536, ANY_LINE = 4096 };
 /* Parses a line of words separated by blanks. */
 static inline status parse(const char *line, options *out)
 {
-    char copy[ANY_LINE];
-    char *argv[MAX_ARGS] = {"mnist_ddp"};
+    static char copy[ANY_LINE]; /* options point into it */
+    static char *argv[MAX_ARGS];
     int argc = 1;
+    memset(argv, 0, sizeof argv);
+    argv[0] = "mnist_ddp";
     snprintf(copy, sizeof copy, "%s", line);
     for (char *word = strtok(copy, " "); word != NULL; word = strtok(NULL, " ")) {
         ck_assert_int_lt(argc, MAX_ARGS - 1);

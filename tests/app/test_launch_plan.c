@@ -1,5 +1,5 @@
 /* What the launcher makes of flags and torchrun's variables, and what it refuses. */
-#include "app/launch/launch.h"
+#include "app/launch/launch_plan.h"
 #include "tests/support/suite.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 enum { MAX_ARGS = 16, LINE_BYTES = 512, CPUS = 6 };
 
 /* Sets the variables "A=1 B=2" and reads the flags. */
-static options read_options(const char *variables, const char *flags)
+static status try_options(const char *variables, const char *flags, options *out)
 {
     static char copies[2][LINE_BYTES];
     char *argv[MAX_ARGS] = {"mnist_ddp"};
@@ -19,8 +19,14 @@ static options read_options(const char *variables, const char *flags)
         ck_assert_int_eq(putenv(word), 0);
     for (char *word = strtok(copies[1], " "); word != NULL; word = strtok(NULL, " "))
         argv[argc++] = word;
+    return options_parse(argc, argv, out);
+}
+
+static options read_options(const char *variables, const char *flags)
+{
     options opts;
-    ck_assert_msg(options_parse(argc, argv, &opts) == STATUS_OK, "%s: %s", flags, status_message());
+    ck_assert_msg(try_options(variables, flags, &opts) == STATUS_OK, "%s: %s", flags,
+                  status_message());
     return opts;
 }
 
@@ -91,6 +97,18 @@ static const struct {
     {"PET_NNODES= PET_NPROC_PER_NODE=", "", 0, 1, 1, 0, "127.0.0.1", 0, true},
     {"MNIST_DDP_NPROC_PER_NODE=2 PET_NPROC_PER_NODE=3", "", 0, 2, 1, 0, "127.0.0.1", 0, true},
     {"", "--nproc-per-node=2 --master-port=0", 0, 2, 1, 0, "127.0.0.1", 0, true},
+    /* rendezvous: static by its endpoint, and c10d, where nobody has a number yet */
+    {"", "--nnodes=2 --node-rank=1 --rdzv-endpoint=h:77", 0, 1, 2, 1, "h", 77, false},
+    {"", "--nnodes=2 --rdzv-endpoint=[::1]:77", 0, 1, 2, 0, "::1", 77, true},
+    {"", "--nnodes=2 --rdzv-endpoint=fe80::1", 0, 1, 2, 0, "fe80::1", 29500, false},
+    {"", "--nnodes=2 --rdzv-endpoint=h --master-addr=g", 0, 1, 2, 0, "h", 29500, false},
+    {"", "--nnodes=2 --rdzv_backend=c10d --rdzv_endpoint=192.0.2.77 --node-rank=1", 0, 1, 2, -1,
+     "192.0.2.77", 29400, false},
+    {"", "--nnodes=2 --rdzv_backend=c10d --rdzv_endpoint=192.0.2.77:1 --rdzv-conf=is_host=1", 0, 1,
+     2, 0, "192.0.2.77", 1, false},
+    {"", "--rdzv_backend=c10d --nproc_per_node=3", 0, 3, 1, 0, "127.0.0.1", 0, true},
+    {"PET_RDZV_BACKEND=c10d PET_RDZV_ENDPOINT=a.b:9 PET_NNODES=2:2", "", 0, 1, 2, -1, "a.b", 9,
+     false},
 };
 
 START_TEST(plans)
@@ -130,8 +148,8 @@ static const struct {
     {"", "--nnodes=-2", "--nnodes: '-2'"},
     {"", "--nnodes=99999999999999999999", "--nnodes"},
     {"PET_NNODES=x", "", "PET_NNODES: 'x'"},
-    {"PET_NODE_RANK=-1", "", "PET_NODE_RANK: '-1'"},
-    {"PET_MASTER_PORT=99999", "", "PET_MASTER_PORT: '99999'|65535"},
+    {"PET_NODE_RANK=-1", "", "PET_NODE_RANK: -1|0 to 65535"},
+    {"PET_MASTER_PORT=99999", "", "PET_MASTER_PORT: 99999|65535"},
     {"PET_NPROC_PER_NODE=two", "", "PET_NPROC_PER_NODE: 'two'|auto, cpu or gpu"},
     {"", "--nproc-per-node=0", "--nproc-per-node: '0'|1 to 1024"},
     {"", "--nproc-per-node=2000", "--nproc-per-node: '2000'"},
@@ -141,15 +159,27 @@ static const struct {
     {"", "--nnodes=2 --master-port=0", "--master-port=0|29500"},
     {"", "--standalone --nnodes=2", "--standalone"},
     {"", "--standalone --node-rank=1", "--standalone"},
+    {"", "--rdzv-backend=etcd-v2", "--rdzv-backend=etcd-v2|not in this version|c10d"},
+    {"", "--rdzv-backend=c10", "'c10'|static, c10d"},
+    {"", "--rdzv-backend=c10d --nnodes=2", "Give --rdzv-endpoint"},
+    {"", "--rdzv-backend=c10d --nnodes=2 --rdzv-endpoint=h:0", "cannot be known|29400"},
+    {"", "--nnodes=2 --rdzv-endpoint=[::1", "lacks a ']'"},
+    {"", "--nnodes=2 --rdzv-endpoint=:5", "is no HOST:PORT"},
+    {"", "--nnodes=2 --rdzv-endpoint=h:x", "0 to 65535"},
+    {"", "--rdzv-conf=is_host=maybe", "neither true nor false"},
+    {"", "--rdzv-conf=keep_alive_interval=0", "not a number of seconds"},
+    {"", "--rdzv-conf=keep_alive_max_attempt=0.5", "not in 1 to"},
 };
 
 START_TEST(nonsense_is_refused_with_advice)
 {
     char words[LINE_BYTES];
-    options opts = read_options(REFUSED[_i].variables, REFUSED[_i].flags);
+    options opts = {.command = COMMAND_TRAIN};
     launch_plan plan = {.nproc = -5};
-    ck_assert_msg(launch_plan_make(&opts, CPUS, 0, &plan) == STATUS_INVALID, "%s was accepted",
-                  REFUSED[_i].flags);
+    status st = try_options(REFUSED[_i].variables, REFUSED[_i].flags, &opts);
+    if (st == STATUS_OK)
+        st = launch_plan_make(&opts, CPUS, 0, &plan);
+    ck_assert_msg(st == STATUS_INVALID, "%s was accepted", REFUSED[_i].flags);
     ck_assert_int_eq(plan.nproc, -5);
     snprintf(words, sizeof words, "%s", REFUSED[_i].words);
     for (char *word = strtok(words, "|"); word != NULL; word = strtok(NULL, "|"))
@@ -172,10 +202,70 @@ START_TEST(a_long_address_is_refused)
 }
 END_TEST
 
+static const struct {
+    const char *flags;
+    int64_t join_ms, keep_alive_ms;
+    int misses;
+    launch_server server;
+} MEETINGS[] = {
+    {"--nnodes=2", 600000, 5000, 3, LAUNCH_SERVED_HERE},
+    {"--nnodes=2 --node-rank=1 --master-addr=h", 600000, 5000, 3, LAUNCH_SERVED_ELSEWHERE},
+    {"--nnodes=2 --rdzv-conf=join_timeout=1.5,keep_alive_interval=0.2,keep_alive_max_attempt=7",
+     1500, 200, 7, LAUNCH_SERVED_HERE},
+    {"--nnodes=2 --rdzv-conf=timeout=9,last_call_timeout=1,rank=0 --join-timeout 4", 4000, 5000, 3,
+     LAUNCH_SERVED_HERE},
+    {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=localhost", 600000, 5000, 3,
+     LAUNCH_SERVED_MAYBE_HERE},
+    {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=localhost --rdzv-conf=is_host=no", 600000,
+     5000, 3, LAUNCH_SERVED_ELSEWHERE},
+    {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=192.0.2.77 --rdzv-conf=is_host=1", 600000,
+     5000, 3, LAUNCH_SERVED_HERE},
+    {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=192.0.2.77 --local-addr=192.0.2.77", 600000,
+     5000, 3, LAUNCH_SERVED_MAYBE_HERE},
+    {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=192.0.2.77", 600000, 5000, 3,
+     LAUNCH_SERVED_ELSEWHERE},
+};
+
+START_TEST(nodes_meet_on_terms)
+{
+    options opts = read_options("", MEETINGS[_i].flags);
+    launch_plan plan;
+    ck_assert_msg(launch_plan_make(&opts, CPUS, 0, &plan) == STATUS_OK, "%s: %s",
+                  MEETINGS[_i].flags, status_message());
+    ck_assert_int_eq(plan.join_ms, MEETINGS[_i].join_ms);
+    ck_assert_int_eq(plan.keep_alive_ms, MEETINGS[_i].keep_alive_ms);
+    ck_assert_int_eq(plan.keep_alive_misses, MEETINGS[_i].misses);
+    ck_assert_int_eq(plan.server, MEETINGS[_i].server);
+    options_free(&opts);
+}
+END_TEST
+
+/* Two jobs of one machine each are never mistaken for each other. */
+START_TEST(jobs_have_names)
+{
+    launch_plan a, b;
+    options opts = read_options("", "--nproc-per-node=2");
+    ck_assert(launch_plan_make(&opts, CPUS, 0, &a) == STATUS_OK);
+    ck_assert(launch_plan_make(&opts, CPUS, 0, &b) == STATUS_OK);
+    ck_assert_uint_eq(strlen(a.run_id), 36);
+    ck_assert_str_ne(a.run_id, b.run_id);
+    options_free(&opts);
+    opts = read_options("", "--nproc-per-node=2 --rdzv-id=mine");
+    ck_assert(launch_plan_make(&opts, CPUS, 0, &a) == STATUS_OK);
+    ck_assert_str_eq(a.run_id, "mine");
+    options_free(&opts);
+    opts = read_options("", "--nnodes=2");
+    ck_assert(launch_plan_make(&opts, CPUS, 0, &a) == STATUS_OK);
+    ck_assert_str_eq(a.run_id, "none");
+    options_free(&opts);
+}
+END_TEST
+
 static void clear_variables(void)
 {
-    static const char *const names[] = {"PET_NPROC_PER_NODE", "PET_NNODES", "PET_NODE_RANK",
-                                        "PET_MASTER_ADDR", "PET_MASTER_PORT"};
+    static const char *const names[] = {
+        "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_NPROC_PER_NODE", "PET_NNODES",
+        "PET_NODE_RANK",    "PET_MASTER_ADDR",   "PET_MASTER_PORT"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         unsetenv(names[i]);
     unsetenv("MNIST_DDP_NPROC_PER_NODE");
@@ -190,5 +280,7 @@ int main(void)
     tcase_add_loop_test(core, nonsense_is_refused_with_advice, 0,
                         sizeof REFUSED / sizeof REFUSED[0]);
     tcase_add_test(core, a_long_address_is_refused);
+    tcase_add_loop_test(core, nodes_meet_on_terms, 0, sizeof MEETINGS / sizeof MEETINGS[0]);
+    tcase_add_test(core, jobs_have_names);
     return suite_run(suite);
 }

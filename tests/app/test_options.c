@@ -109,6 +109,34 @@ START_TEST(lines_of_torch_launchers)
 }
 END_TEST
 
+/* Where the program of `run` begins, and that what is behind it is not ours. */
+static const struct {
+    const char *line, *program, *second;
+    const char *redirects;
+} PROGRAMS[] = {
+    {"run a.py", "a.py", NULL, "0"},
+    {"run -- a.py", "a.py", NULL, "0"},
+    {"run -r 3 a.py --epochs", "a.py", "--epochs", "3"},
+    {"run -r3 -- -a --help", "-a", "--help", "3"},
+    {"run -r=1 -m a --version", "a", "--version", "1"},
+    {"run --redirects 0:1,12:3 a -- b", "a", "--", "0:1,12:3"},
+    {"--redirects=2 run a run", "a", "run", "2"},
+};
+
+START_TEST(a_program_ends_the_flags)
+{
+    options opts = parsed(PROGRAMS[_i].line);
+    ck_assert_int_eq(opts.command, COMMAND_RUN);
+    ck_assert_str_eq(opts.program[0], PROGRAMS[_i].program);
+    if (PROGRAMS[_i].second == NULL)
+        ck_assert_ptr_null(opts.program[1]);
+    else
+        ck_assert_str_eq(opts.program[1], PROGRAMS[_i].second);
+    ck_assert_str_eq(opts.redirects, PROGRAMS[_i].redirects);
+    options_free(&opts);
+}
+END_TEST
+
 static const struct {
     const char *line;
     command command, topic;
@@ -124,6 +152,11 @@ static const struct {
     {"train --epochs 3 -h", COMMAND_HELP, COMMAND_TRAIN},
     {"--epochs nonsense --help", COMMAND_HELP, COMMAND_HELP},
     {"-h", COMMAND_HELP, COMMAND_HELP},
+    {"run -m x --help", COMMAND_RUN, COMMAND_HELP},
+    {"run --help x", COMMAND_HELP, COMMAND_RUN},
+    {"help run", COMMAND_HELP, COMMAND_RUN},
+    {"doctor --nnodes 2", COMMAND_DOCTOR, COMMAND_HELP},
+    {"env", COMMAND_ENV, COMMAND_HELP},
     {"version", COMMAND_VERSION, COMMAND_HELP},
     {"--version", COMMAND_VERSION, COMMAND_HELP},
     {"--lr .1 --epoch 2 train", COMMAND_TRAIN, COMMAND_HELP},
@@ -147,6 +180,8 @@ static const struct {
     {"--quux=1", "--quux: no such flag|mnist_ddp help train"},
     {"--bogus 3 --help", "--bogus: no such flag"},
     {"-x", "-x: no such flag"},
+    {"-epochs 3", "-epochs: no such flag|did you mean --epochs?"},
+    {"-m", "-m: a flag of 'mnist_ddp run', not of 'train'"},
     {"--", "--: no such flag"},
     {"--=1", "--: no such flag"},
     {"--master=1", "--master: could be --master-addr, --master-port"},
@@ -177,7 +212,7 @@ static const struct {
     {"--resume=maybe", "--resume: 'maybe' is neither true nor false"},
     {"trian", "'trian' is no command|did you mean 'train'?"},
     {"MNIST.py", "MNIST.py|leave it out"},
-    {"frobnicate", "train, eval, sampler, help and version"},
+    {"frobnicate", "train, eval, sampler, run, doctor, env, help and version"},
     {"train eval", "'eval': one command is enough"},
     {"--resume true", "'true'"},
     {"--batch-size 8 --global-batch-size 16", "--batch-size|--global-batch-size|exclude"},
@@ -263,6 +298,7 @@ int main(void)
     tcase_add_test(core, switches_have_two_forms);
     tcase_add_loop_test(core, names_of_pytorch_examples, 0, COUNT(CPU_LINES));
     tcase_add_test(core, lines_of_torch_launchers);
+    tcase_add_loop_test(core, a_program_ends_the_flags, 0, COUNT(PROGRAMS));
     tcase_add_loop_test(core, commands_are_found, 0, COUNT(COMMANDS));
     tcase_add_loop_test(core, mistakes_are_named, 0, COUNT(REFUSED));
     tcase_add_test(core, long_nonsense_is_bounded);

@@ -53,6 +53,13 @@ for backend in shm gloo; do
     done
 done
 
+# torchrun's own restart: our ranks go on from the checkpoint, and meet under the new generation.
+train="--run-dir killed --inject kill:rank=1,step=3"
+launch --standalone --max-restarts=2 || fail "torchrun with a rank that is killed once: exit $?"
+grep -q 'resuming behind epoch 1' err || fail "the second attempt does not resume"
+cmp run1/model.safetensors killed/model.safetensors || fail "a restart by torchrun changed the weights"
+echo "torchrun --max-restarts: ok"
+
 train="--data-dir nowhere --run-dir failing"
 if launch --standalone; then
     fail "torchrun says 0 for ranks that fail"

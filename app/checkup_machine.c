@@ -1,0 +1,149 @@
+#include "app/checkup.h"
+
+#include "app/device_list.h"
+#include "app/exit_codes.h"
+#include "app/machine.h"
+#include "base/module.h"
+#include "dist/backend_choice.h"
+#include "dist/plain_message.h"
+#include "kernels/device.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    RANK_BYTES = 256 << 20, /* of memory, for a rank on the CPU; a guess on the safe side */
+    RANK_FILES = 8,         /* descriptors that a launcher needs for a worker */
+    OTHER_FILES = 64,
+    SHM_BYTES = 16 << 20, /* of /dev/shm per rank, where other programs' libraries use it */
+};
+
+static bool uses_cuda(const checkup *c)
+{
+    device_options chosen;
+    return device_list_choose(c->opts, 0, &chosen) == STATUS_OK && strcmp(chosen.name, "cuda") == 0;
+}
+
+static void check_cores(checkup *c, const machine *m)
+{
+    int nproc = c->plan.nproc;
+    if (nproc > m->cores && !uses_cuda(c))
+        checkup_add(c, CHECKUP_WARNING, "cores",
+                    "%d for %d ranks: on the CPU they will wait for each other", m->cores, nproc);
+    else
+        checkup_add(c, CHECKUP_OK, "cores", "%d, %s", m->cores, m->processor);
+}
+
+static void check_memory(checkup *c, const machine *m)
+{
+    char total[32], unused[32];
+    machine_size(m->memory_bytes, total, sizeof total);
+    machine_size(m->memory_free_bytes, unused, sizeof unused);
+    bool tight = m->memory_free_bytes >= 0 &&
+                 m->memory_free_bytes / (c->plan.nproc > 0 ? c->plan.nproc : 1) < RANK_BYTES;
+    checkup_add(c, tight ? CHECKUP_WARNING : CHECKUP_OK, "memory", "%s of %s are free%s", unused,
+                total, tight ? ": that may be too little for so many ranks" : "");
+    machine_size(m->shm_free_bytes, unused, sizeof unused);
+    tight = m->shm_free_bytes >= 0 && m->shm_free_bytes < (int64_t)SHM_BYTES * c->plan.nproc;
+    checkup_add(c, tight ? CHECKUP_WARNING : CHECKUP_OK, "shm", "%s are free in /dev/shm%s", unused,
+                tight ? ": a container takes --shm-size; Python's loaders and NCCL need more" : "");
+}
+
+static void check_limits(checkup *c, const machine *m)
+{
+    int64_t needed = (int64_t)c->plan.nproc * RANK_FILES + OTHER_FILES;
+    if (m->max_files >= 0 && m->max_files < needed)
+        checkup_fail(c, EXIT_CODE_INTERNAL, "limits",
+                     "%lld open files are allowed, %d ranks need %lld: ulimit -n %lld",
+                     (long long)m->max_files, c->plan.nproc, (long long)needed, (long long)needed);
+    else
+        checkup_add(c, CHECKUP_OK, "limits", "%lld open files", (long long)m->max_files);
+    int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    if (fd < 0)
+        checkup_add(c, CHECKUP_WARNING, "limits",
+                    "no pidfds (%s): backend shm does not see dead ranks, or does not work",
+                    strerror(errno));
+    else
+        close(fd);
+}
+
+static void check_device(checkup *c)
+{
+    device_options chosen;
+    char why[512];
+    int gpus = 0;
+    if (device_list_choose(c->opts, 0, &chosen) != STATUS_OK) {
+        checkup_fail_message(c, EXIT_CODE_USAGE, "device");
+        return;
+    }
+    bool cuda = strcmp(chosen.name, "cuda") == 0;
+    if (device_count(&gpus) == STATUS_OK && gpus > 0) {
+        checkup_add(c, CHECKUP_OK, "device", "%d GPU%s; a run uses %s", gpus, gpus == 1 ? "" : "s",
+                    chosen.name);
+        if (cuda && c->plan.nproc > gpus)
+            checkup_add(c, CHECKUP_WARNING, "device",
+                        "%d ranks share %d GPU%s: nccl refuses that, shm and gloo do not",
+                        c->plan.nproc, gpus, gpus == 1 ? "" : "s");
+        return;
+    }
+    plain_message(why, sizeof why);
+    if (cuda)
+        checkup_fail(c, EXIT_CODE_USAGE, "device", "%s", why);
+    else
+        checkup_add(c, CHECKUP_OK, "device", "%s (%s); no GPU: %.*s", chosen.name,
+                    device_libraries(), (int)strcspn(why, ";"), why);
+}
+
+static void check_module(checkup *c, const char *name, bool needed)
+{
+    const module *opened = NULL;
+    char why[512];
+    if (!needed && !module_exists(name)) {
+        checkup_add(c, CHECKUP_NOTE, "modules", "%s: not in this installation", name);
+        return;
+    }
+    if (module_open(name, &opened) == STATUS_OK) {
+        checkup_add(c, CHECKUP_OK, "modules", "%s: opens, with all the libraries it needs", name);
+        return;
+    }
+    plain_message(why, sizeof why);
+    if (needed)
+        checkup_fail(c, EXIT_CODE_USAGE, "modules", "%s: %s", name, why);
+    else
+        checkup_add(c, CHECKUP_WARNING, "modules", "%s: %s", name, why);
+}
+
+static void check_backend(checkup *c)
+{
+    const char *backend = c->opts->backend;
+    if (backend_choice_check(backend) != STATUS_OK)
+        checkup_fail_message(c, EXIT_CODE_USAGE, "backend");
+    else if (strcmp(backend, "shm") == 0 && c->plan.nnodes > 1)
+        checkup_fail(c, EXIT_CODE_RENDEZVOUS, "backend",
+                     "shm is for the ranks of one machine, and there are %d: take gloo or nccl",
+                     c->plan.nnodes);
+    else if (!uses_cuda(c) && backend_choice_check_cpu(backend) != STATUS_OK)
+        checkup_fail_message(c, EXIT_CODE_USAGE, "backend");
+    bool gloo =
+        strcmp(backend, "gloo") == 0 || (strcmp(backend, "auto") == 0 && c->plan.nnodes > 1);
+    check_module(c, "gloo", gloo);
+    check_module(c, "cuda", strcmp(backend, "nccl") == 0);
+}
+
+void checkup_machine(checkup *c)
+{
+    machine m;
+    machine_read(&m);
+    if (c->plan.nproc < 1)
+        c->plan.nproc = 1; /* the settings were no launch */
+    checkup_add(c, CHECKUP_OK, "system", "%s, %s, %s", m.system, m.kernel, m.libc);
+    check_cores(c, &m);
+    check_memory(c, &m);
+    check_limits(c, &m);
+    check_device(c);
+    check_backend(c);
+}

@@ -1,0 +1,169 @@
+#include "app/checkup.h"
+
+#include "app/exit_codes.h"
+#include "app/local_network.h"
+#include "base/clock.h"
+#include "dist/net/socket.h"
+#include "dist/net/socket_address.h"
+#include "dist/net/socket_route.h"
+#include "dist/plain_message.h"
+
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CONNECT_MS = 2000 };
+
+/* gloo and NCCL find the way to the other nodes by this machine's own name. */
+static void check_name(checkup *c)
+{
+    char name[256] = "?";
+    struct addrinfo *list = NULL;
+    if (gethostname(name, sizeof name - 1) != 0)
+        return;
+    if (socket_address_resolve(name, 0, &list) != STATUS_OK) {
+        checkup_add(c, c->plan.nnodes > 1 ? CHECKUP_WARNING : CHECKUP_NOTE, "name",
+                    "this machine's name, %s, does not resolve here: programs that look for their "
+                    "own address by it will fail; add it to /etc/hosts",
+                    name);
+        return;
+    }
+    char where[SOCKET_ADDRESS_BYTES];
+    socket_address_describe(name, 0, list, where);
+    freeaddrinfo(list);
+    char *port = strrchr(where, ':');
+    if (port != NULL)
+        *port = '\0';
+    bool loopback = socket_address_is_loopback(name) || strstr(where, "(127.") != NULL;
+    if (loopback && c->plan.nnodes > 1)
+        checkup_add(c, CHECKUP_WARNING, "name",
+                    "this machine's name, %s, stands for a loopback address here: other programs "
+                    "tell the other nodes that one; give it its real address in /etc/hosts, or set "
+                    "GLOO_SOCKET_IFNAME",
+                    where);
+    else
+        checkup_add(c, CHECKUP_OK, "name", "%s", where);
+}
+
+static bool has_interface(const char *name)
+{
+    local_address list[LOCAL_NETWORK_MAX];
+    int n = local_network_list(list);
+    size_t length = strlen(name);
+    for (int i = 0; i < n; i++)
+        if (strncmp(list[i].interface, name, length) == 0)
+            return true;
+    return false;
+}
+
+/* "^docker,=eth0": NCCL's way to name interfaces; gloo takes plain names. */
+static void check_variable(checkup *c, const char *variable)
+{
+    const char *text = getenv(variable);
+    if (text == NULL || text[0] == '\0' || text[0] == '^')
+        return;
+    for (const char *at = text; *at != '\0'; at += *at == ',') {
+        char name[LOCAL_NETWORK_NAME_BYTES];
+        at += *at == '=';
+        size_t length = strcspn(at, ",:");
+        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        if (!has_interface(name))
+            checkup_fail(c, EXIT_CODE_RENDEZVOUS, "interfaces",
+                         "%s=%.80s: no interface '%s' is up here", variable, text, name);
+        at += strcspn(at, ",");
+    }
+}
+
+static void check_interfaces(checkup *c)
+{
+    char text[512];
+    local_network_describe(text, sizeof text);
+    checkup_add(c, CHECKUP_OK, "interfaces", "%s", text);
+    check_variable(c, "GLOO_SOCKET_IFNAME");
+    check_variable(c, "NCCL_SOCKET_IFNAME");
+    check_variable(c, "TP_SOCKET_IFNAME");
+}
+
+/* Node 0, or the only one: the port must be there for the taking. */
+static void check_own_port(checkup *c)
+{
+    const launch_plan *plan = &c->plan;
+    int fd = -1, port = 0;
+    if (plan->master_port == 0) {
+        checkup_add(c, CHECKUP_OK, "port", "one node: a free one is taken");
+        return;
+    }
+    if (socket_listen(plan->store_on_loopback ? plan->master_addr : NULL, plan->master_port, &fd,
+                      &port) != STATUS_OK) {
+        checkup_fail_message(c, EXIT_CODE_RENDEZVOUS, "port");
+        return;
+    }
+    close(fd);
+    checkup_add(c, CHECKUP_OK, "port", "%d is free here", port);
+}
+
+static void check_way(checkup *c)
+{
+    const launch_plan *plan = &c->plan;
+    char way[SOCKET_ROUTE_BYTES], why[256];
+    int fd = -1;
+    status st =
+        socket_connect(plan->master_addr, plan->master_port, clock_deadline_ns(CONNECT_MS), &fd);
+    plain_message(why, sizeof why);
+    socket_route_describe(plan->master_addr, way);
+    if (st == STATUS_OK) {
+        close(fd);
+        checkup_add(c, CHECKUP_OK, "node 0", "%s:%d answers, by %s", plan->master_addr,
+                    plan->master_port, way);
+    } else if (st == STATUS_INVALID) {
+        checkup_fail(c, EXIT_CODE_RENDEZVOUS, "node 0",
+                     "%s; give an address, or make the name known (/etc/hosts, DNS)", why);
+    } else if (local_network_owns(plan->master_addr) && !plan->store_on_loopback) {
+        checkup_fail(c, EXIT_CODE_RENDEZVOUS, "node 0",
+                     "%s is an address of this machine, which is node %d: give all nodes node 0's "
+                     "address",
+                     plan->master_addr, plan->node_rank);
+    } else if (strstr(why, "refused") != NULL) {
+        checkup_add(c, CHECKUP_WARNING, "node 0",
+                    "%s, by %s: the machine is there and lets us through, but nobody listens yet",
+                    why, way);
+    } else {
+        checkup_fail(c, EXIT_CODE_RENDEZVOUS, "node 0",
+                     "%s, by %s: is that machine on, and does a firewall let the port through?",
+                     why, way[0] != '\0' ? way : "no interface");
+    }
+}
+
+static void check_node_0(checkup *c)
+{
+    const launch_plan *plan = &c->plan;
+    char own[512];
+    if (plan->server == LAUNCH_SERVED_ELSEWHERE) {
+        check_way(c);
+        return;
+    }
+    check_own_port(c);
+    if (plan->nnodes == 1)
+        return;
+    if (plan->store_on_loopback) {
+        checkup_add(c, CHECKUP_NOTE, "node 0", "%s: the other nodes must be on this machine too",
+                    plan->master_addr);
+    } else if (local_network_owns(plan->master_addr)) {
+        checkup_add(c, CHECKUP_OK, "node 0", "%s is this machine", plan->master_addr);
+    } else {
+        local_network_describe(own, sizeof own);
+        checkup_add(c, CHECKUP_WARNING, "node 0",
+                    "%s is none of this machine's addresses (%s), but the others look for node 0 "
+                    "there",
+                    plan->master_addr, own);
+    }
+}
+
+void checkup_network(checkup *c)
+{
+    check_name(c);
+    check_interfaces(c);
+    check_node_0(c);
+}

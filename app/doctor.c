@@ -1,0 +1,135 @@
+/* mnist_ddp doctor: looks at what a run with these settings needs, before it is tried. */
+#include "app/checkup.h"
+#include "app/commands.h"
+#include "app/device_list.h"
+#include "app/exit_codes.h"
+#include "app/launch/launch_json.h"
+
+#include "base/log.h"
+#include "base/team.h"
+#include "data/dataset.h"
+#include "dist/plain_message.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXT_BYTES = 1024 };
+
+static const char *const LEVEL_NAMES[] = {"ok", "note", "warning", "failed"};
+
+static void add_text(checkup *c, checkup_level level, const char *name, const char *text)
+{
+    c->warnings += level == CHECKUP_WARNING;
+    c->failures += level == CHECKUP_FAILED;
+    if (c->list == NULL) {
+        printf("%-8s %-10s %s\n", LEVEL_NAMES[level], name, text);
+        return;
+    }
+    json_t *entry = json_object();
+    json_object_set_new(entry, "name", json_string(name));
+    json_object_set_new(entry, "level", json_string(LEVEL_NAMES[level]));
+    json_object_set_new(entry, "text", launch_json_text(text));
+    json_array_append_new(c->list, entry);
+}
+
+void checkup_add(checkup *c, checkup_level level, const char *name, const char *fmt, ...)
+{
+    char text[TEXT_BYTES];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    add_text(c, level, name, text);
+}
+
+void checkup_fail(checkup *c, int exit_code, const char *name, const char *fmt, ...)
+{
+    char text[TEXT_BYTES];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (c->failures == 0)
+        c->exit_code = exit_code;
+    add_text(c, CHECKUP_FAILED, name, text);
+}
+
+void checkup_fail_message(checkup *c, int exit_code, const char *name)
+{
+    char text[TEXT_BYTES];
+    plain_message(text, sizeof text);
+    checkup_fail(c, exit_code, name, "%s", text);
+}
+
+/* false: the settings make no launch, and the rest cannot be looked at. */
+static bool check_settings(checkup *c)
+{
+    int gpus = 0;
+    const char *rank = getenv("RANK");
+    if (rank != NULL)
+        checkup_add(c, CHECKUP_WARNING, "settings",
+                    "RANK=%.20s is set here: train would join as that rank; unset it to launch",
+                    rank);
+    (void)device_list_count(c->opts, &gpus); /* the device's own check tells */
+    if (launch_plan_make(c->opts, team_cores(), gpus, &c->plan) != STATUS_OK) {
+        checkup_fail_message(c, EXIT_CODE_USAGE, "settings");
+        return false;
+    }
+    checkup_add(c, CHECKUP_OK, "settings", "%d node%s x %d rank%s = world size %d; this is node %d",
+                c->plan.nnodes, c->plan.nnodes == 1 ? "" : "s", c->plan.nproc,
+                c->plan.nproc == 1 ? "" : "s", c->plan.world_size,
+                c->plan.node_rank < 0 ? 0 : c->plan.node_rank);
+    return true;
+}
+
+static void check_data(checkup *c)
+{
+    dataset_location location;
+    dataset sets[2] = {{0}};
+    status st = dataset_locate(c->opts->data_dir, &location);
+    for (int i = 0; i < 2 && st == STATUS_OK; i++)
+        st = dataset_open(&location, i == 0 ? DATASET_TRAIN : DATASET_TEST, &sets[i]);
+    if (st != STATUS_OK)
+        checkup_fail_message(c, EXIT_CODE_DATA, "data");
+    else
+        checkup_add(c, location.embedded ? CHECKUP_WARNING : CHECKUP_OK, "data",
+                    "%s (%s), %u train and %u test images%s", location.folder, location.found_by,
+                    sets[0].count, sets[1].count,
+                    location.embedded ? ": digits of our own, not MNIST; name its folder with "
+                                        "--data-dir"
+                                      : "");
+    for (int i = 0; i < 2; i++)
+        dataset_close(&sets[i]);
+}
+
+static void print_end(checkup *c)
+{
+    if (c->list == NULL) {
+        printf("%d failed, %d warning%s\n", c->failures, c->warnings, c->warnings == 1 ? "" : "s");
+        return;
+    }
+    json_t *object = json_object();
+    json_object_set_new(object, "ok", json_boolean(c->failures == 0));
+    json_object_set_new(object, "failed", json_integer(c->failures));
+    json_object_set_new(object, "warnings", json_integer(c->warnings));
+    json_object_set(object, "checks", c->list);
+    char *text = json_dumps(object, JSON_COMPACT);
+    if (text != NULL)
+        puts(text);
+    free(text);
+    json_decref(object);
+}
+
+int doctor_command(const options *opts)
+{
+    checkup c = {.opts = opts, .list = opts->json ? json_array() : NULL};
+    if (check_settings(&c))
+        checkup_network(&c);
+    checkup_machine(&c);
+    check_data(&c);
+    print_end(&c);
+    json_decref(c.list);
+    return c.exit_code;
+}

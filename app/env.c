@@ -1,0 +1,150 @@
+/* mnist_ddp env: what a bug report needs to say, in one block. */
+#include "app/commands.h"
+#include "app/launch/launch_json.h"
+#include "app/local_network.h"
+#include "app/machine.h"
+#include "app/version.h"
+
+#include "base/module.h"
+#include "dist/plain_message.h"
+#include "kernels/device.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { VALUE_BYTES = 200 };
+
+/* What of the environment changes how ranks behave. Nothing else of it is anybody's business. */
+static const char *const PREFIXES[] = {
+    "MNIST_DDP_", "PET_",    "TORCHELASTIC_", "TORCH_", "NCCL_",      "GLOO_",
+    "CUDA_",      "OMP_",    "KMP_",          "DNNL_",  "SLURM_",     "OMPI_COMM_WORLD_",
+    "PMIX_RANK",  "MASTER_", "RANK=",         "LOCAL_", "WORLD_SIZE", "NODE_RANK",
+    "GROUP_",     "ROLE_"};
+
+static const char *const SECRETS[] = {"SECRET", "TOKEN", "PASSWORD", "KEY", "CREDENTIAL", "AUTH"};
+
+static bool is_told(const char *entry)
+{
+    for (size_t i = 0; i < sizeof SECRETS / sizeof SECRETS[0]; i++) {
+        const char *found = strstr(entry, SECRETS[i]);
+        if (found != NULL && found < entry + strcspn(entry, "="))
+            return false;
+    }
+    for (size_t i = 0; i < sizeof PREFIXES / sizeof PREFIXES[0]; i++)
+        if (strncmp(entry, PREFIXES[i], strlen(PREFIXES[i])) == 0)
+            return true;
+    return false;
+}
+
+static void add(json_t *object, const char *key, const char *text)
+{
+    json_object_set_new(object, key, launch_json_text(text));
+}
+
+static void add_machine(json_t *object)
+{
+    machine m;
+    char text[2 * MACHINE_TEXT_BYTES], total[32], unused[32];
+    machine_read(&m);
+    add(object, "system", m.system);
+    add(object, "kernel", m.kernel);
+    add(object, "libc", m.libc);
+    snprintf(text, sizeof text, "%d cores, %s", m.cores, m.processor);
+    add(object, "processor", text);
+    machine_size(m.memory_bytes, total, sizeof total);
+    machine_size(m.memory_free_bytes, unused, sizeof unused);
+    snprintf(text, sizeof text, "%s, %s free", total, unused);
+    add(object, "memory", text);
+    machine_size(m.shm_bytes, total, sizeof total);
+    machine_size(m.shm_free_bytes, unused, sizeof unused);
+    snprintf(text, sizeof text, "%s, %s free", total, unused);
+    add(object, "shm", text);
+    snprintf(text, sizeof text, "%lld files, %lld processes", (long long)m.max_files,
+             (long long)m.max_processes);
+    add(object, "limits", text);
+    add(object, "nvidia driver", m.driver[0] != '\0' ? m.driver : "none");
+}
+
+static void add_devices(json_t *object)
+{
+    char text[512];
+    int gpus = 0;
+    if (device_count(&gpus) == STATUS_OK)
+        snprintf(text, sizeof text, "%d", gpus);
+    else
+        plain_message(text, sizeof text);
+    add(object, "gpus", text);
+    add(object, "cpu library", device_libraries());
+}
+
+static void add_modules(json_t *object)
+{
+    static const char *const names[] = {"gloo", "cuda"};
+    char key[32], text[512];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const module *opened = NULL;
+        snprintf(key, sizeof key, "module %s", names[i]);
+        if (!module_exists(names[i]))
+            snprintf(text, sizeof text, "not installed");
+        else if (module_open(names[i], &opened) == STATUS_OK)
+            snprintf(text, sizeof text, "opens");
+        else
+            plain_message(text, sizeof text);
+        add(object, key, text);
+    }
+}
+
+static json_t *list_variables(void)
+{
+    json_t *list = json_array();
+    char text[VALUE_BYTES];
+    for (char **entry = environ; *entry != NULL; entry++) {
+        if (!is_told(*entry))
+            continue;
+        snprintf(text, sizeof text, "%s", *entry);
+        json_array_append_new(list, launch_json_text(text));
+    }
+    return list;
+}
+
+static void print_block(const json_t *object)
+{
+    const char *key;
+    const json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)object, key, value)
+    {
+        if (json_is_string(value)) {
+            printf("%-14s %s\n", key, json_string_value(value));
+            continue;
+        }
+        for (size_t i = 0; i < json_array_size(value); i++)
+            printf("%-14s %s\n", i == 0 ? key : "", json_string_value(json_array_get(value, i)));
+        if (json_array_size(value) == 0)
+            printf("%-14s none of interest\n", key);
+    }
+}
+
+int env_command(const options *opts)
+{
+    char text[512];
+    json_t *object = json_object();
+    snprintf(text, sizeof text, "%s, built with %s", MNIST_DDP_VERSION, __VERSION__);
+    add(object, "mnist_ddp", text);
+    add_machine(object);
+    add_devices(object);
+    add_modules(object);
+    local_network_describe(text, sizeof text);
+    add(object, "network", text);
+    json_object_set_new(object, "variables", list_variables());
+    char *line = opts->json ? json_dumps(object, JSON_COMPACT) : NULL;
+    if (line != NULL)
+        puts(line);
+    else
+        print_block(object);
+    free(line);
+    json_decref(object);
+    return EXIT_SUCCESS;
+}

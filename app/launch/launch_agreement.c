@@ -1,0 +1,95 @@
+#include "app/launch/launch_agreement.h"
+
+#include "app/launch/launch_json.h"
+#include "dist/net/socket_route.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct item {
+    const char *key;  /* in the text */
+    const char *flag; /* as the user knows it */
+    int value;
+} item;
+
+enum { N_ITEMS = 5 };
+
+static void list_items(const launch_settings *settings, item out[N_ITEMS])
+{
+    const launch_plan *plan = &settings->plan;
+    const item items[N_ITEMS] = {{"nnodes", "--nnodes", plan->nnodes},
+                                 {"nproc", "--nproc-per-node", plan->nproc},
+                                 {"max_restarts", "--max-restarts", plan->max_restarts},
+                                 {"c10d", "--rdzv-backend=c10d", plan->by_arrival},
+                                 {"train", "the command train", settings->rules.own}};
+    memcpy(out, items, sizeof items);
+}
+
+void launch_agreement_person(const launch_plan *plan, char out[AGREEMENT_PERSON_BYTES])
+{
+    char host[128] = "?", way[SOCKET_ROUTE_BYTES] = "";
+    if (gethostname(host, sizeof host - 1) != 0)
+        strcpy(host, "?");
+    if (plan->local_addr[0] == '\0')
+        socket_route_describe(plan->master_addr, way);
+    const char *address = plan->local_addr[0] != '\0' ? plan->local_addr : way;
+    snprintf(out, AGREEMENT_PERSON_BYTES, "%.60s%s%.90s, pid %d", host,
+             address[0] != '\0' ? " at " : "", address, (int)getpid());
+}
+
+status launch_agreement_write(const launch_settings *settings, char **out)
+{
+    item items[N_ITEMS];
+    char person[AGREEMENT_PERSON_BYTES];
+    json_t *object = json_object();
+    list_items(settings, items);
+    launch_agreement_person(&settings->plan, person);
+    for (int i = 0; i < N_ITEMS; i++)
+        json_object_set_new(object, items[i].key, json_integer(items[i].value));
+    json_object_set_new(object, "person", launch_json_text(person));
+    *out = json_dumps(object, JSON_COMPACT);
+    json_decref(object);
+    return *out != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "this node's settings");
+}
+
+/* "--nnodes=3" or, of what has no number, "yes" and "no". */
+static void describe(const item *setting, int value, char *out, size_t size_bytes)
+{
+    bool number = strchr(setting->flag, '=') == NULL && strncmp(setting->flag, "--", 2) == 0;
+    if (number)
+        snprintf(out, size_bytes, "%s=%d", setting->flag, value);
+    else
+        snprintf(out, size_bytes, "%s%s", value ? "" : "not ", setting->flag);
+}
+
+status launch_agreement_compare(const launch_settings *settings, const char *theirs, bool *same,
+                                char why[AGREEMENT_TEXT_BYTES])
+{
+    item items[N_ITEMS];
+    char person[AGREEMENT_PERSON_BYTES], node_0[AGREEMENT_PERSON_BYTES];
+    json_error_t error;
+    json_t *object = json_loads(theirs, 0, &error);
+    if (object == NULL)
+        return FAIL(STATUS_PEER, "node 0's settings: %s", error.text);
+    status st = launch_json_copy(object, "person", node_0, sizeof node_0);
+    list_items(settings, items);
+    launch_agreement_person(&settings->plan, person);
+    *same = true;
+    for (int i = 0; i < N_ITEMS && st == STATUS_OK && *same; i++) {
+        int value = 0;
+        char ours[64], its[64];
+        st = launch_json_integer(object, items[i].key, 0, 1 << 24, &value);
+        if (st != STATUS_OK || value == items[i].value)
+            continue;
+        *same = false;
+        describe(&items[i], items[i].value, ours, sizeof ours);
+        describe(&items[i], value, its, sizeof its);
+        snprintf(why, AGREEMENT_TEXT_BYTES,
+                 "the nodes disagree: %s on one (%s), %s on node 0 (%s); give all nodes the same",
+                 ours, person, its, node_0);
+    }
+    json_decref(object);
+    return st;
+}

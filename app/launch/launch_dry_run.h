@@ -1,0 +1,10 @@
+/* What a launch would start, on every node, without starting it. */
+#ifndef MNIST_DDP_APP_LAUNCH_DRY_RUN_H
+#define MNIST_DDP_APP_LAUNCH_DRY_RUN_H
+
+#include "app/launch/launch_settings.h"
+
+/* Prints it on stdout. */
+status launch_dry_run(const launch_settings *settings);
+
+#endif

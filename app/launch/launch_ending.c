@@ -1,0 +1,184 @@
+#include "app/launch/launch_ending.h"
+
+#include "app/exit_codes.h"
+#include "app/launch/launch_error_file.h"
+#include "app/launch/launch_json.h"
+#include "base/clock.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* How the libraries of the field say that somebody else went away. */
+static const char *const WITNESS_WORDS[] = {"Connection closed by peer",
+                                            "Connection reset by peer",
+                                            "Socket closed",
+                                            "Broken pipe",
+                                            "ncclRemoteError",
+                                            "remote process exited",
+                                            "communicator was aborted",
+                                            "failed to recv, got 0 bytes"};
+
+/* Only the very last lines: an error that was survived does not count. */
+static bool is_witness(const launch_stream *err)
+{
+    enum { LOOK_AT = 8 };
+    int64_t first = err->lines_seen > LOOK_AT ? err->lines_seen - LOOK_AT : 0;
+    for (int64_t k = first; k < err->lines_seen; k++)
+        for (size_t i = 0; i < sizeof WITNESS_WORDS / sizeof WITNESS_WORDS[0]; i++)
+            if (strstr(err->lines[k % STREAM_LINES], WITNESS_WORDS[i]) != NULL)
+                return true;
+    return false;
+}
+
+int launch_ending_weight(const launch_worker *worker)
+{
+    int code = launch_ending_code(worker->wait_status);
+    if (code == EXIT_CODE_PEER)
+        return 0;
+    if (code == EXIT_CODE_TIMEOUT)
+        return 1;
+    return WIFEXITED(worker->wait_status) && is_witness(&worker->err) ? 0 : 2;
+}
+
+int launch_ending_code(int wait_status)
+{
+    return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+void launch_ending_text(int wait_status, int start_errno, char out[ENDING_TEXT_BYTES])
+{
+    if (start_errno != 0) {
+        snprintf(out, ENDING_TEXT_BYTES, "could not be executed: %s", strerror(start_errno));
+    } else if (WIFSIGNALED(wait_status)) {
+        const char *name = sigabbrev_np(WTERMSIG(wait_status));
+        snprintf(out, ENDING_TEXT_BYTES, "SIG%s (%s)", name ? name : "?",
+                 strsignal(WTERMSIG(wait_status)));
+    } else {
+        snprintf(out, ENDING_TEXT_BYTES, "exit code %d", WEXITSTATUS(wait_status));
+    }
+}
+
+int64_t launch_ending_memory_kills(void)
+{
+    char line[128];
+    long long count = -1;
+    FILE *file = fopen("/proc/vmstat", "re");
+    if (file == NULL)
+        return -1;
+    while (fgets(line, sizeof line, file) != NULL)
+        if (sscanf(line, "oom_kill %lld", &count) == 1)
+            break;
+    fclose(file);
+    return count;
+}
+
+status launch_ending_read(const launch_worker *worker, const launch_start *start,
+                          launch_ending *out)
+{
+    const launch_settings *settings = start->settings;
+    *out = (launch_ending){.node = settings->plan.node_rank,
+                           .rank = worker->rank,
+                           .local_rank = worker->local_rank,
+                           .pid = (int)worker->pid,
+                           .wait_status = worker->wait_status,
+                           .start_errno = worker->start_errno,
+                           .weight = launch_ending_weight(worker),
+                           .after_s = clock_seconds(worker->ended_ns - start->started_ns)};
+    if (gethostname(out->host, sizeof out->host - 1) != 0)
+        strcpy(out->host, "?");
+    launch_logs_file(&settings->logs, start->generation, worker->local_rank, "", out->folder);
+    launch_error_file_message(out->folder, out->says, sizeof out->says);
+    const launch_stream *err = &worker->err;
+    int64_t first = err->lines_seen > STREAM_LINES ? err->lines_seen - STREAM_LINES : 0;
+    for (int64_t k = first; k < err->lines_seen; k++) {
+        char *copy = strdup(err->lines[k % STREAM_LINES]);
+        if (copy == NULL)
+            break;
+        out->lines[out->n_lines++] = copy;
+    }
+    out->others = strdup("");
+    if (out->others != NULL)
+        return STATUS_OK;
+    launch_ending_free(out);
+    return FAIL(STATUS_NO_MEMORY, "how rank %d ended", worker->rank);
+}
+
+void launch_ending_free(launch_ending *ending)
+{
+    for (int i = 0; i < ending->n_lines; i++)
+        free(ending->lines[i]);
+    free(ending->others);
+    *ending = (launch_ending){0};
+}
+
+status launch_ending_write_json(const launch_ending *ending, char **out)
+{
+    json_t *lines = json_array(), *object = json_object();
+    for (int i = 0; i < ending->n_lines; i++)
+        json_array_append_new(lines, launch_json_text(ending->lines[i]));
+    json_object_set_new(object, "node", json_integer(ending->node));
+    json_object_set_new(object, "rank", json_integer(ending->rank));
+    json_object_set_new(object, "local_rank", json_integer(ending->local_rank));
+    json_object_set_new(object, "pid", json_integer(ending->pid));
+    json_object_set_new(object, "wait_status", json_integer(ending->wait_status));
+    json_object_set_new(object, "start_errno", json_integer(ending->start_errno));
+    json_object_set_new(object, "weight", json_integer(ending->weight));
+    json_object_set_new(object, "after_s", json_real(ending->after_s));
+    json_object_set_new(object, "memory_killed", json_boolean(ending->memory_killed));
+    json_object_set_new(object, "host", launch_json_text(ending->host));
+    json_object_set_new(object, "says", launch_json_text(ending->says));
+    json_object_set_new(object, "doing", launch_json_text(ending->doing));
+    json_object_set_new(object, "folder", launch_json_text(ending->folder));
+    json_object_set_new(object, "others", launch_json_text(ending->others));
+    json_object_set_new(object, "lines", lines);
+    *out = json_dumps(object, JSON_COMPACT);
+    json_decref(object);
+    return *out != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "how a rank ended");
+}
+
+static status read_object(const json_t *object, launch_ending *out)
+{
+    TRY(launch_json_integer(object, "node", 0, INT_MAX, &out->node));
+    TRY(launch_json_integer(object, "rank", 0, INT_MAX, &out->rank));
+    TRY(launch_json_integer(object, "local_rank", 0, INT_MAX, &out->local_rank));
+    TRY(launch_json_integer(object, "pid", 0, INT_MAX, &out->pid));
+    TRY(launch_json_integer(object, "wait_status", 0, 0xffff, &out->wait_status));
+    TRY(launch_json_integer(object, "start_errno", 0, 4095, &out->start_errno));
+    TRY(launch_json_integer(object, "weight", 0, 2, &out->weight));
+    out->after_s = json_number_value(json_object_get(object, "after_s"));
+    out->memory_killed = json_is_true(json_object_get(object, "memory_killed"));
+    TRY(launch_json_copy(object, "host", out->host, sizeof out->host));
+    TRY(launch_json_copy(object, "says", out->says, sizeof out->says));
+    TRY(launch_json_copy(object, "doing", out->doing, sizeof out->doing));
+    TRY(launch_json_copy(object, "folder", out->folder, sizeof out->folder));
+    const char *others = json_string_value(json_object_get(object, "others"));
+    out->others = strdup(others != NULL ? others : "");
+    const json_t *lines = json_object_get(object, "lines");
+    for (size_t i = 0; i < json_array_size(lines) && out->n_lines < STREAM_LINES; i++) {
+        const char *line = json_string_value(json_array_get(lines, i));
+        char *copy = line != NULL ? strdup(line) : NULL;
+        if (copy != NULL)
+            out->lines[out->n_lines++] = copy;
+    }
+    return out->others != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "how a rank ended");
+}
+
+status launch_ending_read_json(const char *text, launch_ending *out)
+{
+    json_error_t error;
+    launch_ending ending = {0};
+    json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    if (object == NULL)
+        return FAIL(STATUS_PEER, "another launcher says how a rank ended: %s", error.text);
+    status st = read_object(object, &ending);
+    json_decref(object);
+    if (st == STATUS_OK)
+        *out = ending;
+    else
+        launch_ending_free(&ending);
+    return st;
+}

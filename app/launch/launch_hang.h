@@ -1,0 +1,20 @@
+/* Where the ranks of this node were when trouble began: from the pages that ranks of ours keep
+ * (dist/rank_page.h), also of those that are stopped or dead. */
+#ifndef MNIST_DDP_APP_LAUNCH_HANG_H
+#define MNIST_DDP_APP_LAUNCH_HANG_H
+
+#include "app/launch/launch_gang.h"
+#include "dist/rank_page.h"
+
+/* Looks at all of a gang's ranks now. An array of gang->n, free with free(); a rank without a page
+ * has pid 0. NULL where there are none. */
+rank_sight *launch_hang_look(const launch_gang *gang);
+
+/* What sets ranks apart, as lines of the report: who never entered the collective that others wait
+ * in, who is stopped, who was elsewhere. Free with free(); NULL: nothing. */
+char *launch_hang_describe(const launch_gang *gang);
+
+/* Where one rank was last: "in the forward pass of step 12, epoch 1"; "" where nothing is known. */
+const char *launch_hang_place(const launch_gang *gang, int index);
+
+#endif

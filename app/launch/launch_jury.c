@@ -1,0 +1,216 @@
+#include "app/launch/launch_jury.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINGERING_MS = 10000, NEXT_LINE_MS = 60000 };
+
+typedef struct juror {
+    bool ended; /* `record` is there */
+    launch_record record;
+    int64_t beats, heard_ns;
+} juror;
+
+struct launch_jury {
+    const launch_joining *joining;
+    int generation;
+    int n; /* >= 1 */
+    bool judged;
+    int64_t line_ns;    /* when to say who has not ended; 0: not yet */
+    int64_t look_at_ns; /* when to look at the beats again */
+    juror *nodes;       /* n */
+};
+
+status launch_jury_create(const launch_joining *joining, launch_jury **out)
+{
+    int n = joining->settings->plan.nnodes;
+    launch_jury *jury = calloc(1, sizeof *jury);
+    if (jury == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%d nodes", n);
+    *jury = (launch_jury){.joining = joining, .n = n, .nodes = calloc((size_t)n, sizeof(juror))};
+    if (jury->nodes == NULL) {
+        free(jury);
+        return FAIL(STATUS_NO_MEMORY, "%d nodes", n);
+    }
+    for (int i = 0; i < n; i++)
+        jury->nodes[i].heard_ns = clock_now_ns();
+    *out = jury;
+    return STATUS_OK;
+}
+
+void launch_jury_destroy(launch_jury *jury)
+{
+    if (jury == NULL)
+        return;
+    for (int i = 0; i < jury->n; i++)
+        launch_record_free(&jury->nodes[i].record);
+    free(jury->nodes);
+    free(jury);
+}
+
+/* Who a node is, as it has said when it joined. */
+static void person_of(const launch_jury *jury, store *client, int node, char *out,
+                      size_t size_bytes)
+{
+    char key[LAUNCH_KEY_BYTES];
+    void *text = NULL;
+    size_t text_bytes;
+    launch_join_key(jury->joining, "node", node, key);
+    if (store_get(client, key, &text, &text_bytes) == STATUS_OK)
+        snprintf(out, size_bytes, "%s", (const char *)text);
+    free(text);
+}
+
+static void lose(launch_jury *jury, store *client, int node)
+{
+    juror *who = &jury->nodes[node];
+    char person[400] = "?";
+    person_of(jury, client, node, person, sizeof person);
+    who->ended = true;
+    who->record = (launch_record){.lost = true, .result = LAUNCH_BROKEN};
+    snprintf(who->record.text, sizeof who->record.text,
+             "node %d (%s) has not been heard of for %.1f s: its machine or its launcher is dead, "
+             "or the link to it is down",
+             node, person, clock_seconds(clock_now_ns() - who->heard_ns));
+}
+
+/* One look per beat is enough. */
+static status listen_to(launch_jury *jury, store *client)
+{
+    const launch_plan *plan = &jury->joining->settings->plan;
+    int64_t patience_ns = plan->keep_alive_ms * plan->keep_alive_misses * 1000000;
+    char key[LAUNCH_KEY_BYTES];
+    if (jury->look_at_ns != 0 && !clock_passed(jury->look_at_ns))
+        return STATUS_OK;
+    jury->look_at_ns = clock_deadline_ns(plan->keep_alive_ms / 4 + 1);
+    for (int i = 0; i < jury->n; i++) {
+        int64_t beats = 0, now = clock_now_ns();
+        juror *who = &jury->nodes[i];
+        launch_join_key(jury->joining, "beat", i, key);
+        TRY(store_add(client, key, 0, &beats));
+        if (i == 0 || beats != who->beats)
+            who->heard_ns = now;
+        who->beats = beats;
+        if (!who->ended && now - who->heard_ns > patience_ns)
+            lose(jury, client, i);
+    }
+    return STATUS_OK;
+}
+
+static status hear_ends(launch_jury *jury, store *client)
+{
+    char key[LAUNCH_KEY_BYTES], name[64];
+    snprintf(name, sizeof name, "end/%d", jury->generation);
+    for (int i = 0; i < jury->n; i++) {
+        juror *who = &jury->nodes[i];
+        bool there = false;
+        void *text = NULL;
+        size_t size_bytes;
+        if (who->ended)
+            continue;
+        launch_join_key(jury->joining, name, i, key);
+        TRY(store_check(client, key, &there));
+        if (!there)
+            continue;
+        TRY(store_get(client, key, &text, &size_bytes));
+        status st = launch_record_read(text, &who->record);
+        free(text);
+        TRY(st);
+        who->ended = true;
+    }
+    return STATUS_OK;
+}
+
+static void begin(launch_jury *jury, int generation)
+{
+    for (int i = 0; i < jury->n; i++) {
+        launch_record_free(&jury->nodes[i].record);
+        jury->nodes[i].ended = false;
+    }
+    jury->generation = generation;
+    jury->judged = false;
+    jury->line_ns = 0;
+}
+
+/* Some have ended well and others go on: that is fine, and worth a line after a while. */
+static void say_who_goes_on(launch_jury *jury, int ended)
+{
+    if (jury->line_ns == 0)
+        jury->line_ns = clock_deadline_ns(LINGERING_MS);
+    if (!clock_passed(jury->line_ns))
+        return;
+    jury->line_ns = clock_deadline_ns(NEXT_LINE_MS);
+    for (int i = 0; i < jury->n; i++) {
+        if (!jury->nodes[i].ended) {
+            LOG_I("%d of %d nodes have ended; node %d goes on", ended, jury->n, i);
+            return;
+        }
+    }
+}
+
+status launch_jury_hear(launch_jury *jury, store *client, int generation, bool *alarm)
+{
+    char key[LAUNCH_KEY_BYTES];
+    bool bad = false;
+    int ended = 0;
+    if (jury->generation != generation)
+        begin(jury, generation);
+    if (jury->judged)
+        return STATUS_OK;
+    TRY(hear_ends(jury, client));
+    TRY(listen_to(jury, client));
+    for (int i = 0; i < jury->n; i++) {
+        ended += jury->nodes[i].ended;
+        bad = bad || (jury->nodes[i].ended && jury->nodes[i].record.result != LAUNCH_DONE &&
+                      jury->nodes[i].record.result != LAUNCH_PREEMPTED);
+    }
+    if (ended > 0 && ended < jury->n)
+        say_who_goes_on(jury, ended);
+    if (!bad || *alarm)
+        return STATUS_OK;
+    *alarm = true;
+    launch_join_key(jury->joining, "trouble", generation, key);
+    return store_set(client, key, "1", 1);
+}
+
+status launch_jury_judge(launch_jury *jury, store *client, store_server *server, int generation,
+                         bool *judged)
+{
+    const launch_settings *settings = jury->joining->settings;
+    launch_verdict verdict = {0};
+    char key[LAUNCH_KEY_BYTES], *text = NULL;
+    *judged = false;
+    for (int i = 0; i < jury->n; i++)
+        if (jury->judged || !jury->nodes[i].ended)
+            return STATUS_OK;
+    launch_record *records = calloc((unsigned)jury->n, sizeof *records);
+    if (records == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%d records", jury->n);
+    for (int i = 0; i < jury->n; i++)
+        records[i] = jury->nodes[i].record; /* still the jurors' own */
+    status st = launch_verdict_make(records, jury->n, settings, generation, &verdict);
+    free(records);
+    TRY(st);
+    if (verdict.again)
+        store_server_forget(server);
+    launch_join_key(jury->joining, "verdict", generation, key);
+    st = launch_verdict_write(&verdict, &text);
+    if (st == STATUS_OK)
+        st = store_set(client, key, text, strlen(text));
+    free(text);
+    launch_verdict_free(&verdict);
+    jury->judged = *judged = st == STATUS_OK;
+    return st;
+}
+
+int launch_jury_living(const launch_jury *jury)
+{
+    int living = 0;
+    for (int i = 0; i < jury->n; i++)
+        living += !(jury->nodes[i].ended && jury->nodes[i].record.lost);
+    return living;
+}

@@ -1,0 +1,34 @@
+/* What a worker executes: this program again, a Python script, or any executable. */
+#ifndef MNIST_DDP_APP_LAUNCH_PROGRAM_H
+#define MNIST_DDP_APP_LAUNCH_PROGRAM_H
+
+#include "app/options/options.h"
+#include "base/file.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+
+typedef struct launch_program {
+    char path[FILE_PATH_BYTES]; /* for execve */
+    char **words;               /* argv for every worker; NULL-ended, memory of our own */
+    int count;
+    int local_rank_at; /* where the word "--local-rank=N" goes; -1: nowhere */
+    const char *local_rank_flag;
+    bool own_session; /* its process group is not the launcher's: no signal of the terminal */
+} launch_program;
+
+/* This program with the same arguments. */
+status launch_program_self(int argc, char **argv, launch_program *out);
+
+/* What `run` was given: a script (".py", or what is no executable) is run by $PYTHON_EXEC or
+ * python3, unbuffered. STATUS_INVALID where it is not there, with what was looked for. */
+status launch_program_find(const options *opts, launch_program *out);
+void launch_program_free(launch_program *program);
+
+/* argv for one worker, "${local_rank}" replaced, one block of memory: free with free(). */
+status launch_program_argv(const launch_program *program, int local_rank, char ***out);
+
+/* All words on one line, quoted as a shell wants them; free with free(). NULL: no memory. */
+char *launch_program_line(char *const *argv);
+
+#endif

@@ -1,0 +1,41 @@
+/* What the launcher does when it is told to stop, and how long it waits for its workers then. */
+#ifndef MNIST_DDP_APP_LAUNCH_RULES_H
+#define MNIST_DDP_APP_LAUNCH_RULES_H
+
+#include "app/options/options.h"
+#include "base/status.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    LAUNCH_GRACE_MS = 300,   /* after a failure: survivors may say themselves what they saw */
+    LAUNCH_STOP_MS = 2000,   /* then our own workers get SIGTERM; this much later SIGKILL */
+    LAUNCH_SIGNAL_MS = 5000, /* the same after a signal to the launcher */
+    LAUNCH_SHUTDOWN_S = 30,  /* torchrun's: for any program's workers, and for a last checkpoint */
+    LAUNCH_SIGNALS_BYTES = 160,
+};
+
+typedef struct launch_rules {
+    bool own;         /* the workers are this program's `train` */
+    sigset_t signals; /* that stop the workers, where they were not ignored at the start */
+    char signal_names[LAUNCH_SIGNALS_BYTES];
+    int64_t stop_ms;    /* after a failure: from SIGTERM to SIGKILL */
+    int64_t signal_ms;  /* after a signal to the launcher, likewise */
+    int64_t save_ms;    /* of `own`: from SIGUSR1 (write a checkpoint and end) to SIGTERM */
+    bool torchrun_code; /* exit with 1 after any failure */
+} launch_rules;
+
+/* From the flags of `train` or `run`. STATUS_INVALID for a signal that does not exist or cannot be
+ * handled. */
+status launch_rules_make(const options *opts, launch_rules *out);
+
+/* Whether this signal asks workers of ours for a checkpoint, before they end. */
+bool launch_rules_saves(const launch_rules *rules, int signal);
+
+/* Whether to start all workers again may help after one of them ended with this exit code (128 +
+ * signal): wrong flags, unreadable data or a run folder that is taken stay as they are. */
+bool launch_rules_mendable(const launch_rules *rules, int code);
+
+#endif

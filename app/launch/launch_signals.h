@@ -1,0 +1,26 @@
+/* The signals that the launcher waits for, as descriptors. */
+#ifndef MNIST_DDP_APP_LAUNCH_SIGNALS_H
+#define MNIST_DDP_APP_LAUNCH_SIGNALS_H
+
+#include "base/status.h"
+
+#include <signal.h>
+
+typedef struct launch_signals {
+    int stop_fd;   /* one of those that stop the workers */
+    int child_fd;  /* SIGCHLD */
+    sigset_t mask; /* as it was: for the workers */
+} launch_signals;
+
+/* Blocks `stop` and SIGCHLD for this thread and all that it starts from now on; they stay blocked.
+ * A signal that was ignored (nohup, a shell's background job) stays so. */
+status launch_signals_take(const sigset_t *stop, launch_signals *out);
+void launch_signals_close(launch_signals *signals);
+
+/* The next one that came; 0: none. */
+int launch_signals_next(const launch_signals *signals);
+
+/* Empties child_fd. */
+void launch_signals_drain_children(const launch_signals *signals);
+
+#endif

@@ -1,0 +1,265 @@
+#include "app/launch/launch_verdict.h"
+
+#include "app/exit_codes.h"
+#include "app/launch/launch_hang.h"
+#include "app/launch/launch_json.h"
+#include "app/launch/launch_report.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+status launch_record_make(const launch_gang *gang, bool memory_killed, launch_record *out)
+{
+    launch_record record = {.result = launch_gang_result(gang), .signal = gang->signal};
+    if (record.result == LAUNCH_FAILED) {
+        TRY(launch_ending_read(&gang->workers[gang->cause], &gang->start, &record.cause));
+        record.cause.memory_killed = memory_killed;
+        snprintf(record.cause.doing, sizeof record.cause.doing, "%s",
+                 launch_hang_place(gang, gang->cause));
+        char *others = launch_report_others(gang);
+        if (others != NULL) {
+            free(record.cause.others);
+            record.cause.others = others;
+        }
+    }
+    if (record.result == LAUNCH_FAILED || record.result == LAUNCH_STOPPED)
+        record.notes = launch_hang_describe(gang);
+    if (record.notes == NULL)
+        record.notes = strdup("");
+    if (record.notes == NULL) {
+        launch_record_free(&record);
+        return FAIL(STATUS_NO_MEMORY, "how this node's ranks ended");
+    }
+    *out = record;
+    return STATUS_OK;
+}
+
+void launch_record_free(launch_record *record)
+{
+    launch_ending_free(&record->cause);
+    free(record->notes);
+    *record = (launch_record){0};
+}
+
+void launch_verdict_free(launch_verdict *verdict)
+{
+    launch_ending_free(&verdict->cause);
+    free(verdict->notes);
+    *verdict = (launch_verdict){0};
+}
+
+/* The node whose failure tells most; -1: none failed. */
+static int worst(const launch_record *records, int n)
+{
+    int found = -1;
+    for (int i = 0; i < n; i++)
+        if (records[i].result == LAUNCH_FAILED && !records[i].lost &&
+            (found < 0 || records[i].cause.weight > records[found].cause.weight))
+            found = i;
+    return found;
+}
+
+static int find(const launch_record *records, int n, launch_result result)
+{
+    for (int i = 0; i < n; i++)
+        if (records[i].result == result && !records[i].lost)
+            return i;
+    return -1;
+}
+
+static int find_lost(const launch_record *records, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (records[i].lost)
+            return i;
+    return -1;
+}
+
+/* What no rank is to blame for. false: nothing of the kind. */
+static bool judge_nodes(const launch_record *records, int n, launch_verdict *out)
+{
+    int lost = find_lost(records, n), stopped = find(records, n, LAUNCH_SIGNALED);
+    int broken = find(records, n, LAUNCH_BROKEN);
+    if (lost >= 0) {
+        out->code = EXIT_CODE_PEER;
+        snprintf(out->text, sizeof out->text, "%s", records[lost].text);
+    } else if (stopped >= 0) {
+        out->code = 128 + records[stopped].signal;
+        snprintf(out->text, sizeof out->text, "node %d was stopped by SIG%s", stopped,
+                 sigabbrev_np(records[stopped].signal));
+    } else if (broken >= 0) {
+        out->code = EXIT_CODE_INTERNAL;
+        snprintf(out->text, sizeof out->text, "node %d could not start or end its ranks", broken);
+    }
+    return lost >= 0 || stopped >= 0 || broken >= 0;
+}
+
+static status collect_notes(const launch_record *records, int n, char **out)
+{
+    size_t size_bytes = 1, used = 0;
+    for (int i = 0; i < n; i++)
+        size_bytes += records[i].notes != NULL ? strlen(records[i].notes) : 0;
+    char *text = calloc(1, size_bytes);
+    if (text == NULL)
+        return FAIL(STATUS_NO_MEMORY, "what %d nodes noted", n);
+    for (int i = 0; i < n; i++)
+        if (records[i].notes != NULL)
+            used += (size_t)snprintf(text + used, size_bytes - used, "%s", records[i].notes);
+    *out = text;
+    return STATUS_OK;
+}
+
+static status copy_ending(const launch_ending *ending, launch_ending *out)
+{
+    char *text = NULL;
+    TRY(launch_ending_write_json(ending, &text));
+    status st = launch_ending_read_json(text, out);
+    free(text);
+    return st;
+}
+
+status launch_verdict_make(const launch_record *records, int n, const launch_settings *settings,
+                           int generation, launch_verdict *out)
+{
+    launch_verdict verdict = {0};
+    int failed = worst(records, n);
+    TRY(collect_notes(records, n, &verdict.notes));
+    /* A rank's own failure explains more than what followed from it elsewhere. */
+    bool clear = failed >= 0 && records[failed].cause.weight > 0;
+    if (!(clear && find_lost(records, n) < 0) && judge_nodes(records, n, &verdict)) {
+        *out = verdict;
+        return STATUS_OK;
+    }
+    if (failed >= 0) {
+        status st = copy_ending(&records[failed].cause, &verdict.cause);
+        if (st != STATUS_OK) {
+            launch_verdict_free(&verdict);
+            return st;
+        }
+        verdict.failed = true;
+        verdict.code = launch_ending_code(verdict.cause.wait_status);
+        verdict.again = generation < settings->plan.max_restarts &&
+                        verdict.cause.start_errno == 0 &&
+                        launch_rules_mendable(&settings->rules, verdict.code);
+    } else if (find(records, n, LAUNCH_PREEMPTED) >= 0) {
+        verdict.code = EXIT_CODE_PREEMPTED;
+    } else if (find(records, n, LAUNCH_STOPPED) >= 0) {
+        verdict.code = EXIT_CODE_INTERNAL;
+    }
+    *out = verdict;
+    return STATUS_OK;
+}
+
+/* An ending inside a record or verdict: its own JSON as a text. */
+static status set_cause(json_t *object, const launch_ending *cause)
+{
+    char *text = NULL;
+    TRY(launch_ending_write_json(cause, &text));
+    json_object_set_new(object, "cause", json_string(text));
+    free(text);
+    return STATUS_OK;
+}
+
+static status dump(json_t *object, status st, char **out)
+{
+    char *text = st == STATUS_OK ? json_dumps(object, JSON_COMPACT) : NULL;
+    json_decref(object);
+    if (st == STATUS_OK && text == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a line to another launcher");
+    *out = text;
+    return st;
+}
+
+static status load(const char *text, json_t **out)
+{
+    json_error_t error;
+    *out = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    return *out != NULL ? STATUS_OK
+                        : FAIL(STATUS_PEER, "another launcher sent nonsense: %s", error.text);
+}
+
+static status read_cause(const json_t *object, bool *there, launch_ending *out)
+{
+    const char *cause = json_string_value(json_object_get(object, "cause"));
+    *there = cause != NULL;
+    return cause != NULL ? launch_ending_read_json(cause, out) : STATUS_OK;
+}
+
+static status read_notes(const json_t *object, char **out)
+{
+    const char *notes = json_string_value(json_object_get(object, "notes"));
+    *out = strdup(notes != NULL ? notes : "");
+    return *out != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "another node's notes");
+}
+
+status launch_record_write(const launch_record *record, char **out)
+{
+    json_t *object = json_object();
+    json_object_set_new(object, "result", json_integer((json_int_t)record->result));
+    json_object_set_new(object, "signal", json_integer(record->signal));
+    json_object_set_new(object, "notes",
+                        launch_json_text(record->notes != NULL ? record->notes : ""));
+    status st = STATUS_OK;
+    if (record->result == LAUNCH_FAILED)
+        st = set_cause(object, &record->cause);
+    return dump(object, st, out);
+}
+
+status launch_record_read(const char *text, launch_record *out)
+{
+    json_t *object = NULL;
+    launch_record record = {0};
+    int result = 0;
+    bool there = false;
+    TRY(load(text, &object));
+    status st = launch_json_integer(object, "result", LAUNCH_DONE, LAUNCH_BROKEN, &result);
+    if (st == STATUS_OK)
+        st = launch_json_integer(object, "signal", 0, NSIG - 1, &record.signal);
+    if (st == STATUS_OK)
+        st = read_notes(object, &record.notes);
+    if (st == STATUS_OK)
+        st = read_cause(object, &there, &record.cause);
+    record.result = (launch_result)result;
+    if (st == STATUS_OK && there != (record.result == LAUNCH_FAILED))
+        st = FAIL(STATUS_PEER, "another launcher's record does not say who failed");
+    json_decref(object);
+    if (st == STATUS_OK)
+        *out = record;
+    else
+        launch_record_free(&record);
+    return st;
+}
+
+status launch_verdict_write(const launch_verdict *verdict, char **out)
+{
+    json_t *object = json_object();
+    json_object_set_new(object, "again", json_boolean(verdict->again));
+    json_object_set_new(object, "code", json_integer(verdict->code));
+    json_object_set_new(object, "text", launch_json_text(verdict->text));
+    json_object_set_new(object, "notes", launch_json_text(verdict->notes));
+    return dump(object, verdict->failed ? set_cause(object, &verdict->cause) : STATUS_OK, out);
+}
+
+status launch_verdict_read(const char *text, launch_verdict *out)
+{
+    json_t *object = NULL;
+    launch_verdict verdict = {0};
+    TRY(load(text, &object));
+    verdict.again = json_is_true(json_object_get(object, "again"));
+    status st = launch_json_integer(object, "code", 0, 255, &verdict.code);
+    if (st == STATUS_OK)
+        st = launch_json_copy(object, "text", verdict.text, sizeof verdict.text);
+    if (st == STATUS_OK)
+        st = read_notes(object, &verdict.notes);
+    if (st == STATUS_OK)
+        st = read_cause(object, &verdict.failed, &verdict.cause);
+    json_decref(object);
+    if (st == STATUS_OK)
+        *out = verdict;
+    else
+        launch_verdict_free(&verdict);
+    return st;
+}

@@ -1,0 +1,132 @@
+#include "app/preempt.h"
+
+#include "base/memory.h"
+#include "kernels/ops.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A handler can reach nothing but globals. */
+static volatile sig_atomic_t asked_by, terms;
+static pid_t launcher; /* ours; 0: another, or none */
+
+static void note(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    asked_by = number;
+    if (number != SIGTERM)
+        return;
+    bool means_it = launcher > 0 && info->si_pid == launcher;
+    terms = terms + 1;
+    if (means_it || terms > 1) {
+        signal(SIGTERM, SIG_DFL);
+        raise(SIGTERM); /* comes when this handler returns */
+    }
+}
+
+status preempt_catch_signals(void)
+{
+    struct sigaction action = {.sa_sigaction = note, .sa_flags = SA_SIGINFO | SA_RESTART};
+    sigset_t both;
+    sigemptyset(&both);
+    sigaddset(&both, SIGTERM);
+    sigaddset(&both, SIGUSR1);
+    action.sa_mask = both;
+    launcher = getenv("MNIST_DDP_LAUNCHED") != NULL ? getppid() : 0;
+    if (sigaction(SIGTERM, &action, NULL) != 0 || sigaction(SIGUSR1, &action, NULL) != 0 ||
+        sigprocmask(SIG_UNBLOCK, &both, NULL) != 0)
+        return FAIL(STATUS_IO, "signals: %s", strerror(errno));
+    return STATUS_OK;
+}
+
+int preempt_signal(void)
+{
+    return asked_by;
+}
+
+float preempt_wish(void)
+{
+    return asked_by != 0 ? 1.0f : 0.0f;
+}
+
+status preempt_open(device *dev, const step_numbers *numbers, float *flag, preempt *out)
+{
+    const accelerator_ops *accelerator = dev->ops->accelerator;
+    preempt p = {.dev = dev, .numbers = numbers, .flag = flag};
+    if (accelerator == NULL) {
+        *out = p;
+        return STATUS_OK;
+    }
+    status st = memory_alloc(sizeof *p.seen, (void **)&p.seen);
+    if (st == STATUS_OK)
+        st = accelerator->pin(dev, p.seen, sizeof *p.seen);
+    if (st != STATUS_OK) {
+        free(p.seen);
+        return st;
+    }
+    st = dev->ops->alloc(dev, sizeof *p.snapshot, (void **)&p.snapshot);
+    if (st == STATUS_OK)
+        st = accelerator->event_create(dev, &p.copied);
+    if (st != STATUS_OK) {
+        preempt_close(&p);
+        return st;
+    }
+    *out = p;
+    return STATUS_OK;
+}
+
+void preempt_close(preempt *p)
+{
+    if (p->seen != NULL) {
+        /* A copy may be on its way into memory that is about to go. Errors are others' news. */
+        (void)p->dev->ops->synchronize(p->dev);
+        p->dev->ops->accelerator->event_destroy(p->copied);
+        p->dev->ops->accelerator->unpin(p->dev, p->seen);
+        p->dev->ops->free(p->dev, p->snapshot);
+        free(p->seen);
+    }
+    *p = (preempt){0};
+}
+
+status preempt_send(const preempt *p)
+{
+    return p->dev->ops->copy(p->dev, p->flag, &p->numbers->plan.stop, sizeof *p->flag);
+}
+
+/* The copy goes by way of the snapshot: the next step writes the flag while the copy may still be
+ * read. */
+static status take_snapshot(preempt *p)
+{
+    TRY(p->dev->ops->copy(p->dev, p->snapshot, p->flag, sizeof *p->flag));
+    TRY(p->dev->ops->accelerator->copy_out(p->dev, p->seen, p->snapshot, sizeof *p->seen,
+                                           p->copied));
+    p->under_way = true;
+    p->looks = 0;
+    return STATUS_OK;
+}
+
+static status read_snapshot(preempt *p)
+{
+    TRY(p->dev->ops->accelerator->event_wait(p->dev, p->copied));
+    p->under_way = false;
+    p->agreed = p->agreed || *p->seen > 0.0f;
+    return STATUS_OK;
+}
+
+status preempt_look(preempt *p, preempt_when when)
+{
+    if (p->dev->ops->accelerator == NULL) {
+        p->agreed = *p->flag > 0.0f;
+        return STATUS_OK;
+    }
+    p->looks++;
+    if (p->under_way && (p->looks >= PREEMPT_LAG || when == PREEMPT_NOW))
+        TRY(read_snapshot(p));
+    if (p->under_way || p->agreed)
+        return STATUS_OK;
+    TRY(take_snapshot(p));
+    return when == PREEMPT_NOW ? read_snapshot(p) : STATUS_OK;
+}

@@ -1,0 +1,34 @@
+/* One rank's training: what it holds, and the loop over epochs. */
+#ifndef MNIST_DDP_APP_TRAIN_H
+#define MNIST_DDP_APP_TRAIN_H
+
+#include "app/inject.h"
+#include "app/job.h"
+#include "app/report.h"
+#include "app/run_folder.h"
+#include "app/save_every.h"
+#include "app/step_graphs.h"
+
+typedef struct training {
+    job j;
+    report rep;
+    char run_dir[FILE_PATH_BYTES]; /* rank 0's */
+    save_every every;
+    inject fault;
+    progress at;
+    progress began;      /* where this process began the epoch */
+    uint64_t order_hash; /* of the epoch's images; 0: no epoch has begun */
+    rank_place place;
+    step_graphs graphs;
+    run_results results;
+    uint32_t epoch_samples; /* of the epoch that this rank has trained on */
+    int64_t started_ns;
+    bool stepped; /* the first optimizer step is done */
+    bool checkpoint_failed;
+} training;
+
+/* Trains from t->at to the last epoch, the target accuracy, or the step at which all ranks stop
+ * (t->j.stop.agreed), with tests, reports and checkpoints. */
+status train_epochs(training *t);
+
+#endif

@@ -1,0 +1,148 @@
+/* The train command: from the job's start to its exit code. */
+#include "app/commands.h"
+#include "app/dump_signal.h"
+#include "app/exit_codes.h"
+#include "app/failure.h"
+#include "app/memory_use.h"
+#include "app/train.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static status read_settings(training *t)
+{
+    const job *j = &t->j;
+    TRY(save_every_parse(j->opts->save_every, &t->every));
+    TRY(inject_parse(j->opts->inject, &t->fault));
+    return inject_aim(&t->fault, j->place.rank, j->place.world_size, j->place.restart_count);
+}
+
+/* Rank 0 opens the run's folder and, resuming, its checkpoint; all ranks then stand where it
+ * stands. */
+static status start_run(training *t)
+{
+    job *j = &t->j;
+    bool resumes = run_folder_resume_mode(j) != RESUME_NEVER;
+    if (j->place.rank == 0) {
+        TRY(run_folder_open(j, t->run_dir));
+        if (resumes)
+            TRY(run_folder_resume(t->run_dir, j, &t->at));
+    }
+    if (!resumes)
+        return STATUS_OK;
+    int64_t at[] = {t->at.epoch, t->at.step_in_epoch, t->at.step, t->at.epoch_samples};
+    TRY(process_group_broadcast(j->group, at, 4, DTYPE_I64, 0, NULL));
+    TRY(process_group_broadcast(j->group, &t->at.epoch_loss, 1, DTYPE_F64, 0, NULL));
+    t->at = (progress){at[0], at[1], at[2], t->at.epoch_loss, at[3]};
+    return job_broadcast_state(j);
+}
+
+static status finish(training *t)
+{
+    job *j = &t->j;
+    run_results *results = &t->results;
+    results->comm = ddp_elapsed(j->reducer);
+    results->graph = t->graphs.enabled;
+    TRY(memory_use(&results->rss_mib, &results->private_mib));
+    return process_group_all_reduce(j->group, &results->private_mib, 1, DTYPE_I64, REDUCE_MAX,
+                                    NULL);
+}
+
+/* The JSON line, on stdout where it was asked for and always in the run's folder. */
+static status print_results(training *t)
+{
+    char *line = report_json(&t->j, &t->results), path[FILE_PATH_BYTES];
+    if (line == NULL)
+        return FAIL(STATUS_NO_MEMORY, "no memory for the results");
+    const file_part parts[] = {{line, strlen(line)}, {"\n", 1}};
+    status st = file_join(t->run_dir, "result.json", path);
+    if (st == STATUS_OK)
+        st = file_replace(path, parts, 2);
+    if (t->j.opts->json)
+        printf("%s\n", line);
+    free(line);
+    if (st != STATUS_OK) {
+        LOG_E("results not written: %s", status_message());
+        t->checkpoint_failed = true;
+    }
+    if (t->j.opts->save_model && !t->checkpoint_failed)
+        report_line(&t->rep, "saved: %s/model.safetensors", t->run_dir);
+    return STATUS_OK;
+}
+
+static void say_stopped(const training *t)
+{
+    if (t->j.place.rank != 0)
+        return;
+    int number = preempt_signal();
+    LOG_W("stopped behind epoch %lld, step %lld: %s%s asked for it; %s", (long long)t->at.epoch,
+          (long long)t->at.step_in_epoch, number != 0 ? "SIG" : "a signal to another rank",
+          number != 0 ? sigabbrev_np(number) : "",
+          t->j.opts->save_model ? "--resume=auto continues from here"
+                                : "nothing was saved, as --no-save-model says");
+}
+
+static status run(training *t, int *exit_code)
+{
+    *exit_code = EXIT_CODE_USAGE;
+    TRY(read_settings(t));
+    *exit_code = EXIT_CODE_CHECKPOINT;
+    TRY(start_run(t));
+    *exit_code = EXIT_CODE_INTERNAL;
+    if (t->j.place.rank == 0)
+        report_header(&t->rep, t->run_dir, t->at.epoch, t->at.step_in_epoch);
+    TRY(train_epochs(t));
+    if (t->j.stop.agreed) {
+        say_stopped(t);
+        return job_leave(&t->j);
+    }
+    TRY(finish(t));
+    if (t->j.place.rank == 0)
+        TRY(print_results(t));
+    return job_leave(&t->j);
+}
+
+/* Trains, and says more of a failure than its message while the job is still open. */
+static status run_or_explain(training *t, int *exit_code)
+{
+    dump_signal on_signal = {.running = false};
+    dump_signal_start(&on_signal, &t->j);
+    status st = run(t, exit_code);
+    if (st != STATUS_OK)
+        st = failure_explain(&t->j, st);
+    dump_signal_stop(&on_signal);
+    return st;
+}
+
+int train_command(const options *opts, const rendezvous_place *place, int64_t started_ns)
+{
+    training t = {.started_ns = started_ns};
+    int exit_code = EXIT_CODE_INTERNAL;
+    dump_signal_block();
+    status st = preempt_catch_signals();
+    if (st == STATUS_OK)
+        st = job_open(opts, place, &t.j, &exit_code);
+    if (st == STATUS_OK) {
+        t.rep = report_open(&t.j);
+        t.graphs = (step_graphs){
+            .dev = t.j.dev,
+            .enabled = opts->cuda_graph && t.j.dev->ops->accelerator != NULL &&
+                       process_group_can_be_captured(t.j.group),
+        };
+        st = run_or_explain(&t, &exit_code);
+    }
+    bool stopped = t.j.stop.agreed;
+    step_graphs_close(&t.graphs);
+    job_close(&t.j);
+    free(t.results.train_s);
+    if (st != STATUS_OK) {
+        exit_code = exit_code_failed(st, exit_code);
+        failure_write_error_file(st, place->rank, exit_code);
+        return exit_code;
+    }
+    if (t.checkpoint_failed)
+        return EXIT_CODE_CHECKPOINT;
+    return stopped ? EXIT_CODE_PREEMPTED : EXIT_SUCCESS;
+}

@@ -1,0 +1,261 @@
+#include "dist/last_seen.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEY_BYTES = 32, LINE_BYTES = 1024, MOST_NAMED = 4, PROBE_MS = 1000 };
+
+static void key_of(int rank, char *out)
+{
+    snprintf(out, KEY_BYTES, "seen/%d", rank);
+}
+
+/* One line, its parts separated by tabs: no text of ours has one. */
+static void to_line(const rank_sight *s, char *out)
+{
+    snprintf(out, LINE_BYTES, "%d %d %" PRIu64 " %" PRIu64 "\t%s\t%s\t%s", (int)s->state, s->pid,
+             s->entered, s->waits, s->entered_text, s->waits_text, s->doing);
+}
+
+/* The text up to the next tab, or to the end; moves *at behind it. */
+static void take_text(const char **at, char *out)
+{
+    size_t length = strcspn(*at, "\t");
+    snprintf(out, RANK_TEXT_BYTES, "%.*s", (int)length, *at);
+    *at += length + ((*at)[length] == '\t');
+}
+
+static bool from_line(const char *line, int rank, rank_sight *out)
+{
+    int state = 0;
+    rank_sight s = {.rank = rank};
+    if (sscanf(line, "%d %d %" SCNu64 " %" SCNu64, &state, &s.pid, &s.entered, &s.waits) != 4)
+        return false;
+    s.state = (rank_state)state;
+    const char *at = line + strcspn(line, "\t");
+    at += *at == '\t';
+    take_text(&at, s.entered_text);
+    take_text(&at, s.waits_text);
+    take_text(&at, s.doing);
+    *out = s;
+    return true;
+}
+
+static bool read_page(const last_seen_options *o, int rank, rank_sight *out)
+{
+    return o->folder != NULL && rank_page_read(o->folder, rank, out) == STATUS_OK &&
+           out->generation == o->generation;
+}
+
+/* Does the store answer? A lost way to it would hold each call up for the client's whole timeout.
+ */
+static bool store_answers(const last_seen_options *o)
+{
+    char key[KEY_BYTES];
+    key_of(o->rank, key);
+    return o->store != NULL && store_wait(o->store, key, PROBE_MS) == STATUS_OK;
+}
+
+static void publish(const last_seen_options *o, const rank_sight *s)
+{
+    char key[KEY_BYTES], line[LINE_BYTES];
+    void *held = NULL;
+    size_t size_bytes = 0;
+    to_line(s, line);
+    key_of(s->rank, key);
+    if (s->rank == o->rank) /* what a rank says of itself comes first */
+        (void)store_set(o->store, key, line, strlen(line));
+    else
+        (void)store_compare_set(o->store, key, "", line, &held, &size_bytes);
+    free(held);
+}
+
+/* This rank and those whose pages lie on this host. */
+static void look_around(const last_seen_options *o, rank_sight *sights, bool *known)
+{
+    for (int rank = 0; rank < o->world_size; rank++)
+        known[rank] = rank != o->rank && read_page(o, rank, &sights[rank]);
+    rank_page_look(o->page, &sights[o->rank]);
+    known[o->rank] = true;
+}
+
+static void ask_others(const last_seen_options *o, rank_sight *sights, bool *known)
+{
+    char key[KEY_BYTES];
+    int64_t deadline_ns = clock_deadline_ns(o->wait_ms);
+    for (int rank = 0; rank < o->world_size; rank++) {
+        void *line = NULL;
+        size_t size_bytes = 0;
+        if (known[rank])
+            continue;
+        key_of(rank, key);
+        status st = store_wait(o->store, key, clock_remaining_ms(deadline_ns));
+        if (st == STATUS_OK)
+            st = store_get(o->store, key, &line, &size_bytes);
+        known[rank] = st == STATUS_OK && from_line(line, rank, &sights[rank]);
+        free(line);
+        if (st != STATUS_OK && st != STATUS_TIMEOUT)
+            return;
+    }
+}
+
+/* The collective that this rank failed in. */
+static uint64_t failed_in(const rank_sight *own, const char **text)
+{
+    *text = own->waits != 0 ? own->waits_text : own->entered_text;
+    return own->waits != 0 ? own->waits : own->entered;
+}
+
+/* Is `theirs`, a text of collective number `seq` on another rank, of another one than `ours`? */
+static bool differs(uint64_t number, const char *theirs, uint64_t seq, const char *ours)
+{
+    return number == seq && strcmp(theirs, ours) != 0;
+}
+
+/* In words; "" where it lives on. */
+static const char *process_of(const rank_sight *s)
+{
+    return s->state == RANK_STOPPED ? "is stopped (SIGSTOP, or a debugger) and "
+           : s->state == RANK_GONE  ? "is gone, and "
+                                    : "";
+}
+
+/* What sets a rank apart; false where it stands where this one stands, or is just on its way. */
+static bool explain_one(const rank_sight *own, const rank_sight *s, bool timed_out, char *out,
+                        size_t size_bytes)
+{
+    const char *ours = NULL, *process = process_of(s);
+    uint64_t seq = failed_in(own, &ours);
+    bool dead = process[0] != '\0';
+    if (s->state == RANK_LEFT)
+        snprintf(out, size_bytes, "rank %d has ended its training and left", s->rank);
+    else if (s->entered < seq && (dead || timed_out))
+        snprintf(out, size_bytes, "rank %d never entered %s; it %swas last %s", s->rank, ours,
+                 process, s->doing);
+    else if (dead)
+        snprintf(out, size_bytes, "rank %d has entered %s, but %swas last %s", s->rank, ours,
+                 process, s->doing);
+    else if (timed_out && s->state == RANK_WORKS)
+        snprintf(out, size_bytes, "rank %d has entered %s, but did not get to it: it was last %s",
+                 s->rank, ours, s->doing);
+    else
+        return false;
+    return true;
+}
+
+/* Another collective under the number of ours; NULL: the same, or not there. */
+static const char *other_collective(const rank_sight *own, const rank_sight *s)
+{
+    const char *ours = NULL;
+    uint64_t seq = failed_in(own, &ours);
+    if (differs(s->waits, s->waits_text, seq, ours))
+        return s->waits_text;
+    return differs(s->entered, s->entered_text, seq, ours) ? s->entered_text : NULL;
+}
+
+/* "4, 5, 6, ..." */
+static void list_unknown(const bool *known, int world_size, char *out, size_t size_bytes)
+{
+    size_t length = 0;
+    out[0] = '\0';
+    for (int rank = 0; rank < world_size && length + 16 < size_bytes; rank++)
+        if (!known[rank])
+            length += (size_t)snprintf(out + length, size_bytes - length, "%s%d",
+                                       length > 0 ? ", " : "", rank);
+    if (length + 16 >= size_bytes)
+        snprintf(out + length, size_bytes - length, ", ...");
+}
+
+/* A growing list in LAST_SEEN_BYTES; what does not fit is cut. */
+typedef struct sentence {
+    char *text;
+    size_t length;
+    int parts;
+} sentence;
+
+__attribute__((format(printf, 2, 3))) static void add(sentence *to, const char *fmt, ...)
+{
+    va_list args;
+    char *end = to->text + to->length;
+    size_t room = LAST_SEEN_BYTES - to->length;
+    snprintf(end, room, "%s", to->parts++ > 0 ? "; " : "");
+    va_start(args, fmt);
+    vsnprintf(end + strlen(end), room - strlen(end), fmt, args);
+    va_end(args);
+    to->length += strlen(end);
+}
+
+/* The first rank that does something else says enough. */
+static void name_mismatch(const last_seen_options *o, const rank_sight *sights, const bool *known,
+                          sentence *to)
+{
+    const rank_sight *own = &sights[o->rank];
+    const char *ours = NULL;
+    (void)failed_in(own, &ours);
+    for (int rank = 0; rank < o->world_size; rank++) {
+        const char *other = known[rank] ? other_collective(own, &sights[rank]) : NULL;
+        if (other == NULL)
+            continue;
+        add(to,
+            "rank %d issued %s where rank %d issued %s: one of them has left out a collective, as "
+            "with uneven inputs",
+            rank, other, o->rank, ours);
+        return;
+    }
+}
+
+static void compose(const last_seen_options *o, const rank_sight *sights, const bool *known,
+                    char *out)
+{
+    char one[4 * RANK_TEXT_BYTES], unknown[96];
+    const char *ours = NULL;
+    sentence to = {.text = out};
+    int named = 0;
+    (void)failed_in(&sights[o->rank], &ours);
+    name_mismatch(o, sights, known, &to);
+    for (int rank = 0; rank < o->world_size; rank++) {
+        const rank_sight *s = &sights[rank];
+        if (rank == o->rank || !known[rank] || other_collective(&sights[o->rank], s) != NULL ||
+            !explain_one(&sights[o->rank], s, o->timed_out, one, sizeof one))
+            continue;
+        if (named++ < MOST_NAMED)
+            add(&to, "%s", one);
+    }
+    if (named > MOST_NAMED)
+        add(&to, "%d more ranks did as little", named - MOST_NAMED);
+    list_unknown(known, o->world_size, unknown, sizeof unknown);
+    if (unknown[0] != '\0' && o->timed_out)
+        add(&to, "no word from rank %s: stopped, or out of reach", unknown);
+    if (to.parts == 0 && unknown[0] == '\0' && ours[0] != '\0')
+        add(&to, "all ranks have entered %s: the network between them is slow or cut", ours);
+}
+
+void last_seen_explain(const last_seen_options *o, char *out)
+{
+    rank_sight *sights = NULL;
+    bool *known = NULL;
+    size_t n = (size_t)o->world_size;
+    out[0] = '\0';
+    if (o->page == NULL || memory_alloc(n * sizeof *sights, (void **)&sights) != STATUS_OK)
+        return;
+    if (memory_alloc(n * sizeof *known, (void **)&known) == STATUS_OK) {
+        look_around(o, sights, known);
+        if (o->store != NULL)
+            publish(o, &sights[o->rank]);
+        if (store_answers(o)) {
+            for (int rank = 0; rank < o->world_size; rank++)
+                if (known[rank] && rank != o->rank)
+                    publish(o, &sights[rank]);
+            ask_others(o, sights, known);
+        }
+        compose(o, sights, known, out);
+    }
+    free(known);
+    free(sights);
+}

@@ -1,0 +1,304 @@
+#include "dist/rank_page.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "dist/collective_ring.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LAYOUT = 1, LABELS = 16, LABEL_BYTES = 200, NO_LABEL = LABELS };
+
+static const uint64_t MAGIC = 0x6d6e6973742d7067;
+
+/* A collective as the page holds it. A reader that comes in between two stores sees parts of two:
+ * as this is for people to read, no lock is worth its price. */
+typedef struct page_collective {
+    _Atomic uint64_t seq; /* 0: none */
+    _Atomic uint64_t count;
+    _Atomic int64_t since_ns;
+    _Atomic uint32_t kind, type, label;
+} page_collective;
+
+/* Of one file; every number may be read by another process at any time. */
+struct rank_page {
+    uint64_t magic;
+    uint32_t layout;
+    int32_t rank, world_size, pid, generation;
+    int32_t is_file;
+    char host[64];
+    _Atomic uint32_t place, failed;
+    _Atomic int64_t place_since_ns, epoch, step;
+    page_collective launched, waited;
+    _Atomic uint32_t n_labels;
+    char labels[LABELS][LABEL_BYTES];
+};
+
+static void page_path(const char *folder, int rank, const char *suffix, char *out)
+{
+    snprintf(out, FILE_PATH_BYTES, "%s/rank%d.page%s", folder, rank, suffix);
+}
+
+/* A name of its own first: a rank of an older generation may still have the other one mapped. */
+static status map_file(const rank_page_options *options, rank_page **out)
+{
+    char path[FILE_PATH_BYTES], temporary[FILE_PATH_BYTES];
+    if (strlen(options->folder) + 64 > FILE_PATH_BYTES)
+        return FAIL(STATUS_INVALID, "a folder's name of %zu bytes", strlen(options->folder));
+    TRY(file_make_folders(options->folder));
+    page_path(options->folder, options->rank, "", path);
+    page_path(options->folder, options->rank, ".tmp", temporary);
+    (void)unlink(temporary);
+    int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return FAIL(STATUS_IO, "create %s: %s", temporary, strerror(errno));
+    /* Without blocks of its own a full disk would be a signal at the first store. */
+    int error = posix_fallocate(fd, 0, sizeof(rank_page));
+    void *memory = MAP_FAILED;
+    if (error == 0) {
+        memory = mmap(NULL, sizeof(rank_page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        error = memory == MAP_FAILED ? errno : 0;
+    }
+    close(fd);
+    if (error == 0 && rename(temporary, path) != 0) {
+        error = errno;
+        munmap(memory, sizeof(rank_page));
+    }
+    if (error != 0) {
+        (void)unlink(temporary);
+        return FAIL(STATUS_IO, "%s: %s", path, strerror(error));
+    }
+    *out = memory;
+    return STATUS_OK;
+}
+
+status rank_page_create(const rank_page_options *options, rank_page **out)
+{
+    rank_page *page = NULL;
+    bool is_file = options->folder != NULL;
+    if (is_file && map_file(options, &page) != STATUS_OK) {
+        LOG_W("nobody will see where this rank hangs, if it does: %s", status_message());
+        is_file = false;
+    }
+    if (!is_file)
+        TRY(memory_alloc(sizeof *page, (void **)&page));
+    page->layout = LAYOUT;
+    page->rank = options->rank;
+    page->world_size = options->world_size;
+    page->generation = options->generation;
+    page->pid = (int32_t)getpid();
+    page->is_file = is_file;
+    if (gethostname(page->host, sizeof page->host - 1) != 0)
+        page->host[0] = '\0';
+    atomic_store(&page->place_since_ns, clock_now_ns());
+    page->magic = MAGIC;
+    *out = page;
+    return STATUS_OK;
+}
+
+void rank_page_destroy(rank_page *page)
+{
+    if (page != NULL && page->is_file)
+        munmap(page, sizeof *page);
+    else
+        free(page);
+}
+
+#define SET(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
+#define GET(field) atomic_load_explicit(&(field), memory_order_relaxed)
+
+void rank_page_enter(rank_page *page, rank_place place)
+{
+    if (page == NULL)
+        return;
+    SET(page->place_since_ns, clock_now_ns());
+    SET(page->place, (uint32_t)place);
+}
+
+void rank_page_step(rank_page *page, int64_t epoch, int64_t step)
+{
+    if (page == NULL)
+        return;
+    SET(page->epoch, epoch);
+    SET(page->step, step);
+}
+
+/* Labels are few, and each is one piece of memory (process_group_keep_label). */
+static uint32_t label_index(rank_page *page, const char *label)
+{
+    uint32_t n = GET(page->n_labels);
+    if (label == NULL)
+        return NO_LABEL;
+    for (uint32_t i = 0; i < n; i++)
+        if (strncmp(page->labels[i], label, LABEL_BYTES - 1) == 0)
+            return i;
+    if (n == LABELS)
+        return NO_LABEL;
+    snprintf(page->labels[n], LABEL_BYTES, "%s", label);
+    atomic_store(&page->n_labels, n + 1);
+    return n;
+}
+
+static void put(rank_page *page, page_collective *to, const collective *c, int64_t now_ns)
+{
+    SET(to->since_ns, now_ns);
+    SET(to->count, c->count);
+    SET(to->kind, (uint32_t)c->kind);
+    SET(to->type, (uint32_t)c->type);
+    SET(to->label, label_index(page, c->label));
+    SET(to->seq, c->seq);
+}
+
+void rank_page_launch(rank_page *page, const collective *c)
+{
+    if (page != NULL)
+        put(page, &page->launched, c, 0);
+}
+
+void rank_page_wait(rank_page *page, const collective *c, int64_t now_ns)
+{
+    if (page != NULL)
+        put(page, &page->waited, c, now_ns);
+}
+
+void rank_page_end_wait(rank_page *page)
+{
+    if (page != NULL)
+        SET(page->waited.seq, 0);
+}
+
+void rank_page_fail(rank_page *page)
+{
+    if (page != NULL)
+        SET(page->failed, 1u);
+}
+
+/* What the page says of a collective; `page` is a copy. */
+static uint64_t describe(const rank_page *page, const page_collective *from, char *out)
+{
+    uint32_t label = GET(from->label);
+    collective c = {.kind = (collective_kind)GET(from->kind),
+                    .type = (dtype)GET(from->type),
+                    .count = GET(from->count),
+                    .seq = GET(from->seq),
+                    .label = label < LABELS ? page->labels[label] : NULL};
+    out[0] = '\0';
+    if (c.seq != 0)
+        collective_describe(&c, out, RANK_TEXT_BYTES);
+    return c.seq;
+}
+
+/* The letter in /proc/<pid>/stat; 0: no such process. */
+static char process_state(int pid)
+{
+    char path[64], text[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *end = strrchr(text, ')'); /* of the name */
+    return end != NULL && end[1] == ' ' ? end[2] : '\0';
+}
+
+static rank_state state_of(const rank_page *page)
+{
+    rank_place place = (rank_place)GET(page->place);
+    if (GET(page->failed) != 0)
+        return RANK_FAILED;
+    char process = process_state(page->pid);
+    if (place == RANK_LEAVES && (process == '\0' || process == 'Z' || process == 'X'))
+        return RANK_LEFT;
+    if (process == '\0' || process == 'Z' || process == 'X')
+        return RANK_GONE;
+    if (process == 'T' || process == 't')
+        return RANK_STOPPED;
+    return GET(page->waited.seq) != 0 ? RANK_WAITS : RANK_WORKS;
+}
+
+static void say_doing(const rank_page *page, rank_sight *out)
+{
+    static const char *const places[RANK_PLACES] = {[RANK_STARTS] = "starting",
+                                                    [RANK_LOADER] = "in the data loader",
+                                                    [RANK_FORWARD] = "in the forward pass",
+                                                    [RANK_BACKWARD] = "in the backward pass",
+                                                    [RANK_GRADIENTS] = "behind the backward pass",
+                                                    [RANK_OPTIMIZER] = "in the optimizer",
+                                                    [RANK_BETWEEN] = "between two steps",
+                                                    [RANK_EVALUATION] = "in the evaluation",
+                                                    [RANK_CHECKPOINT] = "writing a checkpoint",
+                                                    [RANK_LEAVES] = "leaving"};
+    char what[RANK_TEXT_BYTES + 32], where[64] = "";
+    uint32_t place = GET(page->place);
+    bool waits = out->waits != 0;
+    int64_t since_ns = waits ? GET(page->waited.since_ns) : GET(page->place_since_ns);
+    if (waits)
+        snprintf(what, sizeof what, "waiting for %s", out->waits_text);
+    else
+        snprintf(what, sizeof what, "%s", place < RANK_PLACES ? places[place] : "somewhere");
+    if (out->step > 0) /* of the run */
+        snprintf(where, sizeof where, ", step %" PRId64 " of epoch %" PRId64, out->step,
+                 out->epoch + 1);
+    snprintf(out->doing, sizeof out->doing, "%.200s%s, %.1f s ago", what, where,
+             clock_seconds(clock_now_ns() - since_ns));
+}
+
+void rank_page_look(const rank_page *page, rank_sight *out)
+{
+    *out = (rank_sight){.rank = page->rank,
+                        .pid = page->pid,
+                        .generation = page->generation,
+                        .state = state_of(page),
+                        .epoch = GET(page->epoch),
+                        .step = GET(page->step)};
+    snprintf(out->host, sizeof out->host, "%.63s", page->host);
+    out->entered = describe(page, &page->launched, out->entered_text);
+    out->waits = describe(page, &page->waited, out->waits_text);
+    say_doing(page, out);
+}
+
+static status check_page(const char *path, const rank_page *page, int rank)
+{
+    char host[sizeof page->host] = "";
+    if (page->magic != MAGIC || page->layout != LAYOUT || page->rank != rank ||
+        memchr(page->host, '\0', sizeof page->host) == NULL)
+        return FAIL(STATUS_PEER, "%s: not a page of rank %d", path, rank);
+    if (gethostname(host, sizeof host - 1) != 0 || strcmp(host, page->host) != 0)
+        return FAIL(STATUS_PEER, "%s: a page of host %s", path, page->host);
+    return STATUS_OK;
+}
+
+status rank_page_read(const char *folder, int rank, rank_sight *out)
+{
+    char path[FILE_PATH_BYTES], *data = NULL;
+    size_t size_bytes = 0;
+    if (strlen(folder) + 64 > FILE_PATH_BYTES)
+        return FAIL(STATUS_INVALID, "a folder's name of %zu bytes", strlen(folder));
+    page_path(folder, rank, "", path);
+    TRY(file_read(path, sizeof(rank_page), &data, &size_bytes));
+    status st = STATUS_OK;
+    if (size_bytes != sizeof(rank_page)) {
+        st =
+            FAIL(STATUS_PEER, "%s: %zu bytes, a page has %zu", path, size_bytes, sizeof(rank_page));
+    } else {
+        rank_page *page = (rank_page *)(void *)data;
+        st = check_page(path, page, rank);
+        for (int i = 0; i < LABELS; i++)
+            page->labels[i][LABEL_BYTES - 1] = '\0';
+        if (st == STATUS_OK)
+            rank_page_look(page, out);
+    }
+    free(data);
+    return st;
+}

@@ -1,0 +1,76 @@
+/* What the tests of `mnist_ddp run` share: a line of flags, and a shell script as the program. */
+#ifndef MNIST_DDP_TESTS_APP_RUN_LINES_H
+#define MNIST_DDP_TESTS_APP_RUN_LINES_H
+
+#include "tests/app/underway.h"
+
+enum { RUN_LINE_BYTES = 2048 };
+
+/* Starts "mnist_ddp run FLAGS -- sh -c SCRIPT"; FLAGS are words separated by blanks. */
+static inline program run_start(const char *flags, const char *script)
+{
+    static char copy[RUN_LINE_BYTES];
+    const char *argv[MAX_WORDS] = {program_mnist_ddp(), "run"};
+    int n = 2;
+    snprintf(copy, sizeof copy, "%s", flags);
+    for (char *word = strtok(copy, " "); word != NULL; word = strtok(NULL, " "))
+        argv[n++] = word;
+    argv[n++] = "--";
+    argv[n++] = "sh";
+    argv[n++] = "-c";
+    argv[n++] = script;
+    ck_assert_int_lt(n, MAX_WORDS);
+    return program_start(argv);
+}
+
+static inline program run_script(const char *flags, const char *script)
+{
+    program p = run_start(flags, script);
+    program_wait(&p, RUN_S);
+    return p;
+}
+
+/* Runs "mnist_ddp" with a whole line of words. */
+static inline program run_line(const char *line)
+{
+    static char copy[RUN_LINE_BYTES];
+    const char *argv[MAX_WORDS] = {program_mnist_ddp()};
+    int n = 1;
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *word = strtok(copy, " "); word != NULL; word = strtok(NULL, " "))
+        argv[n++] = word;
+    ck_assert_int_lt(n, MAX_WORDS);
+    program p = program_start(argv);
+    program_wait(&p, RUN_S);
+    return p;
+}
+
+static inline char *run_file(const char *path)
+{
+    char *text = NULL;
+    size_t size_bytes;
+    ck_assert_msg(file_read(path, 1 << 20, &text, &size_bytes) == STATUS_OK, "%s",
+                  status_message());
+    return text;
+}
+
+static inline void run_write(const char *path, const char *text)
+{
+    const file_part part = {text, strlen(text)};
+    unlink(path);
+    ck_assert_msg(file_write(path, &part, 1) == STATUS_OK, "%s", status_message());
+}
+
+/* How often `words` stand in `text`. */
+static inline int run_count(const char *text, const char *words)
+{
+    int n = 0;
+    for (const char *at = strstr(text, words); at != NULL; at = strstr(at + 1, words))
+        n++;
+    return n;
+}
+
+#define ASSERT_SILENT(text, words) \
+    ck_assert_msg(strstr((text), (words)) == NULL, "'%s' is in: %s", (words), (text))
+
+#endif

@@ -1,0 +1,147 @@
+/* What doctor finds before a run, and what env tells about this machine. */
+#include "tests/app/run_lines.h"
+
+#include <jansson.h>
+
+static json_t *parsed_json(const char *text)
+{
+    json_error_t error;
+    json_t *object = json_loads(text, 0, &error);
+    ck_assert_msg(object != NULL, "%s in: %s", error.text, text);
+    return object;
+}
+
+START_TEST(a_good_machine_has_no_failures)
+{
+    program p = run_line("doctor --nproc-per-node=2");
+    ASSERT_EXIT(p, 0);
+    ASSERT_SAYS(p.out, "ok       settings   1 node x 2 ranks = world size 2");
+    ASSERT_SAYS(p.out, "ok       port");
+    ASSERT_SAYS(p.out, "ok       data");
+    ASSERT_SAYS(p.out, "600 train and 250 test images");
+    ASSERT_SAYS(p.out, "\n0 failed, ");
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(json_says_the_same)
+{
+    program p = run_line("doctor --json");
+    ASSERT_EXIT(p, 0);
+    json_t *object = parsed_json(p.out);
+    ck_assert(json_is_true(json_object_get(object, "ok")));
+    ck_assert_int_eq(json_integer_value(json_object_get(object, "failed")), 0);
+    const json_t *checks = json_object_get(object, "checks");
+    ck_assert_uint_gt(json_array_size(checks), 8);
+    for (size_t i = 0; i < json_array_size(checks); i++) {
+        const json_t *check = json_array_get(checks, i);
+        ck_assert(json_is_string(json_object_get(check, "name")));
+        ck_assert(json_is_string(json_object_get(check, "level")));
+        ck_assert(json_is_string(json_object_get(check, "text")));
+    }
+    json_decref(object);
+    program_close(&p);
+}
+END_TEST
+
+static const struct {
+    const char *flags;
+    int code;
+    const char *words;
+} PROBLEMS[] = {
+    {"--nnodes=3 --node-rank=5", 64, "failed   settings   --node-rank=5 with 3 machines"},
+    {"--data-dir=/nowhere", 65, "failed   data       --data-dir /nowhere"},
+    {"--backend=nonsense", 64, "failed   backend"},
+    {"--backend=shm --nnodes=2 --master-addr=127.0.0.1 --master-port=%d", 69,
+     "shm is for the ranks of one machine"},
+    {"--nnodes=2 --node-rank=1 --master-addr=no-such-host.invalid", 69,
+     "failed   node 0     no-such-host.invalid:29500: no such host"},
+    {"--nnodes=2 --node-rank=1 --master-addr=127.0.0.1 --master-port=%d", 0,
+     "warning  node 0     127.0.0.1:"},
+    {"--device=cuda --no-accel --nproc-per-node=700", 0,
+     "on the CPU they will wait for each other"},
+};
+
+START_TEST(problems_are_found)
+{
+    char line[RUN_LINE_BYTES], flags[RUN_LINE_BYTES];
+    snprintf(flags, sizeof flags, "%s", PROBLEMS[_i].flags);
+    char *mark = strstr(flags, "%d");
+    if (mark != NULL)
+        snprintf(mark, sizeof flags - (size_t)(mark - flags), "%d", underway_free_port());
+    snprintf(line, sizeof line, "doctor %.1900s", flags);
+    program p = run_line(line);
+    ASSERT_SAYS(p.out, PROBLEMS[_i].words);
+    ASSERT_EXIT(p, PROBLEMS[_i].code);
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(a_taken_port_has_a_holder)
+{
+    char line[128], words[64];
+    int port = 0, fd = underway_listen(&port);
+    snprintf(line, sizeof line, "doctor --master-port=%d", port);
+    program p = run_line(line);
+    ASSERT_EXIT(p, 69);
+    snprintf(words, sizeof words, "taken by pid %d", (int)getpid());
+    ASSERT_SAYS(p.out, words);
+    ASSERT_SAYS(p.out, " is free");
+    close(fd);
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(variables_are_looked_at)
+{
+    setenv("RANK", "0", 1);
+    setenv("GLOO_SOCKET_IFNAME", "nosuch0", 1);
+    program p = run_line("doctor");
+    ASSERT_EXIT(p, 69);
+    ASSERT_SAYS(p.out, "RANK=0 is set here");
+    ASSERT_SAYS(p.out, "GLOO_SOCKET_IFNAME=nosuch0: no interface 'nosuch0' is up here");
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(env_is_one_block_without_secrets)
+{
+    setenv("NCCL_DEBUG", "WARN", 1);
+    setenv("MNIST_DDP_SECRET", "hush", 1);
+    setenv("PET_AUTH_TOKEN", "hush", 1);
+    setenv("HOME_OF", "hush", 1);
+    program p = run_line("env");
+    ASSERT_EXIT(p, 0);
+    ASSERT_SAYS(p.out, "mnist_ddp      0.");
+    ASSERT_SAYS(p.out, "\nkernel ");
+    ASSERT_SAYS(p.out, "\nprocessor ");
+    ASSERT_SAYS(p.out, "\nmodule gloo ");
+    ASSERT_SAYS(p.out, "NCCL_DEBUG=WARN");
+    ASSERT_SILENT(p.out, "hush");
+    program_close(&p);
+    p = run_line("env --json");
+    ASSERT_EXIT(p, 0);
+    json_t *object = parsed_json(p.out);
+    ck_assert(json_is_string(json_object_get(object, "kernel")));
+    ck_assert(json_is_array(json_object_get(object, "variables")));
+    json_decref(object);
+    program_close(&p);
+}
+END_TEST
+
+#define COUNT(table) ((int)(sizeof(table) / sizeof(table)[0]))
+
+int main(void)
+{
+    underway_clean_environment();
+    workbench_open();
+    Suite *suite = suite_create("doctor");
+    TCase *core = suite_case(suite, "core", RUN_S);
+    tcase_add_test(core, a_good_machine_has_no_failures);
+    tcase_add_test(core, json_says_the_same);
+    tcase_add_loop_test(core, problems_are_found, 0, COUNT(PROBLEMS));
+    tcase_add_test(core, a_taken_port_has_a_holder);
+    tcase_add_test(core, variables_are_looked_at);
+    tcase_add_test(core, env_is_one_block_without_secrets);
+    return workbench_close(suite_run(suite));
+}

@@ -1,0 +1,268 @@
+/* Every fault on demand, and that its diagnosis names it. */
+#include "app/inject.h"
+#include "tests/app/runs.h"
+#include "tests/app/underway.h"
+
+#include <glob.h>
+
+enum { TIMEOUT_S = 3 };
+
+#define FAULTY(fault) \
+    "train", "--model", "mlp", "--limit", "480", "--batch-size", "8", "--threads", "1", \
+        "--nproc-per-node", "3", "--timeout", "3", "--no-save-model", "--json", "--run-dir", \
+        "run", "--log-dir", "logs", "--epochs", "3", "--inject", fault
+
+static void start_clean(void)
+{
+    fresh("run", "logs");
+}
+
+static const struct {
+    const char *text;
+    inject want;
+} GOOD[] = {
+    {"kill:rank=1,step=50", {INJECT_KILL, 1, 50, 0, 0}},
+    {"stop:step=2,rank=0,gen=3", {INJECT_STOP, 0, 2, 0, 3}},
+    {"delay:rank=2,ms=7", {INJECT_DELAY, 2, 0, 7, 0}},
+    {"delay:rank=2,step=1,ms=7", {INJECT_DELAY, 2, 1, 7, 0}},
+    {"drop-conn:rank=1,step=5", {INJECT_DROP_CONN, 1, 5, 0, 0}},
+    {"uneven:rank=1", {INJECT_UNEVEN, 1, 0, 0, 0}},
+    {"forget-set-epoch", {INJECT_FORGET_SET_EPOCH, -1, 0, 0, 0}},
+    {"port-busy", {INJECT_PORT_BUSY, -1, 0, 0, 0}},
+    {"port-busy:gen=1", {INJECT_PORT_BUSY, -1, 0, 0, 1}},
+};
+enum { N_GOOD = sizeof GOOD / sizeof GOOD[0] };
+
+START_TEST(faults_are_read)
+{
+    inject what;
+    ck_assert_msg(inject_parse(GOOD[_i].text, &what) == STATUS_OK, "%s", status_message());
+    ck_assert_int_eq(what.kind, GOOD[_i].want.kind);
+    ck_assert_int_eq(what.rank, GOOD[_i].want.rank);
+    ck_assert_int_eq(what.step, GOOD[_i].want.step);
+    ck_assert_int_eq(what.ms, GOOD[_i].want.ms);
+    ck_assert_int_eq(what.generation, GOOD[_i].want.generation);
+    ck_assert_int_eq(inject_parse(NULL, &what), STATUS_OK);
+    ck_assert_int_eq(what.kind, INJECT_NONE);
+}
+END_TEST
+
+static const char *const BAD[][2] = {
+    {"kil:rank=1,step=5", "'kil' is no fault; did you mean 'kill'?"},
+    {"explode", "there are kill, stop, delay"},
+    {"", "there are kill"},
+    {"kill", "rank=R is missing, as in --inject=kill:rank=1,step=50"},
+    {"kill:rank=1", "step=S is missing"},
+    {"delay:rank=1", "ms=M is missing"},
+    {"kill:rank=1,step=0", "step is a number from 1"},
+    {"kill:rank=-1,step=5", "rank is a number from 0"},
+    {"kill:rank=x,step=5", "rank is a number"},
+    {"kill:rank,step=5", "rank is a number"},
+    {"kill:rank=1,step=5,ms=3", "it has no 'ms'"},
+    {"uneven:rank=1,step=5", "it has no 'step'"},
+    {"port-busy:rank=1", "it has no 'rank'"},
+    {"kill:rank=1,step=99999999999999999999", "step is a number"},
+};
+enum { N_BAD = sizeof BAD / sizeof BAD[0] };
+
+START_TEST(nonsense_is_refused)
+{
+    inject what;
+    ck_assert_int_eq(inject_parse(BAD[_i][0], &what), STATUS_INVALID);
+    ck_assert_msg(strstr(status_message(), BAD[_i][1]) != NULL, "%s", status_message());
+    ck_assert_int_eq(what.kind, INJECT_NONE);
+}
+END_TEST
+
+START_TEST(a_fault_is_for_one_rank_and_generation)
+{
+    inject what = {INJECT_KILL, 1, 5, 0, 2}, same = what;
+    ck_assert_int_eq(inject_aim(&same, 1, 2, 2), STATUS_OK);
+    ck_assert_int_eq(same.kind, INJECT_KILL);
+    same = what;
+    ck_assert_int_eq(inject_aim(&same, 0, 2, 2), STATUS_OK);
+    ck_assert_int_eq(same.kind, INJECT_NONE);
+    same = what;
+    ck_assert_int_eq(inject_aim(&same, 1, 2, 0), STATUS_OK);
+    ck_assert_int_eq(same.kind, INJECT_NONE);
+    ck_assert_int_eq(inject_aim(&what, 0, 1, 0), STATUS_INVALID);
+}
+END_TEST
+
+#define BUCKET "(bucket 0: fc2.weight, fc2.bias, fc3.weight, fc3.bias)"
+
+/* The first line of a rank about a failed collective, and what it must say. */
+static void assert_explained(const program *p, const char *start, const char *const *words)
+{
+    const char *line = strstr(p->err, start);
+    ck_assert_msg(line != NULL, "no '%s' in: %s", start, p->err);
+    char *text = strndup(line, strcspn(line, "\n"));
+    for (; *words != NULL; words++)
+        ck_assert_msg(strstr(text, *words) != NULL, "'%s' is not in: %s", *words, text);
+    free(text);
+}
+
+static program run_fault(const char *fault, const char *backend, int exit_code, double within_s)
+{
+    int64_t start_ns = clock_now_ns();
+    program p = underway_run(NULL, WORDS(FAULTY(fault), "--backend", backend));
+    double took_s = clock_seconds(clock_now_ns() - start_ns);
+    ASSERT_EXIT(p, exit_code);
+    ck_assert_msg(took_s < within_s, "it took %g s", took_s);
+    return p;
+}
+
+/* What every survivor has left. */
+static void assert_dumped(int rank)
+{
+    char pattern[64];
+    glob_t found = {0};
+    snprintf(pattern, sizeof pattern, "logs/*/attempt_0/ranks/rank%d.jsonl", rank);
+    ck_assert_msg(glob(pattern, 0, NULL, &found) == 0, "no %s", pattern);
+    FILE *file = fopen(found.gl_pathv[0], "r");
+    char line[1024], last[1024] = "";
+    int n = 0;
+    while (fgets(line, sizeof line, file) != NULL) {
+        json_t *object = json_loads(line, 0, NULL);
+        ck_assert_msg(object != NULL, "not JSON: %s", line);
+        ck_assert(n == 0 || json_integer_value(json_object_get(object, "seq")) == n);
+        json_decref(object);
+        strcpy(last, line);
+        n++;
+    }
+    ck_assert_int_gt(n, 10);
+    ck_assert_msg(strstr(last, "\"done\"") == NULL, "nothing was under way: %s", last);
+    fclose(file);
+    globfree(&found);
+}
+
+/* Its process is stopped, or only late: both are found at the timeout. */
+static const struct {
+    const char *fault, *word;
+} hangs[] = {
+    {"stop:rank=1,step=4",
+     "it is stopped (SIGSTOP, or a debugger) and was last in the data loader"},
+    {"delay:rank=1,step=4,ms=20000", "it was last in the data loader"},
+};
+
+START_TEST(a_rank_that_hangs_is_named)
+{
+    const char *backend = underway_backends[_i / 2];
+    program p = run_fault(hangs[_i % 2].fault, backend, 110, TIMEOUT_S + 12);
+    assert_explained(&p, "error: all_reduce #",
+                     WORDS("rank 1 never entered all_reduce #", BUCKET, hangs[_i % 2].word,
+                           "step 4 of epoch 1"));
+    ck_assert_msg(strstr(p.err, "rank 2 never") == NULL && strstr(p.err, "rank 0 never") == NULL,
+                  "others are blamed: %s", p.err);
+    assert_dumped(0);
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(a_collective_left_out_is_named)
+{
+    const char *backend = underway_backends[_i];
+    program p = run_fault("uneven:rank=2", backend, _i == 0 ? 70 : 110, TIMEOUT_S + 12);
+    assert_explained(&p, "error: all_reduce #",
+                     WORDS(" issued all_reduce #", BUCKET, "(2 x f64)",
+                           "one of them has left out a collective, as with uneven inputs"));
+    ASSERT_SAYS(p.err, "injected: every epoch ends one step early on this rank");
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(a_killed_rank_was_somewhere)
+{
+    program p =
+        run_fault("kill:rank=2,step=4", underway_backends[_i], 128 + SIGKILL, TIMEOUT_S + 12);
+    assert_explained(&p, "error: all_reduce #",
+                     WORDS("rank 2 never entered all_reduce #", BUCKET,
+                           "it is gone, and was last in the data loader, step 4 of epoch 1"));
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(dropped_connections_end_gloo)
+{
+    program p = run_fault("drop-conn:rank=1,step=4", "gloo", 72, TIMEOUT_S + 12);
+    ASSERT_SAYS(p.err, "injected: TCP connections (3) dropped before step 4");
+    ASSERT_SAYS(p.err, "has closed its connection");
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(an_order_that_repeats_is_seen)
+{
+    program p = run_fault("forget-set-epoch", "shm", 0, RUN_S);
+    ASSERT_SAYS(p.err, "epoch 2 has its images in the order of epoch 1");
+    ASSERT_SAYS(p.err, "epoch 3 has its images in the order of epoch 2");
+    ASSERT_SAYS(p.err, "set_epoch");
+    program_close(&p);
+    fresh("run", "logs");
+    p = run_fault("delay:rank=1,step=2,ms=1", "shm", 0, RUN_S);
+    ck_assert_msg(strstr(p.err, "set_epoch") == NULL, "no fault, but: %s", p.err);
+    program_close(&p);
+}
+END_TEST
+
+/* torchrun reads message.message and message.extraInfo.{py_callstack, timestamp}. */
+START_TEST(a_worker_leaves_error_json)
+{
+    char *text = NULL;
+    size_t size_bytes = 0;
+    program p = underway_run(WORDS("env", "RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1",
+                                   "MASTER_PORT=1", "TORCHELASTIC_ERROR_FILE=error.json"),
+                             WORDS(SMALL_RUN, "--inject", "kill:rank=3,step=1"));
+    ASSERT_EXIT(p, 64);
+    ck_assert_int_eq(file_read("error.json", 1 << 16, &text, &size_bytes), STATUS_OK);
+    json_t *object = json_loads(text, 0, NULL), *message = json_object_get(object, "message");
+    json_t *extra = json_object_get(message, "extraInfo");
+    ASSERT_SAYS(json_string_value(json_object_get(message, "message")), "--inject: rank 3 of 1");
+    ASSERT_SAYS(json_string_value(json_object_get(extra, "py_callstack")), "--inject: rank 3 of 1");
+    ck_assert_int_gt(atoll(json_string_value(json_object_get(extra, "timestamp"))), 1600000000);
+    ck_assert_int_eq(json_integer_value(json_object_get(message, "errorCode")), 64);
+    json_decref(object);
+    free(text);
+    program_close(&p);
+}
+END_TEST
+
+/* A hung rank tells on request where it is, and goes on hanging. */
+START_TEST(sigusr2_asks_where_a_rank_is)
+{
+    program p =
+        underway_start(NULL, WORDS(FAULTY("delay:rank=1,step=4,ms=60000"), "--timeout", "60"));
+    underway_await(&p, "injected: 60000 ms");
+    clock_sleep_ms(200);
+    kill(underway_rank(p.pid, 0), SIGUSR2);
+    underway_await(&p, "SIGUSR2: the last collectives are in");
+    assert_dumped(0);
+    ck_assert(!underway_is_gone(p.pid));
+    kill(p.pid, SIGINT);
+    program_wait(&p, RUN_S);
+    program_close(&p);
+}
+END_TEST
+
+int main(void)
+{
+    underway_clean_environment();
+    workbench_open();
+    int n = underway_backend_count();
+    Suite *suite = suite_create("inject");
+    TCase *words = suite_case(suite, "words", 10);
+    tcase_add_loop_test(words, faults_are_read, 0, N_GOOD);
+    tcase_add_loop_test(words, nonsense_is_refused, 0, N_BAD);
+    tcase_add_test(words, a_fault_is_for_one_rank_and_generation);
+    TCase *runs = suite_case(suite, "runs", 2.5 * RUN_S);
+    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_loop_test(runs, a_rank_that_hangs_is_named, 0, 2 * n);
+    tcase_add_loop_test(runs, a_collective_left_out_is_named, 0, n);
+    tcase_add_loop_test(runs, a_killed_rank_was_somewhere, 0, n);
+    if (n > 1)
+        tcase_add_test(runs, dropped_connections_end_gloo);
+    tcase_add_test(runs, an_order_that_repeats_is_seen);
+    tcase_add_test(runs, a_worker_leaves_error_json);
+    tcase_add_test(runs, sigusr2_asks_where_a_rank_is);
+    return workbench_close(suite_run(suite));
+}

@@ -1,0 +1,215 @@
+/* Asked to stop: all ranks end at one step, and going on from there ends with the bits of a run
+ * that was never asked. */
+#include "app/preempt.h"
+#include "kernels/step.h"
+#include "tests/app/runs.h"
+#include "tests/app/underway.h"
+#include "tests/support/fake_accelerator.h"
+
+/* 15 steps an epoch on two ranks. */
+#define STOPPABLE \
+    "train", "--model", "mlp", "--optimizer", "adam", "--lr", "0.01", "--limit", "240", \
+        "--batch-size", "8", "--threads", "1", "--log-interval", "1"
+
+/* One rank's part of a step on a device that does things late. */
+typedef struct fake_rank {
+    device *dev;
+    step_numbers numbers;
+    float gradients_end[1];
+    preempt stop;
+} fake_rank;
+
+static void fake_open(fake_rank *r)
+{
+    *r = (fake_rank){.dev = NULL};
+    ck_assert_int_eq(fake_accelerator_open(0, &r->dev), STATUS_OK);
+    ck_assert_int_eq(preempt_open(r->dev, &r->numbers, r->gradients_end, &r->stop), STATUS_OK);
+}
+
+static void fake_step(fake_rank *r, float wish, preempt_when when)
+{
+    /* The plan comes in order with the rest, as begin_step has it. */
+    ck_assert_int_eq(fake_accelerator_fill(r->dev, &r->numbers.plan.stop, 1, wish), STATUS_OK);
+    ck_assert_int_eq(preempt_send(&r->stop), STATUS_OK);
+    ck_assert_int_eq(preempt_look(&r->stop, when), STATUS_OK);
+}
+
+static void fake_close(fake_rank *r)
+{
+    preempt_close(&r->stop);
+    ck_assert_int_eq(fake_accelerator_strays(r->dev), 0);
+    fake_accelerator_close(r->dev);
+}
+
+/* Whenever the wish comes: within two copies, and at a step that depends on steps alone. */
+START_TEST(an_accelerator_answers_within_two_copies)
+{
+    fake_rank r;
+    int asked = _i, agreed = -1;
+    fake_open(&r);
+    for (int step = 0; step < 5 * PREEMPT_LAG && agreed < 0; step++) {
+        fake_step(&r, step >= asked ? 1.0f : 0.0f, PREEMPT_CHEAPLY);
+        if (r.stop.agreed)
+            agreed = step;
+    }
+    ck_assert_int_ge(agreed, asked);
+    ck_assert_int_le(agreed, asked + 2 * PREEMPT_LAG);
+    ck_assert_int_eq(agreed % PREEMPT_LAG, 0);
+    fake_close(&r);
+}
+END_TEST
+
+START_TEST(an_epochs_end_asks_at_once)
+{
+    fake_rank r;
+    fake_open(&r);
+    for (int step = 0; step < 3; step++)
+        fake_step(&r, 0, PREEMPT_CHEAPLY);
+    fake_step(&r, 0, PREEMPT_NOW);
+    ck_assert(!r.stop.agreed);
+    fake_step(&r, 0, PREEMPT_CHEAPLY);
+    fake_step(&r, 1, PREEMPT_NOW);
+    ck_assert(r.stop.agreed);
+    fake_close(&r);
+}
+END_TEST
+
+START_TEST(a_signal_becomes_a_wish)
+{
+    ck_assert(preempt_signal() == 0 && !(preempt_wish() > 0));
+    ck_assert_int_eq(preempt_catch_signals(), STATUS_OK);
+    raise(SIGUSR1);
+    ck_assert_int_eq(preempt_signal(), SIGUSR1);
+    ck_assert(preempt_wish() > 0);
+    raise(SIGUSR1); /* as often as one likes */
+    raise(SIGTERM);
+    ck_assert_int_eq(preempt_signal(), SIGTERM);
+}
+END_TEST
+
+static void start_clean(void)
+{
+    fresh("stopped", "whole");
+}
+
+/* How a run of several ranks is asked, and where. */
+typedef struct way {
+    const char *backend, *ranks;
+    int signal, rank; /* rank -1: the launcher, or the only process */
+} way;
+
+static const way ways[] = {
+    {"shm", "1", SIGTERM, -1},  {"shm", "1", SIGUSR1, -1}, {"shm", "2", SIGUSR1, 1},
+    {"gloo", "2", SIGUSR1, 0},  {"shm", "2", SIGTERM, 1},  {"shm", "3", SIGTERM, -1},
+    {"gloo", "3", SIGUSR1, -1},
+};
+enum { N_WAYS = sizeof ways / sizeof ways[0] };
+
+/* Where it says that it stopped. */
+static void read_stop(const char *text, int *epoch, int *step)
+{
+    const char *line = strstr(text, "stopped behind epoch ");
+    ck_assert_msg(line != NULL, "it did not say where it stopped: %s", text);
+    ck_assert_int_eq(sscanf(line, "stopped behind epoch %d, step %d", epoch, step), 2);
+}
+
+START_TEST(a_stopped_run_ends_with_the_same_bits)
+{
+    const way *w = &ways[_i];
+    int epoch = -1, step = -1;
+    if (strcmp(w->backend, "gloo") == 0 && underway_backend_count() < 2)
+        return;
+    program p = underway_start(NULL, WORDS(STOPPABLE, "--backend", w->backend, "--nproc-per-node",
+                                           w->ranks, "--epochs", "100000", "--save-every",
+                                           "1000epochs", "--json", "--run-dir", "stopped"));
+    underway_await(&p, "epoch 3/");
+    kill(w->rank < 0 ? p.pid : underway_rank(p.pid, w->rank), w->signal);
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 75);
+    read_stop(p.err, &epoch, &step);
+    ck_assert_int_ge(epoch, 2);
+    ck_assert_int_ge(step, 1);
+    const char *epochs = underway_text("--epochs=", epoch + 2);
+    program rest =
+        underway_run(NULL, WORDS(STOPPABLE, "--backend", w->backend, "--nproc-per-node", w->ranks,
+                                 epochs, "--json", "--resume=auto", "--run-dir", "stopped"));
+    ASSERT_EXIT(rest, 0);
+    ASSERT_SAYS(rest.err, "resuming behind epoch");
+    program whole = underway_run(NULL, WORDS(STOPPABLE, "--backend", w->backend, "--nproc-per-node",
+                                             w->ranks, epochs, "--json", "--run-dir", "whole"));
+    ASSERT_EXIT(whole, 0);
+    assert_same_bits("stopped", "whole");
+    program_close(&p);
+    program_close(&rest);
+    program_close(&whole);
+}
+END_TEST
+
+START_TEST(without_saving_it_still_stops)
+{
+    program p = underway_start(NULL, WORDS(STOPPABLE, "--epochs", "100000", "--no-save-model",
+                                           "--json", "--run-dir", "stopped"));
+    underway_await(&p, "epoch 2/");
+    kill(p.pid, SIGUSR1);
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 75);
+    ASSERT_SAYS(p.err, "nothing was saved, as --no-save-model says");
+    program_close(&p);
+}
+END_TEST
+
+/* A step takes 20 s here: nobody waits for it. */
+static program start_slow_step(const char *const *before)
+{
+    program p =
+        underway_start(before, WORDS(STOPPABLE, "--epochs", "1", "--json", "--inject",
+                                     "delay:rank=0,step=3,ms=20000", "--run-dir", "stopped"));
+    underway_await(&p, "injected: 20000 ms");
+    return p;
+}
+
+START_TEST(a_second_sigterm_ends_it_at_once)
+{
+    program p = start_slow_step(NULL);
+    int64_t start_ns = clock_now_ns();
+    kill(p.pid, SIGTERM);
+    clock_sleep_ms(200);
+    ck_assert(!underway_is_gone(p.pid));
+    kill(p.pid, SIGTERM);
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 128 + SIGTERM);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 5);
+    program_close(&p);
+}
+END_TEST
+
+/* It asks with SIGUSR1: its SIGTERM is meant. That of others is not. */
+START_TEST(the_launchers_sigterm_ends_it_at_once)
+{
+    program p = start_slow_step(WORDS("env", "MNIST_DDP_LAUNCHED=1"));
+    int64_t start_ns = clock_now_ns();
+    kill(p.pid, SIGTERM);
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 128 + SIGTERM);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 5);
+    program_close(&p);
+}
+END_TEST
+
+int main(void)
+{
+    underway_clean_environment();
+    workbench_open();
+    Suite *suite = suite_create("preempt");
+    TCase *flag = suite_case(suite, "flag", 10);
+    tcase_add_loop_test(flag, an_accelerator_answers_within_two_copies, 0, 2 * PREEMPT_LAG);
+    tcase_add_test(flag, an_epochs_end_asks_at_once);
+    tcase_add_test(flag, a_signal_becomes_a_wish);
+    TCase *runs = suite_case(suite, "runs", 2.5 * RUN_S);
+    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_loop_test(runs, a_stopped_run_ends_with_the_same_bits, 0, N_WAYS);
+    tcase_add_test(runs, without_saving_it_still_stops);
+    tcase_add_test(runs, a_second_sigterm_ends_it_at_once);
+    tcase_add_test(runs, the_launchers_sigterm_ends_it_at_once);
+    return workbench_close(suite_run(suite));
+}

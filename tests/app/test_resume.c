@@ -1,0 +1,257 @@
+/* Runs that go on in mid-epoch, and when checkpoints are written. */
+#include "app/save_every.h"
+#include "tests/app/runs.h"
+#include "tests/app/underway.h"
+
+#include <dirent.h>
+
+static void start_clean(void)
+{
+    fresh("part", "whole");
+}
+
+static const char *const optimizers[][2] = {{"sgd", "0.05"}, {"adam", "0.01"}, {"adadelta", "1"}};
+
+typedef struct cut {
+    const char *model, *ranks, *backend;
+    int optimizer;
+} cut;
+
+static const cut cuts[] = {
+    {"mlp", "1", "shm", 0}, {"mlp", "1", "shm", 1},  {"mlp", "1", "shm", 2},
+    {"mlp", "2", "shm", 0}, {"mlp", "2", "shm", 1},  {"mlp", "2", "shm", 2},
+    {"cnn", "2", "shm", 2}, {"mlp", "2", "gloo", 1}, {"mlp", "3", "shm", 0},
+};
+enum { N_CUTS = sizeof cuts / sizeof cuts[0] };
+
+static program run_cut(const cut *c, const char *folder, const char *const *more)
+{
+    const char *const *o = optimizers[c->optimizer];
+    const char *flags[MAX_WORDS] = {
+        "train",     "--model",   c->model,   "--optimizer",    o[0],   "--lr",
+        o[1],        "--epochs",  "2",        "--limit",        "230",  "--batch-size",
+        "8",         "--accum",   "2",        "--threads",      "1",    "--nproc-per-node",
+        c->ranks,    "--backend", c->backend, "--log-interval", "1000", "--json",
+        "--run-dir", folder};
+    int n = 0;
+    while (flags[n] != NULL)
+        n++;
+    for (; *more != NULL; more++)
+        flags[n++] = *more;
+    return underway_run(NULL, flags);
+}
+
+/* "train loss 1.2345" of an epoch. */
+static double train_loss(const char *log, const char *epoch)
+{
+    const char *line = strstr(log, epoch);
+    const char *loss = line != NULL ? strstr(line, "train loss ") : NULL;
+    ck_assert_msg(loss != NULL, "no %s in: %s", epoch, log);
+    return atof(loss + strlen("train loss "));
+}
+
+/* A rank is killed in the first epoch, and again in the second. */
+START_TEST(killed_in_mid_epoch_and_resumed_has_the_same_bits)
+{
+    const cut *c = &cuts[_i];
+    if (strcmp(c->backend, "gloo") == 0 && underway_backend_count() < 2)
+        return;
+    const char *last = c->ranks[0] == '1' ? "rank=0" : "rank=1";
+    char kills[2][48];
+    snprintf(kills[0], sizeof kills[0], "kill:%s,step=5", last);
+    snprintf(kills[1], sizeof kills[1], "kill:rank=0,step=%d", c->ranks[0] == '1' ? 20 : 9);
+    program whole = run_cut(c, "whole", ((const char *const[]){NULL}));
+    ASSERT_EXIT(whole, 0);
+    for (int i = 0; i < 2; i++) {
+        program part = run_cut(
+            c, "part", WORDS("--save-every", "2steps", "--resume=auto", "--inject", kills[i]));
+        ASSERT_EXIT(part, 128 + SIGKILL);
+        ASSERT_SAYS(part.err, "injected: SIGKILL before step");
+        program_close(&part);
+    }
+    program rest = run_cut(c, "part", WORDS("--resume"));
+    ASSERT_EXIT(rest, 0);
+    assert_same_bits("part", "whole");
+    double off = train_loss(rest.err, "epoch 2/2: ") - train_loss(whole.err, "epoch 2/2: ");
+    ck_assert_msg(fabs(off) < 1.5e-4, "the resumed epoch's loss is %g off", off);
+    ck_assert(json_number(rest.out, "test_acc") == json_number(whole.out, "test_acc"));
+    program_close(&whole);
+    program_close(&rest);
+}
+END_TEST
+
+/* Stopped behind the last step of an epoch: nothing of it is left to train, but to test. */
+START_TEST(resumed_between_training_and_test)
+{
+    const cut *c = &cuts[3];
+    program whole = run_cut(c, "whole", ((const char *const[]){NULL}));
+    ASSERT_EXIT(whole, 0);
+    /* 115 images per rank: 8 steps an epoch. */
+    program part =
+        run_cut(c, "part", WORDS("--save-every", "8steps", "--inject", "kill:rank=0,step=9"));
+    ASSERT_EXIT(part, 128 + SIGKILL);
+    ck_assert(file_exists("part/checkpoints/00000008"));
+    program rest = run_cut(c, "part", WORDS("--resume"));
+    ASSERT_EXIT(rest, 0);
+    assert_same_bits("part", "whole");
+    program_close(&whole);
+    program_close(&part);
+    program_close(&rest);
+}
+END_TEST
+
+#define SMALL "train", "--model", "mlp", "--limit", "64", "--threads", "1", "--quiet"
+
+static int count_checkpoints(const char *run_dir)
+{
+    char path[FILE_PATH_BYTES];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/checkpoints", run_dir);
+    DIR *list = opendir(path);
+    for (struct dirent *e = list != NULL ? readdir(list) : NULL; e != NULL; e = readdir(list))
+        n += e->d_name[0] != '.';
+    if (list != NULL)
+        closedir(list);
+    return n;
+}
+
+/* One step is an epoch here. */
+static const struct {
+    const char *every, *newest, *before;
+} rhythms[] = {
+    {"2", "00000005", "00000004"},      {"3epochs", "00000005", "00000003"},
+    {"1epoch", "00000005", "00000004"}, {"100epochs", "00000005", NULL},
+    {"2steps", "00000005", "00000004"}, {"1step", "00000005", "00000004"},
+    {"100steps", "00000005", NULL},
+};
+enum { N_RHYTHMS = sizeof rhythms / sizeof rhythms[0] };
+
+START_TEST(checkpoints_come_when_they_are_due)
+{
+    char path[FILE_PATH_BYTES];
+    program p = underway_run(NULL, WORDS(SMALL, "--epochs", "5", "--save-every", rhythms[_i].every,
+                                         "--run-dir", "part"));
+    ASSERT_EXIT(p, 0);
+    snprintf(path, sizeof path, "part/checkpoints/%s", rhythms[_i].newest);
+    ck_assert_msg(file_exists(path), "no %s", path);
+    snprintf(path, sizeof path, "part/checkpoints/%s", rhythms[_i].before);
+    ck_assert_msg(rhythms[_i].before == NULL || file_exists(path), "no %s", path);
+    ck_assert_int_eq(count_checkpoints("part"), rhythms[_i].before == NULL ? 1 : 2);
+    program_close(&p);
+}
+END_TEST
+
+static const char *const bad_rhythms[] = {
+    "0", "-1", "steps", "5 steps", "1.5epochs", "2weeks", "10stepss", "9999999999", " 3", "+3"};
+enum { N_BAD_RHYTHMS = sizeof bad_rhythms / sizeof bad_rhythms[0] };
+
+START_TEST(bad_rhythms_are_refused)
+{
+    save_every every = {.count = 77};
+    ck_assert_int_eq(save_every_parse(bad_rhythms[_i], &every), STATUS_INVALID);
+    ck_assert_ptr_nonnull(strstr(status_message(), "--save-every=100steps"));
+    ck_assert_int_eq(every.count, 77);
+}
+END_TEST
+
+START_TEST(auto_starts_what_is_not_there)
+{
+    const char *const *run = WORDS(SMALL, "--epochs", "2", "--run-dir", "part", "--resume=auto");
+    program first = underway_run(NULL, run);
+    ASSERT_EXIT(first, 0);
+    program again =
+        underway_run(NULL, WORDS(SMALL, "--epochs", "3", "--run-dir", "part", "--resume=auto"));
+    ASSERT_EXIT(again, 0);
+    program whole = underway_run(NULL, WORDS(SMALL, "--epochs", "3", "--run-dir", "whole"));
+    ASSERT_EXIT(whole, 0);
+    assert_same_bits("part", "whole");
+    program_close(&first);
+    program_close(&again);
+    program_close(&whole);
+}
+END_TEST
+
+START_TEST(resume_alone_asks_for_a_run)
+{
+    program p = underway_run(NULL, WORDS(SMALL, "--run-dir", "part", "--resume"));
+    ASSERT_EXIT(p, 74);
+    ASSERT_SAYS(p.err, "part has no checkpoint to resume from");
+    program q = underway_run(NULL, WORDS(SMALL, "--resume=auto"));
+    ASSERT_EXIT(q, 74);
+    ASSERT_SAYS(q.err, "--resume needs --run-dir");
+    program_close(&p);
+    program_close(&q);
+}
+END_TEST
+
+/* As a launcher starts its workers: generation `restart` of a launch. */
+static program run_worker(const char *restart, const char *launched, const char *const *flags)
+{
+    char restart_text[64], launched_text[64];
+    snprintf(restart_text, sizeof restart_text, "TORCHELASTIC_RESTART_COUNT=%s", restart);
+    snprintf(launched_text, sizeof launched_text, "MNIST_DDP_LAUNCHED=%s", launched);
+    return underway_run(WORDS("env", "RANK=0", "WORLD_SIZE=1", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1",
+                              "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1", restart_text,
+                              launched_text),
+                        flags);
+}
+
+START_TEST(workers_started_again_go_on)
+{
+    const char *const *run = WORDS(SMALL, "--epochs", "3", "--run-dir", "part");
+    const char *const *killed =
+        WORDS(SMALL, "--epochs", "3", "--run-dir", "part", "--inject", "kill:rank=0,step=3");
+    program fresh_start = run_worker("1", "5", run); /* nothing there yet: from the beginning */
+    ASSERT_EXIT(fresh_start, 0);
+    start_clean();
+    program first = run_worker("0", "5", killed);
+    ASSERT_EXIT(first, 128 + SIGKILL);
+    program second = run_worker("1", "5", killed); /* the fault is of generation 0 alone */
+    ASSERT_EXIT(second, 0);
+    program whole = underway_run(NULL, WORDS(SMALL, "--epochs", "3", "--run-dir", "whole"));
+    ASSERT_EXIT(whole, 0);
+    assert_same_bits("part", "whole");
+    program_close(&fresh_start);
+    program_close(&first);
+    program_close(&second);
+    program_close(&whole);
+}
+END_TEST
+
+/* A launch that found the folder taken does not go on with it the second time. */
+START_TEST(workers_started_again_leave_other_runs_alone)
+{
+    const char *const *run = WORDS(SMALL, "--epochs", "3", "--run-dir", "part");
+    program other = run_worker("0", "4", WORDS(SMALL, "--epochs", "1", "--run-dir", "part"));
+    ASSERT_EXIT(other, 0);
+    for (int restart = 0; restart < 2; restart++) {
+        program p = run_worker(restart == 0 ? "0" : "1", "5", run);
+        ASSERT_EXIT(p, 74);
+        ASSERT_SAYS(p.err, "part holds a run already");
+        program_close(&p);
+    }
+    program asked =
+        run_worker("1", "5", WORDS(SMALL, "--epochs", "3", "--run-dir", "part", "--resume"));
+    ASSERT_EXIT(asked, 0);
+    program_close(&other);
+    program_close(&asked);
+}
+END_TEST
+
+int main(void)
+{
+    underway_clean_environment();
+    workbench_open();
+    Suite *suite = suite_create("resume");
+    TCase *runs = suite_case(suite, "runs", 4 * RUN_S);
+    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_loop_test(runs, killed_in_mid_epoch_and_resumed_has_the_same_bits, 0, N_CUTS);
+    tcase_add_test(runs, resumed_between_training_and_test);
+    tcase_add_loop_test(runs, checkpoints_come_when_they_are_due, 0, N_RHYTHMS);
+    tcase_add_loop_test(runs, bad_rhythms_are_refused, 0, N_BAD_RHYTHMS);
+    tcase_add_test(runs, auto_starts_what_is_not_there);
+    tcase_add_test(runs, resume_alone_asks_for_a_run);
+    tcase_add_test(runs, workers_started_again_go_on);
+    tcase_add_test(runs, workers_started_again_leave_other_runs_alone);
+    return workbench_close(suite_run(suite));
+}

@@ -1,0 +1,210 @@
+#!/bin/bash
+# Two and four "hosts" on this machine: network namespaces, joined by a bridge in one more. A job
+# across them, mistakes of addressing, a link that is cut and a host that dies. SKIP where the
+# kernel does not let us.
+set -eu
+program=$BUILD_DIR/mnist_ddp
+tag=mddp$$
+hosts=0
+work=$(mktemp -d /tmp/mnist_ddp-netns-XXXXXX)
+
+skip() {
+    echo "SKIP: $*"
+    exit 77
+}
+
+fail() {
+    echo "FAIL: $*" >&2
+    tail -n 40 "$work"/*.err >&2
+    exit 1
+}
+
+# Ends what runs inside, by its number, and takes the namespaces away, by their names.
+cleanup() {
+    for ((i = 0; i < hosts; i++)); do
+        kill_host $i
+        ip netns del "${tag}h$i" 2>/dev/null || true
+    done
+    ip netns del "${tag}hub" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+
+kill_host() {
+    local pid
+    for pid in $(ip netns pids "${tag}h$1" 2>/dev/null); do
+        kill -9 "$pid" 2>/dev/null || true
+    done
+}
+
+[ "$(id -u)" = 0 ] || skip "network namespaces need root"
+command -v ip >/dev/null || skip "no ip (iproute2)"
+ip netns add "${tag}hub" 2>/dev/null || skip "the kernel makes no network namespace here"
+ip -n "${tag}hub" link add br0 type bridge 2>/dev/null || skip "the kernel has no bridges"
+ip -n "${tag}hub" link set br0 up
+
+add_host() { # number i gets 10.77.0.(i+1)
+    local ns=${tag}h$1
+    ip netns add "$ns"
+    hosts=$(($1 + 1))
+    ip -n "${tag}hub" link add "v$1" type veth peer name eth0 netns "$ns" 2>/dev/null ||
+        skip "the kernel has no veth"
+    ip -n "${tag}hub" link set "v$1" master br0 up
+    ip -n "$ns" addr add "10.77.0.$(($1 + 1))/24" dev eth0
+    ip -n "$ns" link set eth0 up
+    ip -n "$ns" link set lo up
+}
+for i in 0 1 2 3; do add_host $i; done
+
+unset RANK LOCAL_RANK WORLD_SIZE MASTER_ADDR MASTER_PORT OMP_NUM_THREADS
+export HOME=$work XDG_CACHE_HOME=$work/cache # without $MNIST_DDP_DATA our own digits, made once
+cd "$work"
+"$program" --model mlp --limit 64 --epochs 1 --no-save-model --threads 1 >/dev/null 2>&1
+
+backend=gloo
+[ -e "$BUILD_DIR/mnist_ddp_gloo.so" ] || backend=
+
+# Starts a command on host $1; its output goes to $2.out and $2.err.
+on() {
+    local host=$1 name=$2
+    shift 2
+    timeout 120 ip netns exec "${tag}h$host" "$@" >"$name.out" 2>"$name.err" &
+    pids[host]=$!
+}
+declare -a pids
+
+code_of() { # of host $1's command, in $code
+    code=0
+    wait "${pids[$1]}" || code=$?
+}
+
+expect() { # code of host $1, words in its stderr
+    code_of "$1"
+    [ "$code" = "$2" ] || fail "$3: exit $code, want $2"
+    [ -z "${4:-}" ] || grep -qF "$4" "$3.err" || fail "$3 does not say: $4"
+}
+
+await() { # words in a file
+    for ((n = 0; n < 1200; n++)); do
+        ! grep -qF "$1" "$2" 2>/dev/null || return 0
+        sleep .05
+    done
+    fail "'$1' does not come in $2"
+}
+
+seconds_since() {
+    awk -v a="$1" -v b="$(date +%s.%N)" 'BEGIN { print b - a }'
+}
+
+within() { # $1 seconds at most, since $2
+    awk -v l="$1" -v t="$(seconds_since "$2")" 'BEGIN { exit t > l }' ||
+        fail "$3 took $(seconds_since "$2") s, want $1 s at most"
+}
+
+# --- any program, nodes that are numbered as they come -------------------------------------------
+for i in 0 1 2 3; do
+    on $i "c10d$i" "$program" run --nnodes=4 --nproc_per_node=2 --rdzv_backend=c10d \
+        --rdzv_endpoint=10.77.0.1:29400 --rdzv_id=123 \
+        -- sh -c "echo \$RANK \$WORLD_SIZE \$MASTER_ADDR"
+done
+for i in 0 1 2 3; do expect $i 0 "c10d$i"; done
+[ "$(sort -n c10d?.out)" = "$(for r in 0 1 2 3 4 5 6 7; do echo "$r 8 10.77.0.1"; done)" ] ||
+    fail "the ranks of four hosts are not 0 to 7"
+grep -q '^0 ' c10d0.out || fail "the host of the endpoint is not node 0"
+echo "run on four hosts, c10d: ok"
+
+# --- mistakes of addressing -----------------------------------------------------------------------
+start=$(date +%s.%N)
+on 1 own "$program" --nnodes=2 --node_rank=1 --nproc_per_node=2 --master_addr=10.77.0.2 \
+    --master_port=12346 --join-timeout=3
+await "one of this machine's own addresses" own.err
+within 2.5 "$start" "the answer to a node's own address as master_addr"
+expect 1 69 own "give all nodes node 0's address"
+on 0 other "$program" --nnodes=2 --node_rank=0 --nproc_per_node=2 --master_addr=10.77.0.9 \
+    --master_port=12346 --join-timeout=2
+expect 0 69 other "10.77.0.9 is none of this machine's addresses (10.77.0.1 on eth0)"
+on 1 nowhere "$program" --nnodes=2 --node_rank=1 --nproc_per_node=2 --master_addr=10.77.0.99 \
+    --master_port=12346 --join-timeout=3
+expect 1 69 nowhere "is that machine on, and does a firewall let the port through?"
+echo "addresses that are wrong: ok"
+
+# What host 0 answers is lost, as behind a firewall.
+ip -n "${tag}h0" route add blackhole 10.77.0.2/32
+on 0 filtered0 "$program" run --nnodes=2 --node_rank=0 --master_addr=10.77.0.1 --join-timeout=5 \
+    true
+on 1 filtered1 "$program" run --nnodes=2 --node_rank=1 --master_addr=10.77.0.1 --join-timeout=3 \
+    true
+expect 1 69 filtered1 "no answer"
+expect 0 69 filtered0 "missing: node 1 (rank 1)"
+ip -n "${tag}h0" route del blackhole 10.77.0.2/32
+echo "a firewall: ok"
+
+[ -n "$backend" ] || skip "training across hosts needs gloo, which is not in this build"
+
+# --- 16 ranks on two hosts and on four, and on one ------------------------------------------------
+train() { # host, node, nodes, ranks, name, further flags
+    local host=$1 node=$2 nodes=$3 ranks=$4 name=$5
+    shift 5
+    on "$host" "$name" "$program" train --nnodes="$nodes" --node_rank="$node" \
+        --nproc_per_node="$ranks" --master_addr=10.77.0.1 --master_port=22335 --model mlp \
+        --limit 1024 --batch-size 16 --epochs 1 --threads 1 --json "$@"
+}
+for nodes in 2 4; do
+    for ((i = 0; i < nodes; i++)); do
+        train $i $i $nodes $((16 / nodes)) "sixteen$nodes.$i" --run-dir "sixteen$nodes"
+    done
+    for ((i = 0; i < nodes; i++)); do expect $i 0 "sixteen$nodes.$i"; done
+done
+on 0 one "$program" train --nproc_per_node=16 --backend gloo --model mlp --limit 1024 \
+    --batch-size 16 --epochs 1 --threads 1 --json --run-dir one
+expect 0 0 one
+for nodes in 2 4; do
+    cmp "sixteen$nodes/model.safetensors" one/model.safetensors ||
+        fail "16 ranks on $nodes hosts leave other weights than on one"
+done
+echo "16 ranks on two and on four hosts: the weights of one host"
+
+# --- a rank dies on another host: all start again -------------------------------------------------
+for i in 0 1; do
+    train $i $i 2 2 "again$i" --run-dir again --max-restarts 1 --epochs 3 \
+        --inject kill:rank=3,step=40
+done
+for i in 0 1; do expect $i 0 "again$i" "rank 3 failed first: SIGKILL (Killed); restart 1 of 1"; done
+for i in 0 1; do train $i $i 2 2 "never$i" --run-dir never --epochs 3; done
+for i in 0 1; do expect $i 0 "never$i"; done
+cmp again/model.safetensors never/model.safetensors || fail "a restart changed the weights"
+echo "a restart across two hosts: the weights of a run without"
+
+# --- a link that is cut in the middle of an epoch -------------------------------------------------
+alive="--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=3"
+long=(--epochs 100000 --no-save-model --timeout 5 "$alive")
+for i in 0 1; do train $i $i 2 2 "cut$i" "${long[@]}"; done
+await "epoch 2/" cut0.err
+ip -n "${tag}hub" link set v1 down
+start=$(date +%s.%N)
+for i in 0 1; do
+    code_of $i
+    case $code in
+    0 | 124) fail "cut$i: exit $code" ;;
+    esac
+done
+within 20 "$start" "the report of a cut link"
+ip -n "${tag}hub" link set v1 up
+grep -qE "node 1 \(.*has not been heard of for|rank [0-3].* failed first" cut0.err ||
+    fail "node 0 says nothing of the cut"
+grep -qF "node 0 at 10.77.0.1:22335 has not been reached for" cut1.err ||
+    fail "node 1 says nothing of the cut"
+echo "a link that is cut: reported"
+
+# --- a host that dies -----------------------------------------------------------------------------
+for i in 0 1; do train $i $i 2 2 "dead$i" "${long[@]}"; done
+await "epoch 2/" dead0.err
+start=$(date +%s.%N)
+ip -n "${tag}hub" link set v1 down # it sends no more, not even that it ends
+kill_host 1
+expect 0 72 dead0
+within 20 "$start" "the report of a dead host"
+grep -qE "node 1 \(.*(has not been heard of)|rank [23]" dead0.err ||
+    fail "node 0 does not say who died"
+[ -z "$(ip netns pids "${tag}h0")" ] || fail "processes are left on host 0"
+echo "a host that dies: reported"

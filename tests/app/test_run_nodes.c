@@ -1,0 +1,565 @@
+/* Several launchers make one job: how they meet, what they refuse, and how they start again and end
+ * together. All on this machine, through its loopback. */
+#include "tests/app/run_lines.h"
+
+enum { FLAGS_BYTES = 512 };
+
+/* Starts node `node` of a static job. */
+static program start_node(int node, int port, const char *flags, const char *script)
+{
+    char all[FLAGS_BYTES];
+    snprintf(all, sizeof all,
+             "--master-addr=127.0.0.1 --master-port=%d --node-rank=%d --nproc-per-node=2 %s", port,
+             node, flags);
+    return run_start(all, script);
+}
+
+/* Starts a node of a job whose nodes are numbered as they come. */
+static program start_comer(int port, const char *flags, const char *script)
+{
+    char all[FLAGS_BYTES];
+    snprintf(all, sizeof all,
+             "--rdzv-backend=c10d --rdzv-endpoint=localhost:%d --nproc-per-node=2 %s", port, flags);
+    return run_start(all, script);
+}
+
+static void wait_all(program *p, int n)
+{
+    for (int i = 0; i < n; i++)
+        program_wait(&p[i], RUN_S);
+}
+
+static void close_all(program *p, int n)
+{
+    for (int i = 0; i < n; i++)
+        program_close(&p[i]);
+}
+
+#define PLACE \
+    "echo $RANK $LOCAL_RANK $GROUP_RANK $NODE_RANK $WORLD_SIZE $GROUP_WORLD_SIZE $MASTER_PORT"
+
+START_TEST(ranks_count_through)
+{
+    int port = underway_free_port();
+    program p[3];
+    char words[64];
+    for (int i = 0; i < 3; i++)
+        p[i] = start_node((i + 1) % 3, port, "--nnodes=3", PLACE);
+    wait_all(p, 3);
+    for (int i = 0; i < 3; i++) {
+        int node = (i + 1) % 3;
+        ASSERT_EXIT(p[i], 0);
+        for (int l = 0; l < 2; l++) {
+            snprintf(words, sizeof words, "%d %d %d %d 6 3 %d\n", node * 2 + l, l, node, node,
+                     port);
+            ASSERT_SAYS(p[i].out, words);
+        }
+    }
+    close_all(p, 3);
+}
+END_TEST
+
+START_TEST(comers_are_numbered)
+{
+    int port = underway_free_port();
+    program p[3];
+    bool seen[6] = {false};
+    for (int i = 0; i < 3; i++)
+        p[i] = start_comer(port, i == 2 ? "--nnodes=3 --node-rank=1" : "--nnodes=3:3",
+                           "echo rank $RANK $NODE_RANK");
+    wait_all(p, 3);
+    for (int i = 0; i < 3; i++) {
+        ASSERT_EXIT(p[i], 0);
+        char *rest = p[i].out;
+        for (char *line = strsep(&rest, "\n"); line != NULL && *line; line = strsep(&rest, "\n")) {
+            int rank = -1, node = -1;
+            ck_assert_int_eq(sscanf(line, "rank %d %d", &rank, &node), 2);
+            ck_assert(rank >= 0 && rank < 6 && !seen[rank] && node == rank / 2);
+            seen[rank] = true;
+        }
+    }
+    for (int rank = 0; rank < 6; rank++)
+        ck_assert(seen[rank]);
+    ASSERT_SAYS(p[2].err, "--node-rank=1 is not used with --rdzv-backend=c10d");
+    close_all(p, 3);
+}
+END_TEST
+
+static const struct {
+    const char *flags[2], *words;
+} QUARRELS[] = {
+    {{"--nnodes=2", "--nnodes=3"}, "--nnodes=3 on one|--nnodes=2 on node 0"},
+    {{"--nnodes=2", "--nnodes=2 --nproc-per-node=3"},
+     "--nproc-per-node=3 on one|--nproc-per-node=2 on node 0"},
+    {{"--nnodes=2 --max-restarts=1", "--nnodes=2"}, "--max-restarts=0 on one"},
+    {{"--nnodes=3", "--nnodes=3 --node-rank=0"}, "taken by pid"},
+};
+
+static void assert_words(const char *text, const char *words)
+{
+    char copy[FLAGS_BYTES];
+    snprintf(copy, sizeof copy, "%s", words);
+    for (char *word = strtok(copy, "|"); word != NULL; word = strtok(NULL, "|"))
+        ASSERT_SAYS(text, word);
+}
+
+/* And nobody waits for what cannot come. */
+START_TEST(nodes_that_disagree_are_told_at_once)
+{
+    int port = underway_free_port();
+    program p[2];
+    p[0] = start_node(0, port, QUARRELS[_i].flags[0], "true");
+    underway_await_listener(port);
+    int64_t start_ns = clock_now_ns();
+    p[1] = start_node(1, port, QUARRELS[_i].flags[1], "true");
+    program_wait(&p[1], RUN_S);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
+    ASSERT_EXIT(p[1], 69);
+    assert_words(p[1].err, QUARRELS[_i].words);
+    if (strstr(QUARRELS[_i].words, "taken") != NULL) {
+        kill(p[0].pid, SIGTERM); /* it waits for its own nodes still */
+        program_wait(&p[0], RUN_S);
+        ASSERT_EXIT(p[0], 143);
+    } else {
+        program_wait(&p[0], RUN_S);
+        ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 3.0);
+        ASSERT_EXIT(p[0], 69);
+        ASSERT_SAYS(p[0].err, "the job cannot start: the nodes disagree");
+        assert_words(p[0].err, QUARRELS[_i].words);
+    }
+    close_all(p, 2);
+}
+END_TEST
+
+START_TEST(a_node_cannot_be_two)
+{
+    int port = underway_free_port();
+    program p[3];
+    p[0] = start_node(0, port, "--nnodes=3", "true");
+    p[1] = start_node(1, port, "--nnodes=3", "true");
+    p[2] = start_node(1, port, "--nnodes=3", "true");
+    wait_all(p, 3);
+    for (int i = 0; i < 3; i++) {
+        ASSERT_EXIT(p[i], 69);
+        ASSERT_SAYS(p[i].err, "node 1 is claimed twice");
+    }
+    close_all(p, 3);
+}
+END_TEST
+
+START_TEST(jobs_do_not_merge)
+{
+    int port = underway_free_port();
+    program p[3];
+    p[0] = start_node(0, port, "--nnodes=2 --rdzv-id=ours", "true");
+    underway_await_listener(port);
+    p[1] = start_node(1, port, "--nnodes=2 --rdzv-id=theirs", "true");
+    program_wait(&p[1], RUN_S);
+    ASSERT_EXIT(p[1], 69);
+    ASSERT_SAYS(p[1].err, "belongs to the job 'ours', and this node to 'theirs'");
+    p[2] = start_node(1, port, "--nnodes=2 --rdzv-id=ours", "true");
+    program_wait(&p[2], RUN_S);
+    program_wait(&p[0], RUN_S);
+    ASSERT_EXIT(p[0], 0);
+    ASSERT_EXIT(p[2], 0);
+    close_all(p, 3);
+}
+END_TEST
+
+/* A job that runs is not hurt by who comes late. */
+START_TEST(late_comers_are_turned_away)
+{
+    static const char *const flags[] = {"--nnodes=2", "--nnodes=3"};
+    int port = underway_free_port();
+    program p[3];
+    const char *script = "touch up.$RANK; while ! test -e go; do sleep .01; done";
+    for (int i = 0; i < 2; i++)
+        p[i] = start_node(i, port, "--nnodes=2", script);
+    while (!file_exists("up.0") || !file_exists("up.3"))
+        clock_sleep_ms(POLL_MS);
+    p[2] = start_node(1, port, flags[_i], script);
+    program_wait(&p[2], RUN_S);
+    ASSERT_EXIT(p[2], 69);
+    ASSERT_SAYS(p[2].err, _i == 0 ? "node 1 is claimed twice" : "the nodes disagree: --nnodes=3");
+    run_write("go", "");
+    wait_all(p, 2);
+    ASSERT_EXIT(p[0], 0);
+    ASSERT_EXIT(p[1], 0);
+    close_all(p, 3);
+}
+END_TEST
+
+START_TEST(a_full_job_is_full)
+{
+    int port = underway_free_port();
+    program p[3];
+    const char *script = "touch up.$RANK; while ! test -e go; do sleep .01; done";
+    for (int i = 0; i < 2; i++)
+        p[i] = start_comer(port, "--nnodes=2", script);
+    while (!file_exists("up.0") || !file_exists("up.3"))
+        clock_sleep_ms(POLL_MS);
+    p[2] = start_comer(port, "--nnodes=2", script);
+    program_wait(&p[2], RUN_S);
+    ASSERT_EXIT(p[2], 69);
+    ASSERT_SAYS(p[2].err, "has its 2 nodes already");
+    run_write("go", "");
+    wait_all(p, 2);
+    ASSERT_EXIT(p[0], 0);
+    ASSERT_EXIT(p[1], 0);
+    close_all(p, 3);
+}
+END_TEST
+
+START_TEST(waiting_says_who)
+{
+    int port = underway_free_port();
+    program p[2];
+    p[0] = start_node(0, port, "--nnodes=3 --rdzv-conf=join_timeout=3", "true");
+    underway_await(&p[0], "missing: node 1 (ranks 2-3), node 2 (ranks 4-5)");
+    p[1] = start_node(1, port, "--nnodes=3 --rdzv-conf=join_timeout=3", "true");
+    wait_all(p, 2);
+    ASSERT_EXIT(p[0], 69);
+    ASSERT_SAYS(p[0].err, "1 of 3 nodes did not come to 127.0.0.1:");
+    ASSERT_SAYS(p[0].err, "node 2 (ranks 4-5)");
+    ASSERT_EXIT(p[1], 69);
+    close_all(p, 2);
+}
+END_TEST
+
+static const struct {
+    const char *addr, *words;
+} UNREACHED[] = {
+    {"127.0.0.1", "connection refused|nobody listens: has node 0 been started"},
+    {"no-such-host.invalid", "no such host|/etc/hosts"},
+};
+
+START_TEST(an_unreached_node_0_is_explained)
+{
+    char flags[FLAGS_BYTES];
+    snprintf(flags, sizeof flags,
+             "--nnodes=2 --node-rank=1 --master-addr=%s --master-port=%d --join-timeout=2",
+             UNREACHED[_i].addr, underway_free_port());
+    program p = run_script(flags, "true");
+    ASSERT_EXIT(p, 69);
+    ASSERT_SAYS(p.err, "node 1");
+    ASSERT_SAYS(p.err, "waits for node 0");
+    assert_words(p.err, UNREACHED[_i].words);
+    program_close(&p);
+}
+END_TEST
+
+/* The mistake of notes that are copied from machine to machine. */
+START_TEST(an_own_address_is_not_node_0s)
+{
+    char own[64], flags[FLAGS_BYTES];
+    FILE *pipe = popen("hostname -I", "r");
+    ck_assert_ptr_nonnull(pipe);
+    int n = fscanf(pipe, "%63s", own);
+    pclose(pipe);
+    if (n != 1 || strchr(own, ':') != NULL) {
+        printf("SKIP: this machine has no address but loopback\n");
+        return;
+    }
+    snprintf(flags, sizeof flags,
+             "--nnodes=2 --node-rank=1 --master-addr=%s --master-port=%d --join-timeout=2", own,
+             underway_free_port());
+    program p = run_start(flags, "true");
+    int64_t start_ns = clock_now_ns();
+    underway_await(&p, "one of this machine's own addresses");
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 69);
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(a_stranger_at_the_port_is_no_node_0)
+{
+    char flags[FLAGS_BYTES];
+    int port = 0, fd = underway_listen(&port);
+    snprintf(flags, sizeof flags,
+             "--nnodes=2 --node-rank=1 --master-addr=127.0.0.1 --master-port=%d --join-timeout=3",
+             port);
+    program p = run_script(flags, "true");
+    ASSERT_EXIT(p, 69);
+    close(fd);
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(signals_end_the_wait)
+{
+    int port = underway_free_port();
+    program p = start_node(0, port, "--nnodes=2", "true");
+    underway_await(&p, "missing: node 1");
+    int64_t start_ns = clock_now_ns();
+    kill(p.pid, SIGINT);
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 130);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
+    program_close(&p);
+}
+END_TEST
+
+/* Rank 3 fails twice: all ranks of both nodes start again, twice, with the ranks they had. */
+START_TEST(all_nodes_start_again)
+{
+    int port = underway_free_port();
+    program p[2];
+    char words[64];
+    const char *script =
+        "echo $RANK.$TORCHELASTIC_RESTART_COUNT.$MASTER_PORT; "
+        "test $TORCHELASTIC_RESTART_COUNT = 2 || test $RANK != 3 || { echo oh >&2; exit 8; }; "
+        "test $TORCHELASTIC_RESTART_COUNT = 2 || sleep 20";
+    for (int i = 0; i < 2; i++)
+        p[i] = start_node(i, port, "--nnodes=2 --max-restarts=3", script);
+    wait_all(p, 2);
+    for (int i = 0; i < 2; i++) {
+        ASSERT_EXIT(p[i], 0);
+        for (int rank = 2 * i; rank < 2 * i + 2; rank++)
+            for (int generation = 0; generation < 3; generation++) {
+                snprintf(words, sizeof words, "%d.%d.%d\n", rank, generation, port);
+                ASSERT_SAYS(p[i].out, words);
+            }
+        ASSERT_SAYS(p[i].err, "rank 3 failed first: exit code 8; restart 1 of 3\n");
+        ASSERT_SAYS(p[i].err, "rank 3 failed first: exit code 8; restart 2 of 3\n");
+        ASSERT_SAYS(p[i].err, "    | oh\n"); /* node 0 has the whole report too */
+    }
+    close_all(p, 2);
+}
+END_TEST
+
+/* The budget is the job's, whoever fails; then all exit with the first failing rank's code. */
+START_TEST(the_budget_is_the_jobs)
+{
+    int port = underway_free_port();
+    program p[3];
+    const char *script = "test $TORCHELASTIC_RESTART_COUNT != 0 || test $RANK != 0 || exit 3; "
+                         "test $TORCHELASTIC_RESTART_COUNT != 1 || test $RANK != 5 || kill -9 $$; "
+                         "sleep 20";
+    for (int i = 0; i < 3; i++)
+        p[i] = start_node(i, port, "--nnodes=3 --max-restarts=1", script);
+    wait_all(p, 3);
+    for (int i = 0; i < 3; i++) {
+        ASSERT_EXIT(p[i], 137);
+        ASSERT_SAYS(p[i].err, "exit code 3; restart 1 of 1");
+    }
+    ASSERT_SAYS(p[0].err, "error: rank 5 failed first: SIGKILL (Killed)\n");
+    ASSERT_SAYS(p[1].err, "error: rank 5 on node 2");
+    ASSERT_SAYS(p[2].err, "  rank 5, local rank 1, node 2");
+    close_all(p, 3);
+}
+END_TEST
+
+/* A node that is done starts again with the others. */
+START_TEST(who_ended_well_starts_again_too)
+{
+    int port = underway_free_port();
+    program p[2];
+    const char *script = "echo $RANK.$TORCHELASTIC_RESTART_COUNT; test $RANK = 3 || exit 0; "
+                         "test $TORCHELASTIC_RESTART_COUNT = 1 || { sleep .5; exit 1; }";
+    for (int i = 0; i < 2; i++)
+        p[i] = start_node(i, port, "--nnodes=2 --max-restarts=1", script);
+    wait_all(p, 2);
+    ASSERT_EXIT(p[0], 0);
+    ASSERT_EXIT(p[1], 0);
+    ASSERT_SAYS(p[0].out, "0.1\n");
+    ASSERT_SAYS(p[1].out, "2.1\n");
+    close_all(p, 2);
+}
+END_TEST
+
+START_TEST(a_signal_to_one_ends_all)
+{
+    int port = underway_free_port(), victim = _i;
+    program p[2];
+    for (int i = 0; i < 2; i++)
+        p[i] = start_node(i, port, "--nnodes=2 --max-restarts=5", "touch up.$RANK; sleep 30");
+    while (!file_exists("up.0") || !file_exists("up.3"))
+        clock_sleep_ms(POLL_MS);
+    kill(p[victim].pid, SIGINT);
+    wait_all(p, 2);
+    ASSERT_EXIT(p[0], 130);
+    ASSERT_EXIT(p[1], 130);
+    ASSERT_SAYS(p[1 - victim].err, "was stopped by SIGINT");
+    close_all(p, 2);
+}
+END_TEST
+
+#define ALIVE "--rdzv-conf=keep_alive_interval=0.3,keep_alive_max_attempt=3"
+
+/* No launcher, no workers; the others notice by its silence, or by the closed store. */
+START_TEST(a_dead_launcher_ends_all)
+{
+    int port = underway_free_port(), victim = _i, n = 0;
+    pid_t pids[MAX_RANKS];
+    program p[2];
+    for (int i = 0; i < 2; i++)
+        p[i] =
+            start_node(i, port, "--nnodes=2 --max-restarts=5 " ALIVE, "touch up.$RANK; sleep 30");
+    while (!file_exists("up.0") || !file_exists("up.1") || !file_exists("up.2") ||
+           !file_exists("up.3"))
+        clock_sleep_ms(POLL_MS);
+    n = underway_children(p[victim].pid, pids);
+    ck_assert_int_eq(n, 2);
+    kill(p[victim].pid, SIGKILL);
+    underway_assert_gone(pids, n, 1000);
+    int64_t start_ns = clock_now_ns();
+    wait_all(p, 2);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 8.0);
+    ASSERT_EXIT(p[1 - victim], 72);
+    ASSERT_SAYS(p[1 - victim].err, victim == 0 ? "node 0's launcher at 127.0.0.1" : "node 1 (");
+    ASSERT_SAYS(p[1 - victim].err, victim == 0 ? "is gone" : "has not been heard of for");
+    close_all(p, 2);
+}
+END_TEST
+
+/* A launcher that is stopped looks like a machine that is. */
+START_TEST(a_silent_node_is_given_up)
+{
+    int port = underway_free_port(), victim = _i;
+    program p[2];
+    for (int i = 0; i < 2; i++)
+        p[i] = start_node(i, port, "--nnodes=2 " ALIVE, "touch up.$RANK; sleep 30");
+    while (!file_exists("up.0") || !file_exists("up.3"))
+        clock_sleep_ms(POLL_MS);
+    kill(p[victim].pid, SIGSTOP);
+    program_wait(&p[1 - victim], RUN_S);
+    ASSERT_EXIT(p[1 - victim], 72);
+    ASSERT_SAYS(p[1 - victim].err,
+                victim == 0 ? "has not been reached for" : "has not been heard of for");
+    kill(p[victim].pid, SIGKILL);
+    program_wait(&p[victim], RUN_S);
+    close_all(p, 2);
+}
+END_TEST
+
+/* Our own training: killed on one node, started again on both, the same bits in the end. */
+START_TEST(train_goes_on_from_the_checkpoint)
+{
+    int port = underway_free_port();
+    program p[2];
+    const char *const fault = "kill:rank=3,step=5";
+    for (int i = 0; i < 2; i++)
+        p[i] = underway_start(NULL, WORDS(SMALL_RUN, "--epochs", "3", "--batch-size", "16",
+                                          "--nnodes=2", underway_text("--node_rank=", i),
+                                          "--nproc_per_node=2", "--master_addr=127.0.0.1",
+                                          underway_text("--master_port=", port), "--run-dir",
+                                          "killed", "--max-restarts", "1", "--inject", fault));
+    wait_all(p, 2);
+    ASSERT_EXIT(p[0], 0);
+    ASSERT_EXIT(p[1], 0);
+    ASSERT_SAYS(p[0].err, "rank 3 failed first: SIGKILL (Killed); restart 1 of 1\n");
+    ASSERT_SAYS(p[0].err, "resuming behind epoch 1");
+    program one = underway_run(NULL, WORDS(SMALL_RUN, "--epochs", "3", "--batch-size", "16",
+                                           "--nproc-per-node", "4", "--run-dir", "whole"));
+    ASSERT_EXIT(one, 0);
+    char *a = NULL, *b = NULL;
+    size_t a_bytes, b_bytes;
+    ck_assert(file_read("killed/model.safetensors", 64 << 20, &a, &a_bytes) == STATUS_OK);
+    ck_assert(file_read("whole/model.safetensors", 64 << 20, &b, &b_bytes) == STATUS_OK);
+    ck_assert(a_bytes == b_bytes && memcmp(a, b, a_bytes) == 0);
+    free(a);
+    free(b);
+    program_close(&one);
+    close_all(p, 2);
+}
+END_TEST
+
+/* A rank that hangs on one node is named on the other, whose ranks waited for it. */
+START_TEST(a_stopped_rank_is_named_across_nodes)
+{
+    int port = underway_free_port();
+    program p[2];
+    for (int i = 0; i < 2; i++)
+        p[i] = underway_start(
+            NULL, WORDS(SMALL_RUN, "--epochs", "100000", "--no-save-model", "--timeout", "2",
+                        "--nnodes=2", underway_text("--node_rank=", i), "--nproc_per_node=2",
+                        "--master_addr=127.0.0.1", underway_text("--master_port=", port),
+                        "--inject", "stop:rank=3,step=4"));
+    wait_all(p, 2);
+    ASSERT_EXIT(p[0], 110);
+    ASSERT_EXIT(p[1], 110);
+    const char *box = strstr(p[0].err, "failed first: exit code 110");
+    ck_assert_msg(box != NULL, "no box in: %s", p[0].err);
+    ASSERT_SAYS(box, "rank 3 (its process is stopped) never entered all_reduce #");
+    ASSERT_SAYS(box, "step 4 of epoch ");
+    close_all(p, 2);
+}
+END_TEST
+
+START_TEST(an_injected_busy_port_is_explained)
+{
+    program p =
+        underway_start(NULL, WORDS(SMALL_RUN, "--nproc_per_node=2", "--inject", "port-busy"));
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 69);
+    ASSERT_SAYS(p.err, underway_text("the port is taken by pid ", (int)p.pid));
+    program_close(&p);
+}
+END_TEST
+
+/* Both launchers report it, and the run can go on. */
+START_TEST(one_preempted_node_preempts_all)
+{
+    int port = underway_free_port();
+    program p[2];
+    for (int i = 0; i < 2; i++)
+        p[i] = underway_start(NULL, WORDS(SMALL_RUN, "--epochs", "100000", "--nnodes=2",
+                                          underway_text("--node_rank=", i), "--nproc_per_node=2",
+                                          "--master_addr=127.0.0.1",
+                                          underway_text("--master_port=", port), "--run-dir",
+                                          "killed", "--max-restarts", "1"));
+    underway_await_training(&p[0]);
+    kill(p[1].pid, SIGTERM);
+    wait_all(p, 2);
+    ASSERT_EXIT(p[0], 75);
+    ASSERT_EXIT(p[1], 75);
+    ASSERT_SAYS(p[1].err, "SIGTERM: stopping 2 ranks at the next step, with a checkpoint");
+    ASSERT_SAYS(p[0].err, "--resume=auto goes on");
+    close_all(p, 2);
+}
+END_TEST
+
+static void start_clean(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "cd '%s' && rm -rf up.* go killed whole", workbench);
+    ck_assert_int_eq(system(command), 0);
+}
+
+#define COUNT(table) ((int)(sizeof(table) / sizeof(table)[0]))
+
+int main(void)
+{
+    underway_clean_environment();
+    workbench_open();
+    Suite *suite = suite_create("run_nodes");
+    TCase *meet = suite_case(suite, "meet", 2.0 * RUN_S);
+    tcase_add_checked_fixture(meet, start_clean, NULL);
+    tcase_add_test(meet, ranks_count_through);
+    tcase_add_test(meet, comers_are_numbered);
+    tcase_add_loop_test(meet, nodes_that_disagree_are_told_at_once, 0, COUNT(QUARRELS));
+    tcase_add_test(meet, a_node_cannot_be_two);
+    tcase_add_test(meet, jobs_do_not_merge);
+    tcase_add_loop_test(meet, late_comers_are_turned_away, 0, 2);
+    tcase_add_test(meet, a_full_job_is_full);
+    tcase_add_test(meet, waiting_says_who);
+    tcase_add_loop_test(meet, an_unreached_node_0_is_explained, 0, COUNT(UNREACHED));
+    tcase_add_test(meet, an_own_address_is_not_node_0s);
+    tcase_add_test(meet, a_stranger_at_the_port_is_no_node_0);
+    tcase_add_test(meet, signals_end_the_wait);
+    TCase *end = suite_case(suite, "end", 2.0 * RUN_S);
+    tcase_add_checked_fixture(end, start_clean, NULL);
+    tcase_add_test(end, all_nodes_start_again);
+    tcase_add_test(end, the_budget_is_the_jobs);
+    tcase_add_test(end, who_ended_well_starts_again_too);
+    tcase_add_loop_test(end, a_signal_to_one_ends_all, 0, 2);
+    tcase_add_loop_test(end, a_dead_launcher_ends_all, 0, 2);
+    tcase_add_loop_test(end, a_silent_node_is_given_up, 0, 2);
+    tcase_add_test(end, train_goes_on_from_the_checkpoint);
+    tcase_add_test(end, one_preempted_node_preempts_all);
+    tcase_add_test(end, a_stopped_rank_is_named_across_nodes);
+    tcase_add_test(end, an_injected_busy_port_is_explained);
+    return workbench_close(suite_run(suite));
+}
