@@ -3,54 +3,7 @@
 #include "base/memory.h"
 #include "kernels/ops.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-/* A handler can reach nothing but globals. */
-static volatile sig_atomic_t asked_by, terms;
-static pid_t launcher; /* ours; 0: another, or none */
-
-static void note(int number, siginfo_t *info, void *context)
-{
-    (void)context;
-    asked_by = number;
-    if (number != SIGTERM)
-        return;
-    bool means_it = launcher > 0 && info->si_pid == launcher;
-    terms = terms + 1;
-    if (means_it || terms > 1) {
-        signal(SIGTERM, SIG_DFL);
-        raise(SIGTERM); /* comes when this handler returns */
-    }
-}
-
-status preempt_catch_signals(void)
-{
-    struct sigaction action = {.sa_sigaction = note, .sa_flags = SA_SIGINFO | SA_RESTART};
-    sigset_t both;
-    sigemptyset(&both);
-    sigaddset(&both, SIGTERM);
-    sigaddset(&both, SIGUSR1);
-    action.sa_mask = both;
-    launcher = getenv("MNIST_DDP_LAUNCHED") != NULL ? getppid() : 0;
-    if (sigaction(SIGTERM, &action, NULL) != 0 || sigaction(SIGUSR1, &action, NULL) != 0 ||
-        sigprocmask(SIG_UNBLOCK, &both, NULL) != 0)
-        return FAIL(STATUS_IO, "signals: %s", strerror(errno));
-    return STATUS_OK;
-}
-
-int preempt_signal(void)
-{
-    return asked_by;
-}
-
-float preempt_wish(void)
-{
-    return asked_by != 0 ? 1.0f : 0.0f;
-}
 
 status preempt_open(device *dev, const step_numbers *numbers, float *flag, preempt *out)
 {

@@ -1,5 +1,5 @@
-/* Being asked to stop: SIGTERM and SIGUSR1 end a run at a step boundary that all ranks agree on, so
- * that a checkpoint of it continues exactly.
+/* Being asked to stop: a signal to any rank (app/rank_signals.h) ends the run at a step boundary
+ * that all ranks agree on, so that a checkpoint of it continues exactly.
  *
  * The wish travels with the gradients: one float behind them, in the first bucket of every step,
  * is summed over the ranks as they are. So no step costs a message more, and all ranks see the wish
@@ -12,14 +12,6 @@
 #include "kernels/step.h"
 
 #include <stdbool.h>
-
-/* From here on both signals only note the wish. SIGTERM ends the process as ever where it comes a
- * second time, or from our own launcher, which asks with SIGUSR1 and means SIGTERM. Whoever started
- * this process may have blocked SIGUSR1 until now; it is unblocked. */
-status preempt_catch_signals(void);
-
-/* The signal that came, 0 if none did. */
-int preempt_signal(void);
 
 enum { PREEMPT_FLOATS = 1 }; /* room behind the gradients */
 
@@ -40,9 +32,6 @@ typedef struct preempt {
 /* Borrows all but what it makes. preempt_close accepts a zeroed one. */
 status preempt_open(device *dev, const step_numbers *numbers, float *flag, preempt *out);
 void preempt_close(preempt *p);
-
-/* What step_plan.stop is for the step that begins now. */
-float preempt_wish(void);
 
 /* Enqueues this rank's wish into the flag: before the step's gradients leave. */
 status preempt_send(const preempt *p);

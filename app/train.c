@@ -57,7 +57,8 @@ static status enqueue_step(void *ctx, int step)
 static status train_step(training *t, int step, float lr)
 {
     job *j = &t->j;
-    step_plan plan = {.scale_loss = j->dev->precision == PRECISION_F16, .stop = preempt_wish()};
+    step_plan plan = {.scale_loss = j->dev->precision == PRECISION_F16,
+                      .stop = rank_signals_asked(&t->signals) != 0 ? 1.0f : 0.0f};
     enter(t, RANK_LOADER);
     rank_page_step(j->page, t->at.epoch, t->at.step + 1);
     inject_before_step(&t->fault, t->at.step + 1);

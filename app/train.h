@@ -4,6 +4,7 @@
 
 #include "app/inject.h"
 #include "app/job.h"
+#include "app/rank_signals.h"
 #include "app/report.h"
 #include "app/run_folder.h"
 #include "app/save_every.h"
@@ -11,6 +12,7 @@
 
 typedef struct training {
     job j;
+    rank_signals signals;
     report rep;
     char run_dir[FILE_PATH_BYTES]; /* rank 0's */
     save_every every;

@@ -1,6 +1,5 @@
 /* The train command: from the job's start to its exit code. */
 #include "app/commands.h"
-#include "app/dump_signal.h"
 #include "app/exit_codes.h"
 #include "app/failure.h"
 #include "app/memory_use.h"
@@ -72,11 +71,11 @@ static status print_results(training *t)
     return STATUS_OK;
 }
 
-static void say_stopped(const training *t)
+static void say_stopped(training *t)
 {
     if (t->j.place.rank != 0)
         return;
-    int number = preempt_signal();
+    int number = rank_signals_asked(&t->signals);
     LOG_W("stopped behind epoch %lld, step %lld: %s%s asked for it; %s", (long long)t->at.epoch,
           (long long)t->at.step_in_epoch, number != 0 ? "SIG" : "a signal to another rank",
           number != 0 ? sigabbrev_np(number) : "",
@@ -107,12 +106,11 @@ static status run(training *t, int *exit_code)
 /* Trains, and says more of a failure than its message while the job is still open. */
 static status run_or_explain(training *t, int *exit_code)
 {
-    dump_signal on_signal = {.running = false};
-    dump_signal_start(&on_signal, &t->j);
+    rank_signals_set_job(&t->signals, &t->j);
     status st = run(t, exit_code);
     if (st != STATUS_OK)
         st = failure_explain(&t->j, st);
-    dump_signal_stop(&on_signal);
+    rank_signals_set_job(&t->signals, NULL);
     return st;
 }
 
@@ -120,8 +118,7 @@ int train_command(const options *opts, const rendezvous_place *place, int64_t st
 {
     training t = {.started_ns = started_ns};
     int exit_code = EXIT_CODE_INTERNAL;
-    dump_signal_block();
-    status st = preempt_catch_signals();
+    status st = rank_signals_start(&t.signals);
     if (st == STATUS_OK)
         st = job_open(opts, place, &t.j, &exit_code);
     if (st == STATUS_OK) {
@@ -136,6 +133,7 @@ int train_command(const options *opts, const rendezvous_place *place, int64_t st
     bool stopped = t.j.stop.agreed;
     step_graphs_close(&t.graphs);
     job_close(&t.j);
+    rank_signals_stop(&t.signals);
     free(t.results.train_s);
     if (st != STATUS_OK) {
         exit_code = exit_code_failed(st, exit_code);

@@ -86,9 +86,9 @@ static inline double json_number(const char *text, const char *key)
 
 static inline void fresh(const char *a, const char *b)
 {
-    char command[512];
-    snprintf(command, sizeof command, "rm -rf '%s/%s' '%s/%s'", workbench, a, workbench, b);
-    ck_assert_int_eq(system(command), 0);
+    char shell_line[512];
+    snprintf(shell_line, sizeof shell_line, "rm -rf '%s/%s' '%s/%s'", workbench, a, workbench, b);
+    ck_assert_int_eq(system(shell_line), 0);
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* Asked to stop: all ranks end at one step, and going on from there ends with the bits of a run
  * that was never asked. */
 #include "app/preempt.h"
+#include "app/rank_signals.h"
 #include "kernels/step.h"
 #include "tests/app/runs.h"
 #include "tests/app/underway.h"
@@ -76,14 +77,19 @@ END_TEST
 
 START_TEST(a_signal_becomes_a_wish)
 {
-    ck_assert(preempt_signal() == 0 && !(preempt_wish() > 0));
-    ck_assert_int_eq(preempt_catch_signals(), STATUS_OK);
-    raise(SIGUSR1);
-    ck_assert_int_eq(preempt_signal(), SIGUSR1);
-    ck_assert(preempt_wish() > 0);
-    raise(SIGUSR1); /* as often as one likes */
-    raise(SIGTERM);
-    ck_assert_int_eq(preempt_signal(), SIGTERM);
+    rank_signals listener;
+    ck_assert_int_eq(rank_signals_start(&listener), STATUS_OK);
+    ck_assert_int_eq(rank_signals_asked(&listener), 0);
+    static const int numbers[] = {SIGUSR1, SIGUSR1, SIGTERM}; /* SIGUSR1 as often as one likes */
+    for (int i = 0; i < 3; i++) {
+        kill(getpid(), numbers[i]);
+        int64_t deadline_ns = clock_deadline_ns(5000);
+        while (rank_signals_asked(&listener) != numbers[i] && !clock_passed(deadline_ns))
+            clock_sleep_ms(1);
+        ck_assert_int_eq(rank_signals_asked(&listener), numbers[i]);
+    }
+    rank_signals_stop(&listener);
+    rank_signals_stop(&listener);
 }
 END_TEST
 
@@ -183,6 +189,27 @@ START_TEST(a_second_sigterm_ends_it_at_once)
 }
 END_TEST
 
+/* Signals that are caught anywhere would be caught in a kernel of oneDNN: see app/rank_signals.h.
+ */
+START_TEST(no_handler_interrupts_a_rank)
+{
+    static const int asynchronous[] = {SIGTERM, SIGUSR1, SIGUSR2, SIGINT,  SIGHUP,
+                                       SIGQUIT, SIGALRM, SIGPROF, SIGCHLD, SIGPIPE};
+    char text[4096];
+    unsigned long long caught = 0;
+    program p = start_slow_step(NULL);
+    underway_proc(p.pid, "status", text, sizeof text);
+    const char *line = strstr(text, "SigCgt:");
+    ck_assert(line != NULL && sscanf(line, "SigCgt: %llx", &caught) == 1);
+    for (size_t i = 0; i < sizeof asynchronous / sizeof asynchronous[0]; i++)
+        ck_assert_msg((caught >> (asynchronous[i] - 1) & 1) == 0, "SIG%s has a handler",
+                      sigabbrev_np(asynchronous[i]));
+    kill(p.pid, SIGKILL);
+    program_wait(&p, RUN_S);
+    program_close(&p);
+}
+END_TEST
+
 /* It asks with SIGUSR1: its SIGTERM is meant. That of others is not. */
 START_TEST(the_launchers_sigterm_ends_it_at_once)
 {
@@ -209,6 +236,7 @@ int main(void)
     tcase_add_checked_fixture(runs, start_clean, NULL);
     tcase_add_loop_test(runs, a_stopped_run_ends_with_the_same_bits, 0, N_WAYS);
     tcase_add_test(runs, without_saving_it_still_stops);
+    tcase_add_test(runs, no_handler_interrupts_a_rank);
     tcase_add_test(runs, a_second_sigterm_ends_it_at_once);
     tcase_add_test(runs, the_launchers_sigterm_ends_it_at_once);
     return workbench_close(suite_run(suite));
