@@ -1,7 +1,7 @@
 # The front desk: CMake does the building.
 .DEFAULT_GOAL := mnist_ddp
-.PHONY: mnist_ddp run test soak asan tsan format lint bench gpu-check gpu-bundle install clean help \
-	packages configure
+.PHONY: mnist_ddp run test test-torch soak asan tsan format lint bench gpu-check gpu-bundle install clean \
+	help packages configure
 
 BUILD ?= build
 PREFIX ?= /usr/local
@@ -22,9 +22,16 @@ test: configure ## build everything and run all tests
 	@cmake --build $(BUILD)
 	@cd $(BUILD) && ctest --output-on-failure
 
+# By name: what has a PyTorch beside it.
+test-torch: configure ## the tests that need PyTorch (makes a venv of its own, several GB)
+	@./scripts/torch_venv.sh bench/venv
+	@cmake --build $(BUILD)
+	@cd $(BUILD) && TORCH_PYTHON=$(CURDIR)/bench/venv/bin/python ctest --output-on-failure -R torch
+
 soak: configure ## kill 1,000 ranks and 250 launchers at random instants, compare bits (hours)
 	@cmake --build $(BUILD)
-	@cd $(BUILD) && BUILD_DIR=$$PWD SOURCE_DIR=$(CURDIR) MNIST_DDP_SOAK_KILLS=$${MNIST_DDP_SOAK_KILLS:-1000} ./test_app_restarts
+	@cd $(BUILD) && BUILD_DIR=$$PWD SOURCE_DIR=$(CURDIR) \
+		MNIST_DDP_SOAK_KILLS=$${MNIST_DDP_SOAK_KILLS:-1000} ./test_app_restarts
 
 asan: packages ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake --preset asan $(CMAKE_FLAGS) >/dev/null

@@ -6,9 +6,5 @@ here=$(cd "$(dirname "$0")" && pwd)
 program=$1
 shift
 venv=$here/venv
-if [ ! -x "$venv/bin/torchrun" ]; then
-    echo "bench: making $venv with torch, numpy, safetensors (several GB)"
-    python3 -m venv "$venv"
-    "$venv/bin/pip" install -q torch numpy safetensors
-fi
+"$here/../scripts/torch_venv.sh" "$venv"
 exec "$venv/bin/python" "$here/compare.py" --program "$program" "$@"

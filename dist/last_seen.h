@@ -25,7 +25,7 @@ enum { LAST_SEEN_BYTES = 1024 };
 
 /* Publishes what is known here, then writes into `out` (LAST_SEEN_BYTES) what sets the other ranks
  * apart from this one, as "rank 2 never entered all_reduce #17 (bucket 1: fc1.weight, fc1.bias); it
- * was last in the data loader, step 12 of epoch 1, 3.2 s ago"; "" where nothing is known. Blocks
+ * was last in the data loader, step 12 in epoch 1, 3.2 s ago"; "" where nothing is known. Blocks
  * wait_ms at most, and some seconds more where the store does not answer. */
 void last_seen_explain(const last_seen_options *options, char *out);
 

@@ -248,7 +248,7 @@ static void say_doing(const rank_page *page, rank_sight *out)
     else
         snprintf(what, sizeof what, "%s", place < RANK_PLACES ? places[place] : "somewhere");
     if (out->step > 0) /* of the run */
-        snprintf(where, sizeof where, ", step %" PRId64 " of epoch %" PRId64, out->step,
+        snprintf(where, sizeof where, ", step %" PRId64 " in epoch %" PRId64, out->step,
                  out->epoch + 1);
     snprintf(out->doing, sizeof out->doing, "%.200s%s, %.1f s ago", what, where,
              clock_seconds(clock_now_ns() - since_ns));

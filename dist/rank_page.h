@@ -72,7 +72,7 @@ typedef struct rank_sight {
     uint64_t entered, waits;            /* numbers of collectives; 0: none */
     char entered_text[RANK_TEXT_BYTES]; /* "all_reduce #17 (bucket 0: fc2.weight, fc2.bias)" */
     char waits_text[RANK_TEXT_BYTES];
-    char doing[RANK_TEXT_BYTES]; /* "in the forward pass, step 12 of epoch 1, 3.2 s ago" */
+    char doing[RANK_TEXT_BYTES]; /* "in the forward pass, step 12 in epoch 1, 3.2 s ago" */
 } rank_sight;
 
 /* Of this process. */

@@ -483,7 +483,7 @@ START_TEST(a_stopped_rank_is_named_across_nodes)
     const char *box = strstr(p[0].err, "failed first: exit code 110");
     ck_assert_msg(box != NULL, "no box in: %s", p[0].err);
     ASSERT_SAYS(box, "rank 3 (its process is stopped) never entered all_reduce #");
-    ASSERT_SAYS(box, "step 4 of epoch ");
+    ASSERT_SAYS(box, "step 4 in epoch ");
     close_all(p, 2);
 }
 END_TEST

@@ -189,7 +189,7 @@ START_TEST(a_page_tells_where_a_rank_is)
     ck_assert_int_eq(sight.generation, 3);
     ck_assert_int_eq(sight.state, RANK_WORKS);
     ck_assert_int_eq(sight.step, 77);
-    ck_assert_ptr_nonnull(strstr(sight.doing, "in the backward pass, step 77 of epoch 5, 0.0 s"));
+    ck_assert_ptr_nonnull(strstr(sight.doing, "in the backward pass, step 77 in epoch 5, 0.0 s"));
     collective c = {.kind = COLLECTIVE_ALL_REDUCE, .count = 5, .seq = 9, .label = "bucket 0: w"};
     rank_page_launch(page, &c);
     rank_page_wait(page, &c, clock_now_ns());
@@ -329,7 +329,7 @@ START_TEST(who_did_not_come_is_named)
     explain(keys, in, 0, own, said);
     ck_assert_msg(strstr(said,
                          "rank 1 never entered all_reduce #17 (bucket 1: fc1.weight, "
-                         "fc1.bias); it was last in the data loader, step 6 of epoch 1") != NULL,
+                         "fc1.bias); it was last in the data loader, step 6 in epoch 1") != NULL,
                   "%s", said);
     ck_assert_msg(strstr(said, "rank 2 issued barrier #17 where rank 0 issued all_reduce #17") !=
                       NULL,
