@@ -21,13 +21,13 @@ static char folder[64];
 /* The lines of a ring, parsed; the caller frees the array. */
 static json_t *lines_of(process_group *group)
 {
-    char *text = NULL;
+    char *text = NULL, *next = NULL;
     size_t size_bytes = 0;
     FILE *file = open_memstream(&text, &size_bytes);
     process_group_write_ring(group, file);
     fclose(file);
     json_t *lines = json_array();
-    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n"))
+    for (char *line = strtok_r(text, "\n", &next); line != NULL; line = strtok_r(NULL, "\n", &next))
         json_array_append_new(lines, json_loads(line, 0, NULL));
     free(text);
     return lines;
@@ -102,9 +102,13 @@ static status stages(process_group *group, int rank, int world_size, void *arg)
                 number_at(lines, 0, "waited_ns") >= number_at(lines, 0, "launched_ns") &&
                 number_at(lines, 0, "ended_ns") >= number_at(lines, 0, "launched_ns") &&
                 number_at(lines, 1, "waited_ns") == 0 && number_at(lines, 1, "ended_ns") == 0;
+    char *text = json_dumps(lines, 0);
     json_decref(lines);
-    TRY(process_group_wait(group, works[1], NULL));
-    return good ? STATUS_OK : FAIL(STATUS_INVALID, "the ring tells it otherwise");
+    status st = process_group_wait(group, works[1], NULL);
+    if (st == STATUS_OK && !good)
+        st = FAIL(STATUS_INVALID, "the ring tells it otherwise: %s", text);
+    free(text);
+    return st;
 }
 
 START_TEST(stages_and_times_are_noted)
