@@ -36,8 +36,8 @@ typedef struct checkpoint_state {
     int64_t optimizer_steps;                 /* checkpoint_save takes it from the optimizer */
     double loss_scale; /* kernels/step.h; 0 and absent in the file: not scaled */
     int64_t loss_good_steps, loss_skipped_steps, loss_overflow;
-    double epoch_loss;     /* of the epoch under way, over all ranks: sum over samples, */
-    int64_t epoch_samples; /* and how many they are; 0 where the file has neither */
+    double epoch_loss;              /* of the epoch under way, over all ranks: sum over samples, */
+    int64_t epoch_samples;          /* and how many they are; 0 where the file has neither */
     char job[CHECKPOINT_JOB_BYTES]; /* which launch wrote it; "" and absent: not known */
 } checkpoint_state;
 

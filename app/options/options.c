@@ -22,13 +22,13 @@ static const char ENVIRONMENT_PREFIX[] = "MNIST_DDP_";
 /* Variables with our prefix that are no settings, and what those of the emulated device begin with.
  */
 static const char *const OTHER_VARIABLES[] = {
-    "DATA",     "GLOO_MODULE", "GLOO_CLAMP",    "CUDA_MODULE", "LAUNCHED",
-    "LOG_TTY",  "TEST_DEVICE", "CUDA_AUTOTUNE", "GENERATION",  "DUMP_DIR"};
+    "DATA",    "GLOO_MODULE", "GLOO_CLAMP",    "CUDA_MODULE", "LAUNCHED",
+    "LOG_TTY", "TEST_DEVICE", "CUDA_AUTOTUNE", "GENERATION",  "DUMP_DIR"};
 static const char EMULATED_PREFIX[] = "EMULATED_";
 
 static const char *const COMMAND_NAMES[] = {
-    [COMMAND_TRAIN] = "train", [COMMAND_EVAL] = "eval",     [COMMAND_SAMPLER] = "sampler",
-    [COMMAND_RUN] = "run",     [COMMAND_DOCTOR] = "doctor", [COMMAND_ENV] = "env",
+    [COMMAND_TRAIN] = "train", [COMMAND_EVAL] = "eval",       [COMMAND_SAMPLER] = "sampler",
+    [COMMAND_RUN] = "run",     [COMMAND_DOCTOR] = "doctor",   [COMMAND_ENV] = "env",
     [COMMAND_HELP] = "help",   [COMMAND_VERSION] = "version",
 };
 enum { COMMAND_COUNT = sizeof COMMAND_NAMES / sizeof COMMAND_NAMES[0] };
@@ -260,8 +260,7 @@ static status read_environment(options *opts)
             *c = (char)tolower((unsigned char)*c);
         option_match match;
         const char *value = (*entry)[length] == '=' ? *entry + length + 1 : "";
-        if (!options_table_find(name, FOR_ALL, &match) ||
-            match.row->kind >= OPTION_IGNORED)
+        if (!options_table_find(name, FOR_ALL, &match) || match.row->kind >= OPTION_IGNORED)
             warn_variable(variable, name);
         else if (match.row->commands & (1u << opts->command))
             TRY(options_value_set(opts, match, value, SOURCE_ENVIRONMENT, variable));

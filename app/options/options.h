@@ -92,30 +92,30 @@ typedef struct options {
     int64_t local_rank; /* -1; accepted for scripts of torch.distributed.launch; LOCAL_RANK wins */
     char *local_addr;   /* NULL: as the route to node 0 says */
     bool standalone;
-    char *rdzv_backend;       /* "static" */
-    char *rdzv_endpoint;      /* "HOST[:PORT]"; NULL */
-    char *rdzv_id;            /* NULL: "none", or a random one where the port is free too */
-    char *rdzv_conf;          /* "KEY=VALUE,..."; NULL */
-    int64_t max_restarts;     /* 0 */
-    double monitor_interval;  /* 0.1 s between two looks at the other nodes */
-    int64_t shutdown_timeout; /* -1: $TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30 s */
-    char *signals_to_handle;  /* "SIGTERM,SIGINT,SIGHUP,SIGQUIT" */
-    char *exit_code;          /* "first", "torchrun" */
-    char *log_dir;            /* NULL: a temporary folder, kept if something fails */
-    char *redirects;          /* "0" to "3", or "0:1,1:2" */
-    char *tee;                /* likewise */
-    char *local_ranks_filter; /* "0,1"; NULL: all */
+    char *rdzv_backend;             /* "static" */
+    char *rdzv_endpoint;            /* "HOST[:PORT]"; NULL */
+    char *rdzv_id;                  /* NULL: "none", or a random one where the port is free too */
+    char *rdzv_conf;                /* "KEY=VALUE,..."; NULL */
+    int64_t max_restarts;           /* 0 */
+    double monitor_interval;        /* 0.1 s between two looks at the other nodes */
+    int64_t shutdown_timeout;       /* -1: $TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30 s */
+    char *signals_to_handle;        /* "SIGTERM,SIGINT,SIGHUP,SIGQUIT" */
+    char *exit_code;                /* "first", "torchrun" */
+    char *log_dir;                  /* NULL: a temporary folder, kept if something fails */
+    char *redirects;                /* "0" to "3", or "0:1,1:2" */
+    char *tee;                      /* likewise */
+    char *local_ranks_filter;       /* "0,1"; NULL: all */
     char *log_line_prefix_template; /* NULL: "[${role_name}${local_rank}]:" */
 
     /* mnist_ddp run */
-    bool module;       /* PROGRAM is a Python module */
-    bool no_python;    /* PROGRAM is executed itself */
-    bool run_path;     /* by Python's runpy.run_path */
-    bool use_env;      /* true; --no-use-env: --local-rank=N goes to the program */
-    char *role;        /* "default" */
+    bool module;        /* PROGRAM is a Python module */
+    bool no_python;     /* PROGRAM is executed itself */
+    bool run_path;      /* by Python's runpy.run_path */
+    bool use_env;       /* true; --no-use-env: --local-rank=N goes to the program */
+    char *role;         /* "default" */
     char *start_method; /* accepted: workers are always executed anew */
     bool virtual_local_rank;
-    char **program;    /* PROGRAM ARGS, argv's own, NULL at the end; NULL: none */
+    char **program; /* PROGRAM ARGS, argv's own, NULL at the end; NULL: none */
 
     /* mnist_ddp sampler */
     int64_t samples; /* 60000 */

@@ -62,8 +62,8 @@ extern const size_t options_table_count;
 
 enum { OPTION_NAME_BYTES = 64 };
 
-/* Spelling i of a row: its name, its aliases, and "no-" + name of a switch or mode, with dashes; false past
- * the last one. *negated: it is that "no-" form. */
+/* Spelling i of a row: its name, its aliases, and "no-" + name of a switch or mode, with dashes;
+ * false past the last one. *negated: it is that "no-" form. */
 bool options_table_spelling(const option_row *row, int i, char out[OPTION_NAME_BYTES],
                             bool *negated);
 

@@ -67,9 +67,11 @@ typedef struct stop {
     int exit_code;
 } stop;
 
-static const stop stops[] = {
-    {SIGINT, false, 130}, {SIGTERM, false, 75}, {SIGINT, true, 130}, {SIGTERM, true, 75},
-    {SIGUSR1, false, 75}};
+static const stop stops[] = {{SIGINT, false, 130},
+                             {SIGTERM, false, 75},
+                             {SIGINT, true, 130},
+                             {SIGTERM, true, 75},
+                             {SIGUSR1, false, 75}};
 enum { N_STOPS = sizeof stops / sizeof stops[0] };
 
 START_TEST(signals_stop_all_ranks)

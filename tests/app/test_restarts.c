@@ -1,9 +1,9 @@
 /* Ranks and launchers killed at random instants: what comes out has the bits of a run that nobody
  * disturbed, nobody is left over, and training goes on soon.
  *
- * $MNIST_DDP_SOAK_KILLS (20, or 8 under sanitizers) workers are killed, every fourth within 200 ms of a start, and a
- * fourth as many launchers; $MNIST_DDP_SOAK_SEED repeats a run of this test as far as chance
- * allows.
+ * $MNIST_DDP_SOAK_KILLS (20, or 8 under sanitizers) workers are killed, every fourth within 200 ms
+ * of a start, and a fourth as many launchers; $MNIST_DDP_SOAK_SEED repeats a run of this test as
+ * far as chance allows.
  */
 #include "dist/rank_page.h"
 #include "tests/app/runs.h"
