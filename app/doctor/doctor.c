@@ -1,67 +1,16 @@
 /* mnist_ddp doctor: looks at what a run with these settings needs, before it is tried. */
-#include "app/checkup.h"
 #include "app/commands.h"
 #include "app/device_list.h"
+#include "app/doctor/checkup.h"
 #include "app/exit_codes.h"
-#include "app/launch/launch_json.h"
 
 #include "base/log.h"
 #include "base/team.h"
 #include "data/dataset.h"
-#include "dist/plain_message.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { TEXT_BYTES = 1024 };
-
-static const char *const LEVEL_NAMES[] = {"ok", "note", "warning", "failed"};
-
-static void add_text(checkup *c, checkup_level level, const char *name, const char *text)
-{
-    c->warnings += level == CHECKUP_WARNING;
-    c->failures += level == CHECKUP_FAILED;
-    if (c->list == NULL) {
-        printf("%-8s %-10s %s\n", LEVEL_NAMES[level], name, text);
-        return;
-    }
-    json_t *entry = json_object();
-    json_object_set_new(entry, "name", json_string(name));
-    json_object_set_new(entry, "level", json_string(LEVEL_NAMES[level]));
-    json_object_set_new(entry, "text", launch_json_text(text));
-    json_array_append_new(c->list, entry);
-}
-
-void checkup_add(checkup *c, checkup_level level, const char *name, const char *fmt, ...)
-{
-    char text[TEXT_BYTES];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    add_text(c, level, name, text);
-}
-
-void checkup_fail(checkup *c, int exit_code, const char *name, const char *fmt, ...)
-{
-    char text[TEXT_BYTES];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    if (c->failures == 0)
-        c->exit_code = exit_code;
-    add_text(c, CHECKUP_FAILED, name, text);
-}
-
-void checkup_fail_message(checkup *c, int exit_code, const char *name)
-{
-    char text[TEXT_BYTES];
-    plain_message(text, sizeof text);
-    checkup_fail(c, exit_code, name, "%s", text);
-}
 
 /* false: the settings make no launch, and the rest cannot be looked at. */
 static bool check_settings(checkup *c)

@@ -1,4 +1,4 @@
-#include "app/checkup.h"
+#include "app/doctor/checkup.h"
 
 #include "app/exit_codes.h"
 #include "app/local_network.h"

@@ -1,4 +1,4 @@
-#include "app/checkup.h"
+#include "app/doctor/checkup.h"
 
 #include "app/device_list.h"
 #include "app/exit_codes.h"
