@@ -151,7 +151,7 @@ START_TEST(a_rank_that_hangs_is_named)
     program p = run_fault(hangs[_i % 2].fault, backend, 110, TIMEOUT_S + 12);
     assert_explained(&p, "error: all_reduce #",
                      WORDS("rank 1 never entered all_reduce #", BUCKET, hangs[_i % 2].word,
-                           "step 4 of epoch 1"));
+                           "step 4 in epoch 1"));
     ck_assert_msg(strstr(p.err, "rank 2 never") == NULL && strstr(p.err, "rank 0 never") == NULL,
                   "others are blamed: %s", p.err);
     assert_dumped(0);
@@ -177,7 +177,7 @@ START_TEST(a_killed_rank_was_somewhere)
         run_fault("kill:rank=2,step=4", underway_backends[_i], 128 + SIGKILL, TIMEOUT_S + 12);
     assert_explained(&p, "error: all_reduce #",
                      WORDS("rank 2 never entered all_reduce #", BUCKET,
-                           "it is gone, and was last in the data loader, step 4 of epoch 1"));
+                           "it is gone, and was last in the data loader, step 4 in epoch 1"));
     program_close(&p);
 }
 END_TEST
