@@ -86,6 +86,42 @@ status collective_check(const collective *c, int rank, int world_size)
     return has_rows ? check_overlap(c, rank, world_size) : STATUS_OK;
 }
 
+rank_traffic collective_star_traffic(const collective *c, int rank, int world_size)
+{
+    uint64_t bytes = c->count * dtype_size(c->type), n = (uint64_t)world_size;
+    uint64_t others = c->root == rank ? n - 1 : 0, self = c->root == rank ? 0 : 1;
+    switch (c->kind) {
+    case COLLECTIVE_ALL_REDUCE: /* every rank but one has each part once, and its sum once */
+        return (rank_traffic){2 * bytes * (n - 1) / n, 2 * bytes * (n - 1) / n};
+    case COLLECTIVE_BROADCAST:
+        return (rank_traffic){others * bytes, self * bytes};
+    case COLLECTIVE_REDUCE:
+        return (rank_traffic){self * bytes, others * bytes};
+    case COLLECTIVE_ALL_GATHER:
+    case COLLECTIVE_REDUCE_SCATTER:
+        return (rank_traffic){(n - 1) * bytes, (n - 1) * bytes};
+    case COLLECTIVE_SEND:
+        return (rank_traffic){bytes, 0};
+    case COLLECTIVE_RECV:
+        return (rank_traffic){0, bytes};
+    case COLLECTIVE_BARRIER:
+        break;
+    }
+    return (rank_traffic){0};
+}
+
+rank_traffic collective_chain_traffic(const collective *c, int rank, int world_size)
+{
+    uint64_t bytes = c->count * dtype_size(c->type);
+    int from_root = (rank - c->root + world_size) % world_size; /* the root's place is 0 */
+    bool has_inner = from_root > 0, has_outer = from_root + 1 < world_size;
+    if (c->kind == COLLECTIVE_BROADCAST)
+        return (rank_traffic){has_outer ? bytes : 0, has_inner ? bytes : 0};
+    if (c->kind == COLLECTIVE_REDUCE)
+        return (rank_traffic){has_inner ? bytes : 0, has_outer ? bytes : 0};
+    return collective_star_traffic(c, rank, world_size);
+}
+
 void collective_do_alone(const collective *c)
 {
     size_t size_bytes = collective_out_bytes(c, 0, 1);

@@ -18,6 +18,13 @@ status collective_check(const collective *c, int rank, int world_size);
 size_t collective_in_bytes(const collective *c, int world_size);
 size_t collective_out_bytes(const collective *c, int rank, int world_size);
 
+/* What it moves on this rank where a ring reduces and gathers, and a root or a pair of ranks
+ * exchange directly with each other: what a root sends or gets it does so world_size - 1 times. */
+rank_traffic collective_star_traffic(const collective *c, int rank, int world_size);
+
+/* The same, but broadcast and reduce pass through a chain of ranks that ends at the root. */
+rank_traffic collective_chain_traffic(const collective *c, int rank, int world_size);
+
 /* Does it for a world of one rank, on host memory. */
 void collective_do_alone(const collective *c);
 

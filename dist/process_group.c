@@ -9,7 +9,7 @@
 #include "dist/process_group.h"
 
 #include "base/clock.h"
-#include "base/memory.h"
+#include "dist/allocations.h"
 #include "dist/backend_choice.h"
 #include "dist/collective.h"
 #include "dist/collective_ring.h"
@@ -28,7 +28,6 @@
 
 enum {
     MESSAGE_BYTES = 1024,
-    MAX_WORLD_SIZE = 1 << 16,
     STAGING_SLACK_BYTES = 4 << 10,   /* what rounding up the buckets' sizes can cost */
     STAGING_CHUNK_BYTES = 256 << 10, /* at least, beyond the group's own memory */
 };
@@ -51,27 +50,24 @@ struct work {
     int64_t leaves_wire_ns; /* not done before; 0: no such limit */
 };
 
-typedef struct allocation {
-    struct allocation *next;
-    void *memory;
-} allocation;
-
 struct process_group {
     const process_group_ops *ops; /* NULL for one rank */
     void *self;
     device *dev; /* NULL: host memory only */
     int rank, world_size;
     int64_t timeout_ms;
+    bool one_host;
 
     pthread_mutex_t lock; /* of all below */
     status broken;
     char message[MESSAGE_BYTES];
-    uint64_t seq;       /* of the latest collective */
+    uint64_t seq; /* of the latest collective */
+    rank_traffic moved;
     work *first, *last; /* launched and not waited for, oldest first */
     int held;           /* of them */
     slow_wire wire;
     size_t shared_left;
-    allocation *allocations;
+    allocations memory;
     staging *staging; /* NULL until it is needed */
     collective_ring ring;
     rank_page *page; /* NULL: none */
@@ -101,30 +97,11 @@ static status name_failure(const process_group *group, const collective *c, stat
                           c->seq, group->rank, process_group_backend(group));
 }
 
-static status check_options(const process_group_options *o)
-{
-    if (o->world_size < 1 || o->world_size > MAX_WORLD_SIZE)
-        return FAIL(STATUS_INVALID, "world_size %d is not in 1 .. %d", o->world_size,
-                    (int)MAX_WORLD_SIZE);
-    if (o->rank < 0 || o->rank >= o->world_size)
-        return FAIL(STATUS_INVALID, "rank %d is not in 0 .. %d", o->rank, o->world_size - 1);
-    if (o->timeout_ms < 1)
-        return FAIL(STATUS_INVALID, "timeout of %" PRId64 " ms: at least 1 is needed",
-                    o->timeout_ms);
-    if (o->inject_delay_ms < 0)
-        return FAIL(STATUS_INVALID, "injected delay of %" PRId64 " ms is negative",
-                    o->inject_delay_ms);
-    if (o->store == NULL && o->world_size > 1)
-        return FAIL(STATUS_INVALID, "a process group of %d ranks needs a store", o->world_size);
-    TRY(backend_choice_check(o->backend));
-    bool on_cpu = o->device == NULL || o->device->stream == NULL;
-    return o->world_size == 1 && on_cpu ? backend_choice_check_cpu(o->backend) : STATUS_OK;
-}
-
 static status open_backend(process_group *group, const process_group_options *options)
 {
-    backend_choice choice = {0};
-    TRY(backend_choice_make(options, &choice));
+    backend_choice choice = {.ops = &local_ops, .one_host = true};
+    if (options->hub == NULL)
+        TRY(backend_choice_make(options, &choice));
     group_setup setup = {options, choice.prefix, choice.one_host};
     if (choice.ops->device_memory && options->inject_delay_ms > 0)
         return FAIL(STATUS_INVALID,
@@ -133,12 +110,13 @@ static status open_backend(process_group *group, const process_group_options *op
                     choice.ops->name, choice.one_host ? "shm" : "gloo");
     TRY(choice.ops->create(&setup, &group->self));
     group->ops = choice.ops;
+    group->one_host = choice.one_host;
     return STATUS_OK;
 }
 
 status process_group_create(const process_group_options *options, process_group **out)
 {
-    TRY(check_options(options));
+    TRY(process_group_check_options(options));
     process_group *group = calloc(1, sizeof *group);
     if (group == NULL)
         return FAIL(STATUS_NO_MEMORY, "a process group");
@@ -149,6 +127,7 @@ status process_group_create(const process_group_options *options, process_group 
     group->wire.delay_ns = options->inject_delay_ms * 1000000;
     group->shared_left = options->shared_bytes;
     group->page = options->page;
+    group->one_host = true;
     status st = options->world_size > 1 ? open_backend(group, options) : STATUS_OK;
     if (st != STATUS_OK) {
         free(group);
@@ -182,12 +161,7 @@ void process_group_destroy(process_group *group)
     staging_destroy(group->staging); /* unpins memory that the backend is about to unmap */
     if (group->ops != NULL)
         group->ops->destroy(group->self);
-    while (group->allocations != NULL) {
-        allocation *a = group->allocations;
-        group->allocations = a->next;
-        free(a->memory);
-        free(a);
-    }
+    allocations_free(&group->memory);
     pthread_mutex_destroy(&group->lock);
     free(group);
 }
@@ -205,6 +179,19 @@ int process_group_world_size(const process_group *group)
 const char *process_group_backend(const process_group *group)
 {
     return group->ops == NULL ? "none" : group->ops->name;
+}
+
+bool process_group_is_on_one_host(const process_group *group)
+{
+    return group->one_host;
+}
+
+void process_group_traffic(process_group *group, uint64_t *sent, uint64_t *received)
+{
+    pthread_mutex_lock(&group->lock);
+    *sent = group->moved.sent;
+    *received = group->moved.received;
+    pthread_mutex_unlock(&group->lock);
 }
 
 bool process_group_can_be_captured(const process_group *group)
@@ -227,28 +214,11 @@ status process_group_check(process_group *group)
     return st;
 }
 
-/* The lock is held. Memory of our own, where the backend has none. */
-static status allocate(process_group *group, size_t size_bytes, void **out)
-{
-    allocation *a = calloc(1, sizeof *a);
-    if (a == NULL)
-        return FAIL(STATUS_NO_MEMORY, "%zu bytes", sizeof *a);
-    status st = memory_alloc(size_bytes, &a->memory);
-    if (st != STATUS_OK) {
-        free(a);
-        return st;
-    }
-    a->next = group->allocations;
-    group->allocations = a;
-    *out = a->memory;
-    return STATUS_OK;
-}
-
 status process_group_keep_label(process_group *group, const char *text, const char **out)
 {
     char *copy = NULL;
     pthread_mutex_lock(&group->lock);
-    status st = allocate(group, strlen(text) + 1, (void **)&copy);
+    status st = allocations_add(&group->memory, strlen(text) + 1, (void **)&copy);
     pthread_mutex_unlock(&group->lock);
     if (st == STATUS_OK)
         *out = strcpy(copy, text);
@@ -267,7 +237,7 @@ status process_group_alloc(process_group *group, size_t size_bytes, void **out)
     else if (group->ops != NULL && group->ops->alloc != NULL)
         st = group->ops->alloc(group->self, size_bytes, out);
     else
-        st = allocate(group, size_bytes, out);
+        st = allocations_add(&group->memory, size_bytes, out);
     if (st == STATUS_OK)
         group->shared_left -= size_bytes;
     pthread_mutex_unlock(&group->lock);
@@ -287,7 +257,7 @@ static status staging_memory(void *ctx, size_t size_bytes, void **out, size_t *g
         return STATUS_OK;
     }
     *got_bytes = size_bytes > STAGING_CHUNK_BYTES ? size_bytes : STAGING_CHUNK_BYTES;
-    return allocate(group, *got_bytes, out);
+    return allocations_add(&group->memory, *got_bytes, out);
 }
 
 /* The lock is held. */
@@ -353,6 +323,15 @@ static status start(process_group *group, work *w)
     return needs_copy || group->held > 0 ? hold(group, w) : launch_at_backend(group, w);
 }
 
+static void count_traffic(process_group *group, const collective *c)
+{
+    if (group->ops == NULL)
+        return;
+    rank_traffic moves = group->ops->traffic(c, group->rank, group->world_size);
+    group->moved.sent += moves.sent;
+    group->moved.received += moves.received;
+}
+
 static status check_stream(const process_group *group, const device_stream *stream)
 {
     if (stream == NULL || (group->dev != NULL && group->dev->stream == stream))
@@ -376,6 +355,7 @@ status process_group_launch(process_group *group, const collective *c, device_st
         w->what.seq = ++group->seq;
         collective_ring_launch(&group->ring, &w->what, stream != NULL, clock_now_ns());
         rank_page_launch(group->page, &w->what);
+        count_traffic(group, &w->what);
         st = start(group, w);
         if (st != STATUS_OK) {
             collective_ring_end(&group->ring, w->what.seq, false, clock_now_ns());

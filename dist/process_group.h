@@ -18,15 +18,19 @@ typedef struct process_group process_group;
 typedef struct work work;                   /* a collective under way */
 typedef struct device_stream device_stream; /* kernels/device.h */
 struct device;
+struct local_hub;
 
 typedef enum dtype { DTYPE_F32, DTYPE_F64, DTYPE_I64 } dtype;
 typedef enum reduce_op { REDUCE_SUM, REDUCE_MIN, REDUCE_MAX } reduce_op;
 
 typedef struct process_group_options {
     const char *backend; /* "shm", "gloo", "nccl", or "auto": nccl where every rank has a GPU of its
-                            own, else shm where all are on one host, else gloo */
+                            own, else shm where all are on one host, else gloo; "local": threads of
+                            this process that meet at `hub` */
     int rank, world_size;
-    struct store *store;     /* borrowed until destroy; NULL only where world_size is 1 */
+    struct store
+        *store; /* borrowed until destroy; NULL only where world_size is 1, or with `hub` */
+    struct local_hub *hub;   /* dist/local/local_hub.h, for "local" only; borrowed until destroy */
     const char *master_addr; /* the store's host, only to find this host's address on the way there;
                                 NULL: loopback */
     int64_t timeout_ms;      /* of every collective */
@@ -53,6 +57,14 @@ void process_group_destroy(process_group *group);
 int process_group_rank(const process_group *group);
 int process_group_world_size(const process_group *group);
 const char *process_group_backend(const process_group *group); /* "none" for one rank */
+
+/* All ranks share host, network and process namespace, and user, and so a clock. */
+bool process_group_is_on_one_host(const process_group *group);
+
+/* Bytes that this rank has sent to others and got from them, by what the backend's algorithm moves
+ * in the collectives launched so far. (nccl: nominal. Replays of a recorded graph do not count.)
+ * May be called from any thread. */
+void process_group_traffic(process_group *group, uint64_t *sent, uint64_t *received);
 
 /* Whether collectives on the device's stream may be recorded in a graph (accelerator_ops in
  * kernels/ops.h): true for one rank and for backends that take device memory. */
@@ -103,10 +115,11 @@ status process_group_broadcast(process_group *group, void *data, size_t count, d
                                device_stream *stream);
 status process_group_barrier(process_group *group); /* the host blocks */
 
-/* Of nccl only so far: another backend refuses them by name. */
-/* out (count), on the root only. */
+/* out (count), on the root only; may equal in. */
 status process_group_reduce(process_group *group, const void *in, void *out, size_t count,
                             dtype type, reduce_op op, int root, device_stream *stream);
+
+/* Not of every backend: one that cannot do them refuses them by name. */
 /* in (count) of rank r -> out (world_size, count) row r, on all ranks. */
 status process_group_all_gather(process_group *group, const void *in, void *out, size_t count,
                                 dtype type, device_stream *stream);

@@ -4,6 +4,9 @@
 
 #include "dist/process_group_ops.h"
 
+/* STATUS_INVALID with what is wrong. */
+status process_group_check_options(const process_group_options *options);
+
 /* Checks the collective, numbers it and starts it. */
 status process_group_launch(process_group *group, const collective *c, device_stream *stream,
                             work **out_work);

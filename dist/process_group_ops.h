@@ -34,6 +34,11 @@ typedef struct collective {
     const char *label; /* what it carries, as process_group_keep_label gave it; NULL: not said */
 } collective;
 
+/* Bytes that a rank sends to others and gets from them. */
+typedef struct rank_traffic {
+    uint64_t sent, received;
+} rank_traffic;
+
 /* What a backend's create gets. */
 typedef struct group_setup {
     const process_group_options *options; /* valid only during create */
@@ -62,9 +67,11 @@ typedef struct process_group_ops {
     status (*alloc)(void *self, size_t size_bytes, void **out);
     /* Also after a failure, and with works not waited for, which it frees. */
     void (*destroy)(void *self);
+    /* What a collective moves on rank `rank`, by the backend's algorithm. */
+    rank_traffic (*traffic)(const collective *c, int rank, int world_size);
 } process_group_ops;
 
-extern const process_group_ops shm_ops;
+extern const process_group_ops shm_ops, local_ops;
 
 const char *collective_kind_name(collective_kind kind); /* "all_reduce" */
 size_t dtype_size(dtype type);                          /* bytes */

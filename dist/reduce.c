@@ -102,14 +102,9 @@ void reduce_fold(dtype type, reduce_op op, void *acc, const void *x, size_t coun
     kernels_of(type)->fold[op](acc, x, count, 1);
 }
 
-void reduce_buffers(dtype type, reduce_op op, float prescale, void *const *buffers, int n,
-                    size_t count)
+void reduce_into(dtype type, reduce_op op, float prescale, const reduce_parts *parts, size_t count)
 {
     const kernels *k = kernels_of(type);
-    if (n == 2 && op == REDUCE_SUM) {
-        k->pair_sum(buffers[0], buffers[1], count, prescale);
-        return;
-    }
     _Alignas(64) unsigned char block[BLOCK_BYTES];
     size_t size = dtype_size(type);
     for (size_t done = 0; done < count;) {
@@ -117,11 +112,22 @@ void reduce_buffers(dtype type, reduce_op op, float prescale, void *const *buffe
         if (some > count - done)
             some = count - done;
         size_t at = done * size;
-        k->set(block, (const unsigned char *)buffers[0] + at, some, prescale);
-        for (int i = 1; i < n; i++)
-            k->fold[op](block, (const unsigned char *)buffers[i] + at, some, prescale);
-        for (int i = 0; i < n; i++)
-            memcpy((unsigned char *)buffers[i] + at, block, some * size);
+        k->set(block, (const unsigned char *)parts->in[0] + at, some, prescale);
+        for (int i = 1; i < parts->n_in; i++)
+            k->fold[op](block, (const unsigned char *)parts->in[i] + at, some, prescale);
+        for (int i = 0; i < parts->n_out; i++)
+            memcpy((unsigned char *)parts->out[i] + at, block, some * size);
         done += some;
     }
+}
+
+void reduce_buffers(dtype type, reduce_op op, float prescale, void *const *buffers, int n,
+                    size_t count)
+{
+    if (n == 2 && op == REDUCE_SUM) {
+        kernels_of(type)->pair_sum(buffers[0], buffers[1], count, prescale);
+        return;
+    }
+    reduce_parts parts = {(const void *const *)buffers, n, buffers, n};
+    reduce_into(type, op, prescale, &parts, count);
 }

@@ -19,6 +19,16 @@ extern "C" {
 void reduce_buffers(dtype type, reduce_op op, float prescale, void *const *buffers, int n,
                     size_t count);
 
+/* The same from in[0..n_in-1] into all of out[0..n_out-1], each (count). An out may be one of the
+ * ins; nothing else overlaps. The bits are those of reduce_buffers. */
+typedef struct reduce_parts {
+    const void *const *in;
+    int n_in;
+    void *const *out;
+    int n_out;
+} reduce_parts;
+void reduce_into(dtype type, reduce_op op, float prescale, const reduce_parts *parts, size_t count);
+
 /* acc[i] = op(acc[i], x[i]); acc and x (count) of `type` do not overlap. */
 void reduce_fold(dtype type, reduce_op op, void *acc, const void *x, size_t count);
 

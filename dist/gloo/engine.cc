@@ -17,6 +17,7 @@ extern "C" {
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -28,6 +29,7 @@ namespace
 
 const std::chrono::milliseconds GOODBYE_TIMEOUT(2000);
 const std::chrono::milliseconds THREAD_END_TIMEOUT(1000);
+const size_t REDUCE_CHUNK_BYTES = 1 << 20;
 const int DEATH_NOTICE_MS = 100; // a socket closes a little before its process has ended
 
 // Signals are for the program's own threads: ours and gloo's start with all of them blocked.
@@ -129,7 +131,7 @@ std::shared_ptr<job> engine::enqueue(const collective &what, std::chrono::millis
 
 job *engine::launch(const collective &what)
 {
-    if (what.kind > COLLECTIVE_BARRIER)
+    if (what.kind > COLLECTIVE_REDUCE)
         throw failure(STATUS_INVALID, std::string("backend gloo does no ") +
                                           collective_kind_name(what.kind) + ": use nccl");
     std::lock_guard<std::mutex> hold(lock_);
@@ -232,6 +234,8 @@ void engine::execute(const job &j)
         return broadcast(j);
     case COLLECTIVE_BARRIER:
         return barrier(j);
+    case COLLECTIVE_REDUCE:
+        return j.what.root == rank_ ? reduce_here(j) : reduce_there(j);
     default: // launch() refused it
         throw failure(STATUS_INVALID, "no such collective");
     }
@@ -269,6 +273,56 @@ void engine::broadcast(const job &j)
     options.setTag(tag_of(c));
     options.setTimeout(j.timeout);
     gloo::broadcast(options);
+}
+
+// gloo's own reduce is a ring, in an order of its own. Here all send to the root, chunk by chunk,
+// and the root adds up in rank order: the bits are those of every other backend.
+void engine::reduce_there(const job &j)
+{
+    const collective &c = j.what;
+    size_t size_bytes = c.count * dtype_size(c.type), chunks = 0;
+    auto buffer = context_->createUnboundBuffer(const_cast<void *>(c.in), size_bytes);
+    const uint64_t slot = gloo::Slot::build(gloo::kReduceSlotPrefix, tag_of(c));
+    for (size_t at = 0; at < size_bytes; at += REDUCE_CHUNK_BYTES, chunks++)
+        buffer->send(c.root, slot, at, std::min(REDUCE_CHUNK_BYTES, size_bytes - at));
+    while (chunks-- > 0)
+        if (!buffer->waitSend(j.timeout))
+            throw failure(STATUS_PEER, "a send was aborted");
+}
+
+void engine::reduce_here(const job &j)
+{
+    const collective &c = j.what;
+    size_t size = dtype_size(c.type), size_bytes = c.count * size;
+    size_t n = static_cast<size_t>(world_size_), chunk = std::min(REDUCE_CHUNK_BYTES, size_bytes);
+    const uint64_t slot = gloo::Slot::build(gloo::kReduceSlotPrefix, tag_of(c));
+    // Two rows of chunks: while one is added up, the other is on its way.
+    std::vector<char> memory[2] = {std::vector<char>(n * chunk), std::vector<char>(n * chunk)};
+    std::unique_ptr<gloo::transport::UnboundBuffer> buffers[2];
+    std::vector<const void *> ins(n);
+    auto receive = [&](size_t at, int row) {
+        for (int peer = 0; peer < world_size_ && at < size_bytes; peer++)
+            if (peer != rank_)
+                buffers[row]->recv(peer, slot, static_cast<size_t>(peer) * chunk,
+                                   std::min(chunk, size_bytes - at));
+    };
+    for (int row = 0; row < 2; row++) {
+        buffers[row] = context_->createUnboundBuffer(memory[row].data(), n * chunk);
+        receive(static_cast<size_t>(row) * chunk, row);
+    }
+    int row = 0;
+    for (size_t at = 0; at < size_bytes; at += chunk, row = 1 - row) {
+        for (int peer = 1; peer < world_size_; peer++)
+            if (!buffers[row]->waitRecv(j.timeout))
+                throw failure(STATUS_PEER, "a receive was aborted");
+        for (size_t peer = 0; peer < n; peer++)
+            ins[peer] = memory[row].data() + peer * chunk;
+        ins[static_cast<size_t>(rank_)] = static_cast<const char *>(c.in) + at;
+        void *out = static_cast<char *>(c.out) + at;
+        reduce_parts parts = {ins.data(), world_size_, &out, 1};
+        reduce_into(c.type, c.op, c.prescale, &parts, std::min(chunk, size_bytes - at) / size);
+        receive(at + 2 * chunk, row);
+    }
 }
 
 void engine::barrier(const job &j)

@@ -70,6 +70,8 @@ class engine : public std::enable_shared_from_this<engine>
     void all_reduce(const job &j);
     void broadcast(const job &j);
     void barrier(const job &j);
+    void reduce_there(const job &j);
+    void reduce_here(const job &j);
     void say_goodbye();
     failure explain(const std::string &text);
     int agree_on_lost(int dead);

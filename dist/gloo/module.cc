@@ -3,6 +3,7 @@
 #include "dist/gloo/engine.h"
 
 #include "base/module.h"
+#include "dist/collective.h"
 
 namespace
 {
@@ -57,8 +58,24 @@ void gloo_destroy(void *self)
     (void)guard([held] { delete held; });
 }
 
+// gloo broadcasts along a binomial tree: in round i the ranks below 2^i, counted from the root,
+// send to those 2^i further on. The rest is as collective_star_traffic has it.
+rank_traffic gloo_traffic(const collective *c, int rank, int world_size)
+{
+    if (c->kind != COLLECTIVE_BROADCAST)
+        return collective_star_traffic(c, rank, world_size);
+    uint64_t size_bytes = c->count * dtype_size(c->type);
+    int place = (rank - c->root + world_size) % world_size;
+    rank_traffic moves = {0, place > 0 ? size_bytes : 0};
+    for (int ahead = 1; ahead < world_size; ahead *= 2)
+        if (place < ahead && place + ahead < world_size)
+            moves.sent += size_bytes;
+    return moves;
+}
+
 const process_group_ops gloo_ops = {
-    "gloo", false, gloo_create, gloo_launch, gloo_wait, nullptr, nullptr, gloo_destroy,
+    "gloo",  false,   gloo_create,  gloo_launch,  gloo_wait,
+    nullptr, nullptr, gloo_destroy, gloo_traffic,
 };
 
 } // namespace

@@ -444,4 +444,5 @@ const process_group_ops nccl_ops = {
     .wait = nccl_wait,
     .check = nccl_check,
     .destroy = nccl_destroy,
+    .traffic = collective_chain_traffic,
 };

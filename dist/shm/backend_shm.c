@@ -10,6 +10,7 @@
  *      From other memory: the same, chunk by chunk through the slots; a chunk begins when all ranks
  *      have `staged` theirs.
  *      broadcast: everybody copies from the root's heap, or from its slot chunk by chunk.
+ *      reduce: the root alone adds up, from all others' heaps, or from their slots chunk by chunk.
  *   3. Publish `done`, and wait until all ranks are done with the round.
  *
  * Step 3 ends every collective on every rank. So a buffer is its owner's again when wait() returns,
@@ -20,6 +21,7 @@
  * ranks have read it; launches beyond that are announced as waits make room.
  */
 #include "base/clock.h"
+#include "dist/collective.h"
 #include "dist/process_group_ops.h"
 #include "dist/reduce.h"
 #include "dist/shm/shm_sync.h"
@@ -46,6 +48,7 @@ typedef struct shm_group {
     uint64_t *offsets; /* (world_size): where the ranks' data lies, in the collective under way */
     void **buffers;    /* (world_size) */
     void **parts;      /* (world_size) */
+    const void **ins;  /* (world_size) */
 
     pthread_mutex_t lock; /* of the queue: launches may come from another thread than waits */
     shm_work *first, *last;
@@ -207,6 +210,55 @@ static status broadcast(shm_group *g, const collective *c, int64_t deadline_ns)
     return STATUS_OK;
 }
 
+/* The root's sum over this rank's own data and what g->ins says of the others'. */
+static void add_up(shm_group *g, const collective *c, size_t at, size_t count)
+{
+    size_t size = dtype_size(c->type);
+    void *out = (unsigned char *)c->out + at * size;
+    g->ins[c->root] = (const unsigned char *)c->in + at * size;
+    reduce_parts parts = {g->ins, g->sync.region.world_size, &out, 1};
+    reduce_into(c->type, c->op, c->prescale, &parts, count);
+}
+
+static status reduce_in_heaps(shm_group *g, const collective *c, int64_t deadline_ns)
+{
+    const shm_region *region = &g->sync.region;
+    for (int rank = 0; rank < region->world_size; rank++)
+        if (rank != c->root)
+            g->ins[rank] = shm_region_heap(region, rank) + g->offsets[rank];
+    g->round++;
+    if (c->root == region->rank)
+        add_up(g, c, 0, c->count);
+    return end_round(g, deadline_ns);
+}
+
+static status reduce(shm_group *g, const collective *c, int64_t deadline_ns)
+{
+    const shm_region *region = &g->sync.region;
+    bool is_root = c->root == region->rank, in_heaps = true;
+    for (int rank = 0; rank < region->world_size; rank++)
+        in_heaps = in_heaps && (rank == c->root || g->offsets[rank] != SHM_NO_OFFSET);
+    if (in_heaps)
+        return reduce_in_heaps(g, c, deadline_ns);
+    for (int rank = 0; rank < region->world_size; rank++)
+        g->ins[rank] = shm_region_slot(region, rank);
+    size_t size = dtype_size(c->type), most = SHM_SLOT_BYTES / size, some;
+    for (size_t at = 0; at < c->count; at += some) {
+        some = c->count - at < most ? c->count - at : most;
+        g->round++;
+        if (!is_root)
+            memcpy(shm_region_slot(region, region->rank), (const unsigned char *)c->in + at * size,
+                   some * size);
+        shm_sync_publish(staged(self_of(g)), g->round);
+        if (is_root) {
+            TRY(await_all(g, staged, g->round, deadline_ns));
+            add_up(g, c, at, some);
+        }
+        TRY(end_round(g, deadline_ns));
+    }
+    return STATUS_OK;
+}
+
 static status complete(shm_group *g, const shm_work *w, int64_t deadline_ns)
 {
     TRY(await_all(g, announced, w->index, deadline_ns));
@@ -216,6 +268,8 @@ static status complete(shm_group *g, const shm_work *w, int64_t deadline_ns)
         return all_reduce(g, &w->what, deadline_ns);
     case COLLECTIVE_BROADCAST:
         return broadcast(g, &w->what, deadline_ns);
+    case COLLECTIVE_REDUCE:
+        return reduce(g, &w->what, deadline_ns);
     case COLLECTIVE_BARRIER:
         g->round++;
         return end_round(g, deadline_ns);
@@ -231,7 +285,8 @@ static void announce(shm_group *g)
         shm_work *w = g->next_announced;
         const collective *c = &w->what;
         size_t size_bytes = c->count * dtype_size(c->type);
-        bool in_place = c->in == c->out && c->kind != COLLECTIVE_BARRIER;
+        bool in_place = c->kind == COLLECTIVE_REDUCE ||
+                        (c->in == c->out && c->kind != COLLECTIVE_BARRIER); /* peers only read */
         shm_note *note = &self_of(g)->notes[w->index % SHM_NOTES];
         uint64_t offset =
             in_place ? shm_region_offset(&g->sync.region, c->in, size_bytes) : SHM_NO_OFFSET;
@@ -249,7 +304,7 @@ static status shm_launch(void *self, const collective *c, device_stream *stream,
 {
     (void)stream;
     shm_group *g = self;
-    if (c->kind > COLLECTIVE_BARRIER)
+    if (c->kind > COLLECTIVE_REDUCE)
         return FAIL(STATUS_INVALID, "backend shm does no %s: use nccl",
                     collective_kind_name(c->kind));
     shm_work *w = calloc(1, sizeof *w);
@@ -320,6 +375,7 @@ static void shm_destroy(void *self)
     free(g->offsets);
     free(g->buffers);
     free(g->parts);
+    free(g->ins);
     free(g);
 }
 
@@ -352,8 +408,9 @@ static status shm_create(const group_setup *setup, void **self)
     g->offsets = calloc(n, sizeof *g->offsets);
     g->buffers = calloc(n, sizeof *g->buffers);
     g->parts = calloc(n, sizeof *g->parts);
+    g->ins = calloc(n, sizeof *g->ins);
     status st = STATUS_OK;
-    if (g->offsets == NULL || g->buffers == NULL || g->parts == NULL)
+    if (g->offsets == NULL || g->buffers == NULL || g->parts == NULL || g->ins == NULL)
         st = FAIL(STATUS_NO_MEMORY, "a shm group of %zu ranks", n);
     if (st == STATUS_OK)
         st = shm_region_create(setup, deadline_ns, &region);
@@ -377,4 +434,5 @@ const process_group_ops shm_ops = {
     .wait = shm_wait,
     .alloc = shm_alloc,
     .destroy = shm_destroy,
+    .traffic = collective_star_traffic,
 };

@@ -35,6 +35,19 @@ START_TEST(broadcast_is_exact)
 }
 END_TEST
 
+START_TEST(reduce_is_exact)
+{
+    memory_kind kind = _i % 2 == 0 ? MEMORY_PLAIN : MEMORY_OUT_OF_PLACE;
+    ck_assert_int_eq(run(WORLDS[_i / 2], collectives_reduce, &kind), STATUS_OK);
+}
+END_TEST
+
+START_TEST(bytes_are_counted)
+{
+    ck_assert_int_eq(run(WORLDS[_i], collectives_traffic, NULL), STATUS_OK);
+}
+END_TEST
+
 START_TEST(barrier_holds_everybody)
 {
     _Atomic int entered = 0;
@@ -152,6 +165,8 @@ int main(void)
     TCase *results = suite_case(suite, "results", 60);
     tcase_add_loop_test(results, all_reduce_is_exact, 0, 2 * N_WORLDS);
     tcase_add_loop_test(results, broadcast_is_exact, 0, N_WORLDS);
+    tcase_add_loop_test(results, reduce_is_exact, 0, 2 * N_WORLDS);
+    tcase_add_loop_test(results, bytes_are_counted, 0, N_WORLDS);
     tcase_add_loop_test(results, barrier_holds_everybody, 0, N_WORLDS);
     tcase_add_loop_test(results, many_works_under_way, 0, N_WORLDS);
     tcase_add_loop_test(results, bits_are_the_same_everywhere, 0, N_WORLDS);

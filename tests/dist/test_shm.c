@@ -31,6 +31,19 @@ START_TEST(broadcast_is_exact)
 }
 END_TEST
 
+START_TEST(reduce_is_exact)
+{
+    memory_kind kind = (memory_kind)(_i % MEMORY_HOST_KINDS);
+    ck_assert_int_eq(run(1 + _i / MEMORY_HOST_KINDS, collectives_reduce, &kind), STATUS_OK);
+}
+END_TEST
+
+START_TEST(bytes_are_counted)
+{
+    ck_assert_int_eq(run(_i, collectives_traffic, NULL), STATUS_OK);
+}
+END_TEST
+
 START_TEST(barrier_holds_everybody)
 {
     _Atomic int entered = 0;
@@ -160,6 +173,8 @@ int main(void)
     TCase *results = suite_case(suite, "results", 60);
     tcase_add_loop_test(results, all_reduce_is_exact, 0, MAX_WORLD * MEMORY_HOST_KINDS);
     tcase_add_loop_test(results, broadcast_is_exact, 0, MAX_WORLD * MEMORY_HOST_KINDS);
+    tcase_add_loop_test(results, reduce_is_exact, 0, MAX_WORLD * MEMORY_HOST_KINDS);
+    tcase_add_loop_test(results, bytes_are_counted, 1, MAX_WORLD + 1);
     tcase_add_loop_test(results, barrier_holds_everybody, 1, MAX_WORLD + 1);
     tcase_add_loop_test(results, many_works_under_way, 1, MAX_WORLD + 1);
     tcase_add_loop_test(results, bits_are_the_same_everywhere, 1, MAX_WORLD + 1);

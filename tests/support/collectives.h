@@ -29,6 +29,16 @@ status collectives_broadcast(process_group *group, int rank, int world_size, voi
  * recv between neighbours; all dtypes, exact values. */
 status collectives_further(process_group *group, int rank, int world_size, void *arg);
 
+/* arg: memory_kind, out of place or not. reduce alone, to every root; sums go in rank order. */
+status collectives_reduce(process_group *group, int rank, int world_size, void *arg);
+
+/* arg: memory_kind. send and recv alone. */
+status collectives_messages(process_group *group, int rank, int world_size, void *arg);
+
+/* What process_group_traffic says of a backend whose root exchanges directly with each rank in a
+ * reduce; arg is not used. */
+status collectives_traffic(process_group *group, int rank, int world_size, void *arg);
+
 /* arg: an _Atomic int, zero; for ranks that are threads. Nobody passes a barrier too early. */
 status collectives_barrier(process_group *group, int rank, int world_size, void *arg);
 

@@ -83,18 +83,87 @@ static status send_around(process_group *group, collective_data *d, dtype type, 
     return STATUS_OK;
 }
 
-status collectives_further(process_group *group, int rank, int world_size, void *arg)
+typedef status kind_fn(process_group *, collective_data *, dtype, size_t);
+
+static status do_kinds(process_group *group, kind_fn *const *kinds, int n_kinds, memory_kind memory)
 {
-    typedef status kind_fn(process_group *, collective_data *, dtype, size_t);
-    static kind_fn *const kinds[] = {reduce, all_gather, reduce_scatter, send_around};
-    (void)rank;
-    (void)world_size;
     collective_data d;
-    TRY(collective_data_open(group, *(const memory_kind *)arg, MAX_COUNT * MAX_WORLD * 8, &d));
+    TRY(collective_data_open(group, memory, MAX_COUNT * MAX_WORLD * 8, &d));
     status st = STATUS_OK;
-    for (int kind = 0; kind < 4 && st == STATUS_OK; kind++)
+    for (int kind = 0; kind < n_kinds && st == STATUS_OK; kind++)
         for (int n = 0; n < N_COUNTS && st == STATUS_OK; n++)
             st = kinds[kind](group, &d, (dtype)((kind + n) % 3), COUNTS[n]);
     collective_data_close(&d);
     return st;
+}
+
+status collectives_further(process_group *group, int rank, int world_size, void *arg)
+{
+    static kind_fn *const kinds[] = {reduce, all_gather, reduce_scatter, send_around};
+    (void)rank;
+    (void)world_size;
+    return do_kinds(group, kinds, 4, *(const memory_kind *)arg);
+}
+
+status collectives_messages(process_group *group, int rank, int world_size, void *arg)
+{
+    static kind_fn *const kinds[] = {send_around};
+    (void)rank;
+    (void)world_size;
+    return do_kinds(group, kinds, 1, *(const memory_kind *)arg);
+}
+
+/* Large values cancel in one order only. */
+static status reduce_in_rank_order(process_group *group, int rank, int world_size)
+{
+    static const float values[MAX_WORLD] = {1e8f, 3.0f, -1e8f, 5.0f, 0.25f};
+    float data[40], sum[40] = {0};
+    volatile float want = values[0];
+    for (int r = 1; r < world_size; r++)
+        want = want + values[r];
+    for (int i = 0; i < 40; i++)
+        data[i] = values[rank];
+    TRY(process_group_reduce(group, data, rank == world_size - 1 ? sum : NULL, 40, DTYPE_F32,
+                             REDUCE_SUM, world_size - 1, NULL));
+    for (int i = 0; i < 40; i++)
+        if (rank == world_size - 1 && (sum[i] < want || sum[i] > want))
+            return FAIL(STATUS_INVALID, "[%d] is %g, want %g", i, (double)sum[i], (double)want);
+    return STATUS_OK;
+}
+
+status collectives_reduce(process_group *group, int rank, int world_size, void *arg)
+{
+    static kind_fn *const kinds[] = {reduce};
+    TRY(do_kinds(group, kinds, 1, *(const memory_kind *)arg));
+    return reduce_in_rank_order(group, rank, world_size);
+}
+
+/* A reduce to the last rank and a broadcast from it: every byte has its sender and its receiver. */
+status collectives_traffic(process_group *group, int rank, int world_size, void *arg)
+{
+    enum { COUNT = 1000 };
+    float data[COUNT] = {0};
+    int64_t moved[2];
+    uint64_t sent[2], received[2];
+    (void)arg;
+    process_group_traffic(group, &sent[0], &received[0]);
+    TRY(process_group_reduce(group, data, data, COUNT, DTYPE_F32, REDUCE_SUM, world_size - 1,
+                             NULL));
+    process_group_traffic(group, &sent[1], &received[1]);
+    uint64_t want_sent = rank == world_size - 1 ? 0 : sizeof data;
+    uint64_t want_got = rank == world_size - 1 ? sizeof data * (uint64_t)(world_size - 1) : 0;
+    if (sent[1] - sent[0] != want_sent || received[1] - received[0] != want_got)
+        return FAIL(STATUS_INVALID, "rank %d sends %llu and gets %llu bytes in a reduce", rank,
+                    (unsigned long long)(sent[1] - sent[0]),
+                    (unsigned long long)(received[1] - received[0]));
+    TRY(process_group_broadcast(group, data, COUNT, DTYPE_F32, world_size - 1, NULL));
+    process_group_traffic(group, &sent[0], &received[0]);
+    moved[0] = (int64_t)(sent[0] - sent[1]);
+    moved[1] = (int64_t)(received[0] - received[1]);
+    TRY(process_group_all_reduce(group, moved, 2, DTYPE_I64, REDUCE_SUM, NULL));
+    int64_t want = (int64_t)sizeof data * (world_size - 1);
+    if (moved[0] != want || moved[1] != want)
+        return FAIL(STATUS_INVALID, "a broadcast sends %lld and gets %lld bytes, want %lld",
+                    (long long)moved[0], (long long)moved[1], (long long)want);
+    return STATUS_OK;
 }

@@ -1,6 +1,7 @@
 #include "tests/support/ranks.h"
 
 #include "base/clock.h"
+#include "dist/local/local_hub.h"
 #include "dist/store/store.h"
 #include "kernels/device.h"
 
@@ -19,6 +20,7 @@ enum { MAX_RANKS = 16, DEFAULT_TIMEOUT_MS = 20000, PROCESSES_TIMEOUT_MS = 60000,
 typedef struct rank_run {
     const ranks_options *options;
     int rank, port;
+    local_hub *hub; /* NULL: not for threads that meet at one */
     rank_fn fn;
     void *arg;
     rank_result result;
@@ -46,6 +48,7 @@ static status open_group(const rank_run *run, store *keys, process_group **out)
                                      .rank = run->rank,
                                      .world_size = o->world_size,
                                      .store = keys,
+                                     .hub = run->hub,
                                      .timeout_ms =
                                          o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS,
                                      .shared_bytes = o->shared_bytes,
@@ -126,14 +129,18 @@ status run_ranks_with(const ranks_options *options, rank_fn fn, void *arg)
     pthread_t threads[MAX_RANKS];
     rank_run runs[MAX_RANKS];
     ASSERT(n >= 1 && n <= MAX_RANKS);
+    local_hub *hub = NULL;
     TRY(store_server_create("127.0.0.1", 0, &server));
+    if (options->backend != NULL && strcmp(options->backend, "local") == 0)
+        TRY(local_hub_create(n, &hub));
     for (int rank = 0; rank < n; rank++) {
-        runs[rank] = (rank_run){options, rank, store_server_port(server), fn, arg, {0}};
+        runs[rank] = (rank_run){options, rank, store_server_port(server), hub, fn, arg, {0}};
         int error = pthread_create(&threads[rank], NULL, thread_main, &runs[rank]);
         ASSERT(error == 0);
     }
     for (int rank = 0; rank < n; rank++)
         pthread_join(threads[rank], NULL);
+    local_hub_destroy(hub);
     store_server_destroy(server);
     return first_failure(runs, n);
 }
@@ -232,7 +239,7 @@ status run_rank_processes(const ranks_options *options, rank_fn fn, void *arg, r
     process processes[MAX_RANKS];
     ASSERT(n >= 1 && n <= MAX_RANKS);
     for (int rank = 0; rank < n; rank++) {
-        rank_run run = {options, rank, 0, fn, arg, {0}};
+        rank_run run = {options, rank, 0, NULL, fn, arg, {0}};
         processes[rank] = start_process(&run);
     }
     status st = store_server_create("127.0.0.1", 0, &server);

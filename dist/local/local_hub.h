@@ -1,0 +1,37 @@
+/* Where the threads of one process meet for their collectives: who has come to which, and with what
+ * data. One lock and one condition for all of it; data is moved outside the lock. */
+#ifndef MNIST_DDP_DIST_LOCAL_HUB_H
+#define MNIST_DDP_DIST_LOCAL_HUB_H
+
+#include "dist/process_group_ops.h"
+
+typedef struct local_hub local_hub;
+
+/* For `world_size` threads, each of which creates its process group with this hub. */
+status local_hub_create(int world_size, local_hub **out);
+
+/* Accepts NULL. All groups on it must be gone. */
+void local_hub_destroy(local_hub *hub);
+
+int local_hub_world_size(const local_hub *hub);
+
+/* What follows is the backend's. All waits end by the deadline: STATUS_TIMEOUT with the rank that
+ * is missing, STATUS_PEER where it has closed its group. */
+
+/* Comes to this rank's next collective with `c` and waits until all have come to theirs: (*all)[r]
+ * is rank r's, until local_hub_end. */
+status local_hub_begin(local_hub *hub, int rank, const collective *c, int64_t deadline_ns,
+                       const collective *const **all);
+
+/* This rank touches nobody's data any more; returns when nobody touches its own. */
+status local_hub_end(local_hub *hub, int rank, int64_t deadline_ns);
+
+/* Messages between two ranks, in order. Sending returns when the peer has copied the data.
+ * STATUS_INVALID on both sides where count or type differ. */
+status local_hub_send(local_hub *hub, int rank, const collective *c, int64_t deadline_ns);
+status local_hub_receive(local_hub *hub, int rank, const collective *c, int64_t deadline_ns);
+
+/* This rank closes its group. */
+void local_hub_leave(local_hub *hub, int rank);
+
+#endif

@@ -1,0 +1,191 @@
+/* The local backend: exact results, sums in rank order, messages, late and departed threads. */
+#include "base/clock.h"
+#include "dist/local/local_hub.h"
+#include "tests/support/collectives.h"
+#include "tests/support/suite.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+enum { MAX_WORLD = 5 };
+
+static status run(int world_size, rank_fn fn, void *arg)
+{
+    ranks_options options = {
+        .world_size = world_size, .backend = "local", .shared_bytes = COLLECTIVES_SHARED_BYTES};
+    return run_ranks_with(&options, fn, arg);
+}
+
+static memory_kind memory_of(int i)
+{
+    return i % 2 == 0 ? MEMORY_PLAIN : MEMORY_OUT_OF_PLACE;
+}
+
+START_TEST(all_reduce_is_exact)
+{
+    memory_kind kind = memory_of(_i);
+    ck_assert_int_eq(run(1 + _i / 2, collectives_all_reduce, &kind), STATUS_OK);
+}
+END_TEST
+
+START_TEST(broadcast_is_exact)
+{
+    memory_kind kind = memory_of(_i);
+    ck_assert_int_eq(run(1 + _i / 2, collectives_broadcast, &kind), STATUS_OK);
+}
+END_TEST
+
+START_TEST(reduce_is_exact)
+{
+    memory_kind kind = memory_of(_i);
+    ck_assert_int_eq(run(1 + _i / 2, collectives_reduce, &kind), STATUS_OK);
+}
+END_TEST
+
+START_TEST(messages_are_exact)
+{
+    memory_kind kind = MEMORY_OUT_OF_PLACE;
+    ck_assert_int_eq(run(_i, collectives_messages, &kind), STATUS_OK);
+}
+END_TEST
+
+START_TEST(barrier_holds_everybody)
+{
+    _Atomic int entered = 0;
+    ck_assert_int_eq(run(_i, collectives_barrier, &entered), STATUS_OK);
+}
+END_TEST
+
+START_TEST(many_works_under_way)
+{
+    ck_assert_int_eq(run(_i, collectives_outstanding, NULL), STATUS_OK);
+}
+END_TEST
+
+START_TEST(bits_are_the_same_everywhere)
+{
+    ck_assert_int_eq(run(_i, collectives_bits, NULL), STATUS_OK);
+}
+END_TEST
+
+START_TEST(bytes_are_counted)
+{
+    ck_assert_int_eq(run(_i, collectives_traffic, NULL), STATUS_OK);
+}
+END_TEST
+
+/* What one rank, *arg, does not do. */
+static status all_but_one(process_group *group, int rank, int world_size, void *arg)
+{
+    float data[4] = {0};
+    const char *call = arg;
+    if (rank == world_size - 1)
+        return STATUS_OK; /* closes its group, or has slept */
+    if (call[0] == 's')
+        return rank == 0 ? process_group_send(group, data, 4, DTYPE_F32, world_size - 1, NULL)
+                         : STATUS_OK;
+    if (call[0] == 'r')
+        return rank == 0 ? process_group_recv(group, data, 4, DTYPE_F32, world_size - 1, NULL)
+                         : STATUS_OK;
+    return process_group_all_reduce(group, data, 4, DTYPE_F32, REDUCE_SUM, NULL);
+}
+
+static const char *const CALLS[] = {"all_reduce", "send", "recv"};
+
+START_TEST(a_thread_that_leaves_is_named)
+{
+    char call[16];
+    strcpy(call, CALLS[_i]);
+    ck_assert_int_eq(run(3, all_but_one, call), STATUS_PEER);
+    ck_assert_msg(strstr(status_message(), "rank 2 has closed") != NULL, "%s", status_message());
+    ck_assert_ptr_nonnull(strstr(status_message(), CALLS[_i]));
+}
+END_TEST
+
+static status late(process_group *group, int rank, int world_size, void *arg)
+{
+    if (rank == world_size - 1)
+        clock_sleep_ms(600);
+    return all_but_one(group, rank, world_size, arg);
+}
+
+START_TEST(a_late_thread_is_a_timeout)
+{
+    char call[16];
+    strcpy(call, CALLS[_i]);
+    ranks_options options = {.world_size = 3, .backend = "local", .timeout_ms = 200};
+    ck_assert_int_eq(run_ranks_with(&options, late, call), STATUS_TIMEOUT);
+    ck_assert_msg(strstr(status_message(), "for rank 2") != NULL, "%s", status_message());
+}
+END_TEST
+
+/* *arg 0: the two sides of a message have different counts; 1: the ranks issue different kinds. */
+static status differ(process_group *group, int rank, int world_size, void *arg)
+{
+    float data[8] = {0};
+    (void)world_size;
+    if (*(const int *)arg == 0)
+        return rank == 0 ? process_group_send(group, data, 4, DTYPE_F32, 1, NULL)
+                         : process_group_recv(group, data, 5, DTYPE_F32, 0, NULL);
+    return rank == 0 ? process_group_reduce(group, data, data, 4, DTYPE_F32, REDUCE_SUM, 0, NULL)
+                     : process_group_broadcast(group, data, 4, DTYPE_F32, 0, NULL);
+}
+
+START_TEST(a_difference_is_named)
+{
+    int which = _i;
+    ck_assert_int_eq(run(2, differ, &which), STATUS_INVALID);
+    ck_assert_msg(strstr(status_message(), which == 0 ? "another count" : "another collective") !=
+                      NULL,
+                  "%s", status_message());
+}
+END_TEST
+
+static status leave_at_once(process_group *group, int rank, int world_size, void *arg)
+{
+    float data[64] = {0};
+    (void)rank;
+    if (*(const int *)arg % 2 == 0)
+        return process_group_all_reduce(group, data, 64, DTYPE_F32, REDUCE_SUM, NULL);
+    return process_group_broadcast(group, data, 64, DTYPE_F32, world_size - 1, NULL);
+}
+
+START_TEST(leaving_after_the_last_disturbs_nobody)
+{
+    ck_assert_int_eq(run(4, leave_at_once, &_i), STATUS_OK);
+}
+END_TEST
+
+START_TEST(the_hub_is_for_as_many_ranks)
+{
+    local_hub *hub = NULL;
+    process_group *group = NULL;
+    ck_assert_int_eq(local_hub_create(2, &hub), STATUS_OK);
+    process_group_options options = {
+        .backend = "local", .world_size = 3, .timeout_ms = 100, .hub = hub};
+    ck_assert_int_eq(process_group_create(&options, &group), STATUS_INVALID);
+    local_hub_destroy(hub);
+    local_hub_destroy(NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("local");
+    TCase *results = suite_case(suite, "results", 60);
+    tcase_add_loop_test(results, all_reduce_is_exact, 0, MAX_WORLD * 2);
+    tcase_add_loop_test(results, broadcast_is_exact, 0, MAX_WORLD * 2);
+    tcase_add_loop_test(results, reduce_is_exact, 0, MAX_WORLD * 2);
+    tcase_add_loop_test(results, messages_are_exact, 1, MAX_WORLD + 1);
+    tcase_add_loop_test(results, barrier_holds_everybody, 1, MAX_WORLD + 1);
+    tcase_add_loop_test(results, many_works_under_way, 1, MAX_WORLD + 1);
+    tcase_add_loop_test(results, bits_are_the_same_everywhere, 1, MAX_WORLD + 1);
+    tcase_add_loop_test(results, bytes_are_counted, 1, MAX_WORLD + 1);
+    TCase *failures = suite_case(suite, "failures", 30);
+    tcase_add_loop_test(failures, a_thread_that_leaves_is_named, 0, 3);
+    tcase_add_loop_test(failures, a_late_thread_is_a_timeout, 0, 3);
+    tcase_add_loop_test(failures, a_difference_is_named, 0, 2);
+    tcase_add_loop_test(failures, leaving_after_the_last_disturbs_nobody, 0, 12);
+    tcase_add_test(failures, the_hub_is_for_as_many_ranks);
+    return suite_run(suite);
+}
