@@ -5,18 +5,16 @@
 #include "app/evaluate.h"
 #include "app/exit_codes.h"
 #include "app/failure.h"
+#include "app/replicas.h"
 #include "base/log.h"
 #include "base/team.h"
+#include "dist/chunk.h"
 #include "kernels/ops.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define MIB (1024.0 * 1024.0)
-
 enum {
-    FIRST_BUCKET_MIB = 1, /* PyTorch's */
-    BUCKET_CAP_MIB = 25,
     /* Images of one forward in evaluation, where the training batch is smaller: as many as fit the
      * caches of a processor, or as fill a GPU. */
     EVAL_BATCH = 64,
@@ -47,6 +45,21 @@ static status resolve_batch(job *j)
     return STATUS_OK;
 }
 
+int64_t job_global_batch(const job *j)
+{
+    return (int64_t)j->place.world_size * j->batch_size * j->opts->accum;
+}
+
+static status resolve_mode(job *j)
+{
+    static const step_ops *const modes[] = {[MODE_DDP] = &step_ddp,
+                                            [MODE_DP] = &step_dp,
+                                            [MODE_PS] = &step_ps,
+                                            [MODE_SINGLE] = &step_single};
+    j->mode = modes[mode_of(j->opts)];
+    return mode_replicas(j->opts, &j->replicas);
+}
+
 /* Names and defaults to kinds and numbers. */
 static status resolve(job *j)
 {
@@ -57,7 +70,8 @@ static status resolve(job *j)
     j->optimizer.weight_decay = (float)o->weight_decay;
     j->optimizer.nesterov = o->nesterov;
     j->lr = o->lr < 0 ? (double)optimizer_default_lr(j->optimizer.kind) : o->lr;
-    int share = team_cores() / j->place.local_world_size;
+    TRY(resolve_mode(j));
+    int share = team_cores() / (j->place.local_world_size * j->replicas);
     j->threads = o->threads > 0 ? (int)o->threads : share > 1 ? share : 1;
     return resolve_batch(j);
 }
@@ -97,10 +111,16 @@ static size_t gradient_bytes(const job *j)
     return sizeof(float) * (model_kind_count(j->model) + PREEMPT_FLOATS);
 }
 
+/* Only a parameter server's parameters travel. */
+static size_t parameter_bytes(const job *j)
+{
+    return j->mode == &step_ps ? sizeof(float) * (model_kind_count(j->model) + JOB_PS_FLOATS) : 0;
+}
+
 static status open_group(job *j)
 {
     const options *o = j->opts;
-    process_group_options settings = {.backend = o->backend,
+    process_group_options settings = {.backend = j->mode == &step_dp ? "auto" : o->backend,
                                       .rank = j->place.rank,
                                       .world_size = j->place.world_size,
                                       .store = j->rdzv ? rendezvous_store(j->rdzv) : NULL,
@@ -108,7 +128,7 @@ static status open_group(job *j)
                                       .timeout_ms = o->timeout * 1000,
                                       .device = j->dev,
                                       .page = j->page,
-                                      .shared_bytes = gradient_bytes(j),
+                                      .shared_bytes = gradient_bytes(j) + parameter_bytes(j),
                                       .inject_delay_ms = o->inject_delay_ms};
     TRY(process_group_create(&settings, &j->group));
     j->dev->interrupted = interrupted;
@@ -119,15 +139,22 @@ static status open_group(job *j)
 static int forward_batch(const job *j)
 {
     int least = j->dev->stream != NULL ? EVAL_BATCH_ACCELERATOR : EVAL_BATCH;
-    return j->batch_size > least ? j->batch_size : least;
+    int most = chunk_size(j->batch_size, j->replicas);
+    return most > least ? most : least;
 }
 
-/* A host device's gradients live in the group's memory: shm sums them where they are. */
-static status open_gradients(job *j)
+/* A host device's arrays live in the group's memory: shm sums them where they are. */
+static status open_array(job *j, size_t size_bytes, float **out)
 {
     if (j->dev->stream == NULL)
-        return process_group_alloc(j->group, gradient_bytes(j), (void **)&j->gradients);
-    return j->dev->ops->alloc(j->dev, gradient_bytes(j), (void **)&j->gradients);
+        return process_group_alloc(j->group, size_bytes, (void **)out);
+    return j->dev->ops->alloc(j->dev, size_bytes, (void **)out);
+}
+
+static status open_arrays(job *j)
+{
+    TRY(open_array(j, gradient_bytes(j), &j->gradients));
+    return parameter_bytes(j) > 0 ? open_array(j, parameter_bytes(j), &j->parameters) : STATUS_OK;
 }
 
 static status open_network(job *j)
@@ -135,7 +162,8 @@ static status open_network(job *j)
     network_options settings = {.kind = j->model,
                                 .max_batch = forward_batch(j),
                                 .seed = (uint64_t)j->opts->seed,
-                                .gradients = j->gradients};
+                                .gradients = j->gradients,
+                                .parameters = j->parameters};
     return network_create(j->dev, &settings, &j->net);
 }
 
@@ -143,27 +171,6 @@ static status open_optimizer(job *j)
 {
     return optimizer_create(j->dev, &j->optimizer, network_parameters(j->net),
                             network_gradients(j->net), network_count(j->net), &j->opt);
-}
-
-static status open_ddp(job *j)
-{
-    const parameter *parameters = NULL;
-    const char *names[NETWORK_MAX_PARAMETERS];
-    size_t n = network_layout(j->net, &parameters), offsets[NETWORK_MAX_PARAMETERS];
-    for (size_t i = 0; i < n; i++) {
-        offsets[i] = parameters[i].offset;
-        names[i] = parameters[i].name;
-    }
-    double cap = j->opts->bucket_cap_mb;
-    ddp_options settings = {.first_bucket_bytes =
-                                (size_t)((cap < 0 ? FIRST_BUCKET_MIB : cap) * MIB),
-                            .bucket_cap_bytes = (size_t)((cap < 0 ? BUCKET_CAP_MIB : cap) * MIB),
-                            .overlap = j->opts->overlap};
-    size_t count = network_count(j->net);
-    TRY(ddp_create(j->group, j->gradients, count, offsets, n, &settings, &j->reducer));
-    TRY(ddp_name_parameters(j->reducer, names));
-    ddp_carry(j->reducer, PREEMPT_FLOATS);
-    return preempt_open(j->dev, j->numbers, j->gradients + count, &j->stop);
 }
 
 static status open_loader(job *j)
@@ -202,11 +209,11 @@ static status agree(job *j)
 
 static status open_compute(job *j)
 {
-    TRY(open_gradients(j));
+    TRY(open_arrays(j));
     TRY(open_network(j));
     TRY(open_optimizer(j));
-    TRY(open_ddp(j));
     TRY(open_loader(j));
+    TRY(j->mode->open(j));
     return evaluate_open(j);
 }
 
@@ -317,14 +324,18 @@ void job_close(job *j)
     if (j->dev != NULL)
         j->dev->interrupted = NULL;
     process_group_destroy(j->group);
+    replicas_destroy(j->others);
     ddp_destroy(j->reducer);
+    param_server_destroy(j->server);
     preempt_close(&j->stop);
     loader_destroy(j->load);
     loader_destroy(j->test_load);
     optimizer_destroy(j->opt);
     network_destroy(j->net);
-    if (j->dev != NULL && j->dev->stream != NULL)
+    if (j->dev != NULL && j->dev->stream != NULL) {
         j->dev->ops->free(j->dev, j->gradients);
+        j->dev->ops->free(j->dev, j->parameters);
+    }
     if (j->dev != NULL)
         j->dev->ops->free(j->dev, j->numbers);
     device_destroy(j->dev);

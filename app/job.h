@@ -2,17 +2,22 @@
 #ifndef MNIST_DDP_APP_JOB_H
 #define MNIST_DDP_APP_JOB_H
 
+#include "app/mode.h"
 #include "app/options/options.h"
 #include "app/preempt.h"
+#include "app/step.h"
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "dist/ddp.h"
+#include "dist/param_server.h"
 #include "dist/process_group.h"
 #include "dist/rank_page.h"
 #include "dist/rendezvous.h"
 #include "kernels/device.h"
 #include "model/network.h"
 #include "model/optimizer.h"
+
+enum { JOB_PS_FLOATS = 2 }; /* what travels with ps's parameters: stop, overflow */
 
 typedef struct job {
     const options *opts;
@@ -23,8 +28,11 @@ typedef struct job {
     device *dev;
     network *net;
     optimizer *opt;
-    float *gradients; /* the network's, and PREEMPT_FLOATS behind them */
-    ddp *reducer;
+    float *gradients;     /* the network's, and PREEMPT_FLOATS behind them */
+    float *parameters;    /* of ps: the network's, and JOB_PS_FLOATS behind them; NULL: its own */
+    ddp *reducer;         /* of ddp, */
+    param_server *server; /* of ps, */
+    struct replicas *others; /* and of dp; NULL in the other modes */
     preempt stop;
     dataset_location location;
     dataset train_set, test_set; /* train_set after --limit */
@@ -32,13 +40,18 @@ typedef struct job {
     step_numbers *numbers;       /* device memory: of the step under way */
 
     /* settings in their final form */
+    const step_ops *mode;
+    int replicas; /* of dp; else 1 */
     model_kind model;
     optimizer_options optimizer;
     double lr;      /* of epoch 0 */
-    int batch_size; /* of one forward, per rank */
-    int threads;    /* that compute, per rank */
+    int batch_size; /* of one batch, per rank */
+    int threads;    /* that compute, per rank or replica */
     device_options device;
 } job;
+
+/* Images of all ranks in one optimizer step. */
+int64_t job_global_batch(const job *j);
 
 /* Where this process stands: from the environment, or the only rank of a job of its own. */
 status job_place(rendezvous_place *out, bool *is_worker);

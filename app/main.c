@@ -5,6 +5,7 @@
 #include "app/exit_codes.h"
 #include "app/job.h"
 #include "app/launch/launch.h"
+#include "app/mode.h"
 #include "app/options/options.h"
 #include "app/version.h"
 
@@ -87,11 +88,18 @@ static int train(const options *opts, int argc, char **argv, int64_t started_ns)
         st = job_place(&place, &is_worker);
     if (st != STATUS_OK)
         return exit_code_failed(st, EXIT_CODE_USAGE);
+    if (is_worker) {
+        st = mode_check(opts, place.world_size);
+        if (st != STATUS_OK)
+            return exit_code_failed(st, EXIT_CODE_USAGE);
+    }
     if (is_worker && opts->launch_flags_given && getenv("MNIST_DDP_LAUNCHED") == NULL)
         LOG_W("RANK is set: joining as rank %d of %d; the launcher's flags are not used",
               place.rank, place.world_size);
     if (!is_worker) {
         st = make_plan(opts, &plan);
+        if (st == STATUS_OK)
+            st = mode_check(opts, plan.world_size);
         if (st != STATUS_OK)
             return exit_code_failed(st, EXIT_CODE_USAGE);
         if (needs_launcher(opts, &plan))

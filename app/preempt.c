@@ -5,10 +5,11 @@
 
 #include <stdlib.h>
 
-status preempt_open(device *dev, const step_numbers *numbers, float *flag, preempt *out)
+status preempt_open(device *dev, const step_numbers *numbers, float *flag, const float *answer,
+                    preempt *out)
 {
     const accelerator_ops *accelerator = dev->ops->accelerator;
-    preempt p = {.dev = dev, .numbers = numbers, .flag = flag};
+    preempt p = {.dev = dev, .numbers = numbers, .flag = flag, .answer = answer};
     if (accelerator == NULL) {
         *out = p;
         return STATUS_OK;
@@ -53,7 +54,7 @@ status preempt_send(const preempt *p)
  * read. */
 static status take_snapshot(preempt *p)
 {
-    TRY(p->dev->ops->copy(p->dev, p->snapshot, p->flag, sizeof *p->flag));
+    TRY(p->dev->ops->copy(p->dev, p->snapshot, p->answer, sizeof *p->answer));
     TRY(p->dev->ops->accelerator->copy_out(p->dev, p->seen, p->snapshot, sizeof *p->seen,
                                            p->copied));
     p->under_way = true;
@@ -72,7 +73,7 @@ static status read_snapshot(preempt *p)
 status preempt_look(preempt *p, preempt_when when)
 {
     if (p->dev->ops->accelerator == NULL) {
-        p->agreed = *p->flag > 0.0f;
+        p->agreed = *p->answer > 0.0f;
         return STATUS_OK;
     }
     p->looks++;

@@ -19,6 +19,7 @@ typedef struct preempt {
     device *dev;
     const step_numbers *numbers; /* device memory: this rank's wish is in their plan */
     float *flag;                 /* device memory behind the gradients */
+    const float *answer;         /* device memory: the flag's sum over all ranks, behind a step */
     bool agreed;                 /* all ranks stop, at this step */
 
     /* An accelerator: the flag of some step on its way to the host. */
@@ -29,8 +30,9 @@ typedef struct preempt {
     bool under_way;
 } preempt;
 
-/* Borrows all but what it makes. preempt_close accepts a zeroed one. */
-status preempt_open(device *dev, const step_numbers *numbers, float *flag, preempt *out);
+/* Borrows all but what it makes; `answer` may be `flag`. preempt_close accepts a zeroed one. */
+status preempt_open(device *dev, const step_numbers *numbers, float *flag, const float *answer,
+                    preempt *out);
 void preempt_close(preempt *p);
 
 /* Enqueues this rank's wish into the flag: before the step's gradients leave. */

@@ -1,6 +1,8 @@
 #include "app/report.h"
 
+#include "app/replicas.h"
 #include "app/version.h"
+#include "dist/chunk.h"
 #include "kernels/ops.h"
 
 #include <jansson.h>
@@ -46,25 +48,35 @@ void report_line(report *r, const char *fmt, ...)
     fflush(r->out);
 }
 
+static const char *backend_of(const job *j)
+{
+    return j->others != NULL ? replicas_backend(j->others) : process_group_backend(j->group);
+}
+
 void report_header(report *r, const char *run_dir, int64_t start_epoch, int64_t start_step)
 {
     if (r->style == REPORT_PYTORCH)
         return;
     const job *j = r->j;
     const options *o = j->opts;
-    int world = j->place.world_size;
     report_line(r, "mnist_ddp %s: %s, %zu parameters, %s, lr %g, gamma %g, seed %lld",
                 MNIST_DDP_VERSION, model_kind_name(j->model), network_count(j->net),
                 optimizer_kind_name(j->optimizer.kind), j->lr, o->gamma, (long long)o->seed);
     char accum[32] = "";
     if (o->accum > 1)
         snprintf(accum, sizeof accum, " x accum %lld", (long long)o->accum);
+    bool has_replicas = j->others != NULL, is_ddp = j->mode == &step_ddp;
     report_line(r,
-                "ranks: %d x batch %d%s = global batch %lld; backend %s; device %s, %d thread%s "
-                "per rank",
-                world, j->batch_size, accum, (long long)world * j->batch_size * o->accum,
-                process_group_backend(j->group), j->dev->ops->name, j->threads,
-                j->threads == 1 ? "" : "s");
+                "%s%s%s: %d x batch %d%s = global batch %lld; backend %s; device %s, %d thread%s "
+                "per %s",
+                is_ddp ? "" : "mode ", is_ddp ? "" : j->mode->name,
+                is_ddp         ? "ranks"
+                : has_replicas ? ", replicas"
+                               : ", ranks",
+                has_replicas ? j->replicas : j->place.world_size,
+                has_replicas ? chunk_size(j->batch_size, j->replicas) : j->batch_size, accum,
+                (long long)job_global_batch(j), backend_of(j), j->dev->ops->name, j->threads,
+                j->threads == 1 ? "" : "s", has_replicas ? "replica" : "rank");
     if (j->dev->emulation != NULL)
         report_line(r, "NO GPU: %s", j->dev->emulation);
     const char *folder = j->location.folder[0] != '\0' ? j->location.folder : "in memory";
@@ -154,15 +166,26 @@ static double rounded(double value, double per_unit)
     return round(value * per_unit) / per_unit;
 }
 
+static json_t *seconds(int64_t ns)
+{
+    return json_real(rounded(clock_seconds(ns), 1e6));
+}
+
 static void add_phases(json_t *object, const run_results *results)
 {
-    static const char *const names[N_PHASES] = {"data",         "forward",   "backward",
-                                                "comm_exposed", "optimizer", "accelerator"};
+    static const phase also_outside[] = {PHASE_DATA, PHASE_FORWARD, PHASE_BACKWARD, PHASE_OPTIMIZER,
+                                         PHASE_ACCELERATOR};
+    const phases *time = &results->time;
+    json_t *all = json_object();
     for (int i = 0; i < N_PHASES; i++)
-        json_object_set_new(object, names[i],
-                            json_real(rounded(clock_seconds(results->time.ns[i]), 1e6)));
-    json_object_set_new(object, "comm",
-                        json_real(rounded(clock_seconds(results->comm.comm_ns), 1e6)));
+        json_object_set_new(all, phase_name((phase)i), seconds(time->ns[i]));
+    json_object_set_new(object, "phases", all);
+    for (size_t i = 0; i < sizeof also_outside / sizeof also_outside[0]; i++)
+        json_object_set_new(object, phase_name(also_outside[i]),
+                            seconds(time->ns[also_outside[i]]));
+    json_object_set_new(object, "comm_exposed", seconds(phases_exposed_ns(time)));
+    json_object_set_new(object, "comm_total", seconds(results->comm_ns));
+    json_object_set_new(object, "comm", seconds(results->comm_ns));
 }
 
 char *report_json(const job *j, const run_results *results)
@@ -175,10 +198,11 @@ char *report_json(const job *j, const run_results *results)
     }
     double speed = results->epochs > 0 ? (double)results->images_per_epoch / best : 0;
     json_object_set_new(object, "system", json_string("mnist_ddp " MNIST_DDP_VERSION));
-    json_object_set_new(object, "mode", json_string(j->place.world_size > 1 ? "ddp" : "single"));
+    json_object_set_new(object, "mode", json_string(j->mode->name));
     json_object_set_new(object, "world", json_integer(j->place.world_size));
+    json_object_set_new(object, "replicas", json_integer(j->replicas));
     json_object_set_new(object, "model", json_string(model_kind_name(j->model)));
-    json_object_set_new(object, "backend", json_string(process_group_backend(j->group)));
+    json_object_set_new(object, "backend", json_string(backend_of(j)));
     json_object_set_new(object, "device", json_string(j->dev->ops->name));
     json_object_set_new(object, "threads", json_integer(j->threads));
     json_object_set_new(object, "precision", json_string(precision_name(j->dev->precision)));
@@ -188,6 +212,7 @@ char *report_json(const job *j, const run_results *results)
         json_object_set_new(object, "emulated", json_boolean(j->dev->emulation != NULL));
     }
     json_object_set_new(object, "batch", json_integer(j->batch_size));
+    json_object_set_new(object, "global_batch", json_integer(job_global_batch(j)));
     json_object_set_new(object, "images_per_epoch", json_integer(results->images_per_epoch));
     json_object_set_new(object, "train_s", train_s);
     json_object_set_new(object, "images_per_s", json_integer((json_int_t)speed));

@@ -34,7 +34,7 @@ typedef struct run_results {
     evaluation test;          /* the last one */
     double last_loss;         /* mean of this rank's last batch */
     phases time;
-    ddp_times comm;
+    int64_t comm_ns;              /* of collectives, from launch to end */
     bool graph;                   /* steps were replayed as graphs */
     int64_t rss_mib, private_mib; /* private: the largest rank's */
 } run_results;

@@ -71,10 +71,13 @@ static void name_job(const job *j, char out[CHECKPOINT_JOB_BYTES])
 /* Settings that have no field of their own in a checkpoint. */
 static void hash_rest(const job *j, char out[CHECKPOINT_HASH_BYTES])
 {
-    char text[160];
+    char text[192];
     snprintf(text, sizeof text, "nesterov %d shuffle %d drop-last %d training images %u %s",
              j->opts->nesterov, j->opts->shuffle, j->opts->drop_last, j->train_set.count,
              precision_name(j->device.precision));
+    if (j->replicas > 1 || j->server != NULL) /* other orders of summing */
+        snprintf(text + strlen(text), sizeof text - strlen(text), " %s %d", j->mode->name,
+                 j->replicas);
     snprintf(out, CHECKPOINT_HASH_BYTES, "%016" PRIx64, fnv1a(FNV1A_START, text, strlen(text)));
 }
 
@@ -134,11 +137,11 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
         if (pairs[i].was < pairs[i].is || pairs[i].was > pairs[i].is)
             return differs(path, pairs[i].what, pairs[i].was, pairs[i].is);
     if (strcmp(was->config_hash, is->config_hash) != 0)
-        return FAIL(
-            STATUS_INVALID,
-            "cannot resume %s: --nesterov, --shuffle, --drop-last, --amp, --tf32 or the number of "
-            "training images (--limit) was another",
-            path);
+        return FAIL(STATUS_INVALID,
+                    "cannot resume %s: --mode, --replicas, --nesterov, --shuffle, --drop-last, "
+                    "--amp, --tf32 "
+                    "or the number of training images (--limit) was another",
+                    path);
     return STATUS_OK;
 }
 

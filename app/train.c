@@ -14,18 +14,10 @@ static double lr_of_epoch(const training *t, int64_t epoch)
     return lr;
 }
 
-/* This rank goes on to `place`: so others can see where it is, and the host's time has its phases
- * (an accelerator works meanwhile). */
-static void enter(training *t, rank_place place)
+void step_enter(training *t, rank_place place, phase p)
 {
-    static const phase phase_of[RANK_PLACES] = {[RANK_LOADER] = PHASE_DATA,
-                                                [RANK_FORWARD] = PHASE_FORWARD,
-                                                [RANK_BACKWARD] = PHASE_BACKWARD,
-                                                [RANK_GRADIENTS] = PHASE_COMM_EXPOSED,
-                                                [RANK_OPTIMIZER] = PHASE_OPTIMIZER};
-    if (t->j.dev->stream == NULL && t->place >= RANK_LOADER && t->place <= RANK_OPTIMIZER)
-        phases_mark(&t->results.time, phase_of[t->place]);
-    t->place = place;
+    if (t->j.dev->stream == NULL)
+        phases_enter(&t->results.time, p);
     rank_page_enter(t->j.page, place);
 }
 
@@ -34,23 +26,16 @@ static status enqueue_step(void *ctx, int step)
 {
     training *t = ctx;
     job *j = &t->j;
-    batch in;
     int micro_steps = loader_micro_steps(j->load, step);
     TRY(preempt_send(&j->stop));
     for (int micro = 0; micro < micro_steps; micro++) {
-        bool last = micro + 1 == micro_steps; /* buckets leave while it runs backward */
-        enter(t, RANK_LOADER);
-        TRY(loader_next(j->load, &in));
-        enter(t, RANK_FORWARD);
-        TRY(network_forward(j->net, &in, NETWORK_TRAIN));
-        enter(t, RANK_BACKWARD);
-        TRY(network_backward(j->net, micro > 0, last ? ddp_on_grad_ready : NULL, j->reducer));
+        step_batch b = {.first = micro == 0, .last = micro + 1 == micro_steps};
+        step_enter(t, RANK_LOADER, PHASE_DATA);
+        TRY(loader_next(j->load, &b.in));
+        TRY(j->mode->gradients(t, &b));
     }
-    enter(t, RANK_GRADIENTS);
-    TRY(ddp_wait(j->reducer)); /* gradients are now the mean over all ranks */
-    enter(t, RANK_OPTIMIZER);
-    TRY(optimizer_step(j->opt, j->numbers));
-    enter(t, RANK_BETWEEN);
+    TRY(j->mode->update(t));
+    step_enter(t, RANK_BETWEEN, PHASE_DATA);
     return STATUS_OK;
 }
 
@@ -59,14 +44,14 @@ static status train_step(training *t, int step, float lr)
     job *j = &t->j;
     step_plan plan = {.scale_loss = j->dev->precision == PRECISION_F16,
                       .stop = rank_signals_asked(&t->signals) != 0 ? 1.0f : 0.0f};
-    enter(t, RANK_LOADER);
+    step_enter(t, RANK_LOADER, PHASE_DATA);
     rank_page_step(j->page, t->at.epoch, t->at.step + 1);
     inject_before_step(&t->fault, t->at.step + 1);
-    if (j->dev->stream == NULL)
-        phases_start(&t->results.time);
     loader_begin_step(j->load, step, &plan);
     optimizer_begin_step(j->opt, lr, &plan);
     TRY(j->dev->ops->begin_step(j->dev, &plan, j->numbers));
+    if (j->mode->begin != NULL)
+        TRY(j->mode->begin(t, &plan));
     int samples = loader_step_samples(j->load, step);
     TRY(step_graphs_run(&t->graphs, samples, step, enqueue_step, t));
     t->epoch_samples += (uint32_t)samples;
@@ -90,12 +75,12 @@ static void save(training *t)
 {
     if (t->j.place.rank != 0 || !t->j.opts->save_model)
         return;
-    enter(t, RANK_CHECKPOINT);
+    rank_page_enter(t->j.page, RANK_CHECKPOINT);
     t->checkpoint_failed = run_folder_save(t->run_dir, &t->j, &t->at) != STATUS_OK;
     if (t->checkpoint_failed)
         LOG_E("checkpoint not written: %s; the training goes on, the last good checkpoint stays",
               status_message());
-    enter(t, RANK_BETWEEN);
+    rank_page_enter(t->j.page, RANK_BETWEEN);
 }
 
 static status log_step(training *t, int step, int steps)
@@ -153,11 +138,12 @@ static status train_epoch(training *t)
     phases *time = &t->results.time;
     int steps = inject_steps(&t->fault, j->opts->dry_run ? 1 : loader_steps(j->load));
     float lr = (float)lr_of_epoch(t, t->at.epoch);
-    phases_start(time);
+    phases_start(time, PHASE_DATA);
     TRY(loader_start_epoch(j->load, (int)inject_order(&t->fault, t->at.epoch)));
     compare_orders(t);
     TRY(network_reset_score(j->net));
-    phases_mark(time, PHASE_DATA);
+    if (j->dev->stream != NULL)
+        phases_enter(time, PHASE_ACCELERATOR);
     t->began = t->at;
     t->epoch_samples = 0;
     for (int step = (int)t->at.step_in_epoch; step < steps && !j->stop.agreed; step++) {
@@ -166,8 +152,7 @@ static status train_epoch(training *t)
     }
     score of_epoch;
     TRY(network_read_score(j->net, &of_epoch));
-    if (j->dev->stream != NULL)
-        phases_mark(time, PHASE_ACCELERATOR);
+    phases_enter(time, PHASE_DATA);
     t->results.last_loss = of_epoch.last_loss;
     return STATUS_OK;
 }
@@ -186,9 +171,9 @@ static status end_epoch(training *t, int64_t epochs, double train_s, bool *reach
     results->train_s[results->epochs++] = train_s;
     TRY(total_epoch(t));
     results->images_per_epoch = t->at.epoch_samples - t->began.epoch_samples;
-    enter(t, RANK_EVALUATION);
+    rank_page_enter(j->page, RANK_EVALUATION);
     TRY(evaluate(j, &results->test));
-    enter(t, RANK_BETWEEN);
+    rank_page_enter(j->page, RANK_BETWEEN);
     report_epoch(&t->rep, t->at.epoch, train_s, results->images_per_epoch,
                  t->at.epoch_loss / (double)t->at.epoch_samples, &results->test);
     t->at = (progress){.epoch = t->at.epoch + 1, .step = t->at.step};

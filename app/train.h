@@ -20,7 +20,6 @@ typedef struct training {
     progress at;
     progress began;      /* where this process began the epoch */
     uint64_t order_hash; /* of the epoch's images; 0: no epoch has begun */
-    rank_place place;
     step_graphs graphs;
     run_results results;
     uint32_t epoch_samples; /* of the epoch that this rank has trained on */

@@ -42,7 +42,9 @@ static status finish(training *t)
 {
     job *j = &t->j;
     run_results *results = &t->results;
-    results->comm = ddp_elapsed(j->reducer);
+    results->comm_ns = phases_exposed_ns(&results->time) + results->time.ns[PHASE_WAITING];
+    if (j->reducer != NULL)
+        results->comm_ns = ddp_elapsed(j->reducer).comm_ns;
     results->graph = t->graphs.enabled;
     TRY(memory_use(&results->rss_mib, &results->private_mib));
     return process_group_all_reduce(j->group, &results->private_mib, 1, DTYPE_I64, REDUCE_MAX,
@@ -126,6 +128,7 @@ int train_command(const options *opts, const rendezvous_place *place, int64_t st
         t.graphs = (step_graphs){
             .dev = t.j.dev,
             .enabled = opts->cuda_graph && t.j.dev->ops->accelerator != NULL &&
+                       t.j.others == NULL && /* their threads enqueue by themselves */
                        process_group_can_be_captured(t.j.group),
         };
         st = run_or_explain(&t, &exit_code);

@@ -4,6 +4,7 @@
 #include "kernels/device.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 enum { MAX_WORLD_SIZE = 1 << 16 };
 
@@ -25,6 +26,8 @@ status process_group_check_options(const process_group_options *o)
     if (o->store == NULL && o->world_size > 1)
         return FAIL(STATUS_INVALID, "a process group of %d ranks needs a store", o->world_size);
     TRY(backend_choice_check(o->backend));
+    if (strcmp(o->backend, "local") == 0)
+        return FAIL(STATUS_INVALID, "backend local is for threads that meet at a hub");
     bool on_cpu = o->device == NULL || o->device->stream == NULL;
     return o->world_size == 1 && on_cpu ? backend_choice_check_cpu(o->backend) : STATUS_OK;
 }

@@ -20,7 +20,7 @@ struct network {
     size_t n_parameters, count;
     float *parameters, *gradients;
     score *totals; /* device memory */
-    bool own_gradients;
+    bool own_parameters, own_gradients;
     batch in;          /* of the last forward */
     network_mode mode; /* likewise */
 };
@@ -122,9 +122,12 @@ status network_create(device *dev, const network_options *options, network **out
     net->options = *options;
     status st = make_layers(net);
     size_t size_bytes = sizeof(float) * net->count;
-    if (st == STATUS_OK)
-        st = dev->ops->alloc(dev, size_bytes, (void **)&net->parameters);
+    net->parameters = options->parameters;
     net->gradients = options->gradients;
+    if (st == STATUS_OK && net->parameters == NULL) {
+        st = dev->ops->alloc(dev, size_bytes, (void **)&net->parameters);
+        net->own_parameters = true;
+    }
     if (st == STATUS_OK && net->gradients == NULL) {
         st = dev->ops->alloc(dev, size_bytes, (void **)&net->gradients);
         net->own_gradients = true;
@@ -148,7 +151,8 @@ void network_destroy(network *net)
     for (size_t i = 0; i < net->n_layers; i++)
         layer_close(net->dev, &net->layers[i]);
     net->dev->ops->free(net->dev, net->totals);
-    net->dev->ops->free(net->dev, net->parameters);
+    if (net->own_parameters)
+        net->dev->ops->free(net->dev, net->parameters);
     if (net->own_gradients)
         net->dev->ops->free(net->dev, net->gradients);
     free(net);
@@ -179,15 +183,15 @@ status network_forward(network *net, const batch *in, network_mode mode)
     return STATUS_OK;
 }
 
-static status add_score(network *net, float *dlogits)
+status network_loss(network *net, const float *logits, const batch *in, float *dlogits)
 {
-    return net->dev->ops->cross_entropy(net->dev, last_layer(net)->y, net->in.labels, net->in.n,
-                                        NETWORK_CLASSES, net->in.numbers, net->totals, dlogits);
+    return net->dev->ops->cross_entropy(net->dev, logits, in->labels, in->n, NETWORK_CLASSES,
+                                        in->numbers, net->totals, dlogits);
 }
 
 status network_score(network *net)
 {
-    return add_score(net, NULL);
+    return network_loss(net, last_layer(net)->y, &net->in, NULL);
 }
 
 status network_read_score(network *net, score *out)
@@ -201,11 +205,21 @@ status network_reset_score(network *net)
     return net->dev->ops->upload(net->dev, net->totals, &none, sizeof none);
 }
 
+float *network_dlogits(network *net)
+{
+    return last_layer(net)->dy;
+}
+
 status network_backward(network *net, bool accumulate, grad_ready_fn ready, void *ctx)
+{
+    TRY(network_loss(net, last_layer(net)->y, &net->in, last_layer(net)->dy));
+    return network_backward_from(net, accumulate, ready, ctx);
+}
+
+status network_backward_from(network *net, bool accumulate, grad_ready_fn ready, void *ctx)
 {
     ASSERT(net->mode == NETWORK_TRAIN);
     int n = net->in.n;
-    TRY(add_score(net, last_layer(net)->dy));
     for (size_t i = net->n_layers; i-- > 0;) {
         layer *lay = &net->layers[i];
         TRY(layer_backward_weights(net->dev, lay, n, input_of(net, i), net->gradients, accumulate));

@@ -35,6 +35,7 @@ typedef struct network_options {
     uint64_t seed;    /* of the initial weights and the dropout masks */
     float *gradients; /* device memory for network_count() floats, zeroed, that outlives the network
                          (a process group's shared memory, say); NULL: the network makes its own */
+    float *parameters; /* likewise */
 } network_options;
 
 /* "mlp" or "cnn"; STATUS_INVALID with both names otherwise. */
@@ -59,6 +60,14 @@ status network_score(network *net);
  * added to what the arena holds, else set. Calls `ready`, unless NULL, as each slice is final: last
  * layer first, weight and bias together, slices adjoining. Adds to the totals as network_score. */
 status network_backward(network *net, bool accumulate, grad_ready_fn ready, void *ctx);
+
+/* The same in parts, for a loss that is computed from the logits of several networks.
+ * network_loss: of logits (n, 10) wherever they came from, with the labels and numbers of `in`;
+ * sets dlogits (n, 10) and adds to this network's totals. network_backward_from: the rest, with the
+ * gradient of the last forward's logits in network_dlogits() (n, 10). All device memory. */
+status network_loss(network *net, const float *logits, const batch *in, float *dlogits);
+float *network_dlogits(network *net);
+status network_backward_from(network *net, bool accumulate, grad_ready_fn ready, void *ctx);
 
 /* The totals since the last reset. Waits for all work enqueued on the device. */
 status network_read_score(network *net, score *out);

@@ -3,6 +3,7 @@
 #include "app/device_list.h"
 #include "app/launch/launch_meeting.h"
 #include "app/local_network.h"
+#include "app/mode.h"
 #include "base/log.h"
 #include "dist/store/store.h"
 
@@ -210,7 +211,9 @@ static status request_read(const options *opts, int cpu_count, int gpu_count, re
                     .node_rank = (int)opts->node_rank,
                     .master_port = NOT_GIVEN};
     TRY(nproc_of(opts->nproc_per_node, cpu_count, gpu_count, &want.nproc));
-    if (want.nproc == NOT_GIVEN && want.world_size == NOT_GIVEN && device_list_named(opts) > 1)
+    bool may_spread = !mode_is_one_process(mode_of(opts));
+    if (want.nproc == NOT_GIVEN && want.world_size == NOT_GIVEN && may_spread &&
+        device_list_named(opts) > 1)
         want.nproc = device_list_named(opts); /* --devices=0,3: a rank each */
     TRY(nnodes_of(opts->nnodes, &want.nnodes));
     if (!opts->standalone)

@@ -74,6 +74,8 @@ typedef struct options {
     bool quiet;           /* only warnings, errors and results */
 
     /* data parallelism */
+    char *mode;              /* "ddp"; see app/mode.h */
+    int64_t replicas;        /* -1: one per GPU, 2 on the CPU; of --mode=dp */
     char *backend;           /* "auto" */
     double bucket_cap_mb;    /* -1: 25 MiB with a first bucket of 1 MiB; given: both */
     bool overlap;            /* true; --no-overlap */

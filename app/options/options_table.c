@@ -42,7 +42,7 @@ const option_row options_table[] = {
     {"epochs", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, AT(epochs), 1, 1e6,
      "14", "N", "passes over the training images, in total"},
     {"batch-size", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, AT(batch_size), 1,
-     MAX_BATCH, "64", "N", "images per rank and step"},
+     MAX_BATCH, "64", "N", "images per rank and step (--mode=dp or single: per step)"},
     {"global-batch-size", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, AT(global_batch_size),
      1, MAX_BATCH * 64, NULL, "N", "images of all ranks per step, instead of --batch-size"},
     {"test-batch-size", NULL, OPTION_INTEGER, GROUP_TRAINING, TRAIN_EVAL, AT(test_batch_size), 1,
@@ -65,7 +65,7 @@ const option_row options_table[] = {
     {"device", NULL, OPTION_TEXT, GROUP_DEVICE, TRAIN_EVAL | FOR_DOCTOR, AT(device), 0, 0,
      "auto", "NAME", "auto, cuda, cuda:1, cpu (oneDNN) or reference (plain loops)"},
     {"devices", NULL, OPTION_TEXT, GROUP_DEVICE, TRAIN_EVAL | FOR_DOCTOR, AT(devices), 0, 0,
-     NULL, "LIST", "GPUs to use, as 0,3: one rank each [all]"},
+     NULL, "LIST", "GPUs to use, as 0,3: one rank or replica each [all]"},
     {"amp", NULL, OPTION_WORD, GROUP_DEVICE, TRAIN_EVAL, AT(amp), 0, 0,
      "off", "off|bf16|fp16", "mixed precision on a GPU; fp16 scales the loss"},
     {"tf32", NULL, OPTION_SWITCH, GROUP_DEVICE, TRAIN_EVAL, AT(tf32), 0, 0,
@@ -102,8 +102,14 @@ const option_row options_table[] = {
     {"quiet", NULL, OPTION_SWITCH, GROUP_LOG, FOR_ALL, AT(quiet), 0, 0,
      NULL, NULL, "only warnings, errors and results"},
 
+    {"mode", NULL, OPTION_WORD, GROUP_PARALLEL, FOR_TRAIN, AT(mode), 0, 0,
+     "ddp", "ddp|dp|ps|single", "ddp: a process per rank; dp: one process, a thread per replica; "
+     "ps: rank 0 is a parameter server; single: one process. dp, single: --batch-size is the whole "
+     "batch"},
+    {"replicas", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN, AT(replicas), 1, 64,
+     NULL, "N", "of --mode=dp [one per GPU of --devices; 2 on the CPU]"},
     {"backend", NULL, OPTION_TEXT, GROUP_PARALLEL, FOR_TRAIN | FOR_DOCTOR, AT(backend), 0, 0,
-     "auto", "NAME", "how ranks talk: auto, shm (one host), gloo or nccl (GPUs)"},
+     "auto", "NAME", "how ranks talk: auto, shm (one host), gloo or nccl (GPUs); of --mode=dp: local or nccl"},
     {"bucket-cap-mb", NULL, OPTION_REAL, GROUP_PARALLEL, FOR_TRAIN, AT(bucket_cap_mb), 0.001,
      1048576, NULL, "X", "MiB of gradients per all-reduce [25, the first 1]"},
     {"overlap", NULL, OPTION_SWITCH, GROUP_PARALLEL, FOR_TRAIN, AT(overlap), 0, 0,
