@@ -1,0 +1,287 @@
+/* One process, DataParallel, a parameter server and DistributedDataParallel: the same weights from
+ * the same global batch, stopped and resumed alike, and clear words where settings do not go
+ * together. */
+#include "tests/app/runs.h"
+#include "tests/app/underway.h"
+
+/* Batches of 24, 24, 24 and 18: the last one is cut otherwise than the others. */
+#define TRAIN "train", "--epochs", "1", "--json", "--quiet", "--threads", "1", "--seed", "3"
+#define UNEVEN "--limit", "90"
+
+static const struct {
+    const char *name, *lr;
+} OPTIMIZERS[] = {{"sgd", "0.05"}, {"adam", "0.001"}, {"adadelta", "0.5"}};
+
+static const struct {
+    const char *mode, *flag, *parts, *batch;
+} SPREADS[] = {
+    {"dp", "--replicas", "2", "24"},        {"dp", "--replicas", "3", "24"},
+    {"dp", "--replicas", "5", "24"}, /* 5, 5, 5, 5 and 4; then 4, 4, 4, 4 and 2 */
+    {"ps", "--nproc-per-node", "2", "12"},  {"ps", "--nproc-per-node", "3", "8"},
+    {"ddp", "--nproc-per-node", "2", "12"}, {"ddp", "--nproc-per-node", "3", "8"},
+};
+enum { N_SPREADS = sizeof SPREADS / sizeof SPREADS[0] };
+
+static void start_clean(void)
+{
+    fresh("one", "many");
+}
+
+static program train(const char *model, int optimizer, const char *const *flags)
+{
+    const char *argv[MAX_WORDS] = {TRAIN,
+                                   "--model",
+                                   model,
+                                   "--optimizer",
+                                   OPTIMIZERS[optimizer].name,
+                                   "--lr",
+                                   OPTIMIZERS[optimizer].lr};
+    int n = 0;
+    while (argv[n] != NULL)
+        n++;
+    for (int i = 0; flags[i] != NULL; i++)
+        argv[n++] = flags[i];
+    program p = underway_run(NULL, argv);
+    ASSERT_EXIT(p, 0);
+    return p;
+}
+
+static void train_and_close(const char *model, int optimizer, const char *const *flags)
+{
+    program p = train(model, optimizer, flags);
+    program_close(&p);
+}
+
+/* |a - b| / |b| over all elements of a tensor; the worst tensor's. */
+static double norm_difference(const char *a, const char *b)
+{
+    safetensors *file_a = NULL, *file_b = NULL;
+    const safetensors_tensor *list = NULL;
+    char path[FILE_PATH_BYTES];
+    double worst = 0;
+    ck_assert(file_join(a, "model.safetensors", path) == STATUS_OK);
+    ck_assert(safetensors_open(path, &file_a) == STATUS_OK);
+    ck_assert(file_join(b, "model.safetensors", path) == STATUS_OK);
+    ck_assert(safetensors_open(path, &file_b) == STATUS_OK);
+    size_t n = safetensors_list(file_a, &list);
+    for (size_t i = 0; i < n; i++) {
+        const safetensors_tensor *other = safetensors_lookup(file_b, list[i].name);
+        double off = 0, size = 0;
+        size_t count = 1;
+        for (int d = 0; d < list[i].rank; d++)
+            count *= (size_t)list[i].shape[d];
+        for (size_t k = 0; k < count; k++) {
+            off += pow((double)list[i].data[k] - (double)other->data[k], 2);
+            size += pow((double)other->data[k], 2);
+        }
+        worst = fmax(worst, sqrt(off / size));
+    }
+    safetensors_close(file_a);
+    safetensors_close(file_b);
+    return worst;
+}
+
+/* The sums are taken in another order: each gradient differs by some 1e-7 of its size, as in
+ * tests/app/test_parity.c, where 5e-5 of the largest weight is shown to bound that (4.3e-7 was seen
+ * here). Adam divides each gradient by its own size, so where one is all rounding error, its
+ * element moves by up to lr either way: few elements, so the norm is compared, which they move by
+ * 2e-5. A step with one wrong image moves it by 1e-3. */
+static void assert_same_weights(int optimizer, const char *what)
+{
+    bool adam = strcmp(OPTIMIZERS[optimizer].name, "adam") == 0;
+    double off = adam ? norm_difference(run_dir("many"), run_dir("one"))
+                      : model_difference(run_dir("many"), run_dir("one"));
+    ck_assert_msg(off < (adam ? 2e-4 : 5e-5), "%s, %s: weights differ by %g", what,
+                  OPTIMIZERS[optimizer].name, off);
+}
+
+START_TEST(modes_equal_one_process)
+{
+    const char *model = _i % 2 == 0 ? "mlp" : "cnn";
+    int optimizer = _i / 2;
+    train_and_close(model, optimizer,
+                    WORDS(UNEVEN, "--mode", "single", "--batch-size", "24", "--run-dir", "one"));
+    for (int i = 0; i < N_SPREADS; i++) {
+        program p =
+            train(model, optimizer,
+                  WORDS(UNEVEN, "--mode", SPREADS[i].mode, SPREADS[i].flag, SPREADS[i].parts,
+                        "--batch-size", SPREADS[i].batch, "--run-dir", "many"));
+        assert_same_weights(optimizer, SPREADS[i].mode);
+        ck_assert(json_number(p.out, "global_batch") == 24);
+        ck_assert(json_number(p.out, "images_per_epoch") == 90);
+        program_close(&p);
+        ck_assert_int_eq(system("rm -rf many"), 0);
+    }
+}
+END_TEST
+
+/* Batches of 5 for 4 replicas are 2, 2 and 1, so one replica is idle; the last batch has one image,
+ * which is the master's alone. */
+START_TEST(replicas_may_be_idle)
+{
+    const char *model = _i == 0 ? "mlp" : "cnn";
+    train_and_close(
+        model, 0, WORDS("--limit", "21", "--mode=single", "--batch-size", "5", "--run-dir", "one"));
+    train_and_close(model, 0,
+                    WORDS("--limit", "21", "--mode=dp", "--replicas=4", "--batch-size", "5",
+                          "--run-dir", "many"));
+    assert_same_weights(0, "idle replicas");
+}
+END_TEST
+
+START_TEST(one_replica_is_one_process)
+{
+    const char *model = _i == 0 ? "mlp" : "cnn";
+    train_and_close(model, 0, WORDS(UNEVEN, "--mode", "single", "--run-dir", "one"));
+    train_and_close(model, 0,
+                    WORDS(UNEVEN, "--mode", "dp", "--replicas", "1", "--run-dir", "many"));
+    assert_same_bits("many", "one");
+}
+END_TEST
+
+START_TEST(accumulated_batches_are_one)
+{
+    const char *model = _i % 2 == 0 ? "mlp" : "cnn";
+    train_and_close(model, 0,
+                    WORDS(UNEVEN, "--mode=single", "--batch-size", "24", "--run-dir", "one"));
+    if (_i < 2)
+        train_and_close(model, 0,
+                        WORDS(UNEVEN, "--mode=dp", "--replicas=3", "--batch-size", "8", "--accum",
+                              "3", "--run-dir", "many"));
+    else
+        train_and_close(model, 0,
+                        WORDS(UNEVEN, "--mode=ps", "--nproc-per-node=2", "--batch-size", "4",
+                              "--accum", "3", "--run-dir", "many"));
+    assert_same_weights(0, "accumulated");
+}
+END_TEST
+
+START_TEST(same_command_same_bits)
+{
+    const char *words[][2] = {{"--mode=dp", "--replicas=3"}, {"--mode=ps", "--nproc-per-node=3"}};
+    const char *folders[] = {"one", "many"};
+    for (int i = 0; i < 2; i++)
+        train_and_close(
+            "cnn", 2, WORDS("--limit", "300", words[_i][0], words[_i][1], "--run-dir", folders[i]));
+    assert_same_bits("many", "one");
+}
+END_TEST
+
+#define STOPPABLE \
+    "train", "--model", "mlp", "--limit", "192", "--threads", "1", "--log-interval", "1000", \
+        "--json"
+
+static const struct {
+    const char *mode, *flag;
+    int rank; /* -1: the only process */
+} STOPS[] = {
+    {"--mode=dp", "--replicas=3", -1},
+    {"--mode=single", "--seed=1", -1},
+    {"--mode=ps", "--nproc-per-node=2", 0}, /* the server, */
+    {"--mode=ps", "--nproc-per-node=2", 1}, /* and one that only it hears of */
+};
+enum { N_STOPS = sizeof STOPS / sizeof STOPS[0] };
+
+START_TEST(a_stopped_run_ends_with_the_same_bits)
+{
+    int epoch = 0, step = 0;
+    program p =
+        underway_start(NULL, WORDS(STOPPABLE, STOPS[_i].mode, STOPS[_i].flag, "--epochs", "100000",
+                                   "--save-every=1000epochs", "--run-dir", "many"));
+    underway_await(&p, "epoch 3/");
+    kill(STOPS[_i].rank < 0 ? p.pid : underway_rank(p.pid, STOPS[_i].rank), SIGUSR1);
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 75);
+    const char *line = strstr(p.err, "stopped behind epoch ");
+    ck_assert_msg(line != NULL, "%s", p.err);
+    ck_assert_int_eq(sscanf(line, "stopped behind epoch %d, step %d", &epoch, &step), 2);
+    char epochs[32];
+    snprintf(epochs, sizeof epochs, "--epochs=%d", epoch + 2);
+    program rest = underway_run(NULL, WORDS(STOPPABLE, STOPS[_i].mode, STOPS[_i].flag, epochs,
+                                            "--resume=auto", "--run-dir", "many"));
+    ASSERT_EXIT(rest, 0);
+    ASSERT_SAYS(rest.err, "resuming behind epoch");
+    program whole = underway_run(
+        NULL, WORDS(STOPPABLE, STOPS[_i].mode, STOPS[_i].flag, epochs, "--run-dir", "one"));
+    ASSERT_EXIT(whole, 0);
+    assert_same_bits("many", "one");
+    program_close(&p);
+    program_close(&rest);
+    program_close(&whole);
+}
+END_TEST
+
+START_TEST(another_mode_does_not_resume)
+{
+    train_and_close("mlp", 0, WORDS(UNEVEN, "--mode=dp", "--replicas=3", "--run-dir", "one"));
+    program p =
+        program_mnist(TRAIN, "--model=mlp", UNEVEN, "--optimizer=sgd", "--lr=0.05", "--mode=dp",
+                      "--replicas=2", "--epochs=2", "--resume", "--run-dir", "one", NULL);
+    ASSERT_EXIT(p, 74);
+    ASSERT_SAYS(p.err, "--replicas");
+    program_close(&p);
+}
+END_TEST
+
+static const struct {
+    const char *flags[4];
+    const char *says;
+} REFUSALS[] = {
+    {{"--mode=dp", "--nproc-per-node=3"}, "give --replicas=3"},
+    {{"--mode=single", "--world-size=2"}, "give --mode=ddp"},
+    {{"--mode=ps"}, "give --nproc-per-node=2"},
+    {{"--replicas=2"}, "only --mode=dp has replicas"},
+    {{"--mode=ps", "--nproc-per-node=2", "--replicas=2"}, "only --mode=dp has replicas"},
+    {{"--mode=dp", "--backend=gloo"}, "take --backend=local"},
+    {{"--mode=dp", "--backend=nccl"}, "--device=cuda"},
+    {{"--backend=local"}, "shm (one host)"},
+    {{"--mode=pd"}, "ddp, dp, ps, single"},
+    {{"--mode=dp", "--replicas=0"}, "1 to 64"},
+};
+enum { N_REFUSALS = sizeof REFUSALS / sizeof REFUSALS[0] };
+
+START_TEST(what_does_not_go_together_is_said)
+{
+    const char *argv[MAX_WORDS] = {"train", "--device=cpu", "--epochs=1"};
+    for (int i = 0; i < 4; i++)
+        argv[3 + i] = REFUSALS[_i].flags[i];
+    program p = underway_run(NULL, argv);
+    ASSERT_EXIT(p, 64);
+    ASSERT_SAYS(p.err, REFUSALS[_i].says);
+    ck_assert_msg(strstr(strstr(p.err, "error:") + 1, "error:") == NULL, "two errors: %s", p.err);
+    program_close(&p);
+}
+END_TEST
+
+/* A worker of torchrun, say. */
+START_TEST(a_worker_is_refused_too)
+{
+    program p = underway_run(WORDS("env", "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                                   "MASTER_PORT=1", "LOCAL_RANK=0"),
+                             WORDS("--mode=dp", "--epochs=1"));
+    ASSERT_EXIT(p, 64);
+    ASSERT_SAYS(p.err, "RANK and WORLD_SIZE");
+    program_close(&p);
+}
+END_TEST
+
+int main(void)
+{
+    workbench_open();
+    Suite *suite = suite_create("modes");
+    TCase *weights = suite_case(suite, "weights", 120);
+    tcase_add_checked_fixture(weights, start_clean, NULL);
+    tcase_add_loop_test(weights, modes_equal_one_process, 0, 6);
+    tcase_add_loop_test(weights, replicas_may_be_idle, 0, 2);
+    tcase_add_loop_test(weights, one_replica_is_one_process, 0, 2);
+    tcase_add_loop_test(weights, accumulated_batches_are_one, 0, 4);
+    tcase_add_loop_test(weights, same_command_same_bits, 0, 2);
+    TCase *stops = suite_case(suite, "stops", 120);
+    tcase_add_checked_fixture(stops, start_clean, NULL);
+    tcase_add_loop_test(stops, a_stopped_run_ends_with_the_same_bits, 0, N_STOPS);
+    tcase_add_test(stops, another_mode_does_not_resume);
+    TCase *refusals = suite_case(suite, "refusals", 30);
+    tcase_add_loop_test(refusals, what_does_not_go_together_is_said, 0, N_REFUSALS);
+    tcase_add_test(refusals, a_worker_is_refused_too);
+    return workbench_close(suite_run(suite));
+}
