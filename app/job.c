@@ -45,6 +45,16 @@ static status resolve_batch(job *j)
     return STATUS_OK;
 }
 
+rank_bytes job_bytes(const job *j, int index)
+{
+    uint64_t sent = 0, received = 0;
+    if (j->others != NULL)
+        replicas_bytes(j->others, index, &sent, &received);
+    else
+        process_group_traffic(j->group, &sent, &received);
+    return (rank_bytes){(int64_t)sent, (int64_t)received};
+}
+
 int64_t job_global_batch(const job *j)
 {
     return (int64_t)j->place.world_size * j->batch_size * j->opts->accum;
@@ -146,8 +156,10 @@ static int forward_batch(const job *j)
 /* A host device's arrays live in the group's memory: shm sums them where they are. */
 static status open_array(job *j, size_t size_bytes, float **out)
 {
-    if (j->dev->stream == NULL)
+    if (j->dev->stream == NULL) {
+        device_note_memory(j->dev, (int64_t)size_bytes);
         return process_group_alloc(j->group, size_bytes, (void **)out);
+    }
     return j->dev->ops->alloc(j->dev, size_bytes, (void **)out);
 }
 

@@ -50,6 +50,12 @@ typedef struct job {
     device_options device;
 } job;
 
+/* What a rank, or dp's replica `index`, has sent and received so far. */
+typedef struct rank_bytes {
+    int64_t sent, received;
+} rank_bytes;
+rank_bytes job_bytes(const job *j, int index);
+
 /* Images of all ranks in one optimizer step. */
 int64_t job_global_batch(const job *j);
 

@@ -221,7 +221,7 @@ const char *replicas_backend(const replicas *all)
     return all->n > 1 ? all->backend : "none";
 }
 
-void replicas_traffic(const replicas *all, int index, uint64_t *sent, uint64_t *received)
+void replicas_bytes(const replicas *all, int index, uint64_t *sent, uint64_t *received)
 {
     *sent = *received = 0;
     for (int team = 0; team < all->n_teams; team++) {
@@ -232,6 +232,11 @@ void replicas_traffic(const replicas *all, int index, uint64_t *sent, uint64_t *
         *sent += s;
         *received += r;
     }
+}
+
+int64_t replicas_peak_bytes(const replicas *all, int index)
+{
+    return all->members[index].dev->memory_peak;
 }
 
 void replicas_begin_step(replicas *all, const step_plan *plan)

@@ -34,6 +34,9 @@ int replicas_count(const replicas *all);
 const char *replicas_backend(const replicas *all); /* "local", "nccl"; "none" for one replica */
 
 /* Bytes that replica `index` has sent and received so far. */
-void replicas_traffic(const replicas *all, int index, uint64_t *sent, uint64_t *received);
+void replicas_bytes(const replicas *all, int index, uint64_t *sent, uint64_t *received);
+
+/* The most that its device's memory has held. */
+int64_t replicas_peak_bytes(const replicas *all, int index);
 
 #endif

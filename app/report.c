@@ -13,6 +13,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#define MIB (1024.0 * 1024.0)
+
 enum { BAR_INTERVAL_NS = 100000000, BAR_CELLS = 30 };
 
 static report_style style_of(const options *o, FILE *out)
@@ -178,7 +180,8 @@ static void add_phases(json_t *object, const run_results *results)
     const phases *time = &results->time;
     json_t *all = json_object();
     for (int i = 0; i < N_PHASES; i++)
-        json_object_set_new(all, phase_name((phase)i), seconds(time->ns[i]));
+        if (i != PHASE_WAITING || results->knows_waiting)
+            json_object_set_new(all, phase_name((phase)i), seconds(time->ns[i]));
     json_object_set_new(object, "phases", all);
     for (size_t i = 0; i < sizeof also_outside / sizeof also_outside[0]; i++)
         json_object_set_new(object, phase_name(also_outside[i]),
@@ -186,6 +189,27 @@ static void add_phases(json_t *object, const run_results *results)
     json_object_set_new(object, "comm_exposed", seconds(phases_exposed_ns(time)));
     json_object_set_new(object, "comm_total", seconds(results->comm_ns));
     json_object_set_new(object, "comm", seconds(results->comm_ns));
+}
+
+/* Per optimizer step. */
+static void add_bytes(json_t *object, const run_results *results)
+{
+    const struct {
+        const char *name;
+        int64_t total;
+    } all[] = {{"sent", results->bytes.sent},
+               {"received", results->bytes.received},
+               {"sent_busiest", results->busiest.sent},
+               {"received_busiest", results->busiest.received}};
+    json_t *bytes = json_object();
+    int64_t steps = results->steps > 0 ? results->steps : 1;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        json_object_set_new(bytes, all[i].name, json_integer((all[i].total + steps / 2) / steps));
+    json_object_set_new(object, "bytes", bytes);
+    json_t *peaks = json_array();
+    for (int i = 0; i < results->n_peaks; i++)
+        json_array_append_new(peaks, json_real(rounded((double)results->peaks[i] / MIB, 1e3)));
+    json_object_set_new(object, "peak_mib", peaks);
 }
 
 char *report_json(const job *j, const run_results *results)
@@ -222,7 +246,9 @@ char *report_json(const job *j, const run_results *results)
     json_object_set_new(object, "last_loss", json_real(rounded(results->last_loss, 1e4)));
     json_object_set_new(object, "rss_mib", json_integer(results->rss_mib));
     json_object_set_new(object, "private_mib", json_integer(results->private_mib));
+    json_object_set_new(object, "steps", json_integer(results->steps));
     add_phases(object, results);
+    add_bytes(object, results);
     char *line = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(10));
     json_decref(object);
     return line;

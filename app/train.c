@@ -5,6 +5,8 @@
 #include "base/log.h"
 #include "base/memory.h"
 
+enum { MEETINGS = 2 }; /* of a step, at most: gradients and parameters */
+
 /* StepLR with step_size 1, multiplied up as PyTorch does it. */
 static double lr_of_epoch(const training *t, int64_t epoch)
 {
@@ -16,8 +18,14 @@ static double lr_of_epoch(const training *t, int64_t epoch)
 
 void step_enter(training *t, rank_place place, phase p)
 {
-    if (t->j.dev->stream == NULL)
-        phases_enter(&t->results.time, p);
+    phases *time = &t->results.time;
+    if (t->j.dev->stream == NULL) {
+        phase before = time->now;
+        int64_t came_ns = time->since;
+        phases_enter(time, p);
+        if (before == PHASE_REDUCE || before == PHASE_BROADCAST)
+            skew_note(&t->others, before, came_ns, time->since);
+    }
     rank_page_enter(t->j.page, place);
 }
 
@@ -27,6 +35,7 @@ static status enqueue_step(void *ctx, int step)
     training *t = ctx;
     job *j = &t->j;
     int micro_steps = loader_micro_steps(j->load, step);
+    rank_bytes before = job_bytes(j, 0), after;
     TRY(preempt_send(&j->stop));
     for (int micro = 0; micro < micro_steps; micro++) {
         step_batch b = {.first = micro == 0, .last = micro + 1 == micro_steps};
@@ -35,6 +44,8 @@ static status enqueue_step(void *ctx, int step)
         TRY(j->mode->gradients(t, &b));
     }
     TRY(j->mode->update(t));
+    after = job_bytes(j, 0);
+    t->step_bytes = (rank_bytes){after.sent - before.sent, after.received - before.received};
     step_enter(t, RANK_BETWEEN, PHASE_DATA);
     return STATUS_OK;
 }
@@ -54,6 +65,9 @@ static status train_step(training *t, int step, float lr)
         TRY(j->mode->begin(t, &plan));
     int samples = loader_step_samples(j->load, step);
     TRY(step_graphs_run(&t->graphs, samples, step, enqueue_step, t));
+    t->results.bytes.sent += t->step_bytes.sent; /* a replayed step's are its recording's */
+    t->results.bytes.received += t->step_bytes.received;
+    t->results.steps++;
     t->epoch_samples += (uint32_t)samples;
     return STATUS_OK;
 }
@@ -170,6 +184,7 @@ static status end_epoch(training *t, int64_t epochs, double train_s, bool *reach
     run_results *results = &t->results;
     results->train_s[results->epochs++] = train_s;
     TRY(total_epoch(t));
+    TRY(skew_settle(&t->others, j->group, &results->time));
     results->images_per_epoch = t->at.epoch_samples - t->began.epoch_samples;
     rank_page_enter(j->page, RANK_EVALUATION);
     TRY(evaluate(j, &results->test));
@@ -192,6 +207,9 @@ status train_epochs(training *t)
         TRY(memory_alloc(sizeof(double) * (size_t)(epochs - t->at.epoch),
                          (void **)&results->train_s));
     bool reached = false;
+    if (j->place.world_size > 1)
+        TRY(skew_open(j->group, j->dev->stream == NULL, MEETINGS * loader_steps(j->load),
+                      &t->others));
     while (t->at.epoch < epochs && !reached) {
         report_epoch_start(&t->rep);
         TRY(process_group_barrier(j->group)); /* an epoch's time is not another rank's evaluation */

@@ -8,6 +8,7 @@
 #include "app/report.h"
 #include "app/run_folder.h"
 #include "app/save_every.h"
+#include "app/skew.h"
 #include "app/step_graphs.h"
 
 typedef struct training {
@@ -21,7 +22,9 @@ typedef struct training {
     progress began;      /* where this process began the epoch */
     uint64_t order_hash; /* of the epoch's images; 0: no epoch has begun */
     step_graphs graphs;
+    skew others; /* when they came */
     run_results results;
+    rank_bytes step_bytes;  /* that this rank moves in a step like the last one enqueued */
     uint32_t epoch_samples; /* of the epoch that this rank has trained on */
     int64_t started_ns;
     bool stepped; /* the first optimizer step is done */

@@ -3,8 +3,10 @@
 #include "app/exit_codes.h"
 #include "app/failure.h"
 #include "app/memory_use.h"
+#include "app/replicas.h"
 #include "app/train.h"
 #include "base/log.h"
+#include "base/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +40,38 @@ static status start_run(training *t)
     return job_broadcast_state(j);
 }
 
+/* Who moved most, and how much memory each device held. */
+static status compare_replicas(training *t)
+{
+    run_results *results = &t->results;
+    for (int i = 0; i < results->n_peaks; i++) {
+        rank_bytes moved = job_bytes(&t->j, i);
+        results->peaks[i] = replicas_peak_bytes(t->j.others, i);
+        if (moved.sent > results->busiest.sent)
+            results->busiest.sent = moved.sent;
+        if (moved.received > results->busiest.received)
+            results->busiest.received = moved.received;
+    }
+    return STATUS_OK;
+}
+
+static status compare_devices(training *t)
+{
+    job *j = &t->j;
+    run_results *results = &t->results;
+    results->busiest = results->bytes;
+    results->n_peaks = j->others != NULL ? j->replicas : j->place.world_size;
+    TRY(memory_alloc(sizeof *results->peaks * (size_t)results->n_peaks, (void **)&results->peaks));
+    if (j->others != NULL)
+        return compare_replicas(t);
+    int64_t most[] = {results->bytes.sent, results->bytes.received};
+    TRY(process_group_all_reduce(j->group, most, 2, DTYPE_I64, REDUCE_MAX, NULL));
+    results->busiest = (rank_bytes){most[0], most[1]};
+    results->peaks[j->place.rank] = j->dev->memory_peak;
+    return process_group_all_reduce(j->group, results->peaks, (size_t)results->n_peaks, DTYPE_I64,
+                                    REDUCE_SUM, NULL);
+}
+
 static status finish(training *t)
 {
     job *j = &t->j;
@@ -46,6 +80,9 @@ static status finish(training *t)
     if (j->reducer != NULL)
         results->comm_ns = ddp_elapsed(j->reducer).comm_ns;
     results->graph = t->graphs.enabled;
+    bool on_host = j->dev->stream == NULL, alone = j->place.world_size == 1;
+    results->knows_waiting = (on_host && alone) || t->others.known || j->mode == &step_single;
+    TRY(compare_devices(t));
     TRY(memory_use(&results->rss_mib, &results->private_mib));
     return process_group_all_reduce(j->group, &results->private_mib, 1, DTYPE_I64, REDUCE_MAX,
                                     NULL);
@@ -138,6 +175,8 @@ int train_command(const options *opts, const rendezvous_place *place, int64_t st
     job_close(&t.j);
     rank_signals_stop(&t.signals);
     free(t.results.train_s);
+    free(t.results.peaks);
+    skew_close(&t.others);
     if (st != STATUS_OK) {
         exit_code = exit_code_failed(st, exit_code);
         failure_write_error_file(st, place->rank, exit_code);

@@ -44,12 +44,22 @@ typedef struct device {
     char id[DEVICE_ID_BYTES];            /* of the GPU, the same in all processes: its UUID; "": a
                                             host device */
     const char *emulation;               /* NULL, or what stands in for the hardware */
+    int64_t memory_bytes, memory_peak;   /* what tensors and plans take of its memory: now, and the
+                                            most so far */
 
     /* Asked again and again while a call waits for enqueued work: STATUS_OK, or why to give up.
      * NULL: nobody to ask. */
     status (*interrupted)(void *ctx);
     void *interrupted_ctx;
 } device;
+
+/* `bytes` more of the device's memory are in use, or, negative, fewer. */
+static inline void device_note_memory(device *dev, int64_t bytes)
+{
+    dev->memory_bytes += bytes;
+    if (dev->memory_bytes > dev->memory_peak)
+        dev->memory_peak = dev->memory_bytes;
+}
 
 /* The gradient slice [offset, offset + count) of the arena is final once the work enqueued on
  * `stream` so far is done. Called while a backward pass is enqueued. */

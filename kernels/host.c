@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 
+#include <malloc.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +12,15 @@
 
 status host_alloc(device *dev, size_t size_bytes, void **out)
 {
-    (void)dev;
-    return memory_alloc(size_bytes, out);
+    TRY(memory_alloc(size_bytes, out));
+    device_note_memory(dev, (int64_t)malloc_usable_size(*out));
+    return STATUS_OK;
 }
 
 void host_free(device *dev, void *memory)
 {
-    (void)dev;
+    if (memory != NULL)
+        device_note_memory(dev, -(int64_t)malloc_usable_size(memory));
     free(memory);
 }
 

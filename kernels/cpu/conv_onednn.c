@@ -214,7 +214,9 @@ static status reorder_create(conv_onednn *c)
         return STATUS_OK;
     dnnl_primitive_desc_t described = NULL;
     dnnl_engine_t engine = c->plan.cpu->engine;
-    TRY(memory_alloc(dnnl_memory_desc_get_size(wanted), (void **)&c->reordered));
+    size_t size_bytes = dnnl_memory_desc_get_size(wanted);
+    TRY(memory_alloc(size_bytes, (void **)&c->reordered));
+    device_note_memory(c->plan.cpu->dev, (int64_t)size_bytes);
     TRY(ONEDNN_CALL(dnnl_reorder_primitive_desc_create(&described, &c->weight_md, engine, wanted,
                                                        engine, NULL)));
     status st = ONEDNN_CALL(dnnl_primitive_create(&c->reorder, described));

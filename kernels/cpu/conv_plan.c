@@ -11,8 +11,10 @@ status conv_plan_open(conv_plan *p, int pieces)
     p->x_elements = (size_t)(p->s.channels * p->s.height * p->s.width);
     p->y_elements = (size_t)(p->s.out_channels * p->out_h * p->out_w);
     p->partial_floats = conv_weights(p) + (size_t)p->s.out_channels;
-    return memory_alloc(sizeof *p->partial * p->partial_floats * (size_t)pieces,
-                        (void **)&p->partial);
+    size_t size_bytes = sizeof *p->partial * p->partial_floats * (size_t)pieces;
+    TRY(memory_alloc(size_bytes, (void **)&p->partial));
+    device_note_memory(p->cpu->dev, (int64_t)size_bytes); /* a plan lives as long as its network */
+    return STATUS_OK;
 }
 
 void conv_sum_partial(const conv_plan *p, int pieces, float *dw, float *db, bool accumulate)

@@ -33,6 +33,7 @@ status cpu_reserve_scratch(cpu_state *cpu, size_t size_bytes)
 {
     if (size_bytes <= cpu->scratch_bytes)
         return STATUS_OK;
+    size_t before = cpu->scratch_bytes;
     for (int i = 0; i < team_threads(cpu->team); i++) {
         free(cpu->scratch[i]);
         cpu->scratch[i] = NULL;
@@ -40,6 +41,7 @@ status cpu_reserve_scratch(cpu_state *cpu, size_t size_bytes)
     cpu->scratch_bytes = 0;
     for (int i = 0; i < team_threads(cpu->team); i++)
         TRY(memory_alloc(size_bytes, &cpu->scratch[i]));
+    device_note_memory(cpu->dev, (int64_t)(size_bytes - before) * team_threads(cpu->team));
     cpu->scratch_bytes = size_bytes;
     return STATUS_OK;
 }
@@ -221,6 +223,7 @@ status cpu_device_create(const device_options *options, device *dev)
     }
     TRY(memory_alloc(sizeof(cpu_state), &dev->state));
     dev->ops = &cpu_ops;
+    cpu_of(dev)->dev = dev;
     cpu_of(dev)->vec = vec;
     snprintf(dev->description, sizeof dev->description, "%s", cpu_device_libraries());
     status st = start(options->threads, dev);

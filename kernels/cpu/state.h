@@ -9,6 +9,7 @@
 #include <dnnl.h>
 
 typedef struct cpu_state {
+    device *dev; /* whose state this is */
     team *team;
     const vector_ops *vec;
     dnnl_engine_t engine;

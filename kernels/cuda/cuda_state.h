@@ -27,6 +27,13 @@ typedef struct cuda_relu_mask {
     void *bits;
 } cuda_relu_mask;
 
+/* Memory that cuda_alloc has handed out. */
+typedef struct cuda_block {
+    struct cuda_block *next;
+    const void *memory;
+    size_t size_bytes;
+} cuda_block;
+
 typedef struct cuda_state {
     struct cuda_state *next_given_up;
     int index; /* the GPU */
@@ -36,7 +43,8 @@ typedef struct cuda_state {
     cudaEvent_t fence;   /* orders `copies` behind `stream` */
     cublasLtHandle_t blas;
     cudnnHandle_t dnn; /* NULL until a convolution is made; bound to `stream` */
-    void *workspace;   /* one, shared by all library calls: they run one after the other */
+    cuda_block *blocks;
+    void *workspace; /* one, shared by all library calls: they run one after the other */
     size_t workspace_bytes;
     void *loss_scratch;    /* loss.cu's */
     cuda_shadow *shadows;  /* PRECISION_BF16 and PRECISION_F16 only */
@@ -80,6 +88,7 @@ const void *cuda_shadow_of(const device *dev, const float *parameters);
 /* Memory as alloc of the device's table. */
 status cuda_alloc(device *dev, size_t size_bytes, void **out);
 void cuda_free(device *dev, void *memory);
+void cuda_forget_blocks(device *dev); /* what is left will not be freed singly any more */
 
 #ifdef __cplusplus
 }

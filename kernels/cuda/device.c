@@ -157,6 +157,7 @@ static void destroy(device *dev)
         cuda_shadow_drop(dev, s->shadows->parameters);
     cuda_free(dev, s->loss_scratch);
     cuda_free(dev, s->workspace);
+    cuda_forget_blocks(dev);
     if (s->given_up) {
         hold(s);
         return;

@@ -2,6 +2,40 @@
 #include "kernels/cuda/shadow.h"
 #include "kernels/cuda/wait.h"
 
+#include <stdlib.h>
+
+static status note_block(device *dev, const void *memory, size_t size_bytes)
+{
+    cuda_state *s = cuda_state_of(dev);
+    cuda_block *block = calloc(1, sizeof *block);
+    if (block == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%zu bytes", sizeof *block);
+    *block = (cuda_block){s->blocks, memory, size_bytes};
+    s->blocks = block;
+    device_note_memory(dev, (int64_t)size_bytes);
+    return STATUS_OK;
+}
+
+static void forget_block(device *dev, const void *memory)
+{
+    cuda_block **at = &cuda_state_of(dev)->blocks;
+    while (*at != NULL && (*at)->memory != memory)
+        at = &(*at)->next;
+    cuda_block *block = *at;
+    if (block == NULL)
+        return;
+    *at = block->next;
+    device_note_memory(dev, -(int64_t)block->size_bytes);
+    free(block);
+}
+
+void cuda_forget_blocks(device *dev)
+{
+    cuda_state *s = cuda_state_of(dev);
+    while (s->blocks != NULL)
+        forget_block(dev, s->blocks->memory);
+}
+
 status cuda_alloc(device *dev, size_t size_bytes, void **out)
 {
     cuda_state *s = cuda_state_of(dev);
@@ -13,6 +47,8 @@ status cuda_alloc(device *dev, size_t size_bytes, void **out)
     if (st != STATUS_OK)
         return status_context(st, "%zu bytes", size_bytes);
     st = CUDA_CALL(cudaMemsetAsync(memory, 0, size_bytes, s->stream));
+    if (st == STATUS_OK)
+        st = note_block(dev, memory, size_bytes);
     if (st != STATUS_OK) {
         (void)cudaFree(memory);
         return st;
@@ -28,6 +64,7 @@ void cuda_free(device *dev, void *memory)
     if (memory == NULL)
         return;
     cuda_shadow_drop(dev, memory);
+    forget_block(dev, memory);
     (void)cudaSetDevice(cuda_state_of(dev)->index);
     if (cuda_drain(dev))
         (void)cudaFree(memory);

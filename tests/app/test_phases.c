@@ -1,0 +1,188 @@
+/* What the JSON line says of where time, bytes and memory go, in every mode: the numbers that
+ * comparisons rest on. */
+#include "app/skew.h"
+#include "tests/app/runs.h"
+#include "tests/app/underway.h"
+#include "tests/support/ranks.h"
+
+enum { MLP = 669706, PIXELS = 784, CLASSES = 10 };
+
+static const char *const PHASES[] = {"data",      "broadcast",  "scatter", "forward",
+                                     "gather",    "backward",   "reduce",  "waiting",
+                                     "optimizer", "accelerator"};
+enum { N_NAMED = sizeof PHASES / sizeof PHASES[0] };
+
+static const struct {
+    const char *mode, *flag;
+    int world, replicas, peaks, global;
+    const char *uses; /* the phases that take time beside data, forward, backward and optimizer */
+} RUNS[] = {
+    {"--mode=single", "--seed=1", 1, 1, 1, 24, ""},
+    {"--mode=dp", "--replicas=3", 1, 3, 3, 24, "broadcast scatter gather reduce"},
+    {"--mode=ps", "--nproc-per-node=2", 2, 1, 2, 48, "broadcast reduce"},
+    {"--mode=ddp", "--nproc-per-node=3", 3, 1, 3, 72, "reduce"},
+};
+enum { N_RUNS = sizeof RUNS / sizeof RUNS[0] };
+
+static json_t *result_of(const char *const *flags)
+{
+    json_error_t error;
+    program p = underway_run(NULL, flags);
+    ASSERT_EXIT(p, 0);
+    json_t *object = json_loads(p.out, 0, &error);
+    ck_assert_msg(object != NULL, "%s in: %s", error.text, p.out);
+    program_close(&p);
+    return object;
+}
+
+#define RUN_FLAGS \
+    "train", "--threads", "1", "--json", "--quiet", "--no-save-model", "--batch-size", "24", \
+        "--run-dir", "run"
+
+static double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    ck_assert_msg(json_is_number(value), "no number '%s'", key);
+    return json_number_value(value);
+}
+
+static double sum_of(const json_t *array)
+{
+    double sum = 0;
+    for (size_t i = 0; i < json_array_size(array); i++)
+        sum += json_number_value(json_array_get(array, i));
+    return sum;
+}
+
+static bool moves_data(const char *name)
+{
+    return strcmp(name, "broadcast") == 0 || strcmp(name, "scatter") == 0 ||
+           strcmp(name, "gather") == 0 || strcmp(name, "reduce") == 0;
+}
+
+/* Each instant of training in one phase, so they sum to the time. */
+START_TEST(phases_sum_to_the_training_time)
+{
+    json_t *result = result_of(
+        WORDS(RUN_FLAGS, "--model", "cnn", "--epochs", "2", RUNS[_i].mode, RUNS[_i].flag));
+    const json_t *parts = json_object_get(result, "phases");
+    double total = sum_of(json_object_get(result, "train_s")), sum = 0, exposed = 0;
+    ck_assert_uint_eq(json_object_size(parts), N_NAMED);
+    for (int i = 0; i < N_NAMED; i++) {
+        double s = number(parts, PHASES[i]);
+        bool moves = moves_data(PHASES[i]);
+        bool expected = strstr(RUNS[_i].uses, PHASES[i]) != NULL;
+        ck_assert_msg(s >= 0, "%s takes %g s", PHASES[i], s);
+        ck_assert_msg(!moves || (s > 0) == expected, "%s takes %g s", PHASES[i], s);
+        exposed += moves ? s : 0;
+        sum += s;
+    }
+    ck_assert_msg(fabs(sum - total) <= 0.05 * total, "phases %g s, training %g s", sum, total);
+    ck_assert_double_eq_tol(number(result, "comm_exposed"), exposed, 1e-5);
+    ck_assert(number(result, "comm_total") >= 0);
+    json_decref(result);
+}
+END_TEST
+
+START_TEST(every_mode_has_the_keys)
+{
+    json_t *result = result_of(WORDS(RUN_FLAGS, "--model", "mlp", "--epochs", "2", "--limit", "144",
+                                     RUNS[_i].mode, RUNS[_i].flag));
+    const char *mode = json_string_value(json_object_get(result, "mode"));
+    ck_assert_str_eq(mode, strchr(RUNS[_i].mode, '=') + 1);
+    ck_assert_int_eq((int)number(result, "world"), RUNS[_i].world);
+    ck_assert_int_eq((int)number(result, "replicas"), RUNS[_i].replicas);
+    ck_assert_int_eq((int)number(result, "global_batch"), RUNS[_i].global);
+    ck_assert_int_eq((int)number(result, "steps"), 2 * 144 / RUNS[_i].global);
+    const json_t *peaks = json_object_get(result, "peak_mib");
+    ck_assert_uint_eq(json_array_size(peaks), (size_t)RUNS[_i].peaks);
+    for (int i = 0; i < RUNS[_i].peaks; i++) /* parameters and gradients at least */
+        ck_assert_double_gt(json_number_value(json_array_get(peaks, (size_t)i)),
+                            2 * 4 * MLP / 1048576.0);
+    json_decref(result);
+}
+END_TEST
+
+/* Parameters, gradients, the batch, and the wish to stop. */
+START_TEST(bytes_are_those_of_the_algorithm)
+{
+    json_t *result = result_of(WORDS(RUN_FLAGS, "--model", "mlp", "--epochs", "1", "--limit", "144",
+                                     RUNS[_i].mode, RUNS[_i].flag));
+    const json_t *bytes = json_object_get(result, "bytes");
+    double row = PIXELS * 4 + 4 + CLASSES * 4; /* pixels, position, gradients of logits */
+    double ring = 2 * 4.0 * (MLP + 1) * 2 / 3;
+    const double want[N_RUNS][4] = {
+        {0, 0, 0, 0},
+        {2 * 4.0 * MLP + 16 * row, 2 * 4.0 * MLP + 16 * CLASSES * 4, 2 * 4.0 * MLP + 16 * row,
+         2 * 4.0 * MLP + 16 * CLASSES * 4},
+        {4.0 * (MLP + 2), 4.0 * (MLP + 1), 4.0 * (MLP + 2), 4.0 * (MLP + 2)},
+        {ring, ring, ring, ring},
+    };
+    static const char *const keys[] = {"sent", "received", "sent_busiest", "received_busiest"};
+    for (int i = 0; i < 4; i++)
+        ck_assert_msg(fabs(number(bytes, keys[i]) - want[_i][i]) < 4, "%s: %.0f, want %.0f",
+                      keys[i], number(bytes, keys[i]), want[_i][i]);
+    json_decref(result);
+}
+END_TEST
+
+/* Rank 1 begins each of 6 steps 60 ms late: rank 0 waits for it, which is not its traffic. */
+START_TEST(a_late_rank_is_waited_for)
+{
+    const char *mode = _i == 0 ? "--mode=ddp" : "--mode=ps";
+    json_t *result = result_of(WORDS(RUN_FLAGS, "--model", "mlp", "--epochs", "2", "--limit", "144",
+                                     mode, "--nproc-per-node=2", "--inject=delay:rank=1,ms=60"));
+    const json_t *parts = json_object_get(result, "phases");
+    double waiting = number(parts, "waiting"), reduce = number(parts, "reduce");
+    ck_assert_msg(waiting > 0.8 * 6 * 0.06, "%g s of waiting", waiting);
+    ck_assert_msg(reduce < waiting / 2, "%g s of reducing, %g s of waiting", reduce, waiting);
+    json_decref(result);
+}
+END_TEST
+
+/* Rank 1 comes 30 ms after rank 0, and the data takes 20 ms more. */
+static status meet(process_group *group, int rank, int world_size, void *arg)
+{
+    const int64_t ms = 1000000;
+    const bool *can = arg;
+    skew s = {0};
+    phases time = {.ns = {[PHASE_REDUCE] = 50 * ms}};
+    (void)world_size;
+    TRY(skew_open(group, rank == 0 || *can, 4, &s));
+    skew_note(&s, PHASE_REDUCE, rank * 30 * ms, 50 * ms);
+    TRY(skew_settle(&s, group, &time));
+    int64_t want = *can && rank == 0 ? 30 * ms : 0;
+    bool right = time.ns[PHASE_WAITING] == want && time.ns[PHASE_REDUCE] == 50 * ms - want;
+    bool known = s.known == *can;
+    skew_close(&s);
+    return right && known ? STATUS_OK
+                          : FAIL(STATUS_INVALID, "rank %d: %lld ns of waiting", rank,
+                                 (long long)time.ns[PHASE_WAITING]);
+}
+
+START_TEST(waiting_ends_with_the_last_arrival)
+{
+    bool can = _i == 1; /* else one rank cannot, so nobody does */
+    ck_assert_int_eq(run_ranks(2, meet, &can), STATUS_OK);
+}
+END_TEST
+
+static void start_clean(void)
+{
+    fresh("run", "run");
+}
+
+int main(void)
+{
+    workbench_open();
+    Suite *suite = suite_create("phases");
+    TCase *runs = suite_case(suite, "runs", 120);
+    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_loop_test(runs, phases_sum_to_the_training_time, 0, N_RUNS);
+    tcase_add_loop_test(runs, every_mode_has_the_keys, 0, N_RUNS);
+    tcase_add_loop_test(runs, bytes_are_those_of_the_algorithm, 0, N_RUNS);
+    tcase_add_loop_test(runs, a_late_rank_is_waited_for, 0, 2);
+    TCase *skews = suite_case(suite, "skew", 30);
+    tcase_add_loop_test(skews, waiting_ends_with_the_last_arrival, 0, 2);
+    return workbench_close(suite_run(suite));
+}
