@@ -19,6 +19,9 @@ int sampler_command(const options *opts);
  * process began. */
 int run_command(const options *opts, int64_t started_ns);
 
+/* Measures; opts->benchmark says what. `argc`, `argv`: the whole command line, for the record. */
+int bench_command(const options *opts, int argc, char **argv);
+
 /* Looks whether a run with these settings can work here; the first problem's exit code. */
 int doctor_command(const options *opts);
 

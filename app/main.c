@@ -124,6 +124,8 @@ static int run(const options *opts, int argc, char **argv, int64_t started_ns)
         return sampler_command(opts);
     case COMMAND_RUN:
         return run_command(opts, started_ns);
+    case COMMAND_BENCH:
+        return bench_command(opts, argc, argv);
     case COMMAND_DOCTOR:
         return doctor_command(opts);
     case COMMAND_ENV:

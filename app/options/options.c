@@ -27,9 +27,9 @@ static const char *const OTHER_VARIABLES[] = {
 static const char EMULATED_PREFIX[] = "EMULATED_";
 
 static const char *const COMMAND_NAMES[] = {
-    [COMMAND_TRAIN] = "train", [COMMAND_EVAL] = "eval",       [COMMAND_SAMPLER] = "sampler",
-    [COMMAND_RUN] = "run",     [COMMAND_DOCTOR] = "doctor",   [COMMAND_ENV] = "env",
-    [COMMAND_HELP] = "help",   [COMMAND_VERSION] = "version",
+    [COMMAND_TRAIN] = "train", [COMMAND_EVAL] = "eval",   [COMMAND_SAMPLER] = "sampler",
+    [COMMAND_RUN] = "run",     [COMMAND_BENCH] = "bench", [COMMAND_DOCTOR] = "doctor",
+    [COMMAND_ENV] = "env",     [COMMAND_HELP] = "help",   [COMMAND_VERSION] = "version",
 };
 enum { COMMAND_COUNT = sizeof COMMAND_NAMES / sizeof COMMAND_NAMES[0] };
 
@@ -53,10 +53,11 @@ static status find_command_name(const char *word, command *out)
     if (nearest_found(&search))
         return FAIL(STATUS_INVALID, "'%.*s' is no command; did you mean '%s'?", SHOWN_BYTES, word,
                     search.best);
-    return FAIL(STATUS_INVALID,
-                "'%.*s' is no command; there are train, eval, sampler, run, doctor, env, help and "
-                "version",
-                SHOWN_BYTES, word);
+    return FAIL(
+        STATUS_INVALID,
+        "'%.*s' is no command; there are train, eval, sampler, run, bench, doctor, env, help "
+        "and version",
+        SHOWN_BYTES, word);
 }
 
 /* One word of the command line, taken apart. */
@@ -126,6 +127,8 @@ static status find_command(int argc, char **argv, options *opts)
                 TRY(find_command_name(argv[i], &opts->command));
             else if (words == 1 && opts->command == COMMAND_HELP)
                 TRY(find_command_name(argv[i], &opts->help_topic));
+            else if (words == 1 && opts->command == COMMAND_BENCH)
+                opts->benchmark = argv[i];
             words++;
         } else if (find_flag(arg.name, commands, &match, candidates) == 0) {
             break; /* its value would look like a command; the second pass names the flag */
@@ -203,13 +206,13 @@ static status take_flag(options *opts, int argc, char **argv, int *at)
 
 static status read_command_line(int argc, char **argv, options *opts)
 {
-    int words = 0;
+    int words = 0, allowed = opts->benchmark != NULL ? 2 : 1;
     for (int i = 1; i < argc && argv + i != opts->program; i++) {
         if (opts->program != NULL && strcmp(argv[i], "--") == 0)
             break;
         if (argv[i][0] == '-' && argv[i][1] != '\0')
             TRY(take_flag(opts, argc, argv, &i));
-        else if (words++ > 0)
+        else if (words++ >= allowed)
             return FAIL(STATUS_INVALID,
                         "'%.*s': one command is enough; a value follows its flag (--epochs 3), "
                         "that of a switch behind '=' (--overlap=false)",

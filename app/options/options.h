@@ -18,6 +18,7 @@ typedef enum command {
     COMMAND_EVAL,
     COMMAND_SAMPLER,
     COMMAND_RUN,
+    COMMAND_BENCH,
     COMMAND_DOCTOR,
     COMMAND_ENV,
     COMMAND_HELP,
@@ -125,6 +126,20 @@ typedef struct options {
     int64_t epoch;   /* 0 */
     int64_t head;    /* -1: all */
     bool shuffle;    /* true; --no-shuffle */
+
+    /* mnist_ddp bench; lists are numbers or words with commas between them */
+    const char *benchmark; /* which one: argv's own; NULL: none was named */
+    char *modes;           /* "single,dp,ddp" */
+    char *world_sizes;     /* "1,2,4" */
+    char *models;          /* "mlp,cnn" */
+    char *batch_sizes;     /* "64" */
+    char *scaling;         /* "both" */
+    int64_t repeats;       /* 7 */
+    int64_t warmup;        /* 1 */
+    int64_t steps;         /* 50 */
+    char *out;             /* "bench" */
+    char *peer;            /* "none", "torch" */
+    char *peer_python;     /* NULL: $TORCH_PYTHON, else "python3" */
 
     char *config; /* --config FILE */
 

@@ -13,6 +13,7 @@ static const char *const GROUP_TITLES[GROUP_COUNT] = {
     [GROUP_PARALLEL] = "Data parallelism",
     [GROUP_LAUNCHER] = "Launcher (as torchrun's; also PET_NPROC_PER_NODE, PET_NNODES, ...)",
     [GROUP_PROGRAM] = "The launched program (mnist_ddp run)",
+    [GROUP_BENCH] = "Benchmark",
     [GROUP_SAMPLER] = "Sampler",
     [GROUP_GENERAL] = "General",
 };
@@ -83,6 +84,11 @@ static void print_usage(command which)
              "PROGRAM is a Python script (by its .py), an executable, or with -m a module. Flags "
              "end at\nPROGRAM.");
         return;
+    case COMMAND_BENCH:
+        puts("mnist_ddp bench: measures this machine; plots, figures and DIR/report.html.\n\n"
+             "Usage: mnist_ddp bench BENCHMARK [flags]\n\n"
+             "  dp-vs-ddp                   DataParallel beside DistributedDataParallel, and why");
+        return;
     case COMMAND_DOCTOR:
         puts("mnist_ddp doctor: looks whether a run can work here, before it is tried.\n\n"
              "Usage: mnist_ddp doctor [flags of the run]");
@@ -99,6 +105,7 @@ static void print_usage(command which)
              "  eval                        the accuracy of a trained model\n"
              "  sampler                     the indices that a rank trains on\n"
              "  run PROGRAM [ARGS]          any program as several ranks, as torchrun does\n"
+             "  bench BENCHMARK             DataParallel beside DistributedDataParallel, and why\n"
              "  doctor                      can a run work here?\n"
              "  env                         this machine, for a bug report\n"
              "  help [command]              this text, or the flags of one command\n"

@@ -1,0 +1,70 @@
+#include "app/bench/bench_sample.h"
+
+#include <math.h>
+
+static const char *const NAMES[BENCH_PHASES] = {
+    [BENCH_DATA] = "data",           [BENCH_BROADCAST] = "broadcast",
+    [BENCH_SCATTER] = "scatter",     [BENCH_FORWARD] = "forward",
+    [BENCH_GATHER] = "gather",       [BENCH_BACKWARD] = "backward",
+    [BENCH_REDUCE] = "reduce",       [BENCH_WAITING] = "waiting",
+    [BENCH_OPTIMIZER] = "optimizer", [BENCH_ACCELERATOR] = "accelerator",
+};
+
+const char *bench_phase_name(bench_phase phase)
+{
+    return NAMES[phase];
+}
+
+/* A missing number is not known, and never 0. */
+static double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static void read_peaks(const json_t *list, bench_sample *out)
+{
+    const json_t *value;
+    size_t i;
+    json_array_foreach(list, i, value) if (i < BENCH_MAX_DEVICES && json_is_number(value))
+        out->peak_mib[out->peak_mib_count++] = json_number_value(value);
+}
+
+status bench_sample_read(const json_t *line, int warmup, int global_batch, bench_sample *out)
+{
+    const json_t *train_s = json_object_get(line, "train_s"), *value;
+    size_t epochs = json_array_size(train_s), i;
+    double images = number(line, "images_per_epoch"), all_s = 0, timed_s = 0;
+    if (epochs <= (size_t)warmup || !(images > 0))
+        return FAIL(STATUS_PEER, "its JSON line tells of %zu epochs, want more than %d", epochs,
+                    warmup);
+    json_array_foreach(train_s, i, value)
+    {
+        all_s += json_number_value(value);
+        timed_s += i >= (size_t)warmup ? json_number_value(value) : 0;
+    }
+    if (!(timed_s > 0))
+        return FAIL(STATUS_PEER, "its JSON line has an epoch that took no time");
+    double steps = number(line, "steps"), timed = (double)(epochs - (size_t)warmup);
+    double epoch_steps = ceil(images / global_batch);
+    steps = steps > 0 ? steps : epoch_steps * (double)epochs;
+    const json_t *phases = json_object_get(line, "phases"), *bytes = json_object_get(line, "bytes");
+    bench_sample s = {
+        .images_per_s = images * timed / timed_s,
+        .step_s = timed_s / (epoch_steps * timed),
+        .whole_step_s = all_s / steps,
+        .comm_total_s = number(line, "comm_total") / steps,
+        .comm_exposed_s = number(line, "comm_exposed") / steps,
+        .sent_bytes = number(bytes, "sent"),
+        .received_bytes = number(bytes, "received"),
+        .sent_busiest_bytes = number(bytes, "sent_busiest"),
+        .received_busiest_bytes = number(bytes, "received_busiest"),
+        .test_acc = number(line, "test_acc"),
+        .last_loss = number(line, "last_loss"),
+    };
+    for (int p = 0; p < BENCH_PHASES; p++)
+        s.phase_s[p] = number(phases, NAMES[p]) / steps;
+    read_peaks(json_object_get(line, "peak_mib"), &s);
+    *out = s;
+    return STATUS_OK;
+}

@@ -1,0 +1,11 @@
+/* One function per benchmark. Each returns the exit code and has said why on stderr where it is
+ * not 0. `argc`, `argv`: the whole command line, for the record. */
+#ifndef MNIST_DDP_APP_BENCHMARKS_H
+#define MNIST_DDP_APP_BENCHMARKS_H
+
+#include "app/options/options.h"
+
+/* DataParallel beside DistributedDataParallel. */
+int dp_vs_ddp_command(const options *opts, int argc, char **argv);
+
+#endif

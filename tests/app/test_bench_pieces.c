@@ -1,0 +1,277 @@
+/* What every benchmark is made of: statistics, measured children, plots, documents. */
+#include "app/bench/bench_child.h"
+#include "app/bench/bench_document.h"
+#include "app/bench/bench_plot.h"
+#include "app/bench/bench_sample.h"
+#include "app/bench/bench_stats.h"
+#include "base/clock.h"
+#include "tests/app/workbench.h"
+
+#include <math.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+enum { LONG_MS = 20000, SHORT_MS = 500 };
+
+START_TEST(an_interval_takes_six_samples)
+{
+    double five[] = {5, 1, 4, 2, 3}, six[] = {6, 1, 5, 2, 4, 3};
+    bench_summary s = bench_stats_summary(five, 5);
+    ck_assert(s.n == 5 && s.median == 3 && isnan(s.low) && isnan(s.high) && isnan(s.coverage));
+    s = bench_stats_summary(six, 6);
+    ck_assert(s.median == 3.5 && s.low == 1 && s.high == 6);
+    ck_assert_double_eq_tol(s.coverage, 0.96875, 1e-12);
+    ck_assert(isnan(bench_stats_median(six, 0)));
+}
+END_TEST
+
+/* The tables of order statistics: 9 samples: 2nd to 8th, 96.1 %; 20: 6th to 15th, 95.9 %;
+ * 100: 40th to 61st, 96.5 %. */
+static const struct {
+    int n, low, high;
+    double coverage;
+} INTERVALS[] = {{8, 1, 8, 0.992}, {9, 2, 8, 0.961}, {20, 6, 15, 0.959}, {100, 40, 61, 0.965}};
+
+START_TEST(intervals_are_those_of_the_tables)
+{
+    double values[100];
+    for (int i = 0; i < INTERVALS[_i].n; i++)
+        values[i] = INTERVALS[_i].n - i;
+    bench_summary s = bench_stats_summary(values, INTERVALS[_i].n);
+    ck_assert_double_eq(s.low, INTERVALS[_i].low);
+    ck_assert_double_eq(s.high, INTERVALS[_i].high);
+    ck_assert_double_eq_tol(s.coverage, INTERVALS[_i].coverage, 6e-4);
+}
+END_TEST
+
+START_TEST(outliers_are_counted_and_stay)
+{
+    double values[] = {10, 11, 12, 13, 14, 15, 40};
+    bench_summary s = bench_stats_summary(values, 7);
+    ck_assert_int_eq(s.outliers, 1);
+    ck_assert(s.median == 13 && s.high == 40);
+    ck_assert(bench_stats_is_outlier(&s, 40) && !bench_stats_is_outlier(&s, 10));
+    ck_assert_double_eq(bench_stats_quantile(values, 7, 0.25), 11.5);
+}
+END_TEST
+
+static bench_child place;
+
+/* Runs a shell script as a child. */
+static status run_shell(const char *script, int64_t timeout_ms, json_t **out)
+{
+    static bench_words words;
+    bench_words_init(&words);
+    bench_words_add(&words, "sh");
+    bench_words_add(&words, "-c");
+    bench_words_add(&words, "%s", script);
+    if (place.env == NULL)
+        ck_assert_msg(bench_child_open(timeout_ms, &place) == STATUS_OK, "%s", status_message());
+    return bench_child_run(&place, &words, out);
+}
+
+START_TEST(the_last_object_counts)
+{
+    json_t *object = NULL;
+    setenv("MNIST_DDP_EPOCHS", "3", 1);
+    setenv("PET_NNODES", "2", 1);
+    setenv("RANK", "1", 1);
+    setenv("SEEN", "1", 1);
+    status st =
+        run_shell("echo log; echo '{\"a\": 1}'; echo '{\"a\": 2}'; echo '{broken'; echo end;"
+                  "test -z \"$RANK$PET_NNODES$MNIST_DDP_EPOCHS\" &&"
+                  "test \"$SEEN\" = 1 && test -n \"$MNIST_DDP_DATA\"",
+                  LONG_MS, &object);
+    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_int_eq(json_integer_value(json_object_get(object, "a")), 2);
+    json_decref(object);
+    char folder[64];
+    strcpy(folder, place.folder);
+    ck_assert(file_exists(folder));
+    bench_child_close(&place);
+    ck_assert(!file_exists(folder));
+    bench_child_close(&place);
+}
+END_TEST
+
+static const struct {
+    const char *script, *words;
+} FAILURES[] = {
+    {"echo first >&2; echo 'the reason' >&2; exit 7", "exit code 7: the reason"},
+    {"kill -SEGV $$", "SIGSEGV"},
+    {"echo no object", "without a JSON line"},
+    {"exec /nowhere/at-all", "exit code 127"},
+    {"echo waiting >&2; sleep 60", "killed after 0 s: waiting"},
+};
+
+START_TEST(failures_say_why)
+{
+    json_t *object = NULL;
+    int64_t start_ns = clock_now_ns();
+    status st = run_shell(FAILURES[_i].script, SHORT_MS, &object);
+    ck_assert(st != STATUS_OK && object == NULL && !place.stopped);
+    ASSERT_SAYS(status_message(), FAILURES[_i].words);
+    ck_assert(clock_seconds(clock_now_ns() - start_ns) < 10);
+    bench_child_close(&place);
+}
+END_TEST
+
+/* A child in the background of the child would run beside the next measurement. */
+START_TEST(nothing_is_left_behind)
+{
+    json_t *object = NULL;
+    char *text = NULL;
+    size_t length = 0;
+    char script[256];
+    snprintf(script, sizeof script, "sleep 60 & echo $! >%s; echo '{}'", workbench_path("left"));
+    ck_assert(run_shell(script, LONG_MS, &object) == STATUS_OK);
+    json_decref(object);
+    workbench_ok(file_read(workbench_path("left"), 100, &text, &length));
+    char path[64], state[512] = "Z";
+    snprintf(path, sizeof path, "/proc/%d/stat", atoi(text));
+    free(text);
+    for (int i = 0; i < 100; i++) { /* SIGKILL takes its time */
+        FILE *file = fopen(path, "r");
+        if (file == NULL)
+            break;
+        state[fread(state, 1, sizeof state - 1, file)] = '\0';
+        fclose(file);
+        if (strstr(state, ") Z") != NULL)
+            break;
+        clock_sleep_ms(20);
+    }
+    ck_assert_msg(!file_exists(path) || strstr(state, ") Z") != NULL, "%s", state);
+    bench_child_close(&place);
+}
+END_TEST
+
+START_TEST(a_stop_reaches_the_child)
+{
+    json_t *object = NULL;
+    pid_t self = getpid(), other = fork();
+    if (other == 0) {
+        clock_sleep_ms(300);
+        kill(self, SIGINT);
+        _exit(0);
+    }
+    int64_t start_ns = clock_now_ns();
+    status st = run_shell("trap 'exit 75' TERM; sleep 60 & wait", LONG_MS, &object);
+    ck_assert(st == STATUS_TIMEOUT && place.stopped);
+    ck_assert(clock_seconds(clock_now_ns() - start_ns) < 8);
+    ck_assert(run_shell("echo '{}'", LONG_MS, &object) == STATUS_TIMEOUT);
+    waitpid(other, NULL, 0);
+    bench_child_close(&place);
+}
+END_TEST
+
+START_TEST(a_line_is_read_by_the_contract)
+{
+    bench_sample s;
+    json_t *line = json_loads(
+        "{\"train_s\": [3.0, 1.0, 1.0], \"images_per_epoch\": 1000, \"steps\": 30, \"phases\": "
+        "{\"data\": 0.3, \"forward\": 2.7, \"reduce\": 2.0}, \"comm_total\": 0.6, \"bytes\": "
+        "{\"sent\": 10, \"received_busiest\": 30}, \"peak_mib\": [1.5, 2], \"test_acc\": 0.9}",
+        0, NULL);
+    ck_assert(bench_sample_read(line, 1, 100, &s) == STATUS_OK);
+    ck_assert_double_eq_tol(s.images_per_s, 1000, 1e-9);
+    ck_assert_double_eq_tol(s.step_s, 0.1, 1e-12);
+    ck_assert_double_eq_tol(s.whole_step_s, 5.0 / 30, 1e-12);
+    ck_assert_double_eq_tol(s.phase_s[BENCH_FORWARD], 0.09, 1e-12);
+    ck_assert_double_eq_tol(s.comm_total_s, 0.02, 1e-12);
+    ck_assert(isnan(s.phase_s[BENCH_GATHER]) && isnan(s.comm_exposed_s) && isnan(s.last_loss));
+    ck_assert(isnan(s.sent_busiest_bytes) && s.received_busiest_bytes == 30);
+    ck_assert(s.peak_mib_count == 2 && s.peak_mib[1] == 2);
+    ck_assert(bench_sample_read(line, 3, 100, &s) == STATUS_PEER);
+    json_decref(line);
+    line = json_object();
+    ck_assert(bench_sample_read(line, 0, 100, &s) == STATUS_PEER);
+    json_decref(line);
+}
+END_TEST
+
+START_TEST(plots_are_drawn_or_refused)
+{
+    char *text = NULL;
+    size_t length = 0;
+    if (!bench_plot_is_possible())
+        return; /* main has said so */
+    status st =
+        bench_plot_draw(workbench, "line", "$d << EOD\n1 2\n2 3\nEOD\nplot $d with lines\n");
+    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    workbench_ok(file_read(workbench_path("line.svg"), 1 << 20, &text, &length));
+    ASSERT_SAYS(text, "<svg");
+    ASSERT_SAYS(text, "</svg>");
+    free(text);
+    workbench_ok(file_read(workbench_path("line.png"), 1 << 22, &text, &length));
+    ck_assert(length > 1000 && memcmp(text, "\x89PNG", 4) == 0);
+    free(text);
+    ck_assert(bench_plot_draw(workbench, "line", "plot $nothing\n") == STATUS_INVALID);
+    ASSERT_SAYS(status_message(), "gnuplot: exit code 1");
+    ck_assert(file_exists(workbench_path("line.svg")));
+    ck_assert(!file_exists(workbench_path("line.svg.tmp")));
+}
+END_TEST
+
+START_TEST(text_is_quoted_for_gnuplot)
+{
+    char out[64];
+    bench_plot_quote("a_b \"c\" \\d\n{e}", out, sizeof out);
+    ck_assert_str_eq(out, "a\\\\_b c d\\\\{e\\\\}");
+    bench_plot_quote("0123456789", out, 8);
+    ck_assert_int_lt((int)strlen(out), 8);
+}
+END_TEST
+
+START_TEST(a_document_is_whole)
+{
+    char *argv[] = {"mnist_ddp", "bench", "x\xff"}, *text = NULL;
+    size_t length = 0;
+    json_t *document = bench_document_create("sample", "A sample", 3, argv);
+    json_t *table = bench_document_table(document, "Figures", "name|n");
+    bench_document_row(table, "because", "one|1");
+    bench_document_row(table, NULL, "a longer one|");
+    bench_document_say(document, BENCH_LIMITS, "%d limit", 1);
+    bench_document_plot(document, "sample-speed", "Speed");
+    ck_assert(json_is_null(bench_document_number(NAN, 3)));
+    ck_assert_msg(bench_document_write(document, workbench_path("out/deep")) == STATUS_OK, "%s",
+                  status_message());
+    json_decref(document);
+    workbench_ok(file_read(workbench_path("out/deep/sample.json"), 1 << 20, &text, &length));
+    document = json_loads(text, 0, NULL);
+    ck_assert_ptr_nonnull(document);
+    table = json_array_get(json_object_get(json_object_get(document, "report"), "tables"), 0);
+    ck_assert_uint_eq(json_array_size(json_object_get(table, "rows")), 2);
+    json_t *row = json_array_get(json_object_get(table, "rows"), 1);
+    ck_assert_uint_eq(json_array_size(json_object_get(row, "cells")), 2);
+    ASSERT_SAYS(text, "mnist_ddp bench x?");
+    free(text);
+    FILE *out = fopen(workbench_path("printed"), "w");
+    bench_document_print(document, out);
+    fclose(out);
+    workbench_ok(file_read(workbench_path("printed"), 1 << 20, &text, &length));
+    ASSERT_SAYS(text, "one           1\n    because\n");
+    free(text);
+    json_decref(document);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("bench_pieces");
+    workbench_open();
+    if (!bench_plot_is_possible())
+        puts("no gnuplot: what it draws is not tested");
+    TCase *core = suite_case(suite, "core", 60);
+    tcase_add_test(core, an_interval_takes_six_samples);
+    tcase_add_loop_test(core, intervals_are_those_of_the_tables, 0, 4);
+    tcase_add_test(core, outliers_are_counted_and_stay);
+    tcase_add_test(core, the_last_object_counts);
+    tcase_add_loop_test(core, failures_say_why, 0, 5);
+    tcase_add_test(core, nothing_is_left_behind);
+    tcase_add_test(core, a_stop_reaches_the_child);
+    tcase_add_test(core, a_line_is_read_by_the_contract);
+    tcase_add_test(core, plots_are_drawn_or_refused);
+    tcase_add_test(core, text_is_quoted_for_gnuplot);
+    tcase_add_test(core, a_document_is_whole);
+    return workbench_close(suite_run(suite));
+}
