@@ -119,8 +119,8 @@ void bench_child_close(bench_child *place)
 
 bool bench_child_stopped(bench_child *place)
 {
-    while (launch_signals_next(&place->signals) != 0)
-        place->stopped = true;
+    for (int number; (number = launch_signals_next(&place->signals)) != 0; place->stopped = true)
+        place->stop_signal = place->stopped ? place->stop_signal : number;
     return place->stopped;
 }
 

@@ -16,6 +16,7 @@ typedef struct bench_child {
     launch_signals signals;
     int64_t timeout_ms; /* of one child; then it is killed */
     bool stopped;       /* SIGINT, SIGTERM or SIGHUP came: no more children */
+    int stop_signal;    /* the first of them */
     char folder[64];    /* a temporary one, for what children write */
     char **env;         /* NULL at the end; the entries are this process's own */
 } bench_child;

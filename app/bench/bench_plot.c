@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -131,12 +132,15 @@ static status draw(const char *folder, const char *name, const char *terminal, c
 
 status bench_plot_draw(const char *folder, const char *name, const char *script)
 {
-    char file[FILE_PATH_BYTES], path[FILE_PATH_BYTES], svg[256], png[256];
+    char file[FILE_PATH_BYTES], path[FILE_PATH_BYTES], svg[256], png[256], word[65];
+    snprintf(word, sizeof word, "%s", name); /* what gnuplot takes for one */
+    for (char *c = word; *c != '\0'; c++)
+        *c = isalnum((unsigned char)*c) ? *c : '_';
     snprintf(file, sizeof file, "%s.gp", name);
     TRY(file_join(folder, file, path));
     const file_part part = {script, strlen(script)};
     TRY(file_replace(path, &part, 1));
-    snprintf(svg, sizeof svg, "svg size 900,540 dynamic name '%.64s' %s background 'white'", name,
+    snprintf(svg, sizeof svg, "svg size 900,540 dynamic name '%s' %s background 'white'", word,
              FONT);
     snprintf(png, sizeof png, "pngcairo size 1800,1080 fontscale 2 linewidth 2 %s", FONT);
     TRY(draw(folder, name, svg, "svg"));

@@ -78,9 +78,9 @@ static inline void workbench_open(void)
 
 static inline int workbench_close(int exit_code)
 {
-    char shell_line[128];
-    snprintf(shell_line, sizeof shell_line, "rm -rf '%s'", workbench);
-    return chdir("/") != 0 || system(shell_line) != 0 ? EXIT_FAILURE : exit_code;
+    char shell[128];
+    snprintf(shell, sizeof shell, "rm -rf '%s'", workbench);
+    return chdir("/") != 0 || system(shell) != 0 ? EXIT_FAILURE : exit_code;
 }
 
 /* Fails the test with the program's stderr unless it exited with `code`. */

@@ -1,0 +1,265 @@
+#include "app/bench/bench_cases.h"
+
+#include "app/options/nearest.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_LIST = 32, MAX_WORLD = 64, MAX_BATCH = 1 << 20, WORD_BYTES = 32 };
+
+static const char *const MODE_NAMES[BENCH_MODES] = {
+    [BENCH_SINGLE] = "single", [BENCH_DP] = "dp", [BENCH_DDP] = "ddp", [BENCH_PS] = "ps"};
+static const char *const MODELS[] = {"mlp", "cnn"};
+enum { N_MODELS = 2 };
+
+const char *bench_mode_name(bench_mode mode)
+{
+    return MODE_NAMES[mode];
+}
+
+/* One list of a flag: numbers, or places in a table of words. */
+typedef struct numbers {
+    int values[MAX_LIST];
+    int count;
+} numbers;
+
+/* Appends a value unless it is there. */
+static status add(numbers *list, int value, const char *flag)
+{
+    for (int i = 0; i < list->count; i++)
+        if (list->values[i] == value)
+            return STATUS_OK;
+    if (list->count == MAX_LIST)
+        return FAIL(STATUS_INVALID, "%s: more than %d entries", flag, MAX_LIST);
+    list->values[list->count++] = value;
+    return STATUS_OK;
+}
+
+/* The next entry of a list; false at its end. */
+static bool next_word(const char **at, char out[WORD_BYTES])
+{
+    if (*at == NULL)
+        return false;
+    const char *end = strchr(*at, ',');
+    int length = end != NULL ? (int)(end - *at) : (int)strlen(*at);
+    snprintf(out, WORD_BYTES, "%.*s", length < WORD_BYTES ? length : WORD_BYTES - 1, *at);
+    *at = end != NULL ? end + 1 : NULL;
+    return true;
+}
+
+static status read_numbers(const char *text, const char *flag, int high, numbers *out)
+{
+    char word[WORD_BYTES];
+    *out = (numbers){.count = 0};
+    while (next_word(&text, word)) {
+        char *end = NULL;
+        errno = 0;
+        long value = strtol(word, &end, 10);
+        if (end == word || *end != '\0' || errno != 0 || value < 1 || value > high)
+            return FAIL(STATUS_INVALID, "%s: '%s' is not a whole number from 1 to %d", flag, word,
+                        high);
+        TRY(add(out, (int)value, flag));
+    }
+    return STATUS_OK;
+}
+
+static status read_words(const char *text, const char *flag, const char *const *words, int n,
+                         numbers *out)
+{
+    char word[WORD_BYTES], list[128] = "";
+    *out = (numbers){.count = 0};
+    for (int i = 0; i < n; i++)
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i > 0 ? ", " : "",
+                 words[i]);
+    while (next_word(&text, word)) {
+        int found = 0;
+        while (found < n && strcmp(word, words[found]) != 0)
+            found++;
+        if (found == n)
+            return FAIL(STATUS_INVALID, "%s: '%s' is not one of %s", flag, word, list);
+        TRY(add(out, found, flag));
+    }
+    return STATUS_OK;
+}
+
+/* Everything that cases are made from. */
+typedef struct plan {
+    numbers modes, worlds, models, batches;
+    bool strong, weak, peer, is_cuda;
+    bench_cases *cases;
+    int room;
+    json_t *notes;
+} plan;
+
+void bench_case_name(const bench_case *c, char out[BENCH_CASE_BYTES])
+{
+    snprintf(out, BENCH_CASE_BYTES, "%s%s x %d, %s, batch %d", c->torch ? "torch " : "",
+             MODE_NAMES[c->mode], c->world, c->model, c->global_batch);
+}
+
+/* A note, once. */
+static void note(plan *p, const char *text)
+{
+    const json_t *old;
+    size_t i;
+    json_array_foreach(p->notes, i, old) if (strcmp(json_string_value(old), text) == 0) return;
+    json_array_append_new(p->notes, json_string(text));
+}
+
+static bool is_same(const bench_case *a, const bench_case *b)
+{
+    return a->torch == b->torch && a->mode == b->mode && a->world == b->world &&
+           a->batch == b->batch && a->global_batch == b->global_batch &&
+           strcmp(a->model, b->model) == 0;
+}
+
+static status add_case(plan *p, const bench_case *c)
+{
+    bench_cases *cases = p->cases;
+    for (int i = 0; i < cases->count; i++)
+        if (is_same(&cases->list[i], c)) {
+            cases->list[i].strong |= c->strong;
+            cases->list[i].weak |= c->weak;
+            return STATUS_OK;
+        }
+    if (cases->count == p->room) {
+        p->room = p->room > 0 ? 2 * p->room : 32;
+        bench_case *grown = realloc(cases->list, (size_t)p->room * sizeof *grown);
+        if (grown == NULL)
+            return FAIL(STATUS_NO_MEMORY, "%d cases", p->room);
+        cases->list = grown;
+    }
+    cases->list[cases->count++] = *c;
+    return STATUS_OK;
+}
+
+/* Why this case cannot be measured; "" if it can. */
+static void refuse(const plan *p, const bench_case *c, char *out, size_t size_bytes)
+{
+    out[0] = '\0';
+    if (c->mode == BENCH_PS && c->world == 1)
+        snprintf(out, size_bytes, "ps x 1 is left out: a parameter server takes a second rank");
+    else if (c->torch && c->mode == BENCH_DP && !p->is_cuda)
+        snprintf(out, size_bytes,
+                 "torch dp is left out: without a GPU torch.nn.DataParallel "
+                 "calls its module as it is, on one device");
+    else if (c->torch && c->mode == BENCH_PS)
+        snprintf(out, size_bytes, "torch ps is left out: PyTorch has no such module");
+    else if (c->global_batch > MAX_BATCH)
+        snprintf(out, size_bytes, "%s x %d with batch %d is left out: at most %d images per step",
+                 MODE_NAMES[c->mode], c->world, c->global_batch, MAX_BATCH);
+    else if (c->mode != BENCH_DP && c->global_batch % c->world != 0)
+        snprintf(out, size_bytes,
+                 "%s x %d with batch %d is left out: its ranks cannot share that evenly",
+                 MODE_NAMES[c->mode], c->world, c->global_batch);
+}
+
+/* A case of ours, and the peer's beside it. */
+static status offer(plan *p, bench_case c)
+{
+    char reason[160];
+    for (int torch = 0; torch <= p->peer; torch++) {
+        c.torch = torch != 0;
+        refuse(p, &c, reason, sizeof reason);
+        if (reason[0] != '\0')
+            note(p, reason);
+        else
+            TRY(add_case(p, &c));
+    }
+    return STATUS_OK;
+}
+
+/* One mode at one world size, for both comparisons. */
+static status offer_world(plan *p, bench_case c, int world)
+{
+    c.world = world;
+    if (p->strong || world == 1) {
+        c.global_batch = c.batch;
+        c.strong = p->strong;
+        c.weak = p->weak && world == 1;
+        TRY(offer(p, c));
+    }
+    if (p->weak && world > 1) {
+        c.global_batch = c.batch * world;
+        c.strong = false;
+        c.weak = true;
+        TRY(offer(p, c));
+    }
+    return STATUS_OK;
+}
+
+static status offer_all(plan *p)
+{
+    for (int model = 0; model < p->models.count; model++)
+        for (int batch = 0; batch < p->batches.count; batch++)
+            for (int mode = 0; mode < p->modes.count; mode++) {
+                bench_case c = {.mode = (bench_mode)p->modes.values[mode],
+                                .batch = p->batches.values[batch]};
+                strcpy(c.model, MODELS[p->models.values[model]]);
+                if (c.mode == BENCH_SINGLE)
+                    TRY(offer_world(p, c, 1));
+                for (int w = 0; w < p->worlds.count && c.mode != BENCH_SINGLE; w++)
+                    TRY(offer_world(p, c, p->worlds.values[w]));
+            }
+    return STATUS_OK;
+}
+
+status bench_cases_make(const options *opts, bool is_cuda, bench_cases *out, json_t *notes)
+{
+    bench_cases cases = {NULL, 0};
+    plan p = {.cases = &cases, .notes = notes, .is_cuda = is_cuda};
+    TRY(read_words(opts->modes, "--modes", MODE_NAMES, BENCH_MODES, &p.modes));
+    TRY(read_words(opts->models, "--models", MODELS, N_MODELS, &p.models));
+    TRY(read_numbers(opts->world_sizes, "--world-sizes", MAX_WORLD, &p.worlds));
+    TRY(read_numbers(opts->batch_sizes, "--batch-sizes", MAX_BATCH, &p.batches));
+    p.strong = strcmp(opts->scaling, "weak") != 0;
+    p.weak = strcmp(opts->scaling, "strong") != 0;
+    p.peer = strcmp(opts->peer, "torch") == 0;
+    status st = offer_all(&p);
+    if (st == STATUS_OK && cases.count == 0) {
+        const char *why = json_string_value(json_array_get(notes, 0));
+        st = FAIL(STATUS_INVALID, "nothing to measure: %s", why != NULL ? why : "no case");
+    }
+    if (st == STATUS_OK)
+        *out = cases;
+    else
+        bench_cases_free(&cases);
+    return st;
+}
+
+void bench_cases_free(bench_cases *cases)
+{
+    free(cases->list);
+    *cases = (bench_cases){NULL, 0};
+}
+
+int bench_cases_base(const bench_cases *cases, int i)
+{
+    const bench_case *c = &cases->list[i];
+    int best = -1, best_rank = 0;
+    for (int k = 0; k < cases->count; k++) {
+        const bench_case *other = &cases->list[k];
+        if (other->torch != c->torch || other->world != 1 || other->batch != c->batch ||
+            strcmp(other->model, c->model) != 0)
+            continue;
+        int rank = other->mode == BENCH_SINGLE ? 3 : other->mode == c->mode ? 2 : 1;
+        if (rank > best_rank) {
+            best = k;
+            best_rank = rank;
+        }
+    }
+    return best;
+}
+
+int bench_cases_find(const bench_cases *cases, int i, bool torch, bench_mode mode)
+{
+    bench_case wanted = cases->list[i];
+    wanted.torch = torch;
+    wanted.mode = mode;
+    for (int k = 0; k < cases->count; k++)
+        if (is_same(&cases->list[k], &wanted))
+            return k;
+    return -1;
+}

@@ -1,0 +1,49 @@
+/* What `mnist_ddp bench dp-vs-ddp` measures: every combination of modes, world sizes, models and
+ * batch sizes that makes sense, each once. */
+#ifndef MNIST_DDP_APP_BENCH_CASES_H
+#define MNIST_DDP_APP_BENCH_CASES_H
+
+#include "app/options/options.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+typedef enum bench_mode { BENCH_SINGLE, BENCH_DP, BENCH_DDP, BENCH_PS, BENCH_MODES } bench_mode;
+
+/* "single", "dp", "ddp", "ps" */
+const char *bench_mode_name(bench_mode mode);
+
+typedef struct bench_case {
+    bool torch; /* PyTorch's; else ours */
+    bench_mode mode;
+    char model[8];     /* "mlp", "cnn" */
+    int world;         /* ranks, or replicas of dp */
+    int batch;         /* as --batch-sizes says */
+    int global_batch;  /* images of one optimizer step */
+    bool strong, weak; /* which comparison it belongs to; both where world is 1 */
+} bench_case;
+
+typedef struct bench_cases {
+    bench_case *list; /* free with bench_cases_free */
+    int count;
+} bench_cases;
+
+/* Reads the lists of the options. What cannot be done (ps on one rank, a batch that ranks cannot
+ * share evenly, what PyTorch does not have) is left out, and said in `notes`, an array that gets
+ * one text for each. STATUS_INVALID names the flag and what is allowed; also where nothing is left
+ * to measure. `is_cuda`: the runs compute on GPUs. */
+status bench_cases_make(const options *opts, bool is_cuda, bench_cases *out, json_t *notes);
+void bench_cases_free(bench_cases *cases);
+
+/* "ddp x 4, cnn, batch 256", or "torch ddp x 4, ..." */
+enum { BENCH_CASE_BYTES = 96 };
+void bench_case_name(const bench_case *c, char out[BENCH_CASE_BYTES]);
+
+/* The run on one device that a case is compared with: same system, model and batch; mode single
+ * where there is such a row, else the same mode, else another. -1: none. */
+int bench_cases_base(const bench_cases *cases, int i);
+
+/* The case that differs from case i in its mode, or in being ours, alone; -1: none. */
+int bench_cases_find(const bench_cases *cases, int i, bool torch, bench_mode mode);
+
+#endif

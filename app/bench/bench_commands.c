@@ -1,0 +1,179 @@
+#include "app/bench/bench_commands.h"
+
+#include "data/dataset.h"
+#include "model/optimizer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { DEVICES_BYTES = 256 };
+
+static const char SCRIPT[] = "torch_ddp_mnist.py";
+
+/* Beside the installed program, beside the build folder, or in the working directory. */
+static status find_script(char *out)
+{
+    static const char *const places[] = {"../share/mnist_ddp/peers", "../bench/peers"};
+    char program[FILE_PATH_BYTES - 64];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (n < 0)
+        return FAIL(STATUS_IO, "/proc/self/exe: %s", strerror(errno));
+    program[n] = '\0';
+    char *slash = strrchr(program, '/');
+    if (slash != NULL)
+        *slash = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        snprintf(out, FILE_PATH_BYTES, "%s/%s/%s", program, places[i], SCRIPT);
+        if (file_exists(out))
+            return STATUS_OK;
+    }
+    snprintf(out, FILE_PATH_BYTES, "bench/peers/%s", SCRIPT);
+    if (file_exists(out))
+        return STATUS_OK;
+    return FAIL(STATUS_INVALID,
+                "--peer=torch: no %s beside the program (../share/mnist_ddp/peers, "
+                "../bench/peers) nor in ./bench/peers; start from the source folder",
+                SCRIPT);
+}
+
+/* Where the runs will find their images; made now where there are none, not in the first of them.
+ */
+static status find_data(bench_commands *commands)
+{
+    dataset_location place;
+    TRY(dataset_locate(commands->opts->data_dir, &place));
+    commands->is_mnist = !place.embedded;
+    snprintf(commands->data, sizeof commands->data, "%s", place.folder);
+    return STATUS_OK;
+}
+
+status bench_commands_init(const options *opts, bool is_cuda, const char *folder,
+                           bench_commands *out)
+{
+    optimizer_kind kind;
+    const char *python = opts->peer_python != NULL ? opts->peer_python : getenv("TORCH_PYTHON");
+    TRY(optimizer_kind_parse(opts->optimizer, &kind));
+    *out = (bench_commands){.opts = opts,
+                            .program = "/proc/self/exe",
+                            .folder = folder,
+                            .is_cuda = is_cuda,
+                            .threads = opts->threads > 0 ? (int)opts->threads : 1};
+    /* As people write it: 0.001, and not the double that is next to the float. */
+    char text[32];
+    snprintf(text, sizeof text, "%g", (double)optimizer_default_lr(kind));
+    out->lr = opts->lr >= 0 ? opts->lr : strtod(text, NULL);
+    TRY(find_data(out));
+    if (strcmp(opts->peer, "torch") != 0)
+        return STATUS_OK;
+    if (!out->is_mnist)
+        return FAIL(STATUS_INVALID, "--peer=torch: PyTorch's side reads MNIST's files, and there "
+                                    "are none: name their folder with --data-dir");
+    snprintf(out->python, sizeof out->python, "%s", python != NULL ? python : "python3");
+    return find_script(out->script);
+}
+
+/* What both sides are given alike. */
+static void add_work(const bench_commands *commands, const bench_case *c, bench_words *out)
+{
+    const options *o = commands->opts;
+    bench_words_add(out, "--model=%s", c->model);
+    bench_words_add(out, "--optimizer=%s", o->optimizer);
+    bench_words_add(out, "--lr=%g", commands->lr);
+    if (o->momentum > 0)
+        bench_words_add(out, "--momentum=%g", o->momentum);
+    bench_words_add(out, "--epochs=%lld", (long long)o->warmup + 1);
+    bench_words_add(out, "--limit=%lld", (long long)o->steps * c->global_batch);
+    bench_words_add(out, "--seed=%lld", (long long)o->seed);
+    bench_words_add(out, "--threads=%d", commands->threads);
+}
+
+/* "0,1,2" */
+static void list_devices(int n, char out[DEVICES_BYTES])
+{
+    out[0] = '\0';
+    for (int i = 0; i < n; i++)
+        snprintf(out + strlen(out), DEVICES_BYTES - strlen(out), "%s%d", i > 0 ? "," : "", i);
+}
+
+static void add_mode(const bench_commands *commands, const bench_case *c, bench_words *out)
+{
+    const options *o = commands->opts;
+    if (c->mode != BENCH_DDP)
+        bench_words_add(out, "--mode=%s", bench_mode_name(c->mode));
+    if (c->mode == BENCH_DDP || c->mode == BENCH_PS) {
+        bench_words_add(out, "--nproc-per-node=%d", c->world);
+        bench_words_add(out, "--global-batch-size=%d", c->global_batch);
+        bench_words_add(out, "--backend=%s", o->backend);
+    } else {
+        bench_words_add(out, "--batch-size=%d", c->global_batch);
+    }
+    if (c->mode != BENCH_DP)
+        return;
+    if (!commands->is_cuda) {
+        bench_words_add(out, "--replicas=%d", c->world);
+        return;
+    }
+    char list[DEVICES_BYTES];
+    list_devices(c->world, list);
+    bench_words_add(out, "--devices=%s", list);
+}
+
+static void make_ours(const bench_commands *commands, const bench_case *c, bench_words *out)
+{
+    const options *o = commands->opts;
+    bench_words_add(out, "%s", commands->program);
+    bench_words_add(out, "train");
+    add_mode(commands, c, out);
+    add_work(commands, c, out);
+    bench_words_add(out, "--device=%s", o->device);
+    bench_words_add(out, "--amp=%s", o->amp);
+    if (o->tf32)
+        bench_words_add(out, "--tf32");
+    if (o->bucket_cap_mb > 0)
+        bench_words_add(out, "--bucket-cap-mb=%g", o->bucket_cap_mb);
+    if (!o->overlap)
+        bench_words_add(out, "--no-overlap");
+    bench_words_add(out, "--timeout=%lld", (long long)o->timeout);
+    if (o->data_dir != NULL)
+        bench_words_add(out, "--data-dir=%s", o->data_dir);
+    bench_words_add(out, "--run-dir=%s/run", commands->folder);
+    bench_words_add(out, "--no-save-model");
+    bench_words_add(out, "--json");
+    bench_words_add(out, "--quiet");
+}
+
+static void make_torch(const bench_commands *commands, const bench_case *c, bench_words *out)
+{
+    if (c->mode != BENCH_DDP) { /* torch.nn.DataParallel takes all GPUs that it sees */
+        char list[DEVICES_BYTES] = "";
+        if (commands->is_cuda)
+            list_devices(c->world, list);
+        bench_words_add(out, "env");
+        bench_words_add(out, "CUDA_VISIBLE_DEVICES=%s", list);
+    }
+    bench_words_add(out, "%s", commands->python);
+    if (c->mode == BENCH_DDP) {
+        bench_words_add(out, "-m");
+        bench_words_add(out, "torch.distributed.run");
+        bench_words_add(out, "--standalone");
+        bench_words_add(out, "--nproc_per_node=%d", c->world);
+    }
+    bench_words_add(out, "%s", commands->script);
+    bench_words_add(out, "--mode=%s", bench_mode_name(c->mode));
+    add_work(commands, c, out);
+    bench_words_add(out, "--batch-size=%d",
+                    c->mode == BENCH_DDP ? c->global_batch / c->world : c->global_batch);
+    bench_words_add(out, "--data=%s", commands->data);
+}
+
+void bench_commands_make(const bench_commands *commands, const bench_case *c, bench_words *out)
+{
+    bench_words_init(out);
+    if (c->torch)
+        make_torch(commands, c, out);
+    else
+        make_ours(commands, c, out);
+}

@@ -1,0 +1,162 @@
+#include "app/bench/bench_rows.h"
+
+#include "base/team.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_VALUES = 4096 }; /* of one median: repeats beyond it are not looked at */
+
+static status allocate(bench_row *row, size_t repeats)
+{
+    row->samples = calloc(repeats, sizeof *row->samples);
+    row->counts = calloc(repeats, sizeof *row->counts);
+    if (row->samples == NULL || row->counts == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%zu samples", repeats);
+    return STATUS_OK;
+}
+
+status bench_rows_create(const bench_cases *cases, int repeats, bench_rows *out)
+{
+    status st = STATUS_OK;
+    bench_rows rows = {.cases = cases, .repeats = repeats, .threads = 1, .cores = team_cores()};
+    rows.list = calloc((size_t)cases->count, sizeof *rows.list);
+    if (rows.list == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%d rows", cases->count);
+    for (int i = 0; i < cases->count && st == STATUS_OK; i++) {
+        rows.list[i].c = &cases->list[i];
+        st = allocate(&rows.list[i], (size_t)repeats);
+    }
+    if (st == STATUS_OK)
+        *out = rows;
+    else
+        bench_rows_free(&rows);
+    return st;
+}
+
+void bench_rows_free(bench_rows *rows)
+{
+    for (int i = 0; rows->list != NULL && i < rows->cases->count; i++) {
+        free(rows->list[i].samples);
+        free(rows->list[i].counts);
+    }
+    free(rows->list);
+    *rows = (bench_rows){.list = NULL};
+}
+
+int bench_row_samples(const bench_rows *rows, int row)
+{
+    int n = 0;
+    for (int r = 0; r < rows->repeats; r++)
+        n += rows->list[row].counts[r];
+    return n;
+}
+
+static double field_of(const bench_sample *sample, size_t field)
+{
+    double value;
+    memcpy(&value, (const char *)sample + field, sizeof value);
+    return value;
+}
+
+/* The known values of a field, by repeat; returns how many. */
+static int collect(const bench_rows *rows, int row, size_t field, double out[MAX_VALUES])
+{
+    const bench_row *in = &rows->list[row];
+    int n = 0;
+    for (int r = 0; r < rows->repeats && n < MAX_VALUES; r++) {
+        double value = in->counts[r] ? field_of(&in->samples[r], field) : (double)NAN;
+        if (isfinite(value))
+            out[n++] = value;
+    }
+    return n;
+}
+
+bench_summary bench_row_summary(const bench_rows *rows, int row, size_t field)
+{
+    double values[MAX_VALUES];
+    return bench_stats_summary(values, collect(rows, row, field, values));
+}
+
+double bench_row_median(const bench_rows *rows, int row, size_t field)
+{
+    double values[MAX_VALUES];
+    return bench_stats_median(values, collect(rows, row, field, values));
+}
+
+double bench_row_phase(const bench_rows *rows, int row, bench_phase phase)
+{
+    return bench_row_median(rows, row, BENCH_FIELD(phase_s) + (size_t)phase * sizeof(double));
+}
+
+double bench_row_peak(const bench_rows *rows, int row)
+{
+    const bench_row *in = &rows->list[row];
+    double peak = (double)NAN;
+    for (int r = 0; r < rows->repeats; r++)
+        for (int d = 0; in->counts[r] && d < in->samples[r].peak_mib_count; d++)
+            peak = fmax(peak, in->samples[r].peak_mib[d]); /* fmax passes over NAN */
+    return peak;
+}
+
+bench_summary bench_rows_ratio(const bench_rows *rows, int a, int b)
+{
+    const bench_row *above = &rows->list[a], *below = &rows->list[b];
+    double values[MAX_VALUES];
+    int n = 0;
+    for (int r = 0; r < rows->repeats && n < MAX_VALUES; r++)
+        if (above->counts[r] && below->counts[r])
+            values[n++] = above->samples[r].images_per_s / below->samples[r].images_per_s;
+    return bench_stats_summary(values, n);
+}
+
+double bench_row_efficiency(const bench_rows *rows, int row)
+{
+    int base = bench_cases_base(rows->cases, row);
+    if (base < 0 || base == row)
+        return (double)NAN;
+    return bench_rows_ratio(rows, row, base).median / rows->list[row].c->world;
+}
+
+double bench_row_phase_sum(const bench_rows *rows, int row)
+{
+    double sum = 0;
+    bool known = false;
+    for (int p = 0; p < BENCH_PHASES; p++) {
+        double value = bench_row_phase(rows, row, (bench_phase)p);
+        known |= isfinite(value);
+        sum += isfinite(value) ? value : 0;
+    }
+    return known ? sum / bench_row_median(rows, row, BENCH_FIELD(whole_step_s)) : (double)NAN;
+}
+
+static double compute_of(const bench_rows *rows, int row)
+{
+    return bench_row_phase(rows, row, BENCH_FORWARD) + bench_row_phase(rows, row, BENCH_BACKWARD);
+}
+
+void bench_row_why(const bench_rows *rows, int row, char out[BENCH_WHY_BYTES])
+{
+    const bench_case *c = rows->list[row].c;
+    int base = bench_cases_base(rows->cases, row);
+    bench_facts facts = {
+        .mode = c->mode,
+        .world = c->world,
+        .global_batch = c->global_batch,
+        .threads = rows->threads,
+        .cores = rows->cores,
+        .is_cuda = rows->is_cuda,
+        .step_s = bench_row_median(rows, row, BENCH_FIELD(whole_step_s)),
+        .comm_total_s = bench_row_median(rows, row, BENCH_FIELD(comm_total_s)),
+        .base_compute_s = (double)NAN,
+    };
+    for (int p = 0; p < BENCH_PHASES; p++)
+        facts.phase_s[p] = bench_row_phase(rows, row, (bench_phase)p);
+    if (base >= 0) {
+        facts.base_batch = rows->list[base].c->global_batch;
+        facts.base_compute_s = compute_of(rows, base) / facts.base_batch;
+    }
+    bench_why(&facts, out);
+}

@@ -1,0 +1,62 @@
+/* What was measured: one row per case, one sample per repeat. */
+#ifndef MNIST_DDP_APP_BENCH_ROWS_H
+#define MNIST_DDP_APP_BENCH_ROWS_H
+
+#include "app/bench/bench_cases.h"
+#include "app/bench/bench_sample.h"
+#include "app/bench/bench_stats.h"
+#include "app/bench/bench_why.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { BENCH_FAILURE_BYTES = 512, BENCH_COMMAND_BYTES = 2048 };
+
+typedef struct bench_row {
+    const bench_case *c;
+    bench_sample *samples; /* [repeat] */
+    bool *counts;          /* [repeat]: is there such a sample? */
+    int failures;
+    char failure[BENCH_FAILURE_BYTES]; /* the last one; "" */
+    char command[BENCH_COMMAND_BYTES];
+} bench_row;
+
+typedef struct bench_rows {
+    const bench_cases *cases;
+    bench_row *list; /* [case] */
+    int repeats;     /* room in each row */
+    int threads, cores;
+    bool is_cuda;
+} bench_rows;
+
+/* Borrows the cases. */
+status bench_rows_create(const bench_cases *cases, int repeats, bench_rows *out);
+void bench_rows_free(bench_rows *rows);
+
+/* A number of a sample, by its place: offsetof(bench_sample, step_s). */
+#define BENCH_FIELD(field) offsetof(bench_sample, field)
+
+int bench_row_samples(const bench_rows *rows, int row);
+bench_summary bench_row_summary(const bench_rows *rows, int row, size_t field);
+
+/* NAN where no sample knows it. */
+double bench_row_median(const bench_rows *rows, int row, size_t field);
+double bench_row_phase(const bench_rows *rows, int row, bench_phase phase);
+
+/* The largest peak of a device, in MiB; NAN where it is not known. */
+double bench_row_peak(const bench_rows *rows, int row);
+
+/* Images per second of row a through those of row b, pair by pair of the same repeat. */
+bench_summary bench_rows_ratio(const bench_rows *rows, int a, int b);
+
+/* Its speed through that of as many devices that each work as fast as the one alone; NAN where
+ * nothing was measured on one. */
+double bench_row_efficiency(const bench_rows *rows, int row);
+
+/* Share of the step that the phases add up to; NAN where none is known. */
+double bench_row_phase_sum(const bench_rows *rows, int row);
+
+void bench_row_why(const bench_rows *rows, int row, char out[BENCH_WHY_BYTES]);
+
+#endif

@@ -1,0 +1,379 @@
+/* The figures as JSON, and the tables and sentences of the report. */
+#include "app/bench/bench_document.h"
+#include "app/bench/dp_vs_ddp.h"
+#include "app/launch/launch_json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { CELLS_BYTES = 1024, CELL_BYTES = 96, DIGITS = 5 };
+
+static const double MEBIBYTE = 1048576.0;
+
+static json_t *number(double value)
+{
+    return bench_document_number(value, DIGITS);
+}
+
+/* A median of the row in milliseconds. */
+static double ms(const bench_rows *rows, int row, size_t field)
+{
+    return 1e3 * bench_row_median(rows, row, field);
+}
+
+static const char *scaling_of(const bench_case *c)
+{
+    return c->strong && c->weak ? "both" : c->strong ? "strong" : "weak";
+}
+
+/* Images per second: the summary and every sample, null for a repeat without one. */
+static json_t *speed_json(const bench_rows *rows, int row)
+{
+    const bench_row *r = &rows->list[row];
+    bench_summary s = bench_row_summary(rows, row, BENCH_FIELD(images_per_s));
+    json_t *object = json_object(), *values = json_array(), *outliers = json_array();
+    json_object_set_new(object, "n", json_integer(s.n));
+    json_object_set_new(object, "median", number(s.median));
+    json_object_set_new(object, "low", number(s.low));
+    json_object_set_new(object, "high", number(s.high));
+    json_object_set_new(object, "coverage", number(s.coverage));
+    for (int i = 0; i < rows->repeats; i++) {
+        double value = r->counts[i] ? r->samples[i].images_per_s : (double)NAN;
+        json_array_append_new(values, number(value));
+        if (r->counts[i] && bench_stats_is_outlier(&s, value))
+            json_array_append_new(outliers, number(value));
+    }
+    json_object_set_new(object, "values", values);
+    json_object_set_new(object, "outliers", outliers);
+    return object;
+}
+
+static json_t *phases_json(const bench_rows *rows, int row)
+{
+    json_t *object = json_object();
+    for (int p = 0; p < BENCH_PHASES; p++)
+        json_object_set_new(object, bench_phase_name((bench_phase)p),
+                            number(1e3 * bench_row_phase(rows, row, (bench_phase)p)));
+    return object;
+}
+
+static json_t *bytes_json(const bench_rows *rows, int row)
+{
+    json_t *object = json_object();
+    json_object_set_new(object, "sent",
+                        number(bench_row_median(rows, row, BENCH_FIELD(sent_bytes))));
+    json_object_set_new(object, "received",
+                        number(bench_row_median(rows, row, BENCH_FIELD(received_bytes))));
+    json_object_set_new(object, "sent_busiest",
+                        number(bench_row_median(rows, row, BENCH_FIELD(sent_busiest_bytes))));
+    json_object_set_new(object, "received_busiest",
+                        number(bench_row_median(rows, row, BENCH_FIELD(received_busiest_bytes))));
+    return object;
+}
+
+/* Of the last sample, as it came. */
+static json_t *peaks_json(const bench_rows *rows, int row)
+{
+    const bench_row *r = &rows->list[row];
+    json_t *list = json_array();
+    for (int i = rows->repeats - 1; i >= 0; i--) {
+        for (int d = 0; r->counts[i] && d < r->samples[i].peak_mib_count; d++)
+            json_array_append_new(list, number(r->samples[i].peak_mib[d]));
+        if (r->counts[i])
+            break;
+    }
+    return list;
+}
+
+static void add_efficiency(const bench_rows *rows, int row, json_t *object)
+{
+    const bench_case *c = rows->list[row].c;
+    double value = bench_row_efficiency(rows, row);
+    json_object_set_new(object, "efficiency_strong", number(c->strong ? value : (double)NAN));
+    json_object_set_new(object, "efficiency_weak", number(c->weak ? value : (double)NAN));
+}
+
+static json_t *row_json(const bench_rows *rows, int row)
+{
+    const bench_row *r = &rows->list[row];
+    const bench_case *c = r->c;
+    char why[BENCH_WHY_BYTES];
+    json_t *object = json_object();
+    bench_row_why(rows, row, why);
+    json_object_set_new(object, "system", json_string(c->torch ? "torch" : "mnist_ddp"));
+    json_object_set_new(object, "mode", json_string(bench_mode_name(c->mode)));
+    json_object_set_new(object, "world", json_integer(c->world));
+    json_object_set_new(object, "model", json_string(c->model));
+    json_object_set_new(object, "batch", json_integer(c->batch));
+    json_object_set_new(object, "global_batch", json_integer(c->global_batch));
+    json_object_set_new(object, "scaling", json_string(scaling_of(c)));
+    json_object_set_new(object, "images_per_s", speed_json(rows, row));
+    json_object_set_new(object, "step_ms", number(ms(rows, row, BENCH_FIELD(step_s))));
+    json_object_set_new(object, "step_ms_with_warmup",
+                        number(ms(rows, row, BENCH_FIELD(whole_step_s))));
+    json_object_set_new(object, "phases_ms", phases_json(rows, row));
+    json_object_set_new(object, "phases_share_of_step", number(bench_row_phase_sum(rows, row)));
+    json_object_set_new(object, "comm_total_ms", number(ms(rows, row, BENCH_FIELD(comm_total_s))));
+    json_object_set_new(object, "comm_exposed_ms",
+                        number(ms(rows, row, BENCH_FIELD(comm_exposed_s))));
+    json_object_set_new(object, "bytes_per_step", bytes_json(rows, row));
+    json_object_set_new(object, "peak_mib", peaks_json(rows, row));
+    add_efficiency(rows, row, object);
+    json_object_set_new(object, "test_acc",
+                        number(bench_row_median(rows, row, BENCH_FIELD(test_acc))));
+    json_object_set_new(object, "last_loss",
+                        number(bench_row_median(rows, row, BENCH_FIELD(last_loss))));
+    json_object_set_new(object, "why",
+                        bench_row_samples(rows, row) > 0 ? json_string(why) : json_null());
+    json_object_set_new(object, "failure",
+                        r->failure[0] != '\0' ? json_string(r->failure) : json_null());
+    json_object_set_new(object, "command", json_string(r->command));
+    return object;
+}
+
+/* "12.3", with as many digits as are worth reading; "" where it is not known. */
+static void cell(double value, char out[CELL_BYTES])
+{
+    double size = fabs(value);
+    int decimals = size >= 100 || value == 0 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
+    out[0] = '\0';
+    if (isfinite(value))
+        snprintf(out, CELL_BYTES, "%.*f", decimals, value);
+}
+
+static void add_cell(char *cells, const char *text)
+{
+    size_t used = strlen(cells);
+    snprintf(cells + used, CELLS_BYTES - used, "%s%s", used > 0 ? "|" : "", text);
+}
+
+static void add_number(char *cells, double value)
+{
+    char text[CELL_BYTES];
+    cell(value, text);
+    add_cell(cells, text);
+}
+
+/* The cells that say which row it is. */
+static void begin_cells(const bench_case *c, char *cells)
+{
+    snprintf(cells, CELLS_BYTES, "%s%s|%d|%s|%d|%s", c->torch ? "torch " : "",
+             bench_mode_name(c->mode), c->world, c->model, c->global_batch, scaling_of(c));
+}
+#define WHICH "mode|devices|model|global batch|scaling|"
+
+static void interval_cell(const bench_summary *s, char out[CELL_BYTES])
+{
+    char low[CELL_BYTES], high[CELL_BYTES];
+    cell(s->low, low);
+    cell(s->high, high);
+    if (s->n < BENCH_STATS_MIN)
+        snprintf(out, CELL_BYTES, "n too small");
+    else
+        snprintf(out, CELL_BYTES, "%.20s to %.20s", low, high);
+}
+
+static void add_speed_row(const bench_rows *rows, int row, json_t *table)
+{
+    const bench_row *r = &rows->list[row];
+    char cells[CELLS_BYTES], text[CELL_BYTES], note[BENCH_FAILURE_BYTES + 64];
+    bench_summary s = bench_row_summary(rows, row, BENCH_FIELD(images_per_s));
+    begin_cells(r->c, cells);
+    if (s.n == 0) {
+        snprintf(note, sizeof note, "not measured: %s",
+                 r->failure[0] != '\0' ? r->failure : "stopped before its turn");
+        add_cell(cells, "|||||");
+        bench_document_row(table, note, cells);
+        return;
+    }
+    add_number(cells, s.median);
+    interval_cell(&s, text);
+    add_cell(cells, text);
+    snprintf(text, sizeof text, "%d", s.n);
+    add_cell(cells, text);
+    snprintf(text, sizeof text, "%d", s.outliers);
+    add_cell(cells, text);
+    add_number(cells, ms(rows, row, BENCH_FIELD(step_s)));
+    add_number(cells, 100 * bench_row_efficiency(rows, row));
+    bench_row_why(rows, row, note);
+    bench_document_row(table, note, cells);
+}
+
+static void add_phase_row(const bench_rows *rows, int row, json_t *table)
+{
+    char cells[CELLS_BYTES];
+    begin_cells(rows->list[row].c, cells);
+    for (int p = 0; p < BENCH_PHASES; p++)
+        add_number(cells, 1e3 * bench_row_phase(rows, row, (bench_phase)p));
+    add_number(cells, ms(rows, row, BENCH_FIELD(whole_step_s)));
+    add_number(cells, ms(rows, row, BENCH_FIELD(comm_total_s)));
+    bench_document_row(table, NULL, cells);
+}
+
+static void add_traffic_row(const bench_rows *rows, int row, json_t *table)
+{
+    char cells[CELLS_BYTES];
+    begin_cells(rows->list[row].c, cells);
+    add_number(cells, bench_row_median(rows, row, BENCH_FIELD(sent_bytes)) / MEBIBYTE);
+    add_number(cells, bench_row_median(rows, row, BENCH_FIELD(received_bytes)) / MEBIBYTE);
+    add_number(cells, bench_row_median(rows, row, BENCH_FIELD(sent_busiest_bytes)) / MEBIBYTE);
+    add_number(cells, bench_row_median(rows, row, BENCH_FIELD(received_busiest_bytes)) / MEBIBYTE);
+    add_number(cells, bench_row_peak(rows, row));
+    bench_document_row(table, NULL, cells);
+}
+
+static bool has_phases(const bench_rows *rows, int row)
+{
+    return isfinite(bench_row_phase_sum(rows, row));
+}
+
+static bool has_traffic(const bench_rows *rows, int row)
+{
+    return isfinite(bench_row_median(rows, row, BENCH_FIELD(sent_bytes))) ||
+           isfinite(bench_row_peak(rows, row));
+}
+
+/* A table of the rows that have something to say in it; none where no row has. */
+static void add_table(json_t *document, const bench_rows *rows, const char *title,
+                      const char *columns, bool (*has)(const bench_rows *, int),
+                      void (*add)(const bench_rows *, int, json_t *))
+{
+    json_t *table = NULL;
+    for (int i = 0; i < rows->cases->count; i++) {
+        if (has != NULL && !has(rows, i))
+            continue;
+        if (table == NULL)
+            table = bench_document_table(document, title, columns);
+        add(rows, i, table);
+    }
+}
+
+/* "1.53 times as fast as" or "0.8 times as fast as", with what it rests on. */
+static void say_ratio(json_t *document, const bench_rows *rows, int a, int b)
+{
+    char name[BENCH_CASE_BYTES], other[BENCH_CASE_BYTES], interval[CELL_BYTES] = "";
+    bench_summary s = bench_rows_ratio(rows, a, b);
+    if (s.n == 0)
+        return;
+    bench_case_name(rows->list[a].c, name);
+    bench_case_name(rows->list[b].c, other);
+    if (s.n >= BENCH_STATS_MIN)
+        snprintf(interval, sizeof interval, ", %.0f %% interval %.2f to %.2f", 100 * s.coverage,
+                 s.low, s.high);
+    bench_document_say(document, BENCH_SUMMARY,
+                       "%s: %.2f times the images per second of %s (%d pair%s%s)", name, s.median,
+                       other, s.n, s.n == 1 ? "" : "s",
+                       interval[0] != '\0' ? interval : ", too few for an interval");
+}
+
+/* Ours against PyTorch's, and ddp against the modes that go through a master. */
+static void say_ratios(json_t *document, const bench_rows *rows)
+{
+    for (int i = 0; i < rows->cases->count; i++) {
+        const bench_case *c = rows->list[i].c;
+        int peer = c->torch ? -1 : bench_cases_find(rows->cases, i, true, c->mode);
+        int dp = bench_cases_find(rows->cases, i, c->torch, BENCH_DP);
+        int ps = bench_cases_find(rows->cases, i, c->torch, BENCH_PS);
+        bool compares = c->mode == BENCH_DDP && c->world > 1;
+        if (compares && dp >= 0)
+            say_ratio(document, rows, i, dp);
+        if (compares && ps >= 0)
+            say_ratio(document, rows, i, ps);
+        if (peer >= 0)
+            say_ratio(document, rows, i, peer);
+    }
+}
+
+/* What is odd about the rows. */
+static void say_notes(json_t *document, const bench_rows *rows, const json_t *notes)
+{
+    char name[BENCH_CASE_BYTES];
+    const json_t *text;
+    size_t k;
+    json_array_foreach(notes, k, text)
+        bench_document_say(document, BENCH_NOTES, "%s", json_string_value(text));
+    for (int i = 0; i < rows->cases->count; i++) {
+        const bench_row *r = &rows->list[i];
+        double sum = bench_row_phase_sum(rows, i);
+        bench_summary s = bench_row_summary(rows, i, BENCH_FIELD(images_per_s));
+        bench_case_name(r->c, name);
+        if (isfinite(sum) && fabs(sum - 1) > 0.05)
+            bench_document_say(document, BENCH_NOTES,
+                               "%s: its phases add up to %.0f %% of the step", name, 100 * sum);
+        if (s.n > 0 && r->failure[0] != '\0')
+            bench_document_say(document, BENCH_NOTES, "%s: a run does not count: %s", name,
+                               r->failure);
+        if (s.outliers > 0)
+            bench_document_say(document, BENCH_NOTES,
+                               "%s: %d of %d runs are outliers; they stay in the median", name,
+                               s.outliers, s.n);
+    }
+}
+
+static void say_limits(const bench_commands *commands, const bench_rows *rows, json_t *document)
+{
+    long long warmup = commands->opts->warmup;
+    bench_document_say(document, BENCH_LIMITS,
+                       "dp's replicas are threads of one process without an interpreter's lock: "
+                       "here dp loses to ddp by its traffic and its master, not by Python's lock");
+    if (!rows->is_cuda)
+        bench_document_say(document, BENCH_LIMITS,
+                           "on the CPU all devices are threads or processes of one machine with "
+                           "%d core%s: beyond as many devices nothing can get faster, and what is "
+                           "copied between devices goes through the same memory",
+                           rows->cores, rows->cores == 1 ? "" : "s");
+    bench_document_say(document, BENCH_LIMITS,
+                       "speed is of the epochs behind %lld warm-up epoch%s of each run; phases, "
+                       "traffic and communication are means over all epochs of a run",
+                       warmup, warmup == 1 ? "" : "s");
+    bench_document_say(document, BENCH_LIMITS,
+                       "an interval holds the median of all runs there could be with at least "
+                       "95 %% probability (order statistics, no distribution assumed); it knows "
+                       "nothing of other machines, or of this one on another day");
+    for (int i = 0; bench_why_rule(i) != NULL; i++)
+        bench_document_say(document, BENCH_LIMITS, "rule %d for the sentence below a row: %s",
+                           i + 1, bench_why_rule(i));
+}
+
+static json_t *settings_json(const bench_commands *commands, const bench_rows *rows)
+{
+    const options *opts = commands->opts;
+    json_t *object = json_object();
+    json_object_set_new(object, "repeats", json_integer(rows->repeats));
+    json_object_set_new(object, "warmup_epochs", json_integer(opts->warmup));
+    json_object_set_new(object, "steps_per_epoch", json_integer(opts->steps));
+    json_object_set_new(object, "threads", json_integer(rows->threads));
+    json_object_set_new(object, "device", json_string(opts->device));
+    json_object_set_new(object, "backend", json_string(opts->backend));
+    json_object_set_new(object, "optimizer", json_string(opts->optimizer));
+    json_object_set_new(object, "lr", number(commands->lr));
+    json_object_set_new(object, "seed", json_integer(opts->seed));
+    json_object_set_new(object, "data",
+                        commands->is_mnist ? launch_json_text(commands->data)
+                                           : json_string("embedded digits, not MNIST"));
+    return object;
+}
+
+void dp_vs_ddp_document(const bench_commands *commands, const bench_rows *rows, const json_t *notes,
+                        json_t *document)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < rows->cases->count; i++)
+        json_array_append_new(list, row_json(rows, i));
+    json_object_set_new(document, "settings", settings_json(commands, rows));
+    json_object_set_new(document, "rows", list);
+    add_table(document, rows, "Speed, and why",
+              WHICH "images/s|95 % interval|runs|outliers|step ms|efficiency %", NULL,
+              add_speed_row);
+    add_table(document, rows, "Where a step goes, ms on rank 0 or the master",
+              WHICH "data|broadcast|scatter|forward|gather|backward|reduce|waiting|optimizer|"
+                    "accelerator|step|communication, hidden too",
+              has_phases, add_phase_row);
+    add_table(document, rows, "Traffic of a step and memory, MiB",
+              WHICH "rank 0 sends|receives|busiest sends|receives|peak of a device", has_traffic,
+              add_traffic_row);
+    say_ratios(document, rows);
+    say_notes(document, rows, notes);
+    say_limits(commands, rows, document);
+}

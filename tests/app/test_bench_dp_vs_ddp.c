@@ -1,0 +1,337 @@
+/* mnist_ddp bench dp-vs-ddp: which cases there are, what is measured of stand-ins for runs, and a
+ * comparison of real ones. */
+#include "app/bench/bench_report.h"
+#include "tests/app/bench_fake.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <signal.h>
+
+enum { WHOLE_S = 200 };
+
+static bench_cases cases_of(const char *line, json_t *notes)
+{
+    bench_cases cases;
+    options opts = parsed(line);
+    ck_assert_msg(bench_cases_make(&opts, false, &cases, notes) == STATUS_OK, "%s: %s", line,
+                  status_message());
+    options_free(&opts);
+    return cases;
+}
+
+static void assert_case(const bench_cases *cases, int i, const char *name, bool strong, bool weak)
+{
+    char text[BENCH_CASE_BYTES];
+    ck_assert_int_lt(i, cases->count);
+    bench_case_name(&cases->list[i], text);
+    ck_assert_str_eq(text, name);
+    ck_assert(cases->list[i].strong == strong && cases->list[i].weak == weak);
+}
+
+START_TEST(every_case_is_there_once)
+{
+    json_t *notes = json_array();
+    bench_cases cases = cases_of("bench dp-vs-ddp --models cnn --world-sizes 1,3,1 --batch-sizes "
+                                 "64 --modes single,dp,ddp,ps",
+                                 notes);
+    assert_case(&cases, 0, "single x 1, cnn, batch 64", true, true);
+    assert_case(&cases, 1, "dp x 1, cnn, batch 64", true, true);
+    assert_case(&cases, 2, "dp x 3, cnn, batch 64", true, false);
+    assert_case(&cases, 3, "dp x 3, cnn, batch 192", false, true);
+    assert_case(&cases, 4, "ddp x 1, cnn, batch 64", true, true);
+    assert_case(&cases, 5, "ddp x 3, cnn, batch 192", false, true);
+    assert_case(&cases, 6, "ps x 3, cnn, batch 192", false, true);
+    ck_assert_int_eq(cases.count, 7);
+    ck_assert_uint_eq(json_array_size(notes), 3); /* ps x 1; 64 images of ddp x 3 and of ps x 3 */
+    ASSERT_SAYS(json_string_value(json_array_get(notes, 0)), "ddp x 3 with batch 64");
+    ck_assert_int_eq(bench_cases_base(&cases, 5), 0);
+    ck_assert_int_eq(bench_cases_find(&cases, 5, false, BENCH_DP), 3);
+    ck_assert_int_eq(bench_cases_find(&cases, 2, false, BENCH_DDP), -1);
+    bench_cases_free(&cases);
+    json_decref(notes);
+}
+END_TEST
+
+START_TEST(the_peer_stands_beside_ours)
+{
+    json_t *notes = json_array();
+    bench_cases cases = cases_of(
+        "bench dp-vs-ddp --models mlp --world-sizes 2 --scaling strong --peer torch", notes);
+    assert_case(&cases, 0, "single x 1, mlp, batch 64", true, false);
+    assert_case(&cases, 1, "torch single x 1, mlp, batch 64", true, false);
+    assert_case(&cases, 2, "dp x 2, mlp, batch 64", true, false);
+    assert_case(&cases, 3, "ddp x 2, mlp, batch 64", true, false);
+    assert_case(&cases, 4, "torch ddp x 2, mlp, batch 64", true, false);
+    ck_assert_int_eq(cases.count, 5);
+    ck_assert_int_eq(bench_cases_base(&cases, 4), 1);
+    ck_assert_int_eq(bench_cases_find(&cases, 3, true, BENCH_DDP), 4);
+    ASSERT_SAYS(json_string_value(json_array_get(notes, 0)), "torch dp is left out");
+    bench_cases_free(&cases);
+    json_decref(notes);
+}
+END_TEST
+
+static const struct {
+    const char *line, *words;
+} REFUSED[] = {
+    {"--modes dp,ddq", "--modes: 'ddq' is not one of single, dp, ddp, ps"},
+    {"--models mlp,,cnn", "--models: '' is not one of mlp, cnn"},
+    {"--world-sizes 1,0", "--world-sizes: '0' is not a whole number from 1 to 64"},
+    {"--world-sizes 2x", "'2x' is not a whole number"},
+    {"--batch-sizes 64,99999999999999999999", "is not a whole number from 1 to 1048576"},
+    {"--modes ps --world-sizes 1", "nothing to measure: ps x 1 is left out"},
+    {"--modes ddp --world-sizes 3 --scaling strong", "cannot share that evenly"},
+};
+
+START_TEST(wrong_lists_are_refused)
+{
+    bench_cases cases;
+    char line[256];
+    json_t *notes = json_array();
+    snprintf(line, sizeof line, "bench dp-vs-ddp %s", REFUSED[_i].line);
+    options opts = parsed(line);
+    ck_assert(bench_cases_make(&opts, false, &cases, notes) == STATUS_INVALID);
+    ASSERT_SAYS(status_message(), REFUSED[_i].words);
+    options_free(&opts);
+    json_decref(notes);
+}
+END_TEST
+
+/* The whole document, from figures that are known: 3 ms of work per 64 images on one device. */
+START_TEST(figures_are_those_of_the_runs)
+{
+    fake_bench b;
+    fake_open("bench dp-vs-ddp --models mlp --world-sizes 1,2,4 --repeats 7 --steps 10", &b);
+    dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
+    dp_vs_ddp_document(&b.commands, &b.rows, b.notes, b.document);
+    json_t *row = fake_row(&b, "single", 1, 64), *speed = json_object_get(row, "images_per_s");
+    ck_assert_int_eq(json_integer_value(json_object_get(speed, "n")), 7);
+    ck_assert_double_eq_tol(fake_number(speed, "median"), 64 / 3.5e-3, 0.005 * 64 / 3.5e-3);
+    ck_assert(fake_number(speed, "low") < fake_number(speed, "high"));
+    ck_assert_double_eq_tol(fake_number(speed, "coverage"), 0.984, 0.001);
+    ck_assert(json_is_null(json_object_get(row, "efficiency_strong"))); /* the base itself */
+    row = fake_row(&b, "ddp", 4, 256);
+    ck_assert_double_eq_tol(fake_number(row, "step_ms"), 4.5, 0.03);
+    /* the first epoch takes twice as long: (2 + 1) / 2 */
+    ck_assert_double_eq_tol(fake_number(row, "step_ms_with_warmup"), 6.75, 0.05);
+    ck_assert_double_eq_tol(fake_number(row, "phases_share_of_step"), 1, 0.01);
+    ck_assert_double_eq_tol(fake_number(row, "efficiency_weak"), 3.5 / 4.5, 0.01);
+    ck_assert(json_is_null(json_object_get(row, "efficiency_strong")));
+    ck_assert_double_eq_tol(fake_number(json_object_get(row, "bytes_per_step"), "sent_busiest"),
+                            3e6, 1);
+    ck_assert_uint_eq(json_array_size(json_object_get(row, "peak_mib")), 4);
+    ck_assert(json_is_null(json_object_get(row, "failure")));
+    row = fake_row(&b, "dp", 4, 64);
+    /* 0.75 ms of work, 4 of traffic, 0.5: 5.25; on one device 3.5; four devices */
+    ck_assert_double_eq_tol(fake_number(row, "efficiency_strong"), 3.5 / 5.25 / 4, 0.01);
+    ASSERT_SAYS(json_string_value(json_object_get(row, "why")),
+                "traffic through the master takes 76 % of the step while replicas wait "
+                "(broadcast 38 %, reduce 23 %");
+    json_t *summary = json_object_get(json_object_get(b.document, "report"), "summary");
+    ck_assert_uint_eq(json_array_size(summary), 4); /* ddp beside dp: 2 and 4, strong and weak */
+    double times = 0;
+    ck_assert_int_eq(sscanf(json_string_value(json_array_get(summary, 2)),
+                            "ddp x 4, mlp, batch 64: %lf times the images per second of dp x 4, "
+                            "mlp, batch 64 (7 pairs",
+                            &times),
+                     1);
+    ck_assert_double_eq_tol(times, 5.25 / 2.25, 0.03);
+    fake_close(&b);
+}
+END_TEST
+
+/* A B C A B C: a slow minute of the machine hits all. Each in its own way says what it needs. */
+START_TEST(repeats_are_interleaved)
+{
+    fake_bench b;
+    char *log = NULL, *at;
+    size_t length = 0;
+    fake_open("bench dp-vs-ddp --models cnn --world-sizes 2 --scaling strong --repeats 2 --steps 3 "
+              "--warmup 2 --lr 0.5 --backend gloo --seed 9",
+              &b);
+    dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
+    workbench_ok(file_read(workbench_path("fake.sh.log"), 1 << 20, &log, &length));
+    at = log;
+    for (int i = 0; i < 6; i++) {
+        static const char *const WANT[] = {
+            "train --mode=single --batch-size=64 --model=cnn",
+            "train --mode=dp --batch-size=64 --replicas=2 --model=cnn",
+            "train --nproc-per-node=2 --global-batch-size=64 --backend=gloo --model=cnn"};
+        ck_assert_msg(strncmp(at, WANT[i % 3], strlen(WANT[i % 3])) == 0, "run %d: %s", i, at);
+        at = strchr(at, '\n') + 1;
+    }
+    ck_assert(*at == '\0');
+    ASSERT_SAYS(log, "--lr=0.5 --epochs=3 --limit=192 --seed=9 --threads=1");
+    ASSERT_SAYS(log, "--no-save-model --json --quiet");
+    free(log);
+    fake_close(&b);
+}
+END_TEST
+
+START_TEST(a_failing_case_is_given_up)
+{
+    fake_bench b;
+    char *log = NULL;
+    size_t length = 0;
+    setenv("FAKE_FAILS", "dp2", 1);
+    fake_open("bench dp-vs-ddp --models mlp --world-sizes 2 --scaling weak --repeats 5 --steps 3",
+              &b);
+    dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
+    dp_vs_ddp_document(&b.commands, &b.rows, b.notes, b.document);
+    workbench_ok(file_read(workbench_path("fake.sh.log"), 1 << 20, &log, &length));
+    int tried = 0;
+    for (const char *at = log; (at = strstr(at, "--mode=dp")) != NULL; at++)
+        tried++;
+    ck_assert_int_eq(tried, 2);
+    free(log);
+    json_t *row = fake_row(&b, "dp", 2, 128), *speed = json_object_get(row, "images_per_s");
+    ck_assert(json_is_null(json_object_get(speed, "median")));
+    ASSERT_SAYS(json_string_value(json_object_get(row, "failure")), "exit code 65: no such device");
+    ck_assert(json_is_null(json_object_get(row, "why")));
+    row = fake_row(&b, "ddp", 2, 128);
+    speed = json_object_get(row, "images_per_s");
+    ck_assert_int_eq(json_integer_value(json_object_get(speed, "n")), 5);
+    ck_assert(json_is_null(json_object_get(speed, "low"))); /* n too small */
+    fake_close(&b);
+}
+END_TEST
+
+/* PyTorch's rows count only where they learn: the fake's accuracy is 93 %, and then 80 %. */
+START_TEST(a_peer_that_does_not_learn_is_not_counted)
+{
+    fake_bench b;
+    fake_open("bench dp-vs-ddp --models mlp --world-sizes 2 --scaling weak --repeats 2 --steps 3 "
+              "--modes ddp",
+              &b);
+    bench_case torch = b.cases.list[0];
+    torch.torch = true;
+    b.cases.list[0] = torch;
+    snprintf(b.commands.python, sizeof b.commands.python, "%s", workbench_path("learns.sh"));
+    snprintf(b.commands.script, sizeof b.commands.script, "peer.py");
+    static const char SCRIPT[] = "#!/bin/sh\necho \"$*\" >>\"$0.log\"\n"
+                                 "acc=$(cat \"$0.acc\")\n"
+                                 "echo \"{\\\"train_s\\\":[1,1],\\\"images_per_epoch\\\":384,"
+                                 "\\\"test_acc\\\":$acc,\\\"last_loss\\\":0.1}\"\n";
+    file_part part = {SCRIPT, sizeof SCRIPT - 1}, good = {"0.93", 4}, bad = {"0.80", 4};
+    workbench_ok(file_replace(b.commands.python, &part, 1));
+    ck_assert_int_eq(chmod(b.commands.python, 0700), 0);
+    workbench_ok(file_replace(workbench_path("learns.sh.acc"), &good, 1));
+    dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
+    ck_assert_int_eq(bench_row_samples(&b.rows, 0), 2);
+    ck_assert_double_eq_tol(bench_row_median(&b.rows, 0, BENCH_FIELD(images_per_s)), 384, 1e-9);
+    ASSERT_SAYS(b.rows.list[0].command, "learns.sh -m torch.distributed.run --standalone "
+                                        "--nproc_per_node=2 peer.py --mode=ddp --model=mlp");
+    ASSERT_SAYS(b.rows.list[0].command, "--batch-size=64");
+    b.rows.list[0].counts[0] = b.rows.list[0].counts[1] = false;
+    workbench_ok(file_replace(workbench_path("learns.sh.acc"), &bad, 1));
+    dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
+    ck_assert_int_eq(bench_row_samples(&b.rows, 0), 0);
+    ASSERT_SAYS(b.rows.list[0].failure, "does not count: loss 0.1, accuracy 80.0 %");
+    fake_close(&b);
+}
+END_TEST
+
+/* A whole command with real runs: ddp on one and two ranks. */
+START_TEST(real_runs_are_compared)
+{
+    program p =
+        program_mnist("bench", "dp-vs-ddp", "--modes", "ddp", "--models", "mlp", "--world-sizes",
+                      "1,2", "--batch-sizes", "16", "--repeats", "2", "--steps", "4", "--optimizer",
+                      "sgd", "--lr", "0.1", "--out", workbench_path("real"), "--json", NULL);
+    ASSERT_EXIT(p, 0);
+    json_t *line = json_loads(p.out, 0, NULL);
+    ck_assert_ptr_nonnull(line);
+    ck_assert_uint_eq(json_array_size(json_object_get(line, "rows")), 3);
+    json_t *row = json_array_get(json_object_get(line, "rows"), 2);
+    ck_assert(fake_number(json_object_get(row, "images_per_s"), "median") > 0);
+    ck_assert(fake_number(row, "efficiency_weak") > 0);
+    ck_assert(!json_is_true(json_object_get(line, "interrupted")));
+    json_decref(line);
+    ASSERT_SAYS(p.err, "repeat 2 of 2, run 6 of 6");
+    ASSERT_SAYS(p.err, "n too small");
+    ck_assert(file_exists(workbench_path("real/dp-vs-ddp.json")));
+    ck_assert(file_exists(workbench_path("real/report.html")));
+    program_close(&p);
+}
+END_TEST
+
+/* Ctrl-C ends the run under way, and what was measured before it is there. */
+START_TEST(a_stop_keeps_what_was_measured)
+{
+    const char *const argv[] = {program_mnist_ddp(),
+                                "bench",
+                                "dp-vs-ddp",
+                                "--modes",
+                                "ddp",
+                                "--models",
+                                "mlp",
+                                "--world-sizes",
+                                "1",
+                                "--batch-sizes",
+                                "16",
+                                "--repeats",
+                                "500",
+                                "--steps",
+                                "4",
+                                "--out",
+                                workbench_path("stopped"),
+                                NULL};
+    program p = program_start(argv);
+    bool seen = false;
+    for (int i = 0; i < 3000 && !seen; i++) {
+        clock_sleep_ms(10);
+        char *said = program_peek(&p);
+        seen = strstr(said, "repeat 2 of") != NULL;
+        free(said);
+    }
+    kill(p.pid, SIGINT);
+    program_wait(&p, 60);
+    ASSERT_EXIT(p, 130);
+    ASSERT_SAYS(p.out, "stopped by a signal");
+    ASSERT_SAYS(p.out, "ddp         1  mlp");
+    ck_assert(file_exists(workbench_path("stopped/dp-vs-ddp.json")));
+    ck_assert(file_exists(workbench_path("stopped/report.html")));
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(mistakes_end_before_anything_runs)
+{
+    program p = program_mnist("bench", "dp-vs-ddp", "--modes", "dpp", NULL);
+    ASSERT_EXIT(p, 64);
+    ASSERT_SAYS(p.err, "--modes: 'dpp' is not one of single, dp, ddp, ps");
+    program_close(&p);
+    p = program_mnist("bench", NULL);
+    ASSERT_EXIT(p, 64);
+    ASSERT_SAYS(p.err, "bench: which benchmark? There is dp-vs-ddp");
+    program_close(&p);
+    p = program_mnist("bench", "dp-vs-dpp", NULL);
+    ASSERT_EXIT(p, 64);
+    ASSERT_SAYS(p.err, "did you mean 'dp-vs-ddp'?");
+    program_close(&p);
+    p = program_mnist("bench", "dp-vs-ddp", "--modes", "ddp", "--world-sizes", "1", "--models",
+                      "mlp", "--repeats", "2", "--device", "nothing", NULL);
+    ck_assert_int_ne(p.exit_code, 0);
+    ASSERT_SAYS(p.err, "nothing");
+    program_close(&p);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("bench_dp_vs_ddp");
+    workbench_open();
+    TCase *core = suite_case(suite, "core", WHOLE_S);
+    tcase_add_test(core, every_case_is_there_once);
+    tcase_add_test(core, the_peer_stands_beside_ours);
+    tcase_add_loop_test(core, wrong_lists_are_refused, 0, COUNT(REFUSED));
+    tcase_add_test(core, figures_are_those_of_the_runs);
+    tcase_add_test(core, repeats_are_interleaved);
+    tcase_add_test(core, a_failing_case_is_given_up);
+    tcase_add_test(core, a_peer_that_does_not_learn_is_not_counted);
+    tcase_add_test(core, real_runs_are_compared);
+    tcase_add_test(core, a_stop_keeps_what_was_measured);
+    tcase_add_test(core, mistakes_end_before_anything_runs);
+    return workbench_close(suite_run(suite));
+}
