@@ -134,30 +134,31 @@ static void put_table(FILE *out, const json_t *table)
     fputs("</tbody>\n</table></div>\n", out);
 }
 
-/* Does `text` begin with one of the places where gnuplot names a mark of its own, or uses one? */
-static size_t mark_length(const char *text)
+/* Bytes of what comes before a name in SVG, where `text` begins so; else 0. */
+static size_t before_name(const char *text)
 {
-    static const char *const places[] = {"id='gp", "'#gp", "id=\"gnuplot"};
+    static const char *const places[] = {" id='", " id=\"", "'#", "url(#"};
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
         if (strncmp(text, places[i], strlen(places[i])) == 0)
-            return strlen(places[i]) - (i == 2 ? strlen("gnuplot") : strlen("gp"));
+            return strlen(places[i]);
     return 0;
 }
 
-/* The picture without its XML head. Several stand on one page, so the names of its marks get the
- * picture's own in front. */
+/* The picture without its XML head. Several stand on one page, and gnuplot gives their marks the
+ * same names, so each gets the picture's own in front. Colours are no names. */
 static void put_svg(FILE *out, const char *svg, const char *name)
 {
     const char *at = strstr(svg, "<svg");
-    for (at = at != NULL ? at : ""; *at != '\0';) {
-        size_t length = mark_length(at);
-        if (length > 0)
-            fprintf(out, "%.*s%s-", (int)length, at, name);
-        else
-            fputc(*at, out);
-        at += length > 0 ? length : 1;
-        if (length > 0) /* "gp..." itself, which is no place */
+    while (at != NULL && *at != '\0') {
+        size_t length = before_name(at);
+        if (length == 0) {
             fputc(*at++, out);
+            continue;
+        }
+        bool colour = strncmp(at, "'#", 2) == 0 && isxdigit((unsigned char)at[2]) &&
+                      strcspn(at + 2, "'") == 6 && strspn(at + 2, "0123456789abcdefABCDEF") == 6;
+        fprintf(out, "%.*s%s%s", (int)length, at, colour ? "" : name, colour ? "" : "-");
+        at += length;
     }
 }
 

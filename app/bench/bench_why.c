@@ -156,7 +156,7 @@ static double slower(const bench_facts *f)
 {
     double images = ceil((double)f->global_batch / f->world); /* at rank 0, or the master */
     double own = (f->phase_s[BENCH_FORWARD] + f->phase_s[BENCH_BACKWARD]) / images;
-    return f->world > 1 ? own / f->base_compute_s : (double)NAN;
+    return f->world > 1 && f->base_compute_s > 0 ? own / f->base_compute_s : (double)NAN;
 }
 
 static double compute_share(const bench_facts *f)
@@ -221,8 +221,9 @@ static double compute(const bench_facts *f, char *out)
 {
     double part = compute_share(f);
     if (part <= 0)
-        return 0;
-    snprintf(out, CLAUSE_BYTES, "forward and backward are %d %% of the step", percent(part));
+        snprintf(out, CLAUSE_BYTES, "nothing that is known of it takes 10 %% of the step");
+    else
+        snprintf(out, CLAUSE_BYTES, "forward and backward are %d %% of the step", percent(part));
     return 0.01; /* said where there is no other cause */
 }
 

@@ -1,0 +1,169 @@
+/* report.html in a browser: every plot is there and drawn, and nothing is complained about. */
+#include "app/bench/bench_plot.h"
+#include "app/bench/bench_report.h"
+#include "tests/app/bench_fake.h"
+
+enum { BROWSER_S = 120, PAGE_BYTES = 32 << 20, MAX_FIGURES = 64 };
+
+static const char *browser; /* its name */
+
+/* What the page looks like to the browser: for each figure its name, and how wide its picture and
+ * how high its frame of axes came out. Put behind a copy of the page; the page itself has no
+ * script. */
+static const char PROBE[] =
+    "<script>document.body.setAttribute('data-seen', "
+    "Array.from(document.querySelectorAll('figure')).map(f => { "
+    "const s = f.querySelector('svg').getBoundingClientRect(); "
+    "const g = f.querySelector('svg g[id$=gnuplot_canvas]').getBoundingClientRect(); "
+    "return f.id + ':' + (s.width > 200 && s.height > 100 && g.height > 100 ? 'drawn' : 'empty'); "
+    "}).join(' ') + ' ids:' + (new Set(Array.from(document.querySelectorAll('[id]')).map(e => "
+    "e.id))"
+    ".size === document.querySelectorAll('[id]').length ? 'unique' : 'shared'));"
+    "for (const u of document.querySelectorAll('use')) "
+    "if (!document.querySelector(u.getAttribute('xlink:href'))) console.error('mark is missing');"
+    "</script>";
+
+static char *text_of(const char *path)
+{
+    char *text = NULL;
+    size_t length = 0;
+    workbench_ok(file_read(path, PAGE_BYTES, &text, &length));
+    return text;
+}
+
+/* Opens the page; its DOM on stdout, the console on stderr. */
+static program browse(const char *path)
+{
+    char url[FILE_PATH_BYTES + 16], profile[FILE_PATH_BYTES + 32];
+    snprintf(url, sizeof url, "file://%s", path);
+    snprintf(profile, sizeof profile, "--user-data-dir=%s", workbench_path("profile"));
+    const char *const argv[] = {browser,
+                                "--headless",
+                                "--no-sandbox",
+                                "--disable-gpu",
+                                "--disable-dev-shm-usage",
+                                "--disable-background-networking",
+                                "--enable-logging=stderr",
+                                "--v=0",
+                                "--window-size=1200,900",
+                                profile,
+                                "--dump-dom",
+                                url,
+                                NULL};
+    program p = program_start(argv);
+    program_wait(&p, BROWSER_S);
+    return p;
+}
+
+static void make_bench(const char *folder)
+{
+    fake_bench b;
+    workbench_ok(file_make_folders(folder));
+    fake_open("bench dp-vs-ddp --models mlp,cnn --world-sizes 1,2,4 --repeats 6 --steps 4 --modes "
+              "single,dp,ddp,ps",
+              &b);
+    dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
+    dp_vs_ddp_document(&b.commands, &b.rows, b.notes, b.document);
+    dp_vs_ddp_plots(&b.rows, folder, b.document);
+    bench_document_say(b.document, BENCH_NOTES, "<script>console.error('markup')</script> & more");
+    workbench_ok(bench_document_write(b.document, folder));
+    fake_close(&b);
+    /* what another benchmark may have left there */
+    json_t *other = bench_document_create("scaling", "Scaling", 0, NULL);
+    workbench_ok(
+        bench_plot_draw(folder, "scaling-test", "plot x lw 2, '-' using 1:2 pt 7\n0 1\ne\n"));
+    bench_document_plot(other, "scaling-test", "A line");
+    workbench_ok(bench_document_write(other, folder));
+    json_decref(other);
+    workbench_ok(bench_report_write(folder));
+}
+
+/* Names of plots that both documents list. */
+static int list_plots(const char *folder, char names[MAX_FIGURES][128])
+{
+    static const char *const files[] = {"dp-vs-ddp.json", "scaling.json"};
+    char path[FILE_PATH_BYTES];
+    int n = 0;
+    for (int f = 0; f < 2; f++) {
+        const json_t *plot;
+        size_t i;
+        workbench_ok(file_join(folder, files[f], path));
+        char *text = text_of(path);
+        json_t *document = json_loads(text, 0, NULL);
+        json_array_foreach(json_object_get(json_object_get(document, "report"), "plots"), i, plot)
+            snprintf(names[n++], 128, "%s", json_string_value(json_object_get(plot, "name")));
+        json_decref(document);
+        free(text);
+    }
+    return n;
+}
+
+START_TEST(every_figure_is_drawn_and_nothing_complains)
+{
+    char folder[FILE_PATH_BYTES], names[MAX_FIGURES][128], want[160];
+    strcpy(folder, workbench_path("out"));
+    make_bench(folder);
+    char *page = text_of(workbench_path("out/report.html"));
+    ck_assert_ptr_null(strstr(page, "<script"));
+    ck_assert_ptr_null(strstr(page, "http://www.w3.org/TR")); /* no document type from elsewhere */
+    ck_assert_ptr_null(strstr(page, "src="));
+    FILE *copy = fopen(workbench_path("out/probed.html"), "w");
+    ck_assert_ptr_nonnull(copy);
+    fprintf(copy, "%s%s", page, PROBE);
+    fclose(copy);
+    free(page);
+    program p = browse(workbench_path("out/probed.html"));
+    ck_assert_msg(p.exit_code == 0, "%s: exit %d: %.2000s", browser, p.exit_code, p.err);
+    ck_assert_msg(strstr(p.err, "CONSOLE") == NULL, "%.3000s", strstr(p.err, "CONSOLE"));
+    const char *seen = strstr(p.out, "data-seen=\"");
+    ck_assert_msg(seen != NULL, "the probe did not run: %.2000s", p.out);
+    int n = list_plots(folder, names);
+    ck_assert_int_eq(n, 2 * 2 * 3 + 1); /* models x scalings x kinds, and the other benchmark's */
+    for (int i = 0; i < n; i++) {
+        snprintf(want, sizeof want, "%.127s:drawn", names[i]);
+        ck_assert_msg(strstr(seen, want) != NULL, "no %s in %.1500s", want, seen);
+    }
+    ck_assert_msg(strstr(seen, "ids:unique") != NULL, "%.1500s", seen);
+    ck_assert_ptr_null(strstr(seen, ":empty"));
+    program_close(&p);
+}
+END_TEST
+
+/* The test sees what it looks for. */
+START_TEST(a_complaint_is_noticed)
+{
+    static const char page[] = "<!DOCTYPE html><script>console.error('aha')</script>";
+    file_part part = {page, sizeof page - 1};
+    workbench_ok(file_replace(workbench_path("bad.html"), &part, 1));
+    program p = browse(workbench_path("bad.html"));
+    ck_assert_msg(strstr(p.err, "CONSOLE") != NULL, "%.2000s", p.err);
+    program_close(&p);
+}
+END_TEST
+
+static bool is_there(const char *name)
+{
+    const char *const argv[] = {name, "--version", NULL};
+    program p = program_start(argv);
+    program_wait(&p, BROWSER_S);
+    bool found = p.exit_code == 0;
+    program_close(&p);
+    return found;
+}
+
+int main(void)
+{
+    static const char *const names[] = {"chromium", "chromium-browser", "google-chrome"};
+    Suite *suite = suite_create("bench_report");
+    workbench_open();
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && browser == NULL; i++)
+        browser = is_there(names[i]) ? names[i] : NULL;
+    if (browser == NULL || !bench_plot_is_possible()) {
+        printf("SKIP: %s is not installed\n", browser == NULL ? "Chromium" : "gnuplot");
+        return workbench_close(TEST_SKIPPED);
+    }
+    TCase *core = suite_case(suite, "core", 2 * BROWSER_S);
+    tcase_add_test(core, every_figure_is_drawn_and_nothing_complains);
+    tcase_add_test(core, a_complaint_is_noticed);
+    return workbench_close(suite_run(suite));
+}
