@@ -1,5 +1,6 @@
 /* The program: reads what is asked for and hands it to the command, or to the launcher where that
  * command runs as several ranks. */
+#include "app/bench/all_reduce_command.h"
 #include "app/commands.h"
 #include "app/device_list.h"
 #include "app/exit_codes.h"
@@ -64,8 +65,8 @@ static bool needs_launcher(const options *opts, const launch_plan *plan)
            strcmp(opts->tee, "0") != 0;
 }
 
-static int launch_train(const options *opts, const launch_plan *plan, int argc, char **argv,
-                        int64_t started_ns)
+static int launch(const options *opts, const launch_plan *plan, int argc, char **argv,
+                  int64_t started_ns)
 {
     launch_settings settings;
     status st = launch_settings_make(opts, plan, argc, argv, &settings);
@@ -77,8 +78,12 @@ static int launch_train(const options *opts, const launch_plan *plan, int argc, 
     return code;
 }
 
-/* Trains as one rank where the environment names it or there is only one; else launches all. */
-static int train(const options *opts, int argc, char **argv, int64_t started_ns)
+/* A command that runs as the ranks of a job. */
+typedef int rank_command(const options *opts, const rendezvous_place *place, int64_t started_ns);
+
+/* Runs as one rank where the environment names it or there is only one; else launches all. */
+static int as_ranks(const options *opts, int argc, char **argv, int64_t started_ns,
+                    rank_command *work_as)
 {
     rendezvous_place place;
     launch_plan plan;
@@ -103,21 +108,30 @@ static int train(const options *opts, int argc, char **argv, int64_t started_ns)
         if (st != STATUS_OK)
             return exit_code_failed(st, EXIT_CODE_USAGE);
         if (needs_launcher(opts, &plan))
-            return launch_train(opts, &plan, argc, argv, started_ns);
+            return launch(opts, &plan, argc, argv, started_ns);
     }
     if (place.world_size > 1) {
         char prefix[32];
         snprintf(prefix, sizeof prefix, "rank %d", place.rank);
         log_set_prefix(prefix);
     }
-    return train_command(opts, &place, launch_time(started_ns));
+    return work_as(opts, &place, launch_time(started_ns));
+}
+
+static int bench(const options *opts, int argc, char **argv, int64_t started_ns)
+{
+    if (!all_reduce_is_meant(opts))
+        return bench_command(opts, argc, argv);
+    status st = all_reduce_check(opts); /* before any rank is started */
+    return st == STATUS_OK ? as_ranks(opts, argc, argv, started_ns, all_reduce_command)
+                           : exit_code_failed(st, EXIT_CODE_USAGE);
 }
 
 static int run(const options *opts, int argc, char **argv, int64_t started_ns)
 {
     switch (opts->command) {
     case COMMAND_TRAIN:
-        return train(opts, argc, argv, started_ns);
+        return as_ranks(opts, argc, argv, started_ns, train_command);
     case COMMAND_EVAL:
         return eval_command(opts);
     case COMMAND_SAMPLER:
@@ -125,7 +139,7 @@ static int run(const options *opts, int argc, char **argv, int64_t started_ns)
     case COMMAND_RUN:
         return run_command(opts, started_ns);
     case COMMAND_BENCH:
-        return bench_command(opts, argc, argv);
+        return bench(opts, argc, argv, started_ns);
     case COMMAND_DOCTOR:
         return doctor_command(opts);
     case COMMAND_ENV:

@@ -3,6 +3,8 @@
 #include "app/commands.h"
 #include "app/exit_codes.h"
 #include "app/options/nearest.h"
+#include "app/options/options_table.h"
+#include "app/options/options_value.h"
 #include "base/log.h"
 
 #include <stdio.h>
@@ -13,6 +15,8 @@ static const struct {
     int (*run)(const options *opts, int argc, char **argv);
 } BENCHMARKS[] = {
     {"dp-vs-ddp", dp_vs_ddp_command},
+    {"scaling", scaling_command},
+    {"all-reduce", NULL}, /* runs as ranks: main starts it */
 };
 enum { COUNT = sizeof BENCHMARKS / sizeof BENCHMARKS[0] };
 
@@ -27,11 +31,37 @@ static status unknown(const char *name)
         snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", BENCHMARKS[i].name);
     }
     if (name == NULL)
-        return FAIL(STATUS_INVALID, "bench: which benchmark? There is %s", list);
+        return FAIL(STATUS_INVALID, "bench: which benchmark? There are %s", list);
     if (nearest_found(&search))
         return FAIL(STATUS_INVALID, "bench: '%.80s' is no benchmark; did you mean '%s'?", name,
                     search.best);
-    return FAIL(STATUS_INVALID, "bench: '%.80s' is no benchmark; there is %s", name, list);
+    return FAIL(STATUS_INVALID, "bench: '%.80s' is no benchmark; there are %s", name, list);
+}
+
+/* Of those groups of flags that belong to one benchmark: which. */
+static const char *owner_of(const option_row *row)
+{
+    return row->group == GROUP_ALL_REDUCE || row->group == GROUP_LAUNCHER ? "all-reduce"
+           : row->group == GROUP_SCALING                                  ? "scaling"
+                                                                          : NULL;
+}
+
+status bench_check_flags(const options *opts)
+{
+    bool as_ranks = strcmp(opts->benchmark, "all-reduce") == 0;
+    for (size_t i = 0; i < options_table_count; i++) {
+        const option_row *row = &options_table[i];
+        if (opts->given[i] != SOURCE_COMMAND_LINE)
+            continue;
+        const char *owner = owner_of(row);
+        if (owner != NULL && strcmp(owner, opts->benchmark) != 0)
+            return FAIL(STATUS_INVALID, "--%s: a flag of 'bench %s', not of '%.40s'%s", row->name,
+                        owner, opts->benchmark,
+                        row->group == GROUP_LAUNCHER ? ", which takes --world-sizes" : "");
+        if (as_ranks && row->group == GROUP_BENCH)
+            return FAIL(STATUS_INVALID, "--%s: not a flag of 'bench all-reduce'", row->name);
+    }
+    return STATUS_OK;
 }
 
 int bench_command(const options *opts, int argc, char **argv)
@@ -39,7 +69,10 @@ int bench_command(const options *opts, int argc, char **argv)
     if (opts->quiet)
         log_set_level(LOG_WARNING);
     for (int i = 0; i < COUNT && opts->benchmark != NULL; i++)
-        if (strcmp(opts->benchmark, BENCHMARKS[i].name) == 0)
-            return BENCHMARKS[i].run(opts, argc, argv);
+        if (strcmp(opts->benchmark, BENCHMARKS[i].name) == 0 && BENCHMARKS[i].run != NULL) {
+            status st = bench_check_flags(opts);
+            return st == STATUS_OK ? BENCHMARKS[i].run(opts, argc, argv)
+                                   : exit_code_failed(st, EXIT_CODE_USAGE);
+        }
     return exit_code_failed(unknown(opts->benchmark), EXIT_CODE_USAGE);
 }

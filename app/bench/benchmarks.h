@@ -8,4 +8,10 @@
 /* DataParallel beside DistributedDataParallel. */
 int dp_vs_ddp_command(const options *opts, int argc, char **argv);
 
+/* A cost model, fitted to this machine and projected to a cluster. */
+int scaling_command(const options *opts, int argc, char **argv);
+
+/* STATUS_INVALID where the command line has a flag that this benchmark does not know. */
+status bench_check_flags(const options *opts);
+
 #endif

@@ -83,7 +83,7 @@ static int64_t shutdown_ms(const options *opts)
 
 status launch_rules_make(const options *opts, launch_rules *out)
 {
-    launch_rules rules = {.own = opts->command == COMMAND_TRAIN,
+    launch_rules rules = {.own = opts->command != COMMAND_RUN,
                           .torchrun_code = strcmp(opts->exit_code, "torchrun") == 0};
     TRY(read_signals(opts->signals_to_handle, &rules));
     rules.save_ms = shutdown_ms(opts);

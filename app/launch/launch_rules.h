@@ -18,7 +18,7 @@ enum {
 };
 
 typedef struct launch_rules {
-    bool own;         /* the workers are this program's `train` */
+    bool own;         /* the workers are this program's `train` or `bench` */
     sigset_t signals; /* that stop the workers, where they were not ignored at the start */
     char signal_names[LAUNCH_SIGNALS_BYTES];
     int64_t stop_ms;    /* after a failure: from SIGTERM to SIGKILL */

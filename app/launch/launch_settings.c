@@ -44,7 +44,8 @@ status launch_settings_make(const options *opts, const launch_plan *plan, int ar
     TRY(launch_logs_read(opts, plan->nproc, &out->logs));
     if (!out->rules.own)
         return launch_program_find(opts, &out->program);
-    TRY(choose_run_dir(opts, plan, out->run_dir));
+    if (opts->command == COMMAND_TRAIN)
+        TRY(choose_run_dir(opts, plan, out->run_dir));
     return launch_program_self(argc, argv, &out->program);
 }
 

@@ -106,6 +106,15 @@ static int find_flag(const char *name, unsigned commands, option_match *match, c
     return options_table_find_prefix(name, commands, match, candidates, CANDIDATES_BYTES);
 }
 
+/* Whose flags one may be, in the first pass. The letters of bench are known behind that word only:
+ * "-epochs" is a slip, and no -e. */
+static unsigned commands_of(const options *opts, const argument *arg)
+{
+    if (opts->command == COMMAND_RUN)
+        return FOR_RUN;
+    return opts->command != COMMAND_BENCH && arg->name[0] == '-' ? FOR_ALL & ~FOR_BENCH : FOR_ALL;
+}
+
 /* First pass: which command this is. A flag's meaning depends on it, and it may follow flags. */
 static status find_command(int argc, char **argv, options *opts)
 {
@@ -117,7 +126,7 @@ static status find_command(int argc, char **argv, options *opts)
     for (int i = 1; i < argc; i++) {
         argument arg = take_apart(argv[i]);
         option_match match;
-        unsigned commands = opts->command == COMMAND_RUN ? FOR_RUN : FOR_ALL;
+        unsigned commands = commands_of(opts, &arg);
         if (opts->command == COMMAND_RUN && (!arg.is_flag || strcmp(argv[i], "--") == 0)) {
             opts->program = argv + i + (arg.is_flag ? 1 : 0);
             break; /* what follows is the program's */
@@ -155,7 +164,8 @@ static status unknown_flag(const options *opts, const char *word, const argument
     int length = (int)strcspn(word, "=");
     length = length < SHOWN_BYTES ? length : SHOWN_BYTES;
     option_match match;
-    if (options_table_find(arg->name, FOR_ALL, &match)) {
+    bool is_letter = arg->name[0] == '-' && word[2] == '\0';
+    if ((is_letter || arg->name[0] != '-') && options_table_find(arg->name, FOR_ALL, &match)) {
         for (int i = 0; i < COMMAND_COUNT; i++)
             if (match.row->commands & (1u << i))
                 return FAIL(STATUS_INVALID, "%.*s: a flag of 'mnist_ddp %s', not of '%s'", length,

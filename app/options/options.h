@@ -141,6 +141,23 @@ typedef struct options {
     char *peer;            /* "none", "torch" */
     char *peer_python;     /* NULL: $TORCH_PYTHON, else "python3" */
 
+    /* mnist_ddp bench all-reduce; sizes as "64K" */
+    char *minbytes;       /* "8" */
+    char *maxbytes;       /* "16M" */
+    double stepfactor;    /* 2 */
+    int64_t iters;        /* 20 */
+    int64_t warmup_iters; /* 5 */
+
+    /* mnist_ddp bench scaling: what is not fitted, and the cluster that is projected to */
+    char *hold_out;                              /* "3,6" */
+    double link_latency_us, link_bandwidth_gbps; /* between nodes: 5, 100 */
+    double node_latency_us, node_bandwidth_gbps; /* inside one: 2, 2400 */
+    int64_t ranks_per_node;                      /* 8 */
+    double images_per_s;                         /* -1: as measured here; of one rank */
+    int64_t project_ranks;                       /* 100000 */
+    int64_t project_batch;                       /* 64, per rank */
+    int64_t project_global_batch;                /* 65536 */
+
     char *config; /* --config FILE */
 
     bool launch_flags_given; /* a launcher flag stood on the command line */

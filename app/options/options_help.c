@@ -14,6 +14,8 @@ static const char *const GROUP_TITLES[GROUP_COUNT] = {
     [GROUP_LAUNCHER] = "Launcher (as torchrun's; also PET_NPROC_PER_NODE, PET_NNODES, ...)",
     [GROUP_PROGRAM] = "The launched program (mnist_ddp run)",
     [GROUP_BENCH] = "Benchmark",
+    [GROUP_ALL_REDUCE] = "bench all-reduce (as nccl-tests; sizes as 8, 64K, 16M)",
+    [GROUP_SCALING] = "bench scaling (the cluster that is projected to)",
     [GROUP_SAMPLER] = "Sampler",
     [GROUP_GENERAL] = "General",
 };
@@ -87,7 +89,9 @@ static void print_usage(command which)
     case COMMAND_BENCH:
         puts("mnist_ddp bench: measures this machine; plots, figures and DIR/report.html.\n\n"
              "Usage: mnist_ddp bench BENCHMARK [flags]\n\n"
-             "  dp-vs-ddp                   DataParallel beside DistributedDataParallel, and why");
+             "  dp-vs-ddp                   DataParallel beside DistributedDataParallel, and why\n"
+             "  scaling                     a cost model, fitted here and projected to a cluster\n"
+             "  all-reduce                  time and bandwidth by size, as nccl-tests");
         return;
     case COMMAND_DOCTOR:
         puts("mnist_ddp doctor: looks whether a run can work here, before it is tried.\n\n"

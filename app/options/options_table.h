@@ -29,6 +29,8 @@ typedef enum option_group {
     GROUP_LAUNCHER,
     GROUP_PROGRAM,
     GROUP_BENCH,
+    GROUP_ALL_REDUCE, /* bench all-reduce */
+    GROUP_SCALING,    /* bench scaling */
     GROUP_SAMPLER,
     GROUP_GENERAL,
     GROUP_COUNT,

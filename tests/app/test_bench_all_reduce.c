@@ -1,0 +1,144 @@
+/* mnist_ddp bench all-reduce, as a user starts it. */
+#include "tests/support/program.h"
+#include "tests/support/suite.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RUN_S = 120 };
+
+static program bench(const char *ranks, const char *backend, const char *more)
+{
+    const char *argv[] = {program_mnist_ddp(),
+                          "bench",
+                          "all-reduce",
+                          "--nproc-per-node",
+                          ranks,
+                          "--backend",
+                          backend,
+                          "-b",
+                          "4",
+                          "-e",
+                          "256K",
+                          "-f",
+                          "64",
+                          "-n",
+                          "3",
+                          "-w",
+                          "1",
+                          "--device",
+                          "cpu",
+                          more,
+                          NULL};
+    program p = program_start(argv);
+    program_wait(&p, RUN_S);
+    return p;
+}
+
+static const char *const RANKS[] = {"1", "2", "3"};
+static const char *const BACKENDS[] = {"auto", "gloo"};
+
+/* 4 B, 256 B, 16 KiB, 1 MiB is too large. */
+static void check_rows(const json_t *rows, int world)
+{
+    static const double sizes[] = {4, 256, 16384};
+    static const char *const ways[] = {"out_of_place", "in_place"};
+    ck_assert_uint_eq(json_array_size(rows), 3);
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *row = json_array_get(rows, i);
+        ck_assert_double_eq(json_number_value(json_object_get(row, "bytes")), sizes[i]);
+        ck_assert_double_eq(json_number_value(json_object_get(row, "count")), sizes[i] / 4);
+        for (int way = 0; way < 2; way++) {
+            const json_t *time = json_object_get(row, ways[way]);
+            double us = json_number_value(json_object_get(time, "time_us"));
+            double algbw = json_number_value(json_object_get(time, "algbw"));
+            double busbw = json_number_value(json_object_get(time, "busbw"));
+            ck_assert_double_gt(us, 0);
+            ck_assert_double_eq_tol(algbw, sizes[i] / us * 1e-3, 1e-3 * algbw + 1e-4);
+            ck_assert_double_eq_tol(busbw, algbw * 2 * (world - 1) / world, 1e-3 * busbw + 2e-4);
+            ck_assert_int_eq(json_integer_value(json_object_get(time, "wrong")), 0);
+        }
+    }
+}
+
+START_TEST(json_has_every_size)
+{
+    const char *ranks = RANKS[_i % 3], *backend = BACKENDS[_i / 3];
+    program p = bench(ranks, backend, "--json");
+    ck_assert_msg(p.exit_code == 0, "%s ranks, %s: %d: %s", ranks, backend, p.exit_code, p.err);
+    json_t *line = json_loads(p.out, 0, NULL);
+    ck_assert_msg(line != NULL, "not JSON: %s", p.out);
+    ck_assert_int_eq(json_integer_value(json_object_get(line, "world")), atoi(ranks));
+    check_rows(json_object_get(line, "rows"), atoi(ranks));
+    ck_assert_ptr_nonnull(strstr(p.err, "#wrong")); /* the table is on stderr then */
+    json_decref(line);
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(the_table_has_the_columns_of_nccl_tests)
+{
+    program p = bench("2", "shm", NULL);
+    ck_assert_int_eq(p.exit_code, 0);
+    static const char *const words[] = {"size", "count", "type",   "redop",       "root",
+                                        "time", "algbw", "busbw",  "#wrong",      "(B)",
+                                        "(us)", "float", "(GB/s)", "out-of-place"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        ck_assert_msg(strstr(p.out, words[i]) != NULL, "no '%s' in: %s", words[i], p.out);
+    const char *row = strstr(p.out, "\n       16384");
+    char type[16], redop[16];
+    long bytes, count, root;
+    double time[6];
+    long wrong[2];
+    ck_assert_ptr_nonnull(row);
+    ck_assert_int_eq(sscanf(row, "%ld %ld %15s %15s %ld %lf %lf %lf %ld %lf %lf %lf %ld", &bytes,
+                            &count, type, redop, &root, &time[0], &time[1], &time[2], &wrong[0],
+                            &time[3], &time[4], &time[5], &wrong[1]),
+                     13);
+    ck_assert_int_eq(count, 4096);
+    ck_assert_ptr_nonnull(strstr(p.out, "# Avg bus bandwidth"));
+    program_close(&p);
+}
+END_TEST
+
+static const struct {
+    const char *words[3];
+    const char *says; /* in the one line of error */
+} REFUSED[] = {
+    {{"all-reduce", "-b", "x"}, "--minbytes: 'x' is no size"},
+    {{"all-reduce", "-b", "0"}, "--minbytes: '0' is no size"},
+    {{"all-reduce", "-e", "9999G"}, "--maxbytes: 9999G is more than"},
+    {{"all-reduce", "-e", "4"}, "--minbytes=8, --maxbytes=4"},
+    {{"all-reduce", "-f", "1"}, "--stepfactor=1"},
+    {{"all-reduce", "--repeats", "2"}, "--repeats: not a flag of 'bench all-reduce'"},
+    {{"all-reduce", "--hold-out", "3"}, "--hold-out: a flag of 'bench scaling'"},
+    {{"scaling", "-n", "3"}, "--iters: a flag of 'bench all-reduce', not of 'scaling'"},
+    {{"scaling", "--nproc-per-node", "2"}, "which takes --world-sizes"},
+    {{"scalin", "-n", "3"}, "did you mean 'scaling'?"},
+};
+
+START_TEST(wrong_flags_are_one_error)
+{
+    const char *argv[] = {program_mnist_ddp(),  "bench", REFUSED[_i].words[0], REFUSED[_i].words[1],
+                          REFUSED[_i].words[2], NULL};
+    program p = program_start(argv);
+    program_wait(&p, RUN_S);
+    ck_assert_int_eq(p.exit_code, 64);
+    ck_assert_msg(strstr(p.err, REFUSED[_i].says) != NULL, "'%s' not in: %s", REFUSED[_i].says,
+                  p.err);
+    ck_assert_msg(strchr(p.err, '\n') == p.err + strlen(p.err) - 1, "one line: %s", p.err);
+    program_close(&p);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("bench_all_reduce");
+    TCase *core = suite_case(suite, "core", RUN_S);
+    tcase_add_loop_test(core, json_has_every_size, 0, 6);
+    tcase_add_test(core, the_table_has_the_columns_of_nccl_tests);
+    tcase_add_loop_test(core, wrong_flags_are_one_error, 0, sizeof REFUSED / sizeof REFUSED[0]);
+    return suite_run(suite);
+}
