@@ -1,11 +1,101 @@
 /* mnist_ddp bench scaling: measures, fits, predicts what was held out, projects. */
+#include "app/bench/bench_document.h"
+#include "app/bench/bench_plot.h"
 #include "app/bench/benchmarks.h"
+#include "app/bench/scaling_projection.h"
+#include "app/bench/scaling_report.h"
 #include "app/exit_codes.h"
+#include "base/file.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { CHILD_TIMEOUT_MS = 900000, EXIT_STOPPED = 130 };
+
+/* What stays open from start to end. */
+typedef struct study {
+    const options *opts;
+    scaling_plan plan;
+    bench_child place;
+    scaling_measurements measured;
+    json_t *document;
+} study;
+
+static void say_start(study *s)
+{
+    if (s->plan.no_modes)
+        bench_document_say(s->document, BENCH_NOTES,
+                           "dp and ps: left out, this program has no --mode");
+    if (!bench_plot_is_possible())
+        bench_document_say(s->document, BENCH_NOTES,
+                           "no plots: gnuplot is not installed (Debian: gnuplot-nox)");
+    bench_document_say(s->document, BENCH_LIMITS,
+                       "Above %d ranks, ranks share cores: the model counts that as a cost of its "
+                       "own, and what it says of the machine's own sizes is no projection.",
+                       s->plan.cores);
+}
+
+static status fit_and_tell(study *s)
+{
+    cost_fit fit;
+    cost_sample *samples = NULL;
+    TRY(scaling_samples(&s->measured, &samples));
+    status st = cost_fit_make(samples, s->measured.n, s->plan.cores, &fit);
+    free(samples);
+    if (st == STATUS_OK)
+        st = scaling_report(s->opts, &s->plan, &fit, &s->measured, s->document);
+    if (st == STATUS_OK)
+        scaling_project(s->opts, &s->plan, &fit, &s->measured, s->document);
+    return st;
+}
+
+static status print(const study *s)
+{
+    if (!s->opts->json) {
+        bench_document_print(s->document, stdout);
+        printf("\nwritten: %s/scaling.json\n", s->opts->out);
+        return STATUS_OK;
+    }
+    char *line = json_dumps(s->document, JSON_COMPACT | JSON_REAL_PRECISION(10));
+    if (line == NULL)
+        return FAIL(STATUS_NO_MEMORY, "no memory for the results");
+    puts(line);
+    free(line);
+    return STATUS_OK;
+}
+
+static status run(study *s, int argc, char **argv, int *exit_code)
+{
+    *exit_code = EXIT_CODE_USAGE;
+    TRY(scaling_plan_make(s->opts, &s->plan));
+    *exit_code = EXIT_CODE_CHECKPOINT;
+    TRY(file_make_folders(s->opts->out));
+    *exit_code = EXIT_CODE_INTERNAL;
+    s->document =
+        bench_document_create("scaling", "What scaling costs: measured and projected", argc, argv);
+    TRY(bench_child_open(CHILD_TIMEOUT_MS, &s->place));
+    say_start(s);
+    TRY(scaling_measure(s->opts, &s->plan, &s->place, s->document, &s->measured));
+    if (s->measured.stopped)
+        bench_document_say(s->document, BENCH_NOTES, "stopped: this is what was measured so far");
+    TRY(fit_and_tell(s));
+    *exit_code = EXIT_CODE_CHECKPOINT;
+    TRY(bench_document_write(s->document, s->opts->out));
+    TRY(print(s));
+    *exit_code = s->measured.stopped ? EXIT_STOPPED : EXIT_SUCCESS;
+    return STATUS_OK;
+}
 
 int scaling_command(const options *opts, int argc, char **argv)
 {
-    (void)opts;
-    (void)argc;
-    (void)argv;
-    return EXIT_CODE_INTERNAL;
+    study s = {.opts = opts};
+    int exit_code = EXIT_CODE_INTERNAL;
+    status st = run(&s, argc, argv, &exit_code);
+    if (st != STATUS_OK)
+        exit_code = exit_code_failed(st, exit_code);
+    bench_child_close(&s.place);
+    scaling_measurements_free(&s.measured);
+    json_decref(s.document);
+    return exit_code;
 }

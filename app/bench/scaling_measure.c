@@ -1,0 +1,242 @@
+#include "app/bench/scaling_measure.h"
+
+#include "app/bench/bench_document.h"
+#include "app/bench/bench_sample.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_BYTES = 96, LINE_BYTES = 400 };
+
+/* From latency alone to more than the gradients of both models. */
+static const char ALL_REDUCE_SIZES[] = "-b 256 -e 8M -f 4 -n 15 -w 3";
+
+static bool is_same(const cost_sample *a, const cost_sample *b)
+{
+    return a->kind == b->kind && a->model == b->model && a->ranks == b->ranks &&
+           fabs(a->images - b->images) < 0.5 && fabs(a->bytes - b->bytes) < 0.5;
+}
+
+static status find_series(scaling_measurements *m, const cost_sample *sample, scaling_series **out)
+{
+    for (size_t i = 0; i < m->n; i++)
+        if (is_same(&m->series[i].sample, sample)) {
+            *out = &m->series[i];
+            return STATUS_OK;
+        }
+    if (m->n == m->room) {
+        size_t room = m->room > 0 ? 2 * m->room : 64;
+        scaling_series *more = realloc(m->series, room * sizeof *more);
+        if (more == NULL)
+            return FAIL(STATUS_NO_MEMORY, "%zu series of measurements", room);
+        m->series = more;
+        m->room = room;
+    }
+    *out = &m->series[m->n++];
+    **out = (scaling_series){.sample = *sample};
+    return STATUS_OK;
+}
+
+status scaling_add(scaling_measurements *m, const cost_sample *sample, double seconds)
+{
+    scaling_series *series = NULL;
+    TRY(find_series(m, sample, &series));
+    if (series->n == series->room) {
+        int room = series->room > 0 ? 2 * series->room : 8;
+        double *more = realloc(series->values, (size_t)room * sizeof *more);
+        if (more == NULL)
+            return FAIL(STATUS_NO_MEMORY, "%d measurements", room);
+        series->values = more;
+        series->room = room;
+    }
+    series->values[series->n++] = seconds;
+    series->summary = bench_stats_summary(series->values, series->n);
+    series->sample.seconds = series->summary.median;
+    return STATUS_OK;
+}
+
+void scaling_measurements_free(scaling_measurements *m)
+{
+    for (size_t i = 0; i < m->n; i++)
+        free(m->series[i].values);
+    free(m->series);
+    *m = (scaling_measurements){.series = NULL};
+}
+
+status scaling_samples(const scaling_measurements *m, cost_sample **out)
+{
+    cost_sample *samples = calloc(m->n > 0 ? m->n : 1, sizeof *samples);
+    if (samples == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%zu samples", m->n);
+    for (size_t i = 0; i < m->n; i++)
+        samples[i] = m->series[i].sample;
+    *out = samples;
+    return STATUS_OK;
+}
+
+static void name_run(const scaling_run *run, char out[NAME_BYTES])
+{
+    if (run->kind == COST_SAMPLE_ALL_REDUCE)
+        snprintf(out, NAME_BYTES, "all-reduce, %d ranks", run->ranks);
+    else
+        snprintf(out, NAME_BYTES, "%s, %s, %d %s%s of %d images", scaling_kind_name(run->kind),
+                 model_kind_name(run->model), run->ranks,
+                 run->kind == COST_SAMPLE_MASTER ? "replica" : "rank", run->ranks == 1 ? "" : "s",
+                 run->batch);
+}
+
+/* Words separated by blanks. */
+static void add_words(bench_words *words, const char *text)
+{
+    while (*text != '\0') {
+        int length = (int)strcspn(text, " ");
+        bench_words_add(words, "%.*s", length, text);
+        text += length;
+        text += strspn(text, " ");
+    }
+}
+
+static void add_all_reduce(bench_words *words, const options *opts, const scaling_run *run)
+{
+    add_words(words, "/proc/self/exe bench all-reduce --json --quiet");
+    add_words(words, ALL_REDUCE_SIZES);
+    bench_words_add(words, "--nproc-per-node=%d", run->ranks);
+    bench_words_add(words, "--device=%s", opts->device);
+    bench_words_add(words, "--backend=%s", opts->backend);
+}
+
+/* DP's replicas share one process, and its batch is that of all of them. */
+static void add_master(bench_words *words, const scaling_plan *plan, const scaling_run *run)
+{
+    bench_words_add(words, "--mode=dp");
+    bench_words_add(words, "--batch-size=%d", run->batch * run->ranks);
+    if (plan->gpus == 0) {
+        bench_words_add(words, "--replicas=%d", run->ranks);
+        return;
+    }
+    char list[LINE_BYTES];
+    int used = snprintf(list, sizeof list, "0");
+    for (int i = 1; i < run->ranks && used < (int)sizeof list; i++)
+        used += snprintf(list + used, sizeof list - (size_t)used, ",%d", i);
+    bench_words_add(words, "--devices=%s", list);
+}
+
+static void add_train(bench_words *words, const options *opts, const scaling_plan *plan,
+                      const bench_child *place, const scaling_run *run)
+{
+    long long images = (long long)run->batch * run->ranks * opts->steps;
+    add_words(words, "/proc/self/exe train --json --no-save-model --quiet --no-progress");
+    if (run->kind == COST_SAMPLE_MASTER) {
+        add_master(words, plan, run);
+    } else {
+        if (run->kind == COST_SAMPLE_SERVER)
+            bench_words_add(words, "--mode=ps");
+        bench_words_add(words, "--batch-size=%d", run->batch);
+        bench_words_add(words, "--nproc-per-node=%d", run->ranks);
+        bench_words_add(words, "--backend=%s", opts->backend);
+    }
+    if (!opts->overlap)
+        bench_words_add(words, "--no-overlap");
+    if (opts->data_dir != NULL)
+        bench_words_add(words, "--data-dir=%s", opts->data_dir);
+    bench_words_add(words, "--model=%s", model_kind_name(run->model));
+    bench_words_add(words, "--optimizer=%s", opts->optimizer);
+    bench_words_add(words, "--device=%s", opts->device);
+    bench_words_add(words, "--threads=%d", plan->threads);
+    bench_words_add(words, "--limit=%lld", images);
+    bench_words_add(words, "--epochs=%lld", (long long)opts->warmup + 1);
+    bench_words_add(words, "--run-dir=%s/run", place->folder);
+}
+
+/* In place: training's gradients lie in the group's memory, too. */
+static status take_all_reduce(const scaling_plan *plan, const scaling_run *run, const json_t *line,
+                              scaling_measurements *out)
+{
+    const json_t *rows = json_object_get(line, "rows"), *row;
+    size_t i;
+    if (json_array_size(rows) == 0)
+        return FAIL(STATUS_PEER, "its JSON line has no rows");
+    json_array_foreach(rows, i, row)
+    {
+        const json_t *time = json_object_get(row, "in_place");
+        const json_t *us = json_object_get(time, "median_us");
+        cost_sample sample = scaling_plan_sample(plan, run);
+        sample.bytes = json_number_value(json_object_get(row, "bytes"));
+        double seconds =
+            json_number_value(us != NULL ? us : json_object_get(time, "time_us")) * 1e-6;
+        if (!(seconds > 0) || !(sample.bytes > 0))
+            return FAIL(STATUS_PEER, "its JSON line has a row without bytes or a time");
+        TRY(scaling_add(out, &sample, seconds));
+    }
+    return STATUS_OK;
+}
+
+static status take_step(const options *opts, const scaling_plan *plan, const scaling_run *run,
+                        const json_t *line, scaling_measurements *out)
+{
+    bench_sample got;
+    cost_sample sample = scaling_plan_sample(plan, run);
+    TRY(bench_sample_read(line, (int)opts->warmup, run->batch * run->ranks, &got));
+    double forward = got.phase_s[BENCH_FORWARD], backward = got.phase_s[BENCH_BACKWARD];
+    if (run->ranks == 1 && forward + backward > 0) {
+        out->forward_s[run->model] += forward;
+        out->backward_s[run->model] += backward;
+    }
+    return scaling_add(out, &sample, got.step_s);
+}
+
+static status run_one(const options *opts, const scaling_plan *plan, bench_child *place,
+                      const scaling_run *run, scaling_measurements *out)
+{
+    bench_words words;
+    json_t *line = NULL;
+    bench_words_init(&words);
+    if (run->kind == COST_SAMPLE_ALL_REDUCE)
+        add_all_reduce(&words, opts, run);
+    else
+        add_train(&words, opts, plan, place, run);
+    status st = bench_child_run(place, &words, &line);
+    if (st == STATUS_OK)
+        st = run->kind == COST_SAMPLE_ALL_REDUCE ? take_all_reduce(plan, run, line, out)
+                                                 : take_step(opts, plan, run, line, out);
+    json_decref(line);
+    bench_child_tidy(place);
+    return st;
+}
+
+static void say_failed(json_t *document, const char *name)
+{
+    LOG_W("%s: left out: %s", name, status_message());
+    bench_document_say(document, BENCH_NOTES, "left out: %s: %s", name, status_message());
+}
+
+status scaling_measure(const options *opts, const scaling_plan *plan, bench_child *place,
+                       json_t *document, scaling_measurements *out)
+{
+    char name[NAME_BYTES];
+    long long total = (long long)plan->n_runs * opts->repeats, done = 0;
+    int64_t started_ns = clock_now_ns();
+    for (int64_t repeat = 0; repeat < opts->repeats; repeat++)
+        for (int i = 0; i < plan->n_runs; i++) {
+            name_run(&plan->runs[i], name);
+            status st = run_one(opts, plan, place, &plan->runs[i], out);
+            if (st == STATUS_NO_MEMORY)
+                return st;
+            if (place->stopped) {
+                out->stopped = true;
+                return STATUS_OK;
+            }
+            out->failed += st != STATUS_OK;
+            if (st != STATUS_OK)
+                say_failed(document, name);
+            done++;
+            double each_s = clock_seconds(clock_now_ns() - started_ns) / (double)done;
+            LOG_I("%lld of %lld: %s; about %.0f s to go", done, total, name,
+                  each_s * (double)(total - done));
+        }
+    return STATUS_OK;
+}

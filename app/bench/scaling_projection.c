@@ -1,0 +1,310 @@
+#include "app/bench/scaling_projection.h"
+
+#include "app/bench/bench_document.h"
+#include "app/bench/bench_plot.h"
+#include "base/log.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { NAME_BYTES = 64, ROW_BYTES = 512, PER_DECADE = 12, SHOWN = 6, QUOTED_BYTES = 512 };
+
+/* One kind of scaling of one model on the plan's cluster. */
+typedef struct scene {
+    const scaling_plan *plan;
+    model_kind model;
+    cost_work work;
+    cost_scaling scaling;
+    double batch;
+    int64_t stops[COST_KINDS], half[COST_KINDS]; /* 0: not up to plan->most_ranks */
+} scene;
+
+static const char *scaling_name(cost_scaling scaling)
+{
+    return scaling == COST_WEAK ? "weak" : "strong";
+}
+
+status scaling_project_work(const scaling_plan *plan, const cost_fit *fit,
+                            const scaling_measurements *measured, model_kind model, bool overlap,
+                            cost_work *out)
+{
+    cost_work work = scaling_work(model);
+    double forward = measured->forward_s[model], backward = measured->backward_s[model];
+    if (forward + backward > 0)
+        work.backward_share = backward / (forward + backward);
+    work.overlap = overlap ? 1 : 0;
+    work.image_s = plan->images_per_s > 0 ? 1 / plan->images_per_s : fit->compute[model][0];
+    work.step_s = plan->images_per_s > 0 ? 0 : fit->compute[model][3];
+    if (!(work.image_s > 0))
+        return FAIL(STATUS_INVALID,
+                    "%s: the fit found no cost per image; measure two --batch-sizes, or give "
+                    "--images-per-s",
+                    model_kind_name(model));
+    *out = work;
+    return STATUS_OK;
+}
+
+static double speed(const scene *s, cost_kind kind, int64_t ranks)
+{
+    return cost_images_per_s(kind, &s->plan->cluster, &s->work, s->scaling, ranks, s->batch);
+}
+
+static double efficiency(const scene *s, cost_kind kind, int64_t ranks)
+{
+    return cost_efficiency(kind, &s->plan->cluster, &s->work, s->scaling, ranks, s->batch);
+}
+
+static scene set_scene(const scaling_plan *plan, model_kind model, cost_work work,
+                       cost_scaling scaling)
+{
+    scene s = {.plan = plan, .model = model, .work = work, .scaling = scaling};
+    s.batch = (double)(scaling == COST_WEAK ? plan->rank_batch : plan->global_batch);
+    for (int kind = 0; kind < COST_KINDS; kind++) {
+        s.stops[kind] = cost_saturation((cost_kind)kind, &plan->cluster, &s.work, scaling, s.batch,
+                                        plan->most_ranks);
+        s.half[kind] = cost_half_efficiency((cost_kind)kind, &plan->cluster, &s.work, scaling,
+                                            s.batch, plan->most_ranks);
+    }
+    return s;
+}
+
+/* Point i of the curves, evenly spread on a logarithmic axis; the last is plan->most_ranks, and
+ * then there is none: 0. */
+static int64_t ranks_at(const scaling_plan *plan, int64_t before)
+{
+    if (before >= plan->most_ranks)
+        return 0;
+    int64_t next = (int64_t)((double)before * pow(10, 1.0 / PER_DECADE));
+    next = next > before ? next : before + 1;
+    return next < plan->most_ranks ? next : plan->most_ranks;
+}
+
+static void add_row(json_t *table, const scene *s, cost_kind kind)
+{
+    char cells[ROW_BYTES], stops[32] = "not reached", half[32] = "not reached";
+    if (s->stops[kind] > 0)
+        snprintf(stops, sizeof stops, "%" PRId64, s->stops[kind]);
+    if (s->half[kind] > 0)
+        snprintf(half, sizeof half, "%" PRId64, s->half[kind]);
+    int used = snprintf(cells, sizeof cells, "%s|%s|%s", cost_kind_name(kind), half, stops);
+    for (int i = 0; i < SHOWN; i++) {
+        double ranks = pow((double)s->plan->most_ranks, (double)i / (SHOWN - 1));
+        used += snprintf(cells + used, sizeof cells - (size_t)used, "|%.4g",
+                         speed(s, kind, (int64_t)llround(ranks)));
+    }
+    bench_document_row(table, NULL, cells);
+}
+
+static void add_table(json_t *document, const scene *s)
+{
+    char title[ROW_BYTES], columns[ROW_BYTES];
+    snprintf(title, sizeof title,
+             "PROJECTION, not measured: %s, %s scaling, %g images %s; images per second by ranks",
+             model_kind_name(s->model), scaling_name(s->scaling), s->batch,
+             s->scaling == COST_WEAK ? "per rank" : "of all ranks");
+    int used = snprintf(columns, sizeof columns, "how|efficiency below 1/2 at|stops scaling at");
+    for (int i = 0; i < SHOWN; i++) {
+        double ranks = pow((double)s->plan->most_ranks, (double)i / (SHOWN - 1));
+        used += snprintf(columns + used, sizeof columns - (size_t)used, "|%lld", llround(ranks));
+    }
+    json_t *table = bench_document_table(document, title, columns);
+    for (int kind = 0; kind < COST_KINDS; kind++)
+        add_row(table, s, (cost_kind)kind);
+}
+
+static void say_where(json_t *document, const scene *s)
+{
+    char where[COST_KINDS][64];
+    for (int kind = 0; kind < COST_KINDS; kind++)
+        if (s->stops[kind] > 0)
+            snprintf(where[kind], sizeof where[kind], "at %" PRId64 " ranks", s->stops[kind]);
+        else
+            snprintf(where[kind], sizeof where[kind], "not up to %" PRId64, s->plan->most_ranks);
+    bench_document_say(document, BENCH_SUMMARY,
+                       "projection, %s, %s scaling: DP's master saturates %s, a parameter server "
+                       "%s; DDP stops scaling: ring %s, tree %s, hierarchical %s",
+                       model_kind_name(s->model), scaling_name(s->scaling), where[COST_MASTER],
+                       where[COST_SERVER], where[COST_RING], where[COST_TREE],
+                       where[COST_HIERARCHICAL]);
+}
+
+static json_t *curve_json(const scene *s, cost_kind kind)
+{
+    json_t *curve = json_object(), *ranks = json_array(), *speeds = json_array();
+    json_t *efficiencies = json_array();
+    for (int64_t n = 1; n > 0; n = ranks_at(s->plan, n)) {
+        json_array_append_new(ranks, json_integer(n));
+        json_array_append_new(speeds, bench_document_number(speed(s, kind, n), 6));
+        json_array_append_new(efficiencies, bench_document_number(efficiency(s, kind, n), 4));
+    }
+    json_object_set_new(curve, "how", json_string(cost_kind_name(kind)));
+    json_object_set_new(curve, "model", json_string(model_kind_name(s->model)));
+    json_object_set_new(curve, "scaling", json_string(scaling_name(s->scaling)));
+    json_object_set_new(curve, "batch", json_real(s->batch));
+    json_object_set_new(curve, "stops_scaling_at",
+                        s->stops[kind] > 0 ? json_integer(s->stops[kind]) : json_null());
+    json_object_set_new(curve, "half_efficiency_at",
+                        s->half[kind] > 0 ? json_integer(s->half[kind]) : json_null());
+    json_object_set_new(curve, "ranks", ranks);
+    json_object_set_new(curve, "images_per_s", speeds);
+    json_object_set_new(curve, "efficiency", efficiencies);
+    return curve;
+}
+
+/* A block of data per kind, and one for the place where it stops. */
+static void write_data(const scene *s, FILE *file)
+{
+    for (int i = 0; i < COST_KINDS; i++) {
+        cost_kind kind = (cost_kind)i;
+        fprintf(file, "$curve%d << EOD\n", i);
+        for (int64_t n = 1; n > 0; n = ranks_at(s->plan, n))
+            fprintf(file, "%" PRId64 " %.6g\n", n, speed(s, kind, n));
+        fprintf(file, "EOD\n");
+        if (s->stops[i] > 0)
+            fprintf(file, "$stop%d << EOD\n%" PRId64 " %.6g \"%s %s at %" PRId64 "\"\nEOD\n", i,
+                    s->stops[i], speed(s, kind, s->stops[i]), cost_kind_name(kind),
+                    cost_kind_is_ddp(kind) ? "stops scaling" : "saturates", s->stops[i]);
+    }
+}
+
+/* Names stand beside the dots, those of DDP above and the others below their curves. */
+static void write_script(const scene *s, FILE *file)
+{
+    write_data(s, file);
+    fprintf(file,
+            "set title \"PROJECTION, not measured: %s, %s scaling, %g images %s\"\n"
+            "set logscale xy 10\nset format x '10^{%%L}'\nset format y '10^{%%L}'\n"
+            "set xlabel 'ranks'\nset ylabel 'images per second'\nset grid\n"
+            "set key outside right top\nset xrange [1:%" PRId64 "]\n"
+            "plot x * %.6g title 'perfect' with lines dashtype 2 linecolor 'gray'",
+            model_kind_name(s->model), scaling_name(s->scaling), s->batch,
+            s->scaling == COST_WEAK ? "per rank" : "of all ranks", s->plan->most_ranks,
+            speed(s, COST_RING, 1));
+    for (int i = 0; i < COST_KINDS; i++) {
+        fprintf(file, ", \\\n  $curve%d title '%s' with lines linewidth 2 linecolor %d", i,
+                cost_kind_name((cost_kind)i), i + 1);
+        if (s->stops[i] > 0)
+            fprintf(file,
+                    ", \\\n  $stop%d using 1:2:3 notitle with labels left offset 0.5,%g font ',11' "
+                    "point pointtype 7 pointsize 1.2 linecolor %d",
+                    i, cost_kind_is_ddp((cost_kind)i) ? 0.8 : -0.2 - 0.8 * (i - COST_SERVER),
+                    i + 1);
+    }
+    fputc('\n', file);
+}
+
+/* A plot that cannot be drawn is no reason to lose the figures. */
+static void plot(const options *opts, json_t *document, const scene *s)
+{
+    char name[NAME_BYTES], caption[ROW_BYTES];
+    char *script = NULL;
+    size_t size_bytes = 0;
+    snprintf(name, sizeof name, "scaling_projection_%s_%s", model_kind_name(s->model),
+             scaling_name(s->scaling));
+    snprintf(caption, sizeof caption,
+             "Projection, not measured: %s, %s scaling. A dot marks where twice the ranks bring "
+             "less than a tenth more images per second.",
+             model_kind_name(s->model), scaling_name(s->scaling));
+    FILE *file = open_memstream(&script, &size_bytes);
+    if (file != NULL)
+        write_script(s, file);
+    bool written = file != NULL && fclose(file) == 0;
+    if (written && bench_plot_draw(opts->out, name, script) == STATUS_OK)
+        bench_document_plot(document, name, caption);
+    else
+        bench_document_say(document, BENCH_NOTES, "no plot %s: %s", name,
+                           written ? status_message() : "no memory");
+    free(script);
+}
+
+static json_t *link_json(cost_link link)
+{
+    json_t *object = json_object();
+    json_object_set_new(object, "latency_us", bench_document_number(link.latency_s * 1e6, 6));
+    json_object_set_new(object, "gbps", bench_document_number(8e-9 / link.s_per_byte, 6));
+    return object;
+}
+
+static json_t *projection_json(const scaling_plan *plan)
+{
+    json_t *object = json_object();
+    json_object_set_new(object, "what",
+                        json_string("a projection by the cost model: nothing here was measured"));
+    json_object_set_new(object, "between_nodes", link_json(plan->cluster.between));
+    json_object_set_new(object, "inside_a_node", link_json(plan->cluster.inside));
+    json_object_set_new(object, "ranks_per_node", json_integer(plan->cluster.ranks_per_node));
+    json_object_set_new(object, "most_ranks", json_integer(plan->most_ranks));
+    json_object_set_new(object, "models", json_object());
+    json_object_set_new(object, "curves", json_array());
+    return object;
+}
+
+static void add_work(json_t *projection, const scene *s)
+{
+    json_t *object = json_object();
+    json_object_set_new(object, "image_us", bench_document_number(s->work.image_s * 1e6, 6));
+    json_object_set_new(object, "step_us", bench_document_number(s->work.step_s * 1e6, 6));
+    json_object_set_new(object, "backward_share", bench_document_number(s->work.backward_share, 4));
+    json_object_set_new(object, "overlap", json_real(s->work.overlap));
+    json_object_set_new(object, "gradient_bytes", json_real(s->work.gradient_bytes));
+    json_object_set_new(object, "last_bucket_bytes", json_real(s->work.last_bytes));
+    json_object_set_new(
+        object, "speed_from",
+        json_string(s->plan->images_per_s > 0 ? "--images-per-s" : "one rank, as fitted here"));
+    json_object_set_new(json_object_get(projection, "models"), model_kind_name(s->model), object);
+}
+
+static void say_limits(json_t *document, const scaling_plan *plan)
+{
+    bench_document_say(
+        document, BENCH_LIMITS,
+        "The projection is arithmetic: %lld ranks a node, %g us and %g Gb/s between "
+        "nodes, %g us and %g Gb/s inside, every rank equally fast, no contention in "
+        "the network. It shows what limits each way, not what a cluster would reach.",
+        (long long)plan->cluster.ranks_per_node, plan->cluster.between.latency_s * 1e6,
+        8e-9 / plan->cluster.between.s_per_byte, plan->cluster.inside.latency_s * 1e6,
+        8e-9 / plan->cluster.inside.s_per_byte);
+    bench_document_say(document, BENCH_LIMITS,
+                       "DataParallel is one process on one machine: beyond %lld replicas its curve "
+                       "is that of a master which reaches them over the network, as point-to-point "
+                       "copies; no program runs it so.",
+                       (long long)plan->cluster.ranks_per_node);
+}
+
+static void project_model(const options *opts, const scaling_plan *plan, const cost_work *work,
+                          model_kind model, json_t *document)
+{
+    static const cost_scaling scalings[] = {COST_WEAK, COST_STRONG};
+    json_t *projection = json_object_get(document, "projection");
+    bool draws = bench_plot_is_possible();
+    for (int i = 0; i < 2; i++) {
+        scene s = set_scene(plan, model, *work, scalings[i]);
+        add_work(projection, &s);
+        add_table(document, &s);
+        say_where(document, &s);
+        for (int kind = 0; kind < COST_KINDS; kind++)
+            json_array_append_new(json_object_get(projection, "curves"),
+                                  curve_json(&s, (cost_kind)kind));
+        if (draws)
+            plot(opts, document, &s);
+    }
+}
+
+void scaling_project(const options *opts, const scaling_plan *plan, const cost_fit *fit,
+                     const scaling_measurements *measured, json_t *document)
+{
+    json_object_set_new(document, "projection", projection_json(plan));
+    say_limits(document, plan);
+    for (int i = 0; i < plan->n_models; i++) {
+        cost_work work;
+        model_kind model = (model_kind)plan->models[i];
+        if (scaling_project_work(plan, fit, measured, model, opts->overlap, &work) == STATUS_OK) {
+            project_model(opts, plan, &work, model, document);
+            continue;
+        }
+        LOG_W("no projection of %s", status_message());
+        bench_document_say(document, BENCH_NOTES, "no projection of %s", status_message());
+    }
+}

@@ -1,0 +1,14 @@
+/* Measurements beside what the fitted model says of them. */
+#ifndef MNIST_DDP_APP_BENCH_SCALING_REPORT_H
+#define MNIST_DDP_APP_BENCH_SCALING_REPORT_H
+
+#include "app/bench/scaling_measure.h"
+
+#define SCALING_GOAL 0.2 /* median error of held-out steps */
+
+/* Adds to the document: the tables of steps and all-reduces, "cases", "fit" and "held_out", the
+ * errors in words, and a plot in opts->out (with gnuplot). */
+status scaling_report(const options *opts, const scaling_plan *plan, const cost_fit *fit,
+                      const scaling_measurements *measured, json_t *document);
+
+#endif
