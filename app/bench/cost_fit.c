@@ -29,6 +29,7 @@ static void all_reduce_row(const cost_sample *s, int cores, double row[COST_FIT_
     row[2] = others > 0 ? per_core - 1 : 0;
     row[3] = others > 0 ? s->bytes * per_core : 0;
     row[4] = s->bytes * per_core * 2 * others / s->ranks;
+    row[5] = others > 0 ? s->bytes * (per_core - 1) : 0;
 }
 
 static double product(const double *row, const double *x, size_t n)
@@ -53,17 +54,19 @@ static void step_row(const cost_fit *fit, const cost_sample *s, double row[COLUM
         row[i] = 0;
     bool is_star = s->kind != COST_SAMPLE_DDP;
     int competing = s->ranks < fit->cores ? s->ranks : fit->cores;
-    double per_core = share(s->ranks, fit->cores);
+    double per_core = share(s->ranks, fit->cores), uneven = ceil(per_core) - per_core;
     double *compute = row + s->model * COST_FIT_COMPUTE;
     compute[0] = s->images * per_core;
     compute[1] = s->images * (competing - 1);
     compute[2] = s->images * (per_core - 1);
     compute[3] = is_star ? 1 : per_core;
+    compute[4] = s->images * uneven;
     if (s->ranks == 1)
         return;
     if (!is_star) {
         row[AT_DDP] = all_reduce_s(fit, s);
         row[AT_DDP + 1] = per_core - 1;
+        row[AT_DDP + 2] = uneven;
         return;
     }
     double *star = row + AT_STARS + (s->kind == COST_SAMPLE_SERVER ? 0 : COST_FIT_STAR);

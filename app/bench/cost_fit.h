@@ -1,16 +1,18 @@
 /* The cost of steps on this machine, where ranks share cores and memory: a model with coefficients
  * that are fitted to measurements, and then predicts other numbers of ranks.
  *
- * With W ranks of b images each on P cores, and s = max(1, W / P) ranks to a core:
+ * With W ranks of b images each on P cores, s = max(1, W / P) ranks to a core, and u = ceil(s) - s,
+ * what the fullest core has more than the others:
  *
- *   all-reduce of n bytes   a1 + a2 (W-1) + a3 (s-1) + a4 n s + a5 n s 2(W-1)/W
+ *   all-reduce of n bytes   a1 + a2 (W-1) + a3 (s-1) + a4 n s + a5 n s 2(W-1)/W + a6 n (s-1)
  *                           meeting at all, looking at each of the others, being scheduled where
  *                           cores are too few; memory traffic of a shared-memory all-reduce, and of
- *                           a ring's parts
- *   computation             c1 b s + c2 b (min(W, P) - 1) + c3 b (s-1) + c4 s
+ *                           a ring's parts; what caches lose when ranks take turns
+ *   computation             c1 b s + c2 b (min(W, P) - 1) + c3 b (s-1) + c4 s + c5 b u
  *                           images one after the other on a core; slower the more cores compete for
- *                           memory; what switching costs; optimizer and overhead, once per step
- *   DDP                     computation + d1 (all-reduce of the gradients) + d2 (s-1)
+ *                           memory; what switching costs; optimizer and overhead, once per step;
+ *                           cores that wait for the fullest one
+ *   DDP                     computation + d1 (all-reduce of the gradients) + d2 (s-1) + d3 u
  *                           d1: the exposed share, below 1 with overlap, above where ranks come
  * late server, master          computation, with c4 on rank 0 alone, + m1 + m2 (s-1)
  *                           + m3 (W-1) (bytes to and from one rank) + m4 s (the same bytes)
@@ -29,9 +31,9 @@
 
 enum {
     COST_FIT_MODELS = 2,
-    COST_FIT_ALL_REDUCE = 5, /* a1 to a5 */
-    COST_FIT_COMPUTE = 4,    /* c1 to c4 */
-    COST_FIT_DDP = 2,
+    COST_FIT_ALL_REDUCE = 6, /* a1 to a6 */
+    COST_FIT_COMPUTE = 5,    /* c1 to c5 */
+    COST_FIT_DDP = 3,
     COST_FIT_STAR = 4,
 };
 

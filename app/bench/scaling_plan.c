@@ -13,7 +13,7 @@
 enum { MAX_WORDS = 8, WORD_BYTES = 32, PIXELS = 28 * 28, MAX_RANKS = 1024, MAX_IMAGES = 1 << 20 };
 
 static const char DEFAULT_MODES[] = "ddp,dp,ps";
-static const char DEFAULT_WORLD_SIZES[] = "1,2,3,4,6,8";
+static const char DEFAULT_WORLD_SIZES[] = "1,2,3,4,5,6,8";
 static const char DEFAULT_BATCH_SIZES[] = "16,64";
 
 static const char *const KIND_NAMES[COST_SAMPLE_KINDS] = {

@@ -163,34 +163,47 @@ static void write_data(const scene *s, FILE *file)
             fprintf(file, "%" PRId64 " %.6g\n", n, speed(s, kind, n));
         fprintf(file, "EOD\n");
         if (s->stops[i] > 0)
-            fprintf(file, "$stop%d << EOD\n%" PRId64 " %.6g \"%s %s at %" PRId64 "\"\nEOD\n", i,
-                    s->stops[i], speed(s, kind, s->stops[i]), cost_kind_name(kind),
-                    cost_kind_is_ddp(kind) ? "stops scaling" : "saturates", s->stops[i]);
+            fprintf(file, "$stop%d << EOD\n%" PRId64 " %.6g\nEOD\n", i, s->stops[i],
+                    speed(s, kind, s->stops[i]));
     }
 }
 
-/* Names stand beside the dots, those of DDP above and the others below their curves. */
+/* "DDP ring: stops scaling at 1479 ranks" */
+static void name_curve(const scene *s, cost_kind kind, char *out, size_t size_bytes)
+{
+    const char *verb = cost_kind_is_ddp(kind) ? "stops scaling" : "saturates";
+    if (s->stops[kind] > 0)
+        snprintf(out, size_bytes, "%s: %s at %" PRId64 " ranks", cost_kind_name(kind), verb,
+                 s->stops[kind]);
+    else
+        snprintf(out, size_bytes, "%s: no end up to %" PRId64 " ranks", cost_kind_name(kind),
+                 s->plan->most_ranks);
+}
+
 static void write_script(const scene *s, FILE *file)
 {
+    /* Told apart also where two lie on one another, and without telling red from green. */
+    static const char *const styles[COST_KINDS] = {
+        "linecolor '#9400d3'", "linecolor '#009e73'", "linecolor '#56b4e9' dashtype 4",
+        "linecolor '#e69f00'", "linecolor '#d62728' dashtype 4"};
+    char title[128];
     write_data(s, file);
     fprintf(file,
             "set title \"PROJECTION, not measured: %s, %s scaling, %g images %s\"\n"
             "set logscale xy 10\nset format x '10^{%%L}'\nset format y '10^{%%L}'\n"
             "set xlabel 'ranks'\nset ylabel 'images per second'\nset grid\n"
-            "set key outside right top\nset xrange [1:%" PRId64 "]\n"
-            "plot x * %.6g title 'perfect' with lines dashtype 2 linecolor 'gray'",
+            "set key left top Left reverse samplen 3 font ',11'\nset xrange [1:%" PRId64 "]\n"
+            "set yrange [*:%.6g]\nplot x * %.6g title 'perfect' with lines dashtype 3 linecolor "
+            "'gray40'",
             model_kind_name(s->model), scaling_name(s->scaling), s->batch,
             s->scaling == COST_WEAK ? "per rank" : "of all ranks", s->plan->most_ranks,
-            speed(s, COST_RING, 1));
+            100 * speed(s, COST_RING, 1) * (double)s->plan->most_ranks, speed(s, COST_RING, 1));
     for (int i = 0; i < COST_KINDS; i++) {
-        fprintf(file, ", \\\n  $curve%d title '%s' with lines linewidth 2 linecolor %d", i,
-                cost_kind_name((cost_kind)i), i + 1);
+        name_curve(s, (cost_kind)i, title, sizeof title);
+        fprintf(file, ", \\\n  $curve%d title '%s' with lines linewidth 2 %s", i, title, styles[i]);
         if (s->stops[i] > 0)
-            fprintf(file,
-                    ", \\\n  $stop%d using 1:2:3 notitle with labels left offset 0.5,%g font ',11' "
-                    "point pointtype 7 pointsize 1.2 linecolor %d",
-                    i, cost_kind_is_ddp((cost_kind)i) ? 0.8 : -0.2 - 0.8 * (i - COST_SERVER),
-                    i + 1);
+            fprintf(file, ", \\\n  $stop%d notitle with points pointtype 7 pointsize 1.3 %.19s", i,
+                    styles[i]);
     }
     fputc('\n', file);
 }

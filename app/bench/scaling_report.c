@@ -216,10 +216,11 @@ static void write_script(FILE *file, const cost_fit *fit, const scaling_measurem
     for (size_t i = 0; i < m->n; i++)
         if (begins_line(m, i))
             write_line(file, fit, m, i, lines++);
-    fprintf(file, "set title 'Steps on this machine: measured (open dots: held out of the fit), "
-                  "and the model'\n"
-                  "set xlabel 'ranks'\nset ylabel 'ms per step'\nset logscale y\nset grid\n"
-                  "set key outside right top\nset xrange [1.5:*]\nplot ");
+    fprintf(file,
+            "set title 'A step on this machine: dots measured (open: held out), lines the model'\n"
+            "set xlabel 'ranks'\nset ylabel 'ms per step'\nset logscale y\nset grid\n"
+            "set key outside right top font ',11'\nset xrange [1.5:%g]\nplot ",
+            most_ranks(m) + 0.5);
     int line = 0;
     for (size_t i = 0; i < m->n; i++) {
         const cost_sample *s = &m->series[i].sample;

@@ -10,7 +10,7 @@
 /* With two cores all numbers of ranks but one share them: then some columns say the same thing. */
 enum { CORES = 4, MAX_SAMPLES = 400 };
 
-static const int RANKS[] = {1, 2, 3, 4, 6, 8};
+static const int RANKS[] = {1, 2, 3, 4, 5, 6, 8};
 static const double IMAGES[] = {16, 64, 256};
 static const double GRADIENTS[COST_FIT_MODELS] = {2678824, 4799528};
 
@@ -18,9 +18,9 @@ static const double GRADIENTS[COST_FIT_MODELS] = {2678824, 4799528};
  * image of the first model and 400 us of the second. */
 static const cost_fit TRUTH = {
     .cores = CORES,
-    .all_reduce = {3e-5, 5e-6, 2e-4, 2.5e-10, 0},
-    .compute = {{1e-4, 1e-5, 5e-6, 1e-3}, {4e-4, 3e-5, 2e-5, 2e-3}},
-    .ddp = {0.6, 5e-4},
+    .all_reduce = {3e-5, 5e-6, 2e-4, 2.5e-10, 0, 1e-10},
+    .compute = {{1e-4, 1e-5, 5e-6, 1e-3, 3e-5}, {4e-4, 3e-5, 2e-5, 2e-3, 1e-4}},
+    .ddp = {0.6, 5e-4, 2e-4},
     .star = {{2e-4, 1e-4, 3e-10, 0}, {1e-4, 0, 6e-10, 0}},
 };
 
