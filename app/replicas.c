@@ -294,7 +294,7 @@ static void note_waiting_for_all(const batch_run *run, replica_point point, phas
 static status send_inputs(const batch_run *run)
 {
     const batch *in = &run->b->in;
-    step_enter(run->t, RANK_FORWARD, PHASE_SCATTER);
+    TRY(step_enter(run->t, RANK_FORWARD, PHASE_SCATTER));
     for (int i = 1; i < run->members; i++) {
         size_t row = row_of(run, i), rows = rows_of(run, i);
         TRY(process_group_send(run->group, in->x + row * REPLICA_IMAGE, rows * REPLICA_IMAGE,
@@ -313,7 +313,7 @@ static status send_parameters_and_inputs(const batch_run *run)
                   .n = run->b->in.n,
                   .team = team_of(run->all, run->b->in.n)};
     network *net = run->t->j.net;
-    step_enter(run->t, RANK_FORWARD, PHASE_BROADCAST);
+    TRY(step_enter(run->t, RANK_FORWARD, PHASE_BROADCAST));
     int64_t start_ns = clock_now_ns();
     TRY(give_order(run->all, &next));
     run->all->begins_step = false;
@@ -328,7 +328,7 @@ static status send_parameters_and_inputs(const batch_run *run)
 static status gather_logits(const batch_run *run)
 {
     float *logits = run->all->logits;
-    step_enter(run->t, RANK_FORWARD, PHASE_GATHER);
+    TRY(step_enter(run->t, RANK_FORWARD, PHASE_GATHER));
     TRY(run->dev->ops->copy(run->dev, logits, network_logits(run->t->j.net),
                             sizeof *logits * rows_of(run, 0) * NETWORK_CLASSES));
     for (int i = 1; i < run->members; i++) {
@@ -343,7 +343,7 @@ static status gather_logits(const batch_run *run)
 static status scatter_dlogits(const batch_run *run)
 {
     const float *dlogits = run->all->dlogits;
-    step_enter(run->t, RANK_BACKWARD, PHASE_GATHER);
+    TRY(step_enter(run->t, RANK_BACKWARD, PHASE_GATHER));
     TRY(run->dev->ops->copy(run->dev, network_dlogits(run->t->j.net), dlogits,
                             sizeof *dlogits * rows_of(run, 0) * NETWORK_CLASSES));
     for (int i = 1; i < run->members; i++)
@@ -355,7 +355,7 @@ static status scatter_dlogits(const batch_run *run)
 static status add_gradients(const batch_run *run)
 {
     network *net = run->t->j.net;
-    step_enter(run->t, RANK_GRADIENTS, PHASE_REDUCE);
+    TRY(step_enter(run->t, RANK_GRADIENTS, PHASE_REDUCE));
     int64_t start_ns = clock_now_ns();
     if (run->group == NULL)
         return STATUS_OK;
@@ -371,13 +371,13 @@ static status run_batch(const batch_run *run)
     batch own = run->b->in;
     own.n = (int)rows_of(run, 0);
     TRY(send_parameters_and_inputs(run));
-    step_enter(run->t, RANK_FORWARD, PHASE_FORWARD);
+    TRY(step_enter(run->t, RANK_FORWARD, PHASE_FORWARD));
     TRY(network_forward(net, &own, NETWORK_TRAIN));
     TRY(gather_logits(run));
-    step_enter(run->t, RANK_FORWARD, PHASE_FORWARD);
+    TRY(step_enter(run->t, RANK_FORWARD, PHASE_FORWARD));
     TRY(network_loss(net, run->all->logits, &run->b->in, run->all->dlogits));
     TRY(scatter_dlogits(run));
-    step_enter(run->t, RANK_BACKWARD, PHASE_BACKWARD);
+    TRY(step_enter(run->t, RANK_BACKWARD, PHASE_BACKWARD));
     TRY(network_backward_from(net, !run->b->first, NULL, NULL));
     return add_gradients(run);
 }

@@ -186,9 +186,12 @@ static void add_phases(json_t *object, const run_results *results)
     for (size_t i = 0; i < sizeof also_outside / sizeof also_outside[0]; i++)
         json_object_set_new(object, phase_name(also_outside[i]),
                             seconds(time->ns[also_outside[i]]));
-    json_object_set_new(object, "comm_exposed", seconds(phases_exposed_ns(time)));
-    json_object_set_new(object, "comm_total", seconds(results->comm_ns));
-    json_object_set_new(object, "comm", seconds(results->comm_ns));
+    if (results->knows_exposed)
+        json_object_set_new(object, "comm_exposed", seconds(phases_exposed_ns(time)));
+    if (results->comm_ns >= 0) {
+        json_object_set_new(object, "comm_total", seconds(results->comm_ns));
+        json_object_set_new(object, "comm", seconds(results->comm_ns));
+    }
 }
 
 /* Per optimizer step. */

@@ -35,12 +35,13 @@ typedef struct run_results {
     double last_loss;         /* mean of this rank's last batch */
     phases time;
     bool knows_waiting; /* else it is in the other phases */
+    bool knows_exposed; /* false: all is PHASE_ACCELERATOR */
     int64_t steps;      /* of the optimizer, in train_s */
     rank_bytes bytes;   /* this rank's, in these steps */
     rank_bytes busiest; /* the largest of all ranks or replicas, each for itself */
     int64_t *peaks;     /* bytes of device memory: (n_peaks), one per rank or replica */
     int n_peaks;
-    int64_t comm_ns;              /* of collectives, from launch to end */
+    int64_t comm_ns;              /* of collectives, from launch to end; -1: not known */
     bool graph;                   /* steps were replayed as graphs */
     int64_t rss_mib, private_mib; /* private: the largest rank's */
 } run_results;

@@ -37,7 +37,7 @@ typedef struct step_ops {
 extern const step_ops step_ddp, step_dp, step_ps, step_single;
 
 /* This rank goes on to `place`, and its time from now on is phase `p`: so others can see where it
- * is, and the host's time has its phases (an accelerator works meanwhile). */
-void step_enter(struct training *t, rank_place place, phase p);
+ * is, and the time has its phases: the host's, or that of what is enqueued on an accelerator. */
+status step_enter(struct training *t, rank_place place, phase p);
 
 #endif

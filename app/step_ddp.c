@@ -31,17 +31,17 @@ static status open_reducer(job *j)
 static status gradients(training *t, const step_batch *b)
 {
     job *j = &t->j;
-    step_enter(t, RANK_FORWARD, PHASE_FORWARD);
+    TRY(step_enter(t, RANK_FORWARD, PHASE_FORWARD));
     TRY(network_forward(j->net, &b->in, NETWORK_TRAIN));
-    step_enter(t, RANK_BACKWARD, PHASE_BACKWARD);
+    TRY(step_enter(t, RANK_BACKWARD, PHASE_BACKWARD));
     return network_backward(j->net, !b->first, b->last ? ddp_on_grad_ready : NULL, j->reducer);
 }
 
 static status update(training *t)
 {
-    step_enter(t, RANK_GRADIENTS, PHASE_REDUCE);
+    TRY(step_enter(t, RANK_GRADIENTS, PHASE_REDUCE));
     TRY(ddp_wait(t->j.reducer)); /* gradients are now the mean over all ranks */
-    step_enter(t, RANK_OPTIMIZER, PHASE_OPTIMIZER);
+    TRY(step_enter(t, RANK_OPTIMIZER, PHASE_OPTIMIZER));
     return optimizer_step(t->j.opt, t->j.numbers);
 }
 

@@ -10,15 +10,15 @@ static status open_nothing(job *j)
 
 static status gradients(training *t, const step_batch *b)
 {
-    step_enter(t, RANK_FORWARD, PHASE_FORWARD);
+    TRY(step_enter(t, RANK_FORWARD, PHASE_FORWARD));
     TRY(network_forward(t->j.net, &b->in, NETWORK_TRAIN));
-    step_enter(t, RANK_BACKWARD, PHASE_BACKWARD);
+    TRY(step_enter(t, RANK_BACKWARD, PHASE_BACKWARD));
     return network_backward(t->j.net, !b->first, NULL, NULL);
 }
 
 static status update(training *t)
 {
-    step_enter(t, RANK_OPTIMIZER, PHASE_OPTIMIZER);
+    TRY(step_enter(t, RANK_OPTIMIZER, PHASE_OPTIMIZER));
     return optimizer_step(t->j.opt, t->j.numbers);
 }
 

@@ -16,7 +16,7 @@ static double lr_of_epoch(const training *t, int64_t epoch)
     return lr;
 }
 
-void step_enter(training *t, rank_place place, phase p)
+status step_enter(training *t, rank_place place, phase p)
 {
     phases *time = &t->results.time;
     if (t->j.dev->stream == NULL) {
@@ -27,6 +27,7 @@ void step_enter(training *t, rank_place place, phase p)
             skew_note(&t->others, before, came_ns, time->since);
     }
     rank_page_enter(t->j.page, place);
+    return t->timers.dev != NULL ? phase_timers_enter(&t->timers, p, time) : STATUS_OK;
 }
 
 /* One optimizer step: done when it returns, or enqueued on an accelerator. */
@@ -39,14 +40,14 @@ static status enqueue_step(void *ctx, int step)
     TRY(preempt_send(&j->stop));
     for (int micro = 0; micro < micro_steps; micro++) {
         step_batch b = {.first = micro == 0, .last = micro + 1 == micro_steps};
-        step_enter(t, RANK_LOADER, PHASE_DATA);
+        TRY(step_enter(t, RANK_LOADER, PHASE_DATA));
         TRY(loader_next(j->load, &b.in));
         TRY(j->mode->gradients(t, &b));
     }
     TRY(j->mode->update(t));
     after = job_bytes(j, 0);
     t->step_bytes = (rank_bytes){after.sent - before.sent, after.received - before.received};
-    step_enter(t, RANK_BETWEEN, PHASE_DATA);
+    TRY(step_enter(t, RANK_BETWEEN, PHASE_DATA));
     return STATUS_OK;
 }
 
@@ -55,7 +56,7 @@ static status train_step(training *t, int step, float lr)
     job *j = &t->j;
     step_plan plan = {.scale_loss = j->dev->precision == PRECISION_F16,
                       .stop = rank_signals_asked(&t->signals) != 0 ? 1.0f : 0.0f};
-    step_enter(t, RANK_LOADER, PHASE_DATA);
+    TRY(step_enter(t, RANK_LOADER, PHASE_DATA));
     rank_page_step(j->page, t->at.epoch, t->at.step + 1);
     inject_before_step(&t->fault, t->at.step + 1);
     loader_begin_step(j->load, step, &plan);
@@ -146,6 +147,19 @@ static void compare_orders(training *t)
               (long long)t->at.epoch + 1, (long long)t->at.epoch);
 }
 
+/* At an epoch's end, when all is done. An accelerator's timers have told its time, so the host's is
+ * left out. */
+static status end_phases(training *t)
+{
+    phases *time = &t->results.time;
+    if (t->timers.dev == NULL) {
+        phases_enter(time, PHASE_DATA);
+        return STATUS_OK;
+    }
+    TRY(phase_timers_enter(&t->timers, PHASE_DATA, time));
+    return phase_timers_settle(&t->timers, time);
+}
+
 static status train_epoch(training *t)
 {
     job *j = &t->j;
@@ -158,6 +172,8 @@ static status train_epoch(training *t)
     TRY(network_reset_score(j->net));
     if (j->dev->stream != NULL)
         phases_enter(time, PHASE_ACCELERATOR);
+    if (t->timers.dev != NULL)
+        TRY(phase_timers_enter(&t->timers, PHASE_DATA, time));
     t->began = t->at;
     t->epoch_samples = 0;
     for (int step = (int)t->at.step_in_epoch; step < steps && !j->stop.agreed; step++) {
@@ -166,7 +182,7 @@ static status train_epoch(training *t)
     }
     score of_epoch;
     TRY(network_read_score(j->net, &of_epoch));
-    phases_enter(time, PHASE_DATA);
+    TRY(end_phases(t));
     t->results.last_loss = of_epoch.last_loss;
     return STATUS_OK;
 }

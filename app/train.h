@@ -4,6 +4,7 @@
 
 #include "app/inject.h"
 #include "app/job.h"
+#include "app/phase_timers.h"
 #include "app/rank_signals.h"
 #include "app/report.h"
 #include "app/run_folder.h"
@@ -22,7 +23,8 @@ typedef struct training {
     progress began;      /* where this process began the epoch */
     uint64_t order_hash; /* of the epoch's images; 0: no epoch has begun */
     step_graphs graphs;
-    skew others; /* when they came */
+    phase_timers timers; /* of an accelerator's phases, where it replays no graphs */
+    skew others;         /* when they came */
     run_results results;
     rank_bytes step_bytes;  /* that this rank moves in a step like the last one enqueued */
     uint32_t epoch_samples; /* of the epoch that this rank has trained on */

@@ -72,16 +72,28 @@ static status compare_devices(training *t)
                                     REDUCE_SUM, NULL);
 }
 
+/* What an accelerator does inside a graph, or hides behind its arithmetic, is not known. */
+static void note_what_is_known(training *t)
+{
+    const job *j = &t->j;
+    run_results *results = &t->results;
+    bool on_host = j->dev->stream == NULL, alone = j->place.world_size == 1;
+    bool none_to_wait_for = alone && j->others == NULL;
+    results->knows_exposed = !results->graph || none_to_wait_for;
+    results->knows_waiting = none_to_wait_for || (on_host && alone) || t->others.known;
+    results->comm_ns = phases_exposed_ns(&results->time) + results->time.ns[PHASE_WAITING];
+    if (on_host && j->reducer != NULL)
+        results->comm_ns = ddp_elapsed(j->reducer).comm_ns;
+    else if (!on_host && !none_to_wait_for && (results->graph || j->reducer != NULL))
+        results->comm_ns = -1;
+}
+
 static status finish(training *t)
 {
     job *j = &t->j;
     run_results *results = &t->results;
-    results->comm_ns = phases_exposed_ns(&results->time) + results->time.ns[PHASE_WAITING];
-    if (j->reducer != NULL)
-        results->comm_ns = ddp_elapsed(j->reducer).comm_ns;
     results->graph = t->graphs.enabled;
-    bool on_host = j->dev->stream == NULL, alone = j->place.world_size == 1;
-    results->knows_waiting = (on_host && alone) || t->others.known || j->mode == &step_single;
+    note_what_is_known(t);
     TRY(compare_devices(t));
     TRY(memory_use(&results->rss_mib, &results->private_mib));
     return process_group_all_reduce(j->group, &results->private_mib, 1, DTYPE_I64, REDUCE_MAX,
@@ -168,10 +180,14 @@ int train_command(const options *opts, const rendezvous_place *place, int64_t st
                        t.j.others == NULL && /* their threads enqueue by themselves */
                        process_group_can_be_captured(t.j.group),
         };
-        st = run_or_explain(&t, &exit_code);
+        if (t.j.dev->stream != NULL && !t.graphs.enabled)
+            st = phase_timers_open(t.j.dev, &t.timers);
+        if (st == STATUS_OK)
+            st = run_or_explain(&t, &exit_code);
     }
     bool stopped = t.j.stop.agreed;
     step_graphs_close(&t.graphs);
+    phase_timers_close(&t.timers);
     job_close(&t.j);
     rank_signals_stop(&t.signals);
     free(t.results.train_s);

@@ -95,6 +95,12 @@ typedef struct accelerator_ops {
     status (*event_create)(device *dev, device_event **out);
     void (*event_destroy)(device_event *event); /* accepts NULL */
 
+    /* An event that notes when it was reached; event_record enqueues it behind the work so far.
+     * Between two that have been reached, *ns passed on the device. Not while work is recorded. */
+    status (*timer_create)(device *dev, device_event **out);
+    status (*event_record)(device *dev, device_event *timer);
+    status (*event_elapsed)(device *dev, device_event *from, device_event *to, int64_t *ns);
+
     /* Copies to pinned host memory behind the work enqueued so far, beside what is enqueued later;
      * `done` is reached when the copy has been made. */
     status (*copy_out)(device *dev, void *pinned, const void *src, size_t size_bytes,

@@ -21,6 +21,9 @@ status cuda_synchronize(device *dev);
 status cuda_pin(device *dev, void *host, size_t size_bytes);
 void cuda_unpin(device *dev, void *host);
 status cuda_event_create(device *dev, device_event **out);
+status cuda_timer_create(device *dev, device_event **out);
+status cuda_event_record(device *dev, device_event *timer);
+status cuda_event_elapsed(device *dev, device_event *from, device_event *to, int64_t *ns);
 void cuda_event_destroy(device_event *event);
 status cuda_copy_out(device *dev, void *pinned, const void *src, size_t size_bytes,
                      device_event *done);

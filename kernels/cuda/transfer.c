@@ -21,18 +21,45 @@ void cuda_unpin(device *dev, void *host)
         (void)cudaHostUnregister(host);
 }
 
-status cuda_event_create(device *dev, device_event **out)
+static status create_event(device *dev, unsigned flags, device_event **out)
 {
     device_event *made = NULL;
     TRY(memory_alloc(sizeof *made, (void **)&made));
     status st = cuda_use(dev);
     if (st == STATUS_OK)
-        st = CUDA_CALL(cudaEventCreateWithFlags(&made->event, cudaEventDisableTiming));
+        st = CUDA_CALL(cudaEventCreateWithFlags(&made->event, flags));
     if (st != STATUS_OK) {
         free(made);
         return st;
     }
     *out = made;
+    return STATUS_OK;
+}
+
+status cuda_event_create(device *dev, device_event **out)
+{
+    return create_event(dev, cudaEventDisableTiming, out);
+}
+
+status cuda_timer_create(device *dev, device_event **out)
+{
+    return create_event(dev, cudaEventDefault, out);
+}
+
+status cuda_event_record(device *dev, device_event *timer)
+{
+    cuda_state *s = cuda_state_of(dev);
+    if (s->capturing)
+        return FAIL(STATUS_INVALID, "a time is asked for while a step is recorded");
+    return CUDA_CALL(cudaEventRecord(timer->event, s->stream));
+}
+
+status cuda_event_elapsed(device *dev, device_event *from, device_event *to, int64_t *ns)
+{
+    float ms = 0;
+    TRY(cuda_use(dev));
+    TRY(CUDA_CALL(cudaEventElapsedTime(&ms, from->event, to->event)));
+    *ns = (int64_t)((double)ms * 1e6);
     return STATUS_OK;
 }
 

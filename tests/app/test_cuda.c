@@ -102,6 +102,75 @@ START_TEST(ranks_equal_one_process)
 }
 END_TEST
 
+/* Each on GPUs of its own: batches of 20 are cut in two or three, and 96 images leave one of 16. */
+static const struct {
+    const char *flags[4];
+    const char *backend, *precision;
+} MODES[] = {
+    {{"--mode=dp", "--devices=0,1", "--batch-size=20"}, "nccl", "off"},
+    {{"--mode=dp", "--devices=0,1,2", "--batch-size=20"}, "nccl", "off"},
+    {{"--mode=dp", "--devices=0,1,2", "--batch-size=20", "--backend=local"}, "local", "off"},
+    {{"--mode=dp", "--devices=0,1", "--batch-size=20"}, "nccl", "fp16"},
+    {{"--mode=ps", "--devices=0,1", "--batch-size=10"}, "nccl", "off"},
+    {{"--mode=ps", "--devices=0,1", "--batch-size=10"}, "nccl", "fp16"},
+    {{"--mode=ps", "--devices=0,1", "--batch-size=10", "--backend=shm"}, "shm", "off"},
+};
+enum { N_MODES = sizeof MODES / sizeof MODES[0] };
+
+/* The bound of app.parity; with fp16 numbers have 11 bits, so sums in another order and of scaled
+ * gradients differ by some 5e-4 of a gradient: 5e-3 after 5 steps with momentum. */
+START_TEST(modes_equal_one_process)
+{
+    const char *const *flags = MODES[_i / 2].flags;
+    char backend[32];
+    bool half = strcmp(MODES[_i / 2].precision, "fp16") == 0;
+    if (!has_gpus(3)) {
+        printf("SKIP of %s: fewer than three GPUs\n", flags[0]);
+        return;
+    }
+    program many =
+        program_mnist("--model", model_of(_i), SHORT, CUDA, "--amp", MODES[_i / 2].precision,
+                      "--run-dir", run_dir("many"), flags[0], flags[1], flags[2], flags[3], NULL);
+    ASSERT_EXIT(many, 0);
+    program one =
+        program_mnist("--model", model_of(_i), SHORT, CUDA, "--amp", MODES[_i / 2].precision,
+                      "--mode=single", "--batch-size=20", "--run-dir", run_dir("one"), NULL);
+    ASSERT_EXIT(one, 0);
+    double off = model_difference(run_dir("many"), run_dir("one"));
+    ck_assert_msg(off < (half ? 5e-3 : 5e-5), "%s: weights differ by %g", flags[0], off);
+    snprintf(backend, sizeof backend, "\"backend\":\"%s\"", MODES[_i / 2].backend);
+    ASSERT_SAYS(many.out, backend);
+    program_close(&many);
+    program_close(&one);
+}
+END_TEST
+
+/* Without graphs the phases are those of the device's stream, and are all of its time. */
+START_TEST(phases_come_from_the_stream)
+{
+    static const char *const names[] = {"data",    "broadcast", "scatter",
+                                        "forward", "gather",    "backward",
+                                        "reduce",  "optimizer", "accelerator"};
+    const char *flags[][2] = {{"--mode=single", "--no-cuda-graph"}, {"--mode=dp", "--devices=0,1"}};
+    if (!has_gpus(2))
+        return;
+    program p = program_mnist("--model", "cnn", RUN, CUDA, "--limit", "192", "--no-save-model",
+                              flags[_i][0], flags[_i][1], "--run-dir", run_dir("one"), NULL);
+    ASSERT_EXIT(p, 0);
+    json_t *result = json_loads(p.out, 0, NULL), *parts = json_object_get(result, "phases");
+    double sum = 0,
+           total = json_number_value(json_array_get(json_object_get(result, "train_s"), 0));
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        sum += json_number_value(json_object_get(parts, names[i]));
+    ck_assert_msg(fabs(sum - total) <= 0.05 * total, "phases %g s, training %g s", sum, total);
+    ck_assert_double_gt(json_number_value(json_object_get(parts, "forward")), 0);
+    ck_assert((json_number_value(json_object_get(parts, "gather")) > 0) == (_i == 1));
+    ck_assert((json_object_get(parts, "waiting") != NULL) == (_i == 0));
+    json_decref(result);
+    program_close(&p);
+}
+END_TEST
+
 /* Also the loss scale of fp16 continues where it stood. */
 START_TEST(resumed_run_ends_with_the_same_bits)
 {
@@ -237,5 +306,9 @@ int main(void)
     add_cases(runs, accumulation_equals_a_larger_batch, 2);
     add_cases(runs, a_saved_model_is_evaluated, 2);
     add_cases(runs, refusals_say_what_to_type, sizeof REFUSALS / sizeof REFUSALS[0]);
+    TCase *modes = suite_case(suite, "modes", 240);
+    tcase_add_checked_fixture(modes, start_clean, NULL);
+    add_cases(modes, modes_equal_one_process, 2 * N_MODES);
+    add_cases(modes, phases_come_from_the_stream, 2);
     return workbench_close(suite_run(suite));
 }
