@@ -4,7 +4,7 @@
 set -eu
 
 needed="gcc g++ make cmake ninja-build zlib1g-dev libyaml-dev libjansson-dev check"
-optional="libdnnl-dev libgloo-dev" # the build leaves out what is not there
+optional="libdnnl-dev libgloo-dev gnuplot-nox" # what is not there is left out: gnuplot draws plots
 
 is_there() {
     dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'
@@ -12,7 +12,7 @@ is_there() {
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
     echo "install_packages: this is no Debian; these must be there: $needed" >&2
-    echo "install_packages: and for speed and the gloo backend, oneDNN and gloo ($optional)" >&2
+    echo "install_packages: and for speed, the gloo backend and plots: oneDNN, gloo, gnuplot ($optional)" >&2
     exit 0
 fi
 
@@ -48,5 +48,5 @@ if [ -n "$missing" ] && ! $sudo apt-get install -y -qq --no-install-recommends $
 fi
 for package in $wanted; do
     $sudo apt-get install -y -qq --no-install-recommends "$package" >/dev/null ||
-        echo "install_packages: $package is not to be had; the build goes on without it" >&2
+        echo "install_packages: $package is not to be had; it goes on without it" >&2
 done

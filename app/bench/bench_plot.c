@@ -142,7 +142,8 @@ status bench_plot_draw(const char *folder, const char *name, const char *script)
     TRY(file_replace(path, &part, 1));
     snprintf(svg, sizeof svg, "svg size 900,540 dynamic name '%s' %s background 'white'", word,
              FONT);
-    snprintf(png, sizeof png, "pngcairo size 1800,1080 fontscale 2 linewidth 2 %s", FONT);
+    snprintf(png, sizeof png, "pngcairo size 1800,1080 fontscale 2 linewidth 2 pointscale 2 %s",
+             FONT);
     TRY(draw(folder, name, svg, "svg"));
     return draw(folder, name, png, "png");
 }

@@ -67,7 +67,8 @@ static void draw(const view *v, const char *what, const char *caption, const cha
     snprintf(name, sizeof name, "dp-vs-ddp-%s-%s-%d-%s", what, v->model, v->batch,
              v->weak ? "weak" : "strong");
     snprintf(text, sizeof text, "%s: %s, %d images per step%s", caption, v->model, v->batch,
-             v->weak ? " and device (weak scaling)" : " of all devices (strong scaling)");
+             v->weak ? " on each device (weak scaling)"
+                     : ", shared by all devices (strong scaling)");
     if (bench_plot_draw(v->folder, name, script) == STATUS_OK)
         bench_document_plot(v->document, name, text);
     else {
@@ -79,10 +80,10 @@ static void draw(const view *v, const char *what, const char *caption, const cha
 static void begin(const view *v, FILE *out, const char *title)
 {
     fprintf(out,
-            "set title \"%s: %s, %d images per step %s\"\n"
-            "set grid ytics lc rgb '#dddddd'\nset border 3\nset tics nomirror out\n"
+            "set title \"%s: %s, %d images per step%s\"\n"
+            "set grid ytics lt 1 lw 1 lc rgb '#d8d8d8'\nset border 3\nset tics nomirror out\n"
             "set style fill solid 1.0 noborder\n",
-            title, v->model, v->batch, v->weak ? "and device" : "of all devices");
+            title, v->model, v->batch, v->weak ? " on each device" : ", shared by all devices");
 }
 
 /* The data of one line: world, value, low, high. */
@@ -143,7 +144,7 @@ static void plot_lines(const view *v, bool traffic)
     FILE *out = open_memstream(&script, &bytes);
     if (out == NULL)
         return;
-    begin(v, out, traffic ? "Traffic of the busiest rank" : "Speed");
+    begin(v, out, traffic ? "Traffic of the busiest device" : "Speed");
     for (int torch = 0; torch < 2; torch++)
         for (int m = 0; m < BENCH_MODES; m++)
             if (points(v, torch != 0, (bench_mode)m) > 0)
@@ -157,7 +158,7 @@ static void plot_lines(const view *v, bool traffic)
     fclose(out);
     if (known > 0)
         draw(v, traffic ? "traffic" : "speed",
-             traffic ? "Bytes on the busiest rank" : "Images per second", script);
+             traffic ? "Bytes on the busiest device" : "Images per second", script);
     free(script);
 }
 
