@@ -86,9 +86,48 @@ double bench_row_median(const bench_rows *rows, int row, size_t field)
     return bench_stats_median(values, collect(rows, row, field, values));
 }
 
-double bench_row_phase(const bench_rows *rows, int row, bench_phase phase)
+double bench_row_part(const bench_rows *rows, int row, size_t field)
 {
-    return bench_row_median(rows, row, BENCH_FIELD(phase_s) + (size_t)phase * sizeof(double));
+    const bench_row *in = &rows->list[row];
+    double shares[MAX_VALUES];
+    int n = 0;
+    for (int r = 0; r < rows->repeats && n < MAX_VALUES; r++) {
+        double value = in->counts[r] ? field_of(&in->samples[r], field) : (double)NAN;
+        if (isfinite(value))
+            shares[n++] = value / in->samples[r].whole_step_s;
+    }
+    return bench_stats_median(shares, n) * bench_row_median(rows, row, BENCH_FIELD(whole_step_s));
+}
+
+double bench_row_phase_sum(const bench_rows *rows, int row)
+{
+    const bench_row *in = &rows->list[row];
+    double sums[MAX_VALUES];
+    int n = 0;
+    for (int r = 0; r < rows->repeats && n < MAX_VALUES; r++) {
+        double sum = 0;
+        bool known = false;
+        for (int p = 0; in->counts[r] && p < BENCH_PHASES; p++)
+            if (isfinite(in->samples[r].phase_s[p])) {
+                sum += in->samples[r].phase_s[p];
+                known = true;
+            }
+        if (known)
+            sums[n++] = sum / in->samples[r].whole_step_s;
+    }
+    return bench_stats_median(sums, n);
+}
+
+void bench_row_phases(const bench_rows *rows, int row, double out[BENCH_PHASES])
+{
+    double sum = 0, step_s = bench_row_median(rows, row, BENCH_FIELD(whole_step_s));
+    for (int p = 0; p < BENCH_PHASES; p++) {
+        out[p] = bench_row_part(rows, row, BENCH_FIELD(phase_s) + (size_t)p * sizeof(double));
+        sum += isfinite(out[p]) ? out[p] : 0;
+    }
+    double scale = sum > 0 ? bench_row_phase_sum(rows, row) * step_s / sum : 1;
+    for (int p = 0; p < BENCH_PHASES; p++)
+        out[p] *= scale;
 }
 
 double bench_row_peak(const bench_rows *rows, int row)
@@ -120,21 +159,11 @@ double bench_row_efficiency(const bench_rows *rows, int row)
     return bench_rows_ratio(rows, row, base).median / rows->list[row].c->world;
 }
 
-double bench_row_phase_sum(const bench_rows *rows, int row)
-{
-    double sum = 0;
-    bool known = false;
-    for (int p = 0; p < BENCH_PHASES; p++) {
-        double value = bench_row_phase(rows, row, (bench_phase)p);
-        known |= isfinite(value);
-        sum += isfinite(value) ? value : 0;
-    }
-    return known ? sum / bench_row_median(rows, row, BENCH_FIELD(whole_step_s)) : (double)NAN;
-}
-
 static double compute_of(const bench_rows *rows, int row)
 {
-    return bench_row_phase(rows, row, BENCH_FORWARD) + bench_row_phase(rows, row, BENCH_BACKWARD);
+    double phase_s[BENCH_PHASES];
+    bench_row_phases(rows, row, phase_s);
+    return phase_s[BENCH_FORWARD] + phase_s[BENCH_BACKWARD];
 }
 
 void bench_row_why(const bench_rows *rows, int row, char out[BENCH_WHY_BYTES])
@@ -149,11 +178,10 @@ void bench_row_why(const bench_rows *rows, int row, char out[BENCH_WHY_BYTES])
         .cores = rows->cores,
         .is_cuda = rows->is_cuda,
         .step_s = bench_row_median(rows, row, BENCH_FIELD(whole_step_s)),
-        .comm_total_s = bench_row_median(rows, row, BENCH_FIELD(comm_total_s)),
+        .comm_total_s = bench_row_part(rows, row, BENCH_FIELD(comm_total_s)),
         .base_compute_s = (double)NAN,
     };
-    for (int p = 0; p < BENCH_PHASES; p++)
-        facts.phase_s[p] = bench_row_phase(rows, row, (bench_phase)p);
+    bench_row_phases(rows, row, facts.phase_s);
     if (base >= 0) {
         facts.base_batch = rows->list[base].c->global_batch;
         facts.base_compute_s = compute_of(rows, base) / facts.base_batch;

@@ -42,7 +42,14 @@ bench_summary bench_row_summary(const bench_rows *rows, int row, size_t field);
 
 /* NAN where no sample knows it. */
 double bench_row_median(const bench_rows *rows, int row, size_t field);
-double bench_row_phase(const bench_rows *rows, int row, bench_phase phase);
+
+/* Seconds of a step (whole_step_s) that are this field's: the median of its shares in each run,
+ * times the median step. A slow run has the same shares as a fast one, so this is steadier than the
+ * median of seconds. NAN where no sample knows it. */
+double bench_row_part(const bench_rows *rows, int row, size_t field);
+
+/* The same for all phases, scaled to add up as they do in a run: medians alone need not. */
+void bench_row_phases(const bench_rows *rows, int row, double out[BENCH_PHASES]);
 
 /* The largest peak of a device, in MiB; NAN where it is not known. */
 double bench_row_peak(const bench_rows *rows, int row);
@@ -54,7 +61,7 @@ bench_summary bench_rows_ratio(const bench_rows *rows, int a, int b);
  * nothing was measured on one. */
 double bench_row_efficiency(const bench_rows *rows, int row);
 
-/* Share of the step that the phases add up to; NAN where none is known. */
+/* Share of the step that the phases of a run add up to; NAN where none is known. */
 double bench_row_phase_sum(const bench_rows *rows, int row);
 
 void bench_row_why(const bench_rows *rows, int row, char out[BENCH_WHY_BYTES]);

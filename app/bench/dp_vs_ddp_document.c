@@ -51,10 +51,11 @@ static json_t *speed_json(const bench_rows *rows, int row)
 
 static json_t *phases_json(const bench_rows *rows, int row)
 {
+    double phase_s[BENCH_PHASES];
     json_t *object = json_object();
+    bench_row_phases(rows, row, phase_s);
     for (int p = 0; p < BENCH_PHASES; p++)
-        json_object_set_new(object, bench_phase_name((bench_phase)p),
-                            number(1e3 * bench_row_phase(rows, row, (bench_phase)p)));
+        json_object_set_new(object, bench_phase_name((bench_phase)p), number(1e3 * phase_s[p]));
     return object;
 }
 
@@ -114,9 +115,10 @@ static json_t *row_json(const bench_rows *rows, int row)
                         number(ms(rows, row, BENCH_FIELD(whole_step_s))));
     json_object_set_new(object, "phases_ms", phases_json(rows, row));
     json_object_set_new(object, "phases_share_of_step", number(bench_row_phase_sum(rows, row)));
-    json_object_set_new(object, "comm_total_ms", number(ms(rows, row, BENCH_FIELD(comm_total_s))));
+    json_object_set_new(object, "comm_total_ms",
+                        number(1e3 * bench_row_part(rows, row, BENCH_FIELD(comm_total_s))));
     json_object_set_new(object, "comm_exposed_ms",
-                        number(ms(rows, row, BENCH_FIELD(comm_exposed_s))));
+                        number(1e3 * bench_row_part(rows, row, BENCH_FIELD(comm_exposed_s))));
     json_object_set_new(object, "bytes_per_step", bytes_json(rows, row));
     json_object_set_new(object, "peak_mib", peaks_json(rows, row));
     add_efficiency(rows, row, object);
@@ -203,11 +205,13 @@ static void add_speed_row(const bench_rows *rows, int row, json_t *table)
 static void add_phase_row(const bench_rows *rows, int row, json_t *table)
 {
     char cells[CELLS_BYTES];
+    double phase_s[BENCH_PHASES];
     begin_cells(rows->list[row].c, cells);
+    bench_row_phases(rows, row, phase_s);
     for (int p = 0; p < BENCH_PHASES; p++)
-        add_number(cells, 1e3 * bench_row_phase(rows, row, (bench_phase)p));
+        add_number(cells, 1e3 * phase_s[p]);
     add_number(cells, ms(rows, row, BENCH_FIELD(whole_step_s)));
-    add_number(cells, ms(rows, row, BENCH_FIELD(comm_total_s)));
+    add_number(cells, 1e3 * bench_row_part(rows, row, BENCH_FIELD(comm_total_s)));
     bench_document_row(table, NULL, cells);
 }
 

@@ -172,10 +172,10 @@ static int write_bars(const view *v, FILE *out)
         if (!is_in(v, i) || !isfinite(bench_row_phase_sum(v->rows, i)))
             continue;
         fprintf(out, "\"%s%s x %d\"", c->torch ? "torch " : "", bench_mode_name(c->mode), c->world);
-        for (int p = 0; p < BENCH_PHASES; p++) {
-            double value = 1e3 * bench_row_phase(v->rows, i, (bench_phase)p);
-            fprintf(out, " %.6g", isfinite(value) ? value : 0); /* a bar of no height */
-        }
+        double phase_s[BENCH_PHASES];
+        bench_row_phases(v->rows, i, phase_s);
+        for (int p = 0; p < BENCH_PHASES; p++) /* what is not known: a bar of no height */
+            fprintf(out, " %.6g", isfinite(phase_s[p]) ? 1e3 * phase_s[p] : 0);
         fputc('\n', out);
         bars++;
     }
@@ -185,9 +185,12 @@ static int write_bars(const view *v, FILE *out)
 
 static bool is_used(const view *v, int phase)
 {
-    for (int i = 0; i < v->rows->cases->count; i++)
-        if (is_in(v, i) && bench_row_phase(v->rows, i, (bench_phase)phase) > 0)
+    double phase_s[BENCH_PHASES];
+    for (int i = 0; i < v->rows->cases->count; i++) {
+        bench_row_phases(v->rows, i, phase_s);
+        if (is_in(v, i) && phase_s[phase] > 0)
             return true;
+    }
     return false;
 }
 
