@@ -36,18 +36,22 @@ static void say_start(study *s)
                        s->plan.cores);
 }
 
+/* Without a fit, as after an early stop, what was measured is still told. */
 static status fit_and_tell(study *s)
 {
     cost_fit fit;
     cost_sample *samples = NULL;
     TRY(scaling_samples(&s->measured, &samples));
-    status st = cost_fit_make(samples, s->measured.n, s->plan.cores, &fit);
+    bool fitted = cost_fit_make(samples, s->measured.n, s->plan.cores, &fit) == STATUS_OK;
     free(samples);
-    if (st == STATUS_OK)
-        st = scaling_report(s->opts, &s->plan, &fit, &s->measured, s->document);
-    if (st == STATUS_OK)
+    if (!fitted) {
+        LOG_W("no fit: %s", status_message());
+        bench_document_say(s->document, BENCH_NOTES, "no fit: %s", status_message());
+    }
+    TRY(scaling_report(s->opts, &s->plan, fitted ? &fit : NULL, &s->measured, s->document));
+    if (fitted)
         scaling_project(s->opts, &s->plan, &fit, &s->measured, s->document);
-    return st;
+    return STATUS_OK;
 }
 
 static status print(const study *s)

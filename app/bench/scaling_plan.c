@@ -28,7 +28,7 @@ const char *scaling_kind_name(cost_sample_kind kind)
     return KIND_NAMES[kind];
 }
 
-/* "1,2,4": each from 1 to most. */
+/* "1,2,4": each from 1 to most, and counted once. */
 static status read_numbers(const char *flag, const char *text, int most, int out[SCALING_MAX_SIZES],
                            int *n)
 {
@@ -39,9 +39,13 @@ static status read_numbers(const char *flag, const char *text, int most, int out
         if (number < 1 || number > most || (*end != ',' && *end != '\0'))
             return FAIL(STATUS_INVALID, "--%s: '%.80s': give numbers from 1 to %d, as in 1,2,4",
                         flag, text, most);
-        if (*n == SCALING_MAX_SIZES)
+        bool again = false;
+        for (int i = 0; i < *n; i++)
+            again = again || out[i] == number;
+        if (*n == SCALING_MAX_SIZES && !again)
             return FAIL(STATUS_INVALID, "--%s: more than %d numbers", flag, SCALING_MAX_SIZES);
-        out[(*n)++] = (int)number;
+        if (!again)
+            out[(*n)++] = (int)number;
         at = end + (*end == ',');
     }
     return STATUS_OK;

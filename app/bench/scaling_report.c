@@ -9,32 +9,46 @@
 
 enum { ROW_BYTES = 400 };
 
-static double error_of(const cost_fit *fit, const cost_sample *s)
+enum { CELL_BYTES = 32 };
+
+/* The model's word on a sample and its error in per cent, or nothing without a fit. */
+static void tell_model(const cost_fit *fit, const cost_sample *s, double per_unit,
+                       char seconds[CELL_BYTES], char error[CELL_BYTES])
 {
-    return cost_fit_predict(fit, s) / s->seconds - 1;
+    seconds[0] = error[0] = '\0';
+    if (fit == NULL)
+        return;
+    double said = cost_fit_predict(fit, s);
+    snprintf(seconds, CELL_BYTES, "%.3f", said * per_unit);
+    snprintf(error, CELL_BYTES, "%+.1f", 100 * (said / s->seconds - 1));
+}
+
+static const char *use_of(const cost_fit *fit, const cost_sample *s)
+{
+    return fit == NULL ? "" : s->held_out ? "held out" : "fitted";
 }
 
 static void add_step(json_t *table, const cost_fit *fit, const scaling_series *series)
 {
     const cost_sample *s = &series->sample;
-    char cells[ROW_BYTES], interval[64] = "n too small";
+    char cells[ROW_BYTES], model[CELL_BYTES], error[CELL_BYTES], interval[64] = "n too small";
     if (isfinite(series->summary.low))
         snprintf(interval, sizeof interval, "%.3f to %.3f", series->summary.low * 1e3,
                  series->summary.high * 1e3);
-    snprintf(cells, sizeof cells, "%s|%s|%d|%g|%d|%.3f|%s|%.3f|%+.1f|%s",
-             scaling_kind_name(s->kind), model_kind_name((model_kind)s->model), s->ranks, s->images,
-             series->n, s->seconds * 1e3, interval, cost_fit_predict(fit, s) * 1e3,
-             100 * error_of(fit, s), s->held_out ? "held out" : "fitted");
+    tell_model(fit, s, 1e3, model, error);
+    snprintf(cells, sizeof cells, "%s|%s|%d|%g|%d|%.3f|%s|%s|%s|%s", scaling_kind_name(s->kind),
+             model_kind_name((model_kind)s->model), s->ranks, s->images, series->n,
+             s->seconds * 1e3, interval, model, error, use_of(fit, s));
     bench_document_row(table, NULL, cells);
 }
 
 static void add_all_reduce(json_t *table, const cost_fit *fit, const scaling_series *series)
 {
     const cost_sample *s = &series->sample;
-    char cells[ROW_BYTES];
-    snprintf(cells, sizeof cells, "%d|%.0f|%d|%.2f|%.2f|%+.1f|%s", s->ranks, s->bytes, series->n,
-             s->seconds * 1e6, cost_fit_predict(fit, s) * 1e6, 100 * error_of(fit, s),
-             s->held_out ? "held out" : "fitted");
+    char cells[ROW_BYTES], model[CELL_BYTES], error[CELL_BYTES];
+    tell_model(fit, s, 1e6, model, error);
+    snprintf(cells, sizeof cells, "%d|%.0f|%d|%.3f|%s|%s|%s", s->ranks, s->bytes, series->n,
+             s->seconds * 1e6, model, error, use_of(fit, s));
     bench_document_row(table, NULL, cells);
 }
 
@@ -42,13 +56,13 @@ static void add_tables(json_t *document, const cost_fit *fit, const scaling_meas
 {
     json_t *steps = bench_document_table(
         document, "Steps: measured here, and what the fitted model says",
-        "mode|model|ranks|images per rank|n|ms|95 % interval|model ms|error %|");
+        "mode|model|ranks|images per rank|n|ms|95 % interval|model ms|error %|use");
     for (size_t i = 0; i < m->n; i++)
         if (m->series[i].sample.kind != COST_SAMPLE_ALL_REDUCE)
             add_step(steps, fit, &m->series[i]);
     json_t *sums =
         bench_document_table(document, "All-reduces: measured here, and what the fitted model says",
-                             "ranks|bytes|n|us|model us|error %|");
+                             "ranks|bytes|n|us|model us|error %|use");
     for (size_t i = 0; i < m->n; i++)
         if (m->series[i].sample.kind == COST_SAMPLE_ALL_REDUCE)
             add_all_reduce(sums, fit, &m->series[i]);
@@ -72,7 +86,8 @@ static json_t *case_json(const cost_fit *fit, const scaling_series *series)
     json_object_set_new(object, "median_s", bench_document_number(s->seconds, 6));
     json_object_set_new(object, "low_s", bench_document_number(series->summary.low, 6));
     json_object_set_new(object, "high_s", bench_document_number(series->summary.high, 6));
-    json_object_set_new(object, "model_s", bench_document_number(cost_fit_predict(fit, s), 6));
+    if (fit != NULL)
+        json_object_set_new(object, "model_s", bench_document_number(cost_fit_predict(fit, s), 6));
     json_object_set_new(object, "held_out", json_boolean(s->held_out));
     return object;
 }
@@ -264,13 +279,15 @@ status scaling_report(const options *opts, const scaling_plan *plan, const cost_
                       const scaling_measurements *m, json_t *document)
 {
     cost_sample *samples = NULL;
-    TRY(scaling_samples(m, &samples));
     json_t *cases = json_array();
     for (size_t i = 0; i < m->n; i++)
         json_array_append_new(cases, case_json(fit, &m->series[i]));
     json_object_set_new(document, "cases", cases);
-    json_object_set_new(document, "fit", fit_json(plan, fit));
     add_tables(document, fit, m);
+    if (fit == NULL)
+        return STATUS_OK;
+    TRY(scaling_samples(m, &samples));
+    json_object_set_new(document, "fit", fit_json(plan, fit));
     add_errors(document, plan, fit, samples, m->n);
     say_costs(document, plan, fit);
     free(samples);
