@@ -1,6 +1,7 @@
 /* mnist_ddp bench scaling: measures, fits, predicts what was held out, projects. */
 #include "app/bench/bench_document.h"
 #include "app/bench/bench_plot.h"
+#include "app/bench/bench_report.h"
 #include "app/bench/benchmarks.h"
 #include "app/bench/scaling_projection.h"
 #include "app/bench/scaling_report.h"
@@ -11,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { CHILD_TIMEOUT_MS = 900000, EXIT_STOPPED = 130 };
+enum { CHILD_TIMEOUT_MS = 900000 };
 
 /* What stays open from start to end. */
 typedef struct study {
@@ -19,6 +20,7 @@ typedef struct study {
     scaling_plan plan;
     bench_child place;
     scaling_measurements measured;
+    bool fitted;
     json_t *document;
 } study;
 
@@ -42,14 +44,14 @@ static status fit_and_tell(study *s)
     cost_fit fit;
     cost_sample *samples = NULL;
     TRY(scaling_samples(&s->measured, &samples));
-    bool fitted = cost_fit_make(samples, s->measured.n, s->plan.cores, &fit) == STATUS_OK;
+    s->fitted = cost_fit_make(samples, s->measured.n, s->plan.cores, &fit) == STATUS_OK;
     free(samples);
-    if (!fitted) {
+    if (!s->fitted) {
         LOG_W("no fit: %s", status_message());
         bench_document_say(s->document, BENCH_NOTES, "no fit: %s", status_message());
     }
-    TRY(scaling_report(s->opts, &s->plan, fitted ? &fit : NULL, &s->measured, s->document));
-    if (fitted)
+    TRY(scaling_report(s->opts, &s->plan, s->fitted ? &fit : NULL, &s->measured, s->document));
+    if (s->fitted)
         scaling_project(s->opts, &s->plan, &fit, &s->measured, s->document);
     return STATUS_OK;
 }
@@ -58,7 +60,7 @@ static status print(const study *s)
 {
     if (!s->opts->json) {
         bench_document_print(s->document, stdout);
-        printf("\nwritten: %s/scaling.json\n", s->opts->out);
+        printf("\nwritten: %s/scaling.json and report.html\n", s->opts->out);
         return STATUS_OK;
     }
     char *line = json_dumps(s->document, JSON_COMPACT | JSON_REAL_PRECISION(10));
@@ -86,8 +88,11 @@ static status run(study *s, int argc, char **argv, int *exit_code)
     TRY(fit_and_tell(s));
     *exit_code = EXIT_CODE_CHECKPOINT;
     TRY(bench_document_write(s->document, s->opts->out));
+    TRY(bench_report_write(s->opts->out));
     TRY(print(s));
-    *exit_code = s->measured.stopped ? EXIT_STOPPED : EXIT_SUCCESS;
+    *exit_code = s->measured.stopped ? 128 + s->place.stop_signal
+                 : s->fitted         ? EXIT_SUCCESS
+                                     : EXIT_CODE_INTERNAL;
     return STATUS_OK;
 }
 

@@ -26,22 +26,40 @@ static const char *scaling_name(cost_scaling scaling)
     return scaling == COST_WEAK ? "weak" : "strong";
 }
 
+/* The step of one rank with the largest batch; NULL: none was measured. */
+static const cost_sample *largest_alone(const scaling_measurements *measured, model_kind model)
+{
+    const cost_sample *best = NULL;
+    for (size_t i = 0; i < measured->n; i++) {
+        const cost_sample *s = &measured->series[i].sample;
+        if (s->kind == COST_SAMPLE_DDP && s->model == (int)model && s->ranks == 1 &&
+            (best == NULL || s->images > best->images))
+            best = s;
+    }
+    return best;
+}
+
 status scaling_project_work(const scaling_plan *plan, const cost_fit *fit,
                             const scaling_measurements *measured, model_kind model, bool overlap,
                             cost_work *out)
 {
     cost_work work = scaling_work(model);
     double forward = measured->forward_s[model], backward = measured->backward_s[model];
+    const cost_sample *alone = largest_alone(measured, model);
     if (forward + backward > 0)
         work.backward_share = backward / (forward + backward);
     work.overlap = overlap ? 1 : 0;
-    work.image_s = plan->images_per_s > 0 ? 1 / plan->images_per_s : fit->compute[model][0];
-    work.step_s = plan->images_per_s > 0 ? 0 : fit->compute[model][3];
-    if (!(work.image_s > 0))
-        return FAIL(STATUS_INVALID,
-                    "%s: the fit found no cost per image; measure two --batch-sizes, or give "
-                    "--images-per-s",
+    if (plan->images_per_s > 0) {
+        work.image_s = 1 / plan->images_per_s;
+    } else if (fit->compute[model][0] > 0) {
+        work.image_s = fit->compute[model][0];
+        work.step_s = fit->compute[model][3];
+    } else if (alone != NULL) { /* one batch size, or noise, tells no part from the other */
+        work.image_s = alone->seconds / alone->images;
+    } else {
+        return FAIL(STATUS_INVALID, "%s: one rank's steps were not measured; give --images-per-s",
                     model_kind_name(model));
+    }
     *out = work;
     return STATUS_OK;
 }
@@ -265,7 +283,7 @@ static void add_work(json_t *projection, const scene *s)
     json_object_set_new(object, "last_bucket_bytes", json_real(s->work.last_bytes));
     json_object_set_new(
         object, "speed_from",
-        json_string(s->plan->images_per_s > 0 ? "--images-per-s" : "one rank, as fitted here"));
+        json_string(s->plan->images_per_s > 0 ? "--images-per-s" : "one rank, as measured here"));
     json_object_set_new(json_object_get(projection, "models"), model_kind_name(s->model), object);
 }
 

@@ -6,7 +6,8 @@
 #include "app/bench/scaling_measure.h"
 
 /* A rank of the cluster, at this model: the plan's --images-per-s and no other cost per step, or
- * what the fit says of one rank here. STATUS_INVALID where neither tells. */
+ * what the fit says of one rank here, or where it finds no cost per image, its measured step as if
+ * that were all of it. STATUS_INVALID where none tells. */
 status scaling_project_work(const scaling_plan *plan, const cost_fit *fit,
                             const scaling_measurements *measured, model_kind model, bool overlap,
                             cost_work *out);

@@ -113,9 +113,9 @@ START_TEST(the_last_bucket_is_ddps)
                                 &buckets, &reducer),
                      STATUS_OK);
     ddp_bucket(reducer, ddp_buckets(reducer) - 1, &offset, &last);
-    cost_work work = scaling_work((model_kind)_i);
-    ck_assert_double_eq(work.last_bytes, (double)(last * sizeof(float)));
-    ck_assert_double_eq(work.gradient_bytes, (double)(network_count(net) * sizeof(float)));
+    cost_work per_rank = scaling_work((model_kind)_i);
+    ck_assert_double_eq(per_rank.last_bytes, (double)(last * sizeof(float)));
+    ck_assert_double_eq(per_rank.gradient_bytes, (double)(network_count(net) * sizeof(float)));
     ddp_destroy(reducer);
     process_group_destroy(group);
     network_destroy(net);
@@ -162,23 +162,33 @@ START_TEST(the_clusters_ranks_compute_as_given_or_as_here)
     static scaling_plan plan;
     scaling_measurements m = {.series = NULL};
     cost_fit fit = {.cores = 2, .compute = {{1e-4, 0, 0, 3e-3}, {0}}};
-    cost_work work;
+    cost_work per_rank;
     ck_assert_int_eq(plan_of("bench scaling --device cpu", &plan), STATUS_OK);
     m.forward_s[MODEL_MLP] = 1;
     m.backward_s[MODEL_MLP] = 3;
-    ck_assert_int_eq(scaling_project_work(&plan, &fit, &m, MODEL_MLP, true, &work), STATUS_OK);
-    ck_assert_double_eq(work.image_s, 1e-4);
-    ck_assert_double_eq(work.step_s, 3e-3);
-    ck_assert_double_eq_tol(work.backward_share, 0.75, 1e-12);
-    ck_assert_double_eq(work.overlap, 1);
-    ck_assert_int_eq(scaling_project_work(&plan, &fit, &m, MODEL_CNN, true, &work), STATUS_INVALID);
+    ck_assert_int_eq(scaling_project_work(&plan, &fit, &m, MODEL_MLP, true, &per_rank), STATUS_OK);
+    ck_assert_double_eq(per_rank.image_s, 1e-4);
+    ck_assert_double_eq(per_rank.step_s, 3e-3);
+    ck_assert_double_eq_tol(per_rank.backward_share, 0.75, 1e-12);
+    ck_assert_double_eq(per_rank.overlap, 1);
+    ck_assert_int_eq(scaling_project_work(&plan, &fit, &m, MODEL_CNN, true, &per_rank),
+                     STATUS_INVALID);
     ck_assert_ptr_nonnull(strstr(status_message(), "--images-per-s"));
+    cost_sample small = {.kind = COST_SAMPLE_DDP, .model = MODEL_CNN, .ranks = 1, .images = 4};
+    cost_sample large = small;
+    large.images = 16;
+    ck_assert_int_eq(scaling_add(&m, &large, 0.008), STATUS_OK);
+    ck_assert_int_eq(scaling_add(&m, &small, 0.004), STATUS_OK);
+    ck_assert_int_eq(scaling_project_work(&plan, &fit, &m, MODEL_CNN, true, &per_rank), STATUS_OK);
+    ck_assert_double_eq_tol(per_rank.image_s, 5e-4, 1e-12);
+    ck_assert_double_eq(per_rank.step_s, 0);
     plan.images_per_s = 2e4;
-    ck_assert_int_eq(scaling_project_work(&plan, &fit, &m, MODEL_CNN, false, &work), STATUS_OK);
-    ck_assert_double_eq_tol(work.image_s, 5e-5, 1e-15);
-    ck_assert_double_eq(work.step_s, 0);
-    ck_assert_double_eq_tol(work.backward_share, 2.0 / 3, 1e-12);
-    ck_assert_double_eq(work.overlap, 0);
+    ck_assert_int_eq(scaling_project_work(&plan, &fit, &m, MODEL_CNN, false, &per_rank), STATUS_OK);
+    ck_assert_double_eq_tol(per_rank.image_s, 5e-5, 1e-15);
+    ck_assert_double_eq(per_rank.step_s, 0);
+    ck_assert_double_eq_tol(per_rank.backward_share, 2.0 / 3, 1e-12);
+    ck_assert_double_eq(per_rank.overlap, 0);
+    scaling_measurements_free(&m);
 }
 END_TEST
 
