@@ -166,7 +166,7 @@ START_TEST(says_what_is_missing)
     cost_sample step = {.kind = COST_SAMPLE_DDP, .ranks = 2, .images = 8, .seconds = 1};
     ck_assert_int_eq(cost_fit_make(&step, 1, CORES, &fit), STATUS_INVALID);
     ck_assert_ptr_nonnull(strstr(status_message(), "no all-reduce"));
-    step.seconds = NAN;
+    step.seconds = (double)NAN;
     ck_assert_int_eq(cost_fit_make(&step, 1, CORES, &fit), STATUS_INVALID);
 }
 END_TEST

@@ -104,7 +104,8 @@ END_TEST
 
 START_TEST(refuses_what_is_no_measurement)
 {
-    const double a[] = {1, 2}, good[] = {1, 1}, zero[] = {1, 0}, nan_[] = {NAN, 1}, bad[] = {1, -2};
+    const double a[] = {1, 2}, good[] = {1, 1}, zero[] = {1, 0}, nan_[] = {(double)NAN, 1},
+                 bad[] = {1, -2};
     double x[2];
     ck_assert_int_eq(nonnegative_fit(a, zero, 2, 1, x), STATUS_INVALID);
     ck_assert_int_eq(nonnegative_fit(a, nan_, 2, 1, x), STATUS_INVALID);
