@@ -210,7 +210,8 @@ status scaling_plan_make(const options *opts, scaling_plan *out)
         wanted[COST_SAMPLE_SERVER] = wanted[COST_SAMPLE_MASTER] = false;
     }
     TRY(add_runs(opts, out, wanted));
-    TRY(read_numbers("hold-out", opts->hold_out, MAX_RANKS, out->held_out, &out->n_held_out));
+    if (strcmp(opts->hold_out, "none") != 0)
+        TRY(read_numbers("hold-out", opts->hold_out, MAX_RANKS, out->held_out, &out->n_held_out));
     TRY(check_held_out(out));
     read_cluster(opts, out);
     return STATUS_OK;

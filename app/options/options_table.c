@@ -224,7 +224,7 @@ const option_row options_table[] = {
      "5", "N", "all-reduces before them"},
 
     {"hold-out", NULL, OPTION_TEXT, GROUP_SCALING, FOR_BENCH, AT(hold_out), 0, 0,
-     "3,6", "LIST", "world sizes that the model is not fitted to but has to predict"},
+     "3,6", "LIST", "world sizes that the model is not fitted to but has to predict; or none"},
     {"link-latency-us", NULL, OPTION_REAL, GROUP_SCALING, FOR_BENCH, AT(link_latency_us), 0, 1e6,
      "5", "X", "of a message between nodes"},
     {"link-bandwidth-gbps", NULL, OPTION_REAL, GROUP_SCALING, FOR_BENCH, AT(link_bandwidth_gbps),

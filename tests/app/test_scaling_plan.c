@@ -53,6 +53,7 @@ START_TEST(flags_say_what_is_measured_and_projected)
                 &plan),
         STATUS_OK);
     ck_assert_int_eq(plan.n_runs, 3);
+    ck_assert_int_eq(plan.n_held_out, 1);
     ck_assert_int_eq(plan.runs[2].ranks, 5);
     ck_assert_int_eq(plan.runs[2].batch, 7);
     ck_assert_int_eq(plan.runs[2].model, MODEL_CNN);
@@ -78,6 +79,14 @@ static const struct {
     {"--hold-out 1", "--hold-out: one rank is what the fit starts from"},
     {"--world-sizes 1,3", "--hold-out leaves no world size above 1"},
 };
+
+START_TEST(nothing_need_be_held_out)
+{
+    static scaling_plan plan;
+    ck_assert_int_eq(plan_of("bench scaling --device cpu --hold-out none", &plan), STATUS_OK);
+    ck_assert_int_eq(plan.n_held_out, 0);
+}
+END_TEST
 
 START_TEST(wrong_lists_are_named)
 {
@@ -198,6 +207,7 @@ int main(void)
     TCase *core = suite_case(suite, "core", 20);
     tcase_add_test(core, by_default_all_that_the_fit_needs);
     tcase_add_test(core, flags_say_what_is_measured_and_projected);
+    tcase_add_test(core, nothing_need_be_held_out);
     tcase_add_loop_test(core, wrong_lists_are_named, 0, sizeof REFUSED / sizeof REFUSED[0]);
     tcase_add_loop_test(core, the_last_bucket_is_ddps, MODEL_MLP, MODEL_CNN + 1);
     tcase_add_test(core, a_star_moves_parameters_and_gradients_and_dp_images_too);
