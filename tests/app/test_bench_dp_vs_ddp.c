@@ -304,7 +304,7 @@ START_TEST(mistakes_end_before_anything_runs)
     program_close(&p);
     p = program_mnist("bench", NULL);
     ASSERT_EXIT(p, 64);
-    ASSERT_SAYS(p.err, "bench: which benchmark? There is dp-vs-ddp");
+    ASSERT_SAYS(p.err, "bench: which benchmark? There are dp-vs-ddp");
     program_close(&p);
     p = program_mnist("bench", "dp-vs-dpp", NULL);
     ASSERT_EXIT(p, 64);
