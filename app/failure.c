@@ -1,5 +1,6 @@
 #include "app/failure.h"
 
+#include "app/launch/launch_json.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -31,14 +32,14 @@ static void write_head(const job *j, FILE *file)
     json_object_set_new(head, "rank", json_integer(j->place.rank));
     json_object_set_new(head, "world_size", json_integer(j->place.world_size));
     json_object_set_new(head, "generation", json_integer(j->place.restart_count));
-    json_object_set_new(head, "host", json_string(own.host));
+    json_object_set_new(head, "host", launch_json_text(own.host));
     json_object_set_new(head, "pid", json_integer(own.pid));
     json_object_set_new(head, "backend", json_string(process_group_backend(j->group)));
     json_object_set_new(head, "now_ns", json_integer(clock_now_ns()));
     json_object_set_new(head, "unix_s", json_integer(time(NULL)));
     json_object_set_new(head, "epoch", json_integer(own.epoch));
     json_object_set_new(head, "step", json_integer(own.step));
-    json_object_set_new(head, "last", json_string(own.doing));
+    json_object_set_new(head, "last", launch_json_text(own.doing));
     char *line = json_dumps(head, JSON_COMPACT);
     json_decref(head);
     if (line != NULL)
@@ -105,11 +106,11 @@ static json_t *error_object(status st, int rank, int exit_code)
     snprintf(why, sizeof why, "%s: %s", status_name(st), text);
     snprintf(seconds, sizeof seconds, "%lld", (long long)time(NULL));
     json_t *extra = json_object(), *message = json_object(), *object = json_object();
-    json_object_set_new(extra, "py_callstack", json_string(status_message()));
+    json_object_set_new(extra, "py_callstack", launch_json_text(status_message()));
     json_object_set_new(extra, "timestamp", json_string(seconds));
     json_object_set_new(extra, "rank", json_integer(rank));
     json_object_set_new(extra, "pid", json_integer((json_int_t)getpid()));
-    json_object_set_new(message, "message", json_string(why));
+    json_object_set_new(message, "message", launch_json_text(why));
     json_object_set_new(message, "errorCode", json_integer(exit_code));
     json_object_set_new(message, "extraInfo", extra);
     json_object_set_new(object, "message", message);

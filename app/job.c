@@ -325,7 +325,9 @@ status job_leave(job *j)
     rank_page_enter(j->page, RANK_LEAVES);
     if (j->group != NULL)
         TRY(process_group_barrier(j->group));
-    return j->rdzv != NULL ? rendezvous_leave(j->rdzv) : STATUS_OK;
+    if (j->rdzv != NULL)
+        rendezvous_leave(j->rdzv);
+    return STATUS_OK;
 }
 
 void job_close(job *j)

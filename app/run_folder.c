@@ -9,6 +9,8 @@
 #include <string.h>
 #include <time.h>
 
+enum { MAX_NAMESAKES = 1000 }; /* runs that started in the same second */
+
 resume_mode run_folder_resume_mode(const job *j)
 {
     const char *given = j->opts->resume;
@@ -30,9 +32,16 @@ status run_folder_choose(const options *opts, char *path)
     time_t now = time(NULL);
     struct tm local;
     char stamp[32];
+    bool made = false;
     strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
-    snprintf(path, FILE_PATH_BYTES, "runs/%s-%s", stamp, opts->model);
-    return STATUS_OK;
+    for (int i = 1; i <= MAX_NAMESAKES && !made; i++) {
+        int length = snprintf(path, FILE_PATH_BYTES, "runs/%s-%s", stamp, opts->model);
+        if (i > 1)
+            snprintf(path + length, FILE_PATH_BYTES - (size_t)length, "-%d", i);
+        TRY(file_make_new_folder(path, &made));
+    }
+    return made ? STATUS_OK
+                : FAIL(STATUS_IO, "%s is there already, and %d like it", path, MAX_NAMESAKES);
 }
 
 static status refuse_held(const char *path)
@@ -41,13 +50,16 @@ static status refuse_held(const char *path)
                 "%s holds a run already: give --resume to continue it, or another --run-dir", path);
 }
 
-status run_folder_open(const job *j, char *path)
+status run_folder_open(const job *j, char *path, int *lock_fd)
 {
     const options *o = j->opts;
     if (o->resume != NULL && o->run_dir == NULL)
         return FAIL(STATUS_INVALID, "--resume needs --run-dir: the folder of the run to continue");
     TRY(run_folder_choose(o, path));
     TRY(file_make_folders(path));
+    if (file_lock_folder(path, lock_fd) != STATUS_OK)
+        return status_context(STATUS_INVALID, "another run writes to this folder; give another "
+                                              "--run-dir");
     char checkpoints[FILE_PATH_BYTES];
     TRY(file_join(path, "checkpoints", checkpoints));
     if (run_folder_resume_mode(j) == RESUME_NEVER && file_exists(checkpoints))

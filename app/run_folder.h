@@ -26,12 +26,13 @@ typedef enum resume_mode {
 resume_mode run_folder_resume_mode(const job *j);
 
 /* Sets `path` (FILE_PATH_BYTES) to the folder that a run with these settings uses: --run-dir, else
- * runs/<local time>-<model>. STATUS_INVALID where it is too long. */
+ * runs/<local time>-<model>, a new one, made now. STATUS_INVALID where it is too long. */
 status run_folder_choose(const options *opts, char *path);
 
-/* Chooses the folder and makes it if missing. STATUS_INVALID where it holds a run already that is
- * not to be continued, or where --resume was given without --run-dir. */
-status run_folder_open(const job *j, char *path);
+/* Chooses the folder, makes it if missing, and takes it for this process until *lock_fd is closed.
+ * STATUS_INVALID where another process has it, where it holds a run already that is not to be
+ * continued, or where --resume was given without --run-dir. */
+status run_folder_open(const job *j, char *path, int *lock_fd);
 
 /* Restores the newest checkpoint into network and optimizer, and where it stood into *at; leaves
  * *at alone where there is none and need be none. STATUS_INVALID where the run was started with

@@ -85,7 +85,8 @@ static status total_epoch(training *t)
     return STATUS_OK;
 }
 
-/* A disk that is full does not end the training: it says so, goes on, and exits with its code. */
+/* A disk that is full does not end the training: it says so, goes on, and exits with its code. What
+ * was written before stays. */
 static void save(training *t)
 {
     if (t->j.place.rank != 0 || !t->j.opts->save_model)
@@ -93,8 +94,7 @@ static void save(training *t)
     rank_page_enter(t->j.page, RANK_CHECKPOINT);
     t->checkpoint_failed = run_folder_save(t->run_dir, &t->j, &t->at) != STATUS_OK;
     if (t->checkpoint_failed)
-        LOG_E("checkpoint not written: %s; the training goes on, the last good checkpoint stays",
-              status_message());
+        LOG_E("checkpoint not written: %s", status_message());
     rank_page_enter(t->j.page, RANK_BETWEEN);
 }
 

@@ -17,6 +17,7 @@ typedef struct training {
     rank_signals signals;
     report rep;
     char run_dir[FILE_PATH_BYTES]; /* rank 0's */
+    int run_dir_lock;              /* rank 0's; held as long as it writes there */
     save_every every;
     inject fault;
     progress at;

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static status read_settings(training *t)
 {
@@ -27,7 +28,7 @@ static status start_run(training *t)
     job *j = &t->j;
     bool resumes = run_folder_resume_mode(j) != RESUME_NEVER;
     if (j->place.rank == 0) {
-        TRY(run_folder_open(j, t->run_dir));
+        TRY(run_folder_open(j, t->run_dir, &t->run_dir_lock));
         if (resumes)
             TRY(run_folder_resume(t->run_dir, j, &t->at));
     }
@@ -127,11 +128,13 @@ static void say_stopped(training *t)
     if (t->j.place.rank != 0)
         return;
     int number = rank_signals_asked(&t->signals);
-    LOG_W("stopped behind epoch %lld, step %lld: %s%s asked for it; %s", (long long)t->at.epoch,
+    LOG_W("stopped behind epoch %lld, step %lld: %s%s asked for it", (long long)t->at.epoch,
           (long long)t->at.step_in_epoch, number != 0 ? "SIG" : "a signal to another rank",
-          number != 0 ? sigabbrev_np(number) : "",
-          t->j.opts->save_model ? "--resume=auto continues from here"
-                                : "nothing was saved, as --no-save-model says");
+          number != 0 ? sigabbrev_np(number) : "");
+    if (!t->j.opts->save_model)
+        LOG_W("nothing was saved, as --no-save-model says");
+    else if (!t->checkpoint_failed)
+        LOG_W("to continue: --run-dir %s --resume=auto", t->run_dir);
 }
 
 static status run(training *t, int *exit_code)
@@ -167,7 +170,7 @@ static status run_or_explain(training *t, int *exit_code)
 
 int train_command(const options *opts, const rendezvous_place *place, int64_t started_ns)
 {
-    training t = {.started_ns = started_ns};
+    training t = {.started_ns = started_ns, .run_dir_lock = -1};
     int exit_code = EXIT_CODE_INTERNAL;
     status st = rank_signals_start(&t.signals);
     if (st == STATUS_OK)
@@ -190,6 +193,8 @@ int train_command(const options *opts, const rendezvous_place *place, int64_t st
     phase_timers_close(&t.timers);
     job_close(&t.j);
     rank_signals_stop(&t.signals);
+    if (t.run_dir_lock >= 0)
+        close(t.run_dir_lock);
     free(t.results.train_s);
     free(t.results.peaks);
     skew_close(&t.others);

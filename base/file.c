@@ -5,8 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { UNSIZED_BYTES = 65536 };
 
 status file_make_folders(const char *path)
 {
@@ -25,6 +28,32 @@ status file_make_folders(const char *path)
     struct stat info;
     if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
         return FAIL(STATUS_IO, "%s is there and is not a folder", path);
+    return STATUS_OK;
+}
+
+status file_make_new_folder(const char *path, bool *made)
+{
+    char above[FILE_PATH_BYTES];
+    const char *last = strrchr(path, '/');
+    if (last != NULL && last != path) {
+        snprintf(above, sizeof above, "%.*s", (int)(last - path), path);
+        TRY(file_make_folders(above));
+    }
+    *made = mkdir(path, 0777) == 0;
+    return *made || errno == EEXIST ? STATUS_OK
+                                    : FAIL(STATUS_IO, "make folder %s: %s", path, strerror(errno));
+}
+
+status file_lock_folder(const char *path, int *fd)
+{
+    int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0)
+        return FAIL(STATUS_IO, "open %s: %s", path, strerror(errno));
+    if (flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        close(folder);
+        return FAIL(STATUS_INVALID, "%s is in use by another process", path);
+    }
+    *fd = folder;
     return STATUS_OK;
 }
 
@@ -115,7 +144,11 @@ status file_read(const char *path, size_t limit_bytes, char **out, size_t *size_
         st = FAIL(STATUS_INVALID, "%s: not a regular file of at most %zu bytes", path, limit_bytes);
         goto out;
     }
-    size_t size = (size_t)info.st_size, done = 0;
+    /* Files in /proc have a content, and no size. */
+    bool sized = info.st_size > 0;
+    size_t size = sized ? (size_t)info.st_size : limit_bytes, done = 0;
+    if (!sized && size > UNSIZED_BYTES)
+        size = UNSIZED_BYTES;
     data = malloc(size + 1);
     if (data == NULL) {
         st = FAIL(STATUS_NO_MEMORY, "%s: %zu bytes", path, size);
@@ -125,6 +158,8 @@ status file_read(const char *path, size_t limit_bytes, char **out, size_t *size_
         ssize_t n = read(fd, data + done, size - done);
         if (n < 0 && errno == EINTR)
             continue;
+        if (n == 0 && !sized)
+            break;
         if (n <= 0) {
             st = FAIL(STATUS_IO, "read %s at byte %zu of %zu: %s", path, done, size,
                       n < 0 ? strerror(errno) : "it became shorter");
@@ -132,9 +167,9 @@ status file_read(const char *path, size_t limit_bytes, char **out, size_t *size_
         }
         done += (size_t)n;
     }
-    data[size] = '\0';
+    data[done] = '\0';
     *out = data;
-    *size_bytes = size;
+    *size_bytes = done;
     data = NULL;
 
 out:

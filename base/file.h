@@ -12,6 +12,15 @@ enum { FILE_PATH_BYTES = 4096 };
 /* Makes a folder and its parents; existing ones are fine. STATUS_IO names the one that failed. */
 status file_make_folders(const char *path);
 
+/* Makes the last folder of `path`, and those above it if missing. *made: false where it was there
+ * already. */
+status file_make_new_folder(const char *path, bool *made);
+
+/* Takes the folder for this process until *fd is closed, or the process has ended. STATUS_INVALID
+ * where another process has it. Where the file system has no locks nothing is taken, and *fd is
+ * still to be closed. */
+status file_lock_folder(const char *path, int *fd);
+
 /* One stretch of memory to be written. */
 typedef struct file_part {
     const void *data;
@@ -30,7 +39,8 @@ status file_replace(const char *path, const file_part *parts, size_t n_parts);
 status file_sync_folder(const char *path);
 
 /* Reads a whole file of at most `limit_bytes` into memory that the caller frees with free();
- * a zero byte follows its end. STATUS_INVALID if it is longer. */
+ * a zero byte follows its end. STATUS_INVALID if it is longer. Of a file in /proc, whose size nobody
+ * knows, the first 64 KiB at most. */
 status file_read(const char *path, size_t limit_bytes, char **out, size_t *size_bytes);
 
 /* "a/b" from folder and name into `out` (FILE_PATH_BYTES). STATUS_INVALID if too long. */

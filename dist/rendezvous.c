@@ -370,10 +370,8 @@ static void name_silent(rendezvous *rdzv)
     free(said);
 }
 
-status rendezvous_leave(rendezvous *rdzv)
+static status say_goodbye(rendezvous *rdzv)
 {
-    if (rdzv->store == NULL)
-        return STATUS_OK;
     char key[KEY_BYTES];
     int64_t said = 0;
     TRY(set_text(rdzv, rank_key("bye", rdzv->place.rank, key), "1"));
@@ -387,6 +385,12 @@ status rendezvous_leave(rendezvous *rdzv)
         return st;
     name_silent(rdzv);
     return STATUS_OK;
+}
+
+void rendezvous_leave(rendezvous *rdzv)
+{
+    if (rdzv->store != NULL && say_goodbye(rdzv) != STATUS_OK)
+        LOG_W("no goodbye to the other ranks: %s", status_message());
 }
 
 void rendezvous_destroy(rendezvous *rdzv)

@@ -159,7 +159,9 @@ static status run(meter *m, int *exit_code)
     *exit_code = EXIT_CODE_INTERNAL;
     TRY(measure(m));
     TRY(process_group_barrier(m->group));
-    return m->rdzv != NULL ? rendezvous_leave(m->rdzv) : STATUS_OK;
+    if (m->rdzv != NULL)
+        rendezvous_leave(m->rdzv);
+    return STATUS_OK;
 }
 
 static void close_all(meter *m)

@@ -191,6 +191,19 @@ START_TEST(dropped_connections_end_gloo)
 }
 END_TEST
 
+/* Shared memory goes on without them, and a goodbye that does not arrive is no failure. */
+START_TEST(dropped_connections_do_not_end_shm)
+{
+    program p =
+        underway_run(NULL, WORDS("train", "--model", "mlp", "--limit", "64", "--threads", "1",
+                                 "--epochs", "2", "--no-save-model", "--backend", "shm",
+                                 "--nproc-per-node", "2", "--inject", "drop-conn:rank=1,step=1"));
+    ASSERT_EXIT(p, 0);
+    ASSERT_SAYS(p.err, "no goodbye to the other ranks");
+    program_close(&p);
+}
+END_TEST
+
 START_TEST(an_order_that_repeats_is_seen)
 {
     program p = run_fault("forget-set-epoch", "shm", 0, RUN_S);
@@ -261,6 +274,7 @@ int main(void)
     tcase_add_loop_test(runs, a_killed_rank_was_somewhere, 0, n);
     if (n > 1)
         tcase_add_test(runs, dropped_connections_end_gloo);
+    tcase_add_test(runs, dropped_connections_do_not_end_shm);
     tcase_add_test(runs, an_order_that_repeats_is_seen);
     tcase_add_test(runs, a_worker_leaves_error_json);
     tcase_add_test(runs, sigusr2_asks_where_a_rank_is);

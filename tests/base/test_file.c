@@ -140,6 +140,20 @@ START_TEST(reading_has_limits)
 }
 END_TEST
 
+/* Files in /proc say that they are empty. */
+START_TEST(a_file_of_unknown_size_is_read)
+{
+    char *text = NULL;
+    size_t size_bytes = 0;
+    ck_assert_int_eq(file_read("/proc/sys/kernel/random/boot_id", 100, &text, &size_bytes),
+                     STATUS_OK);
+    ck_assert_uint_eq(size_bytes, 37); /* a UUID and the line's end */
+    ck_assert_uint_eq(strlen(text), 37);
+    free(text);
+    ck_assert_int_eq(file_read("/dev/null", 100, &text, &size_bytes), STATUS_INVALID);
+}
+END_TEST
+
 START_TEST(joined_paths_fit_or_fail)
 {
     char out[FILE_PATH_BYTES], name[FILE_PATH_BYTES];
@@ -162,6 +176,7 @@ int main(void)
     tcase_add_test(core, parts_are_written_in_order);
     tcase_add_test(core, replace_leaves_old_or_new);
     tcase_add_test(core, reading_has_limits);
+    tcase_add_test(core, a_file_of_unknown_size_is_read);
     tcase_add_test(core, joined_paths_fit_or_fail);
     return suite_run(suite);
 }

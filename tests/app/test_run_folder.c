@@ -1,0 +1,70 @@
+/* Runs do not get into each other's folders. */
+#include "tests/app/runs.h"
+#include "tests/app/underway.h"
+
+#include <glob.h>
+
+#define TRAIN "train", "--model", "mlp", "--limit", "64", "--threads", "1", "--quiet"
+
+static void start_clean(void)
+{
+    fresh("runs", "part");
+}
+
+/* Several that begin in one second, each with a folder of its own. */
+START_TEST(runs_of_one_second_have_folders_of_their_own)
+{
+    enum { RUNS = 4 };
+    program p[RUNS];
+    for (int i = 0; i < RUNS; i++)
+        p[i] = underway_start(
+            NULL, WORDS(TRAIN, "--epochs", "2", "--nproc-per-node", i % 2 == 0 ? "1" : "2"));
+    for (int i = 0; i < RUNS; i++) {
+        program_wait(&p[i], RUN_S);
+        ASSERT_EXIT(p[i], 0);
+        program_close(&p[i]);
+    }
+    glob_t found = {0};
+    ck_assert_int_eq(glob("runs/*", 0, NULL, &found), 0);
+    ck_assert_uint_eq(found.gl_pathc, RUNS);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        char path[FILE_PATH_BYTES];
+        snprintf(path, sizeof path, "%s/result.json", found.gl_pathv[i]);
+        ck_assert_msg(file_exists(path), "no %s", path);
+    }
+    globfree(&found);
+}
+END_TEST
+
+START_TEST(a_folder_in_use_is_refused)
+{
+    program first = underway_start(NULL, WORDS(TRAIN, "--epochs", "1", "--run-dir", "part",
+                                               "--inject", "delay:rank=0,step=1,ms=20000"));
+    underway_await(&first, "injected: 20000 ms");
+    for (int i = 0; i < 2; i++) {
+        program second = underway_run(NULL, WORDS(TRAIN, "--epochs", "1", "--run-dir", "part",
+                                                  i == 0 ? "--no-resume" : "--resume=auto"));
+        ASSERT_EXIT(second, 74);
+        ASSERT_SAYS(second.err, "another run writes to this folder");
+        program_close(&second);
+    }
+    kill(first.pid, SIGKILL);
+    program_wait(&first, RUN_S);
+    program_close(&first);
+    program third = underway_run(NULL, WORDS(TRAIN, "--epochs", "1", "--run-dir", "part"));
+    ASSERT_EXIT(third, 0); /* the dead hold nothing */
+    program_close(&third);
+}
+END_TEST
+
+int main(void)
+{
+    underway_clean_environment();
+    workbench_open();
+    Suite *suite = suite_create("run_folder");
+    TCase *runs = suite_case(suite, "runs", 2 * RUN_S);
+    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_test(runs, runs_of_one_second_have_folders_of_their_own);
+    tcase_add_test(runs, a_folder_in_use_is_refused);
+    return workbench_close(suite_run(suite));
+}
