@@ -45,7 +45,9 @@ status evaluate(job *j, evaluation *out)
     int64_t started = clock_now_ns();
     score total;
     TRY(network_reset_score(j->net));
+    trace_pause(j->trace.spans, true); /* every batch's layers are not worth their room */
     TRY(evaluate_part(j));
+    trace_pause(j->trace.spans, false);
     TRY(network_read_score(j->net, &total));
     if (j->group != NULL) {
         TRY(process_group_all_reduce(j->group, &total.correct, 1, DTYPE_I64, REDUCE_SUM, NULL));

@@ -108,6 +108,7 @@ static status open_device(job *j)
         LOG_W("device %s: %s", j->dev->ops->name, j->dev->emulation);
     if (j->dev->stream != NULL && !j->opts->quiet)
         LOG_I("rank %d computes on %s", j->place.rank, j->dev->description);
+    TRY(device_trace(j->dev, j->trace.spans, j->trace.lane));
     return j->dev->ops->alloc(j->dev, sizeof *j->numbers, (void **)&j->numbers);
 }
 
@@ -138,6 +139,7 @@ static status open_group(job *j)
                                       .timeout_ms = o->timeout * 1000,
                                       .device = j->dev,
                                       .page = j->page,
+                                      .lane = j->trace.group,
                                       .shared_bytes = gradient_bytes(j) + parameter_bytes(j),
                                       .inject_delay_ms = o->inject_delay_ms};
     TRY(process_group_create(&settings, &j->group));
@@ -235,10 +237,11 @@ status job_open(const options *opts, const rendezvous_place *place, job *out, in
         status (*open)(job *);
         int exit_code;
     } steps[] = {
-        {resolve, EXIT_CODE_USAGE},      {open_page, EXIT_CODE_INTERNAL},
-        {join, EXIT_CODE_RENDEZVOUS},    {agree, EXIT_CODE_USAGE},
-        {open_device, EXIT_CODE_USAGE},  {open_group, EXIT_CODE_RENDEZVOUS},
-        {open_compute, EXIT_CODE_USAGE}, {job_broadcast_state, EXIT_CODE_RENDEZVOUS},
+        {resolve, EXIT_CODE_USAGE},         {open_page, EXIT_CODE_INTERNAL},
+        {join, EXIT_CODE_RENDEZVOUS},       {agree, EXIT_CODE_USAGE},
+        {run_trace_open, EXIT_CODE_USAGE},  {open_device, EXIT_CODE_USAGE},
+        {open_group, EXIT_CODE_RENDEZVOUS}, {run_trace_start, EXIT_CODE_USAGE},
+        {open_compute, EXIT_CODE_USAGE},    {job_broadcast_state, EXIT_CODE_RENDEZVOUS},
     };
     *out = (job){.opts = opts, .place = *place};
     status st = open_data(out, true);
@@ -357,6 +360,7 @@ void job_close(job *j)
     dataset_close(&j->train_set);
     dataset_close(&j->test_set);
     rank_page_destroy(j->page);
+    run_trace_close(&j->trace);
     *j = (job){0};
     status_restore(&cause);
 }

@@ -6,6 +6,7 @@
 #include "app/options/options.h"
 #include "app/preempt.h"
 #include "app/step.h"
+#include "app/trace/run_trace.h"
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "dist/ddp.h"
@@ -22,6 +23,7 @@ enum { JOB_PS_FLOATS = 2 }; /* what travels with ps's parameters: stop, overflow
 typedef struct job {
     const options *opts;
     rendezvous_place place;
+    run_trace trace;
     rank_page *page; /* where this rank is; never NULL while training */
     rendezvous *rdzv;
     process_group *group;

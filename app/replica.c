@@ -1,5 +1,6 @@
 #include "app/replica.h"
 
+#include "app/job.h"
 #include "base/clock.h"
 #include "dist/chunk.h"
 #include "dist/plain_message.h"
@@ -17,10 +18,31 @@ static status interrupted(void *ctx)
     return STATUS_OK;
 }
 
+/* Of all but the master, whose device has the main thread's. */
+static status open_trace(replica *r)
+{
+    trace *spans = r->all->j->trace.spans;
+    trace_lane *lane = NULL;
+    char name[TRACE_LANE_NAME_BYTES];
+    snprintf(name, sizeof name, "replica %d", r->index);
+    TRY(trace_lane_open(spans, name, TRACE_NESTED, &lane));
+    return device_trace(r->dev, spans, lane);
+}
+
+static status open_transfers(replica *r)
+{
+    char name[TRACE_LANE_NAME_BYTES];
+    snprintf(name, sizeof name, "transfers of replica %d", r->index);
+    return r->lane != NULL
+               ? STATUS_OK
+               : trace_lane_open(r->all->j->trace.spans, name, TRACE_OVERLAPPING, &r->lane);
+}
+
 static status open_compute(replica *r)
 {
     size_t chunk = (size_t)r->all->chunk;
     TRY(device_create(&r->where, &r->dev));
+    TRY(open_trace(r));
     const device_ops *ops = r->dev->ops;
     TRY(ops->alloc(r->dev, sizeof *r->numbers, (void **)&r->numbers));
     TRY(ops->alloc(r->dev, sizeof *r->x * chunk * REPLICA_IMAGE, (void **)&r->x));
@@ -58,6 +80,7 @@ static status open_keys(replica *r, int team)
 status replica_join(replica *r)
 {
     replicas *all = r->all;
+    TRY(open_transfers(r));
     for (int team = 0; team < all->n_teams; team++) {
         const replica_team *members = &all->teams[team];
         if (r->index >= members->n || members->n < 2)
@@ -70,7 +93,8 @@ status replica_join(replica *r)
                                           .store = r->keys[team],
                                           .hub = members->hub,
                                           .timeout_ms = all->timeout_ms,
-                                          .device = r->dev};
+                                          .device = r->dev,
+                                          .lane = r->lane};
         TRY(process_group_create(&settings, &r->groups[team]));
     }
     r->dev->interrupted = interrupted;

@@ -51,6 +51,7 @@ typedef struct replica {
     pthread_t thread; /* of all but the master */
     device_options where;
     device *dev;
+    struct trace_lane *lane; /* of its transfers; NULL: no trace */
     network *net;
     step_numbers *numbers;                      /* device memory, as the next two: */
     float *x;                                   /* (chunk, 784) */

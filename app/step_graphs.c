@@ -1,5 +1,7 @@
 #include "app/step_graphs.h"
 
+#include "kernels/stream_trace.h"
+
 static step_graph *find(step_graphs *graphs, int samples)
 {
     for (int i = 0; i < graphs->n; i++)
@@ -13,7 +15,9 @@ static status record(step_graphs *graphs, step_graph *one, int step, enqueue_ste
 {
     const accelerator_ops *ops = graphs->dev->ops->accelerator;
     TRY(ops->capture_begin(graphs->dev));
+    stream_trace_hold(graphs->dev->stream_trace, true);
     status st = enqueue(ctx, step);
+    stream_trace_hold(graphs->dev->stream_trace, false);
     if (st == STATUS_OK)
         return ops->capture_end(graphs->dev, &one->graph);
     (void)ops->capture_end(graphs->dev, NULL);
@@ -31,6 +35,7 @@ status step_graphs_run(step_graphs *graphs, int samples, int step, enqueue_step_
     }
     if (one->graph == NULL)
         TRY(record(graphs, one, step, enqueue, ctx));
+    device_span_switch(graphs->dev, "graph");
     return graphs->dev->ops->accelerator->graph_launch(graphs->dev, one->graph);
 }
 

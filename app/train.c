@@ -4,6 +4,7 @@
 #include "app/evaluate.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "kernels/stream_trace.h"
 
 enum { MEETINGS = 2 }; /* of a step, at most: gradients and parameters */
 
@@ -16,6 +17,14 @@ static double lr_of_epoch(const training *t, int64_t epoch)
     return lr;
 }
 
+/* What the trace calls it; NULL: nothing that belongs to a step. */
+static const char *span_of(const training *t, rank_place place, phase p)
+{
+    if (place == RANK_BETWEEN)
+        return NULL;
+    return p == PHASE_REDUCE && t->j.reducer != NULL ? "ddp_wait" : phase_name(p);
+}
+
 status step_enter(training *t, rank_place place, phase p)
 {
     phases *time = &t->results.time;
@@ -26,6 +35,7 @@ status step_enter(training *t, rank_place place, phase p)
         if (before == PHASE_REDUCE || before == PHASE_BROADCAST)
             skew_note(&t->others, before, came_ns, time->since);
     }
+    device_span_switch(t->j.dev, span_of(t, place, p));
     rank_page_enter(t->j.page, place);
     return t->timers.dev != NULL ? phase_timers_enter(&t->timers, p, time) : STATUS_OK;
 }
@@ -56,6 +66,7 @@ static status train_step(training *t, int step, float lr)
     job *j = &t->j;
     step_plan plan = {.scale_loss = j->dev->precision == PRECISION_F16,
                       .stop = rank_signals_asked(&t->signals) != 0 ? 1.0f : 0.0f};
+    run_trace_begin_step(&j->trace, t->at.step + 1);
     TRY(step_enter(t, RANK_LOADER, PHASE_DATA));
     rank_page_step(j->page, t->at.epoch, t->at.step + 1);
     inject_before_step(&t->fault, t->at.step + 1);
@@ -70,6 +81,7 @@ static status train_step(training *t, int step, float lr)
     t->results.bytes.received += t->step_bytes.received;
     t->results.steps++;
     t->epoch_samples += (uint32_t)samples;
+    run_trace_end_step(&j->trace);
     return STATUS_OK;
 }
 
@@ -91,11 +103,13 @@ static void save(training *t)
 {
     if (t->j.place.rank != 0 || !t->j.opts->save_model)
         return;
+    device_span_switch(t->j.dev, "checkpoint");
     rank_page_enter(t->j.page, RANK_CHECKPOINT);
     t->checkpoint_failed = run_folder_save(t->run_dir, &t->j, &t->at) != STATUS_OK;
     if (t->checkpoint_failed)
         LOG_E("checkpoint not written: %s", status_message());
     rank_page_enter(t->j.page, RANK_BETWEEN);
+    device_span_switch(t->j.dev, NULL);
 }
 
 static status log_step(training *t, int step, int steps)
@@ -202,9 +216,11 @@ static status end_epoch(training *t, int64_t epochs, double train_s, bool *reach
     TRY(total_epoch(t));
     TRY(skew_settle(&t->others, j->group, &results->time));
     results->images_per_epoch = t->at.epoch_samples - t->began.epoch_samples;
+    device_span_switch(j->dev, "evaluation");
     rank_page_enter(j->page, RANK_EVALUATION);
     TRY(evaluate(j, &results->test));
     rank_page_enter(j->page, RANK_BETWEEN);
+    device_span_switch(j->dev, NULL);
     report_epoch(&t->rep, t->at.epoch, train_s, results->images_per_epoch,
                  t->at.epoch_loss / (double)t->at.epoch_samples, &results->test);
     t->at = (progress){.epoch = t->at.epoch + 1, .step = t->at.step};
@@ -228,12 +244,16 @@ status train_epochs(training *t)
                       &t->others));
     while (t->at.epoch < epochs && !reached) {
         report_epoch_start(&t->rep);
+        trace_begin_numbered(j->trace.lane, "epoch", t->at.epoch + 1);
+        trace_begin(j->trace.lane, NULL, "barrier");
         TRY(process_group_barrier(j->group)); /* an epoch's time is not another rank's evaluation */
+        trace_end(j->trace.lane);
         int64_t started = clock_now_ns();
         TRY(train_epoch(t));
         if (j->stop.agreed)
             return STATUS_OK;
         TRY(end_epoch(t, epochs, clock_seconds(clock_now_ns() - started), &reached));
+        trace_end(j->trace.lane);
     }
     if (results->epochs == 0) { /* resumed behind its last epoch */
         report_line(&t->rep, "nothing left to train: %lld of %lld epochs are done",

@@ -137,6 +137,29 @@ static void say_stopped(training *t)
         LOG_W("to continue: --run-dir %s --resume=auto", t->run_dir);
 }
 
+/* A trace that cannot be written does not undo what the run has done, but shows in its exit code.
+ */
+static void write_trace(training *t, trace_ending ending)
+{
+    int ranks = 0;
+    if (run_trace_write(&t->j, ending, &ranks) != STATUS_OK) {
+        LOG_E("trace not written: %s", status_message());
+        t->checkpoint_failed = true;
+    }
+    if (ranks > 0 && t->j.place.rank > 0)
+        LOG_W("rank 0 is gone: rank %d has written the trace, %s", t->j.place.rank,
+              t->j.opts->trace);
+    if (ranks > 0)
+        report_line(&t->rep, "trace: %s (%d of %d ranks)", t->j.opts->trace, ranks,
+                    t->j.place.world_size);
+}
+
+static status leave(training *t, trace_ending ending)
+{
+    write_trace(t, ending);
+    return job_leave(&t->j);
+}
+
 static status run(training *t, int *exit_code)
 {
     *exit_code = EXIT_CODE_USAGE;
@@ -146,15 +169,26 @@ static status run(training *t, int *exit_code)
     *exit_code = EXIT_CODE_INTERNAL;
     if (t->j.place.rank == 0)
         report_header(&t->rep, t->run_dir, t->at.epoch, t->at.step_in_epoch);
+    trace_end(t->j.trace.lane); /* of the setup */
     TRY(train_epochs(t));
     if (t->j.stop.agreed) {
         say_stopped(t);
-        return job_leave(&t->j);
+        return leave(t, TRACE_STOPPED);
     }
     TRY(finish(t));
     if (t->j.place.rank == 0)
         TRY(print_results(t));
-    return job_leave(&t->j);
+    return leave(t, TRACE_DONE);
+}
+
+static status explain(training *t, status st)
+{
+    status_kept why;
+    st = failure_explain(&t->j, st);
+    status_keep(&why);
+    write_trace(t, TRACE_FAILED);
+    status_restore(&why);
+    return st;
 }
 
 /* Trains, and says more of a failure than its message while the job is still open. */
@@ -163,7 +197,7 @@ static status run_or_explain(training *t, int *exit_code)
     rank_signals_set_job(&t->signals, &t->j);
     status st = run(t, exit_code);
     if (st != STATUS_OK)
-        st = failure_explain(&t->j, st);
+        st = explain(t, st);
     rank_signals_set_job(&t->signals, NULL);
     return st;
 }

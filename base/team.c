@@ -3,12 +3,15 @@
  */
 #include "base/team.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
+#include "base/trace.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +23,7 @@ typedef struct worker {
     struct team *team;
     int member;
     pthread_t thread;
+    trace_lane *lane; /* NULL: nobody looks */
 } worker;
 
 struct team {
@@ -36,6 +40,8 @@ struct team {
     team_fn fn;
     void *arg;
     int pieces;
+    trace_lane *caller;     /* NULL: nobody looks */
+    const char *of, *name;  /* what the caller does; name NULL: not known */
     atomic_int next;        /* the next piece to take */
     atomic_int busy;        /* workers that have not finished with this generation */
     atomic_uint generation; /* moves on once per job, and once to end */
@@ -49,14 +55,24 @@ static void relax(void)
 #endif
 }
 
-static void take_pieces(team *t)
+/* Returns how many it took. */
+static int take_pieces(team *t)
 {
-    for (;;) {
+    for (int n = 0;; n++) {
         int piece = atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed);
         if (piece >= t->pieces)
-            return;
+            return n;
         t->fn(t->arg, piece);
     }
+}
+
+static void take_pieces_traced(team *t, trace_lane *lane)
+{
+    trace_span span = {.of = t->of, .name = t->name, .size_bytes = -1, .begin_ns = clock_now_ns()};
+    int n = take_pieces(t);
+    span.end_ns = clock_now_ns();
+    if (n > 0 && span.name != NULL)
+        trace_add(lane, &span);
 }
 
 static void await_generation(team *t, unsigned seen)
@@ -85,7 +101,10 @@ static void *worker_main(void *arg)
         await_generation(t, seen);
         if (atomic_load(&t->ending))
             return NULL;
-        take_pieces(t);
+        if (self->lane == NULL)
+            take_pieces(t);
+        else
+            take_pieces_traced(t, self->lane);
         atomic_fetch_sub_explicit(&t->busy, 1, memory_order_release);
     }
 }
@@ -153,12 +172,27 @@ void team_run(team *t, team_fn fn, void *arg, int pieces)
     t->fn = fn;
     t->arg = arg;
     t->pieces = pieces;
+    if (t->caller != NULL && !trace_doing(t->caller, &t->of, &t->name))
+        t->name = NULL;
     atomic_store_explicit(&t->next, 0, memory_order_relaxed);
     atomic_store_explicit(&t->busy, t->threads - 1, memory_order_relaxed);
     next_generation(t);
     take_pieces(t);
     while (atomic_load_explicit(&t->busy, memory_order_acquire) > 0)
         relax();
+}
+
+/* The threads sleep or spin until team_run publishes the next job, and the lanes with it. */
+status team_trace(team *t, trace *traced, trace_lane *caller)
+{
+    for (int i = 0; i < t->started; i++) {
+        char name[TRACE_LANE_NAME_BYTES];
+        snprintf(name, sizeof name, "compute %d of %.24s", t->workers[i].member,
+                 trace_lane_text(caller));
+        TRY(trace_lane_open(traced, name, TRACE_NESTED, &t->workers[i].lane));
+    }
+    t->caller = caller;
+    return STATUS_OK;
 }
 
 int team_threads(const team *t)

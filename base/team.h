@@ -9,6 +9,8 @@
 #include "base/status.h"
 
 typedef struct team team;
+struct trace; /* base/trace.h */
+struct trace_lane;
 
 /* Does piece `piece` of the job. */
 typedef void (*team_fn)(void *arg, int piece);
@@ -24,6 +26,11 @@ void team_destroy(team *team);
 /* Calls fn(arg, 0) ... fn(arg, pieces - 1), shared out over the members; returns when all are done.
  * One caller at a time. */
 void team_run(team *team, team_fn fn, void *arg, int pieces);
+
+/* From now on each of the started threads notes in a lane of `t`, "compute 1 of main" and on, which
+ * pieces it did: named as what the caller of team_run does just then in `caller`, the lane of its
+ * thread. Call before team_run. */
+status team_trace(team *team, struct trace *t, struct trace_lane *caller);
 
 int team_threads(const team *team);
 

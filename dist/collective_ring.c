@@ -1,5 +1,7 @@
 #include "dist/collective_ring.h"
 
+#include "base/trace.h"
+
 #include <inttypes.h>
 
 static const char *dtype_name(dtype type)
@@ -38,6 +40,21 @@ void collective_ring_wait(collective_ring *ring, uint64_t seq, int64_t now_ns)
     r->waited_ns = now_ns;
 }
 
+static void tell(trace_lane *lane, const collective_record *r, bool ok)
+{
+    const collective *c = &r->what;
+    bool moves = c->kind != COLLECTIVE_BARRIER;
+    trace_span span = {.name = collective_kind_name(c->kind),
+                       .number_name = "seq",
+                       .number = (int64_t)c->seq,
+                       .size_bytes = moves ? (int64_t)(c->count * dtype_size(c->type)) : -1,
+                       .label = c->label,
+                       .begin_ns = r->launched_ns,
+                       .end_ns = r->ended_ns,
+                       .unfinished = !ok};
+    trace_add(lane, &span);
+}
+
 void collective_ring_end(collective_ring *ring, uint64_t seq, bool ok, int64_t now_ns)
 {
     collective_record *r = find(ring, seq);
@@ -45,6 +62,7 @@ void collective_ring_end(collective_ring *ring, uint64_t seq, bool ok, int64_t n
         return;
     r->stage = ok ? COLLECTIVE_DONE : COLLECTIVE_FAILED;
     r->ended_ns = now_ns;
+    tell(ring->lane, r, ok);
 }
 
 void collective_describe(const collective *c, char *out, size_t size_bytes)

@@ -26,6 +26,7 @@ typedef struct collective_record {
 typedef struct collective_ring {
     collective_record records[COLLECTIVE_RING_LENGTH]; /* number n is at n % length */
     uint64_t last;                                     /* its number; 0: none */
+    struct trace_lane *lane;                           /* NULL, or where ends are told as well */
 } collective_ring;
 
 /* Numbers go up by one. */

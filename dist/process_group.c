@@ -127,6 +127,7 @@ status process_group_create(const process_group_options *options, process_group 
     group->wire.delay_ns = options->inject_delay_ms * 1000000;
     group->shared_left = options->shared_bytes;
     group->page = options->page;
+    group->ring.lane = options->lane;
     group->one_host = true;
     status st = options->world_size > 1 ? open_backend(group, options) : STATUS_OK;
     if (st != STATUS_OK) {

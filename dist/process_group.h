@@ -42,6 +42,8 @@ typedef struct process_group_options {
                                 network: for demonstrations and tests */
     struct rank_page *page;  /* kept up to date with what is launched and waited for; borrowed until
                                 destroy; NULL: none */
+    struct trace_lane *lane; /* of base/trace.h, TRACE_OVERLAPPING: gets every collective from its
+                                launch to its end; borrowed until destroy; NULL: no trace */
 } process_group_options;
 
 /* Blocks until all ranks have created theirs, at most timeout_ms. */

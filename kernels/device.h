@@ -46,6 +46,9 @@ typedef struct device {
     const char *emulation;               /* NULL, or what stands in for the hardware */
     int64_t memory_bytes, memory_peak;   /* what tensors and plans take of its memory: now, and the
                                             most so far */
+    struct trace_lane *lane; /* of the thread that uses it (base/trace.h); NULL: no trace */
+
+    struct stream_trace *stream_trace; /* kernels/stream_trace.h; NULL: no trace, or no stream */
 
     /* Asked again and again while a call waits for enqueued work: STATUS_OK, or why to give up.
      * NULL: nobody to ask. */
@@ -68,6 +71,12 @@ typedef status (*grad_ready_fn)(void *ctx, size_t offset, size_t count, device_s
 /* STATUS_INVALID for a name, an index or a precision that is not there, with the ones that are;
  * STATUS_DEVICE where the accelerator does not work. */
 status device_create(const device_options *options, device **out);
+
+/* From now on `lane` gets what the calling thread does with the device, and further lanes of `t`
+ * what the device's own threads do. For a device that has not computed yet. */
+struct trace;
+struct trace_lane;
+status device_trace(device *dev, struct trace *t, struct trace_lane *lane);
 
 /* Accepts NULL. Everything made on the device must be gone. */
 void device_destroy(device *dev);

@@ -131,6 +131,9 @@ struct device_ops {
     const char *name;
     void (*destroy)(device *dev);
 
+    /* Opens lanes for threads of its own, beside dev->lane. NULL: it has none. */
+    status (*trace)(device *dev, struct trace *t);
+
     /* Memory of the device: zeroed, 64-byte aligned. upload and download are done when they return;
      * copy, from device to device, is enqueued. */
     status (*alloc)(device *dev, size_t size_bytes, void **out);

@@ -50,6 +50,11 @@ int layer_fan_in(const layer_spec *s)
     return s->channels * s->height * s->width;
 }
 
+const char *layer_name(const layer *lay)
+{
+    return lay->spec->name != NULL ? lay->spec->name : "pool";
+}
+
 static status plan_create(device *dev, layer *lay, int max_n)
 {
     const layer_spec *s = lay->spec;

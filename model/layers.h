@@ -40,6 +40,9 @@ typedef struct layer {
 size_t layer_out_elements(const layer_spec *spec);
 int layer_fan_in(const layer_spec *spec);
 
+/* "conv1"; "pool" for a layer without parameters. */
+const char *layer_name(const layer *lay);
+
 /* Makes plan and buffers. layer_close accepts a zeroed layer. */
 status layer_init(device *dev, const layer_spec *spec, int max_n, layer *out);
 void layer_close(device *dev, layer *lay);

@@ -1,6 +1,7 @@
 #include "model/network.h"
 
 #include "base/memory.h"
+#include "kernels/stream_trace.h"
 #include "model/init.h"
 #include "model/layers.h"
 
@@ -178,15 +179,20 @@ status network_forward(network *net, const batch *in, network_mode mode)
     for (size_t i = 0; i < net->n_layers; i++) {
         layer *lay = &net->layers[i];
         dropout drop = layer_dropout(lay, in, mode, net->options.seed);
+        device_span_begin(net->dev, layer_name(lay), "forward");
         TRY(layer_forward(net->dev, lay, in->n, input_of(net, i), net->parameters, &drop));
+        device_span_end(net->dev);
     }
     return STATUS_OK;
 }
 
 status network_loss(network *net, const float *logits, const batch *in, float *dlogits)
 {
-    return net->dev->ops->cross_entropy(net->dev, logits, in->labels, in->n, NETWORK_CLASSES,
-                                        in->numbers, net->totals, dlogits);
+    device_span_begin(net->dev, NULL, "loss");
+    TRY(net->dev->ops->cross_entropy(net->dev, logits, in->labels, in->n, NETWORK_CLASSES,
+                                     in->numbers, net->totals, dlogits));
+    device_span_end(net->dev);
+    return STATUS_OK;
 }
 
 status network_score(network *net)
@@ -222,12 +228,14 @@ status network_backward_from(network *net, bool accumulate, grad_ready_fn ready,
     int n = net->in.n;
     for (size_t i = net->n_layers; i-- > 0;) {
         layer *lay = &net->layers[i];
+        device_span_begin(net->dev, layer_name(lay), "backward");
         TRY(layer_backward_weights(net->dev, lay, n, input_of(net, i), net->gradients, accumulate));
         if (ready != NULL && lay->weight != NULL)
             TRY(ready(ctx, lay->weight->offset, lay->weight->count + lay->bias->count,
                       net->dev->stream));
         if (i > 0)
             TRY(layer_backward_data(net->dev, lay, n, net->parameters, &net->layers[i - 1]));
+        device_span_end(net->dev);
     }
     return STATUS_OK;
 }

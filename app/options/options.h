@@ -72,6 +72,8 @@ typedef struct options {
     char *log_format;     /* "auto", "plain", "pytorch" */
     bool json;            /* one JSON line on stdout at the end; the log goes to stderr */
     bool progress;        /* true: a bar where the log is a terminal; --no-progress */
+    char *trace;          /* NULL; the file for a trace of the run */
+    int64_t trace_steps;  /* 200: of which the trace keeps every span */
     bool quiet;           /* only warnings, errors and results */
 
     /* data parallelism */

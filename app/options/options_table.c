@@ -101,6 +101,10 @@ const option_row options_table[] = {
      NULL, NULL, "the result as one JSON line on stdout, the log on stderr"},
     {"progress", NULL, OPTION_SWITCH, GROUP_LOG, FOR_TRAIN, AT(progress), 0, 0,
      "true", NULL, "a progress bar where the log is a terminal"},
+    {"trace", NULL, OPTION_TEXT, GROUP_LOG, FOR_TRAIN, AT(trace), 0, 0,
+     NULL, "FILE", "write what every rank and thread did when, for ui.perfetto.dev or chrome://tracing"},
+    {"trace-steps", NULL, OPTION_INTEGER, GROUP_LOG, FOR_TRAIN, AT(trace_steps), 1, 10000,
+     "200", "N", "first steps that the trace holds; of later ones only where the run broke off"},
     {"quiet", NULL, OPTION_SWITCH, GROUP_LOG, FOR_ALL, AT(quiet), 0, 0,
      NULL, NULL, "only warnings, errors and results"},
 

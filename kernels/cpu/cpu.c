@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/trace.h"
 #include "kernels/cpu/state.h"
 #include "kernels/host.h"
 #include "kernels/reference/reference.h"
@@ -59,6 +60,11 @@ static void destroy(device *dev)
     free(cpu->streams);
     free(cpu->scratch);
     free(cpu);
+}
+
+static status trace_members(device *dev, trace *t)
+{
+    return team_trace(cpu_of(dev)->team, t, dev->lane);
 }
 
 typedef struct step_job step_job;
@@ -162,6 +168,7 @@ static status adadelta_step(device *dev, float *param, const float *grad, float 
 static const device_ops cpu_ops = {
     .name = "cpu",
     .destroy = destroy,
+    .trace = trace_members,
     .alloc = host_alloc,
     .free = host_free,
     .upload = host_copy,

@@ -1,0 +1,31 @@
+/* One time for all ranks of a trace: that of rank 0's host. */
+#ifndef MNIST_DDP_APP_TRACE_TRACE_CLOCK_H
+#define MNIST_DDP_APP_TRACE_TRACE_CLOCK_H
+
+#include "dist/process_group.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct trace_clock {
+    int64_t offset_ns; /* this rank's clock + offset is rank 0's */
+    int64_t error_ns;  /* that the offset is off at most; 0: both read the same clock */
+    int64_t zero_ns;   /* on rank 0's clock: where the trace begins */
+} trace_clock;
+
+/* When a rank entered a collective that none leaves before all have entered it, and when it left;
+ * by its own clock. */
+typedef struct trace_meeting {
+    int64_t entered_ns, left_ns;
+} trace_meeting;
+
+/* The offset from n meetings of a rank and rank 0: each clock was read there between bounds that
+ * the other one has read. STATUS_INVALID where no offset fits: a clock has jumped. */
+status trace_clock_estimate(const trace_meeting *own, const trace_meeting *first, int n,
+                            trace_clock *out);
+
+/* Meets all ranks a few times. `began_ns`: the earliest that this rank has to tell. Ranks of one
+ * host share its clock, and so have offset and error 0. */
+status trace_clock_agree(process_group *group, int64_t began_ns, trace_clock *out);
+
+#endif

@@ -1,0 +1,192 @@
+/* A timer is enqueued where a span begins and where it ends; two phases that adjoin share one. Once
+ * the timers run short, between two outermost spans, the host waits for the last one and reads them
+ * all. Times are counted from an anchor, a timer of which the host's time is known: at first one on
+ * an idle stream, then the last one that was read.
+ */
+#include "kernels/stream_trace.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "kernels/ops.h"
+
+#include <stdlib.h>
+
+enum {
+    TIMERS = 1024,
+    RESERVE = 256, /* for what an outermost span holds: past them spans are left out */
+    DEPTH_MAX = 8,
+    NONE = -1,
+};
+
+/* A span by the indices of its timers. */
+typedef struct mark {
+    const char *of, *name;
+    int begin, end; /* end NONE: still open, or left out */
+} mark;
+
+struct stream_trace {
+    device *dev;
+    trace *owner;
+    trace_lane *lane;
+    bool held, broken;
+    device_event *anchor;
+    int64_t anchor_ns;
+    device_event *timers[TIMERS]; /* made as they are needed; n_timers of them are enqueued */
+    int n_timers;
+    mark marks[TIMERS];
+    int n_marks;
+    int open[DEPTH_MAX]; /* marks, the outermost first; NONE: not kept */
+    int depth, phase_depth;
+};
+
+static const accelerator_ops *ops_of(const stream_trace *s)
+{
+    return s->dev->ops->accelerator;
+}
+
+status stream_trace_open(device *dev, trace *t, const char *name, stream_trace **out)
+{
+    stream_trace *s = NULL;
+    TRY(memory_alloc(sizeof *s, (void **)&s));
+    s->dev = dev;
+    s->owner = t;
+    status st = trace_lane_open(t, name, TRACE_NESTED, &s->lane);
+    if (st == STATUS_OK)
+        st = ops_of(s)->timer_create(dev, &s->anchor);
+    if (st == STATUS_OK)
+        st = ops_of(s)->event_record(dev, s->anchor);
+    if (st == STATUS_OK)
+        st = ops_of(s)->event_wait(dev, s->anchor);
+    s->anchor_ns = clock_now_ns();
+    if (st != STATUS_OK) {
+        stream_trace_close(s);
+        return st;
+    }
+    *out = s;
+    return STATUS_OK;
+}
+
+void stream_trace_close(stream_trace *s)
+{
+    if (s == NULL)
+        return;
+    for (int i = 0; i < TIMERS; i++)
+        ops_of(s)->event_destroy(s->timers[i]);
+    ops_of(s)->event_destroy(s->anchor);
+    free(s);
+}
+
+/* Enqueues a timer; NONE where spans are not kept just now. */
+static int enqueue(stream_trace *s)
+{
+    if (s->held || s->broken || s->n_timers == TIMERS || trace_is_paused(s->owner))
+        return NONE;
+    device_event **timer = &s->timers[s->n_timers];
+    status st = *timer == NULL ? ops_of(s)->timer_create(s->dev, timer) : STATUS_OK;
+    if (st == STATUS_OK)
+        st = ops_of(s)->event_record(s->dev, *timer);
+    s->broken = st != STATUS_OK;
+    return s->broken ? NONE : s->n_timers++;
+}
+
+static void push(stream_trace *s, const char *of, const char *name, int timer)
+{
+    int at = s->depth++;
+    if (at >= DEPTH_MAX)
+        return;
+    s->open[at] = NONE;
+    if (timer == NONE || s->n_marks == TIMERS)
+        return;
+    s->open[at] = s->n_marks;
+    s->marks[s->n_marks++] = (mark){of, name, timer, NONE};
+}
+
+static void pop(stream_trace *s, int timer)
+{
+    int at = --s->depth;
+    if (at < DEPTH_MAX && s->open[at] != NONE)
+        s->marks[s->open[at]].end = timer;
+    if (s->phase_depth > s->depth)
+        s->phase_depth = 0;
+}
+
+static void make_room(stream_trace *s)
+{
+    if (s->depth == 0 && s->n_timers > TIMERS - RESERVE && !s->held)
+        s->broken = stream_trace_settle(s) != STATUS_OK;
+}
+
+void stream_trace_begin(stream_trace *s, const char *of, const char *name)
+{
+    make_room(s);
+    push(s, of, name, enqueue(s));
+}
+
+void stream_trace_end(stream_trace *s)
+{
+    ASSERT(s->depth > 0);
+    pop(s, enqueue(s));
+}
+
+void stream_trace_switch(stream_trace *s, const char *name)
+{
+    int timer = NONE;
+    if (s->phase_depth > 0)
+        timer = enqueue(s);
+    while (s->phase_depth > 0)
+        pop(s, timer);
+    if (name == NULL)
+        return;
+    bool was_read = s->n_timers > TIMERS - RESERVE;
+    make_room(s);
+    was_read = was_read && s->n_timers == 0;
+    push(s, NULL, name, timer == NONE || was_read ? enqueue(s) : timer);
+    s->phase_depth = s->depth;
+}
+
+void stream_trace_hold(stream_trace *s, bool held)
+{
+    if (s != NULL)
+        s->held = held;
+}
+
+static status read_time(stream_trace *s, int timer, int64_t *ns)
+{
+    int64_t elapsed_ns = 0;
+    TRY(ops_of(s)->event_elapsed(s->dev, s->anchor, s->timers[timer], &elapsed_ns));
+    *ns = s->anchor_ns + elapsed_ns;
+    return STATUS_OK;
+}
+
+static status read_marks(stream_trace *s)
+{
+    for (int i = 0; i < s->n_marks; i++) {
+        const mark *m = &s->marks[i];
+        trace_span span = {.of = m->of, .name = m->name, .size_bytes = -1};
+        if (m->end == NONE)
+            continue;
+        TRY(read_time(s, m->begin, &span.begin_ns));
+        TRY(read_time(s, m->end, &span.end_ns));
+        trace_add(s->lane, &span);
+    }
+    return STATUS_OK;
+}
+
+status stream_trace_settle(stream_trace *s)
+{
+    if (s == NULL || s->broken || s->n_timers == 0)
+        return STATUS_OK;
+    int last = s->n_timers - 1;
+    int64_t last_ns = 0;
+    TRY(ops_of(s)->event_wait(s->dev, s->timers[last]));
+    TRY(read_marks(s));
+    TRY(read_time(s, last, &last_ns));
+    device_event *anchor = s->timers[last];
+    s->timers[last] = s->anchor;
+    s->anchor = anchor;
+    s->anchor_ns = last_ns;
+    s->n_timers = s->n_marks = 0;
+    for (int i = 0; i < s->depth && i < DEPTH_MAX; i++)
+        s->open[i] = NONE;
+    return STATUS_OK;
+}

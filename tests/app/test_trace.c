@@ -1,0 +1,335 @@
+/* --trace: the whole run is in the file, however it ended. */
+#include "tests/app/trace_file.h"
+#include "tests/app/underway.h"
+
+/* 6 steps an epoch for one rank, 3 for two, 2 for three. */
+#define TRACED \
+    "train", OPTIMIZER, "--json", "--quiet", "--limit", "48", "--batch-size", "8", "--trace", \
+        "trace.json", "--run-dir", "run", "--no-save-model"
+#define FAULTY(fault) \
+    TRACED, "--model", "mlp", "--threads", "1", "--nproc-per-node", "3", "--epochs", "3", \
+        "--timeout", "5", "--log-dir", "logs", "--inject", fault
+
+static void start_clean(void)
+{
+    fresh("run", "logs");
+    unlink("trace.json");
+}
+
+/* Layers in the order of forward, and what their buckets hold with caps of half a MiB. */
+static const struct model_parts {
+    const char *model, *layers[6], *buckets[4];
+} MODELS[] = {
+    {"mlp",
+     {"fc1", "fc2", "fc3"},
+     {"fc2.weight, fc2.bias, fc3.weight, fc3.bias", "fc1.weight, fc1.bias"}},
+    {"cnn",
+     {"conv1", "conv2", "pool", "fc1", "fc2"},
+     {"fc1.weight, fc1.bias, fc2.weight, fc2.bias",
+      "conv1.weight, conv1.bias, conv2.weight, conv2.bias"}},
+};
+
+static void expect(const json_t *doc, int rank, const char *of, const char *name, int n)
+{
+    char whole[64];
+    snprintf(whole, sizeof whole, "%s%s%s", of, of[0] != '\0' ? " " : "", name);
+    int got = trace_file_count(doc, rank, whole, NULL);
+    ck_assert_msg(got == n, "rank %d: %d times %s, want %d", rank, got, whole, n);
+}
+
+static void expect_layers(const json_t *doc, int rank, const struct model_parts *m, int passes)
+{
+    int64_t layers = 0, phases = 0;
+    for (int i = 0; m->layers[i] != NULL; i++) {
+        char forward[32], backward[32];
+        snprintf(forward, sizeof forward, "%s forward", m->layers[i]);
+        snprintf(backward, sizeof backward, "%s backward", m->layers[i]);
+        expect(doc, rank, m->layers[i], "forward", passes);
+        expect(doc, rank, m->layers[i], "backward", passes);
+        (void)trace_file_count(doc, rank, forward, &layers);
+        (void)trace_file_count(doc, rank, backward, &layers);
+    }
+    (void)trace_file_count(doc, rank, "loss", &layers);
+    (void)trace_file_count(doc, rank, "forward", &phases);
+    (void)trace_file_count(doc, rank, "backward", &phases);
+    ck_assert_msg((double)layers >= 0.95 * (double)phases,
+                  "rank %d: layers take %lld ns of %lld of forward and backward", rank,
+                  (long long)layers, (long long)phases);
+}
+
+static void expect_steps_are_covered(const json_t *doc, int rank)
+{
+    static const char *const phases[] = {"data", "forward", "backward", "ddp_wait", "optimizer"};
+    int64_t steps = 0, covered = 0;
+    (void)trace_file_count(doc, rank, "step", &steps);
+    for (size_t i = 0; i < sizeof phases / sizeof phases[0]; i++)
+        (void)trace_file_count(doc, rank, phases[i], &covered);
+    ck_assert_int_le(covered, steps);
+    ck_assert_msg((double)covered >= 0.95 * (double)steps,
+                  "rank %d: phases take %lld ns of %lld of the steps", rank, (long long)covered,
+                  (long long)steps);
+}
+
+static void expect_buckets(const json_t *doc, int rank, const struct model_parts *m, int steps)
+{
+    for (int i = 0; m->buckets[i] != NULL; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "all_reduce bucket %d", i);
+        expect(doc, rank, "", name, steps);
+        ck_assert_str_eq(json_string_value(trace_file_argument(doc, rank, name, "parameters")),
+                         m->buckets[i]);
+        ck_assert_int_gt(json_integer_value(trace_file_argument(doc, rank, name, "bytes")), 4);
+        ck_assert_int_gt(json_integer_value(trace_file_argument(doc, rank, name, "seq")), 0);
+    }
+    ck_assert_int_gt(trace_file_thread(doc, rank, "communication"), 0);
+}
+
+START_TEST(a_trace_holds_all_of_a_run)
+{
+    const struct model_parts *m = &MODELS[_i % 2];
+    int world = 1 + _i / 2, steps = 6 / world;
+    char ranks[12];
+    snprintf(ranks, sizeof ranks, "%d", world);
+    program p = program_mnist(TRACED, "--model", m->model, "--nproc-per-node", ranks, "--threads",
+                              "2", "--epochs", "2", "--bucket-cap-mb", "0.5", NULL);
+    ASSERT_EXIT(p, 0);
+    json_t *doc = trace_file_read("trace.json");
+    trace_file_check(doc);
+    ck_assert_str_eq(trace_file_ending(doc), "done");
+    ck_assert_uint_eq(trace_file_ranks(doc), (1u << world) - 1);
+    for (int rank = 0; rank < world; rank++) {
+        expect(doc, rank, "", "step", 2 * steps);
+        expect(doc, rank, "", "epoch", 2);
+        expect(doc, rank, "", "evaluation", 2);
+        expect(doc, rank, "", "ddp_wait", 2 * steps);
+        expect(doc, rank, "", "optimizer", 2 * steps);
+        expect(doc, rank, "", "loss", 2 * steps);
+        expect_layers(doc, rank, m, 2 * steps);
+        expect_steps_are_covered(doc, rank);
+        expect_buckets(doc, rank, m, 2 * steps);
+        ck_assert_int_gt(trace_file_thread(doc, rank, "main"), 0);
+        ck_assert_int_gt(trace_file_thread(doc, rank, "compute 1 of main"), 0);
+    }
+    json_decref(doc);
+    program_close(&p);
+}
+END_TEST
+
+/* 6 steps; each mode's phases cover them, and replicas have tracks of their own. */
+START_TEST(every_mode_is_traced)
+{
+    static const char *const modes[][3] = {{"dp", "--replicas", "3"},
+                                           {"ps", "--nproc-per-node", "2"},
+                                           {"single", "--nproc-per-node", "1"}};
+    static const char *const phases[] = {"data",   "broadcast", "scatter", "forward",
+                                         "gather", "backward",  "reduce",  "optimizer"};
+    const char *const *m = modes[_i];
+    program p = program_mnist(TRACED, "--model", "mlp", "--threads", "1", "--epochs", "1", "--mode",
+                              m[0], m[1], m[2], NULL);
+    ASSERT_EXIT(p, 0);
+    json_t *doc = trace_file_read("trace.json");
+    trace_file_check(doc);
+    int main_thread = trace_file_thread(doc, 0, "main"), layers = 0;
+    int64_t steps = 0, covered = 0;
+    const json_t *event = NULL;
+    size_t i = 0;
+    (void)trace_file_count(doc, 0, "step", &steps);
+    json_array_foreach(json_object_get(doc, "traceEvents"), i, event)
+    {
+        for (size_t k = 0; k < sizeof phases / sizeof phases[0]; k++)
+            if (trace_file_is(event, 0, -1, phases[k]) &&
+                trace_file_integer(event, "tid") == main_thread)
+                covered += trace_file_ns(event, "dur");
+        layers += trace_file_is(event, 0, -1, "fc2 backward");
+    }
+    ck_assert_int_le(covered, steps);
+    ck_assert((double)covered >= 0.95 * (double)steps);
+    ck_assert_int_eq(layers, _i == 0 ? 3 * 6 : _i == 1 ? 3 : 6);
+    for (int replica = 1; _i == 0 && replica < 3; replica++) {
+        char name[32];
+        snprintf(name, sizeof name, "replica %d", replica);
+        ck_assert_int_gt(trace_file_thread(doc, 0, name), 0);
+        snprintf(name, sizeof name, "transfers of replica %d", replica);
+        ck_assert_int_gt(trace_file_thread(doc, 0, name), 0);
+    }
+    json_decref(doc);
+    program_close(&p);
+}
+END_TEST
+
+/* Of 6 steps with two batches each. */
+START_TEST(trace_steps_bounds_what_is_kept)
+{
+    program p = program_mnist(TRACED, "--model", "mlp", "--threads", "1", "--epochs", "1",
+                              "--batch-size", "4", "--accum", "2", "--trace-steps", "4", NULL);
+    ASSERT_EXIT(p, 0);
+    json_t *doc = trace_file_read("trace.json");
+    trace_file_check(doc);
+    expect(doc, 0, "", "step", 4);
+    expect(doc, 0, "fc1", "forward", 8);
+    expect(doc, 0, "", "all_reduce bucket 0", 4);
+    expect(doc, 0, "", "evaluation", 1);
+    expect(doc, 0, "", "epoch", 1);
+    json_decref(doc);
+    program_close(&p);
+}
+END_TEST
+
+/* The trace does not touch what is computed, nor does a run without it leave a file. */
+START_TEST(a_trace_changes_no_bit)
+{
+    program with = program_mnist(SHORT, "--model", "cnn", "--nproc-per-node", "2", "--run-dir",
+                                 run_dir("run"), "--trace", "trace.json", NULL);
+    ASSERT_EXIT(with, 0);
+    ck_assert_int_eq(unlink("trace.json"), 0);
+    program without = program_mnist(SHORT, "--model", "cnn", "--nproc-per-node", "2", "--run-dir",
+                                    run_dir("logs"), NULL);
+    ASSERT_EXIT(without, 0);
+    ck_assert(!file_exists("trace.json"));
+    assert_same_bits(run_dir("run"), run_dir("logs"));
+    program_close(&with);
+    program_close(&without);
+}
+END_TEST
+
+/* Also of a step that is past --trace-steps the trace says where it broke off. */
+START_TEST(survivors_of_a_failure_leave_a_trace)
+{
+    static const char *const faults[] = {"kill:rank=1,step=3", "kill:rank=0,step=3"};
+    program p = program_mnist(FAULTY(faults[_i]), "--trace-steps", "1", NULL);
+    ck_assert_int_ne(p.exit_code, 0);
+    json_t *doc = trace_file_read("trace.json");
+    trace_file_check(doc);
+    ck_assert_str_eq(trace_file_ending(doc), "failed");
+    unsigned ranks = trace_file_ranks(doc);
+    ck_assert_msg(ranks == (_i == 0 ? 5u : 6u), "ranks %x, stderr: %s", ranks, p.err);
+    for (int rank = 0; rank < 3; rank++) {
+        if ((ranks & 1u << rank) == 0)
+            continue;
+        expect(doc, rank, "", "step", 2); /* the first, and the one that did not end */
+        ck_assert_int_eq(trace_file_unfinished(doc, rank, "epoch"), 1);
+        ck_assert_int_eq(trace_file_unfinished(doc, rank, "step"), 1);
+        ck_assert_int_eq(trace_file_unfinished(doc, rank, "setup"), 0);
+    }
+    json_decref(doc);
+    program_close(&p);
+}
+END_TEST
+
+/* Without a launcher rank 0 has the store: a survivor's part lies beside the file. */
+START_TEST(a_survivor_without_a_store_leaves_its_part)
+{
+    program ranks[2];
+    char port[32], rank_of[32], local[32];
+    snprintf(port, sizeof port, "MASTER_PORT=%d", underway_free_port());
+    unlink("trace.json.rank1");
+    for (int rank = 0; rank < 2; rank++) {
+        snprintf(rank_of, sizeof rank_of, "RANK=%d", rank);
+        snprintf(local, sizeof local, "LOCAL_RANK=%d", rank);
+        ranks[rank] = underway_start(WORDS("env", port, rank_of, local, "WORLD_SIZE=2",
+                                           "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1"),
+                                     WORDS(TRACED, "--model", "mlp", "--threads", "1", "--epochs",
+                                           "1", "--inject", "kill:rank=0,step=2"));
+    }
+    for (int rank = 0; rank < 2; rank++)
+        program_wait(&ranks[rank], RUN_S);
+    ck_assert_int_ne(ranks[1].exit_code, 0);
+    ASSERT_SAYS(ranks[1].err, "trace.json.rank1");
+    json_t *doc = trace_file_read("trace.json"), *part = trace_file_read("trace.json.rank1");
+    trace_file_check(doc);
+    trace_file_check(part);
+    ck_assert_uint_eq(trace_file_ranks(doc), 0);
+    ck_assert_uint_eq(trace_file_ranks(part), 2);
+    ck_assert_int_eq(trace_file_unfinished(part, 1, "epoch"), 1);
+    json_decref(doc);
+    json_decref(part);
+    program_close(&ranks[0]);
+    program_close(&ranks[1]);
+}
+END_TEST
+
+START_TEST(a_restarted_run_leaves_its_last_generation)
+{
+    program p = program_mnist(FAULTY("kill:rank=1,step=3"), "--max-restarts", "1", NULL);
+    ASSERT_EXIT(p, 0);
+    json_t *doc = trace_file_read("trace.json");
+    trace_file_check(doc);
+    ck_assert_str_eq(trace_file_ending(doc), "done");
+    ck_assert_int_eq(trace_file_integer(json_object_get(doc, "otherData"), "generation"), 1);
+    ck_assert_uint_eq(trace_file_ranks(doc), 7);
+    json_decref(doc);
+    program_close(&p);
+}
+END_TEST
+
+static program wait_for_line(const char *const *flags, const char *line)
+{
+    program p = underway_start(NULL, flags);
+    for (int64_t deadline = clock_deadline_ns(RUN_S * 1000); !clock_passed(deadline);) {
+        char *text = program_peek(&p);
+        bool there = strstr(text, line) != NULL;
+        free(text);
+        if (there)
+            return p;
+        clock_sleep_ms(POLL_MS);
+    }
+    ck_abort_msg("'%s' did not come", line);
+    return p;
+}
+
+/* A preempted run writes its trace; one that is killed has left what can be opened. */
+START_TEST(a_run_that_is_stopped_leaves_a_trace)
+{
+    program p = wait_for_line(WORDS("train", "--model", "mlp", "--limit", "600", "--batch-size",
+                                    "1", "--epochs", "1000", "--threads", "1", "--nproc-per-node",
+                                    "2", "--json", "--log-interval", "1", "--trace", "trace.json",
+                                    "--trace-steps", "5", "--run-dir", "run"),
+                              "step 3/");
+    kill(p.pid, _i == 0 ? SIGUSR1 : SIGKILL);
+    program_wait(&p, RUN_S);
+    clock_sleep_ms(_i == 0 ? 0 : 200); /* the ranks follow their launcher */
+    json_t *doc = trace_file_read("trace.json");
+    trace_file_check(doc);
+    if (_i == 0) {
+        ck_assert_str_eq(trace_file_ending(doc), "stopped");
+        ck_assert_uint_eq(trace_file_ranks(doc), 3);
+        int steps = trace_file_count(doc, 1, "step", NULL);
+        ck_assert(steps >= 3 && steps <= 5); /* it was asked behind the third */
+    }
+    json_decref(doc);
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(a_file_that_cannot_be_written_is_said_at_once)
+{
+    program p = program_mnist(SMALL_RUN, "--nproc-per-node", _i == 0 ? "1" : "2", "--trace",
+                              "no/such/folder/trace.json", NULL);
+    ASSERT_EXIT(p, 64);
+    ASSERT_SAYS(p.err, "--trace");
+    ASSERT_SAYS(p.err, "no/such/folder/trace.json");
+    program_close(&p);
+    p = program_mnist(SMALL_RUN, "--trace", "", NULL);
+    ASSERT_EXIT(p, 64);
+    ASSERT_SAYS(p.err, "--trace: empty");
+    program_close(&p);
+}
+END_TEST
+
+int main(void)
+{
+    workbench_open();
+    Suite *suite = suite_create("trace");
+    TCase *runs = suite_case(suite, "runs", 120);
+    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_loop_test(runs, a_trace_holds_all_of_a_run, 0, 6);
+    tcase_add_loop_test(runs, every_mode_is_traced, 0, 3);
+    tcase_add_test(runs, trace_steps_bounds_what_is_kept);
+    tcase_add_test(runs, a_trace_changes_no_bit);
+    tcase_add_loop_test(runs, survivors_of_a_failure_leave_a_trace, 0, 2);
+    tcase_add_test(runs, a_survivor_without_a_store_leaves_its_part);
+    tcase_add_test(runs, a_restarted_run_leaves_its_last_generation);
+    tcase_add_loop_test(runs, a_run_that_is_stopped_leaves_a_trace, 0, 2);
+    tcase_add_loop_test(runs, a_file_that_cannot_be_written_is_said_at_once, 0, 2);
+    return workbench_close(suite_run(suite));
+}
