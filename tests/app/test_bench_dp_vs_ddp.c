@@ -232,6 +232,24 @@ START_TEST(a_peer_that_does_not_learn_is_not_counted)
 }
 END_TEST
 
+START_TEST(without_gnuplot_there_is_a_note)
+{
+    fake_bench b;
+    char path[4096];
+    fake_open("bench dp-vs-ddp --models mlp --modes single --repeats 1 --steps 3", &b);
+    dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
+    snprintf(path, sizeof path, "%s", getenv("PATH"));
+    setenv("PATH", workbench, 1);
+    dp_vs_ddp_plots(&b.rows, workbench, b.document);
+    setenv("PATH", path, 1);
+    const json_t *report = json_object_get(b.document, "report");
+    ck_assert_uint_eq(json_array_size(json_object_get(report, "plots")), 0);
+    ASSERT_SAYS(json_string_value(json_array_get(json_object_get(report, "notes"), 0)),
+                "no plots: gnuplot is not installed (Debian: apt-get install gnuplot-nox)");
+    fake_close(&b);
+}
+END_TEST
+
 /* A whole command with real runs: ddp on one and two ranks. */
 START_TEST(real_runs_are_compared)
 {
@@ -330,6 +348,7 @@ int main(void)
     tcase_add_test(core, repeats_are_interleaved);
     tcase_add_test(core, a_failing_case_is_given_up);
     tcase_add_test(core, a_peer_that_does_not_learn_is_not_counted);
+    tcase_add_test(core, without_gnuplot_there_is_a_note);
     tcase_add_test(core, real_runs_are_compared);
     tcase_add_test(core, a_stop_keeps_what_was_measured);
     tcase_add_test(core, mistakes_end_before_anything_runs);

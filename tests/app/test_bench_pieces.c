@@ -232,7 +232,7 @@ START_TEST(a_document_is_whole)
     bench_document_row(table, NULL, "a longer one|");
     bench_document_say(document, BENCH_LIMITS, "%d limit", 1);
     bench_document_plot(document, "sample-speed", "Speed");
-    ck_assert(json_is_null(bench_document_number(NAN, 3)));
+    ck_assert(json_is_null(bench_document_number((double)NAN, 3)));
     ck_assert_msg(bench_document_write(document, workbench_path("out/deep")) == STATUS_OK, "%s",
                   status_message());
     json_decref(document);
