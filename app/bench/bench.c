@@ -38,12 +38,22 @@ static status unknown(const char *name)
     return FAIL(STATUS_INVALID, "bench: '%.80s' is no benchmark; there are %s", name, list);
 }
 
-/* Of those groups of flags that belong to one benchmark: which. */
+/* Which benchmark alone has a flag; NULL: several do. */
 static const char *owner_of(const option_row *row)
 {
-    return row->group == GROUP_ALL_REDUCE || row->group == GROUP_LAUNCHER ? "all-reduce"
-           : row->group == GROUP_SCALING                                  ? "scaling"
-                                                                          : NULL;
+    static const char *const comparisons[] = {"scaling", "peer", "peer-python"};
+    if (row->group == GROUP_ALL_REDUCE || row->group == GROUP_LAUNCHER)
+        return "all-reduce";
+    for (size_t i = 0; i < sizeof comparisons / sizeof comparisons[0]; i++)
+        if (row->group == GROUP_BENCH && strcmp(row->name, comparisons[i]) == 0)
+            return "dp-vs-ddp";
+    return row->group == GROUP_SCALING ? "scaling" : NULL;
+}
+
+/* An all-reduce trains nothing. */
+static bool is_of_training(const option_row *row)
+{
+    return row->group == GROUP_BENCH || row->group == GROUP_TRAINING || row->group == GROUP_DATA;
 }
 
 status bench_check_flags(const options *opts)
@@ -58,7 +68,7 @@ status bench_check_flags(const options *opts)
             return FAIL(STATUS_INVALID, "--%s: a flag of 'bench %s', not of '%.40s'%s", row->name,
                         owner, opts->benchmark,
                         row->group == GROUP_LAUNCHER ? ", which takes --world-sizes" : "");
-        if (as_ranks && row->group == GROUP_BENCH)
+        if (as_ranks && is_of_training(row))
             return FAIL(STATUS_INVALID, "--%s: not a flag of 'bench all-reduce'", row->name);
     }
     return STATUS_OK;

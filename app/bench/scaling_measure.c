@@ -107,6 +107,7 @@ static void add_all_reduce(bench_words *words, const options *opts, const scalin
     bench_words_add(words, "--nproc-per-node=%d", run->ranks);
     bench_words_add(words, "--device=%s", opts->device);
     bench_words_add(words, "--backend=%s", opts->backend);
+    bench_words_add(words, "--timeout=%lld", (long long)opts->timeout);
 }
 
 /* DP's replicas share one process, and its batch is that of all of them. */
@@ -125,10 +126,30 @@ static void add_master(bench_words *words, const scaling_plan *plan, const scali
     bench_words_add(words, "--devices=%s", list);
 }
 
+/* What else of the command line changes a step. */
+static void add_given(bench_words *words, const options *opts)
+{
+    if (!opts->overlap)
+        bench_words_add(words, "--no-overlap");
+    if (opts->data_dir != NULL)
+        bench_words_add(words, "--data-dir=%s", opts->data_dir);
+    if (opts->lr >= 0)
+        bench_words_add(words, "--lr=%.17g", opts->lr);
+    if (opts->momentum > 0)
+        bench_words_add(words, "--momentum=%.17g", opts->momentum);
+    if (opts->bucket_cap_mb > 0)
+        bench_words_add(words, "--bucket-cap-mb=%.17g", opts->bucket_cap_mb);
+    if (opts->tf32)
+        bench_words_add(words, "--tf32");
+    bench_words_add(words, "--amp=%s", opts->amp);
+    bench_words_add(words, "--seed=%lld", (long long)opts->seed);
+    bench_words_add(words, "--timeout=%lld", (long long)opts->timeout);
+}
+
 static void add_train(bench_words *words, const options *opts, const scaling_plan *plan,
                       const bench_child *place, const scaling_run *run)
 {
-    long long images = (long long)run->batch * run->ranks * opts->steps;
+    long long images = (long long)run->batch * run->ranks * plan->steps;
     add_words(words, "/proc/self/exe train --json --no-save-model --quiet --no-progress");
     if (run->kind == COST_SAMPLE_MASTER) {
         add_master(words, plan, run);
@@ -139,10 +160,7 @@ static void add_train(bench_words *words, const options *opts, const scaling_pla
         bench_words_add(words, "--nproc-per-node=%d", run->ranks);
         bench_words_add(words, "--backend=%s", opts->backend);
     }
-    if (!opts->overlap)
-        bench_words_add(words, "--no-overlap");
-    if (opts->data_dir != NULL)
-        bench_words_add(words, "--data-dir=%s", opts->data_dir);
+    add_given(words, opts);
     bench_words_add(words, "--model=%s", model_kind_name(run->model));
     bench_words_add(words, "--optimizer=%s", opts->optimizer);
     bench_words_add(words, "--device=%s", opts->device);
@@ -218,9 +236,9 @@ status scaling_measure(const options *opts, const scaling_plan *plan, bench_chil
                        json_t *document, scaling_measurements *out)
 {
     char name[NAME_BYTES];
-    long long total = (long long)plan->n_runs * opts->repeats, done = 0;
+    long long total = (long long)plan->n_runs * plan->repeats, done = 0;
     int64_t started_ns = clock_now_ns();
-    for (int64_t repeat = 0; repeat < opts->repeats; repeat++)
+    for (int64_t repeat = 0; repeat < plan->repeats; repeat++)
         for (int i = 0; i < plan->n_runs; i++) {
             name_run(&plan->runs[i], name);
             status st = run_one(opts, plan, place, &plan->runs[i], out);

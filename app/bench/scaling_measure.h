@@ -27,7 +27,7 @@ typedef struct scaling_measurements {
 /* Adds one value to its series (same kind, model, ranks, images and bytes), or begins one. */
 status scaling_add(scaling_measurements *m, const cost_sample *sample, double seconds);
 
-/* Runs plan->runs opts->repeats times. A child that fails is logged, noted in the document and left
+/* Runs plan->runs plan->repeats times. A child that fails is logged, noted in the document and left
  * out; a stop (place->stopped) ends it with what there is. */
 status scaling_measure(const options *opts, const scaling_plan *plan, bench_child *place,
                        json_t *document, scaling_measurements *out);

@@ -15,6 +15,7 @@ enum { MAX_WORDS = 8, WORD_BYTES = 32, PIXELS = 28 * 28, MAX_RANKS = 1024, MAX_I
 static const char DEFAULT_MODES[] = "ddp,dp,ps";
 static const char DEFAULT_WORLD_SIZES[] = "1,2,3,4,5,6,8";
 static const char DEFAULT_BATCH_SIZES[] = "16,64";
+enum { DEFAULT_REPEATS = 3, DEFAULT_STEPS = 20 };
 
 static const char *const KIND_NAMES[COST_SAMPLE_KINDS] = {
     [COST_SAMPLE_ALL_REDUCE] = "all-reduce",
@@ -213,6 +214,8 @@ status scaling_plan_make(const options *opts, scaling_plan *out)
     if (strcmp(opts->hold_out, "none") != 0)
         TRY(read_numbers("hold-out", opts->hold_out, MAX_RANKS, out->held_out, &out->n_held_out));
     TRY(check_held_out(out));
+    out->repeats = options_given(opts, "repeats") ? opts->repeats : DEFAULT_REPEATS;
+    out->steps = options_given(opts, "steps") ? opts->steps : DEFAULT_STEPS;
     read_cluster(opts, out);
     return STATUS_OK;
 }

@@ -24,10 +24,11 @@ typedef struct scaling_plan {
     int n_held_out;
     int models[COST_FIT_MODELS]; /* model_kinds */
     int n_models;
-    int cores;     /* that ranks share: cores by threads, or GPUs */
-    int gpus;      /* 0: the CPU computes */
-    int threads;   /* of a rank */
-    bool no_modes; /* this program trains as DDP only: server and master were left out */
+    int cores;              /* that ranks share: cores by threads, or GPUs */
+    int gpus;               /* 0: the CPU computes */
+    int threads;            /* of a rank */
+    int64_t repeats, steps; /* steps: of an epoch */
+    bool no_modes;          /* this program trains as DDP only: server and master were left out */
 
     cost_cluster cluster; /* of the projection */
     double images_per_s;  /* of one of its devices; <= 0: as measured here */

@@ -117,6 +117,8 @@ static const struct {
     {{"all-reduce", "--hold-out", "3"}, "--hold-out: a flag of 'bench scaling'"},
     {{"scaling", "-n", "3"}, "--iters: a flag of 'bench all-reduce', not of 'scaling'"},
     {{"scaling", "--nproc-per-node", "2"}, "which takes --world-sizes"},
+    {{"all-reduce", "--seed", "2"}, "--seed: not a flag of 'bench all-reduce'"},
+    {{"scaling", "--peer", "torch"}, "--peer: a flag of 'bench dp-vs-ddp', not of 'scaling'"},
     {{"scalin", "-n", "3"}, "did you mean 'scaling'?"},
 };
 
