@@ -15,8 +15,9 @@ static const char *const GROUP_TITLES[GROUP_COUNT] = {
     [GROUP_PROGRAM] = "The launched program (mnist_ddp run)",
     [GROUP_BENCH] = "Benchmark",
     [GROUP_ALL_REDUCE] = "bench all-reduce (as nccl-tests; sizes as 8, 64K, 16M)",
-    [GROUP_SCALING] = "bench scaling (--world-sizes 1,2,3,4,5,6,8 --batch-sizes 16,64 --modes ddp,dp,ps --repeats 3 "
-        "--steps 20\nwhere not given), and the cluster that is projected to",
+    [GROUP_SCALING] =
+        "bench scaling: the cluster that is projected to\n  (its own defaults: --world-sizes "
+        "1,2,3,4,5,6,8 --batch-sizes 16,64 --modes ddp,dp,ps\n  --repeats 3 --steps 20)",
     [GROUP_SAMPLER] = "Sampler",
     [GROUP_GENERAL] = "General",
 };
