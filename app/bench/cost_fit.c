@@ -103,9 +103,9 @@ static status check(const cost_sample *samples, size_t n, int cores)
     return STATUS_OK;
 }
 
-/* The rows of one stage, and what was measured. */
+/* The rows of one stage, what was measured, and the rows' weights. */
 typedef struct table {
-    double *a, *y;
+    double *a, *y, *w;
     size_t rows, columns;
 } table;
 
@@ -113,6 +113,7 @@ static status table_create(size_t rows, size_t columns, table *out)
 {
     *out = (table){.columns = columns};
     TRY(memory_alloc(sizeof(double) * rows * columns, (void **)&out->a));
+    TRY(memory_alloc(sizeof(double) * rows, (void **)&out->w));
     return memory_alloc(sizeof(double) * rows, (void **)&out->y);
 }
 
@@ -120,6 +121,7 @@ static void table_free(table *t)
 {
     free(t->a);
     free(t->y);
+    free(t->w);
 }
 
 static double *table_add(table *t, const cost_sample *s)
@@ -137,7 +139,7 @@ static status fit_all_reduce(const cost_sample *samples, size_t n, cost_fit *fit
             samples[i].ranks > 1)
             all_reduce_row(&samples[i], fit->cores, table_add(&t, &samples[i]));
     if (st == STATUS_OK && t.rows > 0)
-        st = nonnegative_fit(t.a, t.y, t.rows, t.columns, fit->all_reduce);
+        st = nonnegative_fit_robust(t.a, t.y, t.w, t.rows, t.columns, fit->all_reduce);
     table_free(&t);
     return st;
 }
@@ -151,7 +153,7 @@ static status fit_steps(const cost_sample *samples, size_t n, cost_fit *fit)
         if (samples[i].kind != COST_SAMPLE_ALL_REDUCE && !samples[i].held_out)
             step_row(fit, &samples[i], table_add(&t, &samples[i]));
     if (st == STATUS_OK)
-        st = nonnegative_fit(t.a, t.y, t.rows, t.columns, x);
+        st = nonnegative_fit_robust(t.a, t.y, t.w, t.rows, t.columns, x);
     table_free(&t);
     if (st != STATUS_OK)
         return st;

@@ -18,7 +18,8 @@
  *                           + m3 (W-1) (bytes to and from one rank) + m4 s (the same bytes)
  *                           rank 0 moves everything itself, or all ranks move their own
  *
- * All coefficients are >= 0; c of every model, the others shared by all. First the all-reduces are
+ * All coefficients are >= 0; c of every model, the others shared by all. Their sum of absolute
+ * relative errors is least, nearly. First the all-reduces are
  * fitted, then the steps.
  */
 #ifndef MNIST_DDP_APP_BENCH_COST_FIT_H

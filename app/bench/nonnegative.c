@@ -20,10 +20,14 @@ enum { MAX = NONNEGATIVE_MAX_COLUMNS };
 #define RIDGE 1e-12
 #define NO_DESCENT 1e-10
 
+/* Errors below this count as squares: else the first row that fits would never move again. */
+#define NEAR_ENOUGH 0.02
+enum { ROBUST_ROUNDS = 12 };
+
 typedef struct problem {
     size_t n;
     double gram[MAX][MAX]; /* of the scaled columns */
-    double right[MAX];     /* their products with the scaled y, all ones */
+    double right[MAX];     /* their products with the scaled y: ones, but for the weights */
     double length[MAX];    /* of the columns before they were scaled; 0: a column of zeros */
     bool free[MAX];
     double x[MAX];
@@ -44,21 +48,23 @@ static status check(const double *a, const double *y, size_t rows, size_t column
     return STATUS_OK;
 }
 
-static void set_up(problem *p, const double *a, const double *y, size_t rows, size_t columns)
+static void set_up(problem *p, const double *a, const double *y, const double *w, size_t rows,
+                   size_t columns)
 {
     *p = (problem){.n = columns};
     for (size_t j = 0; j < columns; j++) {
         double sum = 0;
         for (size_t i = 0; i < rows; i++)
-            sum += (a[i * columns + j] / y[i]) * (a[i * columns + j] / y[i]);
+            sum +=
+                (w != NULL ? w[i] : 1) * (a[i * columns + j] / y[i]) * (a[i * columns + j] / y[i]);
         p->length[j] = sqrt(sum);
     }
     for (size_t i = 0; i < rows; i++) {
-        double row[MAX] = {0};
+        double row[MAX] = {0}, root = w != NULL ? sqrt(w[i]) : 1;
         for (size_t j = 0; j < columns; j++)
-            row[j] = p->length[j] > 0 ? a[i * columns + j] / y[i] / p->length[j] : 0;
+            row[j] = p->length[j] > 0 ? root * a[i * columns + j] / y[i] / p->length[j] : 0;
         for (size_t j = 0; j < columns; j++) {
-            p->right[j] += row[j];
+            p->right[j] += root * row[j];
             for (size_t k = 0; k < columns; k++)
                 p->gram[j][k] += row[j] * row[k];
         }
@@ -137,12 +143,13 @@ static bool approach(problem *p, const double z[MAX])
     return false;
 }
 
-status nonnegative_fit(const double *a, const double *y, size_t rows, size_t columns, double *x)
+status nonnegative_fit(const double *a, const double *y, const double *w, size_t rows,
+                       size_t columns, double *x)
 {
     TRY(check(a, y, rows, columns));
     problem p;
     double z[MAX];
-    set_up(&p, a, y, rows, columns);
+    set_up(&p, a, y, w, rows, columns);
     /* Each round ends lower than the one before; the bound is for rounding. */
     for (size_t round = 0; round < 10 * columns; round++) {
         size_t j = steepest(&p);
@@ -155,5 +162,22 @@ status nonnegative_fit(const double *a, const double *y, size_t rows, size_t col
     }
     for (size_t j = 0; j < columns; j++)
         x[j] = p.length[j] > 0 ? p.x[j] / p.length[j] : 0;
+    return STATUS_OK;
+}
+
+status nonnegative_fit_robust(const double *a, const double *y, double *w, size_t rows,
+                              size_t columns, double *x)
+{
+    for (size_t i = 0; i < rows; i++)
+        w[i] = 1;
+    for (int round = 0; round < ROBUST_ROUNDS; round++) {
+        TRY(nonnegative_fit(a, y, w, rows, columns, x));
+        for (size_t i = 0; i < rows; i++) {
+            double got = 0;
+            for (size_t j = 0; j < columns; j++)
+                got += a[i * columns + j] * x[j];
+            w[i] = 1 / fmax(fabs(got / y[i] - 1), NEAR_ENOUGH);
+        }
+    }
     return STATUS_OK;
 }

@@ -8,6 +8,7 @@
 #include "app/exit_codes.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/team.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,8 +25,22 @@ typedef struct study {
     json_t *document;
 } study;
 
+/* What else runs here is in every figure. */
+static void say_if_busy(study *s)
+{
+    double load = 0;
+    if (getloadavg(&load, 1) != 1 || load < 0.5 * team_cores())
+        return;
+    LOG_W("other programs are running: load average %.1f on %d cores", load, team_cores());
+    bench_document_say(s->document, BENCH_NOTES,
+                       "other programs were running (load average %.1f on %d cores before the "
+                       "start): every figure has their share in it",
+                       load, team_cores());
+}
+
 static void say_start(study *s)
 {
+    say_if_busy(s);
     if (s->plan.no_modes)
         bench_document_say(s->document, BENCH_NOTES,
                            "dp and ps: left out, this program has no --mode");
