@@ -20,7 +20,7 @@ run: configure ## train with configs/quickstart.yaml: two processes, a minute
 
 test: configure ## build everything and run all tests
 	@cmake --build $(BUILD)
-	@cd $(BUILD) && ctest --output-on-failure
+	@cd $(BUILD) && ctest --output-on-failure $(CTEST_FLAGS)
 
 # By name: what has a PyTorch beside it.
 test-torch: configure ## the tests that need PyTorch (makes a venv of its own, several GB)
