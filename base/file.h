@@ -39,8 +39,8 @@ status file_replace(const char *path, const file_part *parts, size_t n_parts);
 status file_sync_folder(const char *path);
 
 /* Reads a whole file of at most `limit_bytes` into memory that the caller frees with free();
- * a zero byte follows its end. STATUS_INVALID if it is longer. Of a file in /proc, whose size nobody
- * knows, the first 64 KiB at most. */
+ * a zero byte follows its end. STATUS_INVALID if it is longer. Of a file in /proc, whose size
+ * nobody knows, the first 64 KiB at most. */
 status file_read(const char *path, size_t limit_bytes, char **out, size_t *size_bytes);
 
 /* "a/b" from folder and name into `out` (FILE_PATH_BYTES). STATUS_INVALID if too long. */

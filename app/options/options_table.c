@@ -13,7 +13,7 @@ enum {
     TRAIN_SAMPLER = FOR_TRAIN | FOR_SAMPLER,
     LAUNCHERS = FOR_TRAIN | FOR_RUN,
     SET_UP = LAUNCHERS | FOR_BENCH | FOR_DOCTOR, /* what doctor looks at before a run */
-    TRAIN_BENCH = FOR_TRAIN | FOR_BENCH, /* what bench hands to the runs it measures */
+    TRAIN_BENCH = FOR_TRAIN | FOR_BENCH,         /* what bench hands to the runs it measures */
     TRAIN_EVAL_BENCH = TRAIN_EVAL | FOR_BENCH,
     REPORTS = FOR_TRAIN | FOR_EVAL | FOR_SAMPLER | FOR_BENCH | FOR_DOCTOR | FOR_ENV,
 };

@@ -24,7 +24,8 @@ static void fake_open(fake_rank *r)
 {
     *r = (fake_rank){.dev = NULL};
     ck_assert_int_eq(fake_accelerator_open(0, &r->dev), STATUS_OK);
-    ck_assert_int_eq(preempt_open(r->dev, &r->numbers, r->gradients_end, r->gradients_end, &r->stop), STATUS_OK);
+    ck_assert_int_eq(
+        preempt_open(r->dev, &r->numbers, r->gradients_end, r->gradients_end, &r->stop), STATUS_OK);
 }
 
 static void fake_step(fake_rank *r, float wish, preempt_when when)
