@@ -119,28 +119,29 @@ static void arrive(replica *r, replica_point point)
     atomic_store(&r->arrived_ns[point], clock_now_ns());
 }
 
-/* The other side of replicas_gradients, on one chunk. Positions are words that nobody adds up, so
- * they travel as floats. */
+/* The other side of replicas_gradients, on one chunk. What is no float travels as one: nobody adds
+ * it up. */
 static status work_on_chunk(replica *r, const order *o)
 {
     process_group *group = r->groups[o->team];
     device_stream *stream = r->dev->stream;
     size_t count = network_count(r->net);
     int rows = chunk_rows(o->n, r->all->n, r->index);
-    size_t n = (size_t)rows;
+    size_t n = (size_t)rows, row_bytes = network_dlogits_row_bytes(r->net);
+    size_t image_bytes = REPLICA_IMAGE * device_element_bytes(r->dev);
     batch in = {.n = rows, .x = r->x, .samples = r->samples, .numbers = r->numbers};
     if (o->begins_step)
         TRY(r->dev->ops->begin_step(r->dev, &o->plan, r->numbers));
     arrive(r, AT_PARAMETERS);
     TRY(process_group_broadcast(group, network_parameters(r->net), count, DTYPE_F32, 0, stream));
-    TRY(process_group_recv(group, r->x, n * REPLICA_IMAGE, DTYPE_F32, 0, stream));
+    TRY(process_group_recv(group, r->x, n * image_bytes / sizeof(float), DTYPE_F32, 0, stream));
     TRY(process_group_recv(group, r->samples, n, DTYPE_F32, 0, stream));
     TRY(network_forward(r->net, &in, NETWORK_TRAIN));
     arrive(r, AT_LOGITS);
     TRY(process_group_send(group, network_logits(r->net), n * NETWORK_CLASSES, DTYPE_F32, 0,
                            stream));
-    TRY(process_group_recv(group, network_dlogits(r->net), n * NETWORK_CLASSES, DTYPE_F32, 0,
-                           stream));
+    TRY(process_group_recv(group, network_dlogits(r->net), n * row_bytes / sizeof(float), DTYPE_F32,
+                           0, stream));
     TRY(network_backward_from(r->net, false, NULL, NULL));
     arrive(r, AT_GRADIENTS);
     float *gradients = network_gradients(r->net);

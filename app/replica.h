@@ -76,8 +76,9 @@ typedef struct replicas {
     store_server *server; /* of the teams that meet through it; NULL */
     int64_t timeout_ms;
     struct job *j;
-    float *logits, *dlogits; /* (batch, 10): all replicas', in the master's memory */
-    step_plan plan;          /* of the step that the next batch begins */
+    float *logits;          /* (batch, 10): all replicas', in the master's memory */
+    unsigned char *dlogits; /* (batch): rows of network_dlogits_row_bytes() */
+    step_plan plan;         /* of the step that the next batch begins */
     bool begins_step;
     int started; /* threads */
 

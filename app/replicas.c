@@ -294,11 +294,13 @@ static void note_waiting_for_all(const batch_run *run, replica_point point, phas
 static status send_inputs(const batch_run *run)
 {
     const batch *in = &run->b->in;
+    const unsigned char *x = (const unsigned char *)in->x;
+    size_t image_bytes = REPLICA_IMAGE * device_element_bytes(run->dev);
     TRY(step_enter(run->t, RANK_FORWARD, PHASE_SCATTER));
     for (int i = 1; i < run->members; i++) {
         size_t row = row_of(run, i), rows = rows_of(run, i);
-        TRY(process_group_send(run->group, in->x + row * REPLICA_IMAGE, rows * REPLICA_IMAGE,
-                               DTYPE_F32, i, run->dev->stream));
+        TRY(process_group_send(run->group, x + row * image_bytes,
+                               rows * image_bytes / sizeof(float), DTYPE_F32, i, run->dev->stream));
         TRY(process_group_send(run->group, in->samples + row, rows, DTYPE_F32, i,
                                run->dev->stream));
     }
@@ -342,13 +344,15 @@ static status gather_logits(const batch_run *run)
 
 static status scatter_dlogits(const batch_run *run)
 {
-    const float *dlogits = run->all->dlogits;
+    const unsigned char *dlogits = run->all->dlogits;
+    size_t row_bytes = network_dlogits_row_bytes(run->t->j.net);
     TRY(step_enter(run->t, RANK_BACKWARD, PHASE_GATHER));
     TRY(run->dev->ops->copy(run->dev, network_dlogits(run->t->j.net), dlogits,
-                            sizeof *dlogits * rows_of(run, 0) * NETWORK_CLASSES));
+                            rows_of(run, 0) * row_bytes));
     for (int i = 1; i < run->members; i++)
-        TRY(process_group_send(run->group, dlogits + row_of(run, i) * NETWORK_CLASSES,
-                               rows_of(run, i) * NETWORK_CLASSES, DTYPE_F32, i, run->dev->stream));
+        TRY(process_group_send(run->group, dlogits + row_of(run, i) * row_bytes,
+                               rows_of(run, i) * row_bytes / sizeof(float), DTYPE_F32, i,
+                               run->dev->stream));
     return STATUS_OK;
 }
 

@@ -8,7 +8,8 @@
 
 typedef struct batch {
     int n;                 /* samples, 1 .. the capacity that the network was made for */
-    const float *x;        /* (n, 1, 28, 28) normalised pixels, plain order */
+    const float *x;        /* (n, 1, 28, 28) normalised pixels, plain order, device_element_bytes()
+                              (kernels/device.h) each */
     const uint8_t *labels; /* (n), each < 10 */
     const uint32_t
         *samples; /* (n) positions in the data set: they name each sample's dropout mask */

@@ -91,6 +91,13 @@ bool device_auto_is_cuda(void);
 /* What the cpu device computes with: "oneDNN 2.6.3" or "reference kernels". */
 const char *device_libraries(void);
 
+/* Bytes of one element of a batch's pixels and of the logits' gradient: as wide as what the device
+ * multiplies. */
+static inline size_t device_element_bytes(const device *dev)
+{
+    return dev->precision == PRECISION_BF16 || dev->precision == PRECISION_F16 ? 2 : 4;
+}
+
 /* "f32", "tf32", "bf16", "fp16". */
 const char *precision_name(precision p);
 

@@ -199,8 +199,8 @@ struct device_ops {
                                    const float *x, bool relu, float p, float *dx);
 
     /* Softmax cross-entropy of logits (n, C) float32 plain. totals () device memory: added to.
-     * dlogits (n, C) set: (softmax - one_hot) * grad_scale * step_loss_scale; NULL: not wanted,
-     * then numbers is not read. */
+     * dlogits (n, C) set: (softmax - one_hot) * grad_scale * step_loss_scale, of
+     * device_element_bytes() each; NULL: not wanted, then numbers is not read. */
     status (*cross_entropy)(device *dev, const float *logits, const uint8_t *labels, int n,
                             int classes, const step_numbers *numbers, score *totals,
                             float *dlogits);

@@ -186,7 +186,7 @@ status network_forward(network *net, const batch *in, network_mode mode)
     return STATUS_OK;
 }
 
-status network_loss(network *net, const float *logits, const batch *in, float *dlogits)
+status network_loss(network *net, const float *logits, const batch *in, void *dlogits)
 {
     device_span_begin(net->dev, NULL, "loss");
     TRY(net->dev->ops->cross_entropy(net->dev, logits, in->labels, in->n, NETWORK_CLASSES,
@@ -211,9 +211,14 @@ status network_reset_score(network *net)
     return net->dev->ops->upload(net->dev, net->totals, &none, sizeof none);
 }
 
-float *network_dlogits(network *net)
+void *network_dlogits(network *net)
 {
     return last_layer(net)->dy;
+}
+
+size_t network_dlogits_row_bytes(const network *net)
+{
+    return NETWORK_CLASSES * device_element_bytes(net->dev);
 }
 
 status network_backward(network *net, bool accumulate, grad_ready_fn ready, void *ctx)

@@ -65,8 +65,9 @@ status network_backward(network *net, bool accumulate, grad_ready_fn ready, void
  * network_loss: of logits (n, 10) wherever they came from, with the labels and numbers of `in`;
  * sets dlogits (n, 10) and adds to this network's totals. network_backward_from: the rest, with the
  * gradient of the last forward's logits in network_dlogits() (n, 10). All device memory. */
-status network_loss(network *net, const float *logits, const batch *in, float *dlogits);
-float *network_dlogits(network *net);
+status network_loss(network *net, const float *logits, const batch *in, void *dlogits);
+void *network_dlogits(network *net);
+size_t network_dlogits_row_bytes(const network *net); /* a multiple of 4 */
 status network_backward_from(network *net, bool accumulate, grad_ready_fn ready, void *ctx);
 
 /* The totals since the last reset. Waits for all work enqueued on the device. */

@@ -44,7 +44,7 @@ const option_row options_table[] = {
     {"epochs", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, AT(epochs), 1, 1e6,
      "14", "N", "passes over the training images, in total"},
     {"batch-size", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, AT(batch_size), 1,
-     MAX_BATCH, "64", "N", "images per rank and step (--mode=dp or single: per step)"},
+     MAX_BATCH, "64", "N", "images per rank and step"},
     {"global-batch-size", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, AT(global_batch_size),
      1, MAX_BATCH * 64, NULL, "N", "images of all ranks per step, instead of --batch-size"},
     {"test-batch-size", NULL, OPTION_INTEGER, GROUP_TRAINING, TRAIN_EVAL, AT(test_batch_size), 1,

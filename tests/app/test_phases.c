@@ -126,15 +126,15 @@ START_TEST(bytes_are_those_of_the_algorithm)
 }
 END_TEST
 
-/* Rank 1 begins each of 6 steps 60 ms late: rank 0 waits for it, which is not its traffic. */
+/* Rank 1 begins each of 6 steps 200 ms late: rank 0 waits for it, which is not its traffic. */
 START_TEST(a_late_rank_is_waited_for)
 {
     const char *mode = _i == 0 ? "--mode=ddp" : "--mode=ps";
     json_t *result = result_of(WORDS(RUN_FLAGS, "--model", "mlp", "--epochs", "2", "--limit", "144",
-                                     mode, "--nproc-per-node=2", "--inject=delay:rank=1,ms=60"));
+                                     mode, "--nproc-per-node=2", "--inject=delay:rank=1,ms=200"));
     const json_t *parts = json_object_get(result, "phases");
     double waiting = number(parts, "waiting"), reduce = number(parts, "reduce");
-    ck_assert_msg(waiting > 0.8 * 6 * 0.06, "%g s of waiting", waiting);
+    ck_assert_msg(waiting > 0.5 * 6 * 0.2, "%g s of waiting", waiting);
     ck_assert_msg(reduce < waiting / 2, "%g s of reducing, %g s of waiting", reduce, waiting);
     json_decref(result);
 }
