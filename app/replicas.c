@@ -386,8 +386,19 @@ static status run_batch(const batch_run *run)
     return add_gradients(run);
 }
 
-/* What the master sees of a replica's failure is that it is gone: the replica itself knows more. */
-static status explain(replicas *all, status st)
+status replicas_gradients(replicas *all, training *t, const step_batch *b)
+{
+    int team = team_of(all, b->in.n);
+    batch_run run = {.all = all,
+                     .t = t,
+                     .b = b,
+                     .group = all->members[0].groups[team],
+                     .members = all->teams[team].n,
+                     .dev = t->j.dev};
+    return run_batch(&run);
+}
+
+status replicas_explain(replicas *all, status st)
 {
     const replica *cause = NULL;
     pthread_mutex_lock(&all->lock);
@@ -400,17 +411,4 @@ static status explain(replicas *all, status st)
         st = FAIL(cause->st, "replica %d: %s", cause->index, cause->message);
     pthread_mutex_unlock(&all->lock);
     return st;
-}
-
-status replicas_gradients(replicas *all, training *t, const step_batch *b)
-{
-    int team = team_of(all, b->in.n);
-    batch_run run = {.all = all,
-                     .t = t,
-                     .b = b,
-                     .group = all->members[0].groups[team],
-                     .members = all->teams[team].n,
-                     .dev = t->j.dev};
-    status st = run_batch(&run);
-    return st == STATUS_OK ? STATUS_OK : explain(all, st);
 }

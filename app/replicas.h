@@ -27,8 +27,13 @@ void replicas_destroy(replicas *all);
 void replicas_begin_step(replicas *all, const step_plan *plan);
 
 /* The batch's gradients, added up over the replicas, into the master's: added to them unless
- * b->first. A failure names the replica that it came from. */
+ * b->first. */
 status replicas_gradients(replicas *all, struct training *t, const step_batch *b);
+
+/* After a failure, also of later work on the device: what the master sees of a replica's failure is
+ * that it is gone, and the replica itself knows more. Returns `st`, or the replica's with its
+ * message. */
+status replicas_explain(replicas *all, status st);
 
 int replicas_count(const replicas *all);
 const char *replicas_backend(const replicas *all); /* "local", "nccl"; "none" for one replica */

@@ -184,6 +184,8 @@ static status run(training *t, int *exit_code)
 static status explain(training *t, status st)
 {
     status_kept why;
+    if (t->j.others != NULL)
+        st = replicas_explain(t->j.others, st);
     st = failure_explain(&t->j, st);
     status_keep(&why);
     write_trace(t, TRACE_FAILED);

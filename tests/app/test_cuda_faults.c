@@ -138,7 +138,10 @@ static const char *said_as(const char *name)
     static const char *const other[][2] = {
         {"cudaLaunchKernel", "kernel launch"},
         {"ncclAllReduce", "(nccl)"}, /* an all_reduce or a barrier */
-        {"ncclBroadcast", "broadcast"}};
+        {"ncclBroadcast", "broadcast"},
+        {"ncclReduce", "reduce"},
+        {"ncclSend", "send"},
+        {"ncclRecv", "recv"}};
     for (size_t i = 0; i < sizeof other / sizeof other[0]; i++)
         if (strcmp(name, other[i][0]) == 0)
             return other[i][1];
