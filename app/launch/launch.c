@@ -32,7 +32,6 @@ typedef struct launcher {
     int generation;
     int64_t started_ns;
     int64_t memory_kills;
-    int signal;   /* that came while no worker ran; 0 */
     bool cut_off; /* from the other nodes */
     bool judged;  /* by node 0, this generation */
     bool anything_failed;
@@ -66,15 +65,13 @@ static void launcher_close(launcher *self)
     free(self->polled);
 }
 
-/* What a signal means: to the workers; or, where none runs, to the wait for the other nodes. */
+/* What a signal means to the workers that run. The launcher keeps it: no generation follows. */
 static void take_signals(launcher *self)
 {
     int signal;
     while ((signal = launch_signals_next(&self->signals)) != 0) {
-        if (self->gang.workers == NULL || launch_gang_is_over(&self->gang)) {
-            self->signal = signal;
+        if (self->gang.workers == NULL || launch_gang_is_over(&self->gang))
             continue;
-        }
         launch_gang_take_signal(&self->gang, signal);
         if (self->link != NULL && self->gang.phase > PHASE_SAVING)
             launch_link_trouble(self->link);
@@ -178,7 +175,8 @@ static status open_job(launcher *self, int *code)
     return launch_gang_create(&start, &self->console, &self->gang);
 }
 
-/* Starts a generation and returns when no worker of it is left. */
+/* Starts a generation and returns when no worker of it is left. A launcher that was told to stop
+ * starts none, and says so. */
 static status run_generation(launcher *self)
 {
     const launch_settings *settings = self->settings;
@@ -186,7 +184,8 @@ static status run_generation(launcher *self)
     self->judged = false;
     if (self->link != NULL)
         launch_link_start(self->link, self->generation);
-    status st = launch_gang_start(&self->gang, self->generation);
+    take_signals(self);
+    status st = launch_gang_start(&self->gang, self->generation, self->signals.stopped_by);
     if (st != STATUS_OK)
         LOG_E("%s", status_message());
     if (st != STATUS_OK && self->link != NULL)
@@ -207,11 +206,11 @@ static status hear_verdict(launcher *self, const launch_record *record, launch_v
     if (waits)
         launch_link_end(self->link, record);
     while (waits && !self->judged && !self->cut_off) {
-        if (deadline_ns == 0 && (self->signal != 0 || self->gang.signal != 0))
+        if (deadline_ns == 0 && self->signals.stopped_by != 0)
             deadline_ns = clock_deadline_ns(FARE_WELL_MS);
         if (deadline_ns != 0 && clock_passed(deadline_ns))
             break;
-        if (self->signal != 0)
+        if (self->signals.stopped_by != record->signal)
             launch_link_trouble(self->link);
         TRY(turn(self, deadline_ns != 0 ? clock_remaining_ms(deadline_ns) : -1));
     }
@@ -223,8 +222,8 @@ static status hear_verdict(launcher *self, const launch_record *record, launch_v
     if (self->link == NULL)
         return STATUS_OK;
     out->again = false; /* not alone */
-    if (self->signal != 0)
-        out->code = 128 + self->signal;
+    if (self->signals.stopped_by != record->signal)
+        out->code = 128 + self->signals.stopped_by;
     else if (self->cut_off && !out->failed)
         out->code = EXIT_CODE_PEER;
     return STATUS_OK;
@@ -262,6 +261,8 @@ static void report(launcher *self, const launch_verdict *verdict)
     self->anything_failed = self->anything_failed || verdict->failed;
     if (verdict->failed) {
         report_cause(self, verdict);
+        if (verdict->text[0] != '\0')
+            launch_console_say(&self->console, "error: no restart: %s\n", verdict->text);
         return;
     }
     snprintf(own, sizeof own, "node %d ", plan->node_rank);
@@ -285,13 +286,13 @@ static status run_job(launcher *self, int *code)
         int64_t kills = launch_ending_memory_kills();
         bool memory_killed = self->memory_kills >= 0 && kills > self->memory_kills;
         self->memory_kills = kills;
-        TRY(launch_record_make(&self->gang, memory_killed, &record));
+        TRY(launch_record_make(&self->gang, self->signals.stopped_by, memory_killed, &record));
         status st = hear_verdict(self, &record, &verdict);
         launch_record_free(&record);
         TRY(st);
         report(self, &verdict);
         *code = verdict.code;
-        bool again = verdict.again && self->signal == 0;
+        bool again = verdict.again;
         if (verdict.code != 0 && verdict.code != EXIT_CODE_PREEMPTED && verdict.failed &&
             self->settings->rules.torchrun_code)
             *code = 1;

@@ -72,7 +72,7 @@ static const launch_rules *rules_of(const launch_gang *gang)
     return &gang->start.settings->rules;
 }
 
-status launch_gang_start(launch_gang *gang, int generation)
+status launch_gang_start(launch_gang *gang, int generation, int stopped_by)
 {
     const launch_plan *plan = &gang->start.settings->plan;
     status st = STATUS_OK;
@@ -82,9 +82,10 @@ status launch_gang_start(launch_gang *gang, int generation)
     gang->start.generation = generation;
     gang->running = gang->n_failed = 0;
     gang->cause = -1;
+    gang->signal = stopped_by;
     gang->phase = PHASE_RUNNING;
-    gang->console->hurried = false;
-    for (int i = 0; i < gang->n && st == STATUS_OK; i++) {
+    gang->console->hurried = gang->hurried = false;
+    for (int i = 0; i < gang->n && stopped_by == 0 && st == STATUS_OK; i++) {
         launch_worker *worker = &gang->workers[i];
         *worker = (launch_worker){.local_rank = i, .rank = plan->node_rank * plan->nproc + i};
         st = launch_worker_start(worker, &gang->start);
@@ -189,14 +190,17 @@ void launch_gang_take_signal(launch_gang *gang, int signal)
         return;
     }
     if (gang->phase >= PHASE_STOPPING) {
-        if (gang->signal != 0) /* else a failure is being dealt with */
+        if (gang->signal != 0 || gang->hurried)
             signal_all(gang, SIGKILL, PHASE_KILLED, KILLED_MS);
+        gang->hurried = true;
         return;
     }
     forgive(gang, signal);
     bool failed = gang->cause >= 0;
     bool saves = launch_rules_saves(rules, signal) && !failed;
-    if (!failed)
+    if (failed)
+        gang->hurried = true;
+    else
         gang->signal = signal;
     if (saves && gang->phase == PHASE_RUNNING)
         signal_all(gang, SIGUSR1, PHASE_SAVING, rules->save_ms);

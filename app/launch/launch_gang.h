@@ -37,6 +37,7 @@ typedef struct launch_gang {
     int64_t deadline_ns; /* of the phase; not of PHASE_RUNNING */
     int cause;           /* index of the worker that failed first; -1 */
     int signal;          /* that stopped the launcher; 0 */
+    bool hurried;        /* it got one while a failure was being dealt with */
     bool broken;         /* not all could be started */
     int n_failed;
     rank_sight *sights; /* where all were when trouble began, n of them; NULL: not known */
@@ -47,8 +48,9 @@ typedef struct launch_gang {
 status launch_gang_create(const launch_start *start, launch_console *console, launch_gang *out);
 void launch_gang_destroy(launch_gang *gang);
 
-/* Starts all of a generation. On failure those that were started are being stopped. */
-status launch_gang_start(launch_gang *gang, int generation);
+/* Starts all of a generation; none where the launcher was told to stop, by this signal. On failure
+ * those that were started are being stopped. */
+status launch_gang_start(launch_gang *gang, int generation, int stopped_by);
 
 /* None is left, or those that are left cannot be ended. */
 bool launch_gang_is_over(const launch_gang *gang);

@@ -42,11 +42,14 @@ void launch_signals_close(launch_signals *signals)
     *signals = (launch_signals){.stop_fd = -1, .child_fd = -1};
 }
 
-int launch_signals_next(const launch_signals *signals)
+int launch_signals_next(launch_signals *signals)
 {
     struct signalfd_siginfo info;
-    return read(signals->stop_fd, &info, sizeof info) == (ssize_t)sizeof info ? (int)info.ssi_signo
-                                                                              : 0;
+    if (read(signals->stop_fd, &info, sizeof info) != (ssize_t)sizeof info)
+        return 0;
+    if (signals->stopped_by == 0)
+        signals->stopped_by = (int)info.ssi_signo;
+    return (int)info.ssi_signo;
 }
 
 void launch_signals_drain_children(const launch_signals *signals)

@@ -7,9 +7,10 @@
 #include <signal.h>
 
 typedef struct launch_signals {
-    int stop_fd;   /* one of those that stop the workers */
-    int child_fd;  /* SIGCHLD */
-    sigset_t mask; /* as it was: for the workers */
+    int stop_fd;    /* one of those that stop the workers */
+    int child_fd;   /* SIGCHLD */
+    int stopped_by; /* the first that came, kept for good; 0: none yet */
+    sigset_t mask;  /* as it was: for the workers */
 } launch_signals;
 
 /* Blocks `stop` and SIGCHLD for this thread and all that it starts from now on; they stay blocked.
@@ -18,7 +19,7 @@ status launch_signals_take(const sigset_t *stop, launch_signals *out);
 void launch_signals_close(launch_signals *signals);
 
 /* The next one that came; 0: none. */
-int launch_signals_next(const launch_signals *signals);
+int launch_signals_next(launch_signals *signals);
 
 /* Empties child_fd. */
 void launch_signals_drain_children(const launch_signals *signals);

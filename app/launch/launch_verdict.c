@@ -11,9 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-status launch_record_make(const launch_gang *gang, bool memory_killed, launch_record *out)
+status launch_record_make(const launch_gang *gang, int signal, bool memory_killed,
+                          launch_record *out)
 {
-    launch_record record = {.result = launch_gang_result(gang), .signal = gang->signal};
+    launch_record record = {.result = launch_gang_result(gang), .signal = signal};
     if (record.result == LAUNCH_FAILED) {
         TRY(launch_ending_read(&gang->workers[gang->cause], &gang->start, &record.cause));
         record.cause.memory_killed = memory_killed;
@@ -70,12 +71,28 @@ static int find(const launch_record *records, int n, launch_result result)
     return -1;
 }
 
+/* The node whose launcher was told to stop; -1: none was. */
+static int find_stopped(const launch_record *records, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (records[i].signal != 0 && !records[i].lost)
+            return i;
+    return -1;
+}
+
 static int find_lost(const launch_record *records, int n)
 {
     for (int i = 0; i < n; i++)
         if (records[i].lost)
             return i;
     return -1;
+}
+
+static void judge_stop(const launch_record *records, int node, launch_verdict *out)
+{
+    out->code = 128 + records[node].signal;
+    snprintf(out->text, sizeof out->text, "node %d was stopped by SIG%s", node,
+             sigabbrev_np(records[node].signal));
 }
 
 /* What no rank is to blame for. false: nothing of the kind. */
@@ -87,9 +104,7 @@ static bool judge_nodes(const launch_record *records, int n, launch_verdict *out
         out->code = EXIT_CODE_PEER;
         snprintf(out->text, sizeof out->text, "%s", records[lost].text);
     } else if (stopped >= 0) {
-        out->code = 128 + records[stopped].signal;
-        snprintf(out->text, sizeof out->text, "node %d was stopped by SIG%s", stopped,
-                 sigabbrev_np(records[stopped].signal));
+        judge_stop(records, stopped, out);
     } else if (broken >= 0) {
         out->code = EXIT_CODE_INTERNAL;
         snprintf(out->text, sizeof out->text, "node %d could not start or end its ranks", broken);
@@ -144,6 +159,11 @@ status launch_verdict_make(const launch_record *records, int n, const launch_set
         verdict.again = generation < settings->plan.max_restarts &&
                         verdict.cause.start_errno == 0 &&
                         launch_rules_mendable(&settings->rules, verdict.code);
+        int stopped = find_stopped(records, n);
+        if (verdict.again && stopped >= 0) {
+            verdict.again = false; /* the signal ends what the failure would not have */
+            judge_stop(records, stopped, &verdict);
+        }
     } else if (find(records, n, LAUNCH_PREEMPTED) >= 0) {
         verdict.code = EXIT_CODE_PREEMPTED;
     } else if (find(records, n, LAUNCH_STOPPED) >= 0) {

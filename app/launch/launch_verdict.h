@@ -11,7 +11,7 @@ enum { VERDICT_TEXT_BYTES = 600 };
 /* One node's end of a generation. */
 typedef struct launch_record {
     launch_result result;
-    int signal;          /* of LAUNCH_SIGNALED */
+    int signal;          /* that has told its launcher to stop; 0: none has */
     bool lost;           /* nothing was heard of the node: `text` says how long */
     launch_ending cause; /* of LAUNCH_FAILED; owned */
     char *notes;         /* where its ranks were, where one waited in vain: lines, or ""; owned */
@@ -19,16 +19,18 @@ typedef struct launch_record {
 } launch_record;
 
 typedef struct launch_verdict {
-    bool again;  /* all start their workers again, as the next generation */
-    int code;    /* else what all exit with: the first failing rank's code, 0, ... */
+    bool again; /* all start their workers again, as the next generation: nobody was told to stop */
+    int code;   /* else what all exit with: the first failing rank's code, 0, ... */
     bool failed; /* `cause` is set */
     launch_ending cause;
     char *notes;                   /* of all nodes; never NULL */
     char text[VERDICT_TEXT_BYTES]; /* where no rank is to blame: what happened; "" */
 } launch_verdict;
 
-/* How this node's gang ended. `memory_killed`: the kernel was short of memory meanwhile. */
-status launch_record_make(const launch_gang *gang, bool memory_killed, launch_record *out);
+/* How this node's gang ended. `signal`: what has told the launcher to stop, or 0; `memory_killed`:
+ * the kernel was short of memory meanwhile. */
+status launch_record_make(const launch_gang *gang, int signal, bool memory_killed,
+                          launch_record *out);
 void launch_record_free(launch_record *record);
 
 /* Judges by the records of all nodes, 0 to n - 1: the generation is the number of restarts so far.
