@@ -46,6 +46,8 @@ static status launcher_init(launcher *self, launch_settings *settings, int64_t s
                        .started_ns = started_ns,
                        .memory_kills = launch_ending_memory_kills()};
     TRY(launch_signals_take(&settings->rules.signals, &self->signals));
+    if (settings->rules.listens)
+        launch_signals_hold(&self->signals);
     launch_console_init(&self->console, self->signals.stop_fd);
     self->polled = calloc((size_t)settings->plan.nproc * 2 + FIXED_FDS, sizeof *self->polled);
     if (self->polled == NULL)

@@ -147,11 +147,13 @@ static void note_end(launch_gang *gang, int index)
 {
     launch_worker *worker = &gang->workers[index];
     int how = worker->wait_status;
-    /* One too young to know better, or that got the launcher's signal too. */
+    /* One that got the launcher's signal too, and did not listen. */
     bool asked = gang->phase == PHASE_SAVING && WIFSIGNALED(how) &&
                  (WTERMSIG(how) == SIGUSR1 || WTERMSIG(how) == gang->signal);
     worker->was_stopped = gang->phase >= PHASE_STOPPING || asked;
     gang->running--;
+    if (asked) /* and the others would wait for it */
+        signal_all(gang, SIGTERM, PHASE_STOPPING, rules_of(gang)->signal_ms);
     if (ended_well(gang, worker->wait_status) || worker->was_stopped)
         return;
     worker->failed_as = ++gang->n_failed;

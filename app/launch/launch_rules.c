@@ -84,6 +84,7 @@ static int64_t shutdown_ms(const options *opts)
 status launch_rules_make(const options *opts, launch_rules *out)
 {
     launch_rules rules = {.own = opts->command != COMMAND_RUN,
+                          .listens = opts->command == COMMAND_TRAIN,
                           .torchrun_code = strcmp(opts->exit_code, "torchrun") == 0};
     TRY(read_signals(opts->signals_to_handle, &rules));
     rules.save_ms = shutdown_ms(opts);
@@ -97,7 +98,7 @@ status launch_rules_make(const options *opts, launch_rules *out)
 
 bool launch_rules_saves(const launch_rules *rules, int signal)
 {
-    return rules->own && (signal == SIGTERM || signal == SIGUSR1);
+    return rules->listens && (signal == SIGTERM || signal == SIGUSR1);
 }
 
 bool launch_rules_mendable(const launch_rules *rules, int code)

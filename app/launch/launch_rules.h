@@ -19,11 +19,13 @@ enum {
 
 typedef struct launch_rules {
     bool own;         /* the workers are this program's `train` or `bench` */
+    bool listens;     /* they are `train`: SIGUSR1 asks them for a checkpoint, and they come to
+                       * listen to it (app/rank_signals.h) */
     sigset_t signals; /* that stop the workers, where they were not ignored at the start */
     char signal_names[LAUNCH_SIGNALS_BYTES];
     int64_t stop_ms;    /* after a failure: from SIGTERM to SIGKILL */
     int64_t signal_ms;  /* after a signal to the launcher, likewise */
-    int64_t save_ms;    /* of `own`: from SIGUSR1 (write a checkpoint and end) to SIGTERM */
+    int64_t save_ms;    /* of `listens`: from SIGUSR1 (write a checkpoint and end) to SIGTERM */
     bool torchrun_code; /* exit with 1 after any failure */
 } launch_rules;
 

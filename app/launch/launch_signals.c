@@ -33,6 +33,12 @@ status launch_signals_take(const sigset_t *stop, launch_signals *out)
     return STATUS_OK;
 }
 
+void launch_signals_hold(launch_signals *signals)
+{
+    sigaddset(&signals->mask, SIGTERM);
+    sigaddset(&signals->mask, SIGUSR1);
+}
+
 void launch_signals_close(launch_signals *signals)
 {
     if (signals->stop_fd >= 0)

@@ -10,13 +10,17 @@ typedef struct launch_signals {
     int stop_fd;    /* one of those that stop the workers */
     int child_fd;   /* SIGCHLD */
     int stopped_by; /* the first that came, kept for good; 0: none yet */
-    sigset_t mask;  /* as it was: for the workers */
+    sigset_t mask;  /* for the workers: as it was, but for those signals that are for them */
 } launch_signals;
 
 /* Blocks `stop` and SIGCHLD for this thread and all that it starts from now on; they stay blocked.
  * A signal that was ignored (nohup, a shell's background job) stays so. */
 status launch_signals_take(const sigset_t *stop, launch_signals *out);
 void launch_signals_close(launch_signals *signals);
+
+/* The workers begin with SIGTERM and SIGUSR1 blocked: they come to listen to them, and none dies of
+ * one before. */
+void launch_signals_hold(launch_signals *signals);
 
 /* The next one that came; 0: none. */
 int launch_signals_next(launch_signals *signals);

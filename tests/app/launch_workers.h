@@ -248,6 +248,14 @@ static inline int launch_worker_main(void)
     const char *mode = text_of("TEST_WORKER");
     int rank = number_of("RANK");
     char name[32];
+    sigset_t held, listened;
+    sigemptyset(&listened);
+    sigaddset(&listened, SIGTERM);
+    sigaddset(&listened, SIGUSR1);
+    /* The launcher holds them until a rank listens. */
+    sigprocmask(SIG_UNBLOCK, &listened, &held);
+    if (!sigismember(&held, SIGTERM) || !sigismember(&held, SIGUSR1))
+        return BAD;
     if (strstr(mode, "stay") != NULL) {
         signal(SIGTERM, SIG_IGN);
         signal(SIGUSR1, SIG_IGN);

@@ -66,6 +66,47 @@ START_TEST(a_death_while_saving_is_no_restart)
 }
 END_TEST
 
+/* Told to stop before its ranks listen, it still ends with a checkpoint, and no rank waits for
+ * another that is gone. */
+START_TEST(a_signal_at_the_start_preempts)
+{
+    pid_t pids[MAX_RANKS];
+    program p = underway_start(NULL, WORDS(SMALL_RUN, "--nproc-per-node", "3", "--epochs", "1000",
+                                           "--run-dir", "run", "--resume=auto"));
+    while (underway_children(p.pid, pids) < 3)
+        continue;
+    if (_i == 1) /* as a scheduler does that signals the whole group */
+        kill(pids[1], SIGTERM);
+    kill(p.pid, SIGTERM);
+    int64_t start_ns = clock_now_ns();
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 75);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 15.0);
+    program_close(&p);
+}
+END_TEST
+
+/* A rank that a signal has ended does not let the others wait for it. */
+START_TEST(a_rank_that_does_not_save_ends_all)
+{
+    program p =
+        underway_start(NULL, WORDS(SMALL_RUN, "--nproc-per-node", "2", "--epochs", "1000",
+                                   "--run-dir", "run", "--inject", "delay:rank=1,step=9,ms=20000"));
+    underway_await(&p, "injected: 20000 ms");
+    pid_t rank_1 = underway_rank(p.pid, 1);
+    int64_t start_ns = clock_now_ns();
+    kill(p.pid, SIGTERM);
+    underway_await(&p, "at the next step, with a checkpoint");
+    kill(rank_1, SIGTERM);
+    kill(rank_1, SIGTERM);
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 143);
+    ASSERT_SILENT(p.err, "failed first");
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 10.0);
+    program_close(&p);
+}
+END_TEST
+
 static void start_clean(void)
 {
     char command[128];
@@ -83,5 +124,7 @@ int main(void)
     tcase_add_test(core, a_signal_behind_a_failure_ends_the_job);
     tcase_add_test(core, two_signals_behind_a_failure_kill);
     tcase_add_test(core, a_death_while_saving_is_no_restart);
+    tcase_add_loop_test(core, a_signal_at_the_start_preempts, 0, 2);
+    tcase_add_test(core, a_rank_that_does_not_save_ends_all);
     return workbench_close(suite_run(suite));
 }
