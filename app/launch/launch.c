@@ -72,6 +72,8 @@ static void take_signals(launcher *self)
 {
     int signal;
     while ((signal = launch_signals_next(&self->signals)) != 0) {
+        if (self->link != NULL && signal == self->signals.stopped_by)
+            launch_link_stop(self->link, signal);
         if (self->gang.workers == NULL || launch_gang_is_over(&self->gang))
             continue;
         launch_gang_take_signal(&self->gang, signal);
@@ -199,6 +201,13 @@ static status run_generation(launcher *self)
     return st;
 }
 
+/* The others shall not wait for this node in the next generation, should there be one. */
+static void leave(launcher *self, const launch_record *record)
+{
+    launch_link_start(self->link, self->generation + 1);
+    launch_link_end(self->link, record);
+}
+
 /* Node 0 judges; where it cannot be reached, or the launcher was told to stop and it takes too
  * long, this node does so by what it knows itself. */
 static status hear_verdict(launcher *self, const launch_record *record, launch_verdict *out)
@@ -210,8 +219,11 @@ static status hear_verdict(launcher *self, const launch_record *record, launch_v
     while (waits && !self->judged && !self->cut_off) {
         if (deadline_ns == 0 && self->signals.stopped_by != 0)
             deadline_ns = clock_deadline_ns(FARE_WELL_MS);
-        if (deadline_ns != 0 && clock_passed(deadline_ns))
+        if (deadline_ns != 0 && clock_passed(deadline_ns)) {
+            leave(self,
+                  &(launch_record){.result = LAUNCH_SIGNALED, .signal = self->signals.stopped_by});
             break;
+        }
         if (self->signals.stopped_by != record->signal)
             launch_link_trouble(self->link);
         TRY(turn(self, deadline_ns != 0 ? clock_remaining_ms(deadline_ns) : -1));
@@ -317,6 +329,8 @@ int launch_run(launch_settings *settings, int64_t started_ns)
         st = run_job(&self, &code);
     if (st != STATUS_OK)
         LOG_E("%s", status_message());
+    if (st != STATUS_OK && self.link != NULL && self.gang.workers != NULL)
+        launch_link_end(self.link, &(launch_record){.result = LAUNCH_BROKEN});
     launcher_close(&self);
     return code;
 }

@@ -2,7 +2,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "dist/plain_message.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +12,11 @@
 enum { LINGERING_MS = 10000, NEXT_LINE_MS = 60000 };
 
 typedef struct juror {
-    bool ended; /* `record` is there */
+    bool ended;  /* `record` is there */
+    bool silent; /* it is so because nothing more came */
     launch_record record;
-    int64_t beats, heard_ns;
+    char beat[32]; /* the last one, as far as it fits */
+    int64_t heard_ns;
 } juror;
 
 struct launch_jury {
@@ -70,12 +74,36 @@ static void lose(launch_jury *jury, store *client, int node)
     juror *who = &jury->nodes[node];
     char person[400] = "?";
     person_of(jury, client, node, person, sizeof person);
-    who->ended = true;
+    who->ended = who->silent = true;
     who->record = (launch_record){.lost = true, .result = LAUNCH_BROKEN};
     snprintf(who->record.text, sizeof who->record.text,
              "node %d (%s) has not been heard of for %.1f s: its machine or its launcher is dead, "
              "or the link to it is down",
              node, person, clock_seconds(clock_now_ns() - who->heard_ns));
+}
+
+/* What a node has said is not to be understood: it cannot take part. */
+static void spoil(juror *who, int node)
+{
+    char message[512];
+    plain_message(message, sizeof message);
+    who->ended = true;
+    who->record = (launch_record){.lost = true, .result = LAUNCH_BROKEN};
+    snprintf(who->record.text, sizeof who->record.text, "node %d: %s", node, message);
+}
+
+/* The text of a key, where it is there; else NULL. */
+static status look_at(store *client, const char *key, char **text)
+{
+    bool there = false;
+    void *value = NULL;
+    size_t size_bytes;
+    *text = NULL;
+    TRY(store_check(client, key, &there));
+    if (there)
+        TRY(store_get(client, key, &value, &size_bytes));
+    *text = value;
+    return STATUS_OK;
 }
 
 /* One look per beat is enough. */
@@ -88,13 +116,16 @@ static status listen_to(launch_jury *jury, store *client)
         return STATUS_OK;
     jury->look_at_ns = clock_deadline_ns(plan->keep_alive_ms / 4 + 1);
     for (int i = 0; i < jury->n; i++) {
-        int64_t beats = 0, now = clock_now_ns();
+        int64_t now = clock_now_ns();
         juror *who = &jury->nodes[i];
+        char *text = NULL, last[sizeof who->beat];
         launch_join_key(jury->joining, "beat", i, key);
-        TRY(store_add(client, key, 0, &beats));
-        if (i == 0 || beats != who->beats)
+        TRY(look_at(client, key, &text));
+        memcpy(last, who->beat, sizeof last);
+        snprintf(who->beat, sizeof who->beat, "%s", text != NULL ? text : "");
+        free(text);
+        if (i == 0 || strcmp(who->beat, last) != 0)
             who->heard_ns = now;
-        who->beats = beats;
         if (!who->ended && now - who->heard_ns > patience_ns)
             lose(jury, client, i);
     }
@@ -107,20 +138,36 @@ static status hear_ends(launch_jury *jury, store *client)
     snprintf(name, sizeof name, "end/%d", jury->generation);
     for (int i = 0; i < jury->n; i++) {
         juror *who = &jury->nodes[i];
-        bool there = false;
-        void *text = NULL;
-        size_t size_bytes;
+        char *text = NULL;
         if (who->ended)
             continue;
         launch_join_key(jury->joining, name, i, key);
-        TRY(store_check(client, key, &there));
-        if (!there)
+        TRY(look_at(client, key, &text));
+        if (text == NULL)
             continue;
-        TRY(store_get(client, key, &text, &size_bytes));
-        status st = launch_record_read(text, &who->record);
+        who->ended = launch_record_read(text, &who->record) == STATUS_OK;
+        if (!who->ended)
+            spoil(who, i);
         free(text);
-        TRY(st);
-        who->ended = true;
+    }
+    return STATUS_OK;
+}
+
+/* A launcher may be told to stop behind its record, and leave before the verdict. */
+static status hear_stops(launch_jury *jury, store *client)
+{
+    char key[LAUNCH_KEY_BYTES];
+    for (int i = 0; i < jury->n; i++) {
+        launch_record *record = &jury->nodes[i].record;
+        char *text = NULL;
+        launch_join_key(jury->joining, "stop", i, key);
+        if (record->signal != 0 || record->lost)
+            continue;
+        TRY(look_at(client, key, &text));
+        int signal = text != NULL ? atoi(text) : 0;
+        if (text != NULL)
+            record->signal = signal > 0 && signal < NSIG ? signal : SIGTERM;
+        free(text);
     }
     return STATUS_OK;
 }
@@ -187,6 +234,7 @@ status launch_jury_judge(launch_jury *jury, store *client, store_server *server,
     for (int i = 0; i < jury->n; i++)
         if (jury->judged || !jury->nodes[i].ended)
             return STATUS_OK;
+    TRY(hear_stops(jury, client));
     launch_record *records = calloc((unsigned)jury->n, sizeof *records);
     if (records == NULL)
         return FAIL(STATUS_NO_MEMORY, "%d records", jury->n);
@@ -211,6 +259,6 @@ int launch_jury_living(const launch_jury *jury)
 {
     int living = 0;
     for (int i = 0; i < jury->n; i++)
-        living += !(jury->nodes[i].ended && jury->nodes[i].record.lost);
+        living += !jury->nodes[i].silent;
     return living;
 }

@@ -21,7 +21,7 @@ status launch_jury_hear(launch_jury *jury, store *client, int generation, bool *
 status launch_jury_judge(launch_jury *jury, store *client, store_server *server, int generation,
                          bool *judged);
 
-/* How many nodes, this one included, are not lost. */
+/* How many nodes, this one included, can be told the verdict. */
 int launch_jury_living(const launch_jury *jury);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "app/launch/launch_join.h"
 #include "app/launch/launch_jury.h"
+#include "app/launch/launch_outbox.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "dist/plain_message.h"
@@ -18,12 +19,18 @@
 
 enum { WHY_BYTES = 1024, QUIT_MS = 2000, RETRY_MS = 100 };
 
-/* What the launcher asks of the thread, and what it is told; both under the lock. */
+/* An event of this generation; LAUNCH_JOINED, _NOT_JOINED and _CUT_OFF are of any. */
+typedef struct happening {
+    launch_event event;
+    int generation;
+} happening;
+
+/* What the launcher and the thread tell each other; all under the lock. */
 typedef struct exchange {
     int generation;
-    bool trouble;           /* to be told */
-    char *end;              /* a record to be told; NULL */
-    launch_event events[4]; /* not yet taken */
+    int troubled;        /* the last generation whose trouble was told; -1 */
+    bool ended;          /* the generation has, and it is told how */
+    happening events[4]; /* not yet taken */
     int n_events;
     launch_verdict verdict;
     char why[WHY_BYTES];
@@ -36,15 +43,18 @@ struct launch_link {
     pthread_t thread;
     pthread_mutex_t lock;
     exchange x;
+    launch_outbox *outbox;
     int order_fd, event_fd; /* eventfds: something for the thread, for the launcher */
     atomic_bool quit;
 
     /* the thread's own */
-    store *client;
+    store *client;     /* NULL: to be connected again */
     launch_jury *jury; /* node 0 */
-    int generation;
-    bool knows_trouble, told_end, told_verdict;
-    int64_t beat_ns; /* when the next is due */
+    int generation;    /* as in x when this turn began, */
+    bool ended;        /* likewise */
+    bool joined, knows_trouble;
+    int told_verdict;       /* the last generation whose verdict the launcher has; -1 */
+    int64_t beats, beat_ns; /* so many; when the next is due */
 };
 
 static void raise_fd(int fd)
@@ -65,7 +75,7 @@ static void tell(launch_link *link, launch_event event)
 {
     pthread_mutex_lock(&link->lock);
     if (link->x.n_events < (int)(sizeof link->x.events / sizeof link->x.events[0]))
-        link->x.events[link->x.n_events++] = event;
+        link->x.events[link->x.n_events++] = (happening){event, link->generation};
     pthread_mutex_unlock(&link->lock);
     raise_fd(link->event_fd);
 }
@@ -92,53 +102,28 @@ static int own_node(launch_link *link)
     return node;
 }
 
-/* Whoever else serves the store keeps only what its launchers say: see store_server_forget(). The
- * first beat makes this connection one of theirs. */
+/* Any change of the value is a beat, whatever it was before. Whoever else serves the store keeps
+ * only what its launchers say: see store_server_forget(). The first beat makes this connection one
+ * of theirs. */
 static status beat(launch_link *link)
 {
-    char key[LAUNCH_KEY_BYTES];
-    int64_t beats = 0;
+    char key[LAUNCH_KEY_BYTES], text[32];
     if (link->beat_ns != 0 && !clock_passed(link->beat_ns))
         return STATUS_OK;
     link->beat_ns = clock_deadline_ns(link->joining.settings->plan.keep_alive_ms);
     key_of(link, "beat", own_node(link), key);
-    return store_add(link->client, key, 1, &beats);
+    int length = snprintf(text, sizeof text, "%lld", (long long)++link->beats);
+    return store_set(link->client, key, text, (size_t)length);
 }
 
-/* The launcher's orders, taken under the lock; *end is the thread's to free. */
-static void take_orders(launch_link *link, bool *trouble, char **end)
+static void begin_turn(launch_link *link)
 {
     pthread_mutex_lock(&link->lock);
-    if (link->x.generation != link->generation) {
-        link->generation = link->x.generation;
-        link->knows_trouble = link->told_end = false;
-    }
-    *trouble = link->x.trouble;
-    *end = link->x.end;
-    link->x.trouble = false;
-    link->x.end = NULL;
+    if (link->x.generation != link->generation)
+        link->knows_trouble = false;
+    link->generation = link->x.generation;
+    link->ended = link->x.ended;
     pthread_mutex_unlock(&link->lock);
-}
-
-static status follow_orders(launch_link *link)
-{
-    char key[LAUNCH_KEY_BYTES], name[64], *end = NULL;
-    bool trouble = false;
-    status st = STATUS_OK;
-    take_orders(link, &trouble, &end);
-    if (trouble) {
-        link->knows_trouble = true;
-        key_of(link, "trouble", link->generation, key);
-        st = store_set(link->client, key, "1", 1);
-    }
-    if (end != NULL && st == STATUS_OK) {
-        snprintf(name, sizeof name, "end/%d", link->generation);
-        key_of(link, name, own_node(link), key);
-        st = store_set(link->client, key, end, strlen(end));
-        link->told_end = true;
-    }
-    free(end);
-    return st;
 }
 
 static status look_for_trouble(launch_link *link)
@@ -177,7 +162,7 @@ static status look_for_verdict(launch_link *link)
     void *text = NULL;
     size_t size_bytes;
     launch_verdict verdict;
-    if (!link->told_end)
+    if (!link->ended || link->told_verdict == link->generation)
         return STATUS_OK;
     key_of(link, "verdict", link->generation, key);
     TRY(store_check(link->client, key, &there));
@@ -186,9 +171,13 @@ static status look_for_verdict(launch_link *link)
     TRY(store_get(link->client, key, &text, &size_bytes));
     status st = launch_verdict_read(text, &verdict);
     free(text);
-    TRY(st);
-    link->told_end = false;
-    link->told_verdict = true;
+    if (st != STATUS_OK) {
+        status_context(st, "node 0's verdict");
+        tell_failure(link, LAUNCH_CUT_OFF);
+        atomic_store(&link->quit, true); /* to ask again would not help */
+        return STATUS_OK;
+    }
+    link->told_verdict = link->generation;
     pthread_mutex_lock(&link->lock);
     launch_verdict_free(&link->x.verdict);
     link->x.verdict = verdict;
@@ -199,64 +188,66 @@ static status look_for_verdict(launch_link *link)
 
 static status one_turn(launch_link *link)
 {
-    TRY(follow_orders(link));
+    begin_turn(link);
+    TRY(launch_outbox_send(link->outbox, link->client));
     TRY(beat(link));
     TRY(look_for_trouble(link));
     TRY(judge(link));
     return look_for_verdict(link);
 }
 
-/* The connection broke; node 0 may still be there. Only for as long as a silent node is believed to
- * live, and not where its launcher is known to be gone. */
-static status reconnect(launch_link *link, int64_t silent_since_ns)
+/* Whether a failure is final; then that is this thread's message. The connection may have broken
+ * while node 0 is still there: that is believed for as long as a silent node is believed to live,
+ * but not where its launcher is known to be gone. `answered`: something was said over a connection.
+ */
+static bool gives_up(const launch_link *link, bool answered, int64_t silent_since_ns)
 {
     const launch_plan *plan = &link->joining.settings->plan;
     int64_t patience_ns = plan->keep_alive_ms * plan->keep_alive_misses * 1000000;
+    double silent_s = clock_seconds(clock_now_ns() - silent_since_ns);
     char message[512];
     plain_message(message, sizeof message);
-    store_destroy(link->client);
-    link->client = NULL;
-    while (!atomic_load(&link->quit)) {
-        status st = launch_join_reach(&link->joining, &link->client);
-        if (st == STATUS_OK)
-            link->beat_ns = 0;
-        if (st == STATUS_OK)
-            return STATUS_OK;
-        double silent_s = clock_seconds(clock_now_ns() - silent_since_ns);
-        bool refused = strstr(status_message(), "refused") != NULL;
-        if (refused)
-            return FAIL(STATUS_PEER,
-                        "node 0's launcher at %s:%d is gone: its own output says why, if anything "
-                        "does",
-                        plan->master_addr, link->joining.port);
-        if (clock_now_ns() - silent_since_ns > patience_ns)
-            return FAIL(STATUS_PEER,
-                        "node 0 at %s:%d has not been reached for %.1f s (%s): that machine is "
-                        "down, or the link to it",
-                        plan->master_addr, link->joining.port, silent_s, message);
-        clock_sleep_ms(RETRY_MS);
-    }
-    return FAIL(STATUS_PEER, "told to stop");
+    if (!answered && strstr(message, "refused") != NULL)
+        FAIL(STATUS_PEER,
+             "node 0's launcher at %s:%d is gone: its own output says why, if anything does",
+             plan->master_addr, link->joining.port);
+    else if (clock_now_ns() - silent_since_ns <= patience_ns)
+        return false;
+    else
+        FAIL(STATUS_PEER, "node 0 at %s:%d has not %s for %.1f s (%s)%s", plan->master_addr,
+             link->joining.port, answered ? "given a useful answer" : "been reached", silent_s,
+             message, answered ? "" : ": that machine is down, or the link to it");
+    return true;
 }
 
+/* Turn after turn; each failure costs a connection and a pause, and only a turn that went well
+ * renews the patience. */
 static void watch(launch_link *link)
 {
     struct pollfd order = {.fd = link->order_fd, .events = POLLIN};
     int interval_ms = (int)link->joining.settings->plan.monitor_ms;
     int64_t heard_ns = clock_now_ns();
     while (!atomic_load(&link->quit)) {
-        status st = one_turn(link);
-        if (st == STATUS_OK) {
+        bool reached = link->client != NULL;
+        status st = reached ? one_turn(link) : launch_join_reach(&link->joining, &link->client);
+        if (st == STATUS_OK && reached) {
             heard_ns = clock_now_ns();
             poll(&order, 1, interval_ms > 0 ? interval_ms : 1);
             clear_fd(link->order_fd);
-            continue;
         }
-        if (reconnect(link, heard_ns) != STATUS_OK) {
+        if (st == STATUS_OK)
+            continue;
+        store_destroy(link->client);
+        link->client = NULL;
+        link->beat_ns = 0;
+        if (gives_up(link, reached && st != STATUS_TIMEOUT, heard_ns)) {
             tell_failure(link, LAUNCH_CUT_OFF);
             return;
         }
+        clock_sleep_ms(RETRY_MS);
     }
+    if (link->client != NULL && launch_outbox_send(link->outbox, link->client) != STATUS_OK)
+        LOG_D("last words to the other nodes: %s", status_message());
 }
 
 static void *run(void *arg)
@@ -275,6 +266,7 @@ static void *run(void *arg)
     pthread_mutex_lock(&link->lock);
     link->x.node = node;
     pthread_mutex_unlock(&link->lock);
+    link->joined = true;
     tell(link, LAUNCH_JOINED);
     watch(link);
     return NULL;
@@ -296,7 +288,7 @@ static void free_link(launch_link *link)
     store_destroy(link->client);
     launch_jury_destroy(link->jury);
     launch_verdict_free(&link->x.verdict);
-    free(link->x.end);
+    launch_outbox_destroy(link->outbox);
     pthread_mutex_destroy(&link->lock);
     if (link->order_fd >= 0)
         close(link->order_fd);
@@ -314,12 +306,15 @@ status launch_link_create(const launch_settings *settings, store_server *server,
     link->joining = (launch_joining){
         .settings = settings, .serves = server != NULL, .port = port, .quit = &link->quit};
     link->server = server;
+    link->x.troubled = link->told_verdict = -1;
     pthread_mutex_init(&link->lock, NULL);
     link->order_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     link->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     status st = link->order_fd >= 0 && link->event_fd >= 0
                     ? STATUS_OK
                     : FAIL(STATUS_IO, "eventfd: %s", strerror(errno));
+    if (st == STATUS_OK)
+        st = launch_outbox_create(&link->outbox);
     if (st == STATUS_OK && server != NULL)
         st = store_server_keep(server, LAUNCH_KEYS);
     if (st == STATUS_OK)
@@ -338,18 +333,21 @@ int launch_link_fd(const launch_link *link)
 
 launch_event launch_link_next(launch_link *link)
 {
-    launch_event event = LAUNCH_NO_EVENT;
+    exchange *x = &link->x;
+    happening found = {LAUNCH_NO_EVENT, 0};
     pthread_mutex_lock(&link->lock);
-    if (link->x.n_events > 0) {
-        event = link->x.events[0];
-        link->x.n_events--;
-        memmove(link->x.events, link->x.events + 1,
-                (size_t)link->x.n_events * sizeof link->x.events[0]);
-    } else {
-        clear_fd(link->event_fd);
+    while (found.event == LAUNCH_NO_EVENT && x->n_events > 0) {
+        found = x->events[0];
+        x->n_events--;
+        memmove(x->events, x->events + 1, (size_t)x->n_events * sizeof x->events[0]);
+        bool of_generation = found.event == LAUNCH_TROUBLE || found.event == LAUNCH_VERDICT;
+        if (of_generation && found.generation != x->generation)
+            found.event = LAUNCH_NO_EVENT;
     }
+    if (found.event == LAUNCH_NO_EVENT)
+        clear_fd(link->event_fd);
     pthread_mutex_unlock(&link->lock);
-    return event;
+    return found.event;
 }
 
 int launch_link_node(const launch_link *link)
@@ -366,25 +364,49 @@ void launch_link_start(launch_link *link, int generation)
 {
     pthread_mutex_lock(&link->lock);
     link->x.generation = generation;
+    link->x.ended = false;
     pthread_mutex_unlock(&link->lock);
+}
+
+static void put(launch_link *link, const char *key, const char *text)
+{
+    if (launch_outbox_put(link->outbox, key, text) != STATUS_OK)
+        LOG_E("%s", status_message());
+    raise_fd(link->order_fd);
 }
 
 void launch_link_trouble(launch_link *link)
 {
+    char key[LAUNCH_KEY_BYTES];
     pthread_mutex_lock(&link->lock);
-    link->x.trouble = true;
+    bool known = link->x.troubled == link->x.generation;
+    link->x.troubled = link->x.generation;
     pthread_mutex_unlock(&link->lock);
-    raise_fd(link->order_fd);
+    key_of(link, "trouble", link->x.troubled, key);
+    if (!known)
+        put(link, key, "1");
+}
+
+void launch_link_stop(launch_link *link, int signal)
+{
+    char key[LAUNCH_KEY_BYTES], text[16];
+    snprintf(text, sizeof text, "%d", signal);
+    key_of(link, "stop", own_node(link), key);
+    put(link, key, text);
 }
 
 void launch_link_end(launch_link *link, const launch_record *record)
 {
-    char *text = NULL;
+    char key[LAUNCH_KEY_BYTES], name[64], *text = NULL;
+    snprintf(name, sizeof name, "end/%d", link->x.generation);
+    key_of(link, name, own_node(link), key);
     if (launch_record_write(record, &text) != STATUS_OK)
         LOG_E("%s", status_message());
+    if (text != NULL)
+        put(link, key, text);
+    free(text);
     pthread_mutex_lock(&link->lock);
-    free(link->x.end);
-    link->x.end = text;
+    link->x.ended = true;
     pthread_mutex_unlock(&link->lock);
     raise_fd(link->order_fd);
 }
@@ -403,9 +425,10 @@ static void say_goodbye(launch_link *link)
 {
     char key[LAUNCH_KEY_BYTES];
     int64_t said = 0, deadline_ns = clock_deadline_ns(LAUNCH_GOODBYE_MS);
-    if (link->client == NULL || !link->told_verdict)
+    bool waits = link->jury != NULL && link->told_verdict >= 0;
+    if (link->client == NULL || !link->joined)
         return;
-    int others = link->jury != NULL ? launch_jury_living(link->jury) - 1 : 0;
+    int others = waits ? launch_jury_living(link->jury) - 1 : 0;
     key_of(link, "bye", -1, key);
     status st = store_add(link->client, key, link->server != NULL ? 0 : 1, &said);
     while (st == STATUS_OK && said < others && !clock_passed(deadline_ns)) {

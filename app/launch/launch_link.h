@@ -10,11 +10,12 @@
  *   <id>/node/<n>       "<host> <address> <pid>": node n is there
  *   <id>/refused        why the job cannot start; all that still wait give up
  *   <id>/started        all have met; who comes now is turned away and hurts nobody
- *   <id>/beat/<n>       grows while node n's launcher lives
+ *   <id>/beat/<n>       changes while node n's launcher lives
  *   <id>/trouble/<g>    somebody's workers of generation g fail: all stop theirs
+ *   <id>/stop/<n>       the signal that has told node n's launcher to stop: no generation follows
  *   <id>/end/<g>/<n>    how node n's workers of generation g ended
  *   <id>/verdict/<g>    what node 0 makes of that: the end, or generation g + 1
- *   <id>/bye            counts who has read the last verdict
+ *   <id>/bye            counts who has read the last verdict, or does not wait for it
  */
 #ifndef MNIST_DDP_APP_LAUNCH_LINK_H
 #define MNIST_DDP_APP_LAUNCH_LINK_H
@@ -51,6 +52,9 @@ void launch_link_start(launch_link *link, int generation);
 
 /* Tells the others to stop. */
 void launch_link_trouble(launch_link *link);
+
+/* Tells them that this launcher was told to stop: node 0 starts no further generation. */
+void launch_link_stop(launch_link *link, int signal);
 
 /* Tells how this node's workers ended; LAUNCH_VERDICT follows once all nodes have said it. Node 0
  * declares a node lost that is silent for keep_alive_ms * keep_alive_misses. */
