@@ -1,6 +1,7 @@
 #include "app/launch/launch_join.h"
 
 #include "app/launch/launch_agreement.h"
+#include "app/launch/launch_claim.h"
 #include "app/local_network.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -17,11 +18,9 @@ enum {
     FIRST_LINE_MS = 1000, /* the first line about waiting, */
     NEXT_LINE_MS = 5000,  /* and those after it */
     SLICE_MS = 500,       /* one attempt to connect */
-    LOOK_MS = 50,         /* between two looks at who has come */
     JOB_MS = 5000,        /* a store without a launcher of ours is a stranger's after this */
     LINGER_MS = 400,      /* a refusal stays readable for the others */
     LIST_BYTES = 400,
-    PERSON_BYTES = AGREEMENT_PERSON_BYTES + 80,
 };
 
 void launch_join_key(const launch_joining *joining, const char *name, int number,
@@ -177,47 +176,14 @@ static status agree(const launch_joining *joining, store *client)
     return same ? STATUS_OK : refuse(joining, client, why);
 }
 
-/* This node's number: its own, or the next one. */
-static status take_number(const launch_joining *joining, store *client, int *node)
-{
-    const launch_plan *plan = &joining->settings->plan;
-    char key[LAUNCH_KEY_BYTES];
-    int64_t number = 0;
-    *node = plan->by_arrival && joining->serves ? 0 : plan->node_rank;
-    if (*node >= 0)
-        return STATUS_OK;
-    launch_join_key(joining, "arrived", -1, key);
-    TRY(store_add(client, key, 1, &number));
-    if (number >= plan->nnodes)
-        return FAIL(STATUS_INVALID,
-                    "the job at %s:%d has its %d nodes already; to run another one give it an "
-                    "--rdzv-endpoint of its own",
-                    plan->master_addr, joining->port, plan->nnodes);
-    *node = (int)number;
-    return STATUS_OK;
-}
-
-static status claim(const launch_joining *joining, store *client, int node)
-{
-    char key[LAUNCH_KEY_BYTES], person[PERSON_BYTES], why[AGREEMENT_TEXT_BYTES + PERSON_BYTES * 2];
-    char *other = NULL;
-    int64_t claims = 0;
-    launch_agreement_person(&joining->settings->plan, person);
-    launch_join_key(joining, "claim", node, key);
-    TRY(store_add(client, key, 1, &claims));
-    launch_join_key(joining, "node", node, key);
-    if (claims == 1)
-        return store_set(client, key, person, strlen(person));
-    status st = store_wait(client, key, SLICE_MS);
-    if (st == STATUS_OK)
-        st = get_text(client, key, &other);
-    snprintf(why, sizeof why,
-             "node %d is claimed twice, by one launcher (%s) and another (%s): give every node its "
-             "own --node-rank",
-             node, other != NULL ? other : "?", person);
-    free(other);
-    return refuse(joining, client, why);
-}
+/* One node's wait for all others. */
+typedef struct waiting {
+    launch_claim claim;    /* its own */
+    bool *there;           /* nnodes of them */
+    launch_sighting *seen; /* likewise */
+    int64_t start_ns, line_ns, deadline_ns;
+    int64_t complete_ns; /* since when all are there; 0: they are not */
+} waiting;
 
 /* "node 1 (ranks 8-15), node 3 (ranks 24-31)" of those that are not there; returns how many. */
 static int list_missing(const launch_plan *plan, const bool *there, char *out)
@@ -241,9 +207,9 @@ static int list_missing(const launch_plan *plan, const bool *there, char *out)
     return missing;
 }
 
-static status look_for_all(const launch_joining *joining, store *client, bool *there, int *missing)
+/* What all look at while they wait: why the job cannot start, and whether it has. */
+static status look_for_start(const launch_joining *joining, store *client, bool *started)
 {
-    const launch_plan *plan = &joining->settings->plan;
     char key[LAUNCH_KEY_BYTES], *why = NULL;
     bool refused = false;
     launch_join_key(joining, "refused", -1, key);
@@ -254,13 +220,32 @@ static status look_for_all(const launch_joining *joining, store *client, bool *t
         free(why);
         return st;
     }
-    *missing = 0;
+    launch_join_key(joining, "started", -1, key);
+    return store_check(client, key, started);
+}
+
+/* Who is there: holds its number, and beats. *all: everybody, and each has beaten since all were
+ * there for the first time, so that nobody has gone who was there when the last one came. */
+static status look_for_all(const launch_joining *joining, store *client, waiting *w, bool *all)
+{
+    const launch_plan *plan = &joining->settings->plan;
+    char person[LAUNCH_CLAIM_BYTES];
+    bool complete = true;
+    int64_t oldest_ns = INT64_MAX;
     for (int n = 0; n < plan->nnodes; n++) {
-        launch_join_key(joining, "node", n, key);
-        if (!there[n])
-            TRY(store_check(client, key, &there[n]));
-        *missing += !there[n];
+        bool changed;
+        TRY(launch_claim_look(joining, client, n, &w->seen[n], &changed));
+        TRY(launch_claim_holder(joining, client, n, person));
+        int64_t silent_ns = clock_now_ns() - w->seen[n].changed_ns;
+        w->there[n] = person[0] != '\0' &&
+                      (n == w->claim.node || silent_ns < LAUNCH_CLAIM_SILENT_MS * 1000000ll);
+        complete = complete && w->there[n];
+        if (n != w->claim.node && w->seen[n].changed_ns < oldest_ns)
+            oldest_ns = w->seen[n].changed_ns;
     }
+    if (!complete || w->complete_ns == 0)
+        w->complete_ns = complete ? clock_now_ns() : 0;
+    *all = complete && oldest_ns > w->complete_ns;
     return STATUS_OK;
 }
 
@@ -269,6 +254,8 @@ static void say_missing(const launch_joining *joining, const bool *there, int64_
     const launch_plan *plan = &joining->settings->plan;
     char list[LIST_BYTES], own[400] = "";
     int missing = list_missing(plan, there, list);
+    if (missing == 0)
+        return; /* just now */
     if (joining->serves && !plan->store_on_loopback)
         local_network_describe(own, sizeof own);
     LOG_I("%d of %d nodes have joined at %s:%d%s%s%s, %.0f s of %.0f s; missing: %s",
@@ -277,51 +264,84 @@ static void say_missing(const launch_joining *joining, const bool *there, int64_
           clock_seconds(waited_ns), (double)plan->join_ms * 1e-3, list);
 }
 
-static status wait_for_all(const launch_joining *joining, store *client, bool *there)
+static status say_who_did_not_come(const launch_joining *joining, const bool *there)
 {
     const launch_plan *plan = &joining->settings->plan;
-    int64_t start_ns = clock_now_ns(), deadline_ns = clock_deadline_ns(plan->join_ms);
-    int64_t line_ns = start_ns + (int64_t)FIRST_LINE_MS * 1000000;
     char list[LIST_BYTES];
-    for (int64_t pause_ms = 1;; pause_ms = pause_ms < LOOK_MS ? pause_ms * 2 : LOOK_MS) {
-        int missing = 0;
-        TRY(look_for_all(joining, client, there, &missing));
-        int64_t now = clock_now_ns();
-        if (missing == 0)
+    int missing = list_missing(plan, there, list);
+    return FAIL(STATUS_TIMEOUT,
+                "%d of %d nodes did not come to %s:%d within %.3g s: %s; see whether they were "
+                "started and can reach that address (mnist_ddp doctor)",
+                missing, plan->nnodes, plan->master_addr, joining->port,
+                (double)plan->join_ms * 1e-3, list);
+}
+
+/* Node 0 looks who is there, and all go on at its word; the others look only where they have to
+ * say who is missing. */
+static status wait_for_all(const launch_joining *joining, store *client, waiting *w)
+{
+    char key[LAUNCH_KEY_BYTES];
+    bool started = false;
+    launch_join_key(joining, "started", -1, key);
+    for (int64_t pause_ms = 1;;) {
+        bool all = false;
+        TRY(launch_claim_keep(&w->claim, joining, client));
+        TRY(look_for_start(joining, client, &started));
+        if (started)
             return STATUS_OK;
         if (atomic_load(joining->quit))
             return FAIL(STATUS_PEER, "told to stop");
-        if (now >= deadline_ns) {
-            list_missing(plan, there, list);
-            return FAIL(STATUS_TIMEOUT,
-                        "%d of %d nodes did not come to %s:%d within %.3g s: %s; see whether they "
-                        "were started and can reach that address (mnist_ddp doctor)",
-                        missing, plan->nnodes, plan->master_addr, joining->port,
-                        (double)plan->join_ms * 1e-3, list);
-        }
-        if (now >= line_ns) {
-            say_missing(joining, there, now - start_ns);
-            line_ns = now + (int64_t)NEXT_LINE_MS * 1000000;
+        int64_t now = clock_now_ns();
+        if (joining->serves || now >= w->deadline_ns || now >= w->line_ns)
+            TRY(look_for_all(joining, client, w, &all));
+        if (joining->serves && all)
+            return store_set(client, key, "1", 1);
+        if (now >= w->deadline_ns)
+            return say_who_did_not_come(joining, w->there);
+        if (now >= w->line_ns) {
+            say_missing(joining, w->there, now - w->start_ns);
+            w->line_ns = now + (int64_t)NEXT_LINE_MS * 1000000;
         }
         clock_sleep_ms(pause_ms);
+        pause_ms = pause_ms < LAUNCH_CLAIM_LOOK_MS / 2 ? pause_ms * 2 : LAUNCH_CLAIM_LOOK_MS;
     }
+}
+
+/* Takes a number; a node that cannot have its own is a mistake that all should hear of. */
+static status claim(const launch_joining *joining, store *client, launch_claim *out)
+{
+    char why[AGREEMENT_TEXT_BYTES + LAUNCH_CLAIM_BYTES * 2];
+    bool full = false;
+    status st = launch_claim_take(joining, client, &full, out);
+    if (st != STATUS_INVALID || full)
+        return st;
+    plain_message(why, sizeof why);
+    return refuse(joining, client, why);
 }
 
 status launch_join_meet(const launch_joining *joining, store *client, int *node)
 {
-    char key[LAUNCH_KEY_BYTES];
+    const launch_plan *plan = &joining->settings->plan;
+    waiting w = {.start_ns = clock_now_ns(), .deadline_ns = clock_deadline_ns(plan->join_ms)};
+    w.line_ns = w.start_ns + (int64_t)FIRST_LINE_MS * 1000000;
     TRY(check_job(joining, client));
     TRY(agree(joining, client));
-    TRY(take_number(joining, client, node));
-    TRY(claim(joining, client, *node));
-    bool *there = calloc((size_t)joining->settings->plan.nnodes, sizeof *there);
-    if (there == NULL)
-        return FAIL(STATUS_NO_MEMORY, "%d nodes", joining->settings->plan.nnodes);
-    status st = wait_for_all(joining, client, there);
-    free(there);
-    if (st != STATUS_OK && joining->serves && !atomic_load(joining->quit))
-        clock_sleep_ms(LINGER_MS);
-    TRY(st);
-    launch_join_key(joining, "started", -1, key);
-    return joining->serves ? store_set(client, key, "1", 1) : STATUS_OK;
+    TRY(claim(joining, client, &w.claim));
+    w.there = calloc((size_t)plan->nnodes, sizeof *w.there);
+    w.seen = calloc((size_t)plan->nnodes, sizeof *w.seen);
+    status st = w.there != NULL && w.seen != NULL
+                    ? wait_for_all(joining, client, &w)
+                    : FAIL(STATUS_NO_MEMORY, "%d nodes", plan->nnodes);
+    free(w.there);
+    free(w.seen);
+    if (st != STATUS_OK) {
+        char why[1024];
+        plain_message(why, sizeof why);
+        launch_claim_release(&w.claim, joining, client);
+        if (joining->serves && !atomic_load(joining->quit))
+            clock_sleep_ms(LINGER_MS);
+        return FAIL(st, "%s", why);
+    }
+    *node = w.claim.node;
+    return STATUS_OK;
 }

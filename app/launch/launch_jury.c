@@ -1,5 +1,6 @@
 #include "app/launch/launch_jury.h"
 
+#include "app/launch/launch_claim.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "dist/plain_message.h"
@@ -15,8 +16,7 @@ typedef struct juror {
     bool ended;  /* `record` is there */
     bool silent; /* it is so because nothing more came */
     launch_record record;
-    char beat[32]; /* the last one, as far as it fits */
-    int64_t heard_ns;
+    launch_sighting seen;
 } juror;
 
 struct launch_jury {
@@ -40,8 +40,6 @@ status launch_jury_create(const launch_joining *joining, launch_jury **out)
         free(jury);
         return FAIL(STATUS_NO_MEMORY, "%d nodes", n);
     }
-    for (int i = 0; i < n; i++)
-        jury->nodes[i].heard_ns = clock_now_ns();
     *out = jury;
     return STATUS_OK;
 }
@@ -56,30 +54,18 @@ void launch_jury_destroy(launch_jury *jury)
     free(jury);
 }
 
-/* Who a node is, as it has said when it joined. */
-static void person_of(const launch_jury *jury, store *client, int node, char *out,
-                      size_t size_bytes)
-{
-    char key[LAUNCH_KEY_BYTES];
-    void *text = NULL;
-    size_t text_bytes;
-    launch_join_key(jury->joining, "node", node, key);
-    if (store_get(client, key, &text, &text_bytes) == STATUS_OK)
-        snprintf(out, size_bytes, "%s", (const char *)text);
-    free(text);
-}
-
 static void lose(launch_jury *jury, store *client, int node)
 {
     juror *who = &jury->nodes[node];
-    char person[400] = "?";
-    person_of(jury, client, node, person, sizeof person);
+    char person[LAUNCH_CLAIM_BYTES];
+    if (launch_claim_holder(jury->joining, client, node, person) != STATUS_OK)
+        strcpy(person, "?");
     who->ended = who->silent = true;
     who->record = (launch_record){.lost = true, .result = LAUNCH_BROKEN};
     snprintf(who->record.text, sizeof who->record.text,
              "node %d (%s) has not been heard of for %.1f s: its machine or its launcher is dead, "
              "or the link to it is down",
-             node, person, clock_seconds(clock_now_ns() - who->heard_ns));
+             node, person, clock_seconds(clock_now_ns() - who->seen.changed_ns));
 }
 
 /* What a node has said is not to be understood: it cannot take part. */
@@ -111,22 +97,14 @@ static status listen_to(launch_jury *jury, store *client)
 {
     const launch_plan *plan = &jury->joining->settings->plan;
     int64_t patience_ns = plan->keep_alive_ms * plan->keep_alive_misses * 1000000;
-    char key[LAUNCH_KEY_BYTES];
     if (jury->look_at_ns != 0 && !clock_passed(jury->look_at_ns))
         return STATUS_OK;
     jury->look_at_ns = clock_deadline_ns(plan->keep_alive_ms / 4 + 1);
     for (int i = 0; i < jury->n; i++) {
-        int64_t now = clock_now_ns();
         juror *who = &jury->nodes[i];
-        char *text = NULL, last[sizeof who->beat];
-        launch_join_key(jury->joining, "beat", i, key);
-        TRY(look_at(client, key, &text));
-        memcpy(last, who->beat, sizeof last);
-        snprintf(who->beat, sizeof who->beat, "%s", text != NULL ? text : "");
-        free(text);
-        if (i == 0 || strcmp(who->beat, last) != 0)
-            who->heard_ns = now;
-        if (!who->ended && now - who->heard_ns > patience_ns)
+        bool changed;
+        TRY(launch_claim_look(jury->joining, client, i, &who->seen, &changed));
+        if (i != 0 && !who->ended && clock_now_ns() - who->seen.changed_ns > patience_ns)
             lose(jury, client, i);
     }
     return STATUS_OK;

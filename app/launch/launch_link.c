@@ -267,6 +267,8 @@ static void *run(void *arg)
     link->x.node = node;
     pthread_mutex_unlock(&link->lock);
     link->joined = true;
+    if (atomic_load(&link->quit)) /* too late not to join: it leaves again, in order */
+        launch_link_end(link, &(launch_record){.result = LAUNCH_BROKEN});
     tell(link, LAUNCH_JOINED);
     watch(link);
     return NULL;

@@ -6,8 +6,7 @@
  *   job                 the run id: a launcher of another job is turned away
  *   <id>/settings       what all nodes must have alike, as node 0 has it
  *   <id>/arrived        counts nodes that get their numbers as they come
- *   <id>/claim/<n>      counts who claims to be node n
- *   <id>/node/<n>       "<host> <address> <pid>": node n is there
+ *   <id>/claim/<n>      "<host> <address> <pid>#...": the launcher that is node n
  *   <id>/refused        why the job cannot start; all that still wait give up
  *   <id>/started        all have met; who comes now is turned away and hurts nobody
  *   <id>/beat/<n>       changes while node n's launcher lives
