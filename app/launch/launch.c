@@ -37,7 +37,7 @@ typedef struct launcher {
     bool anything_failed;
 } launcher;
 
-enum { FIXED_FDS = 3 }; /* stop, child, link; the workers' behind them */
+enum { FIXED_FDS = 5 }; /* stop, child, link, stdout, stderr; the workers' behind them */
 
 static status launcher_init(launcher *self, launch_settings *settings, int64_t started_ns)
 {
@@ -64,6 +64,8 @@ static void launcher_close(launcher *self)
     if (self->generation > 0 && self->settings->logs.folder[0] != '\0')
         LOG_I("what the failed attempts left: %s", self->settings->logs.folder);
     launch_logs_close(&self->settings->logs, self->anything_failed);
+    launch_console_flush(&self->console);
+    launch_console_close(&self->console);
     free(self->polled);
 }
 
@@ -102,32 +104,36 @@ static void take_events(launcher *self)
 /* One wait for whatever comes next, and what follows from it. */
 static status turn(launcher *self, int wait_ms)
 {
+    struct pollfd *fds = self->polled;
     bool gang = self->gang.workers != NULL;
-    nfds_t n = FIXED_FDS;
-    self->polled[0] = (struct pollfd){.fd = self->signals.stop_fd, .events = POLLIN};
-    self->polled[1] = (struct pollfd){.fd = self->signals.child_fd, .events = POLLIN};
-    self->polled[2] = (struct pollfd){.fd = self->link != NULL ? launch_link_fd(self->link) : -1,
-                                      .events = POLLIN};
-    if (gang) {
-        launch_gang_poll(&self->gang, self->polled + FIXED_FDS);
-        n += (nfds_t)self->gang.n * 2;
+    int n = 2, link_at = 0;
+    fds[0] = (struct pollfd){.fd = self->signals.stop_fd, .events = POLLIN};
+    fds[1] = (struct pollfd){.fd = self->signals.child_fd, .events = POLLIN};
+    if (self->link != NULL) {
+        link_at = n++;
+        fds[link_at] = (struct pollfd){.fd = launch_link_fd(self->link), .events = POLLIN};
     }
-    if (poll(self->polled, n, wait_ms) < 0 && errno != EINTR)
+    n += launch_console_poll(&self->console, fds + n);
+    int gang_at = n;
+    if (gang)
+        n += launch_gang_poll(&self->gang, fds + n);
+    if (poll(fds, (nfds_t)n, wait_ms) < 0 && errno != EINTR)
         return FAIL(STATUS_IO, "launcher: poll: %s", strerror(errno));
-    if (self->polled[0].revents != 0)
+    launch_console_push(&self->console);
+    if (fds[0].revents != 0)
         take_signals(self);
-    if (self->polled[2].revents != 0)
+    if (link_at > 0 && fds[link_at].revents != 0)
         take_events(self);
     if (!gang)
         return STATUS_OK;
-    if (self->polled[1].revents != 0) {
+    if (fds[1].revents != 0) {
         launch_signals_drain_children(&self->signals);
         launch_phase before = self->gang.phase;
         launch_gang_reap(&self->gang);
         if (self->link != NULL && before == PHASE_RUNNING && self->gang.phase == PHASE_GRACE)
             launch_link_trouble(self->link);
     }
-    launch_gang_read(&self->gang, self->polled + FIXED_FDS);
+    launch_gang_read(&self->gang, fds + gang_at);
     launch_gang_pass_deadline(&self->gang);
     return STATUS_OK;
 }

@@ -1,40 +1,90 @@
 #include "app/launch/launch_console.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { FULL_MS = 500, CHUNK_BYTES = 4096 /* PIPE_BUF */ };
+enum {
+    FULL_MS = 500,
+    CHUNK_BYTES = 4096,     /* PIPE_BUF: so much a pipe takes at once, or says that it does not */
+    BACKLOG_BYTES = 1 << 20 /* where nobody is made to wait, the rest is dropped */
+};
 
 void launch_console_init(launch_console *console, int stop_fd)
 {
     *console = (launch_console){.stop_fd = stop_fd, .patience_ms = FULL_MS};
 }
 
+void launch_console_close(launch_console *console)
+{
+    for (int fd = 0; fd < 3; fd++)
+        free(console->backlogs[fd].text);
+    *console = (launch_console){.stop_fd = -1};
+}
+
+static void keep(launch_backlog *backlog, const char *text, size_t size_bytes)
+{
+    size_t needed = backlog->size_bytes + size_bytes;
+    if (needed > BACKLOG_BYTES)
+        return;
+    if (needed > backlog->room_bytes) {
+        char *larger = realloc(backlog->text, needed * 2);
+        if (larger == NULL)
+            return;
+        backlog->text = larger;
+        backlog->room_bytes = needed * 2;
+    }
+    memcpy(backlog->text + backlog->size_bytes, text, size_bytes);
+    backlog->size_bytes = needed;
+}
+
+/* How much the descriptor takes now. */
+static size_t write_now(launch_backlog *backlog, int fd, const char *text, size_t size_bytes)
+{
+    size_t done = 0;
+    while (done < size_bytes && !backlog->gone) {
+        struct pollfd ready = {.fd = fd, .events = POLLOUT};
+        if (poll(&ready, 1, 0) <= 0)
+            break;
+        size_t rest = size_bytes - done;
+        ssize_t n = write(fd, text + done, rest < CHUNK_BYTES ? rest : CHUNK_BYTES);
+        if (n < 0 && errno != EINTR && errno != EAGAIN)
+            backlog->gone = true;
+        if (n < 0 && errno == EAGAIN)
+            break;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return backlog->gone ? size_bytes : done;
+}
+
+static void push(launch_backlog *backlog, int fd)
+{
+    size_t done = write_now(backlog, fd, backlog->text, backlog->size_bytes);
+    if (done > 0 && done < backlog->size_bytes)
+        memmove(backlog->text, backlog->text + done, backlog->size_bytes - done);
+    backlog->size_bytes -= done;
+}
+
+void launch_console_push(launch_console *console)
+{
+    for (int fd = 0; fd < 3; fd++)
+        if (console->backlogs[fd].size_bytes > 0)
+            push(&console->backlogs[fd], fd);
+}
+
 void launch_console_write(launch_console *console, int fd, const char *text, size_t size_bytes)
 {
-    while (size_bytes > 0 && !console->gone[fd]) {
-        struct pollfd fds[2] = {{.fd = fd, .events = POLLOUT},
-                                {.fd = console->stop_fd, .events = POLLIN}};
-        int ready = poll(fds, 2, console->hurried ? console->patience_ms : -1);
-        if (ready < 0 && errno == EINTR)
-            continue;
-        if (ready == 0)
-            console->patience_ms = 0; /* once, not for every line */
-        if (ready <= 0 || fds[0].revents == 0)
-            return;
-        size_t chunk = size_bytes < CHUNK_BYTES ? size_bytes : CHUNK_BYTES;
-        ssize_t n = write(fd, text, chunk);
-        if (n < 0 && errno != EINTR && errno != EAGAIN)
-            console->gone[fd] = true;
-        if (n > 0) {
-            text += n;
-            size_bytes -= (size_t)n;
-        }
-    }
+    launch_backlog *backlog = &console->backlogs[fd];
+    size_t done = 0;
+    if (backlog->size_bytes > 0)
+        push(backlog, fd);
+    if (backlog->size_bytes == 0)
+        done = write_now(backlog, fd, text, size_bytes);
+    if (done < size_bytes)
+        keep(backlog, text + done, size_bytes - done);
 }
 
 void launch_console_say(launch_console *console, const char *fmt, ...)
@@ -46,4 +96,36 @@ void launch_console_say(launch_console *console, const char *fmt, ...)
     va_end(args);
     if (length > 0)
         launch_console_write(console, STDERR_FILENO, line, strlen(line));
+}
+
+bool launch_console_is_full(const launch_console *console, int fd)
+{
+    return fd >= 0 && console->backlogs[fd].size_bytes > 0 && !console->hurried;
+}
+
+int launch_console_poll(const launch_console *console, struct pollfd *out)
+{
+    int n = 0;
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
+        if (console->backlogs[fd].size_bytes > 0)
+            out[n++] = (struct pollfd){.fd = fd, .events = POLLOUT};
+    return n;
+}
+
+void launch_console_flush(launch_console *console)
+{
+    struct pollfd fds[3];
+    for (;;) {
+        launch_console_push(console);
+        int n = launch_console_poll(console, fds);
+        if (n == 0)
+            return;
+        fds[n] = (struct pollfd){.fd = console->stop_fd, .events = POLLIN};
+        bool hurried = console->hurried || (poll(&fds[n], 1, 0) > 0);
+        int ready = poll(fds, (nfds_t)(hurried ? n : n + 1), hurried ? console->patience_ms : -1);
+        if (hurried && ready == 0) {
+            console->patience_ms = 0; /* once, not for every line */
+            return;
+        }
+    }
 }

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { KILLED_MS = 5000 };
+enum { KILLED_MS = 5000, MAX_ROUNDS = 64 };
 
 status launch_gang_create(const launch_start *start, launch_console *console, launch_gang *out)
 {
@@ -217,12 +217,23 @@ void launch_gang_take_signal(launch_gang *gang, int signal)
                            : "");
 }
 
-void launch_gang_poll(const launch_gang *gang, struct pollfd *out)
+/* Streams 2 * i and 2 * i + 1 are worker i's. */
+static launch_stream *stream_of(const launch_gang *gang, int index)
 {
-    for (int i = 0; i < gang->n; i++) { /* poll skips a negative descriptor */
-        *out++ = (struct pollfd){.fd = gang->workers[i].out.fd, .events = POLLIN};
-        *out++ = (struct pollfd){.fd = gang->workers[i].err.fd, .events = POLLIN};
+    launch_worker *worker = &gang->workers[index / 2];
+    return index % 2 == 0 ? &worker->out : &worker->err;
+}
+
+int launch_gang_poll(launch_gang *gang, struct pollfd *out)
+{
+    int n = 0;
+    for (int i = 0; i < 2 * gang->n; i++) {
+        launch_stream *stream = stream_of(gang, i);
+        stream->polled = stream->fd >= 0 && !launch_console_is_full(gang->console, stream->target);
+        if (stream->polled)
+            out[n++] = (struct pollfd){.fd = stream->fd, .events = POLLIN};
     }
+    return n;
 }
 
 int launch_gang_wait_ms(const launch_gang *gang)
@@ -232,11 +243,10 @@ int launch_gang_wait_ms(const launch_gang *gang)
 
 void launch_gang_read(launch_gang *gang, const struct pollfd *polled)
 {
-    for (int i = 0; i < gang->n; i++, polled += 2) {
-        if (polled[0].revents != 0)
-            launch_stream_read(&gang->workers[i].out, gang->console);
-        if (polled[1].revents != 0)
-            launch_stream_read(&gang->workers[i].err, gang->console);
+    for (int i = 0; i < 2 * gang->n; i++) {
+        launch_stream *stream = stream_of(gang, i);
+        if (stream->polled && polled++->revents != 0)
+            launch_stream_read(stream, gang->console);
     }
 }
 
@@ -266,6 +276,13 @@ static void read_start_errors(launch_gang *gang)
             gang->workers[error.local_rank].start_errno = error.error;
 }
 
+/* What a worker has left in its pipe; not all that others may add for ever. */
+static void read_rest(launch_stream *stream, launch_console *console)
+{
+    for (int i = 0; i < MAX_ROUNDS && launch_stream_read(stream, console); i++)
+        launch_console_flush(console);
+}
+
 void launch_gang_finish(launch_gang *gang)
 {
     const launch_logs *logs = &gang->start.settings->logs;
@@ -273,8 +290,8 @@ void launch_gang_finish(launch_gang *gang)
     bool failed = gang->phase != PHASE_RUNNING;
     for (int i = 0; i < gang->n; i++) {
         launch_worker *worker = &gang->workers[i];
-        launch_stream_read(&worker->out, gang->console);
-        launch_stream_read(&worker->err, gang->console);
+        read_rest(&worker->out, gang->console);
+        read_rest(&worker->err, gang->console);
         /* What a rank that ended well has left running is meant to run. */
         if (failed && gang->start.settings->program.own_session)
             launch_worker_signal(worker, &gang->start, SIGKILL);

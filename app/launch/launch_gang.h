@@ -62,8 +62,9 @@ void launch_gang_stop(launch_gang *gang);
  * it harder. */
 void launch_gang_take_signal(launch_gang *gang, int signal);
 
-/* For poll(): fills 2 * n entries. */
-void launch_gang_poll(const launch_gang *gang, struct pollfd *out);
+/* For poll(): fills and returns up to 2 * n entries; only open ones, which their number may not
+ * exceed. */
+int launch_gang_poll(launch_gang *gang, struct pollfd *out);
 /* How long poll() may sleep; -1: for ever. */
 int launch_gang_wait_ms(const launch_gang *gang);
 

@@ -118,9 +118,11 @@ static void copy_to_file(launch_stream *stream, const char *data, size_t size_by
     }
 }
 
-void launch_stream_read(launch_stream *stream, launch_console *console)
+bool launch_stream_read(launch_stream *stream, launch_console *console)
 {
     for (int i = 0; i < MAX_READS && stream->fd >= 0; i++) {
+        if (launch_console_is_full(console, stream->target))
+            return true;
         char *end = stream->line + stream->line_bytes;
         ssize_t n = read(stream->fd, end, STREAM_LINE_BYTES - stream->line_bytes);
         if (n > 0) {
@@ -130,9 +132,10 @@ void launch_stream_read(launch_stream *stream, launch_console *console)
         } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
             end_pipe(stream, console);
         } else if (errno == EAGAIN) {
-            return;
+            return false;
         }
     }
+    return stream->fd >= 0;
 }
 
 void launch_stream_take_file(launch_stream *stream, const char *path)

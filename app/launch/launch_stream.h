@@ -12,6 +12,7 @@ enum { STREAM_LINES = 20, STREAM_LINE_BYTES = 4096, STREAM_KEPT_BYTES = 1000 };
 
 typedef struct launch_stream {
     int fd;                           /* the reading end, not blocking; -1: none, or at its end */
+    bool polled;                      /* it is, in this turn */
     int file;                         /* takes a copy of every byte; -1 */
     int target;                       /* the launcher's stdout or stderr; -1: not shown */
     char prefix[LAUNCH_PREFIX_BYTES]; /* before each line that is shown */
@@ -25,9 +26,10 @@ typedef struct launch_stream {
 /* Reads nothing, shows nothing. */
 void launch_stream_init(launch_stream *stream);
 
-/* Reads what the pipe holds now, shows whole lines and keeps the last ones. Never blocks; at the
- * pipe's end `fd` is closed and a begun line shown. */
-void launch_stream_read(launch_stream *stream, launch_console *console);
+/* Reads what the pipe holds now, as far as the console takes it, shows whole lines and keeps the
+ * last ones. Never blocks; at the pipe's end `fd` is closed and a begun line shown. false: it was
+ * read empty. */
+bool launch_stream_read(launch_stream *stream, launch_console *console);
 
 /* Keeps the last lines of a file that the worker wrote itself. */
 void launch_stream_take_file(launch_stream *stream, const char *path);

@@ -98,6 +98,7 @@ START_TEST(a_rank_that_does_not_save_ends_all)
     kill(p.pid, SIGTERM);
     underway_await(&p, "at the next step, with a checkpoint");
     kill(rank_1, SIGTERM);
+    clock_sleep_ms(300); /* else they are one */
     kill(rank_1, SIGTERM);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 143);
@@ -107,10 +108,66 @@ START_TEST(a_rank_that_does_not_save_ends_all)
 }
 END_TEST
 
+/* A pager that is not read from must not hide a rank's death. */
+START_TEST(a_full_stderr_hides_no_death)
+{
+    static const char *const line =
+        "cd '%s' && mkfifo pager && { exec 3<>pager; '%s' run --nproc-per-node=2 --max-restarts=%d "
+        "sh -c 'test $RANK = 1 && { sleep .3; exit 3; }; while :; do echo more; done >&2' "
+        "2>pager; }";
+    char command[1024];
+    snprintf(command, sizeof command, line, workbench, program_mnist_ddp(), _i);
+    int64_t start_ns = clock_now_ns();
+    const char *argv[] = {"/bin/sh", "-c", command, NULL};
+    program p = program_start(argv);
+    program_wait(&p, 20);
+    ASSERT_EXIT(p, 3);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 8.0);
+    program_close(&p);
+}
+END_TEST
+
+/* All that was written comes to a reader who is only slow, also behind the end of its rank. */
+START_TEST(a_slow_reader_gets_all)
+{
+    char command[1024];
+    snprintf(command, sizeof command,
+             "cd '%s' && '%s' run --nproc-per-node=2 sh -c 'test $RANK = 0 && exit 0; seq 1 60000 "
+             ">&2' 2>&1 | { sleep 1; grep -c '^[0-9]*$'; }",
+             workbench, program_mnist_ddp());
+    const char *argv[] = {"/bin/sh", "-c", command, NULL};
+    program p = program_start(argv);
+    program_wait(&p, 20);
+    ck_assert_str_eq(p.out, "60000\n");
+    program_close(&p);
+}
+END_TEST
+
+/* poll() refuses more descriptors than may be open, even those that are not. */
+START_TEST(few_descriptors_stop_in_order)
+{
+    char command[1024];
+    snprintf(command, sizeof command,
+             "cd '%s' && ulimit -n 30 && exec '%s' run --nproc-per-node 20 --tee 3 --log-dir=logs "
+             "sleep 20",
+             workbench, program_mnist_ddp());
+    const char *argv[] = {"/bin/sh", "-c", command, NULL};
+    int64_t start_ns = clock_now_ns();
+    program p = program_start(argv);
+    program_wait(&p, 20);
+    ck_assert_int_ne(p.exit_code, 0);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 5.0);
+    ASSERT_SAYS(p.err, "of 20 ranks were started");
+    ASSERT_SAYS(p.err, "ulimit -n");
+    ASSERT_SILENT(p.err, "poll");
+    program_close(&p);
+}
+END_TEST
+
 static void start_clean(void)
 {
     char command[128];
-    snprintf(command, sizeof command, "cd '%s' && rm -rf run told.*", workbench);
+    snprintf(command, sizeof command, "cd '%s' && rm -rf run logs pager told.*", workbench);
     ck_assert_int_eq(system(command), 0);
 }
 
@@ -126,5 +183,8 @@ int main(void)
     tcase_add_test(core, a_death_while_saving_is_no_restart);
     tcase_add_loop_test(core, a_signal_at_the_start_preempts, 0, 2);
     tcase_add_test(core, a_rank_that_does_not_save_ends_all);
+    tcase_add_loop_test(core, a_full_stderr_hides_no_death, 0, 2);
+    tcase_add_test(core, a_slow_reader_gets_all);
+    tcase_add_test(core, few_descriptors_stop_in_order);
     return workbench_close(suite_run(suite));
 }
