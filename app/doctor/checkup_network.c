@@ -7,6 +7,7 @@
 #include "dist/net/socket_address.h"
 #include "dist/net/socket_route.h"
 #include "dist/plain_message.h"
+#include "dist/store/store.h"
 
 #include <netdb.h>
 #include <stdio.h>
@@ -104,6 +105,19 @@ static void check_own_port(checkup *c)
     checkup_add(c, CHECKUP_OK, "port", "%d is free here", port);
 }
 
+/* Whether what listens there greets as a store does. */
+static bool is_store(const launch_plan *plan)
+{
+    store *client = NULL;
+    store_options how = {.host = plan->master_addr,
+                         .port = plan->master_port,
+                         .timeout_ms = CONNECT_MS,
+                         .connect_timeout_ms = CONNECT_MS};
+    status st = store_create(&how, &client);
+    store_destroy(client);
+    return st == STATUS_OK;
+}
+
 static void check_way(checkup *c)
 {
     const launch_plan *plan = &c->plan;
@@ -113,8 +127,14 @@ static void check_way(checkup *c)
         socket_connect(plan->master_addr, plan->master_port, clock_deadline_ns(CONNECT_MS), &fd);
     plain_message(why, sizeof why);
     socket_route_describe(plan->master_addr, way);
-    if (st == STATUS_OK) {
+    if (st == STATUS_OK)
         close(fd);
+    if (st == STATUS_OK && !is_store(plan)) {
+        checkup_fail(c, EXIT_CODE_RENDEZVOUS, "node 0",
+                     "something that is not mnist_ddp listens at %s:%d: stop it, or give all nodes "
+                     "another --master-port",
+                     plan->master_addr, plan->master_port);
+    } else if (st == STATUS_OK) {
         checkup_add(c, CHECKUP_OK, "node 0", "%s:%d answers, by %s", plan->master_addr,
                     plan->master_port, way);
     } else if (st == STATUS_INVALID) {

@@ -18,7 +18,7 @@ enum {
     FIRST_LINE_MS = 1000, /* the first line about waiting, */
     NEXT_LINE_MS = 5000,  /* and those after it */
     SLICE_MS = 500,       /* one attempt to connect */
-    JOB_MS = 5000,        /* a store without a launcher of ours is a stranger's after this */
+    JOB_MS = 5000,        /* what is not a launcher of ours after this is a stranger */
     LINGER_MS = 400,      /* a refusal stays readable for the others */
     LIST_BYTES = 400,
 };
@@ -40,7 +40,9 @@ static void explain(const launch_plan *plan, status st, char *out, size_t size_b
     plain_message(message, sizeof message);
     bool refused = st == STATUS_PEER && strstr(message, "refused") != NULL;
     const char *hint = "is that machine on, and does a firewall let the port through?";
-    if (st == STATUS_INVALID)
+    if (st == STATUS_IO)
+        hint = "stop that program, or give all nodes another --master-port";
+    else if (st == STATUS_INVALID)
         hint = "the name must resolve here (/etc/hosts, DNS), or give the address itself";
     else if (refused && local_network_owns(plan->master_addr) && !plan->store_on_loopback)
         hint = "this is one of this machine's own addresses, but the store is on node 0: give all "
@@ -65,6 +67,12 @@ static void say_unreached(const launch_plan *plan, status st, int64_t waited_ns)
           why);
 }
 
+static status not_ours(const launch_joining *joining)
+{
+    return FAIL(STATUS_IO, "something that is not mnist_ddp listens at %s:%d, or it is stuck",
+                joining->settings->plan.master_addr, joining->port);
+}
+
 /* Reaching the port first tells refused, filtered and unknown apart. */
 status launch_join_reach(const launch_joining *joining, store **out)
 {
@@ -81,14 +89,17 @@ status launch_join_reach(const launch_joining *joining, store **out)
                          .timeout_ms = plan->keep_alive_ms * plan->keep_alive_misses,
                          .connect_timeout_ms = SLICE_MS,
                          .describe = ""};
-    return store_create(&how, out);
+    status st = store_create(&how, out);
+    if (st == STATUS_OK || st == STATUS_NO_MEMORY)
+        return st;
+    return not_ours(joining);
 }
 
 status launch_join_connect(const launch_joining *joining, store **out)
 {
     const launch_plan *plan = &joining->settings->plan;
     int64_t start_ns = clock_now_ns(), deadline_ns = clock_deadline_ns(plan->join_ms);
-    int64_t line_ns = start_ns + (int64_t)FIRST_LINE_MS * 1000000;
+    int64_t line_ns = start_ns + (int64_t)FIRST_LINE_MS * 1000000, stranger_ns = 0;
     for (int64_t pause_ms = 10;; pause_ms = pause_ms < SLICE_MS / 2 ? pause_ms * 2 : pause_ms) {
         status st = launch_join_reach(joining, out);
         if (st == STATUS_OK || st == STATUS_NO_MEMORY)
@@ -96,11 +107,19 @@ status launch_join_connect(const launch_joining *joining, store **out)
         int64_t now = clock_now_ns();
         if (atomic_load(joining->quit))
             return FAIL(STATUS_PEER, "told to stop");
-        if (now >= deadline_ns) {
+        if (st == STATUS_IO && stranger_ns == 0)
+            stranger_ns = now;
+        if (st == STATUS_INVALID || st == STATUS_PEER)
+            stranger_ns = 0;
+        if (stranger_ns != 0) /* also where its queue is full meanwhile, and nobody answers */
+            st = not_ours(joining);
+        bool stranger = stranger_ns != 0 && now - stranger_ns > JOB_MS * 1000000ll;
+        if (stranger || now >= deadline_ns) {
             char why[700];
             explain(plan, st, why, sizeof why);
-            return FAIL(STATUS_TIMEOUT, "node 0 was not reached within %.3g s: %s",
-                        (double)plan->join_ms * 1e-3, why);
+            return FAIL(stranger ? STATUS_INVALID : STATUS_TIMEOUT,
+                        "node 0 was not reached within %.3g s: %s", clock_seconds(now - start_ns),
+                        why);
         }
         if (now >= line_ns) {
             say_unreached(plan, st, now - start_ns);

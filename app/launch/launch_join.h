@@ -23,11 +23,11 @@ void launch_join_key(const launch_joining *joining, const char *name, int number
                      char out[LAUNCH_KEY_BYTES]);
 
 /* One attempt to connect to the store. STATUS_INVALID: no such name; STATUS_PEER: refused, or no
- * way there; STATUS_TIMEOUT: no answer. */
+ * way there; STATUS_TIMEOUT: no answer; STATUS_IO: what listens there is no store. */
 status launch_join_reach(const launch_joining *joining, store **out);
 
 /* Connects to the store, patiently, and says every few seconds what it waits for. STATUS_TIMEOUT
- * after join_ms; STATUS_PEER once *quit. */
+ * after join_ms; STATUS_INVALID where something else listens there; STATUS_PEER once *quit. */
 status launch_join_connect(const launch_joining *joining, store **out);
 
 /* Meets the others: *node is this one's number. STATUS_INVALID where the nodes' settings, numbers

@@ -92,6 +92,21 @@ START_TEST(a_taken_port_has_a_holder)
 }
 END_TEST
 
+/* A port that somebody listens at need not be node 0's. */
+START_TEST(a_stranger_is_not_node_0)
+{
+    char line[128];
+    int port = 0, fd = underway_listen(&port);
+    snprintf(line, sizeof line,
+             "doctor --nnodes=2 --node-rank=1 --master-addr=127.0.0.1 --master-port=%d", port);
+    program p = run_line(line);
+    ASSERT_EXIT(p, 69);
+    ASSERT_SAYS(p.out, "something that is not mnist_ddp listens at 127.0.0.1:");
+    close(fd);
+    program_close(&p);
+}
+END_TEST
+
 START_TEST(variables_are_looked_at)
 {
     setenv("RANK", "0", 1);
@@ -141,6 +156,7 @@ int main(void)
     tcase_add_test(core, json_says_the_same);
     tcase_add_loop_test(core, problems_are_found, 0, COUNT(PROBLEMS));
     tcase_add_test(core, a_taken_port_has_a_holder);
+    tcase_add_test(core, a_stranger_is_not_node_0);
     tcase_add_test(core, variables_are_looked_at);
     tcase_add_test(core, env_is_one_block_without_secrets);
     return workbench_close(suite_run(suite));

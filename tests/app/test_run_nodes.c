@@ -278,10 +278,14 @@ START_TEST(a_stranger_at_the_port_is_no_node_0)
     char flags[FLAGS_BYTES];
     int port = 0, fd = underway_listen(&port);
     snprintf(flags, sizeof flags,
-             "--nnodes=2 --node-rank=1 --master-addr=127.0.0.1 --master-port=%d --join-timeout=3",
-             port);
+             "--nnodes=2 --node-rank=1 --master-addr=127.0.0.1 --master-port=%d", port);
+    int64_t start_ns = clock_now_ns();
     program p = run_script(flags, "true");
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 12.0); /* not --join-timeout */
     ASSERT_EXIT(p, 69);
+    ASSERT_SAYS(p.err, "something that is not mnist_ddp listens at 127.0.0.1:");
+    ASSERT_SAYS(p.err, "another --master-port");
+    ASSERT_SILENT(p.err, "firewall");
     close(fd);
     program_close(&p);
 }
