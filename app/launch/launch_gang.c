@@ -23,6 +23,9 @@ status launch_gang_create(const launch_start *start, launch_console *console, la
         return FAIL(STATUS_IO, "launcher: pipe: %s", strerror(errno));
     out->error_fd = fds[0];
     out->start.error_fd = fds[1];
+    out->start.guardian.fd = -1;
+    if (start->settings->program.own_session)
+        TRY(launch_guardian_start(n, &out->start.guardian));
     out->workers = calloc((size_t)n, sizeof *out->workers);
     if (out->workers == NULL)
         return FAIL(STATUS_NO_MEMORY, "launcher: %d workers", n);
@@ -36,8 +39,12 @@ status launch_gang_create(const launch_start *start, launch_console *console, la
 
 static void close_workers(launch_gang *gang)
 {
-    for (int i = 0; i < gang->n; i++)
-        launch_worker_close(&gang->workers[i], gang->console);
+    for (int i = 0; i < gang->n; i++) {
+        launch_worker *worker = &gang->workers[i];
+        if (worker->pid > 0 && !worker->running && !worker->reaped)
+            launch_guardian_forget(&gang->start.guardian, worker->pid);
+        launch_worker_close(worker, gang->console);
+    }
 }
 
 void launch_gang_destroy(launch_gang *gang)
@@ -47,6 +54,7 @@ void launch_gang_destroy(launch_gang *gang)
     close_workers(gang);
     free(gang->sights);
     free(gang->workers);
+    launch_guardian_close(&gang->start.guardian);
     close(gang->error_fd);
     close(gang->start.error_fd);
     *gang = (launch_gang){0};

@@ -43,8 +43,8 @@ typedef struct launch_gang {
     rank_sight *sights; /* where all were when trouble began, n of them; NULL: not known */
 } launch_gang;
 
-/* For settings->plan.nproc workers. `start` is copied, but for its error_fd; console must outlive
- * the gang. */
+/* For settings->plan.nproc workers. `start` is copied, but for its error_fd and guardian; console
+ * must outlive the gang. */
 status launch_gang_create(const launch_start *start, launch_console *console, launch_gang *out);
 void launch_gang_destroy(launch_gang *gang);
 

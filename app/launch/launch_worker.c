@@ -149,6 +149,8 @@ status launch_worker_start(launch_worker *worker, const launch_start *start)
             become_worker(&child);
         worker->pid = pid > 0 ? pid : 0;
         worker->running = pid > 0;
+        if (pid > 0 && start->settings->program.own_session)
+            launch_guardian_watch(&start->guardian, pid);
         if (pid < 0)
             st = FAIL(STATUS_IO,
                       "rank %d cannot be started: fork: %s (fewer ranks, or raise ulimit -u)",

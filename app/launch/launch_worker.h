@@ -2,6 +2,7 @@
 #ifndef MNIST_DDP_APP_LAUNCH_WORKER_H
 #define MNIST_DDP_APP_LAUNCH_WORKER_H
 
+#include "app/launch/launch_guardian.h"
 #include "app/launch/launch_settings.h"
 #include "app/launch/launch_stream.h"
 
@@ -28,8 +29,9 @@ typedef struct launch_start {
     int generation;
     int master_port;
     int64_t started_ns;
-    int error_fd;         /* a worker that cannot be executed writes launch_start_error to it */
-    sigset_t signal_mask; /* to be restored in the worker */
+    int error_fd;             /* a worker that cannot be executed writes launch_start_error to it */
+    launch_guardian guardian; /* of the groups, where each has one of its own */
+    sigset_t signal_mask;     /* to be restored in the worker */
     bool log_tty;
 } launch_start;
 

@@ -1,0 +1,84 @@
+#include "app/launch/launch_guardian.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Only calls that are safe while another thread of the launcher may have held any lock. */
+__attribute__((noreturn)) static void guard(int fd, pid_t *groups, int n)
+{
+    pid_t word;
+    ssize_t got;
+    setsid(); /* the terminal's signals are not for it */
+    if (dup2(fd, 0) != 0 || close_range(1, ~0u, 0) != 0 || chdir("/") != 0)
+        _exit(EXIT_FAILURE);
+    while ((got = read(0, &word, sizeof word)) == (ssize_t)sizeof word ||
+           (got < 0 && errno == EINTR)) {
+        pid_t from = word > 0 ? 0 : -word, to = word > 0 ? word : 0;
+        for (int i = 0; i < n && got > 0; i++)
+            if (groups[i] == from) {
+                groups[i] = to;
+                break;
+            }
+    }
+    for (int i = 0; i < n; i++)
+        if (groups[i] > 1)
+            kill(-groups[i], SIGKILL);
+    _exit(EXIT_SUCCESS);
+}
+
+status launch_guardian_start(int n, launch_guardian *out)
+{
+    int fds[2];
+    *out = (launch_guardian){.fd = -1};
+    pid_t *groups = calloc((size_t)n, sizeof *groups);
+    if (groups == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%d groups", n);
+    if (pipe2(fds, O_CLOEXEC) != 0) {
+        free(groups);
+        return FAIL(STATUS_IO, "launcher: pipe: %s", strerror(errno));
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        if (fork() == 0)
+            guard(fds[0], groups, n);
+        _exit(EXIT_SUCCESS);
+    }
+    int error = errno;
+    free(groups);
+    close(fds[0]);
+    out->fd = fds[1];
+    if (child > 0)
+        waitpid(child, NULL, 0);
+    else
+        launch_guardian_close(out);
+    return child > 0 ? STATUS_OK : FAIL(STATUS_IO, "launcher: fork: %s", strerror(error));
+}
+
+/* It may have been killed; then all is as without one. */
+static void tell(const launch_guardian *guardian, pid_t word)
+{
+    while (guardian->fd >= 0 && write(guardian->fd, &word, sizeof word) < 0 && errno == EINTR)
+        continue;
+}
+
+void launch_guardian_watch(const launch_guardian *guardian, pid_t group)
+{
+    tell(guardian, group);
+}
+
+void launch_guardian_forget(const launch_guardian *guardian, pid_t group)
+{
+    tell(guardian, -group);
+}
+
+void launch_guardian_close(launch_guardian *guardian)
+{
+    if (guardian->fd >= 0)
+        close(guardian->fd);
+    guardian->fd = -1;
+}
