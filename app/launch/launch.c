@@ -1,6 +1,7 @@
 #include "app/launch/launch.h"
 
 #include "app/exit_codes.h"
+#include "app/launch/launch_drainer.h"
 #include "app/launch/launch_environment.h"
 #include "app/launch/launch_error_file.h"
 #include "app/launch/launch_gang.h"
@@ -57,9 +58,11 @@ static status launcher_init(launcher *self, launch_settings *settings, int64_t s
 
 static void launcher_close(launcher *self)
 {
-    launch_gang_destroy(&self->gang);
     launch_link_destroy(self->link);
     store_server_destroy(self->server);
+    if (self->gang.workers != NULL)
+        launch_drainer_start(&self->gang);
+    launch_gang_destroy(&self->gang);
     launch_signals_close(&self->signals);
     if (self->generation > 0 && self->settings->logs.folder[0] != '\0')
         LOG_I("what the failed attempts left: %s", self->settings->logs.folder);

@@ -164,10 +164,54 @@ START_TEST(few_descriptors_stop_in_order)
 }
 END_TEST
 
+static pid_t pid_in(const char *path)
+{
+    int pid = 0;
+    await_file(path);
+    for (int64_t end_ns = clock_deadline_ns(5000); pid == 0 && !clock_passed(end_ns);) {
+        FILE *file = fopen(path, "r");
+        if (file != NULL && fscanf(file, "%d", &pid) != 1)
+            pid = 0;
+        if (file != NULL)
+            fclose(file);
+    }
+    ck_assert_int_gt(pid, 1);
+    return pid;
+}
+
+/* Nor does what the ranks have started outlive a launcher that is killed. */
+START_TEST(no_grandchild_outlives_a_killed_launcher)
+{
+    program p =
+        run_start("--nproc-per-node=2", "sh -c 'echo $$ > pid.$RANK; exec sleep 30'; echo after");
+    pid_t pids[] = {pid_in("pid.0"), pid_in("pid.1")};
+    kill(p.pid, SIGKILL);
+    underway_assert_gone(pids, 2, 1000);
+    program_wait(&p, RUN_S);
+    program_close(&p);
+}
+END_TEST
+
+/* What a rank that ended well leaves running goes on, and is heard. */
+START_TEST(what_stays_keeps_its_stderr)
+{
+    program p = run_start("--nproc-per-node=2 --tee=0:2 --log-dir=logs",
+                          "( sleep .7; echo still here >&2; echo ok > late.$RANK ) & exit 0");
+    int64_t start_ns = clock_now_ns();
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 0);
+    await_file("late.0");
+    await_file("late.1");
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 5.0);
+    program_close(&p);
+}
+END_TEST
+
 static void start_clean(void)
 {
     char command[128];
-    snprintf(command, sizeof command, "cd '%s' && rm -rf run logs pager told.*", workbench);
+    snprintf(command, sizeof command, "cd '%s' && rm -rf run logs pager told.* pid.* late.*",
+             workbench);
     ck_assert_int_eq(system(command), 0);
 }
 
@@ -186,5 +230,7 @@ int main(void)
     tcase_add_loop_test(core, a_full_stderr_hides_no_death, 0, 2);
     tcase_add_test(core, a_slow_reader_gets_all);
     tcase_add_test(core, few_descriptors_stop_in_order);
+    tcase_add_test(core, no_grandchild_outlives_a_killed_launcher);
+    tcase_add_test(core, what_stays_keeps_its_stderr);
     return workbench_close(suite_run(suite));
 }

@@ -1,0 +1,11 @@
+/* What ranks that ended well have left running keeps its stderr, behind the launcher's end too. */
+#ifndef MNIST_DDP_APP_LAUNCH_DRAINER_H
+#define MNIST_DDP_APP_LAUNCH_DRAINER_H
+
+#include "app/launch/launch_gang.h"
+
+/* Where pipes of a gang that is over are still held by somebody: starts a process that shows what
+ * comes out of them until all have ended. The launcher's threads have ended. */
+void launch_drainer_start(const launch_gang *gang);
+
+#endif
