@@ -292,10 +292,6 @@ static void report(launcher *self, const launch_verdict *verdict)
     /* Of what happened here the launcher has spoken already. */
     if (verdict->text[0] != '\0' && strncmp(verdict->text, own, strlen(own)) != 0)
         launch_console_say(&self->console, "error: %s\n", verdict->text);
-    else if (verdict->code == EXIT_CODE_PREEMPTED && self->settings->rules.own)
-        launch_console_say(&self->console,
-                           "stopped with a checkpoint; the same command with --resume=auto goes "
-                           "on\n");
 }
 
 /* Runs generation after generation. *code: what to exit with. */

@@ -422,7 +422,8 @@ launch_verdict launch_link_verdict(launch_link *link)
     return verdict;
 }
 
-/* Node 0's store is there until everybody has read what it says. */
+/* Node 0's store is there until everybody has read what it says; where it cannot be known who has,
+ * as long as for the last of them. */
 static void say_goodbye(launch_link *link)
 {
     char key[LAUNCH_KEY_BYTES];
@@ -433,7 +434,7 @@ static void say_goodbye(launch_link *link)
     int others = waits ? launch_jury_living(link->jury) - 1 : 0;
     key_of(link, "bye", -1, key);
     status st = store_add(link->client, key, link->server != NULL ? 0 : 1, &said);
-    while (st == STATUS_OK && said < others && !clock_passed(deadline_ns)) {
+    while (said < others && !clock_passed(deadline_ns)) {
         clock_sleep_ms(2);
         st = store_add(link->client, key, 0, &said);
     }

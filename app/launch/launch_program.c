@@ -161,6 +161,7 @@ static status find(const options *opts, launch_program *program)
     if (direct && !search(words[0], program->path))
         return FAIL(STATUS_INVALID, "%.*s: no such executable%s", SHOWN_BYTES, words[0],
                     strchr(words[0], '/') == NULL ? " in PATH; for one in this folder give ./"
+                    : access(words[0], F_OK) == 0 ? "; make it one with chmod +x"
                                                   : "");
     if (!direct)
         TRY(add_python(opts, program));

@@ -42,7 +42,8 @@ static const char *hint_for_code(int code)
         return "check that every machine has started, with the same --master-addr, --master-port "
                "and --nnodes, and that the port is open; mnist_ddp doctor";
     case EXIT_CODE_PEER:
-        return "a rank on another machine went away first: look at its launcher's report";
+        return "another rank, or the connection to it, went away first: its own report, perhaps on "
+               "another machine, says why";
     case EXIT_CODE_CHECKPOINT:
         return "the lines above say what is wrong with --run-dir; df and ls -ld tell its space and "
                "permissions";

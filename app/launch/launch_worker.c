@@ -76,7 +76,9 @@ static status open_file(const launch_worker *worker, const launch_start *start, 
     launch_logs_file(&start->settings->logs, start->generation, worker->local_rank, name, path);
     const char *file = path[0] != '\0' ? path : "/dev/null";
     *fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
-    return *fd >= 0 ? STATUS_OK : FAIL(STATUS_IO, "open %s: %s", file, strerror(errno));
+    return *fd >= 0 ? STATUS_OK
+                    : FAIL(STATUS_IO, "open %s: %s%s", file, strerror(errno),
+                           errno == EMFILE ? " (raise ulimit -n)" : "");
 }
 
 static status open_pipe(const launch_worker *worker, launch_stream *stream, int *fd)

@@ -520,7 +520,7 @@ START_TEST(one_preempted_node_preempts_all)
     ASSERT_EXIT(p[0], 75);
     ASSERT_EXIT(p[1], 75);
     ASSERT_SAYS(p[1].err, "SIGTERM: stopping 2 ranks at the next step, with a checkpoint");
-    ASSERT_SAYS(p[0].err, "--resume=auto goes on");
+    ASSERT_SAYS(p[0].err, "--resume=auto");
     close_all(p, 2);
 }
 END_TEST
