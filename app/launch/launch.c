@@ -63,11 +63,12 @@ static void launcher_close(launcher *self)
     if (self->gang.workers != NULL)
         launch_drainer_start(&self->gang);
     launch_gang_destroy(&self->gang);
+    launch_console_flush(&self->console); /* a signal may end that still */
     launch_signals_close(&self->signals);
-    if (self->generation > 0 && self->settings->logs.folder[0] != '\0')
+    if (self->generation > 0 && self->settings->logs.folder[0] != '\0' &&
+        launch_console_is_open(&self->console))
         LOG_I("what the failed attempts left: %s", self->settings->logs.folder);
     launch_logs_close(&self->settings->logs, self->anything_failed);
-    launch_console_flush(&self->console);
     launch_console_close(&self->console);
     free(self->polled);
 }

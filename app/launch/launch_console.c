@@ -129,3 +129,9 @@ void launch_console_flush(launch_console *console)
         }
     }
 }
+
+bool launch_console_is_open(const launch_console *console)
+{
+    struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
+    return console->backlogs[STDERR_FILENO].size_bytes == 0 && poll(&ready, 1, 0) > 0;
+}

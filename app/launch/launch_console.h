@@ -42,4 +42,7 @@ void launch_console_push(launch_console *console);
 /* Waits until all is written, as long as it takes; not if hurried, or once told to stop. */
 void launch_console_flush(launch_console *console);
 
+/* Whether stderr takes a line now, also one that is written around the console. */
+bool launch_console_is_open(const launch_console *console);
+
 #endif
