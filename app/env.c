@@ -1,6 +1,6 @@
 /* mnist_ddp env: what a bug report needs to say, in one block. */
 #include "app/commands.h"
-#include "app/launch/launch_json.h"
+#include "app/json_value.h"
 #include "app/local_network.h"
 #include "app/machine.h"
 #include "app/version.h"
@@ -41,7 +41,7 @@ static bool is_told(const char *entry)
 
 static void add(json_t *object, const char *key, const char *text)
 {
-    json_object_set_new(object, key, launch_json_text(text));
+    json_object_set_new(object, key, json_value_text(text));
 }
 
 static void add_machine(json_t *object)
@@ -105,7 +105,7 @@ static json_t *list_variables(void)
         if (!is_told(*entry))
             continue;
         snprintf(text, sizeof text, "%s", *entry);
-        json_array_append_new(list, launch_json_text(text));
+        json_array_append_new(list, json_value_text(text));
     }
     return list;
 }

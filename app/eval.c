@@ -1,7 +1,7 @@
 #include "app/commands.h"
-#include "app/evaluate.h"
 #include "app/exit_codes.h"
-#include "app/job.h"
+#include "app/train/evaluate.h"
+#include "app/train/job.h"
 #include "model/checkpoint.h"
 
 #include <stdio.h>

@@ -4,10 +4,10 @@
 #include "app/commands.h"
 #include "app/device_list.h"
 #include "app/exit_codes.h"
-#include "app/job.h"
 #include "app/launch/launch.h"
-#include "app/mode.h"
+#include "app/modes/mode.h"
 #include "app/options/options.h"
+#include "app/train/job.h"
 #include "app/version.h"
 
 #include "base/clock.h"
@@ -28,21 +28,12 @@ static int64_t launch_time(int64_t started_ns)
     return text != NULL ? strtoll(text, NULL, 10) : started_ns;
 }
 
-/* The GPUs of this machine, where the number of ranks or the backend depends on them. */
-static status count_gpus(const options *opts, bool is_nccl, int *out)
-{
-    const char *nproc = opts->nproc_per_node;
-    bool by_gpus = nproc != NULL && (strcmp(nproc, "gpu") == 0 || strcmp(nproc, "auto") == 0);
-    *out = 0;
-    return by_gpus || is_nccl || opts->world_size >= 0 ? device_list_count(opts, out) : STATUS_OK;
-}
-
 /* What to start here. Refuses more ranks than NCCL can serve, before any is started. */
 static status make_plan(const options *opts, launch_plan *out)
 {
     int gpus = 0;
     bool is_nccl = strcmp(opts->backend, "nccl") == 0;
-    TRY(count_gpus(opts, is_nccl, &gpus));
+    TRY(is_nccl ? device_list_count(opts, &gpus) : launch_plan_count_gpus(opts, &gpus));
     if (is_nccl && gpus == 0)
         return FAIL(STATUS_INVALID,
                     "backend nccl is for CUDA devices, and none is used here: give --device=cuda "

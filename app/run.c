@@ -1,6 +1,5 @@
 /* mnist_ddp run: any program as several ranks, as torchrun does it. */
 #include "app/commands.h"
-#include "app/device_list.h"
 #include "app/exit_codes.h"
 #include "app/launch/launch.h"
 #include "app/launch/launch_dry_run.h"
@@ -9,24 +8,12 @@
 #include "base/team.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-/* GPUs of this machine, where the number of ranks depends on them: the driver is not asked else. */
-static status count_gpus(const options *opts, int *out)
-{
-    const char *nproc = opts->nproc_per_node;
-    *out = 0;
-    if (nproc == NULL ? opts->world_size < 0
-                      : strcmp(nproc, "gpu") != 0 && strcmp(nproc, "auto") != 0)
-        return STATUS_OK;
-    return device_list_count(opts, out);
-}
 
 static status prepare(const options *opts, launch_settings *out)
 {
     launch_plan plan;
     int gpus = 0;
-    TRY(count_gpus(opts, &gpus));
+    TRY(launch_plan_count_gpus(opts, &gpus));
     TRY(launch_plan_make(opts, team_cores(), gpus, &plan));
     return launch_settings_make(opts, &plan, 0, NULL, out);
 }

@@ -36,3 +36,10 @@ void clock_sleep_ms(int64_t ms)
     while (nanosleep(&left, &left) != 0 && errno == EINTR) {
     }
 }
+
+bool clock_await(pthread_cond_t *changed, pthread_mutex_t *lock, int64_t deadline_ns)
+{
+    struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000),
+                             .tv_nsec = (long)(deadline_ns % 1000000000)};
+    return pthread_cond_clockwait(changed, lock, CLOCK_MONOTONIC, &until) == 0;
+}

@@ -2,6 +2,7 @@
 #ifndef MNIST_DDP_BASE_CLOCK_H
 #define MNIST_DDP_BASE_CLOCK_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -18,6 +19,10 @@ bool clock_passed(int64_t deadline_ns);
 
 /* Sleeps at least `ms`, through signals. */
 void clock_sleep_ms(int64_t ms);
+
+/* Waits for a condition with its lock held, as pthread_cond_wait does. Returns false at the
+ * deadline; true may also be a wake-up for nothing. */
+bool clock_await(pthread_cond_t *changed, pthread_mutex_t *lock, int64_t deadline_ns);
 
 static inline double clock_seconds(int64_t ns)
 {

@@ -1,6 +1,6 @@
 #include "app/bench/bench_document.h"
 
-#include "app/launch/launch_json.h"
+#include "app/json_value.h"
 #include "app/machine.h"
 #include "app/version.h"
 #include "base/file.h"
@@ -23,13 +23,13 @@ static json_t *describe_machine(void)
     json_t *object = json_object();
     machine_read(&m);
     machine_size(m.memory_bytes, memory, sizeof memory);
-    json_object_set_new(object, "processor", launch_json_text(m.processor));
+    json_object_set_new(object, "processor", json_value_text(m.processor));
     json_object_set_new(object, "cores", json_integer(m.cores));
-    json_object_set_new(object, "memory", launch_json_text(memory));
-    json_object_set_new(object, "system", launch_json_text(m.system));
-    json_object_set_new(object, "kernel", launch_json_text(m.kernel));
+    json_object_set_new(object, "memory", json_value_text(memory));
+    json_object_set_new(object, "system", json_value_text(m.system));
+    json_object_set_new(object, "kernel", json_value_text(m.kernel));
     if (m.driver[0] != '\0')
-        json_object_set_new(object, "nvidia_driver", launch_json_text(m.driver));
+        json_object_set_new(object, "nvidia_driver", json_value_text(m.driver));
     return object;
 }
 
@@ -41,7 +41,7 @@ static json_t *command_line(int argc, char **argv)
         int n = snprintf(text + used, sizeof text - used, " %s", argv[i]);
         used += n > 0 ? (size_t)n : 0;
     }
-    return launch_json_text(text);
+    return json_value_text(text);
 }
 
 json_t *bench_document_create(const char *benchmark, const char *title, int argc, char **argv)
@@ -78,7 +78,7 @@ void bench_document_say(json_t *document, bench_lines where, const char *fmt, ..
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    json_array_append_new(part_of(document, LINES[where]), launch_json_text(text));
+    json_array_append_new(part_of(document, LINES[where]), json_value_text(text));
 }
 
 /* "a|b|c" as an array. */
@@ -91,7 +91,7 @@ static json_t *split(const char *text)
         end = strchr(at, '|');
         if (end != NULL)
             *end = '\0';
-        json_array_append_new(list, launch_json_text(at));
+        json_array_append_new(list, json_value_text(at));
         if (end == NULL)
             break;
     }
@@ -101,7 +101,7 @@ static json_t *split(const char *text)
 json_t *bench_document_table(json_t *document, const char *title, const char *columns)
 {
     json_t *table = json_object();
-    json_object_set_new(table, "title", launch_json_text(title));
+    json_object_set_new(table, "title", json_value_text(title));
     json_object_set_new(table, "columns", split(columns));
     json_object_set_new(table, "rows", json_array());
     json_array_append_new(part_of(document, "tables"), table);
@@ -113,15 +113,15 @@ void bench_document_row(json_t *table, const char *note, const char *cells)
     json_t *row = json_object();
     json_object_set_new(row, "cells", split(cells));
     if (note != NULL && note[0] != '\0')
-        json_object_set_new(row, "note", launch_json_text(note));
+        json_object_set_new(row, "note", json_value_text(note));
     json_array_append_new(json_object_get(table, "rows"), row);
 }
 
 void bench_document_plot(json_t *document, const char *name, const char *caption)
 {
     json_t *plot = json_object();
-    json_object_set_new(plot, "name", launch_json_text(name));
-    json_object_set_new(plot, "caption", launch_json_text(caption));
+    json_object_set_new(plot, "name", json_value_text(name));
+    json_object_set_new(plot, "caption", json_value_text(caption));
     json_array_append_new(part_of(document, "plots"), plot);
 }
 

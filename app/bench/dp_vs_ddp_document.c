@@ -1,7 +1,7 @@
 /* The figures as JSON, and the tables and sentences of the report. */
 #include "app/bench/bench_document.h"
 #include "app/bench/dp_vs_ddp.h"
-#include "app/launch/launch_json.h"
+#include "app/json_value.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -354,7 +354,7 @@ static json_t *settings_json(const bench_commands *commands, const bench_rows *r
     json_object_set_new(object, "lr", number(commands->lr));
     json_object_set_new(object, "seed", json_integer(opts->seed));
     json_object_set_new(object, "data",
-                        commands->is_mnist ? launch_json_text(commands->data)
+                        commands->is_mnist ? json_value_text(commands->data)
                                            : json_string("embedded digits, not MNIST"));
     return object;
 }

@@ -1,6 +1,6 @@
 #include "app/doctor/checkup.h"
 
-#include "app/launch/launch_json.h"
+#include "app/json_value.h"
 #include "dist/plain_message.h"
 
 #include <stdarg.h>
@@ -21,7 +21,7 @@ static void add_text(checkup *c, checkup_level level, const char *name, const ch
     json_t *entry = json_object();
     json_object_set_new(entry, "name", json_string(name));
     json_object_set_new(entry, "level", json_string(LEVEL_NAMES[level]));
-    json_object_set_new(entry, "text", launch_json_text(text));
+    json_object_set_new(entry, "text", json_value_text(text));
     json_array_append_new(c->list, entry);
 }
 

@@ -1,6 +1,6 @@
 #include "app/launch/launch_agreement.h"
 
-#include "app/launch/launch_json.h"
+#include "app/json_value.h"
 #include "dist/net/socket_route.h"
 
 #include <stdio.h>
@@ -48,7 +48,7 @@ status launch_agreement_write(const launch_settings *settings, char **out)
     launch_agreement_person(&settings->plan, person);
     for (int i = 0; i < N_ITEMS; i++)
         json_object_set_new(object, items[i].key, json_integer(items[i].value));
-    json_object_set_new(object, "person", launch_json_text(person));
+    json_object_set_new(object, "person", json_value_text(person));
     *out = json_dumps(object, JSON_COMPACT);
     json_decref(object);
     return *out != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "this node's settings");
@@ -73,14 +73,14 @@ status launch_agreement_compare(const launch_settings *settings, const char *the
     json_t *object = json_loads(theirs, 0, &error);
     if (object == NULL)
         return FAIL(STATUS_PEER, "node 0's settings: %s", error.text);
-    status st = launch_json_copy(object, "person", node_0, sizeof node_0);
+    status st = json_value_copy(object, "person", node_0, sizeof node_0);
     list_items(settings, items);
     launch_agreement_person(&settings->plan, person);
     *same = true;
     for (int i = 0; i < N_ITEMS && st == STATUS_OK && *same; i++) {
         int value = 0;
         char ours[64], its[64];
-        st = launch_json_integer(object, items[i].key, 0, 1 << 24, &value);
+        st = json_value_integer(object, items[i].key, 0, 1 << 24, &value);
         if (st != STATUS_OK || value == items[i].value)
             continue;
         *same = false;

@@ -1,8 +1,8 @@
 #include "app/launch/launch_ending.h"
 
 #include "app/exit_codes.h"
+#include "app/json_value.h"
 #include "app/launch/launch_error_file.h"
-#include "app/launch/launch_json.h"
 #include "base/clock.h"
 
 #include <limits.h>
@@ -119,7 +119,7 @@ status launch_ending_write_json(const launch_ending *ending, char **out)
 {
     json_t *lines = json_array(), *object = json_object();
     for (int i = 0; i < ending->n_lines; i++)
-        json_array_append_new(lines, launch_json_text(ending->lines[i]));
+        json_array_append_new(lines, json_value_text(ending->lines[i]));
     json_object_set_new(object, "node", json_integer(ending->node));
     json_object_set_new(object, "rank", json_integer(ending->rank));
     json_object_set_new(object, "local_rank", json_integer(ending->local_rank));
@@ -129,11 +129,11 @@ status launch_ending_write_json(const launch_ending *ending, char **out)
     json_object_set_new(object, "weight", json_integer(ending->weight));
     json_object_set_new(object, "after_s", json_real(ending->after_s));
     json_object_set_new(object, "memory_killed", json_boolean(ending->memory_killed));
-    json_object_set_new(object, "host", launch_json_text(ending->host));
-    json_object_set_new(object, "says", launch_json_text(ending->says));
-    json_object_set_new(object, "doing", launch_json_text(ending->doing));
-    json_object_set_new(object, "folder", launch_json_text(ending->folder));
-    json_object_set_new(object, "others", launch_json_text(ending->others));
+    json_object_set_new(object, "host", json_value_text(ending->host));
+    json_object_set_new(object, "says", json_value_text(ending->says));
+    json_object_set_new(object, "doing", json_value_text(ending->doing));
+    json_object_set_new(object, "folder", json_value_text(ending->folder));
+    json_object_set_new(object, "others", json_value_text(ending->others));
     json_object_set_new(object, "lines", lines);
     *out = json_dumps(object, JSON_COMPACT);
     json_decref(object);
@@ -142,19 +142,19 @@ status launch_ending_write_json(const launch_ending *ending, char **out)
 
 static status read_object(const json_t *object, launch_ending *out)
 {
-    TRY(launch_json_integer(object, "node", 0, INT_MAX, &out->node));
-    TRY(launch_json_integer(object, "rank", 0, INT_MAX, &out->rank));
-    TRY(launch_json_integer(object, "local_rank", 0, INT_MAX, &out->local_rank));
-    TRY(launch_json_integer(object, "pid", 0, INT_MAX, &out->pid));
-    TRY(launch_json_integer(object, "wait_status", 0, 0xffff, &out->wait_status));
-    TRY(launch_json_integer(object, "start_errno", 0, 4095, &out->start_errno));
-    TRY(launch_json_integer(object, "weight", 0, 2, &out->weight));
+    TRY(json_value_integer(object, "node", 0, INT_MAX, &out->node));
+    TRY(json_value_integer(object, "rank", 0, INT_MAX, &out->rank));
+    TRY(json_value_integer(object, "local_rank", 0, INT_MAX, &out->local_rank));
+    TRY(json_value_integer(object, "pid", 0, INT_MAX, &out->pid));
+    TRY(json_value_integer(object, "wait_status", 0, 0xffff, &out->wait_status));
+    TRY(json_value_integer(object, "start_errno", 0, 4095, &out->start_errno));
+    TRY(json_value_integer(object, "weight", 0, 2, &out->weight));
     out->after_s = json_number_value(json_object_get(object, "after_s"));
     out->memory_killed = json_is_true(json_object_get(object, "memory_killed"));
-    TRY(launch_json_copy(object, "host", out->host, sizeof out->host));
-    TRY(launch_json_copy(object, "says", out->says, sizeof out->says));
-    TRY(launch_json_copy(object, "doing", out->doing, sizeof out->doing));
-    TRY(launch_json_copy(object, "folder", out->folder, sizeof out->folder));
+    TRY(json_value_copy(object, "host", out->host, sizeof out->host));
+    TRY(json_value_copy(object, "says", out->says, sizeof out->says));
+    TRY(json_value_copy(object, "doing", out->doing, sizeof out->doing));
+    TRY(json_value_copy(object, "folder", out->folder, sizeof out->folder));
     const char *others = json_string_value(json_object_get(object, "others"));
     out->others = strdup(others != NULL ? others : "");
     const json_t *lines = json_object_get(object, "lines");

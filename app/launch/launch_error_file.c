@@ -1,6 +1,6 @@
 #include "app/launch/launch_error_file.h"
 
-#include "app/launch/launch_json.h"
+#include "app/json_value.h"
 #include "base/log.h"
 
 #include <stdio.h>
@@ -53,9 +53,9 @@ void launch_error_file_write(const launch_ending *ending)
     snprintf(seconds, sizeof seconds, "%lld", (long long)time(NULL));
     char *words = last_words(ending);
     json_t *extra = json_pack("{s:o, s:s}", "py_callstack",
-                              launch_json_text(words != NULL ? words : ""), "timestamp", seconds);
+                              json_value_text(words != NULL ? words : ""), "timestamp", seconds);
     json_t *object =
-        json_pack("{s:{s:o, s:i, s:o}}", "message", "message", launch_json_text(said), "errorCode",
+        json_pack("{s:{s:o, s:i, s:o}}", "message", "message", json_value_text(said), "errorCode",
                   launch_ending_code(ending->wait_status), "extraInfo", extra);
     char *text = json_dumps(object, JSON_COMPACT);
     const file_part part = {text, text != NULL ? strlen(text) : 0};

@@ -3,7 +3,7 @@
 #include "app/device_list.h"
 #include "app/launch/launch_meeting.h"
 #include "app/local_network.h"
-#include "app/mode.h"
+#include "app/modes/mode.h"
 #include "base/log.h"
 #include "dist/store/store.h"
 
@@ -279,6 +279,15 @@ static void set_times(const options *opts, const launch_terms *terms, launch_pla
     plan->monitor_ms = (int64_t)(opts->monitor_interval * 1e3);
     plan->keep_alive_ms = terms->keep_alive_ms > 0 ? terms->keep_alive_ms : KEEP_ALIVE_MS;
     plan->keep_alive_misses = terms->keep_alive_misses > 0 ? terms->keep_alive_misses : MISSES;
+}
+
+status launch_plan_count_gpus(const options *opts, int *out)
+{
+    const char *nproc = opts->nproc_per_node;
+    bool matters = nproc == NULL ? opts->world_size >= 0
+                                 : strcmp(nproc, "gpu") == 0 || strcmp(nproc, "auto") == 0;
+    *out = 0;
+    return matters ? device_list_count(opts, out) : STATUS_OK;
 }
 
 status launch_plan_make(const options *opts, int cpu_count, int gpu_count, launch_plan *out)

@@ -40,6 +40,10 @@ typedef struct launch_plan {
     int keep_alive_misses; /* silent so many times, it is taken for dead */
 } launch_plan;
 
+/* GPUs of this machine where the number of ranks depends on them; elsewhere 0, and no driver is
+ * asked. */
+status launch_plan_count_gpus(const options *opts, int *out);
+
 /* Flags come first, then PET_NPROC_PER_NODE and so on. world_size == 1 && nnodes == 1: `train`
  * needs no launcher. STATUS_INVALID where the settings do not fit each other; the message says what
  * to type. */

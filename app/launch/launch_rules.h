@@ -20,7 +20,7 @@ enum {
 typedef struct launch_rules {
     bool own;         /* the workers are this program's `train` or `bench` */
     bool listens;     /* they are `train`: SIGUSR1 asks them for a checkpoint, and they come to
-                       * listen to it (app/rank_signals.h) */
+                       * listen to it (app/train/rank_signals.h) */
     sigset_t signals; /* that stop the workers, where they were not ignored at the start */
     char signal_names[LAUNCH_SIGNALS_BYTES];
     int64_t stop_ms;    /* after a failure: from SIGTERM to SIGKILL */

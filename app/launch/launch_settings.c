@@ -1,6 +1,6 @@
 #include "app/launch/launch_settings.h"
 
-#include "app/run_folder.h"
+#include "app/train/run_folder.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 #include "app/launch/launch_verdict.h"
 
 #include "app/exit_codes.h"
+#include "app/json_value.h"
 #include "app/launch/launch_hang.h"
-#include "app/launch/launch_json.h"
 #include "app/launch/launch_report.h"
 
 #include <limits.h>
@@ -221,7 +221,7 @@ status launch_record_write(const launch_record *record, char **out)
     json_object_set_new(object, "result", json_integer((json_int_t)record->result));
     json_object_set_new(object, "signal", json_integer(record->signal));
     json_object_set_new(object, "notes",
-                        launch_json_text(record->notes != NULL ? record->notes : ""));
+                        json_value_text(record->notes != NULL ? record->notes : ""));
     status st = STATUS_OK;
     if (record->result == LAUNCH_FAILED)
         st = set_cause(object, &record->cause);
@@ -235,9 +235,9 @@ status launch_record_read(const char *text, launch_record *out)
     int result = 0;
     bool there = false;
     TRY(load(text, &object));
-    status st = launch_json_integer(object, "result", LAUNCH_DONE, LAUNCH_BROKEN, &result);
+    status st = json_value_integer(object, "result", LAUNCH_DONE, LAUNCH_BROKEN, &result);
     if (st == STATUS_OK)
-        st = launch_json_integer(object, "signal", 0, NSIG - 1, &record.signal);
+        st = json_value_integer(object, "signal", 0, NSIG - 1, &record.signal);
     if (st == STATUS_OK)
         st = read_notes(object, &record.notes);
     if (st == STATUS_OK)
@@ -258,8 +258,8 @@ status launch_verdict_write(const launch_verdict *verdict, char **out)
     json_t *object = json_object();
     json_object_set_new(object, "again", json_boolean(verdict->again));
     json_object_set_new(object, "code", json_integer(verdict->code));
-    json_object_set_new(object, "text", launch_json_text(verdict->text));
-    json_object_set_new(object, "notes", launch_json_text(verdict->notes));
+    json_object_set_new(object, "text", json_value_text(verdict->text));
+    json_object_set_new(object, "notes", json_value_text(verdict->notes));
     return dump(object, verdict->failed ? set_cause(object, &verdict->cause) : STATUS_OK, out);
 }
 
@@ -269,9 +269,9 @@ status launch_verdict_read(const char *text, launch_verdict *out)
     launch_verdict verdict = {0};
     TRY(load(text, &object));
     verdict.again = json_is_true(json_object_get(object, "again"));
-    status st = launch_json_integer(object, "code", 0, 255, &verdict.code);
+    status st = json_value_integer(object, "code", 0, 255, &verdict.code);
     if (st == STATUS_OK)
-        st = launch_json_copy(object, "text", verdict.text, sizeof verdict.text);
+        st = json_value_copy(object, "text", verdict.text, sizeof verdict.text);
     if (st == STATUS_OK)
         st = read_notes(object, &verdict.notes);
     if (st == STATUS_OK)

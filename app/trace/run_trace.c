@@ -1,7 +1,7 @@
 #include "app/trace/run_trace.h"
 
-#include "app/job.h"
 #include "app/trace/trace_part.h"
+#include "app/train/job.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "kernels/stream_trace.h"

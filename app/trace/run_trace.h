@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-struct job; /* app/job.h */
+struct job; /* app/train/job.h */
 
 /* All zero: no trace is wanted; then all calls do nothing. */
 typedef struct run_trace {

@@ -13,7 +13,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct local_rank {
     uint64_t begun, ended; /* collectives */
@@ -44,11 +43,7 @@ status local_hub_create(int world_size, local_hub **out)
     local_hub *hub = calloc(1, sizeof *hub);
     if (hub == NULL)
         return FAIL(STATUS_NO_MEMORY, "a hub of %d threads", world_size);
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&hub->changed, &clock);
-    pthread_condattr_destroy(&clock);
+    pthread_cond_init(&hub->changed, NULL);
     pthread_mutex_init(&hub->lock, NULL);
     hub->world_size = world_size;
     hub->ranks = calloc(n, sizeof *hub->ranks);
@@ -84,9 +79,7 @@ int local_hub_world_size(const local_hub *hub)
 /* The lock is held. False at the deadline. */
 static bool await_change(local_hub *hub, int64_t deadline_ns)
 {
-    struct timespec until = {.tv_sec = deadline_ns / 1000000000,
-                             .tv_nsec = deadline_ns % 1000000000};
-    return pthread_cond_timedwait(&hub->changed, &hub->lock, &until) == 0;
+    return clock_await(&hub->changed, &hub->lock, deadline_ns);
 }
 
 static status fail_left(int peer)

@@ -16,7 +16,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum {
     TICK_MS = 20,
@@ -163,13 +162,9 @@ static void look_at_nccl(nccl_watch *w)
 /* False when the watch ends. */
 static bool sleep_a_tick(nccl_watch *w)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += TICK_MS * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    int64_t tick_ns = clock_deadline_ns(TICK_MS);
     pthread_mutex_lock(&w->lock);
-    while (!w->ending && pthread_cond_timedwait(&w->changed, &w->lock, &until) == 0) {
+    while (!w->ending && clock_await(&w->changed, &w->lock, tick_ns)) {
     }
     bool goes_on = !w->ending && w->verdict == STATUS_OK;
     pthread_mutex_unlock(&w->lock);
@@ -246,11 +241,7 @@ status nccl_watch_create(const nccl_watch_options *options, nccl_watch **out)
         free(w);
         return st;
     }
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&w->changed, NULL);
     pthread_mutex_init(&w->lock, NULL);
     int error = start_thread(w);
     if (error != 0) {

@@ -4,6 +4,8 @@
 
 #include "tests/app/underway.h"
 
+#include <dirent.h>
+
 enum { RUN_LINE_BYTES = 2048 };
 
 /* Starts "mnist_ddp run FLAGS -- sh -c SCRIPT"; FLAGS are words separated by blanks. */
@@ -68,6 +70,32 @@ static inline int run_count(const char *text, const char *words)
     for (const char *at = strstr(text, words); at != NULL; at = strstr(at + 1, words))
         n++;
     return n;
+}
+
+/* The only folder below `base`. */
+static inline const char *run_job_folder(const char *base)
+{
+    static char path[FILE_PATH_BYTES];
+    DIR *list = opendir(base);
+    int n = 0;
+    ck_assert_ptr_nonnull(list);
+    for (struct dirent *e = readdir(list); e != NULL; e = readdir(list)) {
+        if (e->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "%s/%s", base, e->d_name);
+        n++;
+    }
+    closedir(list);
+    ck_assert_int_eq(n, 1);
+    return path;
+}
+
+/* Removes what earlier tests left on the workbench: names and patterns, as the shell takes them. */
+static inline void run_clean(const char *names)
+{
+    char command[256];
+    snprintf(command, sizeof command, "cd '%s' && rm -rf %s", workbench, names);
+    ck_assert_int_eq(system(command), 0);
 }
 
 #define ASSERT_SILENT(text, words) \

@@ -170,8 +170,8 @@ static const char *fault_of(const program *p, const char *name, bool last)
     return strstr(p->err, said_as(name)) == NULL ? "the error does not name it" : NULL;
 }
 
-/* The nth call of `name` fails on every rank. Returns how many things are wrong. Where a polled call
- * was made less often than in the traced run, an earlier one fails instead. */
+/* The nth call of `name` fails on every rank. Returns how many things are wrong. Where a polled
+ * call was made less often than in the traced run, an earlier one fails instead. */
 static int make_fail(const struct setup *s, const char *name, unsigned long nth)
 {
     char injection[128];

@@ -1,5 +1,5 @@
 /* Every fault on demand, and that its diagnosis names it. */
-#include "app/inject.h"
+#include "app/train/inject.h"
 #include "tests/app/runs.h"
 #include "tests/app/underway.h"
 

@@ -1,6 +1,6 @@
 /* What the JSON line says of where time, bytes and memory go, in every mode: the numbers that
  * comparisons rest on. */
-#include "app/skew.h"
+#include "app/train/skew.h"
 #include "tests/app/runs.h"
 #include "tests/app/underway.h"
 #include "tests/support/ranks.h"

@@ -1,7 +1,7 @@
 /* Asked to stop: all ranks end at one step, and going on from there ends with the bits of a run
  * that was never asked. */
-#include "app/preempt.h"
-#include "app/rank_signals.h"
+#include "app/train/preempt.h"
+#include "app/train/rank_signals.h"
 #include "kernels/step.h"
 #include "tests/app/runs.h"
 #include "tests/app/underway.h"
@@ -190,7 +190,8 @@ START_TEST(a_second_sigterm_ends_it_at_once)
 }
 END_TEST
 
-/* Signals that are caught anywhere would be caught in a kernel of oneDNN: see app/rank_signals.h.
+/* Signals that are caught anywhere would be caught in a kernel of oneDNN: see
+ * app/train/rank_signals.h.
  */
 START_TEST(no_handler_interrupts_a_rank)
 {

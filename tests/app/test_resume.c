@@ -1,5 +1,5 @@
 /* Runs that go on in mid-epoch, and when checkpoints are written. */
-#include "app/save_every.h"
+#include "app/train/save_every.h"
 #include "tests/app/runs.h"
 #include "tests/app/underway.h"
 

@@ -1,11 +1,9 @@
-/* mnist_ddp run on one machine: what the program gets, what becomes of what it says, and how the
- * launcher ends. The program is a shell script; Python is a script that prints its arguments. */
+/* mnist_ddp run on one machine: how it is asked, and what the program gets. The program is a shell
+ * script; Python is a script that prints its arguments. */
 #include "tests/app/run_lines.h"
 
-#include <dirent.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 /* As torchrun sets them (NODE_RANK is ours), and what the launcher adds for its own ranks. */
 static const char *const VARIABLES[] = {"RANK",
@@ -222,303 +220,6 @@ START_TEST(what_is_no_program_is_explained)
 }
 END_TEST
 
-static const struct {
-    const char *flags, *script;
-    int code;
-    const char *words;
-} ENDS[] = {
-    {"--nproc-per-node=2", "exit 0", 0, ""},
-    {"--nproc-per-node=3", "test $RANK != 1 || exit 7; sleep 30", 7, "rank 1 failed first"},
-    {"--nproc-per-node=3", "test $RANK != 2 || kill -9 $$; sleep 30", 137, "SIGKILL"},
-    {"--nproc-per-node=2 --exit-code=torchrun", "exit 7", 1, "exit code 7"},
-    {"--nproc-per-node=2", "echo why >&2; exit 3", 3, "    | why\n"},
-    {"", "exit 75", 75, "exit code 75"}, /* of a foreign program it means nothing */
-    {"", "exit 64", 64, "it said nothing on stderr"},
-    /* a rank that only lost its peer is not to blame, though it ends first */
-    {"--nproc-per-node=2",
-     "test $RANK = 1 && { sleep .15; exit 5; }; echo 'gloo: Connection closed by peer' >&2; exit 1",
-     5, "rank 1 failed first: exit code 5\n"},
-};
-
-START_TEST(exit_codes_are_the_first_failing_ranks)
-{
-    int64_t start_ns = clock_now_ns();
-    program p = run_script(ENDS[_i].flags, ENDS[_i].script);
-    ASSERT_EXIT(p, ENDS[_i].code);
-    ASSERT_SAYS(p.err, ENDS[_i].words);
-    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 5.0);
-    program_close(&p);
-}
-END_TEST
-
-/* Says "out RANK" and "err RANK". */
-#define TALK "echo out $RANK; echo err $RANK >&2"
-
-/* The only folder below `base`. */
-static const char *job_folder(const char *base)
-{
-    static char path[FILE_PATH_BYTES];
-    DIR *list = opendir(base);
-    int n = 0;
-    ck_assert_ptr_nonnull(list);
-    for (struct dirent *e = readdir(list); e != NULL; e = readdir(list)) {
-        if (e->d_name[0] == '.')
-            continue;
-        snprintf(path, sizeof path, "%s/%s", base, e->d_name);
-        n++;
-    }
-    closedir(list);
-    ck_assert_int_eq(n, 1);
-    return path;
-}
-
-static void assert_log(int rank, const char *name, const char *text)
-{
-    char path[FILE_PATH_BYTES + 64];
-    snprintf(path, sizeof path, "%s/attempt_0/%d/%s", job_folder("logs"), rank, name);
-    if (text == NULL) {
-        ck_assert_msg(!file_exists(path), "%s is there", path);
-        return;
-    }
-    char *held = run_file(path);
-    ck_assert_str_eq(held, text);
-    free(held);
-}
-
-START_TEST(redirects_go_to_files)
-{
-    program p = run_script("--nproc-per-node=12 --log-dir=logs --rdzv-id=j -r 0:3,1:1,11:2", TALK);
-    ASSERT_EXIT(p, 0);
-    ck_assert_ptr_nonnull(strstr(job_folder("logs"), "logs/j_"));
-    assert_log(0, "stdout.log", "out 0\n");
-    assert_log(0, "stderr.log", "err 0\n");
-    assert_log(1, "stdout.log", "out 1\n");
-    assert_log(1, "stderr.log", NULL);
-    assert_log(2, "stdout.log", NULL);
-    assert_log(11, "stdout.log", NULL);
-    assert_log(11, "stderr.log", "err 11\n");
-    ck_assert_int_eq(run_count(p.out, "out "), 10);
-    ck_assert_int_eq(run_count(p.err, "err "), 10);
-    ASSERT_SAYS(p.err, "err 1\n");
-    ASSERT_SILENT(p.err, "err 11\n");
-    program_close(&p);
-}
-END_TEST
-
-START_TEST(tee_goes_both_ways)
-{
-    program p = run_script(
-        "--nproc-per-node=11 --log-dir=logs --role=r -t 1:3,10:1 --redirects=10:2", TALK);
-    ASSERT_EXIT(p, 0);
-    assert_log(1, "stdout.log", "out 1\n");
-    assert_log(1, "stderr.log", "err 1\n");
-    assert_log(10, "stdout.log", "out 10\n");
-    assert_log(10, "stderr.log", "err 10\n");
-    ASSERT_SAYS(p.out, "[r1]:out 1\n");
-    ASSERT_SAYS(p.out, "[r10]:out 10\n");
-    ASSERT_SAYS(p.err, "[r1]:err 1\n");
-    ASSERT_SAYS(p.out, "out 0\n");
-    ASSERT_SILENT(p.out, "[r0]");
-    ASSERT_SILENT(p.err, "err 10");
-    program_close(&p);
-}
-END_TEST
-
-START_TEST(a_filter_hides_ranks)
-{
-    program p =
-        run_script("--nproc-per-node=11 --log-dir=logs --local-ranks-filter=1,10 -t 2:3", TALK);
-    ASSERT_EXIT(p, 0);
-    ck_assert_int_eq(run_count(p.out, "out "), 2);
-    ck_assert_int_eq(run_count(p.err, "err "), 2);
-    ASSERT_SAYS(p.out, "out 10\n");
-    assert_log(2, "stdout.log", "out 2\n");
-    program_close(&p);
-}
-END_TEST
-
-START_TEST(a_prefix_may_be_made)
-{
-    char words[600], host[256] = "";
-    gethostname(host, sizeof host - 1);
-    const char *argv[] = {program_mnist_ddp(),
-                          "run",
-                          "--tee=3",
-                          "--log-line-prefix-template",
-                          "<${hostname} $role_name ${rank}/$local_rank $$5> ",
-                          "sh",
-                          "-c",
-                          "echo a; printf b >&2",
-                          NULL};
-    program p = program_start(argv);
-    program_wait(&p, RUN_S);
-    ASSERT_EXIT(p, 0);
-    snprintf(words, sizeof words, "<%s default 0/0 $5> a\n", host);
-    ck_assert_str_eq(p.out, words);
-    snprintf(words, sizeof words, "<%s default 0/0 $5> b\n", host);
-    ck_assert_str_eq(p.err, words);
-    program_close(&p);
-}
-END_TEST
-
-START_TEST(restarts_go_on_until_the_budget_is_used_up)
-{
-    program p = run_script("--nproc-per-node=2 --max-restarts=2 --log-dir=logs -r 1",
-                           "echo $RANK.$TORCHELASTIC_RESTART_COUNT.$MNIST_DDP_GENERATION; "
-                           "test $RANK = 0 || exit 9; sleep 20");
-    ASSERT_EXIT(p, 9);
-    ASSERT_SAYS(p.err, "rank 1 failed first: exit code 9; restart 1 of 2\n");
-    ASSERT_SAYS(p.err, "rank 1 failed first: exit code 9; restart 2 of 2\n");
-    ASSERT_SAYS(p.err, "error: rank 1 failed first: exit code 9\n");
-    char path[FILE_PATH_BYTES + 64];
-    for (int attempt = 0; attempt < 3; attempt++) {
-        char words[32];
-        snprintf(path, sizeof path, "%s/attempt_%d/1/stdout.log", job_folder("logs"), attempt);
-        snprintf(words, sizeof words, "1.%d.%d\n", attempt, attempt);
-        char *text = run_file(path);
-        ck_assert_str_eq(text, words);
-        free(text);
-    }
-    snprintf(path, sizeof path, "%s/attempt_0/1/error.json", job_folder("logs"));
-    char *text = run_file(path);
-    ASSERT_SAYS(text, "\"errorCode\":9");
-    ASSERT_SAYS(text, "\"extraInfo\":{");
-    ASSERT_SAYS(text, "\"timestamp\":\"");
-    free(text);
-    program_close(&p);
-}
-END_TEST
-
-START_TEST(a_restart_that_helps_ends_well)
-{
-    program p = run_script("--nproc-per-node=3 --max-restarts=5",
-                           "test $TORCHELASTIC_RESTART_COUNT = 2 || test $RANK != 2 || kill -9 $$; "
-                           "test $TORCHELASTIC_RESTART_COUNT = 2 || sleep 20");
-    ASSERT_EXIT(p, 0);
-    ASSERT_SAYS(p.err, "SIGKILL (Killed); restart 2 of 5\n");
-    ASSERT_SAYS(p.err, "what the failed attempts left: ");
-    program_close(&p);
-}
-END_TEST
-
-/* What a worker says in error.json, by itself or through @record, is in the box. */
-START_TEST(the_error_file_is_read)
-{
-    program p = run_script(
-        "", "echo '{\"message\":{\"message\":\"ValueError: 42\",\"extraInfo\":"
-            "{\"py_callstack\":\"T\",\"timestamp\":\"1\"}}}' > $TORCHELASTIC_ERROR_FILE; exit 1");
-    ASSERT_EXIT(p, 1);
-    ASSERT_SAYS(p.err, "  it says: ValueError: 42\n");
-    program_close(&p);
-}
-END_TEST
-
-/* The last lines are there also where the launcher never saw them. */
-START_TEST(the_box_has_the_last_lines_of_a_file)
-{
-    program p = run_script("--log-dir=logs -r 3", "seq 1 30 >&2; exit 2");
-    ASSERT_EXIT(p, 2);
-    ASSERT_SAYS(p.err, "    | 11\n");
-    ASSERT_SAYS(p.err, "    | 30\n");
-    ASSERT_SILENT(p.err, "    | 10\n");
-    program_close(&p);
-}
-END_TEST
-
-static void await_file(const char *path)
-{
-    for (int64_t end_ns = clock_deadline_ns(RUN_S * 1000); !file_exists(path);) {
-        ck_assert_msg(!clock_passed(end_ns), "%s did not come", path);
-        clock_sleep_ms(POLL_MS);
-    }
-}
-
-/* A program gets the very signal, and has time to end. */
-START_TEST(signals_are_passed_on)
-{
-    program p = run_start("--nproc-per-node=2 --signals-to-handle=SIGTERM,SIGUSR2",
-                          "trap 'touch got.$RANK; exit 0' USR2; touch up.$RANK; "
-                          "while :; do sleep .01; done");
-    await_file("up.0");
-    await_file("up.1");
-    kill(p.pid, SIGUSR2);
-    program_wait(&p, RUN_S);
-    ASSERT_EXIT(p, 128 + SIGUSR2);
-    ck_assert(file_exists("got.0") && file_exists("got.1"));
-    program_close(&p);
-}
-END_TEST
-
-START_TEST(who_does_not_end_is_killed_after_the_shutdown_timeout)
-{
-    program p = run_start("--nproc-per-node=2 --shutdown-timeout=1",
-                          "trap '' TERM; touch up.$RANK; while :; do sleep .05; done");
-    await_file("up.0");
-    await_file("up.1");
-    int64_t start_ns = clock_now_ns();
-    kill(p.pid, SIGTERM);
-    program_wait(&p, RUN_S);
-    double took_s = clock_seconds(clock_now_ns() - start_ns);
-    ASSERT_EXIT(p, 143);
-    ck_assert_msg(took_s > 0.9 && took_s < 4, "%g s", took_s);
-    program_close(&p);
-}
-END_TEST
-
-/* Our own train, as any program's workers: a launch in a launch. */
-START_TEST(a_preempted_program_gives_75)
-{
-    program p = run_start("--nproc-per-node=2", "trap 'exit 75' TERM; touch up.$RANK; "
-                                                "while :; do sleep .01; done");
-    await_file("up.0");
-    await_file("up.1");
-    kill(p.pid, SIGTERM);
-    program_wait(&p, RUN_S);
-    ASSERT_EXIT(p, 75);
-    program_close(&p);
-}
-END_TEST
-
-static pid_t pid_in(const char *path)
-{
-    await_file(path);
-    for (;;) {
-        char *text = run_file(path);
-        pid_t pid = (pid_t)atoi(text);
-        free(text);
-        if (pid > 0)
-            return pid;
-        clock_sleep_ms(POLL_MS);
-    }
-}
-
-/* What a failed rank leaves running (a loader's process, say) goes with it. */
-START_TEST(children_of_ranks_do_not_stay)
-{
-    program p = run_start("--nproc-per-node=2",
-                          "sleep 60 & echo $! > child.$RANK; "
-                          "test $RANK = 1 || wait; while ! test -e go; do sleep .01; done; exit 4");
-    pid_t children[] = {pid_in("child.0"), pid_in("child.1")};
-    run_write("go", "");
-    program_wait(&p, RUN_S);
-    ASSERT_EXIT(p, 4);
-    underway_assert_gone(children, 2, 1000);
-    program_close(&p);
-}
-END_TEST
-
-START_TEST(no_orphans_when_the_launcher_is_killed)
-{
-    program p = run_start("--nproc-per-node=3", "trap '' TERM HUP; echo $$ > pid.$RANK; "
-                                                "while :; do sleep .05; done");
-    pid_t pids[] = {pid_in("pid.0"), pid_in("pid.1"), pid_in("pid.2")};
-    kill(p.pid, SIGKILL);
-    underway_assert_gone(pids, 3, 1000);
-    program_wait(&p, RUN_S);
-    program_close(&p);
-}
-END_TEST
-
 START_TEST(a_taken_port_is_explained)
 {
     char flags[64], words[64];
@@ -549,23 +250,6 @@ START_TEST(a_dry_run_only_tells)
 }
 END_TEST
 
-START_TEST(each_rank_may_see_one_gpu)
-{
-    setenv("CUDA_VISIBLE_DEVICES", "5,GPU-ab,7", 1);
-    program p = run_script("--nproc-per-node=3 --virtual-local-rank -r 1 --log-dir logs",
-                           "echo $LOCAL_RANK $CUDA_VISIBLE_DEVICES");
-    ASSERT_EXIT(p, 0);
-    assert_log(0, "stdout.log", "0 5\n");
-    assert_log(1, "stdout.log", "0 GPU-ab\n");
-    assert_log(2, "stdout.log", "0 7\n");
-    program_close(&p);
-    p = run_script("--nproc-per-node=4 --virtual-local-rank", "true");
-    ASSERT_EXIT(p, 64);
-    ASSERT_SAYS(p.err, "names 3 GPUs");
-    program_close(&p);
-}
-END_TEST
-
 /* Time of the processor, which other processes of the machine do not lengthen. */
 START_TEST(it_starts_quickly)
 {
@@ -592,24 +276,9 @@ START_TEST(it_starts_quickly)
 }
 END_TEST
 
-/* Nothing is left in the temporary folder after a run that went well. */
-START_TEST(a_good_run_leaves_nothing)
-{
-    ck_assert_int_eq(mkdir("tmp", 0700), 0);
-    setenv("TMPDIR", workbench_path("tmp"), 1);
-    program p = run_script("--nproc-per-node=2 -r 3", TALK);
-    ASSERT_EXIT(p, 0);
-    ck_assert_int_eq(rmdir("tmp"), 0);
-    program_close(&p);
-}
-END_TEST
-
 static void start_clean(void)
 {
-    char command[128];
-    snprintf(command, sizeof command,
-             "cd '%s' && rm -rf logs tmp env.* up.* got.* child.* pid.* go", workbench);
-    ck_assert_int_eq(system(command), 0);
+    run_clean("env.*");
 }
 
 #define COUNT(table) ((int)(sizeof(table) / sizeof(table)[0]))
@@ -619,32 +288,16 @@ int main(void)
     underway_clean_environment();
     workbench_open();
     Suite *suite = suite_create("run");
-    TCase *core = suite_case(suite, "core", 2.0 * RUN_S);
-    tcase_add_checked_fixture(core, start_clean, NULL);
-    tcase_add_test(core, the_environment_is_torchruns);
-    tcase_add_test(core, what_the_user_set_stays);
-    tcase_add_loop_test(core, flags_and_variables_have_torchruns_spellings, 0, COUNT(SPELLINGS));
-    tcase_add_loop_test(core, mistakes_get_an_answer_at_once, 0, COUNT(MISTAKES));
-    tcase_add_loop_test(core, any_program_runs, 0, COUNT(PROGRAMS));
-    tcase_add_test(core, what_is_no_program_is_explained);
-    tcase_add_loop_test(core, exit_codes_are_the_first_failing_ranks, 0, COUNT(ENDS));
-    tcase_add_test(core, redirects_go_to_files);
-    tcase_add_test(core, tee_goes_both_ways);
-    tcase_add_test(core, a_filter_hides_ranks);
-    tcase_add_test(core, a_prefix_may_be_made);
-    tcase_add_test(core, restarts_go_on_until_the_budget_is_used_up);
-    tcase_add_test(core, a_restart_that_helps_ends_well);
-    tcase_add_test(core, the_error_file_is_read);
-    tcase_add_test(core, the_box_has_the_last_lines_of_a_file);
-    tcase_add_test(core, signals_are_passed_on);
-    tcase_add_test(core, who_does_not_end_is_killed_after_the_shutdown_timeout);
-    tcase_add_test(core, a_preempted_program_gives_75);
-    tcase_add_test(core, children_of_ranks_do_not_stay);
-    tcase_add_test(core, no_orphans_when_the_launcher_is_killed);
-    tcase_add_test(core, a_taken_port_is_explained);
-    tcase_add_test(core, a_dry_run_only_tells);
-    tcase_add_test(core, each_rank_may_see_one_gpu);
-    tcase_add_test(core, it_starts_quickly);
-    tcase_add_test(core, a_good_run_leaves_nothing);
+    TCase *starts = suite_case(suite, "starts", 2.0 * RUN_S);
+    tcase_add_checked_fixture(starts, start_clean, NULL);
+    tcase_add_test(starts, the_environment_is_torchruns);
+    tcase_add_test(starts, what_the_user_set_stays);
+    tcase_add_loop_test(starts, flags_and_variables_have_torchruns_spellings, 0, COUNT(SPELLINGS));
+    tcase_add_loop_test(starts, mistakes_get_an_answer_at_once, 0, COUNT(MISTAKES));
+    tcase_add_loop_test(starts, any_program_runs, 0, COUNT(PROGRAMS));
+    tcase_add_test(starts, what_is_no_program_is_explained);
+    tcase_add_test(starts, a_taken_port_is_explained);
+    tcase_add_test(starts, a_dry_run_only_tells);
+    tcase_add_test(starts, it_starts_quickly);
     return workbench_close(suite_run(suite));
 }

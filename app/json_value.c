@@ -1,0 +1,65 @@
+#include "app/json_value.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes of the UTF-8 letter that begins here; 0: it is none. Overlong forms and surrogates are
+ * caught by jansson, which then gets question marks for the whole text. */
+static size_t letter_bytes(const unsigned char *at)
+{
+    size_t n = at[0] < 0x80                    ? 1
+               : at[0] >= 0xc2 && at[0] < 0xe0 ? 2
+               : at[0] >= 0xe0 && at[0] < 0xf0 ? 3
+               : at[0] >= 0xf0 && at[0] < 0xf5 ? 4
+                                               : 0;
+    for (size_t i = 1; i < n; i++)
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+    return n;
+}
+
+json_t *json_value_text(const char *text)
+{
+    char *copy = strdup(text);
+    if (copy == NULL)
+        return json_string("");
+    for (unsigned char *at = (unsigned char *)copy; *at != '\0';) {
+        size_t n = letter_bytes(at);
+        if (n == 0)
+            *at = '?';
+        at += n > 0 ? n : 1;
+    }
+    json_t *value = json_string(copy);
+    for (char *at = copy; value == NULL && *at != '\0'; at++)
+        if ((unsigned char)*at >= 0x80)
+            *at = '?';
+    if (value == NULL)
+        value = json_string(copy);
+    free(copy);
+    return value;
+}
+
+status json_value_integer(const json_t *object, const char *key, int low, int high, int *out)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_integer(value) || json_integer_value(value) < low ||
+        json_integer_value(value) > high)
+        return FAIL(STATUS_PEER, "another launcher's \"%s\" is no number from %d to %d", key, low,
+                    high);
+    *out = (int)json_integer_value(value);
+    return STATUS_OK;
+}
+
+status json_value_copy(const json_t *object, const char *key, char *out, size_t size_bytes)
+{
+    const json_t *value = json_object_get(object, key);
+    out[0] = '\0';
+    if (value == NULL)
+        return STATUS_OK;
+    if (!json_is_string(value))
+        return FAIL(STATUS_PEER, "another launcher's \"%s\" is no text", key);
+    snprintf(out, size_bytes, "%s", json_string_value(value));
+    return STATUS_OK;
+}

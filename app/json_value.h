@@ -1,0 +1,19 @@
+/* Values of JSON that came from a worker or another node, and text that may be no UTF-8. */
+#ifndef MNIST_DDP_APP_JSON_VALUE_H
+#define MNIST_DDP_APP_JSON_VALUE_H
+
+#include "base/status.h"
+
+#include <jansson.h>
+#include <stddef.h>
+
+/* A string; bytes that are no UTF-8 become question marks. */
+json_t *json_value_text(const char *text);
+
+/* STATUS_PEER where there is none, or one out of the range. */
+status json_value_integer(const json_t *object, const char *key, int low, int high, int *out);
+
+/* Copies a string, cut to fit; "" where it is missing. STATUS_PEER where it is something else. */
+status json_value_copy(const json_t *object, const char *key, char *out, size_t size_bytes);
+
+#endif

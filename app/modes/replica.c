@@ -1,0 +1,204 @@
+#include "app/modes/replica.h"
+
+#include "app/train/job.h"
+#include "base/clock.h"
+#include "dist/chunk.h"
+#include "dist/plain_message.h"
+#include "kernels/ops.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static status interrupted(void *ctx)
+{
+    const replica *r = ctx;
+    for (int team = 0; team < r->all->n_teams; team++)
+        if (r->groups[team] != NULL)
+            TRY(process_group_check(r->groups[team]));
+    return STATUS_OK;
+}
+
+/* Of all but the master, whose device has the main thread's. */
+static status open_trace(replica *r)
+{
+    trace *spans = r->all->j->trace.spans;
+    trace_lane *lane = NULL;
+    char name[TRACE_LANE_NAME_BYTES];
+    snprintf(name, sizeof name, "replica %d", r->index);
+    TRY(trace_lane_open(spans, name, TRACE_NESTED, &lane));
+    return device_trace(r->dev, spans, lane);
+}
+
+static status open_transfers(replica *r)
+{
+    char name[TRACE_LANE_NAME_BYTES];
+    snprintf(name, sizeof name, "transfers of replica %d", r->index);
+    return r->lane != NULL
+               ? STATUS_OK
+               : trace_lane_open(r->all->j->trace.spans, name, TRACE_OVERLAPPING, &r->lane);
+}
+
+static status open_compute(replica *r)
+{
+    size_t chunk = (size_t)r->all->chunk;
+    TRY(device_create(&r->where, &r->dev));
+    TRY(open_trace(r));
+    const device_ops *ops = r->dev->ops;
+    TRY(ops->alloc(r->dev, sizeof *r->numbers, (void **)&r->numbers));
+    TRY(ops->alloc(r->dev, sizeof *r->x * chunk * REPLICA_IMAGE, (void **)&r->x));
+    TRY(ops->alloc(r->dev, sizeof *r->samples * chunk, (void **)&r->samples));
+    return network_create(r->dev, &r->all->network, &r->net);
+}
+
+static void close_compute(replica *r)
+{
+    replica_leave(r);
+    network_destroy(r->net);
+    if (r->dev != NULL) {
+        r->dev->ops->free(r->dev, r->samples);
+        r->dev->ops->free(r->dev, r->x);
+        r->dev->ops->free(r->dev, r->numbers);
+    }
+    device_destroy(r->dev);
+    r->net = NULL;
+    r->dev = NULL;
+}
+
+static status open_keys(replica *r, int team)
+{
+    char prefix[32];
+    snprintf(prefix, sizeof prefix, "replicas/%d/", team);
+    store_options where = {.host = "127.0.0.1",
+                           .port = store_server_port(r->all->server),
+                           .prefix = prefix,
+                           .timeout_ms = r->all->timeout_ms,
+                           .connect_timeout_ms = r->all->timeout_ms,
+                           .describe = ""};
+    return r->keys[team] != NULL ? STATUS_OK : store_create(&where, &r->keys[team]);
+}
+
+status replica_join(replica *r)
+{
+    replicas *all = r->all;
+    TRY(open_transfers(r));
+    for (int team = 0; team < all->n_teams; team++) {
+        const replica_team *members = &all->teams[team];
+        if (r->index >= members->n || members->n < 2)
+            continue;
+        if (all->server != NULL)
+            TRY(open_keys(r, team));
+        process_group_options settings = {.backend = all->backend,
+                                          .rank = r->index,
+                                          .world_size = members->n,
+                                          .store = r->keys[team],
+                                          .hub = members->hub,
+                                          .timeout_ms = all->timeout_ms,
+                                          .device = r->dev,
+                                          .lane = r->lane};
+        TRY(process_group_create(&settings, &r->groups[team]));
+    }
+    r->dev->interrupted = interrupted;
+    r->dev->interrupted_ctx = r;
+    return STATUS_OK;
+}
+
+void replica_leave(replica *r)
+{
+    if (r->dev != NULL)
+        r->dev->interrupted = NULL;
+    for (int team = 0; team < REPLICA_TEAMS; team++) {
+        process_group_destroy(r->groups[team]);
+        store_destroy(r->keys[team]);
+        r->groups[team] = NULL;
+        r->keys[team] = NULL;
+    }
+}
+
+static void arrive(replica *r, replica_point point)
+{
+    atomic_store(&r->arrived_ns[point], clock_now_ns());
+}
+
+/* The other side of replicas_gradients, on one chunk. What is no float travels as one: nobody adds
+ * it up. */
+static status work_on_chunk(replica *r, const order *o)
+{
+    process_group *group = r->groups[o->team];
+    device_stream *stream = r->dev->stream;
+    size_t count = network_count(r->net);
+    int rows = chunk_rows(o->n, r->all->n, r->index);
+    size_t n = (size_t)rows, row_bytes = network_dlogits_row_bytes(r->net);
+    size_t image_bytes = REPLICA_IMAGE * device_element_bytes(r->dev);
+    batch in = {.n = rows, .x = r->x, .samples = r->samples, .numbers = r->numbers};
+    if (o->begins_step)
+        TRY(r->dev->ops->begin_step(r->dev, &o->plan, r->numbers));
+    arrive(r, AT_PARAMETERS);
+    TRY(process_group_broadcast(group, network_parameters(r->net), count, DTYPE_F32, 0, stream));
+    TRY(process_group_recv(group, r->x, n * image_bytes / sizeof(float), DTYPE_F32, 0, stream));
+    TRY(process_group_recv(group, r->samples, n, DTYPE_F32, 0, stream));
+    TRY(network_forward(r->net, &in, NETWORK_TRAIN));
+    arrive(r, AT_LOGITS);
+    TRY(process_group_send(group, network_logits(r->net), n * NETWORK_CLASSES, DTYPE_F32, 0,
+                           stream));
+    TRY(process_group_recv(group, network_dlogits(r->net), n * row_bytes / sizeof(float), DTYPE_F32,
+                           0, stream));
+    TRY(network_backward_from(r->net, false, NULL, NULL));
+    arrive(r, AT_GRADIENTS);
+    float *gradients = network_gradients(r->net);
+    return process_group_reduce(group, gradients, gradients, count, DTYPE_F32, REDUCE_SUM, 0,
+                                stream);
+}
+
+static status obey(replica *r, const order *o)
+{
+    switch (o->kind) {
+    case ORDER_OPEN:
+        return open_compute(r);
+    case ORDER_JOIN:
+        return replica_join(r);
+    case ORDER_WORK:
+        return r->index < r->all->teams[o->team].n ? work_on_chunk(r, o) : STATUS_OK;
+    case ORDER_END:
+        break;
+    }
+    return STATUS_OK;
+}
+
+static order next_order(replica *r)
+{
+    replicas *all = r->all;
+    pthread_mutex_lock(&all->lock);
+    while (all->issued == r->done)
+        pthread_cond_wait(&all->changed, &all->lock);
+    order next = all->current;
+    pthread_mutex_unlock(&all->lock);
+    return next;
+}
+
+static void report(replica *r, status st)
+{
+    pthread_mutex_lock(&r->all->lock);
+    r->done++;
+    r->st = st;
+    if (st != STATUS_OK)
+        plain_message(r->message, sizeof r->message);
+    pthread_cond_broadcast(&r->all->changed);
+    pthread_mutex_unlock(&r->all->lock);
+}
+
+/* A replica that has failed says so, closes its groups, so that nobody waits for it, and ends. */
+void *replica_main(void *arg)
+{
+    replica *r = arg;
+    for (;;) {
+        order o = next_order(r);
+        status st = obey(r, &o);
+        if (o.kind == ORDER_END)
+            break;
+        report(r, st);
+        if (st != STATUS_OK)
+            break;
+    }
+    close_compute(r);
+    return NULL;
+}

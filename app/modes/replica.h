@@ -1,0 +1,99 @@
+/* One replica's thread, and what it shares with the master: for app/modes/replicas.c and
+ * app/modes/replica.c.
+ */
+#ifndef MNIST_DDP_APP_MODES_REPLICA_H
+#define MNIST_DDP_APP_MODES_REPLICA_H
+
+#include "app/modes/mode.h"
+#include "dist/local/local_hub.h"
+#include "dist/process_group.h"
+#include "dist/store/store.h"
+#include "kernels/device.h"
+#include "model/network.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum {
+    REPLICA_MESSAGE_BYTES = 1024,
+    REPLICA_IMAGE = 28 * 28, /* elements */
+    REPLICA_TEAMS = 2,       /* an epoch has full batches and at most one smaller one */
+};
+
+/* Where a replica and the master meet in the course of a batch. */
+typedef enum replica_point { AT_PARAMETERS, AT_LOGITS, AT_GRADIENTS, REPLICA_POINTS } replica_point;
+
+typedef enum order_kind {
+    ORDER_OPEN, /* device and network */
+    ORDER_JOIN, /* the teams */
+    ORDER_WORK, /* on a chunk of a batch */
+    ORDER_END,
+} order_kind;
+
+typedef struct order {
+    order_kind kind;
+    bool begins_step;
+    step_plan plan; /* of the step */
+    int n;          /* samples of the whole batch */
+    int team;
+} order;
+
+/* The first `n` replicas: those in use for batches of some size. */
+typedef struct replica_team {
+    int n;
+    local_hub *hub; /* NULL: they meet through the store */
+} replica_team;
+
+struct replicas;
+
+typedef struct replica {
+    struct replicas *all;
+    int index;
+    pthread_t thread; /* of all but the master */
+    device_options where;
+    device *dev;
+    struct trace_lane *lane; /* of its transfers; NULL: no trace */
+    network *net;
+    step_numbers *numbers;                      /* device memory, as the next two: */
+    float *x;                                   /* (chunk, 784) */
+    uint32_t *samples;                          /* (chunk) */
+    store *keys[REPLICA_TEAMS];                 /* NULL: none is needed */
+    process_group *groups[REPLICA_TEAMS];       /* NULL: not of this team, or a team of one */
+    _Atomic int64_t arrived_ns[REPLICA_POINTS]; /* when it last was ready for the master */
+
+    /* under the lock of `all` */
+    uint64_t done; /* orders */
+    status st;
+    char message[REPLICA_MESSAGE_BYTES];
+} replica;
+
+typedef struct replicas {
+    int n, chunk; /* chunk: samples of the largest */
+    int n_teams;
+    replica_team teams[REPLICA_TEAMS];
+    replica members[MODE_MAX_REPLICAS]; /* the first one is the master */
+    network_options network;
+    char backend[8];
+    store_server *server; /* of the teams that meet through it; NULL */
+    int64_t timeout_ms;
+    struct job *j;
+    float *logits;          /* (batch, 10): all replicas', in the master's memory */
+    unsigned char *dlogits; /* (batch): rows of network_dlogits_row_bytes() */
+    step_plan plan;         /* of the step that the next batch begins */
+    bool begins_step;
+    int started; /* threads */
+
+    pthread_mutex_t lock; /* of the orders and what members say of them */
+    pthread_cond_t changed;
+    order current;
+    uint64_t issued; /* orders so far */
+} replicas;
+
+/* A replica's thread; arg is the replica. Ends with ORDER_END. */
+void *replica_main(void *arg);
+
+/* This replica's process groups, one per team that it belongs to. */
+status replica_join(replica *r);
+void replica_leave(replica *r);
+
+#endif

@@ -1,0 +1,405 @@
+#include "app/modes/replicas.h"
+
+#include "app/device_list.h"
+#include "app/modes/replica.h"
+#include "app/train/train.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "dist/chunk.h"
+#include "kernels/ops.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void add_team(replicas *all, int n)
+{
+    for (int i = 0; i < all->n_teams; i++)
+        if (all->teams[i].n == n)
+            return;
+    all->teams[all->n_teams++].n = n;
+}
+
+/* Of full batches, and of the epoch's last one. */
+static void add_teams(replicas *all, const job *j)
+{
+    uint32_t samples = loader_samples(j->load), batch_size = (uint32_t)j->batch_size;
+    if (samples >= batch_size)
+        add_team(all, chunk_count((int)batch_size, all->n));
+    if (samples % batch_size > 0)
+        add_team(all, chunk_count((int)(samples % batch_size), all->n));
+}
+
+static int team_of(const replicas *all, int n)
+{
+    int in_use = chunk_count(n, all->n);
+    for (int i = 0; i < all->n_teams; i++)
+        if (all->teams[i].n == in_use)
+            return i;
+    ASSERT(false);
+    return 0;
+}
+
+/* nccl where every replica has a GPU of its own. */
+static status choose_backend(replicas *all)
+{
+    const char *asked = all->j->opts->backend;
+    int gpus = 0;
+    bool on_gpus = all->j->dev->stream != NULL;
+    if (on_gpus)
+        TRY(device_list_count(all->j->opts, &gpus));
+    if (strcmp(asked, "nccl") == 0 && all->n > gpus)
+        return FAIL(STATUS_INVALID,
+                    "backend nccl needs one GPU per replica, %d replicas have %d: give "
+                    "--replicas=%d or --backend=local",
+                    all->n, gpus, gpus > 0 ? gpus : 1);
+    bool nccl =
+        strcmp(asked, "nccl") == 0 || (strcmp(asked, "auto") == 0 && on_gpus && all->n <= gpus);
+    strcpy(all->backend, nccl ? "nccl" : "local");
+    return STATUS_OK;
+}
+
+static status open_meetings(replicas *all)
+{
+    TRY(choose_backend(all));
+    if (all->n > 1 && strcmp(all->backend, "nccl") == 0)
+        return store_server_create("127.0.0.1", 0, &all->server);
+    for (int i = 0; i < all->n_teams; i++)
+        TRY(local_hub_create(all->teams[i].n, &all->teams[i].hub));
+    return STATUS_OK;
+}
+
+/* The lock is held. The master waits until all replicas have done what it ordered, or one has
+ * failed. */
+static status await_all(replicas *all)
+{
+    int64_t deadline_ns = clock_deadline_ns(all->timeout_ms);
+    for (int i = 1; i <= all->started;) {
+        const replica *r = &all->members[i];
+        if (r->st != STATUS_OK)
+            return FAIL(r->st, "replica %d: %s", i, r->message);
+        if (r->done == all->issued) {
+            i++;
+            continue;
+        }
+        if (!clock_await(&all->changed, &all->lock, deadline_ns) && r->done < all->issued)
+            return FAIL(STATUS_TIMEOUT, "waited %.1f s for replica %d",
+                        (double)all->timeout_ms / 1000, i);
+    }
+    return STATUS_OK;
+}
+
+/* When all have done the one before. */
+static status give_order(replicas *all, const order *what)
+{
+    pthread_mutex_lock(&all->lock);
+    status st = await_all(all);
+    if (st == STATUS_OK) {
+        all->current = *what;
+        all->issued++;
+        pthread_cond_broadcast(&all->changed);
+    }
+    pthread_mutex_unlock(&all->lock);
+    return st;
+}
+
+static status await_order(replicas *all)
+{
+    pthread_mutex_lock(&all->lock);
+    status st = await_all(all);
+    pthread_mutex_unlock(&all->lock);
+    return st;
+}
+
+/* Signals are for the threads that the process began with. */
+static status start_threads(replicas *all)
+{
+    sigset_t every, before;
+    int error = 0;
+    sigfillset(&every);
+    pthread_sigmask(SIG_SETMASK, &every, &before);
+    for (int i = 1; i < all->n && error == 0; i++) {
+        error = pthread_create(&all->members[i].thread, NULL, replica_main, &all->members[i]);
+        all->started += error == 0;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error == 0 ? STATUS_OK : FAIL(STATUS_IO, "a replica's thread: %s", strerror(error));
+}
+
+static status open_members(replicas *all)
+{
+    order open = {.kind = ORDER_OPEN}, join = {.kind = ORDER_JOIN};
+    for (int i = 0; i < all->n; i++) {
+        replica *r = &all->members[i];
+        r->all = all;
+        r->index = i;
+        r->where.threads = all->j->threads;
+        TRY(device_list_choose(all->j->opts, i, &r->where));
+    }
+    all->members[0].dev = all->j->dev;
+    TRY(start_threads(all));
+    TRY(give_order(all, &open));
+    TRY(give_order(all, &join));
+    status st = replica_join(&all->members[0]), others = await_order(all);
+    return others != STATUS_OK ? others : st;
+}
+
+static status open_gathered(replicas *all)
+{
+    device *dev = all->j->dev;
+    size_t bytes = sizeof(float) * (size_t)all->j->batch_size * NETWORK_CLASSES;
+    TRY(dev->ops->alloc(dev, bytes, (void **)&all->logits));
+    return dev->ops->alloc(dev, bytes, (void **)&all->dlogits);
+}
+
+status replicas_create(job *j, replicas **out)
+{
+    replicas *all = NULL;
+    TRY(memory_alloc(sizeof *all, (void **)&all));
+    pthread_cond_init(&all->changed, NULL);
+    pthread_mutex_init(&all->lock, NULL);
+    all->j = j;
+    all->n = j->replicas;
+    all->chunk = chunk_size(j->batch_size, all->n);
+    all->timeout_ms = j->opts->timeout * 1000;
+    all->network = (network_options){
+        .kind = j->model, .max_batch = all->chunk, .seed = (uint64_t)j->opts->seed};
+    add_teams(all, j);
+    status st = open_meetings(all);
+    if (st == STATUS_OK)
+        st = open_gathered(all);
+    if (st == STATUS_OK)
+        st = open_members(all);
+    if (st != STATUS_OK) {
+        replicas_destroy(all);
+        return st;
+    }
+    *out = all;
+    return STATUS_OK;
+}
+
+void replicas_destroy(replicas *all)
+{
+    if (all == NULL)
+        return;
+    replica_leave(&all->members[0]); /* whoever waits for the master need not */
+    pthread_mutex_lock(&all->lock);
+    all->current = (order){.kind = ORDER_END};
+    all->issued++;
+    pthread_cond_broadcast(&all->changed);
+    pthread_mutex_unlock(&all->lock);
+    for (int i = 1; i <= all->started; i++)
+        pthread_join(all->members[i].thread, NULL);
+    for (int i = 0; i < all->n_teams; i++)
+        local_hub_destroy(all->teams[i].hub);
+    store_server_destroy(all->server);
+    device *dev = all->j->dev;
+    dev->ops->free(dev, all->logits);
+    dev->ops->free(dev, all->dlogits);
+    pthread_cond_destroy(&all->changed);
+    pthread_mutex_destroy(&all->lock);
+    free(all);
+}
+
+int replicas_count(const replicas *all)
+{
+    return all->n;
+}
+
+const char *replicas_backend(const replicas *all)
+{
+    return all->n > 1 ? all->backend : "none";
+}
+
+void replicas_bytes(const replicas *all, int index, uint64_t *sent, uint64_t *received)
+{
+    *sent = *received = 0;
+    for (int team = 0; team < all->n_teams; team++) {
+        process_group *group = all->members[index].groups[team];
+        uint64_t s = 0, r = 0;
+        if (group != NULL)
+            process_group_traffic(group, &s, &r);
+        *sent += s;
+        *received += r;
+    }
+}
+
+int64_t replicas_peak_bytes(const replicas *all, int index)
+{
+    return all->members[index].dev->memory_peak;
+}
+
+void replicas_begin_step(replicas *all, const step_plan *plan)
+{
+    all->plan = *plan;
+    all->begins_step = true;
+}
+
+/* One batch on its way. */
+typedef struct batch_run {
+    replicas *all;
+    training *t;
+    const step_batch *b;
+    process_group *group; /* NULL: the master alone */
+    int members;
+    device *dev;
+} batch_run;
+
+static size_t row_of(const batch_run *run, int member)
+{
+    return (size_t)member * (size_t)chunk_size(run->b->in.n, run->all->n);
+}
+
+static size_t rows_of(const batch_run *run, int member)
+{
+    return (size_t)chunk_rows(run->b->in.n, run->all->n, member);
+}
+
+/* Of the time since start_ns, what passed before replica `member` was ready, was waiting. */
+static int64_t waited_for(const batch_run *run, int member, replica_point point, int64_t start_ns)
+{
+    int64_t ready_ns = atomic_load(&run->all->members[member].arrived_ns[point]);
+    int64_t now_ns = clock_now_ns();
+    int64_t until_ns = ready_ns < now_ns ? ready_ns : now_ns;
+    return until_ns > start_ns ? until_ns - start_ns : 0;
+}
+
+static void note_waiting(const batch_run *run, phase p, int64_t ns)
+{
+    if (run->dev->stream == NULL)
+        phases_were_waiting(&run->t->results.time, p, ns);
+}
+
+static void note_waiting_for_all(const batch_run *run, replica_point point, phase p,
+                                 int64_t start_ns)
+{
+    int64_t longest = 0;
+    for (int i = 1; i < run->members; i++) {
+        int64_t ns = waited_for(run, i, point, start_ns);
+        longest = ns > longest ? ns : longest;
+    }
+    note_waiting(run, p, longest);
+}
+
+static status send_inputs(const batch_run *run)
+{
+    const batch *in = &run->b->in;
+    const unsigned char *x = (const unsigned char *)in->x;
+    size_t image_bytes = REPLICA_IMAGE * device_element_bytes(run->dev);
+    TRY(step_enter(run->t, RANK_FORWARD, PHASE_SCATTER));
+    for (int i = 1; i < run->members; i++) {
+        size_t row = row_of(run, i), rows = rows_of(run, i);
+        TRY(process_group_send(run->group, x + row * image_bytes,
+                               rows * image_bytes / sizeof(float), DTYPE_F32, i, run->dev->stream));
+        TRY(process_group_send(run->group, in->samples + row, rows, DTYPE_F32, i,
+                               run->dev->stream));
+    }
+    return STATUS_OK;
+}
+
+static status send_parameters_and_inputs(const batch_run *run)
+{
+    order next = {.kind = ORDER_WORK,
+                  .begins_step = run->all->begins_step,
+                  .plan = run->all->plan,
+                  .n = run->b->in.n,
+                  .team = team_of(run->all, run->b->in.n)};
+    network *net = run->t->j.net;
+    TRY(step_enter(run->t, RANK_FORWARD, PHASE_BROADCAST));
+    int64_t start_ns = clock_now_ns();
+    TRY(give_order(run->all, &next));
+    run->all->begins_step = false;
+    if (run->group == NULL)
+        return STATUS_OK;
+    TRY(process_group_broadcast(run->group, network_parameters(net), network_count(net), DTYPE_F32,
+                                0, run->dev->stream));
+    note_waiting_for_all(run, AT_PARAMETERS, PHASE_BROADCAST, start_ns);
+    return send_inputs(run);
+}
+
+static status gather_logits(const batch_run *run)
+{
+    float *logits = run->all->logits;
+    TRY(step_enter(run->t, RANK_FORWARD, PHASE_GATHER));
+    TRY(run->dev->ops->copy(run->dev, logits, network_logits(run->t->j.net),
+                            sizeof *logits * rows_of(run, 0) * NETWORK_CLASSES));
+    for (int i = 1; i < run->members; i++) {
+        int64_t start_ns = clock_now_ns();
+        TRY(process_group_recv(run->group, logits + row_of(run, i) * NETWORK_CLASSES,
+                               rows_of(run, i) * NETWORK_CLASSES, DTYPE_F32, i, run->dev->stream));
+        note_waiting(run, PHASE_GATHER, waited_for(run, i, AT_LOGITS, start_ns));
+    }
+    return STATUS_OK;
+}
+
+static status scatter_dlogits(const batch_run *run)
+{
+    const unsigned char *dlogits = run->all->dlogits;
+    size_t row_bytes = network_dlogits_row_bytes(run->t->j.net);
+    TRY(step_enter(run->t, RANK_BACKWARD, PHASE_GATHER));
+    TRY(run->dev->ops->copy(run->dev, network_dlogits(run->t->j.net), dlogits,
+                            rows_of(run, 0) * row_bytes));
+    for (int i = 1; i < run->members; i++)
+        TRY(process_group_send(run->group, dlogits + row_of(run, i) * row_bytes,
+                               rows_of(run, i) * row_bytes / sizeof(float), DTYPE_F32, i,
+                               run->dev->stream));
+    return STATUS_OK;
+}
+
+static status add_gradients(const batch_run *run)
+{
+    network *net = run->t->j.net;
+    TRY(step_enter(run->t, RANK_GRADIENTS, PHASE_REDUCE));
+    int64_t start_ns = clock_now_ns();
+    if (run->group == NULL)
+        return STATUS_OK;
+    TRY(process_group_reduce(run->group, network_gradients(net), network_gradients(net),
+                             network_count(net), DTYPE_F32, REDUCE_SUM, 0, run->dev->stream));
+    note_waiting_for_all(run, AT_GRADIENTS, PHASE_REDUCE, start_ns);
+    return STATUS_OK;
+}
+
+static status run_batch(const batch_run *run)
+{
+    network *net = run->t->j.net;
+    batch own = run->b->in;
+    own.n = (int)rows_of(run, 0);
+    TRY(send_parameters_and_inputs(run));
+    TRY(step_enter(run->t, RANK_FORWARD, PHASE_FORWARD));
+    TRY(network_forward(net, &own, NETWORK_TRAIN));
+    TRY(gather_logits(run));
+    TRY(step_enter(run->t, RANK_FORWARD, PHASE_FORWARD));
+    TRY(network_loss(net, run->all->logits, &run->b->in, run->all->dlogits));
+    TRY(scatter_dlogits(run));
+    TRY(step_enter(run->t, RANK_BACKWARD, PHASE_BACKWARD));
+    TRY(network_backward_from(net, !run->b->first, NULL, NULL));
+    return add_gradients(run);
+}
+
+status replicas_gradients(replicas *all, training *t, const step_batch *b)
+{
+    int team = team_of(all, b->in.n);
+    batch_run run = {.all = all,
+                     .t = t,
+                     .b = b,
+                     .group = all->members[0].groups[team],
+                     .members = all->teams[team].n,
+                     .dev = t->j.dev};
+    return run_batch(&run);
+}
+
+status replicas_explain(replicas *all, status st)
+{
+    const replica *cause = NULL;
+    pthread_mutex_lock(&all->lock);
+    for (int i = 1; i <= all->started; i++) {
+        const replica *r = &all->members[i];
+        if (r->st != STATUS_OK && (cause == NULL || cause->st == STATUS_PEER))
+            cause = r;
+    }
+    if (cause != NULL && cause->st != STATUS_PEER)
+        st = FAIL(cause->st, "replica %d: %s", cause->index, cause->message);
+    pthread_mutex_unlock(&all->lock);
+    return st;
+}

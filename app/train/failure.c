@@ -1,0 +1,133 @@
+#include "app/train/failure.h"
+
+#include "app/json_value.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "dist/last_seen.h"
+#include "dist/plain_message.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MESSAGE_BYTES = 2048, OTHERS_MS = 2000 };
+
+const char *failure_folder(void)
+{
+    const char *folder = getenv("MNIST_DDP_DUMP_DIR");
+    return folder != NULL && folder[0] != '\0' ? folder : NULL;
+}
+
+/* The line before the collectives: whose they are, and what time it is by which clock. */
+static void write_head(const job *j, FILE *file)
+{
+    rank_sight own;
+    rank_page_look(j->page, &own);
+    json_t *head = json_object();
+    json_object_set_new(head, "rank", json_integer(j->place.rank));
+    json_object_set_new(head, "world_size", json_integer(j->place.world_size));
+    json_object_set_new(head, "generation", json_integer(j->place.restart_count));
+    json_object_set_new(head, "host", json_value_text(own.host));
+    json_object_set_new(head, "pid", json_integer(own.pid));
+    json_object_set_new(head, "backend", json_string(process_group_backend(j->group)));
+    json_object_set_new(head, "now_ns", json_integer(clock_now_ns()));
+    json_object_set_new(head, "unix_s", json_integer(time(NULL)));
+    json_object_set_new(head, "epoch", json_integer(own.epoch));
+    json_object_set_new(head, "step", json_integer(own.step));
+    json_object_set_new(head, "last", json_value_text(own.doing));
+    char *line = json_dumps(head, JSON_COMPACT);
+    json_decref(head);
+    if (line != NULL)
+        fprintf(file, "%s\n", line);
+    free(line);
+}
+
+status failure_dump(const job *j)
+{
+    const char *folder = failure_folder();
+    char name[48], path[FILE_PATH_BYTES], *text = NULL;
+    size_t size_bytes = 0;
+    if (folder == NULL || j->group == NULL || j->page == NULL)
+        return STATUS_OK;
+    snprintf(name, sizeof name, "rank%d.jsonl", j->place.rank);
+    TRY(file_make_folders(folder));
+    TRY(file_join(folder, name, path));
+    FILE *file = open_memstream(&text, &size_bytes);
+    if (file == NULL)
+        return FAIL(STATUS_NO_MEMORY, "the last collectives: %s", strerror(errno));
+    write_head(j, file);
+    process_group_write_ring(j->group, file);
+    status st = fclose(file) == 0 ? file_replace(path, &(file_part){text, size_bytes}, 1)
+                                  : FAIL(STATUS_NO_MEMORY, "the last collectives");
+    free(text);
+    return st;
+}
+
+/* Did a collective fail? */
+static bool concerns_others(const job *j)
+{
+    return j->place.world_size > 1 && j->rdzv != NULL && process_group_check(j->group) != STATUS_OK;
+}
+
+status failure_explain(const job *j, status st)
+{
+    char why[MESSAGE_BYTES], others[LAST_SEEN_BYTES];
+    if (j->group == NULL || j->page == NULL)
+        return st;
+    plain_message(why, sizeof why);
+    rank_page_fail(j->page);
+    if (!concerns_others(j))
+        return st;
+    if (failure_dump(j) != STATUS_OK)
+        LOG_W("the last collectives are not written: %s", status_message());
+    last_seen_options how = {.store = rendezvous_store(j->rdzv),
+                             .folder = failure_folder(),
+                             .page = j->page,
+                             .rank = j->place.rank,
+                             .world_size = j->place.world_size,
+                             .generation = j->place.restart_count,
+                             .wait_ms = st == STATUS_TIMEOUT ? OTHERS_MS : 0,
+                             .timed_out = st == STATUS_TIMEOUT};
+    last_seen_explain(&how, others);
+    return FAIL(st, "%s%s%s", why, others[0] != '\0' ? "; " : "", others);
+}
+
+/* The shape of torch's ErrorHandler.record_exception(): torchrun prints "py_callstack" as the
+ * traceback, and sorts failures by "timestamp". */
+static json_t *error_object(status st, int rank, int exit_code)
+{
+    char text[MESSAGE_BYTES], why[MESSAGE_BYTES + 32], seconds[32];
+    plain_message(text, sizeof text);
+    snprintf(why, sizeof why, "%s: %s", status_name(st), text);
+    snprintf(seconds, sizeof seconds, "%lld", (long long)time(NULL));
+    json_t *extra = json_object(), *message = json_object(), *object = json_object();
+    json_object_set_new(extra, "py_callstack", json_value_text(status_message()));
+    json_object_set_new(extra, "timestamp", json_string(seconds));
+    json_object_set_new(extra, "rank", json_integer(rank));
+    json_object_set_new(extra, "pid", json_integer((json_int_t)getpid()));
+    json_object_set_new(message, "message", json_value_text(why));
+    json_object_set_new(message, "errorCode", json_integer(exit_code));
+    json_object_set_new(message, "extraInfo", extra);
+    json_object_set_new(object, "message", message);
+    return object;
+}
+
+void failure_write_error_file(status st, int rank, int exit_code)
+{
+    const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+    if (path == NULL || path[0] == '\0')
+        return;
+    json_t *object = error_object(st, rank, exit_code);
+    char *text = json_dumps(object, JSON_COMPACT);
+    json_decref(object);
+    status written = text == NULL ? FAIL(STATUS_NO_MEMORY, "the error file")
+                                  : file_replace(path, &(file_part){text, strlen(text)}, 1);
+    free(text);
+    if (written != STATUS_OK)
+        LOG_W("error file not written: %s", status_message());
+}

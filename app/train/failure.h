@@ -1,0 +1,23 @@
+/* What a rank that fails leaves behind: who it waited for, its last collectives, and why. */
+#ifndef MNIST_DDP_APP_TRAIN_FAILURE_H
+#define MNIST_DDP_APP_TRAIN_FAILURE_H
+
+#include "app/train/job.h"
+
+/* Where ranks of this host keep their pages (dist/rank_page.h), and write their last collectives as
+ * rank<r>.jsonl: $MNIST_DDP_DUMP_DIR; NULL where it is not set. */
+const char *failure_folder(void);
+
+/* After a failure with the group still open: writes the last collectives and, where a collective
+ * failed, adds to this thread's message which rank it was that the others waited for. Returns `st`.
+ * Takes some seconds at most. */
+status failure_explain(const job *j, status st);
+
+/* Writes the last collectives. To be called from any thread. */
+status failure_dump(const job *j);
+
+/* $TORCHELASTIC_ERROR_FILE, as torchrun's workers write it, from this thread's message; nothing
+ * where the variable is not set. A failure to write it is logged. */
+void failure_write_error_file(status st, int rank, int exit_code);
+
+#endif

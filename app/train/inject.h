@@ -1,0 +1,54 @@
+/* Faults on demand, so that every failure can be seen and its diagnosis read: --inject.
+ *
+ *   kill:rank=1,step=50            rank 1 gets SIGKILL before its optimizer step 50
+ *   stop:rank=1,step=50            SIGSTOP: it hangs
+ *   delay:rank=1,step=50,ms=2000   it is late, once; without a step: at every step
+ *   drop-conn:rank=1,step=50       its TCP connections break
+ *   uneven:rank=1                  it has one step less in every epoch than the others
+ *   forget-set-epoch               every epoch in the order of the first
+ *   port-busy                      somebody holds the master port: the launcher's
+ *
+ * Steps count from 1, over the whole run. A fault happens in generation 0, before any restart,
+ * unless gen=N names another.
+ */
+#ifndef MNIST_DDP_APP_TRAIN_INJECT_H
+#define MNIST_DDP_APP_TRAIN_INJECT_H
+
+#include "base/status.h"
+
+#include <stdint.h>
+
+typedef enum inject_kind {
+    INJECT_NONE,
+    INJECT_KILL,
+    INJECT_STOP,
+    INJECT_DELAY,
+    INJECT_DROP_CONN,
+    INJECT_UNEVEN,
+    INJECT_FORGET_SET_EPOCH,
+    INJECT_PORT_BUSY,
+} inject_kind;
+
+typedef struct inject {
+    inject_kind kind;
+    int64_t rank;       /* -1: not said */
+    int64_t step;       /* 0: not said */
+    int64_t ms;         /* of a delay */
+    int64_t generation; /* in which it happens */
+} inject;
+
+/* NULL: INJECT_NONE. STATUS_INVALID with what is wrong and what could be meant. */
+status inject_parse(const char *text, inject *out);
+
+/* Makes it INJECT_NONE where it is not for this rank or this generation; says so in the log where
+ * it is and lasts. STATUS_INVALID where no rank of the job is meant. */
+status inject_aim(inject *what, int rank, int world_size, int generation);
+
+/* What happens before optimizer step `step` of the run (from 1). May not return. */
+void inject_before_step(const inject *what, int64_t step);
+
+/* How many of an epoch's steps this rank takes, and whose order it takes for an epoch's. */
+int inject_steps(const inject *what, int steps);
+int64_t inject_order(const inject *what, int64_t epoch);
+
+#endif

@@ -1,0 +1,43 @@
+/* The signals that a rank listens to, taken one by one on a thread of their own:
+ *
+ *   SIGTERM, SIGUSR1   the wish to end the run at a step boundary (app/train/preempt.h). SIGTERM
+ * ends the process as ever where it comes a second time, or from our own launcher, which asks with
+ * SIGUSR1 and means SIGTERM. SIGUSR2            the rank writes its last collectives and where it
+ * is (app/train/failure.h), and goes on; also one that hangs in a collective.
+ *
+ * No signal handler runs in a rank: kernels that oneDNN generates keep the stack pointer in a
+ * buffer of theirs, on the heap, where a handler's frame would overwrite what lies below it.
+ */
+#ifndef MNIST_DDP_APP_TRAIN_RANK_SIGNALS_H
+#define MNIST_DDP_APP_TRAIN_RANK_SIGNALS_H
+
+#include "app/train/job.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+typedef struct rank_signals {
+    pthread_t thread;
+    pid_t launcher; /* ours; 0: another, or none */
+    atomic_int asked_by;
+    atomic_bool ending;
+    bool running;
+    pthread_mutex_t lock;
+    const job *j; /* under the lock: whose collectives SIGUSR2 writes; NULL: none is open */
+} rank_signals;
+
+/* To be called before any other thread is started: from then on the signals come to the listener
+ * alone. `out` must stay where it is until the stop. */
+status rank_signals_start(rank_signals *out);
+
+/* Accepts one that was not started. */
+void rank_signals_stop(rank_signals *listener);
+
+/* The job that SIGUSR2 is about from now on; NULL before it is closed. */
+void rank_signals_set_job(rank_signals *listener, const job *j);
+
+/* The signal that asked for the run's end, 0 if none did. */
+int rank_signals_asked(rank_signals *listener);
+
+#endif

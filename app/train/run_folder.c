@@ -1,0 +1,201 @@
+#include "app/train/run_folder.h"
+
+#include "model/checkpoint.h"
+#include "model/fnv1a.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_NAMESAKES = 1000 }; /* runs that started in the same second */
+
+resume_mode run_folder_resume_mode(const job *j)
+{
+    const char *given = j->opts->resume;
+    if (j->place.restart_count > 0)
+        return RESUME_AUTO;
+    if (given == NULL)
+        return RESUME_NEVER;
+    return strcmp(given, "auto") == 0 ? RESUME_AUTO : RESUME_MUST;
+}
+
+status run_folder_choose(const options *opts, char *path)
+{
+    if (opts->run_dir != NULL) {
+        if (strlen(opts->run_dir) + 64 >= FILE_PATH_BYTES)
+            return FAIL(STATUS_INVALID, "--run-dir is too long");
+        strcpy(path, opts->run_dir);
+        return STATUS_OK;
+    }
+    time_t now = time(NULL);
+    struct tm local;
+    char stamp[32];
+    bool made = false;
+    strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
+    for (int i = 1; i <= MAX_NAMESAKES && !made; i++) {
+        int length = snprintf(path, FILE_PATH_BYTES, "runs/%s-%s", stamp, opts->model);
+        if (i > 1)
+            snprintf(path + length, FILE_PATH_BYTES - (size_t)length, "-%d", i);
+        TRY(file_make_new_folder(path, &made));
+    }
+    return made ? STATUS_OK
+                : FAIL(STATUS_IO, "%s is there already, and %d like it", path, MAX_NAMESAKES);
+}
+
+static status refuse_held(const char *path)
+{
+    return FAIL(STATUS_INVALID,
+                "%s holds a run already: give --resume to continue it, or another --run-dir", path);
+}
+
+status run_folder_open(const job *j, char *path, int *lock_fd)
+{
+    const options *o = j->opts;
+    if (o->resume != NULL && o->run_dir == NULL)
+        return FAIL(STATUS_INVALID, "--resume needs --run-dir: the folder of the run to continue");
+    TRY(run_folder_choose(o, path));
+    TRY(file_make_folders(path));
+    if (file_lock_folder(path, lock_fd) != STATUS_OK)
+        return status_context(STATUS_INVALID, "another run writes to this folder; give another "
+                                              "--run-dir");
+    char checkpoints[FILE_PATH_BYTES];
+    TRY(file_join(path, "checkpoints", checkpoints));
+    if (run_folder_resume_mode(j) == RESUME_NEVER && file_exists(checkpoints))
+        return refuse_held(path);
+    return STATUS_OK;
+}
+
+/* The launch that this worker belongs to, the same however often it starts its workers again; ""
+ * where another launcher did it. */
+static void name_job(const job *j, char out[CHECKPOINT_JOB_BYTES])
+{
+    const char *launched = getenv("MNIST_DDP_LAUNCHED");
+    if (launched == NULL)
+        out[0] = '\0';
+    else
+        snprintf(out, CHECKPOINT_JOB_BYTES, "%s/%.24s", j->place.run_id, launched);
+    for (char *c = out; *c != '\0'; c++) /* it is to be text in a JSON file */
+        *c = *c > ' ' && *c <= '~' ? *c : '?';
+}
+
+/* Settings that have no field of their own in a checkpoint. */
+static void hash_rest(const job *j, char out[CHECKPOINT_HASH_BYTES])
+{
+    char text[192];
+    snprintf(text, sizeof text, "nesterov %d shuffle %d drop-last %d training images %u %s",
+             j->opts->nesterov, j->opts->shuffle, j->opts->drop_last, j->train_set.count,
+             precision_name(j->device.precision));
+    if (j->replicas > 1 || j->server != NULL) /* other orders of summing */
+        snprintf(text + strlen(text), sizeof text - strlen(text), " %s %d", j->mode->name,
+                 j->replicas);
+    snprintf(out, CHECKPOINT_HASH_BYTES, "%016" PRIx64, fnv1a(FNV1A_START, text, strlen(text)));
+}
+
+/* What a resumed run must share with the one that it continues. */
+static checkpoint_state state_of(job *j, const progress *at)
+{
+    checkpoint_state state = {.model = j->model,
+                              .optimizer = j->optimizer.kind,
+                              .epoch = at->epoch,
+                              .step_in_epoch = at->step_in_epoch,
+                              .sample_offset = at->step_in_epoch * j->batch_size * j->opts->accum *
+                                               j->place.world_size,
+                              .step = at->step,
+                              .epoch_loss = at->epoch_loss,
+                              .epoch_samples = at->epoch_samples,
+                              .seed = (uint64_t)j->opts->seed,
+                              .world_size = j->place.world_size,
+                              .batch_size = j->batch_size,
+                              .accum = j->opts->accum,
+                              .lr = j->lr,
+                              .gamma = j->opts->gamma,
+                              .momentum = j->opts->momentum,
+                              .weight_decay = j->opts->weight_decay};
+    hash_rest(j, state.config_hash);
+    name_job(j, state.job);
+    return state;
+}
+
+static status differs(const char *path, const char *what, double was, double is)
+{
+    return FAIL(STATUS_INVALID,
+                "cannot resume %s: it was started with %s %.10g, this command says %.10g", path,
+                what, was, is);
+}
+
+static status check_same(const char *path, const checkpoint_state *was, const checkpoint_state *is)
+{
+    if (was->model != is->model || was->optimizer != is->optimizer)
+        return FAIL(STATUS_INVALID,
+                    "cannot resume %s: it trains %s with %s, this command says %s with %s", path,
+                    model_kind_name(was->model), optimizer_kind_name(was->optimizer),
+                    model_kind_name(is->model), optimizer_kind_name(is->optimizer));
+    const struct {
+        const char *what;
+        double was, is;
+    } pairs[] = {
+        {"--seed", (double)was->seed, (double)is->seed},
+        {"--batch-size", (double)was->batch_size, (double)is->batch_size},
+        {"--accum", (double)was->accum, (double)is->accum},
+        {"world size", (double)was->world_size, (double)is->world_size},
+        {"--lr", was->lr, is->lr},
+        {"--gamma", was->gamma, is->gamma},
+        {"--momentum", was->momentum, is->momentum},
+        {"--weight-decay", was->weight_decay, is->weight_decay},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
+        if (pairs[i].was < pairs[i].is || pairs[i].was > pairs[i].is)
+            return differs(path, pairs[i].what, pairs[i].was, pairs[i].is);
+    if (strcmp(was->config_hash, is->config_hash) != 0)
+        return FAIL(STATUS_INVALID,
+                    "cannot resume %s: --mode, --replicas, --nesterov, --shuffle, --drop-last, "
+                    "--amp, --tf32 "
+                    "or the number of training images (--limit) was another",
+                    path);
+    return STATUS_OK;
+}
+
+/* Workers that are started again continue what their own launch has written; what was there before
+ * it only where --resume says so. */
+static status check_job(const char *path, const job *j, const checkpoint_state *was)
+{
+    char ours[CHECKPOINT_JOB_BYTES];
+    name_job(j, ours);
+    bool other = ours[0] != '\0' && strcmp(was->job, ours) != 0;
+    return other && j->opts->resume == NULL ? refuse_held(path) : STATUS_OK;
+}
+
+status run_folder_resume(const char *path, job *j, progress *at)
+{
+    checkpoint_state was;
+    char checkpoint[FILE_PATH_BYTES];
+    bool found = false;
+    TRY(checkpoint_find(path, &found, &was, checkpoint));
+    if (!found && run_folder_resume_mode(j) == RESUME_AUTO)
+        return STATUS_OK;
+    if (!found)
+        return FAIL(STATUS_INVALID, "%s has no checkpoint to resume from", path);
+    checkpoint_state is = state_of(j, &(progress){0});
+    TRY(check_job(path, j, &was));
+    TRY(check_same(path, &was, &is));
+    TRY(checkpoint_load(checkpoint, j->net, j->opt));
+    loss_scaling scaling = {(float)was.loss_scale, (int32_t)was.loss_good_steps,
+                            was.loss_skipped_steps, (uint32_t)was.loss_overflow};
+    TRY(job_set_loss_scaling(j, &scaling));
+    *at = (progress){was.epoch, was.step_in_epoch, was.step, was.epoch_loss, was.epoch_samples};
+    return STATUS_OK;
+}
+
+status run_folder_save(const char *path, job *j, const progress *at)
+{
+    checkpoint_state state = state_of(j, at);
+    loss_scaling scaling;
+    TRY(job_loss_scaling(j, &scaling));
+    state.loss_scale = (double)scaling.scale;
+    state.loss_good_steps = scaling.good_steps;
+    state.loss_skipped_steps = scaling.skipped;
+    state.loss_overflow = scaling.overflow;
+    return checkpoint_save(path, &state, j->net, j->opt);
+}

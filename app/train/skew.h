@@ -1,0 +1,37 @@
+/* Of the time that a rank waits for others' data, how much passed before the last of them had come?
+ *
+ * Every rank notes when it comes to each meeting. The ranks of a host share a clock, so the latest
+ * arrival, exchanged once per epoch outside the timed part, parts skew from transfer. */
+#ifndef MNIST_DDP_APP_TRAIN_SKEW_H
+#define MNIST_DDP_APP_TRAIN_SKEW_H
+
+#include "app/train/phases.h"
+#include "dist/process_group.h"
+
+#include <stdbool.h>
+
+typedef struct skew_meeting {
+    phase which; /* whose time it is */
+    int64_t came_ns, left_ns;
+} skew_meeting;
+
+typedef struct skew {
+    bool known; /* false: nothing is noted, and waiting cannot be told from transfer */
+    skew_meeting *meetings;
+    int64_t *latest; /* arrivals */
+    int n, room;
+} skew;
+
+/* For at most `meetings` of them per epoch. Noted where all ranks can and share a host; `can`: this
+ * rank's host does the waiting. All ranks call it. A zeroed skew notes nothing. */
+status skew_open(process_group *group, bool can, int meetings, skew *out);
+void skew_close(skew *s);
+
+/* The rank came to a meeting at came_ns and left it at left_ns. */
+void skew_note(skew *s, phase which, int64_t came_ns, int64_t left_ns);
+
+/* At an epoch's end: takes the waiting out of `time`'s other phases, and forgets the meetings. All
+ * ranks call it. */
+status skew_settle(skew *s, process_group *group, phases *time);
+
+#endif

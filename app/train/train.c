@@ -1,0 +1,264 @@
+/* Training as one rank: the loop, and what happens between epochs. */
+#include "app/train/train.h"
+
+#include "app/train/evaluate.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "kernels/stream_trace.h"
+
+enum { MEETINGS = 2 }; /* of a step, at most: gradients and parameters */
+
+/* StepLR with step_size 1, multiplied up as PyTorch does it. */
+static double lr_of_epoch(const training *t, int64_t epoch)
+{
+    double lr = t->j.lr;
+    for (int64_t i = 0; i < epoch; i++)
+        lr *= t->j.opts->gamma;
+    return lr;
+}
+
+/* What the trace calls it; NULL: nothing that belongs to a step. */
+static const char *span_of(const training *t, rank_place place, phase p)
+{
+    if (place == RANK_BETWEEN)
+        return NULL;
+    return p == PHASE_REDUCE && t->j.reducer != NULL ? "ddp_wait" : phase_name(p);
+}
+
+status step_enter(training *t, rank_place place, phase p)
+{
+    phases *time = &t->results.time;
+    if (t->j.dev->stream == NULL) {
+        phase before = time->now;
+        int64_t came_ns = time->since;
+        phases_enter(time, p);
+        if (before == PHASE_REDUCE || before == PHASE_BROADCAST)
+            skew_note(&t->others, before, came_ns, time->since);
+    }
+    device_span_switch(t->j.dev, span_of(t, place, p));
+    rank_page_enter(t->j.page, place);
+    return t->timers.dev != NULL ? phase_timers_enter(&t->timers, p, time) : STATUS_OK;
+}
+
+/* One optimizer step: done when it returns, or enqueued on an accelerator. */
+static status enqueue_step(void *ctx, int step)
+{
+    training *t = ctx;
+    job *j = &t->j;
+    int micro_steps = loader_micro_steps(j->load, step);
+    rank_bytes before = job_bytes(j, 0), after;
+    TRY(preempt_send(&j->stop));
+    for (int micro = 0; micro < micro_steps; micro++) {
+        step_batch b = {.first = micro == 0, .last = micro + 1 == micro_steps};
+        TRY(step_enter(t, RANK_LOADER, PHASE_DATA));
+        TRY(loader_next(j->load, &b.in));
+        TRY(j->mode->gradients(t, &b));
+    }
+    TRY(j->mode->update(t));
+    after = job_bytes(j, 0);
+    t->step_bytes = (rank_bytes){after.sent - before.sent, after.received - before.received};
+    TRY(step_enter(t, RANK_BETWEEN, PHASE_DATA));
+    return STATUS_OK;
+}
+
+static status train_step(training *t, int step, float lr)
+{
+    job *j = &t->j;
+    step_plan plan = {.scale_loss = j->dev->precision == PRECISION_F16,
+                      .stop = rank_signals_asked(&t->signals) != 0 ? 1.0f : 0.0f};
+    run_trace_begin_step(&j->trace, t->at.step + 1);
+    TRY(step_enter(t, RANK_LOADER, PHASE_DATA));
+    rank_page_step(j->page, t->at.epoch, t->at.step + 1);
+    inject_before_step(&t->fault, t->at.step + 1);
+    loader_begin_step(j->load, step, &plan);
+    optimizer_begin_step(j->opt, lr, &plan);
+    TRY(j->dev->ops->begin_step(j->dev, &plan, j->numbers));
+    if (j->mode->begin != NULL)
+        TRY(j->mode->begin(t, &plan));
+    int samples = loader_step_samples(j->load, step);
+    TRY(step_graphs_run(&t->graphs, samples, step, enqueue_step, t));
+    t->results.bytes.sent += t->step_bytes.sent; /* a replayed step's are its recording's */
+    t->results.bytes.received += t->step_bytes.received;
+    t->results.steps++;
+    t->epoch_samples += (uint32_t)samples;
+    run_trace_end_step(&j->trace);
+    return STATUS_OK;
+}
+
+/* Loss and images of the epoch so far, over all ranks and with what a resumed epoch began with. */
+static status total_epoch(training *t)
+{
+    score so_far;
+    TRY(network_read_score(t->j.net, &so_far));
+    double totals[] = {so_far.loss_sum, (double)t->epoch_samples};
+    TRY(process_group_all_reduce(t->j.group, totals, 2, DTYPE_F64, REDUCE_SUM, NULL));
+    t->at.epoch_loss = t->began.epoch_loss + totals[0];
+    t->at.epoch_samples = t->began.epoch_samples + (int64_t)totals[1];
+    return STATUS_OK;
+}
+
+/* A disk that is full does not end the training: it says so, goes on, and exits with its code. What
+ * was written before stays. */
+static void save(training *t)
+{
+    if (t->j.place.rank != 0 || !t->j.opts->save_model)
+        return;
+    device_span_switch(t->j.dev, "checkpoint");
+    rank_page_enter(t->j.page, RANK_CHECKPOINT);
+    t->checkpoint_failed = run_folder_save(t->run_dir, &t->j, &t->at) != STATUS_OK;
+    if (t->checkpoint_failed)
+        LOG_E("checkpoint not written: %s", status_message());
+    rank_page_enter(t->j.page, RANK_BETWEEN);
+    device_span_switch(t->j.dev, NULL);
+}
+
+static status log_step(training *t, int step, int steps)
+{
+    job *j = &t->j;
+    if (!report_wants_step(&t->rep, step, steps))
+        return STATUS_OK;
+    score so_far;
+    TRY(network_read_score(j->net, &so_far));
+    int before_last = (loader_micro_steps(j->load, step) - 1) * j->batch_size;
+    report_step(&t->rep, t->at.epoch, step, steps, t->epoch_samples,
+                loader_step_samples(j->load, step) - before_last, so_far.last_loss);
+    return STATUS_OK;
+}
+
+/* What follows a step on the host: the first one's end, the log, and a checkpoint where one is due
+ * or all ranks stop. */
+static status follow_step(training *t, int step, int steps)
+{
+    job *j = &t->j;
+    if (!t->stepped) {
+        TRY(j->dev->ops->synchronize(j->dev));
+        t->stepped = true;
+        t->results.setup_s = clock_seconds(clock_now_ns() - t->started_ns);
+    }
+    t->at.step++;
+    t->at.step_in_epoch++;
+    TRY(log_step(t, step, steps));
+    TRY(preempt_look(&j->stop, step + 1 == steps ? PREEMPT_NOW : PREEMPT_CHEAPLY));
+    if (!j->stop.agreed && !save_every_step_is_due(&t->every, t->at.step))
+        return STATUS_OK;
+    TRY(total_epoch(t));
+    save(t);
+    return STATUS_OK;
+}
+
+/* Shuffled epochs of the same order train worse and say nothing: the bug of a sampler whose
+ * set_epoch nobody calls. */
+static void compare_orders(training *t)
+{
+    enum { FEW = 20 }; /* samples, that may come twice in the same order by chance */
+    const job *j = &t->j;
+    uint64_t before = t->order_hash;
+    t->order_hash = loader_order_hash(j->load);
+    if (j->place.rank == 0 && before == t->order_hash && j->opts->shuffle &&
+        loader_samples(j->load) > FEW)
+        LOG_W("epoch %lld has its images in the order of epoch %lld: the sampler was not told of "
+              "the new epoch (set_epoch)",
+              (long long)t->at.epoch + 1, (long long)t->at.epoch);
+}
+
+/* At an epoch's end, when all is done. An accelerator's timers have told its time, so the host's is
+ * left out. */
+static status end_phases(training *t)
+{
+    phases *time = &t->results.time;
+    if (t->timers.dev == NULL) {
+        phases_enter(time, PHASE_DATA);
+        return STATUS_OK;
+    }
+    TRY(phase_timers_enter(&t->timers, PHASE_DATA, time));
+    return phase_timers_settle(&t->timers, time);
+}
+
+static status train_epoch(training *t)
+{
+    job *j = &t->j;
+    phases *time = &t->results.time;
+    int steps = inject_steps(&t->fault, j->opts->dry_run ? 1 : loader_steps(j->load));
+    float lr = (float)lr_of_epoch(t, t->at.epoch);
+    phases_start(time, PHASE_DATA);
+    TRY(loader_start_epoch(j->load, (int)inject_order(&t->fault, t->at.epoch)));
+    compare_orders(t);
+    TRY(network_reset_score(j->net));
+    if (j->dev->stream != NULL)
+        phases_enter(time, PHASE_ACCELERATOR);
+    if (t->timers.dev != NULL)
+        TRY(phase_timers_enter(&t->timers, PHASE_DATA, time));
+    t->began = t->at;
+    t->epoch_samples = 0;
+    for (int step = (int)t->at.step_in_epoch; step < steps && !j->stop.agreed; step++) {
+        TRY(train_step(t, step, lr));
+        TRY(follow_step(t, step, steps));
+    }
+    score of_epoch;
+    TRY(network_read_score(j->net, &of_epoch));
+    TRY(end_phases(t));
+    t->results.last_loss = of_epoch.last_loss;
+    return STATUS_OK;
+}
+
+static bool reached_target(const options *o, const evaluation *test)
+{
+    double target = o->target_acc > 1 ? o->target_acc / 100 : o->target_acc;
+    return o->target_acc >= 0 && evaluation_accuracy(test) >= target;
+}
+
+/* Test and report, and a checkpoint where one is due. */
+static status end_epoch(training *t, int64_t epochs, double train_s, bool *reached)
+{
+    job *j = &t->j;
+    run_results *results = &t->results;
+    results->train_s[results->epochs++] = train_s;
+    TRY(total_epoch(t));
+    TRY(skew_settle(&t->others, j->group, &results->time));
+    results->images_per_epoch = t->at.epoch_samples - t->began.epoch_samples;
+    device_span_switch(j->dev, "evaluation");
+    rank_page_enter(j->page, RANK_EVALUATION);
+    TRY(evaluate(j, &results->test));
+    rank_page_enter(j->page, RANK_BETWEEN);
+    device_span_switch(j->dev, NULL);
+    report_epoch(&t->rep, t->at.epoch, train_s, results->images_per_epoch,
+                 t->at.epoch_loss / (double)t->at.epoch_samples, &results->test);
+    t->at = (progress){.epoch = t->at.epoch + 1, .step = t->at.step};
+    *reached = reached_target(j->opts, &results->test);
+    if (*reached || t->at.epoch == epochs || save_every_epoch_is_due(&t->every, t->at.epoch))
+        save(t);
+    return STATUS_OK;
+}
+
+status train_epochs(training *t)
+{
+    job *j = &t->j;
+    run_results *results = &t->results;
+    int64_t epochs = j->opts->dry_run ? t->at.epoch + 1 : j->opts->epochs;
+    if (epochs > t->at.epoch)
+        TRY(memory_alloc(sizeof(double) * (size_t)(epochs - t->at.epoch),
+                         (void **)&results->train_s));
+    bool reached = false;
+    if (j->place.world_size > 1)
+        TRY(skew_open(j->group, j->dev->stream == NULL, MEETINGS * loader_steps(j->load),
+                      &t->others));
+    while (t->at.epoch < epochs && !reached) {
+        report_epoch_start(&t->rep);
+        trace_begin_numbered(j->trace.lane, "epoch", t->at.epoch + 1);
+        trace_begin(j->trace.lane, NULL, "barrier");
+        TRY(process_group_barrier(j->group)); /* an epoch's time is not another rank's evaluation */
+        trace_end(j->trace.lane);
+        int64_t started = clock_now_ns();
+        TRY(train_epoch(t));
+        if (j->stop.agreed)
+            return STATUS_OK;
+        TRY(end_epoch(t, epochs, clock_seconds(clock_now_ns() - started), &reached));
+        trace_end(j->trace.lane);
+    }
+    if (results->epochs == 0) { /* resumed behind its last epoch */
+        report_line(&t->rep, "nothing left to train: %lld of %lld epochs are done",
+                    (long long)t->at.epoch, (long long)epochs);
+        TRY(evaluate(j, &results->test));
+    }
+    return STATUS_OK;
+}

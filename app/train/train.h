@@ -1,0 +1,41 @@
+/* One rank's training: what it holds, and the loop over epochs. */
+#ifndef MNIST_DDP_APP_TRAIN_TRAIN_H
+#define MNIST_DDP_APP_TRAIN_TRAIN_H
+
+#include "app/train/inject.h"
+#include "app/train/job.h"
+#include "app/train/phase_timers.h"
+#include "app/train/rank_signals.h"
+#include "app/train/report.h"
+#include "app/train/run_folder.h"
+#include "app/train/save_every.h"
+#include "app/train/skew.h"
+#include "app/train/step_graphs.h"
+
+typedef struct training {
+    job j;
+    rank_signals signals;
+    report rep;
+    char run_dir[FILE_PATH_BYTES]; /* rank 0's */
+    int run_dir_lock;              /* rank 0's; held as long as it writes there */
+    save_every every;
+    inject fault;
+    progress at;
+    progress began;      /* where this process began the epoch */
+    uint64_t order_hash; /* of the epoch's images; 0: no epoch has begun */
+    step_graphs graphs;
+    phase_timers timers; /* of an accelerator's phases, where it replays no graphs */
+    skew others;         /* when they came */
+    run_results results;
+    rank_bytes step_bytes;  /* that this rank moves in a step like the last one enqueued */
+    uint32_t epoch_samples; /* of the epoch that this rank has trained on */
+    int64_t started_ns;
+    bool stepped; /* the first optimizer step is done */
+    bool checkpoint_failed;
+} training;
+
+/* Trains from t->at to the last epoch, the target accuracy, or the step at which all ranks stop
+ * (t->j.stop.agreed), with tests, reports and checkpoints. */
+status train_epochs(training *t);
+
+#endif

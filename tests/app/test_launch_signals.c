@@ -1,0 +1,141 @@
+/* The launcher under signals, and with nobody who reads what it says. */
+#include "tests/app/launching.h"
+
+START_TEST(signals_stop_all)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+    char words[64];
+    launch_plan plan = plan_of(3);
+    pid_t pid = start("sleep", &plan, "log", 0);
+    for (int rank = 0; rank < 3; rank++)
+        ck_assert_int_gt(pid_of(rank), 0);
+    int64_t start_ns = clock_now_ns();
+    kill(pid, signals[_i]);
+    ck_assert_int_eq(finish(pid, "log"), 128 + signals[_i]);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
+    snprintf(words, sizeof words, "warning: SIG%s: stopping 3 ranks", sigabbrev_np(signals[_i]));
+    check_said(words);
+    ck_assert_ptr_null(strstr(output, "failed"));
+    check_gone(3, 0);
+}
+END_TEST
+
+/* As Ctrl-C does: the whole process group gets it, and the launcher still decides. */
+START_TEST(a_signal_to_the_group_is_no_failure)
+{
+    launch_plan plan = plan_of(3);
+    pid_t pid = start("sleep", &plan, "log", 0);
+    for (int rank = 0; rank < 3; rank++)
+        kill(pid_of(rank), SIGINT);
+    clock_sleep_ms(100);
+    ck_assert(!is_gone(pid_of(0)));
+    kill(pid_of(0), SIGTERM);
+    kill(pid, SIGTERM);
+    ck_assert_int_eq(finish(pid, "log"), 143);
+    ck_assert_ptr_null(strstr(output, "failed"));
+    check_gone(3, 0);
+}
+END_TEST
+
+/* SIGTERM asks for a checkpoint, once more for the end, and then there is no asking. */
+START_TEST(further_signals_kill)
+{
+    launch_plan plan = plan_of(2);
+    pid_t pid = start("stay", &plan, "log", 0);
+    ck_assert(pid_of(0) > 0 && pid_of(1) > 0);
+    int64_t start_ns = clock_now_ns();
+    for (int i = 0; i < 3; i++) {
+        clock_sleep_ms(200);
+        ck_assert(!is_gone(pid));
+        kill(pid, i < 2 ? SIGTERM : SIGINT);
+    }
+    ck_assert_int_eq(finish(pid, "log"), 143);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
+    check_gone(2, 0);
+}
+END_TEST
+
+START_TEST(a_second_interrupt_kills)
+{
+    launch_plan plan = plan_of(2);
+    pid_t pid = start("stay", &plan, "log", 0);
+    ck_assert(pid_of(0) > 0 && pid_of(1) > 0);
+    kill(pid, SIGINT);
+    clock_sleep_ms(200);
+    ck_assert(!is_gone(pid));
+    kill(pid, SIGINT);
+    ck_assert_int_eq(finish(pid, "log"), 130);
+    check_gone(2, 0);
+}
+END_TEST
+
+/* A pager that is not read from must not make the launcher deaf. */
+START_TEST(a_full_stderr_does_not_keep_it_from_stopping)
+{
+    char path[FILE_PATH_BYTES];
+    launch_plan plan = plan_of(3);
+    path_of("log", path);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    ck_assert_int_ge(reader, 0);
+    pid_t pid = start("flood", &plan, "log", 0);
+    for (int rank = 0; rank < 3; rank++)
+        ck_assert_int_gt(pid_of(rank), 0);
+    clock_sleep_ms(300);
+    int64_t start_ns = clock_now_ns();
+    kill(pid, SIGTERM);
+    int how = 0;
+    ck_assert_int_eq(waitpid(pid, &how, 0), pid);
+    ck_assert(WIFEXITED(how) && WEXITSTATUS(how) == 143);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
+    close(reader);
+    check_gone(3, 0);
+}
+END_TEST
+
+/* As in "mnist_ddp 2>&1 | head": the run goes on without a reader. */
+START_TEST(a_closed_stderr_does_not_end_the_run)
+{
+    char path[FILE_PATH_BYTES];
+    launch_plan plan = plan_of(2);
+    path_of("log", path);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    ck_assert_int_ge(reader, 0);
+    pid_t pid = start("long_lines", &plan, "log", 0);
+    ck_assert_int_gt(pid_of(0), 0);
+    close(reader);
+    int how = 0;
+    ck_assert_int_eq(waitpid(pid, &how, 0), pid);
+    ck_assert(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+}
+END_TEST
+
+START_TEST(no_orphans_when_the_launcher_is_killed)
+{
+    launch_plan plan = plan_of(4);
+    pid_t pid = start("stay", &plan, "log", 0);
+    for (int rank = 0; rank < 4; rank++)
+        ck_assert_int_gt(pid_of(rank), 0);
+    kill(pid, SIGKILL);
+    ck_assert_int_eq(finish(pid, "log"), -1 - SIGKILL);
+    check_gone(4, 1000);
+}
+END_TEST
+
+int main(void)
+{
+    if (getenv("TEST_WORKER") != NULL)
+        return launch_worker_main();
+    Suite *suite = suite_create("launch_signals");
+    TCase *signals = suite_case(suite, "signals", 30);
+    tcase_add_checked_fixture(signals, make_folder, remove_folder);
+    tcase_add_loop_test(signals, signals_stop_all, 0, 4);
+    tcase_add_test(signals, a_signal_to_the_group_is_no_failure);
+    tcase_add_test(signals, further_signals_kill);
+    tcase_add_test(signals, a_second_interrupt_kills);
+    tcase_add_test(signals, a_full_stderr_does_not_keep_it_from_stopping);
+    tcase_add_test(signals, a_closed_stderr_does_not_end_the_run);
+    tcase_add_test(signals, no_orphans_when_the_launcher_is_killed);
+    return suite_run(suite);
+}

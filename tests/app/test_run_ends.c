@@ -1,0 +1,203 @@
+/* mnist_ddp run on one machine: failures, restarts and signals, and that nobody is left over. */
+#include "tests/app/run_lines.h"
+
+static const struct {
+    const char *flags, *script;
+    int code;
+    const char *words;
+} ENDS[] = {
+    {"--nproc-per-node=2", "exit 0", 0, ""},
+    {"--nproc-per-node=3", "test $RANK != 1 || exit 7; sleep 30", 7, "rank 1 failed first"},
+    {"--nproc-per-node=3", "test $RANK != 2 || kill -9 $$; sleep 30", 137, "SIGKILL"},
+    {"--nproc-per-node=2 --exit-code=torchrun", "exit 7", 1, "exit code 7"},
+    {"--nproc-per-node=2", "echo why >&2; exit 3", 3, "    | why\n"},
+    {"", "exit 75", 75, "exit code 75"}, /* of a foreign program it means nothing */
+    {"", "exit 64", 64, "it said nothing on stderr"},
+    /* a rank that only lost its peer is not to blame, though it ends first */
+    {"--nproc-per-node=2",
+     "test $RANK = 1 && { sleep .15; exit 5; }; echo 'gloo: Connection closed by peer' >&2; exit 1",
+     5, "rank 1 failed first: exit code 5\n"},
+};
+
+START_TEST(exit_codes_are_the_first_failing_ranks)
+{
+    int64_t start_ns = clock_now_ns();
+    program p = run_script(ENDS[_i].flags, ENDS[_i].script);
+    ASSERT_EXIT(p, ENDS[_i].code);
+    ASSERT_SAYS(p.err, ENDS[_i].words);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 5.0);
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(restarts_go_on_until_the_budget_is_used_up)
+{
+    program p = run_script("--nproc-per-node=2 --max-restarts=2 --log-dir=logs -r 1",
+                           "echo $RANK.$TORCHELASTIC_RESTART_COUNT.$MNIST_DDP_GENERATION; "
+                           "test $RANK = 0 || exit 9; sleep 20");
+    ASSERT_EXIT(p, 9);
+    ASSERT_SAYS(p.err, "rank 1 failed first: exit code 9; restart 1 of 2\n");
+    ASSERT_SAYS(p.err, "rank 1 failed first: exit code 9; restart 2 of 2\n");
+    ASSERT_SAYS(p.err, "error: rank 1 failed first: exit code 9\n");
+    char path[FILE_PATH_BYTES + 64];
+    for (int attempt = 0; attempt < 3; attempt++) {
+        char words[32];
+        snprintf(path, sizeof path, "%s/attempt_%d/1/stdout.log", run_job_folder("logs"), attempt);
+        snprintf(words, sizeof words, "1.%d.%d\n", attempt, attempt);
+        char *text = run_file(path);
+        ck_assert_str_eq(text, words);
+        free(text);
+    }
+    snprintf(path, sizeof path, "%s/attempt_0/1/error.json", run_job_folder("logs"));
+    char *text = run_file(path);
+    ASSERT_SAYS(text, "\"errorCode\":9");
+    ASSERT_SAYS(text, "\"extraInfo\":{");
+    ASSERT_SAYS(text, "\"timestamp\":\"");
+    free(text);
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(a_restart_that_helps_ends_well)
+{
+    program p = run_script("--nproc-per-node=3 --max-restarts=5",
+                           "test $TORCHELASTIC_RESTART_COUNT = 2 || test $RANK != 2 || kill -9 $$; "
+                           "test $TORCHELASTIC_RESTART_COUNT = 2 || sleep 20");
+    ASSERT_EXIT(p, 0);
+    ASSERT_SAYS(p.err, "SIGKILL (Killed); restart 2 of 5\n");
+    ASSERT_SAYS(p.err, "what the failed attempts left: ");
+    program_close(&p);
+}
+END_TEST
+
+/* What a worker says in error.json, by itself or through @record, is in the box. */
+START_TEST(the_error_file_is_read)
+{
+    program p = run_script(
+        "", "echo '{\"message\":{\"message\":\"ValueError: 42\",\"extraInfo\":"
+            "{\"py_callstack\":\"T\",\"timestamp\":\"1\"}}}' > $TORCHELASTIC_ERROR_FILE; exit 1");
+    ASSERT_EXIT(p, 1);
+    ASSERT_SAYS(p.err, "  it says: ValueError: 42\n");
+    program_close(&p);
+}
+END_TEST
+
+static void await_file(const char *path)
+{
+    for (int64_t end_ns = clock_deadline_ns(RUN_S * 1000); !file_exists(path);) {
+        ck_assert_msg(!clock_passed(end_ns), "%s did not come", path);
+        clock_sleep_ms(POLL_MS);
+    }
+}
+
+/* A program gets the very signal, and has time to end. */
+START_TEST(signals_are_passed_on)
+{
+    program p = run_start("--nproc-per-node=2 --signals-to-handle=SIGTERM,SIGUSR2",
+                          "trap 'touch got.$RANK; exit 0' USR2; touch up.$RANK; "
+                          "while :; do sleep .01; done");
+    await_file("up.0");
+    await_file("up.1");
+    kill(p.pid, SIGUSR2);
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 128 + SIGUSR2);
+    ck_assert(file_exists("got.0") && file_exists("got.1"));
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(who_does_not_end_is_killed_after_the_shutdown_timeout)
+{
+    program p = run_start("--nproc-per-node=2 --shutdown-timeout=1",
+                          "trap '' TERM; touch up.$RANK; while :; do sleep .05; done");
+    await_file("up.0");
+    await_file("up.1");
+    int64_t start_ns = clock_now_ns();
+    kill(p.pid, SIGTERM);
+    program_wait(&p, RUN_S);
+    double took_s = clock_seconds(clock_now_ns() - start_ns);
+    ASSERT_EXIT(p, 143);
+    ck_assert_msg(took_s > 0.9 && took_s < 4, "%g s", took_s);
+    program_close(&p);
+}
+END_TEST
+
+/* Our own train, as any program's workers: a launch in a launch. */
+START_TEST(a_preempted_program_gives_75)
+{
+    program p = run_start("--nproc-per-node=2", "trap 'exit 75' TERM; touch up.$RANK; "
+                                                "while :; do sleep .01; done");
+    await_file("up.0");
+    await_file("up.1");
+    kill(p.pid, SIGTERM);
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 75);
+    program_close(&p);
+}
+END_TEST
+
+static pid_t pid_in(const char *path)
+{
+    await_file(path);
+    for (;;) {
+        char *text = run_file(path);
+        pid_t pid = (pid_t)atoi(text);
+        free(text);
+        if (pid > 0)
+            return pid;
+        clock_sleep_ms(POLL_MS);
+    }
+}
+
+/* What a failed rank leaves running (a loader's process, say) goes with it. */
+START_TEST(children_of_ranks_do_not_stay)
+{
+    program p = run_start("--nproc-per-node=2",
+                          "sleep 60 & echo $! > child.$RANK; "
+                          "test $RANK = 1 || wait; while ! test -e go; do sleep .01; done; exit 4");
+    pid_t children[] = {pid_in("child.0"), pid_in("child.1")};
+    run_write("go", "");
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 4);
+    underway_assert_gone(children, 2, 1000);
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(no_orphans_when_the_launcher_is_killed)
+{
+    program p = run_start("--nproc-per-node=3", "trap '' TERM HUP; echo $$ > pid.$RANK; "
+                                                "while :; do sleep .05; done");
+    pid_t pids[] = {pid_in("pid.0"), pid_in("pid.1"), pid_in("pid.2")};
+    kill(p.pid, SIGKILL);
+    underway_assert_gone(pids, 3, 1000);
+    program_wait(&p, RUN_S);
+    program_close(&p);
+}
+END_TEST
+
+static void start_clean(void)
+{
+    run_clean("logs up.* got.* child.* pid.* go");
+}
+
+#define COUNT(table) ((int)(sizeof(table) / sizeof(table)[0]))
+
+int main(void)
+{
+    underway_clean_environment();
+    workbench_open();
+    Suite *suite = suite_create("run_ends");
+    TCase *ends = suite_case(suite, "ends", 2.0 * RUN_S);
+    tcase_add_checked_fixture(ends, start_clean, NULL);
+    tcase_add_loop_test(ends, exit_codes_are_the_first_failing_ranks, 0, COUNT(ENDS));
+    tcase_add_test(ends, restarts_go_on_until_the_budget_is_used_up);
+    tcase_add_test(ends, a_restart_that_helps_ends_well);
+    tcase_add_test(ends, the_error_file_is_read);
+    tcase_add_test(ends, signals_are_passed_on);
+    tcase_add_test(ends, who_does_not_end_is_killed_after_the_shutdown_timeout);
+    tcase_add_test(ends, a_preempted_program_gives_75);
+    tcase_add_test(ends, children_of_ranks_do_not_stay);
+    tcase_add_test(ends, no_orphans_when_the_launcher_is_killed);
+    return workbench_close(suite_run(suite));
+}
