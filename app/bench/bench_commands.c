@@ -140,6 +140,7 @@ static void make_ours(const bench_commands *commands, const bench_case *c, bench
     if (o->data_dir != NULL)
         bench_words_add(out, "--data-dir=%s", o->data_dir);
     bench_words_add(out, "--run-dir=%s/run", commands->folder);
+    bench_words_add(out, "--eval-every=%lld", (long long)o->warmup + 1); /* once, in the end */
     bench_words_add(out, "--no-save-model");
     bench_words_add(out, "--json");
     bench_words_add(out, "--quiet");

@@ -167,6 +167,7 @@ static void add_train(bench_words *words, const options *opts, const scaling_pla
     bench_words_add(words, "--threads=%d", plan->threads);
     bench_words_add(words, "--limit=%lld", images);
     bench_words_add(words, "--epochs=%lld", (long long)opts->warmup + 1);
+    bench_words_add(words, "--eval-every=0");
     bench_words_add(words, "--run-dir=%s/run", place->folder);
 }
 

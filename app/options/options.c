@@ -344,6 +344,9 @@ static status check_together(options *opts)
     if (opts->momentum > 0.0 && strcmp(opts->optimizer, "sgd") != 0)
         return FAIL(STATUS_INVALID, "--momentum=%g: only sgd has it; add --optimizer=sgd",
                     opts->momentum);
+    if (opts->target_acc >= 0 && opts->eval_every == 0)
+        return FAIL(STATUS_INVALID, "--target-acc=%g: needs tests; leave --eval-every=0 out",
+                    opts->target_acc);
     save_every every;
     inject fault;
     TRY(save_every_parse(opts->save_every, &every));

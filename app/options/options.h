@@ -42,6 +42,7 @@ typedef struct options {
     int64_t batch_size;        /* 64, per rank */
     int64_t global_batch_size; /* -1; the alternative to batch_size */
     int64_t test_batch_size;   /* 1000 */
+    int64_t eval_every;        /* 1: epochs between two tests; 0: none */
     int64_t accum;             /* 1: batches per optimizer step */
     int64_t seed;              /* 1 */
     int64_t limit;             /* -1: all images; else train on the first N */

@@ -49,6 +49,8 @@ const option_row options_table[] = {
      1, MAX_BATCH * 64, NULL, "N", "images of all ranks per step, instead of --batch-size"},
     {"test-batch-size", NULL, OPTION_INTEGER, GROUP_TRAINING, TRAIN_EVAL, AT(test_batch_size), 1,
      MAX_BATCH, "1000", "N", "images per forward of a test, at most; no result depends on it"},
+    {"eval-every", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, AT(eval_every), 0, 1e6,
+     "1", "N", "epochs from one test to the next; the last is always tested; 0: no tests"},
     {"accum", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, AT(accum), 1, MAX_BATCH,
      "1", "N", "batches whose gradients make one optimizer step"},
     {"seed", NULL, OPTION_INTEGER, GROUP_TRAINING, TRAIN_SAMPLER | FOR_BENCH, AT(seed), 0, MAX_SEED,

@@ -15,13 +15,14 @@ static void describe(const job *j, char *out)
              "model %s\noptimizer %s\nlr %.17g\nmomentum %.17g\nweight-decay %.17g\nnesterov %d\n"
              "gamma %.17g\nepochs %" PRId64 "\nbatch-size %d\naccum %" PRId64 "\nseed %" PRId64
              "\ntraining images %u\ntest images %u\nshuffle %d\ndrop-last %d\ndry-run %d\n"
-             "target-acc %.17g\nresume %s\nsave-every %s\nbackend %s\nbucket-cap-mb %.17g\namp "
+             "target-acc %.17g\neval-every %" PRId64
+             "\nresume %s\nsave-every %s\nbackend %s\nbucket-cap-mb %.17g\namp "
              "%s\ntf32 %d\nmode %s\ntrace %d\n",
              model_kind_name(j->model), optimizer_kind_name(j->optimizer.kind), j->lr, o->momentum,
              o->weight_decay, o->nesterov, o->gamma, o->epochs, j->batch_size, o->accum, o->seed,
              j->train_set.count, j->test_set.count, o->shuffle, o->drop_last, o->dry_run,
-             o->target_acc, o->resume != NULL ? o->resume : "no", o->save_every, o->backend,
-             o->bucket_cap_mb, o->amp, o->tf32, o->mode, o->trace != NULL);
+             o->target_acc, o->eval_every, o->resume != NULL ? o->resume : "no", o->save_every,
+             o->backend, o->bucket_cap_mb, o->amp, o->tf32, o->mode, o->trace != NULL);
 }
 
 /* The first line in which rank 0's settings and those of `rank` differ. Cuts both texts up. */

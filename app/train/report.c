@@ -148,18 +148,19 @@ void report_epoch(report *r, int64_t epoch, double train_s, int64_t images, doub
 {
     if (r->style == REPORT_BAR)
         fputs("\r\033[K", r->out);
-    if (r->style == REPORT_PYTORCH) {
+    char tested[96] = "";
+    if (test != NULL)
+        snprintf(tested, sizeof tested, ", test loss %.4f, accuracy %.2f%% (%lld/%lld)", test->loss,
+                 100 * evaluation_accuracy(test), (long long)test->correct,
+                 (long long)test->images);
+    if (r->style == REPORT_PYTORCH && test != NULL)
         report_line(r, "\nTest set: Average loss: %.4f, Accuracy: %lld/%lld (%.0f%%)\n", test->loss,
                     (long long)test->correct, (long long)test->images,
                     100 * evaluation_accuracy(test));
-        return;
-    }
-    report_line(r,
-                "epoch %lld/%lld: %.2f s, %.0f images/s, train loss %.4f, test loss %.4f, "
-                "accuracy %.2f%% (%lld/%lld)",
-                (long long)epoch + 1, (long long)r->j->opts->epochs, train_s,
-                (double)images / train_s, train_loss, test->loss, 100 * evaluation_accuracy(test),
-                (long long)test->correct, (long long)test->images);
+    if (r->style != REPORT_PYTORCH)
+        report_line(r, "epoch %lld/%lld: %.2f s, %.0f images/s, train loss %.4f%s",
+                    (long long)epoch + 1, (long long)r->j->opts->epochs, train_s,
+                    (double)images / train_s, train_loss, tested);
 }
 
 /* Three decimals: as many as the clocks are good for. */
@@ -244,8 +245,11 @@ char *report_json(const job *j, const run_results *results)
     json_object_set_new(object, "train_s", train_s);
     json_object_set_new(object, "images_per_s", json_integer((json_int_t)speed));
     json_object_set_new(object, "setup_s", json_real(rounded(results->setup_s, 1e6)));
-    json_object_set_new(object, "eval_s", json_real(rounded(results->test.elapsed_s, 1e6)));
-    json_object_set_new(object, "test_acc", json_real(evaluation_accuracy(&results->test)));
+    bool tested = results->test.images > 0;
+    json_object_set_new(object, "eval_s",
+                        tested ? json_real(rounded(results->test.elapsed_s, 1e6)) : json_null());
+    json_object_set_new(object, "test_acc",
+                        tested ? json_real(evaluation_accuracy(&results->test)) : json_null());
     json_object_set_new(object, "last_loss", json_real(rounded(results->last_loss, 1e4)));
     json_object_set_new(object, "rss_mib", json_integer(results->rss_mib));
     json_object_set_new(object, "private_mib", json_integer(results->private_mib));

@@ -58,6 +58,8 @@ void report_step(report *r, int64_t epoch, int step, int steps, uint32_t samples
                  double loss);
 
 void report_epoch_start(report *r);
+
+/* `test` is NULL after an epoch that is not tested. */
 void report_epoch(report *r, int64_t epoch, double train_s, int64_t images, double train_loss,
                   const evaluation *test);
 void report_line(report *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -207,6 +207,23 @@ static bool reached_target(const options *o, const evaluation *test)
     return o->target_acc >= 0 && evaluation_accuracy(test) >= target;
 }
 
+/* Is the epoch of this number, from 1, tested? */
+static bool test_is_due(const options *o, int64_t epoch, int64_t epochs)
+{
+    return o->eval_every > 0 && (epoch % o->eval_every == 0 || epoch == epochs);
+}
+
+static status test(training *t)
+{
+    job *j = &t->j;
+    device_span_switch(j->dev, "evaluation");
+    rank_page_enter(j->page, RANK_EVALUATION);
+    TRY(evaluate(j, &t->results.test));
+    rank_page_enter(j->page, RANK_BETWEEN);
+    device_span_switch(j->dev, NULL);
+    return STATUS_OK;
+}
+
 /* Test and report, and a checkpoint where one is due. */
 static status end_epoch(training *t, int64_t epochs, double train_s, bool *reached)
 {
@@ -216,15 +233,14 @@ static status end_epoch(training *t, int64_t epochs, double train_s, bool *reach
     TRY(total_epoch(t));
     TRY(skew_settle(&t->others, j->group, &results->time));
     results->images_per_epoch = t->at.epoch_samples - t->began.epoch_samples;
-    device_span_switch(j->dev, "evaluation");
-    rank_page_enter(j->page, RANK_EVALUATION);
-    TRY(evaluate(j, &results->test));
     rank_page_enter(j->page, RANK_BETWEEN);
-    device_span_switch(j->dev, NULL);
+    bool tested = test_is_due(j->opts, t->at.epoch + 1, epochs);
+    if (tested)
+        TRY(test(t));
     report_epoch(&t->rep, t->at.epoch, train_s, results->images_per_epoch,
-                 t->at.epoch_loss / (double)t->at.epoch_samples, &results->test);
+                 t->at.epoch_loss / (double)t->at.epoch_samples, tested ? &results->test : NULL);
     t->at = (progress){.epoch = t->at.epoch + 1, .step = t->at.step};
-    *reached = reached_target(j->opts, &results->test);
+    *reached = tested && reached_target(j->opts, &results->test);
     if (*reached || t->at.epoch == epochs || save_every_epoch_is_due(&t->every, t->at.epoch))
         save(t);
     return STATUS_OK;
@@ -258,7 +274,8 @@ status train_epochs(training *t)
     if (results->epochs == 0) { /* resumed behind its last epoch */
         report_line(&t->rep, "nothing left to train: %lld of %lld epochs are done",
                     (long long)t->at.epoch, (long long)epochs);
-        TRY(evaluate(j, &results->test));
+        if (j->opts->eval_every > 0)
+            TRY(test(t));
     }
     return STATUS_OK;
 }

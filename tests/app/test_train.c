@@ -102,6 +102,34 @@ START_TEST(target_accuracy_ends_the_run)
 }
 END_TEST
 
+START_TEST(tests_come_as_often_as_asked)
+{
+    program p = program_mnist("--model", "mlp", "--epochs", "3", "--limit", "32", "--eval-every",
+                              "2", "--run-dir", run_dir(), NULL);
+    ASSERT_EXIT(p, 0);
+    const char *second = strstr(p.out, "epoch 2/3: "), *third = strstr(p.out, "epoch 3/3: ");
+    const char *tested = strstr(p.out, "accuracy ");
+    ck_assert(second != NULL && third != NULL && tested != NULL);
+    ck_assert_msg(tested > second && strstr(third, "accuracy ") != NULL, "%s", p.out);
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(tests_may_be_left_out)
+{
+    program p = program_mnist("--model", "mlp", "--epochs", "2", "--limit", "32", "--eval-every=0",
+                              "--json", "--run-dir", run_dir(), NULL);
+    ASSERT_EXIT(p, 0);
+    ck_assert_ptr_null(strstr(p.err, "accuracy"));
+    ASSERT_SAYS(p.out, "\"eval_s\":null,\"test_acc\":null");
+    program_close(&p);
+    p = program_mnist("--eval-every=0", "--target-acc=0.9", NULL);
+    ASSERT_EXIT(p, 64);
+    ASSERT_SAYS(p.err, "needs tests");
+    program_close(&p);
+}
+END_TEST
+
 START_TEST(global_batch_is_shared_out)
 {
     program p = program_mnist(QUICK, "--global-batch-size", "40", "--nproc-per-node", "2",
@@ -241,6 +269,8 @@ int main(void)
     tcase_add_test(runs, plain_lines);
     tcase_add_test(runs, dry_run_takes_one_step);
     tcase_add_test(runs, target_accuracy_ends_the_run);
+    tcase_add_test(runs, tests_come_as_often_as_asked);
+    tcase_add_test(runs, tests_may_be_left_out);
     tcase_add_test(runs, global_batch_is_shared_out);
     tcase_add_test(runs, evaluates_what_it_saved);
     tcase_add_test(runs, eval_refuses_what_is_no_model);
