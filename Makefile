@@ -28,7 +28,7 @@ test-torch: configure ## the tests that need PyTorch (makes a venv of its own, s
 	@cmake --build $(BUILD)
 	@cd $(BUILD) && TORCH_PYTHON=$(CURDIR)/bench/venv/bin/python ctest --output-on-failure -R torch
 
-soak: configure ## kill 1,000 ranks and 250 launchers at random instants, compare bits (hours)
+soak: configure ## kill 1,000 ranks and 250 launchers at random instants, compare bits (half an hour)
 	@cmake --build $(BUILD)
 	@cd $(BUILD) && BUILD_DIR=$$PWD SOURCE_DIR=$(CURDIR) \
 		MNIST_DDP_SOAK_KILLS=$${MNIST_DDP_SOAK_KILLS:-1000} ./test_app_restarts

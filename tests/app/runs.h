@@ -38,21 +38,41 @@ static inline void assert_same_bits(const char *a, const char *b)
     free(b_data);
 }
 
+typedef double tensor_measure(const safetensors_tensor *a, const safetensors_tensor *b);
+
+static inline size_t tensor_count(const safetensors_tensor *a)
+{
+    size_t count = 1;
+    for (int d = 0; d < a->rank; d++)
+        count *= (size_t)a->shape[d];
+    return count;
+}
+
+/* |a - b| / |b| */
+static inline double tensor_norm_difference(const safetensors_tensor *a,
+                                            const safetensors_tensor *b)
+{
+    double off = 0, size = 0;
+    for (size_t i = 0; i < tensor_count(a); i++) {
+        off += pow((double)a->data[i] - (double)b->data[i], 2);
+        size += pow((double)b->data[i], 2);
+    }
+    return sqrt(off / size);
+}
+
 /* Largest difference of a tensor as a share of its largest value. */
 static inline double tensor_difference(const safetensors_tensor *a, const safetensors_tensor *b)
 {
-    size_t count = 1;
     double off = 0, largest = 0;
-    for (int d = 0; d < a->rank; d++)
-        count *= (size_t)a->shape[d];
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < tensor_count(a); i++) {
         largest = fmax(largest, fabs((double)b->data[i]));
         off = fmax(off, fabs((double)a->data[i] - (double)b->data[i]));
     }
     return off / largest;
 }
 
-static inline double model_difference(const char *a, const char *b)
+/* The worst tensor's. */
+static inline double model_measure(const char *a, const char *b, tensor_measure *measure)
 {
     safetensors *file_a = NULL, *file_b = NULL;
     const safetensors_tensor *list = NULL;
@@ -66,11 +86,24 @@ static inline double model_difference(const char *a, const char *b)
     for (size_t i = 0; i < n; i++) {
         const safetensors_tensor *other = safetensors_lookup(file_b, list[i].name);
         ck_assert_ptr_nonnull(other);
-        worst = fmax(worst, tensor_difference(&list[i], other));
+        worst = fmax(worst, measure(&list[i], other));
     }
     safetensors_close(file_a);
     safetensors_close(file_b);
     return worst;
+}
+
+static inline double model_difference(const char *a, const char *b)
+{
+    return model_measure(a, b, tensor_difference);
+}
+
+/* Between runs whose sums were taken in another order. A rounding error that turns one ReLU or one
+ * pooling window around moves few elements by much: here by their share of the norm, some 1e-4 of
+ * it. One wrong image in one step moves the norm by 6e-3 and more. */
+static inline double model_norm_difference(const char *a, const char *b)
+{
+    return model_measure(a, b, tensor_norm_difference);
 }
 
 static inline double json_number(const char *text, const char *key)

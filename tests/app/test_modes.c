@@ -52,46 +52,18 @@ static void train_and_close(const char *model, int optimizer, const char *const 
     program_close(&p);
 }
 
-/* |a - b| / |b| over all elements of a tensor; the worst tensor's. */
-static double norm_difference(const char *a, const char *b)
-{
-    safetensors *file_a = NULL, *file_b = NULL;
-    const safetensors_tensor *list = NULL;
-    char path[FILE_PATH_BYTES];
-    double worst = 0;
-    ck_assert(file_join(a, "model.safetensors", path) == STATUS_OK);
-    ck_assert(safetensors_open(path, &file_a) == STATUS_OK);
-    ck_assert(file_join(b, "model.safetensors", path) == STATUS_OK);
-    ck_assert(safetensors_open(path, &file_b) == STATUS_OK);
-    size_t n = safetensors_list(file_a, &list);
-    for (size_t i = 0; i < n; i++) {
-        const safetensors_tensor *other = safetensors_lookup(file_b, list[i].name);
-        double off = 0, size = 0;
-        size_t count = 1;
-        for (int d = 0; d < list[i].rank; d++)
-            count *= (size_t)list[i].shape[d];
-        for (size_t k = 0; k < count; k++) {
-            off += pow((double)list[i].data[k] - (double)other->data[k], 2);
-            size += pow((double)other->data[k], 2);
-        }
-        worst = fmax(worst, sqrt(off / size));
-    }
-    safetensors_close(file_a);
-    safetensors_close(file_b);
-    return worst;
-}
-
 /* The sums are taken in another order: each gradient differs by some 1e-7 of its size, as in
  * tests/app/test_parity.c, where 5e-5 of the largest weight is shown to bound that (4.3e-7 was seen
- * here). Adam divides each gradient by its own size, so where one is all rounding error, its
- * element moves by up to lr either way: few elements, so the norm is compared, which they move by
- * 2e-5. A step with one wrong image moves it by 1e-3. */
-static void assert_same_weights(int optimizer, const char *what)
+ * here). Two things move few elements by more, so there the norm is compared: Adam divides each
+ * gradient by its own size, so where one is all rounding error, its element moves by up to lr
+ * either way (2e-5 of the norm was seen); and of 500,000 pooling windows one may turn around, which
+ * Adadelta's first steps make the most of (1.1e-4). */
+static void assert_same_weights(const char *model, int optimizer, const char *what)
 {
-    bool adam = strcmp(OPTIMIZERS[optimizer].name, "adam") == 0;
-    double off = adam ? norm_difference(run_dir("many"), run_dir("one"))
-                      : model_difference(run_dir("many"), run_dir("one"));
-    ck_assert_msg(off < (adam ? 2e-4 : 5e-5), "%s, %s: weights differ by %g", what,
+    bool by_norm = strcmp(OPTIMIZERS[optimizer].name, "adam") == 0 || strcmp(model, "cnn") == 0;
+    double off = by_norm ? model_norm_difference(run_dir("many"), run_dir("one"))
+                         : model_difference(run_dir("many"), run_dir("one"));
+    ck_assert_msg(off < (by_norm ? 5e-4 : 5e-5), "%s, %s, %s: weights differ by %g", what, model,
                   OPTIMIZERS[optimizer].name, off);
 }
 
@@ -106,7 +78,7 @@ START_TEST(modes_equal_one_process)
             train(model, optimizer,
                   WORDS(UNEVEN, "--mode", SPREADS[i].mode, SPREADS[i].flag, SPREADS[i].parts,
                         "--batch-size", SPREADS[i].batch, "--run-dir", "many"));
-        assert_same_weights(optimizer, SPREADS[i].mode);
+        assert_same_weights(model, optimizer, SPREADS[i].mode);
         ck_assert(json_number(p.out, "global_batch") == 24);
         ck_assert(json_number(p.out, "images_per_epoch") == 90);
         program_close(&p);
@@ -125,7 +97,7 @@ START_TEST(replicas_may_be_idle)
     train_and_close(model, 0,
                     WORDS("--limit", "21", "--mode=dp", "--replicas=4", "--batch-size", "5",
                           "--run-dir", "many"));
-    assert_same_weights(0, "idle replicas");
+    assert_same_weights(model, 0, "idle replicas");
 }
 END_TEST
 
@@ -152,7 +124,7 @@ START_TEST(accumulated_batches_are_one)
         train_and_close(model, 0,
                         WORDS(UNEVEN, "--mode=ps", "--nproc-per-node=2", "--batch-size", "4",
                               "--accum", "3", "--run-dir", "many"));
-    assert_same_weights(0, "accumulated");
+    assert_same_weights(model, 0, "accumulated");
 }
 END_TEST
 

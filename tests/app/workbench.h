@@ -61,10 +61,10 @@ static inline void workbench_write_split(digits_split split, const char *prefix,
     free(labels);
 }
 
-/* Makes the folder, points $MNIST_DDP_DATA and $XDG_CACHE_HOME into it and goes there. */
+/* Makes the folder, points $MNIST_DDP_DATA, $XDG_CACHE_HOME and $TMPDIR into it and goes there. */
 static inline void workbench_open(void)
 {
-    strcpy(workbench, "/tmp/mnist_ddp-bench-XXXXXX");
+    strcpy(workbench, "/tmp/mnist_ddp-app-XXXXXX");
     if (mkdtemp(workbench) == NULL)
         exit(EXIT_FAILURE);
     workbench_ok(file_make_folders(workbench_path("data")));
@@ -72,6 +72,7 @@ static inline void workbench_open(void)
     workbench_write_split(DIGITS_TEST, "t10k", WORKBENCH_TEST);
     setenv("MNIST_DDP_DATA", workbench_path("data"), 1);
     setenv("XDG_CACHE_HOME", workbench_path("cache"), 1);
+    setenv("TMPDIR", workbench, 1);
     if (chdir(workbench) != 0)
         exit(EXIT_FAILURE);
 }

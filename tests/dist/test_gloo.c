@@ -87,7 +87,7 @@ START_TEST(a_killed_rank_is_named)
 {
     ranks_options options = {.world_size = 3, .backend = "gloo"};
     rank_result results[3];
-    death d = {.rank = _i, .signal = SIGKILL};
+    death d = {.rank = _i, .signal = SIGKILL, .before = true};
     ck_assert_int_eq(run_rank_processes(&options, deaths_in_all_reduce, &d, results), STATUS_OK);
     check_survivors(_i, results, 3, STATUS_PEER);
 }
@@ -97,7 +97,7 @@ START_TEST(a_stopped_rank_is_a_timeout)
 {
     ranks_options options = {.world_size = 2, .backend = "gloo", .timeout_ms = 700};
     rank_result results[2];
-    death d = {.rank = _i, .signal = SIGSTOP};
+    death d = {.rank = _i, .signal = SIGSTOP, .before = true};
     ck_assert_int_eq(run_rank_processes(&options, deaths_in_all_reduce, &d, results), STATUS_OK);
     check_survivors(_i, results, 2, STATUS_TIMEOUT);
 }

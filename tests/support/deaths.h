@@ -9,7 +9,8 @@ typedef struct death {
     int rank;     /* who dies, in its fourth collective */
     int signal;   /* SIGKILL, SIGSTOP, or 0: returns, and so closes its group */
     int sleep_ms; /* sleeps before that */
-    bool before;  /* dies before it has launched its own: a device could complete that */
+    bool before;  /* dies before it has launched its own: a device, or gloo's thread, could
+                     complete that */
 } death;
 
 /* arg: death. Returns the failure of the collective in which the rank died, once the group has been
