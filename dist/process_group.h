@@ -38,6 +38,12 @@ typedef struct process_group_options {
                                 collective is first staged serves for that from then on */
     struct device *device;   /* whose memory collectives with a stream work on; borrowed until
                                 destroy; NULL: host memory only */
+    void (*stuck)(void *ctx, status st); /* of nccl; called once, by a thread of the group, whose
+                                            message says what broke it: this rank has not asked for
+                                            10 s, so it hangs in the driver, and only the process's
+                                            end frees it. May take no lock of the group. NULL: no
+                                            such call */
+    void *stuck_ctx;
     int64_t inject_delay_ms; /* every all_reduce takes at least this much longer, as on a slow
                                 network: for demonstrations and tests */
     struct rank_page *page;  /* kept up to date with what is launched and waited for; borrowed until

@@ -1,5 +1,6 @@
 #include "app/modes/replica.h"
 
+#include "app/train/failure.h"
 #include "app/train/job.h"
 #include "base/clock.h"
 #include "dist/chunk.h"
@@ -94,6 +95,8 @@ status replica_join(replica *r)
                                           .hub = members->hub,
                                           .timeout_ms = all->timeout_ms,
                                           .device = r->dev,
+                                          .stuck = failure_end_stuck,
+                                          .stuck_ctx = all->j,
                                           .lane = r->lane};
         TRY(process_group_create(&settings, &r->groups[team]));
     }

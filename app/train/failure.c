@@ -1,5 +1,6 @@
 #include "app/train/failure.h"
 
+#include "app/exit_codes.h"
 #include "app/json_value.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -74,17 +75,10 @@ static bool concerns_others(const job *j)
     return j->place.world_size > 1 && j->rdzv != NULL && process_group_check(j->group) != STATUS_OK;
 }
 
-status failure_explain(const job *j, status st)
+/* Adds to `why` which rank it was that the others waited for. */
+static status name_others(const job *j, status st, const char *why)
 {
-    char why[MESSAGE_BYTES], others[LAST_SEEN_BYTES];
-    if (j->group == NULL || j->page == NULL)
-        return st;
-    plain_message(why, sizeof why);
-    rank_page_fail(j->page);
-    if (!concerns_others(j))
-        return st;
-    if (failure_dump(j) != STATUS_OK)
-        LOG_W("the last collectives are not written: %s", status_message());
+    char others[LAST_SEEN_BYTES];
     last_seen_options how = {.store = rendezvous_store(j->rdzv),
                              .folder = failure_folder(),
                              .page = j->page,
@@ -95,6 +89,34 @@ status failure_explain(const job *j, status st)
                              .timed_out = st == STATUS_TIMEOUT};
     last_seen_explain(&how, others);
     return FAIL(st, "%s%s%s", why, others[0] != '\0' ? "; " : "", others);
+}
+
+status failure_explain(const job *j, status st)
+{
+    char why[MESSAGE_BYTES];
+    if (j->group == NULL || j->page == NULL)
+        return st;
+    plain_message(why, sizeof why);
+    rank_page_fail(j->page);
+    if (!concerns_others(j))
+        return st;
+    if (failure_dump(j) != STATUS_OK)
+        LOG_W("the last collectives are not written: %s", status_message());
+    return name_others(j, st, why);
+}
+
+void failure_end_stuck(void *ctx, status st)
+{
+    const job *j = ctx;
+    char why[MESSAGE_BYTES], more[MESSAGE_BYTES + 128];
+    plain_message(why, sizeof why);
+    snprintf(more, sizeof more, "%s; this rank hangs in the GPU's driver behind it and is ended",
+             why);
+    if (j->page != NULL && j->rdzv != NULL)
+        st = name_others(j, st, more);
+    int code = exit_code_failed(st, EXIT_CODE_INTERNAL);
+    failure_write_error_file(st, j->place.rank, code);
+    _exit(code);
 }
 
 /* The shape of torch's ErrorHandler.record_exception(): torchrun prints "py_callstack" as the

@@ -13,6 +13,11 @@ const char *failure_folder(void);
  * Takes some seconds at most. */
 status failure_explain(const job *j, status st);
 
+/* process_group_options.stuck, of the job `ctx`: says what failed and whom it waited for, and ends
+ * the process with the exit code of `st`. The page's and the ring's last entries stay as they are:
+ * whoever hangs may hold the group's lock. */
+void failure_end_stuck(void *ctx, status st);
+
 /* Writes the last collectives. To be called from any thread. */
 status failure_dump(const job *j);
 

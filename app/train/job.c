@@ -141,6 +141,8 @@ static status open_group(job *j)
                                       .page = j->page,
                                       .lane = j->trace.group,
                                       .shared_bytes = gradient_bytes(j) + parameter_bytes(j),
+                                      .stuck = failure_end_stuck,
+                                      .stuck_ctx = j,
                                       .inject_delay_ms = o->inject_delay_ms};
     TRY(process_group_create(&settings, &j->group));
     j->dev->interrupted = interrupted;

@@ -405,7 +405,8 @@ static status open_group(nccl_group *g, const group_setup *setup)
     TRY(open_counters(g));
     TRY(nccl_bounce_take(&g->bounce, 1, &room)); /* memory at hand: allocating later may disturb */
     nccl_bounce_give_back(&room);
-    nccl_watch_options watch = {&g->comm, g->progress, &g->news, o->timeout_ms};
+    nccl_watch_options watch = {&g->comm,      g->progress, &g->news,
+                                o->timeout_ms, o->stuck,    o->stuck_ctx};
     return nccl_watch_create(&watch, &g->watch);
 }
 

@@ -4,6 +4,10 @@
  * The first verdict stays. The watchdog asks the store who has not come, or has left, and may be
  * held up there, if it is the store that hangs: so whoever asks for the verdict sees for himself
  * that a collective is long overdue.
+ *
+ * A first launch of a kernel waits in the driver for all that the device runs, as kernels are
+ * loaded when they are first used (CUDA's programming guide, "Lazy Loading"). Behind a collective
+ * that hangs it waits for ever, and nobody asks for the verdict: then the rank is stuck.
  */
 #include "dist/nccl/nccl_watch.h"
 
@@ -20,6 +24,7 @@
 enum {
     TICK_MS = 20,
     OVERDUE_MS = 1000, /* for the watchdog's better explanation */
+    STUCK_MS = 10000,  /* from the verdict: longer than a checkpoint takes */
     MESSAGE_BYTES = 1024,
 };
 
@@ -39,6 +44,7 @@ struct nccl_watch {
     uint64_t left;    /* when the thread last looked */
     int64_t since_ns; /* a collective has run since then and none ended; 0: none runs */
     status verdict;
+    bool asked; /* for a verdict that was not STATUS_OK */
     char message[MESSAGE_BYTES];
 };
 
@@ -159,7 +165,7 @@ static void look_at_nccl(nccl_watch *w)
         judge(w, nccl_watch_blame(w, st));
 }
 
-/* False when the watch ends. */
+/* False when the watch ends, or has come to its verdict. */
 static bool sleep_a_tick(nccl_watch *w)
 {
     int64_t tick_ns = clock_deadline_ns(TICK_MS);
@@ -169,6 +175,19 @@ static bool sleep_a_tick(nccl_watch *w)
     bool goes_on = !w->ending && w->verdict == STATUS_OK;
     pthread_mutex_unlock(&w->lock);
     return goes_on;
+}
+
+/* Nobody has come for the verdict in time. */
+static bool is_stuck(nccl_watch *w)
+{
+    int64_t deadline_ns = clock_deadline_ns(STUCK_MS);
+    pthread_mutex_lock(&w->lock);
+    bool in_time = true;
+    while (in_time && !w->ending && !w->asked)
+        in_time = clock_await(&w->changed, &w->lock, deadline_ns);
+    bool stuck = !w->ending && !w->asked;
+    pthread_mutex_unlock(&w->lock);
+    return stuck;
 }
 
 static void *watch_main(void *arg)
@@ -181,7 +200,17 @@ static void *watch_main(void *arg)
         look_at_nccl(w);
         look_at_time(w, now_ns);
     }
+    if (w->o.stuck != NULL && is_stuck(w))
+        w->o.stuck(w->o.stuck_ctx, FAIL(w->verdict, "%s", w->message));
     return NULL;
+}
+
+/* The lock is held. */
+static void note_asked(nccl_watch *w)
+{
+    w->asked = w->verdict != STATUS_OK;
+    if (w->asked)
+        pthread_cond_signal(&w->changed);
 }
 
 status nccl_watch_verdict(void *watch)
@@ -192,6 +221,7 @@ status nccl_watch_verdict(void *watch)
     if (ran_ns >= (w->o.timeout_ms + OVERDUE_MS) * 1000000 && w->verdict == STATUS_OK &&
         load(&w->o.progress->left) == w->left)
         judge_locked(w, fail_late(w, ran_ns, ""));
+    note_asked(w);
     status st = w->verdict == STATUS_OK ? STATUS_OK : FAIL(w->verdict, "%s", w->message);
     pthread_mutex_unlock(&w->lock);
     return st;
@@ -200,6 +230,7 @@ status nccl_watch_verdict(void *watch)
 status nccl_watch_read(nccl_watch *watch, char *words, size_t size_bytes)
 {
     pthread_mutex_lock(&watch->lock);
+    note_asked(watch);
     status st = watch->verdict;
     snprintf(words, size_bytes, "%s", watch->message);
     pthread_mutex_unlock(&watch->lock);

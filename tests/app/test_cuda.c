@@ -251,6 +251,23 @@ END_TEST
 
 enum { MAX_FLAGS = 8 };
 
+/* The first kernel behind a collective that hangs hangs in the driver, where nobody can be asked to
+ * leave. */
+START_TEST(a_rank_that_hangs_in_the_driver_ends)
+{
+    if (cuda_is_real())
+        return; /* whether a launch waits is the driver's affair */
+    setenv("MNIST_DDP_EMULATED_LAZY", "1", 1);
+    program p = program_mnist("--model", "mlp", CUDA, SHORT, "--nproc-per-node", "2", "--backend",
+                              "nccl", "--timeout", "2", "--inject", "stop:rank=1,step=1", NULL);
+    unsetenv("MNIST_DDP_EMULATED_LAZY");
+    ASSERT_EXIT(p, 110);
+    ASSERT_SAYS(p.err, "rank 1 (its process is stopped)");
+    ASSERT_SAYS(p.err, "this rank hangs in the GPU's driver");
+    program_close(&p);
+}
+END_TEST
+
 static const struct {
     const char *flags[MAX_FLAGS], *says[2];
 } REFUSALS[] = {
@@ -305,6 +322,7 @@ int main(void)
     add_cases(runs, mixed_precision_stays_near, 6);
     add_cases(runs, accumulation_equals_a_larger_batch, 2);
     add_cases(runs, a_saved_model_is_evaluated, 2);
+    tcase_add_test(runs, a_rank_that_hangs_in_the_driver_ends);
     add_cases(runs, refusals_say_what_to_type, sizeof REFUSALS / sizeof REFUSALS[0]);
     TCase *modes = suite_case(suite, "modes", 240);
     tcase_add_checked_fixture(modes, start_clean, NULL);

@@ -14,9 +14,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <mutex>
 #include <numeric>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 uint3 threadIdx, blockIdx, blockDim, gridDim;
@@ -281,6 +284,24 @@ void check_kernel_pointer(const char *kernel, const volatile void *pointer)
         fatal("%s is given %p, which is neither device memory nor pinned", kernel, start);
 }
 
+/* With MNIST_DDP_EMULATED_LAZY=1 a kernel's first launch waits for all that its device runs, which
+ * loading it may do. */
+static void load_kernel(cudaStream_t stream, const char *name)
+{
+    static const bool lazy = environment_number("MNIST_DDP_EMULATED_LAZY", 0, 0, 1) == 1;
+    static std::mutex lock;
+    static std::set<std::pair<int, std::string>> loaded;
+    if (!lazy || is_capturing(stream))
+        return;
+    int device = stream_device(stream);
+    {
+        std::lock_guard<std::mutex> hold(lock);
+        if (!loaded.emplace(device, name).second)
+            return;
+    }
+    wait_until_device_is_idle(device, "cudaLaunchKernel");
+}
+
 void launch_kernel(cudaStream_t stream, long long blocks, long long block_threads, const char *name,
                    std::function<void()> thread)
 {
@@ -293,6 +314,7 @@ void launch_kernel(cudaStream_t stream, long long blocks, long long block_thread
     auto run = [=] {
         run_kernel(static_cast<unsigned>(blocks), static_cast<unsigned>(block_threads), thread);
     };
+    load_kernel(stream, name);
     record(enqueue(stream, name, run));
 }
 

@@ -75,12 +75,6 @@ cudaError_t find_pageable(const void *memory, size_t size_bytes, bool device, bo
                                                                    : cudaSuccess;
 }
 
-bool is_capturing(cudaStream_t stream)
-{
-    std::lock_guard<std::mutex> hold(runtime_lock());
-    return is_live(stream) && stream->capturing != nullptr;
-}
-
 cudaError_t copy_pageable(const copy_request &r, cudaStream_t stream, bool from, bool to)
 {
     std::vector<char> source, target;

@@ -77,6 +77,9 @@ void check_guard_zones(const char *name);
 /* Blocks until all streams of the device are idle. */
 void wait_until_device_is_idle(int device, const char *caller);
 
+/* Whether what is submitted to it now is recorded. Takes the streams' lock. */
+bool is_capturing(cudaStream_t stream);
+
 size_t visible_devices();
 
 /* Of each device. */

@@ -250,6 +250,12 @@ int stream_device(cudaStream_t stream)
     return is_live(stream) ? stream->device : -1;
 }
 
+bool is_capturing(cudaStream_t stream)
+{
+    std::lock_guard<std::mutex> hold(runtime_lock());
+    return is_live(stream) && stream->capturing != nullptr;
+}
+
 void wait_until_idle(cudaStream_t stream, const char *caller)
 {
     scheduler &s = the_scheduler();
