@@ -15,14 +15,15 @@ typedef struct call {
     unsigned long count; /* of one rank's run */
 } call;
 
-/* Runs that together call everything. */
+/* Runs that together call everything. Each call fails in the first run that makes it: the emulated
+ * CNN, which takes longest, comes last. */
 static const struct setup {
     const char *flags[8];
 } SETUPS[] = {
-    {{"--model", "cnn", "--amp", "bf16", "--nproc-per-node", "2", "--backend", "nccl"}},
-    {{"--model", "mlp", "--nproc-per-node", "2", "--backend", "shm", "--amp", "fp16"}},
-    {{"--model", "cnn", "--amp", "off"}},
+    {{"--model", "mlp", "--amp", "bf16", "--nproc-per-node", "2", "--backend", "nccl"}},
+    {{"--model", "mlp", "--amp", "fp16", "--nproc-per-node", "2", "--backend", "shm"}},
     {{"--model", "mlp", "--mode", "dp", "--devices", "0,1"}},
+    {{"--model", "cnn", "--amp", "bf16"}},
 };
 enum { N_SETUPS = sizeof SETUPS / sizeof SETUPS[0] };
 
@@ -101,9 +102,9 @@ static program run(const struct setup *s)
 {
     const char *const *f = s->flags; /* the first NULL among them is the last argument */
     fresh("one", "many");
-    return program_mnist("--device", "cuda", "--epochs", "2", "--limit", "40", "--batch-size", "8",
-                         "--json", "--quiet", "--timeout", "20", "--run-dir", run_dir("one"), f[0],
-                         f[1], f[2], f[3], f[4], f[5], f[6], f[7], NULL);
+    return program_mnist("--device", "cuda", "--epochs", "2", "--eval-every", "2", "--limit", "40",
+                         "--batch-size", "8", "--json", "--quiet", "--timeout", "20", "--run-dir",
+                         run_dir("one"), f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7], NULL);
 }
 
 /* What a healthy run calls, and how often; sorted by nothing. */
