@@ -5,6 +5,7 @@
 #include "tests/support/cuda.h"
 
 #define CUDA "--device", "cuda"
+#define UNTESTED SHORT, "--eval-every", "0" /* where only weights are compared */
 
 /* On a machine with one GPU nccl has one rank. */
 static bool has_gpus(int n)
@@ -27,7 +28,7 @@ START_TEST(cuda_equals_cpu)
     program cpu = program_mnist("--model", model_of(_i), SHORT, "--device", "cpu", "--run-dir",
                                 run_dir("one"), NULL);
     ASSERT_EXIT(cpu, 0);
-    double off = model_difference(run_dir("many"), run_dir("one"));
+    double off = model_parity(model_of(_i), run_dir("many"), run_dir("one"));
     ck_assert_msg(off < 5e-5, "weights differ by %g", off);
     ck_assert_double_eq(json_number(cuda.out, "test_acc"), json_number(cpu.out, "test_acc"));
     if (!cuda_is_real()) {
@@ -45,15 +46,16 @@ START_TEST(graph_keeps_every_bit)
     static const char *const precisions[][2] = {
         {"--amp", "off"}, {"--tf32", "--quiet"}, {"--amp", "bf16"}, {"--amp", "fp16"}};
     const char *const *flags = precisions[_i / 2];
-    program graph = program_mnist("--model", model_of(_i), OPTIMIZER, CUDA, "--epochs", "3",
-                                  "--limit", "72", "--batch-size", "16", "--json", "--quiet",
-                                  flags[0], flags[1], "--run-dir", run_dir("many"), NULL);
+    program graph =
+        program_mnist("--model", model_of(_i), OPTIMIZER, CUDA, "--epochs", "3", "--eval-every",
+                      "3", "--limit", "72", "--batch-size", "16", "--json", "--quiet", flags[0],
+                      flags[1], "--run-dir", run_dir("many"), NULL);
     ASSERT_EXIT(graph, 0);
     ASSERT_SAYS(graph.out, "\"graph\":true");
     program eager =
-        program_mnist("--model", model_of(_i), OPTIMIZER, CUDA, "--epochs", "3", "--limit", "72",
-                      "--batch-size", "16", "--json", "--quiet", flags[0], flags[1], "--run-dir",
-                      run_dir("one"), "--no-cuda-graph", NULL);
+        program_mnist("--model", model_of(_i), OPTIMIZER, CUDA, "--epochs", "3", "--eval-every",
+                      "3", "--limit", "72", "--batch-size", "16", "--json", "--quiet", flags[0],
+                      flags[1], "--run-dir", run_dir("one"), "--no-cuda-graph", NULL);
     ASSERT_EXIT(eager, 0);
     ASSERT_SAYS(eager.out, "\"graph\":false");
     assert_same_bits(run_dir("many"), run_dir("one"));
@@ -84,14 +86,14 @@ START_TEST(ranks_equal_one_process)
         printf("SKIP of %s ranks on %s: not to be had here\n", s->ranks, s->backend);
         return;
     }
-    program many = program_mnist("--model", model_of(_i), SHORT, CUDA, "--backend", s->backend,
+    program many = program_mnist("--model", model_of(_i), UNTESTED, CUDA, "--backend", s->backend,
                                  "--nproc-per-node", s->ranks, "--batch-size", s->batch,
                                  "--run-dir", run_dir("many"), NULL);
     ASSERT_EXIT(many, 0);
-    program one = program_mnist("--model", model_of(_i), SHORT, "--device", "cpu", "--batch-size",
-                                s->global_batch, "--run-dir", run_dir("one"), NULL);
+    program one = program_mnist("--model", model_of(_i), UNTESTED, "--device", "cpu",
+                                "--batch-size", s->global_batch, "--run-dir", run_dir("one"), NULL);
     ASSERT_EXIT(one, 0);
-    double off = model_difference(run_dir("many"), run_dir("one"));
+    double off = model_parity(model_of(_i), run_dir("many"), run_dir("one"));
     ck_assert_msg(off < 5e-5, "%s ranks on %s: weights differ by %g", s->ranks, s->backend, off);
     if (is_nccl && atoi(s->ranks) > 1) {
         ASSERT_SAYS(many.out, "\"backend\":\"nccl\"");
@@ -129,14 +131,14 @@ START_TEST(modes_equal_one_process)
         return;
     }
     program many =
-        program_mnist("--model", model_of(_i), SHORT, CUDA, "--amp", MODES[_i / 2].precision,
+        program_mnist("--model", model_of(_i), UNTESTED, CUDA, "--amp", MODES[_i / 2].precision,
                       "--run-dir", run_dir("many"), flags[0], flags[1], flags[2], flags[3], NULL);
     ASSERT_EXIT(many, 0);
     program one =
-        program_mnist("--model", model_of(_i), SHORT, CUDA, "--amp", MODES[_i / 2].precision,
+        program_mnist("--model", model_of(_i), UNTESTED, CUDA, "--amp", MODES[_i / 2].precision,
                       "--mode=single", "--batch-size=20", "--run-dir", run_dir("one"), NULL);
     ASSERT_EXIT(one, 0);
-    double off = model_difference(run_dir("many"), run_dir("one"));
+    double off = model_parity(model_of(_i), run_dir("many"), run_dir("one"));
     ck_assert_msg(off < (half ? 5e-3 : 5e-5), "%s: weights differ by %g", flags[0], off);
     snprintf(backend, sizeof backend, "\"backend\":\"%s\"", MODES[_i / 2].backend);
     ASSERT_SAYS(many.out, backend);
@@ -202,11 +204,11 @@ START_TEST(mixed_precision_stays_near)
     static const char *const precisions[][2] = {
         {"--tf32", "--quiet"}, {"--amp", "bf16"}, {"--amp", "fp16"}};
     const char *const *flags = precisions[_i / 2];
-    program mixed = program_mnist("--model", model_of(_i), SHORT, CUDA, flags[0], flags[1],
+    program mixed = program_mnist("--model", model_of(_i), UNTESTED, CUDA, flags[0], flags[1],
                                   "--run-dir", run_dir("many"), NULL);
     ASSERT_EXIT(mixed, 0);
     program full =
-        program_mnist("--model", model_of(_i), SHORT, CUDA, "--run-dir", run_dir("one"), NULL);
+        program_mnist("--model", model_of(_i), UNTESTED, CUDA, "--run-dir", run_dir("one"), NULL);
     ASSERT_EXIT(full, 0);
     double off = json_number(mixed.out, "last_loss") - json_number(full.out, "last_loss");
     ck_assert_msg(fabs(off) < 0.04, "%s %s: the loss differs by %g", flags[0], flags[1], off);
@@ -219,13 +221,13 @@ END_TEST
 
 START_TEST(accumulation_equals_a_larger_batch)
 {
-    program parts = program_mnist("--model", model_of(_i), SHORT, CUDA, "--accum", "3",
+    program parts = program_mnist("--model", model_of(_i), UNTESTED, CUDA, "--accum", "3",
                                   "--batch-size", "8", "--run-dir", run_dir("many"), NULL);
     ASSERT_EXIT(parts, 0);
-    program whole = program_mnist("--model", model_of(_i), SHORT, CUDA, "--batch-size", "24",
+    program whole = program_mnist("--model", model_of(_i), UNTESTED, CUDA, "--batch-size", "24",
                                   "--run-dir", run_dir("one"), NULL);
     ASSERT_EXIT(whole, 0);
-    double off = model_difference(run_dir("many"), run_dir("one"));
+    double off = model_parity(model_of(_i), run_dir("many"), run_dir("one"));
     ck_assert_msg(off < 5e-5, "weights differ by %g", off);
     program_close(&parts);
     program_close(&whole);
