@@ -40,7 +40,7 @@ START_TEST(cuda_equals_cpu)
 }
 END_TEST
 
-/* 72 images: 4 full steps and one of 8; three epochs record and replay both. */
+/* 40 images: 2 full steps and one of 8; three epochs record and replay both. */
 START_TEST(graph_keeps_every_bit)
 {
     static const char *const precisions[][2] = {
@@ -48,13 +48,13 @@ START_TEST(graph_keeps_every_bit)
     const char *const *flags = precisions[_i / 2];
     program graph =
         program_mnist("--model", model_of(_i), OPTIMIZER, CUDA, "--epochs", "3", "--eval-every",
-                      "3", "--limit", "72", "--batch-size", "16", "--json", "--quiet", flags[0],
+                      "3", "--limit", "40", "--batch-size", "16", "--json", "--quiet", flags[0],
                       flags[1], "--run-dir", run_dir("many"), NULL);
     ASSERT_EXIT(graph, 0);
     ASSERT_SAYS(graph.out, "\"graph\":true");
     program eager =
         program_mnist("--model", model_of(_i), OPTIMIZER, CUDA, "--epochs", "3", "--eval-every",
-                      "3", "--limit", "72", "--batch-size", "16", "--json", "--quiet", flags[0],
+                      "3", "--limit", "40", "--batch-size", "16", "--json", "--quiet", flags[0],
                       flags[1], "--run-dir", run_dir("one"), "--no-cuda-graph", NULL);
     ASSERT_EXIT(eager, 0);
     ASSERT_SAYS(eager.out, "\"graph\":false");
