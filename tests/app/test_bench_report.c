@@ -154,7 +154,6 @@ static bool is_there(const char *name)
 int main(void)
 {
     static const char *const names[] = {"chromium", "chromium-browser", "google-chrome"};
-    Suite *suite = suite_create("bench_report");
     workbench_open();
     for (size_t i = 0; i < sizeof names / sizeof names[0] && browser == NULL; i++)
         browser = is_there(names[i]) ? names[i] : NULL;
@@ -162,6 +161,7 @@ int main(void)
         printf("SKIP: %s is not installed\n", browser == NULL ? "Chromium" : "gnuplot");
         return workbench_close(TEST_SKIPPED);
     }
+    Suite *suite = suite_create("bench_report");
     TCase *core = suite_case(suite, "core", 2 * BROWSER_S);
     tcase_add_test(core, every_figure_is_drawn_and_nothing_complains);
     tcase_add_test(core, a_complaint_is_noticed);
