@@ -136,7 +136,11 @@ static double difference(const float *a, const float *b, size_t count)
     return largest > 0 ? off / largest : off;
 }
 
+#ifdef SANITIZED /* which makes the reference loops slow */
+static const int sizes[] = {1, 9, 33};
+#else
 static const int sizes[] = {1, 3, 7, 8, 9, 31, 32, 33, 40, 64};
+#endif
 enum { N_SIZES = sizeof sizes / sizeof sizes[0] };
 
 /* float32 rounds at 2^-24 = 6e-8; a sum of K products errs like sqrt(K) of it, K up to 9216 here:
