@@ -120,17 +120,19 @@ END_TEST
 /* Trained together they would wait for each other's missing batches, or sum unlike models. */
 START_TEST(other_settings_are_refused)
 {
-    static const char *const others[][2] = {{"--batch-size", "32"}, {"--seed", "5"}};
+    static const char *const others[][3] = {{"batch-size", "--batch-size", "32"},
+                                            {"seed", "--seed", "5"},
+                                            {"cuda-graph", "--no-cuda-graph"}};
     int port = underway_free_port();
     program p[2];
     p[0] = start_rank(0, 2, port, WORDS(SMALL_RUN, "--run-dir", "unlike"));
     p[1] = start_rank(1, 2, port,
-                      WORDS(SMALL_RUN, others[_i][0], others[_i][1], "--run-dir", "unlike"));
+                      WORDS(SMALL_RUN, "--run-dir", "unlike", others[_i][1], others[_i][2]));
     for (int i = 0; i < 2; i++)
         program_wait(&p[i], RUN_S);
     for (int i = 0; i < 2; i++) {
         ASSERT_EXIT(p[i], 64);
-        ASSERT_SAYS(p[i].err, others[_i][0] + 2);
+        ASSERT_SAYS(p[i].err, others[_i][0]);
         ASSERT_SAYS(p[i].err, "give all ranks the same");
         program_close(&p[i]);
     }
@@ -319,7 +321,7 @@ int main(void)
     tcase_add_test(hand, missing_rank_is_named);
     tcase_add_test(hand, missing_rank_0_is_told);
     tcase_add_test(hand, one_rank_twice_is_refused);
-    tcase_add_loop_test(hand, other_settings_are_refused, 0, 2);
+    tcase_add_loop_test(hand, other_settings_are_refused, 0, 3);
     tcase_add_test(hand, second_rank_0_is_refused);
     tcase_add_loop_test(hand, impossible_places_are_refused, 0, N_PLACES);
     tcase_add_test(hand, foreign_server_is_no_store);
