@@ -97,7 +97,9 @@ static bool fits(const conv_search *s, unsigned numerical, unsigned behavior)
                      1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS |
                      1u << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
     if (!s->tensor_cores)
-        never |= 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+        never |= 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE | 1u << CUDNN_NUMERICAL_NOTE_FFT |
+                 1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6 |
+                 1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13;
     bool compiled = (behavior & 1u << CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) != 0;
     return (numerical & never) == 0 && compiled == STAGES[s->stage - 1].compiled;
 }

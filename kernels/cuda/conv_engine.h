@@ -2,7 +2,8 @@
  * and only those that keep our promises.
  *
  * Never one whose bits differ from run to run, that rounds its inputs to another type first, or
- * that sums in less than float32. Float32 sums of plain float32 products need `tensor_cores` off.
+ * that sums in less than float32. Float32 sums of plain float32 products need `tensor_cores` off:
+ * then none transforms with roundings that show either (FFT, Winograd's with large tiles).
  */
 #ifndef MNIST_DDP_KERNELS_CUDA_CONV_ENGINE_H
 #define MNIST_DDP_KERNELS_CUDA_CONV_ENGINE_H

@@ -2,8 +2,9 @@
  *
  * As the real library's list, the heuristic's holds engines of many kinds, so that callers must
  * choose: for float tensors the first modes offer tensor cores (TF32), one that is not
- * deterministic, one that must be compiled first and one that gives up when a plan is made; exact
- * ones come with CUDNN_HEUR_MODE_FALLBACK, the first of them with a workspace that is too large. */
+ * deterministic, one that must be compiled first, one that gives up when a plan is made and one
+ * whose transform rounds coarsely; exact ones come with CUDNN_HEUR_MODE_FALLBACK, the first of them
+ * with a workspace that is too large. */
 #include "cublaslt_product.h"
 #include "cudnn_descriptor.h"
 
@@ -23,11 +24,12 @@ enum : int64_t {
     ENGINE_TENSOR_CORE = 45,
     ENGINE_COMPILED = 62,
     ENGINE_LARGE_WORKSPACE = 70,
-    ENGINE_COUNT = 71,
+    ENGINE_TRANSFORM = 71,
+    ENGINE_COUNT = 72,
 };
 
 const int64_t FIRST_CHOICE[] = {ENGINE_REFUSING, ENGINE_NONDETERMINISTIC, ENGINE_COMPILED,
-                                ENGINE_TENSOR_CORE};
+                                ENGINE_TENSOR_CORE, ENGINE_TRANSFORM};
 const int64_t FALLBACK[] = {ENGINE_LARGE_WORKSPACE, ENGINE_EXACT_WORKSPACE, ENGINE_EXACT};
 
 struct engine_kind {
@@ -48,6 +50,7 @@ const engine_kind KINDS[] = {
      {CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION},
      0},
     {ENGINE_LARGE_WORKSPACE, {}, {}, int64_t{1} << 40},
+    {ENGINE_TRANSFORM, {CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13}, {}, 0},
 };
 
 const engine_kind *find_kind(int64_t id)
@@ -173,7 +176,8 @@ convolution_accuracy engine_accuracy(const engine_spec &engine)
     bool is_float = engine.graph.work.x.type == CUDNN_DATA_FLOAT;
     if (engine.id == ENGINE_NONDETERMINISTIC)
         return convolution_accuracy::nondeterministic;
-    if (is_float && (engine.id == ENGINE_TENSOR_CORE || engine.id == ENGINE_COMPILED))
+    if (is_float && (engine.id == ENGINE_TENSOR_CORE || engine.id == ENGINE_COMPILED ||
+                     engine.id == ENGINE_TRANSFORM))
         return convolution_accuracy::tf32;
     return convolution_accuracy::plain;
 }
