@@ -15,7 +15,6 @@ typedef struct plan_state {
     size_t weights;
     conv_sums sums;    /* dw and db of the first convolution, else db */
     conv_cudnn *cudnn; /* NULL: the first convolution */
-    bool unfused;      /* cuDNN adds no bias */
     void *dw;          /* of the activations' type, on its way to where it belongs */
 } plan_state;
 
@@ -129,8 +128,8 @@ static status run_all(plan_state *p, conv_pass pass, int n, const conv_arrays *a
     return STATUS_OK;
 }
 
-/* The bias is added by cuDNN if an engine does that and the bias, or its copy, lies where it may.
- */
+/* The bias is added by cuDNN if an engine does that for this batch size and the bias, or its copy,
+ * lies where it may. */
 status cuda_conv2d_forward(conv2d *plan, int n, const float *x, const float *weight,
                            const float *bias, float *y)
 {
@@ -138,12 +137,9 @@ status cuda_conv2d_forward(conv2d *plan, int n, const float *x, const float *wei
     if (p->cudnn == NULL)
         return conv_first_forward(p->dev, &p->s, n, x, weight, bias, y);
     conv_arrays a = {x, cuda_shadow_of(p->dev, weight), y, cuda_shadow_of(p->dev, bias)};
-    bool fused = !p->unfused && (uintptr_t)a.bias % CONV_ALIGNMENT == 0;
     int count = 0;
-    if (fused) {
+    if ((uintptr_t)a.bias % CONV_ALIGNMENT == 0)
         TRY(run_all(p, CONV_PASS_FORWARD_BIAS, n, &a, &count));
-        p->unfused = count == 0;
-    }
     if (count > 0)
         return STATUS_OK;
     TRY(run_all(p, CONV_PASS_FORWARD, n, &a, &count));
