@@ -61,7 +61,7 @@ static status read_tries(int *out)
     return STATUS_OK;
 }
 
-static status make_handle(device *dev)
+static status start_cudnn(device *dev)
 {
     cuda_state *s = cuda_state_of(dev);
     if (s->dnn != NULL)
@@ -70,6 +70,8 @@ static status make_handle(device *dev)
     TRY(cuda_use(dev));
     TRY(CUDNN_CALL(cudnnCreate(&handle)));
     status st = CUDNN_CALL(cudnnSetStream(handle, s->stream));
+    if (st == STATUS_OK)
+        st = cuda_alloc(dev, s->conv_workspace_bytes, &s->conv_workspace);
     if (st != STATUS_OK) {
         (void)cudnnDestroy(handle);
         return st;
@@ -90,7 +92,7 @@ status conv_cudnn_create(device *dev, const conv2d_shape *shape, conv_cudnn **ou
     int tries = 0;
     conv_cudnn *c = NULL;
     TRY(read_tries(&tries));
-    TRY(make_handle(dev));
+    TRY(start_cudnn(dev));
     TRY(memory_alloc(sizeof *c, (void **)&c));
     size_t element_bytes = cuda_is_half(dev) ? 2 : 4;
     int out_h = shape->height - shape->kernel + 1, out_w = shape->width - shape->kernel + 1;
@@ -132,7 +134,7 @@ static status execute(const conv_cudnn *c, conv_pass pass, const conv_engine *en
     const conv_attribute attributes[] = {
         {CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, names},
         {CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, pointers},
-        {CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &s->workspace},
+        {CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &s->conv_workspace},
     };
     cudnnBackendDescriptor_t pack = NULL;
     TRY(conv_descriptor_make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, attributes, 3, &pack));
@@ -188,7 +190,7 @@ static status choose(const conv_cudnn *c, conv_pass pass, int n, const conv_arra
         .handle = s->dnn,
         .target.plan = {CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &s->dnn},
         .tensor_cores = c->dev->precision != PRECISION_F32,
-        .workspace_bytes = s->workspace_bytes,
+        .workspace_bytes = s->conv_workspace_bytes,
         .tries = c->tries,
         .measure = measure,
         .ctx = &m,

@@ -1,8 +1,8 @@
 /* Convolutions through cuDNN, channels innermost on both sides.
  *
  * A plan of cuDNN's is for one batch size: it is chosen when that size first comes, which must not
- * be while a step is recorded. Where the engine of choice wants more than the device's workspace,
- * the batch goes through it in pieces.
+ * be while a step is recorded. Where the engine of choice wants more than cuDNN's workspace, the
+ * batch goes through it in pieces.
  */
 #ifndef MNIST_DDP_KERNELS_CUDA_CONV_CUDNN_H
 #define MNIST_DDP_KERNELS_CUDA_CONV_CUDNN_H
@@ -12,7 +12,7 @@
 
 typedef struct conv_cudnn conv_cudnn;
 
-/* Makes the device's cuDNN handle if it has none yet. */
+/* Makes the device's cuDNN handle and workspace if it has none yet. */
 status conv_cudnn_create(device *dev, const conv2d_shape *shape, conv_cudnn **out);
 void conv_cudnn_destroy(conv_cudnn *c); /* accepts NULL */
 

@@ -44,8 +44,10 @@ typedef struct cuda_state {
     cublasLtHandle_t blas;
     cudnnHandle_t dnn; /* NULL until a convolution is made; bound to `stream` */
     cuda_block *blocks;
-    void *workspace; /* one, shared by all library calls: they run one after the other */
+    void *workspace; /* of all of cuBLASLt's calls: they run one after the other */
     size_t workspace_bytes;
+    void *conv_workspace; /* of all of cuDNN's; NULL as long as dnn is */
+    size_t conv_workspace_bytes;
     void *loss_scratch;    /* loss.cu's */
     cuda_shadow *shadows;  /* PRECISION_BF16 and PRECISION_F16 only */
     cuda_relu_mask *masks; /* of all linear layers */
@@ -54,7 +56,13 @@ typedef struct cuda_state {
     bool given_up;         /* enqueued work hangs: nothing waits for it any more */
 } cuda_state;
 
-enum { CUDA_WORKSPACE_BYTES = 32 << 20 };
+/* Where cuDNN wants more, a batch goes in pieces. Some float32 engines want 230 KiB an image of the
+ * CNN: a large GPU's workspace holds 1024 of them, enough to keep all its multiprocessors busy. */
+enum {
+    CUDA_WORKSPACE_BYTES = 32 << 20,
+    CUDA_LARGE_CONV_WORKSPACE_BYTES = 256 << 20,
+    CUDA_LARGE_GPU_GIB = 8
+};
 
 static inline cuda_state *cuda_state_of(const device *dev)
 {

@@ -109,6 +109,9 @@ static status look_at(const device_options *options, device *dev)
                     properties.minor);
     cuda_state_of(dev)->index = options->index;
     cuda_state_of(dev)->multiprocessors = properties.multiProcessorCount;
+    cuda_state_of(dev)->conv_workspace_bytes = properties.totalGlobalMem >> 30 >= CUDA_LARGE_GPU_GIB
+                                                   ? CUDA_LARGE_CONV_WORKSPACE_BYTES
+                                                   : CUDA_WORKSPACE_BYTES;
     write_uuid(&properties, dev->id);
     snprintf(dev->description, sizeof dev->description, "cuda:%d %.64s (%s)", options->index,
              properties.name, dev->id);
@@ -159,6 +162,7 @@ static void destroy(device *dev)
     while (s->shadows != NULL)
         cuda_shadow_drop(dev, s->shadows->parameters);
     cuda_free(dev, s->loss_scratch);
+    cuda_free(dev, s->conv_workspace);
     cuda_free(dev, s->workspace);
     cuda_forget_blocks(dev);
     if (s->given_up) {

@@ -299,6 +299,20 @@ START_TEST(batch_sizes_choose_for_themselves)
 }
 END_TEST
 
+/* cuDNN's workspace is larger on a GPU of 8 GiB. */
+START_TEST(large_gpus_give_more_workspace)
+{
+    setenv("MNIST_DDP_EMULATED_MEMORY_MIB", _i == 0 ? "8191" : "8192", 1);
+    device *cuda = open_device("cuda", PRECISION_F32);
+    int64_t before = cuda->memory_bytes;
+    conv2d *plan = NULL;
+    ok(cuda->ops->conv2d_create(cuda, &INNER[0], 1, &plan));
+    ck_assert_int_eq(cuda->memory_bytes - before > 256 << 20, _i == 1);
+    cuda->ops->conv2d_destroy(plan);
+    device_destroy(cuda);
+}
+END_TEST
+
 int main(void)
 {
     if (!cuda_choose())
@@ -317,5 +331,7 @@ int main(void)
     tcase_add_loop_test(core, bits_are_the_same_again, 0, 2 * N_PRECISIONS);
     tcase_add_loop_test(core, passes_are_recorded, 0, 2 * N_PRECISIONS);
     tcase_add_loop_test(core, batch_sizes_choose_for_themselves, 0, N_PRECISIONS);
+    if (!cuda_is_real())
+        tcase_add_loop_test(core, large_gpus_give_more_workspace, 0, 2);
     return suite_run(suite);
 }

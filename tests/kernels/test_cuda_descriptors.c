@@ -146,8 +146,22 @@ static unsigned notes_of(const conv_engine *e, int64_t *index)
     return bits;
 }
 
-/* A choice for one problem: of an engine that keeps the promises, or of pieces with such a one. */
-static void choose(const conv_problem *problem, precision wanted)
+/* What an engine offered for this precision never does. */
+static void check_promises(precision wanted, unsigned notes)
+{
+    unsigned never = 1u << CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC |
+                     1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS |
+                     1u << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
+    if (wanted == PRECISION_F32)
+        never |= 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE | 1u << CUDNN_NUMERICAL_NOTE_FFT |
+                 1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6 |
+                 1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13;
+    ck_assert_msg((notes & never) == 0, "notes %#x, never %#x", notes, never);
+}
+
+/* A choice for one problem: of an engine that keeps the promises, or of pieces of at least `least`
+ * images with such a one. */
+static void choose(const conv_problem *problem, precision wanted, int least)
 {
     static const char *const passes[] = {"y+b", "y", "dx", "dw"};
     static const char *const names[] = {"f32", "tf32", "bf16", "fp16"};
@@ -155,7 +169,7 @@ static void choose(const conv_problem *problem, precision wanted)
     conv_choice choice = {0};
     ok(conv_choose(&p, &choice));
     if (choice.piece > 0) {
-        ck_assert_int_ge(choice.piece, 16);
+        ck_assert_int_ge(choice.piece, least);
         ck_assert_int_lt(choice.piece, p.n);
         p.n = choice.piece;
         ok(conv_choose(&p, &choice));
@@ -164,14 +178,11 @@ static void choose(const conv_problem *problem, precision wanted)
     ck_assert_ptr_nonnull(choice.engine.plan); /* also with the bias: without compiling anything */
     int64_t index = -1;
     unsigned notes = notes_of(&choice.engine, &index);
-    ck_assert(!(notes & 1u << CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC));
-    ck_assert(!(notes & 1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS));
-    if (wanted == PRECISION_F32)
-        ck_assert(!(notes & 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE));
-    else
+    check_promises(wanted, notes);
+    if (wanted != PRECISION_F32)
         ck_assert(notes & 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
-    ck_assert_uint_le(choice.engine.workspace_bytes, CUDA_WORKSPACE_BYTES);
-    printf("    %-4s %-3s batch %4d in pieces of %4d: engine %2d, workspace %8zu\n", names[wanted],
+    ck_assert_uint_le(choice.engine.workspace_bytes, p.workspace_bytes);
+    printf("    %-4s %-3s batch %4d in pieces of %4d: engine %2d, workspace %9zu\n", names[wanted],
            passes[p.pass], problem->n, p.n, (int)index, choice.engine.workspace_bytes);
     conv_engine_close(&choice.engine);
 }
@@ -179,12 +190,17 @@ static void choose(const conv_problem *problem, precision wanted)
 /* Plans are made by the real heuristics, for GPUs that are not here. */
 START_TEST(engines_are_found)
 {
-    static const int batches[] = {7, 64, 1000};
-    cudnnBackendDescriptor_t properties = describe(&GPUS[_i]);
-    printf("%s, cuDNN %zu\n", GPUS[_i].name, cudnnGetVersion());
+    static const int batches[] = {7, 64, 512, 1000, 4096};
+    static const struct {
+        size_t bytes;
+        int least; /* images of a piece */
+    } workspaces[] = {{CUDA_WORKSPACE_BYTES, 16}, {CUDA_LARGE_CONV_WORKSPACE_BYTES, 1024}};
+    cudnnBackendDescriptor_t properties = describe(&GPUS[_i / 2]);
+    printf("%s, cuDNN %zu, workspace of %zu MiB\n", GPUS[_i / 2].name, cudnnGetVersion(),
+           workspaces[_i % 2].bytes >> 20);
     for (int t = 0; t < TYPE_COUNT; t++)
         for (int pass = 0; pass < CONV_PASSES; pass++)
-            for (int b = 0; b < 3; b++) {
+            for (size_t b = 0; b < sizeof batches / sizeof batches[0]; b++) {
                 const conv_problem problem = {
                     .shape = SHAPES[0],
                     .type = TYPES[t].type,
@@ -195,10 +211,10 @@ START_TEST(engines_are_found)
                                {CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                                 1, &properties}},
                     .tensor_cores = TYPES[t].precision != PRECISION_F32,
-                    .workspace_bytes = CUDA_WORKSPACE_BYTES,
+                    .workspace_bytes = workspaces[_i % 2].bytes,
                     .tries = 1,
                 };
-                choose(&problem, TYPES[t].precision);
+                choose(&problem, TYPES[t].precision, workspaces[_i % 2].least);
             }
     conv_descriptor_destroy(properties);
 }
@@ -215,7 +231,7 @@ int main(void)
     tcase_add_test(core, graphs_are_accepted);
     tcase_add_test(core, wrong_graphs_are_refused);
 #if CUDNN_VERSION >= 91100
-    tcase_add_loop_test(core, engines_are_found, 0, GPU_COUNT);
+    tcase_add_loop_test(core, engines_are_found, 0, 2 * GPU_COUNT);
 #endif
     return suite_run(suite);
 }
