@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # scripts/gpu_check.sh without a GPU: programs that only pretend stand in for the driver, the
-# trainer, the measurements and torch. What it makes of their figures, and what stays of a run that
-# is cut.
+# trainer, the tests, the measurements and torch. What it makes of their figures, and what stays of
+# a run that is cut.
 set -euo pipefail
 box=$(mktemp -d)
 trap 'rm -rf "$box"' EXIT
@@ -37,6 +37,16 @@ done
 EOF
 pretend "$box/build/gpu_convolutions" <<'EOF'
 printf 'table=convolutions\tprecision=%s\tpeak=%s\tcopy=%s\n' "$@"
+EOF
+echo 'echo "1/1 Test #7: kernels.cuda_pretended ......   Passed    0.50 sec"' |
+    pretend "$box/bin/ctest"
+echo 'exit 0' | pretend "$box/build/test_kernels_cuda_pretended"
+# Counts a failed call where it is not told otherwise; only memcheck knows how.
+pretend "$box/bin/compute-sanitizer" <<'EOF'
+case "$*" in
+*"--tool memcheck --report-api-errors no --error-exitcode"*) exit 0 ;;
+*memcheck* | *api-errors*) exit 9 ;;
+esac
 EOF
 pretend "$box/bin/fake_python" <<'EOF'
 [ ! -e "$BOX/no_torch" ] || { echo '{"ready": false, "reason": "python3 has no torch"}' && exit; }
@@ -79,6 +89,10 @@ expect '"model": "cnn", "precision": "bf16", "batch": 4096, "images_per_s": 200'
 expect '"ranks": 2, "graph": true, "accuracy_%": 99.12, "goal_%": 98.5, "train_s": 0.125' "$json"
 expect '| mlp | fp16 | 1 | true | 99.12 | 97.5 | 0.125 |' "$table"
 expect '## train: passed' "$table"
+
+check test || { cat "$box/log" && exit 1; }
+expect '"check": "memcheck", "program": "test_kernels_cuda_pretended", "result": "passed"' "$json"
+expect '"check": "racecheck", "program": "test_kernels_cuda_pretended", "result": "passed"' "$json"
 
 # The stage torch is behind by one measurement that does not count; the stages before it stay.
 rm -f "$box"/build/gpu-check/*
