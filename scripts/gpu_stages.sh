@@ -300,12 +300,37 @@ stage_bench() {
 
 # --- torch and compiled ---
 
-start_peer() {
-    local ready
+# A comparison's settings, "TABLE MODEL BATCH PRECISION", the most telling first. Tables: eager and
+# compiled with cuDNN's first choice on both sides; tuned is eager where both time cuDNN's engines,
+# which matters to convolutions only.
+settings() { # TABLE MODELS
+    local precision model batch
+    for precision in f32 bf16 tf32; do
+        for model in $2; do
+            for batch in $batches; do
+                echo "$1 $model $batch $precision"
+            done
+        done
+    done
+}
+
+goal_of() { # TABLE BATCH
+    case $1-$2 in
+    compiled-*) echo 1 ;;
+    *-64) echo 3 ;;
+    *-512) echo 2 ;;
+    *) echo 1.3 ;;
+    esac
+}
+
+# A peer per table: PyTorch keeps the engine that it chose first for a convolution.
+start_peer() { # TABLE
+    local ready flags=()
+    [ "$1" != tuned ] || flags=(--tune)
     command -v "$PYTHON" >/dev/null || { note "no $PYTHON here" && return 77; }
     coproc PEER { exec "$PYTHON" bench/gpu/torch_peer.py --data "$MNIST_DDP_DATA" --limit $images \
-        2>"$WORK/$stage.log"; }
-    to_peer=${PEER[1]} from_peer=${PEER[0]}
+        "${flags[@]}" 2>>"$WORK/$stage.log"; }
+    to_peer=${PEER[1]} from_peer=${PEER[0]} peer=$PEER_PID
     if ! read -r -t 120 ready <&"$from_peer"; then
         note "the peer does not start; see $WORK/$stage.log"
         return 1
@@ -315,60 +340,90 @@ start_peer() {
         return 77
     fi
     row table=peer "torch=$(json torch "$ready")" "cuda=$(json cuda "$ready")" \
-        "cudnn=$(json cudnn "$ready")"
+        "cudnn=$(json cudnn "$ready")" "cudnn_benchmark=$(json benchmark "$ready")"
 }
 
-# Pairs of a run of ours and one of torch's, one after the other, so that a slow moment hits both.
-pair_row() { # MODE GOAL MODEL BATCH PRECISION
-    local mode=$1 goal=$2 model=$3 batch=$4 precision=$5 i answer='' result=missed
+stop_peer() {
+    exec {to_peer}>&-
+    kill "$peer" 2>/dev/null # it may be stuck
+    wait "$peer" 2>/dev/null
+}
+
+# Sets fields: of a row about pairs of a run of ours and one of torch's, one after the other, so
+# that a slow moment hits both.
+measure_pairs() { # TABLE MODEL BATCH PRECISION
+    local table=$1 model=$2 batch=$3 precision=$4 i answer='' result=missed goal
     local mine=() theirs=() ratios=()
+    goal=$(goal_of "$table" "$batch")
+    fields=("table=$table" "model=$model" "precision=$precision" "batch=$batch")
     for ((i = 0; i < PAIRS; i++)); do
         ours_speed "$model" "$batch" "$precision" || break
         counts "$line" || break
-        echo "$model $batch $precision $mode $(epochs_of "$batch")" >&"$to_peer" || break
+        echo "$model $batch $precision ${table/tuned/eager} $(epochs_of "$batch")" >&"$to_peer" ||
+            break
         read -r -t 240 answer <&"$from_peer" || break
         counts "$answer" || break
         mine+=("$(json images_per_s "$line")") theirs+=("$(json images_per_s "$answer")")
         ratios+=("$(number %.2f "${mine[i]} / ${theirs[i]}")")
     done
     if [ "$i" -lt "$PAIRS" ]; then
-        row "table=$mode" "model=$model" "precision=$precision" "batch=$batch" \
-            ours_images_per_s= torch_images_per_s= ratio= ratios= "goal=$goal" \
-            "result=does not count: ours $line, torch ${answer:-has no answer}"
+        fields+=(ours_images_per_s= torch_images_per_s= ratio= ratios= "goal=$goal"
+            "result=does not count: ours $line, torch ${answer:-has no answer}")
         return 1
     fi
     ! holds "$(median "${ratios[@]}") >= $goal" || result=met
-    row "table=$mode" "model=$model" "precision=$precision" "batch=$batch" \
-        "ours_images_per_s=$(median "${mine[@]}")" "torch_images_per_s=$(median "${theirs[@]}")" \
-        "ratio=$(median "${ratios[@]}")" "ratios=${ratios[*]}" "goal=$goal" "result=$result" \
-        "torch_layout=$(json layout "$answer")" "torch_optimizer=$(json optimizer "$answer")"
+    fields+=("ours_images_per_s=$(median "${mine[@]}")"
+        "torch_images_per_s=$(median "${theirs[@]}")" "ratio=$(median "${ratios[@]}")"
+        "ratios=${ratios[*]}" "goal=$goal" "result=$result"
+        "torch_layout=$(json layout "$answer")" "torch_optimizer=$(json optimizer "$answer")")
 }
 
-compare() { # MODE
-    local failed=0 precision model batch goal
-    start_peer || return $?
-    for precision in f32 bf16 tf32; do
-        for model in mlp cnn; do
-            for batch in $batches; do
-                case $1-$batch in
-                eager-64) goal=3 ;;
-                eager-512) goal=2 ;;
-                eager-*) goal=1.3 ;;
-                *) goal=1 ;;
-                esac
-                pair_row "$1" "$goal" "$model" "$batch" "$precision" || failed=1
-            done
-        done
+# What was not measured when the stage is cut stands in the table as well.
+cut_short() {
+    trap '' TERM
+    local setting table model batch precision
+    for setting in "${left[@]}"; do
+        read -r table model batch precision <<<"$setting"
+        row "table=$table" "model=$model" "precision=$precision" "batch=$batch" \
+            ours_images_per_s= torch_images_per_s= ratio= ratios= \
+            "goal=$(goal_of "$table" "$batch")" "result=not measured: no time left"
     done
-    exec {to_peer}>&-
+    note "no time left for ${#left[@]} of $all settings"
+    [ "$failed" -ne 0 ] || [ "${#left[@]}" -eq "$all" ] || exit "$CUT_WITH_RESULTS"
+    exit 143
+}
+
+compare() { # SETTING...
+    local left=("$@") all=$# failed=0 fields table='' next
+    : >"$WORK/$stage.log"
+    trap cut_short TERM
+    while [ "${#left[@]}" -gt 0 ]; do
+        next=${left[0]%% *}
+        if [ "$next" != "$table" ]; then
+            [ -z "$table" ] || stop_peer
+            start_peer "$next" || return $?
+            table=$next
+            export MNIST_DDP_CUDA_AUTOTUNE=1
+            [ "$table" != tuned ] || MNIST_DDP_CUDA_AUTOTUNE=8
+        fi
+        # shellcheck disable=SC2086
+        measure_pairs ${left[0]} || failed=1
+        left=("${left[@]:1}")
+        row "${fields[@]}"
+    done
+    stop_peer
     [ "$failed" -eq 0 ] || note "a measurement failed or does not count; see $WORK/$stage.log"
     return "$failed"
 }
 
 stage_torch() {
-    compare eager
+    local all_settings
+    mapfile -t all_settings < <(settings eager "mlp cnn" && settings tuned cnn)
+    compare "${all_settings[@]}"
 }
 
 stage_compiled() {
-    compare compiled
+    local all_settings
+    mapfile -t all_settings < <(settings compiled "mlp cnn")
+    compare "${all_settings[@]}"
 }

@@ -6,10 +6,11 @@ f32|tf32|bf16|fp16, eager|compiled), and answers each with one JSON line. The fi
 prints says what it is: {"ready": true, ...} or {"ready": false, "reason": ...}.
 
 The fastest that a PyTorch user would reasonably write: the normalised data set on the GPU, batches
-by index_select in an order drawn there, no DataLoader; cuDNN's benchmark mode, the faster of the
-two memory formats for an eager CNN, sgd fused; compiled: model with loss and optimizer step by
-torch.compile(mode="reduce-overhead"). A trainer is kept between requests, so that only its first
-pays for warming up and compiling, and goes on training.
+by index_select in an order drawn there, no DataLoader; the faster of the two memory formats for an
+eager CNN, sgd fused; compiled: model with loss and optimizer step by
+torch.compile(mode="reduce-overhead"). cuDNN's benchmark mode is torch's default, off, or on with
+--tune; for a whole process, as torch keeps the engine that it took first. A trainer is kept between
+requests, so that only its first pays for warming up and compiling, and goes on training.
 """
 import argparse
 import gzip
@@ -195,16 +196,17 @@ def main():
     p.add_argument("--data", required=True, help="folder of MNIST's four files")
     p.add_argument("--limit", type=int, default=57344, help="images per epoch")
     p.add_argument("--device", default="cuda")
+    p.add_argument("--tune", action="store_true", help="let cuDNN time its engines")
     a = p.parse_args()
     if a.device == "cuda" and not torch.cuda.is_available():
         print(json.dumps({"ready": False, "reason": "python3's torch sees no GPU"}), flush=True)
         return
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = a.tune
     folder = pathlib.Path(a.data)
     data = {"train": read_split(folder, "train", a.limit, a.device),
             "test": read_split(folder, "t10k", 10000, a.device)}
     print(json.dumps({"ready": True, "torch": torch.__version__, "cuda": torch.version.cuda,
-                      "cudnn": torch.backends.cudnn.version()}), flush=True)
+                      "cudnn": torch.backends.cudnn.version(), "benchmark": a.tune}), flush=True)
     kept = {}
     for line in sys.stdin:
         try:

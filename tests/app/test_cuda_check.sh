@@ -23,7 +23,7 @@ esac
 EOF
 # 300, 100, 200 images/s and so on: the median is 200.
 pretend "$box/build/mnist_ddp" <<'EOF'
-echo x >>"$BOX/calls"
+echo "autotune ${MNIST_DDP_CUDA_AUTOTUNE:-unset}" >>"$BOX/calls"
 [ ! -e "$BOX/sleeps" ] || { echo $$ >"$BOX/sleeping" && exec sleep 60; }
 speed=$((1 + $(wc -l <"$BOX/calls") % 3))00
 printf '{"device":"cuda","graph":true,"emulated":%s,"train_s":[0.1,0.025],"images_per_s":%s,' \
@@ -49,11 +49,13 @@ case "$*" in
 esac
 EOF
 pretend "$box/bin/fake_python" <<'EOF'
+echo "$*" >>"$BOX/peers"
 [ ! -e "$BOX/no_torch" ] || { echo '{"ready": false, "reason": "python3 has no torch"}' && exit; }
 echo '{"ready": true, "torch": "0.0", "cuda": "0.0", "cudnn": 1}'
 while read -r model batch precision rest; do
     loss=0.1
-    [ "$model $batch $precision" != "mlp 64 f32" ] || loss='"nan"'
+    [ "$model $batch $precision" != "$(cat "$BOX/nan")" ] || loss='"nan"'
+    [ "$model $batch $precision" != "$(cat "$BOX/stuck")" ] || exec sleep 60
     echo '{"images_per_s": 50, "train_s": [1.0], "test_acc": 0.95, "last_loss": '$loss'}'
 done
 EOF
@@ -81,6 +83,7 @@ is_gone() { ! kill -0 "$1" 2>/dev/null; }
 fails() { ! "$@" || { echo "passes: $*" && exit 1; }; }
 
 echo false >"$box/emulated"
+touch "$box/nan" "$box/stuck"
 check "bench train" || { cat "$box/log" && exit 1; }
 expect '"gpu": "NVIDIA Pretender 1"' "$json"
 expect '"bench": {"status": "passed"' "$json"
@@ -96,12 +99,35 @@ expect '"check": "racecheck", "program": "test_kernels_cuda_pretended", "result"
 
 # The stage torch is behind by one measurement that does not count; the stages before it stay.
 rm -f "$box"/build/gpu-check/*
+echo "mlp 64 f32" >"$box/nan"
+: >"$box/calls"
 fails check torch
 expect '"result": "does not count' "$json"
 expect '"ours_images_per_s": 200, "torch_images_per_s": 50, "ratio": 4.00' "$json"
 expect '"torch": {"status": "failed"' "$json"
 expect '"train": {"status": "passed"' "$json"
 expect '| mlp | f32 | 512 | 200 | 50 | 4.00 |' "$table"
+
+# There both sides take cuDNN's first choice, in 18 settings of 3 runs, one given up after the first;
+# then both time its engines, for the cnn.
+expect '{"table": "tuned", "model": "cnn", "precision": "tf32", "batch": 4096' "$json"
+[ "$(uniq -c <"$box/calls" | xargs)" = "52 autotune 1 27 autotune 8" ] || fails uniq -c "$box/calls"
+[ "$(grep -o -e --tune -e '--limit [0-9]*$' "$box/peers" | xargs)" = "--limit 57344 --tune" ] ||
+    fails cat "$box/peers"
+
+# A comparison that is cut names what is missing; it is a failure where nothing counts.
+echo "mlp 512 f32" >"$box/stuck"
+fails check compiled STAGE_LIMIT_S=2
+expect '"compiled": {"status": "cut"' "$json"
+: >"$box/nan"
+check compiled STAGE_LIMIT_S=8 || { cat "$box/log" && exit 1; }
+expect '"compiled": {"status": "cut"' "$json"
+expect 'no time left for 17 of 18 settings' "$table"
+expect '| mlp | f32 | 64 | 200 | 50 | 4.00 |' "$table"
+[ "$(grep -c '"result": "not measured: no time left"' "$json")" = 17 ] || fails cat "$json"
+echo "mlp 64 f32" >"$box/stuck"
+fails check compiled STAGE_LIMIT_S=2
+: >"$box/stuck"
 
 touch "$box/no_torch"
 check compiled
