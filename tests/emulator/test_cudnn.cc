@@ -197,7 +197,7 @@ void inexact_engines_round()
         descriptors all;
         cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
         auto offers = ask(all, make_graph(all, p), mode, &status);
-        for (size_t last : {1, 2}) {
+        for (size_t last : {size_t{1}, size_t{2}}) {
             device_problem d(p);
             cudnnBackendDescriptor_t plan = nullptr;
             int64_t workspace_bytes = 0;
