@@ -50,7 +50,8 @@ def main():
         loss.backward()
         optimizer.step()
     total = sum(p.double().sum().item() for p in model.parameters())
-    print("generation", generation, "world", dist.get_world_size(), "sum", total, flush=True)
+    # One write: print would hand the pipe, which both ranks share, the line in pieces.
+    sys.stdout.write(f"generation {generation} world {dist.get_world_size()} sum {total}\n")
     dist.destroy_process_group()
 
 main()
@@ -60,7 +61,8 @@ timeout 120 "$program" run --nproc_per_node=2 --max-restarts=2 ddp.py die >die.o
     fail "a script that dies once: exit $?"
 grep -qF "rank 1 failed first: SIGKILL (Killed); restart 1 of 2" die.err || fail "no restart"
 [ "$(grep -c 'generation 1 world 2 sum' die.out)" = 2 ] || fail "not two ranks in generation 1"
-[ "$(sort -u die.out | wc -l)" = 1 ] || fail "the ranks have other weights"
+# Now and then torch aborts as it exits, which makes one more generation: it has the same weights.
+[ "$(awk '{ print $NF }' die.out | sort -u | wc -l)" = 1 ] || fail "the ranks have other weights"
 echo "DDP over gloo, and again after a restart: ok"
 
 code=0
