@@ -112,8 +112,8 @@ void failure_end_stuck(void *ctx, status st)
     plain_message(why, sizeof why);
     snprintf(more, sizeof more, "%s; this rank hangs in the GPU's driver behind it and is ended",
              why);
-    if (j->page != NULL && j->rdzv != NULL)
-        st = name_others(j, st, more);
+    bool has_others = j->page != NULL && j->rdzv != NULL;
+    st = has_others ? name_others(j, st, more) : FAIL(st, "%s", more);
     int code = exit_code_failed(st, EXIT_CODE_INTERNAL);
     failure_write_error_file(st, j->place.rank, code);
     _exit(code);
