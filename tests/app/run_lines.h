@@ -63,6 +63,28 @@ static inline void run_write(const char *path, const char *text)
     ck_assert_msg(file_write(path, &part, 1) == STATUS_OK, "%s", status_message());
 }
 
+static inline void run_await_file(const char *path)
+{
+    for (int64_t end_ns = clock_deadline_ns(RUN_S * 1000); !file_exists(path);) {
+        ck_assert_msg(!clock_passed(end_ns), "%s did not come", path);
+        clock_sleep_ms(POLL_MS);
+    }
+}
+
+/* The process whose number a script writes into a file. */
+static inline pid_t run_pid_in(const char *path)
+{
+    pid_t pid = 0;
+    run_await_file(path);
+    for (int64_t end_ns = clock_deadline_ns(5000); pid == 0 && !clock_passed(end_ns);) {
+        char *text = run_file(path);
+        pid = (pid_t)atoi(text);
+        free(text);
+    }
+    ck_assert_int_gt(pid, 1);
+    return pid;
+}
+
 /* How often `words` stand in `text`. */
 static inline int run_count(const char *text, const char *words)
 {

@@ -82,22 +82,14 @@ START_TEST(the_error_file_is_read)
 }
 END_TEST
 
-static void await_file(const char *path)
-{
-    for (int64_t end_ns = clock_deadline_ns(RUN_S * 1000); !file_exists(path);) {
-        ck_assert_msg(!clock_passed(end_ns), "%s did not come", path);
-        clock_sleep_ms(POLL_MS);
-    }
-}
-
 /* A program gets the very signal, and has time to end. */
 START_TEST(signals_are_passed_on)
 {
     program p = run_start("--nproc-per-node=2 --signals-to-handle=SIGTERM,SIGUSR2",
                           "trap 'touch got.$RANK; exit 0' USR2; touch up.$RANK; "
                           "while :; do sleep .01; done");
-    await_file("up.0");
-    await_file("up.1");
+    run_await_file("up.0");
+    run_await_file("up.1");
     kill(p.pid, SIGUSR2);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 128 + SIGUSR2);
@@ -110,8 +102,8 @@ START_TEST(who_does_not_end_is_killed_after_the_shutdown_timeout)
 {
     program p = run_start("--nproc-per-node=2 --shutdown-timeout=1",
                           "trap '' TERM; touch up.$RANK; while :; do sleep .05; done");
-    await_file("up.0");
-    await_file("up.1");
+    run_await_file("up.0");
+    run_await_file("up.1");
     int64_t start_ns = clock_now_ns();
     kill(p.pid, SIGTERM);
     program_wait(&p, RUN_S);
@@ -127,8 +119,8 @@ START_TEST(a_preempted_program_gives_75)
 {
     program p = run_start("--nproc-per-node=2", "trap 'exit 75' TERM; touch up.$RANK; "
                                                 "while :; do sleep .01; done");
-    await_file("up.0");
-    await_file("up.1");
+    run_await_file("up.0");
+    run_await_file("up.1");
     kill(p.pid, SIGTERM);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 75);
@@ -136,26 +128,13 @@ START_TEST(a_preempted_program_gives_75)
 }
 END_TEST
 
-static pid_t pid_in(const char *path)
-{
-    await_file(path);
-    for (;;) {
-        char *text = run_file(path);
-        pid_t pid = (pid_t)atoi(text);
-        free(text);
-        if (pid > 0)
-            return pid;
-        clock_sleep_ms(POLL_MS);
-    }
-}
-
 /* What a failed rank leaves running (a loader's process, say) goes with it. */
 START_TEST(children_of_ranks_do_not_stay)
 {
     program p = run_start("--nproc-per-node=2",
                           "sleep 60 & echo $! > child.$RANK; "
                           "test $RANK = 1 || wait; while ! test -e go; do sleep .01; done; exit 4");
-    pid_t children[] = {pid_in("child.0"), pid_in("child.1")};
+    pid_t children[] = {run_pid_in("child.0"), run_pid_in("child.1")};
     run_write("go", "");
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 4);
@@ -168,7 +147,7 @@ START_TEST(no_orphans_when_the_launcher_is_killed)
 {
     program p = run_start("--nproc-per-node=3", "trap '' TERM HUP; echo $$ > pid.$RANK; "
                                                 "while :; do sleep .05; done");
-    pid_t pids[] = {pid_in("pid.0"), pid_in("pid.1"), pid_in("pid.2")};
+    pid_t pids[] = {run_pid_in("pid.0"), run_pid_in("pid.1"), run_pid_in("pid.2")};
     kill(p.pid, SIGKILL);
     underway_assert_gone(pids, 3, 1000);
     program_wait(&p, RUN_S);

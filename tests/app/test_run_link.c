@@ -20,14 +20,6 @@ static program start_at(const char *address, int port, int node, const char *fla
     return run_start(all, script);
 }
 
-static void await_file(const char *path)
-{
-    for (int64_t end_ns = clock_deadline_ns(RUN_S * 1000); !file_exists(path);) {
-        ck_assert_msg(!clock_passed(end_ns), "%s did not come", path);
-        clock_sleep_ms(POLL_MS);
-    }
-}
-
 /* Between node 1 and the store: breaks the connection once, where `word` goes by, before or behind
  * it. */
 typedef struct breaker {
@@ -158,8 +150,8 @@ START_TEST(nonsense_in_the_store_ends)
         p[i] = start_at("127.0.0.1", port, i, ALIVE,
                         "touch up.$RANK; while ! test -e go; do sleep .02; done; "
                         "test $RANK = 1 || sleep 1");
-    await_file("up.0");
-    await_file("up.1");
+    run_await_file("up.0");
+    run_await_file("up.1");
     set_in_store(port, NONSENSE[_i].key, "x");
     clock_sleep_ms(400); /* node 0 looks every 100 ms */
     run_write("go", "");
@@ -186,7 +178,7 @@ START_TEST(who_leaves_says_so)
                     "echo generation $TORCHELASTIC_RESTART_COUNT; while :; do sleep .02; done");
     p[1] = start_at("127.0.0.1", port, 1, "--max-restarts=1",
                     "while ! test -e up.0; do sleep .02; done; exit 3");
-    await_file("told.0");
+    run_await_file("told.0");
     kill(p[1].pid, SIGTERM);
     int64_t start_ns = clock_now_ns();
     for (int i = 0; i < 2; i++)
@@ -203,9 +195,7 @@ END_TEST
 
 static void start_clean(void)
 {
-    char command[128];
-    snprintf(command, sizeof command, "cd '%s' && rm -rf up.* told.* go", workbench);
-    ck_assert_int_eq(system(command), 0);
+    run_clean("up.* told.* go");
 }
 
 #define COUNT(table) ((int)(sizeof(table) / sizeof(table)[0]))

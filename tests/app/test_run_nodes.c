@@ -141,8 +141,8 @@ START_TEST(late_comers_are_turned_away)
     const char *script = "touch up.$RANK; while ! test -e go; do sleep .01; done";
     for (int i = 0; i < 2; i++)
         p[i] = start_node(i, port, "--nnodes=2", script);
-    while (!file_exists("up.0") || !file_exists("up.3"))
-        clock_sleep_ms(POLL_MS);
+    run_await_file("up.0");
+    run_await_file("up.3");
     p[2] = start_node(1, port, flags[_i], script);
     program_wait(&p[2], RUN_S);
     ASSERT_EXIT(p[2], 69);
@@ -162,8 +162,8 @@ START_TEST(a_full_job_is_full)
     const char *script = "touch up.$RANK; while ! test -e go; do sleep .01; done";
     for (int i = 0; i < 2; i++)
         p[i] = start_comer(port, "--nnodes=2", script);
-    while (!file_exists("up.0") || !file_exists("up.3"))
-        clock_sleep_ms(POLL_MS);
+    run_await_file("up.0");
+    run_await_file("up.3");
     p[2] = start_comer(port, "--nnodes=2", script);
     program_wait(&p[2], RUN_S);
     ASSERT_EXIT(p[2], 69);

@@ -75,8 +75,8 @@ START_TEST(a_signal_to_one_ends_all)
     program p[2];
     for (int i = 0; i < 2; i++)
         p[i] = start_node(i, port, "--nnodes=2 --max-restarts=5", "touch up.$RANK; sleep 30");
-    while (!file_exists("up.0") || !file_exists("up.3"))
-        clock_sleep_ms(POLL_MS);
+    run_await_file("up.0");
+    run_await_file("up.3");
     kill(p[victim].pid, SIGINT);
     wait_all(p, 2);
     ASSERT_EXIT(p[0], 130);
@@ -97,9 +97,10 @@ START_TEST(a_dead_launcher_ends_all)
     for (int i = 0; i < 2; i++)
         p[i] =
             start_node(i, port, "--nnodes=2 --max-restarts=5 " ALIVE, "touch up.$RANK; sleep 30");
-    while (!file_exists("up.0") || !file_exists("up.1") || !file_exists("up.2") ||
-           !file_exists("up.3"))
-        clock_sleep_ms(POLL_MS);
+    run_await_file("up.0");
+    run_await_file("up.1");
+    run_await_file("up.2");
+    run_await_file("up.3");
     n = underway_children(p[victim].pid, pids);
     ck_assert_int_eq(n, 2);
     kill(p[victim].pid, SIGKILL);
@@ -121,8 +122,8 @@ START_TEST(a_silent_node_is_given_up)
     program p[2];
     for (int i = 0; i < 2; i++)
         p[i] = start_node(i, port, "--nnodes=2 " ALIVE, "touch up.$RANK; sleep 30");
-    while (!file_exists("up.0") || !file_exists("up.3"))
-        clock_sleep_ms(POLL_MS);
+    run_await_file("up.0");
+    run_await_file("up.3");
     kill(p[victim].pid, SIGSTOP);
     program_wait(&p[1 - victim], RUN_S);
     ASSERT_EXIT(p[1 - victim], 72);

@@ -2,14 +2,6 @@
  * hard. One machine. */
 #include "tests/app/run_lines.h"
 
-static void await_file(const char *path)
-{
-    for (int64_t end_ns = clock_deadline_ns(RUN_S * 1000); !file_exists(path);) {
-        ck_assert_msg(!clock_passed(end_ns), "%s did not come", path);
-        clock_sleep_ms(POLL_MS);
-    }
-}
-
 /* Rank 1 fails and rank 0 does not end yet: a signal then ends the job, and all that it would have
  * done. */
 START_TEST(a_signal_behind_a_failure_ends_the_job)
@@ -17,7 +9,7 @@ START_TEST(a_signal_behind_a_failure_ends_the_job)
     program p = run_start("--nproc-per-node=2 --max-restarts=5 --shutdown-timeout=1",
                           "echo generation $TORCHELASTIC_RESTART_COUNT; test $RANK = 0 || exit 3; "
                           "trap 'touch told.0' TERM; while :; do sleep .02; done");
-    await_file("told.0");
+    run_await_file("told.0");
     kill(p.pid, SIGINT);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 130);
@@ -35,7 +27,7 @@ START_TEST(two_signals_behind_a_failure_kill)
     program p = run_start("--nproc-per-node=2 --shutdown-timeout=30",
                           "test $RANK = 0 || exit 3; "
                           "trap 'touch told.0' TERM; while :; do sleep .02; done");
-    await_file("told.0");
+    run_await_file("told.0");
     int64_t start_ns = clock_now_ns();
     kill(p.pid, SIGINT);
     clock_sleep_ms(200);
@@ -164,27 +156,12 @@ START_TEST(few_descriptors_stop_in_order)
 }
 END_TEST
 
-static pid_t pid_in(const char *path)
-{
-    int pid = 0;
-    await_file(path);
-    for (int64_t end_ns = clock_deadline_ns(5000); pid == 0 && !clock_passed(end_ns);) {
-        FILE *file = fopen(path, "r");
-        if (file != NULL && fscanf(file, "%d", &pid) != 1)
-            pid = 0;
-        if (file != NULL)
-            fclose(file);
-    }
-    ck_assert_int_gt(pid, 1);
-    return pid;
-}
-
 /* Nor does what the ranks have started outlive a launcher that is killed. */
 START_TEST(no_grandchild_outlives_a_killed_launcher)
 {
     program p =
         run_start("--nproc-per-node=2", "sh -c 'echo $$ > pid.$RANK; exec sleep 30'; echo after");
-    pid_t pids[] = {pid_in("pid.0"), pid_in("pid.1")};
+    pid_t pids[] = {run_pid_in("pid.0"), run_pid_in("pid.1")};
     kill(p.pid, SIGKILL);
     underway_assert_gone(pids, 2, 1000);
     program_wait(&p, RUN_S);
@@ -200,8 +177,8 @@ START_TEST(what_stays_keeps_its_stderr)
     int64_t start_ns = clock_now_ns();
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 0);
-    await_file("late.0");
-    await_file("late.1");
+    run_await_file("late.0");
+    run_await_file("late.1");
     ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 5.0);
     program_close(&p);
 }
@@ -209,10 +186,7 @@ END_TEST
 
 static void start_clean(void)
 {
-    char command[128];
-    snprintf(command, sizeof command, "cd '%s' && rm -rf run logs pager told.* pid.* late.*",
-             workbench);
-    ck_assert_int_eq(system(command), 0);
+    run_clean("run logs pager told.* pid.* late.*");
 }
 
 int main(void)
