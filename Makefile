@@ -6,6 +6,7 @@
 BUILD ?= build
 PREFIX ?= /usr/local
 CMAKE_FLAGS ?=
+PYTHON ?= python3
 SOURCES = $(shell find app base data dist kernels model tests bench/gpu -name '*.[ch]' -o -name '*.cc' \
 	-o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
 
@@ -57,8 +58,8 @@ lint: ## layout, shell scripts, and a build with clang, warnings as errors
 bench: mnist_ddp ## images per second beside PyTorch, interleaved (makes a venv of its own)
 	./bench/run.sh $(BUILD)/mnist_ddp
 
-gpu-check: ## build, test, train and measure on this machine's GPU (STAGES=... for some of it)
-	@./scripts/gpu_check.sh
+gpu-check: ## build, test, train and measure on this machine's GPU (QUICK=1, STAGES=...: docs/gpu.md)
+	@$(PYTHON) bench/gpu/check.py
 
 gpu-bundle: ## gpu-bundle/: what gpu-check needs on a machine without a network
 	@./scripts/gpu_bundle.sh

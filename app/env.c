@@ -1,10 +1,12 @@
 /* mnist_ddp env: what a bug report needs to say, in one block. */
 #include "app/commands.h"
+#include "app/exit_codes.h"
 #include "app/json_value.h"
 #include "app/local_network.h"
 #include "app/machine.h"
 #include "app/version.h"
 
+#include "base/json_text.h"
 #include "base/module.h"
 #include "dist/plain_message.h"
 #include "kernels/device.h"
@@ -129,7 +131,7 @@ static void print_block(const json_t *object)
 
 int env_command(const options *opts)
 {
-    char text[512];
+    char text[512], *line = NULL;
     json_t *object = json_object();
     snprintf(text, sizeof text, "%s, built with %s", MNIST_DDP_VERSION, __VERSION__);
     add(object, "mnist_ddp", text);
@@ -139,12 +141,12 @@ int env_command(const options *opts)
     local_network_describe(text, sizeof text);
     add(object, "network", text);
     json_object_set_new(object, "variables", list_variables());
-    char *line = opts->json ? json_dumps(object, JSON_COMPACT) : NULL;
-    if (line != NULL)
+    status st = json_text_print(object, JSON_COMPACT, &line); /* also tells whether all is there */
+    if (st == STATUS_OK && opts->json)
         puts(line);
-    else
+    else if (st == STATUS_OK)
         print_block(object);
     free(line);
     json_decref(object);
-    return EXIT_SUCCESS;
+    return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, EXIT_CODE_INTERNAL);
 }

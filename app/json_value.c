@@ -22,9 +22,14 @@ static size_t letter_bytes(const unsigned char *at)
 
 json_t *json_value_text(const char *text)
 {
-    char *copy = strdup(text);
+    size_t size_bytes = strlen(text) + 1;
+    json_malloc_t allocate; /* jansson's: base/json_text.h notes where it fails */
+    json_free_t release;
+    json_get_alloc_funcs(&allocate, &release);
+    char *copy = allocate(size_bytes);
     if (copy == NULL)
-        return json_string("");
+        return NULL;
+    memcpy(copy, text, size_bytes);
     for (unsigned char *at = (unsigned char *)copy; *at != '\0';) {
         size_t n = letter_bytes(at);
         if (n == 0)
@@ -37,7 +42,7 @@ json_t *json_value_text(const char *text)
             *at = '?';
     if (value == NULL)
         value = json_string(copy);
-    free(copy);
+    release(copy);
     return value;
 }
 

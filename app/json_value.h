@@ -7,7 +7,7 @@
 #include <jansson.h>
 #include <stddef.h>
 
-/* A string; bytes that are no UTF-8 become question marks. */
+/* A string; bytes that are no UTF-8 become question marks. NULL where memory is short. */
 json_t *json_value_text(const char *text);
 
 /* STATUS_PEER where there is none, or one out of the range. */

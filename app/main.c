@@ -7,13 +7,16 @@
 #include "app/launch/launch.h"
 #include "app/modes/mode.h"
 #include "app/options/options.h"
+#include "app/standard_streams.h"
 #include "app/train/job.h"
 #include "app/version.h"
 
 #include "base/clock.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/team.h"
 #include "dist/backend_choice.h"
+#include "dist/nccl_settings.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -106,6 +109,9 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
         snprintf(prefix, sizeof prefix, "rank %d", place.rank);
         log_set_prefix(prefix);
     }
+    st = nccl_settings_apply(opts->nccl_nvls); /* before the rank has threads */
+    if (st != STATUS_OK)
+        return exit_code_failed(st, EXIT_CODE_INTERNAL);
     return work_as(opts, &place, launch_time(started_ns));
 }
 
@@ -150,11 +156,16 @@ int main(int argc, char **argv)
     int64_t started_ns = clock_now_ns();
     prctl(PR_SET_NAME, "mnist_ddp"); /* workers are started as /proc/self/exe */
     signal(SIGXFSZ, SIG_IGN);        /* a file over ulimit -f fails to be written, no more */
+    json_text_watch_memory();
     options opts;
-    status st = options_parse(argc, argv, &opts);
+    status st = standard_streams_open();
+    if (st != STATUS_OK)
+        return exit_code_failed(st, EXIT_CODE_INTERNAL);
+    st = options_parse(argc, argv, &opts);
     if (st != STATUS_OK)
         return exit_code_failed(st, EXIT_CODE_USAGE);
-    int code = run(&opts, argc, argv, started_ns);
+    standard_streams_set_signal(&opts);
+    int code = standard_streams_close(&opts, run(&opts, argc, argv, started_ns));
     options_free(&opts);
     return code;
 }

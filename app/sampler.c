@@ -1,6 +1,7 @@
 #include "data/sampler.h"
 #include "app/commands.h"
 #include "app/exit_codes.h"
+#include "base/json_text.h"
 
 #include "base/memory.h"
 
@@ -9,17 +10,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void print_json(const sampler_plan *plan, const uint32_t *indices, uint32_t shown)
+static status print_json(const sampler_plan *plan, const uint32_t *indices, uint32_t shown)
 {
+    char *text = NULL;
     json_t *object = json_object(), *list = json_array();
     for (uint32_t i = 0; i < shown; i++)
         json_array_append_new(list, json_integer(indices[i]));
     json_object_set_new(object, "indices", list);
     json_object_set_new(object, "padded", json_integer(plan->padded));
     json_object_set_new(object, "dropped", json_integer(plan->dropped));
-    json_dumpf(object, stdout, JSON_COMPACT);
-    putchar('\n');
+    status st = json_text_print(object, JSON_COMPACT, &text);
+    if (st == STATUS_OK)
+        puts(text);
+    free(text);
     json_decref(object);
+    return st;
 }
 
 static void print_text(const sampler_options *s, const sampler_plan *plan, int64_t epoch,
@@ -53,7 +58,7 @@ int sampler_command(const options *o)
         if (o->head >= 0 && o->head < (int64_t)shown)
             shown = (uint32_t)o->head;
         if (o->json)
-            print_json(&plan, indices, shown);
+            st = print_json(&plan, indices, shown);
         else
             print_text(&s, &plan, o->epoch, indices, shown);
     }

@@ -1,5 +1,7 @@
 #include "base/file.h"
 
+#include "base/file_draft.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,7 +11,29 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { UNSIZED_BYTES = 65536 };
+enum { UNSIZED_BYTES = 65536, COPY_BYTES = 65536, COPY_AT_ONCE = 1 << 30 };
+
+void file_folder_of(const char *path, char *out)
+{
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    const char *slash = memrchr(path, '/', length);
+    if (slash == NULL)
+        strcpy(out, ".");
+    else if (slash == path)
+        strcpy(out, "/");
+    else
+        snprintf(out, FILE_PATH_BYTES, "%.*s", (int)(slash - path), path);
+}
+
+/* Makes the name of a new folder durable. */
+static status sync_name(const char *path)
+{
+    char folder[FILE_PATH_BYTES];
+    file_folder_of(path, folder);
+    return file_sync_folder(folder);
+}
 
 status file_make_folders(const char *path)
 {
@@ -22,7 +46,9 @@ status file_make_folders(const char *path)
             continue;
         memcpy(part, path, i);
         part[i] = '\0';
-        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+        if (mkdir(part, 0777) == 0)
+            TRY(sync_name(part));
+        else if (errno != EEXIST)
             return FAIL(STATUS_IO, "make folder %s: %s", part, strerror(errno));
     }
     struct stat info;
@@ -34,14 +60,15 @@ status file_make_folders(const char *path)
 status file_make_new_folder(const char *path, bool *made)
 {
     char above[FILE_PATH_BYTES];
-    const char *last = strrchr(path, '/');
-    if (last != NULL && last != path) {
-        snprintf(above, sizeof above, "%.*s", (int)(last - path), path);
-        TRY(file_make_folders(above));
+    file_folder_of(path, above);
+    TRY(file_make_folders(above));
+    if (mkdir(path, 0777) != 0) {
+        *made = false;
+        return errno == EEXIST ? STATUS_OK
+                               : FAIL(STATUS_IO, "make folder %s: %s", path, strerror(errno));
     }
-    *made = mkdir(path, 0777) == 0;
-    return *made || errno == EEXIST ? STATUS_OK
-                                    : FAIL(STATUS_IO, "make folder %s: %s", path, strerror(errno));
+    *made = true;
+    return file_sync_folder(above);
 }
 
 status file_lock_folder(const char *path, int *fd)
@@ -57,21 +84,24 @@ status file_lock_folder(const char *path, int *fd)
     return STATUS_OK;
 }
 
-static status write_parts(int fd, const char *path, const file_part *parts, size_t n_parts)
+status file_append(int fd, const char *name, const void *data, size_t size_bytes)
 {
-    for (size_t i = 0; i < n_parts; i++) {
-        const char *data = parts[i].data;
-        for (size_t done = 0; done < parts[i].size_bytes;) {
-            ssize_t n = write(fd, data + done, parts[i].size_bytes - done);
-            if (n < 0 && errno == EINTR)
-                continue;
-            if (n < 0)
-                return FAIL(STATUS_IO, "write %s: %s", path, strerror(errno));
-            done += (size_t)n;
-        }
+    const char *bytes = data;
+    for (size_t done = 0; done < size_bytes;) {
+        ssize_t n = write(fd, bytes + done, size_bytes - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return FAIL(STATUS_IO, "write %s: %s", name, strerror(errno));
+        done += (size_t)n;
     }
-    if (fsync(fd) != 0)
-        return FAIL(STATUS_IO, "sync %s: %s", path, strerror(errno));
+    return STATUS_OK;
+}
+
+static status append_parts(int fd, const char *name, const file_part *parts, size_t n_parts)
+{
+    for (size_t i = 0; i < n_parts; i++)
+        TRY(file_append(fd, name, parts[i].data, parts[i].size_bytes));
     return STATUS_OK;
 }
 
@@ -80,7 +110,9 @@ status file_write(const char *path, const file_part *parts, size_t n_parts)
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0)
         return FAIL(STATUS_IO, "create %s: %s", path, strerror(errno));
-    status st = write_parts(fd, path, parts, n_parts);
+    status st = append_parts(fd, path, parts, n_parts);
+    if (st == STATUS_OK && fsync(fd) != 0)
+        st = FAIL(STATUS_IO, "sync %s: %s", path, strerror(errno));
     if (close(fd) != 0 && st == STATUS_OK)
         st = FAIL(STATUS_IO, "close %s: %s", path, strerror(errno));
     if (st != STATUS_OK)
@@ -88,37 +120,91 @@ status file_write(const char *path, const file_part *parts, size_t n_parts)
     return st;
 }
 
-/* The folder that holds `path`, into `out` (FILE_PATH_BYTES). */
-static void parent_folder(const char *path, char *out)
-{
-    const char *slash = strrchr(path, '/');
-    if (slash == NULL)
-        strcpy(out, ".");
-    else if (slash == path)
-        strcpy(out, "/");
-    else
-        snprintf(out, FILE_PATH_BYTES, "%.*s", (int)(slash - path), path);
-}
-
 status file_replace(const char *path, const file_part *parts, size_t n_parts)
 {
-    char temporary[FILE_PATH_BYTES], folder[FILE_PATH_BYTES];
-    int length = snprintf(temporary, sizeof temporary, "%s.tmp.%ld", path, (long)getpid());
-    if (length < 0 || (size_t)length >= sizeof temporary)
-        return FAIL(STATUS_INVALID, "path too long: %.64s...", path);
-    TRY(file_write(temporary, parts, n_parts));
-    if (rename(temporary, path) != 0) {
-        status st = FAIL(STATUS_IO, "rename %s to %s: %s", temporary, path, strerror(errno));
-        unlink(temporary);
+    file_draft draft;
+    TRY(file_draft_open(path, FILE_DRAFT_SHARED, &draft));
+    status st = append_parts(draft.fd, draft.temporary, parts, n_parts);
+    if (st == STATUS_OK)
+        return file_draft_commit(&draft);
+    file_draft_drop(&draft);
+    return st;
+}
+
+/* Where the kernel does not copy between these two files. */
+static status copy_by_hand(int from, const char *path, const file_draft *to)
+{
+    char buffer[COPY_BYTES];
+    for (;;) {
+        ssize_t n = read(from, buffer, sizeof buffer);
+        if (n == 0)
+            return STATUS_OK;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return FAIL(STATUS_IO, "read %s: %s", path, strerror(errno));
+        TRY(file_append(to->fd, to->temporary, buffer, (size_t)n));
+    }
+}
+
+/* A file system that can lets both files have the same blocks until one is written to. */
+static status copy_content(int from, const char *path, const file_draft *to)
+{
+    bool begun = false;
+    for (;;) {
+        ssize_t n = copy_file_range(from, NULL, to->fd, NULL, COPY_AT_ONCE, 0);
+        if (n == 0 && begun)
+            return STATUS_OK;
+        bool cannot = n == 0 || (n < 0 && (errno == EXDEV || errno == EINVAL || errno == ENOSYS ||
+                                           errno == EOPNOTSUPP));
+        if (!begun && cannot)
+            return copy_by_hand(from, path, to);
+        if (n < 0 && errno != EINTR)
+            return FAIL(STATUS_IO, "copy %s to %s: %s", path, to->temporary, strerror(errno));
+        begun = begun || n > 0;
+    }
+}
+
+status file_open(const char *path, int *fd, struct stat *info)
+{
+    int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not keep us */
+    if (opened < 0)
+        return FAIL(STATUS_IO, "open %s: %s", path, strerror(errno));
+    status st = STATUS_OK;
+    if (fstat(opened, info) != 0)
+        st = FAIL(STATUS_IO, "stat %s: %s", path, strerror(errno));
+    else if (!S_ISREG(info->st_mode))
+        st = FAIL(STATUS_INVALID, "%s is %snot a regular file", path,
+                  S_ISDIR(info->st_mode) ? "a directory, " : "");
+    if (st != STATUS_OK) {
+        close(opened);
         return st;
     }
-    parent_folder(path, folder);
-    return file_sync_folder(folder);
+    *fd = opened;
+    return STATUS_OK;
+}
+
+status file_copy(const char *from, const char *to)
+{
+    file_draft draft = {.fd = -1};
+    struct stat info;
+    int fd = -1;
+    TRY(file_open(from, &fd, &info));
+    status st = file_draft_open(to, FILE_DRAFT_SHARED, &draft);
+    if (st == STATUS_OK)
+        st = copy_content(fd, from, &draft);
+    if (st == STATUS_OK)
+        st = file_draft_commit(&draft);
+    file_draft_drop(&draft);
+    close(fd);
+    return st;
 }
 
 status file_sync_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 && errno == EACCES)
+        return STATUS_OK; /* a folder that we may write in and not read */
     if (fd < 0)
         return FAIL(STATUS_IO, "open folder %s: %s", path, strerror(errno));
     status st = STATUS_OK;
@@ -132,16 +218,11 @@ status file_read(const char *path, size_t limit_bytes, char **out, size_t *size_
 {
     status st = STATUS_OK;
     char *data = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return FAIL(STATUS_IO, "open %s: %s", path, strerror(errno));
     struct stat info;
-    if (fstat(fd, &info) != 0) {
-        st = FAIL(STATUS_IO, "stat %s: %s", path, strerror(errno));
-        goto out;
-    }
-    if (!S_ISREG(info.st_mode) || (size_t)info.st_size > limit_bytes) {
-        st = FAIL(STATUS_INVALID, "%s: not a regular file of at most %zu bytes", path, limit_bytes);
+    int fd = -1;
+    TRY(file_open(path, &fd, &info));
+    if ((size_t)info.st_size > limit_bytes) {
+        st = FAIL(STATUS_INVALID, "%s: longer than %zu bytes", path, limit_bytes);
         goto out;
     }
     /* Files in /proc have a content, and no size. */

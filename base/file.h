@@ -9,7 +9,10 @@
 
 enum { FILE_PATH_BYTES = 4096 };
 
-/* Makes a folder and its parents; existing ones are fine. STATUS_IO names the one that failed. */
+struct stat;
+
+/* Makes a folder and its parents, durably; existing ones are fine. STATUS_IO names the one that
+ * failed. */
 status file_make_folders(const char *path);
 
 /* Makes the last folder of `path`, and those above it if missing. *made: false where it was there
@@ -31,20 +34,34 @@ typedef struct file_part {
  * On failure (a full disk, say) the file is removed again. */
 status file_write(const char *path, const file_part *parts, size_t n_parts);
 
-/* file_write to a temporary name beside `path`, then renames: `path` holds old or new, never less.
- */
+/* As a draft (base/file_draft.h): `path` holds old or new, never less. Synced, the name too. */
 status file_replace(const char *path, const file_part *parts, size_t n_parts);
 
-/* Makes the names in a folder durable. */
+/* file_replace by another file's content. What is written to one of them later is not seen in the
+ * other. */
+status file_copy(const char *from, const char *to);
+
+/* Appends to an open file; `name` is for the message. */
+status file_append(int fd, const char *name, const void *data, size_t size_bytes);
+
+/* Makes the names in a folder durable. One that this user may not read is left to the kernel. */
 status file_sync_folder(const char *path);
 
+/* Opens a regular file to be read; `info` is what it is. STATUS_INVALID if it is anything else: a
+ * FIFO without a writer is not waited for. */
+status file_open(const char *path, int *fd, struct stat *info);
+
 /* Reads a whole file of at most `limit_bytes` into memory that the caller frees with free();
- * a zero byte follows its end. STATUS_INVALID if it is longer. Of a file in /proc, whose size
+ * a zero byte follows its end. STATUS_INVALID if it is longer, or
+ * no regular file. Of a file in /proc, whose size
  * nobody knows, the first 64 KiB at most. */
 status file_read(const char *path, size_t limit_bytes, char **out, size_t *size_bytes);
 
 /* "a/b" from folder and name into `out` (FILE_PATH_BYTES). STATUS_INVALID if too long. */
 status file_join(const char *folder, const char *name, char *out);
+
+/* The folder that holds `path`, into `out` (FILE_PATH_BYTES). */
+void file_folder_of(const char *path, char *out);
 
 bool file_exists(const char *path);
 

@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include "base/printable.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,14 +30,15 @@ void log_line(log_level level, const char *fmt, ...)
     if (level > threshold)
         return;
     static const char *const words[] = {"error: ", "warning: ", "", "debug: "};
-    char line[LINE_BYTES];
-    int head = snprintf(line, sizeof line, "%s%s", prefix_text, words[level]);
+    char text[LINE_BYTES], line[LINE_BYTES * 2];
+    int head = snprintf(text, sizeof text, "%s%s", prefix_text, words[level]);
     va_list args;
     va_start(args, fmt);
-    int body = vsnprintf(line + head, sizeof line - (size_t)head - 1, fmt, args);
+    int body = vsnprintf(text + head, sizeof text - (size_t)head, fmt, args);
     va_end(args);
     if (body < 0)
         return;
+    printable_copy(PRINTABLE_LINES, text, line, sizeof line - 1);
     size_t length = strlen(line);
     line[length++] = '\n';
     for (size_t done = 0; done < length;) {

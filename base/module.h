@@ -18,7 +18,7 @@ extern "C" {
 struct device_kind;       /* kernels/ops.h */
 struct process_group_ops; /* dist/process_group_ops.h */
 
-enum { MODULE_ABI_VERSION = 3 };
+enum { MODULE_ABI_VERSION = 5 };
 
 typedef struct module {
     int abi_version;

@@ -5,15 +5,26 @@
 
 #include <stdint.h>
 
+enum { MT19937_WORDS = 624 };
+
 typedef struct mt19937 {
-    uint32_t state[624];
-    int next; /* index of the next output; 624: twist first */
+    uint32_t state[MT19937_WORDS];
+    uint32_t outputs[MT19937_WORDS]; /* of this state, */
+    int next;                        /* of which those from here on have not been drawn */
 } mt19937;
 
 /* torch.manual_seed(seed): only the low 32 bits count. */
 void mt19937_init(mt19937 *generator, uint64_t seed);
 
-uint32_t mt19937_u32(mt19937 *generator);
+/* The next state, and its outputs. */
+void mt19937_advance(mt19937 *generator);
+
+static inline uint32_t mt19937_u32(mt19937 *generator)
+{
+    if (generator->next == MT19937_WORDS)
+        mt19937_advance(generator);
+    return generator->outputs[generator->next++];
+}
 
 /* Two outputs, first one high: what torch draws for a 64-bit number. */
 static inline uint64_t mt19937_u64(mt19937 *generator)

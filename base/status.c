@@ -1,5 +1,6 @@
 #include "base/status.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@ static _Thread_local char message[MESSAGE_BYTES];
 status status_fail(status code, const char *file, int line, const char *fmt, ...)
 {
     char text[MESSAGE_BYTES];
+    int error = errno;
     va_list args;
     va_start(args, fmt);
     int length = vsnprintf(text, sizeof text, fmt, args);
@@ -22,7 +24,9 @@ status status_fail(status code, const char *file, int line, const char *fmt, ...
     const char *name = strrchr(file, '/');
     while (name != NULL && name > file && name[-1] != '/')
         name--;
-    snprintf(message, sizeof message, "%s (%s:%d)", text, name ? name : file, line);
+    snprintf(message, sizeof message, "%s%s (%s:%d)",
+             code == STATUS_NO_MEMORY && error == ENOMEM ? "out of memory: " : "", text,
+             name ? name : file, line);
     return code;
 }
 

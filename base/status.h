@@ -11,12 +11,12 @@ extern "C" {
 
 typedef enum status {
     STATUS_OK = 0,
-    STATUS_INVALID, /* the caller, the configuration or a file broke its contract */
-    STATUS_NO_MEMORY,
-    STATUS_IO,      /* file or socket; the message carries errno's text */
-    STATUS_TIMEOUT, /* the deadline passed; the peer may still be alive */
-    STATUS_PEER,    /* a peer hung up, died or sent nonsense */
-    STATUS_DEVICE,  /* an arithmetic library or an accelerator */
+    STATUS_INVALID,   /* the caller, the configuration or a file broke its contract */
+    STATUS_NO_MEMORY, /* for what the message says; "out of memory: " before it if errno says so */
+    STATUS_IO,        /* file or socket; the message carries errno's text */
+    STATUS_TIMEOUT,   /* the deadline passed; the peer may still be alive */
+    STATUS_PEER,      /* a peer hung up, died or sent nonsense */
+    STATUS_DEVICE,    /* an arithmetic library or an accelerator */
 } status;
 
 /* Notes "message (file:line)" for this thread and evaluates to `code`. No hidden control flow. */

@@ -7,6 +7,7 @@
 #define MNIST_DDP_DATA_CACHE_H
 
 #include "base/file.h"
+#include "base/file_draft.h"
 #include "base/status.h"
 
 #include <stddef.h>
@@ -30,23 +31,8 @@ status cache_folder_make(const char *name, char *out);
 status cache_lock(const char *folder, int timeout_ms, int *lock);
 void cache_unlock(int lock); /* -1: nothing to do */
 
-/* A file on its way into the cache. */
-typedef struct cache_entry {
-    int fd; /* to be written; -1: none */
-    char temporary[FILE_PATH_BYTES], path[FILE_PATH_BYTES];
-} cache_entry;
-
 /* For the holder of the folder's lock: opens a new file that will be `path`, and removes what
  * writers of `path` that were killed have left. */
-status cache_entry_begin(const char *path, cache_entry *out);
-
-/* Syncs the file to disk and renames it to its path. Ends the entry, also on failure. */
-status cache_entry_commit(cache_entry *entry);
-
-/* Removes the file, unless it was committed. Accepts an entry with fd -1. */
-void cache_entry_abort(cache_entry *entry);
-
-/* Appends to an open file; `name` is for the message. */
-status cache_write(int fd, const char *name, const void *data, size_t size_bytes);
+status cache_draft(const char *path, file_draft *out);
 
 #endif

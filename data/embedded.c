@@ -43,9 +43,9 @@ static status write_headers(const target *to, uint32_t count)
 {
     uint8_t header[IDX_MAX_HEADER_BYTES];
     idx_header_write(IDX_IMAGES, count, header);
-    TRY(cache_write(to->images, to->images_name, header, idx_header_bytes(IDX_IMAGES)));
+    TRY(file_append(to->images, to->images_name, header, idx_header_bytes(IDX_IMAGES)));
     idx_header_write(IDX_LABELS, count, header);
-    return cache_write(to->labels, to->labels_name, header, idx_header_bytes(IDX_LABELS));
+    return file_append(to->labels, to->labels_name, header, idx_header_bytes(IDX_LABELS));
 }
 
 static status write_split(const target *to, dataset_split split)
@@ -61,9 +61,9 @@ static status write_split(const target *to, dataset_split split)
         st = digits_generate(SEED, split == DATASET_TRAIN ? DIGITS_TRAIN : DIGITS_TEST, first, n,
                              usable_cpus(), block, labels);
         if (st == STATUS_OK)
-            st = cache_write(to->images, to->images_name, block, (size_t)n * DIGITS_PIXELS);
+            st = file_append(to->images, to->images_name, block, (size_t)n * DIGITS_PIXELS);
         if (st == STATUS_OK)
-            st = cache_write(to->labels, to->labels_name, labels, n);
+            st = file_append(to->labels, to->labels_name, labels, n);
     }
     free(block);
     return st;
@@ -94,24 +94,24 @@ static bool folder_is_whole(const char *folder)
 static status make_split(const char *folder, dataset_split split)
 {
     char path[FILE_PATH_BYTES];
-    cache_entry images = {.fd = -1}, labels = {.fd = -1};
+    file_draft images = {.fd = -1}, labels = {.fd = -1};
     status st = file_join(folder, mnist_files_name(split, IDX_IMAGES), path);
     if (st == STATUS_OK)
-        st = cache_entry_begin(path, &images);
+        st = cache_draft(path, &images);
     if (st == STATUS_OK)
         st = file_join(folder, mnist_files_name(split, IDX_LABELS), path);
     if (st == STATUS_OK)
-        st = cache_entry_begin(path, &labels);
+        st = cache_draft(path, &labels);
     if (st == STATUS_OK) {
         target to = {images.fd, labels.fd, images.temporary, labels.temporary};
         st = write_split(&to, split);
     }
     if (st == STATUS_OK)
-        st = cache_entry_commit(&images);
+        st = file_draft_commit(&images);
     if (st == STATUS_OK)
-        st = cache_entry_commit(&labels);
-    cache_entry_abort(&images);
-    cache_entry_abort(&labels);
+        st = file_draft_commit(&labels);
+    file_draft_drop(&images);
+    file_draft_drop(&labels);
     return st;
 }
 

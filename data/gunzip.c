@@ -60,7 +60,7 @@ static status fill(stream *s)
 static status inflate_failed(const stream *s, int code)
 {
     if (code == Z_MEM_ERROR)
-        return FAIL(STATUS_NO_MEMORY, "%s: zlib is out of memory", s->name);
+        return FAIL(STATUS_NO_MEMORY, "%s: zlib", s->name);
     const char *why = s->z.msg != NULL ? s->z.msg : zError(code);
     if (strcmp(why, "incorrect data check") == 0)
         why = "its CRC does not match its content";
@@ -132,7 +132,7 @@ static status copy(stream *s, idx_kind kind, uint64_t compressed_bytes, int sink
     for (size_t done = 0;;) {
         if (kind == IDX_LABELS && done > 0)
             TRY(idx_labels_check(s->content_name, s->output, got, done));
-        status st = cache_write(sink, sink_name, s->output, got);
+        status st = file_append(sink, sink_name, s->output, got);
         if (st != STATUS_OK) {
             *sink_failed = true;
             return st;

@@ -1,12 +1,12 @@
 #include "data/idx_file.h"
 
 #include "base/file.h"
+#include "base/fnv1a.h"
 #include "base/log.h"
 #include "data/cache.h"
 #include "data/gunzip.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,27 +24,6 @@ typedef struct original {
     idx_kind kind;
     struct stat info;
 } original;
-
-/* Opens a regular file; `info` is what it is. */
-static status regular_open(const char *path, int *fd, struct stat *info)
-{
-    int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not keep us */
-    if (opened < 0)
-        return FAIL(STATUS_IO, "open %s: %s", path, strerror(errno));
-    status st = STATUS_OK;
-    if (fstat(opened, info) != 0)
-        st = FAIL(STATUS_IO, "stat %s: %s", path, strerror(errno));
-    else if (S_ISDIR(info->st_mode))
-        st = FAIL(STATUS_INVALID, "%s is a directory, expected an IDX file", path);
-    else if (!S_ISREG(info->st_mode))
-        st = FAIL(STATUS_INVALID, "%s is not a regular file, expected an IDX file", path);
-    if (st != STATUS_OK) {
-        close(opened);
-        return st;
-    }
-    *fd = opened;
-    return STATUS_OK;
-}
 
 /* The first bytes of a file, at most `wanted`, without moving its position. */
 static status head_read(int fd, const char *name, uint8_t *head, size_t wanted, size_t *got)
@@ -99,19 +78,10 @@ static status copy_open(const char *path, idx_kind kind, idx_file *out)
 {
     int fd = -1;
     struct stat info;
-    TRY(regular_open(path, &fd, &info));
+    TRY(file_open(path, &fd, &info));
     status st = idx_file_map(fd, path, kind, out);
     close(fd);
     return st;
-}
-
-/* FNV-1a, 64 bits. */
-static uint64_t hash_text(const char *text)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (; *text != '\0'; text++)
-        hash = (hash ^ (uint8_t)*text) * 0x100000001b3u;
-    return hash;
 }
 
 /* The copy's file name, by all that tells one original from another and from its later self. */
@@ -121,8 +91,9 @@ static status copy_name(const original *o, char *out, size_t out_bytes)
     if (canonical == NULL)
         return FAIL(STATUS_IO, "resolve %s: %s", o->path, strerror(errno));
     snprintf(out, out_bytes, "%016" PRIx64 "-%" PRIx64 "-%" PRIx64 ".%09ld-%s.idx",
-             hash_text(canonical), (uint64_t)o->info.st_size, (uint64_t)o->info.st_mtim.tv_sec,
-             (long)o->info.st_mtim.tv_nsec, o->kind == IDX_IMAGES ? "images" : "labels");
+             fnv1a(FNV1A_START, canonical, strlen(canonical)), (uint64_t)o->info.st_size,
+             (uint64_t)o->info.st_mtim.tv_sec, (long)o->info.st_mtim.tv_nsec,
+             o->kind == IDX_IMAGES ? "images" : "labels");
     free(canonical);
     return STATUS_OK;
 }
@@ -164,8 +135,8 @@ static status copy_make(const original *o, const char *path, idx_file *out, bool
 {
     if (copy_open(path, o->kind, out) == STATUS_OK)
         return STATUS_OK;
-    cache_entry entry = {.fd = -1};
-    status st = cache_entry_begin(path, &entry);
+    file_draft entry = {.fd = -1};
+    status st = cache_draft(path, &entry);
     if (st != STATUS_OK) {
         *cache_failed = true;
         return st;
@@ -174,12 +145,12 @@ static status copy_make(const original *o, const char *path, idx_file *out, bool
     if (st == STATUS_OK)
         st = idx_file_map(entry.fd, path, o->kind, out);
     if (st == STATUS_OK) {
-        st = cache_entry_commit(&entry);
+        st = file_draft_commit(&entry);
         *cache_failed = st != STATUS_OK;
         if (st != STATUS_OK)
             idx_file_close(out);
     }
-    cache_entry_abort(&entry);
+    file_draft_drop(&entry);
     return st;
 }
 
@@ -231,7 +202,7 @@ static status gzip_open(const original *o, idx_file *out)
 status idx_file_open(const char *path, idx_kind kind, idx_file *out)
 {
     original o = {.fd = -1, .path = path, .kind = kind};
-    TRY(regular_open(path, &o.fd, &o.info));
+    TRY(file_open(path, &o.fd, &o.info));
     uint8_t magic[2];
     size_t got = 0;
     status st = head_read(o.fd, path, magic, sizeof magic, &got);

@@ -5,6 +5,7 @@
 
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct loader {
     device *dev;
@@ -12,6 +13,7 @@ struct loader {
     sampler_plan plan;
     int batches;     /* of an epoch */
     int epoch;       /* -1: none has started */
+    bool repeats;    /* its order is that of the epoch before */
     int step, micro; /* the batch that loader_next gives */
 
     /* The data set and this rank's order of the epoch, where `gather` reads them. */
@@ -19,7 +21,11 @@ struct loader {
     uint8_t *own_images, *own_labels; /* an accelerator's copy */
     uint32_t *own_order;              /* likewise, (per_rank) */
 
-    uint32_t *order; /* (per_rank) host */
+    /* (2, per_rank) host: the order of the epoch and that of the one before or, once it is drawn,
+     * of a later one. */
+    uint32_t *orders[2];
+    int drawn[2]; /* of which epoch; -1: none */
+    int now;      /* whose turn it is */
 
     /* One batch, in the device's memory. */
     float *x;
@@ -43,16 +49,18 @@ static status check(const dataset *set, const loader_options *options, sampler_p
 }
 
 /* Takes the data set to where the device's gather reads it: host memory, as it is mapped, or a copy
- * in the accelerator's own. */
+ * in the accelerator's own. Room for orders is where they are drawn. */
 static status place_dataset(loader *load, const dataset *set)
 {
     device *dev = load->dev;
-    load->source = (gather_source){set->images, set->labels, load->order, DATASET_PIXELS};
-    if (dev->ops->accelerator == NULL)
-        return STATUS_OK;
-    size_t order_bytes = load->plan.per_rank * sizeof *load->order;
+    size_t order_bytes = load->plan.per_rank * sizeof *load->own_order;
+    if (dev->ops->accelerator == NULL) {
+        load->source = (gather_source){set->images, set->labels, NULL, DATASET_PIXELS};
+        return memory_alloc(2 * order_bytes, (void **)&load->orders[0]);
+    }
     TRY(dataset_upload(dev, set, &load->own_images, &load->own_labels));
     TRY(dev->ops->alloc(dev, order_bytes, (void **)&load->own_order));
+    TRY(dev->ops->accelerator->alloc_pinned(dev, 2 * order_bytes, (void **)&load->orders[0]));
     load->source =
         (gather_source){load->own_images, load->own_labels, load->own_order, DATASET_PIXELS};
     return STATUS_OK;
@@ -80,11 +88,12 @@ status loader_create(device *dev, const dataset *set, const loader_options *opti
     load->plan = plan;
     load->epoch = -1;
     load->batches = (int)((plan.per_rank - 1) / (uint32_t)options->batch_size) + 1;
-    status st = memory_alloc(plan.per_rank * sizeof *load->order, (void **)&load->order);
-    if (st == STATUS_OK)
-        st = place_dataset(load, set);
-    if (st == STATUS_OK)
+    load->drawn[0] = load->drawn[1] = -1;
+    status st = place_dataset(load, set);
+    if (st == STATUS_OK) {
+        load->orders[1] = load->orders[0] + plan.per_rank;
         st = alloc_batch(load);
+    }
     if (st != STATUS_OK) {
         loader_destroy(load);
         return st;
@@ -104,29 +113,43 @@ void loader_destroy(loader *load)
     ops->free(load->dev, load->own_order);
     ops->free(load->dev, load->own_labels);
     ops->free(load->dev, load->own_images);
-    free(load->order);
+    if (ops->accelerator != NULL)
+        ops->accelerator->free_pinned(load->dev, load->orders[0]);
+    else
+        free(load->orders[0]);
     free(load);
+}
+
+status loader_draw_epoch(loader *load, int epoch)
+{
+    int other = 1 - load->now;
+    if (epoch < 0)
+        return FAIL(STATUS_INVALID, "loader: epoch %d, expected 0 or more", epoch);
+    if (load->drawn[other] == epoch)
+        return STATUS_OK;
+    load->drawn[other] = -1;
+    TRY(sampler_indices(&load->options.sampler, epoch, load->orders[other]));
+    load->drawn[other] = epoch;
+    return STATUS_OK;
 }
 
 status loader_start_epoch(loader *load, int epoch)
 {
-    if (epoch < 0)
-        return FAIL(STATUS_INVALID, "loader: epoch %d, expected 0 or more", epoch);
-    TRY(sampler_indices(&load->options.sampler, epoch, load->order));
+    size_t order_bytes = load->plan.per_rank * sizeof *load->own_order;
+    TRY(loader_draw_epoch(load, epoch));
+    load->repeats = load->epoch >= 0 && memcmp(load->orders[0], load->orders[1], order_bytes) == 0;
+    load->now = 1 - load->now;
     load->epoch = epoch;
-    if (load->own_order == NULL)
-        return STATUS_OK;
-    return load->dev->ops->upload(load->dev, load->own_order, load->order,
-                                  load->plan.per_rank * sizeof *load->order);
+    const uint32_t *order = load->orders[load->now];
+    if (load->own_order != NULL)
+        return load->dev->ops->accelerator->copy_in(load->dev, load->own_order, order, order_bytes);
+    load->source.order = order;
+    return STATUS_OK;
 }
 
-uint64_t loader_order_hash(const loader *load)
+bool loader_repeats_order(const loader *load)
 {
-    const uint64_t prime = 0x100000001b3; /* FNV-1a's, over whole indices */
-    uint64_t hash = 0xcbf29ce484222325;
-    for (uint32_t i = 0; i < load->plan.per_rank; i++)
-        hash = (hash ^ load->order[i]) * prime;
-    return hash;
+    return load->repeats;
 }
 
 int loader_steps(const loader *load)

@@ -21,12 +21,16 @@ typedef struct loader_options {
 status loader_create(device *dev, const dataset *set, const loader_options *options, loader **out);
 void loader_destroy(loader *load);
 
-/* Starts an epoch: draws its order and takes it to the device. Then steps in any order. */
+/* Draws the order of an epoch that will start later: while an accelerator works on this one's last
+ * steps. It must have done those of the epoch before, as the host has seen. */
+status loader_draw_epoch(loader *load, int epoch);
+
+/* Starts an epoch: its order, drawn now if it is not yet, goes to the device behind the work so
+ * far. Then steps in any order. */
 status loader_start_epoch(loader *load, int epoch);
 
-/* A fingerprint of the order of the epoch that has started: epochs of the same order have the same.
- */
-uint64_t loader_order_hash(const loader *load);
+/* Whether the epoch that has started has the order of the one that started before it. */
+bool loader_repeats_order(const loader *load);
 
 /* Optimizer steps of an epoch. */
 int loader_steps(const loader *load);

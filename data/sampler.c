@@ -49,23 +49,37 @@ static void permute(uint32_t *order, uint32_t n, uint64_t seed)
     }
 }
 
+/* All ranks' list: (options->samples). */
+static void put_in_order(const sampler_options *options, int64_t epoch, uint32_t *order)
+{
+    for (uint32_t i = 0; i < options->samples; i++)
+        order[i] = i;
+    if (options->shuffle)
+        permute(order, options->samples, options->seed + (uint64_t)epoch);
+}
+
 status sampler_indices(const sampler_options *options, int64_t epoch, uint32_t *out)
 {
     sampler_plan plan;
     TRY(sampler_check(options, &plan));
+    if (options->world_size == 1) {
+        put_in_order(options, epoch, out);
+        return STATUS_OK;
+    }
     uint32_t n = options->samples;
     uint32_t *order = malloc(n * sizeof *order);
     if (order == NULL)
         return FAIL(STATUS_NO_MEMORY, "sampler: the order of %u samples", n);
-    for (uint32_t i = 0; i < n; i++)
-        order[i] = i;
-    if (options->shuffle)
-        permute(order, n, options->seed + (uint64_t)epoch);
+    put_in_order(options, epoch, order);
 
     /* All ranks deal from one list, in turn; past its end it begins anew. */
-    uint64_t at = (uint64_t)options->rank;
-    for (uint32_t i = 0; i < plan.per_rank; i++, at += (uint64_t)options->world_size)
-        out[i] = order[at % n];
+    uint32_t step = (uint32_t)options->world_size % n;
+    uint64_t at = (uint32_t)options->rank % n;
+    for (uint32_t i = 0; i < plan.per_rank; i++) {
+        out[i] = order[at];
+        at += step;
+        at -= at >= n ? n : 0;
+    }
     free(order);
     return STATUS_OK;
 }

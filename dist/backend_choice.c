@@ -235,7 +235,7 @@ static status open_backend(const char *name, const process_group_ops **out)
 
 status backend_choice_make(const process_group_options *o, backend_choice *out)
 {
-    int64_t deadline_ns = clock_deadline_ns(o->timeout_ms);
+    int64_t deadline_ns = clock_deadline_ns(process_group_patience_ms(o));
     char key[64], line[LINE_BYTES], name[NAME_BYTES];
     int64_t number = 0;
     int one_host = 0;

@@ -13,6 +13,7 @@
 #include "dist/backend_choice.h"
 #include "dist/collective.h"
 #include "dist/collective_ring.h"
+#include "dist/first_runs.h"
 #include "dist/process_group_calls.h"
 #include "dist/process_group_ops.h"
 #include "dist/rank_page.h"
@@ -25,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     MESSAGE_BYTES = 1024,
@@ -55,10 +57,11 @@ struct process_group {
     void *self;
     device *dev; /* NULL: host memory only */
     int rank, world_size;
-    int64_t timeout_ms;
+    int64_t timeout_ms, patience_ms;
     bool one_host;
 
     pthread_mutex_t lock; /* of all below */
+    first_runs known;
     status broken;
     char message[MESSAGE_BYTES];
     uint64_t seq; /* of the latest collective */
@@ -114,6 +117,12 @@ static status open_backend(process_group *group, const process_group_options *op
     return STATUS_OK;
 }
 
+int64_t process_group_patience_ms(const process_group_options *options)
+{
+    bool accelerated = options->device != NULL && options->device->stream != NULL;
+    return options->timeout_ms * (accelerated ? PROCESS_GROUP_FIRST_TIMES : 1);
+}
+
 status process_group_create(const process_group_options *options, process_group **out)
 {
     TRY(process_group_check_options(options));
@@ -124,6 +133,7 @@ status process_group_create(const process_group_options *options, process_group 
     group->rank = options->rank;
     group->world_size = options->world_size;
     group->timeout_ms = options->timeout_ms;
+    group->patience_ms = process_group_patience_ms(options);
     group->wire.delay_ns = options->inject_delay_ms * 1000000;
     group->shared_left = options->shared_bytes;
     group->page = options->page;
@@ -257,8 +267,16 @@ static status staging_memory(void *ctx, size_t size_bytes, void **out, size_t *g
         *got_bytes = left;
         return STATUS_OK;
     }
+    /* Whole pages of its own: those are what is pinned, and none can be pinned twice. */
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), above = 0;
     *got_bytes = size_bytes > STAGING_CHUNK_BYTES ? size_bytes : STAGING_CHUNK_BYTES;
-    return allocations_add(&group->memory, *got_bytes, out);
+    if (__builtin_add_overflow(*got_bytes, 2 * page, &above))
+        return FAIL(STATUS_NO_MEMORY, "cannot allocate %zu bytes", *got_bytes);
+    *got_bytes = (*got_bytes + page - 1) / page * page;
+    void *memory = NULL;
+    TRY(allocations_add(&group->memory, *got_bytes + page, &memory));
+    *out = (char *)memory + (page - (uintptr_t)memory % page) % page;
+    return STATUS_OK;
 }
 
 /* The lock is held. */
@@ -354,6 +372,8 @@ status process_group_launch(process_group *group, const collective *c, device_st
     status st = broken_locked(group);
     if (st == STATUS_OK) {
         w->what.seq = ++group->seq;
+        bool first = first_runs_note(&group->known, c);
+        w->what.timeout_ms = first ? group->patience_ms : group->timeout_ms;
         collective_ring_launch(&group->ring, &w->what, stream != NULL, clock_now_ns());
         rank_page_launch(group->page, &w->what);
         count_traffic(group, &w->what);
@@ -450,7 +470,7 @@ static status finish(process_group *group, work *w)
 {
     if (w->state == WORK_HELD)
         TRY(launch_held(group, w));
-    int64_t deadline_ns = clock_deadline_ns(group->timeout_ms);
+    int64_t deadline_ns = clock_deadline_ns(w->what.timeout_ms);
     if (w->state == WORK_AT_BACKEND)
         TRY(group->ops->wait(group->self, w->inner, deadline_ns, &w->done_ns));
     TRY(slow_wire_wait(w->leaves_wire_ns, deadline_ns, &w->done_ns));

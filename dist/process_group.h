@@ -33,7 +33,11 @@ typedef struct process_group_options {
     struct local_hub *hub;   /* dist/local/local_hub.h, for "local" only; borrowed until destroy */
     const char *master_addr; /* the store's host, only to find this host's address on the way there;
                                 NULL: loopback */
-    int64_t timeout_ms;      /* of every collective */
+    int64_t timeout_ms;      /* of every collective. With an accelerator, PROCESS_GROUP_FIRST_TIMES
+                                as long for making the group, and for the first one of a kind, size
+                                and root: on the way there each rank pages in libraries of
+                                gigabytes and loads kernels, and one may be much slower than others.
+                                Ranks that have died or stopped are told as soon as ever */
     size_t shared_bytes;     /* what process_group_alloc can hand out; what is left of it when a
                                 collective is first staged serves for that from then on */
     struct device *device;   /* whose memory collectives with a stream work on; borrowed until
@@ -52,7 +56,12 @@ typedef struct process_group_options {
                                 launch to its end; borrowed until destroy; NULL: no trace */
 } process_group_options;
 
-/* Blocks until all ranks have created theirs, at most timeout_ms. */
+enum { PROCESS_GROUP_FIRST_TIMES = 10 };
+
+/* The longer one of the two timeouts, where it applies. */
+int64_t process_group_patience_ms(const process_group_options *options);
+
+/* Blocks until all ranks have created theirs, at most process_group_patience_ms(options). */
 status process_group_create(const process_group_options *options, process_group **out);
 
 /* Accepts NULL. Peers that still wait in a collective fail with STATUS_PEER. Does not wait for

@@ -31,6 +31,8 @@ typedef struct collective {
     int root;       /* or the peer of a send or recv */
     float prescale; /* every element is multiplied by it on the way in (float types); 1 if unused */
     uint64_t seq;   /* this group's running number, from 1: names the collective in errors */
+    int64_t
+        timeout_ms; /* of this one: process_group_patience_ms where it is the first of its kind */
     const char *label; /* what it carries, as process_group_keep_label gave it; NULL: not said */
 } collective;
 
@@ -69,6 +71,8 @@ typedef struct process_group_ops {
     void (*destroy)(void *self);
     /* What a collective moves on rank `rank`, by the backend's algorithm. */
     rank_traffic (*traffic)(const collective *c, int rank, int world_size);
+    /* Of the library it calls, "2.28.9". NULL: none is told. */
+    void (*version)(char *out, size_t size_bytes);
 } process_group_ops;
 
 extern const process_group_ops shm_ops, local_ops;

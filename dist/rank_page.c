@@ -243,15 +243,18 @@ static void say_doing(const rank_page *page, rank_sight *out)
     uint32_t place = GET(page->place);
     bool waits = out->waits != 0;
     int64_t since_ns = waits ? GET(page->waited.since_ns) : GET(page->place_since_ns);
+    int64_t now_ns = clock_now_ns();
     if (waits)
         snprintf(what, sizeof what, "waiting for %s", out->waits_text);
     else
         snprintf(what, sizeof what, "%s", place < RANK_PLACES ? places[place] : "somewhere");
-    if (out->step > 0) /* of the run */
+    if (since_ns < 0 || since_ns > now_ns) /* torn, or scribbled over */
+        since_ns = now_ns;
+    if (out->step > 0 && out->epoch >= 0 && out->epoch < INT64_MAX) /* of the run */
         snprintf(where, sizeof where, ", step %" PRId64 " in epoch %" PRId64, out->step,
                  out->epoch + 1);
     snprintf(out->doing, sizeof out->doing, "%.200s%s, %.1f s ago", what, where,
-             clock_seconds(clock_now_ns() - since_ns));
+             clock_seconds(now_ns - since_ns));
 }
 
 void rank_page_look(const rank_page *page, rank_sight *out)

@@ -1,6 +1,7 @@
 #include "dist/rendezvous.h"
 
 #include "base/clock.h"
+#include "base/file_limit.h"
 #include "base/log.h"
 #include "dist/net/socket_address.h"
 #include "dist/net/socket_route.h"
@@ -277,7 +278,10 @@ static status wait_for_all(rendezvous *rdzv, int64_t start_ns, bool *joined)
 static status serve(rendezvous *rdzv)
 {
     const rendezvous_place *place = &rdzv->place;
-    const char *host = socket_address_is_loopback(place->master_addr) ? place->master_addr : NULL;
+    char own[SOCKET_ADDRESS_BYTES], why[SOCKET_ADDRESS_BYTES + 80];
+    const char *host = place->master_addr;
+    if (!socket_address_is_loopback(host))
+        host = socket_address_home(host, own, why) ? own : NULL;
     status st = store_server_create(host, place->master_port, &rdzv->server);
     return st == STATUS_OK
                ? st
@@ -327,6 +331,8 @@ status rendezvous_join(const rendezvous_place *place, int64_t timeout_ms, int64_
         return FAIL(STATUS_NO_MEMORY, "a rendezvous");
     rdzv->place = *place;
     rdzv->timeout_ms = timeout_ms;
+    if (place->world_size > 1) /* a connection to each of the others, and as rank 0 the store */
+        (void)file_limit_raise();
     if (place->world_size > 1 || place->agent_store) {
         socket_address_name(place->master_addr, place->master_port, rdzv->where);
         introduce(rdzv);

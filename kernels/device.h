@@ -56,6 +56,18 @@ typedef struct device {
     void *interrupted_ctx;
 } device;
 
+/* What a library of the device's chose for one kind of work, or would not do: for reports. */
+typedef struct device_choice {
+    const char *library;     /* "cudnn", "cublaslt" */
+    char subject[64];        /* "32->64, 3x3 on 26x26": the work */
+    char pass[32];           /* "forward", "data", ...; the library's name of an epilogue */
+    int batch;               /* images that were asked for; 0: of any batch */
+    int piece;               /* images that go at once */
+    int64_t engine;          /* the library's number of it; -1: none, own kernels do it */
+    int64_t workspace_bytes; /* that it uses */
+    char notes[160];         /* the library's, of the engine; where there is none: why */
+} device_choice;
+
 /* `bytes` more of the device's memory are in use, or, negative, fewer. */
 static inline void device_note_memory(device *dev, int64_t bytes)
 {

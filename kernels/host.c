@@ -37,11 +37,11 @@ status host_synchronize(device *dev)
     return STATUS_OK;
 }
 
-status host_begin_step(device *dev, const step_plan *plan, step_numbers *numbers)
+status host_begin_step(device *dev, const step_plan *plan, step_numbers *numbers, float *stop_flag)
 {
     (void)dev;
     ASSERT(!plan->scale_loss); /* 16-bit types are an accelerator's */
-    step_begin(plan, numbers);
+    step_begin(plan, numbers, stop_flag);
     return STATUS_OK;
 }
 

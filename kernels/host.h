@@ -10,7 +10,7 @@ status host_alloc(device *dev, size_t size_bytes, void **out);
 void host_free(device *dev, void *memory);
 status host_copy(device *dev, void *dst, const void *src, size_t size_bytes);
 status host_synchronize(device *dev);
-status host_begin_step(device *dev, const step_plan *plan, step_numbers *numbers);
+status host_begin_step(device *dev, const step_plan *plan, step_numbers *numbers, float *stop_flag);
 status host_gather(device *dev, const gather_source *source, const step_numbers *numbers,
                    uint32_t offset, int n, float *x, uint8_t *labels_out, uint32_t *samples);
 status host_begin_forward(device *dev, const float *parameters, size_t count);

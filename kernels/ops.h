@@ -88,9 +88,14 @@ typedef struct gather_source {
 
 /* What only an accelerator has. */
 typedef struct accelerator_ops {
-    /* Page-locks host memory, so that copies of it need no help of the host. */
+    /* Page-locks host memory, so that copies of it need no help of the host. No two pieces may
+     * share a page. */
     status (*pin)(device *dev, void *host, size_t size_bytes);
     void (*unpin)(device *dev, void *host);
+
+    /* Page-locked host memory, not initialised; free_pinned first waits for all enqueued work. */
+    status (*alloc_pinned)(device *dev, size_t size_bytes, void **out);
+    void (*free_pinned)(device *dev, void *host); /* accepts NULL */
 
     status (*event_create)(device *dev, device_event **out);
     void (*event_destroy)(device_event *event); /* accepts NULL */
@@ -134,6 +139,10 @@ struct device_ops {
     /* Opens lanes for threads of its own, beside dev->lane. NULL: it has none. */
     status (*trace)(device *dev, struct trace *t);
 
+    /* Its libraries' choices so far: *out set to the index-th; false: there are no more. NULL: it
+     * makes none that are worth telling. */
+    bool (*choice)(const device *dev, int index, device_choice *out);
+
     /* Memory of the device: zeroed, 64-byte aligned. upload and download are done when they return;
      * copy, from device to device, is enqueued. */
     status (*alloc)(device *dev, size_t size_bytes, void **out);
@@ -148,8 +157,10 @@ struct device_ops {
     /* NULL where the device works on host memory. */
     const accelerator_ops *accelerator;
 
-    /* step_begin (kernels/step.h) on `numbers`; *plan, host memory, is read before it returns. */
-    status (*begin_step)(device *dev, const step_plan *plan, step_numbers *numbers);
+    /* step_begin (kernels/step.h) on `numbers` and `stop_flag`; *plan, host memory, is read before
+     * it returns. */
+    status (*begin_step)(device *dev, const step_plan *plan, step_numbers *numbers,
+                         float *stop_flag);
 
     /* With index(i) = order[numbers->plan.first + offset + i], for n images of `pixels` bytes each:
      * x[i] = (images[index(i)] / 255 - mean) / std, labels_out[i] = labels[index(i)], samples[i] =

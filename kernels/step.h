@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __CUDACC__
@@ -79,10 +80,13 @@ STEP_FN void loss_scaling_advance(loss_scaling *s)
     s->overflow = 0;
 }
 
-/* What begin_step of every device does. */
-STEP_FN void step_begin(const step_plan *plan, step_numbers *numbers)
+/* What begin_step of every device does. stop_flag: where the plan's `stop` leaves with the
+ * gradients; NULL: nowhere. */
+STEP_FN void step_begin(const step_plan *plan, step_numbers *numbers, float *stop_flag)
 {
     numbers->plan = *plan;
+    if (stop_flag != NULL)
+        *stop_flag = plan->stop;
     if (plan->step == 0)
         return;
     if (plan->scale_loss)

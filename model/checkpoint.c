@@ -13,7 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char MODEL_FILE[] = "model.safetensors";
 static const size_t MAX_MODEL_BYTES = (size_t)1 << 30;
 
 /* The three files of a checkpoint into the folder `path`. */
@@ -21,61 +20,77 @@ static status write_files(const char *path, const checkpoint_state *state, netwo
                           optimizer *opt)
 {
     char file[FILE_PATH_BYTES], step[24];
-    const char *names[OPTIMIZER_MAX_STATES] = {NULL};
-    float *arenas[OPTIMIZER_MAX_STATES] = {NULL}, *parameters = network_parameters(net);
-    size_t n_states = optimizer_states(opt, names, arenas);
+    checkpoint_arenas model = {1, {""}, {network_parameters(net)}}, states = {0};
+    checkpoint_state written = *state;
+    states.n = optimizer_states(opt, states.prefixes, states.arenas);
     snprintf(step, sizeof step, "%" PRId64, state->step);
     safetensors_entry metadata[] = {
         {"writer", "mnist_ddp"}, {"model", model_kind_name(state->model)}, {"step", step}};
-    TRY(file_join(path, MODEL_FILE, file));
-    TRY(checkpoint_arenas_write(file, net, 1, (const char *[]){""}, &parameters, metadata, 3));
-    TRY(file_join(path, "optimizer.safetensors", file));
-    TRY(checkpoint_arenas_write(file, net, n_states, names, arenas, metadata, 3));
-    TRY(file_join(path, "state.json", file));
-    checkpoint_state written = *state;
+    TRY(file_join(path, CHECKPOINT_MODEL, file));
+    TRY(checkpoint_arenas_write(file, net, &model, metadata, 3, &written.model_hash));
+    TRY(file_join(path, CHECKPOINT_OPTIMIZER, file));
+    TRY(checkpoint_arenas_write(file, net, &states, metadata, 3, &written.optimizer_hash));
+    TRY(file_join(path, CHECKPOINT_STATE, file));
     written.optimizer_steps = optimizer_steps(opt);
     TRY(checkpoint_state_write(file, &written));
     return file_sync_folder(path);
 }
 
-/* A second name for the file `from`, or a copy of it where there are no links. */
-static status link_or_copy(const char *from, const char *to)
+/* Do both paths hold the same bytes? */
+static bool same_content(const char *a, const char *b)
 {
-    char *data = NULL;
-    size_t size_bytes = 0;
-    if (link(from, to) == 0)
-        return STATUS_OK;
-    TRY(file_read(from, MAX_MODEL_BYTES, &data, &size_bytes));
-    status st = file_write(to, &(file_part){data, size_bytes}, 1);
-    free(data);
-    return st;
+    char *data[2] = {NULL, NULL};
+    size_t size_bytes[2] = {0, 0};
+    bool same = file_read(a, MAX_MODEL_BYTES, &data[0], &size_bytes[0]) == STATUS_OK &&
+                file_read(b, MAX_MODEL_BYTES, &data[1], &size_bytes[1]) == STATUS_OK &&
+                size_bytes[0] == size_bytes[1] && memcmp(data[0], data[1], size_bytes[0]) == 0;
+    free(data[0]);
+    free(data[1]);
+    return same;
 }
 
-/* <run_dir>/model.safetensors becomes that of the checkpoint in `path`. */
-static status publish_model(const char *run_dir, const char *path)
+bool checkpoint_is_published(const char *run_dir, const char *path)
 {
-    char from[FILE_PATH_BYTES], to[FILE_PATH_BYTES], temporary[FILE_PATH_BYTES];
-    TRY(file_join(path, MODEL_FILE, from));
-    TRY(file_join(run_dir, MODEL_FILE, to));
-    TRY(file_join(run_dir, "model.safetensors.tmp", temporary));
-    if (unlink(temporary) != 0 && errno != ENOENT)
-        return FAIL(STATUS_IO, "delete %s: %s", temporary, strerror(errno));
-    TRY(link_or_copy(from, temporary));
-    if (rename(temporary, to) != 0)
-        return FAIL(STATUS_IO, "rename %s to %s: %s", temporary, to, strerror(errno));
-    return file_sync_folder(run_dir);
+    char from[FILE_PATH_BYTES], to[FILE_PATH_BYTES];
+    return file_join(path, CHECKPOINT_MODEL, from) == STATUS_OK &&
+           file_join(run_dir, CHECKPOINT_MODEL, to) == STATUS_OK && same_content(from, to);
 }
 
-/* Of the checkpoints before `step` only the newest stays. Nobody needs the others any more, so a
- * failure to delete one is only logged. */
-static void delete_older(const char *folder, int64_t step)
+status checkpoint_publish(const char *run_dir, const char *path)
 {
-    int64_t *steps = NULL;
+    char from[FILE_PATH_BYTES], to[FILE_PATH_BYTES];
+    TRY(file_join(path, CHECKPOINT_MODEL, from));
+    TRY(file_join(run_dir, CHECKPOINT_MODEL, to));
+    return file_copy(from, to);
+}
+
+status checkpoint_check_published(const char *run_dir, int64_t step)
+{
+    char path[FILE_PATH_BYTES];
+    checkpoint_state state = {0};
+    bool found = false;
+    TRY(checkpoint_find(run_dir, step + 1, &found, &state, path));
+    if (!found || state.step != step)
+        return FAIL(STATUS_INVALID, "%s has no whole checkpoint of step %" PRId64, run_dir, step);
+    if (!checkpoint_is_published(run_dir, path))
+        return FAIL(STATUS_INVALID, "%s/" CHECKPOINT_MODEL " is not the model of %s", run_dir,
+                    path);
+    return STATUS_OK;
+}
+
+/* Of the checkpoints before `step` one stays: of `good`, which a newer one that was passed over
+ * must not outlive, or the newest. Nobody needs the others any more, so a failure to delete one is
+ * only logged. */
+static void delete_older(const char *folder, int64_t step, int64_t good)
+{
+    int64_t *steps = NULL, kept = -1;
     size_t n = 0;
     status st = checkpoint_folder_list(folder, &steps, &n);
-    size_t kept = 0;
     for (size_t i = 0; i < n && st == STATUS_OK; i++)
-        if (steps[i] < step && kept++ > 0)
+        if (steps[i] < step && (kept < 0 || steps[i] == good))
+            kept = steps[i];
+    for (size_t i = 0; i < n && st == STATUS_OK; i++)
+        if (steps[i] < step && steps[i] != kept)
             st = checkpoint_folder_delete(folder, steps[i]);
     if (st != STATUS_OK)
         LOG_W("an old checkpoint stays: %s", status_message());
@@ -87,12 +102,10 @@ status checkpoint_save(const char *run_dir, const checkpoint_state *state, netwo
 {
     char folder[FILE_PATH_BYTES], temporary[FILE_PATH_BYTES], path[FILE_PATH_BYTES];
     TRY(file_join(run_dir, "checkpoints", folder));
-    TRY(checkpoint_folder_path(folder, state->step, ".tmp", temporary));
-    TRY(checkpoint_folder_path(folder, state->step, "", path));
+    TRY(checkpoint_folder_path(folder, state->step, path));
     TRY(file_make_folders(folder));
-    TRY(checkpoint_folder_clean(folder));
-    if (mkdir(temporary, 0777) != 0)
-        return FAIL(STATUS_IO, "make folder %s: %s", temporary, strerror(errno));
+    checkpoint_folder_clean(folder);
+    TRY(checkpoint_folder_begin(folder, state->step, temporary));
     status st = write_files(temporary, state, net, opt);
     if (st != STATUS_OK) {
         char why[1024];
@@ -101,8 +114,7 @@ status checkpoint_save(const char *run_dir, const checkpoint_state *state, netwo
             LOG_W("%s", status_message());
         return FAIL(st, "no checkpoint of step %" PRId64 ": %s", state->step, why);
     }
-    TRY(checkpoint_folder_commit(folder, state->step));
-    TRY(publish_model(run_dir, path));
-    delete_older(folder, state->step);
-    return STATUS_OK;
+    TRY(checkpoint_folder_commit(folder, state->step, temporary));
+    delete_older(folder, state->step, state->saved_step); /* also makes room for the copy */
+    return checkpoint_publish(run_dir, path);
 }

@@ -2,11 +2,12 @@
  *
  *   <run_dir>/checkpoints/00000938/model.safetensors      PyTorch's state_dict
  *                                  optimizer.safetensors  "<state>.<parameter>"
- *                                  state.json
- *   <run_dir>/model.safetensors                           that of the newest checkpoint
+ *                                  state.json             with the hashes of both and its own
+ *   <run_dir>/model.safetensors                           a copy of the newest checkpoint's
  *
- * A checkpoint is written to "00000938.tmp", synced and renamed once: that is the commit. Only one
- * process of a run (rank 0) saves, and nobody else changes the folder meanwhile.
+ * A checkpoint is written to "00000938.tmp", synced and renamed once: that is the commit. The copy
+ * follows it, and is made again by whoever resumes. Only one process of a run (rank 0) saves, and
+ * nobody else changes the folder meanwhile.
  */
 #ifndef MNIST_DDP_MODEL_CHECKPOINT_H
 #define MNIST_DDP_MODEL_CHECKPOINT_H
@@ -21,13 +22,13 @@
 
 enum { CHECKPOINT_HASH_BYTES = 65, CHECKPOINT_JOB_BYTES = 160 };
 
-/* Where a run stands, and what it was started with. Counts are >= 0, the sizes >= 1. */
+/* Where a run stands, and what it was started with. Counts are >= 0, the sizes >= 1. All numbers
+ * are finite, but for the loss of a run that has diverged. */
 typedef struct checkpoint_state {
     model_kind model;
     optimizer_kind optimizer;
     int64_t epoch;         /* completed epochs */
     int64_t step_in_epoch; /* optimizer steps taken in the epoch after those */
-    int64_t sample_offset; /* positions of its global order that they used up */
     int64_t step;          /* optimizer steps of the whole run; names the checkpoint */
     uint64_t seed;
     int64_t world_size, batch_size, accum;
@@ -36,22 +37,37 @@ typedef struct checkpoint_state {
     int64_t optimizer_steps;                 /* checkpoint_save takes it from the optimizer */
     double loss_scale; /* kernels/step.h; 0 and absent in the file: not scaled */
     int64_t loss_good_steps, loss_skipped_steps, loss_overflow;
-    double epoch_loss;              /* of the epoch under way, over all ranks: sum over samples, */
-    int64_t epoch_samples;          /* and how many they are; 0 where the file has neither */
-    char job[CHECKPOINT_JOB_BYTES]; /* which launch wrote it; "" and absent: not known */
+    double epoch_loss;     /* of the epoch under way, over all ranks: sum over samples, */
+    int64_t epoch_samples; /* and how many they are; 0 where the file has neither */
+    uint64_t model_hash, optimizer_hash; /* of its two files; checkpoint_save sets them */
+    bool vouches;                        /* false: of before, without the hashes */
+    char job[CHECKPOINT_JOB_BYTES];      /* which launch wrote it; "" and absent: not known */
+    int64_t saved_step; /* not in the file: where the run last saved, or went on from; 0: nowhere */
 } checkpoint_state;
 
-/* Saves, replaces <run_dir>/model.safetensors, and deletes all older checkpoints but one. An
- * earlier checkpoint of the same step is replaced. Makes the run folder. STATUS_IO (a full disk,
- * say) names the path; the checkpoints that were there stay, and no other appears unless the
+/* Saves, deletes all older checkpoints but one, and replaces <run_dir>/model.safetensors. The one
+ * that stays is of state->saved_step, which is known to be good, if it is there; else the newest.
+ * An earlier checkpoint of the same step is replaced. Makes the run folder. STATUS_IO (a full disk,
+ * say) names the path; the checkpoints that were there stay, and no other appears, unless the
  * failure came after the commit. */
 status checkpoint_save(const char *run_dir, const checkpoint_state *state, network *net,
                        optimizer *opt);
 
-/* The newest checkpoint whose files are whole: its folder into `path`, its state into `state`. A
- * broken one is logged and passed over. *found = false if the run has none, not even a broken one.
- * STATUS_INVALID if it has only broken ones. */
-status checkpoint_find(const char *run_dir, bool *found, checkpoint_state *state,
+/* <run_dir>/model.safetensors becomes a copy of that of the checkpoint in `path`. checkpoint_save
+ * does so after its commit. Who resumes does it again if it is not so: the one who saved may have
+ * been killed in between. */
+status checkpoint_publish(const char *run_dir, const char *path);
+bool checkpoint_is_published(const char *run_dir, const char *path);
+
+/* STATUS_INVALID unless the checkpoint of `step` is there, whole and published. */
+status checkpoint_check_published(const char *run_dir, int64_t step);
+
+/* The newest checkpoint of a step below `before` whose files are whole and belong together: its
+ * folder into `path`, its state into `state`. A broken one is logged and passed over. *found =
+ * false if the run has none there, not even a broken one. STATUS_INVALID if it has only broken
+ * ones. */
+#define CHECKPOINT_NEWEST INT64_MAX
+status checkpoint_find(const char *run_dir, int64_t before, bool *found, checkpoint_state *state,
                        char path[FILE_PATH_BYTES]);
 
 /* Restores parameters, optimizer state and its step count from a checkpoint's folder.

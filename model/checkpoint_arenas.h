@@ -4,16 +4,24 @@
 #define MNIST_DDP_MODEL_CHECKPOINT_ARENAS_H
 
 #include "model/network.h"
+#include "model/optimizer.h"
 #include "model/safetensors.h"
 
-/* Exports the arenas (device memory) and writes them, at most OPTIMIZER_MAX_STATES. */
-status checkpoint_arenas_write(const char *path, network *net, size_t n_arenas,
-                               const char *const *prefixes, float *const *arenas,
-                               const safetensors_entry *metadata, size_t n_metadata);
+typedef struct checkpoint_arenas {
+    size_t n; /* at most OPTIMIZER_MAX_STATES */
+    const char *prefixes[OPTIMIZER_MAX_STATES];
+    float *arenas[OPTIMIZER_MAX_STATES]; /* device memory */
+} checkpoint_arenas;
 
-/* Reads them into `host`, one after the other, network_count() floats each in PyTorch's order.
- * STATUS_INVALID if a tensor is missing, has another shape or should not be there. */
-status checkpoint_arenas_read(const char *path, const network *net, size_t n_arenas,
-                              const char *const *prefixes, float *host);
+/* Exports the arenas and writes them; *hash as safetensors_write sets it. */
+status checkpoint_arenas_write(const char *path, network *net, const checkpoint_arenas *what,
+                               const safetensors_entry *metadata, size_t n_metadata,
+                               uint64_t *hash);
+
+/* Copies them into `host`, one after the other, network_count() floats each in PyTorch's order; the
+ * arenas themselves stay as they are. STATUS_INVALID if a tensor is missing, has another shape or
+ * should not be there. */
+status checkpoint_arenas_read(const safetensors *file, const network *net,
+                              const checkpoint_arenas *what, float *host);
 
 #endif

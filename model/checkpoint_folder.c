@@ -1,5 +1,7 @@
 #include "model/checkpoint_folder.h"
 
+#include "base/log.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -7,27 +9,60 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_DIGITS = 18 }; /* any number of so many digits fits */
+enum {
+    MIN_DIGITS = 8,
+    MAX_DIGITS = 18, /* any number of so many digits fits */
+    MAX_ASIDE = 100, /* temporary names of one step: some may be taken for good */
+    TEMPORARY_BYTES = 64,
+};
 static const char TEMPORARY[] = ".tmp";
-static const char REPLACED[] = ".old.tmp";
 
-status checkpoint_folder_path(const char *folder, int64_t step, const char *suffix, char *out)
+status checkpoint_folder_path(const char *folder, int64_t step, char *out)
 {
     char name[48];
-    snprintf(name, sizeof name, "%08" PRId64 "%s", step, suffix);
+    snprintf(name, sizeof name, "%08" PRId64, step);
     return file_join(folder, name, out);
 }
 
-/* Is `name` a step as we write it, followed by `suffix`? */
-static bool parse_name(const char *name, const char *suffix, int64_t *step)
+/* "00000938.tmp", or "00000938.<i>.tmp". */
+static void temporary_name(int64_t step, int i, char out[TEMPORARY_BYTES])
+{
+    if (i == 0)
+        snprintf(out, TEMPORARY_BYTES, "%08" PRId64 "%s", step, TEMPORARY);
+    else
+        snprintf(out, TEMPORARY_BYTES, "%08" PRId64 ".%d%s", step, i, TEMPORARY);
+}
+
+static status temporary_path(const char *folder, int64_t step, int i, char *out)
+{
+    char name[TEMPORARY_BYTES];
+    temporary_name(step, i, name);
+    return file_join(folder, name, out);
+}
+
+/* Is `name` a step as we write it? */
+static bool parse_step(const char *name, int64_t *step)
 {
     size_t digits = strspn(name, "0123456789");
-    if (digits < 8 || digits > MAX_DIGITS || strcmp(name + digits, suffix) != 0)
+    if (digits < MIN_DIGITS || digits > MAX_DIGITS || name[digits] != '\0')
         return false;
     *step = strtoll(name, NULL, 10);
-    return digits == 8 || name[0] != '0';
+    return digits == MIN_DIGITS || name[0] != '0';
+}
+
+/* Is `name` one that temporary_path gives? Others' folders are not ours to delete. */
+static bool is_temporary(const char *name)
+{
+    char ours[TEMPORARY_BYTES];
+    int64_t step = 0;
+    int i = 0;
+    if (sscanf(name, "%18" SCNd64 ".%2d", &step, &i) < 1)
+        return false;
+    temporary_name(step, i, ours);
+    return step >= 0 && strcmp(name, ours) == 0;
 }
 
 static int newest_first(const void *a, const void *b)
@@ -36,8 +71,7 @@ static int newest_first(const void *a, const void *b)
     return (left < right) - (left > right);
 }
 
-/* The steps behind all names that end in `suffix`. */
-static status list_names(const char *folder, const char *suffix, int64_t **out, size_t *n_out)
+status checkpoint_folder_list(const char *folder, int64_t **out, size_t *n_out)
 {
     status st = STATUS_OK;
     int64_t *steps = NULL, step = 0;
@@ -53,7 +87,7 @@ static status list_names(const char *folder, const char *suffix, int64_t **out, 
                 st = FAIL(STATUS_IO, "read folder %s: %s", folder, strerror(errno));
             break;
         }
-        if (!parse_name(entry->d_name, suffix, &step))
+        if (!parse_step(entry->d_name, &step))
             continue;
         if (n == room) {
             room = 2 * room + 16;
@@ -79,11 +113,6 @@ static status list_names(const char *folder, const char *suffix, int64_t **out, 
     return STATUS_OK;
 }
 
-status checkpoint_folder_list(const char *folder, int64_t **steps, size_t *n)
-{
-    return list_names(folder, "", steps, n);
-}
-
 status checkpoint_folder_remove(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -103,26 +132,47 @@ status checkpoint_folder_remove(const char *path)
     return STATUS_OK;
 }
 
-static status clean_suffix(const char *folder, const char *suffix)
+void checkpoint_folder_clean(const char *folder)
 {
-    int64_t *steps = NULL;
-    size_t n = 0;
     char path[FILE_PATH_BYTES];
-    TRY(list_names(folder, suffix, &steps, &n));
-    status st = STATUS_OK;
-    for (size_t i = 0; i < n && st == STATUS_OK; i++) {
-        st = checkpoint_folder_path(folder, steps[i], suffix, path);
+    DIR *dir = opendir(folder);
+    if (dir == NULL)
+        return;
+    for (const struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
+        if (!is_temporary(entry->d_name))
+            continue;
+        status st = file_join(folder, entry->d_name, path);
         if (st == STATUS_OK)
             st = checkpoint_folder_remove(path);
+        if (st != STATUS_OK)
+            LOG_W("a leftover stays: %s", status_message());
     }
-    free(steps);
-    return st;
+    closedir(dir);
 }
 
-status checkpoint_folder_clean(const char *folder)
+status checkpoint_folder_begin(const char *folder, int64_t step, char *temporary)
 {
-    TRY(clean_suffix(folder, TEMPORARY));
-    return clean_suffix(folder, REPLACED);
+    for (int i = 0; i < MAX_ASIDE; i++) {
+        TRY(temporary_path(folder, step, i, temporary));
+        if (mkdir(temporary, 0777) == 0)
+            return STATUS_OK;
+        if (errno != EEXIST)
+            break;
+    }
+    return FAIL(STATUS_IO, "make folder %s: %s", temporary, strerror(errno));
+}
+
+/* Gives a checkpoint a temporary name that nothing has; sets `aside` to it. */
+static status move_aside(const char *folder, int64_t step, const char *path, char *aside)
+{
+    for (int i = 0; i < MAX_ASIDE; i++) {
+        TRY(temporary_path(folder, step, i, aside));
+        if (rename(path, aside) == 0)
+            return STATUS_OK;
+        if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR)
+            break;
+    }
+    return FAIL(STATUS_IO, "rename %s to %s: %s", path, aside, strerror(errno));
 }
 
 /* Swaps old and new in one step where the file system can; else the old one moves aside first, and
@@ -132,32 +182,30 @@ static status replace(const char *folder, int64_t step, const char *from, const 
     char aside[FILE_PATH_BYTES];
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0)
         return STATUS_OK;
-    TRY(checkpoint_folder_path(folder, step, REPLACED, aside));
-    if (rename(to, aside) != 0 || rename(from, to) != 0)
-        return FAIL(STATUS_IO, "replace %s by %s: %s", to, from, strerror(errno));
-    return STATUS_OK;
+    TRY(move_aside(folder, step, to, aside));
+    return rename(from, to) == 0
+               ? STATUS_OK
+               : FAIL(STATUS_IO, "replace %s by %s: %s", to, from, strerror(errno));
 }
 
-status checkpoint_folder_commit(const char *folder, int64_t step)
+status checkpoint_folder_commit(const char *folder, int64_t step, const char *temporary)
 {
-    char from[FILE_PATH_BYTES], to[FILE_PATH_BYTES];
-    TRY(checkpoint_folder_path(folder, step, TEMPORARY, from));
-    TRY(checkpoint_folder_path(folder, step, "", to));
-    if (rename(from, to) == 0)
+    char to[FILE_PATH_BYTES];
+    TRY(checkpoint_folder_path(folder, step, to));
+    if (rename(temporary, to) == 0)
         return file_sync_folder(folder);
     if (errno != ENOTEMPTY && errno != EEXIST)
-        return FAIL(STATUS_IO, "rename %s to %s: %s", from, to, strerror(errno));
-    TRY(replace(folder, step, from, to));
+        return FAIL(STATUS_IO, "rename %s to %s: %s", temporary, to, strerror(errno));
+    TRY(replace(folder, step, temporary, to));
     TRY(file_sync_folder(folder));
-    return checkpoint_folder_clean(folder);
+    checkpoint_folder_clean(folder);
+    return STATUS_OK;
 }
 
 status checkpoint_folder_delete(const char *folder, int64_t step)
 {
-    char path[FILE_PATH_BYTES], doomed[FILE_PATH_BYTES];
-    TRY(checkpoint_folder_path(folder, step, "", path));
-    TRY(checkpoint_folder_path(folder, step, TEMPORARY, doomed));
-    if (rename(path, doomed) != 0)
-        return FAIL(STATUS_IO, "rename %s to %s: %s", path, doomed, strerror(errno));
-    return checkpoint_folder_remove(doomed);
+    char path[FILE_PATH_BYTES], aside[FILE_PATH_BYTES];
+    TRY(checkpoint_folder_path(folder, step, path));
+    TRY(move_aside(folder, step, path, aside));
+    return checkpoint_folder_remove(aside);
 }

@@ -8,19 +8,29 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* "<folder>/00000938<suffix>" into `out` (FILE_PATH_BYTES). */
-status checkpoint_folder_path(const char *folder, int64_t step, const char *suffix, char *out);
+/* The files of a checkpoint. */
+#define CHECKPOINT_MODEL "model.safetensors"
+#define CHECKPOINT_OPTIMIZER "optimizer.safetensors"
+#define CHECKPOINT_STATE "state.json"
+
+/* "<folder>/00000938" into `out` (FILE_PATH_BYTES). */
+status checkpoint_folder_path(const char *folder, int64_t step, char *out);
 
 /* The steps of the checkpoints in `folder`, newest first, in memory that the caller frees; n = 0 if
  * there is no such folder. */
 status checkpoint_folder_list(const char *folder, int64_t **steps, size_t *n);
 
-/* Turns "<step>.tmp" into "<step>", atomically, and makes that durable. An earlier "<step>" makes
- * way and is deleted. */
-status checkpoint_folder_commit(const char *folder, int64_t step);
+/* Makes a new folder for the checkpoint of this step, "00000938.tmp" or one beside it if that name
+ * is taken; its path into `temporary` (FILE_PATH_BYTES). */
+status checkpoint_folder_begin(const char *folder, int64_t step, char *temporary);
 
-/* Deletes what interrupted saves and deletions left behind. */
-status checkpoint_folder_clean(const char *folder);
+/* Turns such a folder into the checkpoint, atomically, and makes that durable. An earlier one of
+ * the same step makes way and is deleted. */
+status checkpoint_folder_commit(const char *folder, int64_t step, const char *temporary);
+
+/* Deletes what interrupted saves and deletions left behind. What cannot be deleted stays, is
+ * logged, and is in nobody's way. */
+void checkpoint_folder_clean(const char *folder);
 
 /* Deletes a checkpoint: it is gone at once or not at all. */
 status checkpoint_folder_delete(const char *folder, int64_t step);

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,10 +19,25 @@ static status model_file(const char *path, char *out)
     if (stat(path, &info) != 0)
         return FAIL(STATUS_IO, "%s: %s", path, strerror(errno));
     if (S_ISDIR(info.st_mode))
-        return file_join(path, "model.safetensors", out);
+        return file_join(path, CHECKPOINT_MODEL, out);
     if (strlen(path) >= FILE_PATH_BYTES)
         return FAIL(STATUS_INVALID, "path too long: %.64s...", path);
     strcpy(out, path);
+    return STATUS_OK;
+}
+
+static status kind_of(const safetensors *file, model_kind *out)
+{
+    bool fc1 = safetensors_lookup(file, "fc1.weight") != NULL;
+    if (fc1 && safetensors_lookup(file, "conv1.weight") != NULL)
+        *out = MODEL_CNN;
+    else if (fc1 && safetensors_lookup(file, "fc3.weight") != NULL)
+        *out = MODEL_MLP;
+    else
+        return FAIL(STATUS_INVALID,
+                    "%s: neither the mlp's tensors (fc1, fc2, fc3) nor the cnn's (conv1, conv2, "
+                    "fc1, fc2)",
+                    safetensors_path(file));
     return STATUS_OK;
 }
 
@@ -31,68 +47,119 @@ status checkpoint_model_kind(const char *path, model_kind *out)
     safetensors *file = NULL;
     TRY(model_file(path, name));
     TRY(safetensors_open(name, &file));
-    status st = STATUS_OK;
-    bool fc1 = safetensors_lookup(file, "fc1.weight") != NULL;
-    if (fc1 && safetensors_lookup(file, "conv1.weight") != NULL)
-        *out = MODEL_CNN;
-    else if (fc1 && safetensors_lookup(file, "fc3.weight") != NULL)
-        *out = MODEL_MLP;
-    else
-        st = FAIL(STATUS_INVALID,
-                  "%s: neither the mlp's tensors (fc1, fc2, fc3) nor the cnn's (conv1, conv2, fc1, "
-                  "fc2)",
-                  name);
+    status st = kind_of(file, out);
     safetensors_close(file);
     return st;
 }
 
-/* Reads all of a checkpoint, or says why not. Sets `state` on success. */
-static status check_checkpoint(const char *path, int64_t step, checkpoint_state *state)
+/* A checkpoint's three files, read. */
+typedef struct checkpoint {
+    checkpoint_state state;
+    safetensors *model, *optimizer;
+} checkpoint;
+
+static void close_checkpoint(checkpoint *c)
 {
-    char name[FILE_PATH_BYTES];
+    safetensors_close(c->model);
+    safetensors_close(c->optimizer);
+    *c = (checkpoint){0};
+}
+
+/* One of the two tensor files, which must be the one that state.json was written for. */
+static status open_tensors(const char *folder, const char *name, const checkpoint_state *state,
+                           uint64_t hash, safetensors **out)
+{
+    char path[FILE_PATH_BYTES], want[24];
     safetensors *file = NULL;
-    model_kind kind = MODEL_MLP;
-    checkpoint_state found = {0};
-    TRY(file_join(path, "state.json", name));
-    TRY(checkpoint_state_read(name, &found));
-    if (found.step != step)
-        return FAIL(STATUS_INVALID, "%s: \"step\" is %" PRId64 ", unlike its folder's", name,
-                    found.step);
-    TRY(checkpoint_model_kind(path, &kind));
-    if (kind != found.model)
-        return FAIL(STATUS_INVALID, "%s: \"model\" is %s, its tensors are a %s's", name,
-                    model_kind_name(found.model), model_kind_name(kind));
-    TRY(file_join(path, "optimizer.safetensors", name));
-    TRY(safetensors_open(name, &file));
-    safetensors_close(file);
-    *state = found;
+    TRY(file_join(folder, name, path));
+    TRY(safetensors_open(path, &file));
+    const char *step = safetensors_metadata(file, "step");
+    snprintf(want, sizeof want, "%" PRId64, state->step);
+    status st = STATUS_OK;
+    if (step != NULL && strcmp(step, want) != 0)
+        st = FAIL(STATUS_INVALID, "%s: is of step %.24s, its folder's state.json of step %s", path,
+                  step, want);
+    else if (state->vouches && hash != safetensors_hash(file))
+        st = FAIL(STATUS_INVALID,
+                  "%s: is not the file that its folder's state.json was written for", path);
+    if (st != STATUS_OK) {
+        safetensors_close(file);
+        return st;
+    }
+    *out = file;
     return STATUS_OK;
 }
 
-status checkpoint_find(const char *run_dir, bool *found, checkpoint_state *state,
+/* Reads all of a checkpoint, or says why not. */
+static status open_checkpoint(const char *path, checkpoint *out)
+{
+    char name[FILE_PATH_BYTES];
+    model_kind kind = MODEL_MLP;
+    checkpoint c = {0};
+    TRY(file_join(path, CHECKPOINT_STATE, name));
+    TRY(checkpoint_state_read(name, &c.state));
+    status st = open_tensors(path, CHECKPOINT_MODEL, &c.state, c.state.model_hash, &c.model);
+    if (st == STATUS_OK)
+        st = kind_of(c.model, &kind);
+    if (st == STATUS_OK && kind != c.state.model)
+        st = FAIL(STATUS_INVALID, "%s: \"model\" is %s, its tensors are a %s's", name,
+                  model_kind_name(c.state.model), model_kind_name(kind));
+    if (st == STATUS_OK)
+        st = open_tensors(path, CHECKPOINT_OPTIMIZER, &c.state, c.state.optimizer_hash,
+                          &c.optimizer);
+    if (st != STATUS_OK) {
+        close_checkpoint(&c);
+        return st;
+    }
+    *out = c;
+    return STATUS_OK;
+}
+
+static status check_checkpoint(const char *path, int64_t step, checkpoint_state *state)
+{
+    checkpoint c;
+    status st = open_checkpoint(path, &c);
+    if (st != STATUS_OK)
+        return st;
+    if (c.state.step != step)
+        st = FAIL(STATUS_INVALID,
+                  "%s/" CHECKPOINT_STATE ": \"step\" is %" PRId64 ", unlike its folder's", path,
+                  c.state.step);
+    else
+        *state = c.state;
+    close_checkpoint(&c);
+    return st;
+}
+
+status checkpoint_find(const char *run_dir, int64_t before, bool *found, checkpoint_state *state,
                        char path[FILE_PATH_BYTES])
 {
     char folder[FILE_PATH_BYTES], candidate[FILE_PATH_BYTES];
     int64_t *steps = NULL;
-    size_t n = 0;
+    size_t n = 0, broken = 0;
     bool have = false;
     TRY(file_join(run_dir, "checkpoints", folder));
     TRY(checkpoint_folder_list(folder, &steps, &n));
     status st = STATUS_OK;
     for (size_t i = 0; i < n && !have && st == STATUS_OK; i++) {
-        st = checkpoint_folder_path(folder, steps[i], "", candidate);
-        if (st != STATUS_OK)
+        if (steps[i] >= before)
+            continue;
+        st = checkpoint_folder_path(folder, steps[i], candidate);
+        if (st == STATUS_OK)
+            st = check_checkpoint(candidate, steps[i], state);
+        have = st == STATUS_OK;
+        if (have || st == STATUS_NO_MEMORY)
             break;
-        have = check_checkpoint(candidate, steps[i], state) == STATUS_OK;
-        if (!have)
-            LOG_W("passing over a broken checkpoint: %s", status_message());
+        LOG_W("passing over a broken checkpoint: %s", status_message());
+        broken++;
+        st = STATUS_OK;
     }
     free(steps);
-    if (st == STATUS_OK && n > 0 && !have)
+    if (st == STATUS_OK && broken > 0 && !have)
         st = status_context(STATUS_INVALID,
                             "%s: all %zu checkpoints are broken (delete them to start anew), the "
                             "oldest so",
-                            folder, n);
+                            folder, broken);
     if (st != STATUS_OK)
         return st;
     if (have)
@@ -102,50 +169,60 @@ status checkpoint_find(const char *run_dir, bool *found, checkpoint_state *state
 }
 
 /* The parameters into host memory; a misfit is reported with what the file is instead. */
-static status read_model(const char *path, const network *net, float *host)
+static status read_model(const safetensors *file, network *net, float *host)
 {
-    char file[FILE_PATH_BYTES];
-    TRY(model_file(path, file));
-    status st = checkpoint_arenas_read(file, net, 1, (const char *[]){""}, host);
+    checkpoint_arenas model = {1, {""}, {network_parameters(net)}};
+    status st = checkpoint_arenas_read(file, net, &model, host);
+    status_kept why;
     model_kind kind = MODEL_MLP;
-    if (st == STATUS_INVALID && checkpoint_model_kind(file, &kind) == STATUS_OK)
-        st = status_context(st, "not this model (the file's tensors are a %s's)",
-                            model_kind_name(kind));
-    return st;
+    if (st == STATUS_OK)
+        return STATUS_OK;
+    status_keep(&why);
+    bool known = kind_of(file, &kind) == STATUS_OK;
+    status_restore(&why);
+    return known ? status_context(st, "not this model (the file's tensors are a %s's)",
+                                  model_kind_name(kind))
+                 : st;
 }
 
 status checkpoint_load_model(const char *path, network *net)
 {
+    char name[FILE_PATH_BYTES];
     float *host = NULL;
-    TRY(memory_alloc(sizeof *host * network_count(net), (void **)&host));
-    status st = read_model(path, net, host);
+    safetensors *file = NULL;
+    TRY(model_file(path, name));
+    TRY(safetensors_open(name, &file));
+    status st = memory_alloc(sizeof *host * network_count(net), (void **)&host);
+    if (st == STATUS_OK)
+        st = read_model(file, net, host);
     if (st == STATUS_OK)
         st = network_import(net, host, network_parameters(net));
     free(host);
+    safetensors_close(file);
     return st;
 }
 
 status checkpoint_load(const char *path, network *net, optimizer *opt)
 {
-    char file[FILE_PATH_BYTES];
-    const char *names[OPTIMIZER_MAX_STATES] = {NULL};
-    float *arenas[OPTIMIZER_MAX_STATES] = {NULL}, *host = NULL;
-    checkpoint_state state = {0};
-    size_t n_states = optimizer_states(opt, names, arenas), count = network_count(net);
-    TRY(file_join(path, "state.json", file));
-    TRY(checkpoint_state_read(file, &state));
-    TRY(file_join(path, "optimizer.safetensors", file));
-    TRY(memory_alloc(sizeof *host * count * (1 + n_states), (void **)&host));
+    checkpoint c;
+    checkpoint_arenas states = {0};
+    size_t count = network_count(net);
+    float *host = NULL;
+    states.n = optimizer_states(opt, states.prefixes, states.arenas);
+    TRY(open_checkpoint(path, &c));
     /* Everything is read and checked before anything is changed. */
-    status st = read_model(path, net, host);
+    status st = memory_alloc(sizeof *host * count * (1 + states.n), (void **)&host);
     if (st == STATUS_OK)
-        st = checkpoint_arenas_read(file, net, n_states, names, host + count);
+        st = read_model(c.model, net, host);
+    if (st == STATUS_OK)
+        st = checkpoint_arenas_read(c.optimizer, net, &states, host + count);
     if (st == STATUS_OK)
         st = network_import(net, host, network_parameters(net));
-    for (size_t i = 0; i < n_states && st == STATUS_OK; i++)
-        st = network_import(net, host + count * (1 + i), arenas[i]);
+    for (size_t i = 0; i < states.n && st == STATUS_OK; i++)
+        st = network_import(net, host + count * (1 + i), states.arenas[i]);
     if (st == STATUS_OK)
-        optimizer_set_steps(opt, state.optimizer_steps);
+        optimizer_set_steps(opt, c.state.optimizer_steps);
     free(host);
+    close_checkpoint(&c);
     return st;
 }

@@ -1,7 +1,11 @@
 #include "model/checkpoint_state.h"
 
+#include "base/fnv1a.h"
+#include "base/json_text.h"
+
 #include <ctype.h>
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -9,44 +13,111 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FORMAT = 1, MAX_FILE_BYTES = 1 << 16 };
+enum { FORMAT = 2, FORMAT_OF_BEFORE = 1, MAX_FILE_BYTES = 1 << 16, HEX_BYTES = 17 };
+
+/* What follows the hashed bytes. */
+#define TAIL ",\n  \"hash\": \"%016" PRIx64 "\"\n}\n"
+enum { TAIL_BYTES = sizeof ",\n  \"hash\": \"0123456789abcdef\"\n}\n" - 1 };
+
+static const double MOST_COUNT = 9007199254740992.0; /* 2^53: doubles and other readers end there */
 
 /* The fields that are plain numbers, in the file's order. */
 typedef struct field {
     const char *key;
     size_t offset;
-    int64_t least; /* of an integer */
+    double least, most;
     bool optional; /* 0 where the file has none */
 } field;
 
+#define INTEGER(name, least, most, optional) \
+    { \
+#name, offsetof(checkpoint_state, name), least, most, optional \
+    }
 static const field INTEGERS[] = {
-    {"epoch", offsetof(checkpoint_state, epoch), 0, false},
-    {"step_in_epoch", offsetof(checkpoint_state, step_in_epoch), 0, false},
-    {"sample_offset", offsetof(checkpoint_state, sample_offset), 0, false},
-    {"step", offsetof(checkpoint_state, step), 0, false},
-    {"world_size", offsetof(checkpoint_state, world_size), 1, false},
-    {"batch_size", offsetof(checkpoint_state, batch_size), 1, false},
-    {"accum", offsetof(checkpoint_state, accum), 1, false},
-    {"optimizer_steps", offsetof(checkpoint_state, optimizer_steps), 0, false},
-    {"loss_good_steps", offsetof(checkpoint_state, loss_good_steps), 0, true},
-    {"loss_skipped_steps", offsetof(checkpoint_state, loss_skipped_steps), 0, true},
-    {"loss_overflow", offsetof(checkpoint_state, loss_overflow), 0, true},
-    {"epoch_samples", offsetof(checkpoint_state, epoch_samples), 0, true},
+    INTEGER(epoch, 0, INT32_MAX, false),
+    INTEGER(step_in_epoch, 0, INT32_MAX, false),
+    INTEGER(step, 0, MOST_COUNT, false),
+    INTEGER(world_size, 1, INT32_MAX, false),
+    INTEGER(batch_size, 1, INT32_MAX, false),
+    INTEGER(accum, 1, INT32_MAX, false),
+    INTEGER(optimizer_steps, 0, MOST_COUNT, false),
+    INTEGER(loss_good_steps, 0, INT32_MAX, true),
+    INTEGER(loss_skipped_steps, 0, MOST_COUNT, true),
+    INTEGER(loss_overflow, 0, UINT32_MAX, true),
+    INTEGER(epoch_samples, 0, MOST_COUNT, true),
 };
 
 static const field REALS[] = {
-    {"lr", offsetof(checkpoint_state, lr), 0, false},
-    {"gamma", offsetof(checkpoint_state, gamma), 0, false},
-    {"momentum", offsetof(checkpoint_state, momentum), 0, false},
-    {"weight_decay", offsetof(checkpoint_state, weight_decay), 0, false},
-    {"loss_scale", offsetof(checkpoint_state, loss_scale), 0, true},
-    {"epoch_loss", offsetof(checkpoint_state, epoch_loss), 0, true},
+    {"lr", offsetof(checkpoint_state, lr), 0, DBL_MAX, false},
+    {"gamma", offsetof(checkpoint_state, gamma), 0, DBL_MAX, false},
+    {"momentum", offsetof(checkpoint_state, momentum), 0, DBL_MAX, false},
+    {"weight_decay", offsetof(checkpoint_state, weight_decay), 0, DBL_MAX, false},
+    {"loss_scale", offsetof(checkpoint_state, loss_scale), 0, (double)FLT_MAX, true},
 };
 
 enum {
     N_INTEGERS = sizeof INTEGERS / sizeof INTEGERS[0],
     N_REALS = sizeof REALS / sizeof REALS[0],
 };
+
+static int64_t integer_of(const checkpoint_state *state, const field *f)
+{
+    int64_t value = 0;
+    memcpy(&value, (const char *)state + f->offset, sizeof value);
+    return value;
+}
+
+static double real_of(const checkpoint_state *state, const field *f)
+{
+    double value = 0.0;
+    memcpy(&value, (const char *)state + f->offset, sizeof value);
+    return value;
+}
+
+static status out_of_range(const char *path, const field *f, double value)
+{
+    return FAIL(STATUS_INVALID, "%s: \"%s\" is %.17g, which is not in %.17g to %.17g", path, f->key,
+                value, f->least, f->most);
+}
+
+/* No sample's loss is larger in float32: a run whose loss is no number any more has diverged, and
+ * its state can be kept nevertheless. */
+static bool loss_is_possible(const checkpoint_state *state)
+{
+    double most = 2.0 * (double)FLT_MAX * (double)state->epoch_samples;
+    return isfinite(state->epoch_loss) ? fabs(state->epoch_loss) <= most : state->epoch_samples > 0;
+}
+
+/* What is true of every state, whichever run it is of. */
+static status check_state(const char *path, const checkpoint_state *state)
+{
+    for (int i = 0; i < N_INTEGERS; i++) {
+        double value = (double)integer_of(state, &INTEGERS[i]);
+        if (value < INTEGERS[i].least || value > INTEGERS[i].most)
+            return out_of_range(path, &INTEGERS[i], value);
+    }
+    for (int i = 0; i < N_REALS; i++) {
+        double value = real_of(state, &REALS[i]);
+        if (!(value >= REALS[i].least && value <= REALS[i].most))
+            return out_of_range(path, &REALS[i], value);
+    }
+    double global_batch =
+        (double)state->world_size * (double)state->batch_size * (double)state->accum;
+    if (state->step_in_epoch > state->step || state->optimizer_steps > state->step)
+        return FAIL(STATUS_INVALID,
+                    "%s: \"step\" is %" PRId64 ", less than \"step_in_epoch\", %" PRId64
+                    ", or \"optimizer_steps\", %" PRId64,
+                    path, state->step, state->step_in_epoch, state->optimizer_steps);
+    if ((double)state->epoch_samples > global_batch * (double)state->step_in_epoch)
+        return FAIL(STATUS_INVALID,
+                    "%s: \"epoch_samples\" is %" PRId64 ", more than %" PRId64
+                    " steps of %.0f samples",
+                    path, state->epoch_samples, state->step_in_epoch, global_batch);
+    if (!loss_is_possible(state))
+        return FAIL(STATUS_INVALID, "%s: \"epoch_loss\" is %g, of %" PRId64 " samples", path,
+                    state->epoch_loss, state->epoch_samples);
+    return STATUS_OK;
+}
 
 static bool is_hex(const char *text)
 {
@@ -55,49 +126,71 @@ static bool is_hex(const char *text)
     return *text == '\0';
 }
 
-/* Fills the object; false where a value cannot be written or memory is short. */
+static bool put_text(json_t *object, const char *key, const char *text)
+{
+    return json_object_set_new(object, key, json_string(text)) == 0;
+}
+
+/* JSON has no other numbers than finite ones; these are strings in it. */
+static bool put_loss(json_t *object, double loss)
+{
+    if (isfinite(loss))
+        return json_object_set_new(object, "epoch_loss", json_real(loss)) == 0;
+    return put_text(object, "epoch_loss", isnan(loss) ? "nan" : loss > 0 ? "inf" : "-inf");
+}
+
+/* Fills the object; false where memory is short. */
 static bool put_state(json_t *object, const checkpoint_state *state)
 {
-    const char *base = (const char *)state;
-    char seed[24];
-    /* A string: JSON's integers end at 2^63 - 1 here, and elsewhere at 2^53. */
+    char seed[24], model_hash[HEX_BYTES], optimizer_hash[HEX_BYTES];
+    /* Strings: JSON's integers end at 2^63 - 1 here, and elsewhere at 2^53. */
     snprintf(seed, sizeof seed, "%" PRIu64, state->seed);
-    bool ok = json_object_set_new(object, "format", json_integer(FORMAT)) == 0;
-    const char *texts[][2] = {{"model", model_kind_name(state->model)},
-                              {"optimizer", optimizer_kind_name(state->optimizer)},
-                              {"seed", seed},
-                              {"config_hash", state->config_hash}};
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
-        ok = ok && json_object_set_new(object, texts[i][0], json_string(texts[i][1])) == 0;
+    snprintf(model_hash, sizeof model_hash, "%016" PRIx64, state->model_hash);
+    snprintf(optimizer_hash, sizeof optimizer_hash, "%016" PRIx64, state->optimizer_hash);
+    bool ok = json_object_set_new(object, "format", json_integer(FORMAT)) == 0 &&
+              put_text(object, "model", model_kind_name(state->model)) &&
+              put_text(object, "optimizer", optimizer_kind_name(state->optimizer)) &&
+              put_text(object, "seed", seed) && put_text(object, "config_hash", state->config_hash);
     if (state->job[0] != '\0')
-        ok = ok && json_object_set_new(object, "job", json_string(state->job)) == 0;
-    for (int i = 0; ok && i < N_INTEGERS; i++) {
-        int64_t value = 0;
-        memcpy(&value, base + INTEGERS[i].offset, sizeof value);
-        ok = value >= INTEGERS[i].least &&
-             json_object_set_new(object, INTEGERS[i].key, json_integer(value)) == 0;
-    }
-    for (int i = 0; ok && i < N_REALS; i++) {
-        double value = 0.0;
-        memcpy(&value, base + REALS[i].offset, sizeof value);
-        ok = json_object_set_new(object, REALS[i].key, json_real(value)) == 0;
-    }
-    return ok && is_hex(state->config_hash);
+        ok = ok && put_text(object, "job", state->job);
+    for (int i = 0; ok && i < N_INTEGERS; i++)
+        ok = json_object_set_new(object, INTEGERS[i].key,
+                                 json_integer(integer_of(state, &INTEGERS[i]))) == 0;
+    for (int i = 0; ok && i < N_REALS; i++)
+        ok = json_object_set_new(object, REALS[i].key, json_real(real_of(state, &REALS[i]))) == 0;
+    return ok && put_loss(object, state->epoch_loss) &&
+           put_text(object, "model_hash", model_hash) &&
+           put_text(object, "optimizer_hash", optimizer_hash);
 }
 
 status checkpoint_state_write(const char *path, const checkpoint_state *state)
 {
+    char *text = NULL, tail[TAIL_BYTES + 1];
+    TRY(check_state(path, state));
+    if (!is_hex(state->config_hash))
+        return FAIL(STATUS_INVALID, "%s: \"config_hash\" is not hex digits", path);
     json_t *object = json_object();
-    char *text = NULL;
     if (object != NULL && put_state(object, state))
         text = json_dumps(object, JSON_INDENT(2));
     json_decref(object);
     if (text == NULL)
-        return FAIL(STATUS_INVALID, "%s: a number of the state is out of range, or no memory",
-                    path);
-    status st = file_write(path, (file_part[]){{text, strlen(text)}, {"\n", 1}}, 2);
+        return FAIL(STATUS_NO_MEMORY, "%s: a run's state", path);
+    size_t hashed_bytes = strlen(text) - strlen("\n}");
+    snprintf(tail, sizeof tail, TAIL, fnv1a(FNV1A_START, text, hashed_bytes));
+    status st = file_write(path, (file_part[]){{text, hashed_bytes}, {tail, TAIL_BYTES}}, 2);
     free(text);
     return st;
+}
+
+/* The last line is what the bytes before it say. */
+static bool tail_is_right(const char *text, size_t size_bytes)
+{
+    char tail[TAIL_BYTES + 1];
+    if (size_bytes < TAIL_BYTES)
+        return false;
+    size_t hashed_bytes = size_bytes - TAIL_BYTES;
+    snprintf(tail, sizeof tail, TAIL, fnv1a(FNV1A_START, text, hashed_bytes));
+    return memcmp(text + hashed_bytes, tail, TAIL_BYTES) == 0;
 }
 
 /* Decimal digits of a 64-bit number. */
@@ -131,6 +224,7 @@ static status get_texts(const char *path, const json_t *object, checkpoint_state
     return STATUS_OK;
 }
 
+/* What their ranges are is check_state's business. */
 static status get_numbers(const char *path, const json_t *object, checkpoint_state *out)
 {
     char *base = (char *)out;
@@ -139,9 +233,8 @@ static status get_numbers(const char *path, const json_t *object, checkpoint_sta
         if (value == NULL && INTEGERS[i].optional)
             continue;
         int64_t number = json_integer_value(value);
-        if (!json_is_integer(value) || number < INTEGERS[i].least)
-            return FAIL(STATUS_INVALID, "%s: \"%s\" is not an integer of at least %" PRId64, path,
-                        INTEGERS[i].key, INTEGERS[i].least);
+        if (!json_is_integer(value))
+            return FAIL(STATUS_INVALID, "%s: \"%s\" is not an integer", path, INTEGERS[i].key);
         memcpy(base + INTEGERS[i].offset, &number, sizeof number);
     }
     for (int i = 0; i < N_REALS; i++) {
@@ -149,10 +242,67 @@ static status get_numbers(const char *path, const json_t *object, checkpoint_sta
         if (value == NULL && REALS[i].optional)
             continue;
         double number = json_number_value(value);
-        if (!json_is_number(value) || !isfinite(number))
+        if (!json_is_number(value))
             return FAIL(STATUS_INVALID, "%s: \"%s\" is not a number", path, REALS[i].key);
         memcpy(base + REALS[i].offset, &number, sizeof number);
     }
+    return STATUS_OK;
+}
+
+static status get_loss(const char *path, const json_t *object, double *out)
+{
+    static const struct {
+        const char *text;
+        double loss;
+    } others[] = {{"nan", (double)NAN}, {"inf", HUGE_VAL}, {"-inf", -HUGE_VAL}};
+    const json_t *value = json_object_get(object, "epoch_loss");
+    const char *text = json_string_value(value);
+    for (size_t i = 0; text != NULL && i < sizeof others / sizeof others[0]; i++)
+        if (strcmp(text, others[i].text) == 0) {
+            *out = others[i].loss;
+            return STATUS_OK;
+        }
+    *out = json_number_value(value); /* 0 where there is none */
+    return value == NULL || json_is_number(value)
+               ? STATUS_OK
+               : FAIL(STATUS_INVALID, "%s: \"epoch_loss\" is not a number", path);
+}
+
+static status get_hash(const char *path, const json_t *object, const char *key, uint64_t *out)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    if (text == NULL || strlen(text) != HEX_BYTES - 1 || !is_hex(text))
+        return FAIL(STATUS_INVALID, "%s: \"%s\" is not a string of %d hex digits", path, key,
+                    HEX_BYTES - 1);
+    *out = strtoull(text, NULL, 16);
+    return STATUS_OK;
+}
+
+static status get_state(const char *path, const json_t *object, checkpoint_state *out)
+{
+    out->vouches = json_integer_value(json_object_get(object, "format")) == FORMAT;
+    TRY(get_texts(path, object, out));
+    TRY(get_numbers(path, object, out));
+    TRY(get_loss(path, object, &out->epoch_loss));
+    if (out->vouches) {
+        TRY(get_hash(path, object, "model_hash", &out->model_hash));
+        TRY(get_hash(path, object, "optimizer_hash", &out->optimizer_hash));
+    }
+    return check_state(path, out);
+}
+
+/* Whether it is a state of ours at all, and undamaged. */
+static status check_text(const char *path, const json_t *object, const char *text,
+                         size_t size_bytes)
+{
+    json_int_t format = json_integer_value(json_object_get(object, "format"));
+    if (format != FORMAT && format != FORMAT_OF_BEFORE)
+        return FAIL(STATUS_INVALID,
+                    "%s: \"format\" is neither %d nor %d: written by another version", path,
+                    FORMAT_OF_BEFORE, FORMAT);
+    if (format == FORMAT && !tail_is_right(text, size_bytes))
+        return FAIL(STATUS_INVALID, "%s: damaged or edited: its hash is not that of its text",
+                    path);
     return STATUS_OK;
 }
 
@@ -162,20 +312,19 @@ status checkpoint_state_read(const char *path, checkpoint_state *out)
     size_t size_bytes = 0;
     TRY(file_read(path, MAX_FILE_BYTES, &text, &size_bytes));
     json_error_t error;
-    json_t *object = json_loadb(text, size_bytes, JSON_REJECT_DUPLICATES, &error);
-    free(text);
+    json_t *object = json_text_parse(text, size_bytes, JSON_REJECT_DUPLICATES, &error);
     checkpoint_state state = {0};
     status st = STATUS_OK;
-    if (!json_is_object(object))
+    if (object == NULL && json_error_code(&error) == json_error_out_of_memory)
+        st = FAIL(STATUS_NO_MEMORY, "%s", path);
+    else if (!json_is_object(object))
         st = FAIL(STATUS_INVALID, "%s: not a JSON object (line %d)", path, error.line);
-    if (st == STATUS_OK && json_integer_value(json_object_get(object, "format")) != FORMAT)
-        st = FAIL(STATUS_INVALID, "%s: \"format\" is not %d: written by another version", path,
-                  FORMAT);
     if (st == STATUS_OK)
-        st = get_texts(path, object, &state);
+        st = check_text(path, object, text, size_bytes);
     if (st == STATUS_OK)
-        st = get_numbers(path, object, &state);
+        st = get_state(path, object, &state);
     json_decref(object);
+    free(text);
     if (st == STATUS_OK)
         *out = state;
     return st;

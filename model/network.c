@@ -200,6 +200,11 @@ status network_score(network *net)
     return network_loss(net, last_layer(net)->y, &net->in, NULL);
 }
 
+const score *network_totals(const network *net)
+{
+    return net->totals;
+}
+
 status network_read_score(network *net, score *out)
 {
     return net->dev->ops->download(net->dev, out, net->totals, sizeof *out);

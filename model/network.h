@@ -70,7 +70,8 @@ void *network_dlogits(network *net);
 size_t network_dlogits_row_bytes(const network *net); /* a multiple of 4 */
 status network_backward_from(network *net, bool accumulate, grad_ready_fn ready, void *ctx);
 
-/* The totals since the last reset. Waits for all work enqueued on the device. */
+/* The totals since the last reset: in device memory, and read behind all work enqueued there. */
+const score *network_totals(const network *net);
 status network_read_score(network *net, score *out);
 status network_reset_score(network *net);
 

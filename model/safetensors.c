@@ -1,8 +1,9 @@
 #include "model/safetensors.h"
 
 #include "base/file.h"
+#include "base/fnv1a.h"
+#include "base/json_text.h"
 #include "base/memory.h"
-#include "model/fnv1a.h"
 #include "model/safetensors_format.h"
 
 #include <inttypes.h>
@@ -20,6 +21,7 @@ struct safetensors {
     json_t *header; /* names and metadata point into it */
     char *data;     /* the tensors' bytes */
     size_t data_bytes;
+    uint64_t hash; /* of what came before them */
     safetensors_tensor *tensors;
     size_t n_tensors;
 };
@@ -179,7 +181,10 @@ static status take_header(safetensors *file, size_t size_bytes)
                     " bytes is over 1 MiB or beyond the file's %zu",
                     file->path, length, size_bytes);
     json_error_t error;
-    file->header = json_loadb(file->data + PREFIX_BYTES, length, JSON_REJECT_DUPLICATES, &error);
+    file->header =
+        json_text_parse(file->data + PREFIX_BYTES, length, JSON_REJECT_DUPLICATES, &error);
+    if (file->header == NULL && json_error_code(&error) == json_error_out_of_memory)
+        return FAIL(STATUS_NO_MEMORY, "%s: its header", file->path);
     if (file->header == NULL) {
         char *quote = strstr(error.text, " near "); /* what follows are the file's own bytes */
         if (quote != NULL)
@@ -189,6 +194,7 @@ static status take_header(safetensors *file, size_t size_bytes)
     }
     if (!json_is_object(file->header))
         return FAIL(STATUS_INVALID, "%s: the header is not a JSON object", file->path);
+    file->hash = fnv1a(FNV1A_START, file->data, PREFIX_BYTES + length);
     file->data_bytes = size_bytes - PREFIX_BYTES - length;
     memmove(file->data, file->data + PREFIX_BYTES + length, file->data_bytes);
     return STATUS_OK;
@@ -269,6 +275,16 @@ status safetensors_find(const safetensors *file, const char *name, int rank, con
     }
     *data = tensor->data;
     return STATUS_OK;
+}
+
+const char *safetensors_path(const safetensors *file)
+{
+    return file->path;
+}
+
+uint64_t safetensors_hash(const safetensors *file)
+{
+    return file->hash;
 }
 
 const char *safetensors_metadata(const safetensors *file, const char *key)

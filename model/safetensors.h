@@ -10,6 +10,7 @@
 #include "base/status.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum { SAFETENSORS_MAX_RANK = 4 };
 
@@ -25,10 +26,11 @@ typedef struct safetensors_entry {
 } safetensors_entry;
 
 /* Writes a new file, synced to disk, with the tensors in this order and the metadata
- * {"format": "pt", entries ..., "fnv1a": hash}. On failure the file is removed.
+ * {"format": "pt", entries ..., "fnv1a": hash}. On failure the file is removed. `hash` may be NULL;
+ * set to what safetensors_hash says of the file.
  * STATUS_IO from the file system; STATUS_INVALID for names that are not printable or not unique. */
 status safetensors_write(const char *path, const safetensors_tensor *tensors, size_t n_tensors,
-                         const safetensors_entry *entries, size_t n_entries);
+                         const safetensors_entry *entries, size_t n_entries, uint64_t *hash);
 
 /* A file that was read and found valid. */
 typedef struct safetensors safetensors;
@@ -49,6 +51,13 @@ const safetensors_tensor *safetensors_lookup(const safetensors *file, const char
 /* Sets *data to the tensor of that name, which must have this shape; STATUS_INVALID otherwise. */
 status safetensors_find(const safetensors *file, const char *name, int rank, const int *shape,
                         const float **data);
+
+/* The name it was opened by. */
+const char *safetensors_path(const safetensors *file);
+
+/* FNV-1a of the file's bytes before the tensors'. As they hold the tensors' hash, it stands for all
+ * of a file that says "fnv1a". */
+uint64_t safetensors_hash(const safetensors *file);
 
 /* A string of the metadata, NULL if it is not there. */
 const char *safetensors_metadata(const safetensors *file, const char *key);

@@ -1,6 +1,6 @@
 #include "base/file.h"
+#include "base/fnv1a.h"
 #include "base/memory.h"
-#include "model/fnv1a.h"
 #include "model/safetensors.h"
 #include "model/safetensors_format.h"
 
@@ -80,11 +80,11 @@ static status add_tensors(json_t *header, const safetensors_tensor *tensors, siz
 }
 
 status safetensors_write(const char *path, const safetensors_tensor *tensors, size_t n_tensors,
-                         const safetensors_entry *entries, size_t n_entries)
+                         const safetensors_entry *entries, size_t n_entries, uint64_t *hash)
 {
     static const char padding[SAFETENSORS_ALIGN] = "       ";
     status st = STATUS_OK;
-    uint64_t hash = FNV1A_START;
+    uint64_t data_hash = FNV1A_START, file_hash = FNV1A_START;
     char *text = NULL;
     json_t *header = json_object();
     /* Length, header and padding go before the tensors. */
@@ -94,12 +94,12 @@ status safetensors_write(const char *path, const safetensors_tensor *tensors, si
         st = FAIL(STATUS_NO_MEMORY, "%s: a header of %zu tensors", path, n_tensors);
         goto out;
     }
-    st = add_tensors(header, tensors, n_tensors, parts + 3, &hash);
+    st = add_tensors(header, tensors, n_tensors, parts + 3, &data_hash);
     if (st != STATUS_OK) {
         st = status_context(st, "%s", path);
         goto out;
     }
-    json_t *metadata = metadata_json(entries, n_entries, hash);
+    json_t *metadata = metadata_json(entries, n_entries, data_hash);
     if (metadata == NULL || json_object_set_new(header, "__metadata__", metadata) != 0 ||
         (text = json_dumps(header, JSON_COMPACT | JSON_ENSURE_ASCII)) == NULL) {
         st = FAIL(STATUS_INVALID, "%s: metadata that is not UTF-8, or no memory", path);
@@ -114,7 +114,11 @@ status safetensors_write(const char *path, const safetensors_tensor *tensors, si
     parts[0] = (file_part){&header_bytes, sizeof header_bytes};
     parts[1] = (file_part){text, length};
     parts[2] = (file_part){padding, pad};
+    for (int i = 0; i < 3; i++)
+        file_hash = fnv1a(file_hash, parts[i].data, parts[i].size_bytes);
     st = file_write(path, parts, n_tensors + 3);
+    if (st == STATUS_OK && hash != NULL)
+        *hash = file_hash;
 
 out:
     free(text);

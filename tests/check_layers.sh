@@ -24,3 +24,10 @@ if grep -rnE '^ *# *include <(cuda|cublas|cudnn|nccl)' base kernels data model d
     echo "^ CUDA's headers belong to kernels/cuda/ and dist/nccl/" >&2
     exit 1
 fi
+
+# A wait ends by the monotonic clock: the one on the wall may be set back meanwhile.
+if grep -rnE 'CLOCK_REALTIME|pthread_timedjoin_np|pthread_mutex_timedlock|sem_timedwait' base kernels \
+    model data dist app; then
+    echo "^ waits go by CLOCK_MONOTONIC" >&2
+    exit 1
+fi

@@ -6,7 +6,9 @@
 #include "app/bench/byte_size.h"
 #include "app/device_list.h"
 #include "app/exit_codes.h"
+#include "app/nccl_record.h"
 #include "app/version.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "kernels/ops.h"
 
@@ -110,17 +112,19 @@ static status print_json(const meter *m)
     json_object_set_new(object, "system", json_string("mnist_ddp " MNIST_DDP_VERSION));
     json_object_set_new(object, "world", json_integer(m->place.world_size));
     json_object_set_new(object, "backend", json_string(process_group_backend(m->group)));
+    if (strcmp(process_group_backend(m->group), "nccl") == 0)
+        json_object_set_new(object, "nccl", nccl_record());
     json_object_set_new(object, "device", json_string(m->dev->ops->name));
     json_object_set_new(object, "emulated", json_boolean(m->dev->emulation != NULL));
     json_object_set_new(object, "iterations", json_integer(m->plan.iterations));
     json_object_set_new(object, "warmup", json_integer(m->plan.warmup));
-    char *line = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(10));
+    char *line = NULL;
+    status st = json_text_print(object, JSON_COMPACT | JSON_REAL_PRECISION(10), &line);
     json_decref(object);
-    if (line == NULL)
-        return FAIL(STATUS_NO_MEMORY, "no memory for the results");
-    puts(line);
+    if (st == STATUS_OK)
+        puts(line);
     free(line);
-    return STATUS_OK;
+    return st;
 }
 
 static status measure(meter *m)

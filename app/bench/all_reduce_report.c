@@ -6,7 +6,7 @@ status all_reduce_report_open(FILE *out, int world_size, all_reduce_report *repo
 {
     *report = (all_reduce_report){.out = out, .world_size = world_size, .rows = json_array()};
     if (report->rows == NULL)
-        return FAIL(STATUS_NO_MEMORY, "no memory for the results");
+        return FAIL(STATUS_NO_MEMORY, "the results");
     if (out == NULL)
         return STATUS_OK;
     fprintf(out, "#\n#%55s%38s\n", "out-of-place", "in-place");

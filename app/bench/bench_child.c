@@ -2,6 +2,7 @@
 
 #include "app/options/options_table.h"
 #include "base/clock.h"
+#include "base/json_text.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -245,7 +246,7 @@ static status find_object(const char *path, json_t **out)
         char *line = memrchr(text, '\n', length);
         line = line != NULL ? line + 1 : text;
         if (*line == '{')
-            object = json_loads(line, JSON_DISABLE_EOF_CHECK, NULL);
+            object = json_text_parse(line, strlen(line), JSON_DISABLE_EOF_CHECK, NULL);
         length = line > text ? (size_t)(line - text) - 1 : 0;
         text[length] = '\0';
     }

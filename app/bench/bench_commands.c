@@ -136,6 +136,8 @@ static void make_ours(const bench_commands *commands, const bench_case *c, bench
         bench_words_add(out, "--bucket-cap-mb=%g", o->bucket_cap_mb);
     if (!o->overlap)
         bench_words_add(out, "--no-overlap");
+    if (o->nccl_nvls)
+        bench_words_add(out, "--nccl-nvls");
     bench_words_add(out, "--timeout=%lld", (long long)o->timeout);
     if (o->data_dir != NULL)
         bench_words_add(out, "--data-dir=%s", o->data_dir);

@@ -4,6 +4,7 @@
 #include "app/machine.h"
 #include "app/version.h"
 #include "base/file.h"
+#include "base/json_text.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -213,9 +214,8 @@ status bench_document_write(const json_t *document, const char *folder)
              json_string_value(json_object_get(document, "benchmark")));
     TRY(file_make_folders(folder));
     TRY(file_join(folder, name, path));
-    char *text = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(10));
-    if (text == NULL)
-        return FAIL(STATUS_NO_MEMORY, "%s: no memory for its text", path);
+    char *text = NULL;
+    TRY(json_text_print(document, JSON_INDENT(1) | JSON_REAL_PRECISION(10), &text));
     const file_part parts[] = {{text, strlen(text)}, {"\n", 1}};
     status st = file_replace(path, parts, 2);
     free(text);

@@ -1,6 +1,8 @@
 #include "app/bench/bench_report.h"
 
 #include "base/file.h"
+#include "base/json_text.h"
+#include "base/text_stream.h"
 
 #include <ctype.h>
 #include <jansson.h>
@@ -215,7 +217,7 @@ static status put_file(FILE *out, const char *folder, const char *name)
     if (!file_exists(path))
         return STATUS_OK;
     TRY(file_read(path, DOCUMENT_BYTES, &text, &length));
-    json_t *document = json_loads(text, 0, &error);
+    json_t *document = json_text_parse(text, strlen(text), 0, &error);
     free(text);
     if (document == NULL)
         return FAIL(STATUS_INVALID, "%s:%d: %s", path, error.line, error.text);
@@ -232,15 +234,15 @@ status bench_report_write(const char *folder)
     size_t bytes = 0;
     status st = STATUS_OK;
     TRY(file_join(folder, "report.html", path));
-    FILE *out = open_memstream(&page, &bytes);
-    if (out == NULL)
-        return FAIL(STATUS_NO_MEMORY, "no memory for %s", path);
-    fputs(HEAD, out);
+    text_stream html;
+    TRY(text_stream_open(&html));
+    fputs(HEAD, html.file);
     for (int i = 0; i < N_DOCUMENTS && st == STATUS_OK; i++)
-        st = put_file(out, folder, DOCUMENTS[i]);
-    fputs("</body>\n</html>\n", out);
-    if (fclose(out) != 0 && st == STATUS_OK)
-        st = FAIL(STATUS_NO_MEMORY, "no memory for %s", path);
+        st = put_file(html.file, folder, DOCUMENTS[i]);
+    fputs("</body>\n</html>\n", html.file);
+    status whole = text_stream_close(&html, &page, &bytes);
+    if (st == STATUS_OK)
+        st = whole;
     const file_part part = {page, bytes};
     if (st == STATUS_OK)
         st = file_replace(path, &part, 1);

@@ -5,6 +5,7 @@
 #include "app/bench/benchmarks.h"
 #include "app/device_list.h"
 #include "app/exit_codes.h"
+#include "base/json_text.h"
 #include "base/log.h"
 
 #include <stdio.h>
@@ -81,9 +82,8 @@ static status finish(comparison *c)
 
 static status print_json(const json_t *document)
 {
-    char *line = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(10));
-    if (line == NULL)
-        return FAIL(STATUS_NO_MEMORY, "no memory for the figures");
+    char *line = NULL;
+    TRY(json_text_print(document, JSON_COMPACT | JSON_REAL_PRECISION(10), &line));
     puts(line);
     free(line);
     return STATUS_OK;

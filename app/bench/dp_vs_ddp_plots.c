@@ -2,6 +2,7 @@
 #include "app/bench/bench_document.h"
 #include "app/bench/bench_plot.h"
 #include "app/bench/dp_vs_ddp.h"
+#include "base/text_stream.h"
 #include "dist/plain_message.h"
 
 #include <math.h>
@@ -139,11 +140,11 @@ static void write_lines(const view *v, FILE *out)
 static void plot_lines(const view *v, bool traffic)
 {
     char *script = NULL;
-    size_t bytes = 0;
     int known = 0;
-    FILE *out = open_memstream(&script, &bytes);
-    if (out == NULL)
+    text_stream text;
+    if (text_stream_open(&text) != STATUS_OK)
         return;
+    FILE *out = text.file;
     begin(v, out, traffic ? "Traffic of the busiest device" : "Speed");
     for (int torch = 0; torch < 2; torch++)
         for (int m = 0; m < BENCH_MODES; m++)
@@ -155,8 +156,7 @@ static void plot_lines(const view *v, bool traffic)
     fprintf(out, "set xlabel \"devices\"\nset ylabel \"%s\"\n",
             traffic ? "MiB sent and received per step" : "images per second");
     write_lines(v, out);
-    fclose(out);
-    if (known > 0)
+    if (text_stream_close(&text, &script, NULL) == STATUS_OK && known > 0)
         draw(v, traffic ? "traffic" : "speed",
              traffic ? "Bytes on the busiest device" : "Images per second", script);
     free(script);
@@ -197,10 +197,10 @@ static bool is_used(const view *v, int phase)
 static void plot_phases(const view *v)
 {
     char *script = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&script, &bytes);
-    if (out == NULL)
+    text_stream text;
+    if (text_stream_open(&text) != STATUS_OK)
         return;
+    FILE *out = text.file;
     begin(v, out, "Where a step goes");
     int bars = write_bars(v, out);
     fputs("set style data histograms\nset style histogram rowstacked\nset boxwidth 0.7\n"
@@ -216,8 +216,7 @@ static void plot_phases(const view *v)
         before = ", \\\n     ";
     }
     fputc('\n', out);
-    fclose(out);
-    if (bars > 0)
+    if (text_stream_close(&text, &script, NULL) == STATUS_OK && bars > 0)
         draw(v, "phases", "Where a step goes", script);
     free(script);
 }

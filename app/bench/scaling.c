@@ -7,6 +7,7 @@
 #include "app/bench/scaling_report.h"
 #include "app/exit_codes.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/team.h"
 
@@ -78,9 +79,8 @@ static status print(const study *s)
         printf("\nwritten: %s/scaling.json and report.html\n", s->opts->out);
         return STATUS_OK;
     }
-    char *line = json_dumps(s->document, JSON_COMPACT | JSON_REAL_PRECISION(10));
-    if (line == NULL)
-        return FAIL(STATUS_NO_MEMORY, "no memory for the results");
+    char *line = NULL;
+    TRY(json_text_print(s->document, JSON_COMPACT | JSON_REAL_PRECISION(10), &line));
     puts(line);
     free(line);
     return STATUS_OK;

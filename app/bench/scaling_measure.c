@@ -107,6 +107,8 @@ static void add_all_reduce(bench_words *words, const options *opts, const scalin
     bench_words_add(words, "--nproc-per-node=%d", run->ranks);
     bench_words_add(words, "--device=%s", opts->device);
     bench_words_add(words, "--backend=%s", opts->backend);
+    if (opts->nccl_nvls)
+        bench_words_add(words, "--nccl-nvls");
     bench_words_add(words, "--timeout=%lld", (long long)opts->timeout);
 }
 
@@ -131,6 +133,8 @@ static void add_given(bench_words *words, const options *opts)
 {
     if (!opts->overlap)
         bench_words_add(words, "--no-overlap");
+    if (opts->nccl_nvls)
+        bench_words_add(words, "--nccl-nvls");
     if (opts->data_dir != NULL)
         bench_words_add(words, "--data-dir=%s", opts->data_dir);
     if (opts->lr >= 0)

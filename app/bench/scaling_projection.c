@@ -3,6 +3,7 @@
 #include "app/bench/bench_document.h"
 #include "app/bench/bench_plot.h"
 #include "base/log.h"
+#include "base/text_stream.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -231,22 +232,24 @@ static void plot(const options *opts, json_t *document, const scene *s)
 {
     char name[NAME_BYTES], caption[ROW_BYTES];
     char *script = NULL;
-    size_t size_bytes = 0;
+    text_stream text;
     snprintf(name, sizeof name, "scaling_projection_%s_%s", model_kind_name(s->model),
              scaling_name(s->scaling));
     snprintf(caption, sizeof caption,
              "Projection, not measured: %s, %s scaling. A dot marks where twice the ranks bring "
              "less than a tenth more images per second.",
              model_kind_name(s->model), scaling_name(s->scaling));
-    FILE *file = open_memstream(&script, &size_bytes);
-    if (file != NULL)
-        write_script(s, file);
-    bool written = file != NULL && fclose(file) == 0;
-    if (written && bench_plot_draw(opts->out, name, script) == STATUS_OK)
+    status st = text_stream_open(&text);
+    if (st == STATUS_OK) {
+        write_script(s, text.file);
+        st = text_stream_close(&text, &script, NULL);
+    }
+    if (st == STATUS_OK)
+        st = bench_plot_draw(opts->out, name, script);
+    if (st == STATUS_OK)
         bench_document_plot(document, name, caption);
     else
-        bench_document_say(document, BENCH_NOTES, "no plot %s: %s", name,
-                           written ? status_message() : "no memory");
+        bench_document_say(document, BENCH_NOTES, "no plot %s: %s", name, status_message());
     free(script);
 }
 

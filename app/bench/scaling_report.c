@@ -2,6 +2,7 @@
 
 #include "app/bench/bench_document.h"
 #include "app/bench/bench_plot.h"
+#include "base/text_stream.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -258,20 +259,22 @@ static void plot(const options *opts, json_t *document, const cost_fit *fit,
 {
     static const char name[] = "scaling_fit";
     char *script = NULL;
-    size_t size_bytes = 0;
+    text_stream text;
     if (most_ranks(m) < 2)
         return;
-    FILE *file = open_memstream(&script, &size_bytes);
-    if (file != NULL)
-        write_script(file, fit, m);
-    bool written = file != NULL && fclose(file) == 0;
-    if (written && bench_plot_draw(opts->out, name, script) == STATUS_OK)
+    status st = text_stream_open(&text);
+    if (st == STATUS_OK) {
+        write_script(text.file, fit, m);
+        st = text_stream_close(&text, &script, NULL);
+    }
+    if (st == STATUS_OK)
+        st = bench_plot_draw(opts->out, name, script);
+    if (st == STATUS_OK)
         bench_document_plot(document, name,
                             "Time of a step by ranks on this machine: medians, and the fitted "
                             "model. Open dots were held out of the fit.");
     else
-        bench_document_say(document, BENCH_NOTES, "no plot %s: %s", name,
-                           written ? status_message() : "no memory");
+        bench_document_say(document, BENCH_NOTES, "no plot %s: %s", name, status_message());
     free(script);
 }
 

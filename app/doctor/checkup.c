@@ -14,7 +14,7 @@ static void add_text(checkup *c, checkup_level level, const char *name, const ch
 {
     c->warnings += level == CHECKUP_WARNING;
     c->failures += level == CHECKUP_FAILED;
-    if (c->list == NULL) {
+    if (!c->opts->json) {
         printf("%-8s %-10s %s\n", LEVEL_NAMES[level], name, text);
         return;
     }

@@ -1,6 +1,7 @@
 #include "app/doctor/checkup.h"
 
 #include "app/exit_codes.h"
+#include "app/launch/launch_store.h"
 #include "app/local_network.h"
 #include "base/clock.h"
 #include "dist/net/socket.h"
@@ -92,12 +93,13 @@ static void check_own_port(checkup *c)
 {
     const launch_plan *plan = &c->plan;
     int fd = -1, port = 0;
+    char own[SOCKET_ADDRESS_BYTES], why[SOCKET_ADDRESS_BYTES + 80];
     if (plan->master_port == 0) {
         checkup_add(c, CHECKUP_OK, "port", "one node: a free one is taken");
         return;
     }
-    if (socket_listen(plan->store_on_loopback ? plan->master_addr : NULL, plan->master_port, &fd,
-                      &port) != STATUS_OK) {
+    const char *host = launch_store_home(plan, own, why) ? own : NULL;
+    if (socket_listen(host, plan->master_port, &fd, &port) != STATUS_OK) {
         checkup_fail_message(c, EXIT_CODE_RENDEZVOUS, "port");
         return;
     }

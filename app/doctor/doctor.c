@@ -4,6 +4,7 @@
 #include "app/doctor/checkup.h"
 #include "app/exit_codes.h"
 
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/team.h"
 #include "data/dataset.h"
@@ -53,22 +54,24 @@ static void check_data(checkup *c)
         dataset_close(&sets[i]);
 }
 
-static void print_end(checkup *c)
+static status print_end(checkup *c)
 {
-    if (c->list == NULL) {
+    if (!c->opts->json) {
         printf("%d failed, %d warning%s\n", c->failures, c->warnings, c->warnings == 1 ? "" : "s");
-        return;
+        return STATUS_OK;
     }
+    char *text = NULL;
     json_t *object = json_object();
     json_object_set_new(object, "ok", json_boolean(c->failures == 0));
     json_object_set_new(object, "failed", json_integer(c->failures));
     json_object_set_new(object, "warnings", json_integer(c->warnings));
     json_object_set(object, "checks", c->list);
-    char *text = json_dumps(object, JSON_COMPACT);
-    if (text != NULL)
+    status st = json_text_print(object, JSON_COMPACT, &text);
+    if (st == STATUS_OK)
         puts(text);
     free(text);
     json_decref(object);
+    return st;
 }
 
 int doctor_command(const options *opts)
@@ -78,7 +81,7 @@ int doctor_command(const options *opts)
         checkup_network(&c);
     checkup_machine(&c);
     check_data(&c);
-    print_end(&c);
+    status st = print_end(&c);
     json_decref(c.list);
-    return c.exit_code;
+    return st == STATUS_OK ? c.exit_code : exit_code_failed(st, EXIT_CODE_INTERNAL);
 }

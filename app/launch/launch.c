@@ -10,7 +10,9 @@
 #include "app/launch/launch_signals.h"
 #include "app/launch/launch_store.h"
 #include "app/launch/launch_verdict.h"
+#include "app/standard_streams.h"
 #include "base/clock.h"
+#include "base/file_limit.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -33,9 +35,11 @@ typedef struct launcher {
     int generation;
     int64_t started_ns;
     int64_t memory_kills;
-    bool cut_off; /* from the other nodes */
-    bool judged;  /* by node 0, this generation */
+    uint64_t file_limit; /* the user's, before it was raised: the workers' */
+    bool cut_off;        /* from the other nodes */
+    bool judged;         /* by node 0, this generation */
     bool anything_failed;
+    int stdout_error; /* why not all of the ranks' stdout was passed on; 0 */
 } launcher;
 
 enum { FIXED_FDS = 5 }; /* stop, child, link, stdout, stderr; the workers' behind them */
@@ -45,7 +49,8 @@ static status launcher_init(launcher *self, launch_settings *settings, int64_t s
     *self = (launcher){.settings = settings,
                        .signals = {.stop_fd = -1, .child_fd = -1},
                        .started_ns = started_ns,
-                       .memory_kills = launch_ending_memory_kills()};
+                       .memory_kills = launch_ending_memory_kills(),
+                       .file_limit = file_limit_raise()};
     TRY(launch_signals_take(&settings->rules.signals, &self->signals));
     if (settings->rules.listens)
         launch_signals_hold(&self->signals);
@@ -58,12 +63,13 @@ static status launcher_init(launcher *self, launch_settings *settings, int64_t s
 
 static void launcher_close(launcher *self)
 {
-    launch_link_destroy(self->link);
-    store_server_destroy(self->server);
+    if (launch_link_destroy(self->link))
+        store_server_destroy(self->server);
     if (self->gang.workers != NULL)
         launch_drainer_start(&self->gang);
     launch_gang_destroy(&self->gang);
     launch_console_flush(&self->console); /* a signal may end that still */
+    self->stdout_error = launch_console_error(&self->console, STDOUT_FILENO);
     launch_signals_close(&self->signals);
     if (self->generation > 0 && self->settings->logs.folder[0] != '\0' &&
         launch_console_is_open(&self->console))
@@ -184,6 +190,7 @@ static status open_job(launcher *self, int *code)
                           .master_port = port,
                           .started_ns = self->started_ns,
                           .signal_mask = self->signals.mask,
+                          .file_limit = self->file_limit,
                           .log_tty = isatty(STDERR_FILENO) == 1};
     *code = EXIT_CODE_INTERNAL;
     return launch_gang_create(&start, &self->console, &self->gang);
@@ -240,7 +247,7 @@ static status hear_verdict(launcher *self, const launch_record *record, launch_v
     }
     if (self->judged) {
         *out = launch_link_verdict(self->link);
-        return STATUS_OK;
+        return launch_verdict_doubt(record, self->settings, self->generation, out);
     }
     TRY(launch_verdict_make(record, 1, self->settings, self->generation, out));
     if (self->link == NULL)
@@ -253,12 +260,14 @@ static status hear_verdict(launcher *self, const launch_record *record, launch_v
     return STATUS_OK;
 }
 
-static void report_cause(launcher *self, const launch_verdict *verdict)
+/* Of a rank of this node its own record is believed, not what came back through the store. */
+static void report_cause(launcher *self, const launch_record *record, const launch_verdict *verdict)
 {
     const launch_settings *settings = self->settings;
-    const launch_ending *cause = &verdict->cause;
     char line[ENDING_HOST_BYTES + 320], *text = NULL;
-    bool here = cause->node == settings->plan.node_rank;
+    bool here = record->result == LAUNCH_FAILED && record->cause.rank == verdict->cause.rank &&
+                verdict->cause.node == settings->plan.node_rank;
+    const launch_ending *cause = here ? &record->cause : &verdict->cause;
     launch_report report = {.cause = cause,
                             .rules = &settings->rules,
                             .restart = verdict->again ? self->generation + 1 : 0,
@@ -278,13 +287,13 @@ static void report_cause(launcher *self, const launch_verdict *verdict)
     free(text);
 }
 
-static void report(launcher *self, const launch_verdict *verdict)
+static void report(launcher *self, const launch_record *record, const launch_verdict *verdict)
 {
     const launch_plan *plan = &self->settings->plan;
     char own[32];
     self->anything_failed = self->anything_failed || verdict->failed;
     if (verdict->failed) {
-        report_cause(self, verdict);
+        report_cause(self, record, verdict);
         if (verdict->text[0] != '\0')
             launch_console_say(&self->console, "error: no restart: %s\n", verdict->text);
         return;
@@ -308,9 +317,10 @@ static status run_job(launcher *self, int *code)
         self->memory_kills = kills;
         TRY(launch_record_make(&self->gang, self->signals.stopped_by, memory_killed, &record));
         status st = hear_verdict(self, &record, &verdict);
+        if (st == STATUS_OK)
+            report(self, &record, &verdict);
         launch_record_free(&record);
         TRY(st);
-        report(self, &verdict);
         *code = verdict.code;
         bool again = verdict.again;
         if (verdict.code != 0 && verdict.code != EXIT_CODE_PREEMPTED && verdict.failed &&
@@ -335,8 +345,12 @@ int launch_run(launch_settings *settings, int64_t started_ns)
         st = run_job(&self, &code);
     if (st != STATUS_OK)
         LOG_E("%s", status_message());
+    if (st == STATUS_NO_MEMORY)
+        code = EXIT_CODE_INTERNAL;
     if (st != STATUS_OK && self.link != NULL && self.gang.workers != NULL)
         launch_link_end(self.link, &(launch_record){.result = LAUNCH_BROKEN});
     launcher_close(&self);
-    return code;
+    return self.stdout_error == 0
+               ? code
+               : standard_streams_lost(self.stdout_error, settings->stdout_has_result, code);
 }

@@ -1,6 +1,7 @@
 #include "app/launch/launch_agreement.h"
 
 #include "app/json_value.h"
+#include "base/json_text.h"
 #include "dist/net/socket_route.h"
 
 #include <stdio.h>
@@ -49,9 +50,9 @@ status launch_agreement_write(const launch_settings *settings, char **out)
     for (int i = 0; i < N_ITEMS; i++)
         json_object_set_new(object, items[i].key, json_integer(items[i].value));
     json_object_set_new(object, "person", json_value_text(person));
-    *out = json_dumps(object, JSON_COMPACT);
+    status st = json_text_print(object, JSON_COMPACT, out);
     json_decref(object);
-    return *out != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "this node's settings");
+    return st;
 }
 
 /* "--nnodes=3" or, of what has no number, "yes" and "no". */
@@ -70,7 +71,7 @@ status launch_agreement_compare(const launch_settings *settings, const char *the
     item items[N_ITEMS];
     char person[AGREEMENT_PERSON_BYTES], node_0[AGREEMENT_PERSON_BYTES];
     json_error_t error;
-    json_t *object = json_loads(theirs, 0, &error);
+    json_t *object = json_text_parse(theirs, strlen(theirs), 0, &error);
     if (object == NULL)
         return FAIL(STATUS_PEER, "node 0's settings: %s", error.text);
     status st = json_value_copy(object, "person", node_0, sizeof node_0);

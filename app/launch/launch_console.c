@@ -1,5 +1,7 @@
 #include "app/launch/launch_console.h"
 
+#include "base/printable.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -32,8 +34,11 @@ static void keep(launch_backlog *backlog, const char *text, size_t size_bytes)
         return;
     if (needed > backlog->room_bytes) {
         char *larger = realloc(backlog->text, needed * 2);
-        if (larger == NULL)
+        if (larger == NULL) {
+            backlog->error = ENOMEM;
+            backlog->size_bytes = 0;
             return;
+        }
         backlog->text = larger;
         backlog->room_bytes = needed * 2;
     }
@@ -45,19 +50,19 @@ static void keep(launch_backlog *backlog, const char *text, size_t size_bytes)
 static size_t write_now(launch_backlog *backlog, int fd, const char *text, size_t size_bytes)
 {
     size_t done = 0;
-    while (done < size_bytes && !backlog->gone) {
+    while (done < size_bytes && backlog->error == 0) {
         struct pollfd ready = {.fd = fd, .events = POLLOUT};
         if (poll(&ready, 1, 0) <= 0)
             break;
         size_t rest = size_bytes - done;
         ssize_t n = write(fd, text + done, rest < CHUNK_BYTES ? rest : CHUNK_BYTES);
         if (n < 0 && errno != EINTR && errno != EAGAIN)
-            backlog->gone = true;
+            backlog->error = errno;
         if (n < 0 && errno == EAGAIN)
             break;
         done += n > 0 ? (size_t)n : 0;
     }
-    return backlog->gone ? size_bytes : done;
+    return backlog->error != 0 ? size_bytes : done;
 }
 
 static void push(launch_backlog *backlog, int fd)
@@ -89,13 +94,15 @@ void launch_console_write(launch_console *console, int fd, const char *text, siz
 
 void launch_console_say(launch_console *console, const char *fmt, ...)
 {
-    char line[1024];
+    char text[1024], line[2048];
     va_list args;
     va_start(args, fmt);
-    int length = vsnprintf(line, sizeof line, fmt, args);
+    int length = vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    if (length > 0)
-        launch_console_write(console, STDERR_FILENO, line, strlen(line));
+    if (length < 0)
+        return;
+    printable_copy(PRINTABLE_LINES, text, line, sizeof line);
+    launch_console_write(console, STDERR_FILENO, line, strlen(line));
 }
 
 bool launch_console_is_full(const launch_console *console, int fd)
@@ -128,6 +135,11 @@ void launch_console_flush(launch_console *console)
             return;
         }
     }
+}
+
+int launch_console_error(const launch_console *console, int fd)
+{
+    return console->backlogs[fd].error;
 }
 
 bool launch_console_is_open(const launch_console *console)

@@ -12,7 +12,7 @@
 typedef struct launch_backlog {
     char *text; /* owned */
     size_t size_bytes, room_bytes;
-    bool gone; /* its reader left; the run goes on */
+    int error; /* errno of a write; 0: none. Nothing is written any more, and the run goes on */
 } launch_backlog;
 
 typedef struct launch_console {
@@ -38,6 +38,9 @@ bool launch_console_is_full(const launch_console *console, int fd);
 /* For poll(): fills and returns 0 to 2 entries. Behind it: writes what is taken now. */
 int launch_console_poll(const launch_console *console, struct pollfd *out);
 void launch_console_push(launch_console *console);
+
+/* Why not all of it could be written to the descriptor (errno); 0: it was, or waits. */
+int launch_console_error(const launch_console *console, int fd);
 
 /* Waits until all is written, as long as it takes; not if hurried, or once told to stop. */
 void launch_console_flush(launch_console *console);

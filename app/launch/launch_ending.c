@@ -4,6 +4,7 @@
 #include "app/json_value.h"
 #include "app/launch/launch_error_file.h"
 #include "base/clock.h"
+#include "base/json_text.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -29,7 +30,7 @@ static bool is_witness(const launch_stream *err)
     int64_t first = err->lines_seen > LOOK_AT ? err->lines_seen - LOOK_AT : 0;
     for (int64_t k = first; k < err->lines_seen; k++)
         for (size_t i = 0; i < sizeof WITNESS_WORDS / sizeof WITNESS_WORDS[0]; i++)
-            if (strstr(err->lines[k % STREAM_LINES], WITNESS_WORDS[i]) != NULL)
+            if (strstr(launch_stream_line(err, k), WITNESS_WORDS[i]) != NULL)
                 return true;
     return false;
 }
@@ -95,14 +96,15 @@ status launch_ending_read(const launch_worker *worker, const launch_start *start
     const launch_stream *err = &worker->err;
     int64_t first = err->lines_seen > STREAM_LINES ? err->lines_seen - STREAM_LINES : 0;
     for (int64_t k = first; k < err->lines_seen; k++) {
-        char *copy = strdup(err->lines[k % STREAM_LINES]);
+        char *copy = strdup(launch_stream_line(err, k));
         if (copy == NULL)
-            break;
+            goto failed;
         out->lines[out->n_lines++] = copy;
     }
     out->others = strdup("");
     if (out->others != NULL)
         return STATUS_OK;
+failed:
     launch_ending_free(out);
     return FAIL(STATUS_NO_MEMORY, "how rank %d ended", worker->rank);
 }
@@ -135,9 +137,9 @@ status launch_ending_write_json(const launch_ending *ending, char **out)
     json_object_set_new(object, "folder", json_value_text(ending->folder));
     json_object_set_new(object, "others", json_value_text(ending->others));
     json_object_set_new(object, "lines", lines);
-    *out = json_dumps(object, JSON_COMPACT);
+    status st = json_text_print(object, JSON_COMPACT, out);
     json_decref(object);
-    return *out != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "how a rank ended");
+    return st;
 }
 
 static status read_object(const json_t *object, launch_ending *out)
@@ -160,9 +162,10 @@ static status read_object(const json_t *object, launch_ending *out)
     const json_t *lines = json_object_get(object, "lines");
     for (size_t i = 0; i < json_array_size(lines) && out->n_lines < STREAM_LINES; i++) {
         const char *line = json_string_value(json_array_get(lines, i));
-        char *copy = line != NULL ? strdup(line) : NULL;
-        if (copy != NULL)
-            out->lines[out->n_lines++] = copy;
+        char *copy = strdup(line != NULL ? line : "");
+        if (copy == NULL)
+            return FAIL(STATUS_NO_MEMORY, "how a rank ended");
+        out->lines[out->n_lines++] = copy;
     }
     return out->others != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "how a rank ended");
 }
@@ -171,7 +174,7 @@ status launch_ending_read_json(const char *text, launch_ending *out)
 {
     json_error_t error;
     launch_ending ending = {0};
-    json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    json_t *object = json_text_parse(text, strlen(text), JSON_REJECT_DUPLICATES, &error);
     if (object == NULL)
         return FAIL(STATUS_PEER, "another launcher says how a rank ended: %s", error.text);
     status st = read_object(object, &ending);

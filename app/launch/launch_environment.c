@@ -1,6 +1,7 @@
 #include "app/launch/launch_environment.h"
 
 #include "base/team.h"
+#include "base/text_stream.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +11,7 @@
 
 /* "NAME=value" one behind the other, each with its zero byte. */
 typedef struct variables {
-    FILE *file;
+    text_stream stream;
     char *text;
     size_t size_bytes;
     int count;
@@ -20,9 +21,9 @@ __attribute__((format(printf, 2, 3))) static void add(variables *list, const cha
 {
     va_list args;
     va_start(args, fmt);
-    vfprintf(list->file, fmt, args);
+    vfprintf(list->stream.file, fmt, args);
     va_end(args);
-    fputc('\0', list->file);
+    fputc('\0', list->stream.file);
     list->count++;
 }
 
@@ -101,14 +102,10 @@ static status variables_read(variables *list, const launch_settings *settings,
                              const launch_place *place)
 {
     *list = (variables){0};
-    list->file = open_memstream(&list->text, &list->size_bytes);
-    if (list->file == NULL)
-        return FAIL(STATUS_NO_MEMORY, "environment of rank %d", place->rank);
+    TRY(text_stream_open(&list->stream));
     list_variables(list, settings, place);
-    if (fclose(list->file) == 0)
-        return STATUS_OK;
-    free(list->text);
-    return FAIL(STATUS_NO_MEMORY, "environment of rank %d", place->rank);
+    return status_context(text_stream_close(&list->stream, &list->text, &list->size_bytes),
+                          "environment of rank %d", place->rank);
 }
 
 /* Does the list have its own value for the variable of this "NAME=value"? */

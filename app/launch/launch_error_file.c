@@ -1,7 +1,9 @@
 #include "app/launch/launch_error_file.h"
 
 #include "app/json_value.h"
+#include "base/json_text.h"
 #include "base/log.h"
+#include "base/text_stream.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +21,7 @@ void launch_error_file_message(const char *folder, char *out, size_t size_bytes)
         file_read(path, FILE_BYTES, &text, &text_bytes) != STATUS_OK)
         return;
     json_error_t error;
-    json_t *object = json_loads(text, 0, &error);
+    json_t *object = json_text_parse(text, strlen(text), 0, &error);
     const json_t *message = json_object_get(object, "message");
     if (json_is_object(message))
         message = json_object_get(message, "message");
@@ -33,13 +35,13 @@ void launch_error_file_message(const char *folder, char *out, size_t size_bytes)
 static char *last_words(const launch_ending *ending)
 {
     char *text = NULL;
-    size_t size_bytes = 0;
-    FILE *file = open_memstream(&text, &size_bytes);
-    if (file == NULL)
+    text_stream lines;
+    if (text_stream_open(&lines) != STATUS_OK)
         return NULL;
     for (int i = 0; i < ending->n_lines; i++)
-        fprintf(file, "%s\n", ending->lines[i]);
-    return fclose(file) == 0 ? text : (free(text), NULL);
+        fprintf(lines.file, "%s\n", ending->lines[i]);
+    (void)text_stream_close(&lines, &text, NULL);
+    return text;
 }
 
 void launch_error_file_write(const launch_ending *ending)
@@ -57,9 +59,11 @@ void launch_error_file_write(const launch_ending *ending)
     json_t *object =
         json_pack("{s:{s:o, s:i, s:o}}", "message", "message", json_value_text(said), "errorCode",
                   launch_ending_code(ending->wait_status), "extraInfo", extra);
-    char *text = json_dumps(object, JSON_COMPACT);
-    const file_part part = {text, text != NULL ? strlen(text) : 0};
-    if (text != NULL && file_replace(path, &part, 1) != STATUS_OK)
+    char *text = NULL;
+    status st = json_text_print(object, JSON_COMPACT, &text);
+    if (st == STATUS_OK)
+        st = file_replace(path, &(file_part){text, strlen(text)}, 1);
+    if (st != STATUS_OK)
         LOG_D("%s", status_message());
     json_decref(object);
     free(text);

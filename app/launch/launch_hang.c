@@ -1,6 +1,7 @@
 #include "app/launch/launch_hang.h"
 
-#include <stdio.h>
+#include "base/text_stream.h"
+
 #include <stdlib.h>
 
 rank_sight *launch_hang_look(const launch_gang *gang)
@@ -68,15 +69,15 @@ static void describe_rank(FILE *out, const launch_gang *gang, const rank_sight *
 char *launch_hang_describe(const launch_gang *gang)
 {
     char *text = NULL;
-    size_t size_bytes = 0;
+    text_stream lines;
     const rank_sight *first = gang->sights != NULL ? furthest(gang) : NULL;
-    FILE *out = first != NULL ? open_memstream(&text, &size_bytes) : NULL;
-    if (out == NULL)
+    if (first == NULL || text_stream_open(&lines) != STATUS_OK)
         return NULL;
     for (int i = 0; i < gang->n; i++)
         if (gang->sights[i].pid != 0)
-            describe_rank(out, gang, &gang->sights[i], first);
-    return fclose(out) == 0 ? text : (free(text), NULL);
+            describe_rank(lines.file, gang, &gang->sights[i], first);
+    (void)text_stream_close(&lines, &text, NULL);
+    return text;
 }
 
 const char *launch_hang_place(const launch_gang *gang, int index)

@@ -69,7 +69,9 @@ static void say_unreached(const launch_plan *plan, status st, int64_t waited_ns)
 
 static status not_ours(const launch_joining *joining)
 {
-    return FAIL(STATUS_IO, "something that is not mnist_ddp listens at %s:%d, or it is stuck",
+    return FAIL(STATUS_IO,
+                "something that is not mnist_ddp listens at %s:%d, or it is stuck, or short of "
+                "descriptors as its own output says",
                 joining->settings->plan.master_addr, joining->port);
 }
 
@@ -78,8 +80,7 @@ status launch_join_reach(const launch_joining *joining, store **out)
 {
     const launch_plan *plan = &joining->settings->plan;
     /* Who serves it reaches it here; the address that others use need not lead back. */
-    bool own = joining->serves && !plan->store_on_loopback;
-    const char *host = own ? "127.0.0.1" : plan->master_addr;
+    const char *host = joining->host != NULL ? joining->host : plan->master_addr;
     int fd = -1;
     TRY(socket_connect(host, joining->port, clock_deadline_ns(SLICE_MS), &fd));
     close(fd);

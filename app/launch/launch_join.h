@@ -13,8 +13,9 @@ enum { LAUNCH_KEY_BYTES = LAUNCH_RUN_ID_BYTES + 64 };
 
 typedef struct launch_joining {
     const launch_settings *settings;
-    bool serves; /* this node serves the store, */
-    int port;    /* here */
+    bool serves;      /* this node serves the store, */
+    int port;         /* here, */
+    const char *host; /* and reaches it by this address; NULL: another node serves it */
     const atomic_bool *quit;
 } launch_joining;
 

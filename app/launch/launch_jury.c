@@ -1,8 +1,10 @@
 #include "app/launch/launch_jury.h"
 
+#include "app/exit_codes.h"
 #include "app/launch/launch_claim.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "dist/net/socket_address.h"
 #include "dist/plain_message.h"
 
 #include <signal.h>
@@ -24,6 +26,7 @@ struct launch_jury {
     int generation;
     int n; /* >= 1 */
     bool judged;
+    int alarmed_by;     /* the node whose record made this one stop all others; -1: none */
     int64_t line_ns;    /* when to say who has not ended; 0: not yet */
     int64_t look_at_ns; /* when to look at the beats again */
     juror *nodes;       /* n */
@@ -35,7 +38,8 @@ status launch_jury_create(const launch_joining *joining, launch_jury **out)
     launch_jury *jury = calloc(1, sizeof *jury);
     if (jury == NULL)
         return FAIL(STATUS_NO_MEMORY, "%d nodes", n);
-    *jury = (launch_jury){.joining = joining, .n = n, .nodes = calloc((size_t)n, sizeof(juror))};
+    *jury = (launch_jury){
+        .joining = joining, .n = n, .alarmed_by = -1, .nodes = calloc((size_t)n, sizeof(juror))};
     if (jury->nodes == NULL) {
         free(jury);
         return FAIL(STATUS_NO_MEMORY, "%d nodes", n);
@@ -110,6 +114,22 @@ static status listen_to(launch_jury *jury, store *client)
     return STATUS_OK;
 }
 
+/* A node speaks of itself: of its own ranks, whatever it says. */
+static status read_record(const launch_jury *jury, int node, const char *text, launch_record *out)
+{
+    int nproc = jury->joining->settings->plan.nproc;
+    launch_record record;
+    TRY(launch_record_read(text, &record));
+    int rank = record.cause.rank;
+    if (record.result == LAUNCH_FAILED && rank / nproc != node) {
+        launch_record_free(&record);
+        return FAIL(STATUS_PEER, "another launcher sent nonsense: rank %d is not its own", rank);
+    }
+    record.cause.node = node;
+    *out = record;
+    return STATUS_OK;
+}
+
 static status hear_ends(launch_jury *jury, store *client)
 {
     char key[LAUNCH_KEY_BYTES], name[64];
@@ -123,7 +143,7 @@ static status hear_ends(launch_jury *jury, store *client)
         TRY(look_at(client, key, &text));
         if (text == NULL)
             continue;
-        who->ended = launch_record_read(text, &who->record) == STATUS_OK;
+        who->ended = read_record(jury, i, text, &who->record) == STATUS_OK;
         if (!who->ended)
             spoil(who, i);
         free(text);
@@ -158,6 +178,7 @@ static void begin(launch_jury *jury, int generation)
     }
     jury->generation = generation;
     jury->judged = false;
+    jury->alarmed_by = -1;
     jury->line_ns = 0;
 }
 
@@ -180,8 +201,7 @@ static void say_who_goes_on(launch_jury *jury, int ended)
 status launch_jury_hear(launch_jury *jury, store *client, int generation, bool *alarm)
 {
     char key[LAUNCH_KEY_BYTES];
-    bool bad = false;
-    int ended = 0;
+    int ended = 0, bad = -1;
     if (jury->generation != generation)
         begin(jury, generation);
     if (jury->judged)
@@ -190,25 +210,56 @@ status launch_jury_hear(launch_jury *jury, store *client, int generation, bool *
     TRY(listen_to(jury, client));
     for (int i = 0; i < jury->n; i++) {
         ended += jury->nodes[i].ended;
-        bad = bad || (jury->nodes[i].ended && jury->nodes[i].record.result != LAUNCH_DONE &&
-                      jury->nodes[i].record.result != LAUNCH_PREEMPTED);
+        if (bad < 0 && jury->nodes[i].ended && jury->nodes[i].record.result != LAUNCH_DONE &&
+            jury->nodes[i].record.result != LAUNCH_PREEMPTED)
+            bad = i;
     }
     if (ended > 0 && ended < jury->n)
         say_who_goes_on(jury, ended);
-    if (!bad || *alarm)
+    if (bad < 0 || *alarm)
         return STATUS_OK;
     *alarm = true;
+    jury->alarmed_by = bad;
     launch_join_key(jury->joining, "trouble", generation, key);
-    return store_set(client, key, "1", 1);
+    return store_set(client, key, "node 0", strlen("node 0"));
+}
+
+/* All were stopped, and nobody says why: then at least who wanted it. */
+static status say_who_stopped(const launch_jury *jury, store *client, store_server *server,
+                              launch_verdict *verdict)
+{
+    char key[LAUNCH_KEY_BYTES], whole[sizeof LAUNCH_KEYS + LAUNCH_KEY_BYTES];
+    char address[SOCKET_ADDRESS_BYTES], name[256] = "", end[64];
+    if (verdict->failed || verdict->code != EXIT_CODE_INTERNAL || verdict->text[0] != '\0')
+        return STATUS_OK;
+    if (jury->alarmed_by >=
+        0) { /* this node stopped them because of a record: that was the order */
+        snprintf(end, sizeof end, "end/%d", jury->generation);
+        launch_join_key(jury->joining, end, jury->alarmed_by, key);
+        snprintf(name, sizeof name, "node %d", jury->alarmed_by);
+    } else {
+        char *text = NULL;
+        launch_join_key(jury->joining, "trouble", jury->generation, key);
+        TRY(look_at(client, key, &text));
+        snprintf(name, sizeof name, "%.200s", text != NULL ? text : "");
+        free(text);
+    }
+    snprintf(whole, sizeof whole, "%s%s", LAUNCH_KEYS, key);
+    store_server_author(server, whole, address);
+    snprintf(verdict->text, sizeof verdict->text,
+             "all ranks were stopped, but none failed: the order came from %.64s, which calls "
+             "itself '%s' and gave no reason",
+             address[0] != '\0' ? address : "an unknown address", name);
+    return STATUS_OK;
 }
 
 status launch_jury_judge(launch_jury *jury, store *client, store_server *server, int generation,
-                         bool *judged)
+                         char **text)
 {
     const launch_settings *settings = jury->joining->settings;
     launch_verdict verdict = {0};
-    char key[LAUNCH_KEY_BYTES], *text = NULL;
-    *judged = false;
+    char key[LAUNCH_KEY_BYTES];
+    *text = NULL;
     for (int i = 0; i < jury->n; i++)
         if (jury->judged || !jury->nodes[i].ended)
             return STATUS_OK;
@@ -221,15 +272,24 @@ status launch_jury_judge(launch_jury *jury, store *client, store_server *server,
     status st = launch_verdict_make(records, jury->n, settings, generation, &verdict);
     free(records);
     TRY(st);
+    st = say_who_stopped(jury, client, server, &verdict);
+    if (st != STATUS_OK) {
+        launch_verdict_free(&verdict);
+        return st;
+    }
     if (verdict.again)
         store_server_forget(server);
     launch_join_key(jury->joining, "verdict", generation, key);
-    st = launch_verdict_write(&verdict, &text);
+    char *written = NULL;
+    st = launch_verdict_write(&verdict, &written);
     if (st == STATUS_OK)
-        st = store_set(client, key, text, strlen(text));
-    free(text);
+        st = store_set(client, key, written, strlen(written));
     launch_verdict_free(&verdict);
-    jury->judged = *judged = st == STATUS_OK;
+    jury->judged = st == STATUS_OK;
+    if (jury->judged)
+        *text = written;
+    else
+        free(written);
     return st;
 }
 

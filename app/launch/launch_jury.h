@@ -16,10 +16,11 @@ void launch_jury_destroy(launch_jury *jury); /* accepts NULL */
  * somebody is in trouble, trouble/<generation> is set and *alarm. */
 status launch_jury_hear(launch_jury *jury, store *client, int generation, bool *alarm);
 
-/* Once all nodes have ended or are lost: sets verdict/<generation>, and *judged. Where all start
- * again, the store has forgotten before what the workers left in it. */
+/* Once all nodes have ended or are lost: sets verdict/<generation>, and *text to the same, for
+ * free(); else *text is NULL. Where all start again, the store has forgotten before what the
+ * workers left in it. */
 status launch_jury_judge(launch_jury *jury, store *client, store_server *server, int generation,
-                         bool *judged);
+                         char **text);
 
 /* How many nodes, this one included, can be told the verdict. */
 int launch_jury_living(const launch_jury *jury);

@@ -1,5 +1,6 @@
 #include "app/launch/launch_link.h"
 
+#include "app/launch/launch_agreement.h"
 #include "app/launch/launch_join.h"
 #include "app/launch/launch_jury.h"
 #include "app/launch/launch_outbox.h"
@@ -49,7 +50,8 @@ struct launch_link {
 
     /* the thread's own */
     store *client;     /* NULL: to be connected again */
-    launch_jury *jury; /* node 0 */
+    launch_jury *jury; /* node 0, */
+    char *judgement;   /* and its own verdict on this generation; NULL: none yet */
     int generation;    /* as in x when this turn began, */
     bool ended;        /* likewise */
     bool joined, knows_trouble;
@@ -119,8 +121,11 @@ static status beat(launch_link *link)
 static void begin_turn(launch_link *link)
 {
     pthread_mutex_lock(&link->lock);
-    if (link->x.generation != link->generation)
+    if (link->x.generation != link->generation) {
         link->knows_trouble = false;
+        free(link->judgement);
+        link->judgement = NULL;
+    }
     link->generation = link->x.generation;
     link->ended = link->x.ended;
     pthread_mutex_unlock(&link->lock);
@@ -144,7 +149,8 @@ static status look_for_trouble(launch_link *link)
 /* Node 0 hears the others and judges. */
 static status judge(launch_link *link)
 {
-    bool alarm = link->knows_trouble, judged = false;
+    bool alarm = link->knows_trouble;
+    char *judgement = NULL;
     if (link->jury == NULL)
         return STATUS_OK;
     TRY(launch_jury_hear(link->jury, link->client, link->generation, &alarm));
@@ -152,23 +158,42 @@ static status judge(launch_link *link)
         link->knows_trouble = true;
         tell(link, LAUNCH_TROUBLE);
     }
-    return launch_jury_judge(link->jury, link->client, link->server, link->generation, &judged);
+    TRY(launch_jury_judge(link->jury, link->client, link->server, link->generation, &judgement));
+    if (judgement != NULL) {
+        free(link->judgement);
+        link->judgement = judgement;
+    }
+    return STATUS_OK;
+}
+
+/* Node 0 follows its own verdict, and the others what the store holds: *text, or NULL. */
+static status find_verdict(launch_link *link, char **text)
+{
+    char key[LAUNCH_KEY_BYTES];
+    bool there = false;
+    *text = link->judgement;
+    link->judgement = NULL;
+    if (link->jury != NULL)
+        return STATUS_OK;
+    key_of(link, "verdict", link->generation, key);
+    TRY(store_check(link->client, key, &there));
+    void *value = NULL;
+    size_t size_bytes;
+    if (there)
+        TRY(store_get(link->client, key, &value, &size_bytes));
+    *text = value;
+    return STATUS_OK;
 }
 
 static status look_for_verdict(launch_link *link)
 {
-    char key[LAUNCH_KEY_BYTES];
-    bool there = false;
-    void *text = NULL;
-    size_t size_bytes;
+    char *text = NULL;
     launch_verdict verdict;
     if (!link->ended || link->told_verdict == link->generation)
         return STATUS_OK;
-    key_of(link, "verdict", link->generation, key);
-    TRY(store_check(link->client, key, &there));
-    if (!there)
+    TRY(find_verdict(link, &text));
+    if (text == NULL)
         return STATUS_OK;
-    TRY(store_get(link->client, key, &text, &size_bytes));
     status st = launch_verdict_read(text, &verdict);
     free(text);
     if (st != STATUS_OK) {
@@ -289,6 +314,7 @@ static void free_link(launch_link *link)
 {
     store_destroy(link->client);
     launch_jury_destroy(link->jury);
+    free(link->judgement);
     launch_verdict_free(&link->x.verdict);
     launch_outbox_destroy(link->outbox);
     pthread_mutex_destroy(&link->lock);
@@ -307,6 +333,7 @@ status launch_link_create(const launch_settings *settings, store_server *server,
         return FAIL(STATUS_NO_MEMORY, "the link to the other nodes");
     link->joining = (launch_joining){
         .settings = settings, .serves = server != NULL, .port = port, .quit = &link->quit};
+    link->joining.host = server != NULL ? store_server_host(server) : NULL;
     link->server = server;
     link->x.troubled = link->told_verdict = -1;
     pthread_mutex_init(&link->lock, NULL);
@@ -379,14 +406,17 @@ static void put(launch_link *link, const char *key, const char *text)
 
 void launch_link_trouble(launch_link *link)
 {
-    char key[LAUNCH_KEY_BYTES];
+    char key[LAUNCH_KEY_BYTES], person[AGREEMENT_PERSON_BYTES], text[AGREEMENT_PERSON_BYTES + 32];
     pthread_mutex_lock(&link->lock);
     bool known = link->x.troubled == link->x.generation;
     link->x.troubled = link->x.generation;
     pthread_mutex_unlock(&link->lock);
     key_of(link, "trouble", link->x.troubled, key);
-    if (!known)
-        put(link, key, "1");
+    if (known)
+        return;
+    launch_agreement_person(&link->joining.settings->plan, person);
+    snprintf(text, sizeof text, "node %d (%s)", own_node(link), person);
+    put(link, key, text);
 }
 
 void launch_link_stop(launch_link *link, int signal)
@@ -442,19 +472,20 @@ static void say_goodbye(launch_link *link)
         LOG_D("goodbye to the other nodes: %s", status_message());
 }
 
-void launch_link_destroy(launch_link *link)
+bool launch_link_destroy(launch_link *link)
 {
     if (link == NULL)
-        return;
+        return true;
     struct timespec until;
     atomic_store(&link->quit, true);
     raise_fd(link->order_fd);
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until); /* the clock on the wall may be set meanwhile */
     until.tv_sec += QUIT_MS / 1000;
-    if (pthread_timedjoin_np(link->thread, NULL, &until) != 0) {
+    if (pthread_clockjoin_np(link->thread, NULL, CLOCK_MONOTONIC, &until) != 0) {
         pthread_detach(link->thread); /* it waits for a name or a dead host; the process ends */
-        return;
+        return false;
     }
     say_goodbye(link);
     free_link(link);
+    return true;
 }

@@ -10,7 +10,7 @@
  *   <id>/refused        why the job cannot start; all that still wait give up
  *   <id>/started        all have met; who comes now is turned away and hurts nobody
  *   <id>/beat/<n>       changes while node n's launcher lives
- *   <id>/trouble/<g>    somebody's workers of generation g fail: all stop theirs
+ *   <id>/trouble/<g>    who says that workers of generation g fail: all stop theirs
  *   <id>/stop/<n>       the signal that has told node n's launcher to stop: no generation follows
  *   <id>/end/<g>/<n>    how node n's workers of generation g ended
  *   <id>/verdict/<g>    what node 0 makes of that: the end, or generation g + 1
@@ -63,8 +63,9 @@ void launch_link_end(launch_link *link, const launch_record *record);
 launch_verdict launch_link_verdict(launch_link *link);
 
 /* After the last verdict: node 0 waits until all others have read it, LAUNCH_GOODBYE_MS at most.
- * Accepts NULL. */
+ * Accepts NULL. false: its thread hangs in a call of the system and is left to itself; the server
+ * must outlive it. */
 enum { LAUNCH_GOODBYE_MS = 5000 };
-void launch_link_destroy(launch_link *link);
+bool launch_link_destroy(launch_link *link);
 
 #endif

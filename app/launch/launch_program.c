@@ -1,5 +1,7 @@
 #include "app/launch/launch_program.h"
 
+#include "base/text_stream.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -251,10 +253,10 @@ static bool is_plain(const char *word)
 char *launch_program_line(char *const *argv)
 {
     char *text = NULL;
-    size_t size_bytes = 0;
-    FILE *file = open_memstream(&text, &size_bytes);
-    if (file == NULL)
+    text_stream line;
+    if (text_stream_open(&line) != STATUS_OK)
         return NULL;
+    FILE *file = line.file;
     for (int i = 0; argv[i] != NULL; i++) {
         if (i > 0)
             fputc(' ', file);
@@ -267,5 +269,6 @@ char *launch_program_line(char *const *argv)
             fputs(*c == '\'' ? "'\\''" : (char[]){*c, '\0'}, file);
         fputc('\'', file);
     }
-    return fclose(file) == 0 ? text : (free(text), NULL);
+    (void)text_stream_close(&line, &text, NULL);
+    return text;
 }

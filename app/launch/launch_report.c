@@ -1,6 +1,8 @@
 #include "app/launch/launch_report.h"
 
 #include "app/exit_codes.h"
+#include "base/printable.h"
+#include "base/text_stream.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -45,8 +47,8 @@ static const char *hint_for_code(int code)
         return "another rank, or the connection to it, went away first: its own report, perhaps on "
                "another machine, says why";
     case EXIT_CODE_CHECKPOINT:
-        return "the lines above say what is wrong with --run-dir; df and ls -ld tell its space and "
-               "permissions";
+        return "the lines above say what is wrong with --run-dir or stdout; df and ls -ld tell "
+               "space and permissions";
     case EXIT_CODE_TIMEOUT:
         return "a rank is stuck or slow: look at the one that never came (its log, gdb -p PID), or "
                "raise --timeout";
@@ -83,11 +85,11 @@ static bool is_stuck(const launch_worker *worker)
 char *launch_report_others(const launch_gang *gang)
 {
     char ending[ENDING_TEXT_BYTES], *text = NULL;
-    size_t size_bytes = 0;
     int shown = 0, stopped = 0;
-    FILE *out = open_memstream(&text, &size_bytes);
-    if (out == NULL)
+    text_stream lines;
+    if (text_stream_open(&lines) != STATUS_OK)
         return NULL;
+    FILE *out = lines.file;
     for (int i = 0; i < gang->n; i++) {
         const launch_worker *worker = &gang->workers[i];
         if (i == gang->cause || worker->pid == 0 || worker->running || worker->wait_status == 0)
@@ -109,7 +111,8 @@ char *launch_report_others(const launch_gang *gang)
             fprintf(out, "  rank %d (pid %d) did not end on SIGTERM: it was stuck, or stopped\n",
                     worker->rank, (int)worker->pid);
     }
-    return fclose(out) == 0 ? text : (free(text), NULL);
+    (void)text_stream_close(&lines, &text, NULL);
+    return text;
 }
 
 /* "; restart 1 of 3", "; 3 restarts are used up" or nothing. */
@@ -144,6 +147,25 @@ static bool is_said(const launch_ending *cause)
     return false;
 }
 
+/* From another node: nothing of it may look like a line of ours, or do more than be read. NULL: no
+ * memory. */
+static char *printable_of(const char *text)
+{
+    size_t size_bytes = strlen(text) * 4 + 1;
+    char *shown = malloc(size_bytes);
+    if (shown != NULL)
+        printable_copy(PRINTABLE_LINES, text, shown, size_bytes);
+    return shown;
+}
+
+static void put_printable(FILE *file, const char *before, const char *text)
+{
+    char *shown = printable_of(text);
+    fputs(before, file);
+    fputs(shown != NULL ? shown : "", file);
+    free(shown);
+}
+
 static void write_report(FILE *file, const launch_report *report)
 {
     char ending[ENDING_TEXT_BYTES], restart[64];
@@ -154,15 +176,20 @@ static void write_report(FILE *file, const launch_report *report)
             cause->rank, ending, restart);
     fprintf(file, "  rank %d, local rank %d, node %d, host %s, pid %d, after %.1f s\n", cause->rank,
             cause->local_rank, cause->node, cause->host, cause->pid, cause->after_s);
-    if (cause->doing[0] != '\0')
-        fprintf(file, "  it was last %s\n", cause->doing);
-    if (cause->says[0] != '\0' && !is_said(cause))
-        fprintf(file, "  it says: %s\n", cause->says);
+    /* Words of other ranks may be in what a rank says of itself. */
+    if (cause->doing[0] != '\0') {
+        put_printable(file, "  it was last ", cause->doing);
+        fputc('\n', file);
+    }
+    if (cause->says[0] != '\0' && !is_said(cause)) {
+        put_printable(file, "  it says: ", cause->says);
+        fputc('\n', file);
+    }
     fprintf(file, cause->n_lines > 0 ? "  its last lines:\n" : "  it wrote nothing to stderr\n");
     for (int i = 0; i < cause->n_lines; i++)
         fprintf(file, "    | %s\n", cause->lines[i]);
     fputs(cause->others, file);
-    fputs(report->hang, file);
+    put_printable(file, "", report->hang); /* of all nodes */
     if (cause->folder[0] != '\0')
         fprintf(file, "  log: %s%s%s\n", cause->folder, report->elsewhere ? " on " : "",
                 report->elsewhere ? cause->host : "");
@@ -172,15 +199,15 @@ static void write_report(FILE *file, const launch_report *report)
 status launch_report_create(const launch_report *report, char **out)
 {
     char *text = NULL;
-    size_t size_bytes = 0;
-    FILE *file = open_memstream(&text, &size_bytes);
-    if (file == NULL)
-        return FAIL(STATUS_NO_MEMORY, "the report: %s", strerror(errno));
-    write_report(file, report);
-    if (fclose(file) != 0) {
+    text_stream lines;
+    TRY(text_stream_open(&lines));
+    write_report(lines.file, report);
+    TRY(text_stream_close(&lines, &text, NULL));
+    if (report->elsewhere) {
+        char *shown = printable_of(text);
         free(text);
-        return FAIL(STATUS_NO_MEMORY, "the report");
+        text = shown;
     }
     *out = text;
-    return STATUS_OK;
+    return text != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "the report");
 }

@@ -1,5 +1,6 @@
 #include "app/launch/launch_settings.h"
 
+#include "app/standard_streams.h"
 #include "app/train/run_folder.h"
 
 #include <stdlib.h>
@@ -38,6 +39,7 @@ status launch_settings_make(const options *opts, const launch_plan *plan, int ar
     out->plan = *plan;
     out->port_busy = opts->inject != NULL && strstr(opts->inject, "port-busy") != NULL;
     out->virtual_local_rank = opts->virtual_local_rank;
+    out->stdout_has_result = standard_streams_carry_result(opts);
     if (out->virtual_local_rank)
         TRY(check_virtual(plan));
     TRY(launch_rules_make(opts, &out->rules));

@@ -15,6 +15,7 @@ typedef struct launch_settings {
     launch_program program;
     char run_dir[FILE_PATH_BYTES]; /* for the workers of `train`; "" where they need not be told */
     bool virtual_local_rank;       /* each worker sees one GPU, and LOCAL_RANK=0 */
+    bool stdout_has_result;        /* what the ranks print is no mere progress */
     bool port_busy;                /* --inject=port-busy: the store's port is taken already */
 } launch_settings;
 

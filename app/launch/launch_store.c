@@ -1,10 +1,12 @@
 #include "app/launch/launch_store.h"
 
 #include "app/local_network.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -28,21 +30,75 @@ static void check_address(const launch_plan *plan)
           plan->master_addr, own);
 }
 
-status launch_store_open(const launch_settings *settings, store_server **server, int *port)
+bool launch_store_home(const launch_plan *plan, char *host, char *why)
 {
-    const launch_plan *plan = &settings->plan;
-    const char *host = plan->store_on_loopback ? plan->master_addr : NULL;
+    char ignored[SOCKET_ADDRESS_BYTES + 80];
+    why[0] = '\0';
+    snprintf(host, SOCKET_ADDRESS_BYTES, "%s", plan->master_addr);
+    return plan->store_on_loopback || socket_address_home(plan->master_addr, host, why) ||
+           (plan->local_addr[0] != '\0' && !local_network_owns(plan->master_addr) &&
+            socket_address_home(plan->local_addr, host, ignored));
+}
+
+/* Launchers of one machine may know it by several names, and would listen at as many addresses: the
+ * first to have this name is node 0. It is freed when the process ends. */
+static bool claim_port(int port)
+{
+    char name[64];
+    int fd = -1;
+    snprintf(name, sizeof name, "mnist_ddp store %d", port);
+    return socket_listen_local(name, &fd) == STATUS_OK;
+}
+
+/* Whether another launcher of this machine serves the store; then the plan says where. */
+static bool served_by_another(launch_plan *plan)
+{
+    enum { PATIENCE_MS = 2000, CONNECT_MS = 500, PAUSE_MS = 10 };
+    char there[SOCKET_ADDRESS_BYTES];
+    int64_t deadline_ns = clock_deadline_ns(PATIENCE_MS);
+    while (!claim_port(plan->master_port) && !clock_passed(deadline_ns)) {
+        int fd = -1;
+        if (socket_connect(plan->master_addr, plan->master_port, clock_deadline_ns(CONNECT_MS),
+                           &fd) == STATUS_OK) {
+            close(fd);
+            return true;
+        }
+        if (socket_address_own_listener(plan->master_port, there)) {
+            LOG_I("another launcher of this machine was first, and its store listens at %.64s: "
+                  "going there instead of %s",
+                  there, plan->master_addr);
+            snprintf(plan->master_addr, sizeof plan->master_addr, "%.64s", there);
+            return true;
+        }
+        clock_sleep_ms(PAUSE_MS); /* it has not come to that yet */
+    }
+    return false;
+}
+
+status launch_store_open(launch_settings *settings, store_server **server, int *port)
+{
+    launch_plan *plan = &settings->plan;
+    char own[SOCKET_ADDRESS_BYTES], why[SOCKET_ADDRESS_BYTES + 80];
     *server = NULL;
     *port = plan->master_port;
     if (plan->server == LAUNCH_SERVED_ELSEWHERE)
         return STATUS_OK;
+    const char *host = launch_store_home(plan, own, why) ? own : NULL;
     if (settings->port_busy)
         TRY(occupy(host, port));
+    if (plan->server == LAUNCH_SERVED_MAYBE_HERE && served_by_another(plan))
+        return STATUS_OK;
+    if (plan->server == LAUNCH_SERVED_HERE && plan->by_arrival)
+        (void)claim_port(plan->master_port);
     status st = store_server_create(host, *port, server);
     if (st == STATUS_IO && plan->server == LAUNCH_SERVED_MAYBE_HERE)
-        return STATUS_OK; /* another launcher of this machine was first: it is node 0 */
+        return STATUS_OK; /* somebody was first: whoever answers there will tell */
     TRY(st);
     *port = store_server_port(*server);
+    if (!plan->store_on_loopback)
+        LOG_I("the store listens %s%s%s%s", host != NULL ? "at " : "on all addresses",
+              host != NULL ? host : ": ", host != NULL ? " only" : why,
+              "; who reaches it is trusted: use a private network");
     check_address(plan);
     return STATUS_OK;
 }

@@ -5,9 +5,14 @@
 #include "app/launch/launch_settings.h"
 #include "dist/store/store.h"
 
+/* Where this node would listen: at the address it was given, if others reach it and no others do
+ * by it. false: on all addresses, and `why` says why. Of SOCKET_ADDRESS_BYTES, `why` 80 more. */
+bool launch_store_home(const launch_plan *plan, char *host, char *why);
+
 /* Serves the store where that is this node's part; else *server is NULL. *port: where workers find
- * it. STATUS_IO where the port is taken: by whom, and a free one. */
-status launch_store_open(const launch_settings *settings, store_server **server, int *port);
+ * it. Where another launcher of this machine was first, the plan's master_addr is where it listens.
+ * STATUS_IO where the port is taken: by whom, and a free one. */
+status launch_store_open(launch_settings *settings, store_server **server, int *port);
 
 /* Says in the log where this node stands and where the store is. */
 void launch_store_say(const launch_settings *settings, int port);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,8 +28,6 @@ static void keep_line(launch_stream *stream, const char *text, size_t size_bytes
     if (size_bytes == 0)
         return;
     char *copy = strndup(text, size_bytes < STREAM_KEPT_BYTES ? size_bytes : STREAM_KEPT_BYTES);
-    if (copy == NULL)
-        return; /* the line was shown; only the report lacks it */
     char **place = &stream->lines[stream->lines_seen % STREAM_LINES];
     free(*place);
     *place = copy;
@@ -101,14 +100,26 @@ static void end_pipe(launch_stream *stream, launch_console *console)
     show_lines(stream, true, console);
 }
 
+static void say_cut(const launch_stream *stream, launch_console *console, int error)
+{
+    char link[32], path[512];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", stream->file);
+    ssize_t length = readlink(link, path, sizeof path);
+    launch_console_say(console, "warning: %.*s: %s: it ends here, the run goes on\n",
+                       length > 0 ? (int)length : (int)strlen(link), length > 0 ? path : link,
+                       strerror(error));
+}
+
 /* A disk that is full costs the copy, not the run. */
-static void copy_to_file(launch_stream *stream, const char *data, size_t size_bytes)
+static void copy_to_file(launch_stream *stream, launch_console *console, const char *data,
+                         size_t size_bytes)
 {
     while (stream->file >= 0 && size_bytes > 0) {
         ssize_t n = write(stream->file, data, size_bytes);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
+            say_cut(stream, console, errno);
             close(stream->file);
             stream->file = -1;
             return;
@@ -126,7 +137,7 @@ bool launch_stream_read(launch_stream *stream, launch_console *console)
         char *end = stream->line + stream->line_bytes;
         ssize_t n = read(stream->fd, end, STREAM_LINE_BYTES - stream->line_bytes);
         if (n > 0) {
-            copy_to_file(stream, end, (size_t)n);
+            copy_to_file(stream, console, end, (size_t)n);
             stream->line_bytes += (size_t)n;
             show_lines(stream, false, console);
         } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
@@ -136,6 +147,13 @@ bool launch_stream_read(launch_stream *stream, launch_console *console)
         }
     }
     return stream->fd >= 0;
+}
+
+/* Where memory was short the line was shown all the same; only the report lacks it. */
+const char *launch_stream_line(const launch_stream *stream, int64_t k)
+{
+    const char *line = stream->lines[k % STREAM_LINES];
+    return line != NULL ? line : "(a line is lost: out of memory)";
 }
 
 void launch_stream_take_file(launch_stream *stream, const char *path)

@@ -31,6 +31,9 @@ void launch_stream_init(launch_stream *stream);
  * read empty. */
 bool launch_stream_read(launch_stream *stream, launch_console *console);
 
+/* Line k of the last STREAM_LINES. */
+const char *launch_stream_line(const launch_stream *stream, int64_t k);
+
 /* Keeps the last lines of a file that the worker wrote itself. */
 void launch_stream_take_file(launch_stream *stream, const char *path);
 

@@ -4,12 +4,29 @@
 #include "app/json_value.h"
 #include "app/launch/launch_hang.h"
 #include "app/launch/launch_report.h"
+#include "base/json_text.h"
 
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum {
+    TEXT_BYTES = 64 << 10, /* of notes, and of what is said of other ranks */
+    JSON_BYTES = 1 << 20,  /* of a record or verdict: more than the longest honest one has */
+};
+
+/* Cuts it at the end of a line. NULL: none. */
+static void cut(char *text)
+{
+    if (text == NULL || strlen(text) <= TEXT_BYTES)
+        return;
+    text[TEXT_BYTES] = '\0';
+    char *end = strrchr(text, '\n');
+    if (end != NULL)
+        end[1] = '\0';
+}
 
 status launch_record_make(const launch_gang *gang, int signal, bool memory_killed,
                           launch_record *out)
@@ -21,6 +38,7 @@ status launch_record_make(const launch_gang *gang, int signal, bool memory_kille
         snprintf(record.cause.doing, sizeof record.cause.doing, "%s",
                  launch_hang_place(gang, gang->cause));
         char *others = launch_report_others(gang);
+        cut(others);
         if (others != NULL) {
             free(record.cause.others);
             record.cause.others = others;
@@ -28,6 +46,7 @@ status launch_record_make(const launch_gang *gang, int signal, bool memory_kille
     }
     if (record.result == LAUNCH_FAILED || record.result == LAUNCH_STOPPED)
         record.notes = launch_hang_describe(gang);
+    cut(record.notes);
     if (record.notes == NULL)
         record.notes = strdup("");
     if (record.notes == NULL) {
@@ -90,9 +109,13 @@ static int find_lost(const launch_record *records, int n)
 
 static void judge_stop(const launch_record *records, int node, launch_verdict *out)
 {
-    out->code = 128 + records[node].signal;
-    snprintf(out->text, sizeof out->text, "node %d was stopped by SIG%s", node,
-             sigabbrev_np(records[node].signal));
+    int signal = records[node].signal;
+    const char *name = sigabbrev_np(signal); /* NULL: SIGRTMIN and beyond have none */
+    out->code = 128 + signal;
+    if (name != NULL)
+        snprintf(out->text, sizeof out->text, "node %d was stopped by SIG%s", node, name);
+    else
+        snprintf(out->text, sizeof out->text, "node %d was stopped by signal %d", node, signal);
 }
 
 /* What no rank is to blame for. false: nothing of the kind. */
@@ -123,6 +146,7 @@ static status collect_notes(const launch_record *records, int n, char **out)
     for (int i = 0; i < n; i++)
         if (records[i].notes != NULL)
             used += (size_t)snprintf(text + used, size_bytes - used, "%s", records[i].notes);
+    cut(text);
     *out = text;
     return STATUS_OK;
 }
@@ -173,6 +197,27 @@ status launch_verdict_make(const launch_record *records, int n, const launch_set
     return STATUS_OK;
 }
 
+status launch_verdict_doubt(const launch_record *own, const launch_settings *settings,
+                            int generation, launch_verdict *out)
+{
+    launch_verdict verdict;
+    bool fits = out->again ? generation < settings->plan.max_restarts
+                           : own->result == LAUNCH_DONE ||
+                                 (out->code != EXIT_SUCCESS && (out->code != EXIT_CODE_PREEMPTED ||
+                                                                own->result != LAUNCH_FAILED));
+    if (fits)
+        return STATUS_OK;
+    TRY(launch_verdict_make(own, 1, settings, generation, &verdict));
+    verdict.again = false;
+    snprintf(verdict.text, sizeof verdict.text,
+             "the verdict in the store (%s, exit code %d) does not fit what happened on node %d, "
+             "and is not believed: who else reaches the store's port?",
+             out->again ? "start again" : "the end", out->code, settings->plan.node_rank);
+    launch_verdict_free(out);
+    *out = verdict;
+    return STATUS_OK;
+}
+
 /* An ending inside a record or verdict: its own JSON as a text. */
 static status set_cause(json_t *object, const launch_ending *cause)
 {
@@ -185,18 +230,21 @@ static status set_cause(json_t *object, const launch_ending *cause)
 
 static status dump(json_t *object, status st, char **out)
 {
-    char *text = st == STATUS_OK ? json_dumps(object, JSON_COMPACT) : NULL;
+    if (st == STATUS_OK)
+        st = json_text_print(object, JSON_COMPACT, out);
     json_decref(object);
-    if (st == STATUS_OK && text == NULL)
-        return FAIL(STATUS_NO_MEMORY, "a line to another launcher");
-    *out = text;
     return st;
 }
 
+/* JSON takes up to a hundred times as much memory as text: so its length is looked at first. */
 static status load(const char *text, json_t **out)
 {
     json_error_t error;
-    *out = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    size_t size_bytes = strlen(text);
+    if (size_bytes > JSON_BYTES)
+        return FAIL(STATUS_PEER, "another launcher sent nonsense: %zu bytes, at most %d are taken",
+                    size_bytes, JSON_BYTES);
+    *out = json_text_parse(text, size_bytes, JSON_REJECT_DUPLICATES, &error);
     return *out != NULL ? STATUS_OK
                         : FAIL(STATUS_PEER, "another launcher sent nonsense: %s", error.text);
 }
@@ -245,6 +293,8 @@ status launch_record_read(const char *text, launch_record *out)
     record.result = (launch_result)result;
     if (st == STATUS_OK && there != (record.result == LAUNCH_FAILED))
         st = FAIL(STATUS_PEER, "another launcher's record does not say who failed");
+    if (st == STATUS_OK && record.result == LAUNCH_SIGNALED && record.signal == 0)
+        st = FAIL(STATUS_PEER, "another launcher's record does not say by which signal it ended");
     json_decref(object);
     if (st == STATUS_OK)
         *out = record;

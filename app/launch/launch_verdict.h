@@ -37,6 +37,12 @@ void launch_record_free(launch_record *record);
  */
 status launch_verdict_make(const launch_record *records, int n, const launch_settings *settings,
                            int generation, launch_verdict *out);
+
+/* What comes through the store may come from anybody. Where `out` cannot be true beside what
+ * happened here (all is well, though ranks of this node failed or were stopped; one restart more
+ * than there are), the verdict is made from `own` alone, and says so. */
+status launch_verdict_doubt(const launch_record *own, const launch_settings *settings,
+                            int generation, launch_verdict *out);
 void launch_verdict_free(launch_verdict *verdict);
 
 /* One line of JSON each, to be freed with free(); STATUS_PEER where what came is nonsense. */

@@ -2,6 +2,7 @@
 
 #include "app/launch/launch_environment.h"
 #include "base/clock.h"
+#include "base/file_limit.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -55,6 +56,7 @@ __attribute__((noreturn)) static void become_worker(const child_start *child)
         _exit(EXIT_NOT_STARTED); /* it died before the line above */
     if (program->own_session)
         setsid();
+    file_limit_set(child->start->file_limit);
     reset_signals(program->own_session); /* while they are still blocked */
     if (sigprocmask(SIG_SETMASK, &child->start->signal_mask, NULL) != 0 ||
         (child->out_fd >= 0 && dup2(child->out_fd, STDOUT_FILENO) < 0) ||

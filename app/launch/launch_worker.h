@@ -31,7 +31,8 @@ typedef struct launch_start {
     int64_t started_ns;
     int error_fd;             /* a worker that cannot be executed writes launch_start_error to it */
     launch_guardian guardian; /* of the groups, where each has one of its own */
-    sigset_t signal_mask;     /* to be restored in the worker */
+    sigset_t signal_mask;     /* to be restored in the worker, */
+    uint64_t file_limit;      /* likewise */
     bool log_tty;
 } launch_start;
 

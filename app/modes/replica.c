@@ -1,5 +1,6 @@
 #include "app/modes/replica.h"
 
+#include "app/modes/replicas.h"
 #include "app/train/failure.h"
 #include "app/train/job.h"
 #include "base/clock.h"
@@ -51,6 +52,48 @@ static status open_compute(replica *r)
     return network_create(r->dev, &r->all->network, &r->net);
 }
 
+/* On zeros for a batch of `n`: its inputs lie in `zeros`. The master also computes the whole
+ * batch's loss, and may add to gradients. */
+static status run_once(replica *r, network *net, const batch *zeros, int n)
+{
+    replicas *all = r->all;
+    batch own = *zeros, whole = *zeros;
+    own.n = chunk_rows(n, all->n, r->index);
+    whole.n = n;
+    if (own.n == 0)
+        return STATUS_OK;
+    TRY(network_forward(net, &own, NETWORK_TRAIN));
+    if (r->index == 0)
+        TRY(network_loss(net, all->logits, &whole, all->dlogits));
+    TRY(network_backward_from(net, false, NULL, NULL));
+    return r->index == 0 && all->j->opts->accum > 1 ? network_backward_from(net, true, NULL, NULL)
+                                                    : STATUS_OK;
+}
+
+status replica_load_kernels(replica *r)
+{
+    replicas *all = r->all;
+    bool is_master = r->index == 0;
+    network *net = is_master ? all->j->net : r->net;
+    step_numbers *numbers = is_master ? all->j->numbers : r->numbers;
+    step_plan plan = {.scale_loss = r->dev->precision == PRECISION_F16}; /* of an evaluation */
+    const device_ops *ops = r->dev->ops;
+    void *zeros = NULL;
+    /* A chunk's images are more bytes than the labels and positions of all replicas' samples. */
+    TRY(ops->alloc(r->dev, sizeof(float) * (size_t)all->chunk * REPLICA_IMAGE, &zeros));
+    batch in = {.x = zeros, .labels = zeros, .samples = zeros, .numbers = numbers};
+    status st = ops->begin_step(r->dev, &plan, numbers, NULL);
+    for (int i = 0; i < REPLICA_TEAMS && st == STATUS_OK; i++)
+        if (all->batches[i] > 0)
+            st = run_once(r, net, &in, all->batches[i]);
+    if (st == STATUS_OK && is_master)
+        st = network_reset_score(net);
+    if (st == STATUS_OK)
+        st = ops->synchronize(r->dev);
+    ops->free(r->dev, zeros);
+    return st;
+}
+
 static void close_compute(replica *r)
 {
     replica_leave(r);
@@ -78,6 +121,13 @@ static status open_keys(replica *r, int team)
     return r->keys[team] != NULL ? STATUS_OK : store_create(&where, &r->keys[team]);
 }
 
+/* The master hangs in the driver because a replica has gone, and that one knows why it went. */
+static void end_stuck(void *ctx, status st)
+{
+    replicas *all = ctx;
+    failure_end_stuck(all->j, replicas_explain(all, st));
+}
+
 status replica_join(replica *r)
 {
     replicas *all = r->all;
@@ -95,8 +145,8 @@ status replica_join(replica *r)
                                           .hub = members->hub,
                                           .timeout_ms = all->timeout_ms,
                                           .device = r->dev,
-                                          .stuck = failure_end_stuck,
-                                          .stuck_ctx = all->j,
+                                          .stuck = end_stuck,
+                                          .stuck_ctx = all,
                                           .lane = r->lane};
         TRY(process_group_create(&settings, &r->groups[team]));
     }
@@ -134,7 +184,7 @@ static status work_on_chunk(replica *r, const order *o)
     size_t image_bytes = REPLICA_IMAGE * device_element_bytes(r->dev);
     batch in = {.n = rows, .x = r->x, .samples = r->samples, .numbers = r->numbers};
     if (o->begins_step)
-        TRY(r->dev->ops->begin_step(r->dev, &o->plan, r->numbers));
+        TRY(r->dev->ops->begin_step(r->dev, &o->plan, r->numbers, NULL));
     arrive(r, AT_PARAMETERS);
     TRY(process_group_broadcast(group, network_parameters(r->net), count, DTYPE_F32, 0, stream));
     TRY(process_group_recv(group, r->x, n * image_bytes / sizeof(float), DTYPE_F32, 0, stream));
@@ -157,6 +207,8 @@ static status obey(replica *r, const order *o)
     switch (o->kind) {
     case ORDER_OPEN:
         return open_compute(r);
+    case ORDER_LOAD:
+        return replica_load_kernels(r);
     case ORDER_JOIN:
         return replica_join(r);
     case ORDER_WORK:

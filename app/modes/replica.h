@@ -25,6 +25,7 @@ typedef enum replica_point { AT_PARAMETERS, AT_LOGITS, AT_GRADIENTS, REPLICA_POI
 
 typedef enum order_kind {
     ORDER_OPEN, /* device and network */
+    ORDER_LOAD, /* the kernels */
     ORDER_JOIN, /* the teams */
     ORDER_WORK, /* on a chunk of a batch */
     ORDER_END,
@@ -68,7 +69,9 @@ typedef struct replica {
 } replica;
 
 typedef struct replicas {
-    int n, chunk; /* chunk: samples of the largest */
+    int n, chunk;               /* chunk: samples of the largest */
+    int batches[REPLICA_TEAMS]; /* samples of a full batch and of an epoch's last; 0: there is none
+                                 */
     int n_teams;
     replica_team teams[REPLICA_TEAMS];
     replica members[MODE_MAX_REPLICAS]; /* the first one is the master */
@@ -76,6 +79,7 @@ typedef struct replicas {
     char backend[8];
     store_server *server; /* of the teams that meet through it; NULL */
     int64_t timeout_ms;
+    bool ready; /* all have what they need: until then they open libraries, which takes longer */
     struct job *j;
     float *logits;          /* (batch, 10): all replicas', in the master's memory */
     unsigned char *dlogits; /* (batch): rows of network_dlogits_row_bytes() */
@@ -91,6 +95,14 @@ typedef struct replicas {
 
 /* A replica's thread; arg is the replica. Ends with ORDER_END. */
 void *replica_main(void *arg);
+
+/* Of replicas that talk through nccl, before there is a communicator: runs this replica's part of a
+ * batch of every size once, on zeros, so that every kernel of it is loaded. A kernel's first launch
+ * may wait for all that runs on the device, or on any (CUDA's programming guide, "Lazy Loading"):
+ * with replicas in one process then for a transfer whose other end waits behind that launch. What
+ * runs only when all transfers of a step are enqueued, as the optimizer, need not be loaded.
+ * Weights, optimizer, totals and loss scale stay as they are; gradients do not. */
+status replica_load_kernels(replica *r);
 
 /* This replica's process groups, one per team that it belongs to. */
 status replica_join(replica *r);

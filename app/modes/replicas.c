@@ -13,8 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void add_team(replicas *all, int n)
+/* Batches of `samples`. */
+static void add_team(replicas *all, int samples)
 {
+    int n = chunk_count(samples, all->n);
+    all->batches[all->batches[0] > 0 ? 1 : 0] = samples;
     for (int i = 0; i < all->n_teams; i++)
         if (all->teams[i].n == n)
             return;
@@ -26,9 +29,9 @@ static void add_teams(replicas *all, const job *j)
 {
     uint32_t samples = loader_samples(j->load), batch_size = (uint32_t)j->batch_size;
     if (samples >= batch_size)
-        add_team(all, chunk_count((int)batch_size, all->n));
+        add_team(all, (int)batch_size);
     if (samples % batch_size > 0)
-        add_team(all, chunk_count((int)(samples % batch_size), all->n));
+        add_team(all, (int)(samples % batch_size));
 }
 
 static int team_of(const replicas *all, int n)
@@ -74,7 +77,8 @@ static status open_meetings(replicas *all)
  * failed. */
 static status await_all(replicas *all)
 {
-    int64_t deadline_ns = clock_deadline_ns(all->timeout_ms);
+    int64_t timeout_ms = all->timeout_ms * (all->ready ? 1 : PROCESS_GROUP_FIRST_TIMES);
+    int64_t deadline_ns = clock_deadline_ns(timeout_ms);
     for (int i = 1; i <= all->started;) {
         const replica *r = &all->members[i];
         if (r->st != STATUS_OK)
@@ -84,8 +88,8 @@ static status await_all(replicas *all)
             continue;
         }
         if (!clock_await(&all->changed, &all->lock, deadline_ns) && r->done < all->issued)
-            return FAIL(STATUS_TIMEOUT, "waited %.1f s for replica %d",
-                        (double)all->timeout_ms / 1000, i);
+            return FAIL(STATUS_TIMEOUT, "waited %.1f s for replica %d", (double)timeout_ms / 1000,
+                        i);
     }
     return STATUS_OK;
 }
@@ -127,9 +131,25 @@ static status start_threads(replicas *all)
     return error == 0 ? STATUS_OK : FAIL(STATUS_IO, "a replica's thread: %s", strerror(error));
 }
 
+/* The replicas are ordered to, and the master, which is one of them, does it beside them. Of two
+ * failures that one counts which is not only about the other. */
+static status do_with_all(replicas *all, order_kind kind, status (*fn)(replica *))
+{
+    order what = {.kind = kind};
+    status_kept own;
+    TRY(give_order(all, &what));
+    status st = fn(&all->members[0]);
+    status_keep(&own);
+    status others = await_order(all);
+    if (others != STATUS_OK && (st == STATUS_OK || others != STATUS_PEER))
+        return others;
+    status_restore(&own);
+    return st;
+}
+
 static status open_members(replicas *all)
 {
-    order open = {.kind = ORDER_OPEN}, join = {.kind = ORDER_JOIN};
+    order open = {.kind = ORDER_OPEN};
     for (int i = 0; i < all->n; i++) {
         replica *r = &all->members[i];
         r->all = all;
@@ -140,9 +160,9 @@ static status open_members(replicas *all)
     all->members[0].dev = all->j->dev;
     TRY(start_threads(all));
     TRY(give_order(all, &open));
-    TRY(give_order(all, &join));
-    status st = replica_join(&all->members[0]), others = await_order(all);
-    return others != STATUS_OK ? others : st;
+    if (all->n > 1 && strcmp(all->backend, "nccl") == 0)
+        TRY(do_with_all(all, ORDER_LOAD, replica_load_kernels));
+    return do_with_all(all, ORDER_JOIN, replica_join);
 }
 
 static status open_gathered(replicas *all)
@@ -175,6 +195,7 @@ status replicas_create(job *j, replicas **out)
         replicas_destroy(all);
         return st;
     }
+    all->ready = true;
     *out = all;
     return STATUS_OK;
 }

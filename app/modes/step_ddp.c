@@ -25,7 +25,7 @@ static status open_reducer(job *j)
     TRY(ddp_create(j->group, j->gradients, count, offsets, n, &settings, &j->reducer));
     TRY(ddp_name_parameters(j->reducer, names));
     ddp_carry(j->reducer, PREEMPT_FLOATS);
-    return preempt_open(j->dev, j->numbers, j->gradients + count, j->gradients + count, &j->stop);
+    return preempt_open(j->dev, j->gradients + count, j->gradients + count, &j->stop);
 }
 
 static status gradients(training *t, const step_batch *b)

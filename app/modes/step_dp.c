@@ -6,7 +6,7 @@
 static status open_replicas(job *j)
 {
     float *flag = j->gradients + network_count(j->net);
-    TRY(preempt_open(j->dev, j->numbers, flag, flag, &j->stop));
+    TRY(preempt_open(j->dev, flag, flag, &j->stop));
     return replicas_create(j, &j->others);
 }
 

@@ -17,7 +17,7 @@ static status open_server(job *j)
                                   .n_parameters = count + JOB_PS_FLOATS,
                                   .stream = j->dev->stream};
     TRY(param_server_create(j->group, &arrays, &j->server));
-    return preempt_open(j->dev, j->numbers, j->gradients + count, j->parameters + count, &j->stop);
+    return preempt_open(j->dev, j->gradients + count, j->parameters + count, &j->stop);
 }
 
 static status gradients(training *t, const step_batch *b)

@@ -5,7 +5,7 @@
 static status open_nothing(job *j)
 {
     float *flag = j->gradients + network_count(j->net);
-    return preempt_open(j->dev, j->numbers, flag, flag, &j->stop);
+    return preempt_open(j->dev, flag, flag, &j->stop);
 }
 
 static status gradients(training *t, const step_batch *b)

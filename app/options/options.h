@@ -83,6 +83,7 @@ typedef struct options {
     char *backend;           /* "auto" */
     double bucket_cap_mb;    /* -1: 25 MiB with a first bucket of 1 MiB; given: both */
     bool overlap;            /* true; --no-overlap */
+    bool nccl_nvls;          /* NCCL may use NVLS, whose sums have no fixed order */
     int64_t timeout;         /* 60 s, of a collective */
     int64_t join_timeout;    /* 600 s, of waiting for ranks */
     int64_t inject_delay_ms; /* 0 */

@@ -123,9 +123,12 @@ const option_row options_table[] = {
     {"overlap", NULL, OPTION_SWITCH, GROUP_PARALLEL, TRAIN_BENCH, AT(overlap), 0, 0,
      "true", NULL, "all-reduce while the backward pass goes on"},
     {"timeout", NULL, OPTION_INTEGER, GROUP_PARALLEL, TRAIN_BENCH, AT(timeout), 1, WEEK_S,
-     "60", "SECONDS", "deadline of one collective"},
+     "60", "SECONDS", "deadline of one collective; on GPUs ten times that for the first of its kind and size"},
     {"join-timeout", NULL, OPTION_INTEGER, GROUP_PARALLEL, SET_UP, AT(join_timeout), 1, WEEK_S,
      "600", "SECONDS", "how long to wait for all ranks at the start"},
+    {"nccl-nvls", NULL, OPTION_SWITCH, GROUP_PARALLEL, TRAIN_BENCH, AT(nccl_nvls), 0, 0,
+     NULL, NULL, "let NCCL sum in the NVSwitch (NVLink SHARP): faster, but the same command may give "
+     "other bits; where $NCCL_ALGO is set, that counts"},
     {"inject", NULL, OPTION_TEXT, GROUP_PARALLEL, FOR_TRAIN, AT(inject), 0, 0,
      NULL, "FAULT", "a fault, to see what is said of it: kill:rank=1,step=50, stop, delay (and "
      "ms=M), drop-conn, port-busy, uneven:rank=1, forget-set-epoch; gen=N: after restart N"},

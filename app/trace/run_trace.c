@@ -3,7 +3,9 @@
 #include "app/trace/trace_part.h"
 #include "app/train/job.h"
 #include "base/clock.h"
+#include "base/json_text.h"
 #include "base/log.h"
+#include "base/text_stream.h"
 #include "kernels/stream_trace.h"
 
 #include <jansson.h>
@@ -87,7 +89,7 @@ static void name_host(char out[HOST_BYTES])
             *c = '_';
 }
 
-static char *describe(const job *j, const char *host, size_t dropped)
+static status describe(const job *j, const char *host, size_t dropped, char **out)
 {
     const trace_clock *clock = &j->trace.clock;
     json_t *about = json_object();
@@ -98,26 +100,25 @@ static char *describe(const job *j, const char *host, size_t dropped)
     json_object_set_new(about, "clock_error_us", json_real((double)clock->error_ns / 1e3));
     json_object_set_new(about, "steps", json_integer(j->opts->trace_steps - j->trace.steps_left));
     json_object_set_new(about, "spans_left_out", json_integer((json_int_t)dropped));
-    char *text = json_dumps(about, JSON_COMPACT);
+    status st = json_text_print(about, JSON_COMPACT, out);
     json_decref(about);
-    return text;
+    return st;
 }
 
 static status write_out(job *j, trace_ending ending, int *parts)
 {
-    char host[HOST_BYTES], *events = NULL;
-    size_t size_bytes = 0, dropped = 0;
-    FILE *file = open_memstream(&events, &size_bytes);
-    if (file == NULL)
-        return FAIL(STATUS_NO_MEMORY, "the trace");
+    char host[HOST_BYTES], *events = NULL, *about = NULL;
+    size_t dropped = 0;
+    text_stream part;
+    TRY(text_stream_open(&part));
     name_host(host);
     status st =
-        trace_part_write(file, j->place.rank, host, &j->trace.clock, j->trace.spans, &dropped);
-    if (fclose(file) != 0 && st == STATUS_OK)
-        st = FAIL(STATUS_NO_MEMORY, "the trace");
-    char *about = st == STATUS_OK ? describe(j, host, dropped) : NULL;
-    if (about == NULL && st == STATUS_OK)
-        st = FAIL(STATUS_NO_MEMORY, "the trace");
+        trace_part_write(part.file, j->place.rank, host, &j->trace.clock, j->trace.spans, &dropped);
+    status whole = text_stream_close(&part, &events, NULL);
+    if (st == STATUS_OK)
+        st = whole;
+    if (st == STATUS_OK)
+        st = describe(j, host, dropped, &about);
     trace_gathering g = gathering_of(j, ending);
     if (st == STATUS_OK)
         st = trace_gather(&g, about, events, parts);

@@ -3,8 +3,10 @@
 #include "app/version.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "dist/store/byte_buffer.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -13,19 +15,20 @@
 
 enum {
     KEY_BYTES = 64,
-    PIECE_BYTES = 4 << 20, /* of a value of the store */
-    PIECES_MAX = 1024,
-    TAKE_OVER_MS = 300, /* for rank 0 to begin to write, after a failure */
+    PIECE_BYTES = 4 << 20, /* of a value of the store, at most; whole events */
+    PIECES_MAX = 64,       /* of one rank: a quarter of what the store holds */
+    TAKE_OVER_MS = 300,    /* for rank 0 to begin to write, after a failure */
 };
 
+static const char BETWEEN[] = ",\n";         /* two events; nowhere else */
 static const char WRITER[] = "trace/writer"; /* key: the rank that writes the file */
 
 /* What is behind "trace/<rank>" in the store. */
-static json_t *describe_part(const char *about, size_t size_bytes)
+static json_t *describe_part(const char *about, size_t pieces)
 {
     json_t *part = json_object();
-    json_object_set_new(part, "about", json_loads(about, 0, NULL));
-    json_object_set_new(part, "bytes", json_integer((json_int_t)size_bytes));
+    json_object_set_new(part, "about", json_text_parse(about, strlen(about), 0, NULL));
+    json_object_set_new(part, "pieces", json_integer((json_int_t)pieces));
     return part;
 }
 
@@ -34,51 +37,43 @@ static void piece_key(int rank, size_t piece, char key[KEY_BYTES])
     snprintf(key, KEY_BYTES, "trace/%d/%zu", rank, piece);
 }
 
+/* How many bytes of the events go into the next piece: all, or to the end of an event. 0: it is too
+ * long. */
+static size_t piece_bytes(const char *events, size_t left)
+{
+    if (left <= PIECE_BYTES)
+        return left;
+    size_t n = PIECE_BYTES;
+    while (n > 0 && memcmp(events + n, BETWEEN, strlen(BETWEEN)) != 0)
+        n--;
+    return n;
+}
+
 /* The pieces first: who finds the description finds all. */
 static status publish(const trace_gathering *g, const char *about, const char *events)
 {
-    char key[KEY_BYTES];
-    size_t size_bytes = strlen(events);
-    if (size_bytes > (size_t)PIECE_BYTES * PIECES_MAX)
-        return FAIL(STATUS_INVALID, "%zu bytes of trace are too many: give --trace-steps less",
-                    size_bytes);
-    for (size_t at = 0, piece = 0; at < size_bytes; at += PIECE_BYTES, piece++) {
-        size_t left = size_bytes - at;
-        piece_key(g->rank, piece, key);
-        TRY(store_set(g->shared, key, events + at, left < PIECE_BYTES ? left : PIECE_BYTES));
+    char key[KEY_BYTES], *text = NULL;
+    size_t left = strlen(events), pieces = 0;
+    for (; left > 0; pieces++) {
+        size_t n = piece_bytes(events, left);
+        if (n == 0 || pieces == PIECES_MAX)
+            return FAIL(STATUS_INVALID, "%zu MiB of trace are too many: give --trace-steps less",
+                        strlen(events) >> 20);
+        piece_key(g->rank, pieces, key);
+        TRY(store_set(g->shared, key, events, n));
+        n += n < left ? strlen(BETWEEN) : 0;
+        events += n;
+        left -= n;
     }
-    json_t *part = describe_part(about, size_bytes);
-    char *text = json_dumps(part, JSON_COMPACT);
+    json_t *part = describe_part(about, pieces);
+    status st = json_text_print(part, JSON_COMPACT, &text);
     json_decref(part);
-    if (text == NULL)
-        return FAIL(STATUS_NO_MEMORY, "a part of the trace");
+    if (st != STATUS_OK)
+        return st;
     snprintf(key, sizeof key, "trace/%d", g->rank);
-    status st = store_set(g->shared, key, text, strlen(text));
+    st = store_set(g->shared, key, text, strlen(text));
     free(text);
     return st;
-}
-
-/* Reads the pieces into `events`, size_bytes and a zero, and forgets them. */
-static status fetch_pieces(store *shared, int rank, char *events, size_t size_bytes)
-{
-    for (size_t at = 0, piece = 0; at < size_bytes; piece++) {
-        char key[KEY_BYTES];
-        void *value = NULL;
-        size_t got = 0;
-        bool deleted = false;
-        piece_key(rank, piece, key);
-        TRY(store_get(shared, key, &value, &got));
-        bool fits = got > 0 && got <= size_bytes - at;
-        if (fits)
-            memcpy(events + at, value, got);
-        free(value);
-        if (!fits)
-            return FAIL(STATUS_PEER, "rank %d: a piece of %zu bytes, %zu are left", rank, got,
-                        size_bytes - at);
-        at += got;
-        TRY(store_delete(shared, key, &deleted));
-    }
-    return STATUS_OK;
 }
 
 /* Another process wrote it: one that is not JSON would spoil the file for all. */
@@ -86,11 +81,13 @@ static status check_events(int rank, const char *events, size_t size_bytes)
 {
     char *list = NULL;
     json_error_t error;
+    if (size_bytes > PIECE_BYTES)
+        return FAIL(STATUS_PEER, "rank %d: a piece of %zu bytes", rank, size_bytes);
     TRY(memory_alloc(size_bytes + 3, (void **)&list));
     list[0] = '[';
     memcpy(list + 1, events, size_bytes);
     list[size_bytes + 1] = ']';
-    json_t *parsed = json_loadb(list, size_bytes + 2, 0, &error);
+    json_t *parsed = json_text_parse(list, size_bytes + 2, 0, &error);
     free(list);
     if (parsed == NULL)
         return FAIL(STATUS_PEER, "rank %d: its part of the trace is no JSON: %s", rank, error.text);
@@ -98,43 +95,58 @@ static status check_events(int rank, const char *events, size_t size_bytes)
     return STATUS_OK;
 }
 
-/* *events is the caller's to free, *about its to decref. */
+/* Puts the pieces into `events`, one after the other as they come, and forgets them. */
+static status fetch_pieces(store *shared, int rank, int64_t pieces, byte_buffer *events)
+{
+    for (int64_t piece = 0; piece < pieces; piece++) {
+        char key[KEY_BYTES];
+        void *value = NULL;
+        size_t size_bytes = 0;
+        bool deleted = false;
+        piece_key(rank, (size_t)piece, key);
+        TRY(store_get(shared, key, &value, &size_bytes));
+        status st = check_events(rank, value, size_bytes);
+        if (st == STATUS_OK && piece > 0)
+            st = byte_buffer_append(events, BETWEEN, strlen(BETWEEN));
+        if (st == STATUS_OK)
+            st = byte_buffer_append(events, value, size_bytes);
+        free(value);
+        TRY(st);
+        TRY(store_delete(shared, key, &deleted));
+    }
+    return STATUS_OK;
+}
+
+/* What it says of its size is believed as far as it comes: memory follows what is there. *about is
+ * the caller's to decref, `events` to free, whatever comes of it. */
 static status fetch(const trace_gathering *g, int rank, int64_t deadline_ns, json_t **about,
-                    char **events)
+                    byte_buffer *events)
 {
     char key[KEY_BYTES];
     void *text = NULL;
-    char *all = NULL;
     size_t got = 0;
     snprintf(key, sizeof key, "trace/%d", rank);
     TRY(store_wait(g->shared, key, clock_remaining_ms(deadline_ns)));
     TRY(store_get(g->shared, key, &text, &got));
-    json_t *part = json_loads(text, 0, NULL);
+    json_t *part = json_text_parse(text, strlen(text), 0, NULL);
     free(text);
-    json_int_t size = json_integer_value(json_object_get(part, "bytes"));
+    int64_t pieces = json_integer_value(json_object_get(part, "pieces"));
     json_t *its = json_incref(json_object_get(part, "about"));
     json_decref(part);
     status st = STATUS_OK;
-    if (!json_is_object(its) || size < 1 || size > (json_int_t)PIECE_BYTES * PIECES_MAX)
+    if (!json_is_object(its) || pieces < 1 || pieces > PIECES_MAX)
         st = FAIL(STATUS_PEER, "rank %d: its part of the trace makes no sense", rank);
     if (st == STATUS_OK)
-        st = memory_alloc((size_t)size + 1, (void **)&all);
+        st = fetch_pieces(g->shared, rank, pieces, events);
     if (st == STATUS_OK)
-        st = fetch_pieces(g->shared, rank, all, (size_t)size);
-    if (st == STATUS_OK)
-        st = check_events(rank, all, (size_t)size);
-    if (st != STATUS_OK) {
+        *about = its;
+    else
         json_decref(its);
-        free(all);
-        return st;
-    }
-    *about = its;
-    *events = all;
-    return STATUS_OK;
+    return st;
 }
 
 /* What stands behind the events: takes `ranks`. */
-static char *closing(const trace_gathering *g, json_t *ranks)
+static status closing(const trace_gathering *g, json_t *ranks, char **out)
 {
     static const char *const endings[] = {"done", "stopped", "failed"};
     json_t *other = json_object();
@@ -143,9 +155,9 @@ static char *closing(const trace_gathering *g, json_t *ranks)
     json_object_set_new(other, "world_size", json_integer(g->world_size));
     json_object_set_new(other, "generation", json_integer(g->generation));
     json_object_set_new(other, "ranks", ranks);
-    char *text = json_dumps(other, JSON_COMPACT);
+    status st = json_text_print(other, JSON_COMPACT, out);
     json_decref(other);
-    return text;
+    return st;
 }
 
 static const char OPENING[] = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
@@ -153,9 +165,8 @@ static const char OPENING[] = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
 static status write_file(const trace_gathering *g, const char *path, const char *events,
                          size_t size_bytes, json_t *ranks)
 {
-    char *behind = closing(g, ranks);
-    if (behind == NULL)
-        return FAIL(STATUS_NO_MEMORY, "the trace");
+    char *behind = NULL;
+    TRY(closing(g, ranks, &behind));
     static const char other[] = "\n],\"otherData\":";
     const file_part parts[] = {{OPENING, sizeof OPENING - 1},
                                {events, size_bytes},
@@ -174,40 +185,43 @@ status trace_gather_start(const trace_gathering *g)
     return status_context(write_file(&killed, g->path, "", 0, json_array()), "--trace");
 }
 
+/* One part, behind those that are there. */
+static status add_part(byte_buffer *all, const void *events, size_t size_bytes, int *parts)
+{
+    if ((*parts)++ > 0)
+        TRY(byte_buffer_append(all, BETWEEN, strlen(BETWEEN)));
+    return byte_buffer_append(all, events, size_bytes);
+}
+
 /* All parts that there are, behind each other. */
 static status gather(const trace_gathering *g, const char *about, const char *events, int *parts)
 {
-    char *all = NULL;
-    size_t size_bytes = 0;
-    FILE *file = open_memstream(&all, &size_bytes);
-    if (file == NULL)
-        return FAIL(STATUS_NO_MEMORY, "the trace");
+    status st = STATUS_OK;
+    byte_buffer all = {0};
     int64_t deadline_ns = clock_deadline_ns(g->wait_ms);
     json_t *ranks = json_array();
     *parts = 0;
-    for (int rank = 0; rank < g->world_size; rank++) {
+    for (int rank = 0; rank < g->world_size && st == STATUS_OK; rank++) {
         json_t *its = NULL;
-        char *fetched = NULL;
+        byte_buffer fetched = {0};
         if (rank == g->rank) {
-            its = json_loads(about, 0, NULL);
-        } else if (fetch(g, rank, deadline_ns, &its, &fetched) != STATUS_OK) {
-            if (g->ending != TRACE_FAILED)
-                LOG_W("the trace is without rank %d: %s", rank, status_message());
-            continue;
+            its = json_text_parse(about, strlen(about), 0, NULL);
+            st = its != NULL ? add_part(&all, events, strlen(events), parts)
+                             : FAIL(STATUS_NO_MEMORY, "the trace");
+        } else if (fetch(g, rank, deadline_ns, &its, &fetched) == STATUS_OK) {
+            st = add_part(&all, fetched.data, fetched.size, parts);
+        } else if (g->ending != TRACE_FAILED) {
+            LOG_W("the trace is without rank %d: %s", rank, status_message());
         }
-        json_array_append_new(ranks, its);
-        fprintf(file, "%s%s", (*parts)++ > 0 ? ",\n" : "", rank == g->rank ? events : fetched);
-        free(fetched);
+        if (its != NULL)
+            json_array_append_new(ranks, its);
+        byte_buffer_free(&fetched);
     }
-    bool whole = fclose(file) == 0;
-    status st = STATUS_OK;
-    if (whole) {
-        st = write_file(g, g->path, all, size_bytes, ranks);
-    } else {
+    if (st == STATUS_OK)
+        st = write_file(g, g->path, (const char *)all.data, all.size, ranks);
+    else
         json_decref(ranks);
-        st = FAIL(STATUS_NO_MEMORY, "the trace");
-    }
-    free(all);
+    byte_buffer_free(&all);
     return st;
 }
 
@@ -230,7 +244,7 @@ static status write_beside(const trace_gathering *g, const char *about, const ch
 {
     char path[FILE_PATH_BYTES];
     json_t *ranks = json_array();
-    json_array_append_new(ranks, json_loads(about, 0, NULL));
+    json_array_append_new(ranks, json_text_parse(about, strlen(about), 0, NULL));
     int length = snprintf(path, sizeof path, "%s.rank%d", g->path, g->rank);
     if (length < 0 || length >= FILE_PATH_BYTES) {
         json_decref(ranks);

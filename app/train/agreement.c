@@ -17,12 +17,12 @@ static void describe(const job *j, char *out)
              "\ntraining images %u\ntest images %u\nshuffle %d\ndrop-last %d\ndry-run %d\n"
              "target-acc %.17g\neval-every %" PRId64
              "\nresume %s\nsave-every %s\nbackend %s\nbucket-cap-mb %.17g\namp "
-             "%s\ntf32 %d\ncuda-graph %d\nmode %s\ntrace %d\n",
+             "%s\ntf32 %d\ncuda-graph %d\nnccl-nvls %d\nmode %s\ntrace %d\n",
              model_kind_name(j->model), optimizer_kind_name(j->optimizer.kind), j->lr, o->momentum,
              o->weight_decay, o->nesterov, o->gamma, o->epochs, j->batch_size, o->accum, o->seed,
              j->train_set.count, j->test_set.count, o->shuffle, o->drop_last, o->dry_run,
              o->target_acc, o->eval_every, o->resume != NULL ? o->resume : "no", o->save_every,
-             o->backend, o->bucket_cap_mb, o->amp, o->tf32, o->cuda_graph, o->mode,
+             o->backend, o->bucket_cap_mb, o->amp, o->tf32, o->cuda_graph, o->nccl_nvls, o->mode,
              o->trace != NULL);
 }
 

@@ -32,7 +32,7 @@ static status evaluate_part(job *j)
         step_plan plan = {0};
         batch in;
         loader_begin_step(j->test_load, step, &plan);
-        TRY(j->dev->ops->begin_step(j->dev, &plan, j->numbers));
+        TRY(j->dev->ops->begin_step(j->dev, &plan, j->numbers, NULL));
         TRY(loader_next(j->test_load, &in));
         TRY(network_forward(j->net, &in, NETWORK_EVAL));
         TRY(network_score(j->net));

@@ -4,7 +4,9 @@
 #include "app/json_value.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/log.h"
+#include "base/text_stream.h"
 #include "dist/last_seen.h"
 #include "dist/plain_message.h"
 
@@ -25,9 +27,10 @@ const char *failure_folder(void)
 }
 
 /* The line before the collectives: whose they are, and what time it is by which clock. */
-static void write_head(const job *j, FILE *file)
+static status write_head(const job *j, FILE *file)
 {
     rank_sight own;
+    char *line = NULL;
     rank_page_look(j->page, &own);
     json_t *head = json_object();
     json_object_set_new(head, "rank", json_integer(j->place.rank));
@@ -41,11 +44,12 @@ static void write_head(const job *j, FILE *file)
     json_object_set_new(head, "epoch", json_integer(own.epoch));
     json_object_set_new(head, "step", json_integer(own.step));
     json_object_set_new(head, "last", json_value_text(own.doing));
-    char *line = json_dumps(head, JSON_COMPACT);
+    status st = json_text_print(head, JSON_COMPACT, &line);
     json_decref(head);
-    if (line != NULL)
+    if (st == STATUS_OK)
         fprintf(file, "%s\n", line);
     free(line);
+    return st;
 }
 
 status failure_dump(const job *j)
@@ -53,18 +57,20 @@ status failure_dump(const job *j)
     const char *folder = failure_folder();
     char name[48], path[FILE_PATH_BYTES], *text = NULL;
     size_t size_bytes = 0;
+    text_stream lines;
     if (folder == NULL || j->group == NULL || j->page == NULL)
         return STATUS_OK;
     snprintf(name, sizeof name, "rank%d.jsonl", j->place.rank);
     TRY(file_make_folders(folder));
     TRY(file_join(folder, name, path));
-    FILE *file = open_memstream(&text, &size_bytes);
-    if (file == NULL)
-        return FAIL(STATUS_NO_MEMORY, "the last collectives: %s", strerror(errno));
-    write_head(j, file);
-    process_group_write_ring(j->group, file);
-    status st = fclose(file) == 0 ? file_replace(path, &(file_part){text, size_bytes}, 1)
-                                  : FAIL(STATUS_NO_MEMORY, "the last collectives");
+    TRY(text_stream_open(&lines));
+    status st = write_head(j, lines.file);
+    process_group_write_ring(j->group, lines.file);
+    status whole = text_stream_close(&lines, &text, &size_bytes);
+    if (st == STATUS_OK)
+        st = whole;
+    if (st == STATUS_OK)
+        st = file_replace(path, &(file_part){text, size_bytes}, 1);
     free(text);
     return st;
 }
@@ -112,7 +118,7 @@ void failure_end_stuck(void *ctx, status st)
     plain_message(why, sizeof why);
     snprintf(more, sizeof more, "%s; this rank hangs in the GPU's driver behind it and is ended",
              why);
-    bool has_others = j->page != NULL && j->rdzv != NULL;
+    bool has_others = j->place.world_size > 1 && j->page != NULL && j->rdzv != NULL;
     st = has_others ? name_others(j, st, more) : FAIL(st, "%s", more);
     int code = exit_code_failed(st, EXIT_CODE_INTERNAL);
     failure_write_error_file(st, j->place.rank, code);
@@ -145,10 +151,11 @@ void failure_write_error_file(status st, int rank, int exit_code)
     if (path == NULL || path[0] == '\0')
         return;
     json_t *object = error_object(st, rank, exit_code);
-    char *text = json_dumps(object, JSON_COMPACT);
+    char *text = NULL;
+    status written = json_text_print(object, JSON_COMPACT, &text);
     json_decref(object);
-    status written = text == NULL ? FAIL(STATUS_NO_MEMORY, "the error file")
-                                  : file_replace(path, &(file_part){text, strlen(text)}, 1);
+    if (written == STATUS_OK)
+        written = file_replace(path, &(file_part){text, strlen(text)}, 1);
     free(text);
     if (written != STATUS_OK)
         LOG_W("error file not written: %s", status_message());

@@ -8,8 +8,7 @@
 #ifndef MNIST_DDP_APP_TRAIN_PREEMPT_H
 #define MNIST_DDP_APP_TRAIN_PREEMPT_H
 
-#include "kernels/device.h"
-#include "kernels/step.h"
+#include "kernels/readback.h"
 
 #include <stdbool.h>
 
@@ -17,26 +16,16 @@ enum { PREEMPT_FLOATS = 1 }; /* room behind the gradients */
 
 typedef struct preempt {
     device *dev;
-    const step_numbers *numbers; /* device memory: this rank's wish is in their plan */
-    float *flag;                 /* device memory behind the gradients */
-    const float *answer;         /* device memory: the flag's sum over all ranks, behind a step */
-    bool agreed;                 /* all ranks stop, at this step */
-
-    /* An accelerator: the flag of some step on its way to the host. */
-    float *snapshot;             /* device memory */
-    float *seen;                 /* pinned host memory */
-    struct device_event *copied; /* when it is there */
-    int looks;                   /* since that copy was enqueued */
-    bool under_way;
+    float *flag;         /* device memory behind the gradients: begin_step writes the rank's wish */
+    const float *answer; /* device memory: the flag's sum over all ranks, behind a step */
+    bool agreed;         /* all ranks stop, at this step */
+    readback late;       /* an accelerator's answer of some step */
+    int looks;           /* since that was asked for */
 } preempt;
 
-/* Borrows all but what it makes; `answer` may be `flag`. preempt_close accepts a zeroed one. */
-status preempt_open(device *dev, const step_numbers *numbers, float *flag, const float *answer,
-                    preempt *out);
+/* Borrows flag and answer, which may be one. preempt_close accepts a zeroed one. */
+status preempt_open(device *dev, float *flag, const float *answer, preempt *out);
 void preempt_close(preempt *p);
-
-/* Enqueues this rank's wish into the flag: before the step's gradients leave. */
-status preempt_send(const preempt *p);
 
 typedef enum preempt_when {
     PREEMPT_CHEAPLY, /* after any step: on an accelerator the answer may be of an earlier step */

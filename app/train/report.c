@@ -1,7 +1,9 @@
 #include "app/train/report.h"
 
 #include "app/modes/replicas.h"
+#include "app/nccl_record.h"
 #include "app/version.h"
+#include "base/json_text.h"
 #include "dist/chunk.h"
 #include "kernels/ops.h"
 
@@ -99,19 +101,19 @@ void report_epoch_start(report *r)
     r->next_bar_ns = 0;
 }
 
-static void draw_bar(report *r, int64_t epoch, int step, int steps, uint32_t samples, double loss)
+static void draw_bar(report *r, const step_line *line, double loss)
 {
-    int64_t now = clock_now_ns();
-    r->next_bar_ns = now + BAR_INTERVAL_NS;
+    r->next_bar_ns = clock_now_ns() + BAR_INTERVAL_NS;
     char bar[BAR_CELLS + 1];
-    int full = BAR_CELLS * (step + 1) / steps;
+    int full = BAR_CELLS * (line->step + 1) / line->steps;
     memset(bar, '=', (size_t)full);
     memset(bar + full, ' ', (size_t)(BAR_CELLS - full));
     bar[BAR_CELLS] = '\0';
-    double elapsed = clock_seconds(now - r->epoch_started_ns);
-    double speed = (double)samples * r->j->place.world_size / (elapsed > 0 ? elapsed : 1);
+    double elapsed = clock_seconds(line->now_ns - r->epoch_started_ns);
+    double speed = (double)line->samples * r->j->place.world_size / (elapsed > 0 ? elapsed : 1);
     fprintf(r->out, "\repoch %lld/%lld [%s] %d/%d loss %.4f %.0f images/s\033[K",
-            (long long)epoch + 1, (long long)r->j->opts->epochs, bar, step + 1, steps, loss, speed);
+            (long long)line->epoch + 1, (long long)r->j->opts->epochs, bar, line->step + 1,
+            line->steps, loss, speed);
     fflush(r->out);
 }
 
@@ -122,23 +124,20 @@ bool report_wants_step(const report *r, int step, int steps)
     return r->style != REPORT_SILENT && step % r->j->opts->log_interval == 0;
 }
 
-void report_step(report *r, int64_t epoch, int step, int steps, uint32_t samples, int batch_n,
-                 double loss)
+void report_step(report *r, const step_line *line, double loss)
 {
     const options *o = r->j->opts;
-    if (!report_wants_step(r, step, steps))
-        return;
     if (r->style == REPORT_BAR) {
-        draw_bar(r, epoch, step, steps, samples, loss);
+        draw_bar(r, line, loss);
         return;
     }
     if (r->style == REPORT_PYTORCH) {
-        fprintf(r->out, "Train Epoch: %lld [%lld/%u (%.0f%%)]\tLoss: %.6f\n", (long long)epoch + 1,
-                (long long)step * batch_n * o->accum, r->j->train_set.count, 100.0 * step / steps,
-                loss);
+        fprintf(r->out, "Train Epoch: %lld [%lld/%u (%.0f%%)]\tLoss: %.6f\n",
+                (long long)line->epoch + 1, (long long)line->step * line->batch_n * o->accum,
+                r->j->train_set.count, 100.0 * line->step / line->steps, loss);
     } else {
-        fprintf(r->out, "epoch %lld/%lld step %d/%d loss %.4f\n", (long long)epoch + 1,
-                (long long)o->epochs, step + 1, steps, loss);
+        fprintf(r->out, "epoch %lld/%lld step %d/%d loss %.4f\n", (long long)line->epoch + 1,
+                (long long)o->epochs, line->step + 1, line->steps, loss);
     }
     fflush(r->out);
 }
@@ -216,7 +215,28 @@ static void add_bytes(json_t *object, const run_results *results)
     json_object_set_new(object, "peak_mib", peaks);
 }
 
-char *report_json(const job *j, const run_results *results)
+/* What the device's libraries chose, or would not do: an array per library. */
+static json_t *libraries_of(const device *dev)
+{
+    json_t *all = json_object();
+    device_choice c;
+    for (int i = 0; dev->ops->choice != NULL && dev->ops->choice(dev, i, &c); i++) {
+        if (json_object_get(all, c.library) == NULL)
+            json_object_set_new(all, c.library, json_array());
+        json_t *one = json_object();
+        json_object_set_new(one, "subject", json_string(c.subject));
+        json_object_set_new(one, "pass", json_string(c.pass));
+        json_object_set_new(one, "batch", json_integer(c.batch));
+        json_object_set_new(one, "piece", json_integer(c.piece));
+        json_object_set_new(one, "engine", json_integer(c.engine));
+        json_object_set_new(one, "workspace_bytes", json_integer(c.workspace_bytes));
+        json_object_set_new(one, "notes", json_string(c.notes));
+        json_array_append_new(json_object_get(all, c.library), one);
+    }
+    return all;
+}
+
+status report_json(const job *j, const run_results *results, char **out)
 {
     json_t *object = json_object(), *train_s = json_array();
     double best = HUGE_VAL;
@@ -231,6 +251,8 @@ char *report_json(const job *j, const run_results *results)
     json_object_set_new(object, "replicas", json_integer(j->replicas));
     json_object_set_new(object, "model", json_string(model_kind_name(j->model)));
     json_object_set_new(object, "backend", json_string(backend_of(j)));
+    if (strcmp(backend_of(j), "nccl") == 0)
+        json_object_set_new(object, "nccl", nccl_record());
     json_object_set_new(object, "device", json_string(j->dev->ops->name));
     json_object_set_new(object, "threads", json_integer(j->threads));
     json_object_set_new(object, "precision", json_string(precision_name(j->dev->precision)));
@@ -238,6 +260,7 @@ char *report_json(const job *j, const run_results *results)
         json_object_set_new(object, "gpu", json_string(j->dev->description));
         json_object_set_new(object, "graph", json_boolean(results->graph));
         json_object_set_new(object, "emulated", json_boolean(j->dev->emulation != NULL));
+        json_object_set_new(object, "libraries", libraries_of(j->dev));
     }
     json_object_set_new(object, "batch", json_integer(j->batch_size));
     json_object_set_new(object, "global_batch", json_integer(job_global_batch(j)));
@@ -254,9 +277,10 @@ char *report_json(const job *j, const run_results *results)
     json_object_set_new(object, "rss_mib", json_integer(results->rss_mib));
     json_object_set_new(object, "private_mib", json_integer(results->private_mib));
     json_object_set_new(object, "steps", json_integer(results->steps));
+    json_object_set_new(object, "failed_checkpoints", json_integer(results->failed_checkpoints));
     add_phases(object, results);
     add_bytes(object, results);
-    char *line = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(10));
+    status st = json_text_print(object, JSON_COMPACT | JSON_REAL_PRECISION(10), out);
     json_decref(object);
-    return line;
+    return st;
 }

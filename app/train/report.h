@@ -34,12 +34,13 @@ typedef struct run_results {
     evaluation test;          /* the last one */
     double last_loss;         /* mean of this rank's last batch */
     phases time;
-    bool knows_waiting; /* else it is in the other phases */
-    bool knows_exposed; /* false: all is PHASE_ACCELERATOR */
-    int64_t steps;      /* of the optimizer, in train_s */
-    rank_bytes bytes;   /* this rank's, in these steps */
-    rank_bytes busiest; /* the largest of all ranks or replicas, each for itself */
-    int64_t *peaks;     /* bytes of device memory: (n_peaks), one per rank or replica */
+    bool knows_waiting;     /* else it is in the other phases */
+    bool knows_exposed;     /* false: all is PHASE_ACCELERATOR */
+    int64_t steps;          /* of the optimizer, in train_s */
+    int failed_checkpoints; /* that were due and could not be written */
+    rank_bytes bytes;       /* this rank's, in these steps */
+    rank_bytes busiest;     /* the largest of all ranks or replicas, each for itself */
+    int64_t *peaks;         /* bytes of device memory: (n_peaks), one per rank or replica */
     int n_peaks;
     int64_t comm_ns;              /* of collectives, from launch to end; -1: not known */
     bool graph;                   /* steps were replayed as graphs */
@@ -49,13 +50,19 @@ typedef struct run_results {
 report report_open(const job *j);
 void report_header(report *r, const char *run_dir, int64_t start_epoch, int64_t start_step);
 
-/* Whether report_step would print something: only then its loss needs to be known. */
+/* Whether a line is due behind step `step` (from 0) of `steps`. */
 bool report_wants_step(const report *r, int step, int steps);
 
-/* After step `step` (from 0) of `steps`: `samples` of this rank's epoch are done. `loss` is the
- * mean of the last batch of `batch_n` samples. */
-void report_step(report *r, int64_t epoch, int step, int steps, uint32_t samples, int batch_n,
-                 double loss);
+/* What a line about a step says, beside its loss. */
+typedef struct step_line {
+    int64_t epoch, now_ns;
+    int step, steps;
+    uint32_t samples; /* of this rank's epoch that are done */
+    int batch_n;      /* of the last batch */
+} step_line;
+
+/* `loss` is the mean of the last batch. */
+void report_step(report *r, const step_line *line, double loss);
 
 void report_epoch_start(report *r);
 
@@ -64,7 +71,7 @@ void report_epoch(report *r, int64_t epoch, double train_s, int64_t images, doub
                   const evaluation *test);
 void report_line(report *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* One object on one line; free with free(). NULL where memory is short. */
-char *report_json(const job *j, const run_results *results);
+/* One object on one line; free with free(). STATUS_NO_MEMORY. */
+status report_json(const job *j, const run_results *results, char **out);
 
 #endif

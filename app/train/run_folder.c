@@ -1,7 +1,10 @@
 #include "app/train/run_folder.h"
 
+#include "base/file_draft.h"
+#include "base/fnv1a.h"
+#include "base/log.h"
 #include "model/checkpoint.h"
-#include "model/fnv1a.h"
+#include "model/checkpoint_folder.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -50,6 +53,18 @@ static status refuse_held(const char *path)
                 "%s holds a run already: give --resume to continue it, or another --run-dir", path);
 }
 
+/* Removes what runs that were killed while they wrote a file have left beside it. */
+static status clean_drafts(const char *path)
+{
+    static const char *const names[] = {CHECKPOINT_MODEL, RUN_FOLDER_RESULT};
+    char file[FILE_PATH_BYTES];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        TRY(file_join(path, names[i], file));
+        file_draft_clean(file);
+    }
+    return STATUS_OK;
+}
+
 status run_folder_open(const job *j, char *path, int *lock_fd)
 {
     const options *o = j->opts;
@@ -64,7 +79,7 @@ status run_folder_open(const job *j, char *path, int *lock_fd)
     TRY(file_join(path, "checkpoints", checkpoints));
     if (run_folder_resume_mode(j) == RESUME_NEVER && file_exists(checkpoints))
         return refuse_held(path);
-    return STATUS_OK;
+    return clean_drafts(path);
 }
 
 /* The launch that this worker belongs to, the same however often it starts its workers again; ""
@@ -100,8 +115,6 @@ static checkpoint_state state_of(job *j, const progress *at)
                               .optimizer = j->optimizer.kind,
                               .epoch = at->epoch,
                               .step_in_epoch = at->step_in_epoch,
-                              .sample_offset = at->step_in_epoch * j->batch_size * j->opts->accum *
-                                               j->place.world_size,
                               .step = at->step,
                               .epoch_loss = at->epoch_loss,
                               .epoch_samples = at->epoch_samples,
@@ -167,30 +180,86 @@ static status check_job(const char *path, const job *j, const checkpoint_state *
     return other && j->opts->resume == NULL ? refuse_held(path) : STATUS_OK;
 }
 
+/* The model beside the checkpoints may be older than they are, where the run was killed between the
+ * two. A failure is told; the next checkpoint mends it, and run_folder_check_saved looks. */
+static void publish_again(const char *path, const char *checkpoint)
+{
+    if (checkpoint_is_published(path, checkpoint))
+        return;
+    LOG_W("%s/model.safetensors is not the model of %s: it is written again", path, checkpoint);
+    if (checkpoint_publish(path, checkpoint) != STATUS_OK)
+        LOG_E("model not written: %s", status_message());
+}
+
+/* The run's own numbers: so many epochs have so many steps. An epoch of --dry-run has one. */
+static status check_place(const char *path, const job *j, const checkpoint_state *was)
+{
+    int64_t steps = loader_steps(j->load);
+    int64_t missing = was->epoch * steps + was->step_in_epoch - was->step;
+    bool dry = steps > 1 && missing % (steps - 1) == 0 && missing / (steps - 1) <= was->epoch;
+    if (was->step_in_epoch <= steps && (missing == 0 || (missing > 0 && dry)))
+        return STATUS_OK;
+    return FAIL(STATUS_INVALID,
+                "%s: step %" PRId64 " is not step %" PRId64 " behind %" PRId64
+                " epochs of %" PRId64,
+                path, was->step, was->step_in_epoch, was->epoch, steps);
+}
+
+/* Loads the newest checkpoint that is whole and fits; *found = false where there is none at all. */
+static status load_newest(const char *path, job *j, bool *found, checkpoint_state *was,
+                          char *checkpoint)
+{
+    status_kept why;
+    status st = STATUS_OK;
+    for (int64_t before = CHECKPOINT_NEWEST;; before = was->step) {
+        bool another = false;
+        TRY(checkpoint_find(path, before, &another, was, checkpoint));
+        *found = another || before != CHECKPOINT_NEWEST;
+        if (!another)
+            break;
+        checkpoint_state is = state_of(j, &(progress){0});
+        TRY(check_job(path, j, was));
+        TRY(check_same(path, was, &is));
+        st = check_place(checkpoint, j, was);
+        if (st == STATUS_OK)
+            st = checkpoint_load(checkpoint, j->net, j->opt);
+        if (st != STATUS_INVALID)
+            return st;
+        status_keep(&why);
+        LOG_W("passing over a checkpoint that does not fit: %s", status_message());
+    }
+    if (st == STATUS_OK)
+        return STATUS_OK;
+    status_restore(&why);
+    return status_context(st,
+                          "%s has no checkpoint that fits (delete them to start anew), the "
+                          "oldest so",
+                          path);
+}
+
 status run_folder_resume(const char *path, job *j, progress *at)
 {
     checkpoint_state was;
     char checkpoint[FILE_PATH_BYTES];
     bool found = false;
-    TRY(checkpoint_find(path, &found, &was, checkpoint));
+    TRY(load_newest(path, j, &found, &was, checkpoint));
     if (!found && run_folder_resume_mode(j) == RESUME_AUTO)
         return STATUS_OK;
     if (!found)
         return FAIL(STATUS_INVALID, "%s has no checkpoint to resume from", path);
-    checkpoint_state is = state_of(j, &(progress){0});
-    TRY(check_job(path, j, &was));
-    TRY(check_same(path, &was, &is));
-    TRY(checkpoint_load(checkpoint, j->net, j->opt));
     loss_scaling scaling = {(float)was.loss_scale, (int32_t)was.loss_good_steps,
                             was.loss_skipped_steps, (uint32_t)was.loss_overflow};
     TRY(job_set_loss_scaling(j, &scaling));
+    if (j->opts->save_model)
+        publish_again(path, checkpoint);
     *at = (progress){was.epoch, was.step_in_epoch, was.step, was.epoch_loss, was.epoch_samples};
     return STATUS_OK;
 }
 
-status run_folder_save(const char *path, job *j, const progress *at)
+status run_folder_save(const char *path, job *j, const progress *at, int64_t saved_step)
 {
     checkpoint_state state = state_of(j, at);
+    state.saved_step = saved_step;
     loss_scaling scaling;
     TRY(job_loss_scaling(j, &scaling));
     state.loss_scale = (double)scaling.scale;
@@ -198,4 +267,9 @@ status run_folder_save(const char *path, job *j, const progress *at)
     state.loss_skipped_steps = scaling.skipped;
     state.loss_overflow = scaling.overflow;
     return checkpoint_save(path, &state, j->net, j->opt);
+}
+
+status run_folder_check_saved(const char *path, const progress *at)
+{
+    return checkpoint_check_published(path, at->step);
 }

@@ -47,14 +47,13 @@ static status enqueue_step(void *ctx, int step)
     job *j = &t->j;
     int micro_steps = loader_micro_steps(j->load, step);
     rank_bytes before = job_bytes(j, 0), after;
-    TRY(preempt_send(&j->stop));
     for (int micro = 0; micro < micro_steps; micro++) {
         step_batch b = {.first = micro == 0, .last = micro + 1 == micro_steps};
         TRY(step_enter(t, RANK_LOADER, PHASE_DATA));
         TRY(loader_next(j->load, &b.in));
-        TRY(j->mode->gradients(t, &b));
+        TRY(j->mode->gradients(t, &b)); /* forward, backward */
     }
-    TRY(j->mode->update(t));
+    TRY(j->mode->update(t)); /* synchronise, step */
     after = job_bytes(j, 0);
     t->step_bytes = (rank_bytes){after.sent - before.sent, after.received - before.received};
     TRY(step_enter(t, RANK_BETWEEN, PHASE_DATA));
@@ -72,7 +71,7 @@ static status train_step(training *t, int step, float lr)
     inject_before_step(&t->fault, t->at.step + 1);
     loader_begin_step(j->load, step, &plan);
     optimizer_begin_step(j->opt, lr, &plan);
-    TRY(j->dev->ops->begin_step(j->dev, &plan, j->numbers));
+    TRY(j->dev->ops->begin_step(j->dev, &plan, j->numbers, j->stop.flag));
     if (j->mode->begin != NULL)
         TRY(j->mode->begin(t, &plan));
     int samples = loader_step_samples(j->load, step);
@@ -85,29 +84,32 @@ static status train_step(training *t, int step, float lr)
     return STATUS_OK;
 }
 
-/* Loss and images of the epoch so far, over all ranks and with what a resumed epoch began with. */
+/* Loss and images of the epoch as last read, over all ranks and with what a resumed epoch began
+ * with. */
 static status total_epoch(training *t)
 {
-    score so_far;
-    TRY(network_read_score(t->j.net, &so_far));
-    double totals[] = {so_far.loss_sum, (double)t->epoch_samples};
+    double totals[] = {t->so_far.loss_sum, (double)t->epoch_samples};
     TRY(process_group_all_reduce(t->j.group, totals, 2, DTYPE_F64, REDUCE_SUM, NULL));
     t->at.epoch_loss = t->began.epoch_loss + totals[0];
     t->at.epoch_samples = t->began.epoch_samples + (int64_t)totals[1];
     return STATUS_OK;
 }
 
-/* A disk that is full does not end the training: it says so, goes on, and exits with its code. What
- * was written before stays. */
+/* A disk that is full does not end the training: it says so and goes on. What was written before
+ * stays. The run's end looks at what is there, and exits with the disk's code if the last is not.
+ */
 static void save(training *t)
 {
     if (t->j.place.rank != 0 || !t->j.opts->save_model)
         return;
     device_span_switch(t->j.dev, "checkpoint");
     rank_page_enter(t->j.page, RANK_CHECKPOINT);
-    t->checkpoint_failed = run_folder_save(t->run_dir, &t->j, &t->at) != STATUS_OK;
-    if (t->checkpoint_failed)
+    if (run_folder_save(t->run_dir, &t->j, &t->at, t->saved_step) == STATUS_OK) {
+        t->saved_step = t->at.step;
+    } else {
         LOG_E("checkpoint not written: %s", status_message());
+        t->results.failed_checkpoints++;
+    }
     rank_page_enter(t->j.page, RANK_BETWEEN);
     device_span_switch(t->j.dev, NULL);
 }
@@ -117,19 +119,27 @@ static status log_step(training *t, int step, int steps)
     job *j = &t->j;
     if (!report_wants_step(&t->rep, step, steps))
         return STATUS_OK;
-    score so_far;
-    TRY(network_read_score(j->net, &so_far));
     int before_last = (loader_micro_steps(j->load, step) - 1) * j->batch_size;
-    report_step(&t->rep, t->at.epoch, step, steps, t->epoch_samples,
-                loader_step_samples(j->load, step) - before_last, so_far.last_loss);
-    return STATUS_OK;
+    step_line line = {.epoch = t->at.epoch,
+                      .now_ns = clock_now_ns(),
+                      .step = step,
+                      .steps = steps,
+                      .samples = t->epoch_samples,
+                      .batch_n = loader_step_samples(j->load, step) - before_last};
+    return step_log_add(&t->log, &t->rep, network_totals(j->net), &line);
 }
 
-/* What follows a step on the host: the first one's end, the log, and a checkpoint where one is due
- * or all ranks stop. */
+static int order_of_epoch(const training *t, int64_t epoch)
+{
+    return (int)inject_order(&t->fault, epoch);
+}
+
+/* What follows a step on the host: the first one's end, the next epoch's order while an accelerator
+ * is still at work on this one, the log, and a checkpoint where one is due or all ranks stop. */
 static status follow_step(training *t, int step, int steps)
 {
     job *j = &t->j;
+    bool last = step + 1 == steps;
     if (!t->stepped) {
         TRY(j->dev->ops->synchronize(j->dev));
         t->stepped = true;
@@ -137,10 +147,13 @@ static status follow_step(training *t, int step, int steps)
     }
     t->at.step++;
     t->at.step_in_epoch++;
+    if (last && t->at.epoch + 1 < t->epochs)
+        TRY(loader_draw_epoch(j->load, order_of_epoch(t, t->at.epoch + 1)));
     TRY(log_step(t, step, steps));
-    TRY(preempt_look(&j->stop, step + 1 == steps ? PREEMPT_NOW : PREEMPT_CHEAPLY));
+    TRY(preempt_look(&j->stop, last ? PREEMPT_NOW : PREEMPT_CHEAPLY));
     if (!j->stop.agreed && !save_every_step_is_due(&t->every, t->at.step))
         return STATUS_OK;
+    TRY(network_read_score(j->net, &t->so_far));
     TRY(total_epoch(t));
     save(t);
     return STATUS_OK;
@@ -148,17 +161,32 @@ static status follow_step(training *t, int step, int steps)
 
 /* Shuffled epochs of the same order train worse and say nothing: the bug of a sampler whose
  * set_epoch nobody calls. */
-static void compare_orders(training *t)
+static void warn_of_repetition(const training *t)
 {
     enum { FEW = 20 }; /* samples, that may come twice in the same order by chance */
     const job *j = &t->j;
-    uint64_t before = t->order_hash;
-    t->order_hash = loader_order_hash(j->load);
-    if (j->place.rank == 0 && before == t->order_hash && j->opts->shuffle &&
+    if (j->place.rank == 0 && loader_repeats_order(j->load) && j->opts->shuffle &&
         loader_samples(j->load) > FEW)
         LOG_W("epoch %lld has its images in the order of epoch %lld: the sampler was not told of "
               "the new epoch (set_epoch)",
               (long long)t->at.epoch + 1, (long long)t->at.epoch);
+}
+
+static status begin_epoch(training *t)
+{
+    job *j = &t->j;
+    phases *time = &t->results.time;
+    phases_start(time, PHASE_DATA);
+    TRY(loader_start_epoch(j->load, order_of_epoch(t, t->at.epoch)));
+    warn_of_repetition(t);
+    TRY(network_reset_score(j->net));
+    if (j->dev->stream != NULL)
+        phases_enter(time, PHASE_ACCELERATOR);
+    if (t->timers.dev != NULL)
+        TRY(phase_timers_enter(&t->timers, PHASE_DATA, time));
+    t->began = t->at;
+    t->epoch_samples = 0;
+    return STATUS_OK;
 }
 
 /* At an epoch's end, when all is done. An accelerator's timers have told its time, so the host's is
@@ -177,27 +205,17 @@ static status end_phases(training *t)
 static status train_epoch(training *t)
 {
     job *j = &t->j;
-    phases *time = &t->results.time;
     int steps = inject_steps(&t->fault, j->opts->dry_run ? 1 : loader_steps(j->load));
     float lr = (float)lr_of_epoch(t, t->at.epoch);
-    phases_start(time, PHASE_DATA);
-    TRY(loader_start_epoch(j->load, (int)inject_order(&t->fault, t->at.epoch)));
-    compare_orders(t);
-    TRY(network_reset_score(j->net));
-    if (j->dev->stream != NULL)
-        phases_enter(time, PHASE_ACCELERATOR);
-    if (t->timers.dev != NULL)
-        TRY(phase_timers_enter(&t->timers, PHASE_DATA, time));
-    t->began = t->at;
-    t->epoch_samples = 0;
+    TRY(begin_epoch(t));
     for (int step = (int)t->at.step_in_epoch; step < steps && !j->stop.agreed; step++) {
         TRY(train_step(t, step, lr));
         TRY(follow_step(t, step, steps));
     }
-    score of_epoch;
-    TRY(network_read_score(j->net, &of_epoch));
+    TRY(step_log_flush(&t->log, &t->rep));
+    TRY(network_read_score(j->net, &t->so_far));
     TRY(end_phases(t));
-    t->results.last_loss = of_epoch.last_loss;
+    t->results.last_loss = t->so_far.last_loss;
     return STATUS_OK;
 }
 
@@ -225,7 +243,7 @@ static status test(training *t)
 }
 
 /* Test and report, and a checkpoint where one is due. */
-static status end_epoch(training *t, int64_t epochs, double train_s, bool *reached)
+static status end_epoch(training *t, double train_s, bool *reached)
 {
     job *j = &t->j;
     run_results *results = &t->results;
@@ -234,14 +252,14 @@ static status end_epoch(training *t, int64_t epochs, double train_s, bool *reach
     TRY(skew_settle(&t->others, j->group, &results->time));
     results->images_per_epoch = t->at.epoch_samples - t->began.epoch_samples;
     rank_page_enter(j->page, RANK_BETWEEN);
-    bool tested = test_is_due(j->opts, t->at.epoch + 1, epochs);
+    bool tested = test_is_due(j->opts, t->at.epoch + 1, t->epochs);
     if (tested)
         TRY(test(t));
     report_epoch(&t->rep, t->at.epoch, train_s, results->images_per_epoch,
                  t->at.epoch_loss / (double)t->at.epoch_samples, tested ? &results->test : NULL);
     t->at = (progress){.epoch = t->at.epoch + 1, .step = t->at.step};
     *reached = tested && reached_target(j->opts, &results->test);
-    if (*reached || t->at.epoch == epochs || save_every_epoch_is_due(&t->every, t->at.epoch))
+    if (*reached || t->at.epoch == t->epochs || save_every_epoch_is_due(&t->every, t->at.epoch))
         save(t);
     return STATUS_OK;
 }
@@ -250,15 +268,15 @@ status train_epochs(training *t)
 {
     job *j = &t->j;
     run_results *results = &t->results;
-    int64_t epochs = j->opts->dry_run ? t->at.epoch + 1 : j->opts->epochs;
-    if (epochs > t->at.epoch)
-        TRY(memory_alloc(sizeof(double) * (size_t)(epochs - t->at.epoch),
+    t->epochs = j->opts->dry_run ? t->at.epoch + 1 : j->opts->epochs;
+    if (t->epochs > t->at.epoch)
+        TRY(memory_alloc(sizeof(double) * (size_t)(t->epochs - t->at.epoch),
                          (void **)&results->train_s));
     bool reached = false;
     if (j->place.world_size > 1)
         TRY(skew_open(j->group, j->dev->stream == NULL, MEETINGS * loader_steps(j->load),
                       &t->others));
-    while (t->at.epoch < epochs && !reached) {
+    while (t->at.epoch < t->epochs && !reached) {
         report_epoch_start(&t->rep);
         trace_begin_numbered(j->trace.lane, "epoch", t->at.epoch + 1);
         trace_begin(j->trace.lane, NULL, "barrier");
@@ -268,12 +286,12 @@ status train_epochs(training *t)
         TRY(train_epoch(t));
         if (j->stop.agreed)
             return STATUS_OK;
-        TRY(end_epoch(t, epochs, clock_seconds(clock_now_ns() - started), &reached));
+        TRY(end_epoch(t, clock_seconds(clock_now_ns() - started), &reached));
         trace_end(j->trace.lane);
     }
     if (results->epochs == 0) { /* resumed behind its last epoch */
         report_line(&t->rep, "nothing left to train: %lld of %lld epochs are done",
-                    (long long)t->at.epoch, (long long)epochs);
+                    (long long)t->at.epoch, (long long)t->epochs);
         if (j->opts->eval_every > 0)
             TRY(test(t));
     }

@@ -31,6 +31,7 @@ static status start_run(training *t)
         TRY(run_folder_open(j, t->run_dir, &t->run_dir_lock));
         if (resumes)
             TRY(run_folder_resume(t->run_dir, j, &t->at));
+        t->saved_step = t->at.step;
     }
     if (!resumes)
         return STATUS_OK;
@@ -101,14 +102,28 @@ static status finish(training *t)
                                     NULL);
 }
 
+/* Whether the run's folder holds what the run has come to. Says so where it does not, and where
+ * checkpoints are missing that later ones have made up for. */
+static bool check_saved(training *t)
+{
+    if (run_folder_check_saved(t->run_dir, &t->at) != STATUS_OK) {
+        LOG_E("the end of the run is not on disk: %s", status_message());
+        t->output_failed = true;
+        return false;
+    }
+    if (t->results.failed_checkpoints > 0)
+        LOG_W("%d of this run's checkpoints could not be written; the last one is there, whole",
+              t->results.failed_checkpoints);
+    return true;
+}
+
 /* The JSON line, on stdout where it was asked for and always in the run's folder. */
 static status print_results(training *t)
 {
-    char *line = report_json(&t->j, &t->results), path[FILE_PATH_BYTES];
-    if (line == NULL)
-        return FAIL(STATUS_NO_MEMORY, "no memory for the results");
+    char *line = NULL, path[FILE_PATH_BYTES];
+    TRY(report_json(&t->j, &t->results, &line));
     const file_part parts[] = {{line, strlen(line)}, {"\n", 1}};
-    status st = file_join(t->run_dir, "result.json", path);
+    status st = file_join(t->run_dir, RUN_FOLDER_RESULT, path);
     if (st == STATUS_OK)
         st = file_replace(path, parts, 2);
     if (t->j.opts->json)
@@ -116,9 +131,9 @@ static status print_results(training *t)
     free(line);
     if (st != STATUS_OK) {
         LOG_E("results not written: %s", status_message());
-        t->checkpoint_failed = true;
+        t->output_failed = true;
     }
-    if (t->j.opts->save_model && !t->checkpoint_failed)
+    if (t->j.opts->save_model && check_saved(t))
         report_line(&t->rep, "saved: %s/model.safetensors", t->run_dir);
     return STATUS_OK;
 }
@@ -133,7 +148,7 @@ static void say_stopped(training *t)
           number != 0 ? sigabbrev_np(number) : "");
     if (!t->j.opts->save_model)
         LOG_W("nothing was saved, as --no-save-model says");
-    else if (!t->checkpoint_failed)
+    else if (check_saved(t))
         LOG_W("to continue: --run-dir %s --resume=auto", t->run_dir);
 }
 
@@ -144,7 +159,7 @@ static void write_trace(training *t, trace_ending ending)
     int ranks = 0;
     if (run_trace_write(&t->j, ending, &ranks) != STATUS_OK) {
         LOG_E("trace not written: %s", status_message());
-        t->checkpoint_failed = true;
+        t->output_failed = true;
     }
     if (ranks > 0 && t->j.place.rank > 0)
         LOG_W("rank 0 is gone: rank %d has written the trace, %s", t->j.place.rank,
@@ -188,6 +203,7 @@ static status explain(training *t, status st)
         st = replicas_explain(t->j.others, st);
     st = failure_explain(&t->j, st);
     status_keep(&why);
+    (void)step_log_flush(&t->log, &t->rep);
     write_trace(t, TRACE_FAILED);
     status_restore(&why);
     return st;
@@ -222,11 +238,14 @@ int train_command(const options *opts, const rendezvous_place *place, int64_t st
         if (t.j.dev->stream != NULL && !t.graphs.enabled)
             st = phase_timers_open(t.j.dev, &t.timers);
         if (st == STATUS_OK)
+            st = step_log_open(t.j.dev, &t.log);
+        if (st == STATUS_OK)
             st = run_or_explain(&t, &exit_code);
     }
     bool stopped = t.j.stop.agreed;
     step_graphs_close(&t.graphs);
     phase_timers_close(&t.timers);
+    step_log_close(&t.log);
     job_close(&t.j);
     rank_signals_stop(&t.signals);
     if (t.run_dir_lock >= 0)
@@ -239,7 +258,7 @@ int train_command(const options *opts, const rendezvous_place *place, int64_t st
         failure_write_error_file(st, place->rank, exit_code);
         return exit_code;
     }
-    if (t.checkpoint_failed)
+    if (t.output_failed)
         return EXIT_CODE_CHECKPOINT;
     return stopped ? EXIT_CODE_PREEMPTED : EXIT_SUCCESS;
 }

@@ -3,7 +3,8 @@
  *
  *     gpu_convolutions PRECISION PEAK_TFLOPS COPY_GB_PER_S [DEVICE]
  *
- * The two figures are gpu_peak's. One line per pass on stdout, "table=convolutions<TAB>...".
+ * The two figures are gpu_peak's. One line per pass on stdout, "table=convolutions<TAB>...", with
+ * cuDNN's engine (its number, notes, workspace, and how many images go at once).
  */
 #include "base/clock.h"
 #include "base/status.h"
@@ -182,16 +183,32 @@ static double bytes_of(const subject *s, pass which)
     return (double)s->n * (inputs + outputs + masks) * (double)element_bytes(s->dev);
 }
 
+/* cuDNN's engine for it, as more columns; nothing where own kernels do it. */
+static void print_engine(const subject *s, pass which)
+{
+    device_choice c, found = {.engine = -1};
+    for (int i = 0; s->dev->ops->choice != NULL && s->dev->ops->choice(s->dev, i, &c); i++)
+        if (c.batch == s->n && c.engine >= 0 &&
+            strncmp(c.pass, pass_names[which], strlen(pass_names[which])) == 0)
+            found = c;
+    if (found.engine < 0 || s->shape->plain_input)
+        printf("\tengine=own\tpiece=%d\tworkspace_bytes=0\tnotes=-\n", s->n);
+    else
+        printf("\tengine=%lld\tpiece=%d\tworkspace_bytes=%lld\tnotes=%s\n", (long long)found.engine,
+               found.piece, (long long)found.workspace_bytes, found.notes);
+}
+
 static void print(const subject *s, pass which, double seconds, double peak_tflops, double copy_gbs)
 {
     double operations =
         2.0 * s->n * (double)outputs_of(s->shape) * s->shape->channels * KERNEL * KERNEL;
     double tflops = operations / seconds / 1e12;
     printf("table=convolutions\tlayer=%d->%d\tpass=%s\tprecision=%s\tbatch=%d\tus=%.1f\t"
-           "tflops=%.2f\tof_peak_%%=%.1f\tof_copy_%%=%.1f\n",
+           "tflops=%.2f\tof_peak_%%=%.1f\tof_copy_%%=%.1f",
            s->shape->channels, s->shape->out_channels, pass_names[which],
            precision_name(s->dev->precision), s->n, seconds * 1e6, tflops,
            100 * tflops / peak_tflops, 100 * bytes_of(s, which) / seconds / 1e9 / copy_gbs);
+    print_engine(s, which);
     fflush(stdout);
 }
 

@@ -16,6 +16,7 @@ import argparse
 import gzip
 import json
 import math
+import os
 import pathlib
 import sys
 import time
@@ -201,12 +202,16 @@ def main():
     if a.device == "cuda" and not torch.cuda.is_available():
         print(json.dumps({"ready": False, "reason": "python3's torch sees no GPU"}), flush=True)
         return
+    # Answers alone go to stdout, whatever a library prints.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
     torch.backends.cudnn.benchmark = a.tune
     folder = pathlib.Path(a.data)
     data = {"train": read_split(folder, "train", a.limit, a.device),
             "test": read_split(folder, "t10k", 10000, a.device)}
     print(json.dumps({"ready": True, "torch": torch.__version__, "cuda": torch.version.cuda,
-                      "cudnn": torch.backends.cudnn.version(), "benchmark": a.tune}), flush=True)
+                      "cudnn": torch.backends.cudnn.version(), "benchmark": a.tune}),
+          flush=True, file=answers)
     kept = {}
     for line in sys.stdin:
         try:
@@ -216,7 +221,7 @@ def main():
         except Exception as error:
             text = " ".join(str(error).split())[:200].replace('"', "'")
             result = {"failed": f"{type(error).__name__}: {text}"}
-        print(json.dumps(result), flush=True)
+        print(json.dumps(result), flush=True, file=answers)
 
 
 if __name__ == "__main__":

@@ -144,7 +144,7 @@ context_ptr connect_once(const group_setup &setup, loopback_mss mode, int64_t de
     key_store keys(o.store, std::string(setup.prefix) + keys_of_mode, deadline_ns);
     auto device = gloo::transport::tcp::CreateDevice(choose_interface(setup));
     auto context = std::make_shared<gloo::rendezvous::Context>(o.rank, o.world_size);
-    context->setTimeout(std::chrono::milliseconds(o.timeout_ms));
+    context->setTimeout(std::chrono::milliseconds(process_group_patience_ms(&o)));
     segments while_connecting(mode);
     context->connectFullMesh(keys, device);
     return context;
@@ -179,7 +179,7 @@ bool stalls(const context_ptr &context)
 
 context_ptr connect_ranks(const group_setup &setup)
 {
-    int64_t deadline_ns = clock_deadline_ns(setup.options->timeout_ms);
+    int64_t deadline_ns = clock_deadline_ns(process_group_patience_ms(setup.options));
     const char *forced = std::getenv("MNIST_DDP_GLOO_CLAMP");
     context_ptr context;
     if (forced == nullptr || std::strcmp(forced, "1") != 0) {

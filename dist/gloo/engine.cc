@@ -79,9 +79,9 @@ gloo::AllreduceOptions::Func reduction(dtype type, reduce_op op)
 
 engine::engine(const group_setup &setup)
     : rank_(setup.options->rank), world_size_(setup.options->world_size),
-      timeout_(setup.options->timeout_ms), store_(setup.options->store), prefix_(setup.prefix)
+      store_(setup.options->store), prefix_(setup.prefix)
 {
-    int64_t deadline_ns = clock_deadline_ns(setup.options->timeout_ms);
+    int64_t deadline_ns = clock_deadline_ns(process_group_patience_ms(setup.options));
     block_signals blocked;
     context_ = connect_ranks(setup);
     if (setup.one_host)
@@ -135,7 +135,7 @@ job *engine::launch(const collective &what)
         throw failure(STATUS_INVALID, std::string("backend gloo does no ") +
                                           collective_kind_name(what.kind) + ": use nccl");
     std::lock_guard<std::mutex> hold(lock_);
-    launched_.push_back(enqueue(what, timeout_));
+    launched_.push_back(enqueue(what, std::chrono::milliseconds(what.timeout_ms)));
     return launched_.back().get();
 }
 

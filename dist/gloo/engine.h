@@ -78,7 +78,6 @@ class engine : public std::enable_shared_from_this<engine>
     std::shared_ptr<job> enqueue(const collective &what, std::chrono::milliseconds timeout);
 
     int rank_, world_size_;
-    std::chrono::milliseconds timeout_;
     store *store_; // borrowed
     std::string prefix_;
     std::shared_ptr<gloo::rendezvous::Context> context_;

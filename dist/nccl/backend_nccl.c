@@ -13,11 +13,11 @@
  * device's work, too: all ranks then have one order of collectives, be they in graphs or not.
  */
 #include "base/clock.h"
+#include "base/poll_pause.h"
 #include "dist/collective.h"
 #include "dist/nccl/nccl_bounce.h"
 #include "dist/nccl/nccl_comm.h"
 #include "dist/nccl/nccl_kernels.h"
-#include "dist/nccl/nccl_pause.h"
 #include "dist/nccl/nccl_watch.h"
 #include "dist/plain_message.h"
 #include "kernels/cuda/cuda_state.h"
@@ -38,6 +38,7 @@ typedef struct nccl_work {
     cudaEvent_t done;
     nccl_room room;        /* host memory: where it passes through */
     unsigned char *result; /* in there */
+    int64_t timeout_ms;    /* of a wait on the host */
     void *out;             /* where it goes; NULL: nowhere */
     size_t out_bytes;
 } nccl_work;
@@ -104,6 +105,8 @@ static ncclResult_t call_nccl(const collective *c, ncclComm_t comm, cudaStream_t
 static status enter(nccl_group *g, collective *c)
 {
     uint64_t what = nccl_what(c->kind, c->root, c->count);
+    if (c->timeout_ms > g->timeout_ms)
+        what |= NCCL_WHAT_FIRST;
     if (c->prescale >= 1 && c->prescale <= 1)
         return nccl_kernels_enter(&g->counters, what, g->stream);
     const void *in = c->in;
@@ -113,6 +116,12 @@ static status enter(nccl_group *g, collective *c)
                                       g->stream);
     return nccl_kernels_enter_f64(&g->counters, what, c->out, in, c->count, (double)c->prescale,
                                   g->stream);
+}
+
+/* Its own, or the group's where it was given none. */
+static int64_t timeout_of(const nccl_group *g, const collective *c)
+{
+    return c->timeout_ms > g->timeout_ms ? c->timeout_ms : g->timeout_ms;
 }
 
 /* Enqueues all of a collective on device memory. NCCL enqueues its part in a thread of its own, so
@@ -127,7 +136,7 @@ static status run(nccl_group *g, collective c)
                                  collective_kind_name(c.kind), __FILE__, __LINE__);
     if (st == STATUS_OK)
         st = nccl_comm_settle(&g->comm, collective_kind_name(c.kind),
-                              clock_deadline_ns(g->timeout_ms + VERDICT_GRACE_MS), &ask);
+                              clock_deadline_ns(timeout_of(g, &c) + VERDICT_GRACE_MS), &ask);
     nccl_watch_host_waits(g->watch, false);
     pthread_mutex_unlock(&g->comm.lock);
     if (st != STATUS_OK)
@@ -230,6 +239,7 @@ static status nccl_launch(void *self, const collective *c, device_stream *stream
     status st = take_work(g, &w);
     if (st == STATUS_OK) {
         w->stream = (cudaStream_t)stream;
+        w->timeout_ms = timeout_of(g, c);
         st = stream != NULL ? launch_on_device(g, c, w) : launch_from_host(g, c, w);
         *(g->first == NULL ? &g->first : &g->last->next) = w; /* also what failed half way */
         g->last = w;
@@ -242,13 +252,13 @@ static status nccl_launch(void *self, const collective *c, device_stream *stream
 /* deadline_ns 0: none but the watchdog's. */
 static status poll(nccl_group *g, cudaEvent_t event, int64_t deadline_ns)
 {
-    nccl_pause pause = {0};
+    poll_pause pause = {0};
     for (;;) {
         cudaError_t code = cudaEventQuery(event);
         if (code != cudaErrorNotReady)
             return cuda_call_status(code, "cudaEventQuery", __FILE__, __LINE__);
         (void)cudaGetLastError(); /* "not ready" is no error, but some versions note it */
-        if (nccl_pause_once(&pause)) {
+        if (poll_pause_once(&pause)) {
             TRY(nccl_watch_verdict(g->watch));
             if (deadline_ns != 0 && clock_passed(deadline_ns))
                 return FAIL(STATUS_TIMEOUT, "not done within the timeout");
@@ -260,7 +270,7 @@ static status poll(nccl_group *g, cudaEvent_t event, int64_t deadline_ns)
 static status wait_on_host(nccl_group *g, nccl_work *w, int64_t *done_ns)
 {
     TRY(poll(g, w->begun, 0));
-    TRY(poll(g, w->done, clock_deadline_ns(g->timeout_ms + VERDICT_GRACE_MS)));
+    TRY(poll(g, w->done, clock_deadline_ns(w->timeout_ms + VERDICT_GRACE_MS)));
     *done_ns = clock_now_ns();
     if (w->out != NULL)
         memcpy(w->out, w->result, w->out_bytes);
@@ -303,13 +313,13 @@ static bool runs_empty(const nccl_group *g)
     cudaStream_t streams[] = {g->stream, (cudaStream_t)g->dev->stream};
     int64_t deadline_ns = clock_deadline_ns(IDLE_TIMEOUT_MS);
     for (int i = 0; i < 2; i++) {
-        nccl_pause pause = {0};
+        poll_pause pause = {0};
         cudaError_t code = cudaErrorNotReady;
         while (streams[i] != NULL && (code = cudaStreamQuery(streams[i])) == cudaErrorNotReady) {
             (void)cudaGetLastError();
             if (clock_passed(deadline_ns))
                 return false;
-            (void)nccl_pause_once(&pause);
+            (void)poll_pause_once(&pause);
         }
     }
     return true;
@@ -385,24 +395,37 @@ static status open_stream(nccl_group *g)
 
 static status open_counters(nccl_group *g)
 {
-    nccl_progress *counts = NULL;
-    TRY(CUDA_CALL(cudaMalloc((void **)&counts, sizeof *counts)));
+    nccl_progress *counts = NULL; /* and one to load the kernels with */
+    TRY(CUDA_CALL(cudaMalloc((void **)&counts, 2 * sizeof *counts)));
     g->counters.counts = counts;
-    TRY(CUDA_CALL(cudaMemsetAsync(counts, 0, sizeof *counts, g->stream)));
+    TRY(CUDA_CALL(cudaMemsetAsync(counts, 0, 2 * sizeof *counts, g->stream)));
+    TRY(nccl_kernels_load(counts + 1, g->stream));
     TRY(CUDA_CALL(cudaHostAlloc((void **)&g->progress, sizeof *g->progress,
                                 cudaHostAllocMapped | cudaHostAllocPortable)));
     *g->progress = (nccl_progress){0};
     return CUDA_CALL(cudaHostGetDevicePointer((void **)&g->counters.progress, g->progress, 0));
 }
 
+/* What this rank does by itself, before there is a communicator: it loads kernels. */
+static status prepare(nccl_group *g)
+{
+    TRY(CUDA_CALL(cudaSetDevice(g->gpu)));
+    TRY(open_stream(g));
+    return open_counters(g);
+}
+
 static status open_group(nccl_group *g, const group_setup *setup)
 {
     const process_group_options *o = setup->options;
     nccl_room room = {0};
-    TRY(nccl_comm_open(&g->comm, setup, clock_deadline_ns(o->timeout_ms), &g->peers));
+    status st = prepare(g);
+    if (st != STATUS_OK) {
+        nccl_comm_decline(setup);
+        return st;
+    }
+    TRY(nccl_comm_open(&g->comm, setup, clock_deadline_ns(process_group_patience_ms(o)),
+                       &g->peers));
     nccl_news_init(&g->news, o, setup->prefix, g->peers);
-    TRY(open_stream(g));
-    TRY(open_counters(g));
     TRY(nccl_bounce_take(&g->bounce, 1, &room)); /* memory at hand: allocating later may disturb */
     nccl_bounce_give_back(&room);
     nccl_watch_options watch = {&g->comm,      g->progress, &g->news,
@@ -424,9 +447,7 @@ static status nccl_create(const group_setup *setup, void **self)
     g->timeout_ms = o->timeout_ms;
     pthread_mutex_init(&g->lock, NULL);
     nccl_comm_init(&g->comm);
-    status st = CUDA_CALL(cudaSetDevice(g->gpu));
-    if (st == STATUS_OK)
-        st = open_group(g, setup);
+    status st = open_group(g, setup);
     if (st != STATUS_OK) {
         char why[1024]; /* before others of less interest */
         plain_message(why, sizeof why);
@@ -446,4 +467,5 @@ const process_group_ops nccl_ops = {
     .check = nccl_check,
     .destroy = nccl_destroy,
     .traffic = collective_chain_traffic,
+    .version = nccl_call_version,
 };

@@ -51,3 +51,14 @@ status nccl_call_status(ncclResult_t code, const char *call, const char *file, i
                        call, ncclGetErrorString(code), (int)code, detail[0] != '\0' ? ": " : "",
                        detail, hint_of(detail));
 }
+
+/* 22809 is 2.28.9; up to 2.8 the numbers had one digit less. */
+void nccl_call_version(char *out, size_t size_bytes)
+{
+    int code = 0;
+    out[0] = '\0';
+    if (ncclGetVersion(&code) != ncclSuccess)
+        return;
+    int unit = code >= 10000 ? 10000 : 1000;
+    snprintf(out, size_bytes, "%d.%d.%d", code / unit, code % unit / 100, code % 100);
+}

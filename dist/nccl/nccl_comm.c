@@ -1,15 +1,15 @@
 /* Keys in the store, under the group's prefix:
  *
  *   nccl/id            NCCL's unique id, by rank 0
- *   nccl/pid/<rank>    that rank has come this far; its process
+ *   nccl/pid/<rank>    that rank has come this far: its process, or "0 " and why it goes no further
  *   nccl/up/<rank>     its communicator stands
  *   nccl/failed        why some rank's does not
  */
 #include "dist/nccl/nccl_comm.h"
 
 #include "base/clock.h"
+#include "base/poll_pause.h"
 #include "dist/backend_choice.h"
-#include "dist/nccl/nccl_pause.h"
 #include "dist/plain_message.h"
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ static void key_of_rank(const group_setup *setup, const char *name, int rank, ch
 static status meet(const group_setup *setup, int64_t deadline_ns, peer_watch **peers)
 {
     const process_group_options *o = setup->options;
-    char key[KEY_BYTES], text[32];
+    char key[KEY_BYTES], text[TEXT_BYTES];
     int *pids = calloc((size_t)o->world_size, sizeof *pids);
     if (pids == NULL)
         return FAIL(STATUS_NO_MEMORY, "the pids of %d ranks", o->world_size);
@@ -52,8 +52,8 @@ static status meet(const group_setup *setup, int64_t deadline_ns, peer_watch **p
         st = backend_choice_fetch(o->store, key, deadline_ns, text, sizeof text);
         if (st != STATUS_OK)
             status_context(st, "rank %d has not come to its GPU", rank);
-        else
-            pids[rank] = atoi(text);
+        else if ((pids[rank] = atoi(text)) <= 0)
+            st = FAIL(STATUS_PEER, "rank %d: %s", rank, text + strspn(text, "0 "));
     }
     if (st == STATUS_OK && setup->one_host)
         st = peer_watch_create(pids, o->world_size, peers);
@@ -151,6 +151,18 @@ static void tell_failure(const group_setup *setup, const char *why)
     (void)store_set(setup->options->store, key, text, strlen(text));
 }
 
+void nccl_comm_decline(const group_setup *setup)
+{
+    char key[KEY_BYTES], text[TEXT_BYTES], why[TEXT_BYTES];
+    status_kept kept;
+    status_keep(&kept);
+    plain_message(why, sizeof why);
+    snprintf(text, sizeof text, "0 %.900s", why);
+    key_of_rank(setup, "pid", setup->options->rank, key);
+    (void)store_set(setup->options->store, key, text, strlen(text));
+    status_restore(&kept);
+}
+
 void nccl_comm_init(nccl_comm *comm)
 {
     comm->handle = NULL;
@@ -173,7 +185,7 @@ status nccl_comm_open(nccl_comm *comm, const group_setup *setup, int64_t deadlin
 
 status nccl_comm_settle(nccl_comm *comm, const char *call, int64_t deadline_ns, const nccl_ask *ask)
 {
-    nccl_pause pause = {0};
+    poll_pause pause = {0};
     for (;;) {
         ncclResult_t state = ncclSuccess;
         TRY(NCCL_CALL(ncclCommGetAsyncError(comm->handle, &state)));
@@ -181,7 +193,7 @@ status nccl_comm_settle(nccl_comm *comm, const char *call, int64_t deadline_ns, 
             return nccl_call_status(state, call, __FILE__, __LINE__);
         if (clock_passed(deadline_ns))
             return FAIL(STATUS_TIMEOUT, "%s: not done within the timeout", call);
-        if (nccl_pause_once(&pause))
+        if (poll_pause_once(&pause))
             TRY(ask->fn(ask->ctx));
     }
 }

@@ -24,8 +24,13 @@ typedef struct nccl_ask {
 
 void nccl_comm_init(nccl_comm *comm); /* none yet; closed by nccl_comm_close */
 
+/* Instead of nccl_comm_open, after a failure of this thread's: the other ranks, which wait for this
+ * one or will, fail with STATUS_PEER and its message. Keeps the message. */
+void nccl_comm_decline(const group_setup *setup);
+
 /* Joins all ranks in one communicator on the current GPU. STATUS_TIMEOUT at the deadline with a
- * rank that has not come; STATUS_PEER where one has ended; another rank's failure ends it as well.
+ * rank that has not come; STATUS_PEER where one has ended or declined; another rank's failure ends
+ * it as well.
  * *peers: a watch on the ranks' processes where they are all on this host, else NULL; set also on
  * failure, as *comm may be: both are the caller's to close. */
 status nccl_comm_open(nccl_comm *comm, const group_setup *setup, int64_t deadline_ns,

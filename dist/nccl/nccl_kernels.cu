@@ -4,12 +4,13 @@
 
 #include "kernels/cuda/cuda_call.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/vector.cuh"
 
 static const unsigned THREADS = 256, MAX_BLOCKS = 1024;
 
 static __device__ void count_entered(nccl_progress *counts, nccl_progress *progress, uint64_t what)
 {
-    uint64_t kind = what >> NCCL_WHAT_KIND_SHIFT;
+    uint64_t kind = what >> NCCL_WHAT_KIND_SHIFT & 0x7f;
     bool of_all = kind != COLLECTIVE_SEND && kind != COLLECTIVE_RECV;
     uint64_t entered = counts->entered + 1, number = counts->number + (of_all ? 1 : 0);
     counts->entered = entered;
@@ -35,26 +36,56 @@ static __global__ void leave(nccl_progress *counts, nccl_progress *progress)
     __threadfence_system();
 }
 
+/* What is scaled, in three parts: single elements up to where both arrays lie on 16 bytes, packs,
+ * and the single elements that are left. Arrays that lie differently are all single elements. */
+template <typename T> struct scaled_job {
+    T *out;
+    const T *in;
+    size_t count, head, packs;
+    T factor;
+};
+
+template <typename T>
+static __device__ inline void scale_each(scaled_job<T> job, size_t from, size_t to)
+{
+    for (size_t i = from + thread_index(); i < to; i += thread_count())
+        job.out[i] = job.factor * job.in[i];
+}
+
 template <typename T>
 static __global__ void enter_scaled(nccl_progress *counts, nccl_progress *progress, uint64_t what,
-                                    T *out, const T *in, size_t count, T factor)
+                                    scaled_job<T> job)
 {
-    size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-    size_t step = (size_t)gridDim.x * blockDim.x;
-    if (first == 0)
+    if (thread_index() == 0)
         count_entered(counts, progress, what);
-    for (size_t i = first; i < count; i += step)
-        out[i] = factor * in[i];
+    scale_each(job, 0, job.head);
+    for (size_t i = thread_index(); i < job.packs; i += thread_count()) {
+        size_t at = job.head + i * PACKED<T>;
+        pack<T, PACKED<T>> x = load_pack<PACKED<T>>(job.in + at);
+        UNROLL
+        for (int k = 0; k < PACKED<T>; k++)
+            x.v[k] = job.factor * x.v[k];
+        store_pack(job.out + at, x);
+    }
+    scale_each(job, job.head + job.packs * PACKED<T>, job.count);
 }
 
 template <typename T>
 static status launch_scaled(const nccl_counters *counters, uint64_t what, T *out, const T *in,
                             size_t count, T factor, cudaStream_t stream)
 {
-    size_t blocks = (count + THREADS - 1) / THREADS;
-    unsigned used = blocks < MAX_BLOCKS ? (unsigned)blocks : MAX_BLOCKS;
+    scaled_job<T> job = {out, in, count, count, 0, factor};
+    size_t beside = (uintptr_t)in % 16; /* both are aligned to their elements */
+    if ((uintptr_t)out % 16 == beside) {
+        size_t head = beside == 0 ? 0 : (16 - beside) / sizeof(T);
+        job.head = head < count ? head : count;
+        job.packs = (count - job.head) / PACKED<T>;
+    }
+    size_t items = job.packs > job.head ? job.packs : job.head;
+    size_t blocks = (items + THREADS - 1) / THREADS;
+    unsigned used = blocks < 1 ? 1 : blocks < MAX_BLOCKS ? (unsigned)blocks : MAX_BLOCKS;
     LAUNCH(stream, used, THREADS, (enter_scaled<T>), counters->counts, counters->progress, what,
-           out, in, count, factor);
+           job);
     return CUDA_CALL(cudaGetLastError());
 }
 
@@ -80,4 +111,13 @@ status nccl_kernels_enter_f64(const nccl_counters *counters, uint64_t what, doub
                               const double *in, size_t count, double factor, cudaStream_t stream)
 {
     return launch_scaled(counters, what, out, in, count, factor, stream);
+}
+
+status nccl_kernels_load(nccl_progress *scratch, cudaStream_t stream)
+{
+    nccl_counters aside = {scratch, scratch};
+    TRY(nccl_kernels_enter(&aside, 0, stream));
+    TRY(nccl_kernels_enter_f32(&aside, 0, NULL, NULL, 0, 1, stream));
+    TRY(nccl_kernels_enter_f64(&aside, 0, NULL, NULL, 0, 1, stream));
+    return nccl_kernels_leave(&aside, stream);
 }

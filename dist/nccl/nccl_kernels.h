@@ -27,8 +27,10 @@ typedef struct nccl_counters {
     nccl_progress *progress; /* the device's address of it */
 } nccl_counters;
 
-/* A collective in 64 bits: kind, root or peer, and elements (up to 2^40 - 1). */
+/* A collective in 64 bits: whether it is the first of its kind, which may take longer, kind, root
+ * or peer, and elements (up to 2^40 - 1). */
 enum { NCCL_WHAT_KIND_SHIFT = 56, NCCL_WHAT_ROOT_SHIFT = 40 };
+#define NCCL_WHAT_FIRST (UINT64_C(1) << 63)
 
 static inline uint64_t nccl_what(collective_kind kind, int root, uint64_t count)
 {
@@ -39,7 +41,7 @@ static inline uint64_t nccl_what(collective_kind kind, int root, uint64_t count)
 
 static inline collective_kind nccl_what_kind(uint64_t what)
 {
-    return (collective_kind)(what >> NCCL_WHAT_KIND_SHIFT);
+    return (collective_kind)(what >> NCCL_WHAT_KIND_SHIFT & 0x7f);
 }
 
 static inline int nccl_what_root(uint64_t what)
@@ -62,6 +64,11 @@ status nccl_kernels_enter_f32(const nccl_counters *counters, uint64_t what, floa
                               const float *in, size_t count, float factor, cudaStream_t stream);
 status nccl_kernels_enter_f64(const nccl_counters *counters, uint64_t what, double *out,
                               const double *in, size_t count, double factor, cudaStream_t stream);
+
+/* Launches each of them once on nothing, so that it is loaded: later, a kernel's first launch may
+ * wait for all that the device runs (CUDA's programming guide, "Lazy Loading"), and so for ever
+ * behind a collective that hangs. scratch: device memory. */
+status nccl_kernels_load(nccl_progress *scratch, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -84,6 +84,12 @@ static bool name_stopped(const nccl_news *news, char *out, size_t size_bytes)
     return false;
 }
 
+bool nccl_news_has_stopped(const nccl_news *news)
+{
+    char who[64];
+    return name_stopped(news, who, sizeof who);
+}
+
 void nccl_news_name_late(const nccl_news *news, uint64_t number, char *out, size_t size_bytes)
 {
     char text[VALUE_BYTES];

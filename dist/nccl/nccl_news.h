@@ -44,6 +44,9 @@ void nccl_news_tell_waiting(const nccl_news *news, uint64_t number);
  * stopped. */
 void nccl_news_name_late(const nccl_news *news, uint64_t number, char *out, size_t size_bytes);
 
+/* Whether another rank's process, on this host, is stopped. */
+bool nccl_news_has_stopped(const nccl_news *news);
+
 void nccl_news_tell_leaving(const nccl_news *news, const nccl_leave *how);
 
 /* Whether that rank has left; the latest rank to leave, or -1. */

@@ -86,6 +86,13 @@ static status fail_late(const nccl_watch *w, int64_t ran_ns, const char *who)
                 who);
 }
 
+/* Of the collective that runs. */
+static int64_t limit_ms(const nccl_watch *w)
+{
+    bool first = (load(&w->o.progress->what) & NCCL_WHAT_FIRST) != 0;
+    return w->o.timeout_ms * (first ? PROCESS_GROUP_FIRST_TIMES : 1);
+}
+
 static void look_at_progress(nccl_watch *w, int64_t now_ns)
 {
     uint64_t left = load(&w->o.progress->left), entered = load(&w->o.progress->entered);
@@ -105,7 +112,9 @@ static void look_at_progress(nccl_watch *w, int64_t now_ns)
 static void look_at_time(nccl_watch *w, int64_t now_ns)
 {
     int64_t ran_ns = w->since_ns == 0 ? 0 : now_ns - w->since_ns;
-    int64_t limit_ns = w->o.timeout_ms * 1000000;
+    int64_t limit_ns = limit_ms(w) * 1000000;
+    if (ran_ns >= w->o.timeout_ms * 1000000 && nccl_news_has_stopped(w->o.news))
+        limit_ns = ran_ns; /* who is stopped is not slow */
     uint64_t number = load(&w->o.progress->number);
     if (w->since_ns == 0 || ran_ns < limit_ns / 2) {
         w->told = false;
@@ -218,7 +227,7 @@ status nccl_watch_verdict(void *watch)
     nccl_watch *w = watch;
     pthread_mutex_lock(&w->lock);
     int64_t ran_ns = w->since_ns == 0 ? 0 : clock_now_ns() - w->since_ns;
-    if (ran_ns >= (w->o.timeout_ms + OVERDUE_MS) * 1000000 && w->verdict == STATUS_OK &&
+    if (ran_ns >= (limit_ms(w) + OVERDUE_MS) * 1000000 && w->verdict == STATUS_OK &&
         load(&w->o.progress->left) == w->left)
         judge_locked(w, fail_late(w, ran_ns, ""));
     note_asked(w);

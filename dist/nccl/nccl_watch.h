@@ -16,7 +16,8 @@ typedef struct nccl_watch_options {
     nccl_comm *comm;
     const nccl_progress *progress; /* on the host */
     const nccl_news *news;
-    int64_t timeout_ms;                  /* of a collective, from when the device enters it */
+    int64_t timeout_ms;                  /* of a collective, from when the device enters it; longer
+                                            for the first of its kind: process_group.h */
     void (*stuck)(void *ctx, status st); /* process_group.h */
     void *stuck_ctx;
 } nccl_watch_options;

@@ -8,14 +8,26 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+enum { ACCEPT_TRIES = 64 };
+
+/* Descriptors or memory, of this process or host. */
+static bool is_short(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
 
 /* What a failed call means: the peer is gone, or something else is wrong. */
 static status failure_of(int error)
 {
     switch (error) {
+    case EMFILE:
+    case ENFILE:
+        return STATUS_NO_MEMORY; /* to try again does not help */
     case ECONNREFUSED:
     case ECONNRESET:
     case ECONNABORTED:
@@ -33,6 +45,8 @@ static status failure_of(int error)
 
 static const char *reason_of(int error)
 {
+    if (error == EMFILE)
+        return "too many open files in this process; raise ulimit -n";
     if (error == ECONNREFUSED)
         return "connection refused";
     return error == ETIMEDOUT ? "no answer" : strerror(error);
@@ -88,7 +102,7 @@ static status listen_failed(const char *host, int port, int error)
     char where[SOCKET_ADDRESS_BYTES];
     socket_address_name(host ? host : "all addresses", port, where);
     if (error != EADDRINUSE)
-        return FAIL(STATUS_IO, "listen on %s: %s", where, strerror(error));
+        return FAIL(STATUS_IO, "listen on %s: %s", where, reason_of(error));
     char holder[256];
     if (!socket_address_holder(port, holder, sizeof holder))
         memcpy(holder, "a process that cannot be told", sizeof "a process that cannot be told");
@@ -131,29 +145,25 @@ status socket_listen(const char *host, int port, int *fd, int *bound_port)
 
 status socket_accept(int listen_fd, int *fd)
 {
-    for (;;) {
+    /* One connection that broke while it waited says nothing of the next; but no failure is looked
+     * past for ever. */
+    for (int tries = 0;; tries++) {
         int made = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (made >= 0) {
             set_options(made);
             *fd = made;
             return STATUS_OK;
         }
-        switch (errno) {
-        case EAGAIN:
+        if (errno == EAGAIN) {
             *fd = -1;
             return STATUS_OK;
-        case EBADF:
-        case EINVAL:
-        case ENOTSOCK:
-            return FAIL(STATUS_IO, "accept: %s", strerror(errno));
-        case EMFILE:
-        case ENFILE:
-        case ENOBUFS:
-        case ENOMEM:
-            return FAIL(STATUS_NO_MEMORY, "accept: %s", strerror(errno));
-        default: /* EINTR, or one connection that broke while it waited: there may be others */
-            break;
         }
+        if (is_short(errno))
+            return FAIL(STATUS_NO_MEMORY, "accept: %s", strerror(errno));
+        bool broken = errno == EINTR || errno == ECONNABORTED || errno == EPROTO ||
+                      failure_of(errno) == STATUS_PEER;
+        if (!broken || tries == ACCEPT_TRIES)
+            return FAIL(STATUS_IO, "accept: %s", strerror(errno));
     }
 }
 

@@ -18,12 +18,13 @@
 status socket_listen(const char *host, int port, int *fd, int *bound_port);
 
 /* A connection that is waiting to be accepted; *fd is -1 where there is none. Does not block.
- * STATUS_NO_MEMORY where this process or host has no descriptor left for it. */
+ * STATUS_NO_MEMORY where this process or host has no descriptor left for it; STATUS_IO for a
+ * failure that the next call would meet again. */
 status socket_accept(int listen_fd, int *fd);
 
 /* One attempt at every address of host. STATUS_TIMEOUT at the deadline, STATUS_PEER if refused or
- * unreachable, STATUS_INVALID if the name does not resolve; the message names the address. Looking
- * the name up is the resolver's and has its own timeout. */
+ * unreachable, STATUS_INVALID if the name does not resolve, STATUS_NO_MEMORY without a descriptor;
+ * the message names the address. Looking the name up is the resolver's and has its own timeout. */
 status socket_connect(const char *host, int port, int64_t deadline_ns, int *fd);
 
 /* Waits for poll()'s `events`. STATUS_TIMEOUT at the deadline, without a message: the caller knows

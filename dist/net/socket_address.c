@@ -1,5 +1,7 @@
 #include "dist/net/socket_address.h"
 
+#include "base/printable.h"
+
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <dirent.h>
@@ -23,6 +25,10 @@ status socket_address_resolve(const char *host, int port, struct addrinfo **out)
     /* localhost is loopback also where /etc/hosts does not say so (RFC 6761, 6.3). */
     if (error != 0 && host != NULL && strcmp(host, "localhost") == 0)
         error = getaddrinfo(NULL, service, &hints, out);
+    if (error == EAI_SYSTEM && (errno == EMFILE || errno == ENFILE))
+        return FAIL(STATUS_NO_MEMORY, "%s:%d: %s; raise ulimit -n", host, port, strerror(errno));
+    if (error == EAI_MEMORY)
+        return FAIL(STATUS_NO_MEMORY, "%s:%d: %s", host ? host : "*", port, gai_strerror(error));
     if (error == EAI_SYSTEM)
         return FAIL(STATUS_INVALID, "%s:%d: no such host: %s", host, port, strerror(errno));
     if (error != 0)
@@ -50,6 +56,22 @@ void socket_address_describe(const char *host, int port, const struct addrinfo *
         snprintf(out, SOCKET_ADDRESS_BYTES, "%.300s (%s):%d", host, number, port);
 }
 
+void socket_address_peer(int fd, char *out)
+{
+    struct sockaddr_storage there;
+    socklen_t size = sizeof there;
+    char number[INET6_ADDRSTRLEN + 16], port[16];
+    if (getpeername(fd, (struct sockaddr *)&there, &size) != 0 ||
+        getnameinfo((struct sockaddr *)&there, size, number, sizeof number, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+        memcpy(out, "?", 2);
+        return;
+    }
+    /* IPv4 over a socket of both families. */
+    const char *from = strncmp(number, "::ffff:", 7) == 0 ? number + 7 : number;
+    socket_address_name(from, atoi(port), out);
+}
+
 /* 127.0.0.0/8, ::1, or the former in IPv6's clothes. */
 static bool is_loopback(const struct sockaddr *address, uint32_t *v4)
 {
@@ -66,6 +88,24 @@ static bool is_loopback(const struct sockaddr *address, uint32_t *v4)
     memcpy(&in6, address, sizeof in6);
     return IN6_IS_ADDR_LOOPBACK(&in6.sin6_addr) ||
            (IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr) && in6.sin6_addr.s6_addr[12] == 127);
+}
+
+/* 0.0.0.0 or ::, in whichever clothes. */
+static bool is_wildcard(const struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET) {
+        struct sockaddr_in in;
+        memcpy(&in, address, sizeof in);
+        return in.sin_addr.s_addr == htonl(INADDR_ANY);
+    }
+    if (address->sa_family != AF_INET6)
+        return false;
+    static const unsigned char zeros[4];
+    struct sockaddr_in6 in6;
+    memcpy(&in6, address, sizeof in6);
+    return IN6_IS_ADDR_UNSPECIFIED(&in6.sin6_addr) ||
+           (IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr) &&
+            memcmp(in6.sin6_addr.s6_addr + 12, zeros, sizeof zeros) == 0);
 }
 
 static bool is_number(const char *host)
@@ -87,6 +127,42 @@ bool socket_address_is_loopback(const char *host)
     }
     freeaddrinfo(list);
     return all;
+}
+
+/* Whether a socket here can have the address. */
+static bool can_bind(const struct addrinfo *address)
+{
+    int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool can = fd >= 0 && bind(fd, address->ai_addr, address->ai_addrlen) == 0;
+    if (fd >= 0)
+        close(fd);
+    return can;
+}
+
+bool socket_address_home(const char *host, char *number, char *why)
+{
+    enum { WHY_BYTES = SOCKET_ADDRESS_BYTES + 80 };
+    struct addrinfo *list = NULL;
+    uint32_t v4;
+    bool home = false;
+    if (socket_address_resolve(host, 0, &list) != STATUS_OK ||
+        getnameinfo(list->ai_addr, list->ai_addrlen, number, SOCKET_ADDRESS_BYTES, NULL, 0,
+                    NI_NUMERICHOST) != 0)
+        snprintf(why, WHY_BYTES, "%.300s is not known here", host);
+    else if (list->ai_next != NULL)
+        snprintf(why, WHY_BYTES, "%.300s stands for several addresses", host);
+    else if (is_wildcard(list->ai_addr))
+        snprintf(why, WHY_BYTES, "%.300s means all", host);
+    else if (is_loopback(list->ai_addr, &v4))
+        snprintf(why, WHY_BYTES, "%.300s stands for %.60s here, by which no other host knows it",
+                 host, number);
+    else if (!can_bind(list))
+        snprintf(why, WHY_BYTES, "%.300s is none of this machine's addresses", host);
+    else
+        home = true;
+    if (list != NULL)
+        freeaddrinfo(list);
+    return home;
 }
 
 int socket_address_port(int fd)
@@ -118,27 +194,50 @@ int socket_address_free_port(void)
     return port > 0 ? port : 0;
 }
 
-/* The inode of the socket that listens on `port`, from /proc/net/tcp or tcp6; 0 if there is none.
- */
-static unsigned long listening_inode(const char *path, int port)
+/* A line of /proc/net/tcp or tcp6 about a socket that listens. */
+typedef struct listening {
+    char address[33]; /* words of 32 bits as this machine holds them, in hexadecimal */
+    unsigned uid;
+    unsigned long inode;
+} listening;
+
+/* Who listens on `port`: of user `uid`, if that is not NULL. */
+static bool find_listening(const char *path, int port, const uid_t *uid, listening *out)
 {
     enum { LISTEN = 0x0a };
     FILE *file = fopen(path, "re");
     if (file == NULL)
-        return 0;
+        return false;
     char line[512];
-    unsigned long found = 0;
-    while (found == 0 && fgets(line, sizeof line, file) != NULL) {
+    bool found = false;
+    while (!found && fgets(line, sizeof line, file) != NULL) {
         unsigned local_port, state;
-        unsigned long inode;
         /* sl local:port remote:port st tx:rx tr:when retrnsmt uid timeout inode */
-        if (sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*s %*s %lu",
-                   &local_port, &state, &inode) == 3 &&
-            state == LISTEN && local_port == (unsigned)port)
-            found = inode;
+        found = sscanf(line, " %*d: %32[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %u %*s %lu",
+                       out->address, &local_port, &state, &out->uid, &out->inode) == 5 &&
+                state == LISTEN && local_port == (unsigned)port &&
+                (uid == NULL || out->uid == *uid);
     }
     fclose(file);
     return found;
+}
+
+bool socket_address_own_listener(int port, char *number)
+{
+    listening found;
+    uid_t self = geteuid();
+    uint32_t words[4];
+    if (!find_listening("/proc/net/tcp", port, &self, &found) &&
+        !find_listening("/proc/net/tcp6", port, &self, &found))
+        return false;
+    size_t n = strlen(found.address) / 8;
+    for (size_t i = 0; i < n; i++) {
+        char word[9] = "";
+        memcpy(word, found.address + i * 8, 8);
+        words[i] = (uint32_t)strtoul(word, NULL, 16);
+    }
+    return (n == 1 || n == 4) &&
+           inet_ntop(n == 1 ? AF_INET : AF_INET6, words, number, SOCKET_ADDRESS_BYTES) != NULL;
 }
 
 /* Whether process `pid` has the socket open. */
@@ -162,10 +261,10 @@ static bool has_socket(const char *pid, const char *link_text)
     return found;
 }
 
-/* "pid 4711 (python train.py)"; bytes that would upset a terminal become question marks. */
+/* "pid 4711 (python train.py)". */
 static void describe_process(const char *pid, char *out, size_t size_bytes)
 {
-    char path[300], command[100];
+    char path[300], command[100], shown[200];
     snprintf(path, sizeof path, "/proc/%s/cmdline", pid);
     FILE *file = fopen(path, "re");
     size_t n = file == NULL ? 0 : fread(command, 1, sizeof command - 1, file);
@@ -176,23 +275,22 @@ static void describe_process(const char *pid, char *out, size_t size_bytes)
     for (size_t i = 0; i < n; i++) {
         if (command[i] == '\0')
             command[i] = ' ';
-        else if (!isprint((unsigned char)command[i]))
-            command[i] = '?';
     }
     command[n] = '\0';
-    snprintf(out, size_bytes, "pid %s (%s)", pid, n > 0 ? command : "?");
+    printable_copy(PRINTABLE_LINE, command, shown, sizeof shown);
+    snprintf(out, size_bytes, "pid %s (%s)", pid, n > 0 ? shown : "?");
 }
 
 bool socket_address_holder(int port, char *out, size_t size_bytes)
 {
-    unsigned long inode = listening_inode("/proc/net/tcp", port);
-    if (inode == 0)
-        inode = listening_inode("/proc/net/tcp6", port);
-    DIR *processes = inode == 0 ? NULL : opendir("/proc");
+    listening listener;
+    bool there = find_listening("/proc/net/tcp", port, NULL, &listener) ||
+                 find_listening("/proc/net/tcp6", port, NULL, &listener);
+    DIR *processes = there ? opendir("/proc") : NULL;
     if (processes == NULL)
         return false;
     char link_text[64];
-    snprintf(link_text, sizeof link_text, "socket:[%lu]", inode);
+    snprintf(link_text, sizeof link_text, "socket:[%lu]", listener.inode);
     bool found = false;
     for (struct dirent *e = readdir(processes); e != NULL && !found; e = readdir(processes)) {
         if (isdigit((unsigned char)e->d_name[0]) && has_socket(e->d_name, link_text)) {

@@ -20,10 +20,22 @@ void socket_address_name(const char *host, int port, char *out);
 /* "host (address):port", or "address:port" where host is the address itself. */
 void socket_address_describe(const char *host, int port, const struct addrinfo *address, char *out);
 
+/* The other side of a connection, "10.0.0.3:4711"; "?" where there is none. */
+void socket_address_peer(int fd, char *out);
+
 /* Whether connections to `host` cannot leave this host: every address of it is a loopback address.
  * false for a name that does not resolve, and for a name that stands for 127.0.1.1 (which some
  * systems give to their own name, while other hosts know it by another address). */
 bool socket_address_is_loopback(const char *host);
+
+/* Where to listen so that other hosts, which know this one as `host`, reach it and no others do.
+ * true: `host` stands for one address, of this machine and not of its loopback; `number` is it.
+ * false: on all addresses, and `why` says why. `number` has SOCKET_ADDRESS_BYTES, `why` 80 more. */
+bool socket_address_home(const char *host, char *number, char *why);
+
+/* Where a process of this user, on this host, listens on a TCP port: "10.0.0.1", "::" for all.
+ * false where nobody does, or /proc does not tell. `number` has SOCKET_ADDRESS_BYTES. */
+bool socket_address_own_listener(int port, char *number);
 
 /* The port that a socket is bound to; -1 with errno. */
 int socket_address_port(int fd);

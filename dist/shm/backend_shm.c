@@ -398,7 +398,7 @@ static status join(shm_group *g, int64_t deadline_ns)
 
 static status shm_create(const group_setup *setup, void **self)
 {
-    int64_t deadline_ns = clock_deadline_ns(setup->options->timeout_ms);
+    int64_t deadline_ns = clock_deadline_ns(process_group_patience_ms(setup->options));
     size_t n = (size_t)setup->options->world_size;
     shm_region region = {0};
     shm_group *g = calloc(1, sizeof *g);

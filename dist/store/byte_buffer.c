@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_BYTES = 512, KEEP_BYTES = 128 << 10 };
+enum { FIRST_BYTES = 512, KEEP_BYTES = 1024 };
 
 static size_t room_behind(const byte_buffer *buffer)
 {
@@ -71,12 +71,6 @@ void byte_buffer_consume(byte_buffer *buffer, size_t size_bytes)
         byte_buffer_free(buffer);
     else
         buffer->data = buffer->memory;
-}
-
-void byte_buffer_truncate(byte_buffer *buffer, size_t size_bytes)
-{
-    ASSERT(size_bytes <= buffer->size);
-    buffer->size = size_bytes;
 }
 
 void byte_buffer_free(byte_buffer *buffer)

@@ -23,11 +23,8 @@ void byte_buffer_extend(byte_buffer *buffer, size_t size_bytes);
 
 status byte_buffer_append(byte_buffer *buffer, const void *data, size_t size_bytes);
 
-/* Drops bytes at the front. An empty buffer gives large memory back. */
+/* Drops bytes at the front. An empty buffer keeps a kilobyte at most. */
 void byte_buffer_consume(byte_buffer *buffer, size_t size_bytes);
-
-/* Drops all bytes behind the first `size_bytes`. */
-void byte_buffer_truncate(byte_buffer *buffer, size_t size_bytes);
 
 void byte_buffer_free(byte_buffer *buffer);
 

@@ -79,7 +79,8 @@ static const char *hint_of(status st)
 {
     switch (st) {
     case STATUS_TIMEOUT: /* nobody says no */
-        return "is that address right, and does a firewall swallow what goes there?";
+        return "is that address right, does a firewall swallow what goes there, or has what "
+               "listens no descriptor left (ulimit -n)?";
     case STATUS_INVALID: /* the name */
         return "is the name right, and known on this host?";
     default: /* refused, or no store */

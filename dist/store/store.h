@@ -34,10 +34,14 @@ typedef struct store_server store_server;
 
 /* Listens on `host` ("127.0.0.1", "::1", a name, or NULL for all addresses of both families) and
  * `port` (0: a free one) and serves until destroyed. Bytes before the greeting are bounded, and a
- * connection that sends anything else is closed at once.
+ * connection that sends anything else is closed at once. One request is answered at a time, and
+ * every connection gets its turn, bounded in what it touches. All connections share one budget for
+ * what they have sent in part or not read, and the process's descriptors; where these are short the
+ * connections go that have not greeted, then those that have never set a key.
  * STATUS_IO where the port cannot be had; the message says who holds it where that can be read. */
 status store_server_create(const char *host, int port, store_server **out);
 int store_server_port(const store_server *server);
+const char *store_server_host(const store_server *server); /* as processes of this host reach it */
 void store_server_destroy(store_server *server); /* accepts NULL; closes all connections */
 
 /* Keys that begin with `prefix` (as a client's prefix: without the first "/"), and connections that
@@ -48,6 +52,11 @@ status store_server_keep(store_server *server, const char *prefix);
 /* Forgets what processes that have ended left: all other keys, and all other connections with what
  * they have sent and nobody has read. */
 void store_server_forget(store_server *server);
+
+/* Who has set a key under the kept prefix (as a client names it, prefix in front) last:
+ * "10.0.0.3:4711";
+ * "" where that is not known. `out` has SOCKET_ADDRESS_BYTES. */
+void store_server_author(store_server *server, const char *key, char *out);
 
 /* A client: one connection, used by one thread at a time (calls lock it; a call's time begins when
  * it has the lock). Keys get `prefix` in front. Every call ends by `timeout_ms` of the client, or

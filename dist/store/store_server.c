@@ -1,9 +1,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "dist/net/socket.h"
+#include "dist/net/socket_address.h"
 #include "dist/store/store.h"
-#include "dist/store/store_session.h"
-#include "dist/store/store_table.h"
+#include "dist/store/store_connections.h"
+#include "dist/store/store_orders.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -12,49 +13,40 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum {
-    GREETING_MS = 5000, /* a connection that has not greeted by then is closed */
     MAX_UNGREETED = 64, /* beyond, the oldest is closed */
     ACCEPT_BATCH = 64,  /* connections per turn, so that the others get theirs */
-    READ_BATCH = 16,    /* reads of one connection per turn, likewise */
     ACCEPT_PAUSE_MS = 100,
-    STORE_BYTES = 1 << 30, /* all keys and values together */
+    TURN_BYTES = 1 << 20,     /* that one connection may touch per turn, likewise */
+    READ_BYTES = 64 << 10,    /* per system call */
+    STORE_BYTES = 1 << 30,    /* all keys and values together */
+    BUFFER_BYTES = 256 << 20, /* what all connections have sent in part, or have not read yet */
+    AUTHOR_BYTES = 16 << 20,
+    SPARE_DESCRIPTORS = 512, /* at most, and a quarter of all, for the rest of the process */
+    FORGET_BATCH = 1 << 16,
 };
-
-/* In the order of their arrival. Closed ones are dropped at the end of a turn. */
-typedef struct connection {
-    struct connection *next;
-    int fd;       /* -1 once closed */
-    bool to_run;  /* the key that it waits for was set */
-    short events; /* what poll reported this turn */
-    int64_t greeting_deadline_ns;
-    store_session session;
-    bool kept; /* it has set a key under the kept prefix */
-} connection;
-
-/* What the thread is woken for. */
-typedef enum server_order { ORDER_NONE, ORDER_KEEP, ORDER_FORGET, ORDER_STOP } server_order;
 
 struct store_server {
     pthread_t thread;
-    int listen_fd, wake_fd, port;
-    pthread_mutex_t order_lock;
-    pthread_cond_t order_done;
-    server_order order; /* ORDER_NONE once it is done */
-    char *order_prefix; /* of ORDER_KEEP */
-    char *kept_prefix;  /* NULL: none. From here on the thread's own */
+    int listen_fd, port;
+    char host[SOCKET_ADDRESS_BYTES];
+    store_orders orders;
+
+    /* the thread's own */
+    char *kept_prefix; /* NULL: none */
     store_table *table;
-    connection *running; /* whose requests are being answered */
-    connection *first, **end;
-    size_t count, ungreeted;
-    bool any_to_run;
+    store_table *authors; /* by key under the kept prefix: the address that has set it last */
+    store_connections all;
+    store_connection *running; /* whose requests are being answered */
+    size_t max_connections;
     bool told;              /* that connections cannot be taken, once */
     int64_t accept_from_ns; /* accepting pauses until then */
     struct pollfd *polled;  /* wake, listen, then the connections in order */
     size_t polled_capacity;
+    uint8_t read_bytes[READ_BYTES];
 };
 
 static bool is_kept(const store_server *server, store_bytes key)
@@ -63,31 +55,27 @@ static bool is_kept(const store_server *server, store_bytes key)
     return length > 0 && key.size >= length && memcmp(key.data, server->kept_prefix, length) == 0;
 }
 
+static void note_author(store_server *server, store_bytes key)
+{
+    char address[SOCKET_ADDRESS_BYTES];
+    socket_address_peer(server->running->fd, address);
+    store_bytes text = {.data = (const uint8_t *)address, .size = strlen(address) + 1};
+    if (store_table_set(server->authors, key, text) != STATUS_OK)
+        LOG_D("store on port %d: %s", server->port, status_message());
+}
+
 static void on_set(void *ctx, store_bytes key)
 {
     store_server *server = ctx;
-    server->running->kept = server->running->kept || is_kept(server, key);
-    for (connection *c = server->first; c != NULL; c = c->next) {
-        if (c->fd >= 0 && store_session_awaits(&c->session, key)) {
-            c->to_run = true;
-            server->any_to_run = true;
-        }
+    server->running->wrote = true;
+    if (is_kept(server, key)) {
+        server->running->kept = true;
+        note_author(server, key);
     }
+    store_connections_wake(&server->all, server->table, key);
 }
 
-static void close_connection(store_server *server, connection *c, const char *why)
-{
-    if (c->fd < 0)
-        return;
-    LOG_D("store on port %d: closed connection %d: %s", server->port, c->fd, why);
-    close(c->fd);
-    c->fd = -1;
-    if (!c->session.greeted)
-        server->ungreeted--;
-    store_session_close(&c->session);
-}
-
-static status send_answers(connection *c)
+static status send_answers(store_connection *c)
 {
     byte_buffer *out = &c->session.out;
     while (out->size > 0) {
@@ -96,155 +84,179 @@ static status send_answers(connection *c)
         if (sent == 0)
             return STATUS_OK;
         byte_buffer_consume(out, sent);
+        c->moved_ns = clock_now_ns();
     }
     return STATUS_OK;
 }
 
-static status run_session(store_server *server, connection *c)
+static status run_session(store_server *server, store_connection *c, size_t *budget_bytes)
 {
     bool greeted = c->session.greeted;
+    const store_service service = {server->table, on_set, server};
     server->running = c;
-    status st = store_session_run(&c->session, server->table, on_set, server);
+    status st = store_session_run(&c->session, &service, budget_bytes);
     if (!greeted && c->session.greeted)
-        server->ungreeted--;
-    TRY(st);
-    return send_answers(c);
+        server->all.ungreeted--;
+    if (st == STATUS_OK)
+        st = send_answers(c);
+    if (st == STATUS_OK)
+        st = store_connections_settle(&server->all, c, server->table);
+    return st;
 }
 
-/* Takes what has come in, a bounded number of reads. */
-static status read_requests(store_server *server, connection *c)
+/* Takes what has come in, as far as the budget goes. */
+static status read_requests(store_server *server, store_connection *c, size_t *budget_bytes)
 {
-    for (int i = 0; i < READ_BATCH; i++) {
+    while (*budget_bytes > 0) {
         size_t appetite = store_session_appetite(&c->session), got;
         if (appetite == 0)
             return STATUS_OK;
-        uint8_t *end;
-        TRY(byte_buffer_reserve(&c->session.in, appetite, &end));
-        TRY(socket_receive_some(c->fd, end, appetite, &got));
+        if (appetite > READ_BYTES)
+            appetite = READ_BYTES;
+        TRY(socket_receive_some(c->fd, server->read_bytes, appetite, &got));
         if (got == 0)
             return STATUS_OK;
-        byte_buffer_extend(&c->session.in, got);
-        TRY(run_session(server, c));
+        c->moved_ns = clock_now_ns();
+        *budget_bytes -= got < *budget_bytes ? got : *budget_bytes;
+        TRY(byte_buffer_append(&c->session.in, server->read_bytes, got));
+        TRY(run_session(server, c, budget_bytes));
     }
     return STATUS_OK;
 }
 
-static void serve(store_server *server, connection *c)
+/* Where memory ran out (errno tells it from the store's own limits), what the connection wrote may
+ * be lost, and others would wait for it: all hear of it. */
+static void drop_failed(store_server *server, store_connection *failed, status st)
+{
+    bool all = st == STATUS_NO_MEMORY && errno == ENOMEM;
+    if (all)
+        LOG_W("store on port %d: closes all connections: %s", server->port, status_message());
+    for (store_connection *c = server->all.first; all && c != NULL; c = c->next)
+        if (c->fd >= 0 && c != failed)
+            store_connections_drop(&server->all, c, "the store is out of memory");
+    store_connections_drop(&server->all, failed, status_message());
+}
+
+/* A connection's turn: what poll has reported, and what the last turn left. */
+static void serve(store_server *server, store_connection *c)
 {
     status st = STATUS_OK;
+    size_t budget_bytes = TURN_BYTES;
+    errno = 0;
     if ((c->events & POLLOUT) != 0)
         st = send_answers(c);
+    if (st == STATUS_OK && c->session.pending)
+        st = run_session(server, c, &budget_bytes);
     if (st == STATUS_OK && (c->events & (POLLIN | POLLHUP | POLLERR)) != 0)
-        st = read_requests(server, c);
+        st = read_requests(server, c, &budget_bytes);
     /* Hung up, and with more behind the waiting request than is worth reading. */
     if (st == STATUS_OK && (c->events & (POLLRDHUP | POLLHUP | POLLERR)) != 0 &&
-        store_session_appetite(&c->session) == 0)
+        !c->session.pending && store_session_appetite(&c->session) == 0)
         st = FAIL(STATUS_PEER, "the other side hung up");
     if (st != STATUS_OK)
-        close_connection(server, c, status_message());
+        drop_failed(server, c, st);
+    store_connections_shed_bytes(&server->all, BUFFER_BYTES);
 }
 
-/* Sessions whose key was set; what they do may set keys that others wait for. */
+/* Sessions whose key was set, as far as one budget for all goes. What they do may set keys that
+ * others wait for: these run in the next turn. */
 static void run_woken(store_server *server)
 {
-    while (server->any_to_run) {
-        server->any_to_run = false;
-        for (connection *c = server->first; c != NULL; c = c->next) {
-            if (!c->to_run || c->fd < 0)
-                continue;
-            c->to_run = false;
-            if (run_session(server, c) != STATUS_OK)
-                close_connection(server, c, status_message());
-        }
+    store_connections *all = &server->all;
+    const store_connection *last = NULL;
+    for (const store_connection *c = all->first_to_run; c != NULL; c = c->next_to_run)
+        last = c;
+    size_t budget_bytes = TURN_BYTES;
+    while (last != NULL && budget_bytes > 0 && !store_orders_wait(&server->orders)) {
+        store_connection *c = store_connections_next_to_run(all);
+        errno = 0;
+        status st = c->fd >= 0 ? run_session(server, c, &budget_bytes) : STATUS_OK;
+        if (st != STATUS_OK)
+            drop_failed(server, c, st);
+        store_connections_shed_bytes(all, BUFFER_BYTES);
+        if (c == last)
+            return;
     }
 }
 
-static connection *oldest_ungreeted(const store_server *server)
+/* The greeting mostly comes along with the connection: then it never counts as waiting. One that is
+ * about to be turned out may have greeted by now. */
+static void add_connection(store_server *server, int fd)
 {
-    for (connection *c = server->first; c != NULL; c = c->next) {
-        if (c->fd >= 0 && !c->session.greeted)
-            return c;
-    }
-    return NULL;
-}
-
-static status add_connection(store_server *server, int fd)
-{
-    connection *c = calloc(1, sizeof *c);
-    if (c == NULL) {
-        close(fd);
-        return FAIL(STATUS_NO_MEMORY, "a connection");
-    }
-    c->fd = fd;
-    c->greeting_deadline_ns = clock_deadline_ns(GREETING_MS);
-    *server->end = c;
-    server->end = &c->next;
-    server->count++;
-    server->ungreeted++;
-    /* The greeting mostly comes along with the connection: then it never counts as waiting. */
+    store_connections *all = &server->all;
+    store_connection *c;
+    if (store_connections_add(all, fd, &c) != STATUS_OK)
+        return;
     c->events = POLLIN;
     serve(server, c);
+    while (all->ungreeted > MAX_UNGREETED) {
+        store_connection *oldest = store_connections_oldest_ungreeted(all);
+        oldest->events = POLLIN;
+        serve(server, oldest);
+        if (oldest->fd >= 0 && !oldest->session.greeted)
+            store_connections_drop(all, oldest, "too many connections have not greeted");
+    }
+}
+
+/* Descriptors that are short are told as what they are; a failure that stays is told once, and
+ * looked at again after a pause. */
+static void pause_accepting(store_server *server, status st)
+{
+    log_level level = server->told ? LOG_DEBUG : LOG_WARNING;
+    if (st == STATUS_NO_MEMORY)
+        log_line(level,
+                 "store on port %d: %zu connections are open, and no more can be taken: %s; raise "
+                 "the limit on open files (ulimit -n)",
+                 server->port, server->all.count, status_message());
+    else
+        log_line(level, "store on port %d: cannot take a connection: %s", server->port,
+                 status_message());
+    server->told = true;
+    server->accept_from_ns = clock_deadline_ns(ACCEPT_PAUSE_MS);
+}
+
+/* accept() itself says that descriptors are short also where nobody waits. */
+static status accept_one(store_server *server, int *fd)
+{
+    status st = server->all.count < server->max_connections
+                    ? socket_accept(server->listen_fd, fd)
+                    : FAIL(STATUS_NO_MEMORY, "at most %zu are kept", server->max_connections);
+    struct pollfd queue = {.fd = server->listen_fd, .events = POLLIN};
+    if (st != STATUS_NO_MEMORY || poll(&queue, 1, 0) > 0)
+        return st;
+    *fd = -1;
     return STATUS_OK;
 }
 
 static void accept_connections(store_server *server)
 {
-    for (int i = 0; i < ACCEPT_BATCH; i++) {
+    for (int i = 0; i < ACCEPT_BATCH && !store_orders_wait(&server->orders); i++) {
         int fd = -1;
-        status st = socket_accept(server->listen_fd, &fd);
+        status st = accept_one(server, &fd);
         if (st == STATUS_OK && fd < 0)
             return;
-        if (st == STATUS_OK)
-            st = add_connection(server, fd);
-        /* One that is about to be turned out may have greeted by now. */
-        while (server->ungreeted > MAX_UNGREETED || (st != STATUS_OK && server->ungreeted > 0)) {
-            connection *oldest = oldest_ungreeted(server);
-            oldest->events = POLLIN;
-            serve(server, oldest);
-            if (oldest->fd < 0 || oldest->session.greeted)
-                continue;
-            close_connection(server, oldest, "too many connections have not greeted");
-            if (st != STATUS_OK)
-                break;
-        }
-        if (st != STATUS_OK) {
-            log_line(server->told ? LOG_DEBUG : LOG_WARNING,
-                     "store on port %d: cannot take a connection: %s", server->port,
-                     status_message());
-            server->told = true;
-            server->accept_from_ns = clock_deadline_ns(ACCEPT_PAUSE_MS);
+        if (st == STATUS_OK) {
+            add_connection(server, fd);
+        } else if (st == STATUS_NO_MEMORY && store_connections_shed_one(&server->all)) {
+            store_connections_sweep(&server->all);
+        } else {
+            pause_accepting(server, st);
             return;
         }
     }
 }
 
-/* Frees closed connections and closes those whose greeting is overdue. */
-static void sweep(store_server *server)
-{
-    int64_t now = clock_now_ns();
-    for (connection **link = &server->first; *link != NULL;) {
-        connection *c = *link;
-        if (c->fd >= 0 && !c->session.greeted && now >= c->greeting_deadline_ns)
-            close_connection(server, c, "no greeting came");
-        if (c->fd >= 0) {
-            link = &c->next;
-            continue;
-        }
-        *link = c->next;
-        server->count--;
-        free(c);
-    }
-    connection **end = &server->first;
-    while (*end != NULL)
-        end = &(*end)->next;
-    server->end = end;
-}
-
-/* How long poll may sleep: to the next overdue greeting, or the end of the pause. */
+/* How long poll may sleep: not at all if work is left, else to the next overdue greeting, or the
+ * end of the pause. */
 static int sleep_ms(const store_server *server)
 {
     int64_t until = INT64_MAX;
-    const connection *oldest = oldest_ungreeted(server);
+    if (server->all.first_to_run != NULL)
+        return 0;
+    for (const store_connection *c = server->all.first; c != NULL; c = c->next)
+        if (c->session.pending)
+            return 0;
+    const store_connection *oldest = store_connections_oldest_ungreeted(&server->all);
     if (oldest != NULL)
         until = oldest->greeting_deadline_ns;
     if (server->accept_from_ns != 0 && server->accept_from_ns < until)
@@ -252,9 +264,19 @@ static int sleep_ms(const store_server *server)
     return until == INT64_MAX ? -1 : clock_remaining_ms(until);
 }
 
+static short events_of(const store_session *session)
+{
+    int events = session->out.size > 0 ? POLLOUT : 0;
+    if (store_session_appetite(session) > 0)
+        events |= POLLIN;
+    else if (!session->pending)
+        events |= POLLRDHUP;
+    return (short)events;
+}
+
 static status prepare_poll(store_server *server)
 {
-    size_t need = server->count + 2;
+    size_t need = server->all.count + 2;
     if (need > server->polled_capacity) {
         struct pollfd *grown = realloc(server->polled, 2 * need * sizeof *grown);
         if (grown == NULL)
@@ -265,15 +287,11 @@ static status prepare_poll(store_server *server)
     if (server->accept_from_ns != 0 && clock_passed(server->accept_from_ns))
         server->accept_from_ns = 0;
     struct pollfd *p = server->polled;
-    *p++ = (struct pollfd){.fd = server->wake_fd, .events = POLLIN};
+    *p++ = (struct pollfd){.fd = server->orders.wake_fd, .events = POLLIN};
     *p++ = (struct pollfd){.fd = server->accept_from_ns == 0 ? server->listen_fd : -1,
                            .events = POLLIN};
-    for (const connection *c = server->first; c != NULL; c = c->next) {
-        bool hungry = store_session_appetite(&c->session) > 0;
-        bool full = c->session.out.size > 0;
-        *p++ = (struct pollfd){
-            .fd = c->fd, .events = (short)((hungry ? POLLIN : POLLRDHUP) | (full ? POLLOUT : 0))};
-    }
+    for (const store_connection *c = server->all.first; c != NULL; c = c->next)
+        *p++ = (struct pollfd){.fd = c->fd, .events = events_of(&c->session)};
     return STATUS_OK;
 }
 
@@ -285,35 +303,66 @@ static bool is_forgotten(const void *server, store_bytes key)
 static void forget(store_server *server)
 {
     int fd = -1;
-    while (socket_accept(server->listen_fd, &fd) == STATUS_OK && fd >= 0)
+    for (int i = 0; i < FORGET_BATCH; i++) {
+        if (socket_accept(server->listen_fd, &fd) != STATUS_OK || fd < 0)
+            break;
         close(fd); /* nobody has heard it yet */
-    for (connection *c = server->first; c != NULL; c = c->next) {
-        if (!c->kept)
-            close_connection(server, c, "its process has ended");
     }
-    sweep(server);
+    for (store_connection *c = server->all.first; c != NULL; c = c->next) {
+        if (!c->kept)
+            store_connections_drop(&server->all, c, "its process has ended");
+    }
+    store_connections_sweep(&server->all);
     store_table_delete_if(server->table, is_forgotten, server);
 }
 
-/* Does what the thread was woken for; false: it is to end. */
-static bool take_order(store_server *server)
+static status keep(store_server *server, const char *prefix)
 {
-    uint64_t count;
-    ssize_t n = read(server->wake_fd, &count, sizeof count);
-    ASSERT(n == (ssize_t)sizeof count);
-    pthread_mutex_lock(&server->order_lock);
-    server_order order = server->order;
-    if (order == ORDER_KEEP) {
-        free(server->kept_prefix);
-        server->kept_prefix = server->order_prefix;
-        server->order_prefix = NULL;
-    } else if (order == ORDER_FORGET) {
+    char *copy = NULL;
+    if (prefix[0] != '\0' && asprintf(&copy, "/%s", prefix) < 0)
+        return FAIL(STATUS_NO_MEMORY, "a store's prefix");
+    free(server->kept_prefix);
+    server->kept_prefix = copy;
+    return STATUS_OK;
+}
+
+static void find_author(const store_server *server, const char *key, char *out)
+{
+    char whole[STORE_KEY_BYTES];
+    store_bytes address = {0};
+    int length = snprintf(whole, sizeof whole, "/%s", key);
+    store_bytes name = {.data = (const uint8_t *)whole, .size = (size_t)length};
+    bool there = (size_t)length < sizeof whole && store_table_find(server->authors, name, &address);
+    snprintf(out, SOCKET_ADDRESS_BYTES, "%s", there ? (const char *)address.data : "");
+}
+
+static void carry_out(void *ctx, store_order *order)
+{
+    store_server *server = ctx;
+    if (order->task == STORE_KEEP)
+        order->result = keep(server, order->text);
+    else if (order->task == STORE_FORGET)
         forget(server);
+    else
+        find_author(server, order->text, order->author);
+}
+
+/* Everybody's turn. An order ends it: who was left out is polled again. */
+static void take_turns(store_server *server)
+{
+    const struct pollfd *p = server->polled + 2;
+    for (store_connection *c = server->all.first; c != NULL; c = c->next, p++)
+        c->events = p->revents;
+    for (store_connection *c = server->all.first; c != NULL; c = c->next) {
+        if (store_orders_wait(&server->orders))
+            break;
+        if (c->fd >= 0 && (c->events != 0 || c->session.pending))
+            serve(server, c);
     }
-    server->order = ORDER_NONE;
-    pthread_cond_signal(&server->order_done);
-    pthread_mutex_unlock(&server->order_lock);
-    return order != ORDER_STOP;
+    if (server->polled[1].revents != 0)
+        accept_connections(server);
+    run_woken(server);
+    store_connections_sweep(&server->all);
 }
 
 static void *serve_all(void *arg)
@@ -322,32 +371,16 @@ static void *serve_all(void *arg)
     for (;;) {
         if (prepare_poll(server) != STATUS_OK) {
             /* No memory for one more: do with one less. */
-            connection *last = server->first;
-            while (last->next != NULL)
-                last = last->next;
-            close_connection(server, last, status_message());
-            sweep(server);
+            store_connections_shed_newest(&server->all, status_message());
             continue;
         }
-        nfds_t n = (nfds_t)(server->count + 2);
+        nfds_t n = (nfds_t)(server->all.count + 2);
         if (poll(server->polled, n, sleep_ms(server)) < 0)
             continue; /* EINTR, or memory that comes back */
-        if (server->polled[0].revents != 0) {
-            if (!take_order(server))
-                return NULL;
-            continue; /* what was polled may be gone */
-        }
-        const struct pollfd *p = server->polled + 2;
-        for (connection *c = server->first; c != NULL; c = c->next, p++)
-            c->events = p->revents;
-        for (connection *c = server->first; c != NULL; c = c->next) {
-            if (c->fd >= 0 && c->events != 0)
-                serve(server, c);
-        }
-        if (server->polled[1].revents != 0)
-            accept_connections(server);
-        run_woken(server);
-        sweep(server);
+        if (server->polled[0].revents == 0)
+            take_turns(server);
+        else if (!store_orders_take(&server->orders, carry_out, server))
+            return NULL; /* else what was polled may be gone: nobody's turn */
     }
 }
 
@@ -364,22 +397,26 @@ static status start_thread(store_server *server)
 
 static void free_server(store_server *server)
 {
-    for (connection *c = server->first, *next; c != NULL; c = next) {
-        next = c->next;
-        close_connection(server, c, "the store ends");
-        free(c);
-    }
+    store_connections_close(&server->all);
     if (server->listen_fd >= 0)
         close(server->listen_fd);
-    if (server->wake_fd >= 0)
-        close(server->wake_fd);
     store_table_destroy(server->table);
-    pthread_mutex_destroy(&server->order_lock);
-    pthread_cond_destroy(&server->order_done);
-    free(server->order_prefix);
+    store_table_destroy(server->authors);
+    store_orders_close(&server->orders);
     free(server->kept_prefix);
     free(server->polled);
     free(server);
+}
+
+/* The rest of the process needs descriptors too: a launcher a dozen, and up to four for each worker
+ * that it starts. */
+static size_t most_connections(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return SIZE_MAX;
+    size_t all = (size_t)limit.rlim_cur;
+    return all - (all / 4 < SPARE_DESCRIPTORS ? all / 4 : SPARE_DESCRIPTORS);
 }
 
 status store_server_create(const char *host, int port, store_server **out)
@@ -388,20 +425,20 @@ status store_server_create(const char *host, int port, store_server **out)
     store_server *server = calloc(1, sizeof *server);
     if (server == NULL)
         return FAIL(STATUS_NO_MEMORY, "a store server");
-    server->listen_fd = server->wake_fd = -1;
-    server->end = &server->first;
-    pthread_mutex_init(&server->order_lock, NULL);
-    pthread_cond_init(&server->order_done, NULL);
-    server->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (server->wake_fd < 0) {
-        st = FAIL(STATUS_IO, "eventfd: %s", strerror(errno));
-        goto out;
-    }
-    st = prepare_poll(server);
+    server->listen_fd = -1;
+    server->max_connections = most_connections();
+    snprintf(server->host, sizeof server->host, "%s", host != NULL ? host : "127.0.0.1");
+    store_connections_init(&server->all, port);
+    st = store_orders_init(&server->orders);
+    if (st == STATUS_OK)
+        st = prepare_poll(server);
     if (st == STATUS_OK)
         st = store_table_create(STORE_BYTES, &server->table);
     if (st == STATUS_OK)
+        st = store_table_create(AUTHOR_BYTES, &server->authors);
+    if (st == STATUS_OK)
         st = socket_listen(host, port, &server->listen_fd, &server->port);
+    server->all.port = server->port;
     if (st == STATUS_OK)
         st = start_thread(server);
     if (st != STATUS_OK)
@@ -415,44 +452,40 @@ out:
     return st;
 }
 
+const char *store_server_host(const store_server *server)
+{
+    return server->host;
+}
+
 int store_server_port(const store_server *server)
 {
     return server->port;
 }
 
-/* Wakes the thread and returns once it has done what was ordered. */
-static void give_order(store_server *server, server_order order, char *prefix)
-{
-    uint64_t one = 1;
-    pthread_mutex_lock(&server->order_lock);
-    server->order = order;
-    server->order_prefix = prefix;
-    ssize_t n = write(server->wake_fd, &one, sizeof one);
-    ASSERT(n == (ssize_t)sizeof one);
-    while (server->order != ORDER_NONE)
-        pthread_cond_wait(&server->order_done, &server->order_lock);
-    pthread_mutex_unlock(&server->order_lock);
-}
-
 status store_server_keep(store_server *server, const char *prefix)
 {
-    char *copy = NULL;
-    if (prefix[0] != '\0' && asprintf(&copy, "/%s", prefix) < 0)
-        return FAIL(STATUS_NO_MEMORY, "a store's prefix");
-    give_order(server, ORDER_KEEP, copy);
-    return STATUS_OK;
+    store_order order = {.task = STORE_KEEP, .text = prefix};
+    store_orders_give(&server->orders, &order);
+    return order.result;
 }
 
 void store_server_forget(store_server *server)
 {
-    give_order(server, ORDER_FORGET, NULL);
+    store_orders_give(&server->orders, &(store_order){.task = STORE_FORGET});
+}
+
+void store_server_author(store_server *server, const char *key, char *out)
+{
+    out[0] = '\0';
+    store_orders_give(&server->orders,
+                      &(store_order){.task = STORE_AUTHOR, .text = key, .author = out});
 }
 
 void store_server_destroy(store_server *server)
 {
     if (server == NULL)
         return;
-    give_order(server, ORDER_STOP, NULL);
+    store_orders_give(&server->orders, &(store_order){.task = STORE_STOP});
     pthread_join(server->thread, NULL);
     free_server(server);
 }

@@ -6,16 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK_BYTES = 64 << 10 };
+enum {
+    CHUNK_BYTES = 64 << 10,
+    REQUEST_BYTES = 256, /* what the shortest request costs, in bytes touched */
+};
 
 /* What a request is executed with. */
 typedef struct call {
     store_session *session;
-    store_table *table;
+    const store_service *service;
+    store_table *table;  /* of the service */
     const uint8_t *data; /* the request; data[0] is its opcode */
     size_t at;           /* of its next part */
-    store_key_fn on_set;
-    void *ctx;
 } call;
 
 static status answer(call *c, const void *data, size_t size_bytes)
@@ -58,7 +60,7 @@ static store_bytes take_bytes(call *c)
 static status set(call *c, store_bytes key, store_bytes value)
 {
     TRY(store_table_set(c->table, key, value));
-    c->on_set(c->ctx, key);
+    c->service->on_set(c->service->ctx, key);
     return STATUS_OK;
 }
 
@@ -112,19 +114,13 @@ static status run_add(call *c)
 
 static status run_append(call *c)
 {
-    store_bytes key = take_bytes(c), more = take_bytes(c), held = {0};
-    (void)store_table_find(c->table, key, &held);
-    if (held.size + more.size > STORE_VALUE_BYTES)
-        return FAIL(STATUS_PEER, "APPEND makes a value of %zu bytes, at most %d are taken",
-                    held.size + more.size, STORE_VALUE_BYTES);
-    byte_buffer whole = {0};
-    status st = byte_buffer_append(&whole, held.data, held.size);
-    if (st == STATUS_OK)
-        st = byte_buffer_append(&whole, more.data, more.size);
-    if (st == STATUS_OK)
-        st = set(c, key, (store_bytes){.data = whole.data, .size = whole.size});
-    byte_buffer_free(&whole);
-    return st;
+    store_bytes key = take_bytes(c), more = take_bytes(c);
+    status st = store_table_append(c->table, key, more, STORE_VALUE_BYTES);
+    if (st == STATUS_INVALID)
+        return FAIL(STATUS_PEER, "APPEND: %s", status_message());
+    TRY(st);
+    c->service->on_set(c->service->ctx, key);
+    return STATUS_OK;
 }
 
 static status run_check(call *c)
@@ -156,21 +152,17 @@ static void await_keys(call *c, uint64_t n)
     }
 }
 
-/* GET and MULTI_GET once all keys have been there. One may be gone again: then what was answered is
- * taken back and the wait goes on from that key. */
+/* GET and MULTI_GET once all keys have been there. One may be gone again: then the wait goes on
+ * from that key, before any value is copied. */
 static status answer_values(call *c, uint64_t n)
 {
-    byte_buffer *out = &c->session->out;
-    size_t mark = out->size;
-    for (; n > 0; n--) {
-        size_t at = c->at;
-        store_bytes value;
-        if (!store_table_find(c->table, take_bytes(c), &value)) {
-            byte_buffer_truncate(out, mark);
-            c->at = at;
-            await_keys(c, n);
-            return STATUS_OK;
-        }
+    size_t first = c->at;
+    await_keys(c, n);
+    if (c->session->waiting)
+        return STATUS_OK;
+    for (c->at = first; n > 0; n--) {
+        store_bytes value = {0};
+        (void)store_table_find(c->table, take_bytes(c), &value);
         TRY(answer_value(c, value));
     }
     return STATUS_OK;
@@ -263,12 +255,28 @@ static bool take_cancellation(store_session *session)
     return true;
 }
 
-status store_session_run(store_session *session, store_table *table, store_key_fn on_set, void *ctx)
+/* Executes the request at the front; takes what it has touched from the budget. */
+static status execute_first(store_session *session, const store_service *service,
+                            size_t *budget_bytes)
 {
+    size_t answered = session->out.size;
+    call c = {session, service, service->table, session->in.data, 1};
+    TRY(execute(&c));
+    size_t touched = REQUEST_BYTES + session->scan.at + (session->out.size - answered);
+    *budget_bytes -= touched < *budget_bytes ? touched : *budget_bytes;
+    return STATUS_OK;
+}
+
+status store_session_run(store_session *session, const store_service *service, size_t *budget_bytes)
+{
+    session->pending = false;
     if (!session->greeted)
         TRY(check_greeting(session));
     while (session->greeted) {
         byte_buffer *in = &session->in;
+        session->pending = *budget_bytes == 0 && in->size > 0;
+        if (session->pending)
+            return STATUS_OK;
         store_scan_result result = store_wire_scan(&session->scan, in->data, in->size);
         if (result == STORE_SCAN_PARTIAL)
             return STATUS_OK;
@@ -276,8 +284,7 @@ status store_session_run(store_session *session, store_table *table, store_key_f
             return STATUS_PEER;
         if (session->waiting && take_cancellation(session))
             continue;
-        call c = {session, table, in->data, 1, on_set, ctx};
-        TRY(execute(&c));
+        TRY(execute_first(session, service, budget_bytes));
         if (!session->waiting)
             next_request(session);
         else if (!take_cancellation(session))
@@ -286,21 +293,21 @@ status store_session_run(store_session *session, store_table *table, store_key_f
     return STATUS_OK;
 }
 
-bool store_session_awaits(const store_session *session, store_bytes key)
+bool store_session_awaits(const store_session *session, store_bytes *key)
 {
     if (!session->waiting)
         return false;
     size_t at = session->awaited_at;
-    store_bytes awaited = store_wire_take_bytes(session->in.data, &at);
-    return awaited.size == key.size &&
-           (key.size == 0 || memcmp(awaited.data, key.data, key.size) == 0);
+    *key = store_wire_take_bytes(session->in.data, &at);
+    return true;
 }
 
 size_t store_session_appetite(const store_session *session)
 {
     if (!session->greeted)
         return STORE_GREETING_BYTES - session->in.size;
-    if (session->waiting && session->in.size - session->scan.at >= CHUNK_BYTES)
+    if (session->pending ||
+        (session->waiting && session->in.size - session->scan.at >= CHUNK_BYTES))
         return 0;
     return CHUNK_BYTES;
 }

@@ -19,6 +19,7 @@ typedef struct store_session {
     byte_buffer out; /* the caller sends and consumes */
     bool greeted;
     bool waiting;      /* for the key at `awaited_at` */
+    bool pending;      /* the budget ended before the requests that are there */
     store_scan scan;   /* of the request at the front of `in` */
     size_t awaited_at; /* where in the request the first key stands that is not there yet */
     uint64_t awaited;  /* it and the keys behind it; 0 before the request was looked at */
@@ -27,18 +28,28 @@ typedef struct store_session {
 /* Called for every key that a request gave a value. */
 typedef void (*store_key_fn)(void *ctx, store_bytes key);
 
-/* Answers all requests that are whole and need not wait. To be called when bytes have come in, and
- * when the key that the session waits for was set. STATUS_PEER where the client sent nonsense (a
- * wrong greeting's first wrong byte is enough), STATUS_NO_MEMORY where the store or the answers
- * grow too large: then the session can only be closed. */
-status store_session_run(store_session *session, store_table *table, store_key_fn on_set,
-                         void *ctx);
+/* What sessions work with. */
+typedef struct store_service {
+    store_table *table;
+    store_key_fn on_set;
+    void *ctx; /* of on_set */
+} store_service;
 
-/* Whether the session waits for this key. */
-bool store_session_awaits(const store_session *session, store_bytes key);
+/* Answers the requests that are whole and need not wait, until it has touched *budget_bytes of
+ * them, of values and of answers; takes from the budget what it has touched. One request is not
+ * divided: it may touch STORE_REQUEST_BYTES and STORE_SESSION_OUT_BYTES more. To be called when
+ * bytes have come in, when the key that the session waits for was set, and while it is pending.
+ * STATUS_PEER where the client sent nonsense (a wrong greeting's first wrong byte is enough),
+ * STATUS_NO_MEMORY where the store or the answers grow too large: then the session can only be
+ * closed. */
+status store_session_run(store_session *session, const store_service *service,
+                         size_t *budget_bytes);
+
+/* Whether the session waits, and for which key; *key is valid until bytes come in. */
+bool store_session_awaits(const store_session *session, store_bytes *key);
 
 /* How many bytes more are of use before the session has run again: a greeting is read alone, and
- * nothing much while a request waits. */
+ * nothing much while a request waits, or while others are pending. */
 size_t store_session_appetite(const store_session *session);
 
 void store_session_close(store_session *session);

@@ -1,18 +1,23 @@
 #include "dist/store/store_table.h"
 
+#include "base/fnv1a.h"
+
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-enum { FIRST_BUCKETS = 64 };
+enum {
+    FIRST_BUCKETS = 64,
+    OVERHEAD_BYTES = 64, /* of an entry: malloc's, for two blocks, and the bucket's */
+};
 
 /* Chains of entries in a power of two of buckets, doubled when there are as many entries. */
 typedef struct entry {
     struct entry *next;
     uint64_t hash;
-    size_t key_size, value_size;
-    uint8_t *value; /* own memory, NULL if empty */
+    size_t key_size, value_size, capacity;
+    uint8_t *value; /* `capacity` bytes of own memory, NULL if there are none */
     uint8_t key[];
 } entry;
 
@@ -23,12 +28,10 @@ struct store_table {
     uint64_t seed; /* random, so that a peer cannot choose keys that all meet in one bucket */
 };
 
-/* FNV-1a, from a basis of our own. */
-static uint64_t hash_of(const store_table *table, store_bytes key)
+/* From a basis of our own. */
+uint64_t store_table_hash(const store_table *table, store_bytes key)
 {
-    uint64_t hash = 0xcbf29ce484222325u ^ table->seed;
-    for (size_t i = 0; i < key.size; i++)
-        hash = (hash ^ key.data[i]) * 0x100000001b3u;
+    uint64_t hash = fnv1a(FNV1A_START ^ table->seed, key.data, key.size);
     return hash ^ hash >> 32;
 }
 
@@ -81,7 +84,7 @@ static entry **link_of(const store_table *table, store_bytes key, uint64_t hash)
 
 bool store_table_find(const store_table *table, store_bytes key, store_bytes *value)
 {
-    const entry *e = *link_of(table, key, hash_of(table, key));
+    const entry *e = *link_of(table, key, store_table_hash(table, key));
     if (e == NULL)
         return false;
     *value = (store_bytes){.data = e->value, .size = e->value_size};
@@ -117,15 +120,46 @@ static entry *entry_create(store_bytes key, uint64_t hash)
     return e;
 }
 
+/* Beside its value. */
+static size_t entry_bytes(size_t key_bytes)
+{
+    return sizeof(entry) + key_bytes + OVERHEAD_BYTES;
+}
+
+/* Whether the table may grow by `added` bytes once `freed` are gone. */
+static status check_room(const store_table *table, size_t added, size_t freed)
+{
+    if (added <= table->limit_bytes - (table->used_bytes - freed))
+        return STATUS_OK;
+    return FAIL(STATUS_NO_MEMORY, "the store is full: it holds at most %zu bytes",
+                table->limit_bytes);
+}
+
+/* Takes `value`, memory of its own, on success. */
+static status add_entry(store_table *table, store_bytes key, uint64_t hash, uint8_t *value,
+                        size_t size_bytes)
+{
+    if (table->count >= table->n_buckets)
+        grow(table);
+    entry *e = entry_create(key, hash);
+    if (e == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a key of %zu bytes", key.size);
+    e->value = value;
+    e->value_size = e->capacity = size_bytes;
+    entry **bucket = &table->buckets[hash & (table->n_buckets - 1)];
+    e->next = *bucket;
+    *bucket = e;
+    table->count++;
+    table->used_bytes += entry_bytes(key.size) + size_bytes;
+    return STATUS_OK;
+}
+
 status store_table_set(store_table *table, store_bytes key, store_bytes value)
 {
-    uint64_t hash = hash_of(table, key);
+    uint64_t hash = store_table_hash(table, key);
     entry *e = *link_of(table, key, hash);
-    size_t freed = e != NULL ? e->value_size : 0;
-    size_t added = value.size + (e != NULL ? 0 : sizeof *e + key.size);
-    if (added > table->limit_bytes - (table->used_bytes - freed))
-        return FAIL(STATUS_NO_MEMORY, "the store is full: it holds at most %zu bytes",
-                    table->limit_bytes);
+    size_t freed = e != NULL ? e->capacity : 0;
+    TRY(check_room(table, value.size + (e != NULL ? 0 : entry_bytes(key.size)), freed));
     uint8_t *copy = NULL;
     if (value.size > 0) {
         copy = malloc(value.size);
@@ -134,22 +168,52 @@ status store_table_set(store_table *table, store_bytes key, store_bytes value)
         memcpy(copy, value.data, value.size);
     }
     if (e == NULL) {
-        if (table->count >= table->n_buckets)
-            grow(table);
-        e = entry_create(key, hash);
-        if (e == NULL) {
+        status st = add_entry(table, key, hash, copy, value.size);
+        if (st != STATUS_OK)
             free(copy);
-            return FAIL(STATUS_NO_MEMORY, "a key of %zu bytes", key.size);
-        }
-        entry **bucket = &table->buckets[hash & (table->n_buckets - 1)];
-        e->next = *bucket;
-        *bucket = e;
-        table->count++;
+        return st;
     }
     free(e->value);
     e->value = copy;
-    e->value_size = value.size;
-    table->used_bytes = table->used_bytes - freed + added;
+    e->value_size = e->capacity = value.size;
+    table->used_bytes = table->used_bytes - freed + value.size;
+    return STATUS_OK;
+}
+
+/* Grows by half at least, so that what was there is moved only now and then. */
+static status make_room(store_table *table, entry *e, size_t need)
+{
+    size_t capacity = e->capacity + e->capacity / 2;
+    if (capacity < need)
+        capacity = need;
+    if (check_room(table, capacity, e->capacity) != STATUS_OK) {
+        capacity = need;
+        TRY(check_room(table, capacity, e->capacity));
+    }
+    uint8_t *value = realloc(e->value, capacity);
+    if (value == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a value of %zu bytes", capacity);
+    table->used_bytes += capacity - e->capacity;
+    e->value = value;
+    e->capacity = capacity;
+    return STATUS_OK;
+}
+
+status store_table_append(store_table *table, store_bytes key, store_bytes more, size_t limit_bytes)
+{
+    entry *e = *link_of(table, key, store_table_hash(table, key));
+    size_t held = e != NULL ? e->value_size : 0;
+    if (more.size > limit_bytes || held > limit_bytes - more.size)
+        return FAIL(STATUS_INVALID, "a value of %zu and %zu bytes more, at most %zu are taken",
+                    held, more.size, limit_bytes);
+    if (e == NULL)
+        return store_table_set(table, key, more);
+    if (more.size == 0)
+        return STATUS_OK;
+    if (held + more.size > e->capacity)
+        TRY(make_room(table, e, held + more.size));
+    memcpy(e->value + held, more.data, more.size);
+    e->value_size += more.size;
     return STATUS_OK;
 }
 
@@ -157,14 +221,14 @@ static void unlink_entry(store_table *table, entry **link)
 {
     entry *e = *link;
     *link = e->next;
-    table->used_bytes -= sizeof *e + e->key_size + e->value_size;
+    table->used_bytes -= entry_bytes(e->key_size) + e->capacity;
     table->count--;
     entry_free(e);
 }
 
 bool store_table_delete(store_table *table, store_bytes key)
 {
-    entry **link = link_of(table, key, hash_of(table, key));
+    entry **link = link_of(table, key, store_table_hash(table, key));
     if (*link == NULL)
         return false;
     unlink_entry(table, link);

@@ -6,6 +6,7 @@
 #include "dist/store/store_wire.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 typedef struct store_table store_table;
 
@@ -19,6 +20,15 @@ bool store_table_find(const store_table *table, store_bytes key, store_bytes *va
 /* Copies both; `value` may point into the table. STATUS_NO_MEMORY beyond the limit: nothing changes
  * then. */
 status store_table_set(store_table *table, store_bytes key, store_bytes value);
+
+/* Puts `more`, which lies outside the table, behind the value (of a key that is not there: of
+ * none). Costs what it appends, taken over all calls. STATUS_INVALID where the value would become
+ * longer than `limit_bytes`, STATUS_NO_MEMORY beyond the table's limit: nothing changes then. */
+status store_table_append(store_table *table, store_bytes key, store_bytes more,
+                          size_t limit_bytes);
+
+/* What the table finds the key by; random from table to table. */
+uint64_t store_table_hash(const store_table *table, store_bytes key);
 
 /* Whether the key was there. */
 bool store_table_delete(store_table *table, store_bytes key);

@@ -48,8 +48,24 @@ static status open_first(plan_state *p)
                             &p->sums);
 }
 
+/* For what the pool behind it sums. */
+static status reserve_pool_sums(device *dev, int channels)
+{
+    cuda_state *s = cuda_state_of(dev);
+    cuda_pool_sums *sums = &s->pool_sums;
+    if (channels <= sums->room)
+        return STATUS_OK;
+    size_t count = (size_t)channels * (size_t)(CUDA_POOL_BLOCKS * s->multiprocessors);
+    cuda_free(dev, sums->partial);
+    *sums = (cuda_pool_sums){0};
+    TRY(cuda_alloc(dev, sizeof *sums->partial * count, (void **)&sums->partial));
+    sums->room = channels;
+    return STATUS_OK;
+}
+
 static status open_cudnn(plan_state *p)
 {
+    TRY(reserve_pool_sums(p->dev, p->s.out_channels));
     TRY(conv_sums_create(p->dev, p->s.out_channels, CONV_SUMS_COLUMNS_BLOCKS, &p->sums));
     TRY(cuda_alloc(p->dev, sizeof(float) * p->weights, &p->dw));
     return conv_cudnn_create(p->dev, &p->s, &p->cudnn);
@@ -138,6 +154,7 @@ status cuda_conv2d_forward(conv2d *plan, int n, const float *x, const float *wei
         return conv_first_forward(p->dev, &p->s, n, x, weight, bias, y);
     conv_arrays a = {x, cuda_shadow_of(p->dev, weight), y, cuda_shadow_of(p->dev, bias)};
     int count = 0;
+    cuda_forget_pool_sums(p->dev, y);
     if ((uintptr_t)a.bias % CONV_ALIGNMENT == 0)
         TRY(run_all(p, CONV_PASS_FORWARD_BIAS, n, &a, &count));
     if (count > 0)
@@ -161,6 +178,18 @@ static status weights_by_cudnn(plan_state *p, int n, const float *x, const float
     return STATUS_OK;
 }
 
+/* From the pool's sums where dy is what it left, once; else dy is read again. */
+static status bias_gradient(plan_state *p, int n, const float *dy, const conv_gradient *out)
+{
+    cuda_pool_sums *pool = &cuda_state_of(p->dev)->pool_sums;
+    size_t rows = rows_of(p, n);
+    if (pool->dz != dy || pool->rows != rows || pool->channels != p->s.out_channels)
+        return conv_sums_columns(p->dev, &p->sums, dy, rows, out);
+    const conv_sums sums = {pool->partial, pool->blocks};
+    pool->dz = NULL;
+    return conv_sums_finish(p->dev, &sums, pool->blocks, out);
+}
+
 status cuda_conv2d_backward_weights(conv2d *plan, int n, const float *x, const float *y,
                                     const float *dy, float *dw, float *db, bool accumulate)
 {
@@ -172,7 +201,7 @@ status cuda_conv2d_backward_weights(conv2d *plan, int n, const float *x, const f
         return conv_first_backward_weights(p->dev, &p->s, n, x, y, dy, &p->sums, &out);
     }
     TRY(weights_by_cudnn(p, n, x, dy, dw, accumulate));
-    return conv_sums_columns(p->dev, &p->sums, dy, rows_of(p, n), &out);
+    return bias_gradient(p, n, dy, &out);
 }
 
 status cuda_conv2d_backward_data(conv2d *plan, int n, const float *weight, const float *y,

@@ -53,7 +53,7 @@ static status walk(const conv_problem *p, conv_search *search, conv_choice *choi
             continue;
         }
         if (tried == 0)
-            choice->piece = piece_of(p->n, engine.workspace_bytes, p->workspace_bytes);
+            choice->piece = piece_of(p->work.n, engine.workspace_bytes, p->workspace_bytes);
         conv_engine_close(&engine);
         if (choice->piece > 0)
             return STATUS_OK;
@@ -65,9 +65,9 @@ status conv_choose(const conv_problem *problem, conv_choice *out)
 {
     const conv_problem *p = problem;
     conv_graph graph = {.graph = NULL};
-    conv_choice choice = {.n = p->n};
-    bool needed = p->pass != CONV_PASS_FORWARD_BIAS; /* there is a way without */
-    status st = conv_graph_init(&p->shape, p->type, p->pass, p->n, p->handle, &graph);
+    conv_choice choice = {.n = p->work.n};
+    bool needed = p->work.pass != CONV_PASS_FORWARD_BIAS; /* there is a way without */
+    status st = conv_graph_init(&p->work, p->handle, &graph);
     if (st == STATUS_DEVICE && !needed) {
         *out = choice;
         return STATUS_OK;

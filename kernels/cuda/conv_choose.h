@@ -5,10 +5,7 @@
 #include "kernels/cuda/conv_engine.h"
 
 typedef struct conv_problem {
-    conv2d_shape shape;
-    cudnnDataType_t type; /* of all tensors */
-    conv_pass pass;
-    int n;
+    conv_work work;
     cudnnHandle_t handle; /* NULL: to no device */
     conv_target target;
     bool tensor_cores; /* are welcome */

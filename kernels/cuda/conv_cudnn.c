@@ -1,9 +1,11 @@
 #include "kernels/cuda/conv_cudnn.h"
 
 #include "base/memory.h"
+#include "kernels/cuda/choices.h"
 #include "kernels/cuda/conv_choose.h"
 #include "kernels/cuda/wait.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Timing the first few engines at run time may find a faster one, but then bits would depend on
@@ -28,10 +30,10 @@ struct conv_cudnn {
 };
 
 static const char *const PASS_NAMES[] = {
-    [CONV_PASS_FORWARD_BIAS] = "forward with bias",
+    [CONV_PASS_FORWARD_BIAS] = "forward_bias",
     [CONV_PASS_FORWARD] = "forward",
-    [CONV_PASS_DATA] = "backward data",
-    [CONV_PASS_WEIGHTS] = "backward weights",
+    [CONV_PASS_DATA] = "data",
+    [CONV_PASS_WEIGHTS] = "weights",
 };
 
 /* Says which convolution failed. */
@@ -183,10 +185,7 @@ static status choose(const conv_cudnn *c, conv_pass pass, int n, const conv_arra
     const cuda_state *s = cuda_state_of(c->dev);
     measurement m = {c, pass, a};
     const conv_problem problem = {
-        .shape = c->shape,
-        .type = c->type,
-        .pass = pass,
-        .n = n,
+        .work = {.shape = c->shape, .type = c->type, .pass = pass, .n = n},
         .handle = s->dnn,
         .target.plan = {CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &s->dnn},
         .tensor_cores = c->dev->precision != PRECISION_F32,
@@ -225,14 +224,35 @@ static status choice_for(conv_cudnn *c, conv_pass pass, int n, const conv_arrays
     return STATUS_OK;
 }
 
+/* For reports. */
+static status note(const conv_cudnn *c, conv_pass pass, int n, const conv_choice *choice)
+{
+    const conv2d_shape *s = &c->shape;
+    const conv_engine *e = &choice->engine;
+    device_choice noted = {.library = "cudnn",
+                           .batch = n,
+                           .piece = choice->n,
+                           .engine = e->plan != NULL ? e->index : -1,
+                           .workspace_bytes = (int64_t)e->workspace_bytes};
+    snprintf(noted.subject, sizeof noted.subject, "%d->%d, %dx%d on %dx%d", s->channels,
+             s->out_channels, s->kernel, s->kernel, s->height, s->width);
+    snprintf(noted.pass, sizeof noted.pass, "%s", PASS_NAMES[pass]);
+    if (e->plan != NULL)
+        conv_engine_write_notes(e, noted.notes, sizeof noted.notes);
+    else
+        snprintf(noted.notes, sizeof noted.notes, "no engine: an own kernel adds the bias");
+    return cuda_note_choice(c->dev, &noted, NULL);
+}
+
 /* Of n images or, where they go in pieces, of a piece. */
 static status whole_choice_for(conv_cudnn *c, conv_pass pass, int n, const conv_arrays *a,
                                const conv_choice **out)
 {
+    int known = c->choices[pass].count;
     TRY(choice_for(c, pass, n, a, out));
     while ((*out)->piece > 0)
         TRY(choice_for(c, pass, (*out)->piece, a, out));
-    return STATUS_OK;
+    return c->choices[pass].count > known ? note(c, pass, n, *out) : STATUS_OK;
 }
 
 static status run(conv_cudnn *c, conv_pass pass, int n, int first, const conv_arrays *arrays,

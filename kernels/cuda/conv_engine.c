@@ -4,24 +4,20 @@
 
 /* The heuristics are asked in stages. Mode A orders engines by expected speed; to answer it checks
  * each of them (20 ms for all, under 1 ms for the first alone), so we ask for the first alone
- * first. The fallback list is not ordered. Engines that are compiled on the spot come last. */
+ * first. The fallback list is not ordered. */
 typedef struct search_stage {
     cudnnBackendHeurMode_t mode;
     int requested;
-    bool compiled;
 } search_stage;
 
 static const search_stage STAGES[] = {
-    {CUDNN_HEUR_MODE_A, 1, false},
-    {CUDNN_HEUR_MODE_A, CONV_SEARCH_CONFIGS, false},
-    {CUDNN_HEUR_MODE_FALLBACK, CONV_SEARCH_CONFIGS, false},
-    {CUDNN_HEUR_MODE_A, CONV_SEARCH_CONFIGS, true},
-    {CUDNN_HEUR_MODE_FALLBACK, CONV_SEARCH_CONFIGS, true},
+    {CUDNN_HEUR_MODE_A, 1},
+    {CUDNN_HEUR_MODE_A, CONV_SEARCH_CONFIGS},
+    {CUDNN_HEUR_MODE_FALLBACK, CONV_SEARCH_CONFIGS},
 };
 
 enum {
     STAGE_COUNT = sizeof STAGES / sizeof STAGES[0],
-    FIRST_COMPILED = 3,
     MAX_NOTES = 32 /* more than there are kinds */
 };
 
@@ -90,8 +86,8 @@ static status open_stage(conv_search *s)
     return refused(s, st);
 }
 
-/* Whether the notes of an engine, bits of their numbers, fit. */
-static bool fits(const conv_search *s, unsigned numerical, unsigned behavior)
+/* Whether the notes of an engine fit. */
+static bool fits(const conv_search *s, const conv_engine *e)
 {
     unsigned never = 1u << CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC |
                      1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS |
@@ -100,88 +96,116 @@ static bool fits(const conv_search *s, unsigned numerical, unsigned behavior)
         never |= 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE | 1u << CUDNN_NUMERICAL_NOTE_FFT |
                  1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6 |
                  1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13;
-    bool compiled = (behavior & 1u << CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) != 0;
-    return (numerical & never) == 0 && compiled == STAGES[s->stage - 1].compiled;
+    bool compiled = (e->behavior & 1u << CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) != 0;
+    return (e->numerical & never) == 0 && (!compiled || s->compile);
 }
 
-static status get_notes(cudnnBackendDescriptor_t engine, unsigned *numerical, unsigned *behavior)
+static status get_notes(cudnnBackendDescriptor_t engine, conv_engine *e)
 {
     cudnnBackendNumericalNote_t numbers[MAX_NOTES];
     cudnnBackendBehaviorNote_t behaviors[MAX_NOTES];
     int64_t count = 0;
-    *numerical = *behavior = 0;
+    e->numerical = e->behavior = 0;
+    TRY(CUDNN_CALL(cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX,
+                                            CUDNN_TYPE_INT64, 1, &count, &e->index)));
     TRY(CUDNN_CALL(cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                             CUDNN_TYPE_NUMERICAL_NOTE, MAX_NOTES, &count,
                                             numbers)));
     for (int64_t i = 0; i < count && i < MAX_NOTES; i++)
-        *numerical |= 1u << numbers[i];
+        e->numerical |= 1u << numbers[i];
     TRY(CUDNN_CALL(cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
                                             CUDNN_TYPE_BEHAVIOR_NOTE, MAX_NOTES, &count,
                                             behaviors)));
     for (int64_t i = 0; i < count && i < MAX_NOTES; i++)
-        *behavior |= 1u << behaviors[i];
+        e->behavior |= 1u << behaviors[i];
     return STATUS_OK;
 }
 
-static status examine(const conv_search *s, cudnnBackendDescriptor_t config, bool *good)
+void conv_engine_write_notes(const conv_engine *engine, char *out, size_t size_bytes)
+{
+    static const char *const numerical[] = {"tensor_core",       "down_convert_inputs",
+                                            "reduced_precision", "fft",
+                                            "nondeterministic",  "winograd",
+                                            "winograd_4x4",      "winograd_6x6",
+                                            "winograd_13x13",    "strict_nan"};
+    static const char *const behavior[] = {"runtime_compilation", "int8_filter", "int8_bias",
+                                           "cuda_graph_api", "cublaslt"};
+    const struct {
+        unsigned bits;
+        const char *const *words;
+        size_t count;
+    } kinds[] = {{engine->numerical, numerical, sizeof numerical / sizeof numerical[0]},
+                 {engine->behavior, behavior, sizeof behavior / sizeof behavior[0]}};
+    size_t used = 0;
+    out[0] = '\0';
+    for (int kind = 0; kind < 2; kind++)
+        for (size_t i = 0; i < kinds[kind].count && used < size_bytes; i++)
+            if ((kinds[kind].bits & 1u << i) != 0)
+                used += (size_t)snprintf(out + used, size_bytes - used, "%s%s", used > 0 ? "," : "",
+                                         kinds[kind].words[i]);
+}
+
+/* Sets what *e says of itself; *good: it may be used. */
+static status examine(const conv_search *s, cudnnBackendDescriptor_t config, conv_engine *e,
+                      bool *good)
 {
     cudnnBackendDescriptor_t engine = NULL;
-    unsigned numerical = 0, behavior = 0;
     int64_t count = 0;
     TRY(CUDNN_CALL(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine)));
     status st = CUDNN_CALL(cudnnBackendGetAttribute(
         config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &engine));
     if (st == STATUS_OK)
-        st = get_notes(engine, &numerical, &behavior);
+        st = get_notes(engine, e);
     conv_descriptor_destroy(engine);
-    *good = st == STATUS_OK && fits(s, numerical, behavior);
+    *good = st == STATUS_OK && fits(s, e);
     return st;
 }
 
-/* Takes over `config` on success. */
-static status make_plan(const conv_search *s, cudnnBackendDescriptor_t config, conv_engine *out)
+/* Completes *e; takes over `config` on success. */
+static status make_plan(const conv_search *s, cudnnBackendDescriptor_t config, conv_engine *e)
 {
-    conv_engine e = {.config = config};
     int64_t count = 0, workspace_bytes = 0;
+    cudnnBackendDescriptor_t plan = NULL;
     const conv_attribute attributes[] = {
         s->target->plan,
         {CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config},
     };
-    TRY(conv_descriptor_make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, attributes, 2, &e.plan));
-    status st =
-        CUDNN_CALL(cudnnBackendGetAttribute(e.plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                            CUDNN_TYPE_INT64, 1, &count, &workspace_bytes));
+    TRY(conv_descriptor_make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, attributes, 2, &plan));
+    status st = CUDNN_CALL(cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                                    CUDNN_TYPE_INT64, 1, &count, &workspace_bytes));
     if (st != STATUS_OK) {
-        conv_descriptor_destroy(e.plan);
+        conv_descriptor_destroy(plan);
         return st;
     }
-    e.workspace_bytes = (size_t)workspace_bytes;
-    *out = e;
+    e->config = config;
+    e->plan = plan;
+    e->workspace_bytes = (size_t)workspace_bytes;
     return STATUS_OK;
 }
 
 status conv_engine_next(conv_search *search, conv_engine *out, bool *found)
 {
-    int stages = search->compile ? STAGE_COUNT : FIRST_COMPILED;
     if (search->many && search->stage == 0)
         search->stage = 1;
     *found = false;
     for (;;) {
         if (search->at == search->count) {
-            if (search->stage >= stages)
+            if (search->stage >= STAGE_COUNT)
                 return STATUS_OK;
             TRY(open_stage(search));
             continue;
         }
         cudnnBackendDescriptor_t *config = &search->configs[search->at++];
+        conv_engine engine = {.index = -1};
         bool good = false;
-        status st = examine(search, *config, &good);
+        status st = examine(search, *config, &engine, &good);
         if (st == STATUS_OK && good)
-            st = make_plan(search, *config, out);
+            st = make_plan(search, *config, &engine);
         if (st != STATUS_OK) {
             TRY(refused(search, st));
         } else if (good) {
             *config = NULL;
+            *out = engine;
             *found = true;
             return STATUS_OK;
         }

@@ -22,7 +22,12 @@ typedef struct conv_target {
 typedef struct conv_engine {
     cudnnBackendDescriptor_t config, plan;
     size_t workspace_bytes;
+    int64_t index;                /* cuDNN's number of it, for this kind of graph */
+    unsigned numerical, behavior; /* its notes: bit i is cuDNN's note i */
 } conv_engine;
+
+/* Its notes in words, as in "tensor_core,runtime_compilation"; cut at size_bytes. */
+void conv_engine_write_notes(const conv_engine *engine, char *out, size_t size_bytes);
 
 /* Accepts an empty one. */
 void conv_engine_close(conv_engine *engine);
@@ -34,7 +39,7 @@ typedef struct conv_search {
     const conv_target *target;
     const conv_graph *graph;
     bool tensor_cores; /* engines that use them are welcome */
-    bool compile;      /* at last also engines that are compiled now, which takes seconds */
+    bool compile;      /* so are engines that are compiled first, which takes seconds each */
     bool many;         /* more than the first will be asked for; takes 20 ms */
     int stage;
     cudnnBackendDescriptor_t configs[CONV_SEARCH_CONFIGS];

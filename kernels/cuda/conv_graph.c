@@ -12,12 +12,14 @@ static status add(conv_graph *g, cudnnBackendDescriptorType_t type,
     return STATUS_OK;
 }
 
-/* (N, C, H, W) with strides of channels innermost. */
-static status add_tensor(conv_graph *g, int64_t name, cudnnDataType_t type, const int64_t sizes[4],
+/* (N, C, H, W). */
+static status add_tensor(conv_graph *g, const conv_work *work, int64_t name, const int64_t sizes[4],
                          cudnnBackendDescriptor_t *out)
 {
     int64_t c = sizes[1], h = sizes[2], w = sizes[3], alignment = CONV_ALIGNMENT;
-    int64_t strides[] = {h * w * c, 1, w * c, c};
+    int64_t innermost[] = {h * w * c, 1, w * c, c}, planes[] = {c * h * w, h * w, w, 1};
+    const int64_t *strides = work->planes ? planes : innermost;
+    cudnnDataType_t type = name == CONV_SUM ? CUDNN_DATA_FLOAT : work->type;
     bool is_virtual = name == CONV_SUM;
     conv_attribute attributes[] = {
         {CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &name},
@@ -129,32 +131,32 @@ static status add_bias(conv_graph *g, const cudnnBackendDescriptor_t *sum,
 }
 
 /* Everything below the graph itself; the operations in the order of execution. */
-static status add_operations(const conv2d_shape *s, cudnnDataType_t type, conv_pass pass, int n,
-                             conv_graph *g, cudnnBackendDescriptor_t operations[2])
+static status add_operations(const conv_work *work, conv_graph *g,
+                             cudnnBackendDescriptor_t operations[2])
 {
-    const int64_t k = s->kernel, o = s->out_channels;
+    const conv2d_shape *s = &work->shape;
+    const int64_t n = work->n, k = s->kernel, o = s->out_channels;
     const int64_t x_sizes[] = {n, s->channels, s->height, s->width};
     const int64_t w_sizes[] = {o, s->channels, k, k};
     const int64_t y_sizes[] = {n, o, s->height - k + 1, s->width - k + 1};
     const int64_t bias_sizes[] = {1, o, 1, 1};
     cudnnBackendDescriptor_t x = NULL, w = NULL, y = NULL, bias = NULL, sum = NULL;
-    TRY(add_tensor(g, CONV_X, type, x_sizes, &x));
-    TRY(add_tensor(g, CONV_W, type, w_sizes, &w));
-    TRY(add_tensor(g, CONV_Y, type, y_sizes, &y));
-    if (pass != CONV_PASS_FORWARD_BIAS)
-        return add_operation(g, pass, &x, &w, &y, &operations[0]);
-    TRY(add_tensor(g, CONV_BIAS, type, bias_sizes, &bias));
-    TRY(add_tensor(g, CONV_SUM, CUDNN_DATA_FLOAT, y_sizes, &sum));
-    TRY(add_operation(g, pass, &x, &w, &sum, &operations[0]));
+    TRY(add_tensor(g, work, CONV_X, x_sizes, &x));
+    TRY(add_tensor(g, work, CONV_W, w_sizes, &w));
+    TRY(add_tensor(g, work, CONV_Y, y_sizes, &y));
+    if (work->pass != CONV_PASS_FORWARD_BIAS)
+        return add_operation(g, work->pass, &x, &w, &y, &operations[0]);
+    TRY(add_tensor(g, work, CONV_BIAS, bias_sizes, &bias));
+    TRY(add_tensor(g, work, CONV_SUM, y_sizes, &sum));
+    TRY(add_operation(g, work->pass, &x, &w, &sum, &operations[0]));
     return add_bias(g, &sum, &bias, &y, &operations[1]);
 }
 
-status conv_graph_init(const conv2d_shape *shape, cudnnDataType_t type, conv_pass pass, int n,
-                       cudnnHandle_t handle, conv_graph *out)
+status conv_graph_init(const conv_work *work, cudnnHandle_t handle, conv_graph *out)
 {
     cudnnBackendDescriptor_t operations[2] = {NULL, NULL};
     conv_graph g = {.graph = NULL, .count = 0};
-    status st = add_operations(shape, type, pass, n, &g, operations);
+    status st = add_operations(work, &g, operations);
     const conv_attribute attributes[] = {
         {CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, handle != NULL, &handle},
         {CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,

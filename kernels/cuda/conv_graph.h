@@ -23,10 +23,18 @@ typedef struct conv_graph {
     int count; /* of parts */
 } conv_graph;
 
-/* x (n, C, H, W), w (O, C, K, K), y (n, O, OH, OW), bias (1, O, 1, 1): all of `type`, channels
- * innermost; products are summed in float32, and bias is added there. handle NULL: to no device. */
-status conv_graph_init(const conv2d_shape *shape, cudnnDataType_t type, conv_pass pass, int n,
-                       cudnnHandle_t handle, conv_graph *out);
+/* x (n, C, H, W), w (O, C, K, K), y (n, O, OH, OW), bias (1, O, 1, 1): all of `type`; products are
+ * summed in float32, and bias is added there. */
+typedef struct conv_work {
+    conv2d_shape shape;
+    cudnnDataType_t type;
+    conv_pass pass;
+    int n;
+    bool planes; /* in memory as written here; false: channels innermost, as the device has them */
+} conv_work;
+
+/* handle NULL: to no device. */
+status conv_graph_init(const conv_work *work, cudnnHandle_t handle, conv_graph *out);
 
 /* Accepts an empty one. */
 void conv_graph_close(conv_graph *g);

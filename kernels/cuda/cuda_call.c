@@ -87,7 +87,7 @@ status cuda_call_status(cudaError_t code, const char *call, const char *file, in
                        cudaGetErrorString(code), hint);
 }
 
-static const char *cublas_name(cublasStatus_t code)
+const char *cuda_call_cublas_name(cublasStatus_t code)
 {
     switch (code) {
     case CUBLAS_STATUS_NOT_INITIALIZED:
@@ -118,7 +118,7 @@ status cuda_call_cublaslt(cublasStatus_t code, const char *call, const char *fil
     char name[96];
     name_call(call, name, sizeof name);
     return status_fail(code == CUBLAS_STATUS_ALLOC_FAILED ? STATUS_NO_MEMORY : STATUS_DEVICE, file,
-                       line, "%s: %s (%d)", name, cublas_name(code), (int)code);
+                       line, "%s: %s (%d)", name, cuda_call_cublas_name(code), (int)code);
 }
 
 status cuda_call_cudnn(cudnnStatus_t code, const char *call, const char *file, int line)

@@ -19,6 +19,9 @@ extern "C" {
 #define CUBLASLT_CALL(call) cuda_call_cublaslt((call), #call, __FILE__, __LINE__)
 #define CUDNN_CALL(call) cuda_call_cudnn((call), #call, __FILE__, __LINE__)
 
+/* "CUBLAS_STATUS_NOT_SUPPORTED". */
+const char *cuda_call_cublas_name(cublasStatus_t code);
+
 status cuda_call_status(cudaError_t code, const char *call, const char *file, int line);
 status cuda_call_cublaslt(cublasStatus_t code, const char *call, const char *file, int line);
 status cuda_call_cudnn(cudnnStatus_t code, const char *call, const char *file, int line);

@@ -20,6 +20,8 @@ status cuda_synchronize(device *dev);
 /* transfer.c */
 status cuda_pin(device *dev, void *host, size_t size_bytes);
 void cuda_unpin(device *dev, void *host);
+status cuda_alloc_pinned(device *dev, size_t size_bytes, void **out);
+void cuda_free_pinned(device *dev, void *host);
 status cuda_event_create(device *dev, device_event **out);
 status cuda_timer_create(device *dev, device_event **out);
 status cuda_event_record(device *dev, device_event *timer);
@@ -37,7 +39,7 @@ status cuda_graph_launch(device *dev, device_graph *graph);
 void cuda_graph_destroy(device_graph *graph);
 
 /* step.cu */
-status cuda_begin_step(device *dev, const step_plan *plan, step_numbers *numbers);
+status cuda_begin_step(device *dev, const step_plan *plan, step_numbers *numbers, float *stop_flag);
 status cuda_gather(device *dev, const gather_source *source, const step_numbers *numbers,
                    uint32_t offset, int n, float *x, uint8_t *labels_out, uint32_t *samples);
 

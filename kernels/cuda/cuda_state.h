@@ -27,6 +27,19 @@ typedef struct cuda_relu_mask {
     void *bits;
 } cuda_relu_mask;
 
+/* What pool_backward summed while it wrote dz: the bias gradient of the convolution in front of the
+ * pool, but for the last stage (conv_sums.h), so that nothing has to read dz once more for it. */
+typedef struct cuda_pool_sums {
+    float *partial; /* (channels, blocks); NULL: no convolution has made room */
+    int room;       /* for as many channels */
+    const void *dz; /* what they are of; NULL: of nothing that is still there */
+    size_t rows;
+    int channels;
+    unsigned blocks;
+} cuda_pool_sums;
+
+enum { CUDA_POOL_BLOCKS = 8 }; /* of pool_backward, per multiprocessor */
+
 /* Memory that cuda_alloc has handed out. */
 typedef struct cuda_block {
     struct cuda_block *next;
@@ -51,9 +64,12 @@ typedef struct cuda_state {
     void *loss_scratch;    /* loss.cu's */
     cuda_shadow *shadows;  /* PRECISION_BF16 and PRECISION_F16 only */
     cuda_relu_mask *masks; /* of all linear layers */
-    bool capturing;        /* between capture_begin and capture_end */
-    bool scale_loss;       /* as the last begin_step said */
-    bool given_up;         /* enqueued work hangs: nothing waits for it any more */
+    cuda_pool_sums pool_sums;
+    device_choice *choices; /* choices.h */
+    int choice_count;
+    bool capturing;  /* between capture_begin and capture_end */
+    bool scale_loss; /* as the last begin_step said */
+    bool given_up;   /* enqueued work hangs: nothing waits for it any more */
 } cuda_state;
 
 /* Where cuDNN wants more, a batch goes in pieces. Some float32 engines want 230 KiB an image of the
@@ -81,6 +97,13 @@ static inline cudaDataType_t cuda_activation_type(const device *dev)
     return dev->precision == PRECISION_BF16  ? CUDA_R_16BF
            : dev->precision == PRECISION_F16 ? CUDA_R_16F
                                              : CUDA_R_32F;
+}
+
+/* Something else is written to `memory`. */
+static inline void cuda_forget_pool_sums(const device *dev, const void *memory)
+{
+    if (cuda_state_of(dev)->pool_sums.dz == memory)
+        cuda_state_of(dev)->pool_sums.dz = NULL;
 }
 
 /* Makes the device's GPU this thread's current one. */

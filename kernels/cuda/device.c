@@ -1,4 +1,5 @@
 #include "base/memory.h"
+#include "kernels/cuda/choices.h"
 #include "kernels/cuda/conv2d.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/shadow.h"
@@ -11,6 +12,8 @@ static void destroy(device *dev);
 static const accelerator_ops cuda_accelerator = {
     .pin = cuda_pin,
     .unpin = cuda_unpin,
+    .alloc_pinned = cuda_alloc_pinned,
+    .free_pinned = cuda_free_pinned,
     .event_create = cuda_event_create,
     .event_destroy = cuda_event_destroy,
     .timer_create = cuda_timer_create,
@@ -28,6 +31,7 @@ static const accelerator_ops cuda_accelerator = {
 static const device_ops cuda_ops = {
     .name = "cuda",
     .destroy = destroy,
+    .choice = cuda_choice,
     .alloc = cuda_alloc,
     .free = cuda_free,
     .upload = cuda_upload,
@@ -162,9 +166,11 @@ static void destroy(device *dev)
     while (s->shadows != NULL)
         cuda_shadow_drop(dev, s->shadows->parameters);
     cuda_free(dev, s->loss_scratch);
+    cuda_free(dev, s->pool_sums.partial);
     cuda_free(dev, s->conv_workspace);
     cuda_free(dev, s->workspace);
     cuda_forget_blocks(dev);
+    cuda_forget_choices(dev);
     if (s->given_up) {
         hold(s);
         return;

@@ -38,14 +38,14 @@ static bool same_shape(const product_shape *a, const product_shape *b)
            a->k == b->k && a->in == b->in && a->out == b->out && a->epilogue == b->epilogue;
 }
 
-/* *out = NULL where the library cannot do it. */
+/* (*out)->product is NULL where the library cannot do it. */
 static status find_product(linear_plan *p, const product_shape *shape, const product_arrays *arrays,
-                           product **out)
+                           planned **out)
 {
     unsigned alignment = product_alignment(arrays);
     for (planned *one = p->known; one != NULL; one = one->next)
         if (one->alignment == alignment && same_shape(&one->shape, shape)) {
-            *out = one->product;
+            *out = one;
             return STATUS_OK;
         }
     planned *made = NULL;
@@ -58,7 +58,7 @@ static status find_product(linear_plan *p, const product_shape *shape, const pro
     }
     made->next = p->known;
     p->known = made;
-    *out = made->product;
+    *out = made;
     return STATUS_OK;
 }
 
@@ -66,21 +66,29 @@ static status find_product(linear_plan *p, const product_shape *shape, const pro
 static status try_epilogue(linear_plan *p, product_shape shape, const product_arrays *arrays,
                            cublasLtEpilogue_t epilogue, bool *ran)
 {
-    product *found = NULL;
+    planned *found = NULL;
+    *ran = false;
     shape.epilogue = epilogue;
     TRY(find_product(p, &shape, arrays, &found));
-    *ran = found != NULL;
-    return *ran ? product_run(found, arrays, 0.0f) : STATUS_OK;
+    if (found->product == NULL)
+        return STATUS_OK;
+    TRY(product_run(found->product, arrays, 0.0f, ran));
+    if (!*ran) { /* nor will it the next time */
+        product_destroy(found->product);
+        found->product = NULL;
+    }
+    return STATUS_OK;
 }
 
 /* The product alone. */
 static status run_plain(linear_plan *p, product_shape shape, product_arrays arrays, float beta)
 {
-    product *found = NULL;
+    planned *found = NULL;
+    bool ran = false;
     shape.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     arrays.bias = arrays.aux = NULL;
     TRY(find_product(p, &shape, &arrays, &found));
-    return product_run(found, &arrays, beta);
+    return product_run(found->product, &arrays, beta, &ran);
 }
 
 static status make_mask(linear_plan *p, int max_n)

@@ -4,50 +4,64 @@
 #include "kernels/cuda/vector.cuh"
 
 constexpr unsigned THREADS = 128;
-constexpr int RUN = DROPOUT_BLOCK; /* columns of a thread: one Philox block decides them */
 
 struct finish_job {
-    unsigned n, features, runs; /* runs of RUN columns in a row; the last may be shorter */
+    unsigned n, features, runs; /* runs of a thread's columns in a row; the last may be shorter */
+    bool aligned;               /* every run lies as its pack may */
     const float *bias;
     bool relu, drops;
     dropout drop;
     float scale; /* behind dropout */
 };
 
-/* Bit j: column first + j of row i stays. */
-static __device__ inline unsigned kept_here(const finish_job &job, unsigned i, unsigned run,
+/* Bit j: column first + j of row i stays. One Philox block decides DROPOUT_BLOCK columns: the
+ * threads that share it all compute it. */
+static __device__ inline unsigned kept_here(const finish_job &job, unsigned i, unsigned first,
                                             unsigned count)
 {
     if (!job.drops)
         return ~0u;
     if (job.drop.keep == nullptr)
-        return dropout_kept(job.drop, i, run);
+        return dropout_kept(job.drop, i, first / DROPOUT_BLOCK) >> first % DROPOUT_BLOCK;
     unsigned kept = 0;
     for (unsigned j = 0; j < count; j++)
-        kept |= (unsigned)(job.drop.keep[(size_t)i * job.features + run * RUN + j] != 0) << j;
+        kept |= (unsigned)(job.drop.keep[(size_t)i * job.features + first + j] != 0) << j;
     return kept;
 }
 
+static __device__ inline float finished(const finish_job &job, float value, unsigned column,
+                                        bool stays)
+{
+    if (job.bias != nullptr)
+        value += job.bias[column];
+    if (job.relu && !(value > 0.0f))
+        value = 0.0f;
+    return stays ? value * job.scale : 0.0f;
+}
+
+/* A thread has PACKED neighbouring columns: one access each way, and a warp's lie side by side. */
 template <typename T> static __global__ void finish_kernel(finish_job job, T *y)
 {
+    constexpr unsigned N = PACKED<T>;
+    static_assert(DROPOUT_BLOCK % N == 0, "a run has one Philox block");
     unsigned item = (unsigned)thread_index();
-    unsigned i = item / job.runs, run = item % job.runs, first = run * RUN;
+    unsigned i = item / job.runs, first = item % job.runs * N;
     if (i >= job.n)
         return;
-    unsigned count = job.features - first < (unsigned)RUN ? job.features - first : (unsigned)RUN;
-    unsigned kept = kept_here(job, i, run, count);
-    T *row = y + (size_t)i * job.features + first;
-    UNROLL
-    for (unsigned j = 0; j < (unsigned)RUN; j++) {
-        if (j >= count)
-            break;
-        float value = to_float(row[j]);
-        if (job.bias != nullptr)
-            value += job.bias[first + j];
-        if (job.relu && !(value > 0.0f))
-            value = 0.0f;
-        row[j] = from_float<T>((kept >> j & 1u) != 0 ? value * job.scale : 0.0f);
+    unsigned count = job.features - first < N ? job.features - first : N;
+    unsigned kept = kept_here(job, i, first, count);
+    T *run = y + (size_t)i * job.features + first;
+    if (job.aligned) {
+        pack<T, N> values = load_pack<N>(run);
+        UNROLL
+        for (unsigned j = 0; j < N; j++)
+            values.v[j] = from_float<T>(
+                finished(job, to_float(values.v[j]), first + j, (kept >> j & 1u) != 0));
+        store_pack(run, values);
+        return;
     }
+    for (unsigned j = 0; j < count; j++)
+        run[j] = from_float<T>(finished(job, to_float(run[j]), first + j, (kept >> j & 1u) != 0));
 }
 
 status cuda_linear_finish(device *dev, const linear_finish *finish, void *y)
@@ -55,7 +69,6 @@ status cuda_linear_finish(device *dev, const linear_finish *finish, void *y)
     finish_job job = {};
     job.n = (unsigned)finish->n;
     job.features = (unsigned)finish->features;
-    job.runs = (job.features + RUN - 1) / RUN;
     job.bias = finish->bias;
     job.relu = finish->relu;
     job.drops = finish->drop != nullptr;
@@ -66,6 +79,8 @@ status cuda_linear_finish(device *dev, const linear_finish *finish, void *y)
     }
     return with_element(finish->is_float ? PRECISION_F32 : dev->precision, [&](auto *kind) {
         using T = std::remove_pointer_t<decltype(kind)>;
+        job.runs = blocks_for(job.features, PACKED<T>);
+        job.aligned = job.features % PACKED<T> == 0 && are_aligned(y);
         LAUNCH(cuda_state_of(dev)->stream, blocks_for((size_t)job.n * job.runs, THREADS), THREADS,
                (finish_kernel<T>), job, static_cast<T *>(y));
         return CUDA_CALL(cudaGetLastError());

@@ -64,6 +64,7 @@ void cuda_free(device *dev, void *memory)
     if (memory == NULL)
         return;
     cuda_shadow_drop(dev, memory);
+    cuda_forget_pool_sums(dev, memory);
     forget_block(dev, memory);
     (void)cudaSetDevice(cuda_state_of(dev)->index);
     if (cuda_drain(dev))
@@ -87,6 +88,7 @@ static status copy_pageable(device *dev, void *dst, const void *src, size_t size
 
 status cuda_upload(device *dev, void *dst, const void *host, size_t size_bytes)
 {
+    cuda_forget_pool_sums(dev, dst);
     return copy_pageable(dev, dst, host, size_bytes, cudaMemcpyHostToDevice);
 }
 
@@ -99,6 +101,7 @@ status cuda_copy(device *dev, void *dst, const void *src, size_t size_bytes)
 {
     if (size_bytes == 0)
         return STATUS_OK;
+    cuda_forget_pool_sums(dev, dst);
     return CUDA_CALL(cudaMemcpyAsync(dst, src, size_bytes, cudaMemcpyDeviceToDevice,
                                      cuda_state_of(dev)->stream));
 }

@@ -25,18 +25,18 @@ struct pool_place {
     size_t row;            /* elements in a row of z */
 };
 
-static __device__ inline bool pool_place_of(const pool_sizes &s, pool_place *out)
+static __device__ inline pool_place pool_place_of(const pool_sizes &s, size_t item)
 {
-    size_t item = thread_index();
+    pool_place at;
     unsigned groups = s.channels / LANES;
-    out->i = (unsigned)(item / s.blocks);
-    out->block = (unsigned)(item % s.blocks);
-    unsigned pixel = out->block / groups, first = out->block % groups * LANES;
-    out->output = item * LANES;
-    out->row = (size_t)2 * s.width * s.channels;
-    size_t row = (size_t)out->i * (s.blocks / groups / s.width) * 2 + pixel / s.width * 2;
-    out->window = row * out->row + (size_t)(pixel % s.width) * 2 * s.channels + first;
-    return out->i < s.n;
+    at.i = (unsigned)(item / s.blocks);
+    at.block = (unsigned)(item % s.blocks);
+    unsigned pixel = at.block / groups, first = at.block % groups * LANES;
+    at.output = item * LANES;
+    at.row = (size_t)2 * s.width * s.channels;
+    size_t row = (size_t)at.i * (s.blocks / groups / s.width) * 2 + pixel / s.width * 2;
+    at.window = row * at.row + (size_t)(pixel % s.width) * 2 * s.channels + first;
+    return at;
 }
 
 /* Bit j: channel j of the thread stays. */
@@ -59,8 +59,8 @@ static __global__ void forward_kernel(pool_sizes s, const T *z, dropout drop, T 
                                       pool_codes *codes)
 {
     constexpr int N = PACKED<T>;
-    pool_place at;
-    if (!pool_place_of(s, &at))
+    pool_place at = pool_place_of(s, thread_index());
+    if (at.i >= s.n)
         return;
     unsigned kept = kept_here(s, at, drop);
     float scale = 1.0f / (1.0f - drop.p);
@@ -93,15 +93,12 @@ static __global__ void forward_kernel(pool_sizes s, const T *z, dropout drop, T 
     codes[at.output / LANES] = all;
 }
 
+/* One window's share of dz; what it passes is added to sum. */
 template <typename T>
-static __global__ void backward_kernel(pool_sizes s, const pool_codes *codes, const T *dy,
-                                       float scale, T *dz)
+static __device__ inline void spread(const pool_sizes &s, const pool_place &at, pool_codes all,
+                                     const T *dy, float scale, T *dz, float (&sum)[LANES])
 {
     constexpr int N = PACKED<T>;
-    pool_place at;
-    if (!pool_place_of(s, &at))
-        return;
-    pool_codes all = codes[at.output / LANES];
     T *window = dz + at.window;
     UNROLL
     for (unsigned first = 0; first < LANES; first += N) {
@@ -110,6 +107,7 @@ static __global__ void backward_kernel(pool_sizes s, const pool_codes *codes, co
         for (unsigned j = 0; j < N; j++) {
             unsigned code = (unsigned)(all >> (CODE_BITS * (first + j)));
             T through = from_float<T>((code & PASSED) != 0 ? to_float(in.v[j]) * scale : 0.0f);
+            sum[first + j] += to_float(through);
             UNROLL
             for (unsigned k = 0; k < 4; k++)
                 four[k].v[j] = k == (code & 3u) ? through : from_float<T>(0.0f);
@@ -119,6 +117,40 @@ static __global__ void backward_kernel(pool_sizes s, const pool_codes *codes, co
         store_pack(window + at.row + first, four[2]);
         store_pack(window + at.row + s.channels + first, four[3]);
     }
+}
+
+/* The block's sums, of its threads in their order. A thread's channels are those of every
+ * `groups`th thread. */
+static __device__ void leave_sums(unsigned channels, const float (&sum)[LANES], float *partial)
+{
+    constexpr unsigned ROW = THREADS + 1; /* neither way into one bank */
+    SHARED(float, shared, (LANES * ROW));
+    unsigned groups = channels / LANES;
+    UNROLL
+    for (unsigned j = 0; j < LANES; j++)
+        shared[j * ROW + threadIdx.x] = sum[j];
+    __syncthreads();
+    for (unsigned c = threadIdx.x; c < channels; c += THREADS) {
+        float total = 0.0f;
+        for (unsigned t = c / LANES; t < THREADS; t += groups)
+            total += shared[c % LANES * ROW + t];
+        partial[(size_t)c * gridDim.x + blockIdx.x] = total;
+    }
+}
+
+/* Launches have a multiple of channels / LANES threads, so that a thread's channels stay the same;
+ * `partial` as cuda_pool_sums has it, or NULL. */
+template <typename T>
+static __global__ void __launch_bounds__(THREADS, CUDA_POOL_BLOCKS)
+    backward_kernel(pool_sizes s, const pool_codes *codes, const T *dy, float scale, T *dz,
+                    float *partial)
+{
+    float sum[LANES] = {};
+    size_t items = (size_t)s.n * s.blocks;
+    for (size_t item = thread_index(); item < items; item += thread_count())
+        spread(s, pool_place_of(s, item), codes[item], dy, scale, dz, sum);
+    if (partial != nullptr)
+        leave_sums(s.channels, sum, partial);
 }
 
 static pool_sizes sizes_of(const pool_shape *shape, int n)
@@ -146,12 +178,23 @@ status cuda_pool_backward(device *dev, const pool_shape *shape, int n, const flo
                           const uint8_t *argmax, const float *dy, float p, float *dz)
 {
     (void)y;
+    cuda_state *state = cuda_state_of(dev);
+    cuda_pool_sums *sums = &state->pool_sums;
     pool_sizes s = sizes_of(shape, n);
-    return with_element(dev->precision, [&](auto *kind) {
+    bool summed = shape->channels <= sums->room && THREADS % (s.channels / LANES) == 0;
+    unsigned wanted = blocks_for((size_t)s.n * s.blocks, THREADS);
+    unsigned most = CUDA_POOL_BLOCKS * (unsigned)state->multiprocessors;
+    unsigned blocks = wanted < most ? wanted : most;
+    status st = with_element(dev->precision, [&](auto *kind) {
         using T = std::remove_pointer_t<decltype(kind)>;
-        LAUNCH(cuda_state_of(dev)->stream, blocks_for((size_t)s.n * s.blocks, THREADS), THREADS,
-               (backward_kernel<T>), s, reinterpret_cast<const pool_codes *>(argmax),
-               reinterpret_cast<const T *>(dy), 1.0f / (1.0f - p), reinterpret_cast<T *>(dz));
+        LAUNCH(state->stream, blocks, THREADS, (backward_kernel<T>), s,
+               reinterpret_cast<const pool_codes *>(argmax), reinterpret_cast<const T *>(dy),
+               1.0f / (1.0f - p), reinterpret_cast<T *>(dz), summed ? sums->partial : nullptr);
         return CUDA_CALL(cudaGetLastError());
     });
+    sums->dz = summed && st == STATUS_OK ? dz : nullptr;
+    sums->rows = (size_t)n * (size_t)(shape->height * shape->width);
+    sums->channels = shape->channels;
+    sums->blocks = blocks;
+    return st;
 }

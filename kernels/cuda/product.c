@@ -1,14 +1,18 @@
 #include "kernels/cuda/product.h"
 
+#include "base/log.h"
 #include "base/memory.h"
+#include "kernels/cuda/choices.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { CANDIDATES = 8, BEST_ALIGNMENT = 16 };
 
 struct product {
-    const cuda_state *state;
+    device *dev;
     product_shape shape;
+    cublasStatus_t code; /* the library's answer to the latest call that may be a refusal */
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algo;
@@ -34,10 +38,61 @@ void product_destroy(product *p)
     free(p);
 }
 
+/* That the library cannot do such a product, rather than that something broke. Of an epilogue it
+ * may say so in any of these ways. */
+static bool is_refusal(const product *p)
+{
+    return p->shape.epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
+           (p->code == CUBLAS_STATUS_NOT_SUPPORTED || p->code == CUBLAS_STATUS_INVALID_VALUE ||
+            p->code == CUBLAS_STATUS_ARCH_MISMATCH);
+}
+
+static const char *epilogue_name(cublasLtEpilogue_t epilogue)
+{
+    switch (epilogue) {
+    case CUBLASLT_EPILOGUE_BIAS:
+        return "BIAS";
+    case CUBLASLT_EPILOGUE_RELU_BIAS:
+        return "RELU_BIAS";
+    case CUBLASLT_EPILOGUE_RELU_AUX_BIAS:
+        return "RELU_AUX_BIAS";
+    case CUBLASLT_EPILOGUE_DRELU:
+        return "DRELU";
+    case CUBLASLT_EPILOGUE_BGRADB:
+        return "BGRADB";
+    default:
+        return "DEFAULT";
+    }
+}
+
+static const char *type_name(cudaDataType_t type)
+{
+    return type == CUDA_R_16BF ? "bf16" : type == CUDA_R_16F ? "fp16" : "f32";
+}
+
+/* Its own kernels do the epilogue from now on. */
+static status note_refusal(const product *p)
+{
+    const product_shape *s = &p->shape;
+    bool is_new = false;
+    device_choice note = {.library = "cublaslt", .engine = -1};
+    snprintf(note.subject, sizeof note.subject, "%s to %s", type_name(s->in), type_name(s->out));
+    snprintf(note.pass, sizeof note.pass, "%s", epilogue_name(s->epilogue));
+    snprintf(note.notes, sizeof note.notes, "%s for %d x %d x %d",
+             p->code == CUBLAS_STATUS_SUCCESS ? "no algorithm" : cuda_call_cublas_name(p->code),
+             s->m, s->n, s->k);
+    TRY(cuda_note_choice(p->dev, &note, &is_new));
+    if (is_new)
+        LOG_I("cuBLASLt does not do the epilogue %s, %s (%s): own kernels do it", note.pass,
+              note.subject, note.notes);
+    return STATUS_OK;
+}
+
 static status set(product *p, cublasLtMatmulDescAttributes_t attribute, const void *value,
                   size_t size_bytes)
 {
-    return CUBLASLT_CALL(cublasLtMatmulDescSetAttribute(p->desc, attribute, value, size_bytes));
+    p->code = cublasLtMatmulDescSetAttribute(p->desc, attribute, value, size_bytes);
+    return cuda_call_cublaslt(p->code, "cublasLtMatmulDescSetAttribute", __FILE__, __LINE__);
 }
 
 /* The library looks at these pointers also where it only chooses an algorithm. */
@@ -90,17 +145,16 @@ static status prefer(cublasLtMatmulPreference_t preference, const cuda_state *st
 /* *found = false where the library has nothing for such a product. */
 static status choose(product *p, cublasLtMatmulPreference_t preference, bool *found)
 {
+    const cuda_state *s = cuda_state_of(p->dev);
     cublasLtMatmulHeuristicResult_t results[CANDIDATES];
     int n = 0;
     *found = false;
-    cublasStatus_t code = cublasLtMatmulAlgoGetHeuristic(p->state->blas, p->desc, p->a, p->b, p->d,
-                                                         p->d, preference, CANDIDATES, results, &n);
-    if (code == CUBLAS_STATUS_NOT_SUPPORTED)
-        return STATUS_OK;
-    TRY(cuda_call_cublaslt(code, "cublasLtMatmulAlgoGetHeuristic", __FILE__, __LINE__));
+    p->code = cublasLtMatmulAlgoGetHeuristic(s->blas, p->desc, p->a, p->b, p->d, p->d, preference,
+                                             CANDIDATES, results, &n);
+    TRY(cuda_call_cublaslt(p->code, "cublasLtMatmulAlgoGetHeuristic", __FILE__, __LINE__));
     for (int i = 0; i < n && !*found; i++) {
         if (results[i].state != CUBLAS_STATUS_SUCCESS ||
-            results[i].workspaceSize > p->state->workspace_bytes)
+            results[i].workspaceSize > s->workspace_bytes)
             continue;
         p->algo = results[i].algo;
         *found = true;
@@ -108,12 +162,12 @@ static status choose(product *p, cublasLtMatmulPreference_t preference, bool *fo
     return STATUS_OK;
 }
 
-static status plan(device *dev, product *p, const product_arrays *like, bool *found)
+static status plan(product *p, const product_arrays *like, bool *found)
 {
     cublasLtMatmulPreference_t preference = NULL;
-    TRY(describe(p, dev->precision, like));
+    TRY(describe(p, p->dev->precision, like));
     TRY(CUBLASLT_CALL(cublasLtMatmulPreferenceCreate(&preference)));
-    status st = prefer(preference, p->state, product_alignment(like));
+    status st = prefer(preference, cuda_state_of(p->dev), product_alignment(like));
     if (st == STATUS_OK)
         st = choose(p, preference, found);
     (void)cublasLtMatmulPreferenceDestroy(preference);
@@ -126,12 +180,16 @@ status product_create(device *dev, const product_shape *shape, const product_arr
     product *p = NULL;
     bool found = false;
     TRY(memory_alloc(sizeof *p, (void **)&p));
-    p->state = cuda_state_of(dev);
+    p->dev = dev;
     p->shape = *shape;
-    status st = plan(dev, p, like, &found);
-    if (st == STATUS_OK && !found && shape->epilogue == CUBLASLT_EPILOGUE_DEFAULT)
-        st = FAIL(STATUS_DEVICE, "cuBLASLt has no algorithm for a product of %d x %d x %d",
-                  shape->m, shape->n, shape->k);
+    status st = plan(p, like, &found);
+    if (st != STATUS_OK && is_refusal(p))
+        st = STATUS_OK;
+    if (st == STATUS_OK && !found)
+        st = shape->epilogue != CUBLASLT_EPILOGUE_DEFAULT
+                 ? note_refusal(p)
+                 : FAIL(STATUS_DEVICE, "cuBLASLt has no algorithm for a product of %d x %d x %d",
+                        shape->m, shape->n, shape->k);
     if (st != STATUS_OK || !found) {
         product_destroy(p);
         p = NULL;
@@ -141,12 +199,17 @@ status product_create(device *dev, const product_shape *shape, const product_arr
     return st;
 }
 
-status product_run(product *p, const product_arrays *arrays, float beta)
+status product_run(product *p, const product_arrays *arrays, float beta, bool *ran)
 {
-    const cuda_state *s = p->state;
+    const cuda_state *s = cuda_state_of(p->dev);
     float alpha = 1.0f;
-    TRY(set_pointers(p, arrays));
-    return CUBLASLT_CALL(cublasLtMatmul(s->blas, p->desc, &alpha, arrays->a, p->a, arrays->b, p->b,
-                                        &beta, arrays->d, p->d, arrays->d, p->d, &p->algo,
-                                        s->workspace, s->workspace_bytes, s->stream));
+    status st = set_pointers(p, arrays);
+    if (st == STATUS_OK) {
+        p->code = cublasLtMatmul(s->blas, p->desc, &alpha, arrays->a, p->a, arrays->b, p->b, &beta,
+                                 arrays->d, p->d, arrays->d, p->d, &p->algo, s->workspace,
+                                 s->workspace_bytes, s->stream);
+        st = cuda_call_cublaslt(p->code, "cublasLtMatmul", __FILE__, __LINE__);
+    }
+    *ran = st == STATUS_OK;
+    return st != STATUS_OK && is_refusal(p) ? note_refusal(p) : st;
 }

@@ -26,14 +26,15 @@ typedef struct product_arrays {
 } product_arrays;
 
 /* Chooses an algorithm for arrays that are aligned like these: the library's first choice that fits
- * the workspace, so the same one in every process. *out = NULL where the library cannot do such a
- * product; for CUBLASLT_EPILOGUE_DEFAULT that is STATUS_DEVICE. Enqueues nothing. */
+ * the workspace, so the same one in every process. *out = NULL where the library refuses such a
+ * product, which is logged and noted once per epilogue and types (choices.h); for
+ * CUBLASLT_EPILOGUE_DEFAULT that is STATUS_DEVICE. Enqueues nothing. */
 status product_create(device *dev, const product_shape *shape, const product_arrays *like,
                       product **out);
 void product_destroy(product *p); /* accepts NULL */
 
-/* Enqueues it. */
-status product_run(product *p, const product_arrays *arrays, float beta);
+/* Enqueues it. *ran = false where the library refuses only now: as above, nothing is enqueued. */
+status product_run(product *p, const product_arrays *arrays, float beta, bool *ran);
 
 /* To what the arrays are all aligned: 4, 8 or 16 bytes, or less. */
 unsigned product_alignment(const product_arrays *arrays);

@@ -6,17 +6,17 @@
 constexpr unsigned THREADS = 256;
 constexpr int RUN = 4; /* pixels of a thread */
 
-static __global__ void begin_step_kernel(step_plan plan, step_numbers *numbers)
+static __global__ void begin_step_kernel(step_plan plan, step_numbers *numbers, float *stop_flag)
 {
-    step_begin(&plan, numbers);
+    step_begin(&plan, numbers, stop_flag);
 }
 
-status cuda_begin_step(device *dev, const step_plan *plan, step_numbers *numbers)
+status cuda_begin_step(device *dev, const step_plan *plan, step_numbers *numbers, float *stop_flag)
 {
     cuda_state *s = cuda_state_of(dev);
     TRY(cuda_use(dev));
     s->scale_loss = plan->scale_loss;
-    LAUNCH(s->stream, 1, 1, begin_step_kernel, *plan, numbers);
+    LAUNCH(s->stream, 1, 1, begin_step_kernel, *plan, numbers, stop_flag);
     return CUDA_CALL(cudaGetLastError());
 }
 

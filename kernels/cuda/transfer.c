@@ -21,6 +21,19 @@ void cuda_unpin(device *dev, void *host)
         (void)cudaHostUnregister(host);
 }
 
+status cuda_alloc_pinned(device *dev, size_t size_bytes, void **out)
+{
+    TRY(cuda_use(dev));
+    status st = CUDA_CALL(cudaHostAlloc(out, size_bytes, cudaHostAllocDefault));
+    return st == STATUS_OK ? st : status_context(st, "%zu bytes of pinned memory", size_bytes);
+}
+
+void cuda_free_pinned(device *dev, void *host)
+{
+    if (host != NULL && cuda_drain(dev))
+        (void)cudaFreeHost(host);
+}
+
 static status create_event(device *dev, unsigned flags, device_event **out)
 {
     device_event *made = NULL;

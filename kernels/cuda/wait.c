@@ -1,16 +1,9 @@
 /* No call that blocks in the driver is used: it would wait for ever for a collective that hangs. */
 #include "kernels/cuda/wait.h"
 
-#include "base/clock.h"
+#include "base/poll_pause.h"
 
 #include <stdio.h>
-#include <time.h>
-
-enum {
-    SPIN_NS = 50 * 1000,       /* most waits of a training loop are shorter */
-    NAP_NS = 20 * 1000,        /* then the processor is left to others */
-    ASK_EVERY_NS = 1000 * 1000 /* dev->interrupted */
-};
 
 /* Exactly one of the two is waited for. */
 typedef struct awaited {
@@ -26,20 +19,15 @@ static cudaError_t query(const awaited *a)
 /* *code: how the work ended; with STATUS_OK. Else dev->interrupted said that it is given up. */
 static status poll(device *dev, const awaited *a, cudaError_t *code)
 {
-    static const struct timespec nap = {.tv_nsec = NAP_NS};
-    int64_t start_ns = clock_now_ns(), asked_ns = start_ns;
+    poll_pause pause = {0};
     while ((*code = query(a)) == cudaErrorNotReady) {
-        int64_t now_ns = clock_now_ns();
-        if (now_ns - asked_ns >= ASK_EVERY_NS && dev->interrupted != NULL) {
-            asked_ns = now_ns;
-            status st = dev->interrupted(dev->interrupted_ctx);
-            if (st != STATUS_OK) {
-                cuda_state_of(dev)->given_up = true;
-                return st;
-            }
+        if (!poll_pause_once(&pause) || dev->interrupted == NULL)
+            continue;
+        status st = dev->interrupted(dev->interrupted_ctx);
+        if (st != STATUS_OK) {
+            cuda_state_of(dev)->given_up = true;
+            return st;
         }
-        if (now_ns - start_ns >= SPIN_NS)
-            nanosleep(&nap, NULL);
     }
     if (*code == cudaSuccess) {
         *code = cudaGetLastError();

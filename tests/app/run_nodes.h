@@ -2,6 +2,7 @@
 #ifndef MNIST_DDP_TESTS_APP_RUN_NODES_H
 #define MNIST_DDP_TESTS_APP_RUN_NODES_H
 
+#include "dist/store/store.h"
 #include "tests/app/run_lines.h"
 
 enum { FLAGS_BYTES = 512 };
@@ -35,6 +36,23 @@ static inline void close_all(program *p, int n)
 {
     for (int i = 0; i < n; i++)
         program_close(&p[i]);
+}
+
+/* Sets a key of the launchers, as any process that reaches the port may. */
+static inline void set_in_store(int port, const char *key, const char *value)
+{
+    store *client = NULL;
+    bool there = false;
+    store_options how = {.host = "127.0.0.1",
+                         .port = port,
+                         .prefix = "mnist_ddp/launcher/none/",
+                         .timeout_ms = 5000,
+                         .connect_timeout_ms = 5000,
+                         .describe = ""};
+    ck_assert_int_eq(store_create(&how, &client), STATUS_OK);
+    ck_assert_int_eq(store_set(client, key, value, strlen(value)), STATUS_OK);
+    ck_assert_int_eq(store_check(client, key, &there), STATUS_OK);
+    store_destroy(client);
 }
 
 #endif

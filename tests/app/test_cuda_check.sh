@@ -1,76 +1,160 @@
 #!/usr/bin/env bash
-# scripts/gpu_check.sh without a GPU: programs that only pretend stand in for the driver, the
-# trainer, the tests, the measurements and torch. What it makes of their figures, and what stays of
-# a run that is cut.
+# bench/gpu/check.py ('make gpu-check') without a GPU: programs that only pretend stand in for the
+# driver, the build, the trainer, the tests, the measurements and torch, and hang, crash or talk
+# nonsense when told to. What is made of their figures, and what stays of a check that is cut.
 set -euo pipefail
+command -v python3 >/dev/null || { echo "SKIP: no python3 here" && exit 77; }
 box=$(mktemp -d)
 trap 'rm -rf "$box"' EXIT
 cd "$SOURCE_DIR"
-mkdir -p "$box/bin" "$box/build" "$box/data" "$box/results"
-touch "$box/data/train-images-idx3-ubyte"
+mkdir -p "$box/bin" "$box/made" "$box/include" "$box/data" "$box/does"
+touch "$box/data/train-images-idx3-ubyte" "$box/made/modules"
+printf '#define CUDNN_MAJOR 9\n#define CUDNN_MINOR 19\n' >"$box/include/cudnn_version.h"
+printf '#define NCCL_MAJOR 2\n#define NCCL_MINOR 28\n' >"$box/include/nccl.h"
+
+# does NAME WHAT [MORE]: what the stand-in NAME does instead of its work (where MORE is among its
+# arguments), until it works again.
+does() { echo "$2 ${3:-}" >"$box/does/$1"; }
+works() { rm -f "$box/does/$1"; }
+cat >"$box/misdeed" <<'EOF'
+act() { # NAME ARGUMENTS...
+    { read -r misdeed where <"$BOX/does/$1"; } 2>/dev/null || return 0
+    shift
+    [[ -z $where || " $* " == *" $where "* ]] || misdeed=
+    case $misdeed in
+    hang) echo $$ >"$BOX/hanging" && echo "last words" >&2 && exec sleep 60 ;;
+    stubborn) trap '' TERM && echo $$ >"$BOX/hanging" && while :; do sleep 0.1; done ;;
+    crash) echo "about to crash" >&2 && kill -SEGV $$ ;;
+    fail) echo "out of luck" && exit 70 ;;
+    skip) echo "SKIP: no GPU here: out of luck" && exit 77 ;;
+    esac
+}
+EOF
 
 pretend() { # FILE, the script on stdin
-    { echo '#!/bin/sh' && cat; } >"$1"
+    # shellcheck disable=SC2016 # expanded in the script
+    { echo '#!/bin/bash' && echo '. "$BOX/misdeed"' && cat; } >"$1"
     chmod +x "$1"
 }
-
 pretend "$box/bin/nvidia-smi" <<'EOF'
-case "$*" in
-*=name*) echo "NVIDIA Pretender 1" ;;
-*=compute_cap*) echo 9.0 ;;
-*) echo 100 ;;
-esac
+[ "$1" = -L ] && { seq "$(cat "$BOX/gpus")" && exit; }
+echo "NVIDIA Pretender 1, 1000, 580.1, 9.0"
 EOF
-# 300, 100, 200 images/s and so on: the median is 200.
-pretend "$box/build/mnist_ddp" <<'EOF'
-echo "autotune ${MNIST_DDP_CUDA_AUTOTUNE:-unset}" >>"$BOX/calls"
-[ ! -e "$BOX/sleeps" ] || { echo $$ >"$BOX/sleeping" && exec sleep 60; }
-speed=$((1 + $(wc -l <"$BOX/calls") % 3))00
-printf '{"device":"cuda","graph":true,"emulated":%s,"train_s":[0.1,0.025],"images_per_s":%s,' \
-    "$(cat "$BOX/emulated")" "$speed"
-printf '"test_acc":0.9912,"last_loss":0.01}\n'
+pretend "$box/bin/nvcc" <<'EOF'
+case $1 in --list-gpu-code) echo sm_90 ;; *) echo "release 13.0, V13.0.1" ;; esac
 EOF
-pretend "$box/build/gpu_peak" <<'EOF'
-for what in copy fma_f32 f32 tf32 bf16; do
-    printf 'table=peak\twhat=%s\tvalue=50.5\tunit=TFLOP/s\n' $what
+# Configures, and builds what it is asked for out of the stand-ins in $BOX/made.
+pretend "$box/bin/cmake" <<'EOF'
+[ "$1" != --version ] || { echo "cmake version 3.28" && exit; }
+act cmake "$@"
+if [ "$1" = -S ]; then
+    echo "$*" >>"$BOX/flags"
+    for name in cuBLASLt cuDNN NCCL; do
+        echo "${name}_LIBRARY:FILEPATH=/lib/$name.so" && echo "${name}_INCLUDE:PATH=$BOX/include"
+    done >"$4/CMakeCache.txt"
+    echo "NVCC:FILEPATH=$BOX/bin/nvcc" >>"$4/CMakeCache.txt"
+    [ "$misdeed" != lack ] || echo "-- CUDA: left out (no cuDNN); --device=cuda is not there"
+    exit 0
+fi
+for target in "${@:6}"; do
+    case $target in
+    test_*) cp "$BOX/made/a_test" "$2/$target" ;;
+    -*) ;;
+    *) cp "$BOX/made/$target" "$2/" ;;
+    esac
 done
 EOF
-pretend "$box/build/gpu_convolutions" <<'EOF'
+# 300, 100, 200 images/s and so on: the median is 200.
+pretend "$box/made/mnist_ddp" <<'EOF'
+act trainer "$@"
+timing='{"time_us": 9.5, "busbw": 12.1, "wrong": 0}'
+[ "$1" != bench ] || { echo '{"rows": [{"bytes": 65536, "in_place": '$timing'}]}' && exit; }
+echo "autotune ${MNIST_DDP_CUDA_AUTOTUNE:-unset}" >>"$BOX/tuned"
+read -r speed 2>/dev/null <"$BOX/speed" || speed=0
+echo $((speed = (speed + 1) % 3)) >"$BOX/speed"
+while [ "$1" != --run-dir ]; do shift; done
+mkdir -p "$2"
+[ "$misdeed" != mute ] || exit 0
+[ "$misdeed" != garble ] || { echo '{"train_s": [' >"$2/result.json" && exit; }
+case "$*" in
+*kill:rank=1*) echo "rank 1 was killed" && exit 137 ;;
+*stop:rank=1*) echo "rank 1 is stopped" && exit 110 ;;
+esac
+algorithm=RING
+[ "$misdeed" != waver ] || algorithm=NVLS
+[ "${NCCL_DEBUG:-}" != INFO ] ||
+    echo "NCCL INFO AllReduce: 4718592 Bytes -> Algo $algorithm proto LL128 channel{Lo..Hi}={0..15}"
+bits=1
+[ "$misdeed" != waver ] || bits=$RANDOM$RANDOM
+echo $bits >"$2/model.safetensors"
+emulated=false
+[ "$misdeed" != emulate ] || emulated=true
+libraries='{"cudnn":[{"pass":"data","batch":64,"engine":12}],"cublaslt":[{"pass":"drelu"}]}'
+echo '{"graph":true,"backend":"none","emulated":'$emulated',"train_s":[0.1,0.025],"batch":64,' \
+    '"images_per_s":'$((speed + 1))00',"setup_s":0.5,"test_acc":0.9912,"last_loss":0.01,' \
+    '"libraries":'"$libraries"'}' >"$2/result.json"
+EOF
+pretend "$box/made/gpu_peak" <<'EOF'
+for what in copy fma_f32 f32 tf32 bf16; do
+    printf 'table=peak\twhat=%s\tvalue=0.001\tunit=TFLOP/s\n' $what
+done
+act peak
+EOF
+pretend "$box/made/gpu_convolutions" <<'EOF'
 printf 'table=convolutions\tprecision=%s\tpeak=%s\tcopy=%s\n' "$@"
 EOF
-echo 'echo "1/1 Test #7: kernels.cuda_pretended ......   Passed    0.50 sec"' |
-    pretend "$box/bin/ctest"
-echo 'exit 0' | pretend "$box/build/test_kernels_cuda_pretended"
+pretend "$box/made/a_test" <<'EOF'
+echo "fork ${CK_FORK:-yes} ${MNIST_DDP_TEST_DEVICE:-emulated}" >>"$BOX/tests"
+each=${CK_TAP_LOG_FILE_NAME:-/dev/null}
+echo 'ok 1 - t.c:core:fine: Passed' >>"$each"
+act test "$(basename "$0")"
+[ "$misdeed" != err ] || { echo 'not ok 2 - t.c:core:sums: off by 3' >>"$each" && exit 1; }
+exit 0
+EOF
 # Counts a failed call where it is not told otherwise; only memcheck knows how.
 pretend "$box/bin/compute-sanitizer" <<'EOF'
+act sanitizer "$@"
 case "$*" in
-*"--tool memcheck --report-api-errors no --error-exitcode"*) exit 0 ;;
-*memcheck* | *api-errors*) exit 9 ;;
+"--tool memcheck --report-api-errors no --target-processes all --error-exitcode 9 "*) ;;
+"--tool racecheck --target-processes all --error-exitcode 9 "*) ;;
+*) exit 9 ;;
 esac
+"${@: -1}"
 EOF
 pretend "$box/bin/fake_python" <<'EOF'
 echo "$*" >>"$BOX/peers"
-[ ! -e "$BOX/no_torch" ] || { echo '{"ready": false, "reason": "python3 has no torch"}' && exit; }
+act torch start
+[ "$misdeed" != lack ] || { echo '{"ready": false, "reason": "python3 has no torch"}' && exit; }
 echo '{"ready": true, "torch": "0.0", "cuda": "0.0", "cudnn": 1}'
-while read -r model batch precision rest; do
+while read -r request; do
+    act torch "${request// /_}"
     loss=0.1
-    [ "$model $batch $precision" != "$(cat "$BOX/nan")" ] || loss='"nan"'
-    [ "$model $batch $precision" != "$(cat "$BOX/stuck")" ] || exec sleep 60
+    [ "$misdeed" != nan ] || loss='"nan"'
+    [ "$misdeed" != garble ] || { echo "no JSON" && continue; }
     echo '{"images_per_s": 50, "train_s": [1.0], "test_acc": 0.95, "last_loss": '$loss'}'
 done
 EOF
 
-json=$box/results/gpu-pretender-1.json table=$box/results/gpu-pretender-1.md
-become_check() { # STAGES, further settings as NAME=VALUE
-    STAGES=$1
-    shift
-    exec env "$@" BOX="$box" PATH="$box/bin:$PATH" STAGES="$STAGES" RESULTS="$box/results" \
-        GPU_BUILD="$box/build" PYTHON=fake_python MNIST_DDP_DATA="$box/data" NAME= \
-        bash scripts/gpu_check.sh >"$box/log" 2>&1
+export BOX=$box
+results=$box/results
+become_check() { # SETTING=VALUE...
+    exec env PATH="$box/bin:$PATH" RESULTS="$results" GPU_BUILD="$box/build" COMMIT=abc123 \
+        PYTHON=fake_python MNIST_DDP_DATA="$box/data" "$@" python3 bench/gpu/check.py \
+        >"$box/log" 2>&1
 }
-check() { (become_check "$@"); }
-expect() { # TEXT FILE
-    grep -qF -- "$1" "$2" || { echo "no \"$1\" in $2:" && cat "$2" "$box/log" && exit 1; }
+exits() { # CODE SETTING=VALUE...
+    local code=0
+    (become_check "${@:2}") || code=$?
+    [ "$code" = "$1" ] || { echo "exit $code, not $1: ${*:2}" && cat "$box/log" && exit 1; }
+}
+expect() { # TEXT [FILE]
+    local file=${2:-$results/results.json}
+    grep -qF -- "$1" "$file" || { echo "no \"$1\" in $file:" && cat "$file" "$box/log" && exit 1; }
+}
+counts() { # N TEXT [FILE]
+    local found
+    found=$(grep -cF -- "$2" "${3:-$results/results.json}" || true)
+    [ "$found" = "$1" ] || { echo "$found times, not $1: $2" && cat "$box/log" && exit 1; }
 }
 comes_true() { # within 20 s
     for ((i = 0; i < 200; i++)); do
@@ -80,84 +164,180 @@ comes_true() { # within 20 s
     echo "never came true: $*" && exit 1
 }
 is_gone() { ! kill -0 "$1" 2>/dev/null; }
-fails() { ! "$@" || { echo "passes: $*" && exit 1; }; }
+echo 1 >"$box/gpus"
 
-echo false >"$box/emulated"
-touch "$box/nan" "$box/stuck"
-check "bench train" || { cat "$box/log" && exit 1; }
-expect '"gpu": "NVIDIA Pretender 1"' "$json"
-expect '"bench": {"status": "passed"' "$json"
-expect '{"table": "convolutions", "precision": "tf32", "peak": 50.5, "copy": 50.5}' "$json"
-expect '"model": "cnn", "precision": "bf16", "batch": 4096, "images_per_s": 200' "$json"
-expect '"ranks": 2, "graph": true, "accuracy_%": 99.12, "goal_%": 98.5, "train_s": 0.125' "$json"
-expect '| mlp | fp16 | 1 | true | 99.12 | 97.5 | 0.125 |' "$table"
-expect '## train: passed' "$table"
+# The limits that the plan of QUICK=1 names stay below nine minutes, and are what it is held to.
+exits 0 QUICK=1 PLAN=1
+awk -F'\t' '$1 != "all" { sum += $2 } $1 == "all" { all = $2 }
+    END { exit !(sum > 300 && sum <= 540 && all + 0 == sum) }' "$box/log" ||
+    { cat "$box/log" && exit 1; }
 
-check test || { cat "$box/log" && exit 1; }
-expect '"check": "memcheck", "program": "test_kernels_cuda_pretended", "result": "passed"' "$json"
-expect '"check": "racecheck", "program": "test_kernels_cuda_pretended", "result": "passed"' "$json"
+# QUICK from beginning to end, with nothing built before.
+exits 0 QUICK=1
+for stage in build first test bench torch; do
+    expect "\"$stage\": {\"status\": \"passed\""
+done
+expect "-DCUDA_ARCHITECTURES=90-real" "$box/flags"
+expect '"what": "cuDNN", "file": "/lib/cuDNN.so", "version": "9.19"'
+counts 6 '"table": "first_runs"'
+expect '"test": "test_model_golden --device=cuda", "passed": 1, "failed": 0'
+counts 8 "fork yes real" "$box/tests"
+expect '"table": "convolutions", "precision": "bf16", "peak": 0.001, "copy": 0.001'
+expect '"model": "cnn", "precision": "bf16", "batch": 4096, "ours_images_per_s": '
+counts 0 "## Missing" "$results/tables.md"
+head -1 "$box/peers" | grep -q -- '--limit 57344$'
+rm -rf "$results"
 
-# The stage torch is behind by one measurement that does not count; the stages before it stay.
-rm -f "$box"/build/gpu-check/*
-echo "mlp 64 f32" >"$box/nan"
-: >"$box/calls"
-fails check torch
-expect '"result": "does not count' "$json"
-expect '"ours_images_per_s": 200, "torch_images_per_s": 50, "ratio": 4.00' "$json"
-expect '"torch": {"status": "failed"' "$json"
-expect '"train": {"status": "passed"' "$json"
-expect '| mlp | f32 | 512 | 200 | 50 | 4.00 |' "$table"
+# The figures: medians of three, and what f32 at 4096 is held to, which is no ratio.
+exits 0 STAGES="bench train sanitize"
+expect '"gpu": "NVIDIA Pretender 1"'
+expect '"commit": "abc123"'
+expect '"batch": 64, "images_per_s": 200, "runs": "'
+expect '"cudnn_engines": "data 12", "cublaslt_refused": "drelu", "goal_of_peak_%": 50, "result": "m'
+expect '"of_peak_%": 64.2,' # 200 images/s of 3.2 MFLOP, of 1 GFLOP/s
+expect '"accuracy_%": 99.12, "train_s": 0.125'
+counts 10 '"table": "sanitizers"'
+counts 10 "fork no real" "$box/tests"
+expect '| mlp | fp16 | 1 |' "$results/tables.md"
 
-# There both sides take cuDNN's first choice, in 18 settings of 3 runs, one given up after the first;
-# then both time its engines, for the cnn.
-expect '{"table": "tuned", "model": "cnn", "precision": "tf32", "batch": 4096' "$json"
-[ "$(uniq -c <"$box/calls" | xargs)" = "52 autotune 1 27 autotune 8" ] || fails uniq -c "$box/calls"
-[ "$(grep -o -e --tune -e '--limit [0-9]*$' "$box/peers" | xargs)" = "--limit 57344 --tune" ] ||
-    fails cat "$box/peers"
+# Both sides take cuDNN's first choice, in 18 settings, the first of which does not count; then
+# both time its engines, for the cnn. bf16 comes first.
+: >"$box/tuned"
+: >"$box/peers"
+does torch nan mlp_64_bf16_eager_3
+exits 1 STAGES=torch PAIRS=1
+works torch
+expect '"precision": "bf16", "batch": 64, "result": "failed: torch'
+grep -m 1 '"table": "eager"' "$results/results.json" | grep -q '"precision": "bf16"'
+expect '"ours_images_per_s": 200, "torch_images_per_s": 50, "ratio": 4.0'
+expect '"goal": "50 % of peak", "cudnn_engines": "data 12"'
+expect '"torch": {"status": "failed"'
+expect '"train": {"status": "passed"'
+[ "$(uniq -c <"$box/tuned" | xargs)" = "18 autotune 1 9 autotune 8" ] ||
+    { uniq -c "$box/tuned" && exit 1; }
+[ "$(grep -o -e --tune -e '--limit [0-9]*$' "$box/peers" | xargs)" = "--limit 57344 --tune" ]
 
-# A comparison that is cut names what is missing; it is a failure where nothing counts.
-echo "mlp 512 f32" >"$box/stuck"
-fails check compiled STAGE_LIMIT_S=2
-expect '"compiled": {"status": "cut"' "$json"
-: >"$box/nan"
-check compiled STAGE_LIMIT_S=8 || { cat "$box/log" && exit 1; }
-expect '"compiled": {"status": "cut"' "$json"
-expect 'no time left for 17 of 18 settings' "$table"
-expect '| mlp | f32 | 64 | 200 | 50 | 4.00 |' "$table"
-[ "$(grep -c '"result": "not measured: no time left"' "$json")" = 17 ] || fails cat "$json"
-echo "mlp 64 f32" >"$box/stuck"
-fails check compiled STAGE_LIMIT_S=2
-: >"$box/stuck"
+# One that crashes, one that says nothing, one that talks nonsense: a row each; the rest goes on.
+rm -rf "$results"
+does test crash test_kernels_cuda_linear
+does trainer mute fp16
+does torch crash cnn_64_bf16_eager_3
+exits 1 QUICK=1 STAGES="first test torch"
+expect '"test": "test_kernels_cuda_linear", "passed": 1, "failed": 0, '
+expect 'first_failed": "", "result": "failed: signal 11: about to crash"'
+expect '--amp fp16", "result": "failed: no result.json'
+expect "\"batch\": 64, \"result\": \"failed: torch"
+counts 11 '"goal"'
+counts 7 '"result": "passed"' <(grep -F '"table": "tests"' "$results/results.json")
+expect 'about to crash' "$results/test.log"
+does test err test_kernels_cuda_conv
+does trainer garble --no-cuda-graph
+does torch garble mlp_512_bf16_eager_6
+exits 1 QUICK=1 STAGES="first test torch" PAIRS=1
+does test skip # on a machine with a GPU that is no reason
+exits 1 QUICK=1 STAGES=test RESULTS="$box/no_gpu"
+works test
+expect 'first_failed": "t.c:core:sums: off by 3", "result": "failed: exit code 1'
+expect '--no-cuda-graph", "result": "failed: no result.json'
+expect '"batch": 512, "result": "failed: torch'
+works trainer
+works torch
 
-touch "$box/no_torch"
-check compiled
-expect '"compiled": {"status": "skipped"' "$json"
-expect 'python3 has no torch' "$table"
+# Nobody waits for one that hangs longer than its time, if it ends at SIGTERM or not; the next
+# command goes on where this one had no time left.
+rm -rf "$results"
+does trainer stubborn --tf32
+exits 3 STAGES=first LIMIT_S=3
+works trainer
+comes_true is_gone "$(cat "$box/hanging")"
+expect '"first": {"status": "cut"'
+counts 5 '"result": "passed"'
+expect '--tf32", "result": "not run: no time left"'
+expect "1 of 6 rows" "$results/tables.md"
+: >"$box/tuned"
+exits 0 STAGES=first
+counts 1 autotune "$box/tuned"
+expect '"first": {"status": "passed"'
+does torch hang start
+exits 3 STAGES=compiled LIMIT_S=2
+expect '"compiled": {"status": "cut"'
+counts 18 '"result": "not run: no time left"'
+works torch
 
-# No figure comes from an emulated device.
-echo true >"$box/emulated"
-fails check bench
-expect 'this device is an emulation' "$table"
-expect '"bench": {"status": "failed"' "$json"
-echo false >"$box/emulated"
+# Ended from outside, also by SIGKILL, the check leaves what was done, and nobody behind.
+for signal in TERM KILL; do
+    rm -rf "$results" "$box/hanging"
+    does test hang test_kernels_cuda_conv
+    (become_check QUICK=1 STAGES="first test bench") &
+    running=$!
+    comes_true test -s "$box/hanging"
+    kill -"$signal" "$running"
+    ! wait "$running" 2>/dev/null || exit 1
+    comes_true is_gone "$(cat "$box/hanging")"
+    expect '"first": {"status": "passed"'
+    expect '"test": {"status": "cut"'
+    expect '"bench": {"status": "not run"'
+    expect '"test": "test_kernels_cuda_linear", "passed": 1, "failed": 0'
+    expect '| test_kernels_cuda_conv |  |  |  | not run |' "$results/tables.md"
+    expect '- test: 5 of 8 rows' "$results/tables.md"
+    expect '- bench: 15 of 15 rows' "$results/tables.md"
+done
+expect "last words" "$results/running.log"
+works test
+: >"$box/tests"
+exits 0 QUICK=1 STAGES=test COMMIT=def456 # another commit: nothing of that counts
+counts 8 "fork yes real" "$box/tests"
 
-# A stage that takes too long is cut and says so, also where the whole run is ended from outside;
-# then nothing of it goes on.
-touch "$box/sleeps"
-fails check train STAGE_LIMIT_S=1
-expect '"train": {"status": "cut"' "$json"
-rm -f "$box/build/gpu-check/train.head" "$json" "$box/sleeping"
-become_check train &
-comes_true test -s "$box/sleeping"
-kill "$!"
-fails wait "$!"
-expect '"train": {"status": "cut"' "$json"
-comes_true is_gone "$(cat "$box/sleeping")"
-rm -f "$box/sleeps"
-fails check "train hurry"
+# No GPU work is begun without a build, and no figure comes from an emulated device.
+rm -rf "$results"
+does cmake lack
+exits 1 STAGES="build first"
+expect "failed: CUDA: left out (no cuDNN)"
+works cmake
+does trainer emulate
+exits 1 STAGES=bench
+expect 'failed: this device is an emulation'
+works trainer
+does torch lack
+exits 0 STAGES=compiled
+works torch
+expect '"compiled": {"status": "skipped"'
+expect 'python3 has no torch' "$results/tables.md"
+
+# What a program says without end does not fill the disk; results of another kind are not mixed in.
+PYTHONPATH=bench/gpu PYTHONDONTWRITEBYTECODE=1 python3 - <<'EOF'
+import os, program
+program.MAX_LOG_BYTES = 1000
+talk = "for i in {1..30}; do printf %0500d 7; sleep 0.02; done; echo; echo last words"
+ended = program.run(["bash", "-c", talk], 20, os.environ["BOX"] + "/endless.log")
+assert ended.code == 0 and ended.last_line() == "last words" and len(ended.output) < 10000
+EOF
+exits 1 STAGES=first RESULTS="$box/no_gpu"
+expect "name another folder" "$box/log"
+exits 1 STAGES="first hurry"
 expect 'no stage "hurry"' "$box/log"
 
-if command -v python3 >/dev/null; then
-    python3 -m json.tool "$json" >/dev/null
-fi
+# Two GPUs: ranks over NCCL and replicas are among the rows.
+echo 2 >"$box/gpus"
+exits 0 STAGES="first train" RESULTS="$box/two"
+expect '"flags": "--model cnn --mode dp --devices 0,1"' "$box/two/results.json"
+expect '"ranks": 2, "flags": "--backend nccl --nproc-per-node 2"' "$box/two/results.json"
+
+# The stage gpus: what NCCL chose, the same bits again, who is named, and what is measured.
+exits 0 STAGES=gpus RESULTS="$box/two"
+expect '"bytes": 4718592, "algorithm": "RING", "protocol": "LL128"' "$box/two/results.json"
+counts 5 '"as_before": true' "$box/two/results.json"
+counts 2 '"names_rank_1": true' "$box/two/results.json"
+expect '"bytes": 65536, "time_us": 9.5' "$box/two/results.json"
+grep -q '"ranks": 2, "images_per_s.*"of_linear_%": [0-9]' "$box/two/results.json"
+does trainer waver
+exits 1 STAGES=gpus RESULTS="$box/two"
+works trainer
+counts 3 'failed: other bits than before' "$box/two/results.json"
+expect '"algorithm": "NVLS", "protocol": "LL128", "result": "failed' "$box/two/results.json"
+echo 1 >"$box/gpus"
+exits 0 STAGES=gpus RESULTS="$box/one"
+expect '"gpus": {"status": "skipped"' "$box/one/results.json"
+
+python3 -m json.tool "$results/results.json" >/dev/null
 echo "ok"

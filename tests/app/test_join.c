@@ -122,7 +122,8 @@ START_TEST(other_settings_are_refused)
 {
     static const char *const others[][3] = {{"batch-size", "--batch-size", "32"},
                                             {"seed", "--seed", "5"},
-                                            {"cuda-graph", "--no-cuda-graph"}};
+                                            {"cuda-graph", "--no-cuda-graph"},
+                                            {"nccl-nvls", "--nccl-nvls"}};
     int port = underway_free_port();
     program p[2];
     p[0] = start_rank(0, 2, port, WORDS(SMALL_RUN, "--run-dir", "unlike"));
@@ -321,7 +322,7 @@ int main(void)
     tcase_add_test(hand, missing_rank_is_named);
     tcase_add_test(hand, missing_rank_0_is_told);
     tcase_add_test(hand, one_rank_twice_is_refused);
-    tcase_add_loop_test(hand, other_settings_are_refused, 0, 3);
+    tcase_add_loop_test(hand, other_settings_are_refused, 0, 4);
     tcase_add_test(hand, second_rank_0_is_refused);
     tcase_add_loop_test(hand, impossible_places_are_refused, 0, N_PLACES);
     tcase_add_test(hand, foreign_server_is_no_store);

@@ -2,7 +2,6 @@
  * that was never asked. */
 #include "app/train/preempt.h"
 #include "app/train/rank_signals.h"
-#include "kernels/step.h"
 #include "tests/app/runs.h"
 #include "tests/app/underway.h"
 #include "tests/support/fake_accelerator.h"
@@ -15,7 +14,6 @@
 /* One rank's part of a step on a device that does things late. */
 typedef struct fake_rank {
     device *dev;
-    step_numbers numbers;
     float gradients_end[1];
     preempt stop;
 } fake_rank;
@@ -24,15 +22,13 @@ static void fake_open(fake_rank *r)
 {
     *r = (fake_rank){.dev = NULL};
     ck_assert_int_eq(fake_accelerator_open(0, &r->dev), STATUS_OK);
-    ck_assert_int_eq(
-        preempt_open(r->dev, &r->numbers, r->gradients_end, r->gradients_end, &r->stop), STATUS_OK);
+    ck_assert_int_eq(preempt_open(r->dev, r->gradients_end, r->gradients_end, &r->stop), STATUS_OK);
 }
 
 static void fake_step(fake_rank *r, float wish, preempt_when when)
 {
-    /* The plan comes in order with the rest, as begin_step has it. */
-    ck_assert_int_eq(fake_accelerator_fill(r->dev, &r->numbers.plan.stop, 1, wish), STATUS_OK);
-    ck_assert_int_eq(preempt_send(&r->stop), STATUS_OK);
+    /* The wish comes in order with the rest, as begin_step has it. */
+    ck_assert_int_eq(fake_accelerator_fill(r->dev, r->stop.flag, 1, wish), STATUS_OK);
     ck_assert_int_eq(preempt_look(&r->stop, when), STATUS_OK);
 }
 

@@ -100,6 +100,86 @@ START_TEST(resumed_between_training_and_test)
 }
 END_TEST
 
+/* Rewrites a checkpoint's state as versions without hashes wrote it, with another number. */
+static void write_state_of_before(const char *path, const char *key, json_int_t number)
+{
+    static const char *const hashes[] = {"hash", "model_hash", "optimizer_hash"};
+    json_t *state = json_load_file(path, 0, NULL);
+    ck_assert_ptr_nonnull(state);
+    for (size_t i = 0; i < sizeof hashes / sizeof hashes[0]; i++)
+        ck_assert_int_eq(json_object_del(state, hashes[i]), 0);
+    ck_assert_int_eq(json_object_set_new(state, "format", json_integer(1)), 0);
+    ck_assert_int_eq(json_object_set_new(state, key, json_integer(number)), 0);
+    ck_assert_int_eq(json_dump_file(state, path, JSON_INDENT(2)), 0);
+    json_decref(state);
+}
+
+#define NEWEST "part/checkpoints/00000013/"
+
+/* What is possible for some run, and not for this one. */
+static const struct {
+    const char *key;
+    int64_t number;
+} places[] = {
+    {"sample_offset", 0}, /* nobody looks at it: a checkpoint of before */
+    {"step_in_epoch", 3}, {"epoch", 2}, {"epoch", 1}, {"epoch_samples", 209},
+};
+enum { N_PLACES = sizeof places / sizeof places[0], N_MISFITS = N_PLACES + 3 };
+
+/* The newest checkpoint is not to be used: the older one is, and leads to the same bits. */
+START_TEST(checkpoints_that_do_not_fit_are_passed_over)
+{
+    const cut *c = &cuts[0];
+    program whole = run_cut(c, "whole", ((const char *const[]){NULL}));
+    ASSERT_EXIT(whole, 0);
+    /* 15 steps an epoch. */
+    program part =
+        run_cut(c, "part", WORDS("--save-every", "1steps", "--inject", "kill:rank=0,step=14"));
+    ASSERT_EXIT(part, 128 + SIGKILL);
+    if (_i < N_PLACES)
+        write_state_of_before(NEWEST "state.json", places[_i].key, places[_i].number);
+    else if (_i < N_PLACES + 2)
+        ck_assert_int_eq(file_copy(NEWEST "model.safetensors", NEWEST "optimizer.safetensors"),
+                         STATUS_OK);
+    else
+        ck_assert_int_eq(truncate(NEWEST "state.json", 100), 0);
+    if (_i == N_PLACES)
+        write_state_of_before(NEWEST "state.json", "sample_offset", 0);
+    program rest = run_cut(c, "part", WORDS("--resume"));
+    ASSERT_EXIT(rest, 0);
+    ck_assert((strstr(rest.err, "passing over") != NULL) == (_i > 0));
+    assert_same_bits("part", "whole");
+    program_close(&whole);
+    program_close(&part);
+    program_close(&rest);
+}
+END_TEST
+
+/* A loss that is no number does not stop a run from being saved, killed and continued. */
+#define DIVERGING \
+    "train", "--model", "mlp", "--optimizer", "sgd", "--lr", "1e6", "--limit", "230", \
+        "--batch-size", "16", "--epochs", "2", "--threads", "1", "--save-every", "2steps"
+
+START_TEST(a_diverged_run_goes_on)
+{
+    program whole = underway_run(NULL, WORDS(DIVERGING, "--run-dir", "whole"));
+    ASSERT_EXIT(whole, 0);
+    program part = underway_run(
+        NULL, WORDS(DIVERGING, "--run-dir", "part", "--inject", "kill:rank=0,step=12"));
+    ASSERT_EXIT(part, 128 + SIGKILL);
+    ck_assert_msg(strstr(part.err, "checkpoint not written") == NULL, "%s", part.err);
+    ck_assert(file_exists("part/checkpoints/00000010"));
+    program rest = underway_run(NULL, WORDS(DIVERGING, "--run-dir", "part", "--resume"));
+    ASSERT_EXIT(rest, 0);
+    ck_assert_msg(strstr(rest.err, "passing over") == NULL, "%s", rest.err);
+    ASSERT_SAYS(rest.out, "nan");
+    assert_same_bits("part", "whole");
+    program_close(&whole);
+    program_close(&part);
+    program_close(&rest);
+}
+END_TEST
+
 #define SMALL "train", "--model", "mlp", "--limit", "64", "--threads", "1", "--quiet"
 
 static int count_checkpoints(const char *run_dir)
@@ -138,6 +218,42 @@ START_TEST(checkpoints_come_when_they_are_due)
     ck_assert_msg(rhythms[_i].before == NULL || file_exists(path), "no %s", path);
     ck_assert_int_eq(count_checkpoints("part"), rhythms[_i].before == NULL ? 1 : 2);
     program_close(&p);
+}
+END_TEST
+
+/* The newest checkpoint is broken, or whole and of no use: a run that ends before it is saved all
+ * the same, and one that goes past it keeps the one that it went on from. */
+START_TEST(what_was_passed_over_does_not_count)
+{
+#define SECOND "part/checkpoints/00000002/state.json"
+    program first = underway_run(
+        NULL, WORDS(SMALL, "--epochs", "2", "--save-every", "1epoch", "--run-dir", "part"));
+    ASSERT_EXIT(first, 0);
+    if (_i == 0)
+        ck_assert_int_eq(truncate(SECOND, 100), 0);
+    else
+        write_state_of_before(SECOND, "epoch", 1);
+    program one =
+        underway_run(NULL, WORDS(SMALL, "--epochs", "1", "--run-dir", "part", "--resume"));
+    ASSERT_EXIT(one, 0);
+    ASSERT_SAYS(one.err, "passing over");
+    program past =
+        underway_run(NULL, WORDS(SMALL, "--epochs", "4", "--save-every", "3epochs", "--run-dir",
+                                 "part", "--resume", "--inject", "kill:rank=0,step=4"));
+    ASSERT_EXIT(past, 128 + SIGKILL);
+    ck_assert_int_eq(count_checkpoints("part"), 2);
+    ck_assert_int_eq(truncate("part/checkpoints/00000003/state.json", 100), 0);
+    program rest =
+        underway_run(NULL, WORDS(SMALL, "--epochs", "4", "--run-dir", "part", "--resume"));
+    ASSERT_EXIT(rest, 0);
+    program whole = underway_run(NULL, WORDS(SMALL, "--epochs", "4", "--run-dir", "whole"));
+    ASSERT_EXIT(whole, 0);
+    assert_same_bits("part", "whole");
+    program_close(&first);
+    program_close(&one);
+    program_close(&past);
+    program_close(&rest);
+    program_close(&whole);
 }
 END_TEST
 
@@ -247,8 +363,11 @@ int main(void)
     tcase_add_checked_fixture(runs, start_clean, NULL);
     tcase_add_loop_test(runs, killed_in_mid_epoch_and_resumed_has_the_same_bits, 0, N_CUTS);
     tcase_add_test(runs, resumed_between_training_and_test);
+    tcase_add_loop_test(runs, checkpoints_that_do_not_fit_are_passed_over, 0, N_MISFITS);
     tcase_add_loop_test(runs, checkpoints_come_when_they_are_due, 0, N_RHYTHMS);
+    tcase_add_loop_test(runs, what_was_passed_over_does_not_count, 0, 2);
     tcase_add_loop_test(runs, bad_rhythms_are_refused, 0, N_BAD_RHYTHMS);
+    tcase_add_test(runs, a_diverged_run_goes_on);
     tcase_add_test(runs, auto_starts_what_is_not_there);
     tcase_add_test(runs, resume_alone_asks_for_a_run);
     tcase_add_test(runs, workers_started_again_go_on);

@@ -57,6 +57,32 @@ START_TEST(a_folder_in_use_is_refused)
 }
 END_TEST
 
+/* What a killed run left of the files that it was writing goes as soon as the next one has the
+ * folder; a refused one has no say. */
+START_TEST(half_written_files_go)
+{
+    static const char *const ours[] = {"part/result.json.tmp-0123abcd",
+                                       "part/model.safetensors.tmp-0123abcd"};
+    static const char mine[] = "part/result.json.tmp-mine";
+    program first = underway_run(NULL, WORDS(TRAIN, "--epochs", "1", "--run-dir", "part"));
+    ASSERT_EXIT(first, 0);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(file_write(ours[i], NULL, 0), STATUS_OK);
+    ck_assert_int_eq(file_write(mine, NULL, 0), STATUS_OK);
+    program refused = underway_run(NULL, WORDS(TRAIN, "--epochs", "2", "--run-dir", "part"));
+    ASSERT_EXIT(refused, 74);
+    ck_assert(file_exists(ours[0]) && file_exists(ours[1]));
+    program cut = underway_run(NULL, WORDS(TRAIN, "--epochs", "2", "--run-dir", "part", "--resume",
+                                           "--inject", "kill:rank=0,step=2"));
+    ASSERT_EXIT(cut, 128 + SIGKILL);
+    ck_assert(!file_exists(ours[0]) && !file_exists(ours[1]));
+    ck_assert(file_exists(mine));
+    program_close(&first);
+    program_close(&refused);
+    program_close(&cut);
+}
+END_TEST
+
 int main(void)
 {
     underway_clean_environment();
@@ -66,5 +92,6 @@ int main(void)
     tcase_add_checked_fixture(runs, start_clean, NULL);
     tcase_add_test(runs, runs_of_one_second_have_folders_of_their_own);
     tcase_add_test(runs, a_folder_in_use_is_refused);
+    tcase_add_test(runs, half_written_files_go);
     return workbench_close(suite_run(suite));
 }

@@ -1,12 +1,11 @@
 /* What launchers tell each other gets there: over connections that break at the worst moment, with
  * nonsense in the store, and from a launcher that leaves early. All on this machine. */
-#include "dist/store/store.h"
-#include "tests/app/run_lines.h"
+#include "tests/app/run_nodes.h"
 
 #include <poll.h>
 #include <pthread.h>
 
-enum { FLAGS_BYTES = 512, PUMP_BYTES = 65536 };
+enum { PUMP_BYTES = 65536 };
 
 #define ALIVE "--rdzv-conf=keep_alive_interval=0.3,keep_alive_max_attempt=4"
 
@@ -110,23 +109,6 @@ START_TEST(a_broken_link_loses_nothing)
     close(b.listener);
 }
 END_TEST
-
-/* As any process that reaches the port may. */
-static void set_in_store(int port, const char *key, const char *value)
-{
-    store *client = NULL;
-    bool there = false;
-    store_options how = {.host = "127.0.0.1",
-                         .port = port,
-                         .prefix = "mnist_ddp/launcher/none/",
-                         .timeout_ms = 5000,
-                         .connect_timeout_ms = 5000,
-                         .describe = ""};
-    ck_assert_int_eq(store_create(&how, &client), STATUS_OK);
-    ck_assert_int_eq(store_set(client, key, value, strlen(value)), STATUS_OK);
-    ck_assert_int_eq(store_check(client, key, &there), STATUS_OK);
-    store_destroy(client);
-}
 
 static const struct {
     const char *key;

@@ -1,9 +1,11 @@
 /* Files are written whole or not at all, and read within limits. */
 #include "base/file.h"
+#include "base/file_draft.h"
 
 #include "tests/support/suite.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
@@ -124,6 +126,98 @@ START_TEST(replace_leaves_old_or_new)
 }
 END_TEST
 
+/* Somebody who may write in the folder puts a link where the temporary file might come. */
+START_TEST(planted_links_are_not_followed)
+{
+    const file_part old = {"precious", 8}, new = {"new", 3};
+    char name[64];
+    expect_ok(file_write("victim", &old, 1));
+    snprintf(name, sizeof name, "f.tmp.%ld", (long)getpid());
+    ck_assert_int_eq(symlink("victim", name), 0);
+    ck_assert_int_eq(symlink("victim", "f.tmp"), 0);
+    ck_assert_int_eq(symlink("victim", "f"), 0);
+    expect_ok(file_replace("f", &new, 1));
+    expect_content("victim", "precious");
+    expect_content("f", "new");
+    struct stat info;
+    ck_assert_int_eq(lstat("f", &info), 0);
+    ck_assert(S_ISREG(info.st_mode));
+}
+END_TEST
+
+/* Every name is a new one, and nobody else's file is taken for it. */
+START_TEST(drafts_have_names_of_their_own)
+{
+    file_draft drafts[20];
+    struct stat info;
+    umask(027);
+    for (int i = 0; i < 20; i++) {
+        expect_ok(file_draft_open("f", i % 2 ? FILE_DRAFT_PRIVATE : FILE_DRAFT_SHARED, &drafts[i]));
+        ck_assert_int_eq(fstat(drafts[i].fd, &info), 0);
+        ck_assert_int_eq(info.st_mode & 0777, i % 2 ? 0600 : 0640);
+        ck_assert_int_eq(fcntl(drafts[i].fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+        for (int k = 0; k < i; k++)
+            ck_assert_str_ne(drafts[i].temporary, drafts[k].temporary);
+    }
+    ck_assert_int_eq(count_files(), 20);
+    expect_ok(file_append(drafts[0].fd, "f", "0", 1));
+    expect_ok(file_draft_commit(&drafts[0]));
+    expect_content("f", "0");
+    file_draft_drop(&drafts[1]);
+    ck_assert_int_eq(count_files(), 19);
+    static const char *const others[] = {"g.tmp-0123abcd", "f.tmp-mine", "f.tmp-0123abcd0",
+                                         "f.tmp-0123ABCD", "f.tmp"};
+    for (int i = 0; i < 5; i++)
+        expect_ok(file_write(others[i], NULL, 0));
+    file_draft_clean("f");
+    ck_assert_int_eq(count_files(), 6); /* and "f" */
+    for (int i = 0; i < 5; i++)
+        ck_assert(file_exists(others[i]));
+    for (int i = 2; i < 20; i++)
+        file_draft_drop(&drafts[i]);
+}
+END_TEST
+
+START_TEST(a_copy_is_a_file_of_its_own)
+{
+    static char large[300001];
+    const file_part part = {large, sizeof large}, old = {"old", 3};
+    char *data = NULL;
+    size_t size = 0;
+    memset(large, 'x', sizeof large);
+    expect_ok(file_write("from", &part, 1));
+    expect_ok(file_write("to", &old, 1));
+    expect_ok(file_copy("from", "to"));
+    expect_ok(file_write("from", &old, 1)); /* in place */
+    expect_ok(file_read("to", sizeof large, &data, &size));
+    ck_assert_uint_eq(size, sizeof large);
+    ck_assert(memcmp(data, large, size) == 0);
+    free(data);
+    expect_ok(file_write("from", NULL, 0));
+    expect_ok(file_copy("from", "to"));
+    expect_content("to", "");
+    /* The kernel copies nothing out of /proc by itself. */
+    expect_ok(file_copy("/proc/sys/kernel/ostype", "to"));
+    expect_content("to", "Linux\n");
+    expect_failure(file_copy("absent", "to"), STATUS_IO, "absent");
+    expect_content("to", "Linux\n");
+    expect_failure(file_copy("from", "no/to"), STATUS_IO, "no/to");
+    ck_assert_int_eq(count_files(), 2);
+}
+END_TEST
+
+START_TEST(the_folder_of_a_path)
+{
+    static const char *const paths[][2] = {{"a", "."},      {"/a", "/"},        {"a/b", "a"},
+                                           {"/a/b/", "/a"}, {"a/b//c", "a/b/"}, {"/", "/"}};
+    char out[FILE_PATH_BYTES];
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        file_folder_of(paths[i][0], out);
+        ck_assert_str_eq(out, paths[i][1]);
+    }
+}
+END_TEST
+
 START_TEST(reading_has_limits)
 {
     const file_part part = {"12345", 5};
@@ -137,6 +231,21 @@ START_TEST(reading_has_limits)
     expect_failure(file_read(".", 4, &text, &size), STATUS_INVALID, "regular");
     expect_failure(file_read("absent", 4, &text, &size), STATUS_IO, "absent");
     ck_assert_ptr_null(text);
+}
+END_TEST
+
+/* Nobody writes to this FIFO, and nobody may be kept by it: the case has a time limit. */
+START_TEST(a_fifo_is_not_waited_for)
+{
+    const file_part part = {"new", 3};
+    char *text = NULL;
+    size_t size = 0;
+    ck_assert_int_eq(mkfifo("fifo", 0600), 0);
+    expect_failure(file_read("fifo", 5, &text, &size), STATUS_INVALID, "not a regular file");
+    expect_failure(file_copy("fifo", "to"), STATUS_INVALID, "not a regular file");
+    ck_assert_int_eq(count_files(), 1);
+    expect_ok(file_replace("fifo", &part, 1));
+    expect_content("fifo", "new");
 }
 END_TEST
 
@@ -175,7 +284,12 @@ int main(void)
     tcase_add_test(core, folders_are_made_with_their_parents);
     tcase_add_test(core, parts_are_written_in_order);
     tcase_add_test(core, replace_leaves_old_or_new);
+    tcase_add_test(core, planted_links_are_not_followed);
+    tcase_add_test(core, drafts_have_names_of_their_own);
+    tcase_add_test(core, a_copy_is_a_file_of_its_own);
+    tcase_add_test(core, the_folder_of_a_path);
     tcase_add_test(core, reading_has_limits);
+    tcase_add_test(core, a_fifo_is_not_waited_for);
     tcase_add_test(core, a_file_of_unknown_size_is_read);
     tcase_add_test(core, joined_paths_fit_or_fail);
     return suite_run(suite);

@@ -221,17 +221,17 @@ END_TEST
 
 START_TEST(entry_is_whole_or_absent)
 {
-    cache_entry entry = {.fd = -1};
-    expect_ok(cache_entry_begin("./x.idx", &entry));
-    expect_ok(cache_write(entry.fd, "x", "half", 4));
+    file_draft entry = {.fd = -1};
+    expect_ok(cache_draft("./x.idx", &entry));
+    expect_ok(file_append(entry.fd, "x", "half", 4));
     ck_assert(!file_exists("x.idx"));
-    cache_entry_abort(&entry);
+    file_draft_drop(&entry);
     ck_assert_int_eq(sandbox_count(".", "x.idx"), 0);
-    cache_entry_abort(&entry);
-    expect_ok(cache_entry_begin("./x.idx", &entry));
-    expect_ok(cache_write(entry.fd, "x", "whole", 5));
-    expect_ok(cache_entry_commit(&entry));
-    cache_entry_abort(&entry); /* too late: nothing happens */
+    file_draft_drop(&entry);
+    expect_ok(cache_draft("./x.idx", &entry));
+    expect_ok(file_append(entry.fd, "x", "whole", 5));
+    expect_ok(file_draft_commit(&entry));
+    file_draft_drop(&entry); /* too late: nothing happens */
     char *text = NULL;
     size_t size = 0;
     expect_ok(file_read("x.idx", 100, &text, &size));
@@ -239,8 +239,8 @@ START_TEST(entry_is_whole_or_absent)
     free(text);
     ck_assert_int_eq(sandbox_count(".", "x.idx"), 1);
     expect_ok(file_make_folders("y.idx"));
-    expect_ok(cache_entry_begin("./y.idx", &entry));
-    expect_failure(cache_entry_commit(&entry), "rename", "y.idx", NULL);
+    expect_ok(cache_draft("./y.idx", &entry));
+    expect_failure(file_draft_commit(&entry), "rename", "y.idx", NULL);
     ck_assert_int_eq(sandbox_count(".", "y.idx"), 1);
 }
 END_TEST

@@ -1,5 +1,6 @@
 /* The generated digits: the same bytes however they are asked for, all different, and shaped like
  * MNIST's. */
+#include "base/fnv1a.h"
 #include "data/digits/digits.h"
 #include "tests/support/suite.h"
 
@@ -116,14 +117,6 @@ START_TEST(bounds_are_checked)
 }
 END_TEST
 
-static uint64_t fnv1a(const uint8_t *bytes, size_t count)
-{
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < count; i++)
-        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 static int compare_hashes(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -140,7 +133,7 @@ START_TEST(all_images_differ)
     for (size_t i = 0; i < count; i++) {
         const uint8_t *image = i < N_TRAIN ? train.images + i * DIGITS_PIXELS
                                            : test.images + (i - N_TRAIN) * DIGITS_PIXELS;
-        hashes[i] = fnv1a(image, DIGITS_PIXELS);
+        hashes[i] = fnv1a(FNV1A_START, image, DIGITS_PIXELS);
     }
     qsort(hashes, count, sizeof *hashes, compare_hashes);
     for (size_t i = 1; i < count; i++)

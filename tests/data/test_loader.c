@@ -92,8 +92,11 @@ static const device_ops FAKE_OPS = {.name = "fake",
                                     .free = fake_free,
                                     .upload = fake_upload,
                                     .gather = fake_gather};
-static const accelerator_ops NO_HOST = {0};
-static device_ops accelerator_table; /* the same, with memory of its own */
+
+/* The same, with memory of its own: copies from pinned memory are made at once. */
+static const accelerator_ops OWN_MEMORY = {
+    .alloc_pinned = fake_alloc, .free_pinned = fake_free, .copy_in = fake_upload};
+static device_ops accelerator_table;
 
 static fake memory;
 static device dev = {.ops = &FAKE_OPS, .state = &memory, .threads = 1};
@@ -136,7 +139,7 @@ static void begin_step(loader *load, int step)
 {
     step_plan plan = {0};
     loader_begin_step(load, step, &plan);
-    step_begin(&plan, &numbers);
+    step_begin(&plan, &numbers, NULL);
 }
 
 static void expect_ok(status st)
@@ -253,18 +256,18 @@ END_TEST
 START_TEST(accelerator_gets_copies)
 {
     accelerator_table = FAKE_OPS;
-    accelerator_table.accelerator = &NO_HOST;
+    accelerator_table.accelerator = &OWN_MEMORY;
     dev.ops = &accelerator_table;
     loader_options options = make_options(16, 2, 0, 3);
     loader *load = create(&options);
-    ck_assert_int_eq(memory.live, 6);
+    ck_assert_int_eq(memory.live, 7);
     memset(images, 0xee, sizeof images); /* nobody looks here any more */
     memset(labels, 0xee, sizeof labels);
     for (int epoch = 0; epoch < 2; epoch++)
         walk_epoch(load, &options, epoch);
     loader_destroy(load);
     ck_assert_int_eq(memory.live, 0);
-    for (int allowed = 0; allowed < 6; allowed++) {
+    for (int allowed = 0; allowed < 7; allowed++) {
         setup();
         memory.allocs_left = allowed;
         ck_assert_int_eq(loader_create(&dev, &SET, &options, &load), STATUS_NO_MEMORY);
@@ -274,6 +277,56 @@ START_TEST(accelerator_gets_copies)
     memory.calls_left = 2; /* images and labels */
     load = create(&options);
     ck_assert_int_eq(loader_start_epoch(load, 0), STATUS_DEVICE);
+    loader_destroy(load);
+}
+END_TEST
+
+/* Drawn ahead, in time, twice, or in vain: an epoch has its own order. */
+START_TEST(an_order_may_be_drawn_ahead)
+{
+    accelerator_table = FAKE_OPS;
+    accelerator_table.accelerator = &OWN_MEMORY;
+    if (_i == 1)
+        dev.ops = &accelerator_table;
+    loader_options options = make_options(16, 1, 1, 2);
+    loader *load = create(&options);
+    walk_epoch(load, &options, 0);
+    ck_assert(!loader_repeats_order(load)); /* there was none before */
+    expect_ok(loader_draw_epoch(load, 1));
+    expect_ok(loader_draw_epoch(load, 1));
+    walk_epoch(load, &options, 1);
+    ck_assert(!loader_repeats_order(load));
+    expect_ok(loader_draw_epoch(load, 2));
+    walk_epoch(load, &options, 3); /* as a resumed run might */
+    ck_assert(!loader_repeats_order(load));
+    walk_epoch(load, &options, 2);
+    expect_ok(loader_draw_epoch(load, 2)); /* its own, once more */
+    walk_epoch(load, &options, 2);
+    ck_assert(loader_repeats_order(load));
+    walk_epoch(load, &options, 3);
+    ck_assert(!loader_repeats_order(load));
+    ck_assert_int_eq(loader_draw_epoch(load, -1), STATUS_INVALID);
+    loader_destroy(load);
+    ck_assert_int_eq(memory.live, 0);
+    dev.ops = &FAKE_OPS;
+}
+END_TEST
+
+/* While the steps of an epoch are still to come, or under way, the next order changes nothing. */
+START_TEST(drawing_ahead_leaves_the_epoch_alone)
+{
+    uint32_t order[SAMPLES];
+    batch b;
+    loader_options options = make_options(16, 1, 0, 1);
+    loader *load = create(&options);
+    expect_ok(sampler_indices(&options.sampler, 4, order));
+    expect_ok(loader_start_epoch(load, 4));
+    for (int step = 0; step < loader_steps(load); step++) {
+        expect_ok(loader_draw_epoch(load, 5 + step));
+        begin_step(load, step);
+        expect_ok(loader_next(load, &b));
+        expect_batch(&b, order + 16 * step, 4);
+    }
     loader_destroy(load);
 }
 END_TEST
@@ -341,6 +394,8 @@ int main(void)
     tcase_add_test(core, steps_are_counted);
     tcase_add_test(core, steps_stand_alone);
     tcase_add_test(core, accelerator_gets_copies);
+    tcase_add_loop_test(core, an_order_may_be_drawn_ahead, 0, 2);
+    tcase_add_test(core, drawing_ahead_leaves_the_epoch_alone);
     tcase_add_test(core, bad_options_are_refused);
     tcase_add_test(core, device_failures_are_passed_on);
     return suite_run(suite);

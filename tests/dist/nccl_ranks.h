@@ -4,14 +4,15 @@
 #define MNIST_DDP_TESTS_DIST_NCCL_RANKS_H
 
 #include "base/module.h"
+#include "dist/nccl_settings.h"
 #include "tests/support/collectives.h"
 #include "tests/support/cuda.h"
 #include "tests/support/ranks.h"
 
 #include <sys/wait.h>
 
-static const int NCCL_WORLDS[] = {2, 3, 4};
-enum { NCCL_N_WORLDS = 3, NCCL_MAX_WORLD = 4 };
+static const int NCCL_WORLDS[] = {2, 3, 4, 8};
+enum { NCCL_N_WORLDS = 4, NCCL_N_SMALL_WORLDS = 3, NCCL_MAX_WORLD = 8 };
 
 static int nccl_gpus; /* of the machine */
 
@@ -107,7 +108,7 @@ static inline bool nccl_choose(void)
     char path[4096];
     const char *folder = getenv("BUILD_DIR");
     nccl_gpus = nccl_count_gpus();
-    if (nccl_gpus == 0)
+    if (nccl_gpus == 0 || nccl_settings_apply(false) != STATUS_OK)
         return false;
     if (!cuda_is_real())
         return cuda_choose();

@@ -1,6 +1,7 @@
 /* Ranks with GPUs that die, stop, leave or are late, eagerly and in a graph: the others say so in
  * time, and name them. */
 #include "base/clock.h"
+#include "kernels/ops.h"
 #include "tests/dist/nccl_ranks.h"
 #include "tests/support/deaths.h"
 
@@ -111,6 +112,49 @@ START_TEST(a_late_rank_is_named)
 }
 END_TEST
 
+/* The group's first all_reduce of this size, before which a rank may be slow: on every backend. */
+static status first_all_reduce(process_group *group, int rank, int world_size, void *arg)
+{
+    const death *how = arg;
+    device *dev = ranks_device();
+    float *data = NULL;
+    (void)world_size;
+    TRY(dev->ops->alloc(dev, 5000 * sizeof *data, (void **)&data));
+    if (rank == how->rank)
+        clock_sleep_ms(how->sleep_ms);
+    if (rank == how->rank && how->signal != 0)
+        raise(how->signal);
+    status st = process_group_all_reduce(group, data, 5000, DTYPE_F32, REDUCE_SUM, dev->stream);
+    if (st == STATUS_OK)
+        st = dev->ops->synchronize(dev);
+    dev->ops->free(dev, data);
+    return st;
+}
+
+START_TEST(the_first_of_its_kind_has_longer)
+{
+    static const char *const backends[] = {"nccl", "shm", "gloo"};
+    ranks_options options = nccl_options(2, backends[_i]);
+    death d = {.rank = 1, .sleep_ms = 1200};
+    options.timeout_ms = 400;
+    if (_i > 0)
+        options.open_device = nccl_open_first;
+    if (nccl_has_gpus(_i > 0 ? 1 : 2) && nccl_has_backend(backends[_i]))
+        nccl_run_with(&options, first_all_reduce, &d);
+}
+END_TEST
+
+/* But one that is dead or stopped is told as soon as ever. */
+START_TEST(who_ends_before_the_first_is_named)
+{
+    ranks_options options = nccl_options(2, "nccl");
+    death d = {.rank = 1, .signal = _i == 0 ? SIGKILL : SIGSTOP};
+    const char *words[3] = {"rank 1 (pid ", _i == 0 ? "is gone" : "is stopped"};
+    options.timeout_ms = _i == 0 ? 20000 : 700;
+    run_death(first_all_reduce, d, options, _i == 0 ? STATUS_PEER : STATUS_TIMEOUT, 2.5, words);
+}
+END_TEST
+
 /* A collective that nobody is missing from, and that still does not end. */
 START_TEST(a_hanging_collective_is_a_timeout)
 {
@@ -164,6 +208,8 @@ int main(void)
     tcase_add_test(deaths, a_group_that_is_closed_is_told);
     tcase_add_loop_test(deaths, a_stopped_rank_is_a_timeout, 0, 2 * N_DEATHS);
     tcase_add_test(deaths, a_late_rank_is_named);
+    tcase_add_loop_test(deaths, the_first_of_its_kind_has_longer, 0, 3);
+    tcase_add_loop_test(deaths, who_ends_before_the_first_is_named, 0, 2);
     tcase_add_test(deaths, a_hanging_collective_is_a_timeout);
     tcase_add_test(deaths, nccls_own_word_is_passed_on);
     tcase_add_loop_test(deaths, a_death_shows_through_staging, 0, 4);

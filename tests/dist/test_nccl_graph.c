@@ -115,6 +115,7 @@ typedef struct alone {
     device *dev;
     void *self;
     float *in, *out;
+    size_t in_at, out_at, count; /* what of both a collective works on */
 } alone;
 
 static status enqueue_alone(alone *a, collective_kind kind, float prescale, uint64_t seq)
@@ -127,9 +128,9 @@ static status enqueue_alone(alone *a, collective_kind kind, float prescale, uint
     ops = cuda->process_group;
     collective c = {.kind = kind,
                     .type = DTYPE_F32,
-                    .in = a->in,
-                    .out = a->out,
-                    .count = COUNT,
+                    .in = a->in + a->in_at,
+                    .out = a->out + a->out_at,
+                    .count = a->count,
                     .prescale = prescale,
                     .seq = seq};
     TRY(ops->launch(a->self, &c, a->dev->stream, &w));
@@ -155,6 +156,31 @@ static status fill_alone(const alone *a, float offset)
         values[i] = (float)i + offset;
     TRY(a->dev->ops->upload(a->dev, a->out, none, sizeof none));
     return a->dev->ops->upload(a->dev, a->in, values, sizeof values);
+}
+
+/* Scaled in packs of 16 bytes, but for what lies beside them: wherever the arrays begin and end,
+ * each element gets its product, and none besides. */
+static status scale_anywhere(alone *a)
+{
+    static const size_t counts[] = {1, 2, 3, 4, 7, 64, COUNT - 5};
+    enum { N_COUNTS = sizeof counts / sizeof counts[0], PLACES = 5 };
+    float values[COUNT];
+    for (int i = 0; i < N_COUNTS * PLACES * PLACES; i++) {
+        a->count = counts[i % N_COUNTS];
+        a->in_at = (size_t)(i / N_COUNTS % PLACES);
+        a->out_at = (size_t)(i / N_COUNTS / PLACES);
+        TRY(fill_alone(a, 1));
+        TRY(enqueue_alone(a, COLLECTIVE_ALL_REDUCE, 0.5f, (uint64_t)i + 1));
+        TRY(a->dev->ops->download(a->dev, values, a->out, sizeof values));
+        for (size_t k = 0; k < COUNT; k++) {
+            bool inside = k >= a->out_at && k < a->out_at + a->count;
+            float want = inside ? 0.5f * (float)(k - a->out_at + a->in_at + 1) : 0;
+            if (values[k] < want || values[k] > want)
+                return FAIL(STATUS_INVALID, "%zu from %zu to %zu: [%zu] is %g, want %g", a->count,
+                            a->in_at, a->out_at, k, (double)values[k], (double)want);
+        }
+    }
+    return STATUS_OK;
 }
 
 static status replay_alone(alone *a)
@@ -191,7 +217,8 @@ static status use_alone(alone *a)
         TRY(enqueue_alone(a, kinds[i], prescale, i + 1));
         TRY(expect_alone(a, prescale, (float)i));
     }
-    return replay_alone(a);
+    TRY(replay_alone(a));
+    return scale_anywhere(a);
 }
 
 static status nccl_alone(process_group *group, int rank, int world_size, void *arg)
@@ -200,7 +227,7 @@ static status nccl_alone(process_group *group, int rank, int world_size, void *a
     (void)arg;
     const module *cuda = NULL;
     store_server *server = NULL;
-    alone a = {.dev = ranks_device()};
+    alone a = {.dev = ranks_device(), .count = COUNT};
     TRY(module_open("cuda", &cuda));
     TRY(store_server_create("127.0.0.1", 0, &server));
     store_options where = {.host = "127.0.0.1",

@@ -2,6 +2,7 @@
  * the ranks that did not come. */
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/text_stream.h"
 #include "dist/collective_ring.h"
 #include "dist/ddp.h"
 #include "dist/last_seen.h"
@@ -22,10 +23,10 @@ static char folder[64];
 static json_t *lines_of(process_group *group)
 {
     char *text = NULL, *next = NULL;
-    size_t size_bytes = 0;
-    FILE *file = open_memstream(&text, &size_bytes);
-    process_group_write_ring(group, file);
-    fclose(file);
+    text_stream written;
+    ck_assert(text_stream_open(&written) == STATUS_OK);
+    process_group_write_ring(group, written.file);
+    ck_assert(text_stream_close(&written, &text, NULL) == STATUS_OK);
     json_t *lines = json_array();
     for (char *line = strtok_r(text, "\n", &next); line != NULL; line = strtok_r(NULL, "\n", &next))
         json_array_append_new(lines, json_loads(line, 0, NULL));
@@ -256,6 +257,32 @@ START_TEST(what_is_no_page_is_refused)
 }
 END_TEST
 
+/* The page of a rank that has written over its own memory still reads as a page. */
+START_TEST(a_scribbled_page_is_read_with_care)
+{
+    static const int64_t scribbles[] = {INT64_MAX, INT64_MIN, -1};
+    char path[FILE_PATH_BYTES], *data = NULL;
+    size_t size_bytes = 0;
+    rank_page *page = page_of(10, 11);
+    rank_page_step(page, 1, 1);
+    rank_page_destroy(page);
+    snprintf(path, sizeof path, "%s/rank10.page", folder);
+    ck_assert_int_eq(file_read(path, 1 << 20, &data, &size_bytes), STATUS_OK);
+    for (size_t at = 0; at + 8 <= size_bytes; at += 8) {
+        char saved[8];
+        rank_sight sight = {0};
+        memcpy(saved, data + at, 8);
+        memcpy(data + at, &scribbles[_i], 8);
+        ck_assert_int_eq(file_write(path, &(file_part){data, size_bytes}, 1), STATUS_OK);
+        status st = rank_page_read(folder, 10, &sight);
+        ck_assert(st == STATUS_OK || st == STATUS_PEER);
+        ck_assert_msg(strchr(sight.doing, '-') == NULL, "word %zu: %s", at, sight.doing);
+        memcpy(data + at, saved, 8);
+    }
+    free(data);
+}
+END_TEST
+
 START_TEST(a_folder_that_cannot_be_made_is_no_failure)
 {
     rank_page_options options = {.folder = "/proc/none", .world_size = 1};
@@ -379,6 +406,7 @@ int main(void)
     tcase_add_test(pages, a_page_tells_where_a_rank_is);
     tcase_add_test(pages, a_page_outlives_its_rank);
     tcase_add_test(pages, what_is_no_page_is_refused);
+    tcase_add_loop_test(pages, a_scribbled_page_is_read_with_care, 0, 3);
     tcase_add_test(pages, a_folder_that_cannot_be_made_is_no_failure);
     tcase_add_loop_test(pages, who_did_not_come_is_named, 0, 2);
     tcase_add_test(pages, silence_is_named_too);

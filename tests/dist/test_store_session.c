@@ -12,10 +12,12 @@ enum { MAX_SESSIONS = 4 };
 static store_table *table;
 static store_session sessions[MAX_SESSIONS];
 static bool to_run[MAX_SESSIONS];
+static size_t budget_per_turn;
 
 static void start(void)
 {
     ck_assert_int_eq(store_table_create(1 << 20, &table), STATUS_OK);
+    budget_per_turn = 1 << 20;
 }
 
 static void stop(void)
@@ -28,8 +30,12 @@ static void stop(void)
 static void on_set(void *ctx, store_bytes key)
 {
     (void)ctx;
-    for (int i = 0; i < MAX_SESSIONS; i++)
-        to_run[i] = to_run[i] || store_session_awaits(&sessions[i], key);
+    for (int i = 0; i < MAX_SESSIONS; i++) {
+        store_bytes awaited;
+        if (store_session_awaits(&sessions[i], &awaited) && awaited.size == key.size &&
+            memcmp(awaited.data, key.data, key.size) == 0)
+            to_run[i] = true;
+    }
 }
 
 static status run_all(int first)
@@ -43,7 +49,10 @@ static status run_all(int first)
                 continue;
             to_run[i] = false;
             any = true;
-            status ran = store_session_run(&sessions[i], table, on_set, NULL);
+            const store_service service = {table, on_set, NULL};
+            size_t budget_bytes = budget_per_turn;
+            status ran = store_session_run(&sessions[i], &service, &budget_bytes);
+            to_run[i] = to_run[i] || sessions[i].pending;
             if (i == first)
                 st = ran;
         }
@@ -161,13 +170,42 @@ START_TEST(requests_may_be_cut_anywhere)
 {
     request in = {.size = 0}, out = {.size = 0};
     conversation(&in, &out);
-    size_t piece = (size_t)_i + 1;
+    size_t piece = (size_t)_i / 2 + 1;
+    budget_per_turn = _i % 2 == 0 ? 1 << 20 : 1; /* one request a turn */
     for (size_t at = 0; at < in.size; at += piece) {
         size_t n = in.size - at < piece ? in.size - at : piece;
         ck_assert_msg(feed(0, in.bytes + at, n) == STATUS_OK, "%s", status_message());
     }
     expect_answer(0, out.bytes, out.size);
     ck_assert_uint_eq(sessions[0].in.size, 0);
+}
+END_TEST
+
+/* What is left waits for the next turn, and nothing more is read meanwhile. */
+START_TEST(a_run_ends_with_its_budget)
+{
+    enum { REQUESTS = 100, VALUE = 1000, BUDGET = 10000 };
+    static const char value[VALUE];
+    const store_service service = {table, on_set, NULL};
+    size_t budget_bytes = BUDGET;
+    greet(0);
+    for (int i = 0; i < REQUESTS; i++) {
+        char key[8];
+        request r = {.size = 0};
+        snprintf(key, sizeof key, "k%d", i);
+        put_u8(&r, STORE_SET), put_text(&r, key), put_u64(&r, VALUE);
+        ck_assert_int_eq(byte_buffer_append(&sessions[0].in, r.bytes, r.size), STATUS_OK);
+        ck_assert_int_eq(byte_buffer_append(&sessions[0].in, value, VALUE), STATUS_OK);
+    }
+    ck_assert_int_eq(store_session_run(&sessions[0], &service, &budget_bytes), STATUS_OK);
+    ck_assert_uint_eq(budget_bytes, 0);
+    ck_assert_uint_ge(store_table_count(table), 1);
+    ck_assert_uint_le(store_table_count(table), BUDGET / VALUE);
+    ck_assert(sessions[0].pending);
+    ck_assert_uint_eq(store_session_appetite(&sessions[0]), 0);
+    ck_assert_int_eq(run_all(0), STATUS_OK);
+    ck_assert_uint_eq(store_table_count(table), REQUESTS);
+    ck_assert(!sessions[0].pending);
 }
 END_TEST
 
@@ -342,7 +380,8 @@ int main(void)
     Suite *suite = suite_create("store_session");
     TCase *core = suite_case(suite, "core", 20);
     tcase_add_checked_fixture(core, start, stop);
-    tcase_add_loop_test(core, requests_may_be_cut_anywhere, 0, 12);
+    tcase_add_loop_test(core, requests_may_be_cut_anywhere, 0, 24);
+    tcase_add_test(core, a_run_ends_with_its_budget);
     tcase_add_test(core, waits_end_one_key_after_the_other);
     tcase_add_test(core, a_wait_can_be_canceled);
     tcase_add_test(core, the_woken_wake_others);

@@ -1,9 +1,10 @@
-/* Kernels: their blocks one after the other, the threads of a block on fibers.
+/* Kernels: two of their blocks at a time, the threads of a block on fibers.
  *
  * A fiber runs one thread after the other. A thread that comes to a barrier or a shuffle is parked
  * there with its fiber; another fiber goes on with threads that have not begun, or with one that
  * may leave its barrier, drawn at random. So a kernel without barriers needs one fiber. Blocks
- * begin in a random order, threads likewise.
+ * begin in a random order, threads likewise; whenever a thread is parked, the other block may go
+ * on.
  */
 #include "fibers.h"
 #include "runtime.h"
@@ -13,6 +14,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -68,13 +70,25 @@ class permutation
     uint32_t count = 1, at = 0, stride = 1;
 };
 
-/* The block that runs. */
-thread_record threads[MOST_THREADS];
-permutation thread_order;
-unsigned thread_count = 0, begun = 0, ended = 0, in_barrier = 0;
-place barrier_place;                               /* where those are */
-unsigned in_exchange[MOST_THREADS / WARP_THREADS]; /* of each warp, the lanes that wait */
-std::vector<unsigned> released;                    /* threads that may go on */
+/* A block that has begun. */
+struct block_record {
+    bool active = false;
+    unsigned index = 0;
+    thread_record threads[MOST_THREADS];
+    permutation thread_order;
+    unsigned begun = 0, ended = 0, in_barrier = 0;
+    place barrier_place;                               /* where those are */
+    unsigned in_exchange[MOST_THREADS / WARP_THREADS]; /* of each warp, the lanes that wait */
+    std::vector<unsigned> released;                    /* threads that may go on */
+};
+
+/* One in so many times the other block goes on; a kernel's is drawn: 4, 8 ... 512. Where they
+ * change seldom, a block is held up in its middle while others come and go. */
+enum : uint32_t { MOST_CHANGES = 4, CHANGE_RATES = 8 };
+
+block_record blocks_at_once[SHARED_MEMORIES];
+block_record *now = &blocks_at_once[0]; /* the one that runs */
+unsigned thread_count = 0;              /* of each block */
 const std::function<void()> *kernel_thread = nullptr;
 
 std::vector<std::unique_ptr<fiber>> fibers;
@@ -82,7 +96,7 @@ std::vector<fiber *> idle_fibers;
 
 thread_record &self()
 {
-    return threads[threadIdx.x];
+    return now->threads[threadIdx.x];
 }
 
 /* The running thread has come to a barrier or an exchange; it leaves when it is let go. */
@@ -99,15 +113,15 @@ void run_threads()
     fiber *own = fiber::running();
     for (;;) {
         bool parked = false;
-        while (!parked && begun < thread_count) {
-            begun++;
-            threadIdx.x = thread_order.next();
+        while (!parked && now->begun < thread_count) {
+            now->begun++;
+            threadIdx.x = now->thread_order.next();
             self().ended = false;
             self().parked_on = nullptr;
             (*kernel_thread)();
             parked = self().parked_on != nullptr;
             self().ended = true;
-            ended++;
+            now->ended++;
         }
         idle_fibers.push_back(own);
         fiber::suspend();
@@ -131,43 +145,62 @@ fiber *idle_fiber()
     std::string text;
     unsigned shown = 0;
     for (unsigned t = 0; t < thread_count && shown < 2; t++) {
-        const thread_record &r = threads[t];
+        const thread_record &r = now->threads[t];
         if (r.ended || (shown > 0 && text.find(std::to_string(r.here.line)) != std::string::npos))
             continue;
         text += "; thread " + std::to_string(t) + " waits at " + r.here.file + ":" +
                 std::to_string(r.here.line);
         shown++;
     }
-    fatal("divergence: %u of %u threads have ended, %u wait at a barrier, %u at a shuffle%s", ended,
-          thread_count, in_barrier, thread_count - ended - in_barrier, text.c_str());
+    fatal("divergence: %u of %u threads have ended, %u wait at a barrier, %u at a shuffle%s",
+          now->ended, thread_count, now->in_barrier, thread_count - now->ended - now->in_barrier,
+          text.c_str());
 }
 
 void resume_one()
 {
-    bool can_begin = begun < thread_count;
-    if (can_begin && (released.empty() || random_below(2) == 0)) {
+    bool can_begin = now->begun < thread_count;
+    if (can_begin && (now->released.empty() || random_below(2) == 0)) {
         idle_fiber()->resume();
         return;
     }
-    if (released.empty())
+    if (now->released.empty())
         report_divergence();
-    size_t drawn = random_below(static_cast<uint32_t>(released.size()));
-    unsigned thread = released[drawn];
-    released[drawn] = released.back();
-    released.pop_back();
+    size_t drawn = random_below(static_cast<uint32_t>(now->released.size()));
+    unsigned thread = now->released[drawn];
+    now->released[drawn] = now->released.back();
+    now->released.pop_back();
     threadIdx.x = thread;
-    threads[thread].parked_on->resume();
+    now->threads[thread].parked_on->resume();
 }
 
-void run_block(unsigned block)
+/* From now on that one runs. */
+void go_on_with(unsigned which)
 {
-    blockIdx.x = block;
-    begun = ended = in_barrier = 0;
-    thread_order.draw(thread_count);
+    now = &blocks_at_once[which];
+    blockIdx.x = now->index;
+    use_shared_memory(which);
+}
+
+void begin_block(unsigned which, unsigned index)
+{
+    blocks_at_once[which].index = index;
+    blocks_at_once[which].active = true;
+    go_on_with(which);
+    now->begun = now->ended = now->in_barrier = 0;
+    now->thread_order.draw(thread_count);
     begin_shared_memory();
-    while (ended < thread_count)
-        resume_one();
+}
+
+/* Some of the block's threads run; whether that was the last of them. */
+bool advance_block()
+{
+    resume_one();
+    if (now->ended < thread_count)
+        return false;
     check_shared_memory();
+    now->active = false;
+    return true;
 }
 
 void run_kernel(unsigned blocks, unsigned block_threads, const std::function<void()> &thread)
@@ -179,8 +212,19 @@ void run_kernel(unsigned blocks, unsigned block_threads, const std::function<voi
     thread_count = block_threads;
     kernel_thread = &thread;
     forget_shared_memory();
-    for (unsigned i = 0; i < blocks; i++)
-        run_block(block_order.next());
+    unsigned started = 0, which = 0, change_rate = MOST_CHANGES << random_below(CHANGE_RATES);
+    for (unsigned done = 0; done < blocks; done += advance_block() ? 1 : 0) {
+        for (unsigned i = 0; i < SHARED_MEMORIES && started < blocks; i++)
+            if (!blocks_at_once[i].active) {
+                begin_block(i, block_order.next());
+                started++;
+            }
+        if (random_below(change_rate) == 0)
+            which = (which + 1) % SHARED_MEMORIES;
+        while (!blocks_at_once[which].active)
+            which = (which + 1) % SHARED_MEMORIES;
+        go_on_with(which);
+    }
     kernel_thread = nullptr;
 }
 
@@ -195,16 +239,25 @@ void deliver(unsigned warp, unsigned mask, place here)
 {
     for (unsigned left = mask; left != 0; left &= left - 1) {
         unsigned own = static_cast<unsigned>(__builtin_ctz(left));
-        thread_record &r = threads[warp + own];
+        thread_record &r = now->threads[warp + own];
         if (r.mask != mask || !same_place(r.here, here))
             fatal("shuffle at %s:%d with mask %08x: lane %u waits at %s:%d with mask %08x",
                   here.file, here.line, mask, own, r.here.file, r.here.line, r.mask);
         if (r.source >= WARP_THREADS || (mask >> r.source & 1) == 0)
             fatal("shuffle at %s:%d: lane %u reads lane %u, which is not in the mask %08x",
                   here.file, here.line, own, r.source, mask);
-        r.received = threads[warp + r.source].given;
-        released.push_back(warp + own);
+        r.received = now->threads[warp + r.source].given;
+        now->released.push_back(warp + own);
     }
+}
+
+/* `start` is device memory. No program of ours enables peer access. */
+void check_owner(cudaStream_t stream, const char *kernel, const void *start)
+{
+    int device = stream_device(stream), owner = device_of(start);
+    if (device >= 0 && owner != device)
+        fatal("%s on device %d is given %p, which is of device %d: peer access is not enabled",
+              kernel, device, start, owner);
 }
 
 void need_kernel(const char *what)
@@ -237,16 +290,16 @@ bool is_kernel_stack_guard(uintptr_t address)
 void barrier(place here)
 {
     need_kernel("__syncthreads");
-    if (in_barrier > 0 && !same_place(here, barrier_place))
+    if (now->in_barrier > 0 && !same_place(here, now->barrier_place))
         fatal("__syncthreads at %s:%d while others wait at %s:%d", here.file, here.line,
-              barrier_place.file, barrier_place.line);
+              now->barrier_place.file, now->barrier_place.line);
     arrive(here);
-    barrier_place = here;
-    in_barrier++;
-    if (in_barrier == thread_count) {
-        in_barrier = 0;
+    now->barrier_place = here;
+    now->in_barrier++;
+    if (now->in_barrier == thread_count) {
+        now->in_barrier = 0;
         for (unsigned t = 0; t < thread_count; t++)
-            released.push_back(t);
+            now->released.push_back(t);
     }
     fiber::suspend();
 }
@@ -267,7 +320,7 @@ uint64_t exchange(unsigned mask, uint64_t bits, unsigned source, place here)
     me.mask = mask;
     me.source = source;
     me.given = bits;
-    unsigned &present = in_exchange[warp / WARP_THREADS];
+    unsigned &present = now->in_exchange[warp / WARP_THREADS];
     present |= 1u << lane();
     if ((present & mask) == mask) {
         present &= ~mask;
@@ -277,29 +330,42 @@ uint64_t exchange(unsigned mask, uint64_t bits, unsigned source, place here)
     return me.received;
 }
 
-void check_kernel_pointer(const char *kernel, const volatile void *pointer)
+void check_kernel_pointer(cudaStream_t stream, const char *kernel, const volatile void *pointer)
 {
     const void *start = const_cast<const void *>(pointer);
-    if (start != nullptr && !is_device_memory(start, 0) && !is_pinned_memory(start, 0))
+    if (start == nullptr || is_pinned_memory(start, 0))
+        return;
+    if (!is_device_memory(start, 0))
         fatal("%s is given %p, which is neither device memory nor pinned", kernel, start);
+    check_owner(stream, kernel, start);
 }
 
-/* With MNIST_DDP_EMULATED_LAZY=1 a kernel's first launch waits for all that its device runs, which
- * loading it may do. */
-static void load_kernel(cudaStream_t stream, const char *name)
+void check_kernel_struct(cudaStream_t stream, const char *kernel, const void *value,
+                         size_t size_bytes)
 {
-    static const bool lazy = environment_number("MNIST_DDP_EMULATED_LAZY", 0, 0, 1) == 1;
+    const char *bytes = static_cast<const char *>(value);
+    for (size_t at = 0; at + sizeof(void *) <= size_bytes; at += alignof(void *)) {
+        const void *word;
+        std::memcpy(&word, bytes + at, sizeof word);
+        if (word != nullptr && is_device_memory(word, 0))
+            check_owner(stream, kernel, word);
+    }
+}
+
+void load_kernel(cudaStream_t stream, const std::string &name)
+{
+    static const auto waits_for = environment_number("MNIST_DDP_EMULATED_LAZY", 1, 0, 2);
     static std::mutex lock;
     static std::set<std::pair<int, std::string>> loaded;
-    if (!lazy || is_capturing(stream))
-        return;
     int device = stream_device(stream);
+    if (waits_for == 0 || device < 0 || sticky_error() != cudaSuccess)
+        return;
     {
         std::lock_guard<std::mutex> hold(lock);
         if (!loaded.emplace(device, name).second)
             return;
     }
-    wait_until_device_is_idle(device, "cudaLaunchKernel");
+    wait_until_device_is_idle(waits_for == 2 ? ALL_DEVICES : device, "cudaLaunchKernel");
 }
 
 void launch_kernel(cudaStream_t stream, long long blocks, long long block_threads, const char *name,

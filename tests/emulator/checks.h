@@ -135,9 +135,10 @@ inline void set_environment(const char *text, int seed)
     for (const char *name :
          {"CUDA_VISIBLE_DEVICES", "MNIST_DDP_EMULATED_DEVICES", "MNIST_DDP_EMULATED_DRIVER",
           "MNIST_DDP_EMULATED_FAIL", "MNIST_DDP_EMULATED_MEMORY_MIB", "MNIST_DDP_EMULATED_STRICT",
-          "MNIST_DDP_EMULATED_TRACE"})
+          "MNIST_DDP_EMULATED_TRACE", "MNIST_DDP_EMULATED_WORK", "NCCL_ALGO", "NCCL_CONF_FILE"})
         unsetenv(name);
     setenv("MNIST_DDP_EMULATED_SEED", std::to_string(seed).c_str(), 1);
+    setenv("MNIST_DDP_EMULATED_LAZY", "0", 1); /* gates hold up what loading a kernel waits for */
     while (!rest.empty()) {
         size_t space = rest.find(' ');
         std::string one = rest.substr(0, space);

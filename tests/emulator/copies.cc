@@ -3,6 +3,7 @@
 #include "streams.h"
 
 #include <cstring>
+#include <map>
 
 namespace emulated
 {
@@ -82,6 +83,7 @@ cudaError_t copy_pageable(const copy_request &r, cudaStream_t stream, bool from,
         source.assign(static_cast<const char *>(r.from),
                       static_cast<const char *>(r.from) + r.size_bytes);
     auto staged = std::make_shared<std::vector<char>>(std::move(source));
+    count_work("wait", "cudaMemcpyAsync");
     cudaError_t error = enqueue(stream, "cudaMemcpyAsync", [=] {
         if (!to)
             check_end(r.to, r.size_bytes, r.to_device);
@@ -96,12 +98,17 @@ cudaError_t copy_pageable(const copy_request &r, cudaStream_t stream, bool from,
     return error;
 }
 
-/* The fill runs on a stream of its own: as unordered with other streams as CUDA's is with those
- * that were made with cudaStreamNonBlocking. Never destroyed. */
+/* The fill runs on a stream of its own for each device: as unordered with other streams as CUDA's
+ * is with those that were made with cudaStreamNonBlocking. Never destroyed. */
 cudaStream_t fill_stream()
 {
-    static cudaStream_t stream = make_stream();
-    return stream;
+    static std::mutex lock;
+    static auto *streams = new std::map<int, cudaStream_t>;
+    std::lock_guard<std::mutex> hold(lock);
+    auto found = streams->find(current_device());
+    if (found == streams->end())
+        found = streams->emplace(current_device(), make_stream()).first;
+    return found->second;
 }
 
 cudaError_t fill(void *memory, int value, size_t size_bytes, cudaStream_t stream)
@@ -163,6 +170,7 @@ cudaError_t cudaMemset(void *memory, int value, size_t size_bytes)
     if (cudaError_t error = begin_unsafe_call(__func__))
         return error;
     cudaError_t error = fill(memory, value, size_bytes, fill_stream());
+    count_work("wait", __func__);
     if (error == cudaSuccess)
         wait_until_idle(fill_stream(), __func__);
     return record(error);

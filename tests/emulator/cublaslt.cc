@@ -237,6 +237,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     product_problem problem;
     if (cublasStatus_t status = describe_product(*desc, *a, *b, *c, *d, &problem))
         return status;
+    if (int code = wanted_refusal(problem, false); code >= 0)
+        return static_cast<cublasStatus_t>(code);
     for (uint64_t workspace_bytes : {uint64_t{WORKSPACE_BYTES}, uint64_t{0}}) {
         bool possible = workspace_bytes <= preference->workspace_bytes &&
                         (workspace_bytes == 0 || problem.k >= LEAST_SPLIT);
@@ -273,6 +275,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     product_call call = {};
     if (cublasStatus_t status = describe_product(*desc, *a, *b, *c, *d, &call.problem))
         return status;
+    if (int code = wanted_refusal(call.problem, true); code >= 0)
+        return static_cast<cublasStatus_t>(code);
     call.alpha = *static_cast<const float *>(alpha);
     call.beta = *static_cast<const float *>(beta);
     call.a = A;
@@ -288,6 +292,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (cublasStatus_t status = check_call(call, algorithm, workspace_bytes))
         return status;
     check_product_memory(call);
+    load_kernel(stream, "cublasLtMatmul " + std::to_string(algorithm.problem));
     if (enqueue(stream, "cublasLtMatmul", [call] { run_product(call); }) != cudaSuccess)
         return CUBLAS_STATUS_EXECUTION_FAILED;
     return CUBLAS_STATUS_SUCCESS;

@@ -67,8 +67,6 @@ cublasStatus_t check_epilogue(const product_problem &p)
     const char *name = name_of_epilogue(epilogue);
     if (name == nullptr)
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "epilogue %u", epilogue);
-    if (is_refused(name))
-        return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "MNIST_DDP_EMULATED_REFUSE has %s", name);
     int32_t bias_type = p.desc.bias_type < 0 ? p.d.type : p.desc.bias_type;
     if (has_bias_vector(epilogue) && bias_type != static_cast<int32_t>(p.d.type))
         return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "%s: the bias must be of D's type", name);
@@ -164,6 +162,16 @@ cublasStatus_t describe_product(const cublasLtMatmulDescOpaque &desc,
         return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "types A %d, B %d, C %d, D %d, compute %d",
                       a.type, b.type, c.type, d.type, desc.compute);
     return check_epilogue(*out);
+}
+
+int wanted_refusal(const product_problem &p, bool is_call)
+{
+    refusal r = find_refusal(name_of_epilogue(p.desc.epilogue));
+    if (!r.wanted || (r.at_call && !is_call))
+        return -1;
+    bool unsaid = r.code < 0 || (r.code == 0 && is_call);
+    return refuse(unsaid ? CUBLAS_STATUS_NOT_SUPPORTED : static_cast<cublasStatus_t>(r.code),
+                  "MNIST_DDP_EMULATED_REFUSE has %s", name_of_epilogue(p.desc.epilogue));
 }
 
 uint64_t fingerprint(const product_problem &p)

@@ -68,6 +68,10 @@ cublasStatus_t describe_product(const cublasLtMatmulDescOpaque &desc,
                                 const cublasLtMatrixLayoutOpaque &c,
                                 const cublasLtMatrixLayoutOpaque &d, product_problem *out);
 
+/* The code with which the epilogue must be refused because MNIST_DDP_EMULATED_REFUSE wants it,
+ * where an algorithm is chosen or at the call; 0: nothing is found; -1: it is not refused. */
+int wanted_refusal(const product_problem &problem, bool is_call);
+
 /* Of all that an algorithm is chosen for; not of pointers. */
 uint64_t fingerprint(const product_problem &problem);
 

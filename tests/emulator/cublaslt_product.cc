@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 namespace emulated
 {
@@ -186,17 +187,20 @@ void round_to_tf32(float *values, size_t count)
     }
 }
 
-bool is_refused(const char *name)
+refusal find_refusal(const char *name)
 {
     const char *list = std::getenv("MNIST_DDP_EMULATED_REFUSE");
     size_t length = std::strlen(name);
     while (list != nullptr && *list != '\0') {
-        size_t item = std::strcspn(list, ",");
-        if (item == length && std::strncmp(list, name, item) == 0)
-            return true;
+        size_t item = std::strcspn(list, ","), named = std::strcspn(list, ":,");
+        if (named == length && std::strncmp(list, name, named) == 0) {
+            const char *code = list[named] == ':' ? list + named + 1 : nullptr;
+            bool at_call = std::string_view(list, item).find("@call") != std::string_view::npos;
+            return {true, at_call, code != nullptr ? std::atoi(code) : -1};
+        }
         list += item + (list[item] == ',');
     }
-    return false;
+    return {false, false, 0};
 }
 
 } // namespace emulated

@@ -34,9 +34,14 @@ void store_floats(const float *from, size_t count, cudaDataType_t type, void *to
 /* Keeps 10 bits of each fraction, rounded to nearest even: what a tensor core sees of a float. */
 void round_to_tf32(float *values, size_t count);
 
-/* Whether `name` stands in MNIST_DDP_EMULATED_REFUSE, a list parted by commas: what a library is to
- * refuse so that its callers must do without. */
-bool is_refused(const char *name);
+/* What a library is to refuse so that its callers must do without stands in
+ * MNIST_DDP_EMULATED_REFUSE: names parted by commas. "name:code": with that code, 0: it answers
+ * that it has nothing. "name:code@call": it promises to do it, and refuses when it is called. */
+struct refusal {
+    bool wanted, at_call;
+    int code; /* -1: not said */
+};
+refusal find_refusal(const char *name);
 
 } // namespace emulated
 

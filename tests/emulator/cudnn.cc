@@ -336,6 +336,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     if (cudnnStatus_t status = make_call(*spec, pack, &call))
         return status;
     check_memory(call);
+    load_kernel(handle->stream,
+                "cudnnBackendExecute " + std::to_string(reinterpret_cast<uintptr_t>(plan)));
     if (cudaError_t error = enqueue(handle->stream, "cudnnBackendExecute", [call] { run(call); }))
         return cudnn_failure(CUDNN_STATUS_EXECUTION_FAILED_CUDART, "%s: error %d of the runtime",
                              __func__, error);

@@ -83,7 +83,7 @@ cudnnStatus_t check_support(const graph_spec &graph)
     if (!graph.understood)
         return cudnn_failure(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN,
                              "no engine for this pattern");
-    if (graph.fused && is_refused("conv_fused"))
+    if (graph.fused && find_refusal("conv_fused").wanted)
         return cudnn_failure(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN,
                              "MNIST_DDP_EMULATED_REFUSE has conv_fused");
     if (work.shape.compute != CUDNN_DATA_FLOAT || work.shape.mode != CUDNN_CROSS_CORRELATION)
@@ -105,7 +105,7 @@ cudnnStatus_t check_support(const graph_spec &graph)
 bool finds_nothing(const graph_spec &graph)
 {
     return graph.work.kind == convolution_kind::backward_filter &&
-           graph.work.w.type != graph.work.x.type && is_refused("dw_f32");
+           graph.work.w.type != graph.work.x.type && find_refusal("dw_f32").wanted;
 }
 
 /* Appends one pointwise operation to the convolution; false if it does not continue `last`. */

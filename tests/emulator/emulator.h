@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 
 namespace emulated
 {
@@ -79,6 +80,12 @@ class device_access
   private:
     unsigned before;
 };
+
+/* What launches a kernel calls this before it enqueues it: the first time on a device, the kernel
+ * is loaded, also while a graph is recorded. By MNIST_DDP_EMULATED_LAZY that waits until the device
+ * runs nothing (1, the default), as CUDA's loading may do; until no device of the process runs
+ * anything (2), as if one lock guarded all contexts; or not at all (0). */
+void load_kernel(cudaStream_t stream, const std::string &name);
 
 /* The device that cudaSetDevice chose for the calling thread, and a stream's, as CUDA counts them
  * (CUDA_VISIBLE_DEVICES applied). A stream that does not live has none: -1. */

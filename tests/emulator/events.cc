@@ -149,10 +149,12 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
         return record(cudaErrorInvalidResourceHandle);
     if (event->captured != nullptr)
         return record(cudaErrorCapturedEvent);
-    if (event->latest == nullptr || event->latest->done.load())
-        return cudaSuccess;
-    hurry();
-    return record(cudaErrorNotReady);
+    if (event->latest != nullptr && !event->latest->done.load()) {
+        hurry();
+        return record(cudaErrorNotReady);
+    }
+    count_work("wait", __func__);
+    return cudaSuccess;
 }
 
 cudaError_t cudaEventElapsedTime(float *elapsed_ms, cudaEvent_t start, cudaEvent_t end)

@@ -59,6 +59,7 @@ class replay
             candidates.erase(candidates.begin() + static_cast<std::ptrdiff_t>(drawn));
             execution &current = executions[node];
             current.work = graph->work[node];
+            current.where = "graph";
             progress result = current.advance();
             if (result == progress::done)
                 finish(node);
@@ -307,7 +308,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
         return record(cudaErrorInvalidValue);
     if (stream->capturing != nullptr)
         fatal("cudaGraphLaunch in a capture is not emulated");
-    operation launch = {"cudaGraphLaunch", nullptr, nullptr};
+    operation launch = {"cudaGraphLaunch", nullptr, nullptr, stream->device};
     launch.begin = [graph = exec->graph]() -> step_fn {
         auto one = std::make_shared<replay>(graph);
         return [one] { return one->step(); };

@@ -161,7 +161,8 @@ bool release(memory &all, uintptr_t start)
     return true;
 }
 
-/* The device whose memory it is; -1 if it is none. */
+} // namespace
+
 int device_of(const void *piece)
 {
     memory &all = all_memory();
@@ -169,8 +170,6 @@ int device_of(const void *piece)
     const allocation *a = find(all, reinterpret_cast<uintptr_t>(piece));
     return a == nullptr ? -1 : a->device;
 }
-
-} // namespace
 
 size_t device_memory_bytes()
 {
@@ -194,6 +193,10 @@ void check_device(const void *piece, size_t size_bytes, const char *what)
 {
     if (!is_device_memory(piece, size_bytes))
         fatal("%s needs device memory: %p (%zu bytes) is not", what, piece, size_bytes);
+    int owner = device_of(piece);
+    if (working_device() >= 0 && owner != working_device())
+        fatal("%s needs memory of device %d: %p is of device %d, and peer access is not enabled",
+              what, working_device(), piece, owner);
 }
 
 void check_guard_zones(const char *name)
@@ -212,7 +215,8 @@ bool describe_device_address(uintptr_t address, char *text, size_t size_bytes)
         return false;
     const allocation *a = find(all, address);
     if (a != nullptr) {
-        std::snprintf(text, size_bytes, "device memory: %ld bytes from the start of %zu bytes",
+        std::snprintf(text, size_bytes,
+                      "memory of device %d: %ld bytes from the start of %zu bytes", a->device,
                       static_cast<long>(address - a->start), a->size_bytes);
         return true;
     }

@@ -1,6 +1,7 @@
 /* Emulated NCCL: its entry points. */
 #include "nccl_comm.h"
 #include "nccl_reduce.h"
+#include "nccl_settings.h"
 
 #include <algorithm>
 #include <cstdarg>
@@ -232,6 +233,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
         return static_cast<ncclResult_t>(code);
     if (id == nullptr)
         return nccl_failure(ncclInvalidArgument, "%s: null", __func__);
+    nccl_read_settings();
     return nccl_region::create(id);
 }
 
@@ -248,6 +250,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id
     if (config != nullptr && (config->size != ordinary.size || config->magic != ordinary.magic ||
                               config->version != ordinary.version))
         return nccl_failure(ncclInvalidArgument, "%s: config is not initialized", __func__);
+    nccl_read_settings();
     bool blocking = config == nullptr || config->blocking != 0;
     if (blocking && open_group.depth > 0)
         fatal("%s: blocking in a group is not emulated", __func__);

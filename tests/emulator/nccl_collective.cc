@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <random>
 
 namespace emulated
 {
@@ -127,7 +128,20 @@ class collective : public execution_of_nccl
         std::vector<const void *> pieces;
         for (int peer = 0; peer < comm->ranks; peer++)
             pieces.push_back(comm->region.piece(peer, comm->round) + mine);
+        if (uses_nvls())
+            std::shuffle(pieces.begin(), pieces.end(),
+                         std::mt19937_64(comm->region.cookie() + comm->round));
         nccl_reduce(pieces, o.type, o.op, count, to);
+    }
+
+    /* The switch adds up: in another order in every round and every run, alike on all ranks. The
+     * other algorithms keep theirs. */
+    bool uses_nvls() const
+    {
+        return call.operation.kind == nccl_kind::reduce_scatter
+                   ? comm->algorithms.nvls_reduce_scatter
+                   : call.operation.kind == nccl_kind::all_reduce &&
+                         comm->algorithms.nvls_all_reduce;
     }
 
     void check_same(int peer, const nccl_operation &theirs) const

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <poll.h>
+#include <random>
 #include <string>
 #include <sys/syscall.h>
 #include <thread>
@@ -22,6 +23,8 @@ using clock = std::chrono::steady_clock;
 constexpr auto LONGEST_RELEASE = std::chrono::seconds(20);
 constexpr auto LONGEST_JOIN = std::chrono::seconds(120);
 constexpr auto NAP = std::chrono::microseconds(100);
+constexpr auto GRAPH_ENDS_AFTER = std::chrono::microseconds(500);
+constexpr uint32_t LONGEST_ENQUEUE_US = 60;
 
 struct behaviour {
     bool reports_dead_peers = false;
@@ -90,12 +93,30 @@ communicator::ticket::ticket(std::shared_ptr<communicator> of, bool in_graph_)
 
 communicator::ticket::~ticket()
 {
-    (in_graph ? owner->in_graphs : owner->outstanding)--;
+    if (!in_graph) {
+        owner->outstanding--;
+        return;
+    }
+    std::thread([of = owner] {
+        std::this_thread::sleep_for(GRAPH_ENDS_AFTER);
+        of->in_graphs--;
+    }).detach();
 }
 
 communicator::communicator(int ranks_, int rank_, bool blocking_)
     : ranks(ranks_), rank(rank_), blocking(blocking_), device(current_device())
 {
+}
+
+communicator::~communicator()
+{
+    join_enqueuer();
+}
+
+void communicator::join_enqueuer()
+{
+    if (enqueuer.joinable())
+        enqueuer.join();
 }
 
 ncclResult_t communicator::join(const ncclUniqueId &id)
@@ -145,18 +166,15 @@ ncclResult_t communicator::check_peers()
     return ncclSuccess;
 }
 
-ncclResult_t communicator::enqueue_all()
+ncclResult_t communicator::enqueue(const std::vector<nccl_launch> &launches)
 {
-    for (const nccl_launch &launch : deferred) {
+    for (const nccl_launch &launch : launches) {
         auto kept = std::make_shared<ticket>(shared_from_this(), records(launch.stream));
         const char *name = nccl_name(launch.calls.front().operation.kind);
         auto begin = [kept, calls = launch.calls] { return nccl_begin(kept->owner, calls); };
-        if (cudaError_t code = enqueue_steps(launch.stream, name, begin)) {
-            deferred.clear();
+        if (cudaError_t code = enqueue_steps(launch.stream, name, begin))
             return nccl_failure(ncclUnhandledCudaError, "%s: error %d of the runtime", name, code);
-        }
     }
-    deferred.clear();
     return ncclSuccess;
 }
 
@@ -164,7 +182,7 @@ ncclResult_t communicator::launch(std::vector<nccl_launch> launches)
 {
     std::unique_lock<std::mutex> hold(lock);
     ncclResult_t state = error;
-    if (state == ncclSuccess && (now != phase::ready || !deferred.empty()))
+    if (state == ncclSuccess && (now != phase::ready || enqueuer.joinable()))
         state = now == phase::finalized ? ncclInvalidUsage : ncclInProgress;
     if (state != ncclSuccess) {
         nccl_failure(state, "Attempt to use communicator before the previous operation returned "
@@ -177,11 +195,19 @@ ncclResult_t communicator::launch(std::vector<nccl_launch> launches)
                                 "the communicator is of device %d, its stream of "
                                 "device %d",
                                 device, stream_device(launch.stream));
-    deferred = std::move(launches);
+    if (blocking)
+        return error = enqueue(launches);
+    if (launches.empty())
+        return ncclSuccess;
     asked = false;
-    if (!blocking)
-        return deferred.empty() ? ncclSuccess : ncclInProgress;
-    return error = enqueue_all();
+    has_enqueued = false;
+    enqueuer = std::thread([this, all = std::move(launches)] {
+        std::minstd_rand random{std::random_device{}()};
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % LONGEST_ENQUEUE_US));
+        enqueued = enqueue(all);
+        has_enqueued = true;
+    });
+    return ncclInProgress;
 }
 
 ncclResult_t communicator::advance()
@@ -194,14 +220,17 @@ ncclResult_t communicator::advance()
             watched.push_back(
                 static_cast<int>(syscall(SYS_pidfd_open, region.of(peer).pid.load(), 0)));
         now = phase::ready;
+        if (ncclResult_t result = nccl_choose_algorithms(ranks, &algorithms))
+            return result;
         return check_duplicates();
     }
-    if (!deferred.empty()) {
-        if (!asked) {
+    if (enqueuer.joinable()) {
+        if (!asked || !has_enqueued) {
             asked = true;
             return ncclInProgress;
         }
-        return enqueue_all();
+        enqueuer.join();
+        return enqueued;
     }
     if (now == phase::finalizing) {
         if (outstanding.load() > 0)
@@ -228,7 +257,7 @@ ncclResult_t communicator::finalize()
         std::unique_lock<std::mutex> hold(lock);
         if (error != ncclSuccess)
             return error;
-        if (now != phase::ready || !deferred.empty())
+        if (now != phase::ready || enqueuer.joinable())
             return nccl_failure(ncclInvalidArgument, "ncclCommFinalize: the communicator is not "
                                                      "ready, or finalized before");
         now = phase::finalizing;
@@ -245,7 +274,7 @@ void communicator::abort()
 {
     {
         std::unique_lock<std::mutex> hold(lock);
-        deferred.clear();
+        join_enqueuer();
         error = ncclInvalidUsage;
     }
     aborted = true;
@@ -255,6 +284,10 @@ void communicator::abort()
 
 void communicator::release(const char *caller)
 {
+    {
+        std::unique_lock<std::mutex> hold(lock);
+        join_enqueuer();
+    }
     clock::time_point last = clock::now() + LONGEST_RELEASE;
     while (outstanding.load() + in_graphs.load() > 0) {
         if (clock::now() > last)

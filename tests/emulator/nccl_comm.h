@@ -4,10 +4,12 @@
 
 #include "emulator.h"
 #include "nccl_region.h"
+#include "nccl_settings.h"
 
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 namespace emulated
@@ -30,12 +32,13 @@ class communicator : public std::enable_shared_from_this<communicator>
 {
   public:
     communicator(int ranks, int rank, bool blocking);
+    ~communicator();
 
     /* ncclInProgress where it does not block. */
     ncclResult_t join(const ncclUniqueId &id);
 
-    /* ncclSuccess, or ncclInProgress where it does not block: then it is enqueued by a later
-     * async_error(), as the real one does in a thread of its own. */
+    /* ncclSuccess, or ncclInProgress where it does not block: then a thread of its own enqueues it,
+     * also into a capture, and async_error() tells when it is through. */
     ncclResult_t launch(std::vector<nccl_launch> launches);
 
     ncclResult_t async_error();
@@ -54,12 +57,14 @@ class communicator : public std::enable_shared_from_this<communicator>
 
     const int ranks, rank;
     nccl_region region;
+    nccl_algorithms algorithms; /* set once all have joined */
 
     /* The device thread's: those that have begun, in their order; the first may go on. */
     std::deque<const void *> executions;
     uint64_t round = 0, operations = 0;
 
-    /* What is kept for an operation that is enqueued, or recorded in a graph. */
+    /* What is kept for an operation that is enqueued, or recorded in a graph. CUDA tells of the end
+     * of a graph later, from a thread of its own. */
     struct ticket {
         ticket(std::shared_ptr<communicator> of, bool in_graph_);
         ~ticket();
@@ -75,17 +80,21 @@ class communicator : public std::enable_shared_from_this<communicator>
 
     ncclResult_t check_duplicates();
     ncclResult_t check_peers();
-    ncclResult_t enqueue_all();
+    ncclResult_t enqueue(const std::vector<nccl_launch> &launches);
     ncclResult_t advance();
+    void join_enqueuer();
 
     const bool blocking;
     const int device;
     std::mutex lock; /* of all below */
     phase now = phase::joining;
     ncclResult_t error = ncclSuccess;
-    bool asked = false; /* whether ncclInProgress was told of what is deferred */
-    std::vector<nccl_launch> deferred;
+    bool asked = false; /* whether ncclInProgress was told of what is being enqueued */
+    std::thread enqueuer;
     std::vector<int> watched; /* pidfds of the other processes */
+
+    ncclResult_t enqueued = ncclSuccess; /* the enqueuer's, until it has: */
+    std::atomic<bool> has_enqueued{false};
 
     std::atomic<bool> aborted{false};
     std::atomic<int> outstanding{0}, in_graphs{0};

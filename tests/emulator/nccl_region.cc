@@ -169,6 +169,11 @@ bool nccl_region::all_have_joined() const
     return reinterpret_cast<const header *>(memory)->joined == count;
 }
 
+uint64_t nccl_region::cookie() const
+{
+    return reinterpret_cast<const header *>(memory)->cookie[0];
+}
+
 nccl_rank &nccl_region::of(int rank) const
 {
     char *first = memory + round_up(sizeof(header));

@@ -85,6 +85,9 @@ class nccl_region
     /* Nobody else will join: the file is closed in the process that made it. */
     void close_door();
 
+    /* Drawn for this communicator; all its ranks have the same. */
+    uint64_t cookie() const;
+
     nccl_rank &of(int rank) const;
     char *piece(int rank, uint64_t round) const;
     nccl_channel &channel(int from, int to) const;

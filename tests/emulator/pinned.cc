@@ -1,6 +1,7 @@
 /* Pinned host memory. */
 #include "runtime.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -51,6 +52,15 @@ bool overlaps(const pinned_memory &all, uintptr_t start, size_t size_bytes)
            start - std::prev(next)->first < std::prev(next)->second.size_bytes;
 }
 
+/* Whether a page of it holds a byte of a piece. The lock is held. */
+bool shares_page(const pinned_memory &all, uintptr_t start, size_t size_bytes)
+{
+    uintptr_t first = start / PAGE, last = (start + size_bytes - 1) / PAGE;
+    return std::any_of(all.pieces.begin(), all.pieces.end(), [=](const auto &one) {
+        return one.first / PAGE <= last && (one.first + one.second.size_bytes - 1) / PAGE >= first;
+    });
+}
+
 /* cudaSuccess if a piece of that kind started there; it is no longer known then. */
 cudaError_t forget(void *memory, bool registered)
 {
@@ -96,7 +106,8 @@ cudaError_t cudaHostAlloc(void **out, size_t size_bytes, unsigned int flags)
     if (size_bytes == 0)
         return cudaSuccess;
     void *memory = nullptr;
-    if (posix_memalign(&memory, PAGE, size_bytes) != 0)
+    size_t whole_pages = (size_bytes + PAGE - 1) / PAGE * PAGE;
+    if (posix_memalign(&memory, PAGE, whole_pages) != 0)
         return record(cudaErrorMemoryAllocation);
     std::memset(memory, UNINITIALISED, size_bytes);
     pinned_memory &all = all_pinned();
@@ -121,6 +132,8 @@ cudaError_t cudaFreeHost(void *memory)
     return error;
 }
 
+/* Pages are locked, not bytes: two registrations that share one are a mistake that CUDA may notice.
+ */
 cudaError_t cudaHostRegister(void *memory, size_t size_bytes, unsigned int flags)
 {
     if (cudaError_t error = begin_unsafe_call(__func__))
@@ -132,7 +145,7 @@ cudaError_t cudaHostRegister(void *memory, size_t size_bytes, unsigned int flags
     pinned_memory &all = all_pinned();
     std::lock_guard<std::mutex> hold(all.lock);
     uintptr_t start = reinterpret_cast<uintptr_t>(memory);
-    if (overlaps(all, start, size_bytes))
+    if (shares_page(all, start, size_bytes))
         return record(cudaErrorHostMemoryAlreadyRegistered);
     all.pieces[start] = {size_bytes, flags, true};
     account("host registration", 1);

@@ -19,6 +19,7 @@ namespace
 struct sigaction earlier; /* the handler that was there before: a sanitizer's, or the default */
 
 thread_local bool is_device_thread = false;
+int working_on = -1;             /* the device thread's */
 const char *operation = nullptr; /* the device thread's */
 
 void write_text(const char *text)
@@ -73,7 +74,11 @@ const char *where_on_device()
     if (!is_device_thread || operation == nullptr)
         return "";
     describe_kernel_thread(thread, sizeof thread);
-    std::snprintf(text, sizeof text, ", in %s%s", operation, thread);
+    int length = std::snprintf(text, sizeof text, ", in %s", operation);
+    if (visible_devices() > 1 && working_on >= 0)
+        length += std::snprintf(text + length, sizeof text - static_cast<size_t>(length),
+                                " on device %d", working_on);
+    std::snprintf(text + length, sizeof text - static_cast<size_t>(length), "%s", thread);
     return text;
 }
 
@@ -85,6 +90,18 @@ void set_operation(const char *name)
 bool on_device_thread()
 {
     return is_device_thread;
+}
+
+int working_device()
+{
+    return is_device_thread ? working_on : -1;
+}
+
+int work_on_device(int device)
+{
+    int before = working_on;
+    working_on = device;
+    return before;
 }
 
 int protection_key()

@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <string>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace emulated
@@ -30,6 +31,7 @@ struct injection {
 struct accounts {
     std::mutex lock;
     std::map<std::string, unsigned long> calls;
+    std::map<std::pair<std::string, std::string>, unsigned long> work; /* where, name */
     std::map<std::string, long> live;
     std::vector<injection> injections;
 };
@@ -62,19 +64,28 @@ std::vector<injection> parse_injections(const char *text)
     return all;
 }
 
-void write_trace(const accounts &all)
+/* To the file that the variable names, if it names one. */
+void append(const char *variable, const std::string &text)
 {
-    const char *path = std::getenv("MNIST_DDP_EMULATED_TRACE");
+    const char *path = std::getenv(variable);
     if (path == nullptr || *path == '\0')
         return;
-    std::string text;
-    for (const auto &[name, count] : all.calls)
-        text += name + " " + std::to_string(count) + "\n";
     int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (file < 0 || write(file, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
         std::fprintf(stderr, "emulated device: %s: %s\n", path, std::strerror(errno));
     if (file >= 0)
         close(file);
+}
+
+void write_counts(const accounts &all)
+{
+    std::string calls, work;
+    for (const auto &[name, count] : all.calls)
+        calls += name + " " + std::to_string(count) + "\n";
+    for (const auto &[what, count] : all.work)
+        work += what.first + " " + std::to_string(count) + " " + what.second + "\n";
+    append("MNIST_DDP_EMULATED_TRACE", calls);
+    append("MNIST_DDP_EMULATED_WORK", work);
 }
 
 /* At the end of the process. */
@@ -86,7 +97,7 @@ void settle(int status, void *)
     bool leaked = false;
     {
         std::lock_guard<std::mutex> hold(all.lock);
-        write_trace(all);
+        write_counts(all);
         for (const auto &[kind, count] : all.live) {
             if (count == 0)
                 continue;
@@ -136,6 +147,13 @@ int entry_point(const char *name)
         if (i.nth == nth && i.name == name)
             return i.code;
     return 0;
+}
+
+void count_work(const char *where, const char *name)
+{
+    accounts &all = books();
+    std::lock_guard<std::mutex> hold(all.lock);
+    all.work[{where, name}]++;
 }
 
 void account(const char *kind, int change)

@@ -27,6 +27,14 @@ cudaError_t record(cudaError_t code);
 /* Breaks the captures that forbid the calling thread an unsafe call; whether there was one. */
 bool break_captures_of_this_thread();
 
+/* For MNIST_DDP_EMULATED_WORK, a file to which the process appends at its end what its device did,
+ * a line "<where> <count> <name>" each. `where` is "stream" for work that ran from a stream, a
+ * graph's launch included, "graph" for a node that a launch ran, and "wait" for a wait of the host:
+ * a query that found its stream or event done, which ends every loop of queries, and a copy that
+ * blocks. `name` is the call that enqueued it, or a kernel's own. The difference between two runs
+ * of different length is what their steps did. */
+void count_work(const char *where, const char *name);
+
 cudaError_t sticky_error();
 
 /* Whether CUDA recovers from such an error only in a new process. */
@@ -65,6 +73,16 @@ bool is_kernel_stack_guard(uintptr_t address);
 int protection_key();
 void protect_device_memory(void *pages, size_t size_bytes);
 
+/* Of the device thread: from now on it runs work of `device`, for messages and check_device(); -1:
+ * of none. Returns what held before. */
+int work_on_device(int device);
+
+/* Whose work the device thread runs; -1 elsewhere. */
+int working_device();
+
+/* The device whose memory it is; -1 if it is none. */
+int device_of(const void *piece);
+
 /* Of the signal handler: says what `address` is, if it is ours. False if it is not. */
 bool describe_device_address(uintptr_t address, char *text, size_t size_bytes);
 
@@ -74,7 +92,8 @@ bool overlaps_pinned_memory(const void *memory, size_t size_bytes);
 /* Ends the process if something wrote beside an allocation; `name` is what just ran. */
 void check_guard_zones(const char *name);
 
-/* Blocks until all streams of the device are idle. */
+/* Blocks until all streams of the device, or of all devices, are idle. */
+enum { ALL_DEVICES = -1 };
 void wait_until_device_is_idle(int device, const char *caller);
 
 /* Whether what is submitted to it now is recorded. Takes the streams' lock. */

@@ -1,4 +1,4 @@
-/* A block's shared memory: its arrays lie between guards. */
+/* Shared memory of blocks: its arrays lie between guards. */
 #include "shared_memory.h"
 #include "runtime.h"
 
@@ -21,14 +21,19 @@ struct array {
     size_t offset, size_bytes;
 };
 
-alignas(GUARD_BYTES) char memory[LIMIT_BYTES + (MOST_ARRAYS + 1) * 2 * GUARD_BYTES];
-std::vector<array> arrays; /* each has a guard behind it; the first also before it */
-size_t declared_bytes = 0;
+struct block_memory {
+    alignas(GUARD_BYTES) char memory[LIMIT_BYTES + (MOST_ARRAYS + 1) * 2 * GUARD_BYTES];
+    std::vector<array> arrays; /* each has a guard behind it; the first also before it */
+    size_t declared_bytes = 0;
+};
+
+block_memory all[SHARED_MEMORIES];
+block_memory *used = &all[0];
 
 bool is_guard_intact(size_t offset)
 {
     for (size_t i = 0; i < GUARD_BYTES; i++)
-        if (static_cast<unsigned char>(memory[offset + i]) != GUARD)
+        if (static_cast<unsigned char>(used->memory[offset + i]) != GUARD)
             return false;
     return true;
 }
@@ -40,16 +45,16 @@ size_t end_of(const array &a)
 
 array add(const char *declaration, size_t size_bytes)
 {
-    declared_bytes += size_bytes;
-    if (declared_bytes > LIMIT_BYTES || arrays.size() == MOST_ARRAYS)
-        fatal("a block declares %zu bytes of shared memory in %zu arrays", declared_bytes,
-              arrays.size() + 1);
-    size_t offset = arrays.empty() ? GUARD_BYTES : end_of(arrays.back()) + GUARD_BYTES;
+    used->declared_bytes += size_bytes;
+    if (used->declared_bytes > LIMIT_BYTES || used->arrays.size() == MOST_ARRAYS)
+        fatal("a block declares %zu bytes of shared memory in %zu arrays", used->declared_bytes,
+              used->arrays.size() + 1);
+    size_t offset = used->arrays.empty() ? GUARD_BYTES : end_of(used->arrays.back()) + GUARD_BYTES;
     array made = {declaration, offset, size_bytes};
-    std::memset(memory + offset - GUARD_BYTES, GUARD, GUARD_BYTES);
-    std::memset(memory + end_of(made) - GUARD_BYTES, GUARD, 2 * GUARD_BYTES);
-    std::memset(memory + offset, UNINITIALISED, size_bytes);
-    arrays.push_back(made);
+    std::memset(used->memory + offset - GUARD_BYTES, GUARD, GUARD_BYTES);
+    std::memset(used->memory + end_of(made) - GUARD_BYTES, GUARD, 2 * GUARD_BYTES);
+    std::memset(used->memory + offset, UNINITIALISED, size_bytes);
+    used->arrays.push_back(made);
     return made;
 }
 
@@ -61,30 +66,37 @@ void *shared_memory(const char *declaration, size_t size_bytes, size_t alignment
         fatal("shared memory is declared outside a kernel");
     if (alignment > GUARD_BYTES)
         fatal("shared memory aligned to %zu bytes is not emulated", alignment);
-    for (const array &a : arrays)
+    for (const array &a : used->arrays)
         if (a.declaration == declaration)
-            return memory + a.offset;
-    return memory + add(declaration, size_bytes).offset;
+            return used->memory + a.offset;
+    return used->memory + add(declaration, size_bytes).offset;
+}
+
+void use_shared_memory(unsigned which)
+{
+    used = &all[which];
 }
 
 void forget_shared_memory()
 {
-    arrays.clear();
-    declared_bytes = 0;
+    for (block_memory &one : all) {
+        one.arrays.clear();
+        one.declared_bytes = 0;
+    }
 }
 
 void begin_shared_memory()
 {
-    for (const array &a : arrays)
-        std::memset(memory + a.offset, UNINITIALISED, a.size_bytes);
+    for (const array &a : used->arrays)
+        std::memset(used->memory + a.offset, UNINITIALISED, a.size_bytes);
 }
 
 void check_shared_memory()
 {
-    for (const array &a : arrays) {
+    for (const array &a : used->arrays) {
         bool behind = true;
         for (size_t i = a.offset + a.size_bytes; i < end_of(a); i++)
-            behind = behind && static_cast<unsigned char>(memory[i]) == GUARD;
+            behind = behind && static_cast<unsigned char>(used->memory[i]) == GUARD;
         if (!behind || !is_guard_intact(end_of(a)) || !is_guard_intact(a.offset - GUARD_BYTES))
             fatal("wrote beside an array of %zu bytes in shared memory", a.size_bytes);
     }

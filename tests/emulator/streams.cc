@@ -151,6 +151,9 @@ progress execution::advance()
 {
     progress result = progress::done;
     set_operation(work->name);
+    if (!step)
+        count_work(where, work->name);
+    int before = work_on_device(work->device);
     if (work->run) {
         work->run();
     } else {
@@ -158,8 +161,10 @@ progress execution::advance()
             step = work->begin();
         result = step();
     }
+    work_on_device(-1);
     if (result != progress::pending)
         check_guard_zones(work->name);
+    work_on_device(before);
     set_operation(nullptr);
     return result;
 }
@@ -213,9 +218,9 @@ cudaError_t submit_work(cudaStream_t stream, operation work)
 {
     if (cudaError_t error = check_stream(stream, work.name))
         return error;
-    auto shared = std::make_shared<const operation>(std::move(work));
     std::lock_guard<std::mutex> hold(runtime_lock());
-    return submit(stream, std::move(shared));
+    work.device = is_live(stream) ? stream->device : -1;
+    return submit(stream, std::make_shared<const operation>(std::move(work)));
 }
 
 cudaError_t check_stream(cudaStream_t stream, const char *caller)
@@ -269,7 +274,8 @@ void wait_until_device_is_idle(int device, const char *caller)
     std::unique_lock<std::mutex> hold(s.lock);
     wait_for_device(s, hold, caller, [&] {
         return std::all_of(s.streams.begin(), s.streams.end(), [=](const auto &stream) {
-            return stream->device != device || stream->queue.empty();
+            bool counts = device == ALL_DEVICES || stream->device == device;
+            return !counts || stream->queue.empty();
         });
     });
 }
@@ -340,8 +346,10 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
         stream->capturing->broken = true;
         return record(cudaErrorStreamCaptureUnsupported);
     }
-    if (stream->queue.empty())
-        return cudaSuccess;
-    hurry();
-    return record(cudaErrorNotReady);
+    if (!stream->queue.empty()) {
+        hurry();
+        return record(cudaErrorNotReady);
+    }
+    count_work("wait", __func__);
+    return record(sticky_error()); /* which that work may have set since the call began */
 }

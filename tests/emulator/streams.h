@@ -27,6 +27,7 @@ struct operation {
     const char *name;
     std::function<void()> run;
     std::function<step_fn()> begin;
+    int device = -1; /* its stream's: whose memory it may touch */
 };
 
 using operation_ptr = std::shared_ptr<const operation>;
@@ -56,6 +57,7 @@ struct event_record {
 struct execution {
     operation_ptr work;
     step_fn step;
+    const char *where = "stream"; /* for count_work */
 
     progress advance();
 };

@@ -339,8 +339,10 @@ void refused_epilogues()
     for (cublasLtEpilogue_t epilogue : EPILOGUES) {
         plan matmul(with_epilogue(epilogue));
         matmul.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, int64_t{128});
-        bool refused = epilogue == CUBLASLT_EPILOGUE_DRELU || epilogue == CUBLASLT_EPILOGUE_BGRADB;
-        EXPECT(matmul.choose() == (refused ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS));
+        EXPECT(matmul.choose() == (epilogue == CUBLASLT_EPILOGUE_DRELU ? CUBLAS_STATUS_NOT_SUPPORTED
+                                   : epilogue == CUBLASLT_EPILOGUE_BGRADB
+                                       ? CUBLAS_STATUS_INVALID_VALUE
+                                       : CUBLAS_STATUS_SUCCESS));
     }
 }
 
@@ -399,7 +401,7 @@ int main(int argc, char **argv)
         {"tf32 rounds what f32 does not", tf32_is_seen},
         {"what cuBLASLt refuses", refusals},
         {"epilogues that are to be refused", refused_epilogues, ending::succeeds, nullptr,
-         "MNIST_DDP_EMULATED_REFUSE=DRELU,BGRADB"},
+         "MNIST_DDP_EMULATED_REFUSE=DRELU,BGRADB:7"},
         {"host memory ends the process", host_memory_is_refused, ending::dies,
          "cublasLtMatmul: A needs device memory"},
         {"a result on an operand ends the process", overlap_is_refused, ending::dies, "D lies on"},

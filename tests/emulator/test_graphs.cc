@@ -305,6 +305,49 @@ void failures_end_the_capture()
     b.close();
 }
 
+/* Whether a kernel's first launch, into a recording on device 0, waits for a stream that is held
+ * up.
+ */
+bool loading_waits_for(cudaStream_t held, bench &b)
+{
+    gate busy(held);
+    std::atomic<bool> launched{false};
+    bool waited = false;
+    begin(b);
+    std::thread opener([&] {
+        usleep(100000);
+        waited = !launched;
+        busy.open();
+    });
+    LAUNCH(b.stream, 1, 1, add_to, b.memory, 1.0f);
+    OK(cudaGetLastError());
+    launched = true;
+    opener.join();
+    LAUNCH(b.stream, 1, 1, add_to, b.memory, 1.0f); /* waits for nothing */
+    OK(cudaGraphExecDestroy(instantiate(b.stream)));
+    b.wait(held);
+    return waited;
+}
+
+void loading_in_a_recording()
+{
+    bench b;
+    EXPECT(loading_waits_for(b.side, b));
+    b.close();
+}
+
+template <bool waits> void loading_beside_another_device()
+{
+    bench b;
+    cudaStream_t other;
+    OK(cudaSetDevice(1));
+    OK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    OK(cudaSetDevice(0));
+    EXPECT(loading_waits_for(other, b) == waits);
+    OK(cudaStreamDestroy(other));
+    b.close();
+}
+
 } // namespace
 
 static const std::vector<check> CHECKS = {
@@ -322,6 +365,12 @@ static const std::vector<check> CHECKS = {
     {"graph: captures stay apart", captures_stay_apart},
     {"graph: a failure ends the capture", failures_end_the_capture, ending::succeeds, nullptr,
      "MNIST_DDP_EMULATED_FAIL=cudaStreamEndCapture:1:999"},
+    {"graph: loading a kernel waits for the device", loading_in_a_recording, ending::succeeds,
+     nullptr, "MNIST_DDP_EMULATED_LAZY=1"},
+    {"graph: loading a kernel does not wait for others", loading_beside_another_device<false>,
+     ending::succeeds, nullptr, "MNIST_DDP_EMULATED_LAZY=1 MNIST_DDP_EMULATED_DEVICES=2"},
+    {"graph: loading a kernel waits behind one lock", loading_beside_another_device<true>,
+     ending::succeeds, nullptr, "MNIST_DDP_EMULATED_LAZY=2 MNIST_DDP_EMULATED_DEVICES=2"},
 };
 
 int main(int argc, char **argv)

@@ -164,6 +164,44 @@ __global__ void see_shared_memory(float *out)
     before[threadIdx.x] = 1.0f;
 }
 
+/* Every block adds up its threads' numbers in parts; the block that draws the last ticket adds up
+ * the parts of all. Without a barrier before, a ticket says nothing about the block's other
+ * threads.
+ */
+template <bool WITH_BARRIER>
+__global__ void sum_by_tickets(float *parts, unsigned *ticket, float *out)
+{
+    SHARED(unsigned, drawn, 1);
+    parts[blockIdx.x * blockDim.x + threadIdx.x] = 1.0f;
+    __threadfence();
+    if (WITH_BARRIER)
+        __syncthreads();
+    if (threadIdx.x == 0)
+        drawn[0] = atomicInc(ticket, gridDim.x - 1);
+    __syncthreads();
+    if (drawn[0] != gridDim.x - 1 || threadIdx.x != 0)
+        return;
+    float sum = 0.0f;
+    for (unsigned i = 0; i < gridDim.x * blockDim.x; i++)
+        sum += parts[i];
+    out[0] = sum;
+}
+
+template <bool WITH_BARRIER> void last_block_sums()
+{
+    bench b;
+    unsigned *ticket;
+    OK(cudaMalloc(reinterpret_cast<void **>(&ticket), sizeof *ticket));
+    OK(cudaMemsetAsync(ticket, 0, sizeof *ticket, b.stream));
+    OK(cudaMemsetAsync(b.memory, 0, bench::COUNT * sizeof(float), b.stream));
+    LAUNCH(b.stream, 2, 64, sum_by_tickets<WITH_BARRIER>, b.memory, ticket, b.memory + 1000);
+    bool right = b.read()[1000] == 128.0f;
+    OK(cudaFree(ticket));
+    b.close();
+    if (!right)
+        wrong_result();
+}
+
 void shared_memory_begins_as_nan()
 {
     bench b;
@@ -377,6 +415,10 @@ static const std::vector<check> CHECKS = {
     {"kernel: shuffles exchange values", shuffles_exchange_values, ending::succeeds, nullptr,
      nullptr, 5},
     {"kernel: tickets count", tickets_count, ending::succeeds, nullptr, nullptr, 3},
+    {"kernel: a last block sees the others' work", last_block_sums<true>, ending::succeeds, nullptr,
+     nullptr, 16},
+    {"kernel: a ticket drawn too early shows", last_block_sums<false>, ending::shows, nullptr,
+     nullptr, 16},
     {"kernel: shared memory begins as NaN", shared_memory_begins_as_nan},
     {"kernel: a write beside shared memory dies", shared_memory_overrun_dies, ending::dies,
      "shared memory"},

@@ -16,6 +16,17 @@ __global__ void set_at(float *out, long index, float value)
     out[index] = value;
 }
 
+struct target {
+    float value;
+    int index;
+    float *out;
+};
+
+__global__ void set_target(target t)
+{
+    t.out[t.index] = t.value;
+}
+
 __global__ void add_from(float *out, const float *from, long index)
 {
     *out += from[index];
@@ -130,6 +141,60 @@ void host_pointer_to_kernel_dies()
     LAUNCH(b.stream, 1, 1, set_at, &own, 0L, 1.0f);
 }
 
+/* The bench is of device 0; a stream of device 1. */
+cudaStream_t stream_of_device_1()
+{
+    cudaStream_t stream;
+    OK(cudaSetDevice(1));
+    OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return stream;
+}
+
+void peer_pointer_to_kernel_dies()
+{
+    bench b;
+    LAUNCH(stream_of_device_1(), 1, 1, set_at, b.memory, 0L, 1.0f);
+}
+
+void peer_pointer_in_struct_dies()
+{
+    bench b;
+    LAUNCH(stream_of_device_1(), 1, 1, set_target, (target{1.0f, 0, b.memory}));
+}
+
+void peer_copy_dies()
+{
+    bench b;
+    float own = 1.0f;
+    cudaStream_t stream = stream_of_device_1();
+    OK(cudaMemcpyAsync(b.memory, &own, sizeof own, cudaMemcpyHostToDevice, stream));
+    b.wait(stream);
+}
+
+void peer_fill_dies()
+{
+    bench b;
+    OK(cudaSetDevice(1));
+    cudaMemset(b.memory, 0, 4);
+}
+
+void each_device_has_its_own()
+{
+    bench b;
+    float *memory, value = 0.0f;
+    cudaStream_t stream = stream_of_device_1();
+    OK(cudaMalloc(reinterpret_cast<void **>(&memory), 8));
+    OK(cudaMemset(memory, 0, 8));
+    LAUNCH(stream, 1, 1, set_target, (target{3.0f, 1, memory}));
+    LAUNCH(b.stream, 1, 1, set_target, (target{4.0f, 1, b.memory}));
+    OK(cudaMemcpyAsync(&value, memory + 1, sizeof value, cudaMemcpyDeviceToHost, stream));
+    EXPECT(value == 3.0f);
+    EXPECT(b.read()[1] == 4.0f);
+    OK(cudaFree(memory));
+    OK(cudaStreamDestroy(stream));
+    b.close();
+}
+
 void copies_check_their_ends()
 {
     bench b;
@@ -209,6 +274,27 @@ void pinned_memory_is_mapped()
     b.close();
 }
 
+/* Bytes 0, 100 and 4096 of pages of their own. */
+void registrations_are_of_pages()
+{
+    alignas(4096) static char own[3 * 4096];
+    void *pinned;
+    OK(cudaHostRegister(own, 4, cudaHostRegisterDefault));
+    EXPECT(cudaHostRegister(own + 100, 4, cudaHostRegisterDefault) ==
+           cudaErrorHostMemoryAlreadyRegistered);
+    EXPECT(cudaHostRegister(own + 4000, 200, cudaHostRegisterDefault) ==
+           cudaErrorHostMemoryAlreadyRegistered);
+    OK(cudaHostRegister(own + 4096, 4, cudaHostRegisterDefault));
+    OK(cudaHostUnregister(own));
+    OK(cudaHostRegister(own + 100, 4, cudaHostRegisterDefault));
+    OK(cudaHostAlloc(&pinned, 4, cudaHostAllocDefault)); /* and is whole pages */
+    EXPECT(cudaHostRegister(static_cast<char *>(pinned) + 8, 4, cudaHostRegisterDefault) ==
+           cudaErrorHostMemoryAlreadyRegistered);
+    OK(cudaFreeHost(pinned));
+    OK(cudaHostUnregister(own + 100));
+    OK(cudaHostUnregister(own + 4096));
+}
+
 void host_memory_is_registered()
 {
     std::vector<float> own(1000, 3.0f);
@@ -237,21 +323,32 @@ static const std::vector<check> CHECKS = {
      "MNIST_DDP_EMULATED_MEMORY_MIB=8"},
     {"memory: a write behind it dies", write_behind_memory_dies, ending::dies},
     {"memory: a write behind a full page dies", write_behind_full_page_dies, ending::dies,
-     "device code touched device memory: 1024 bytes from the start of 1024 bytes, in set_at"},
+     "device code touched memory of device 0: 1024 bytes from the start of 1024 bytes, in set_at"},
     {"memory: a write before it dies", write_before_memory_dies, ending::dies},
     {"memory: a read behind a full page dies", read_behind_full_page_dies, ending::dies,
-     "device code touched device memory"},
+     "device code touched memory of device 0"},
     {"memory: a use after cudaFree dies", use_after_free_dies, ending::dies,
      "device code touched freed device memory"},
     {"memory: a read by the host dies", host_read_dies, ending::dies,
-     "host code touched device memory"},
+     "host code touched memory of device 0"},
     {"memory: a kernel given host memory dies", host_pointer_to_kernel_dies, ending::dies,
      "neither device memory nor pinned"},
+    {"memory: a kernel given another device's memory dies", peer_pointer_to_kernel_dies,
+     ending::dies, "set_at on device 1 is given", "MNIST_DDP_EMULATED_DEVICES=2"},
+    {"memory: a kernel given it in a struct dies", peer_pointer_in_struct_dies, ending::dies,
+     "set_target on device 1 is given", "MNIST_DDP_EMULATED_DEVICES=2"},
+    {"memory: a copy to another device's memory dies", peer_copy_dies, ending::dies,
+     "cudaMemcpyAsync needs memory of device 1", "MNIST_DDP_EMULATED_DEVICES=2"},
+    {"memory: a fill of another device's memory dies", peer_fill_dies, ending::dies,
+     "cudaMemset needs memory of device 1", "MNIST_DDP_EMULATED_DEVICES=2"},
+    {"memory: of each device is its own work's", each_device_has_its_own, ending::succeeds, nullptr,
+     "MNIST_DDP_EMULATED_DEVICES=2"},
     {"memory: copies check their ends", copies_check_their_ends},
     {"memory: pageable sources are read at once", pageable_source_is_read_at_once},
     {"memory: pinned memory used again too early shows", early_reuse_of_pinned_memory_shows},
     {"memory: pinned memory is mapped", pinned_memory_is_mapped},
     {"memory: host memory is registered", host_memory_is_registered},
+    {"memory: host memory is registered by pages", registrations_are_of_pages},
 };
 
 int main(int argc, char **argv)

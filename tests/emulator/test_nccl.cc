@@ -153,6 +153,26 @@ void order_of_sums(rank_of &r)
     r.leave();
 }
 
+/* NVLS adds up in another order on each call, the same one on all ranks. */
+void order_of_nvls(rank_of &r)
+{
+    GOOD(settle(r.comm));
+    const float parts[] = {1e8f, 1.0f, -1e8f, 1.0f};
+    bool differs = false;
+    float first = 0;
+    for (int round = 0; round < 30; round++) {
+        device_array<float> x(r.q, {parts[r.rank]}), all(r.q, std::vector<float>(4));
+        r.done(ncclAllReduce(x.memory(), x.memory(), 1, ncclFloat32, ncclSum, r.comm, r.q.stream));
+        r.done(ncclAllGather(x.memory(), all.memory(), 1, ncclFloat32, r.comm, r.q.stream));
+        float mine = x.get()[0];
+        expect_each(all, 0, 4, [=](size_t) { return mine; });
+        first = round == 0 ? mine : first;
+        differs = differs || mine != first;
+    }
+    EXPECT(differs);
+    r.leave();
+}
+
 /* The root does not write over what the others have not taken. */
 void slow_receivers(rank_of &r)
 {
@@ -331,6 +351,20 @@ void impatient(rank_of &r)
     GOOD(ncclCommDestroy(r.comm));
 }
 
+/* Enqueued by NCCL's own thread, also where nobody has asked yet. */
+void nobody_asks(rank_of &r)
+{
+    GOOD(settle(r.comm));
+    device_array<float> x(r.q, {static_cast<float>(r.rank + 1)});
+    EXPECT(ncclAllReduce(x.memory(), x.memory(), 1, ncclFloat32, ncclSum, r.comm, r.q.stream) ==
+           ncclInProgress);
+    for (int i = 0; i < 2000 && x.get()[0] < 3; i++)
+        usleep(1000);
+    expect_each(x, 0, 1, [](size_t) { return 3.0f; });
+    GOOD(settle(r.comm));
+    r.leave();
+}
+
 /* Released while the device thread may still be letting go of its last operation. */
 void come_and_go()
 {
@@ -420,7 +454,11 @@ int main(int argc, char **argv)
         {"all kinds, 3 ranks", with<3, all_kinds>},
         {"all kinds, 4 ranks", with<4, all_kinds>},
         {"16-bit sums", with<2, half_types>},
-        {"sums in the order of the ranks", with<4, order_of_sums>},
+        {"sums in the order of the ranks", with<4, order_of_sums>, ending::succeeds, nullptr,
+         ENVIRONMENT " NCCL_ALGO=^NVLS,NVLSTree"},
+        {"a ring for all-reduce", with<4, order_of_sums>, ending::succeeds, nullptr,
+         ENVIRONMENT " NCCL_ALGO=^PAT;allreduce:ring"},
+        {"sums by NVLS", with<4, order_of_nvls>},
         {"slow receivers", with<3, slow_receivers>},
         {"messages among 2", with<2, messages>},
         {"messages among 4", with<4, messages>},
@@ -436,6 +474,7 @@ int main(int argc, char **argv)
         {"two ranks on one device", with_two_on_one_device<duplicates>},
         {"joining takes all", joins_when_all_are_there},
         {"calls before the last one has settled", with<1, impatient>},
+        {"enqueued though nobody asks", with<2, nobody_asks>},
         {"communicators come and go", come_and_go},
         {"three ranks as threads", threads_sum},
         {"different counts end the process", with_two_that_fail<different_counts>, ending::succeeds,

@@ -155,26 +155,63 @@ void malformed_injection()
     cudaGetDeviceCount(&count);
 }
 
-/* The trace is written as the process ends: so it is made by a child of this one. */
-void calls_are_counted()
+/* What a process appends at its end to the file that `variable` names: so it is a child of this one
+ * that runs `body`. */
+std::string told_by_a_child(const char *variable, void (*body)())
 {
     char path[] = "emulated_trace_XXXXXX";
     int file = mkstemp(path);
     EXPECT(file >= 0);
-    setenv("MNIST_DDP_EMULATED_TRACE", path, 1);
+    setenv(variable, path, 1);
     pid_t child = fork();
     if (child == 0) {
-        leave_nothing();
+        body();
         std::exit(EXIT_SUCCESS);
     }
     EXPECT(waitpid(child, nullptr, 0) == child);
-    std::ifstream trace(path);
+    std::ifstream told(path);
     std::stringstream text;
-    text << trace.rdbuf();
+    text << told.rdbuf();
     unlink(path);
     close(file);
-    EXPECT(text.str() == "cudaEventCreateWithFlags 1\ncudaEventDestroy 1\ncudaFree 1\n"
-                         "cudaMalloc 1\ncudaStreamCreateWithFlags 2\ncudaStreamDestroy 2\n");
+    return text.str();
+}
+
+void calls_are_counted()
+{
+    EXPECT(told_by_a_child("MNIST_DDP_EMULATED_TRACE", leave_nothing) ==
+           "cudaEventCreateWithFlags 1\ncudaEventDestroy 1\ncudaFree 1\n"
+           "cudaMalloc 1\ncudaStreamCreateWithFlags 2\ncudaStreamDestroy 2\n");
+}
+
+/* A kernel, alone and then as the node of a graph that is launched three times; a blocking copy. */
+void some_work()
+{
+    bench b;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    LAUNCH(b.stream, 1, 1, set, b.memory, 1.0f);
+    OK(cudaStreamBeginCapture(b.stream, cudaStreamCaptureModeThreadLocal));
+    LAUNCH(b.stream, 1, 1, set, b.memory, 2.0f);
+    OK(cudaStreamEndCapture(b.stream, &graph));
+    OK(cudaGraphInstantiate(&exec, graph, 0));
+    for (int i = 0; i < 3; i++)
+        OK(cudaGraphLaunch(exec, b.stream));
+    OK(cudaEventRecord(b.event, b.stream));
+    EXPECT(b.read()[0] == 2.0f);
+    OK(cudaEventQuery(b.event));
+    OK(cudaGraphExecDestroy(exec));
+    OK(cudaGraphDestroy(graph));
+    b.close();
+}
+
+void work_is_counted()
+{
+    EXPECT(told_by_a_child("MNIST_DDP_EMULATED_WORK", some_work) ==
+           "graph 3 set\n"
+           "stream 1 cudaEventRecord\nstream 3 cudaGraphLaunch\n"
+           "stream 1 cudaMemcpyAsync\nstream 1 set\n"
+           "wait 1 cudaEventQuery\nwait 1 cudaMemcpyAsync\nwait 1 cudaStreamQuery\n");
 }
 
 } // namespace
@@ -203,6 +240,7 @@ static const std::vector<check> CHECKS = {
     {"leak: unfinished work does not hang the end", leave_work_behind, ending::exits,
      "emulated device: leaked 1 x device allocation", "MNIST_DDP_EMULATED_STRICT=1", 1, 99},
     {"trace: calls are counted", calls_are_counted},
+    {"trace: work is counted", work_is_counted},
 };
 
 int main(int argc, char **argv)

@@ -299,6 +299,90 @@ START_TEST(batch_sizes_choose_for_themselves)
 }
 END_TEST
 
+/* db of dy, which lies in b->y: exactly the sums of what is there. */
+static void check_bias_gradient(const bench *b, const data *d)
+{
+    const conv2d_shape *s = &b->s;
+    int area = out_area(s);
+    float *db = b->gradients + b->weights;
+    ok(b->dev->ops->conv2d_backward_weights(b->plan, d->n, b->x, b->y, b->y, b->gradients, db,
+                                            false));
+    float *dz = get_images(b->dev, b->y, d->n, s->out_channels, area);
+    float *got = get_floats(b->dev, db, (size_t)s->out_channels);
+    for (int c = 0; c < s->out_channels; c++) {
+        float sum = 0;
+        for (int i = 0; i < d->n; i++)
+            for (int at = 0; at < area; at++)
+                sum += dz[(i * s->out_channels + c) * area + at];
+        ck_assert_msg(got[c] == sum, "%d images, channel %d: %g, not %g", d->n, c, (double)got[c],
+                      (double)sum);
+    }
+    free(dz);
+    free(got);
+}
+
+/* The pool behind a convolution sums what it passes down; but what changes that afterwards counts,
+ * and so does dy that no pool has left. */
+START_TEST(bias_gradient_comes_from_the_pool)
+{
+    static const conv2d_shape shapes[] = {{8, 6, 10, 32, 3, .plain_input = false, .relu = false},
+                                          {8, 8, 4, 48, 3, .plain_input = false, .relu = false}};
+    static const int batches[] = {1, 7, 70};
+    const conv2d_shape *s = &shapes[_i / N_PRECISIONS];
+    device *cuda = open_device("cuda", PRECISIONS[_i % N_PRECISIONS]);
+    const device_ops *ops = cuda->ops;
+    for (int k = 0; k < 3; k++) {
+        data d = make_data(s, batches[k]);
+        bench b = bench_open(cuda, s, &d);
+        pool_shape pool = {s->out_channels, s->height - 2, s->width - 2};
+        size_t out = (size_t)(d.n * s->out_channels * out_area(s) / 4);
+        dropout drop = {.p = 0};
+        float *y = room(cuda, sizeof *y * out);
+        float *dy = put_images(cuda, d.dy, d.n, s->out_channels, out_area(s) / 4);
+        uint8_t *argmax = room(cuda, out);
+        ok(enqueue(&b, d.n, false));
+        ok(ops->pool_forward(cuda, &pool, d.n, b.y, &drop, y, argmax));
+        for (int turn = 0; turn < 3; turn++) {
+            ok(ops->pool_backward(cuda, &pool, d.n, y, argmax, dy, 0.5f, b.y));
+            if (turn == 1)
+                ok(ops->copy(cuda, b.y, b.dy, device_element_bytes(cuda) * 4 * out));
+            if (turn == 2)
+                ok(enqueue(&b, d.n, false)); /* a forward pass takes its place */
+            check_bias_gradient(&b, &d);
+            check_bias_gradient(&b, &d);
+        }
+        free_all(cuda, (void *[]){y, dy, argmax}, 3);
+        bench_close(&b);
+        free_data(&d);
+    }
+    device_destroy(cuda);
+}
+END_TEST
+
+/* The engine that cuDNN expects to be fastest is taken, also where it is compiled first; but not
+ * only to add a bias. Engines that break a promise stand before it in the emulated heuristics. */
+START_TEST(heuristics_order_decides)
+{
+    device *cuda = open_device("cuda", PRECISIONS[_i]);
+    bool half = is_half(PRECISIONS[_i]);
+    data d = run_on(cuda, &INNER[0], 7);
+    device_choice c;
+    int n = 0;
+    for (; cuda->ops->choice(cuda, n, &c); n++) {
+        bool compiled = strstr(c.notes, "runtime_compilation") != NULL;
+        ck_assert_str_eq(c.library, "cudnn");
+        ck_assert_int_eq(c.batch, 7);
+        ck_assert_ptr_null(strstr(c.notes, "nondeterministic"));
+        ck_assert_msg(compiled == ((half || PRECISIONS[_i] == PRECISION_TF32) &&
+                                   strcmp(c.pass, "forward_bias") != 0),
+                      "%s: engine %d, %s", c.pass, (int)c.engine, c.notes);
+    }
+    ck_assert_int_eq(n, 3);
+    free_data(&d);
+    device_destroy(cuda);
+}
+END_TEST
+
 /* cuDNN's workspace is larger on a GPU of 8 GiB. */
 START_TEST(large_gpus_give_more_workspace)
 {
@@ -331,7 +415,10 @@ int main(void)
     tcase_add_loop_test(core, bits_are_the_same_again, 0, 2 * N_PRECISIONS);
     tcase_add_loop_test(core, passes_are_recorded, 0, 2 * N_PRECISIONS);
     tcase_add_loop_test(core, batch_sizes_choose_for_themselves, 0, N_PRECISIONS);
-    if (!cuda_is_real())
+    tcase_add_loop_test(core, bias_gradient_comes_from_the_pool, 0, 2 * N_PRECISIONS);
+    if (!cuda_is_real()) {
+        tcase_add_loop_test(core, heuristics_order_decides, 0, N_PRECISIONS);
         tcase_add_loop_test(core, large_gpus_give_more_workspace, 0, 2);
+    }
     return suite_run(suite);
 }

@@ -15,9 +15,11 @@ int main(void)
 
 #else
 
+#include "base/clock.h"
 #include "kernels/cuda/conv_choose.h"
 #include "kernels/cuda/cuda_state.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* cuDNN tries what cuBLASLt can do, which leaks where it fails for lack of a GPU. */
@@ -53,6 +55,9 @@ enum {
     TEXT_BYTES = 2048,
 };
 
+static const char *const pass_words[] = {"y+b", "y", "dx", "dw"};
+static const char *const precision_words[] = {"f32", "tf32", "bf16", "fp16"};
+
 static void ok(status st)
 {
     ck_assert_msg(st == STATUS_OK, "%s", status_message());
@@ -66,8 +71,11 @@ START_TEST(graphs_are_accepted)
             for (int pass = 0; pass < CONV_PASSES; pass++)
                 for (int b = 0; b < 4; b++) {
                     conv_graph graph = {.graph = NULL};
-                    ok(conv_graph_init(&SHAPES[s], TYPES[t].type, (conv_pass)pass, batches[b], NULL,
-                                       &graph));
+                    const conv_work work = {.shape = SHAPES[s],
+                                            .type = TYPES[t].type,
+                                            .pass = (conv_pass)pass,
+                                            .n = batches[b]};
+                    ok(conv_graph_init(&work, NULL, &graph));
                     conv_graph_close(&graph);
                 }
 }
@@ -80,9 +88,9 @@ START_TEST(wrong_graphs_are_refused)
         .channels = 8, .height = 4, .width = 4, .out_channels = 8, .kernel = 7};
     for (int pass = 0; pass < CONV_PASSES; pass++) {
         conv_graph graph = {.graph = NULL};
-        ck_assert_int_eq(
-            conv_graph_init(&wrong, CUDNN_DATA_FLOAT, (conv_pass)pass, 2, NULL, &graph),
-            STATUS_DEVICE);
+        const conv_work work = {
+            .shape = wrong, .type = CUDNN_DATA_FLOAT, .pass = (conv_pass)pass, .n = 2};
+        ck_assert_int_eq(conv_graph_init(&work, NULL, &graph), STATUS_DEVICE);
         ck_assert_ptr_null(graph.graph);
         ck_assert_ptr_nonnull(strstr(status_message(), "CUDNN_STATUS_BAD_PARAM"));
     }
@@ -163,15 +171,13 @@ static void check_promises(precision wanted, unsigned notes)
  * images with such a one. */
 static void choose(const conv_problem *problem, precision wanted, int least)
 {
-    static const char *const passes[] = {"y+b", "y", "dx", "dw"};
-    static const char *const names[] = {"f32", "tf32", "bf16", "fp16"};
     conv_problem p = *problem;
     conv_choice choice = {0};
     ok(conv_choose(&p, &choice));
     if (choice.piece > 0) {
         ck_assert_int_ge(choice.piece, least);
-        ck_assert_int_lt(choice.piece, p.n);
-        p.n = choice.piece;
+        ck_assert_int_lt(choice.piece, p.work.n);
+        p.work.n = choice.piece;
         ok(conv_choose(&p, &choice));
         ck_assert_int_eq(choice.piece, 0);
     }
@@ -182,8 +188,9 @@ static void choose(const conv_problem *problem, precision wanted, int least)
     if (wanted != PRECISION_F32)
         ck_assert(notes & 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
     ck_assert_uint_le(choice.engine.workspace_bytes, p.workspace_bytes);
-    printf("    %-4s %-3s batch %4d in pieces of %4d: engine %2d, workspace %9zu\n", names[wanted],
-           passes[p.pass], problem->n, p.n, (int)index, choice.engine.workspace_bytes);
+    printf("    %-4s %-3s batch %4d in pieces of %4d: engine %2d, workspace %9zu\n",
+           precision_words[wanted], pass_words[p.work.pass], problem->work.n, p.work.n, (int)index,
+           choice.engine.workspace_bytes);
     conv_engine_close(&choice.engine);
 }
 
@@ -202,10 +209,10 @@ START_TEST(engines_are_found)
         for (int pass = 0; pass < CONV_PASSES; pass++)
             for (size_t b = 0; b < sizeof batches / sizeof batches[0]; b++) {
                 const conv_problem problem = {
-                    .shape = SHAPES[0],
-                    .type = TYPES[t].type,
-                    .pass = (conv_pass)pass,
-                    .n = batches[b],
+                    .work = {.shape = SHAPES[0],
+                             .type = TYPES[t].type,
+                             .pass = (conv_pass)pass,
+                             .n = batches[b]},
                     .target = {{CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
                                 &properties},
                                {CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR,
@@ -220,14 +227,86 @@ START_TEST(engines_are_found)
 }
 END_TEST
 
+/* A row for each engine that would be tried, in this order: with argument "table". Planes: the
+ * tensors as NCHW, which the device does not use. */
+static void print_engines(const gpu *g, cudnnBackendDescriptor_t properties, int type,
+                          const conv_work *work, int most)
+{
+    const conv_target target = {
+        {CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &properties},
+        {CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &properties}};
+    conv_graph graph = {.graph = NULL};
+    ok(conv_graph_init(work, NULL, &graph));
+    conv_search search = {.target = &target,
+                          .graph = &graph,
+                          .tensor_cores = TYPES[type].precision != PRECISION_F32,
+                          .compile = true,
+                          .many = most > 1};
+    for (int i = 0; i < most; i++) {
+        conv_engine engine = {0};
+        char notes[160];
+        bool found = false;
+        int64_t begun = clock_now_ns();
+        ok(conv_engine_next(&search, &engine, &found));
+        if (!found)
+            break;
+        conv_engine_write_notes(&engine, notes, sizeof notes);
+        printf("| sm_%d | %s | %s | %s | %d | %d | %lld | %s | %.1f | %.1f |\n", g->version / 10,
+               precision_words[TYPES[type].precision], work->planes ? "NCHW" : "NHWC",
+               pass_words[work->pass], work->n, i + 1, (long long)engine.index, notes,
+               (double)engine.workspace_bytes / 1024 / work->n,
+               (double)(clock_now_ns() - begun) / 1e6);
+        conv_engine_close(&engine);
+    }
+    conv_engine_end(&search);
+    conv_graph_close(&graph);
+}
+
+static int table_choices; /* what the argument says */
+
+START_TEST(table)
+{
+    static const int batches[] = {64, 512, 4096};
+    printf(
+        "| GPU | precision | layout | pass | batch | choice | engine | notes | workspace, KiB an "
+        "image | ms to plan |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+    for (int g = 0; g < GPU_COUNT; g++) {
+        cudnnBackendDescriptor_t properties = describe(&GPUS[g]);
+        for (int t = 0; t < TYPE_COUNT; t++)
+            for (int pass = 0; pass < CONV_PASSES; pass++)
+                for (int b = 0; b < 3; b++)
+                    for (int planes = 0; planes < 2; planes++) {
+                        const conv_work work = {.shape = SHAPES[0],
+                                                .type = TYPES[t].type,
+                                                .pass = (conv_pass)pass,
+                                                .n = batches[b],
+                                                .planes = planes == 1};
+                        print_engines(&GPUS[g], properties, t, &work, table_choices);
+                    }
+        conv_descriptor_destroy(properties);
+    }
+}
+END_TEST
+
 #endif
 
-int main(void)
+/* "table [N]": no test, but what cuDNN offers: the first N engines for each of the network's
+ * passes.
+ */
+int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
     Suite *suite = suite_create("cuda_descriptors");
     TCase *core =
         suite_case(suite, "core", 120); /* cuDNN's libraries are half a gigabyte to load */
+    (void)argc, (void)argv;
+#if CUDNN_VERSION >= 91100
+    if (argc > 1 && strcmp(argv[1], "table") == 0) {
+        table_choices = argc > 2 ? atoi(argv[2]) : 1;
+        tcase_add_test(core, table);
+        return suite_run(suite);
+    }
+#endif
     tcase_add_test(core, graphs_are_accepted);
     tcase_add_test(core, wrong_graphs_are_refused);
 #if CUDNN_VERSION >= 91100

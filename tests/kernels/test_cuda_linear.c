@@ -17,9 +17,12 @@ static const linear_shape SHAPES[] = {
 };
 enum { N_SHAPES = sizeof SHAPES / sizeof SHAPES[0] };
 
-/* What cuBLASLt is to refuse, so that own kernels take over; only the emulated one does. */
-static const char *const REFUSALS[] = {"", "RELU_AUX_BIAS,DRELU,BGRADB",
-                                       "RELU_AUX_BIAS,RELU_BIAS,BIAS,DRELU,BGRADB", "DRELU"};
+/* What cuBLASLt is to refuse, so that own kernels take over; only the emulated one does. In every
+ * way that it has: CUBLAS_STATUS_INVALID_VALUE (7), ARCH_MISMATCH (8), NOT_SUPPORTED (15), no
+ * algorithm, or at the call itself. */
+static const char *const REFUSALS[] = {
+    "", "RELU_AUX_BIAS:7,DRELU,BGRADB:0",
+    "RELU_AUX_BIAS:15@call,RELU_BIAS:7@call,BIAS:8@call,DRELU:7@call,BGRADB:15@call", "DRELU:7"};
 enum { N_REFUSALS = sizeof REFUSALS / sizeof REFUSALS[0] };
 
 /* One layer on one device: parameters and their gradient as arenas, weight first. */
@@ -222,8 +225,37 @@ START_TEST(layers_equal_reference)
 }
 END_TEST
 
+/* A refusal is noted once for an epilogue and its types, and goes on being known. */
+START_TEST(refusals_are_noted)
+{
+    static const char *const epilogues[] = {"RELU_AUX_BIAS", "RELU_BIAS", "BGRADB"};
+    device *cuda = open_device("cuda", PRECISION_BF16);
+    data d = make_data(&SHAPES[0], 7);
+    device_choice note;
+    int notes = 0;
+    setenv("MNIST_DDP_EMULATED_REFUSE", "RELU_AUX_BIAS:0,RELU_BIAS:7,BGRADB:15@call", 1);
+    for (int turn = 0; turn < 4; turn++) {
+        bench b = bench_open(cuda, &SHAPES[0], d.parameters);
+        d.n = turn % 2 == 0 ? 7 : 2;
+        free(run_forward(&b, d.n, d.x, true, NULL));
+        free(run_backward_weights(&b, d.n, d.x, d.dy, false));
+        bench_close(&b);
+    }
+    for (; cuda->ops->choice(cuda, notes, &note); notes++) {
+        ck_assert_int_lt(notes, 3);
+        ck_assert_str_eq(note.library, "cublaslt");
+        ck_assert_str_eq(note.pass, epilogues[notes]);
+        ck_assert_str_eq(note.subject, notes < 2 ? "bf16 to bf16" : "bf16 to f32");
+        ck_assert_int_eq(note.engine, -1);
+    }
+    ck_assert_int_eq(notes, 3);
+    free_data(&d);
+    device_destroy(cuda);
+}
+END_TEST
+
 /* relu and dropout behind the product: what is dropped is the same, what stays the same but for
- * rounding. The last sizes have no whole block of 16. */
+ * rounding. The last sizes have no whole block of 16, nor of what is one access. */
 static void check_dropout(device *cuda, device *reference, const linear_shape *shape, int n,
                           const uint8_t *keep)
 {
@@ -267,7 +299,8 @@ static void check_dropout(device *cuda, device *reference, const linear_shape *s
 START_TEST(dropout_equals_reference)
 {
     static const linear_shape shapes[] = {{.in_features = 64, .out_features = 128},
-                                          {.in_features = 40, .out_features = 24}};
+                                          {.in_features = 40, .out_features = 24},
+                                          {.in_features = 40, .out_features = 21}};
     device *cuda = open_device("cuda", PRECISIONS[_i % N_PRECISIONS]);
     device *reference = open_device("reference", PRECISION_F32);
     uint8_t keep[100 * 128];
@@ -385,6 +418,8 @@ int main(void)
     Suite *suite = suite_create("cuda_linear");
     TCase *core = suite_case(suite, "core", 120);
     tcase_add_loop_test(core, layers_equal_reference, 0, N_SHAPES * N_PRECISIONS);
+    if (!cuda_is_real())
+        tcase_add_test(core, refusals_are_noted);
     tcase_add_loop_test(core, dropout_equals_reference, 0, N_REFUSALS * N_PRECISIONS);
     tcase_add_loop_test(core, relu_backward_equals_reference, 0, N_REFUSALS * N_PRECISIONS);
     tcase_add_loop_test(core, weights_are_read_anew, 0, N_PRECISIONS);

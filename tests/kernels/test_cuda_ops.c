@@ -279,7 +279,7 @@ static void begin(device *dev, bool scale_loss)
 {
     step_plan plan = {.step = 1, .scale_loss = scale_loss};
     step_numbers *numbers = room(dev, sizeof *numbers);
-    ok(dev->ops->begin_step(dev, &plan, numbers));
+    ok(dev->ops->begin_step(dev, &plan, numbers, NULL));
     dev->ops->free(dev, numbers);
 }
 

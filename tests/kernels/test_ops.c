@@ -137,7 +137,7 @@ static void optimize(const char *name, int which, arenas *a)
     step_plan plan = {.lr = 1e-3f, .beta1 = adam.beta1, .beta2 = adam.beta2, .step = 7};
     step_numbers numbers = {0};
     plan.lr = which < 2 ? 0.1f : which == 2 ? 1e-3f : 1.0f;
-    ok(ops->begin_step(dev, &plan, &numbers));
+    ok(ops->begin_step(dev, &plan, &numbers, NULL));
     switch (which) {
     case 0:
         ok(ops->sgd_step(dev, a->param, a->grad, NULL, COUNT, &numbers, &plain));

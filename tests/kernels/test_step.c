@@ -9,7 +9,7 @@
 static void scaled_step(step_numbers *numbers, int64_t step, bool overflow)
 {
     step_plan plan = {.step = step, .scale_loss = true, .lr = 1, .beta1 = 0.9f, .beta2 = 0.999f};
-    step_begin(&plan, numbers);
+    step_begin(&plan, numbers, NULL);
     ck_assert(!step_is_skipped(numbers));
     numbers->scaling.overflow = overflow;
     ck_assert(step_is_skipped(numbers) == overflow);
@@ -19,7 +19,7 @@ START_TEST(adam_factors)
 {
     step_numbers numbers = {0};
     step_plan plan = {.step = 3, .lr = 0.5f, .beta1 = 0.9f, .beta2 = 0.999f};
-    step_begin(&plan, &numbers);
+    step_begin(&plan, &numbers, NULL);
     double beta1 = (double)0.9f, beta2 = (double)0.999f;
     ck_assert(numbers.adam_step_size == (float)(0.5 / (1 - beta1 * beta1 * beta1)));
     ck_assert(fabs((double)numbers.adam_correction2_sqrt - sqrt(1 - beta2 * beta2 * beta2)) < 1e-7);
@@ -58,9 +58,21 @@ START_TEST(skipped_steps_do_not_count)
     scaled_step(&skipped, 2, true);
     for (int64_t step = 3; step <= 5; step++)
         scaled_step(&skipped, step, false);
-    step_begin(&third, &plain);
+    step_begin(&third, &plain, NULL);
     ck_assert(skipped.adam_step_size == plain.adam_step_size);
     ck_assert(skipped.adam_correction2_sqrt == plain.adam_correction2_sqrt);
+}
+END_TEST
+
+START_TEST(the_wish_to_stop_goes_where_it_leaves)
+{
+    step_numbers numbers = {0};
+    float flag = -1;
+    for (int i = 0; i < 3; i++) {
+        step_plan plan = {.step = i + 1, .stop = i == 1 ? 1.0f : 0.0f};
+        step_begin(&plan, &numbers, &flag);
+        ck_assert(flag == plan.stop);
+    }
 }
 END_TEST
 
@@ -70,7 +82,7 @@ START_TEST(evaluation_keeps_the_scale)
     step_numbers numbers = {0};
     step_plan evaluation = {.first = 7};
     scaled_step(&numbers, 1, true);
-    step_begin(&evaluation, &numbers);
+    step_begin(&evaluation, &numbers, NULL);
     ck_assert_uint_eq(numbers.plan.first, 7);
     ck_assert(numbers.scaling.scale == 65536.0f && numbers.scaling.overflow != 0);
     scaled_step(&numbers, 2, false);
@@ -85,6 +97,7 @@ int main(void)
     tcase_add_test(core, adam_factors);
     tcase_add_test(core, scale_follows_overflows);
     tcase_add_test(core, skipped_steps_do_not_count);
+    tcase_add_test(core, the_wish_to_stop_goes_where_it_leaves);
     tcase_add_test(core, evaluation_keeps_the_scale);
     return suite_run(suite);
 }

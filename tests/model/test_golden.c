@@ -3,8 +3,8 @@
  * weights and dropout masks in every bit; logits, loss, gradients and ten training steps within
  * rounding. The golden values are tests/golden's; the input comes from the same generator as there.
  */
+#include "base/fnv1a.h"
 #include "kernels/ops.h"
-#include "model/fnv1a.h"
 #include "tests/model/golden.h"
 #include "tests/support/cuda.h"
 #include "tests/support/suite.h"
@@ -128,7 +128,7 @@ static void trial_close(trial *t)
 
 static void begin_step(trial *t)
 {
-    ck_assert_int_eq(t->dev->ops->begin_step(t->dev, &t->plan, t->numbers), STATUS_OK);
+    ck_assert_int_eq(t->dev->ops->begin_step(t->dev, &t->plan, t->numbers, NULL), STATUS_OK);
 }
 
 /* The loss summed over the batches since the last call. */

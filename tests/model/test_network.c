@@ -105,7 +105,7 @@ static batch slice(rig *r, int first, int n)
 static void begin_step(rig *r, uint32_t epoch, float grad_scale)
 {
     step_plan plan = {.epoch = epoch, .grad_scale = grad_scale};
-    ok(r->dev->ops->begin_step(r->dev, &plan, r->numbers));
+    ok(r->dev->ops->begin_step(r->dev, &plan, r->numbers, NULL));
 }
 
 static void read_logits(rig *r, int n, float *logits)

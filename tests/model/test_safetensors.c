@@ -59,7 +59,7 @@ START_TEST(round_trip)
 {
     safetensors *file = NULL;
     const float *data = NULL;
-    ck_assert_int_eq(safetensors_write(path, TENSORS, N_TENSORS, ENTRIES, 2), STATUS_OK);
+    ck_assert_int_eq(safetensors_write(path, TENSORS, N_TENSORS, ENTRIES, 2, NULL), STATUS_OK);
     ck_assert_msg(safetensors_open(path, &file) == STATUS_OK, "%s", status_message());
     for (int i = 0; i < N_TENSORS; i++) {
         const safetensors_tensor *t = &TENSORS[i];
@@ -81,7 +81,7 @@ START_TEST(finds_only_what_was_asked_for)
 {
     safetensors *file = NULL;
     const float *data = NULL;
-    ck_assert_int_eq(safetensors_write(path, TENSORS, N_TENSORS, NULL, 0), STATUS_OK);
+    ck_assert_int_eq(safetensors_write(path, TENSORS, N_TENSORS, NULL, 0, NULL), STATUS_OK);
     ck_assert_int_eq(safetensors_open(path, &file), STATUS_OK);
     ck_assert_int_eq(safetensors_find(file, "fc.wait", 2, (int[]){2, 3}, &data), STATUS_INVALID);
     ck_assert_ptr_nonnull(strstr(status_message(), "no tensor 'fc.wait'"));
@@ -101,7 +101,7 @@ START_TEST(layout_of_the_file)
     size_t size = 0;
     uint64_t header = 0;
     safetensors_entry filler = {"filler", &"1234567"[_i]};
-    ck_assert_int_eq(safetensors_write(path, TENSORS, 2, &filler, 1), STATUS_OK);
+    ck_assert_int_eq(safetensors_write(path, TENSORS, 2, &filler, 1, NULL), STATUS_OK);
     ck_assert_int_eq(file_read(path, 4096, &bytes, &size), STATUS_OK);
     memcpy(&header, bytes, sizeof header);
     ck_assert_uint_eq(header % 8, 0);
@@ -117,13 +117,13 @@ START_TEST(writer_refuses_bad_names)
 {
     safetensors_tensor twice[] = {TENSORS[1], TENSORS[1]};
     safetensors_tensor odd = TENSORS[1];
-    ck_assert_int_eq(safetensors_write(path, twice, 2, NULL, 0), STATUS_INVALID);
+    ck_assert_int_eq(safetensors_write(path, twice, 2, NULL, 0, NULL), STATUS_INVALID);
     odd.name = "a\nb";
-    ck_assert_int_eq(safetensors_write(path, &odd, 1, NULL, 0), STATUS_INVALID);
+    ck_assert_int_eq(safetensors_write(path, &odd, 1, NULL, 0, NULL), STATUS_INVALID);
     odd.name = "";
-    ck_assert_int_eq(safetensors_write(path, &odd, 1, NULL, 0), STATUS_INVALID);
+    ck_assert_int_eq(safetensors_write(path, &odd, 1, NULL, 0, NULL), STATUS_INVALID);
     odd.name = "__metadata__";
-    ck_assert_int_eq(safetensors_write(path, &odd, 1, NULL, 0), STATUS_INVALID);
+    ck_assert_int_eq(safetensors_write(path, &odd, 1, NULL, 0, NULL), STATUS_INVALID);
     ck_assert(!file_exists(path));
 }
 END_TEST
@@ -255,7 +255,7 @@ START_TEST(refuses_every_other_length)
 {
     char *bytes = NULL;
     size_t size = 0;
-    ck_assert_int_eq(safetensors_write(path, TENSORS, 2, NULL, 0), STATUS_OK);
+    ck_assert_int_eq(safetensors_write(path, TENSORS, 2, NULL, 0, NULL), STATUS_OK);
     ck_assert_int_eq(file_read(path, 4096, &bytes, &size), STATUS_OK);
     for (size_t cut = 0; cut < size; cut++) {
         ck_assert_int_eq(file_write(path, &(file_part){bytes, cut}, 1), STATUS_OK);
@@ -273,7 +273,7 @@ START_TEST(notices_any_flipped_byte)
 {
     char *bytes = NULL;
     size_t size = 0, refused = 0;
-    ck_assert_int_eq(safetensors_write(path, TENSORS, 2, NULL, 0), STATUS_OK);
+    ck_assert_int_eq(safetensors_write(path, TENSORS, 2, NULL, 0, NULL), STATUS_OK);
     ck_assert_int_eq(file_read(path, 4096, &bytes, &size), STATUS_OK);
     for (size_t at = 0; at < size; at++) {
         safetensors *file = NULL;

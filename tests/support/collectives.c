@@ -201,6 +201,23 @@ static status check_bits(process_group *group, collective_data *d, float *first)
     return compare(d->out, first, "rank 0's bits");
 }
 
+status collectives_bits_of_a_call(process_group *group, int rank, int world_size, void *arg)
+{
+    collective_data d;
+    float first[N_BITS];
+    (void)world_size;
+    (void)arg;
+    TRY(collective_data_open(group, MEMORY_DEVICE, N_BITS * sizeof(float), &d));
+    fill_fractions(d.in, rank);
+    TRY(reduce_scaled(group, &d, 1.0f / 3.0f));
+    memcpy(first, d.out, d.size_bytes);
+    TRY(process_group_broadcast(group, d.call_out, N_BITS, DTYPE_F32, 0, d.stream));
+    TRY(collective_data_fetch(&d));
+    status st = compare(d.out, first, "rank 0's bits");
+    collective_data_close(&d);
+    return st;
+}
+
 /* The sums are the same for two kinds of memory. */
 static status compare_kinds(process_group *group, const memory_kind *kinds)
 {

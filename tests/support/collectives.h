@@ -53,4 +53,7 @@ status collectives_bits(process_group *group, int rank, int world_size, void *ar
 /* The same on the device's memory; arg is not used. */
 status collectives_bits_on_device(process_group *group, int rank, int world_size, void *arg);
 
+/* Of one call, on device memory: the same bits on all ranks, whatever the next call would bring. */
+status collectives_bits_of_a_call(process_group *group, int rank, int world_size, void *arg);
+
 #endif

@@ -120,6 +120,20 @@ static void unpin(device *dev, void *host)
     s->strays++;
 }
 
+static status alloc_pinned(device *dev, size_t size_bytes, void **out)
+{
+    TRY(memory_alloc(size_bytes, out));
+    return pin(dev, *out, size_bytes);
+}
+
+static void free_pinned(device *dev, void *host)
+{
+    (void)synchronize(dev);
+    if (host != NULL)
+        unpin(dev, host);
+    free(host);
+}
+
 static void note_stray(fake_state *s, const void *host, size_t size_bytes)
 {
     for (int i = 0; i < s->n_pinned; i++) {
@@ -166,6 +180,8 @@ status fake_accelerator_open(int rank, device **out)
 {
     static const accelerator_ops accelerator = {.pin = pin,
                                                 .unpin = unpin,
+                                                .alloc_pinned = alloc_pinned,
+                                                .free_pinned = free_pinned,
                                                 .event_create = event_create,
                                                 .event_destroy = event_destroy,
                                                 .copy_out = copy_out,

@@ -23,6 +23,11 @@ static int output_file(char *path)
 
 program program_start(const char *const *argv)
 {
+    return program_start_after(argv, NULL, -1);
+}
+
+program program_start_after(const char *const *argv, int (*prepare)(int fd), int fd)
+{
     program p = {0};
     int out = output_file(p.out_path), err = output_file(p.err_path);
     p.pid = fork();
@@ -31,6 +36,8 @@ program program_start(const char *const *argv)
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails midway leaves nobody behind */
         dup2(out, STDOUT_FILENO);
         dup2(err, STDERR_FILENO);
+        if (prepare != NULL && prepare(fd) != 0)
+            _exit(127);
         execvp(argv[0], (char *const *)(const void *)argv);
         _exit(127);
     }

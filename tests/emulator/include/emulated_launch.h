@@ -17,13 +17,26 @@ namespace emulated
 void launch_kernel(cudaStream_t stream, long long blocks, long long threads, const char *name,
                    std::function<void()> thread);
 
-/* Ends the process if a kernel is handed a pointer to what is neither device memory nor pinned. */
-void check_kernel_pointer(const char *kernel, const volatile void *pointer);
+/* Ends the process if a kernel is handed a pointer to what is neither its device's memory nor
+ * pinned; in a struct, if a word of it is the address of another device's memory. */
+void check_kernel_pointer(cudaStream_t stream, const char *kernel, const volatile void *pointer);
+void check_kernel_struct(cudaStream_t stream, const char *kernel, const void *value,
+                         size_t size_bytes);
 
-template <typename T> void check_kernel_argument(const char *kernel, const T &value)
+/* A float and the padding behind it may look like an address. A compiler that cannot clear padding
+ * leaves structs unchecked. */
+template <typename T>
+void check_kernel_argument(cudaStream_t stream, const char *kernel, const T &value)
 {
-    if constexpr (std::is_pointer<T>::value)
-        check_kernel_pointer(kernel, value);
+    if constexpr (std::is_pointer<T>::value) {
+        check_kernel_pointer(stream, kernel, value);
+    } else if constexpr (sizeof value >= sizeof(void *) && std::is_class<T>::value) {
+#if __has_builtin(__builtin_clear_padding)
+        std::remove_const_t<T> copy = value;
+        __builtin_clear_padding(&copy);
+        check_kernel_struct(stream, kernel, &copy, sizeof copy);
+#endif
+    }
 }
 
 /* Arguments are converted to the kernel's parameters and copied now, not when it runs. */
@@ -33,7 +46,8 @@ void launch(cudaStream_t stream, long long blocks, long long threads, const char
 {
     static_assert(sizeof...(Parameters) == sizeof...(Arguments), "arguments of a kernel");
     std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
-    std::apply([name](const auto &...value) { (check_kernel_argument(name, value), ...); }, values);
+    std::apply([=](const auto &...value) { (check_kernel_argument(stream, name, value), ...); },
+               values);
     launch_kernel(stream, blocks, threads, name, [kernel, values] { std::apply(kernel, values); });
 }
 

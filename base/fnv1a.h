@@ -1,6 +1,6 @@
 /* FNV-1a, 64 bits: finds accidental damage, not tampering. */
-#ifndef MNIST_DDP_MODEL_FNV1A_H
-#define MNIST_DDP_MODEL_FNV1A_H
+#ifndef MNIST_DDP_BASE_FNV1A_H
+#define MNIST_DDP_BASE_FNV1A_H
 
 #include <stddef.h>
 #include <stdint.h>

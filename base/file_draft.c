@@ -1,0 +1,93 @@
+#include "base/file_draft.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum {
+    TRIES = 100, /* of names that may be taken */
+    DIGITS = 8,
+};
+
+static const char MARK[] = ".tmp-"; /* between the path and eight digits */
+
+status file_draft_open(const char *path, file_draft_mode mode, file_draft *out)
+{
+    file_draft draft = {.fd = -1};
+    int length = snprintf(draft.path, sizeof draft.path, "%s", path);
+    if (length < 0 || (size_t)length >= sizeof draft.path - sizeof MARK - DIGITS)
+        return FAIL(STATUS_INVALID, "path too long: %.64s...", path);
+    for (int i = 0; i < TRIES && draft.fd < 0; i++) {
+        uint32_t number = 0;
+        if (getrandom(&number, sizeof number, 0) != sizeof number)
+            return FAIL(STATUS_IO, "a random name beside %s: %s", path, strerror(errno));
+        memcpy(draft.temporary, path, (size_t)length);
+        snprintf(draft.temporary + length, sizeof draft.temporary - (size_t)length, "%s%0*x", MARK,
+                 DIGITS, number);
+        draft.fd = open(draft.temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                        mode == FILE_DRAFT_PRIVATE ? 0600 : 0666);
+        if (draft.fd < 0 && errno != EEXIST)
+            break;
+    }
+    if (draft.fd < 0)
+        return FAIL(STATUS_IO, "create %s: %s", draft.temporary, strerror(errno));
+    *out = draft;
+    return STATUS_OK;
+}
+
+void file_draft_drop(file_draft *draft)
+{
+    if (draft->fd < 0)
+        return;
+    close(draft->fd);
+    unlink(draft->temporary);
+    draft->fd = -1;
+}
+
+status file_draft_commit(file_draft *draft)
+{
+    char folder[FILE_PATH_BYTES];
+    status st = STATUS_OK;
+    if (fsync(draft->fd) != 0)
+        st = FAIL(STATUS_IO, "sync %s: %s", draft->temporary, strerror(errno));
+    else if (rename(draft->temporary, draft->path) != 0)
+        st = FAIL(STATUS_IO, "rename %s to %s: %s", draft->temporary, draft->path, strerror(errno));
+    if (st != STATUS_OK) {
+        file_draft_drop(draft);
+        return st;
+    }
+    close(draft->fd);
+    draft->fd = -1;
+    file_folder_of(draft->path, folder);
+    return file_sync_folder(folder);
+}
+
+/* Is `name` one that file_draft_open gives beside a file `of`? */
+static bool is_draft(const char *name, const char *of)
+{
+    size_t length = strlen(of), mark = strlen(MARK);
+    if (strncmp(name, of, length) != 0 || strncmp(name + length, MARK, mark) != 0)
+        return false;
+    const char *digits = name + length + mark;
+    return strlen(digits) == DIGITS && strspn(digits, "0123456789abcdef") == DIGITS;
+}
+
+void file_draft_clean(const char *path)
+{
+    char folder[FILE_PATH_BYTES], leftover[FILE_PATH_BYTES];
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    file_folder_of(path, folder);
+    DIR *listing = opendir(folder);
+    if (listing == NULL)
+        return;
+    for (const struct dirent *e = readdir(listing); e != NULL; e = readdir(listing)) {
+        if (is_draft(e->d_name, name) && file_join(folder, e->d_name, leftover) == STATUS_OK)
+            unlink(leftover);
+    }
+    closedir(listing);
+}

@@ -1,0 +1,53 @@
+#include "base/json_text.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Of this thread, since it was last asked for. */
+static _Thread_local bool memory_ran_out;
+
+static void *allocate(size_t size_bytes)
+{
+    void *memory = malloc(size_bytes);
+    memory_ran_out = memory_ran_out || memory == NULL;
+    return memory;
+}
+
+void json_text_watch_memory(void)
+{
+    json_set_alloc_funcs(allocate, free);
+}
+
+status json_text_print(const json_t *value, size_t flags, char **out)
+{
+    char *text = json_dumps(value, flags);
+    bool whole = text != NULL && !memory_ran_out;
+    memory_ran_out = false;
+    if (!whole) {
+        free(text);
+        errno = ENOMEM;
+        return FAIL(STATUS_NO_MEMORY, "JSON to be written");
+    }
+    *out = text;
+    return STATUS_OK;
+}
+
+json_t *json_text_parse(const char *text, size_t size_bytes, size_t flags, json_error_t *error)
+{
+    json_error_t own;
+    error = error != NULL ? error : &own;
+    bool before = memory_ran_out;
+    memory_ran_out = false;
+    json_t *value = json_loadb(text, size_bytes, flags, error);
+    if (memory_ran_out) {
+        json_decref(value);
+        value = NULL;
+        snprintf(error->text, sizeof error->text - 1, "out of memory");
+        error->text[sizeof error->text - 1] = json_error_out_of_memory; /* jansson's place for it */
+        errno = ENOMEM;
+    }
+    memory_ran_out = before;
+    return value;
+}

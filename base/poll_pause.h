@@ -1,0 +1,17 @@
+/* Between two looks at something that will be done soon: most waits are short, so it spins a while
+ * and then leaves the processor to others, for some 20 microseconds at a time. */
+#ifndef MNIST_DDP_BASE_POLL_PAUSE_H
+#define MNIST_DDP_BASE_POLL_PAUSE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct poll_pause {
+    int64_t start_ns, asked_ns; /* 0: not begun */
+} poll_pause;
+
+/* True about every millisecond: time to ask whether to give up. Once it naps, the calling thread's
+ * timers are exact from then on: it has the kernel's default slack of 50 microseconds no more. */
+bool poll_pause_once(poll_pause *p);
+
+#endif

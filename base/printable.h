@@ -1,0 +1,19 @@
+/* Text of somebody else, made fit for a terminal or a log. */
+#ifndef MNIST_DDP_BASE_PRINTABLE_H
+#define MNIST_DDP_BASE_PRINTABLE_H
+
+#include <stddef.h>
+
+/* What may stand as it is besides printable UTF-8. */
+typedef enum printable_kind {
+    PRINTABLE_LINE, /* nothing: newlines are escaped too */
+    /* Newlines, where the next line begins with a blank or there is none: no line of it looks like
+     * one of ours. */
+    PRINTABLE_LINES,
+} printable_kind;
+
+/* Sets out[0 .. size_bytes) to `text` with a zero behind it, cut where it does not fit. Control
+ * characters, and bytes that are no UTF-8, become \x1b and so on, newlines \n; never in part. */
+void printable_copy(printable_kind kind, const char *text, char *out, size_t size_bytes);
+
+#endif

@@ -1,0 +1,194 @@
+#include "dist/store/store_connections.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { GREETING_MS = 5000 }; /* a connection that has not greeted by then is closed */
+
+void store_connections_init(store_connections *all, int port)
+{
+    *all = (store_connections){.port = port};
+    all->end = &all->first;
+    all->end_to_run = &all->first_to_run;
+}
+
+void store_connections_close(store_connections *all)
+{
+    for (store_connection *c = all->first; c != NULL; c = c->next)
+        store_connections_drop(all, c, "the store ends");
+    store_connections_sweep(all);
+    store_waiters_close(&all->waiters);
+}
+
+status store_connections_add(store_connections *all, int fd, store_connection **out)
+{
+    store_connection *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        close(fd);
+        return FAIL(STATUS_NO_MEMORY, "a connection");
+    }
+    c->fd = fd;
+    c->moved_ns = clock_now_ns();
+    c->greeting_deadline_ns = clock_deadline_ns(GREETING_MS);
+    *all->end = c;
+    all->end = &c->next;
+    all->count++;
+    all->ungreeted++;
+    *out = c;
+    return STATUS_OK;
+}
+
+static void note_held(store_connections *all, store_connection *c)
+{
+    size_t held = c->session.in.capacity + c->session.out.capacity;
+    all->held_bytes += held - c->held_bytes;
+    c->held_bytes = held;
+}
+
+void store_connections_drop(store_connections *all, store_connection *c, const char *why)
+{
+    if (c->fd < 0)
+        return;
+    LOG_D("store on port %d: closed connection %d: %s", all->port, c->fd, why);
+    close(c->fd);
+    c->fd = -1;
+    if (!c->session.greeted)
+        all->ungreeted--;
+    store_waiters_remove(&all->waiters, &c->waiter);
+    store_session_close(&c->session);
+    note_held(all, c);
+}
+
+/* Whoever is to run and was closed meanwhile does not. */
+static void sweep_woken(store_connections *all)
+{
+    store_connection **link = &all->first_to_run;
+    while (*link != NULL) {
+        if ((*link)->fd < 0)
+            *link = (*link)->next_to_run;
+        else
+            link = &(*link)->next_to_run;
+    }
+    all->end_to_run = link;
+}
+
+void store_connections_sweep(store_connections *all)
+{
+    int64_t now = clock_now_ns();
+    for (store_connection *c = all->first; c != NULL && all->ungreeted > 0; c = c->next)
+        if (c->fd >= 0 && !c->session.greeted && now >= c->greeting_deadline_ns)
+            store_connections_drop(all, c, "no greeting came");
+    sweep_woken(all);
+    store_connection **link = &all->first;
+    while (*link != NULL) {
+        store_connection *c = *link;
+        if (c->fd >= 0) {
+            link = &c->next;
+            continue;
+        }
+        *link = c->next;
+        all->count--;
+        free(c);
+    }
+    all->end = link;
+}
+
+store_connection *store_connections_oldest_ungreeted(const store_connections *all)
+{
+    for (store_connection *c = all->first; c != NULL && all->ungreeted > 0; c = c->next)
+        if (c->fd >= 0 && !c->session.greeted)
+            return c;
+    return NULL;
+}
+
+status store_connections_settle(store_connections *all, store_connection *c,
+                                const store_table *table)
+{
+    store_bytes key;
+    note_held(all, c);
+    store_waiters_remove(&all->waiters, &c->waiter);
+    if (!store_session_awaits(&c->session, &key))
+        return STATUS_OK;
+    return store_waiters_add(&all->waiters, &c->waiter, store_table_hash(table, key));
+}
+
+void store_connections_wake(store_connections *all, const store_table *table, store_bytes key)
+{
+    if (all->waiters.count == 0)
+        return;
+    uint64_t hash = store_table_hash(table, key);
+    store_waiter *next;
+    for (store_waiter *w = store_waiters_first(&all->waiters, hash); w != NULL; w = next) {
+        next = w->next;
+        store_connection *c = (store_connection *)(void *)w;
+        store_bytes awaited;
+        if (w->hash != hash || !store_session_awaits(&c->session, &awaited) ||
+            awaited.size != key.size || memcmp(awaited.data, key.data, key.size) != 0)
+            continue;
+        store_waiters_remove(&all->waiters, w);
+        if (c->to_run)
+            continue;
+        c->to_run = true;
+        c->next_to_run = NULL;
+        *all->end_to_run = c;
+        all->end_to_run = &c->next_to_run;
+    }
+}
+
+store_connection *store_connections_next_to_run(store_connections *all)
+{
+    store_connection *c = all->first_to_run;
+    if (c == NULL)
+        return NULL;
+    all->first_to_run = c->next_to_run;
+    if (all->first_to_run == NULL)
+        all->end_to_run = &all->first_to_run;
+    c->to_run = false;
+    return c;
+}
+
+bool store_connections_shed_one(store_connections *all)
+{
+    store_connection *found = store_connections_oldest_ungreeted(all);
+    const char *why = "too many connections, and it has not greeted";
+    if (found == NULL) {
+        for (store_connection *c = all->first; c != NULL; c = c->next)
+            if (c->fd >= 0 && !c->wrote && (found == NULL || c->moved_ns < found->moved_ns))
+                found = c;
+        why = "too many connections, and it has never set a key";
+    }
+    if (found != NULL)
+        store_connections_drop(all, found, why);
+    return found != NULL;
+}
+
+void store_connections_shed_newest(store_connections *all, const char *why)
+{
+    store_connection *last = NULL;
+    for (store_connection *c = all->first; c != NULL; c = c->next)
+        last = c;
+    if (last != NULL)
+        store_connections_drop(all, last, why);
+    store_connections_sweep(all);
+}
+
+void store_connections_shed_bytes(store_connections *all, size_t limit_bytes)
+{
+    while (all->held_bytes > limit_bytes) {
+        store_connection *found = NULL;
+        for (store_connection *c = all->first; c != NULL; c = c->next) {
+            /* Whoever holds most holds more than a share: there is always one. */
+            if (c->fd < 0 || c->held_bytes <= limit_bytes / all->count)
+                continue;
+            if (found == NULL || c->wrote < found->wrote ||
+                (c->wrote == found->wrote && c->moved_ns < found->moved_ns))
+                found = c;
+        }
+        ASSERT(found != NULL);
+        store_connections_drop(all, found, "it holds most of the memory for all connections");
+    }
+}

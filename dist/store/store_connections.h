@@ -1,0 +1,67 @@
+/* The connections of the store's server: who waits for what, what they hold, and who has to go
+ * where room is short. One thread's. */
+#ifndef MNIST_DDP_DIST_STORE_CONNECTIONS_H
+#define MNIST_DDP_DIST_STORE_CONNECTIONS_H
+
+#include "dist/store/store_session.h"
+#include "dist/store/store_waiters.h"
+
+typedef struct store_connection {
+    store_waiter waiter; /* first: a waiter is its connection */
+    struct store_connection *next, *next_to_run;
+    int fd;       /* -1 once closed */
+    short events; /* what poll reported this turn */
+    bool to_run;  /* the key that it waits for was set */
+    bool wrote;   /* it has set a key: it takes part in the job */
+    bool kept;    /* it has set a key that outlives its process */
+    int64_t greeting_deadline_ns;
+    int64_t moved_ns; /* when bytes last came or went */
+    size_t held_bytes;
+    store_session session;
+} store_connection;
+
+typedef struct store_connections {
+    store_connection *first, **end; /* in the order of their arrival */
+    store_connection *first_to_run, **end_to_run;
+    size_t count, ungreeted; /* count: with those that are closed and not yet swept */
+    size_t held_bytes;       /* in all buffers */
+    store_waiters waiters;
+    int port; /* for messages */
+} store_connections;
+
+void store_connections_init(store_connections *all, int port);
+void store_connections_close(store_connections *all);
+
+/* Takes `fd` at once, also on failure: STATUS_NO_MEMORY. */
+status store_connections_add(store_connections *all, int fd, store_connection **out);
+
+/* It stays in the list until the next sweep. Accepts one that is closed. */
+void store_connections_drop(store_connections *all, store_connection *c, const char *why);
+
+/* Frees what is closed, after closing those whose greeting is overdue. */
+void store_connections_sweep(store_connections *all);
+
+store_connection *store_connections_oldest_ungreeted(const store_connections *all);
+
+/* To be called when a session has run: notes what it holds and waits for. STATUS_NO_MEMORY. */
+status store_connections_settle(store_connections *all, store_connection *c,
+                                const store_table *table);
+
+/* All that wait for the key are to run. */
+void store_connections_wake(store_connections *all, const store_table *table, store_bytes key);
+
+/* The next one that is to run, in the order in which they were woken; NULL: none. */
+store_connection *store_connections_next_to_run(store_connections *all);
+
+/* Closes one connection so that another has its descriptor: the oldest that has not greeted, else
+ * of those that have never set a key the one that is idle longest. false: there is none of them. */
+bool store_connections_shed_one(store_connections *all);
+
+/* Closes and frees the one that came last, if there is one. */
+void store_connections_shed_newest(store_connections *all, const char *why);
+
+/* Closes connections until all buffers together hold `limit_bytes` at most: of those that hold more
+ * than their share the one that is idle longest, and one that takes part in the job last. */
+void store_connections_shed_bytes(store_connections *all, size_t limit_bytes);
+
+#endif

@@ -1,0 +1,196 @@
+/* The same command leaves the same bits over nccl, at any number of ranks: again, kernel by kernel
+ * and resumed. NCCL's NVLS keeps no such promise, so it is off unless asked for; the emulated one
+ * sums in another order on every call. */
+#include "tests/app/runs.h"
+#include "tests/support/cuda.h"
+
+#define BITS \
+    "--model", "mlp", OPTIMIZER, "--device", "cuda", "--backend", "nccl", "--eval-every", "0", \
+        "--batch-size", "8", "--json", "--quiet", "--threads", "1"
+
+static const int WORLDS[] = {2, 4, 8};
+enum { N_WORLDS = sizeof WORLDS / sizeof WORLDS[0] };
+
+static bool has_gpus(int n)
+{
+    int count = 0;
+    bool has = device_count(&count) == STATUS_OK && count >= n;
+    if (!has)
+        printf("SKIP: %d ranks need a GPU each\n", n);
+    return has;
+}
+
+/* Two epochs of two steps: the second and later ones are replayed. Closed by the caller. */
+static program train(int ranks, const char *folder, const char *epochs, const char *flag)
+{
+    char world[8], limit[8];
+    snprintf(world, sizeof world, "%d", ranks);
+    snprintf(limit, sizeof limit, "%d", ranks * 16);
+    program p = program_mnist(BITS, "--nproc-per-node", world, "--limit", limit, "--epochs", epochs,
+                              "--run-dir", run_dir(folder), flag, NULL);
+    ASSERT_EXIT(p, 0);
+    return p;
+}
+
+static void train_only(int ranks, const char *folder, const char *epochs, const char *flag)
+{
+    program p = train(ranks, folder, epochs, flag);
+    program_close(&p);
+}
+
+START_TEST(same_command_same_bits)
+{
+    int ranks = WORLDS[_i];
+    if (!has_gpus(ranks))
+        return;
+    train_only(ranks, "one", "2", NULL);
+    train_only(ranks, "many", "2", NULL);
+    assert_same_bits(run_dir("one"), run_dir("many"));
+    fresh("many", "many");
+    train_only(ranks, "many", "2", "--no-cuda-graph");
+    assert_same_bits(run_dir("one"), run_dir("many"));
+    fresh("many", "many");
+    train_only(ranks, "many", "1", NULL);
+    train_only(ranks, "many", "2", "--resume");
+    assert_same_bits(run_dir("one"), run_dir("many"));
+}
+END_TEST
+
+static bool same_bits(const char *a, const char *b)
+{
+    size_t a_bytes = 0, b_bytes = 0;
+    char *a_data = bytes_of(a, &a_bytes), *b_data = bytes_of(b, &b_bytes);
+    bool same = a_bytes == b_bytes && memcmp(a_data, b_data, a_bytes) == 0;
+    free(a_data);
+    free(b_data);
+    return same;
+}
+
+/* What the flag costs; that all ranks of a run agree even then is dist.nccl's. */
+START_TEST(nvls_is_used_where_asked_for)
+{
+    if (cuda_is_real())
+        return; /* a driver may have made it deterministic */
+    program p = train(4, "one", "2", "--nccl-nvls");
+    ASSERT_SAYS(p.out, "\"nccl\":{\"version\":\"2.28.9\",\"algo\":null,\"proto\":null,"
+                       "\"nvls\":true}");
+    program_close(&p);
+    train_only(4, "many", "2", "--nccl-nvls");
+    ck_assert(!same_bits(run_dir("one"), run_dir("many")));
+}
+END_TEST
+
+static const struct {
+    const char *name, *value, *flag, *says;
+} SETTINGS[] = {
+    {"NCCL_ALGO", NULL, NULL, "\"algo\":\"^NVLS,NVLSTree\",\"proto\":null,\"nvls\":false"},
+    {"NCCL_ALGO", "Ring", NULL, "\"algo\":\"Ring\",\"proto\":null,\"nvls\":false"},
+    {"NCCL_ALGO", "Ring,NVLS,NVLSTree", NULL, "\"nvls\":true"},
+    {"NCCL_ALGO", "allreduce:ring", NULL, "\"nvls\":null"},
+    {"NCCL_PROTO", "LL", NULL, "\"algo\":\"^NVLS,NVLSTree\",\"proto\":\"LL\""},
+    {"NCCL_NVLS_ENABLE", "0", "--nccl-nvls", "\"algo\":null,\"proto\":null,\"nvls\":false"},
+    {"NCCL_CONF_FILE", "nccl.conf", NULL, "\"algo\":\"Tree\",\"proto\":\"Simple\",\"nvls\":false"},
+};
+enum { N_SETTINGS = sizeof SETTINGS / sizeof SETTINGS[0] };
+
+/* Also those of a file, which NCCL itself puts into the environment. */
+START_TEST(what_the_user_sets_stays)
+{
+    static const char CONF[] = "# ours\nNCCL_ALGO=Tree\nNCCL_PROTO=Simple\n";
+    const file_part conf = {CONF, sizeof CONF - 1};
+    if (!has_gpus(2))
+        return;
+    ck_assert_int_eq(file_write("nccl.conf", &conf, 1), STATUS_OK);
+    if (SETTINGS[_i].value != NULL)
+        setenv(SETTINGS[_i].name, SETTINGS[_i].value, 1);
+    program p = train(2, "one", "1", SETTINGS[_i].flag);
+    ASSERT_SAYS(p.out, SETTINGS[_i].says);
+    unsetenv(SETTINGS[_i].name);
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(an_unknown_algorithm_is_an_error)
+{
+    if (!has_gpus(2))
+        return;
+    setenv("NCCL_ALGO", "^NVLZ", 1);
+    program p = program_mnist(BITS, "--nproc-per-node", "2", "--limit", "32", "--epochs", "1",
+                              "--run-dir", run_dir("one"), NULL);
+    unsetenv("NCCL_ALGO");
+    ck_assert_int_ne(p.exit_code, 0);
+    ASSERT_SAYS(p.err, "NVLZ");
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(all_reduce_bench_tells_too)
+{
+    if (!has_gpus(2))
+        return;
+    program p = program_mnist("bench", "all-reduce", "--nproc-per-node", "2", "--device", "cuda",
+                              "--backend", "nccl", "-b", "8", "-e", "8", "-n", "1", "-w", "0",
+                              "--json", "--quiet", NULL);
+    ASSERT_EXIT(p, 0);
+    ASSERT_SAYS(p.out, "\"algo\":\"^NVLS,NVLSTree\"");
+    program_close(&p);
+}
+END_TEST
+
+static void assert_one_line(const char *text)
+{
+    json_t *object = json_loads(text, 0, NULL);
+    ck_assert_msg(object != NULL, "no JSON: %s", text);
+    json_decref(object);
+}
+
+/* NCCL's own place for it is stdout. */
+START_TEST(nccls_log_stays_out_of_the_result)
+{
+    char path[FILE_PATH_BYTES], *text = NULL;
+    size_t size_bytes = 0;
+    if (!has_gpus(2))
+        return;
+    setenv("NCCL_DEBUG", "INFO", 1);
+    program p = train(2, "one", "1", NULL); /* ranks whose stderr is a pipe */
+    assert_one_line(p.out);
+    ASSERT_SAYS(p.err, "NCCL INFO");
+    program_close(&p);
+    fresh("one", "one");
+    p = program_mnist(BITS, "--mode=dp", "--devices=0,1", "--limit", "16", "--epochs", "1",
+                      "--run-dir", run_dir("one"), NULL); /* and a file */
+    unsetenv("NCCL_DEBUG");
+    ASSERT_EXIT(p, 0);
+    assert_one_line(p.out);
+    snprintf(path, sizeof path, "%s.nccl.%d", p.err_path, (int)p.pid);
+    ck_assert_int_eq(file_read(path, 1 << 20, &text, &size_bytes), STATUS_OK);
+    ASSERT_SAYS(text, "NCCL INFO");
+    ck_assert_int_eq(unlink(path), 0);
+    free(text);
+    program_close(&p);
+}
+END_TEST
+
+static void start_clean(void)
+{
+    fresh("many", "one");
+}
+
+int main(void)
+{
+    if (!cuda_choose())
+        return TEST_SKIPPED;
+    unsetenv("NCCL_ALGO");
+    unsetenv("NCCL_CONF_FILE");
+    workbench_open();
+    Suite *suite = suite_create("cuda_bits");
+    TCase *bits = suite_case(suite, "bits", 240);
+    tcase_add_checked_fixture(bits, start_clean, NULL);
+    tcase_add_loop_test(bits, same_command_same_bits, 0, N_WORLDS);
+    tcase_add_test(bits, nvls_is_used_where_asked_for);
+    tcase_add_loop_test(bits, what_the_user_sets_stays, 0, N_SETTINGS);
+    tcase_add_test(bits, an_unknown_algorithm_is_an_error);
+    tcase_add_test(bits, all_reduce_bench_tells_too);
+    tcase_add_test(bits, nccls_log_stays_out_of_the_result);
+    return workbench_close(suite_run(suite));
+}

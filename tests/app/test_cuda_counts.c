@@ -1,0 +1,172 @@
+/* What a training step costs on an accelerator beside its arithmetic: nodes of its graph, launches,
+ * waits of the host. Counted on the emulated device, exactly, as the difference between two runs of
+ * which one is some steps longer. */
+#include "tests/app/runs.h"
+#include "tests/support/cuda.h"
+
+enum { WARM_STEPS = 2 }; /* of the shorter run: one kernel by kernel, one recorded and replayed */
+
+/* Of the longer run's further steps, over all ranks. */
+typedef struct counts {
+    long kernels, libraries, collectives, copies; /* nodes of graphs, by kind; fills are copies */
+    long launches;                                /* kernels, copies and graphs from streams */
+    long events;                                  /* recorded and waited for by streams */
+    long waits;                                   /* of the host for an event, */
+    long drains;                                  /* and for a stream: nothing runs then */
+} counts;
+
+static bool begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+static void add_node(counts *c, const char *name, long count)
+{
+    if (begins(name, "cublas") || begins(name, "cudnn"))
+        c->libraries += count;
+    else if (begins(name, "nccl"))
+        c->collectives += count;
+    else if (begins(name, "cudaMem"))
+        c->copies += count;
+    else
+        c->kernels += count;
+}
+
+/* Adds what the processes of a run have left in the file, `times` over. */
+static void add_counts(counts *c, const char *path, long times)
+{
+    char *text = NULL, *rest = NULL, where[16], name[128];
+    size_t size_bytes = 0;
+    long count;
+    ck_assert_int_eq(file_read(path, 1 << 20, &text, &size_bytes), STATUS_OK);
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        ck_assert_int_eq(sscanf(line, "%15s %ld %127[^\n]", where, &count, name), 3);
+        count *= times;
+        if (strcmp(where, "graph") == 0)
+            add_node(c, name, count);
+        else if (strcmp(where, "wait") == 0)
+            *(strcmp(name, "cudaEventQuery") == 0 ? &c->waits : &c->drains) += count;
+        else if (begins(name, "cudaEvent") || begins(name, "cudaStreamWait"))
+            c->events += count;
+        else
+            c->launches += count;
+    }
+    free(text);
+}
+
+typedef struct setting {
+    const char *model, *amp, *ranks, *graph, *log;
+} setting;
+
+static void add_run(counts *c, const setting *s, int epochs, int steps, long times)
+{
+    char limit[16], until[16];
+    const char *path = workbench_path("work");
+    bool quiet = strcmp(s->log, "quiet") == 0;
+    snprintf(limit, sizeof limit, "%d", steps * 2 * atoi(s->ranks));
+    snprintf(until, sizeof until, "%d", epochs);
+    unlink(path);
+    fresh("one", "many");
+    setenv("MNIST_DDP_EMULATED_WORK", path, 1);
+    program p = program_mnist("--device", "cuda", "--model", s->model, "--amp", s->amp,
+                              "--nproc-per-node", s->ranks, "--backend", "nccl", s->graph,
+                              "--epochs", until, "--eval-every", "0", "--limit", limit,
+                              "--batch-size", "2", "--no-save-model", "--run-dir", run_dir("one"),
+                              quiet ? "--quiet" : "--log-interval", quiet ? NULL : s->log, NULL);
+    unsetenv("MNIST_DDP_EMULATED_WORK");
+    ASSERT_EXIT(p, 0);
+    program_close(&p);
+    add_counts(c, path, times);
+}
+
+static counts count_steps(const setting *s, int steps)
+{
+    counts c = {0};
+    add_run(&c, s, 1, WARM_STEPS + steps, 1);
+    add_run(&c, s, 1, WARM_STEPS, -1);
+    printf("%s --amp %s, %s ranks, %s, %s, %d steps: nodes: %ld kernels, %ld libraries', "
+           "%ld collectives, %ld copies; %ld launches, %ld events, %ld waits, %ld drains\n",
+           s->model, s->amp, s->ranks, s->graph, s->log, steps, c.kernels, c.libraries,
+           c.collectives, c.copies, c.launches, c.events, c.waits, c.drains);
+    return c;
+}
+
+/* Nodes of a step of one rank. */
+static const struct {
+    setting s;
+    long kernels, libraries, collectives, copies;
+} GRAPHS[] = {
+    {{"mlp", "off", "1", "--cuda-graph", "quiet"}, 6, 5, 0, 0},
+    {{"mlp", "bf16", "1", "--cuda-graph", "quiet"}, 7, 5, 0, 0},
+    {{"cnn", "off", "1", "--cuda-graph", "quiet"}, 13, 6, 0, 0},
+    {{"cnn", "bf16", "1", "--cuda-graph", "quiet"}, 15, 6, 0, 0},
+    {{"mlp", "off", "2", "--cuda-graph", "quiet"}, 10, 5, 2, 0},
+    {{"cnn", "bf16", "2", "--cuda-graph", "quiet"}, 19, 6, 2, 0},
+};
+
+/* In 16 steps the host looks once at whether to stop: two copies, two events, one wait; and each
+ * step is the kernel that begins it and a graph. */
+START_TEST(a_step_is_one_graph)
+{
+    enum { STEPS = 16 };
+    counts c = count_steps(&GRAPHS[_i].s, STEPS);
+    long all = STEPS * atol(GRAPHS[_i].s.ranks);
+    ck_assert_int_le(c.kernels, GRAPHS[_i].kernels * all);
+    ck_assert_int_le(c.libraries, GRAPHS[_i].libraries * all);
+    ck_assert_int_eq(c.collectives, GRAPHS[_i].collectives * all);
+    ck_assert_int_le(c.copies, GRAPHS[_i].copies * all);
+    ck_assert_int_le(c.launches, 2 * all + all / STEPS * 2);
+    ck_assert_int_le(c.waits, all / STEPS);
+    ck_assert_int_eq(c.drains, 0);
+}
+END_TEST
+
+/* Nor does the log stop the device: of 80 steps it asks for 8 losses, two copies and an event's
+ * wait each, beside the 5 looks at whether to stop. */
+START_TEST(the_log_drains_nothing)
+{
+    enum { STEPS = 80, ASKED = STEPS / 10 + STEPS / 16 };
+    const setting s = {"mlp", "off", "1", _i == 0 ? "--cuda-graph" : "--no-cuda-graph", "10"};
+    counts c = count_steps(&s, STEPS);
+    ck_assert_int_eq(c.drains, 0);
+    if (_i == 0) {
+        ck_assert_int_le(c.launches, 2 * STEPS + 2 * ASKED);
+        ck_assert_int_le(c.waits, ASKED);
+    }
+}
+END_TEST
+
+/* Between two epochs the totals are read and set to nothing, and no more: each waits, copies what
+ * is pageable, and waits. The next order goes to the device without a wait. */
+START_TEST(an_epoch_ends_with_two_drains)
+{
+    const setting s = {"mlp", "off", "1", "--cuda-graph", "quiet"};
+    counts c = {0};
+    add_run(&c, &s, 3, WARM_STEPS, 1);
+    add_run(&c, &s, 1, WARM_STEPS, -1);
+    printf("two epochs: %ld drains, %ld waits\n", c.drains, c.waits);
+    ck_assert_int_le(c.drains, 2 * 2 * 3);
+}
+END_TEST
+
+int main(void)
+{
+    if (cuda_is_real()) {
+        printf("SKIP: only the emulated device counts\n");
+        return TEST_SKIPPED;
+    }
+    if (!cuda_choose())
+        return TEST_SKIPPED;
+    workbench_open();
+    Suite *suite = suite_create("cuda_counts");
+    TCase *core = suite_case(suite, "core", 60);
+#ifdef SANITIZED
+    tcase_add_loop_test(core, a_step_is_one_graph, 0, 1);
+#else
+    tcase_add_loop_test(core, a_step_is_one_graph, 0, sizeof GRAPHS / sizeof GRAPHS[0]);
+#endif
+    tcase_add_loop_test(core, the_log_drains_nothing, 0, 2);
+    tcase_add_test(core, an_epoch_ends_with_two_drains);
+    return workbench_close(suite_run(suite));
+}

@@ -1,0 +1,125 @@
+/* What the training loop hears from the cuda device while that goes on: losses for the log, and
+ * whether all ranks stop. On the emulated device, or with MNIST_DDP_TEST_DEVICE=real that of the
+ * machine. */
+#include "tests/app/runs.h"
+#include "tests/app/underway.h"
+#include "tests/support/cuda.h"
+
+#define CUDA "--device", "cuda"
+
+/* The line "epoch 1/2 step 3/6 loss 2.1" at *text, or the first behind it; then moves there. */
+static bool next_line(const char **text, int *epoch, int *step, double *loss)
+{
+    for (; (*text = strstr(*text, "epoch ")) != NULL; *text += 1)
+        if (sscanf(*text, "epoch %d/%*d step %d/%*d loss %lf", epoch, step, loss) == 3) {
+            *text += 1;
+            return true;
+        }
+    return false;
+}
+
+/* An accelerator's losses come late, but at their lines: those of the CPU, in order, each epoch's
+ * before the epoch's own line. */
+START_TEST(the_log_says_what_the_cpus_says)
+{
+    const char *devices[] = {"cuda", "cpu"};
+    program runs[2];
+    for (int d = 0; d < 2; d++) {
+        runs[d] = program_mnist("--model", "mlp", OPTIMIZER, "--threads", "1", "--device",
+                                devices[d], "--epochs", "2", "--limit", "80", "--batch-size", "8",
+                                "--log-interval", "3", "--log-format", "plain", "--no-save-model",
+                                "--run-dir", run_dir("one"), "--no-resume", NULL);
+        ASSERT_EXIT(runs[d], 0);
+    }
+    const char *cuda = runs[0].out, *cpu = runs[1].out;
+    int epochs[2], steps[2], lines = 0;
+    double losses[2];
+    while (next_line(&cpu, &epochs[1], &steps[1], &losses[1])) {
+        ck_assert(next_line(&cuda, &epochs[0], &steps[0], &losses[0]));
+        ck_assert_int_eq(epochs[0], epochs[1]);
+        ck_assert_int_eq(steps[0], steps[1]);
+        ck_assert_double_eq_tol(losses[0], losses[1], 2e-4);
+        lines++;
+    }
+    ck_assert_int_eq(lines, 8); /* steps 1, 4, 7 and 10 of two epochs */
+    ck_assert(!next_line(&cuda, &epochs[0], &steps[0], &losses[0]));
+    const char *end = strstr(runs[0].out, "train loss");
+    ck_assert_ptr_nonnull(end);
+    ck_assert(end > strstr(runs[0].out, "epoch 1/2 step 10/10"));
+    ck_assert(end < strstr(runs[0].out, "epoch 2/2 step 1/10"));
+    program_close(&runs[0]);
+    program_close(&runs[1]);
+}
+END_TEST
+
+/* The line of the last step that went well is on its way when the next one fails. */
+START_TEST(a_failure_loses_no_line)
+{
+    if (cuda_is_real())
+        return;
+    setenv("MNIST_DDP_EMULATED_FAIL", "cudaGraphLaunch:4:2", 1); /* of step 5 */
+    program p = program_mnist("--model", "mlp", OPTIMIZER, CUDA, "--epochs", "1", "--limit", "80",
+                              "--batch-size", "8", "--log-interval", "1", "--log-format", "plain",
+                              "--run-dir", run_dir("one"), NULL);
+    unsetenv("MNIST_DDP_EMULATED_FAIL");
+    ASSERT_EXIT(p, 70);
+    ASSERT_SAYS(p.err, "cudaGraphLaunch");
+    ASSERT_SAYS(p.out, "step 4/10 loss");
+    ck_assert_ptr_null(strstr(p.out, "step 5/10 loss"));
+    program_close(&p);
+}
+END_TEST
+
+/* The wish to stop leaves with the gradients of a replayed graph, and goes on with the same bits.
+ */
+START_TEST(a_signal_stops_all_ranks)
+{
+    const char *ranks = _i == 0 ? "2" : "1";
+    int gpus = 0;
+    if (device_count(&gpus) != STATUS_OK || gpus < atoi(ranks))
+        return;
+#define STOPPABLE \
+    "train", CUDA, "--model", "mlp", "--optimizer", "adam", "--lr", "0.01", "--limit", "240", \
+        "--batch-size", "8", "--log-interval", "1", "--eval-every", "0", "--json", "--backend", \
+        "nccl", "--nproc-per-node", ranks
+    program p = underway_start(NULL, WORDS(STOPPABLE, "--epochs", "100000", "--save-every",
+                                           "1000epochs", "--run-dir", run_dir("many")));
+    underway_await(&p, "epoch 2/");
+    kill(_i == 0 ? underway_rank(p.pid, 1) : p.pid, SIGUSR1);
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 75);
+    int epoch = -1;
+    const char *line = strstr(p.err, "stopped behind epoch ");
+    ck_assert_msg(line != NULL && sscanf(line, "stopped behind epoch %d", &epoch) == 1, "%s",
+                  p.err);
+    const char *epochs = underway_text("--epochs=", epoch + 2);
+    program rest =
+        underway_run(NULL, WORDS(STOPPABLE, epochs, "--resume=auto", "--run-dir", run_dir("many")));
+    ASSERT_EXIT(rest, 0);
+    program whole = underway_run(NULL, WORDS(STOPPABLE, epochs, "--run-dir", run_dir("one")));
+    ASSERT_EXIT(whole, 0);
+    assert_same_bits(run_dir("many"), run_dir("one"));
+    program_close(&p);
+    program_close(&rest);
+    program_close(&whole);
+}
+END_TEST
+
+static void start_clean(void)
+{
+    fresh("many", "one");
+}
+
+int main(void)
+{
+    if (!cuda_choose())
+        return TEST_SKIPPED;
+    workbench_open();
+    Suite *suite = suite_create("cuda_loop");
+    TCase *core = suite_case(suite, "core", 240);
+    tcase_add_checked_fixture(core, start_clean, NULL);
+    tcase_add_test(core, the_log_says_what_the_cpus_says);
+    tcase_add_test(core, a_failure_loses_no_line);
+    tcase_add_loop_test(core, a_signal_stops_all_ranks, 0, 2);
+    return workbench_close(suite_run(suite));
+}

@@ -1,0 +1,249 @@
+/* Records that are well formed and lie, set by somebody who reaches the store's port while a job of
+ * two nodes runs. All on this machine. */
+#include "tests/app/run_nodes.h"
+
+#include <jansson.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#define VERDICT_OF_SUCCESS "{\"again\":false,\"code\":0,\"text\":\"\",\"notes\":\"\"}"
+#define TITLE "\x1b]0;owned\x07"
+
+/* How a rank ended, with `folder` as the place for its error.json. */
+static char *record_of(int node, int rank, const char *folder)
+{
+    json_t *cause = json_pack("{s:i s:i s:i s:i s:i s:i s:i s:f s:b s:s s:s s:s s:s s:s s:[s s]}",
+                              "node", node, "rank", rank, "local_rank", 0, "pid", 1, "wait_status",
+                              7 << 8, "start_errno", 0, "weight", 2, "after_s", 1.0,
+                              "memory_killed", 0, "host", "h" TITLE, "says", "s" TITLE, "doing",
+                              "d" TITLE, "folder", folder, "others", "o\nerror: forged" TITLE "\n",
+                              "lines", "l" TITLE, "error: forged\nerror: forged");
+    char *text = json_dumps(cause, JSON_COMPACT);
+    json_t *record = json_pack("{s:i s:i s:s s:s}", "result", 4, "signal", 0, "notes",
+                               "n\nerror: forged" TITLE "\n", "cause", text);
+    char *whole = json_dumps(record, JSON_COMPACT);
+    json_decref(cause);
+    json_decref(record);
+    free(text);
+    return whole;
+}
+
+enum { NODES = 2 };
+
+static program nodes[NODES];
+static int port;
+
+/* Both wait until told to go, and node 1's then ends with `code`. */
+static void start_job(int code)
+{
+    char script[200];
+    port = underway_free_port();
+    snprintf(script, sizeof script,
+             "touch up.$RANK; while ! test -e go; do sleep .02; done; test $RANK = 0 || exit %d",
+             code);
+    for (int i = 0; i < NODES; i++) {
+        nodes[i] = start_node(i, port, "--nnodes=2 --nproc-per-node=1", script);
+        if (i == 0)
+            underway_await_listener(port);
+    }
+    run_await_file("up.0");
+    run_await_file("up.1");
+}
+
+static void expect_no_forgery(void)
+{
+    for (int i = 0; i < NODES; i++) {
+        ASSERT_SILENT(nodes[i].err, "\x1b");
+        ASSERT_SILENT(nodes[i].err, "\x07");
+        ASSERT_SILENT(nodes[i].err, "\nerror: forged");
+    }
+}
+
+/* Node 1 speaks for itself only, wherever it says that it stands; and nothing that it says is a
+ * path. */
+START_TEST(a_record_chooses_no_path)
+{
+    char folder[FILE_PATH_BYTES], path[FILE_PATH_BYTES + 16];
+    snprintf(folder, sizeof folder, "%s/victim", workbench);
+    snprintf(path, sizeof path, "%s/error.json", folder);
+    ck_assert_int_eq(mkdir(folder, 0777), 0);
+    char *record = record_of(0, _i == 0 ? 1 : 0, folder);
+    start_job(0);
+    set_in_store(port, "end/0/1", record);
+    free(record);
+    wait_all(nodes, NODES);
+    ck_assert_msg(!file_exists(path), "%s was written", path);
+    expect_no_forgery();
+    ASSERT_EXIT(nodes[0], _i == 0 ? 7 : 72);
+    if (_i == 0) {
+        ASSERT_SAYS(nodes[0].err, "node 1");
+        ASSERT_SAYS(nodes[0].err, "\\x1b]0;owned\\x07");
+    } else {
+        ASSERT_SAYS(nodes[0].err, "rank 0 is not its own");
+    }
+    close_all(nodes, NODES);
+}
+END_TEST
+
+/* An order to stop without a reason: both nodes say from where it came. */
+START_TEST(an_order_without_a_reason_has_a_sender)
+{
+    start_job(0);
+    set_in_store(port, "trouble/0", "me" TITLE);
+    wait_all(nodes, NODES);
+    expect_no_forgery();
+    for (int i = 0; i < NODES; i++) {
+        ASSERT_EXIT(nodes[i], 70);
+        ASSERT_SAYS(nodes[i].err, "127.0.0.1:");
+        ASSERT_SAYS(nodes[i].err, "'me\\x1b]0;owned\\x07'");
+    }
+    close_all(nodes, NODES);
+}
+END_TEST
+
+/* The same by a record: its author is named, not node 0, which stopped all because of it. */
+START_TEST(an_order_by_record_has_a_sender)
+{
+    start_job(0);
+    set_in_store(port, "end/0/1", "{\"result\":3,\"signal\":0,\"notes\":\"\"}");
+    wait_all(nodes, NODES);
+    for (int i = 0; i < NODES; i++) {
+        ASSERT_EXIT(nodes[i], 70);
+        ASSERT_SAYS(nodes[i].err, "127.0.0.1:");
+        ASSERT_SAYS(nodes[i].err, "'node 1'");
+        ASSERT_SILENT(nodes[i].err, "'node 0'");
+    }
+    close_all(nodes, NODES);
+}
+END_TEST
+
+/* A signal that has no name, and one that is none. */
+START_TEST(a_record_has_a_signal)
+{
+    start_job(0);
+    set_in_store(port, "end/0/1",
+                 _i == 0 ? "{\"result\":2,\"signal\":64,\"notes\":\"\"}"
+                         : "{\"result\":2,\"signal\":0,\"notes\":\"\"}");
+    wait_all(nodes, NODES);
+    ASSERT_EXIT(nodes[0], _i == 0 ? 128 + 64 : 72);
+    ASSERT_SAYS(nodes[0].err, _i == 0 ? "stopped by signal 64" : "by which signal");
+    ASSERT_SILENT(nodes[0].err, "(null)");
+    close_all(nodes, NODES);
+}
+END_TEST
+
+/* Read as JSON it would take hundreds of MiB. */
+START_TEST(a_record_has_a_size)
+{
+    enum { EMPTIES = 700000 };
+    const char begin[] = "{\"result\":0,\"signal\":0,\"notes\":\"\",\"a\":[", end[] = "0]}";
+    char *record = malloc(sizeof begin + (size_t)3 * EMPTIES + sizeof end), *at = record;
+    ck_assert_ptr_nonnull(record);
+    at = stpcpy(at, begin);
+    for (int i = 0; i < EMPTIES; i++)
+        at = stpcpy(at, "{},");
+    stpcpy(at, end);
+    start_job(0);
+    set_in_store(port, "end/0/1", record);
+    free(record);
+    wait_all(nodes, NODES);
+    ASSERT_EXIT(nodes[0], 72);
+    ASSERT_SAYS(nodes[0].err, "1048576");
+    close_all(nodes, NODES);
+}
+END_TEST
+
+/* Both nodes stop with a checkpoint, and a verdict says that all is done. */
+START_TEST(a_forged_verdict_hides_no_preemption)
+{
+    char flags[] = "--nnodes=2 --nproc-per-node=1";
+    port = underway_free_port();
+    for (int i = 0; i < NODES; i++) {
+        nodes[i] = start_node(i, port, flags,
+                              "trap 'exit 75' TERM; touch up.$RANK; while :; do sleep .02; done");
+        if (i == 0)
+            underway_await_listener(port);
+    }
+    run_await_file("up.0");
+    run_await_file("up.1");
+    set_in_store(port, "verdict/0", VERDICT_OF_SUCCESS);
+    for (int i = 0; i < NODES; i++)
+        kill(nodes[i].pid, SIGTERM);
+    wait_all(nodes, NODES);
+    for (int i = 0; i < NODES; i++)
+        ASSERT_EXIT(nodes[i], 75);
+    ASSERT_SILENT(nodes[0].err, "not believed"); /* it has its own */
+    close_all(nodes, NODES);
+}
+END_TEST
+
+static const char *const VERDICTS[] = {
+    "{\"again\":false,\"code\":0,\"text\":\""
+    "\\u001b]0;owned\\u0007"
+    "\",\"notes\":\"\"}",
+    "{\"again\":true,\"code\":0,\"text\":\"\",\"notes\":\"\"}",
+    "{\"again\":false,\"code\":75,\"text\":\"\",\"notes\":\"\"}",
+};
+
+/* Node 1's rank fails with 7, and a verdict is there already: that all is well, or another one that
+ * cannot be. */
+START_TEST(a_forged_verdict_hides_no_failure)
+{
+    start_job(7);
+    set_in_store(port, "verdict/0", VERDICTS[_i]);
+    run_write("go", "");
+    wait_all(nodes, NODES);
+    expect_no_forgery();
+    ASSERT_EXIT(nodes[1], 7);
+    ASSERT_SAYS(nodes[1].err, "rank 1 failed first: exit code 7");
+    ASSERT_SAYS(nodes[1].err, "not believed");
+    close_all(nodes, NODES);
+}
+END_TEST
+
+/* What a rank says of itself may hold what others have told it. */
+START_TEST(what_a_rank_says_is_text)
+{
+    program p = run_script("--nproc-per-node=1 --max-restarts=0 --redirects=3",
+                           "printf '{\"message\":\"a\\\\u001b[2Jb\"}' > $TORCHELASTIC_ERROR_FILE; "
+                           "exit 3");
+    ASSERT_EXIT(p, 3);
+    ASSERT_SAYS(p.err, "it says: a\\x1b[2Jb");
+    program_close(&p);
+}
+END_TEST
+
+/* As under torchrun: what own workers write is passed through. */
+START_TEST(own_lines_pass_as_they_are)
+{
+    program p = run_script("--nproc-per-node=1", "printf '\\033[31mred\\033[0m\\n' >&2; exit 3");
+    ASSERT_EXIT(p, 3);
+    ck_assert_int_eq(run_count(p.err, "\x1b[31mred\x1b[0m\n"), 2); /* and in the report */
+    program_close(&p);
+}
+END_TEST
+
+static void start_clean(void)
+{
+    run_clean("up.* go victim");
+}
+
+int main(void)
+{
+    underway_clean_environment();
+    workbench_open();
+    Suite *suite = suite_create("run_lies");
+    TCase *core = suite_case(suite, "core", 2.0 * RUN_S);
+    tcase_add_checked_fixture(core, start_clean, NULL);
+    tcase_add_loop_test(core, a_record_chooses_no_path, 0, 2);
+    tcase_add_test(core, an_order_without_a_reason_has_a_sender);
+    tcase_add_test(core, an_order_by_record_has_a_sender);
+    tcase_add_loop_test(core, a_record_has_a_signal, 0, 2);
+    tcase_add_test(core, a_record_has_a_size);
+    tcase_add_test(core, a_forged_verdict_hides_no_preemption);
+    tcase_add_loop_test(core, a_forged_verdict_hides_no_failure, 0,
+                        sizeof VERDICTS / sizeof VERDICTS[0]);
+    tcase_add_test(core, what_a_rank_says_is_text);
+    tcase_add_test(core, own_lines_pass_as_they_are);
+    return workbench_close(suite_run(suite));
+}
