@@ -1,0 +1,24 @@
+/* What a test may ask of a message: the facts in it, not its wording. A fact is an exit code, a
+ * rank, a node, a file, a number, a host, a flag, a variable, a signal's or an error's name; where
+ * there is none, one term of the field. A better sentence with the same facts passes. */
+#ifndef MNIST_DDP_TESTS_SUPPORT_FACTS_H
+#define MNIST_DDP_TESTS_SUPPORT_FACTS_H
+
+#include <check.h>
+#include <stdbool.h>
+
+/* True if one line of `text` holds every one of the facts, in any order. A fact that begins or ends
+ * with a letter or a digit does so as a word: "rank 1" is not in "rank 12". The last is NULL. */
+bool facts_in_a_line(const char *text, const char *first, ...) __attribute__((sentinel));
+
+/* The same for the whole of `text`: the facts may stand in different lines. */
+bool facts_in(const char *text, const char *first, ...) __attribute__((sentinel));
+
+#define ASSERT_FACTS(text, ...) \
+    ck_assert_msg(facts_in_a_line((text), __VA_ARGS__, NULL), "no line with %s in:\n%s", \
+                  #__VA_ARGS__, (text))
+#define ASSERT_NO_FACTS(text, ...) \
+    ck_assert_msg(!facts_in_a_line((text), __VA_ARGS__, NULL), "a line with %s in:\n%s", \
+                  #__VA_ARGS__, (text))
+
+#endif
