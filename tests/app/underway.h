@@ -99,18 +99,19 @@ static inline bool underway_is_gone(pid_t pid)
     return end == NULL || end[2] == 'Z' || end[2] == 'X';
 }
 
-/* Returns once the program's stderr has these words. */
-static inline void underway_await(const program *p, const char *words)
+/* Returns once a line of the program's stderr holds all these facts. */
+#define underway_await(p, ...) underway_await_listed((p), WORDS(__VA_ARGS__))
+static inline void underway_await_listed(const program *p, const char *const *facts)
 {
     int64_t deadline_ns = clock_deadline_ns(RUN_S * 1000);
     bool said = false;
     while (!said) {
         bool gone = underway_is_gone(p->pid);
         char *text = program_peek(p);
-        said = strstr(text, words) != NULL;
+        said = facts_listed_in_a_line(text, facts);
         if (!said && (clock_passed(deadline_ns) || gone)) {
             kill(-p->pid, SIGKILL);
-            ck_abort_msg("'%s' was not said: %s", words, text);
+            ASSERT_FACTS_LISTED(text, facts);
         }
         free(text);
         clock_sleep_ms(POLL_MS);

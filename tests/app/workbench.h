@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "data/digits/digits.h"
+#include "tests/support/facts.h"
 #include "tests/support/program.h"
 #include "tests/support/suite.h"
 
@@ -89,6 +90,8 @@ static inline int workbench_close(int exit_code)
     ck_assert_msg((p).exit_code == (code), "exit %d, want %d\nstdout: %s\nstderr: %s", \
                   (p).exit_code, (code), (p).out, (p).err)
 
+/* For what is an interface, character by character: JSON, documented lines, a script's output. What
+ * the program says in prose is asked for its facts. */
 #define ASSERT_SAYS(text, words) \
     ck_assert_msg(strstr((text), (words)) != NULL, "'%s' is not in: %s", (words), (text))
 

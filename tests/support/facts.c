@@ -2,7 +2,10 @@
 
 #include <ctype.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
+
+enum { MAX_FACTS = 15 };
 
 static bool is_word(char c)
 {
@@ -24,33 +27,62 @@ static bool stands_in(const char *start, const char *end, const char *fact)
     return false;
 }
 
-static bool all_in(const char *start, const char *end, const char *first, va_list facts)
+static bool all_in(const char *start, const char *end, const char *const *facts)
 {
-    for (const char *fact = first; fact != NULL; fact = va_arg(facts, const char *))
-        if (!stands_in(start, end, fact))
+    for (; *facts != NULL; facts++)
+        if (!stands_in(start, end, *facts))
             return false;
     return true;
 }
 
-bool facts_in_a_line(const char *text, const char *first, ...)
+bool facts_listed_in_a_line(const char *text, const char *const *facts)
 {
-    bool found = false;
-    for (const char *line = text; !found && *line != '\0';) {
+    for (const char *line = text; *line != '\0';) {
         const char *end = line + strcspn(line, "\n");
-        va_list facts;
-        va_start(facts, first);
-        found = all_in(line, end, first, facts);
-        va_end(facts);
+        if (all_in(line, end, facts))
+            return true;
         line = *end == '\n' ? end + 1 : end;
     }
-    return found;
+    return false;
+}
+
+/* The facts as a list: `first`, and what follows up to the NULL. */
+static void collect(const char **list, const char *first, va_list more)
+{
+    int n = 0;
+    for (const char *fact = first; fact != NULL; fact = va_arg(more, const char *)) {
+        ck_assert_int_lt(n, MAX_FACTS);
+        list[n++] = fact;
+    }
+    list[n] = NULL;
+}
+
+bool facts_in_a_line(const char *text, const char *first, ...)
+{
+    const char *list[MAX_FACTS + 1];
+    va_list more;
+    va_start(more, first);
+    collect(list, first, more);
+    va_end(more);
+    return facts_listed_in_a_line(text, list);
 }
 
 bool facts_in(const char *text, const char *first, ...)
 {
-    va_list facts;
-    va_start(facts, first);
-    bool found = all_in(text, text + strlen(text), first, facts);
-    va_end(facts);
-    return found;
+    const char *list[MAX_FACTS + 1];
+    va_list more;
+    va_start(more, first);
+    collect(list, first, more);
+    va_end(more);
+    return all_in(text, text + strlen(text), list);
+}
+
+void facts_assert_listed(const char *text, const char *const *facts, const char *file, int line)
+{
+    char words[512] = "";
+    size_t used = 0;
+    for (size_t i = 0; facts[i] != NULL && used < sizeof words; i++)
+        used += (size_t)snprintf(words + used, sizeof words - used, " '%s'", facts[i]);
+    if (!facts_listed_in_a_line(text, facts))
+        ck_abort_msg("%s:%d: no line with%s in:\n%s", file, line, words, text);
 }

@@ -11,6 +11,9 @@
  * with a letter or a digit does so as a word: "rank 1" is not in "rank 12". The last is NULL. */
 bool facts_in_a_line(const char *text, const char *first, ...) __attribute__((sentinel));
 
+/* The same, for a list that ends with NULL. */
+bool facts_listed_in_a_line(const char *text, const char *const *facts);
+
 /* The same for the whole of `text`: the facts may stand in different lines. */
 bool facts_in(const char *text, const char *first, ...) __attribute__((sentinel));
 
@@ -20,5 +23,9 @@ bool facts_in(const char *text, const char *first, ...) __attribute__((sentinel)
 #define ASSERT_NO_FACTS(text, ...) \
     ck_assert_msg(!facts_in_a_line((text), __VA_ARGS__, NULL), "a line with %s in:\n%s", \
                   #__VA_ARGS__, (text))
+
+/* For a row of a table, or what a helper was given: a list that ends with NULL. */
+#define ASSERT_FACTS_LISTED(text, facts) facts_assert_listed((text), (facts), __FILE__, __LINE__)
+void facts_assert_listed(const char *text, const char *const *facts, const char *file, int line);
 
 #endif
