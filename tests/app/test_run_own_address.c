@@ -1,0 +1,47 @@
+/* The mistake of notes that are copied from machine to machine: a node that is not node 0 is given
+ * its own address as node 0's. */
+#include "tests/app/run_lines.h"
+
+static char own[64];
+
+/* This machine's first IPv4 address; false where it has none but loopback. */
+static bool find_own_address(void)
+{
+    FILE *pipe = popen("hostname -I", "r");
+    int n = pipe != NULL ? fscanf(pipe, "%63s", own) : 0;
+    if (pipe != NULL)
+        pclose(pipe);
+    return n == 1 && strchr(own, ':') == NULL;
+}
+
+START_TEST(an_own_address_is_not_node_0s)
+{
+    char flags[512], where[96];
+    int port = underway_free_port();
+    snprintf(flags, sizeof flags,
+             "--nnodes=2 --node-rank=1 --master-addr=%s --master-port=%d --join-timeout=2", own,
+             port);
+    snprintf(where, sizeof where, "%s:%d", own, port);
+    program p = run_start(flags, "true");
+    int64_t start_ns = clock_now_ns();
+    underway_await(&p, where, "node 1", "node 0", "address");
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 69);
+    program_close(&p);
+}
+END_TEST
+
+int main(void)
+{
+    if (!find_own_address()) {
+        printf("SKIP: this machine has no address but loopback\n");
+        return TEST_SKIPPED;
+    }
+    underway_clean_environment();
+    workbench_open();
+    Suite *suite = suite_create("run_own_address");
+    TCase *core = suite_case(suite, "core", 2.0 * RUN_S);
+    tcase_add_test(core, an_own_address_is_not_node_0s);
+    return workbench_close(suite_run(suite));
+}
