@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/status.h"
+#include "tests/support/facts.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -163,17 +164,17 @@ static inline void put_file(const char *path, bytes b)
     free(b.data);
 }
 
-/* `st` failed and its message has every one of the words (up to NULL). */
+/* `st` failed and its message has every one of the facts (up to NULL). */
 static inline void expect_failure(status st, ...)
 {
-    va_list words;
-    va_start(words, st);
+    va_list facts;
+    va_start(facts, st);
     ck_assert_msg(st != STATUS_OK, "no failure");
-    for (const char *word = va_arg(words, const char *); word != NULL;
-         word = va_arg(words, const char *))
-        ck_assert_msg(strstr(status_message(), word) != NULL, "no \"%s\" in: %s", word,
+    for (const char *fact = va_arg(facts, const char *); fact != NULL;
+         fact = va_arg(facts, const char *))
+        ck_assert_msg(facts_in_a_line(status_message(), fact, NULL), "no \"%s\" in: %s", fact,
                       status_message());
-    va_end(words);
+    va_end(facts);
 }
 
 static inline void expect_ok(status st)

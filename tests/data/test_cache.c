@@ -210,7 +210,7 @@ START_TEST(lock_is_exclusive_and_waits_are_bounded)
     status st = cache_lock(COPIES, 60, &second);
     ck_assert_int_eq(st, STATUS_TIMEOUT);
     ck_assert_int_ge(clock_now_ns() - begin, 60 * 1000000);
-    expect_failure(st, COPIES, "lock", "another process", NULL);
+    expect_failure(st, COPIES, "lock", "process", NULL);
     ck_assert_int_eq(second, -1);
     cache_unlock(first);
     expect_ok(cache_lock(COPIES, 0, &second));

@@ -111,7 +111,7 @@ START_TEST(missing_files_are_listed)
     put("d", "train-images-idx3-ubyte", images_idx(1));
     put("d", "t10k-images-idx3-ubyte.gz", gzipped(images_idx(1)));
     expect_failure(dataset_locate("d", &location), "--data-dir d", "missing",
-                   "train-labels-idx1-ubyte, t10k-labels-idx1-ubyte", NULL);
+                   "train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte", NULL);
     ck_assert_ptr_null(strstr(status_message(), "images"));
     setenv("MNIST_DDP_DATA", "d", 1);
     expect_failure(dataset_locate(NULL, &location), "$MNIST_DDP_DATA d", "missing", NULL);
@@ -119,7 +119,7 @@ START_TEST(missing_files_are_listed)
     expect_failure(dataset_locate(NULL, &location), "$MNIST_DDP_DATA nowhere", "No such file",
                    NULL);
     expect_failure(dataset_locate("d/train-images-idx3-ubyte", &location), "--data-dir",
-                   "not a directory", NULL);
+                   "directory", NULL);
     expect_failure(dataset_locate("", &location), "--data-dir", NULL);
     ck_assert_int_eq(chmod("d", 0), 0);
     if (geteuid() == 0)
@@ -141,10 +141,10 @@ START_TEST(counts_must_agree)
                    "41 labels", NULL);
     ck_assert_ptr_null(set.images);
     put("d", "t10k-labels-idx1-ubyte", images_idx(TEST_COUNT));
-    expect_failure(dataset_open(&location, DATASET_TEST, &set), "t10k-labels", "byte 3",
-                   "other kind", NULL);
+    expect_failure(dataset_open(&location, DATASET_TEST, &set), "t10k-labels", "byte 3", "labels",
+                   NULL);
     ck_assert_int_eq(unlink("d/t10k-labels-idx1-ubyte"), 0);
-    expect_failure(dataset_open(&location, DATASET_TEST, &set), "no t10k-labels-idx1-ubyte", NULL);
+    expect_failure(dataset_open(&location, DATASET_TEST, &set), "t10k-labels-idx1-ubyte", NULL);
 }
 END_TEST
 

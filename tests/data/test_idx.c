@@ -58,15 +58,18 @@ typedef struct bad_header {
 
 static const bad_header BAD_HEADERS[] = {
     {"wrong magic", {0x7f454c46, 1, 28, 28}, IDX_IMAGES, {"byte 0", "7f 45 4c 46", "08 03"}},
-    {"little-endian", {0x03080000, 1, 28, 28}, IDX_IMAGES, {"byte 0", "not IDX", "08 03"}},
+    {"little-endian",
+     {0x03080000, 1, 28, 28},
+     IDX_IMAGES,
+     {"byte 0", "03 08 00 00", "00 00 08 03"}},
     {"float32", {0xD03, 1, 28, 28}, IDX_IMAGES, {"byte 2", "float32", "0x08"}},
     {"int32 labels", {0xC01, 1, 0, 0}, IDX_LABELS, {"byte 2", "int32", "0x08"}},
     {"no type", {0x003, 1, 28, 28}, IDX_IMAGES, {"byte 2", "unknown", "0x08"}},
-    {"labels for images", {0x801, 1, 0, 0}, IDX_IMAGES, {"byte 3", "other kind", "expected 3"}},
-    {"images for labels", {0x803, 1, 28, 28}, IDX_LABELS, {"byte 3", "other kind", "expected 1"}},
-    {"two dimensions", {0x802, 1, 28, 28}, IDX_IMAGES, {"byte 3", "2 dim", "expected 3"}},
-    {"zero images", {0x803, 0, 28, 28}, IDX_IMAGES, {"byte 4", "zero images", "at least one"}},
-    {"zero labels", {0x801, 0, 0, 0}, IDX_LABELS, {"byte 4", "zero labels", "at least one"}},
+    {"labels for images", {0x801, 1, 0, 0}, IDX_IMAGES, {"byte 3", "1", "images"}},
+    {"images for labels", {0x803, 1, 28, 28}, IDX_LABELS, {"byte 3", "3", "labels"}},
+    {"two dimensions", {0x802, 1, 28, 28}, IDX_IMAGES, {"byte 3", "2", "images"}},
+    {"zero images", {0x803, 0, 28, 28}, IDX_IMAGES, {"byte 4", "zero", "images"}},
+    {"zero labels", {0x801, 0, 0, 0}, IDX_LABELS, {"byte 4", "zero", "labels"}},
     {"32x32", {0x803, 1, 32, 32}, IDX_IMAGES, {"byte 8", "32x32", "28x28"}},
     {"28x27", {0x803, 1, 28, 27}, IDX_IMAGES, {"byte 8", "28x27", "28x28"}},
     {"no rows", {0x803, 1, 0, 28}, IDX_IMAGES, {"byte 8", "0x28", "28x28"}},
@@ -74,10 +77,10 @@ static const bad_header BAD_HEADERS[] = {
      {0x803, UINT32_MAX, UINT32_MAX, UINT32_MAX},
      IDX_IMAGES,
      {"byte 8", "4294967295x4294967295", "28x28"}},
-    {"2^32 images", {0x803, UINT32_MAX, 28, 28}, IDX_IMAGES, {"byte 4", "too many", "at most"}},
+    {"2^32 images", {0x803, UINT32_MAX, 28, 28}, IDX_IMAGES, {"byte 4", "4294967295", "images"}},
     /* 5478276 * 784 is 2^32 + 1088: 32-bit arithmetic would see a small file */
-    {"wraps to small", {0x803, 5478276, 28, 28}, IDX_IMAGES, {"byte 4", "too many", "4294968400"}},
-    {"2^32 labels", {0x801, UINT32_MAX, 0, 0}, IDX_LABELS, {"byte 4", "too many", "at most"}},
+    {"wraps to small", {0x803, 5478276, 28, 28}, IDX_IMAGES, {"byte 4", "5478276", "4294968400"}},
+    {"2^32 labels", {0x801, UINT32_MAX, 0, 0}, IDX_LABELS, {"byte 4", "4294967295", "labels"}},
 };
 enum { N_BAD_HEADERS = sizeof BAD_HEADERS / sizeof BAD_HEADERS[0] };
 
@@ -173,8 +176,8 @@ START_TEST(web_page_is_named)
     for (size_t i = 0; i < sizeof PAGES / sizeof PAGES[0]; i++) {
         idx_file file;
         write_bytes("train.gz", PAGES[i], strlen(PAGES[i]));
-        expect_failure(idx_file_open("train.gz", IDX_IMAGES, &file), "train.gz", "web page",
-                       "expected", NULL);
+        expect_failure(idx_file_open("train.gz", IDX_IMAGES, &file), "train.gz", "web page", "IDX",
+                       NULL);
         bytes page = bytes_alloc(strlen(PAGES[i]));
         memcpy(page.data, PAGES[i], page.size);
         put_file("zipped.gz", gzipped(page));
@@ -190,7 +193,7 @@ START_TEST(not_a_file_is_refused)
     ck_assert_int_eq(mkdir("folder", 0777), 0);
     expect_failure(idx_file_open("folder", IDX_IMAGES, &file), "folder", "directory", NULL);
     ck_assert_int_eq(mkfifo("fifo", 0666), 0);
-    expect_failure(idx_file_open("fifo", IDX_IMAGES, &file), "fifo", "not a regular file", NULL);
+    expect_failure(idx_file_open("fifo", IDX_IMAGES, &file), "fifo", "regular", NULL);
     expect_failure(idx_file_open("absent", IDX_IMAGES, &file), "absent", "No such file", NULL);
     put_file("secret", labels_idx(1));
     ck_assert_int_eq(chmod("secret", 0), 0);
@@ -253,8 +256,7 @@ START_TEST(gzip_crc_and_length_are_checked)
     b.data[b.size - 1] ^= 1;
     b.data[10] = 7; /* a deflate block of a type that does not exist */
     write_bytes("block.gz", b.data, b.size);
-    expect_failure(idx_file_open("block.gz", IDX_LABELS, &file), "block.gz", "byte ", "bad gzip",
-                   NULL);
+    expect_failure(idx_file_open("block.gz", IDX_LABELS, &file), "block.gz", "byte ", "gzip", NULL);
     free(b.data);
     ck_assert_int_eq(sandbox_count("cache/mnist_ddp/idx", ".idx"), 0);
     ck_assert_int_eq(sandbox_count("cache/mnist_ddp/idx", ".tmp"), 0);
@@ -287,18 +289,18 @@ START_TEST(gzip_content_of_wrong_size_is_refused)
     bytes b = labels_idx(COUNT);
     put_be32(b.data + 4, COUNT + 1);
     put_file("short.gz", gzipped(b));
-    expect_failure(idx_file_open("short.gz", IDX_LABELS, &file), "short.gz, decompressed",
+    expect_failure(idx_file_open("short.gz", IDX_LABELS, &file), "short.gz", "decompressed",
                    "byte 58", "truncated", "59", NULL);
     b = labels_idx(COUNT);
     put_be32(b.data + 4, COUNT - 1);
     put_file("long.gz", gzipped(b));
-    expect_failure(idx_file_open("long.gz", IDX_LABELS, &file), "long.gz, decompressed", "byte 57",
-                   "trailing", NULL);
+    expect_failure(idx_file_open("long.gz", IDX_LABELS, &file), "long.gz", "decompressed",
+                   "byte 57", "trailing", NULL);
     b = labels_idx(COUNT);
     put_be32(b.data + 4, 1 << 29);
     put_file("thin.gz", gzipped(b));
-    expect_failure(idx_file_open("thin.gz", IDX_LABELS, &file), "thin.gz", "truncated",
-                   "cannot hold", NULL);
+    expect_failure(idx_file_open("thin.gz", IDX_LABELS, &file), "thin.gz", "truncated", "gzip",
+                   NULL);
 }
 END_TEST
 
@@ -316,7 +318,7 @@ START_TEST(gzip_bomb_is_refused_early)
     bool sink_failed = true;
     status st = gunzip_idx(fileno(source), "bomb.gz", bomb.size, IDX_LABELS, fileno(sink), "sink",
                            &sink_failed);
-    expect_failure(st, "bomb.gz, decompressed", "byte 58", "trailing", NULL);
+    expect_failure(st, "bomb.gz", "decompressed", "byte 58", "trailing", NULL);
     ck_assert(!sink_failed);
     struct stat info;
     ck_assert_int_eq(fstat(fileno(sink), &info), 0);

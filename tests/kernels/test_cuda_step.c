@@ -1,6 +1,7 @@
 /* Whole steps on the cuda device: the same bits from run to run, recorded or not; and every call of
  * CUDA and cuBLASLt made to fail. */
 #include "tests/kernels/cuda_tensor.h"
+#include "tests/support/facts.h"
 
 enum { IN = 40, HIDDEN = 48, CLASSES = 10, IMAGES = 60, BATCH = 20, SMALL_BATCH = 7, STEPS = 12 };
 
@@ -233,7 +234,7 @@ START_TEST(recordings_do_not_wait)
     ok(enqueue(&t, BATCH));
     ok(ops->accelerator->capture_begin(t.dev));
     ck_assert_int_eq(ops->download(t.dev, &value, t.x, sizeof value), STATUS_INVALID);
-    ck_assert_ptr_nonnull(strstr(status_message(), "download"));
+    ASSERT_FACTS(status_message(), "download");
     ck_assert_int_eq(ops->synchronize(t.dev), STATUS_INVALID);
     ck_assert_int_eq(ops->alloc(t.dev, 64, &memory), STATUS_INVALID);
     ok(ops->accelerator->capture_end(t.dev, NULL));

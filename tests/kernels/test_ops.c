@@ -1,5 +1,6 @@
 /* Single operations of the devices: known answers, and the fast device against the reference. */
 #include "kernels/ops.h"
+#include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
 #include "base/memory.h"
@@ -177,10 +178,10 @@ START_TEST(unknown_device_is_refused)
     device *dev = NULL;
     device_options wanted = {.name = "tpu", .threads = 1};
     ck_assert_int_eq(device_create(&wanted, &dev), STATUS_INVALID);
-    ck_assert_ptr_nonnull(strstr(status_message(), "there are: auto, cpu, cuda, reference"));
+    ASSERT_FACTS(status_message(), "tpu", "auto", "cpu", "cuda", "reference");
     wanted = (device_options){.name = "cpu", .threads = 1, .precision = PRECISION_BF16};
     ck_assert_int_eq(device_create(&wanted, &dev), STATUS_INVALID);
-    ck_assert_ptr_nonnull(strstr(status_message(), "bf16 is for --device=cuda"));
+    ASSERT_FACTS(status_message(), "bf16", "--device=cuda");
 }
 END_TEST
 
