@@ -4,6 +4,7 @@
 #include "base/module.h"
 #include "tests/support/collectives.h"
 #include "tests/support/deaths.h"
+#include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
 #include <signal.h>
@@ -70,7 +71,7 @@ END_TEST
 static void check_survivors(int dead, const rank_result *results, int n, status want)
 {
     char who[32];
-    snprintf(who, sizeof who, "rank %d (pid ", dead);
+    snprintf(who, sizeof who, "rank %d", dead);
     for (int rank = 0; rank < n; rank++) {
         const rank_result *result = &results[rank];
         if (rank == dead)
@@ -78,7 +79,7 @@ static void check_survivors(int dead, const rank_result *results, int n, status 
         ck_assert_msg(result->reported && result->st == want, "rank %d: %s: %s", rank,
                       status_name(result->st), result->message);
         if (want == STATUS_PEER)
-            ck_assert_msg(strstr(result->message, who) != NULL, "%s", result->message);
+            ASSERT_FACTS(result->message, who, "pid");
         ck_assert_double_lt(result->seconds, 2);
     }
 }

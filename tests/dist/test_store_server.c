@@ -4,6 +4,7 @@
 #include "dist/net/socket.h"
 #include "dist/store/store.h"
 #include "dist/store/store_wire.h"
+#include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
 #include <signal.h>
@@ -322,6 +323,7 @@ START_TEST(a_stopped_server_frees_its_port)
 {
     int port = store_server_port(server);
     int fd = greeted_connection();
+    char where[32], holder[32];
     stop_server();
     expect_closed(fd, 1000);
     ck_assert_int_eq(store_server_create("127.0.0.1", port, &server), STATUS_OK);
@@ -329,7 +331,9 @@ START_TEST(a_stopped_server_frees_its_port)
     expect_service();
     store_server *second = NULL;
     ck_assert_int_eq(store_server_create("127.0.0.1", port, &second), STATUS_IO);
-    ck_assert_ptr_nonnull(strstr(status_message(), "the port is taken by pid"));
+    snprintf(where, sizeof where, "127.0.0.1:%d", port);
+    snprintf(holder, sizeof holder, "pid %d", (int)getpid());
+    ASSERT_FACTS(status_message(), where, holder);
     ck_assert_ptr_null(second);
 }
 END_TEST
