@@ -83,9 +83,10 @@ static double failed_checkpoints(void)
 
 static bool says_saved(const program *p)
 {
-    char words[FILE_PATH_BYTES + 32];
-    snprintf(words, sizeof words, "saved: %s/model.safetensors", part);
-    return strstr(p->out, words) != NULL || strstr(p->err, words) != NULL;
+    char model[FILE_PATH_BYTES + 32];
+    snprintf(model, sizeof model, "%s/model.safetensors", part);
+    return facts_in_a_line(p->out, "saved", model, NULL) ||
+           facts_in_a_line(p->err, "saved", model, NULL);
 }
 
 static const struct {
@@ -140,7 +141,7 @@ static bool visit(int kind, int at, const char *from)
     ck_assert_msg(p.exit_code != 0 || says_saved(&p), "%s: not saved, exit 0: %s", when, p.err);
     if (says_saved(&p)) {
         assert_same_run(when, ALL_FILES);
-        bool lost = strstr(p.err, "checkpoint not written") != NULL;
+        bool lost = facts_in_a_line(p.err, "error", "checkpoint", NULL);
         ck_assert_msg(p.exit_code != 0 || lost == (failed_checkpoints() > 0), "%s: %s", when,
                       p.err);
     }
@@ -252,8 +253,8 @@ START_TEST(ranks_started_again_publish_the_same)
         snprintf(when, sizeof when, "rank 0 killed at %s %d", moments[_i], at);
         ck_assert_msg(p.exit_code == 0 && says_saved(&p), "%s: exit %d: %s", when, p.exit_code,
                       p.err);
-        ck_assert_msg(!report.hit || strstr(p.err, "restart 1 of 1") != NULL, "%s: %s", when,
-                      p.err);
+        ck_assert_msg(!report.hit || facts_in_a_line(p.err, "rank 0", "1 of 1", NULL), "%s: %s",
+                      when, p.err);
         assert_same_run(when, LAUNCHED_FILES);
         assert_nothing_left(when);
         program_close(&p);

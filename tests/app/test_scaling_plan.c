@@ -3,6 +3,7 @@
 #include "app/bench/scaling_projection.h"
 #include "dist/ddp.h"
 #include "tests/app/options_lines.h"
+#include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
 enum { MIB = 1 << 20 };
@@ -68,16 +69,16 @@ START_TEST(flags_say_what_is_measured_and_projected)
 END_TEST
 
 static const struct {
-    const char *flags, *says;
+    const char *flags, *facts[6];
 } REFUSED[] = {
-    {"--modes dq", "--modes: 'dq' is not one of single, ddp, dp, ps"},
-    {"--models lenet", "lenet"},
-    {"--world-sizes 1,x", "--world-sizes: '1,x': give numbers"},
-    {"--world-sizes 1,,2", "--world-sizes: '1,,2': give numbers"},
-    {"--world-sizes 2,4", "--world-sizes needs 1"},
-    {"--batch-sizes 0", "--batch-sizes: '0': give numbers"},
-    {"--hold-out 1", "--hold-out: one rank is what the fit starts from"},
-    {"--world-sizes 1,3", "--hold-out leaves no world size above 1"},
+    {"--modes dq", {"--modes", "dq", "single", "ddp", "ps"}},
+    {"--models lenet", {"lenet"}},
+    {"--world-sizes 1,x", {"--world-sizes", "1,x"}},
+    {"--world-sizes 1,,2", {"--world-sizes", "1,,2"}},
+    {"--world-sizes 2,4", {"--world-sizes", "1"}},
+    {"--batch-sizes 0", {"--batch-sizes", "0"}},
+    {"--hold-out 1", {"--hold-out", "one"}},
+    {"--world-sizes 1,3", {"--hold-out", "above 1"}},
 };
 
 START_TEST(nothing_need_be_held_out)
@@ -94,8 +95,7 @@ START_TEST(wrong_lists_are_named)
     char line[200];
     snprintf(line, sizeof line, "bench scaling --device cpu %s", REFUSED[_i].flags);
     ck_assert_int_eq(plan_of(line, &plan), STATUS_INVALID);
-    ck_assert_msg(strstr(status_message(), REFUSED[_i].says) != NULL, "'%s' not in: %s",
-                  REFUSED[_i].says, status_message());
+    ASSERT_FACTS_LISTED(status_message(), REFUSED[_i].facts);
 }
 END_TEST
 
@@ -182,7 +182,7 @@ START_TEST(the_clusters_ranks_compute_as_given_or_as_here)
     ck_assert_double_eq(per_rank.overlap, 1);
     ck_assert_int_eq(scaling_project_work(&plan, &fit, &m, MODEL_CNN, true, &per_rank),
                      STATUS_INVALID);
-    ck_assert_ptr_nonnull(strstr(status_message(), "--images-per-s"));
+    ASSERT_FACTS(status_message(), "--images-per-s");
     cost_sample small = {.kind = COST_SAMPLE_DDP, .model = MODEL_CNN, .ranks = 1, .images = 4};
     cost_sample large = small;
     large.images = 16;

@@ -234,7 +234,7 @@ START_TEST(a_survivor_without_a_store_leaves_its_part)
     for (int rank = 0; rank < 2; rank++)
         program_wait(&ranks[rank], RUN_S);
     ck_assert_int_ne(ranks[1].exit_code, 0);
-    ASSERT_SAYS(ranks[1].err, "trace.json.rank1");
+    ASSERT_FACTS(ranks[1].err, "trace.json.rank1");
     json_t *doc = trace_file_read("trace.json"), *part = trace_file_read("trace.json.rank1");
     trace_file_check(doc);
     trace_file_check(part);
@@ -262,29 +262,14 @@ START_TEST(a_restarted_run_leaves_its_last_generation)
 }
 END_TEST
 
-static program wait_for_line(const char *const *flags, const char *line)
-{
-    program p = underway_start(NULL, flags);
-    for (int64_t deadline = clock_deadline_ns(RUN_S * 1000); !clock_passed(deadline);) {
-        char *text = program_peek(&p);
-        bool there = strstr(text, line) != NULL;
-        free(text);
-        if (there)
-            return p;
-        clock_sleep_ms(POLL_MS);
-    }
-    ck_abort_msg("'%s' did not come", line);
-    return p;
-}
-
 /* A preempted run writes its trace; one that is killed has left what can be opened. */
 START_TEST(a_run_that_is_stopped_leaves_a_trace)
 {
-    program p = wait_for_line(WORDS("train", "--model", "mlp", "--limit", "600", "--batch-size",
-                                    "1", "--epochs", "1000", "--threads", "1", "--nproc-per-node",
-                                    "2", "--json", "--log-interval", "1", "--trace", "trace.json",
-                                    "--trace-steps", "5", "--run-dir", "run"),
-                              "step 3/");
+    program p = underway_start(
+        NULL, WORDS("train", "--model", "mlp", "--limit", "600", "--batch-size", "1", "--epochs",
+                    "1000", "--threads", "1", "--nproc-per-node", "2", "--json", "--log-interval",
+                    "1", "--trace", "trace.json", "--trace-steps", "5", "--run-dir", "run"));
+    underway_await(&p, "step 3/");
     kill(p.pid, _i == 0 ? SIGUSR1 : SIGKILL);
     program_wait(&p, RUN_S);
     clock_sleep_ms(_i == 0 ? 0 : 200); /* the ranks follow their launcher */
@@ -306,12 +291,11 @@ START_TEST(a_file_that_cannot_be_written_is_said_at_once)
     program p = program_mnist(SMALL_RUN, "--nproc-per-node", _i == 0 ? "1" : "2", "--trace",
                               "no/such/folder/trace.json", NULL);
     ASSERT_EXIT(p, 64);
-    ASSERT_SAYS(p.err, "--trace");
-    ASSERT_SAYS(p.err, "no/such/folder/trace.json");
+    ASSERT_FACTS(p.err, "error", "--trace", "no/such/folder/trace.json");
     program_close(&p);
     p = program_mnist(SMALL_RUN, "--trace", "", NULL);
     ASSERT_EXIT(p, 64);
-    ASSERT_SAYS(p.err, "--trace: empty");
+    ASSERT_FACTS(p.err, "error", "--trace", "empty");
     program_close(&p);
 }
 END_TEST
