@@ -7,6 +7,8 @@ if ! [ -x "${TORCH_PYTHON:-/nowhere/python}" ]; then
     echo "SKIP: TORCH_PYTHON='${TORCH_PYTHON:-}' names no Python with torch"
     exit 77
 fi
+# shellcheck source=/dev/null
+. "$SOURCE_DIR/tests/support/facts.sh"
 program=$BUILD_DIR/mnist_ddp
 work=$(mktemp -d /tmp/mnist_ddp-torch-XXXXXX)
 trap 'rm -rf "$work"' EXIT
@@ -26,7 +28,7 @@ print(s.getsockname()[1])'
 }
 
 # Trains a little and prints a sum of the weights, which all ranks have alike. Before the end of its
-# first generation rank 1 dies, or raises, as the argument says.
+# first attempt rank 1 dies, or raises, as the argument says.
 cat >ddp.py <<'END'
 import os, signal, sys
 import torch, torch.distributed as dist
@@ -36,12 +38,12 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 @record
 def main():
     dist.init_process_group("gloo")
-    rank, generation = dist.get_rank(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    rank, attempt = dist.get_rank(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     torch.manual_seed(rank)  # DDP makes the weights rank 0's
     model = DDP(torch.nn.Linear(10, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in range(4):
-        if step == 2 and rank == 1 and generation == 0 and "die" in sys.argv:
+        if step == 2 and rank == 1 and attempt == 0 and "die" in sys.argv:
             os.kill(os.getpid(), signal.SIGKILL)
         if step == 2 and rank == 1 and "raise" in sys.argv:
             raise ValueError("no more data")
@@ -51,7 +53,7 @@ def main():
         optimizer.step()
     total = sum(p.double().sum().item() for p in model.parameters())
     # One write: print would hand the pipe, which both ranks share, the line in pieces.
-    sys.stdout.write(f"generation {generation} world {dist.get_world_size()} sum {total}\n")
+    sys.stdout.write(f"attempt {attempt} world {dist.get_world_size()} sum {total}\n")
     dist.destroy_process_group()
 
 main()
@@ -59,9 +61,9 @@ END
 
 timeout 120 "$program" run --nproc_per_node=2 --max-restarts=2 ddp.py die >die.out 2>die.err ||
     fail "a script that dies once: exit $?"
-grep -qF "rank 1 failed first: SIGKILL (Killed); restart 1 of 2" die.err || fail "no restart"
-[ "$(grep -c 'generation 1 world 2 sum' die.out)" = 2 ] || fail "not two ranks in generation 1"
-# Now and then torch aborts as it exits, which makes one more generation: it has the same weights.
+facts_in_a_line "$(cat die.err)" "rank 1" SIGKILL "1 of 2" || fail "no restart"
+[ "$(grep -c 'attempt 1 world 2 sum' die.out)" = 2 ] || fail "not two ranks in attempt 1"
+# Now and then torch aborts as it exits, which makes one more attempt: it has the same weights.
 [ "$(awk '{ print $NF }' die.out | sort -u | wc -l)" = 1 ] || fail "the ranks have other weights"
 echo "DDP over gloo, and again after a restart: ok"
 
@@ -69,8 +71,8 @@ code=0
 timeout 120 "$program" run --nproc_per_node=2 --standalone ddp.py raise >raise.out 2>raise.err ||
     code=$?
 [ $code = 1 ] || fail "a script that raises: exit $code"
-grep -qF "error: rank 1 failed first: exit code 1" raise.err || fail "not rank 1 is blamed"
-sed -n '/failed first/,$p' raise.err | grep -qF "ValueError: no more data" || fail "not why"
+facts_in_a_line "$(cat raise.err)" error "rank 1" "exit code 1" || fail "not rank 1 is blamed"
+sed -n '/exit code 1/,$p' raise.err | grep -qF "ValueError: no more data" || fail "not why"
 echo "a script that raises: ok"
 
 port=$(free_port)
@@ -80,6 +82,6 @@ for node in 0 1; do
     pids[node]=$!
 done
 for node in 0 1; do wait "${pids[node]}" || fail "node $node of two: exit $?"; done
-[ "$(cat node.?.out | grep -c 'generation 0 world 2 sum')" = 2 ] || fail "not two ranks"
+[ "$(cat node.?.out | grep -c 'attempt 0 world 2 sum')" = 2 ] || fail "not two ranks"
 [ "$(sort -u node.?.out | wc -l)" = 1 ] || fail "the nodes have other weights"
 echo "DDP over gloo on two nodes, c10d: ok"

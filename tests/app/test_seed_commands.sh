@@ -3,6 +3,8 @@
 # torch.distributed.launch` and `torchrun` become `mnist_ddp run`, their own training script becomes
 # `mnist_ddp`. And their mistakes: each gets an answer within two seconds.
 set -eu
+# shellcheck source=/dev/null
+. "$SOURCE_DIR/tests/support/facts.sh"
 program=$BUILD_DIR/mnist_ddp
 work=$(mktemp -d /tmp/mnist_ddp-seeds-XXXXXX)
 trap 'rm -rf "$work"' EXIT
@@ -38,9 +40,13 @@ gives() {
     grep -qF -- "$words" seed.out || fail "$*: no '$words'"
 }
 
-# The command fails within two seconds and says $1.
+# The command after "--" fails within two seconds; a line of its stderr holds the facts before it.
 refuses() {
-    local words=$1 start code=0
+    local start code=0 facts=()
+    while [ "$1" != -- ]; do
+        facts+=("$1")
+        shift
+    done
     shift
     start=$(date +%s%N)
     timeout 60 "$@" >seed.out 2>seed.err || code=$?
@@ -48,7 +54,7 @@ refuses() {
     0 | 124) fail "$*: exit $code" ;;
     esac
     [ $(($(date +%s%N) - start)) -lt 2000000000 ] || fail "$*: more than two seconds"
-    grep -qF -- "$words" seed.err || fail "$*: does not say '$words'"
+    facts_in_a_line "$(cat seed.err)" "${facts[@]}" || fail "$*: does not say: ${facts[*]}"
 }
 
 free_port() {
@@ -90,17 +96,19 @@ for node in 0 1; do
     # shellcheck disable=SC2086  # $address is words
     "$program" run --dry-run --nproc_per_node=8 --nnodes=2 --node_rank=$node $address MNIST.py \
         >dry.$node.out
-    grep -qF "node $node of 2 (this one): ranks $((node * 8)) to $((node * 8 + 7)) of 16" \
-        dry.$node.out || fail "dry run of node $node"
-    grep -qF "RANK=15 LOCAL_RANK=7 WORLD_SIZE=16" dry.$node.out || fail "rank 15 of node $node"
-    grep -qF "MASTER_ADDR=192.168.0.1 MASTER_PORT=12355" dry.$node.out || fail "address, $node"
+    plan=$(cat dry.$node.out)
+    facts_in_a_line "$plan" "node $node of 2" this $((node * 8)) $((node * 8 + 7)) 16 ||
+        fail "dry run of node $node"
+    ! facts_in_a_line "$plan" "node $((1 - node)) of 2" this || fail "dry run: not node $node"
+    facts_in_a_line "$plan" RANK=15 LOCAL_RANK=7 WORLD_SIZE=16 MASTER_ADDR=192.168.0.1 \
+        MASTER_PORT=12355 || fail "rank 15, dry run of node $node"
 done
 "$program" run --dry-run --nproc-per-node=4 --nnodes=2 --node-rank=0 --master-addr="192.168.1.1" \
     --master-port=1234 train.py --arg1 --arg2 --arg3 >dry.out
 grep -qF "train.py --arg1 --arg2 --arg3" dry.out || fail "the dry run of node-rank 0"
 "$program" run --dry-run --nnodes=2 --node_rank=1 --nproc_per_node 2 --master_addr=192.168.1.109 \
     --master_port=12346 ddp.py >dry.out
-grep -qF "MASTER_ADDR=192.168.1.109 MASTER_PORT=12346" dry.out || fail "the dry run of 12346"
+facts_in_a_line "$(cat dry.out)" MASTER_ADDR=192.168.1.109 MASTER_PORT=12346 || fail "the dry run of 12346"
 echo "torch.distributed.launch on two machines, dry: ok"
 
 # --- two "machines" on this one --------------------------------------------------------------------
@@ -140,25 +148,25 @@ gives 1 '"world":2,' "$program" --standalone --nnodes=1 --nproc_per_node=2 --use
 echo "spawned ranks: ok"
 
 # --- mistakes ---------------------------------------------------------------------------------------
-refuses "give --node-rank=2 on the last one, or --nnodes=6" "$program" run --nproc_per_node=8 \
+refuses --node-rank=5 --node-rank=2 --nnodes=6 -- "$program" run --nproc_per_node=8 \
     --nnodes=3 --node_rank=5 train.py
-refuses "--master_adderss: no such flag; did you mean --master-addr?" "$program" run --nnodes=2 \
+refuses --master_adderss --master-addr -- "$program" run --nnodes=2 \
     --node_rank=0 --nproc_per_node 8 --master_adderss 10.0.0.1 --master_port 29500 ddp.py
-refuses "did you mean --master-addr?" "$program" --nnodes=2 --node_rank=1 --nproc_per_node 8 \
+refuses --master_adderss --master-addr -- "$program" --nnodes=2 --node_rank=1 --nproc_per_node 8 \
     --master_adderss 10.0.0.1 --master_port 29500
-refuses "did you mean --master-addr?" "$program" run --master_address 10.0.0.1 ddp.py
-refuses "etcd is not in this version" "$program" run --nnodes=2 --nproc_per_node=2 --rdzv_id=123 \
+refuses --master_address --master-addr -- "$program" run --master_address 10.0.0.1 ddp.py
+refuses --rdzv-backend=etcd --rdzv-backend=c10d -- "$program" run --nnodes=2 --nproc_per_node=2 --rdzv_id=123 \
     --rdzv_backend=etcd --rdzv_endpoint=192.168.1.95:2379 main.py
-refuses "give the number that will run: --nnodes=4" "$program" run --nnodes=1:4 \
+refuses --nnodes=1:4 --nnodes=4 -- "$program" run --nnodes=1:4 \
     --nproc_per_node=2 --rdzv_id=1 --rdzv_backend=c10d --rdzv_endpoint=h:2379 main.py
-refuses "Give --nnodes=N too" "$program" --world_size=16 --node_rank=1 \
+refuses --world-size=16 --nnodes=N -- "$program" --world_size=16 --node_rank=1 \
     --master_addr="192.168.0.1" --master_port=22335
-refuses "is no command" "$program" python demo.py --world_size=16
-refuses "mnist_ddp run MNIST.py" "$program" MNIST.py
-refuses "backend nccl" "$program" --nproc_per_node=2 --backend nccl --device cpu
+refuses python command -- "$program" python demo.py --world_size=16
+refuses "mnist_ddp run MNIST.py" -- "$program" MNIST.py
+refuses "backend nccl" -- "$program" --nproc_per_node=2 --backend nccl --device cpu
 if ! "$program" doctor 2>/dev/null | grep -q 'GPU.*a run uses cuda'; then
-    CUDA_VISIBLE_DEVICES=0,3 refuses "cuda" "$program" --nproc_per_node=2 --device 0,3
-    refuses "no usable GPU" "$program" run --nproc_per_node=gpu train.py
+    CUDA_VISIBLE_DEVICES=0,3 refuses cuda -- "$program" --nproc_per_node=2 --device 0,3
+    refuses --nproc-per-node=gpu GPU -- "$program" run --nproc_per_node=gpu train.py
 fi
 
 # The third machine of the notes says --nnodes=3, the other two 2.
@@ -170,10 +178,10 @@ for ((n = 0; n < 200; n++)); do
     ! (echo >"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
     sleep .02
 done
-refuses "--nnodes=3 on one" "$program" --nnodes=3 --node_rank=2 --nproc_per_node 2 \
+refuses --nnodes=3 --nnodes=2 "node 0" -- "$program" --nnodes=3 --node_rank=2 --nproc_per_node 2 \
     --master_addr=127.0.0.1 --master_port="$port"
 code=0
 wait $first || code=$?
 [ $code = 69 ] || fail "node 0 of the job that cannot start: exit $code"
-grep -qF "give all nodes the same" nodes.0.err || fail "node 0 is not told"
+facts_in_a_line "$(cat nodes.0.err)" error --nnodes=3 --nnodes=2 || fail "node 0 is not told"
 echo "mistakes: answered"

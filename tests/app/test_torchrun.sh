@@ -7,6 +7,8 @@ if [ ! -x "$torchrun" ]; then
     echo "SKIP: no torchrun beside TORCH_PYTHON='${TORCH_PYTHON:-}'"
     exit 77
 fi
+# shellcheck source=/dev/null
+. "$SOURCE_DIR/tests/support/facts.sh"
 work=$(mktemp -d /tmp/mnist_ddp-torchrun-XXXXXX)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
@@ -53,10 +55,10 @@ for backend in shm gloo; do
     done
 done
 
-# torchrun's own restart: our ranks go on from the checkpoint, and meet under the new generation.
+# torchrun's own restart: our ranks go on from the checkpoint, and meet under the new number.
 train="--run-dir killed --inject kill:rank=1,step=3"
 launch --standalone --max-restarts=2 || fail "torchrun with a rank that is killed once: exit $?"
-grep -q 'resuming behind epoch 1' err || fail "the second attempt does not resume"
+facts_in_a_line "$(cat err)" resuming "epoch 1" || fail "the second attempt does not resume"
 cmp run1/model.safetensors killed/model.safetensors || fail "a restart by torchrun changed the weights"
 echo "torchrun --max-restarts: ok"
 
@@ -64,6 +66,6 @@ train="--data-dir nowhere --run-dir failing"
 if launch --standalone; then
     fail "torchrun says 0 for ranks that fail"
 fi
-grep -q 'error: --data-dir nowhere: No such file or directory' err || fail "our message is missing"
+facts_in_a_line "$(cat err)" error "--data-dir nowhere" "No such file or directory" || fail "our message is missing"
 grep -q 'exitcode *: 65' err || fail "torchrun does not know our exit code"
 echo "torchrun with ranks that fail: ok"
