@@ -3,6 +3,7 @@
 #define MNIST_DDP_TESTS_APP_OPTIONS_LINES_H
 
 #include "app/options/options.h"
+#include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
 #include <stdio.h>
@@ -36,17 +37,17 @@ static inline options parsed(const char *line)
     return opts;
 }
 
-/* The message that a line gets holds each of the words ("a|b|c"). */
-static inline void check_refused(const char *line, const char *words)
+#define FACTS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* The line is refused, and the message holds each of the facts. */
+static inline void check_refused(const char *line, const char *const *facts)
 {
     options opts = {.epochs = -77};
-    char copy[ANY_LINE];
     ck_assert_msg(parse(line, &opts) == STATUS_INVALID, "'%s' was accepted", line);
     ck_assert_msg(opts.epochs == -77, "'%s': written on failure", line);
-    snprintf(copy, sizeof copy, "%s", words);
-    for (char *word = strtok(copy, "|"); word != NULL; word = strtok(NULL, "|"))
-        ck_assert_msg(strstr(status_message(), word) != NULL, "'%s': \"%s\" lacks \"%s\"", line,
-                      status_message(), word);
+    for (; *facts != NULL; facts++)
+        ck_assert_msg(facts_in_a_line(status_message(), *facts, NULL), "'%s': \"%s\" lacks \"%s\"",
+                      line, status_message(), *facts);
 }
 
 /* What a call writes to one of our descriptors. */
