@@ -1,12 +1,12 @@
-/* Records that are well formed and lie, set by somebody who reaches the store's port while a job of
+/* Reports that are well formed and lie, set by somebody who reaches the store's port while a job of
  * two nodes runs. All on this machine. */
+#include "tests/app/launcher_keys.h"
 #include "tests/app/run_nodes.h"
 
 #include <jansson.h>
 #include <signal.h>
 #include <sys/stat.h>
 
-#define VERDICT_OF_SUCCESS "{\"again\":false,\"code\":0,\"text\":\"\",\"notes\":\"\"}"
 #define TITLE "\x1b]0;owned\x07"
 
 /* How a rank ended, with `folder` as the place for its error.json. */
@@ -69,17 +69,16 @@ START_TEST(a_record_chooses_no_path)
     ck_assert_int_eq(mkdir(folder, 0777), 0);
     char *record = record_of(0, _i == 0 ? 1 : 0, folder);
     start_job(0);
-    set_in_store(port, "end/0/1", record);
+    set_in_store(port, KEY_REPORT_OF_NODE_1, record);
     free(record);
     wait_all(nodes, NODES);
     ck_assert_msg(!file_exists(path), "%s was written", path);
     expect_no_forgery();
     ASSERT_EXIT(nodes[0], _i == 0 ? 7 : 72);
     if (_i == 0) {
-        ASSERT_SAYS(nodes[0].err, "node 1");
-        ASSERT_SAYS(nodes[0].err, "\\x1b]0;owned\\x07");
+        ASSERT_FACTS(nodes[0].err, "rank 1", "node 1", "\\x1b]0;owned\\x07");
     } else {
-        ASSERT_SAYS(nodes[0].err, "rank 0 is not its own");
+        ASSERT_FACTS(nodes[0].err, "error", "node 1", "rank 0");
     }
     close_all(nodes, NODES);
 }
@@ -89,13 +88,12 @@ END_TEST
 START_TEST(an_order_without_a_reason_has_a_sender)
 {
     start_job(0);
-    set_in_store(port, "trouble/0", "me" TITLE);
+    set_in_store(port, KEY_TROUBLE, "me" TITLE);
     wait_all(nodes, NODES);
     expect_no_forgery();
     for (int i = 0; i < NODES; i++) {
         ASSERT_EXIT(nodes[i], 70);
-        ASSERT_SAYS(nodes[i].err, "127.0.0.1:");
-        ASSERT_SAYS(nodes[i].err, "'me\\x1b]0;owned\\x07'");
+        ASSERT_FACTS(nodes[i].err, "127.0.0.1:", "me\\x1b]0;owned\\x07");
     }
     close_all(nodes, NODES);
 }
@@ -105,13 +103,12 @@ END_TEST
 START_TEST(an_order_by_record_has_a_sender)
 {
     start_job(0);
-    set_in_store(port, "end/0/1", "{\"result\":3,\"signal\":0,\"notes\":\"\"}");
+    set_in_store(port, KEY_REPORT_OF_NODE_1, REPORT(3, 0));
     wait_all(nodes, NODES);
     for (int i = 0; i < NODES; i++) {
         ASSERT_EXIT(nodes[i], 70);
-        ASSERT_SAYS(nodes[i].err, "127.0.0.1:");
-        ASSERT_SAYS(nodes[i].err, "'node 1'");
-        ASSERT_SILENT(nodes[i].err, "'node 0'");
+        ASSERT_FACTS(nodes[i].err, "127.0.0.1:", "'node 1'");
+        ASSERT_NO_FACTS(nodes[i].err, "127.0.0.1:", "'node 0'");
     }
     close_all(nodes, NODES);
 }
@@ -121,12 +118,11 @@ END_TEST
 START_TEST(a_record_has_a_signal)
 {
     start_job(0);
-    set_in_store(port, "end/0/1",
-                 _i == 0 ? "{\"result\":2,\"signal\":64,\"notes\":\"\"}"
-                         : "{\"result\":2,\"signal\":0,\"notes\":\"\"}");
+    set_in_store(port, KEY_REPORT_OF_NODE_1, _i == 0 ? REPORT(2, 64) : REPORT(2, 0));
     wait_all(nodes, NODES);
     ASSERT_EXIT(nodes[0], _i == 0 ? 128 + 64 : 72);
-    ASSERT_SAYS(nodes[0].err, _i == 0 ? "stopped by signal 64" : "by which signal");
+    ASSERT_FACTS(nodes[0].err, "error", _i == 0 ? "node 1" : "launcher",
+                 _i == 0 ? "signal 64" : "signal");
     ASSERT_SILENT(nodes[0].err, "(null)");
     close_all(nodes, NODES);
 }
@@ -144,17 +140,17 @@ START_TEST(a_record_has_a_size)
         at = stpcpy(at, "{},");
     stpcpy(at, end);
     start_job(0);
-    set_in_store(port, "end/0/1", record);
+    set_in_store(port, KEY_REPORT_OF_NODE_1, record);
     free(record);
     wait_all(nodes, NODES);
     ASSERT_EXIT(nodes[0], 72);
-    ASSERT_SAYS(nodes[0].err, "1048576");
+    ASSERT_FACTS(nodes[0].err, "error", "node 1", "1048576");
     close_all(nodes, NODES);
 }
 END_TEST
 
-/* Both nodes stop with a checkpoint, and a verdict says that all is done. */
-START_TEST(a_forged_verdict_hides_no_preemption)
+/* Both nodes stop with a checkpoint, and an outcome says that all is done. */
+START_TEST(a_forged_outcome_hides_no_preemption)
 {
     char flags[] = "--nnodes=2 --nproc-per-node=1";
     port = underway_free_port();
@@ -166,37 +162,37 @@ START_TEST(a_forged_verdict_hides_no_preemption)
     }
     run_await_file("up.0");
     run_await_file("up.1");
-    set_in_store(port, "verdict/0", VERDICT_OF_SUCCESS);
+    set_in_store(port, KEY_OUTCOME, OUTCOME(false, 0, ""));
     for (int i = 0; i < NODES; i++)
         kill(nodes[i].pid, SIGTERM);
     wait_all(nodes, NODES);
     for (int i = 0; i < NODES; i++)
         ASSERT_EXIT(nodes[i], 75);
-    ASSERT_SILENT(nodes[0].err, "not believed"); /* it has its own */
+    ASSERT_NO_FACTS(nodes[0].err, "store", "exit code 0"); /* it has its own */
     close_all(nodes, NODES);
 }
 END_TEST
 
-static const char *const VERDICTS[] = {
-    "{\"again\":false,\"code\":0,\"text\":\""
-    "\\u001b]0;owned\\u0007"
-    "\",\"notes\":\"\"}",
-    "{\"again\":true,\"code\":0,\"text\":\"\",\"notes\":\"\"}",
-    "{\"again\":false,\"code\":75,\"text\":\"\",\"notes\":\"\"}",
+static const struct {
+    const char *json, *code;
+} OUTCOMES[] = {
+    {OUTCOME(false, 0, "\\u001b]0;owned\\u0007"), "exit code 0"},
+    {OUTCOME(true, 0, ""), "exit code 0"},
+    {OUTCOME(false, 75, ""), "exit code 75"},
 };
 
-/* Node 1's rank fails with 7, and a verdict is there already: that all is well, or another one that
- * cannot be. */
-START_TEST(a_forged_verdict_hides_no_failure)
+/* Node 1's rank fails with 7, and an outcome is there already: that all is well, or another one
+ * that cannot be. */
+START_TEST(a_forged_outcome_hides_no_failure)
 {
     start_job(7);
-    set_in_store(port, "verdict/0", VERDICTS[_i]);
+    set_in_store(port, KEY_OUTCOME, OUTCOMES[_i].json);
     run_write("go", "");
     wait_all(nodes, NODES);
     expect_no_forgery();
     ASSERT_EXIT(nodes[1], 7);
-    ASSERT_SAYS(nodes[1].err, "rank 1 failed first: exit code 7");
-    ASSERT_SAYS(nodes[1].err, "not believed");
+    ASSERT_FACTS(nodes[1].err, "error", "rank 1", "exit code 7");
+    ASSERT_FACTS(nodes[1].err, "error", "store", "node 1", OUTCOMES[_i].code);
     close_all(nodes, NODES);
 }
 END_TEST
@@ -208,7 +204,7 @@ START_TEST(what_a_rank_says_is_text)
                            "printf '{\"message\":\"a\\\\u001b[2Jb\"}' > $TORCHELASTIC_ERROR_FILE; "
                            "exit 3");
     ASSERT_EXIT(p, 3);
-    ASSERT_SAYS(p.err, "it says: a\\x1b[2Jb");
+    ASSERT_FACTS(p.err, "a\\x1b[2Jb");
     program_close(&p);
 }
 END_TEST
@@ -240,9 +236,9 @@ int main(void)
     tcase_add_test(core, an_order_by_record_has_a_sender);
     tcase_add_loop_test(core, a_record_has_a_signal, 0, 2);
     tcase_add_test(core, a_record_has_a_size);
-    tcase_add_test(core, a_forged_verdict_hides_no_preemption);
-    tcase_add_loop_test(core, a_forged_verdict_hides_no_failure, 0,
-                        sizeof VERDICTS / sizeof VERDICTS[0]);
+    tcase_add_test(core, a_forged_outcome_hides_no_preemption);
+    tcase_add_loop_test(core, a_forged_outcome_hides_no_failure, 0,
+                        sizeof OUTCOMES / sizeof OUTCOMES[0]);
     tcase_add_test(core, what_a_rank_says_is_text);
     tcase_add_test(core, own_lines_pass_as_they_are);
     return workbench_close(suite_run(suite));

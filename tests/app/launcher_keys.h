@@ -1,0 +1,22 @@
+/* What launchers of one job tell each other: keys in their store, and the JSON under them. Here for
+ * the tests that forge it; app/launch has the meaning. */
+#ifndef MNIST_DDP_TESTS_APP_LAUNCHER_KEYS_H
+#define MNIST_DDP_TESTS_APP_LAUNCHER_KEYS_H
+
+/* Of the first attempt. */
+#define KEY_REPORT_OF_NODE_1 "end/0/1"
+#define KEY_TROUBLE "trouble/0"
+#define KEY_OUTCOME "verdict/0"
+/* Of the job. */
+#define KEY_HEARTBEAT_OF_NODE_1 "beat/1"
+#define KEY_GOODBYES "bye"
+
+/* A node's report: RESULT 0 is success, 2 a launcher stopped by SIGNAL, 3 ranks that were stopped,
+ * 4 a failure, which needs a cause. */
+#define REPORT(result, signal) "{\"result\":" #result ",\"signal\":" #signal ",\"notes\":\"\"}"
+
+/* Node 0's outcome for all: AGAIN (true or false) and the exit code. TEXT is shown. */
+#define OUTCOME(again, code, text) \
+    "{\"again\":" #again ",\"code\":" #code ",\"text\":\"" text "\",\"notes\":\"\"}"
+
+#endif
