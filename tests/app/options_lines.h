@@ -45,9 +45,7 @@ static inline void check_refused(const char *line, const char *const *facts)
     options opts = {.epochs = -77};
     ck_assert_msg(parse(line, &opts) == STATUS_INVALID, "'%s' was accepted", line);
     ck_assert_msg(opts.epochs == -77, "'%s': written on failure", line);
-    for (; *facts != NULL; facts++)
-        ck_assert_msg(facts_in_a_line(status_message(), *facts, NULL), "'%s': \"%s\" lacks \"%s\"",
-                      line, status_message(), *facts);
+    ASSERT_FACTS_LISTED(status_message(), facts);
 }
 
 /* What a call writes to one of our descriptors. */

@@ -130,7 +130,7 @@ START_TEST(plans)
 END_TEST
 
 static const struct {
-    const char *variables, *flags, *facts[6];
+    const char *variables, *flags, *facts[7]; /* the last is NULL */
 } REFUSED[] = {
     {"", "--nproc_per_node=8 --nnodes=3 --node_rank=5", {"--node-rank=5", "3", "--nnodes=6"}},
     {"", "--node_rank=1", {"--node-rank=1", "1", "--nnodes=2"}},
@@ -176,11 +176,9 @@ static const struct {
      "--rdzv-conf=keep_alive_max_attempt=0.5",
      {"--rdzv-conf", "keep_alive_max_attempt=0.5", "1000"}},
 };
-enum { N_FACTS = sizeof REFUSED[0].facts / sizeof REFUSED[0].facts[0] };
 
 START_TEST(nonsense_is_refused_with_advice)
 {
-    const char *const *facts = REFUSED[_i].facts;
     options opts = {.command = COMMAND_TRAIN};
     launch_plan plan = {.nproc = -5};
     status st = try_options(REFUSED[_i].variables, REFUSED[_i].flags, &opts);
@@ -188,9 +186,7 @@ START_TEST(nonsense_is_refused_with_advice)
         st = launch_plan_make(&opts, CPUS, 0, &plan);
     ck_assert_msg(st == STATUS_INVALID, "%s was accepted", REFUSED[_i].flags);
     ck_assert_int_eq(plan.nproc, -5);
-    for (int i = 0; i < N_FACTS && facts[i] != NULL; i++)
-        ck_assert_msg(facts_in_a_line(status_message(), facts[i], NULL), "%s: \"%s\" lacks \"%s\"",
-                      REFUSED[_i].flags, status_message(), facts[i]);
+    ASSERT_FACTS_LISTED(status_message(), REFUSED[_i].facts);
     options_free(&opts);
 }
 END_TEST
