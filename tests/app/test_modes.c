@@ -156,7 +156,6 @@ enum { N_STOPS = sizeof STOPS / sizeof STOPS[0] };
 
 START_TEST(a_stopped_run_ends_with_the_same_bits)
 {
-    int epoch = 0, step = 0;
     program p =
         underway_start(NULL, WORDS(STOPPABLE, STOPS[_i].mode, STOPS[_i].flag, "--epochs", "100000",
                                    "--save-every=1000epochs", "--run-dir", "many"));
@@ -164,15 +163,15 @@ START_TEST(a_stopped_run_ends_with_the_same_bits)
     kill(STOPS[_i].rank < 0 ? p.pid : underway_rank(p.pid, STOPS[_i].rank), SIGUSR1);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 75);
-    const char *line = strstr(p.err, "stopped behind epoch ");
-    ck_assert_msg(line != NULL, "%s", p.err);
-    ck_assert_int_eq(sscanf(line, "stopped behind epoch %d, step %d", &epoch, &step), 2);
+    int epoch = facts_number(p.err, "stopped", "epoch");
+    ck_assert_int_ge(epoch, 2);
+    ck_assert_int_ge(facts_number(p.err, "stopped", "step"), 0);
     char epochs[32];
     snprintf(epochs, sizeof epochs, "--epochs=%d", epoch + 2);
     program rest = underway_run(NULL, WORDS(STOPPABLE, STOPS[_i].mode, STOPS[_i].flag, epochs,
                                             "--resume=auto", "--run-dir", "many"));
     ASSERT_EXIT(rest, 0);
-    ASSERT_SAYS(rest.err, "resuming behind epoch");
+    ASSERT_FACTS(rest.err, "resuming", underway_text("epoch ", epoch));
     program whole = underway_run(
         NULL, WORDS(STOPPABLE, STOPS[_i].mode, STOPS[_i].flag, epochs, "--run-dir", "one"));
     ASSERT_EXIT(whole, 0);
@@ -190,25 +189,24 @@ START_TEST(another_mode_does_not_resume)
         program_mnist(TRAIN, "--model=mlp", UNEVEN, "--optimizer=sgd", "--lr=0.05", "--mode=dp",
                       "--replicas=2", "--epochs=2", "--resume", "--run-dir", "one", NULL);
     ASSERT_EXIT(p, 74);
-    ASSERT_SAYS(p.err, "--replicas");
+    ASSERT_FACTS(p.err, "error", "--replicas");
     program_close(&p);
 }
 END_TEST
 
 static const struct {
-    const char *flags[4];
-    const char *says;
+    const char *flags[4], *facts[5]; /* the last is NULL */
 } REFUSALS[] = {
-    {{"--mode=dp", "--nproc-per-node=3"}, "give --replicas=3"},
-    {{"--mode=single", "--world-size=2"}, "give --mode=ddp"},
-    {{"--mode=ps"}, "give --nproc-per-node=2"},
-    {{"--replicas=2"}, "only --mode=dp has replicas"},
-    {{"--mode=ps", "--nproc-per-node=2", "--replicas=2"}, "only --mode=dp has replicas"},
-    {{"--mode=dp", "--backend=gloo"}, "take --backend=local"},
-    {{"--mode=dp", "--backend=nccl"}, "--device=cuda"},
-    {{"--backend=local"}, "shm (one host)"},
-    {{"--mode=pd"}, "ddp, dp, ps, single"},
-    {{"--mode=dp", "--replicas=0"}, "1 to 64"},
+    {{"--mode=dp", "--nproc-per-node=3"}, {"--mode=dp", "--replicas=3"}},
+    {{"--mode=single", "--world-size=2"}, {"--mode=single", "--mode=ddp"}},
+    {{"--mode=ps"}, {"--mode=ps", "--nproc-per-node=2"}},
+    {{"--replicas=2"}, {"--replicas=2", "--mode=dp"}},
+    {{"--mode=ps", "--nproc-per-node=2", "--replicas=2"}, {"--replicas=2", "--mode=dp"}},
+    {{"--mode=dp", "--backend=gloo"}, {"gloo", "--backend=local"}},
+    {{"--mode=dp", "--backend=nccl"}, {"--device=cuda"}},
+    {{"--backend=local"}, {"--backend=local", "--mode=dp", "shm"}},
+    {{"--mode=pd"}, {"pd", "ddp", "dp", "ps"}},
+    {{"--mode=dp", "--replicas=0"}, {"--replicas", "0", "64"}},
 };
 enum { N_REFUSALS = sizeof REFUSALS / sizeof REFUSALS[0] };
 
@@ -219,7 +217,7 @@ START_TEST(what_does_not_go_together_is_said)
         argv[3 + i] = REFUSALS[_i].flags[i];
     program p = underway_run(NULL, argv);
     ASSERT_EXIT(p, 64);
-    ASSERT_SAYS(p.err, REFUSALS[_i].says);
+    ASSERT_FACTS_LISTED(p.err, REFUSALS[_i].facts);
     ck_assert_msg(strstr(strstr(p.err, "error:") + 1, "error:") == NULL, "two errors: %s", p.err);
     program_close(&p);
 }
@@ -232,7 +230,7 @@ START_TEST(a_worker_is_refused_too)
                                    "MASTER_PORT=1", "LOCAL_RANK=0"),
                              WORDS("--mode=dp", "--epochs=1"));
     ASSERT_EXIT(p, 64);
-    ASSERT_SAYS(p.err, "RANK and WORLD_SIZE");
+    ASSERT_FACTS(p.err, "RANK", "WORLD_SIZE");
     program_close(&p);
 }
 END_TEST

@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_FACTS = 15 };
@@ -12,8 +13,9 @@ static bool is_word(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* True if `fact` stands within [start, end), as a word of its own at each end that is one. */
-static bool stands_in(const char *start, const char *end, const char *fact)
+/* Where `fact` stands within [start, end), as a word of its own at each end that is one; or NULL.
+ */
+static const char *find(const char *start, const char *end, const char *fact)
 {
     size_t length = strlen(fact);
     for (const char *at = start; length > 0 && at + length <= end; at++) {
@@ -22,15 +24,15 @@ static bool stands_in(const char *start, const char *end, const char *fact)
         bool joined_before = at > start && is_word(at[-1]) && is_word(fact[0]);
         bool joined_after = at + length < end && is_word(at[length]) && is_word(fact[length - 1]);
         if (!joined_before && !joined_after)
-            return true;
+            return at;
     }
-    return false;
+    return NULL;
 }
 
 static bool all_in(const char *start, const char *end, const char *const *facts)
 {
     for (; *facts != NULL; facts++)
-        if (!stands_in(start, end, *facts))
+        if (find(start, end, *facts) == NULL)
             return false;
     return true;
 }
@@ -85,4 +87,19 @@ void facts_assert_listed(const char *text, const char *const *facts, const char 
         used += (size_t)snprintf(words + used, sizeof words - used, " '%s'", facts[i]);
     if (!facts_listed_in_a_line(text, facts))
         ck_abort_msg("%s:%d: no line with%s in:\n%s", file, line, words, text);
+}
+
+int facts_number(const char *text, const char *fact, const char *name)
+{
+    for (const char *line = text; *line != '\0';) {
+        const char *end = line + strcspn(line, "\n");
+        const char *at = find(line, end, name);
+        if (at != NULL && find(line, end, fact) != NULL) {
+            at += strlen(name);
+            at += strspn(at, " :=");
+            return isdigit((unsigned char)*at) ? atoi(at) : -1;
+        }
+        line = *end == '\n' ? end + 1 : end;
+    }
+    return -1;
 }

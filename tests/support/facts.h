@@ -17,6 +17,10 @@ bool facts_listed_in_a_line(const char *text, const char *const *facts);
 /* The same for the whole of `text`: the facts may stand in different lines. */
 bool facts_in(const char *text, const char *first, ...) __attribute__((sentinel));
 
+/* The whole number after the word `name` in the first line that holds `fact`; -1 if there is none:
+ * 12 for "stopped", "epoch" and "stopped after epoch 12". */
+int facts_number(const char *text, const char *fact, const char *name);
+
 #define ASSERT_FACTS(text, ...) \
     ck_assert_msg(facts_in_a_line((text), __VA_ARGS__, NULL), "no line with %s in:\n%s", \
                   #__VA_ARGS__, (text))
