@@ -2,6 +2,8 @@
 # A disk that is full while two ranks train: the training goes on, says so, and exits with 74; the
 # checkpoint that was there stays whole. SKIP where no small disk can be mounted without root.
 set -eu
+# shellcheck source=/dev/null
+. "$SOURCE_DIR/tests/support/facts.sh"
 alone=(unshare --user --map-root-user --mount)
 if [ $# = 0 ]; then
     if ! "${alone[@]}" mount -t tmpfs tmpfs /tmp 2>/dev/null; then
@@ -36,12 +38,13 @@ head -c "$room" /dev/zero >disk/filler || fail "filling the disk"
 code=0
 train --epochs 3 --resume || code=$?
 [ $code = 74 ] || fail "exit $code, want 74"
-grep -q 'checkpoint not written.*No space left on device' err || fail "no word of the full disk"
-grep -q 'epoch 3/3: ' err || fail "the training did not go on"
+facts_in_a_line "$(cat err)" error checkpoint "No space left on device" ||
+    fail "no word of the full disk"
+facts_in_a_line "$(cat err)" "epoch 3/3:" || fail "the training did not go on"
 diff -r before disk/run/checkpoints || fail "the checkpoint that was there has changed"
 timeout 60 "$BUILD_DIR/mnist_ddp" eval --checkpoint disk/run >out 2>err || fail "eval: exit $?"
 rm disk/filler
 train --epochs 2 --resume || fail "with room again: exit $?"
-grep -q 'resuming behind epoch 1' err || fail "not from the checkpoint that stayed"
+facts_in_a_line "$(cat err)" resuming "epoch 1" || fail "not from the checkpoint that stayed"
 [ "$(find disk/run/checkpoints -mindepth 1 -maxdepth 1 | wc -l)" = 2 ] || fail "not two checkpoints"
 echo "a full disk: ok"
