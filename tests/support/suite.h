@@ -5,6 +5,8 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include <stdio.h>
+
 enum { TEST_SKIPPED = 77 };
 
 /* Runs the suite, forking per test unless CK_FORK=no; returns main's exit code. */
@@ -24,6 +26,16 @@ static inline TCase *suite_case(Suite *suite, const char *name, double timeout_s
     tcase_set_timeout(test_case, timeout_s);
     suite_add_tcase(suite, test_case);
     return test_case;
+}
+
+/* Adds case `i` of a test; if something is missing here that it needs, says SKIP instead, so that
+ * it does not count as passed. `missing` is NULL if nothing is. */
+static inline void suite_add(TCase *test_case, const TTest *test, int i, const char *missing)
+{
+    if (missing == NULL)
+        tcase_add_loop_test(test_case, test, i, i + 1);
+    else
+        printf("SKIP of %s, case %d: %s\n", test->name, i, missing);
 }
 
 #endif
