@@ -107,7 +107,7 @@ END_TEST
 
 static const struct {
     const char *words[3];
-    const char *facts[3]; /* in the one line of error */
+    const char *facts[4]; /* in the one line of error */
 } REFUSED[] = {
     {{"all-reduce", "-b", "x"}, {"--minbytes", "'x'", "64K"}},
     {{"all-reduce", "-b", "0"}, {"--minbytes", "'0'"}},
@@ -130,8 +130,7 @@ START_TEST(wrong_flags_are_one_error)
     program p = program_start(argv);
     program_wait(&p, RUN_S);
     ck_assert_int_eq(p.exit_code, 64);
-    const char *const *facts = REFUSED[_i].facts; /* the first NULL among them ends the list */
-    ASSERT_FACTS(p.err, facts[0], facts[1], facts[2]);
+    ASSERT_FACTS_LISTED(p.err, REFUSED[_i].facts);
     ck_assert_msg(strchr(p.err, '\n') == p.err + strlen(p.err) - 1, "one line: %s", p.err);
     program_close(&p);
 }

@@ -74,7 +74,7 @@ START_TEST(the_peer_stands_beside_ours)
 END_TEST
 
 static const struct {
-    const char *line, *facts[5];
+    const char *line, *facts[6];
 } REFUSED[] = {
     {"--modes dp,ddq", {"--modes", "'ddq'", "single", "ddp", "ps"}},
     {"--models mlp,,cnn", {"--models", "''", "mlp", "cnn"}},
@@ -94,8 +94,7 @@ START_TEST(wrong_lists_are_refused)
     snprintf(line, sizeof line, "bench dp-vs-ddp %s", REFUSED[_i].line);
     options opts = parsed(line);
     ck_assert(bench_cases_make(&opts, false, &cases, notes) == STATUS_INVALID);
-    const char *const *facts = REFUSED[_i].facts; /* the first NULL among them ends the list */
-    ASSERT_FACTS(status_message(), facts[0], facts[1], facts[2], facts[3], facts[4]);
+    ASSERT_FACTS_LISTED(status_message(), REFUSED[_i].facts);
     options_free(&opts);
     json_decref(notes);
 }

@@ -96,7 +96,7 @@ START_TEST(the_last_object_counts)
 END_TEST
 
 static const struct {
-    const char *script, *facts[2];
+    const char *script, *facts[3];
 } FAILURES[] = {
     {"echo first >&2; echo 'the reason' >&2; exit 7", {"exit code 7", "the reason"}},
     {"kill -SEGV $$", {"SIGSEGV"}},
@@ -111,7 +111,7 @@ START_TEST(failures_say_why)
     int64_t start_ns = clock_now_ns();
     status st = run_shell(FAILURES[_i].script, SHORT_MS, &object);
     ck_assert(st != STATUS_OK && object == NULL && !place.stopped);
-    ASSERT_FACTS(status_message(), FAILURES[_i].facts[0], FAILURES[_i].facts[1]);
+    ASSERT_FACTS_LISTED(status_message(), FAILURES[_i].facts);
     ck_assert(clock_seconds(clock_now_ns() - start_ns) < 10);
     bench_child_close(&place);
 }

@@ -58,7 +58,7 @@ START_TEST(choices)
 END_TEST
 
 static const struct {
-    const char *flags, *facts[3];
+    const char *flags, *facts[4];
 } REFUSALS[] = {
     {"--devices=0,x", {"--devices=0,x", "number", "--devices=0,3"}},
     {"--devices=0,", {"number", "--devices=0,3"}},
@@ -74,8 +74,7 @@ START_TEST(refusals)
     options opts = read_options(REFUSALS[_i].flags);
     device_options got = {0};
     ck_assert_int_eq(device_list_choose(&opts, 0, &got), STATUS_INVALID);
-    const char *const *facts = REFUSALS[_i].facts; /* the first NULL among them ends the list */
-    ASSERT_FACTS(status_message(), facts[0], facts[1], facts[2]);
+    ASSERT_FACTS_LISTED(status_message(), REFUSALS[_i].facts);
     options_free(&opts);
 }
 END_TEST

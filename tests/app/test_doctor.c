@@ -47,7 +47,7 @@ END_TEST
 static const struct {
     const char *flags;
     int code;
-    const char *facts[4];
+    const char *facts[5];
 } PROBLEMS[] = {
     {"--nnodes=3 --node-rank=5", 64, {"failed", "settings", "--node-rank=5", "3"}},
     {"--data-dir=/nowhere", 65, {"failed", "data", "--data-dir", "/nowhere"}},
@@ -73,8 +73,7 @@ START_TEST(problems_are_found)
         snprintf(mark, sizeof flags - (size_t)(mark - flags), "%d", underway_free_port());
     snprintf(line, sizeof line, "doctor %.1900s", flags);
     program p = run_line(line);
-    const char *const *facts = PROBLEMS[_i].facts; /* the first NULL among them ends the list */
-    ASSERT_FACTS(p.out, facts[0], facts[1], facts[2], facts[3]);
+    ASSERT_FACTS_LISTED(p.out, PROBLEMS[_i].facts);
     ASSERT_EXIT(p, PROBLEMS[_i].code);
     program_close(&p);
 }

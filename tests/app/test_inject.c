@@ -49,7 +49,7 @@ START_TEST(faults_are_read)
 END_TEST
 
 static const struct {
-    const char *text, *facts[4];
+    const char *text, *facts[5];
 } BAD[] = {
     {"kil:rank=1,step=5", {"--inject", "'kil'", "'kill'"}},
     {"explode", {"'explode'", "kill", "delay", "forget-set-epoch"}},
@@ -71,9 +71,8 @@ enum { N_BAD = sizeof BAD / sizeof BAD[0] };
 START_TEST(nonsense_is_refused)
 {
     inject what;
-    const char *const *facts = BAD[_i].facts; /* the first NULL among them ends the list */
     ck_assert_int_eq(inject_parse(BAD[_i].text, &what), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), facts[0], facts[1], facts[2], facts[3]);
+    ASSERT_FACTS_LISTED(status_message(), BAD[_i].facts);
     ck_assert_int_eq(what.kind, INJECT_NONE);
 }
 END_TEST
