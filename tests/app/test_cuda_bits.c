@@ -3,6 +3,7 @@
  * sums in another order on every call. */
 #include "tests/app/runs.h"
 #include "tests/support/cuda.h"
+#include "tests/support/facts.h"
 
 #define BITS \
     "--model", "mlp", OPTIMIZER, "--device", "cuda", "--backend", "nccl", "--eval-every", "0", \
@@ -10,15 +11,6 @@
 
 static const int WORLDS[] = {2, 4, 8};
 enum { N_WORLDS = sizeof WORLDS / sizeof WORLDS[0] };
-
-static bool has_gpus(int n)
-{
-    int count = 0;
-    bool has = device_count(&count) == STATUS_OK && count >= n;
-    if (!has)
-        printf("SKIP: %d ranks need a GPU each\n", n);
-    return has;
-}
 
 /* Two epochs of two steps: the second and later ones are replayed. Closed by the caller. */
 static program train(int ranks, const char *folder, const char *epochs, const char *flag)
@@ -41,8 +33,6 @@ static void train_only(int ranks, const char *folder, const char *epochs, const 
 START_TEST(same_command_same_bits)
 {
     int ranks = WORLDS[_i];
-    if (!has_gpus(ranks))
-        return;
     train_only(ranks, "one", "2", NULL);
     train_only(ranks, "many", "2", NULL);
     assert_same_bits(run_dir("one"), run_dir("many"));
@@ -69,11 +59,9 @@ static bool same_bits(const char *a, const char *b)
 /* What the flag costs; that all ranks of a run agree even then is dist.nccl's. */
 START_TEST(nvls_is_used_where_asked_for)
 {
-    if (cuda_is_real())
-        return; /* a driver may have made it deterministic */
     program p = train(4, "one", "2", "--nccl-nvls");
-    ASSERT_SAYS(p.out, "\"nccl\":{\"version\":\"2.28.9\",\"algo\":null,\"proto\":null,"
-                       "\"nvls\":true}");
+    ASSERT_FACTS(p.out, "\"nccl\":{\"version\":\"2.28.9\",\"algo\":null,\"proto\":null,"
+                        "\"nvls\":true}");
     program_close(&p);
     train_only(4, "many", "2", "--nccl-nvls");
     ck_assert(!same_bits(run_dir("one"), run_dir("many")));
@@ -81,7 +69,7 @@ START_TEST(nvls_is_used_where_asked_for)
 END_TEST
 
 static const struct {
-    const char *name, *value, *flag, *says;
+    const char *name, *value, *flag, *member;
 } SETTINGS[] = {
     {"NCCL_ALGO", NULL, NULL, "\"algo\":\"^NVLS,NVLSTree\",\"proto\":null,\"nvls\":false"},
     {"NCCL_ALGO", "Ring", NULL, "\"algo\":\"Ring\",\"proto\":null,\"nvls\":false"},
@@ -98,13 +86,11 @@ START_TEST(what_the_user_sets_stays)
 {
     static const char CONF[] = "# ours\nNCCL_ALGO=Tree\nNCCL_PROTO=Simple\n";
     const file_part conf = {CONF, sizeof CONF - 1};
-    if (!has_gpus(2))
-        return;
     ck_assert_int_eq(file_write("nccl.conf", &conf, 1), STATUS_OK);
     if (SETTINGS[_i].value != NULL)
         setenv(SETTINGS[_i].name, SETTINGS[_i].value, 1);
     program p = train(2, "one", "1", SETTINGS[_i].flag);
-    ASSERT_SAYS(p.out, SETTINGS[_i].says);
+    ASSERT_FACTS(p.out, SETTINGS[_i].member);
     unsetenv(SETTINGS[_i].name);
     program_close(&p);
 }
@@ -112,27 +98,23 @@ END_TEST
 
 START_TEST(an_unknown_algorithm_is_an_error)
 {
-    if (!has_gpus(2))
-        return;
     setenv("NCCL_ALGO", "^NVLZ", 1);
     program p = program_mnist(BITS, "--nproc-per-node", "2", "--limit", "32", "--epochs", "1",
                               "--run-dir", run_dir("one"), NULL);
     unsetenv("NCCL_ALGO");
     ck_assert_int_ne(p.exit_code, 0);
-    ASSERT_SAYS(p.err, "NVLZ");
+    ASSERT_FACTS(p.err, "NVLZ");
     program_close(&p);
 }
 END_TEST
 
 START_TEST(all_reduce_bench_tells_too)
 {
-    if (!has_gpus(2))
-        return;
     program p = program_mnist("bench", "all-reduce", "--nproc-per-node", "2", "--device", "cuda",
                               "--backend", "nccl", "-b", "8", "-e", "8", "-n", "1", "-w", "0",
                               "--json", "--quiet", NULL);
     ASSERT_EXIT(p, 0);
-    ASSERT_SAYS(p.out, "\"algo\":\"^NVLS,NVLSTree\"");
+    ASSERT_FACTS(p.out, "\"algo\":\"^NVLS,NVLSTree\"");
     program_close(&p);
 }
 END_TEST
@@ -149,12 +131,10 @@ START_TEST(nccls_log_stays_out_of_the_result)
 {
     char path[FILE_PATH_BYTES], *text = NULL;
     size_t size_bytes = 0;
-    if (!has_gpus(2))
-        return;
     setenv("NCCL_DEBUG", "INFO", 1);
     program p = train(2, "one", "1", NULL); /* ranks whose stderr is a pipe */
     assert_one_line(p.out);
-    ASSERT_SAYS(p.err, "NCCL INFO");
+    ASSERT_FACTS(p.err, "NCCL INFO");
     program_close(&p);
     fresh("one", "one");
     p = program_mnist(BITS, "--mode=dp", "--devices=0,1", "--limit", "16", "--epochs", "1",
@@ -164,7 +144,7 @@ START_TEST(nccls_log_stays_out_of_the_result)
     assert_one_line(p.out);
     snprintf(path, sizeof path, "%s.nccl.%d", p.err_path, (int)p.pid);
     ck_assert_int_eq(file_read(path, 1 << 20, &text, &size_bytes), STATUS_OK);
-    ASSERT_SAYS(text, "NCCL INFO");
+    ASSERT_FACTS(text, "NCCL INFO");
     ck_assert_int_eq(unlink(path), 0);
     free(text);
     program_close(&p);
@@ -182,15 +162,21 @@ int main(void)
         return TEST_SKIPPED;
     unsetenv("NCCL_ALGO");
     unsetenv("NCCL_CONF_FILE");
+    int gpus = cuda_gpus();
+    const char *two = gpus < 2 ? "two ranks need a GPU each" : NULL;
     workbench_open();
     Suite *suite = suite_create("cuda_bits");
     TCase *bits = suite_case(suite, "bits", 240);
     tcase_add_checked_fixture(bits, start_clean, NULL);
-    tcase_add_loop_test(bits, same_command_same_bits, 0, N_WORLDS);
-    tcase_add_test(bits, nvls_is_used_where_asked_for);
-    tcase_add_loop_test(bits, what_the_user_sets_stays, 0, N_SETTINGS);
-    tcase_add_test(bits, an_unknown_algorithm_is_an_error);
-    tcase_add_test(bits, all_reduce_bench_tells_too);
-    tcase_add_test(bits, nccls_log_stays_out_of_the_result);
+    for (int i = 0; i < N_WORLDS; i++)
+        suite_add(bits, same_command_same_bits, i,
+                  gpus < WORLDS[i] ? "each rank needs a GPU" : NULL);
+    suite_add(bits, nvls_is_used_where_asked_for, 0,
+              cuda_is_real() ? "a driver may have made it deterministic" : NULL);
+    for (int i = 0; i < N_SETTINGS; i++)
+        suite_add(bits, what_the_user_sets_stays, i, two);
+    suite_add(bits, an_unknown_algorithm_is_an_error, 0, two);
+    suite_add(bits, all_reduce_bench_tells_too, 0, two);
+    suite_add(bits, nccls_log_stays_out_of_the_result, 0, two);
     return workbench_close(suite_run(suite));
 }

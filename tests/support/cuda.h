@@ -18,28 +18,29 @@ static inline bool cuda_is_real(void)
     return wish != NULL && strcmp(wish, "real") == 0;
 }
 
-static inline bool cuda_finds_gpu(void)
+static inline int cuda_count_here(void)
 {
     int count = 0;
     if (device_count(&count) == STATUS_OK && count > 0)
-        return true;
+        return count;
     printf("SKIP: no GPU here: %s\n", status_message());
     fflush(stdout);
-    return false;
+    return 0;
 }
 
-/* Asked in a child: a process that has begun to use CUDA cannot fork tests that use it. Without
- * forks (CK_FORK=no, as under a sanitizer) it is asked here. */
-static inline bool cuda_has_gpu(void)
+/* How many GPUs the device under test has. Asked in a child: a process that has begun to use CUDA
+ * cannot fork tests that use it. Without forks (CK_FORK=no, as under a sanitizer) it is asked here.
+ */
+static inline int cuda_gpus(void)
 {
     const char *forks = getenv("CK_FORK");
     int how = 0;
     if (forks != NULL && strcmp(forks, "no") == 0)
-        return cuda_finds_gpu();
+        return cuda_count_here();
     pid_t child = fork();
     if (child == 0)
-        _exit(cuda_finds_gpu() ? EXIT_SUCCESS : EXIT_FAILURE);
-    return child > 0 && waitpid(child, &how, 0) == child && how == EXIT_SUCCESS;
+        _exit(cuda_count_here());
+    return child > 0 && waitpid(child, &how, 0) == child && WIFEXITED(how) ? WEXITSTATUS(how) : 0;
 }
 
 /* Points the program at the device under test. False, with a line that says why, where there is
@@ -60,7 +61,7 @@ static inline bool cuda_choose(void)
     }
     snprintf(path, sizeof path, "%s/mnist_ddp_cuda.so", folder ? folder : ".");
     setenv("MNIST_DDP_CUDA_MODULE", path, 1);
-    return cuda_has_gpu();
+    return cuda_gpus() > 0;
 }
 
 #endif
