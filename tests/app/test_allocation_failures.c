@@ -6,6 +6,7 @@
  * every so many-th. MNIST_DDP_EVERY_ALLOCATION=1 visits all. */
 #include "tests/app/run_lines.h"
 #include "tests/app/runs.h"
+#include "tests/support/facts.h"
 #include "tests/support/failing_malloc.h"
 
 #include <sys/mman.h>
@@ -76,7 +77,7 @@ static void check_run(const sweep *s, const program *p, int64_t n)
     snprintf(what, sizeof what, "allocation %lld (%s): exit %d", (long long)n, plan->place,
              p->exit_code);
     ck_assert_msg(p->exit_code == s->exit_code || is_coded(p->exit_code), "%s: %s", what, p->err);
-    ck_assert_msg(p->exit_code == s->exit_code || strstr(p->err, "memory") != NULL,
+    ck_assert_msg(p->exit_code == s->exit_code || facts_in_a_line(p->err, "memory", NULL),
                   "%s, no word of memory: %s", what, p->err);
     if (p->exit_code == s->exit_code)
         s->check(p);

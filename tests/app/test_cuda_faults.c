@@ -5,6 +5,7 @@
  * needs, from its undefined symbols where it was built. */
 #include "tests/app/runs.h"
 #include "tests/support/cuda.h"
+#include "tests/support/facts.h"
 
 #include <sys/stat.h>
 
@@ -143,12 +144,9 @@ static int trace(const struct setup *s, call *out)
 static const char *said_as(const char *name)
 {
     static const char *const other[][2] = {
-        {"cudaLaunchKernel", "kernel launch"},
-        {"ncclAllReduce", "(nccl)"}, /* an all_reduce or a barrier */
-        {"ncclBroadcast", "broadcast"},
-        {"ncclReduce", "reduce"},
-        {"ncclSend", "send"},
-        {"ncclRecv", "recv"}};
+        {"cudaLaunchKernel", "launch"}, {"ncclAllReduce", "nccl"}, /* an all_reduce or a barrier */
+        {"ncclBroadcast", "broadcast"}, {"ncclReduce", "reduce"},
+        {"ncclSend", "send"},           {"ncclRecv", "recv"}};
     for (size_t i = 0; i < sizeof other / sizeof other[0]; i++)
         if (strcmp(name, other[i][0]) == 0)
             return other[i][1];
@@ -168,7 +166,7 @@ static const char *fault_of(const program *p, const char *name, bool last)
         return NULL;
     if (p->exit_code == 0)
         return "nobody noticed";
-    return strstr(p->err, said_as(name)) == NULL ? "the error does not name it" : NULL;
+    return facts_in_a_line(p->err, said_as(name), NULL) ? NULL : "the error does not name it";
 }
 
 /* The nth call of `name` fails on every rank. Returns how many things are wrong. Where a polled
