@@ -115,6 +115,7 @@ END_TEST
 START_TEST(stopped_rank_is_a_timeout)
 {
     pid_t pids[MAX_RANKS];
+    char stopped[64];
     program p = underway_start(NULL, WORDS(LONG_RUN, "--no-save-model", "--timeout", "2",
                                            "--backend", underway_backends[_i], "--run-dir", "run"));
     underway_await_training(&p);
@@ -127,11 +128,11 @@ START_TEST(stopped_rank_is_a_timeout)
     double took_s = seconds_since(stopped_ns);
     ASSERT_EXIT(p, 110);
     ck_assert_msg(took_s < 10, "the launcher took %g s", took_s);
-    const char *pid = underway_text("pid ", (int)victim);
+    snprintf(stopped, sizeof stopped, "rank 1 (pid %d)", (int)victim);
     if (_i == 0)
-        ASSERT_FACTS(p.err, "2.0 s", "rank 1", pid);
+        ASSERT_FACTS(p.err, "2.0 s", stopped);
     ASSERT_FACTS(p.err, "error", "rank", "exit code 110");
-    ASSERT_FACTS(p.err, "rank 1", pid, "SIGTERM");
+    ASSERT_FACTS(p.err, stopped, "SIGTERM");
     underway_assert_gone(pids, n, 1000);
     program_close(&p);
 }
