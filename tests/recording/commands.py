@@ -368,7 +368,7 @@ CASES["inject-kill"] = f"m kill {faulty} --run-dir kill --inject kill:rank=1,ste
 CASES["inject-stop"] = f"m stop {faulty} --run-dir stop --inject stop:rank=1,step=4; m slow {faulty} --run-dir slow --inject delay:rank=0,step=3,ms=300 --timeout 20"
 CASES["inject-hang"] = f"m hang {faulty} --run-dir hang --inject delay:rank=2,step=3,ms=20000"
 CASES["inject-uneven"] = f"m uneven {faulty} --run-dir uneven --inject uneven:rank=2; m epoch {faulty} --run-dir epoch --inject forget-set-epoch --epochs 2"
-CASES["inject-gloo"] = f"gloo; m drop {faulty} --run-dir drop --backend gloo --inject drop-conn:rank=1,step=4; m busy {faulty} --run-dir busy --inject port-busy --master-port $PORT"
+CASES["inject-gloo"] = f"gloo; m drop {faulty} --run-dir drop --backend gloo --inject drop-conn:rank=1,step=4; m busy {faulty} --run-dir busy --inject port-busy --master-port $PORT; sed -i s/--[a-z-]*//g busy.err"  # a cut command line
 CASES["inject-restart"] = r"""
 m whole $sgd --nproc-per-node 2 --epochs 2 --run-dir whole --quiet
 m healed $sgd --nproc-per-node 2 --epochs 2 --run-dir run --json --max-restarts 2 --save-every 1steps --inject kill:rank=1,step=2
