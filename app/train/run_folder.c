@@ -1,5 +1,6 @@
 #include "app/train/run_folder.h"
 
+#include "app/runs_folder.h"
 #include "base/file_draft.h"
 #include "base/fnv1a.h"
 #include "base/log.h"
@@ -10,9 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-enum { MAX_NAMESAKES = 1000 }; /* runs that started in the same second */
 
 resume_mode run_folder_resume_mode(const job *j)
 {
@@ -32,19 +30,7 @@ status run_folder_choose(const options *opts, char *path)
         strcpy(path, opts->run_dir);
         return STATUS_OK;
     }
-    time_t now = time(NULL);
-    struct tm local;
-    char stamp[32];
-    bool made = false;
-    strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
-    for (int i = 1; i <= MAX_NAMESAKES && !made; i++) {
-        int length = snprintf(path, FILE_PATH_BYTES, "runs/%s-%s", stamp, opts->model);
-        if (i > 1)
-            snprintf(path + length, FILE_PATH_BYTES - (size_t)length, "-%d", i);
-        TRY(file_make_new_folder(path, &made));
-    }
-    return made ? STATUS_OK
-                : FAIL(STATUS_IO, "%s is there already, and %d like it", path, MAX_NAMESAKES);
+    return runs_folder_make(opts->model, path);
 }
 
 static status refuse_held(const char *path)
