@@ -1,0 +1,237 @@
+#include "app/report/page.h"
+
+#include "base/file.h"
+#include "base/json_text.h"
+#include "base/text_stream.h"
+
+#include <ctype.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DOCUMENT_BYTES = 64 << 20, PLOT_BYTES = 16 << 20 };
+
+static const char STYLE[] =
+    "body{font:16px/1.5 sans-serif;margin:2rem auto;max-width:76rem;padding:0 1rem;color:#222}\n"
+    "h1,h2,h3{line-height:1.2}\n"
+    "code{background:#f2f2f2;padding:.1em .3em;overflow-wrap:anywhere}\n"
+    ".wide{overflow-x:auto}\n"
+    "table{border-collapse:collapse;font-size:.85rem;margin:1rem 0}\n"
+    "th,td{padding:.25rem .6rem;text-align:left;border-bottom:1px solid #ddd;white-space:nowrap}\n"
+    "td.n{text-align:right;font-variant-numeric:tabular-nums}\n"
+    "tr.note td{color:#555;white-space:normal;padding-bottom:.6rem}\n"
+    "tr.noted td{border-bottom:none}\n"
+    "figure{margin:1.5rem 0}\nfigure svg{max-width:100%;height:auto}\n"
+    "figcaption{font-size:.85rem;color:#555}\n"
+    "dt{float:left;clear:left;width:9rem;color:#555}\ndd{margin-left:9rem}\n";
+
+/* The page while it is written. */
+typedef struct page {
+    FILE *out;
+    const char *folder;
+    bool marks; /* the marks that gnuplot defines alike in every picture are on the page */
+} page;
+
+/* Text with what HTML would take for markup spelled out. */
+static void put(FILE *out, const char *text)
+{
+    for (; text != NULL && *text != '\0'; text++) {
+        const char *entity = *text == '&'   ? "&amp;"
+                             : *text == '<' ? "&lt;"
+                             : *text == '>' ? "&gt;"
+                             : *text == '"' ? "&quot;"
+                                            : NULL;
+        if (entity != NULL)
+            fputs(entity, out);
+        else
+            fputc(*text, out);
+    }
+}
+
+static void put_tagged(FILE *out, const char *tag, const char *text)
+{
+    fprintf(out, "<%s>", tag);
+    put(out, text);
+    fprintf(out, "</%s>\n", tag);
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text != NULL ? text : "";
+}
+
+static void put_lines(FILE *out, const char *title, const json_t *list)
+{
+    const json_t *line;
+    size_t i;
+    if (json_array_size(list) == 0)
+        return;
+    put_tagged(out, "h3", title);
+    fputs("<ul>\n", out);
+    json_array_foreach(list, i, line) put_tagged(out, "li", json_string_value(line));
+    fputs("</ul>\n", out);
+}
+
+static void put_fact(FILE *out, const char *name, const json_t *value)
+{
+    char number[32];
+    snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
+    put_tagged(out, "dt", name);
+    put_tagged(out, "dd", json_is_string(value) ? json_string_value(value) : number);
+}
+
+static void put_facts(FILE *out, const json_t *document)
+{
+    const json_t *value;
+    const char *key;
+    fputs("<dl>\n<dt>command</dt><dd><code>", out);
+    put(out, text_of(document, "command"));
+    fputs("</code></dd>\n", out);
+    put_fact(out, "started", json_object_get(document, "started"));
+    put_fact(out, "version", json_object_get(document, "version"));
+    json_object_foreach(json_object_get(document, "machine"), key, value) put_fact(out, key, value);
+    fputs("</dl>\n", out);
+}
+
+static void put_row(FILE *out, const json_t *row, size_t columns)
+{
+    const json_t *cells = json_object_get(row, "cells");
+    const char *note = text_of(row, "note");
+    fprintf(out, "<tr%s>", note[0] != '\0' ? " class=\"noted\"" : "");
+    for (size_t i = 0; i < columns; i++) {
+        const char *text = json_string_value(json_array_get(cells, i));
+        bool number = text != NULL && (isdigit((unsigned char)text[0]) || text[0] == '-');
+        fprintf(out, "<td%s>", number ? " class=\"n\"" : "");
+        put(out, text);
+        fputs("</td>", out);
+    }
+    fputs("</tr>\n", out);
+    if (note[0] == '\0')
+        return;
+    fprintf(out, "<tr class=\"note\"><td colspan=\"%zu\">", columns);
+    put(out, note);
+    fputs("</td></tr>\n", out);
+}
+
+static void put_table(FILE *out, const json_t *table)
+{
+    const json_t *columns = json_object_get(table, "columns"), *column, *row;
+    size_t i;
+    put_tagged(out, "h3", text_of(table, "title"));
+    fputs("<div class=\"wide\"><table>\n<thead><tr>", out);
+    json_array_foreach(columns, i, column) put_tagged(out, "th", json_string_value(column));
+    fputs("</tr></thead>\n<tbody>\n", out);
+    json_array_foreach(json_object_get(table, "rows"), i, row)
+        put_row(out, row, json_array_size(columns));
+    fputs("</tbody>\n</table></div>\n", out);
+}
+
+/* The picture without its XML head. A page may have each id once. gnuplot names the curves after
+ * the picture, but not the canvas, and defines the same marks in every picture: the canvas gets the
+ * picture's name, and only the first picture keeps the marks. */
+static void put_svg(page *p, const char *svg, const char *name)
+{
+    static const char canvas[] = "gnuplot_canvas", marks[] = "<defs>", marks_end[] = "</defs>";
+    const char *start = strstr(svg, "<svg");
+    const char *id = start != NULL ? strstr(start, canvas) : NULL;
+    const char *defs = id != NULL ? strstr(id, marks) : NULL;
+    const char *rest = defs != NULL ? strstr(defs, marks_end) : NULL;
+    if (rest == NULL)
+        return;
+    rest += strlen(marks_end);
+    fprintf(p->out, "%.*s%s-%.*s", (int)(id - start), start, name, (int)(defs - id), id);
+    fputs(p->marks ? rest : defs, p->out);
+    p->marks = true;
+}
+
+/* A name that stays in the folder. */
+static bool is_plain(const char *name)
+{
+    return name[0] != '\0' && name[0] != '.' &&
+           name[strspn(
+               name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")] == '\0';
+}
+
+static status put_plot(page *p, const json_t *plot)
+{
+    char file[256], path[FILE_PATH_BYTES], *svg = NULL;
+    const char *name = text_of(plot, "name");
+    size_t length = 0;
+    if (!is_plain(name))
+        return FAIL(STATUS_INVALID, "a plot named '%.80s'", name);
+    snprintf(file, sizeof file, "%.200s.svg", name);
+    TRY(file_join(p->folder, file, path));
+    TRY(file_read(path, PLOT_BYTES, &svg, &length));
+    fprintf(p->out, "<figure id=\"%s\">\n", name);
+    put_svg(p, svg, name);
+    put_tagged(p->out, "figcaption", text_of(plot, "caption"));
+    fputs("</figure>\n", p->out);
+    free(svg);
+    return STATUS_OK;
+}
+
+static status put_document(page *p, const json_t *document)
+{
+    const json_t *report = json_object_get(document, "report"), *table, *plot;
+    size_t i;
+    fputs("<section>\n", p->out);
+    put_tagged(p->out, "h2", text_of(report, "title"));
+    put_facts(p->out, document);
+    put_lines(p->out, "Found", json_object_get(report, "summary"));
+    json_array_foreach(json_object_get(report, "plots"), i, plot) TRY(put_plot(p, plot));
+    json_array_foreach(json_object_get(report, "tables"), i, table) put_table(p->out, table);
+    put_lines(p->out, "Notes", json_object_get(report, "notes"));
+    put_lines(p->out, "What the figures do not say", json_object_get(report, "limits"));
+    fputs("</section>\n", p->out);
+    return STATUS_OK;
+}
+
+static status put_file(page *p, const char *name)
+{
+    char path[FILE_PATH_BYTES], *text = NULL;
+    size_t length = 0;
+    json_error_t error;
+    TRY(file_join(p->folder, name, path));
+    if (!file_exists(path))
+        return STATUS_OK;
+    TRY(file_read(path, DOCUMENT_BYTES, &text, &length));
+    json_t *document = json_text_parse(text, length, 0, &error);
+    free(text);
+    if (document == NULL)
+        return FAIL(STATUS_INVALID, "%s:%d: %s", path, error.line, error.text);
+    status st = json_is_object(json_object_get(document, "report"))
+                    ? put_document(p, document)
+                    : FAIL(STATUS_INVALID, "%s: there is no \"report\" in it", path);
+    json_decref(document);
+    return st;
+}
+
+status page_write(const char *folder, const char *title, const char *const *documents)
+{
+    char path[FILE_PATH_BYTES], *html = NULL;
+    size_t size_bytes = 0;
+    status st = STATUS_OK;
+    text_stream stream;
+    TRY(file_join(folder, "report.html", path));
+    TRY(text_stream_open(&stream));
+    page p = {.out = stream.file, .folder = folder};
+    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+          "<link rel=\"icon\" href=\"data:,\">\n",
+          p.out);
+    put_tagged(p.out, "title", title);
+    fprintf(p.out, "<style>\n%s</style>\n</head>\n<body>\n", STYLE);
+    put_tagged(p.out, "h1", title);
+    for (; *documents != NULL && st == STATUS_OK; documents++)
+        st = put_file(&p, *documents);
+    fputs("</body>\n</html>\n", p.out);
+    status whole = text_stream_close(&stream, &html, &size_bytes);
+    st = st == STATUS_OK ? whole : st;
+    const file_part part = {html, size_bytes};
+    if (st == STATUS_OK)
+        st = file_replace(path, &part, 1);
+    free(html);
+    return st;
+}

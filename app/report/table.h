@@ -1,0 +1,26 @@
+/* A table: named columns, and rows of text under them. It is JSON, so that it can stand in a
+ * document: {"title", "columns": [...], "rows": [{"cells": [...], "note"}]}. */
+#ifndef MNIST_DDP_APP_REPORT_TABLE_H
+#define MNIST_DDP_APP_REPORT_TABLE_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+/* `columns` ends with NULL. json_decref it. */
+json_t *table_create(const char *title, const char *const *columns);
+
+/* Begins a row. The functions below fill the last row, its cells from left to right. Cells that are
+ * not filled are empty. */
+void table_row(json_t *table);
+void table_cell(json_t *table, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void table_number(json_t *table, double value);   /* as table_digits writes it */
+void table_note(json_t *table, const char *note); /* a sentence below the row */
+
+/* "12.3", with as many digits as are worth reading; "" if it is not known (NAN). */
+enum { TABLE_DIGITS_BYTES = 32 };
+void table_digits(double value, char out[TABLE_DIGITS_BYTES]);
+
+/* Prints it with a blank line before it; numbers stand at the right of their column. */
+void table_print(const json_t *table, FILE *out);
+
+#endif
