@@ -1,13 +1,19 @@
 /* mnist_ddp bench: which of the benchmarks. */
-#include "app/bench/benchmarks.h"
+#include "app/bench/bench.h"
+
 #include "app/commands.h"
 #include "app/exit_codes.h"
 #include "app/options/nearest.h"
 #include "app/options/options_table.h"
 #include "app/options/options_value.h"
+#include "app/report/page.h"
+#include "app/report/report.h"
+#include "app/runs_folder.h"
+#include "base/json_text.h"
 #include "base/log.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct {
@@ -71,6 +77,47 @@ status bench_check_flags(const options *opts)
         if (as_ranks && is_of_training(row))
             return FAIL(STATUS_INVALID, "--%s: not a flag of 'bench all-reduce'", row->name);
     }
+    return STATUS_OK;
+}
+
+status bench_folder_make(const options *opts, char *path)
+{
+    char what[64];
+    if (opts->out == NULL) {
+        snprintf(what, sizeof what, "bench-%s", opts->benchmark);
+        return runs_folder_make(what, path);
+    }
+    if (strlen(opts->out) + 64 >= FILE_PATH_BYTES)
+        return FAIL(STATUS_INVALID, "--out is too long");
+    strcpy(path, opts->out);
+    return file_make_folders(path);
+}
+
+json_t *bench_document(const options *opts, const char *title, int argc, char **argv)
+{
+    return report_create(&(report_head){"benchmark", opts->benchmark, title, argc, argv});
+}
+
+status bench_page_write(const char *folder)
+{
+    static const char *const documents[] = {"dp-vs-ddp.json", "scaling.json", NULL};
+    return page_write(folder, "mnist_ddp: benchmarks", documents);
+}
+
+status bench_leave(const options *opts, const char *folder, const json_t *document)
+{
+    char name[64], *line = NULL;
+    snprintf(name, sizeof name, "%s.json", opts->benchmark);
+    TRY(report_write(document, folder, name));
+    TRY(bench_page_write(folder));
+    if (!opts->json) {
+        report_print(document, stdout);
+        printf("\nfigures: %s/%s; page: %s/report.html\n", folder, name, folder);
+        return STATUS_OK;
+    }
+    TRY(json_text_print(document, JSON_COMPACT | JSON_REAL_PRECISION(10), &line));
+    puts(line);
+    free(line);
     return STATUS_OK;
 }
 

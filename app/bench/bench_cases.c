@@ -1,13 +1,12 @@
 #include "app/bench/bench_cases.h"
 
-#include "app/options/nearest.h"
+#include "app/bench/bench_list.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LIST = 32, MAX_WORLD = 64, MAX_BATCH = 1 << 20, WORD_BYTES = 32 };
+enum { MAX_WORLD = 64, MAX_BATCH = 1 << 20 };
 
 static const char *const MODE_NAMES[BENCH_MODES] = {
     [BENCH_SINGLE] = "single", [BENCH_DP] = "dp", [BENCH_DDP] = "ddp", [BENCH_PS] = "ps"};
@@ -19,74 +18,9 @@ const char *bench_mode_name(bench_mode mode)
     return MODE_NAMES[mode];
 }
 
-/* One list of a flag: numbers, or places in a table of words. */
-typedef struct numbers {
-    int values[MAX_LIST];
-    int count;
-} numbers;
-
-/* Appends a value unless it is there. */
-static status add(numbers *list, int value, const char *flag)
-{
-    for (int i = 0; i < list->count; i++)
-        if (list->values[i] == value)
-            return STATUS_OK;
-    if (list->count == MAX_LIST)
-        return FAIL(STATUS_INVALID, "%s: more than %d entries", flag, MAX_LIST);
-    list->values[list->count++] = value;
-    return STATUS_OK;
-}
-
-/* The next entry of a list; false at its end. */
-static bool next_word(const char **at, char out[WORD_BYTES])
-{
-    if (*at == NULL)
-        return false;
-    const char *end = strchr(*at, ',');
-    int length = end != NULL ? (int)(end - *at) : (int)strlen(*at);
-    snprintf(out, WORD_BYTES, "%.*s", length < WORD_BYTES ? length : WORD_BYTES - 1, *at);
-    *at = end != NULL ? end + 1 : NULL;
-    return true;
-}
-
-static status read_numbers(const char *text, const char *flag, int high, numbers *out)
-{
-    char word[WORD_BYTES];
-    *out = (numbers){.count = 0};
-    while (next_word(&text, word)) {
-        char *end = NULL;
-        errno = 0;
-        long value = strtol(word, &end, 10);
-        if (end == word || *end != '\0' || errno != 0 || value < 1 || value > high)
-            return FAIL(STATUS_INVALID, "%s: '%s' is not a whole number from 1 to %d", flag, word,
-                        high);
-        TRY(add(out, (int)value, flag));
-    }
-    return STATUS_OK;
-}
-
-static status read_words(const char *text, const char *flag, const char *const *words, int n,
-                         numbers *out)
-{
-    char word[WORD_BYTES], list[128] = "";
-    *out = (numbers){.count = 0};
-    for (int i = 0; i < n; i++)
-        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i > 0 ? ", " : "",
-                 words[i]);
-    while (next_word(&text, word)) {
-        int found = 0;
-        while (found < n && strcmp(word, words[found]) != 0)
-            found++;
-        if (found == n)
-            return FAIL(STATUS_INVALID, "%s: '%s' is not one of %s", flag, word, list);
-        TRY(add(out, found, flag));
-    }
-    return STATUS_OK;
-}
-
 /* Everything that cases are made from. */
 typedef struct plan {
-    numbers modes, worlds, models, batches;
+    bench_list modes, worlds, models, batches;
     bool strong, weak, peer, is_cuda;
     bench_cases *cases;
     int room;
@@ -192,15 +126,15 @@ static status offer_world(plan *p, bench_case c, int world)
 
 static status offer_all(plan *p)
 {
-    for (int model = 0; model < p->models.count; model++)
-        for (int batch = 0; batch < p->batches.count; batch++)
-            for (int mode = 0; mode < p->modes.count; mode++) {
+    for (int model = 0; model < p->models.n; model++)
+        for (int batch = 0; batch < p->batches.n; batch++)
+            for (int mode = 0; mode < p->modes.n; mode++) {
                 bench_case c = {.mode = (bench_mode)p->modes.values[mode],
                                 .batch = p->batches.values[batch]};
                 strcpy(c.model, MODELS[p->models.values[model]]);
                 if (c.mode == BENCH_SINGLE)
                     TRY(offer_world(p, c, 1));
-                for (int w = 0; w < p->worlds.count && c.mode != BENCH_SINGLE; w++)
+                for (int w = 0; w < p->worlds.n && c.mode != BENCH_SINGLE; w++)
                     TRY(offer_world(p, c, p->worlds.values[w]));
             }
     return STATUS_OK;
@@ -210,10 +144,10 @@ status bench_cases_make(const options *opts, bool is_cuda, bench_cases *out, jso
 {
     bench_cases cases = {NULL, 0};
     plan p = {.cases = &cases, .notes = notes, .is_cuda = is_cuda};
-    TRY(read_words(opts->modes, "--modes", MODE_NAMES, BENCH_MODES, &p.modes));
-    TRY(read_words(opts->models, "--models", MODELS, N_MODELS, &p.models));
-    TRY(read_numbers(opts->world_sizes, "--world-sizes", MAX_WORLD, &p.worlds));
-    TRY(read_numbers(opts->batch_sizes, "--batch-sizes", MAX_BATCH, &p.batches));
+    TRY(bench_list_words("--modes", opts->modes, MODE_NAMES, BENCH_MODES, &p.modes));
+    TRY(bench_list_words("--models", opts->models, MODELS, N_MODELS, &p.models));
+    TRY(bench_list_numbers("--world-sizes", opts->world_sizes, MAX_WORLD, &p.worlds));
+    TRY(bench_list_numbers("--batch-sizes", opts->batch_sizes, MAX_BATCH, &p.batches));
     p.strong = strcmp(opts->scaling, "weak") != 0;
     p.weak = strcmp(opts->scaling, "strong") != 0;
     p.peer = strcmp(opts->peer, "torch") == 0;

@@ -1,23 +1,61 @@
 #include "app/bench/bench_child.h"
 
 #include "app/options/options_table.h"
-#include "base/clock.h"
 #include "base/json_text.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <ftw.h>
-#include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-enum { OUTPUT_BYTES = 16 << 20, SAID_BYTES = 300, STOP_MS = 10000, DESCRIPTORS = 16 };
+enum { DESCRIPTORS = 16 };
+
+void bench_words_add(bench_words *words, const char *fmt, ...)
+{
+    va_list args;
+    size_t room = sizeof words->text - words->used;
+    va_start(args, fmt);
+    int length = vsnprintf(words->text + words->used, room, fmt, args);
+    va_end(args);
+    if (length < 0 || (size_t)length >= room || words->n == BENCH_WORDS) {
+        words->overflow = true;
+        return;
+    }
+    words->words[words->n++] = words->text + words->used;
+    words->used += (size_t)length + 1;
+}
+
+/* One letter of a word in single quotes: a quote ends them, stands alone and begins them again. */
+static const char *quoted(char letter, char text[2])
+{
+    text[0] = letter;
+    text[1] = '\0';
+    return letter == '\'' ? "'\\''" : text;
+}
+
+void bench_words_line(const bench_words *words, char *out, size_t size_bytes)
+{
+    char letter[2];
+    FILE *line = fmemopen(out, size_bytes, "w");
+    out[0] = '\0';
+    if (line == NULL)
+        return;
+    setvbuf(line, NULL, _IONBF, 0);
+    for (int i = 0; i < words->n; i++) {
+        const char *word = words->words[i];
+        bool plain = word[0] != '\0' && word[strcspn(word, " \t\n\"\'\\$*?;&|<>()`#~")] == '\0';
+        fprintf(line, "%s%s", i > 0 ? " " : "", plain ? word : "'");
+        for (; !plain && *word != '\0'; word++)
+            fputs(quoted(*word, letter), line);
+        fputs(plain ? "" : "'", line);
+    }
+    fclose(line);
+    out[size_bytes - 1] = '\0';
+}
 
 /* What torchrun, or a launcher of ours, tells a rank. */
 static const char *const RANK_VARIABLES[] = {
@@ -72,23 +110,17 @@ static status copy_environment(char ***out)
 
 status bench_child_open(int64_t timeout_ms, bench_child *out)
 {
-    sigset_t stop;
     const char *tmp = getenv("TMPDIR");
     bench_child place = {.timeout_ms = timeout_ms};
-    TRY(copy_environment(&place.env));
     int n = snprintf(place.folder, sizeof place.folder, "%s/mnist_ddp-bench-XXXXXX",
                      tmp != NULL ? tmp : "/tmp");
     if (n >= (int)sizeof place.folder)
         strcpy(place.folder, "/tmp/mnist_ddp-bench-XXXXXX");
-    if (mkdtemp(place.folder) == NULL) {
-        free(place.env);
+    if (mkdtemp(place.folder) == NULL)
         return FAIL(STATUS_IO, "make a folder %s: %s", place.folder, strerror(errno));
-    }
-    sigemptyset(&stop);
-    sigaddset(&stop, SIGINT);
-    sigaddset(&stop, SIGTERM);
-    sigaddset(&stop, SIGHUP);
-    status st = launch_signals_take(&stop, &place.signals);
+    status st = copy_environment(&place.env);
+    if (st == STATUS_OK)
+        st = stop_signals_take(&place.signals);
     if (st == STATUS_OK)
         *out = place;
     else
@@ -102,7 +134,7 @@ static int remove_entry(const char *path, const struct stat *info, int type, str
     return at->level > 0 ? remove(path) : 0;
 }
 
-void bench_child_tidy(const bench_child *place)
+static void empty_folder(const bench_child *place)
 {
     nftw(place->folder, remove_entry, DESCRIPTORS, FTW_DEPTH | FTW_PHYS);
 }
@@ -111,180 +143,49 @@ void bench_child_close(bench_child *place)
 {
     if (place->folder[0] == '\0')
         return;
-    bench_child_tidy(place);
+    empty_folder(place);
     rmdir(place->folder);
-    launch_signals_close(&place->signals);
+    stop_signals_close(&place->signals);
     free(place->env);
     *place = (bench_child){.folder = ""};
 }
 
 bool bench_child_stopped(bench_child *place)
 {
-    for (int number; (number = launch_signals_next(&place->signals)) != 0; place->stopped = true)
-        place->stop_signal = place->stopped ? place->stop_signal : number;
-    return place->stopped;
+    return stop_signals_came(&place->signals);
 }
 
-/* One child and what it has been told. */
-typedef struct running {
-    pid_t pid;
-    int pidfd;
-    int64_t deadline_ns;
-    bool timed_out;
-} running;
-
-__attribute__((noreturn)) static void become_child(const bench_child *place,
-                                                   const bench_words *words, const int fds[3],
-                                                   pid_t parent)
+/* The last line that is an object; cuts the text. */
+static status find_object(char *text, json_t **out)
 {
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(127);
-    for (int fd = 0; fd < 3; fd++)
-        if (dup2(fds[fd], fd) < 0)
-            _exit(127);
-    sigprocmask(SIG_SETMASK, &place->signals.mask, NULL);
-    execvpe(words->words[0], words->words, place->env);
-    fprintf(stderr, "start %s: %s\n", words->words[0], strerror(errno));
-    _exit(127);
-}
-
-static status open_files(const char *out_path, const char *err_path, int fds[3])
-{
-    fds[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    fds[1] = open(out_path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
-    fds[2] = open(err_path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
-    if (fds[0] < 0 || fds[1] < 0 || fds[2] < 0)
-        return FAIL(STATUS_IO, "open %s: %s", fds[1] < 0 ? out_path : err_path, strerror(errno));
-    return STATUS_OK;
-}
-
-static status start(const bench_child *place, const bench_words *words, const char *out_path,
-                    const char *err_path, running *out)
-{
-    int fds[3] = {-1, -1, -1};
-    pid_t parent = getpid();
-    status st = open_files(out_path, err_path, fds);
-    out->deadline_ns = clock_deadline_ns(place->timeout_ms);
-    if (st == STATUS_OK) {
-        out->pid = fork();
-        if (out->pid == 0)
-            become_child(place, words, fds, parent);
-        if (out->pid < 0)
-            st = FAIL(STATUS_IO, "fork: %s", strerror(errno));
-    }
-    for (int i = 0; i < 3; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
-    if (st != STATUS_OK)
-        return st;
-    setpgid(out->pid, out->pid); /* whoever of the two comes first */
-    out->pidfd = (int)syscall(SYS_pidfd_open, out->pid, 0);
-    if (out->pidfd >= 0)
-        return STATUS_OK;
-    int error = errno;
-    kill(-out->pid, SIGKILL);
-    waitpid(out->pid, NULL, 0);
-    return FAIL(STATUS_IO, "pidfd_open: %s", strerror(error));
-}
-
-/* Returns waitpid's state. */
-static int wait_for(bench_child *place, running *child)
-{
-    struct pollfd fds[2] = {{.fd = child->pidfd, .events = POLLIN},
-                            {.fd = place->signals.stop_fd, .events = POLLIN}};
-    int state = 0;
-    for (;;) {
-        int n = poll(fds, 2, clock_remaining_ms(child->deadline_ns));
-        if (n > 0 && fds[0].revents != 0)
-            break;
-        bool again = place->stopped;
-        if (n > 0 && fds[1].revents != 0 && bench_child_stopped(place) && !again) {
-            kill(child->pid, SIGTERM);
-            child->deadline_ns = clock_deadline_ns(STOP_MS);
-        } else if (n == 0 || (n > 0 && again)) {
-            child->timed_out = !place->stopped;
-            kill(-child->pid, SIGKILL);
-            break;
-        }
-    }
-    siginfo_t info;
-    while (waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
-    }
-    kill(-child->pid, SIGKILL); /* whom it has left behind; its number is still its own */
-    while (waitpid(child->pid, &state, 0) < 0 && errno == EINTR) {
-    }
-    launch_signals_drain_children(&place->signals);
-    close(child->pidfd);
-    return state;
-}
-
-/* The last line with words in it; "" if none. */
-static void last_line(const char *path, char *out, size_t size_bytes)
-{
-    char *text = NULL;
-    size_t length = 0;
-    out[0] = '\0';
-    if (file_read(path, OUTPUT_BYTES, &text, &length) != STATUS_OK)
-        return;
-    while (length > 0 && isspace((unsigned char)text[length - 1]))
-        text[--length] = '\0';
-    const char *line = strrchr(text, '\n');
-    snprintf(out, size_bytes, "%s", line != NULL ? line + 1 : text);
-    free(text);
-}
-
-/* The last line that is an object. */
-static status find_object(const char *path, json_t **out)
-{
-    char *text = NULL;
-    size_t length = 0;
     json_t *object = NULL;
-    TRY(file_read(path, OUTPUT_BYTES, &text, &length));
-    while (length > 0 && object == NULL) {
-        char *line = memrchr(text, '\n', length);
-        line = line != NULL ? line + 1 : text;
+    for (char *end = text + strlen(text); end != NULL && object == NULL; *end = '\0') {
+        end = strrchr(text, '\n');
+        char *line = end != NULL ? end + 1 : text;
         if (*line == '{')
-            object = json_text_parse(line, strlen(line), JSON_DISABLE_EOF_CHECK, NULL);
-        length = line > text ? (size_t)(line - text) - 1 : 0;
-        text[length] = '\0';
+            object = json_text_parse(line, strlen(line), 0, NULL);
+        if (end == NULL)
+            break;
     }
-    free(text);
     *out = object;
     return object != NULL ? STATUS_OK : FAIL(STATUS_PEER, "it has ended without a JSON line");
 }
 
-static status judge(const bench_child *place, const running *child, int state, const char *err_path)
-{
-    char said[SAID_BYTES];
-    last_line(err_path, said, sizeof said);
-    const char *colon = said[0] != '\0' ? ": " : "";
-    if (place->stopped)
-        return FAIL(STATUS_TIMEOUT, "stopped by a signal");
-    if (child->timed_out)
-        return FAIL(STATUS_TIMEOUT, "killed after %lld s%s%s",
-                    (long long)(place->timeout_ms / 1000), colon, said);
-    if (WIFSIGNALED(state))
-        return FAIL(STATUS_PEER, "ended by SIG%s%s%s", sigabbrev_np(WTERMSIG(state)), colon, said);
-    if (WEXITSTATUS(state) != 0)
-        return FAIL(STATUS_PEER, "exit code %d%s%s", WEXITSTATUS(state), colon, said);
-    return STATUS_OK;
-}
-
 status bench_child_run(bench_child *place, const bench_words *words, json_t **out)
 {
-    char out_path[FILE_PATH_BYTES], err_path[FILE_PATH_BYTES];
-    running child = {.pidfd = -1};
+    char *text = NULL;
     if (words->overflow || words->n == 0)
         return FAIL(STATUS_INVALID, "a command of more than %d words or %d bytes", BENCH_WORDS,
                     BENCH_WORD_BYTES);
     if (bench_child_stopped(place))
         return FAIL(STATUS_TIMEOUT, "stopped by a signal");
-    TRY(file_join(place->folder, "stdout", out_path));
-    TRY(file_join(place->folder, "stderr", err_path));
-    TRY(start(place, words, out_path, err_path, &child));
-    int state = wait_for(place, &child);
-    TRY(judge(place, &child, state, err_path));
-    return find_object(out_path, out);
+    empty_folder(place);
+    TRY(subprocess_run(&(subprocess){.argv = words->words,
+                                     .env = place->env,
+                                     .timeout_ms = place->timeout_ms,
+                                     .signals = &place->signals},
+                       &text));
+    status st = find_object(text, out);
+    free(text);
+    return st;
 }

@@ -54,25 +54,32 @@ status bench_commands_init(const options *opts, bool is_cuda, const char *folder
                            bench_commands *out)
 {
     optimizer_kind kind;
-    const char *python = opts->peer_python != NULL ? opts->peer_python : getenv("TORCH_PYTHON");
     TRY(optimizer_kind_parse(opts->optimizer, &kind));
     *out = (bench_commands){.opts = opts,
                             .program = "/proc/self/exe",
                             .folder = folder,
                             .is_cuda = is_cuda,
+                            .steps = opts->steps,
                             .threads = opts->threads > 0 ? (int)opts->threads : 1};
     /* As people write it: 0.001, and not the double that is next to the float. */
     char text[32];
     snprintf(text, sizeof text, "%g", (double)optimizer_default_lr(kind));
     out->lr = opts->lr >= 0 ? opts->lr : strtod(text, NULL);
-    TRY(find_data(out));
+    return STATUS_OK;
+}
+
+status bench_commands_find(bench_commands *commands)
+{
+    const options *opts = commands->opts;
+    const char *python = opts->peer_python != NULL ? opts->peer_python : getenv("TORCH_PYTHON");
+    TRY(find_data(commands));
     if (strcmp(opts->peer, "torch") != 0)
         return STATUS_OK;
-    if (!out->is_mnist)
+    if (!commands->is_mnist)
         return FAIL(STATUS_INVALID, "--peer=torch: PyTorch's side reads MNIST's files, and there "
                                     "are none: name their folder with --data-dir");
-    snprintf(out->python, sizeof out->python, "%s", python != NULL ? python : "python3");
-    return find_script(out->script);
+    snprintf(commands->python, sizeof commands->python, "%s", python != NULL ? python : "python3");
+    return find_script(commands->script);
 }
 
 /* What both sides are given alike. */
@@ -85,7 +92,7 @@ static void add_work(const bench_commands *commands, const bench_case *c, bench_
     if (o->momentum > 0)
         bench_words_add(out, "--momentum=%g", o->momentum);
     bench_words_add(out, "--epochs=%lld", (long long)o->warmup + 1);
-    bench_words_add(out, "--limit=%lld", (long long)o->steps * c->global_batch);
+    bench_words_add(out, "--limit=%lld", (long long)commands->steps * c->global_batch);
     bench_words_add(out, "--seed=%lld", (long long)o->seed);
     bench_words_add(out, "--threads=%d", commands->threads);
 }
@@ -100,25 +107,21 @@ static void list_devices(int n, char out[DEVICES_BYTES])
 
 static void add_mode(const bench_commands *commands, const bench_case *c, bench_words *out)
 {
-    const options *o = commands->opts;
+    char list[DEVICES_BYTES];
     if (c->mode != BENCH_DDP)
         bench_words_add(out, "--mode=%s", bench_mode_name(c->mode));
     if (c->mode == BENCH_DDP || c->mode == BENCH_PS) {
         bench_words_add(out, "--nproc-per-node=%d", c->world);
         bench_words_add(out, "--global-batch-size=%d", c->global_batch);
-        bench_words_add(out, "--backend=%s", o->backend);
+        bench_words_add(out, "--backend=%s", commands->opts->backend);
     } else {
         bench_words_add(out, "--batch-size=%d", c->global_batch);
     }
-    if (c->mode != BENCH_DP)
-        return;
-    if (!commands->is_cuda) {
-        bench_words_add(out, "--replicas=%d", c->world);
-        return;
-    }
-    char list[DEVICES_BYTES];
     list_devices(c->world, list);
-    bench_words_add(out, "--devices=%s", list);
+    if (c->mode == BENCH_DP && commands->is_cuda)
+        bench_words_add(out, "--devices=%s", list);
+    else if (c->mode == BENCH_DP)
+        bench_words_add(out, "--replicas=%d", c->world);
 }
 
 static void make_ours(const bench_commands *commands, const bench_case *c, bench_words *out)
@@ -142,7 +145,7 @@ static void make_ours(const bench_commands *commands, const bench_case *c, bench
     if (o->data_dir != NULL)
         bench_words_add(out, "--data-dir=%s", o->data_dir);
     bench_words_add(out, "--run-dir=%s/run", commands->folder);
-    bench_words_add(out, "--eval-every=%lld", (long long)o->warmup + 1); /* once, in the end */
+    bench_words_add(out, "--eval-every=%lld", commands->evaluates ? (long long)o->warmup + 1 : 0);
     bench_words_add(out, "--no-save-model");
     bench_words_add(out, "--json");
     bench_words_add(out, "--quiet");
@@ -151,9 +154,8 @@ static void make_ours(const bench_commands *commands, const bench_case *c, bench
 static void make_torch(const bench_commands *commands, const bench_case *c, bench_words *out)
 {
     if (c->mode != BENCH_DDP) { /* torch.nn.DataParallel takes all GPUs that it sees */
-        char list[DEVICES_BYTES] = "";
-        if (commands->is_cuda)
-            list_devices(c->world, list);
+        char list[DEVICES_BYTES];
+        list_devices(commands->is_cuda ? c->world : 0, list);
         bench_words_add(out, "env");
         bench_words_add(out, "CUDA_VISIBLE_DEVICES=%s", list);
     }
@@ -174,7 +176,7 @@ static void make_torch(const bench_commands *commands, const bench_case *c, benc
 
 void bench_commands_make(const bench_commands *commands, const bench_case *c, bench_words *out)
 {
-    bench_words_init(out);
+    *out = (bench_words){.n = 0};
     if (c->torch)
         make_torch(commands, c, out);
     else

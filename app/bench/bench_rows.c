@@ -61,61 +61,57 @@ static double field_of(const bench_sample *sample, size_t field)
     return value;
 }
 
-/* The known values of a field, by repeat; returns how many. */
-static int collect(const bench_rows *rows, int row, size_t field, double out[MAX_VALUES])
+/* Its share of the sample's step. */
+static double share_of(const bench_sample *sample, size_t field)
+{
+    return field_of(sample, field) / sample->whole_step_s;
+}
+
+/* What the known phases add up to, as a share of the sample's step; NAN if none is known. */
+static double phases_of(const bench_sample *sample, size_t field)
+{
+    (void)field;
+    double sum = (double)NAN;
+    for (int p = 0; p < BENCH_PHASES; p++)
+        if (isfinite(sample->phase_s[p]))
+            sum = (isfinite(sum) ? sum : 0) + sample->phase_s[p];
+    return sum / sample->whole_step_s;
+}
+
+/* What is known of a row's samples. */
+static bench_summary summarize(const bench_rows *rows, int row,
+                               double (*value_of)(const bench_sample *, size_t), size_t field)
 {
     const bench_row *in = &rows->list[row];
+    double values[MAX_VALUES];
     int n = 0;
     for (int r = 0; r < rows->repeats && n < MAX_VALUES; r++) {
-        double value = in->counts[r] ? field_of(&in->samples[r], field) : (double)NAN;
+        double value = in->counts[r] ? value_of(&in->samples[r], field) : (double)NAN;
         if (isfinite(value))
-            out[n++] = value;
+            values[n++] = value;
     }
-    return n;
+    return bench_stats_summary(values, n);
 }
 
 bench_summary bench_row_summary(const bench_rows *rows, int row, size_t field)
 {
-    double values[MAX_VALUES];
-    return bench_stats_summary(values, collect(rows, row, field, values));
+    return summarize(rows, row, field_of, field);
 }
 
 double bench_row_median(const bench_rows *rows, int row, size_t field)
 {
-    double values[MAX_VALUES];
-    return bench_stats_median(values, collect(rows, row, field, values));
+    return summarize(rows, row, field_of, field).median;
 }
 
 double bench_row_part(const bench_rows *rows, int row, size_t field)
 {
-    const bench_row *in = &rows->list[row];
-    double shares[MAX_VALUES];
-    int n = 0;
-    for (int r = 0; r < rows->repeats && n < MAX_VALUES; r++) {
-        double value = in->counts[r] ? field_of(&in->samples[r], field) : (double)NAN;
-        if (isfinite(value))
-            shares[n++] = value / in->samples[r].whole_step_s;
-    }
-    return bench_stats_median(shares, n) * bench_row_median(rows, row, BENCH_FIELD(whole_step_s));
+    return summarize(rows, row, share_of, field).median *
+           bench_row_median(rows, row, BENCH_FIELD(whole_step_s));
 }
 
 double bench_row_phase_sum(const bench_rows *rows, int row)
 {
-    const bench_row *in = &rows->list[row];
-    double sums[MAX_VALUES];
-    int n = 0;
-    for (int r = 0; r < rows->repeats && n < MAX_VALUES; r++) {
-        double sum = 0;
-        bool known = false;
-        for (int p = 0; in->counts[r] && p < BENCH_PHASES; p++)
-            if (isfinite(in->samples[r].phase_s[p])) {
-                sum += in->samples[r].phase_s[p];
-                known = true;
-            }
-        if (known)
-            sums[n++] = sum / in->samples[r].whole_step_s;
-    }
-    return bench_stats_median(sums, n);
+    return summarize(rows, row, phases_of, 0).median;
 }
 
 void bench_row_phases(const bench_rows *rows, int row, double out[BENCH_PHASES])

@@ -1,79 +1,138 @@
 #include "app/bench/cost_fit.h"
 
-#include "app/bench/nonnegative.h"
-#include "base/memory.h"
+#include "app/bench/bench_stats.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* Columns of the fit to steps: every model's computation, then what all models share. */
-enum {
-    AT_DDP = COST_FIT_MODELS * COST_FIT_COMPUTE,
-    AT_STARS = AT_DDP + COST_FIT_DDP,
-    COLUMNS = AT_STARS + 2 * COST_FIT_STAR,
-};
+enum { ALL_REDUCE_TERMS = 3, STEP_TERMS = COST_FIT_MODELS + 3, MOST_TERMS = STEP_TERMS };
 
-_Static_assert((int)COLUMNS <= (int)NONNEGATIVE_MAX_COLUMNS, "one fit takes all columns");
+/* How often each term counts in a sample; 0 where the sample has nothing to do with it. */
+typedef void row_fn(const cost_fit *fit, const cost_sample *s, double row[MOST_TERMS]);
 
-/* Ranks to a core. */
-static double share(int ranks, int cores)
+static double ranks_per_core(const cost_fit *fit, const cost_sample *s)
 {
-    return ranks > cores ? (double)ranks / cores : 1;
+    return s->ranks > fit->cores ? (double)s->ranks / fit->cores : 1;
 }
 
-static void all_reduce_row(const cost_sample *s, int cores, double row[COST_FIT_ALL_REDUCE])
+static void all_reduce_row(const cost_fit *fit, const cost_sample *s, double row[MOST_TERMS])
 {
-    double others = s->ranks - 1, per_core = share(s->ranks, cores);
-    row[0] = others > 0 ? 1 : 0;
-    row[1] = others;
-    row[2] = others > 0 ? per_core - 1 : 0;
-    row[3] = others > 0 ? s->bytes * per_core : 0;
-    row[4] = s->bytes * per_core * 2 * others / s->ranks;
-    row[5] = others > 0 ? s->bytes * (per_core - 1) : 0;
+    double several = s->ranks > 1 ? 1 : 0, per_core = ranks_per_core(fit, s);
+    row[0] = several;
+    row[1] = several * s->bytes * per_core;
+    row[2] = several * (per_core - 1);
 }
 
-static double product(const double *row, const double *x, size_t n)
+static void step_row(const cost_fit *fit, const cost_sample *s, double row[MOST_TERMS])
+{
+    double per_core = ranks_per_core(fit, s), rounds = s->kind == COST_SAMPLE_MASTER ? 3 : 1;
+    for (int model = 0; model < COST_FIT_MODELS; model++)
+        row[model] = s->model == model ? s->images * per_core : 0;
+    row[COST_FIT_MODELS] = s->parameter_bytes * per_core;
+    row[COST_FIT_MODELS + 1] = s->ranks > 1 ? 1 : 0;
+    row[COST_FIT_MODELS + 2] = rounds * (per_core - 1);
+}
+
+/* What a step moves, at the bandwidth of all-reduces. */
+static double transfer_s(const cost_fit *fit, const cost_sample *s)
+{
+    if (s->ranks == 1)
+        return 0;
+    bool star = s->kind != COST_SAMPLE_DDP;
+    return fit->s_per_byte * s->bytes * (star ? s->ranks - 1 : ranks_per_core(fit, s));
+}
+
+static double product(const double *row, const double *terms, int n)
 {
     double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += row[i] * x[i];
+    for (int i = 0; i < n; i++)
+        sum += row[i] * terms[i];
     return sum;
 }
 
-static double all_reduce_s(const cost_fit *fit, const cost_sample *s)
+double cost_fit_predict(const cost_fit *fit, const cost_sample *s)
 {
-    double row[COST_FIT_ALL_REDUCE];
-    all_reduce_row(s, fit->cores, row);
-    return product(row, fit->all_reduce, COST_FIT_ALL_REDUCE);
+    double row[MOST_TERMS];
+    if (s->kind == COST_SAMPLE_ALL_REDUCE) {
+        const double terms[] = {fit->latency_s, fit->s_per_byte, fit->switching_s};
+        all_reduce_row(fit, s, row);
+        return product(row, terms, ALL_REDUCE_TERMS);
+    }
+    const double terms[] = {fit->image_s[0], fit->image_s[1], fit->optimizer_s_per_byte,
+                            fit->meeting_s, fit->sharing_s};
+    step_row(fit, s, row);
+    return product(row, terms, STEP_TERMS) + transfer_s(fit, s);
 }
 
-/* fit->all_reduce is known. */
-static void step_row(const cost_fit *fit, const cost_sample *s, double row[COLUMNS])
+/* The normal equations of one fit: matrix * terms = right. Sums over rows that are divided by what
+ * was measured, so that errors are relative. */
+typedef struct equations {
+    int n;
+    double matrix[MOST_TERMS][MOST_TERMS], right[MOST_TERMS];
+} equations;
+
+static void add_sample(equations *e, const double row[MOST_TERMS], double known_s, double seconds)
 {
-    for (size_t i = 0; i < COLUMNS; i++)
-        row[i] = 0;
-    bool is_star = s->kind != COST_SAMPLE_DDP;
-    int competing = s->ranks < fit->cores ? s->ranks : fit->cores;
-    double per_core = share(s->ranks, fit->cores), uneven = ceil(per_core) - per_core;
-    double *compute = row + s->model * COST_FIT_COMPUTE;
-    compute[0] = s->images * per_core;
-    compute[1] = s->images * (competing - 1);
-    compute[2] = s->images * (per_core - 1);
-    compute[3] = is_star ? 1 : per_core;
-    compute[4] = s->images * uneven;
-    if (s->ranks == 1)
-        return;
-    if (!is_star) {
-        row[AT_DDP] = all_reduce_s(fit, s);
-        row[AT_DDP + 1] = per_core - 1;
-        row[AT_DDP + 2] = uneven;
-        return;
+    for (int i = 0; i < e->n; i++) {
+        for (int j = 0; j < e->n; j++)
+            e->matrix[i][j] += row[i] * row[j] / (seconds * seconds);
+        e->right[i] += row[i] * (seconds - known_s) / (seconds * seconds);
     }
-    double *star = row + AT_STARS + (s->kind == COST_SAMPLE_SERVER ? 0 : COST_FIT_STAR);
-    star[0] = 1;
-    star[1] = per_core - 1;
-    star[2] = s->bytes * (s->ranks - 1);
-    star[3] = s->bytes * per_core;
+}
+
+/* Solves for the terms that are `used`; the others become 0. By Cholesky's L L^T of the matrix with
+ * a diagonal of ones. A term that the samples do not tell from those before it is 0, too: the ones
+ * before it carry its cost. */
+static void solve(const equations *e, const bool used[MOST_TERMS], double out[MOST_TERMS])
+{
+    static const double told_apart = 1e-9;
+    double l[MOST_TERMS][MOST_TERMS] = {{0}}, z[MOST_TERMS] = {0}, scale[MOST_TERMS];
+    for (int i = 0; i < e->n; i++) {
+        scale[i] = used[i] && e->matrix[i][i] > 0 ? sqrt(e->matrix[i][i]) : 0;
+        if (!(scale[i] > 0))
+            continue;
+        for (int j = 0; j <= i; j++) {
+            double rest = scale[j] > 0 ? e->matrix[i][j] / (scale[i] * scale[j]) : 0;
+            for (int k = 0; k < j; k++)
+                rest -= l[i][k] * l[j][k];
+            l[i][j] = j < i               ? (l[j][j] > 0 ? rest / l[j][j] : 0)
+                      : rest > told_apart ? sqrt(rest)
+                                          : 0;
+        }
+        z[i] = e->right[i] / scale[i];
+        for (int k = 0; k < i; k++)
+            z[i] -= l[i][k] * z[k];
+        z[i] = l[i][i] > 0 ? z[i] / l[i][i] : 0;
+    }
+    for (int i = e->n - 1; i >= 0; i--) {
+        out[i] = 0;
+        if (!(scale[i] > 0) || !(l[i][i] > 0))
+            continue;
+        for (int k = i + 1; k < e->n; k++)
+            z[i] -= l[k][i] * out[k] * scale[k];
+        out[i] = z[i] / l[i][i] / scale[i];
+    }
+}
+
+/* No cost is negative: while one comes out so, the most negative one (as it weighs in the samples)
+ * is left out. */
+static void solve_not_negative(const equations *e, double out[MOST_TERMS])
+{
+    bool used[MOST_TERMS];
+    for (int i = 0; i < MOST_TERMS; i++)
+        used[i] = true;
+    for (;;) {
+        int worst = -1;
+        solve(e, used, out);
+        for (int i = 0; i < e->n; i++)
+            if (out[i] < 0 && (worst < 0 || out[i] * sqrt(e->matrix[i][i]) <
+                                                out[worst] * sqrt(e->matrix[worst][worst])))
+                worst = i;
+        if (worst < 0)
+            return;
+        used[worst] = false;
+    }
 }
 
 static status check(const cost_sample *samples, size_t n, int cores)
@@ -103,98 +162,33 @@ static status check(const cost_sample *samples, size_t n, int cores)
     return STATUS_OK;
 }
 
-/* The rows of one stage, what was measured, and the rows' weights. */
-typedef struct table {
-    double *a, *y, *w;
-    size_t rows, columns;
-} table;
-
-static status table_create(size_t rows, size_t columns, table *out)
-{
-    *out = (table){.columns = columns};
-    TRY(memory_alloc(sizeof(double) * rows * columns, (void **)&out->a));
-    TRY(memory_alloc(sizeof(double) * rows, (void **)&out->w));
-    return memory_alloc(sizeof(double) * rows, (void **)&out->y);
-}
-
-static void table_free(table *t)
-{
-    free(t->a);
-    free(t->y);
-    free(t->w);
-}
-
-static double *table_add(table *t, const cost_sample *s)
-{
-    t->y[t->rows] = s->seconds;
-    return t->a + t->rows++ * t->columns;
-}
-
-static status fit_all_reduce(const cost_sample *samples, size_t n, cost_fit *fit)
-{
-    table t;
-    status st = table_create(n, COST_FIT_ALL_REDUCE, &t);
-    for (size_t i = 0; i < n && st == STATUS_OK; i++)
-        if (samples[i].kind == COST_SAMPLE_ALL_REDUCE && !samples[i].held_out &&
-            samples[i].ranks > 1)
-            all_reduce_row(&samples[i], fit->cores, table_add(&t, &samples[i]));
-    if (st == STATUS_OK && t.rows > 0)
-        st = nonnegative_fit_robust(t.a, t.y, t.w, t.rows, t.columns, fit->all_reduce);
-    table_free(&t);
-    return st;
-}
-
-static status fit_steps(const cost_sample *samples, size_t n, cost_fit *fit)
-{
-    table t;
-    double x[COLUMNS];
-    status st = table_create(n, COLUMNS, &t);
-    for (size_t i = 0; i < n && st == STATUS_OK; i++)
-        if (samples[i].kind != COST_SAMPLE_ALL_REDUCE && !samples[i].held_out)
-            step_row(fit, &samples[i], table_add(&t, &samples[i]));
-    if (st == STATUS_OK)
-        st = nonnegative_fit_robust(t.a, t.y, t.w, t.rows, t.columns, x);
-    table_free(&t);
-    if (st != STATUS_OK)
-        return st;
-    for (size_t model = 0; model < COST_FIT_MODELS; model++)
-        for (size_t i = 0; i < COST_FIT_COMPUTE; i++)
-            fit->compute[model][i] = x[model * COST_FIT_COMPUTE + i];
-    for (size_t i = 0; i < COST_FIT_DDP; i++)
-        fit->ddp[i] = x[AT_DDP + i];
-    for (size_t i = 0; i < COST_FIT_STAR; i++) {
-        fit->star[0][i] = x[AT_STARS + i];
-        fit->star[1][i] = x[AT_STARS + COST_FIT_STAR + i];
-    }
-    return STATUS_OK;
-}
-
 status cost_fit_make(const cost_sample *samples, size_t n, int cores, cost_fit *out)
 {
-    TRY(check(samples, n, cores));
     cost_fit fit = {.cores = cores};
-    TRY(fit_all_reduce(samples, n, &fit));
-    TRY(fit_steps(samples, n, &fit));
+    double row[MOST_TERMS], terms[MOST_TERMS];
+    TRY(check(samples, n, cores));
+    equations sums = {.n = ALL_REDUCE_TERMS}, steps = {.n = STEP_TERMS};
+    for (size_t i = 0; i < n; i++)
+        if (samples[i].kind == COST_SAMPLE_ALL_REDUCE && !samples[i].held_out) {
+            all_reduce_row(&fit, &samples[i], row);
+            add_sample(&sums, row, 0, samples[i].seconds);
+        }
+    solve_not_negative(&sums, terms);
+    fit.latency_s = terms[0];
+    fit.s_per_byte = terms[1];
+    fit.switching_s = terms[2];
+    for (size_t i = 0; i < n; i++)
+        if (samples[i].kind != COST_SAMPLE_ALL_REDUCE && !samples[i].held_out) {
+            step_row(&fit, &samples[i], row);
+            add_sample(&steps, row, transfer_s(&fit, &samples[i]), samples[i].seconds);
+        }
+    solve_not_negative(&steps, terms);
+    memcpy(fit.image_s, terms, sizeof fit.image_s);
+    fit.optimizer_s_per_byte = terms[COST_FIT_MODELS];
+    fit.meeting_s = terms[COST_FIT_MODELS + 1];
+    fit.sharing_s = terms[COST_FIT_MODELS + 2];
     *out = fit;
     return STATUS_OK;
-}
-
-double cost_fit_predict(const cost_fit *fit, const cost_sample *s)
-{
-    if (s->kind == COST_SAMPLE_ALL_REDUCE)
-        return all_reduce_s(fit, s);
-    double row[COLUMNS];
-    step_row(fit, s, row);
-    return product(row + s->model * COST_FIT_COMPUTE, fit->compute[s->model], COST_FIT_COMPUTE) +
-           product(row + AT_DDP, fit->ddp, COST_FIT_DDP) +
-           product(row + AT_STARS, fit->star[0], COST_FIT_STAR) +
-           product(row + AT_STARS + COST_FIT_STAR, fit->star[1], COST_FIT_STAR);
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 cost_error cost_fit_error(const cost_fit *fit, const cost_sample *samples, size_t n, unsigned kinds,
@@ -209,8 +203,7 @@ cost_error cost_fit_error(const cost_fit *fit, const cost_sample *samples, size_
             errors[error.samples++] =
                 fabs(cost_fit_predict(fit, &samples[i]) - samples[i].seconds) / samples[i].seconds;
     if (error.samples > 0) {
-        qsort(errors, error.samples, sizeof(double), by_size);
-        error.median = (errors[error.samples / 2] + errors[(error.samples - 1) / 2]) / 2;
+        error.median = bench_stats_median(errors, (int)error.samples); /* sorts them */
         error.most = errors[error.samples - 1];
     }
     free(errors);

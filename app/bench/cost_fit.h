@@ -1,26 +1,29 @@
-/* The cost of steps on this machine, where ranks share cores and memory: a model with coefficients
- * that are fitted to measurements, and then predicts other numbers of ranks.
+/* What a training step costs on this machine, where ranks share cores and memory: eight named
+ * terms, fitted to measurements. The fit then predicts other numbers of ranks.
  *
- * With W ranks of b images each on P cores, s = max(1, W / P) ranks to a core, and u = ceil(s) - s,
- * what the fullest core has more than the others:
+ * W ranks of b images each on P cores; s = max(1, W / P) ranks to a core; n bytes to all-reduce, or
+ * p bytes of parameters.
  *
- *   all-reduce of n bytes   a1 + a2 (W-1) + a3 (s-1) + a4 n s + a5 n s 2(W-1)/W + a6 n (s-1)
- *                           meeting at all, looking at each of the others, being scheduled where
- *                           cores are too few; memory traffic of a shared-memory all-reduce, and of
- *                           a ring's parts; what caches lose when ranks take turns
- *   computation             c1 b s + c2 b (min(W, P) - 1) + c3 b (s-1) + c4 s + c5 b u
- *                           images one after the other on a core; slower the more cores compete for
- *                           memory; what switching costs; optimizer and overhead, once per step;
- *                           cores that wait for the fullest one
- *   DDP                     computation + d1 (all-reduce of the gradients) + d2 (s-1) + d3 u
- *                           d1: the exposed share, below 1 with overlap, above where ranks come
- * late server, master          computation, with c4 on rank 0 alone, + m1 + m2 (s-1)
- *                           + m3 (W-1) (bytes to and from one rank) + m4 s (the same bytes)
- *                           rank 0 moves everything itself, or all ranks move their own
+ *   term        unit      what it is                                     it counts
+ *   latency     s         an all-reduce of several ranks, of any size    once
+ *   bandwidth   s/byte    bytes through memory, one rank of a core       n s      all-reduce, DDP
+ *                         after the other                                n (W-1)  server, master
+ *   switching   s         an all-reduce waits for a core                 s - 1
+ *   image[2]    s         forward and backward of an image, by model     b s
+ *   optimizer   s/byte    the optimizer, and what else a step costs      p s
+ *                         whatever its batch
+ *   meeting     s         the ranks of a step wait for the last of them  once, of several ranks
+ *   sharing     s         a round of a step waits for a core             r (s - 1)
  *
- * All coefficients are >= 0; c of every model, the others shared by all. Their sum of absolute
- * relative errors is least, nearly. First the all-reduces are
- * fitted, then the steps.
+ *   all-reduce   latency + bandwidth + switching     nothing for one rank
+ *   step         image + optimizer + meeting + sharing + bandwidth
+ *
+ * Rounds r: how often the ranks of a step compute and then wait for one another. DDP and a server:
+ * 1, for the gradients; DP: 3, for the logits, the gradients of the logits, and the gradients.
+ *
+ * First the three terms of all-reduces are fitted, then the others, each time by least squares of
+ * relative errors, from the normal equations. No term is negative: the most negative one is left
+ * out and the rest fitted again.
  */
 #ifndef MNIST_DDP_APP_BENCH_COST_FIT_H
 #define MNIST_DDP_APP_BENCH_COST_FIT_H
@@ -30,13 +33,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum {
-    COST_FIT_MODELS = 2,
-    COST_FIT_ALL_REDUCE = 6, /* a1 to a6 */
-    COST_FIT_COMPUTE = 5,    /* c1 to c5 */
-    COST_FIT_DDP = 3,
-    COST_FIT_STAR = 4,
-};
+enum { COST_FIT_MODELS = 2 };
 
 typedef enum cost_sample_kind {
     COST_SAMPLE_ALL_REDUCE,
@@ -48,24 +45,25 @@ typedef enum cost_sample_kind {
 
 typedef struct cost_sample {
     cost_sample_kind kind;
-    int model;      /* < COST_FIT_MODELS; 0 of an all-reduce */
-    int ranks;      /* or replicas */
-    double images;  /* per rank and step; 0 of an all-reduce */
-    double bytes;   /* of an all-reduce; of DDP's gradients; to and from one rank in a star */
-    double seconds; /* measured: of the all-reduce, or of the step */
-    bool held_out;  /* not to be fitted: to be predicted */
+    int model;              /* < COST_FIT_MODELS; 0 of an all-reduce */
+    int ranks;              /* or replicas */
+    double images;          /* per rank and step; 0 of an all-reduce */
+    double parameter_bytes; /* of the model; 0 of an all-reduce */
+    double bytes;           /* of an all-reduce; of DDP's gradients; to and from one other rank of a
+                               server or a master */
+    double seconds;         /* measured: of the all-reduce, or of the step */
+    bool held_out;          /* not to be fitted: to be predicted */
 } cost_sample;
 
 typedef struct cost_fit {
     int cores;
-    double all_reduce[COST_FIT_ALL_REDUCE];
-    double compute[COST_FIT_MODELS][COST_FIT_COMPUTE];
-    double ddp[COST_FIT_DDP];
-    double star[2][COST_FIT_STAR]; /* server, master */
+    double latency_s, s_per_byte, switching_s;
+    double image_s[COST_FIT_MODELS];
+    double optimizer_s_per_byte, meeting_s, sharing_s;
 } cost_fit;
 
-/* Fits what is not held out. STATUS_INVALID where there are no steps, or no all-reduces although
- * steps of DDP with several ranks are there, or a sample makes no sense. */
+/* Fits what is not held out. STATUS_INVALID if there are no steps, or no all-reduces although
+ * there are steps of DDP with several ranks, or if a sample makes no sense. */
 status cost_fit_make(const cost_sample *samples, size_t n, int cores, cost_fit *out);
 
 /* Seconds. */

@@ -1,20 +1,91 @@
 /* mnist_ddp bench dp-vs-ddp: DataParallel beside DistributedDataParallel. */
 #include "app/bench/dp_vs_ddp.h"
-#include "app/bench/bench_document.h"
-#include "app/bench/bench_report.h"
-#include "app/bench/benchmarks.h"
+
+#include "app/bench/bench.h"
 #include "app/device_list.h"
 #include "app/exit_codes.h"
-#include "base/json_text.h"
+#include "app/report/report.h"
+#include "base/clock.h"
 #include "base/log.h"
+#include "dist/plain_message.h"
 
+#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { CHILD_TIMEOUT_MS = 3600 * 1000 };
 
-static const char TITLE[] = "DataParallel beside DistributedDataParallel";
+enum { GIVE_UP = 2 }; /* failures in a row: as often as a case is tried in vain */
+
+static const double PEER_ACCURACY =
+    0.85; /* under it a run has not learned: its speed is no one's */
+
+/* A run of PyTorch that does not learn is not measured against. */
+static status check_peer(const bench_sample *s)
+{
+    if (!isfinite(s->last_loss) || !(s->test_acc >= PEER_ACCURACY))
+        return FAIL(STATUS_PEER, "does not count: loss %g, accuracy %.1f %% (at least %.0f %%)",
+                    s->last_loss, 100 * s->test_acc, 100 * PEER_ACCURACY);
+    return STATUS_OK;
+}
+
+static status measure_one(const bench_commands *commands, bench_child *place, bench_row *row,
+                          bench_sample *out)
+{
+    bench_words words;
+    json_t *line = NULL;
+    bench_commands_make(commands, row->c, &words);
+    bench_words_line(&words, row->command, sizeof row->command);
+    status st = bench_child_run(place, &words, &line);
+    if (st == STATUS_OK)
+        st = bench_sample_read(line, (int)commands->opts->warmup, row->c->global_batch, out);
+    if (st == STATUS_OK && row->c->torch)
+        st = check_peer(out);
+    json_decref(line);
+    return st;
+}
+
+/* How far this is, for whoever waits. */
+typedef struct pace {
+    int64_t started_ns;
+    int done, all;
+} pace;
+
+static void tell(pace *p, const char *name, int repeat, int repeats, const bench_sample *s)
+{
+    p->done++;
+    double left_s = clock_seconds(clock_now_ns() - p->started_ns) * (p->all - p->done) / p->done;
+    LOG_I("repeat %d of %d, run %d of %d: %s: %.0f images/s; about %.0f s left", repeat + 1,
+          repeats, p->done, p->all, name, s->images_per_s, left_s);
+}
+
+void dp_vs_ddp_measure(const bench_commands *commands, bench_child *place, bench_rows *rows)
+{
+    char name[BENCH_CASE_BYTES];
+    int n = rows->cases->count;
+    pace p = {clock_now_ns(), 0, n * rows->repeats};
+    for (int repeat = 0; repeat < rows->repeats; repeat++)
+        for (int i = 0; i < n && !bench_child_stopped(place); i++) {
+            bench_row *row = &rows->list[i];
+            bench_case_name(row->c, name);
+            if (row->failures >= GIVE_UP)
+                continue;
+            status st = measure_one(commands, place, row, &row->samples[repeat]);
+            if (bench_child_stopped(place))
+                return;
+            if (st == STATUS_OK) {
+                row->counts[repeat] = true;
+                row->failures = 0;
+                tell(&p, name, repeat, rows->repeats, &row->samples[repeat]);
+                continue;
+            }
+            plain_message(row->failure, sizeof row->failure);
+            row->failures++;
+            bool gives_up = row->failures >= GIVE_UP;
+            p.all -= gives_up ? rows->repeats - repeat : 1;
+            LOG_W("%s: %s%s", name, row->failure, gives_up ? "; it is not tried again" : "");
+        }
+}
 
 /* Everything that the command holds. */
 typedef struct comparison {
@@ -24,75 +95,56 @@ typedef struct comparison {
     bench_child place;
     bench_commands commands;
     json_t *notes, *document;
+    char folder[FILE_PATH_BYTES];
 } comparison;
-
-static status find_devices(const options *opts, bool *is_cuda)
-{
-    int gpus = 0;
-    TRY(device_list_count(opts, &gpus));
-    *is_cuda = gpus > 0;
-    return STATUS_OK;
-}
 
 static status prepare(comparison *c)
 {
-    bool is_cuda = false;
-    TRY(find_devices(c->opts, &is_cuda));
-    TRY(bench_cases_make(c->opts, is_cuda, &c->cases, c->notes));
+    int gpus = 0;
+    TRY(device_list_count(c->opts, &gpus));
+    TRY(bench_cases_make(c->opts, gpus > 0, &c->cases, c->notes));
     TRY(bench_rows_create(&c->cases, (int)c->opts->repeats, &c->rows));
-    TRY(file_make_folders(c->opts->out)); /* before the hours of measuring */
+    TRY(bench_folder_make(c->opts, c->folder)); /* before the hours of measuring */
     TRY(bench_child_open(CHILD_TIMEOUT_MS, &c->place));
-    TRY(bench_commands_init(c->opts, is_cuda, c->place.folder, &c->commands));
+    TRY(bench_commands_init(c->opts, gpus > 0, c->place.folder, &c->commands));
+    TRY(bench_commands_find(&c->commands));
+    c->commands.evaluates = true;
     c->rows.threads = c->commands.threads;
-    c->rows.is_cuda = is_cuda;
+    c->rows.is_cuda = gpus > 0;
     return STATUS_OK;
 }
 
-/* Rows with samples; where there are none, the first failure is what is wrong. */
-static status check_measured(const comparison *c)
+/* If no row has samples, the first failure is what is wrong. */
+static status check_measured(comparison *c)
 {
     for (int i = 0; i < c->cases.count; i++)
         if (bench_row_samples(&c->rows, i) > 0)
             return STATUS_OK;
-    if (c->place.stopped)
+    if (bench_child_stopped(&c->place))
         return FAIL(STATUS_TIMEOUT, "stopped before anything was measured");
     return FAIL(STATUS_PEER, "nothing was measured: %s\n  it was: %s", c->rows.list[0].failure,
                 c->rows.list[0].command);
 }
 
-/* Plots and page are made of what the document says, so it is written first and last. */
 static status finish(comparison *c)
 {
-    const options *o = c->opts;
+    bool stopped = bench_child_stopped(&c->place);
     TRY(check_measured(c));
-    if (c->place.stopped)
-        bench_document_say(c->document, BENCH_NOTES,
-                           "stopped by a signal: the figures are of the runs until then");
-    json_object_set_new(c->document, "interrupted", json_boolean(c->place.stopped));
+    if (stopped)
+        report_say(c->document, REPORT_NOTES,
+                   "stopped by a signal: the figures are of the runs until then");
+    json_object_set_new(c->document, "interrupted", json_boolean(stopped));
     dp_vs_ddp_document(&c->commands, &c->rows, c->notes, c->document);
-    dp_vs_ddp_plots(&c->rows, o->out, c->document);
-    if (!o->json || !o->quiet)
-        bench_document_print(c->document, o->json ? stderr : stdout);
-    TRY(bench_document_write(c->document, o->out));
-    TRY(bench_report_write(o->out));
-    if (!o->json)
-        printf("\nfigures: %s/dp-vs-ddp.json; page: %s/report.html\n", o->out, o->out);
-    return STATUS_OK;
-}
-
-static status print_json(const json_t *document)
-{
-    char *line = NULL;
-    TRY(json_text_print(document, JSON_COMPACT | JSON_REAL_PRECISION(10), &line));
-    puts(line);
-    free(line);
-    return STATUS_OK;
+    dp_vs_ddp_plots(&c->rows, c->folder, c->document);
+    if (c->opts->json && !c->opts->quiet)
+        report_print(c->document, stderr);
+    return bench_leave(c->opts, c->folder, c->document);
 }
 
 int dp_vs_ddp_command(const options *opts, int argc, char **argv)
 {
     comparison c = {.opts = opts, .notes = json_array()};
-    c.document = bench_document_create("dp-vs-ddp", TITLE, argc, argv);
+    c.document = bench_document(opts, "DataParallel beside DistributedDataParallel", argc, argv);
     int code = EXIT_CODE_USAGE;
     status st = prepare(&c);
     if (st == STATUS_OK) {
@@ -100,17 +152,14 @@ int dp_vs_ddp_command(const options *opts, int argc, char **argv)
         dp_vs_ddp_measure(&c.commands, &c.place, &c.rows);
         code = EXIT_CODE_INTERNAL;
         st = finish(&c);
-        if (st == STATUS_OK && opts->json)
-            st = print_json(c.document);
     }
-    bool stopped = c.place.stopped;
-    int signal = c.place.stop_signal;
-    if (st != STATUS_OK)
-        code = exit_code_failed(st, code);
+    code = st != STATUS_OK ? exit_code_failed(st, code) : EXIT_SUCCESS;
+    if (c.place.signals.first != 0)
+        code = 128 + c.place.signals.first;
     bench_child_close(&c.place);
     bench_rows_free(&c.rows);
     bench_cases_free(&c.cases);
     json_decref(c.notes);
     json_decref(c.document);
-    return stopped ? 128 + signal : st == STATUS_OK ? EXIT_SUCCESS : code;
+    return code;
 }

@@ -1,19 +1,20 @@
 /* The figures as JSON, and the tables and sentences of the report. */
-#include "app/bench/bench_document.h"
 #include "app/bench/dp_vs_ddp.h"
 #include "app/json_value.h"
+#include "app/report/report.h"
+#include "app/report/table.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { CELLS_BYTES = 1024, CELL_BYTES = 96, DIGITS = 5 };
+enum { INTERVAL_BYTES = 96, DIGITS = 5 };
 
 static const double MEBIBYTE = 1048576.0;
 
 static json_t *number(double value)
 {
-    return bench_document_number(value, DIGITS);
+    return report_number(value, DIGITS);
 }
 
 /* A median of the row in milliseconds. */
@@ -59,17 +60,21 @@ static json_t *phases_json(const bench_rows *rows, int row)
     return object;
 }
 
+static const struct {
+    const char *key;
+    size_t field;
+} BYTES[] = {{"sent", BENCH_FIELD(sent_bytes)},
+             {"received", BENCH_FIELD(received_bytes)},
+             {"sent_busiest", BENCH_FIELD(sent_busiest_bytes)},
+             {"received_busiest", BENCH_FIELD(received_busiest_bytes)}};
+enum { N_BYTES = sizeof BYTES / sizeof BYTES[0] };
+
 static json_t *bytes_json(const bench_rows *rows, int row)
 {
     json_t *object = json_object();
-    json_object_set_new(object, "sent",
-                        number(bench_row_median(rows, row, BENCH_FIELD(sent_bytes))));
-    json_object_set_new(object, "received",
-                        number(bench_row_median(rows, row, BENCH_FIELD(received_bytes))));
-    json_object_set_new(object, "sent_busiest",
-                        number(bench_row_median(rows, row, BENCH_FIELD(sent_busiest_bytes))));
-    json_object_set_new(object, "received_busiest",
-                        number(bench_row_median(rows, row, BENCH_FIELD(received_busiest_bytes))));
+    for (size_t i = 0; i < N_BYTES; i++)
+        json_object_set_new(object, BYTES[i].key,
+                            number(bench_row_median(rows, row, BYTES[i].field)));
     return object;
 }
 
@@ -134,97 +139,69 @@ static json_t *row_json(const bench_rows *rows, int row)
     return object;
 }
 
-/* "12.3", with as many digits as are worth reading; "" where it is not known. */
-static void cell(double value, char out[CELL_BYTES])
+/* Heads of the cells that say which row it is, and the cells. */
+#define WHICH "mode", "devices", "model", "global batch", "scaling"
+
+static void begin_row(json_t *table, const bench_case *c)
 {
-    double size = fabs(value);
-    int decimals = size >= 100 || value == 0 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
-    out[0] = '\0';
-    if (isfinite(value))
-        snprintf(out, CELL_BYTES, "%.*f", decimals, value);
+    table_row(table);
+    table_cell(table, "%s%s", c->torch ? "torch " : "", bench_mode_name(c->mode));
+    table_cell(table, "%d", c->world);
+    table_cell(table, "%s", c->model);
+    table_cell(table, "%d", c->global_batch);
+    table_cell(table, "%s", scaling_of(c));
 }
 
-static void add_cell(char *cells, const char *text)
+static void add_interval(json_t *table, const bench_summary *s)
 {
-    size_t used = strlen(cells);
-    snprintf(cells + used, CELLS_BYTES - used, "%s%s", used > 0 ? "|" : "", text);
-}
-
-static void add_number(char *cells, double value)
-{
-    char text[CELL_BYTES];
-    cell(value, text);
-    add_cell(cells, text);
-}
-
-/* The cells that say which row it is. */
-static void begin_cells(const bench_case *c, char *cells)
-{
-    snprintf(cells, CELLS_BYTES, "%s%s|%d|%s|%d|%s", c->torch ? "torch " : "",
-             bench_mode_name(c->mode), c->world, c->model, c->global_batch, scaling_of(c));
-}
-#define WHICH "mode|devices|model|global batch|scaling|"
-
-static void interval_cell(const bench_summary *s, char out[CELL_BYTES])
-{
-    char low[CELL_BYTES], high[CELL_BYTES];
-    cell(s->low, low);
-    cell(s->high, high);
+    char low[TABLE_DIGITS_BYTES], high[TABLE_DIGITS_BYTES];
+    table_digits(s->low, low);
+    table_digits(s->high, high);
     if (s->n < BENCH_STATS_MIN)
-        snprintf(out, CELL_BYTES, "n too small");
+        table_cell(table, "n too small");
     else
-        snprintf(out, CELL_BYTES, "%.20s to %.20s", low, high);
+        table_cell(table, "%s to %s", low, high);
 }
 
 static void add_speed_row(const bench_rows *rows, int row, json_t *table)
 {
     const bench_row *r = &rows->list[row];
-    char cells[CELLS_BYTES], text[CELL_BYTES], note[BENCH_FAILURE_BYTES + 64];
+    char note[BENCH_FAILURE_BYTES + 64];
     bench_summary s = bench_row_summary(rows, row, BENCH_FIELD(images_per_s));
-    begin_cells(r->c, cells);
+    begin_row(table, r->c);
     if (s.n == 0) {
         snprintf(note, sizeof note, "not measured: %s",
                  r->failure[0] != '\0' ? r->failure : "stopped before its turn");
-        add_cell(cells, "|||||");
-        bench_document_row(table, note, cells);
+        table_note(table, note);
         return;
     }
-    add_number(cells, s.median);
-    interval_cell(&s, text);
-    add_cell(cells, text);
-    snprintf(text, sizeof text, "%d", s.n);
-    add_cell(cells, text);
-    snprintf(text, sizeof text, "%d", s.outliers);
-    add_cell(cells, text);
-    add_number(cells, ms(rows, row, BENCH_FIELD(step_s)));
-    add_number(cells, 100 * bench_row_efficiency(rows, row));
+    table_number(table, s.median);
+    add_interval(table, &s);
+    table_cell(table, "%d", s.n);
+    table_cell(table, "%d", s.outliers);
+    table_number(table, ms(rows, row, BENCH_FIELD(step_s)));
+    table_number(table, 100 * bench_row_efficiency(rows, row));
     bench_row_why(rows, row, note);
-    bench_document_row(table, note, cells);
+    table_note(table, note);
 }
 
 static void add_phase_row(const bench_rows *rows, int row, json_t *table)
 {
-    char cells[CELLS_BYTES];
     double phase_s[BENCH_PHASES];
-    begin_cells(rows->list[row].c, cells);
+    begin_row(table, rows->list[row].c);
     bench_row_phases(rows, row, phase_s);
     for (int p = 0; p < BENCH_PHASES; p++)
-        add_number(cells, 1e3 * phase_s[p]);
-    add_number(cells, ms(rows, row, BENCH_FIELD(whole_step_s)));
-    add_number(cells, 1e3 * bench_row_part(rows, row, BENCH_FIELD(comm_total_s)));
-    bench_document_row(table, NULL, cells);
+        table_number(table, 1e3 * phase_s[p]);
+    table_number(table, ms(rows, row, BENCH_FIELD(whole_step_s)));
+    table_number(table, 1e3 * bench_row_part(rows, row, BENCH_FIELD(comm_total_s)));
 }
 
 static void add_traffic_row(const bench_rows *rows, int row, json_t *table)
 {
-    char cells[CELLS_BYTES];
-    begin_cells(rows->list[row].c, cells);
-    add_number(cells, bench_row_median(rows, row, BENCH_FIELD(sent_bytes)) / MEBIBYTE);
-    add_number(cells, bench_row_median(rows, row, BENCH_FIELD(received_bytes)) / MEBIBYTE);
-    add_number(cells, bench_row_median(rows, row, BENCH_FIELD(sent_busiest_bytes)) / MEBIBYTE);
-    add_number(cells, bench_row_median(rows, row, BENCH_FIELD(received_busiest_bytes)) / MEBIBYTE);
-    add_number(cells, bench_row_peak(rows, row));
-    bench_document_row(table, NULL, cells);
+    begin_row(table, rows->list[row].c);
+    for (size_t i = 0; i < N_BYTES; i++)
+        table_number(table, bench_row_median(rows, row, BYTES[i].field) / MEBIBYTE);
+    table_number(table, bench_row_peak(rows, row));
 }
 
 static bool has_phases(const bench_rows *rows, int row)
@@ -238,25 +215,47 @@ static bool has_traffic(const bench_rows *rows, int row)
            isfinite(bench_row_peak(rows, row));
 }
 
-/* A table of the rows that have something to say in it; none where no row has. */
-static void add_table(json_t *document, const bench_rows *rows, const char *title,
-                      const char *columns, bool (*has)(const bench_rows *, int),
-                      void (*add)(const bench_rows *, int, json_t *))
+/* One of the document's tables: the rows that have something to say in it. */
+static const struct {
+    const char *title;
+    const char *columns[20];
+    bool (*has)(const bench_rows *rows, int row); /* NULL: all */
+    void (*add)(const bench_rows *rows, int row, json_t *table);
+} TABLES[] = {
+    {"Speed, and why",
+     {WHICH, "images/s", "95 % interval", "runs", "outliers", "step ms", "efficiency %"},
+     NULL,
+     add_speed_row},
+    {"Where a step goes, ms on rank 0 or the master",
+     {WHICH, "data", "broadcast", "scatter", "forward", "gather", "backward", "reduce", "waiting",
+      "optimizer", "accelerator", "step", "communication, hidden too"},
+     has_phases,
+     add_phase_row},
+    {"Traffic of a step and memory, MiB",
+     {WHICH, "rank 0 sends", "receives", "busiest sends", "receives", "peak of a device"},
+     has_traffic,
+     add_traffic_row},
+};
+
+/* A table without rows is left out. */
+static void add_tables(json_t *document, const bench_rows *rows)
 {
-    json_t *table = NULL;
-    for (int i = 0; i < rows->cases->count; i++) {
-        if (has != NULL && !has(rows, i))
-            continue;
-        if (table == NULL)
-            table = bench_document_table(document, title, columns);
-        add(rows, i, table);
+    for (size_t t = 0; t < sizeof TABLES / sizeof TABLES[0]; t++) {
+        json_t *table = NULL;
+        for (int i = 0; i < rows->cases->count; i++) {
+            if (TABLES[t].has != NULL && !TABLES[t].has(rows, i))
+                continue;
+            if (table == NULL)
+                table = report_table(document, TABLES[t].title, TABLES[t].columns);
+            TABLES[t].add(rows, i, table);
+        }
     }
 }
 
 /* "1.53 times as fast as" or "0.8 times as fast as", with what it rests on. */
 static void say_ratio(json_t *document, const bench_rows *rows, int a, int b)
 {
-    char name[BENCH_CASE_BYTES], other[BENCH_CASE_BYTES], interval[CELL_BYTES] = "";
+    char name[BENCH_CASE_BYTES], other[BENCH_CASE_BYTES], interval[INTERVAL_BYTES] = "";
     bench_summary s = bench_rows_ratio(rows, a, b);
     if (s.n == 0)
         return;
@@ -265,10 +264,9 @@ static void say_ratio(json_t *document, const bench_rows *rows, int a, int b)
     if (s.n >= BENCH_STATS_MIN)
         snprintf(interval, sizeof interval, ", %.0f %% interval %.2f to %.2f", 100 * s.coverage,
                  s.low, s.high);
-    bench_document_say(document, BENCH_SUMMARY,
-                       "%s: %.2f times the images per second of %s (%d pair%s%s)", name, s.median,
-                       other, s.n, s.n == 1 ? "" : "s",
-                       interval[0] != '\0' ? interval : ", too few for an interval");
+    report_say(document, REPORT_SUMMARY, "%s: %.2f times the images per second of %s (%d pair%s%s)",
+               name, s.median, other, s.n, s.n == 1 ? "" : "s",
+               interval[0] != '\0' ? interval : ", too few for an interval");
 }
 
 /* Ours against PyTorch's, and ddp against the modes that go through a master. */
@@ -296,48 +294,47 @@ static void say_notes(json_t *document, const bench_rows *rows, const json_t *no
     const json_t *text;
     size_t k;
     json_array_foreach(notes, k, text)
-        bench_document_say(document, BENCH_NOTES, "%s", json_string_value(text));
+        report_say(document, REPORT_NOTES, "%s", json_string_value(text));
     for (int i = 0; i < rows->cases->count; i++) {
         const bench_row *r = &rows->list[i];
         double sum = bench_row_phase_sum(rows, i);
         bench_summary s = bench_row_summary(rows, i, BENCH_FIELD(images_per_s));
         bench_case_name(r->c, name);
         if (isfinite(sum) && fabs(sum - 1) > 0.05)
-            bench_document_say(document, BENCH_NOTES,
-                               "%s: its phases add up to %.0f %% of the step", name, 100 * sum);
+            report_say(document, REPORT_NOTES, "%s: its phases add up to %.0f %% of the step", name,
+                       100 * sum);
         if (s.n > 0 && r->failure[0] != '\0')
-            bench_document_say(document, BENCH_NOTES, "%s: a run does not count: %s", name,
-                               r->failure);
+            report_say(document, REPORT_NOTES, "%s: a run does not count: %s", name, r->failure);
         if (s.outliers > 0)
-            bench_document_say(document, BENCH_NOTES,
-                               "%s: %d of %d runs are outliers; they stay in the median", name,
-                               s.outliers, s.n);
+            report_say(document, REPORT_NOTES,
+                       "%s: %d of %d runs are outliers; they stay in the median", name, s.outliers,
+                       s.n);
     }
 }
 
 static void say_limits(const bench_commands *commands, const bench_rows *rows, json_t *document)
 {
     long long warmup = commands->opts->warmup;
-    bench_document_say(document, BENCH_LIMITS,
-                       "dp's replicas are threads of one process without an interpreter's lock: "
-                       "here dp loses to ddp by its traffic and its master, not by Python's lock");
+    report_say(document, REPORT_LIMITS,
+               "dp's replicas are threads of one process without an interpreter's lock: "
+               "here dp loses to ddp by its traffic and its master, not by Python's lock");
     if (!rows->is_cuda)
-        bench_document_say(document, BENCH_LIMITS,
-                           "on the CPU all devices are threads or processes of one machine with "
-                           "%d core%s: beyond as many devices nothing can get faster, and what is "
-                           "copied between devices goes through the same memory",
-                           rows->cores, rows->cores == 1 ? "" : "s");
-    bench_document_say(document, BENCH_LIMITS,
-                       "speed is of the epochs behind %lld warm-up epoch%s of each run; phases, "
-                       "traffic and communication are means over all epochs of a run",
-                       warmup, warmup == 1 ? "" : "s");
-    bench_document_say(document, BENCH_LIMITS,
-                       "an interval holds the median of all runs there could be with at least "
-                       "95 %% probability (order statistics, no distribution assumed); it knows "
-                       "nothing of other machines, or of this one on another day");
+        report_say(document, REPORT_LIMITS,
+                   "on the CPU all devices are threads or processes of one machine with "
+                   "%d core%s: beyond as many devices nothing can get faster, and what is "
+                   "copied between devices goes through the same memory",
+                   rows->cores, rows->cores == 1 ? "" : "s");
+    report_say(document, REPORT_LIMITS,
+               "speed is of the epochs after %lld warm-up epoch%s of each run; phases, "
+               "traffic and communication are means over all epochs of a run",
+               warmup, warmup == 1 ? "" : "s");
+    report_say(document, REPORT_LIMITS,
+               "an interval holds the median of all runs there could be with at least "
+               "95 %% probability (order statistics, no distribution assumed); it knows "
+               "nothing of other machines, or of this one on another day");
     for (int i = 0; bench_why_rule(i) != NULL; i++)
-        bench_document_say(document, BENCH_LIMITS, "rule %d for the sentence below a row: %s",
-                           i + 1, bench_why_rule(i));
+        report_say(document, REPORT_LIMITS, "rule %d for the sentence below a row: %s", i + 1,
+                   bench_why_rule(i));
 }
 
 static json_t *settings_json(const bench_commands *commands, const bench_rows *rows)
@@ -367,16 +364,7 @@ void dp_vs_ddp_document(const bench_commands *commands, const bench_rows *rows, 
         json_array_append_new(list, row_json(rows, i));
     json_object_set_new(document, "settings", settings_json(commands, rows));
     json_object_set_new(document, "rows", list);
-    add_table(document, rows, "Speed, and why",
-              WHICH "images/s|95 % interval|runs|outliers|step ms|efficiency %", NULL,
-              add_speed_row);
-    add_table(document, rows, "Where a step goes, ms on rank 0 or the master",
-              WHICH "data|broadcast|scatter|forward|gather|backward|reduce|waiting|optimizer|"
-                    "accelerator|step|communication, hidden too",
-              has_phases, add_phase_row);
-    add_table(document, rows, "Traffic of a step and memory, MiB",
-              WHICH "rank 0 sends|receives|busiest sends|receives|peak of a device", has_traffic,
-              add_traffic_row);
+    add_tables(document, rows);
     say_ratios(document, rows);
     say_notes(document, rows, notes);
     say_limits(commands, rows, document);

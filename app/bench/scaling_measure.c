@@ -1,7 +1,8 @@
 #include "app/bench/scaling_measure.h"
 
-#include "app/bench/bench_document.h"
+#include "app/bench/bench_commands.h"
 #include "app/bench/bench_sample.h"
+#include "app/report/report.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -10,10 +11,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_BYTES = 96, LINE_BYTES = 400 };
+enum { NAME_BYTES = 96 };
 
 /* From latency alone to more than the gradients of both models. */
-static const char ALL_REDUCE_SIZES[] = "-b 256 -e 8M -f 4 -n 15 -w 3";
+static const char *const ALL_REDUCE[] = {"/proc/self/exe",
+                                         "bench",
+                                         "all-reduce",
+                                         "--json",
+                                         "--quiet",
+                                         "-b",
+                                         "256",
+                                         "-e",
+                                         "8M",
+                                         "-f",
+                                         "4",
+                                         "-n",
+                                         "15",
+                                         "-w",
+                                         "3"};
 
 static bool is_same(const cost_sample *a, const cost_sample *b)
 {
@@ -89,90 +104,28 @@ static void name_run(const scaling_run *run, char out[NAME_BYTES])
                  run->batch);
 }
 
-/* Words separated by blanks. */
-static void add_words(bench_words *words, const char *text)
+static void make_all_reduce(const options *opts, const scaling_run *run, bench_words *out)
 {
-    while (*text != '\0') {
-        int length = (int)strcspn(text, " ");
-        bench_words_add(words, "%.*s", length, text);
-        text += length;
-        text += strspn(text, " ");
-    }
-}
-
-static void add_all_reduce(bench_words *words, const options *opts, const scaling_run *run)
-{
-    add_words(words, "/proc/self/exe bench all-reduce --json --quiet");
-    add_words(words, ALL_REDUCE_SIZES);
-    bench_words_add(words, "--nproc-per-node=%d", run->ranks);
-    bench_words_add(words, "--device=%s", opts->device);
-    bench_words_add(words, "--backend=%s", opts->backend);
+    *out = (bench_words){.n = 0};
+    for (size_t i = 0; i < sizeof ALL_REDUCE / sizeof ALL_REDUCE[0]; i++)
+        bench_words_add(out, "%s", ALL_REDUCE[i]);
+    bench_words_add(out, "--nproc-per-node=%d", run->ranks);
+    bench_words_add(out, "--device=%s", opts->device);
+    bench_words_add(out, "--backend=%s", opts->backend);
     if (opts->nccl_nvls)
-        bench_words_add(words, "--nccl-nvls");
-    bench_words_add(words, "--timeout=%lld", (long long)opts->timeout);
+        bench_words_add(out, "--nccl-nvls");
+    bench_words_add(out, "--timeout=%lld", (long long)opts->timeout);
 }
 
-/* DP's replicas share one process, and its batch is that of all of them. */
-static void add_master(bench_words *words, const scaling_plan *plan, const scaling_run *run)
+static void make_step(const bench_commands *commands, const scaling_run *run, bench_words *out)
 {
-    bench_words_add(words, "--mode=dp");
-    bench_words_add(words, "--batch-size=%d", run->batch * run->ranks);
-    if (plan->gpus == 0) {
-        bench_words_add(words, "--replicas=%d", run->ranks);
-        return;
-    }
-    char list[LINE_BYTES];
-    int used = snprintf(list, sizeof list, "0");
-    for (int i = 1; i < run->ranks && used < (int)sizeof list; i++)
-        used += snprintf(list + used, sizeof list - (size_t)used, ",%d", i);
-    bench_words_add(words, "--devices=%s", list);
-}
-
-/* What else of the command line changes a step. */
-static void add_given(bench_words *words, const options *opts)
-{
-    if (!opts->overlap)
-        bench_words_add(words, "--no-overlap");
-    if (opts->nccl_nvls)
-        bench_words_add(words, "--nccl-nvls");
-    if (opts->data_dir != NULL)
-        bench_words_add(words, "--data-dir=%s", opts->data_dir);
-    if (opts->lr >= 0)
-        bench_words_add(words, "--lr=%.17g", opts->lr);
-    if (opts->momentum > 0)
-        bench_words_add(words, "--momentum=%.17g", opts->momentum);
-    if (opts->bucket_cap_mb > 0)
-        bench_words_add(words, "--bucket-cap-mb=%.17g", opts->bucket_cap_mb);
-    if (opts->tf32)
-        bench_words_add(words, "--tf32");
-    bench_words_add(words, "--amp=%s", opts->amp);
-    bench_words_add(words, "--seed=%lld", (long long)opts->seed);
-    bench_words_add(words, "--timeout=%lld", (long long)opts->timeout);
-}
-
-static void add_train(bench_words *words, const options *opts, const scaling_plan *plan,
-                      const bench_child *place, const scaling_run *run)
-{
-    long long images = (long long)run->batch * run->ranks * plan->steps;
-    add_words(words, "/proc/self/exe train --json --no-save-model --quiet --no-progress");
-    if (run->kind == COST_SAMPLE_MASTER) {
-        add_master(words, plan, run);
-    } else {
-        if (run->kind == COST_SAMPLE_SERVER)
-            bench_words_add(words, "--mode=ps");
-        bench_words_add(words, "--batch-size=%d", run->batch);
-        bench_words_add(words, "--nproc-per-node=%d", run->ranks);
-        bench_words_add(words, "--backend=%s", opts->backend);
-    }
-    add_given(words, opts);
-    bench_words_add(words, "--model=%s", model_kind_name(run->model));
-    bench_words_add(words, "--optimizer=%s", opts->optimizer);
-    bench_words_add(words, "--device=%s", opts->device);
-    bench_words_add(words, "--threads=%d", plan->threads);
-    bench_words_add(words, "--limit=%lld", images);
-    bench_words_add(words, "--epochs=%lld", (long long)opts->warmup + 1);
-    bench_words_add(words, "--eval-every=0");
-    bench_words_add(words, "--run-dir=%s/run", place->folder);
+    static const bench_mode modes[] = {[COST_SAMPLE_DDP] = BENCH_DDP,
+                                       [COST_SAMPLE_SERVER] = BENCH_PS,
+                                       [COST_SAMPLE_MASTER] = BENCH_DP};
+    bench_case step = {
+        .mode = modes[run->kind], .world = run->ranks, .global_batch = run->batch * run->ranks};
+    snprintf(step.model, sizeof step.model, "%s", model_kind_name(run->model));
+    bench_commands_make(commands, &step, out);
 }
 
 /* In place: training's gradients lie in the group's memory, too. */
@@ -212,29 +165,28 @@ static status take_step(const options *opts, const scaling_plan *plan, const sca
     return scaling_add(out, &sample, got.step_s);
 }
 
-static status run_one(const options *opts, const scaling_plan *plan, bench_child *place,
+static status run_one(const bench_commands *commands, const scaling_plan *plan, bench_child *place,
                       const scaling_run *run, scaling_measurements *out)
 {
     bench_words words;
     json_t *line = NULL;
-    bench_words_init(&words);
-    if (run->kind == COST_SAMPLE_ALL_REDUCE)
-        add_all_reduce(&words, opts, run);
+    bool is_step = run->kind != COST_SAMPLE_ALL_REDUCE;
+    if (is_step)
+        make_step(commands, run, &words);
     else
-        add_train(&words, opts, plan, place, run);
+        make_all_reduce(commands->opts, run, &words);
     status st = bench_child_run(place, &words, &line);
     if (st == STATUS_OK)
-        st = run->kind == COST_SAMPLE_ALL_REDUCE ? take_all_reduce(plan, run, line, out)
-                                                 : take_step(opts, plan, run, line, out);
+        st = is_step ? take_step(commands->opts, plan, run, line, out)
+                     : take_all_reduce(plan, run, line, out);
     json_decref(line);
-    bench_child_tidy(place);
     return st;
 }
 
 static void say_failed(json_t *document, const char *name)
 {
     LOG_W("%s: left out: %s", name, status_message());
-    bench_document_say(document, BENCH_NOTES, "left out: %s: %s", name, status_message());
+    report_say(document, REPORT_NOTES, "left out: %s: %s", name, status_message());
 }
 
 status scaling_measure(const options *opts, const scaling_plan *plan, bench_child *place,
@@ -243,17 +195,17 @@ status scaling_measure(const options *opts, const scaling_plan *plan, bench_chil
     char name[NAME_BYTES];
     long long total = (long long)plan->n_runs * plan->repeats, done = 0;
     int64_t started_ns = clock_now_ns();
+    bench_commands commands;
+    TRY(bench_commands_init(opts, plan->gpus > 0, place->folder, &commands));
+    commands.steps = plan->steps;
     for (int64_t repeat = 0; repeat < plan->repeats; repeat++)
         for (int i = 0; i < plan->n_runs; i++) {
             name_run(&plan->runs[i], name);
-            status st = run_one(opts, plan, place, &plan->runs[i], out);
+            status st = run_one(&commands, plan, place, &plan->runs[i], out);
             if (st == STATUS_NO_MEMORY)
                 return st;
-            if (place->stopped) {
-                out->stopped = true;
+            if (bench_child_stopped(place))
                 return STATUS_OK;
-            }
-            out->failed += st != STATUS_OK;
             if (st != STATUS_OK)
                 say_failed(document, name);
             done++;

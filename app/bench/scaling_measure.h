@@ -20,15 +20,13 @@ typedef struct scaling_measurements {
     scaling_series *series;
     size_t n, room;
     double backward_s[COST_FIT_MODELS], forward_s[COST_FIT_MODELS]; /* of all steps of one rank */
-    int failed;                                                     /* children */
-    bool stopped;
 } scaling_measurements;
 
 /* Adds one value to its series (same kind, model, ranks, images and bytes), or begins one. */
 status scaling_add(scaling_measurements *m, const cost_sample *sample, double seconds);
 
 /* Runs plan->runs plan->repeats times. A child that fails is logged, noted in the document and left
- * out; a stop (place->stopped) ends it with what there is. */
+ * out; a signal ends it with what there is. */
 status scaling_measure(const options *opts, const scaling_plan *plan, bench_child *place,
                        json_t *document, scaling_measurements *out);
 void scaling_measurements_free(scaling_measurements *m);

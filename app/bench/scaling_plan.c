@@ -1,16 +1,13 @@
 #include "app/bench/scaling_plan.h"
 
 #include "app/device_list.h"
-#include "app/options/options_table.h"
 #include "base/team.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define FLOAT_BYTES ((double)sizeof(float))
 
-enum { MAX_WORDS = 8, WORD_BYTES = 32, PIXELS = 28 * 28, MAX_RANKS = 1024, MAX_IMAGES = 1 << 20 };
+enum { PIXELS = 28 * 28, MAX_RANKS = 1024, MAX_IMAGES = 1 << 20 };
 
 static const char DEFAULT_MODES[] = "ddp,dp,ps";
 static const char DEFAULT_WORLD_SIZES[] = "1,2,3,4,5,6,8";
@@ -29,43 +26,6 @@ const char *scaling_kind_name(cost_sample_kind kind)
     return KIND_NAMES[kind];
 }
 
-/* "1,2,4": each from 1 to most, and counted once. */
-static status read_numbers(const char *flag, const char *text, int most, int out[SCALING_MAX_SIZES],
-                           int *n)
-{
-    *n = 0;
-    for (const char *at = text; *at != '\0';) {
-        char *end = NULL;
-        long number = *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : 0;
-        if (number < 1 || number > most || (*end != ',' && *end != '\0'))
-            return FAIL(STATUS_INVALID, "--%s: '%.80s': give numbers from 1 to %d, as in 1,2,4",
-                        flag, text, most);
-        bool again = false;
-        for (int i = 0; i < *n; i++)
-            again = again || out[i] == number;
-        if (*n == SCALING_MAX_SIZES && !again)
-            return FAIL(STATUS_INVALID, "--%s: more than %d numbers", flag, SCALING_MAX_SIZES);
-        if (!again)
-            out[(*n)++] = (int)number;
-        at = end + (*end == ',');
-    }
-    return STATUS_OK;
-}
-
-static status read_words(const char *flag, const char *text, char out[MAX_WORDS][WORD_BYTES],
-                         int *n)
-{
-    *n = 0;
-    for (const char *at = text; *at != '\0'; at += *at == ',') {
-        size_t length = strcspn(at, ",");
-        if (length == 0 || length >= WORD_BYTES || *n == MAX_WORDS)
-            return FAIL(STATUS_INVALID, "--%s: '%.80s' is no list of names", flag, text);
-        snprintf(out[(*n)++], WORD_BYTES, "%.*s", (int)length, at);
-        at += length;
-    }
-    return *n > 0 ? STATUS_OK : FAIL(STATUS_INVALID, "--%s: the list is empty", flag);
-}
-
 static const char *chosen(const options *opts, const char *name, const char *given,
                           const char *otherwise)
 {
@@ -75,35 +35,14 @@ static const char *chosen(const options *opts, const char *name, const char *giv
 /* "single" is DDP of one rank, which is always measured. */
 static status read_modes(const options *opts, bool wanted[COST_SAMPLE_KINDS])
 {
-    char words[MAX_WORDS][WORD_BYTES];
-    int n;
-    TRY(read_words("modes", chosen(opts, "modes", opts->modes, DEFAULT_MODES), words, &n));
-    for (int i = 0; i < n; i++) {
-        bool known = strcmp(words[i], "single") == 0;
-        for (int kind = COST_SAMPLE_DDP; kind < COST_SAMPLE_KINDS; kind++)
-            if (strcmp(words[i], KIND_NAMES[kind]) == 0)
-                known = wanted[kind] = true;
-        if (!known)
-            return FAIL(STATUS_INVALID, "--modes: '%s' is not one of single, ddp, dp, ps",
-                        words[i]);
-    }
-    return STATUS_OK;
-}
-
-static status read_models(const options *opts, scaling_plan *plan)
-{
-    char words[MAX_WORDS][WORD_BYTES];
-    int n;
-    TRY(read_words("models", opts->models, words, &n));
-    for (int i = 0; i < n; i++) {
-        model_kind kind;
-        bool known = false;
-        TRY(model_kind_parse(words[i], &kind));
-        for (int j = 0; j < plan->n_models; j++)
-            known = known || plan->models[j] == (int)kind;
-        if (!known)
-            plan->models[plan->n_models++] = (int)kind;
-    }
+    static const char *const words[] = {"single", "ddp", "dp", "ps"};
+    static const cost_sample_kind kinds[] = {COST_SAMPLE_DDP, COST_SAMPLE_DDP, COST_SAMPLE_MASTER,
+                                             COST_SAMPLE_SERVER};
+    bench_list modes;
+    TRY(bench_list_words("--modes", chosen(opts, "modes", opts->modes, DEFAULT_MODES), words, 4,
+                         &modes));
+    for (int i = 0; i < modes.n; i++)
+        wanted[kinds[modes.values[i]]] |= modes.values[i] > 0;
     return STATUS_OK;
 }
 
@@ -114,13 +53,6 @@ static status read_device(const options *opts, scaling_plan *plan)
     int cores = team_cores() / plan->threads;
     plan->cores = plan->gpus > 0 ? plan->gpus : cores > 1 ? cores : 1;
     return STATUS_OK;
-}
-
-/* Does this program's `train` know other modes than DDP? */
-static bool has_modes(void)
-{
-    option_match match;
-    return options_table_find("mode", FOR_TRAIN, &match);
 }
 
 static status add_run(scaling_plan *plan, scaling_run run)
@@ -135,10 +67,10 @@ static status add_run(scaling_plan *plan, scaling_run run)
 static status add_steps(scaling_plan *plan, const bool wanted[COST_SAMPLE_KINDS], int ranks,
                         int images)
 {
-    for (int model = 0; model < plan->n_models; model++)
+    for (int model = 0; model < plan->models.n; model++)
         for (int kind = COST_SAMPLE_DDP; kind < COST_SAMPLE_KINDS; kind++) {
-            scaling_run run = {(cost_sample_kind)kind, (model_kind)plan->models[model], ranks,
-                               images};
+            scaling_run run = {(cost_sample_kind)kind, (model_kind)plan->models.values[model],
+                               ranks, images};
             /* One rank alone is the same in all modes, and what the others are compared with. */
             if (ranks == 1 ? kind == COST_SAMPLE_DDP : wanted[kind])
                 TRY(add_run(plan, run));
@@ -148,25 +80,25 @@ static status add_steps(scaling_plan *plan, const bool wanted[COST_SAMPLE_KINDS]
 
 static status add_runs(const options *opts, scaling_plan *plan, const bool wanted[])
 {
-    int worlds[SCALING_MAX_SIZES], batches[SCALING_MAX_SIZES], n_worlds, n_batches;
+    bench_list worlds, batches;
     bool alone = false;
-    TRY(read_numbers("world-sizes",
-                     chosen(opts, "world_sizes", opts->world_sizes, DEFAULT_WORLD_SIZES), MAX_RANKS,
-                     worlds, &n_worlds));
-    TRY(read_numbers("batch-sizes",
-                     chosen(opts, "batch_sizes", opts->batch_sizes, DEFAULT_BATCH_SIZES),
-                     MAX_IMAGES, batches, &n_batches));
-    for (int i = 0; i < n_worlds; i++) {
-        alone = alone || worlds[i] == 1;
-        if (worlds[i] > 1 && wanted[COST_SAMPLE_DDP])
-            TRY(add_run(plan, (scaling_run){COST_SAMPLE_ALL_REDUCE, MODEL_MLP, worlds[i], 0}));
-        for (int j = 0; j < n_batches; j++)
-            TRY(add_steps(plan, wanted, worlds[i], batches[j]));
+    TRY(bench_list_numbers("--world-sizes",
+                           chosen(opts, "world_sizes", opts->world_sizes, DEFAULT_WORLD_SIZES),
+                           MAX_RANKS, &worlds));
+    TRY(bench_list_numbers("--batch-sizes",
+                           chosen(opts, "batch_sizes", opts->batch_sizes, DEFAULT_BATCH_SIZES),
+                           MAX_IMAGES, &batches));
+    for (int i = 0; i < worlds.n; i++) {
+        alone = alone || worlds.values[i] == 1;
+        if (worlds.values[i] > 1 && wanted[COST_SAMPLE_DDP])
+            TRY(add_run(plan,
+                        (scaling_run){COST_SAMPLE_ALL_REDUCE, MODEL_MLP, worlds.values[i], 0}));
+        for (int j = 0; j < batches.n; j++)
+            TRY(add_steps(plan, wanted, worlds.values[i], batches.values[j]));
     }
-    if (!alone || n_batches == 0)
-        return FAIL(STATUS_INVALID, "--world-sizes needs 1, which all others are compared with, "
-                                    "and --batch-sizes a number");
-    return STATUS_OK;
+    return alone
+               ? STATUS_OK
+               : FAIL(STATUS_INVALID, "--world-sizes needs 1, which all others are compared with");
 }
 
 static status check_held_out(const scaling_plan *plan)
@@ -201,18 +133,15 @@ static void read_cluster(const options *opts, scaling_plan *plan)
 
 status scaling_plan_make(const options *opts, scaling_plan *out)
 {
+    static const char *const models[] = {[MODEL_MLP] = "mlp", [MODEL_CNN] = "cnn"};
     bool wanted[COST_SAMPLE_KINDS] = {false};
     memset(out, 0, sizeof *out);
     TRY(read_modes(opts, wanted));
-    TRY(read_models(opts, out));
+    TRY(bench_list_words("--models", opts->models, models, COST_FIT_MODELS, &out->models));
     TRY(read_device(opts, out));
-    if (!has_modes()) {
-        out->no_modes = wanted[COST_SAMPLE_SERVER] || wanted[COST_SAMPLE_MASTER];
-        wanted[COST_SAMPLE_SERVER] = wanted[COST_SAMPLE_MASTER] = false;
-    }
     TRY(add_runs(opts, out, wanted));
     if (strcmp(opts->hold_out, "none") != 0)
-        TRY(read_numbers("hold-out", opts->hold_out, MAX_RANKS, out->held_out, &out->n_held_out));
+        TRY(bench_list_numbers("--hold-out", opts->hold_out, MAX_RANKS, &out->held_out));
     TRY(check_held_out(out));
     out->repeats = options_given(opts, "repeats") ? opts->repeats : DEFAULT_REPEATS;
     out->steps = options_given(opts, "steps") ? opts->steps : DEFAULT_STEPS;
@@ -222,8 +151,8 @@ status scaling_plan_make(const options *opts, scaling_plan *out)
 
 bool scaling_plan_holds_out(const scaling_plan *plan, int ranks)
 {
-    for (int i = 0; i < plan->n_held_out; i++)
-        if (plan->held_out[i] == ranks)
+    for (int i = 0; i < plan->held_out.n; i++)
+        if (plan->held_out.values[i] == ranks)
             return true;
     return false;
 }
@@ -251,6 +180,8 @@ cost_sample scaling_plan_sample(const scaling_plan *plan, const scaling_run *run
                           .model = (int)run->model,
                           .ranks = run->ranks,
                           .images = run->batch,
+                          .parameter_bytes =
+                              run->kind == COST_SAMPLE_ALL_REDUCE ? 0 : work.gradient_bytes,
                           .bytes = work.gradient_bytes,
                           .held_out = scaling_plan_holds_out(plan, run->ranks)};
     if (run->kind == COST_SAMPLE_SERVER || run->kind == COST_SAMPLE_MASTER)

@@ -2,12 +2,13 @@
 #ifndef MNIST_DDP_APP_BENCH_SCALING_PLAN_H
 #define MNIST_DDP_APP_BENCH_SCALING_PLAN_H
 
+#include "app/bench/bench_list.h"
 #include "app/bench/cost_fit.h"
 #include "app/bench/cost_model.h"
 #include "app/options/options.h"
 #include "model/network.h"
 
-enum { SCALING_MAX_SIZES = 16, SCALING_MAX_RUNS = 1024 };
+enum { SCALING_MAX_RUNS = 1024 };
 
 /* One child process. */
 typedef struct scaling_run {
@@ -20,15 +21,12 @@ typedef struct scaling_run {
 typedef struct scaling_plan {
     scaling_run runs[SCALING_MAX_RUNS]; /* of one repeat */
     int n_runs;
-    int held_out[SCALING_MAX_SIZES]; /* world sizes that are not fitted */
-    int n_held_out;
-    int models[COST_FIT_MODELS]; /* model_kinds */
-    int n_models;
+    bench_list held_out;    /* world sizes that are not fitted */
+    bench_list models;      /* model_kinds */
     int cores;              /* that ranks share: cores by threads, or GPUs */
     int gpus;               /* 0: the CPU computes */
     int threads;            /* of a rank */
     int64_t repeats, steps; /* steps: of an epoch */
-    bool no_modes;          /* this program trains as DDP only: server and master were left out */
 
     cost_cluster cluster; /* of the projection */
     double images_per_s;  /* of one of its devices; <= 0: as measured here */
@@ -37,8 +35,8 @@ typedef struct scaling_plan {
     int64_t global_batch; /* strong scaling: images of all */
 } scaling_plan;
 
-/* Settings not given have defaults of this benchmark. STATUS_INVALID where a list makes no sense,
- * or where nothing would be left to fit. */
+/* Settings not given have defaults of this benchmark. STATUS_INVALID if a list makes no sense,
+ * or if nothing would be left to fit. */
 status scaling_plan_make(const options *opts, scaling_plan *out);
 
 bool scaling_plan_holds_out(const scaling_plan *plan, int ranks);

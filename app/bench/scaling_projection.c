@@ -1,16 +1,15 @@
 #include "app/bench/scaling_projection.h"
 
-#include "app/bench/bench_document.h"
-#include "app/bench/bench_plot.h"
+#include "app/report/plot.h"
+#include "app/report/report.h"
+#include "app/report/table.h"
 #include "base/log.h"
-#include "base/text_stream.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-enum { NAME_BYTES = 64, ROW_BYTES = 512, PER_DECADE = 12, SHOWN = 6, QUOTED_BYTES = 512 };
+enum { NAME_BYTES = 64, TEXT_BYTES = 256, PER_DECADE = 12, SHOWN = 6 };
 
 /* One kind of scaling of one model on the plan's cluster. */
 typedef struct scene {
@@ -40,21 +39,19 @@ static const cost_sample *largest_alone(const scaling_measurements *measured, mo
     return best;
 }
 
-status scaling_project_work(const scaling_plan *plan, const cost_fit *fit,
-                            const scaling_measurements *measured, model_kind model, bool overlap,
-                            cost_work *out)
+status scaling_project_work(const scaling_view *view, model_kind model, cost_work *out)
 {
     cost_work work = scaling_work(model);
-    double forward = measured->forward_s[model], backward = measured->backward_s[model];
-    const cost_sample *alone = largest_alone(measured, model);
+    double forward = view->measured->forward_s[model], backward = view->measured->backward_s[model];
+    const cost_sample *alone = largest_alone(view->measured, model);
     if (forward + backward > 0)
         work.backward_share = backward / (forward + backward);
-    work.overlap = overlap ? 1 : 0;
-    if (plan->images_per_s > 0) {
-        work.image_s = 1 / plan->images_per_s;
-    } else if (fit->compute[model][0] > 0) {
-        work.image_s = fit->compute[model][0];
-        work.step_s = fit->compute[model][3];
+    work.overlap = view->overlap ? 1 : 0;
+    if (view->plan->images_per_s > 0) {
+        work.image_s = 1 / view->plan->images_per_s;
+    } else if (view->fit->image_s[model] > 0) {
+        work.image_s = view->fit->image_s[model];
+        work.step_s = view->fit->optimizer_s_per_byte * work.gradient_bytes;
     } else if (alone != NULL) { /* one batch size, or noise, tells no part from the other */
         work.image_s = alone->seconds / alone->images;
     } else {
@@ -100,37 +97,48 @@ static int64_t ranks_at(const scaling_plan *plan, int64_t before)
     return next < plan->most_ranks ? next : plan->most_ranks;
 }
 
-static void add_row(json_t *table, const scene *s, cost_kind kind)
+/* Column i of the table: evenly spread on a logarithmic axis, too. */
+static int64_t shown_ranks(const scene *s, int i)
 {
-    char cells[ROW_BYTES], stops[32] = "not reached", half[32] = "not reached";
-    if (s->stops[kind] > 0)
-        snprintf(stops, sizeof stops, "%" PRId64, s->stops[kind]);
-    if (s->half[kind] > 0)
-        snprintf(half, sizeof half, "%" PRId64, s->half[kind]);
-    int used = snprintf(cells, sizeof cells, "%s|%s|%s", cost_kind_name(kind), half, stops);
-    for (int i = 0; i < SHOWN; i++) {
-        double ranks = pow((double)s->plan->most_ranks, (double)i / (SHOWN - 1));
-        used += snprintf(cells + used, sizeof cells - (size_t)used, "|%.4g",
-                         speed(s, kind, (int64_t)llround(ranks)));
-    }
-    bench_document_row(table, NULL, cells);
+    return llround(pow((double)s->plan->most_ranks, (double)i / (SHOWN - 1)));
+}
+
+/* "weak scaling, 64 images per rank" */
+static void name_scaling(const scene *s, char out[TEXT_BYTES])
+{
+    snprintf(out, TEXT_BYTES, "%s, %s scaling, %g images %s", model_kind_name(s->model),
+             scaling_name(s->scaling), s->batch,
+             s->scaling == COST_WEAK ? "per rank" : "of all ranks");
+}
+
+static void add_place(json_t *table, int64_t ranks)
+{
+    if (ranks > 0)
+        table_cell(table, "%" PRId64, ranks);
+    else
+        table_cell(table, "not reached");
 }
 
 static void add_table(json_t *document, const scene *s)
 {
-    char title[ROW_BYTES], columns[ROW_BYTES];
-    snprintf(title, sizeof title,
-             "PROJECTION, not measured: %s, %s scaling, %g images %s; images per second by ranks",
-             model_kind_name(s->model), scaling_name(s->scaling), s->batch,
-             s->scaling == COST_WEAK ? "per rank" : "of all ranks");
-    int used = snprintf(columns, sizeof columns, "how|efficiency below 1/2 at|stops scaling at");
+    char title[TEXT_BYTES + 64], scaling[TEXT_BYTES], heads[SHOWN][24];
+    const char *columns[SHOWN + 4] = {"how", "efficiency below 1/2 at", "stops scaling at"};
+    name_scaling(s, scaling);
+    snprintf(title, sizeof title, "PROJECTION, not measured: %s; images per second by ranks",
+             scaling);
     for (int i = 0; i < SHOWN; i++) {
-        double ranks = pow((double)s->plan->most_ranks, (double)i / (SHOWN - 1));
-        used += snprintf(columns + used, sizeof columns - (size_t)used, "|%lld", llround(ranks));
+        snprintf(heads[i], sizeof heads[i], "%" PRId64, shown_ranks(s, i));
+        columns[3 + i] = heads[i];
     }
-    json_t *table = bench_document_table(document, title, columns);
-    for (int kind = 0; kind < COST_KINDS; kind++)
-        add_row(table, s, (cost_kind)kind);
+    json_t *table = report_table(document, title, columns);
+    for (int kind = 0; kind < COST_KINDS; kind++) {
+        table_row(table);
+        table_cell(table, "%s", cost_kind_name((cost_kind)kind));
+        add_place(table, s->half[kind]);
+        add_place(table, s->stops[kind]);
+        for (int i = 0; i < SHOWN; i++)
+            table_cell(table, "%.4g", speed(s, (cost_kind)kind, shown_ranks(s, i)));
+    }
 }
 
 static void say_where(json_t *document, const scene *s)
@@ -141,12 +149,11 @@ static void say_where(json_t *document, const scene *s)
             snprintf(where[kind], sizeof where[kind], "at %" PRId64 " ranks", s->stops[kind]);
         else
             snprintf(where[kind], sizeof where[kind], "not up to %" PRId64, s->plan->most_ranks);
-    bench_document_say(document, BENCH_SUMMARY,
-                       "projection, %s, %s scaling: DP's master saturates %s, a parameter server "
-                       "%s; DDP stops scaling: ring %s, tree %s, hierarchical %s",
-                       model_kind_name(s->model), scaling_name(s->scaling), where[COST_MASTER],
-                       where[COST_SERVER], where[COST_RING], where[COST_TREE],
-                       where[COST_HIERARCHICAL]);
+    report_say(document, REPORT_SUMMARY,
+               "projection, %s, %s scaling: DP's master saturates %s, a parameter server "
+               "%s; DDP stops scaling: ring %s, tree %s, hierarchical %s",
+               model_kind_name(s->model), scaling_name(s->scaling), where[COST_MASTER],
+               where[COST_SERVER], where[COST_RING], where[COST_TREE], where[COST_HIERARCHICAL]);
 }
 
 static json_t *curve_json(const scene *s, cost_kind kind)
@@ -155,8 +162,8 @@ static json_t *curve_json(const scene *s, cost_kind kind)
     json_t *efficiencies = json_array();
     for (int64_t n = 1; n > 0; n = ranks_at(s->plan, n)) {
         json_array_append_new(ranks, json_integer(n));
-        json_array_append_new(speeds, bench_document_number(speed(s, kind, n), 6));
-        json_array_append_new(efficiencies, bench_document_number(efficiency(s, kind, n), 4));
+        json_array_append_new(speeds, report_number(speed(s, kind, n), 6));
+        json_array_append_new(efficiencies, report_number(efficiency(s, kind, n), 4));
     }
     json_object_set_new(curve, "how", json_string(cost_kind_name(kind)));
     json_object_set_new(curve, "model", json_string(model_kind_name(s->model)));
@@ -172,92 +179,59 @@ static json_t *curve_json(const scene *s, cost_kind kind)
     return curve;
 }
 
-/* A block of data per kind, and one for the place where it stops. */
-static void write_data(const scene *s, FILE *file)
-{
-    for (int i = 0; i < COST_KINDS; i++) {
-        cost_kind kind = (cost_kind)i;
-        fprintf(file, "$curve%d << EOD\n", i);
-        for (int64_t n = 1; n > 0; n = ranks_at(s->plan, n))
-            fprintf(file, "%" PRId64 " %.6g\n", n, speed(s, kind, n));
-        fprintf(file, "EOD\n");
-        if (s->stops[i] > 0)
-            fprintf(file, "$stop%d << EOD\n%" PRId64 " %.6g\nEOD\n", i, s->stops[i],
-                    speed(s, kind, s->stops[i]));
-    }
-}
-
-/* "DDP ring: stops scaling at 1479 ranks" */
-static void name_curve(const scene *s, cost_kind kind, char *out, size_t size_bytes)
-{
-    const char *verb = cost_kind_is_ddp(kind) ? "stops scaling" : "saturates";
-    if (s->stops[kind] > 0)
-        snprintf(out, size_bytes, "%s: %s at %" PRId64 " ranks", cost_kind_name(kind), verb,
-                 s->stops[kind]);
-    else
-        snprintf(out, size_bytes, "%s: no end up to %" PRId64 " ranks", cost_kind_name(kind),
-                 s->plan->most_ranks);
-}
-
-static void write_script(const scene *s, FILE *file)
+/* The curve of one kind, and a dot where it stops. */
+static void add_curve(const scene *s, plot_writer *p, cost_kind kind)
 {
     /* Told apart also where two lie on one another, and without telling red from green. */
-    static const char *const styles[COST_KINDS] = {
-        "linecolor '#9400d3'", "linecolor '#009e73'", "linecolor '#56b4e9' dashtype 4",
-        "linecolor '#e69f00'", "linecolor '#d62728' dashtype 4"};
-    char title[128];
-    write_data(s, file);
-    fprintf(file,
-            "set title \"PROJECTION, not measured: %s, %s scaling, %g images %s\"\n"
-            "set logscale xy 10\nset format x '10^{%%L}'\nset format y '10^{%%L}'\n"
-            "set xlabel 'ranks'\nset ylabel 'images per second'\nset grid\n"
-            "set key left top Left reverse samplen 3 font ',11'\nset xrange [1:%" PRId64 "]\n"
-            "set yrange [*:%.6g]\nplot x * %.6g title 'perfect' with lines dashtype 3 linecolor "
-            "'gray40'",
-            model_kind_name(s->model), scaling_name(s->scaling), s->batch,
-            s->scaling == COST_WEAK ? "per rank" : "of all ranks", s->plan->most_ranks,
-            100 * speed(s, COST_RING, 1) * (double)s->plan->most_ranks, speed(s, COST_RING, 1));
-    for (int i = 0; i < COST_KINDS; i++) {
-        name_curve(s, (cost_kind)i, title, sizeof title);
-        fprintf(file, ", \\\n  $curve%d title '%s' with lines linewidth 2 %s", i, title, styles[i]);
-        if (s->stops[i] > 0)
-            fprintf(file, ", \\\n  $stop%d notitle with points pointtype 7 pointsize 1.3 %.19s", i,
-                    styles[i]);
-    }
-    fputc('\n', file);
+    static const char *const colours[COST_KINDS] = {"#9400d3", "#009e73", "#56b4e9", "#e69f00",
+                                                    "#d62728"};
+    const char *verb = cost_kind_is_ddp(kind) ? "stops scaling" : "saturates";
+    bool dashed = kind == COST_HIERARCHICAL || kind == COST_MASTER;
+    char where[TEXT_BYTES];
+    if (s->stops[kind] > 0)
+        snprintf(where, sizeof where, "%s at %" PRId64 " ranks", verb, s->stops[kind]);
+    else
+        snprintf(where, sizeof where, "no end up to %" PRId64 " ranks", s->plan->most_ranks);
+    plot_curve(p, "title '%s: %s' with lines linewidth 2 linecolor '%s' dashtype %d",
+               cost_kind_name(kind), where, colours[kind], dashed ? 4 : 1);
+    for (int64_t n = 1; n > 0; n = ranks_at(s->plan, n))
+        plot_point(p, "%" PRId64 " %.6g", n, speed(s, kind, n));
+    if (s->stops[kind] == 0)
+        return;
+    plot_curve(p, "notitle with points pointtype 7 pointsize 1.3 linecolor '%s'", colours[kind]);
+    plot_point(p, "%" PRId64 " %.6g", s->stops[kind], speed(s, kind, s->stops[kind]));
 }
 
-/* A plot that cannot be drawn is no reason to lose the figures. */
-static void plot(const options *opts, json_t *document, const scene *s)
+static void plot_scene(const char *folder, json_t *document, const scene *s)
 {
-    char name[NAME_BYTES], caption[ROW_BYTES];
-    char *script = NULL;
-    text_stream text;
+    char name[NAME_BYTES], title[TEXT_BYTES + 32], text[TEXT_BYTES], caption[TEXT_BYTES];
+    plot_writer p;
+    double alone = speed(s, COST_RING, 1);
+    name_scaling(s, text);
+    snprintf(title, sizeof title, "PROJECTION, not measured: %s", text);
+    if (plot_open(&p, &(plot_labels){title, "ranks", "images per second"}) != STATUS_OK)
+        return;
+    plot_set(&p, "set logscale xy 10\nset format x '10^{%%L}'\nset format y '10^{%%L}'\nset grid\n"
+                 "set key left top Left reverse samplen 3 font ',11'");
+    plot_set(&p, "set xrange [1:%" PRId64 "]\nset yrange [*:%.6g]", s->plan->most_ranks,
+             100 * alone * (double)s->plan->most_ranks);
+    plot_function(&p, "x * %.6g title 'perfect' with lines dashtype 3 linecolor 'gray40'", alone);
+    for (int kind = 0; kind < COST_KINDS; kind++)
+        add_curve(s, &p, (cost_kind)kind);
     snprintf(name, sizeof name, "scaling_projection_%s_%s", model_kind_name(s->model),
              scaling_name(s->scaling));
     snprintf(caption, sizeof caption,
              "Projection, not measured: %s, %s scaling. A dot marks where twice the ranks bring "
              "less than a tenth more images per second.",
              model_kind_name(s->model), scaling_name(s->scaling));
-    status st = text_stream_open(&text);
-    if (st == STATUS_OK) {
-        write_script(s, text.file);
-        st = text_stream_close(&text, &script, NULL);
-    }
-    if (st == STATUS_OK)
-        st = bench_plot_draw(opts->out, name, script);
-    if (st == STATUS_OK)
-        bench_document_plot(document, name, caption);
-    else
-        bench_document_say(document, BENCH_NOTES, "no plot %s: %s", name, status_message());
-    free(script);
+    plot_finish(&p, document, folder, name, caption);
 }
 
 static json_t *link_json(cost_link link)
 {
     json_t *object = json_object();
-    json_object_set_new(object, "latency_us", bench_document_number(link.latency_s * 1e6, 6));
-    json_object_set_new(object, "gbps", bench_document_number(8e-9 / link.s_per_byte, 6));
+    json_object_set_new(object, "latency_us", report_number(link.latency_s * 1e6, 6));
+    json_object_set_new(object, "gbps", report_number(8e-9 / link.s_per_byte, 6));
     return object;
 }
 
@@ -278,9 +252,9 @@ static json_t *projection_json(const scaling_plan *plan)
 static void add_work(json_t *projection, const scene *s)
 {
     json_t *object = json_object();
-    json_object_set_new(object, "image_us", bench_document_number(s->work.image_s * 1e6, 6));
-    json_object_set_new(object, "step_us", bench_document_number(s->work.step_s * 1e6, 6));
-    json_object_set_new(object, "backward_share", bench_document_number(s->work.backward_share, 4));
+    json_object_set_new(object, "image_us", report_number(s->work.image_s * 1e6, 6));
+    json_object_set_new(object, "step_us", report_number(s->work.step_s * 1e6, 6));
+    json_object_set_new(object, "backward_share", report_number(s->work.backward_share, 4));
     json_object_set_new(object, "overlap", json_real(s->work.overlap));
     json_object_set_new(object, "gradient_bytes", json_real(s->work.gradient_bytes));
     json_object_set_new(object, "last_bucket_bytes", json_real(s->work.last_bytes));
@@ -292,27 +266,26 @@ static void add_work(json_t *projection, const scene *s)
 
 static void say_limits(json_t *document, const scaling_plan *plan)
 {
-    bench_document_say(
-        document, BENCH_LIMITS,
-        "The projection is arithmetic: %lld ranks a node, %g us and %g Gb/s between "
-        "nodes, %g us and %g Gb/s inside, every rank equally fast, no contention in "
-        "the network. It shows what limits each way, not what a cluster would reach.",
-        (long long)plan->cluster.ranks_per_node, plan->cluster.between.latency_s * 1e6,
-        8e-9 / plan->cluster.between.s_per_byte, plan->cluster.inside.latency_s * 1e6,
-        8e-9 / plan->cluster.inside.s_per_byte);
-    bench_document_say(document, BENCH_LIMITS,
-                       "DataParallel is one process on one machine: beyond %lld replicas its curve "
-                       "is that of a master which reaches them over the network, as point-to-point "
-                       "copies; no program runs it so.",
-                       (long long)plan->cluster.ranks_per_node);
+    report_say(document, REPORT_LIMITS,
+               "The projection is arithmetic: %lld ranks a node, %g us and %g Gb/s between "
+               "nodes, %g us and %g Gb/s inside, every rank equally fast, no contention in "
+               "the network. It shows what limits each way, not what a cluster would reach.",
+               (long long)plan->cluster.ranks_per_node, plan->cluster.between.latency_s * 1e6,
+               8e-9 / plan->cluster.between.s_per_byte, plan->cluster.inside.latency_s * 1e6,
+               8e-9 / plan->cluster.inside.s_per_byte);
+    report_say(document, REPORT_LIMITS,
+               "DataParallel is one process on one machine: beyond %lld replicas its curve "
+               "is that of a master which reaches them over the network, as point-to-point "
+               "copies; no program runs it so.",
+               (long long)plan->cluster.ranks_per_node);
 }
 
-static void project_model(const options *opts, const scaling_plan *plan, const cost_work *work,
-                          model_kind model, json_t *document)
+static void project_model(const scaling_plan *plan, const cost_work *work, model_kind model,
+                          const char *folder, json_t *document)
 {
     static const cost_scaling scalings[] = {COST_WEAK, COST_STRONG};
     json_t *projection = json_object_get(document, "projection");
-    bool draws = bench_plot_is_possible();
+    bool draws = plot_is_possible();
     for (int i = 0; i < 2; i++) {
         scene s = set_scene(plan, model, *work, scalings[i]);
         add_work(projection, &s);
@@ -322,23 +295,23 @@ static void project_model(const options *opts, const scaling_plan *plan, const c
             json_array_append_new(json_object_get(projection, "curves"),
                                   curve_json(&s, (cost_kind)kind));
         if (draws)
-            plot(opts, document, &s);
+            plot_scene(folder, document, &s);
     }
 }
 
-void scaling_project(const options *opts, const scaling_plan *plan, const cost_fit *fit,
-                     const scaling_measurements *measured, json_t *document)
+void scaling_project(const scaling_view *view, const char *folder, json_t *document)
 {
-    json_object_set_new(document, "projection", projection_json(plan));
-    say_limits(document, plan);
-    for (int i = 0; i < plan->n_models; i++) {
+    const bench_list *models = &view->plan->models;
+    json_object_set_new(document, "projection", projection_json(view->plan));
+    say_limits(document, view->plan);
+    for (int i = 0; i < models->n; i++) {
         cost_work work;
-        model_kind model = (model_kind)plan->models[i];
-        if (scaling_project_work(plan, fit, measured, model, opts->overlap, &work) == STATUS_OK) {
-            project_model(opts, plan, &work, model, document);
+        model_kind model = (model_kind)models->values[i];
+        if (scaling_project_work(view, model, &work) == STATUS_OK) {
+            project_model(view->plan, &work, model, folder, document);
             continue;
         }
         LOG_W("no projection of %s", status_message());
-        bench_document_say(document, BENCH_NOTES, "no projection of %s", status_message());
+        report_say(document, REPORT_NOTES, "no projection of %s", status_message());
     }
 }

@@ -4,12 +4,12 @@
 
 #include "app/bench/scaling_measure.h"
 
-#define SCALING_GOAL 0.2 /* median error of held-out steps */
+#define SCALING_GOAL 0.15 /* median error of held-out steps */
 
 /* Adds to the document: the tables of steps and all-reduces, "cases", "fit" and "held_out", the
- * errors in words, and a plot in opts->out (with gnuplot). `fit` NULL: there is none, as after an
+ * errors in words, and a plot in `folder` (with gnuplot). `fit` NULL: there is none, as after an
  * early stop; then only what was measured. */
-status scaling_report(const options *opts, const scaling_plan *plan, const cost_fit *fit,
+status scaling_report(const char *folder, const scaling_plan *plan, const cost_fit *fit,
                       const scaling_measurements *measured, json_t *document);
 
 #endif

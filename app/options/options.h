@@ -141,7 +141,7 @@ typedef struct options {
     int64_t repeats;       /* 7 */
     int64_t warmup;        /* 1 */
     int64_t steps;         /* 50 */
-    char *out;             /* "bench" */
+    char *out;             /* NULL: a new folder in runs/ */
     char *peer;            /* "none", "torch" */
     char *peer_python;     /* NULL: $TORCH_PYTHON, else "python3" */
 

@@ -215,7 +215,7 @@ const option_row options_table[] = {
     {"steps", NULL, OPTION_INTEGER, GROUP_BENCH, FOR_BENCH, AT(steps), 1, 1e6,
      "50", "N", "optimizer steps of an epoch, where the data set has as many"},
     {"out", NULL, OPTION_TEXT, GROUP_BENCH, FOR_BENCH, AT(out), 0, 0,
-     "bench", "DIR", "folder for the figures, plots and report.html"},
+     NULL, "DIR", "folder for the figures, plots and report.html [runs/TIME-bench-BENCHMARK]"},
     {"peer", NULL, OPTION_WORD, GROUP_BENCH, FOR_BENCH, AT(peer), 0, 0,
      "none", "none|torch", "measure PyTorch in turn with ours; needs MNIST and a Python with torch"},
     {"peer-python", NULL, OPTION_TEXT, GROUP_BENCH, FOR_BENCH, AT(peer_python), 0, 0,

@@ -4,8 +4,8 @@
 #ifndef MNIST_DDP_TESTS_APP_BENCH_FAKE_H
 #define MNIST_DDP_TESTS_APP_BENCH_FAKE_H
 
-#include "app/bench/bench_document.h"
 #include "app/bench/dp_vs_ddp.h"
+#include "app/report/report.h"
 #include "tests/app/options_lines.h"
 #include "tests/app/workbench.h"
 
@@ -78,9 +78,11 @@ static inline void fake_open(const char *line, fake_bench *out)
     workbench_ok(bench_rows_create(&out->cases, (int)out->opts.repeats, &out->rows));
     workbench_ok(bench_child_open(20000, &out->place));
     workbench_ok(bench_commands_init(&out->opts, false, out->place.folder, &out->commands));
+    workbench_ok(bench_commands_find(&out->commands));
     out->commands.program = fake_program();
     out->rows.cores = 2; /* whatever this machine has */
-    out->document = bench_document_create("dp-vs-ddp", "A comparison", 0, NULL);
+    out->document =
+        report_create(&(report_head){"benchmark", "dp-vs-ddp", "A comparison", 0, NULL});
 }
 
 static inline void fake_close(fake_bench *b)

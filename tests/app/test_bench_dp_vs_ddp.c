@@ -1,6 +1,5 @@
 /* mnist_ddp bench dp-vs-ddp: which cases there are, what is measured of stand-ins for runs, and a
  * comparison of real ones. */
-#include "app/bench/bench_report.h"
 #include "tests/app/bench_fake.h"
 #include "tests/support/facts.h"
 

@@ -1,9 +1,10 @@
 /* What every benchmark is made of: statistics, measured children, documents. */
 #include "app/bench/bench_child.h"
-#include "app/bench/bench_document.h"
-#include "app/bench/bench_plot.h"
 #include "app/bench/bench_sample.h"
 #include "app/bench/bench_stats.h"
+#include "app/report/plot.h"
+#include "app/report/report.h"
+#include "app/report/table.h"
 #include "base/clock.h"
 #include "tests/app/workbench.h"
 #include "tests/support/facts.h"
@@ -62,7 +63,7 @@ static bench_child place;
 static status run_shell(const char *script, int64_t timeout_ms, json_t **out)
 {
     static bench_words words;
-    bench_words_init(&words);
+    words = (bench_words){.n = 0};
     bench_words_add(&words, "sh");
     bench_words_add(&words, "-c");
     bench_words_add(&words, "%s", script);
@@ -110,7 +111,7 @@ START_TEST(failures_say_why)
     json_t *object = NULL;
     int64_t start_ns = clock_now_ns();
     status st = run_shell(FAILURES[_i].script, SHORT_MS, &object);
-    ck_assert(st != STATUS_OK && object == NULL && !place.stopped);
+    ck_assert(st != STATUS_OK && object == NULL && !bench_child_stopped(&place));
     ASSERT_FACTS_LISTED(status_message(), FAILURES[_i].facts);
     ck_assert(clock_seconds(clock_now_ns() - start_ns) < 10);
     bench_child_close(&place);
@@ -157,7 +158,7 @@ START_TEST(a_stop_reaches_the_child)
     }
     int64_t start_ns = clock_now_ns();
     status st = run_shell("trap 'exit 75' TERM; sleep 60 & wait", LONG_MS, &object);
-    ck_assert(st == STATUS_TIMEOUT && place.stopped);
+    ck_assert(st == STATUS_TIMEOUT && bench_child_stopped(&place));
     ck_assert(clock_seconds(clock_now_ns() - start_ns) < 8);
     ck_assert(run_shell("echo '{}'", LONG_MS, &object) == STATUS_TIMEOUT);
     waitpid(other, NULL, 0);
@@ -193,26 +194,32 @@ END_TEST
 START_TEST(text_is_quoted_for_gnuplot)
 {
     char out[64];
-    bench_plot_quote("a_b \"c\" \\d\n{e}", out, sizeof out);
+    plot_quote("a_b \"c\" \\d\n{e}", out, sizeof out);
     ck_assert_str_eq(out, "a\\\\_b c d\\\\{e\\\\}");
-    bench_plot_quote("0123456789", out, 8);
+    plot_quote("0123456789", out, 8);
     ck_assert_int_lt((int)strlen(out), 8);
 }
 END_TEST
 
 START_TEST(a_document_is_whole)
 {
+    static const char *const columns[] = {"name", "n", NULL};
     char *argv[] = {"mnist_ddp", "bench", "x\xff"}, *text = NULL;
     size_t length = 0;
-    json_t *document = bench_document_create("sample", "A sample", 3, argv);
-    json_t *table = bench_document_table(document, "Figures", "name|n");
-    bench_document_row(table, "because", "one|1");
-    bench_document_row(table, NULL, "a longer one|");
-    bench_document_say(document, BENCH_LIMITS, "%d limit", 1);
-    bench_document_plot(document, "sample-speed", "Speed");
-    ck_assert(json_is_null(bench_document_number((double)NAN, 3)));
-    ck_assert_msg(bench_document_write(document, workbench_path("out/deep")) == STATUS_OK, "%s",
-                  status_message());
+    json_t *document = report_create(&(report_head){"benchmark", "sample", "A sample", 3, argv});
+    json_t *table = report_table(document, "Figures", columns);
+    table_row(table);
+    table_cell(table, "one");
+    table_cell(table, "%d", 1);
+    table_note(table, "because");
+    table_row(table);
+    table_cell(table, "a longer one");
+    table_number(table, (double)NAN);
+    report_say(document, REPORT_LIMITS, "%d limit", 1);
+    report_plot(document, "sample-speed", "Speed");
+    ck_assert(json_is_null(report_number((double)NAN, 3)));
+    ck_assert_msg(report_write(document, workbench_path("out/deep"), "sample.json") == STATUS_OK,
+                  "%s", status_message());
     json_decref(document);
     workbench_ok(file_read(workbench_path("out/deep/sample.json"), 1 << 20, &text, &length));
     document = json_loads(text, 0, NULL);
@@ -224,7 +231,7 @@ START_TEST(a_document_is_whole)
     ASSERT_FACTS(text, "mnist_ddp bench x?");
     free(text);
     FILE *out = fopen(workbench_path("printed"), "w");
-    bench_document_print(document, out);
+    report_print(document, out);
     fclose(out);
     workbench_ok(file_read(workbench_path("printed"), 1 << 20, &text, &length));
     ASSERT_FACTS(text, "one", "1");

@@ -1,5 +1,5 @@
 /* Plots of a benchmark, drawn by gnuplot. SKIP without gnuplot. */
-#include "app/bench/bench_plot.h"
+#include "app/report/plot.h"
 #include "tests/app/workbench.h"
 #include "tests/support/facts.h"
 
@@ -13,8 +13,7 @@ static char *text_of(const char *name, size_t *size_bytes)
 START_TEST(a_plot_is_drawn_twice)
 {
     size_t size_bytes = 0;
-    status st =
-        bench_plot_draw(workbench, "line", "$d << EOD\n1 2\n2 3\nEOD\nplot $d with lines\n");
+    status st = plot_draw(workbench, "line", "$d << EOD\n1 2\n2 3\nEOD\nplot $d with lines\n");
     ck_assert_msg(st == STATUS_OK, "%s", status_message());
     char *text = text_of("line.svg", &size_bytes);
     ASSERT_FACTS(text, "<svg");
@@ -28,8 +27,8 @@ END_TEST
 
 START_TEST(a_plot_that_fails_leaves_the_last_one)
 {
-    workbench_ok(bench_plot_draw(workbench, "kept", "plot x\n"));
-    ck_assert(bench_plot_draw(workbench, "kept", "plot $nothing\n") == STATUS_INVALID);
+    workbench_ok(plot_draw(workbench, "kept", "plot x\n"));
+    ck_assert(plot_draw(workbench, "kept", "plot $nothing\n") == STATUS_INVALID);
     ASSERT_FACTS(status_message(), "gnuplot", "exit code 1");
     ck_assert(file_exists(workbench_path("kept.svg")));
     ck_assert(!file_exists(workbench_path("kept.svg.tmp")));
@@ -38,7 +37,7 @@ END_TEST
 
 int main(void)
 {
-    if (!bench_plot_is_possible()) {
+    if (!plot_is_possible()) {
         printf("SKIP: gnuplot is not installed\n");
         return TEST_SKIPPED;
     }

@@ -1,6 +1,6 @@
 /* report.html in a browser: every plot is there and drawn, and nothing is complained about. */
-#include "app/bench/bench_plot.h"
-#include "app/bench/bench_report.h"
+#include "app/bench/bench.h"
+#include "app/report/plot.h"
 #include "tests/app/bench_fake.h"
 
 enum { BROWSER_S = 120, PAGE_BYTES = 32 << 20, MAX_FIGURES = 64 };
@@ -65,17 +65,16 @@ static void make_bench(const char *folder)
     dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
     dp_vs_ddp_document(&b.commands, &b.rows, b.notes, b.document);
     dp_vs_ddp_plots(&b.rows, folder, b.document);
-    bench_document_say(b.document, BENCH_NOTES, "<script>console.error('markup')</script> & more");
-    workbench_ok(bench_document_write(b.document, folder));
+    report_say(b.document, REPORT_NOTES, "<script>console.error('markup')</script> & more");
+    workbench_ok(report_write(b.document, folder, "dp-vs-ddp.json"));
     fake_close(&b);
     /* what another benchmark may have left there */
-    json_t *other = bench_document_create("scaling", "Scaling", 0, NULL);
-    workbench_ok(
-        bench_plot_draw(folder, "scaling-test", "plot x lw 2, '-' using 1:2 pt 7\n0 1\ne\n"));
-    bench_document_plot(other, "scaling-test", "A line");
-    workbench_ok(bench_document_write(other, folder));
+    json_t *other = report_create(&(report_head){"benchmark", "scaling", "Scaling", 0, NULL});
+    workbench_ok(plot_draw(folder, "scaling-test", "plot x lw 2, '-' using 1:2 pt 7\n0 1\ne\n"));
+    report_plot(other, "scaling-test", "A line");
+    workbench_ok(report_write(other, folder, "scaling.json"));
     json_decref(other);
-    workbench_ok(bench_report_write(folder));
+    workbench_ok(bench_page_write(folder));
 }
 
 /* Names of plots that both documents list. */
@@ -157,7 +156,7 @@ int main(void)
     workbench_open();
     for (size_t i = 0; i < sizeof names / sizeof names[0] && browser == NULL; i++)
         browser = is_there(names[i]) ? names[i] : NULL;
-    if (browser == NULL || !bench_plot_is_possible()) {
+    if (browser == NULL || !plot_is_possible()) {
         printf("SKIP: %s is not installed\n", browser == NULL ? "Chromium" : "gnuplot");
         return workbench_close(TEST_SKIPPED);
     }

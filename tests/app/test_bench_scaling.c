@@ -1,5 +1,5 @@
 /* mnist_ddp bench scaling, whole: measures, fits, projects and says what it has done. */
-#include "app/bench/bench_plot.h"
+#include "app/report/plot.h"
 #include "tests/app/workbench.h"
 #include "tests/support/facts.h"
 
@@ -79,7 +79,7 @@ static void check_plots(const json_t *document, const char *folder)
     static const char *const kinds[] = {"svg", "png"};
     const json_t *plots = json_object_get(json_object_get(document, "report"), "plots"), *plot;
     size_t i;
-    ck_assert_uint_eq(json_array_size(plots), bench_plot_is_possible() ? 3 : 0);
+    ck_assert_uint_eq(json_array_size(plots), plot_is_possible() ? 3 : 0);
     json_array_foreach(plots, i, plot) for (int k = 0; k < 2; k++)
     {
         char path[FILE_PATH_BYTES];

@@ -34,8 +34,8 @@ START_TEST(by_default_all_that_the_fit_needs)
     ck_assert_int_eq(count(&plan, COST_SAMPLE_DDP, 1), 4); /* two models, two batches */
     ck_assert_int_eq(count(&plan, COST_SAMPLE_DDP, 6), 4);
     ck_assert_int_eq(count(&plan, COST_SAMPLE_MASTER, 1), 0);
-    ck_assert_int_eq(count(&plan, COST_SAMPLE_MASTER, 4), plan.no_modes ? 0 : 4);
-    ck_assert_int_eq(count(&plan, COST_SAMPLE_SERVER, 4), plan.no_modes ? 0 : 4);
+    ck_assert_int_eq(count(&plan, COST_SAMPLE_MASTER, 4), 4);
+    ck_assert_int_eq(count(&plan, COST_SAMPLE_SERVER, 4), 4);
     ck_assert(scaling_plan_holds_out(&plan, 3) && scaling_plan_holds_out(&plan, 6));
     ck_assert(!scaling_plan_holds_out(&plan, 4));
     ck_assert_int_ge(plan.cores, 1);
@@ -54,7 +54,7 @@ START_TEST(flags_say_what_is_measured_and_projected)
                 &plan),
         STATUS_OK);
     ck_assert_int_eq(plan.n_runs, 3);
-    ck_assert_int_eq(plan.n_held_out, 1);
+    ck_assert_int_eq(plan.held_out.n, 1);
     ck_assert_int_eq(plan.runs[2].ranks, 5);
     ck_assert_int_eq(plan.runs[2].batch, 7);
     ck_assert_int_eq(plan.runs[2].model, MODEL_CNN);
@@ -85,7 +85,7 @@ START_TEST(nothing_need_be_held_out)
 {
     static scaling_plan plan;
     ck_assert_int_eq(plan_of("bench scaling --device cpu --hold-out none", &plan), STATUS_OK);
-    ck_assert_int_eq(plan.n_held_out, 0);
+    ck_assert_int_eq(plan.held_out.n, 0);
 }
 END_TEST
 
@@ -170,29 +170,34 @@ START_TEST(the_clusters_ranks_compute_as_given_or_as_here)
 {
     static scaling_plan plan;
     scaling_measurements m = {.series = NULL};
-    cost_fit fit = {.cores = 2, .compute = {{1e-4, 0, 0, 3e-3}, {0}}};
+    cost_fit fit = {
+        .cores = 2,
+        .image_s = {1e-4, 0},
+        .optimizer_s_per_byte = 3e-3 / (4.0 * (double)model_kind_count(MODEL_MLP)),
+    };
+    scaling_view view = {&plan, &fit, &m, true};
     cost_work per_rank;
     ck_assert_int_eq(plan_of("bench scaling --device cpu", &plan), STATUS_OK);
     m.forward_s[MODEL_MLP] = 1;
     m.backward_s[MODEL_MLP] = 3;
-    ck_assert_int_eq(scaling_project_work(&plan, &fit, &m, MODEL_MLP, true, &per_rank), STATUS_OK);
+    ck_assert_int_eq(scaling_project_work(&view, MODEL_MLP, &per_rank), STATUS_OK);
     ck_assert_double_eq(per_rank.image_s, 1e-4);
-    ck_assert_double_eq(per_rank.step_s, 3e-3);
+    ck_assert_double_eq_tol(per_rank.step_s, 3e-3, 1e-15);
     ck_assert_double_eq_tol(per_rank.backward_share, 0.75, 1e-12);
     ck_assert_double_eq(per_rank.overlap, 1);
-    ck_assert_int_eq(scaling_project_work(&plan, &fit, &m, MODEL_CNN, true, &per_rank),
-                     STATUS_INVALID);
+    ck_assert_int_eq(scaling_project_work(&view, MODEL_CNN, &per_rank), STATUS_INVALID);
     ASSERT_FACTS(status_message(), "--images-per-s");
     cost_sample small = {.kind = COST_SAMPLE_DDP, .model = MODEL_CNN, .ranks = 1, .images = 4};
     cost_sample large = small;
     large.images = 16;
     ck_assert_int_eq(scaling_add(&m, &large, 0.008), STATUS_OK);
     ck_assert_int_eq(scaling_add(&m, &small, 0.004), STATUS_OK);
-    ck_assert_int_eq(scaling_project_work(&plan, &fit, &m, MODEL_CNN, true, &per_rank), STATUS_OK);
+    ck_assert_int_eq(scaling_project_work(&view, MODEL_CNN, &per_rank), STATUS_OK);
     ck_assert_double_eq_tol(per_rank.image_s, 5e-4, 1e-12);
     ck_assert_double_eq(per_rank.step_s, 0);
     plan.images_per_s = 2e4;
-    ck_assert_int_eq(scaling_project_work(&plan, &fit, &m, MODEL_CNN, false, &per_rank), STATUS_OK);
+    view.overlap = false;
+    ck_assert_int_eq(scaling_project_work(&view, MODEL_CNN, &per_rank), STATUS_OK);
     ck_assert_double_eq_tol(per_rank.image_s, 5e-5, 1e-15);
     ck_assert_double_eq(per_rank.step_s, 0);
     ck_assert_double_eq_tol(per_rank.backward_share, 2.0 / 3, 1e-12);

@@ -1,0 +1,32 @@
+/* mnist_ddp bench: what all benchmarks share, and one function for each of them. */
+#ifndef MNIST_DDP_APP_BENCH_H
+#define MNIST_DDP_APP_BENCH_H
+
+#include "app/options/options.h"
+#include "base/file.h"
+
+#include <jansson.h>
+
+/* Each returns the exit code and has said why on stderr if it is not 0. `argc`, `argv`: the whole
+ * command line, for the record. */
+int dp_vs_ddp_command(const options *opts, int argc, char **argv); /* DP beside DDP */
+int scaling_command(const options *opts, int argc, char **argv);   /* a cost model */
+
+/* STATUS_INVALID if the command line has a flag that this benchmark does not know. */
+status bench_check_flags(const options *opts);
+
+/* Makes the folder that takes what the benchmark leaves, and sets `path` (FILE_PATH_BYTES): --out,
+ * or a new runs/<local time>-bench-<name>. */
+status bench_folder_make(const options *opts, char *path);
+
+/* A new document of the benchmark that was named (app/report/report.h). */
+json_t *bench_document(const options *opts, const char *title, int argc, char **argv);
+
+/* Writes <name>.json and report.html into the folder, and prints the document on stdout: for
+ * people, or with --json as one line. */
+status bench_leave(const options *opts, const char *folder, const json_t *document);
+
+/* Writes FOLDER/report.html of all benchmarks' documents that are there. */
+status bench_page_write(const char *folder);
+
+#endif
