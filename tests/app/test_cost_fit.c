@@ -128,6 +128,28 @@ START_TEST(does_not_look_at_what_is_held_out)
 }
 END_TEST
 
+/* Steps that are the faster the more ranks there are, as only noise makes them, do not turn a cost
+ * into a gain; nor does a term that the samples do not tell from another. */
+START_TEST(no_cost_is_negative)
+{
+    samples all = measured(1, 0);
+    cost_fit fit;
+    for (size_t i = 0; i < all.n; i++)
+        if (all.list[i].ranks > 1 && all.list[i].kind != COST_SAMPLE_ALL_REDUCE)
+            all.list[i].seconds /= all.list[i].ranks * all.list[i].ranks;
+    ck_assert_int_eq(cost_fit_make(all.list, all.n, CORES, &fit), STATUS_OK);
+    ck_assert(fit.optimizer_s_per_byte >= 0 && fit.meeting_s >= 0 && fit.sharing_s >= 0);
+    ck_assert(fit.image_s[0] >= 0 && fit.image_s[1] >= 0);
+    ck_assert(fit.meeting_s + fit.sharing_s <= 0); /* their word was: less than nothing */
+    size_t n = 0;
+    for (size_t i = 0; i < all.n; i++) /* one batch size of one model: images or optimizer? */
+        if (all.list[i].ranks == 1 && all.list[i].model == 0 && all.list[i].images < 20)
+            all.list[n++] = all.list[i];
+    ck_assert_int_eq(cost_fit_make(all.list, n, CORES, &fit), STATUS_OK);
+    ASSERT_WITHIN(cost_fit_predict(&fit, &all.list[0]), all.list[0].seconds, 1e-6);
+}
+END_TEST
+
 START_TEST(one_rank_communicates_nothing)
 {
     cost_sample s = {.kind = COST_SAMPLE_ALL_REDUCE, .ranks = 1, .bytes = 1e6};
@@ -184,6 +206,7 @@ int main(void)
     tcase_add_test(core, finds_the_coefficients_without_noise);
     tcase_add_loop_test(core, predicts_what_was_held_out_under_noise, 0, 20);
     tcase_add_test(core, does_not_look_at_what_is_held_out);
+    tcase_add_test(core, no_cost_is_negative);
     tcase_add_test(core, one_rank_communicates_nothing);
     tcase_add_test(core, does_with_ddp_alone);
     tcase_add_test(core, says_what_is_missing);
