@@ -39,7 +39,7 @@ status all_reduce_bench_create(process_group *group, struct device *dev,
                                const all_reduce_plan *plan, all_reduce_bench **out);
 void all_reduce_bench_destroy(all_reduce_bench *bench); /* accepts NULL; before the group */
 
-/* The size behind `size_bytes`; 0 for the first. 0: that was the last. */
+/* The size after `size_bytes`; 0 for the first. 0: that was the last. */
 size_t all_reduce_next_size(const all_reduce_plan *plan, size_t size_bytes);
 
 /* Sums floats over all ranks, out of place and in place. All ranks call it with the same size and

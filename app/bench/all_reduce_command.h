@@ -16,7 +16,7 @@ status all_reduce_check(const options *opts);
 status all_reduce_plan_read(const options *opts, all_reduce_plan *out);
 
 /* Measures as one rank; rank 0 prints. An exit code, as of app/commands.h; EXIT_CODE_INTERNAL also
- * where sums were wrong. */
+ * if sums were wrong. */
 int all_reduce_command(const options *opts, const rendezvous_place *place, int64_t started_ns);
 
 #endif

@@ -20,7 +20,7 @@ typedef struct bench_case {
     int world;         /* ranks, or replicas of dp */
     int batch;         /* as --batch-sizes says */
     int global_batch;  /* images of one optimizer step */
-    bool strong, weak; /* which comparison it belongs to; both where world is 1 */
+    bool strong, weak; /* which comparison it belongs to; both if world is 1 */
 } bench_case;
 
 typedef struct bench_cases {
@@ -30,7 +30,7 @@ typedef struct bench_cases {
 
 /* Reads the lists of the options. What cannot be done (ps on one rank, a batch that ranks cannot
  * share evenly, what PyTorch does not have) is left out, and said in `notes`, an array that gets
- * one text for each. STATUS_INVALID names the flag and what is allowed; also where nothing is left
+ * one text for each. STATUS_INVALID names the flag and what is allowed; also if nothing is left
  * to measure. `is_cuda`: the runs compute on GPUs. */
 status bench_cases_make(const options *opts, bool is_cuda, bench_cases *out, json_t *notes);
 void bench_cases_free(bench_cases *cases);
@@ -40,7 +40,7 @@ enum { BENCH_CASE_BYTES = 96 };
 void bench_case_name(const bench_case *c, char out[BENCH_CASE_BYTES]);
 
 /* The run on one device that a case is compared with: same system, model and batch; mode single
- * where there is such a row, else the same mode, else another. -1: none. */
+ * if there is such a row, else the same mode, else another. -1: none. */
 int bench_cases_base(const bench_cases *cases, int i);
 
 /* The case that differs from case i in its mode, or in being ours, alone; -1: none. */

@@ -39,7 +39,7 @@ static status find_script(char *out)
                 SCRIPT);
 }
 
-/* Where the runs will find their images; made now where there are none, not in the first of them.
+/* Where the runs will find their images; if there are none they are made now, not in the first run.
  */
 static status find_data(bench_commands *commands)
 {

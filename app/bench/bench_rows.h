@@ -40,28 +40,28 @@ void bench_rows_free(bench_rows *rows);
 int bench_row_samples(const bench_rows *rows, int row);
 bench_summary bench_row_summary(const bench_rows *rows, int row, size_t field);
 
-/* NAN where no sample knows it. */
+/* NAN if no sample knows it. */
 double bench_row_median(const bench_rows *rows, int row, size_t field);
 
 /* Seconds of a step (whole_step_s) that are this field's: the median of its shares in each run,
  * times the median step. A slow run has the same shares as a fast one, so this is steadier than the
- * median of seconds. NAN where no sample knows it. */
+ * median of seconds. NAN if no sample knows it. */
 double bench_row_part(const bench_rows *rows, int row, size_t field);
 
 /* The same for all phases, scaled to add up as they do in a run: medians alone need not. */
 void bench_row_phases(const bench_rows *rows, int row, double out[BENCH_PHASES]);
 
-/* The largest peak of a device, in MiB; NAN where it is not known. */
+/* The largest peak of a device, in MiB; NAN if it is not known. */
 double bench_row_peak(const bench_rows *rows, int row);
 
 /* Images per second of row a through those of row b, pair by pair of the same repeat. */
 bench_summary bench_rows_ratio(const bench_rows *rows, int a, int b);
 
-/* Its speed through that of as many devices that each work as fast as the one alone; NAN where
+/* Its speed through that of as many devices that each work as fast as the one alone; NAN if
  * nothing was measured on one. */
 double bench_row_efficiency(const bench_rows *rows, int row);
 
-/* Share of the step that the phases of a run add up to; NAN where none is known. */
+/* Share of the step that the phases of a run add up to; NAN if none is known. */
 double bench_row_phase_sum(const bench_rows *rows, int row);
 
 void bench_row_why(const bench_rows *rows, int row, char out[BENCH_WHY_BYTES]);

@@ -17,16 +17,16 @@ typedef enum bench_phase {
     BENCH_REDUCE,  /* gradients */
     BENCH_WAITING, /* for a replica or rank that still computes */
     BENCH_OPTIMIZER,
-    BENCH_ACCELERATOR, /* all of it, where the host only enqueues */
+    BENCH_ACCELERATOR, /* all of it, if the host only enqueues */
     BENCH_PHASES,
 } bench_phase;
 
 const char *bench_phase_name(bench_phase phase);
 
-/* Everything is NAN (peak_mib_count 0) where the line does not say it. */
+/* Everything is NAN (peak_mib_count 0) if the line does not say it. */
 enum { BENCH_MAX_DEVICES = 64 };
 typedef struct bench_sample {
-    double images_per_s; /* of the epochs behind the warm-up, together */
+    double images_per_s; /* of the epochs after the warm-up, together */
     double step_s;       /* of one optimizer step, likewise */
     double whole_step_s; /* of one optimizer step, over all epochs: what the phases are of */
     double phase_s[BENCH_PHASES];                      /* of one optimizer step, over all epochs */

@@ -9,9 +9,9 @@ enum { BENCH_STATS_MIN = 6 }; /* samples that a 95 % interval takes: 1 - 2 / 2^6
 
 typedef struct bench_summary {
     int n;
-    double median;    /* NAN where n is 0 */
+    double median;    /* NAN if n is 0 */
     double low, high; /* between two of the samples lies the median of all runs there could be, */
-    double coverage;  /* with this probability, >= 0.95; all three NAN where n < BENCH_STATS_MIN */
+    double coverage;  /* with this probability, >= 0.95; all three NAN if n < BENCH_STATS_MIN */
     double low_fence, high_fence; /* samples outside are outliers: 1.5 times the distance of the
                                      quartiles beyond them */
     int outliers;
@@ -25,7 +25,7 @@ bool bench_stats_is_outlier(const bench_summary *summary, double value);
 /* Of sorted values, n >= 1: the share p (0..1) of them lies below; between two, linear. */
 double bench_stats_quantile(const double *sorted, int n, double p);
 
-/* Sorts the values; their median, NAN where n is 0. */
+/* Sorts the values; their median, NAN if n is 0. */
 double bench_stats_median(double *values, int n);
 
 #endif

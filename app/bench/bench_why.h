@@ -25,7 +25,7 @@ typedef struct bench_facts {
 enum { BENCH_WHY_BYTES = 400 };
 void bench_why(const bench_facts *facts, char out[BENCH_WHY_BYTES]);
 
-/* Rule i (from 0) in words, for the documentation in each report; NULL behind the last. */
+/* Rule i (from 0) in words, for the documentation in each report; NULL after the last. */
 const char *bench_why_rule(int i);
 
 #endif

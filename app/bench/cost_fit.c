@@ -8,7 +8,7 @@
 
 enum { ALL_REDUCE_TERMS = 3, STEP_TERMS = COST_FIT_MODELS + 3, MOST_TERMS = STEP_TERMS };
 
-/* How often each term counts in a sample; 0 where the sample has nothing to do with it. */
+/* How often each term counts in a sample; 0 if the sample has nothing to do with it. */
 typedef void row_fn(const cost_fit *fit, const cost_sample *s, double row[MOST_TERMS]);
 
 static double ranks_per_core(const cost_fit *fit, const cost_sample *s)

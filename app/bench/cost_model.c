@@ -21,7 +21,7 @@ static int64_t nodes_of(const cost_cluster *cluster, int64_t ranks)
     return (ranks + cluster->ranks_per_node - 1) / cluster->ranks_per_node;
 }
 
-/* Ranks of a full node, or all where they are fewer. */
+/* Ranks of a full node, or all if they are fewer. */
 static int64_t local_ranks(const cost_cluster *cluster, int64_t ranks)
 {
     return ranks < cluster->ranks_per_node ? ranks : cluster->ranks_per_node;

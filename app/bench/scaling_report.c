@@ -190,6 +190,14 @@ static bool is_same_line(const cost_sample *a, const cost_sample *b)
            a->ranks > 1 && b->ranks > 1;
 }
 
+static int most_ranks(const scaling_measurements *m)
+{
+    int most = 1;
+    for (size_t i = 0; i < m->n; i++)
+        most = m->series[i].sample.ranks > most ? m->series[i].sample.ranks : most;
+    return most;
+}
+
 /* One mode, model and batch: dots for what was measured, a line for the model. */
 static void add_line(plot_writer *p, const cost_fit *fit, const scaling_measurements *m,
                      size_t first, int colour)
@@ -200,7 +208,6 @@ static void add_line(plot_writer *p, const cost_fit *fit, const scaling_measurem
                colour);
     for (size_t i = 0; i < m->n; i++) {
         const cost_sample *t = &m->series[i].sample;
-        most = t->ranks > most ? t->ranks : most;
         if (is_same_line(t, &s))
             plot_point(p, "%d %.6g %d", t->ranks, t->seconds * 1e3, t->held_out ? 6 : 7);
     }
@@ -220,8 +227,8 @@ static void plot_fit(const char *folder, json_t *document, const cost_fit *fit,
     int lines = 0;
     if (plot_open(&p, &labels) != STATUS_OK)
         return;
-    plot_set(&p, "set logscale y\nset grid\nset key outside right top font ',11'\n"
-                 "set offsets 0.5, 0.5, 0, 0");
+    plot_set(&p, "set logscale y\nset grid\nset key outside right top font ',11'");
+    plot_set(&p, "set xrange [1.5:%g]", most_ranks(m) + 0.5);
     for (size_t i = 0; i < m->n; i++) {
         const cost_sample *s = &m->series[i].sample;
         size_t first = 0;
