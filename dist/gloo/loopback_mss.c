@@ -1,12 +1,9 @@
 #include "dist/gloo/loopback_mss.h"
 
 #include <arpa/inet.h>
-#include <dlfcn.h>
-#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdbool.h>
-#include <string.h>
 #include <sys/socket.h>
 
 enum { SEGMENT_BYTES = 1448 }; /* of Ethernet, less TCP's timestamps */
@@ -34,19 +31,12 @@ static bool on_loopback(int fd)
     return address.any.sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&address.v6.sin6_addr);
 }
 
-int listen(int fd, int backlog)
+int loopback_mss_listen(int fd, int backlog)
 {
-    int (*next)(int, int);
-    void *symbol = dlsym(RTLD_NEXT, "listen");
-    if (symbol == NULL) {
-        errno = ENOSYS;
-        return -1;
-    }
-    memcpy(&next, &symbol, sizeof next); /* ISO C has no cast from object to function pointer */
     if (thread_mode == LOOPBACK_MSS_CLAMP && on_loopback(fd)) {
         int segment = SEGMENT_BYTES;
         /* Without it gloo is slow, not wrong. */
         (void)setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &segment, sizeof segment);
     }
-    return next(fd, backlog);
+    return listen(fd, backlog);
 }

@@ -3,10 +3,9 @@
  * Loopback's segments are 64 KiB. A ring sends messages that are not multiples of that, the last,
  * short segment waits in the sender for an acknowledgement, and the receiver delays it by 40 ms:
  * 44 ms for an all_reduce of 80 KB that else takes 0.3 ms. With segments of Ethernet's size the
- * receiver acknowledges at once; where it never delays, small segments cost a quarter of the speed,
- * so they are for stalls that were seen. The size can only be set on the listening socket, before
- * listen(), and that call is inside libgloo: so this file defines a listen() that comes before
- * libc's, in the executable, where a module's libraries look first.
+ * receiver acknowledges at once. If it never delays, small segments cost a quarter of the speed, so
+ * they are only for stalls that were seen. The size can only be set on the listening socket, before
+ * listen(), and that call is inside libgloo: so libgloo gets this listen().
  */
 #ifndef MNIST_DDP_DIST_GLOO_LOOPBACK_MSS_H
 #define MNIST_DDP_DIST_GLOO_LOOPBACK_MSS_H
@@ -17,9 +16,12 @@ extern "C" {
 
 typedef enum loopback_mss { LOOPBACK_MSS_LEAVE, LOOPBACK_MSS_CLAMP } loopback_mss;
 
-/* While set to CLAMP, sockets bound to a loopback address on which this thread calls listen() get
- * segments of 1448 bytes; all other sockets and threads see plain listen(). */
+/* How loopback_mss_listen() works on this thread from now on. */
 void loopback_mss_set(loopback_mss mode);
+
+/* As listen(). While this thread is set to CLAMP, a socket bound to a loopback address gets
+ * segments of 1448 bytes. */
+int loopback_mss_listen(int fd, int backlog);
 
 #ifdef __cplusplus
 }

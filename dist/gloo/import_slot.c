@@ -1,0 +1,147 @@
+/* The tables of a shared library in memory: its dynamic section (PT_DYNAMIC) names the relocations,
+ * the symbols that they are for, and the symbols' names. Relocations without addends (REL: 32-bit
+ * x86 and ARM) are not looked at: there the library keeps what it calls.
+ */
+#include "dist/gloo/import_slot.h"
+
+#include <link.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#if __ELF_NATIVE_CLASS == 64
+#define SYMBOL_OF(info) ELF64_R_SYM(info)
+#else
+#define SYMBOL_OF(info) ELF32_R_SYM(info)
+#endif
+
+typedef struct relocations {
+    const ElfW(Rela) * first;
+    size_t n;
+} relocations;
+
+typedef struct tables {
+    const ElfW(Sym) * symbols;
+    const char *names;
+    relocations calls, others; /* calls: DT_JMPREL */
+} tables;
+
+typedef struct search {
+    uintptr_t inside;
+    const char *name;
+    void **found;
+} search;
+
+/* The library's part of the kind `type` that holds the address; NULL: none does. */
+static const ElfW(Phdr) *
+    find_part(const struct dl_phdr_info *library, ElfW(Word) type, uintptr_t address)
+{
+    for (size_t i = 0; i < library->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &library->dlpi_phdr[i];
+        uintptr_t begin = library->dlpi_addr + part->p_vaddr;
+        if (part->p_type == type && address >= begin && address - begin < part->p_memsz)
+            return part;
+    }
+    return NULL;
+}
+
+/* glibc has put addresses where the file has offsets; other linkers leave those. */
+static const void *at(const struct dl_phdr_info *library, uintptr_t value)
+{
+    return (const void *)(value < library->dlpi_addr ? library->dlpi_addr + value : value);
+}
+
+static tables read_tables(const struct dl_phdr_info *library, const ElfW(Dyn) * entry)
+{
+    tables out = {0};
+    bool has_addends = false;
+    for (; entry->d_tag != DT_NULL; entry++) {
+        const void *address = at(library, entry->d_un.d_ptr);
+        if (entry->d_tag == DT_SYMTAB)
+            out.symbols = address;
+        else if (entry->d_tag == DT_STRTAB)
+            out.names = address;
+        else if (entry->d_tag == DT_JMPREL)
+            out.calls.first = address;
+        else if (entry->d_tag == DT_PLTRELSZ)
+            out.calls.n = entry->d_un.d_val / sizeof(ElfW(Rela));
+        else if (entry->d_tag == DT_PLTREL)
+            has_addends = entry->d_un.d_val == DT_RELA;
+        else if (entry->d_tag == DT_RELA)
+            out.others.first = address;
+        else if (entry->d_tag == DT_RELASZ)
+            out.others.n = entry->d_un.d_val / sizeof(ElfW(Rela));
+    }
+    if (!has_addends)
+        out.calls.n = 0;
+    return out;
+}
+
+static void **find_in(const struct dl_phdr_info *library, const tables *t, relocations in,
+                      const char *name)
+{
+    for (size_t i = 0; in.first != NULL && i < in.n; i++) {
+        const ElfW(Rela) *r = &in.first[i];
+        const ElfW(Sym) *symbol = &t->symbols[SYMBOL_OF(r->r_info)];
+        if (SYMBOL_OF(r->r_info) != 0 && symbol->st_shndx == SHN_UNDEF && r->r_addend == 0 &&
+            strcmp(t->names + symbol->st_name, name) == 0)
+            return (void **)(library->dlpi_addr + r->r_offset);
+    }
+    return NULL;
+}
+
+/* Of dl_iterate_phdr: 1 ends it. */
+static int look(struct dl_phdr_info *library, size_t size_bytes, void *ctx)
+{
+    search *s = ctx;
+    (void)size_bytes;
+    if (find_part(library, PT_LOAD, s->inside) == NULL)
+        return 0;
+    for (size_t i = 0; i < library->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &library->dlpi_phdr[i];
+        if (part->p_type != PT_DYNAMIC)
+            continue;
+        tables t = read_tables(library, (const void *)(library->dlpi_addr + part->p_vaddr));
+        if (t.symbols == NULL || t.names == NULL)
+            continue;
+        s->found = find_in(library, &t, t.calls, s->name);
+        if (s->found == NULL)
+            s->found = find_in(library, &t, t.others, s->name);
+    }
+    return 1;
+}
+
+void **import_slot_find(const void *inside, const char *name)
+{
+    search s = {.inside = (uintptr_t)inside, .name = name};
+    (void)dl_iterate_phdr(look, &s);
+    return s.found;
+}
+
+typedef struct page {
+    uintptr_t begin, end;
+} page;
+
+/* Of dl_iterate_phdr: whether the page is read-only by now (RELRO), as only whole pages are. */
+static int look_for_relro(struct dl_phdr_info *library, size_t size_bytes, void *ctx)
+{
+    const page *p = ctx;
+    (void)size_bytes;
+    return find_part(library, PT_GNU_RELRO, p->end - 1) != NULL;
+}
+
+bool import_slot_set(void **slot, void *function)
+{
+    uintptr_t size_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = (uintptr_t)slot / size_bytes * size_bytes;
+    page p = {begin, begin + size_bytes};
+    bool read_only = dl_iterate_phdr(look_for_relro, &p) != 0;
+    if (read_only && mprotect((void *)begin, size_bytes, PROT_READ | PROT_WRITE) != 0)
+        return false;
+    __atomic_store_n(slot, function, __ATOMIC_RELEASE);
+    if (read_only)
+        (void)mprotect((void *)begin, size_bytes, PROT_READ); /* else it stays writable */
+    return true;
+}
