@@ -273,7 +273,7 @@ static void report_cause(launcher *self, const launch_record *record, const laun
                             .restart = verdict->again ? self->generation + 1 : 0,
                             .max_restarts = settings->plan.max_restarts,
                             .elsewhere = !here,
-                            .hang = cause->weight < 2 ? verdict->notes : ""};
+                            .hang = cause->weight < CAUSE_OWN ? verdict->notes : ""};
     if (here)
         launch_error_file_write(cause);
     if (!here && settings->plan.node_rank != 0) {

@@ -35,14 +35,14 @@ static bool is_witness(const launch_stream *err)
     return false;
 }
 
-int launch_ending_weight(const launch_worker *worker)
+cause_weight launch_ending_weight(const launch_worker *worker)
 {
     int code = launch_ending_code(worker->wait_status);
     if (code == EXIT_CODE_PEER)
-        return 0;
+        return first_cause_weigh(STATUS_PEER);
     if (code == EXIT_CODE_TIMEOUT)
-        return 1;
-    return WIFEXITED(worker->wait_status) && is_witness(&worker->err) ? 0 : 2;
+        return first_cause_weigh(STATUS_TIMEOUT);
+    return WIFEXITED(worker->wait_status) && is_witness(&worker->err) ? CAUSE_LOST : CAUSE_OWN;
 }
 
 int launch_ending_code(int wait_status)
@@ -128,7 +128,7 @@ status launch_ending_write_json(const launch_ending *ending, char **out)
     json_object_set_new(object, "pid", json_integer(ending->pid));
     json_object_set_new(object, "wait_status", json_integer(ending->wait_status));
     json_object_set_new(object, "start_errno", json_integer(ending->start_errno));
-    json_object_set_new(object, "weight", json_integer(ending->weight));
+    json_object_set_new(object, "weight", json_integer((json_int_t)ending->weight));
     json_object_set_new(object, "after_s", json_real(ending->after_s));
     json_object_set_new(object, "memory_killed", json_boolean(ending->memory_killed));
     json_object_set_new(object, "host", json_value_text(ending->host));
@@ -150,7 +150,9 @@ static status read_object(const json_t *object, launch_ending *out)
     TRY(json_value_integer(object, "pid", 0, INT_MAX, &out->pid));
     TRY(json_value_integer(object, "wait_status", 0, 0xffff, &out->wait_status));
     TRY(json_value_integer(object, "start_errno", 0, 4095, &out->start_errno));
-    TRY(json_value_integer(object, "weight", 0, 2, &out->weight));
+    int weight = CAUSE_LOST;
+    TRY(json_value_integer(object, "weight", CAUSE_LOST, CAUSE_OWN, &weight));
+    out->weight = (cause_weight)weight;
     out->after_s = json_number_value(json_object_get(object, "after_s"));
     out->memory_killed = json_is_true(json_object_get(object, "memory_killed"));
     TRY(json_value_copy(object, "host", out->host, sizeof out->host));

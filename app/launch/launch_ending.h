@@ -3,6 +3,7 @@
 #define MNIST_DDP_APP_LAUNCH_ENDING_H
 
 #include "app/launch/launch_worker.h"
+#include "dist/health/first_cause.h"
 #include "dist/rank_page.h"
 
 enum { ENDING_TEXT_BYTES = 160, ENDING_HOST_BYTES = 256, ENDING_SAYS_BYTES = 2000 };
@@ -10,9 +11,9 @@ enum { ENDING_TEXT_BYTES = 160, ENDING_HOST_BYTES = 256, ENDING_SAYS_BYTES = 200
 /* Plain data; lines are owned. */
 typedef struct launch_ending {
     int node, rank, local_rank, pid;
-    int wait_status;    /* as of waitpid */
-    int start_errno;    /* why it could not be executed; 0 */
-    int weight;         /* how much it tells about the first cause */
+    int wait_status; /* as of waitpid */
+    int start_errno; /* why it could not be executed; 0 */
+    cause_weight weight;
     double after_s;     /* from the launch to its end */
     bool memory_killed; /* the kernel's out-of-memory killer was at work meanwhile */
     char host[ENDING_HOST_BYTES];
@@ -24,11 +25,10 @@ typedef struct launch_ending {
     int n_lines;
 } launch_ending;
 
-/* How much the end of a worker tells about the first cause: 2 most, 0 only that another one went
- * away. Survivors of a dead or stuck rank of ours leave with two codes: those that waited for it
+/* Survivors of a dead or stuck rank of ours leave with two codes: those that waited for it
  * themselves know more than those that lost a survivor, whichever of them ends first. Of a foreign
  * program the last lines tell. */
-int launch_ending_weight(const launch_worker *worker);
+cause_weight launch_ending_weight(const launch_worker *worker);
 
 /* "exit code 7", "SIGKILL (Killed)" */
 void launch_ending_text(int wait_status, int start_errno, char out[ENDING_TEXT_BYTES]);

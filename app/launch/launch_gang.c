@@ -129,12 +129,13 @@ void launch_gang_stop(launch_gang *gang)
 /* The worker that failed first, of those that tell most. */
 static void choose_cause(launch_gang *gang)
 {
-    int chosen = -1, best = 0;
+    int chosen = -1;
+    cause_weight best = CAUSE_LOST;
     for (int i = 0; i < gang->n; i++) {
         const launch_worker *worker = &gang->workers[i];
-        int weight = worker->failed_as > 0 ? launch_ending_weight(worker) : -1;
-        if (weight < 0)
+        if (worker->failed_as <= 0)
             continue;
+        cause_weight weight = launch_ending_weight(worker);
         if (chosen < 0 || weight > best ||
             (weight == best && worker->failed_as < gang->workers[chosen].failed_as)) {
             chosen = i;

@@ -167,7 +167,7 @@ status launch_verdict_make(const launch_record *records, int n, const launch_set
     int failed = worst(records, n);
     TRY(collect_notes(records, n, &verdict.notes));
     /* A rank's own failure explains more than what followed from it elsewhere. */
-    bool clear = failed >= 0 && records[failed].cause.weight > 0;
+    bool clear = failed >= 0 && records[failed].cause.weight > CAUSE_LOST;
     if (!(clear && find_lost(records, n) < 0) && judge_nodes(records, n, &verdict)) {
         *out = verdict;
         return STATUS_OK;

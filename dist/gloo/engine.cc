@@ -4,7 +4,6 @@
 
 extern "C" {
 #include "base/clock.h"
-#include "dist/backend_choice.h"
 #include "dist/reduce.h"
 #include "dist/store/store.h"
 }
@@ -15,10 +14,8 @@ extern "C" {
 
 #include <pthread.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -30,7 +27,6 @@ namespace
 const std::chrono::milliseconds GOODBYE_TIMEOUT(2000);
 const std::chrono::milliseconds THREAD_END_TIMEOUT(1000);
 const size_t REDUCE_CHUNK_BYTES = 1 << 20;
-const int DEATH_NOTICE_MS = 100; // a socket closes a little before its process has ended
 
 // Signals are for the program's own threads: ours and gloo's start with all of them blocked.
 struct block_signals {
@@ -84,31 +80,15 @@ engine::engine(const group_setup &setup)
     int64_t deadline_ns = clock_deadline_ns(process_group_patience_ms(setup.options));
     block_signals blocked;
     context_ = connect_ranks(setup);
-    if (setup.one_host)
-        watch_peers(setup, deadline_ns);
+    // gloo does not say whose connection broke; on one host the processes' ends do.
+    status st = first_cause_create(&setup, nullptr, deadline_ns, &cause_);
+    if (st != STATUS_OK)
+        throw failure(st, status_message());
 }
 
 engine::~engine()
 {
-    peer_watch_destroy(watch_);
-}
-
-// gloo does not say whose connection broke; on one host the processes' ends do.
-void engine::watch_peers(const group_setup &setup, int64_t deadline_ns)
-{
-    std::vector<int> pids(static_cast<size_t>(world_size_));
-    std::string key = std::string(setup.prefix) + "pid/", pid = std::to_string(getpid());
-    status st = store_set(store_, (key + std::to_string(rank_)).c_str(), pid.data(), pid.size());
-    for (int peer = 0; peer < world_size_ && st == STATUS_OK; peer++) {
-        char text[32] = "";
-        st = backend_choice_fetch(store_, (key + std::to_string(peer)).c_str(), deadline_ns, text,
-                                  sizeof text);
-        pids[static_cast<size_t>(peer)] = std::atoi(text);
-    }
-    if (st == STATUS_OK)
-        st = peer_watch_create(pids.data(), world_size_, &watch_);
-    if (st != STATUS_OK)
-        throw failure(st, status_message());
+    first_cause_destroy(cause_);
 }
 
 void engine::start()
@@ -188,37 +168,13 @@ void engine::run()
     changed_.notify_all();
 }
 
-// Whoever notices a death soon ends too, and so the others find several dead: the first to notice
-// says in the store whose death began it. Without the store, each blames whom it has found.
-int engine::agree_on_lost(int dead)
-{
-    {
-        std::lock_guard<std::mutex> hold(lock_);
-        if (ending_) // the store may be gone as well
-            return dead;
-    }
-    void *value = nullptr;
-    size_t size_bytes = 0;
-    std::string mine = std::to_string(dead);
-    if (store_compare_set(store_, (prefix_ + "lost").c_str(), "", mine.c_str(), &value,
-                          &size_bytes) != STATUS_OK)
-        return dead;
-    int lost = std::atoi(static_cast<const char *>(value));
-    std::free(value);
-    return lost >= 0 && lost < world_size_ ? lost : dead;
-}
-
 failure engine::explain(const std::string &text)
 {
     if (text.find("Timed out") != std::string::npos || text.find("timeout") != std::string::npos)
         return failure(STATUS_TIMEOUT, "a peer is late or out of reach: " + text);
-    int dead = watch_ == nullptr ? -1 : peer_watch_dead(watch_, DEATH_NOTICE_MS);
-    if (dead >= 0) {
-        int lost = agree_on_lost(dead);
-        return failure(STATUS_PEER, "rank " + std::to_string(lost) + " (pid " +
-                                        std::to_string(peer_watch_pid(watch_, lost)) +
-                                        ") is gone: " + text);
-    }
+    (void)FAIL(STATUS_PEER, "%s", text.c_str());
+    if (first_cause_blame(cause_))
+        return failure(STATUS_PEER, status_message());
     if (world_size_ == 2)
         return failure(STATUS_PEER,
                        "rank " + std::to_string(1 - rank_) + " has closed its connection: " + text);
@@ -365,6 +321,7 @@ void engine::stop()
     say_goodbye();
     std::unique_lock<std::mutex> hold(lock_);
     ending_ = true;
+    first_cause_leave_store(cause_); // it may be gone from now on
     changed_.notify_all();
     auto ended = [this] { return ended_; };
     if (!changed_.wait_for(hold, std::chrono::milliseconds(10), ended)) {

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 extern "C" {
-#include "dist/net/peer_watch.h"
+#include "dist/health/first_cause.h"
 #include "dist/process_group_ops.h"
 }
 
@@ -64,7 +64,6 @@ class engine : public std::enable_shared_from_this<engine>
     void stop();
 
   private:
-    void watch_peers(const group_setup &setup, int64_t deadline_ns);
     void run();
     void execute(const job &j);
     void all_reduce(const job &j);
@@ -74,14 +73,13 @@ class engine : public std::enable_shared_from_this<engine>
     void reduce_here(const job &j);
     void say_goodbye();
     failure explain(const std::string &text);
-    int agree_on_lost(int dead);
     std::shared_ptr<job> enqueue(const collective &what, std::chrono::milliseconds timeout);
 
     int rank_, world_size_;
     store *store_; // borrowed
     std::string prefix_;
     std::shared_ptr<gloo::rendezvous::Context> context_;
-    peer_watch *watch_ = nullptr; // where all ranks are on this host
+    first_cause *cause_ = nullptr;
 
     std::mutex lock_; // of all below
     std::condition_variable changed_;

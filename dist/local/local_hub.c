@@ -8,6 +8,7 @@
 #include "dist/local/local_hub.h"
 
 #include "base/clock.h"
+#include "dist/health/first_cause.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -82,11 +83,6 @@ static bool await_change(local_hub *hub, int64_t deadline_ns)
     return clock_await(&hub->changed, &hub->lock, deadline_ns);
 }
 
-static status fail_left(int peer)
-{
-    return FAIL(STATUS_PEER, "rank %d has closed its process group", peer);
-}
-
 /* A count that every rank has. */
 typedef uint64_t count_fn(const local_rank *rank);
 
@@ -112,7 +108,7 @@ static status await_all(local_hub *hub, count_fn *count, uint64_t want, int64_t 
         }
         for (int rank = 0; rank < hub->world_size; rank++)
             if (hub->ranks[rank].left && count(&hub->ranks[rank]) < want)
-                return fail_left(rank);
+                return first_cause_closed(NULL, rank);
         if (!await_change(hub, deadline_ns) && count(other) < want)
             return FAIL(STATUS_TIMEOUT,
                         "waited %.1f s for rank %d, which has come to %" PRIu64 " of %" PRIu64
@@ -178,7 +174,7 @@ status local_hub_send(local_hub *hub, int rank, const collective *c, int64_t dea
     while (st == STATUS_OK && m->taken < number && !m->refused) {
         bool in_time = true;
         if (hub->ranks[peer].left && !m->is_taking)
-            st = fail_left(peer);
+            st = first_cause_closed(NULL, peer);
         else
             in_time = await_change(hub, deadline_ns);
         if (!in_time && m->taken < number && !m->is_taking)
@@ -201,7 +197,7 @@ status local_hub_receive(local_hub *hub, int rank, const collective *c, int64_t 
     pthread_mutex_lock(&hub->lock);
     while (st == STATUS_OK && m->offer == NULL) {
         if (hub->ranks[peer].left)
-            st = fail_left(peer);
+            st = first_cause_closed(NULL, peer);
         else if (!await_change(hub, deadline_ns) && m->offer == NULL)
             st = fail_message("send", peer, start_ns);
     }

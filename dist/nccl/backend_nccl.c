@@ -48,8 +48,7 @@ typedef struct nccl_group {
     int gpu, rank, world_size;
     int64_t timeout_ms;
     nccl_comm comm;
-    peer_watch *peers; /* NULL: elsewhere */
-    nccl_news news;
+    first_cause *cause;
     nccl_watch *watch;
     cudaStream_t stream;
     nccl_progress *progress; /* on the host */
@@ -345,14 +344,14 @@ static void free_memory(nccl_group *g)
 }
 
 /* Tells the peers, who may still wait for this rank, how far it has come. */
-static void leave(const nccl_group *g, nccl_leave *how)
+static void leave(const nccl_group *g, departure *how)
 {
     uint64_t left = __atomic_load_n(&g->progress->left, __ATOMIC_ACQUIRE);
     uint64_t entered = __atomic_load_n(&g->progress->entered, __ATOMIC_ACQUIRE);
     how->number = __atomic_load_n(&g->progress->number, __ATOMIC_ACQUIRE);
     if (entered > left && how->number > 0)
         how->number--; /* it is not done */
-    nccl_news_tell_leaving(&g->news, how);
+    first_cause_depart(g->cause, how);
 }
 
 /* Also of a group that was half made, or whose work hangs: aborting the communicator ends it. */
@@ -360,7 +359,7 @@ static void nccl_destroy(void *self)
 {
     nccl_group *g = self;
     bool was_made = g->watch != NULL;
-    nccl_leave how = {0};
+    departure how = {0};
     if (was_made)
         how.why = nccl_watch_read(g->watch, how.words, sizeof how.words);
     bool well = was_made && how.why == STATUS_OK && g->first == NULL;
@@ -379,7 +378,7 @@ static void nccl_destroy(void *self)
         (void)CUDA_CALL(cudaEventDestroy(g->ready));
     if (g->stream != NULL)
         (void)CUDA_CALL(cudaStreamDestroy(g->stream));
-    peer_watch_destroy(g->peers);
+    first_cause_destroy(g->cause);
     pthread_mutex_destroy(&g->lock);
     free(g);
 }
@@ -420,15 +419,15 @@ static status open_group(nccl_group *g, const group_setup *setup)
     nccl_room room = {0};
     status st = prepare(g);
     if (st != STATUS_OK) {
-        nccl_comm_decline(setup);
+        peers_decline(setup);
         return st;
     }
-    TRY(nccl_comm_open(&g->comm, setup, clock_deadline_ns(process_group_patience_ms(o)),
-                       &g->peers));
-    nccl_news_init(&g->news, o, setup->prefix, g->peers);
+    int64_t deadline_ns = clock_deadline_ns(process_group_patience_ms(o));
+    TRY(first_cause_create(setup, NULL, deadline_ns, &g->cause));
+    TRY(nccl_comm_open(&g->comm, setup, g->cause, deadline_ns));
     TRY(nccl_bounce_take(&g->bounce, 1, &room)); /* memory at hand: allocating later may disturb */
     nccl_bounce_give_back(&room);
-    nccl_watch_options watch = {&g->comm,      g->progress, &g->news,
+    nccl_watch_options watch = {&g->comm,      g->progress, g->cause,
                                 o->timeout_ms, o->stuck,    o->stuck_ctx};
     return nccl_watch_create(&watch, &g->watch);
 }

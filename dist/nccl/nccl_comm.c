@@ -1,7 +1,6 @@
 /* Keys in the store, under the group's prefix:
  *
  *   nccl/id            NCCL's unique id, by rank 0
- *   nccl/pid/<rank>    that rank has come this far: its process, or "0 " and why it goes no further
  *   nccl/up/<rank>     its communicator stands
  *   nccl/failed        why some rank's does not
  */
@@ -13,16 +12,14 @@
 #include "dist/plain_message.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { KEY_BYTES = 96, TEXT_BYTES = 1024, FINALIZE_TIMEOUT_MS = 3000, LOOK_EVERY_MS = 100 };
 
 /* What a rank that joins looks at meanwhile. */
 typedef struct joining {
     const group_setup *setup;
-    const peer_watch *peers;
+    first_cause *cause;
     int64_t next_look_ns;
 } joining;
 
@@ -34,31 +31,6 @@ static void key_of(const group_setup *setup, const char *name, char *key)
 static void key_of_rank(const group_setup *setup, const char *name, int rank, char *key)
 {
     snprintf(key, KEY_BYTES, "%snccl/%s/%d", setup->prefix, name, rank);
-}
-
-/* Waits for every rank; on one host also watches their processes from then on. */
-static status meet(const group_setup *setup, int64_t deadline_ns, peer_watch **peers)
-{
-    const process_group_options *o = setup->options;
-    char key[KEY_BYTES], text[TEXT_BYTES];
-    int *pids = calloc((size_t)o->world_size, sizeof *pids);
-    if (pids == NULL)
-        return FAIL(STATUS_NO_MEMORY, "the pids of %d ranks", o->world_size);
-    key_of_rank(setup, "pid", o->rank, key);
-    snprintf(text, sizeof text, "%d", (int)getpid());
-    status st = store_set(o->store, key, text, strlen(text));
-    for (int rank = 0; rank < o->world_size && st == STATUS_OK; rank++) {
-        key_of_rank(setup, "pid", rank, key);
-        st = backend_choice_fetch(o->store, key, deadline_ns, text, sizeof text);
-        if (st != STATUS_OK)
-            status_context(st, "rank %d has not come to its GPU", rank);
-        else if ((pids[rank] = atoi(text)) <= 0)
-            st = FAIL(STATUS_PEER, "rank %d: %s", rank, text + strspn(text, "0 "));
-    }
-    if (st == STATUS_OK && setup->one_host)
-        st = peer_watch_create(pids, o->world_size, peers);
-    free(pids);
-    return st;
 }
 
 static status share_id(const group_setup *setup, int64_t deadline_ns, ncclUniqueId *id)
@@ -92,10 +64,8 @@ static status look_at_others(void *ctx)
         TRY(backend_choice_fetch(o->store, key, clock_deadline_ns(1000), text, sizeof text));
         return FAIL(STATUS_PEER, "%s", text);
     }
-    int dead = j->peers == NULL ? -1 : peer_watch_dead(j->peers, 0);
-    if (dead >= 0)
-        return FAIL(STATUS_PEER, "rank %d (pid %d) is gone", dead, peer_watch_pid(j->peers, dead));
-    return STATUS_OK;
+    int dead = peers_find_ended(first_cause_peers(j->cause), 0, 0);
+    return dead < 0 ? STATUS_OK : first_cause_death(j->cause, dead);
 }
 
 /* The first other rank whose communicator does not stand. */
@@ -151,29 +121,16 @@ static void tell_failure(const group_setup *setup, const char *why)
     (void)store_set(setup->options->store, key, text, strlen(text));
 }
 
-void nccl_comm_decline(const group_setup *setup)
-{
-    char key[KEY_BYTES], text[TEXT_BYTES], why[TEXT_BYTES];
-    status_kept kept;
-    status_keep(&kept);
-    plain_message(why, sizeof why);
-    snprintf(text, sizeof text, "0 %.900s", why);
-    key_of_rank(setup, "pid", setup->options->rank, key);
-    (void)store_set(setup->options->store, key, text, strlen(text));
-    status_restore(&kept);
-}
-
 void nccl_comm_init(nccl_comm *comm)
 {
     comm->handle = NULL;
     pthread_mutex_init(&comm->lock, NULL);
 }
 
-status nccl_comm_open(nccl_comm *comm, const group_setup *setup, int64_t deadline_ns,
-                      peer_watch **peers)
+status nccl_comm_open(nccl_comm *comm, const group_setup *setup, first_cause *cause,
+                      int64_t deadline_ns)
 {
-    TRY(meet(setup, deadline_ns, peers));
-    joining j = {.setup = setup, .peers = *peers};
+    joining j = {.setup = setup, .cause = cause};
     status st = join(setup, &j, deadline_ns, comm);
     if (st == STATUS_OK || st == STATUS_PEER || st == STATUS_TIMEOUT)
         return st;

@@ -3,9 +3,8 @@
 #ifndef MNIST_DDP_DIST_NCCL_COMM_H
 #define MNIST_DDP_DIST_NCCL_COMM_H
 
+#include "dist/health/first_cause.h"
 #include "dist/nccl/nccl_call.h"
-#include "dist/net/peer_watch.h"
-#include "dist/process_group_ops.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -24,17 +23,11 @@ typedef struct nccl_ask {
 
 void nccl_comm_init(nccl_comm *comm); /* none yet; closed by nccl_comm_close */
 
-/* Instead of nccl_comm_open, after a failure of this thread's: the other ranks, which wait for this
- * one or will, fail with STATUS_PEER and its message. Keeps the message. */
-void nccl_comm_decline(const group_setup *setup);
-
-/* Joins all ranks in one communicator on the current GPU. STATUS_TIMEOUT at the deadline with a
- * rank that has not come; STATUS_PEER where one has ended or declined; another rank's failure ends
- * it as well.
- * *peers: a watch on the ranks' processes where they are all on this host, else NULL; set also on
- * failure, as *comm may be: both are the caller's to close. */
-status nccl_comm_open(nccl_comm *comm, const group_setup *setup, int64_t deadline_ns,
-                      peer_watch **peers);
+/* Joins all ranks, which have met (first_cause_create), in one communicator on the current GPU.
+ * STATUS_TIMEOUT at the deadline; STATUS_PEER if one has ended; another rank's failure ends it as
+ * well. *comm may be set also on failure: it is the caller's to close. */
+status nccl_comm_open(nccl_comm *comm, const group_setup *setup, first_cause *cause,
+                      int64_t deadline_ns);
 
 /* Returns when NCCL has done in the background what `call` began, with its result; STATUS_TIMEOUT
  * at the deadline. The lock is held. */

@@ -12,7 +12,6 @@
 #include "dist/nccl/nccl_watch.h"
 
 #include "base/clock.h"
-#include "dist/nccl/nccl_peers.h"
 #include "dist/plain_message.h"
 
 #include <inttypes.h>
@@ -34,7 +33,6 @@ struct nccl_watch {
     atomic_int host_waits;
 
     /* The thread's own. */
-    nccl_peers *peers;
     bool told;             /* that this rank waits */
     int64_t host_waits_ns; /* since when; 0: it does not */
 
@@ -113,18 +111,19 @@ static void look_at_time(nccl_watch *w, int64_t now_ns)
 {
     int64_t ran_ns = w->since_ns == 0 ? 0 : now_ns - w->since_ns;
     int64_t limit_ns = limit_ms(w) * 1000000;
-    if (ran_ns >= w->o.timeout_ms * 1000000 && nccl_news_has_stopped(w->o.news))
+    if (ran_ns >= w->o.timeout_ms * 1000000 &&
+        peers_find_stopped(first_cause_peers(w->o.cause), 0) >= 0)
         limit_ns = ran_ns; /* who is stopped is not slow */
     uint64_t number = load(&w->o.progress->number);
     if (w->since_ns == 0 || ran_ns < limit_ns / 2) {
         w->told = false;
     } else if (!w->told) {
         w->told = true;
-        nccl_news_tell_waiting(w->o.news, number);
+        first_cause_tell_waiting(w->o.cause, number);
     }
     if (w->since_ns != 0 && ran_ns >= limit_ns) {
         char who[256];
-        nccl_news_name_late(w->o.news, number, who, sizeof who);
+        first_cause_name_late(w->o.cause, number, who, sizeof who);
         judge(w, fail_late(w, ran_ns, who));
     }
 }
@@ -132,9 +131,9 @@ static void look_at_time(nccl_watch *w, int64_t now_ns)
 static void look_at_peers(nccl_watch *w, int64_t now_ns)
 {
     char running[128] = "";
-    nccl_awaited what = {-1, load(&w->o.progress->number), w->since_ns};
+    awaited what = {-1, load(&w->o.progress->number), w->since_ns};
     collective_kind kind = nccl_what_kind(load(&w->o.progress->what));
-    nccl_peers_look(w->peers, now_ns);
+    first_cause_look(w->o.cause, now_ns);
     if (w->since_ns != 0) {
         name_running(w, running, sizeof running);
         if (kind == COLLECTIVE_SEND || kind == COLLECTIVE_RECV)
@@ -145,7 +144,7 @@ static void look_at_peers(nccl_watch *w, int64_t now_ns)
     } else {
         return;
     }
-    status st = nccl_peers_check(w->peers, &what, now_ns);
+    status st = first_cause_check(w->o.cause, &what, now_ns);
     if (st != STATUS_OK && running[0] != '\0')
         status_context(st, "%s", running);
     if (st != STATUS_OK)
@@ -155,7 +154,7 @@ static void look_at_peers(nccl_watch *w, int64_t now_ns)
 status nccl_watch_blame(const nccl_watch *watch, status st)
 {
     if (st == STATUS_PEER)
-        nccl_peers_blame(watch->peers);
+        (void)first_cause_blame(watch->o.cause);
     return st;
 }
 
@@ -255,7 +254,6 @@ static void release(nccl_watch *w)
 {
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->changed);
-    nccl_peers_destroy(w->peers);
     free(w);
 }
 
@@ -276,11 +274,6 @@ status nccl_watch_create(const nccl_watch_options *options, nccl_watch **out)
     if (w == NULL)
         return FAIL(STATUS_NO_MEMORY, "a watchdog");
     w->o = *options;
-    status st = nccl_peers_create(options->news, &w->peers);
-    if (st != STATUS_OK) {
-        free(w);
-        return st;
-    }
     pthread_cond_init(&w->changed, NULL);
     pthread_mutex_init(&w->lock, NULL);
     int error = start_thread(w);

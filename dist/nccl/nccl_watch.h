@@ -6,7 +6,6 @@
 
 #include "dist/nccl/nccl_comm.h"
 #include "dist/nccl/nccl_kernels.h"
-#include "dist/nccl/nccl_news.h"
 
 #include <stdbool.h>
 
@@ -15,7 +14,7 @@ typedef struct nccl_watch nccl_watch;
 typedef struct nccl_watch_options {
     nccl_comm *comm;
     const nccl_progress *progress; /* on the host */
-    const nccl_news *news;
+    first_cause *cause;
     int64_t timeout_ms;                  /* of a collective, from when the device enters it; longer
                                             for the first of its kind: process_group.h */
     void (*stuck)(void *ctx, status st); /* process_group.h */

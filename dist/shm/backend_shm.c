@@ -69,11 +69,6 @@ static shm_rank *self_of(const shm_group *g)
 /* Which of a rank's counters is meant. */
 typedef shm_counter *counter_fn(shm_rank *rank);
 
-static shm_counter *joined(shm_rank *rank)
-{
-    return &rank->joined;
-}
-
 static shm_counter *announced(shm_rank *rank)
 {
     return &rank->announced;
@@ -362,38 +357,18 @@ static status shm_alloc(void *self, size_t size_bytes, void **out)
 static void shm_destroy(void *self)
 {
     shm_group *g = self;
-    if (g->sync.region.control != NULL)
-        shm_sync_leave(&g->sync);
+    shm_sync_close(&g->sync);
     while (g->first != NULL) {
         shm_work *w = g->first;
         g->first = w->next;
         free(w);
     }
-    peer_watch_destroy(g->sync.watch);
-    shm_region_close(&g->sync.region);
     pthread_mutex_destroy(&g->lock);
     free(g->offsets);
     free(g->buffers);
     free(g->parts);
     free(g->ins);
     free(g);
-}
-
-/* Returns once all ranks have joined and are watched. */
-static status join(shm_group *g, int64_t deadline_ns)
-{
-    size_t n = (size_t)g->sync.region.world_size;
-    atomic_store(&self_of(g)->pid, (int)getpid());
-    shm_sync_publish(joined(self_of(g)), 1);
-    TRY(await_all(g, joined, 1, deadline_ns));
-    int *pids = calloc(n, sizeof *pids);
-    if (pids == NULL)
-        return FAIL(STATUS_NO_MEMORY, "the pids of %zu ranks", n);
-    for (size_t rank = 0; rank < n; rank++)
-        pids[rank] = atomic_load(&rank_of(g, (int)rank)->pid);
-    status st = peer_watch_create(pids, (int)n, &g->sync.watch);
-    free(pids);
-    return st;
 }
 
 static status shm_create(const group_setup *setup, void **self)
@@ -414,10 +389,10 @@ static status shm_create(const group_setup *setup, void **self)
         st = FAIL(STATUS_NO_MEMORY, "a shm group of %zu ranks", n);
     if (st == STATUS_OK)
         st = shm_region_create(setup, deadline_ns, &region);
-    if (st == STATUS_OK) {
-        shm_sync_init(&g->sync, &region);
-        st = join(g, deadline_ns);
-    }
+    if (st != STATUS_OK)
+        peers_decline(setup);
+    else
+        st = shm_sync_create(&g->sync, &region, setup, deadline_ns);
     if (st != STATUS_OK) {
         shm_destroy(g);
         return st;

@@ -8,7 +8,7 @@
 #ifndef MNIST_DDP_DIST_SHM_REGION_H
 #define MNIST_DDP_DIST_SHM_REGION_H
 
-#include "dist/process_group_ops.h"
+#include "dist/health/first_cause.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -39,8 +39,6 @@ typedef struct shm_note {
 #define SHM_NO_OFFSET UINT64_MAX
 
 typedef struct shm_rank {
-    _Alignas(SHM_LINE_BYTES) _Atomic int pid;
-    shm_counter joined;    /* 1: pid is set */
     shm_counter announced; /* collectives */
     shm_counter staged;    /* rounds: this rank's data is in its slot */
     shm_counter done;      /* rounds: this rank no longer touches any buffer of it */
@@ -52,9 +50,9 @@ typedef struct shm_control {
     uint64_t size_bytes;
     uint32_t layout, world_size;
     int creator_pid;
-    void *creator_base;    /* where that process has mapped the region */
-    _Atomic int users;     /* of that mapping: ranks that are threads of one process share it */
-    _Atomic uint32_t left; /* who closed first: 1 + rank, and << 16 1 + whom that rank had lost */
+    void *creator_base; /* where that process has mapped the region */
+    _Atomic int users;  /* of that mapping: ranks that are threads of one process share it */
+    first_cause_word first_cause;
     shm_rank ranks[];
 } shm_control;
 

@@ -15,17 +15,37 @@
 
 enum { SPIN_NS = 40000, SPIN_CROWDED_NS = 2000, SPINS_PER_LOOK = 32, SLICE_MS = 50 };
 
-void shm_sync_init(shm_sync *sync, const shm_region *region)
-{
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    *sync = (shm_sync){.region = *region,
-                       .spin_ns = region->world_size <= cores ? SPIN_NS : SPIN_CROWDED_NS,
-                       .lost = -1};
-}
-
 static void futex_wake(_Atomic uint32_t *word)
 {
     syscall(SYS_futex, (void *)word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+status shm_sync_create(shm_sync *sync, const shm_region *region, const group_setup *setup,
+                       int64_t deadline_ns)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    *sync = (shm_sync){
+        .region = *region,
+        .spin_ns = region->world_size <= cores ? SPIN_NS : SPIN_CROWDED_NS, /* a core for each */
+    };
+    return first_cause_create(setup, &region->control->first_cause, deadline_ns, &sync->cause);
+}
+
+static void leave(const shm_sync *sync)
+{
+    shm_rank *self = &sync->region.control->ranks[sync->region.rank];
+    first_cause_depart(sync->cause, &(departure){0});
+    futex_wake(&self->announced.value);
+    futex_wake(&self->staged.value);
+    futex_wake(&self->done.value);
+}
+
+void shm_sync_close(shm_sync *sync)
+{
+    if (sync->cause != NULL)
+        leave(sync);
+    first_cause_destroy(sync->cause);
+    shm_region_close(&sync->region);
 }
 
 /* Sleeps until woken, at most one slice; at once if the word is not `seen`. */
@@ -77,52 +97,29 @@ void shm_sync_publish(shm_counter *counter, uint32_t value)
         futex_wake(&counter->value);
 }
 
-static int pid_of(const shm_sync *sync, int rank)
-{
-    return atomic_load(&sync->region.control->ranks[rank].pid);
-}
-
-static status fail_left(shm_sync *sync, uint32_t left)
-{
-    int leaver = (int)(left & 0xffff) - 1, lost = (int)(left >> 16) - 1;
-    if (leaver >= sync->region.world_size || lost >= sync->region.world_size)
-        return FAIL(STATUS_PEER, "a rank scribbled over the shared memory");
-    sync->lost = lost >= 0 ? lost : leaver;
-    if (lost >= 0)
-        return FAIL(STATUS_PEER,
-                    "rank %d (pid %d) is lost, said rank %d (pid %d) and closed its group", lost,
-                    pid_of(sync, lost), leaver, pid_of(sync, leaver));
-    return FAIL(STATUS_PEER, "rank %d (pid %d) has closed its process group", leaver,
-                pid_of(sync, leaver));
-}
-
 /* The slow path's look around. A rank that died or left after its last collective has moved all its
  * counters first, and those that it waited for have moved theirs: so the counter has the last word.
  */
-static status check_peers(shm_sync *sync, shm_counter *counter, uint32_t want)
+static status check_peers(const shm_sync *sync, shm_counter *counter, uint32_t want)
 {
-    uint32_t left = atomic_load(&sync->region.control->left);
-    int dead = sync->watch == NULL ? -1 : peer_watch_dead(sync->watch, 0);
-    if ((left == 0 && dead < 0) || reached(counter, want))
+    bool known = first_cause_is_known(sync->cause);
+    int dead = peers_find_ended(first_cause_peers(sync->cause), 0, 0);
+    if ((!known && dead < 0) || reached(counter, want))
         return STATUS_OK;
-    if (left != 0) /* its reason comes before its death, and before others' that followed */
-        return fail_left(sync, left);
-    sync->lost = dead;
-    return FAIL(STATUS_PEER, "rank %d (pid %d) is gone", dead, peer_watch_pid(sync->watch, dead));
+    /* A rank's reason comes before its death, and before others' that followed. */
+    return known ? first_cause_known(sync->cause) : first_cause_death(sync->cause, dead);
 }
 
-static status fail_late(shm_sync *sync, int peer, int64_t waited_ns)
+static status fail_late(const shm_sync *sync, int peer, int64_t waited_ns)
 {
+    char who[PEERS_NAME_BYTES];
     shm_rank *late = &sync->region.control->ranks[peer];
-    sync->lost = peer;
-    if (atomic_load(&late->joined.value) == 0)
-        return FAIL(STATUS_TIMEOUT, "rank %d has not joined within %.1f s", peer,
-                    clock_seconds(waited_ns));
     uint32_t announced = atomic_load(&late->announced.value);
     uint64_t seq = atomic_load(&late->notes[announced % SHM_NOTES].seq);
-    return FAIL(STATUS_TIMEOUT,
-                "waited %.1f s for rank %d (pid %d), whose latest collective is #%llu",
-                clock_seconds(waited_ns), peer, pid_of(sync, peer), (unsigned long long)seq);
+    first_cause_give_up_on(sync->cause, peer);
+    peers_name(first_cause_peers(sync->cause), peer, who);
+    return FAIL(STATUS_TIMEOUT, "waited %.1f s for %s, whose latest collective is #%llu",
+                clock_seconds(waited_ns), who, (unsigned long long)seq);
 }
 
 static status sleep_until_reached(shm_sync *sync, int peer, shm_counter *counter, uint32_t want,
@@ -154,17 +151,4 @@ status shm_sync_await(shm_sync *sync, int peer, shm_counter *counter, uint32_t w
     if (reached(counter, want) || spin(counter, want, sync->spin_ns))
         return STATUS_OK;
     return sleep_until_reached(sync, peer, counter, want, deadline_ns);
-}
-
-void shm_sync_leave(shm_sync *sync)
-{
-    shm_control *control = sync->region.control;
-    shm_rank *self = &control->ranks[sync->region.rank];
-    uint32_t nobody = 0;
-    uint32_t left = (uint32_t)(sync->region.rank + 1) | (uint32_t)(sync->lost + 1) << 16;
-    atomic_compare_exchange_strong(&control->left, &nobody, left);
-    futex_wake(&self->joined.value);
-    futex_wake(&self->announced.value);
-    futex_wake(&self->staged.value);
-    futex_wake(&self->done.value);
 }

@@ -3,18 +3,23 @@
 #ifndef MNIST_DDP_DIST_SHM_SYNC_H
 #define MNIST_DDP_DIST_SHM_SYNC_H
 
-#include "dist/net/peer_watch.h"
+#include "dist/health/first_cause.h"
 #include "dist/shm/shm_region.h"
 
 typedef struct shm_sync {
     shm_region region;
-    peer_watch *watch; /* NULL while ranks are joining */
+    first_cause *cause;
     int64_t spin_ns;
-    int lost; /* the rank that an await failed on; -1: none */
 } shm_sync;
 
-/* Longer spins where every rank has a core. */
-void shm_sync_init(shm_sync *sync, const shm_region *region);
+/* Returns when all ranks have done so (first_cause_create, with its failures). Takes the region
+ * over, also on failure. */
+status shm_sync_create(shm_sync *sync, const shm_region *region, const group_setup *setup,
+                       int64_t deadline_ns);
+
+/* Tells all ranks that this one closes its group: whoever still waits fails. Those whose counters
+ * have all come do not notice. Accepts all zero. */
+void shm_sync_close(shm_sync *sync);
 
 /* Makes all that this rank has written visible to whoever sees `value`, and wakes them. */
 void shm_sync_publish(shm_counter *counter, uint32_t value);
@@ -23,9 +28,5 @@ void shm_sync_publish(shm_counter *counter, uint32_t value);
  * any rank died or closed its group before. The message names the rank. */
 status shm_sync_await(shm_sync *sync, int peer, shm_counter *counter, uint32_t want,
                       int64_t deadline_ns);
-
-/* Tells all ranks that this one closes its group: whoever still waits fails. Those whose counters
- * have all come do not notice. */
-void shm_sync_leave(shm_sync *sync);
 
 #endif

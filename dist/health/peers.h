@@ -1,0 +1,43 @@
+/* The processes of a group's ranks, and which of them live: seen through pidfds and /proc where all
+ * ranks are on this host, else nothing is seen.
+ *
+ * Each rank says in the store who it is, or why it goes no further; rank 0 reads that and gives all
+ * the same list.
+ */
+#ifndef MNIST_DDP_DIST_PEERS_H
+#define MNIST_DDP_DIST_PEERS_H
+
+#include "dist/process_group_ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct peers peers;
+
+/* Returns once rank 0 has heard from every rank. STATUS_TIMEOUT at the deadline, with a rank that
+ * has not come; STATUS_PEER with one that has declined or, on one host, has ended since; STATUS_IO
+ * where the kernel has no pidfds (Linux before 5.3). */
+status peers_create(const group_setup *setup, int64_t deadline_ns, peers **out);
+void peers_destroy(peers *p); /* accepts NULL */
+
+/* Instead of peers_create, after a failure of this thread's: the other ranks, which wait for this
+ * one or will, fail with STATUS_PEER and its message. Keeps the message. */
+void peers_decline(const group_setup *setup);
+
+/* 0: not known, as on another host. */
+int peers_pid(const peers *p, int rank);
+
+/* "rank 2 (pid 71)", or "rank 2" if its process is not known. */
+enum { PEERS_NAME_BYTES = 48 };
+void peers_name(const peers *p, int rank, char out[PEERS_NAME_BYTES]);
+
+/* The lowest rank >= from, other than ranks of this process, that has ended, or is stopped; -1:
+ * none. The first waits up to timeout_ms for an end. */
+int peers_find_ended(const peers *p, int from, int timeout_ms);
+int peers_find_stopped(const peers *p, int from);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

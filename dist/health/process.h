@@ -1,0 +1,31 @@
+/* One process of this host, and whether it lives. */
+#ifndef MNIST_DDP_DIST_PROCESS_H
+#define MNIST_DDP_DIST_PROCESS_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A number may be given to another process later; together with the start it is never. */
+typedef struct process_id {
+    int32_t pid;    /* as this process's namespace numbers it */
+    uint64_t start; /* in clock ticks since the machine started; 0: not known */
+} process_id;
+
+typedef enum process_state {
+    PROCESS_ENDED,
+    PROCESS_RUNS,
+    PROCESS_STOPPED, /* by a signal (SIGSTOP) or a debugger */
+} process_state;
+
+process_id process_self(void);
+
+/* Reads /proc/<pid>/stat. A process that has ended and was not waited for yet has ended. */
+process_state process_look(process_id id);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
