@@ -3,6 +3,8 @@
 #include "base/memory.h"
 #include "dist/reduce.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 const char *collective_kind_name(collective_kind kind)
@@ -15,6 +17,24 @@ const char *collective_kind_name(collective_kind kind)
 size_t dtype_size(dtype type)
 {
     return type == DTYPE_F32 ? sizeof(float) : sizeof(int64_t);
+}
+
+const char *dtype_name(dtype type)
+{
+    static const char *const names[] = {"f32", "f64", "i64"};
+    return (size_t)type < sizeof names / sizeof names[0] ? names[type] : "?";
+}
+
+void collective_describe(const collective *c, char *out, size_t size_bytes)
+{
+    const char *kind = collective_kind_name(c->kind);
+    if (c->label != NULL)
+        snprintf(out, size_bytes, "%s #%" PRIu64 " (%s)", kind, c->seq, c->label);
+    else if (c->kind == COLLECTIVE_BARRIER)
+        snprintf(out, size_bytes, "%s #%" PRIu64, kind, c->seq);
+    else
+        snprintf(out, size_bytes, "%s #%" PRIu64 " (%zu x %s)", kind, c->seq, c->count,
+                 dtype_name(c->type));
 }
 
 size_t collective_in_bytes(const collective *c, int world_size)

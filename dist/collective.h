@@ -14,6 +14,10 @@ extern "C" {
  * bytes are more than memory can hold, so that the functions below need not look. */
 status collective_check(const collective *c, int rank, int world_size);
 
+/* "all_reduce #17 (bucket 1: fc1.weight, fc1.bias)", or with what it carries if it has no label:
+ * "all_reduce #17 (2 x f64)". */
+void collective_describe(const collective *c, char *out, size_t size_bytes);
+
 /* What it reads at c->in and sets at c->out on this rank; 0: nothing. */
 size_t collective_in_bytes(const collective *c, int world_size);
 size_t collective_out_bytes(const collective *c, int rank, int world_size);

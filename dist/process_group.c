@@ -12,12 +12,12 @@
 #include "dist/allocations.h"
 #include "dist/backend_choice.h"
 #include "dist/collective.h"
-#include "dist/collective_ring.h"
 #include "dist/first_runs.h"
+#include "dist/health/flight_recorder.h"
+#include "dist/injected_delay.h"
 #include "dist/process_group_calls.h"
 #include "dist/process_group_ops.h"
 #include "dist/rank_page.h"
-#include "dist/slow_wire.h"
 #include "dist/staging.h"
 #include "kernels/ops.h"
 
@@ -48,8 +48,8 @@ struct work {
     work_state state;
     void *inner;
     int64_t launched_ns;
-    int64_t done_ns;        /* 0: not known */
-    int64_t leaves_wire_ns; /* not done before; 0: no such limit */
+    int64_t done_ns;    /* 0: not known */
+    int64_t arrives_ns; /* not done before; 0: no such limit */
 };
 
 struct process_group {
@@ -68,11 +68,11 @@ struct process_group {
     rank_traffic moved;
     work *first, *last; /* launched and not waited for, oldest first */
     int held;           /* of them */
-    slow_wire wire;
+    injected_delay delay;
     size_t shared_left;
     allocations memory;
     staging *staging; /* NULL until it is needed */
-    collective_ring ring;
+    flight_recorder recorder;
     rank_page *page; /* NULL: none */
 };
 
@@ -134,10 +134,10 @@ status process_group_create(const process_group_options *options, process_group 
     group->world_size = options->world_size;
     group->timeout_ms = options->timeout_ms;
     group->patience_ms = process_group_patience_ms(options);
-    group->wire.delay_ns = options->inject_delay_ms * 1000000;
+    group->delay.delay_ns = options->inject_delay_ms * 1000000;
     group->shared_left = options->shared_bytes;
     group->page = options->page;
-    group->ring.lane = options->lane;
+    group->recorder.lane = options->lane;
     group->one_host = true;
     status st = options->world_size > 1 ? open_backend(group, options) : STATUS_OK;
     if (st != STATUS_OK) {
@@ -152,7 +152,7 @@ status process_group_create(const process_group_options *options, process_group 
 void process_group_write_ring(process_group *group, FILE *file)
 {
     pthread_mutex_lock(&group->lock);
-    collective_ring_write(&group->ring, file);
+    flight_recorder_write(&group->recorder, file);
     pthread_mutex_unlock(&group->lock);
 }
 
@@ -306,8 +306,8 @@ static status launch_at_backend(process_group *group, work *w)
         w->state = WORK_DONE;
         return STATUS_OK;
     }
-    if (group->wire.delay_ns > 0 && c->kind == COLLECTIVE_ALL_REDUCE)
-        w->leaves_wire_ns = slow_wire_send(&group->wire);
+    if (group->delay.delay_ns > 0 && c->kind == COLLECTIVE_ALL_REDUCE)
+        w->arrives_ns = injected_delay_send(&group->delay);
     bool on_device = w->stream != NULL && w->copy == NULL;
     TRY(group->ops->launch(group->self, c, on_device ? w->stream : NULL, &w->inner));
     w->state = WORK_AT_BACKEND;
@@ -374,12 +374,12 @@ status process_group_launch(process_group *group, const collective *c, device_st
         w->what.seq = ++group->seq;
         bool first = first_runs_note(&group->known, c);
         w->what.timeout_ms = first ? group->patience_ms : group->timeout_ms;
-        collective_ring_launch(&group->ring, &w->what, stream != NULL, clock_now_ns());
+        flight_recorder_launch(&group->recorder, &w->what, stream != NULL, clock_now_ns());
         rank_page_launch(group->page, &w->what);
         count_traffic(group, &w->what);
         st = start(group, w);
         if (st != STATUS_OK) {
-            collective_ring_end(&group->ring, w->what.seq, false, clock_now_ns());
+            flight_recorder_end(&group->recorder, w->what.seq, false, clock_now_ns());
             break_locked(group, name_failure(group, &w->what, st));
         }
     }
@@ -410,14 +410,14 @@ status process_group_check_idle(process_group *group, collective_kind kind)
 static void note_wait(process_group *group, const work *w)
 {
     int64_t now_ns = clock_now_ns();
-    collective_ring_wait(&group->ring, w->what.seq, now_ns);
+    flight_recorder_wait(&group->recorder, w->what.seq, now_ns);
     rank_page_wait(group->page, &w->what, now_ns);
 }
 
 static void note_end(process_group *group, const work *w, status st)
 {
     int64_t end_ns = st == STATUS_OK && w->done_ns > 0 ? w->done_ns : clock_now_ns();
-    collective_ring_end(&group->ring, w->what.seq, st == STATUS_OK, end_ns);
+    flight_recorder_end(&group->recorder, w->what.seq, st == STATUS_OK, end_ns);
     if (st == STATUS_OK)
         rank_page_end_wait(group->page);
 }
@@ -473,7 +473,7 @@ static status finish(process_group *group, work *w)
     int64_t deadline_ns = clock_deadline_ns(w->what.timeout_ms);
     if (w->state == WORK_AT_BACKEND)
         TRY(group->ops->wait(group->self, w->inner, deadline_ns, &w->done_ns));
-    TRY(slow_wire_wait(w->leaves_wire_ns, deadline_ns, &w->done_ns));
+    TRY(injected_delay_wait(w->arrives_ns, deadline_ns, &w->done_ns));
     return w->copy == NULL ? STATUS_OK : staging_copy_in(group->staging, w->copy, w->what.out);
 }
 

@@ -79,6 +79,7 @@ extern const process_group_ops shm_ops, local_ops;
 
 const char *collective_kind_name(collective_kind kind); /* "all_reduce" */
 size_t dtype_size(dtype type);                          /* bytes */
+const char *dtype_name(dtype type);                     /* "f32" */
 
 #ifdef __cplusplus
 }

@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "dist/collective_ring.h"
+#include "dist/collective.h"
 
 #include <errno.h>
 #include <fcntl.h>

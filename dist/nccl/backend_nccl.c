@@ -15,9 +15,9 @@
 #include "base/clock.h"
 #include "base/poll_pause.h"
 #include "dist/collective.h"
-#include "dist/nccl/nccl_bounce.h"
 #include "dist/nccl/nccl_comm.h"
 #include "dist/nccl/nccl_kernels.h"
+#include "dist/nccl/nccl_staging.h"
 #include "dist/nccl/nccl_watch.h"
 #include "dist/plain_message.h"
 #include "kernels/cuda/cuda_state.h"
@@ -56,7 +56,7 @@ typedef struct nccl_group {
 
     pthread_mutex_t lock; /* of all below: launches may come from another thread than waits */
     cudaEvent_t ready;    /* recorded and waited for in one go */
-    nccl_bounce bounce;
+    nccl_staging staging;
     nccl_work *first, *last; /* under way */
     nccl_work *spare;
 } nccl_group;
@@ -163,7 +163,7 @@ static status make_room(nccl_group *g, const collective *c, nccl_work *w, collec
     size_t in_bytes = collective_in_bytes(c, g->world_size);
     size_t in_room = (in_bytes + ROOM_ALIGN - 1) / ROOM_ALIGN * ROOM_ALIGN;
     w->out_bytes = collective_out_bytes(c, g->rank, g->world_size);
-    TRY(nccl_bounce_take(&g->bounce, in_room + w->out_bytes + ROOM_ALIGN, &w->room));
+    TRY(nccl_staging_take(&g->staging, in_room + w->out_bytes + ROOM_ALIGN, &w->room));
     w->out = c->kind == COLLECTIVE_BARRIER ? NULL : c->out;
     w->result = w->room.pinned + in_room;
     if (in_bytes > 0)
@@ -294,7 +294,7 @@ static status nccl_wait(void *self, void *work_, int64_t deadline_ns, int64_t *d
     pthread_mutex_lock(&g->lock);
     ASSERT(g->first == w);
     g->first = w->next;
-    nccl_bounce_give_back(&w->room);
+    nccl_staging_give_back(&w->room);
     w->next = g->spare;
     g->spare = w;
     pthread_mutex_unlock(&g->lock);
@@ -336,7 +336,7 @@ static void destroy_works(nccl_work *w)
 /* Frees memory of the GPU, which waits for all its work: so not where that does not end. */
 static void free_memory(nccl_group *g)
 {
-    nccl_bounce_close(&g->bounce);
+    nccl_staging_close(&g->staging);
     if (g->counters.counts != NULL)
         (void)CUDA_CALL(cudaFree(g->counters.counts));
     if (g->progress != NULL)
@@ -425,8 +425,9 @@ static status open_group(nccl_group *g, const group_setup *setup)
     int64_t deadline_ns = clock_deadline_ns(process_group_patience_ms(o));
     TRY(first_cause_create(setup, NULL, deadline_ns, &g->cause));
     TRY(nccl_comm_open(&g->comm, setup, g->cause, deadline_ns));
-    TRY(nccl_bounce_take(&g->bounce, 1, &room)); /* memory at hand: allocating later may disturb */
-    nccl_bounce_give_back(&room);
+    TRY(nccl_staging_take(&g->staging, 1,
+                          &room)); /* memory at hand: allocating later may disturb */
+    nccl_staging_give_back(&room);
     nccl_watch_options watch = {&g->comm,      g->progress, g->cause,
                                 o->timeout_ms, o->stuck,    o->stuck_ctx};
     return nccl_watch_create(&watch, &g->watch);

@@ -3,8 +3,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text_stream.h"
-#include "dist/collective_ring.h"
 #include "dist/ddp.h"
+#include "dist/health/flight_recorder.h"
 #include "dist/last_seen.h"
 #include "dist/rank_page.h"
 #include "tests/support/facts.h"
@@ -58,15 +58,15 @@ START_TEST(the_last_thousand_are_kept)
 {
     process_group *group = alone();
     float data[3] = {1, 2, 3};
-    for (int i = 0; i < 2 * COLLECTIVE_RING_LENGTH + 1; i++)
+    for (int i = 0; i < 2 * FLIGHT_RECORDER_LENGTH + 1; i++)
         ck_assert_int_eq(process_group_all_reduce(group, data, 3, DTYPE_F32, REDUCE_MAX, NULL),
                          STATUS_OK);
     ck_assert_int_eq(process_group_barrier(group), STATUS_OK);
     json_t *lines = lines_of(group);
-    ck_assert_uint_eq(json_array_size(lines), COLLECTIVE_RING_LENGTH);
-    for (size_t i = 0; i < COLLECTIVE_RING_LENGTH; i++)
-        ck_assert_int_eq(number_at(lines, i, "seq"), (int64_t)(COLLECTIVE_RING_LENGTH + 3 + i));
-    size_t last = COLLECTIVE_RING_LENGTH - 1;
+    ck_assert_uint_eq(json_array_size(lines), FLIGHT_RECORDER_LENGTH);
+    for (size_t i = 0; i < FLIGHT_RECORDER_LENGTH; i++)
+        ck_assert_int_eq(number_at(lines, i, "seq"), (int64_t)(FLIGHT_RECORDER_LENGTH + 3 + i));
+    size_t last = FLIGHT_RECORDER_LENGTH - 1;
     ck_assert_str_eq(text_at(lines, last, "kind"), "barrier");
     ck_assert_str_eq(text_at(lines, last - 1, "kind"), "all_reduce");
     ck_assert_str_eq(text_at(lines, last - 1, "op"), "max");

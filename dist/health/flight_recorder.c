@@ -1,14 +1,8 @@
-#include "dist/collective_ring.h"
+#include "dist/health/flight_recorder.h"
 
 #include "base/trace.h"
 
 #include <inttypes.h>
-
-static const char *dtype_name(dtype type)
-{
-    static const char *const names[] = {"f32", "f64", "i64"};
-    return (size_t)type < sizeof names / sizeof names[0] ? names[type] : "?";
-}
 
 static const char *op_name(reduce_op op)
 {
@@ -17,30 +11,30 @@ static const char *op_name(reduce_op op)
 }
 
 /* NULL where newer ones have taken its place, or it has not come. */
-static collective_record *find(collective_ring *ring, uint64_t seq)
+static flight_record *find(flight_recorder *recorder, uint64_t seq)
 {
-    collective_record *r = &ring->records[seq % COLLECTIVE_RING_LENGTH];
+    flight_record *r = &recorder->records[seq % FLIGHT_RECORDER_LENGTH];
     return r->what.seq == seq ? r : NULL;
 }
 
-void collective_ring_launch(collective_ring *ring, const collective *c, bool on_device,
+void flight_recorder_launch(flight_recorder *recorder, const collective *c, bool on_device,
                             int64_t now_ns)
 {
-    ring->records[c->seq % COLLECTIVE_RING_LENGTH] = (collective_record){
+    recorder->records[c->seq % FLIGHT_RECORDER_LENGTH] = (flight_record){
         .what = *c, .stage = COLLECTIVE_LAUNCHED, .on_device = on_device, .launched_ns = now_ns};
-    ring->last = c->seq;
+    recorder->last = c->seq;
 }
 
-void collective_ring_wait(collective_ring *ring, uint64_t seq, int64_t now_ns)
+void flight_recorder_wait(flight_recorder *recorder, uint64_t seq, int64_t now_ns)
 {
-    collective_record *r = find(ring, seq);
+    flight_record *r = find(recorder, seq);
     if (r == NULL)
         return;
     r->stage = COLLECTIVE_WAITED;
     r->waited_ns = now_ns;
 }
 
-static void tell(trace_lane *lane, const collective_record *r, bool ok)
+static void tell(trace_lane *lane, const flight_record *r, bool ok)
 {
     const collective *c = &r->what;
     bool moves = c->kind != COLLECTIVE_BARRIER;
@@ -55,26 +49,14 @@ static void tell(trace_lane *lane, const collective_record *r, bool ok)
     trace_add(lane, &span);
 }
 
-void collective_ring_end(collective_ring *ring, uint64_t seq, bool ok, int64_t now_ns)
+void flight_recorder_end(flight_recorder *recorder, uint64_t seq, bool ok, int64_t now_ns)
 {
-    collective_record *r = find(ring, seq);
+    flight_record *r = find(recorder, seq);
     if (r == NULL)
         return;
     r->stage = ok ? COLLECTIVE_DONE : COLLECTIVE_FAILED;
     r->ended_ns = now_ns;
-    tell(ring->lane, r, ok);
-}
-
-void collective_describe(const collective *c, char *out, size_t size_bytes)
-{
-    const char *kind = collective_kind_name(c->kind);
-    if (c->label != NULL)
-        snprintf(out, size_bytes, "%s #%" PRIu64 " (%s)", kind, c->seq, c->label);
-    else if (c->kind == COLLECTIVE_BARRIER)
-        snprintf(out, size_bytes, "%s #%" PRIu64, kind, c->seq);
-    else
-        snprintf(out, size_bytes, "%s #%" PRIu64 " (%zu x %s)", kind, c->seq, c->count,
-                 dtype_name(c->type));
+    tell(recorder->lane, r, ok);
 }
 
 static bool reduces(collective_kind kind)
@@ -89,7 +71,7 @@ static bool has_root(collective_kind kind)
            kind == COLLECTIVE_RECV;
 }
 
-static void write_record(const collective_record *r, FILE *file)
+static void write_record(const flight_record *r, FILE *file)
 {
     static const char *const stages[] = {"launched", "waited", "done", "failed"};
     const collective *c = &r->what;
@@ -110,11 +92,11 @@ static void write_record(const collective_record *r, FILE *file)
             r->ended_ns);
 }
 
-void collective_ring_write(const collective_ring *ring, FILE *file)
+void flight_recorder_write(const flight_recorder *recorder, FILE *file)
 {
     uint64_t kept =
-        ring->last < COLLECTIVE_RING_LENGTH ? ring->last : (uint64_t)COLLECTIVE_RING_LENGTH;
-    for (uint64_t seq = ring->last - kept + 1; seq <= ring->last; seq++)
-        if (ring->records[seq % COLLECTIVE_RING_LENGTH].what.seq == seq)
-            write_record(&ring->records[seq % COLLECTIVE_RING_LENGTH], file);
+        recorder->last < FLIGHT_RECORDER_LENGTH ? recorder->last : (uint64_t)FLIGHT_RECORDER_LENGTH;
+    for (uint64_t seq = recorder->last - kept + 1; seq <= recorder->last; seq++)
+        if (recorder->records[seq % FLIGHT_RECORDER_LENGTH].what.seq == seq)
+            write_record(&recorder->records[seq % FLIGHT_RECORDER_LENGTH], file);
 }

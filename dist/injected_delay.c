@@ -1,15 +1,15 @@
-#include "dist/slow_wire.h"
+#include "dist/injected_delay.h"
 
 #include "base/clock.h"
 
 #include <errno.h>
 #include <time.h>
 
-int64_t slow_wire_send(slow_wire *wire)
+int64_t injected_delay_send(injected_delay *delay)
 {
     int64_t now_ns = clock_now_ns();
-    wire->free_ns = (wire->free_ns > now_ns ? wire->free_ns : now_ns) + wire->delay_ns;
-    return wire->free_ns;
+    delay->free_ns = (delay->free_ns > now_ns ? delay->free_ns : now_ns) + delay->delay_ns;
+    return delay->free_ns;
 }
 
 static void sleep_until(int64_t point_ns)
@@ -20,7 +20,7 @@ static void sleep_until(int64_t point_ns)
     }
 }
 
-status slow_wire_wait(int64_t leaves_ns, int64_t deadline_ns, int64_t *done_ns)
+status injected_delay_wait(int64_t leaves_ns, int64_t deadline_ns, int64_t *done_ns)
 {
     while (*done_ns < leaves_ns) {
         int64_t now_ns = clock_now_ns();

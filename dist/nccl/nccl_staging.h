@@ -1,7 +1,7 @@
 /* Memory through which collectives on host memory pass: a pinned piece, for the copies, and a piece
  * of the GPU's, for NCCL. */
-#ifndef MNIST_DDP_DIST_NCCL_BOUNCE_H
-#define MNIST_DDP_DIST_NCCL_BOUNCE_H
+#ifndef MNIST_DDP_DIST_NCCL_STAGING_H
+#define MNIST_DDP_DIST_NCCL_STAGING_H
 
 #include "base/status.h"
 
@@ -9,9 +9,9 @@
 
 typedef struct nccl_chunk nccl_chunk;
 
-typedef struct nccl_bounce {
+typedef struct nccl_staging {
     nccl_chunk *chunks; /* the oldest first */
-} nccl_bounce;
+} nccl_staging;
 
 /* One collective's room: size_bytes at both places, aligned to 64 bytes. */
 typedef struct nccl_room {
@@ -20,12 +20,12 @@ typedef struct nccl_room {
 } nccl_room;
 
 /* Allocates on the current GPU where what is there is in use. */
-status nccl_bounce_take(nccl_bounce *bounce, size_t size_bytes, nccl_room *out);
+status nccl_staging_take(nccl_staging *staging, size_t size_bytes, nccl_room *out);
 
 /* Its copies must be through. Accepts a room that was never taken. */
-void nccl_bounce_give_back(nccl_room *room);
+void nccl_staging_give_back(nccl_room *room);
 
 /* The GPU must be idle: freeing waits for it. */
-void nccl_bounce_close(nccl_bounce *bounce);
+void nccl_staging_close(nccl_staging *staging);
 
 #endif

@@ -1,6 +1,6 @@
 /* A chunk is handed out from its beginning to its end, and is empty again when all its rooms have
  * been given back. */
-#include "dist/nccl/nccl_bounce.h"
+#include "dist/nccl/nccl_staging.h"
 
 #include "kernels/cuda/cuda_call.h"
 
@@ -24,7 +24,7 @@ static void destroy_chunk(nccl_chunk *chunk)
     free(chunk);
 }
 
-static status add_chunk(nccl_bounce *bounce, size_t size_bytes, nccl_chunk **out)
+static status add_chunk(nccl_staging *staging, size_t size_bytes, nccl_chunk **out)
 {
     nccl_chunk *chunk = calloc(1, sizeof *chunk);
     if (chunk == NULL)
@@ -38,7 +38,7 @@ static status add_chunk(nccl_bounce *bounce, size_t size_bytes, nccl_chunk **out
         destroy_chunk(chunk);
         return st;
     }
-    nccl_chunk **last = &bounce->chunks;
+    nccl_chunk **last = &staging->chunks;
     while (*last != NULL)
         last = &(*last)->next;
     *last = chunk;
@@ -46,32 +46,32 @@ static status add_chunk(nccl_bounce *bounce, size_t size_bytes, nccl_chunk **out
     return STATUS_OK;
 }
 
-status nccl_bounce_take(nccl_bounce *bounce, size_t size_bytes, nccl_room *out)
+status nccl_staging_take(nccl_staging *staging, size_t size_bytes, nccl_room *out)
 {
     size_t rounded = (size_bytes + ALIGN - 1) / ALIGN * ALIGN;
-    nccl_chunk *chunk = bounce->chunks;
+    nccl_chunk *chunk = staging->chunks;
     while (chunk != NULL && chunk->size_bytes - chunk->used_bytes < rounded)
         chunk = chunk->next;
     if (chunk == NULL)
-        TRY(add_chunk(bounce, rounded, &chunk));
+        TRY(add_chunk(staging, rounded, &chunk));
     *out = (nccl_room){chunk->pinned + chunk->used_bytes, chunk->on_gpu + chunk->used_bytes, chunk};
     chunk->used_bytes += rounded;
     chunk->users++;
     return STATUS_OK;
 }
 
-void nccl_bounce_give_back(nccl_room *room)
+void nccl_staging_give_back(nccl_room *room)
 {
     if (room->chunk != NULL && --room->chunk->users == 0)
         room->chunk->used_bytes = 0;
     *room = (nccl_room){0};
 }
 
-void nccl_bounce_close(nccl_bounce *bounce)
+void nccl_staging_close(nccl_staging *staging)
 {
-    while (bounce->chunks != NULL) {
-        nccl_chunk *chunk = bounce->chunks;
-        bounce->chunks = chunk->next;
+    while (staging->chunks != NULL) {
+        nccl_chunk *chunk = staging->chunks;
+        staging->chunks = chunk->next;
         destroy_chunk(chunk);
     }
 }
