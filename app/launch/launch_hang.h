@@ -10,8 +10,7 @@
  * has pid 0. NULL where there are none. */
 rank_sight *launch_hang_look(const launch_gang *gang);
 
-/* What sets ranks apart, as lines of the report: who never entered the collective that others wait
- * in, who is stopped, who was elsewhere. Free with free(); NULL: nothing. */
+/* hang_report_lines of them. Free with free(); NULL: nothing. */
 char *launch_hang_describe(const launch_gang *gang);
 
 /* Where one rank was last: "in the forward pass of step 12, epoch 1"; "" where nothing is known. */

@@ -7,7 +7,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/text_stream.h"
-#include "dist/last_seen.h"
+#include "dist/health/hang_report.h"
 #include "dist/plain_message.h"
 
 #include <errno.h>
@@ -84,16 +84,16 @@ static bool concerns_others(const job *j)
 /* Adds to `why` which rank it was that the others waited for. */
 static status name_others(const job *j, status st, const char *why)
 {
-    char others[LAST_SEEN_BYTES];
-    last_seen_options how = {.store = rendezvous_store(j->rdzv),
-                             .folder = failure_folder(),
-                             .page = j->page,
-                             .rank = j->place.rank,
-                             .world_size = j->place.world_size,
-                             .generation = j->place.restart_count,
-                             .wait_ms = st == STATUS_TIMEOUT ? OTHERS_MS : 0,
-                             .timed_out = st == STATUS_TIMEOUT};
-    last_seen_explain(&how, others);
+    char others[HANG_REPORT_BYTES];
+    hang_report_options how = {.store = rendezvous_store(j->rdzv),
+                               .folder = failure_folder(),
+                               .page = j->page,
+                               .rank = j->place.rank,
+                               .world_size = j->place.world_size,
+                               .generation = j->place.restart_count,
+                               .wait_ms = st == STATUS_TIMEOUT ? OTHERS_MS : 0,
+                               .timed_out = st == STATUS_TIMEOUT};
+    hang_report_explain(&how, others);
     return FAIL(st, "%s%s%s", why, others[0] != '\0' ? "; " : "", others);
 }
 

@@ -5,7 +5,7 @@
 #include "base/text_stream.h"
 #include "dist/ddp.h"
 #include "dist/health/flight_recorder.h"
-#include "dist/last_seen.h"
+#include "dist/health/hang_report.h"
 #include "dist/rank_page.h"
 #include "tests/support/facts.h"
 #include "tests/support/ranks.h"
@@ -318,14 +318,14 @@ static rank_page *scene_page(const char *in, int rank, const collective *entered
 
 static void explain(store *keys, const char *in, int rank, const rank_page *page, char *out)
 {
-    last_seen_options options = {.store = keys,
-                                 .folder = in,
-                                 .page = page,
-                                 .rank = rank,
-                                 .world_size = 3,
-                                 .wait_ms = 300,
-                                 .timed_out = true};
-    last_seen_explain(&options, out);
+    hang_report_options options = {.store = keys,
+                                   .folder = in,
+                                   .page = page,
+                                   .rank = rank,
+                                   .world_size = 3,
+                                   .wait_ms = 300,
+                                   .timed_out = true};
+    hang_report_explain(&options, out);
 }
 
 static store *connect_to(store_server *server)
@@ -355,7 +355,7 @@ static void cut_out(const char *said, const char *who, const char *other, char *
 START_TEST(who_did_not_come_is_named)
 {
     const char *in = _i == 0 ? folder : NULL;
-    char said[LAST_SEEN_BYTES], ignored[LAST_SEEN_BYTES];
+    char said[HANG_REPORT_BYTES], ignored[HANG_REPORT_BYTES];
     store_server *server = NULL;
     ck_assert_int_eq(store_server_create("127.0.0.1", 0, &server), STATUS_OK);
     store *keys = connect_to(server);
@@ -369,7 +369,7 @@ START_TEST(who_did_not_come_is_named)
         explain(keys, NULL, 2, strange, ignored);
     }
     explain(keys, in, 0, own, said);
-    char of_1[LAST_SEEN_BYTES], of_2[LAST_SEEN_BYTES];
+    char of_1[HANG_REPORT_BYTES], of_2[HANG_REPORT_BYTES];
     cut_out(said, "rank 1", "rank 2", of_1);
     cut_out(said, "rank 2", "rank 1", of_2);
     ASSERT_FACTS(of_1, "rank 1", "all_reduce #17", "bucket 1: fc1.weight, fc1.bias", "loader",
@@ -385,7 +385,7 @@ END_TEST
 
 START_TEST(silence_is_named_too)
 {
-    char said[LAST_SEEN_BYTES];
+    char said[HANG_REPORT_BYTES];
     store_server *server = NULL;
     ck_assert_int_eq(store_server_create("127.0.0.1", 0, &server), STATUS_OK);
     store *keys = connect_to(server);

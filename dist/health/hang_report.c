@@ -1,7 +1,8 @@
-#include "dist/last_seen.h"
+#include "dist/health/hang_report.h"
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/text_stream.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -47,7 +48,7 @@ static bool from_line(const char *line, int rank, rank_sight *out)
     return true;
 }
 
-static bool read_page(const last_seen_options *o, int rank, rank_sight *out)
+static bool read_page(const hang_report_options *o, int rank, rank_sight *out)
 {
     return o->folder != NULL && rank_page_read(o->folder, rank, out) == STATUS_OK &&
            out->generation == o->generation;
@@ -55,14 +56,14 @@ static bool read_page(const last_seen_options *o, int rank, rank_sight *out)
 
 /* Does the store answer? A lost way to it would hold each call up for the client's whole timeout.
  */
-static bool store_answers(const last_seen_options *o)
+static bool store_answers(const hang_report_options *o)
 {
     char key[KEY_BYTES];
     key_of(o->rank, key);
     return o->store != NULL && store_wait(o->store, key, PROBE_MS) == STATUS_OK;
 }
 
-static void publish(const last_seen_options *o, const rank_sight *s)
+static void publish(const hang_report_options *o, const rank_sight *s)
 {
     char key[KEY_BYTES], line[LINE_BYTES];
     void *held = NULL;
@@ -77,7 +78,7 @@ static void publish(const last_seen_options *o, const rank_sight *s)
 }
 
 /* This rank and those whose pages lie on this host. */
-static void look_around(const last_seen_options *o, rank_sight *sights, bool *known)
+static void look_around(const hang_report_options *o, rank_sight *sights, bool *known)
 {
     for (int rank = 0; rank < o->world_size; rank++)
         known[rank] = rank != o->rank && read_page(o, rank, &sights[rank]);
@@ -85,7 +86,7 @@ static void look_around(const last_seen_options *o, rank_sight *sights, bool *kn
     known[o->rank] = true;
 }
 
-static void ask_others(const last_seen_options *o, rank_sight *sights, bool *known)
+static void ask_others(const hang_report_options *o, rank_sight *sights, bool *known)
 {
     char key[KEY_BYTES];
     int64_t deadline_ns = clock_deadline_ns(o->wait_ms);
@@ -126,7 +127,16 @@ static const char *process_of(const rank_sight *s)
                                     : "";
 }
 
-/* What sets a rank apart; false where it stands where this one stands, or is just on its way. */
+/* The sentence about a rank that has not entered `what`, in which others wait; after_name or
+ * after_it says how its process is. */
+static void say_missing(const rank_sight *s, const char *what, const char *after_name,
+                        const char *after_it, char *out, size_t size_bytes)
+{
+    snprintf(out, size_bytes, "rank %d%s never entered %s; it %swas last %s", s->rank, after_name,
+             what, after_it, s->doing);
+}
+
+/* What sets a rank apart; false if it stands where this one stands, or is just on its way. */
 static bool explain_one(const rank_sight *own, const rank_sight *s, bool timed_out, char *out,
                         size_t size_bytes)
 {
@@ -136,8 +146,7 @@ static bool explain_one(const rank_sight *own, const rank_sight *s, bool timed_o
     if (s->state == RANK_LEFT)
         snprintf(out, size_bytes, "rank %d has ended its training and left", s->rank);
     else if (s->entered < seq && (dead || timed_out))
-        snprintf(out, size_bytes, "rank %d never entered %s; it %swas last %s", s->rank, ours,
-                 process, s->doing);
+        say_missing(s, ours, "", process, out, size_bytes);
     else if (dead)
         snprintf(out, size_bytes, "rank %d has entered %s, but %swas last %s", s->rank, ours,
                  process, s->doing);
@@ -172,7 +181,7 @@ static void list_unknown(const bool *known, int world_size, char *out, size_t si
         snprintf(out + length, size_bytes - length, ", ...");
 }
 
-/* A growing list in LAST_SEEN_BYTES; what does not fit is cut. */
+/* A growing list in HANG_REPORT_BYTES; what does not fit is cut. */
 typedef struct sentence {
     char *text;
     size_t length;
@@ -183,7 +192,7 @@ __attribute__((format(printf, 2, 3))) static void add(sentence *to, const char *
 {
     va_list args;
     char *end = to->text + to->length;
-    size_t room = LAST_SEEN_BYTES - to->length;
+    size_t room = HANG_REPORT_BYTES - to->length;
     snprintf(end, room, "%s", to->parts++ > 0 ? "; " : "");
     va_start(args, fmt);
     vsnprintf(end + strlen(end), room - strlen(end), fmt, args);
@@ -192,7 +201,7 @@ __attribute__((format(printf, 2, 3))) static void add(sentence *to, const char *
 }
 
 /* The first rank that does something else says enough. */
-static void name_mismatch(const last_seen_options *o, const rank_sight *sights, const bool *known,
+static void name_mismatch(const hang_report_options *o, const rank_sight *sights, const bool *known,
                           sentence *to)
 {
     const rank_sight *own = &sights[o->rank];
@@ -210,7 +219,7 @@ static void name_mismatch(const last_seen_options *o, const rank_sight *sights, 
     }
 }
 
-static void compose(const last_seen_options *o, const rank_sight *sights, const bool *known,
+static void compose(const hang_report_options *o, const rank_sight *sights, const bool *known,
                     char *out)
 {
     char one[4 * RANK_TEXT_BYTES], unknown[96];
@@ -236,7 +245,7 @@ static void compose(const last_seen_options *o, const rank_sight *sights, const 
         add(&to, "all ranks have entered %s: the network between them is slow or cut", ours);
 }
 
-void last_seen_explain(const last_seen_options *o, char *out)
+void hang_report_explain(const hang_report_options *o, char *out)
 {
     rank_sight *sights = NULL;
     bool *known = NULL;
@@ -258,4 +267,57 @@ void last_seen_explain(const last_seen_options *o, char *out)
     }
     free(known);
     free(sights);
+}
+
+/* The collective that the furthest rank has entered; NULL: none is known. */
+static const rank_sight *find_furthest(const rank_sight *ranks, int n)
+{
+    const rank_sight *first = NULL;
+    for (int i = 0; i < n; i++)
+        if (ranks[i].pid != 0 && (first == NULL || ranks[i].entered > first->entered))
+            first = &ranks[i];
+    return first;
+}
+
+/* The collective that others wait in and `late` has not entered; else the furthest one. */
+static const char *missed_by(const rank_sight *late, const rank_sight *ranks, int n)
+{
+    const rank_sight *waiting = NULL;
+    for (int i = 0; i < n; i++) {
+        const rank_sight *s = &ranks[i];
+        if (s->pid != 0 && s->waits > late->entered &&
+            (waiting == NULL || s->waits < waiting->waits))
+            waiting = s;
+    }
+    return waiting != NULL ? waiting->waits_text : find_furthest(ranks, n)->entered_text;
+}
+
+static void write_line(FILE *out, const rank_sight *s, const rank_sight *ranks, int n)
+{
+    char one[4 * RANK_TEXT_BYTES];
+    bool stopped = s->state == RANK_STOPPED;
+    if (s->entered < find_furthest(ranks, n)->entered)
+        say_missing(s, missed_by(s, ranks, n), stopped ? " (its process is stopped)" : "", "", one,
+                    sizeof one);
+    else if (stopped)
+        snprintf(one, sizeof one, "rank %d's process is stopped; it was last %s", s->rank,
+                 s->doing);
+    else if (s->state == RANK_WORKS)
+        snprintf(one, sizeof one, "rank %d waited for nobody; it was %s", s->rank, s->doing);
+    else
+        return;
+    fprintf(out, "  %s\n", one);
+}
+
+char *hang_report_lines(const rank_sight *ranks, int n)
+{
+    char *text = NULL;
+    text_stream lines;
+    if (find_furthest(ranks, n) == NULL || text_stream_open(&lines) != STATUS_OK)
+        return NULL;
+    for (int i = 0; i < n; i++)
+        if (ranks[i].pid != 0)
+            write_line(lines.file, &ranks[i], ranks, n);
+    (void)text_stream_close(&lines, &text, NULL);
+    return text;
 }
