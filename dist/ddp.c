@@ -34,23 +34,24 @@ struct ddp {
     ddp_times times;
 };
 
-static status check(size_t count, const size_t *offsets, size_t n_parameters)
+static status check(const ddp_parameters *p)
 {
-    if (count == 0 || n_parameters == 0 || offsets[0] != 0)
-        return FAIL(STATUS_INVALID, "%zu gradients in %zu parameters: the first begins at 0", count,
-                    n_parameters);
-    for (size_t i = 0; i < n_parameters; i++)
-        if (offsets[i] >= (i + 1 < n_parameters ? offsets[i + 1] : count))
+    if (p->count == 0 || p->n == 0 || p->offsets[0] != 0)
+        return FAIL(STATUS_INVALID, "%zu gradients in %zu parameters: the first begins at 0",
+                    p->count, p->n);
+    for (size_t i = 0; i < p->n; i++)
+        if (p->offsets[i] >= (i + 1 < p->n ? p->offsets[i + 1] : p->count))
             return FAIL(STATUS_INVALID, "parameter %zu of %zu begins at %zu, not before the next",
-                        i, n_parameters, offsets[i]);
+                        i, p->n, p->offsets[i]);
     return STATUS_OK;
 }
 
 /* From the last parameter to the first; a bucket is closed by the parameter that fills it. */
-static void fill_buckets(ddp *d, const size_t *offsets, size_t n_parameters, const ddp_options *o)
+static void fill_buckets(ddp *d, const ddp_parameters *p, const ddp_options *o)
 {
-    size_t end = d->count, end_parameter = n_parameters;
-    for (size_t i = n_parameters; i-- > 0;) {
+    const size_t *offsets = p->offsets;
+    size_t end = d->count, end_parameter = p->n;
+    for (size_t i = p->n; i-- > 0;) {
         size_t cap = d->n_buckets == 0 ? o->first_bucket_bytes : o->bucket_cap_bytes;
         if (i > 0 && (end - offsets[i]) * sizeof(float) < cap)
             continue;
@@ -63,25 +64,25 @@ static void fill_buckets(ddp *d, const size_t *offsets, size_t n_parameters, con
     }
 }
 
-status ddp_create(process_group *group, float *gradients, size_t count, const size_t *offsets,
-                  size_t n_parameters, const ddp_options *options, ddp **out)
+status ddp_create(process_group *group, float *gradients, const ddp_parameters *parameters,
+                  const ddp_options *options, ddp **out)
 {
-    TRY(check(count, offsets, n_parameters));
+    TRY(check(parameters));
     ddp *d = calloc(1, sizeof *d);
-    bucket *buckets = calloc(n_parameters, sizeof *buckets);
+    bucket *buckets = calloc(parameters->n, sizeof *buckets);
     if (d == NULL || buckets == NULL) {
         free(buckets);
         free(d);
-        return FAIL(STATUS_NO_MEMORY, "a reducer for %zu parameters", n_parameters);
+        return FAIL(STATUS_NO_MEMORY, "a reducer for %zu parameters", parameters->n);
     }
     *d = (ddp){.group = group,
                .gradients = gradients,
-               .count = count,
+               .count = parameters->count,
                .overlap = options->overlap,
                .prescale = 1.0f / (float)process_group_world_size(group),
                .buckets = buckets,
-               .edge = count};
-    fill_buckets(d, offsets, n_parameters, options);
+               .edge = parameters->count};
+    fill_buckets(d, parameters, options);
     *out = d;
     return STATUS_OK;
 }

@@ -23,11 +23,17 @@ typedef struct ddp_options {
     bool overlap;              /* false: all buckets leave after the backward pass */
 } ddp_options;
 
-/* Borrows `group` and `gradients` (count floats, in the memory of the device that reports them).
- * `offsets` (n_parameters, ascending, first 0) are
- * where each parameter's slice begins. */
-status ddp_create(process_group *group, float *gradients, size_t count, const size_t *offsets,
-                  size_t n_parameters, const ddp_options *options, ddp **out);
+/* How the gradients are cut into parameters. */
+typedef struct ddp_parameters {
+    size_t count;          /* of gradients */
+    const size_t *offsets; /* (n), ascending, first 0: where each parameter's slice begins */
+    size_t n;
+} ddp_parameters;
+
+/* Borrows `group` and `gradients` (parameters->count floats, in the memory of the device that
+ * reports them). STATUS_INVALID if the offsets do not ascend from 0. */
+status ddp_create(process_group *group, float *gradients, const ddp_parameters *parameters,
+                  const ddp_options *options, ddp **out);
 void ddp_destroy(ddp *reducer);
 
 /* From now on the `floats` behind the gradients, gradients[count] and on, travel with the first

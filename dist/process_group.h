@@ -110,11 +110,19 @@ status process_group_alloc(process_group *group, size_t size_bytes, void **out);
  * of NaN the order is as fixed. (nccl: the same bits on every rank, in an order of NCCL's choice.)
  */
 
-/* Starts out[i] = reduction over ranks of prescale * in[i]; in may equal out. The works of a group
- * must be waited for once each, in the order of their launch; until then in and out belong to the
- * collective. */
-status process_group_all_reduce_async(process_group *group, const void *in, void *out, size_t count,
-                                      dtype type, reduce_op op, float prescale,
+/* What a reduction over ranks reads and sets. */
+typedef struct reduction {
+    const void *in; /* count elements of type, unless said otherwise; may equal out */
+    void *out;
+    size_t count;
+    dtype type;
+    reduce_op op;
+    float prescale; /* every element is multiplied by it on the way in; 1: none */
+} reduction;
+
+/* Starts out[i] = reduction over ranks of prescale * in[i]. The works of a group must be waited for
+ * once each, in the order of their launch; until then in and out belong to the collective. */
+status process_group_all_reduce_async(process_group *group, const reduction *what,
                                       device_stream *stream, work **out_work);
 
 /* Host memory: blocks until the collective is done, at most the group's timeout. Device memory:
@@ -132,17 +140,17 @@ status process_group_broadcast(process_group *group, void *data, size_t count, d
                                device_stream *stream);
 status process_group_barrier(process_group *group); /* the host blocks */
 
-/* out (count), on the root only; may equal in. */
-status process_group_reduce(process_group *group, const void *in, void *out, size_t count,
-                            dtype type, reduce_op op, int root, device_stream *stream);
+/* Sets what->out on the root only. */
+status process_group_reduce(process_group *group, const reduction *what, int root,
+                            device_stream *stream);
 
 /* Not of every backend: one that cannot do them refuses them by name. */
 /* in (count) of rank r -> out (world_size, count) row r, on all ranks. */
 status process_group_all_gather(process_group *group, const void *in, void *out, size_t count,
                                 dtype type, device_stream *stream);
 /* in (world_size, count): the reduction of row r over ranks -> out (count) of rank r. */
-status process_group_reduce_scatter(process_group *group, const void *in, void *out, size_t count,
-                                    dtype type, reduce_op op, device_stream *stream);
+status process_group_reduce_scatter(process_group *group, const reduction *what,
+                                    device_stream *stream);
 status process_group_send(process_group *group, const void *data, size_t count, dtype type,
                           int peer, device_stream *stream);
 status process_group_recv(process_group *group, void *data, size_t count, dtype type, int peer,

@@ -123,8 +123,8 @@ static status sum_once(all_reduce_bench *b, const float *in, size_t count)
 {
     work *w;
     device_stream *stream = on_accelerator(b) ? b->dev->stream : NULL;
-    TRY(process_group_all_reduce_async(b->group, in, b->out, count, DTYPE_F32, REDUCE_SUM, 1,
-                                       stream, &w));
+    TRY(process_group_all_reduce_async(
+        b->group, &(reduction){in, b->out, count, DTYPE_F32, REDUCE_SUM, 1}, stream, &w));
     return process_group_wait(b->group, w, NULL);
 }
 

@@ -198,8 +198,8 @@ static status work_on_chunk(replica *r, const order *o)
     TRY(network_backward_from(r->net, false, NULL, NULL));
     arrive(r, AT_GRADIENTS);
     float *gradients = network_gradients(r->net);
-    return process_group_reduce(group, gradients, gradients, count, DTYPE_F32, REDUCE_SUM, 0,
-                                stream);
+    return process_group_reduce(
+        group, &(reduction){gradients, gradients, count, DTYPE_F32, REDUCE_SUM, 1}, 0, stream);
 }
 
 static status obey(replica *r, const order *o)

@@ -375,8 +375,10 @@ static status add_gradients(const batch_run *run)
     int64_t start_ns = clock_now_ns();
     if (run->group == NULL)
         return STATUS_OK;
-    TRY(process_group_reduce(run->group, network_gradients(net), network_gradients(net),
-                             network_count(net), DTYPE_F32, REDUCE_SUM, 0, run->dev->stream));
+    TRY(process_group_reduce(run->group,
+                             &(reduction){network_gradients(net), network_gradients(net),
+                                          network_count(net), DTYPE_F32, REDUCE_SUM, 1},
+                             0, run->dev->stream));
     note_waiting_for_all(run, AT_GRADIENTS, PHASE_REDUCE, start_ns);
     return STATUS_OK;
 }

@@ -22,7 +22,8 @@ static status open_reducer(job *j)
                             .bucket_cap_bytes = (size_t)((cap < 0 ? BUCKET_CAP_MIB : cap) * MIB),
                             .overlap = j->opts->overlap};
     size_t count = network_count(j->net);
-    TRY(ddp_create(j->group, j->gradients, count, offsets, n, &settings, &j->reducer));
+    TRY(ddp_create(j->group, j->gradients, &(ddp_parameters){count, offsets, n}, &settings,
+                   &j->reducer));
     TRY(ddp_name_parameters(j->reducer, names));
     ddp_carry(j->reducer, PREEMPT_FLOATS);
     return preempt_open(j->dev, j->gradients + count, j->gradients + count, &j->stop);

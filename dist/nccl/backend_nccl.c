@@ -108,13 +108,9 @@ static status enter(nccl_group *g, collective *c)
         what |= NCCL_WHAT_FIRST;
     if (c->prescale >= 1 && c->prescale <= 1)
         return nccl_kernels_enter(&g->counters, what, g->stream);
-    const void *in = c->in;
+    TRY(nccl_kernels_enter_scaled(&g->counters, what, c, g->stream));
     c->in = c->out;
-    if (c->type == DTYPE_F32)
-        return nccl_kernels_enter_f32(&g->counters, what, c->out, in, c->count, c->prescale,
-                                      g->stream);
-    return nccl_kernels_enter_f64(&g->counters, what, c->out, in, c->count, (double)c->prescale,
-                                  g->stream);
+    return STATUS_OK;
 }
 
 /* Its own, or the group's where it was given none. */

@@ -71,10 +71,13 @@ static __global__ void enter_scaled(nccl_progress *counts, nccl_progress *progre
 }
 
 template <typename T>
-static status launch_scaled(const nccl_counters *counters, uint64_t what, T *out, const T *in,
-                            size_t count, T factor, cudaStream_t stream)
+static status launch_scaled(const nccl_counters *counters, uint64_t what, const collective *c,
+                            cudaStream_t stream)
 {
-    scaled_job<T> job = {out, in, count, count, 0, factor};
+    const T *in = static_cast<const T *>(c->in);
+    T *out = static_cast<T *>(c->out);
+    size_t count = c->count;
+    scaled_job<T> job = {out, in, count, count, 0, T(c->prescale)};
     size_t beside = (uintptr_t)in % 16; /* both are aligned to their elements */
     if ((uintptr_t)out % 16 == beside) {
         size_t head = beside == 0 ? 0 : (16 - beside) / sizeof(T);
@@ -101,23 +104,21 @@ status nccl_kernels_leave(const nccl_counters *counters, cudaStream_t stream)
     return CUDA_CALL(cudaGetLastError());
 }
 
-status nccl_kernels_enter_f32(const nccl_counters *counters, uint64_t what, float *out,
-                              const float *in, size_t count, float factor, cudaStream_t stream)
+status nccl_kernels_enter_scaled(const nccl_counters *counters, uint64_t what, const collective *c,
+                                 cudaStream_t stream)
 {
-    return launch_scaled(counters, what, out, in, count, factor, stream);
-}
-
-status nccl_kernels_enter_f64(const nccl_counters *counters, uint64_t what, double *out,
-                              const double *in, size_t count, double factor, cudaStream_t stream)
-{
-    return launch_scaled(counters, what, out, in, count, factor, stream);
+    return c->type == DTYPE_F32 ? launch_scaled<float>(counters, what, c, stream)
+                                : launch_scaled<double>(counters, what, c, stream);
 }
 
 status nccl_kernels_load(nccl_progress *scratch, cudaStream_t stream)
 {
     nccl_counters aside = {scratch, scratch};
     TRY(nccl_kernels_enter(&aside, 0, stream));
-    TRY(nccl_kernels_enter_f32(&aside, 0, NULL, NULL, 0, 1, stream));
-    TRY(nccl_kernels_enter_f64(&aside, 0, NULL, NULL, 0, 1, stream));
+    collective nothing = {};
+    for (dtype type : {DTYPE_F32, DTYPE_F64}) {
+        nothing.type = type;
+        TRY(nccl_kernels_enter_scaled(&aside, 0, &nothing, stream));
+    }
     return nccl_kernels_leave(&aside, stream);
 }

@@ -58,12 +58,10 @@ static inline uint64_t nccl_what_count(uint64_t what)
 status nccl_kernels_enter(const nccl_counters *counters, uint64_t what, cudaStream_t stream);
 status nccl_kernels_leave(const nccl_counters *counters, cudaStream_t stream);
 
-/* As nccl_kernels_enter, and out[i] = factor * in[i], each product rounded once; device memory, in
- * may equal out. */
-status nccl_kernels_enter_f32(const nccl_counters *counters, uint64_t what, float *out,
-                              const float *in, size_t count, float factor, cudaStream_t stream);
-status nccl_kernels_enter_f64(const nccl_counters *counters, uint64_t what, double *out,
-                              const double *in, size_t count, double factor, cudaStream_t stream);
+/* As nccl_kernels_enter, and c->out[i] = c->prescale * c->in[i], each product rounded once;
+ * c->count elements of DTYPE_F32 or DTYPE_F64 in device memory, in may equal out. */
+status nccl_kernels_enter_scaled(const nccl_counters *counters, uint64_t what, const collective *c,
+                                 cudaStream_t stream);
 
 /* Launches each of them once on nothing, so that it is loaded: later, a kernel's first launch may
  * wait for all that the device runs (CUDA's programming guide, "Lazy Loading"), and so for ever

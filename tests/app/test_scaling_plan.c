@@ -118,8 +118,9 @@ START_TEST(the_last_bucket_is_ddps)
     size_t n = network_layout(net, &parameters);
     for (size_t i = 0; i < n; i++)
         offsets[i] = parameters[i].offset;
-    ck_assert_int_eq(ddp_create(group, network_gradients(net), network_count(net), offsets, n,
-                                &buckets, &reducer),
+    ck_assert_int_eq(ddp_create(group, network_gradients(net),
+                                &(ddp_parameters){network_count(net), offsets, n}, &buckets,
+                                &reducer),
                      STATUS_OK);
     ddp_bucket(reducer, ddp_buckets(reducer) - 1, &offset, &last);
     cost_work per_rank = scaling_work((model_kind)_i);

@@ -20,8 +20,9 @@ static ddp *reducer_of(process_group *group, float *gradients, size_t count, con
                        size_t n)
 {
     ddp *reducer = NULL;
-    ck_assert_int_eq(ddp_create(group, gradients, count, offsets, n, &PYTORCH, &reducer),
-                     STATUS_OK);
+    ck_assert_int_eq(
+        ddp_create(group, gradients, &(ddp_parameters){count, offsets, n}, &PYTORCH, &reducer),
+        STATUS_OK);
     return reducer;
 }
 
@@ -68,7 +69,9 @@ START_TEST(a_full_bucket_is_closed)
     process_group *group = alone();
     float gradients[8] = {0};
     ddp *reducer = NULL;
-    ck_assert_int_eq(ddp_create(group, gradients, 8, offsets, 4, &small, &reducer), STATUS_OK);
+    ck_assert_int_eq(
+        ddp_create(group, gradients, &(ddp_parameters){8, offsets, 4}, &small, &reducer),
+        STATUS_OK);
     ck_assert_uint_eq(ddp_buckets(reducer), 3);
     check_bucket(reducer, 0, 7, 1);
     check_bucket(reducer, 1, 2, 5);
@@ -84,11 +87,18 @@ START_TEST(bad_offsets_are_refused)
     process_group *group = alone();
     float gradients[8] = {0};
     ddp *reducer = NULL;
-    ck_assert_int_eq(ddp_create(group, gradients, 8, late, 2, &PYTORCH, &reducer), STATUS_INVALID);
-    ck_assert_int_eq(ddp_create(group, gradients, 8, equal, 2, &PYTORCH, &reducer), STATUS_INVALID);
-    ck_assert_int_eq(ddp_create(group, gradients, 8, beyond, 2, &PYTORCH, &reducer),
-                     STATUS_INVALID);
-    ck_assert_int_eq(ddp_create(group, gradients, 0, late, 0, &PYTORCH, &reducer), STATUS_INVALID);
+    ck_assert_int_eq(
+        ddp_create(group, gradients, &(ddp_parameters){8, late, 2}, &PYTORCH, &reducer),
+        STATUS_INVALID);
+    ck_assert_int_eq(
+        ddp_create(group, gradients, &(ddp_parameters){8, equal, 2}, &PYTORCH, &reducer),
+        STATUS_INVALID);
+    ck_assert_int_eq(
+        ddp_create(group, gradients, &(ddp_parameters){8, beyond, 2}, &PYTORCH, &reducer),
+        STATUS_INVALID);
+    ck_assert_int_eq(
+        ddp_create(group, gradients, &(ddp_parameters){0, late, 0}, &PYTORCH, &reducer),
+        STATUS_INVALID);
     ck_assert_ptr_null(reducer);
     process_group_destroy(group);
 }
@@ -134,8 +144,8 @@ static status mean_of_two(process_group *group, int rank, int world_size, void *
     float *gradients = NULL;
     ddp *reducer = NULL;
     TRY(process_group_alloc(group, COUNT * sizeof *gradients, (void **)&gradients));
-    TRY(ddp_create(group, gradients, COUNT, SLICES, N_SLICES, arg == NULL ? &late : &some,
-                   &reducer));
+    TRY(ddp_create(group, gradients, &(ddp_parameters){COUNT, SLICES, N_SLICES},
+                   arg == NULL ? &late : &some, &reducer));
     status st = STATUS_OK;
     for (int number = 0; number < STEPS && st == STATUS_OK; number++) {
         st = step(reducer, gradients, rank, number);
@@ -170,7 +180,7 @@ static status hides_communication(process_group *group, int rank, int world_size
     ddp_options options = {4, 4, *(const bool *)arg};
     float gradients[1000] = {0};
     ddp *reducer = NULL;
-    TRY(ddp_create(group, gradients, 1000, offsets, 2, &options, &reducer));
+    TRY(ddp_create(group, gradients, &(ddp_parameters){1000, offsets, 2}, &options, &reducer));
     status st = ddp_on_grad_ready(reducer, 500, 500, NULL);
     clock_sleep_ms(30);
     if (st == STATUS_OK)

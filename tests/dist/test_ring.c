@@ -94,8 +94,9 @@ static status stages(process_group *group, int rank, int world_size, void *arg)
     float data[4] = {0};
     work *works[2];
     for (int i = 0; i < 2; i++)
-        TRY(process_group_all_reduce_async(group, data + 2 * i, data + 2 * i, 2, DTYPE_F32,
-                                           REDUCE_SUM, 1, NULL, &works[i]));
+        TRY(process_group_all_reduce_async(
+            group, &(reduction){data + 2 * i, data + 2 * i, 2, DTYPE_F32, REDUCE_SUM, 1}, NULL,
+            &works[i]));
     TRY(process_group_wait(group, works[0], NULL));
     json_t *lines = lines_of(group);
     bool good = json_array_size(lines) == 2 && strcmp(text_at(lines, 0, "state"), "done") == 0 &&
@@ -128,7 +129,8 @@ START_TEST(buckets_have_names)
     process_group *group = alone();
     float gradients[9] = {0};
     ddp *reducer = NULL;
-    ck_assert_int_eq(ddp_create(group, gradients, 8, offsets, 4, &cut, &reducer), STATUS_OK);
+    ck_assert_int_eq(ddp_create(group, gradients, &(ddp_parameters){8, offsets, 4}, &cut, &reducer),
+                     STATUS_OK);
     ck_assert_int_eq(ddp_name_parameters(reducer, names), STATUS_OK);
     ddp_carry(reducer, 1);
     gradients[8] = 1;
@@ -156,7 +158,7 @@ static status carry(process_group *group, int rank, int world_size, void *arg)
     const ddp_options options = {.first_bucket_bytes = 4, .bucket_cap_bytes = 4, .overlap = true};
     float gradients[5] = {1, 2, 3, 4, rank == world_size - 1 ? 1.0f : 0.0f};
     ddp *reducer = NULL;
-    TRY(ddp_create(group, gradients, 4, offsets, 2, &options, &reducer));
+    TRY(ddp_create(group, gradients, &(ddp_parameters){4, offsets, 2}, &options, &reducer));
     ddp_carry(reducer, 1);
     status st = ddp_on_grad_ready(reducer, 0, 4, NULL);
     if (st == STATUS_OK)

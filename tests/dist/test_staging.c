@@ -115,8 +115,9 @@ static status mixed_order(process_group *group, int rank, int world_size, void *
         host[1] = host[2] = 1;
         TRY(fake_accelerator_fill(dev, there, 2, (float)(rank + step)));
         for (int i = 0; i < 4; i++)
-            TRY(process_group_all_reduce_async(group, data[i], data[i], 1, DTYPE_F32, REDUCE_SUM, 1,
-                                               i % 2 == 0 ? dev->stream : NULL, &works[i]));
+            TRY(process_group_all_reduce_async(
+                group, &(reduction){data[i], data[i], 1, DTYPE_F32, REDUCE_SUM, 1},
+                i % 2 == 0 ? dev->stream : NULL, &works[i]));
         for (int i = 0; i < 4; i++)
             TRY(process_group_wait(group, works[i], NULL));
         float want = (float)(world_size * (world_size - 1) / 2 + world_size * step);
@@ -150,10 +151,13 @@ static status uses_the_groups_memory(process_group *group, int rank, int world_s
     TRY(dev->ops->alloc(dev, COUNT * sizeof *data, (void **)&data));
     TRY(process_group_broadcast(group, data, COUNT, DTYPE_F32, 0, dev->stream));
     for (int step = 0; step < STEPS; step++) {
-        TRY(process_group_all_reduce_async(group, data, data, FIRST, DTYPE_F32, REDUCE_SUM, 1,
-                                           dev->stream, &works[0]));
-        TRY(process_group_all_reduce_async(group, data + FIRST, data + FIRST, COUNT - FIRST,
-                                           DTYPE_F32, REDUCE_SUM, 1, dev->stream, &works[1]));
+        TRY(process_group_all_reduce_async(
+            group, &(reduction){data, data, FIRST, DTYPE_F32, REDUCE_SUM, 1}, dev->stream,
+            &works[0]));
+        TRY(process_group_all_reduce_async(
+            group,
+            &(reduction){data + FIRST, data + FIRST, COUNT - FIRST, DTYPE_F32, REDUCE_SUM, 1},
+            dev->stream, &works[1]));
         TRY(process_group_wait(group, works[0], NULL));
         TRY(process_group_wait(group, works[1], NULL));
     }
@@ -188,8 +192,9 @@ static status delayed(process_group *group, int rank, int world_size, void *arg)
     TRY(dev->ops->alloc(dev, 2 * sizeof *data, (void **)&data));
     for (int i = 0; i < 2; i++) {
         TRY(fake_accelerator_fill(dev, data + i, 1, (float)(i + 1)));
-        TRY(process_group_all_reduce_async(group, data + i, data + i, 1, DTYPE_F32, REDUCE_SUM, 1,
-                                           dev->stream, &works[i]));
+        TRY(process_group_all_reduce_async(
+            group, &(reduction){data + i, data + i, 1, DTYPE_F32, REDUCE_SUM, 1}, dev->stream,
+            &works[i]));
     }
     for (int i = 0; i < 2; i++)
         TRY(process_group_wait(group, works[i], &elapsed_ns[i]));
@@ -222,7 +227,7 @@ static status means(process_group *group, int rank, int world_size, void *arg)
     float *gradients = NULL;
     ddp *reducer = NULL;
     TRY(dev->ops->alloc(dev, COUNT * sizeof *gradients, (void **)&gradients));
-    TRY(ddp_create(group, gradients, COUNT, offsets, 3, &buckets, &reducer));
+    TRY(ddp_create(group, gradients, &(ddp_parameters){COUNT, offsets, 3}, &buckets, &reducer));
     status st = STATUS_OK;
     for (int step = 0; step < STEPS && st == STATUS_OK; step++) {
         for (size_t i = 3; i-- > 0 && st == STATUS_OK;) {
@@ -258,8 +263,8 @@ static status scaled_alone(process_group *group, int rank, int world_size, void 
     work *w = NULL;
     TRY(dev->ops->alloc(dev, 8 * sizeof *data, (void **)&data));
     TRY(fake_accelerator_fill(dev, data, 4, 6));
-    TRY(process_group_all_reduce_async(group, data, data + 4, 4, DTYPE_F32, REDUCE_SUM, 0.5f,
-                                       dev->stream, &w));
+    TRY(process_group_all_reduce_async(
+        group, &(reduction){data, data + 4, 4, DTYPE_F32, REDUCE_SUM, 0.5f}, dev->stream, &w));
     TRY(process_group_wait(group, w, NULL));
     TRY(expect_floats(dev, data, 4, 6));
     TRY(expect_floats(dev, data + 4, 4, 3));
@@ -290,8 +295,8 @@ static status dropped(process_group *group, int rank, int world_size, void *arg)
     (void)arg;
     work *w = NULL;
     TRY(fake_accelerator_fill(ranks_device(), data, 100, 1));
-    return process_group_all_reduce_async(group, data, data, 100, DTYPE_F32, REDUCE_SUM, 1,
-                                          ranks_device()->stream, &w);
+    return process_group_all_reduce_async(
+        group, &(reduction){data, data, 100, DTYPE_F32, REDUCE_SUM, 1}, ranks_device()->stream, &w);
 }
 
 START_TEST(works_may_be_dropped)
