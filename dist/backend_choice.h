@@ -4,6 +4,7 @@
 #define MNIST_DDP_DIST_BACKEND_CHOICE_H
 
 #include "dist/process_group_ops.h"
+#include "dist/store/store.h"
 
 #include <stdbool.h>
 

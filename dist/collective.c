@@ -14,17 +14,6 @@ const char *collective_kind_name(collective_kind kind)
     return (size_t)kind < sizeof names / sizeof names[0] ? names[kind] : "unknown";
 }
 
-size_t dtype_size(dtype type)
-{
-    return type == DTYPE_F32 ? sizeof(float) : sizeof(int64_t);
-}
-
-const char *dtype_name(dtype type)
-{
-    static const char *const names[] = {"f32", "f64", "i64"};
-    return (size_t)type < sizeof names / sizeof names[0] ? names[type] : "?";
-}
-
 void collective_describe(const collective *c, char *out, size_t size_bytes)
 {
     const char *kind = collective_kind_name(c->kind);

@@ -1,14 +1,49 @@
-/* What a collective means for one rank's memory, and what it is without peers. */
+/* A collective: what it is, what it means for one rank's memory, and what it is without peers. */
 #ifndef MNIST_DDP_DIST_COLLECTIVE_H
 #define MNIST_DDP_DIST_COLLECTIVE_H
 
-#include "dist/process_group_ops.h"
+#include "base/status.h"
+#include "dist/dtype.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+typedef enum collective_kind {
+    COLLECTIVE_ALL_REDUCE,
+    COLLECTIVE_BROADCAST,
+    COLLECTIVE_BARRIER,
+    COLLECTIVE_REDUCE,
+    COLLECTIVE_ALL_GATHER,
+    COLLECTIVE_REDUCE_SCATTER,
+    COLLECTIVE_SEND,
+    COLLECTIVE_RECV,
+} collective_kind;
+
+typedef struct collective {
+    collective_kind kind;
+    reduce_op op;
+    dtype type;
+    const void *in; /* count elements of type; may equal out */
+    void *out;
+    size_t count;   /* elements, > 0 but for a barrier */
+    int root;       /* or the peer of a send or recv */
+    float prescale; /* every element is multiplied by it on the way in (float types); 1 if unused */
+    uint64_t seq;   /* this group's running number, from 1: names the collective in errors */
+    int64_t
+        timeout_ms; /* of this one: process_group_patience_ms where it is the first of its kind */
+    const char *label; /* what it carries, as process_group_keep_label gave it; NULL: not said */
+} collective;
+
+/* Bytes that a rank sends to others and gets from them. */
+typedef struct rank_traffic {
+    uint64_t sent, received;
+} rank_traffic;
+
+const char *collective_kind_name(collective_kind kind); /* "all_reduce" */
 
 /* STATUS_INVALID where the arguments make no sense for this rank of `world_size`: also where its
  * bytes are more than memory can hold, so that the functions below need not look. */

@@ -15,7 +15,8 @@
 #include "dist/first_runs.h"
 #include "dist/health/flight_recorder.h"
 #include "dist/injected_delay.h"
-#include "dist/process_group_calls.h"
+#include "dist/process_group_check.h"
+#include "dist/process_group_launch.h"
 #include "dist/process_group_ops.h"
 #include "dist/rank_page.h"
 #include "dist/staging.h"
@@ -115,12 +116,6 @@ static status open_backend(process_group *group, const process_group_options *op
     group->ops = choice.ops;
     group->one_host = choice.one_host;
     return STATUS_OK;
-}
-
-int64_t process_group_patience_ms(const process_group_options *options)
-{
-    bool accelerated = options->device != NULL && options->device->stream != NULL;
-    return options->timeout_ms * (accelerated ? PROCESS_GROUP_FIRST_TIMES : 1);
 }
 
 status process_group_create(const process_group_options *options, process_group **out)

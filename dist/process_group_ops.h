@@ -2,7 +2,8 @@
 #ifndef MNIST_DDP_DIST_PROCESS_GROUP_OPS_H
 #define MNIST_DDP_DIST_PROCESS_GROUP_OPS_H
 
-#include "dist/process_group.h"
+#include "dist/collective.h"
+#include "dist/process_group_options.h"
 
 #include <stdbool.h>
 
@@ -10,36 +11,7 @@
 extern "C" {
 #endif
 
-typedef enum collective_kind {
-    COLLECTIVE_ALL_REDUCE,
-    COLLECTIVE_BROADCAST,
-    COLLECTIVE_BARRIER,
-    COLLECTIVE_REDUCE,
-    COLLECTIVE_ALL_GATHER,
-    COLLECTIVE_REDUCE_SCATTER,
-    COLLECTIVE_SEND,
-    COLLECTIVE_RECV,
-} collective_kind;
-
-typedef struct collective {
-    collective_kind kind;
-    reduce_op op;
-    dtype type;
-    const void *in; /* count elements of type; may equal out */
-    void *out;
-    size_t count;   /* elements, > 0 but for a barrier */
-    int root;       /* or the peer of a send or recv */
-    float prescale; /* every element is multiplied by it on the way in (float types); 1 if unused */
-    uint64_t seq;   /* this group's running number, from 1: names the collective in errors */
-    int64_t
-        timeout_ms; /* of this one: process_group_patience_ms where it is the first of its kind */
-    const char *label; /* what it carries, as process_group_keep_label gave it; NULL: not said */
-} collective;
-
-/* Bytes that a rank sends to others and gets from them. */
-typedef struct rank_traffic {
-    uint64_t sent, received;
-} rank_traffic;
+typedef struct device_stream device_stream; /* kernels/device.h */
 
 /* What a backend's create gets. */
 typedef struct group_setup {
@@ -76,10 +48,6 @@ typedef struct process_group_ops {
 } process_group_ops;
 
 extern const process_group_ops shm_ops, local_ops;
-
-const char *collective_kind_name(collective_kind kind); /* "all_reduce" */
-size_t dtype_size(dtype type);                          /* bytes */
-const char *dtype_name(dtype type);                     /* "f32" */
 
 #ifdef __cplusplus
 }

@@ -3,8 +3,7 @@
  */
 #include "dist/reduce.h"
 
-#include "dist/process_group_ops.h"
-
+#include <stdint.h>
 #include <string.h>
 
 #ifdef __clang__

@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_DIST_REDUCE_H
 #define MNIST_DDP_DIST_REDUCE_H
 
-#include "dist/process_group.h"
+#include "dist/dtype.h"
 
 #include <stddef.h>
 

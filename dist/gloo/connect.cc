@@ -1,5 +1,7 @@
 #include "dist/gloo/connect.h"
 
+#include "dist/gloo/failure.h"
+
 extern "C" {
 #include "base/clock.h"
 #include "base/log.h"

@@ -2,7 +2,13 @@
 #ifndef MNIST_DDP_DIST_GLOO_CONNECT_H
 #define MNIST_DDP_DIST_GLOO_CONNECT_H
 
-#include "dist/gloo/engine.h"
+extern "C" {
+#include "dist/process_group_ops.h"
+}
+
+#include <gloo/rendezvous/context.h>
+
+#include <memory>
 
 namespace mnist_ddp
 {

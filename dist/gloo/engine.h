@@ -11,6 +11,8 @@ extern "C" {
 #include "dist/process_group_ops.h"
 }
 
+#include "dist/gloo/failure.h"
+
 #include <gloo/rendezvous/context.h>
 
 #include <chrono>
@@ -23,14 +25,6 @@ extern "C" {
 
 namespace mnist_ddp
 {
-
-// A failure with the code that the C side returns.
-struct failure : std::runtime_error {
-    failure(status code_, const std::string &text) : std::runtime_error(text), code(code_)
-    {
-    }
-    status code;
-};
 
 // A collective under way. Written by the engine's thread until done, under the engine's lock.
 struct job {

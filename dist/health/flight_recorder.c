@@ -4,12 +4,6 @@
 
 #include <inttypes.h>
 
-static const char *op_name(reduce_op op)
-{
-    static const char *const names[] = {"sum", "min", "max"};
-    return (size_t)op < sizeof names / sizeof names[0] ? names[op] : "?";
-}
-
 /* NULL where newer ones have taken its place, or it has not come. */
 static flight_record *find(flight_recorder *recorder, uint64_t seq)
 {
@@ -77,7 +71,7 @@ static void write_record(const flight_record *r, FILE *file)
     const collective *c = &r->what;
     fprintf(file, "{\"seq\":%" PRIu64 ",\"kind\":\"%s\"", c->seq, collective_kind_name(c->kind));
     if (reduces(c->kind))
-        fprintf(file, ",\"op\":\"%s\"", op_name(c->op));
+        fprintf(file, ",\"op\":\"%s\"", reduce_op_name(c->op));
     if (has_root(c->kind))
         fprintf(file, ",\"root\":%d", c->root);
     if (c->kind != COLLECTIVE_BARRIER)

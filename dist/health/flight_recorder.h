@@ -2,8 +2,10 @@
 #ifndef MNIST_DDP_DIST_FLIGHT_RECORDER_H
 #define MNIST_DDP_DIST_FLIGHT_RECORDER_H
 
-#include "dist/process_group_ops.h"
+#include "dist/collective.h"
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 enum { FLIGHT_RECORDER_LENGTH = 1000 };

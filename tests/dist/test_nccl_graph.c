@@ -2,6 +2,7 @@
  * with one GPU. */
 #include "base/clock.h"
 #include "dist/process_group_ops.h"
+#include "dist/store/store.h"
 #include "kernels/ops.h"
 #include "tests/dist/nccl_ranks.h"
 #include "tests/support/facts.h"

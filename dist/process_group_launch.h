@@ -1,11 +1,12 @@
-/* What stands behind the calls of dist/process_group.h, one per kind of collective. */
-#ifndef MNIST_DDP_DIST_PROCESS_GROUP_CALLS_H
-#define MNIST_DDP_DIST_PROCESS_GROUP_CALLS_H
+/* What is behind the calls of dist/process_group.h, one for each kind of collective. */
+#ifndef MNIST_DDP_DIST_PROCESS_GROUP_LAUNCH_H
+#define MNIST_DDP_DIST_PROCESS_GROUP_LAUNCH_H
 
-#include "dist/process_group_ops.h"
+#include "dist/collective.h"
 
-/* STATUS_INVALID with what is wrong. */
-status process_group_check_options(const process_group_options *options);
+typedef struct process_group process_group;
+typedef struct work work;
+typedef struct device_stream device_stream;
 
 /* Checks the collective, numbers it and starts it. */
 status process_group_launch(process_group *group, const collective *c, device_stream *stream,
