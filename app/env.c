@@ -8,7 +8,6 @@
 
 #include "base/json_text.h"
 #include "base/module.h"
-#include "dist/plain_message.h"
 #include "kernels/device.h"
 
 #include <jansson.h>
@@ -77,7 +76,7 @@ static void add_devices(json_t *object)
     if (device_count(&gpus) == STATUS_OK)
         snprintf(text, sizeof text, "%d", gpus);
     else
-        plain_message(text, sizeof text);
+        snprintf(text, sizeof text, "%s", status_text());
     add(object, "gpus", text);
     add(object, "cpu library", device_libraries());
 }
@@ -94,7 +93,7 @@ static void add_modules(json_t *object)
         else if (module_open(names[i], &opened) == STATUS_OK)
             snprintf(text, sizeof text, "opens");
         else
-            plain_message(text, sizeof text);
+            snprintf(text, sizeof text, "%s", status_text());
         add(object, key, text);
     }
 }

@@ -156,6 +156,7 @@ int main(int argc, char **argv)
     int64_t started_ns = clock_now_ns();
     prctl(PR_SET_NAME, "mnist_ddp"); /* workers are started as /proc/self/exe */
     signal(SIGXFSZ, SIG_IGN);        /* a file over ulimit -f fails to be written, no more */
+    log_set_level_from_environment();
     json_text_watch_memory();
     options opts;
     status st = standard_streams_open();

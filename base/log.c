@@ -4,7 +4,9 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 enum { LINE_BYTES = 4096 };
@@ -15,6 +17,17 @@ static char prefix_text[36];
 void log_set_level(log_level level)
 {
     threshold = level;
+}
+
+void log_set_level_from_environment(void)
+{
+    const char *text = getenv("TORCH_DISTRIBUTED_DEBUG");
+    if (text == NULL || text[0] == '\0' || strcasecmp(text, "OFF") == 0)
+        return;
+    if (strcasecmp(text, "INFO") == 0 || strcasecmp(text, "DETAIL") == 0)
+        log_set_level(LOG_DEBUG);
+    else
+        LOG_W("TORCH_DISTRIBUTED_DEBUG is '%s', which is none of OFF, INFO and DETAIL: OFF", text);
 }
 
 void log_set_prefix(const char *prefix)

@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/module.h"
-#include "dist/plain_message.h"
 #include "dist/store/store.h"
 #include "kernels/device.h"
 
@@ -198,7 +197,7 @@ static status plan_and_publish(const process_group_options *o, const char *prefi
     free(members);
     if (st != STATUS_OK) {
         memcpy(line, "no ", 3);
-        plain_message(line + 3, LINE_BYTES - 3);
+        snprintf(line + 3, LINE_BYTES - 3, "%s", status_text());
     }
     status sent = store_set(o->store, key, line, strlen(line));
     if (st != STATUS_OK)

@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "dist/net/socket_address.h"
 #include "dist/net/socket_route.h"
-#include "dist/plain_message.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -80,13 +79,15 @@ static status set_text(rendezvous *rdzv, const char *key, const char *text)
 /* Lets the others know why the join fails, so that they need not wait for the timeout. */
 static status spread(rendezvous *rdzv, status st)
 {
-    char why[1024], text[1100];
-    plain_message(why, sizeof why);
-    snprintf(text, sizeof text, "%d rank %d: %s", (int)st, rdzv->place.rank, why);
+    char text[1100];
+    status_kept kept;
+    status_keep(&kept);
+    snprintf(text, sizeof text, "%d rank %d: %.1023s", (int)st, rdzv->place.rank, kept.text);
     bool known = rdzv->told || set_text(rdzv, "failed", text) == STATUS_OK;
     if (known && rdzv->server != NULL)
         clock_sleep_ms(LINGER_MS);
-    return FAIL(st, "%s", why);
+    status_restore(&kept);
+    return st;
 }
 
 /* What another rank's spread() said, if it did. */
@@ -396,7 +397,7 @@ static status say_goodbye(rendezvous *rdzv)
 void rendezvous_leave(rendezvous *rdzv)
 {
     if (rdzv->store != NULL && say_goodbye(rdzv) != STATUS_OK)
-        LOG_W("no goodbye to the other ranks: %s", status_message());
+        LOG_W("no goodbye to the other ranks: %s", status_text());
 }
 
 void rendezvous_destroy(rendezvous *rdzv)

@@ -7,7 +7,6 @@
 #include "app/report/report.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "dist/plain_message.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -79,7 +78,7 @@ void dp_vs_ddp_measure(const bench_commands *commands, bench_child *place, bench
                 tell(&p, name, repeat, rows->repeats, &row->samples[repeat]);
                 continue;
             }
-            plain_message(row->failure, sizeof row->failure);
+            snprintf(row->failure, sizeof row->failure, "%s", status_text());
             row->failures++;
             bool gives_up = row->failures >= GIVE_UP;
             p.all -= gives_up ? rows->repeats - repeat : 1;

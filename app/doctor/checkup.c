@@ -1,7 +1,6 @@
 #include "app/doctor/checkup.h"
 
 #include "app/json_value.h"
-#include "dist/plain_message.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -49,7 +48,5 @@ void checkup_fail(checkup *c, int exit_code, const char *name, const char *fmt, 
 
 void checkup_fail_message(checkup *c, int exit_code, const char *name)
 {
-    char text[TEXT_BYTES];
-    plain_message(text, sizeof text);
-    checkup_fail(c, exit_code, name, "%s", text);
+    checkup_fail(c, exit_code, name, "%s", status_text());
 }

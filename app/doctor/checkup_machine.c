@@ -5,7 +5,6 @@
 #include "app/machine.h"
 #include "base/module.h"
 #include "dist/backend_choice.h"
-#include "dist/plain_message.h"
 #include "kernels/device.h"
 
 #include <errno.h>
@@ -74,7 +73,6 @@ static void check_limits(checkup *c, const machine *m)
 static void check_device(checkup *c)
 {
     device_options chosen;
-    char why[512];
     int gpus = 0;
     if (device_list_choose(c->opts, 0, &chosen) != STATUS_OK) {
         checkup_fail_message(c, EXIT_CODE_USAGE, "device");
@@ -90,18 +88,17 @@ static void check_device(checkup *c)
                         c->plan.nproc, gpus, gpus == 1 ? "" : "s");
         return;
     }
-    plain_message(why, sizeof why);
-    if (cuda)
-        checkup_fail(c, EXIT_CODE_USAGE, "device", "%s", why);
-    else
-        checkup_add(c, CHECKUP_OK, "device", "%s (%s); no GPU: %.*s", chosen.name,
-                    device_libraries(), (int)strcspn(why, ";"), why);
+    if (cuda) {
+        checkup_fail_message(c, EXIT_CODE_USAGE, "device");
+        return;
+    }
+    checkup_add(c, CHECKUP_OK, "device", "%s (%s); no GPU: %.*s", chosen.name, device_libraries(),
+                (int)strcspn(status_text(), ";"), status_text());
 }
 
 static void check_module(checkup *c, const char *name, bool needed)
 {
     const module *opened = NULL;
-    char why[512];
     if (!needed && !module_exists(name)) {
         checkup_add(c, CHECKUP_NOTE, "modules", "%s: not in this installation", name);
         return;
@@ -110,11 +107,10 @@ static void check_module(checkup *c, const char *name, bool needed)
         checkup_add(c, CHECKUP_OK, "modules", "%s: opens, with all the libraries it needs", name);
         return;
     }
-    plain_message(why, sizeof why);
     if (needed)
-        checkup_fail(c, EXIT_CODE_USAGE, "modules", "%s: %s", name, why);
+        checkup_fail(c, EXIT_CODE_USAGE, "modules", "%s: %s", name, status_text());
     else
-        checkup_add(c, CHECKUP_WARNING, "modules", "%s: %s", name, why);
+        checkup_add(c, CHECKUP_WARNING, "modules", "%s: %s", name, status_text());
 }
 
 static void check_backend(checkup *c)

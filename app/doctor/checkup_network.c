@@ -7,7 +7,6 @@
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
 #include "dist/net/socket_route.h"
-#include "dist/plain_message.h"
 #include "dist/store/store.h"
 
 #include <netdb.h>
@@ -127,7 +126,7 @@ static void check_way(checkup *c)
     int fd = -1;
     status st =
         socket_connect(plan->master_addr, plan->master_port, clock_deadline_ns(CONNECT_MS), &fd);
-    plain_message(why, sizeof why);
+    snprintf(why, sizeof why, "%s", status_text());
     socket_route_describe(plan->master_addr, way);
     if (st == STATUS_OK)
         close(fd);
@@ -139,7 +138,7 @@ static void check_way(checkup *c)
     } else if (st == STATUS_OK) {
         checkup_add(c, CHECKUP_OK, "node 0", "%s:%d answers, by %s", plan->master_addr,
                     plan->master_port, way);
-    } else if (st == STATUS_INVALID) {
+    } else if (st == STATUS_UNKNOWN_HOST) {
         checkup_fail(c, EXIT_CODE_RENDEZVOUS, "node 0",
                      "%s; give an address, or make the name known (/etc/hosts, DNS)", why);
     } else if (local_network_owns(plan->master_addr) && !plan->store_on_loopback) {
@@ -147,7 +146,7 @@ static void check_way(checkup *c)
                      "%s is an address of this machine, which is node %d: give all nodes node 0's "
                      "address",
                      plan->master_addr, plan->node_rank);
-    } else if (strstr(why, "refused") != NULL) {
+    } else if (st == STATUS_REFUSED) {
         checkup_add(c, CHECKUP_WARNING, "node 0",
                     "%s, by %s: the machine is there and lets us through, but nobody listens yet",
                     why, way);

@@ -290,7 +290,6 @@ static void report_cause(launcher *self, const launch_record *record, const laun
 static void report(launcher *self, const launch_record *record, const launch_verdict *verdict)
 {
     const launch_plan *plan = &self->settings->plan;
-    char own[32];
     self->anything_failed = self->anything_failed || verdict->failed;
     if (verdict->failed) {
         report_cause(self, record, verdict);
@@ -298,9 +297,7 @@ static void report(launcher *self, const launch_record *record, const launch_ver
             launch_console_say(&self->console, "error: no restart: %s\n", verdict->text);
         return;
     }
-    snprintf(own, sizeof own, "node %d ", plan->node_rank);
-    /* Of what happened here the launcher has spoken already. */
-    if (verdict->text[0] != '\0' && strncmp(verdict->text, own, strlen(own)) != 0)
+    if (verdict->text[0] != '\0' && verdict->told_by != plan->node_rank)
         launch_console_say(&self->console, "error: %s\n", verdict->text);
 }
 

@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_route.h"
-#include "dist/plain_message.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,13 +35,11 @@ void launch_join_key(const launch_joining *joining, const char *name, int number
 /* What a failed attempt to reach the store means, and what to look at. */
 static void explain(const launch_plan *plan, status st, char *out, size_t size_bytes)
 {
-    char message[256];
-    plain_message(message, sizeof message);
-    bool refused = st == STATUS_PEER && strstr(message, "refused") != NULL;
+    bool refused = st == STATUS_REFUSED;
     const char *hint = "is that machine on, and does a firewall let the port through?";
     if (st == STATUS_IO)
         hint = "stop that program, or give all nodes another --master-port";
-    else if (st == STATUS_INVALID)
+    else if (st == STATUS_UNKNOWN_HOST)
         hint = "the name must resolve here (/etc/hosts, DNS), or give the address itself";
     else if (refused && local_network_owns(plan->master_addr) && !plan->store_on_loopback)
         hint = "this is one of this machine's own addresses, but the store is on node 0: give all "
@@ -53,7 +50,7 @@ static void explain(const launch_plan *plan, status st, char *out, size_t size_b
     else if (refused)
         hint = "that machine is there, but nobody listens: has node 0 been started, with this "
                "port?";
-    snprintf(out, size_bytes, "%s; %s", message, hint);
+    snprintf(out, size_bytes, "%.255s; %s", status_text(), hint);
 }
 
 static void say_unreached(const launch_plan *plan, status st, int64_t waited_ns)
@@ -75,7 +72,7 @@ static status not_ours(const launch_joining *joining)
                 joining->settings->plan.master_addr, joining->port);
 }
 
-/* Reaching the port first tells refused, filtered and unknown apart. */
+/* Reaching the port first tells refused, filtered (STATUS_TIMEOUT) and unknown hosts apart. */
 status launch_join_reach(const launch_joining *joining, store **out)
 {
     const launch_plan *plan = &joining->settings->plan;
@@ -110,7 +107,7 @@ status launch_join_connect(const launch_joining *joining, store **out)
             return FAIL(STATUS_PEER, "told to stop");
         if (st == STATUS_IO && stranger_ns == 0)
             stranger_ns = now;
-        if (st == STATUS_INVALID || st == STATUS_PEER)
+        if (st == STATUS_UNKNOWN_HOST || st == STATUS_REFUSED || st == STATUS_PEER)
             stranger_ns = 0;
         if (stranger_ns != 0) /* also where its queue is full meanwhile, and nobody answers */
             st = not_ours(joining);
@@ -335,7 +332,7 @@ static status claim(const launch_joining *joining, store *client, launch_claim *
     status st = launch_claim_take(joining, client, &full, out);
     if (st != STATUS_INVALID || full)
         return st;
-    plain_message(why, sizeof why);
+    snprintf(why, sizeof why, "%s", status_text());
     return refuse(joining, client, why);
 }
 
@@ -355,12 +352,13 @@ status launch_join_meet(const launch_joining *joining, store *client, int *node)
     free(w.there);
     free(w.seen);
     if (st != STATUS_OK) {
-        char why[1024];
-        plain_message(why, sizeof why);
+        status_kept kept;
+        status_keep(&kept);
         launch_claim_release(&w.claim, joining, client);
         if (joining->serves && !atomic_load(joining->quit))
             clock_sleep_ms(LINGER_MS);
-        return FAIL(st, "%s", why);
+        status_restore(&kept);
+        return st;
     }
     *node = w.claim.node;
     return STATUS_OK;

@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "dist/net/socket_address.h"
-#include "dist/plain_message.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -75,11 +74,9 @@ static void lose(launch_jury *jury, store *client, int node)
 /* What a node has said is not to be understood: it cannot take part. */
 static void spoil(juror *who, int node)
 {
-    char message[512];
-    plain_message(message, sizeof message);
     who->ended = true;
     who->record = (launch_record){.lost = true, .result = LAUNCH_BROKEN};
-    snprintf(who->record.text, sizeof who->record.text, "node %d: %s", node, message);
+    snprintf(who->record.text, sizeof who->record.text, "node %d: %s", node, status_text());
 }
 
 /* The text of a key, where it is there; else NULL. */

@@ -6,7 +6,6 @@
 #include "app/launch/launch_outbox.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "dist/plain_message.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -85,7 +84,7 @@ static void tell(launch_link *link, launch_event event)
 static void tell_failure(launch_link *link, launch_event event)
 {
     pthread_mutex_lock(&link->lock);
-    plain_message(link->x.why, sizeof link->x.why);
+    snprintf(link->x.why, sizeof link->x.why, "%s", status_text());
     pthread_mutex_unlock(&link->lock);
     tell(link, event);
 }
@@ -221,18 +220,19 @@ static status one_turn(launch_link *link)
     return look_for_verdict(link);
 }
 
-/* Whether a failure is final; then that is this thread's message. The connection may have broken
- * while node 0 is still there: that is believed for as long as a silent node is believed to live,
- * but not where its launcher is known to be gone. `answered`: something was said over a connection.
+/* Whether a failure, `st`, is final; then that is this thread's message. The connection may have
+ * broken while node 0 is still there: that is believed for as long as a silent node is believed to
+ * live, but not where its launcher is known to be gone. `answered`: something was said over a
+ * connection.
  */
-static bool gives_up(const launch_link *link, bool answered, int64_t silent_since_ns)
+static bool gives_up(const launch_link *link, status st, bool answered, int64_t silent_since_ns)
 {
     const launch_plan *plan = &link->joining.settings->plan;
     int64_t patience_ns = plan->keep_alive_ms * plan->keep_alive_misses * 1000000;
     double silent_s = clock_seconds(clock_now_ns() - silent_since_ns);
     char message[512];
-    plain_message(message, sizeof message);
-    if (!answered && strstr(message, "refused") != NULL)
+    snprintf(message, sizeof message, "%s", status_text());
+    if (st == STATUS_REFUSED)
         FAIL(STATUS_PEER,
              "node 0's launcher at %s:%d is gone: its own output says why, if anything does",
              plan->master_addr, link->joining.port);
@@ -265,14 +265,14 @@ static void watch(launch_link *link)
         store_destroy(link->client);
         link->client = NULL;
         link->beat_ns = 0;
-        if (gives_up(link, reached && st != STATUS_TIMEOUT, heard_ns)) {
+        if (gives_up(link, st, reached && st != STATUS_TIMEOUT, heard_ns)) {
             tell_failure(link, LAUNCH_CUT_OFF);
             return;
         }
         clock_sleep_ms(RETRY_MS);
     }
     if (link->client != NULL && launch_outbox_send(link->outbox, link->client) != STATUS_OK)
-        LOG_D("last words to the other nodes: %s", status_message());
+        LOG_D("last words to the other nodes: %s", status_text());
 }
 
 static void *run(void *arg)
@@ -400,7 +400,7 @@ void launch_link_start(launch_link *link, int generation)
 static void put(launch_link *link, const char *key, const char *text)
 {
     if (launch_outbox_put(link->outbox, key, text) != STATUS_OK)
-        LOG_E("%s", status_message());
+        LOG_E("%s", status_text());
     raise_fd(link->order_fd);
 }
 
@@ -433,7 +433,7 @@ void launch_link_end(launch_link *link, const launch_record *record)
     snprintf(name, sizeof name, "end/%d", link->x.generation);
     key_of(link, name, own_node(link), key);
     if (launch_record_write(record, &text) != STATUS_OK)
-        LOG_E("%s", status_message());
+        LOG_E("%s", status_text());
     if (text != NULL)
         put(link, key, text);
     free(text);
@@ -469,7 +469,7 @@ static void say_goodbye(launch_link *link)
         st = store_add(link->client, key, 0, &said);
     }
     if (st != STATUS_OK)
-        LOG_D("goodbye to the other nodes: %s", status_message());
+        LOG_D("goodbye to the other nodes: %s", status_text());
 }
 
 bool launch_link_destroy(launch_link *link)

@@ -112,6 +112,7 @@ static void judge_stop(const launch_record *records, int node, launch_verdict *o
     int signal = records[node].signal;
     const char *name = sigabbrev_np(signal); /* NULL: SIGRTMIN and beyond have none */
     out->code = 128 + signal;
+    out->told_by = node;
     if (name != NULL)
         snprintf(out->text, sizeof out->text, "node %d was stopped by SIG%s", node, name);
     else
@@ -130,6 +131,7 @@ static bool judge_nodes(const launch_record *records, int n, launch_verdict *out
         judge_stop(records, stopped, out);
     } else if (broken >= 0) {
         out->code = EXIT_CODE_INTERNAL;
+        out->told_by = broken;
         snprintf(out->text, sizeof out->text, "node %d could not start or end its ranks", broken);
     }
     return lost >= 0 || stopped >= 0 || broken >= 0;
@@ -163,7 +165,7 @@ static status copy_ending(const launch_ending *ending, launch_ending *out)
 status launch_verdict_make(const launch_record *records, int n, const launch_settings *settings,
                            int generation, launch_verdict *out)
 {
-    launch_verdict verdict = {0};
+    launch_verdict verdict = {.told_by = -1};
     int failed = worst(records, n);
     TRY(collect_notes(records, n, &verdict.notes));
     /* A rank's own failure explains more than what followed from it elsewhere. */
@@ -209,6 +211,7 @@ status launch_verdict_doubt(const launch_record *own, const launch_settings *set
         return STATUS_OK;
     TRY(launch_verdict_make(own, 1, settings, generation, &verdict));
     verdict.again = false;
+    verdict.told_by = -1;
     snprintf(verdict.text, sizeof verdict.text,
              "the verdict in the store (%s, exit code %d) does not fit what happened on node %d, "
              "and is not believed: who else reaches the store's port?",
@@ -309,6 +312,7 @@ status launch_verdict_write(const launch_verdict *verdict, char **out)
     json_object_set_new(object, "again", json_boolean(verdict->again));
     json_object_set_new(object, "code", json_integer(verdict->code));
     json_object_set_new(object, "text", json_value_text(verdict->text));
+    json_object_set_new(object, "told_by", json_integer(verdict->told_by));
     json_object_set_new(object, "notes", json_value_text(verdict->notes));
     return dump(object, verdict->failed ? set_cause(object, &verdict->cause) : STATUS_OK, out);
 }
@@ -318,7 +322,9 @@ status launch_verdict_read(const char *text, launch_verdict *out)
     json_t *object = NULL;
     launch_verdict verdict = {0};
     TRY(load(text, &object));
+    const json_t *told_by = json_object_get(object, "told_by");
     verdict.again = json_is_true(json_object_get(object, "again"));
+    verdict.told_by = json_is_integer(told_by) ? (int)json_integer_value(told_by) : -1;
     status st = json_value_integer(object, "code", 0, 255, &verdict.code);
     if (st == STATUS_OK)
         st = json_value_copy(object, "text", verdict.text, sizeof verdict.text);

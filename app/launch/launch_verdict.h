@@ -25,6 +25,7 @@ typedef struct launch_verdict {
     launch_ending cause;
     char *notes;                   /* of all nodes; never NULL */
     char text[VERDICT_TEXT_BYTES]; /* where no rank is to blame: what happened; "" */
+    int told_by;                   /* the node whose launcher has said it already; -1: none */
 } launch_verdict;
 
 /* How this node's gang ended. `signal`: what has told the launcher to stop, or 0; `memory_killed`:

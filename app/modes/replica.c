@@ -5,7 +5,6 @@
 #include "app/train/job.h"
 #include "base/clock.h"
 #include "dist/chunk.h"
-#include "dist/plain_message.h"
 #include "kernels/ops.h"
 
 #include <stdio.h>
@@ -236,7 +235,7 @@ static void report(replica *r, status st)
     r->done++;
     r->st = st;
     if (st != STATUS_OK)
-        plain_message(r->message, sizeof r->message);
+        snprintf(r->message, sizeof r->message, "%s", status_text());
     pthread_cond_broadcast(&r->all->changed);
     pthread_mutex_unlock(&r->all->lock);
 }

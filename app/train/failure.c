@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/text_stream.h"
 #include "dist/health/hang_report.h"
-#include "dist/plain_message.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -102,12 +101,12 @@ status failure_explain(const job *j, status st)
     char why[MESSAGE_BYTES];
     if (j->group == NULL || j->page == NULL)
         return st;
-    plain_message(why, sizeof why);
+    snprintf(why, sizeof why, "%s", status_text());
     rank_page_fail(j->page);
     if (!concerns_others(j))
         return st;
     if (failure_dump(j) != STATUS_OK)
-        LOG_W("the last collectives are not written: %s", status_message());
+        LOG_W("the last collectives are not written: %s", status_text());
     return name_others(j, st, why);
 }
 
@@ -115,7 +114,7 @@ void failure_end_stuck(void *ctx, status st)
 {
     const job *j = ctx;
     char why[MESSAGE_BYTES], more[MESSAGE_BYTES + 128];
-    plain_message(why, sizeof why);
+    snprintf(why, sizeof why, "%s", status_text());
     snprintf(more, sizeof more, "%s; this rank hangs in the GPU's driver behind it and is ended",
              why);
     bool has_others = j->place.world_size > 1 && j->page != NULL && j->rdzv != NULL;
@@ -129,12 +128,12 @@ void failure_end_stuck(void *ctx, status st)
  * traceback, and sorts failures by "timestamp". */
 static json_t *error_object(status st, int rank, int exit_code)
 {
-    char text[MESSAGE_BYTES], why[MESSAGE_BYTES + 32], seconds[32];
-    plain_message(text, sizeof text);
-    snprintf(why, sizeof why, "%s: %s", status_name(st), text);
+    char why[MESSAGE_BYTES + 32], seconds[32];
+    snprintf(why, sizeof why, "%s: %s", status_name(st), status_text());
     snprintf(seconds, sizeof seconds, "%lld", (long long)time(NULL));
     json_t *extra = json_object(), *message = json_object(), *object = json_object();
-    json_object_set_new(extra, "py_callstack", json_value_text(status_message()));
+    json_object_set_new(extra, "py_callstack", json_value_text(status_text()));
+    json_object_set_new(extra, "location", json_value_text(status_location()));
     json_object_set_new(extra, "timestamp", json_string(seconds));
     json_object_set_new(extra, "rank", json_integer(rank));
     json_object_set_new(extra, "pid", json_integer((json_int_t)getpid()));
@@ -158,5 +157,5 @@ void failure_write_error_file(status st, int rank, int exit_code)
         written = file_replace(path, &(file_part){text, strlen(text)}, 1);
     free(text);
     if (written != STATUS_OK)
-        LOG_W("error file not written: %s", status_message());
+        LOG_W("error file not written: %s", status_text());
 }

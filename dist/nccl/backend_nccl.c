@@ -19,7 +19,6 @@
 #include "dist/nccl/nccl_kernels.h"
 #include "dist/nccl/nccl_staging.h"
 #include "dist/nccl/nccl_watch.h"
-#include "dist/plain_message.h"
 #include "kernels/cuda/cuda_state.h"
 
 #include <stdlib.h>
@@ -445,10 +444,11 @@ static status nccl_create(const group_setup *setup, void **self)
     nccl_comm_init(&g->comm);
     status st = open_group(g, setup);
     if (st != STATUS_OK) {
-        char why[1024]; /* before others of less interest */
-        plain_message(why, sizeof why);
+        status_kept cause; /* what follows is of less interest */
+        status_keep(&cause);
         nccl_destroy(g);
-        return FAIL(st, "%s", why);
+        status_restore(&cause);
+        return st;
     }
     *self = g;
     return STATUS_OK;

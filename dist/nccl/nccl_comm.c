@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/poll_pause.h"
 #include "dist/backend_choice.h"
-#include "dist/plain_message.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -72,21 +71,23 @@ static status look_at_others(void *ctx)
 static status name_missing(const group_setup *setup, status st)
 {
     const process_group_options *o = setup->options;
-    char key[KEY_BYTES], before[TEXT_BYTES];
+    char key[KEY_BYTES];
     bool up = true;
     int rank = 0;
-    plain_message(before, sizeof before);
+    status_kept before;
+    status_keep(&before);
     for (; rank < o->world_size; rank++) {
         key_of_rank(setup, "up", rank, key);
         if (rank != o->rank && (store_check(o->store, key, &up) != STATUS_OK || !up))
             break;
     }
+    status_restore(&before);
     if (rank == o->world_size)
-        return FAIL(st, "%s", before);
-    return FAIL(st,
-                "rank %d has not connected (is a network in between that NCCL cannot cross? "
-                "NCCL_SOCKET_IFNAME chooses one): %s",
-                rank, before);
+        return st;
+    return status_context(st,
+                          "rank %d has not connected (is a network in between that NCCL cannot "
+                          "cross? NCCL_SOCKET_IFNAME chooses one)",
+                          rank);
 }
 
 static status join(const group_setup *setup, joining *j, int64_t deadline_ns, nccl_comm *out)
@@ -113,12 +114,15 @@ static status join(const group_setup *setup, joining *j, int64_t deadline_ns, nc
 }
 
 /* So that no other rank waits for this one. */
-static void tell_failure(const group_setup *setup, const char *why)
+static void tell_failure(const group_setup *setup)
 {
     char key[KEY_BYTES], text[TEXT_BYTES];
-    snprintf(text, sizeof text, "rank %d: %.900s", setup->options->rank, why);
+    status_kept kept;
+    status_keep(&kept);
+    snprintf(text, sizeof text, "rank %d: %.900s", setup->options->rank, kept.text);
     key_of(setup, "failed", key);
     (void)store_set(setup->options->store, key, text, strlen(text));
+    status_restore(&kept);
 }
 
 void nccl_comm_init(nccl_comm *comm)
@@ -132,12 +136,9 @@ status nccl_comm_open(nccl_comm *comm, const group_setup *setup, first_cause *ca
 {
     joining j = {.setup = setup, .cause = cause};
     status st = join(setup, &j, deadline_ns, comm);
-    if (st == STATUS_OK || st == STATUS_PEER || st == STATUS_TIMEOUT)
-        return st;
-    char why[TEXT_BYTES];
-    plain_message(why, sizeof why);
-    tell_failure(setup, why);
-    return FAIL(st, "%s", why);
+    if (st != STATUS_OK && st != STATUS_PEER && st != STATUS_TIMEOUT)
+        tell_failure(setup);
+    return st;
 }
 
 status nccl_comm_settle(nccl_comm *comm, const char *call, int64_t deadline_ns, const nccl_ask *ask)

@@ -12,7 +12,6 @@
 #include "dist/nccl/nccl_watch.h"
 
 #include "base/clock.h"
-#include "dist/plain_message.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -65,7 +64,7 @@ static void judge_locked(nccl_watch *w, status st)
 {
     if (w->verdict != STATUS_OK)
         return;
-    plain_message(w->message, sizeof w->message);
+    snprintf(w->message, sizeof w->message, "%s", status_text());
     w->verdict = st;
 }
 

@@ -21,7 +21,7 @@ static bool is_short(int error)
     return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-/* What a failed call means: the peer is gone, or something else is wrong. */
+/* What a failed call means: nobody listens, the peer is gone, or something else is wrong. */
 static status failure_of(int error)
 {
     switch (error) {
@@ -29,6 +29,7 @@ static status failure_of(int error)
     case ENFILE:
         return STATUS_NO_MEMORY; /* to try again does not help */
     case ECONNREFUSED:
+        return STATUS_REFUSED;
     case ECONNRESET:
     case ECONNABORTED:
     case EPIPE:

@@ -12,9 +12,9 @@
  * caller, who closes it with close(). A fork without exec shares them. */
 
 /* Listens on host (a name or address; NULL: all addresses of both families) and port (0: a free
- * one); *bound_port is the port had. STATUS_INVALID if the name does not resolve. STATUS_IO where
- * the port cannot be had; the message says who holds it where that can be read, and suggests a free
- * one. */
+ * one); *bound_port is the port had. STATUS_UNKNOWN_HOST if the name does not resolve. STATUS_IO
+ * where the port cannot be had; the message says who holds it where that can be read, and suggests
+ * a free one. */
 status socket_listen(const char *host, int port, int *fd, int *bound_port);
 
 /* A connection that is waiting to be accepted; *fd is -1 where there is none. Does not block.
@@ -22,9 +22,11 @@ status socket_listen(const char *host, int port, int *fd, int *bound_port);
  * failure that the next call would meet again. */
 status socket_accept(int listen_fd, int *fd);
 
-/* One attempt at every address of host. STATUS_TIMEOUT at the deadline, STATUS_PEER if refused or
- * unreachable, STATUS_INVALID if the name does not resolve, STATUS_NO_MEMORY without a descriptor;
- * the message names the address. Looking the name up is the resolver's and has its own timeout. */
+/* One attempt at every address of host. STATUS_REFUSED if nobody listens there, STATUS_TIMEOUT if
+ * nobody has answered by the deadline (as if a firewall swallows the packets), STATUS_PEER if there
+ * is no way there, STATUS_UNKNOWN_HOST if the name does not resolve, STATUS_INVALID for a port that
+ * is none, STATUS_NO_MEMORY without a descriptor; the message names the address. Looking the name
+ * up is the resolver's and has its own timeout. */
 status socket_connect(const char *host, int port, int64_t deadline_ns, int *fd);
 
 /* Waits for poll()'s `events`. STATUS_TIMEOUT at the deadline, without a message: the caller knows

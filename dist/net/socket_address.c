@@ -30,9 +30,9 @@ status socket_address_resolve(const char *host, int port, struct addrinfo **out)
     if (error == EAI_MEMORY)
         return FAIL(STATUS_NO_MEMORY, "%s:%d: %s", host ? host : "*", port, gai_strerror(error));
     if (error == EAI_SYSTEM)
-        return FAIL(STATUS_INVALID, "%s:%d: no such host: %s", host, port, strerror(errno));
+        return FAIL(STATUS_UNKNOWN_HOST, "%s:%d: no such host: %s", host, port, strerror(errno));
     if (error != 0)
-        return FAIL(STATUS_INVALID, "%s:%d: no such host: %s", host ? host : "*", port,
+        return FAIL(STATUS_UNKNOWN_HOST, "%s:%d: no such host: %s", host ? host : "*", port,
                     gai_strerror(error));
     return STATUS_OK;
 }

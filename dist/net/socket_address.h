@@ -11,7 +11,7 @@
 enum { SOCKET_ADDRESS_BYTES = 400 };
 
 /* All stream addresses of host (NULL: the wildcard ones), for freeaddrinfo().
- * STATUS_INVALID where the name has none. */
+ * STATUS_UNKNOWN_HOST if the name has none, STATUS_INVALID for a port out of range. */
 status socket_address_resolve(const char *host, int port, struct addrinfo **out);
 
 /* "host:port", with brackets around an IPv6 address. `out` has SOCKET_ADDRESS_BYTES. */

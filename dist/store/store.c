@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_route.h"
-#include "dist/plain_message.h"
 #include "dist/store/byte_buffer.h"
 #include "dist/store/store_wire.h"
 
@@ -36,7 +35,7 @@ struct store {
 /* After this the connection is of no use. */
 static status lose(store *client, status st)
 {
-    plain_message(client->why, sizeof client->why);
+    snprintf(client->why, sizeof client->why, "%s", status_text());
     if (client->fd >= 0)
         close(client->fd);
     client->fd = -1;
@@ -81,7 +80,7 @@ static const char *hint_of(status st)
     case STATUS_TIMEOUT: /* nobody says no */
         return "is that address right, does a firewall swallow what goes there, or has what "
                "listens no descriptor left (ulimit -n)?";
-    case STATUS_INVALID: /* the name */
+    case STATUS_UNKNOWN_HOST:
         return "is the name right, and known on this host?";
     default: /* refused, or no store */
         return "has rank 0 started, on that host?";
@@ -113,7 +112,7 @@ static status connect_patiently(store *client, const store_options *options)
         double waited_s = clock_seconds(now - start_ns);
         double total_s = (double)options->connect_timeout_ms * 1e-3;
         char why[WHY_BYTES * 2], way[SOCKET_ROUTE_BYTES + 8];
-        plain_message(why, sizeof why);
+        snprintf(why, sizeof why, "%s", status_text());
         if (now >= deadline_ns || now >= line_ns)
             describe_way(options->host, way, sizeof way);
         if (now >= deadline_ns)

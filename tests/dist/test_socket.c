@@ -125,23 +125,25 @@ END_TEST
 START_TEST(a_refusal_names_the_address)
 {
     int fd = -1, port = socket_address_free_port();
-    ck_assert_int_eq(socket_connect("127.0.0.1", port, clock_deadline_ns(1000), &fd), STATUS_PEER);
+    ck_assert_int_eq(socket_connect("127.0.0.1", port, clock_deadline_ns(1000), &fd),
+                     STATUS_REFUSED);
     char want[64];
     snprintf(want, sizeof want, "127.0.0.1:%d", port);
     ASSERT_FACTS(status_message(), want, "refused");
-    ck_assert_int_eq(socket_connect("localhost", port, clock_deadline_ns(1000), &fd), STATUS_PEER);
+    ck_assert_int_eq(socket_connect("localhost", port, clock_deadline_ns(1000), &fd),
+                     STATUS_REFUSED);
     ASSERT_FACTS(status_message(), "localhost", "127.0.0.1", "refused");
     ck_assert_int_eq(fd, -1);
 }
 END_TEST
 
-START_TEST(an_unknown_name_is_invalid)
+START_TEST(an_unknown_name_has_its_code)
 {
     int fd = -1, port;
     ck_assert_int_eq(socket_connect("no such host", 1, clock_deadline_ns(1000), &fd),
-                     STATUS_INVALID);
+                     STATUS_UNKNOWN_HOST);
     ASSERT_FACTS(status_message(), "no such host:1");
-    ck_assert_int_eq(socket_listen("no such host", 0, &fd, &port), STATUS_INVALID);
+    ck_assert_int_eq(socket_listen("no such host", 0, &fd, &port), STATUS_UNKNOWN_HOST);
     ck_assert_int_eq(socket_connect("127.0.0.1", 65536, clock_deadline_ns(1000), &fd),
                      STATUS_INVALID);
     ck_assert_int_eq(fd, -1);
@@ -334,7 +336,7 @@ int main(void)
     tcase_add_test(tcp, send_ends_at_the_deadline);
     tcase_add_test(tcp, a_hang_up_is_the_peer);
     tcase_add_test(tcp, a_refusal_names_the_address);
-    tcase_add_test(tcp, an_unknown_name_is_invalid);
+    tcase_add_test(tcp, an_unknown_name_has_its_code);
     tcase_add_test(tcp, connect_ends_at_the_deadline);
     tcase_add_test(tcp, all_addresses_take_both_families);
     tcase_add_test(tcp, a_taken_port_names_its_holder);

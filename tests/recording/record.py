@@ -46,7 +46,7 @@ VOLATILE_NUMBER = re.compile(
     r".*(_s|_ms|_us|_ns|_gbps|busbw|algbw)|pid|port|ts|dur|timestamp|time|rss_mib|private_mib|fd"
     r"|comm|comm_exposed|comm_total|data|forward|backward|optimizer|accelerator|waiting|reduce"
     r"|gather|scatter|broadcast")
-VOLATILE_TEXT = re.compile(r"job|hash|text|host|timestamp|pid")
+VOLATILE_TEXT = re.compile(r"job|hash|text|host|timestamp|pid|location")
 VOLATILE_VARIABLE = re.compile(
     r"MNIST_DDP_LAUNCHED|OMP_NUM_THREADS|PATH|PWD|OLDPWD|MASTER_PORT|_|SHLVL|PORT2?")
 VOLATILE_PATH = re.compile(r"bench\.out|scaling\.json|dp-vs-ddp\.json")
