@@ -1,12 +1,14 @@
 /* Where the workers' output goes: to the launcher's own, to files, or both; and the folders of
  * those files, laid out as torchrun's:
  *
- *   <--log-dir>/<run id>_<random>/attempt_<generation>/<local rank>/stdout.log
- *                                                                   stderr.log
- *                                                                   error.json
- *                                attempt_<generation>/ranks/        what the ranks note of
- *                                                                   themselves
- * ($MNIST_DDP_DUMP_DIR)
+ *   <--log-dir>/
+ *     <run id>_<random>/            this launch
+ *       attempt_<generation>/
+ *         <local rank>/
+ *           stdout.log
+ *           stderr.log
+ *           error.json              why the rank failed, as torch's workers write it
+ *         ranks/                    what the ranks note of themselves: $MNIST_DDP_DUMP_DIR
  */
 #ifndef MNIST_DDP_APP_LAUNCH_LOGS_H
 #define MNIST_DDP_APP_LAUNCH_LOGS_H

@@ -4,13 +4,21 @@
  * heap. All else happens in wait():
  *
  *   1. Wait until every rank has announced it, and check that all announced the same.
- *   2. all_reduce, in place in heaps: the elements are cut into one part per rank. This rank
- * reduces its part over all ranks' buffers, in rank order, and writes the result into every rank's
- *      buffer. Nobody else touches that part, so one pass does it, without copies.
- *      From other memory: the same, chunk by chunk through the slots; a chunk begins when all ranks
- *      have `staged` theirs.
- *      broadcast: everybody copies from the root's heap, or from its slot chunk by chunk.
- *      reduce: the root alone adds up, from all others' heaps, or from their slots chunk by chunk.
+ *
+ *   2. Move the data:
+ *
+ *                    in the ranks' heaps                    in other memory
+ *      all_reduce    The elements are cut into one part     The same, chunk by chunk through the
+ *                    per rank. This rank reduces its part   slots. A chunk begins when all ranks
+ *                    over all ranks' buffers, in rank       have `staged` theirs.
+ *                    order, and writes the result into
+ *                    every rank's buffer. Nobody else
+ *                    touches that part: one pass does it,
+ *                    without copies.
+ *      broadcast     All copy from the root's heap.         From the root's slot, chunk by chunk.
+ *      reduce        The root alone adds up, from all       From their slots, chunk by chunk.
+ *                    others' heaps.
+ *
  *   3. Publish `done`, and wait until all ranks are done with the round.
  *
  * Step 3 ends every collective on every rank. So a buffer is its owner's again when wait() returns,

@@ -1,14 +1,23 @@
 /* Key-value store over TCP that speaks c10d's wire, so that our ranks use torchrun's store as they
  * use ours, and a torch process can use ours.
  *
- * Wire, little endian; string = u64 length + bytes. A client first sends u8 0 (VALIDATE) and u32
- * 0x3C85F7CE, without a reply; then one request at a time:
+ * The wire is little endian. A string (key, value) is its length as u64 and its bytes. A client
+ * first sends u8 0 (VALIDATE) and u32 0x3C85F7CE, to which nothing is replied; then one request at
+ * a time, which begins with its opcode as u8:
  *
- *   1 SET key value            2 COMPARE_SET key expected desired -> value    3 GET key -> value
- *   4 ADD key i64 -> i64       5 CHECK u64 n, keys -> u8 0 all there, 1 not   6 WAIT u64 n, keys ->
- * u8 0 7 GETNUMKEYS -> i64        8 DELETE_KEY key -> i64 (1 deleted, 0 not there) 9 APPEND key
- * value        10 MULTI_GET u64 n, keys -> n values           11 MULTI_SET u64 n, (key value)s 12
- * CANCEL_WAIT -> u8 1     13 PING u32 -> u32
+ *    1 SET           key, value                      no reply
+ *    2 COMPARE_SET   key, expected, desired          the value that is there now
+ *    3 GET           key                             the value
+ *    4 ADD           key, i64                        i64: the sum
+ *    5 CHECK         u64 n, n keys                   u8: 0 all are there, 1 not all
+ *    6 WAIT          u64 n, n keys                   u8 0, once all are there
+ *    7 GETNUMKEYS                                    i64
+ *    8 DELETE_KEY    key                             i64: 1 deleted, 0 not there
+ *    9 APPEND        key, value                      no reply
+ *   10 MULTI_GET     u64 n, n keys                   n values
+ *   11 MULTI_SET     u64 n, n times key and value    no reply
+ *   12 CANCEL_WAIT                                   u8 1
+ *   13 PING          u32                             the same u32
  *
  * A GET of a key that is not there waits for it in the server, as MULTI_GET and WAIT do. Counters
  * are kept as decimal text. Like torch's client, ours puts "/" in front of every key (and its
@@ -54,8 +63,7 @@ status store_server_keep(store_server *server, const char *prefix);
 void store_server_forget(store_server *server);
 
 /* Who has set a key under the kept prefix (as a client names it, prefix in front) last:
- * "10.0.0.3:4711";
- * "" where that is not known. `out` has SOCKET_ADDRESS_BYTES. */
+ * "10.0.0.3:4711"; "" if that is not known. `out` has SOCKET_ADDRESS_BYTES. */
 void store_server_author(store_server *server, const char *key, char *out);
 
 /* A client: one connection, used by one thread at a time (calls lock it; a call's time begins when
