@@ -1,7 +1,5 @@
 #include "base/file.h"
 
-#include "base/file_draft.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { UNSIZED_BYTES = 65536, COPY_BYTES = 65536, COPY_AT_ONCE = 1 << 30 };
+enum { UNSIZED_BYTES = 65536 };
 
 void file_folder_of(const char *path, char *out)
 {
@@ -98,7 +96,7 @@ status file_append(int fd, const char *name, const void *data, size_t size_bytes
     return STATUS_OK;
 }
 
-static status append_parts(int fd, const char *name, const file_part *parts, size_t n_parts)
+status file_append_parts(int fd, const char *name, const file_part *parts, size_t n_parts)
 {
     for (size_t i = 0; i < n_parts; i++)
         TRY(file_append(fd, name, parts[i].data, parts[i].size_bytes));
@@ -110,7 +108,7 @@ status file_write(const char *path, const file_part *parts, size_t n_parts)
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0)
         return FAIL(STATUS_IO, "create %s: %s", path, strerror(errno));
-    status st = append_parts(fd, path, parts, n_parts);
+    status st = file_append_parts(fd, path, parts, n_parts);
     if (st == STATUS_OK && fsync(fd) != 0)
         st = FAIL(STATUS_IO, "sync %s: %s", path, strerror(errno));
     if (close(fd) != 0 && st == STATUS_OK)
@@ -118,51 +116,6 @@ status file_write(const char *path, const file_part *parts, size_t n_parts)
     if (st != STATUS_OK)
         unlink(path);
     return st;
-}
-
-status file_replace(const char *path, const file_part *parts, size_t n_parts)
-{
-    file_draft draft;
-    TRY(file_draft_open(path, FILE_DRAFT_SHARED, &draft));
-    status st = append_parts(draft.fd, draft.temporary, parts, n_parts);
-    if (st == STATUS_OK)
-        return file_draft_commit(&draft);
-    file_draft_drop(&draft);
-    return st;
-}
-
-/* Where the kernel does not copy between these two files. */
-static status copy_by_hand(int from, const char *path, const file_draft *to)
-{
-    char buffer[COPY_BYTES];
-    for (;;) {
-        ssize_t n = read(from, buffer, sizeof buffer);
-        if (n == 0)
-            return STATUS_OK;
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return FAIL(STATUS_IO, "read %s: %s", path, strerror(errno));
-        TRY(file_append(to->fd, to->temporary, buffer, (size_t)n));
-    }
-}
-
-/* A file system that can lets both files have the same blocks until one is written to. */
-static status copy_content(int from, const char *path, const file_draft *to)
-{
-    bool begun = false;
-    for (;;) {
-        ssize_t n = copy_file_range(from, NULL, to->fd, NULL, COPY_AT_ONCE, 0);
-        if (n == 0 && begun)
-            return STATUS_OK;
-        bool cannot = n == 0 || (n < 0 && (errno == EXDEV || errno == EINVAL || errno == ENOSYS ||
-                                           errno == EOPNOTSUPP));
-        if (!begun && cannot)
-            return copy_by_hand(from, path, to);
-        if (n < 0 && errno != EINTR)
-            return FAIL(STATUS_IO, "copy %s to %s: %s", path, to->temporary, strerror(errno));
-        begun = begun || n > 0;
-    }
 }
 
 status file_open(const char *path, int *fd, struct stat *info)
@@ -182,22 +135,6 @@ status file_open(const char *path, int *fd, struct stat *info)
     }
     *fd = opened;
     return STATUS_OK;
-}
-
-status file_copy(const char *from, const char *to)
-{
-    file_draft draft = {.fd = -1};
-    struct stat info;
-    int fd = -1;
-    TRY(file_open(from, &fd, &info));
-    status st = file_draft_open(to, FILE_DRAFT_SHARED, &draft);
-    if (st == STATUS_OK)
-        st = copy_content(fd, from, &draft);
-    if (st == STATUS_OK)
-        st = file_draft_commit(&draft);
-    file_draft_drop(&draft);
-    close(fd);
-    return st;
 }
 
 status file_sync_folder(const char *path)

@@ -34,15 +34,9 @@ typedef struct file_part {
  * On failure (a full disk, say) the file is removed again. */
 status file_write(const char *path, const file_part *parts, size_t n_parts);
 
-/* As a draft (base/file_draft.h): `path` holds old or new, never less. Synced, the name too. */
-status file_replace(const char *path, const file_part *parts, size_t n_parts);
-
-/* file_replace by another file's content. What is written to one of them later is not seen in the
- * other. */
-status file_copy(const char *from, const char *to);
-
 /* Appends to an open file; `name` is for the message. */
 status file_append(int fd, const char *name, const void *data, size_t size_bytes);
+status file_append_parts(int fd, const char *name, const file_part *parts, size_t n_parts);
 
 /* Makes the names in a folder durable. One that this user may not read is left to the kernel. */
 status file_sync_folder(const char *path);
@@ -51,10 +45,9 @@ status file_sync_folder(const char *path);
  * FIFO without a writer is not waited for. */
 status file_open(const char *path, int *fd, struct stat *info);
 
-/* Reads a whole file of at most `limit_bytes` into memory that the caller frees with free();
- * a zero byte follows its end. STATUS_INVALID if it is longer, or
- * no regular file. Of a file in /proc, whose size
- * nobody knows, the first 64 KiB at most. */
+/* Reads a whole file of at most `limit_bytes` into memory that the caller frees with free(); a zero
+ * byte follows its end. STATUS_INVALID if it is longer, or no regular file. Of a file in /proc,
+ * whose size nobody knows, the first 64 KiB at most. */
 status file_read(const char *path, size_t limit_bytes, char **out, size_t *size_bytes);
 
 /* "a/b" from folder and name into `out` (FILE_PATH_BYTES). STATUS_INVALID if too long. */

@@ -7,11 +7,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
     TRIES = 100, /* of names that may be taken */
     DIGITS = 8,
+    COPY_BYTES = 65536,
+    COPY_AT_ONCE = 1 << 30,
 };
 
 static const char MARK[] = ".tmp-"; /* between the path and eight digits */
@@ -90,4 +93,65 @@ void file_draft_clean(const char *path)
             unlink(leftover);
     }
     closedir(listing);
+}
+
+status file_replace(const char *path, const file_part *parts, size_t n_parts)
+{
+    file_draft draft;
+    TRY(file_draft_open(path, FILE_DRAFT_SHARED, &draft));
+    status st = file_append_parts(draft.fd, draft.temporary, parts, n_parts);
+    if (st == STATUS_OK)
+        return file_draft_commit(&draft);
+    file_draft_drop(&draft);
+    return st;
+}
+
+/* Where the kernel does not copy between these two files. */
+static status copy_by_hand(int from, const char *path, const file_draft *to)
+{
+    char buffer[COPY_BYTES];
+    for (;;) {
+        ssize_t n = read(from, buffer, sizeof buffer);
+        if (n == 0)
+            return STATUS_OK;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return FAIL(STATUS_IO, "read %s: %s", path, strerror(errno));
+        TRY(file_append(to->fd, to->temporary, buffer, (size_t)n));
+    }
+}
+
+/* A file system that can lets both files have the same blocks until one is written to. */
+static status copy_content(int from, const char *path, const file_draft *to)
+{
+    bool begun = false;
+    for (;;) {
+        ssize_t n = copy_file_range(from, NULL, to->fd, NULL, COPY_AT_ONCE, 0);
+        if (n == 0 && begun)
+            return STATUS_OK;
+        bool cannot = n == 0 || (n < 0 && (errno == EXDEV || errno == EINVAL || errno == ENOSYS ||
+                                           errno == EOPNOTSUPP));
+        if (!begun && cannot)
+            return copy_by_hand(from, path, to);
+        if (n < 0 && errno != EINTR)
+            return FAIL(STATUS_IO, "copy %s to %s: %s", path, to->temporary, strerror(errno));
+        begun = begun || n > 0;
+    }
+}
+
+status file_copy(const char *from, const char *to)
+{
+    file_draft draft = {.fd = -1};
+    struct stat info;
+    int fd = -1;
+    TRY(file_open(from, &fd, &info));
+    status st = file_draft_open(to, FILE_DRAFT_SHARED, &draft);
+    if (st == STATUS_OK)
+        st = copy_content(fd, from, &draft);
+    if (st == STATUS_OK)
+        st = file_draft_commit(&draft);
+    file_draft_drop(&draft);
+    close(fd);
+    return st;
 }

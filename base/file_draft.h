@@ -28,4 +28,12 @@ void file_draft_drop(file_draft *draft);
 /* Removes what writers of `path` that were killed have left. Only for its one writer. */
 void file_draft_clean(const char *path);
 
+/* Writes the parts to `path` by way of a draft: it holds old or new, never less. Synced, the name
+ * too. */
+status file_replace(const char *path, const file_part *parts, size_t n_parts);
+
+/* file_replace by another file's content. What is written to one of them later is not seen in the
+ * other. */
+status file_copy(const char *from, const char *to);
+
 #endif

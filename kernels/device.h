@@ -80,18 +80,11 @@ static inline void device_note_memory(device *dev, int64_t bytes)
  * `stream` so far is done. Called while a backward pass is enqueued. */
 typedef status (*grad_ready_fn)(void *ctx, size_t offset, size_t count, device_stream *stream);
 
-/* STATUS_INVALID for a name, an index or a precision that is not there, with the ones that are;
+/* The four that follow choose among the kinds of devices: device_kinds.c.
+ *
+ * STATUS_INVALID for a name, an index or a precision that is not there, with the ones that are;
  * STATUS_DEVICE where the accelerator does not work. */
 status device_create(const device_options *options, device **out);
-
-/* From now on `lane` gets what the calling thread does with the device, and further lanes of `t`
- * what the device's own threads do. For a device that has not computed yet. */
-struct trace;
-struct trace_lane;
-status device_trace(device *dev, struct trace *t, struct trace_lane *lane);
-
-/* Accepts NULL. Everything made on the device must be gone. */
-void device_destroy(device *dev);
 
 /* How many GPUs "cuda" has here. STATUS_INVALID or STATUS_DEVICE, with the reason, where there are
  * none. */
@@ -102,6 +95,15 @@ bool device_auto_is_cuda(void);
 
 /* What the cpu device computes with: "oneDNN 2.6.3" or "reference kernels". */
 const char *device_libraries(void);
+
+/* From now on `lane` gets what the calling thread does with the device, and further lanes of `t`
+ * what the device's own threads do. For a device that has not computed yet. */
+struct trace;
+struct trace_lane;
+status device_trace(device *dev, struct trace *t, struct trace_lane *lane);
+
+/* Accepts NULL. Everything made on the device must be gone. */
+void device_destroy(device *dev);
 
 /* Bytes of one element of a batch's pixels and of the logits' gradient: as wide as what the device
  * multiplies. */

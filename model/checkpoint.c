@@ -1,5 +1,6 @@
 #include "model/checkpoint.h"
 
+#include "base/file_draft.h"
 #include "base/log.h"
 #include "model/checkpoint_arenas.h"
 #include "model/checkpoint_folder.h"

@@ -1,6 +1,7 @@
 #include "app/launch/launch_error_file.h"
 
 #include "app/json_value.h"
+#include "base/file_draft.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/text_stream.h"

@@ -1,6 +1,6 @@
 #include "app/report/page.h"
 
-#include "base/file.h"
+#include "base/file_draft.h"
 #include "base/json_text.h"
 #include "base/text_stream.h"
 

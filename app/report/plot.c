@@ -2,7 +2,7 @@
 
 #include "app/report/report.h"
 #include "app/subprocess.h"
-#include "base/file.h"
+#include "base/file_draft.h"
 
 #include <ctype.h>
 #include <errno.h>

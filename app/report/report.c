@@ -4,7 +4,7 @@
 #include "app/machine.h"
 #include "app/report/table.h"
 #include "app/version.h"
-#include "base/file.h"
+#include "base/file_draft.h"
 #include "base/json_text.h"
 
 #include <math.h>

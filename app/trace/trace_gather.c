@@ -2,7 +2,7 @@
 
 #include "app/version.h"
 #include "base/clock.h"
-#include "base/file.h"
+#include "base/file_draft.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/memory.h"

@@ -3,7 +3,7 @@
 #include "app/exit_codes.h"
 #include "app/json_value.h"
 #include "base/clock.h"
-#include "base/file.h"
+#include "base/file_draft.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/text_stream.h"

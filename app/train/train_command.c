@@ -5,6 +5,7 @@
 #include "app/train/failure.h"
 #include "app/train/memory_use.h"
 #include "app/train/train.h"
+#include "base/file_draft.h"
 #include "base/log.h"
 #include "base/memory.h"
 

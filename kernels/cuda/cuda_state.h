@@ -116,7 +116,8 @@ static inline status cuda_use(const device *dev)
  * which begin_forward has made. */
 const void *cuda_shadow_of(const device *dev, const float *parameters);
 
-/* Memory as alloc of the device's table. */
+/* Memory as alloc of the device's table, for tensors and for the device's own use. cuda_free leaves
+ * a 16-bit copy of what was there: the table's free drops it as well. */
 status cuda_alloc(device *dev, size_t size_bytes, void **out);
 void cuda_free(device *dev, void *memory);
 void cuda_forget_blocks(device *dev); /* what is left will not be freed singly any more */

@@ -9,6 +9,13 @@
 
 static void destroy(device *dev);
 
+/* A parameter arena takes its 16-bit copy along. */
+static void free_with_shadow(device *dev, void *memory)
+{
+    cuda_shadow_drop(dev, memory);
+    cuda_free(dev, memory);
+}
+
 static const accelerator_ops cuda_accelerator = {
     .pin = cuda_pin,
     .unpin = cuda_unpin,
@@ -33,7 +40,7 @@ static const device_ops cuda_ops = {
     .destroy = destroy,
     .choice = cuda_choice,
     .alloc = cuda_alloc,
-    .free = cuda_free,
+    .free = free_with_shadow,
     .upload = cuda_upload,
     .download = cuda_download,
     .copy = cuda_copy,

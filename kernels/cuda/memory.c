@@ -1,5 +1,4 @@
 #include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/shadow.h"
 #include "kernels/cuda/wait.h"
 
 #include <stdlib.h>
@@ -63,7 +62,6 @@ void cuda_free(device *dev, void *memory)
 {
     if (memory == NULL)
         return;
-    cuda_shadow_drop(dev, memory);
     cuda_forget_pool_sums(dev, memory);
     forget_block(dev, memory);
     (void)cudaSetDevice(cuda_state_of(dev)->index);

@@ -6,6 +6,7 @@
 
 #include "app/bench/dp_vs_ddp.h"
 #include "app/report/report.h"
+#include "base/file_draft.h"
 #include "tests/app/options_lines.h"
 #include "tests/app/workbench.h"
 

@@ -1,5 +1,6 @@
 /* Runs that go on in mid-epoch, and when checkpoints are written. */
 #include "app/train/save_every.h"
+#include "base/file_draft.h"
 #include "tests/app/runs.h"
 #include "tests/app/underway.h"
 
