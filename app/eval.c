@@ -1,11 +1,32 @@
 #include "app/commands.h"
 #include "app/exit_codes.h"
+#include "app/json_value.h"
 #include "app/train/evaluate.h"
 #include "app/train/job.h"
+#include "base/json_text.h"
 #include "model/checkpoint.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+
+/* One line. */
+static status print_json(model_kind kind, const evaluation *test)
+{
+    char *line = NULL;
+    json_t *object = json_object();
+    json_object_set_new(object, "model", json_string(model_kind_name(kind)));
+    json_object_set_new(object, "test_acc", json_value_rounded(evaluation_accuracy(test), 6));
+    json_object_set_new(object, "correct", json_integer(test->correct));
+    json_object_set_new(object, "images", json_integer(test->images));
+    json_object_set_new(object, "test_loss", json_value_rounded(test->loss, 6));
+    json_object_set_new(object, "eval_s", json_value_rounded(test->elapsed_s, 4));
+    status st = json_text_print(object, JSON_COMPACT | JSON_REAL_PRECISION(10), &line);
+    json_decref(object);
+    if (st == STATUS_OK)
+        puts(line);
+    free(line);
+    return st;
+}
 
 int eval_command(const options *o)
 {
@@ -31,15 +52,12 @@ int eval_command(const options *o)
         return exit_code_failed(st, exit_code);
     }
     if (o->json)
-        printf("{\"model\":\"%s\",\"test_acc\":%.6f,\"correct\":%lld,\"images\":%lld,"
-               "\"test_loss\":%.6f,\"eval_s\":%.4f}\n",
-               model_kind_name(kind), evaluation_accuracy(&test), (long long)test.correct,
-               (long long)test.images, test.loss, test.elapsed_s);
+        st = print_json(kind, &test);
     else
         printf("%s: %s, accuracy %.2f%% (%lld/%lld), loss %.4f on %s%s\n", o->checkpoint,
                model_kind_name(kind), 100 * evaluation_accuracy(&test), (long long)test.correct,
                (long long)test.images, test.loss, j.location.folder,
                j.location.embedded ? " (generated digits, NOT MNIST)" : "");
     job_close(&j);
-    return EXIT_SUCCESS;
+    return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, EXIT_CODE_INTERNAL);
 }

@@ -1,5 +1,6 @@
 #include "app/json_value.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,4 +68,10 @@ status json_value_copy(const json_t *object, const char *key, char *out, size_t 
         return FAIL(STATUS_PEER, "another launcher's \"%s\" is no text", key);
     snprintf(out, size_bytes, "%s", json_string_value(value));
     return STATUS_OK;
+}
+
+json_t *json_value_rounded(double value, int decimals)
+{
+    double unit = pow(10, decimals);
+    return isfinite(value) ? json_real(round(value * unit) / unit) : json_null();
 }

@@ -10,6 +10,10 @@
 /* A string; bytes that are no UTF-8 become question marks. NULL where memory is short. */
 json_t *json_value_text(const char *text);
 
+/* A number with at most `decimals` of them; null if it is none (NaN) or infinite. NULL where memory
+ * is short. */
+json_t *json_value_rounded(double value, int decimals);
+
 /* STATUS_PEER where there is none, or one out of the range. */
 status json_value_integer(const json_t *object, const char *key, int low, int high, int *out);
 

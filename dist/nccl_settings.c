@@ -1,5 +1,6 @@
 #include "dist/nccl_settings.h"
 
+#include "base/comma_list.h"
 #include "base/module.h"
 #include "dist/process_group_ops.h"
 
@@ -85,10 +86,9 @@ status nccl_settings_apply(bool nvls)
 
 static bool has_word(const char *list, const char *word)
 {
-    char words[WORDS_BYTES], *rest = NULL;
-    snprintf(words, sizeof words, "%s", list);
-    for (char *one = strtok_r(words, ",", &rest); one != NULL; one = strtok_r(NULL, ",", &rest))
-        if (strcasecmp(one, word) == 0)
+    size_t length;
+    for (const char *one; (one = comma_list_next(&list, &length)) != NULL;)
+        if (length == strlen(word) && strncasecmp(one, word, length) == 0)
             return true;
     return false;
 }

@@ -4,6 +4,7 @@
 #include "app/launch/launch_store.h"
 #include "app/local_network.h"
 #include "base/clock.h"
+#include "base/comma_list.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
 #include "dist/net/socket_route.h"
@@ -31,13 +32,14 @@ static void check_name(checkup *c)
                     name);
         return;
     }
-    char where[SOCKET_ADDRESS_BYTES];
+    char where[SOCKET_ADDRESS_BYTES], number[NI_MAXHOST] = "";
     socket_address_describe(name, 0, list, where);
+    getnameinfo(list->ai_addr, list->ai_addrlen, number, sizeof number, NULL, 0, NI_NUMERICHOST);
     freeaddrinfo(list);
     char *port = strrchr(where, ':');
     if (port != NULL)
         *port = '\0';
-    bool loopback = socket_address_is_loopback(name) || strstr(where, "(127.") != NULL;
+    bool loopback = socket_address_is_loopback(name) || socket_address_says_loopback(number);
     if (loopback && c->plan.nnodes > 1)
         checkup_add(c, CHECKUP_WARNING, "name",
                     "this machine's name, %s, stands for a loopback address here: other programs "
@@ -65,15 +67,15 @@ static void check_variable(checkup *c, const char *variable)
     const char *text = getenv(variable);
     if (text == NULL || text[0] == '\0' || text[0] == '^')
         return;
-    for (const char *at = text; *at != '\0'; at += *at == ',') {
+    size_t length;
+    for (const char *at = text, *word; (word = comma_list_next(&at, &length)) != NULL;) {
         char name[LOCAL_NETWORK_NAME_BYTES];
-        at += *at == '=';
-        size_t length = strcspn(at, ",:");
-        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        bool exact = length > 0 && *word == '=';
+        snprintf(name, sizeof name, "%.*s", (int)length - exact, word + exact);
+        name[strcspn(name, ":")] = '\0';
         if (!has_interface(name))
             checkup_fail(c, EXIT_CODE_RENDEZVOUS, "interfaces",
                          "%s=%.80s: no interface '%s' is up here", variable, text, name);
-        at += strcspn(at, ",");
     }
 }
 

@@ -1,6 +1,7 @@
 #include "app/launch/launch_dry_run.h"
 
 #include "app/launch/launch_environment.h"
+#include "base/shell_words.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@ static status print_rank(const launch_settings *settings, int node, int local_ra
     if (st == STATUS_OK)
         st = launch_program_argv(&settings->program, local_rank, &argv);
     if (st == STATUS_OK) {
-        line = launch_program_line(argv);
+        line = shell_words_line(argv);
         if (line == NULL)
             st = FAIL(STATUS_NO_MEMORY, "the program's arguments");
     }

@@ -1,5 +1,6 @@
 #include "app/launch/launch_environment.h"
 
+#include "base/comma_list.h"
 #include "base/team.h"
 #include "base/text_stream.h"
 
@@ -61,10 +62,11 @@ static void list_gpu(variables *list, const launch_place *place)
         add(list, "CUDA_VISIBLE_DEVICES=%d", place->local_rank);
         return;
     }
-    for (int i = 0; i < place->local_rank && at[strcspn(at, ",")] != '\0'; i++)
-        at += strcspn(at, ",") + 1;
-    at += strspn(at, " ");
-    add(list, "CUDA_VISIBLE_DEVICES=%.*s", (int)strcspn(at, ", "), at);
+    size_t length = 0;
+    const char *entry = "";
+    for (int i = 0; i <= place->local_rank && entry != NULL; i++)
+        entry = comma_list_next(&at, &length);
+    add(list, "CUDA_VISIBLE_DEVICES=%.*s", (int)length, entry != NULL ? entry : "");
 }
 
 static void list_variables(variables *list, const launch_settings *settings,

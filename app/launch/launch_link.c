@@ -6,11 +6,11 @@
 #include "app/launch/launch_outbox.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -299,17 +299,6 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* The thread takes no signals: they are for the launcher. */
-static status start_thread(launch_link *link)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int error = pthread_create(&link->thread, NULL, run, link);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return error == 0 ? STATUS_OK : FAIL(STATUS_IO, "the link's thread: %s", strerror(error));
-}
-
 static void free_link(launch_link *link)
 {
     store_destroy(link->client);
@@ -347,7 +336,7 @@ status launch_link_create(const launch_settings *settings, store_server *server,
     if (st == STATUS_OK && server != NULL)
         st = store_server_keep(server, LAUNCH_KEYS);
     if (st == STATUS_OK)
-        st = start_thread(link);
+        st = thread_start(run, link, "the link's", &link->thread);
     if (st == STATUS_OK)
         *out = link;
     else

@@ -1,6 +1,7 @@
 #include "app/launch/launch_meeting.h"
 
 #include "app/options/nearest.h"
+#include "base/comma_list.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -112,19 +113,17 @@ static status take_pair(const char *key, const char *value, launch_terms *terms)
 status launch_meeting_terms(const char *text, launch_terms *out)
 {
     launch_terms terms = {-1, -1, -1, -1};
-    for (const char *at = text != NULL ? text : ""; *at != '\0'; at += *at == ',') {
+    const char *at = text != NULL ? text : "", *word;
+    for (size_t length; (word = comma_list_next(&at, &length)) != NULL;) {
         char pair[WORD_BYTES];
-        size_t length = strcspn(at, ",");
-        snprintf(pair, sizeof pair, "%.*s", (int)length, at);
+        snprintf(pair, sizeof pair, "%.*s", (int)length, word);
         char *equals = strchr(pair, '=');
         if (length >= sizeof pair || equals == NULL || equals == pair || equals[1] == '\0')
             return FAIL(STATUS_INVALID,
                         "--rdzv-conf: '%.*s' is no KEY=VALUE, as in join_timeout=60,is_host=1",
-                        SHOWN_BYTES, at);
+                        SHOWN_BYTES, word);
         *equals = '\0';
-        char *key = pair + strspn(pair, " ");
-        TRY(take_pair(key, equals + 1, &terms));
-        at += length;
+        TRY(take_pair(pair, equals + 1, &terms));
     }
     *out = terms;
     return STATUS_OK;

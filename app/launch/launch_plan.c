@@ -5,6 +5,7 @@
 #include "app/local_network.h"
 #include "app/modes/mode.h"
 #include "base/log.h"
+#include "dist/net/socket_address.h"
 #include "dist/store/store.h"
 
 #include <errno.h>
@@ -88,12 +89,6 @@ static status nnodes_of(const char *text, int *out)
     return STATUS_OK;
 }
 
-static bool is_loopback(const char *addr)
-{
-    return strcmp(addr, "localhost") == 0 || strncmp(addr, "127.", 4) == 0 ||
-           strcmp(addr, "::1") == 0;
-}
-
 /* How many ranks run here: "--nproc_per_node, else PET_NPROC_PER_NODE, else world_size / nnodes,
  * else the GPU count where it divides world_size, else (node_rank 0 and no or a local master_addr)
  * all here, else an error that says to give --nnodes." Completes nproc and nnodes. */
@@ -116,7 +111,8 @@ static status fit(request *want, int gpu_count)
         bool first = want->node_rank <= 0; /* or not given */
         if (gpu_count > 0 && world % gpu_count == 0)
             want->nproc = gpu_count;
-        else if (first && (want->master_addr[0] == '\0' || is_loopback(want->master_addr)))
+        else if (first &&
+                 (want->master_addr[0] == '\0' || socket_address_says_loopback(want->master_addr)))
             want->nproc = world;
         else
             return FAIL(STATUS_INVALID,
@@ -254,7 +250,7 @@ static void place_store(const request *want, launch_plan *plan)
     /* The ranks of one machine need no other address than this, whatever was given. */
     snprintf(plan->master_addr, sizeof plan->master_addr, "%s",
              one || !given ? "127.0.0.1" : want->master_addr);
-    plan->store_on_loopback = one || (given && is_loopback(want->master_addr));
+    plan->store_on_loopback = one || (given && socket_address_says_loopback(want->master_addr));
     if (want->master_port != NOT_GIVEN)
         plan->master_port = want->master_port;
     else

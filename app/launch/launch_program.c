@@ -1,12 +1,11 @@
 #include "app/launch/launch_program.h"
 
-#include "base/text_stream.h"
+#include "base/executable.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { FRONT_WORDS = 4, NUMBER_BYTES = 16, SHOWN_BYTES = 200, SCRIPT_BYTES = 1 << 20 };
@@ -54,43 +53,6 @@ void launch_program_free(launch_program *program)
     *program = (launch_program){0};
 }
 
-static bool is_executable(const char *path)
-{
-    struct stat about;
-    return stat(path, &about) == 0 && S_ISREG(about.st_mode) && access(path, X_OK) == 0;
-}
-
-/* `folder`/`name`, or `name` alone where the folder is empty, as far as it fits. */
-static bool make_path(const char *folder, size_t length, const char *name,
-                      char out[FILE_PATH_BYTES])
-{
-    size_t rest = strlen(name) + 1;
-    if (length + 1 + rest > FILE_PATH_BYTES)
-        return false;
-    memcpy(out, folder, length);
-    if (length > 0)
-        out[length++] = '/';
-    memcpy(out + length, name, rest);
-    return true;
-}
-
-/* As execvp looks for it. */
-static bool search(const char *name, char out[FILE_PATH_BYTES])
-{
-    if (strchr(name, '/') != NULL)
-        return make_path("", 0, name, out) && is_executable(out);
-    const char *path = getenv("PATH");
-    for (const char *at = path != NULL ? path : "/usr/local/bin:/usr/bin:/bin";;) {
-        size_t length = strcspn(at, ":");
-        bool here = length == 0; /* an empty entry is this folder */
-        if (make_path(here ? "." : at, here ? 1 : length, name, out) && is_executable(out))
-            return true;
-        if (at[length] == '\0')
-            return false;
-        at += length + 1;
-    }
-}
-
 static bool is_script(const char *name)
 {
     size_t length = strlen(name);
@@ -101,11 +63,11 @@ static status find_python(launch_program *program)
 {
     const char *named = getenv("PYTHON_EXEC");
     if (named != NULL && named[0] != '\0') {
-        if (search(named, program->path))
+        if (executable_find(named, program->path))
             return STATUS_OK;
         return FAIL(STATUS_INVALID, "PYTHON_EXEC=%.*s: no such executable", SHOWN_BYTES, named);
     }
-    if (search("python3", program->path) || search("python", program->path))
+    if (executable_find("python3", program->path) || executable_find("python", program->path))
         return STATUS_OK;
     return FAIL(STATUS_INVALID,
                 "no python3 in PATH to run a script; name one with PYTHON_EXEC=/path/to/python3");
@@ -159,8 +121,8 @@ static status find(const options *opts, launch_program *program)
     bool direct = opts->no_python && !opts->run_path;
     bool python = opts->module || opts->run_path || is_script(words[0]);
     if (!direct && !python) /* whatever can be executed is; the rest is a script without ".py" */
-        direct = search(words[0], program->path) || access(words[0], R_OK) != 0;
-    if (direct && !search(words[0], program->path))
+        direct = executable_find(words[0], program->path) || access(words[0], R_OK) != 0;
+    if (direct && !executable_find(words[0], program->path))
         return FAIL(STATUS_INVALID, "%.*s: no such executable%s", SHOWN_BYTES, words[0],
                     strchr(words[0], '/') == NULL ? " in PATH; for one in this folder give ./"
                     : access(words[0], F_OK) == 0 ? "; make it one with chmod +x"
@@ -241,34 +203,4 @@ status launch_program_argv(const launch_program *program, int local_rank, char *
     block[n] = NULL;
     *out = block;
     return STATUS_OK;
-}
-
-/* A word that no shell would take apart. */
-static bool is_plain(const char *word)
-{
-    return word[0] != '\0' && strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                           "0123456789_-+=./:,@%^") == strlen(word);
-}
-
-char *launch_program_line(char *const *argv)
-{
-    char *text = NULL;
-    text_stream line;
-    if (text_stream_open(&line) != STATUS_OK)
-        return NULL;
-    FILE *file = line.file;
-    for (int i = 0; argv[i] != NULL; i++) {
-        if (i > 0)
-            fputc(' ', file);
-        if (is_plain(argv[i])) {
-            fputs(argv[i], file);
-            continue;
-        }
-        fputc('\'', file);
-        for (const char *c = argv[i]; *c != '\0'; c++)
-            fputs(*c == '\'' ? "'\\''" : (char[]){*c, '\0'}, file);
-        fputc('\'', file);
-    }
-    (void)text_stream_close(&line, &text, NULL);
-    return text;
 }

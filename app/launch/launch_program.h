@@ -28,7 +28,4 @@ void launch_program_free(launch_program *program);
 /* argv for one worker, "${local_rank}" replaced, one block of memory: free with free(). */
 status launch_program_argv(const launch_program *program, int local_rank, char ***out);
 
-/* All words on one line, quoted as a shell wants them; free with free(). NULL: no memory. */
-char *launch_program_line(char *const *argv);
-
 #endif

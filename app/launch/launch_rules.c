@@ -2,6 +2,7 @@
 
 #include "app/exit_codes.h"
 #include "app/options/nearest.h"
+#include "base/comma_list.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -50,18 +51,16 @@ static status read_signals(const char *text, launch_rules *rules)
         return FAIL(STATUS_INVALID, "--signals-to-handle: longer than %zu letters",
                     sizeof rules->signal_names - 1);
     strcpy(rules->signal_names, text);
-    for (const char *at = text; *at != '\0'; at += *at == ',') {
+    size_t length;
+    for (const char *at = text, *word; (word = comma_list_next(&at, &length)) != NULL;) {
         char name[NAME_BYTES * 4];
-        at += strspn(at, " ");
-        size_t length = strcspn(at, ", ");
-        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        snprintf(name, sizeof name, "%.*s", (int)length, word);
         int signal = number_of(name);
         if (signal == 0)
             return no_such_signal(name);
         if (signal == SIGKILL || signal == SIGSTOP || signal == SIGCHLD)
             return FAIL(STATUS_INVALID, "--signals-to-handle: %s cannot be handled", name);
         sigaddset(&rules->signals, signal);
-        at += length + strspn(at + length, " ");
     }
     return STATUS_OK;
 }

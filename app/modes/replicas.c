@@ -5,10 +5,10 @@
 #include "app/train/train.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "dist/chunk.h"
 #include "kernels/ops.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,19 +116,14 @@ static status await_order(replicas *all)
     return st;
 }
 
-/* Signals are for the threads that the process began with. */
 static status start_threads(replicas *all)
 {
-    sigset_t every, before;
-    int error = 0;
-    sigfillset(&every);
-    pthread_sigmask(SIG_SETMASK, &every, &before);
-    for (int i = 1; i < all->n && error == 0; i++) {
-        error = pthread_create(&all->members[i].thread, NULL, replica_main, &all->members[i]);
-        all->started += error == 0;
+    for (int i = 1; i < all->n; i++) {
+        replica *member = &all->members[i];
+        TRY(thread_start(replica_main, member, "a replica's", &member->thread));
+        all->started++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error == 0 ? STATUS_OK : FAIL(STATUS_IO, "a replica's thread: %s", strerror(error));
+    return STATUS_OK;
 }
 
 /* The replicas are ordered to, and the master, which is one of them, does it beside them. Of two

@@ -8,9 +8,11 @@
 #include "app/trace/trace_clock.h"
 
 #include "base/clock.h"
+#include "base/fnv1a.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MEETINGS = 16, BOOT_ID_BYTES = 64 };
 
@@ -35,14 +37,12 @@ status trace_clock_estimate(const trace_meeting *own, const trace_meeting *first
 static int64_t host_number(void)
 {
     char text[BOOT_ID_BYTES] = "";
-    uint64_t number = 0;
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r"); /* its size reads as 0 */
     if (file == NULL)
         return 0;
-    for (const char *c = fgets(text, sizeof text, file); c != NULL && *c != '\0'; c++)
-        number = number * 1099511628211u + (unsigned char)*c;
+    bool there = fgets(text, sizeof text, file) != NULL;
     fclose(file);
-    return (int64_t)number;
+    return there ? (int64_t)fnv1a(FNV1A_START, text, strlen(text)) : 0;
 }
 
 status trace_clock_agree(process_group *group, int64_t began_ns, trace_clock *out)

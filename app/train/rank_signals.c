@@ -2,6 +2,7 @@
 
 #include "app/train/failure.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -67,20 +68,16 @@ static void *listen_to_signals(void *arg)
 
 status rank_signals_start(rank_signals *out)
 {
-    sigset_t set = listened(), all, before;
+    sigset_t set = listened();
     const struct sigaction plain = {.sa_handler = SIG_DFL}; /* ignored, they would never come */
     *out = (rank_signals){.launcher = getenv("MNIST_DDP_LAUNCHED") != NULL ? getppid() : 0};
     pthread_mutex_init(&out->lock, NULL);
     for (size_t i = 0; i < sizeof LISTENED / sizeof LISTENED[0]; i++)
         sigaction(LISTENED[i], &plain, NULL);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    sigfillset(&all); /* the thread takes no others */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&out->thread, NULL, listen_to_signals, out);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    out->running = error == 0;
-    return error == 0 ? STATUS_OK
-                      : FAIL(STATUS_IO, "a thread to listen to signals: %s", strerror(error));
+    status st = thread_start(listen_to_signals, out, "the signals'", &out->thread);
+    out->running = st == STATUS_OK;
+    return st;
 }
 
 void rank_signals_stop(rank_signals *listener)

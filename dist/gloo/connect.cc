@@ -8,6 +8,7 @@ extern "C" {
 #include "dist/gloo/import_slot.h"
 #include "dist/gloo/loop_pause.h"
 #include "dist/gloo/loopback_mss.h"
+#include "dist/net/socket_address.h"
 #include "dist/store/store.h"
 }
 
@@ -78,11 +79,6 @@ class key_store : public gloo::rendezvous::Store
     int64_t deadline_ns_;
 };
 
-bool is_loopback(const std::string &address)
-{
-    return address.compare(0, 4, "127.") == 0 || address == "::1";
-}
-
 // This host's address on the way to `host`: a connected UDP socket sends nothing and knows it.
 std::string address_towards(const char *host)
 {
@@ -120,7 +116,7 @@ gloo::transport::tcp::attr choose_interface(const group_setup &setup)
         return attr;
     }
     attr.hostname = setup.one_host || host == nullptr ? "127.0.0.1" : address_towards(host);
-    if (!setup.one_host && is_loopback(attr.hostname))
+    if (!setup.one_host && socket_address_says_loopback(attr.hostname.c_str()))
         throw failure(STATUS_INVALID,
                       "the ranks run on several hosts, but the way to the master address " +
                           std::string(host == nullptr ? "" : host) + " is " + attr.hostname +

@@ -4,6 +4,8 @@
 
 extern "C" {
 #include "base/clock.h"
+#include "base/fnv1a.h"
+#include "base/thread.h"
 #include "dist/reduce.h"
 #include "dist/store/store.h"
 }
@@ -32,13 +34,11 @@ const size_t REDUCE_CHUNK_BYTES = 1 << 20;
 struct block_signals {
     block_signals()
     {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
+        thread_block_signals(&before);
     }
     ~block_signals()
     {
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        thread_restore_signals(&before);
     }
     sigset_t before;
 };
@@ -53,10 +53,10 @@ std::chrono::steady_clock::time_point time_point(int64_t deadline_ns)
 // would differ, at which gloo ends the process.
 uint32_t tag_of(const collective &c)
 {
-    uint64_t hash = c.seq;
-    for (uint64_t part :
-         {uint64_t(c.kind), uint64_t(c.op), uint64_t(c.type), uint64_t(c.count), uint64_t(c.root)})
-        hash = (hash ^ part) * 0x100000001b3;
+    const uint64_t parts[] = {
+        c.seq,           uint64_t(c.kind), uint64_t(c.op), uint64_t(c.type), uint64_t(c.count),
+        uint64_t(c.root)};
+    const uint64_t hash = fnv1a(FNV1A_START, parts, sizeof parts);
     const uint32_t low = (1u << 20) - 1; // collectives under way differ here
     return (uint32_t(hash >> 32) & ~low) | (uint32_t(c.seq) & low);
 }

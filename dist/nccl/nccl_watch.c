@@ -12,9 +12,9 @@
 #include "dist/nccl/nccl_watch.h"
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -256,17 +256,6 @@ static void release(nccl_watch *w)
     free(w);
 }
 
-/* Signals are for the program's own threads. */
-static int start_thread(nccl_watch *w)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&w->thread, NULL, watch_main, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 status nccl_watch_create(const nccl_watch_options *options, nccl_watch **out)
 {
     nccl_watch *w = calloc(1, sizeof *w);
@@ -275,10 +264,10 @@ status nccl_watch_create(const nccl_watch_options *options, nccl_watch **out)
     w->o = *options;
     pthread_cond_init(&w->changed, NULL);
     pthread_mutex_init(&w->lock, NULL);
-    int error = start_thread(w);
-    if (error != 0) {
+    status st = thread_start(watch_main, w, "the watchdog's", &w->thread);
+    if (st != STATUS_OK) {
         release(w);
-        return FAIL(STATUS_IO, "a thread for the watchdog: error %d", error);
+        return st;
     }
     *out = w;
     return STATUS_OK;

@@ -129,6 +129,12 @@ bool socket_address_is_loopback(const char *host)
     return all;
 }
 
+bool socket_address_says_loopback(const char *host)
+{
+    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
+           strcmp(host, "::1") == 0;
+}
+
 /* Whether a socket here can have the address. */
 static bool can_bind(const struct addrinfo *address)
 {

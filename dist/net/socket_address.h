@@ -28,6 +28,9 @@ void socket_address_peer(int fd, char *out);
  * systems give to their own name, while other hosts know it by another address). */
 bool socket_address_is_loopback(const char *host);
 
+/* Whether `host` says so itself: "localhost", 127.*, ::1. Nothing is looked up. */
+bool socket_address_says_loopback(const char *host);
+
 /* Where to listen so that other hosts, which know this one as `host`, reach it and no others do.
  * true: `host` stands for one address, of this machine and not of its loopback; `number` is it.
  * false: on all addresses, and `why` says why. `number` has SOCKET_ADDRESS_BYTES, `why` 80 more. */

@@ -1,5 +1,6 @@
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
 #include "dist/store/store.h"
@@ -9,7 +10,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -384,17 +384,6 @@ static void *serve_all(void *arg)
     }
 }
 
-/* The thread takes no signals: they are for the threads that expect them. */
-static status start_thread(store_server *server)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int error = pthread_create(&server->thread, NULL, serve_all, server);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return error == 0 ? STATUS_OK : FAIL(STATUS_IO, "the store's thread: %s", strerror(error));
-}
-
 static void free_server(store_server *server)
 {
     store_connections_close(&server->all);
@@ -440,7 +429,7 @@ status store_server_create(const char *host, int port, store_server **out)
         st = socket_listen(host, port, &server->listen_fd, &server->port);
     server->all.port = server->port;
     if (st == STATUS_OK)
-        st = start_thread(server);
+        st = thread_start(serve_all, server, "the store's", &server->thread);
     if (st != STATUS_OK)
         goto out;
     *out = server;

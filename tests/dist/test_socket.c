@@ -221,6 +221,18 @@ START_TEST(knows_loopback_addresses)
 }
 END_TEST
 
+/* By its letters alone: a name that stands for one is not looked up. */
+START_TEST(knows_what_says_loopback)
+{
+    ck_assert(socket_address_says_loopback("localhost"));
+    ck_assert(socket_address_says_loopback("127.9.9.9"));
+    ck_assert(socket_address_says_loopback("::1"));
+    ck_assert(!socket_address_says_loopback("192.0.2.1"));
+    ck_assert(!socket_address_says_loopback("ip6-localhost"));
+    ck_assert(!socket_address_says_loopback(""));
+}
+END_TEST
+
 /* A name of this test and process alone. */
 static const char *local_name(char *out, size_t size_bytes)
 {
@@ -341,6 +353,7 @@ int main(void)
     tcase_add_test(tcp, all_addresses_take_both_families);
     tcase_add_test(tcp, a_taken_port_names_its_holder);
     tcase_add_test(tcp, knows_loopback_addresses);
+    tcase_add_test(tcp, knows_what_says_loopback);
     TCase *local = suite_case(suite, "local", 20);
     tcase_add_test(local, passes_descriptors_to_another_process);
     tcase_add_test(local, local_sockets_have_deadlines);
