@@ -86,7 +86,7 @@ static status locate_embedded(dataset_location *out)
 {
     dataset_location location = {.embedded = true, .found_by = "embedded digits"};
     if (embedded_find_or_make(location.folder) != STATUS_OK) {
-        LOG_W("the embedded digits are made in memory each time: %s", status_message());
+        LOG_W("the embedded digits are made in memory each time: %s", status_text());
         location.folder[0] = '\0';
     }
     *out = location;

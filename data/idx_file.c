@@ -195,7 +195,7 @@ static status gzip_open(const original *o, idx_file *out)
     if (st == STATUS_OK || !cache_failed)
         return st;
     LOG_W("%s is decompressed into this process's memory, not shared between ranks: %s", o->path,
-          status_message());
+          status_text());
     return open_in_memory(o, out);
 }
 

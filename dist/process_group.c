@@ -82,7 +82,7 @@ static status break_locked(process_group *group, status st)
 {
     if (group->broken == STATUS_OK) {
         group->broken = st;
-        snprintf(group->message, sizeof group->message, "%s", status_message());
+        snprintf(group->message, sizeof group->message, "%s", status_text());
     }
     return st;
 }

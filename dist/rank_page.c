@@ -87,7 +87,7 @@ status rank_page_create(const rank_page_options *options, rank_page **out)
     rank_page *page = NULL;
     bool is_file = options->folder != NULL;
     if (is_file && map_file(options, &page) != STATUS_OK) {
-        LOG_W("nobody will see where this rank hangs, if it does: %s", status_message());
+        LOG_W("nobody will see where this rank hangs, if it does: %s", status_text());
         is_file = false;
     }
     if (!is_file)

@@ -63,7 +63,7 @@ bool device_auto_is_cuda(void)
         return false;
     if (device_count(&count) == STATUS_OK)
         return count > 0;
-    LOG_I("no GPU is used: %s", status_message());
+    LOG_I("no GPU is used: %s", status_text());
     return false;
 }
 

@@ -94,7 +94,7 @@ static void delete_older(const char *folder, int64_t step, int64_t good)
         if (steps[i] < step && steps[i] != kept)
             st = checkpoint_folder_delete(folder, steps[i]);
     if (st != STATUS_OK)
-        LOG_W("an old checkpoint stays: %s", status_message());
+        LOG_W("an old checkpoint stays: %s", status_text());
     free(steps);
 }
 
@@ -110,9 +110,9 @@ status checkpoint_save(const char *run_dir, const checkpoint_state *state, netwo
     status st = write_files(temporary, state, net, opt);
     if (st != STATUS_OK) {
         char why[1024];
-        snprintf(why, sizeof why, "%s", status_message());
+        snprintf(why, sizeof why, "%s", status_text());
         if (checkpoint_folder_remove(temporary) != STATUS_OK)
-            LOG_W("%s", status_message());
+            LOG_W("%s", status_text());
         return FAIL(st, "no checkpoint of step %" PRId64 ": %s", state->step, why);
     }
     TRY(checkpoint_folder_commit(folder, state->step, temporary));

@@ -145,7 +145,7 @@ void checkpoint_folder_clean(const char *folder)
         if (st == STATUS_OK)
             st = checkpoint_folder_remove(path);
         if (st != STATUS_OK)
-            LOG_W("a leftover stays: %s", status_message());
+            LOG_W("a leftover stays: %s", status_text());
     }
     closedir(dir);
 }

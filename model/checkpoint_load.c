@@ -150,7 +150,7 @@ status checkpoint_find(const char *run_dir, int64_t before, bool *found, checkpo
         have = st == STATUS_OK;
         if (have || st == STATUS_NO_MEMORY)
             break;
-        LOG_W("passing over a broken checkpoint: %s", status_message());
+        LOG_W("passing over a broken checkpoint: %s", status_text());
         broken++;
         st = STATUS_OK;
     }

@@ -44,8 +44,8 @@ static status fit_and_tell(study *s, bool *fitted)
     *fitted = cost_fit_make(samples, s->measured.n, s->plan.cores, &fit) == STATUS_OK;
     free(samples);
     if (!*fitted) {
-        LOG_W("no fit: %s", status_message());
-        report_say(s->document, REPORT_NOTES, "no fit: %s", status_message());
+        LOG_W("no fit: %s", status_text());
+        report_say(s->document, REPORT_NOTES, "no fit: %s", status_text());
     }
     TRY(scaling_report(s->folder, &s->plan, *fitted ? &fit : NULL, &s->measured, s->document));
     if (*fitted)

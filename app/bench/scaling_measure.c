@@ -185,8 +185,8 @@ static status run_one(const bench_commands *commands, const scaling_plan *plan, 
 
 static void say_failed(json_t *document, const char *name)
 {
-    LOG_W("%s: left out: %s", name, status_message());
-    report_say(document, REPORT_NOTES, "left out: %s: %s", name, status_message());
+    LOG_W("%s: left out: %s", name, status_text());
+    report_say(document, REPORT_NOTES, "left out: %s: %s", name, status_text());
 }
 
 status scaling_measure(const options *opts, const scaling_plan *plan, bench_child *place,

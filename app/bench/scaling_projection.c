@@ -311,7 +311,7 @@ void scaling_project(const scaling_view *view, const char *folder, json_t *docum
             project_model(view->plan, &work, model, folder, document);
             continue;
         }
-        LOG_W("no projection of %s", status_message());
-        report_say(document, REPORT_NOTES, "no projection of %s", status_message());
+        LOG_W("no projection of %s", status_text());
+        report_say(document, REPORT_NOTES, "no projection of %s", status_text());
     }
 }

@@ -208,7 +208,7 @@ static status run_generation(launcher *self)
     take_signals(self);
     status st = launch_gang_start(&self->gang, self->generation, self->signals.stopped_by);
     if (st != STATUS_OK)
-        LOG_E("%s", status_message());
+        LOG_E("%s", status_text());
     if (st != STATUS_OK && self->link != NULL)
         launch_link_trouble(self->link);
     st = STATUS_OK;
@@ -282,7 +282,7 @@ static void report_cause(launcher *self, const launch_record *record, const laun
     } else if (launch_report_create(&report, &text) == STATUS_OK) {
         launch_console_write(&self->console, STDERR_FILENO, text, strlen(text));
     } else {
-        LOG_E("rank %d failed; %s", cause->rank, status_message());
+        LOG_E("rank %d failed; %s", cause->rank, status_text());
     }
     free(text);
 }
@@ -341,7 +341,7 @@ int launch_run(launch_settings *settings, int64_t started_ns)
     if (st == STATUS_OK)
         st = run_job(&self, &code);
     if (st != STATUS_OK)
-        LOG_E("%s", status_message());
+        LOG_E("%s", status_text());
     if (st == STATUS_NO_MEMORY)
         code = EXIT_CODE_INTERNAL;
     if (st != STATUS_OK && self.link != NULL && self.gang.workers != NULL)

@@ -65,7 +65,7 @@ void launch_error_file_write(const launch_ending *ending)
     if (st == STATUS_OK)
         st = file_replace(path, &(file_part){text, strlen(text)}, 1);
     if (st != STATUS_OK)
-        LOG_D("%s", status_message());
+        LOG_D("%s", status_text());
     json_decref(object);
     free(text);
     free(words);

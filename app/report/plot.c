@@ -175,7 +175,7 @@ void plot_finish(plot_writer *p, json_t *document, const char *folder, const cha
     if (st == STATUS_OK && p->curves > 0)
         st = plot_draw(folder, name, script);
     if (st != STATUS_OK)
-        report_say(document, REPORT_NOTES, "no plot %s: %s", name, status_message());
+        report_say(document, REPORT_NOTES, "no plot %s: %s", name, status_text());
     else if (p->curves > 0)
         report_plot(document, name, caption);
     free(script);

@@ -137,7 +137,7 @@ status run_trace_write(job *j, trace_ending ending, int *parts)
     if (ending == TRACE_FAILED)
         signal(SIGTERM, SIG_IGN);
     else if (stream_trace_settle(j->dev->stream_trace) != STATUS_OK)
-        LOG_W("the trace is without the last steps of the device: %s", status_message());
+        LOG_W("the trace is without the last steps of the device: %s", status_text());
     trace_break_off(j->trace.lane);
     return write_out(j, ending, parts);
 }

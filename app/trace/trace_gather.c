@@ -211,7 +211,7 @@ static status gather(const trace_gathering *g, const char *about, const char *ev
         } else if (fetch(g, rank, deadline_ns, &its, &fetched) == STATUS_OK) {
             st = add_part(&all, fetched.data, fetched.size, parts);
         } else if (g->ending != TRACE_FAILED) {
-            LOG_W("the trace is without rank %d: %s", rank, status_message());
+            LOG_W("the trace is without rank %d: %s", rank, status_text());
         }
         if (its != NULL)
             json_array_append_new(ranks, its);

@@ -260,7 +260,7 @@ int main(int argc, char **argv)
         return EXIT_FAILURE;
     }
     if (run(argv, argc > 4 ? argv[4] : "cuda") != STATUS_OK) {
-        fprintf(stderr, "gpu_convolutions: %s\n", status_message());
+        fprintf(stderr, "gpu_convolutions: %s\n", status_text());
         return EXIT_FAILURE;
     }
     return EXIT_SUCCESS;

@@ -83,7 +83,7 @@ engine::engine(const group_setup &setup)
     // gloo does not say whose connection broke; on one host the processes' ends do.
     status st = first_cause_create(&setup, nullptr, deadline_ns, &cause_);
     if (st != STATUS_OK)
-        throw failure(st, status_message());
+        throw failure(st, status_text());
 }
 
 engine::~engine()
@@ -174,7 +174,7 @@ failure engine::explain(const std::string &text)
         return failure(STATUS_TIMEOUT, "a peer is late or out of reach: " + text);
     (void)FAIL(STATUS_PEER, "%s", text.c_str());
     if (first_cause_blame(cause_))
-        return failure(STATUS_PEER, status_message());
+        return failure(STATUS_PEER, status_text());
     if (world_size_ == 2)
         return failure(STATUS_PEER,
                        "rank " + std::to_string(1 - rank_) + " has closed its connection: " + text);

@@ -78,7 +78,7 @@ static status publish(const group_setup *setup, int64_t deadline_ns)
     } else if (st == STATUS_PEER) {
         status_kept kept;
         status_keep(&kept);
-        snprintf(why, sizeof why, "0 %.1000s", status_message());
+        snprintf(why, sizeof why, "0 %.1000s", status_text());
         (void)put(setup, key, why);
         status_restore(&kept);
     }
@@ -211,8 +211,8 @@ void peers_decline(const group_setup *setup)
     int rank = setup->options->rank;
     status_kept kept;
     status_keep(&kept);
-    snprintf(text, sizeof text, "0 %.900s", status_message());
-    snprintf(all, sizeof all, "0 rank 0: %.900s", status_message());
+    snprintf(text, sizeof text, "0 %.900s", status_text());
+    snprintf(all, sizeof all, "0 rank 0: %.900s", status_text());
     key_of(setup, rank, key);
     (void)put(setup, key, text);
     key_of_all(setup, key);

@@ -70,7 +70,7 @@ status socket_accept_local(int listen_fd, int64_t deadline_ns, int *fd, int *pee
                 *fd = made;
                 return STATUS_OK;
             }
-            LOG_W("turned a local connection away: %s", status_message());
+            LOG_W("turned a local connection away: %s", status_text());
             close(made);
         } else if (errno == EAGAIN) {
             status st = socket_await(listen_fd, POLLIN, deadline_ns);

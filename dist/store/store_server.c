@@ -61,7 +61,7 @@ static void note_author(store_server *server, store_bytes key)
     socket_address_peer(server->running->fd, address);
     store_bytes text = {.data = (const uint8_t *)address, .size = strlen(address) + 1};
     if (store_table_set(server->authors, key, text) != STATUS_OK)
-        LOG_D("store on port %d: %s", server->port, status_message());
+        LOG_D("store on port %d: %s", server->port, status_text());
 }
 
 static void on_set(void *ctx, store_bytes key)
@@ -130,11 +130,11 @@ static void drop_failed(store_server *server, store_connection *failed, status s
 {
     bool all = st == STATUS_NO_MEMORY && errno == ENOMEM;
     if (all)
-        LOG_W("store on port %d: closes all connections: %s", server->port, status_message());
+        LOG_W("store on port %d: closes all connections: %s", server->port, status_text());
     for (store_connection *c = server->all.first; all && c != NULL; c = c->next)
         if (c->fd >= 0 && c != failed)
             store_connections_drop(&server->all, c, "the store is out of memory");
-    store_connections_drop(&server->all, failed, status_message());
+    store_connections_drop(&server->all, failed, status_text());
 }
 
 /* A connection's turn: what poll has reported, and what the last turn left. */
@@ -207,10 +207,10 @@ static void pause_accepting(store_server *server, status st)
         log_line(level,
                  "store on port %d: %zu connections are open, and no more can be taken: %s; raise "
                  "the limit on open files (ulimit -n)",
-                 server->port, server->all.count, status_message());
+                 server->port, server->all.count, status_text());
     else
         log_line(level, "store on port %d: cannot take a connection: %s", server->port,
-                 status_message());
+                 status_text());
     server->told = true;
     server->accept_from_ns = clock_deadline_ns(ACCEPT_PAUSE_MS);
 }
@@ -371,7 +371,7 @@ static void *serve_all(void *arg)
     for (;;) {
         if (prepare_poll(server) != STATUS_OK) {
             /* No memory for one more: do with one less. */
-            store_connections_shed_newest(&server->all, status_message());
+            store_connections_shed_newest(&server->all, status_text());
             continue;
         }
         nfds_t n = (nfds_t)(server->all.count + 2);

@@ -117,7 +117,7 @@ static status run_append(call *c)
     store_bytes key = take_bytes(c), more = take_bytes(c);
     status st = store_table_append(c->table, key, more, STORE_VALUE_BYTES);
     if (st == STATUS_INVALID)
-        return FAIL(STATUS_PEER, "APPEND: %s", status_message());
+        return FAIL(STATUS_PEER, "APPEND: %s", status_text());
     TRY(st);
     c->service->on_set(c->service->ctx, key);
     return STATUS_OK;

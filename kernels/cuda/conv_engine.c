@@ -46,7 +46,7 @@ static status refused(conv_search *s, status st)
 {
     if (st == STATUS_NO_MEMORY)
         return st;
-    snprintf(s->refusal, sizeof s->refusal, "%s", status_message());
+    snprintf(s->refusal, sizeof s->refusal, "%s", status_text());
     return STATUS_OK;
 }
 

@@ -125,7 +125,7 @@ static inline int use_store(const char *counter)
     if (st == STATUS_OK)
         st = store_wait(client, "all here", 5000);
     if (st != STATUS_OK)
-        fprintf(stderr, "%s\n", status_message());
+        fprintf(stderr, "%s\n", status_text());
     store_destroy(client);
     return st == STATUS_OK ? 0 : BAD;
 }
@@ -162,7 +162,7 @@ static inline int leave_key(int rank)
     if (st == STATUS_OK && !first)
         st = store_check(client, "default_pg/0//address", &there);
     if (st != STATUS_OK)
-        fprintf(stderr, "%s\n", status_message());
+        fprintf(stderr, "%s\n", status_text());
     if (first && rank == 0)
         clock_sleep_ms(100);
     store_destroy(client);

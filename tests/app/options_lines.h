@@ -33,7 +33,7 @@ static inline status parse(const char *line, options *out)
 static inline options parsed(const char *line)
 {
     options opts;
-    ck_assert_msg(parse(line, &opts) == STATUS_OK, "%s: %s", line, status_message());
+    ck_assert_msg(parse(line, &opts) == STATUS_OK, "%s: %s", line, status_text());
     return opts;
 }
 
@@ -45,7 +45,7 @@ static inline void check_refused(const char *line, const char *const *facts)
     options opts = {.epochs = -77};
     ck_assert_msg(parse(line, &opts) == STATUS_INVALID, "'%s' was accepted", line);
     ck_assert_msg(opts.epochs == -77, "'%s': written on failure", line);
-    ASSERT_FACTS_LISTED(status_message(), facts);
+    ASSERT_FACTS_LISTED(status_text(), facts);
 }
 
 /* What a call writes to one of our descriptors. */

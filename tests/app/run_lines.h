@@ -51,8 +51,7 @@ static inline char *run_file(const char *path)
 {
     char *text = NULL;
     size_t size_bytes;
-    ck_assert_msg(file_read(path, 1 << 20, &text, &size_bytes) == STATUS_OK, "%s",
-                  status_message());
+    ck_assert_msg(file_read(path, 1 << 20, &text, &size_bytes) == STATUS_OK, "%s", status_text());
     return text;
 }
 
@@ -60,7 +59,7 @@ static inline void run_write(const char *path, const char *text)
 {
     const file_part part = {text, strlen(text)};
     unlink(path);
-    ck_assert_msg(file_write(path, &part, 1) == STATUS_OK, "%s", status_message());
+    ck_assert_msg(file_write(path, &part, 1) == STATUS_OK, "%s", status_text());
 }
 
 static inline void run_await_file(const char *path)

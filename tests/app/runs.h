@@ -23,8 +23,7 @@ static inline char *bytes_of(const char *folder, size_t *size_bytes)
 {
     char path[FILE_PATH_BYTES], *data = NULL;
     ck_assert(file_join(folder, "model.safetensors", path) == STATUS_OK);
-    ck_assert_msg(file_read(path, 64 << 20, &data, size_bytes) == STATUS_OK, "%s",
-                  status_message());
+    ck_assert_msg(file_read(path, 64 << 20, &data, size_bytes) == STATUS_OK, "%s", status_text());
     return data;
 }
 
@@ -78,9 +77,9 @@ static inline double model_measure(const char *a, const char *b, tensor_measure 
     const safetensors_tensor *list = NULL;
     char path[FILE_PATH_BYTES];
     ck_assert(file_join(a, "model.safetensors", path) == STATUS_OK);
-    ck_assert_msg(safetensors_open(path, &file_a) == STATUS_OK, "%s", status_message());
+    ck_assert_msg(safetensors_open(path, &file_a) == STATUS_OK, "%s", status_text());
     ck_assert(file_join(b, "model.safetensors", path) == STATUS_OK);
-    ck_assert_msg(safetensors_open(path, &file_b) == STATUS_OK, "%s", status_message());
+    ck_assert_msg(safetensors_open(path, &file_b) == STATUS_OK, "%s", status_text());
     double worst = 0;
     size_t n = safetensors_list(file_a, &list);
     for (size_t i = 0; i < n; i++) {

@@ -15,7 +15,7 @@ static bench_cases cases_of(const char *line, json_t *notes)
     bench_cases cases;
     options opts = parsed(line);
     ck_assert_msg(bench_cases_make(&opts, false, &cases, notes) == STATUS_OK, "%s: %s", line,
-                  status_message());
+                  status_text());
     options_free(&opts);
     return cases;
 }
@@ -93,7 +93,7 @@ START_TEST(wrong_lists_are_refused)
     snprintf(line, sizeof line, "bench dp-vs-ddp %s", REFUSED[_i].line);
     options opts = parsed(line);
     ck_assert(bench_cases_make(&opts, false, &cases, notes) == STATUS_INVALID);
-    ASSERT_FACTS_LISTED(status_message(), REFUSED[_i].facts);
+    ASSERT_FACTS_LISTED(status_text(), REFUSED[_i].facts);
     options_free(&opts);
     json_decref(notes);
 }

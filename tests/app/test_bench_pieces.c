@@ -68,7 +68,7 @@ static status run_shell(const char *script, int64_t timeout_ms, json_t **out)
     bench_words_add(&words, "-c");
     bench_words_add(&words, "%s", script);
     if (place.env == NULL)
-        ck_assert_msg(bench_child_open(timeout_ms, &place) == STATUS_OK, "%s", status_message());
+        ck_assert_msg(bench_child_open(timeout_ms, &place) == STATUS_OK, "%s", status_text());
     return bench_child_run(&place, &words, out);
 }
 
@@ -84,7 +84,7 @@ START_TEST(the_last_object_counts)
                   "test -z \"$RANK$PET_NNODES$MNIST_DDP_EPOCHS\" &&"
                   "test \"$SEEN\" = 1 && test -n \"$MNIST_DDP_DATA\"",
                   LONG_MS, &object);
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
     ck_assert_int_eq(json_integer_value(json_object_get(object, "a")), 2);
     json_decref(object);
     char folder[64];
@@ -112,7 +112,7 @@ START_TEST(failures_say_why)
     int64_t start_ns = clock_now_ns();
     status st = run_shell(FAILURES[_i].script, SHORT_MS, &object);
     ck_assert(st != STATUS_OK && object == NULL && !bench_child_stopped(&place));
-    ASSERT_FACTS_LISTED(status_message(), FAILURES[_i].facts);
+    ASSERT_FACTS_LISTED(status_text(), FAILURES[_i].facts);
     ck_assert(clock_seconds(clock_now_ns() - start_ns) < 10);
     bench_child_close(&place);
 }
@@ -219,7 +219,7 @@ START_TEST(a_document_is_whole)
     report_plot(document, "sample-speed", "Speed");
     ck_assert(json_is_null(report_number((double)NAN, 3)));
     ck_assert_msg(report_write(document, workbench_path("out/deep"), "sample.json") == STATUS_OK,
-                  "%s", status_message());
+                  "%s", status_text());
     json_decref(document);
     workbench_ok(file_read(workbench_path("out/deep/sample.json"), 1 << 20, &text, &length));
     document = json_loads(text, 0, NULL);

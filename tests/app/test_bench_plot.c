@@ -14,7 +14,7 @@ START_TEST(a_plot_is_drawn_twice)
 {
     size_t size_bytes = 0;
     status st = plot_draw(workbench, "line", "$d << EOD\n1 2\n2 3\nEOD\nplot $d with lines\n");
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
     char *text = text_of("line.svg", &size_bytes);
     ASSERT_FACTS(text, "<svg");
     ASSERT_FACTS(text, "</svg>");
@@ -29,7 +29,7 @@ START_TEST(a_plot_that_fails_leaves_the_last_one)
 {
     workbench_ok(plot_draw(workbench, "kept", "plot x\n"));
     ck_assert(plot_draw(workbench, "kept", "plot $nothing\n") == STATUS_INVALID);
-    ASSERT_FACTS(status_message(), "gnuplot", "exit code 1");
+    ASSERT_FACTS(status_text(), "gnuplot", "exit code 1");
     ck_assert(file_exists(workbench_path("kept.svg")));
     ck_assert(!file_exists(workbench_path("kept.svg.tmp")));
 }

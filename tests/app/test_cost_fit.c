@@ -189,11 +189,11 @@ START_TEST(says_what_is_missing)
         if (all.list[i].kind == COST_SAMPLE_ALL_REDUCE)
             all.list[n++] = all.list[i];
     ck_assert_int_eq(cost_fit_make(all.list, n, CORES, &fit), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), "no steps");
-    ASSERT_NO_FACTS(status_message(), "all-reduce");
+    ASSERT_FACTS(status_text(), "no steps");
+    ASSERT_NO_FACTS(status_text(), "all-reduce");
     cost_sample step = {.kind = COST_SAMPLE_DDP, .ranks = 2, .images = 8, .seconds = 1};
     ck_assert_int_eq(cost_fit_make(&step, 1, CORES, &fit), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), "no all-reduce");
+    ASSERT_FACTS(status_text(), "no all-reduce");
     step.seconds = (double)NAN;
     ck_assert_int_eq(cost_fit_make(&step, 1, CORES, &fit), STATUS_INVALID);
 }

@@ -17,7 +17,7 @@ static options read_options(const char *flags)
     for (char *word = strtok(copy, " "); word != NULL; word = strtok(NULL, " "))
         argv[argc++] = word;
     options opts;
-    ck_assert_msg(options_parse(argc, argv, &opts) == STATUS_OK, "%s: %s", flags, status_message());
+    ck_assert_msg(options_parse(argc, argv, &opts) == STATUS_OK, "%s: %s", flags, status_text());
     return opts;
 }
 
@@ -45,7 +45,7 @@ START_TEST(choices)
     options opts = read_options(CHOICES[_i].flags);
     device_options got = {0};
     ck_assert_msg(device_list_choose(&opts, CHOICES[_i].local_rank, &got) == STATUS_OK, "%s",
-                  status_message());
+                  status_text());
     ck_assert_str_eq(got.name, CHOICES[_i].name);
     ck_assert_int_eq(got.index, CHOICES[_i].index);
     ck_assert_int_eq(got.precision, CHOICES[_i].precision);
@@ -74,7 +74,7 @@ START_TEST(refusals)
     options opts = read_options(REFUSALS[_i].flags);
     device_options got = {0};
     ck_assert_int_eq(device_list_choose(&opts, 0, &got), STATUS_INVALID);
-    ASSERT_FACTS_LISTED(status_message(), REFUSALS[_i].facts);
+    ASSERT_FACTS_LISTED(status_text(), REFUSALS[_i].facts);
     options_free(&opts);
 }
 END_TEST

@@ -37,7 +37,7 @@ enum { N_GOOD = sizeof GOOD / sizeof GOOD[0] };
 START_TEST(faults_are_read)
 {
     inject what;
-    ck_assert_msg(inject_parse(GOOD[_i].text, &what) == STATUS_OK, "%s", status_message());
+    ck_assert_msg(inject_parse(GOOD[_i].text, &what) == STATUS_OK, "%s", status_text());
     ck_assert_int_eq(what.kind, GOOD[_i].want.kind);
     ck_assert_int_eq(what.rank, GOOD[_i].want.rank);
     ck_assert_int_eq(what.step, GOOD[_i].want.step);
@@ -72,7 +72,7 @@ START_TEST(nonsense_is_refused)
 {
     inject what;
     ck_assert_int_eq(inject_parse(BAD[_i].text, &what), STATUS_INVALID);
-    ASSERT_FACTS_LISTED(status_message(), BAD[_i].facts);
+    ASSERT_FACTS_LISTED(status_text(), BAD[_i].facts);
     ck_assert_int_eq(what.kind, INJECT_NONE);
 }
 END_TEST

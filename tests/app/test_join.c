@@ -36,7 +36,7 @@ static void assert_same_model(const char *run_a, const char *run_b)
     for (int i = 0; i < 2; i++) {
         ck_assert(file_join(runs[i], "model.safetensors", path) == STATUS_OK);
         ck_assert_msg(file_read(path, 64 << 20, &data[i], &sizes[i]) == STATUS_OK, "%s",
-                      status_message());
+                      status_text());
     }
     ck_assert_msg(sizes[0] == sizes[1] && memcmp(data[0], data[1], sizes[0]) == 0,
                   "%s and %s hold different weights", run_a, run_b);

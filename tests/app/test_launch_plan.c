@@ -27,7 +27,7 @@ static options read_options(const char *variables, const char *flags)
 {
     options opts;
     ck_assert_msg(try_options(variables, flags, &opts) == STATUS_OK, "%s: %s", flags,
-                  status_message());
+                  status_text());
     return opts;
 }
 
@@ -117,7 +117,7 @@ START_TEST(plans)
     options opts = read_options(PLANS[_i].variables, PLANS[_i].flags);
     launch_plan plan;
     ck_assert_msg(launch_plan_make(&opts, CPUS, PLANS[_i].gpus, &plan) == STATUS_OK, "%s: %s",
-                  PLANS[_i].flags, status_message());
+                  PLANS[_i].flags, status_text());
     ck_assert_int_eq(plan.nproc, PLANS[_i].nproc);
     ck_assert_int_eq(plan.nnodes, PLANS[_i].nnodes);
     ck_assert_int_eq(plan.node_rank, PLANS[_i].node_rank);
@@ -186,7 +186,7 @@ START_TEST(nonsense_is_refused_with_advice)
         st = launch_plan_make(&opts, CPUS, 0, &plan);
     ck_assert_msg(st == STATUS_INVALID, "%s was accepted", REFUSED[_i].flags);
     ck_assert_int_eq(plan.nproc, -5);
-    ASSERT_FACTS_LISTED(status_message(), REFUSED[_i].facts);
+    ASSERT_FACTS_LISTED(status_text(), REFUSED[_i].facts);
     options_free(&opts);
 }
 END_TEST
@@ -233,7 +233,7 @@ START_TEST(nodes_meet_on_terms)
     options opts = read_options("", MEETINGS[_i].flags);
     launch_plan plan;
     ck_assert_msg(launch_plan_make(&opts, CPUS, 0, &plan) == STATUS_OK, "%s: %s",
-                  MEETINGS[_i].flags, status_message());
+                  MEETINGS[_i].flags, status_text());
     ck_assert_int_eq(plan.join_ms, MEETINGS[_i].join_ms);
     ck_assert_int_eq(plan.keep_alive_ms, MEETINGS[_i].keep_alive_ms);
     ck_assert_int_eq(plan.keep_alive_misses, MEETINGS[_i].misses);

@@ -171,7 +171,7 @@ START_TEST(files_are_checked_with_line_numbers)
         snprintf(place, sizeof place, "%s:%d", path, FILES[_i].line);
         check_refused(line, FILES[_i].facts);
         if (FILES[_i].line > 0)
-            ASSERT_FACTS(status_message(), place);
+            ASSERT_FACTS(status_text(), place);
     }
     unlink(path);
 }

@@ -268,7 +268,7 @@ START_TEST(bad_rhythms_are_refused)
 {
     save_every every = {.count = 77};
     ck_assert_int_eq(save_every_parse(bad_rhythms[_i], &every), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), "--save-every=100steps");
+    ASSERT_FACTS(status_text(), "--save-every=100steps");
     ck_assert_int_eq(every.count, 77);
 }
 END_TEST

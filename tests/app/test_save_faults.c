@@ -60,7 +60,7 @@ static void assert_same_run(const char *when, int n_files)
         for (int k = 0; k < 2; k++) {
             ck_assert_int_eq(file_join(k == 0 ? part : whole, files[i], paths[k]), STATUS_OK);
             ck_assert_msg(file_read(paths[k], 64 << 20, &data[k], &size[k]) == STATUS_OK, "%s: %s",
-                          when, status_message());
+                          when, status_text());
         }
         ck_assert_msg(size[0] == size[1] && memcmp(data[0], data[1], size[0]) == 0,
                       "%s: another %s", when, files[i]);
@@ -75,7 +75,7 @@ static double failed_checkpoints(void)
     size_t size = 0;
     char path[FILE_PATH_BYTES];
     ck_assert_int_eq(file_join(part, "result.json", path), STATUS_OK);
-    ck_assert_msg(file_read(path, 1 << 16, &text, &size) == STATUS_OK, "%s", status_message());
+    ck_assert_msg(file_read(path, 1 << 16, &text, &size) == STATUS_OK, "%s", status_text());
     double n = json_number(text, "failed_checkpoints");
     free(text);
     return n;

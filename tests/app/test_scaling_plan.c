@@ -11,7 +11,7 @@ enum { MIB = 1 << 20 };
 static status plan_of(const char *line, scaling_plan *plan)
 {
     options opts;
-    ck_assert_msg(parse(line, &opts) == STATUS_OK, "%s", status_message());
+    ck_assert_msg(parse(line, &opts) == STATUS_OK, "%s", status_text());
     status st = scaling_plan_make(&opts, plan);
     options_free(&opts);
     return st;
@@ -95,7 +95,7 @@ START_TEST(wrong_lists_are_named)
     char line[200];
     snprintf(line, sizeof line, "bench scaling --device cpu %s", REFUSED[_i].flags);
     ck_assert_int_eq(plan_of(line, &plan), STATUS_INVALID);
-    ASSERT_FACTS_LISTED(status_message(), REFUSED[_i].facts);
+    ASSERT_FACTS_LISTED(status_text(), REFUSED[_i].facts);
 }
 END_TEST
 
@@ -187,7 +187,7 @@ START_TEST(the_clusters_ranks_compute_as_given_or_as_here)
     ck_assert_double_eq_tol(per_rank.backward_share, 0.75, 1e-12);
     ck_assert_double_eq(per_rank.overlap, 1);
     ck_assert_int_eq(scaling_project_work(&view, MODEL_CNN, &per_rank), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), "--images-per-s");
+    ASSERT_FACTS(status_text(), "--images-per-s");
     cost_sample small = {.kind = COST_SAMPLE_DDP, .model = MODEL_CNN, .ranks = 1, .images = 4};
     cost_sample large = small;
     large.images = 16;

@@ -11,7 +11,7 @@
 
 static void expect_ok(status st)
 {
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
 }
 
 /* What the report has printed so far. */

@@ -35,7 +35,7 @@ START_TEST(the_estimate_holds_its_bounds)
         }
         trace_clock got = {0};
         ck_assert_msg(trace_clock_estimate(own, first, MEETINGS, &got) == STATUS_OK, "%s",
-                      status_message());
+                      status_text());
         int64_t off = got.offset_ns - OFFSETS[_i];
         ck_assert_int_le(off < 0 ? -off : off, got.error_ns);
         ck_assert_int_le(got.error_ns, shortest / 2 + 1);

@@ -55,7 +55,7 @@ START_TEST(long_parts_come_whole)
         at += sprintf(at, "%s{\"event\":%9d}", i > 0 ? ",\n" : "", i);
     for (int rank = 1; rank >= 0; rank--) {
         const trace_gathering g = of_rank(rank);
-        ck_assert_msg(trace_gather(&g, "{}", events, &parts) == STATUS_OK, "%s", status_message());
+        ck_assert_msg(trace_gather(&g, "{}", events, &parts) == STATUS_OK, "%s", status_text());
     }
     ck_assert_int_eq(parts, 2);
     ck_assert_uint_eq(events_in_file(), 2 * EVENTS);
@@ -88,7 +88,7 @@ START_TEST(lies_leave_the_other_parts)
     set_text("trace/1", LIES[_i][0]);
     set_text("trace/1/0", LIES[_i][1]);
     getrusage(RUSAGE_SELF, &before);
-    ck_assert_msg(trace_gather(&g, "{}", "{\"a\":1}", &parts) == STATUS_OK, "%s", status_message());
+    ck_assert_msg(trace_gather(&g, "{}", "{\"a\":1}", &parts) == STATUS_OK, "%s", status_text());
     getrusage(RUSAGE_SELF, &after);
     ck_assert_int_eq(parts, 1);
     ck_assert_uint_eq(events_in_file(), 1);

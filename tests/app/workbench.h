@@ -21,7 +21,7 @@ static char workbench[64]; /* the folder; data/ in it has the four files */
 static inline void workbench_ok(status st)
 {
     if (st != STATUS_OK) {
-        fprintf(stderr, "workbench: %s\n", status_message());
+        fprintf(stderr, "workbench: %s\n", status_text());
         exit(EXIT_FAILURE);
     }
 }

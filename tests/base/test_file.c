@@ -41,14 +41,14 @@ static void teardown(void)
 
 static void expect_ok(status st)
 {
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
 }
 
 /* `st` is `want`, and the message holds all the facts that follow. */
 #define expect_failure(st, want, ...) \
     do { \
         ck_assert_int_eq((st), (want)); \
-        ASSERT_FACTS(status_message(), __VA_ARGS__); \
+        ASSERT_FACTS(status_text(), __VA_ARGS__); \
     } while (0)
 
 static void expect_content(const char *path, const char *want)
@@ -116,7 +116,7 @@ START_TEST(replace_leaves_old_or_new)
     limit.rlim_cur = RLIM_INFINITY;
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     expect_failure(replaced, STATUS_IO, "File too large");
-    ck_assert_ptr_nonnull(strstr(status_message(), "f.tmp")); /* and a number follows */
+    ck_assert_ptr_nonnull(strstr(status_text(), "f.tmp")); /* and a number follows */
     expect_content("f", "new");
     ck_assert_int_eq(count_files(), 1);
 

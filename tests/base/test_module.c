@@ -15,9 +15,9 @@ START_TEST(a_missing_module_says_where_it_was_looked_for)
     ck_assert_int_gt(readlink("/proc/self/exe", beside, sizeof beside - 64), 0);
     strcpy(strrchr(beside, '/'), "/mnist_ddp_nonesuch.so");
     ck_assert_int_eq(module_open("nonesuch", &found), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), beside);
-    ASSERT_FACTS(status_message(), "../lib/mnist_ddp/mnist_ddp_nonesuch.so");
-    ASSERT_FACTS(status_message(), "MNIST_DDP_NONESUCH_MODULE");
+    ASSERT_FACTS(status_text(), beside);
+    ASSERT_FACTS(status_text(), "../lib/mnist_ddp/mnist_ddp_nonesuch.so");
+    ASSERT_FACTS(status_text(), "MNIST_DDP_NONESUCH_MODULE");
     ck_assert(!module_exists("nonesuch"));
     ck_assert(!module_is_named("nonesuch"));
 }
@@ -29,7 +29,7 @@ START_TEST(the_variable_is_obeyed)
     setenv("MNIST_DDP_GLOO_MODULE", "/nonexistent/module.so", 1);
     ck_assert(module_is_named("gloo"));
     ck_assert_int_eq(module_open("gloo", &found), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), "MNIST_DDP_GLOO_MODULE", "/nonexistent/module.so");
+    ASSERT_FACTS(status_text(), "MNIST_DDP_GLOO_MODULE", "/nonexistent/module.so");
     /* A file that is no shared object, and a shared object that is no module. */
     setenv("MNIST_DDP_GLOO_MODULE", "/proc/self/status", 1);
     ck_assert_int_eq(module_open("gloo", &found), STATUS_IO);

@@ -31,7 +31,7 @@ static void count_piece(void *arg, int piece)
 static team *create(int threads, void (*on_start)(void))
 {
     team *t = NULL;
-    ck_assert_msg(team_create(threads, on_start, &t) == STATUS_OK, "%s", status_message());
+    ck_assert_msg(team_create(threads, on_start, &t) == STATUS_OK, "%s", status_text());
     ck_assert_int_eq(team_threads(t), threads);
     return t;
 }

@@ -172,14 +172,14 @@ static inline void expect_failure(status st, ...)
     ck_assert_msg(st != STATUS_OK, "no failure");
     for (const char *fact = va_arg(facts, const char *); fact != NULL;
          fact = va_arg(facts, const char *))
-        ck_assert_msg(facts_in_a_line(status_message(), fact, NULL), "no \"%s\" in: %s", fact,
-                      status_message());
+        ck_assert_msg(facts_in_a_line(status_text(), fact, NULL), "no \"%s\" in: %s", fact,
+                      status_text());
     va_end(facts);
 }
 
 static inline void expect_ok(status st)
 {
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
 }
 
 #endif

@@ -174,7 +174,7 @@ START_TEST(writer_killed_in_the_middle_leaves_nothing)
     ck_assert_int_eq(sandbox_count(COPIES, ".tmp"), 1);
     expect_no_half_copy();
     const uint8_t *mapping = read_copies("images.gz"); /* the lock went with its holder */
-    ck_assert_msg(mapping != NULL, "%s", status_message());
+    ck_assert_msg(mapping != NULL, "%s", status_text());
     ck_assert_int_eq(sandbox_count(COPIES, ".tmp"), 0);
     only_copy();
 }

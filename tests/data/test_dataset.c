@@ -112,7 +112,7 @@ START_TEST(missing_files_are_listed)
     put("d", "t10k-images-idx3-ubyte.gz", gzipped(images_idx(1)));
     expect_failure(dataset_locate("d", &location), "--data-dir d", "missing",
                    "train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte", NULL);
-    ck_assert_ptr_null(strstr(status_message(), "images"));
+    ck_assert_ptr_null(strstr(status_text(), "images"));
     setenv("MNIST_DDP_DATA", "d", 1);
     expect_failure(dataset_locate(NULL, &location), "$MNIST_DDP_DATA d", "missing", NULL);
     setenv("MNIST_DDP_DATA", "nowhere", 1);

@@ -27,7 +27,7 @@ static digits generate(uint64_t seed, digits_split split, uint32_t first, uint32
     digits d = {count, malloc((size_t)count * DIGITS_PIXELS), malloc(count)};
     ck_assert(d.images != NULL && d.labels != NULL);
     status st = digits_generate(seed, split, first, count, threads, d.images, d.labels);
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
     return d;
 }
 

@@ -102,7 +102,7 @@ START_TEST(bad_header_is_refused)
     put_file(path, _i % 3 == 0 ? b : gzipped(b));
     idx_file file = {0};
     status st = idx_file_open(path, bad->kind, &file);
-    ck_assert_msg(st == STATUS_INVALID, "%s: %d, %s", bad->why, (int)st, status_message());
+    ck_assert_msg(st == STATUS_INVALID, "%s: %d, %s", bad->why, (int)st, status_text());
     expect_failure(st, path, bad->expected[0], bad->expected[1], bad->expected[2], NULL);
     ck_assert_ptr_null(file.mapping);
     ck_assert_int_eq(sandbox_count("cache/mnist_ddp/idx", ".idx"), 0);

@@ -131,7 +131,7 @@ static loader *create(const loader_options *options)
 {
     loader *load = NULL;
     status st = loader_create(&dev, &SET, options, &load);
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
     return load;
 }
 
@@ -145,7 +145,7 @@ static void begin_step(loader *load, int step)
 
 static void expect_ok(status st)
 {
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
 }
 
 /* `b` holds the samples that `order` names. */
@@ -344,7 +344,7 @@ START_TEST(bad_options_are_refused)
     bad = good;
     bad.sampler.samples = SAMPLES + 1;
     ck_assert_int_eq(loader_create(&dev, &SET, &bad, &load), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), "104");
+    ASSERT_FACTS(status_text(), "104");
     bad = good;
     bad.sampler.rank = 1;
     ck_assert_int_eq(loader_create(&dev, &SET, &bad, &load), STATUS_INVALID);
@@ -354,7 +354,7 @@ START_TEST(bad_options_are_refused)
     batch b;
     load = create(&good);
     ck_assert_int_eq(loader_next(load, &b), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), "epoch");
+    ASSERT_FACTS(status_text(), "epoch");
     ck_assert_int_eq(loader_start_epoch(load, -1), STATUS_INVALID);
     loader_destroy(load);
     loader_destroy(NULL);

@@ -183,7 +183,7 @@ START_TEST(bad_options_are_refused)
         sampler_plan plan;
         uint32_t untouched = 7;
         ck_assert_int_eq(sampler_check(&BAD[i].options, &plan), STATUS_INVALID);
-        ck_assert_msg(strstr(status_message(), BAD[i].words) != NULL, "%s", status_message());
+        ck_assert_msg(strstr(status_text(), BAD[i].words) != NULL, "%s", status_text());
         ck_assert_int_eq(sampler_indices(&BAD[i].options, 0, &untouched), STATUS_INVALID);
         ck_assert_uint_eq(untouched, 7);
     }

@@ -83,7 +83,7 @@ static inline bool nccl_has_backend(const char *name)
     const module *gloo = NULL;
     if (strcmp(name, "gloo") != 0 || module_open(name, &gloo) == STATUS_OK)
         return true;
-    printf("SKIP: %s\n", status_message());
+    printf("SKIP: %s\n", status_text());
     return false;
 }
 

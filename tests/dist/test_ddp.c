@@ -115,7 +115,7 @@ START_TEST(slices_must_descend_and_adjoin)
     ck_assert_int_eq(ddp_on_grad_ready(reducer, 3, 1, NULL), STATUS_INVALID);
     ck_assert_int_eq(ddp_on_grad_ready(reducer, 6, SIZE_MAX, NULL), STATUS_INVALID);
     ck_assert_int_eq(ddp_wait(reducer), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), "[0, 5)");
+    ASSERT_FACTS(status_text(), "[0, 5)");
     ck_assert_int_eq(ddp_on_grad_ready(reducer, 0, 5, NULL), STATUS_OK);
     ck_assert_int_eq(ddp_wait(reducer), STATUS_OK);
     ddp_destroy(reducer);

@@ -159,7 +159,7 @@ int main(void)
     return TEST_SKIPPED;
 #endif
     if (module_open("gloo", &gloo) != STATUS_OK) {
-        printf("SKIP: %s\n", status_message());
+        printf("SKIP: %s\n", status_text());
         return TEST_SKIPPED;
     }
     Suite *suite = suite_create("gloo");

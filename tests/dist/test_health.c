@@ -92,7 +92,7 @@ static void *visit(void *arg)
 {
     visitor *v = arg;
     v->st = come(v);
-    snprintf(v->message, sizeof v->message, "%s", v->st == STATUS_OK ? "" : status_message());
+    snprintf(v->message, sizeof v->message, "%s", v->st == STATUS_OK ? "" : status_text());
     return NULL;
 }
 
@@ -218,11 +218,11 @@ START_TEST(the_first_death_is_named_by_all)
     end(&v[3]);
     ck_assert_int_eq(peers_find_ended(first_cause_peers(v[0].cause), 0, 1000), 3);
     ck_assert_int_eq(first_cause_death(v[0].cause, 3), STATUS_PEER);
-    ck_assert_ptr_nonnull(strstr(status_message(), "rank 3 (pid "));
+    ck_assert_ptr_nonnull(strstr(status_text(), "rank 3 (pid "));
     end(&v[2]);
     ck_assert_int_eq(peers_find_ended(first_cause_peers(v[1].cause), 0, 1000), 2);
     ck_assert_int_eq(first_cause_death(v[1].cause, 2), STATUS_PEER);
-    ck_assert_msg(strstr(status_message(), "rank 3 (pid ") != NULL, "%s", status_message());
+    ck_assert_msg(strstr(status_text(), "rank 3 (pid ") != NULL, "%s", status_text());
     leave(&v[0]);
     leave(&v[1]);
     store_server_destroy(server);
@@ -245,12 +245,12 @@ START_TEST(a_departure_is_known_through_shared_memory)
     first_cause_depart(v[2].cause, &(departure){0}); /* because of that */
     ck_assert(first_cause_is_known(v[0].cause));
     ck_assert_int_eq(first_cause_known(v[0].cause), STATUS_PEER);
-    ck_assert_ptr_nonnull(strstr(status_message(), "rank 1 (pid "));
-    ck_assert_int_eq(strstr(status_message(), "rank 3 (pid ") != NULL, _i == 1);
-    ck_assert_ptr_null(strstr(status_message(), "rank 2"));
+    ck_assert_ptr_nonnull(strstr(status_text(), "rank 1 (pid "));
+    ck_assert_int_eq(strstr(status_text(), "rank 3 (pid ") != NULL, _i == 1);
+    ck_assert_ptr_null(strstr(status_text(), "rank 2"));
     word = 0xffffffff;
     ck_assert_int_eq(first_cause_known(v[0].cause), STATUS_PEER);
-    ck_assert_ptr_nonnull(strstr(status_message(), "scribbled"));
+    ck_assert_ptr_nonnull(strstr(status_text(), "scribbled"));
     for (int rank = 0; rank < WORLD; rank++)
         leave(&v[rank]);
     store_server_destroy(server);

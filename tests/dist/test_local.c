@@ -98,7 +98,7 @@ START_TEST(a_thread_that_leaves_is_named)
     char call[16];
     strcpy(call, CALLS[_i]);
     ck_assert_int_eq(run(3, all_but_one, call), STATUS_PEER);
-    ASSERT_FACTS(status_message(), CALLS[_i], "rank 2", "closed");
+    ASSERT_FACTS(status_text(), CALLS[_i], "rank 2", "closed");
 }
 END_TEST
 
@@ -115,7 +115,7 @@ START_TEST(a_late_thread_is_a_timeout)
     strcpy(call, CALLS[_i]);
     ranks_options options = {.world_size = 3, .backend = "local", .timeout_ms = 200};
     ck_assert_int_eq(run_ranks_with(&options, late, call), STATUS_TIMEOUT);
-    ASSERT_FACTS(status_message(), CALLS[_i], "rank 2", "s");
+    ASSERT_FACTS(status_text(), CALLS[_i], "rank 2", "s");
 }
 END_TEST
 
@@ -137,9 +137,9 @@ START_TEST(a_difference_is_named)
     int which = _i;
     ck_assert_int_eq(run(2, differ, &which), STATUS_INVALID);
     if (which == 0)
-        ASSERT_FACTS(status_message(), "rank 1", "count", "4 elements");
+        ASSERT_FACTS(status_text(), "rank 1", "count", "4 elements");
     else
-        ASSERT_FACTS(status_message(), "rank", "reduce", "broadcast", "4 elements");
+        ASSERT_FACTS(status_text(), "rank", "reduce", "broadcast", "4 elements");
 }
 END_TEST
 

@@ -100,11 +100,10 @@ static status host_memory_in_a_recording(process_group *group, int rank, int wor
     device *dev = ranks_device();
     TRY(dev->ops->accelerator->capture_begin(dev));
     status st = process_group_barrier(group);
-    bool said = facts_in_a_line(status_message(), "recorded", NULL);
+    bool said = facts_in_a_line(status_text(), "recorded", NULL);
     (void)dev->ops->accelerator->capture_end(dev, NULL);
-    return st == STATUS_INVALID && said
-               ? STATUS_OK
-               : FAIL(STATUS_IO, "%s: %s", status_name(st), status_message());
+    return st == STATUS_INVALID && said ? STATUS_OK
+                                        : FAIL(STATUS_IO, "%s: %s", status_name(st), status_text());
 }
 
 START_TEST(host_memory_is_refused_in_a_recording)

@@ -50,7 +50,7 @@ START_TEST(memory_is_zeroed_aligned_and_bounded)
     for (int i = 0; i < 1000; i++)
         ck_assert_uint_eq(memory[i], 0);
     ck_assert_int_eq(process_group_alloc(group, 1 << 20, &more), STATUS_NO_MEMORY);
-    ASSERT_FACTS(status_message(), "shared_bytes");
+    ASSERT_FACTS(status_text(), "shared_bytes");
     ck_assert_int_eq(process_group_alloc(group, (1 << 20) - 1000, &more), STATUS_OK);
     process_group_destroy(group);
     process_group_destroy(NULL);
@@ -109,7 +109,7 @@ START_TEST(bad_options_are_named)
     process_group *group = NULL;
     ck_assert_int_eq(process_group_create(&options, &group), STATUS_INVALID);
     ck_assert_ptr_null(group);
-    ASSERT_FACTS(status_message(), BAD_OPTIONS[_i].fact);
+    ASSERT_FACTS(status_text(), BAD_OPTIONS[_i].fact);
 }
 END_TEST
 
@@ -134,7 +134,7 @@ START_TEST(disagreement_is_named_on_all_ranks)
 {
     ranks_options options = {.world_size = 2, .backend = "shm", .odd_backend = "gloo"};
     ck_assert_int_eq(run_ranks_with(&options, expect_shm, NULL), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), "rank 1", "gloo", "rank 0", "shm");
+    ASSERT_FACTS(status_text(), "rank 1", "gloo", "rank 0", "shm");
 }
 END_TEST
 
@@ -155,7 +155,7 @@ START_TEST(a_missing_rank_is_named)
     int64_t start_ns = clock_now_ns();
     ck_assert_int_eq(process_group_create(&options, &group), STATUS_TIMEOUT);
     ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2);
-    ASSERT_FACTS(status_message(), "rank 1");
+    ASSERT_FACTS(status_text(), "rank 1");
     store_destroy(options.store);
     store_server_destroy(server);
 }
@@ -170,13 +170,13 @@ static status mismatch(process_group *group, int rank, int world_size, void *arg
     TRY(process_group_all_reduce(group, data, 10, DTYPE_F32, REDUCE_SUM, NULL));
     status st =
         process_group_all_reduce(group, data, rank == 1 ? 9 : 10, DTYPE_F32, REDUCE_SUM, NULL);
-    if (st != STATUS_INVALID || !facts_in_a_line(status_message(), "all_reduce #2", NULL))
-        return FAIL(STATUS_IO, "status %s: %s", status_name(st), status_message());
+    if (st != STATUS_INVALID || !facts_in_a_line(status_text(), "all_reduce #2", NULL))
+        return FAIL(STATUS_IO, "status %s: %s", status_name(st), status_text());
     for (int again = 0; again < 2; again++) {
         st = process_group_barrier(group);
         if (st != STATUS_INVALID ||
-            !facts_in_a_line(status_message(), "broken", "all_reduce #2", NULL))
-            return FAIL(STATUS_IO, "then %s: %s", status_name(st), status_message());
+            !facts_in_a_line(status_text(), "broken", "all_reduce #2", NULL))
+            return FAIL(STATUS_IO, "then %s: %s", status_name(st), status_text());
     }
     return STATUS_OK;
 }

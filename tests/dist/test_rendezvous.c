@@ -61,7 +61,7 @@ START_TEST(reads_what_torchrun_sets)
     ENVIRONMENT("RANK=5", "WORLD_SIZE=8", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1",
                 "NODE_RANK=9", "MASTER_ADDR=node0", "MASTER_PORT=1234", "TORCHELASTIC_RUN_ID=abc",
                 "TORCHELASTIC_RESTART_COUNT=3", "TORCHELASTIC_USE_AGENT_STORE=True");
-    ck_assert_msg(rendezvous_place_from_env(&place, &found) == STATUS_OK, "%s", status_message());
+    ck_assert_msg(rendezvous_place_from_env(&place, &found) == STATUS_OK, "%s", status_text());
     ck_assert(found);
     ck_assert_int_eq(place.rank, 5);
     ck_assert_int_eq(place.world_size, 8);
@@ -128,7 +128,7 @@ START_TEST(names_the_variable_that_makes_no_sense)
     ENVIRONMENT("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1234",
                 WRONG[_i].setting);
     ck_assert_int_eq(rendezvous_place_from_env(&place, &found), STATUS_INVALID);
-    ASSERT_FACTS_LISTED(status_message(), WRONG[_i].facts);
+    ASSERT_FACTS_LISTED(status_text(), WRONG[_i].facts);
     ck_assert(!found);
     ck_assert_int_eq(place.rank, 17);
 }
@@ -144,7 +144,7 @@ START_TEST(refuses_texts_that_are_too_long)
     memcpy(setting, "MASTER_ADDR=", 12);
     ENVIRONMENT("RANK=1", "WORLD_SIZE=2", "MASTER_PORT=1234", setting);
     ck_assert_int_eq(rendezvous_place_from_env(&place, &found), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), "MASTER_ADDR", "387 bytes");
+    ASSERT_FACTS(status_text(), "MASTER_ADDR", "387 bytes");
 }
 END_TEST
 
@@ -208,8 +208,8 @@ static int run_rank(const rank_plan *plan)
         rendezvous_leave(rdzv);
     rendezvous_destroy(rdzv);
     if (st != STATUS_OK &&
-        (plan->facts[0] == NULL || !facts_listed_in_a_line(status_message(), plan->facts))) {
-        fprintf(stderr, "rank %d: %s\n", plan->place.rank, status_message());
+        (plan->facts[0] == NULL || !facts_listed_in_a_line(status_text(), plan->facts))) {
+        fprintf(stderr, "rank %d: %s\n", plan->place.rank, status_text());
         return 100;
     }
     return (int)st;
@@ -406,7 +406,7 @@ static int join_from_environment(void)
         rendezvous_leave(rdzv);
     rendezvous_destroy(rdzv);
     if (st != STATUS_OK) {
-        fprintf(stderr, "%s: %s\n", status_name(st), status_message());
+        fprintf(stderr, "%s: %s\n", status_name(st), status_text());
         return EXIT_FAILURE;
     }
     printf("rank %d of %d joined at %s:%d (%s) in %.1f ms\n", place.rank, place.world_size,

@@ -192,7 +192,7 @@ START_TEST(a_page_tells_where_a_rank_is)
     rank_sight sight;
     rank_page_step(page, 4, 77);
     rank_page_enter(page, RANK_BACKWARD);
-    ck_assert_msg(rank_page_read(folder, 1, &sight) == STATUS_OK, "%s", status_message());
+    ck_assert_msg(rank_page_read(folder, 1, &sight) == STATUS_OK, "%s", status_text());
     ck_assert_int_eq(sight.pid, (int)getpid());
     ck_assert_int_eq(sight.generation, 3);
     ck_assert_int_eq(sight.state, RANK_WORKS);

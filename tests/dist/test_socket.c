@@ -25,7 +25,7 @@ static void connect_pair(int *here, int *there)
     int listen_fd, port;
     ck_assert_int_eq(socket_listen("127.0.0.1", 0, &listen_fd, &port), STATUS_OK);
     ck_assert_msg(socket_connect("127.0.0.1", port, clock_deadline_ns(2000), here) == STATUS_OK,
-                  "%s", status_message());
+                  "%s", status_text());
     ck_assert_int_eq(socket_await(listen_fd, POLLIN, clock_deadline_ns(2000)), STATUS_OK);
     ck_assert_int_eq(socket_accept(listen_fd, there), STATUS_OK);
     ck_assert_int_ge(*there, 0);
@@ -82,7 +82,7 @@ START_TEST(receive_ends_at_the_deadline)
     ck_assert_int_eq(socket_receive(here, byte, 2, clock_deadline_ns(150)), STATUS_TIMEOUT);
     ck_assert_int_ge(since_ms(start_ns), 149);
     ck_assert_int_le(since_ms(start_ns), 1000);
-    ASSERT_FACTS(status_message(), "1 of 2 bytes");
+    ASSERT_FACTS(status_text(), "1 of 2 bytes");
     close(here);
     close(there);
 }
@@ -111,7 +111,7 @@ START_TEST(a_hang_up_is_the_peer)
     ck_assert_int_eq(socket_send(there, "abc", 3, clock_deadline_ns(1000)), STATUS_OK);
     close(there);
     ck_assert_int_eq(socket_receive(here, byte, 4, clock_deadline_ns(1000)), STATUS_PEER);
-    ASSERT_FACTS(status_message(), "3 of 4 bytes");
+    ASSERT_FACTS(status_text(), "3 of 4 bytes");
     status st = STATUS_OK; /* no SIGPIPE either; the first send may still fit */
     for (int i = 0; i < 10 && st == STATUS_OK; i++) {
         st = socket_send(here, "abc", 3, clock_deadline_ns(1000));
@@ -129,10 +129,10 @@ START_TEST(a_refusal_names_the_address)
                      STATUS_REFUSED);
     char want[64];
     snprintf(want, sizeof want, "127.0.0.1:%d", port);
-    ASSERT_FACTS(status_message(), want, "refused");
+    ASSERT_FACTS(status_text(), want, "refused");
     ck_assert_int_eq(socket_connect("localhost", port, clock_deadline_ns(1000), &fd),
                      STATUS_REFUSED);
-    ASSERT_FACTS(status_message(), "localhost", "127.0.0.1", "refused");
+    ASSERT_FACTS(status_text(), "localhost", "127.0.0.1", "refused");
     ck_assert_int_eq(fd, -1);
 }
 END_TEST
@@ -142,7 +142,7 @@ START_TEST(an_unknown_name_has_its_code)
     int fd = -1, port;
     ck_assert_int_eq(socket_connect("no such host", 1, clock_deadline_ns(1000), &fd),
                      STATUS_UNKNOWN_HOST);
-    ASSERT_FACTS(status_message(), "no such host:1");
+    ASSERT_FACTS(status_text(), "no such host:1");
     ck_assert_int_eq(socket_listen("no such host", 0, &fd, &port), STATUS_UNKNOWN_HOST);
     ck_assert_int_eq(socket_connect("127.0.0.1", 65536, clock_deadline_ns(1000), &fd),
                      STATUS_INVALID);
@@ -167,7 +167,7 @@ START_TEST(connect_ends_at_the_deadline)
     ck_assert_int_le(since_ms(start_ns), 1000);
     char where[32];
     snprintf(where, sizeof where, "127.0.0.1:%d", port);
-    ASSERT_FACTS(status_message(), where);
+    ASSERT_FACTS(status_text(), where);
     for (int i = 0; i < 8; i++) {
         if (fds[i] >= 0)
             close(fds[i]);
@@ -185,7 +185,7 @@ START_TEST(all_addresses_take_both_families)
     if (socket_connect("::1", port, clock_deadline_ns(1000), &fd) == STATUS_OK)
         close(fd);
     else /* a host without IPv6 */
-        ASSERT_FACTS(status_message(), "[::1]:");
+        ASSERT_FACTS(status_text(), "[::1]:");
     close(listen_fd);
 }
 END_TEST
@@ -197,10 +197,10 @@ START_TEST(a_taken_port_names_its_holder)
     ck_assert_int_eq(socket_listen("127.0.0.1", port, &again, &again_port), STATUS_IO);
     char want[64];
     snprintf(want, sizeof want, "pid %d", (int)getpid());
-    ASSERT_FACTS(status_message(), want, "test_dist_socket");
-    for (const char *at = status_message(); spare == 0 && (at = strstr(at, "port ")) != NULL; at++)
+    ASSERT_FACTS(status_text(), want, "test_dist_socket");
+    for (const char *at = status_text(); spare == 0 && (at = strstr(at, "port ")) != NULL; at++)
         (void)sscanf(at, "port %d", &spare); /* the one that it offers */
-    ck_assert_msg(spare > 0, "%s", status_message());
+    ck_assert_msg(spare > 0, "%s", status_text());
     ck_assert_int_eq(socket_listen("127.0.0.1", spare, &again, &again_port), STATUS_OK);
     ck_assert_int_eq(again_port, spare);
     /* All addresses include the taken one. */

@@ -316,8 +316,8 @@ static status refused(process_group *group, int rank, int world_size, void *arg)
     device_stream *stream = *(const bool *)arg ? dev->stream : NULL;
     status st = process_group_all_gather(group, data, data + 8, 4, DTYPE_F32, stream);
     dev->ops->free(dev, data);
-    if (st != STATUS_INVALID || !facts_in_a_line(status_message(), "all_gather", NULL))
-        return FAIL(STATUS_IO, "%s: %s", status_name(st), status_message());
+    if (st != STATUS_INVALID || !facts_in_a_line(status_text(), "all_gather", NULL))
+        return FAIL(STATUS_IO, "%s: %s", status_name(st), status_text());
     return process_group_can_be_captured(group) ? FAIL(STATUS_IO, "it can be captured") : STATUS_OK;
 }
 

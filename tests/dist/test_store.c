@@ -32,14 +32,14 @@ static store *new_client(const char *prefix)
 {
     store *client = NULL;
     status st = connect_to("127.0.0.1", store_server_port(server), prefix, &client);
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
     return client;
 }
 
 static void start_server(void)
 {
     status st = store_server_create("127.0.0.1", 0, &server);
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
 }
 
 static void stop_server(void)
@@ -115,7 +115,7 @@ static status all_calls(store *client)
         CHECK(store_wait(client, "never", 50) == STATUS_TIMEOUT);
         int64_t took_ms = (clock_now_ns() - start_ns) / 1000000;
         CHECK(took_ms >= 49 && took_ms < 1000);
-        CHECK(facts_in_a_line(status_message(), "never", "0.05 s", NULL));
+        CHECK(facts_in_a_line(status_text(), "never", "0.05 s", NULL));
         TRY(store_add(client, "n", 1, &sum));
         CHECK(sum == -1 + i);
     }
@@ -126,7 +126,7 @@ START_TEST(answers_all_calls)
 {
     store *client = new_client("job/");
     status st = all_calls(client);
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
     store_destroy(client);
 }
 END_TEST
@@ -199,7 +199,7 @@ START_TEST(get_waits_for_the_key)
     status st = expect(client, "later", "late");
     int64_t took_ms = (clock_now_ns() - start_ns) / 1000000;
     pthread_join(thread, NULL);
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
     ck_assert_int_eq(s.st, STATUS_OK);
     ck_assert_int_ge(took_ms, 99);
     ck_assert_int_le(took_ms, 1000);
@@ -283,7 +283,7 @@ START_TEST(create_waits_for_the_server)
     store *client = NULL;
     int64_t start_ns = clock_now_ns();
     status st = connect_to("127.0.0.1", port, "", &client);
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
     ck_assert_int_ge((clock_now_ns() - start_ns) / 1000000, 250);
     int64_t sum;
     ck_assert_int_eq(store_add(client, "n", 1, &sum), STATUS_OK);
@@ -307,10 +307,10 @@ START_TEST(create_ends_at_the_timeout)
     ck_assert_int_le((clock_now_ns() - start_ns) / 1000000, 1500);
     char where[32];
     snprintf(where, sizeof where, "127.0.0.1:%d", options.port);
-    ASSERT_FACTS(status_message(), "rank 7", "0.3 s", where, "refused");
+    ASSERT_FACTS(status_text(), "rank 7", "0.3 s", where, "refused");
     options.host = "no such host";
     ck_assert_int_eq(store_create(&options, &client), STATUS_TIMEOUT);
-    ASSERT_FACTS(status_message(), "rank 7", "no such host");
+    ASSERT_FACTS(status_text(), "rank 7", "no such host");
     ck_assert_ptr_null(client);
 }
 END_TEST
@@ -336,7 +336,7 @@ START_TEST(a_lost_server_is_the_peer)
     /* And stays lost. */
     int64_t sum = 17;
     ck_assert_int_eq(store_add(client, "n", 1, &sum), STATUS_PEER);
-    ASSERT_FACTS(status_message(), "127.0.0.1:", "lost");
+    ASSERT_FACTS(status_text(), "127.0.0.1:", "lost");
     ck_assert_int_eq(sum, 17);
     store_destroy(client);
 }
@@ -369,7 +369,7 @@ static int check_foreign_server(const char *host, int port)
         st = store_check(client, "taken", &there);
     store_destroy(client);
     if (st != STATUS_OK)
-        fprintf(stderr, "%s\n", status_message());
+        fprintf(stderr, "%s\n", status_text());
     return st == STATUS_OK ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
@@ -378,7 +378,7 @@ static int serve_until_eof(void)
 {
     alarm(60);
     if (store_server_create("127.0.0.1", 0, &server) != STATUS_OK) {
-        fprintf(stderr, "%s\n", status_message());
+        fprintf(stderr, "%s\n", status_text());
         return EXIT_FAILURE;
     }
     printf("%d\n", store_server_port(server));

@@ -59,7 +59,7 @@ static store *start(fake_server *fake)
     store_options options = {
         .host = "127.0.0.1", .port = fake->port, .timeout_ms = 200, .connect_timeout_ms = 2000};
     store *client = NULL;
-    ck_assert_msg(store_create(&options, &client) == STATUS_OK, "%s", status_message());
+    ck_assert_msg(store_create(&options, &client) == STATUS_OK, "%s", status_text());
     return client;
 }
 
@@ -85,7 +85,7 @@ START_TEST(a_wait_that_ends_while_it_is_canceled)
     store *client = start(&fake);
     bool there = false;
     status st = store_wait(client, "k", 50);
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
     ck_assert_int_eq(store_check(client, "k", &there), STATUS_OK);
     ck_assert(there);
     stop(&fake, client);
@@ -114,7 +114,7 @@ START_TEST(a_server_that_has_stopped)
     ck_assert_int_le((clock_now_ns() - start_ns) / 1000000, 3500);
     bool there = true;
     ck_assert_int_eq(store_check(client, "k", &there), STATUS_PEER);
-    ASSERT_FACTS(status_message(), "127.0.0.1:", "lost");
+    ASSERT_FACTS(status_text(), "127.0.0.1:", "lost");
     stop(&fake, client);
 }
 END_TEST
@@ -142,7 +142,7 @@ START_TEST(a_value_that_is_too_long_is_refused)
     void *value = NULL;
     size_t size = 0;
     ck_assert_int_eq(store_get(client, "k", &value, &size), STATUS_PEER);
-    ASSERT_FACTS(status_message(), "1099511627776 bytes");
+    ASSERT_FACTS(status_text(), "1099511627776 bytes");
     ck_assert_ptr_null(value);
     stop(&fake, client);
 }
@@ -154,7 +154,7 @@ START_TEST(half_an_answer_is_the_peer)
     store *client = start(&fake);
     int64_t sum = 17;
     ck_assert_int_eq(store_add(client, "k", 1, &sum), STATUS_PEER);
-    ASSERT_FACTS(status_message(), "3 of 8 bytes");
+    ASSERT_FACTS(status_text(), "3 of 8 bytes");
     ck_assert_int_eq(sum, 17);
     stop(&fake, client);
 }
@@ -165,7 +165,7 @@ START_TEST(wrong_answers_are_the_peer)
     fake_server fake = {.steps = {{WAIT_K, 1, "\7"}}, .holds_on = true};
     store *client = start(&fake);
     ck_assert_int_eq(store_wait(client, "k", 1000), STATUS_PEER);
-    ASSERT_FACTS(status_message(), "WAIT", "7");
+    ASSERT_FACTS(status_text(), "WAIT", "7");
     stop(&fake, client);
 }
 END_TEST
@@ -203,7 +203,7 @@ START_TEST(what_is_no_store_is_not_connected_to)
         if (!silent)
             pthread_join(fake.thread, NULL);
         else
-            ck_assert_msg(strstr(status_message(), where) != NULL, "%s", status_message());
+            ck_assert_msg(strstr(status_text(), where) != NULL, "%s", status_text());
         ck_assert_ptr_null(client);
     }
     close(fake.listen_fd);

@@ -16,8 +16,7 @@ static store_server *server;
 
 static void start_server(void)
 {
-    ck_assert_msg(store_server_create("127.0.0.1", 0, &server) == STATUS_OK, "%s",
-                  status_message());
+    ck_assert_msg(store_server_create("127.0.0.1", 0, &server) == STATUS_OK, "%s", status_text());
 }
 
 static void stop_server(void)
@@ -34,14 +33,14 @@ static store *client_of(const char *prefix)
                          .prefix = prefix,
                          .timeout_ms = TIMEOUT_MS,
                          .connect_timeout_ms = TIMEOUT_MS};
-    ck_assert_msg(store_create(&how, &client) == STATUS_OK, "%s", status_message());
+    ck_assert_msg(store_create(&how, &client) == STATUS_OK, "%s", status_text());
     return client;
 }
 
 static bool holds(store *client, const char *key)
 {
     bool there = false;
-    ck_assert_msg(store_check(client, key, &there) == STATUS_OK, "%s", status_message());
+    ck_assert_msg(store_check(client, key, &there) == STATUS_OK, "%s", status_text());
     return there;
 }
 

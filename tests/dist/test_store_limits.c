@@ -34,8 +34,7 @@ static store_server *server;
 
 static void start_server(void)
 {
-    ck_assert_msg(store_server_create("127.0.0.1", 0, &server) == STATUS_OK, "%s",
-                  status_message());
+    ck_assert_msg(store_server_create("127.0.0.1", 0, &server) == STATUS_OK, "%s", status_text());
 }
 
 static void stop_server(void)
@@ -66,14 +65,14 @@ static store *client_of(int64_t timeout_ms)
                              .timeout_ms = timeout_ms,
                              .connect_timeout_ms = timeout_ms};
     store *client = NULL;
-    ck_assert_msg(store_create(&options, &client) == STATUS_OK, "%s", status_message());
+    ck_assert_msg(store_create(&options, &client) == STATUS_OK, "%s", status_text());
     return client;
 }
 
 static int64_t answer_ms(store *client)
 {
     int64_t sum = 0, start_ns = clock_now_ns();
-    ck_assert_msg(store_add(client, "service", 1, &sum) == STATUS_OK, "%s", status_message());
+    ck_assert_msg(store_add(client, "service", 1, &sum) == STATUS_OK, "%s", status_text());
     return elapsed_ms(start_ns);
 }
 
@@ -103,7 +102,7 @@ static int raw_connection(bool greets)
     int fd = -1;
     status st =
         socket_connect("127.0.0.1", store_server_port(server), clock_deadline_ns(5000), &fd);
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
     if (greets)
         ck_assert_int_eq(socket_send(fd, greeting, sizeof greeting, clock_deadline_ns(1000)),
                          STATUS_OK);
@@ -140,7 +139,7 @@ static void send_appends(int fd, int n, uint8_t more)
         at += more;
     }
     status st = socket_send(fd, bytes, (size_t)(at - bytes), clock_deadline_ns(10000));
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
     free(bytes);
 }
 
@@ -156,7 +155,7 @@ START_TEST(an_append_costs_what_it_appends)
     expect_answers(client, 200);
     ck_assert_int_eq(socket_send(fd, ping, sizeof ping, clock_deadline_ns(1000)), STATUS_OK);
     ck_assert_msg(socket_receive(fd, echo, sizeof echo, clock_deadline_ns(10000)) == STATUS_OK,
-                  "%s", status_message());
+                  "%s", status_text());
     ck_assert_int_le(cpu_ms() - before_ms, 1000 * SLOWER);
     void *value = NULL;
     size_t size_bytes = 0;
@@ -198,7 +197,7 @@ START_TEST(waiters_are_found_by_their_key)
     for (int i = 0; i < WAITERS; i++) {
         uint8_t ended;
         ck_assert_msg(socket_receive(fds[i], &ended, 1, clock_deadline_ns(10000)) == STATUS_OK,
-                      "waiter %d: %s", i, status_message());
+                      "waiter %d: %s", i, status_text());
         close(fds[i]);
     }
     ck_assert_int_le(cpu_ms() - before_ms, 800 * SLOWER);

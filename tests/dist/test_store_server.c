@@ -18,7 +18,7 @@ static store_server *server;
 static void start_server(void)
 {
     status st = store_server_create("127.0.0.1", 0, &server);
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
 }
 
 static void stop_server(void)
@@ -32,7 +32,7 @@ static int raw_connection(void)
     int fd = -1;
     status st =
         socket_connect("127.0.0.1", store_server_port(server), clock_deadline_ns(2000), &fd);
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
     return fd;
 }
 
@@ -71,7 +71,7 @@ static void expect_service(void)
     store *client = NULL;
     int64_t sum = 0, start_ns = clock_now_ns();
     status st = store_create(&options, &client);
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
     ck_assert_int_eq(store_add(client, "service", 1, &sum), STATUS_OK);
     ck_assert_int_ge(sum, 1);
     store_destroy(client);
@@ -147,7 +147,7 @@ START_TEST(idle_connections_make_room)
     for (int i = 0; i < IDLE; i++) {
         char byte;
         status st = socket_receive(fds[i], &byte, 1, clock_deadline_ns(0));
-        ck_assert_msg(st == STATUS_PEER || st == STATUS_TIMEOUT, "%s", status_message());
+        ck_assert_msg(st == STATUS_PEER || st == STATUS_TIMEOUT, "%s", status_text());
         if (st == STATUS_PEER)
             ck_assert_int_eq(closed++, i); /* the oldest ones go */
         close(fds[i]);
@@ -333,7 +333,7 @@ START_TEST(a_stopped_server_frees_its_port)
     ck_assert_int_eq(store_server_create("127.0.0.1", port, &second), STATUS_IO);
     snprintf(where, sizeof where, "127.0.0.1:%d", port);
     snprintf(holder, sizeof holder, "pid %d", (int)getpid());
-    ASSERT_FACTS(status_message(), where, holder);
+    ASSERT_FACTS(status_text(), where, holder);
     ck_assert_ptr_null(second);
 }
 END_TEST

@@ -174,7 +174,7 @@ START_TEST(requests_may_be_cut_anywhere)
     budget_per_turn = _i % 2 == 0 ? 1 << 20 : 1; /* one request a turn */
     for (size_t at = 0; at < in.size; at += piece) {
         size_t n = in.size - at < piece ? in.size - at : piece;
-        ck_assert_msg(feed(0, in.bytes + at, n) == STATUS_OK, "%s", status_message());
+        ck_assert_msg(feed(0, in.bytes + at, n) == STATUS_OK, "%s", status_text());
     }
     expect_answer(0, out.bytes, out.size);
     ck_assert_uint_eq(sessions[0].in.size, 0);

@@ -18,7 +18,7 @@ enum { N_PRECISIONS = sizeof PRECISIONS / sizeof PRECISIONS[0] };
 
 static inline void ok(status st)
 {
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
 }
 
 static inline device *open_device(const char *name, precision p)

@@ -241,7 +241,7 @@ START_TEST(passes_are_recorded)
     if (!s->plain_input) {
         ok(ops->capture_begin(cuda));
         ck_assert_int_eq(enqueue(&b, 7, false), STATUS_INVALID);
-        ASSERT_FACTS(status_message(), "batch", "recorded");
+        ASSERT_FACTS(status_text(), "batch", "recorded");
         ok(ops->capture_end(cuda, NULL));
     }
     ok(enqueue(&b, 7, false));

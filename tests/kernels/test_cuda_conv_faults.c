@@ -29,13 +29,13 @@ static void fail_at(const char *call, int nth, int code)
             free_data(&want);
             device_destroy(reference);
         } else {
-            ASSERT_FACTS(status_message(), "8->24", "3x3", "9x7");
+            ASSERT_FACTS(status_text(), "8->24", "3x3", "9x7");
         }
         bench_close(&b);
     }
     if (st != STATUS_OK)
-        ck_assert_msg(facts_in_a_line(status_message(), call, NULL), "%s: %s", injection,
-                      status_message());
+        ck_assert_msg(facts_in_a_line(status_text(), call, NULL), "%s: %s", injection,
+                      status_text());
     free_data(&d);
     device_destroy(cuda);
 }
@@ -93,12 +93,12 @@ START_TEST(odd_shapes_are_refused)
     for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
         conv2d *plan = NULL;
         ck_assert_int_eq(cuda->ops->conv2d_create(cuda, &odd[i].shape, 1, &plan), STATUS_INVALID);
-        ASSERT_FACTS(status_message(), odd[i].text);
+        ASSERT_FACTS(status_text(), odd[i].text);
     }
     conv2d *plan = NULL;
     setenv(AUTOTUNE, "many", 1);
     ck_assert_int_eq(cuda->ops->conv2d_create(cuda, &INNER, 1, &plan), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), AUTOTUNE);
+    ASSERT_FACTS(status_text(), AUTOTUNE);
     device_destroy(cuda);
 }
 END_TEST

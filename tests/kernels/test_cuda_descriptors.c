@@ -61,7 +61,7 @@ static const char *const precision_words[] = {"f32", "tf32", "bf16", "fp16"};
 
 static void ok(status st)
 {
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
 }
 
 START_TEST(graphs_are_accepted)
@@ -93,7 +93,7 @@ START_TEST(wrong_graphs_are_refused)
             .shape = wrong, .type = CUDNN_DATA_FLOAT, .pass = (conv_pass)pass, .n = 2};
         ck_assert_int_eq(conv_graph_init(&work, NULL, &graph), STATUS_DEVICE);
         ck_assert_ptr_null(graph.graph);
-        ASSERT_FACTS(status_message(), "CUDNN_STATUS_BAD_PARAM");
+        ASSERT_FACTS(status_text(), "CUDNN_STATUS_BAD_PARAM");
     }
 }
 END_TEST

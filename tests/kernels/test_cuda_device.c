@@ -85,7 +85,7 @@ START_TEST(waits_can_be_given_up)
         ok(dev->ops->copy(dev, b, a, SIZE));
     st = dev->ops->synchronize(dev);
     ck_assert_int_eq(st, STATUS_PEER);
-    ASSERT_FACTS(status_message(), "rank 1 is gone");
+    ASSERT_FACTS(status_text(), "rank 1 is gone");
     ck_assert_int_eq(dev->ops->synchronize(dev), STATUS_DEVICE);
     free_all(dev, (void *[]){a, b}, 2); /* without waiting, so they stay */
     device_destroy(dev);
@@ -103,7 +103,7 @@ START_TEST(indices_and_names_are_checked)
     device_options wanted = {.name = "cuda", .threads = 1, .index = count};
     ck_assert_int_eq(device_create(&wanted, &dev), STATUS_INVALID);
     snprintf(missing, sizeof missing, "GPU %d", count);
-    ASSERT_FACTS(status_message(), missing, "0");
+    ASSERT_FACTS(status_text(), missing, "0");
     wanted.index = -1;
     ck_assert_int_eq(device_create(&wanted, &dev), STATUS_INVALID);
     ck_assert_int_eq(strncmp(first->description, "cuda:0 ", 7), 0);
@@ -121,7 +121,7 @@ START_TEST(out_of_memory_is_named)
     device *dev = open_cuda();
     void *memory = NULL;
     ck_assert_int_eq(dev->ops->alloc(dev, (size_t)1 << 46, &memory), STATUS_NO_MEMORY);
-    ASSERT_FACTS(status_message(), "cudaMalloc", "GPU 0", "--batch-size");
+    ASSERT_FACTS(status_text(), "cudaMalloc", "GPU 0", "--batch-size");
     void *small = room(dev, 64); /* the device works on */
     dev->ops->free(dev, small);
     device_destroy(dev);

@@ -234,7 +234,7 @@ START_TEST(recordings_do_not_wait)
     ok(enqueue(&t, BATCH));
     ok(ops->accelerator->capture_begin(t.dev));
     ck_assert_int_eq(ops->download(t.dev, &value, t.x, sizeof value), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), "download");
+    ASSERT_FACTS(status_text(), "download");
     ck_assert_int_eq(ops->synchronize(t.dev), STATUS_INVALID);
     ck_assert_int_eq(ops->alloc(t.dev, 64, &memory), STATUS_INVALID);
     ok(ops->accelerator->capture_end(t.dev, NULL));
@@ -302,11 +302,11 @@ START_TEST(failures_are_clean)
     status st = trainee_open(&t, PRECISION_BF16);
     if (st == STATUS_OK)
         st = train(&t, true, &out);
-    ck_assert_msg(st == STATUS_DEVICE || st == STATUS_NO_MEMORY, "%s: %s", text, status_message());
+    ck_assert_msg(st == STATUS_DEVICE || st == STATUS_NO_MEMORY, "%s: %s", text, status_text());
     if (strcmp(f->call, "cudaGetLastError") != 0) /* asked for more than launches */
-        ck_assert_msg(strstr(status_message(), f->call) != NULL, "%s: %s", text, status_message());
+        ck_assert_msg(strstr(status_text(), f->call) != NULL, "%s: %s", text, status_text());
     snprintf(text, sizeof text, "(%d)", f->code);
-    ck_assert_msg(strstr(status_message(), text) != NULL, "%s", status_message());
+    ck_assert_msg(strstr(status_text(), text) != NULL, "%s", status_text());
     trainee_close(&t);
 }
 END_TEST

@@ -13,7 +13,7 @@
 
 static void ok(status st)
 {
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
 }
 
 static device *open_device(const char *name)
@@ -178,10 +178,10 @@ START_TEST(unknown_device_is_refused)
     device *dev = NULL;
     device_options wanted = {.name = "tpu", .threads = 1};
     ck_assert_int_eq(device_create(&wanted, &dev), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), "tpu", "auto", "cpu", "cuda", "reference");
+    ASSERT_FACTS(status_text(), "tpu", "auto", "cpu", "cuda", "reference");
     wanted = (device_options){.name = "cpu", .threads = 1, .precision = PRECISION_BF16};
     ck_assert_int_eq(device_create(&wanted, &dev), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), "bf16", "--device=cuda");
+    ASSERT_FACTS(status_text(), "bf16", "--device=cuda");
 }
 END_TEST
 

@@ -8,7 +8,7 @@ enum { COUNT = 3 };
 
 static void expect_ok(status st)
 {
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
 }
 
 static float first_seen(const readback *r)

@@ -42,7 +42,7 @@ static inline void golden_read(const char *model, golden *out)
     const char *source = getenv("SOURCE_DIR");
     snprintf(path, sizeof path, "%s/tests/golden/%s.safetensors", source ? source : ".", model);
     if (safetensors_open(path, &out->file) != STATUS_OK) {
-        fprintf(stderr, "%s (is $SOURCE_DIR set?)\n", status_message());
+        fprintf(stderr, "%s (is $SOURCE_DIR set?)\n", status_text());
         exit(EXIT_FAILURE);
     }
 }

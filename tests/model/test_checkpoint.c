@@ -44,7 +44,7 @@ START_TEST(round_trip_of_every_optimizer)
     ck_assert_int_eq(trainee_open(&from, "cpu", kind, trained_by, 1), STATUS_OK);
     stamp(&from, 5, false);
     ck_assert_msg(checkpoint_save(scratch, &state, from.net, from.opt) == STATUS_OK, "%s",
-                  status_message());
+                  status_text());
     trainee_init(&to, kind, trained_by, 2);
     ck_assert_int_eq(checkpoint_find(scratch, CHECKPOINT_NEWEST, &found, &state, path), STATUS_OK);
     ck_assert(found && state.model == kind && state.optimizer == trained_by);
@@ -188,7 +188,7 @@ START_TEST(a_model_that_cannot_be_published)
         checkpoint_state state = state_of(step);
         stamp(&mlp, step, false);
         ck_assert_int_eq(checkpoint_save(scratch, &state, mlp.net, mlp.opt), STATUS_IO);
-        ASSERT_FACTS(status_message(), "model.safetensors");
+        ASSERT_FACTS(status_text(), "model.safetensors");
         ck_assert_int_eq(checkpoint_check_published(scratch, step), STATUS_INVALID);
         expect_newest(step);
     }
@@ -205,7 +205,7 @@ START_TEST(nothing_there)
                      STATUS_OK);
     ck_assert(!found);
     ck_assert_int_eq(checkpoint_load_model(in_scratch("absent"), mlp.net), STATUS_IO);
-    ASSERT_FACTS(status_message(), "absent");
+    ASSERT_FACTS(status_text(), "absent");
 }
 END_TEST
 
@@ -268,7 +268,7 @@ START_TEST(broken_newest_falls_back)
     stamp(&mlp, 9, false);
     ck_assert_int_eq(checkpoint_load(in_scratch("checkpoints/00000002"), mlp.net, mlp.opt),
                      STATUS_INVALID);
-    ASSERT_FACTS(status_message(), "00000002/");
+    ASSERT_FACTS(status_text(), "00000002/");
     ck_assert(stamp(&mlp, 9, true));
     /* With nothing to fall back on, the run must not start anew unasked. */
     damage("checkpoints/00000001/state.json", 0, true);
@@ -277,7 +277,7 @@ START_TEST(broken_newest_falls_back)
     char path[FILE_PATH_BYTES];
     ck_assert_int_eq(checkpoint_find(scratch, CHECKPOINT_NEWEST, &found, &state, path),
                      STATUS_INVALID);
-    ASSERT_FACTS(status_message(), "2 checkpoints");
+    ASSERT_FACTS(status_text(), "2 checkpoints");
 }
 END_TEST
 
@@ -299,11 +299,11 @@ START_TEST(wrong_model_or_optimizer)
     stamp(&cnn, 4, false);
     stamp(&adam, 4, false);
     ck_assert_int_eq(checkpoint_load_model(scratch, cnn.net), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), "mlp", "conv1.weight");
+    ASSERT_FACTS(status_text(), "mlp", "conv1.weight");
     const char *path = in_scratch("checkpoints/00000001");
     ck_assert_int_eq(checkpoint_load(path, cnn.net, cnn.opt), STATUS_INVALID);
     ck_assert_int_eq(checkpoint_load(path, adam.net, adam.opt), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), "exp_avg.fc1.weight");
+    ASSERT_FACTS(status_text(), "exp_avg.fc1.weight");
     ck_assert(stamp(&cnn, 4, true));
     ck_assert(stamp(&adam, 4, true));
     trainee_close(&cnn);
@@ -318,7 +318,7 @@ START_TEST(foreign_files)
     model_kind kind = MODEL_MLP;
     ck_assert_int_eq(safetensors_write(in_scratch("odd"), &lone, 1, NULL, 0, NULL), STATUS_OK);
     ck_assert_int_eq(checkpoint_model_kind(in_scratch("odd"), &kind), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), "odd", "mlp", "cnn");
+    ASSERT_FACTS(status_text(), "odd", "mlp", "cnn");
     ck_assert_int_eq(checkpoint_load_model(in_scratch("odd"), mlp.net), STATUS_INVALID);
 
     /* The mlp's tensors and one more. */
@@ -334,7 +334,7 @@ START_TEST(foreign_files)
     ck_assert_int_eq(safetensors_write(in_scratch("more"), tensors, n + 1, NULL, 0, NULL),
                      STATUS_OK);
     ck_assert_int_eq(checkpoint_load_model(in_scratch("more"), mlp.net), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), "more", "tensor", "w");
+    ASSERT_FACTS(status_text(), "more", "tensor", "w");
 }
 END_TEST
 
@@ -356,7 +356,7 @@ static int serve(char **args)
     if (st == STATUS_OK)
         st = checkpoint_save(args[3], &state, t.net, t.opt);
     if (st != STATUS_OK)
-        fprintf(stderr, "%s\n", status_message());
+        fprintf(stderr, "%s\n", status_text());
     trainee_close(&t);
     return st == STATUS_OK ? EXIT_SUCCESS : EXIT_FAILURE;
 }

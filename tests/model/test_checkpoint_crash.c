@@ -29,8 +29,8 @@ static void save_without_room(rlim_t file_limit)
     limit_files(file_limit);
     status st = checkpoint_save(scratch, &state, mlp.net, mlp.opt);
     limit_files(RLIM_INFINITY);
-    ck_assert_msg(st == STATUS_IO, "%s: %s", status_name(st), status_message());
-    ck_assert_msg(strstr(status_message(), "00000002.tmp/") != NULL, "%s", status_message());
+    ck_assert_msg(st == STATUS_IO, "%s: %s", status_name(st), status_text());
+    ck_assert_msg(strstr(status_text(), "00000002.tmp/") != NULL, "%s", status_text());
     ck_assert_int_eq(count_names(), 1);
     expect_newest(1);
     ck_assert_int_eq(checkpoint_load_model(scratch, mlp.net), STATUS_OK);
@@ -124,7 +124,7 @@ START_TEST(killed_at_any_moment)
         ck_assert_msg(WIFSIGNALED(how), "the writer ended by itself, code %d", WEXITSTATUS(how));
         ck_assert_msg(checkpoint_find(scratch, CHECKPOINT_NEWEST, &found, &state, path) ==
                           STATUS_OK,
-                      "%s", status_message());
+                      "%s", status_text());
         ck_assert(found && state.step >= before);
         expect_newest(state.step);
         ck_assert_int_eq(checkpoint_load_model(scratch, mlp.net), STATUS_OK);

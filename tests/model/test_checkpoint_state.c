@@ -111,7 +111,7 @@ START_TEST(state_is_checked)
         edit_state(edit[0], edit[1], !of_before);
         ck_assert_int_eq(find_newest(&state), STATUS_INVALID);
         ck_assert_int_eq(state.step, 0);
-        ASSERT_FACTS_LISTED(status_message(), edit + 2);
+        ASSERT_FACTS_LISTED(status_text(), edit + 2);
     }
     free(whole);
 }
@@ -204,7 +204,7 @@ START_TEST(mixtures_fall_back)
     ck_assert_int_eq(file_join(folder, MIXTURES[_i][1], to), STATUS_OK);
     if (strncmp(MIXTURES[_i][0], "..", 2) == 0)
         snprintf(from, sizeof from, "%s/%s", scratch, MIXTURES[_i][0] + strlen("../../"));
-    ck_assert_msg(file_copy(from, to) == STATUS_OK, "%s", status_message());
+    ck_assert_msg(file_copy(from, to) == STATUS_OK, "%s", status_text());
     expect_newest(1);
     ck_assert_int_eq(checkpoint_load(in_scratch("checkpoints/00000002"), mlp.net, mlp.opt),
                      STATUS_INVALID);
@@ -226,7 +226,7 @@ START_TEST(state_is_checked_before_it_is_written)
     for (int i = 0; i < 6; i++) {
         stamp(&mlp, 1, false);
         ck_assert_int_eq(checkpoint_save(scratch, &bad[i], mlp.net, mlp.opt), STATUS_INVALID);
-        ck_assert_msg(strstr(status_message(), names[i]) != NULL, "%s", status_message());
+        ck_assert_msg(strstr(status_text(), names[i]) != NULL, "%s", status_text());
     }
     ck_assert_int_eq(count_names(), 0);
 }
@@ -241,7 +241,7 @@ START_TEST(a_diverged_run_is_kept)
     state.epoch_loss = losses[_i];
     stamp(&mlp, 2, false);
     ck_assert_msg(checkpoint_save(scratch, &state, mlp.net, mlp.opt) == STATUS_OK, "%s",
-                  status_message());
+                  status_text());
     ck_assert_int_eq(find_newest(&back), STATUS_OK);
     ck_assert_int_eq(back.epoch_samples, 256);
     ck_assert(isnan(losses[_i]) ? isnan(back.epoch_loss) : back.epoch_loss == losses[_i]);

@@ -99,9 +99,9 @@ static void trial_init(trial *t, const char *device_name, model_kind kind, uint6
     uint32_t samples[BATCH];
     golden_read(model_kind_name(kind), &t->gold);
     device_options wanted = {.name = device_name, .threads = DEVICE_THREADS};
-    ck_assert_msg(device_create(&wanted, &t->dev) == STATUS_OK, "%s", status_message());
+    ck_assert_msg(device_create(&wanted, &t->dev) == STATUS_OK, "%s", status_text());
     t->numbers = device_alloc(t->dev, sizeof *t->numbers);
-    ck_assert_msg(network_create(t->dev, &options, &t->net) == STATUS_OK, "%s", status_message());
+    ck_assert_msg(network_create(t->dev, &options, &t->net) == STATUS_OK, "%s", status_text());
     t->x = device_alloc(t->dev, sizeof(float) * BATCH * GOLDEN_PIXELS);
     t->labels = device_alloc(t->dev, BATCH);
     t->samples = device_alloc(t->dev, sizeof samples);

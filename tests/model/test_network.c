@@ -53,7 +53,7 @@ static void make_input(void)
 
 static void ok(status st)
 {
-    ck_assert_msg(st == STATUS_OK, "%s", status_message());
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
 }
 
 static void *place(device *dev, const void *host, size_t size_bytes)

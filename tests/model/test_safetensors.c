@@ -34,8 +34,8 @@ static void expect_refused(const char *const *facts)
     status st = safetensors_open(path, &file);
     ck_assert_msg(st == STATUS_INVALID, "%s: status %s", facts[0], status_name(st));
     ck_assert_ptr_null(file);
-    ASSERT_FACTS(status_message(), path);
-    ASSERT_FACTS_LISTED(status_message(), facts);
+    ASSERT_FACTS(status_text(), path);
+    ASSERT_FACTS_LISTED(status_text(), facts);
 }
 
 #define FACTS(...) ((const char *const[]){__VA_ARGS__, NULL})
@@ -43,7 +43,7 @@ static void expect_refused(const char *const *facts)
 static void expect_accepted(void)
 {
     safetensors *file = NULL;
-    ck_assert_msg(safetensors_open(path, &file) == STATUS_OK, "%s", status_message());
+    ck_assert_msg(safetensors_open(path, &file) == STATUS_OK, "%s", status_text());
     safetensors_close(file);
 }
 
@@ -63,7 +63,7 @@ START_TEST(round_trip)
     safetensors *file = NULL;
     const float *data = NULL;
     ck_assert_int_eq(safetensors_write(path, TENSORS, N_TENSORS, ENTRIES, 2, NULL), STATUS_OK);
-    ck_assert_msg(safetensors_open(path, &file) == STATUS_OK, "%s", status_message());
+    ck_assert_msg(safetensors_open(path, &file) == STATUS_OK, "%s", status_text());
     for (int i = 0; i < N_TENSORS; i++) {
         const safetensors_tensor *t = &TENSORS[i];
         ck_assert_int_eq(safetensors_find(file, t->name, t->rank, t->shape, &data), STATUS_OK);
@@ -87,9 +87,9 @@ START_TEST(finds_only_what_was_asked_for)
     ck_assert_int_eq(safetensors_write(path, TENSORS, N_TENSORS, NULL, 0, NULL), STATUS_OK);
     ck_assert_int_eq(safetensors_open(path, &file), STATUS_OK);
     ck_assert_int_eq(safetensors_find(file, "fc.wait", 2, (int[]){2, 3}, &data), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), path, "fc.wait");
+    ASSERT_FACTS(status_text(), path, "fc.wait");
     ck_assert_int_eq(safetensors_find(file, "fc.weight", 2, (int[]){3, 2}, &data), STATUS_INVALID);
-    ASSERT_FACTS(status_message(), "fc.weight", "(2, 3)", "(3, 2)");
+    ASSERT_FACTS(status_text(), "fc.weight", "(2, 3)", "(3, 2)");
     ck_assert_int_eq(safetensors_find(file, "fc.weight", 1, (int[]){6}, &data), STATUS_INVALID);
     ck_assert_ptr_null(data);
     safetensors_close(file);
@@ -311,7 +311,7 @@ START_TEST(absent_and_unusual_paths)
 {
     safetensors *file = NULL;
     ck_assert_int_eq(safetensors_open(path, &file), STATUS_IO);
-    ASSERT_FACTS(status_message(), path);
+    ASSERT_FACTS(status_text(), path);
     ck_assert_int_ne(safetensors_open(scratch, &file), STATUS_OK);
     safetensors_close(NULL);
 }

@@ -34,7 +34,7 @@ static inline void trainee_init(trainee *t, model_kind kind, optimizer_kind trai
                                 uint64_t seed)
 {
     ck_assert_msg(trainee_open(t, "reference", kind, trained_by, seed) == STATUS_OK, "%s",
-                  status_message());
+                  status_text());
 }
 
 static inline void trainee_close(trainee *t)
@@ -123,7 +123,7 @@ static inline void save(int64_t step)
     checkpoint_state state = state_of(step);
     stamp(&mlp, step, false);
     ck_assert_msg(checkpoint_save(scratch, &state, mlp.net, mlp.opt) == STATUS_OK, "%s",
-                  status_message());
+                  status_text());
 }
 
 static inline void expect_same(const checkpoint_state *a, const checkpoint_state *b)
@@ -146,11 +146,11 @@ static inline void expect_newest(int64_t step)
     char path[FILE_PATH_BYTES];
     checkpoint_state state = {0}, want = state_of(step);
     ck_assert_msg(checkpoint_find(scratch, CHECKPOINT_NEWEST, &found, &state, path) == STATUS_OK,
-                  "%s", status_message());
+                  "%s", status_text());
     ck_assert(found);
     expect_same(&state, &want);
     stamp(&mlp, 0, false);
-    ck_assert_msg(checkpoint_load(path, mlp.net, mlp.opt) == STATUS_OK, "%s", status_message());
+    ck_assert_msg(checkpoint_load(path, mlp.net, mlp.opt) == STATUS_OK, "%s", status_text());
     ck_assert(stamp(&mlp, step, true));
 }
 

@@ -23,7 +23,7 @@ static inline int cuda_count_here(void)
     int count = 0;
     if (device_count(&count) == STATUS_OK && count > 0)
         return count;
-    printf("SKIP: no GPU here: %s\n", status_message());
+    printf("SKIP: no GPU here: %s\n", status_text());
     fflush(stdout);
     return 0;
 }

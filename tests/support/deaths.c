@@ -77,13 +77,13 @@ static status live_and_die(deadly *d, int rank, const death *how)
     status st = d->start(d);
     if (st == STATUS_OK)
         st = d->finish(d);
-    snprintf(message, sizeof message, "%s", status_message());
+    snprintf(message, sizeof message, "%s", status_text());
     if (st == STATUS_OK)
         return FAIL(STATUS_INVALID, "the all_reduce came to an end without rank %d", how->rank);
-    if (process_group_check(d->group) != st || !facts_in_a_line(status_message(), "broken", NULL))
-        return FAIL(STATUS_INVALID, "the group is not broken: %s", status_message());
-    if (process_group_barrier(d->group) != st || !facts_in_a_line(status_message(), "broken", NULL))
-        return FAIL(STATUS_INVALID, "the group is not broken: %s", status_message());
+    if (process_group_check(d->group) != st || !facts_in_a_line(status_text(), "broken", NULL))
+        return FAIL(STATUS_INVALID, "the group is not broken: %s", status_text());
+    if (process_group_barrier(d->group) != st || !facts_in_a_line(status_text(), "broken", NULL))
+        return FAIL(STATUS_INVALID, "the group is not broken: %s", status_text());
     return FAIL(st, "%s", message);
 }
 

@@ -94,7 +94,7 @@ static void run_one(rank_run *run)
     run->result.st = st;
     run->result.reported = true;
     if (st != STATUS_OK)
-        snprintf(run->result.message, sizeof run->result.message, "%s", status_message());
+        snprintf(run->result.message, sizeof run->result.message, "%s", status_text());
     close_group(run, group);
     store_destroy(keys);
 }
