@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LAYOUT = 1, LABELS = 16, LABEL_BYTES = 200, NO_LABEL = LABELS };
+enum { LAYOUT = 2, LABELS = 16, LABEL_BYTES = 200, NO_LABEL = LABELS };
 
 static const uint64_t MAGIC = 0x6d6e6973742d7067;
 
@@ -37,8 +37,8 @@ struct rank_page {
     int32_t rank, world_size, pid, generation;
     int32_t is_file;
     char host[64];
-    _Atomic uint32_t place, failed;
-    _Atomic int64_t place_since_ns, epoch, step;
+    _Atomic uint32_t moment, failed;
+    _Atomic int64_t moment_since_ns, epoch, step;
     page_collective launched, waited;
     _Atomic uint32_t n_labels;
     char labels[LABELS][LABEL_BYTES];
@@ -100,7 +100,7 @@ status rank_page_create(const rank_page_options *options, rank_page **out)
     page->is_file = is_file;
     if (gethostname(page->host, sizeof page->host - 1) != 0)
         page->host[0] = '\0';
-    atomic_store(&page->place_since_ns, clock_now_ns());
+    rank_page_enter(page, MOMENT_START);
     page->magic = MAGIC;
     *out = page;
     return STATUS_OK;
@@ -117,12 +117,12 @@ void rank_page_destroy(rank_page *page)
 #define SET(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
 #define GET(field) atomic_load_explicit(&(field), memory_order_relaxed)
 
-void rank_page_enter(rank_page *page, rank_place place)
+void rank_page_enter(rank_page *page, moment m)
 {
     if (page == NULL)
         return;
-    SET(page->place_since_ns, clock_now_ns());
-    SET(page->place, (uint32_t)place);
+    SET(page->moment_since_ns, clock_now_ns());
+    SET(page->moment, (uint32_t)m);
 }
 
 void rank_page_step(rank_page *page, int64_t epoch, int64_t step)
@@ -214,11 +214,11 @@ static char process_state(int pid)
 
 static rank_state state_of(const rank_page *page)
 {
-    rank_place place = (rank_place)GET(page->place);
+    bool leaves = GET(page->moment) == MOMENT_LEAVE;
     if (GET(page->failed) != 0)
         return RANK_FAILED;
     char process = process_state(page->pid);
-    if (place == RANK_LEAVES && (process == '\0' || process == 'Z' || process == 'X'))
+    if (leaves && (process == '\0' || process == 'Z' || process == 'X'))
         return RANK_LEFT;
     if (process == '\0' || process == 'Z' || process == 'X')
         return RANK_GONE;
@@ -229,25 +229,16 @@ static rank_state state_of(const rank_page *page)
 
 static void say_doing(const rank_page *page, rank_sight *out)
 {
-    static const char *const places[RANK_PLACES] = {[RANK_STARTS] = "starting",
-                                                    [RANK_LOADER] = "in the data loader",
-                                                    [RANK_FORWARD] = "in the forward pass",
-                                                    [RANK_BACKWARD] = "in the backward pass",
-                                                    [RANK_GRADIENTS] = "behind the backward pass",
-                                                    [RANK_OPTIMIZER] = "in the optimizer",
-                                                    [RANK_BETWEEN] = "between two steps",
-                                                    [RANK_EVALUATION] = "in the evaluation",
-                                                    [RANK_CHECKPOINT] = "writing a checkpoint",
-                                                    [RANK_LEAVES] = "leaving"};
     char what[RANK_TEXT_BYTES + 32], where[64] = "";
-    uint32_t place = GET(page->place);
+    uint32_t doing = GET(page->moment);
     bool waits = out->waits != 0;
-    int64_t since_ns = waits ? GET(page->waited.since_ns) : GET(page->place_since_ns);
+    int64_t since_ns = waits ? GET(page->waited.since_ns) : GET(page->moment_since_ns);
     int64_t now_ns = clock_now_ns();
     if (waits)
         snprintf(what, sizeof what, "waiting for %s", out->waits_text);
     else
-        snprintf(what, sizeof what, "%s", place < RANK_PLACES ? places[place] : "somewhere");
+        snprintf(what, sizeof what, "%s",
+                 doing < N_MOMENTS ? moment_about((moment)doing)->doing : "somewhere");
     if (since_ns < 0 || since_ns > now_ns) /* torn, or scribbled over */
         since_ns = now_ns;
     if (out->step > 0 && out->epoch >= 0 && out->epoch < INT64_MAX) /* of the run */

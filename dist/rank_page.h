@@ -7,6 +7,7 @@
 #define MNIST_DDP_DIST_RANK_PAGE_H
 
 #include "base/status.h"
+#include "dist/moment.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,20 +18,6 @@ extern "C" {
 
 typedef struct rank_page rank_page;
 struct collective; /* dist/process_group_ops.h */
-
-typedef enum rank_place {
-    RANK_STARTS,
-    RANK_LOADER,
-    RANK_FORWARD,
-    RANK_BACKWARD,
-    RANK_GRADIENTS, /* of the other ranks: waits for them */
-    RANK_OPTIMIZER,
-    RANK_BETWEEN, /* steps */
-    RANK_EVALUATION,
-    RANK_CHECKPOINT,
-    RANK_LEAVES,
-    RANK_PLACES,
-} rank_place;
 
 typedef struct rank_page_options {
     const char *folder; /* made if missing; NULL: nobody else reads the page */
@@ -44,8 +31,8 @@ status rank_page_create(const rank_page_options *options, rank_page **out);
 /* Accepts NULL. The file stays. */
 void rank_page_destroy(rank_page *page);
 
-/* All accept NULL. One thread moves place and step, the group's lock is held for collectives. */
-void rank_page_enter(rank_page *page, rank_place place);
+/* All accept NULL. One thread moves moment and step, the group's lock is held for collectives. */
+void rank_page_enter(rank_page *page, moment m);
 void rank_page_step(rank_page *page, int64_t epoch, int64_t step);
 void rank_page_launch(rank_page *page, const struct collective *c);
 void rank_page_wait(rank_page *page, const struct collective *c, int64_t now_ns);

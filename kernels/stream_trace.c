@@ -13,22 +13,26 @@
 
 enum {
     TIMERS = 1024,
-    RESERVE = 256, /* for what an outermost span holds: past them spans are left out */
+    RESERVE = 256, /* for what an outermost span holds: past them spans are left out, */
+    LAST = 1,      /* but for the timer with which a phase ends */
     DEPTH_MAX = 8,
     NONE = -1,
 };
 
 /* A span by the indices of its timers. */
 typedef struct mark {
-    const char *of, *name;
-    int begin, end; /* end NONE: still open, or left out */
+    const char *of, *name; /* name NULL: not in the lane */
+    int64_t *total_ns;     /* gets its time; NULL: nothing does */
+    int begin, end;        /* end NONE: still open, or left out */
 } mark;
 
 struct stream_trace {
     device *dev;
-    trace *owner;
+    trace *owner; /* NULL: only phases are timed */
     trace_lane *lane;
-    bool held, broken;
+    bool held;
+    status broken;   /* not STATUS_OK: no more timers are enqueued, */
+    status_kept why; /* for this reason */
     device_event *anchor;
     int64_t anchor_ns;
     device_event *timers[TIMERS]; /* made as they are needed; n_timers of them are enqueued */
@@ -50,7 +54,7 @@ status stream_trace_open(device *dev, trace *t, const char *name, stream_trace *
     TRY(memory_alloc(sizeof *s, (void **)&s));
     s->dev = dev;
     s->owner = t;
-    status st = trace_lane_open(t, name, TRACE_NESTED, &s->lane);
+    status st = t != NULL ? trace_lane_open(t, name, TRACE_NESTED, &s->lane) : STATUS_OK;
     if (st == STATUS_OK)
         st = ops_of(s)->timer_create(dev, &s->anchor);
     if (st == STATUS_OK)
@@ -76,29 +80,48 @@ void stream_trace_close(stream_trace *s)
     free(s);
 }
 
-/* Enqueues a timer; NONE where spans are not kept just now. */
-static int enqueue(stream_trace *s)
+static bool keeps_spans(const stream_trace *s)
 {
-    if (s->held || s->broken || s->n_timers == TIMERS || trace_is_paused(s->owner))
+    return s->owner != NULL && !trace_is_paused(s->owner);
+}
+
+static void note_failure(stream_trace *s, status st)
+{
+    if (st == STATUS_OK)
+        return;
+    s->broken = st;
+    status_keep(&s->why);
+}
+
+/* Enqueues a timer of the first `limit`; NONE if none is to be had just now. */
+static int enqueue(stream_trace *s, int limit)
+{
+    if (s->held || s->broken != STATUS_OK || s->n_timers >= limit)
         return NONE;
     device_event **timer = &s->timers[s->n_timers];
     status st = *timer == NULL ? ops_of(s)->timer_create(s->dev, timer) : STATUS_OK;
     if (st == STATUS_OK)
         st = ops_of(s)->event_record(s->dev, *timer);
-    s->broken = st != STATUS_OK;
-    return s->broken ? NONE : s->n_timers++;
+    note_failure(s, st);
+    return st == STATUS_OK ? s->n_timers++ : NONE;
 }
 
-static void push(stream_trace *s, const char *of, const char *name, int timer)
+/* For a span inside a phase. */
+static int enqueue_for_span(stream_trace *s)
+{
+    return keeps_spans(s) ? enqueue(s, TIMERS - LAST) : NONE;
+}
+
+static void push(stream_trace *s, const mark *m)
 {
     int at = s->depth++;
     if (at >= DEPTH_MAX)
         return;
     s->open[at] = NONE;
-    if (timer == NONE || s->n_marks == TIMERS)
+    if (m->begin == NONE || s->n_marks == TIMERS)
         return;
     s->open[at] = s->n_marks;
-    s->marks[s->n_marks++] = (mark){of, name, timer, NONE};
+    s->marks[s->n_marks++] = *m;
 }
 
 static void pop(stream_trace *s, int timer)
@@ -113,35 +136,44 @@ static void pop(stream_trace *s, int timer)
 static void make_room(stream_trace *s)
 {
     if (s->depth == 0 && s->n_timers > TIMERS - RESERVE && !s->held)
-        s->broken = stream_trace_settle(s) != STATUS_OK;
+        note_failure(s, stream_trace_settle(s));
 }
 
 void stream_trace_begin(stream_trace *s, const char *of, const char *name)
 {
     make_room(s);
-    push(s, of, name, enqueue(s));
+    push(s, &(mark){.of = of, .name = name, .begin = enqueue_for_span(s), .end = NONE});
 }
 
 void stream_trace_end(stream_trace *s)
 {
     ASSERT(s->depth > 0);
-    pop(s, enqueue(s));
+    pop(s, enqueue_for_span(s));
 }
 
-void stream_trace_switch(stream_trace *s, const char *name)
+/* Whether the phase that is open has a beginning, and so needs an end. */
+static bool phase_is_timed(const stream_trace *s)
 {
-    int timer = NONE;
-    if (s->phase_depth > 0)
-        timer = enqueue(s);
+    return s->phase_depth > 0 && s->phase_depth <= DEPTH_MAX && s->open[s->phase_depth - 1] != NONE;
+}
+
+status stream_trace_switch(stream_trace *s, const char *name, int64_t *total_ns)
+{
+    mark next = {.name = keeps_spans(s) ? name : NULL, .total_ns = total_ns, .end = NONE};
+    next.begin = phase_is_timed(s) ? enqueue(s, TIMERS) : NONE;
     while (s->phase_depth > 0)
-        pop(s, timer);
-    if (name == NULL)
-        return;
-    bool was_read = s->n_timers > TIMERS - RESERVE;
-    make_room(s);
-    was_read = was_read && s->n_timers == 0;
-    push(s, NULL, name, timer == NONE || was_read ? enqueue(s) : timer);
-    s->phase_depth = s->depth;
+        pop(s, next.begin);
+    if (next.name != NULL || total_ns != NULL) {
+        make_room(s);
+        if (next.begin == NONE || s->n_timers == 0) /* there is none, or it has been read */
+            next.begin = enqueue(s, TIMERS);
+        push(s, &next);
+        s->phase_depth = s->depth;
+    }
+    if (total_ns == NULL || s->broken == STATUS_OK)
+        return STATUS_OK;
+    status_restore(&s->why);
+    return s->broken;
 }
 
 void stream_trace_hold(stream_trace *s, bool held)
@@ -167,14 +199,17 @@ static status read_marks(stream_trace *s)
             continue;
         TRY(read_time(s, m->begin, &span.begin_ns));
         TRY(read_time(s, m->end, &span.end_ns));
-        trace_add(s->lane, &span);
+        if (m->name != NULL)
+            trace_add(s->lane, &span);
+        if (m->total_ns != NULL)
+            *m->total_ns += span.end_ns - span.begin_ns;
     }
     return STATUS_OK;
 }
 
 status stream_trace_settle(stream_trace *s)
 {
-    if (s == NULL || s->broken || s->n_timers == 0)
+    if (s == NULL || s->broken != STATUS_OK || s->n_timers == 0)
         return STATUS_OK;
     int last = s->n_timers - 1;
     int64_t last_ns = 0;

@@ -281,13 +281,7 @@ static int64_t waited_for(const batch_run *run, int member, replica_point point,
     return until_ns > start_ns ? until_ns - start_ns : 0;
 }
 
-static void note_waiting(const batch_run *run, phase p, int64_t ns)
-{
-    if (run->dev->stream == NULL)
-        phases_were_waiting(&run->t->results.time, p, ns);
-}
-
-static void note_waiting_for_all(const batch_run *run, replica_point point, phase p,
+static void note_waiting_for_all(const batch_run *run, replica_point point, moment phase,
                                  int64_t start_ns)
 {
     int64_t longest = 0;
@@ -295,7 +289,7 @@ static void note_waiting_for_all(const batch_run *run, replica_point point, phas
         int64_t ns = waited_for(run, i, point, start_ns);
         longest = ns > longest ? ns : longest;
     }
-    note_waiting(run, p, longest);
+    timeline_waited(&run->t->j.timeline, phase, longest);
 }
 
 static status send_inputs(const batch_run *run)
@@ -303,7 +297,7 @@ static status send_inputs(const batch_run *run)
     const batch *in = &run->b->in;
     const unsigned char *x = (const unsigned char *)in->x;
     size_t image_bytes = REPLICA_IMAGE * device_element_bytes(run->dev);
-    TRY(step_enter(run->t, RANK_FORWARD, PHASE_SCATTER));
+    TRY(timeline_enter(&run->t->j.timeline, MOMENT_SCATTER));
     for (int i = 1; i < run->members; i++) {
         size_t row = row_of(run, i), rows = rows_of(run, i);
         TRY(process_group_send(run->group, x + row * image_bytes,
@@ -322,7 +316,7 @@ static status send_parameters_and_inputs(const batch_run *run)
                   .n = run->b->in.n,
                   .team = team_of(run->all, run->b->in.n)};
     network *net = run->t->j.net;
-    TRY(step_enter(run->t, RANK_FORWARD, PHASE_BROADCAST));
+    TRY(timeline_enter(&run->t->j.timeline, MOMENT_BROADCAST));
     int64_t start_ns = clock_now_ns();
     TRY(give_order(run->all, &next));
     run->all->begins_step = false;
@@ -330,21 +324,22 @@ static status send_parameters_and_inputs(const batch_run *run)
         return STATUS_OK;
     TRY(process_group_broadcast(run->group, network_parameters(net), network_count(net), DTYPE_F32,
                                 0, run->dev->stream));
-    note_waiting_for_all(run, AT_PARAMETERS, PHASE_BROADCAST, start_ns);
+    note_waiting_for_all(run, AT_PARAMETERS, MOMENT_BROADCAST, start_ns);
     return send_inputs(run);
 }
 
 static status gather_logits(const batch_run *run)
 {
     float *logits = run->all->logits;
-    TRY(step_enter(run->t, RANK_FORWARD, PHASE_GATHER));
+    TRY(timeline_enter(&run->t->j.timeline, MOMENT_GATHER));
     TRY(run->dev->ops->copy(run->dev, logits, network_logits(run->t->j.net),
                             sizeof *logits * rows_of(run, 0) * NETWORK_CLASSES));
     for (int i = 1; i < run->members; i++) {
         int64_t start_ns = clock_now_ns();
         TRY(process_group_recv(run->group, logits + row_of(run, i) * NETWORK_CLASSES,
                                rows_of(run, i) * NETWORK_CLASSES, DTYPE_F32, i, run->dev->stream));
-        note_waiting(run, PHASE_GATHER, waited_for(run, i, AT_LOGITS, start_ns));
+        timeline_waited(&run->t->j.timeline, MOMENT_GATHER,
+                        waited_for(run, i, AT_LOGITS, start_ns));
     }
     return STATUS_OK;
 }
@@ -353,7 +348,7 @@ static status scatter_dlogits(const batch_run *run)
 {
     const unsigned char *dlogits = run->all->dlogits;
     size_t row_bytes = network_dlogits_row_bytes(run->t->j.net);
-    TRY(step_enter(run->t, RANK_BACKWARD, PHASE_GATHER));
+    TRY(timeline_enter(&run->t->j.timeline, MOMENT_GATHER));
     TRY(run->dev->ops->copy(run->dev, network_dlogits(run->t->j.net), dlogits,
                             rows_of(run, 0) * row_bytes));
     for (int i = 1; i < run->members; i++)
@@ -366,7 +361,7 @@ static status scatter_dlogits(const batch_run *run)
 static status add_gradients(const batch_run *run)
 {
     network *net = run->t->j.net;
-    TRY(step_enter(run->t, RANK_GRADIENTS, PHASE_REDUCE));
+    TRY(timeline_enter(&run->t->j.timeline, MOMENT_REDUCE));
     int64_t start_ns = clock_now_ns();
     if (run->group == NULL)
         return STATUS_OK;
@@ -374,7 +369,7 @@ static status add_gradients(const batch_run *run)
                              &(reduction){network_gradients(net), network_gradients(net),
                                           network_count(net), DTYPE_F32, REDUCE_SUM, 1},
                              0, run->dev->stream));
-    note_waiting_for_all(run, AT_GRADIENTS, PHASE_REDUCE, start_ns);
+    note_waiting_for_all(run, AT_GRADIENTS, MOMENT_REDUCE, start_ns);
     return STATUS_OK;
 }
 
@@ -384,13 +379,13 @@ static status run_batch(const batch_run *run)
     batch own = run->b->in;
     own.n = (int)rows_of(run, 0);
     TRY(send_parameters_and_inputs(run));
-    TRY(step_enter(run->t, RANK_FORWARD, PHASE_FORWARD));
+    TRY(timeline_enter(&run->t->j.timeline, MOMENT_FORWARD));
     TRY(network_forward(net, &own, NETWORK_TRAIN));
     TRY(gather_logits(run));
-    TRY(step_enter(run->t, RANK_FORWARD, PHASE_FORWARD));
+    TRY(timeline_enter(&run->t->j.timeline, MOMENT_FORWARD));
     TRY(network_loss(net, run->all->logits, &run->b->in, run->all->dlogits));
     TRY(scatter_dlogits(run));
-    TRY(step_enter(run->t, RANK_BACKWARD, PHASE_BACKWARD));
+    TRY(timeline_enter(&run->t->j.timeline, MOMENT_BACKWARD));
     TRY(network_backward_from(net, !run->b->first, NULL, NULL));
     return add_gradients(run);
 }

@@ -2,8 +2,7 @@
 #ifndef MNIST_DDP_APP_MODES_STEP_H
 #define MNIST_DDP_APP_MODES_STEP_H
 
-#include "app/train/phases.h"
-#include "dist/rank_page.h"
+#include "base/status.h"
 #include "kernels/batch.h"
 #include "kernels/step.h"
 
@@ -35,9 +34,5 @@ typedef struct step_ops {
 } step_ops;
 
 extern const step_ops step_ddp, step_dp, step_ps, step_single;
-
-/* This rank goes on to `place`, and its time from now on is phase `p`: so others can see where it
- * is, and the time has its phases: the host's, or that of what is enqueued on an accelerator. */
-status step_enter(struct training *t, rank_place place, phase p);
 
 #endif

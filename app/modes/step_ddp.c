@@ -32,17 +32,17 @@ static status open_reducer(job *j)
 static status gradients(training *t, const step_batch *b)
 {
     job *j = &t->j;
-    TRY(step_enter(t, RANK_FORWARD, PHASE_FORWARD));
+    TRY(timeline_enter(&t->j.timeline, MOMENT_FORWARD));
     TRY(network_forward(j->net, &b->in, NETWORK_TRAIN));
-    TRY(step_enter(t, RANK_BACKWARD, PHASE_BACKWARD));
+    TRY(timeline_enter(&t->j.timeline, MOMENT_BACKWARD));
     return network_backward(j->net, !b->first, b->last ? ddp_on_grad_ready : NULL, j->reducer);
 }
 
 static status update(training *t)
 {
-    TRY(step_enter(t, RANK_GRADIENTS, PHASE_REDUCE));
+    TRY(timeline_enter(&t->j.timeline, MOMENT_DDP_WAIT));
     TRY(ddp_wait(t->j.reducer)); /* gradients are now the mean over all ranks */
-    TRY(step_enter(t, RANK_OPTIMIZER, PHASE_OPTIMIZER));
+    TRY(timeline_enter(&t->j.timeline, MOMENT_OPTIMIZER));
     return optimizer_step(t->j.opt, t->j.numbers);
 }
 

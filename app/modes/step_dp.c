@@ -23,7 +23,7 @@ static status gradients(training *t, const step_batch *b)
 
 static status update(training *t)
 {
-    TRY(step_enter(t, RANK_OPTIMIZER, PHASE_OPTIMIZER));
+    TRY(timeline_enter(&t->j.timeline, MOMENT_OPTIMIZER));
     return optimizer_step(t->j.opt, t->j.numbers);
 }
 

@@ -23,9 +23,9 @@ static status open_server(job *j)
 static status gradients(training *t, const step_batch *b)
 {
     job *j = &t->j;
-    TRY(step_enter(t, RANK_FORWARD, PHASE_FORWARD));
+    TRY(timeline_enter(&t->j.timeline, MOMENT_FORWARD));
     TRY(network_forward(j->net, &b->in, NETWORK_TRAIN));
-    TRY(step_enter(t, RANK_BACKWARD, PHASE_BACKWARD));
+    TRY(timeline_enter(&t->j.timeline, MOMENT_BACKWARD));
     return network_backward(j->net, !b->first, NULL, NULL);
 }
 
@@ -46,14 +46,14 @@ static status update(training *t)
 {
     job *j = &t->j;
     bool serves = param_server_is_here(j->server);
-    TRY(step_enter(t, RANK_GRADIENTS, PHASE_REDUCE));
+    TRY(timeline_enter(&t->j.timeline, MOMENT_REDUCE));
     TRY(param_server_collect(j->server));
     if (serves) {
-        TRY(step_enter(t, RANK_OPTIMIZER, PHASE_OPTIMIZER));
+        TRY(timeline_enter(&t->j.timeline, MOMENT_OPTIMIZER));
         TRY(optimizer_step(j->opt, j->numbers));
         TRY(copy_news(j, true));
     }
-    TRY(step_enter(t, RANK_GRADIENTS, PHASE_BROADCAST));
+    TRY(timeline_enter(&t->j.timeline, MOMENT_BROADCAST));
     TRY(param_server_publish(j->server));
     return serves ? STATUS_OK : copy_news(j, false);
 }

@@ -10,15 +10,15 @@ static status open_nothing(job *j)
 
 static status gradients(training *t, const step_batch *b)
 {
-    TRY(step_enter(t, RANK_FORWARD, PHASE_FORWARD));
+    TRY(timeline_enter(&t->j.timeline, MOMENT_FORWARD));
     TRY(network_forward(t->j.net, &b->in, NETWORK_TRAIN));
-    TRY(step_enter(t, RANK_BACKWARD, PHASE_BACKWARD));
+    TRY(timeline_enter(&t->j.timeline, MOMENT_BACKWARD));
     return network_backward(t->j.net, !b->first, NULL, NULL);
 }
 
 static status update(training *t)
 {
-    TRY(step_enter(t, RANK_OPTIMIZER, PHASE_OPTIMIZER));
+    TRY(timeline_enter(&t->j.timeline, MOMENT_OPTIMIZER));
     return optimizer_step(t->j.opt, t->j.numbers);
 }
 

@@ -109,6 +109,7 @@ static status open_device(job *j)
     if (j->dev->stream != NULL && !j->opts->quiet)
         LOG_I("rank %d computes on %s", j->place.rank, j->dev->description);
     TRY(device_trace(j->dev, j->trace.spans, j->trace.lane));
+    timeline_open(j->dev, j->page, &j->timeline);
     return j->dev->ops->alloc(j->dev, sizeof *j->numbers, (void **)&j->numbers);
 }
 
@@ -327,7 +328,7 @@ status job_broadcast_state(job *j)
 
 status job_leave(job *j)
 {
-    rank_page_enter(j->page, RANK_LEAVES);
+    TRY(timeline_enter(&j->timeline, MOMENT_LEAVE));
     if (j->group != NULL)
         TRY(process_group_barrier(j->group));
     if (j->rdzv != NULL)
@@ -357,6 +358,7 @@ void job_close(job *j)
     }
     if (j->dev != NULL)
         j->dev->ops->free(j->dev, j->numbers);
+    timeline_close(&j->timeline);
     device_destroy(j->dev);
     rendezvous_destroy(j->rdzv);
     dataset_close(&j->train_set);

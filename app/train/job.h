@@ -7,6 +7,7 @@
 #include "app/options/options.h"
 #include "app/trace/run_trace.h"
 #include "app/train/preempt.h"
+#include "app/train/timeline.h"
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "dist/ddp.h"
@@ -25,6 +26,7 @@ typedef struct job {
     rendezvous_place place;
     run_trace trace;
     rank_page *page; /* where this rank is; never NULL while training */
+    timeline timeline;
     rendezvous *rdzv;
     process_group *group;
     device *dev;

@@ -3,6 +3,7 @@
 #include "app/modes/replicas.h"
 #include "app/nccl_record.h"
 #include "app/version.h"
+#include "base/clock.h"
 #include "base/json_text.h"
 #include "dist/chunk.h"
 #include "kernels/ops.h"
@@ -173,21 +174,20 @@ static json_t *seconds(int64_t ns)
     return json_real(rounded(clock_seconds(ns), 1e6));
 }
 
-static void add_phases(json_t *object, const run_results *results)
+static void add_phases(json_t *object, const timeline *time, const run_results *results)
 {
-    static const phase also_outside[] = {PHASE_DATA, PHASE_FORWARD, PHASE_BACKWARD, PHASE_OPTIMIZER,
-                                         PHASE_ACCELERATOR};
-    const phases *time = &results->time;
+    static const moment also_outside[] = {MOMENT_LOAD, MOMENT_FORWARD, MOMENT_BACKWARD,
+                                          MOMENT_OPTIMIZER, MOMENT_ACCELERATOR};
     json_t *all = json_object();
     for (int i = 0; i < N_PHASES; i++)
-        if (i != PHASE_WAITING || results->knows_waiting)
-            json_object_set_new(all, phase_name((phase)i), seconds(time->ns[i]));
+        if (i != MOMENT_WAITING || results->knows_waiting)
+            json_object_set_new(all, moment_about((moment)i)->name, seconds(time->ns[i]));
     json_object_set_new(object, "phases", all);
     for (size_t i = 0; i < sizeof also_outside / sizeof also_outside[0]; i++)
-        json_object_set_new(object, phase_name(also_outside[i]),
+        json_object_set_new(object, moment_about(also_outside[i])->name,
                             seconds(time->ns[also_outside[i]]));
     if (results->knows_exposed)
-        json_object_set_new(object, "comm_exposed", seconds(phases_exposed_ns(time)));
+        json_object_set_new(object, "comm_exposed", seconds(timeline_exposed_ns(time)));
     if (results->comm_ns >= 0) {
         json_object_set_new(object, "comm_total", seconds(results->comm_ns));
         json_object_set_new(object, "comm", seconds(results->comm_ns));
@@ -278,7 +278,7 @@ status report_json(const job *j, const run_results *results, char **out)
     json_object_set_new(object, "private_mib", json_integer(results->private_mib));
     json_object_set_new(object, "steps", json_integer(results->steps));
     json_object_set_new(object, "failed_checkpoints", json_integer(results->failed_checkpoints));
-    add_phases(object, results);
+    add_phases(object, &j->timeline, results);
     add_bytes(object, results);
     status st = json_text_print(object, JSON_COMPACT | JSON_REAL_PRECISION(10), out);
     json_decref(object);

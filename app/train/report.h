@@ -5,7 +5,7 @@
 
 #include "app/train/evaluate.h"
 #include "app/train/job.h"
-#include "app/train/phases.h"
+#include "app/train/timeline.h"
 
 #include <stdio.h>
 
@@ -33,14 +33,13 @@ typedef struct run_results {
     double setup_s;           /* exec to the first optimizer step's end */
     evaluation test;          /* the last one */
     double last_loss;         /* mean of this rank's last batch */
-    phases time;
-    bool knows_waiting;     /* else it is in the other phases */
-    bool knows_exposed;     /* false: all is PHASE_ACCELERATOR */
-    int64_t steps;          /* of the optimizer, in train_s */
-    int failed_checkpoints; /* that were due and could not be written */
-    rank_bytes bytes;       /* this rank's, in these steps */
-    rank_bytes busiest;     /* the largest of all ranks or replicas, each for itself */
-    int64_t *peaks;         /* bytes of device memory: (n_peaks), one per rank or replica */
+    bool knows_waiting;       /* else it is in the other phases */
+    bool knows_exposed;       /* false: all is MOMENT_ACCELERATOR */
+    int64_t steps;            /* of the optimizer, in train_s */
+    int failed_checkpoints;   /* that were due and could not be written */
+    rank_bytes bytes;         /* this rank's, in these steps */
+    rank_bytes busiest;       /* the largest of all ranks or replicas, each for itself */
+    int64_t *peaks;           /* bytes of device memory: (n_peaks), one per rank or replica */
     int n_peaks;
     int64_t comm_ns;              /* of collectives, from launch to end; -1: not known */
     bool graph;                   /* steps were replayed as graphs */

@@ -29,13 +29,13 @@ void skew_close(skew *s)
     *s = (skew){0};
 }
 
-void skew_note(skew *s, phase which, int64_t came_ns, int64_t left_ns)
+void skew_note(skew *s, moment phase, int64_t came_ns, int64_t left_ns)
 {
     if (s->known && s->n < s->room)
-        s->meetings[s->n++] = (skew_meeting){which, came_ns, left_ns};
+        s->meetings[s->n++] = (skew_meeting){phase, came_ns, left_ns};
 }
 
-status skew_settle(skew *s, process_group *group, phases *time)
+status skew_settle(skew *s, process_group *group, int64_t *ns)
 {
     if (!s->known)
         return STATUS_OK;
@@ -45,7 +45,8 @@ status skew_settle(skew *s, process_group *group, phases *time)
     for (int i = 0; i < s->n; i++) {
         const skew_meeting *m = &s->meetings[i];
         int64_t until_ns = s->latest[i] < m->left_ns ? s->latest[i] : m->left_ns;
-        phases_were_waiting(time, m->which, until_ns - m->came_ns);
+        ns[m->phase] -= until_ns - m->came_ns;
+        ns[MOMENT_WAITING] += until_ns - m->came_ns;
     }
     s->n = 0;
     return STATUS_OK;

@@ -5,13 +5,13 @@
 #ifndef MNIST_DDP_APP_TRAIN_SKEW_H
 #define MNIST_DDP_APP_TRAIN_SKEW_H
 
-#include "app/train/phases.h"
+#include "dist/moment.h"
 #include "dist/process_group.h"
 
 #include <stdbool.h>
 
 typedef struct skew_meeting {
-    phase which; /* whose time it is */
+    moment phase; /* whose time it is */
     int64_t came_ns, left_ns;
 } skew_meeting;
 
@@ -22,16 +22,16 @@ typedef struct skew {
     int n, room;
 } skew;
 
-/* For at most `meetings` of them per epoch. Noted where all ranks can and share a host; `can`: this
+/* For at most `meetings` of them per epoch. Noted if all ranks can and share a host; `can`: this
  * rank's host does the waiting. All ranks call it. A zeroed skew notes nothing. */
 status skew_open(process_group *group, bool can, int meetings, skew *out);
 void skew_close(skew *s);
 
 /* The rank came to a meeting at came_ns and left it at left_ns. */
-void skew_note(skew *s, phase which, int64_t came_ns, int64_t left_ns);
+void skew_note(skew *s, moment phase, int64_t came_ns, int64_t left_ns);
 
-/* At an epoch's end: takes the waiting out of `time`'s other phases, and forgets the meetings. All
- * ranks call it. */
-status skew_settle(skew *s, process_group *group, phases *time);
+/* At an epoch's end: moves the waiting from the other phases of `ns` (N_PHASES) to MOMENT_WAITING,
+ * and forgets the meetings. All ranks call it. */
+status skew_settle(skew *s, process_group *group, int64_t *ns);
 
 #endif

@@ -3,6 +3,7 @@
 #ifndef MNIST_DDP_APP_TRAIN_STEP_GRAPHS_H
 #define MNIST_DDP_APP_TRAIN_STEP_GRAPHS_H
 
+#include "app/train/timeline.h"
 #include "kernels/ops.h"
 
 /* An epoch has full steps and at most one shorter one at its end. */
@@ -14,8 +15,8 @@ typedef struct step_graph {
 } step_graph;
 
 typedef struct step_graphs {
-    device *dev;
-    bool enabled; /* false: every step is enqueued kernel by kernel */
+    timeline *timeline; /* and its device */
+    bool enabled;       /* false: every step is enqueued kernel by kernel */
     step_graph known[STEP_GRAPHS_MAX];
     int n;
 } step_graphs;

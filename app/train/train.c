@@ -2,9 +2,9 @@
 #include "app/train/train.h"
 
 #include "app/train/evaluate.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "kernels/stream_trace.h"
 
 enum { MEETINGS = 2 }; /* of a step, at most: gradients and parameters */
 
@@ -17,29 +17,6 @@ static double lr_of_epoch(const training *t, int64_t epoch)
     return lr;
 }
 
-/* What the trace calls it; NULL: nothing that belongs to a step. */
-static const char *span_of(const training *t, rank_place place, phase p)
-{
-    if (place == RANK_BETWEEN)
-        return NULL;
-    return p == PHASE_REDUCE && t->j.reducer != NULL ? "ddp_wait" : phase_name(p);
-}
-
-status step_enter(training *t, rank_place place, phase p)
-{
-    phases *time = &t->results.time;
-    if (t->j.dev->stream == NULL) {
-        phase before = time->now;
-        int64_t came_ns = time->since;
-        phases_enter(time, p);
-        if (before == PHASE_REDUCE || before == PHASE_BROADCAST)
-            skew_note(&t->others, before, came_ns, time->since);
-    }
-    device_span_switch(t->j.dev, span_of(t, place, p));
-    rank_page_enter(t->j.page, place);
-    return t->timers.dev != NULL ? phase_timers_enter(&t->timers, p, time) : STATUS_OK;
-}
-
 /* One optimizer step: done when it returns, or enqueued on an accelerator. */
 static status enqueue_step(void *ctx, int step)
 {
@@ -49,15 +26,14 @@ static status enqueue_step(void *ctx, int step)
     rank_bytes before = job_bytes(j, 0), after;
     for (int micro = 0; micro < micro_steps; micro++) {
         step_batch b = {.first = micro == 0, .last = micro + 1 == micro_steps};
-        TRY(step_enter(t, RANK_LOADER, PHASE_DATA));
+        TRY(timeline_enter(&j->timeline, MOMENT_LOAD));
         TRY(loader_next(j->load, &b.in));
         TRY(j->mode->gradients(t, &b)); /* forward, backward */
     }
     TRY(j->mode->update(t)); /* synchronise, step */
     after = job_bytes(j, 0);
     t->step_bytes = (rank_bytes){after.sent - before.sent, after.received - before.received};
-    TRY(step_enter(t, RANK_BETWEEN, PHASE_DATA));
-    return STATUS_OK;
+    return timeline_enter(&j->timeline, MOMENT_BETWEEN);
 }
 
 static status train_step(training *t, int step, float lr)
@@ -66,7 +42,7 @@ static status train_step(training *t, int step, float lr)
     step_plan plan = {.scale_loss = j->dev->precision == PRECISION_F16,
                       .stop = rank_signals_asked(&t->signals) != 0 ? 1.0f : 0.0f};
     run_trace_begin_step(&j->trace, t->at.step + 1);
-    TRY(step_enter(t, RANK_LOADER, PHASE_DATA));
+    TRY(timeline_enter(&j->timeline, MOMENT_LOAD));
     rank_page_step(j->page, t->at.epoch, t->at.step + 1);
     inject_before_step(&t->fault, t->at.step + 1);
     loader_begin_step(j->load, step, &plan);
@@ -98,20 +74,18 @@ static status total_epoch(training *t)
 /* A disk that is full does not end the training: it says so and goes on. What was written before
  * stays. The run's end looks at what is there, and exits with the disk's code if the last is not.
  */
-static void save(training *t)
+static status save(training *t)
 {
     if (t->j.place.rank != 0 || !t->j.opts->save_model)
-        return;
-    device_span_switch(t->j.dev, "checkpoint");
-    rank_page_enter(t->j.page, RANK_CHECKPOINT);
+        return STATUS_OK;
+    TRY(timeline_enter(&t->j.timeline, MOMENT_CHECKPOINT));
     if (run_folder_save(t->run_dir, &t->j, &t->at, t->saved_step) == STATUS_OK) {
         t->saved_step = t->at.step;
     } else {
         LOG_E("checkpoint not written: %s", status_message());
         t->results.failed_checkpoints++;
     }
-    rank_page_enter(t->j.page, RANK_BETWEEN);
-    device_span_switch(t->j.dev, NULL);
+    return timeline_enter(&t->j.timeline, MOMENT_BETWEEN);
 }
 
 static status log_step(training *t, int step, int steps)
@@ -155,8 +129,7 @@ static status follow_step(training *t, int step, int steps)
         return STATUS_OK;
     TRY(network_read_score(j->net, &t->so_far));
     TRY(total_epoch(t));
-    save(t);
-    return STATUS_OK;
+    return save(t);
 }
 
 /* Shuffled epochs of the same order train worse and say nothing: the bug of a sampler whose
@@ -175,31 +148,13 @@ static void warn_of_repetition(const training *t)
 static status begin_epoch(training *t)
 {
     job *j = &t->j;
-    phases *time = &t->results.time;
-    phases_start(time, PHASE_DATA);
+    timeline_begin_epoch(&j->timeline);
     TRY(loader_start_epoch(j->load, order_of_epoch(t, t->at.epoch)));
     warn_of_repetition(t);
     TRY(network_reset_score(j->net));
-    if (j->dev->stream != NULL)
-        phases_enter(time, PHASE_ACCELERATOR);
-    if (t->timers.dev != NULL)
-        TRY(phase_timers_enter(&t->timers, PHASE_DATA, time));
     t->began = t->at;
     t->epoch_samples = 0;
-    return STATUS_OK;
-}
-
-/* At an epoch's end, when all is done. An accelerator's timers have told its time, so the host's is
- * left out. */
-static status end_phases(training *t)
-{
-    phases *time = &t->results.time;
-    if (t->timers.dev == NULL) {
-        phases_enter(time, PHASE_DATA);
-        return STATUS_OK;
-    }
-    TRY(phase_timers_enter(&t->timers, PHASE_DATA, time));
-    return phase_timers_settle(&t->timers, time);
+    return timeline_begin_steps(&j->timeline);
 }
 
 static status train_epoch(training *t)
@@ -214,7 +169,7 @@ static status train_epoch(training *t)
     }
     TRY(step_log_flush(&t->log, &t->rep));
     TRY(network_read_score(j->net, &t->so_far));
-    TRY(end_phases(t));
+    TRY(timeline_end_epoch(&j->timeline));
     t->results.last_loss = t->so_far.last_loss;
     return STATUS_OK;
 }
@@ -234,12 +189,9 @@ static bool test_is_due(const options *o, int64_t epoch, int64_t epochs)
 static status test(training *t)
 {
     job *j = &t->j;
-    device_span_switch(j->dev, "evaluation");
-    rank_page_enter(j->page, RANK_EVALUATION);
+    TRY(timeline_enter(&j->timeline, MOMENT_EVALUATION));
     TRY(evaluate(j, &t->results.test));
-    rank_page_enter(j->page, RANK_BETWEEN);
-    device_span_switch(j->dev, NULL);
-    return STATUS_OK;
+    return timeline_enter(&j->timeline, MOMENT_BETWEEN);
 }
 
 /* Test and report, and a checkpoint where one is due. */
@@ -249,9 +201,8 @@ static status end_epoch(training *t, double train_s, bool *reached)
     run_results *results = &t->results;
     results->train_s[results->epochs++] = train_s;
     TRY(total_epoch(t));
-    TRY(skew_settle(&t->others, j->group, &results->time));
+    TRY(timeline_settle_epoch(&j->timeline, j->group));
     results->images_per_epoch = t->at.epoch_samples - t->began.epoch_samples;
-    rank_page_enter(j->page, RANK_BETWEEN);
     bool tested = test_is_due(j->opts, t->at.epoch + 1, t->epochs);
     if (tested)
         TRY(test(t));
@@ -260,7 +211,7 @@ static status end_epoch(training *t, double train_s, bool *reached)
     t->at = (progress){.epoch = t->at.epoch + 1, .step = t->at.step};
     *reached = tested && reached_target(j->opts, &results->test);
     if (*reached || t->at.epoch == t->epochs || save_every_epoch_is_due(&t->every, t->at.epoch))
-        save(t);
+        TRY(save(t));
     return STATUS_OK;
 }
 
@@ -274,8 +225,7 @@ status train_epochs(training *t)
                          (void **)&results->train_s));
     bool reached = false;
     if (j->place.world_size > 1)
-        TRY(skew_open(j->group, j->dev->stream == NULL, MEETINGS * loader_steps(j->load),
-                      &t->others));
+        TRY(timeline_note_meetings(&j->timeline, j->group, MEETINGS * loader_steps(j->load)));
     while (t->at.epoch < t->epochs && !reached) {
         report_epoch_start(&t->rep);
         trace_begin_numbered(j->trace.lane, "epoch", t->at.epoch + 1);

@@ -4,12 +4,10 @@
 
 #include "app/train/inject.h"
 #include "app/train/job.h"
-#include "app/train/phase_timers.h"
 #include "app/train/rank_signals.h"
 #include "app/train/report.h"
 #include "app/train/run_folder.h"
 #include "app/train/save_every.h"
-#include "app/train/skew.h"
 #include "app/train/step_graphs.h"
 #include "app/train/step_log.h"
 
@@ -28,8 +26,6 @@ typedef struct training {
     score so_far;   /* of this rank's epoch, when it was last read */
     int64_t epochs; /* of the whole run */
     step_graphs graphs;
-    phase_timers timers; /* of an accelerator's phases, where it replays no graphs */
-    skew others;         /* when they came */
     run_results results;
     rank_bytes step_bytes;  /* that this rank moves in a step like the last one enqueued */
     uint32_t epoch_samples; /* of the epoch that this rank has trained on */

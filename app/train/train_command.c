@@ -83,8 +83,8 @@ static void note_what_is_known(training *t)
     bool on_host = j->dev->stream == NULL, alone = j->place.world_size == 1;
     bool none_to_wait_for = alone && j->others == NULL;
     results->knows_exposed = !results->graph || none_to_wait_for;
-    results->knows_waiting = none_to_wait_for || (on_host && alone) || t->others.known;
-    results->comm_ns = phases_exposed_ns(&results->time) + results->time.ns[PHASE_WAITING];
+    results->knows_waiting = none_to_wait_for || (on_host && alone) || j->timeline.late.known;
+    results->comm_ns = timeline_exposed_ns(&j->timeline) + j->timeline.ns[MOMENT_WAITING];
     if (on_host && j->reducer != NULL)
         results->comm_ns = ddp_elapsed(j->reducer).comm_ns;
     else if (!on_host && !none_to_wait_for && (results->graph || j->reducer != NULL))
@@ -231,13 +231,13 @@ int train_command(const options *opts, const rendezvous_place *place, int64_t st
     if (st == STATUS_OK) {
         t.rep = report_open(&t.j);
         t.graphs = (step_graphs){
-            .dev = t.j.dev,
+            .timeline = &t.j.timeline,
             .enabled = opts->cuda_graph && t.j.dev->ops->accelerator != NULL &&
                        t.j.others == NULL && /* their threads enqueue by themselves */
                        process_group_can_be_captured(t.j.group),
         };
         if (t.j.dev->stream != NULL && !t.graphs.enabled)
-            st = phase_timers_open(t.j.dev, &t.timers);
+            st = timeline_time_stream(&t.j.timeline);
         if (st == STATUS_OK)
             st = step_log_open(t.j.dev, &t.log);
         if (st == STATUS_OK)
@@ -245,7 +245,6 @@ int train_command(const options *opts, const rendezvous_place *place, int64_t st
     }
     bool stopped = t.j.stop.agreed;
     step_graphs_close(&t.graphs);
-    phase_timers_close(&t.timers);
     step_log_close(&t.log);
     job_close(&t.j);
     rank_signals_stop(&t.signals);
@@ -253,7 +252,6 @@ int train_command(const options *opts, const rendezvous_place *place, int64_t st
         close(t.run_dir_lock);
     free(t.results.train_s);
     free(t.results.peaks);
-    skew_close(&t.others);
     if (st != STATUS_OK) {
         exit_code = exit_code_failed(st, exit_code);
         failure_write_error_file(st, place->rank, exit_code);

@@ -146,18 +146,18 @@ static status meet(process_group *group, int rank, int world_size, void *arg)
     const int64_t ms = 1000000;
     const bool *can = arg;
     skew s = {0};
-    phases time = {.ns = {[PHASE_REDUCE] = 50 * ms}};
+    int64_t ns[N_PHASES] = {[MOMENT_REDUCE] = 50 * ms};
     (void)world_size;
     TRY(skew_open(group, rank == 0 || *can, 4, &s));
-    skew_note(&s, PHASE_REDUCE, rank * 30 * ms, 50 * ms);
-    TRY(skew_settle(&s, group, &time));
+    skew_note(&s, MOMENT_REDUCE, rank * 30 * ms, 50 * ms);
+    TRY(skew_settle(&s, group, ns));
     int64_t want = *can && rank == 0 ? 30 * ms : 0;
-    bool right = time.ns[PHASE_WAITING] == want && time.ns[PHASE_REDUCE] == 50 * ms - want;
+    bool right = ns[MOMENT_WAITING] == want && ns[MOMENT_REDUCE] == 50 * ms - want;
     bool known = s.known == *can;
     skew_close(&s);
     return right && known ? STATUS_OK
                           : FAIL(STATUS_INVALID, "rank %d: %lld ns of waiting", rank,
-                                 (long long)time.ns[PHASE_WAITING]);
+                                 (long long)ns[MOMENT_WAITING]);
 }
 
 START_TEST(waiting_ends_with_the_last_arrival)

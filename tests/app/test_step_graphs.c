@@ -79,7 +79,8 @@ static void setup(void)
 
 START_TEST(each_size_is_recorded_once)
 {
-    step_graphs steps = {.dev = &dev, .enabled = true};
+    timeline moments = {.dev = &dev};
+    step_graphs steps = {.timeline = &moments, .enabled = true};
     train(&steps, 5);
     ck_assert_int_eq(seen.runs, 2); /* the first of each size */
     ck_assert_int_eq(seen.recorded, 2);
@@ -92,7 +93,8 @@ END_TEST
 
 START_TEST(disabled_runs_every_step)
 {
-    step_graphs steps = {.dev = &dev};
+    timeline moments = {.dev = &dev};
+    step_graphs steps = {.timeline = &moments};
     train(&steps, 5);
     ck_assert_int_eq(seen.runs, 18);
     ck_assert_int_eq(seen.recorded, 0);
@@ -102,7 +104,8 @@ END_TEST
 
 START_TEST(failed_recording_is_thrown_away)
 {
-    step_graphs steps = {.dev = &dev, .enabled = true};
+    timeline moments = {.dev = &dev};
+    step_graphs steps = {.timeline = &moments, .enabled = true};
     ck_assert_int_eq(step_graphs_run(&steps, FULL, 0, enqueue, NULL), STATUS_OK);
     seen.fails = true;
     ck_assert_int_eq(step_graphs_run(&steps, FULL, 1, enqueue, NULL), STATUS_DEVICE);

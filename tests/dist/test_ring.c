@@ -191,7 +191,7 @@ START_TEST(a_page_tells_where_a_rank_is)
     rank_page *page = page_of(1, 2);
     rank_sight sight;
     rank_page_step(page, 4, 77);
-    rank_page_enter(page, RANK_BACKWARD);
+    rank_page_enter(page, MOMENT_BACKWARD);
     ck_assert_msg(rank_page_read(folder, 1, &sight) == STATUS_OK, "%s", status_text());
     ck_assert_int_eq(sight.pid, (int)getpid());
     ck_assert_int_eq(sight.generation, 3);
@@ -222,7 +222,7 @@ START_TEST(a_page_outlives_its_rank)
     int code = 0;
     pid_t child = fork();
     if (child == 0) {
-        rank_page_enter(page_of(5, 6), RANK_LOADER);
+        rank_page_enter(page_of(5, 6), MOMENT_LOAD);
         raise(SIGSTOP);
         raise(SIGKILL);
     }
@@ -292,7 +292,7 @@ START_TEST(a_folder_that_cannot_be_made_is_no_failure)
     rank_page *page = NULL;
     rank_sight sight;
     ck_assert_int_eq(rank_page_create(&options, &page), STATUS_OK);
-    rank_page_enter(page, RANK_OPTIMIZER);
+    rank_page_enter(page, MOMENT_OPTIMIZER);
     rank_page_look(page, &sight);
     ASSERT_FACTS(sight.doing, "optimizer");
     rank_page_destroy(page);
@@ -311,7 +311,7 @@ static rank_page *scene_page(const char *in, int rank, const collective *entered
     rank_page *page = NULL;
     ck_assert_int_eq(rank_page_create(&options, &page), STATUS_OK);
     rank_page_step(page, 0, 6);
-    rank_page_enter(page, waits ? RANK_GRADIENTS : RANK_LOADER);
+    rank_page_enter(page, waits ? MOMENT_DDP_WAIT : MOMENT_LOAD);
     rank_page_launch(page, entered);
     if (waits)
         rank_page_wait(page, entered, clock_now_ns());
