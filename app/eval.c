@@ -2,7 +2,7 @@
 #include "app/exit_codes.h"
 #include "app/json_value.h"
 #include "app/train/evaluate.h"
-#include "app/train/job.h"
+#include "app/train/rank_context.h"
 #include "base/json_text.h"
 #include "model/checkpoint.h"
 
@@ -32,7 +32,7 @@ int eval_command(const options *o)
 {
     model_kind kind = MODEL_CNN;
     int exit_code = EXIT_CODE_CHECKPOINT;
-    job j = {0};
+    rank_context rank = {0};
     evaluation test;
     if (o->checkpoint == NULL) {
         FAIL(STATUS_INVALID, "eval needs --checkpoint FILE (a model.safetensors or a run folder)");
@@ -40,15 +40,15 @@ int eval_command(const options *o)
     }
     status st = checkpoint_model_kind(o->checkpoint, &kind);
     if (st == STATUS_OK)
-        st = job_open_eval(o, kind, &j, &exit_code);
+        st = rank_context_open_eval(o, kind, &rank, &exit_code);
     if (st == STATUS_OK) {
         exit_code = EXIT_CODE_CHECKPOINT;
-        st = checkpoint_load_model(o->checkpoint, j.net);
+        st = checkpoint_load_model(o->checkpoint, rank.net);
     }
     if (st == STATUS_OK)
-        st = evaluate(&j, &test);
+        st = evaluate(&rank, &test);
     if (st != STATUS_OK) {
-        job_close(&j);
+        rank_context_close(&rank);
         return exit_code_failed(st, exit_code);
     }
     if (o->json)
@@ -56,8 +56,8 @@ int eval_command(const options *o)
     else
         printf("%s: %s, accuracy %.2f%% (%lld/%lld), loss %.4f on %s%s\n", o->checkpoint,
                model_kind_name(kind), 100 * evaluation_accuracy(&test), (long long)test.correct,
-               (long long)test.images, test.loss, j.location.folder,
-               j.location.embedded ? " (generated digits, NOT MNIST)" : "");
-    job_close(&j);
+               (long long)test.images, test.loss, rank.location.folder,
+               rank.location.embedded ? " (generated digits, NOT MNIST)" : "");
+    rank_context_close(&rank);
     return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, EXIT_CODE_INTERNAL);
 }

@@ -5,10 +5,10 @@
 #include "app/device_list.h"
 #include "app/exit_codes.h"
 #include "app/launch/launch.h"
-#include "app/modes/mode.h"
 #include "app/options/options.h"
 #include "app/standard_streams.h"
-#include "app/train/job.h"
+#include "app/train/rank_context.h"
+#include "app/train/strategy.h"
 #include "app/version.h"
 
 #include "base/clock.h"
@@ -84,11 +84,11 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
     bool is_worker = false;
     status st = backend_choice_check(opts->backend);
     if (st == STATUS_OK)
-        st = job_place(&place, &is_worker);
+        st = rank_context_place(&place, &is_worker);
     if (st != STATUS_OK)
         return exit_code_failed(st, EXIT_CODE_USAGE);
     if (is_worker) {
-        st = mode_check(opts, place.world_size);
+        st = strategy_check(opts, place.world_size);
         if (st != STATUS_OK)
             return exit_code_failed(st, EXIT_CODE_USAGE);
     }
@@ -98,7 +98,7 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
     if (!is_worker) {
         st = make_plan(opts, &plan);
         if (st == STATUS_OK)
-            st = mode_check(opts, plan.world_size);
+            st = strategy_check(opts, plan.world_size);
         if (st != STATUS_OK)
             return exit_code_failed(st, EXIT_CODE_USAGE);
         if (needs_launcher(opts, &plan))

@@ -78,7 +78,7 @@ typedef struct options {
     bool quiet;           /* only warnings, errors and results */
 
     /* data parallelism */
-    char *mode;              /* "ddp"; see app/modes/mode.h */
+    char *mode;              /* "ddp"; see app/train/strategy.h */
     int64_t replicas;        /* -1: one per GPU, 2 on the CPU; of --mode=dp */
     char *backend;           /* "auto" */
     double bucket_cap_mb;    /* -1: 25 MiB with a first bucket of 1 MiB; given: both */

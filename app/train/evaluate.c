@@ -3,59 +3,38 @@
 #include "base/clock.h"
 #include "kernels/ops.h"
 
-status evaluate_open(job *j)
-{
-    uint64_t rank = (uint64_t)j->place.rank, world = (uint64_t)j->place.world_size;
-    uint32_t count = j->test_set.count;
-    uint32_t first = (uint32_t)(count * rank / world), end = (uint32_t)(count * (rank + 1) / world);
-    int64_t batch_size = network_max_batch(j->net);
-    if (j->opts->test_batch_size < batch_size)
-        batch_size = j->opts->test_batch_size;
-    if (first == end)
-        return STATUS_OK; /* more ranks than images */
-    dataset part = {.count = end - first,
-                    .images = j->test_set.images + (size_t)first * DATASET_PIXELS,
-                    .labels = j->test_set.labels + first};
-    loader_options settings = {.batch_size = (int)batch_size,
-                               .accum = 1,
-                               .sampler = {.samples = part.count, .world_size = 1},
-                               .numbers = j->numbers};
-    TRY(loader_create(j->dev, &part, &settings, &j->test_load));
-    return loader_start_epoch(j->test_load, 0);
-}
-
 /* This rank's part, into the network's totals. */
-static status evaluate_part(job *j)
+static status evaluate_part(rank_context *rank)
 {
-    int steps = j->test_load != NULL ? loader_steps(j->test_load) : 0;
+    int steps = rank->test_loader != NULL ? loader_steps(rank->test_loader) : 0;
     for (int step = 0; step < steps; step++) {
         step_plan plan = {0};
         batch in;
-        loader_begin_step(j->test_load, step, &plan);
-        TRY(j->dev->ops->begin_step(j->dev, &plan, j->numbers, NULL));
-        TRY(loader_next(j->test_load, &in));
-        TRY(network_forward(j->net, &in, NETWORK_EVAL));
-        TRY(network_score(j->net));
+        loader_begin_step(rank->test_loader, step, &plan);
+        TRY(rank->dev->ops->begin_step(rank->dev, &plan, rank->state, NULL));
+        TRY(loader_next(rank->test_loader, &in));
+        TRY(network_forward(rank->net, &in, NETWORK_EVAL));
+        TRY(network_score(rank->net));
     }
     return STATUS_OK;
 }
 
-status evaluate(job *j, evaluation *out)
+status evaluate(rank_context *rank, evaluation *out)
 {
     int64_t started = clock_now_ns();
     score total;
-    TRY(network_reset_score(j->net));
-    trace_pause(j->trace.spans, true); /* every batch's layers are not worth their room */
-    TRY(evaluate_part(j));
-    trace_pause(j->trace.spans, false);
-    TRY(network_read_score(j->net, &total));
-    if (j->group != NULL) {
-        TRY(process_group_all_reduce(j->group, &total.correct, 1, DTYPE_I64, REDUCE_SUM, NULL));
-        TRY(process_group_all_reduce(j->group, &total.loss_sum, 1, DTYPE_F64, REDUCE_SUM, NULL));
+    TRY(network_reset_score(rank->net));
+    trace_pause(rank->trace.spans, true); /* every batch's layers are not worth their room */
+    TRY(evaluate_part(rank));
+    trace_pause(rank->trace.spans, false);
+    TRY(network_read_score(rank->net, &total));
+    if (rank->group != NULL) {
+        TRY(process_group_all_reduce(rank->group, &total.correct, 1, DTYPE_I64, REDUCE_SUM, NULL));
+        TRY(process_group_all_reduce(rank->group, &total.loss_sum, 1, DTYPE_F64, REDUCE_SUM, NULL));
     }
-    *out = (evaluation){.images = j->test_set.count,
+    *out = (evaluation){.images = rank->test_set.count,
                         .correct = total.correct,
-                        .loss = total.loss_sum / j->test_set.count,
+                        .loss = total.loss_sum / rank->test_set.count,
                         .elapsed_s = clock_seconds(clock_now_ns() - started)};
     return STATUS_OK;
 }

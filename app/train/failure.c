@@ -19,25 +19,19 @@
 
 enum { MESSAGE_BYTES = 2048, OTHERS_MS = 2000 };
 
-const char *failure_folder(void)
-{
-    const char *folder = getenv("MNIST_DDP_DUMP_DIR");
-    return folder != NULL && folder[0] != '\0' ? folder : NULL;
-}
-
 /* The line before the collectives: whose they are, and what time it is by which clock. */
-static status write_head(const job *j, FILE *file)
+static status write_head(const rank_context *rank, FILE *file)
 {
     rank_sight own;
     char *line = NULL;
-    rank_page_look(j->page, &own);
+    rank_page_look(rank->page, &own);
     json_t *head = json_object();
-    json_object_set_new(head, "rank", json_integer(j->place.rank));
-    json_object_set_new(head, "world_size", json_integer(j->place.world_size));
-    json_object_set_new(head, "generation", json_integer(j->place.restart_count));
+    json_object_set_new(head, "rank", json_integer(rank->place.rank));
+    json_object_set_new(head, "world_size", json_integer(rank->place.world_size));
+    json_object_set_new(head, "generation", json_integer(rank->place.restart_count));
     json_object_set_new(head, "host", json_value_text(own.host));
     json_object_set_new(head, "pid", json_integer(own.pid));
-    json_object_set_new(head, "backend", json_string(process_group_backend(j->group)));
+    json_object_set_new(head, "backend", json_string(process_group_backend(rank->group)));
     json_object_set_new(head, "now_ns", json_integer(clock_now_ns()));
     json_object_set_new(head, "unix_s", json_integer(time(NULL)));
     json_object_set_new(head, "epoch", json_integer(own.epoch));
@@ -51,20 +45,20 @@ static status write_head(const job *j, FILE *file)
     return st;
 }
 
-status failure_dump(const job *j)
+status failure_dump(const rank_context *rank)
 {
-    const char *folder = failure_folder();
+    const char *folder = rank_context_dump_folder();
     char name[48], path[FILE_PATH_BYTES], *text = NULL;
     size_t size_bytes = 0;
     text_stream lines;
-    if (folder == NULL || j->group == NULL || j->page == NULL)
+    if (folder == NULL || rank->group == NULL || rank->page == NULL)
         return STATUS_OK;
-    snprintf(name, sizeof name, "rank%d.jsonl", j->place.rank);
+    snprintf(name, sizeof name, "rank%d.jsonl", rank->place.rank);
     TRY(file_make_folders(folder));
     TRY(file_join(folder, name, path));
     TRY(text_stream_open(&lines));
-    status st = write_head(j, lines.file);
-    process_group_write_ring(j->group, lines.file);
+    status st = write_head(rank, lines.file);
+    process_group_write_ring(rank->group, lines.file);
     status whole = text_stream_close(&lines, &text, &size_bytes);
     if (st == STATUS_OK)
         st = whole;
@@ -75,52 +69,53 @@ status failure_dump(const job *j)
 }
 
 /* Did a collective fail? */
-static bool concerns_others(const job *j)
+static bool concerns_others(const rank_context *rank)
 {
-    return j->place.world_size > 1 && j->rdzv != NULL && process_group_check(j->group) != STATUS_OK;
+    return rank->place.world_size > 1 && rank->rdzv != NULL &&
+           process_group_check(rank->group) != STATUS_OK;
 }
 
 /* Adds to `why` which rank it was that the others waited for. */
-static status name_others(const job *j, status st, const char *why)
+static status name_others(const rank_context *rank, status st, const char *why)
 {
     char others[HANG_REPORT_BYTES];
-    hang_report_options how = {.store = rendezvous_store(j->rdzv),
-                               .folder = failure_folder(),
-                               .page = j->page,
-                               .rank = j->place.rank,
-                               .world_size = j->place.world_size,
-                               .generation = j->place.restart_count,
+    hang_report_options how = {.store = rendezvous_store(rank->rdzv),
+                               .folder = rank_context_dump_folder(),
+                               .page = rank->page,
+                               .rank = rank->place.rank,
+                               .world_size = rank->place.world_size,
+                               .generation = rank->place.restart_count,
                                .wait_ms = st == STATUS_TIMEOUT ? OTHERS_MS : 0,
                                .timed_out = st == STATUS_TIMEOUT};
     hang_report_explain(&how, others);
     return FAIL(st, "%s%s%s", why, others[0] != '\0' ? "; " : "", others);
 }
 
-status failure_explain(const job *j, status st)
+status failure_explain(const rank_context *rank, status st)
 {
     char why[MESSAGE_BYTES];
-    if (j->group == NULL || j->page == NULL)
+    if (rank->group == NULL || rank->page == NULL)
         return st;
     snprintf(why, sizeof why, "%s", status_text());
-    rank_page_fail(j->page);
-    if (!concerns_others(j))
+    rank_page_fail(rank->page);
+    if (!concerns_others(rank))
         return st;
-    if (failure_dump(j) != STATUS_OK)
+    if (failure_dump(rank) != STATUS_OK)
         LOG_W("the last collectives are not written: %s", status_text());
-    return name_others(j, st, why);
+    return name_others(rank, st, why);
 }
 
 void failure_end_stuck(void *ctx, status st)
 {
-    const job *j = ctx;
+    const rank_context *rank = ctx;
     char why[MESSAGE_BYTES], more[MESSAGE_BYTES + 128];
     snprintf(why, sizeof why, "%s", status_text());
     snprintf(more, sizeof more, "%s; this rank hangs in the GPU's driver behind it and is ended",
              why);
-    bool has_others = j->place.world_size > 1 && j->page != NULL && j->rdzv != NULL;
-    st = has_others ? name_others(j, st, more) : FAIL(st, "%s", more);
+    bool has_others = rank->place.world_size > 1 && rank->page != NULL && rank->rdzv != NULL;
+    st = has_others ? name_others(rank, st, more) : FAIL(st, "%s", more);
     int code = exit_code_failed(st, EXIT_CODE_INTERNAL);
-    failure_write_error_file(st, j->place.rank, code);
+    failure_write_error_file(st, rank->place.rank, code);
     _exit(code);
 }
 

@@ -2,24 +2,20 @@
 #ifndef MNIST_DDP_APP_TRAIN_FAILURE_H
 #define MNIST_DDP_APP_TRAIN_FAILURE_H
 
-#include "app/train/job.h"
-
-/* Where ranks of this host keep their pages (dist/rank_page.h), and write their last collectives as
- * rank<r>.jsonl: $MNIST_DDP_DUMP_DIR; NULL where it is not set. */
-const char *failure_folder(void);
+#include "app/train/rank_context.h"
 
 /* After a failure with the group still open: writes the last collectives and, where a collective
  * failed, adds to this thread's message which rank it was that the others waited for. Returns `st`.
  * Takes some seconds at most. */
-status failure_explain(const job *j, status st);
+status failure_explain(const rank_context *rank, status st);
 
-/* process_group_options.stuck, of the job `ctx`: says what failed and whom it waited for, and ends
- * the process with the exit code of `st`. The page's and the ring's last entries stay as they are:
- * whoever hangs may hold the group's lock. */
+/* process_group_options.stuck, of the rank_context `ctx`: says what failed and whom it waited for,
+ * and ends the process with the exit code of `st`. The page's and the ring's last entries stay as
+ * they are: whoever hangs may hold the group's lock. */
 void failure_end_stuck(void *ctx, status st);
 
 /* Writes the last collectives. To be called from any thread. */
-status failure_dump(const job *j);
+status failure_dump(const rank_context *rank);
 
 /* $TORCHELASTIC_ERROR_FILE, as torchrun's workers write it, from this thread's message; nothing
  * where the variable is not set. A failure to write it is logged. */

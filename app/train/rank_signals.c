@@ -24,14 +24,14 @@ static sigset_t listened(void)
 static void write_collectives(rank_signals *listener)
 {
     pthread_mutex_lock(&listener->lock);
-    if (listener->j == NULL || failure_folder() == NULL)
+    if (listener->rank == NULL || rank_context_dump_folder() == NULL)
         LOG_W("SIGUSR2: %s",
-              listener->j == NULL ? "no job is open" : "MNIST_DDP_DUMP_DIR is not set");
-    else if (failure_dump(listener->j) == STATUS_OK)
-        LOG_I("SIGUSR2: the last collectives are in %s/rank%d.jsonl", failure_folder(),
-              listener->j->place.rank);
+              listener->rank == NULL ? "no job is open" : "MNIST_DDP_DUMP_DIR is not set");
+    else if (failure_dump(listener->rank) == STATUS_OK)
+        LOG_I("SIGUSR2: the last collectives are in %s/rank%d.jsonl", rank_context_dump_folder(),
+              listener->rank->place.rank);
     else
-        LOG_W("SIGUSR2: %s", status_message());
+        LOG_W("SIGUSR2: %s", status_text());
     pthread_mutex_unlock(&listener->lock);
 }
 
@@ -91,12 +91,12 @@ void rank_signals_stop(rank_signals *listener)
     listener->running = false;
 }
 
-void rank_signals_set_job(rank_signals *listener, const job *j)
+void rank_signals_set_rank(rank_signals *listener, const rank_context *rank)
 {
     if (!listener->running)
         return;
     pthread_mutex_lock(&listener->lock);
-    listener->j = j;
+    listener->rank = rank;
     pthread_mutex_unlock(&listener->lock);
 }
 

@@ -12,7 +12,7 @@
 #ifndef MNIST_DDP_APP_TRAIN_RANK_SIGNALS_H
 #define MNIST_DDP_APP_TRAIN_RANK_SIGNALS_H
 
-#include "app/train/job.h"
+#include "app/train/rank_context.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -25,7 +25,8 @@ typedef struct rank_signals {
     atomic_bool ending;
     bool running;
     pthread_mutex_t lock;
-    const job *j; /* under the lock: whose collectives SIGUSR2 writes; NULL: none is open */
+    const rank_context
+        *rank; /* under the lock: whose collectives SIGUSR2 writes; NULL: none is open */
 } rank_signals;
 
 /* To be called before any other thread is started: from then on the signals come to the listener
@@ -35,8 +36,8 @@ status rank_signals_start(rank_signals *out);
 /* Accepts one that was not started. */
 void rank_signals_stop(rank_signals *listener);
 
-/* The job that SIGUSR2 is about from now on; NULL before it is closed. */
-void rank_signals_set_job(rank_signals *listener, const job *j);
+/* The rank that SIGUSR2 is about from now on; NULL before it is closed. */
+void rank_signals_set_rank(rank_signals *listener, const rank_context *rank);
 
 /* The signal that asked for the run's end, 0 if none did. */
 int rank_signals_asked(rank_signals *listener);

@@ -11,11 +11,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-resume_mode run_folder_resume_mode(const job *j)
+static const char RESULT[] = "result.json";
+
+resume_mode run_folder_resume_mode(const rank_context *rank)
 {
-    const char *given = j->opts->resume;
-    if (j->place.restart_count > 0)
+    const char *given = rank->opts->resume;
+    if (rank->place.restart_count > 0)
         return RESUME_AUTO;
     if (given == NULL)
         return RESUME_NEVER;
@@ -42,7 +45,7 @@ static status refuse_held(const char *path)
 /* Removes what runs that were killed while they wrote a file have left beside it. */
 static status clean_drafts(const char *path)
 {
-    static const char *const names[] = {CHECKPOINT_MODEL, RUN_FOLDER_RESULT};
+    static const char *const names[] = {CHECKPOINT_MODEL, RESULT};
     char file[FILE_PATH_BYTES];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         TRY(file_join(path, names[i], file));
@@ -51,69 +54,77 @@ static status clean_drafts(const char *path)
     return STATUS_OK;
 }
 
-status run_folder_open(const job *j, char *path, int *lock_fd)
+status run_folder_open(const rank_context *rank, run_folder *out)
 {
-    const options *o = j->opts;
+    const options *o = rank->opts;
     if (o->resume != NULL && o->run_dir == NULL)
         return FAIL(STATUS_INVALID, "--resume needs --run-dir: the folder of the run to continue");
-    TRY(run_folder_choose(o, path));
-    TRY(file_make_folders(path));
-    if (file_lock_folder(path, lock_fd) != STATUS_OK)
+    TRY(run_folder_choose(o, out->path));
+    TRY(file_make_folders(out->path));
+    if (file_lock_folder(out->path, &out->lock_fd) != STATUS_OK)
         return status_context(STATUS_INVALID, "another run writes to this folder; give another "
                                               "--run-dir");
     char checkpoints[FILE_PATH_BYTES];
-    TRY(file_join(path, "checkpoints", checkpoints));
-    if (run_folder_resume_mode(j) == RESUME_NEVER && file_exists(checkpoints))
-        return refuse_held(path);
-    return clean_drafts(path);
+    TRY(file_join(out->path, "checkpoints", checkpoints));
+    if (run_folder_resume_mode(rank) == RESUME_NEVER && file_exists(checkpoints))
+        return refuse_held(out->path);
+    return clean_drafts(out->path);
+}
+
+void run_folder_close(run_folder *folder)
+{
+    if (folder->lock_fd >= 0)
+        close(folder->lock_fd);
+    folder->lock_fd = -1;
 }
 
 /* The launch that this worker belongs to, the same however often it starts its workers again; ""
  * where another launcher did it. */
-static void name_job(const job *j, char out[CHECKPOINT_JOB_BYTES])
+static void name_job(const rank_context *rank, char out[CHECKPOINT_JOB_BYTES])
 {
     const char *launched = getenv("MNIST_DDP_LAUNCHED");
     if (launched == NULL)
         out[0] = '\0';
     else
-        snprintf(out, CHECKPOINT_JOB_BYTES, "%s/%.24s", j->place.run_id, launched);
+        snprintf(out, CHECKPOINT_JOB_BYTES, "%s/%.24s", rank->place.run_id, launched);
     for (char *c = out; *c != '\0'; c++) /* it is to be text in a JSON file */
         *c = *c > ' ' && *c <= '~' ? *c : '?';
 }
 
 /* Settings that have no field of their own in a checkpoint. */
-static void hash_rest(const job *j, char out[CHECKPOINT_HASH_BYTES])
+static void hash_rest(const rank_context *rank, char out[CHECKPOINT_HASH_BYTES])
 {
     char text[192];
     snprintf(text, sizeof text, "nesterov %d shuffle %d drop-last %d training images %u %s",
-             j->opts->nesterov, j->opts->shuffle, j->opts->drop_last, j->train_set.count,
-             precision_name(j->device.precision));
-    if (j->replicas > 1 || j->server != NULL) /* other orders of summing */
-        snprintf(text + strlen(text), sizeof text - strlen(text), " %s %d", j->mode->name,
-                 j->replicas);
+             rank->opts->nesterov, rank->opts->shuffle, rank->opts->drop_last,
+             rank->train_set.count, precision_name(rank->dev->precision));
+    int devices = rank->place.world_size * rank->settings.replicas;
+    if (strategy_is_central(rank->strategy) && devices > 1)
+        snprintf(text + strlen(text), sizeof text - strlen(text), " %s %d",
+                 strategy_name(rank->strategy), rank->settings.replicas);
     snprintf(out, CHECKPOINT_HASH_BYTES, "%016" PRIx64, fnv1a(FNV1A_START, text, strlen(text)));
 }
 
 /* What a resumed run must share with the one that it continues. */
-static checkpoint_state state_of(job *j, const progress *at)
+static checkpoint_state state_of(rank_context *rank, const position *at)
 {
-    checkpoint_state state = {.model = j->model,
-                              .optimizer = j->optimizer.kind,
+    checkpoint_state state = {.model = rank->settings.model,
+                              .optimizer = rank->settings.optimizer.kind,
                               .epoch = at->epoch,
                               .step_in_epoch = at->step_in_epoch,
                               .step = at->step,
                               .epoch_loss = at->epoch_loss,
                               .epoch_samples = at->epoch_samples,
-                              .seed = (uint64_t)j->opts->seed,
-                              .world_size = j->place.world_size,
-                              .batch_size = j->batch_size,
-                              .accum = j->opts->accum,
-                              .lr = j->lr,
-                              .gamma = j->opts->gamma,
-                              .momentum = j->opts->momentum,
-                              .weight_decay = j->opts->weight_decay};
-    hash_rest(j, state.config_hash);
-    name_job(j, state.job);
+                              .seed = (uint64_t)rank->opts->seed,
+                              .world_size = rank->place.world_size,
+                              .batch_size = rank->settings.batch_size,
+                              .accum = rank->opts->accum,
+                              .lr = rank->settings.lr,
+                              .gamma = rank->opts->gamma,
+                              .momentum = rank->opts->momentum,
+                              .weight_decay = rank->opts->weight_decay};
+    hash_rest(rank, state.config_hash);
+    name_job(rank, state.job);
     return state;
 }
 
@@ -158,12 +169,12 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
 
 /* Workers that are started again continue what their own launch has written; what was there before
  * it only where --resume says so. */
-static status check_job(const char *path, const job *j, const checkpoint_state *was)
+static status check_job(const char *path, const rank_context *rank, const checkpoint_state *was)
 {
     char ours[CHECKPOINT_JOB_BYTES];
-    name_job(j, ours);
+    name_job(rank, ours);
     bool other = ours[0] != '\0' && strcmp(was->job, ours) != 0;
-    return other && j->opts->resume == NULL ? refuse_held(path) : STATUS_OK;
+    return other && rank->opts->resume == NULL ? refuse_held(path) : STATUS_OK;
 }
 
 /* The model beside the checkpoints may be older than they are, where the run was killed between the
@@ -174,13 +185,13 @@ static void publish_again(const char *path, const char *checkpoint)
         return;
     LOG_W("%s/model.safetensors is not the model of %s: it is written again", path, checkpoint);
     if (checkpoint_publish(path, checkpoint) != STATUS_OK)
-        LOG_E("model not written: %s", status_message());
+        LOG_E("model not written: %s", status_text());
 }
 
 /* The run's own numbers: so many epochs have so many steps. An epoch of --dry-run has one. */
-static status check_place(const char *path, const job *j, const checkpoint_state *was)
+static status check_place(const char *path, const rank_context *rank, const checkpoint_state *was)
 {
-    int64_t steps = loader_steps(j->load);
+    int64_t steps = loader_steps(rank->loader);
     int64_t missing = was->epoch * steps + was->step_in_epoch - was->step;
     bool dry = steps > 1 && missing % (steps - 1) == 0 && missing / (steps - 1) <= was->epoch;
     if (was->step_in_epoch <= steps && (missing == 0 || (missing > 0 && dry)))
@@ -192,7 +203,7 @@ static status check_place(const char *path, const job *j, const checkpoint_state
 }
 
 /* Loads the newest checkpoint that is whole and fits; *found = false where there is none at all. */
-static status load_newest(const char *path, job *j, bool *found, checkpoint_state *was,
+static status load_newest(const char *path, rank_context *rank, bool *found, checkpoint_state *was,
                           char *checkpoint)
 {
     status_kept why;
@@ -203,16 +214,16 @@ static status load_newest(const char *path, job *j, bool *found, checkpoint_stat
         *found = another || before != CHECKPOINT_NEWEST;
         if (!another)
             break;
-        checkpoint_state is = state_of(j, &(progress){0});
-        TRY(check_job(path, j, was));
+        checkpoint_state is = state_of(rank, &(position){0});
+        TRY(check_job(path, rank, was));
         TRY(check_same(path, was, &is));
-        st = check_place(checkpoint, j, was);
+        st = check_place(checkpoint, rank, was);
         if (st == STATUS_OK)
-            st = checkpoint_load(checkpoint, j->net, j->opt);
+            st = checkpoint_load(checkpoint, rank->net, rank->opt);
         if (st != STATUS_INVALID)
             return st;
         status_keep(&why);
-        LOG_W("passing over a checkpoint that does not fit: %s", status_message());
+        LOG_W("passing over a checkpoint that does not fit: %s", status_text());
     }
     if (st == STATUS_OK)
         return STATUS_OK;
@@ -223,39 +234,50 @@ static status load_newest(const char *path, job *j, bool *found, checkpoint_stat
                           path);
 }
 
-status run_folder_resume(const char *path, job *j, progress *at)
+status run_folder_resume(run_folder *folder, rank_context *rank, position *at)
 {
     checkpoint_state was;
     char checkpoint[FILE_PATH_BYTES];
     bool found = false;
-    TRY(load_newest(path, j, &found, &was, checkpoint));
-    if (!found && run_folder_resume_mode(j) == RESUME_AUTO)
+    TRY(load_newest(folder->path, rank, &found, &was, checkpoint));
+    if (!found && run_folder_resume_mode(rank) == RESUME_AUTO)
         return STATUS_OK;
     if (!found)
-        return FAIL(STATUS_INVALID, "%s has no checkpoint to resume from", path);
+        return FAIL(STATUS_INVALID, "%s has no checkpoint to resume from", folder->path);
     loss_scaling scaling = {(float)was.loss_scale, (int32_t)was.loss_good_steps,
                             was.loss_skipped_steps, (uint32_t)was.loss_overflow};
-    TRY(job_set_loss_scaling(j, &scaling));
-    if (j->opts->save_model)
-        publish_again(path, checkpoint);
-    *at = (progress){was.epoch, was.step_in_epoch, was.step, was.epoch_loss, was.epoch_samples};
+    TRY(rank_context_set_loss_scaling(rank, &scaling));
+    if (rank->opts->save_model)
+        publish_again(folder->path, checkpoint);
+    *at = (position){was.epoch, was.step_in_epoch, was.step, was.epoch_loss, was.epoch_samples};
+    folder->saved_step = was.step;
     return STATUS_OK;
 }
 
-status run_folder_save(const char *path, job *j, const progress *at, int64_t saved_step)
+status run_folder_save(run_folder *folder, rank_context *rank, const position *at)
 {
-    checkpoint_state state = state_of(j, at);
-    state.saved_step = saved_step;
+    checkpoint_state state = state_of(rank, at);
+    state.saved_step = folder->saved_step;
     loss_scaling scaling;
-    TRY(job_loss_scaling(j, &scaling));
+    TRY(rank_context_loss_scaling(rank, &scaling));
     state.loss_scale = (double)scaling.scale;
     state.loss_good_steps = scaling.good_steps;
     state.loss_skipped_steps = scaling.skipped;
     state.loss_overflow = scaling.overflow;
-    return checkpoint_save(path, &state, j->net, j->opt);
+    TRY(checkpoint_save(folder->path, &state, rank->net, rank->opt));
+    folder->saved_step = at->step;
+    return STATUS_OK;
 }
 
-status run_folder_check_saved(const char *path, const progress *at)
+status run_folder_write_result(const run_folder *folder, const char *line)
 {
-    return checkpoint_check_published(path, at->step);
+    char path[FILE_PATH_BYTES];
+    const file_part parts[] = {{line, strlen(line)}, {"\n", 1}};
+    TRY(file_join(folder->path, RESULT, path));
+    return file_replace(path, parts, 2);
+}
+
+status run_folder_check_saved(const run_folder *folder, const position *at)
+{
+    return checkpoint_check_published(folder->path, at->step);
 }

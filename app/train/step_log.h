@@ -3,7 +3,7 @@
 #ifndef MNIST_DDP_APP_TRAIN_STEP_LOG_H
 #define MNIST_DDP_APP_TRAIN_STEP_LOG_H
 
-#include "app/train/report.h"
+#include "app/train/progress.h"
 #include "kernels/readback.h"
 
 typedef struct step_log {
@@ -16,9 +16,9 @@ status step_log_open(device *dev, step_log *out);
 void step_log_close(step_log *log);
 
 /* A line about the step that was enqueued last; `totals`, device memory, is behind that step. */
-status step_log_add(step_log *log, report *rep, const score *totals, const step_line *line);
+status step_log_add(step_log *log, progress *to, const score *totals, const step_line *line);
 
 /* Prints the line that is still to come, if one is. */
-status step_log_flush(step_log *log, report *rep);
+status step_log_flush(step_log *log, progress *to);
 
 #endif

@@ -1,13 +1,15 @@
 #include "app/train/timeline.h"
 
 #include "base/clock.h"
-#include "kernels/ops.h"
 #include "kernels/stream_trace.h"
 
-void timeline_open(device *dev, rank_page *page, timeline *out)
+void timeline_open(device *dev, rank_page *page, run_trace *spans, timeline *out)
 {
-    timeline_clock clock = dev->stream == NULL ? TIMELINE_OF_HOST : TIMELINE_OF_EPOCHS;
-    *out = (timeline){.dev = dev, .page = page, .clock = clock, .now = MOMENT_START};
+    *out = (timeline){.dev = dev,
+                      .page = page,
+                      .trace = spans,
+                      .clock = dev->stream == NULL ? TIMELINE_OF_HOST : TIMELINE_OF_EPOCHS,
+                      .now = MOMENT_START};
 }
 
 void timeline_close(timeline *t)
@@ -29,22 +31,42 @@ status timeline_note_meetings(timeline *t, process_group *group, int meetings)
     return skew_open(group, t->clock == TIMELINE_OF_HOST, meetings, &t->late);
 }
 
-/* The moment so far ends. */
+/* By the host's clock the moment so far ends, and `next` begins. */
 static void count(timeline *t, moment next)
 {
     const moment_facts *facts = moment_about(t->now);
     int64_t now_ns = clock_now_ns();
-    if (t->in_epoch)
+    if (t->counts)
         t->ns[facts->phase] += now_ns - t->since_ns;
-    if (t->in_epoch && facts->meets)
+    if (t->counts && facts->meets)
         skew_note(&t->late, facts->phase, t->since_ns, now_ns);
     t->now = next;
     t->since_ns = now_ns;
 }
 
-void timeline_begin_epoch(timeline *t)
+status timeline_enter(timeline *t, moment m)
 {
-    t->in_epoch = true;
+    const moment_facts *facts = moment_about(m);
+    bool on_stream = t->clock == TIMELINE_OF_STREAM && t->counts;
+    if (t->clock == TIMELINE_OF_HOST)
+        count(t, m);
+    rank_page_enter(t->page, m);
+    return device_span_switch(t->dev, facts->name, on_stream ? &t->ns[facts->phase] : NULL);
+}
+
+void timeline_begin_epoch(timeline *t, int64_t epoch)
+{
+    trace_begin_numbered(t->trace->lane, "epoch", epoch + 1);
+}
+
+void timeline_end_epoch(timeline *t)
+{
+    trace_end(t->trace->lane);
+}
+
+void timeline_count_from_here(timeline *t)
+{
+    t->counts = true;
     t->now = MOMENT_LOAD;
     t->since_ns = clock_now_ns();
 }
@@ -56,28 +78,30 @@ status timeline_begin_steps(timeline *t)
     return timeline_enter(t, MOMENT_BETWEEN);
 }
 
-status timeline_end_epoch(timeline *t)
+status timeline_stop_counting(timeline *t)
 {
     if (t->clock != TIMELINE_OF_STREAM)
         count(t, MOMENT_BETWEEN);
-    t->in_epoch = false;
-    TRY(device_span_switch(t->dev, NULL, NULL));
+    t->counts = false;
+    TRY(timeline_enter(t, MOMENT_BETWEEN));
     return t->clock == TIMELINE_OF_STREAM ? stream_trace_settle(t->dev->stream_trace) : STATUS_OK;
 }
 
-status timeline_settle_epoch(timeline *t, process_group *group)
+status timeline_settle_waiting(timeline *t, process_group *group)
 {
     return skew_settle(&t->late, group, t->ns);
 }
 
-status timeline_enter(timeline *t, moment m)
+status timeline_begin_step(timeline *t, int64_t epoch, int64_t step)
 {
-    const moment_facts *facts = moment_about(m);
-    bool on_stream = t->clock == TIMELINE_OF_STREAM && t->in_epoch;
-    if (t->clock == TIMELINE_OF_HOST)
-        count(t, m);
-    rank_page_enter(t->page, m);
-    return device_span_switch(t->dev, facts->name, on_stream ? &t->ns[facts->phase] : NULL);
+    run_trace_begin_step(t->trace, step);
+    rank_page_step(t->page, epoch, step);
+    return timeline_enter(t, MOMENT_LOAD);
+}
+
+void timeline_end_step(timeline *t)
+{
+    run_trace_end_step(t->trace);
 }
 
 void timeline_waited(timeline *t, moment phase, int64_t ns)

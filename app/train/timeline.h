@@ -7,10 +7,14 @@
  *   the skew                   how long it waited for ranks that came late
  *
  * Of an accelerator that replays graphs only the epoch as a whole is known: MOMENT_ACCELERATOR.
+ *
+ * An epoch: begin_epoch, count_from_here, begin_steps, for each step begin_step, moments and
+ * end_step, then stop_counting, further moments whose time is not the epoch's, end_epoch.
  */
 #ifndef MNIST_DDP_APP_TRAIN_TIMELINE_H
 #define MNIST_DDP_APP_TRAIN_TIMELINE_H
 
+#include "app/trace/run_trace.h"
 #include "app/train/skew.h"
 #include "dist/moment.h"
 #include "dist/process_group.h"
@@ -29,17 +33,18 @@ typedef enum timeline_clock {
 typedef struct timeline {
     device *dev;
     rank_page *page;
+    run_trace *trace;
     timeline_clock clock;
     int64_t ns[N_PHASES]; /* of the epochs so far */
-    bool in_epoch;        /* else no time is counted */
+    bool counts;          /* else time is no phase's */
     moment now;
     int64_t since_ns; /* by the host's clock */
     skew late;
 } timeline;
 
-/* Borrows both until it is closed; times are counted by the host's clock, or, of an accelerator,
- * per epoch. timeline_close accepts a zeroed one. */
-void timeline_open(device *dev, rank_page *page, timeline *out);
+/* Borrows all three until it is closed. Times are by the host's clock, or, of an accelerator, per
+ * epoch. timeline_close accepts a zeroed one. */
+void timeline_open(device *dev, rank_page *page, run_trace *spans, timeline *out);
 void timeline_close(timeline *t);
 
 /* From now on an accelerator's moments are timed on its stream. Waits for it. STATUS_DEVICE. */
@@ -49,22 +54,31 @@ status timeline_time_stream(timeline *t);
  * `meetings` moments at which all ranks meet. All ranks call it. */
 status timeline_note_meetings(timeline *t, process_group *group, int meetings);
 
-/* An epoch's time begins, with MOMENT_LOAD by the host's clock. */
-void timeline_begin_epoch(timeline *t);
-
-/* The host has prepared the epoch: from now on an accelerator's time is its own. */
-status timeline_begin_steps(timeline *t);
-
-/* The epoch's time ends. The device has done its work: the host knows all times. */
-status timeline_end_epoch(timeline *t);
-
-/* Outside an epoch's time: takes the waiting out of its phases. All ranks call it. */
-status timeline_settle_epoch(timeline *t, process_group *group);
-
 /* The rank goes on to `m`. STATUS_DEVICE if the stream's time cannot be told. */
 status timeline_enter(timeline *t, moment m);
 
-/* Of what passed as `phase`, `ns` was waiting; known on the host's clock only, else ignored. */
+/* Around epoch `epoch`, from 0. */
+void timeline_begin_epoch(timeline *t, int64_t epoch);
+void timeline_end_epoch(timeline *t);
+
+/* From now on time is counted: as MOMENT_LOAD by the host's clock, while it prepares the epoch;
+ * from timeline_begin_steps on an accelerator's is its own. */
+void timeline_count_from_here(timeline *t);
+status timeline_begin_steps(timeline *t);
+
+/* The device has done its work. The host now knows all times. */
+status timeline_stop_counting(timeline *t);
+
+/* Outside the time that is counted: takes the waiting out of the epoch's other phases. All ranks
+ * call it. */
+status timeline_settle_waiting(timeline *t, process_group *group);
+
+/* Around optimizer step `step` of the run, from 1, in epoch `epoch`, from 0. A step begins with
+ * MOMENT_LOAD. */
+status timeline_begin_step(timeline *t, int64_t epoch, int64_t step);
+void timeline_end_step(timeline *t);
+
+/* Of what was counted as `phase`, `ns` was waiting. Ignored unless the host's clock counts. */
 void timeline_waited(timeline *t, moment phase, int64_t ns);
 
 /* Waiting for data on the move: broadcast, scatter, gather and reduce. */

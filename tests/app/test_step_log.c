@@ -17,8 +17,8 @@ static void expect_ok(status st)
 /* What the report has printed so far. */
 typedef struct page {
     options opts;
-    job j;
-    report rep;
+    rank_context rank;
+    progress rep;
     char *text;
     size_t size_bytes;
 } page;
@@ -26,8 +26,8 @@ typedef struct page {
 static void open_page(page *p)
 {
     *p = (page){.opts = {.epochs = 2}};
-    p->j.opts = &p->opts;
-    p->rep = (report){.j = &p->j, .style = REPORT_PLAIN, .prints = true};
+    p->rank.opts = &p->opts;
+    p->rep = (progress){.rank = &p->rank, .style = PROGRESS_PLAIN, .prints = true};
     p->rep.out = open_memstream(&p->text, &p->size_bytes);
     ck_assert_ptr_nonnull(p->rep.out);
     fflush(p->rep.out);

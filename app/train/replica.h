@@ -1,10 +1,9 @@
-/* One replica's thread, and what it shares with the master: for app/modes/replicas.c and
- * app/modes/replica.c.
+/* One replica's thread, and what it shares with the master: for replicas.c and replica.c.
  */
-#ifndef MNIST_DDP_APP_MODES_REPLICA_H
-#define MNIST_DDP_APP_MODES_REPLICA_H
+#ifndef MNIST_DDP_APP_TRAIN_REPLICA_H
+#define MNIST_DDP_APP_TRAIN_REPLICA_H
 
-#include "app/modes/mode.h"
+#include "app/train/rank_context.h"
 #include "dist/local/local_hub.h"
 #include "dist/process_group.h"
 #include "dist/store/store.h"
@@ -15,6 +14,7 @@
 #include <stdatomic.h>
 
 enum {
+    REPLICAS_MAX = 64,
     REPLICA_MESSAGE_BYTES = 1024,
     REPLICA_IMAGE = 28 * 28, /* elements */
     REPLICA_TEAMS = 2,       /* an epoch has full batches and at most one smaller one */
@@ -55,7 +55,7 @@ typedef struct replica {
     device *dev;
     struct trace_lane *lane; /* of its transfers; NULL: no trace */
     network *net;
-    step_numbers *numbers;                      /* device memory, as the next two: */
+    step_numbers *state;                        /* device memory, as the next two: */
     float *x;                                   /* (chunk, 784) */
     uint32_t *samples;                          /* (chunk) */
     store *keys[REPLICA_TEAMS];                 /* NULL: none is needed */
@@ -74,13 +74,14 @@ typedef struct replicas {
                                  */
     int n_teams;
     replica_team teams[REPLICA_TEAMS];
-    replica members[MODE_MAX_REPLICAS]; /* the first one is the master */
+    replica members[REPLICAS_MAX]; /* the first one is the master */
     network_options network;
     char backend[8];
     store_server *server; /* of the teams that meet through it; NULL */
     int64_t timeout_ms;
+    void (*stuck)(void *all, status st); /* of the process groups */
     bool ready; /* all have what they need: until then they open libraries, which takes longer */
-    struct job *j;
+    rank_context *rank;     /* the master */
     float *logits;          /* (batch, 10): all replicas', in the master's memory */
     unsigned char *dlogits; /* (batch): rows of network_dlogits_row_bytes() */
     step_plan plan;         /* of the step that the next batch begins */

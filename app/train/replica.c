@@ -1,8 +1,5 @@
-#include "app/modes/replica.h"
+#include "app/train/replica.h"
 
-#include "app/modes/replicas.h"
-#include "app/train/failure.h"
-#include "app/train/job.h"
 #include "base/clock.h"
 #include "dist/chunk.h"
 #include "kernels/ops.h"
@@ -22,7 +19,7 @@ static status interrupted(void *ctx)
 /* Of all but the master, whose device has the main thread's. */
 static status open_trace(replica *r)
 {
-    trace *spans = r->all->j->trace.spans;
+    trace *spans = r->all->rank->trace.spans;
     trace_lane *lane = NULL;
     char name[TRACE_LANE_NAME_BYTES];
     snprintf(name, sizeof name, "replica %d", r->index);
@@ -36,7 +33,7 @@ static status open_transfers(replica *r)
     snprintf(name, sizeof name, "transfers of replica %d", r->index);
     return r->lane != NULL
                ? STATUS_OK
-               : trace_lane_open(r->all->j->trace.spans, name, TRACE_OVERLAPPING, &r->lane);
+               : trace_lane_open(r->all->rank->trace.spans, name, TRACE_OVERLAPPING, &r->lane);
 }
 
 static status open_compute(replica *r)
@@ -45,7 +42,7 @@ static status open_compute(replica *r)
     TRY(device_create(&r->where, &r->dev));
     TRY(open_trace(r));
     const device_ops *ops = r->dev->ops;
-    TRY(ops->alloc(r->dev, sizeof *r->numbers, (void **)&r->numbers));
+    TRY(ops->alloc(r->dev, sizeof *r->state, (void **)&r->state));
     TRY(ops->alloc(r->dev, sizeof *r->x * chunk * REPLICA_IMAGE, (void **)&r->x));
     TRY(ops->alloc(r->dev, sizeof *r->samples * chunk, (void **)&r->samples));
     return network_create(r->dev, &r->all->network, &r->net);
@@ -65,23 +62,24 @@ static status run_once(replica *r, network *net, const batch *zeros, int n)
     if (r->index == 0)
         TRY(network_loss(net, all->logits, &whole, all->dlogits));
     TRY(network_backward_from(net, false, NULL, NULL));
-    return r->index == 0 && all->j->opts->accum > 1 ? network_backward_from(net, true, NULL, NULL)
-                                                    : STATUS_OK;
+    return r->index == 0 && all->rank->opts->accum > 1
+               ? network_backward_from(net, true, NULL, NULL)
+               : STATUS_OK;
 }
 
 status replica_load_kernels(replica *r)
 {
     replicas *all = r->all;
     bool is_master = r->index == 0;
-    network *net = is_master ? all->j->net : r->net;
-    step_numbers *numbers = is_master ? all->j->numbers : r->numbers;
+    network *net = is_master ? all->rank->net : r->net;
+    step_numbers *state = is_master ? all->rank->state : r->state;
     step_plan plan = {.scale_loss = r->dev->precision == PRECISION_F16}; /* of an evaluation */
     const device_ops *ops = r->dev->ops;
     void *zeros = NULL;
     /* A chunk's images are more bytes than the labels and positions of all replicas' samples. */
     TRY(ops->alloc(r->dev, sizeof(float) * (size_t)all->chunk * REPLICA_IMAGE, &zeros));
-    batch in = {.x = zeros, .labels = zeros, .samples = zeros, .numbers = numbers};
-    status st = ops->begin_step(r->dev, &plan, numbers, NULL);
+    batch in = {.x = zeros, .labels = zeros, .samples = zeros, .numbers = state};
+    status st = ops->begin_step(r->dev, &plan, state, NULL);
     for (int i = 0; i < REPLICA_TEAMS && st == STATUS_OK; i++)
         if (all->batches[i] > 0)
             st = run_once(r, net, &in, all->batches[i]);
@@ -100,7 +98,7 @@ static void close_compute(replica *r)
     if (r->dev != NULL) {
         r->dev->ops->free(r->dev, r->samples);
         r->dev->ops->free(r->dev, r->x);
-        r->dev->ops->free(r->dev, r->numbers);
+        r->dev->ops->free(r->dev, r->state);
     }
     device_destroy(r->dev);
     r->net = NULL;
@@ -120,13 +118,6 @@ static status open_keys(replica *r, int team)
     return r->keys[team] != NULL ? STATUS_OK : store_create(&where, &r->keys[team]);
 }
 
-/* The master hangs in the driver because a replica has gone, and that one knows why it went. */
-static void end_stuck(void *ctx, status st)
-{
-    replicas *all = ctx;
-    failure_end_stuck(all->j, replicas_explain(all, st));
-}
-
 status replica_join(replica *r)
 {
     replicas *all = r->all;
@@ -144,7 +135,7 @@ status replica_join(replica *r)
                                           .hub = members->hub,
                                           .timeout_ms = all->timeout_ms,
                                           .device = r->dev,
-                                          .stuck = end_stuck,
+                                          .stuck = all->stuck,
                                           .stuck_ctx = all,
                                           .lane = r->lane};
         TRY(process_group_create(&settings, &r->groups[team]));
@@ -171,8 +162,8 @@ static void arrive(replica *r, replica_point point)
     atomic_store(&r->arrived_ns[point], clock_now_ns());
 }
 
-/* The other side of replicas_gradients, on one chunk. What is no float travels as one: nobody adds
- * it up. */
+/* The other side of replicas_forward_backward, on one chunk. What is no float travels as one:
+ * nobody adds it up. */
 static status work_on_chunk(replica *r, const order *o)
 {
     process_group *group = r->groups[o->team];
@@ -181,9 +172,9 @@ static status work_on_chunk(replica *r, const order *o)
     int rows = chunk_rows(o->n, r->all->n, r->index);
     size_t n = (size_t)rows, row_bytes = network_dlogits_row_bytes(r->net);
     size_t image_bytes = REPLICA_IMAGE * device_element_bytes(r->dev);
-    batch in = {.n = rows, .x = r->x, .samples = r->samples, .numbers = r->numbers};
+    batch in = {.n = rows, .x = r->x, .samples = r->samples, .numbers = r->state};
     if (o->begins_step)
-        TRY(r->dev->ops->begin_step(r->dev, &o->plan, r->numbers, NULL));
+        TRY(r->dev->ops->begin_step(r->dev, &o->plan, r->state, NULL));
     arrive(r, AT_PARAMETERS);
     TRY(process_group_broadcast(group, network_parameters(r->net), count, DTYPE_F32, 0, stream));
     TRY(process_group_recv(group, r->x, n * image_bytes / sizeof(float), DTYPE_F32, 0, stream));

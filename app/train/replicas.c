@@ -1,8 +1,7 @@
-#include "app/modes/replicas.h"
+#include "app/train/replicas.h"
 
 #include "app/device_list.h"
-#include "app/modes/replica.h"
-#include "app/train/train.h"
+#include "app/train/replica.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/thread.h"
@@ -25,9 +24,10 @@ static void add_team(replicas *all, int samples)
 }
 
 /* Of full batches, and of the epoch's last one. */
-static void add_teams(replicas *all, const job *j)
+static void add_teams(replicas *all, const rank_context *rank)
 {
-    uint32_t samples = loader_samples(j->load), batch_size = (uint32_t)j->batch_size;
+    uint32_t samples = loader_samples(rank->loader),
+             batch_size = (uint32_t)rank->settings.batch_size;
     if (samples >= batch_size)
         add_team(all, (int)batch_size);
     if (samples % batch_size > 0)
@@ -47,11 +47,11 @@ static int team_of(const replicas *all, int n)
 /* nccl where every replica has a GPU of its own. */
 static status choose_backend(replicas *all)
 {
-    const char *asked = all->j->opts->backend;
+    const char *asked = all->rank->opts->backend;
     int gpus = 0;
-    bool on_gpus = all->j->dev->stream != NULL;
+    bool on_gpus = all->rank->dev->stream != NULL;
     if (on_gpus)
-        TRY(device_list_count(all->j->opts, &gpus));
+        TRY(device_list_count(all->rank->opts, &gpus));
     if (strcmp(asked, "nccl") == 0 && all->n > gpus)
         return FAIL(STATUS_INVALID,
                     "backend nccl needs one GPU per replica, %d replicas have %d: give "
@@ -149,10 +149,10 @@ static status open_members(replicas *all)
         replica *r = &all->members[i];
         r->all = all;
         r->index = i;
-        r->where.threads = all->j->threads;
-        TRY(device_list_choose(all->j->opts, i, &r->where));
+        r->where.threads = all->rank->settings.threads;
+        TRY(device_list_choose(all->rank->opts, i, &r->where));
     }
-    all->members[0].dev = all->j->dev;
+    all->members[0].dev = all->rank->dev;
     TRY(start_threads(all));
     TRY(give_order(all, &open));
     if (all->n > 1 && strcmp(all->backend, "nccl") == 0)
@@ -162,25 +162,34 @@ static status open_members(replicas *all)
 
 static status open_gathered(replicas *all)
 {
-    device *dev = all->j->dev;
-    size_t bytes = sizeof(float) * (size_t)all->j->batch_size * NETWORK_CLASSES;
+    device *dev = all->rank->dev;
+    size_t bytes = sizeof(float) * (size_t)all->rank->settings.batch_size * NETWORK_CLASSES;
     TRY(dev->ops->alloc(dev, bytes, (void **)&all->logits));
     return dev->ops->alloc(dev, bytes, (void **)&all->dlogits);
 }
 
-status replicas_create(job *j, replicas **out)
+/* The master hangs in the driver because a replica has gone, and that one knows why it went. */
+static void end_stuck(void *ctx, status st)
 {
+    replicas *all = ctx;
+    all->rank->stuck(all->rank, replicas_explain(all, st));
+}
+
+status replicas_create(rank_context *rank, replicas **out)
+{
+    const rank_settings *settings = &rank->settings;
     replicas *all = NULL;
     TRY(memory_alloc(sizeof *all, (void **)&all));
     pthread_cond_init(&all->changed, NULL);
     pthread_mutex_init(&all->lock, NULL);
-    all->j = j;
-    all->n = j->replicas;
-    all->chunk = chunk_size(j->batch_size, all->n);
-    all->timeout_ms = j->opts->timeout * 1000;
+    all->rank = rank;
+    all->stuck = end_stuck;
+    all->n = settings->replicas;
+    all->chunk = chunk_size(settings->batch_size, all->n);
+    all->timeout_ms = rank->opts->timeout * 1000;
     all->network = (network_options){
-        .kind = j->model, .max_batch = all->chunk, .seed = (uint64_t)j->opts->seed};
-    add_teams(all, j);
+        .kind = settings->model, .max_batch = all->chunk, .seed = (uint64_t)rank->opts->seed};
+    add_teams(all, rank);
     status st = open_meetings(all);
     if (st == STATUS_OK)
         st = open_gathered(all);
@@ -210,7 +219,7 @@ void replicas_destroy(replicas *all)
     for (int i = 0; i < all->n_teams; i++)
         local_hub_destroy(all->teams[i].hub);
     store_server_destroy(all->server);
-    device *dev = all->j->dev;
+    device *dev = all->rank->dev;
     dev->ops->free(dev, all->logits);
     dev->ops->free(dev, all->dlogits);
     pthread_cond_destroy(&all->changed);
@@ -218,32 +227,23 @@ void replicas_destroy(replicas *all)
     free(all);
 }
 
-int replicas_count(const replicas *all)
-{
-    return all->n;
-}
-
 const char *replicas_backend(const replicas *all)
 {
     return all->n > 1 ? all->backend : "none";
 }
 
-void replicas_bytes(const replicas *all, int index, uint64_t *sent, uint64_t *received)
+device_use replicas_use(const replicas *all, int index)
 {
-    *sent = *received = 0;
+    const replica *r = &all->members[index];
+    device_use use = {.memory_peak = r->dev->memory_peak};
     for (int team = 0; team < all->n_teams; team++) {
-        process_group *group = all->members[index].groups[team];
-        uint64_t s = 0, r = 0;
-        if (group != NULL)
-            process_group_traffic(group, &s, &r);
-        *sent += s;
-        *received += r;
+        uint64_t sent = 0, received = 0;
+        if (r->groups[team] != NULL)
+            process_group_traffic(r->groups[team], &sent, &received);
+        use.sent_bytes += (int64_t)sent;
+        use.received_bytes += (int64_t)received;
     }
-}
-
-int64_t replicas_peak_bytes(const replicas *all, int index)
-{
-    return all->members[index].dev->memory_peak;
+    return use;
 }
 
 void replicas_begin_step(replicas *all, const step_plan *plan)
@@ -255,7 +255,8 @@ void replicas_begin_step(replicas *all, const step_plan *plan)
 /* One batch on its way. */
 typedef struct batch_run {
     replicas *all;
-    training *t;
+    timeline *timeline;
+    network *net; /* the master's */
     const step_batch *b;
     process_group *group; /* NULL: the master alone */
     int members;
@@ -289,7 +290,7 @@ static void note_waiting_for_all(const batch_run *run, replica_point point, mome
         int64_t ns = waited_for(run, i, point, start_ns);
         longest = ns > longest ? ns : longest;
     }
-    timeline_waited(&run->t->j.timeline, phase, longest);
+    timeline_waited(run->timeline, phase, longest);
 }
 
 static status send_inputs(const batch_run *run)
@@ -297,7 +298,7 @@ static status send_inputs(const batch_run *run)
     const batch *in = &run->b->in;
     const unsigned char *x = (const unsigned char *)in->x;
     size_t image_bytes = REPLICA_IMAGE * device_element_bytes(run->dev);
-    TRY(timeline_enter(&run->t->j.timeline, MOMENT_SCATTER));
+    TRY(timeline_enter(run->timeline, MOMENT_SCATTER));
     for (int i = 1; i < run->members; i++) {
         size_t row = row_of(run, i), rows = rows_of(run, i);
         TRY(process_group_send(run->group, x + row * image_bytes,
@@ -315,15 +316,14 @@ static status send_parameters_and_inputs(const batch_run *run)
                   .plan = run->all->plan,
                   .n = run->b->in.n,
                   .team = team_of(run->all, run->b->in.n)};
-    network *net = run->t->j.net;
-    TRY(timeline_enter(&run->t->j.timeline, MOMENT_BROADCAST));
+    TRY(timeline_enter(run->timeline, MOMENT_BROADCAST));
     int64_t start_ns = clock_now_ns();
     TRY(give_order(run->all, &next));
     run->all->begins_step = false;
     if (run->group == NULL)
         return STATUS_OK;
-    TRY(process_group_broadcast(run->group, network_parameters(net), network_count(net), DTYPE_F32,
-                                0, run->dev->stream));
+    TRY(process_group_broadcast(run->group, network_parameters(run->net), network_count(run->net),
+                                DTYPE_F32, 0, run->dev->stream));
     note_waiting_for_all(run, AT_PARAMETERS, MOMENT_BROADCAST, start_ns);
     return send_inputs(run);
 }
@@ -331,15 +331,14 @@ static status send_parameters_and_inputs(const batch_run *run)
 static status gather_logits(const batch_run *run)
 {
     float *logits = run->all->logits;
-    TRY(timeline_enter(&run->t->j.timeline, MOMENT_GATHER));
-    TRY(run->dev->ops->copy(run->dev, logits, network_logits(run->t->j.net),
+    TRY(timeline_enter(run->timeline, MOMENT_GATHER));
+    TRY(run->dev->ops->copy(run->dev, logits, network_logits(run->net),
                             sizeof *logits * rows_of(run, 0) * NETWORK_CLASSES));
     for (int i = 1; i < run->members; i++) {
         int64_t start_ns = clock_now_ns();
         TRY(process_group_recv(run->group, logits + row_of(run, i) * NETWORK_CLASSES,
                                rows_of(run, i) * NETWORK_CLASSES, DTYPE_F32, i, run->dev->stream));
-        timeline_waited(&run->t->j.timeline, MOMENT_GATHER,
-                        waited_for(run, i, AT_LOGITS, start_ns));
+        timeline_waited(run->timeline, MOMENT_GATHER, waited_for(run, i, AT_LOGITS, start_ns));
     }
     return STATUS_OK;
 }
@@ -347,9 +346,9 @@ static status gather_logits(const batch_run *run)
 static status scatter_dlogits(const batch_run *run)
 {
     const unsigned char *dlogits = run->all->dlogits;
-    size_t row_bytes = network_dlogits_row_bytes(run->t->j.net);
-    TRY(timeline_enter(&run->t->j.timeline, MOMENT_GATHER));
-    TRY(run->dev->ops->copy(run->dev, network_dlogits(run->t->j.net), dlogits,
+    size_t row_bytes = network_dlogits_row_bytes(run->net);
+    TRY(timeline_enter(run->timeline, MOMENT_GATHER));
+    TRY(run->dev->ops->copy(run->dev, network_dlogits(run->net), dlogits,
                             rows_of(run, 0) * row_bytes));
     for (int i = 1; i < run->members; i++)
         TRY(process_group_send(run->group, dlogits + row_of(run, i) * row_bytes,
@@ -360,14 +359,13 @@ static status scatter_dlogits(const batch_run *run)
 
 static status add_gradients(const batch_run *run)
 {
-    network *net = run->t->j.net;
-    TRY(timeline_enter(&run->t->j.timeline, MOMENT_REDUCE));
+    TRY(timeline_enter(run->timeline, MOMENT_REDUCE));
     int64_t start_ns = clock_now_ns();
     if (run->group == NULL)
         return STATUS_OK;
     TRY(process_group_reduce(run->group,
-                             &(reduction){network_gradients(net), network_gradients(net),
-                                          network_count(net), DTYPE_F32, REDUCE_SUM, 1},
+                             &(reduction){network_gradients(run->net), network_gradients(run->net),
+                                          network_count(run->net), DTYPE_F32, REDUCE_SUM, 1},
                              0, run->dev->stream));
     note_waiting_for_all(run, AT_GRADIENTS, MOMENT_REDUCE, start_ns);
     return STATUS_OK;
@@ -375,30 +373,30 @@ static status add_gradients(const batch_run *run)
 
 static status run_batch(const batch_run *run)
 {
-    network *net = run->t->j.net;
     batch own = run->b->in;
     own.n = (int)rows_of(run, 0);
     TRY(send_parameters_and_inputs(run));
-    TRY(timeline_enter(&run->t->j.timeline, MOMENT_FORWARD));
-    TRY(network_forward(net, &own, NETWORK_TRAIN));
+    TRY(timeline_enter(run->timeline, MOMENT_FORWARD));
+    TRY(network_forward(run->net, &own, NETWORK_TRAIN));
     TRY(gather_logits(run));
-    TRY(timeline_enter(&run->t->j.timeline, MOMENT_FORWARD));
-    TRY(network_loss(net, run->all->logits, &run->b->in, run->all->dlogits));
+    TRY(timeline_enter(run->timeline, MOMENT_FORWARD));
+    TRY(network_loss(run->net, run->all->logits, &run->b->in, run->all->dlogits));
     TRY(scatter_dlogits(run));
-    TRY(timeline_enter(&run->t->j.timeline, MOMENT_BACKWARD));
-    TRY(network_backward_from(net, !run->b->first, NULL, NULL));
+    TRY(timeline_enter(run->timeline, MOMENT_BACKWARD));
+    TRY(network_backward_from(run->net, !run->b->first, NULL, NULL));
     return add_gradients(run);
 }
 
-status replicas_gradients(replicas *all, training *t, const step_batch *b)
+status replicas_forward_backward(replicas *all, const step_batch *b)
 {
     int team = team_of(all, b->in.n);
     batch_run run = {.all = all,
-                     .t = t,
+                     .timeline = &all->rank->timeline,
+                     .net = all->rank->net,
                      .b = b,
                      .group = all->members[0].groups[team],
                      .members = all->teams[team].n,
-                     .dev = t->j.dev};
+                     .dev = all->rank->dev};
     return run_batch(&run);
 }
 

@@ -1,0 +1,398 @@
+#include "app/train/rank_context.h"
+
+#include "app/device_list.h"
+#include "app/exit_codes.h"
+#include "app/train/agreement.h"
+#include "base/log.h"
+#include "dist/chunk.h"
+#include "kernels/ops.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    /* Images of one forward in evaluation, if the training batch is smaller: as many as fit the
+     * caches of a processor, or as fill a GPU. */
+    EVAL_BATCH = 64,
+    EVAL_BATCH_ACCELERATOR = 1000,
+};
+
+int64_t rank_context_global_batch(const rank_context *rank)
+{
+    return (int64_t)rank->place.world_size * rank->settings.batch_size * rank->opts->accum;
+}
+
+status rank_context_place(rendezvous_place *out, bool *is_worker)
+{
+    TRY(rendezvous_place_from_env(out, is_worker));
+    if (!*is_worker)
+        *out = (rendezvous_place){.world_size = 1, .local_world_size = 1};
+    return STATUS_OK;
+}
+
+const char *rank_context_dump_folder(void)
+{
+    const char *folder = getenv("MNIST_DDP_DUMP_DIR");
+    return folder != NULL && folder[0] != '\0' ? folder : NULL;
+}
+
+static status read_settings(rank_context *rank)
+{
+    return rank_settings_read(rank->opts, &rank->place, &rank->settings);
+}
+
+static status open_data(rank_context *rank, bool with_train)
+{
+    TRY(dataset_locate(rank->opts->data_dir, &rank->location));
+    TRY(dataset_open(&rank->location, DATASET_TEST, &rank->test_set));
+    if (!with_train)
+        return STATUS_OK;
+    TRY(dataset_open(&rank->location, DATASET_TRAIN, &rank->train_set));
+    int64_t limit = rank->opts->limit;
+    if (limit > 0 && limit < (int64_t)rank->train_set.count)
+        rank->train_set.count = (uint32_t)limit;
+    return STATUS_OK;
+}
+
+static status open_device(rank_context *rank)
+{
+    device_options which = {.threads = rank->settings.threads};
+    TRY(device_list_choose(rank->opts, rank->place.local_rank, &which));
+    TRY(device_create(&which, &rank->dev));
+    if (rank->dev->emulation != NULL)
+        LOG_W("device %s: %s", rank->dev->ops->name, rank->dev->emulation);
+    if (rank->dev->stream != NULL && !rank->opts->quiet)
+        LOG_I("rank %d computes on %s", rank->place.rank, rank->dev->description);
+    TRY(device_trace(rank->dev, rank->trace.spans, rank->trace.lane));
+    timeline_open(rank->dev, rank->page, &rank->trace, &rank->timeline);
+    return rank->dev->ops->alloc(rank->dev, sizeof *rank->state, (void **)&rank->state);
+}
+
+/* A rank without a store is alone. */
+static store *store_of(const rank_context *rank)
+{
+    return rank->rdzv != NULL ? rendezvous_store(rank->rdzv) : NULL;
+}
+
+static status interrupted(void *group)
+{
+    return process_group_check(group);
+}
+
+static size_t gradient_bytes(const rank_context *rank)
+{
+    return sizeof(float) * (model_kind_count(rank->settings.model) + PREEMPT_FLOATS);
+}
+
+static size_t parameter_bytes(const rank_context *rank)
+{
+    size_t more = strategy_parameter_floats(rank->opts);
+    return more > 0 ? sizeof(float) * (model_kind_count(rank->settings.model) + more) : 0;
+}
+
+static status open_group(rank_context *rank)
+{
+    const options *o = rank->opts;
+    process_group_options settings = {.backend = strategy_group_backend(o),
+                                      .rank = rank->place.rank,
+                                      .world_size = rank->place.world_size,
+                                      .store = store_of(rank),
+                                      .master_addr = rank->place.master_addr,
+                                      .timeout_ms = o->timeout * 1000,
+                                      .device = rank->dev,
+                                      .page = rank->page,
+                                      .lane = rank->trace.group,
+                                      .shared_bytes = gradient_bytes(rank) + parameter_bytes(rank),
+                                      .stuck = rank->stuck,
+                                      .stuck_ctx = rank,
+                                      .inject_delay_ms = o->inject_delay_ms};
+    TRY(process_group_create(&settings, &rank->group));
+    rank->dev->interrupted = interrupted;
+    rank->dev->interrupted_ctx = rank->group;
+    return STATUS_OK;
+}
+
+static int forward_batch(const rank_context *rank)
+{
+    int least = rank->dev->stream != NULL ? EVAL_BATCH_ACCELERATOR : EVAL_BATCH;
+    int most = chunk_size(rank->settings.batch_size, rank->settings.replicas);
+    return most > least ? most : least;
+}
+
+/* A host device's arrays live in the group's memory: shm sums them where they are. */
+static status open_array(rank_context *rank, size_t size_bytes, float **out)
+{
+    if (rank->dev->stream == NULL) {
+        device_note_memory(rank->dev, (int64_t)size_bytes);
+        return process_group_alloc(rank->group, size_bytes, (void **)out);
+    }
+    return rank->dev->ops->alloc(rank->dev, size_bytes, (void **)out);
+}
+
+static status open_arrays(rank_context *rank)
+{
+    TRY(open_array(rank, gradient_bytes(rank), &rank->gradients));
+    return parameter_bytes(rank) > 0 ? open_array(rank, parameter_bytes(rank), &rank->parameters)
+                                     : STATUS_OK;
+}
+
+static status open_network(rank_context *rank)
+{
+    network_options settings = {.kind = rank->settings.model,
+                                .max_batch = forward_batch(rank),
+                                .seed = (uint64_t)rank->opts->seed,
+                                .gradients = rank->gradients,
+                                .parameters = rank->parameters};
+    return network_create(rank->dev, &settings, &rank->net);
+}
+
+static status open_optimizer(rank_context *rank)
+{
+    return optimizer_create(rank->dev, &rank->settings.optimizer, network_parameters(rank->net),
+                            network_gradients(rank->net), network_count(rank->net), &rank->opt);
+}
+
+static status open_loader(rank_context *rank)
+{
+    loader_options settings = {.batch_size = rank->settings.batch_size,
+                               .accum = (int)rank->opts->accum,
+                               .sampler = {.samples = rank->train_set.count,
+                                           .rank = rank->place.rank,
+                                           .world_size = rank->place.world_size,
+                                           .seed = (uint64_t)rank->opts->seed,
+                                           .shuffle = rank->opts->shuffle,
+                                           .drop_last = rank->opts->drop_last},
+                               .numbers = rank->state};
+    return loader_create(rank->dev, &rank->train_set, &settings, &rank->loader);
+}
+
+static status open_page(rank_context *rank)
+{
+    rank_page_options settings = {.folder = rank_context_dump_folder(),
+                                  .rank = rank->place.rank,
+                                  .world_size = rank->place.world_size,
+                                  .generation = rank->place.restart_count};
+    return rank_page_create(&settings, &rank->page);
+}
+
+static status join(rank_context *rank)
+{
+    return rendezvous_join(&rank->place, rank->opts->join_timeout * 1000,
+                           rank->opts->timeout * 1000, &rank->rdzv);
+}
+
+/* All that ranks must have been told alike. */
+static void describe(const rank_context *rank, char out[AGREEMENT_BYTES])
+{
+    const options *o = rank->opts;
+    const rank_settings *s = &rank->settings;
+    snprintf(out, AGREEMENT_BYTES,
+             "model %s\noptimizer %s\nlr %.17g\nmomentum %.17g\nweight-decay %.17g\nnesterov %d\n"
+             "gamma %.17g\nepochs %" PRId64 "\nbatch-size %d\naccum %" PRId64 "\nseed %" PRId64
+             "\ntraining images %u\ntest images %u\nshuffle %d\ndrop-last %d\ndry-run %d\n"
+             "target-acc %.17g\neval-every %" PRId64
+             "\nresume %s\nsave-every %s\nbackend %s\nbucket-cap-mb %.17g\namp "
+             "%s\ntf32 %d\ncuda-graph %d\nnccl-nvls %d\nmode %s\ntrace %d\n",
+             model_kind_name(s->model), optimizer_kind_name(s->optimizer.kind), s->lr, o->momentum,
+             o->weight_decay, o->nesterov, o->gamma, o->epochs, s->batch_size, o->accum, o->seed,
+             rank->train_set.count, rank->test_set.count, o->shuffle, o->drop_last, o->dry_run,
+             o->target_acc, o->eval_every, o->resume != NULL ? o->resume : "no", o->save_every,
+             o->backend, o->bucket_cap_mb, o->amp, o->tf32, o->cuda_graph, o->nccl_nvls, o->mode,
+             o->trace != NULL);
+}
+
+static status agree(rank_context *rank)
+{
+    char settings[AGREEMENT_BYTES];
+    if (store_of(rank) == NULL)
+        return STATUS_OK;
+    describe(rank, settings);
+    return agreement_check(settings, store_of(rank), rank->place.rank, rank->place.world_size,
+                           rank->opts->timeout * 1000);
+}
+
+static status open_trace(rank_context *rank)
+{
+    const options *o = rank->opts;
+    return o->trace != NULL ? run_trace_open(o->trace_steps, &rank->trace) : STATUS_OK;
+}
+
+static status start_trace(rank_context *rank)
+{
+    trace_gathering how = {.path = rank->opts->trace,
+                           .shared = rank->place.world_size > 1 ? store_of(rank) : NULL,
+                           .rank = rank->place.rank,
+                           .world_size = rank->place.world_size,
+                           .generation = rank->place.restart_count,
+                           .wait_ms = rank->opts->timeout * 1000};
+    return run_trace_start(&rank->trace, rank->group, &how);
+}
+
+/* This rank's contiguous part of the test set, on the device. */
+static status open_test_loader(rank_context *rank)
+{
+    uint64_t number = (uint64_t)rank->place.rank, world = (uint64_t)rank->place.world_size;
+    uint32_t count = rank->test_set.count;
+    uint32_t first = (uint32_t)(count * number / world);
+    uint32_t end = (uint32_t)(count * (number + 1) / world);
+    int64_t batch_size = network_max_batch(rank->net);
+    if (rank->opts->test_batch_size < batch_size)
+        batch_size = rank->opts->test_batch_size;
+    if (first == end)
+        return STATUS_OK; /* more ranks than images */
+    dataset part = {.count = end - first,
+                    .images = rank->test_set.images + (size_t)first * DATASET_PIXELS,
+                    .labels = rank->test_set.labels + first};
+    loader_options settings = {.batch_size = (int)batch_size,
+                               .accum = 1,
+                               .sampler = {.samples = part.count, .world_size = 1},
+                               .numbers = rank->state};
+    TRY(loader_create(rank->dev, &part, &settings, &rank->test_loader));
+    return loader_start_epoch(rank->test_loader, 0);
+}
+
+/* A rank's wish to stop travels behind its gradients. The answer, in which that of any rank shows,
+ * comes back there, or behind the parameters if those travel. */
+static status open_stop(rank_context *rank)
+{
+    size_t count = network_count(rank->net);
+    float *flag = rank->gradients + count;
+    return preempt_open(rank->dev, flag, rank->parameters != NULL ? rank->parameters + count : flag,
+                        &rank->stop);
+}
+
+static status open_compute(rank_context *rank)
+{
+    TRY(open_arrays(rank));
+    TRY(open_network(rank));
+    TRY(open_optimizer(rank));
+    TRY(open_loader(rank));
+    TRY(open_stop(rank));
+    TRY(strategy_open(rank->opts, rank, &rank->strategy));
+    return open_test_loader(rank);
+}
+
+status rank_context_open(const options *opts, const rendezvous_place *place,
+                         void (*stuck)(void *rank, status st), rank_context *out, int *exit_code)
+{
+    static const struct {
+        status (*open)(rank_context *);
+        int exit_code;
+    } steps[] = {
+        {read_settings, EXIT_CODE_USAGE},   {open_page, EXIT_CODE_INTERNAL},
+        {join, EXIT_CODE_RENDEZVOUS},       {agree, EXIT_CODE_USAGE},
+        {open_trace, EXIT_CODE_USAGE},      {open_device, EXIT_CODE_USAGE},
+        {open_group, EXIT_CODE_RENDEZVOUS}, {start_trace, EXIT_CODE_USAGE},
+        {open_compute, EXIT_CODE_USAGE},    {rank_context_broadcast, EXIT_CODE_RENDEZVOUS},
+    };
+    *out = (rank_context){.opts = opts, .place = *place, .stuck = stuck};
+    status st = open_data(out, true);
+    *exit_code = EXIT_CODE_DATA;
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0] && st == STATUS_OK; i++) {
+        st = steps[i].open(out);
+        *exit_code = steps[i].exit_code;
+    }
+    return st;
+}
+
+status rank_context_open_eval(const options *opts, model_kind kind, rank_context *out,
+                              int *exit_code)
+{
+    *out = (rank_context){.opts = opts, .place = {.world_size = 1, .local_world_size = 1}};
+    *exit_code = EXIT_CODE_USAGE;
+    TRY(read_settings(out));
+    out->settings.model = kind;
+    *exit_code = EXIT_CODE_DATA;
+    TRY(open_data(out, false));
+    *exit_code = EXIT_CODE_USAGE;
+    TRY(open_device(out));
+    TRY(open_network(out));
+    return open_test_loader(out);
+}
+
+status rank_context_loss_scaling(rank_context *rank, loss_scaling *out)
+{
+    step_numbers numbers;
+    TRY(rank->dev->ops->download(rank->dev, &numbers, rank->state, sizeof numbers));
+    *out = numbers.scaling;
+    return STATUS_OK;
+}
+
+status rank_context_set_loss_scaling(rank_context *rank, const loss_scaling *scaling)
+{
+    step_numbers numbers = {.scaling = *scaling};
+    return rank->dev->ops->upload(rank->dev, rank->state, &numbers, sizeof numbers);
+}
+
+static status broadcast_loss_scaling(rank_context *rank)
+{
+    loss_scaling scaling;
+    TRY(rank_context_loss_scaling(rank, &scaling));
+    double scale = (double)scaling.scale;
+    int64_t counts[] = {scaling.good_steps, scaling.skipped, scaling.overflow};
+    TRY(process_group_broadcast(rank->group, &scale, 1, DTYPE_F64, 0, NULL));
+    TRY(process_group_broadcast(rank->group, counts, 3, DTYPE_I64, 0, NULL));
+    scaling = (loss_scaling){(float)scale, (int32_t)counts[0], counts[1], (uint32_t)counts[2]};
+    return rank_context_set_loss_scaling(rank, &scaling);
+}
+
+status rank_context_broadcast(rank_context *rank)
+{
+    const char *names[OPTIMIZER_MAX_STATES];
+    float *states[OPTIMIZER_MAX_STATES];
+    size_t count = network_count(rank->net), n = optimizer_states(rank->opt, names, states);
+    int64_t steps = optimizer_steps(rank->opt);
+    device_stream *stream = rank->dev->stream;
+    TRY(process_group_broadcast(rank->group, network_parameters(rank->net), count, DTYPE_F32, 0,
+                                stream));
+    TRY(process_group_broadcast(rank->group, &steps, 1, DTYPE_I64, 0, NULL));
+    optimizer_set_steps(rank->opt, steps);
+    if (steps == 0)
+        return STATUS_OK; /* no state yet */
+    for (size_t i = 0; i < n; i++)
+        TRY(process_group_broadcast(rank->group, states[i], count, DTYPE_F32, 0, stream));
+    return broadcast_loss_scaling(rank);
+}
+
+status rank_context_leave(rank_context *rank)
+{
+    TRY(timeline_enter(&rank->timeline, MOMENT_LEAVE));
+    if (rank->group != NULL)
+        TRY(process_group_barrier(rank->group));
+    if (rank->rdzv != NULL)
+        rendezvous_leave(rank->rdzv);
+    return STATUS_OK;
+}
+
+void rank_context_close(rank_context *rank)
+{
+    status_kept cause; /* it is closed also because something failed */
+    status_keep(&cause);
+    /* The group first: a collective that hangs on the device would hold up all that follows. */
+    if (rank->dev != NULL)
+        rank->dev->interrupted = NULL;
+    process_group_destroy(rank->group);
+    strategy_close(rank->strategy);
+    preempt_close(&rank->stop);
+    loader_destroy(rank->loader);
+    loader_destroy(rank->test_loader);
+    optimizer_destroy(rank->opt);
+    network_destroy(rank->net);
+    if (rank->dev != NULL && rank->dev->stream != NULL) {
+        rank->dev->ops->free(rank->dev, rank->gradients);
+        rank->dev->ops->free(rank->dev, rank->parameters);
+    }
+    if (rank->dev != NULL)
+        rank->dev->ops->free(rank->dev, rank->state);
+    timeline_close(&rank->timeline);
+    device_destroy(rank->dev);
+    rendezvous_destroy(rank->rdzv);
+    dataset_close(&rank->train_set);
+    dataset_close(&rank->test_set);
+    rank_page_destroy(rank->page);
+    run_trace_close(&rank->trace);
+    *rank = (rank_context){0};
+    status_restore(&cause);
+}

@@ -1,0 +1,82 @@
+/* All that one rank has open while it trains or evaluates: opened and closed in one place. */
+#ifndef MNIST_DDP_APP_TRAIN_RANK_CONTEXT_H
+#define MNIST_DDP_APP_TRAIN_RANK_CONTEXT_H
+
+#include "app/options/options.h"
+#include "app/trace/run_trace.h"
+#include "app/train/preempt.h"
+#include "app/train/rank_settings.h"
+#include "app/train/strategy.h"
+#include "app/train/timeline.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "dist/process_group.h"
+#include "dist/rank_page.h"
+#include "dist/rendezvous.h"
+#include "kernels/device.h"
+#include "model/network.h"
+#include "model/optimizer.h"
+
+typedef struct rank_context {
+    const options *opts;
+    rendezvous_place place;
+    rank_settings settings;
+
+    dataset_location location;
+    dataset train_set, test_set;  /* train_set after --limit */
+    loader *loader, *test_loader; /* of this rank's parts; test_loader NULL: it has none */
+
+    rendezvous *rdzv;
+    process_group *group;
+    void (*stuck)(void *rank, status st); /* as process_group_options has it */
+
+    run_trace trace;
+    rank_page *page; /* where this rank is; never NULL while training */
+    timeline timeline;
+
+    device *dev;
+    network *net;
+    optimizer *opt;
+    float *gradients;    /* the network's, and PREEMPT_FLOATS behind them */
+    float *parameters;   /* the network's, and what travels behind them; NULL: its own */
+    step_numbers *state; /* device memory: of the step under way */
+    strategy *strategy;
+    preempt stop;
+} rank_context;
+
+/* Images of all ranks in one optimizer step. */
+int64_t rank_context_global_batch(const rank_context *rank);
+
+/* Where this process stands: from the environment, or the only rank of a job of its own. */
+status rank_context_place(rendezvous_place *out, bool *is_worker);
+
+/* $MNIST_DDP_DUMP_DIR: where ranks of this host keep their pages (dist/rank_page.h), and write
+ * their last collectives; NULL if it is not set. */
+const char *rank_context_dump_folder(void);
+
+/* Opens all that training needs: data, rendezvous, process group, device, network, optimizer,
+ * loader and strategy; blocks until all ranks have joined. Parameters are rank 0's on all ranks.
+ * `stuck` gets the rank_context. On failure *exit_code says what kind (app/exit_codes.h), and what
+ * is open is to be closed. `out` stays where it is. */
+status rank_context_open(const options *opts, const rendezvous_place *place,
+                         void (*stuck)(void *rank, status st), rank_context *out, int *exit_code);
+
+/* Only data, device and network: what evaluation in one process needs. The model is of `kind`. As
+ * rank_context_open on failure. */
+status rank_context_open_eval(const options *opts, model_kind kind, rank_context *out,
+                              int *exit_code);
+
+/* Says goodbye to the other ranks: after a run that went well. */
+status rank_context_leave(rank_context *rank);
+
+/* Accepts a zeroed one, and one that failed to open. Keeps this thread's message. */
+void rank_context_close(rank_context *rank);
+
+/* Copies rank 0's parameters and optimizer state to all ranks. */
+status rank_context_broadcast(rank_context *rank);
+
+/* The state of dynamic loss scaling, from and to the device. */
+status rank_context_loss_scaling(rank_context *rank, loss_scaling *out);
+status rank_context_set_loss_scaling(rank_context *rank, const loss_scaling *scaling);
+
+#endif

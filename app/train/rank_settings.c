@@ -1,0 +1,35 @@
+#include "app/train/rank_settings.h"
+
+#include "app/train/strategy.h"
+#include "base/team.h"
+
+static status read_batch(const options *o, const rendezvous_place *place, int *out)
+{
+    int64_t per_rank = o->batch_size;
+    if (o->global_batch_size > 0) {
+        int64_t parts = (int64_t)place->world_size * o->accum;
+        if (o->global_batch_size % parts != 0)
+            return FAIL(STATUS_INVALID,
+                        "--global-batch-size %lld is not divisible by %d ranks x --accum %lld",
+                        (long long)o->global_batch_size, place->world_size, (long long)o->accum);
+        per_rank = o->global_batch_size / parts;
+    }
+    *out = (int)per_rank;
+    return STATUS_OK;
+}
+
+status rank_settings_read(const options *opts, const rendezvous_place *place, rank_settings *out)
+{
+    rank_settings s = {.optimizer = {.momentum = (float)opts->momentum,
+                                     .weight_decay = (float)opts->weight_decay,
+                                     .nesterov = opts->nesterov}};
+    TRY(model_kind_parse(opts->model, &s.model));
+    TRY(optimizer_kind_parse(opts->optimizer, &s.optimizer.kind));
+    s.lr = opts->lr < 0 ? (double)optimizer_default_lr(s.optimizer.kind) : opts->lr;
+    TRY(strategy_replicas(opts, &s.replicas));
+    int share = team_cores() / (place->local_world_size * s.replicas);
+    s.threads = opts->threads > 0 ? (int)opts->threads : share > 1 ? share : 1;
+    TRY(read_batch(opts, place, &s.batch_size));
+    *out = s;
+    return STATUS_OK;
+}

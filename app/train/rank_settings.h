@@ -1,0 +1,22 @@
+/* What a rank was asked for, in its final form: names have become kinds, and defaults numbers. */
+#ifndef MNIST_DDP_APP_TRAIN_RANK_SETTINGS_H
+#define MNIST_DDP_APP_TRAIN_RANK_SETTINGS_H
+
+#include "app/options/options.h"
+#include "dist/rendezvous.h"
+#include "model/network.h"
+#include "model/optimizer.h"
+
+typedef struct rank_settings {
+    model_kind model;
+    optimizer_options optimizer;
+    double lr;      /* of epoch 0 */
+    int batch_size; /* of one batch, per rank */
+    int replicas;   /* that share the rank's batches: 1, but with --mode=dp */
+    int threads;    /* per rank or replica */
+} rank_settings;
+
+/* STATUS_INVALID with what is wrong. */
+status rank_settings_read(const options *opts, const rendezvous_place *place, rank_settings *out);
+
+#endif

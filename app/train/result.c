@@ -1,0 +1,191 @@
+#include "app/train/result.h"
+
+#include "app/nccl_record.h"
+#include "app/train/memory_use.h"
+#include "app/version.h"
+#include "base/clock.h"
+#include "base/json_text.h"
+#include "base/memory.h"
+#include "kernels/ops.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB (1024.0 * 1024.0)
+
+void result_close(result *r)
+{
+    free(r->train_s);
+    free(r->peaks);
+    *r = (result){0};
+}
+
+static void raise_to(int64_t *most, int64_t value)
+{
+    *most = value > *most ? value : *most;
+}
+
+/* Who moved most, and how much memory each device held. */
+static status compare_devices(result *r, const rank_context *rank)
+{
+    int own = rank->settings.replicas, first = rank->place.rank * own;
+    r->n_peaks = rank->place.world_size * own;
+    TRY(memory_alloc(sizeof *r->peaks * (size_t)r->n_peaks, (void **)&r->peaks));
+    int64_t most[] = {r->moved.sent_bytes, r->moved.received_bytes};
+    for (int i = 0; i < own; i++) {
+        device_use use = strategy_use(rank->strategy, i);
+        r->peaks[first + i] = use.memory_peak;
+        if (i > 0) { /* this thread's is r->moved: between steps it moves other things */
+            raise_to(&most[0], use.sent_bytes);
+            raise_to(&most[1], use.received_bytes);
+        }
+    }
+    TRY(process_group_all_reduce(rank->group, most, 2, DTYPE_I64, REDUCE_MAX, NULL));
+    r->busiest = (device_use){.sent_bytes = most[0], .received_bytes = most[1]};
+    return process_group_all_reduce(rank->group, r->peaks, (size_t)r->n_peaks, DTYPE_I64,
+                                    REDUCE_SUM, NULL);
+}
+
+/* What an accelerator does inside a graph, or hides behind its arithmetic, is not known. */
+static void note_what_is_known(result *r, const rank_context *rank)
+{
+    const timeline *time = &rank->timeline;
+    bool on_host = rank->dev->stream == NULL, alone = rank->place.world_size == 1;
+    bool none_to_wait_for = alone && rank->settings.replicas == 1;
+    r->knows_exposed = !r->graph || none_to_wait_for;
+    r->knows_waiting = none_to_wait_for || (on_host && alone) || time->late.known;
+    int64_t exposed_ns = timeline_exposed_ns(time) + time->ns[MOMENT_WAITING];
+    r->comm_ns = r->knows_exposed ? strategy_comm_ns(rank->strategy, exposed_ns) : -1;
+}
+
+status result_finish(result *r, const rank_context *rank)
+{
+    note_what_is_known(r, rank);
+    TRY(compare_devices(r, rank));
+    TRY(memory_use(&r->rss_mib, &r->private_mib));
+    return process_group_all_reduce(rank->group, &r->private_mib, 1, DTYPE_I64, REDUCE_MAX, NULL);
+}
+
+/* Three decimals: as many as the clocks are good for. */
+static double rounded(double value, double per_unit)
+{
+    return round(value * per_unit) / per_unit;
+}
+
+static json_t *seconds(int64_t ns)
+{
+    return json_real(rounded(clock_seconds(ns), 1e6));
+}
+
+static void add_phases(json_t *object, const timeline *time, const result *r)
+{
+    static const moment also_outside[] = {MOMENT_LOAD, MOMENT_FORWARD, MOMENT_BACKWARD,
+                                          MOMENT_OPTIMIZER, MOMENT_ACCELERATOR};
+    json_t *all = json_object();
+    for (int i = 0; i < N_PHASES; i++)
+        if (i != MOMENT_WAITING || r->knows_waiting)
+            json_object_set_new(all, moment_about((moment)i)->name, seconds(time->ns[i]));
+    json_object_set_new(object, "phases", all);
+    for (size_t i = 0; i < sizeof also_outside / sizeof also_outside[0]; i++)
+        json_object_set_new(object, moment_about(also_outside[i])->name,
+                            seconds(time->ns[also_outside[i]]));
+    if (r->knows_exposed)
+        json_object_set_new(object, "comm_exposed", seconds(timeline_exposed_ns(time)));
+    if (r->comm_ns >= 0) {
+        json_object_set_new(object, "comm_total", seconds(r->comm_ns));
+        json_object_set_new(object, "comm", seconds(r->comm_ns));
+    }
+}
+
+/* Per optimizer step. */
+static void add_bytes(json_t *object, const result *r)
+{
+    const struct {
+        const char *name;
+        int64_t total;
+    } all[] = {{"sent", r->moved.sent_bytes},
+               {"received", r->moved.received_bytes},
+               {"sent_busiest", r->busiest.sent_bytes},
+               {"received_busiest", r->busiest.received_bytes}};
+    json_t *bytes = json_object();
+    int64_t steps = r->steps > 0 ? r->steps : 1;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        json_object_set_new(bytes, all[i].name, json_integer((all[i].total + steps / 2) / steps));
+    json_object_set_new(object, "bytes", bytes);
+    json_t *peaks = json_array();
+    for (int i = 0; i < r->n_peaks; i++)
+        json_array_append_new(peaks, json_real(rounded((double)r->peaks[i] / MIB, 1e3)));
+    json_object_set_new(object, "peak_mib", peaks);
+}
+
+/* What the device's libraries chose, or would not do: an array per library. */
+static json_t *libraries_of(const device *dev)
+{
+    json_t *all = json_object();
+    device_choice c;
+    for (int i = 0; dev->ops->choice != NULL && dev->ops->choice(dev, i, &c); i++) {
+        if (json_object_get(all, c.library) == NULL)
+            json_object_set_new(all, c.library, json_array());
+        json_t *one = json_object();
+        json_object_set_new(one, "subject", json_string(c.subject));
+        json_object_set_new(one, "pass", json_string(c.pass));
+        json_object_set_new(one, "batch", json_integer(c.batch));
+        json_object_set_new(one, "piece", json_integer(c.piece));
+        json_object_set_new(one, "engine", json_integer(c.engine));
+        json_object_set_new(one, "workspace_bytes", json_integer(c.workspace_bytes));
+        json_object_set_new(one, "notes", json_string(c.notes));
+        json_array_append_new(json_object_get(all, c.library), one);
+    }
+    return all;
+}
+
+status result_print(const result *r, const rank_context *rank, char **out)
+{
+    json_t *object = json_object(), *train_s = json_array();
+    double best = HUGE_VAL;
+    for (int i = 0; i < r->epochs; i++) {
+        json_array_append_new(train_s, json_real(rounded(r->train_s[i], 1e6)));
+        best = fmin(best, r->train_s[i]);
+    }
+    double speed = r->epochs > 0 ? (double)r->images_per_epoch / best : 0;
+    json_object_set_new(object, "system", json_string("mnist_ddp " MNIST_DDP_VERSION));
+    json_object_set_new(object, "mode", json_string(strategy_name(rank->strategy)));
+    json_object_set_new(object, "world", json_integer(rank->place.world_size));
+    json_object_set_new(object, "replicas", json_integer(rank->settings.replicas));
+    json_object_set_new(object, "model", json_string(model_kind_name(rank->settings.model)));
+    json_object_set_new(object, "backend", json_string(strategy_backend(rank->strategy)));
+    if (strcmp(strategy_backend(rank->strategy), "nccl") == 0)
+        json_object_set_new(object, "nccl", nccl_record());
+    json_object_set_new(object, "device", json_string(rank->dev->ops->name));
+    json_object_set_new(object, "threads", json_integer(rank->settings.threads));
+    json_object_set_new(object, "precision", json_string(precision_name(rank->dev->precision)));
+    if (rank->dev->stream != NULL) {
+        json_object_set_new(object, "gpu", json_string(rank->dev->description));
+        json_object_set_new(object, "graph", json_boolean(r->graph));
+        json_object_set_new(object, "emulated", json_boolean(rank->dev->emulation != NULL));
+        json_object_set_new(object, "libraries", libraries_of(rank->dev));
+    }
+    json_object_set_new(object, "batch", json_integer(rank->settings.batch_size));
+    json_object_set_new(object, "global_batch", json_integer(rank_context_global_batch(rank)));
+    json_object_set_new(object, "images_per_epoch", json_integer(r->images_per_epoch));
+    json_object_set_new(object, "train_s", train_s);
+    json_object_set_new(object, "images_per_s", json_integer((json_int_t)speed));
+    json_object_set_new(object, "setup_s", json_real(rounded(r->setup_s, 1e6)));
+    bool tested = r->test.images > 0;
+    json_object_set_new(object, "eval_s",
+                        tested ? json_real(rounded(r->test.elapsed_s, 1e6)) : json_null());
+    json_object_set_new(object, "test_acc",
+                        tested ? json_real(evaluation_accuracy(&r->test)) : json_null());
+    json_object_set_new(object, "last_loss", json_real(rounded(r->last_loss, 1e4)));
+    json_object_set_new(object, "rss_mib", json_integer(r->rss_mib));
+    json_object_set_new(object, "private_mib", json_integer(r->private_mib));
+    json_object_set_new(object, "steps", json_integer(r->steps));
+    json_object_set_new(object, "failed_checkpoints", json_integer(r->failed_checkpoints));
+    add_phases(object, &rank->timeline, r);
+    add_bytes(object, r);
+    status st = json_text_print(object, JSON_COMPACT | JSON_REAL_PRECISION(10), out);
+    json_decref(object);
+    return st;
+}

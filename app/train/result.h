@@ -1,0 +1,40 @@
+/* A run in numbers: the JSON line. */
+#ifndef MNIST_DDP_APP_TRAIN_RESULT_H
+#define MNIST_DDP_APP_TRAIN_RESULT_H
+
+#include "app/train/evaluate.h"
+#include "app/train/rank_context.h"
+
+/* What the loop counts, zeroed at its start. Arrays have one element per epoch trained by this
+ * process. result_close accepts a zeroed one. */
+typedef struct result {
+    double *train_s;
+    int epochs;               /* in train_s */
+    int64_t images_per_epoch; /* over all ranks, with the sampler's padding */
+    double setup_s;           /* exec to the first optimizer step's end */
+    evaluation test;          /* the last one */
+    double last_loss;         /* mean of this rank's last batch */
+    int64_t steps;            /* of the optimizer, in train_s */
+    device_use moved;         /* by this rank in these steps */
+    bool graph;               /* steps were replayed as graphs */
+    int failed_checkpoints;   /* that were due and could not be written */
+
+    /* from result_finish on */
+    bool knows_waiting; /* else it is in the other phases */
+    bool knows_exposed; /* false: all is MOMENT_ACCELERATOR */
+    device_use busiest; /* the most of any rank or replica, each number for itself */
+    int64_t *peaks;     /* bytes of device memory: (n_peaks), one per rank or replica */
+    int n_peaks;
+    int64_t comm_ns;              /* of collectives, from launch to end; -1: not known */
+    int64_t rss_mib, private_mib; /* private: the largest rank's */
+} result;
+
+void result_close(result *r);
+
+/* After the loop: what all ranks and replicas have taken. All ranks call it. */
+status result_finish(result *r, const rank_context *rank);
+
+/* One object on one line; free with free(). STATUS_NO_MEMORY. */
+status result_print(const result *r, const rank_context *rank, char **out);
+
+#endif

@@ -1,0 +1,144 @@
+#include "app/train/strategy.h"
+
+#include "app/train/strategy_ops.h"
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const strategy_ops *const STRATEGIES[] = {
+    &strategy_ddp,
+    &strategy_dp,
+    &strategy_ps,
+    &strategy_single,
+};
+enum { N_STRATEGIES = sizeof STRATEGIES / sizeof STRATEGIES[0] };
+
+struct strategy {
+    const strategy_ops *ops;
+    rank_context *rank;
+    void *self;
+};
+
+static const strategy_ops *ops_of(const options *opts)
+{
+    for (int i = 0; i < N_STRATEGIES; i++)
+        if (strcmp(opts->mode, STRATEGIES[i]->name) == 0)
+            return STRATEGIES[i];
+    return &strategy_ddp; /* commands without --mode */
+}
+
+status strategy_check(const options *opts, int world_size)
+{
+    return ops_of(opts)->check(opts, world_size);
+}
+
+bool strategy_is_one_process(const options *opts)
+{
+    return ops_of(opts)->is_one_process;
+}
+
+status strategy_replicas(const options *opts, int *out)
+{
+    const strategy_ops *ops = ops_of(opts);
+    *out = 1;
+    return ops->replicas != NULL ? ops->replicas(opts, out) : STATUS_OK;
+}
+
+const char *strategy_group_backend(const options *opts)
+{
+    const char *own = ops_of(opts)->group_backend;
+    return own != NULL ? own : opts->backend;
+}
+
+size_t strategy_parameter_floats(const options *opts)
+{
+    return ops_of(opts)->parameter_floats;
+}
+
+status strategy_open(const options *opts, rank_context *rank, strategy **out)
+{
+    strategy *s = NULL;
+    TRY(memory_alloc(sizeof *s, (void **)&s));
+    *s = (strategy){.ops = ops_of(opts), .rank = rank};
+    status st = s->ops->open != NULL ? s->ops->open(rank, &s->self) : STATUS_OK;
+    if (st != STATUS_OK) {
+        free(s);
+        return st;
+    }
+    *out = s;
+    return STATUS_OK;
+}
+
+void strategy_close(strategy *s)
+{
+    if (s != NULL && s->ops->close != NULL)
+        s->ops->close(s->self);
+    free(s);
+}
+
+void strategy_begin_step(strategy *s, const step_plan *plan)
+{
+    if (s->ops->begin_step != NULL)
+        s->ops->begin_step(s->rank, s->self, plan);
+}
+
+status strategy_forward_backward(strategy *s, const step_batch *b)
+{
+    return s->ops->forward_backward(s->rank, s->self, b);
+}
+
+status strategy_synchronize(strategy *s)
+{
+    return s->ops->synchronize != NULL ? s->ops->synchronize(s->rank, s->self) : STATUS_OK;
+}
+
+status strategy_optimizer_step(strategy *s)
+{
+    return s->ops->optimizer_step(s->rank, s->self);
+}
+
+status strategy_explain(strategy *s, status st)
+{
+    return s->ops->explain != NULL ? s->ops->explain(s->self, st) : st;
+}
+
+const char *strategy_name(const strategy *s)
+{
+    return s->ops->name;
+}
+
+const char *strategy_title(const strategy *s)
+{
+    return s->ops->title;
+}
+
+const char *strategy_unit(const strategy *s)
+{
+    return s->ops->unit;
+}
+
+const char *strategy_backend(const strategy *s)
+{
+    return s->ops->backend(s->rank, s->self);
+}
+
+bool strategy_can_be_captured(const strategy *s)
+{
+    return s->ops->can_be_captured;
+}
+
+bool strategy_is_central(const strategy *s)
+{
+    return s->ops->is_central;
+}
+
+device_use strategy_use(const strategy *s, int index)
+{
+    return s->ops->use(s->rank, s->self, index);
+}
+
+int64_t strategy_comm_ns(const strategy *s, int64_t exposed_ns)
+{
+    return s->ops->comm_ns != NULL ? s->ops->comm_ns(s->rank, s->self, exposed_ns) : exposed_ns;
+}

@@ -1,0 +1,103 @@
+/* How the work of a step is spread over devices: --mode.
+ *
+ *   ddp     processes, each with a part of the batch; gradients are all-reduced while backward goes
+ *           on (DistributedDataParallel)
+ *   dp      one process, a thread per replica; the master sends parameters and inputs out and adds
+ *           gradients up (DataParallel)
+ *   ps      processes; rank 0 adds gradients up and sends parameters back (a parameter server)
+ *   single  one process, the whole batch
+ *
+ * A strategy is a file that fills in the table of strategy_ops.h. All that others need to know of
+ * it, they ask here.
+ */
+#ifndef MNIST_DDP_APP_TRAIN_STRATEGY_H
+#define MNIST_DDP_APP_TRAIN_STRATEGY_H
+
+#include "app/options/options.h"
+#include "base/status.h"
+#include "kernels/batch.h"
+#include "kernels/step.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct rank_context;
+typedef struct strategy strategy;
+
+/* Of the options alone, which the option table has checked: */
+
+/* STATUS_INVALID, with what to type, for settings that do not go with the mode or with a job of
+ * `world_size` ranks. */
+status strategy_check(const options *opts, int world_size);
+
+/* Whether one process does all of it: its --batch-size is the whole batch. */
+bool strategy_is_one_process(const options *opts);
+
+/* Devices of one process that share its batches: 1, but with --mode=dp. STATUS_INVALID if there
+ * would be too many. */
+status strategy_replicas(const options *opts, int *out);
+
+/* --backend of the process group among the ranks. */
+const char *strategy_group_backend(const options *opts);
+
+/* How many floats travel behind the parameters, the first of them the sum of the ranks' wishes to
+ * stop; 0: parameters do not travel. */
+size_t strategy_parameter_floats(const options *opts);
+
+/* The training: */
+
+/* Network, optimizer and loader of the rank are open, and stay so until the close. Blocks until all
+ * replicas, if it has any, are ready. */
+status strategy_open(const options *opts, struct rank_context *rank, strategy **out);
+void strategy_close(strategy *s); /* accepts NULL; never waits for the device */
+
+/* The step with this plan begins: the rank's own device knows. */
+void strategy_begin_step(strategy *s, const step_plan *plan);
+
+/* One batch of a step. */
+typedef struct step_batch {
+    batch in;
+    bool first, last; /* of the step: gradients are set, else added to; they are complete then */
+} step_batch;
+
+/* Forward and backward of the batch. */
+status strategy_forward_backward(strategy *s, const step_batch *b);
+
+/* After the last batch: gradients are the mean over all ranks, wherever the optimizer needs them.
+ */
+status strategy_synchronize(strategy *s);
+
+/* Parameters are the next step's, on all ranks. */
+status strategy_optimizer_step(strategy *s);
+
+/* After a failure, also of later work on the device: returns `st`, or the status of a replica that
+ * knows more, with its message. */
+status strategy_explain(strategy *s, status st);
+
+/* What it says of itself: */
+
+const char *strategy_name(const strategy *s);    /* as --mode spells it */
+const char *strategy_title(const strategy *s);   /* for a run's header: "mode ps, ranks" */
+const char *strategy_unit(const strategy *s);    /* "rank", "replica": what has threads */
+const char *strategy_backend(const strategy *s); /* of the transfers: "shm", ..., "none" */
+
+/* Whether a step's work may be recorded as a graph of the device. */
+bool strategy_can_be_captured(const strategy *s);
+
+/* Whether gradients are added up in one place, in an order of its own: only the same mode with as
+ * many replicas gives the same bits. */
+bool strategy_is_central(const strategy *s);
+
+/* What one of its devices, by the index of the replica, has moved and held so far. */
+typedef struct device_use {
+    int64_t sent_bytes, received_bytes; /* to and from other ranks or replicas */
+    int64_t memory_peak;                /* bytes of device memory */
+} device_use;
+device_use strategy_use(const strategy *s, int index);
+
+/* Nanoseconds of collectives so far, from launch to end; -1: not known. `exposed_ns`: what the
+ * timeline has of them. */
+int64_t strategy_comm_ns(const strategy *s, int64_t exposed_ns);
+
+#endif

@@ -1,0 +1,23 @@
+/* What strategies have in common that give every device a process, a rank, of its own. The
+ * functions are ops of theirs (strategy_ops.h), or most of one. */
+#ifndef MNIST_DDP_APP_TRAIN_STRATEGY_RANKS_H
+#define MNIST_DDP_APP_TRAIN_STRATEGY_RANKS_H
+
+#include "app/train/rank_context.h"
+#include "app/train/strategy_ops.h"
+
+/* They take no --replicas, and no --backend that is for threads. */
+status strategy_ranks_check(const options *opts);
+
+/* Of the rank's whole batch. `ready` as network_backward calls it; NULL: nobody wants to know. */
+status strategy_ranks_forward_backward(rank_context *rank, const step_batch *b, grad_ready_fn ready,
+                                       void *ctx);
+
+/* On every rank. */
+status strategy_ranks_optimizer_step(rank_context *rank, void *self);
+
+/* Through the ranks' process group. */
+const char *strategy_ranks_backend(const rank_context *rank, void *self);
+device_use strategy_ranks_use(const rank_context *rank, void *self, int index);
+
+#endif

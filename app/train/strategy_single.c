@@ -1,0 +1,32 @@
+/* One process, the whole batch. */
+#include "app/train/strategy_ranks.h"
+
+static status check(const options *opts, int world_size)
+{
+    if (world_size > 1)
+        return FAIL(STATUS_INVALID,
+                    "--mode=single is one process, this job has %d ranks: leave out what asks for "
+                    "them (--nproc-per-node, --nnodes, --world-size; RANK and WORLD_SIZE), or give "
+                    "--mode=ddp",
+                    world_size);
+    return strategy_ranks_check(opts);
+}
+
+static status forward_backward(rank_context *rank, void *self, const step_batch *b)
+{
+    (void)self;
+    return strategy_ranks_forward_backward(rank, b, NULL, NULL);
+}
+
+const strategy_ops strategy_single = {
+    .name = "single",
+    .title = "mode single, ranks",
+    .unit = "rank",
+    .is_one_process = true,
+    .can_be_captured = true,
+    .check = check,
+    .forward_backward = forward_backward,
+    .optimizer_step = strategy_ranks_optimizer_step,
+    .backend = strategy_ranks_backend,
+    .use = strategy_ranks_use,
+};

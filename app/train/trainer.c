@@ -1,0 +1,313 @@
+/* The training loop: a step is train_step, its epochs are trainer_run. The rest is what happens
+ * around a step and between two epochs. */
+#include "app/train/trainer.h"
+
+#include "app/train/evaluate.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "kernels/ops.h"
+
+enum { MEETINGS = 2 }; /* of all ranks in a step, at most: gradients and parameters */
+
+/* One optimizer step, as in any textbook. On an accelerator it is only enqueued here: what a step
+ * does is recorded once (step_graphs.h), and then replayed without a call of this function. */
+static status train_step(void *ctx, int step)
+{
+    rank_context *rank = ctx;
+    int micro_steps = loader_micro_steps(rank->loader, step); /* --accum */
+    for (int micro = 0; micro < micro_steps; micro++) {
+        step_batch b = {.first = micro == 0, .last = micro + 1 == micro_steps};
+        TRY(timeline_enter(&rank->timeline, MOMENT_LOAD));
+        TRY(loader_next(rank->loader, &b.in));
+        TRY(strategy_forward_backward(rank->strategy, &b)); /* ddp: gradients leave in here */
+    }
+    TRY(strategy_synchronize(rank->strategy)); /* gradients are the mean over all ranks */
+    TRY(strategy_optimizer_step(rank->strategy));
+    return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
+}
+
+/* What differs from step to step goes to the device: lr, the first sample, the wish to stop. */
+static status begin_step(trainer *t, int step, float lr)
+{
+    rank_context *rank = t->rank;
+    device *dev = rank->dev;
+    step_plan plan = {.scale_loss = dev->precision == PRECISION_F16,
+                      .stop = rank_signals_asked(t->signals) != 0 ? 1.0f : 0.0f};
+    TRY(timeline_begin_step(&rank->timeline, t->at.epoch, t->at.step + 1));
+    inject_before_step(&t->fault, t->at.step + 1);
+    loader_begin_step(rank->loader, step, &plan);
+    optimizer_begin_step(rank->opt, lr, &plan);
+    TRY(dev->ops->begin_step(dev, &plan, rank->state, rank->stop.flag));
+    strategy_begin_step(rank->strategy, &plan);
+    return STATUS_OK;
+}
+
+/* A step that is replayed has moved what its recording has; nobody counts it. */
+static void count_step(trainer *t, int samples, const device_use *before)
+{
+    device_use after = strategy_use(t->rank->strategy, 0);
+    device_use step = {.sent_bytes = after.sent_bytes - before->sent_bytes,
+                       .received_bytes = after.received_bytes - before->received_bytes};
+    if (step.sent_bytes > 0 || step.received_bytes > 0)
+        t->step_moved = step;
+    t->result->moved.sent_bytes += t->step_moved.sent_bytes;
+    t->result->moved.received_bytes += t->step_moved.received_bytes;
+    t->result->steps++;
+    t->epoch_samples += (uint32_t)samples;
+}
+
+static status run_step(trainer *t, int step, float lr)
+{
+    rank_context *rank = t->rank;
+    int samples = loader_step_samples(rank->loader, step);
+    device_use before = strategy_use(rank->strategy, 0);
+    TRY(begin_step(t, step, lr));
+    TRY(step_graphs_run(&t->graphs, samples, step, train_step, rank));
+    count_step(t, samples, &before);
+    timeline_end_step(&rank->timeline);
+    return STATUS_OK;
+}
+
+/* Loss and images of the epoch as last read, over all ranks and with what a resumed epoch began
+ * with. */
+static status total_epoch(trainer *t)
+{
+    double totals[] = {t->so_far.loss_sum, (double)t->epoch_samples};
+    TRY(process_group_all_reduce(t->rank->group, totals, 2, DTYPE_F64, REDUCE_SUM, NULL));
+    t->at.epoch_loss = t->began.epoch_loss + totals[0];
+    t->at.epoch_samples = t->began.epoch_samples + (int64_t)totals[1];
+    return STATUS_OK;
+}
+
+/* A disk that is full does not end the training: it says so and goes on. What was written before
+ * stays. The run's end looks at what is there, and exits with the disk's code if the last is not.
+ */
+static status save(trainer *t)
+{
+    rank_context *rank = t->rank;
+    if (rank->place.rank != 0 || !rank->opts->save_model)
+        return STATUS_OK;
+    TRY(timeline_enter(&rank->timeline, MOMENT_CHECKPOINT));
+    if (run_folder_save(t->folder, rank, &t->at) != STATUS_OK) {
+        LOG_E("checkpoint not written: %s", status_text());
+        t->result->failed_checkpoints++;
+    }
+    return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
+}
+
+static status log_step(trainer *t, int step, int steps)
+{
+    const rank_context *rank = t->rank;
+    if (!progress_wants_step(t->progress, step, steps))
+        return STATUS_OK;
+    int before_last = (loader_micro_steps(rank->loader, step) - 1) * rank->settings.batch_size;
+    step_line line = {.epoch = t->at.epoch,
+                      .now_ns = clock_now_ns(),
+                      .step = step,
+                      .steps = steps,
+                      .samples = t->epoch_samples,
+                      .batch_n = loader_step_samples(rank->loader, step) - before_last};
+    return step_log_add(&t->log, t->progress, network_totals(rank->net), &line);
+}
+
+static int order_of_epoch(const trainer *t, int64_t epoch)
+{
+    return (int)inject_order(&t->fault, epoch);
+}
+
+/* The run's first step has ended. */
+static status note_setup(trainer *t)
+{
+    device *dev = t->rank->dev;
+    TRY(dev->ops->synchronize(dev));
+    t->result->setup_s = clock_seconds(clock_now_ns() - t->started_ns);
+    return STATUS_OK;
+}
+
+/* What follows a step on the host: the next epoch's order while an accelerator is still at work on
+ * this one, the log, and a checkpoint if one is due or all ranks stop. */
+static status follow_step(trainer *t, int step, int steps)
+{
+    rank_context *rank = t->rank;
+    bool last = step + 1 == steps;
+    if (t->result->steps == 1)
+        TRY(note_setup(t));
+    t->at.step++;
+    t->at.step_in_epoch++;
+    if (last && t->at.epoch + 1 < t->epochs)
+        TRY(loader_draw_epoch(rank->loader, order_of_epoch(t, t->at.epoch + 1)));
+    TRY(log_step(t, step, steps));
+    TRY(preempt_look(&rank->stop, last ? PREEMPT_NOW : PREEMPT_CHEAPLY));
+    if (!rank->stop.agreed && !save_every_step_is_due(&t->every, t->at.step))
+        return STATUS_OK;
+    TRY(network_read_score(rank->net, &t->so_far));
+    TRY(total_epoch(t));
+    return save(t);
+}
+
+/* Shuffled epochs of the same order train worse and say nothing: the bug of a sampler whose
+ * set_epoch nobody calls. */
+static void warn_of_repetition(const trainer *t)
+{
+    enum { FEW = 20 }; /* samples, that may come twice in the same order by chance */
+    const rank_context *rank = t->rank;
+    if (rank->place.rank == 0 && loader_repeats_order(rank->loader) && rank->opts->shuffle &&
+        loader_samples(rank->loader) > FEW)
+        LOG_W("epoch %lld has its images in the order of epoch %lld: the sampler was not told of "
+              "the new epoch (set_epoch)",
+              (long long)t->at.epoch + 1, (long long)t->at.epoch);
+}
+
+static status begin_steps(trainer *t)
+{
+    rank_context *rank = t->rank;
+    timeline_count_from_here(&rank->timeline);
+    TRY(loader_start_epoch(rank->loader, order_of_epoch(t, t->at.epoch)));
+    warn_of_repetition(t);
+    TRY(network_reset_score(rank->net));
+    t->began = t->at;
+    t->epoch_samples = 0;
+    return timeline_begin_steps(&rank->timeline);
+}
+
+/* StepLR with step_size 1, multiplied up as PyTorch does it. */
+static double lr_of_epoch(const trainer *t, int64_t epoch)
+{
+    double lr = t->rank->settings.lr;
+    for (int64_t i = 0; i < epoch; i++)
+        lr *= t->rank->opts->gamma;
+    return lr;
+}
+
+static status train_epoch(trainer *t)
+{
+    rank_context *rank = t->rank;
+    int steps = inject_steps(&t->fault, rank->opts->dry_run ? 1 : loader_steps(rank->loader));
+    float lr = (float)lr_of_epoch(t, t->at.epoch);
+    TRY(begin_steps(t));
+    for (int step = (int)t->at.step_in_epoch; step < steps && !rank->stop.agreed; step++) {
+        TRY(run_step(t, step, lr));
+        TRY(follow_step(t, step, steps));
+    }
+    TRY(step_log_flush(&t->log, t->progress));
+    TRY(network_read_score(rank->net, &t->so_far)); /* waits for the device */
+    TRY(timeline_stop_counting(&rank->timeline));
+    t->result->last_loss = t->so_far.last_loss;
+    return STATUS_OK;
+}
+
+static bool reached_target(const options *o, const evaluation *test)
+{
+    double target = o->target_acc > 1 ? o->target_acc / 100 : o->target_acc;
+    return o->target_acc >= 0 && evaluation_accuracy(test) >= target;
+}
+
+/* Is the epoch of this number, from 1, tested? */
+static bool test_is_due(const options *o, int64_t epoch, int64_t epochs)
+{
+    return o->eval_every > 0 && (epoch % o->eval_every == 0 || epoch == epochs);
+}
+
+static status test(trainer *t)
+{
+    rank_context *rank = t->rank;
+    TRY(timeline_enter(&rank->timeline, MOMENT_EVALUATION));
+    TRY(evaluate(rank, &t->result->test));
+    return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
+}
+
+/* Test and report, and a checkpoint if one is due. */
+static status end_epoch(trainer *t, double train_s, bool *reached)
+{
+    rank_context *rank = t->rank;
+    result *r = t->result;
+    r->train_s[r->epochs++] = train_s;
+    TRY(total_epoch(t));
+    TRY(timeline_settle_waiting(&rank->timeline, rank->group));
+    r->images_per_epoch = t->at.epoch_samples - t->began.epoch_samples;
+    bool tested = test_is_due(rank->opts, t->at.epoch + 1, t->epochs);
+    if (tested)
+        TRY(test(t));
+    progress_epoch(t->progress, t->at.epoch, train_s, r->images_per_epoch,
+                   t->at.epoch_loss / (double)t->at.epoch_samples, tested ? &r->test : NULL);
+    t->at = (position){.epoch = t->at.epoch + 1, .step = t->at.step};
+    *reached = tested && reached_target(rank->opts, &r->test);
+    if (*reached || t->at.epoch == t->epochs || save_every_epoch_is_due(&t->every, t->at.epoch))
+        TRY(save(t));
+    return STATUS_OK;
+}
+
+/* An epoch's time is not another rank's evaluation: it begins when all have come. */
+static status meet_all(trainer *t)
+{
+    TRY(timeline_enter(&t->rank->timeline, MOMENT_BARRIER));
+    TRY(process_group_barrier(t->rank->group));
+    return timeline_enter(&t->rank->timeline, MOMENT_BETWEEN);
+}
+
+static status run_epoch(trainer *t, bool *reached)
+{
+    rank_context *rank = t->rank;
+    progress_epoch_start(t->progress);
+    timeline_begin_epoch(&rank->timeline, t->at.epoch);
+    TRY(meet_all(t));
+    int64_t started_ns = clock_now_ns();
+    TRY(train_epoch(t));
+    if (rank->stop.agreed)
+        return STATUS_OK;
+    TRY(end_epoch(t, clock_seconds(clock_now_ns() - started_ns), reached));
+    timeline_end_epoch(&rank->timeline);
+    return STATUS_OK;
+}
+
+static status begin_run(trainer *t)
+{
+    rank_context *rank = t->rank;
+    t->epochs = rank->opts->dry_run ? t->at.epoch + 1 : rank->opts->epochs;
+    int64_t epochs = t->epochs - t->at.epoch;
+    if (epochs > 0)
+        TRY(memory_alloc(sizeof(double) * (size_t)epochs, (void **)&t->result->train_s));
+    int meetings = MEETINGS * loader_steps(rank->loader);
+    return rank->place.world_size > 1
+               ? timeline_note_meetings(&rank->timeline, rank->group, meetings)
+               : STATUS_OK;
+}
+
+status trainer_run(trainer *t)
+{
+    rank_context *rank = t->rank;
+    bool reached = false;
+    TRY(begin_run(t));
+    while (t->at.epoch < t->epochs && !reached) {
+        TRY(run_epoch(t, &reached));
+        if (rank->stop.agreed)
+            return STATUS_OK;
+    }
+    if (t->result->epochs == 0) { /* resumed after its last epoch */
+        progress_line(t->progress, "nothing left to train: %lld of %lld epochs are done",
+                      (long long)t->at.epoch, (long long)t->epochs);
+        if (rank->opts->eval_every > 0)
+            TRY(test(t));
+    }
+    return STATUS_OK;
+}
+
+status trainer_open(rank_context *rank, trainer *out)
+{
+    bool graphs = rank->opts->cuda_graph && rank->dev->ops->accelerator != NULL &&
+                  strategy_can_be_captured(rank->strategy) &&
+                  process_group_can_be_captured(rank->group);
+    out->rank = rank;
+    out->graphs = (step_graphs){.timeline = &rank->timeline, .enabled = graphs};
+    out->result->graph = graphs;
+    if (rank->dev->stream != NULL && !graphs)
+        TRY(timeline_time_stream(&rank->timeline));
+    return step_log_open(rank->dev, &out->log);
+}
+
+void trainer_close(trainer *t)
+{
+    step_graphs_close(&t->graphs);
+    step_log_close(&t->log);
+}

@@ -1,0 +1,42 @@
+/* One rank's training: the loop over epochs and steps. */
+#ifndef MNIST_DDP_APP_TRAIN_TRAINER_H
+#define MNIST_DDP_APP_TRAIN_TRAINER_H
+
+#include "app/train/inject.h"
+#include "app/train/progress.h"
+#include "app/train/rank_signals.h"
+#include "app/train/result.h"
+#include "app/train/run_folder.h"
+#include "app/train/save_every.h"
+#include "app/train/step_graphs.h"
+#include "app/train/step_log.h"
+
+typedef struct trainer {
+    rank_context *rank;
+    rank_signals *signals;
+    run_folder *folder; /* rank 0's */
+    progress *progress;
+    result *result;
+    save_every every;
+    inject fault;
+    step_graphs graphs;
+    step_log log;
+    int64_t started_ns; /* of the program */
+    int64_t epochs;     /* of the whole run */
+    position at;
+    position began;         /* where this process began the epoch */
+    score so_far;           /* of this rank's epoch, when it was last read */
+    uint32_t epoch_samples; /* of the epoch that this rank has trained on */
+    device_use step_moved;  /* by a step like the last one enqueued */
+} trainer;
+
+/* Borrows `rank`, which is open, and the other parts, which `out` has already, as its settings and
+ * where training begins. trainer_close accepts a zeroed one. */
+status trainer_open(rank_context *rank, trainer *out);
+void trainer_close(trainer *t);
+
+/* Trains from t->at to the last epoch, the target accuracy, or the step at which all ranks stop
+ * (t->rank->stop.agreed), with tests, progress and checkpoints. */
+status trainer_run(trainer *t);
+
+#endif
