@@ -204,13 +204,13 @@ status loader_next(loader *load, batch *out)
     int index = load->step * load->options.accum + load->micro;
     uint32_t offset = (uint32_t)load->micro * (uint32_t)load->options.batch_size;
     int n = (int)(samples_before(load, index + 1) - samples_before(load, index));
-    TRY(dev->ops->gather(dev, &load->source, load->options.numbers, offset, n, load->x,
+    TRY(dev->ops->gather(dev, &load->source, load->options.state, offset, n, load->x,
                          load->batch_labels, load->samples));
     *out = (batch){.n = n,
                    .x = load->x,
                    .labels = load->batch_labels,
                    .samples = load->samples,
-                   .numbers = load->options.numbers};
+                   .state = load->options.state};
     load->micro++;
     return STATUS_OK;
 }

@@ -14,7 +14,7 @@ typedef struct loader_options {
     int batch_size; /* of one forward, per rank */
     int accum;      /* batches per optimizer step, >= 1 */
     sampler_options sampler;
-    const step_numbers *numbers; /* device memory: where batches find what their step is about */
+    const step_state *state; /* device memory: where batches find what their step is about */
 } loader_options;
 
 /* Borrows the data set and the device; one that is no host device gets a copy of the set. */
@@ -48,7 +48,7 @@ int loader_step_samples(const loader *load, int step);
 void loader_begin_step(loader *load, int step, step_plan *plan);
 
 /* The next of the step's loader_micro_steps() batches; valid until the next call. The device must
- * have begun the step with the plan on the loader's numbers. */
+ * have begun the step with the plan on the loader's step state. */
 status loader_next(loader *load, batch *out);
 
 #endif

@@ -13,7 +13,7 @@ typedef struct batch {
     const uint8_t *labels; /* (n), each < 10 */
     const uint32_t
         *samples; /* (n) positions in the data set: they name each sample's dropout mask */
-    const step_numbers *numbers; /* () of the step that this batch belongs to */
+    const step_state *state; /* () of the step that this batch belongs to */
 } batch;
 
 #endif

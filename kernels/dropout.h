@@ -19,7 +19,7 @@ static inline int dropout_threshold(float p)
 static inline void dropout_bytes(const dropout *drop, int i, uint32_t block, uint8_t *out)
 {
     philox_words words =
-        philox4x32_10(drop->samples[i], drop->numbers->plan.epoch, drop->layer, block, drop->seed);
+        philox4x32_10(drop->samples[i], drop->state->plan.epoch, drop->layer, block, drop->seed);
     memcpy(out, words.w, DROPOUT_BLOCK); /* little endian: byte j of the block is element j */
 }
 

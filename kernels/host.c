@@ -37,11 +37,11 @@ status host_synchronize(device *dev)
     return STATUS_OK;
 }
 
-status host_begin_step(device *dev, const step_plan *plan, step_numbers *numbers, float *stop_flag)
+status host_begin_step(device *dev, const step_plan *plan, step_state *state, float *stop_flag)
 {
     (void)dev;
     ASSERT(!plan->scale_loss); /* 16-bit types are an accelerator's */
-    step_begin(plan, numbers, stop_flag);
+    step_begin(plan, state, stop_flag);
     return STATUS_OK;
 }
 
@@ -51,11 +51,11 @@ status host_begin_forward(device *dev, const float *parameters, size_t count)
     return STATUS_OK;
 }
 
-status host_gather(device *dev, const gather_source *source, const step_numbers *numbers,
+status host_gather(device *dev, const gather_source *source, const step_state *state,
                    uint32_t offset, int n, float *x, uint8_t *labels_out, uint32_t *samples)
 {
     (void)dev;
-    const uint32_t *order = source->order + numbers->plan.first + offset;
+    const uint32_t *order = source->order + state->plan.first + offset;
     size_t pixels = (size_t)source->pixels;
     float normalised[256]; /* a byte has few values: 256 divisions instead of n * pixels */
     for (int value = 0; value < 256; value++)
@@ -81,10 +81,10 @@ static int argmax(const float *row, int classes)
 }
 
 status host_cross_entropy(device *dev, const float *logits, const uint8_t *labels, int n,
-                          int classes, const step_numbers *numbers, score *totals, float *dlogits)
+                          int classes, const step_state *state, score *totals, float *dlogits)
 {
     (void)dev;
-    float grad_scale = dlogits != NULL ? numbers->plan.grad_scale : 0.0f;
+    float grad_scale = dlogits != NULL ? state->plan.grad_scale : 0.0f;
     double loss = 0;
     int64_t hits = 0;
     for (int i = 0; i < n; i++) {

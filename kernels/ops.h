@@ -48,10 +48,10 @@ typedef struct dropout {
     float p; /* 0: nothing is dropped; a multiple of 1/256, < 1 */
     uint64_t seed;
     uint32_t layer;
-    const uint32_t *samples;     /* (n) */
-    const step_numbers *numbers; /* whose plan holds the epoch */
-    const uint8_t *keep;         /* NULL, or (n, C, H, W) in plain order: 1 keeps, 0 drops; replaces
-                                Philox (golden tests) */
+    const uint32_t *samples; /* (n) */
+    const step_state *state; /* whose plan holds the epoch */
+    const uint8_t *keep;     /* NULL, or (n, C, H, W) in plain order: 1 keeps, 0 drops; replaces
+                            Philox (golden tests) */
 } dropout;
 
 /* z (n, C, H, W) -> y (n, C, H/2, W/2): relu, 2x2 max-pooling with stride 2, dropout. */
@@ -157,15 +157,14 @@ struct device_ops {
     /* NULL where the device works on host memory. */
     const accelerator_ops *accelerator;
 
-    /* step_begin (kernels/step.h) on `numbers` and `stop_flag`; *plan, host memory, is read before
+    /* step_begin (kernels/step.h) on `state` and `stop_flag`; *plan, host memory, is read before
      * it returns. */
-    status (*begin_step)(device *dev, const step_plan *plan, step_numbers *numbers,
-                         float *stop_flag);
+    status (*begin_step)(device *dev, const step_plan *plan, step_state *state, float *stop_flag);
 
-    /* With index(i) = order[numbers->plan.first + offset + i], for n images of `pixels` bytes each:
+    /* With index(i) = order[state->plan.first + offset + i], for n images of `pixels` bytes each:
      * x[i] = (images[index(i)] / 255 - mean) / std, labels_out[i] = labels[index(i)], samples[i] =
      * index(i). mean 0.1307, std 0.3081. */
-    status (*gather)(device *dev, const gather_source *source, const step_numbers *numbers,
+    status (*gather)(device *dev, const gather_source *source, const step_state *state,
                      uint32_t offset, int n, float *x, uint8_t *labels_out, uint32_t *samples);
 
     /* Before a forward pass: all weights and biases given to the passes that follow lie in
@@ -211,21 +210,20 @@ struct device_ops {
 
     /* Softmax cross-entropy of logits (n, C) float32 plain. totals () device memory: added to.
      * dlogits (n, C) set: (softmax - one_hot) * grad_scale * step_loss_scale, of
-     * device_element_bytes() each; NULL: not wanted, then numbers is not read. */
+     * device_element_bytes() each; NULL: not wanted, then state is not read. */
     status (*cross_entropy)(device *dev, const float *logits, const uint8_t *labels, int n,
-                            int classes, const step_numbers *numbers, score *totals,
-                            float *dlogits);
+                            int classes, const step_state *state, score *totals, float *dlogits);
 
-    /* Optimizers over flat slices, PyTorch's formulas; lr and adam's factors are in `numbers`. The
+    /* Optimizers over flat slices, PyTorch's formulas; lr and adam's factors are in `state`. The
      * gradient is divided by step_loss_scale, then weight_decay is added. With dynamic loss scaling
      * sets scaling.overflow from grad first, and does nothing more if that is set. */
     status (*sgd_step)(device *dev, float *param, const float *grad, float *momentum_buffer,
-                       size_t count, step_numbers *numbers, const sgd_options *options);
+                       size_t count, step_state *state, const sgd_options *options);
     status (*adam_step)(device *dev, float *param, const float *grad, float *exp_avg,
-                        float *exp_avg_sq, size_t count, step_numbers *numbers,
+                        float *exp_avg_sq, size_t count, step_state *state,
                         const adam_options *options);
     status (*adadelta_step)(device *dev, float *param, const float *grad, float *square_avg,
-                            float *acc_delta, size_t count, step_numbers *numbers,
+                            float *acc_delta, size_t count, step_state *state,
                             const adadelta_options *options);
 };
 

@@ -14,9 +14,9 @@ typedef struct sgd_math {
     bool nesterov;
 } sgd_math;
 
-static inline sgd_math sgd_math_of(const sgd_options *o, const step_numbers *numbers)
+static inline sgd_math sgd_math_of(const sgd_options *o, const step_state *state)
 {
-    return (sgd_math){numbers->plan.lr, o->momentum, o->weight_decay, o->nesterov};
+    return (sgd_math){state->plan.lr, o->momentum, o->weight_decay, o->nesterov};
 }
 
 static inline void sgd_plain(float *restrict param, const float *restrict grad, size_t count,
@@ -47,14 +47,14 @@ typedef struct adam_math {
     float correction2_sqrt; /* sqrt(1 - beta2^step) */
 } adam_math;
 
-static inline adam_math adam_math_of(const adam_options *o, const step_numbers *numbers)
+static inline adam_math adam_math_of(const adam_options *o, const step_state *state)
 {
-    return (adam_math){.step_size = numbers->adam_step_size,
+    return (adam_math){.step_size = state->adam_step_size,
                        .beta1 = o->beta1,
                        .beta2 = o->beta2,
                        .eps = o->eps,
                        .weight_decay = o->weight_decay,
-                       .correction2_sqrt = numbers->adam_correction2_sqrt};
+                       .correction2_sqrt = state->adam_correction2_sqrt};
 }
 
 static inline void adam(float *restrict param, const float *restrict grad, float *restrict exp_avg,
@@ -74,9 +74,9 @@ typedef struct adadelta_math {
     float lr, rho, eps, weight_decay;
 } adadelta_math;
 
-static inline adadelta_math adadelta_math_of(const adadelta_options *o, const step_numbers *numbers)
+static inline adadelta_math adadelta_math_of(const adadelta_options *o, const step_state *state)
 {
-    return (adadelta_math){numbers->plan.lr, o->rho, o->eps, o->weight_decay};
+    return (adadelta_math){state->plan.lr, o->rho, o->eps, o->weight_decay};
 }
 
 static inline void adadelta(float *restrict param, const float *restrict grad,

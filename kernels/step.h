@@ -1,4 +1,4 @@
-/* The numbers that differ from one optimizer step to the next.
+/* The state of a step: numbers that differ from one optimizer step to the next.
  *
  * They lie in the device's memory and kernels read them there: so that the work of a step, recorded
  * once as a CUDA graph, can be played again with other numbers. Serves C and CUDA.
@@ -45,23 +45,23 @@ typedef struct loss_scaling {
 #define LOSS_SCALE_FIRST 65536.0f
 enum { LOSS_SCALE_INTERVAL = 2000 };
 
-typedef struct step_numbers {
+typedef struct step_state {
     step_plan plan;
     loss_scaling scaling;
     float adam_step_size;        /* lr / (1 - beta1^t), t = steps that were not skipped */
     float adam_correction2_sqrt; /* sqrt(1 - beta2^t) */
-} step_numbers;
+} step_state;
 
 /* What the loss gradient is multiplied by, and the optimizer divides by. */
-STEP_FN float step_loss_scale(const step_numbers *numbers)
+STEP_FN float step_loss_scale(const step_state *state)
 {
-    return numbers->plan.scale_loss ? numbers->scaling.scale : 1.0f;
+    return state->plan.scale_loss ? state->scaling.scale : 1.0f;
 }
 
 /* The optimizer leaves everything as it is. */
-STEP_FN bool step_is_skipped(const step_numbers *numbers)
+STEP_FN bool step_is_skipped(const step_state *state)
 {
-    return numbers->plan.scale_loss && numbers->scaling.overflow != 0;
+    return state->plan.scale_loss && state->scaling.overflow != 0;
 }
 
 /* The step before has ended: what its overflow, or the lack of one, means for the scale. */
@@ -82,21 +82,21 @@ STEP_FN void loss_scaling_advance(loss_scaling *s)
 
 /* What begin_step of every device does. stop_flag: where the plan's `stop` leaves with the
  * gradients; NULL: nowhere. */
-STEP_FN void step_begin(const step_plan *plan, step_numbers *numbers, float *stop_flag)
+STEP_FN void step_begin(const step_plan *plan, step_state *state, float *stop_flag)
 {
-    numbers->plan = *plan;
+    state->plan = *plan;
     if (stop_flag != NULL)
         *stop_flag = plan->stop;
     if (plan->step == 0)
         return;
     if (plan->scale_loss)
-        loss_scaling_advance(&numbers->scaling);
+        loss_scaling_advance(&state->scaling);
     if (plan->beta2 > 0.0f) {
-        double t = (double)(plan->step - numbers->scaling.skipped);
+        double t = (double)(plan->step - state->scaling.skipped);
         double correction1 = 1.0 - pow((double)plan->beta1, t);
         double correction2 = 1.0 - pow((double)plan->beta2, t);
-        numbers->adam_step_size = (float)((double)plan->lr / correction1);
-        numbers->adam_correction2_sqrt = (float)sqrt(correction2);
+        state->adam_step_size = (float)((double)plan->lr / correction1);
+        state->adam_correction2_sqrt = (float)sqrt(correction2);
     }
 }
 

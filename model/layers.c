@@ -123,7 +123,7 @@ dropout layer_dropout(const layer *lay, const batch *in, network_mode mode, uint
                      .seed = seed,
                      .layer = (uint32_t)lay->dropout_index,
                      .samples = in->samples,
-                     .numbers = in->numbers,
+                     .state = in->state,
                      .keep = lay->keep};
 }
 

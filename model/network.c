@@ -190,7 +190,7 @@ status network_loss(network *net, const float *logits, const batch *in, void *dl
 {
     device_span_begin(net->dev, NULL, "loss");
     TRY(net->dev->ops->cross_entropy(net->dev, logits, in->labels, in->n, NETWORK_CLASSES,
-                                     in->numbers, net->totals, dlogits));
+                                     in->state, net->totals, dlogits));
     device_span_end(net->dev);
     return STATUS_OK;
 }

@@ -62,7 +62,7 @@ status network_score(network *net);
 status network_backward(network *net, bool accumulate, grad_ready_fn ready, void *ctx);
 
 /* The same in parts, for a loss that is computed from the logits of several networks.
- * network_loss: of logits (n, 10) wherever they came from, with the labels and numbers of `in`;
+ * network_loss: of logits (n, 10) wherever they came from, with the labels and step state of `in`;
  * sets dlogits (n, 10) and adds to this network's totals. network_backward_from: the rest, with the
  * gradient of the last forward's logits in network_dlogits() (n, 10). All device memory. */
 status network_loss(network *net, const float *logits, const batch *in, void *dlogits);

@@ -101,7 +101,7 @@ void optimizer_begin_step(optimizer *opt, float lr, step_plan *plan)
     plan->step = ++opt->steps;
 }
 
-status optimizer_step(optimizer *opt, step_numbers *numbers)
+status optimizer_step(optimizer *opt, step_state *state)
 {
     const device_ops *ops = opt->dev->ops;
     const optimizer_options *o = &opt->options;
@@ -109,19 +109,19 @@ status optimizer_step(optimizer *opt, step_numbers *numbers)
     case OPTIMIZER_SGD: {
         sgd_options sgd = {o->momentum, o->weight_decay, o->nesterov};
         return ops->sgd_step(opt->dev, opt->parameters, opt->gradients, opt->states[0], opt->count,
-                             numbers, &sgd);
+                             state, &sgd);
     }
     case OPTIMIZER_ADAM: {
         adam_options adam = {ADAM_BETA1, ADAM_BETA2, ADAM_EPS, o->weight_decay};
         return ops->adam_step(opt->dev, opt->parameters, opt->gradients, opt->states[0],
-                              opt->states[1], opt->count, numbers, &adam);
+                              opt->states[1], opt->count, state, &adam);
     }
     case OPTIMIZER_ADADELTA:
         break;
     }
     adadelta_options adadelta = {ADADELTA_RHO, ADADELTA_EPS, o->weight_decay};
     return ops->adadelta_step(opt->dev, opt->parameters, opt->gradients, opt->states[0],
-                              opt->states[1], opt->count, numbers, &adadelta);
+                              opt->states[1], opt->count, state, &adadelta);
 }
 
 size_t optimizer_states(optimizer *opt, const char *names[OPTIMIZER_MAX_STATES],

@@ -36,9 +36,9 @@ void optimizer_destroy(optimizer *opt);
 /* Begins the next step: counts it, and fills in the optimizer's part of its plan. */
 void optimizer_begin_step(optimizer *opt, float lr, step_plan *plan);
 
-/* The step itself: new parameters and state from the gradients and `numbers`, device memory, for
+/* The step itself: new parameters and state from the gradients and `state`, device memory, for
  * which the device began the step. */
-status optimizer_step(optimizer *opt, step_numbers *numbers);
+status optimizer_step(optimizer *opt, step_state *state);
 
 /* The state arenas by PyTorch's names ("momentum_buffer", "exp_avg", ...), `count` floats each, and
  * the number of steps taken: what a checkpoint holds. Returns how many arenas there are. */

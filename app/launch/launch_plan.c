@@ -207,7 +207,7 @@ static status request_read(const options *opts, int cpu_count, int gpu_count, re
                     .node_rank = (int)opts->node_rank,
                     .master_port = NOT_GIVEN};
     TRY(nproc_of(opts->nproc_per_node, cpu_count, gpu_count, &want.nproc));
-    bool may_spread = !strategy_is_one_process(opts);
+    bool may_spread = !strategy_of(opts)->is_one_process;
     if (want.nproc == NOT_GIVEN && want.world_size == NOT_GIVEN && may_spread &&
         device_list_named(opts) > 1)
         want.nproc = device_list_named(opts); /* --devices=0,3: a rank each */

@@ -110,7 +110,7 @@ void failure_end_stuck(void *ctx, status st)
     const rank_context *rank = ctx;
     char why[MESSAGE_BYTES], more[MESSAGE_BYTES + 128];
     snprintf(why, sizeof why, "%s", status_text());
-    snprintf(more, sizeof more, "%s; this rank hangs in the GPU's driver behind it and is ended",
+    snprintf(more, sizeof more, "%s; this rank hangs in the GPU's driver after it and is ended",
              why);
     bool has_others = rank->place.world_size > 1 && rank->page != NULL && rank->rdzv != NULL;
     st = has_others ? name_others(rank, st, more) : FAIL(st, "%s", more);

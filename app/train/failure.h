@@ -4,7 +4,7 @@
 
 #include "app/train/rank_context.h"
 
-/* After a failure with the group still open: writes the last collectives and, where a collective
+/* After a failure with the group still open: writes the last collectives and, if a collective
  * failed, adds to this thread's message which rank it was that the others waited for. Returns `st`.
  * Takes some seconds at most. */
 status failure_explain(const rank_context *rank, status st);
@@ -18,7 +18,7 @@ void failure_end_stuck(void *ctx, status st);
 status failure_dump(const rank_context *rank);
 
 /* $TORCHELASTIC_ERROR_FILE, as torchrun's workers write it, from this thread's message; nothing
- * where the variable is not set. A failure to write it is logged. */
+ * if the variable is not set. A failure to write it is logged. */
 void failure_write_error_file(status st, int rank, int exit_code);
 
 #endif

@@ -40,8 +40,8 @@ typedef struct inject {
 /* NULL: INJECT_NONE. STATUS_INVALID with what is wrong and what could be meant. */
 status inject_parse(const char *text, inject *out);
 
-/* Makes it INJECT_NONE where it is not for this rank or this generation; says so in the log where
- * it is and lasts. STATUS_INVALID where no rank of the job is meant. */
+/* Makes it INJECT_NONE unless it is for this rank and this generation; says so in the log if it is
+ * and lasts. STATUS_INVALID if no rank of the job is meant. */
 status inject_aim(inject *what, int rank, int world_size, int generation);
 
 /* What happens before optimizer step `step` of the run (from 1). May not return. */

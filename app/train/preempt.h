@@ -1,7 +1,7 @@
 /* Being asked to stop: a signal to any rank (app/train/rank_signals.h) ends the run at a step
  * boundary that all ranks agree on, so that a checkpoint of it continues exactly.
  *
- * The wish travels with the gradients: one float behind them, in the first bucket of every step,
+ * The wish travels with the gradients: one float after them, in the first bucket of every step,
  * is summed over the ranks as they are. So no step costs a message more, and all ranks see the wish
  * of any of them in the same step.
  */
@@ -12,12 +12,12 @@
 
 #include <stdbool.h>
 
-enum { PREEMPT_FLOATS = 1 }; /* room behind the gradients */
+enum { PREEMPT_FLOATS = 1 }; /* room after the gradients */
 
 typedef struct preempt {
     device *dev;
-    float *flag;         /* device memory behind the gradients: begin_step writes the rank's wish */
-    const float *answer; /* device memory: the flag's sum over all ranks, behind a step */
+    float *flag;         /* device memory after the gradients: begin_step writes the rank's wish */
+    const float *answer; /* device memory: the flag's sum over all ranks, after a step */
     bool agreed;         /* all ranks stop, at this step */
     readback late;       /* an accelerator's answer of some step */
     int looks;           /* since that was asked for */

@@ -53,7 +53,7 @@ void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int6
         return;
     const rank_context *rank = p->rank;
     const rank_settings *s = &rank->settings;
-    const strategy *how = rank->strategy;
+    const strategy_facts *how = strategy_of(rank->opts);
     const options *o = rank->opts;
     progress_line(p, "mnist_ddp %s: %s, %zu parameters, %s, lr %g, gamma %g, seed %lld",
                   MNIST_DDP_VERSION, model_kind_name(s->model), network_count(rank->net),
@@ -64,10 +64,10 @@ void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int6
     progress_line(p,
                   "%s: %d x batch %d%s = global batch %lld; backend %s; device %s, %d thread%s "
                   "per %s",
-                  strategy_title(how), rank->place.world_size * s->replicas,
+                  how->title, rank->place.world_size * s->replicas,
                   chunk_size(s->batch_size, s->replicas), accum,
-                  (long long)rank_context_global_batch(rank), strategy_backend(how),
-                  rank->dev->ops->name, s->threads, s->threads == 1 ? "" : "s", strategy_unit(how));
+                  (long long)rank_context_global_batch(rank), strategy_backend(rank->strategy),
+                  rank->dev->ops->name, s->threads, s->threads == 1 ? "" : "s", how->unit);
     if (rank->dev->emulation != NULL)
         progress_line(p, "NO GPU: %s", rank->dev->emulation);
     const char *folder = rank->location.folder[0] != '\0' ? rank->location.folder : "in memory";
@@ -78,7 +78,7 @@ void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int6
                          "--data-dir DIR");
     progress_line(p, "results: %s", run_dir);
     if (start_epoch > 0 || start_step > 0)
-        progress_line(p, "resuming behind epoch %lld, step %lld", (long long)start_epoch,
+        progress_line(p, "resuming after epoch %lld, step %lld", (long long)start_epoch,
                       (long long)start_step);
 }
 

@@ -26,7 +26,7 @@ typedef struct progress {
 progress progress_open(const rank_context *rank);
 void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int64_t start_step);
 
-/* Whether a line is due behind step `step` (from 0) of `steps`. */
+/* Whether a line is due after step `step` (from 0) of `steps`. */
 bool progress_wants_step(const progress *p, int step, int steps);
 
 /* What a line about a step says, beside its loss. */

@@ -88,14 +88,15 @@ static size_t gradient_bytes(const rank_context *rank)
 
 static size_t parameter_bytes(const rank_context *rank)
 {
-    size_t more = strategy_parameter_floats(rank->opts);
+    size_t more = strategy_of(rank->opts)->parameter_floats;
     return more > 0 ? sizeof(float) * (model_kind_count(rank->settings.model) + more) : 0;
 }
 
 static status open_group(rank_context *rank)
 {
     const options *o = rank->opts;
-    process_group_options settings = {.backend = strategy_group_backend(o),
+    const char *own = strategy_of(o)->group_backend;
+    process_group_options settings = {.backend = own != NULL ? own : o->backend,
                                       .rank = rank->place.rank,
                                       .world_size = rank->place.world_size,
                                       .store = store_of(rank),
@@ -164,7 +165,7 @@ static status open_loader(rank_context *rank)
                                            .seed = (uint64_t)rank->opts->seed,
                                            .shuffle = rank->opts->shuffle,
                                            .drop_last = rank->opts->drop_last},
-                               .numbers = rank->state};
+                               .state = rank->state};
     return loader_create(rank->dev, &rank->train_set, &settings, &rank->loader);
 }
 
@@ -248,13 +249,13 @@ static status open_test_loader(rank_context *rank)
     loader_options settings = {.batch_size = (int)batch_size,
                                .accum = 1,
                                .sampler = {.samples = part.count, .world_size = 1},
-                               .numbers = rank->state};
+                               .state = rank->state};
     TRY(loader_create(rank->dev, &part, &settings, &rank->test_loader));
     return loader_start_epoch(rank->test_loader, 0);
 }
 
-/* A rank's wish to stop travels behind its gradients. The answer, in which that of any rank shows,
- * comes back there, or behind the parameters if those travel. */
+/* A rank's wish to stop travels after its gradients. The answer, in which that of any rank shows,
+ * comes back there, or after the parameters if those travel. */
 static status open_stop(rank_context *rank)
 {
     size_t count = network_count(rank->net);
@@ -314,16 +315,16 @@ status rank_context_open_eval(const options *opts, model_kind kind, rank_context
 
 status rank_context_loss_scaling(rank_context *rank, loss_scaling *out)
 {
-    step_numbers numbers;
-    TRY(rank->dev->ops->download(rank->dev, &numbers, rank->state, sizeof numbers));
-    *out = numbers.scaling;
+    step_state state;
+    TRY(rank->dev->ops->download(rank->dev, &state, rank->state, sizeof state));
+    *out = state.scaling;
     return STATUS_OK;
 }
 
 status rank_context_set_loss_scaling(rank_context *rank, const loss_scaling *scaling)
 {
-    step_numbers numbers = {.scaling = *scaling};
-    return rank->dev->ops->upload(rank->dev, rank->state, &numbers, sizeof numbers);
+    step_state state = {.scaling = *scaling};
+    return rank->dev->ops->upload(rank->dev, rank->state, &state, sizeof state);
 }
 
 static status broadcast_loss_scaling(rank_context *rank)

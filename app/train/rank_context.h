@@ -37,9 +37,9 @@ typedef struct rank_context {
     device *dev;
     network *net;
     optimizer *opt;
-    float *gradients;    /* the network's, and PREEMPT_FLOATS behind them */
-    float *parameters;   /* the network's, and what travels behind them; NULL: its own */
-    step_numbers *state; /* device memory: of the step under way */
+    float *gradients;  /* the network's, and PREEMPT_FLOATS after them */
+    float *parameters; /* the network's, and what travels after them; NULL: its own */
+    step_state *state; /* device memory: of the step under way */
     strategy *strategy;
     preempt stop;
 } rank_context;

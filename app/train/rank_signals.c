@@ -35,7 +35,7 @@ static void write_collectives(rank_signals *listener)
     pthread_mutex_unlock(&listener->lock);
 }
 
-/* Ends the process as the signal does where nobody listens. */
+/* Ends the process as the signal does if nobody listens. */
 static void die_of(int number)
 {
     sigset_t set;

@@ -1,7 +1,7 @@
 /* The signals that a rank listens to, taken one by one on a thread of their own:
  *
  *   SIGTERM, SIGUSR1   the wish to end the run at a step boundary (preempt.h). SIGTERM ends the
- *                      process as ever where it comes a second time, or from our own launcher,
+ *                      process as ever if it comes a second time, or from our own launcher,
  *                      which asks with SIGUSR1 and means SIGTERM.
  *   SIGUSR2            the rank writes its last collectives and where it is (failure.h), and goes
  *                      on; also one that hangs in a collective.

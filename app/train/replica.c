@@ -72,13 +72,13 @@ status replica_load_kernels(replica *r)
     replicas *all = r->all;
     bool is_master = r->index == 0;
     network *net = is_master ? all->rank->net : r->net;
-    step_numbers *state = is_master ? all->rank->state : r->state;
+    step_state *state = is_master ? all->rank->state : r->state;
     step_plan plan = {.scale_loss = r->dev->precision == PRECISION_F16}; /* of an evaluation */
     const device_ops *ops = r->dev->ops;
     void *zeros = NULL;
     /* A chunk's images are more bytes than the labels and positions of all replicas' samples. */
     TRY(ops->alloc(r->dev, sizeof(float) * (size_t)all->chunk * REPLICA_IMAGE, &zeros));
-    batch in = {.x = zeros, .labels = zeros, .samples = zeros, .numbers = state};
+    batch in = {.x = zeros, .labels = zeros, .samples = zeros, .state = state};
     status st = ops->begin_step(r->dev, &plan, state, NULL);
     for (int i = 0; i < REPLICA_TEAMS && st == STATUS_OK; i++)
         if (all->batches[i] > 0)
@@ -172,7 +172,7 @@ static status work_on_chunk(replica *r, const order *o)
     int rows = chunk_rows(o->n, r->all->n, r->index);
     size_t n = (size_t)rows, row_bytes = network_dlogits_row_bytes(r->net);
     size_t image_bytes = REPLICA_IMAGE * device_element_bytes(r->dev);
-    batch in = {.n = rows, .x = r->x, .samples = r->samples, .numbers = r->state};
+    batch in = {.n = rows, .x = r->x, .samples = r->samples, .state = r->state};
     if (o->begins_step)
         TRY(r->dev->ops->begin_step(r->dev, &o->plan, r->state, NULL));
     arrive(r, AT_PARAMETERS);

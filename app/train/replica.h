@@ -55,7 +55,7 @@ typedef struct replica {
     device *dev;
     struct trace_lane *lane; /* of its transfers; NULL: no trace */
     network *net;
-    step_numbers *state;                        /* device memory, as the next two: */
+    step_state *state;                          /* device memory, as the next two: */
     float *x;                                   /* (chunk, 784) */
     uint32_t *samples;                          /* (chunk) */
     store *keys[REPLICA_TEAMS];                 /* NULL: none is needed */

@@ -44,7 +44,7 @@ static int team_of(const replicas *all, int n)
     return 0;
 }
 
-/* nccl where every replica has a GPU of its own. */
+/* nccl if every replica has a GPU of its own. */
 static status choose_backend(replicas *all)
 {
     const char *asked = all->rank->opts->backend;

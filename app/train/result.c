@@ -151,7 +151,7 @@ status result_print(const result *r, const rank_context *rank, char **out)
     }
     double speed = r->epochs > 0 ? (double)r->images_per_epoch / best : 0;
     json_object_set_new(object, "system", json_string("mnist_ddp " MNIST_DDP_VERSION));
-    json_object_set_new(object, "mode", json_string(strategy_name(rank->strategy)));
+    json_object_set_new(object, "mode", json_string(strategy_of(rank->opts)->name));
     json_object_set_new(object, "world", json_integer(rank->place.world_size));
     json_object_set_new(object, "replicas", json_integer(rank->settings.replicas));
     json_object_set_new(object, "model", json_string(model_kind_name(rank->settings.model)));

@@ -79,7 +79,7 @@ void run_folder_close(run_folder *folder)
 }
 
 /* The launch that this worker belongs to, the same however often it starts its workers again; ""
- * where another launcher did it. */
+ * if another launcher did it. */
 static void name_job(const rank_context *rank, char out[CHECKPOINT_JOB_BYTES])
 {
     const char *launched = getenv("MNIST_DDP_LAUNCHED");
@@ -99,9 +99,10 @@ static void hash_rest(const rank_context *rank, char out[CHECKPOINT_HASH_BYTES])
              rank->opts->nesterov, rank->opts->shuffle, rank->opts->drop_last,
              rank->train_set.count, precision_name(rank->dev->precision));
     int devices = rank->place.world_size * rank->settings.replicas;
-    if (strategy_is_central(rank->strategy) && devices > 1)
-        snprintf(text + strlen(text), sizeof text - strlen(text), " %s %d",
-                 strategy_name(rank->strategy), rank->settings.replicas);
+    const strategy_facts *how = strategy_of(rank->opts);
+    if (how->is_central && devices > 1)
+        snprintf(text + strlen(text), sizeof text - strlen(text), " %s %d", how->name,
+                 rank->settings.replicas);
     snprintf(out, CHECKPOINT_HASH_BYTES, "%016" PRIx64, fnv1a(FNV1A_START, text, strlen(text)));
 }
 
@@ -168,7 +169,7 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
 }
 
 /* Workers that are started again continue what their own launch has written; what was there before
- * it only where --resume says so. */
+ * it only if --resume says so. */
 static status check_job(const char *path, const rank_context *rank, const checkpoint_state *was)
 {
     char ours[CHECKPOINT_JOB_BYTES];
@@ -177,7 +178,7 @@ static status check_job(const char *path, const rank_context *rank, const checkp
     return other && rank->opts->resume == NULL ? refuse_held(path) : STATUS_OK;
 }
 
-/* The model beside the checkpoints may be older than they are, where the run was killed between the
+/* The model beside the checkpoints may be older than they are, if the run was killed between the
  * two. A failure is told; the next checkpoint mends it, and run_folder_check_saved looks. */
 static void publish_again(const char *path, const char *checkpoint)
 {
@@ -197,12 +198,11 @@ static status check_place(const char *path, const rank_context *rank, const chec
     if (was->step_in_epoch <= steps && (missing == 0 || (missing > 0 && dry)))
         return STATUS_OK;
     return FAIL(STATUS_INVALID,
-                "%s: step %" PRId64 " is not step %" PRId64 " behind %" PRId64
-                " epochs of %" PRId64,
+                "%s: step %" PRId64 " is not step %" PRId64 " after %" PRId64 " epochs of %" PRId64,
                 path, was->step, was->step_in_epoch, was->epoch, steps);
 }
 
-/* Loads the newest checkpoint that is whole and fits; *found = false where there is none at all. */
+/* Loads the newest checkpoint that is whole and fits; *found = false if there is none at all. */
 static status load_newest(const char *path, rank_context *rank, bool *found, checkpoint_state *was,
                           char *checkpoint)
 {

@@ -21,7 +21,7 @@ typedef struct step_graphs {
     int n;
 } step_graphs;
 
-/* Enqueues step `step`, or has done it where the device is the host. */
+/* Enqueues step `step`, or has done it if the device is the host. */
 typedef status (*enqueue_step_fn)(void *ctx, int step);
 
 /* The first step of a size is run as it is: libraries choose their kernels and take their memory

@@ -15,7 +15,8 @@ typedef struct step_log {
 status step_log_open(device *dev, step_log *out);
 void step_log_close(step_log *log);
 
-/* A line about the step that was enqueued last; `totals`, device memory, is behind that step. */
+/* A line about the step that was enqueued last; `totals`, device memory, is what that step leaves.
+ */
 status step_log_add(step_log *log, progress *to, const score *totals, const step_line *line);
 
 /* Prints the line that is still to come, if one is. */

@@ -23,9 +23,14 @@ struct strategy {
 static const strategy_ops *ops_of(const options *opts)
 {
     for (int i = 0; i < N_STRATEGIES; i++)
-        if (strcmp(opts->mode, STRATEGIES[i]->name) == 0)
+        if (strcmp(opts->mode, STRATEGIES[i]->facts.name) == 0)
             return STRATEGIES[i];
     return &strategy_ddp; /* commands without --mode */
+}
+
+const strategy_facts *strategy_of(const options *opts)
+{
+    return &ops_of(opts)->facts;
 }
 
 status strategy_check(const options *opts, int world_size)
@@ -33,27 +38,11 @@ status strategy_check(const options *opts, int world_size)
     return ops_of(opts)->check(opts, world_size);
 }
 
-bool strategy_is_one_process(const options *opts)
-{
-    return ops_of(opts)->is_one_process;
-}
-
 status strategy_replicas(const options *opts, int *out)
 {
     const strategy_ops *ops = ops_of(opts);
     *out = 1;
     return ops->replicas != NULL ? ops->replicas(opts, out) : STATUS_OK;
-}
-
-const char *strategy_group_backend(const options *opts)
-{
-    const char *own = ops_of(opts)->group_backend;
-    return own != NULL ? own : opts->backend;
-}
-
-size_t strategy_parameter_floats(const options *opts)
-{
-    return ops_of(opts)->parameter_floats;
 }
 
 status strategy_open(const options *opts, rank_context *rank, strategy **out)
@@ -103,34 +92,9 @@ status strategy_explain(strategy *s, status st)
     return s->ops->explain != NULL ? s->ops->explain(s->self, st) : st;
 }
 
-const char *strategy_name(const strategy *s)
-{
-    return s->ops->name;
-}
-
-const char *strategy_title(const strategy *s)
-{
-    return s->ops->title;
-}
-
-const char *strategy_unit(const strategy *s)
-{
-    return s->ops->unit;
-}
-
 const char *strategy_backend(const strategy *s)
 {
     return s->ops->backend(s->rank, s->self);
-}
-
-bool strategy_can_be_captured(const strategy *s)
-{
-    return s->ops->can_be_captured;
-}
-
-bool strategy_is_central(const strategy *s)
-{
-    return s->ops->is_central;
 }
 
 device_use strategy_use(const strategy *s, int index)

@@ -25,27 +25,30 @@
 struct rank_context;
 typedef struct strategy strategy;
 
-/* Of the options alone, which the option table has checked: */
+/* What is known of a strategy before it is open. */
+typedef struct strategy_facts {
+    const char *name;          /* as --mode spells it */
+    const char *title;         /* in a run's header: "mode ps, ranks" */
+    const char *unit;          /* what has threads and a part of the batch: "rank", "replica" */
+    const char *group_backend; /* of the process group among the ranks; NULL: --backend */
+    size_t parameter_floats;   /* that travel after the parameters, the first of them the sum of the
+                                  ranks' wishes to stop; 0: parameters do not travel */
+    bool is_one_process;       /* it does all of the work: its --batch-size is the whole batch */
+    bool is_central;           /* gradients are added up in one place, in an order of its own: other
+                                  numbers of devices give other bits */
+    bool can_be_captured;      /* one thread enqueues all of a step: a graph can record it */
+} strategy_facts;
+
+/* Of --mode, which the option table has checked. Lives as long as the program. */
+const strategy_facts *strategy_of(const options *opts);
 
 /* STATUS_INVALID, with what to type, for settings that do not go with the mode or with a job of
  * `world_size` ranks. */
 status strategy_check(const options *opts, int world_size);
 
-/* Whether one process does all of it: its --batch-size is the whole batch. */
-bool strategy_is_one_process(const options *opts);
-
 /* Devices of one process that share its batches: 1, but with --mode=dp. STATUS_INVALID if there
  * would be too many. */
 status strategy_replicas(const options *opts, int *out);
-
-/* --backend of the process group among the ranks. */
-const char *strategy_group_backend(const options *opts);
-
-/* How many floats travel behind the parameters, the first of them the sum of the ranks' wishes to
- * stop; 0: parameters do not travel. */
-size_t strategy_parameter_floats(const options *opts);
-
-/* The training: */
 
 /* Network, optimizer and loader of the rank are open, and stay so until the close. Blocks until all
  * replicas, if it has any, are ready. */
@@ -75,19 +78,8 @@ status strategy_optimizer_step(strategy *s);
  * knows more, with its message. */
 status strategy_explain(strategy *s, status st);
 
-/* What it says of itself: */
-
-const char *strategy_name(const strategy *s);    /* as --mode spells it */
-const char *strategy_title(const strategy *s);   /* for a run's header: "mode ps, ranks" */
-const char *strategy_unit(const strategy *s);    /* "rank", "replica": what has threads */
-const char *strategy_backend(const strategy *s); /* of the transfers: "shm", ..., "none" */
-
-/* Whether a step's work may be recorded as a graph of the device. */
-bool strategy_can_be_captured(const strategy *s);
-
-/* Whether gradients are added up in one place, in an order of its own: only the same mode with as
- * many replicas gives the same bits. */
-bool strategy_is_central(const strategy *s);
+/* Of its transfers: "shm", "nccl", ...; "none" if there are none. */
+const char *strategy_backend(const strategy *s);
 
 /* What one of its devices, by the index of the replica, has moved and held so far. */
 typedef struct device_use {

@@ -65,10 +65,7 @@ static int64_t comm_ns(const rank_context *rank, void *self, int64_t exposed_ns)
 }
 
 const strategy_ops strategy_ddp = {
-    .name = "ddp",
-    .title = "ranks",
-    .unit = "rank",
-    .can_be_captured = true,
+    .facts = {.name = "ddp", .title = "ranks", .unit = "rank", .can_be_captured = true},
     .check = check,
     .open = open_reducer,
     .close = close_reducer,

@@ -81,12 +81,12 @@ static device_use use(const rank_context *rank, void *self, int index)
 }
 
 const strategy_ops strategy_dp = {
-    .name = "dp",
-    .title = "mode dp, replicas",
-    .unit = "replica",
-    .group_backend = "auto", /* of one rank; --backend is the replicas' */
-    .is_one_process = true,
-    .is_central = true,
+    .facts = {.name = "dp",
+              .title = "mode dp, replicas",
+              .unit = "replica",
+              .group_backend = "auto", /* of one rank; --backend is the replicas' */
+              .is_one_process = true,
+              .is_central = true},
     .check = check,
     .replicas = count_replicas,
     .open = open_replicas,

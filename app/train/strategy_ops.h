@@ -11,11 +11,7 @@
 typedef struct rank_context rank_context;
 
 typedef struct strategy_ops {
-    const char *name, *title, *unit; /* as in strategy.h */
-    const char *group_backend;       /* NULL: --backend */
-    size_t parameter_floats;
-    bool is_one_process, is_central;
-    bool can_be_captured; /* one thread enqueues all of a step, on one device */
+    strategy_facts facts;
 
     status (*check)(const options *opts, int world_size);
     status (*replicas)(const options *opts, int *out); /* NULL: 1 */

@@ -1,14 +1,14 @@
 /* A parameter server: gradients to rank 0, which alone has the optimizer's state, and parameters
  * back.
  *
- * What all ranks must know travels behind the parameters: whether to stop, and whether this step's
+ * What all ranks must know travels after the parameters: whether to stop, and whether this step's
  * gradients overflowed, which only the server has seen.
  */
 #include "app/train/strategy_ranks.h"
 #include "dist/param_server.h"
 #include "kernels/ops.h"
 
-enum { STOP, OVERFLOW, N_NEWS }; /* behind the parameters */
+enum { STOP, OVERFLOW, N_NEWS }; /* after the parameters */
 
 static status check(const options *opts, int world_size)
 {
@@ -77,12 +77,12 @@ static status optimizer_step_at_server(rank_context *rank, void *self)
 }
 
 const strategy_ops strategy_ps = {
-    .name = "ps",
-    .title = "mode ps, ranks",
-    .unit = "rank",
-    .parameter_floats = N_NEWS,
-    .is_central = true,
-    .can_be_captured = true,
+    .facts = {.name = "ps",
+              .title = "mode ps, ranks",
+              .unit = "rank",
+              .parameter_floats = N_NEWS,
+              .is_central = true,
+              .can_be_captured = true},
     .check = check,
     .open = open_server,
     .close = close_server,

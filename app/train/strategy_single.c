@@ -19,11 +19,11 @@ static status forward_backward(rank_context *rank, void *self, const step_batch 
 }
 
 const strategy_ops strategy_single = {
-    .name = "single",
-    .title = "mode single, ranks",
-    .unit = "rank",
-    .is_one_process = true,
-    .can_be_captured = true,
+    .facts = {.name = "single",
+              .title = "mode single, ranks",
+              .unit = "rank",
+              .is_one_process = true,
+              .can_be_captured = true},
     .check = check,
     .forward_backward = forward_backward,
     .optimizer_step = strategy_ranks_optimizer_step,

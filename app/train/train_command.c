@@ -89,7 +89,7 @@ static void say_stopped(training *t)
     if (t->rank.place.rank != 0)
         return;
     int number = rank_signals_asked(&t->signals);
-    LOG_W("stopped behind epoch %lld, step %lld: %s%s asked for it", (long long)at->epoch,
+    LOG_W("stopped after epoch %lld, step %lld: %s%s asked for it", (long long)at->epoch,
           (long long)at->step_in_epoch, number != 0 ? "SIG" : "a signal to another rank",
           number != 0 ? sigabbrev_np(number) : "");
     if (!t->rank.opts->save_model)

@@ -296,7 +296,7 @@ status trainer_run(trainer *t)
 status trainer_open(rank_context *rank, trainer *out)
 {
     bool graphs = rank->opts->cuda_graph && rank->dev->ops->accelerator != NULL &&
-                  strategy_can_be_captured(rank->strategy) &&
+                  strategy_of(rank->opts)->can_be_captured &&
                   process_group_can_be_captured(rank->group);
     out->rank = rank;
     out->graphs = (step_graphs){.timeline = &rank->timeline, .enabled = graphs};

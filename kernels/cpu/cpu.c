@@ -123,9 +123,9 @@ static void adadelta_piece(const step_job *job, size_t first, size_t count)
 }
 
 static status sgd_step(device *dev, float *param, const float *grad, float *momentum_buffer,
-                       size_t count, step_numbers *numbers, const sgd_options *options)
+                       size_t count, step_state *state, const sgd_options *options)
 {
-    sgd_math m = sgd_math_of(options, numbers);
+    sgd_math m = sgd_math_of(options, state);
     step_job job = {.piece = momentum_buffer != NULL ? sgd_momentum_piece : sgd_plain_piece,
                     .math = &m,
                     .param = param,
@@ -136,10 +136,10 @@ static status sgd_step(device *dev, float *param, const float *grad, float *mome
 }
 
 static status adam_step(device *dev, float *param, const float *grad, float *exp_avg,
-                        float *exp_avg_sq, size_t count, step_numbers *numbers,
+                        float *exp_avg_sq, size_t count, step_state *state,
                         const adam_options *options)
 {
-    adam_math m = adam_math_of(options, numbers);
+    adam_math m = adam_math_of(options, state);
     step_job job = {.piece = adam_piece,
                     .math = &m,
                     .param = param,
@@ -151,10 +151,10 @@ static status adam_step(device *dev, float *param, const float *grad, float *exp
 }
 
 static status adadelta_step(device *dev, float *param, const float *grad, float *square_avg,
-                            float *acc_delta, size_t count, step_numbers *numbers,
+                            float *acc_delta, size_t count, step_state *state,
                             const adadelta_options *options)
 {
-    adadelta_math m = adadelta_math_of(options, numbers);
+    adadelta_math m = adadelta_math_of(options, state);
     step_job job = {.piece = adadelta_piece,
                     .math = &m,
                     .param = param,

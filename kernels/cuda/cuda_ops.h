@@ -39,8 +39,8 @@ status cuda_graph_launch(device *dev, device_graph *graph);
 void cuda_graph_destroy(device_graph *graph);
 
 /* step.cu */
-status cuda_begin_step(device *dev, const step_plan *plan, step_numbers *numbers, float *stop_flag);
-status cuda_gather(device *dev, const gather_source *source, const step_numbers *numbers,
+status cuda_begin_step(device *dev, const step_plan *plan, step_state *state, float *stop_flag);
+status cuda_gather(device *dev, const gather_source *source, const step_state *state,
                    uint32_t offset, int n, float *x, uint8_t *labels_out, uint32_t *samples);
 
 /* shadow.c */
@@ -66,17 +66,17 @@ status cuda_linear_backward_data(linear *plan, int n, const float *weight, const
 
 /* loss.cu */
 status cuda_cross_entropy(device *dev, const float *logits, const uint8_t *labels, int n,
-                          int classes, const step_numbers *numbers, score *totals, float *dlogits);
+                          int classes, const step_state *state, score *totals, float *dlogits);
 size_t cuda_loss_scratch_bytes(void); /* zeroed, of cuda_state.loss_scratch */
 
 /* optimizer.cu */
 status cuda_sgd_step(device *dev, float *param, const float *grad, float *momentum_buffer,
-                     size_t count, step_numbers *numbers, const sgd_options *options);
+                     size_t count, step_state *state, const sgd_options *options);
 status cuda_adam_step(device *dev, float *param, const float *grad, float *exp_avg,
-                      float *exp_avg_sq, size_t count, step_numbers *numbers,
+                      float *exp_avg_sq, size_t count, step_state *state,
                       const adam_options *options);
 status cuda_adadelta_step(device *dev, float *param, const float *grad, float *square_avg,
-                          float *acc_delta, size_t count, step_numbers *numbers,
+                          float *acc_delta, size_t count, step_state *state,
                           const adadelta_options *options);
 
 #ifdef __cplusplus

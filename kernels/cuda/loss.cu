@@ -23,7 +23,7 @@ struct loss_job {
     const float *logits;
     const uint8_t *labels;
     int n, classes;
-    const step_numbers *numbers; /* NULL where no gradient is wanted */
+    const step_state *state; /* NULL where no gradient is wanted */
     score *totals;
     loss_scratch *scratch;
 };
@@ -107,7 +107,7 @@ static __global__ void cross_entropy_kernel(loss_job job, T *dlogits)
 {
     float scale = 0.0f;
     if (dlogits != nullptr)
-        scale = job.numbers->plan.grad_scale * step_loss_scale(job.numbers);
+        scale = job.state->plan.grad_scale * step_loss_scale(job.state);
     loss_partial mine = {0.0, 0};
     for (size_t i = thread_index(); i < (size_t)job.n; i += thread_count())
         row_loss<T, CLASSES>(job, (int)i, scale, dlogits, &mine);
@@ -146,11 +146,11 @@ template <typename T> static status launch(const cuda_state *s, const loss_job &
 }
 
 status cuda_cross_entropy(device *dev, const float *logits, const uint8_t *labels, int n,
-                          int classes, const step_numbers *numbers, score *totals, float *dlogits)
+                          int classes, const step_state *state, score *totals, float *dlogits)
 {
     const cuda_state *s = cuda_state_of(dev);
     loss_job job = {
-        logits, labels, n, classes, numbers, totals, static_cast<loss_scratch *>(s->loss_scratch)};
+        logits, labels, n, classes, state, totals, static_cast<loss_scratch *>(s->loss_scratch)};
     return with_element(dev->precision, [&](auto *kind) {
         return launch(s, job, reinterpret_cast<decltype(kind)>(dlogits));
     });

@@ -7,7 +7,7 @@
 constexpr unsigned THREADS = 128;
 constexpr int RUN = 4; /* elements of a thread: 16 bytes of each array */
 
-/* What a rule gets of the step's numbers. */
+/* What a rule gets of the step's state. */
 struct factors {
     float unscale; /* 1 / step_loss_scale, exact: the scale is a power of two */
     float lr, step_size, correction2_sqrt;
@@ -68,17 +68,17 @@ struct arenas {
     bool aligned;
 };
 
-static __device__ inline factors factors_of(const step_numbers *numbers)
+static __device__ inline factors factors_of(const step_state *state)
 {
-    return {1.0f / step_loss_scale(numbers), numbers->plan.lr, numbers->adam_step_size,
-            numbers->adam_correction2_sqrt};
+    return {1.0f / step_loss_scale(state), state->plan.lr, state->adam_step_size,
+            state->adam_correction2_sqrt};
 }
 
 template <typename Rule>
-static __global__ void update_kernel(arenas all, const step_numbers *numbers, Rule rule)
+static __global__ void update_kernel(arenas all, const step_state *state, Rule rule)
 {
-    bool skipped = step_is_skipped(numbers);
-    factors f = factors_of(numbers);
+    bool skipped = step_is_skipped(state);
+    factors f = factors_of(state);
     size_t at = thread_index() * RUN;
     if (all.aligned && at + RUN <= all.count) {
         pack<float, RUN> g = load_pack<RUN>(all.grad + at), p = load_pack<RUN>(all.param + at);
@@ -87,7 +87,7 @@ static __global__ void update_kernel(arenas all, const step_numbers *numbers, Ru
             a = load_pack<RUN>(all.state1 + at);
         if (Rule::STATES > 1)
             b = load_pack<RUN>(all.state2 + at);
-        if (skipped) /* asked behind the loads: their latencies overlap with that of numbers */
+        if (skipped) /* asked behind the loads: their latencies overlap with that of the state */
             return;
         UNROLL
         for (int j = 0; j < RUN; j++)
@@ -114,9 +114,9 @@ static __device__ inline bool is_finite(float x)
 
 /* All who find an infinity or a NaN store the same. */
 static __global__ void overflow_kernel(const float *grad, size_t count, bool aligned,
-                                       step_numbers *numbers)
+                                       step_state *state)
 {
-    if (!numbers->plan.scale_loss)
+    if (!state->plan.scale_loss)
         return;
     bool finite = true;
     size_t runs = aligned ? count / RUN : 0;
@@ -128,12 +128,12 @@ static __global__ void overflow_kernel(const float *grad, size_t count, bool ali
     for (size_t i = runs * RUN + thread_index(); i < count; i += thread_count())
         finite = finite && is_finite(grad[i]);
     if (!finite)
-        numbers->scaling.overflow = 1;
+        state->scaling.overflow = 1;
 }
 
 /* The check is left out where the last begin_step scaled no loss: so all steps that one recording
  * is played for must agree in that. */
-static status find_overflow(device *dev, const arenas &all, step_numbers *numbers)
+static status find_overflow(device *dev, const arenas &all, step_state *state)
 {
     constexpr unsigned BLOCKS_EACH = 8; /* per multiprocessor */
     const cuda_state *s = cuda_state_of(dev);
@@ -142,43 +142,43 @@ static status find_overflow(device *dev, const arenas &all, step_numbers *number
     unsigned blocks = blocks_for((all.count + RUN - 1) / RUN, THREADS);
     unsigned room = BLOCKS_EACH * (unsigned)s->multiprocessors;
     LAUNCH(s->stream, blocks < room ? blocks : room, THREADS, overflow_kernel, all.grad, all.count,
-           are_aligned(all.grad), numbers);
+           are_aligned(all.grad), state);
     return CUDA_CALL(cudaGetLastError());
 }
 
 template <typename Rule>
-static status step_with(device *dev, arenas all, step_numbers *numbers, Rule rule)
+static status step_with(device *dev, arenas all, step_state *state, Rule rule)
 {
     if (all.count == 0)
         return STATUS_OK;
-    TRY(find_overflow(dev, all, numbers));
+    TRY(find_overflow(dev, all, state));
     all.aligned = are_aligned(all.param, all.grad, all.state1, all.state2);
     LAUNCH(cuda_state_of(dev)->stream, blocks_for((all.count + RUN - 1) / RUN, THREADS), THREADS,
-           (update_kernel<Rule>), all, numbers, rule);
+           (update_kernel<Rule>), all, state, rule);
     return CUDA_CALL(cudaGetLastError());
 }
 
 status cuda_sgd_step(device *dev, float *param, const float *grad, float *momentum_buffer,
-                     size_t count, step_numbers *numbers, const sgd_options *options)
+                     size_t count, step_state *state, const sgd_options *options)
 {
     arenas all = {param, grad, momentum_buffer, nullptr, count, false};
     if (momentum_buffer == nullptr)
-        return step_with(dev, all, numbers, sgd_rule{*options});
-    return step_with(dev, all, numbers, momentum_rule{*options});
+        return step_with(dev, all, state, sgd_rule{*options});
+    return step_with(dev, all, state, momentum_rule{*options});
 }
 
 status cuda_adam_step(device *dev, float *param, const float *grad, float *exp_avg,
-                      float *exp_avg_sq, size_t count, step_numbers *numbers,
+                      float *exp_avg_sq, size_t count, step_state *state,
                       const adam_options *options)
 {
     arenas all = {param, grad, exp_avg, exp_avg_sq, count, false};
-    return step_with(dev, all, numbers, adam_rule{*options});
+    return step_with(dev, all, state, adam_rule{*options});
 }
 
 status cuda_adadelta_step(device *dev, float *param, const float *grad, float *square_avg,
-                          float *acc_delta, size_t count, step_numbers *numbers,
+                          float *acc_delta, size_t count, step_state *state,
                           const adadelta_options *options)
 {
     arenas all = {param, grad, square_avg, acc_delta, count, false};
-    return step_with(dev, all, numbers, adadelta_rule{*options});
+    return step_with(dev, all, state, adadelta_rule{*options});
 }

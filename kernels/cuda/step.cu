@@ -1,4 +1,4 @@
-/* What begins a step: its numbers, and its batch. */
+/* What begins a step: its state, and its batch. */
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/vector.cuh"
@@ -6,23 +6,23 @@
 constexpr unsigned THREADS = 256;
 constexpr int RUN = 4; /* pixels of a thread */
 
-static __global__ void begin_step_kernel(step_plan plan, step_numbers *numbers, float *stop_flag)
+static __global__ void begin_step_kernel(step_plan plan, step_state *state, float *stop_flag)
 {
-    step_begin(&plan, numbers, stop_flag);
+    step_begin(&plan, state, stop_flag);
 }
 
-status cuda_begin_step(device *dev, const step_plan *plan, step_numbers *numbers, float *stop_flag)
+status cuda_begin_step(device *dev, const step_plan *plan, step_state *state, float *stop_flag)
 {
     cuda_state *s = cuda_state_of(dev);
     TRY(cuda_use(dev));
     s->scale_loss = plan->scale_loss;
-    LAUNCH(s->stream, 1, 1, begin_step_kernel, *plan, numbers, stop_flag);
+    LAUNCH(s->stream, 1, 1, begin_step_kernel, *plan, state, stop_flag);
     return CUDA_CALL(cudaGetLastError());
 }
 
 struct gather_job {
     gather_source source;
-    const step_numbers *numbers;
+    const step_state *state;
     uint32_t offset;
     unsigned n, runs; /* runs of one image */
     bool aligned;
@@ -42,7 +42,7 @@ template <typename T> static __global__ void gather_kernel(gather_job job, T *x)
     unsigned i = item / job.runs, run = item % job.runs;
     if (i >= job.n)
         return;
-    uint32_t sample = job.source.order[job.numbers->plan.first + job.offset + i];
+    uint32_t sample = job.source.order[job.state->plan.first + job.offset + i];
     int pixels = job.source.pixels, at = (int)run * RUN;
     const uint8_t *image = job.source.images + (size_t)sample * (size_t)pixels;
     T *row = x + (size_t)i * (size_t)pixels;
@@ -62,12 +62,12 @@ template <typename T> static __global__ void gather_kernel(gather_job job, T *x)
     }
 }
 
-status cuda_gather(device *dev, const gather_source *source, const step_numbers *numbers,
+status cuda_gather(device *dev, const gather_source *source, const step_state *state,
                    uint32_t offset, int n, float *x, uint8_t *labels_out, uint32_t *samples)
 {
     gather_job job = {};
     job.source = *source;
-    job.numbers = numbers;
+    job.state = state;
     job.offset = offset;
     job.n = (unsigned)n;
     job.runs = (unsigned)((source->pixels + RUN - 1) / RUN);

@@ -11,10 +11,10 @@ static void destroy(device *dev)
 }
 
 static status sgd_step(device *dev, float *param, const float *grad, float *momentum_buffer,
-                       size_t count, step_numbers *numbers, const sgd_options *options)
+                       size_t count, step_state *state, const sgd_options *options)
 {
     (void)dev;
-    sgd_math m = sgd_math_of(options, numbers);
+    sgd_math m = sgd_math_of(options, state);
     if (momentum_buffer == NULL)
         sgd_plain(param, grad, count, m);
     else
@@ -23,20 +23,20 @@ static status sgd_step(device *dev, float *param, const float *grad, float *mome
 }
 
 static status adam_step(device *dev, float *param, const float *grad, float *exp_avg,
-                        float *exp_avg_sq, size_t count, step_numbers *numbers,
+                        float *exp_avg_sq, size_t count, step_state *state,
                         const adam_options *options)
 {
     (void)dev;
-    adam(param, grad, exp_avg, exp_avg_sq, count, adam_math_of(options, numbers));
+    adam(param, grad, exp_avg, exp_avg_sq, count, adam_math_of(options, state));
     return STATUS_OK;
 }
 
 static status adadelta_step(device *dev, float *param, const float *grad, float *square_avg,
-                            float *acc_delta, size_t count, step_numbers *numbers,
+                            float *acc_delta, size_t count, step_state *state,
                             const adadelta_options *options)
 {
     (void)dev;
-    adadelta(param, grad, square_avg, acc_delta, count, adadelta_math_of(options, numbers));
+    adadelta(param, grad, square_avg, acc_delta, count, adadelta_math_of(options, state));
     return STATUS_OK;
 }
 

@@ -73,6 +73,21 @@ START_TEST(replayed_steps_are_one_span)
 }
 END_TEST
 
+/* A lane keeps so many spans inside one another: each step must end its own. */
+START_TEST(many_replayed_steps_are_all_kept)
+{
+    enum { MANY = 32 };
+    program p = program_mnist(TRACED, "--cuda-graph", "--batch-size", "1", NULL);
+    ASSERT_EXIT(p, 0);
+    json_t *doc = trace_file_read("trace.json");
+    trace_file_check(doc);
+    expect(doc, 0, "step", MANY, 0);
+    expect(doc, 0, "graph", MANY - 1, MANY - 1);
+    json_decref(doc);
+    program_close(&p);
+}
+END_TEST
+
 int main(void)
 {
     if (!cuda_choose())
@@ -83,5 +98,6 @@ int main(void)
     tcase_add_checked_fixture(runs, start_clean, NULL);
     tcase_add_loop_test(runs, layers_are_timed_on_the_stream, 0, 2);
     tcase_add_test(runs, replayed_steps_are_one_span);
+    tcase_add_test(runs, many_replayed_steps_are_all_kept);
     return workbench_close(suite_run(suite));
 }

@@ -67,7 +67,7 @@ static status fake_upload(device *dev, void *dst, const void *host, size_t size_
     return STATUS_OK;
 }
 
-static status fake_gather(device *dev, const gather_source *source, const step_numbers *of_step,
+static status fake_gather(device *dev, const gather_source *source, const step_state *of_step,
                           uint32_t offset, int n, float *x, uint8_t *labels_out, uint32_t *samples)
 {
     fake *f = dev->state;
@@ -102,7 +102,7 @@ static device_ops accelerator_table;
 static fake memory;
 static device dev = {.ops = &FAKE_OPS, .state = &memory, .threads = 1};
 static uint8_t images[SAMPLES * DATASET_PIXELS], labels[SAMPLES];
-static step_numbers numbers; /* "device memory" */
+static step_state state; /* "device memory" */
 static const dataset SET = {.count = SAMPLES, .images = images, .labels = labels};
 
 static void setup(void)
@@ -124,7 +124,7 @@ static loader_options make_options(int batch_size, int accum, int rank, int worl
                                         .world_size = world_size,
                                         .seed = 3,
                                         .shuffle = true},
-                            .numbers = &numbers};
+                            .state = &state};
 }
 
 static loader *create(const loader_options *options)
@@ -140,7 +140,7 @@ static void begin_step(loader *load, int step)
 {
     step_plan plan = {0};
     loader_begin_step(load, step, &plan);
-    step_begin(&plan, &numbers, NULL);
+    step_begin(&plan, &state, NULL);
 }
 
 static void expect_ok(status st)
@@ -151,8 +151,8 @@ static void expect_ok(status st)
 /* `b` holds the samples that `order` names. */
 static void expect_batch(const batch *b, const uint32_t *order, int epoch)
 {
-    ck_assert(b->numbers == &numbers);
-    ck_assert_uint_eq(numbers.plan.epoch, (uint32_t)epoch);
+    ck_assert(b->state == &state);
+    ck_assert_uint_eq(state.plan.epoch, (uint32_t)epoch);
     for (int i = 0; i < b->n; i++) {
         ck_assert_uint_eq(b->samples[i], order[i]);
         ck_assert_uint_eq(b->labels[i], order[i] % 10);
@@ -182,7 +182,7 @@ static void walk_epoch(loader *load, const loader_options *options, int epoch)
             step_samples += (uint32_t)b.n;
         }
         ck_assert_uint_gt(step_samples, 0);
-        ck_assert(numbers.plan.grad_scale == 1.0f / (float)step_samples);
+        ck_assert(state.plan.grad_scale == 1.0f / (float)step_samples);
         ck_assert_int_eq(loader_step_samples(load, step), (int)step_samples);
         batch untouched = {.n = -1};
         ck_assert_int_eq(loader_next(load, &untouched), STATUS_INVALID);

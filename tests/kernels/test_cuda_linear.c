@@ -269,16 +269,16 @@ static void check_dropout(device *cuda, device *reference, const linear_shape *s
         samples[i] = (uint32_t)(i * 31 + 5);
     for (int k = 0; k < 2; k++) {
         device *dev = benches[k].dev;
-        step_numbers numbers = {.plan = {.epoch = 3}};
+        step_state state = {.plan = {.epoch = 3}};
         dropout drop = {.p = 0.5f, .seed = 17, .layer = 1};
         void *d_samples = put_bytes(dev, samples, sizeof samples);
-        void *d_numbers = put_bytes(dev, &numbers, sizeof numbers);
+        void *d_state = put_bytes(dev, &state, sizeof state);
         void *d_keep = keep != NULL ? put_bytes(dev, keep, count) : NULL;
         drop.samples = d_samples;
-        drop.numbers = d_numbers;
+        drop.state = d_state;
         drop.keep = d_keep;
         y[k] = run_forward(&benches[k], n, d.x, true, &drop);
-        free_all(dev, (void *[]){d_samples, d_numbers, d_keep}, 3);
+        free_all(dev, (void *[]){d_samples, d_state, d_keep}, 3);
         bench_close(&benches[k]);
     }
     expect_close(y[0], y[1], count,

@@ -20,9 +20,9 @@ static int batch_of(int i)
 
 enum { LOOP = N_PRECISIONS * N_BATCHES };
 
-static step_numbers *put_numbers(device *dev, const step_numbers *numbers)
+static step_state *put_numbers(device *dev, const step_state *state)
 {
-    return put_bytes(dev, numbers, sizeof *numbers);
+    return put_bytes(dev, state, sizeof *state);
 }
 
 /* Every pixel value occurs. The result is exact: the float of the host's formula, rounded once. */
@@ -41,14 +41,14 @@ static void check_gather(device *dev, int n, int pixels)
         labels[i] = (uint8_t)(i % 10);
     for (int i = 0; i < FIRST + OFFSET + BATCH_MAX; i++)
         order[i] = (uint32_t)(i * 11 % IMAGES);
-    step_numbers numbers = {.plan = {.first = FIRST}};
+    step_state state = {.plan = {.first = FIRST}};
     void *d_images = put_bytes(dev, images, (size_t)(IMAGES * pixels));
     void *d_labels = put_bytes(dev, labels, sizeof labels);
-    void *d_order = put_bytes(dev, order, sizeof order), *d_numbers = put_numbers(dev, &numbers);
+    void *d_order = put_bytes(dev, order, sizeof order), *d_state = put_numbers(dev, &state);
     gather_source source = {d_images, d_labels, d_order, pixels};
     float *x = room(dev, sizeof *x * count);
     void *out_labels = room(dev, BATCH_MAX), *samples = room(dev, sizeof got_samples);
-    ok(ops->gather(dev, &source, d_numbers, OFFSET, n, x, out_labels, samples));
+    ok(ops->gather(dev, &source, d_state, OFFSET, n, x, out_labels, samples));
     float *got = get_activations(dev, x, count);
     ok(ops->download(dev, got_labels, out_labels, (size_t)n));
     ok(ops->download(dev, got_samples, samples, sizeof *got_samples * (size_t)n));
@@ -60,7 +60,7 @@ static void check_gather(device *dev, int n, int pixels)
             want[j] = ((float)images[(int)index * pixels + j] / 255.0f - 0.1307f) / 0.3081f;
         expect_rounded(dev->precision, got + i * pixels, want, (size_t)pixels);
     }
-    free_all(dev, (void *[]){d_images, d_labels, d_order, d_numbers, x, out_labels, samples}, 7);
+    free_all(dev, (void *[]){d_images, d_labels, d_order, d_state, x, out_labels, samples}, 7);
     free(images);
     free(got);
 }
@@ -89,11 +89,11 @@ static void run_pool(device *dev, const pool_case *c, float **y_out, float **dz_
     const pool_shape *s = &c->shape;
     int area = s->height * s->width, channels = s->channels;
     size_t out = (size_t)(c->n * channels * area / 4);
-    step_numbers numbers = {.plan = {.epoch = 2}};
-    step_numbers *d_numbers = put_numbers(dev, &numbers);
+    step_state state = {.plan = {.epoch = 2}};
+    step_state *d_state = put_numbers(dev, &state);
     uint32_t *samples = put_bytes(dev, c->samples, sizeof *c->samples * (size_t)c->n);
     uint8_t *keep = c->keep != NULL ? put_bytes(dev, c->keep, out) : NULL;
-    dropout drop = {c->p, 9, 1, samples, d_numbers, keep};
+    dropout drop = {c->p, 9, 1, samples, d_state, keep};
     float *z = put_images(dev, c->z, c->n, channels, area);
     float *dy = put_images(dev, c->dy, c->n, channels, area / 4);
     float *y = room(dev, sizeof *y * out);
@@ -103,7 +103,7 @@ static void run_pool(device *dev, const pool_case *c, float **y_out, float **dz_
     ok(dev->ops->pool_backward(dev, s, c->n, y, argmax, dy, c->p, z));
     *y_out = get_images(dev, y, c->n, channels, area / 4);
     *dz_out = get_images(dev, z, c->n, channels, area);
-    free_all(dev, (void *[]){d_numbers, samples, keep, z, dy, y, argmax}, 7);
+    free_all(dev, (void *[]){d_state, samples, keep, z, dy, y, argmax}, 7);
 }
 
 /* A maximum, a factor and one rounding: equal in every bit, and so are dropout's choices. The
@@ -148,19 +148,19 @@ END_TEST
 
 /* One loss on one device. dlogits NULL: none wanted. */
 static void run_loss(device *dev, const float *logits, const uint8_t *labels, int n, int classes,
-                     const step_numbers *numbers, score *totals, float **dlogits)
+                     const step_state *state, score *totals, float **dlogits)
 {
     size_t count = (size_t)n * (size_t)classes;
     float *in = put_floats(dev, logits, count), *out = room(dev, sizeof *out * count);
     uint8_t *d_labels = put_bytes(dev, labels, (size_t)n);
-    step_numbers *d_numbers = put_numbers(dev, numbers);
+    step_state *d_state = put_numbers(dev, state);
     score *d_totals = put_bytes(dev, totals, sizeof *totals);
-    ok(dev->ops->cross_entropy(dev, in, d_labels, n, classes, d_numbers, d_totals,
+    ok(dev->ops->cross_entropy(dev, in, d_labels, n, classes, d_state, d_totals,
                                dlogits != NULL ? out : NULL));
     ok(dev->ops->download(dev, totals, d_totals, sizeof *totals));
     if (dlogits != NULL)
         *dlogits = get_activations(dev, out, count);
-    free_all(dev, (void *[]){in, out, d_labels, d_numbers, d_totals}, 5);
+    free_all(dev, (void *[]){in, out, d_labels, d_state, d_totals}, 5);
 }
 
 /* Softmax in float: a root of two units per exp, one per addition and one for the log of at most
@@ -172,7 +172,7 @@ static void check_loss(device *cuda, device *reference, int n, int classes)
     size_t count = (size_t)n * (size_t)classes;
     float *logits = random_floats((uint32_t)n, count, 16.0f), *want, *got, *again;
     uint8_t *labels = NULL;
-    step_numbers numbers = {.plan = {.grad_scale = 1.0f / (float)n}}, scaled = numbers;
+    step_state state = {.plan = {.grad_scale = 1.0f / (float)n}}, scaled = state;
     float scale = 1.0f;
     ok(memory_alloc((size_t)n, (void **)&labels));
     for (int i = 0; i < n; i++)
@@ -182,7 +182,7 @@ static void check_loss(device *cuda, device *reference, int n, int classes)
         scaled.scaling.scale = scale = 1024.0f;
     }
     score a = {.loss_sum = 5, .correct = 7}, b = a, c = a, d = a;
-    run_loss(reference, logits, labels, n, classes, &numbers, &a, &want);
+    run_loss(reference, logits, labels, n, classes, &state, &a, &want);
     run_loss(cuda, logits, labels, n, classes, &scaled, &b, &got);
     run_loss(cuda, logits, labels, n, classes, &scaled, &c, &again);
     run_loss(cuda, logits, labels, n, classes, &scaled, &d, NULL);
@@ -239,13 +239,12 @@ static void free_arenas(float *arenas[ARENAS])
 }
 
 /* Optimizer `which` on elements [first, COUNT) of the arenas, which get what comes out. */
-static void optimize(device *dev, int which, float *arenas[ARENAS], size_t first,
-                     step_numbers *numbers)
+static void optimize(device *dev, int which, float *arenas[ARENAS], size_t first, step_state *state)
 {
     const device_ops *ops = dev->ops;
     size_t count = COUNT - first;
     float *a[ARENAS];
-    step_numbers *d_numbers = put_numbers(dev, numbers);
+    step_state *d_state = put_numbers(dev, state);
     sgd_options plain = {.weight_decay = 0.01f}, nesterov = {0.9f, 0, true};
     adam_options adam = {0.9f, 0.999f, 1e-8f, 0.01f};
     adadelta_options adadelta = {0.9f, 1e-6f, 0};
@@ -253,24 +252,24 @@ static void optimize(device *dev, int which, float *arenas[ARENAS], size_t first
         a[k] = put_floats(dev, arenas[k], COUNT);
     float *p = a[0] + first, *g = a[1] + first, *s = a[2] + first, *t = a[3] + first;
     if (which == 0)
-        ok(ops->sgd_step(dev, p, g, NULL, count, d_numbers, &plain));
+        ok(ops->sgd_step(dev, p, g, NULL, count, d_state, &plain));
     else if (which == 1)
-        ok(ops->sgd_step(dev, p, g, s, count, d_numbers, &nesterov));
+        ok(ops->sgd_step(dev, p, g, s, count, d_state, &nesterov));
     else if (which == 2)
-        ok(ops->adam_step(dev, p, g, s, t, count, d_numbers, &adam));
+        ok(ops->adam_step(dev, p, g, s, t, count, d_state, &adam));
     else
-        ok(ops->adadelta_step(dev, p, g, s, t, count, d_numbers, &adadelta));
+        ok(ops->adadelta_step(dev, p, g, s, t, count, d_state, &adadelta));
     for (int k = 0; k < ARENAS; k++) {
         ok(ops->download(dev, arenas[k], a[k], sizeof(float) * COUNT));
         ops->free(dev, a[k]);
     }
-    ok(ops->download(dev, numbers, d_numbers, sizeof *numbers));
-    ops->free(dev, d_numbers);
+    ok(ops->download(dev, state, d_state, sizeof *state));
+    ops->free(dev, d_state);
 }
 
-static step_numbers optimizer_numbers(void)
+static step_state optimizer_numbers(void)
 {
-    return (step_numbers){
+    return (step_state){
         .plan = {.lr = 0.1f, .step = 7}, .adam_step_size = 1e-3f, .adam_correction2_sqrt = 0.1f};
 }
 
@@ -278,9 +277,9 @@ static step_numbers optimizer_numbers(void)
 static void begin(device *dev, bool scale_loss)
 {
     step_plan plan = {.step = 1, .scale_loss = scale_loss};
-    step_numbers *numbers = room(dev, sizeof *numbers);
-    ok(dev->ops->begin_step(dev, &plan, numbers, NULL));
-    dev->ops->free(dev, numbers);
+    step_state *state = room(dev, sizeof *state);
+    ok(dev->ops->begin_step(dev, &plan, state, NULL));
+    dev->ops->free(dev, state);
 }
 
 /* One fused multiply-add instead of two roundings, a few per element: units in the last place of
@@ -291,12 +290,12 @@ START_TEST(optimizers_equal_reference)
     device *reference = open_device("reference", PRECISION_F32);
     for (size_t first = 0; first < 3; first += 2) { /* aligned to 16 bytes, and not */
         float *want[ARENAS], *got[ARENAS];
-        step_numbers numbers = optimizer_numbers();
+        step_state state = optimizer_numbers();
         make_arenas(want);
         make_arenas(got);
-        optimize(reference, _i, want, first, &numbers);
+        optimize(reference, _i, want, first, &state);
         begin(cuda, false);
-        optimize(cuda, _i, got, first, &numbers);
+        optimize(cuda, _i, got, first, &state);
         for (int k = 0; k < ARENAS; k++)
             expect_close(got[k], want[k], COUNT, 1e-6, 0);
         free_arenas(want);
@@ -312,11 +311,11 @@ START_TEST(scaled_gradients_make_the_same_step)
 {
     device *cuda = open_device("cuda", PRECISION_F16);
     float *want[ARENAS], *got[ARENAS];
-    step_numbers numbers = optimizer_numbers(), scaled = numbers;
+    step_state state = optimizer_numbers(), scaled = state;
     make_arenas(want);
     make_arenas(got);
     begin(cuda, false);
-    optimize(cuda, _i, want, 0, &numbers);
+    optimize(cuda, _i, want, 0, &state);
     scaled.plan.scale_loss = true;
     scaled.scaling.scale = 65536.0f;
     for (int i = 0; i < COUNT; i++)
@@ -340,15 +339,15 @@ START_TEST(overflow_skips_the_step)
     device *cuda = open_device("cuda", PRECISION_F16);
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         float *want[ARENAS], *got[ARENAS];
-        step_numbers numbers = optimizer_numbers();
-        numbers.plan.scale_loss = true;
-        numbers.scaling.scale = 2.0f;
+        step_state state = optimizer_numbers();
+        state.plan.scale_loss = true;
+        state.scaling.scale = 2.0f;
         make_arenas(want);
         make_arenas(got);
         want[1][places[i]] = got[1][places[i]] = i == 1 ? NAN : INFINITY;
         begin(cuda, true);
-        optimize(cuda, _i, got, 0, &numbers);
-        ck_assert_uint_ne(numbers.scaling.overflow, 0);
+        optimize(cuda, _i, got, 0, &state);
+        ck_assert_uint_ne(state.scaling.overflow, 0);
         for (int k = 0; k < ARENAS; k++)
             expect_same(got[k], want[k], sizeof(float) * COUNT);
         free_arenas(want);

@@ -22,7 +22,7 @@ typedef struct trainee {
     gather_source source;
     uint8_t *images, *labels, *batch_labels;
     uint32_t *order, *samples;
-    step_numbers *numbers;
+    step_state *state;
     score *totals;
     float *parameters, *gradients, *first_moment, *second_moment;
     float *x, *y, *dy, *logits, *dlogits;
@@ -50,7 +50,7 @@ static status take_buffers(trainee *t)
         {sizeof(uint32_t) * IMAGES, &t->order},
         {BATCH, &t->batch_labels},
         {sizeof(uint32_t) * BATCH, &t->samples},
-        {sizeof(step_numbers), &t->numbers},
+        {sizeof(step_state), &t->state},
         {sizeof(score), &t->totals},
         {sizeof(float) * COUNT, &t->parameters},
         {sizeof(float) * COUNT, &t->gradients},
@@ -119,7 +119,7 @@ static status begin(trainee *t, int step, int n)
                       .beta2 = 0.999f,
                       .step = step + 1,
                       .scale_loss = t->dev->precision == PRECISION_F16};
-    return t->dev->ops->begin_step(t->dev, &plan, t->numbers, NULL);
+    return t->dev->ops->begin_step(t->dev, &plan, t->state, NULL);
 }
 
 /* What a recording holds. */
@@ -128,21 +128,21 @@ static status enqueue(trainee *t, int n)
     device *dev = t->dev;
     const device_ops *ops = dev->ops;
     float *g = t->gradients, *p = t->parameters;
-    dropout drop = {.p = 0.5f, .seed = 3, .layer = 0, .samples = t->samples, .numbers = t->numbers};
+    dropout drop = {.p = 0.5f, .seed = 3, .layer = 0, .samples = t->samples, .state = t->state};
     adam_options adam = {0.9f, 0.999f, 1e-8f, 0.01f};
-    TRY(ops->gather(dev, &t->source, t->numbers, 1, n, t->x, t->batch_labels, t->samples));
+    TRY(ops->gather(dev, &t->source, t->state, 1, n, t->x, t->batch_labels, t->samples));
     TRY(ops->begin_forward(dev, p, COUNT));
     TRY(ops->linear_forward(t->low, n, t->x, p, p + LOW_BIAS, true, &drop, t->y));
     TRY(ops->linear_forward(t->high, n, t->y, p + HIGH_WEIGHT, p + HIGH_BIAS, false, NULL,
                             t->logits));
-    TRY(ops->cross_entropy(dev, t->logits, t->batch_labels, n, CLASSES, t->numbers, t->totals,
+    TRY(ops->cross_entropy(dev, t->logits, t->batch_labels, n, CLASSES, t->state, t->totals,
                            t->dlogits));
     TRY(ops->linear_backward_weights(t->high, n, t->y, t->dlogits, g + HIGH_WEIGHT, g + HIGH_BIAS,
                                      false));
     TRY(ops->linear_backward_data(t->high, n, p + HIGH_WEIGHT, t->dlogits, t->y, true, 0.5f,
                                   t->dy));
     TRY(ops->linear_backward_weights(t->low, n, t->x, t->dy, g, g + LOW_BIAS, false));
-    return ops->adam_step(dev, p, g, t->first_moment, t->second_moment, COUNT, t->numbers, &adam);
+    return ops->adam_step(dev, p, g, t->first_moment, t->second_moment, COUNT, t->state, &adam);
 }
 
 static status record(trainee *t, int n, device_graph **out)
@@ -159,7 +159,7 @@ static status record(trainee *t, int n, device_graph **out)
 typedef struct outcome {
     float parameters[COUNT], moments[COUNT];
     score totals;
-    step_numbers numbers;
+    step_state state;
 } outcome;
 
 static status read_outcome(trainee *t, outcome *out)
@@ -168,7 +168,7 @@ static status read_outcome(trainee *t, outcome *out)
     TRY(ops->download(t->dev, out->parameters, t->parameters, sizeof out->parameters));
     TRY(ops->download(t->dev, out->moments, t->second_moment, sizeof out->moments));
     TRY(ops->download(t->dev, &out->totals, t->totals, sizeof out->totals));
-    return ops->download(t->dev, &out->numbers, t->numbers, sizeof out->numbers);
+    return ops->download(t->dev, &out->state, t->state, sizeof out->state);
 }
 
 /* Some steps, every fourth with a smaller batch; with `recorded`, each batch size's first step
@@ -213,8 +213,8 @@ START_TEST(recordings_equal_eager_steps)
     ck_assert(recorded.totals.loss_sum == eager.totals.loss_sum);
     ck_assert(recorded.totals.last_loss == eager.totals.last_loss);
     ck_assert_int_eq(recorded.totals.correct, eager.totals.correct);
-    ck_assert_uint_eq(recorded.numbers.scaling.overflow, 0);
-    ck_assert_int_eq(recorded.numbers.plan.step, STEPS);
+    ck_assert_uint_eq(recorded.state.scaling.overflow, 0);
+    ck_assert_int_eq(recorded.state.plan.step, STEPS);
     double samples = STEPS / 4 * (3 * BATCH + SMALL_BATCH), mean = eager.totals.loss_sum / samples;
     ck_assert_msg(mean > 1 && mean < 3, "%g", mean); /* it begins near log 10 */
     expect_close(eager.parameters, (const float[COUNT]){0}, COUNT, 2, 0);

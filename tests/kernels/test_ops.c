@@ -42,9 +42,8 @@ START_TEST(dropout_drops_its_share)
     static const float shares[] = {0.25f, 0.5f};
     enum { BLOCKS = 6250 };
     uint32_t sample = 7;
-    step_numbers numbers = {.plan = {.epoch = 1}};
-    dropout drop = {
-        .p = shares[_i], .seed = 3, .layer = 1, .samples = &sample, .numbers = &numbers};
+    step_state state = {.plan = {.epoch = 1}};
+    dropout drop = {.p = shares[_i], .seed = 3, .layer = 1, .samples = &sample, .state = &state};
     int dropped = 0;
     for (uint32_t block = 0; block < BLOCKS; block++) {
         uint8_t bytes[DROPOUT_BLOCK];
@@ -63,12 +62,12 @@ START_TEST(gather_normalises)
     const uint8_t images[] = {0, 255, 128, 1, 2, 3}, labels[] = {4, 9, 0};
     const uint32_t order[] = {1, 1, 0, 2, 0};
     const gather_source source = {images, labels, order, 2};
-    const step_numbers numbers = {.plan = {.first = 2}};
+    const step_state state = {.plan = {.first = 2}};
     float x[4];
     uint8_t out[2];
     uint32_t samples[2];
     device *dev = open_device(_i == 0 ? "reference" : "cpu");
-    ok(dev->ops->gather(dev, &source, &numbers, 1, 2, x, out, samples));
+    ok(dev->ops->gather(dev, &source, &state, 1, 2, x, out, samples));
     const uint8_t want[] = {2, 3, 0, 255};
     for (int i = 0; i < 4; i++)
         ck_assert(x[i] == ((float)want[i] / 255.0f - 0.1307f) / 0.3081f);
@@ -84,10 +83,10 @@ START_TEST(cross_entropy_by_hand)
     const float logits[] = {0, logf(3.0f), 2, 2};
     const uint8_t labels[] = {0, 0};
     float dlogits[4];
-    step_numbers numbers = {.plan = {.grad_scale = 0.5f}};
+    step_state state = {.plan = {.grad_scale = 0.5f}};
     score total = {.loss_sum = 1, .correct = 10};
     device *dev = open_device("cpu");
-    ok(dev->ops->cross_entropy(dev, logits, labels, 2, 2, &numbers, &total, dlogits));
+    ok(dev->ops->cross_entropy(dev, logits, labels, 2, 2, &state, &total, dlogits));
     ck_assert_double_eq_tol(total.loss_sum, 1 + log(4) + log(2), 1e-6);
     ck_assert_double_eq_tol(total.last_loss, (log(4) + log(2)) / 2, 1e-6);
     ck_assert_int_eq(total.correct, 11); /* equal logits: the first one wins */
@@ -136,21 +135,21 @@ static void optimize(const char *name, int which, arenas *a)
     adadelta_options adadelta = {0.9f, 1e-6f, 0};
     sgd_options plain = {0, 0.01f, false}, nesterov = {0.9f, 0, true};
     step_plan plan = {.lr = 1e-3f, .beta1 = adam.beta1, .beta2 = adam.beta2, .step = 7};
-    step_numbers numbers = {0};
+    step_state state = {0};
     plan.lr = which < 2 ? 0.1f : which == 2 ? 1e-3f : 1.0f;
-    ok(ops->begin_step(dev, &plan, &numbers, NULL));
+    ok(ops->begin_step(dev, &plan, &state, NULL));
     switch (which) {
     case 0:
-        ok(ops->sgd_step(dev, a->param, a->grad, NULL, COUNT, &numbers, &plain));
+        ok(ops->sgd_step(dev, a->param, a->grad, NULL, COUNT, &state, &plain));
         break;
     case 1:
-        ok(ops->sgd_step(dev, a->param, a->grad, a->state1, COUNT, &numbers, &nesterov));
+        ok(ops->sgd_step(dev, a->param, a->grad, a->state1, COUNT, &state, &nesterov));
         break;
     case 2:
-        ok(ops->adam_step(dev, a->param, a->grad, a->state1, a->state2, COUNT, &numbers, &adam));
+        ok(ops->adam_step(dev, a->param, a->grad, a->state1, a->state2, COUNT, &state, &adam));
         break;
     default:
-        ok(ops->adadelta_step(dev, a->param, a->grad, a->state1, a->state2, COUNT, &numbers,
+        ok(ops->adadelta_step(dev, a->param, a->grad, a->state1, a->state2, COUNT, &state,
                               &adadelta));
     }
     device_destroy(dev);

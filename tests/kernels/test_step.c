@@ -6,53 +6,53 @@
 #include <math.h>
 
 /* One step with loss scaling whose gradients were finite or not. */
-static void scaled_step(step_numbers *numbers, int64_t step, bool overflow)
+static void scaled_step(step_state *state, int64_t step, bool overflow)
 {
     step_plan plan = {.step = step, .scale_loss = true, .lr = 1, .beta1 = 0.9f, .beta2 = 0.999f};
-    step_begin(&plan, numbers, NULL);
-    ck_assert(!step_is_skipped(numbers));
-    numbers->scaling.overflow = overflow;
-    ck_assert(step_is_skipped(numbers) == overflow);
+    step_begin(&plan, state, NULL);
+    ck_assert(!step_is_skipped(state));
+    state->scaling.overflow = overflow;
+    ck_assert(step_is_skipped(state) == overflow);
 }
 
 START_TEST(adam_factors)
 {
-    step_numbers numbers = {0};
+    step_state state = {0};
     step_plan plan = {.step = 3, .lr = 0.5f, .beta1 = 0.9f, .beta2 = 0.999f};
-    step_begin(&plan, &numbers, NULL);
+    step_begin(&plan, &state, NULL);
     double beta1 = (double)0.9f, beta2 = (double)0.999f;
-    ck_assert(numbers.adam_step_size == (float)(0.5 / (1 - beta1 * beta1 * beta1)));
-    ck_assert(fabs((double)numbers.adam_correction2_sqrt - sqrt(1 - beta2 * beta2 * beta2)) < 1e-7);
-    ck_assert(step_loss_scale(&numbers) == 1.0f);
+    ck_assert(state.adam_step_size == (float)(0.5 / (1 - beta1 * beta1 * beta1)));
+    ck_assert(fabs((double)state.adam_correction2_sqrt - sqrt(1 - beta2 * beta2 * beta2)) < 1e-7);
+    ck_assert(step_loss_scale(&state) == 1.0f);
 }
 END_TEST
 
 /* 65536 at first; an overflow halves it; 2000 good steps in a row double it. */
 START_TEST(scale_follows_overflows)
 {
-    step_numbers numbers = {0};
+    step_state state = {0};
     int64_t step = 0;
-    scaled_step(&numbers, ++step, true);
-    ck_assert(step_loss_scale(&numbers) == 65536.0f);
-    scaled_step(&numbers, ++step, true);
-    ck_assert(step_loss_scale(&numbers) == 32768.0f);
-    scaled_step(&numbers, ++step, false);
-    ck_assert(step_loss_scale(&numbers) == 16384.0f);
+    scaled_step(&state, ++step, true);
+    ck_assert(step_loss_scale(&state) == 65536.0f);
+    scaled_step(&state, ++step, true);
+    ck_assert(step_loss_scale(&state) == 32768.0f);
+    scaled_step(&state, ++step, false);
+    ck_assert(step_loss_scale(&state) == 16384.0f);
     for (int good = 1; good < LOSS_SCALE_INTERVAL; good++)
-        scaled_step(&numbers, ++step, false);
-    ck_assert(step_loss_scale(&numbers) == 16384.0f); /* the 2000th has not ended yet */
-    scaled_step(&numbers, ++step, true);
-    ck_assert(step_loss_scale(&numbers) == 32768.0f);
-    scaled_step(&numbers, ++step, false);
-    ck_assert(step_loss_scale(&numbers) == 16384.0f);
-    ck_assert_int_eq(numbers.scaling.skipped, 3);
+        scaled_step(&state, ++step, false);
+    ck_assert(step_loss_scale(&state) == 16384.0f); /* the 2000th has not ended yet */
+    scaled_step(&state, ++step, true);
+    ck_assert(step_loss_scale(&state) == 32768.0f);
+    scaled_step(&state, ++step, false);
+    ck_assert(step_loss_scale(&state) == 16384.0f);
+    ck_assert_int_eq(state.scaling.skipped, 3);
 }
 END_TEST
 
 /* A skipped step does not count for Adam. */
 START_TEST(skipped_steps_do_not_count)
 {
-    step_numbers skipped = {0}, plain = {0};
+    step_state skipped = {0}, plain = {0};
     step_plan third = {.step = 3, .lr = 1, .beta1 = 0.9f, .beta2 = 0.999f};
     scaled_step(&skipped, 1, true);
     scaled_step(&skipped, 2, true);
@@ -66,11 +66,11 @@ END_TEST
 
 START_TEST(the_wish_to_stop_goes_where_it_leaves)
 {
-    step_numbers numbers = {0};
+    step_state state = {0};
     float flag = -1;
     for (int i = 0; i < 3; i++) {
         step_plan plan = {.step = i + 1, .stop = i == 1 ? 1.0f : 0.0f};
-        step_begin(&plan, &numbers, &flag);
+        step_begin(&plan, &state, &flag);
         ck_assert(flag == plan.stop);
     }
 }
@@ -79,14 +79,14 @@ END_TEST
 /* An evaluation between two steps, even behind an overflow, changes nothing. */
 START_TEST(evaluation_keeps_the_scale)
 {
-    step_numbers numbers = {0};
+    step_state state = {0};
     step_plan evaluation = {.first = 7};
-    scaled_step(&numbers, 1, true);
-    step_begin(&evaluation, &numbers, NULL);
-    ck_assert_uint_eq(numbers.plan.first, 7);
-    ck_assert(numbers.scaling.scale == 65536.0f && numbers.scaling.overflow != 0);
-    scaled_step(&numbers, 2, false);
-    ck_assert(step_loss_scale(&numbers) == 32768.0f);
+    scaled_step(&state, 1, true);
+    step_begin(&evaluation, &state, NULL);
+    ck_assert_uint_eq(state.plan.first, 7);
+    ck_assert(state.scaling.scale == 65536.0f && state.scaling.overflow != 0);
+    scaled_step(&state, 2, false);
+    ck_assert(step_loss_scale(&state) == 32768.0f);
 }
 END_TEST
 

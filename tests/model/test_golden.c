@@ -75,7 +75,7 @@ typedef struct trial {
     float *x;
     uint8_t *labels, *keep[2];
     uint32_t *samples;
-    step_numbers *numbers;
+    step_state *state;
     step_plan plan;
     mt19937 input; /* where the batches come from */
     golden gold;
@@ -100,7 +100,7 @@ static void trial_init(trial *t, const char *device_name, model_kind kind, uint6
     golden_read(model_kind_name(kind), &t->gold);
     device_options wanted = {.name = device_name, .threads = DEVICE_THREADS};
     ck_assert_msg(device_create(&wanted, &t->dev) == STATUS_OK, "%s", status_text());
-    t->numbers = device_alloc(t->dev, sizeof *t->numbers);
+    t->state = device_alloc(t->dev, sizeof *t->state);
     ck_assert_msg(network_create(t->dev, &options, &t->net) == STATUS_OK, "%s", status_text());
     t->x = device_alloc(t->dev, sizeof(float) * BATCH * GOLDEN_PIXELS);
     t->labels = device_alloc(t->dev, BATCH);
@@ -119,7 +119,7 @@ static void trial_close(trial *t)
     network_destroy(t->net);
     for (int d = 0; d < 2; d++)
         t->dev->ops->free(t->dev, t->keep[d]);
-    t->dev->ops->free(t->dev, t->numbers);
+    t->dev->ops->free(t->dev, t->state);
     t->dev->ops->free(t->dev, t->samples);
     t->dev->ops->free(t->dev, t->labels);
     t->dev->ops->free(t->dev, t->x);
@@ -128,7 +128,7 @@ static void trial_close(trial *t)
 
 static void begin_step(trial *t)
 {
-    ck_assert_int_eq(t->dev->ops->begin_step(t->dev, &t->plan, t->numbers, NULL), STATUS_OK);
+    ck_assert_int_eq(t->dev->ops->begin_step(t->dev, &t->plan, t->state, NULL), STATUS_OK);
 }
 
 /* The loss summed over the batches since the last call. */
@@ -148,8 +148,8 @@ static void next_batch(trial *t, int n)
     golden_make_batch(&t->input, n, x, labels);
     device_upload(t->dev, t->x, x, sizeof x);
     device_upload(t->dev, t->labels, labels, sizeof labels);
-    t->in = (batch){
-        .n = n, .x = t->x, .labels = t->labels, .samples = t->samples, .numbers = t->numbers};
+    t->in =
+        (batch){.n = n, .x = t->x, .labels = t->labels, .samples = t->samples, .state = t->state};
     t->plan = (step_plan){.grad_scale = 1.0f / (float)n};
     begin_step(t);
 }
@@ -326,7 +326,7 @@ START_TEST(ten_steps)
         begin_step(&t);
         ck_assert_int_eq(network_forward(t.net, &t.in, NETWORK_TRAIN), STATUS_OK);
         ck_assert_int_eq(network_backward(t.net, false, NULL, NULL), STATUS_OK);
-        ck_assert_int_eq(optimizer_step(opt, t.numbers), STATUS_OK);
+        ck_assert_int_eq(optimizer_step(opt, t.state), STATUS_OK);
         check_loss(take_loss(&t) / r->n, golden_number(&t.gold, prefix, "loss", step),
                    (1 + step) * tol);
     }

@@ -27,7 +27,7 @@ typedef struct rig {
     float *x;    /* in the device's memory, from here on */
     uint8_t *labels;
     uint32_t *samples;
-    step_numbers *numbers;
+    step_state *state;
 } rig;
 
 static const char *fast = "cpu"; /* the device that is compared with the reference */
@@ -67,13 +67,13 @@ static void *place(device *dev, const void *host, size_t size_bytes)
 static rig rig_open(const char *device_name, int threads, model_kind kind)
 {
     rig r = {0};
-    const step_numbers none = {0};
+    const step_state none = {0};
     device_options wanted = {.name = device_name, .threads = threads};
     ok(device_create(&wanted, &r.dev));
     r.x = place(r.dev, x, sizeof x);
     r.labels = place(r.dev, labels, sizeof labels);
     r.samples = place(r.dev, samples, sizeof samples);
-    r.numbers = place(r.dev, &none, sizeof none);
+    r.state = place(r.dev, &none, sizeof none);
     network_options options = {.kind = kind, .max_batch = MAX_N, .seed = 3};
     ok(network_create(r.dev, &options, &r.net));
     r.count = network_count(r.net);
@@ -85,7 +85,7 @@ static rig rig_open(const char *device_name, int threads, model_kind kind)
 static void rig_close(rig *r)
 {
     network_destroy(r->net);
-    void *placed[] = {r->x, r->labels, r->samples, r->numbers};
+    void *placed[] = {r->x, r->labels, r->samples, r->state};
     for (size_t i = 0; i < sizeof placed / sizeof placed[0]; i++)
         r->dev->ops->free(r->dev, placed[i]);
     device_destroy(r->dev);
@@ -99,13 +99,13 @@ static batch slice(rig *r, int first, int n)
                    .x = r->x + first * PIXELS,
                    .labels = r->labels + first,
                    .samples = r->samples + first,
-                   .numbers = r->numbers};
+                   .state = r->state};
 }
 
 static void begin_step(rig *r, uint32_t epoch, float grad_scale)
 {
     step_plan plan = {.epoch = epoch, .grad_scale = grad_scale};
-    ok(r->dev->ops->begin_step(r->dev, &plan, r->numbers, NULL));
+    ok(r->dev->ops->begin_step(r->dev, &plan, r->state, NULL));
 }
 
 static void read_logits(rig *r, int n, float *logits)
