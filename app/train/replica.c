@@ -162,7 +162,7 @@ static void arrive(replica *r, replica_point point)
     atomic_store(&r->arrived_ns[point], clock_now_ns());
 }
 
-/* The other side of replicas_forward_backward, on one chunk. What is no float travels as one:
+/* The other side of strategy_dp.c's run_batch, on one chunk. What is no float travels as one:
  * nobody adds it up. */
 static status work_on_chunk(replica *r, const order *o)
 {

@@ -1,5 +1,4 @@
-/* One replica's thread, and what it shares with the master: for replicas.c and replica.c.
- */
+/* One replica's thread, and what it shares with the master: for strategy_dp.c and replica.c. */
 #ifndef MNIST_DDP_APP_TRAIN_REPLICA_H
 #define MNIST_DDP_APP_TRAIN_REPLICA_H
 
