@@ -53,7 +53,7 @@ status strategy_replicas(const options *opts, int *out);
 /* Network, optimizer and loader of the rank are open, and stay so until the close. Blocks until all
  * replicas, if it has any, are ready. */
 status strategy_open(const options *opts, struct rank_context *rank, strategy **out);
-void strategy_close(strategy *s); /* accepts NULL; never waits for the device */
+void strategy_close(strategy *s); /* accepts NULL */
 
 /* The step with this plan begins: the rank's own device knows. */
 void strategy_begin_step(strategy *s, const step_plan *plan);
