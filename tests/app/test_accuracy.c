@@ -1,7 +1,7 @@
 /* The defaults train to the accuracy that the README promises: on the embedded digits, and as
  * `test_app_accuracy mnist` on MNIST. SKIP without MNIST's files. Runs of seconds: left out under
  * sanitizers (label slow). */
-#include "tests/app/workbench.h"
+#include "tests/app/support/test_folder.h"
 
 #include <jansson.h>
 
@@ -20,7 +20,7 @@ static double train(const char *model, const char *epochs, const char *limit, co
 {
     program p = program_mnist("train", "--nproc_per_node=2", "--model", model, "--epochs", epochs,
                               "--limit", limit, "--json", "--quiet", "--run-dir",
-                              workbench_path(folder), NULL);
+                              test_folder_path(folder), NULL);
     ASSERT_EXIT(p, 0);
     double accuracy = accuracy_of(&p);
     program_close(&p);
@@ -70,7 +70,7 @@ START_TEST(embedded_digits_teach_to_read_mnist)
     train("cnn", "1", "20000", "embedded-cnn");
     use_mnist();
     program p =
-        program_mnist("eval", "--checkpoint", workbench_path("embedded-cnn"), "--json", NULL);
+        program_mnist("eval", "--checkpoint", test_folder_path("embedded-cnn"), "--json", NULL);
     ASSERT_EXIT(p, 0);
     double accuracy = accuracy_of(&p);
     program_close(&p);
@@ -91,7 +91,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "$MNIST_DDP_DATA names no folder\n");
         return EXIT_FAILURE;
     }
-    workbench_open();
+    test_folder_open();
     Suite *suite = suite_create("accuracy");
     TCase *core = suite_case(suite, on_mnist ? "mnist" : "embedded", 200);
     if (on_mnist) {
@@ -101,5 +101,5 @@ int main(int argc, char **argv)
     } else {
         tcase_add_test(core, mlp_on_embedded_digits);
     }
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

@@ -4,11 +4,15 @@
  *
  * Of the launcher's own code every allocation fails in turn; where a network is trained or read,
  * every so many-th. MNIST_DDP_EVERY_ALLOCATION=1 visits all. */
-#include "tests/app/run_lines.h"
-#include "tests/app/runs.h"
+#include "tests/app/support/model_file.h"
+#include "tests/app/support/run_command.h"
+#include "tests/app/support/test_folder.h"
+#include "tests/app/support/training.h"
 #include "tests/support/facts.h"
 #include "tests/support/failing_malloc.h"
 
+#include <fcntl.h>
+#include <jansson.h>
 #include <sys/mman.h>
 
 enum { HANG_S = 40, LAST_MISSES = 3 };
@@ -42,7 +46,7 @@ static void open_plan(void)
     const failing_malloc none = {.fail_at = 0};
     const file_part part = {&none, sizeof none};
     unlink("plan");
-    workbench_ok(file_write("plan", &part, 1));
+    test_folder_require(file_write("plan", &part, 1));
     int fd = open("plan", O_RDWR | O_CLOEXEC);
     plan = mmap(NULL, sizeof *plan, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     ck_assert_ptr_ne(plan, MAP_FAILED);
@@ -54,10 +58,10 @@ static program run_failing(const sweep *s, int64_t fail_at)
 {
     static char preload[FILE_PATH_BYTES], told[FILE_PATH_BYTES];
     snprintf(preload, sizeof preload, "LD_PRELOAD=%s/failing_malloc.so", getenv("BUILD_DIR"));
-    snprintf(told, sizeof told, "TEST_FAILING_MALLOC=%s", workbench_path("plan"));
+    snprintf(told, sizeof told, "TEST_FAILING_MALLOC=%s", test_folder_path("plan"));
     *plan = (failing_malloc){.fail_at = fail_at, .rank = s->rank};
-    run_clean("run");
-    program p = underway_start(WORDS("env", preload, told), s->flags);
+    test_folder_remove("run");
+    program p = program_start_with(WORDS("env", preload, told), s->flags);
     program_wait(&p, HANG_S);
     return p;
 }
@@ -92,7 +96,7 @@ static void sweep_all(const sweep *s)
     int64_t count = plan->count;
     ck_assert_int_gt(count, 20);
     first_out = strdup(p.out);
-    run_clean("first");
+    test_folder_remove("first");
     if (file_exists("run"))
         ck_assert_int_eq(rename("run", "first"), 0);
     program_close(&p);
@@ -111,8 +115,8 @@ static void sweep_all(const sweep *s)
 static void check_lines(const program *p)
 {
     ck_assert_uint_eq(strlen(p->out), strlen(first_out));
-    ck_assert_int_eq(run_count(p->out, "out 0\n"), 1);
-    ck_assert_int_eq(run_count(p->out, "out 1\n"), 1);
+    ck_assert_int_eq(facts_count(p->out, "out 0\n"), 1);
+    ck_assert_int_eq(facts_count(p->out, "out 1\n"), 1);
 }
 
 /* The same members, whatever they say. */
@@ -136,18 +140,19 @@ static void check_members(const char *text)
 
 static void check_training(const program *p)
 {
-    char *results = run_file("run/result.json");
+    char *results = test_folder_read("run/result.json");
     check_members(p->out);
     check_members(results);
-    assert_same_bits("run", "first");
+    model_file_assert_same_bits("run", "first");
     free(results);
 }
 
 static void check_eval(const program *p)
 {
     check_members(p->out);
-    ck_assert_double_eq(json_number(p->out, "test_loss"), json_number(first_out, "test_loss"));
-    ck_assert_double_eq(json_number(p->out, "correct"), json_number(first_out, "correct"));
+    ck_assert_double_eq(training_number(p->out, "test_loss"),
+                        training_number(first_out, "test_loss"));
+    ck_assert_double_eq(training_number(p->out, "correct"), training_number(first_out, "correct"));
 }
 
 static void check_text(const program *p)
@@ -181,14 +186,14 @@ int main(void)
         printf("SKIP: a sanitizer has an allocator of its own\n");
         return TEST_SKIPPED;
     }
-    underway_clean_environment();
-    workbench_open();
+    program_clean_environment();
+    test_folder_open();
     program p = program_mnist(TRAIN, NULL);
     if (p.exit_code != 0 || rename("run", "model") != 0)
-        return workbench_close(EXIT_FAILURE);
+        return test_folder_close(EXIT_FAILURE);
     program_close(&p);
     Suite *suite = suite_create("allocation_failures");
     TCase *sweeps = suite_case(suite, "sweeps", 3600);
     tcase_add_loop_test(sweeps, a_failure_is_seen, 0, sizeof SWEEPS / sizeof SWEEPS[0]);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RUN_S = 120 };
+enum { LIMIT_S = 120 };
 
 static program bench(const char *ranks, const char *backend, const char *more)
 {
@@ -34,7 +34,7 @@ static program bench(const char *ranks, const char *backend, const char *more)
                           more,
                           NULL};
     program p = program_start(argv);
-    program_wait(&p, RUN_S);
+    program_wait(&p, LIMIT_S);
     return p;
 }
 
@@ -128,7 +128,7 @@ START_TEST(wrong_flags_are_one_error)
     const char *argv[] = {program_mnist_ddp(),  "bench", REFUSED[_i].words[0], REFUSED[_i].words[1],
                           REFUSED[_i].words[2], NULL};
     program p = program_start(argv);
-    program_wait(&p, RUN_S);
+    program_wait(&p, LIMIT_S);
     ck_assert_int_eq(p.exit_code, 64);
     ASSERT_FACTS_LISTED(p.err, REFUSED[_i].facts);
     ck_assert_msg(strchr(p.err, '\n') == p.err + strlen(p.err) - 1, "one line: %s", p.err);
@@ -139,7 +139,7 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("bench_all_reduce");
-    TCase *core = suite_case(suite, "core", RUN_S);
+    TCase *core = suite_case(suite, "core", LIMIT_S);
     tcase_add_loop_test(core, json_has_every_size, 0, 6);
     tcase_add_test(core, the_table_has_the_columns_of_nccl_tests);
     tcase_add_loop_test(core, wrong_flags_are_one_error, 0, sizeof REFUSED / sizeof REFUSED[0]);

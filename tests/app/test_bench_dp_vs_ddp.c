@@ -1,19 +1,21 @@
 /* mnist_ddp bench dp-vs-ddp: which cases there are, what is measured of stand-ins for runs, and a
  * comparison of real ones. */
-#include "tests/app/bench_fake.h"
+#include "base/file_draft.h"
+#include "tests/app/support/bench_fixture.h"
 #include "tests/support/facts.h"
 
 #include "base/clock.h"
 
 #include <math.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 enum { WHOLE_S = 200 };
 
 static bench_cases cases_of(const char *line, json_t *notes)
 {
     bench_cases cases;
-    options opts = parsed(line);
+    options opts = command_line_options(line);
     ck_assert_msg(bench_cases_make(&opts, false, &cases, notes) == STATUS_OK, "%s: %s", line,
                   status_text());
     options_free(&opts);
@@ -91,7 +93,7 @@ START_TEST(wrong_lists_are_refused)
     char line[256];
     json_t *notes = json_array();
     snprintf(line, sizeof line, "bench dp-vs-ddp %s", REFUSED[_i].line);
-    options opts = parsed(line);
+    options opts = command_line_options(line);
     ck_assert(bench_cases_make(&opts, false, &cases, notes) == STATUS_INVALID);
     ASSERT_FACTS_LISTED(status_text(), REFUSED[_i].facts);
     options_free(&opts);
@@ -110,30 +112,33 @@ static double ratio_in(const char *text, const char *name)
 /* The whole document, from figures that are known: 3 ms of work per 64 images on one device. */
 START_TEST(figures_are_those_of_the_runs)
 {
-    fake_bench b;
-    fake_open("bench dp-vs-ddp --models mlp --world-sizes 1,2,4 --repeats 7 --steps 10", &b);
+    bench_fixture b;
+    bench_fixture_open("bench dp-vs-ddp --models mlp --world-sizes 1,2,4 --repeats 7 --steps 10",
+                       &b);
     dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
     dp_vs_ddp_document(&b.commands, &b.rows, b.notes, b.document);
-    json_t *row = fake_row(&b, "single", 1, 64), *speed = json_object_get(row, "images_per_s");
+    json_t *row = bench_fixture_row(&b, "single", 1, 64),
+           *speed = json_object_get(row, "images_per_s");
     ck_assert_int_eq(json_integer_value(json_object_get(speed, "n")), 7);
-    ck_assert_double_eq_tol(fake_number(speed, "median"), 64 / 3.5e-3, 0.005 * 64 / 3.5e-3);
-    ck_assert(fake_number(speed, "low") < fake_number(speed, "high"));
-    ck_assert_double_eq_tol(fake_number(speed, "coverage"), 0.984, 0.001);
+    ck_assert_double_eq_tol(bench_fixture_number(speed, "median"), 64 / 3.5e-3,
+                            0.005 * 64 / 3.5e-3);
+    ck_assert(bench_fixture_number(speed, "low") < bench_fixture_number(speed, "high"));
+    ck_assert_double_eq_tol(bench_fixture_number(speed, "coverage"), 0.984, 0.001);
     ck_assert(json_is_null(json_object_get(row, "efficiency_strong"))); /* the base itself */
-    row = fake_row(&b, "ddp", 4, 256);
-    ck_assert_double_eq_tol(fake_number(row, "step_ms"), 4.5, 0.03);
+    row = bench_fixture_row(&b, "ddp", 4, 256);
+    ck_assert_double_eq_tol(bench_fixture_number(row, "step_ms"), 4.5, 0.03);
     /* the first epoch takes twice as long: (2 + 1) / 2 */
-    ck_assert_double_eq_tol(fake_number(row, "step_ms_with_warmup"), 6.75, 0.05);
-    ck_assert_double_eq_tol(fake_number(row, "phases_share_of_step"), 1, 0.01);
-    ck_assert_double_eq_tol(fake_number(row, "efficiency_weak"), 3.5 / 4.5, 0.01);
+    ck_assert_double_eq_tol(bench_fixture_number(row, "step_ms_with_warmup"), 6.75, 0.05);
+    ck_assert_double_eq_tol(bench_fixture_number(row, "phases_share_of_step"), 1, 0.01);
+    ck_assert_double_eq_tol(bench_fixture_number(row, "efficiency_weak"), 3.5 / 4.5, 0.01);
     ck_assert(json_is_null(json_object_get(row, "efficiency_strong")));
-    ck_assert_double_eq_tol(fake_number(json_object_get(row, "bytes_per_step"), "sent_busiest"),
-                            3e6, 1);
+    ck_assert_double_eq_tol(
+        bench_fixture_number(json_object_get(row, "bytes_per_step"), "sent_busiest"), 3e6, 1);
     ck_assert_uint_eq(json_array_size(json_object_get(row, "peak_mib")), 4);
     ck_assert(json_is_null(json_object_get(row, "failure")));
-    row = fake_row(&b, "dp", 4, 64);
+    row = bench_fixture_row(&b, "dp", 4, 64);
     /* 0.75 ms of work, 4 of traffic, 0.5: 5.25; on one device 3.5; four devices */
-    ck_assert_double_eq_tol(fake_number(row, "efficiency_strong"), 3.5 / 5.25 / 4, 0.01);
+    ck_assert_double_eq_tol(bench_fixture_number(row, "efficiency_strong"), 3.5 / 5.25 / 4, 0.01);
     ASSERT_FACTS(json_string_value(json_object_get(row, "why")), "master", "76 %",
                  "broadcast 38 %, reduce 23 %");
     json_t *summary = json_object_get(json_object_get(b.document, "report"), "summary");
@@ -141,21 +146,22 @@ START_TEST(figures_are_those_of_the_runs)
     const char *pair = json_string_value(json_array_get(summary, 2));
     ASSERT_FACTS(pair, "ddp x 4, mlp, batch 64", "dp x 4, mlp, batch 64", "7 pairs");
     ck_assert_double_eq_tol(ratio_in(pair, "batch 64"), 5.25 / 2.25, 0.03);
-    fake_close(&b);
+    bench_fixture_close(&b);
 }
 END_TEST
 
 /* A B C A B C: a slow minute of the machine hits all. Each in its own way says what it needs. */
 START_TEST(repeats_are_interleaved)
 {
-    fake_bench b;
+    bench_fixture b;
     char *log = NULL, *at;
     size_t length = 0;
-    fake_open("bench dp-vs-ddp --models cnn --world-sizes 2 --scaling strong --repeats 2 --steps 3 "
-              "--warmup 2 --lr 0.5 --backend gloo --seed 9",
-              &b);
+    bench_fixture_open(
+        "bench dp-vs-ddp --models cnn --world-sizes 2 --scaling strong --repeats 2 --steps 3 "
+        "--warmup 2 --lr 0.5 --backend gloo --seed 9",
+        &b);
     dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
-    workbench_ok(file_read(workbench_path("fake.sh.log"), 1 << 20, &log, &length));
+    test_folder_require(file_read(test_folder_path("fake.sh.log"), 1 << 20, &log, &length));
     at = log;
     for (int i = 0; i < 6; i++) {
         static const char *const WANT[] = {
@@ -169,59 +175,61 @@ START_TEST(repeats_are_interleaved)
     ASSERT_FACTS(log, "--lr=0.5", "--epochs=3", "--limit=192", "--seed=9", "--threads=1",
                  "--no-save-model", "--json", "--quiet");
     free(log);
-    fake_close(&b);
+    bench_fixture_close(&b);
 }
 END_TEST
 
 START_TEST(a_failing_case_is_given_up)
 {
-    fake_bench b;
+    bench_fixture b;
     char *log = NULL;
     size_t length = 0;
     setenv("FAKE_FAILS", "dp2", 1);
-    fake_open("bench dp-vs-ddp --models mlp --world-sizes 2 --scaling weak --repeats 5 --steps 3",
-              &b);
+    bench_fixture_open(
+        "bench dp-vs-ddp --models mlp --world-sizes 2 --scaling weak --repeats 5 --steps 3", &b);
     dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
     dp_vs_ddp_document(&b.commands, &b.rows, b.notes, b.document);
-    workbench_ok(file_read(workbench_path("fake.sh.log"), 1 << 20, &log, &length));
+    test_folder_require(file_read(test_folder_path("fake.sh.log"), 1 << 20, &log, &length));
     int tried = 0;
     for (const char *at = log; (at = strstr(at, "--mode=dp")) != NULL; at++)
         tried++;
     ck_assert_int_eq(tried, 2);
     free(log);
-    json_t *row = fake_row(&b, "dp", 2, 128), *speed = json_object_get(row, "images_per_s");
+    json_t *row = bench_fixture_row(&b, "dp", 2, 128),
+           *speed = json_object_get(row, "images_per_s");
     ck_assert(json_is_null(json_object_get(speed, "median")));
     ASSERT_FACTS(json_string_value(json_object_get(row, "failure")), "exit code 65",
                  "no such device");
     ck_assert(json_is_null(json_object_get(row, "why")));
-    row = fake_row(&b, "ddp", 2, 128);
+    row = bench_fixture_row(&b, "ddp", 2, 128);
     speed = json_object_get(row, "images_per_s");
     ck_assert_int_eq(json_integer_value(json_object_get(speed, "n")), 5);
     ck_assert(json_is_null(json_object_get(speed, "low"))); /* n too small */
-    fake_close(&b);
+    bench_fixture_close(&b);
 }
 END_TEST
 
 /* PyTorch's rows count only where they learn: the fake's accuracy is 93 %, and then 80 %. */
 START_TEST(a_peer_that_does_not_learn_is_not_counted)
 {
-    fake_bench b;
-    fake_open("bench dp-vs-ddp --models mlp --world-sizes 2 --scaling weak --repeats 2 --steps 3 "
-              "--modes ddp",
-              &b);
+    bench_fixture b;
+    bench_fixture_open(
+        "bench dp-vs-ddp --models mlp --world-sizes 2 --scaling weak --repeats 2 --steps 3 "
+        "--modes ddp",
+        &b);
     bench_case torch = b.cases.list[0];
     torch.torch = true;
     b.cases.list[0] = torch;
-    snprintf(b.commands.python, sizeof b.commands.python, "%s", workbench_path("learns.sh"));
+    snprintf(b.commands.python, sizeof b.commands.python, "%s", test_folder_path("learns.sh"));
     snprintf(b.commands.script, sizeof b.commands.script, "peer.py");
     static const char SCRIPT[] = "#!/bin/sh\necho \"$*\" >>\"$0.log\"\n"
                                  "acc=$(cat \"$0.acc\")\n"
                                  "echo \"{\\\"train_s\\\":[1,1],\\\"images_per_epoch\\\":384,"
                                  "\\\"test_acc\\\":$acc,\\\"last_loss\\\":0.1}\"\n";
     file_part part = {SCRIPT, sizeof SCRIPT - 1}, good = {"0.93", 4}, bad = {"0.80", 4};
-    workbench_ok(file_replace(b.commands.python, &part, 1));
+    test_folder_require(file_replace(b.commands.python, &part, 1));
     ck_assert_int_eq(chmod(b.commands.python, 0700), 0);
-    workbench_ok(file_replace(workbench_path("learns.sh.acc"), &good, 1));
+    test_folder_require(file_replace(test_folder_path("learns.sh.acc"), &good, 1));
     dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
     ck_assert_int_eq(bench_row_samples(&b.rows, 0), 2);
     ck_assert_double_eq_tol(bench_row_median(&b.rows, 0, BENCH_FIELD(images_per_s)), 384, 1e-9);
@@ -229,29 +237,29 @@ START_TEST(a_peer_that_does_not_learn_is_not_counted)
                  "learns.sh -m torch.distributed.run --standalone --nproc_per_node=2 peer.py",
                  "--mode=ddp", "--model=mlp", "--batch-size=64");
     b.rows.list[0].counts[0] = b.rows.list[0].counts[1] = false;
-    workbench_ok(file_replace(workbench_path("learns.sh.acc"), &bad, 1));
+    test_folder_require(file_replace(test_folder_path("learns.sh.acc"), &bad, 1));
     dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
     ck_assert_int_eq(bench_row_samples(&b.rows, 0), 0);
     ASSERT_FACTS(b.rows.list[0].failure, "loss 0.1", "accuracy 80.0 %");
-    fake_close(&b);
+    bench_fixture_close(&b);
 }
 END_TEST
 
 START_TEST(without_gnuplot_there_is_a_note)
 {
-    fake_bench b;
+    bench_fixture b;
     char path[4096];
-    fake_open("bench dp-vs-ddp --models mlp --modes single --repeats 1 --steps 3", &b);
+    bench_fixture_open("bench dp-vs-ddp --models mlp --modes single --repeats 1 --steps 3", &b);
     dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
     snprintf(path, sizeof path, "%s", getenv("PATH"));
-    setenv("PATH", workbench, 1);
-    dp_vs_ddp_plots(&b.rows, workbench, b.document);
+    setenv("PATH", test_folder, 1);
+    dp_vs_ddp_plots(&b.rows, test_folder, b.document);
     setenv("PATH", path, 1);
     const json_t *report = json_object_get(b.document, "report");
     ck_assert_uint_eq(json_array_size(json_object_get(report, "plots")), 0);
     ASSERT_FACTS(json_string_value(json_array_get(json_object_get(report, "notes"), 0)), "plots",
                  "gnuplot", "gnuplot-nox");
-    fake_close(&b);
+    bench_fixture_close(&b);
 }
 END_TEST
 
@@ -261,20 +269,20 @@ START_TEST(real_runs_are_compared)
     program p =
         program_mnist("bench", "dp-vs-ddp", "--modes", "ddp", "--models", "mlp", "--world-sizes",
                       "1,2", "--batch-sizes", "16", "--repeats", "2", "--steps", "4", "--optimizer",
-                      "sgd", "--lr", "0.1", "--out", workbench_path("real"), "--json", NULL);
+                      "sgd", "--lr", "0.1", "--out", test_folder_path("real"), "--json", NULL);
     ASSERT_EXIT(p, 0);
     json_t *line = json_loads(p.out, 0, NULL);
     ck_assert_ptr_nonnull(line);
     ck_assert_uint_eq(json_array_size(json_object_get(line, "rows")), 3);
     json_t *row = json_array_get(json_object_get(line, "rows"), 2);
-    ck_assert(fake_number(json_object_get(row, "images_per_s"), "median") > 0);
-    ck_assert(fake_number(row, "efficiency_weak") > 0);
+    ck_assert(bench_fixture_number(json_object_get(row, "images_per_s"), "median") > 0);
+    ck_assert(bench_fixture_number(row, "efficiency_weak") > 0);
     ck_assert(!json_is_true(json_object_get(line, "interrupted")));
     json_decref(line);
     ASSERT_FACTS(p.err, "2 of 2", "6 of 6");
     ASSERT_FACTS(p.err, "ddp", "2", "mlp", "too small"); /* two runs have no interval */
-    ck_assert(file_exists(workbench_path("real/dp-vs-ddp.json")));
-    ck_assert(file_exists(workbench_path("real/report.html")));
+    ck_assert(file_exists(test_folder_path("real/dp-vs-ddp.json")));
+    ck_assert(file_exists(test_folder_path("real/report.html")));
     program_close(&p);
 }
 END_TEST
@@ -298,7 +306,7 @@ START_TEST(a_stop_keeps_what_was_measured)
                                 "--steps",
                                 "4",
                                 "--out",
-                                workbench_path("stopped"),
+                                test_folder_path("stopped"),
                                 NULL};
     program p = program_start(argv);
     bool seen = false;
@@ -313,10 +321,10 @@ START_TEST(a_stop_keeps_what_was_measured)
     ASSERT_EXIT(p, 130);
     ASSERT_FACTS(p.out, "signal");
     ASSERT_FACTS(p.out, "ddp", "1", "mlp");
-    json_t *document = json_load_file(workbench_path("stopped/dp-vs-ddp.json"), 0, NULL);
+    json_t *document = json_load_file(test_folder_path("stopped/dp-vs-ddp.json"), 0, NULL);
     ck_assert(json_is_true(json_object_get(document, "interrupted")));
     json_decref(document);
-    ck_assert(file_exists(workbench_path("stopped/report.html")));
+    ck_assert(file_exists(test_folder_path("stopped/report.html")));
     program_close(&p);
 }
 END_TEST
@@ -346,7 +354,7 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("bench_dp_vs_ddp");
-    workbench_open();
+    test_folder_open();
     TCase *core = suite_case(suite, "core", WHOLE_S);
     tcase_add_test(core, every_case_is_there_once);
     tcase_add_test(core, the_peer_stands_beside_ours);
@@ -359,5 +367,5 @@ int main(void)
     tcase_add_test(core, real_runs_are_compared);
     tcase_add_test(core, a_stop_keeps_what_was_measured);
     tcase_add_test(core, mistakes_end_before_anything_runs);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

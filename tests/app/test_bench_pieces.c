@@ -6,7 +6,7 @@
 #include "app/report/report.h"
 #include "app/report/table.h"
 #include "base/clock.h"
-#include "tests/app/workbench.h"
+#include "tests/app/support/test_folder.h"
 #include "tests/support/facts.h"
 
 #include <math.h>
@@ -125,10 +125,10 @@ START_TEST(nothing_is_left_behind)
     char *text = NULL;
     size_t length = 0;
     char script[256];
-    snprintf(script, sizeof script, "sleep 60 & echo $! >%s; echo '{}'", workbench_path("left"));
+    snprintf(script, sizeof script, "sleep 60 & echo $! >%s; echo '{}'", test_folder_path("left"));
     ck_assert(run_shell(script, LONG_MS, &object) == STATUS_OK);
     json_decref(object);
-    workbench_ok(file_read(workbench_path("left"), 100, &text, &length));
+    test_folder_require(file_read(test_folder_path("left"), 100, &text, &length));
     char path[64], state[512] = "Z";
     snprintf(path, sizeof path, "/proc/%d/stat", atoi(text));
     free(text);
@@ -218,10 +218,11 @@ START_TEST(a_document_is_whole)
     report_say(document, REPORT_LIMITS, "%d limit", 1);
     report_plot(document, "sample-speed", "Speed");
     ck_assert(json_is_null(report_number((double)NAN, 3)));
-    ck_assert_msg(report_write(document, workbench_path("out/deep"), "sample.json") == STATUS_OK,
+    ck_assert_msg(report_write(document, test_folder_path("out/deep"), "sample.json") == STATUS_OK,
                   "%s", status_text());
     json_decref(document);
-    workbench_ok(file_read(workbench_path("out/deep/sample.json"), 1 << 20, &text, &length));
+    test_folder_require(
+        file_read(test_folder_path("out/deep/sample.json"), 1 << 20, &text, &length));
     document = json_loads(text, 0, NULL);
     ck_assert_ptr_nonnull(document);
     table = json_array_get(json_object_get(json_object_get(document, "report"), "tables"), 0);
@@ -230,10 +231,10 @@ START_TEST(a_document_is_whole)
     ck_assert_uint_eq(json_array_size(json_object_get(row, "cells")), 2);
     ASSERT_FACTS(text, "mnist_ddp bench x?");
     free(text);
-    FILE *out = fopen(workbench_path("printed"), "w");
+    FILE *out = fopen(test_folder_path("printed"), "w");
     report_print(document, out);
     fclose(out);
-    workbench_ok(file_read(workbench_path("printed"), 1 << 20, &text, &length));
+    test_folder_require(file_read(test_folder_path("printed"), 1 << 20, &text, &length));
     ASSERT_FACTS(text, "one", "1");
     ASSERT_FACTS(strstr(text, "one"), "because"); /* below its row */
     free(text);
@@ -244,7 +245,7 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("bench_pieces");
-    workbench_open();
+    test_folder_open();
     TCase *core = suite_case(suite, "core", 60);
     tcase_add_test(core, an_interval_takes_six_samples);
     tcase_add_loop_test(core, intervals_are_those_of_the_tables, 0, 4);
@@ -256,5 +257,5 @@ int main(void)
     tcase_add_test(core, a_line_is_read_by_the_contract);
     tcase_add_test(core, text_is_quoted_for_gnuplot);
     tcase_add_test(core, a_document_is_whole);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

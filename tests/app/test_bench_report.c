@@ -1,7 +1,8 @@
 /* report.html in a browser: every plot is there and drawn, and nothing is complained about. */
 #include "app/bench/bench.h"
 #include "app/report/plot.h"
-#include "tests/app/bench_fake.h"
+#include "base/file_draft.h"
+#include "tests/app/support/bench_fixture.h"
 
 enum { BROWSER_S = 120, PAGE_BYTES = 32 << 20, MAX_FIGURES = 64 };
 
@@ -27,7 +28,7 @@ static char *text_of(const char *path)
 {
     char *text = NULL;
     size_t length = 0;
-    workbench_ok(file_read(path, PAGE_BYTES, &text, &length));
+    test_folder_require(file_read(path, PAGE_BYTES, &text, &length));
     return text;
 }
 
@@ -36,7 +37,7 @@ static program browse(const char *path)
 {
     char url[FILE_PATH_BYTES + 16], profile[FILE_PATH_BYTES + 32];
     snprintf(url, sizeof url, "file://%s", path);
-    snprintf(profile, sizeof profile, "--user-data-dir=%s", workbench_path("profile"));
+    snprintf(profile, sizeof profile, "--user-data-dir=%s", test_folder_path("profile"));
     const char *const argv[] = {browser,
                                 "--headless",
                                 "--no-sandbox",
@@ -57,24 +58,26 @@ static program browse(const char *path)
 
 static void make_bench(const char *folder)
 {
-    fake_bench b;
-    workbench_ok(file_make_folders(folder));
-    fake_open("bench dp-vs-ddp --models mlp,cnn --world-sizes 1,2,4 --repeats 6 --steps 4 --modes "
-              "single,dp,ddp,ps",
-              &b);
+    bench_fixture b;
+    test_folder_require(file_make_folders(folder));
+    bench_fixture_open(
+        "bench dp-vs-ddp --models mlp,cnn --world-sizes 1,2,4 --repeats 6 --steps 4 --modes "
+        "single,dp,ddp,ps",
+        &b);
     dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
     dp_vs_ddp_document(&b.commands, &b.rows, b.notes, b.document);
     dp_vs_ddp_plots(&b.rows, folder, b.document);
     report_say(b.document, REPORT_NOTES, "<script>console.error('markup')</script> & more");
-    workbench_ok(report_write(b.document, folder, "dp-vs-ddp.json"));
-    fake_close(&b);
+    test_folder_require(report_write(b.document, folder, "dp-vs-ddp.json"));
+    bench_fixture_close(&b);
     /* what another benchmark may have left there */
     json_t *other = report_create(&(report_head){"benchmark", "scaling", "Scaling", 0, NULL});
-    workbench_ok(plot_draw(folder, "scaling-test", "plot x lw 2, '-' using 1:2 pt 7\n0 1\ne\n"));
+    test_folder_require(
+        plot_draw(folder, "scaling-test", "plot x lw 2, '-' using 1:2 pt 7\n0 1\ne\n"));
     report_plot(other, "scaling-test", "A line");
-    workbench_ok(report_write(other, folder, "scaling.json"));
+    test_folder_require(report_write(other, folder, "scaling.json"));
     json_decref(other);
-    workbench_ok(bench_page_write(folder));
+    test_folder_require(bench_page_write(folder));
 }
 
 /* Names of plots that both documents list. */
@@ -86,7 +89,7 @@ static int list_plots(const char *folder, char names[MAX_FIGURES][128])
     for (int f = 0; f < 2; f++) {
         const json_t *plot;
         size_t i;
-        workbench_ok(file_join(folder, files[f], path));
+        test_folder_require(file_join(folder, files[f], path));
         char *text = text_of(path);
         json_t *document = json_loads(text, 0, NULL);
         json_array_foreach(json_object_get(json_object_get(document, "report"), "plots"), i, plot)
@@ -100,18 +103,18 @@ static int list_plots(const char *folder, char names[MAX_FIGURES][128])
 START_TEST(every_figure_is_drawn_and_nothing_complains)
 {
     char folder[FILE_PATH_BYTES], names[MAX_FIGURES][128], want[160];
-    strcpy(folder, workbench_path("out"));
+    strcpy(folder, test_folder_path("out"));
     make_bench(folder);
-    char *page = text_of(workbench_path("out/report.html"));
+    char *page = text_of(test_folder_path("out/report.html"));
     ck_assert_ptr_null(strstr(page, "<script"));
     ck_assert_ptr_null(strstr(page, "http://www.w3.org/TR")); /* no document type from elsewhere */
     ck_assert_ptr_null(strstr(page, "src="));
-    FILE *copy = fopen(workbench_path("out/probed.html"), "w");
+    FILE *copy = fopen(test_folder_path("out/probed.html"), "w");
     ck_assert_ptr_nonnull(copy);
     fprintf(copy, "%s%s", page, PROBE);
     fclose(copy);
     free(page);
-    program p = browse(workbench_path("out/probed.html"));
+    program p = browse(test_folder_path("out/probed.html"));
     ck_assert_msg(p.exit_code == 0, "%s: exit %d: %.2000s", browser, p.exit_code, p.err);
     ck_assert_msg(strstr(p.err, "CONSOLE") == NULL, "%.3000s", strstr(p.err, "CONSOLE"));
     const char *seen = strstr(p.out, "data-seen=\"");
@@ -133,8 +136,8 @@ START_TEST(a_complaint_is_noticed)
 {
     static const char page[] = "<!DOCTYPE html><script>console.error('aha')</script>";
     file_part part = {page, sizeof page - 1};
-    workbench_ok(file_replace(workbench_path("bad.html"), &part, 1));
-    program p = browse(workbench_path("bad.html"));
+    test_folder_require(file_replace(test_folder_path("bad.html"), &part, 1));
+    program p = browse(test_folder_path("bad.html"));
     ck_assert_msg(strstr(p.err, "CONSOLE") != NULL, "%.2000s", p.err);
     program_close(&p);
 }
@@ -153,16 +156,16 @@ static bool is_there(const char *name)
 int main(void)
 {
     static const char *const names[] = {"chromium", "chromium-browser", "google-chrome"};
-    workbench_open();
+    test_folder_open();
     for (size_t i = 0; i < sizeof names / sizeof names[0] && browser == NULL; i++)
         browser = is_there(names[i]) ? names[i] : NULL;
     if (browser == NULL || !plot_is_possible()) {
         printf("SKIP: %s is not installed\n", browser == NULL ? "Chromium" : "gnuplot");
-        return workbench_close(TEST_SKIPPED);
+        return test_folder_close(TEST_SKIPPED);
     }
     Suite *suite = suite_create("bench_report");
     TCase *core = suite_case(suite, "core", 2 * BROWSER_S);
     tcase_add_test(core, every_figure_is_drawn_and_nothing_complains);
     tcase_add_test(core, a_complaint_is_noticed);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

@@ -1,6 +1,6 @@
 /* mnist_ddp bench scaling, whole: measures, fits, projects and says what it has done. */
 #include "app/report/plot.h"
-#include "tests/app/workbench.h"
+#include "tests/app/support/test_folder.h"
 #include "tests/support/facts.h"
 
 #include <jansson.h>
@@ -92,7 +92,7 @@ static void check_plots(const json_t *document, const char *folder)
 START_TEST(measures_fits_and_projects)
 {
     char out[FILE_PATH_BYTES];
-    snprintf(out, sizeof out, "%s", workbench_path("whole"));
+    snprintf(out, sizeof out, "%s", test_folder_path("whole"));
     program p = program_mnist("bench", "scaling", SMALL, "--world-sizes", "1,2,3", "--hold-out",
                               "3", "--repeats", "1", "--out", out, NULL);
     ASSERT_EXIT(p, 0);
@@ -115,7 +115,7 @@ END_TEST
 START_TEST(a_stop_keeps_what_was_measured)
 {
     char out[FILE_PATH_BYTES];
-    snprintf(out, sizeof out, "%s", workbench_path("stopped"));
+    snprintf(out, sizeof out, "%s", test_folder_path("stopped"));
     const char *argv[] = {program_mnist_ddp(),
                           "bench",
                           "scaling",
@@ -153,7 +153,7 @@ END_TEST
 START_TEST(failing_runs_are_named)
 {
     program p = program_mnist("bench", "scaling", SMALL, "--world-sizes", "1,2", "--repeats", "1",
-                              "--data-dir", "/nowhere", "--out", workbench_path("failed"), NULL);
+                              "--data-dir", "/nowhere", "--out", test_folder_path("failed"), NULL);
     ASSERT_EXIT(p, 70);
     ASSERT_FACTS(p.out, "ddp, mlp, 1 rank of 4 images", "exit code 65");
     ASSERT_FACTS(p.out, "no fit", "steps");
@@ -164,11 +164,11 @@ END_TEST
 
 int main(void)
 {
-    workbench_open();
+    test_folder_open();
     Suite *suite = suite_create("bench_scaling");
     TCase *core = suite_case(suite, "core", WHOLE_S);
     tcase_add_test(core, measures_fits_and_projects);
     tcase_add_test(core, a_stop_keeps_what_was_measured);
     tcase_add_test(core, failing_runs_are_named);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

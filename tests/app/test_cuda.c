@@ -1,12 +1,15 @@
 /* Training on the cuda device computes what the CPU computes: as graph and kernel by kernel, with
  * ranks over every backend, resumed, in mixed precision. Runs on the emulated device, or with
  * MNIST_DDP_TEST_DEVICE=real on that of the machine. */
-#include "tests/app/runs.h"
+#include "tests/app/support/model_file.h"
+#include "tests/app/support/training.h"
 #include "tests/support/cuda.h"
 #include "tests/support/facts.h"
 
+#include <jansson.h>
+
 #define CUDA "--device", "cuda"
-#define UNTESTED SHORT, "--eval-every", "0" /* where only weights are compared */
+#define UNTESTED TRAINING_96, "--eval-every", "0" /* where only weights are compared */
 
 static int gpus; /* of the device under test: on a machine with one GPU nccl has one rank */
 
@@ -19,21 +22,21 @@ static const char *model_of(int i)
  * go either way. Weights that agree to 5e-5 leave few such among the test images. */
 static void assert_same_accuracy(const program *a, const program *b)
 {
-    const double few = 2.0 / WORKBENCH_TEST;
-    double off = json_number(a->out, "test_acc") - json_number(b->out, "test_acc");
+    const double few = 2.0 / TEST_FOLDER_TEST;
+    double off = training_number(a->out, "test_acc") - training_number(b->out, "test_acc");
     ck_assert_msg(fabs(off) <= few + 1e-9, "test accuracies differ by %g", off);
 }
 
 /* The same bound as in app.parity: sums in another order over a few steps. */
 START_TEST(cuda_equals_cpu)
 {
-    program cuda =
-        program_mnist("--model", model_of(_i), SHORT, CUDA, "--run-dir", run_dir("many"), NULL);
+    program cuda = program_mnist("--model", model_of(_i), TRAINING_96, CUDA, "--run-dir",
+                                 test_folder_path("many"), NULL);
     ASSERT_EXIT(cuda, 0);
-    program cpu = program_mnist("--model", model_of(_i), SHORT, "--device", "cpu", "--run-dir",
-                                run_dir("one"), NULL);
+    program cpu = program_mnist("--model", model_of(_i), TRAINING_96, "--device", "cpu",
+                                "--run-dir", test_folder_path("one"), NULL);
     ASSERT_EXIT(cpu, 0);
-    double off = model_parity(model_of(_i), run_dir("many"), run_dir("one"));
+    double off = model_file_parity(model_of(_i), test_folder_path("many"), test_folder_path("one"));
     ck_assert_msg(off < 5e-5, "weights differ by %g", off);
     assert_same_accuracy(&cuda, &cpu);
     if (!cuda_is_real()) {
@@ -52,18 +55,18 @@ START_TEST(graph_keeps_every_bit)
         {"--amp", "off"}, {"--tf32", "--quiet"}, {"--amp", "bf16"}, {"--amp", "fp16"}};
     const char *const *flags = precisions[_i / 2];
     program graph =
-        program_mnist("--model", model_of(_i), OPTIMIZER, CUDA, "--epochs", "3", "--eval-every",
+        program_mnist("--model", model_of(_i), TRAINING_SGD, CUDA, "--epochs", "3", "--eval-every",
                       "3", "--limit", "40", "--batch-size", "16", "--json", "--quiet", flags[0],
-                      flags[1], "--run-dir", run_dir("many"), NULL);
+                      flags[1], "--run-dir", test_folder_path("many"), NULL);
     ASSERT_EXIT(graph, 0);
     ASSERT_FACTS(graph.out, "\"graph\":true");
     program eager =
-        program_mnist("--model", model_of(_i), OPTIMIZER, CUDA, "--epochs", "3", "--eval-every",
+        program_mnist("--model", model_of(_i), TRAINING_SGD, CUDA, "--epochs", "3", "--eval-every",
                       "3", "--limit", "40", "--batch-size", "16", "--json", "--quiet", flags[0],
-                      flags[1], "--run-dir", run_dir("one"), "--no-cuda-graph", NULL);
+                      flags[1], "--run-dir", test_folder_path("one"), "--no-cuda-graph", NULL);
     ASSERT_EXIT(eager, 0);
     ASSERT_FACTS(eager.out, "\"graph\":false");
-    assert_same_bits(run_dir("many"), run_dir("one"));
+    model_file_assert_same_bits(test_folder_path("many"), test_folder_path("one"));
     program_close(&graph);
     program_close(&eager);
 }
@@ -95,12 +98,13 @@ START_TEST(ranks_equal_one_process)
     const spread *s = &spreads[_i / 2];
     program many = program_mnist("--model", model_of(_i), UNTESTED, CUDA, "--backend", s->backend,
                                  "--nproc-per-node", s->ranks, "--batch-size", s->batch,
-                                 "--run-dir", run_dir("many"), NULL);
+                                 "--run-dir", test_folder_path("many"), NULL);
     ASSERT_EXIT(many, 0);
-    program one = program_mnist("--model", model_of(_i), UNTESTED, "--device", "cpu",
-                                "--batch-size", s->global_batch, "--run-dir", run_dir("one"), NULL);
+    program one =
+        program_mnist("--model", model_of(_i), UNTESTED, "--device", "cpu", "--batch-size",
+                      s->global_batch, "--run-dir", test_folder_path("one"), NULL);
     ASSERT_EXIT(one, 0);
-    double off = model_parity(model_of(_i), run_dir("many"), run_dir("one"));
+    double off = model_file_parity(model_of(_i), test_folder_path("many"), test_folder_path("one"));
     ck_assert_msg(off < 5e-5, "%s ranks on %s: weights differ by %g", s->ranks, s->backend, off);
     if (strcmp(s->backend, "nccl") == 0 && atoi(s->ranks) > 1) {
         ASSERT_FACTS(many.out, "\"backend\":\"nccl\"");
@@ -142,16 +146,16 @@ START_TEST(modes_equal_one_process)
     bool half = strcmp(MODES[_i / 2].precision, "fp16") == 0;
     /* Loading a kernel waits for all devices: replicas must have done it before they meet. */
     setenv("MNIST_DDP_EMULATED_LAZY", "2", 1);
-    program many =
-        program_mnist("--model", model_of(_i), UNTESTED, CUDA, "--amp", MODES[_i / 2].precision,
-                      "--run-dir", run_dir("many"), flags[0], flags[1], flags[2], flags[3], NULL);
+    program many = program_mnist("--model", model_of(_i), UNTESTED, CUDA, "--amp",
+                                 MODES[_i / 2].precision, "--run-dir", test_folder_path("many"),
+                                 flags[0], flags[1], flags[2], flags[3], NULL);
     unsetenv("MNIST_DDP_EMULATED_LAZY");
     ASSERT_EXIT(many, 0);
-    program one =
-        program_mnist("--model", model_of(_i), UNTESTED, CUDA, "--amp", MODES[_i / 2].precision,
-                      "--mode=single", "--batch-size=20", "--run-dir", run_dir("one"), NULL);
+    program one = program_mnist("--model", model_of(_i), UNTESTED, CUDA, "--amp",
+                                MODES[_i / 2].precision, "--mode=single", "--batch-size=20",
+                                "--run-dir", test_folder_path("one"), NULL);
     ASSERT_EXIT(one, 0);
-    double off = model_parity(model_of(_i), run_dir("many"), run_dir("one"));
+    double off = model_file_parity(model_of(_i), test_folder_path("many"), test_folder_path("one"));
     ck_assert_msg(off < (half ? 5e-3 : 5e-5), "%s: weights differ by %g", flags[0], off);
     snprintf(backend, sizeof backend, "\"backend\":\"%s\"", MODES[_i / 2].backend);
     ASSERT_FACTS(many.out, backend);
@@ -172,8 +176,9 @@ START_TEST(phases_come_from_the_stream)
                                         "forward", "gather",    "backward",
                                         "reduce",  "optimizer", "accelerator"};
     const char *flags[][2] = {{"--mode=single", "--no-cuda-graph"}, {"--mode=dp", "--devices=0,1"}};
-    program p = program_mnist("--model", "cnn", RUN, CUDA, "--limit", "192", "--no-save-model",
-                              flags[_i][0], flags[_i][1], "--run-dir", run_dir("one"), NULL);
+    program p =
+        program_mnist("--model", "cnn", TRAINING_EPOCH, CUDA, "--limit", "192", "--no-save-model",
+                      flags[_i][0], flags[_i][1], "--run-dir", test_folder_path("one"), NULL);
     ASSERT_EXIT(p, 0);
     json_t *result = json_loads(p.out, 0, NULL), *parts = json_object_get(result, "phases");
     double sum = 0,
@@ -206,9 +211,9 @@ START_TEST(the_result_names_what_libraries_chose)
     for (int i = 0; i < 2; i++) {
         if (i == 1)
             setenv("MNIST_DDP_EMULATED_REFUSE", "BGRADB:7,RELU_BIAS:15@call", 1);
-        p[i] = program_mnist("--model", "cnn", OPTIMIZER, CUDA, "--limit", "16", "--batch-size",
+        p[i] = program_mnist("--model", "cnn", TRAINING_SGD, CUDA, "--limit", "16", "--batch-size",
                              "8", "--eval-every", "0", "--json", "--run-dir",
-                             run_dir(i == 0 ? "one" : "many"), NULL);
+                             test_folder_path(i == 0 ? "one" : "many"), NULL);
         ASSERT_EXIT(p[i], 0);
     }
     unsetenv("MNIST_DDP_EMULATED_REFUSE");
@@ -235,7 +240,7 @@ START_TEST(the_result_names_what_libraries_chose)
         ck_assert_int_eq(occurrences(p[1].err, "BGRADB"), 1);
         ck_assert_int_eq(occurrences(p[1].err, "RELU_BIAS"), 1);
     }
-    double off = model_norm_difference(run_dir("many"), run_dir("one"));
+    double off = model_file_norm_difference(test_folder_path("many"), test_folder_path("one"));
     ck_assert_msg(off < 5e-5, "weights differ by %g", off);
     json_decref(result);
     for (int i = 0; i < 2; i++)
@@ -251,17 +256,17 @@ START_TEST(resumed_run_ends_with_the_same_bits)
     const char *common[] = {"--amp", amp[_i], "--optimizer", optimizers[_i]};
     program whole = program_mnist("--model", model_of(_i), common[0], common[1], common[2],
                                   common[3], CUDA, "--lr", "0.01", "--epochs", "3", "--limit", "40",
-                                  "--run-dir", run_dir("one"), NULL);
+                                  "--run-dir", test_folder_path("one"), NULL);
     ASSERT_EXIT(whole, 0);
     for (int epochs = 1; epochs <= 3; epochs += 2) {
-        program part =
-            program_mnist("--model", model_of(_i), common[0], common[1], common[2], common[3], CUDA,
-                          "--lr", "0.01", "--limit", "40", "--run-dir", run_dir("many"), "--epochs",
-                          epochs == 1 ? "1" : "3", epochs == 1 ? "--no-resume" : "--resume", NULL);
+        program part = program_mnist("--model", model_of(_i), common[0], common[1], common[2],
+                                     common[3], CUDA, "--lr", "0.01", "--limit", "40", "--run-dir",
+                                     test_folder_path("many"), "--epochs", epochs == 1 ? "1" : "3",
+                                     epochs == 1 ? "--no-resume" : "--resume", NULL);
         ASSERT_EXIT(part, 0);
         program_close(&part);
     }
-    assert_same_bits(run_dir("many"), run_dir("one"));
+    model_file_assert_same_bits(test_folder_path("many"), test_folder_path("one"));
     program_close(&whole);
 }
 END_TEST
@@ -275,14 +280,14 @@ START_TEST(mixed_precision_stays_near)
         {"--tf32", "--quiet"}, {"--amp", "bf16"}, {"--amp", "fp16"}};
     const char *const *flags = precisions[_i / 2];
     program mixed = program_mnist("--model", model_of(_i), UNTESTED, CUDA, flags[0], flags[1],
-                                  "--run-dir", run_dir("many"), NULL);
+                                  "--run-dir", test_folder_path("many"), NULL);
     ASSERT_EXIT(mixed, 0);
-    program full =
-        program_mnist("--model", model_of(_i), UNTESTED, CUDA, "--run-dir", run_dir("one"), NULL);
+    program full = program_mnist("--model", model_of(_i), UNTESTED, CUDA, "--run-dir",
+                                 test_folder_path("one"), NULL);
     ASSERT_EXIT(full, 0);
-    double off = json_number(mixed.out, "last_loss") - json_number(full.out, "last_loss");
+    double off = training_number(mixed.out, "last_loss") - training_number(full.out, "last_loss");
     ck_assert_msg(fabs(off) < 0.04, "%s %s: the loss differs by %g", flags[0], flags[1], off);
-    ck_assert_msg(model_difference(run_dir("many"), run_dir("one")) > 0,
+    ck_assert_msg(model_file_difference(test_folder_path("many"), test_folder_path("one")) > 0,
                   "%s %s changes no bit: it did not arrive", flags[0], flags[1]);
     program_close(&mixed);
     program_close(&full);
@@ -292,12 +297,12 @@ END_TEST
 START_TEST(accumulation_equals_a_larger_batch)
 {
     program parts = program_mnist("--model", model_of(_i), UNTESTED, CUDA, "--accum", "3",
-                                  "--batch-size", "8", "--run-dir", run_dir("many"), NULL);
+                                  "--batch-size", "8", "--run-dir", test_folder_path("many"), NULL);
     ASSERT_EXIT(parts, 0);
     program whole = program_mnist("--model", model_of(_i), UNTESTED, CUDA, "--batch-size", "24",
-                                  "--run-dir", run_dir("one"), NULL);
+                                  "--run-dir", test_folder_path("one"), NULL);
     ASSERT_EXIT(whole, 0);
-    double off = model_parity(model_of(_i), run_dir("many"), run_dir("one"));
+    double off = model_file_parity(model_of(_i), test_folder_path("many"), test_folder_path("one"));
     ck_assert_msg(off < 5e-5, "weights differ by %g", off);
     program_close(&parts);
     program_close(&whole);
@@ -306,17 +311,17 @@ END_TEST
 
 START_TEST(a_saved_model_is_evaluated)
 {
-    program train =
-        program_mnist("--model", model_of(_i), SHORT, CUDA, "--run-dir", run_dir("one"), NULL);
+    program train = program_mnist("--model", model_of(_i), TRAINING_96, CUDA, "--run-dir",
+                                  test_folder_path("one"), NULL);
     ASSERT_EXIT(train, 0);
     const char *devices[] = {"cuda", "cpu"};
     for (int d = 0; d < 2; d++) {
-        program eval = program_mnist("eval", "--checkpoint", run_dir("one"), "--device", devices[d],
-                                     "--json", NULL);
+        program eval = program_mnist("eval", "--checkpoint", test_folder_path("one"), "--device",
+                                     devices[d], "--json", NULL);
         ASSERT_EXIT(eval, 0);
         if (d == 0)
-            ck_assert_double_eq(json_number(eval.out, "test_acc"),
-                                json_number(train.out, "test_acc"));
+            ck_assert_double_eq(training_number(eval.out, "test_acc"),
+                                training_number(train.out, "test_acc"));
         else
             assert_same_accuracy(&eval, &train);
         program_close(&eval);
@@ -332,8 +337,9 @@ enum { MAX_FLAGS = 8 };
 START_TEST(a_rank_that_hangs_in_the_driver_ends)
 {
     setenv("MNIST_DDP_EMULATED_LAZY", "1", 1);
-    program p = program_mnist("--model", "mlp", CUDA, SHORT, "--nproc-per-node", "2", "--backend",
-                              "nccl", "--timeout", "2", "--inject", "stop:rank=1,step=1", NULL);
+    program p =
+        program_mnist("--model", "mlp", CUDA, TRAINING_96, "--nproc-per-node", "2", "--backend",
+                      "nccl", "--timeout", "2", "--inject", "stop:rank=1,step=1", NULL);
     unsetenv("MNIST_DDP_EMULATED_LAZY");
     ASSERT_EXIT(p, 110);
     ASSERT_FACTS(p.err, "rank 1", "stopped", "never entered");
@@ -354,8 +360,8 @@ static const struct {
 START_TEST(refusals_say_what_to_type)
 {
     const char *const *f = REFUSALS[_i].flags; /* the first NULL among them is the last argument */
-    program p = program_mnist("--model", "mlp", SHORT, f[0], f[1], f[2], f[3], f[4], f[5], f[6],
-                              f[7], NULL);
+    program p = program_mnist("--model", "mlp", TRAINING_96, f[0], f[1], f[2], f[3], f[4], f[5],
+                              f[6], f[7], NULL);
     ck_assert_int_ne(p.exit_code, 0);
     ASSERT_FACTS_LISTED(p.err, REFUSALS[_i].facts);
     program_close(&p);
@@ -364,7 +370,7 @@ END_TEST
 
 static void start_clean(void)
 {
-    fresh("many", "one");
+    training_remove("many", "one");
 }
 
 /* Cases 0 to n - 1, but for those of which missing(i) says why not; NULL: of none; sanitized, which
@@ -386,7 +392,7 @@ int main(void)
     if (!cuda_choose())
         return TEST_SKIPPED;
     gpus = cuda_gpus();
-    workbench_open();
+    test_folder_open();
     Suite *suite = suite_create("cuda");
     TCase *runs = suite_case(suite, "runs", 240);
     tcase_add_checked_fixture(runs, start_clean, NULL);
@@ -405,5 +411,5 @@ int main(void)
     tcase_add_checked_fixture(modes, start_clean, NULL);
     add_cases(modes, modes_equal_one_process, 2 * N_MODES, missing_for_mode);
     add_cases(modes, phases_come_from_the_stream, 2, missing_for_phases);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

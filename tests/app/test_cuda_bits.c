@@ -1,12 +1,15 @@
 /* The same command leaves the same bits over nccl, at any number of ranks: again, kernel by kernel
  * and resumed. NCCL's NVLS keeps no such promise, so it is off unless asked for; the emulated one
  * sums in another order on every call. */
-#include "tests/app/runs.h"
+#include "tests/app/support/model_file.h"
+#include "tests/app/support/training.h"
 #include "tests/support/cuda.h"
 #include "tests/support/facts.h"
 
+#include <jansson.h>
+
 #define BITS \
-    "--model", "mlp", OPTIMIZER, "--device", "cuda", "--backend", "nccl", "--eval-every", "0", \
+    "--model", "mlp", TRAINING_SGD, "--device", "cuda", "--backend", "nccl", "--eval-every", "0", \
         "--batch-size", "8", "--json", "--quiet", "--threads", "1"
 
 static const int WORLDS[] = {2, 4, 8};
@@ -19,7 +22,7 @@ static program train(int ranks, const char *folder, const char *epochs, const ch
     snprintf(world, sizeof world, "%d", ranks);
     snprintf(limit, sizeof limit, "%d", ranks * 16);
     program p = program_mnist(BITS, "--nproc-per-node", world, "--limit", limit, "--epochs", epochs,
-                              "--run-dir", run_dir(folder), flag, NULL);
+                              "--run-dir", test_folder_path(folder), flag, NULL);
     ASSERT_EXIT(p, 0);
     return p;
 }
@@ -35,21 +38,21 @@ START_TEST(same_command_same_bits)
     int ranks = WORLDS[_i];
     train_only(ranks, "one", "2", NULL);
     train_only(ranks, "many", "2", NULL);
-    assert_same_bits(run_dir("one"), run_dir("many"));
-    fresh("many", "many");
+    model_file_assert_same_bits(test_folder_path("one"), test_folder_path("many"));
+    training_remove("many", "many");
     train_only(ranks, "many", "2", "--no-cuda-graph");
-    assert_same_bits(run_dir("one"), run_dir("many"));
-    fresh("many", "many");
+    model_file_assert_same_bits(test_folder_path("one"), test_folder_path("many"));
+    training_remove("many", "many");
     train_only(ranks, "many", "1", NULL);
     train_only(ranks, "many", "2", "--resume");
-    assert_same_bits(run_dir("one"), run_dir("many"));
+    model_file_assert_same_bits(test_folder_path("one"), test_folder_path("many"));
 }
 END_TEST
 
 static bool same_bits(const char *a, const char *b)
 {
     size_t a_bytes = 0, b_bytes = 0;
-    char *a_data = bytes_of(a, &a_bytes), *b_data = bytes_of(b, &b_bytes);
+    char *a_data = model_file_bytes(a, &a_bytes), *b_data = model_file_bytes(b, &b_bytes);
     bool same = a_bytes == b_bytes && memcmp(a_data, b_data, a_bytes) == 0;
     free(a_data);
     free(b_data);
@@ -64,7 +67,7 @@ START_TEST(nvls_is_used_where_asked_for)
                         "\"nvls\":true}");
     program_close(&p);
     train_only(4, "many", "2", "--nccl-nvls");
-    ck_assert(!same_bits(run_dir("one"), run_dir("many")));
+    ck_assert(!same_bits(test_folder_path("one"), test_folder_path("many")));
 }
 END_TEST
 
@@ -100,7 +103,7 @@ START_TEST(an_unknown_algorithm_is_an_error)
 {
     setenv("NCCL_ALGO", "^NVLZ", 1);
     program p = program_mnist(BITS, "--nproc-per-node", "2", "--limit", "32", "--epochs", "1",
-                              "--run-dir", run_dir("one"), NULL);
+                              "--run-dir", test_folder_path("one"), NULL);
     unsetenv("NCCL_ALGO");
     ck_assert_int_ne(p.exit_code, 0);
     ASSERT_FACTS(p.err, "NVLZ");
@@ -136,9 +139,9 @@ START_TEST(nccls_log_stays_out_of_the_result)
     assert_one_line(p.out);
     ASSERT_FACTS(p.err, "NCCL INFO");
     program_close(&p);
-    fresh("one", "one");
+    training_remove("one", "one");
     p = program_mnist(BITS, "--mode=dp", "--devices=0,1", "--limit", "16", "--epochs", "1",
-                      "--run-dir", run_dir("one"), NULL); /* and a file */
+                      "--run-dir", test_folder_path("one"), NULL); /* and a file */
     unsetenv("NCCL_DEBUG");
     ASSERT_EXIT(p, 0);
     assert_one_line(p.out);
@@ -153,7 +156,7 @@ END_TEST
 
 static void start_clean(void)
 {
-    fresh("many", "one");
+    training_remove("many", "one");
 }
 
 int main(void)
@@ -164,7 +167,7 @@ int main(void)
     unsetenv("NCCL_CONF_FILE");
     int gpus = cuda_gpus();
     const char *two = gpus < 2 ? "two ranks need a GPU each" : NULL;
-    workbench_open();
+    test_folder_open();
     Suite *suite = suite_create("cuda_bits");
     TCase *bits = suite_case(suite, "bits", 240);
     tcase_add_checked_fixture(bits, start_clean, NULL);
@@ -178,5 +181,5 @@ int main(void)
     suite_add(bits, an_unknown_algorithm_is_an_error, 0, two);
     suite_add(bits, all_reduce_bench_tells_too, 0, two);
     suite_add(bits, nccls_log_stays_out_of_the_result, 0, two);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

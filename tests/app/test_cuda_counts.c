@@ -1,7 +1,8 @@
 /* What a training step costs on an accelerator beside its arithmetic: nodes of its graph, launches,
  * waits of the host. Counted on the emulated device, exactly, as the difference between two runs of
  * which one is some steps longer. */
-#include "tests/app/runs.h"
+#include "tests/app/support/model_file.h"
+#include "tests/app/support/training.h"
 #include "tests/support/cuda.h"
 
 enum { WARM_STEPS = 2 }; /* of the shorter run: one kernel by kernel, one recorded and replayed */
@@ -62,18 +63,18 @@ typedef struct setting {
 static void add_run(counts *c, const setting *s, int epochs, int steps, long times)
 {
     char limit[16], until[16];
-    const char *path = workbench_path("work");
+    const char *path = test_folder_path("work");
     bool quiet = strcmp(s->log, "quiet") == 0;
     snprintf(limit, sizeof limit, "%d", steps * 2 * atoi(s->ranks));
     snprintf(until, sizeof until, "%d", epochs);
     unlink(path);
-    fresh("one", "many");
+    training_remove("one", "many");
     setenv("MNIST_DDP_EMULATED_WORK", path, 1);
-    program p = program_mnist("--device", "cuda", "--model", s->model, "--amp", s->amp,
-                              "--nproc-per-node", s->ranks, "--backend", "nccl", s->graph,
-                              "--epochs", until, "--eval-every", "0", "--limit", limit,
-                              "--batch-size", "2", "--no-save-model", "--run-dir", run_dir("one"),
-                              quiet ? "--quiet" : "--log-interval", quiet ? NULL : s->log, NULL);
+    program p = program_mnist(
+        "--device", "cuda", "--model", s->model, "--amp", s->amp, "--nproc-per-node", s->ranks,
+        "--backend", "nccl", s->graph, "--epochs", until, "--eval-every", "0", "--limit", limit,
+        "--batch-size", "2", "--no-save-model", "--run-dir", test_folder_path("one"),
+        quiet ? "--quiet" : "--log-interval", quiet ? NULL : s->log, NULL);
     unsetenv("MNIST_DDP_EMULATED_WORK");
     ASSERT_EXIT(p, 0);
     program_close(&p);
@@ -158,7 +159,7 @@ int main(void)
     }
     if (!cuda_choose())
         return TEST_SKIPPED;
-    workbench_open();
+    test_folder_open();
     Suite *suite = suite_create("cuda_counts");
     TCase *core = suite_case(suite, "core", 60);
 #ifdef SANITIZED
@@ -168,5 +169,5 @@ int main(void)
 #endif
     tcase_add_loop_test(core, the_log_drains_nothing, 0, 2);
     tcase_add_test(core, an_epoch_ends_with_two_drains);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

@@ -3,7 +3,8 @@
  *
  * Which calls there are is seen from a run that is traced; that these are all that the module
  * needs, from its undefined symbols where it was built. */
-#include "tests/app/runs.h"
+#include "tests/app/support/model_file.h"
+#include "tests/app/support/training.h"
 #include "tests/support/cuda.h"
 #include "tests/support/facts.h"
 
@@ -102,10 +103,11 @@ static bool is_harmless(const char *name)
 static program run(const struct setup *s)
 {
     const char *const *f = s->flags; /* the first NULL among them is the last argument */
-    fresh("one", "many");
+    training_remove("one", "many");
     return program_mnist("--device", "cuda", "--epochs", "2", "--eval-every", "2", "--limit", "40",
                          "--batch-size", "8", "--json", "--quiet", "--timeout", "20", "--run-dir",
-                         run_dir("one"), f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7], NULL);
+                         test_folder_path("one"), f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7],
+                         NULL);
 }
 
 /* What a healthy run calls, and how often; sorted by nothing. */
@@ -114,7 +116,7 @@ static int trace(const struct setup *s, call *out)
     char *text = NULL;
     size_t size_bytes = 0;
     int n = 0;
-    const char *path = workbench_path("trace");
+    const char *path = test_folder_path("trace");
     unlink(path);
     setenv("MNIST_DDP_EMULATED_TRACE", path, 1);
     program p = run(s);
@@ -262,7 +264,7 @@ int main(void)
     }
     if (!cuda_choose())
         return TEST_SKIPPED;
-    workbench_open();
+    test_folder_open();
     setenv("MNIST_DDP_EMULATED_STRICT", "1", 1);
     snprintf(module, sizeof module, "%s/mnist_ddp_cuda.so", getenv("BUILD_DIR"));
     Suite *suite = suite_create("cuda_faults");
@@ -272,5 +274,5 @@ int main(void)
         tcase_add_test(calls, calls_are_the_modules);
     else
         printf("SKIP of calls_are_the_modules: no CUDA toolkit, so no module\n");
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

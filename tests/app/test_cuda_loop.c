@@ -1,8 +1,8 @@
 /* What the training loop hears from the cuda device while that goes on: losses for the log, and
  * whether all ranks stop. On the emulated device, or with MNIST_DDP_TEST_DEVICE=real that of the
  * machine. */
-#include "tests/app/runs.h"
-#include "tests/app/underway.h"
+#include "tests/app/support/model_file.h"
+#include "tests/app/support/training.h"
 #include "tests/support/cuda.h"
 #include "tests/support/facts.h"
 
@@ -26,10 +26,10 @@ START_TEST(the_log_says_what_the_cpus_says)
     const char *devices[] = {"cuda", "cpu"};
     program runs[2];
     for (int d = 0; d < 2; d++) {
-        runs[d] = program_mnist("--model", "mlp", OPTIMIZER, "--threads", "1", "--device",
+        runs[d] = program_mnist("--model", "mlp", TRAINING_SGD, "--threads", "1", "--device",
                                 devices[d], "--epochs", "2", "--limit", "80", "--batch-size", "8",
                                 "--log-interval", "3", "--log-format", "plain", "--no-save-model",
-                                "--run-dir", run_dir("one"), "--no-resume", NULL);
+                                "--run-dir", test_folder_path("one"), "--no-resume", NULL);
         ASSERT_EXIT(runs[d], 0);
     }
     const char *cuda = runs[0].out, *cpu = runs[1].out;
@@ -57,9 +57,9 @@ END_TEST
 START_TEST(a_failure_loses_no_line)
 {
     setenv("MNIST_DDP_EMULATED_FAIL", "cudaGraphLaunch:4:2", 1); /* of step 5 */
-    program p = program_mnist("--model", "mlp", OPTIMIZER, CUDA, "--epochs", "1", "--limit", "80",
-                              "--batch-size", "8", "--log-interval", "1", "--log-format", "plain",
-                              "--run-dir", run_dir("one"), NULL);
+    program p = program_mnist("--model", "mlp", TRAINING_SGD, CUDA, "--epochs", "1", "--limit",
+                              "80", "--batch-size", "8", "--log-interval", "1", "--log-format",
+                              "plain", "--run-dir", test_folder_path("one"), NULL);
     unsetenv("MNIST_DDP_EMULATED_FAIL");
     ASSERT_EXIT(p, 70);
     ASSERT_FACTS(p.err, "cudaGraphLaunch");
@@ -78,22 +78,24 @@ START_TEST(a_signal_stops_all_ranks)
     "train", CUDA, "--model", "mlp", "--optimizer", "adam", "--lr", "0.01", "--limit", "240", \
         "--batch-size", "8", "--log-interval", "1", "--eval-every", "0", "--json", "--backend", \
         "nccl", "--nproc-per-node", ranks
-    program p = underway_start(NULL, WORDS(STOPPABLE, "--epochs", "100000", "--save-every",
-                                           "1000epochs", "--run-dir", run_dir("many")));
-    underway_await(&p, "epoch 2/");
-    kill(_i == 0 ? underway_rank(p.pid, 1) : p.pid, SIGUSR1);
+    program p =
+        program_start_with(NULL, WORDS(STOPPABLE, "--epochs", "100000", "--save-every",
+                                       "1000epochs", "--run-dir", test_folder_path("many")));
+    program_await(&p, "epoch 2/");
+    kill(_i == 0 ? process_of_rank(p.pid, 1) : p.pid, SIGUSR1);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 75);
     int epoch = -1;
     const char *line = strstr(p.err, "stopped");
     ck_assert_msg(line != NULL && sscanf(line, "stopped %*s epoch %d", &epoch) == 1, "%s", p.err);
-    const char *epochs = underway_text("--epochs=", epoch + 2);
-    program rest =
-        underway_run(NULL, WORDS(STOPPABLE, epochs, "--resume=auto", "--run-dir", run_dir("many")));
+    const char *epochs = program_flag("--epochs=", epoch + 2);
+    program rest = program_run_with(
+        NULL, WORDS(STOPPABLE, epochs, "--resume=auto", "--run-dir", test_folder_path("many")));
     ASSERT_EXIT(rest, 0);
-    program whole = underway_run(NULL, WORDS(STOPPABLE, epochs, "--run-dir", run_dir("one")));
+    program whole =
+        program_run_with(NULL, WORDS(STOPPABLE, epochs, "--run-dir", test_folder_path("one")));
     ASSERT_EXIT(whole, 0);
-    assert_same_bits(run_dir("many"), run_dir("one"));
+    model_file_assert_same_bits(test_folder_path("many"), test_folder_path("one"));
     program_close(&p);
     program_close(&rest);
     program_close(&whole);
@@ -102,7 +104,7 @@ END_TEST
 
 static void start_clean(void)
 {
-    fresh("many", "one");
+    training_remove("many", "one");
 }
 
 int main(void)
@@ -110,7 +112,7 @@ int main(void)
     if (!cuda_choose())
         return TEST_SKIPPED;
     int gpus = cuda_gpus();
-    workbench_open();
+    test_folder_open();
     Suite *suite = suite_create("cuda_loop");
     TCase *core = suite_case(suite, "core", 240);
     tcase_add_checked_fixture(core, start_clean, NULL);
@@ -119,5 +121,5 @@ int main(void)
               cuda_is_real() ? "a real device cannot be told to fail" : NULL);
     suite_add(core, a_signal_stops_all_ranks, 0, gpus < 2 ? "two ranks need a GPU each" : NULL);
     suite_add(core, a_signal_stops_all_ranks, 1, NULL);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

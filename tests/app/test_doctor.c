@@ -1,6 +1,8 @@
 /* What doctor finds before a run, and what env tells about this machine. */
-#include "tests/app/run_lines.h"
+#include "tests/app/support/run_command.h"
+#include "tests/app/support/test_folder.h"
 #include "tests/support/facts.h"
+#include "tests/support/port.h"
 
 #include <jansson.h>
 
@@ -14,7 +16,7 @@ static json_t *parsed_json(const char *text)
 
 START_TEST(a_good_machine_has_no_failures)
 {
-    program p = run_line("doctor --nproc-per-node=2");
+    program p = program_run_line("doctor --nproc-per-node=2");
     ASSERT_EXIT(p, 0);
     ASSERT_FACTS(p.out, "ok", "settings", "1 node", "2 ranks", "world size 2");
     ASSERT_FACTS(p.out, "ok", "port");
@@ -26,7 +28,7 @@ END_TEST
 
 START_TEST(json_says_the_same)
 {
-    program p = run_line("doctor --json");
+    program p = program_run_line("doctor --json");
     ASSERT_EXIT(p, 0);
     json_t *object = parsed_json(p.out);
     ck_assert(json_is_true(json_object_get(object, "ok")));
@@ -70,9 +72,9 @@ START_TEST(problems_are_found)
     snprintf(flags, sizeof flags, "%s", PROBLEMS[_i].flags);
     char *mark = strstr(flags, "%d");
     if (mark != NULL)
-        snprintf(mark, sizeof flags - (size_t)(mark - flags), "%d", underway_free_port());
+        snprintf(mark, sizeof flags - (size_t)(mark - flags), "%d", port_find_free());
     snprintf(line, sizeof line, "doctor %.1900s", flags);
-    program p = run_line(line);
+    program p = program_run_line(line);
     ASSERT_FACTS_LISTED(p.out, PROBLEMS[_i].facts);
     ASSERT_EXIT(p, PROBLEMS[_i].code);
     program_close(&p);
@@ -82,11 +84,11 @@ END_TEST
 START_TEST(a_taken_port_has_a_holder)
 {
     char line[128];
-    int port = 0, fd = underway_listen(&port);
+    int port = 0, fd = port_listen(&port);
     snprintf(line, sizeof line, "doctor --master-port=%d", port);
-    program p = run_line(line);
+    program p = program_run_line(line);
     ASSERT_EXIT(p, 69);
-    ASSERT_FACTS(p.out, "failed", "port", underway_text("pid ", (int)getpid()), "free");
+    ASSERT_FACTS(p.out, "failed", "port", program_flag("pid ", (int)getpid()), "free");
     close(fd);
     program_close(&p);
 }
@@ -96,12 +98,12 @@ END_TEST
 START_TEST(a_stranger_is_not_node_0)
 {
     char line[128];
-    int port = 0, fd = underway_listen(&port);
+    int port = 0, fd = port_listen(&port);
     snprintf(line, sizeof line,
              "doctor --nnodes=2 --node-rank=1 --master-addr=127.0.0.1 --master-port=%d", port);
-    program p = run_line(line);
+    program p = program_run_line(line);
     ASSERT_EXIT(p, 69);
-    ASSERT_FACTS(p.out, "failed", "node 0", "mnist_ddp", underway_text("127.0.0.1:", port));
+    ASSERT_FACTS(p.out, "failed", "node 0", "mnist_ddp", program_flag("127.0.0.1:", port));
     close(fd);
     program_close(&p);
 }
@@ -111,7 +113,7 @@ START_TEST(variables_are_looked_at)
 {
     setenv("RANK", "0", 1);
     setenv("GLOO_SOCKET_IFNAME", "nosuch0", 1);
-    program p = run_line("doctor");
+    program p = program_run_line("doctor");
     ASSERT_EXIT(p, 69);
     ASSERT_FACTS(p.out, "RANK=0");
     ASSERT_FACTS(p.out, "failed", "GLOO_SOCKET_IFNAME=nosuch0", "interface");
@@ -125,7 +127,7 @@ START_TEST(env_is_one_block_without_secrets)
     setenv("MNIST_DDP_SECRET", "hush", 1);
     setenv("PET_AUTH_TOKEN", "hush", 1);
     setenv("HOME_OF", "hush", 1);
-    program p = run_line("env");
+    program p = program_run_line("env");
     ASSERT_EXIT(p, 0);
     ASSERT_FACTS(p.out, "mnist_ddp", "0.");
     ASSERT_FACTS(p.out, "kernel");
@@ -134,7 +136,7 @@ START_TEST(env_is_one_block_without_secrets)
     ASSERT_FACTS(p.out, "NCCL_DEBUG=WARN");
     ASSERT_NO_FACTS(p.out, "hush");
     program_close(&p);
-    p = run_line("env --json");
+    p = program_run_line("env --json");
     ASSERT_EXIT(p, 0);
     json_t *object = parsed_json(p.out);
     ck_assert(json_is_string(json_object_get(object, "kernel")));
@@ -148,8 +150,8 @@ END_TEST
 
 int main(void)
 {
-    underway_clean_environment();
-    workbench_open();
+    program_clean_environment();
+    test_folder_open();
     Suite *suite = suite_create("doctor");
     TCase *core = suite_case(suite, "core", RUN_S);
     tcase_add_test(core, a_good_machine_has_no_failures);
@@ -159,5 +161,5 @@ int main(void)
     tcase_add_test(core, a_stranger_is_not_node_0);
     tcase_add_test(core, variables_are_looked_at);
     tcase_add_test(core, env_is_one_block_without_secrets);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

@@ -1,12 +1,15 @@
 /* What a user sees when a run goes wrong midway: ranks and launchers that die, stop or are told to
  * end, and a disk that is full. */
-#include "tests/app/underway.h"
+#include "base/clock.h"
+#include "tests/app/support/training.h"
 #include "tests/support/facts.h"
+
+#include <signal.h>
 
 enum { N_RANKS = 3 };
 
 /* Long enough that only the test ends it. */
-#define LONG_RUN SMALL_RUN, "--epochs", "100000", "--nproc-per-node", "3"
+#define LONG_RUN TRAINING_SMALL, "--epochs", "100000", "--nproc-per-node", "3"
 
 static double seconds_since(int64_t start_ns)
 {
@@ -17,19 +20,19 @@ static void assert_checkpoint_is_valid(const char *run_dir)
 {
     program p = program_mnist("eval", "--checkpoint", run_dir, "--threads", "1", NULL);
     ASSERT_EXIT(p, 0);
-    ASSERT_FACTS(p.out, "/250"); /* of the workbench's test images */
+    ASSERT_FACTS(p.out, "/250"); /* of the test folder's test images */
     program_close(&p);
 }
 
 START_TEST(killed_rank_is_blamed)
 {
     pid_t pids[MAX_RANKS];
-    program p = underway_start(
-        NULL, WORDS(LONG_RUN, "--backend", underway_backends[_i], "--run-dir", "run"));
-    underway_await_training(&p);
-    int n = underway_children(p.pid, pids);
+    program p = program_start_with(
+        NULL, WORDS(LONG_RUN, "--backend", training_backends[_i], "--run-dir", "run"));
+    training_await(&p);
+    int n = process_children(p.pid, pids);
     ck_assert_int_eq(n, N_RANKS);
-    pid_t victim = underway_rank(p.pid, 1);
+    pid_t victim = process_of_rank(p.pid, 1);
     int64_t killed_ns = clock_now_ns();
     kill(victim, SIGKILL);
     program_wait(&p, RUN_S);
@@ -37,8 +40,8 @@ START_TEST(killed_rank_is_blamed)
     ASSERT_EXIT(p, 128 + SIGKILL);
     ck_assert_msg(took_s < 5, "the launcher took %g s", took_s);
     ASSERT_FACTS(p.err, "error", "rank 1", "SIGKILL");
-    ASSERT_FACTS(p.err, "rank 1", "node 0", "host", underway_text("pid ", (int)victim));
-    underway_assert_gone(pids, n, 1000);
+    ASSERT_FACTS(p.err, "rank 1", "node 0", "host", program_flag("pid ", (int)victim));
+    process_assert_gone(pids, n, 1000);
     assert_checkpoint_is_valid("run");
     program_close(&p);
 }
@@ -47,10 +50,10 @@ END_TEST
 /* Rank 0 finds the folder taken, the others only lose rank 0: the report is about rank 0. */
 START_TEST(failing_rank_gives_code_and_last_lines)
 {
-    const char *const *run = WORDS(SMALL_RUN, "--nproc-per-node", "3", "--run-dir", "run");
-    program first = underway_run(NULL, run);
+    const char *const *run = WORDS(TRAINING_SMALL, "--nproc-per-node", "3", "--run-dir", "run");
+    program first = program_run_with(NULL, run);
     ASSERT_EXIT(first, 0);
-    program p = underway_run(NULL, run);
+    program p = program_run_with(NULL, run);
     ASSERT_EXIT(p, 74);
     ASSERT_FACTS(p.err, "error", "rank 0", "exit code 74");
     ASSERT_FACTS(p.err, "| [rank 0]", "error", "run", "--resume", "--run-dir");
@@ -76,15 +79,15 @@ START_TEST(signals_stop_all_ranks)
 {
     const stop *s = &stops[_i];
     pid_t pids[MAX_RANKS];
-    program p = underway_start(NULL, WORDS(LONG_RUN, "--run-dir", "run"));
-    underway_await_training(&p);
-    int n = underway_children(p.pid, pids);
+    program p = program_start_with(NULL, WORDS(LONG_RUN, "--run-dir", "run"));
+    training_await(&p);
+    int n = process_children(p.pid, pids);
     ck_assert_int_eq(n, N_RANKS);
     kill(s->to_group ? -p.pid : p.pid, s->signal);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, s->exit_code);
     ASSERT_NO_FACTS(p.err, "error", "rank"); /* nobody failed */
-    underway_assert_gone(pids, n, 1000);
+    process_assert_gone(pids, n, 1000);
     assert_checkpoint_is_valid("run");
     program_close(&p);
 }
@@ -95,14 +98,14 @@ START_TEST(killed_launcher_takes_its_ranks_along)
 {
     pid_t pids[MAX_RANKS];
     int64_t deadline_ns = clock_deadline_ns(RUN_S * 1000);
-    program p = underway_start(
-        NULL, WORDS(LONG_RUN, "--quiet", "--backend", underway_backends[_i], "--run-dir", "run"));
+    program p = program_start_with(
+        NULL, WORDS(LONG_RUN, "--quiet", "--backend", training_backends[_i], "--run-dir", "run"));
     while (!file_exists("run/model.safetensors") && !clock_passed(deadline_ns))
         clock_sleep_ms(POLL_MS);
-    int n = underway_children(p.pid, pids);
+    int n = process_children(p.pid, pids);
     ck_assert_int_eq(n, N_RANKS);
     kill(p.pid, SIGKILL);
-    underway_assert_gone(pids, n, 1000);
+    process_assert_gone(pids, n, 1000);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 128 + SIGKILL);
     assert_checkpoint_is_valid("run");
@@ -116,12 +119,13 @@ START_TEST(stopped_rank_is_a_timeout)
 {
     pid_t pids[MAX_RANKS];
     char stopped[64];
-    program p = underway_start(NULL, WORDS(LONG_RUN, "--no-save-model", "--timeout", "2",
-                                           "--backend", underway_backends[_i], "--run-dir", "run"));
-    underway_await_training(&p);
-    int n = underway_children(p.pid, pids);
+    program p =
+        program_start_with(NULL, WORDS(LONG_RUN, "--no-save-model", "--timeout", "2", "--backend",
+                                       training_backends[_i], "--run-dir", "run"));
+    training_await(&p);
+    int n = process_children(p.pid, pids);
     ck_assert_int_eq(n, N_RANKS);
-    pid_t victim = underway_rank(p.pid, 1);
+    pid_t victim = process_of_rank(p.pid, 1);
     int64_t stopped_ns = clock_now_ns();
     kill(victim, SIGSTOP);
     program_wait(&p, RUN_S);
@@ -133,7 +137,7 @@ START_TEST(stopped_rank_is_a_timeout)
         ASSERT_FACTS(p.err, "2.0 s", stopped);
     ASSERT_FACTS(p.err, "error", "rank", "exit code 110");
     ASSERT_FACTS(p.err, stopped, "SIGTERM");
-    underway_assert_gone(pids, n, 1000);
+    process_assert_gone(pids, n, 1000);
     program_close(&p);
 }
 END_TEST
@@ -142,17 +146,17 @@ END_TEST
 START_TEST(full_disk_ends_no_training)
 {
     const char *const limited[] = {"sh", "-c", "ulimit -f 100; exec \"$@\"", "sh", NULL};
-    program first = underway_run(NULL, WORDS(SMALL_RUN, "--run-dir", "run"));
+    program first = program_run_with(NULL, WORDS(TRAINING_SMALL, "--run-dir", "run"));
     ASSERT_EXIT(first, 0);
-    program p =
-        underway_run(limited, WORDS(SMALL_RUN, "--run-dir", "run", "--resume", "--epochs", "3"));
+    program p = program_run_with(
+        limited, WORDS(TRAINING_SMALL, "--run-dir", "run", "--resume", "--epochs", "3"));
     ASSERT_EXIT(p, 74);
     ASSERT_FACTS(p.err, "error", "checkpoint", "File too large");
     ASSERT_FACTS(p.err, "epoch 3/3:"); /* the training went on */
     ASSERT_FACTS(p.out, "\"test_acc\"");
     assert_checkpoint_is_valid("run");
-    program again =
-        underway_run(NULL, WORDS(SMALL_RUN, "--run-dir", "run", "--resume", "--epochs", "2"));
+    program again = program_run_with(
+        NULL, WORDS(TRAINING_SMALL, "--run-dir", "run", "--resume", "--epochs", "2"));
     ASSERT_EXIT(again, 0); /* from the checkpoint that stayed, with room again */
     ASSERT_FACTS(again.err, "resuming", "epoch 1");
     program_close(&first);
@@ -164,15 +168,15 @@ END_TEST
 static void start_clean(void)
 {
     char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s/run'", workbench);
+    snprintf(command, sizeof command, "rm -rf '%s/run'", test_folder);
     ck_assert_int_eq(system(command), 0);
 }
 
 int main(void)
 {
-    underway_clean_environment();
-    workbench_open();
-    int n_backends = underway_backend_count();
+    program_clean_environment();
+    test_folder_open();
+    int n_backends = training_backend_count();
     Suite *suite = suite_create("faults");
     TCase *runs = suite_case(suite, "runs", 2.5 * RUN_S);
     tcase_add_checked_fixture(runs, start_clean, NULL);
@@ -182,5 +186,5 @@ int main(void)
     tcase_add_loop_test(runs, killed_launcher_takes_its_ranks_along, 0, n_backends);
     tcase_add_loop_test(runs, stopped_rank_is_a_timeout, 0, n_backends);
     tcase_add_test(runs, full_disk_ends_no_training);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

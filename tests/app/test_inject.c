@@ -1,10 +1,13 @@
 /* Every fault on demand, and that its diagnosis names it. */
 #include "app/train/inject.h"
-#include "tests/app/runs.h"
-#include "tests/app/underway.h"
+#include "base/clock.h"
+#include "tests/app/support/model_file.h"
+#include "tests/app/support/training.h"
 #include "tests/support/facts.h"
 
 #include <glob.h>
+#include <jansson.h>
+#include <signal.h>
 
 enum { TIMEOUT_S = 3 };
 
@@ -15,7 +18,7 @@ enum { TIMEOUT_S = 3 };
 
 static void start_clean(void)
 {
-    fresh("run", "logs");
+    training_remove("run", "logs");
 }
 
 static const struct {
@@ -99,7 +102,7 @@ END_TEST
 static program run_fault(const char *fault, const char *backend, int exit_code, double within_s)
 {
     int64_t start_ns = clock_now_ns();
-    program p = underway_run(NULL, WORDS(FAULTY(fault), "--backend", backend));
+    program p = program_run_with(NULL, WORDS(FAULTY(fault), "--backend", backend));
     double took_s = clock_seconds(clock_now_ns() - start_ns);
     ASSERT_EXIT(p, exit_code);
     ck_assert_msg(took_s < within_s, "it took %g s", took_s);
@@ -138,7 +141,7 @@ static const struct {
 
 START_TEST(a_rank_that_hangs_is_named)
 {
-    const char *backend = underway_backends[_i / 2];
+    const char *backend = training_backends[_i / 2];
     program p = run_fault(hangs[_i % 2].fault, backend, 110, TIMEOUT_S + 12);
     ASSERT_FACTS(p.err, FAILED, "rank 1 never entered", "data loader", "step 4", "epoch 1");
     if (hangs[_i % 2].stopped)
@@ -154,7 +157,7 @@ END_TEST
 
 START_TEST(a_collective_left_out_is_named)
 {
-    const char *backend = underway_backends[_i];
+    const char *backend = training_backends[_i];
     program p = run_fault("uneven:rank=2", backend, _i == 0 ? 70 : 110, TIMEOUT_S + 12);
     ASSERT_FACTS(p.err, FAILED, "rank 2", "2 x f64", "uneven inputs");
     ASSERT_FACTS(p.err, "injected", "epoch", "step");
@@ -165,7 +168,7 @@ END_TEST
 START_TEST(a_killed_rank_was_somewhere)
 {
     program p =
-        run_fault("kill:rank=2,step=4", underway_backends[_i], 128 + SIGKILL, TIMEOUT_S + 12);
+        run_fault("kill:rank=2,step=4", training_backends[_i], 128 + SIGKILL, TIMEOUT_S + 12);
     ASSERT_FACTS(p.err, FAILED, "rank 2 never entered", "gone", "data loader", "step 4", "epoch 1");
     program_close(&p);
 }
@@ -183,10 +186,10 @@ END_TEST
 /* Shared memory goes on without them, and a goodbye that does not arrive is no failure. */
 START_TEST(dropped_connections_do_not_end_shm)
 {
-    program p =
-        underway_run(NULL, WORDS("train", "--model", "mlp", "--limit", "64", "--threads", "1",
-                                 "--epochs", "2", "--no-save-model", "--backend", "shm",
-                                 "--nproc-per-node", "2", "--inject", "drop-conn:rank=1,step=1"));
+    program p = program_run_with(NULL, WORDS("train", "--model", "mlp", "--limit", "64",
+                                             "--threads", "1", "--epochs", "2", "--no-save-model",
+                                             "--backend", "shm", "--nproc-per-node", "2",
+                                             "--inject", "drop-conn:rank=1,step=1"));
     ASSERT_EXIT(p, 0);
     ASSERT_FACTS(p.err, "goodbye");
     program_close(&p);
@@ -199,7 +202,7 @@ START_TEST(an_order_that_repeats_is_seen)
     ASSERT_FACTS(p.err, "epoch 2", "epoch 1", "set_epoch");
     ASSERT_FACTS(p.err, "epoch 3", "epoch 2", "set_epoch");
     program_close(&p);
-    fresh("run", "logs");
+    training_remove("run", "logs");
     p = run_fault("delay:rank=1,step=2,ms=1", "shm", 0, RUN_S);
     ASSERT_NO_FACTS(p.err, "set_epoch");
     program_close(&p);
@@ -211,9 +214,9 @@ START_TEST(a_worker_leaves_error_json)
 {
     char *text = NULL;
     size_t size_bytes = 0;
-    program p = underway_run(WORDS("env", "RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1",
-                                   "MASTER_PORT=1", "TORCHELASTIC_ERROR_FILE=error.json"),
-                             WORDS(SMALL_RUN, "--inject", "kill:rank=3,step=1"));
+    program p = program_run_with(WORDS("env", "RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1",
+                                       "MASTER_PORT=1", "TORCHELASTIC_ERROR_FILE=error.json"),
+                                 WORDS(TRAINING_SMALL, "--inject", "kill:rank=3,step=1"));
     ASSERT_EXIT(p, 64);
     ck_assert_int_eq(file_read("error.json", 1 << 16, &text, &size_bytes), STATUS_OK);
     json_t *object = json_loads(text, 0, NULL), *message = json_object_get(object, "message");
@@ -233,13 +236,13 @@ END_TEST
 START_TEST(sigusr2_asks_where_a_rank_is)
 {
     program p =
-        underway_start(NULL, WORDS(FAULTY("delay:rank=1,step=4,ms=60000"), "--timeout", "60"));
-    underway_await(&p, "60000 ms");
+        program_start_with(NULL, WORDS(FAULTY("delay:rank=1,step=4,ms=60000"), "--timeout", "60"));
+    program_await(&p, "60000 ms");
     clock_sleep_ms(200);
-    kill(underway_rank(p.pid, 0), SIGUSR2);
-    underway_await(&p, "rank0.jsonl");
+    kill(process_of_rank(p.pid, 0), SIGUSR2);
+    program_await(&p, "rank0.jsonl");
     assert_dumped(0);
-    ck_assert(!underway_is_gone(p.pid));
+    ck_assert(!process_is_gone(p.pid));
     kill(p.pid, SIGINT);
     program_wait(&p, RUN_S);
     program_close(&p);
@@ -248,9 +251,9 @@ END_TEST
 
 int main(void)
 {
-    underway_clean_environment();
-    workbench_open();
-    int n = underway_backend_count();
+    program_clean_environment();
+    test_folder_open();
+    int n = training_backend_count();
     Suite *suite = suite_create("inject");
     TCase *words = suite_case(suite, "words", 10);
     tcase_add_loop_test(words, faults_are_read, 0, N_GOOD);
@@ -267,5 +270,5 @@ int main(void)
     tcase_add_test(runs, an_order_that_repeats_is_seen);
     tcase_add_test(runs, a_worker_leaves_error_json);
     tcase_add_test(runs, sigusr2_asks_where_a_rank_is);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

@@ -1,9 +1,12 @@
 /* How ranks come together without one launcher for all: started by hand, and by several launchers
  * as on several machines. */
-#include "tests/app/underway.h"
+#include "base/clock.h"
+#include "tests/app/support/training.h"
 #include "tests/support/facts.h"
+#include "tests/support/port.h"
 
 #include <jansson.h>
+#include <signal.h>
 
 enum { FIRST_WAITING_S = 3, SHORT_JOIN_S = 6 };
 
@@ -12,11 +15,10 @@ enum { FIRST_WAITING_S = 3, SHORT_JOIN_S = 6 };
 /* Rank `rank` of `world_size`, by hand. */
 static program start_rank(int rank, int world_size, int port, const char *const *flags)
 {
-    return underway_start(WORDS("env", underway_text("RANK=", rank),
-                                underway_text("LOCAL_RANK=", rank),
-                                underway_text("WORLD_SIZE=", world_size), ADDRESS,
-                                underway_text("MASTER_PORT=", port)),
-                          flags);
+    return program_start_with(
+        WORDS("env", program_flag("RANK=", rank), program_flag("LOCAL_RANK=", rank),
+              program_flag("WORLD_SIZE=", world_size), ADDRESS, program_flag("MASTER_PORT=", port)),
+        flags);
 }
 
 static void assert_world(const char *json_line, int world_size)
@@ -47,11 +49,11 @@ static void assert_same_model(const char *run_a, const char *run_b)
 /* In either order: rank 0 serves the store, so rank 1 first has nothing to connect to. */
 START_TEST(ranks_started_by_hand_join)
 {
-    int port = underway_free_port(), first = _i;
+    int port = port_find_free(), first = _i;
     program ranks[2] = {{0}};
     for (int i = 0; i < 2; i++) {
         int rank = i == 0 ? first : 1 - first;
-        ranks[rank] = start_rank(rank, 2, port, WORDS(SMALL_RUN, "--run-dir", "hand"));
+        ranks[rank] = start_rank(rank, 2, port, WORDS(TRAINING_SMALL, "--run-dir", "hand"));
         clock_sleep_ms(300);
     }
     for (int rank = 0; rank < 2; rank++)
@@ -60,8 +62,8 @@ START_TEST(ranks_started_by_hand_join)
     ASSERT_EXIT(ranks[1], 0);
     assert_world(ranks[0].out, 2);
     ck_assert_str_eq(ranks[1].out, "");
-    program launched =
-        underway_run(NULL, WORDS(SMALL_RUN, "--nproc-per-node", "2", "--run-dir", "launched"));
+    program launched = program_run_with(
+        NULL, WORDS(TRAINING_SMALL, "--nproc-per-node", "2", "--run-dir", "launched"));
     ASSERT_EXIT(launched, 0);
     assert_same_model("hand", "launched");
     program_close(&ranks[0]);
@@ -73,11 +75,11 @@ END_TEST
 START_TEST(missing_rank_is_named)
 {
     char address[32];
-    int port = underway_free_port();
+    int port = port_find_free();
     snprintf(address, sizeof address, "127.0.0.1:%d", port);
     int64_t start_ns = clock_now_ns();
-    program p = start_rank(0, 2, port, WORDS(SMALL_RUN, "--join-timeout", "6"));
-    underway_await(&p, "1 of 2 ranks (1)");
+    program p = start_rank(0, 2, port, WORDS(TRAINING_SMALL, "--join-timeout", "6"));
+    program_await(&p, "1 of 2 ranks (1)");
     double said_s = clock_seconds(clock_now_ns() - start_ns);
     program_wait(&p, RUN_S);
     double took_s = clock_seconds(clock_now_ns() - start_ns);
@@ -93,26 +95,26 @@ END_TEST
 
 START_TEST(missing_rank_0_is_told)
 {
-    int port = underway_free_port();
-    program p = start_rank(1, 2, port, WORDS(SMALL_RUN, "--join-timeout", "1"));
+    int port = port_find_free();
+    program p = start_rank(1, 2, port, WORDS(TRAINING_SMALL, "--join-timeout", "1"));
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 69);
-    ASSERT_FACTS(p.err, "error", underway_text("127.0.0.1:", port), "refused");
+    ASSERT_FACTS(p.err, "error", program_flag("127.0.0.1:", port), "refused");
     program_close(&p);
 }
 END_TEST
 
 START_TEST(one_rank_twice_is_refused)
 {
-    int port = underway_free_port(), ranks[] = {0, 1, 1};
+    int port = port_find_free(), ranks[] = {0, 1, 1};
     program p[3];
     for (int i = 0; i < 3; i++)
-        p[i] = start_rank(ranks[i], 3, port, WORDS(SMALL_RUN, "--run-dir", "twice"));
+        p[i] = start_rank(ranks[i], 3, port, WORDS(TRAINING_SMALL, "--run-dir", "twice"));
     for (int i = 0; i < 3; i++)
         program_wait(&p[i], RUN_S);
     for (int i = 0; i < 3; i++) {
         ASSERT_EXIT(p[i], 69);
-        ASSERT_FACTS(p[i].err, "error", "rank 1", "twice", underway_text("127.0.0.1:", port));
+        ASSERT_FACTS(p[i].err, "error", "rank 1", "twice", program_flag("127.0.0.1:", port));
         program_close(&p[i]);
     }
 }
@@ -125,11 +127,11 @@ START_TEST(other_settings_are_refused)
                                             {"seed", "--seed", "5"},
                                             {"cuda-graph", "--no-cuda-graph"},
                                             {"nccl-nvls", "--nccl-nvls"}};
-    int port = underway_free_port();
+    int port = port_find_free();
     program p[2];
-    p[0] = start_rank(0, 2, port, WORDS(SMALL_RUN, "--run-dir", "unlike"));
+    p[0] = start_rank(0, 2, port, WORDS(TRAINING_SMALL, "--run-dir", "unlike"));
     p[1] = start_rank(1, 2, port,
-                      WORDS(SMALL_RUN, "--run-dir", "unlike", others[_i][1], others[_i][2]));
+                      WORDS(TRAINING_SMALL, "--run-dir", "unlike", others[_i][1], others[_i][2]));
     for (int i = 0; i < 2; i++)
         program_wait(&p[i], RUN_S);
     for (int i = 0; i < 2; i++) {
@@ -142,15 +144,15 @@ END_TEST
 
 START_TEST(second_rank_0_is_refused)
 {
-    int port = underway_free_port();
-    program first = start_rank(0, 2, port, WORDS(SMALL_RUN, "--run-dir", "zero"));
-    underway_await_listener(port);
-    program second = start_rank(0, 2, port, WORDS(SMALL_RUN, "--run-dir", "zero"));
+    int port = port_find_free();
+    program first = start_rank(0, 2, port, WORDS(TRAINING_SMALL, "--run-dir", "zero"));
+    port_await_listener(port);
+    program second = start_rank(0, 2, port, WORDS(TRAINING_SMALL, "--run-dir", "zero"));
     program_wait(&second, RUN_S);
     ASSERT_EXIT(second, 69);
-    ASSERT_FACTS(second.err, "error", "another rank 0", underway_text("127.0.0.1:", port),
-                 underway_text("pid ", (int)first.pid));
-    program other = start_rank(1, 2, port, WORDS(SMALL_RUN)); /* the first is none the worse */
+    ASSERT_FACTS(second.err, "error", "another rank 0", program_flag("127.0.0.1:", port),
+                 program_flag("pid ", (int)first.pid));
+    program other = start_rank(1, 2, port, WORDS(TRAINING_SMALL)); /* the first is none the worse */
     program_wait(&other, RUN_S);
     program_wait(&first, RUN_S);
     ASSERT_EXIT(other, 0);
@@ -179,7 +181,7 @@ START_TEST(impossible_places_are_refused)
 {
     const char *const *v = places[_i].variables;
     const char *const env[] = {"env", v[0], v[1], v[2], v[3], v[4], NULL};
-    program p = underway_run(env, WORDS(SMALL_RUN));
+    program p = program_run_with(env, WORDS(TRAINING_SMALL));
     ASSERT_EXIT(p, 64);
     ASSERT_FACTS_LISTED(p.err, places[_i].facts);
     program_close(&p);
@@ -188,17 +190,17 @@ END_TEST
 
 static program start_node(int node_rank, int port, const char *backend, const char *run_dir)
 {
-    return underway_start(NULL,
-                          WORDS(SMALL_RUN, "--nnodes=2", underway_text("--node_rank=", node_rank),
-                                "--nproc_per_node=2", "--master_addr=127.0.0.1",
-                                underway_text("--master_port=", port), "--backend", backend,
-                                "--run-dir", run_dir));
+    return program_start_with(NULL,
+                              WORDS(TRAINING_SMALL, "--nnodes=2",
+                                    program_flag("--node_rank=", node_rank), "--nproc_per_node=2",
+                                    "--master_addr=127.0.0.1", program_flag("--master_port=", port),
+                                    "--backend", backend, "--run-dir", run_dir));
 }
 
 START_TEST(two_nodes_train_as_one)
 {
-    const char *backend = underway_backends[_i / 2];
-    int port = underway_free_port(), first = _i % 2;
+    const char *backend = training_backends[_i / 2];
+    int port = port_find_free(), first = _i % 2;
     const char *run_dirs[] = {"node0", "node1"};
     program nodes[2] = {{0}};
     for (int i = 0; i < 2; i++) {
@@ -212,8 +214,8 @@ START_TEST(two_nodes_train_as_one)
     ASSERT_EXIT(nodes[1], 0);
     assert_world(nodes[0].out, 4);
     ck_assert_str_eq(nodes[1].out, "");
-    program one = underway_run(
-        NULL, WORDS(SMALL_RUN, "--nproc-per-node", "4", "--backend", backend, "--run-dir", "one"));
+    program one = program_run_with(NULL, WORDS(TRAINING_SMALL, "--nproc-per-node", "4", "--backend",
+                                               backend, "--run-dir", "one"));
     ASSERT_EXIT(one, 0);
     assert_same_model("node0", "one");
     for (int i = 0; i < 2; i++)
@@ -225,20 +227,20 @@ END_TEST
 /* A rank that dies on one machine ends the run on both. */
 START_TEST(death_on_one_node_ends_both)
 {
-    const char *backend = underway_backends[_i];
-    int port = underway_free_port(), n[2];
+    const char *backend = training_backends[_i];
+    int port = port_find_free(), n[2];
     pid_t pids[2][MAX_RANKS];
     program nodes[2];
     for (int i = 0; i < 2; i++)
-        nodes[i] = underway_start(NULL, WORDS(SMALL_RUN, "--epochs", "100000", "--nnodes=2",
-                                              underway_text("--node_rank=", i),
-                                              "--nproc_per_node=2", "--master_addr=127.0.0.1",
-                                              underway_text("--master_port=", port), "--backend",
-                                              backend, "--run-dir", "node0"));
-    underway_await_training(&nodes[0]);
+        nodes[i] = program_start_with(NULL, WORDS(TRAINING_SMALL, "--epochs", "100000",
+                                                  "--nnodes=2", program_flag("--node_rank=", i),
+                                                  "--nproc_per_node=2", "--master_addr=127.0.0.1",
+                                                  program_flag("--master_port=", port), "--backend",
+                                                  backend, "--run-dir", "node0"));
+    training_await(&nodes[0]);
     for (int i = 0; i < 2; i++)
-        n[i] = underway_children(nodes[i].pid, pids[i]);
-    kill(underway_rank(nodes[1].pid, 3), SIGKILL);
+        n[i] = process_children(nodes[i].pid, pids[i]);
+    kill(process_of_rank(nodes[1].pid, 3), SIGKILL);
     for (int i = 0; i < 2; i++)
         program_wait(&nodes[i], RUN_S);
     ASSERT_EXIT(nodes[1], 128 + SIGKILL);
@@ -248,7 +250,7 @@ START_TEST(death_on_one_node_ends_both)
     ASSERT_FACTS(nodes[0].err, "rank 3", "node 1");
     for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(n[i], 2);
-        underway_assert_gone(pids[i], n[i], 1000);
+        process_assert_gone(pids[i], n[i], 1000);
         program_close(&nodes[i]);
     }
 }
@@ -256,8 +258,8 @@ END_TEST
 
 START_TEST(world_size_alone_trains_all_here)
 {
-    program p = underway_run(
-        NULL, WORDS(SMALL_RUN, "--world_size=4", "--node_rank=0", "--run-dir", "card"));
+    program p = program_run_with(
+        NULL, WORDS(TRAINING_SMALL, "--world_size=4", "--node_rank=0", "--run-dir", "card"));
     ASSERT_EXIT(p, 0);
     assert_world(p.out, 4);
     program_close(&p);
@@ -266,20 +268,21 @@ END_TEST
 
 START_TEST(taken_port_is_explained)
 {
-    int port = 0, fd = underway_listen(&port);
-    const char *flag = underway_text("--master_port=", port);
+    int port = 0, fd = port_listen(&port);
+    const char *flag = program_flag("--master_port=", port);
     int64_t start_ns = clock_now_ns();
     program p =
-        _i == 0   ? underway_run(NULL, WORDS(SMALL_RUN, "--nproc_per_node=2", flag))
-        : _i == 1 ? underway_run(NULL, WORDS(SMALL_RUN, "--nnodes=2", "--node_rank=0",
-                                             "--nproc_per_node=2", "--master_addr=127.0.0.1", flag))
-                  : start_rank(0, 2, port, WORDS(SMALL_RUN));
+        _i == 0 ? program_run_with(NULL, WORDS(TRAINING_SMALL, "--nproc_per_node=2", flag))
+        : _i == 1
+            ? program_run_with(NULL, WORDS(TRAINING_SMALL, "--nnodes=2", "--node_rank=0",
+                                           "--nproc_per_node=2", "--master_addr=127.0.0.1", flag))
+            : start_rank(0, 2, port, WORDS(TRAINING_SMALL));
     if (_i == 2)
         program_wait(&p, RUN_S);
     double took_s = clock_seconds(clock_now_ns() - start_ns);
     ASSERT_EXIT(p, 69);
-    ASSERT_FACTS(p.err, "error", underway_text("127.0.0.1:", port),
-                 underway_text("pid ", (int)getpid()), "free");
+    ASSERT_FACTS(p.err, "error", program_flag("127.0.0.1:", port),
+                 program_flag("pid ", (int)getpid()), "free");
     ck_assert_msg(took_s < 2, "it took %g s", took_s);
     close(fd);
     program_close(&p);
@@ -289,11 +292,11 @@ END_TEST
 /* Something else listens at MASTER_PORT, and never answers. */
 START_TEST(foreign_server_is_no_store)
 {
-    int port = 0, fd = underway_listen(&port);
-    program p = start_rank(1, 2, port, WORDS(SMALL_RUN, "--join-timeout", "1"));
+    int port = 0, fd = port_listen(&port);
+    program p = start_rank(1, 2, port, WORDS(TRAINING_SMALL, "--join-timeout", "1"));
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 69);
-    ASSERT_FACTS(p.err, "error", underway_text("127.0.0.1:", port));
+    ASSERT_FACTS(p.err, "error", program_flag("127.0.0.1:", port));
     close(fd);
     program_close(&p);
 }
@@ -303,15 +306,15 @@ static void start_clean(void)
 {
     char command[128];
     snprintf(command, sizeof command, "cd '%s' && rm -rf hand launched zero unlike node? one",
-             workbench);
+             test_folder);
     ck_assert_int_eq(system(command), 0);
 }
 
 int main(void)
 {
-    underway_clean_environment();
-    workbench_open();
-    int n_backends = underway_backend_count();
+    program_clean_environment();
+    test_folder_open();
+    int n_backends = training_backend_count();
     Suite *suite = suite_create("join");
     TCase *hand = suite_case(suite, "by hand", 2.5 * RUN_S);
     tcase_add_checked_fixture(hand, start_clean, NULL);
@@ -329,5 +332,5 @@ int main(void)
     tcase_add_loop_test(nodes, death_on_one_node_ends_both, 0, n_backends);
     tcase_add_test(nodes, world_size_alone_trains_all_here);
     tcase_add_loop_test(nodes, taken_port_is_explained, 0, 3);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

@@ -1,74 +1,81 @@
 /* The launcher under signals, and with nobody who reads what it says. */
-#include "tests/app/launching.h"
+#include "base/clock.h"
+#include "tests/app/support/launched_worker.h"
+#include "tests/app/support/launcher.h"
+
 #include "tests/support/facts.h"
+#include "tests/support/process.h"
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 
 START_TEST(signals_stop_all)
 {
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
     char signal[16];
-    launch_plan plan = plan_of(3);
-    pid_t pid = start("sleep", &plan, "log", 0);
+    launch_plan plan = launcher_plan(3);
+    pid_t pid = launcher_start("sleep", &plan, "log", 0);
     for (int rank = 0; rank < 3; rank++)
-        ck_assert_int_gt(pid_of(rank), 0);
+        ck_assert_int_gt(launcher_rank(rank), 0);
     int64_t start_ns = clock_now_ns();
     kill(pid, signals[_i]);
-    ck_assert_int_eq(finish(pid, "log"), 128 + signals[_i]);
+    ck_assert_int_eq(launcher_finish(pid, "log"), 128 + signals[_i]);
     ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
     snprintf(signal, sizeof signal, "SIG%s", sigabbrev_np(signals[_i]));
-    ASSERT_FACTS(output, "warning", signal, "3 ranks");
-    ASSERT_NO_FACTS(output, "error");
-    ASSERT_NO_FACTS(output, "exit code");
-    check_gone(3, 0);
+    ASSERT_FACTS(launcher_output, "warning", signal, "3 ranks");
+    ASSERT_NO_FACTS(launcher_output, "error");
+    ASSERT_NO_FACTS(launcher_output, "exit code");
+    launcher_check_gone(3, 0);
 }
 END_TEST
 
 /* As Ctrl-C does: the whole process group gets it, and the launcher still decides. */
 START_TEST(a_signal_to_the_group_is_no_failure)
 {
-    launch_plan plan = plan_of(3);
-    pid_t pid = start("sleep", &plan, "log", 0);
+    launch_plan plan = launcher_plan(3);
+    pid_t pid = launcher_start("sleep", &plan, "log", 0);
     for (int rank = 0; rank < 3; rank++)
-        kill(pid_of(rank), SIGINT);
+        kill(launcher_rank(rank), SIGINT);
     clock_sleep_ms(100);
-    ck_assert(!is_gone(pid_of(0)));
-    kill(pid_of(0), SIGTERM);
+    ck_assert(!process_is_gone(launcher_rank(0)));
+    kill(launcher_rank(0), SIGTERM);
     kill(pid, SIGTERM);
-    ck_assert_int_eq(finish(pid, "log"), 143);
-    ASSERT_NO_FACTS(output, "error");
-    ASSERT_NO_FACTS(output, "exit code");
-    check_gone(3, 0);
+    ck_assert_int_eq(launcher_finish(pid, "log"), 143);
+    ASSERT_NO_FACTS(launcher_output, "error");
+    ASSERT_NO_FACTS(launcher_output, "exit code");
+    launcher_check_gone(3, 0);
 }
 END_TEST
 
 /* SIGTERM asks for a checkpoint, once more for the end, and then there is no asking. */
 START_TEST(further_signals_kill)
 {
-    launch_plan plan = plan_of(2);
-    pid_t pid = start("stay", &plan, "log", 0);
-    ck_assert(pid_of(0) > 0 && pid_of(1) > 0);
+    launch_plan plan = launcher_plan(2);
+    pid_t pid = launcher_start("stay", &plan, "log", 0);
+    ck_assert(launcher_rank(0) > 0 && launcher_rank(1) > 0);
     int64_t start_ns = clock_now_ns();
     for (int i = 0; i < 3; i++) {
         clock_sleep_ms(200);
-        ck_assert(!is_gone(pid));
+        ck_assert(!process_is_gone(pid));
         kill(pid, i < 2 ? SIGTERM : SIGINT);
     }
-    ck_assert_int_eq(finish(pid, "log"), 143);
+    ck_assert_int_eq(launcher_finish(pid, "log"), 143);
     ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
-    check_gone(2, 0);
+    launcher_check_gone(2, 0);
 }
 END_TEST
 
 START_TEST(a_second_interrupt_kills)
 {
-    launch_plan plan = plan_of(2);
-    pid_t pid = start("stay", &plan, "log", 0);
-    ck_assert(pid_of(0) > 0 && pid_of(1) > 0);
+    launch_plan plan = launcher_plan(2);
+    pid_t pid = launcher_start("stay", &plan, "log", 0);
+    ck_assert(launcher_rank(0) > 0 && launcher_rank(1) > 0);
     kill(pid, SIGINT);
     clock_sleep_ms(200);
-    ck_assert(!is_gone(pid));
+    ck_assert(!process_is_gone(pid));
     kill(pid, SIGINT);
-    ck_assert_int_eq(finish(pid, "log"), 130);
-    check_gone(2, 0);
+    ck_assert_int_eq(launcher_finish(pid, "log"), 130);
+    launcher_check_gone(2, 0);
 }
 END_TEST
 
@@ -76,14 +83,14 @@ END_TEST
 START_TEST(a_full_stderr_does_not_keep_it_from_stopping)
 {
     char path[FILE_PATH_BYTES];
-    launch_plan plan = plan_of(3);
-    path_of("log", path);
+    launch_plan plan = launcher_plan(3);
+    launcher_path("log", path);
     ck_assert_int_eq(mkfifo(path, 0600), 0);
     int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     ck_assert_int_ge(reader, 0);
-    pid_t pid = start("flood", &plan, "log", 0);
+    pid_t pid = launcher_start("flood", &plan, "log", 0);
     for (int rank = 0; rank < 3; rank++)
-        ck_assert_int_gt(pid_of(rank), 0);
+        ck_assert_int_gt(launcher_rank(rank), 0);
     clock_sleep_ms(300);
     int64_t start_ns = clock_now_ns();
     kill(pid, SIGTERM);
@@ -92,7 +99,7 @@ START_TEST(a_full_stderr_does_not_keep_it_from_stopping)
     ck_assert(WIFEXITED(how) && WEXITSTATUS(how) == 143);
     ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
     close(reader);
-    check_gone(3, 0);
+    launcher_check_gone(3, 0);
 }
 END_TEST
 
@@ -100,13 +107,13 @@ END_TEST
 START_TEST(a_closed_stderr_does_not_end_the_run)
 {
     char path[FILE_PATH_BYTES];
-    launch_plan plan = plan_of(2);
-    path_of("log", path);
+    launch_plan plan = launcher_plan(2);
+    launcher_path("log", path);
     ck_assert_int_eq(mkfifo(path, 0600), 0);
     int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     ck_assert_int_ge(reader, 0);
-    pid_t pid = start("long_lines", &plan, "log", 0);
-    ck_assert_int_gt(pid_of(0), 0);
+    pid_t pid = launcher_start("long_lines", &plan, "log", 0);
+    ck_assert_int_gt(launcher_rank(0), 0);
     close(reader);
     int how = 0;
     ck_assert_int_eq(waitpid(pid, &how, 0), pid);
@@ -116,23 +123,23 @@ END_TEST
 
 START_TEST(no_orphans_when_the_launcher_is_killed)
 {
-    launch_plan plan = plan_of(4);
-    pid_t pid = start("stay", &plan, "log", 0);
+    launch_plan plan = launcher_plan(4);
+    pid_t pid = launcher_start("stay", &plan, "log", 0);
     for (int rank = 0; rank < 4; rank++)
-        ck_assert_int_gt(pid_of(rank), 0);
+        ck_assert_int_gt(launcher_rank(rank), 0);
     kill(pid, SIGKILL);
-    ck_assert_int_eq(finish(pid, "log"), -1 - SIGKILL);
-    check_gone(4, 1000);
+    ck_assert_int_eq(launcher_finish(pid, "log"), -1 - SIGKILL);
+    launcher_check_gone(4, 1000);
 }
 END_TEST
 
 int main(void)
 {
     if (getenv("TEST_WORKER") != NULL)
-        return launch_worker_main();
+        return launched_worker_main();
     Suite *suite = suite_create("launch_signals");
     TCase *signals = suite_case(suite, "signals", 30);
-    tcase_add_checked_fixture(signals, make_folder, remove_folder);
+    tcase_add_checked_fixture(signals, launcher_setup, launcher_teardown);
     tcase_add_loop_test(signals, signals_stop_all, 0, 4);
     tcase_add_test(signals, a_signal_to_the_group_is_no_failure);
     tcase_add_test(signals, further_signals_kill);

@@ -1,8 +1,10 @@
 /* One process, DataParallel, a parameter server and DistributedDataParallel: the same weights from
  * the same global batch, stopped and resumed alike, and clear words where settings do not go
  * together. */
-#include "tests/app/runs.h"
-#include "tests/app/underway.h"
+#include "tests/app/support/model_file.h"
+#include "tests/app/support/training.h"
+
+#include <signal.h>
 
 /* Batches of 24, 24, 24 and 18: the last one is cut otherwise than the others. */
 #define TRAIN "train", "--epochs", "1", "--json", "--quiet", "--threads", "1", "--seed", "3"
@@ -24,7 +26,7 @@ enum { N_SPREADS = sizeof SPREADS / sizeof SPREADS[0] };
 
 static void start_clean(void)
 {
-    fresh("one", "many");
+    training_remove("one", "many");
 }
 
 static program train(const char *model, int optimizer, const char *const *flags)
@@ -41,7 +43,7 @@ static program train(const char *model, int optimizer, const char *const *flags)
         n++;
     for (int i = 0; flags[i] != NULL; i++)
         argv[n++] = flags[i];
-    program p = underway_run(NULL, argv);
+    program p = program_run_with(NULL, argv);
     ASSERT_EXIT(p, 0);
     return p;
 }
@@ -61,8 +63,9 @@ static void train_and_close(const char *model, int optimizer, const char *const 
 static void assert_same_weights(const char *model, int optimizer, const char *what)
 {
     bool by_norm = strcmp(OPTIMIZERS[optimizer].name, "adam") == 0 || strcmp(model, "cnn") == 0;
-    double off = by_norm ? model_norm_difference(run_dir("many"), run_dir("one"))
-                         : model_difference(run_dir("many"), run_dir("one"));
+    double off = by_norm
+                     ? model_file_norm_difference(test_folder_path("many"), test_folder_path("one"))
+                     : model_file_difference(test_folder_path("many"), test_folder_path("one"));
     ck_assert_msg(off < (by_norm ? 5e-4 : 5e-5), "%s, %s, %s: weights differ by %g", what, model,
                   OPTIMIZERS[optimizer].name, off);
 }
@@ -79,8 +82,8 @@ START_TEST(modes_equal_one_process)
                   WORDS(UNEVEN, "--mode", SPREADS[i].mode, SPREADS[i].flag, SPREADS[i].parts,
                         "--batch-size", SPREADS[i].batch, "--run-dir", "many"));
         assert_same_weights(model, optimizer, SPREADS[i].mode);
-        ck_assert(json_number(p.out, "global_batch") == 24);
-        ck_assert(json_number(p.out, "images_per_epoch") == 90);
+        ck_assert(training_number(p.out, "global_batch") == 24);
+        ck_assert(training_number(p.out, "images_per_epoch") == 90);
         program_close(&p);
         ck_assert_int_eq(system("rm -rf many"), 0);
     }
@@ -107,7 +110,7 @@ START_TEST(one_replica_is_one_process)
     train_and_close(model, 0, WORDS(UNEVEN, "--mode", "single", "--run-dir", "one"));
     train_and_close(model, 0,
                     WORDS(UNEVEN, "--mode", "dp", "--replicas", "1", "--run-dir", "many"));
-    assert_same_bits("many", "one");
+    model_file_assert_same_bits("many", "one");
 }
 END_TEST
 
@@ -135,7 +138,7 @@ START_TEST(same_command_same_bits)
     for (int i = 0; i < 2; i++)
         train_and_close(
             "cnn", 2, WORDS("--limit", "300", words[_i][0], words[_i][1], "--run-dir", folders[i]));
-    assert_same_bits("many", "one");
+    model_file_assert_same_bits("many", "one");
 }
 END_TEST
 
@@ -157,10 +160,10 @@ enum { N_STOPS = sizeof STOPS / sizeof STOPS[0] };
 START_TEST(a_stopped_run_ends_with_the_same_bits)
 {
     program p =
-        underway_start(NULL, WORDS(STOPPABLE, STOPS[_i].mode, STOPS[_i].flag, "--epochs", "100000",
-                                   "--save-every=1000epochs", "--run-dir", "many"));
-    underway_await(&p, "epoch 3/");
-    kill(STOPS[_i].rank < 0 ? p.pid : underway_rank(p.pid, STOPS[_i].rank), SIGUSR1);
+        program_start_with(NULL, WORDS(STOPPABLE, STOPS[_i].mode, STOPS[_i].flag, "--epochs",
+                                       "100000", "--save-every=1000epochs", "--run-dir", "many"));
+    program_await(&p, "epoch 3/");
+    kill(STOPS[_i].rank < 0 ? p.pid : process_of_rank(p.pid, STOPS[_i].rank), SIGUSR1);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 75);
     int epoch = facts_number(p.err, "stopped", "epoch");
@@ -168,14 +171,14 @@ START_TEST(a_stopped_run_ends_with_the_same_bits)
     ck_assert_int_ge(facts_number(p.err, "stopped", "step"), 0);
     char epochs[32];
     snprintf(epochs, sizeof epochs, "--epochs=%d", epoch + 2);
-    program rest = underway_run(NULL, WORDS(STOPPABLE, STOPS[_i].mode, STOPS[_i].flag, epochs,
-                                            "--resume=auto", "--run-dir", "many"));
+    program rest = program_run_with(NULL, WORDS(STOPPABLE, STOPS[_i].mode, STOPS[_i].flag, epochs,
+                                                "--resume=auto", "--run-dir", "many"));
     ASSERT_EXIT(rest, 0);
-    ASSERT_FACTS(rest.err, "resuming", underway_text("epoch ", epoch));
-    program whole = underway_run(
+    ASSERT_FACTS(rest.err, "resuming", program_flag("epoch ", epoch));
+    program whole = program_run_with(
         NULL, WORDS(STOPPABLE, STOPS[_i].mode, STOPS[_i].flag, epochs, "--run-dir", "one"));
     ASSERT_EXIT(whole, 0);
-    assert_same_bits("many", "one");
+    model_file_assert_same_bits("many", "one");
     program_close(&p);
     program_close(&rest);
     program_close(&whole);
@@ -215,7 +218,7 @@ START_TEST(what_does_not_go_together_is_said)
     const char *argv[MAX_WORDS] = {"train", "--device=cpu", "--epochs=1"};
     for (int i = 0; i < 4; i++)
         argv[3 + i] = REFUSALS[_i].flags[i];
-    program p = underway_run(NULL, argv);
+    program p = program_run_with(NULL, argv);
     ASSERT_EXIT(p, 64);
     ASSERT_FACTS_LISTED(p.err, REFUSALS[_i].facts);
     ck_assert_msg(strstr(strstr(p.err, "error:") + 1, "error:") == NULL, "two errors: %s", p.err);
@@ -226,9 +229,9 @@ END_TEST
 /* A worker of torchrun, say. */
 START_TEST(a_worker_is_refused_too)
 {
-    program p = underway_run(WORDS("env", "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
-                                   "MASTER_PORT=1", "LOCAL_RANK=0"),
-                             WORDS("--mode=dp", "--epochs=1"));
+    program p = program_run_with(WORDS("env", "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                                       "MASTER_PORT=1", "LOCAL_RANK=0"),
+                                 WORDS("--mode=dp", "--epochs=1"));
     ASSERT_EXIT(p, 64);
     ASSERT_FACTS(p.err, "RANK", "WORLD_SIZE");
     program_close(&p);
@@ -237,7 +240,7 @@ END_TEST
 
 int main(void)
 {
-    workbench_open();
+    test_folder_open();
     Suite *suite = suite_create("modes");
     TCase *weights = suite_case(suite, "weights", 120);
     tcase_add_checked_fixture(weights, start_clean, NULL);
@@ -253,5 +256,5 @@ int main(void)
     TCase *refusals = suite_case(suite, "refusals", 30);
     tcase_add_loop_test(refusals, what_does_not_go_together_is_said, 0, N_REFUSALS);
     tcase_add_test(refusals, a_worker_is_refused_too);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

@@ -1,10 +1,12 @@
 /* Flags and help: spellings, commands, and what is said about mistakes. */
 #include "app/options/options_table.h"
-#include "tests/app/options_lines.h"
+#include "tests/app/support/command_line.h"
+
+#include <unistd.h>
 
 START_TEST(defaults_are_those_of_the_header)
 {
-    options opts = parsed("");
+    options opts = command_line_options("");
     ck_assert_int_eq(opts.command, COMMAND_TRAIN);
     ck_assert_str_eq(opts.model, "cnn");
     ck_assert_str_eq(opts.optimizer, "adadelta");
@@ -44,7 +46,7 @@ static const char *const BATCH_LINES[] = {"--batch-size 7",
 
 START_TEST(spellings_are_equal)
 {
-    options opts = parsed(BATCH_LINES[_i]);
+    options opts = command_line_options(BATCH_LINES[_i]);
     ck_assert_int_eq(opts.batch_size, 7);
     ck_assert(options_given(&opts, "batch_size") && options_given(&opts, "batch-size"));
     ck_assert(!options_given(&opts, "epochs") || opts.epochs == 3);
@@ -54,13 +56,14 @@ END_TEST
 
 START_TEST(switches_have_two_forms)
 {
-    options opts = parsed("--no-overlap --no_progress --nesterov --momentum 0.9 --optimizer sgd");
+    options opts = command_line_options(
+        "--no-overlap --no_progress --nesterov --momentum 0.9 --optimizer sgd");
     ck_assert(!opts.overlap && !opts.progress && opts.nesterov);
     options_free(&opts);
-    opts = parsed("--overlap=false --no-save-model=false --resume=yes");
+    opts = command_line_options("--overlap=false --no-save-model=false --resume=yes");
     ck_assert(!opts.overlap && opts.save_model && opts.resume);
     options_free(&opts);
-    opts = parsed("--no-overlap --overlap");
+    opts = command_line_options("--no-overlap --overlap");
     ck_assert(opts.overlap);
     options_free(&opts);
 }
@@ -71,11 +74,12 @@ static const char *const CPU_LINES[] = {"--no-accel", "--no-cuda", "--no-mps",
 
 START_TEST(names_of_pytorch_examples)
 {
-    options opts = parsed(CPU_LINES[_i]);
+    options opts = command_line_options(CPU_LINES[_i]);
     ck_assert(opts.no_accel && options_given(&opts, "no-accel"));
     options_free(&opts);
-    opts = parsed("--batch-size 64 --test-batch-size 1000 --epochs 14 --lr 1.0 --gamma 0.7 "
-                  "--dry-run --seed 1 --log-interval 10 --save-model");
+    opts = command_line_options(
+        "--batch-size 64 --test-batch-size 1000 --epochs 14 --lr 1.0 --gamma 0.7 "
+        "--dry-run --seed 1 --log-interval 10 --save-model");
     ck_assert(opts.dry_run && opts.save_model && opts.lr == 1.0);
     options_free(&opts);
 }
@@ -83,26 +87,26 @@ END_TEST
 
 START_TEST(lines_of_torch_launchers)
 {
-    options opts = parsed("--nproc_per_node=2 --nnode=1 --node_rank=0 --use-env");
+    options opts = command_line_options("--nproc_per_node=2 --nnode=1 --node_rank=0 --use-env");
     ck_assert_str_eq(opts.nproc_per_node, "2");
     ck_assert_str_eq(opts.nnodes, "1");
     ck_assert_int_eq(opts.node_rank, 0);
     ck_assert(opts.launch_flags_given);
     options_free(&opts);
-    opts = parsed("--local-rank=3");
+    opts = command_line_options("--local-rank=3");
     ck_assert_int_eq(opts.local_rank, 3);
     ck_assert(!opts.launch_flags_given);
     options_free(&opts);
-    opts = parsed("--local_rank -1 --data_dir /d --device 0,3");
+    opts = command_line_options("--local_rank -1 --data_dir /d --device 0,3");
     ck_assert_int_eq(opts.local_rank, -1);
     ck_assert_str_eq(opts.data_dir, "/d");
     ck_assert_str_eq(opts.device, "0,3");
     options_free(&opts);
-    opts = parsed("--data=/e --world_size=16 --node_rank=0");
+    opts = command_line_options("--data=/e --world_size=16 --node_rank=0");
     ck_assert_str_eq(opts.data_dir, "/e");
     ck_assert_int_eq(opts.world_size, 16);
     options_free(&opts);
-    opts = parsed("--standalone --nnodes=1:1 --backend=nccl");
+    opts = command_line_options("--standalone --nnodes=1:1 --backend=nccl");
     ck_assert_str_eq(opts.nnodes, "1:1");
     ck_assert_str_eq(opts.backend, "nccl");
     options_free(&opts);
@@ -125,7 +129,7 @@ static const struct {
 
 START_TEST(a_program_ends_the_flags)
 {
-    options opts = parsed(PROGRAMS[_i].line);
+    options opts = command_line_options(PROGRAMS[_i].line);
     ck_assert_int_eq(opts.command, COMMAND_RUN);
     ck_assert_str_eq(opts.program[0], PROGRAMS[_i].program);
     if (PROGRAMS[_i].second == NULL)
@@ -167,7 +171,7 @@ static const struct {
 
 START_TEST(commands_are_found)
 {
-    options opts = parsed(COMMANDS[_i].line);
+    options opts = command_line_options(COMMANDS[_i].line);
     ck_assert_int_eq(opts.command, COMMANDS[_i].command);
     ck_assert_int_eq(opts.help_topic, COMMANDS[_i].topic);
     options_free(&opts);
@@ -233,7 +237,7 @@ static const struct {
 
 START_TEST(mistakes_are_named)
 {
-    check_refused(REFUSED[_i].line, REFUSED[_i].facts);
+    command_line_refused(REFUSED[_i].line, REFUSED[_i].facts);
 }
 END_TEST
 
@@ -243,11 +247,11 @@ START_TEST(long_nonsense_is_bounded)
     char line[ANY_LINE - 1];
     memset(line, 'a', sizeof line - 1);
     line[sizeof line - 1] = '\0';
-    check_refused(line, FACTS("command", "version"));
+    command_line_refused(line, FACTS("command", "version"));
     line[0] = line[1] = '-';
-    check_refused(line, FACTS("mnist_ddp help train"));
+    command_line_refused(line, FACTS("mnist_ddp help train"));
     memcpy(line, "--epochs=", 9);
-    check_refused(line, FACTS("--epochs", "1000000"));
+    command_line_refused(line, FACTS("--epochs", "1000000"));
 }
 END_TEST
 
@@ -258,7 +262,7 @@ static void print_help(int which)
 
 START_TEST(help_has_every_flag_once_and_fits)
 {
-    capture(STDOUT_FILENO, print_help, COMMAND_HELP);
+    command_line_capture(STDOUT_FILENO, print_help, COMMAND_HELP);
     for (size_t r = 0; r < options_table_count; r++) {
         const option_row *row = &options_table[r];
         char plain[80], negatable[80];
@@ -266,19 +270,20 @@ START_TEST(help_has_every_flag_once_and_fits)
         snprintf(plain, sizeof plain, "\n  --%s", row->name);
         snprintf(negatable, sizeof negatable, "\n  --[no-]%s", row->name);
         for (const char *form = plain; form != NULL; form = form == plain ? negatable : NULL)
-            for (const char *at = strstr(captured, form); at; at = strstr(at + 1, form))
+            for (const char *at = strstr(command_line_captured, form); at;
+                 at = strstr(at + 1, form))
                 found += at[strlen(form)] == ' ' || at[strlen(form)] == '\n';
         ck_assert_msg(found == 1, "--%s stands %d times in the help", row->name, found);
-        ck_assert_msg(strstr(captured, row->help) != NULL || strlen(row->help) > 40, "--%s",
-                      row->name);
+        ck_assert_msg(strstr(command_line_captured, row->help) != NULL || strlen(row->help) > 40,
+                      "--%s", row->name);
     }
-    for (const char *line = captured; *line != '\0'; line += strcspn(line, "\n") + 1)
+    for (const char *line = command_line_captured; *line != '\0'; line += strcspn(line, "\n") + 1)
         ck_assert_msg(strcspn(line, "\n") <= 100, "too wide: %.*s", (int)strcspn(line, "\n"), line);
-    ASSERT_FACTS(captured, "--batch-size", "[64]");
-    ASSERT_FACTS(captured, "--no-accel", "--no-cuda", "--no-mps");
-    capture(STDOUT_FILENO, print_help, COMMAND_SAMPLER);
-    ck_assert_ptr_nonnull(strstr(captured, "\n  --rank N"));
-    ck_assert_ptr_null(strstr(captured, "\n  --epochs"));
+    ASSERT_FACTS(command_line_captured, "--batch-size", "[64]");
+    ASSERT_FACTS(command_line_captured, "--no-accel", "--no-cuda", "--no-mps");
+    command_line_capture(STDOUT_FILENO, print_help, COMMAND_SAMPLER);
+    ck_assert_ptr_nonnull(strstr(command_line_captured, "\n  --rank N"));
+    ck_assert_ptr_null(strstr(command_line_captured, "\n  --epochs"));
 }
 END_TEST
 

@@ -1,6 +1,8 @@
 /* Where settings come from: precedence, the environment, configuration files. */
 #include "app/options/options_table.h"
-#include "tests/app/options_lines.h"
+#include "tests/app/support/command_line.h"
+
+#include <unistd.h>
 
 static const char *write_file(const char *text)
 {
@@ -21,7 +23,7 @@ START_TEST(command_line_beats_environment_beats_file_beats_default)
     setenv("MNIST_DDP_BATCH_SIZE", "2", 1);
     setenv("MNIST_DDP_OVERLAP", "off", 1);
     snprintf(line, sizeof line, "--epochs 1 --config %s", path);
-    options opts = parsed(line);
+    options opts = command_line_options(line);
     ck_assert_int_eq(opts.epochs, 1);
     ck_assert_int_eq(opts.batch_size, 2);
     ck_assert_double_eq(opts.lr, 3.0);
@@ -39,7 +41,7 @@ START_TEST(command_line_beats_environment_beats_file_beats_default)
     options_free(&opts);
     setenv("MNIST_DDP_CONFIG", path, 1);
     unsetenv("MNIST_DDP_EPOCHS");
-    opts = parsed("");
+    opts = command_line_options("");
     ck_assert_int_eq(opts.epochs, 3);
     options_free(&opts);
     unlink(path);
@@ -52,16 +54,16 @@ END_TEST
 START_TEST(the_later_of_two_batch_sizes_counts)
 {
     setenv("MNIST_DDP_GLOBAL_BATCH_SIZE", "512", 1);
-    options opts = parsed("");
+    options opts = command_line_options("");
     ck_assert_int_eq(opts.global_batch_size, 512);
     options_free(&opts);
-    opts = parsed("--batch-size 32");
+    opts = command_line_options("--batch-size 32");
     ck_assert_int_eq(opts.batch_size, 32);
     ck_assert_int_eq(opts.global_batch_size, -1);
     options_free(&opts);
     setenv("MNIST_DDP_BATCH_SIZE", "2", 1);
-    check_refused("", FACTS("--batch-size", "--global-batch-size"));
-    opts = parsed("--global-batch-size 64");
+    command_line_refused("", FACTS("--batch-size", "--global-batch-size"));
+    opts = command_line_options("--global-batch-size 64");
     ck_assert_int_eq(opts.global_batch_size, 64);
     options_free(&opts);
     unsetenv("MNIST_DDP_BATCH_SIZE");
@@ -87,9 +89,9 @@ START_TEST(variables_are_checked)
 {
     setenv(VARIABLES[_i].name, VARIABLES[_i].value, 1);
     if (VARIABLES[_i].facts != NULL) {
-        check_refused("", VARIABLES[_i].facts);
+        command_line_refused("", VARIABLES[_i].facts);
     } else {
-        options opts = parsed("");
+        options opts = command_line_options("");
         ck_assert_ptr_null(opts.data_dir);
         ck_assert_int_eq(opts.epochs, 14);
         options_free(&opts);
@@ -101,7 +103,7 @@ END_TEST
 static void parse_nothing(int unused)
 {
     (void)unused;
-    options opts = parsed("");
+    options opts = command_line_options("");
     options_free(&opts);
 }
 
@@ -110,12 +112,13 @@ START_TEST(an_unknown_variable_gets_one_warning)
     setenv("MNIST_DDP_EPOCS", "3", 1);
     setenv("MNIST_DDP_DATA", "/d", 1);
     setenv("MNIST_DDP_CUDA_MODULE", "/m", 1);
-    capture(STDERR_FILENO, parse_nothing, 0);
-    ASSERT_FACTS(captured, "warning", "MNIST_DDP_EPOCS", "MNIST_DDP_EPOCHS");
-    ck_assert_ptr_eq(strchr(captured, '\n'), captured + strlen(captured) - 1);
+    command_line_capture(STDERR_FILENO, parse_nothing, 0);
+    ASSERT_FACTS(command_line_captured, "warning", "MNIST_DDP_EPOCS", "MNIST_DDP_EPOCHS");
+    ck_assert_ptr_eq(strchr(command_line_captured, '\n'),
+                     command_line_captured + strlen(command_line_captured) - 1);
     setenv("MNIST_DDP_LAUNCHED", "1", 1);
-    capture(STDERR_FILENO, parse_nothing, 0);
-    ck_assert_str_eq(captured, "");
+    command_line_capture(STDERR_FILENO, parse_nothing, 0);
+    ck_assert_str_eq(command_line_captured, "");
     unsetenv("MNIST_DDP_LAUNCHED");
     unsetenv("MNIST_DDP_EPOCS");
     unsetenv("MNIST_DDP_DATA");
@@ -165,11 +168,11 @@ START_TEST(files_are_checked_with_line_numbers)
     const char *path = write_file(FILES[_i].text);
     snprintf(line, sizeof line, "--config=%s", path);
     if (FILES[_i].facts == NULL) {
-        options opts = parsed(line);
+        options opts = command_line_options(line);
         options_free(&opts);
     } else {
         snprintf(place, sizeof place, "%s:%d", path, FILES[_i].line);
-        check_refused(line, FILES[_i].facts);
+        command_line_refused(line, FILES[_i].facts);
         if (FILES[_i].line > 0)
             ASSERT_FACTS(status_text(), place);
     }
@@ -182,13 +185,13 @@ START_TEST(other_commands_take_what_is_theirs_from_a_file)
     char line[128];
     const char *path = write_file("threads: 3\nepochs: 3\nmomentum: 0.5\n");
     snprintf(line, sizeof line, "eval --config=%s", path);
-    options opts = parsed(line);
+    options opts = command_line_options(line);
     ck_assert_int_eq(opts.threads, 3);
     ck_assert_int_eq(opts.epochs, 14);
     options_free(&opts);
     path = write_file("epochs: 3\nrank: 1\n");
     snprintf(line, sizeof line, "sampler --config=%s", path);
-    opts = parsed(line);
+    opts = command_line_options(line);
     ck_assert_int_eq(opts.rank, 1);
     options_free(&opts);
     unlink(path);
@@ -202,7 +205,7 @@ START_TEST(shipped_configs_parse)
     char line[1024];
     const char *source = getenv("SOURCE_DIR");
     snprintf(line, sizeof line, "--config=%s/configs/%s.yaml", source ? source : ".", CONFIGS[_i]);
-    options opts = parsed(line), initial = parsed("");
+    options opts = command_line_options(line), initial = command_line_options("");
     ck_assert_str_eq(opts.model, _i == 1 ? "mlp" : "cnn");
     if (_i == 3) {
         ck_assert_str_eq(opts.log_format, "pytorch");

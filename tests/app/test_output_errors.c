@@ -1,6 +1,10 @@
 /* Results that nobody takes: a full disk and a reader that has gone, behind stdout and stderr. */
-#include "tests/app/run_lines.h"
-#include "tests/app/runs.h"
+#include "tests/app/support/model_file.h"
+#include "tests/app/support/run_command.h"
+#include "tests/app/support/test_folder.h"
+#include "tests/app/support/training.h"
+
+#include <signal.h>
 
 enum { NOT_WRITTEN = 74, GONE_READER_FD = 9, PIPE_DEATH = 128 + SIGPIPE };
 
@@ -11,7 +15,7 @@ static program run_into(const char *redirections, const char *const *flags)
 {
     static char line[128];
     snprintf(line, sizeof line, "exec \"$0\" \"$@\" %s 9>&-", redirections);
-    program p = underway_run(WORDS("sh", "-c", line), flags);
+    program p = program_run_with(WORDS("sh", "-c", line), flags);
     ASSERT_NO_FACTS(p.err, "bug");
     return p;
 }
@@ -23,7 +27,7 @@ static void open_gone_reader(void)
     ck_assert_int_eq(dup2(ends[1], GONE_READER_FD), GONE_READER_FD);
     close(ends[0]);
     close(ends[1]);
-    run_clean("run logs");
+    test_folder_remove("run logs");
 }
 
 static const char *const *const PRINTING[] = {
@@ -122,7 +126,7 @@ START_TEST(a_result_needs_no_log)
     program p = run_into(_i == 0 ? "2>&9" : "2>/dev/full",
                          WORDS(TRAIN, "--run-dir", "run", "--json", "--nproc-per-node=2"));
     ASSERT_EXIT(p, 0);
-    ck_assert_double_eq(json_number(p.out, "world"), 2);
+    ck_assert_double_eq(training_number(p.out, "world"), 2);
     program_close(&p);
 }
 END_TEST
@@ -134,12 +138,12 @@ START_TEST(a_copy_that_does_not_fit_ends)
     ASSERT_EXIT(p, 5);
     program_close(&p);
     const char *line = "ulimit -f 8; exec \"$0\" \"$@\" >/dev/null";
-    p = underway_run(WORDS("sh", "-c", line),
-                     WORDS("run", "--log-dir", workbench_path("logs"), "--tee=1", "sh", "-c",
-                           "head -c 3000000 /dev/zero | tr '\\000' x; echo; touch end"));
+    p = program_run_with(WORDS("sh", "-c", line),
+                         WORDS("run", "--log-dir", test_folder_path("logs"), "--tee=1", "sh", "-c",
+                               "head -c 3000000 /dev/zero | tr '\\000' x; echo; touch end"));
     ASSERT_EXIT(p, 0);
     ASSERT_FACTS(p.err, "stdout.log", "File too large");
-    ck_assert_int_eq(run_count(p.err, "File too large"), 1);
+    ck_assert_int_eq(facts_count(p.err, "File too large"), 1);
     ck_assert(file_exists("end"));
     program_close(&p);
 }
@@ -147,8 +151,8 @@ END_TEST
 
 int main(void)
 {
-    underway_clean_environment();
-    workbench_open();
+    program_clean_environment();
+    test_folder_open();
     Suite *suite = suite_create("output_errors");
     TCase *errors = suite_case(suite, "errors", 2.0 * RUN_S);
     tcase_add_checked_fixture(errors, open_gone_reader, NULL);
@@ -159,5 +163,5 @@ int main(void)
     tcase_add_loop_test(errors, training_goes_on_without_a_log, 0, 15);
     tcase_add_loop_test(errors, a_result_needs_no_log, 0, 2);
     tcase_add_test(errors, a_copy_that_does_not_fit_ends);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

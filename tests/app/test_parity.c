@@ -1,7 +1,7 @@
 /* What a run computes does not depend on how it is spread: ranks, backends, threads, overlap and
  * interruptions. */
-#include "tests/app/runs.h"
-#include "tests/app/underway.h"
+#include "tests/app/support/model_file.h"
+#include "tests/app/support/training.h"
 
 static const char *backend = "shm"; /* of several ranks; --backend */
 
@@ -27,17 +27,17 @@ START_TEST(ranks_equal_one_process)
 {
     const spread *s = &spreads[_i / 2];
     const char *model = _i % 2 == 0 ? "mlp" : "cnn";
-    program many =
-        program_mnist("--model", model, SHORT, "--backend", backend, "--nproc-per-node", s->ranks,
-                      "--batch-size", s->batch, "--run-dir", run_dir("many"), NULL);
+    program many = program_mnist("--model", model, TRAINING_96, "--backend", backend,
+                                 "--nproc-per-node", s->ranks, "--batch-size", s->batch,
+                                 "--run-dir", test_folder_path("many"), NULL);
     ASSERT_EXIT(many, 0);
-    program one = program_mnist("--model", model, SHORT, "--batch-size", s->global_batch,
-                                "--run-dir", run_dir("one"), NULL);
+    program one = program_mnist("--model", model, TRAINING_96, "--batch-size", s->global_batch,
+                                "--run-dir", test_folder_path("one"), NULL);
     ASSERT_EXIT(one, 0);
-    double off = model_parity(model, run_dir("many"), run_dir("one"));
+    double off = model_file_parity(model, test_folder_path("many"), test_folder_path("one"));
     ck_assert_msg(off < 5e-5, "%s, %s ranks on %s: weights differ by %g", model, s->ranks, backend,
                   off);
-    ck_assert(json_number(many.out, "images_per_epoch") == 96);
+    ck_assert(training_number(many.out, "images_per_epoch") == 96);
     program_close(&many);
     program_close(&one);
 }
@@ -45,7 +45,7 @@ END_TEST
 
 static void start_clean(void)
 {
-    fresh("many", "one");
+    training_remove("many", "one");
 }
 
 START_TEST(same_command_same_bits)
@@ -53,24 +53,26 @@ START_TEST(same_command_same_bits)
     const char *model = _i == 0 ? "mlp" : "cnn";
     const char *folders[] = {"many", "one"};
     for (int i = 0; i < 2; i++) {
-        program p = program_mnist("--model", model, COMMON, "--backend", backend,
-                                  "--nproc-per-node", "3", "--run-dir", run_dir(folders[i]), NULL);
+        program p =
+            program_mnist("--model", model, TRAINING_480, "--backend", backend, "--nproc-per-node",
+                          "3", "--run-dir", test_folder_path(folders[i]), NULL);
         ASSERT_EXIT(p, 0);
         program_close(&p);
     }
-    assert_same_bits(run_dir("many"), run_dir("one"));
+    model_file_assert_same_bits(test_folder_path("many"), test_folder_path("one"));
 }
 END_TEST
 
 START_TEST(threads_do_not_change_bits)
 {
     const char *model = _i == 0 ? "mlp" : "cnn";
-    program one = program_mnist("--model", model, COMMON, "--run-dir", run_dir("one"), NULL);
+    program one =
+        program_mnist("--model", model, TRAINING_480, "--run-dir", test_folder_path("one"), NULL);
     ASSERT_EXIT(one, 0);
-    program many = program_mnist("--model", model, COMMON, "--threads", "3", "--run-dir",
-                                 run_dir("many"), NULL);
+    program many = program_mnist("--model", model, TRAINING_480, "--threads", "3", "--run-dir",
+                                 test_folder_path("many"), NULL);
     ASSERT_EXIT(many, 0);
-    assert_same_bits(run_dir("many"), run_dir("one"));
+    model_file_assert_same_bits(test_folder_path("many"), test_folder_path("one"));
     program_close(&one);
     program_close(&many);
 }
@@ -79,16 +81,18 @@ END_TEST
 /* With 5 ms on the wire per bucket, backward hides a part of them; the sums stay the same. */
 START_TEST(overlap_hides_time_and_keeps_bits)
 {
-    program with = program_mnist("--model", "cnn", COMMON, "--nproc-per-node", "2",
-                                 "--inject-delay-ms", "5", "--run-dir", run_dir("many"), NULL);
+    program with =
+        program_mnist("--model", "cnn", TRAINING_480, "--nproc-per-node", "2", "--inject-delay-ms",
+                      "5", "--run-dir", test_folder_path("many"), NULL);
     ASSERT_EXIT(with, 0);
-    program without = program_mnist("--model", "cnn", COMMON, "--nproc-per-node", "2",
-                                    "--no-overlap", "--run-dir", run_dir("one"), NULL);
+    program without = program_mnist("--model", "cnn", TRAINING_480, "--nproc-per-node", "2",
+                                    "--no-overlap", "--run-dir", test_folder_path("one"), NULL);
     ASSERT_EXIT(without, 0);
-    double comm = json_number(with.out, "comm"), exposed = json_number(with.out, "comm_exposed");
+    double comm = training_number(with.out, "comm"),
+           exposed = training_number(with.out, "comm_exposed");
     ck_assert_msg(exposed < comm, "comm %g s, exposed %g s", comm, exposed);
     ck_assert_msg(comm > 0.005 * 4, "the injected delay is missing: comm %g s", comm);
-    assert_same_bits(run_dir("many"), run_dir("one"));
+    model_file_assert_same_bits(test_folder_path("many"), test_folder_path("one"));
     program_close(&with);
     program_close(&without);
 }
@@ -99,19 +103,19 @@ START_TEST(resumed_run_ends_with_the_same_bits)
     const char *model = _i % 2 == 0 ? "mlp" : "cnn";
     const char *optimizers[] = {"sgd", "adam", "adadelta"};
     const char *optimizer = optimizers[_i / 2], *lr = _i / 2 == 0 ? "0.05" : "0.01";
-    program whole =
-        program_mnist("--model", model, "--optimizer", optimizer, "--lr", lr, "--epochs", "3",
-                      "--limit", "200", "--nproc-per-node", "2", "--run-dir", run_dir("one"), NULL);
+    program whole = program_mnist("--model", model, "--optimizer", optimizer, "--lr", lr,
+                                  "--epochs", "3", "--limit", "200", "--nproc-per-node", "2",
+                                  "--run-dir", test_folder_path("one"), NULL);
     ASSERT_EXIT(whole, 0);
     for (int epochs = 1; epochs <= 3; epochs += 2) {
-        program part =
-            program_mnist("--model", model, "--optimizer", optimizer, "--lr", lr, "--limit", "200",
-                          "--nproc-per-node", "2", "--run-dir", run_dir("many"), "--epochs",
-                          epochs == 1 ? "1" : "3", epochs == 1 ? "--no-resume" : "--resume", NULL);
+        program part = program_mnist("--model", model, "--optimizer", optimizer, "--lr", lr,
+                                     "--limit", "200", "--nproc-per-node", "2", "--run-dir",
+                                     test_folder_path("many"), "--epochs", epochs == 1 ? "1" : "3",
+                                     epochs == 1 ? "--no-resume" : "--resume", NULL);
         ASSERT_EXIT(part, 0);
         program_close(&part);
     }
-    assert_same_bits(run_dir("many"), run_dir("one"));
+    model_file_assert_same_bits(test_folder_path("many"), test_folder_path("one"));
     program_close(&whole);
 }
 END_TEST
@@ -123,18 +127,21 @@ START_TEST(resume_refuses_another_run)
                                            {"--nproc-per-node", "2"}, {"--limit", "100"}};
     static const char *const words[] = {"--seed", "--batch-size", "mlp",
                                         "--lr",   "world size",   "--limit"};
-    program first = program_mnist("--model", "mlp", COMMON, "--run-dir", run_dir("one"), NULL);
+    program first =
+        program_mnist("--model", "mlp", TRAINING_480, "--run-dir", test_folder_path("one"), NULL);
     ASSERT_EXIT(first, 0);
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        program p = program_mnist("--model", "mlp", COMMON, "--run-dir", run_dir("one"), "--epochs",
-                                  "2", "--resume", flags[i][0], flags[i][1], NULL);
+        program p =
+            program_mnist("--model", "mlp", TRAINING_480, "--run-dir", test_folder_path("one"),
+                          "--epochs", "2", "--resume", flags[i][0], flags[i][1], NULL);
         ASSERT_EXIT(p, 74);
         ASSERT_FACTS(p.err, "error", "resume", words[i]);
         program_close(&p);
     }
-    program again = program_mnist("--model", "mlp", COMMON, "--run-dir", run_dir("one"), NULL);
+    program again =
+        program_mnist("--model", "mlp", TRAINING_480, "--run-dir", test_folder_path("one"), NULL);
     ASSERT_EXIT(again, 74);
-    ASSERT_FACTS(again.err, "error", run_dir("one"), "--resume");
+    ASSERT_FACTS(again.err, "error", test_folder_path("one"), "--resume");
     program_close(&first);
     program_close(&again);
 }
@@ -142,13 +149,15 @@ END_TEST
 
 START_TEST(accumulation_equals_a_larger_batch)
 {
-    program parts = program_mnist("--model", "cnn", SHORT, "--nproc-per-node", "2", "--accum", "3",
-                                  "--batch-size", "4", "--run-dir", run_dir("many"), NULL);
+    program parts =
+        program_mnist("--model", "cnn", TRAINING_96, "--nproc-per-node", "2", "--accum", "3",
+                      "--batch-size", "4", "--run-dir", test_folder_path("many"), NULL);
     ASSERT_EXIT(parts, 0);
-    program whole = program_mnist("--model", "cnn", SHORT, "--nproc-per-node", "2",
-                                  "--global-batch-size", "24", "--run-dir", run_dir("one"), NULL);
+    program whole =
+        program_mnist("--model", "cnn", TRAINING_96, "--nproc-per-node", "2", "--global-batch-size",
+                      "24", "--run-dir", test_folder_path("one"), NULL);
     ASSERT_EXIT(whole, 0);
-    double off = model_difference(run_dir("many"), run_dir("one"));
+    double off = model_file_difference(test_folder_path("many"), test_folder_path("one"));
     ck_assert_msg(off < 5e-5, "weights differ by %g", off);
     program_close(&parts);
     program_close(&whole);
@@ -163,11 +172,11 @@ START_TEST(evaluation_is_exact_at_any_world_size)
     for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++) {
         char name[32];
         snprintf(name, sizeof name, "eval-%s-%s", ranks[i], _i == 0 ? "mlp" : "cnn");
-        program p = program_mnist("--model", _i == 0 ? "mlp" : "cnn", COMMON, "--lr", "0",
+        program p = program_mnist("--model", _i == 0 ? "mlp" : "cnn", TRAINING_480, "--lr", "0",
                                   "--nproc-per-node", ranks[i], "--dry-run", "--run-dir",
-                                  run_dir(name), NULL);
+                                  test_folder_path(name), NULL);
         ASSERT_EXIT(p, 0);
-        double got = json_number(p.out, "test_acc") * WORKBENCH_TEST;
+        double got = training_number(p.out, "test_acc") * TEST_FOLDER_TEST;
         if (i == 0)
             want = got;
         ck_assert_msg(fabs(got - want) < 1e-6, "%s ranks: %g right, want %g", ranks[i], got, want);
@@ -179,13 +188,14 @@ END_TEST
 /* StepLR: after one epoch at gamma 1e-30 nothing moves any more. */
 START_TEST(gamma_shrinks_the_learning_rate)
 {
-    program whole = program_mnist("--model", "mlp", SHORT, "--gamma", "1e-30", "--momentum", "0",
-                                  "--epochs", "3", "--run-dir", run_dir("many"), NULL);
+    program whole =
+        program_mnist("--model", "mlp", TRAINING_96, "--gamma", "1e-30", "--momentum", "0",
+                      "--epochs", "3", "--run-dir", test_folder_path("many"), NULL);
     ASSERT_EXIT(whole, 0);
-    program one = program_mnist("--model", "mlp", SHORT, "--gamma", "1e-30", "--momentum", "0",
-                                "--run-dir", run_dir("one"), NULL);
+    program one = program_mnist("--model", "mlp", TRAINING_96, "--gamma", "1e-30", "--momentum",
+                                "0", "--run-dir", test_folder_path("one"), NULL);
     ASSERT_EXIT(one, 0);
-    ck_assert(model_difference(run_dir("many"), run_dir("one")) < 1e-9);
+    ck_assert(model_file_difference(test_folder_path("many"), test_folder_path("one")) < 1e-9);
     program_close(&whole);
     program_close(&one);
 }
@@ -206,10 +216,10 @@ static void add_other_tests(TCase *runs)
 int main(int argc, char **argv)
 {
     bool gloo = argc > 1 && strcmp(argv[1], "--backend=gloo") == 0;
-    if (gloo && underway_backend_count() < 2)
+    if (gloo && training_backend_count() < 2)
         return TEST_SKIPPED;
     backend = gloo ? "gloo" : "shm";
-    workbench_open();
+    test_folder_open();
     Suite *suite = suite_create("parity");
     TCase *runs = suite_case(suite, "runs", 120);
     tcase_add_checked_fixture(runs, start_clean, NULL);
@@ -217,5 +227,5 @@ int main(int argc, char **argv)
     tcase_add_loop_test(runs, same_command_same_bits, 0, 2);
     if (!gloo)
         add_other_tests(runs);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

@@ -1,9 +1,11 @@
 /* What the JSON line says of where time, bytes and memory go, in every mode: the numbers that
  * comparisons rest on. */
 #include "app/train/skew.h"
-#include "tests/app/runs.h"
-#include "tests/app/underway.h"
+#include "tests/app/support/model_file.h"
+#include "tests/app/support/training.h"
 #include "tests/support/ranks.h"
+
+#include <jansson.h>
 
 enum { MLP = 669706, PIXELS = 784, CLASSES = 10 };
 
@@ -27,7 +29,7 @@ enum { N_RUNS = sizeof RUNS / sizeof RUNS[0] };
 static json_t *result_of(const char *const *flags)
 {
     json_error_t error;
-    program p = underway_run(NULL, flags);
+    program p = program_run_with(NULL, flags);
     ASSERT_EXIT(p, 0);
     json_t *object = json_loads(p.out, 0, &error);
     ck_assert_msg(object != NULL, "%s in: %s", error.text, p.out);
@@ -169,12 +171,12 @@ END_TEST
 
 static void start_clean(void)
 {
-    fresh("run", "run");
+    training_remove("run", "run");
 }
 
 int main(void)
 {
-    workbench_open();
+    test_folder_open();
     Suite *suite = suite_create("phases");
     TCase *runs = suite_case(suite, "runs", 120);
     tcase_add_checked_fixture(runs, start_clean, NULL);
@@ -184,5 +186,5 @@ int main(void)
     tcase_add_loop_test(runs, a_late_rank_is_waited_for, 0, 2);
     TCase *skews = suite_case(suite, "skew", 30);
     tcase_add_loop_test(skews, waiting_ends_with_the_last_arrival, 0, 2);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

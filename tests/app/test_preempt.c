@@ -2,9 +2,12 @@
  * that was never asked. */
 #include "app/train/preempt.h"
 #include "app/train/rank_signals.h"
-#include "tests/app/runs.h"
-#include "tests/app/underway.h"
+#include "base/clock.h"
+#include "tests/app/support/model_file.h"
+#include "tests/app/support/training.h"
 #include "tests/support/fake_accelerator.h"
+
+#include <signal.h>
 
 /* 15 steps an epoch on two ranks. */
 #define STOPPABLE \
@@ -92,7 +95,7 @@ END_TEST
 
 static void start_clean(void)
 {
-    fresh("stopped", "whole");
+    training_remove("stopped", "whole");
 }
 
 /* How a run of several ranks is asked, and where. */
@@ -116,26 +119,27 @@ START_TEST(a_stopped_run_ends_with_the_same_bits)
 {
     const way *w = gloo ? &gloo_ways[_i] : &shm_ways[_i];
     const char *backend = gloo ? "gloo" : "shm";
-    program p = underway_start(NULL, WORDS(STOPPABLE, "--backend", backend, "--nproc-per-node",
-                                           w->ranks, "--epochs", "100000", "--save-every",
-                                           "1000epochs", "--json", "--run-dir", "stopped"));
-    underway_await(&p, "epoch 3/");
-    kill(w->rank < 0 ? p.pid : underway_rank(p.pid, w->rank), w->signal);
+    program p = program_start_with(NULL, WORDS(STOPPABLE, "--backend", backend, "--nproc-per-node",
+                                               w->ranks, "--epochs", "100000", "--save-every",
+                                               "1000epochs", "--json", "--run-dir", "stopped"));
+    program_await(&p, "epoch 3/");
+    kill(w->rank < 0 ? p.pid : process_of_rank(p.pid, w->rank), w->signal);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 75);
     int epoch = facts_number(p.err, "stopped", "epoch");
     ck_assert_int_ge(epoch, 2);
     ck_assert_int_ge(facts_number(p.err, "stopped", "step"), 1);
-    const char *epochs = underway_text("--epochs=", epoch + 2);
+    const char *epochs = program_flag("--epochs=", epoch + 2);
     program rest =
-        underway_run(NULL, WORDS(STOPPABLE, "--backend", backend, "--nproc-per-node", w->ranks,
-                                 epochs, "--json", "--resume=auto", "--run-dir", "stopped"));
+        program_run_with(NULL, WORDS(STOPPABLE, "--backend", backend, "--nproc-per-node", w->ranks,
+                                     epochs, "--json", "--resume=auto", "--run-dir", "stopped"));
     ASSERT_EXIT(rest, 0);
-    ASSERT_FACTS(rest.err, "resuming", underway_text("epoch ", epoch));
-    program whole = underway_run(NULL, WORDS(STOPPABLE, "--backend", backend, "--nproc-per-node",
-                                             w->ranks, epochs, "--json", "--run-dir", "whole"));
+    ASSERT_FACTS(rest.err, "resuming", program_flag("epoch ", epoch));
+    program whole =
+        program_run_with(NULL, WORDS(STOPPABLE, "--backend", backend, "--nproc-per-node", w->ranks,
+                                     epochs, "--json", "--run-dir", "whole"));
     ASSERT_EXIT(whole, 0);
-    assert_same_bits("stopped", "whole");
+    model_file_assert_same_bits("stopped", "whole");
     program_close(&p);
     program_close(&rest);
     program_close(&whole);
@@ -144,9 +148,9 @@ END_TEST
 
 START_TEST(without_saving_it_still_stops)
 {
-    program p = underway_start(NULL, WORDS(STOPPABLE, "--epochs", "100000", "--no-save-model",
-                                           "--json", "--run-dir", "stopped"));
-    underway_await(&p, "epoch 2/");
+    program p = program_start_with(NULL, WORDS(STOPPABLE, "--epochs", "100000", "--no-save-model",
+                                               "--json", "--run-dir", "stopped"));
+    program_await(&p, "epoch 2/");
     kill(p.pid, SIGUSR1);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 75);
@@ -160,9 +164,9 @@ END_TEST
 static program start_slow_step(const char *const *before)
 {
     program p =
-        underway_start(before, WORDS(STOPPABLE, "--epochs", "1", "--json", "--inject",
-                                     "delay:rank=0,step=3,ms=20000", "--run-dir", "stopped"));
-    underway_await(&p, "injected", "20000 ms");
+        program_start_with(before, WORDS(STOPPABLE, "--epochs", "1", "--json", "--inject",
+                                         "delay:rank=0,step=3,ms=20000", "--run-dir", "stopped"));
+    program_await(&p, "injected", "20000 ms");
     return p;
 }
 
@@ -172,7 +176,7 @@ START_TEST(a_second_sigterm_ends_it_at_once)
     int64_t start_ns = clock_now_ns();
     kill(p.pid, SIGTERM);
     clock_sleep_ms(200);
-    ck_assert(!underway_is_gone(p.pid));
+    ck_assert(!process_is_gone(p.pid));
     kill(p.pid, SIGTERM);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 128 + SIGTERM);
@@ -191,7 +195,7 @@ START_TEST(no_handler_interrupts_a_rank)
     char text[4096];
     unsigned long long caught = 0;
     program p = start_slow_step(NULL);
-    underway_proc(p.pid, "status", text, sizeof text);
+    process_read(p.pid, "status", text, sizeof text);
     const char *line = strstr(text, "SigCgt:");
     ck_assert(line != NULL && sscanf(line, "SigCgt: %llx", &caught) == 1);
     for (size_t i = 0; i < sizeof asynchronous / sizeof asynchronous[0]; i++)
@@ -232,10 +236,10 @@ static void add_other_tests(Suite *suite, TCase *runs)
 int main(int argc, char **argv)
 {
     gloo = argc > 1 && strcmp(argv[1], "--backend=gloo") == 0;
-    if (gloo && underway_backend_count() < 2)
+    if (gloo && training_backend_count() < 2)
         return TEST_SKIPPED;
-    underway_clean_environment();
-    workbench_open();
+    program_clean_environment();
+    test_folder_open();
     Suite *suite = suite_create("preempt");
     TCase *runs = suite_case(suite, "runs", 2.5 * RUN_S);
     tcase_add_checked_fixture(runs, start_clean, NULL);
@@ -243,5 +247,5 @@ int main(int argc, char **argv)
                         gloo ? N_GLOO_WAYS : N_SHM_WAYS);
     if (!gloo)
         add_other_tests(suite, runs);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

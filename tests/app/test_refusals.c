@@ -1,6 +1,7 @@
 /* What cannot be run is refused at once, with the code and the words that lead to the cure; and
  * what can be run says no more than it was asked to. */
-#include "tests/app/underway.h"
+#include "base/clock.h"
+#include "tests/app/support/training.h"
 
 #include <jansson.h>
 
@@ -48,7 +49,7 @@ START_TEST(refused_with_code_and_words)
     const refusal *r = &refusals[_i];
     const char *const *f = r->flags;
     int64_t start_ns = clock_now_ns();
-    program p = underway_run(NULL, WORDS(f[0], f[1], f[2], f[3], f[4], f[5]));
+    program p = program_run_with(NULL, WORDS(f[0], f[1], f[2], f[3], f[4], f[5]));
     double took_s = clock_seconds(clock_now_ns() - start_ns);
     ASSERT_EXIT(p, r->exit_code);
     ck_assert_str_eq(p.out, "");
@@ -72,10 +73,10 @@ static void assert_one_json_line(const char *text)
 START_TEST(quiet_json_is_one_line)
 {
     bool single = _i == 0;
-    const char *backend = single ? "auto" : underway_backends[_i - 1];
-    program p =
-        underway_run(NULL, WORDS(SMALL_RUN, "--quiet", "--nproc-per-node", single ? "1" : "2",
-                                 "--backend", backend, "--run-dir", underway_text("quiet", _i)));
+    const char *backend = single ? "auto" : training_backends[_i - 1];
+    program p = program_run_with(NULL, WORDS(TRAINING_SMALL, "--quiet", "--nproc-per-node",
+                                             single ? "1" : "2", "--backend", backend, "--run-dir",
+                                             program_flag("quiet", _i)));
     ASSERT_EXIT(p, 0);
     assert_one_json_line(p.out);
     ck_assert_str_eq(p.err, "");
@@ -85,32 +86,32 @@ END_TEST
 
 static void write_text(const char *name, const char *text)
 {
-    workbench_ok(file_write(workbench_path(name), &(file_part){text, strlen(text)}, 1));
+    test_folder_require(file_write(test_folder_path(name), &(file_part){text, strlen(text)}, 1));
 }
 
-/* A data folder like the workbench's, but for one file. */
+/* A data folder like the test folder's, but for one file. */
 static void spoil_data(const char *folder, const char *command)
 {
     char line[256];
     snprintf(line, sizeof line, "cp -r data %s && cd %s && %s", folder, folder, command);
     if (system(line) != 0)
-        workbench_ok(FAIL(STATUS_IO, "%s", line));
+        test_folder_require(FAIL(STATUS_IO, "%s", line));
 }
 
 int main(void)
 {
-    underway_clean_environment();
-    workbench_open();
+    program_clean_environment();
+    test_folder_open();
     write_text("value.yaml", "epochs: 1\nbatch-size: many\n");
     write_text("flag.yaml", "epoch: 1\n");
     write_text("broken.yaml", "epochs: 1\nmodel: \"mlp\n");
-    workbench_ok(file_make_folders(workbench_path("empty")));
+    test_folder_require(file_make_folders(test_folder_path("empty")));
     spoil_data("foreign", "echo hello there, this is no data set >train-images-idx3-ubyte");
     spoil_data("short", "truncate -s -7 t10k-labels-idx1-ubyte");
-    int n_backends = underway_backend_count();
+    int n_backends = training_backend_count();
     Suite *suite = suite_create("refusals");
     TCase *runs = suite_case(suite, "runs", 2 * RUN_S);
     tcase_add_loop_test(runs, refused_with_code_and_words, 0, N_REFUSALS);
     tcase_add_loop_test(runs, quiet_json_is_one_line, 0, 1 + n_backends);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

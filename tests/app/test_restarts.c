@@ -5,12 +5,14 @@
  * of a start, and a fourth as many launchers; $MNIST_DDP_SOAK_SEED repeats a run of this test as
  * far as chance allows.
  */
+#include "base/clock.h"
 #include "dist/rank_page.h"
-#include "tests/app/runs.h"
-#include "tests/app/underway.h"
+#include "tests/app/support/model_file.h"
+#include "tests/app/support/training.h"
 
 #include <dirent.h>
 #include <glob.h>
+#include <signal.h>
 
 enum {
     N_RANKS = 4,
@@ -81,7 +83,7 @@ static bool await_step(watched *w)
 {
     int64_t deadline_ns = clock_deadline_ns(KILL_S * 1000);
     while (!has_stepped(w)) {
-        if (underway_is_gone(w->p->pid))
+        if (process_is_gone(w->p->pid))
             return false;
         if (clock_passed(deadline_ns)) {
             char *text = program_peek(w->p);
@@ -100,7 +102,7 @@ static bool await_start(watched *w)
     rank_sight sight;
     for (int rank = 0; rank < N_RANKS; rank++)
         while (!see_rank(w->generation, rank, &sight)) {
-            if (underway_is_gone(w->p->pid))
+            if (process_is_gone(w->p->pid))
                 return false;
             ck_assert_msg(!clock_passed(deadline_ns), "generation %d does not start",
                           w->generation);
@@ -129,10 +131,10 @@ static int living(pid_t group)
         int pid = atoi(e->d_name), its_group = 0;
         if (pid <= 0)
             continue;
-        underway_proc(pid, "stat", text, sizeof text);
+        process_read(pid, "stat", text, sizeof text);
         const char *end = strrchr(text, ')');
         n += end != NULL && sscanf(end, ") %*c %*d %d", &its_group) == 1 && its_group == group &&
-             !underway_is_gone(pid);
+             !process_is_gone(pid);
     }
     if (list != NULL)
         closedir(list);
@@ -156,11 +158,11 @@ static void assert_same_as_whole(const char *backend)
     char whole[32];
     snprintf(whole, sizeof whole, "whole-%s", backend);
     if (!file_exists(whole)) {
-        program p = underway_run(NULL, WORDS(JOB, backend, "--run-dir", whole));
+        program p = program_run_with(NULL, WORDS(JOB, backend, "--run-dir", whole));
         ASSERT_EXIT(p, 0);
         program_close(&p);
     }
-    assert_same_bits("part", whole);
+    model_file_assert_same_bits("part", whole);
 }
 
 /* Kills one rank of this generation; false where the run came to its end first. */
@@ -171,7 +173,7 @@ static bool kill_one(watched *w, bool soon)
     clock_sleep_ms(random_ms(soon ? SOON_MS : LATE_MS));
     rank_sight sight;
     pid_t victim = see_rank(w->generation, random_ms(N_RANKS), &sight) ? sight.pid : 0;
-    if (victim == 0 || underway_is_gone(victim) || underway_is_gone(w->p->pid))
+    if (victim == 0 || process_is_gone(victim) || process_is_gone(w->p->pid))
         return false;
     int64_t killed_ns = clock_now_ns();
     if (kill(victim, SIGKILL) != 0)
@@ -188,15 +190,15 @@ static bool kill_one(watched *w, bool soon)
 START_TEST(killed_ranks_leave_no_trace)
 {
     int kills = number_from("MNIST_DDP_SOAK_KILLS", KILLS), done = 0, runs = 0;
-    int n_backends = underway_backend_count();
+    int n_backends = training_backend_count();
     seed = (unsigned)number_from("MNIST_DDP_SOAK_SEED", (int)(clock_now_ns() & 0xffff));
     printf("seed %u\n", seed);
     while (done < kills) {
-        const char *backend = underway_backends[runs++ % n_backends];
+        const char *backend = training_backends[runs++ % n_backends];
         int here = 0;
-        fresh("part", "logs");
-        program p = underway_start(NULL, WORDS(JOB, backend, "--run-dir", "part", "--log-dir",
-                                               "logs", "--max-restarts", "5"));
+        training_remove("part", "logs");
+        program p = program_start_with(NULL, WORDS(JOB, backend, "--run-dir", "part", "--log-dir",
+                                                   "logs", "--max-restarts", "5"));
         watched w = {.p = &p, .first_step = -1};
         while (here < KILLS_PER_RUN && done < kills && kill_one(&w, done % 4 == 3)) {
             here++;
@@ -225,11 +227,11 @@ END_TEST
 START_TEST(killed_launchers_leave_nobody)
 {
     int kills = number_from("MNIST_DDP_SOAK_KILLS", KILLS) / 4;
-    fresh("part", "logs");
+    training_remove("part", "logs");
     for (int i = 0; i <= kills; i++) {
         pid_t pids[MAX_RANKS];
-        program p = underway_start(NULL, WORDS(JOB, underway_backends[0], "--run-dir", "part",
-                                               "--log-dir", "logs", "--resume=auto"));
+        program p = program_start_with(NULL, WORDS(JOB, training_backends[0], "--run-dir", "part",
+                                                   "--log-dir", "logs", "--resume=auto"));
         if (i == kills) {
             program_wait(&p, 2 * RUN_S);
             ASSERT_EXIT(p, 0);
@@ -237,27 +239,27 @@ START_TEST(killed_launchers_leave_nobody)
             break;
         }
         clock_sleep_ms(100 + random_ms(LATE_MS));
-        int n = underway_children(p.pid, pids);
+        int n = process_children(p.pid, pids);
         kill(p.pid, SIGKILL);
-        underway_assert_gone(pids, n, 1000);
+        process_assert_gone(pids, n, 1000);
         program_wait(&p, RUN_S);
         assert_nobody_left(p.pid, 1000);
         ck_assert(p.exit_code == 128 + SIGKILL || p.exit_code == 0);
         program_close(&p);
     }
-    assert_same_as_whole(underway_backends[0]);
+    assert_same_as_whole(training_backends[0]);
 }
 END_TEST
 
 int main(void)
 {
-    underway_clean_environment();
-    workbench_open();
+    program_clean_environment();
+    test_folder_open();
     setvbuf(stdout, NULL, _IOLBF, 0);
     int kills = number_from("MNIST_DDP_SOAK_KILLS", KILLS);
     Suite *suite = suite_create("restarts");
     TCase *runs = suite_case(suite, "runs", 2 * RUN_S + kills * KILL_S);
     tcase_add_test(runs, killed_ranks_leave_no_trace);
     tcase_add_test(runs, killed_launchers_leave_nobody);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

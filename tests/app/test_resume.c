@@ -1,14 +1,16 @@
 /* Runs that go on in mid-epoch, and when checkpoints are written. */
 #include "app/train/save_every.h"
 #include "base/file_draft.h"
-#include "tests/app/runs.h"
-#include "tests/app/underway.h"
+#include "tests/app/support/model_file.h"
+#include "tests/app/support/training.h"
 
 #include <dirent.h>
+#include <jansson.h>
+#include <signal.h>
 
 static void start_clean(void)
 {
-    fresh("part", "whole");
+    training_remove("part", "whole");
 }
 
 static const char *const optimizers[][2] = {{"sgd", "0.05"}, {"adam", "0.01"}, {"adadelta", "1"}};
@@ -39,7 +41,7 @@ static program run_cut(const cut *c, const char *folder, const char *const *more
         n++;
     for (; *more != NULL; more++)
         flags[n++] = *more;
-    return underway_run(NULL, flags);
+    return program_run_with(NULL, flags);
 }
 
 /* "train loss 1.2345" of an epoch. */
@@ -71,10 +73,10 @@ START_TEST(killed_in_mid_epoch_and_resumed_has_the_same_bits)
     }
     program rest = run_cut(c, "part", WORDS("--resume"));
     ASSERT_EXIT(rest, 0);
-    assert_same_bits("part", "whole");
+    model_file_assert_same_bits("part", "whole");
     double off = train_loss(rest.err, "epoch 2/2: ") - train_loss(whole.err, "epoch 2/2: ");
     ck_assert_msg(fabs(off) < 1.5e-4, "the resumed epoch's loss is %g off", off);
-    ck_assert(json_number(rest.out, "test_acc") == json_number(whole.out, "test_acc"));
+    ck_assert(training_number(rest.out, "test_acc") == training_number(whole.out, "test_acc"));
     program_close(&whole);
     program_close(&rest);
 }
@@ -93,7 +95,7 @@ START_TEST(resumed_between_training_and_test)
     ck_assert(file_exists("part/checkpoints/00000008"));
     program rest = run_cut(c, "part", WORDS("--resume"));
     ASSERT_EXIT(rest, 0);
-    assert_same_bits("part", "whole");
+    model_file_assert_same_bits("part", "whole");
     program_close(&whole);
     program_close(&part);
     program_close(&rest);
@@ -151,7 +153,7 @@ START_TEST(checkpoints_that_do_not_fit_are_passed_over)
         ASSERT_FACTS(rest.err, "warning", "checkpoint", "00000013");
     else
         ASSERT_NO_FACTS(rest.err, "warning");
-    assert_same_bits("part", "whole");
+    model_file_assert_same_bits("part", "whole");
     program_close(&whole);
     program_close(&part);
     program_close(&rest);
@@ -165,18 +167,18 @@ END_TEST
 
 START_TEST(a_diverged_run_goes_on)
 {
-    program whole = underway_run(NULL, WORDS(DIVERGING, "--run-dir", "whole"));
+    program whole = program_run_with(NULL, WORDS(DIVERGING, "--run-dir", "whole"));
     ASSERT_EXIT(whole, 0);
-    program part = underway_run(
+    program part = program_run_with(
         NULL, WORDS(DIVERGING, "--run-dir", "part", "--inject", "kill:rank=0,step=12"));
     ASSERT_EXIT(part, 128 + SIGKILL);
     ASSERT_NO_FACTS(part.err, "error", "checkpoint");
     ck_assert(file_exists("part/checkpoints/00000010"));
-    program rest = underway_run(NULL, WORDS(DIVERGING, "--run-dir", "part", "--resume"));
+    program rest = program_run_with(NULL, WORDS(DIVERGING, "--run-dir", "part", "--resume"));
     ASSERT_EXIT(rest, 0);
     ASSERT_NO_FACTS(rest.err, "warning");
     ASSERT_SAYS(rest.out, "nan");
-    assert_same_bits("part", "whole");
+    model_file_assert_same_bits("part", "whole");
     program_close(&whole);
     program_close(&part);
     program_close(&rest);
@@ -212,8 +214,8 @@ enum { N_RHYTHMS = sizeof rhythms / sizeof rhythms[0] };
 START_TEST(checkpoints_come_when_they_are_due)
 {
     char path[FILE_PATH_BYTES];
-    program p = underway_run(NULL, WORDS(SMALL, "--epochs", "5", "--save-every", rhythms[_i].every,
-                                         "--run-dir", "part"));
+    program p = program_run_with(NULL, WORDS(SMALL, "--epochs", "5", "--save-every",
+                                             rhythms[_i].every, "--run-dir", "part"));
     ASSERT_EXIT(p, 0);
     snprintf(path, sizeof path, "part/checkpoints/%s", rhythms[_i].newest);
     ck_assert_msg(file_exists(path), "no %s", path);
@@ -229,7 +231,7 @@ END_TEST
 START_TEST(what_was_passed_over_does_not_count)
 {
 #define SECOND "part/checkpoints/00000002/state.json"
-    program first = underway_run(
+    program first = program_run_with(
         NULL, WORDS(SMALL, "--epochs", "2", "--save-every", "1epoch", "--run-dir", "part"));
     ASSERT_EXIT(first, 0);
     if (_i == 0)
@@ -237,21 +239,21 @@ START_TEST(what_was_passed_over_does_not_count)
     else
         write_state_of_before(SECOND, "epoch", 1);
     program one =
-        underway_run(NULL, WORDS(SMALL, "--epochs", "1", "--run-dir", "part", "--resume"));
+        program_run_with(NULL, WORDS(SMALL, "--epochs", "1", "--run-dir", "part", "--resume"));
     ASSERT_EXIT(one, 0);
     ASSERT_FACTS(one.err, "warning", "checkpoint", "00000002");
     program past =
-        underway_run(NULL, WORDS(SMALL, "--epochs", "4", "--save-every", "3epochs", "--run-dir",
-                                 "part", "--resume", "--inject", "kill:rank=0,step=4"));
+        program_run_with(NULL, WORDS(SMALL, "--epochs", "4", "--save-every", "3epochs", "--run-dir",
+                                     "part", "--resume", "--inject", "kill:rank=0,step=4"));
     ASSERT_EXIT(past, 128 + SIGKILL);
     ck_assert_int_eq(count_checkpoints("part"), 2);
     ck_assert_int_eq(truncate("part/checkpoints/00000003/state.json", 100), 0);
     program rest =
-        underway_run(NULL, WORDS(SMALL, "--epochs", "4", "--run-dir", "part", "--resume"));
+        program_run_with(NULL, WORDS(SMALL, "--epochs", "4", "--run-dir", "part", "--resume"));
     ASSERT_EXIT(rest, 0);
-    program whole = underway_run(NULL, WORDS(SMALL, "--epochs", "4", "--run-dir", "whole"));
+    program whole = program_run_with(NULL, WORDS(SMALL, "--epochs", "4", "--run-dir", "whole"));
     ASSERT_EXIT(whole, 0);
-    assert_same_bits("part", "whole");
+    model_file_assert_same_bits("part", "whole");
     program_close(&first);
     program_close(&one);
     program_close(&past);
@@ -276,14 +278,14 @@ END_TEST
 START_TEST(auto_starts_what_is_not_there)
 {
     const char *const *run = WORDS(SMALL, "--epochs", "2", "--run-dir", "part", "--resume=auto");
-    program first = underway_run(NULL, run);
+    program first = program_run_with(NULL, run);
     ASSERT_EXIT(first, 0);
     program again =
-        underway_run(NULL, WORDS(SMALL, "--epochs", "3", "--run-dir", "part", "--resume=auto"));
+        program_run_with(NULL, WORDS(SMALL, "--epochs", "3", "--run-dir", "part", "--resume=auto"));
     ASSERT_EXIT(again, 0);
-    program whole = underway_run(NULL, WORDS(SMALL, "--epochs", "3", "--run-dir", "whole"));
+    program whole = program_run_with(NULL, WORDS(SMALL, "--epochs", "3", "--run-dir", "whole"));
     ASSERT_EXIT(whole, 0);
-    assert_same_bits("part", "whole");
+    model_file_assert_same_bits("part", "whole");
     program_close(&first);
     program_close(&again);
     program_close(&whole);
@@ -292,10 +294,10 @@ END_TEST
 
 START_TEST(resume_alone_asks_for_a_run)
 {
-    program p = underway_run(NULL, WORDS(SMALL, "--run-dir", "part", "--resume"));
+    program p = program_run_with(NULL, WORDS(SMALL, "--run-dir", "part", "--resume"));
     ASSERT_EXIT(p, 74);
     ASSERT_FACTS(p.err, "error", "part", "checkpoint", "resume");
-    program q = underway_run(NULL, WORDS(SMALL, "--resume=auto"));
+    program q = program_run_with(NULL, WORDS(SMALL, "--resume=auto"));
     ASSERT_EXIT(q, 74);
     ASSERT_FACTS(q.err, "error", "--resume", "--run-dir");
     program_close(&p);
@@ -309,10 +311,10 @@ static program run_worker(const char *restart, const char *launched, const char 
     char restart_text[64], launched_text[64];
     snprintf(restart_text, sizeof restart_text, "TORCHELASTIC_RESTART_COUNT=%s", restart);
     snprintf(launched_text, sizeof launched_text, "MNIST_DDP_LAUNCHED=%s", launched);
-    return underway_run(WORDS("env", "RANK=0", "WORLD_SIZE=1", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1",
-                              "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1", restart_text,
-                              launched_text),
-                        flags);
+    return program_run_with(WORDS("env", "RANK=0", "WORLD_SIZE=1", "LOCAL_RANK=0",
+                                  "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1",
+                                  restart_text, launched_text),
+                            flags);
 }
 
 START_TEST(workers_started_again_go_on)
@@ -327,9 +329,9 @@ START_TEST(workers_started_again_go_on)
     ASSERT_EXIT(first, 128 + SIGKILL);
     program second = run_worker("1", "5", killed); /* the fault is of generation 0 alone */
     ASSERT_EXIT(second, 0);
-    program whole = underway_run(NULL, WORDS(SMALL, "--epochs", "3", "--run-dir", "whole"));
+    program whole = program_run_with(NULL, WORDS(SMALL, "--epochs", "3", "--run-dir", "whole"));
     ASSERT_EXIT(whole, 0);
-    assert_same_bits("part", "whole");
+    model_file_assert_same_bits("part", "whole");
     program_close(&fresh_start);
     program_close(&first);
     program_close(&second);
@@ -375,10 +377,10 @@ static void add_other_tests(TCase *runs)
 int main(int argc, char **argv)
 {
     bool gloo = argc > 1 && strcmp(argv[1], "--backend=gloo") == 0;
-    if (gloo && underway_backend_count() < 2)
+    if (gloo && training_backend_count() < 2)
         return TEST_SKIPPED;
-    underway_clean_environment();
-    workbench_open();
+    program_clean_environment();
+    test_folder_open();
     Suite *suite = suite_create("resume");
     TCase *runs = suite_case(suite, "runs", 4 * RUN_S);
     tcase_add_checked_fixture(runs, start_clean, NULL);
@@ -386,5 +388,5 @@ int main(int argc, char **argv)
                         gloo ? GLOO_CUT : 0, gloo ? N_CUTS : GLOO_CUT);
     if (!gloo)
         add_other_tests(runs);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

@@ -1,6 +1,9 @@
 /* mnist_ddp run on one machine: how it is asked, and what the program gets. The program is a shell
  * script; Python is a script that prints its arguments. */
-#include "tests/app/run_lines.h"
+#include "base/clock.h"
+#include "tests/app/support/run_command.h"
+#include "tests/app/support/test_folder.h"
+#include "tests/support/port.h"
 
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -42,11 +45,11 @@ static const char *value_of(const char *text, const char *name)
 
 START_TEST(the_environment_is_torchruns)
 {
-    program p = run_script("--nproc-per-node=2 --max-restarts=3 --role trainer --rdzv-id job7",
-                           "env > env.$RANK");
+    program p = run_command("--nproc-per-node=2 --max-restarts=3 --role trainer --rdzv-id job7",
+                            "env > env.$RANK");
     ASSERT_EXIT(p, 0);
     for (int rank = 0; rank < 2; rank++) {
-        char number[16], *text = run_file(rank == 0 ? "env.0" : "env.1");
+        char number[16], *text = test_folder_read(rank == 0 ? "env.0" : "env.1");
         snprintf(number, sizeof number, "%d", rank);
         for (int i = 0; i < N_VARIABLES; i++)
             value_of(text, VARIABLES[i]);
@@ -67,7 +70,7 @@ START_TEST(the_environment_is_torchruns)
         ck_assert_ptr_nonnull(strstr(value_of(text, "TORCHELASTIC_ERROR_FILE"), "/error.json"));
         free(text);
     }
-    ck_assert_int_eq(run_count(p.err, "OMP_NUM_THREADS="), 1); /* said in one line */
+    ck_assert_int_eq(facts_count(p.err, "OMP_NUM_THREADS="), 1); /* said in one line */
     program_close(&p);
 }
 END_TEST
@@ -77,8 +80,9 @@ START_TEST(what_the_user_set_stays)
     setenv("OMP_NUM_THREADS", "7", 1);
     setenv("RANK", "41", 1);
     setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "3", 1);
-    program p = run_script("--nproc-per-node 2", "test $OMP_NUM_THREADS = 7 && test $RANK -lt 2 && "
-                                                 "test $TORCH_NCCL_ASYNC_ERROR_HANDLING = 3");
+    program p =
+        run_command("--nproc-per-node 2", "test $OMP_NUM_THREADS = 7 && test $RANK -lt 2 && "
+                                          "test $TORCH_NCCL_ASYNC_ERROR_HANDLING = 3");
     ASSERT_EXIT(p, 0);
     ck_assert_str_eq(p.err, "");
     program_close(&p);
@@ -107,8 +111,8 @@ START_TEST(flags_and_variables_have_torchruns_spellings)
 {
     for (int i = 0; i < 4 && SPELLINGS[_i].variables[i] != NULL; i++)
         putenv((char *)(uintptr_t)SPELLINGS[_i].variables[i]);
-    program p = run_script(SPELLINGS[_i].flags,
-                           "test $RANK != 0 || echo $WORLD_SIZE $GROUP_WORLD_SIZE $ROLE_NAME");
+    program p = run_command(SPELLINGS[_i].flags,
+                            "test $RANK != 0 || echo $WORLD_SIZE $GROUP_WORLD_SIZE $ROLE_NAME");
     ASSERT_EXIT(p, 0);
     ck_assert_msg(strncmp(p.out, SPELLINGS[_i].says, strlen(SPELLINGS[_i].says)) == 0,
                   "%s: '%s', want '%s'", SPELLINGS[_i].flags, p.out, SPELLINGS[_i].says);
@@ -165,7 +169,7 @@ static const struct {
 START_TEST(mistakes_get_an_answer_at_once)
 {
     int64_t start_ns = clock_now_ns();
-    program p = run_line(MISTAKES[_i].line);
+    program p = program_run_line(MISTAKES[_i].line);
     ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
     ck_assert_int_ne(p.exit_code, 0);
     ASSERT_FACTS_LISTED(p.err, MISTAKES[_i].facts);
@@ -176,12 +180,12 @@ END_TEST
 /* Python, in these tests: prints what it is given. */
 static void make_python(void)
 {
-    run_write("python", "#!/bin/sh\necho \"$LOCAL_RANK:$*\"\n");
+    test_folder_write("python", "#!/bin/sh\necho \"$LOCAL_RANK:$*\"\n");
     ck_assert_int_eq(chmod("python", 0755), 0);
-    setenv("PYTHON_EXEC", workbench_path("python"), 1);
-    run_write("train.py", "parser.add_argument('--local-rank')");
-    run_write("old.py", "parser.add_argument('--local_rank', default=-1)");
-    run_write("plain_script", "print(1)");
+    setenv("PYTHON_EXEC", test_folder_path("python"), 1);
+    test_folder_write("train.py", "parser.add_argument('--local-rank')");
+    test_folder_write("old.py", "parser.add_argument('--local_rank', default=-1)");
+    test_folder_write("plain_script", "print(1)");
 }
 
 static const struct {
@@ -207,7 +211,7 @@ static const struct {
 START_TEST(any_program_runs)
 {
     make_python();
-    program p = run_line(PROGRAMS[_i].line);
+    program p = program_run_line(PROGRAMS[_i].line);
     ASSERT_EXIT(p, 0);
     ASSERT_SAYS(p.out, PROGRAMS[_i].says);
     program_close(&p);
@@ -216,10 +220,10 @@ END_TEST
 
 START_TEST(what_is_no_program_is_explained)
 {
-    run_write("bad", "\x7f"
-                     "nothing");
+    test_folder_write("bad", "\x7f"
+                             "nothing");
     ck_assert_int_eq(chmod("bad", 0755), 0);
-    program p = run_line("run --max-restarts 3 ./bad");
+    program p = program_run_line("run --max-restarts 3 ./bad");
     ASSERT_EXIT(p, 127);
     ASSERT_FACTS(p.err, "error", "rank 0", "Exec format error");
     ASSERT_FACTS(p.err, "hint", "#!/usr/bin/env python3");
@@ -231,9 +235,9 @@ END_TEST
 START_TEST(a_taken_port_is_explained)
 {
     char flags[64], address[32], pid[32];
-    int port = 0, fd = underway_listen(&port);
+    int port = 0, fd = port_listen(&port);
     snprintf(flags, sizeof flags, "--nproc-per-node=2 --master-port=%d", port);
-    program p = run_script(flags, "exit 0");
+    program p = run_command(flags, "exit 0");
     ASSERT_EXIT(p, 69);
     snprintf(address, sizeof address, "127.0.0.1:%d", port);
     snprintf(pid, sizeof pid, "pid %d", (int)getpid());
@@ -245,16 +249,16 @@ END_TEST
 
 START_TEST(a_dry_run_only_tells)
 {
-    program p = run_line("run --dry-run --nnodes=2 --nproc-per-node=2 --node-rank=1 "
-                         "--master-addr=10.1.2.3 --master-port=4321 --max-restarts=2 -- "
-                         "echo it's ${local_rank}");
+    program p = program_run_line("run --dry-run --nnodes=2 --nproc-per-node=2 --node-rank=1 "
+                                 "--master-addr=10.1.2.3 --master-port=4321 --max-restarts=2 -- "
+                                 "echo it's ${local_rank}");
     ASSERT_EXIT(p, 0);
     ASSERT_FACTS(p.out, "store", "node 0", "10.1.2.3:4321");
     ASSERT_FACTS(p.out, "restarts", "2");
     ASSERT_FACTS(p.out, "node 0", "2", "ranks 0 to 1", "4");
     ASSERT_FACTS(p.out, "node 1", "this one", "2", "ranks 2 to 3", "4");
     ASSERT_SAYS(p.out, "  rank 3: echo 'it'\\''s' 1\n    RANK=3 LOCAL_RANK=1 WORLD_SIZE=4 ");
-    ck_assert_int_eq(run_count(p.out, "  rank "), 4);
+    ck_assert_int_eq(facts_count(p.out, "  rank "), 4);
     program_close(&p);
 }
 END_TEST
@@ -266,7 +270,7 @@ START_TEST(it_starts_quickly)
     struct rusage before, after;
     getrusage(RUSAGE_CHILDREN, &before);
     for (int i = 0; i < RUNS; i++) {
-        program p = run_line("run --quiet /bin/true");
+        program p = program_run_line("run --quiet /bin/true");
         ASSERT_EXIT(p, 0);
         program_close(&p);
     }
@@ -287,15 +291,15 @@ END_TEST
 
 static void start_clean(void)
 {
-    run_clean("env.*");
+    test_folder_remove("env.*");
 }
 
 #define COUNT(table) ((int)(sizeof(table) / sizeof(table)[0]))
 
 int main(void)
 {
-    underway_clean_environment();
-    workbench_open();
+    program_clean_environment();
+    test_folder_open();
     Suite *suite = suite_create("run");
     TCase *starts = suite_case(suite, "starts", 2.0 * RUN_S);
     tcase_add_checked_fixture(starts, start_clean, NULL);
@@ -308,5 +312,5 @@ int main(void)
     tcase_add_test(starts, a_taken_port_is_explained);
     tcase_add_test(starts, a_dry_run_only_tells);
     tcase_add_test(starts, it_starts_quickly);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

@@ -1,5 +1,10 @@
 /* mnist_ddp run on one machine: failures, restarts and signals, and that nobody is left over. */
-#include "tests/app/run_lines.h"
+#include "base/clock.h"
+#include "tests/app/support/run_command.h"
+#include "tests/app/support/test_folder.h"
+#include "tests/support/process.h"
+
+#include <signal.h>
 
 static const struct {
     const char *flags, *script;
@@ -32,7 +37,7 @@ static const struct {
 START_TEST(exit_codes_are_the_first_failing_ranks)
 {
     int64_t start_ns = clock_now_ns();
-    program p = run_script(ENDS[_i].flags, ENDS[_i].script);
+    program p = run_command(ENDS[_i].flags, ENDS[_i].script);
     ASSERT_EXIT(p, ENDS[_i].code);
     if (ENDS[_i].facts[0] != NULL)
         ASSERT_FACTS_LISTED(p.err, ENDS[_i].facts);
@@ -43,9 +48,9 @@ END_TEST
 
 START_TEST(restarts_go_on_until_the_budget_is_used_up)
 {
-    program p = run_script("--nproc-per-node=2 --max-restarts=2 --log-dir=logs -r 1",
-                           "echo $RANK.$TORCHELASTIC_RESTART_COUNT.$MNIST_DDP_GENERATION; "
-                           "test $RANK = 0 || exit 9; sleep 20");
+    program p = run_command("--nproc-per-node=2 --max-restarts=2 --log-dir=logs -r 1",
+                            "echo $RANK.$TORCHELASTIC_RESTART_COUNT.$MNIST_DDP_GENERATION; "
+                            "test $RANK = 0 || exit 9; sleep 20");
     ASSERT_EXIT(p, 9);
     ASSERT_FACTS(p.err, "warning", "rank 1", "exit code 9", "restart 1", "2");
     ASSERT_FACTS(p.err, "warning", "rank 1", "exit code 9", "restart 2");
@@ -54,14 +59,15 @@ START_TEST(restarts_go_on_until_the_budget_is_used_up)
     char path[FILE_PATH_BYTES + 64];
     for (int attempt = 0; attempt < 3; attempt++) {
         char words[32];
-        snprintf(path, sizeof path, "%s/attempt_%d/1/stdout.log", run_job_folder("logs"), attempt);
+        snprintf(path, sizeof path, "%s/attempt_%d/1/stdout.log", run_command_job_folder("logs"),
+                 attempt);
         snprintf(words, sizeof words, "1.%d.%d\n", attempt, attempt);
-        char *text = run_file(path);
+        char *text = test_folder_read(path);
         ck_assert_str_eq(text, words);
         free(text);
     }
-    snprintf(path, sizeof path, "%s/attempt_0/1/error.json", run_job_folder("logs"));
-    char *text = run_file(path);
+    snprintf(path, sizeof path, "%s/attempt_0/1/error.json", run_command_job_folder("logs"));
+    char *text = test_folder_read(path);
     ASSERT_SAYS(text, "\"errorCode\":9");
     ASSERT_SAYS(text, "\"extraInfo\":{");
     ASSERT_SAYS(text, "\"timestamp\":\"");
@@ -72,13 +78,14 @@ END_TEST
 
 START_TEST(a_restart_that_helps_ends_well)
 {
-    program p = run_script("--nproc-per-node=3 --max-restarts=5",
-                           "test $TORCHELASTIC_RESTART_COUNT = 2 || test $RANK != 2 || kill -9 $$; "
-                           "test $TORCHELASTIC_RESTART_COUNT = 2 || sleep 20");
+    program p =
+        run_command("--nproc-per-node=3 --max-restarts=5",
+                    "test $TORCHELASTIC_RESTART_COUNT = 2 || test $RANK != 2 || kill -9 $$; "
+                    "test $TORCHELASTIC_RESTART_COUNT = 2 || sleep 20");
     ASSERT_EXIT(p, 0);
     ASSERT_FACTS(p.err, "warning", "rank 2", "SIGKILL", "restart 2", "5");
     ASSERT_NO_FACTS(p.err, "error");
-    ASSERT_FACTS(p.err, "failed", workbench); /* their logs are in there */
+    ASSERT_FACTS(p.err, "failed", test_folder); /* their logs are in there */
     program_close(&p);
 }
 END_TEST
@@ -86,7 +93,7 @@ END_TEST
 /* What a worker says in error.json, by itself or through @record, is in the box. */
 START_TEST(the_error_file_is_read)
 {
-    program p = run_script(
+    program p = run_command(
         "", "echo '{\"message\":{\"message\":\"ValueError: 42\",\"extraInfo\":"
             "{\"py_callstack\":\"T\",\"timestamp\":\"1\"}}}' > $TORCHELASTIC_ERROR_FILE; exit 1");
     ASSERT_EXIT(p, 1);
@@ -98,11 +105,11 @@ END_TEST
 /* A program gets the very signal, and has time to end. */
 START_TEST(signals_are_passed_on)
 {
-    program p = run_start("--nproc-per-node=2 --signals-to-handle=SIGTERM,SIGUSR2",
-                          "trap 'touch got.$RANK; exit 0' USR2; touch up.$RANK; "
-                          "while :; do sleep .01; done");
-    run_await_file("up.0");
-    run_await_file("up.1");
+    program p = run_command_start("--nproc-per-node=2 --signals-to-handle=SIGTERM,SIGUSR2",
+                                  "trap 'touch got.$RANK; exit 0' USR2; touch up.$RANK; "
+                                  "while :; do sleep .01; done");
+    test_folder_await("up.0");
+    test_folder_await("up.1");
     kill(p.pid, SIGUSR2);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 128 + SIGUSR2);
@@ -113,10 +120,10 @@ END_TEST
 
 START_TEST(who_does_not_end_is_killed_after_the_shutdown_timeout)
 {
-    program p = run_start("--nproc-per-node=2 --shutdown-timeout=1",
-                          "trap '' TERM; touch up.$RANK; while :; do sleep .05; done");
-    run_await_file("up.0");
-    run_await_file("up.1");
+    program p = run_command_start("--nproc-per-node=2 --shutdown-timeout=1",
+                                  "trap '' TERM; touch up.$RANK; while :; do sleep .05; done");
+    test_folder_await("up.0");
+    test_folder_await("up.1");
     int64_t start_ns = clock_now_ns();
     kill(p.pid, SIGTERM);
     program_wait(&p, RUN_S);
@@ -130,10 +137,10 @@ END_TEST
 /* Our own train, as any program's workers: a launch in a launch. */
 START_TEST(a_preempted_program_gives_75)
 {
-    program p = run_start("--nproc-per-node=2", "trap 'exit 75' TERM; touch up.$RANK; "
-                                                "while :; do sleep .01; done");
-    run_await_file("up.0");
-    run_await_file("up.1");
+    program p = run_command_start("--nproc-per-node=2", "trap 'exit 75' TERM; touch up.$RANK; "
+                                                        "while :; do sleep .01; done");
+    test_folder_await("up.0");
+    test_folder_await("up.1");
     kill(p.pid, SIGTERM);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 75);
@@ -144,25 +151,27 @@ END_TEST
 /* What a failed rank leaves running (a loader's process, say) goes with it. */
 START_TEST(children_of_ranks_do_not_stay)
 {
-    program p = run_start("--nproc-per-node=2",
+    program p =
+        run_command_start("--nproc-per-node=2",
                           "sleep 60 & echo $! > child.$RANK; "
                           "test $RANK = 1 || wait; while ! test -e go; do sleep .01; done; exit 4");
-    pid_t children[] = {run_pid_in("child.0"), run_pid_in("child.1")};
-    run_write("go", "");
+    pid_t children[] = {test_folder_await_pid("child.0"), test_folder_await_pid("child.1")};
+    test_folder_write("go", "");
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 4);
-    underway_assert_gone(children, 2, 1000);
+    process_assert_gone(children, 2, 1000);
     program_close(&p);
 }
 END_TEST
 
 START_TEST(no_orphans_when_the_launcher_is_killed)
 {
-    program p = run_start("--nproc-per-node=3", "trap '' TERM HUP; echo $$ > pid.$RANK; "
-                                                "while :; do sleep .05; done");
-    pid_t pids[] = {run_pid_in("pid.0"), run_pid_in("pid.1"), run_pid_in("pid.2")};
+    program p = run_command_start("--nproc-per-node=3", "trap '' TERM HUP; echo $$ > pid.$RANK; "
+                                                        "while :; do sleep .05; done");
+    pid_t pids[] = {test_folder_await_pid("pid.0"), test_folder_await_pid("pid.1"),
+                    test_folder_await_pid("pid.2")};
     kill(p.pid, SIGKILL);
-    underway_assert_gone(pids, 3, 1000);
+    process_assert_gone(pids, 3, 1000);
     program_wait(&p, RUN_S);
     program_close(&p);
 }
@@ -170,15 +179,15 @@ END_TEST
 
 static void start_clean(void)
 {
-    run_clean("logs up.* got.* child.* pid.* go");
+    test_folder_remove("logs up.* got.* child.* pid.* go");
 }
 
 #define COUNT(table) ((int)(sizeof(table) / sizeof(table)[0]))
 
 int main(void)
 {
-    underway_clean_environment();
-    workbench_open();
+    program_clean_environment();
+    test_folder_open();
     Suite *suite = suite_create("run_ends");
     TCase *ends = suite_case(suite, "ends", 2.0 * RUN_S);
     tcase_add_checked_fixture(ends, start_clean, NULL);
@@ -191,5 +200,5 @@ int main(void)
     tcase_add_test(ends, a_preempted_program_gives_75);
     tcase_add_test(ends, children_of_ranks_do_not_stay);
     tcase_add_test(ends, no_orphans_when_the_launcher_is_killed);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

@@ -1,14 +1,15 @@
 /* Runs do not get into each other's folders. */
-#include "tests/app/runs.h"
-#include "tests/app/underway.h"
+#include "tests/app/support/model_file.h"
+#include "tests/app/support/training.h"
 
 #include <glob.h>
+#include <signal.h>
 
 #define TRAIN "train", "--model", "mlp", "--limit", "64", "--threads", "1", "--quiet"
 
 static void start_clean(void)
 {
-    fresh("runs", "part");
+    training_remove("runs", "part");
 }
 
 /* Several that begin in one second, each with a folder of its own. */
@@ -17,7 +18,7 @@ START_TEST(runs_of_one_second_have_folders_of_their_own)
     enum { RUNS = 4 };
     program p[RUNS];
     for (int i = 0; i < RUNS; i++)
-        p[i] = underway_start(
+        p[i] = program_start_with(
             NULL, WORDS(TRAIN, "--epochs", "2", "--nproc-per-node", i % 2 == 0 ? "1" : "2"));
     for (int i = 0; i < RUNS; i++) {
         program_wait(&p[i], RUN_S);
@@ -38,12 +39,12 @@ END_TEST
 
 START_TEST(a_folder_in_use_is_refused)
 {
-    program first = underway_start(NULL, WORDS(TRAIN, "--epochs", "1", "--run-dir", "part",
-                                               "--inject", "delay:rank=0,step=1,ms=20000"));
-    underway_await(&first, "injected", "20000 ms");
+    program first = program_start_with(NULL, WORDS(TRAIN, "--epochs", "1", "--run-dir", "part",
+                                                   "--inject", "delay:rank=0,step=1,ms=20000"));
+    program_await(&first, "injected", "20000 ms");
     for (int i = 0; i < 2; i++) {
-        program second = underway_run(NULL, WORDS(TRAIN, "--epochs", "1", "--run-dir", "part",
-                                                  i == 0 ? "--no-resume" : "--resume=auto"));
+        program second = program_run_with(NULL, WORDS(TRAIN, "--epochs", "1", "--run-dir", "part",
+                                                      i == 0 ? "--no-resume" : "--resume=auto"));
         ASSERT_EXIT(second, 74);
         ASSERT_FACTS(second.err, "error", "part", "--run-dir");
         ASSERT_NO_FACTS(second.err, "--resume"); /* that would not help */
@@ -52,7 +53,7 @@ START_TEST(a_folder_in_use_is_refused)
     kill(first.pid, SIGKILL);
     program_wait(&first, RUN_S);
     program_close(&first);
-    program third = underway_run(NULL, WORDS(TRAIN, "--epochs", "1", "--run-dir", "part"));
+    program third = program_run_with(NULL, WORDS(TRAIN, "--epochs", "1", "--run-dir", "part"));
     ASSERT_EXIT(third, 0); /* the dead hold nothing */
     program_close(&third);
 }
@@ -65,16 +66,16 @@ START_TEST(half_written_files_go)
     static const char *const ours[] = {"part/result.json.tmp-0123abcd",
                                        "part/model.safetensors.tmp-0123abcd"};
     static const char mine[] = "part/result.json.tmp-mine";
-    program first = underway_run(NULL, WORDS(TRAIN, "--epochs", "1", "--run-dir", "part"));
+    program first = program_run_with(NULL, WORDS(TRAIN, "--epochs", "1", "--run-dir", "part"));
     ASSERT_EXIT(first, 0);
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(file_write(ours[i], NULL, 0), STATUS_OK);
     ck_assert_int_eq(file_write(mine, NULL, 0), STATUS_OK);
-    program refused = underway_run(NULL, WORDS(TRAIN, "--epochs", "2", "--run-dir", "part"));
+    program refused = program_run_with(NULL, WORDS(TRAIN, "--epochs", "2", "--run-dir", "part"));
     ASSERT_EXIT(refused, 74);
     ck_assert(file_exists(ours[0]) && file_exists(ours[1]));
-    program cut = underway_run(NULL, WORDS(TRAIN, "--epochs", "2", "--run-dir", "part", "--resume",
-                                           "--inject", "kill:rank=0,step=2"));
+    program cut = program_run_with(NULL, WORDS(TRAIN, "--epochs", "2", "--run-dir", "part",
+                                               "--resume", "--inject", "kill:rank=0,step=2"));
     ASSERT_EXIT(cut, 128 + SIGKILL);
     ck_assert(!file_exists(ours[0]) && !file_exists(ours[1]));
     ck_assert(file_exists(mine));
@@ -86,13 +87,13 @@ END_TEST
 
 int main(void)
 {
-    underway_clean_environment();
-    workbench_open();
+    program_clean_environment();
+    test_folder_open();
     Suite *suite = suite_create("run_folder");
     TCase *runs = suite_case(suite, "runs", 2 * RUN_S);
     tcase_add_checked_fixture(runs, start_clean, NULL);
     tcase_add_test(runs, runs_of_one_second_have_folders_of_their_own);
     tcase_add_test(runs, a_folder_in_use_is_refused);
     tcase_add_test(runs, half_written_files_go);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

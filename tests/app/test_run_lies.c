@@ -1,7 +1,9 @@
 /* Reports that are well formed and lie, set by somebody who reaches the store's port while a job of
  * two nodes runs. All on this machine. */
-#include "tests/app/launcher_keys.h"
-#include "tests/app/run_nodes.h"
+#include "tests/app/support/launcher_keys.h"
+#include "tests/app/support/nodes.h"
+#include "tests/app/support/test_folder.h"
+#include "tests/support/port.h"
 
 #include <jansson.h>
 #include <signal.h>
@@ -37,17 +39,17 @@ static int port;
 static void start_job(int code)
 {
     char script[200];
-    port = underway_free_port();
+    port = port_find_free();
     snprintf(script, sizeof script,
              "touch up.$RANK; while ! test -e go; do sleep .02; done; test $RANK = 0 || exit %d",
              code);
     for (int i = 0; i < NODES; i++) {
-        nodes[i] = start_node(i, port, "--nnodes=2 --nproc-per-node=1", script);
+        nodes[i] = nodes_start(i, port, "--nnodes=2 --nproc-per-node=1", script);
         if (i == 0)
-            underway_await_listener(port);
+            port_await_listener(port);
     }
-    run_await_file("up.0");
-    run_await_file("up.1");
+    test_folder_await("up.0");
+    test_folder_await("up.1");
 }
 
 static void expect_no_forgery(void)
@@ -64,14 +66,14 @@ static void expect_no_forgery(void)
 START_TEST(a_record_chooses_no_path)
 {
     char folder[FILE_PATH_BYTES], path[FILE_PATH_BYTES + 16];
-    snprintf(folder, sizeof folder, "%s/victim", workbench);
+    snprintf(folder, sizeof folder, "%s/victim", test_folder);
     snprintf(path, sizeof path, "%s/error.json", folder);
     ck_assert_int_eq(mkdir(folder, 0777), 0);
     char *record = record_of(0, _i == 0 ? 1 : 0, folder);
     start_job(0);
-    set_in_store(port, KEY_REPORT_OF_NODE_1, record);
+    nodes_set_key(port, KEY_REPORT_OF_NODE_1, record);
     free(record);
-    wait_all(nodes, NODES);
+    nodes_wait(nodes, NODES);
     ck_assert_msg(!file_exists(path), "%s was written", path);
     expect_no_forgery();
     ASSERT_EXIT(nodes[0], _i == 0 ? 7 : 72);
@@ -80,7 +82,7 @@ START_TEST(a_record_chooses_no_path)
     } else {
         ASSERT_FACTS(nodes[0].err, "error", "node 1", "rank 0");
     }
-    close_all(nodes, NODES);
+    nodes_close(nodes, NODES);
 }
 END_TEST
 
@@ -88,14 +90,14 @@ END_TEST
 START_TEST(an_order_without_a_reason_has_a_sender)
 {
     start_job(0);
-    set_in_store(port, KEY_TROUBLE, "me" TITLE);
-    wait_all(nodes, NODES);
+    nodes_set_key(port, KEY_TROUBLE, "me" TITLE);
+    nodes_wait(nodes, NODES);
     expect_no_forgery();
     for (int i = 0; i < NODES; i++) {
         ASSERT_EXIT(nodes[i], 70);
         ASSERT_FACTS(nodes[i].err, "127.0.0.1:", "me\\x1b]0;owned\\x07");
     }
-    close_all(nodes, NODES);
+    nodes_close(nodes, NODES);
 }
 END_TEST
 
@@ -103,14 +105,14 @@ END_TEST
 START_TEST(an_order_by_record_has_a_sender)
 {
     start_job(0);
-    set_in_store(port, KEY_REPORT_OF_NODE_1, REPORT(3, 0));
-    wait_all(nodes, NODES);
+    nodes_set_key(port, KEY_REPORT_OF_NODE_1, REPORT(3, 0));
+    nodes_wait(nodes, NODES);
     for (int i = 0; i < NODES; i++) {
         ASSERT_EXIT(nodes[i], 70);
         ASSERT_FACTS(nodes[i].err, "127.0.0.1:", "'node 1'");
         ASSERT_NO_FACTS(nodes[i].err, "127.0.0.1:", "'node 0'");
     }
-    close_all(nodes, NODES);
+    nodes_close(nodes, NODES);
 }
 END_TEST
 
@@ -118,13 +120,13 @@ END_TEST
 START_TEST(a_record_has_a_signal)
 {
     start_job(0);
-    set_in_store(port, KEY_REPORT_OF_NODE_1, _i == 0 ? REPORT(2, 64) : REPORT(2, 0));
-    wait_all(nodes, NODES);
+    nodes_set_key(port, KEY_REPORT_OF_NODE_1, _i == 0 ? REPORT(2, 64) : REPORT(2, 0));
+    nodes_wait(nodes, NODES);
     ASSERT_EXIT(nodes[0], _i == 0 ? 128 + 64 : 72);
     ASSERT_FACTS(nodes[0].err, "error", _i == 0 ? "node 1" : "launcher",
                  _i == 0 ? "signal 64" : "signal");
     ASSERT_SILENT(nodes[0].err, "(null)");
-    close_all(nodes, NODES);
+    nodes_close(nodes, NODES);
 }
 END_TEST
 
@@ -140,12 +142,12 @@ START_TEST(a_record_has_a_size)
         at = stpcpy(at, "{},");
     stpcpy(at, end);
     start_job(0);
-    set_in_store(port, KEY_REPORT_OF_NODE_1, record);
+    nodes_set_key(port, KEY_REPORT_OF_NODE_1, record);
     free(record);
-    wait_all(nodes, NODES);
+    nodes_wait(nodes, NODES);
     ASSERT_EXIT(nodes[0], 72);
     ASSERT_FACTS(nodes[0].err, "error", "node 1", "1048576");
-    close_all(nodes, NODES);
+    nodes_close(nodes, NODES);
 }
 END_TEST
 
@@ -153,23 +155,23 @@ END_TEST
 START_TEST(a_forged_outcome_hides_no_preemption)
 {
     char flags[] = "--nnodes=2 --nproc-per-node=1";
-    port = underway_free_port();
+    port = port_find_free();
     for (int i = 0; i < NODES; i++) {
-        nodes[i] = start_node(i, port, flags,
-                              "trap 'exit 75' TERM; touch up.$RANK; while :; do sleep .02; done");
+        nodes[i] = nodes_start(i, port, flags,
+                               "trap 'exit 75' TERM; touch up.$RANK; while :; do sleep .02; done");
         if (i == 0)
-            underway_await_listener(port);
+            port_await_listener(port);
     }
-    run_await_file("up.0");
-    run_await_file("up.1");
-    set_in_store(port, KEY_OUTCOME, OUTCOME(false, 0, ""));
+    test_folder_await("up.0");
+    test_folder_await("up.1");
+    nodes_set_key(port, KEY_OUTCOME, OUTCOME(false, 0, ""));
     for (int i = 0; i < NODES; i++)
         kill(nodes[i].pid, SIGTERM);
-    wait_all(nodes, NODES);
+    nodes_wait(nodes, NODES);
     for (int i = 0; i < NODES; i++)
         ASSERT_EXIT(nodes[i], 75);
     ASSERT_NO_FACTS(nodes[0].err, "store", "exit code 0"); /* it has its own */
-    close_all(nodes, NODES);
+    nodes_close(nodes, NODES);
 }
 END_TEST
 
@@ -186,23 +188,23 @@ static const struct {
 START_TEST(a_forged_outcome_hides_no_failure)
 {
     start_job(7);
-    set_in_store(port, KEY_OUTCOME, OUTCOMES[_i].json);
-    run_write("go", "");
-    wait_all(nodes, NODES);
+    nodes_set_key(port, KEY_OUTCOME, OUTCOMES[_i].json);
+    test_folder_write("go", "");
+    nodes_wait(nodes, NODES);
     expect_no_forgery();
     ASSERT_EXIT(nodes[1], 7);
     ASSERT_FACTS(nodes[1].err, "error", "rank 1", "exit code 7");
     ASSERT_FACTS(nodes[1].err, "error", "store", "node 1", OUTCOMES[_i].code);
-    close_all(nodes, NODES);
+    nodes_close(nodes, NODES);
 }
 END_TEST
 
 /* What a rank says of itself may hold what others have told it. */
 START_TEST(what_a_rank_says_is_text)
 {
-    program p = run_script("--nproc-per-node=1 --max-restarts=0 --redirects=3",
-                           "printf '{\"message\":\"a\\\\u001b[2Jb\"}' > $TORCHELASTIC_ERROR_FILE; "
-                           "exit 3");
+    program p = run_command("--nproc-per-node=1 --max-restarts=0 --redirects=3",
+                            "printf '{\"message\":\"a\\\\u001b[2Jb\"}' > $TORCHELASTIC_ERROR_FILE; "
+                            "exit 3");
     ASSERT_EXIT(p, 3);
     ASSERT_FACTS(p.err, "a\\x1b[2Jb");
     program_close(&p);
@@ -212,22 +214,22 @@ END_TEST
 /* As under torchrun: what own workers write is passed through. */
 START_TEST(own_lines_pass_as_they_are)
 {
-    program p = run_script("--nproc-per-node=1", "printf '\\033[31mred\\033[0m\\n' >&2; exit 3");
+    program p = run_command("--nproc-per-node=1", "printf '\\033[31mred\\033[0m\\n' >&2; exit 3");
     ASSERT_EXIT(p, 3);
-    ck_assert_int_eq(run_count(p.err, "\x1b[31mred\x1b[0m\n"), 2); /* and in the report */
+    ck_assert_int_eq(facts_count(p.err, "\x1b[31mred\x1b[0m\n"), 2); /* and in the report */
     program_close(&p);
 }
 END_TEST
 
 static void start_clean(void)
 {
-    run_clean("up.* go victim");
+    test_folder_remove("up.* go victim");
 }
 
 int main(void)
 {
-    underway_clean_environment();
-    workbench_open();
+    program_clean_environment();
+    test_folder_open();
     Suite *suite = suite_create("run_lies");
     TCase *core = suite_case(suite, "core", 2.0 * RUN_S);
     tcase_add_checked_fixture(core, start_clean, NULL);
@@ -241,5 +243,5 @@ int main(void)
                         sizeof OUTCOMES / sizeof OUTCOMES[0]);
     tcase_add_test(core, what_a_rank_says_is_text);
     tcase_add_test(core, own_lines_pass_as_they_are);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

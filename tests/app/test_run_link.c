@@ -1,10 +1,17 @@
 /* What launchers tell each other gets there: over connections that break at the worst moment, with
  * nonsense in the store, and from a launcher that leaves early. All on this machine. */
-#include "tests/app/launcher_keys.h"
-#include "tests/app/run_nodes.h"
+#include "base/clock.h"
+#include "tests/app/support/launcher_keys.h"
+#include "tests/app/support/nodes.h"
+#include "tests/app/support/test_folder.h"
+#include "tests/support/port.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/socket.h>
 
 enum { PUMP_BYTES = 65536 };
 
@@ -17,7 +24,7 @@ static program start_at(const char *address, int port, int node, const char *fla
     snprintf(all, sizeof all,
              "--nnodes=2 --nproc-per-node=1 --master-addr=%s --master-port=%d --node-rank=%d %s",
              address, port, node, flags);
-    return run_start(all, script);
+    return run_command_start(all, script);
 }
 
 /* Between node 1 and the store: breaks the connection once, where `word` goes by, before or behind
@@ -87,7 +94,7 @@ START_TEST(a_broken_connection_loses_nothing)
 {
     struct sockaddr_in address = {.sin_family = AF_INET};
     socklen_t size = sizeof address;
-    int port = underway_free_port();
+    int port = port_find_free();
     breaker b = {.port = port, .word = BREAKS[_i].word, .deliver = BREAKS[_i].deliver};
     pthread_t thread;
     program p[2];
@@ -99,7 +106,7 @@ START_TEST(a_broken_connection_loses_nothing)
     ck_assert_int_eq(listen(b.listener, 8), 0);
     ck_assert_int_eq(pthread_create(&thread, NULL, pump, &b), 0);
     p[0] = start_at("127.0.0.1", port, 0, ALIVE, "sleep 20");
-    underway_await_listener(port);
+    port_await_listener(port);
     p[1] = start_at("127.0.0.2", port, 1, ALIVE, "exit 9");
     int64_t start_ns = clock_now_ns();
     for (int i = 0; i < 2; i++)
@@ -134,17 +141,17 @@ static const struct {
 /* The value is understood, or the job ends with a word about it; nobody spins. */
 START_TEST(nonsense_in_the_store_ends)
 {
-    int port = underway_free_port();
+    int port = port_find_free();
     program p[2];
     for (int i = 0; i < 2; i++)
         p[i] = start_at("127.0.0.1", port, i, ALIVE,
                         "touch up.$RANK; while ! test -e go; do sleep .02; done; "
                         "test $RANK = 1 || sleep 1");
-    run_await_file("up.0");
-    run_await_file("up.1");
-    set_in_store(port, NONSENSE[_i].key, NONSENSE_TEXT);
+    test_folder_await("up.0");
+    test_folder_await("up.1");
+    nodes_set_key(port, NONSENSE[_i].key, NONSENSE_TEXT);
     clock_sleep_ms(400); /* node 0 looks every 100 ms */
-    run_write("go", "");
+    test_folder_write("go", "");
     int64_t start_ns = clock_now_ns();
     for (int i = 1; i >= 0; i--)
         program_wait(&p[i], RUN_S);
@@ -162,14 +169,14 @@ END_TEST
  * leaves, and node 0 neither starts again without it nor waits for it. */
 START_TEST(who_leaves_says_so)
 {
-    int port = underway_free_port();
+    int port = port_find_free();
     program p[2];
     p[0] = start_at("127.0.0.1", port, 0, "--max-restarts=1",
                     "trap 'touch told.0; sleep 4; exit 0' TERM; touch up.0; "
                     "echo attempt $TORCHELASTIC_RESTART_COUNT; while :; do sleep .02; done");
     p[1] = start_at("127.0.0.1", port, 1, "--max-restarts=1",
                     "while ! test -e up.0; do sleep .02; done; exit 3");
-    run_await_file("told.0");
+    test_folder_await("told.0");
     kill(p[1].pid, SIGTERM);
     int64_t start_ns = clock_now_ns();
     for (int i = 0; i < 2; i++)
@@ -186,20 +193,20 @@ END_TEST
 
 static void start_clean(void)
 {
-    run_clean("up.* told.* go");
+    test_folder_remove("up.* told.* go");
 }
 
 #define COUNT(table) ((int)(sizeof(table) / sizeof(table)[0]))
 
 int main(void)
 {
-    underway_clean_environment();
-    workbench_open();
+    program_clean_environment();
+    test_folder_open();
     Suite *suite = suite_create("run_link");
     TCase *core = suite_case(suite, "core", 2.0 * RUN_S);
     tcase_add_checked_fixture(core, start_clean, NULL);
     tcase_add_loop_test(core, a_broken_connection_loses_nothing, 0, COUNT(BREAKS));
     tcase_add_loop_test(core, nonsense_in_the_store_ends, 0, COUNT(NONSENSE));
     tcase_add_test(core, who_leaves_says_so);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

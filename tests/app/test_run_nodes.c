@@ -1,17 +1,22 @@
 /* How several launchers meet, and what they refuse. */
-#include "tests/app/run_nodes.h"
+#include "base/clock.h"
+#include "tests/app/support/nodes.h"
+#include "tests/app/support/test_folder.h"
+#include "tests/support/port.h"
+
+#include <signal.h>
 
 #define PLACE \
     "echo $RANK $LOCAL_RANK $GROUP_RANK $NODE_RANK $WORLD_SIZE $GROUP_WORLD_SIZE $MASTER_PORT"
 
 START_TEST(ranks_count_through)
 {
-    int port = underway_free_port();
+    int port = port_find_free();
     program p[3];
     char words[64];
     for (int i = 0; i < 3; i++)
-        p[i] = start_node((i + 1) % 3, port, "--nnodes=3", PLACE);
-    wait_all(p, 3);
+        p[i] = nodes_start((i + 1) % 3, port, "--nnodes=3", PLACE);
+    nodes_wait(p, 3);
     for (int i = 0; i < 3; i++) {
         int node = (i + 1) % 3;
         ASSERT_EXIT(p[i], 0);
@@ -21,19 +26,19 @@ START_TEST(ranks_count_through)
             ASSERT_SAYS(p[i].out, words);
         }
     }
-    close_all(p, 3);
+    nodes_close(p, 3);
 }
 END_TEST
 
 START_TEST(comers_are_numbered)
 {
-    int port = underway_free_port();
+    int port = port_find_free();
     program p[3];
     bool seen[6] = {false};
     for (int i = 0; i < 3; i++)
-        p[i] = start_comer(port, i == 2 ? "--nnodes=3 --node-rank=1" : "--nnodes=3:3",
-                           "echo rank $RANK $NODE_RANK");
-    wait_all(p, 3);
+        p[i] = nodes_start_c10d(port, i == 2 ? "--nnodes=3 --node-rank=1" : "--nnodes=3:3",
+                                "echo rank $RANK $NODE_RANK");
+    nodes_wait(p, 3);
     for (int i = 0; i < 3; i++) {
         ASSERT_EXIT(p[i], 0);
         char *rest = p[i].out;
@@ -47,7 +52,7 @@ START_TEST(comers_are_numbered)
     for (int rank = 0; rank < 6; rank++)
         ck_assert(seen[rank]);
     ASSERT_FACTS(p[2].err, "warning", "--node-rank=1", "--rdzv-backend=c10d");
-    close_all(p, 3);
+    nodes_close(p, 3);
 }
 END_TEST
 
@@ -65,12 +70,12 @@ static const struct {
 /* And nobody waits for what cannot come. */
 START_TEST(nodes_that_disagree_are_told_at_once)
 {
-    int port = underway_free_port();
+    int port = port_find_free();
     program p[2];
-    p[0] = start_node(0, port, QUARRELS[_i].flags[0], "true");
-    underway_await_listener(port);
+    p[0] = nodes_start(0, port, QUARRELS[_i].flags[0], "true");
+    port_await_listener(port);
     int64_t start_ns = clock_now_ns();
-    p[1] = start_node(1, port, QUARRELS[_i].flags[1], "true");
+    p[1] = nodes_start(1, port, QUARRELS[_i].flags[1], "true");
     program_wait(&p[1], RUN_S);
     ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
     ASSERT_EXIT(p[1], 69);
@@ -79,63 +84,63 @@ START_TEST(nodes_that_disagree_are_told_at_once)
     ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 3.0);
     ASSERT_EXIT(p[0], 69);
     ASSERT_FACTS_LISTED(p[0].err, QUARRELS[_i].facts);
-    close_all(p, 2);
+    nodes_close(p, 2);
 }
 END_TEST
 
 /* The first waits for its own nodes still. */
 START_TEST(a_second_node_0_is_told_who_has_the_port)
 {
-    int port = underway_free_port();
+    int port = port_find_free();
     program p[2];
-    p[0] = start_node(0, port, "--nnodes=3", "true");
-    underway_await_listener(port);
+    p[0] = nodes_start(0, port, "--nnodes=3", "true");
+    port_await_listener(port);
     int64_t start_ns = clock_now_ns();
-    p[1] = start_node(0, port, "--nnodes=3", "true");
+    p[1] = nodes_start(0, port, "--nnodes=3", "true");
     program_wait(&p[1], RUN_S);
     ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
     ASSERT_EXIT(p[1], 69);
-    ASSERT_FACTS(p[1].err, "error", underway_text("127.0.0.1:", port),
-                 underway_text("pid ", (int)p[0].pid));
+    ASSERT_FACTS(p[1].err, "error", program_flag("127.0.0.1:", port),
+                 program_flag("pid ", (int)p[0].pid));
     kill(p[0].pid, SIGTERM);
     program_wait(&p[0], RUN_S);
     ASSERT_EXIT(p[0], 143);
-    close_all(p, 2);
+    nodes_close(p, 2);
 }
 END_TEST
 
 START_TEST(a_node_cannot_be_two)
 {
-    int port = underway_free_port();
+    int port = port_find_free();
     program p[3];
-    p[0] = start_node(0, port, "--nnodes=3", "true");
-    p[1] = start_node(1, port, "--nnodes=3", "true");
-    p[2] = start_node(1, port, "--nnodes=3", "true");
-    wait_all(p, 3);
+    p[0] = nodes_start(0, port, "--nnodes=3", "true");
+    p[1] = nodes_start(1, port, "--nnodes=3", "true");
+    p[2] = nodes_start(1, port, "--nnodes=3", "true");
+    nodes_wait(p, 3);
     for (int i = 0; i < 3; i++) {
         ASSERT_EXIT(p[i], 69);
         ASSERT_FACTS(p[i].err, "error", "node 1", "--node-rank");
     }
-    close_all(p, 3);
+    nodes_close(p, 3);
 }
 END_TEST
 
 START_TEST(jobs_do_not_merge)
 {
-    int port = underway_free_port();
+    int port = port_find_free();
     program p[3];
-    p[0] = start_node(0, port, "--nnodes=2 --rdzv-id=ours", "true");
-    underway_await_listener(port);
-    p[1] = start_node(1, port, "--nnodes=2 --rdzv-id=theirs", "true");
+    p[0] = nodes_start(0, port, "--nnodes=2 --rdzv-id=ours", "true");
+    port_await_listener(port);
+    p[1] = nodes_start(1, port, "--nnodes=2 --rdzv-id=theirs", "true");
     program_wait(&p[1], RUN_S);
     ASSERT_EXIT(p[1], 69);
-    ASSERT_FACTS(p[1].err, underway_text("127.0.0.1:", port), "ours", "theirs", "--rdzv-id");
-    p[2] = start_node(1, port, "--nnodes=2 --rdzv-id=ours", "true");
+    ASSERT_FACTS(p[1].err, program_flag("127.0.0.1:", port), "ours", "theirs", "--rdzv-id");
+    p[2] = nodes_start(1, port, "--nnodes=2 --rdzv-id=ours", "true");
     program_wait(&p[2], RUN_S);
     program_wait(&p[0], RUN_S);
     ASSERT_EXIT(p[0], 0);
     ASSERT_EXIT(p[2], 0);
-    close_all(p, 3);
+    nodes_close(p, 3);
 }
 END_TEST
 
@@ -144,61 +149,60 @@ START_TEST(late_comers_are_turned_away)
 {
     static const char *const flags[] = {"--nnodes=2", "--nnodes=3"};
     static const char *const facts[][3] = {{"node 1", "--node-rank"}, {"--nnodes=3", "--nnodes=2"}};
-    int port = underway_free_port();
+    int port = port_find_free();
     program p[3];
     const char *script = "touch up.$RANK; while ! test -e go; do sleep .01; done";
     for (int i = 0; i < 2; i++)
-        p[i] = start_node(i, port, "--nnodes=2", script);
-    run_await_file("up.0");
-    run_await_file("up.3");
-    p[2] = start_node(1, port, flags[_i], script);
+        p[i] = nodes_start(i, port, "--nnodes=2", script);
+    test_folder_await("up.0");
+    test_folder_await("up.3");
+    p[2] = nodes_start(1, port, flags[_i], script);
     program_wait(&p[2], RUN_S);
     ASSERT_EXIT(p[2], 69);
     ASSERT_FACTS_LISTED(p[2].err, facts[_i]);
-    run_write("go", "");
-    wait_all(p, 2);
+    test_folder_write("go", "");
+    nodes_wait(p, 2);
     ASSERT_EXIT(p[0], 0);
     ASSERT_EXIT(p[1], 0);
-    close_all(p, 3);
+    nodes_close(p, 3);
 }
 END_TEST
 
 START_TEST(a_full_job_is_full)
 {
-    int port = underway_free_port();
+    int port = port_find_free();
     program p[3];
     const char *script = "touch up.$RANK; while ! test -e go; do sleep .01; done";
     for (int i = 0; i < 2; i++)
-        p[i] = start_comer(port, "--nnodes=2", script);
-    run_await_file("up.0");
-    run_await_file("up.3");
-    p[2] = start_comer(port, "--nnodes=2", script);
+        p[i] = nodes_start_c10d(port, "--nnodes=2", script);
+    test_folder_await("up.0");
+    test_folder_await("up.3");
+    p[2] = nodes_start_c10d(port, "--nnodes=2", script);
     program_wait(&p[2], RUN_S);
     ASSERT_EXIT(p[2], 69);
-    ASSERT_FACTS(p[2].err, "error", underway_text("localhost:", port), "2 nodes",
-                 "--rdzv-endpoint");
-    run_write("go", "");
-    wait_all(p, 2);
+    ASSERT_FACTS(p[2].err, "error", program_flag("localhost:", port), "2 nodes", "--rdzv-endpoint");
+    test_folder_write("go", "");
+    nodes_wait(p, 2);
     ASSERT_EXIT(p[0], 0);
     ASSERT_EXIT(p[1], 0);
-    close_all(p, 3);
+    nodes_close(p, 3);
 }
 END_TEST
 
 START_TEST(waiting_says_who)
 {
-    int port = underway_free_port();
+    int port = port_find_free();
     program p[2];
-    p[0] = start_node(0, port, "--nnodes=3 --rdzv-conf=join_timeout=3", "true");
-    underway_await(&p[0], "1 of 3", "node 1", "ranks 2-3", "node 2", "ranks 4-5");
-    p[1] = start_node(1, port, "--nnodes=3 --rdzv-conf=join_timeout=3", "true");
-    wait_all(p, 2);
+    p[0] = nodes_start(0, port, "--nnodes=3 --rdzv-conf=join_timeout=3", "true");
+    program_await(&p[0], "1 of 3", "node 1", "ranks 2-3", "node 2", "ranks 4-5");
+    p[1] = nodes_start(1, port, "--nnodes=3 --rdzv-conf=join_timeout=3", "true");
+    nodes_wait(p, 2);
     ASSERT_EXIT(p[0], 69);
-    ASSERT_FACTS(p[0].err, "error", "1 of 3", underway_text("127.0.0.1:", port), "node 2",
+    ASSERT_FACTS(p[0].err, "error", "1 of 3", program_flag("127.0.0.1:", port), "node 2",
                  "ranks 4-5");
     ASSERT_NO_FACTS(p[0].err, "error", "node 1");
     ASSERT_EXIT(p[1], 69);
-    close_all(p, 2);
+    nodes_close(p, 2);
 }
 END_TEST
 
@@ -212,12 +216,12 @@ static const struct {
 START_TEST(an_unreached_node_0_is_explained)
 {
     char flags[FLAGS_BYTES], where[64];
-    int port = underway_free_port();
+    int port = port_find_free();
     snprintf(flags, sizeof flags,
              "--nnodes=2 --node-rank=1 --master-addr=%s --master-port=%d --join-timeout=2",
              UNREACHED[_i].addr, port);
     snprintf(where, sizeof where, "%s:%d", UNREACHED[_i].addr, port);
-    program p = run_script(flags, "true");
+    program p = run_command(flags, "true");
     ASSERT_EXIT(p, 69);
     ASSERT_FACTS_LISTED(p.err, UNREACHED[_i].facts);
     ASSERT_FACTS(p.err, "error", where);
@@ -229,14 +233,14 @@ END_TEST
 START_TEST(a_stranger_at_the_port_is_no_node_0)
 {
     char flags[FLAGS_BYTES];
-    int port = 0, fd = underway_listen(&port);
+    int port = 0, fd = port_listen(&port);
     snprintf(flags, sizeof flags,
              "--nnodes=2 --node-rank=1 --master-addr=127.0.0.1 --master-port=%d", port);
     int64_t start_ns = clock_now_ns();
-    program p = run_script(flags, "true");
+    program p = run_command(flags, "true");
     ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 12.0); /* not --join-timeout */
     ASSERT_EXIT(p, 69);
-    ASSERT_FACTS(p.err, "not mnist_ddp", underway_text("127.0.0.1:", port));
+    ASSERT_FACTS(p.err, "not mnist_ddp", program_flag("127.0.0.1:", port));
     ASSERT_FACTS(p.err, "--master-port");
     ASSERT_SILENT(p.err, "firewall");
     close(fd);
@@ -246,9 +250,9 @@ END_TEST
 
 START_TEST(signals_end_the_wait)
 {
-    int port = underway_free_port();
-    program p = start_node(0, port, "--nnodes=2", "true");
-    underway_await(&p, "1 of 2", "node 1");
+    int port = port_find_free();
+    program p = nodes_start(0, port, "--nnodes=2", "true");
+    program_await(&p, "1 of 2", "node 1");
     int64_t start_ns = clock_now_ns();
     kill(p.pid, SIGINT);
     program_wait(&p, RUN_S);
@@ -260,15 +264,15 @@ END_TEST
 
 static void start_clean(void)
 {
-    run_clean("up.* go");
+    test_folder_remove("up.* go");
 }
 
 #define COUNT(table) ((int)(sizeof(table) / sizeof(table)[0]))
 
 int main(void)
 {
-    underway_clean_environment();
-    workbench_open();
+    program_clean_environment();
+    test_folder_open();
     Suite *suite = suite_create("run_nodes");
     TCase *meet = suite_case(suite, "meet", 2.0 * RUN_S);
     tcase_add_checked_fixture(meet, start_clean, NULL);
@@ -284,5 +288,5 @@ int main(void)
     tcase_add_loop_test(meet, an_unreached_node_0_is_explained, 0, COUNT(UNREACHED));
     tcase_add_test(meet, a_stranger_at_the_port_is_no_node_0);
     tcase_add_test(meet, signals_end_the_wait);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

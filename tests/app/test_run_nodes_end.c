@@ -1,10 +1,16 @@
 /* How the nodes of a job start again and end together. */
-#include "tests/app/run_nodes.h"
+#include "base/clock.h"
+#include "tests/app/support/nodes.h"
+#include "tests/app/support/test_folder.h"
+#include "tests/app/support/training.h"
+#include "tests/support/port.h"
+
+#include <signal.h>
 
 /* Rank 3 fails twice: all ranks of both nodes start again, twice, with the ranks they had. */
 START_TEST(all_nodes_start_again)
 {
-    int port = underway_free_port();
+    int port = port_find_free();
     program p[2];
     char words[64];
     const char *script =
@@ -12,8 +18,8 @@ START_TEST(all_nodes_start_again)
         "test $TORCHELASTIC_RESTART_COUNT = 2 || test $RANK != 3 || { echo oh >&2; exit 8; }; "
         "test $TORCHELASTIC_RESTART_COUNT = 2 || sleep 20";
     for (int i = 0; i < 2; i++)
-        p[i] = start_node(i, port, "--nnodes=2 --max-restarts=3", script);
-    wait_all(p, 2);
+        p[i] = nodes_start(i, port, "--nnodes=2 --max-restarts=3", script);
+    nodes_wait(p, 2);
     for (int i = 0; i < 2; i++) {
         ASSERT_EXIT(p[i], 0);
         for (int rank = 2 * i; rank < 2 * i + 2; rank++)
@@ -25,21 +31,21 @@ START_TEST(all_nodes_start_again)
         ASSERT_FACTS(p[i].err, "rank 3", "exit code 8", "2 of 3");
         ASSERT_FACTS(p[i].err, "| oh"); /* node 0 has the whole report too */
     }
-    close_all(p, 2);
+    nodes_close(p, 2);
 }
 END_TEST
 
 /* The budget is the job's, whoever fails; then all exit with the first failing rank's code. */
 START_TEST(the_budget_is_the_jobs)
 {
-    int port = underway_free_port();
+    int port = port_find_free();
     program p[3];
     const char *script = "test $TORCHELASTIC_RESTART_COUNT != 0 || test $RANK != 0 || exit 3; "
                          "test $TORCHELASTIC_RESTART_COUNT != 1 || test $RANK != 5 || kill -9 $$; "
                          "sleep 20";
     for (int i = 0; i < 3; i++)
-        p[i] = start_node(i, port, "--nnodes=3 --max-restarts=1", script);
-    wait_all(p, 3);
+        p[i] = nodes_start(i, port, "--nnodes=3 --max-restarts=1", script);
+    nodes_wait(p, 3);
     for (int i = 0; i < 3; i++) {
         ASSERT_EXIT(p[i], 137);
         ASSERT_FACTS(p[i].err, "rank 0", "exit code 3", "1 of 1");
@@ -47,42 +53,42 @@ START_TEST(the_budget_is_the_jobs)
     ASSERT_FACTS(p[0].err, "error", "rank 5", "SIGKILL");
     ASSERT_FACTS(p[1].err, "error", "rank 5", "node 2", "SIGKILL");
     ASSERT_FACTS(p[2].err, "rank 5", "local rank 1", "node 2");
-    close_all(p, 3);
+    nodes_close(p, 3);
 }
 END_TEST
 
 /* A node that is done starts again with the others. */
 START_TEST(who_ended_well_starts_again_too)
 {
-    int port = underway_free_port();
+    int port = port_find_free();
     program p[2];
     const char *script = "echo $RANK.$TORCHELASTIC_RESTART_COUNT; test $RANK = 3 || exit 0; "
                          "test $TORCHELASTIC_RESTART_COUNT = 1 || { sleep .5; exit 1; }";
     for (int i = 0; i < 2; i++)
-        p[i] = start_node(i, port, "--nnodes=2 --max-restarts=1", script);
-    wait_all(p, 2);
+        p[i] = nodes_start(i, port, "--nnodes=2 --max-restarts=1", script);
+    nodes_wait(p, 2);
     ASSERT_EXIT(p[0], 0);
     ASSERT_EXIT(p[1], 0);
     ASSERT_SAYS(p[0].out, "0.1\n");
     ASSERT_SAYS(p[1].out, "2.1\n");
-    close_all(p, 2);
+    nodes_close(p, 2);
 }
 END_TEST
 
 START_TEST(a_signal_to_one_ends_all)
 {
-    int port = underway_free_port(), victim = _i;
+    int port = port_find_free(), victim = _i;
     program p[2];
     for (int i = 0; i < 2; i++)
-        p[i] = start_node(i, port, "--nnodes=2 --max-restarts=5", "touch up.$RANK; sleep 30");
-    run_await_file("up.0");
-    run_await_file("up.3");
+        p[i] = nodes_start(i, port, "--nnodes=2 --max-restarts=5", "touch up.$RANK; sleep 30");
+    test_folder_await("up.0");
+    test_folder_await("up.3");
     kill(p[victim].pid, SIGINT);
-    wait_all(p, 2);
+    nodes_wait(p, 2);
     ASSERT_EXIT(p[0], 130);
     ASSERT_EXIT(p[1], 130);
-    ASSERT_FACTS(p[1 - victim].err, underway_text("node ", victim), "SIGINT");
-    close_all(p, 2);
+    ASSERT_FACTS(p[1 - victim].err, program_flag("node ", victim), "SIGINT");
+    nodes_close(p, 2);
 }
 END_TEST
 
@@ -90,9 +96,9 @@ END_TEST
 static void assert_lost(const program *other, int victim, int port)
 {
     if (victim == 0)
-        ASSERT_FACTS(other->err, "error", "node 0", underway_text("127.0.0.1:", port));
+        ASSERT_FACTS(other->err, "error", "node 0", program_flag("127.0.0.1:", port));
     else
-        ASSERT_FACTS(other->err, "error", underway_text("node ", victim));
+        ASSERT_FACTS(other->err, "error", program_flag("node ", victim));
 }
 
 #define ALIVE "--rdzv-conf=keep_alive_interval=0.3,keep_alive_max_attempt=3"
@@ -100,67 +106,68 @@ static void assert_lost(const program *other, int victim, int port)
 /* No launcher, no workers; the others notice by its silence, or by the closed store. */
 START_TEST(a_dead_launcher_ends_all)
 {
-    int port = underway_free_port(), victim = _i, n = 0;
+    int port = port_find_free(), victim = _i, n = 0;
     pid_t pids[MAX_RANKS];
     program p[2];
     for (int i = 0; i < 2; i++)
         p[i] =
-            start_node(i, port, "--nnodes=2 --max-restarts=5 " ALIVE, "touch up.$RANK; sleep 30");
-    run_await_file("up.0");
-    run_await_file("up.1");
-    run_await_file("up.2");
-    run_await_file("up.3");
-    n = underway_children(p[victim].pid, pids);
+            nodes_start(i, port, "--nnodes=2 --max-restarts=5 " ALIVE, "touch up.$RANK; sleep 30");
+    test_folder_await("up.0");
+    test_folder_await("up.1");
+    test_folder_await("up.2");
+    test_folder_await("up.3");
+    n = process_children(p[victim].pid, pids);
     ck_assert_int_eq(n, 2);
     kill(p[victim].pid, SIGKILL);
-    underway_assert_gone(pids, n, 1000);
+    process_assert_gone(pids, n, 1000);
     int64_t start_ns = clock_now_ns();
-    wait_all(p, 2);
+    nodes_wait(p, 2);
     ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 8.0);
     ASSERT_EXIT(p[1 - victim], 72);
     assert_lost(&p[1 - victim], victim, port);
-    close_all(p, 2);
+    nodes_close(p, 2);
 }
 END_TEST
 
 /* A launcher that is stopped looks like a machine that is. */
 START_TEST(a_silent_node_is_given_up)
 {
-    int port = underway_free_port(), victim = _i;
+    int port = port_find_free(), victim = _i;
     program p[2];
     for (int i = 0; i < 2; i++)
-        p[i] = start_node(i, port, "--nnodes=2 " ALIVE, "touch up.$RANK; sleep 30");
-    run_await_file("up.0");
-    run_await_file("up.3");
+        p[i] = nodes_start(i, port, "--nnodes=2 " ALIVE, "touch up.$RANK; sleep 30");
+    test_folder_await("up.0");
+    test_folder_await("up.3");
     kill(p[victim].pid, SIGSTOP);
     program_wait(&p[1 - victim], RUN_S);
     ASSERT_EXIT(p[1 - victim], 72);
     assert_lost(&p[1 - victim], victim, port);
     kill(p[victim].pid, SIGKILL);
     program_wait(&p[victim], RUN_S);
-    close_all(p, 2);
+    nodes_close(p, 2);
 }
 END_TEST
 
 /* Our own training: killed on one node, started again on both, the same bits in the end. */
 START_TEST(train_goes_on_from_the_checkpoint)
 {
-    int port = underway_free_port();
+    int port = port_find_free();
     program p[2];
     const char *const fault = "kill:rank=3,step=5";
     for (int i = 0; i < 2; i++)
-        p[i] = underway_start(NULL, WORDS(SMALL_RUN, "--epochs", "3", "--batch-size", "16",
-                                          "--nnodes=2", underway_text("--node_rank=", i),
-                                          "--nproc_per_node=2", "--master_addr=127.0.0.1",
-                                          underway_text("--master_port=", port), "--run-dir",
-                                          "killed", "--max-restarts", "1", "--inject", fault));
-    wait_all(p, 2);
+        p[i] = program_start_with(NULL, WORDS(TRAINING_SMALL, "--epochs", "3", "--batch-size", "16",
+                                              "--nnodes=2", program_flag("--node_rank=", i),
+                                              "--nproc_per_node=2", "--master_addr=127.0.0.1",
+                                              program_flag("--master_port=", port), "--run-dir",
+                                              "killed", "--max-restarts", "1", "--inject", fault));
+    nodes_wait(p, 2);
     ASSERT_EXIT(p[0], 0);
     ASSERT_EXIT(p[1], 0);
     ASSERT_FACTS(p[0].err, "rank 3", "SIGKILL", "1 of 1");
     ASSERT_FACTS(p[0].err, "resuming", "epoch 1");
-    program one = underway_run(NULL, WORDS(SMALL_RUN, "--epochs", "3", "--batch-size", "16",
-                                           "--nproc-per-node", "4", "--run-dir", "whole"));
+    program one =
+        program_run_with(NULL, WORDS(TRAINING_SMALL, "--epochs", "3", "--batch-size", "16",
+                                     "--nproc-per-node", "4", "--run-dir", "whole"));
     ASSERT_EXIT(one, 0);
     char *a = NULL, *b = NULL;
     size_t a_bytes, b_bytes;
@@ -170,38 +177,38 @@ START_TEST(train_goes_on_from_the_checkpoint)
     free(a);
     free(b);
     program_close(&one);
-    close_all(p, 2);
+    nodes_close(p, 2);
 }
 END_TEST
 
 /* A rank that hangs on one node is named on the other, whose ranks waited for it. */
 START_TEST(a_stopped_rank_is_named_across_nodes)
 {
-    int port = underway_free_port();
+    int port = port_find_free();
     program p[2];
     for (int i = 0; i < 2; i++)
-        p[i] = underway_start(
-            NULL, WORDS(SMALL_RUN, "--epochs", "100000", "--no-save-model", "--timeout", "2",
-                        "--nnodes=2", underway_text("--node_rank=", i), "--nproc_per_node=2",
-                        "--master_addr=127.0.0.1", underway_text("--master_port=", port),
-                        "--inject", "stop:rank=3,step=4"));
-    wait_all(p, 2);
+        p[i] = program_start_with(
+            NULL, WORDS(TRAINING_SMALL, "--epochs", "100000", "--no-save-model", "--timeout", "2",
+                        "--nnodes=2", program_flag("--node_rank=", i), "--nproc_per_node=2",
+                        "--master_addr=127.0.0.1", program_flag("--master_port=", port), "--inject",
+                        "stop:rank=3,step=4"));
+    nodes_wait(p, 2);
     ASSERT_EXIT(p[0], 110);
     ASSERT_EXIT(p[1], 110);
     const char *box = strstr(p[0].err, "exit code 110");
     ck_assert_msg(box != NULL, "no box in: %s", p[0].err);
     ASSERT_FACTS(box, "rank 3", "stopped", "all_reduce", "step 4");
-    close_all(p, 2);
+    nodes_close(p, 2);
 }
 END_TEST
 
 START_TEST(an_injected_busy_port_is_explained)
 {
-    program p =
-        underway_start(NULL, WORDS(SMALL_RUN, "--nproc_per_node=2", "--inject", "port-busy"));
+    program p = program_start_with(
+        NULL, WORDS(TRAINING_SMALL, "--nproc_per_node=2", "--inject", "port-busy"));
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 69);
-    ASSERT_FACTS(p.err, "port", underway_text("pid ", (int)p.pid));
+    ASSERT_FACTS(p.err, "port", program_flag("pid ", (int)p.pid));
     program_close(&p);
 }
 END_TEST
@@ -209,34 +216,34 @@ END_TEST
 /* Both launchers report it, and the run can go on. */
 START_TEST(one_preempted_node_preempts_all)
 {
-    int port = underway_free_port();
+    int port = port_find_free();
     program p[2];
     for (int i = 0; i < 2; i++)
-        p[i] = underway_start(NULL, WORDS(SMALL_RUN, "--epochs", "100000", "--nnodes=2",
-                                          underway_text("--node_rank=", i), "--nproc_per_node=2",
-                                          "--master_addr=127.0.0.1",
-                                          underway_text("--master_port=", port), "--run-dir",
-                                          "killed", "--max-restarts", "1"));
-    underway_await_training(&p[0]);
+        p[i] = program_start_with(NULL, WORDS(TRAINING_SMALL, "--epochs", "100000", "--nnodes=2",
+                                              program_flag("--node_rank=", i), "--nproc_per_node=2",
+                                              "--master_addr=127.0.0.1",
+                                              program_flag("--master_port=", port), "--run-dir",
+                                              "killed", "--max-restarts", "1"));
+    training_await(&p[0]);
     kill(p[1].pid, SIGTERM);
-    wait_all(p, 2);
+    nodes_wait(p, 2);
     ASSERT_EXIT(p[0], 75);
     ASSERT_EXIT(p[1], 75);
     ASSERT_FACTS(p[1].err, "SIGTERM", "2 ranks", "checkpoint");
     ASSERT_FACTS(p[0].err, "--run-dir killed", "--resume=auto");
-    close_all(p, 2);
+    nodes_close(p, 2);
 }
 END_TEST
 
 static void start_clean(void)
 {
-    run_clean("up.* killed whole");
+    test_folder_remove("up.* killed whole");
 }
 
 int main(void)
 {
-    underway_clean_environment();
-    workbench_open();
+    program_clean_environment();
+    test_folder_open();
     Suite *suite = suite_create("run_nodes_end");
     TCase *end = suite_case(suite, "end", 2.0 * RUN_S);
     tcase_add_checked_fixture(end, start_clean, NULL);
@@ -250,5 +257,5 @@ int main(void)
     tcase_add_test(end, one_preempted_node_preempts_all);
     tcase_add_test(end, a_stopped_rank_is_named_across_nodes);
     tcase_add_test(end, an_injected_busy_port_is_explained);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

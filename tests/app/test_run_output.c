@@ -1,5 +1,6 @@
 /* mnist_ddp run: what becomes of what the ranks say. */
-#include "tests/app/run_lines.h"
+#include "tests/app/support/run_command.h"
+#include "tests/app/support/test_folder.h"
 
 #include <sys/stat.h>
 
@@ -9,21 +10,21 @@
 static void assert_log(int rank, const char *name, const char *text)
 {
     char path[FILE_PATH_BYTES + 64];
-    snprintf(path, sizeof path, "%s/attempt_0/%d/%s", run_job_folder("logs"), rank, name);
+    snprintf(path, sizeof path, "%s/attempt_0/%d/%s", run_command_job_folder("logs"), rank, name);
     if (text == NULL) {
         ck_assert_msg(!file_exists(path), "%s is there", path);
         return;
     }
-    char *held = run_file(path);
+    char *held = test_folder_read(path);
     ck_assert_str_eq(held, text);
     free(held);
 }
 
 START_TEST(redirects_go_to_files)
 {
-    program p = run_script("--nproc-per-node=12 --log-dir=logs --rdzv-id=j -r 0:3,1:1,11:2", TALK);
+    program p = run_command("--nproc-per-node=12 --log-dir=logs --rdzv-id=j -r 0:3,1:1,11:2", TALK);
     ASSERT_EXIT(p, 0);
-    ck_assert_ptr_nonnull(strstr(run_job_folder("logs"), "logs/j_"));
+    ck_assert_ptr_nonnull(strstr(run_command_job_folder("logs"), "logs/j_"));
     assert_log(0, "stdout.log", "out 0\n");
     assert_log(0, "stderr.log", "err 0\n");
     assert_log(1, "stdout.log", "out 1\n");
@@ -31,8 +32,8 @@ START_TEST(redirects_go_to_files)
     assert_log(2, "stdout.log", NULL);
     assert_log(11, "stdout.log", NULL);
     assert_log(11, "stderr.log", "err 11\n");
-    ck_assert_int_eq(run_count(p.out, "out "), 10);
-    ck_assert_int_eq(run_count(p.err, "err "), 10);
+    ck_assert_int_eq(facts_count(p.out, "out "), 10);
+    ck_assert_int_eq(facts_count(p.err, "err "), 10);
     ASSERT_SAYS(p.err, "err 1\n");
     ASSERT_SILENT(p.err, "err 11\n");
     program_close(&p);
@@ -41,7 +42,7 @@ END_TEST
 
 START_TEST(tee_goes_both_ways)
 {
-    program p = run_script(
+    program p = run_command(
         "--nproc-per-node=11 --log-dir=logs --role=r -t 1:3,10:1 --redirects=10:2", TALK);
     ASSERT_EXIT(p, 0);
     assert_log(1, "stdout.log", "out 1\n");
@@ -61,10 +62,10 @@ END_TEST
 START_TEST(a_filter_hides_ranks)
 {
     program p =
-        run_script("--nproc-per-node=11 --log-dir=logs --local-ranks-filter=1,10 -t 2:3", TALK);
+        run_command("--nproc-per-node=11 --log-dir=logs --local-ranks-filter=1,10 -t 2:3", TALK);
     ASSERT_EXIT(p, 0);
-    ck_assert_int_eq(run_count(p.out, "out "), 2);
-    ck_assert_int_eq(run_count(p.err, "err "), 2);
+    ck_assert_int_eq(facts_count(p.out, "out "), 2);
+    ck_assert_int_eq(facts_count(p.err, "err "), 2);
     ASSERT_SAYS(p.out, "out 10\n");
     assert_log(2, "stdout.log", "out 2\n");
     program_close(&p);
@@ -98,7 +99,7 @@ END_TEST
 /* The last lines are there also where the launcher never saw them. */
 START_TEST(the_box_has_the_last_lines_of_a_file)
 {
-    program p = run_script("--log-dir=logs -r 3", "seq 1 30 >&2; exit 2");
+    program p = run_command("--log-dir=logs -r 3", "seq 1 30 >&2; exit 2");
     ASSERT_EXIT(p, 2);
     ASSERT_FACTS(p.err, "| 11");
     ASSERT_FACTS(p.err, "| 30");
@@ -110,14 +111,14 @@ END_TEST
 START_TEST(each_rank_may_see_one_gpu)
 {
     setenv("CUDA_VISIBLE_DEVICES", "5,GPU-ab,7", 1);
-    program p = run_script("--nproc-per-node=3 --virtual-local-rank -r 1 --log-dir logs",
-                           "echo $LOCAL_RANK $CUDA_VISIBLE_DEVICES");
+    program p = run_command("--nproc-per-node=3 --virtual-local-rank -r 1 --log-dir logs",
+                            "echo $LOCAL_RANK $CUDA_VISIBLE_DEVICES");
     ASSERT_EXIT(p, 0);
     assert_log(0, "stdout.log", "0 5\n");
     assert_log(1, "stdout.log", "0 GPU-ab\n");
     assert_log(2, "stdout.log", "0 7\n");
     program_close(&p);
-    p = run_script("--nproc-per-node=4 --virtual-local-rank", "true");
+    p = run_command("--nproc-per-node=4 --virtual-local-rank", "true");
     ASSERT_EXIT(p, 64);
     ASSERT_FACTS(p.err, "--virtual-local-rank", "4 ranks", "CUDA_VISIBLE_DEVICES", "3 GPUs");
     program_close(&p);
@@ -128,8 +129,8 @@ END_TEST
 START_TEST(a_good_run_leaves_nothing)
 {
     ck_assert_int_eq(mkdir("tmp", 0700), 0);
-    setenv("TMPDIR", workbench_path("tmp"), 1);
-    program p = run_script("--nproc-per-node=2 -r 3", TALK);
+    setenv("TMPDIR", test_folder_path("tmp"), 1);
+    program p = run_command("--nproc-per-node=2 -r 3", TALK);
     ASSERT_EXIT(p, 0);
     ck_assert_int_eq(rmdir("tmp"), 0);
     program_close(&p);
@@ -138,13 +139,13 @@ END_TEST
 
 static void start_clean(void)
 {
-    run_clean("logs tmp");
+    test_folder_remove("logs tmp");
 }
 
 int main(void)
 {
-    underway_clean_environment();
-    workbench_open();
+    program_clean_environment();
+    test_folder_open();
     Suite *suite = suite_create("run_output");
     TCase *output = suite_case(suite, "output", 2.0 * RUN_S);
     tcase_add_checked_fixture(output, start_clean, NULL);
@@ -155,5 +156,5 @@ int main(void)
     tcase_add_test(output, the_box_has_the_last_lines_of_a_file);
     tcase_add_test(output, each_rank_may_see_one_gpu);
     tcase_add_test(output, a_good_run_leaves_nothing);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

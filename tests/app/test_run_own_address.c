@@ -1,6 +1,9 @@
 /* The mistake of notes that are copied from machine to machine: a node that is not node 0 is given
  * its own address as node 0's. */
-#include "tests/app/run_lines.h"
+#include "base/clock.h"
+#include "tests/app/support/run_command.h"
+#include "tests/app/support/test_folder.h"
+#include "tests/support/port.h"
 
 static char own[64];
 
@@ -17,14 +20,14 @@ static bool find_own_address(void)
 START_TEST(an_own_address_is_not_node_0s)
 {
     char flags[512], where[96];
-    int port = underway_free_port();
+    int port = port_find_free();
     snprintf(flags, sizeof flags,
              "--nnodes=2 --node-rank=1 --master-addr=%s --master-port=%d --join-timeout=2", own,
              port);
     snprintf(where, sizeof where, "%s:%d", own, port);
-    program p = run_start(flags, "true");
+    program p = run_command_start(flags, "true");
     int64_t start_ns = clock_now_ns();
-    underway_await(&p, where, "node 1", "node 0", "address");
+    program_await(&p, where, "node 1", "node 0", "address");
     ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 69);
@@ -38,10 +41,10 @@ int main(void)
         printf("SKIP: this machine has no address but loopback\n");
         return TEST_SKIPPED;
     }
-    underway_clean_environment();
-    workbench_open();
+    program_clean_environment();
+    test_folder_open();
     Suite *suite = suite_create("run_own_address");
     TCase *core = suite_case(suite, "core", 2.0 * RUN_S);
     tcase_add_test(core, an_own_address_is_not_node_0s);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

@@ -1,6 +1,11 @@
 /* A launcher that is stopped while the nodes still join is no part of the job, and may come again.
  * All on this machine. */
-#include "tests/app/run_lines.h"
+#include "base/clock.h"
+#include "tests/app/support/run_command.h"
+#include "tests/app/support/test_folder.h"
+#include "tests/support/port.h"
+
+#include <signal.h>
 
 enum { FLAGS_BYTES = 512 };
 
@@ -14,7 +19,7 @@ static program start_one(bool by_arrival, int node, int port)
     else
         snprintf(all, sizeof all,
                  "--nnodes=3 --master-addr=127.0.0.1 --master-port=%d --node-rank=%d", port, node);
-    return run_start(all, "echo rank $RANK");
+    return run_command_start(all, "echo rank $RANK");
 }
 
 static const struct {
@@ -25,12 +30,12 @@ static const struct {
 START_TEST(a_stopped_joiner_may_come_again)
 {
     bool by_arrival = CASES[_i].by_arrival, seen[3] = {false};
-    int port = underway_free_port();
+    int port = port_find_free();
     program p[3];
     p[0] = start_one(by_arrival, 0, port);
-    underway_await_listener(port);
+    port_await_listener(port);
     program first = start_one(by_arrival, 1, port);
-    underway_await(&first, "2 of 3", "nodes");
+    program_await(&first, "2 of 3", "nodes");
     kill(first.pid, CASES[_i].signal);
     program_wait(&first, RUN_S);
     if (CASES[_i].signal == SIGTERM)
@@ -56,10 +61,10 @@ END_TEST
 
 int main(void)
 {
-    underway_clean_environment();
-    workbench_open();
+    program_clean_environment();
+    test_folder_open();
     Suite *suite = suite_create("run_rejoin");
     TCase *core = suite_case(suite, "core", 2.0 * RUN_S);
     tcase_add_loop_test(core, a_stopped_joiner_may_come_again, 0, COUNT(CASES));
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

@@ -1,15 +1,21 @@
 /* How mnist_ddp run stops: told to at a bad moment, with ranks, readers and children that make it
  * hard. One machine. */
-#include "tests/app/run_lines.h"
+#include "base/clock.h"
+#include "tests/app/support/run_command.h"
+#include "tests/app/support/test_folder.h"
+#include "tests/app/support/training.h"
+
+#include <signal.h>
 
 /* Rank 1 fails and rank 0 does not end yet: a signal then ends the job, and all that it would have
  * done. */
 START_TEST(a_signal_behind_a_failure_ends_the_job)
 {
-    program p = run_start("--nproc-per-node=2 --max-restarts=5 --shutdown-timeout=1",
+    program p =
+        run_command_start("--nproc-per-node=2 --max-restarts=5 --shutdown-timeout=1",
                           "echo attempt $TORCHELASTIC_RESTART_COUNT; test $RANK = 0 || exit 3; "
                           "trap 'touch told.0' TERM; while :; do sleep .02; done");
-    run_await_file("told.0");
+    test_folder_await("told.0");
     kill(p.pid, SIGINT);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 130);
@@ -24,10 +30,10 @@ END_TEST
 /* As anywhere else, the second one is not patient. */
 START_TEST(two_signals_behind_a_failure_kill)
 {
-    program p = run_start("--nproc-per-node=2 --shutdown-timeout=30",
-                          "test $RANK = 0 || exit 3; "
-                          "trap 'touch told.0' TERM; while :; do sleep .02; done");
-    run_await_file("told.0");
+    program p = run_command_start("--nproc-per-node=2 --shutdown-timeout=30",
+                                  "test $RANK = 0 || exit 3; "
+                                  "trap 'touch told.0' TERM; while :; do sleep .02; done");
+    test_folder_await("told.0");
     int64_t start_ns = clock_now_ns();
     kill(p.pid, SIGINT);
     clock_sleep_ms(200);
@@ -42,13 +48,13 @@ END_TEST
 /* A rank dies while all write their last checkpoint. */
 START_TEST(a_death_while_saving_is_no_restart)
 {
-    program p = underway_start(NULL, WORDS(SMALL_RUN, "--nproc-per-node", "2", "--max-restarts",
-                                           "3", "--epochs", "1000", "--run-dir", "run", "--inject",
-                                           "delay:rank=1,step=9,ms=5000"));
-    underway_await(&p, "injected", "5000 ms");
-    pid_t rank_1 = underway_rank(p.pid, 1);
+    program p = program_start_with(
+        NULL, WORDS(TRAINING_SMALL, "--nproc-per-node", "2", "--max-restarts", "3", "--epochs",
+                    "1000", "--run-dir", "run", "--inject", "delay:rank=1,step=9,ms=5000"));
+    program_await(&p, "injected", "5000 ms");
+    pid_t rank_1 = process_of_rank(p.pid, 1);
     kill(p.pid, SIGTERM);
-    underway_await(&p, "SIGTERM", "checkpoint");
+    program_await(&p, "SIGTERM", "checkpoint");
     kill(rank_1, SIGKILL);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 143);
@@ -63,9 +69,9 @@ END_TEST
 START_TEST(a_signal_at_the_start_preempts)
 {
     pid_t pids[MAX_RANKS];
-    program p = underway_start(NULL, WORDS(SMALL_RUN, "--nproc-per-node", "3", "--epochs", "1000",
-                                           "--run-dir", "run", "--resume=auto"));
-    while (underway_children(p.pid, pids) < 3)
+    program p = program_start_with(NULL, WORDS(TRAINING_SMALL, "--nproc-per-node", "3", "--epochs",
+                                               "1000", "--run-dir", "run", "--resume=auto"));
+    while (process_children(p.pid, pids) < 3)
         continue;
     if (_i == 1) /* as a scheduler does that signals the whole group */
         kill(pids[1], SIGTERM);
@@ -81,14 +87,14 @@ END_TEST
 /* A rank that a signal has ended does not let the others wait for it. */
 START_TEST(a_rank_that_does_not_save_ends_all)
 {
-    program p =
-        underway_start(NULL, WORDS(SMALL_RUN, "--nproc-per-node", "2", "--epochs", "1000",
-                                   "--run-dir", "run", "--inject", "delay:rank=1,step=9,ms=20000"));
-    underway_await(&p, "injected", "20000 ms");
-    pid_t rank_1 = underway_rank(p.pid, 1);
+    program p = program_start_with(NULL, WORDS(TRAINING_SMALL, "--nproc-per-node", "2", "--epochs",
+                                               "1000", "--run-dir", "run", "--inject",
+                                               "delay:rank=1,step=9,ms=20000"));
+    program_await(&p, "injected", "20000 ms");
+    pid_t rank_1 = process_of_rank(p.pid, 1);
     int64_t start_ns = clock_now_ns();
     kill(p.pid, SIGTERM);
-    underway_await(&p, "SIGTERM", "checkpoint");
+    program_await(&p, "SIGTERM", "checkpoint");
     kill(rank_1, SIGTERM);
     clock_sleep_ms(300); /* else they are one */
     kill(rank_1, SIGTERM);
@@ -108,7 +114,7 @@ START_TEST(a_full_stderr_hides_no_death)
         "sh -c 'test $RANK = 1 && { sleep .3; exit 3; }; while :; do echo more; done >&2' "
         "2>pager; }";
     char command[1024];
-    snprintf(command, sizeof command, line, workbench, program_mnist_ddp(), _i);
+    snprintf(command, sizeof command, line, test_folder, program_mnist_ddp(), _i);
     int64_t start_ns = clock_now_ns();
     const char *argv[] = {"/bin/sh", "-c", command, NULL};
     program p = program_start(argv);
@@ -126,7 +132,7 @@ START_TEST(a_slow_reader_gets_all)
     snprintf(command, sizeof command,
              "cd '%s' && '%s' run --nproc-per-node=2 sh -c 'test $RANK = 0 && exit 0; seq 1 60000 "
              ">&2' 2>&1 | { sleep 1; grep -c '^[0-9]*$'; }",
-             workbench, program_mnist_ddp());
+             test_folder, program_mnist_ddp());
     const char *argv[] = {"/bin/sh", "-c", command, NULL};
     program p = program_start(argv);
     program_wait(&p, 20);
@@ -142,7 +148,7 @@ START_TEST(few_descriptors_stop_in_order)
     snprintf(command, sizeof command,
              "cd '%s' && ulimit -n 30 && exec '%s' run --nproc-per-node 20 --tee 3 --log-dir=logs "
              "sleep 20",
-             workbench, program_mnist_ddp());
+             test_folder, program_mnist_ddp());
     const char *argv[] = {"/bin/sh", "-c", command, NULL};
     int64_t start_ns = clock_now_ns();
     program p = program_start(argv);
@@ -158,11 +164,11 @@ END_TEST
 /* Nor does what the ranks have started outlive a launcher that is killed. */
 START_TEST(no_grandchild_outlives_a_killed_launcher)
 {
-    program p =
-        run_start("--nproc-per-node=2", "sh -c 'echo $$ > pid.$RANK; exec sleep 30'; echo after");
-    pid_t pids[] = {run_pid_in("pid.0"), run_pid_in("pid.1")};
+    program p = run_command_start("--nproc-per-node=2",
+                                  "sh -c 'echo $$ > pid.$RANK; exec sleep 30'; echo after");
+    pid_t pids[] = {test_folder_await_pid("pid.0"), test_folder_await_pid("pid.1")};
     kill(p.pid, SIGKILL);
-    underway_assert_gone(pids, 2, 1000);
+    process_assert_gone(pids, 2, 1000);
     program_wait(&p, RUN_S);
     program_close(&p);
 }
@@ -171,13 +177,14 @@ END_TEST
 /* What a rank that ended well leaves running goes on, and is heard. */
 START_TEST(what_stays_keeps_its_stderr)
 {
-    program p = run_start("--nproc-per-node=2 --tee=0:2 --log-dir=logs",
+    program p =
+        run_command_start("--nproc-per-node=2 --tee=0:2 --log-dir=logs",
                           "( sleep .7; echo still here >&2; echo ok > late.$RANK ) & exit 0");
     int64_t start_ns = clock_now_ns();
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 0);
-    run_await_file("late.0");
-    run_await_file("late.1");
+    test_folder_await("late.0");
+    test_folder_await("late.1");
     ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 5.0);
     program_close(&p);
 }
@@ -185,13 +192,13 @@ END_TEST
 
 static void start_clean(void)
 {
-    run_clean("run logs pager told.* pid.* late.*");
+    test_folder_remove("run logs pager told.* pid.* late.*");
 }
 
 int main(void)
 {
-    underway_clean_environment();
-    workbench_open();
+    program_clean_environment();
+    test_folder_open();
     Suite *suite = suite_create("run_stops");
     TCase *core = suite_case(suite, "core", 2.0 * RUN_S);
     tcase_add_checked_fixture(core, start_clean, NULL);
@@ -205,5 +212,5 @@ int main(void)
     tcase_add_test(core, few_descriptors_stop_in_order);
     tcase_add_test(core, no_grandchild_outlives_a_killed_launcher);
     tcase_add_test(core, what_stays_keeps_its_stderr);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

@@ -2,12 +2,14 @@
  * through two saves to its end, and through a resume: what is resumed has the bits of a run that
  * nothing happened to, and nobody is told "saved" who has an older model.
  */
-#include "tests/app/runs.h"
-#include "tests/app/underway.h"
+#include "base/clock.h"
+#include "tests/app/support/model_file.h"
+#include "tests/app/support/training.h"
 #include "tests/support/syscall_faults.h"
 
 #include <errno.h>
 #include <glob.h>
+#include <signal.h>
 
 /* Two steps, and a checkpoint behind each. */
 #define JOB \
@@ -42,7 +44,7 @@ static void open_base(void)
 {
     strcpy(base, "/dev/shm/mnist_ddp-app-XXXXXX");
     if (mkdtemp(base) == NULL)
-        snprintf(base, sizeof base, "%s", workbench);
+        snprintf(base, sizeof base, "%s", test_folder);
     snprintf(part, sizeof part, "%s/part", base);
     snprintf(whole, sizeof whole, "%s/whole", base);
 }
@@ -76,7 +78,7 @@ static double failed_checkpoints(void)
     char path[FILE_PATH_BYTES];
     ck_assert_int_eq(file_join(part, "result.json", path), STATUS_OK);
     ck_assert_msg(file_read(path, 1 << 16, &text, &size) == STATUS_OK, "%s", status_text());
-    double n = json_number(text, "failed_checkpoints");
+    double n = training_number(text, "failed_checkpoints");
     free(text);
     return n;
 }
@@ -109,7 +111,7 @@ static void assert_nothing_left(const char *when)
 /* Continues what the fault has left, without one. */
 static void finish(const char *when)
 {
-    program rest = underway_run(NULL, WORDS(JOB, part, "--resume=auto"));
+    program rest = program_run_with(NULL, WORDS(JOB, part, "--resume=auto"));
     ck_assert_msg(rest.exit_code == 0 && says_saved(&rest), "resumed after %s: exit %d: %s", when,
                   rest.exit_code, rest.err);
     assert_same_run(when, ALL_FILES);
@@ -130,8 +132,8 @@ static bool visit(int kind, int at, const char *from)
     program p = syscall_faults_run(
         (const char *const[]){program_mnist_ddp(), JOB, part, "--resume=auto", NULL}, &fault,
         TIMEOUT_S, &report);
-    snprintf(when, sizeof when, "%s at call %d, %s of RUN%s", faults[kind].name, at, report.name,
-             report.path);
+    snprintf(when, sizeof when, "%s at call %d, %s of TRAINING_EPOCH%s", faults[kind].name, at,
+             report.name, report.path);
     ck_assert_msg(report.hit || p.exit_code == 0, "undisturbed, exit %d: %s", p.exit_code, p.err);
     if (report.hit && faults[kind].error == 0)
         ck_assert_msg(p.exit_code == 128 + SIGKILL, "%s: exit %d", when, p.exit_code);
@@ -175,7 +177,7 @@ static void run_whole(const char *const *more)
     for (; *more != NULL; more++)
         flags[n++] = *more;
     clear(whole);
-    program p = underway_run(NULL, flags);
+    program p = program_run_with(NULL, flags);
     ASSERT_EXIT(p, 0);
     program_close(&p);
 }
@@ -266,10 +268,10 @@ END_TEST
 
 int main(void)
 {
-    underway_clean_environment();
+    program_clean_environment();
     if (!syscall_faults_allowed())
         return TEST_SKIPPED;
-    workbench_open();
+    test_folder_open();
     open_base();
     setvbuf(stdout, NULL, _IOLBF, 0);
     Suite *suite = suite_create("save_faults");
@@ -282,5 +284,5 @@ int main(void)
     tcase_add_loop_test(moments_only, ranks_started_again_publish_the_same, 0, N_MOMENTS);
     int failed = suite_run(suite);
     clear(base);
-    return workbench_close(failed);
+    return test_folder_close(failed);
 }

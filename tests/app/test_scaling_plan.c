@@ -2,7 +2,7 @@
 #include "app/bench/scaling_measure.h"
 #include "app/bench/scaling_projection.h"
 #include "dist/ddp.h"
-#include "tests/app/options_lines.h"
+#include "tests/app/support/command_line.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
@@ -11,7 +11,7 @@ enum { MIB = 1 << 20 };
 static status plan_of(const char *line, scaling_plan *plan)
 {
     options opts;
-    ck_assert_msg(parse(line, &opts) == STATUS_OK, "%s", status_text());
+    ck_assert_msg(command_line_parse(line, &opts) == STATUS_OK, "%s", status_text());
     status st = scaling_plan_make(&opts, plan);
     options_free(&opts);
     return st;

@@ -1,10 +1,15 @@
 /* --trace: the whole run is in the file, however it ended. */
-#include "tests/app/trace_file.h"
-#include "tests/app/underway.h"
+#include "base/clock.h"
+#include "tests/app/support/model_file.h"
+#include "tests/app/support/trace_file.h"
+#include "tests/app/support/training.h"
+#include "tests/support/port.h"
+
+#include <signal.h>
 
 /* 6 steps an epoch for one rank, 3 for two, 2 for three. */
 #define TRACED \
-    "train", OPTIMIZER, "--json", "--quiet", "--limit", "48", "--batch-size", "8", "--trace", \
+    "train", TRAINING_SGD, "--json", "--quiet", "--limit", "48", "--batch-size", "8", "--trace", \
         "trace.json", "--run-dir", "run", "--no-save-model"
 #define FAULTY(fault) \
     TRACED, "--model", "mlp", "--threads", "1", "--nproc-per-node", "3", "--epochs", "3", \
@@ -12,7 +17,7 @@
 
 static void start_clean(void)
 {
-    fresh("run", "logs");
+    training_remove("run", "logs");
     unlink("trace.json");
 }
 
@@ -178,15 +183,16 @@ END_TEST
 /* The trace does not touch what is computed, nor does a run without it leave a file. */
 START_TEST(a_trace_changes_no_bit)
 {
-    program with = program_mnist(SHORT, "--model", "cnn", "--nproc-per-node", "2", "--run-dir",
-                                 run_dir("run"), "--trace", "trace.json", NULL);
+    program with =
+        program_mnist(TRAINING_96, "--model", "cnn", "--nproc-per-node", "2", "--run-dir",
+                      test_folder_path("run"), "--trace", "trace.json", NULL);
     ASSERT_EXIT(with, 0);
     ck_assert_int_eq(unlink("trace.json"), 0);
-    program without = program_mnist(SHORT, "--model", "cnn", "--nproc-per-node", "2", "--run-dir",
-                                    run_dir("logs"), NULL);
+    program without = program_mnist(TRAINING_96, "--model", "cnn", "--nproc-per-node", "2",
+                                    "--run-dir", test_folder_path("logs"), NULL);
     ASSERT_EXIT(without, 0);
     ck_assert(!file_exists("trace.json"));
-    assert_same_bits(run_dir("run"), run_dir("logs"));
+    model_file_assert_same_bits(test_folder_path("run"), test_folder_path("logs"));
     program_close(&with);
     program_close(&without);
 }
@@ -221,15 +227,15 @@ START_TEST(a_survivor_without_a_store_leaves_its_part)
 {
     program ranks[2];
     char port[32], rank_of[32], local[32];
-    snprintf(port, sizeof port, "MASTER_PORT=%d", underway_free_port());
+    snprintf(port, sizeof port, "MASTER_PORT=%d", port_find_free());
     unlink("trace.json.rank1");
     for (int rank = 0; rank < 2; rank++) {
         snprintf(rank_of, sizeof rank_of, "RANK=%d", rank);
         snprintf(local, sizeof local, "LOCAL_RANK=%d", rank);
-        ranks[rank] = underway_start(WORDS("env", port, rank_of, local, "WORLD_SIZE=2",
-                                           "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1"),
-                                     WORDS(TRACED, "--model", "mlp", "--threads", "1", "--epochs",
-                                           "1", "--inject", "kill:rank=0,step=2"));
+        ranks[rank] = program_start_with(WORDS("env", port, rank_of, local, "WORLD_SIZE=2",
+                                               "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1"),
+                                         WORDS(TRACED, "--model", "mlp", "--threads", "1",
+                                               "--epochs", "1", "--inject", "kill:rank=0,step=2"));
     }
     for (int rank = 0; rank < 2; rank++)
         program_wait(&ranks[rank], RUN_S);
@@ -265,11 +271,11 @@ END_TEST
 /* A preempted run writes its trace; one that is killed has left what can be opened. */
 START_TEST(a_run_that_is_stopped_leaves_a_trace)
 {
-    program p = underway_start(
+    program p = program_start_with(
         NULL, WORDS("train", "--model", "mlp", "--limit", "600", "--batch-size", "1", "--epochs",
                     "1000", "--threads", "1", "--nproc-per-node", "2", "--json", "--log-interval",
                     "1", "--trace", "trace.json", "--trace-steps", "5", "--run-dir", "run"));
-    underway_await(&p, "step 3/");
+    program_await(&p, "step 3/");
     kill(p.pid, _i == 0 ? SIGUSR1 : SIGKILL);
     program_wait(&p, RUN_S);
     clock_sleep_ms(_i == 0 ? 0 : 200); /* the ranks follow their launcher */
@@ -288,12 +294,12 @@ END_TEST
 
 START_TEST(a_file_that_cannot_be_written_is_said_at_once)
 {
-    program p = program_mnist(SMALL_RUN, "--nproc-per-node", _i == 0 ? "1" : "2", "--trace",
+    program p = program_mnist(TRAINING_SMALL, "--nproc-per-node", _i == 0 ? "1" : "2", "--trace",
                               "no/such/folder/trace.json", NULL);
     ASSERT_EXIT(p, 64);
     ASSERT_FACTS(p.err, "error", "--trace", "no/such/folder/trace.json");
     program_close(&p);
-    p = program_mnist(SMALL_RUN, "--trace", "", NULL);
+    p = program_mnist(TRAINING_SMALL, "--trace", "", NULL);
     ASSERT_EXIT(p, 64);
     ASSERT_FACTS(p.err, "error", "--trace", "empty");
     program_close(&p);
@@ -302,7 +308,7 @@ END_TEST
 
 int main(void)
 {
-    workbench_open();
+    test_folder_open();
     Suite *suite = suite_create("trace");
     TCase *runs = suite_case(suite, "runs", 120);
     tcase_add_checked_fixture(runs, start_clean, NULL);
@@ -315,5 +321,5 @@ int main(void)
     tcase_add_test(runs, a_restarted_run_leaves_its_last_generation);
     tcase_add_loop_test(runs, a_run_that_is_stopped_leaves_a_trace, 0, 2);
     tcase_add_loop_test(runs, a_file_that_cannot_be_written_is_said_at_once, 0, 2);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

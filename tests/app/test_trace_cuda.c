@@ -1,18 +1,20 @@
 /* --trace on the cuda device: what the host enqueues and what the device then does are apart. Runs
  * on the emulated device, or with MNIST_DDP_TEST_DEVICE=real on that of the machine. */
-#include "tests/app/trace_file.h"
+#include "tests/app/support/model_file.h"
+#include "tests/app/support/trace_file.h"
+#include "tests/app/support/training.h"
 #include "tests/support/cuda.h"
 
 enum { STEPS = 4 };
 
 #define TRACED \
-    OPTIMIZER, "--model", "mlp", "--device", "cuda", "--epochs", "1", "--limit", "32", "--json", \
-        "--quiet", "--no-save-model", "--run-dir", "run", "--trace", "trace.json", "--backend", \
-        "auto"
+    TRAINING_SGD, "--model", "mlp", "--device", "cuda", "--epochs", "1", "--limit", "32", \
+        "--json", "--quiet", "--no-save-model", "--run-dir", "run", "--trace", "trace.json", \
+        "--backend", "auto"
 
 static void start_clean(void)
 {
-    fresh("run", "logs");
+    training_remove("run", "logs");
     unlink("trace.json");
 }
 
@@ -92,12 +94,12 @@ int main(void)
 {
     if (!cuda_choose())
         return TEST_SKIPPED;
-    workbench_open();
+    test_folder_open();
     Suite *suite = suite_create("trace_cuda");
     TCase *runs = suite_case(suite, "runs", 240);
     tcase_add_checked_fixture(runs, start_clean, NULL);
     tcase_add_loop_test(runs, layers_are_timed_on_the_stream, 0, 2);
     tcase_add_test(runs, replayed_steps_are_one_span);
     tcase_add_test(runs, many_replayed_steps_are_all_kept);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

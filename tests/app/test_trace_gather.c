@@ -1,7 +1,7 @@
 /* Parts of a trace on their way through the store: long ones, and such that lie. */
 #include "app/trace/trace_gather.h"
 #include "base/file.h"
-#include "tests/app/workbench.h"
+#include "tests/app/support/test_folder.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static void start(void)
     ck_assert_int_eq(store_server_create("127.0.0.1", 0, &server), STATUS_OK);
     how.port = store_server_port(server);
     ck_assert_int_eq(store_create(&how, &client), STATUS_OK);
-    snprintf(path, sizeof path, "%s/trace.json", workbench);
+    snprintf(path, sizeof path, "%s/trace.json", test_folder);
 }
 
 static void stop(void)
@@ -134,7 +134,7 @@ END_TEST
 
 int main(void)
 {
-    workbench_open();
+    test_folder_open();
     Suite *suite = suite_create("trace_gather");
     TCase *core = suite_case(suite, "core", 60);
     tcase_add_checked_fixture(core, start, stop);
@@ -142,5 +142,5 @@ int main(void)
     tcase_add_loop_test(core, lies_leave_the_other_parts, 0, sizeof LIES / sizeof LIES[0]);
     tcase_add_test(core, too_many_pieces_are_left_out);
     tcase_add_test(core, a_piece_that_is_too_long_is_left_out);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

@@ -1,5 +1,5 @@
 /* What the program prints, saves and refuses. */
-#include "tests/app/workbench.h"
+#include "tests/app/support/test_folder.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -9,13 +9,13 @@
 static void start_clean(void)
 {
     char command[256];
-    snprintf(command, sizeof command, "rm -rf '%s'/run* '%s'/one", workbench, workbench);
+    snprintf(command, sizeof command, "rm -rf '%s'/run* '%s'/one", test_folder, test_folder);
     ck_assert_int_eq(system(command), 0);
 }
 
 static const char *run_dir(void)
 {
-    return workbench_path("run");
+    return test_folder_path("run");
 }
 
 START_TEST(json_line_has_the_peers_keys)
@@ -71,7 +71,7 @@ START_TEST(plain_lines)
     ASSERT_SAYS(p.out, "epoch 1/1 step 1/4 loss ");
     ASSERT_SAYS(p.out, "epoch 1/1: ");
     ASSERT_SAYS(p.out, "/250)");
-    ASSERT_FACTS(p.out, "saved", workbench_path("run/model.safetensors"));
+    ASSERT_FACTS(p.out, "saved", test_folder_path("run/model.safetensors"));
     ck_assert_msg(strchr(p.out, '\r') == NULL && strchr(p.out, '\033') == NULL,
                   "a bar in a file: %s", p.out);
     ck_assert_str_eq(p.err, "");
@@ -138,7 +138,7 @@ START_TEST(global_batch_is_shared_out)
     ASSERT_FACTS(p.out, "batch 20", "batch 40");
     program_close(&p);
     p = program_mnist(QUICK, "--global-batch-size", "41", "--nproc-per-node", "2", "--run-dir",
-                      workbench_path("run2"), NULL);
+                      test_folder_path("run2"), NULL);
     ASSERT_EXIT(p, 64);
     ASSERT_FACTS(p.err, "error", "--global-batch-size", "41", "2 ranks");
     program_close(&p);
@@ -170,7 +170,8 @@ START_TEST(eval_refuses_what_is_no_model)
     ASSERT_EXIT(p, 64);
     ASSERT_FACTS(p.err, "error", "--checkpoint");
     program_close(&p);
-    p = program_mnist("eval", "--checkpoint", workbench_path("data/t10k-labels-idx1-ubyte"), NULL);
+    p = program_mnist("eval", "--checkpoint", test_folder_path("data/t10k-labels-idx1-ubyte"),
+                      NULL);
     ASSERT_EXIT(p, 74);
     ASSERT_FACTS(p.err, "error", "t10k-labels-idx1-ubyte");
     program_close(&p);
@@ -215,7 +216,7 @@ START_TEST(every_configuration_trains)
     program p = program_mnist("train", "--config", path, "--epochs", "1", "--threads", "1",
                               "--run-dir", run_dir(), "--limit", "256", NULL);
     ASSERT_EXIT(p, 0);
-    ck_assert_msg(file_exists(workbench_path("run/model.safetensors")), "no model: %s", p.out);
+    ck_assert_msg(file_exists(test_folder_path("run/model.safetensors")), "no model: %s", p.out);
     program_close(&p);
 }
 END_TEST
@@ -224,10 +225,10 @@ END_TEST
 START_TEST(settings_have_an_order)
 {
     const file_part text[] = {{"model: mlp\nlimit: 100\nbatch_size: 50\nlr: 0.5\n", 43}};
-    ck_assert(file_write(workbench_path("run.yaml"), text, 1) == STATUS_OK);
+    ck_assert(file_write(test_folder_path("run.yaml"), text, 1) == STATUS_OK);
     setenv("MNIST_DDP_BATCH_SIZE", "25", 1);
     setenv("MNIST_DDP_LR", "0.25", 1);
-    program p = program_mnist("--config", workbench_path("run.yaml"), "--epochs", "1", "--lr",
+    program p = program_mnist("--config", test_folder_path("run.yaml"), "--epochs", "1", "--lr",
                               "0.125", "--run-dir", run_dir(), NULL);
     ASSERT_EXIT(p, 0);
     ASSERT_FACTS(p.out, "mlp", "lr 0.125");
@@ -251,15 +252,15 @@ START_TEST(without_saving_nothing_is_saved)
 {
     program p = program_mnist(QUICK, "--no-save-model", "--run-dir", run_dir(), NULL);
     ASSERT_EXIT(p, 0);
-    ck_assert(!file_exists(workbench_path("run/model.safetensors")));
-    ck_assert(file_exists(workbench_path("run/result.json")));
+    ck_assert(!file_exists(test_folder_path("run/model.safetensors")));
+    ck_assert(file_exists(test_folder_path("run/result.json")));
     program_close(&p);
 }
 END_TEST
 
 int main(void)
 {
-    workbench_open();
+    test_folder_open();
     Suite *suite = suite_create("train");
     TCase *runs = suite_case(suite, "runs", 120);
     tcase_add_checked_fixture(runs, start_clean, NULL);
@@ -278,5 +279,5 @@ int main(void)
     tcase_add_test(runs, settings_have_an_order);
     tcase_add_test(runs, default_run_folder_has_time_and_model);
     tcase_add_test(runs, without_saving_nothing_is_saved);
-    return workbench_close(suite_run(suite));
+    return test_folder_close(suite_run(suite));
 }

@@ -103,3 +103,11 @@ int facts_number(const char *text, const char *fact, const char *name)
     }
     return -1;
 }
+
+int facts_count(const char *text, const char *words)
+{
+    int n = 0;
+    for (const char *at = strstr(text, words); at != NULL; at = strstr(at + 1, words))
+        n++;
+    return n;
+}

@@ -6,6 +6,7 @@
 
 #include <check.h>
 #include <stdbool.h>
+#include <string.h>
 
 /* True if one line of `text` holds every one of the facts, in any order. A fact that begins or ends
  * with a letter or a digit does so as a word: "rank 1" is not in "rank 12". The last is NULL. */
@@ -31,5 +32,18 @@ int facts_number(const char *text, const char *fact, const char *name);
 /* For a row of a table, or what a helper was given: a list that ends with NULL. */
 #define ASSERT_FACTS_LISTED(text, facts) facts_assert_listed((text), (facts), __FILE__, __LINE__)
 void facts_assert_listed(const char *text, const char *const *facts, const char *file, int line);
+
+/* A list of facts. */
+#define FACTS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* For what is an interface, character by character: JSON, documented lines, a script's output. What
+ * the program says in prose is asked for its facts. */
+#define ASSERT_SAYS(text, words) \
+    ck_assert_msg(strstr((text), (words)) != NULL, "'%s' is not in: %s", (words), (text))
+#define ASSERT_SILENT(text, words) \
+    ck_assert_msg(strstr((text), (words)) == NULL, "'%s' is in: %s", (words), (text))
+
+/* How often `words` stand in `text`. */
+int facts_count(const char *text, const char *words);
 
 #endif

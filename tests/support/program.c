@@ -2,6 +2,8 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "tests/support/facts.h"
+#include "tests/support/process.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -13,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_ARGS = 64, OUTPUT_BYTES = 16 << 20, RUN_TIMEOUT_S = 120 };
+enum { LINE_BYTES = 2048, OUTPUT_BYTES = 16 << 20, RUN_TIMEOUT_S = 120 };
 
 static int output_file(char *path)
 {
@@ -98,15 +100,97 @@ const char *program_mnist_ddp(void)
 
 program program_mnist(const char *first, ...)
 {
-    const char *argv[MAX_ARGS] = {program_mnist_ddp(), first};
+    const char *argv[MAX_WORDS] = {program_mnist_ddp(), first};
     int n = 2;
     va_list args;
     va_start(args, first);
     do
         argv[n] = va_arg(args, const char *);
-    while (argv[n++] != NULL && n < MAX_ARGS);
+    while (argv[n++] != NULL && n < MAX_WORDS);
     va_end(args);
     program p = program_start(argv);
     program_wait(&p, RUN_TIMEOUT_S);
     return p;
+}
+
+program program_start_with(const char *const *before, const char *const *flags)
+{
+    const char *argv[MAX_WORDS] = {NULL};
+    int n = 0;
+    for (size_t i = 0; before != NULL && before[i] != NULL && n < MAX_WORDS - 2; i++)
+        argv[n++] = before[i];
+    argv[n++] = program_mnist_ddp();
+    for (size_t i = 0; flags[i] != NULL && n < MAX_WORDS - 1; i++)
+        argv[n++] = flags[i];
+    return program_start(argv);
+}
+
+program program_run_with(const char *const *before, const char *const *flags)
+{
+    program p = program_start_with(before, flags);
+    program_wait(&p, RUN_S);
+    return p;
+}
+
+void program_await_listed(const program *p, const char *const *facts)
+{
+    int64_t deadline_ns = clock_deadline_ns(RUN_S * 1000);
+    bool said = false;
+    while (!said) {
+        bool gone = process_is_gone(p->pid);
+        char *text = program_peek(p);
+        said = facts_listed_in_a_line(text, facts);
+        if (!said && (clock_passed(deadline_ns) || gone)) {
+            kill(-p->pid, SIGKILL);
+            ASSERT_FACTS_LISTED(text, facts);
+        }
+        free(text);
+        clock_sleep_ms(POLL_MS);
+    }
+}
+
+program program_run_line(const char *line)
+{
+    static char copy[LINE_BYTES];
+    const char *argv[MAX_WORDS] = {program_mnist_ddp()};
+    int n = 1;
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *word = strtok(copy, " "); word != NULL; word = strtok(NULL, " "))
+        argv[n++] = word;
+    ck_assert_int_lt(n, MAX_WORDS);
+    program p = program_start(argv);
+    program_wait(&p, RUN_S);
+    return p;
+}
+
+const char *program_flag(const char *name, int number)
+{
+    static char texts[16][48];
+    static int next;
+    char *text = texts[next++ % 16];
+    snprintf(text, sizeof texts[0], "%s%d", name, number);
+    return text;
+}
+
+void program_clean_environment(void)
+{
+    static const char *const unset[] = {"RANK",
+                                        "LOCAL_RANK",
+                                        "WORLD_SIZE",
+                                        "LOCAL_WORLD_SIZE",
+                                        "NODE_RANK",
+                                        "GROUP_RANK",
+                                        "MASTER_ADDR",
+                                        "MASTER_PORT",
+                                        "PET_NNODES",
+                                        "PET_NODE_RANK",
+                                        "PET_NPROC_PER_NODE",
+                                        "PET_MASTER_ADDR",
+                                        "PET_MASTER_PORT",
+                                        "OMP_NUM_THREADS"};
+    for (size_t i = 0; i < sizeof unset / sizeof unset[0]; i++)
+        unsetenv(unset[i]);
+    signal(SIGINT, SIG_DFL); /* a shell's background job starts with these ignored */
+    signal(SIGQUIT, SIG_DFL);
+    signal(SIGHUP, SIG_DFL);
 }

@@ -1,7 +1,4 @@
-/* The workers of test_launch.c: what the test program does when the launcher executes it. Each mode
- * is one behaviour; a worker that finds something wrong says so and exits with BAD. */
-#ifndef MNIST_DDP_TESTS_APP_LAUNCH_WORKERS_H
-#define MNIST_DDP_TESTS_APP_LAUNCH_WORKERS_H
+#include "tests/app/support/launched_worker.h"
 
 #include "app/exit_codes.h"
 #include "base/clock.h"
@@ -16,36 +13,36 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { BAD = 99, SLEEP_MS = 30000 };
+enum { SLEEP_MS = 30000 };
 
-static inline const char *text_of(const char *name)
+static const char *text_of(const char *name)
 {
     const char *value = getenv(name);
     return value != NULL ? value : "(unset)";
 }
 
-static inline int number_of(const char *name)
+static int number_of(const char *name)
 {
     return atoi(text_of(name));
 }
 
 /* Writes a number to TEST_FOLDER/`name`. */
-static inline void note(const char *name, long long number)
+static void note(const char *name, long long number)
 {
     char path[256];
     snprintf(path, sizeof path, "%s/%s", text_of("TEST_FOLDER"), name);
     FILE *file = fopen(path, "w");
     if (file == NULL || fprintf(file, "%lld\n", number) < 0 || fclose(file) != 0)
-        exit(BAD);
+        exit(LAUNCHED_WORKER_BAD);
 }
 
-static inline int sleep_until_stopped(void)
+static int sleep_until_stopped(void)
 {
     clock_sleep_ms(SLEEP_MS);
-    return BAD;
+    return LAUNCHED_WORKER_BAD;
 }
 
-static inline int check_variables(int rank)
+static int check_variables(int rank)
 {
     static const struct {
         const char *name, *value;
@@ -70,12 +67,12 @@ static inline int check_variables(int rank)
         if (strcmp(text_of(wanted[i].name), wanted[i].value) != 0) {
             fprintf(stderr, "%s=%s, want %s\n", wanted[i].name, text_of(wanted[i].name),
                     wanted[i].value);
-            bad = BAD;
+            bad = LAUNCHED_WORKER_BAD;
         }
     if (number_of("LOCAL_RANK") != rank || number_of("ROLE_RANK") != rank ||
         number_of("MASTER_PORT") <= 0 || atoll(text_of("MNIST_DDP_LAUNCHED")) <= 0) {
         fprintf(stderr, "LOCAL_RANK, ROLE_RANK, MASTER_PORT or MNIST_DDP_LAUNCHED\n");
-        bad = BAD;
+        bad = LAUNCHED_WORKER_BAD;
     }
     struct sigaction action;
     sigset_t mask;
@@ -85,29 +82,29 @@ static inline int check_variables(int rank)
         sigaction(SIGPIPE, NULL, &action) != 0 || action.sa_handler != SIG_DFL ||
         sigismember(&mask, SIGTERM) || sigismember(&mask, SIGCHLD)) {
         fprintf(stderr, "signals\n");
-        bad = BAD;
+        bad = LAUNCHED_WORKER_BAD;
     }
     return bad;
 }
 
-static inline int check_descriptors(void)
+static int check_descriptors(void)
 {
     int bad = 0;
     DIR *list = opendir("/proc/self/fd");
     if (list == NULL)
-        return BAD;
+        return LAUNCHED_WORKER_BAD;
     for (struct dirent *entry = readdir(list); entry != NULL; entry = readdir(list))
         if (entry->d_name[0] != '.' && atoi(entry->d_name) > 2 &&
             atoi(entry->d_name) != dirfd(list)) {
             fprintf(stderr, "descriptor %s is open\n", entry->d_name);
-            bad = BAD;
+            bad = LAUNCHED_WORKER_BAD;
         }
     closedir(list);
     return bad;
 }
 
 /* Counts itself in the launcher's store and waits for all others. */
-static inline int use_store(const char *counter)
+static int use_store(const char *counter)
 {
     store *client = NULL;
     int64_t count = 0;
@@ -127,14 +124,14 @@ static inline int use_store(const char *counter)
     if (st != STATUS_OK)
         fprintf(stderr, "%s\n", status_text());
     store_destroy(client);
-    return st == STATUS_OK ? 0 : BAD;
+    return st == STATUS_OK ? 0 : LAUNCHED_WORKER_BAD;
 }
 
-static inline int two_nodes(int rank)
+static int two_nodes(int rank)
 {
     if (rank != number_of("NODE_RANK") * 2 + number_of("LOCAL_RANK") ||
         number_of("GROUP_WORLD_SIZE") != 2 || number_of("WORLD_SIZE") != 4)
-        return BAD;
+        return LAUNCHED_WORKER_BAD;
     int code = use_store("first");
     if (code != 0 || rank < 2)
         return code;
@@ -143,7 +140,7 @@ static inline int two_nodes(int rank)
 }
 
 /* Rank 0 leaves a key and fails once all have seen it; those that are started again find none. */
-static inline int leave_key(int rank)
+static int leave_key(int rank)
 {
     store *client = NULL;
     bool there = true;
@@ -167,11 +164,11 @@ static inline int leave_key(int rank)
         clock_sleep_ms(100);
     store_destroy(client);
     if (st != STATUS_OK)
-        return BAD;
-    return first ? (rank == 0 ? 3 : sleep_until_stopped()) : there ? BAD : 0;
+        return LAUNCHED_WORKER_BAD;
+    return first ? (rank == 0 ? 3 : sleep_until_stopped()) : there ? LAUNCHED_WORKER_BAD : 0;
 }
 
-static inline int write_lines(void)
+static int write_lines(void)
 {
     for (int i = 1; i <= 30; i++)
         fprintf(stderr, "line %d\n", i);
@@ -179,7 +176,7 @@ static inline int write_lines(void)
     return 9;
 }
 
-static inline int write_long_lines(int rank)
+static int write_long_lines(int rank)
 {
     char line[102];
     for (int i = 0; i < 2000; i++) {
@@ -188,19 +185,19 @@ static inline int write_long_lines(int rank)
         line[100] = '\n';
         /* In two pieces: lines of different ranks must not mix even so. */
         if (write(2, line, 30) != 30 || write(2, line + 30, 71) != 71)
-            return BAD;
+            return LAUNCHED_WORKER_BAD;
     }
     return 0;
 }
 
-static inline int flood(void)
+static int flood(void)
 {
     while (fprintf(stderr, "there is always more to say\n") > 0)
         continue;
-    return BAD;
+    return LAUNCHED_WORKER_BAD;
 }
 
-static inline int write_endless_line(void)
+static int write_endless_line(void)
 {
     for (int i = 0; i < 1000; i++)
         fprintf(
@@ -213,17 +210,17 @@ static inline int write_endless_line(void)
     return 3;
 }
 
-static inline int die(int signal_number)
+static int die(int signal_number)
 {
     struct rlimit none = {0, 0};
     setrlimit(RLIMIT_CORE, &none);
     signal(signal_number, SIG_DFL);
     raise(signal_number);
-    return BAD;
+    return LAUNCHED_WORKER_BAD;
 }
 
 /* Modes in which rank 1 (or all) fails. */
-static inline int fail(const char *mode, int rank)
+static int fail(const char *mode, int rank)
 {
     if (strcmp(mode, "all_exit_72") == 0)
         return EXIT_CODE_PEER;
@@ -243,7 +240,7 @@ static inline int fail(const char *mode, int rank)
     return die(strncmp(mode, "rank1_is_killed", 15) == 0 ? SIGKILL : SIGSEGV);
 }
 
-static inline int launch_worker_main(void)
+int launched_worker_main(void)
 {
     const char *mode = text_of("TEST_WORKER");
     int rank = number_of("RANK");
@@ -255,7 +252,7 @@ static inline int launch_worker_main(void)
     /* The launcher holds them until a rank listens. */
     sigprocmask(SIG_UNBLOCK, &listened, &held);
     if (!sigismember(&held, SIGTERM) || !sigismember(&held, SIGUSR1))
-        return BAD;
+        return LAUNCHED_WORKER_BAD;
     if (strstr(mode, "stay") != NULL) {
         signal(SIGTERM, SIG_IGN);
         signal(SIGUSR1, SIG_IGN);
@@ -271,7 +268,7 @@ static inline int launch_worker_main(void)
     if (strcmp(mode, "environment") == 0)
         return check_variables(rank);
     if (strcmp(mode, "omp3") == 0)
-        return number_of("OMP_NUM_THREADS") == 3 ? 0 : BAD;
+        return number_of("OMP_NUM_THREADS") == 3 ? 0 : LAUNCHED_WORKER_BAD;
     if (strcmp(mode, "descriptors") == 0)
         return check_descriptors();
     if (strcmp(mode, "store") == 0)
@@ -292,5 +289,3 @@ static inline int launch_worker_main(void)
         return sleep_until_stopped();
     return fail(mode, rank);
 }
-
-#endif

@@ -1,14 +1,12 @@
-/* A trace file as its tests read it: checked, and with every thread's spans in order. */
-#ifndef MNIST_DDP_TESTS_APP_TRACE_FILE_H
-#define MNIST_DDP_TESTS_APP_TRACE_FILE_H
+#include "tests/app/support/trace_file.h"
 
-#include "tests/app/runs.h"
-
-#include <stdint.h>
+#include <check.h>
+#include <math.h>
+#include <string.h>
 
 enum { TRACE_FILE_DEPTH = 16 };
 
-static inline json_t *trace_file_read(const char *path)
+json_t *trace_file_read(const char *path)
 {
     json_error_t error;
     json_t *doc = json_load_file(path, 0, &error);
@@ -18,31 +16,28 @@ static inline json_t *trace_file_read(const char *path)
     return doc;
 }
 
-static inline const char *trace_file_text(const json_t *object, const char *key)
+const char *trace_file_text(const json_t *object, const char *key)
 {
     const char *text = json_string_value(json_object_get(object, key));
     ck_assert_msg(text != NULL, "no %s", key);
     return text;
 }
 
-static inline int trace_file_integer(const json_t *object, const char *key)
+int trace_file_integer(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
     ck_assert_msg(json_is_integer(value), "no %s", key);
     return (int)json_integer_value(value);
 }
 
-/* Exact: the file has three decimals of a microsecond. */
-static inline int64_t trace_file_ns(const json_t *event, const char *key)
+int64_t trace_file_ns(const json_t *event, const char *key)
 {
     const json_t *value = json_object_get(event, key);
     ck_assert_msg(json_is_number(value), "no %s", key);
     return (int64_t)llround(json_number_value(value) * 1e3);
 }
 
-/* Every event is a name or a span. The spans of a thread come in order, and each lies within the
- * ones that are open where it begins. Fails the test where that is not so. */
-static inline void trace_file_check(const json_t *doc)
+void trace_file_check(const json_t *doc)
 {
     const json_t *events = json_object_get(doc, "traceEvents"), *event = NULL;
     int64_t ends[TRACE_FILE_DEPTH], last = INT64_MIN;
@@ -77,8 +72,7 @@ static inline void trace_file_check(const json_t *doc)
     }
 }
 
-/* The first thread of a rank whose name begins so; -1: none. */
-static inline int trace_file_thread(const json_t *doc, int rank, const char *name)
+int trace_file_thread(const json_t *doc, int rank, const char *name)
 {
     const json_t *event = NULL;
     size_t i = 0;
@@ -91,8 +85,7 @@ static inline int trace_file_thread(const json_t *doc, int rank, const char *nam
     return -1;
 }
 
-/* Whether an event is a span of this name, of a rank's main thread or its communication. */
-static inline bool trace_file_is(const json_t *event, int rank, int compute, const char *name)
+bool trace_file_is(const json_t *event, int rank, int compute, const char *name)
 {
     return strcmp(trace_file_text(event, "ph"), "X") == 0 &&
            trace_file_integer(event, "pid") == rank &&
@@ -100,9 +93,7 @@ static inline bool trace_file_is(const json_t *event, int rank, int compute, con
            strcmp(trace_file_text(event, "name"), name) == 0;
 }
 
-/* Spans of a rank that have this name, those of its compute threads aside; their time together is
- * added to *ns, unless NULL. */
-static inline int trace_file_count(const json_t *doc, int rank, const char *name, int64_t *ns)
+int trace_file_count(const json_t *doc, int rank, const char *name, int64_t *ns)
 {
     const json_t *event = NULL;
     size_t i = 0;
@@ -118,8 +109,7 @@ static inline int trace_file_count(const json_t *doc, int rank, const char *name
     return n;
 }
 
-/* How many of them did not end. */
-static inline int trace_file_unfinished(const json_t *doc, int rank, const char *name)
+int trace_file_unfinished(const json_t *doc, int rank, const char *name)
 {
     const json_t *event = NULL;
     size_t i = 0;
@@ -131,8 +121,7 @@ static inline int trace_file_unfinished(const json_t *doc, int rank, const char 
     return n;
 }
 
-/* The ranks that the file says it is of, as bits. */
-static inline unsigned trace_file_ranks(const json_t *doc)
+unsigned trace_file_ranks(const json_t *doc)
 {
     const json_t *rank = NULL;
     size_t i = 0;
@@ -142,15 +131,12 @@ static inline unsigned trace_file_ranks(const json_t *doc)
     return ranks;
 }
 
-/* What is said of how the run ended. */
-static inline const char *trace_file_ending(const json_t *doc)
+const char *trace_file_ending(const json_t *doc)
 {
     return trace_file_text(json_object_get(doc, "otherData"), "run");
 }
 
-/* An argument of the first of them. */
-static inline json_t *trace_file_argument(const json_t *doc, int rank, const char *name,
-                                          const char *key)
+json_t *trace_file_argument(const json_t *doc, int rank, const char *name, const char *key)
 {
     const json_t *event = NULL;
     size_t i = 0;
@@ -161,5 +147,3 @@ static inline json_t *trace_file_argument(const json_t *doc, int rank, const cha
                                  name)) return json_object_get(json_object_get(event, "args"), key);
     return NULL;
 }
-
-#endif

@@ -1,7 +1,7 @@
 /* What launchers of one job tell each other: keys in their store, and the JSON under them. Here for
  * the tests that forge it; app/launch has the meaning. */
-#ifndef MNIST_DDP_TESTS_APP_LAUNCHER_KEYS_H
-#define MNIST_DDP_TESTS_APP_LAUNCHER_KEYS_H
+#ifndef MNIST_DDP_TESTS_APP_SUPPORT_LAUNCHER_KEYS_H
+#define MNIST_DDP_TESTS_APP_SUPPORT_LAUNCHER_KEYS_H
 
 /* Of the first attempt. */
 #define KEY_REPORT_OF_NODE_1 "end/0/1"

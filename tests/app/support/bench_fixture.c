@@ -1,21 +1,13 @@
-/* A stand-in for a measured run: a shell script that prints the JSON line that a run of the asked
- * mode, world size and batch might end with. Its figures are simple formulas, so that tests know
- * what must come out; a repeat differs from the other by a little. */
-#ifndef MNIST_DDP_TESTS_APP_BENCH_FAKE_H
-#define MNIST_DDP_TESTS_APP_BENCH_FAKE_H
+#include "tests/app/support/bench_fixture.h"
 
-#include "app/bench/dp_vs_ddp.h"
-#include "app/report/report.h"
 #include "base/file_draft.h"
-#include "tests/app/options_lines.h"
-#include "tests/app/workbench.h"
 
 #include <sys/stat.h>
 
 /* A step of b images on w devices: 3 ms of arithmetic per 64 images, shared by the devices; 0.4 ms
  * of the optimizer; 0.1 ms of data; communication 1 ms (dp, ps: w ms). The first epoch is twice as
  * slow. */
-static const char BENCH_FAKE[] =
+static const char MEASURED_RUN[] =
     "#!/bin/sh\n"
     "echo \"$*\" >>\"$0.log\"\n"
     "mode=ddp world=1\n"
@@ -51,42 +43,31 @@ static const char BENCH_FAKE[] =
     "  printf \"\\\"peak_mib\\\":[\"; for (i = 0; i < w; i++) printf \"%s%d\", i ? \",\" : \"\", "
     "30 + i; print \"]}\" }'\n";
 
-/* One comparison by fakes, up to its document. */
-typedef struct fake_bench {
-    options opts;
-    bench_cases cases;
-    bench_rows rows;
-    bench_child place;
-    bench_commands commands;
-    json_t *notes, *document;
-} fake_bench;
-
-static inline const char *fake_program(void)
+const char *bench_fixture_program(void)
 {
-    const char *path = workbench_path("fake.sh");
-    file_part part = {BENCH_FAKE, sizeof BENCH_FAKE - 1};
-    workbench_ok(file_replace(path, &part, 1));
+    const char *path = test_folder_path("fake.sh");
+    file_part part = {MEASURED_RUN, sizeof MEASURED_RUN - 1};
+    test_folder_require(file_replace(path, &part, 1));
     ck_assert_int_eq(chmod(path, 0700), 0);
-    unlink(workbench_path("fake.sh.log"));
+    unlink(test_folder_path("fake.sh.log"));
     return path;
 }
 
-/* Parses the line and makes everything ready to measure. */
-static inline void fake_open(const char *line, fake_bench *out)
+void bench_fixture_open(const char *line, bench_fixture *out)
 {
-    *out = (fake_bench){.opts = parsed(line), .notes = json_array()};
-    workbench_ok(bench_cases_make(&out->opts, false, &out->cases, out->notes));
-    workbench_ok(bench_rows_create(&out->cases, (int)out->opts.repeats, &out->rows));
-    workbench_ok(bench_child_open(20000, &out->place));
-    workbench_ok(bench_commands_init(&out->opts, false, out->place.folder, &out->commands));
-    workbench_ok(bench_commands_find(&out->commands));
-    out->commands.program = fake_program();
+    *out = (bench_fixture){.opts = command_line_options(line), .notes = json_array()};
+    test_folder_require(bench_cases_make(&out->opts, false, &out->cases, out->notes));
+    test_folder_require(bench_rows_create(&out->cases, (int)out->opts.repeats, &out->rows));
+    test_folder_require(bench_child_open(20000, &out->place));
+    test_folder_require(bench_commands_init(&out->opts, false, out->place.folder, &out->commands));
+    test_folder_require(bench_commands_find(&out->commands));
+    out->commands.program = bench_fixture_program();
     out->rows.cores = 2; /* whatever this machine has */
     out->document =
         report_create(&(report_head){"benchmark", "dp-vs-ddp", "A comparison", 0, NULL});
 }
 
-static inline void fake_close(fake_bench *b)
+void bench_fixture_close(bench_fixture *b)
 {
     json_decref(b->document);
     json_decref(b->notes);
@@ -96,7 +77,7 @@ static inline void fake_close(fake_bench *b)
     options_free(&b->opts);
 }
 
-static inline json_t *fake_row(const fake_bench *b, const char *mode, int world, int global_batch)
+json_t *bench_fixture_row(const bench_fixture *b, const char *mode, int world, int global_batch)
 {
     json_t *row;
     size_t i;
@@ -110,11 +91,9 @@ static inline json_t *fake_row(const fake_bench *b, const char *mode, int world,
     return NULL;
 }
 
-static inline double fake_number(const json_t *row, const char *key)
+double bench_fixture_number(const json_t *row, const char *key)
 {
     const json_t *value = json_object_get(row, key);
     ck_assert_msg(json_is_number(value), "%s is no number", key);
     return json_number_value(value);
 }
-
-#endif

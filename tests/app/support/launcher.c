@@ -1,32 +1,22 @@
-/* What the tests of the launcher share: launch_run in a process of its own. It executes the very
- * test program again; with TEST_WORKER set that acts as a worker. */
-#ifndef MNIST_DDP_TESTS_APP_LAUNCHING_H
-#define MNIST_DDP_TESTS_APP_LAUNCHING_H
+#include "tests/app/support/launcher.h"
 
-#include "app/exit_codes.h"
-#include "app/launch/launch.h"
 #include "base/clock.h"
-#include "base/file.h"
-#include "dist/store/store.h"
-#include "tests/app/launch_workers.h"
-#include "tests/support/suite.h"
+#include "tests/app/support/launched_worker.h"
+#include "tests/support/process.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { WAIT_MS = 10000, OUTPUT_BYTES = 1 << 20 };
 
 static char folder[64];
-static char *output; /* stderr of the last launcher */
+char *launcher_output;
 
-static inline void make_folder(void)
+void launcher_setup(void)
 {
     snprintf(folder, sizeof folder, "/tmp/test_launch_XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(folder));
@@ -35,16 +25,16 @@ static inline void make_folder(void)
     unsetenv("OMP_NUM_THREADS");
 }
 
-static inline void remove_folder(void)
+void launcher_teardown(void)
 {
     char line[128];
     snprintf(line, sizeof line, "rm -rf %s", folder);
     ck_assert_int_eq(system(line), 0);
-    free(output);
-    output = NULL;
+    free(launcher_output);
+    launcher_output = NULL;
 }
 
-static inline launch_plan plan_of(int nproc)
+launch_plan launcher_plan(int nproc)
 {
     return (launch_plan){.nproc = nproc,
                          .nnodes = 1,
@@ -59,20 +49,18 @@ static inline launch_plan plan_of(int nproc)
                          .keep_alive_misses = 4};
 }
 
-static inline void path_of(const char *name, char out[FILE_PATH_BYTES])
+void launcher_path(const char *name, char out[FILE_PATH_BYTES])
 {
     ck_assert(file_join(folder, name, out) == STATUS_OK);
 }
 
-/* Starts a launcher in a process of its own; its stderr goes to folder/`log`. */
-static inline pid_t start(const char *mode, const launch_plan *plan, const char *log,
-                          rlim_t max_files)
+pid_t launcher_start(const char *mode, const launch_plan *plan, const char *log, rlim_t max_files)
 {
     char path[FILE_PATH_BYTES], *argv[] = {"test_app_launch", "--an-argument", NULL};
     char *flags[] = {"mnist_ddp", "train", NULL};
     options opts;
     launch_settings settings;
-    path_of(log, path);
+    launcher_path(log, path);
     pid_t pid = fork();
     ck_assert_int_ge(pid, 0);
     if (pid > 0)
@@ -89,40 +77,39 @@ static inline pid_t start(const char *mode, const launch_plan *plan, const char 
         setrlimit(RLIMIT_NOFILE, &files);
     if (options_parse(2, flags, &opts) != STATUS_OK ||
         launch_settings_make(&opts, plan, 2, argv, &settings) != STATUS_OK)
-        _exit(BAD);
+        _exit(LAUNCHED_WORKER_BAD);
     _exit(launch_run(&settings, clock_now_ns()));
 }
 
-/* Waits for the launcher and reads what it wrote. Its exit code; -1 - signal if one ended it. */
-static inline int finish(pid_t pid, const char *log)
+int launcher_finish(pid_t pid, const char *log)
 {
     char path[FILE_PATH_BYTES];
     int how = 0;
     size_t size_bytes;
     ck_assert_int_eq(waitpid(pid, &how, 0), pid);
-    path_of(log, path);
-    free(output);
-    ck_assert(file_read(path, OUTPUT_BYTES, &output, &size_bytes) == STATUS_OK);
+    launcher_path(log, path);
+    free(launcher_output);
+    ck_assert(file_read(path, OUTPUT_BYTES, &launcher_output, &size_bytes) == STATUS_OK);
     return WIFEXITED(how) ? WEXITSTATUS(how) : -1 - WTERMSIG(how);
 }
 
-static inline int launch(const char *mode, int nproc)
+int launcher_run(const char *mode, int nproc)
 {
-    launch_plan plan = plan_of(nproc);
-    return finish(start(mode, &plan, "log", 0), "log");
+    launch_plan plan = launcher_plan(nproc);
+    return launcher_finish(launcher_start(mode, &plan, "log", 0), "log");
 }
 
-static inline void check_said(const char *words)
+void launcher_check_said(const char *words)
 {
-    ck_assert_msg(strstr(output, words) != NULL, "\"%s\" is not in:\n%s", words, output);
+    ck_assert_msg(strstr(launcher_output, words) != NULL, "\"%s\" is not in:\n%s", words,
+                  launcher_output);
 }
 
-/* The process that a rank has noted, once it has; 0 if it does not by the deadline. */
-static inline pid_t pid_of(int rank)
+pid_t launcher_rank(int rank)
 {
     char name[32], path[FILE_PATH_BYTES];
     snprintf(name, sizeof name, "pid.%d", rank);
-    path_of(name, path);
+    launcher_path(name, path);
     int pid = 0;
     for (int64_t end_ns = clock_deadline_ns(WAIT_MS); pid == 0 && !clock_passed(end_ns);) {
         FILE *file = fopen(path, "r");
@@ -134,30 +121,14 @@ static inline pid_t pid_of(int rank)
     return pid;
 }
 
-/* Gone, or a zombie that nobody has reaped. */
-static inline bool is_gone(pid_t pid)
-{
-    char path[64], state = 'Z';
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *file = fopen(path, "r");
-    if (file == NULL)
-        return true;
-    if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
-        state = 'Z';
-    fclose(file);
-    return state == 'Z' || state == 'X';
-}
-
-static inline void check_gone(int nproc, int64_t within_ms)
+void launcher_check_gone(int nproc, int64_t within_ms)
 {
     int64_t end_ns = clock_deadline_ns(within_ms);
     for (int rank = 0; rank < nproc; rank++) {
-        pid_t pid = pid_of(rank);
+        pid_t pid = launcher_rank(rank);
         ck_assert_int_gt(pid, 0);
-        while (!is_gone(pid) && !clock_passed(end_ns))
+        while (!process_is_gone(pid) && !clock_passed(end_ns))
             clock_sleep_ms(2);
-        ck_assert_msg(is_gone(pid), "rank %d is left over as process %d", rank, (int)pid);
+        ck_assert_msg(process_is_gone(pid), "rank %d is left over as process %d", rank, (int)pid);
     }
 }
-
-#endif

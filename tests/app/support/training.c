@@ -1,0 +1,41 @@
+#include "tests/app/support/training.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+const char *const training_backends[2] = {"shm", "gloo"};
+
+int training_backend_count(void)
+{
+    char module[FILE_PATH_BYTES];
+    const char *folder = getenv("BUILD_DIR");
+    snprintf(module, sizeof module, "%s/mnist_ddp_gloo.so", folder != NULL ? folder : ".");
+    if (file_exists(module))
+        return 2;
+    printf("SKIP: the tests with gloo, which is not in this build\n");
+    return 1;
+}
+
+void training_await(const program *p)
+{
+    program_await(p, "epoch 2/");
+}
+
+double training_number(const char *text, const char *key)
+{
+    json_error_t error;
+    json_t *object = json_loads(text, 0, &error);
+    ck_assert_msg(object != NULL, "%s in: %s", error.text, text);
+    ck_assert_msg(json_is_number(json_object_get(object, key)), "no %s in: %s", key, text);
+    double value = json_number_value(json_object_get(object, key));
+    json_decref(object);
+    return value;
+}
+
+void training_remove(const char *a, const char *b)
+{
+    char shell_line[512];
+    snprintf(shell_line, sizeof shell_line, "rm -rf '%s/%s' '%s/%s'", test_folder, a, test_folder,
+             b);
+    ck_assert_int_eq(system(shell_line), 0);
+}
