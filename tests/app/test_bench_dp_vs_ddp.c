@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 
+#include <glob.h>
 #include <math.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -287,6 +288,24 @@ START_TEST(real_runs_are_compared)
 }
 END_TEST
 
+/* Without --out, beside the folders of training runs. */
+START_TEST(what_it_leaves_has_a_folder_in_runs)
+{
+    glob_t found;
+    program p =
+        program_mnist("bench", "dp-vs-ddp", "--modes", "ddp", "--models", "mlp", "--world-sizes",
+                      "1", "--batch-sizes", "16", "--repeats", "1", "--steps", "2", NULL);
+    ASSERT_EXIT(p, 0);
+    ck_assert_int_eq(glob("runs/*-bench-dp-vs-ddp/report.html", 0, NULL, &found), 0);
+    ck_assert_uint_eq(found.gl_pathc, 1);
+    ck_assert_msg(strstr(p.out, found.gl_pathv[0]) != NULL, "no %s in %s", found.gl_pathv[0],
+                  p.out);
+    ck_assert(!file_exists("bench"));
+    globfree(&found);
+    program_close(&p);
+}
+END_TEST
+
 /* Ctrl-C ends the run under way, and what was measured before it is there. */
 START_TEST(a_stop_keeps_what_was_measured)
 {
@@ -365,6 +384,7 @@ int main(void)
     tcase_add_test(core, a_peer_that_does_not_learn_is_not_counted);
     tcase_add_test(core, without_gnuplot_there_is_a_note);
     tcase_add_test(core, real_runs_are_compared);
+    tcase_add_test(core, what_it_leaves_has_a_folder_in_runs);
     tcase_add_test(core, a_stop_keeps_what_was_measured);
     tcase_add_test(core, mistakes_end_before_anything_runs);
     return test_folder_close(suite_run(suite));
