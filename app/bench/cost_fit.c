@@ -1,6 +1,6 @@
 #include "app/bench/cost_fit.h"
 
-#include "app/bench/bench_stats.h"
+#include "app/bench/stats.h"
 
 #include <math.h>
 #include <stdlib.h>

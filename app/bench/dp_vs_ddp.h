@@ -2,9 +2,9 @@
 #ifndef MNIST_DDP_APP_DP_VS_DDP_H
 #define MNIST_DDP_APP_DP_VS_DDP_H
 
-#include "app/bench/bench_child.h"
-#include "app/bench/bench_commands.h"
-#include "app/bench/bench_rows.h"
+#include "app/bench/child.h"
+#include "app/bench/commands.h"
+#include "app/bench/rows.h"
 
 #include <jansson.h>
 

@@ -1,7 +1,7 @@
 #include "app/bench/scaling_measure.h"
 
-#include "app/bench/bench_commands.h"
-#include "app/bench/bench_sample.h"
+#include "app/bench/commands.h"
+#include "app/bench/sample.h"
 #include "app/report/report.h"
 #include "base/clock.h"
 #include "base/log.h"

@@ -2,9 +2,9 @@
 #ifndef MNIST_DDP_APP_BENCH_SCALING_MEASURE_H
 #define MNIST_DDP_APP_BENCH_SCALING_MEASURE_H
 
-#include "app/bench/bench_child.h"
-#include "app/bench/bench_stats.h"
+#include "app/bench/child.h"
 #include "app/bench/scaling_plan.h"
+#include "app/bench/stats.h"
 
 #include <jansson.h>
 

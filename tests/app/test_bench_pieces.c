@@ -1,7 +1,7 @@
 /* What every benchmark is made of: statistics, measured children, documents. */
-#include "app/bench/bench_child.h"
-#include "app/bench/bench_sample.h"
-#include "app/bench/bench_stats.h"
+#include "app/bench/child.h"
+#include "app/bench/sample.h"
+#include "app/bench/stats.h"
 #include "app/report/plot.h"
 #include "app/report/report.h"
 #include "app/report/table.h"

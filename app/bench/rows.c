@@ -1,4 +1,4 @@
-#include "app/bench/bench_rows.h"
+#include "app/bench/rows.h"
 
 #include "base/team.h"
 

@@ -7,8 +7,8 @@
 #ifndef MNIST_DDP_APP_BENCH_WHY_H
 #define MNIST_DDP_APP_BENCH_WHY_H
 
-#include "app/bench/bench_cases.h"
-#include "app/bench/bench_sample.h"
+#include "app/bench/cases.h"
+#include "app/bench/sample.h"
 
 typedef struct bench_facts {
     bench_mode mode;

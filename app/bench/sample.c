@@ -1,4 +1,4 @@
-#include "app/bench/bench_sample.h"
+#include "app/bench/sample.h"
 
 #include <math.h>
 

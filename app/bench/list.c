@@ -1,4 +1,4 @@
-#include "app/bench/bench_list.h"
+#include "app/bench/list.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "app/bench/bench_stats.h"
+#include "app/bench/stats.h"
 
 #include <math.h>
 #include <stdlib.h>

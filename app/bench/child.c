@@ -1,4 +1,4 @@
-#include "app/bench/bench_child.h"
+#include "app/bench/child.h"
 
 #include "app/options/options_table.h"
 #include "base/json_text.h"

@@ -1,4 +1,4 @@
-#include "app/bench/bench_commands.h"
+#include "app/bench/commands.h"
 
 #include "data/dataset.h"
 #include "model/optimizer.h"

@@ -2,8 +2,8 @@
 #ifndef MNIST_DDP_APP_BENCH_COMMANDS_H
 #define MNIST_DDP_APP_BENCH_COMMANDS_H
 
-#include "app/bench/bench_cases.h"
-#include "app/bench/bench_child.h"
+#include "app/bench/cases.h"
+#include "app/bench/child.h"
 #include "base/file.h"
 
 typedef struct bench_commands {

@@ -1,4 +1,4 @@
-#include "app/bench/bench_why.h"
+#include "app/bench/why.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -2,10 +2,10 @@
 #ifndef MNIST_DDP_APP_BENCH_ROWS_H
 #define MNIST_DDP_APP_BENCH_ROWS_H
 
-#include "app/bench/bench_cases.h"
-#include "app/bench/bench_sample.h"
-#include "app/bench/bench_stats.h"
-#include "app/bench/bench_why.h"
+#include "app/bench/cases.h"
+#include "app/bench/sample.h"
+#include "app/bench/stats.h"
+#include "app/bench/why.h"
 #include "base/status.h"
 
 #include <stdbool.h>

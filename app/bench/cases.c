@@ -1,6 +1,6 @@
-#include "app/bench/bench_cases.h"
+#include "app/bench/cases.h"
 
-#include "app/bench/bench_list.h"
+#include "app/bench/list.h"
 
 #include <stdio.h>
 #include <stdlib.h>
