@@ -4,7 +4,7 @@
 #include "app/commands.h"
 #include "app/device_list.h"
 #include "app/exit_codes.h"
-#include "app/launch/launch.h"
+#include "app/launch/agent.h"
 #include "app/options/options.h"
 #include "app/standard_streams.h"
 #include "app/train/rank_context.h"
@@ -62,13 +62,13 @@ static bool needs_launcher(const options *opts, const launch_plan *plan)
 static int launch(const options *opts, const launch_plan *plan, int argc, char **argv,
                   int64_t started_ns)
 {
-    launch_settings settings;
-    status st = launch_settings_make(opts, plan, argc, argv, &settings);
+    worker_spec spec;
+    status st = worker_spec_make(opts, plan, argc, argv, &spec);
     if (opts->quiet)
         log_set_level(LOG_WARNING);
     int code =
-        st == STATUS_OK ? launch_run(&settings, started_ns) : exit_code_failed(st, EXIT_CODE_USAGE);
-    launch_settings_free(&settings);
+        st == STATUS_OK ? agent_run(&spec, started_ns) : exit_code_failed(st, EXIT_CODE_USAGE);
+    worker_spec_free(&spec);
     return code;
 }
 

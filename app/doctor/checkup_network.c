@@ -1,7 +1,7 @@
 #include "app/doctor/checkup.h"
 
 #include "app/exit_codes.h"
-#include "app/launch/launch_store.h"
+#include "app/launch/agent_store.h"
 #include "app/local_network.h"
 #include "base/clock.h"
 #include "base/comma_list.h"
@@ -99,7 +99,7 @@ static void check_own_port(checkup *c)
         checkup_add(c, CHECKUP_OK, "port", "one node: a free one is taken");
         return;
     }
-    const char *host = launch_store_home(plan, own, why) ? own : NULL;
+    const char *host = agent_store_home(plan, own, why) ? own : NULL;
     if (socket_listen(host, plan->master_port, &fd, &port) != STATUS_OK) {
         checkup_fail_message(c, EXIT_CODE_RENDEZVOUS, "port");
         return;
@@ -163,7 +163,7 @@ static void check_node_0(checkup *c)
 {
     const launch_plan *plan = &c->plan;
     char own[512];
-    if (plan->server == LAUNCH_SERVED_ELSEWHERE) {
+    if (plan->server == STORE_HOST_ELSEWHERE) {
         check_way(c);
         return;
     }

@@ -17,14 +17,14 @@ typedef struct item {
 
 enum { N_ITEMS = 5 };
 
-static void list_items(const launch_settings *settings, item out[N_ITEMS])
+static void list_items(const worker_spec *spec, item out[N_ITEMS])
 {
-    const launch_plan *plan = &settings->plan;
+    const launch_plan *plan = &spec->plan;
     const item items[N_ITEMS] = {{"nnodes", "--nnodes", plan->nnodes},
                                  {"nproc", "--nproc-per-node", plan->nproc},
                                  {"max_restarts", "--max-restarts", plan->max_restarts},
                                  {"c10d", "--rdzv-backend=c10d", plan->by_arrival},
-                                 {"train", "the command train", settings->rules.own}};
+                                 {"train", "the command train", spec->policy.own}};
     memcpy(out, items, sizeof items);
 }
 
@@ -40,13 +40,13 @@ void launch_agreement_person(const launch_plan *plan, char out[AGREEMENT_PERSON_
              address[0] != '\0' ? " at " : "", address, (int)getpid());
 }
 
-status launch_agreement_write(const launch_settings *settings, char **out)
+status launch_agreement_write(const worker_spec *spec, char **out)
 {
     item items[N_ITEMS];
     char person[AGREEMENT_PERSON_BYTES];
     json_t *object = json_object();
-    list_items(settings, items);
-    launch_agreement_person(&settings->plan, person);
+    list_items(spec, items);
+    launch_agreement_person(&spec->plan, person);
     for (int i = 0; i < N_ITEMS; i++)
         json_object_set_new(object, items[i].key, json_integer(items[i].value));
     json_object_set_new(object, "person", json_value_text(person));
@@ -65,7 +65,7 @@ static void describe(const item *setting, int value, char *out, size_t size_byte
         snprintf(out, size_bytes, "%s%s", value ? "" : "not ", setting->flag);
 }
 
-status launch_agreement_compare(const launch_settings *settings, const char *theirs, bool *same,
+status launch_agreement_compare(const worker_spec *spec, const char *theirs, bool *same,
                                 char why[AGREEMENT_TEXT_BYTES])
 {
     item items[N_ITEMS];
@@ -75,8 +75,8 @@ status launch_agreement_compare(const launch_settings *settings, const char *the
     if (object == NULL)
         return FAIL(STATUS_PEER, "node 0's settings: %s", error.text);
     status st = json_value_copy(object, "person", node_0, sizeof node_0);
-    list_items(settings, items);
-    launch_agreement_person(&settings->plan, person);
+    list_items(spec, items);
+    launch_agreement_person(&spec->plan, person);
     *same = true;
     for (int i = 0; i < N_ITEMS && st == STATUS_OK && *same; i++) {
         int value = 0;

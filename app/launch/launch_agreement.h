@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_APP_LAUNCH_AGREEMENT_H
 #define MNIST_DDP_APP_LAUNCH_AGREEMENT_H
 
-#include "app/launch/launch_settings.h"
+#include "app/launch/worker_spec.h"
 
 enum { AGREEMENT_TEXT_BYTES = 1000, AGREEMENT_PERSON_BYTES = 320 };
 
@@ -10,11 +10,11 @@ enum { AGREEMENT_TEXT_BYTES = 1000, AGREEMENT_PERSON_BYTES = 320 };
 void launch_agreement_person(const launch_plan *plan, char out[AGREEMENT_PERSON_BYTES]);
 
 /* This node's settings as text for the others; free with free(). */
-status launch_agreement_write(const launch_settings *settings, char **out);
+status launch_agreement_write(const worker_spec *spec, char **out);
 
 /* Compares with node 0's. *same; else `why` says who has what, and what to do. STATUS_PEER where
  * the text is nonsense. */
-status launch_agreement_compare(const launch_settings *settings, const char *theirs, bool *same,
+status launch_agreement_compare(const worker_spec *spec, const char *theirs, bool *same,
                                 char why[AGREEMENT_TEXT_BYTES]);
 
 #endif

@@ -68,7 +68,7 @@ typedef struct choice {
 
 static status choose(const launch_joining *joining, store *client, choice *out)
 {
-    const launch_plan *plan = &joining->settings->plan;
+    const launch_plan *plan = &joining->spec->plan;
     char key[LAUNCH_KEY_BYTES];
     int64_t number = 0;
     *out = (choice){.from = plan->by_arrival && joining->serves ? 0 : plan->node_rank, .n = 1};
@@ -131,7 +131,7 @@ static status take_over(const launch_joining *joining, store *client, const choi
 status launch_claim_take(const launch_joining *joining, store *client, bool *full,
                          launch_claim *out)
 {
-    const launch_plan *plan = &joining->settings->plan;
+    const launch_plan *plan = &joining->spec->plan;
     char person[LAUNCH_CLAIM_BYTES];
     launch_claim claim = {.node = -1};
     choice c;

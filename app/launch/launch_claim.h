@@ -1,5 +1,5 @@
 /* A node's number while the nodes join: one launcher holds it, as long as it beats. Keys of
- * launch_link.h: claim/<n> says who holds it, beat/<n> changes while it lives. */
+ * agent_channel.h: claim/<n> says who holds it, beat/<n> changes while it lives. */
 #ifndef MNIST_DDP_APP_LAUNCH_CLAIM_H
 #define MNIST_DDP_APP_LAUNCH_CLAIM_H
 

@@ -7,32 +7,32 @@
 #include <string.h>
 #include <unistd.h>
 
-__attribute__((noreturn)) static void drain(launch_gang *gang, struct pollfd *polled)
+__attribute__((noreturn)) static void drain(worker_group *group, struct pollfd *polled)
 {
-    launch_console console;
+    agent_console console;
     sigset_t none;
     setsid();
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL); /* the launcher's were for itself */
-    launch_guardian_close(&gang->start.guardian);
-    launch_console_init(&console, -1);
-    gang->console = &console;
-    for (int n; (n = launch_gang_poll(gang, polled)) > 0;) {
+    orphan_reaper_close(&group->start.reaper);
+    agent_console_init(&console, -1);
+    group->console = &console;
+    for (int n; (n = worker_group_poll(group, polled)) > 0;) {
         if (poll(polled, (nfds_t)n, -1) < 0 && errno != EINTR)
             break;
-        launch_gang_read(gang, polled);
-        launch_console_flush(&console);
+        worker_group_read(group, polled);
+        agent_console_flush(&console);
     }
     _exit(EXIT_SUCCESS);
 }
 
-void launch_drainer_start(const launch_gang *gang)
+void launch_drainer_start(const worker_group *group)
 {
-    launch_gang own = *gang;
-    struct pollfd *polled = calloc((size_t)gang->n * 2 + 1, sizeof *polled);
+    worker_group own = *group;
+    struct pollfd *polled = calloc((size_t)group->n * 2 + 1, sizeof *polled);
     if (polled == NULL)
         return;
-    if (launch_gang_is_over(gang) && launch_gang_poll(&own, polled) > 0) {
+    if (worker_group_is_over(group) && worker_group_poll(&own, polled) > 0) {
         pid_t pid = fork();
         if (pid == 0)
             drain(&own, polled);

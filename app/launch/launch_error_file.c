@@ -33,33 +33,33 @@ void launch_error_file_message(const char *folder, char *out, size_t size_bytes)
 }
 
 /* What a reader wants of a rank that could not say it itself. */
-static char *last_words(const launch_ending *ending)
+static char *last_words(const process_failure *failure)
 {
     char *text = NULL;
     text_stream lines;
     if (text_stream_open(&lines) != STATUS_OK)
         return NULL;
-    for (int i = 0; i < ending->n_lines; i++)
-        fprintf(lines.file, "%s\n", ending->lines[i]);
+    for (int i = 0; i < failure->n_lines; i++)
+        fprintf(lines.file, "%s\n", failure->lines[i]);
     (void)text_stream_close(&lines, &text, NULL);
     return text;
 }
 
-void launch_error_file_write(const launch_ending *ending)
+void launch_error_file_write(const process_failure *failure)
 {
-    char path[FILE_PATH_BYTES], how[ENDING_TEXT_BYTES], said[ENDING_TEXT_BYTES + 64], seconds[24];
-    if (ending->folder[0] == '\0' || file_join(ending->folder, "error.json", path) != STATUS_OK ||
+    char path[FILE_PATH_BYTES], how[FAILURE_TEXT_BYTES], said[FAILURE_TEXT_BYTES + 64], seconds[24];
+    if (failure->folder[0] == '\0' || file_join(failure->folder, "error.json", path) != STATUS_OK ||
         file_exists(path))
         return;
-    launch_ending_text(ending->wait_status, ending->start_errno, how);
-    snprintf(said, sizeof said, "rank %d (pid %d): %s", ending->rank, ending->pid, how);
+    process_failure_text(failure->wait_status, failure->start_errno, how);
+    snprintf(said, sizeof said, "rank %d (pid %d): %s", failure->rank, failure->pid, how);
     snprintf(seconds, sizeof seconds, "%lld", (long long)time(NULL));
-    char *words = last_words(ending);
+    char *words = last_words(failure);
     json_t *extra = json_pack("{s:o, s:s}", "py_callstack",
                               json_value_text(words != NULL ? words : ""), "timestamp", seconds);
     json_t *object =
         json_pack("{s:{s:o, s:i, s:o}}", "message", "message", json_value_text(said), "errorCode",
-                  launch_ending_code(ending->wait_status), "extraInfo", extra);
+                  process_failure_code(failure->wait_status), "extraInfo", extra);
     char *text = NULL;
     status st = json_text_print(object, JSON_COMPACT, &text);
     if (st == STATUS_OK)

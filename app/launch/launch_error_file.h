@@ -7,13 +7,13 @@
 #ifndef MNIST_DDP_APP_LAUNCH_ERROR_FILE_H
 #define MNIST_DDP_APP_LAUNCH_ERROR_FILE_H
 
-#include "app/launch/launch_ending.h"
+#include "app/launch/process_failure.h"
 
 /* The message in `folder`/error.json; "" where there is none. */
 void launch_error_file_message(const char *folder, char *out, size_t size_bytes);
 
 /* Writes error.json of a rank that left none; `text` is its last words. A failure is a line of the
  * log. */
-void launch_error_file_write(const launch_ending *ending);
+void launch_error_file_write(const process_failure *failure);
 
 #endif

@@ -4,20 +4,20 @@
 
 #include <stdlib.h>
 
-rank_sight *launch_hang_look(const launch_gang *gang)
+rank_sight *launch_hang_look(const worker_group *group)
 {
-    const launch_logs *logs = &gang->start.settings->logs;
+    const worker_logs *logs = &group->start.spec->logs;
     char folder[FILE_PATH_BYTES];
     int found = 0;
-    launch_logs_dumps(logs, gang->start.generation, folder);
+    worker_logs_dumps(logs, group->start.attempt, folder);
     if (folder[0] == '\0')
         return NULL;
-    rank_sight *sights = calloc((size_t)gang->n, sizeof *sights);
+    rank_sight *sights = calloc((size_t)group->n, sizeof *sights);
     if (sights == NULL)
         return NULL;
-    for (int i = 0; i < gang->n; i++) {
+    for (int i = 0; i < group->n; i++) {
         rank_sight sight;
-        if (rank_page_read(folder, gang->workers[i].rank, &sight) != STATUS_OK)
+        if (rank_page_read(folder, group->workers[i].rank, &sight) != STATUS_OK)
             continue;
         sights[i] = sight;
         found++;
@@ -28,12 +28,12 @@ rank_sight *launch_hang_look(const launch_gang *gang)
     return NULL;
 }
 
-char *launch_hang_describe(const launch_gang *gang)
+char *launch_hang_describe(const worker_group *group)
 {
-    return gang->sights != NULL ? hang_report_lines(gang->sights, gang->n) : NULL;
+    return group->sights != NULL ? hang_report_lines(group->sights, group->n) : NULL;
 }
 
-const char *launch_hang_place(const launch_gang *gang, int index)
+const char *launch_hang_place(const worker_group *group, int index)
 {
-    return gang->sights != NULL && gang->sights[index].pid != 0 ? gang->sights[index].doing : "";
+    return group->sights != NULL && group->sights[index].pid != 0 ? group->sights[index].doing : "";
 }

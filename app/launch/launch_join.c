@@ -25,7 +25,7 @@ enum {
 void launch_join_key(const launch_joining *joining, const char *name, int number,
                      char out[LAUNCH_KEY_BYTES])
 {
-    const char *id = joining->settings->plan.run_id;
+    const char *id = joining->spec->plan.run_id;
     if (number < 0)
         snprintf(out, LAUNCH_KEY_BYTES, "%s/%s", id, name);
     else
@@ -69,13 +69,13 @@ static status not_ours(const launch_joining *joining)
     return FAIL(STATUS_IO,
                 "something that is not mnist_ddp listens at %s:%d, or it is stuck, or short of "
                 "descriptors as its own output says",
-                joining->settings->plan.master_addr, joining->port);
+                joining->spec->plan.master_addr, joining->port);
 }
 
 /* Reaching the port first tells refused, filtered (STATUS_TIMEOUT) and unknown hosts apart. */
 status launch_join_reach(const launch_joining *joining, store **out)
 {
-    const launch_plan *plan = &joining->settings->plan;
+    const launch_plan *plan = &joining->spec->plan;
     /* Who serves it reaches it here; the address that others use need not lead back. */
     const char *host = joining->host != NULL ? joining->host : plan->master_addr;
     int fd = -1;
@@ -95,7 +95,7 @@ status launch_join_reach(const launch_joining *joining, store **out)
 
 status launch_join_connect(const launch_joining *joining, store **out)
 {
-    const launch_plan *plan = &joining->settings->plan;
+    const launch_plan *plan = &joining->spec->plan;
     int64_t start_ns = clock_now_ns(), deadline_ns = clock_deadline_ns(plan->join_ms);
     int64_t line_ns = start_ns + (int64_t)FIRST_LINE_MS * 1000000, stranger_ns = 0;
     for (int64_t pause_ms = 10;; pause_ms = pause_ms < SLICE_MS / 2 ? pause_ms * 2 : pause_ms) {
@@ -139,7 +139,7 @@ static status get_text(store *client, const char *key, char **out)
 /* Is this our job's store? Node 0 says which one it serves before anything else. */
 static status check_job(const launch_joining *joining, store *client)
 {
-    const launch_plan *plan = &joining->settings->plan;
+    const launch_plan *plan = &joining->spec->plan;
     char *job = NULL;
     if (joining->serves)
         return store_set(client, "job", plan->run_id, strlen(plan->run_id));
@@ -181,13 +181,13 @@ static status agree(const launch_joining *joining, store *client)
     bool same = true;
     launch_join_key(joining, "settings", -1, key);
     if (joining->serves) {
-        TRY(launch_agreement_write(joining->settings, &text));
+        TRY(launch_agreement_write(joining->spec, &text));
         status st = store_set(client, key, text, strlen(text));
         free(text);
         return st;
     }
     TRY(get_text(client, key, &text));
-    status st = launch_agreement_compare(joining->settings, text, &same, why);
+    status st = launch_agreement_compare(joining->spec, text, &same, why);
     free(text);
     TRY(st);
     return same ? STATUS_OK : refuse(joining, client, why);
@@ -245,7 +245,7 @@ static status look_for_start(const launch_joining *joining, store *client, bool 
  * there for the first time, so that nobody has gone who was there when the last one came. */
 static status look_for_all(const launch_joining *joining, store *client, waiting *w, bool *all)
 {
-    const launch_plan *plan = &joining->settings->plan;
+    const launch_plan *plan = &joining->spec->plan;
     char person[LAUNCH_CLAIM_BYTES];
     bool complete = true;
     int64_t oldest_ns = INT64_MAX;
@@ -268,7 +268,7 @@ static status look_for_all(const launch_joining *joining, store *client, waiting
 
 static void say_missing(const launch_joining *joining, const bool *there, int64_t waited_ns)
 {
-    const launch_plan *plan = &joining->settings->plan;
+    const launch_plan *plan = &joining->spec->plan;
     char list[LIST_BYTES], own[400] = "";
     int missing = list_missing(plan, there, list);
     if (missing == 0)
@@ -283,7 +283,7 @@ static void say_missing(const launch_joining *joining, const bool *there, int64_
 
 static status say_who_did_not_come(const launch_joining *joining, const bool *there)
 {
-    const launch_plan *plan = &joining->settings->plan;
+    const launch_plan *plan = &joining->spec->plan;
     char list[LIST_BYTES];
     int missing = list_missing(plan, there, list);
     return FAIL(STATUS_TIMEOUT,
@@ -338,7 +338,7 @@ static status claim(const launch_joining *joining, store *client, launch_claim *
 
 status launch_join_meet(const launch_joining *joining, store *client, int *node)
 {
-    const launch_plan *plan = &joining->settings->plan;
+    const launch_plan *plan = &joining->spec->plan;
     waiting w = {.start_ns = clock_now_ns(), .deadline_ns = clock_deadline_ns(plan->join_ms)};
     w.line_ns = w.start_ns + (int64_t)FIRST_LINE_MS * 1000000;
     TRY(check_job(joining, client));

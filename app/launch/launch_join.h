@@ -1,18 +1,18 @@
-/* How the launchers of a job find each other: keys of launch_link.h. */
+/* How the launchers of a job find each other: keys of agent_channel.h. */
 #ifndef MNIST_DDP_APP_LAUNCH_JOIN_H
 #define MNIST_DDP_APP_LAUNCH_JOIN_H
 
-#include "app/launch/launch_settings.h"
+#include "app/launch/worker_spec.h"
 #include "dist/store/store.h"
 
 #include <stdatomic.h>
 
 #define LAUNCH_KEYS "mnist_ddp/launcher/"
 
-enum { LAUNCH_KEY_BYTES = LAUNCH_RUN_ID_BYTES + 64 };
+enum { LAUNCH_KEY_BYTES = SPEC_RUN_ID_BYTES + 64 };
 
 typedef struct launch_joining {
-    const launch_settings *settings;
+    const worker_spec *spec;
     bool serves;      /* this node serves the store, */
     int port;         /* here, */
     const char *host; /* and reaches it by this address; NULL: another node serves it */

@@ -1,7 +1,7 @@
 #include "app/launch/launch_plan.h"
 
 #include "app/device_list.h"
-#include "app/launch/launch_meeting.h"
+#include "app/launch/rdzv_config.h"
 #include "app/local_network.h"
 #include "app/train/strategy.h"
 #include "base/log.h"
@@ -20,9 +20,9 @@ enum { NOT_GIVEN = -1, MAX_WORLD = 65536, SHOWN_BYTES = 80, KEEP_ALIVE_MS = 5000
 /* The settings as given, before they are made to fit. */
 typedef struct request {
     int nproc, nnodes, node_rank, world_size, master_port; /* NOT_GIVEN */
-    char master_addr[LAUNCH_ADDRESS_BYTES];                /* "" */
+    char master_addr[SPEC_ADDRESS_BYTES];                  /* "" */
     bool by_arrival;
-    launch_terms terms;
+    rdzv_config rdzv;
 } request;
 
 static bool parse_int(const char *text, int low, int high, int *out)
@@ -59,9 +59,9 @@ static status nproc_of(const char *text, int cpu_count, int gpu_count, int *out)
         *out = gpu_count > 0 ? gpu_count : cpu_count;
     } else if (strcmp(text, "cpu") == 0) {
         *out = cpu_count;
-    } else if (!parse_int(text, 1, LAUNCH_MAX_NPROC, out)) {
+    } else if (!parse_int(text, 1, SPEC_MAX_NPROC, out)) {
         return FAIL(STATUS_INVALID, "%s: '%.*s' is neither 1 to %d nor auto, cpu or gpu", name,
-                    SHOWN_BYTES, text, LAUNCH_MAX_NPROC);
+                    SHOWN_BYTES, text, SPEC_MAX_NPROC);
     }
     return STATUS_OK;
 }
@@ -137,11 +137,11 @@ static status fit(request *want, int gpu_count)
 
 static status check_nodes(const request *want)
 {
-    if ((int64_t)want->nnodes * want->nproc > MAX_WORLD || want->nproc > LAUNCH_MAX_NPROC)
+    if ((int64_t)want->nnodes * want->nproc > MAX_WORLD || want->nproc > SPEC_MAX_NPROC)
         return FAIL(STATUS_INVALID,
                     "%d machines with %d ranks each: at most %d ranks, %d of them "
                     "on one machine",
-                    want->nnodes, want->nproc, MAX_WORLD, LAUNCH_MAX_NPROC);
+                    want->nnodes, want->nproc, MAX_WORLD, SPEC_MAX_NPROC);
     if (want->node_rank >= want->nnodes)
         return FAIL(STATUS_INVALID,
                     "--node-rank=%d with %d machine%s: they are numbered from 0 to %d; give "
@@ -164,7 +164,7 @@ static status check_nodes(const request *want)
         return FAIL(STATUS_INVALID,
                     "--master-port=0 (a free one) cannot be known to %d machines; "
                     "give the same port on all, or none for %d",
-                    want->nnodes, want->by_arrival ? LAUNCH_C10D_PORT : STORE_DEFAULT_PORT);
+                    want->nnodes, want->by_arrival ? SPEC_C10D_PORT : STORE_DEFAULT_PORT);
     return STATUS_OK;
 }
 
@@ -177,7 +177,7 @@ static status copy_text(const char *flag, const char *text, char *out, size_t si
 }
 
 /* The backend, and the address of the store. */
-static status request_meeting(const options *opts, request *want)
+static status request_rdzv(const options *opts, request *want)
 {
     const char *backend = opts->rdzv_backend;
     want->by_arrival = strcmp(backend, "c10d") == 0;
@@ -189,10 +189,10 @@ static status request_meeting(const options *opts, request *want)
     if (!want->by_arrival && strcmp(backend, "static") != 0)
         return FAIL(STATUS_INVALID, "--rdzv-backend: '%.*s' is not one of static, c10d",
                     SHOWN_BYTES, backend);
-    TRY(launch_meeting_terms(opts->rdzv_conf, &want->terms));
+    TRY(rdzv_config_read(opts->rdzv_conf, &want->rdzv));
     if (opts->rdzv_endpoint != NULL)
-        return launch_meeting_endpoint(
-            opts->rdzv_endpoint, want->by_arrival ? LAUNCH_C10D_PORT : STORE_DEFAULT_PORT,
+        return rdzv_config_endpoint(
+            opts->rdzv_endpoint, want->by_arrival ? SPEC_C10D_PORT : STORE_DEFAULT_PORT,
             want->master_addr, sizeof want->master_addr, &want->master_port);
     if (opts->master_addr != NULL)
         TRY(copy_text("--master-addr", opts->master_addr, want->master_addr,
@@ -213,7 +213,7 @@ static status request_read(const options *opts, int cpu_count, int gpu_count, re
         want.nproc = device_list_named(opts); /* --devices=0,3: a rank each */
     TRY(nnodes_of(opts->nnodes, &want.nnodes));
     if (!opts->standalone)
-        TRY(request_meeting(opts, &want));
+        TRY(request_rdzv(opts, &want));
     if (want.by_arrival && want.node_rank > 0)
         LOG_W("--node-rank=%d is not used with --rdzv-backend=c10d: nodes are numbered as they "
               "come",
@@ -225,19 +225,19 @@ static status request_read(const options *opts, int cpu_count, int gpu_count, re
             return FAIL(STATUS_INVALID, "--standalone means one machine; leave it out, or give "
                                         "neither --nnodes nor --node-rank");
         want.nnodes = 1;
-        want.terms = (launch_terms){-1, -1, -1, -1};
+        want.rdzv = (rdzv_config){-1, -1, -1, -1};
     }
     *out = want;
     return STATUS_OK;
 }
 
 /* As torchrun names a job of one machine that nobody else can reach. */
-static void name_job(char out[LAUNCH_RUN_ID_BYTES])
+static void name_job(char out[SPEC_RUN_ID_BYTES])
 {
     unsigned char b[16] = {0};
     if (getrandom(b, sizeof b, GRND_NONBLOCK) < 0)
         b[0] = 1;
-    snprintf(out, LAUNCH_RUN_ID_BYTES,
+    snprintf(out, SPEC_RUN_ID_BYTES,
              "%02x%02x%02x%02x-%02x%02x-4%x%02x-%x%x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
              b[2], b[3], b[4], b[5], b[6] & 15u, b[7], 8u | (b[8] & 3u), b[8] >> 4, b[9], b[10],
              b[11], b[12], b[13], b[14], b[15]);
@@ -254,27 +254,27 @@ static void place_store(const request *want, launch_plan *plan)
     if (want->master_port != NOT_GIVEN)
         plan->master_port = want->master_port;
     else
-        plan->master_port = one ? 0 : want->by_arrival ? LAUNCH_C10D_PORT : STORE_DEFAULT_PORT;
+        plan->master_port = one ? 0 : want->by_arrival ? SPEC_C10D_PORT : STORE_DEFAULT_PORT;
     if (one || (!want->by_arrival && plan->node_rank == 0))
-        plan->server = LAUNCH_SERVED_HERE;
-    else if (!want->by_arrival || want->terms.is_host == 0)
-        plan->server = LAUNCH_SERVED_ELSEWHERE;
-    else if (want->terms.is_host == 1)
-        plan->server = LAUNCH_SERVED_HERE;
+        plan->server = STORE_HOST_HERE;
+    else if (!want->by_arrival || want->rdzv.is_host == 0)
+        plan->server = STORE_HOST_ELSEWHERE;
+    else if (want->rdzv.is_host == 1)
+        plan->server = STORE_HOST_HERE;
     else if (strcmp(plan->local_addr, plan->master_addr) == 0 ||
              local_network_owns(plan->master_addr))
-        plan->server = LAUNCH_SERVED_MAYBE_HERE;
+        plan->server = STORE_HOST_MAYBE_HERE;
     else
-        plan->server = LAUNCH_SERVED_ELSEWHERE;
+        plan->server = STORE_HOST_ELSEWHERE;
 }
 
-static void set_times(const options *opts, const launch_terms *terms, launch_plan *plan)
+static void set_times(const options *opts, const rdzv_config *rdzv, launch_plan *plan)
 {
-    bool own_join = options_given(opts, "join-timeout") || terms->join_ms < 0;
-    plan->join_ms = own_join ? opts->join_timeout * 1000 : terms->join_ms;
+    bool own_join = options_given(opts, "join-timeout") || rdzv->join_ms < 0;
+    plan->join_ms = own_join ? opts->join_timeout * 1000 : rdzv->join_ms;
     plan->monitor_ms = (int64_t)(opts->monitor_interval * 1e3);
-    plan->keep_alive_ms = terms->keep_alive_ms > 0 ? terms->keep_alive_ms : KEEP_ALIVE_MS;
-    plan->keep_alive_misses = terms->keep_alive_misses > 0 ? terms->keep_alive_misses : MISSES;
+    plan->keep_alive_ms = rdzv->keep_alive_ms > 0 ? rdzv->keep_alive_ms : KEEP_ALIVE_MS;
+    plan->keep_alive_misses = rdzv->keep_alive_misses > 0 ? rdzv->keep_alive_misses : MISSES;
 }
 
 status launch_plan_count_gpus(const options *opts, int *out)
@@ -303,9 +303,9 @@ status launch_plan_make(const options *opts, int cpu_count, int gpu_count, launc
     if (opts->local_addr != NULL)
         TRY(copy_text("--local-addr", opts->local_addr, plan.local_addr, sizeof plan.local_addr));
     place_store(&want, &plan);
-    set_times(opts, &want.terms, &plan);
+    set_times(opts, &want.rdzv, &plan);
     if (plan.by_arrival)
-        plan.node_rank = plan.server == LAUNCH_SERVED_HERE ? 0 : NOT_GIVEN;
+        plan.node_rank = plan.server == STORE_HOST_HERE ? 0 : NOT_GIVEN;
     if (opts->rdzv_id != NULL && !opts->standalone)
         TRY(copy_text("--rdzv-id", opts->rdzv_id, plan.run_id, sizeof plan.run_id));
     else if (plan.master_port == 0)

@@ -9,31 +9,31 @@
 #include <stdint.h>
 
 enum {
-    LAUNCH_MAX_NPROC = 1024,
-    LAUNCH_ADDRESS_BYTES = 256,
-    LAUNCH_RUN_ID_BYTES = 128,
-    LAUNCH_ROLE_BYTES = 64,
-    LAUNCH_C10D_PORT = 29400, /* torchrun's, for --rdzv-backend=c10d */
+    SPEC_MAX_NPROC = 1024,
+    SPEC_ADDRESS_BYTES = 256,
+    SPEC_RUN_ID_BYTES = 128,
+    SPEC_ROLE_BYTES = 64,
+    SPEC_C10D_PORT = 29400, /* torchrun's, for --rdzv-backend=c10d */
 };
 
 /* Who serves the store. */
-typedef enum launch_server {
-    LAUNCH_SERVED_HERE,
-    LAUNCH_SERVED_ELSEWHERE,
-    LAUNCH_SERVED_MAYBE_HERE, /* by the first launcher on the host of the endpoint */
-} launch_server;
+typedef enum store_host {
+    STORE_HOST_HERE,
+    STORE_HOST_ELSEWHERE,
+    STORE_HOST_MAYBE_HERE, /* by the first launcher on the host of the endpoint */
+} store_host;
 
 typedef struct launch_plan {
     int nproc, nnodes, world_size;
     int node_rank;   /* -1 until the nodes have met: `by_arrival` */
     bool by_arrival; /* c10d: nodes are numbered as they come, the one that serves the store is 0 */
-    launch_server server;
-    char master_addr[LAUNCH_ADDRESS_BYTES];
+    store_host server;
+    char master_addr[SPEC_ADDRESS_BYTES];
     int master_port;        /* 0: one node, a free one */
     bool store_on_loopback; /* it is served on master_addr only, not on all addresses */
-    char local_addr[LAUNCH_ADDRESS_BYTES]; /* this machine, as others know it; "": by the route */
-    char run_id[LAUNCH_RUN_ID_BYTES];
-    char role[LAUNCH_ROLE_BYTES];
+    char local_addr[SPEC_ADDRESS_BYTES]; /* this machine, as others know it; "": by the route */
+    char run_id[SPEC_RUN_ID_BYTES];
+    char role[SPEC_ROLE_BYTES];
     int max_restarts;
     int64_t join_ms, monitor_ms;
     int64_t keep_alive_ms; /* a launcher shows so often that it lives; */

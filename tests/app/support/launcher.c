@@ -59,7 +59,7 @@ pid_t launcher_start(const char *mode, const launch_plan *plan, const char *log,
     char path[FILE_PATH_BYTES], *argv[] = {"test_app_launch", "--an-argument", NULL};
     char *flags[] = {"mnist_ddp", "train", NULL};
     options opts;
-    launch_settings settings;
+    worker_spec spec;
     launcher_path(log, path);
     pid_t pid = fork();
     ck_assert_int_ge(pid, 0);
@@ -76,9 +76,9 @@ pid_t launcher_start(const char *mode, const launch_plan *plan, const char *log,
     if (max_files > 0)
         setrlimit(RLIMIT_NOFILE, &files);
     if (options_parse(2, flags, &opts) != STATUS_OK ||
-        launch_settings_make(&opts, plan, 2, argv, &settings) != STATUS_OK)
+        worker_spec_make(&opts, plan, 2, argv, &spec) != STATUS_OK)
         _exit(LAUNCHED_WORKER_BAD);
-    _exit(launch_run(&settings, clock_now_ns()));
+    _exit(agent_run(&spec, clock_now_ns()));
 }
 
 int launcher_finish(pid_t pid, const char *log)

@@ -1,9 +1,9 @@
-/* launch_run in a process of its own. It executes the very test program again; with TEST_WORKER set
+/* agent_run in a process of its own. It executes the very test program again; with TEST_WORKER set
  * that acts as a worker (launched_worker.h). */
 #ifndef MNIST_DDP_TESTS_APP_SUPPORT_LAUNCHER_H
 #define MNIST_DDP_TESTS_APP_SUPPORT_LAUNCHER_H
 
-#include "app/launch/launch.h"
+#include "app/launch/agent.h"
 #include "base/file.h"
 #include "tests/support/suite.h"
 

@@ -1,0 +1,188 @@
+#include "app/launch/process_failure.h"
+
+#include "app/exit_codes.h"
+#include "app/json_value.h"
+#include "app/launch/launch_error_file.h"
+#include "base/clock.h"
+#include "base/json_text.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* How the libraries of the field say that somebody else went away. */
+static const char *const WITNESS_WORDS[] = {"Connection closed by peer",
+                                            "Connection reset by peer",
+                                            "Socket closed",
+                                            "Broken pipe",
+                                            "ncclRemoteError",
+                                            "remote process exited",
+                                            "communicator was aborted",
+                                            "failed to recv, got 0 bytes"};
+
+/* Only the very last lines: an error that was survived does not count. */
+static bool is_witness(const worker_output *err)
+{
+    enum { LOOK_AT = 8 };
+    int64_t first = err->lines_seen > LOOK_AT ? err->lines_seen - LOOK_AT : 0;
+    for (int64_t k = first; k < err->lines_seen; k++)
+        for (size_t i = 0; i < sizeof WITNESS_WORDS / sizeof WITNESS_WORDS[0]; i++)
+            if (strstr(worker_output_line(err, k), WITNESS_WORDS[i]) != NULL)
+                return true;
+    return false;
+}
+
+cause_weight process_failure_weight(const worker *w)
+{
+    int code = process_failure_code(w->wait_status);
+    if (code == EXIT_CODE_PEER)
+        return first_cause_weigh(STATUS_PEER);
+    if (code == EXIT_CODE_TIMEOUT)
+        return first_cause_weigh(STATUS_TIMEOUT);
+    return WIFEXITED(w->wait_status) && is_witness(&w->err) ? CAUSE_LOST : CAUSE_OWN;
+}
+
+int process_failure_code(int wait_status)
+{
+    return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+void process_failure_text(int wait_status, int start_errno, char out[FAILURE_TEXT_BYTES])
+{
+    if (start_errno != 0) {
+        snprintf(out, FAILURE_TEXT_BYTES, "could not be executed: %s", strerror(start_errno));
+    } else if (WIFSIGNALED(wait_status)) {
+        const char *name = sigabbrev_np(WTERMSIG(wait_status));
+        snprintf(out, FAILURE_TEXT_BYTES, "SIG%s (%s)", name ? name : "?",
+                 strsignal(WTERMSIG(wait_status)));
+    } else {
+        snprintf(out, FAILURE_TEXT_BYTES, "exit code %d", WEXITSTATUS(wait_status));
+    }
+}
+
+int64_t process_failure_memory_kills(void)
+{
+    char line[128];
+    long long count = -1;
+    FILE *file = fopen("/proc/vmstat", "re");
+    if (file == NULL)
+        return -1;
+    while (fgets(line, sizeof line, file) != NULL)
+        if (sscanf(line, "oom_kill %lld", &count) == 1)
+            break;
+    fclose(file);
+    return count;
+}
+
+status process_failure_read(const worker *w, const worker_start *start, process_failure *out)
+{
+    const worker_spec *spec = start->spec;
+    *out = (process_failure){.node = spec->plan.node_rank,
+                             .rank = w->rank,
+                             .local_rank = w->local_rank,
+                             .pid = (int)w->pid,
+                             .wait_status = w->wait_status,
+                             .start_errno = w->start_errno,
+                             .weight = process_failure_weight(w),
+                             .after_s = clock_seconds(w->ended_ns - start->started_ns)};
+    if (gethostname(out->host, sizeof out->host - 1) != 0)
+        strcpy(out->host, "?");
+    worker_logs_file(&spec->logs, start->attempt, w->local_rank, "", out->folder);
+    launch_error_file_message(out->folder, out->says, sizeof out->says);
+    const worker_output *err = &w->err;
+    int64_t first = err->lines_seen > OUTPUT_LINES ? err->lines_seen - OUTPUT_LINES : 0;
+    for (int64_t k = first; k < err->lines_seen; k++) {
+        char *copy = strdup(worker_output_line(err, k));
+        if (copy == NULL)
+            goto failed;
+        out->lines[out->n_lines++] = copy;
+    }
+    out->others = strdup("");
+    if (out->others != NULL)
+        return STATUS_OK;
+failed:
+    process_failure_free(out);
+    return FAIL(STATUS_NO_MEMORY, "how rank %d ended", w->rank);
+}
+
+void process_failure_free(process_failure *failure)
+{
+    for (int i = 0; i < failure->n_lines; i++)
+        free(failure->lines[i]);
+    free(failure->others);
+    *failure = (process_failure){0};
+}
+
+status process_failure_write_json(const process_failure *failure, char **out)
+{
+    json_t *lines = json_array(), *object = json_object();
+    for (int i = 0; i < failure->n_lines; i++)
+        json_array_append_new(lines, json_value_text(failure->lines[i]));
+    json_object_set_new(object, "node", json_integer(failure->node));
+    json_object_set_new(object, "rank", json_integer(failure->rank));
+    json_object_set_new(object, "local_rank", json_integer(failure->local_rank));
+    json_object_set_new(object, "pid", json_integer(failure->pid));
+    json_object_set_new(object, "wait_status", json_integer(failure->wait_status));
+    json_object_set_new(object, "start_errno", json_integer(failure->start_errno));
+    json_object_set_new(object, "weight", json_integer((json_int_t)failure->weight));
+    json_object_set_new(object, "after_s", json_real(failure->after_s));
+    json_object_set_new(object, "memory_killed", json_boolean(failure->memory_killed));
+    json_object_set_new(object, "host", json_value_text(failure->host));
+    json_object_set_new(object, "says", json_value_text(failure->says));
+    json_object_set_new(object, "doing", json_value_text(failure->doing));
+    json_object_set_new(object, "folder", json_value_text(failure->folder));
+    json_object_set_new(object, "others", json_value_text(failure->others));
+    json_object_set_new(object, "lines", lines);
+    status st = json_text_print(object, JSON_COMPACT, out);
+    json_decref(object);
+    return st;
+}
+
+static status read_object(const json_t *object, process_failure *out)
+{
+    TRY(json_value_integer(object, "node", 0, INT_MAX, &out->node));
+    TRY(json_value_integer(object, "rank", 0, INT_MAX, &out->rank));
+    TRY(json_value_integer(object, "local_rank", 0, INT_MAX, &out->local_rank));
+    TRY(json_value_integer(object, "pid", 0, INT_MAX, &out->pid));
+    TRY(json_value_integer(object, "wait_status", 0, 0xffff, &out->wait_status));
+    TRY(json_value_integer(object, "start_errno", 0, 4095, &out->start_errno));
+    int weight = CAUSE_LOST;
+    TRY(json_value_integer(object, "weight", CAUSE_LOST, CAUSE_OWN, &weight));
+    out->weight = (cause_weight)weight;
+    out->after_s = json_number_value(json_object_get(object, "after_s"));
+    out->memory_killed = json_is_true(json_object_get(object, "memory_killed"));
+    TRY(json_value_copy(object, "host", out->host, sizeof out->host));
+    TRY(json_value_copy(object, "says", out->says, sizeof out->says));
+    TRY(json_value_copy(object, "doing", out->doing, sizeof out->doing));
+    TRY(json_value_copy(object, "folder", out->folder, sizeof out->folder));
+    const char *others = json_string_value(json_object_get(object, "others"));
+    out->others = strdup(others != NULL ? others : "");
+    const json_t *lines = json_object_get(object, "lines");
+    for (size_t i = 0; i < json_array_size(lines) && out->n_lines < OUTPUT_LINES; i++) {
+        const char *line = json_string_value(json_array_get(lines, i));
+        char *copy = strdup(line != NULL ? line : "");
+        if (copy == NULL)
+            return FAIL(STATUS_NO_MEMORY, "how a rank ended");
+        out->lines[out->n_lines++] = copy;
+    }
+    return out->others != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "how a rank ended");
+}
+
+status process_failure_read_json(const char *text, process_failure *out)
+{
+    json_error_t error;
+    process_failure failure = {0};
+    json_t *object = json_text_parse(text, strlen(text), JSON_REJECT_DUPLICATES, &error);
+    if (object == NULL)
+        return FAIL(STATUS_PEER, "another launcher says how a rank ended: %s", error.text);
+    status st = read_object(object, &failure);
+    json_decref(object);
+    if (st == STATUS_OK)
+        *out = failure;
+    else
+        process_failure_free(&failure);
+    return st;
+}

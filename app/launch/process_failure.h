@@ -1,0 +1,52 @@
+/* How a rank ended, as it is told to people, to other nodes and in error.json. */
+#ifndef MNIST_DDP_APP_LAUNCH_PROCESS_FAILURE_H
+#define MNIST_DDP_APP_LAUNCH_PROCESS_FAILURE_H
+
+#include "app/launch/worker.h"
+#include "dist/health/first_cause.h"
+#include "dist/rank_page.h"
+
+enum { FAILURE_TEXT_BYTES = 160, FAILURE_HOST_BYTES = 256, FAILURE_SAYS_BYTES = 2000 };
+
+/* Plain data; lines are owned. */
+typedef struct process_failure {
+    int node, rank, local_rank, pid;
+    int wait_status; /* as of waitpid */
+    int start_errno; /* why it could not be executed; 0 */
+    cause_weight weight;
+    double after_s;     /* from the launch to its end */
+    bool memory_killed; /* the kernel's out-of-memory killer was at work meanwhile */
+    char host[FAILURE_HOST_BYTES];
+    char says[FAILURE_SAYS_BYTES]; /* the message in its error.json; "" */
+    char doing[RANK_TEXT_BYTES];   /* where it was last, as it noted itself; "" */
+    char folder[FILE_PATH_BYTES];  /* of its log and error.json, on its host; "" */
+    char *others;                  /* what became of the other ranks of its node; "" or lines */
+    char *lines[OUTPUT_LINES];     /* the last ones of its stderr */
+    int n_lines;
+} process_failure;
+
+/* Survivors of a dead or stuck rank of ours leave with two codes: those that waited for it
+ * themselves know more than those that lost a survivor, whichever of them ends first. Of a foreign
+ * program the last lines tell. */
+cause_weight process_failure_weight(const worker *w);
+
+/* "exit code 7", "SIGKILL (Killed)" */
+void process_failure_text(int wait_status, int start_errno, char out[FAILURE_TEXT_BYTES]);
+
+/* What a shell calls it: the exit code, or 128 + signal. */
+int process_failure_code(int wait_status);
+
+/* The number of processes that the kernel has killed for want of memory since it started; -1
+ * unknown. */
+int64_t process_failure_memory_kills(void);
+
+/* How this worker ended, with copies of its last lines. */
+status process_failure_read(const worker *w, const worker_start *start, process_failure *out);
+void process_failure_free(process_failure *failure);
+
+/* One line of JSON; free with free(). */
+status process_failure_write_json(const process_failure *failure, char **out);
+/* From another node: checked. STATUS_PEER where it is nonsense. */
+status process_failure_read_json(const char *text, process_failure *out);
+
+#endif

@@ -1,0 +1,27 @@
+/* Where and on which terms the nodes of a job meet: --rdzv-endpoint and --rdzv-conf. */
+#ifndef MNIST_DDP_APP_LAUNCH_RDZV_CONFIG_H
+#define MNIST_DDP_APP_LAUNCH_RDZV_CONFIG_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* What --rdzv-conf may say; -1 where it does not. */
+typedef struct rdzv_config {
+    int64_t join_ms;       /* join_timeout, or timeout: in seconds there */
+    int64_t keep_alive_ms; /* keep_alive_interval, likewise */
+    int keep_alive_misses; /* keep_alive_max_attempt */
+    int is_host;           /* 0 or 1: whether this node serves the store */
+} rdzv_config;
+
+/* "HOST", "HOST:PORT", "[::1]:PORT"; `host` gets no brackets. STATUS_INVALID with what is
+ * expected. */
+status rdzv_config_endpoint(const char *text, int default_port, char *host, size_t host_bytes,
+                            int *port);
+
+/* "key=value,key=value"; NULL: nothing given. torchrun's other keys are accepted and mean nothing
+ * here; an unknown one is a warning. */
+status rdzv_config_read(const char *text, rdzv_config *out);
+
+#endif

@@ -1,0 +1,222 @@
+#include "app/launch/worker_logs.h"
+
+#include "base/log.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { SHOWN_BYTES = 80, DESCRIPTORS = 16 };
+
+static bool parse_rank(const char **at, int *out)
+{
+    char *end = NULL;
+    long value = isdigit((unsigned char)**at) ? strtol(*at, &end, 10) : -1;
+    if (value < 0 || value >= SPEC_MAX_NPROC)
+        return false;
+    *at = end;
+    *out = (int)value;
+    return true;
+}
+
+/* "3", or "0:1,12:3": like torchrun's, and for local ranks of more than one digit. Ranks that are
+ * not there are passed over, as torchrun does. */
+static status parse_streams(const char *flag, const char *text, uint8_t *out)
+{
+    if (text[0] >= '0' && text[0] <= '3' && text[1] == '\0') {
+        memset(out, text[0] - '0', SPEC_MAX_NPROC);
+        return STATUS_OK;
+    }
+    memset(out, 0, SPEC_MAX_NPROC);
+    const char *at = text;
+    for (;;) {
+        int rank = 0;
+        if (!parse_rank(&at, &rank) || at[0] != ':' || at[1] < '0' || at[1] > '3' ||
+            (at[2] != '\0' && at[2] != ','))
+            return FAIL(STATUS_INVALID,
+                        "%s: '%.*s' is neither 0 to 3 (1 stdout, 2 stderr, 3 both) nor a list by "
+                        "local rank, as 0:1,12:3",
+                        flag, SHOWN_BYTES, text);
+        out[rank] = (uint8_t)(at[1] - '0');
+        if (at[2] == '\0')
+            return STATUS_OK;
+        at += 3;
+    }
+}
+
+static status parse_filter(const char *text, bool *hidden)
+{
+    memset(hidden, text != NULL, SPEC_MAX_NPROC * sizeof *hidden);
+    for (const char *at = text; at != NULL;) {
+        int rank = 0;
+        at += strspn(at, " ");
+        if (!parse_rank(&at, &rank) || (*at != '\0' && *at != ','))
+            return FAIL(STATUS_INVALID,
+                        "--local-ranks-filter: '%.*s' is no list of local ranks, as 0,1,12",
+                        SHOWN_BYTES, text);
+        hidden[rank] = false;
+        at = *at == ',' ? at + 1 : NULL;
+    }
+    return STATUS_OK;
+}
+
+status worker_logs_read(const options *opts, int nproc, worker_logs *out)
+{
+    memset(out, 0, sizeof *out);
+    TRY(parse_streams("--redirects", opts->redirects, out->redirects));
+    TRY(parse_streams("--tee", opts->tee, out->tees));
+    TRY(parse_filter(opts->local_ranks_filter, out->hidden));
+    bool shown = false;
+    for (int i = 0; i < nproc; i++)
+        shown = shown || !out->hidden[i];
+    if (!shown)
+        LOG_W("--local-ranks-filter=%.*s shows none of the local ranks 0 to %d", SHOWN_BYTES,
+              opts->local_ranks_filter, nproc - 1);
+    const char *template_text = opts->log_line_prefix_template;
+    if (template_text == NULL)
+        template_text = getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+    if (template_text == NULL || template_text[0] == '\0')
+        template_text = "[${role_name}${local_rank}]:";
+    if (strlen(template_text) >= sizeof out->template_text)
+        return FAIL(STATUS_INVALID, "--log-line-prefix-template: longer than %d letters",
+                    LOGS_TEMPLATE_BYTES - 1);
+    strcpy(out->template_text, template_text);
+    const char *base = opts->log_dir != NULL ? opts->log_dir : "";
+    if (strlen(base) + 256 >= sizeof out->base)
+        return FAIL(STATUS_INVALID, "--log-dir is too long");
+    strcpy(out->base, base);
+    out->none = strcmp(base, "/dev/null") == 0;
+    return STATUS_OK;
+}
+
+/* A job's name as part of a file's. */
+static void safe_name(const char *run_id, char out[SPEC_RUN_ID_BYTES])
+{
+    snprintf(out, SPEC_RUN_ID_BYTES, "%s", run_id);
+    for (char *c = out; *c != '\0'; c++)
+        if (!isalnum((unsigned char)*c) && strchr("-_.", *c) == NULL)
+            *c = '_';
+    if (out[0] == '.')
+        out[0] = '_';
+}
+
+status worker_logs_open(worker_logs *logs, const char *run_id)
+{
+    char path[FILE_PATH_BYTES], name[SPEC_RUN_ID_BYTES];
+    const char *temporary = getenv("TMPDIR");
+    if (logs->none)
+        return STATUS_OK;
+    safe_name(run_id, name);
+    if (logs->base[0] != '\0') {
+        TRY(file_make_folders(logs->base));
+        snprintf(path, sizeof path, "%.*s/%s_XXXXXX", FILE_PATH_BYTES - SPEC_RUN_ID_BYTES - 16,
+                 logs->base, name);
+    } else {
+        if (temporary == NULL || temporary[0] != '/' || strlen(temporary) > FILE_PATH_BYTES / 2)
+            temporary = "/tmp";
+        snprintf(path, sizeof path, "%.*s/mnist_ddp_XXXXXX", FILE_PATH_BYTES / 2, temporary);
+    }
+    if (mkdtemp(path) == NULL)
+        return FAIL(STATUS_IO, "a folder for logs, %s: %s; name another one with --log-dir", path,
+                    strerror(errno));
+    char *whole = realpath(path, NULL); /* a worker may change its folder */
+    snprintf(logs->folder, sizeof logs->folder, "%s",
+             whole != NULL && strlen(whole) < FILE_PATH_BYTES - 256 ? whole : path);
+    free(whole);
+    return STATUS_OK;
+}
+
+void worker_logs_file(const worker_logs *logs, int attempt, int local_rank, const char *name,
+                      char *out)
+{
+    out[0] = '\0';
+    if (logs->folder[0] != '\0')
+        snprintf(out, FILE_PATH_BYTES, "%.*s/attempt_%d/%d%s%s", FILE_PATH_BYTES - 256,
+                 logs->folder, attempt, local_rank, name[0] != '\0' ? "/" : "", name);
+}
+
+void worker_logs_dumps(const worker_logs *logs, int attempt, char *out)
+{
+    out[0] = '\0';
+    if (logs->folder[0] != '\0')
+        snprintf(out, FILE_PATH_BYTES, "%.*s/attempt_%d/ranks", FILE_PATH_BYTES - 256, logs->folder,
+                 attempt);
+}
+
+status worker_logs_start(const worker_logs *logs, int attempt, int nproc)
+{
+    char path[FILE_PATH_BYTES];
+    if (logs->folder[0] == '\0')
+        return STATUS_OK;
+    worker_logs_dumps(logs, attempt, path);
+    TRY(file_make_folders(path));
+    for (int i = 0; i < nproc; i++) {
+        worker_logs_file(logs, attempt, i, "", path);
+        if (mkdir(path, 0777) != 0 && errno != EEXIST)
+            return FAIL(STATUS_IO, "make folder %s: %s", path, strerror(errno));
+    }
+    return STATUS_OK;
+}
+
+/* Appends the macro's value if `at` begins with "${name}" or "$name"; returns the macro's length.
+ */
+static size_t expand(const char *at, const char *name, const char *value, char *out, size_t *used)
+{
+    size_t length = strlen(name);
+    bool braces = at[1] == '{';
+    const char *word = at + (braces ? 2 : 1);
+    if (strncmp(word, name, length) != 0)
+        return 0;
+    if (braces ? word[length] != '}' : isalnum((unsigned char)word[length]) || word[length] == '_')
+        return 0;
+    int n = snprintf(out + *used, LOGS_PREFIX_BYTES - *used, "%s", value);
+    *used += (size_t)n < LOGS_PREFIX_BYTES - *used ? (size_t)n : LOGS_PREFIX_BYTES - 1 - *used;
+    return length + (braces ? 3 : 1);
+}
+
+void worker_logs_prefix(const worker_logs *logs, const launch_plan *plan, int rank, int local_rank,
+                        char *out)
+{
+    char rank_text[16], local_text[16], host[256] = "?";
+    snprintf(rank_text, sizeof rank_text, "%d", rank);
+    snprintf(local_text, sizeof local_text, "%d", local_rank);
+    if (gethostname(host, sizeof host - 1) != 0)
+        strcpy(host, "?");
+    const struct {
+        const char *name, *value;
+    } macros[] = {{"role_name", plan->role},
+                  {"local_rank", local_text},
+                  {"rank", rank_text},
+                  {"hostname", host}};
+    size_t used = 0;
+    for (const char *at = logs->template_text; *at != '\0' && used + 1 < LOGS_PREFIX_BYTES;) {
+        size_t passed = 0;
+        for (size_t i = 0; *at == '$' && passed == 0 && i < sizeof macros / sizeof macros[0]; i++)
+            passed = expand(at, macros[i].name, macros[i].value, out, &used);
+        if (passed == 0) {
+            out[used++] = *at;
+            passed = at[0] == '$' && at[1] == '$' ? 2 : 1;
+        }
+        at += passed;
+    }
+    out[used] = '\0';
+}
+
+static int remove_entry(const char *path, const struct stat *about, int type, struct FTW *place)
+{
+    (void)about, (void)type, (void)place;
+    return remove(path) == 0 || errno == ENOENT ? 0 : -1;
+}
+
+void worker_logs_close(worker_logs *logs, bool keep)
+{
+    if (logs->folder[0] != '\0' && logs->base[0] == '\0' && !keep &&
+        nftw(logs->folder, remove_entry, DESCRIPTORS, FTW_DEPTH | FTW_PHYS) != 0)
+        LOG_D("%s is left: %s", logs->folder, strerror(errno));
+    logs->folder[0] = '\0';
+}

@@ -1,0 +1,60 @@
+/* Where the workers' output goes: to the launcher's own, to files, or both; and the folders of
+ * those files, laid out as torchrun's:
+ *
+ *   <--log-dir>/
+ *     <run id>_<random>/            this launch
+ *       attempt_<attempt>/
+ *         <local rank>/
+ *           stdout.log
+ *           stderr.log
+ *           error.json              why the rank failed, as torch's workers write it
+ *         ranks/                    what the ranks note of themselves: $MNIST_DDP_DUMP_DIR
+ */
+#ifndef MNIST_DDP_APP_LAUNCH_WORKER_LOGS_H
+#define MNIST_DDP_APP_LAUNCH_WORKER_LOGS_H
+
+#include "app/launch/launch_plan.h"
+#include "app/options/options.h"
+#include "base/file.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Streams of a worker; bits, as --redirects and --tee count them. */
+enum { LOGS_STDOUT = 1, LOGS_STDERR = 2 };
+
+enum { LOGS_TEMPLATE_BYTES = 256, LOGS_PREFIX_BYTES = 320 };
+
+typedef struct worker_logs {
+    uint8_t redirects[SPEC_MAX_NPROC], tees[SPEC_MAX_NPROC]; /* by local rank */
+    bool hidden[SPEC_MAX_NPROC];                             /* by --local-ranks-filter */
+    char template_text[LOGS_TEMPLATE_BYTES];
+    char base[FILE_PATH_BYTES];   /* --log-dir; "": a temporary folder */
+    bool none;                    /* --log-dir=/dev/null: nothing is written */
+    char folder[FILE_PATH_BYTES]; /* of this launch, once open; "" if none */
+} worker_logs;
+
+/* From --log-dir, --redirects, --tee, --local-ranks-filter and --log-line-prefix-template, for
+ * `nproc` workers. STATUS_INVALID with what is allowed. */
+status worker_logs_read(const options *opts, int nproc, worker_logs *out);
+
+/* Makes the folder of this launch. STATUS_IO. */
+status worker_logs_open(worker_logs *logs, const char *run_id);
+
+/* Makes the folders of one attempt. */
+status worker_logs_start(const worker_logs *logs, int attempt, int nproc);
+
+/* Paths into `out` (FILE_PATH_BYTES); "" where nothing is written. */
+void worker_logs_file(const worker_logs *logs, int attempt, int local_rank, const char *name,
+                      char *out);
+void worker_logs_dumps(const worker_logs *logs, int attempt, char *out);
+
+/* What stands before a worker's lines of --tee: LOGS_PREFIX_BYTES. */
+void worker_logs_prefix(const worker_logs *logs, const launch_plan *plan, int rank, int local_rank,
+                        char *out);
+
+/* Removes a temporary folder, unless it is to be kept. */
+void worker_logs_close(worker_logs *logs, bool keep);
+
+#endif
