@@ -20,14 +20,19 @@ typedef struct group_setup {
     bool one_host;      /* all ranks share host, network and process namespace, and user */
 } group_setup;
 
-/* Arguments arrive checked; world_size > 1. launch() starts behind the work already on `stream`
- * (NULL: host memory, starts at once) and may be called again before the first is done. A kind that
- * a backend cannot do is STATUS_INVALID, by name. wait() of a work with a stream orders that stream
- * behind it and does not block the host; else it
+/* Arguments arrive checked; world_size > 1.
+ *
+ * launch() starts after the work already on `stream` (NULL: host memory, starts at once) and may be
+ * called again before the first is done. A kind that a backend cannot do is STATUS_INVALID, by
+ * name.
+ *
+ * wait() of a work with a stream orders that stream after it and does not block the host. Else it
  * returns when the result is in place, or STATUS_TIMEOUT at the deadline, after which only
  * destroy() may be called. Works are waited for in the order of their launch, by one thread at a
- * time; launch() may be called from another thread meanwhile. Messages say what went wrong with
- * which peer; the front door puts the collective, the rank and the backend in front. */
+ * time; launch() may be called from another thread meanwhile.
+ *
+ * Messages say what went wrong with which peer; the front door puts the collective, the rank and
+ * the backend in front. */
 typedef struct process_group_ops {
     const char *name;   /* as --backend spells it */
     bool device_memory; /* takes a stream and device memory; false: host memory only */

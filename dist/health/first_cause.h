@@ -2,8 +2,8 @@
  *
  * A rank that fails takes others with it: whoever waits for it fails and goes, and so the next. The
  * first finding is therefore kept in one record that all ranks share, and everybody names the rank
- * that it names. The record lies in the store; or, where ranks share memory, in a word of that,
- * which also outlives the store.
+ * that it names. The record lies in the store; or, if ranks share memory, in a word of that, which
+ * also outlives the store.
  *
  * A rank that is through with a collective may go while others still take in what it has sent. It
  * says how far it has come, and its going counts only if it has not come as far as it is needed.
@@ -33,7 +33,7 @@ cause_weight first_cause_weigh(status st);
 
 typedef struct first_cause first_cause;
 
-/* The record, where ranks share memory; 0: nothing is known. */
+/* The record, if ranks share memory; 0: nothing is known. */
 typedef uint32_t first_cause_word;
 
 /* Meets all ranks (peers_create, with its failures). `shared`: the same word for all ranks, written

@@ -4,7 +4,7 @@
 
 #include <inttypes.h>
 
-/* NULL where newer ones have taken its place, or it has not come. */
+/* NULL if newer ones have taken its place, or it has not come. */
 static flight_record *find(flight_recorder *recorder, uint64_t seq)
 {
     flight_record *r = &recorder->records[seq % FLIGHT_RECORDER_LENGTH];

@@ -24,7 +24,7 @@ static void to_line(const rank_sight *s, char *out)
              s->entered, s->waits, s->entered_text, s->waits_text, s->doing);
 }
 
-/* The text up to the next tab, or to the end; moves *at behind it. */
+/* The text up to the next tab, or to the end; moves *at past it. */
 static void take_text(const char **at, char *out)
 {
     size_t length = strcspn(*at, "\t");
@@ -119,7 +119,7 @@ static bool differs(uint64_t number, const char *theirs, uint64_t seq, const cha
     return number == seq && strcmp(theirs, ours) != 0;
 }
 
-/* In words; "" where it lives on. */
+/* In words; "" if it lives on. */
 static const char *process_of(const rank_sight *s)
 {
     return s->state == RANK_STOPPED ? "is stopped (SIGSTOP, or a debugger) and "

@@ -1,4 +1,4 @@
-/* The processes of a group's ranks, and which of them live: seen through pidfds and /proc where all
+/* The processes of a group's ranks, and which of them live: seen through pidfds and /proc if all
  * ranks are on this host, else nothing is seen.
  *
  * Each rank says in the store who it is, or why it goes no further; rank 0 reads that and gives all
@@ -17,7 +17,7 @@ typedef struct peers peers;
 
 /* Returns once rank 0 has heard from every rank. STATUS_TIMEOUT at the deadline, with a rank that
  * has not come; STATUS_PEER with one that has declined or, on one host, has ended since; STATUS_IO
- * where the kernel has no pidfds (Linux before 5.3). */
+ * if the kernel has no pidfds (Linux before 5.3). */
 status peers_create(const group_setup *setup, int64_t deadline_ns, peers **out);
 void peers_destroy(peers *p); /* accepts NULL */
 

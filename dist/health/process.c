@@ -8,8 +8,8 @@
 
 enum { STAT_BYTES = 512 };
 
-/* State and start, behind the name, which may hold anything but ends at the last bracket. false: no
- * such process. */
+/* State and start. They come after the name, which may hold anything but ends at the last bracket.
+ * false: no such process. */
 static int read_stat(int pid, char *state, uint64_t *start)
 {
     char path[64], text[STAT_BYTES];
