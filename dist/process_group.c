@@ -14,11 +14,11 @@
 #include "dist/collective.h"
 #include "dist/first_runs.h"
 #include "dist/health/flight_recorder.h"
+#include "dist/health/rank_status.h"
 #include "dist/injected_delay.h"
 #include "dist/process_group_check.h"
 #include "dist/process_group_launch.h"
 #include "dist/process_group_ops.h"
-#include "dist/rank_page.h"
 #include "dist/staging.h"
 #include "kernels/ops.h"
 
@@ -74,7 +74,7 @@ struct process_group {
     allocations memory;
     staging *staging; /* NULL until it is needed */
     flight_recorder recorder;
-    rank_page *page; /* NULL: none */
+    rank_status *page; /* NULL: none */
 };
 
 /* The lock is held. Keeps the first failure and its message. */
@@ -144,7 +144,7 @@ status process_group_create(const process_group_options *options, process_group 
     return STATUS_OK;
 }
 
-void process_group_write_ring(process_group *group, FILE *file)
+void process_group_write_flight_record(process_group *group, FILE *file)
 {
     pthread_mutex_lock(&group->lock);
     flight_recorder_write(&group->recorder, file);
@@ -370,7 +370,7 @@ status process_group_launch(process_group *group, const collective *c, device_st
         bool first = first_runs_note(&group->known, c);
         w->what.timeout_ms = first ? group->patience_ms : group->timeout_ms;
         flight_recorder_launch(&group->recorder, &w->what, stream != NULL, clock_now_ns());
-        rank_page_launch(group->page, &w->what);
+        rank_status_launch(group->page, &w->what);
         count_traffic(group, &w->what);
         st = start(group, w);
         if (st != STATUS_OK) {
@@ -406,7 +406,7 @@ static void note_wait(process_group *group, const work *w)
 {
     int64_t now_ns = clock_now_ns();
     flight_recorder_wait(&group->recorder, w->what.seq, now_ns);
-    rank_page_wait(group->page, &w->what, now_ns);
+    rank_status_wait(group->page, &w->what, now_ns);
 }
 
 static void note_end(process_group *group, const work *w, status st)
@@ -414,7 +414,7 @@ static void note_end(process_group *group, const work *w, status st)
     int64_t end_ns = st == STATUS_OK && w->done_ns > 0 ? w->done_ns : clock_now_ns();
     flight_recorder_end(&group->recorder, w->what.seq, st == STATUS_OK, end_ns);
     if (st == STATUS_OK)
-        rank_page_end_wait(group->page);
+        rank_status_end_wait(group->page);
 }
 
 /* Takes `w` off the list; it must be the oldest. */

@@ -53,7 +53,7 @@ status process_group_check(process_group *group);
  * bytes, what it carries, how far it got, and when on the clock of base/clock.h. Always kept. One
  * that is replayed with a recorded graph was noted when it was recorded. May be called from any
  * thread. */
-void process_group_write_ring(process_group *group, FILE *file);
+void process_group_write_flight_record(process_group *group, FILE *file);
 
 /* Zeroed host memory, aligned to 64 bytes, that belongs to the group until it is destroyed. Every
  * rank asks for the same sizes in the same order; collectives on such memory need no copies where

@@ -52,7 +52,7 @@ typedef struct process_group_options {
     int64_t inject_delay_ms;
 
     /* Kept up to date with what is launched and waited for; borrowed; NULL: none. */
-    struct rank_page *page;
+    struct rank_status *page;
 
     /* Of base/trace.h, TRACE_OVERLAPPING: gets every collective from its launch to its end;
      * borrowed; NULL: no trace. */

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-rank_sight *launch_hang_look(const worker_group *group)
+rank_snapshot *launch_hang_look(const worker_group *group)
 {
     const worker_logs *logs = &group->start.spec->logs;
     char folder[FILE_PATH_BYTES];
@@ -12,12 +12,12 @@ rank_sight *launch_hang_look(const worker_group *group)
     worker_logs_dumps(logs, group->start.attempt, folder);
     if (folder[0] == '\0')
         return NULL;
-    rank_sight *sights = calloc((size_t)group->n, sizeof *sights);
+    rank_snapshot *sights = calloc((size_t)group->n, sizeof *sights);
     if (sights == NULL)
         return NULL;
     for (int i = 0; i < group->n; i++) {
-        rank_sight sight;
-        if (rank_page_read(folder, group->workers[i].rank, &sight) != STATUS_OK)
+        rank_snapshot sight;
+        if (rank_status_read(folder, group->workers[i].rank, &sight) != STATUS_OK)
             continue;
         sights[i] = sight;
         found++;

@@ -4,7 +4,7 @@
 
 #include "app/launch/worker.h"
 #include "dist/health/first_cause.h"
-#include "dist/rank_page.h"
+#include "dist/health/rank_status.h"
 
 enum { FAILURE_TEXT_BYTES = 160, FAILURE_HOST_BYTES = 256, FAILURE_SAYS_BYTES = 2000 };
 

@@ -3,7 +3,7 @@
 #define MNIST_DDP_APP_LAUNCH_WORKER_GROUP_H
 
 #include "app/launch/worker.h"
-#include "dist/rank_page.h"
+#include "dist/health/rank_status.h"
 
 #include <poll.h>
 
@@ -40,7 +40,7 @@ typedef struct worker_group {
     bool hurried;        /* it got one while a failure was being dealt with */
     bool broken;         /* not all could be started */
     int n_failed;
-    rank_sight *sights; /* where all were when trouble began, n of them; NULL: not known */
+    rank_snapshot *sights; /* where all were when trouble began, n of them; NULL: not known */
 } worker_group;
 
 /* For settings->plan.nproc workers. `start` is copied, but for its error_fd and orphan reaper; console

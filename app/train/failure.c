@@ -22,9 +22,9 @@ enum { MESSAGE_BYTES = 2048, OTHERS_MS = 2000 };
 /* The line before the collectives: whose they are, and what time it is by which clock. */
 static status write_head(const rank_context *rank, FILE *file)
 {
-    rank_sight own;
+    rank_snapshot own;
     char *line = NULL;
-    rank_page_look(rank->page, &own);
+    rank_status_look(rank->page, &own);
     json_t *head = json_object();
     json_object_set_new(head, "rank", json_integer(rank->place.rank));
     json_object_set_new(head, "world_size", json_integer(rank->place.world_size));
@@ -58,7 +58,7 @@ status failure_dump(const rank_context *rank)
     TRY(file_join(folder, name, path));
     TRY(text_stream_open(&lines));
     status st = write_head(rank, lines.file);
-    process_group_write_ring(rank->group, lines.file);
+    process_group_write_flight_record(rank->group, lines.file);
     status whole = text_stream_close(&lines, &text, &size_bytes);
     if (st == STATUS_OK)
         st = whole;
@@ -97,7 +97,7 @@ status failure_explain(const rank_context *rank, status st)
     if (rank->group == NULL || rank->page == NULL)
         return st;
     snprintf(why, sizeof why, "%s", status_text());
-    rank_page_fail(rank->page);
+    rank_status_fail(rank->page);
     if (!concerns_others(rank))
         return st;
     if (failure_dump(rank) != STATUS_OK)

@@ -171,11 +171,11 @@ static status open_loader(rank_context *rank)
 
 static status open_page(rank_context *rank)
 {
-    rank_page_options settings = {.folder = rank_context_dump_folder(),
-                                  .rank = rank->place.rank,
-                                  .world_size = rank->place.world_size,
-                                  .generation = rank->place.restart_count};
-    return rank_page_create(&settings, &rank->page);
+    rank_status_options settings = {.folder = rank_context_dump_folder(),
+                                    .rank = rank->place.rank,
+                                    .world_size = rank->place.world_size,
+                                    .generation = rank->place.restart_count};
+    return rank_status_create(&settings, &rank->page);
 }
 
 static status join(rank_context *rank)
@@ -392,7 +392,7 @@ void rank_context_close(rank_context *rank)
     rendezvous_destroy(rank->rdzv);
     dataset_close(&rank->train_set);
     dataset_close(&rank->test_set);
-    rank_page_destroy(rank->page);
+    rank_status_destroy(rank->page);
     run_trace_close(&rank->trace);
     *rank = (rank_context){0};
     status_restore(&cause);

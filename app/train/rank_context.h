@@ -10,8 +10,8 @@
 #include "app/train/timeline.h"
 #include "data/dataset.h"
 #include "data/loader.h"
+#include "dist/health/rank_status.h"
 #include "dist/process_group.h"
-#include "dist/rank_page.h"
 #include "dist/rendezvous.h"
 #include "kernels/device.h"
 #include "model/network.h"
@@ -31,7 +31,7 @@ typedef struct rank_context {
     void (*stuck)(void *rank, status st); /* as process_group_options has it */
 
     run_trace trace;
-    rank_page *page; /* where this rank is; never NULL while training */
+    rank_status *page; /* where this rank is; never NULL while training */
     timeline timeline;
 
     device *dev;
@@ -50,7 +50,7 @@ int64_t rank_context_global_batch(const rank_context *rank);
 /* Where this process stands: from the environment, or the only rank of a job of its own. */
 status rank_context_place(rendezvous_place *out, bool *is_worker);
 
-/* $MNIST_DDP_DUMP_DIR: where ranks of this host keep their pages (dist/rank_page.h), and write
+/* $MNIST_DDP_DUMP_DIR: where ranks of this host keep their pages (dist/health/rank_status.h), and write
  * their last collectives; NULL if it is not set. */
 const char *rank_context_dump_folder(void);
 

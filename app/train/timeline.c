@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "kernels/stream_trace.h"
 
-void timeline_open(device *dev, rank_page *page, run_trace *spans, timeline *out)
+void timeline_open(device *dev, rank_status *page, run_trace *spans, timeline *out)
 {
     *out = (timeline){.dev = dev,
                       .page = page,
@@ -50,7 +50,7 @@ status timeline_enter(timeline *t, moment m)
     bool on_stream = t->clock == TIMELINE_OF_STREAM && t->counts;
     if (t->clock == TIMELINE_OF_HOST)
         count(t, m);
-    rank_page_enter(t->page, m);
+    rank_status_enter(t->page, m);
     return device_span_switch(t->dev, facts->name, on_stream ? &t->ns[facts->phase] : NULL);
 }
 
@@ -95,7 +95,7 @@ status timeline_settle_waiting(timeline *t, process_group *group)
 status timeline_begin_step(timeline *t, int64_t epoch, int64_t step)
 {
     run_trace_begin_step(t->trace, step);
-    rank_page_step(t->page, epoch, step);
+    rank_status_step(t->page, epoch, step);
     return timeline_enter(t, MOMENT_LOAD);
 }
 

@@ -16,9 +16,9 @@
 
 #include "app/trace/run_trace.h"
 #include "app/train/skew.h"
+#include "dist/health/rank_status.h"
 #include "dist/moment.h"
 #include "dist/process_group.h"
-#include "dist/rank_page.h"
 #include "kernels/device.h"
 
 #include <stdbool.h>
@@ -32,7 +32,7 @@ typedef enum timeline_clock {
 
 typedef struct timeline {
     device *dev;
-    rank_page *page;
+    rank_status *page;
     run_trace *trace;
     timeline_clock clock;
     int64_t ns[N_PHASES]; /* of the epochs so far */
@@ -44,7 +44,7 @@ typedef struct timeline {
 
 /* Borrows all three until it is closed. Times are by the host's clock, or, of an accelerator, per
  * epoch. timeline_close accepts a zeroed one. */
-void timeline_open(device *dev, rank_page *page, run_trace *spans, timeline *out);
+void timeline_open(device *dev, rank_status *page, run_trace *spans, timeline *out);
 void timeline_close(timeline *t);
 
 /* From now on an accelerator's moments are timed on its stream. Waits for it. STATUS_DEVICE. */

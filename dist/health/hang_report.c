@@ -18,7 +18,7 @@ static void key_of(int rank, char *out)
 }
 
 /* One line, its parts separated by tabs: no text of ours has one. */
-static void to_line(const rank_sight *s, char *out)
+static void to_line(const rank_snapshot *s, char *out)
 {
     snprintf(out, LINE_BYTES, "%d %d %" PRIu64 " %" PRIu64 "\t%s\t%s\t%s", (int)s->state, s->pid,
              s->entered, s->waits, s->entered_text, s->waits_text, s->doing);
@@ -32,10 +32,10 @@ static void take_text(const char **at, char *out)
     *at += length + ((*at)[length] == '\t');
 }
 
-static bool from_line(const char *line, int rank, rank_sight *out)
+static bool from_line(const char *line, int rank, rank_snapshot *out)
 {
     int state = 0;
-    rank_sight s = {.rank = rank};
+    rank_snapshot s = {.rank = rank};
     if (sscanf(line, "%d %d %" SCNu64 " %" SCNu64, &state, &s.pid, &s.entered, &s.waits) != 4)
         return false;
     s.state = (rank_state)state;
@@ -48,9 +48,9 @@ static bool from_line(const char *line, int rank, rank_sight *out)
     return true;
 }
 
-static bool read_page(const hang_report_options *o, int rank, rank_sight *out)
+static bool read_page(const hang_report_options *o, int rank, rank_snapshot *out)
 {
-    return o->folder != NULL && rank_page_read(o->folder, rank, out) == STATUS_OK &&
+    return o->folder != NULL && rank_status_read(o->folder, rank, out) == STATUS_OK &&
            out->generation == o->generation;
 }
 
@@ -63,7 +63,7 @@ static bool store_answers(const hang_report_options *o)
     return o->store != NULL && store_wait(o->store, key, PROBE_MS) == STATUS_OK;
 }
 
-static void publish(const hang_report_options *o, const rank_sight *s)
+static void publish(const hang_report_options *o, const rank_snapshot *s)
 {
     char key[KEY_BYTES], line[LINE_BYTES];
     void *held = NULL;
@@ -78,15 +78,15 @@ static void publish(const hang_report_options *o, const rank_sight *s)
 }
 
 /* This rank and those whose pages lie on this host. */
-static void look_around(const hang_report_options *o, rank_sight *sights, bool *known)
+static void look_around(const hang_report_options *o, rank_snapshot *snapshots, bool *known)
 {
     for (int rank = 0; rank < o->world_size; rank++)
-        known[rank] = rank != o->rank && read_page(o, rank, &sights[rank]);
-    rank_page_look(o->page, &sights[o->rank]);
+        known[rank] = rank != o->rank && read_page(o, rank, &snapshots[rank]);
+    rank_status_look(o->page, &snapshots[o->rank]);
     known[o->rank] = true;
 }
 
-static void ask_others(const hang_report_options *o, rank_sight *sights, bool *known)
+static void ask_others(const hang_report_options *o, rank_snapshot *snapshots, bool *known)
 {
     char key[KEY_BYTES];
     int64_t deadline_ns = clock_deadline_ns(o->wait_ms);
@@ -99,7 +99,7 @@ static void ask_others(const hang_report_options *o, rank_sight *sights, bool *k
         status st = store_wait(o->store, key, clock_remaining_ms(deadline_ns));
         if (st == STATUS_OK)
             st = store_get(o->store, key, &line, &size_bytes);
-        known[rank] = st == STATUS_OK && from_line(line, rank, &sights[rank]);
+        known[rank] = st == STATUS_OK && from_line(line, rank, &snapshots[rank]);
         free(line);
         if (st != STATUS_OK && st != STATUS_TIMEOUT)
             return;
@@ -107,7 +107,7 @@ static void ask_others(const hang_report_options *o, rank_sight *sights, bool *k
 }
 
 /* The collective that this rank failed in. */
-static uint64_t failed_in(const rank_sight *own, const char **text)
+static uint64_t failed_in(const rank_snapshot *own, const char **text)
 {
     *text = own->waits != 0 ? own->waits_text : own->entered_text;
     return own->waits != 0 ? own->waits : own->entered;
@@ -120,7 +120,7 @@ static bool differs(uint64_t number, const char *theirs, uint64_t seq, const cha
 }
 
 /* In words; "" if it lives on. */
-static const char *process_of(const rank_sight *s)
+static const char *process_of(const rank_snapshot *s)
 {
     return s->state == RANK_STOPPED ? "is stopped (SIGSTOP, or a debugger) and "
            : s->state == RANK_GONE  ? "is gone, and "
@@ -129,7 +129,7 @@ static const char *process_of(const rank_sight *s)
 
 /* The sentence about a rank that has not entered `what`, in which others wait; after_name or
  * after_it says how its process is. */
-static void say_missing(const rank_sight *s, const char *what, const char *after_name,
+static void say_missing(const rank_snapshot *s, const char *what, const char *after_name,
                         const char *after_it, char *out, size_t size_bytes)
 {
     snprintf(out, size_bytes, "rank %d%s never entered %s; it %swas last %s", s->rank, after_name,
@@ -137,7 +137,7 @@ static void say_missing(const rank_sight *s, const char *what, const char *after
 }
 
 /* What sets a rank apart; false if it stands where this one stands, or is just on its way. */
-static bool explain_one(const rank_sight *own, const rank_sight *s, bool timed_out, char *out,
+static bool explain_one(const rank_snapshot *own, const rank_snapshot *s, bool timed_out, char *out,
                         size_t size_bytes)
 {
     const char *ours = NULL, *process = process_of(s);
@@ -159,7 +159,7 @@ static bool explain_one(const rank_sight *own, const rank_sight *s, bool timed_o
 }
 
 /* Another collective under the number of ours; NULL: the same, or not there. */
-static const char *other_collective(const rank_sight *own, const rank_sight *s)
+static const char *other_collective(const rank_snapshot *own, const rank_snapshot *s)
 {
     const char *ours = NULL;
     uint64_t seq = failed_in(own, &ours);
@@ -201,14 +201,14 @@ __attribute__((format(printf, 2, 3))) static void add(sentence *to, const char *
 }
 
 /* The first rank that does something else says enough. */
-static void name_mismatch(const hang_report_options *o, const rank_sight *sights, const bool *known,
-                          sentence *to)
+static void name_mismatch(const hang_report_options *o, const rank_snapshot *snapshots,
+                          const bool *known, sentence *to)
 {
-    const rank_sight *own = &sights[o->rank];
+    const rank_snapshot *own = &snapshots[o->rank];
     const char *ours = NULL;
     (void)failed_in(own, &ours);
     for (int rank = 0; rank < o->world_size; rank++) {
-        const char *other = known[rank] ? other_collective(own, &sights[rank]) : NULL;
+        const char *other = known[rank] ? other_collective(own, &snapshots[rank]) : NULL;
         if (other == NULL)
             continue;
         add(to,
@@ -219,19 +219,19 @@ static void name_mismatch(const hang_report_options *o, const rank_sight *sights
     }
 }
 
-static void compose(const hang_report_options *o, const rank_sight *sights, const bool *known,
+static void compose(const hang_report_options *o, const rank_snapshot *snapshots, const bool *known,
                     char *out)
 {
     char one[4 * RANK_TEXT_BYTES], unknown[96];
     const char *ours = NULL;
     sentence to = {.text = out};
     int named = 0;
-    (void)failed_in(&sights[o->rank], &ours);
-    name_mismatch(o, sights, known, &to);
+    (void)failed_in(&snapshots[o->rank], &ours);
+    name_mismatch(o, snapshots, known, &to);
     for (int rank = 0; rank < o->world_size; rank++) {
-        const rank_sight *s = &sights[rank];
-        if (rank == o->rank || !known[rank] || other_collective(&sights[o->rank], s) != NULL ||
-            !explain_one(&sights[o->rank], s, o->timed_out, one, sizeof one))
+        const rank_snapshot *s = &snapshots[rank];
+        if (rank == o->rank || !known[rank] || other_collective(&snapshots[o->rank], s) != NULL ||
+            !explain_one(&snapshots[o->rank], s, o->timed_out, one, sizeof one))
             continue;
         if (named++ < MOST_NAMED)
             add(&to, "%s", one);
@@ -247,32 +247,32 @@ static void compose(const hang_report_options *o, const rank_sight *sights, cons
 
 void hang_report_explain(const hang_report_options *o, char *out)
 {
-    rank_sight *sights = NULL;
+    rank_snapshot *snapshots = NULL;
     bool *known = NULL;
     size_t n = (size_t)o->world_size;
     out[0] = '\0';
-    if (o->page == NULL || memory_alloc(n * sizeof *sights, (void **)&sights) != STATUS_OK)
+    if (o->page == NULL || memory_alloc(n * sizeof *snapshots, (void **)&snapshots) != STATUS_OK)
         return;
     if (memory_alloc(n * sizeof *known, (void **)&known) == STATUS_OK) {
-        look_around(o, sights, known);
+        look_around(o, snapshots, known);
         if (o->store != NULL)
-            publish(o, &sights[o->rank]);
+            publish(o, &snapshots[o->rank]);
         if (store_answers(o)) {
             for (int rank = 0; rank < o->world_size; rank++)
                 if (known[rank] && rank != o->rank)
-                    publish(o, &sights[rank]);
-            ask_others(o, sights, known);
+                    publish(o, &snapshots[rank]);
+            ask_others(o, snapshots, known);
         }
-        compose(o, sights, known, out);
+        compose(o, snapshots, known, out);
     }
     free(known);
-    free(sights);
+    free(snapshots);
 }
 
 /* The collective that the furthest rank has entered; NULL: none is known. */
-static const rank_sight *find_furthest(const rank_sight *ranks, int n)
+static const rank_snapshot *find_furthest(const rank_snapshot *ranks, int n)
 {
-    const rank_sight *first = NULL;
+    const rank_snapshot *first = NULL;
     for (int i = 0; i < n; i++)
         if (ranks[i].pid != 0 && (first == NULL || ranks[i].entered > first->entered))
             first = &ranks[i];
@@ -280,11 +280,11 @@ static const rank_sight *find_furthest(const rank_sight *ranks, int n)
 }
 
 /* The collective that others wait in and `late` has not entered; else the furthest one. */
-static const char *missed_by(const rank_sight *late, const rank_sight *ranks, int n)
+static const char *missed_by(const rank_snapshot *late, const rank_snapshot *ranks, int n)
 {
-    const rank_sight *waiting = NULL;
+    const rank_snapshot *waiting = NULL;
     for (int i = 0; i < n; i++) {
-        const rank_sight *s = &ranks[i];
+        const rank_snapshot *s = &ranks[i];
         if (s->pid != 0 && s->waits > late->entered &&
             (waiting == NULL || s->waits < waiting->waits))
             waiting = s;
@@ -292,7 +292,7 @@ static const char *missed_by(const rank_sight *late, const rank_sight *ranks, in
     return waiting != NULL ? waiting->waits_text : find_furthest(ranks, n)->entered_text;
 }
 
-static void write_line(FILE *out, const rank_sight *s, const rank_sight *ranks, int n)
+static void write_line(FILE *out, const rank_snapshot *s, const rank_snapshot *ranks, int n)
 {
     char one[4 * RANK_TEXT_BYTES];
     bool stopped = s->state == RANK_STOPPED;
@@ -309,7 +309,7 @@ static void write_line(FILE *out, const rank_sight *s, const rank_sight *ranks, 
     fprintf(out, "  %s\n", one);
 }
 
-char *hang_report_lines(const rank_sight *ranks, int n)
+char *hang_report_lines(const rank_snapshot *ranks, int n)
 {
     char *text = NULL;
     text_stream lines;

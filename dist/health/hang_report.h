@@ -1,5 +1,5 @@
 /* Who it was that others waited for, and where it was last: from what the ranks note of themselves
- * (dist/rank_page.h), also of those that are stopped or dead.
+ * (dist/health/rank_status.h), also of those that are stopped or dead.
  *
  * A rank whose collective has failed asks for it, and so does the launcher when its ranks end. A
  * rank that fails says where it stands under the store's key "seen/<rank>", and says it also of the
@@ -8,7 +8,7 @@
 #ifndef MNIST_DDP_DIST_HANG_REPORT_H
 #define MNIST_DDP_DIST_HANG_REPORT_H
 
-#include "dist/rank_page.h"
+#include "dist/health/rank_status.h"
 #include "dist/store/store.h"
 
 #include <stdbool.h>
@@ -17,7 +17,7 @@
 typedef struct hang_report_options {
     struct store *store; /* NULL: none, or out of reach */
     const char *folder;  /* of the pages of this host's ranks; NULL */
-    const rank_page *page;
+    const rank_status *page;
     int rank, world_size, generation;
     int64_t wait_ms; /* for ranks of other hosts to say where they stand */
     bool timed_out;  /* false: the collective failed before, and who is only late is no news */
@@ -34,6 +34,6 @@ void hang_report_explain(const hang_report_options *options, char *out);
 /* By the launcher of ranks of this host, as they were when trouble began; one whose pid is 0 is not
  * known. What sets them apart, as lines: who never entered the collective that others wait in, who
  * is stopped, who was elsewhere. Free with free(); NULL: nothing. */
-char *hang_report_lines(const rank_sight *ranks, int n);
+char *hang_report_lines(const rank_snapshot *ranks, int n);
 
 #endif

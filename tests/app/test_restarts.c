@@ -6,7 +6,7 @@
  * far as chance allows.
  */
 #include "base/clock.h"
-#include "dist/rank_page.h"
+#include "dist/health/rank_status.h"
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"
 
@@ -48,13 +48,13 @@ static int number_from(const char *name, int otherwise)
 }
 
 /* The page of a rank in a generation, once it is there. */
-static bool see_rank(int generation, int rank, rank_sight *out)
+static bool see_rank(int generation, int rank, rank_snapshot *out)
 {
     char pattern[80];
     glob_t found = {0};
     snprintf(pattern, sizeof pattern, "logs/*/attempt_%d/ranks", generation);
     bool seen = glob(pattern, 0, NULL, &found) == 0 &&
-                rank_page_read(found.gl_pathv[0], rank, out) == STATUS_OK &&
+                rank_status_read(found.gl_pathv[0], rank, out) == STATUS_OK &&
                 out->generation == generation;
     globfree(&found);
     return seen;
@@ -70,12 +70,12 @@ typedef struct watched {
 /* Has a step of this generation been taken? The next one has begun then, or the run is over. */
 static bool has_stepped(watched *w)
 {
-    rank_sight sight;
-    if (!see_rank(w->generation, 0, &sight) || sight.step == 0)
+    rank_snapshot snapshot;
+    if (!see_rank(w->generation, 0, &snapshot) || snapshot.step == 0)
         return false;
     if (w->first_step < 0)
-        w->first_step = sight.step;
-    return sight.step > w->first_step;
+        w->first_step = snapshot.step;
+    return snapshot.step > w->first_step;
 }
 
 /* Returns false where the run has ended before. */
@@ -99,9 +99,9 @@ static bool await_step(watched *w)
 static bool await_start(watched *w)
 {
     int64_t deadline_ns = clock_deadline_ns(KILL_S * 1000);
-    rank_sight sight;
+    rank_snapshot snapshot;
     for (int rank = 0; rank < N_RANKS; rank++)
-        while (!see_rank(w->generation, rank, &sight)) {
+        while (!see_rank(w->generation, rank, &snapshot)) {
             if (process_is_gone(w->p->pid))
                 return false;
             ck_assert_msg(!clock_passed(deadline_ns), "generation %d does not start",
@@ -171,8 +171,8 @@ static bool kill_one(watched *w, bool soon)
     if (!(soon ? await_start(w) : await_step(w)))
         return false;
     clock_sleep_ms(random_ms(soon ? SOON_MS : LATE_MS));
-    rank_sight sight;
-    pid_t victim = see_rank(w->generation, random_ms(N_RANKS), &sight) ? sight.pid : 0;
+    rank_snapshot snapshot;
+    pid_t victim = see_rank(w->generation, random_ms(N_RANKS), &snapshot) ? snapshot.pid : 0;
     if (victim == 0 || process_is_gone(victim) || process_is_gone(w->p->pid))
         return false;
     int64_t killed_ns = clock_now_ns();

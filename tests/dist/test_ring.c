@@ -6,7 +6,7 @@
 #include "dist/ddp.h"
 #include "dist/health/flight_recorder.h"
 #include "dist/health/hang_report.h"
-#include "dist/rank_page.h"
+#include "dist/health/rank_status.h"
 #include "tests/support/facts.h"
 #include "tests/support/ranks.h"
 #include "tests/support/suite.h"
@@ -26,7 +26,7 @@ static json_t *lines_of(process_group *group)
     char *text = NULL, *next = NULL;
     text_stream written;
     ck_assert(text_stream_open(&written) == STATUS_OK);
-    process_group_write_ring(group, written.file);
+    process_group_write_flight_record(group, written.file);
     ck_assert(text_stream_close(&written, &text, NULL) == STATUS_OK);
     json_t *lines = json_array();
     for (char *line = strtok_r(text, "\n", &next); line != NULL; line = strtok_r(NULL, "\n", &next))
@@ -177,65 +177,65 @@ START_TEST(a_flag_travels_with_the_gradients)
 }
 END_TEST
 
-static rank_page *page_of(int rank, int world_size)
+static rank_status *page_of(int rank, int world_size)
 {
-    rank_page_options options = {
+    rank_status_options options = {
         .folder = folder, .rank = rank, .world_size = world_size, .generation = 3};
-    rank_page *page = NULL;
-    ck_assert_int_eq(rank_page_create(&options, &page), STATUS_OK);
+    rank_status *page = NULL;
+    ck_assert_int_eq(rank_status_create(&options, &page), STATUS_OK);
     return page;
 }
 
 START_TEST(a_page_tells_where_a_rank_is)
 {
-    rank_page *page = page_of(1, 2);
-    rank_sight sight;
-    rank_page_step(page, 4, 77);
-    rank_page_enter(page, MOMENT_BACKWARD);
-    ck_assert_msg(rank_page_read(folder, 1, &sight) == STATUS_OK, "%s", status_text());
-    ck_assert_int_eq(sight.pid, (int)getpid());
-    ck_assert_int_eq(sight.generation, 3);
-    ck_assert_int_eq(sight.state, RANK_WORKS);
-    ck_assert_int_eq(sight.step, 77);
-    ASSERT_FACTS(sight.doing, "backward", "step 77", "epoch 5", "0.0 s");
+    rank_status *page = page_of(1, 2);
+    rank_snapshot snapshot;
+    rank_status_step(page, 4, 77);
+    rank_status_enter(page, MOMENT_BACKWARD);
+    ck_assert_msg(rank_status_read(folder, 1, &snapshot) == STATUS_OK, "%s", status_text());
+    ck_assert_int_eq(snapshot.pid, (int)getpid());
+    ck_assert_int_eq(snapshot.generation, 3);
+    ck_assert_int_eq(snapshot.state, RANK_WORKS);
+    ck_assert_int_eq(snapshot.step, 77);
+    ASSERT_FACTS(snapshot.doing, "backward", "step 77", "epoch 5", "0.0 s");
     collective c = {.kind = COLLECTIVE_ALL_REDUCE, .count = 5, .seq = 9, .label = "bucket 0: w"};
-    rank_page_launch(page, &c);
-    rank_page_wait(page, &c, clock_now_ns());
-    ck_assert_int_eq(rank_page_read(folder, 1, &sight), STATUS_OK);
-    ck_assert_int_eq(sight.state, RANK_WAITS);
-    ck_assert_uint_eq(sight.entered, 9);
-    ASSERT_FACTS(sight.waits_text, "all_reduce #9", "bucket 0: w");
-    ASSERT_FACTS(sight.doing, "all_reduce #9", "bucket 0: w", "step 77", "epoch 5");
-    rank_page_end_wait(page);
-    rank_page_fail(page);
-    ck_assert_int_eq(rank_page_read(folder, 1, &sight), STATUS_OK);
-    ck_assert_int_eq(sight.state, RANK_FAILED);
-    rank_page_destroy(page);
-    rank_page_destroy(NULL);
-    ck_assert_int_eq(rank_page_read(folder, 2, &sight), STATUS_IO);
+    rank_status_launch(page, &c);
+    rank_status_wait(page, &c, clock_now_ns());
+    ck_assert_int_eq(rank_status_read(folder, 1, &snapshot), STATUS_OK);
+    ck_assert_int_eq(snapshot.state, RANK_WAITS);
+    ck_assert_uint_eq(snapshot.entered, 9);
+    ASSERT_FACTS(snapshot.waits_text, "all_reduce #9", "bucket 0: w");
+    ASSERT_FACTS(snapshot.doing, "all_reduce #9", "bucket 0: w", "step 77", "epoch 5");
+    rank_status_end_wait(page);
+    rank_status_fail(page);
+    ck_assert_int_eq(rank_status_read(folder, 1, &snapshot), STATUS_OK);
+    ck_assert_int_eq(snapshot.state, RANK_FAILED);
+    rank_status_destroy(page);
+    rank_status_destroy(NULL);
+    ck_assert_int_eq(rank_status_read(folder, 2, &snapshot), STATUS_IO);
 }
 END_TEST
 
 START_TEST(a_page_outlives_its_rank)
 {
-    rank_sight sight;
+    rank_snapshot snapshot;
     int code = 0;
     pid_t child = fork();
     if (child == 0) {
-        rank_page_enter(page_of(5, 6), MOMENT_LOAD);
+        rank_status_enter(page_of(5, 6), MOMENT_LOAD);
         raise(SIGSTOP);
         raise(SIGKILL);
     }
     ck_assert_int_eq(waitpid(child, &code, WUNTRACED), child);
     ck_assert(WIFSTOPPED(code));
-    ck_assert_int_eq(rank_page_read(folder, 5, &sight), STATUS_OK);
-    ck_assert_int_eq(sight.state, RANK_STOPPED);
-    ck_assert_int_eq(sight.pid, child);
+    ck_assert_int_eq(rank_status_read(folder, 5, &snapshot), STATUS_OK);
+    ck_assert_int_eq(snapshot.state, RANK_STOPPED);
+    ck_assert_int_eq(snapshot.pid, child);
     kill(child, SIGCONT);
     ck_assert_int_eq(waitpid(child, &code, 0), child);
-    ck_assert_int_eq(rank_page_read(folder, 5, &sight), STATUS_OK);
-    ck_assert_int_eq(sight.state, RANK_GONE);
-    ASSERT_FACTS(sight.doing, "loader");
+    ck_assert_int_eq(rank_status_read(folder, 5, &snapshot), STATUS_OK);
+    ck_assert_int_eq(snapshot.state, RANK_GONE);
+    ASSERT_FACTS(snapshot.doing, "loader");
 }
 END_TEST
 
@@ -244,18 +244,18 @@ START_TEST(what_is_no_page_is_refused)
 {
     char path[FILE_PATH_BYTES], other[FILE_PATH_BYTES], *data = NULL;
     size_t size_bytes = 0;
-    rank_sight sight;
-    rank_page_destroy(page_of(7, 9));
+    rank_snapshot snapshot;
+    rank_status_destroy(page_of(7, 9));
     snprintf(path, sizeof path, "%s/rank7.page", folder);
     snprintf(other, sizeof other, "%s/rank8.page", folder);
     ck_assert_int_eq(file_read(path, 1 << 20, &data, &size_bytes), STATUS_OK);
     ck_assert_int_eq(file_write(other, &(file_part){data, size_bytes}, 1), STATUS_OK);
-    ck_assert_int_eq(rank_page_read(folder, 8, &sight), STATUS_PEER);
+    ck_assert_int_eq(rank_status_read(folder, 8, &snapshot), STATUS_PEER);
     ck_assert_int_eq(file_write(path, &(file_part){data, size_bytes - 1}, 1), STATUS_OK);
-    ck_assert_int_eq(rank_page_read(folder, 7, &sight), STATUS_PEER);
+    ck_assert_int_eq(rank_status_read(folder, 7, &snapshot), STATUS_PEER);
     memset(data, 0xff, size_bytes);
     ck_assert_int_eq(file_write(path, &(file_part){data, size_bytes}, 1), STATUS_OK);
-    ck_assert_int_eq(rank_page_read(folder, 7, &sight), STATUS_PEER);
+    ck_assert_int_eq(rank_status_read(folder, 7, &snapshot), STATUS_PEER);
     free(data);
 }
 END_TEST
@@ -266,20 +266,20 @@ START_TEST(a_scribbled_page_is_read_with_care)
     static const int64_t scribbles[] = {INT64_MAX, INT64_MIN, -1};
     char path[FILE_PATH_BYTES], *data = NULL;
     size_t size_bytes = 0;
-    rank_page *page = page_of(10, 11);
-    rank_page_step(page, 1, 1);
-    rank_page_destroy(page);
+    rank_status *page = page_of(10, 11);
+    rank_status_step(page, 1, 1);
+    rank_status_destroy(page);
     snprintf(path, sizeof path, "%s/rank10.page", folder);
     ck_assert_int_eq(file_read(path, 1 << 20, &data, &size_bytes), STATUS_OK);
     for (size_t at = 0; at + 8 <= size_bytes; at += 8) {
         char saved[8];
-        rank_sight sight = {0};
+        rank_snapshot snapshot = {0};
         memcpy(saved, data + at, 8);
         memcpy(data + at, &scribbles[_i], 8);
         ck_assert_int_eq(file_write(path, &(file_part){data, size_bytes}, 1), STATUS_OK);
-        status st = rank_page_read(folder, 10, &sight);
+        status st = rank_status_read(folder, 10, &snapshot);
         ck_assert(st == STATUS_OK || st == STATUS_PEER);
-        ck_assert_msg(strchr(sight.doing, '-') == NULL, "word %zu: %s", at, sight.doing);
+        ck_assert_msg(strchr(snapshot.doing, '-') == NULL, "word %zu: %s", at, snapshot.doing);
         memcpy(data + at, saved, 8);
     }
     free(data);
@@ -288,14 +288,14 @@ END_TEST
 
 START_TEST(a_folder_that_cannot_be_made_is_no_failure)
 {
-    rank_page_options options = {.folder = "/proc/none", .world_size = 1};
-    rank_page *page = NULL;
-    rank_sight sight;
-    ck_assert_int_eq(rank_page_create(&options, &page), STATUS_OK);
-    rank_page_enter(page, MOMENT_OPTIMIZER);
-    rank_page_look(page, &sight);
-    ASSERT_FACTS(sight.doing, "optimizer");
-    rank_page_destroy(page);
+    rank_status_options options = {.folder = "/proc/none", .world_size = 1};
+    rank_status *page = NULL;
+    rank_snapshot snapshot;
+    ck_assert_int_eq(rank_status_create(&options, &page), STATUS_OK);
+    rank_status_enter(page, MOMENT_OPTIMIZER);
+    rank_status_look(page, &snapshot);
+    ASSERT_FACTS(snapshot.doing, "optimizer");
+    rank_status_destroy(page);
 }
 END_TEST
 
@@ -305,20 +305,20 @@ static const collective SEVENTEEN = {.kind = COLLECTIVE_ALL_REDUCE,
                                      .seq = 17,
                                      .label = "bucket 1: fc1.weight, fc1.bias"};
 
-static rank_page *scene_page(const char *in, int rank, const collective *entered, bool waits)
+static rank_status *scene_page(const char *in, int rank, const collective *entered, bool waits)
 {
-    rank_page_options options = {.folder = in, .rank = rank, .world_size = 3};
-    rank_page *page = NULL;
-    ck_assert_int_eq(rank_page_create(&options, &page), STATUS_OK);
-    rank_page_step(page, 0, 6);
-    rank_page_enter(page, waits ? MOMENT_DDP_WAIT : MOMENT_LOAD);
-    rank_page_launch(page, entered);
+    rank_status_options options = {.folder = in, .rank = rank, .world_size = 3};
+    rank_status *page = NULL;
+    ck_assert_int_eq(rank_status_create(&options, &page), STATUS_OK);
+    rank_status_step(page, 0, 6);
+    rank_status_enter(page, waits ? MOMENT_DDP_WAIT : MOMENT_LOAD);
+    rank_status_launch(page, entered);
     if (waits)
-        rank_page_wait(page, entered, clock_now_ns());
+        rank_status_wait(page, entered, clock_now_ns());
     return page;
 }
 
-static void explain(store *keys, const char *in, int rank, const rank_page *page, char *out)
+static void explain(store *keys, const char *in, int rank, const rank_status *page, char *out)
 {
     hang_report_options options = {.store = keys,
                                    .folder = in,
@@ -363,9 +363,9 @@ START_TEST(who_did_not_come_is_named)
     store *keys = connect_to(server);
     collective before = SEVENTEEN, other = {.kind = COLLECTIVE_BARRIER, .seq = 17};
     before.seq = 16;
-    rank_page *own = scene_page(in, 0, &SEVENTEEN, true);
-    rank_page *late = scene_page(in, 1, &before, false);
-    rank_page *strange = scene_page(in, 2, &other, true);
+    rank_status *own = scene_page(in, 0, &SEVENTEEN, true);
+    rank_status *late = scene_page(in, 1, &before, false);
+    rank_status *strange = scene_page(in, 2, &other, true);
     if (in == NULL) {
         explain(keys, NULL, 1, late, ignored);
         explain(keys, NULL, 2, strange, ignored);
@@ -377,9 +377,9 @@ START_TEST(who_did_not_come_is_named)
     ASSERT_FACTS(of_1, "rank 1", "all_reduce #17", "bucket 1: fc1.weight, fc1.bias", "loader",
                  "step 6", "epoch 1");
     ASSERT_FACTS(of_2, "rank 2", "barrier #17", "rank 0", "all_reduce #17");
-    rank_page_destroy(own);
-    rank_page_destroy(late);
-    rank_page_destroy(strange);
+    rank_status_destroy(own);
+    rank_status_destroy(late);
+    rank_status_destroy(strange);
     store_destroy(keys);
     store_server_destroy(server);
 }
@@ -391,7 +391,7 @@ START_TEST(silence_is_named_too)
     store_server *server = NULL;
     ck_assert_int_eq(store_server_create("127.0.0.1", 0, &server), STATUS_OK);
     store *keys = connect_to(server);
-    rank_page *own = scene_page(NULL, 0, &SEVENTEEN, true);
+    rank_status *own = scene_page(NULL, 0, &SEVENTEEN, true);
     int64_t start_ns = clock_now_ns();
     explain(keys, NULL, 0, own, said);
     ASSERT_FACTS(said, "1", "2");
@@ -400,7 +400,7 @@ START_TEST(silence_is_named_too)
     explain(NULL, NULL, 0, own, said); /* the store is lost, too */
     ASSERT_FACTS(said, "1", "2");
     ASSERT_NO_FACTS(said, "0");
-    rank_page_destroy(own);
+    rank_status_destroy(own);
     store_destroy(keys);
     store_server_destroy(server);
 }

@@ -1,4 +1,4 @@
-#include "dist/rank_page.h"
+#include "dist/health/rank_status.h"
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -31,7 +31,7 @@ typedef struct page_collective {
 } page_collective;
 
 /* Of one file; every number may be read by another process at any time. */
-struct rank_page {
+struct rank_status {
     uint64_t magic;
     uint32_t layout;
     int32_t rank, world_size, pid, generation;
@@ -50,7 +50,7 @@ static void page_path(const char *folder, int rank, const char *suffix, char *ou
 }
 
 /* A name of its own first: a rank of an older generation may still have the other one mapped. */
-static status map_file(const rank_page_options *options, rank_page **out)
+static status map_file(const rank_status_options *options, rank_status **out)
 {
     char path[FILE_PATH_BYTES], temporary[FILE_PATH_BYTES];
     if (strlen(options->folder) + 64 > FILE_PATH_BYTES)
@@ -63,16 +63,16 @@ static status map_file(const rank_page_options *options, rank_page **out)
     if (fd < 0)
         return FAIL(STATUS_IO, "create %s: %s", temporary, strerror(errno));
     /* Without blocks of its own a full disk would be a signal at the first store. */
-    int error = posix_fallocate(fd, 0, sizeof(rank_page));
+    int error = posix_fallocate(fd, 0, sizeof(rank_status));
     void *memory = MAP_FAILED;
     if (error == 0) {
-        memory = mmap(NULL, sizeof(rank_page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        memory = mmap(NULL, sizeof(rank_status), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         error = memory == MAP_FAILED ? errno : 0;
     }
     close(fd);
     if (error == 0 && rename(temporary, path) != 0) {
         error = errno;
-        munmap(memory, sizeof(rank_page));
+        munmap(memory, sizeof(rank_status));
     }
     if (error != 0) {
         (void)unlink(temporary);
@@ -82,9 +82,9 @@ static status map_file(const rank_page_options *options, rank_page **out)
     return STATUS_OK;
 }
 
-status rank_page_create(const rank_page_options *options, rank_page **out)
+status rank_status_create(const rank_status_options *options, rank_status **out)
 {
-    rank_page *page = NULL;
+    rank_status *page = NULL;
     bool is_file = options->folder != NULL;
     if (is_file && map_file(options, &page) != STATUS_OK) {
         LOG_W("nobody will see where this rank hangs, if it does: %s", status_text());
@@ -100,13 +100,13 @@ status rank_page_create(const rank_page_options *options, rank_page **out)
     page->is_file = is_file;
     if (gethostname(page->host, sizeof page->host - 1) != 0)
         page->host[0] = '\0';
-    rank_page_enter(page, MOMENT_START);
+    rank_status_enter(page, MOMENT_START);
     page->magic = MAGIC;
     *out = page;
     return STATUS_OK;
 }
 
-void rank_page_destroy(rank_page *page)
+void rank_status_destroy(rank_status *page)
 {
     if (page != NULL && page->is_file)
         munmap(page, sizeof *page);
@@ -117,7 +117,7 @@ void rank_page_destroy(rank_page *page)
 #define SET(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
 #define GET(field) atomic_load_explicit(&(field), memory_order_relaxed)
 
-void rank_page_enter(rank_page *page, moment m)
+void rank_status_enter(rank_status *page, moment m)
 {
     if (page == NULL)
         return;
@@ -125,7 +125,7 @@ void rank_page_enter(rank_page *page, moment m)
     SET(page->moment, (uint32_t)m);
 }
 
-void rank_page_step(rank_page *page, int64_t epoch, int64_t step)
+void rank_status_step(rank_status *page, int64_t epoch, int64_t step)
 {
     if (page == NULL)
         return;
@@ -134,7 +134,7 @@ void rank_page_step(rank_page *page, int64_t epoch, int64_t step)
 }
 
 /* Labels are few, and each is one piece of memory (process_group_keep_label). */
-static uint32_t label_index(rank_page *page, const char *label)
+static uint32_t label_index(rank_status *page, const char *label)
 {
     uint32_t n = GET(page->n_labels);
     if (label == NULL)
@@ -149,7 +149,7 @@ static uint32_t label_index(rank_page *page, const char *label)
     return n;
 }
 
-static void put(rank_page *page, page_collective *to, const collective *c, int64_t now_ns)
+static void put(rank_status *page, page_collective *to, const collective *c, int64_t now_ns)
 {
     SET(to->since_ns, now_ns);
     SET(to->count, c->count);
@@ -159,32 +159,32 @@ static void put(rank_page *page, page_collective *to, const collective *c, int64
     SET(to->seq, c->seq);
 }
 
-void rank_page_launch(rank_page *page, const collective *c)
+void rank_status_launch(rank_status *page, const collective *c)
 {
     if (page != NULL)
         put(page, &page->launched, c, 0);
 }
 
-void rank_page_wait(rank_page *page, const collective *c, int64_t now_ns)
+void rank_status_wait(rank_status *page, const collective *c, int64_t now_ns)
 {
     if (page != NULL)
         put(page, &page->waited, c, now_ns);
 }
 
-void rank_page_end_wait(rank_page *page)
+void rank_status_end_wait(rank_status *page)
 {
     if (page != NULL)
         SET(page->waited.seq, 0);
 }
 
-void rank_page_fail(rank_page *page)
+void rank_status_fail(rank_status *page)
 {
     if (page != NULL)
         SET(page->failed, 1u);
 }
 
 /* What the page says of a collective; `page` is a copy. */
-static uint64_t describe(const rank_page *page, const page_collective *from, char *out)
+static uint64_t describe(const rank_status *page, const page_collective *from, char *out)
 {
     uint32_t label = GET(from->label);
     collective c = {.kind = (collective_kind)GET(from->kind),
@@ -212,7 +212,7 @@ static char process_state(int pid)
     return end != NULL && end[1] == ' ' ? end[2] : '\0';
 }
 
-static rank_state state_of(const rank_page *page)
+static rank_state state_of(const rank_status *page)
 {
     bool leaves = GET(page->moment) == MOMENT_LEAVE;
     if (GET(page->failed) != 0)
@@ -227,7 +227,7 @@ static rank_state state_of(const rank_page *page)
     return GET(page->waited.seq) != 0 ? RANK_WAITS : RANK_WORKS;
 }
 
-static void say_doing(const rank_page *page, rank_sight *out)
+static void say_doing(const rank_status *page, rank_snapshot *out)
 {
     char what[RANK_TEXT_BYTES + 32], where[64] = "";
     uint32_t doing = GET(page->moment);
@@ -248,21 +248,21 @@ static void say_doing(const rank_page *page, rank_sight *out)
              clock_seconds(now_ns - since_ns));
 }
 
-void rank_page_look(const rank_page *page, rank_sight *out)
+void rank_status_look(const rank_status *page, rank_snapshot *out)
 {
-    *out = (rank_sight){.rank = page->rank,
-                        .pid = page->pid,
-                        .generation = page->generation,
-                        .state = state_of(page),
-                        .epoch = GET(page->epoch),
-                        .step = GET(page->step)};
+    *out = (rank_snapshot){.rank = page->rank,
+                           .pid = page->pid,
+                           .generation = page->generation,
+                           .state = state_of(page),
+                           .epoch = GET(page->epoch),
+                           .step = GET(page->step)};
     snprintf(out->host, sizeof out->host, "%.63s", page->host);
     out->entered = describe(page, &page->launched, out->entered_text);
     out->waits = describe(page, &page->waited, out->waits_text);
     say_doing(page, out);
 }
 
-static status check_page(const char *path, const rank_page *page, int rank)
+static status check_page(const char *path, const rank_status *page, int rank)
 {
     char host[sizeof page->host] = "";
     if (page->magic != MAGIC || page->layout != LAYOUT || page->rank != rank ||
@@ -273,25 +273,25 @@ static status check_page(const char *path, const rank_page *page, int rank)
     return STATUS_OK;
 }
 
-status rank_page_read(const char *folder, int rank, rank_sight *out)
+status rank_status_read(const char *folder, int rank, rank_snapshot *out)
 {
     char path[FILE_PATH_BYTES], *data = NULL;
     size_t size_bytes = 0;
     if (strlen(folder) + 64 > FILE_PATH_BYTES)
         return FAIL(STATUS_INVALID, "a folder's name of %zu bytes", strlen(folder));
     page_path(folder, rank, "", path);
-    TRY(file_read(path, sizeof(rank_page), &data, &size_bytes));
+    TRY(file_read(path, sizeof(rank_status), &data, &size_bytes));
     status st = STATUS_OK;
-    if (size_bytes != sizeof(rank_page)) {
-        st =
-            FAIL(STATUS_PEER, "%s: %zu bytes, a page has %zu", path, size_bytes, sizeof(rank_page));
+    if (size_bytes != sizeof(rank_status)) {
+        st = FAIL(STATUS_PEER, "%s: %zu bytes, a page has %zu", path, size_bytes,
+                  sizeof(rank_status));
     } else {
-        rank_page *page = (rank_page *)(void *)data;
+        rank_status *page = (rank_status *)(void *)data;
         st = check_page(path, page, rank);
         for (int i = 0; i < LABELS; i++)
             page->labels[i][LABEL_BYTES - 1] = '\0';
         if (st == STATUS_OK)
-            rank_page_look(page, out);
+            rank_status_look(page, out);
     }
     free(data);
     return st;

@@ -3,8 +3,8 @@
  *
  * With a folder the page is the file <folder>/rank<r>.page, mapped; without one it is only its own.
  */
-#ifndef MNIST_DDP_DIST_RANK_PAGE_H
-#define MNIST_DDP_DIST_RANK_PAGE_H
+#ifndef MNIST_DDP_DIST_RANK_STATUS_H
+#define MNIST_DDP_DIST_RANK_STATUS_H
 
 #include "base/status.h"
 #include "dist/moment.h"
@@ -16,28 +16,28 @@
 extern "C" {
 #endif
 
-typedef struct rank_page rank_page;
+typedef struct rank_status rank_status;
 struct collective; /* dist/process_group_ops.h */
 
-typedef struct rank_page_options {
+typedef struct rank_status_options {
     const char *folder; /* made if missing; NULL: nobody else reads the page */
     int rank, world_size, generation;
-} rank_page_options;
+} rank_status_options;
 
 /* A file that cannot be made is only logged: then there is no other reader. An older generation's
  * file is replaced. */
-status rank_page_create(const rank_page_options *options, rank_page **out);
+status rank_status_create(const rank_status_options *options, rank_status **out);
 
 /* Accepts NULL. The file stays. */
-void rank_page_destroy(rank_page *page);
+void rank_status_destroy(rank_status *page);
 
 /* All accept NULL. One thread moves moment and step, the group's lock is held for collectives. */
-void rank_page_enter(rank_page *page, moment m);
-void rank_page_step(rank_page *page, int64_t epoch, int64_t step);
-void rank_page_launch(rank_page *page, const struct collective *c);
-void rank_page_wait(rank_page *page, const struct collective *c, int64_t now_ns);
-void rank_page_end_wait(rank_page *page); /* not where it failed: that is where the rank is */
-void rank_page_fail(rank_page *page);     /* the rank has failed, and says why itself */
+void rank_status_enter(rank_status *page, moment m);
+void rank_status_step(rank_status *page, int64_t epoch, int64_t step);
+void rank_status_launch(rank_status *page, const struct collective *c);
+void rank_status_wait(rank_status *page, const struct collective *c, int64_t now_ns);
+void rank_status_end_wait(rank_status *page); /* not where it failed: that is where the rank is */
+void rank_status_fail(rank_status *page);     /* the rank has failed, and says why itself */
 
 typedef enum rank_state {
     RANK_WORKS,
@@ -51,7 +51,7 @@ typedef enum rank_state {
 enum { RANK_TEXT_BYTES = 256 };
 
 /* What a page says. */
-typedef struct rank_sight {
+typedef struct rank_snapshot {
     int rank, pid, generation;
     char host[64];
     rank_state state;
@@ -60,14 +60,14 @@ typedef struct rank_sight {
     char entered_text[RANK_TEXT_BYTES]; /* "all_reduce #17 (bucket 0: fc2.weight, fc2.bias)" */
     char waits_text[RANK_TEXT_BYTES];
     char doing[RANK_TEXT_BYTES]; /* "in the forward pass, step 12 in epoch 1, 3.2 s ago" */
-} rank_sight;
+} rank_snapshot;
 
 /* Of this process. */
-void rank_page_look(const rank_page *page, rank_sight *out);
+void rank_status_look(const rank_status *page, rank_snapshot *out);
 
 /* Of a rank whose page lies in `folder`. STATUS_IO where there is none; STATUS_PEER where it is not
  * a page, or of a process on another host, whose page cannot be trusted to be fresh. */
-status rank_page_read(const char *folder, int rank, rank_sight *out);
+status rank_status_read(const char *folder, int rank, rank_snapshot *out);
 
 #ifdef __cplusplus
 }
