@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "dist/collective.h"
+#include "dist/health/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LAYOUT = 2, LABELS = 16, LABEL_BYTES = 200, NO_LABEL = LABELS };
+enum { LAYOUT = 3, LABELS = 16, LABEL_BYTES = 200, NO_LABEL = LABELS };
 
 static const uint64_t MAGIC = 0x6d6e6973742d7067;
 
@@ -33,8 +34,9 @@ typedef struct page_collective {
 /* Of one file; every number may be read by another process at any time. */
 struct rank_status {
     uint64_t magic;
+    process_id process;
     uint32_t layout;
-    int32_t rank, world_size, pid, generation;
+    int32_t rank, world_size, generation;
     int32_t is_file;
     char host[64];
     _Atomic uint32_t moment, failed;
@@ -96,7 +98,7 @@ status rank_status_create(const rank_status_options *options, rank_status **out)
     page->rank = options->rank;
     page->world_size = options->world_size;
     page->generation = options->generation;
-    page->pid = (int32_t)getpid();
+    page->process = process_self();
     page->is_file = is_file;
     if (gethostname(page->host, sizeof page->host - 1) != 0)
         page->host[0] = '\0';
@@ -198,32 +200,18 @@ static uint64_t describe(const rank_status *page, const page_collective *from, c
     return c.seq;
 }
 
-/* The letter in /proc/<pid>/stat; 0: no such process. */
-static char process_state(int pid)
-{
-    char path[64], text[256] = "";
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    const char *end = strrchr(text, ')'); /* of the name */
-    return end != NULL && end[1] == ' ' ? end[2] : '\0';
-}
-
 static rank_state state_of(const rank_status *page)
 {
-    bool leaves = GET(page->moment) == MOMENT_LEAVE;
     if (GET(page->failed) != 0)
         return RANK_FAILED;
-    char process = process_state(page->pid);
-    if (leaves && (process == '\0' || process == 'Z' || process == 'X'))
-        return RANK_LEFT;
-    if (process == '\0' || process == 'Z' || process == 'X')
-        return RANK_GONE;
-    if (process == 'T' || process == 't')
+    switch (process_look(page->process)) {
+    case PROCESS_ENDED:
+        return GET(page->moment) == MOMENT_LEAVE ? RANK_LEFT : RANK_GONE;
+    case PROCESS_STOPPED:
         return RANK_STOPPED;
+    case PROCESS_RUNS:
+        break;
+    }
     return GET(page->waited.seq) != 0 ? RANK_WAITS : RANK_WORKS;
 }
 
@@ -251,7 +239,7 @@ static void say_doing(const rank_status *page, rank_snapshot *out)
 void rank_status_look(const rank_status *page, rank_snapshot *out)
 {
     *out = (rank_snapshot){.rank = page->rank,
-                           .pid = page->pid,
+                           .pid = page->process.pid,
                            .generation = page->generation,
                            .state = state_of(page),
                            .epoch = GET(page->epoch),
