@@ -1,4 +1,5 @@
-# The CUDA module, mnist_ddp_cuda.so: kernels/cuda and dist/nccl, opened at run time. Needs nvcc,
+# The CUDA module, mnist_ddp_cuda.so: kernels/cuda and dist/backends/nccl, opened at run time. Needs
+# nvcc,
 # cuBLASLt, cuDNN 9 and NCCL 2, and is left out with one line where one is missing. They are looked
 # for in nvcc's own toolkit, whose headers nvcc prefers in any case, in NVIDIA_PACKAGES,
 # CMAKE_PREFIX_PATH, the system's folders and, last, among python3's packages, where a PyTorch keeps
@@ -142,8 +143,8 @@ if(HAVE_CUDA)
             INSTALL_RPATH "${cuda_library_folders}" BUILD_WITH_INSTALL_RPATH ON)
     endfunction()
 
-    file(GLOB cuda_sources CONFIGURE_DEPENDS kernels/cuda/*.c kernels/cuda/*.cu dist/nccl/*.c
-        dist/nccl/*.cu)
+    file(GLOB cuda_sources CONFIGURE_DEPENDS kernels/cuda/*.c kernels/cuda/*.cu dist/backends/nccl/*.c
+        dist/backends/nccl/*.cu)
     if(cuda_sources)
         add_library(mnist_ddp_cuda MODULE ${cuda_sources})
         # Hidden: a name of its own that the executable has too must not become the executable's.

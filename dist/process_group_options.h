@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 struct store;     /* dist/store/store.h */
-struct local_hub; /* dist/local/local_hub.h */
+struct local_hub; /* dist/backends/local/local_hub.h */
 
 /* All that is borrowed lives until the group is destroyed. */
 typedef struct process_group_options {

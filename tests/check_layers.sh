@@ -20,8 +20,8 @@ check app model data dist kernels base
 
 # CUDA's headers stay in kernels/cuda and the nccl backend.
 if grep -rnE '^ *# *include <(cuda|cublas|cudnn|nccl)' base kernels data model dist app |
-    grep -vE '^(kernels/cuda/|dist/nccl/)'; then
-    echo "^ CUDA's headers belong to kernels/cuda/ and dist/nccl/" >&2
+    grep -vE '^(kernels/cuda/|dist/backends/nccl/)'; then
+    echo "^ CUDA's headers belong to kernels/cuda/ and dist/backends/nccl/" >&2
     exit 1
 fi
 

@@ -2,7 +2,7 @@
 #include "base/module.h"
 #include "kernels/cuda/cuda_ops.h"
 
-extern const struct process_group_ops nccl_ops; /* dist/nccl */
+extern const struct process_group_ops nccl_ops; /* dist/backends/nccl */
 
 #ifdef CUDA_EMULATED
 #define EMULATION "emulated device (tests/emulator): no GPU, not for measurements"

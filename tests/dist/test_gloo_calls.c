@@ -1,8 +1,8 @@
-/* Two of libgloo's calls of libc go to the gloo module (dist/gloo/import_slot.h), and nobody else's
+/* Two of libgloo's calls of libc go to the gloo module (import_slot.h), and nobody else's
  * do. What the replacements change, and what they leave alone. */
 #include "base/module.h"
-#include "dist/gloo/import_slot.h"
-#include "dist/gloo/loopback_mss.h"
+#include "dist/backends/gloo/import_slot.h"
+#include "dist/backends/gloo/loopback_mss.h"
 #include "tests/support/ranks.h"
 #include "tests/support/suite.h"
 

@@ -1,6 +1,6 @@
 /* The local backend: exact results, sums in rank order, messages, late and departed threads. */
 #include "base/clock.h"
-#include "dist/local/local_hub.h"
+#include "dist/backends/local/local_hub.h"
 #include "tests/support/collectives.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"

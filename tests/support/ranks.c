@@ -1,7 +1,7 @@
 #include "tests/support/ranks.h"
 
 #include "base/clock.h"
-#include "dist/local/local_hub.h"
+#include "dist/backends/local/local_hub.h"
 #include "dist/store/store.h"
 #include "kernels/device.h"
 

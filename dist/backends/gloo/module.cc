@@ -1,6 +1,6 @@
 // The gloo backend as a module: libgloo is C++ and has many dependencies, so the program opens this
 // only when asked for it. No exception leaves: each becomes a status.
-#include "dist/gloo/engine.h"
+#include "dist/backends/gloo/engine.h"
 
 #include "base/module.h"
 #include "dist/collective.h"

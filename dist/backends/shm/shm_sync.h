@@ -3,8 +3,8 @@
 #ifndef MNIST_DDP_DIST_SHM_SYNC_H
 #define MNIST_DDP_DIST_SHM_SYNC_H
 
+#include "dist/backends/shm/shm_region.h"
 #include "dist/health/first_cause.h"
-#include "dist/shm/shm_region.h"
 
 typedef struct shm_sync {
     shm_region region;

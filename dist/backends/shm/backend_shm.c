@@ -29,10 +29,10 @@
  * ranks have read it; launches beyond that are announced as waits make room.
  */
 #include "base/clock.h"
+#include "dist/backends/shm/shm_sync.h"
 #include "dist/collective.h"
 #include "dist/process_group_ops.h"
 #include "dist/reduce.h"
-#include "dist/shm/shm_sync.h"
 
 #include <inttypes.h>
 #include <pthread.h>

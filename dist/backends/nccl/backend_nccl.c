@@ -6,7 +6,7 @@
  *
  * Both crossings are events, and nothing here asks the GPU for anything: so all of it may be
  * recorded in a graph. Events are made where none is spare, which is allowed in a recording as
- * well. `enter` and `leave` are the small kernels of dist/nccl/nccl_kernels.h; `enter` also scales,
+ * well. `enter` and `leave` are the small kernels of nccl_kernels.h; `enter` also scales,
  * so that gradients are multiplied on the way in as on every backend.
  *
  * Host memory passes through pinned memory and the GPU's, and wait() polls. It comes behind the
@@ -14,11 +14,11 @@
  */
 #include "base/clock.h"
 #include "base/poll_pause.h"
+#include "dist/backends/nccl/nccl_comm.h"
+#include "dist/backends/nccl/nccl_kernels.h"
+#include "dist/backends/nccl/nccl_staging.h"
+#include "dist/backends/nccl/nccl_watch.h"
 #include "dist/collective.h"
-#include "dist/nccl/nccl_comm.h"
-#include "dist/nccl/nccl_kernels.h"
-#include "dist/nccl/nccl_staging.h"
-#include "dist/nccl/nccl_watch.h"
 #include "kernels/cuda/cuda_state.h"
 
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * A message lies in the one place that its sender and receiver have for each other: offered, then
  * taken or refused. The sender waits, so its data needs no copy in between.
  */
-#include "dist/local/local_hub.h"
+#include "dist/backends/local/local_hub.h"
 
 #include "base/clock.h"
 #include "dist/health/first_cause.h"

@@ -1,6 +1,6 @@
 /* Only one such kernel runs at a time, as the backend has one stream for them, so counting needs no
  * atomics. It goes on in device memory: reading the host's would take a round trip over the bus. */
-#include "dist/nccl/nccl_kernels.h"
+#include "dist/backends/nccl/nccl_kernels.h"
 
 #include "kernels/cuda/cuda_call.h"
 #include "kernels/cuda/launch.cuh"

@@ -1,13 +1,13 @@
-#include "dist/gloo/connect.h"
+#include "dist/backends/gloo/connect.h"
 
-#include "dist/gloo/failure.h"
+#include "dist/backends/gloo/failure.h"
 
 extern "C" {
 #include "base/clock.h"
 #include "base/log.h"
-#include "dist/gloo/import_slot.h"
-#include "dist/gloo/loop_pause.h"
-#include "dist/gloo/loopback_mss.h"
+#include "dist/backends/gloo/import_slot.h"
+#include "dist/backends/gloo/loop_pause.h"
+#include "dist/backends/gloo/loopback_mss.h"
 #include "dist/net/socket_address.h"
 #include "dist/store/store.h"
 }

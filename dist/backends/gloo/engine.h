@@ -1,5 +1,5 @@
 // One gloo context and the thread that runs its collectives, one after the other, in the order of
-// their launch. Methods may throw; dist/gloo/module.cc turns that into a status.
+// their launch. Methods may throw; dist/backends/gloo/module.cc turns that into a status.
 #ifndef MNIST_DDP_DIST_GLOO_ENGINE_H
 #define MNIST_DDP_DIST_GLOO_ENGINE_H
 
@@ -11,7 +11,7 @@ extern "C" {
 #include "dist/process_group_ops.h"
 }
 
-#include "dist/gloo/failure.h"
+#include "dist/backends/gloo/failure.h"
 
 #include <gloo/rendezvous/context.h>
 

@@ -2,7 +2,7 @@
  * then sleeps if the kernel still finds that value; a publisher first stores the value, then looks
  * at `waiters`. All four are sequentially consistent, so one of the two sees the other.
  */
-#include "dist/shm/shm_sync.h"
+#include "dist/backends/shm/shm_sync.h"
 
 #include "base/clock.h"
 

@@ -4,8 +4,8 @@
 #ifndef MNIST_DDP_DIST_NCCL_WATCH_H
 #define MNIST_DDP_DIST_NCCL_WATCH_H
 
-#include "dist/nccl/nccl_comm.h"
-#include "dist/nccl/nccl_kernels.h"
+#include "dist/backends/nccl/nccl_comm.h"
+#include "dist/backends/nccl/nccl_kernels.h"
 
 #include <stdbool.h>
 

@@ -1,4 +1,4 @@
-#include "dist/nccl/nccl_call.h"
+#include "dist/backends/nccl/nccl_call.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -9,7 +9,7 @@
  * loaded when they are first used (CUDA's programming guide, "Lazy Loading"). Behind a collective
  * that hangs it waits for ever, and nobody asks for the verdict: then the rank is stuck.
  */
-#include "dist/nccl/nccl_watch.h"
+#include "dist/backends/nccl/nccl_watch.h"
 
 #include "base/clock.h"
 #include "base/thread.h"

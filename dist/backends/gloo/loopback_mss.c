@@ -1,4 +1,4 @@
-#include "dist/gloo/loopback_mss.h"
+#include "dist/backends/gloo/loopback_mss.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

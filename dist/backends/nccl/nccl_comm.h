@@ -3,8 +3,8 @@
 #ifndef MNIST_DDP_DIST_NCCL_COMM_H
 #define MNIST_DDP_DIST_NCCL_COMM_H
 
+#include "dist/backends/nccl/nccl_call.h"
 #include "dist/health/first_cause.h"
-#include "dist/nccl/nccl_call.h"
 
 #include <pthread.h>
 #include <stdbool.h>

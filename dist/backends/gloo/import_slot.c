@@ -2,7 +2,7 @@
  * the symbols that they are for, and the symbols' names. Relocations without addends (REL: 32-bit
  * x86 and ARM) are not looked at: there the library keeps what it calls.
  */
-#include "dist/gloo/import_slot.h"
+#include "dist/backends/gloo/import_slot.h"
 
 #include <link.h>
 #include <stddef.h>

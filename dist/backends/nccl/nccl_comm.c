@@ -4,7 +4,7 @@
  *   nccl/up/<rank>     its communicator stands
  *   nccl/failed        why some rank's does not
  */
-#include "dist/nccl/nccl_comm.h"
+#include "dist/backends/nccl/nccl_comm.h"
 
 #include "base/clock.h"
 #include "base/poll_pause.h"

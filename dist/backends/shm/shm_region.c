@@ -1,4 +1,4 @@
-#include "dist/shm/shm_region.h"
+#include "dist/backends/shm/shm_region.h"
 
 #include "base/memory.h"
 #include "dist/backend_choice.h"

@@ -1,6 +1,6 @@
 /* A chunk is handed out from its beginning to its end, and is empty again when all its rooms have
  * been given back. */
-#include "dist/nccl/nccl_staging.h"
+#include "dist/backends/nccl/nccl_staging.h"
 
 #include "kernels/cuda/cuda_call.h"
 

@@ -1,6 +1,6 @@
-#include "dist/gloo/engine.h"
+#include "dist/backends/gloo/engine.h"
 
-#include "dist/gloo/connect.h"
+#include "dist/backends/gloo/connect.h"
 
 extern "C" {
 #include "base/clock.h"

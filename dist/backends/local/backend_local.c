@@ -7,8 +7,8 @@
  * have ended.
  */
 #include "base/clock.h"
+#include "dist/backends/local/local_hub.h"
 #include "dist/collective.h"
-#include "dist/local/local_hub.h"
 #include "dist/process_group_ops.h"
 #include "dist/reduce.h"
 

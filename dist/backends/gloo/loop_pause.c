@@ -1,4 +1,4 @@
-#include "dist/gloo/loop_pause.h"
+#include "dist/backends/gloo/loop_pause.h"
 
 #include <sched.h>
 

@@ -1,4 +1,4 @@
-// What the gloo module's functions throw; dist/gloo/module.cc turns it into a status.
+// What the gloo module's functions throw; dist/backends/gloo/module.cc turns it into a status.
 #ifndef MNIST_DDP_DIST_GLOO_FAILURE_H
 #define MNIST_DDP_DIST_GLOO_FAILURE_H
 
