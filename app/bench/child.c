@@ -2,6 +2,7 @@
 
 #include "app/options/options_table.h"
 #include "base/json_text.h"
+#include "base/shell_words.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -29,32 +30,11 @@ void bench_words_add(bench_words *words, const char *fmt, ...)
     words->used += (size_t)length + 1;
 }
 
-/* One letter of a word in single quotes: a quote ends them, stands alone and begins them again. */
-static const char *quoted(char letter, char text[2])
-{
-    text[0] = letter;
-    text[1] = '\0';
-    return letter == '\'' ? "'\\''" : text;
-}
-
 void bench_words_line(const bench_words *words, char *out, size_t size_bytes)
 {
-    char letter[2];
-    FILE *line = fmemopen(out, size_bytes, "w");
-    out[0] = '\0';
-    if (line == NULL)
-        return;
-    setvbuf(line, NULL, _IONBF, 0);
-    for (int i = 0; i < words->n; i++) {
-        const char *word = words->words[i];
-        bool plain = word[0] != '\0' && word[strcspn(word, " \t\n\"\'\\$*?;&|<>()`#~")] == '\0';
-        fprintf(line, "%s%s", i > 0 ? " " : "", plain ? word : "'");
-        for (; !plain && *word != '\0'; word++)
-            fputs(quoted(*word, letter), line);
-        fputs(plain ? "" : "'", line);
-    }
-    fclose(line);
-    out[size_bytes - 1] = '\0';
+    char *line = shell_words_line(words->words);
+    snprintf(out, size_bytes, "%s", line != NULL ? line : "");
+    free(line);
 }
 
 /* What torchrun, or a launcher of ours, tells a rank. */

@@ -1,5 +1,7 @@
 #include "app/bench/list.h"
 
+#include "base/comma_list.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -8,16 +10,20 @@
 
 enum { WORD_BYTES = 32 };
 
-/* The next entry of a list; false at its end. */
+/* The next entry of a list, cut to fit; false at its end. */
 static bool next_word(const char **at, char out[WORD_BYTES])
 {
-    if (*at == NULL)
+    size_t length;
+    const char *word = comma_list_next(at, &length);
+    if (word == NULL)
         return false;
-    const char *end = strchrnul(*at, ',');
-    int length = end - *at < WORD_BYTES ? (int)(end - *at) : WORD_BYTES - 1;
-    snprintf(out, WORD_BYTES, "%.*s", length, *at);
-    *at = *end == ',' ? end + 1 : NULL;
+    snprintf(out, WORD_BYTES, "%.*s", (int)(length < WORD_BYTES ? length : WORD_BYTES - 1), word);
     return true;
+}
+
+static status check(const bench_list *list, const char *flag)
+{
+    return list->n > 0 ? STATUS_OK : FAIL(STATUS_INVALID, "%s: the list is empty", flag);
 }
 
 /* Appends a value if it is not there. */
@@ -46,7 +52,7 @@ status bench_list_numbers(const char *flag, const char *text, int most, bench_li
                         flag, word, most, text);
         TRY(add(out, (int)value, flag));
     }
-    return STATUS_OK;
+    return check(out, flag);
 }
 
 status bench_list_words(const char *flag, const char *text, const char *const *words, int n,
@@ -66,5 +72,5 @@ status bench_list_words(const char *flag, const char *text, const char *const *w
             return FAIL(STATUS_INVALID, "%s: '%s' is not one of %s", flag, word, allowed);
         TRY(add(out, found, flag));
     }
-    return STATUS_OK;
+    return check(out, flag);
 }

@@ -2,6 +2,7 @@
 
 #include "app/report/report.h"
 #include "app/subprocess.h"
+#include "base/executable.h"
 #include "base/file_draft.h"
 
 #include <ctype.h>
@@ -15,11 +16,8 @@ enum { DRAW_TIMEOUT_MS = 60000, LABEL_BYTES = 256 };
 
 bool plot_is_possible(void)
 {
-    char *said = NULL;
-    char *const argv[] = {"gnuplot", "--version", NULL};
-    status st = subprocess_run(&(subprocess){.argv = argv, .timeout_ms = DRAW_TIMEOUT_MS}, &said);
-    free(said);
-    return st == STATUS_OK;
+    char path[FILE_PATH_BYTES];
+    return executable_find("gnuplot", path);
 }
 
 void plot_quote(const char *text, char *out, size_t size_bytes)
