@@ -52,11 +52,11 @@ static json_t *speed_json(const bench_rows *rows, int row)
 
 static json_t *phases_json(const bench_rows *rows, int row)
 {
-    double phase_s[BENCH_PHASES];
+    double phase_s[N_PHASES];
     json_t *object = json_object();
     bench_row_phases(rows, row, phase_s);
-    for (int p = 0; p < BENCH_PHASES; p++)
-        json_object_set_new(object, bench_phase_name((bench_phase)p), number(1e3 * phase_s[p]));
+    for (int p = 0; p < N_PHASES; p++)
+        json_object_set_new(object, moment_about((moment)p)->name, number(1e3 * phase_s[p]));
     return object;
 }
 
@@ -187,10 +187,10 @@ static void add_speed_row(const bench_rows *rows, int row, json_t *table)
 
 static void add_phase_row(const bench_rows *rows, int row, json_t *table)
 {
-    double phase_s[BENCH_PHASES];
+    double phase_s[N_PHASES];
     begin_row(table, rows->list[row].c);
     bench_row_phases(rows, row, phase_s);
-    for (int p = 0; p < BENCH_PHASES; p++)
+    for (int p = 0; p < N_PHASES; p++)
         table_number(table, 1e3 * phase_s[p]);
     table_number(table, ms(rows, row, BENCH_FIELD(whole_step_s)));
     table_number(table, 1e3 * bench_row_part(rows, row, BENCH_FIELD(comm_total_s)));

@@ -24,11 +24,11 @@ static const char *const COLOURS[BENCH_MODES] = {[BENCH_SINGLE] = "#555555",
                                                  [BENCH_DP] = "#d95f02",
                                                  [BENCH_DDP] = "#1b6ca8",
                                                  [BENCH_PS] = "#7a4fa3"};
-static const char *const PHASE_COLOURS[BENCH_PHASES] = {
-    [BENCH_DATA] = "#b0b0b0",       [BENCH_BROADCAST] = "#d95f02", [BENCH_SCATTER] = "#f0a35e",
-    [BENCH_FORWARD] = "#1b6ca8",    [BENCH_GATHER] = "#e7c08f",    [BENCH_BACKWARD] = "#6baed6",
-    [BENCH_REDUCE] = "#a63603",     [BENCH_WAITING] = "#e0e0e0",   [BENCH_OPTIMIZER] = "#4d9a4d",
-    [BENCH_ACCELERATOR] = "#222222"};
+static const char *const PHASE_COLOURS[N_PHASES] = {
+    [MOMENT_LOAD] = "#b0b0b0",       [MOMENT_BROADCAST] = "#d95f02", [MOMENT_SCATTER] = "#f0a35e",
+    [MOMENT_FORWARD] = "#1b6ca8",    [MOMENT_GATHER] = "#e7c08f",    [MOMENT_BACKWARD] = "#6baed6",
+    [MOMENT_REDUCE] = "#a63603",     [MOMENT_WAITING] = "#e0e0e0",   [MOMENT_OPTIMIZER] = "#4d9a4d",
+    [MOMENT_ACCELERATOR] = "#222222"};
 
 static bool is_in(const view *v, int row)
 {
@@ -123,9 +123,9 @@ static void plot_modes(const view *v, value_fn *value, const char *title, const 
 
 /* What a phase adds to each bar, one bar per row in the order of the table. What is not known has
  * no height; a phase without any height is left out. */
-static void add_phase(const view *v, plot_writer *p, bench_phase phase)
+static void add_phase(const view *v, plot_writer *p, moment phase)
 {
-    double phase_s[BENCH_PHASES];
+    double phase_s[N_PHASES];
     bool used = false;
     for (int i = 0; i < v->rows->cases->count && !used; i++) {
         bench_row_phases(v->rows, i, phase_s);
@@ -134,7 +134,7 @@ static void add_phase(const view *v, plot_writer *p, bench_phase phase)
     if (!used)
         return;
     plot_curve(p, "using 2:xtic(1) lc rgb '%s' title '%s'", PHASE_COLOURS[phase],
-               bench_phase_name(phase));
+               moment_about(phase)->name);
     for (int i = 0; i < v->rows->cases->count; i++) {
         const bench_case *c = v->rows->list[i].c;
         bench_row_phases(v->rows, i, phase_s);
@@ -151,8 +151,8 @@ static void plot_phases(const view *v)
         return;
     plot_set(&p, "set style data histograms\nset style histogram rowstacked\nset boxwidth 0.7\n"
                  "set key outside right invert\nset xtics rotate by -30");
-    for (int phase = 0; phase < BENCH_PHASES; phase++)
-        add_phase(v, &p, (bench_phase)phase);
+    for (int phase = 0; phase < N_PHASES; phase++)
+        add_phase(v, &p, (moment)phase);
     finish(v, &p, "phases", "Where a step goes");
 }
 

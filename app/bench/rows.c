@@ -72,7 +72,7 @@ static double phases_of(const bench_sample *sample, size_t field)
 {
     (void)field;
     double sum = (double)NAN;
-    for (int p = 0; p < BENCH_PHASES; p++)
+    for (int p = 0; p < N_PHASES; p++)
         if (isfinite(sample->phase_s[p]))
             sum = (isfinite(sum) ? sum : 0) + sample->phase_s[p];
     return sum / sample->whole_step_s;
@@ -114,15 +114,15 @@ double bench_row_phase_sum(const bench_rows *rows, int row)
     return summarize(rows, row, phases_of, 0).median;
 }
 
-void bench_row_phases(const bench_rows *rows, int row, double out[BENCH_PHASES])
+void bench_row_phases(const bench_rows *rows, int row, double out[N_PHASES])
 {
     double sum = 0, step_s = bench_row_median(rows, row, BENCH_FIELD(whole_step_s));
-    for (int p = 0; p < BENCH_PHASES; p++) {
+    for (int p = 0; p < N_PHASES; p++) {
         out[p] = bench_row_part(rows, row, BENCH_FIELD(phase_s) + (size_t)p * sizeof(double));
         sum += isfinite(out[p]) ? out[p] : 0;
     }
     double scale = sum > 0 ? bench_row_phase_sum(rows, row) * step_s / sum : 1;
-    for (int p = 0; p < BENCH_PHASES; p++)
+    for (int p = 0; p < N_PHASES; p++)
         out[p] *= scale;
 }
 
@@ -157,9 +157,9 @@ double bench_row_efficiency(const bench_rows *rows, int row)
 
 static double compute_of(const bench_rows *rows, int row)
 {
-    double phase_s[BENCH_PHASES];
+    double phase_s[N_PHASES];
     bench_row_phases(rows, row, phase_s);
-    return phase_s[BENCH_FORWARD] + phase_s[BENCH_BACKWARD];
+    return phase_s[MOMENT_FORWARD] + phase_s[MOMENT_BACKWARD];
 }
 
 void bench_row_why(const bench_rows *rows, int row, char out[BENCH_WHY_BYTES])

@@ -49,7 +49,7 @@ double bench_row_median(const bench_rows *rows, int row, size_t field);
 double bench_row_part(const bench_rows *rows, int row, size_t field);
 
 /* The same for all phases, scaled to add up as they do in a run: medians alone need not. */
-void bench_row_phases(const bench_rows *rows, int row, double out[BENCH_PHASES]);
+void bench_row_phases(const bench_rows *rows, int row, double out[N_PHASES]);
 
 /* The largest peak of a device, in MiB; NAN if it is not known. */
 double bench_row_peak(const bench_rows *rows, int row);

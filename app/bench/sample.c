@@ -2,19 +2,6 @@
 
 #include <math.h>
 
-static const char *const NAMES[BENCH_PHASES] = {
-    [BENCH_DATA] = "data",           [BENCH_BROADCAST] = "broadcast",
-    [BENCH_SCATTER] = "scatter",     [BENCH_FORWARD] = "forward",
-    [BENCH_GATHER] = "gather",       [BENCH_BACKWARD] = "backward",
-    [BENCH_REDUCE] = "reduce",       [BENCH_WAITING] = "waiting",
-    [BENCH_OPTIMIZER] = "optimizer", [BENCH_ACCELERATOR] = "accelerator",
-};
-
-const char *bench_phase_name(bench_phase phase)
-{
-    return NAMES[phase];
-}
-
 /* A missing number is not known, and never 0. */
 static double number(const json_t *object, const char *key)
 {
@@ -62,8 +49,8 @@ status bench_sample_read(const json_t *line, int warmup, int global_batch, bench
         .test_acc = number(line, "test_acc"),
         .last_loss = number(line, "last_loss"),
     };
-    for (int p = 0; p < BENCH_PHASES; p++)
-        s.phase_s[p] = number(phases, NAMES[p]) / steps;
+    for (int p = 0; p < N_PHASES; p++)
+        s.phase_s[p] = number(phases, moment_about((moment)p)->name) / steps;
     read_peaks(json_object_get(line, "peak_mib"), &s);
     *out = s;
     return STATUS_OK;

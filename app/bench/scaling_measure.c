@@ -157,7 +157,7 @@ static status take_step(const options *opts, const scaling_plan *plan, const sca
     bench_sample got;
     cost_sample sample = scaling_plan_sample(plan, run);
     TRY(bench_sample_read(line, (int)opts->warmup, run->batch * run->ranks, &got));
-    double forward = got.phase_s[BENCH_FORWARD], backward = got.phase_s[BENCH_BACKWARD];
+    double forward = got.phase_s[MOMENT_FORWARD], backward = got.phase_s[MOMENT_BACKWARD];
     if (run->ranks == 1 && forward + backward > 0) {
         out->forward_s[run->model] += forward;
         out->backward_s[run->model] += backward;

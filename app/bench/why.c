@@ -36,7 +36,7 @@ __attribute__((format(printf, 3, 4))) static void add(causes *all, double share,
 }
 
 /* 0 if it is not known. */
-static double share(const bench_facts *f, bench_phase phase)
+static double share(const bench_facts *f, moment phase)
 {
     double value = f->phase_s[phase] / f->step_s;
     return isfinite(value) ? value : 0;
@@ -48,10 +48,10 @@ static int percent(double part)
 }
 
 /* "broadcast 20 %, reduce 12 %": the phases in order of their size. */
-static void list_parts(const bench_facts *f, const bench_phase *parts, int n, char *out,
+static void list_parts(const bench_facts *f, const moment *parts, int n, char *out,
                        size_t size_bytes)
 {
-    bool told[BENCH_PHASES] = {false};
+    bool told[N_PHASES] = {false};
     size_t used = 0;
     out[0] = '\0';
     for (int k = 0; k < n; k++) {
@@ -64,7 +64,7 @@ static void list_parts(const bench_facts *f, const bench_phase *parts, int n, ch
         if (part < LISTED || used >= size_bytes)
             break;
         int length = snprintf(out + used, size_bytes - used, "%s%s %d %%", used > 0 ? ", " : "",
-                              bench_phase_name(parts[best]), percent(part));
+                              moment_about(parts[best])->name, percent(part));
         used += length > 0 ? (size_t)length : 0;
     }
 }
@@ -72,9 +72,9 @@ static void list_parts(const bench_facts *f, const bench_phase *parts, int n, ch
 /* DP's master and the parameter server: all traffic goes through one, which steps alone. */
 static void find_master(const bench_facts *f, causes *all)
 {
-    static const bench_phase parts[] = {BENCH_BROADCAST, BENCH_SCATTER, BENCH_GATHER, BENCH_REDUCE};
+    static const moment parts[] = {MOMENT_BROADCAST, MOMENT_SCATTER, MOMENT_GATHER, MOMENT_REDUCE};
     char list[120];
-    double traffic = 0, step = share(f, BENCH_OPTIMIZER);
+    double traffic = 0, step = share(f, MOMENT_OPTIMIZER);
     for (int i = 0; i < 4; i++)
         traffic += share(f, parts[i]);
     list_parts(f, parts, 4, list, sizeof list);
@@ -87,8 +87,8 @@ static void find_master(const bench_facts *f, causes *all)
 
 static void find_ddp(const bench_facts *f, causes *all)
 {
-    double step = share(f, BENCH_OPTIMIZER), exposed = share(f, BENCH_REDUCE);
-    double covered = 1 - f->phase_s[BENCH_REDUCE] / f->comm_total_s;
+    double step = share(f, MOMENT_OPTIMIZER), exposed = share(f, MOMENT_REDUCE);
+    double covered = 1 - f->phase_s[MOMENT_REDUCE] / f->comm_total_s;
     if (step >= NOTABLE)
         add(all, step,
             "every rank does the whole optimizer step, %d %% that more ranks do not shorten",
@@ -104,9 +104,9 @@ static void find_ddp(const bench_facts *f, causes *all)
 /* Forward and backward take longer per image than on one device alone. */
 static void find_slow_compute(const bench_facts *f, causes *all)
 {
-    double compute = share(f, BENCH_FORWARD) + share(f, BENCH_BACKWARD);
+    double compute = share(f, MOMENT_FORWARD) + share(f, MOMENT_BACKWARD);
     int images = (f->global_batch + f->world - 1) / f->world; /* at rank 0, or the master */
-    double own = (f->phase_s[BENCH_FORWARD] + f->phase_s[BENCH_BACKWARD]) / images;
+    double own = (f->phase_s[MOMENT_FORWARD] + f->phase_s[MOMENT_BACKWARD]) / images;
     double times = f->world > 1 && f->base_compute_s > 0 ? own / f->base_compute_s : 0;
     double part = (1 - 1 / times) * compute;
     if (!(times >= SLOWER))
@@ -130,9 +130,9 @@ static void find_slow_compute(const bench_facts *f, causes *all)
 
 static void find_causes(const bench_facts *f, causes *all)
 {
-    double graph = share(f, BENCH_ACCELERATOR), waiting = share(f, BENCH_WAITING);
-    double data = share(f, BENCH_DATA);
-    double compute = share(f, BENCH_FORWARD) + share(f, BENCH_BACKWARD);
+    double graph = share(f, MOMENT_ACCELERATOR), waiting = share(f, MOMENT_WAITING);
+    double data = share(f, MOMENT_LOAD);
+    double compute = share(f, MOMENT_FORWARD) + share(f, MOMENT_BACKWARD);
     if (graph >= 0.5)
         add(all, graph,
             "%d %% of the step is one recorded graph on the GPU, whose parts are not told apart",
@@ -182,8 +182,8 @@ void bench_why(const bench_facts *facts, char out[BENCH_WHY_BYTES])
 {
     causes all = {.n = 0};
     double known = 0;
-    for (int p = 0; p < BENCH_PHASES; p++)
-        known += share(facts, (bench_phase)p);
+    for (int p = 0; p < N_PHASES; p++)
+        known += share(facts, (moment)p);
     if (known <= 0) {
         snprintf(out, BENCH_WHY_BYTES, "where its time goes is not known: it reports no phases");
         return;

@@ -15,11 +15,11 @@ typedef struct bench_facts {
     int world, global_batch;
     int threads, cores; /* per rank or replica; of the machine */
     bool is_cuda;
-    double step_s;                /* of which the phases are parts; NAN: not known */
-    double phase_s[BENCH_PHASES]; /* per step */
-    double comm_total_s;          /* per step, from launch to end, hidden or not */
-    double base_compute_s;        /* forward + backward of one image on one device alone */
-    int base_batch;               /* images at a time there */
+    double step_s;            /* of which the phases are parts; NAN: not known */
+    double phase_s[N_PHASES]; /* per step */
+    double comm_total_s;      /* per step, from launch to end, hidden or not */
+    double base_compute_s;    /* forward + backward of one image on one device alone */
+    int base_batch;           /* images at a time there */
 } bench_facts;
 
 enum { BENCH_WHY_BYTES = 400 };

@@ -178,9 +178,9 @@ START_TEST(a_line_is_read_by_the_contract)
     ck_assert_double_eq_tol(s.images_per_s, 1000, 1e-9);
     ck_assert_double_eq_tol(s.step_s, 0.1, 1e-12);
     ck_assert_double_eq_tol(s.whole_step_s, 5.0 / 30, 1e-12);
-    ck_assert_double_eq_tol(s.phase_s[BENCH_FORWARD], 0.09, 1e-12);
+    ck_assert_double_eq_tol(s.phase_s[MOMENT_FORWARD], 0.09, 1e-12);
     ck_assert_double_eq_tol(s.comm_total_s, 0.02, 1e-12);
-    ck_assert(isnan(s.phase_s[BENCH_GATHER]) && isnan(s.comm_exposed_s) && isnan(s.last_loss));
+    ck_assert(isnan(s.phase_s[MOMENT_GATHER]) && isnan(s.comm_exposed_s) && isnan(s.last_loss));
     ck_assert(isnan(s.sent_busiest_bytes) && s.received_busiest_bytes == 30);
     ck_assert(s.peak_mib_count == 2 && s.peak_mib[1] == 2);
     ck_assert(bench_sample_read(line, 3, 100, &s) == STATUS_PEER);

@@ -9,12 +9,12 @@
 
 #define UNKNOWN ((double)NAN)
 
-/* 10 ms of a step, in ms, in the order of bench_phase: data, broadcast, scatter, forward, gather,
+/* 10 ms of a step, in ms, in the order of moment: data, broadcast, scatter, forward, gather,
  * backward, reduce, waiting, optimizer, accelerator. */
 typedef struct made_up {
     bench_mode mode;
     int world, cores;
-    double phase_ms[BENCH_PHASES];
+    double phase_ms[N_PHASES];
     double comm_total_ms;
     double base_ms;     /* forward and backward of the whole batch of 64 on one device alone */
     const char *facts;  /* parted by '|': what the sentence says */
@@ -172,7 +172,7 @@ static bench_facts facts_of(const made_up *c)
                      .comm_total_s = 1e-3 * c->comm_total_ms,
                      .base_compute_s = 1e-3 * c->base_ms / 64,
                      .base_batch = 64};
-    for (int p = 0; p < BENCH_PHASES; p++)
+    for (int p = 0; p < N_PHASES; p++)
         f.phase_s[p] = 1e-3 * c->phase_ms[p];
     return f;
 }
@@ -212,12 +212,12 @@ START_TEST(any_numbers_get_a_sentence)
         f.world = 1 + i % 7;
         f.threads = 1 + i % 3;
         f.cores = 1 + i % 5;
-        for (int p = 0; p < BENCH_PHASES; p++) {
+        for (int p = 0; p < N_PHASES; p++) {
             state = state * 1664525u + 1013904223u;
             unsigned kind = state >> 29;
             f.phase_s[p] = kind == 0 ? UNKNOWN : kind == 1 ? 0 : (double)(state >> 8) * 1e-10;
         }
-        f.comm_total_s = i % 11 == 0 ? UNKNOWN : f.phase_s[BENCH_REDUCE] * (1 + i % 9);
+        f.comm_total_s = i % 11 == 0 ? UNKNOWN : f.phase_s[MOMENT_REDUCE] * (1 + i % 9);
         f.base_compute_s = i % 13 == 0 ? UNKNOWN : 1e-5 * (i % 17);
         memset(said, '#', sizeof said);
         bench_why(&f, said);
