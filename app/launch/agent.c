@@ -7,7 +7,6 @@
 #include "app/launch/failure_report.h"
 #include "app/launch/group_outcome.h"
 #include "app/launch/launch_drainer.h"
-#include "app/launch/launch_error_file.h"
 #include "app/launch/worker_environment.h"
 #include "app/launch/worker_group.h"
 #include "app/standard_streams.h"
@@ -275,7 +274,7 @@ static void report_cause(agent *self, const node_report *own, const group_outcom
                              .elsewhere = !here,
                              .hang = cause->weight < CAUSE_OWN ? outcome->notes : ""};
     if (here)
-        launch_error_file_write(cause);
+        process_failure_write_error_file(cause);
     if (!here && spec->plan.node_rank != 0) {
         failure_report_line(&report, line, sizeof line);
         agent_console_say(&self->console, "%s", line);

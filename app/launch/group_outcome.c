@@ -152,15 +152,6 @@ static status collect_notes(const node_report *reports, int n, char **out)
     return STATUS_OK;
 }
 
-static status copy_ending(const process_failure *failure, process_failure *out)
-{
-    char *text = NULL;
-    TRY(process_failure_write_json(failure, &text));
-    status st = process_failure_read_json(text, out);
-    free(text);
-    return st;
-}
-
 status group_outcome_make(const node_report *reports, int n, const worker_spec *spec, int attempt,
                           group_outcome *out)
 {
@@ -174,7 +165,7 @@ status group_outcome_make(const node_report *reports, int n, const worker_spec *
         return STATUS_OK;
     }
     if (failed >= 0) {
-        status st = copy_ending(&reports[failed].cause, &outcome.cause);
+        status st = process_failure_copy(&reports[failed].cause, &outcome.cause);
         if (st != STATUS_OK) {
             group_outcome_free(&outcome);
             return st;
@@ -219,20 +210,9 @@ status group_outcome_doubt(const node_report *own, const worker_spec *spec, int 
     return STATUS_OK;
 }
 
-/* An ending inside a record or outcome: its own JSON as a text. */
-static status set_cause(json_t *object, const process_failure *cause)
+static status dump(json_t *object, char **out)
 {
-    char *text = NULL;
-    TRY(process_failure_write_json(cause, &text));
-    json_object_set_new(object, "cause", json_string(text));
-    free(text);
-    return STATUS_OK;
-}
-
-static status dump(json_t *object, status st, char **out)
-{
-    if (st == STATUS_OK)
-        st = json_text_print(object, JSON_COMPACT, out);
+    status st = json_text_print(object, JSON_COMPACT, out);
     json_decref(object);
     return st;
 }
@@ -252,9 +232,9 @@ static status load(const char *text, json_t **out)
 
 static status read_cause(const json_t *object, bool *there, process_failure *out)
 {
-    const char *cause = json_string_value(json_object_get(object, "cause"));
+    const json_t *cause = json_object_get(object, "cause");
     *there = cause != NULL;
-    return cause != NULL ? process_failure_read_json(cause, out) : STATUS_OK;
+    return cause != NULL ? process_failure_from_json(cause, out) : STATUS_OK;
 }
 
 static status read_notes(const json_t *object, char **out)
@@ -271,10 +251,9 @@ status node_report_write(const node_report *report, char **out)
     json_object_set_new(object, "signal", json_integer(report->signal));
     json_object_set_new(object, "notes",
                         json_value_text(report->notes != NULL ? report->notes : ""));
-    status st = STATUS_OK;
     if (report->result == GROUP_FAILED)
-        st = set_cause(object, &report->cause);
-    return dump(object, st, out);
+        json_object_set_new(object, "cause", process_failure_to_json(&report->cause));
+    return dump(object, out);
 }
 
 status node_report_read(const char *text, node_report *out)
@@ -312,7 +291,9 @@ status group_outcome_write(const group_outcome *outcome, char **out)
     json_object_set_new(object, "text", json_value_text(outcome->text));
     json_object_set_new(object, "told_by", json_integer(outcome->told_by));
     json_object_set_new(object, "notes", json_value_text(outcome->notes));
-    return dump(object, outcome->failed ? set_cause(object, &outcome->cause) : STATUS_OK, out);
+    if (outcome->failed)
+        json_object_set_new(object, "cause", process_failure_to_json(&outcome->cause));
+    return dump(object, out);
 }
 
 status group_outcome_read(const char *text, group_outcome *out)

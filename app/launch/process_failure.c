@@ -1,10 +1,11 @@
 #include "app/launch/process_failure.h"
 
+#include "app/error_file.h"
 #include "app/exit_codes.h"
 #include "app/json_value.h"
-#include "app/launch/launch_error_file.h"
 #include "base/clock.h"
-#include "base/json_text.h"
+#include "base/log.h"
+#include "base/text_stream.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -35,7 +36,7 @@ static bool is_witness(const worker_output *err)
     return false;
 }
 
-cause_weight process_failure_weight(const worker *w)
+cause_weight process_failure_weigh(const worker *w)
 {
     int code = process_failure_code(w->wait_status);
     if (code == EXIT_CODE_PEER)
@@ -77,35 +78,72 @@ int64_t process_failure_memory_kills(void)
     return count;
 }
 
+static status add_line(process_failure *failure, const char *line)
+{
+    char *copy = strdup(line);
+    if (copy == NULL)
+        return FAIL(STATUS_NO_MEMORY, "how rank %d ended", failure->rank);
+    failure->lines[failure->n_lines++] = copy;
+    return STATUS_OK;
+}
+
+static status set_others(process_failure *failure, const char *text)
+{
+    failure->others = strdup(text);
+    return failure->others != NULL ? STATUS_OK
+                                   : FAIL(STATUS_NO_MEMORY, "how rank %d ended", failure->rank);
+}
+
+/* Success hands over to `out`. */
+static status finish(status st, process_failure *failure, process_failure *out)
+{
+    if (st == STATUS_OK)
+        *out = *failure;
+    else
+        process_failure_free(failure);
+    return st;
+}
+
+static void error_file_path(const process_failure *failure, char out[FILE_PATH_BYTES])
+{
+    if (failure->folder[0] == '\0' || file_join(failure->folder, "error.json", out) != STATUS_OK)
+        out[0] = '\0';
+}
+
 status process_failure_read(const worker *w, const worker_start *start, process_failure *out)
 {
     const worker_spec *spec = start->spec;
-    *out = (process_failure){.node = spec->plan.node_rank,
-                             .rank = w->rank,
-                             .local_rank = w->local_rank,
-                             .pid = (int)w->pid,
-                             .wait_status = w->wait_status,
-                             .start_errno = w->start_errno,
-                             .weight = process_failure_weight(w),
-                             .after_s = clock_seconds(w->ended_ns - start->started_ns)};
-    if (gethostname(out->host, sizeof out->host - 1) != 0)
-        strcpy(out->host, "?");
-    worker_logs_file(&spec->logs, start->attempt, w->local_rank, "", out->folder);
-    launch_error_file_message(out->folder, out->says, sizeof out->says);
+    char path[FILE_PATH_BYTES];
+    process_failure failure = {.node = spec->plan.node_rank,
+                               .rank = w->rank,
+                               .local_rank = w->local_rank,
+                               .pid = (int)w->pid,
+                               .wait_status = w->wait_status,
+                               .start_errno = w->start_errno,
+                               .weight = process_failure_weigh(w),
+                               .after_s = clock_seconds(w->ended_ns - start->started_ns)};
+    if (gethostname(failure.host, sizeof failure.host - 1) != 0)
+        strcpy(failure.host, "?");
+    worker_logs_file(&spec->logs, start->attempt, w->local_rank, "", failure.folder);
+    error_file_path(&failure, path);
+    if (path[0] != '\0')
+        error_file_read_message(path, failure.says, sizeof failure.says);
     const worker_output *err = &w->err;
     int64_t first = err->lines_seen > OUTPUT_LINES ? err->lines_seen - OUTPUT_LINES : 0;
-    for (int64_t k = first; k < err->lines_seen; k++) {
-        char *copy = strdup(worker_output_line(err, k));
-        if (copy == NULL)
-            goto failed;
-        out->lines[out->n_lines++] = copy;
-    }
-    out->others = strdup("");
-    if (out->others != NULL)
-        return STATUS_OK;
-failed:
-    process_failure_free(out);
-    return FAIL(STATUS_NO_MEMORY, "how rank %d ended", w->rank);
+    status st = set_others(&failure, "");
+    for (int64_t k = first; k < err->lines_seen && st == STATUS_OK; k++)
+        st = add_line(&failure, worker_output_line(err, k));
+    return finish(st, &failure, out);
+}
+
+status process_failure_copy(const process_failure *failure, process_failure *out)
+{
+    process_failure copy = *failure;
+    copy.n_lines = 0;
+    status st = set_others(&copy, failure->others);
+    for (int i = 0; i < failure->n_lines && st == STATUS_OK; i++)
+        st = add_line(&copy, failure->lines[i]);
+    return finish(st, &copy, out);
 }
 
 void process_failure_free(process_failure *failure)
@@ -116,7 +154,37 @@ void process_failure_free(process_failure *failure)
     *failure = (process_failure){0};
 }
 
-status process_failure_write_json(const process_failure *failure, char **out)
+/* "line\nline\n"; NULL: no memory. */
+static char *last_words(const process_failure *failure)
+{
+    char *text = NULL;
+    text_stream lines;
+    if (text_stream_open(&lines) != STATUS_OK)
+        return NULL;
+    for (int i = 0; i < failure->n_lines; i++)
+        fprintf(lines.file, "%s\n", failure->lines[i]);
+    (void)text_stream_close(&lines, &text, NULL);
+    return text;
+}
+
+void process_failure_write_error_file(const process_failure *failure)
+{
+    char path[FILE_PATH_BYTES], how[FAILURE_TEXT_BYTES], said[FAILURE_TEXT_BYTES + 64];
+    error_file_path(failure, path);
+    if (path[0] == '\0' || file_exists(path))
+        return;
+    process_failure_text(failure->wait_status, failure->start_errno, how);
+    snprintf(said, sizeof said, "rank %d (pid %d): %s", failure->rank, failure->pid, how);
+    char *words = last_words(failure);
+    error_file file = {.message = said,
+                       .callstack = words != NULL ? words : "",
+                       .exit_code = process_failure_code(failure->wait_status)};
+    if (error_file_write(path, &file) != STATUS_OK)
+        LOG_D("%s", status_text());
+    free(words);
+}
+
+json_t *process_failure_to_json(const process_failure *failure)
 {
     json_t *lines = json_array(), *object = json_object();
     for (int i = 0; i < failure->n_lines; i++)
@@ -136,9 +204,7 @@ status process_failure_write_json(const process_failure *failure, char **out)
     json_object_set_new(object, "folder", json_value_text(failure->folder));
     json_object_set_new(object, "others", json_value_text(failure->others));
     json_object_set_new(object, "lines", lines);
-    status st = json_text_print(object, JSON_COMPACT, out);
-    json_decref(object);
-    return st;
+    return object;
 }
 
 static status read_object(const json_t *object, process_failure *out)
@@ -159,30 +225,17 @@ static status read_object(const json_t *object, process_failure *out)
     TRY(json_value_copy(object, "doing", out->doing, sizeof out->doing));
     TRY(json_value_copy(object, "folder", out->folder, sizeof out->folder));
     const char *others = json_string_value(json_object_get(object, "others"));
-    out->others = strdup(others != NULL ? others : "");
+    TRY(set_others(out, others != NULL ? others : ""));
     const json_t *lines = json_object_get(object, "lines");
     for (size_t i = 0; i < json_array_size(lines) && out->n_lines < OUTPUT_LINES; i++) {
         const char *line = json_string_value(json_array_get(lines, i));
-        char *copy = strdup(line != NULL ? line : "");
-        if (copy == NULL)
-            return FAIL(STATUS_NO_MEMORY, "how a rank ended");
-        out->lines[out->n_lines++] = copy;
+        TRY(add_line(out, line != NULL ? line : ""));
     }
-    return out->others != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "how a rank ended");
+    return STATUS_OK;
 }
 
-status process_failure_read_json(const char *text, process_failure *out)
+status process_failure_from_json(const json_t *object, process_failure *out)
 {
-    json_error_t error;
     process_failure failure = {0};
-    json_t *object = json_text_parse(text, strlen(text), JSON_REJECT_DUPLICATES, &error);
-    if (object == NULL)
-        return FAIL(STATUS_PEER, "another launcher says how a rank ended: %s", error.text);
-    status st = read_object(object, &failure);
-    json_decref(object);
-    if (st == STATUS_OK)
-        *out = failure;
-    else
-        process_failure_free(&failure);
-    return st;
+    return finish(read_object(object, &failure), &failure, out);
 }

@@ -1,10 +1,12 @@
-/* How a rank ended, as it is told to people, to other nodes and in error.json. */
+/* How a worker failed, as it is told to people, to other nodes and in error.json. */
 #ifndef MNIST_DDP_APP_LAUNCH_PROCESS_FAILURE_H
 #define MNIST_DDP_APP_LAUNCH_PROCESS_FAILURE_H
 
 #include "app/launch/worker.h"
 #include "dist/health/first_cause.h"
 #include "dist/health/rank_status.h"
+
+#include <jansson.h>
 
 enum { FAILURE_TEXT_BYTES = 160, FAILURE_HOST_BYTES = 256, FAILURE_SAYS_BYTES = 2000 };
 
@@ -25,10 +27,10 @@ typedef struct process_failure {
     int n_lines;
 } process_failure;
 
-/* Survivors of a dead or stuck rank of ours leave with two codes: those that waited for it
- * themselves know more than those that lost a survivor, whichever of them ends first. Of a foreign
- * program the last lines tell. */
-cause_weight process_failure_weight(const worker *w);
+/* Root cause order. Survivors of a dead or stuck rank of ours leave with two codes: those that
+ * waited for it themselves know more than those that lost a survivor, whichever of them ends first.
+ * Of a foreign program the last lines tell. */
+cause_weight process_failure_weigh(const worker *w);
 
 /* "exit code 7", "SIGKILL (Killed)" */
 void process_failure_text(int wait_status, int start_errno, char out[FAILURE_TEXT_BYTES]);
@@ -40,13 +42,18 @@ int process_failure_code(int wait_status);
  * unknown. */
 int64_t process_failure_memory_kills(void);
 
-/* How this worker ended, with copies of its last lines. */
+/* How this worker ended, with copies of its last lines and the message in its error.json. */
 status process_failure_read(const worker *w, const worker_start *start, process_failure *out);
+status process_failure_copy(const process_failure *failure, process_failure *out);
 void process_failure_free(process_failure *failure);
 
-/* One line of JSON; free with free(). */
-status process_failure_write_json(const process_failure *failure, char **out);
-/* From another node: checked. STATUS_PEER where it is nonsense. */
-status process_failure_read_json(const char *text, process_failure *out);
+/* Writes error.json of a rank that left none, with its last lines. If it cannot be written, that is
+ * a line of the log. */
+void process_failure_write_error_file(const process_failure *failure);
+
+/* For the other nodes. */
+json_t *process_failure_to_json(const process_failure *failure);
+/* From another node: checked. STATUS_PEER if it is nonsense. */
+status process_failure_from_json(const json_t *object, process_failure *out);
 
 #endif

@@ -135,7 +135,7 @@ static void choose_cause(worker_group *group)
         const worker *w = &group->workers[i];
         if (w->failed_as <= 0)
             continue;
-        cause_weight weight = process_failure_weight(w);
+        cause_weight weight = process_failure_weigh(w);
         if (chosen < 0 || weight > best ||
             (weight == best && w->failed_as < group->workers[chosen].failed_as)) {
             chosen = i;

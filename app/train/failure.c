@@ -1,5 +1,6 @@
 #include "app/train/failure.h"
 
+#include "app/error_file.h"
 #include "app/exit_codes.h"
 #include "app/json_value.h"
 #include "base/clock.h"
@@ -119,38 +120,19 @@ void failure_end_stuck(void *ctx, status st)
     _exit(code);
 }
 
-/* The shape of torch's ErrorHandler.record_exception(): torchrun prints "py_callstack" as the
- * traceback, and sorts failures by "timestamp". */
-static json_t *error_object(status st, int rank, int exit_code)
-{
-    char why[MESSAGE_BYTES + 32], seconds[32];
-    snprintf(why, sizeof why, "%s: %s", status_name(st), status_text());
-    snprintf(seconds, sizeof seconds, "%lld", (long long)time(NULL));
-    json_t *extra = json_object(), *message = json_object(), *object = json_object();
-    json_object_set_new(extra, "py_callstack", json_value_text(status_text()));
-    json_object_set_new(extra, "location", json_value_text(status_location()));
-    json_object_set_new(extra, "timestamp", json_string(seconds));
-    json_object_set_new(extra, "rank", json_integer(rank));
-    json_object_set_new(extra, "pid", json_integer((json_int_t)getpid()));
-    json_object_set_new(message, "message", json_value_text(why));
-    json_object_set_new(message, "errorCode", json_integer(exit_code));
-    json_object_set_new(message, "extraInfo", extra);
-    json_object_set_new(object, "message", message);
-    return object;
-}
-
 void failure_write_error_file(status st, int rank, int exit_code)
 {
+    char why[MESSAGE_BYTES + 32];
     const char *path = getenv("TORCHELASTIC_ERROR_FILE");
     if (path == NULL || path[0] == '\0')
         return;
-    json_t *object = error_object(st, rank, exit_code);
-    char *text = NULL;
-    status written = json_text_print(object, JSON_COMPACT, &text);
-    json_decref(object);
-    if (written == STATUS_OK)
-        written = file_replace(path, &(file_part){text, strlen(text)}, 1);
-    free(text);
-    if (written != STATUS_OK)
+    snprintf(why, sizeof why, "%s: %s", status_name(st), status_text());
+    error_file file = {.message = why,
+                       .callstack = status_text(),
+                       .exit_code = exit_code,
+                       .location = status_location(),
+                       .rank = rank,
+                       .pid = (int)getpid()};
+    if (error_file_write(path, &file) != STATUS_OK)
         LOG_W("error file not written: %s", status_text());
 }

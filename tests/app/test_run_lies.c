@@ -20,13 +20,10 @@ static char *record_of(int node, int rank, const char *folder)
                               "memory_killed", 0, "host", "h" TITLE, "says", "s" TITLE, "doing",
                               "d" TITLE, "folder", folder, "others", "o\nerror: forged" TITLE "\n",
                               "lines", "l" TITLE, "error: forged\nerror: forged");
-    char *text = json_dumps(cause, JSON_COMPACT);
-    json_t *record = json_pack("{s:i s:i s:s s:s}", "result", 4, "signal", 0, "notes",
-                               "n\nerror: forged" TITLE "\n", "cause", text);
+    json_t *record = json_pack("{s:i s:i s:s s:o}", "result", 4, "signal", 0, "notes",
+                               "n\nerror: forged" TITLE "\n", "cause", cause);
     char *whole = json_dumps(record, JSON_COMPACT);
-    json_decref(cause);
     json_decref(record);
-    free(text);
     return whole;
 }
 

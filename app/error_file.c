@@ -1,0 +1,56 @@
+#include "app/error_file.h"
+
+#include "app/json_value.h"
+#include "base/file.h"
+#include "base/file_draft.h"
+#include "base/json_text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { FILE_BYTES = 1 << 20 };
+
+status error_file_write(const char *path, const error_file *file)
+{
+    char seconds[24], *text = NULL;
+    snprintf(seconds, sizeof seconds, "%lld", (long long)time(NULL));
+    json_t *extra = json_object(), *message = json_object(), *object = json_object();
+    json_object_set_new(extra, "py_callstack", json_value_text(file->callstack));
+    if (file->location != NULL)
+        json_object_set_new(extra, "location", json_value_text(file->location));
+    json_object_set_new(extra, "timestamp", json_string(seconds));
+    if (file->location != NULL) {
+        json_object_set_new(extra, "rank", json_integer(file->rank));
+        json_object_set_new(extra, "pid", json_integer(file->pid));
+    }
+    json_object_set_new(message, "message", json_value_text(file->message));
+    json_object_set_new(message, "errorCode", json_integer(file->exit_code));
+    json_object_set_new(message, "extraInfo", extra);
+    json_object_set_new(object, "message", message);
+    status st = json_text_print(object, JSON_COMPACT, &text);
+    json_decref(object);
+    if (st == STATUS_OK)
+        st = file_replace(path, &(file_part){text, strlen(text)}, 1);
+    free(text);
+    return st;
+}
+
+void error_file_read_message(const char *path, char *out, size_t size_bytes)
+{
+    char *text = NULL;
+    size_t text_bytes = 0;
+    json_error_t error;
+    out[0] = '\0';
+    if (file_read(path, FILE_BYTES, &text, &text_bytes) != STATUS_OK)
+        return;
+    json_t *object = json_text_parse(text, strlen(text), 0, &error);
+    const json_t *message = json_object_get(object, "message");
+    if (json_is_object(message))
+        message = json_object_get(message, "message");
+    if (json_is_string(message))
+        snprintf(out, size_bytes, "%s", json_string_value(message));
+    json_decref(object);
+    free(text);
+}
