@@ -31,8 +31,10 @@ test-torch: configure ## the tests that need PyTorch (makes a venv of its own, s
 
 soak: configure ## kill 1,000 ranks and 250 launchers at random instants, compare bits (half an hour)
 	@cmake --build $(BUILD)
-	@cd $(BUILD) && BUILD_DIR=$$PWD SOURCE_DIR=$(CURDIR) \
-		MNIST_DDP_SOAK_KILLS=$${MNIST_DDP_SOAK_KILLS:-1000} ./test_app_restarts
+	@cd $(BUILD) && BUILD_DIR=$$PWD && SOURCE_DIR=$(CURDIR) && \
+		MNIST_DDP_SOAK_KILLS=$$(($${MNIST_DDP_SOAK_KILLS:-1000} / 2)) && \
+		export BUILD_DIR SOURCE_DIR MNIST_DDP_SOAK_KILLS && \
+		./test_app_restarts && ./test_app_restarts --backend=gloo
 
 asan: packages ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake --preset asan $(CMAKE_FLAGS) >/dev/null

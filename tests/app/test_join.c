@@ -188,24 +188,23 @@ START_TEST(impossible_places_are_refused)
 }
 END_TEST
 
-static program start_node(int node_rank, int port, const char *backend, const char *run_dir)
+static program start_node(int node_rank, int port, const char *run_dir)
 {
     return program_start_with(NULL,
                               WORDS(TRAINING_SMALL, "--nnodes=2",
                                     program_flag("--node_rank=", node_rank), "--nproc_per_node=2",
                                     "--master_addr=127.0.0.1", program_flag("--master_port=", port),
-                                    "--backend", backend, "--run-dir", run_dir));
+                                    "--backend", training_backend, "--run-dir", run_dir));
 }
 
 START_TEST(two_nodes_train_as_one)
 {
-    const char *backend = training_backends[_i / 2];
-    int port = port_find_free(), first = _i % 2;
+    int port = port_find_free(), first = _i;
     const char *run_dirs[] = {"node0", "node1"};
     program nodes[2] = {{0}};
     for (int i = 0; i < 2; i++) {
         int node = i == 0 ? first : 1 - first;
-        nodes[node] = start_node(node, port, backend, run_dirs[node]);
+        nodes[node] = start_node(node, port, run_dirs[node]);
         clock_sleep_ms(100);
     }
     for (int i = 0; i < 2; i++)
@@ -215,7 +214,7 @@ START_TEST(two_nodes_train_as_one)
     assert_world(nodes[0].out, 4);
     ck_assert_str_eq(nodes[1].out, "");
     program one = program_run_with(NULL, WORDS(TRAINING_SMALL, "--nproc-per-node", "4", "--backend",
-                                               backend, "--run-dir", "one"));
+                                               training_backend, "--run-dir", "one"));
     ASSERT_EXIT(one, 0);
     assert_same_model("node0", "one");
     for (int i = 0; i < 2; i++)
@@ -227,7 +226,6 @@ END_TEST
 /* A rank that dies on one machine ends the run on both. */
 START_TEST(death_on_one_node_ends_both)
 {
-    const char *backend = training_backends[_i];
     int port = port_find_free(), n[2];
     pid_t pids[2][MAX_RANKS];
     program nodes[2];
@@ -236,7 +234,7 @@ START_TEST(death_on_one_node_ends_both)
                                                   "--nnodes=2", program_flag("--node_rank=", i),
                                                   "--nproc_per_node=2", "--master_addr=127.0.0.1",
                                                   program_flag("--master_port=", port), "--backend",
-                                                  backend, "--run-dir", "node0"));
+                                                  training_backend, "--run-dir", "node0"));
     training_await(&nodes[0]);
     for (int i = 0; i < 2; i++)
         n[i] = process_children(nodes[i].pid, pids[i]);
@@ -310,12 +308,8 @@ static void start_clean(void)
     ck_assert_int_eq(system(command), 0);
 }
 
-int main(void)
+static void add_tests_by_hand(Suite *suite)
 {
-    program_clean_environment();
-    test_folder_open();
-    int n_backends = training_backend_count();
-    Suite *suite = suite_create("join");
     TCase *hand = suite_case(suite, "by hand", 2.5 * RUN_S);
     tcase_add_checked_fixture(hand, start_clean, NULL);
     tcase_add_loop_test(hand, ranks_started_by_hand_join, 0, 2);
@@ -326,11 +320,24 @@ int main(void)
     tcase_add_test(hand, second_rank_0_is_refused);
     tcase_add_loop_test(hand, impossible_places_are_refused, 0, N_PLACES);
     tcase_add_test(hand, foreign_server_is_no_store);
+}
+
+/* With --backend=gloo: what that backend has a part in. */
+int main(int argc, char **argv)
+{
+    if (!training_choose_backend(argc, argv))
+        return TEST_SKIPPED;
+    program_clean_environment();
+    test_folder_open();
+    Suite *suite = suite_create("join");
     TCase *nodes = suite_case(suite, "launchers", 2.5 * RUN_S);
     tcase_add_checked_fixture(nodes, start_clean, NULL);
-    tcase_add_loop_test(nodes, two_nodes_train_as_one, 0, 2 * n_backends);
-    tcase_add_loop_test(nodes, death_on_one_node_ends_both, 0, n_backends);
-    tcase_add_test(nodes, world_size_alone_trains_all_here);
-    tcase_add_loop_test(nodes, taken_port_is_explained, 0, 3);
+    tcase_add_loop_test(nodes, two_nodes_train_as_one, 0, 2);
+    tcase_add_test(nodes, death_on_one_node_ends_both);
+    if (!training_is_on_gloo()) {
+        add_tests_by_hand(suite);
+        tcase_add_test(nodes, world_size_alone_trains_all_here);
+        tcase_add_loop_test(nodes, taken_port_is_explained, 0, 3);
+    }
     return test_folder_close(suite_run(suite));
 }

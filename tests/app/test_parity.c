@@ -3,8 +3,6 @@
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"
 
-static const char *backend = "shm"; /* of several ranks; --backend */
-
 typedef struct spread {
     const char *ranks, *batch, *global_batch;
 } spread;
@@ -27,7 +25,7 @@ START_TEST(ranks_equal_one_process)
 {
     const spread *s = &spreads[_i / 2];
     const char *model = _i % 2 == 0 ? "mlp" : "cnn";
-    program many = program_mnist("--model", model, TRAINING_96, "--backend", backend,
+    program many = program_mnist("--model", model, TRAINING_96, "--backend", training_backend,
                                  "--nproc-per-node", s->ranks, "--batch-size", s->batch,
                                  "--run-dir", test_folder_path("many"), NULL);
     ASSERT_EXIT(many, 0);
@@ -35,8 +33,8 @@ START_TEST(ranks_equal_one_process)
                                 "--run-dir", test_folder_path("one"), NULL);
     ASSERT_EXIT(one, 0);
     double off = model_file_parity(model, test_folder_path("many"), test_folder_path("one"));
-    ck_assert_msg(off < 5e-5, "%s, %s ranks on %s: weights differ by %g", model, s->ranks, backend,
-                  off);
+    ck_assert_msg(off < 5e-5, "%s, %s ranks on %s: weights differ by %g", model, s->ranks,
+                  training_backend, off);
     ck_assert(training_number(many.out, "images_per_epoch") == 96);
     program_close(&many);
     program_close(&one);
@@ -54,8 +52,8 @@ START_TEST(same_command_same_bits)
     const char *folders[] = {"many", "one"};
     for (int i = 0; i < 2; i++) {
         program p =
-            program_mnist("--model", model, TRAINING_480, "--backend", backend, "--nproc-per-node",
-                          "3", "--run-dir", test_folder_path(folders[i]), NULL);
+            program_mnist("--model", model, TRAINING_480, "--backend", training_backend,
+                          "--nproc-per-node", "3", "--run-dir", test_folder_path(folders[i]), NULL);
         ASSERT_EXIT(p, 0);
         program_close(&p);
     }
@@ -215,17 +213,15 @@ static void add_other_tests(TCase *runs)
 /* With --backend=gloo: what that backend has a part in. */
 int main(int argc, char **argv)
 {
-    bool gloo = argc > 1 && strcmp(argv[1], "--backend=gloo") == 0;
-    if (gloo && training_backend_count() < 2)
+    if (!training_choose_backend(argc, argv))
         return TEST_SKIPPED;
-    backend = gloo ? "gloo" : "shm";
     test_folder_open();
     Suite *suite = suite_create("parity");
     TCase *runs = suite_case(suite, "runs", 120);
     tcase_add_checked_fixture(runs, start_clean, NULL);
     tcase_add_loop_test(runs, ranks_equal_one_process, 0, 2 * N_SPREADS);
     tcase_add_loop_test(runs, same_command_same_bits, 0, 2);
-    if (!gloo)
+    if (!training_is_on_gloo())
         add_other_tests(runs);
     return test_folder_close(suite_run(suite));
 }

@@ -113,15 +113,14 @@ enum {
     N_SHM_WAYS = sizeof shm_ways / sizeof shm_ways[0],
     N_GLOO_WAYS = sizeof gloo_ways / sizeof gloo_ways[0],
 };
-static bool gloo; /* --backend=gloo */
 
 START_TEST(a_stopped_run_ends_with_the_same_bits)
 {
-    const way *w = gloo ? &gloo_ways[_i] : &shm_ways[_i];
-    const char *backend = gloo ? "gloo" : "shm";
-    program p = program_start_with(NULL, WORDS(STOPPABLE, "--backend", backend, "--nproc-per-node",
-                                               w->ranks, "--epochs", "100000", "--save-every",
-                                               "1000epochs", "--json", "--run-dir", "stopped"));
+    const way *w = training_is_on_gloo() ? &gloo_ways[_i] : &shm_ways[_i];
+    program p =
+        program_start_with(NULL, WORDS(STOPPABLE, "--backend", training_backend, "--nproc-per-node",
+                                       w->ranks, "--epochs", "100000", "--save-every", "1000epochs",
+                                       "--json", "--run-dir", "stopped"));
     program_await(&p, "epoch 3/");
     kill(w->rank < 0 ? p.pid : process_of_rank(p.pid, w->rank), w->signal);
     program_wait(&p, RUN_S);
@@ -130,14 +129,14 @@ START_TEST(a_stopped_run_ends_with_the_same_bits)
     ck_assert_int_ge(epoch, 2);
     ck_assert_int_ge(facts_number(p.err, "stopped", "step"), 1);
     const char *epochs = program_flag("--epochs=", epoch + 2);
-    program rest =
-        program_run_with(NULL, WORDS(STOPPABLE, "--backend", backend, "--nproc-per-node", w->ranks,
-                                     epochs, "--json", "--resume=auto", "--run-dir", "stopped"));
+    program rest = program_run_with(NULL, WORDS(STOPPABLE, "--backend", training_backend,
+                                                "--nproc-per-node", w->ranks, epochs, "--json",
+                                                "--resume=auto", "--run-dir", "stopped"));
     ASSERT_EXIT(rest, 0);
     ASSERT_FACTS(rest.err, "resuming", program_flag("epoch ", epoch));
     program whole =
-        program_run_with(NULL, WORDS(STOPPABLE, "--backend", backend, "--nproc-per-node", w->ranks,
-                                     epochs, "--json", "--run-dir", "whole"));
+        program_run_with(NULL, WORDS(STOPPABLE, "--backend", training_backend, "--nproc-per-node",
+                                     w->ranks, epochs, "--json", "--run-dir", "whole"));
     ASSERT_EXIT(whole, 0);
     model_file_assert_same_bits("stopped", "whole");
     program_close(&p);
@@ -235,8 +234,7 @@ static void add_other_tests(Suite *suite, TCase *runs)
 /* With --backend=gloo: what that backend has a part in. */
 int main(int argc, char **argv)
 {
-    gloo = argc > 1 && strcmp(argv[1], "--backend=gloo") == 0;
-    if (gloo && training_backend_count() < 2)
+    if (!training_choose_backend(argc, argv))
         return TEST_SKIPPED;
     program_clean_environment();
     test_folder_open();
@@ -244,8 +242,8 @@ int main(int argc, char **argv)
     TCase *runs = suite_case(suite, "runs", 2.5 * RUN_S);
     tcase_add_checked_fixture(runs, start_clean, NULL);
     tcase_add_loop_test(runs, a_stopped_run_ends_with_the_same_bits, 0,
-                        gloo ? N_GLOO_WAYS : N_SHM_WAYS);
-    if (!gloo)
+                        training_is_on_gloo() ? N_GLOO_WAYS : N_SHM_WAYS);
+    if (!training_is_on_gloo())
         add_other_tests(suite, runs);
     return test_folder_close(suite_run(suite));
 }

@@ -376,9 +376,9 @@ static void add_other_tests(TCase *runs)
 /* With --backend=gloo: what that backend has a part in. */
 int main(int argc, char **argv)
 {
-    bool gloo = argc > 1 && strcmp(argv[1], "--backend=gloo") == 0;
-    if (gloo && training_backend_count() < 2)
+    if (!training_choose_backend(argc, argv))
         return TEST_SKIPPED;
+    bool gloo = training_is_on_gloo();
     program_clean_environment();
     test_folder_open();
     Suite *suite = suite_create("resume");

@@ -55,11 +55,19 @@ static inline ranks_options nccl_options(int world_size, const char *backend)
                            .close_device = device_destroy};
 }
 
-static inline bool nccl_has_gpus(int n)
+/* What `n` ranks lack that need a GPU each, for suite_add; NULL: nothing. */
+static inline const char *nccl_lacks_gpus(int n)
 {
-    if (nccl_gpus < n)
-        printf("SKIP: %d ranks need a GPU each, and there are %d\n", n, nccl_gpus);
-    return nccl_gpus >= n;
+    static char text[64];
+    snprintf(text, sizeof text, "%d ranks need a GPU each, and there are %d", n, nccl_gpus);
+    return nccl_gpus < n ? text : NULL;
+}
+
+/* Adds a test's cases, `per_world` of them for each of the first `n` of NCCL_WORLDS. */
+static inline void nccl_add_worlds(TCase *test_case, const TTest *test, int n, int per_world)
+{
+    for (int i = 0; i < n * per_world; i++)
+        suite_add(test_case, test, i, nccl_lacks_gpus(NCCL_WORLDS[i / per_world]));
 }
 
 static inline void nccl_run_with(const ranks_options *options, rank_fn fn, void *arg)
@@ -74,17 +82,15 @@ static inline void nccl_run_with(const ranks_options *options, rank_fn fn, void 
 static inline void nccl_run(int world_size, rank_fn fn, void *arg)
 {
     ranks_options options = nccl_options(world_size, "nccl");
-    if (nccl_has_gpus(world_size))
-        nccl_run_with(&options, fn, arg);
+    nccl_run_with(&options, fn, arg);
 }
 
-static inline bool nccl_has_backend(const char *name)
+/* Why there is no such backend, for suite_add; NULL: it is there. */
+static inline const char *nccl_lacks_backend(const char *name)
 {
     const module *gloo = NULL;
-    if (strcmp(name, "gloo") != 0 || module_open(name, &gloo) == STATUS_OK)
-        return true;
-    printf("SKIP: %s\n", status_text());
-    return false;
+    bool is_there = strcmp(name, "gloo") != 0 || module_open(name, &gloo) == STATUS_OK;
+    return is_there ? NULL : status_text();
 }
 
 /* The GPUs under test, 0 where there are none: asked in a process of its own, as CUDA does not

@@ -50,7 +50,7 @@ START_TEST(nvls_leaves_the_same_bits_on_all_ranks)
 {
     unsetenv("NCCL_ALGO");
     nccl_run(_i, collectives_bits_of_a_call, NULL);
-    if (!cuda_is_real() && nccl_has_gpus(_i)) { /* the emulated one differs from call to call */
+    if (!cuda_is_real()) { /* the emulated one differs from call to call */
         ranks_options options = nccl_options(_i, "nccl");
         rank_result results[NCCL_MAX_WORLD];
         ck_assert_int_eq(run_rank_processes(&options, collectives_bits_on_device, NULL, results),
@@ -83,8 +83,6 @@ START_TEST(auto_is_nccl_where_each_has_a_gpu)
 {
     ranks_options options = nccl_options(2, "auto");
     char nccl[] = "nccl", shm[] = "shm";
-    if (!nccl_has_gpus(2))
-        return;
     nccl_run_with(&options, expect_backend, nccl);
     options.open_device = nccl_open_first;
     nccl_run_with(&options, expect_backend, shm);
@@ -115,8 +113,6 @@ START_TEST(refused_in_one_line_on_all_ranks)
     rank_result results[2];
     options.open_device = REFUSALS[_i].open_device;
     options.inject_delay_ms = REFUSALS[_i].inject_delay_ms;
-    if (!nccl_has_gpus(options.open_device == nccl_open_own ? 2 : 1))
-        return;
     ck_assert_int_eq(run_rank_processes(&options, expect_backend, NULL, results), STATUS_OK);
     int clear = 0;
     for (int rank = 0; rank < 2; rank++) {
@@ -139,8 +135,6 @@ START_TEST(other_backends_stage_device_memory)
     ranks_options options = nccl_options(2 + _i / 2, STAGED[_i % 2]);
     memory_kind kind = MEMORY_DEVICE;
     options.open_device = nccl_open_first;
-    if (!nccl_has_backend(options.backend))
-        return;
     nccl_run_with(&options, collectives_all_reduce, &kind);
     nccl_run_with(&options, collectives_outstanding, NULL);
     nccl_run_with(&options, collectives_bits_on_device, NULL);
@@ -156,17 +150,20 @@ int main(void)
     Suite *suite = suite_create("nccl");
     TCase *results = suite_case(suite, "results", 120);
     tcase_add_test(results, one_rank_needs_no_peer);
-    tcase_add_loop_test(results, all_reduce_is_exact, 0, NCCL_N_SMALL_WORLDS * N_KINDS);
-    tcase_add_loop_test(results, broadcast_is_exact, 0, NCCL_N_SMALL_WORLDS * 2);
-    tcase_add_loop_test(results, further_kinds_are_exact, 0, NCCL_N_SMALL_WORLDS * 2);
-    tcase_add_loop_test(results, many_works_under_way, 0, NCCL_N_SMALL_WORLDS);
-    tcase_add_loop_test(results, bits_are_the_same_everywhere, 0, NCCL_N_WORLDS * 2);
-    tcase_add_loop_test(results, nvls_leaves_the_same_bits_on_all_ranks, 4, 5);
-    tcase_add_loop_test(results, nvls_leaves_the_same_bits_on_all_ranks, 8, 9);
+    nccl_add_worlds(results, all_reduce_is_exact, NCCL_N_SMALL_WORLDS, N_KINDS);
+    nccl_add_worlds(results, broadcast_is_exact, NCCL_N_SMALL_WORLDS, 2);
+    nccl_add_worlds(results, further_kinds_are_exact, NCCL_N_SMALL_WORLDS, 2);
+    nccl_add_worlds(results, many_works_under_way, NCCL_N_SMALL_WORLDS, 1);
+    nccl_add_worlds(results, bits_are_the_same_everywhere, NCCL_N_WORLDS, 2);
+    suite_add(results, nvls_leaves_the_same_bits_on_all_ranks, 4, nccl_lacks_gpus(4));
+    suite_add(results, nvls_leaves_the_same_bits_on_all_ranks, 8, nccl_lacks_gpus(8));
     TCase *choice = suite_case(suite, "choice", 60);
-    tcase_add_test(choice, auto_is_nccl_where_each_has_a_gpu);
-    tcase_add_loop_test(choice, refused_in_one_line_on_all_ranks, 0, N_REFUSALS);
+    suite_add(choice, auto_is_nccl_where_each_has_a_gpu, 0, nccl_lacks_gpus(2));
+    for (int i = 0; i < N_REFUSALS; i++)
+        suite_add(choice, refused_in_one_line_on_all_ranks, i,
+                  nccl_lacks_gpus(REFUSALS[i].open_device == nccl_open_own ? 2 : 1));
     TCase *staged = suite_case(suite, "staged", 120);
-    tcase_add_loop_test(staged, other_backends_stage_device_memory, 0, 4);
+    for (int i = 0; i < 4; i++)
+        suite_add(staged, other_backends_stage_device_memory, i, nccl_lacks_backend(STAGED[i % 2]));
     return suite_run(suite);
 }

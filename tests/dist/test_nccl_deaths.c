@@ -17,8 +17,6 @@ static void run_death(rank_fn fn, death d, ranks_options options, status want, d
 {
     rank_result results[NCCL_MAX_WORLD];
     d.before = true;
-    if (!nccl_has_gpus(options.world_size))
-        return;
     ck_assert_int_eq(run_rank_processes(&options, fn, &d, results), STATUS_OK);
     for (int rank = 0; rank < options.world_size; rank++) {
         const rank_result *result = &results[rank];
@@ -130,16 +128,16 @@ static status first_all_reduce(process_group *group, int rank, int world_size, v
     return st;
 }
 
+static const char *const BACKENDS[] = {"nccl", "shm", "gloo"};
+
 START_TEST(the_first_of_its_kind_has_longer)
 {
-    static const char *const backends[] = {"nccl", "shm", "gloo"};
-    ranks_options options = nccl_options(2, backends[_i]);
+    ranks_options options = nccl_options(2, BACKENDS[_i]);
     death d = {.rank = 1, .sleep_ms = 1200};
     options.timeout_ms = 400;
     if (_i > 0)
         options.open_device = nccl_open_first;
-    if (nccl_has_gpus(_i > 0 ? 1 : 2) && nccl_has_backend(backends[_i]))
-        nccl_run_with(&options, first_all_reduce, &d);
+    nccl_run_with(&options, first_all_reduce, &d);
 }
 END_TEST
 
@@ -159,8 +157,6 @@ START_TEST(a_hanging_collective_is_a_timeout)
 {
     ranks_options options = nccl_options(2, "nccl");
     const char *facts[4] = {"all_reduce number 4 (5000 elements) has been running for"};
-    if (cuda_is_real())
-        return;
     setenv("MNIST_DDP_EMULATED_NCCL", "hang:4", 1);
     options.timeout_ms = 700;
     run_death(deaths_on_device, (death){.rank = -1}, options, STATUS_TIMEOUT, 3, facts);
@@ -171,8 +167,6 @@ END_TEST
 START_TEST(nccls_own_word_is_passed_on)
 {
     const char *facts[4] = {"rank 1"};
-    if (cuda_is_real())
-        return;
     setenv("MNIST_DDP_EMULATED_NCCL", "remote_error", 1);
     run_death(deaths_on_device, (death){.rank = 1, .signal = SIGKILL}, nccl_options(3, "nccl"),
               STATUS_PEER, 2, facts);
@@ -180,18 +174,15 @@ START_TEST(nccls_own_word_is_passed_on)
 }
 END_TEST
 
-static const char *const STAGED[] = {"shm", "gloo"};
-
 START_TEST(a_death_shows_through_staging)
 {
     char who[32];
-    ranks_options options = nccl_options(2, STAGED[_i % 2]);
+    ranks_options options = nccl_options(2, BACKENDS[1 + _i % 2]);
     death d = {.rank = _i / 2, .signal = SIGKILL};
     snprintf(who, sizeof who, "rank %d", d.rank);
     const char *facts[4] = {who};
     options.open_device = nccl_open_first;
-    if (nccl_has_backend(options.backend))
-        run_death(deaths_on_device, d, options, STATUS_PEER, 2, facts);
+    run_death(deaths_on_device, d, options, STATUS_PEER, 2, facts);
 }
 END_TEST
 
@@ -201,16 +192,21 @@ int main(void)
         return TEST_SKIPPED;
     Suite *suite = suite_create("nccl_deaths");
     TCase *deaths = suite_case(suite, "deaths", 80);
-    tcase_add_loop_test(deaths, a_killed_rank_is_named, 0, 3 * N_DEATHS);
-    tcase_add_loop_test(deaths, a_rank_that_leaves_is_named, 0, 3);
-    tcase_add_test(deaths, who_leaves_early_disturbs_nobody);
-    tcase_add_test(deaths, a_group_that_is_closed_is_told);
-    tcase_add_loop_test(deaths, a_stopped_rank_is_a_timeout, 0, 2 * N_DEATHS);
-    tcase_add_test(deaths, a_late_rank_is_named);
-    tcase_add_loop_test(deaths, the_first_of_its_kind_has_longer, 0, 3);
-    tcase_add_loop_test(deaths, who_ends_before_the_first_is_named, 0, 2);
-    tcase_add_test(deaths, a_hanging_collective_is_a_timeout);
-    tcase_add_test(deaths, nccls_own_word_is_passed_on);
-    tcase_add_loop_test(deaths, a_death_shows_through_staging, 0, 4);
+    const char *real = cuda_is_real() ? "only the emulated NCCL does so when asked" : NULL;
+    suite_add_all(deaths, a_killed_rank_is_named, 3 * N_DEATHS, nccl_lacks_gpus(3));
+    suite_add_all(deaths, a_rank_that_leaves_is_named, 3, nccl_lacks_gpus(3));
+    suite_add(deaths, who_leaves_early_disturbs_nobody, 0, nccl_lacks_gpus(3));
+    suite_add(deaths, a_group_that_is_closed_is_told, 0, nccl_lacks_gpus(2));
+    suite_add_all(deaths, a_stopped_rank_is_a_timeout, 2 * N_DEATHS, nccl_lacks_gpus(2));
+    suite_add(deaths, a_late_rank_is_named, 0, nccl_lacks_gpus(3));
+    suite_add(deaths, the_first_of_its_kind_has_longer, 0, nccl_lacks_gpus(2));
+    for (int i = 1; i < 3; i++)
+        suite_add(deaths, the_first_of_its_kind_has_longer, i, nccl_lacks_backend(BACKENDS[i]));
+    suite_add_all(deaths, who_ends_before_the_first_is_named, 2, nccl_lacks_gpus(2));
+    suite_add(deaths, a_hanging_collective_is_a_timeout, 0, real);
+    suite_add(deaths, nccls_own_word_is_passed_on, 0, real);
+    for (int i = 0; i < 4; i++)
+        suite_add(deaths, a_death_shows_through_staging, i,
+                  nccl_lacks_backend(BACKENDS[1 + i % 2]));
     return suite_run(suite);
 }

@@ -273,7 +273,7 @@ int main(void)
     Suite *suite = suite_create("nccl_graph");
     TCase *core = suite_case(suite, "core", 120);
     tcase_add_test(core, nccl_of_one_rank);
-    tcase_add_loop_test(core, graphs_are_replayed, 0, NCCL_N_WORLDS);
-    tcase_add_test(core, host_memory_is_refused_in_a_recording);
+    nccl_add_worlds(core, graphs_are_replayed, NCCL_N_WORLDS, 1);
+    suite_add(core, host_memory_is_refused_in_a_recording, 0, nccl_lacks_gpus(2));
     return suite_run(suite);
 }

@@ -9,13 +9,21 @@
 
 enum { TEST_SKIPPED = 77 };
 
-/* Runs the suite, forking per test unless CK_FORK=no; returns main's exit code. */
+static int suite_skipped; /* cases that suite_add has left out */
+
+/* Runs the suite, forking per test unless CK_FORK=no; returns main's exit code: TEST_SKIPPED if
+ * every case was skipped. Says how many were. */
 static inline int suite_run(Suite *suite)
 {
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);
+    int ran = srunner_ntests_run(runner);
     srunner_free(runner);
+    if (suite_skipped > 0)
+        printf("SKIP of %d of %d cases\n", suite_skipped, suite_skipped + ran);
+    if (suite_skipped > 0 && ran == 0)
+        return TEST_SKIPPED;
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
@@ -32,10 +40,19 @@ static inline TCase *suite_case(Suite *suite, const char *name, double timeout_s
  * it does not count as passed. `missing` is NULL if nothing is. */
 static inline void suite_add(TCase *test_case, const TTest *test, int i, const char *missing)
 {
-    if (missing == NULL)
+    if (missing == NULL) {
         tcase_add_loop_test(test_case, test, i, i + 1);
-    else
-        printf("SKIP of %s, case %d: %s\n", test->name, i, missing);
+        return;
+    }
+    suite_skipped++;
+    printf("SKIP of %s, case %d: %s\n", test->name, i, missing);
+}
+
+/* The same for cases 0 to n - 1. */
+static inline void suite_add_all(TCase *test_case, const TTest *test, int n, const char *missing)
+{
+    for (int i = 0; i < n; i++)
+        suite_add(test_case, test, i, missing);
 }
 
 #endif

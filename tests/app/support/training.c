@@ -3,17 +3,29 @@
 #include <jansson.h>
 #include <stdio.h>
 
-const char *const training_backends[2] = {"shm", "gloo"};
+const char *training_backend = "shm";
 
-int training_backend_count(void)
+bool training_has_gloo(void)
 {
     char module[FILE_PATH_BYTES];
     const char *folder = getenv("BUILD_DIR");
     snprintf(module, sizeof module, "%s/mnist_ddp_gloo.so", folder != NULL ? folder : ".");
-    if (file_exists(module))
-        return 2;
-    printf("SKIP: the tests with gloo, which is not in this build\n");
-    return 1;
+    return file_exists(module);
+}
+
+bool training_is_on_gloo(void)
+{
+    return strcmp(training_backend, "gloo") == 0;
+}
+
+bool training_choose_backend(int argc, char **argv)
+{
+    bool gloo = argc > 1 && strcmp(argv[1], "--backend=gloo") == 0;
+    training_backend = gloo ? "gloo" : "shm";
+    if (!gloo || training_has_gloo())
+        return true;
+    printf("SKIP: gloo is not in this build\n");
+    return false;
 }
 
 void training_await(const program *p)

@@ -15,11 +15,17 @@
 #define TRAINING_480 TRAINING_EPOCH, "--limit", "480"
 #define TRAINING_96 TRAINING_EPOCH, "--limit", "96"
 
-/* The backends of ranks on one machine. */
-extern const char *const training_backends[2];
+/* Of runs with several ranks: shm, or gloo after --backend=gloo. */
+extern const char *training_backend;
 
-/* How many of them are in this build; says so if one is not. */
-int training_backend_count(void);
+/* For main(), with its arguments: sets training_backend. False, with a line that says why, if the
+ * backend is not in this build: the test then exits with TEST_SKIPPED. */
+bool training_choose_backend(int argc, char **argv);
+
+bool training_is_on_gloo(void);
+
+/* The gloo backend is in this build. */
+bool training_has_gloo(void);
 
 /* Returns once the ranks are training, and the first epoch's checkpoint is written. */
 void training_await(const program *p);
