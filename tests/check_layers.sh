@@ -18,6 +18,13 @@ check model kernels base
 check dist kernels base
 check app model data dist kernels base
 
+# app/report/ serves every command, so it includes none of them.
+if grep -rnE '^ *# *include "app/' app/report |
+    grep -vE 'include "app/(report/[a-z]+|json_value|machine|subprocess|version)\.h"'; then
+    echo "^ app/report/ may include no other room of app/" >&2
+    exit 1
+fi
+
 # CUDA's headers stay in kernels/cuda and the nccl backend.
 if grep -rnE '^ *# *include <(cuda|cublas|cudnn|nccl)' base kernels data model dist app |
     grep -vE '^(kernels/cuda/|dist/backends/nccl/)'; then
