@@ -1,13 +1,13 @@
-/* Every rank writes what it asks for and where it runs under "<prefix>member/<rank>"; rank 0 reads
- * them all and writes one line under "<prefix>plan": "use <backend> <one_host>", or "no <why>".
- * The prefix counts the groups of this store, per rank: the ranks create the same groups in the
- * same order.
+/* The ranks of a group meet (membership.h). Each says what it asks for and where it runs; the
+ * outcome is "<backend> <one_host>".
  */
 #include "dist/backend_choice.h"
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/module.h"
+#include "dist/membership/keys.h"
+#include "dist/membership/membership.h"
 #include "dist/store/store.h"
 #include "kernels/device.h"
 
@@ -24,7 +24,6 @@ enum { LINE_BYTES = 1024, PLACE_BYTES = 256, NAME_BYTES = 32 };
 /* What a rank says of itself. */
 typedef struct member {
     char backend[NAME_BYTES];
-    int world_size;
     uint64_t shared_bytes;
     char gpu[DEVICE_ID_BYTES]; /* NO_GPU, or an id that no other GPU of the host has */
     char place[PLACE_BYTES];   /* equal where ranks can share memory and see each other's process */
@@ -90,29 +89,20 @@ status backend_choice_fetch(store *client, const char *key, int64_t deadline_ns,
     return st;
 }
 
-static status read_member(store *client, const char *prefix, int rank, int64_t deadline_ns,
-                          member *out)
+static status read_member(const char *line, int rank, member *out)
 {
-    char key[64], line[LINE_BYTES];
-    snprintf(key, sizeof key, "%smember/%d", prefix, rank);
-    status st = backend_choice_fetch(client, key, deadline_ns, line, sizeof line);
-    if (st != STATUS_OK)
-        return status_context(st, "rank %d has not created its process group", rank);
-    if (sscanf(line, "%31s %d %" SCNu64 " %47s %255s", out->backend, &out->world_size,
-               &out->shared_bytes, out->gpu, out->place) != 5)
+    if (sscanf(line, "%31s %" SCNu64 " %47s %255s", out->backend, &out->shared_bytes, out->gpu,
+               out->place) != 4)
         return FAIL(STATUS_PEER, "rank %d describes itself as '%.100s'", rank, line);
     return STATUS_OK;
 }
 
-/* On rank 0: STATUS_INVALID where the ranks do not go together. */
+/* STATUS_INVALID if a rank does not go together with rank 0. */
 static status compare(const member *mine, const member *other, int rank)
 {
     if (strcmp(other->backend, mine->backend) != 0)
         return FAIL(STATUS_INVALID, "rank %d asks for backend %s, rank 0 for %s", rank,
                     other->backend, mine->backend);
-    if (other->world_size != mine->world_size)
-        return FAIL(STATUS_INVALID, "rank %d has a world_size of %d, rank 0 of %d", rank,
-                    other->world_size, mine->world_size);
     if (other->shared_bytes != mine->shared_bytes)
         return FAIL(STATUS_INVALID,
                     "rank %d asks for %" PRIu64 " bytes of shared memory, rank 0 for %" PRIu64,
@@ -163,14 +153,12 @@ static status refuse_nccl(const member *members, int n, bool one_host)
                 other, rank, members[rank].gpu, one_host ? "shm" : "gloo");
 }
 
-/* On rank 0: reads what all say into members, and decides. */
-static status plan(const process_group_options *o, const char *prefix, int64_t deadline_ns,
-                   member *members, char *line)
+/* What all ranks say into one word. */
+static status choose(const member *members, int n, char **outcome)
 {
-    int n = o->world_size, other;
+    int other;
     bool one_host = true;
     for (int rank = 1; rank < n; rank++) {
-        TRY(read_member(o->store, prefix, rank, deadline_ns, &members[rank]));
         TRY(compare(&members[0], &members[rank], rank));
         if (strcmp(members[rank].place, members[0].place) != 0)
             one_host = false;
@@ -180,29 +168,25 @@ static status plan(const process_group_options *o, const char *prefix, int64_t d
         TRY(refuse_nccl(members, n, one_host));
     if (strcmp(name, "auto") == 0)
         name = find_without_gpu(members, n, &other) == n ? "nccl" : one_host ? "shm" : "gloo";
-    snprintf(line, LINE_BYTES, "use %s %d", name, one_host);
+    if (asprintf(outcome, "%s %d", name, one_host) < 0)
+        return FAIL(STATUS_NO_MEMORY, "the choice of a backend");
     return STATUS_OK;
 }
 
-static status plan_and_publish(const process_group_options *o, const char *prefix,
-                               const member *mine, int64_t deadline_ns, char *line)
+/* A meeting's compare(). */
+static status compare_all(void *ctx, char *const records[], char **outcome)
 {
-    char key[64];
-    snprintf(key, sizeof key, "%splan", prefix);
-    member *members = calloc((size_t)o->world_size, sizeof *members);
+    int n = *(const int *)ctx;
+    status st = STATUS_OK;
+    member *members = calloc((size_t)n, sizeof *members);
     if (members == NULL)
-        return FAIL(STATUS_NO_MEMORY, "what %d ranks say", o->world_size);
-    members[0] = *mine;
-    status st = plan(o, prefix, deadline_ns, members, line);
+        return FAIL(STATUS_NO_MEMORY, "what %d ranks say", n);
+    for (int rank = 0; rank < n && st == STATUS_OK; rank++)
+        st = read_member(records[rank], rank, &members[rank]);
+    if (st == STATUS_OK)
+        st = choose(members, n, outcome);
     free(members);
-    if (st != STATUS_OK) {
-        memcpy(line, "no ", 3);
-        snprintf(line + 3, LINE_BYTES - 3, "%s", status_text());
-    }
-    status sent = store_set(o->store, key, line, strlen(line));
-    if (st != STATUS_OK)
-        return sent == STATUS_OK ? st : FAIL(st, "%s", line + 3);
-    return sent;
+    return st;
 }
 
 /* The id in one word, as it travels. */
@@ -232,37 +216,39 @@ static status open_backend(const char *name, const process_group_ops **out)
     return STATUS_OK;
 }
 
+static void describe_self(const process_group_options *o, char line[LINE_BYTES])
+{
+    char gpu[DEVICE_ID_BYTES], place[PLACE_BYTES];
+    describe_gpu(o->device, gpu);
+    describe_place(place);
+    snprintf(line, LINE_BYTES, "%s %" PRIu64 " %s %s", o->backend, o->shared_bytes, gpu, place);
+}
+
 status backend_choice_make(const process_group_options *o, backend_choice *out)
 {
-    int64_t deadline_ns = clock_deadline_ns(process_group_patience_ms(o));
-    char key[64], line[LINE_BYTES], name[NAME_BYTES];
+    char line[LINE_BYTES], name[NAME_BYTES], *outcome = NULL;
     int64_t number = 0;
-    int one_host = 0;
+    int n = o->world_size, one_host = 0;
     backend_choice choice = {0};
-    snprintf(key, sizeof key, "pg/created/%d", o->rank);
-    TRY(store_add(o->store, key, 1, &number));
+    meeting how = {.record = line,
+                   .deadline_ns = clock_deadline_ns(process_group_patience_ms(o)),
+                   .late = "has not created its process group",
+                   .compare = compare_all,
+                   .ctx = &n};
+    TRY(store_add(o->store, keys_make("", KEY_CREATED, o->rank).text, 1, &number));
     snprintf(choice.prefix, sizeof choice.prefix, "pg/%" PRId64 "/", number);
-
-    member mine = {.world_size = o->world_size, .shared_bytes = o->shared_bytes};
-    snprintf(mine.backend, sizeof mine.backend, "%s", o->backend);
-    describe_gpu(o->device, mine.gpu);
-    describe_place(mine.place);
-    snprintf(key, sizeof key, "%smember/%d", choice.prefix, o->rank);
-    snprintf(line, sizeof line, "%s %d %" PRIu64 " %s %s", mine.backend, mine.world_size,
-             mine.shared_bytes, mine.gpu, mine.place);
-    if (o->rank == 0) {
-        TRY(plan_and_publish(o, choice.prefix, &mine, deadline_ns, line));
-    } else {
-        TRY(store_set(o->store, key, line, strlen(line)));
-        snprintf(key, sizeof key, "%splan", choice.prefix);
-        status st = backend_choice_fetch(o->store, key, deadline_ns, line, sizeof line);
-        if (st != STATUS_OK)
-            return status_context(st, "rank 0 has not created its process group");
-    }
-    if (strncmp(line, "no ", 3) == 0)
-        return FAIL(STATUS_INVALID, "%s", line + 3);
-    if (sscanf(line, "use %31s %d", name, &one_host) != 2)
-        return FAIL(STATUS_PEER, "rank 0 plans '%.100s'", line);
+    membership ranks = {.store = o->store,
+                        .prefix = choice.prefix,
+                        .member = o->rank,
+                        .n = n,
+                        .noun = "rank",
+                        .size_name = "world_size"};
+    describe_self(o, line);
+    TRY(membership_meet(&ranks, &how, &outcome));
+    bool clear = sscanf(outcome, "%31s %d", name, &one_host) == 2;
+    free(outcome);
+    if (!clear)
+        return FAIL(STATUS_PEER, "the ranks' choice of a backend is nonsense");
     TRY(backend_choice_check(name));
     TRY(open_backend(name, &choice.ops));
     choice.one_host = one_host != 0;

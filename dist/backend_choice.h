@@ -20,11 +20,10 @@ status backend_choice_check(const char *name);
 /* STATUS_INVALID where `name` is a backend for GPUs only, for ranks that compute on the CPU. */
 status backend_choice_check_cpu(const char *name);
 
-/* Returns once rank 0 has heard from every rank, at most options->timeout_ms: STATUS_TIMEOUT with
- * the first rank that is missing. STATUS_INVALID where ranks disagree on backend, world_size or
- * shared_bytes, where shm is asked for and they are not on one host, or nccl and not every rank has
- * a GPU of its own; the module's error where the backend cannot be opened. Rank 0's word is what
- * all others return too. */
+/* Returns once every rank is there, after options->timeout_ms at most: STATUS_TIMEOUT with the first
+ * rank that is missing. STATUS_INVALID if ranks disagree on backend, world_size or shared_bytes, if
+ * shm is asked for and they are not on one host, or nccl and not every rank has a GPU of its own;
+ * the module's error if the backend cannot be opened. All ranks return the same. */
 status backend_choice_make(const process_group_options *options, backend_choice *out);
 
 /* The value of a key that another rank sets, as text of less than `size` bytes; waits until the

@@ -1,0 +1,157 @@
+#include "dist/membership/lease.h"
+
+#include "base/clock.h"
+#include "dist/membership/keys.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void lease_init(lease *l, const char *prefix, const char *who)
+{
+    *l = (lease){.member = -1, .prefix = prefix};
+    snprintf(l->holder, sizeof l->holder, "%.*s#%x.%llx.%llx", LEASE_WHO_BYTES - 1, who,
+             (unsigned)getpid(), (unsigned long long)clock_now_ns(),
+             (unsigned long long)(uintptr_t)l);
+}
+
+/* The text of a key; "" if it is not there. */
+static status text_of(store *s, keys_text key, char *out, size_t size_bytes)
+{
+    bool there = false;
+    void *text = NULL;
+    size_t text_bytes;
+    TRY(store_check(s, key.text, &there));
+    if (there)
+        TRY(store_get(s, key.text, &text, &text_bytes));
+    snprintf(out, size_bytes, "%s", text != NULL ? (const char *)text : "");
+    free(text);
+    return STATUS_OK;
+}
+
+/* The words before the token. */
+static void who_of(const char *holder, char who[LEASE_WHO_BYTES])
+{
+    snprintf(who, LEASE_WHO_BYTES, "%.*s", (int)strcspn(holder, "#"), holder);
+}
+
+status lease_holder(store *s, const char *prefix, int member, char who[LEASE_WHO_BYTES])
+{
+    char holder[LEASE_BYTES];
+    TRY(text_of(s, keys_make(prefix, KEY_LEASE, member), holder, sizeof holder));
+    who_of(holder, who);
+    return STATUS_OK;
+}
+
+status lease_look(store *s, const char *prefix, int member, last_heartbeat *seen, bool *changed)
+{
+    char now[sizeof seen->beat];
+    TRY(text_of(s, keys_make(prefix, KEY_BEAT, member), now, sizeof now));
+    *changed = strcmp(now, seen->beat) != 0;
+    if (*changed || seen->changed_ns == 0)
+        seen->changed_ns = clock_now_ns();
+    memcpy(seen->beat, now, sizeof now);
+    return STATUS_OK;
+}
+
+/* Holds the member from now on, if `from` ("": nobody) did until now. */
+static status take_from(lease *l, store *s, int member, const char *from, bool *taken,
+                        char who[LEASE_WHO_BYTES])
+{
+    void *holder = NULL;
+    size_t size_bytes;
+    TRY(store_compare_set(s, keys_make(l->prefix, KEY_LEASE, member).text, from, l->holder, &holder,
+                          &size_bytes));
+    *taken = strcmp(holder, l->holder) == 0;
+    who_of(holder, who);
+    free(holder);
+    if (*taken)
+        l->member = member;
+    return STATUS_OK;
+}
+
+status lease_take(lease *l, store *s, int member, bool *taken, char who[LEASE_WHO_BYTES])
+{
+    return take_from(l, s, member, "", taken, who);
+}
+
+/* All are held: takes one that falls free or silent. */
+static status take_over(lease *l, store *s, const lease_wish *wish, bool *taken)
+{
+    char holder[LEASE_BYTES], who[LEASE_WHO_BYTES];
+    bool is_over = false, changed;
+    int living = 0;
+    last_heartbeat *seen = calloc((size_t)wish->n, sizeof *seen);
+    bool *lives = calloc((size_t)wish->n, sizeof *lives);
+    status st =
+        seen != NULL && lives != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "%d leases", wish->n);
+    int64_t deadline_ns = clock_deadline_ns(LEASE_SILENT_MS);
+    for (bool first = true; st == STATUS_OK && living < wish->n && !*taken; first = false) {
+        bool late = clock_passed(deadline_ns);
+        st = wish->over(wish->ctx, &is_over);
+        if (is_over)
+            break;
+        for (int i = 0; i < wish->n && st == STATUS_OK && !*taken; i++) {
+            if (lives[i])
+                continue;
+            int member = wish->from + i;
+            st = lease_look(s, l->prefix, member, &seen[i], &changed);
+            if (st == STATUS_OK)
+                st = text_of(s, keys_make(l->prefix, KEY_LEASE, member), holder, sizeof holder);
+            lives[i] = !first && changed;
+            living += lives[i];
+            if (st == STATUS_OK && !lives[i] && (late || holder[0] == '\0'))
+                st = take_from(l, s, member, holder, taken, who);
+        }
+        if (late)
+            break;
+        clock_sleep_ms(LEASE_RENEW_MS);
+    }
+    free(seen);
+    free(lives);
+    return st;
+}
+
+status lease_take_any(lease *l, store *s, const lease_wish *wish, bool *taken)
+{
+    char who[LEASE_WHO_BYTES];
+    *taken = false;
+    for (int i = 0; i < wish->n && !*taken; i++)
+        TRY(lease_take(l, s, wish->from + (wish->first + i) % wish->n, taken, who));
+    if (!*taken)
+        TRY(take_over(l, s, wish, taken));
+    return *taken ? lease_renew(l, s) : STATUS_OK;
+}
+
+/* Whether this process holds its member still; else `who` does. */
+static status holds(const lease *l, store *s, bool *out, char who[LEASE_WHO_BYTES])
+{
+    char holder[LEASE_BYTES];
+    TRY(text_of(s, keys_make(l->prefix, KEY_LEASE, l->member), holder, sizeof holder));
+    *out = strcmp(holder, l->holder) == 0;
+    who_of(holder, who);
+    return STATUS_OK;
+}
+
+status lease_renew(lease *l, store *s)
+{
+    char beat[64], who[LEASE_WHO_BYTES];
+    bool own = false;
+    TRY(holds(l, s, &own, who));
+    if (!own)
+        return FAIL(STATUS_INVALID, "it was silent for too long, and %d is now another one (%s)",
+                    l->member, who[0] != '\0' ? who : "?");
+    int length = snprintf(beat, sizeof beat, "%lld of %d", (long long)++l->beats, (int)getpid());
+    return store_set(s, keys_make(l->prefix, KEY_BEAT, l->member).text, beat, (size_t)length);
+}
+
+void lease_release(const lease *l, store *s)
+{
+    char who[LEASE_WHO_BYTES];
+    bool own = false, deleted = false;
+    if (l->member < 0 || holds(l, s, &own, who) != STATUS_OK || !own)
+        return;
+    if (store_delete(s, keys_make(l->prefix, KEY_LEASE, l->member).text, &deleted) != STATUS_OK)
+        return; /* the store is gone, and nobody asks */
+}

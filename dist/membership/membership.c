@@ -1,0 +1,298 @@
+#include "dist/membership/membership.h"
+
+#include "base/clock.h"
+#include "dist/membership/keys.h"
+#include "dist/membership/lease.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    FIRST_LINE_MS = 3000, /* the first line about waiting, */
+    NEXT_LINE_MS = 5000,  /* and those after it */
+    COMPARE_MS = 1000,    /* for whoever came last at the deadline */
+    LINGER_MS = 400,      /* a failure stays readable for the others */
+    WHY_BYTES = 1500,
+};
+
+static status set_text(const membership *m, keys_text key, const char *text)
+{
+    return store_set(m->store, key.text, text, strlen(text));
+}
+
+static status get_text(const membership *m, keys_text key, char **out)
+{
+    void *value = NULL;
+    size_t size_bytes;
+    TRY(store_get(m->store, key.text, &value, &size_bytes));
+    *out = value;
+    return STATUS_OK;
+}
+
+/* What the key holds once this member has tried to be the first to set it; the caller frees it. */
+static status set_first(const membership *m, const char *name, const char *text, char **held)
+{
+    void *value = NULL;
+    size_t size_bytes;
+    TRY(store_compare_set(m->store, keys_make(m->prefix, name, -1).text, "", text, &value,
+                          &size_bytes));
+    *held = value;
+    return STATUS_OK;
+}
+
+/* Member 0 may serve the store: it stays until all that have come know why it goes. */
+static void linger(const membership *m)
+{
+    int64_t deadline_ns = clock_deadline_ns(LINGER_MS), came = 0, heard = 0;
+    if (m->member != 0)
+        return;
+    do {
+        if (store_add(m->store, keys_make(m->prefix, KEY_CAME, -1).text, 0, &came) != STATUS_OK ||
+            store_add(m->store, keys_make(m->prefix, KEY_HEARD, -1).text, 0, &heard) != STATUS_OK)
+            return;
+        if (heard >= came)
+            return;
+        clock_sleep_ms(2);
+    } while (!clock_passed(deadline_ns));
+}
+
+/* Only these two are the group's own: any other failure is one member's, and costs it the others.
+ */
+static bool is_shared(status st)
+{
+    return st == STATUS_INVALID || st == STATUS_TIMEOUT;
+}
+
+/* STATUS_OK and the text after "ok ", or the failure that all members share. */
+static status read_outcome(const membership *m, const char *held, char **outcome)
+{
+    int code = 0, skip = 0;
+    int64_t heard;
+    if (strncmp(held, "ok ", 3) == 0) {
+        if (outcome != NULL && (*outcome = strdup(held + 3)) == NULL)
+            return FAIL(STATUS_NO_MEMORY, "an outcome of %zu bytes", strlen(held));
+        return STATUS_OK;
+    }
+    if (sscanf(held, "no %d %n", &code, &skip) != 1 || skip == 0)
+        return FAIL(STATUS_PEER, "the %ss' outcome is nonsense: '%.100s'", m->noun, held);
+    status st = FAIL(is_shared((status)code) ? (status)code : STATUS_PEER, "%s", held + skip);
+    status_kept kept;
+    status_keep(&kept);
+    (void)store_add(m->store, keys_make(m->prefix, KEY_HEARD, -1).text, 1, &heard);
+    linger(m);
+    status_restore(&kept);
+    return st;
+}
+
+/* Sets "no ..." with this thread's message, unless an outcome stands; *held is what stands now. */
+static status refuse(const membership *m, status st, bool names_member, char **held)
+{
+    char text[WHY_BYTES + 64], name[64] = "";
+    if (names_member)
+        snprintf(name, sizeof name, "%s %d: ", m->noun, m->member);
+    snprintf(text, sizeof text, "no %d %s%.*s", (int)st, name, WHY_BYTES, status_text());
+    return set_first(m, KEY_OUTCOME, text, held);
+}
+
+/* A failure of the meeting becomes that of all; or the outcome stands that came before it. */
+static status share_failure(const membership *m, status st, char **outcome)
+{
+    char *held = NULL;
+    status_kept kept;
+    status_keep(&kept);
+    status shared = refuse(m, st, !is_shared(st), &held);
+    if (shared == STATUS_OK)
+        shared = read_outcome(m, held, outcome);
+    free(held);
+    if (shared == STATUS_OK || is_shared(shared))
+        return shared;
+    status_restore(&kept);
+    return st;
+}
+
+status membership_give_up(const membership *m, status st)
+{
+    char *held = NULL;
+    status_kept kept;
+    status_keep(&kept);
+    if (refuse(m, st, true, &held) == STATUS_OK)
+        linger(m);
+    free(held);
+    status_restore(&kept);
+    return st;
+}
+
+status membership_settle(const membership *m, const char *outcome)
+{
+    char *text = NULL, *held = NULL;
+    if (asprintf(&text, "ok %s", outcome) < 0)
+        return FAIL(STATUS_NO_MEMORY, "an outcome of %zu bytes", strlen(outcome));
+    status st = set_first(m, KEY_OUTCOME, text, &held);
+    free(text);
+    if (st == STATUS_OK)
+        st = read_outcome(m, held, NULL);
+    free(held);
+    return st;
+}
+
+status membership_hear(const membership *m, bool *known)
+{
+    char *held = NULL;
+    TRY(store_check(m->store, keys_make(m->prefix, KEY_OUTCOME, -1).text, known));
+    if (!*known)
+        return STATUS_OK;
+    TRY(get_text(m, keys_make(m->prefix, KEY_OUTCOME, -1), &held));
+    status st = read_outcome(m, held, NULL);
+    free(held);
+    return st;
+}
+
+status membership_look(const membership *m, bool *there)
+{
+    for (int i = 0; i < m->n; i++)
+        TRY(store_check(m->store, keys_make(m->prefix, KEY_RECORD, i).text, &there[i]));
+    return STATUS_OK;
+}
+
+/* All members have the size of the first one to come. */
+static status agree_on_size(const membership *m)
+{
+    char ours[LEASE_BYTES], *held = NULL;
+    const char *who = m->who != NULL ? m->who : "";
+    snprintf(ours, sizeof ours, "%d %d %s", m->n, m->member, who);
+    TRY(set_first(m, KEY_SIZE, ours, &held));
+    int n = 0, member = 0, skip = 0;
+    status st = STATUS_OK;
+    if (sscanf(held, "%d %d %n", &n, &member, &skip) == 2 && n != m->n)
+        st = FAIL(STATUS_INVALID, "the %ss disagree on %s: %s %d%s%s%s has %d, %s %d%s%s%s has %d",
+                  m->noun, m->size_name, m->noun, member, held[skip] != '\0' ? " (" : "",
+                  held + skip, held[skip] != '\0' ? ")" : "", n, m->noun, m->member,
+                  who[0] != '\0' ? " (" : "", who, who[0] != '\0' ? ")" : "", m->n);
+    free(held);
+    return st;
+}
+
+/* The last one to come has all records. */
+static status compare_all(const membership *m, const meeting *how, char **outcome)
+{
+    status st = STATUS_OK;
+    char **records = calloc((size_t)m->n, sizeof *records);
+    if (records == NULL)
+        return FAIL(STATUS_NO_MEMORY, "the records of %d %ss", m->n, m->noun);
+    for (int i = 0; i < m->n && st == STATUS_OK; i++)
+        st = get_text(m, keys_make(m->prefix, KEY_RECORD, i), &records[i]);
+    if (st == STATUS_OK)
+        st = how->compare(how->ctx, records, outcome);
+    for (int i = 0; i < m->n; i++)
+        free(records[i]);
+    free(records);
+    return st;
+}
+
+/* One process alone is this member. */
+static status take_lease(const membership *m)
+{
+    lease own;
+    char holder[LEASE_WHO_BYTES];
+    bool taken = false;
+    lease_init(&own, m->prefix, m->who);
+    TRY(lease_take(&own, m->store, m->member, &taken, holder));
+    if (taken)
+        return STATUS_OK;
+    return FAIL(STATUS_INVALID, "%s %d is claimed twice, by %s and by %s: %s", m->noun, m->member,
+                holder, m->who, m->advice);
+}
+
+/* *outcome: what the last one to come makes of it; NULL: others are to come. */
+static status come(const membership *m, const meeting *how, char **outcome)
+{
+    int64_t came = 0;
+    if (m->who != NULL)
+        TRY(take_lease(m));
+    if (m->size_name != NULL)
+        TRY(agree_on_size(m));
+    TRY(set_text(m, keys_make(m->prefix, KEY_RECORD, m->member), how->record));
+    TRY(store_add(m->store, keys_make(m->prefix, KEY_CAME, -1).text, 1, &came));
+    if (came < m->n)
+        return STATUS_OK;
+    if (how->compare != NULL)
+        TRY(compare_all(m, how, outcome));
+    if (*outcome == NULL && (*outcome = strdup("")) == NULL)
+        return FAIL(STATUS_NO_MEMORY, "an outcome");
+    return STATUS_OK;
+}
+
+status membership_arrive(const membership *m, const meeting *how)
+{
+    char *outcome = NULL;
+    status_kept kept;
+    status st = come(m, how, &outcome);
+    if (st == STATUS_OK) {
+        st = outcome != NULL ? membership_settle(m, outcome) : STATUS_OK;
+        free(outcome);
+        return st;
+    }
+    status_keep(&kept);
+    status shared = share_failure(m, st, NULL);
+    if (shared != STATUS_OK)
+        return shared;
+    status_restore(&kept); /* the others have met without this one */
+    return st;
+}
+
+/* STATUS_OK if all have come after all, or if it is not yet the deadline. */
+static status name_missing(const membership *m, const meeting *how, bool is_over)
+{
+    int first = 0;
+    bool *there = calloc((size_t)m->n, sizeof *there);
+    if (there == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%d %ss", m->n, m->noun);
+    status st = membership_look(m, there);
+    while (first < m->n && there[first])
+        first++;
+    if (st == STATUS_OK && first < m->n && how->missing != NULL)
+        st = how->missing(how->ctx, there, is_over);
+    else if (st == STATUS_OK && first < m->n && is_over)
+        st = FAIL(STATUS_TIMEOUT, "%s %d %s", m->noun, first, how->late);
+    free(there);
+    return st;
+}
+
+status membership_wait(const membership *m, const meeting *how, char **outcome)
+{
+    int64_t line_ns = clock_deadline_ns(FIRST_LINE_MS), end_ns = how->deadline_ns;
+    keys_text key = keys_make(m->prefix, KEY_OUTCOME, -1);
+    for (bool is_over = false;;) {
+        int64_t next_ns = how->missing != NULL && line_ns < end_ns ? line_ns : end_ns;
+        status st = store_wait(m->store, key.text, clock_remaining_ms(next_ns));
+        if (st == STATUS_OK) {
+            char *held = NULL;
+            TRY(get_text(m, key, &held));
+            st = read_outcome(m, held, outcome);
+            free(held);
+            return st;
+        }
+        if (st != STATUS_TIMEOUT)
+            return status_context(st, "the store went away before all %ss had come", m->noun);
+        if (is_over)
+            return share_failure(m,
+                                 FAIL(STATUS_TIMEOUT,
+                                      "all %ss have come, but the one that compares them is late",
+                                      m->noun),
+                                 outcome);
+        is_over = clock_passed(how->deadline_ns);
+        st = name_missing(m, how, is_over);
+        if (st != STATUS_OK)
+            return share_failure(m, st, outcome);
+        line_ns = clock_deadline_ns(NEXT_LINE_MS);
+        if (is_over)
+            end_ns = clock_deadline_ns(COMPARE_MS);
+    }
+}
+
+status membership_meet(const membership *m, const meeting *how, char **outcome)
+{
+    TRY(membership_arrive(m, how));
+    return membership_wait(m, how, outcome);
+}
