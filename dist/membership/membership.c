@@ -64,8 +64,9 @@ static bool is_shared(status st)
     return st == STATUS_INVALID || st == STATUS_TIMEOUT;
 }
 
-/* STATUS_OK and the text after "ok ", or the failure that all members share. */
-static status read_outcome(const membership *m, const char *held, char **outcome)
+/* STATUS_OK and the text after "ok ", or the failure that all members share. has_come: this one is
+ * among those that have come, and so among those that hear. */
+static status read_outcome(const membership *m, const char *held, bool has_come, char **outcome)
 {
     int code = 0, skip = 0;
     int64_t heard;
@@ -79,7 +80,7 @@ static status read_outcome(const membership *m, const char *held, char **outcome
     status st = FAIL(is_shared((status)code) ? (status)code : STATUS_PEER, "%s", held + skip);
     status_kept kept;
     status_keep(&kept);
-    (void)store_add(m->store, keys_make(m->prefix, KEY_HEARD, -1).text, 1, &heard);
+    (void)store_add(m->store, keys_make(m->prefix, KEY_HEARD, -1).text, has_come, &heard);
     linger(m);
     status_restore(&kept);
     return st;
@@ -96,14 +97,14 @@ static status refuse(const membership *m, status st, bool names_member, char **h
 }
 
 /* A failure of the meeting becomes that of all; or the outcome stands that came before it. */
-static status share_failure(const membership *m, status st, char **outcome)
+static status share_failure(const membership *m, status st, bool has_come, char **outcome)
 {
     char *held = NULL;
     status_kept kept;
     status_keep(&kept);
     status shared = refuse(m, st, !is_shared(st), &held);
     if (shared == STATUS_OK)
-        shared = read_outcome(m, held, outcome);
+        shared = read_outcome(m, held, has_come, outcome);
     free(held);
     if (shared == STATUS_OK || is_shared(shared))
         return shared;
@@ -131,7 +132,7 @@ status membership_settle(const membership *m, const char *outcome)
     status st = set_first(m, KEY_OUTCOME, text, &held);
     free(text);
     if (st == STATUS_OK)
-        st = read_outcome(m, held, NULL);
+        st = read_outcome(m, held, true, NULL);
     free(held);
     return st;
 }
@@ -143,7 +144,7 @@ status membership_hear(const membership *m, bool *known)
     if (!*known)
         return STATUS_OK;
     TRY(get_text(m, keys_make(m->prefix, KEY_OUTCOME, -1), &held));
-    status st = read_outcome(m, held, NULL);
+    status st = read_outcome(m, held, true, NULL);
     free(held);
     return st;
 }
@@ -205,16 +206,15 @@ static status take_lease(const membership *m)
 }
 
 /* *outcome: what the last one to come makes of it; NULL: others are to come. */
-static status come(const membership *m, const meeting *how, char **outcome)
+static status come(const membership *m, const meeting *how, int64_t *came, char **outcome)
 {
-    int64_t came = 0;
     if (m->who != NULL)
         TRY(take_lease(m));
     if (m->size_name != NULL)
         TRY(agree_on_size(m));
     TRY(set_text(m, keys_make(m->prefix, KEY_RECORD, m->member), how->record));
-    TRY(store_add(m->store, keys_make(m->prefix, KEY_CAME, -1).text, 1, &came));
-    if (came < m->n)
+    TRY(store_add(m->store, keys_make(m->prefix, KEY_CAME, -1).text, 1, came));
+    if (*came < m->n)
         return STATUS_OK;
     if (how->compare != NULL)
         TRY(compare_all(m, how, outcome));
@@ -225,16 +225,17 @@ static status come(const membership *m, const meeting *how, char **outcome)
 
 status membership_arrive(const membership *m, const meeting *how)
 {
+    int64_t came = 0;
     char *outcome = NULL;
     status_kept kept;
-    status st = come(m, how, &outcome);
+    status st = come(m, how, &came, &outcome);
     if (st == STATUS_OK) {
         st = outcome != NULL ? membership_settle(m, outcome) : STATUS_OK;
         free(outcome);
         return st;
     }
     status_keep(&kept);
-    status shared = share_failure(m, st, NULL);
+    status shared = share_failure(m, st, came > 0, NULL);
     if (shared != STATUS_OK)
         return shared;
     status_restore(&kept); /* the others have met without this one */
@@ -269,7 +270,7 @@ status membership_wait(const membership *m, const meeting *how, char **outcome)
         if (st == STATUS_OK) {
             char *held = NULL;
             TRY(get_text(m, key, &held));
-            st = read_outcome(m, held, outcome);
+            st = read_outcome(m, held, true, outcome);
             free(held);
             return st;
         }
@@ -280,11 +281,11 @@ status membership_wait(const membership *m, const meeting *how, char **outcome)
                                  FAIL(STATUS_TIMEOUT,
                                       "all %ss have come, but the one that compares them is late",
                                       m->noun),
-                                 outcome);
+                                 true, outcome);
         is_over = clock_passed(how->deadline_ns);
         st = name_missing(m, how, is_over);
         if (st != STATUS_OK)
-            return share_failure(m, st, outcome);
+            return share_failure(m, st, true, outcome);
         line_ns = clock_deadline_ns(NEXT_LINE_MS);
         if (is_over)
             end_ns = clock_deadline_ns(COMPARE_MS);
