@@ -10,9 +10,8 @@
 enum { AGREEMENT_BYTES = 1024 };
 
 /* `settings`: a line "name value" for each, in a fixed order; at most AGREEMENT_BYTES with the 0.
- * Every rank leaves its own in the store; rank 0 compares all with its own, the others theirs with
- * rank 0's. Blocks until they are there, at most timeout_ms. STATUS_INVALID names the setting and
- * both values. */
+ * All ranks' are compared with rank 0's. Blocks until all ranks are there, at most timeout_ms.
+ * STATUS_INVALID, on all ranks, names the setting and both values. */
 status agreement_check(const char *settings, store *shared, int rank, int world_size,
                        int64_t timeout_ms);
 
