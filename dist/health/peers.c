@@ -1,15 +1,9 @@
-/* Keys in the store, under the group's prefix:
- *
- *   peers/<rank>   "<pid> <start>" of that rank, or "0 " and why it goes no further
- *   peers/all      by rank 0: the same of all ranks, one a line, or "0 " and which rank declined
- */
 #include "dist/health/peers.h"
 
 #include "base/clock.h"
 #include "base/text_stream.h"
-#include "dist/backend_choice.h"
 #include "dist/health/process.h"
-#include "dist/store/store.h"
+#include "dist/membership/membership.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -21,7 +15,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-enum { KEY_BYTES = 96, TEXT_BYTES = 1024 };
+enum { PREFIX_BYTES = 64 };
 
 struct peers {
     int n;
@@ -29,103 +23,32 @@ struct peers {
     struct pollfd *polls; /* (n); fd -1: not watched */
 };
 
-static void key_of(const group_setup *setup, int rank, char *key)
-{
-    snprintf(key, KEY_BYTES, "%speers/%d", setup->prefix, rank);
-}
-
-static void key_of_all(const group_setup *setup, char *key)
-{
-    snprintf(key, KEY_BYTES, "%speers/all", setup->prefix);
-}
-
-static status put(const group_setup *setup, const char *key, const char *text)
-{
-    return store_set(setup->options->store, key, text, strlen(text));
-}
-
-/* On rank 0: what all ranks say, one a line. STATUS_PEER with the first that has declined. */
-static status gather(const group_setup *setup, int64_t deadline_ns, FILE *lines)
+/* The ranks of the group, which meet to say who they are. */
+static membership members(const group_setup *setup, char prefix[PREFIX_BYTES])
 {
     const process_group_options *o = setup->options;
-    char key[KEY_BYTES], text[TEXT_BYTES];
-    for (int rank = 0; rank < o->world_size; rank++) {
-        key_of(setup, rank, key);
-        status st = backend_choice_fetch(o->store, key, deadline_ns, text, sizeof text);
-        if (st == STATUS_TIMEOUT)
-            return FAIL(st, "rank %d has not opened its backend in time", rank);
-        if (st != STATUS_OK)
-            return st;
-        if (atoi(text) <= 0)
-            return FAIL(STATUS_PEER, "rank %d: %s", rank, text + strspn(text, "0 "));
-        fprintf(lines, "%s\n", text);
-    }
-    return STATUS_OK;
+    snprintf(prefix, PREFIX_BYTES, "%speers/", setup->prefix);
+    return (membership){
+        .store = o->store, .prefix = prefix, .member = o->rank, .n = o->world_size, .noun = "rank"};
 }
 
-static status publish(const group_setup *setup, int64_t deadline_ns)
+/* A meeting's compare(): what all ranks say, one a line. */
+static status list_all(void *ctx, char *const records[], char **outcome)
 {
-    char key[KEY_BYTES], why[TEXT_BYTES], *text = NULL;
+    int n = *(const int *)ctx;
     text_stream lines;
     TRY(text_stream_open(&lines));
-    status st = gather(setup, deadline_ns, lines.file),
-           whole = text_stream_close(&lines, &text, NULL);
-    if (st == STATUS_OK)
-        st = whole;
-    key_of_all(setup, key);
-    if (st == STATUS_OK) {
-        st = put(setup, key, text);
-    } else if (st == STATUS_PEER) {
-        status_kept kept;
-        status_keep(&kept);
-        snprintf(why, sizeof why, "0 %.1000s", status_text());
-        (void)put(setup, key, why);
-        status_restore(&kept);
-    }
-    free(text);
-    return st;
-}
-
-/* Nobody has given out the list: names the first other rank that has not come, else rank 0. */
-static status name_missing(const group_setup *setup)
-{
-    const process_group_options *o = setup->options;
-    char key[KEY_BYTES];
-    int missing = 0;
-    for (int rank = 1; rank < o->world_size && missing == 0; rank++) {
-        bool is_there = true;
-        key_of(setup, rank, key);
-        if (rank != o->rank && store_check(o->store, key, &is_there) == STATUS_OK && !is_there)
-            missing = rank;
-    }
-    return FAIL(STATUS_TIMEOUT, "rank %d has not opened its backend in time", missing);
-}
-
-/* Sets *out, to be freed, to what publish() has given out. */
-static status fetch(const group_setup *setup, int64_t deadline_ns, char **out)
-{
-    store *keys = setup->options->store;
-    char key[KEY_BYTES];
-    void *value = NULL;
-    size_t size_bytes = 0;
-    key_of_all(setup, key);
-    status st = store_wait(keys, key, clock_remaining_ms(deadline_ns));
-    if (st == STATUS_TIMEOUT)
-        return name_missing(setup);
-    if (st == STATUS_OK)
-        st = store_get(keys, key, &value, &size_bytes);
-    *out = value;
-    return st;
+    for (int rank = 0; rank < n; rank++)
+        fprintf(lines.file, "%s\n", records[rank]);
+    return text_stream_close(&lines, outcome, NULL);
 }
 
 static status read_list(peers *p, const char *text)
 {
-    if (strncmp(text, "0 ", 2) == 0)
-        return FAIL(STATUS_PEER, "%.1000s", text + 2);
     for (int rank = 0; rank < p->n; rank++) {
         process_id *id = &p->ids[rank];
         if (sscanf(text, "%" SCNd32 " %" SCNu64, &id->pid, &id->start) != 2 || id->pid <= 0)
-            return FAIL(STATUS_PEER, "rank 0 does not say which process rank %d is", rank);
+            return FAIL(STATUS_PEER, "it is not said which process rank %d is", rank);
         text += strcspn(text, "\n");
         text += *text == '\n';
     }
@@ -150,15 +73,16 @@ static status watch(peers *p, int rank)
 
 static status meet(peers *p, const group_setup *setup, int64_t deadline_ns)
 {
-    const process_group_options *o = setup->options;
     process_id self = process_self();
-    char key[KEY_BYTES], text[64], *list = NULL;
-    key_of(setup, o->rank, key);
-    snprintf(text, sizeof text, "%d %" PRIu64, self.pid, self.start);
-    TRY(put(setup, key, text));
-    if (o->rank == 0)
-        TRY(publish(setup, deadline_ns));
-    TRY(fetch(setup, deadline_ns, &list));
+    char prefix[PREFIX_BYTES], record[64], *list = NULL;
+    membership ranks = members(setup, prefix);
+    meeting how = {.record = record,
+                   .deadline_ns = deadline_ns,
+                   .late = "has not opened its backend in time",
+                   .compare = list_all,
+                   .ctx = &p->n};
+    snprintf(record, sizeof record, "%d %" PRIu64, self.pid, self.start);
+    TRY(membership_meet(&ranks, &how, &list));
     status st = read_list(p, list);
     free(list);
     for (int rank = 0; rank < p->n && st == STATUS_OK && setup->one_host; rank++)
@@ -207,18 +131,9 @@ void peers_destroy(peers *p)
 
 void peers_decline(const group_setup *setup)
 {
-    char key[KEY_BYTES], text[TEXT_BYTES], all[TEXT_BYTES];
-    int rank = setup->options->rank;
-    status_kept kept;
-    status_keep(&kept);
-    snprintf(text, sizeof text, "0 %.900s", status_text());
-    snprintf(all, sizeof all, "0 rank 0: %.900s", status_text());
-    key_of(setup, rank, key);
-    (void)put(setup, key, text);
-    key_of_all(setup, key);
-    if (rank == 0)
-        (void)put(setup, key, all);
-    status_restore(&kept);
+    char prefix[PREFIX_BYTES];
+    membership ranks = members(setup, prefix);
+    (void)membership_give_up(&ranks, STATUS_PEER);
 }
 
 int peers_pid(const peers *p, int rank)

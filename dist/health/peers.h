@@ -1,8 +1,8 @@
 /* The processes of a group's ranks, and which of them live: seen through pidfds and /proc if all
  * ranks are on this host, else nothing is seen.
  *
- * Each rank says in the store who it is, or why it goes no further; rank 0 reads that and gives all
- * the same list.
+ * The ranks meet (membership.h): each says who it is, or why it goes no further, and all get the
+ * same list.
  */
 #ifndef MNIST_DDP_DIST_PEERS_H
 #define MNIST_DDP_DIST_PEERS_H
@@ -15,7 +15,7 @@ extern "C" {
 
 typedef struct peers peers;
 
-/* Returns once rank 0 has heard from every rank. STATUS_TIMEOUT at the deadline, with a rank that
+/* Returns once every rank has come. STATUS_TIMEOUT at the deadline, with a rank that
  * has not come; STATUS_PEER with one that has declined or, on one host, has ended since; STATUS_IO
  * if the kernel has no pidfds (Linux before 5.3). */
 status peers_create(const group_setup *setup, int64_t deadline_ns, peers **out);

@@ -1,47 +1,33 @@
-/* Keys in the store, under the group's prefix:
- *
- *   nccl/id            NCCL's unique id, by rank 0
- *   nccl/up/<rank>     its communicator stands
- *   nccl/failed        why some rank's does not
- */
 #include "dist/backends/nccl/nccl_comm.h"
 
 #include "base/clock.h"
 #include "base/poll_pause.h"
 #include "dist/backend_choice.h"
+#include "dist/membership/keys.h"
+#include "dist/membership/membership.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { KEY_BYTES = 96, TEXT_BYTES = 1024, FINALIZE_TIMEOUT_MS = 3000, LOOK_EVERY_MS = 100 };
+enum { PREFIX_BYTES = 64, FINALIZE_TIMEOUT_MS = 3000, LOOK_EVERY_MS = 100 };
 
 /* What a rank that joins looks at meanwhile. */
 typedef struct joining {
-    const group_setup *setup;
+    membership ranks; /* of this group: who has a communicator, and who gives up */
     first_cause *cause;
     int64_t next_look_ns;
 } joining;
 
-static void key_of(const group_setup *setup, const char *name, char *key)
+static status share_id(const membership *ranks, int64_t deadline_ns, ncclUniqueId *id)
 {
-    snprintf(key, KEY_BYTES, "%snccl/%s", setup->prefix, name);
-}
-
-static void key_of_rank(const group_setup *setup, const char *name, int rank, char *key)
-{
-    snprintf(key, KEY_BYTES, "%snccl/%s/%d", setup->prefix, name, rank);
-}
-
-static status share_id(const group_setup *setup, int64_t deadline_ns, ncclUniqueId *id)
-{
-    const process_group_options *o = setup->options;
-    char key[KEY_BYTES], value[sizeof *id + 1];
-    key_of(setup, "id", key);
-    if (o->rank == 0) {
+    char value[sizeof *id + 1];
+    keys_text key = keys_make(ranks->prefix, KEY_NCCL_ID, -1);
+    if (ranks->member == 0) {
         TRY(NCCL_CALL(ncclGetUniqueId(id)));
-        return store_set(o->store, key, id, sizeof *id);
+        return store_set(ranks->store, key.text, id, sizeof *id);
     }
-    TRY(backend_choice_fetch(o->store, key, deadline_ns, value, sizeof value));
+    TRY(backend_choice_fetch(ranks->store, key.text, deadline_ns, value, sizeof value));
     memcpy(id, value, sizeof *id);
     return STATUS_OK;
 }
@@ -54,35 +40,27 @@ static status look_at_others(void *ctx)
     if (now_ns < j->next_look_ns)
         return STATUS_OK;
     j->next_look_ns = now_ns + LOOK_EVERY_MS * 1000000;
-    const process_group_options *o = j->setup->options;
-    char key[KEY_BYTES], text[TEXT_BYTES];
-    bool failed = false;
-    key_of(j->setup, "failed", key);
-    TRY(store_check(o->store, key, &failed));
-    if (failed) {
-        TRY(backend_choice_fetch(o->store, key, clock_deadline_ns(1000), text, sizeof text));
-        return FAIL(STATUS_PEER, "%s", text);
-    }
+    bool known = false;
+    TRY(membership_hear(&j->ranks, &known));
     int dead = peers_find_ended(first_cause_peers(j->cause), 0, 0);
     return dead < 0 ? STATUS_OK : first_cause_death(j->cause, dead);
 }
 
 /* The first other rank whose communicator does not stand. */
-static status name_missing(const group_setup *setup, status st)
+static status name_missing(const membership *ranks, status st)
 {
-    const process_group_options *o = setup->options;
-    char key[KEY_BYTES];
-    bool up = true;
     int rank = 0;
     status_kept before;
     status_keep(&before);
-    for (; rank < o->world_size; rank++) {
-        key_of_rank(setup, "up", rank, key);
-        if (rank != o->rank && (store_check(o->store, key, &up) != STATUS_OK || !up))
-            break;
-    }
+    bool *up = calloc((size_t)ranks->n, sizeof *up);
+    if (up != NULL && membership_look(ranks, up) == STATUS_OK)
+        while (rank < ranks->n && (rank == ranks->member || up[rank]))
+            rank++;
+    else
+        rank = ranks->n;
+    free(up);
     status_restore(&before);
-    if (rank == o->world_size)
+    if (rank == ranks->n)
         return st;
     return status_context(st,
                           "rank %d has not connected (is a network in between that NCCL cannot "
@@ -90,39 +68,23 @@ static status name_missing(const group_setup *setup, status st)
                           rank);
 }
 
-static status join(const group_setup *setup, joining *j, int64_t deadline_ns, nccl_comm *out)
+static status join(joining *j, int64_t deadline_ns, nccl_comm *out)
 {
-    const process_group_options *o = setup->options;
-    char key[KEY_BYTES];
     ncclUniqueId id;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     nccl_ask ask = {look_at_others, j};
+    meeting up = {.record = "up", .deadline_ns = deadline_ns};
     config.blocking = 0;
-    TRY(share_id(setup, deadline_ns, &id));
+    TRY(share_id(&j->ranks, deadline_ns, &id));
     pthread_mutex_lock(&out->lock);
     status st =
-        NCCL_CALL(ncclCommInitRankConfig(&out->handle, o->world_size, id, o->rank, &config));
+        NCCL_CALL(ncclCommInitRankConfig(&out->handle, j->ranks.n, id, j->ranks.member, &config));
     if (st == STATUS_OK)
         st = nccl_comm_settle(out, "ncclCommInitRankConfig", deadline_ns, &ask);
     pthread_mutex_unlock(&out->lock);
     if (st == STATUS_TIMEOUT)
-        return name_missing(setup, st);
-    if (st != STATUS_OK)
-        return st;
-    key_of_rank(setup, "up", o->rank, key);
-    return store_set(o->store, key, "1", 1);
-}
-
-/* So that no other rank waits for this one. */
-static void tell_failure(const group_setup *setup)
-{
-    char key[KEY_BYTES], text[TEXT_BYTES];
-    status_kept kept;
-    status_keep(&kept);
-    snprintf(text, sizeof text, "rank %d: %.900s", setup->options->rank, kept.text);
-    key_of(setup, "failed", key);
-    (void)store_set(setup->options->store, key, text, strlen(text));
-    status_restore(&kept);
+        return name_missing(&j->ranks, st);
+    return st == STATUS_OK ? membership_arrive(&j->ranks, &up) : st;
 }
 
 void nccl_comm_init(nccl_comm *comm)
@@ -134,10 +96,18 @@ void nccl_comm_init(nccl_comm *comm)
 status nccl_comm_open(nccl_comm *comm, const group_setup *setup, first_cause *cause,
                       int64_t deadline_ns)
 {
-    joining j = {.setup = setup, .cause = cause};
-    status st = join(setup, &j, deadline_ns, comm);
+    const process_group_options *o = setup->options;
+    char prefix[PREFIX_BYTES];
+    snprintf(prefix, sizeof prefix, "%snccl/", setup->prefix);
+    joining j = {.ranks = {.store = o->store,
+                           .prefix = prefix,
+                           .member = o->rank,
+                           .n = o->world_size,
+                           .noun = "rank"},
+                 .cause = cause};
+    status st = join(&j, deadline_ns, comm);
     if (st != STATUS_OK && st != STATUS_PEER && st != STATUS_TIMEOUT)
-        tell_failure(setup);
+        (void)membership_give_up(&j.ranks, STATUS_PEER);
     return st;
 }
 
