@@ -235,7 +235,7 @@ status backend_choice_make(const process_group_options *o, backend_choice *out)
                    .late = "has not created its process group",
                    .compare = compare_all,
                    .ctx = &n};
-    TRY(store_add(o->store, keys_make("", KEY_CREATED, o->rank).text, 1, &number));
+    TRY(store_add(o->store, keys_make("", KEYS_CREATED, o->rank).text, 1, &number));
     snprintf(choice.prefix, sizeof choice.prefix, "pg/%" PRId64 "/", number);
     membership ranks = {.store = o->store,
                         .prefix = choice.prefix,

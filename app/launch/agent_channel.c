@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "dist/membership/keys.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -89,12 +90,6 @@ static void tell_failure(agent_channel *channel, agent_channel_event event)
     tell(channel, event);
 }
 
-static void key_of(const agent_channel *channel, const char *name, int number,
-                   char out[LAUNCH_KEY_BYTES])
-{
-    launch_join_key(&channel->joining, name, number, out);
-}
-
 static int own_node(agent_channel *channel)
 {
     pthread_mutex_lock(&channel->lock);
@@ -108,13 +103,13 @@ static int own_node(agent_channel *channel)
  * of theirs. */
 static status beat(agent_channel *channel)
 {
-    char key[LAUNCH_KEY_BYTES], text[32];
+    char text[32];
     if (channel->beat_ns != 0 && !clock_passed(channel->beat_ns))
         return STATUS_OK;
     channel->beat_ns = clock_deadline_ns(channel->joining.spec->plan.keep_alive_ms);
-    key_of(channel, "beat", own_node(channel), key);
+    keys_text key = keys_make(channel->joining.prefix, KEYS_BEAT, own_node(channel));
     int length = snprintf(text, sizeof text, "%lld", (long long)++channel->beats);
-    return store_set(channel->client, key, text, (size_t)length);
+    return store_set(channel->client, key.text, text, (size_t)length);
 }
 
 static void begin_turn(agent_channel *channel)
@@ -132,12 +127,11 @@ static void begin_turn(agent_channel *channel)
 
 static status look_for_trouble(agent_channel *channel)
 {
-    char key[LAUNCH_KEY_BYTES];
     bool there = false;
     if (channel->knows_trouble)
         return STATUS_OK;
-    key_of(channel, "trouble", channel->attempt, key);
-    TRY(store_check(channel->client, key, &there));
+    keys_text key = keys_make(channel->joining.prefix, KEYS_TROUBLE, channel->attempt);
+    TRY(store_check(channel->client, key.text, &there));
     if (!there)
         return STATUS_OK;
     channel->knows_trouble = true;
@@ -169,18 +163,17 @@ static status judge(agent_channel *channel)
 /* Node 0 follows its own outcome, and the others what the store holds: *text, or NULL. */
 static status find_outcome(agent_channel *channel, char **text)
 {
-    char key[LAUNCH_KEY_BYTES];
     bool there = false;
     *text = channel->decided;
     channel->decided = NULL;
     if (channel->coordinator != NULL)
         return STATUS_OK;
-    key_of(channel, "verdict", channel->attempt, key);
-    TRY(store_check(channel->client, key, &there));
+    keys_text key = keys_make(channel->joining.prefix, KEYS_VERDICT, channel->attempt);
+    TRY(store_check(channel->client, key.text, &there));
     void *value = NULL;
     size_t size_bytes;
     if (there)
-        TRY(store_get(channel->client, key, &value, &size_bytes));
+        TRY(store_get(channel->client, key.text, &value, &size_bytes));
     *text = value;
     return STATUS_OK;
 }
@@ -325,6 +318,7 @@ status agent_channel_create(const worker_spec *spec, store_server *server, int p
         return FAIL(STATUS_NO_MEMORY, "the link to the other nodes");
     channel->joining = (launch_joining){
         .spec = spec, .serves = server != NULL, .port = port, .quit = &channel->quit};
+    snprintf(channel->joining.prefix, sizeof channel->joining.prefix, "%s/", spec->plan.run_id);
     channel->joining.host = server != NULL ? store_server_host(server) : NULL;
     channel->server = server;
     channel->x.troubled = channel->told_outcome = -1;
@@ -398,36 +392,36 @@ static void put(agent_channel *channel, const char *key, const char *text)
 
 void agent_channel_tell_trouble(agent_channel *channel)
 {
-    char key[LAUNCH_KEY_BYTES], person[AGREEMENT_PERSON_BYTES], text[AGREEMENT_PERSON_BYTES + 32];
+    char person[AGREEMENT_PERSON_BYTES], text[AGREEMENT_PERSON_BYTES + 32];
     pthread_mutex_lock(&channel->lock);
     bool known = channel->x.troubled == channel->x.attempt;
     channel->x.troubled = channel->x.attempt;
     pthread_mutex_unlock(&channel->lock);
-    key_of(channel, "trouble", channel->x.troubled, key);
+    keys_text key = keys_make(channel->joining.prefix, KEYS_TROUBLE, channel->x.troubled);
     if (known)
         return;
     launch_agreement_person(&channel->joining.spec->plan, person);
     snprintf(text, sizeof text, "node %d (%s)", own_node(channel), person);
-    put(channel, key, text);
+    put(channel, key.text, text);
 }
 
 void agent_channel_tell_stop(agent_channel *channel, int signal)
 {
-    char key[LAUNCH_KEY_BYTES], text[16];
+    char text[16];
     snprintf(text, sizeof text, "%d", signal);
-    key_of(channel, "stop", own_node(channel), key);
-    put(channel, key, text);
+    keys_text key = keys_make(channel->joining.prefix, KEYS_STOP, own_node(channel));
+    put(channel, key.text, text);
 }
 
 void agent_channel_tell_report(agent_channel *channel, const node_report *report)
 {
-    char key[LAUNCH_KEY_BYTES], name[64], *text = NULL;
-    snprintf(name, sizeof name, "end/%d", channel->x.attempt);
-    key_of(channel, name, own_node(channel), key);
+    char *text = NULL;
+    keys_text key = keys_make_of_attempt(channel->joining.prefix, KEYS_END, channel->x.attempt,
+                                         own_node(channel));
     if (node_report_write(report, &text) != STATUS_OK)
         LOG_E("%s", status_text());
     if (text != NULL)
-        put(channel, key, text);
+        put(channel, key.text, text);
     free(text);
     pthread_mutex_lock(&channel->lock);
     channel->x.ended = true;
@@ -448,17 +442,16 @@ group_outcome agent_channel_outcome(agent_channel *channel)
  * as long as for the last of them. */
 static void say_goodbye(agent_channel *channel)
 {
-    char key[LAUNCH_KEY_BYTES];
     int64_t said = 0, deadline_ns = clock_deadline_ns(CHANNEL_GOODBYE_MS);
     bool waits = channel->coordinator != NULL && channel->told_outcome >= 0;
     if (channel->client == NULL || !channel->joined)
         return;
     int others = waits ? coordinator_count_living(channel->coordinator) - 1 : 0;
-    key_of(channel, "bye", -1, key);
-    status st = store_add(channel->client, key, channel->server != NULL ? 0 : 1, &said);
+    keys_text key = keys_make(channel->joining.prefix, KEYS_BYE, -1);
+    status st = store_add(channel->client, key.text, channel->server != NULL ? 0 : 1, &said);
     while (said < others && !clock_passed(deadline_ns)) {
         clock_sleep_ms(2);
-        st = store_add(channel->client, key, 0, &said);
+        st = store_add(channel->client, key.text, 0, &said);
     }
     if (st != STATUS_OK)
         LOG_D("goodbye to the other nodes: %s", status_text());

@@ -1,20 +1,7 @@
 /* What the launchers of a job's nodes tell each other, through the store that node 0 serves.
  *
  * A thread of the launcher does it, so that a slow network never keeps the launcher from its
- * workers. All keys lie under mnist_ddp/launcher/, outside any attempt:
- *
- *   job                 the run id: a launcher of another job is turned away
- *   <id>/settings       what all nodes must have alike, as node 0 has it
- *   <id>/arrived        counts nodes that get their numbers as they come
- *   <id>/claim/<n>      "<host> <address> <pid>#...": the launcher that is node n
- *   <id>/refused        why the job cannot start; all that still wait give up
- *   <id>/started        all have met; who comes now is turned away and hurts nobody
- *   <id>/beat/<n>       changes while node n's launcher lives
- *   <id>/trouble/<g>    who says that workers of attempt g fail: all stop theirs
- *   <id>/stop/<n>       the signal that has told node n's launcher to stop: no attempt follows
- *   <id>/end/<g>/<n>    how node n's workers of attempt g ended
- *   <id>/outcome/<g>    what node 0 makes of that: the end, or attempt g + 1
- *   <id>/bye            counts who has read the last outcome, or does not wait for it
+ * workers. The keys (dist/membership/keys.h) lie under mnist_ddp/launcher/, outside any attempt.
  */
 #ifndef MNIST_DDP_APP_LAUNCH_AGENT_CHANNEL_H
 #define MNIST_DDP_APP_LAUNCH_AGENT_CHANNEL_H

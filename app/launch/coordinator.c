@@ -1,9 +1,10 @@
 #include "app/launch/coordinator.h"
 
 #include "app/exit_codes.h"
-#include "app/launch/launch_claim.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "dist/membership/keys.h"
+#include "dist/membership/lease.h"
 #include "dist/net/socket_address.h"
 
 #include <signal.h>
@@ -17,7 +18,7 @@ typedef struct node_state {
     bool ended;  /* `record` is there */
     bool silent; /* it is so because nothing more came */
     node_report report;
-    launch_sighting seen;
+    last_heartbeat seen;
 } node_state;
 
 struct coordinator {
@@ -62,8 +63,8 @@ void coordinator_destroy(coordinator *c)
 static void lose(coordinator *c, store *client, int node)
 {
     node_state *who = &c->nodes[node];
-    char person[LAUNCH_CLAIM_BYTES];
-    if (launch_claim_holder(c->joining, client, node, person) != STATUS_OK)
+    char person[LEASE_WHO_BYTES];
+    if (lease_holder(client, c->joining->prefix, node, person) != STATUS_OK)
         strcpy(person, "?");
     who->ended = who->silent = true;
     who->report = (node_report){.lost = true, .result = GROUP_BROKEN};
@@ -106,7 +107,7 @@ static status listen_to(coordinator *c, store *client)
     for (int i = 0; i < c->n; i++) {
         node_state *who = &c->nodes[i];
         bool changed;
-        TRY(launch_claim_look(c->joining, client, i, &who->seen, &changed));
+        TRY(lease_look(client, c->joining->prefix, i, &who->seen, &changed));
         if (i != 0 && !who->ended && clock_now_ns() - who->seen.changed_ns > patience_ns)
             lose(c, client, i);
     }
@@ -131,15 +132,13 @@ static status read_record(const coordinator *c, int node, const char *text, node
 
 static status hear_ends(coordinator *c, store *client)
 {
-    char key[LAUNCH_KEY_BYTES], name[64];
-    snprintf(name, sizeof name, "end/%d", c->attempt);
     for (int i = 0; i < c->n; i++) {
         node_state *who = &c->nodes[i];
         char *text = NULL;
         if (who->ended)
             continue;
-        launch_join_key(c->joining, name, i, key);
-        TRY(look_at(client, key, &text));
+        keys_text key = keys_make_of_attempt(c->joining->prefix, KEYS_END, c->attempt, i);
+        TRY(look_at(client, key.text, &text));
         if (text == NULL)
             continue;
         who->ended = read_record(c, i, text, &who->report) == STATUS_OK;
@@ -153,14 +152,13 @@ static status hear_ends(coordinator *c, store *client)
 /* A launcher may be told to stop behind its record, and leave before the outcome. */
 static status hear_stops(coordinator *c, store *client)
 {
-    char key[LAUNCH_KEY_BYTES];
     for (int i = 0; i < c->n; i++) {
         node_report *report = &c->nodes[i].report;
         char *text = NULL;
-        launch_join_key(c->joining, "stop", i, key);
+        keys_text key = keys_make(c->joining->prefix, KEYS_STOP, i);
         if (report->signal != 0 || report->lost)
             continue;
-        TRY(look_at(client, key, &text));
+        TRY(look_at(client, key.text, &text));
         int signal = text != NULL ? atoi(text) : 0;
         if (text != NULL)
             report->signal = signal > 0 && signal < NSIG ? signal : SIGTERM;
@@ -199,7 +197,6 @@ static void say_who_goes_on(coordinator *c, int ended)
 
 status coordinator_hear(coordinator *c, store *client, int attempt, bool *alarm)
 {
-    char key[LAUNCH_KEY_BYTES];
     int ended = 0, bad = -1;
     if (c->attempt != attempt)
         begin(c, attempt);
@@ -219,31 +216,29 @@ status coordinator_hear(coordinator *c, store *client, int attempt, bool *alarm)
         return STATUS_OK;
     *alarm = true;
     c->alarmed_by = bad;
-    launch_join_key(c->joining, "trouble", attempt, key);
-    return store_set(client, key, "node 0", strlen("node 0"));
+    keys_text key = keys_make(c->joining->prefix, KEYS_TROUBLE, attempt);
+    return store_set(client, key.text, "node 0", strlen("node 0"));
 }
 
 /* All were stopped, and nobody says why: then at least who wanted it. */
 static status say_who_stopped(const coordinator *c, store *client, store_server *server,
                               group_outcome *outcome)
 {
-    char key[LAUNCH_KEY_BYTES], whole[sizeof LAUNCH_KEYS + LAUNCH_KEY_BYTES];
-    char address[SOCKET_ADDRESS_BYTES], name[256] = "", end[64];
+    const char *prefix = c->joining->prefix;
+    keys_text key = keys_make(prefix, KEYS_TROUBLE, c->attempt);
+    char address[SOCKET_ADDRESS_BYTES], name[256] = "";
     if (outcome->failed || outcome->code != EXIT_CODE_INTERNAL || outcome->text[0] != '\0')
         return STATUS_OK;
     if (c->alarmed_by >= 0) { /* this node stopped them because of a record: that was the order */
-        snprintf(end, sizeof end, "end/%d", c->attempt);
-        launch_join_key(c->joining, end, c->alarmed_by, key);
+        key = keys_make_of_attempt(prefix, KEYS_END, c->attempt, c->alarmed_by);
         snprintf(name, sizeof name, "node %d", c->alarmed_by);
     } else {
         char *text = NULL;
-        launch_join_key(c->joining, "trouble", c->attempt, key);
-        TRY(look_at(client, key, &text));
+        TRY(look_at(client, key.text, &text));
         snprintf(name, sizeof name, "%.200s", text != NULL ? text : "");
         free(text);
     }
-    snprintf(whole, sizeof whole, "%s%s", LAUNCH_KEYS, key);
-    store_server_author(server, whole, address);
+    store_server_author(server, keys_make(LAUNCH_KEYS, key.text, -1).text, address);
     snprintf(outcome->text, sizeof outcome->text,
              "all ranks were stopped, but none failed: the order came from %.64s, which calls "
              "itself '%s' and gave no reason",
@@ -256,7 +251,6 @@ status coordinator_decide(coordinator *c, store *client, store_server *server, i
 {
     const worker_spec *spec = c->joining->spec;
     group_outcome outcome = {0};
-    char key[LAUNCH_KEY_BYTES];
     *text = NULL;
     for (int i = 0; i < c->n; i++)
         if (c->judged || !c->nodes[i].ended)
@@ -277,11 +271,11 @@ status coordinator_decide(coordinator *c, store *client, store_server *server, i
     }
     if (outcome.again)
         store_server_forget(server);
-    launch_join_key(c->joining, "verdict", attempt, key);
+    keys_text key = keys_make(c->joining->prefix, KEYS_VERDICT, attempt);
     char *written = NULL;
     st = group_outcome_write(&outcome, &written);
     if (st == STATUS_OK)
-        st = store_set(client, key, written, strlen(written));
+        st = store_set(client, key.text, written, strlen(written));
     group_outcome_free(&outcome);
     c->judged = st == STATUS_OK;
     if (c->judged)

@@ -1,10 +1,12 @@
 #include "app/launch/launch_join.h"
 
 #include "app/launch/launch_agreement.h"
-#include "app/launch/launch_claim.h"
 #include "app/local_network.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "dist/membership/keys.h"
+#include "dist/membership/lease.h"
+#include "dist/membership/membership.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_route.h"
 
@@ -22,14 +24,14 @@ enum {
     LIST_BYTES = 400,
 };
 
-void launch_join_key(const launch_joining *joining, const char *name, int number,
-                     char out[LAUNCH_KEY_BYTES])
+/* All nodes of the job; this one has no number yet. */
+static membership nodes_of(const launch_joining *joining, store *client)
 {
-    const char *id = joining->spec->plan.run_id;
-    if (number < 0)
-        snprintf(out, LAUNCH_KEY_BYTES, "%s/%s", id, name);
-    else
-        snprintf(out, LAUNCH_KEY_BYTES, "%s/%s/%d", id, name, number);
+    return (membership){.store = client,
+                        .prefix = joining->prefix,
+                        .member = -1,
+                        .n = joining->spec->plan.nnodes,
+                        .noun = "node"};
 }
 
 /* What a failed attempt to reach the store means, and what to look at. */
@@ -142,15 +144,15 @@ static status check_job(const launch_joining *joining, store *client)
     const launch_plan *plan = &joining->spec->plan;
     char *job = NULL;
     if (joining->serves)
-        return store_set(client, "job", plan->run_id, strlen(plan->run_id));
-    status st = store_wait(client, "job", JOB_MS);
+        return store_set(client, KEYS_JOB, plan->run_id, strlen(plan->run_id));
+    status st = store_wait(client, KEYS_JOB, JOB_MS);
     if (st == STATUS_TIMEOUT)
         return FAIL(STATUS_INVALID,
                     "what serves %s:%d is not mnist_ddp's launcher (torchrun's, or a rank 0 "
                     "without one?): start all nodes with mnist_ddp, or take another --master-port",
                     plan->master_addr, joining->port);
     TRY(st);
-    TRY(get_text(client, "job", &job));
+    TRY(get_text(client, KEYS_JOB, &job));
     if (strcmp(job, plan->run_id) != 0)
         st = FAIL(STATUS_INVALID,
                   "%s:%d belongs to the job '%.100s', and this node to '%.100s': give all nodes "
@@ -160,44 +162,31 @@ static status check_job(const launch_joining *joining, store *client)
     return st;
 }
 
-/* Before the job has started, what is wrong with one node is wrong for all: they are told. */
-static status refuse(const launch_joining *joining, store *client, const char *why)
-{
-    char key[LAUNCH_KEY_BYTES];
-    bool started = false;
-    launch_join_key(joining, "started", -1, key);
-    TRY(store_check(client, key, &started));
-    if (!started) {
-        launch_join_key(joining, "refused", -1, key);
-        TRY(store_set(client, key, why, strlen(why)));
-        TRY(store_check(client, key, &started)); /* it has come there */
-    }
-    return FAIL(STATUS_INVALID, "%s", why);
-}
-
+/* What is wrong with one node is wrong for all that still wait: they are told. */
 static status agree(const launch_joining *joining, store *client)
 {
-    char key[LAUNCH_KEY_BYTES], why[AGREEMENT_TEXT_BYTES], *text = NULL;
+    char why[AGREEMENT_TEXT_BYTES], *text = NULL;
     bool same = true;
-    launch_join_key(joining, "settings", -1, key);
+    keys_text key = keys_make(joining->prefix, KEYS_SETTINGS, -1);
+    membership nodes = nodes_of(joining, client);
     if (joining->serves) {
         TRY(launch_agreement_write(joining->spec, &text));
-        status st = store_set(client, key, text, strlen(text));
+        status st = store_set(client, key.text, text, strlen(text));
         free(text);
         return st;
     }
-    TRY(get_text(client, key, &text));
+    TRY(get_text(client, key.text, &text));
     status st = launch_agreement_compare(joining->spec, text, &same, why);
     free(text);
     TRY(st);
-    return same ? STATUS_OK : refuse(joining, client, why);
+    return same ? STATUS_OK : membership_give_up(&nodes, FAIL(STATUS_INVALID, "%s", why));
 }
 
 /* One node's wait for all others. */
 typedef struct waiting {
-    launch_claim claim;    /* its own */
-    bool *there;           /* nnodes of them */
-    launch_sighting *seen; /* likewise */
+    lease own;            /* on its number */
+    bool *there;          /* nnodes of them */
+    last_heartbeat *seen; /* likewise */
     int64_t start_ns, line_ns, deadline_ns;
     int64_t complete_ns; /* since when all are there; 0: they are not */
 } waiting;
@@ -224,21 +213,12 @@ static int list_missing(const launch_plan *plan, const bool *there, char *out)
     return missing;
 }
 
-/* What all look at while they wait: why the job cannot start, and whether it has. */
+/* What all look at while they wait: why the job cannot start, or whether it has. */
 static status look_for_start(const launch_joining *joining, store *client, bool *started)
 {
-    char key[LAUNCH_KEY_BYTES], *why = NULL;
-    bool refused = false;
-    launch_join_key(joining, "refused", -1, key);
-    TRY(store_check(client, key, &refused));
-    if (refused) {
-        TRY(get_text(client, key, &why));
-        status st = FAIL(STATUS_INVALID, "the job cannot start: %s", why);
-        free(why);
-        return st;
-    }
-    launch_join_key(joining, "started", -1, key);
-    return store_check(client, key, started);
+    membership nodes = nodes_of(joining, client);
+    status st = membership_hear(&nodes, started);
+    return st == STATUS_INVALID ? status_context(st, "the job cannot start") : st;
 }
 
 /* Who is there: holds its number, and beats. *all: everybody, and each has beaten since all were
@@ -246,18 +226,18 @@ static status look_for_start(const launch_joining *joining, store *client, bool 
 static status look_for_all(const launch_joining *joining, store *client, waiting *w, bool *all)
 {
     const launch_plan *plan = &joining->spec->plan;
-    char person[LAUNCH_CLAIM_BYTES];
+    char person[LEASE_WHO_BYTES];
     bool complete = true;
     int64_t oldest_ns = INT64_MAX;
     for (int n = 0; n < plan->nnodes; n++) {
         bool changed;
-        TRY(launch_claim_look(joining, client, n, &w->seen[n], &changed));
-        TRY(launch_claim_holder(joining, client, n, person));
+        TRY(lease_look(client, joining->prefix, n, &w->seen[n], &changed));
+        TRY(lease_holder(client, joining->prefix, n, person));
         int64_t silent_ns = clock_now_ns() - w->seen[n].changed_ns;
-        w->there[n] = person[0] != '\0' &&
-                      (n == w->claim.node || silent_ns < LAUNCH_CLAIM_SILENT_MS * 1000000ll);
+        w->there[n] =
+            person[0] != '\0' && (n == w->own.member || silent_ns < LEASE_SILENT_MS * 1000000ll);
         complete = complete && w->there[n];
-        if (n != w->claim.node && w->seen[n].changed_ns < oldest_ns)
+        if (n != w->own.member && w->seen[n].changed_ns < oldest_ns)
             oldest_ns = w->seen[n].changed_ns;
     }
     if (!complete || w->complete_ns == 0)
@@ -297,12 +277,11 @@ static status say_who_did_not_come(const launch_joining *joining, const bool *th
  * say who is missing. */
 static status wait_for_all(const launch_joining *joining, store *client, waiting *w)
 {
-    char key[LAUNCH_KEY_BYTES];
+    membership nodes = nodes_of(joining, client);
     bool started = false;
-    launch_join_key(joining, "started", -1, key);
     for (int64_t pause_ms = 1;;) {
         bool all = false;
-        TRY(launch_claim_keep(&w->claim, joining, client));
+        TRY(lease_renew(&w->own, client));
         TRY(look_for_start(joining, client, &started));
         if (started)
             return STATUS_OK;
@@ -312,7 +291,7 @@ static status wait_for_all(const launch_joining *joining, store *client, waiting
         if (joining->serves || now >= w->deadline_ns || now >= w->line_ns)
             TRY(look_for_all(joining, client, w, &all));
         if (joining->serves && all)
-            return store_set(client, key, "1", 1);
+            return membership_settle(&nodes, "");
         if (now >= w->deadline_ns)
             return say_who_did_not_come(joining, w->there);
         if (now >= w->line_ns) {
@@ -320,20 +299,67 @@ static status wait_for_all(const launch_joining *joining, store *client, waiting
             w->line_ns = now + (int64_t)NEXT_LINE_MS * 1000000;
         }
         clock_sleep_ms(pause_ms);
-        pause_ms = pause_ms < LAUNCH_CLAIM_LOOK_MS / 2 ? pause_ms * 2 : LAUNCH_CLAIM_LOOK_MS;
+        pause_ms = pause_ms < LEASE_RENEW_MS / 2 ? pause_ms * 2 : LEASE_RENEW_MS;
     }
 }
 
-/* Takes a number; a node that cannot have its own is a mistake that all should hear of. */
-static status claim(const launch_joining *joining, store *client, launch_claim *out)
+/* A store and who wants a number from it. */
+typedef struct wanting {
+    const launch_joining *joining;
+    store *client;
+} wanting;
+
+/* A lease_wish's over(): from the start on node 0 looks who lives. */
+static status look_whether_over(void *ctx, bool *is_over)
 {
-    char why[AGREEMENT_TEXT_BYTES + LAUNCH_CLAIM_BYTES * 2];
-    bool full = false;
-    status st = launch_claim_take(joining, client, &full, out);
-    if (st != STATUS_INVALID || full)
-        return st;
-    snprintf(why, sizeof why, "%s", status_text());
-    return refuse(joining, client, why);
+    const wanting *w = ctx;
+    if (atomic_load(w->joining->quit))
+        return FAIL(STATUS_PEER, "told to stop");
+    return look_for_start(w->joining, w->client, is_over);
+}
+
+/* The numbers that this node may have: its own, or any but node 0's if nodes are numbered as they
+ * come. Then not all try the same one first. */
+static status choose(const launch_joining *joining, store *client, lease_wish *wish)
+{
+    const launch_plan *plan = &joining->spec->plan;
+    int64_t number = 0;
+    wish->from = plan->by_arrival && joining->serves ? 0 : plan->node_rank;
+    wish->n = 1;
+    if (wish->from >= 0)
+        return STATUS_OK;
+    TRY(store_add(client, keys_make(joining->prefix, KEYS_ARRIVED, -1).text, 1, &number));
+    wish->from = 1;
+    wish->n = plan->nnodes - 1;
+    wish->first = (int)((number > 0 ? number - 1 : 0) % wish->n);
+    return STATUS_OK;
+}
+
+/* Takes a number; a node that cannot have its own is a mistake that all should hear of. */
+static status take_number(const launch_joining *joining, store *client, lease *own)
+{
+    const launch_plan *plan = &joining->spec->plan;
+    char person[AGREEMENT_PERSON_BYTES], other[LEASE_WHO_BYTES];
+    bool taken = false;
+    wanting w = {joining, client};
+    lease_wish wish = {.over = look_whether_over, .ctx = &w};
+    membership nodes = nodes_of(joining, client);
+    launch_agreement_person(plan, person);
+    lease_init(own, joining->prefix, "node", person);
+    TRY(choose(joining, client, &wish));
+    TRY(lease_take_any(own, client, &wish, &taken));
+    if (taken)
+        return STATUS_OK;
+    if (plan->by_arrival)
+        return FAIL(STATUS_INVALID,
+                    "the job at %s:%d has its %d nodes already; to run another one give it an "
+                    "--rdzv-endpoint of its own",
+                    plan->master_addr, joining->port, plan->nnodes);
+    TRY(lease_holder(client, joining->prefix, wish.from, other));
+    return membership_give_up(&nodes, FAIL(STATUS_INVALID,
+                                           "node %d is claimed twice, by one launcher (%s) and "
+                                           "another (%s): give every node its own --node-rank",
+                                           wish.from, other, person));
 }
 
 status launch_join_meet(const launch_joining *joining, store *client, int *node)
@@ -343,7 +369,7 @@ status launch_join_meet(const launch_joining *joining, store *client, int *node)
     w.line_ns = w.start_ns + (int64_t)FIRST_LINE_MS * 1000000;
     TRY(check_job(joining, client));
     TRY(agree(joining, client));
-    TRY(claim(joining, client, &w.claim));
+    TRY(take_number(joining, client, &w.own));
     w.there = calloc((size_t)plan->nnodes, sizeof *w.there);
     w.seen = calloc((size_t)plan->nnodes, sizeof *w.seen);
     status st = w.there != NULL && w.seen != NULL
@@ -354,12 +380,12 @@ status launch_join_meet(const launch_joining *joining, store *client, int *node)
     if (st != STATUS_OK) {
         status_kept kept;
         status_keep(&kept);
-        launch_claim_release(&w.claim, joining, client);
+        lease_release(&w.own, client);
         if (joining->serves && !atomic_load(joining->quit))
             clock_sleep_ms(LINGER_MS);
         status_restore(&kept);
         return st;
     }
-    *node = w.claim.node;
+    *node = w.own.member;
     return STATUS_OK;
 }

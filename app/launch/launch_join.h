@@ -1,4 +1,4 @@
-/* How the launchers of a job find each other: keys of agent_channel.h. */
+/* How the launchers of a job find each other: by membership and leases on the nodes' numbers. */
 #ifndef MNIST_DDP_APP_LAUNCH_JOIN_H
 #define MNIST_DDP_APP_LAUNCH_JOIN_H
 
@@ -9,19 +9,14 @@
 
 #define LAUNCH_KEYS "mnist_ddp/launcher/"
 
-enum { LAUNCH_KEY_BYTES = SPEC_RUN_ID_BYTES + 64 };
-
 typedef struct launch_joining {
     const worker_spec *spec;
-    bool serves;      /* this node serves the store, */
-    int port;         /* here, */
+    char prefix[SPEC_RUN_ID_BYTES + 1]; /* of the job's keys: "<run id>/" */
+    bool serves;                        /* this node serves the store, */
+    int port;                           /* here, */
     const char *host; /* and reaches it by this address; NULL: another node serves it */
     const atomic_bool *quit;
 } launch_joining;
-
-/* "<run id>/<name>", and a number behind it unless it is negative. */
-void launch_join_key(const launch_joining *joining, const char *name, int number,
-                     char out[LAUNCH_KEY_BYTES]);
 
 /* One attempt to connect to the store. STATUS_INVALID: no such name; STATUS_PEER: refused, or no
  * way there; STATUS_TIMEOUT: no answer; STATUS_IO: what listens there is no store. */

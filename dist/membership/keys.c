@@ -12,3 +12,8 @@ keys_text keys_make(const char *prefix, const char *name, int number)
     ASSERT(length >= 0 && (size_t)length < sizeof key.text);
     return key;
 }
+
+keys_text keys_make_of_attempt(const char *prefix, const char *name, int attempt, int number)
+{
+    return keys_make(keys_make(prefix, name, attempt).text, "", number);
+}

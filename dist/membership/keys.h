@@ -23,11 +23,17 @@
  *
  *   pg/created/<rank>  counts the groups that the rank has created: the last one is its <g>
  *   id                 under pg/<g>/nccl/: NCCL's unique id, by rank 0
- *   job                without a prefix: the run id, by node 0's launcher after its settings
- *   settings           under <run id>/: what all nodes must have alike, by node 0's launcher
- *   arrived            under <run id>/: counts nodes that get their numbers as they come
+ *   job                without a prefix: the run id, by node 0's launcher before all else
  *
- * Launchers that have met go on under "<run id>/": app/launch/launch_link.h.
+ * Launchers, under <run id>/, and <a> is an attempt:
+ *
+ *   settings      what all nodes must have alike                    node 0
+ *   arrived       counts nodes that get their numbers as they come  each of them
+ *   trouble/<a>   who says that workers fail: all stop theirs       the first one
+ *   stop/<n>      the signal that has told node n's to stop         it
+ *   end/<a>/<n>   how node n's workers ended                        it
+ *   verdict/<a>   what comes of that: the end, or attempt a + 1     node 0
+ *   bye           counts who has read the last one                  each but node 0
  */
 #ifndef MNIST_DDP_DIST_MEMBERSHIP_KEYS_H
 #define MNIST_DDP_DIST_MEMBERSHIP_KEYS_H
@@ -37,20 +43,26 @@ extern "C" {
 #endif
 
 /* Of a group. */
-#define KEY_SIZE "size"
-#define KEY_CAME "came"
-#define KEY_OUTCOME "outcome"
-#define KEY_HEARD "heard"
+#define KEYS_SIZE "size"
+#define KEYS_CAME "came"
+#define KEYS_OUTCOME "outcome"
+#define KEYS_HEARD "heard"
 /* Of a member, with its number. */
-#define KEY_RECORD "record"
-#define KEY_LEASE "claim"
-#define KEY_BEAT "beat"
+#define KEYS_RECORD "record"
+#define KEYS_LEASE "claim"
+#define KEYS_BEAT "beat"
 /* Of one kind of group. */
-#define KEY_CREATED "pg/created"
-#define KEY_NCCL_ID "id"
-#define KEY_JOB "job"
-#define KEY_SETTINGS "settings"
-#define KEY_ARRIVED "arrived"
+#define KEYS_CREATED "pg/created"
+#define KEYS_NCCL_ID "id"
+#define KEYS_JOB "job"
+#define KEYS_SETTINGS "settings"
+#define KEYS_ARRIVED "arrived"
+/* Of launchers that have met. */
+#define KEYS_TROUBLE "trouble"
+#define KEYS_STOP "stop"
+#define KEYS_END "end"
+#define KEYS_VERDICT "verdict"
+#define KEYS_BYE "bye"
 
 enum { KEYS_BYTES = 320 };
 
@@ -59,8 +71,11 @@ typedef struct keys_text {
 } keys_text;
 
 /* "<prefix><name>" and, unless `number` is negative, "/<number>". To be used at once:
- * store_set(s, keys_make(prefix, KEY_RECORD, 3).text, ...). */
+ * store_set(s, keys_make(prefix, KEYS_RECORD, 3).text, ...). */
 keys_text keys_make(const char *prefix, const char *name, int number);
+
+/* "<prefix><name>/<attempt>/<number>" */
+keys_text keys_make_of_attempt(const char *prefix, const char *name, int attempt, int number);
 
 #ifdef __cplusplus
 }

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-void lease_init(lease *l, const char *prefix, const char *who)
+void lease_init(lease *l, const char *prefix, const char *noun, const char *who)
 {
-    *l = (lease){.member = -1, .prefix = prefix};
+    *l = (lease){.member = -1, .prefix = prefix, .noun = noun};
     snprintf(l->holder, sizeof l->holder, "%.*s#%x.%llx.%llx", LEASE_WHO_BYTES - 1, who,
              (unsigned)getpid(), (unsigned long long)clock_now_ns(),
              (unsigned long long)(uintptr_t)l);
@@ -39,7 +39,7 @@ static void who_of(const char *holder, char who[LEASE_WHO_BYTES])
 status lease_holder(store *s, const char *prefix, int member, char who[LEASE_WHO_BYTES])
 {
     char holder[LEASE_BYTES];
-    TRY(text_of(s, keys_make(prefix, KEY_LEASE, member), holder, sizeof holder));
+    TRY(text_of(s, keys_make(prefix, KEYS_LEASE, member), holder, sizeof holder));
     who_of(holder, who);
     return STATUS_OK;
 }
@@ -47,7 +47,7 @@ status lease_holder(store *s, const char *prefix, int member, char who[LEASE_WHO
 status lease_look(store *s, const char *prefix, int member, last_heartbeat *seen, bool *changed)
 {
     char now[sizeof seen->beat];
-    TRY(text_of(s, keys_make(prefix, KEY_BEAT, member), now, sizeof now));
+    TRY(text_of(s, keys_make(prefix, KEYS_BEAT, member), now, sizeof now));
     *changed = strcmp(now, seen->beat) != 0;
     if (*changed || seen->changed_ns == 0)
         seen->changed_ns = clock_now_ns();
@@ -61,8 +61,8 @@ static status take_from(lease *l, store *s, int member, const char *from, bool *
 {
     void *holder = NULL;
     size_t size_bytes;
-    TRY(store_compare_set(s, keys_make(l->prefix, KEY_LEASE, member).text, from, l->holder, &holder,
-                          &size_bytes));
+    TRY(store_compare_set(s, keys_make(l->prefix, KEYS_LEASE, member).text, from, l->holder,
+                          &holder, &size_bytes));
     *taken = strcmp(holder, l->holder) == 0;
     who_of(holder, who);
     free(holder);
@@ -98,7 +98,7 @@ static status take_over(lease *l, store *s, const lease_wish *wish, bool *taken)
             int member = wish->from + i;
             st = lease_look(s, l->prefix, member, &seen[i], &changed);
             if (st == STATUS_OK)
-                st = text_of(s, keys_make(l->prefix, KEY_LEASE, member), holder, sizeof holder);
+                st = text_of(s, keys_make(l->prefix, KEYS_LEASE, member), holder, sizeof holder);
             lives[i] = !first && changed;
             living += lives[i];
             if (st == STATUS_OK && !lives[i] && (late || holder[0] == '\0'))
@@ -128,7 +128,7 @@ status lease_take_any(lease *l, store *s, const lease_wish *wish, bool *taken)
 static status holds(const lease *l, store *s, bool *out, char who[LEASE_WHO_BYTES])
 {
     char holder[LEASE_BYTES];
-    TRY(text_of(s, keys_make(l->prefix, KEY_LEASE, l->member), holder, sizeof holder));
+    TRY(text_of(s, keys_make(l->prefix, KEYS_LEASE, l->member), holder, sizeof holder));
     *out = strcmp(holder, l->holder) == 0;
     who_of(holder, who);
     return STATUS_OK;
@@ -140,10 +140,11 @@ status lease_renew(lease *l, store *s)
     bool own = false;
     TRY(holds(l, s, &own, who));
     if (!own)
-        return FAIL(STATUS_INVALID, "it was silent for too long, and %d is now another one (%s)",
-                    l->member, who[0] != '\0' ? who : "?");
+        return FAIL(STATUS_INVALID,
+                    "this process was silent for too long, and %s %d is now another one (%s)",
+                    l->noun, l->member, who[0] != '\0' ? who : "?");
     int length = snprintf(beat, sizeof beat, "%lld of %d", (long long)++l->beats, (int)getpid());
-    return store_set(s, keys_make(l->prefix, KEY_BEAT, l->member).text, beat, (size_t)length);
+    return store_set(s, keys_make(l->prefix, KEYS_BEAT, l->member).text, beat, (size_t)length);
 }
 
 void lease_release(const lease *l, store *s)
@@ -152,6 +153,6 @@ void lease_release(const lease *l, store *s)
     bool own = false, deleted = false;
     if (l->member < 0 || holds(l, s, &own, who) != STATUS_OK || !own)
         return;
-    if (store_delete(s, keys_make(l->prefix, KEY_LEASE, l->member).text, &deleted) != STATUS_OK)
+    if (store_delete(s, keys_make(l->prefix, KEYS_LEASE, l->member).text, &deleted) != STATUS_OK)
         return; /* the store is gone, and nobody asks */
 }

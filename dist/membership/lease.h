@@ -17,13 +17,14 @@ enum {
 
 typedef struct lease {
     int member;               /* -1: none */
-    const char *prefix;       /* of the group's keys; borrowed */
+    const char *prefix;       /* of the group's keys; borrowed, as is */
+    const char *noun;         /* "node": what a member is */
     char holder[LEASE_BYTES]; /* who it is, and a token that tells it from its predecessor */
     int64_t beats;
 } lease;
 
 /* Of `who` ("pid 71 on a"), on no member yet. */
-void lease_init(lease *l, const char *prefix, const char *who);
+void lease_init(lease *l, const char *prefix, const char *noun, const char *who);
 
 /* Holds `member` from now on, if nobody does; else who[] is who does. Does not wait. */
 status lease_take(lease *l, store *s, int member, bool *taken, char who[LEASE_WHO_BYTES]);

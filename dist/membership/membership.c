@@ -48,8 +48,8 @@ static void linger(const membership *m)
     if (m->member != 0)
         return;
     do {
-        if (store_add(m->store, keys_make(m->prefix, KEY_CAME, -1).text, 0, &came) != STATUS_OK ||
-            store_add(m->store, keys_make(m->prefix, KEY_HEARD, -1).text, 0, &heard) != STATUS_OK)
+        if (store_add(m->store, keys_make(m->prefix, KEYS_CAME, -1).text, 0, &came) != STATUS_OK ||
+            store_add(m->store, keys_make(m->prefix, KEYS_HEARD, -1).text, 0, &heard) != STATUS_OK)
             return;
         if (heard >= came)
             return;
@@ -80,7 +80,7 @@ static status read_outcome(const membership *m, const char *held, bool has_come,
     status st = FAIL(is_shared((status)code) ? (status)code : STATUS_PEER, "%s", held + skip);
     status_kept kept;
     status_keep(&kept);
-    (void)store_add(m->store, keys_make(m->prefix, KEY_HEARD, -1).text, has_come, &heard);
+    (void)store_add(m->store, keys_make(m->prefix, KEYS_HEARD, -1).text, has_come, &heard);
     linger(m);
     status_restore(&kept);
     return st;
@@ -93,7 +93,7 @@ static status refuse(const membership *m, status st, bool names_member, char **h
     if (names_member)
         snprintf(name, sizeof name, "%s %d: ", m->noun, m->member);
     snprintf(text, sizeof text, "no %d %s%.*s", (int)st, name, WHY_BYTES, status_text());
-    return set_first(m, KEY_OUTCOME, text, held);
+    return set_first(m, KEYS_OUTCOME, text, held);
 }
 
 /* A failure of the meeting becomes that of all; or the outcome stands that came before it. */
@@ -117,7 +117,7 @@ status membership_give_up(const membership *m, status st)
     char *held = NULL;
     status_kept kept;
     status_keep(&kept);
-    if (refuse(m, st, true, &held) == STATUS_OK)
+    if (refuse(m, st, m->member >= 0, &held) == STATUS_OK)
         linger(m);
     free(held);
     status_restore(&kept);
@@ -129,7 +129,7 @@ status membership_settle(const membership *m, const char *outcome)
     char *text = NULL, *held = NULL;
     if (asprintf(&text, "ok %s", outcome) < 0)
         return FAIL(STATUS_NO_MEMORY, "an outcome of %zu bytes", strlen(outcome));
-    status st = set_first(m, KEY_OUTCOME, text, &held);
+    status st = set_first(m, KEYS_OUTCOME, text, &held);
     free(text);
     if (st == STATUS_OK)
         st = read_outcome(m, held, true, NULL);
@@ -140,10 +140,10 @@ status membership_settle(const membership *m, const char *outcome)
 status membership_hear(const membership *m, bool *known)
 {
     char *held = NULL;
-    TRY(store_check(m->store, keys_make(m->prefix, KEY_OUTCOME, -1).text, known));
+    TRY(store_check(m->store, keys_make(m->prefix, KEYS_OUTCOME, -1).text, known));
     if (!*known)
         return STATUS_OK;
-    TRY(get_text(m, keys_make(m->prefix, KEY_OUTCOME, -1), &held));
+    TRY(get_text(m, keys_make(m->prefix, KEYS_OUTCOME, -1), &held));
     status st = read_outcome(m, held, true, NULL);
     free(held);
     return st;
@@ -152,7 +152,7 @@ status membership_hear(const membership *m, bool *known)
 status membership_look(const membership *m, bool *there)
 {
     for (int i = 0; i < m->n; i++)
-        TRY(store_check(m->store, keys_make(m->prefix, KEY_RECORD, i).text, &there[i]));
+        TRY(store_check(m->store, keys_make(m->prefix, KEYS_RECORD, i).text, &there[i]));
     return STATUS_OK;
 }
 
@@ -162,7 +162,7 @@ static status agree_on_size(const membership *m)
     char ours[LEASE_BYTES], *held = NULL;
     const char *who = m->who != NULL ? m->who : "";
     snprintf(ours, sizeof ours, "%d %d %s", m->n, m->member, who);
-    TRY(set_first(m, KEY_SIZE, ours, &held));
+    TRY(set_first(m, KEYS_SIZE, ours, &held));
     int n = 0, member = 0, skip = 0;
     status st = STATUS_OK;
     if (sscanf(held, "%d %d %n", &n, &member, &skip) == 2 && n != m->n)
@@ -182,7 +182,7 @@ static status compare_all(const membership *m, const meeting *how, char **outcom
     if (records == NULL)
         return FAIL(STATUS_NO_MEMORY, "the records of %d %ss", m->n, m->noun);
     for (int i = 0; i < m->n && st == STATUS_OK; i++)
-        st = get_text(m, keys_make(m->prefix, KEY_RECORD, i), &records[i]);
+        st = get_text(m, keys_make(m->prefix, KEYS_RECORD, i), &records[i]);
     if (st == STATUS_OK)
         st = how->compare(how->ctx, records, outcome);
     for (int i = 0; i < m->n; i++)
@@ -197,7 +197,7 @@ static status take_lease(const membership *m)
     lease own;
     char holder[LEASE_WHO_BYTES];
     bool taken = false;
-    lease_init(&own, m->prefix, m->who);
+    lease_init(&own, m->prefix, m->noun, m->who);
     TRY(lease_take(&own, m->store, m->member, &taken, holder));
     if (taken)
         return STATUS_OK;
@@ -212,8 +212,8 @@ static status come(const membership *m, const meeting *how, int64_t *came, char 
         TRY(take_lease(m));
     if (m->size_name != NULL)
         TRY(agree_on_size(m));
-    TRY(set_text(m, keys_make(m->prefix, KEY_RECORD, m->member), how->record));
-    TRY(store_add(m->store, keys_make(m->prefix, KEY_CAME, -1).text, 1, came));
+    TRY(set_text(m, keys_make(m->prefix, KEYS_RECORD, m->member), how->record));
+    TRY(store_add(m->store, keys_make(m->prefix, KEYS_CAME, -1).text, 1, came));
     if (*came < m->n)
         return STATUS_OK;
     if (how->compare != NULL)
@@ -263,7 +263,7 @@ static status name_missing(const membership *m, const meeting *how, bool is_over
 status membership_wait(const membership *m, const meeting *how, char **outcome)
 {
     int64_t line_ns = clock_deadline_ns(FIRST_LINE_MS), end_ns = how->deadline_ns;
-    keys_text key = keys_make(m->prefix, KEY_OUTCOME, -1);
+    keys_text key = keys_make(m->prefix, KEYS_OUTCOME, -1);
     for (bool is_over = false;;) {
         int64_t next_ns = how->missing != NULL && line_ns < end_ns ? line_ns : end_ns;
         status st = store_wait(m->store, key.text, clock_remaining_ms(next_ns));

@@ -18,7 +18,7 @@ extern "C" {
 typedef struct membership {
     store *store;
     const char *prefix;    /* of all keys, "" or with a "/" at its end; one group, one attempt */
-    int member, n;         /* 0 <= member < n */
+    int member, n;         /* 0 <= member < n, or -1: it has no number yet, and cannot meet */
     const char *noun;      /* "rank", "node" */
     const char *size_name; /* "WORLD_SIZE": members may disagree on n; NULL: they cannot */
     const char *who;    /* "pid 71 on a": two processes may claim one member; NULL: they cannot */

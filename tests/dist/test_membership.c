@@ -205,9 +205,9 @@ START_TEST(a_silent_lease_is_lost)
     lease living, silent, late;
     char who[LEASE_WHO_BYTES];
     bool taken = false;
-    lease_init(&living, "", "living");
-    lease_init(&silent, "", "silent");
-    lease_init(&late, "", "late");
+    lease_init(&living, "", "node", "living");
+    lease_init(&silent, "", "node", "silent");
+    lease_init(&late, "", "node", "late");
     ck_assert_int_eq(lease_take(&living, s, 0, &taken, who), STATUS_OK);
     ck_assert(taken);
     ck_assert_int_eq(lease_take(&late, s, 0, &taken, who), STATUS_OK);

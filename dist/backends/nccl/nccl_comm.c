@@ -22,7 +22,7 @@ typedef struct joining {
 static status share_id(const membership *ranks, int64_t deadline_ns, ncclUniqueId *id)
 {
     char value[sizeof *id + 1];
-    keys_text key = keys_make(ranks->prefix, KEY_NCCL_ID, -1);
+    keys_text key = keys_make(ranks->prefix, KEYS_NCCL_ID, -1);
     if (ranks->member == 0) {
         TRY(NCCL_CALL(ncclGetUniqueId(id)));
         return store_set(ranks->store, key.text, id, sizeof *id);
