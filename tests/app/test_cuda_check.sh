@@ -255,7 +255,7 @@ works torch
 # command goes on where this one had no time left.
 rm -rf "$results"
 does trainer stubborn --tf32
-exits 3 STAGES=first LIMIT_S=3
+exits 3 STAGES=first LIMIT_S=6
 works trainer
 comes_true is_gone "$(cat "$box/hanging")"
 expect '"first": {"status": "cut"'
@@ -267,7 +267,7 @@ exits 0 STAGES=first
 counts 1 autotune "$box/tuned"
 expect '"first": {"status": "passed"'
 does torch hang start
-exits 3 STAGES=compiled LIMIT_S=2
+exits 3 STAGES=compiled LIMIT_S=4
 expect '"compiled": {"status": "cut"'
 counts 18 '"result": "not run:'
 works torch

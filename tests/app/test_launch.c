@@ -227,11 +227,12 @@ START_TEST(what_was_started_is_stopped_if_the_rest_cannot_be)
 END_TEST
 
 /* The end is noticed, not looked for: no share of a polling interval is lost per run. */
+/* The best of at most 20: beside other work one may be late, but not all. */
 START_TEST(ends_without_delay)
 {
     char path[FILE_PATH_BYTES];
     double best_s = 1.0;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 20 && best_s >= 0.05; i++) {
         launch_plan plan = launcher_plan(2);
         ck_assert_int_eq(launcher_finish(launcher_start("note_end", &plan, "log", 0), "log"), 0);
         double end_s = clock_seconds(clock_now_ns());
