@@ -1,11 +1,12 @@
 # The front desk: CMake does the building.
 .DEFAULT_GOAL := mnist_ddp
-.PHONY: mnist_ddp run test test-torch soak asan tsan format lint bench gpu-check gpu-bundle install clean \
+.PHONY: mnist_ddp run test test-all test-torch soak asan tsan format lint bench gpu-check gpu-bundle install clean \
 	help packages configure
 
 BUILD ?= build
 PREFIX ?= /usr/local
 CMAKE_FLAGS ?=
+CTEST_FLAGS ?= -j2
 PYTHON ?= python3
 SOURCES = $(shell find app base data dist kernels model tests bench/gpu -name '*.[ch]' -o -name '*.cc' \
 	-o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
@@ -19,7 +20,11 @@ run: configure ## train with configs/quickstart.yaml: two processes, a minute
 		$$(./scripts/has_gpu_driver.sh && echo modules || echo host_modules)
 	$(BUILD)/mnist_ddp train --config configs/quickstart.yaml
 
-test: configure ## build everything and run all tests
+test: configure ## build everything and run the tests, but for the long ones (five minutes)
+	@cmake --build $(BUILD)
+	@cd $(BUILD) && ctest --output-on-failure -LE long $(CTEST_FLAGS)
+
+test-all: configure ## build everything and run all tests
 	@cmake --build $(BUILD)
 	@cd $(BUILD) && ctest --output-on-failure $(CTEST_FLAGS)
 
