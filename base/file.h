@@ -19,9 +19,9 @@ status file_make_folders(const char *path);
  * already. */
 status file_make_new_folder(const char *path, bool *made);
 
-/* Takes the folder for this process until *fd is closed, or the process has ended. STATUS_INVALID
- * where another process has it. Where the file system has no locks nothing is taken, and *fd is
- * still to be closed. */
+/* Takes the folder for this process until *fd is closed or the process ends. STATUS_INVALID if
+ * another process has it. If the file system has no locks, nothing is taken; *fd is to be closed
+ * all the same. */
 status file_lock_folder(const char *path, int *fd);
 
 /* One stretch of memory to be written. */

@@ -1,4 +1,4 @@
-/* JSON as text, whole or not at all. Where memory runs out jansson by itself leaves out what it
+/* JSON as text, whole or not at all. When memory runs out, jansson by itself leaves out what it
  * could not make and goes on: a member of an object that is built, a letter of a text that is
  * read. */
 #ifndef MNIST_DDP_BASE_JSON_TEXT_H
@@ -13,11 +13,10 @@
 void json_text_watch_memory(void);
 
 /* Sets *out to the value as text, the caller's to free; `flags` are json_dumps'. STATUS_NO_MEMORY
- * where memory for any JSON ran out in this thread since the last call here: something is missing.
- */
+ * if memory for any JSON ran out in this thread since the last call here: something is missing. */
 status json_text_print(const json_t *value, size_t flags, char **out);
 
-/* As json_loadb; NULL, with json_error_out_of_memory as the error's code, also where memory ran out
+/* As json_loadb; NULL, with json_error_out_of_memory as the error's code, also if memory ran out
  * meanwhile. `error` may be NULL. */
 json_t *json_text_parse(const char *text, size_t size_bytes, size_t flags, json_error_t *error);
 

@@ -11,7 +11,7 @@
  * STATUS_NO_MEMORY with the size. */
 status memory_alloc(size_t size_bytes, void **out);
 
-/* a * b without overflow: false where the product does not fit. */
+/* a * b without overflow: false if the product does not fit. */
 bool memory_product(size_t a, size_t b, size_t *out);
 
 #endif

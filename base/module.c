@@ -13,7 +13,7 @@
 
 enum { NAME_BYTES = 64 };
 
-/* What to do where a module is missing or does not load. */
+/* What to do if a module is missing or does not load. */
 typedef struct advice {
     const char *name, *missing, *unloadable;
 } advice;

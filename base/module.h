@@ -1,5 +1,5 @@
 /* Modules: what needs foreign libraries is a shared object opened at run time, so that the program
- * starts fast, and also where those libraries are missing.
+ * starts fast, and starts if those libraries are missing.
  *
  * A module finds the program's own functions in the executable, exports one symbol,
  * "mnist_ddp_module", and is never closed.
@@ -29,8 +29,8 @@ typedef struct module {
 
 /* Opens mnist_ddp_<name>.so and sets *out to its table, which stays valid. Looked for in
  * $MNIST_DDP_<NAME>_MODULE (a file; nothing else is tried then), beside the executable, and in
- * ../lib/mnist_ddp from there. STATUS_INVALID, with the files looked for, where there is none;
- * STATUS_IO where it does not load, with the loader's reason. */
+ * ../lib/mnist_ddp from there. STATUS_INVALID, with the files looked for, if there is none;
+ * STATUS_IO, with the loader's reason, if it does not load. */
 status module_open(const char *name, const module **out);
 
 /* Whether there is such a file, without opening it. */

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The bytes of the character at `at`; 0 where it is none, or a control character. */
+/* The bytes of the character at `at`; 0 if it is none, or a control character. */
 static size_t character_bytes(const unsigned char *at)
 {
     if (*at < 0x80)

@@ -1,5 +1,5 @@
 /* Text of unknown length, written through stdio into memory that grows. Unlike open_memstream it
- * tells where memory ran out: glibc's fclose() returns 0 then and leaves no text. */
+ * tells if memory ran out: glibc's fclose() returns 0 then and leaves no text. */
 #ifndef MNIST_DDP_BASE_TEXT_STREAM_H
 #define MNIST_DDP_BASE_TEXT_STREAM_H
 
@@ -21,7 +21,7 @@ typedef struct text_stream {
 status text_stream_open(text_stream *out);
 
 /* Ends it. *text: all that was written and a zero byte, the caller's to free; *size_bytes, unless
- * NULL: without that byte. STATUS_NO_MEMORY where not all of it is there; *text is NULL then. */
+ * NULL: without that byte. STATUS_NO_MEMORY, and *text is NULL, if not all of it is there. */
 status text_stream_close(text_stream *stream, char **text, size_t *size_bytes);
 
 #endif

@@ -43,7 +43,7 @@ enum { TRACE_LANES_MAX = 1024, TRACE_SPANS_MAX = 1 << 18, TRACE_LANE_NAME_BYTES 
 status trace_create(trace **out);
 void trace_destroy(trace *t); /* accepts NULL; no thread uses its lanes any more */
 
-/* A lane of `t`, which owns it; NULL for a NULL trace. The name is copied, cut where it is too
+/* A lane of `t`, which owns it; NULL for a NULL trace. The name is copied, cut if it is too
  * long. May be called from any thread. STATUS_INVALID past TRACE_LANES_MAX. */
 status trace_lane_open(trace *t, const char *name, trace_lane_kind kind, trace_lane **out);
 
@@ -93,8 +93,8 @@ static inline void trace_add(trace_lane *lane, const trace_span *span)
  * for that thread. */
 bool trace_doing(const trace_lane *lane, const char **of, const char **name);
 
-/* Ends all open spans as unfinished, kept also while paused: where a run breaks off. Only for the
- * lane's thread. */
+/* Ends all open spans as unfinished, kept also while paused: for a run that breaks off. Only for
+ * the lane's thread. */
 void trace_break_off(trace_lane *lane);
 
 /* What the lanes hold, in the order of their opening; lane < trace_lanes(). Spans in the order of
