@@ -54,8 +54,6 @@ status status_context(status code, const char *fmt, ...) __attribute__((format(p
 const char *status_text(void);
 const char *status_location(void);
 
-#define status_message status_text /* the former name */
-
 /* Keeps both of this thread while something is tidied up that may fail as well. */
 typedef struct status_kept {
     char text[2048];

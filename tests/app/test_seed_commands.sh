@@ -165,7 +165,7 @@ refuses python command -- "$program" python demo.py --world_size=16
 refuses "mnist_ddp run MNIST.py" -- "$program" MNIST.py
 refuses "backend nccl" -- "$program" --nproc_per_node=2 --backend nccl --device cpu
 if ! "$program" doctor 2>/dev/null | grep -q 'GPU.*a run uses cuda'; then
-    CUDA_VISIBLE_DEVICES=0,3 refuses cuda -- "$program" --nproc_per_node=2 --device 0,3
+    CUDA_VISIBLE_DEVICES=0,3 refuses CUDA -- "$program" --nproc_per_node=2 --device 0,3
     refuses --nproc-per-node=gpu GPU -- "$program" run --nproc_per_node=gpu train.py
 fi
 
