@@ -6,7 +6,6 @@
 #include "app/launch/agent_store.h"
 #include "app/launch/failure_report.h"
 #include "app/launch/group_outcome.h"
-#include "app/launch/launch_drainer.h"
 #include "app/launch/worker_environment.h"
 #include "app/launch/worker_group.h"
 #include "app/standard_streams.h"
@@ -19,29 +18,39 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-enum { FARE_WELL_MS = 3000 }; /* for a outcome, after the launcher was told to stop */
+enum {
+    KILLED_MS = 5000,    /* how long SIGKILL may take */
+    FARE_WELL_MS = 3000, /* for the outcome, after the agent was told to stop */
+    FIXED_FDS = 5,       /* stop, child, channel, stdout, stderr; the workers' come after them */
+};
 
 typedef struct agent {
     worker_spec *spec;
     agent_console console;
     agent_signals signals;
     worker_group group;
-    store_server *server;   /* where this node serves it */
+    store_server *server;   /* if this node serves it */
     agent_channel *channel; /* several nodes */
     struct pollfd *polled;
-    int attempt;
     int64_t started_ns;
     int64_t memory_kills;
     uint64_t file_limit; /* the user's, before it was raised: the workers' */
     bool cut_off;        /* from the other nodes */
-    bool judged;         /* by node 0, this attempt */
     bool anything_failed;
     int stdout_error; /* why not all of the ranks' stdout was passed on; 0 */
-} agent;
 
-enum { FIXED_FDS = 5 }; /* stop, child, link, stdout, stderr; the workers' behind them */
+    /* Of the attempt. */
+    int attempt;
+    agent_state state;
+    int64_t deadline_ns; /* when the state's time is up; AGENT_RUNNING has none */
+    int signal;          /* the agent got it, and stops the workers; 0 */
+    bool hurried;        /* it got one while a failure was being dealt with */
+    bool not_started;    /* not all workers could be */
+    bool decided;        /* by node 0: the outcome is there */
+} agent;
 
 static status agent_init(agent *self, worker_spec *spec, int64_t started_ns)
 {
@@ -64,8 +73,8 @@ static void agent_close(agent *self)
 {
     if (agent_channel_destroy(self->channel))
         store_server_destroy(self->server);
-    if (self->group.workers != NULL)
-        launch_drainer_start(&self->group);
+    if (self->state >= AGENT_SUCCEEDED)
+        worker_group_drain_leftovers(&self->group);
     worker_group_destroy(&self->group);
     agent_console_flush(&self->console); /* a signal may end that still */
     self->stdout_error = agent_console_error(&self->console, STDOUT_FILENO);
@@ -78,17 +87,141 @@ static void agent_close(agent *self)
     free(self->polled);
 }
 
-/* What a signal means to the workers that run. The launcher keeps it: no attempt follows. */
+static bool has_workers(const agent *self)
+{
+    return self->state >= AGENT_RUNNING && self->state <= AGENT_KILLING;
+}
+
+/* How an attempt ended whose last state was this one. */
+static agent_state end_of(const agent *self)
+{
+    bool own = self->spec->policy.own;
+    if (self->not_started)
+        return AGENT_BROKEN;
+    if (self->group.cause >= 0)
+        return AGENT_FAILED;
+    if ((own || self->signal != 0) &&
+        worker_group_all_exited_with(&self->group, EXIT_CODE_PREEMPTED, own))
+        return AGENT_PREEMPTED;
+    if (self->signal != 0)
+        return AGENT_SIGNALED;
+    return self->state == AGENT_RUNNING ? AGENT_SUCCEEDED : AGENT_STOPPED;
+}
+
+static void enter(agent *self, agent_state state, int64_t time_ms)
+{
+    self->state = state;
+    self->deadline_ns = clock_deadline_ns(time_ms);
+    self->console.hurried = state != AGENT_RUNNING;
+}
+
+static void enter_failing(agent *self)
+{
+    worker_group_look(&self->group);
+    enter(self, AGENT_FAILING, SHUTDOWN_GRACE_MS);
+}
+
+static void enter_stopping(agent *self, int signal, int64_t time_ms)
+{
+    worker_group_signal(&self->group, signal);
+    enter(self, AGENT_STOPPING, time_ms);
+}
+
+static void enter_killing(agent *self)
+{
+    worker_group_signal(&self->group, SIGKILL);
+    enter(self, AGENT_KILLING, KILLED_MS);
+}
+
+/* A worker that ended as it should: by itself, or because it was asked for a last checkpoint. */
+static bool ended_well(const agent *self, const worker *w)
+{
+    return w->wait_status == 0 || (self->spec->policy.own && WIFEXITED(w->wait_status) &&
+                                   WEXITSTATUS(w->wait_status) == EXIT_CODE_PREEMPTED);
+}
+
+static void take_end(agent *self, worker *w)
+{
+    int how = w->wait_status;
+    /* One that got the agent's signal too, and did not listen. */
+    bool deaf = self->state == AGENT_SAVING && WIFSIGNALED(how) &&
+                (WTERMSIG(how) == SIGUSR1 || WTERMSIG(how) == self->signal);
+    w->was_stopped = self->state >= AGENT_STOPPING || deaf;
+    if (deaf) /* and the others would wait for it */
+        enter_stopping(self, SIGTERM, self->spec->policy.signal_ms);
+    if (ended_well(self, w) || w->was_stopped)
+        return;
+    worker_group_note_failure(&self->group, w);
+    if (self->state == AGENT_RUNNING && self->channel != NULL)
+        agent_channel_tell_trouble(self->channel);
+    if (self->state == AGENT_RUNNING || self->state == AGENT_SAVING)
+        enter_failing(self);
+}
+
+static void take_ends(agent *self)
+{
+    worker *w;
+    agent_signals_drain_children(&self->signals);
+    while ((w = worker_group_next_ended(&self->group)) != NULL)
+        take_end(self, w);
+}
+
+/* A worker of another node has failed, or this node is cut off. */
+static void take_trouble(agent *self)
+{
+    if (self->state == AGENT_RUNNING)
+        enter_failing(self);
+}
+
+static void take_first_signal(agent *self, int signal)
+{
+    const shutdown_policy *policy = &self->spec->policy;
+    worker_group_forgive(&self->group, signal);
+    bool failed = self->group.cause >= 0;
+    if (failed)
+        self->hurried = true;
+    else
+        self->signal = signal;
+    if (self->state == AGENT_RUNNING && !failed && shutdown_policy_saves(policy, signal)) {
+        worker_group_signal(&self->group, SIGUSR1);
+        enter(self, AGENT_SAVING, policy->save_ms);
+    } else {
+        enter_stopping(self, policy->own ? SIGTERM : signal, policy->signal_ms);
+    }
+    if (failed)
+        return;
+    agent_console_say(&self->console, "warning: SIG%s: stopping %d rank%s%s\n",
+                      sigabbrev_np(signal), self->group.running,
+                      self->group.running == 1 ? "" : "s",
+                      self->state == AGENT_SAVING
+                          ? " at the next step, with a checkpoint; once more to stop at once"
+                          : "");
+}
+
+static void take_signal(agent *self, int signal)
+{
+    if (self->state == AGENT_SAVING) {
+        enter_stopping(self, SIGTERM, self->spec->policy.signal_ms);
+    } else if (self->state >= AGENT_STOPPING) {
+        if (self->signal != 0 || self->hurried)
+            enter_killing(self);
+        self->hurried = true;
+    } else {
+        take_first_signal(self, signal);
+    }
+}
+
+/* The agent keeps the first one: no attempt follows. */
 static void take_signals(agent *self)
 {
     int signal;
     while ((signal = agent_signals_next(&self->signals)) != 0) {
         if (self->channel != NULL && signal == self->signals.stopped_by)
             agent_channel_tell_stop(self->channel, signal);
-        if (self->group.workers == NULL || worker_group_is_over(&self->group))
+        if (!has_workers(self))
             continue;
-        worker_group_take_signal(&self->group, signal);
-        if (self->channel != NULL && self->group.phase > PHASE_SAVING)
+        take_signal(self, signal);
+        if (self->channel != NULL && self->state >= AGENT_STOPPING)
             agent_channel_tell_trouble(self->channel);
     }
 }
@@ -97,53 +230,61 @@ static void take_events(agent *self)
 {
     agent_channel_event event;
     while ((event = agent_channel_next(self->channel)) != CHANNEL_NO_EVENT) {
-        if (event == CHANNEL_TROUBLE && self->group.workers != NULL)
-            worker_group_stop(&self->group);
         if (event == CHANNEL_OUTCOME)
-            self->judged = true;
+            self->decided = true;
         if (event == CHANNEL_CUT_OFF) {
             self->cut_off = true;
             LOG_E("node %d: %s", self->spec->plan.node_rank, agent_channel_why(self->channel));
-            if (self->group.workers != NULL)
-                worker_group_stop(&self->group);
         }
+        if (event == CHANNEL_TROUBLE || event == CHANNEL_CUT_OFF)
+            take_trouble(self);
     }
 }
 
-/* One wait for whatever comes next, and what follows from it. */
-static status turn(agent *self, int wait_ms)
+static void take_deadline(agent *self)
+{
+    if (self->state == AGENT_RUNNING || !has_workers(self) || !clock_passed(self->deadline_ns))
+        return;
+    if (self->state <= AGENT_SAVING) {
+        enter_stopping(self, SIGTERM, self->spec->policy.stop_ms);
+    } else if (self->state == AGENT_STOPPING) {
+        enter_killing(self);
+    } else {
+        agent_console_say(&self->console,
+                          "error: %d ranks did not end %d s after SIGKILL (a stuck device or "
+                          "disk?)\n",
+                          self->group.running, KILLED_MS / 1000);
+        self->state = AGENT_BROKEN;
+    }
+}
+
+/* One wait, and what follows from it. */
+static status wait_and_look(agent *self, int wait_ms)
 {
     struct pollfd *fds = self->polled;
-    bool group = self->group.workers != NULL;
-    int n = 2, link_at = 0;
+    int n = 2, channel_at = 0;
     fds[0] = (struct pollfd){.fd = self->signals.stop_fd, .events = POLLIN};
     fds[1] = (struct pollfd){.fd = self->signals.child_fd, .events = POLLIN};
     if (self->channel != NULL) {
-        link_at = n++;
-        fds[link_at] = (struct pollfd){.fd = agent_channel_fd(self->channel), .events = POLLIN};
+        channel_at = n++;
+        fds[channel_at] = (struct pollfd){.fd = agent_channel_fd(self->channel), .events = POLLIN};
     }
     n += agent_console_poll(&self->console, fds + n);
-    int gang_at = n;
-    if (group)
-        n += worker_group_poll(&self->group, fds + n);
+    int group_at = n;
+    n += worker_group_poll(&self->group, fds + n);
     if (poll(fds, (nfds_t)n, wait_ms) < 0 && errno != EINTR)
         return FAIL(STATUS_IO, "launcher: poll: %s", strerror(errno));
     agent_console_push(&self->console);
     if (fds[0].revents != 0)
         take_signals(self);
-    if (link_at > 0 && fds[link_at].revents != 0)
+    if (channel_at > 0 && fds[channel_at].revents != 0)
         take_events(self);
-    if (!group)
-        return STATUS_OK;
-    if (fds[1].revents != 0) {
-        agent_signals_drain_children(&self->signals);
-        group_phase before = self->group.phase;
-        worker_group_reap(&self->group);
-        if (self->channel != NULL && before == PHASE_RUNNING && self->group.phase == PHASE_GRACE)
-            agent_channel_tell_trouble(self->channel);
-    }
-    worker_group_read(&self->group, fds + gang_at);
-    worker_group_pass_deadline(&self->group);
+    if (fds[1].revents != 0)
+        take_ends(self);
+    worker_group_read(&self->group, fds + group_at);
+    take_deadline(self);
+    if (has_workers(self) && self->group.running == 0)
+        self->state = end_of(self);
     return STATUS_OK;
 }
 
@@ -195,26 +336,42 @@ static status open_job(agent *self, int *code)
     return worker_group_create(&start, &self->console, &self->group);
 }
 
-/* Starts a attempt and returns when no worker of it is left. A launcher that was told to stop
- * starts none, and says so. */
-static status run_attempt(agent *self)
+/* An agent that was told to stop starts no worker, and the attempt is over. */
+static status start_attempt(agent *self)
 {
-    const worker_spec *spec = self->spec;
-    TRY(worker_logs_start(&spec->logs, self->attempt, spec->plan.nproc));
-    self->judged = false;
+    TRY(worker_logs_start(&self->spec->logs, self->attempt, self->spec->plan.nproc));
+    self->decided = self->hurried = self->not_started = false;
     if (self->channel != NULL)
         agent_channel_start(self->channel, self->attempt);
     take_signals(self);
-    status st = worker_group_start(&self->group, self->attempt, self->signals.stopped_by);
-    if (st != STATUS_OK)
+    self->signal = self->signals.stopped_by;
+    self->state = AGENT_RUNNING;
+    self->console.hurried = false;
+    worker_group_clear(&self->group, self->attempt);
+    if (self->signal == 0 && worker_group_start(&self->group) != STATUS_OK) {
         LOG_E("%s", status_text());
-    if (st != STATUS_OK && self->channel != NULL)
-        agent_channel_tell_trouble(self->channel);
-    st = STATUS_OK;
-    while (!worker_group_is_over(&self->group) && st == STATUS_OK)
-        st = turn(self, worker_group_wait_ms(&self->group));
-    worker_group_finish(&self->group);
-    return st;
+        self->not_started = true;
+        enter_stopping(self, SIGTERM, self->spec->policy.stop_ms);
+        if (self->channel != NULL)
+            agent_channel_tell_trouble(self->channel);
+    }
+    if (self->group.running == 0)
+        self->state = end_of(self);
+    return STATUS_OK;
+}
+
+/* Starts all workers, and waits and looks until none is left. */
+static status run_attempt(agent *self)
+{
+    TRY(start_attempt(self));
+    while (has_workers(self)) {
+        bool timed = self->state != AGENT_RUNNING;
+        TRY(wait_and_look(self, timed ? clock_remaining_ms(self->deadline_ns) : -1));
+    }
+    /* What a worker that ended well has left running is meant to run. */
+    worker_group_finish(&self->group,
+                        self->state == AGENT_SUCCEEDED ? KEEP_LEFTOVERS : KILL_LEFTOVERS);
+    return STATUS_OK;
 }
 
 /* The others shall not wait for this node in the next attempt, should there be one. */
@@ -232,19 +389,19 @@ static status hear_outcome(agent *self, const node_report *own, group_outcome *o
     bool waits = self->channel != NULL && !self->cut_off;
     if (waits)
         agent_channel_tell_report(self->channel, own);
-    while (waits && !self->judged && !self->cut_off) {
+    while (waits && !self->decided && !self->cut_off) {
         if (deadline_ns == 0 && self->signals.stopped_by != 0)
             deadline_ns = clock_deadline_ns(FARE_WELL_MS);
         if (deadline_ns != 0 && clock_passed(deadline_ns)) {
             leave(self,
-                  &(node_report){.result = GROUP_SIGNALED, .signal = self->signals.stopped_by});
+                  &(node_report){.state = AGENT_SIGNALED, .signal = self->signals.stopped_by});
             break;
         }
         if (self->signals.stopped_by != own->signal)
             agent_channel_tell_trouble(self->channel);
-        TRY(turn(self, deadline_ns != 0 ? clock_remaining_ms(deadline_ns) : -1));
+        TRY(wait_and_look(self, deadline_ns != 0 ? clock_remaining_ms(deadline_ns) : -1));
     }
-    if (self->judged) {
+    if (self->decided) {
         *out = agent_channel_outcome(self->channel);
         return group_outcome_doubt(own, self->spec, self->attempt, out);
     }
@@ -264,7 +421,7 @@ static void report_cause(agent *self, const node_report *own, const group_outcom
 {
     const worker_spec *spec = self->spec;
     char line[FAILURE_HOST_BYTES + 320], *text = NULL;
-    bool here = own->result == GROUP_FAILED && own->cause.rank == outcome->cause.rank &&
+    bool here = own->state == AGENT_FAILED && own->cause.rank == outcome->cause.rank &&
                 outcome->cause.node == spec->plan.node_rank;
     const process_failure *cause = here ? &own->cause : &outcome->cause;
     failure_report report = {.cause = cause,
@@ -311,7 +468,8 @@ static status run_job(agent *self, int *code)
         int64_t kills = process_failure_memory_kills();
         bool memory_killed = self->memory_kills >= 0 && kills > self->memory_kills;
         self->memory_kills = kills;
-        TRY(node_report_make(&self->group, self->signals.stopped_by, memory_killed, &own));
+        TRY(node_report_make(&self->group, self->state, self->signals.stopped_by, memory_killed,
+                             &own));
         status st = hear_outcome(self, &own, &outcome);
         if (st == STATUS_OK)
             report(self, &own, &outcome);
@@ -344,7 +502,7 @@ int agent_run(worker_spec *spec, int64_t started_ns)
     if (st == STATUS_NO_MEMORY)
         code = EXIT_CODE_INTERNAL;
     if (st != STATUS_OK && self.channel != NULL && self.group.workers != NULL)
-        agent_channel_tell_report(self.channel, &(node_report){.result = GROUP_BROKEN});
+        agent_channel_tell_report(self.channel, &(node_report){.state = AGENT_BROKEN});
     agent_close(&self);
     return self.stdout_error == 0
                ? code

@@ -289,7 +289,7 @@ static void *run(void *arg)
     pthread_mutex_unlock(&channel->lock);
     channel->joined = true;
     if (atomic_load(&channel->quit)) /* too late not to join: it leaves again, in order */
-        agent_channel_tell_report(channel, &(node_report){.result = GROUP_BROKEN});
+        agent_channel_tell_report(channel, &(node_report){.state = AGENT_BROKEN});
     tell(channel, CHANNEL_JOINED);
     watch(channel);
     return NULL;

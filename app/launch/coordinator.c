@@ -67,7 +67,7 @@ static void lose(coordinator *c, store *client, int node)
     if (lease_holder(client, c->joining->prefix, node, person) != STATUS_OK)
         strcpy(person, "?");
     who->ended = who->silent = true;
-    who->report = (node_report){.lost = true, .result = GROUP_BROKEN};
+    who->report = (node_report){.lost = true, .state = AGENT_BROKEN};
     snprintf(who->report.text, sizeof who->report.text,
              "node %d (%s) has not been heard of for %.1f s: its machine or its launcher is dead, "
              "or the link to it is down",
@@ -78,7 +78,7 @@ static void lose(coordinator *c, store *client, int node)
 static void spoil(node_state *who, int node)
 {
     who->ended = true;
-    who->report = (node_report){.lost = true, .result = GROUP_BROKEN};
+    who->report = (node_report){.lost = true, .state = AGENT_BROKEN};
     snprintf(who->report.text, sizeof who->report.text, "node %d: %s", node, status_text());
 }
 
@@ -121,7 +121,7 @@ static status read_record(const coordinator *c, int node, const char *text, node
     node_report report;
     TRY(node_report_read(text, &report));
     int rank = report.cause.rank;
-    if (report.result == GROUP_FAILED && rank / nproc != node) {
+    if (report.state == AGENT_FAILED && rank / nproc != node) {
         node_report_free(&report);
         return FAIL(STATUS_PEER, "another launcher sent nonsense: rank %d is not its own", rank);
     }
@@ -206,8 +206,8 @@ status coordinator_hear(coordinator *c, store *client, int attempt, bool *alarm)
     TRY(listen_to(c, client));
     for (int i = 0; i < c->n; i++) {
         ended += c->nodes[i].ended;
-        if (bad < 0 && c->nodes[i].ended && c->nodes[i].report.result != GROUP_SUCCEEDED &&
-            c->nodes[i].report.result != GROUP_PREEMPTED)
+        if (bad < 0 && c->nodes[i].ended && c->nodes[i].report.state != AGENT_SUCCEEDED &&
+            c->nodes[i].report.state != AGENT_PREEMPTED)
             bad = i;
     }
     if (ended > 0 && ended < c->n)

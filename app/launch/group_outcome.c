@@ -3,7 +3,6 @@
 #include "app/exit_codes.h"
 #include "app/json_value.h"
 #include "app/launch/failure_report.h"
-#include "app/launch/launch_hang.h"
 #include "base/json_text.h"
 
 #include <limits.h>
@@ -28,14 +27,15 @@ static void cut(char *text)
         end[1] = '\0';
 }
 
-status node_report_make(const worker_group *group, int signal, bool memory_killed, node_report *out)
+status node_report_make(const worker_group *group, agent_state state, int signal,
+                        bool memory_killed, node_report *out)
 {
-    node_report report = {.result = worker_group_result(group), .signal = signal};
-    if (report.result == GROUP_FAILED) {
+    node_report report = {.state = state, .signal = signal};
+    if (report.state == AGENT_FAILED) {
         TRY(process_failure_read(&group->workers[group->cause], &group->start, &report.cause));
         report.cause.memory_killed = memory_killed;
         snprintf(report.cause.doing, sizeof report.cause.doing, "%s",
-                 launch_hang_place(group, group->cause));
+                 worker_group_last_place(group, group->cause));
         char *others = failure_report_others(group);
         cut(others);
         if (others != NULL) {
@@ -43,8 +43,8 @@ status node_report_make(const worker_group *group, int signal, bool memory_kille
             report.cause.others = others;
         }
     }
-    if (report.result == GROUP_FAILED || report.result == GROUP_STOPPED)
-        report.notes = launch_hang_describe(group);
+    if (report.state == AGENT_FAILED || report.state == AGENT_STOPPED)
+        report.notes = worker_group_describe_seen(group);
     cut(report.notes);
     if (report.notes == NULL)
         report.notes = strdup("");
@@ -75,16 +75,16 @@ static int worst(const node_report *reports, int n)
 {
     int found = -1;
     for (int i = 0; i < n; i++)
-        if (reports[i].result == GROUP_FAILED && !reports[i].lost &&
+        if (reports[i].state == AGENT_FAILED && !reports[i].lost &&
             (found < 0 || reports[i].cause.weight > reports[found].cause.weight))
             found = i;
     return found;
 }
 
-static int find(const node_report *reports, int n, group_result result)
+static int find(const node_report *reports, int n, agent_state state)
 {
     for (int i = 0; i < n; i++)
-        if (reports[i].result == result && !reports[i].lost)
+        if (reports[i].state == state && !reports[i].lost)
             return i;
     return -1;
 }
@@ -121,8 +121,8 @@ static void judge_stop(const node_report *reports, int node, group_outcome *out)
 /* What no rank is to blame for. false: nothing of the kind. */
 static bool judge_nodes(const node_report *reports, int n, group_outcome *out)
 {
-    int lost = find_lost(reports, n), stopped = find(reports, n, GROUP_SIGNALED);
-    int broken = find(reports, n, GROUP_BROKEN);
+    int lost = find_lost(reports, n), stopped = find(reports, n, AGENT_SIGNALED);
+    int broken = find(reports, n, AGENT_BROKEN);
     if (lost >= 0) {
         out->code = EXIT_CODE_PEER;
         snprintf(out->text, sizeof out->text, "%s", reports[lost].text);
@@ -179,9 +179,9 @@ status group_outcome_make(const node_report *reports, int n, const worker_spec *
             outcome.again = false; /* the signal ends what the failure would not have */
             judge_stop(reports, stopped, &outcome);
         }
-    } else if (find(reports, n, GROUP_PREEMPTED) >= 0) {
+    } else if (find(reports, n, AGENT_PREEMPTED) >= 0) {
         outcome.code = EXIT_CODE_PREEMPTED;
-    } else if (find(reports, n, GROUP_STOPPED) >= 0) {
+    } else if (find(reports, n, AGENT_STOPPED) >= 0) {
         outcome.code = EXIT_CODE_INTERNAL;
     }
     *out = outcome;
@@ -193,9 +193,9 @@ status group_outcome_doubt(const node_report *own, const worker_spec *spec, int 
 {
     group_outcome outcome;
     bool fits = out->again ? attempt < spec->plan.max_restarts
-                           : own->result == GROUP_SUCCEEDED ||
-                                 (out->code != EXIT_SUCCESS && (out->code != EXIT_CODE_PREEMPTED ||
-                                                                own->result != GROUP_FAILED));
+                           : own->state == AGENT_SUCCEEDED ||
+                                 (out->code != EXIT_SUCCESS &&
+                                  (out->code != EXIT_CODE_PREEMPTED || own->state != AGENT_FAILED));
     if (fits)
         return STATUS_OK;
     TRY(group_outcome_make(own, 1, spec, attempt, &outcome));
@@ -247,11 +247,11 @@ static status read_notes(const json_t *object, char **out)
 status node_report_write(const node_report *report, char **out)
 {
     json_t *object = json_object();
-    json_object_set_new(object, "result", json_integer((json_int_t)report->result));
+    json_object_set_new(object, "result", json_integer(report->state - AGENT_SUCCEEDED));
     json_object_set_new(object, "signal", json_integer(report->signal));
     json_object_set_new(object, "notes",
                         json_value_text(report->notes != NULL ? report->notes : ""));
-    if (report->result == GROUP_FAILED)
+    if (report->state == AGENT_FAILED)
         json_object_set_new(object, "cause", process_failure_to_json(&report->cause));
     return dump(object, out);
 }
@@ -263,17 +263,17 @@ status node_report_read(const char *text, node_report *out)
     int result = 0;
     bool there = false;
     TRY(load(text, &object));
-    status st = json_value_integer(object, "result", GROUP_SUCCEEDED, GROUP_BROKEN, &result);
+    status st = json_value_integer(object, "result", 0, AGENT_BROKEN - AGENT_SUCCEEDED, &result);
     if (st == STATUS_OK)
         st = json_value_integer(object, "signal", 0, NSIG - 1, &report.signal);
     if (st == STATUS_OK)
         st = read_notes(object, &report.notes);
     if (st == STATUS_OK)
         st = read_cause(object, &there, &report.cause);
-    report.result = (group_result)result;
-    if (st == STATUS_OK && there != (report.result == GROUP_FAILED))
+    report.state = (agent_state)(AGENT_SUCCEEDED + result);
+    if (st == STATUS_OK && there != (report.state == AGENT_FAILED))
         st = FAIL(STATUS_PEER, "another launcher's record does not say who failed");
-    if (st == STATUS_OK && report.result == GROUP_SIGNALED && report.signal == 0)
+    if (st == STATUS_OK && report.state == AGENT_SIGNALED && report.signal == 0)
         st = FAIL(STATUS_PEER, "another launcher's record does not say by which signal it ended");
     json_decref(object);
     if (st == STATUS_OK)

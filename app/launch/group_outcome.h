@@ -3,6 +3,7 @@
 #ifndef MNIST_DDP_APP_LAUNCH_GROUP_OUTCOME_H
 #define MNIST_DDP_APP_LAUNCH_GROUP_OUTCOME_H
 
+#include "app/launch/agent.h"
 #include "app/launch/process_failure.h"
 #include "app/launch/worker_group.h"
 
@@ -10,10 +11,10 @@ enum { OUTCOME_TEXT_BYTES = 600 };
 
 /* One node's end of a attempt. */
 typedef struct node_report {
-    group_result result;
+    agent_state state;
     int signal;            /* that has told its launcher to stop; 0: none has */
     bool lost;             /* nothing was heard of the node: `text` says how long */
-    process_failure cause; /* of GROUP_FAILED; owned */
+    process_failure cause; /* of AGENT_FAILED; owned */
     char *notes;           /* where its ranks were, where one waited in vain: lines, or ""; owned */
     char text[OUTCOME_TEXT_BYTES];
 } node_report;
@@ -30,8 +31,8 @@ typedef struct group_outcome {
 
 /* How this node's worker group ended. `signal`: what has told the launcher to stop, or 0; `memory_killed`:
  * the kernel was short of memory meanwhile. */
-status node_report_make(const worker_group *group, int signal, bool memory_killed,
-                        node_report *out);
+status node_report_make(const worker_group *group, agent_state state, int signal,
+                        bool memory_killed, node_report *out);
 void node_report_free(node_report *report);
 
 /* Judges by the records of all nodes, 0 to n - 1: the attempt is the number of restarts so far.

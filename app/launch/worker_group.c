@@ -1,9 +1,8 @@
 #include "app/launch/worker_group.h"
 
-#include "app/exit_codes.h"
-#include "app/launch/launch_hang.h"
 #include "app/launch/process_failure.h"
-#include "base/clock.h"
+#include "base/log.h"
+#include "dist/health/hang_report.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { KILLED_MS = 5000, MAX_ROUNDS = 64 };
+enum { MAX_ROUNDS = 64 };
 
 status worker_group_create(const worker_start *start, agent_console *console, worker_group *out)
 {
@@ -37,22 +36,28 @@ status worker_group_create(const worker_start *start, agent_console *console, wo
     return STATUS_OK;
 }
 
-static void close_workers(worker_group *group)
+void worker_group_clear(worker_group *group, int attempt)
 {
+    int first = group->start.spec->plan.node_rank * group->n;
     for (int i = 0; i < group->n; i++) {
         worker *w = &group->workers[i];
         if (w->pid > 0 && !w->running && !w->reaped)
             orphan_reaper_forget(&group->start.reaper, w->pid);
         worker_close(w, group->console);
+        *w = (worker){.local_rank = i, .rank = first + i, .out = w->out, .err = w->err};
     }
+    free(group->seen);
+    group->seen = NULL;
+    group->running = group->n_failed = 0;
+    group->cause = -1;
+    group->start.attempt = attempt;
 }
 
 void worker_group_destroy(worker_group *group)
 {
     if (group->workers == NULL)
         return;
-    close_workers(group);
-    free(group->sights);
+    worker_group_clear(group, 0);
     free(group->workers);
     orphan_reaper_close(&group->start.reaper);
     close(group->error_fd);
@@ -60,70 +65,35 @@ void worker_group_destroy(worker_group *group)
     *group = (worker_group){0};
 }
 
-static void enter(worker_group *group, group_phase phase, int64_t phase_ms)
+status worker_group_start(worker_group *group)
 {
-    group->phase = phase;
-    group->deadline_ns = clock_deadline_ns(phase_ms);
-    group->console->hurried = phase != PHASE_RUNNING;
-}
-
-static void signal_all(worker_group *group, int signal, group_phase phase, int64_t phase_ms)
-{
-    for (int i = 0; i < group->n; i++)
-        if (group->workers[i].running)
-            worker_signal(&group->workers[i], &group->start, signal);
-    enter(group, phase, phase_ms);
-}
-
-static const shutdown_policy *rules_of(const worker_group *group)
-{
-    return &group->start.spec->policy;
-}
-
-status worker_group_start(worker_group *group, int attempt, int stopped_by)
-{
-    const launch_plan *plan = &group->start.spec->plan;
     status st = STATUS_OK;
-    close_workers(group);
-    free(group->sights);
-    group->sights = NULL;
-    group->start.attempt = attempt;
-    group->running = group->n_failed = 0;
-    group->cause = -1;
-    group->signal = stopped_by;
-    group->phase = PHASE_RUNNING;
-    group->console->hurried = group->hurried = false;
-    for (int i = 0; i < group->n && stopped_by == 0 && st == STATUS_OK; i++) {
+    for (int i = 0; i < group->n && st == STATUS_OK; i++) {
         worker *w = &group->workers[i];
-        *w = (worker){.local_rank = i, .rank = plan->node_rank * plan->nproc + i};
         st = worker_launch(w, &group->start);
         group->running += w->running;
         if (st != STATUS_OK)
             st = status_context(st, "%d of %d ranks were started", i, group->n);
     }
-    group->broken = st != STATUS_OK;
-    if (group->broken)
-        signal_all(group, SIGTERM, PHASE_STOPPING, rules_of(group)->stop_ms);
     return st;
 }
 
-bool worker_group_is_over(const worker_group *group)
+void worker_group_signal(const worker_group *group, int signal)
 {
-    return group->running == 0 || group->phase == PHASE_GIVEN_UP;
+    for (int i = 0; i < group->n; i++)
+        if (group->workers[i].running)
+            worker_signal(&group->workers[i], &group->start, signal);
 }
 
-/* What the ranks note of themselves is looked at before the first of them is stopped. */
-static void enter_grace(worker_group *group)
+worker *worker_group_next_ended(worker_group *group)
 {
-    if (group->sights == NULL)
-        group->sights = launch_hang_look(group);
-    enter(group, PHASE_GRACE, SHUTDOWN_GRACE_MS);
-}
-
-void worker_group_stop(worker_group *group)
-{
-    if (group->phase == PHASE_RUNNING)
-        enter_grace(group);
+    for (int i = 0; i < group->n; i++) {
+        if (group->workers[i].running && worker_has_ended(&group->workers[i])) {
+            group->running--;
+            return &group->workers[i];
+        }
+    }
+    return NULL;
 }
 
 /* The worker that failed first, of those that tell most. */
@@ -145,41 +115,13 @@ static void choose_cause(worker_group *group)
     group->cause = chosen;
 }
 
-/* Ended as it should: by itself, or because it was asked for a last checkpoint. */
-static bool ended_well(const worker_group *group, int wait_status)
+void worker_group_note_failure(worker_group *group, worker *w)
 {
-    return wait_status == 0 || (rules_of(group)->own && WIFEXITED(wait_status) &&
-                                WEXITSTATUS(wait_status) == EXIT_CODE_PREEMPTED);
-}
-
-static void note_end(worker_group *group, int index)
-{
-    worker *w = &group->workers[index];
-    int how = w->wait_status;
-    /* One that got the launcher's signal too, and did not listen. */
-    bool asked = group->phase == PHASE_SAVING && WIFSIGNALED(how) &&
-                 (WTERMSIG(how) == SIGUSR1 || WTERMSIG(how) == group->signal);
-    w->was_stopped = group->phase >= PHASE_STOPPING || asked;
-    group->running--;
-    if (asked) /* and the others would wait for it */
-        signal_all(group, SIGTERM, PHASE_STOPPING, rules_of(group)->signal_ms);
-    if (ended_well(group, w->wait_status) || w->was_stopped)
-        return;
     w->failed_as = ++group->n_failed;
     choose_cause(group);
-    if (group->phase == PHASE_RUNNING || group->phase == PHASE_SAVING)
-        enter_grace(group);
 }
 
-void worker_group_reap(worker_group *group)
-{
-    for (int i = 0; i < group->n; i++)
-        if (group->workers[i].running && worker_has_ended(&group->workers[i]))
-            note_end(group, i);
-}
-
-/* Sent to the whole process group, it may have ended a worker before it came to the launcher. */
-static void forgive(worker_group *group, int signal)
+void worker_group_forgive(worker_group *group, int signal)
 {
     if (group->cause < 0)
         return;
@@ -191,39 +133,38 @@ static void forgive(worker_group *group, int signal)
     group->cause = -1;
 }
 
-void worker_group_take_signal(worker_group *group, int signal)
+void worker_group_look(worker_group *group)
 {
-    const shutdown_policy *policy = rules_of(group);
-    if (worker_group_is_over(group))
+    const worker_logs *logs = &group->start.spec->logs;
+    char folder[FILE_PATH_BYTES];
+    int found = 0;
+    worker_logs_dumps(logs, group->start.attempt, folder);
+    if (group->seen != NULL || folder[0] == '\0')
         return;
-    if (group->phase == PHASE_SAVING) {
-        signal_all(group, SIGTERM, PHASE_STOPPING, policy->signal_ms);
+    rank_snapshot *seen = calloc((size_t)group->n, sizeof *seen);
+    if (seen == NULL)
         return;
+    for (int i = 0; i < group->n; i++) {
+        rank_snapshot rank;
+        if (rank_status_read(folder, group->workers[i].rank, &rank) != STATUS_OK)
+            continue; /* its pid stays 0 */
+        seen[i] = rank;
+        found++;
     }
-    if (group->phase >= PHASE_STOPPING) {
-        if (group->signal != 0 || group->hurried)
-            signal_all(group, SIGKILL, PHASE_KILLED, KILLED_MS);
-        group->hurried = true;
-        return;
-    }
-    forgive(group, signal);
-    bool failed = group->cause >= 0;
-    bool saves = shutdown_policy_saves(policy, signal) && !failed;
-    if (failed)
-        group->hurried = true;
+    if (found > 0)
+        group->seen = seen;
     else
-        group->signal = signal;
-    if (saves && group->phase == PHASE_RUNNING)
-        signal_all(group, SIGUSR1, PHASE_SAVING, policy->save_ms);
-    else
-        signal_all(group, policy->own ? SIGTERM : signal, PHASE_STOPPING, policy->signal_ms);
-    if (failed)
-        return;
-    agent_console_say(group->console, "warning: SIG%s: stopping %d rank%s%s\n",
-                      sigabbrev_np(signal), group->running, group->running == 1 ? "" : "s",
-                      group->phase == PHASE_SAVING
-                          ? " at the next step, with a checkpoint; once more to stop at once"
-                          : "");
+        free(seen); /* a program that notes nothing */
+}
+
+char *worker_group_describe_seen(const worker_group *group)
+{
+    return group->seen != NULL ? hang_report_lines(group->seen, group->n) : NULL;
+}
+
+const char *worker_group_last_place(const worker_group *group, int index)
+{
+    return group->seen != NULL && group->seen[index].pid != 0 ? group->seen[index].doing : "";
 }
 
 /* Streams 2 * i and 2 * i + 1 are worker i's. */
@@ -245,35 +186,12 @@ int worker_group_poll(worker_group *group, struct pollfd *out)
     return n;
 }
 
-int worker_group_wait_ms(const worker_group *group)
-{
-    return group->phase == PHASE_RUNNING ? -1 : clock_remaining_ms(group->deadline_ns);
-}
-
 void worker_group_read(worker_group *group, const struct pollfd *polled)
 {
     for (int i = 0; i < 2 * group->n; i++) {
         worker_output *output = stream_of(group, i);
         if (output->polled && polled++->revents != 0)
             worker_output_read(output, group->console);
-    }
-}
-
-void worker_group_pass_deadline(worker_group *group)
-{
-    if (group->phase == PHASE_RUNNING || worker_group_is_over(group) ||
-        !clock_passed(group->deadline_ns))
-        return;
-    if (group->phase <= PHASE_SAVING) {
-        signal_all(group, SIGTERM, PHASE_STOPPING, rules_of(group)->stop_ms);
-    } else if (group->phase == PHASE_STOPPING) {
-        signal_all(group, SIGKILL, PHASE_KILLED, KILLED_MS);
-    } else {
-        agent_console_say(group->console,
-                          "error: %d ranks did not end %d s after SIGKILL (a stuck device or "
-                          "disk?)\n",
-                          group->running, KILLED_MS / 1000);
-        group->phase = PHASE_GIVEN_UP;
     }
 }
 
@@ -292,17 +210,15 @@ static void read_rest(worker_output *output, agent_console *console)
         agent_console_flush(console);
 }
 
-void worker_group_finish(worker_group *group)
+void worker_group_finish(worker_group *group, worker_leftovers leftovers)
 {
     const worker_logs *logs = &group->start.spec->logs;
     char path[FILE_PATH_BYTES];
-    bool failed = group->phase != PHASE_RUNNING;
     for (int i = 0; i < group->n; i++) {
         worker *w = &group->workers[i];
         read_rest(&w->out, group->console);
         read_rest(&w->err, group->console);
-        /* What a rank that ended well has left running is meant to run. */
-        if (failed && group->start.spec->program.own_session)
+        if (leftovers == KILL_LEFTOVERS && group->start.spec->program.own_session)
             worker_signal(w, &group->start, SIGKILL);
         if ((logs->redirects[i] & ~logs->tees[i] & LOGS_STDERR) != 0) {
             worker_logs_file(logs, group->start.attempt, i, "stderr.log", path);
@@ -314,8 +230,7 @@ void worker_group_finish(worker_group *group)
         choose_cause(group); /* with what they said last */
 }
 
-/* At least one of the ranks ended with this exit code, and the others with it or 0. */
-static bool all_ended_with(const worker_group *group, int code, bool or_zero)
+bool worker_group_all_exited_with(const worker_group *group, int code, bool or_zero)
 {
     int n = 0;
     for (int i = 0; i < group->n; i++) {
@@ -328,16 +243,37 @@ static bool all_ended_with(const worker_group *group, int code, bool or_zero)
     return n > 0;
 }
 
-group_result worker_group_result(const worker_group *group)
+__attribute__((noreturn)) static void drain(worker_group *group, struct pollfd *polled)
 {
-    bool own = rules_of(group)->own;
-    if (group->broken || group->phase == PHASE_GIVEN_UP)
-        return GROUP_BROKEN;
-    if (group->cause >= 0)
-        return GROUP_FAILED;
-    if ((own || group->signal != 0) && all_ended_with(group, EXIT_CODE_PREEMPTED, own))
-        return GROUP_PREEMPTED;
-    if (group->signal != 0)
-        return GROUP_SIGNALED;
-    return group->phase == PHASE_RUNNING ? GROUP_SUCCEEDED : GROUP_STOPPED;
+    agent_console console;
+    sigset_t none;
+    setsid();
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL); /* the launcher's were for itself */
+    orphan_reaper_close(&group->start.reaper);
+    agent_console_init(&console, -1);
+    group->console = &console;
+    for (int n; (n = worker_group_poll(group, polled)) > 0;) {
+        if (poll(polled, (nfds_t)n, -1) < 0 && errno != EINTR)
+            break;
+        worker_group_read(group, polled);
+        agent_console_flush(&console);
+    }
+    _exit(EXIT_SUCCESS);
+}
+
+void worker_group_drain_leftovers(const worker_group *group)
+{
+    worker_group own = *group;
+    struct pollfd *polled = calloc((size_t)group->n * 2 + 1, sizeof *polled);
+    if (polled == NULL)
+        return;
+    if (worker_group_poll(&own, polled) > 0) {
+        pid_t pid = fork();
+        if (pid == 0)
+            drain(&own, polled);
+        if (pid < 0)
+            LOG_W("what the ranks have left running loses its stderr: fork: %s", strerror(errno));
+    }
+    free(polled);
 }

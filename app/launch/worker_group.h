@@ -1,4 +1,5 @@
-/* All workers of this node, of one attempt: started together, watched, stopped together. */
+/* All workers of this node: started together, signalled together, read from together. When to do
+ * what is the agent's (agent.h). */
 #ifndef MNIST_DDP_APP_LAUNCH_WORKER_GROUP_H
 #define MNIST_DDP_APP_LAUNCH_WORKER_GROUP_H
 
@@ -7,75 +8,69 @@
 
 #include <poll.h>
 
-/* A worker group goes through these phases in order, and need not enter all. */
-typedef enum group_phase {
-    PHASE_RUNNING,
-    PHASE_GRACE,    /* a worker failed; the others may notice by themselves */
-    PHASE_SAVING,   /* all were asked for a last checkpoint */
-    PHASE_STOPPING, /* all were told to end */
-    PHASE_KILLED,   /* all have got SIGKILL */
-    PHASE_GIVEN_UP, /* and some did not end */
-} group_phase;
-
-/* How a worker group ended. */
-typedef enum group_result {
-    GROUP_SUCCEEDED, /* all ranks here ended well */
-    GROUP_PREEMPTED, /* all wrote a checkpoint and ended, as they were asked to */
-    GROUP_SIGNALED,  /* the launcher got a signal, and stopped them */
-    GROUP_STOPPED,   /* they were stopped because of what happened on another node */
-    GROUP_FAILED,    /* a rank here failed: `cause` */
-    GROUP_BROKEN,    /* they could not be started or ended */
-} group_result;
-
 typedef struct worker_group {
     worker_start start;
     int error_fd; /* the reading end of start.error_fd */
     agent_console *console;
     worker *workers; /* n of them */
     int n, running;
-    group_phase phase;
-    int64_t deadline_ns; /* of the phase; not of PHASE_RUNNING */
-    int cause;           /* index of the worker that failed first; -1 */
-    int signal;          /* that stopped the launcher; 0 */
-    bool hurried;        /* it got one while a failure was being dealt with */
-    bool broken;         /* not all could be started */
+    int cause; /* index of the worker that failed first, by what is known so far; -1 */
     int n_failed;
-    rank_snapshot *sights; /* where all were when trouble began, n of them; NULL: not known */
+    rank_snapshot *seen; /* where all were when trouble began, n of them; NULL: not known */
 } worker_group;
 
-/* For settings->plan.nproc workers. `start` is copied, but for its error_fd and orphan reaper; console
- * must outlive the worker group. */
+/* For spec->plan.nproc workers. `start` is copied, but for its error_fd and reaper; console must
+ * outlive the group. */
 status worker_group_create(const worker_start *start, agent_console *console, worker_group *out);
 void worker_group_destroy(worker_group *group);
 
-/* Starts all of a attempt; none where the launcher was told to stop, by this signal. On failure
- * those that were started are being stopped. */
-status worker_group_start(worker_group *group, int attempt, int stopped_by);
+/* Forgets the workers of the attempt before, which have ended. */
+void worker_group_clear(worker_group *group, int attempt);
 
-/* None is left, or those that are left cannot be ended. */
-bool worker_group_is_over(const worker_group *group);
+/* Starts all workers. After a failure some may be running. */
+status worker_group_start(worker_group *group);
 
-/* Somewhere else a rank has failed: the workers may say what they saw, and are then stopped. */
-void worker_group_stop(worker_group *group);
+/* To all that run. */
+void worker_group_signal(const worker_group *group, int signal);
 
-/* The launcher got this signal: stops the workers, or asks ours for a checkpoint. Another one makes
- * it harder. */
-void worker_group_take_signal(worker_group *group, int signal);
+/* A worker that has ended since the last call; NULL: none. */
+worker *worker_group_next_ended(worker_group *group);
+
+/* This worker failed by itself. The cause is then the one that failed first, of those that tell
+ * most. */
+void worker_group_note_failure(worker_group *group, worker *w);
+
+/* Nobody has failed, if this signal ended the cause: sent to the whole process group, it may have
+ * ended a worker before it came to the agent. */
+void worker_group_forgive(worker_group *group, int signal);
+
+/* Looks where the ranks are, before the first of them is stopped: at what ranks of ours note of
+ * themselves (dist/health/rank_status.h), also those that are stopped or dead. Once an attempt. */
+void worker_group_look(worker_group *group);
+
+/* hang_report_lines of what was seen. Free with free(); NULL: nothing. */
+char *worker_group_describe_seen(const worker_group *group);
+
+/* Where one worker was last: "in the forward pass of step 12, epoch 1"; "" if that is not known. */
+const char *worker_group_last_place(const worker_group *group, int index);
 
 /* For poll(): fills and returns up to 2 * n entries; only open ones, which their number may not
  * exceed. */
 int worker_group_poll(worker_group *group, struct pollfd *out);
-/* How long poll() may sleep; -1: for ever. */
-int worker_group_wait_ms(const worker_group *group);
 
-/* Behind poll(): shows what the workers wrote, notes who ended, and goes on to the next phase when
- * it is time. */
+/* After poll(): shows what the workers wrote. */
 void worker_group_read(worker_group *group, const struct pollfd *polled);
-void worker_group_reap(worker_group *group);
-void worker_group_pass_deadline(worker_group *group);
 
-/* Once it is over: the last lines; then no process of it, nor any that a worker left, is there. */
-void worker_group_finish(worker_group *group);
-group_result worker_group_result(const worker_group *group);
+/* Once none runs: reads the last lines. KILL_LEFTOVERS: of foreign programs, what a worker has
+ * started and left is killed. */
+typedef enum worker_leftovers { KEEP_LEFTOVERS, KILL_LEFTOVERS } worker_leftovers;
+void worker_group_finish(worker_group *group, worker_leftovers leftovers);
+
+/* At least one worker ended with this exit code, and all others with it or, if allowed, 0. */
+bool worker_group_all_exited_with(const worker_group *group, int code, bool or_zero);
+
+/* At the agent's end, when none runs: if what the workers have left running still holds their
+ * pipes, starts a process that shows what comes out of them until all have ended. */
+void worker_group_drain_leftovers(const worker_group *group);
 
 #endif
