@@ -416,47 +416,6 @@ static status hear_outcome(agent *self, const node_report *own, group_outcome *o
     return STATUS_OK;
 }
 
-/* Of a rank of this node its own record is believed, not what came back through the store. */
-static void report_cause(agent *self, const node_report *own, const group_outcome *outcome)
-{
-    const worker_spec *spec = self->spec;
-    char line[FAILURE_HOST_BYTES + 320], *text = NULL;
-    bool here = own->state == AGENT_FAILED && own->cause.rank == outcome->cause.rank &&
-                outcome->cause.node == spec->plan.node_rank;
-    const process_failure *cause = here ? &own->cause : &outcome->cause;
-    failure_report report = {.cause = cause,
-                             .policy = &spec->policy,
-                             .restart = outcome->again ? self->attempt + 1 : 0,
-                             .max_restarts = spec->plan.max_restarts,
-                             .elsewhere = !here,
-                             .hang = cause->weight < CAUSE_OWN ? outcome->notes : ""};
-    if (here)
-        process_failure_write_error_file(cause);
-    if (!here && spec->plan.node_rank != 0) {
-        failure_report_line(&report, line, sizeof line);
-        agent_console_say(&self->console, "%s", line);
-    } else if (failure_report_create(&report, &text) == STATUS_OK) {
-        agent_console_write(&self->console, STDERR_FILENO, text, strlen(text));
-    } else {
-        LOG_E("rank %d failed; %s", cause->rank, status_text());
-    }
-    free(text);
-}
-
-static void report(agent *self, const node_report *own, const group_outcome *outcome)
-{
-    const launch_plan *plan = &self->spec->plan;
-    self->anything_failed = self->anything_failed || outcome->failed;
-    if (outcome->failed) {
-        report_cause(self, own, outcome);
-        if (outcome->text[0] != '\0')
-            agent_console_say(&self->console, "error: no restart: %s\n", outcome->text);
-        return;
-    }
-    if (outcome->text[0] != '\0' && outcome->told_by != plan->node_rank)
-        agent_console_say(&self->console, "error: %s\n", outcome->text);
-}
-
 /* Runs attempt after attempt. *code: what to exit with. */
 static status run_job(agent *self, int *code)
 {
@@ -472,10 +431,12 @@ static status run_job(agent *self, int *code)
                              &own));
         status st = hear_outcome(self, &own, &outcome);
         if (st == STATUS_OK)
-            report(self, &own, &outcome);
+            failure_report_show(&(failure_report){self->spec, self->attempt, &own, &outcome},
+                                &self->console);
         node_report_free(&own);
         TRY(st);
         *code = outcome.code;
+        self->anything_failed = self->anything_failed || outcome.failed;
         bool again = outcome.again;
         if (outcome.code != 0 && outcome.code != EXIT_CODE_PREEMPTED && outcome.failed &&
             self->spec->policy.torchrun_code)

@@ -1,6 +1,7 @@
 #include "app/launch/failure_report.h"
 
 #include "app/exit_codes.h"
+#include "base/log.h"
 #include "base/printable.h"
 #include "base/text_stream.h"
 
@@ -9,6 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
+
+/* What is said of one failure. */
+typedef struct failure {
+    const process_failure *cause;
+    bool own_program;
+    int restart, max_restarts; /* all ranks start again, the `restart`th time; 0: they do not */
+    bool elsewhere;            /* it happened on another node */
+    const char *hang;          /* what was seen of the ranks: lines, or "" */
+} failure;
 
 static const char *hint_for_signal(int signal, bool memory_killed, bool own)
 {
@@ -57,10 +68,10 @@ static const char *hint_for_code(int code)
     }
 }
 
-static const char *hint_for(const failure_report *report)
+static const char *hint_for(const failure *f)
 {
-    const process_failure *cause = report->cause;
-    bool own = report->policy->own;
+    const process_failure *cause = f->cause;
+    bool own = f->own_program;
     if (cause->start_errno == ENOEXEC)
         return "it is no program: a script needs a first line as #!/usr/bin/env python3, or the "
                "ending .py";
@@ -75,62 +86,24 @@ static const char *hint_for(const failure_report *report)
                               : "it said nothing on stderr: see its stdout, or --tee=3 to keep it";
 }
 
-/* It had to be killed, so it may be the one that the others waited for. */
-static bool is_stuck(const worker *w)
-{
-    return w->was_stopped && WIFSIGNALED(w->wait_status) && WTERMSIG(w->wait_status) == SIGKILL;
-}
-
-char *failure_report_others(const worker_group *group)
-{
-    char failure[FAILURE_TEXT_BYTES], *text = NULL;
-    int shown = 0, stopped = 0;
-    text_stream lines;
-    if (text_stream_open(&lines) != STATUS_OK)
-        return NULL;
-    FILE *out = lines.file;
-    for (int i = 0; i < group->n; i++) {
-        const worker *w = &group->workers[i];
-        if (i == group->cause || w->pid == 0 || w->running || w->wait_status == 0)
-            continue;
-        if (w->was_stopped) {
-            stopped++;
-            continue;
-        }
-        process_failure_text(w->wait_status, w->start_errno, failure);
-        fprintf(out, "%srank %d: %s", shown++ ? ", " : "  also: ", w->rank, failure);
-    }
-    if (shown > 0)
-        fputc('\n', out);
-    if (stopped > 0)
-        fprintf(out, "  %d other rank%s stopped\n", stopped, stopped == 1 ? " was" : "s were");
-    for (int i = 0; i < group->n; i++) {
-        const worker *w = &group->workers[i];
-        if (is_stuck(w))
-            fprintf(out, "  rank %d (pid %d) did not end on SIGTERM: it was stuck, or stopped\n",
-                    w->rank, (int)w->pid);
-    }
-    (void)text_stream_close(&lines, &text, NULL);
-    return text;
-}
-
 /* "; restart 1 of 3", "; 3 restarts are used up" or nothing. */
-static void restart_text(const failure_report *report, char *out, size_t size_bytes)
+static void restart_text(const failure *f, char *out, size_t size_bytes)
 {
     out[0] = '\0';
-    if (report->restart > 0)
-        snprintf(out, size_bytes, "; restart %d of %d", report->restart, report->max_restarts);
+    if (f->restart > 0)
+        snprintf(out, size_bytes, "; restart %d of %d", f->restart, f->max_restarts);
 }
 
-void failure_report_line(const failure_report *report, char *out, size_t size_bytes)
+/* One line: what happened on another node, whose agent has the report. */
+static void write_line(const failure *f, char *out, size_t size_bytes)
 {
-    char failure[FAILURE_TEXT_BYTES], restart[64];
-    const process_failure *cause = report->cause;
-    process_failure_text(cause->wait_status, cause->start_errno, failure);
-    restart_text(report, restart, sizeof restart);
+    char ending[FAILURE_TEXT_BYTES], restart[64];
+    const process_failure *cause = f->cause;
+    process_failure_text(cause->wait_status, cause->start_errno, ending);
+    restart_text(f, restart, sizeof restart);
     snprintf(out, size_bytes, "%s: rank %d on node %d (%s) failed first: %s%s\n",
-             report->restart > 0 ? "warning" : "error", cause->rank, cause->node, cause->host,
-             failure, restart);
+             f->restart > 0 ? "warning" : "error", cause->rank, cause->node, cause->host, ending,
+             restart);
 }
 
 /* Whether the last lines hold the message anyway, behind its kind ("RuntimeError: "). */
@@ -165,14 +138,14 @@ static void put_printable(FILE *file, const char *before, const char *text)
     free(shown);
 }
 
-static void write_report(FILE *file, const failure_report *report)
+static void write_report(FILE *file, const failure *f)
 {
-    char failure[FAILURE_TEXT_BYTES], restart[64];
-    const process_failure *cause = report->cause;
-    process_failure_text(cause->wait_status, cause->start_errno, failure);
-    restart_text(report, restart, sizeof restart);
-    fprintf(file, "%s: rank %d failed first: %s%s\n", report->restart > 0 ? "warning" : "error",
-            cause->rank, failure, restart);
+    char ending[FAILURE_TEXT_BYTES], restart[64];
+    const process_failure *cause = f->cause;
+    process_failure_text(cause->wait_status, cause->start_errno, ending);
+    restart_text(f, restart, sizeof restart);
+    fprintf(file, "%s: rank %d failed first: %s%s\n", f->restart > 0 ? "warning" : "error",
+            cause->rank, ending, restart);
     fprintf(file, "  rank %d, local rank %d, node %d, host %s, pid %d, after %.1f s\n", cause->rank,
             cause->local_rank, cause->node, cause->host, cause->pid, cause->after_s);
     /* Words of other ranks may be in what a rank says of itself. */
@@ -188,25 +161,67 @@ static void write_report(FILE *file, const failure_report *report)
     for (int i = 0; i < cause->n_lines; i++)
         fprintf(file, "    | %s\n", cause->lines[i]);
     fputs(cause->others, file);
-    put_printable(file, "", report->hang); /* of all nodes */
+    put_printable(file, "", f->hang); /* of all nodes */
     if (cause->folder[0] != '\0')
-        fprintf(file, "  log: %s%s%s\n", cause->folder, report->elsewhere ? " on " : "",
-                report->elsewhere ? cause->host : "");
-    fprintf(file, "  hint: %s\n", hint_for(report));
+        fprintf(file, "  log: %s%s%s\n", cause->folder, f->elsewhere ? " on " : "",
+                f->elsewhere ? cause->host : "");
+    fprintf(file, "  hint: %s\n", hint_for(f));
 }
 
-status failure_report_create(const failure_report *report, char **out)
+/* Several lines; free with free(). */
+static status create_report(const failure *f, char **out)
 {
     char *text = NULL;
     text_stream lines;
     TRY(text_stream_open(&lines));
-    write_report(lines.file, report);
+    write_report(lines.file, f);
     TRY(text_stream_close(&lines, &text, NULL));
-    if (report->elsewhere) {
+    if (f->elsewhere) {
         char *shown = printable_of(text);
         free(text);
         text = shown;
     }
     *out = text;
     return text != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "the report");
+}
+
+/* Of a rank of this node its own report is believed, not what came back through the store. */
+static void show_cause(const failure_report *report, agent_console *console)
+{
+    const node_report *own = report->own;
+    const group_outcome *outcome = report->outcome;
+    const launch_plan *plan = &report->spec->plan;
+    char line[FAILURE_HOST_BYTES + 320], *text = NULL;
+    bool here = own->state == AGENT_FAILED && own->cause.rank == outcome->cause.rank &&
+                outcome->cause.node == plan->node_rank;
+    const process_failure *cause = here ? &own->cause : &outcome->cause;
+    failure f = {.cause = cause,
+                 .own_program = report->spec->policy.own,
+                 .restart = outcome->again ? report->attempt + 1 : 0,
+                 .max_restarts = plan->max_restarts,
+                 .elsewhere = !here,
+                 .hang = cause->weight < CAUSE_OWN ? outcome->notes : ""};
+    if (here)
+        process_failure_write_error_file(cause);
+    if (!here && plan->node_rank != 0) {
+        write_line(&f, line, sizeof line);
+        agent_console_say(console, "%s", line);
+    } else if (create_report(&f, &text) == STATUS_OK) {
+        agent_console_write(console, STDERR_FILENO, text, strlen(text));
+    } else {
+        LOG_E("rank %d failed; %s", cause->rank, status_text());
+    }
+    free(text);
+}
+
+void failure_report_show(const failure_report *report, agent_console *console)
+{
+    const group_outcome *outcome = report->outcome;
+    if (outcome->failed) {
+        show_cause(report, console);
+        if (outcome->text[0] != '\0')
+            agent_console_say(console, "error: no restart: %s\n", outcome->text);
+    } else if (outcome->text[0] != '\0' && outcome->told_by != report->spec->plan.node_rank) {
+        agent_console_say(console, "error: %s\n", outcome->text);
+    }
 }

@@ -1,27 +1,20 @@
-/* What the launcher says when a rank failed. */
+/* What the agent says of a failure. */
 #ifndef MNIST_DDP_APP_LAUNCH_FAILURE_REPORT_H
 #define MNIST_DDP_APP_LAUNCH_FAILURE_REPORT_H
 
-#include "app/launch/process_failure.h"
-#include "app/launch/worker_group.h"
+#include "app/launch/agent_console.h"
+#include "app/launch/group_outcome.h"
 
 typedef struct failure_report {
-    const process_failure *cause;
-    const shutdown_policy *policy;
-    int restart, max_restarts; /* all ranks are started again, the `restart`th time; 0: they are not
-                                */
-    bool elsewhere;            /* it happened on another node */
-    const char *hang;          /* what the ranks' notes say: lines, or "" */
+    const worker_spec *spec;
+    int attempt; /* that has ended */
+    const node_report *own;
+    const group_outcome *outcome;
 } failure_report;
 
-/* Sets *out to the report, several lines; free with free(). */
-status failure_report_create(const failure_report *report, char **out);
-
-/* One line: what happened on another node, whose launcher has the report. */
-void failure_report_line(const failure_report *report, char *out, size_t size_bytes);
-
-/* What became of the other ranks of the worker group, as lines of the report; free with free(). NULL: no
- * memory. */
-char *failure_report_others(const worker_group *group);
+/* Says on stderr why the attempt has failed, if it has. The agent of the worker that failed first,
+ * and node 0's, show it whole; the others one line. Also writes that worker's error.json, if it is
+ * of this node. */
+void failure_report_show(const failure_report *report, agent_console *console);
 
 #endif

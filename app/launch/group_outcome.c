@@ -2,66 +2,12 @@
 
 #include "app/exit_codes.h"
 #include "app/json_value.h"
-#include "app/launch/failure_report.h"
-#include "base/json_text.h"
 
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-    TEXT_BYTES = 64 << 10, /* of notes, and of what is said of other ranks */
-    JSON_BYTES = 1 << 20,  /* of a record or outcome: more than the longest honest one has */
-};
-
-/* Cuts it at the end of a line. NULL: none. */
-static void cut(char *text)
-{
-    if (text == NULL || strlen(text) <= TEXT_BYTES)
-        return;
-    text[TEXT_BYTES] = '\0';
-    char *end = strrchr(text, '\n');
-    if (end != NULL)
-        end[1] = '\0';
-}
-
-status node_report_make(const worker_group *group, agent_state state, int signal,
-                        bool memory_killed, node_report *out)
-{
-    node_report report = {.state = state, .signal = signal};
-    if (report.state == AGENT_FAILED) {
-        TRY(process_failure_read(&group->workers[group->cause], &group->start, &report.cause));
-        report.cause.memory_killed = memory_killed;
-        snprintf(report.cause.doing, sizeof report.cause.doing, "%s",
-                 worker_group_last_place(group, group->cause));
-        char *others = failure_report_others(group);
-        cut(others);
-        if (others != NULL) {
-            free(report.cause.others);
-            report.cause.others = others;
-        }
-    }
-    if (report.state == AGENT_FAILED || report.state == AGENT_STOPPED)
-        report.notes = worker_group_describe_seen(group);
-    cut(report.notes);
-    if (report.notes == NULL)
-        report.notes = strdup("");
-    if (report.notes == NULL) {
-        node_report_free(&report);
-        return FAIL(STATUS_NO_MEMORY, "how this node's ranks ended");
-    }
-    *out = report;
-    return STATUS_OK;
-}
-
-void node_report_free(node_report *report)
-{
-    process_failure_free(&report->cause);
-    free(report->notes);
-    *report = (node_report){0};
-}
 
 void group_outcome_free(group_outcome *outcome)
 {
@@ -147,7 +93,7 @@ static status collect_notes(const node_report *reports, int n, char **out)
     for (int i = 0; i < n; i++)
         if (reports[i].notes != NULL)
             used += (size_t)snprintf(text + used, size_bytes - used, "%s", reports[i].notes);
-    cut(text);
+    node_report_cut(text);
     *out = text;
     return STATUS_OK;
 }
@@ -210,79 +156,6 @@ status group_outcome_doubt(const node_report *own, const worker_spec *spec, int 
     return STATUS_OK;
 }
 
-static status dump(json_t *object, char **out)
-{
-    status st = json_text_print(object, JSON_COMPACT, out);
-    json_decref(object);
-    return st;
-}
-
-/* JSON takes up to a hundred times as much memory as text: so its length is looked at first. */
-static status load(const char *text, json_t **out)
-{
-    json_error_t error;
-    size_t size_bytes = strlen(text);
-    if (size_bytes > JSON_BYTES)
-        return FAIL(STATUS_PEER, "another launcher sent nonsense: %zu bytes, at most %d are taken",
-                    size_bytes, JSON_BYTES);
-    *out = json_text_parse(text, size_bytes, JSON_REJECT_DUPLICATES, &error);
-    return *out != NULL ? STATUS_OK
-                        : FAIL(STATUS_PEER, "another launcher sent nonsense: %s", error.text);
-}
-
-static status read_cause(const json_t *object, bool *there, process_failure *out)
-{
-    const json_t *cause = json_object_get(object, "cause");
-    *there = cause != NULL;
-    return cause != NULL ? process_failure_from_json(cause, out) : STATUS_OK;
-}
-
-static status read_notes(const json_t *object, char **out)
-{
-    const char *notes = json_string_value(json_object_get(object, "notes"));
-    *out = strdup(notes != NULL ? notes : "");
-    return *out != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "another node's notes");
-}
-
-status node_report_write(const node_report *report, char **out)
-{
-    json_t *object = json_object();
-    json_object_set_new(object, "result", json_integer(report->state - AGENT_SUCCEEDED));
-    json_object_set_new(object, "signal", json_integer(report->signal));
-    json_object_set_new(object, "notes",
-                        json_value_text(report->notes != NULL ? report->notes : ""));
-    if (report->state == AGENT_FAILED)
-        json_object_set_new(object, "cause", process_failure_to_json(&report->cause));
-    return dump(object, out);
-}
-
-status node_report_read(const char *text, node_report *out)
-{
-    json_t *object = NULL;
-    node_report report = {0};
-    int result = 0;
-    bool there = false;
-    TRY(load(text, &object));
-    status st = json_value_integer(object, "result", 0, AGENT_BROKEN - AGENT_SUCCEEDED, &result);
-    if (st == STATUS_OK)
-        st = json_value_integer(object, "signal", 0, NSIG - 1, &report.signal);
-    if (st == STATUS_OK)
-        st = read_notes(object, &report.notes);
-    if (st == STATUS_OK)
-        st = read_cause(object, &there, &report.cause);
-    report.state = (agent_state)(AGENT_SUCCEEDED + result);
-    if (st == STATUS_OK && there != (report.state == AGENT_FAILED))
-        st = FAIL(STATUS_PEER, "another launcher's record does not say who failed");
-    if (st == STATUS_OK && report.state == AGENT_SIGNALED && report.signal == 0)
-        st = FAIL(STATUS_PEER, "another launcher's record does not say by which signal it ended");
-    json_decref(object);
-    if (st == STATUS_OK)
-        *out = report;
-    else
-        node_report_free(&report);
-    return st;
-}
-
 status group_outcome_write(const group_outcome *outcome, char **out)
 {
     json_t *object = json_object();
@@ -293,14 +166,14 @@ status group_outcome_write(const group_outcome *outcome, char **out)
     json_object_set_new(object, "notes", json_value_text(outcome->notes));
     if (outcome->failed)
         json_object_set_new(object, "cause", process_failure_to_json(&outcome->cause));
-    return dump(object, out);
+    return node_report_print(object, out);
 }
 
 status group_outcome_read(const char *text, group_outcome *out)
 {
     json_t *object = NULL;
     group_outcome outcome = {0};
-    TRY(load(text, &object));
+    TRY(node_report_parse(text, &object));
     const json_t *told_by = json_object_get(object, "told_by");
     outcome.again = json_is_true(json_object_get(object, "again"));
     outcome.told_by = json_is_integer(told_by) ? (int)json_integer_value(told_by) : -1;
@@ -308,9 +181,9 @@ status group_outcome_read(const char *text, group_outcome *out)
     if (st == STATUS_OK)
         st = json_value_copy(object, "text", outcome.text, sizeof outcome.text);
     if (st == STATUS_OK)
-        st = read_notes(object, &outcome.notes);
+        st = node_report_read_notes(object, &outcome.notes);
     if (st == STATUS_OK)
-        st = read_cause(object, &outcome.failed, &outcome.cause);
+        st = node_report_read_cause(object, &outcome.failed, &outcome.cause);
     json_decref(object);
     if (st == STATUS_OK)
         *out = outcome;

@@ -1,0 +1,176 @@
+#include "app/launch/node_report.h"
+
+#include "app/json_value.h"
+#include "base/json_text.h"
+#include "base/text_stream.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+enum {
+    TEXT_BYTES = 64 << 10, /* of notes, and of what is said of other ranks */
+    JSON_BYTES = 1 << 20,  /* of a report or an outcome: more than the longest honest one has */
+};
+
+void node_report_cut(char *text)
+{
+    if (text == NULL || strlen(text) <= TEXT_BYTES)
+        return;
+    text[TEXT_BYTES] = '\0';
+    char *end = strrchr(text, '\n');
+    if (end != NULL)
+        end[1] = '\0';
+}
+
+/* It had to be killed, so it may be the one that the others waited for. */
+static bool is_stuck(const worker *w)
+{
+    return w->was_stopped && WIFSIGNALED(w->wait_status) && WTERMSIG(w->wait_status) == SIGKILL;
+}
+
+/* What became of the other workers, as lines of the report on the cause. Free with free(); NULL: no
+ * memory. */
+static char *describe_others(const worker_group *group)
+{
+    char failure[FAILURE_TEXT_BYTES], *text = NULL;
+    int shown = 0, stopped = 0;
+    text_stream lines;
+    if (text_stream_open(&lines) != STATUS_OK)
+        return NULL;
+    FILE *out = lines.file;
+    for (int i = 0; i < group->n; i++) {
+        const worker *w = &group->workers[i];
+        if (i == group->cause || w->pid == 0 || w->running || w->wait_status == 0)
+            continue;
+        if (w->was_stopped) {
+            stopped++;
+            continue;
+        }
+        process_failure_text(w->wait_status, w->start_errno, failure);
+        fprintf(out, "%srank %d: %s", shown++ ? ", " : "  also: ", w->rank, failure);
+    }
+    if (shown > 0)
+        fputc('\n', out);
+    if (stopped > 0)
+        fprintf(out, "  %d other rank%s stopped\n", stopped, stopped == 1 ? " was" : "s were");
+    for (int i = 0; i < group->n; i++) {
+        const worker *w = &group->workers[i];
+        if (is_stuck(w))
+            fprintf(out, "  rank %d (pid %d) did not end on SIGTERM: it was stuck, or stopped\n",
+                    w->rank, (int)w->pid);
+    }
+    (void)text_stream_close(&lines, &text, NULL);
+    return text;
+}
+
+status node_report_make(const worker_group *group, agent_state state, int signal,
+                        bool memory_killed, node_report *out)
+{
+    node_report report = {.state = state, .signal = signal};
+    if (report.state == AGENT_FAILED) {
+        TRY(process_failure_read(&group->workers[group->cause], &group->start, &report.cause));
+        report.cause.memory_killed = memory_killed;
+        snprintf(report.cause.doing, sizeof report.cause.doing, "%s",
+                 worker_group_last_place(group, group->cause));
+        char *others = describe_others(group);
+        node_report_cut(others);
+        if (others != NULL) {
+            free(report.cause.others);
+            report.cause.others = others;
+        }
+    }
+    if (report.state == AGENT_FAILED || report.state == AGENT_STOPPED)
+        report.notes = worker_group_describe_seen(group);
+    node_report_cut(report.notes);
+    if (report.notes == NULL)
+        report.notes = strdup("");
+    if (report.notes == NULL) {
+        node_report_free(&report);
+        return FAIL(STATUS_NO_MEMORY, "how this node's ranks ended");
+    }
+    *out = report;
+    return STATUS_OK;
+}
+
+void node_report_free(node_report *report)
+{
+    process_failure_free(&report->cause);
+    free(report->notes);
+    *report = (node_report){0};
+}
+
+/* JSON takes up to a hundred times as much memory as text: so its length is looked at first. */
+status node_report_parse(const char *text, json_t **out)
+{
+    json_error_t error;
+    size_t size_bytes = strlen(text);
+    if (size_bytes > JSON_BYTES)
+        return FAIL(STATUS_PEER, "another launcher sent nonsense: %zu bytes, at most %d are taken",
+                    size_bytes, JSON_BYTES);
+    *out = json_text_parse(text, size_bytes, JSON_REJECT_DUPLICATES, &error);
+    return *out != NULL ? STATUS_OK
+                        : FAIL(STATUS_PEER, "another launcher sent nonsense: %s", error.text);
+}
+
+status node_report_print(json_t *object, char **out)
+{
+    status st = json_text_print(object, JSON_COMPACT, out);
+    json_decref(object);
+    return st;
+}
+
+status node_report_read_notes(const json_t *object, char **out)
+{
+    const char *notes = json_string_value(json_object_get(object, "notes"));
+    *out = strdup(notes != NULL ? notes : "");
+    return *out != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "another node's notes");
+}
+
+status node_report_read_cause(const json_t *object, bool *there, process_failure *out)
+{
+    const json_t *cause = json_object_get(object, "cause");
+    *there = cause != NULL;
+    return cause != NULL ? process_failure_from_json(cause, out) : STATUS_OK;
+}
+
+status node_report_write(const node_report *report, char **out)
+{
+    json_t *object = json_object();
+    json_object_set_new(object, "result", json_integer(report->state - AGENT_SUCCEEDED));
+    json_object_set_new(object, "signal", json_integer(report->signal));
+    json_object_set_new(object, "notes",
+                        json_value_text(report->notes != NULL ? report->notes : ""));
+    if (report->state == AGENT_FAILED)
+        json_object_set_new(object, "cause", process_failure_to_json(&report->cause));
+    return node_report_print(object, out);
+}
+
+status node_report_read(const char *text, node_report *out)
+{
+    json_t *object = NULL;
+    node_report report = {0};
+    int result = 0;
+    bool there = false;
+    TRY(node_report_parse(text, &object));
+    status st = json_value_integer(object, "result", 0, AGENT_BROKEN - AGENT_SUCCEEDED, &result);
+    if (st == STATUS_OK)
+        st = json_value_integer(object, "signal", 0, NSIG - 1, &report.signal);
+    if (st == STATUS_OK)
+        st = node_report_read_notes(object, &report.notes);
+    if (st == STATUS_OK)
+        st = node_report_read_cause(object, &there, &report.cause);
+    report.state = (agent_state)(AGENT_SUCCEEDED + result);
+    if (st == STATUS_OK && there != (report.state == AGENT_FAILED))
+        st = FAIL(STATUS_PEER, "another launcher's record does not say who failed");
+    if (st == STATUS_OK && report.state == AGENT_SIGNALED && report.signal == 0)
+        st = FAIL(STATUS_PEER, "another launcher's record does not say by which signal it ended");
+    json_decref(object);
+    if (st == STATUS_OK)
+        *out = report;
+    else
+        node_report_free(&report);
+    return st;
+}
