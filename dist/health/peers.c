@@ -151,12 +151,18 @@ void peers_name(const peers *p, int rank, char out[PEERS_NAME_BYTES])
 
 int peers_find_ended(const peers *p, int from, int timeout_ms)
 {
-    if (poll(p->polls, (nfds_t)p->n, timeout_ms) <= 0)
+    size_t size_bytes = (size_t)p->n * sizeof *p->polls;
+    struct pollfd *polls = malloc(size_bytes); /* poll() writes there, and others may look too */
+    int found = -1;
+    if (polls == NULL)
         return -1;
-    for (int rank = from; rank < p->n; rank++)
-        if (p->polls[rank].revents != 0)
-            return rank;
-    return -1;
+    memcpy(polls, p->polls, size_bytes);
+    if (poll(polls, (nfds_t)p->n, timeout_ms) > 0)
+        for (int rank = p->n - 1; rank >= from; rank--)
+            if (polls[rank].revents != 0)
+                found = rank;
+    free(polls);
+    return found;
 }
 
 int peers_find_stopped(const peers *p, int from)

@@ -33,7 +33,7 @@ enum { PEERS_NAME_BYTES = 48 };
 void peers_name(const peers *p, int rank, char out[PEERS_NAME_BYTES]);
 
 /* The lowest rank >= from, other than ranks of this process, that has ended, or is stopped; -1:
- * none. The first waits up to timeout_ms for an end. */
+ * none. The first waits up to timeout_ms for an end. From any thread. */
 int peers_find_ended(const peers *p, int from, int timeout_ms);
 int peers_find_stopped(const peers *p, int from);
 
