@@ -416,8 +416,8 @@ void agent_channel_tell_stop(agent_channel *channel, int signal)
 void agent_channel_tell_report(agent_channel *channel, const node_report *report)
 {
     char *text = NULL;
-    keys_text key = keys_make_of_attempt(channel->joining.prefix, KEYS_END, channel->x.attempt,
-                                         own_node(channel));
+    keys_text key =
+        keys_make_of(channel->joining.prefix, KEYS_END, channel->x.attempt, own_node(channel));
     if (node_report_write(report, &text) != STATUS_OK)
         LOG_E("%s", status_text());
     if (text != NULL)

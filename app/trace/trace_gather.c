@@ -6,6 +6,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "dist/membership/keys.h"
 #include "dist/store/byte_buffer.h"
 
 #include <jansson.h>
@@ -14,14 +15,12 @@
 #include <string.h>
 
 enum {
-    KEY_BYTES = 64,
     PIECE_BYTES = 4 << 20, /* of a value of the store, at most; whole events */
     PIECES_MAX = 64,       /* of one rank: a quarter of what the store holds */
     TAKE_OVER_MS = 300,    /* for rank 0 to begin to write, after a failure */
 };
 
-static const char BETWEEN[] = ",\n";         /* two events; nowhere else */
-static const char WRITER[] = "trace/writer"; /* key: the rank that writes the file */
+static const char BETWEEN[] = ",\n"; /* two events; nowhere else */
 
 /* What is behind "trace/<rank>" in the store. */
 static json_t *describe_part(const char *about, size_t pieces)
@@ -32,9 +31,9 @@ static json_t *describe_part(const char *about, size_t pieces)
     return part;
 }
 
-static void piece_key(int rank, size_t piece, char key[KEY_BYTES])
+static keys_text piece_key(int rank, size_t piece)
 {
-    snprintf(key, KEY_BYTES, "trace/%d/%zu", rank, piece);
+    return keys_make_of("", KEYS_TRACE, rank, (int)piece);
 }
 
 /* How many bytes of the events go into the next piece: all, or to the end of an event. 0: it is too
@@ -52,15 +51,14 @@ static size_t piece_bytes(const char *events, size_t left)
 /* The pieces first: who finds the description finds all. */
 static status publish(const trace_gathering *g, const char *about, const char *events)
 {
-    char key[KEY_BYTES], *text = NULL;
+    char *text = NULL;
     size_t left = strlen(events), pieces = 0;
     for (; left > 0; pieces++) {
         size_t n = piece_bytes(events, left);
         if (n == 0 || pieces == PIECES_MAX)
             return FAIL(STATUS_INVALID, "%zu MiB of trace are too many: give --trace-steps less",
                         strlen(events) >> 20);
-        piece_key(g->rank, pieces, key);
-        TRY(store_set(g->shared, key, events, n));
+        TRY(store_set(g->shared, piece_key(g->rank, pieces).text, events, n));
         n += n < left ? strlen(BETWEEN) : 0;
         events += n;
         left -= n;
@@ -70,8 +68,7 @@ static status publish(const trace_gathering *g, const char *about, const char *e
     json_decref(part);
     if (st != STATUS_OK)
         return st;
-    snprintf(key, sizeof key, "trace/%d", g->rank);
-    st = store_set(g->shared, key, text, strlen(text));
+    st = store_set(g->shared, keys_make("", KEYS_TRACE, g->rank).text, text, strlen(text));
     free(text);
     return st;
 }
@@ -99,12 +96,11 @@ static status check_events(int rank, const char *events, size_t size_bytes)
 static status fetch_pieces(store *shared, int rank, int64_t pieces, byte_buffer *events)
 {
     for (int64_t piece = 0; piece < pieces; piece++) {
-        char key[KEY_BYTES];
+        keys_text key = piece_key(rank, (size_t)piece);
         void *value = NULL;
         size_t size_bytes = 0;
         bool deleted = false;
-        piece_key(rank, (size_t)piece, key);
-        TRY(store_get(shared, key, &value, &size_bytes));
+        TRY(store_get(shared, key.text, &value, &size_bytes));
         status st = check_events(rank, value, size_bytes);
         if (st == STATUS_OK && piece > 0)
             st = byte_buffer_append(events, BETWEEN, strlen(BETWEEN));
@@ -112,7 +108,7 @@ static status fetch_pieces(store *shared, int rank, int64_t pieces, byte_buffer 
             st = byte_buffer_append(events, value, size_bytes);
         free(value);
         TRY(st);
-        TRY(store_delete(shared, key, &deleted));
+        TRY(store_delete(shared, key.text, &deleted));
     }
     return STATUS_OK;
 }
@@ -122,12 +118,11 @@ static status fetch_pieces(store *shared, int rank, int64_t pieces, byte_buffer 
 static status fetch(const trace_gathering *g, int rank, int64_t deadline_ns, json_t **about,
                     byte_buffer *events)
 {
-    char key[KEY_BYTES];
+    keys_text key = keys_make("", KEYS_TRACE, rank);
     void *text = NULL;
     size_t got = 0;
-    snprintf(key, sizeof key, "trace/%d", rank);
-    TRY(store_wait(g->shared, key, clock_remaining_ms(deadline_ns)));
-    TRY(store_get(g->shared, key, &text, &got));
+    TRY(store_wait(g->shared, key.text, clock_remaining_ms(deadline_ns)));
+    TRY(store_get(g->shared, key.text, &text, &got));
     json_t *part = json_text_parse(text, strlen(text), 0, NULL);
     free(text);
     int64_t pieces = json_integer_value(json_object_get(part, "pieces"));
@@ -232,9 +227,9 @@ static status claim(const trace_gathering *g, bool *mine)
     void *writer = NULL;
     size_t size_bytes = 0;
     if (g->rank > 0) /* rank 0 comes first, if it is there */
-        (void)store_wait(g->shared, WRITER, TAKE_OVER_MS);
+        (void)store_wait(g->shared, KEYS_TRACE_WRITER, TAKE_OVER_MS);
     snprintf(own, sizeof own, "%d", g->rank);
-    TRY(store_compare_set(g->shared, WRITER, "", own, &writer, &size_bytes));
+    TRY(store_compare_set(g->shared, KEYS_TRACE_WRITER, "", own, &writer, &size_bytes));
     *mine = strcmp(writer, own) == 0;
     free(writer);
     return STATUS_OK;

@@ -1,16 +1,8 @@
-/* Keys in the store, under the group's prefix:
- *
- *   cause/lost           the first dead rank that anybody saw
- *   cause/departed/<r>   rank r has closed its group: collectives that it has done, its failure's
- *                        code and words, or 0
- *   cause/departed       the latest to do so
- *   cause/waits/<r>      the collective in which rank r has waited for half the timeout
- *
- * The word in shared memory: 1 + who wrote it, and << 16 1 + whom that rank had lost.
- */
+/* The word in shared memory: 1 + who wrote it, and << 16 1 + whom that rank had lost. */
 #include "dist/health/first_cause.h"
 
 #include "base/clock.h"
+#include "dist/membership/keys.h"
 #include "dist/store/store.h"
 
 #include <inttypes.h>
@@ -19,7 +11,6 @@
 #include <string.h>
 
 enum {
-    KEY_BYTES = 96,
     VALUE_BYTES = 640,
     PREFIX_BYTES = 64,
     MOST_NAMED = 4,
@@ -96,36 +87,24 @@ void first_cause_leave_store(first_cause *c)
     __atomic_store_n(&c->has_left_store, true, __ATOMIC_RELEASE);
 }
 
-/* "<prefix>cause/<name>", or with a rank "<prefix>cause/<name>/<rank>". */
-static void key_of(const first_cause *c, const char *name, int rank, char *key)
-{
-    if (rank == NOBODY)
-        snprintf(key, KEY_BYTES, "%scause/%s", c->prefix, name);
-    else
-        snprintf(key, KEY_BYTES, "%scause/%s/%d", c->prefix, name, rank);
-}
-
 /* If that fails the others learn less. */
 static void tell(const first_cause *c, const char *name, int rank, const char *text)
 {
-    char key[KEY_BYTES];
-    key_of(c, name, rank, key);
-    (void)store_set(c->keys, key, text, strlen(text));
+    (void)store_set(c->keys, keys_make(c->prefix, name, rank).text, text, strlen(text));
 }
 
 /* STATUS_OK with "" if the key is not there. */
 static status ask(const first_cause *c, const char *name, int rank, char *text)
 {
-    char key[KEY_BYTES];
+    keys_text key = keys_make(c->prefix, name, rank);
     bool there = false;
     void *value = NULL;
     size_t size_bytes = 0;
-    key_of(c, name, rank, key);
     text[0] = '\0';
-    TRY(store_check(c->keys, key, &there));
+    TRY(store_check(c->keys, key.text, &there));
     if (!there)
         return STATUS_OK;
-    TRY(store_get(c->keys, key, &value, &size_bytes));
+    TRY(store_get(c->keys, key.text, &value, &size_bytes));
     snprintf(text, VALUE_BYTES, "%s", (const char *)value);
     free(value);
     return STATUS_OK;
@@ -144,14 +123,14 @@ static bool record_in_word(first_cause *c, int lost)
  * blames whom it has found. */
 static int agree_on_lost(const first_cause *c, int dead)
 {
-    char key[KEY_BYTES], mine[32];
+    char mine[32];
     void *value = NULL;
     size_t size_bytes = 0;
     if (__atomic_load_n(&c->has_left_store, __ATOMIC_ACQUIRE))
         return dead;
-    key_of(c, "lost", NOBODY, key);
     snprintf(mine, sizeof mine, "%d", dead);
-    if (store_compare_set(c->keys, key, "", mine, &value, &size_bytes) != STATUS_OK)
+    if (store_compare_set(c->keys, keys_make(c->prefix, KEYS_LOST, -1).text, "", mine, &value,
+                          &size_bytes) != STATUS_OK)
         return dead;
     int lost = atoi(value);
     free(value);
@@ -222,16 +201,16 @@ void first_cause_depart(first_cause *c, const departure *how)
         return;
     }
     snprintf(text, sizeof text, "%" PRIu64 " %d %s", how->number, (int)how->why, how->words);
-    tell(c, "departed", c->rank, text);
+    tell(c, KEYS_DEPARTED, c->rank, text);
     snprintf(me, sizeof me, "%d", c->rank);
-    tell(c, "departed", NOBODY, me);
+    tell(c, KEYS_DEPARTED, NOBODY, me);
 }
 
 static bool has_departed(const first_cause *c, int rank, departure *how)
 {
     char text[VALUE_BYTES];
     int code = 0, words_at = 0;
-    if (ask(c, "departed", rank, text) != STATUS_OK ||
+    if (ask(c, KEYS_DEPARTED, rank, text) != STATUS_OK ||
         sscanf(text, "%" SCNu64 " %d %n", &how->number, &code, &words_at) < 2)
         return false;
     how->why = code > STATUS_OK && code <= STATUS_DEVICE ? (status)code : STATUS_OK;
@@ -243,7 +222,7 @@ static bool has_departed(const first_cause *c, int rank, departure *how)
 static int latest_departed(const first_cause *c)
 {
     char text[VALUE_BYTES];
-    if (ask(c, "departed", NOBODY, text) != STATUS_OK || text[0] == '\0')
+    if (ask(c, KEYS_DEPARTED, NOBODY, text) != STATUS_OK || text[0] == '\0')
         return NOBODY;
     int rank = atoi(text);
     return rank >= 0 && rank < c->world_size && rank != c->rank ? rank : NOBODY;
@@ -306,7 +285,7 @@ void first_cause_tell_waiting(const first_cause *c, uint64_t number)
 {
     char text[32];
     snprintf(text, sizeof text, "%" PRIu64, number);
-    tell(c, "waits", c->rank, text);
+    tell(c, KEYS_WAITS, c->rank, text);
 }
 
 void first_cause_name_late(const first_cause *c, uint64_t number, char *out, size_t size_bytes)
@@ -323,7 +302,7 @@ void first_cause_name_late(const first_cause *c, uint64_t number, char *out, siz
     for (int rank = 0; rank < c->world_size && named < MOST_NAMED && used < size_bytes; rank++) {
         if (rank == c->rank)
             continue;
-        if (ask(c, "waits", rank, text) != STATUS_OK)
+        if (ask(c, KEYS_WAITS, rank, text) != STATUS_OK)
             return;
         if (text[0] != '\0' && strtoull(text, NULL, 10) >= number)
             continue;

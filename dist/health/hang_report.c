@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text_stream.h"
+#include "dist/membership/keys.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -10,11 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_BYTES = 32, LINE_BYTES = 1024, MOST_NAMED = 4, PROBE_MS = 1000 };
+enum { LINE_BYTES = 1024, MOST_NAMED = 4, PROBE_MS = 1000 };
 
-static void key_of(int rank, char *out)
+static keys_text key_of(int rank)
 {
-    snprintf(out, KEY_BYTES, "seen/%d", rank);
+    return keys_make("", KEYS_SEEN, rank);
 }
 
 /* One line, its parts separated by tabs: no text of ours has one. */
@@ -58,22 +59,19 @@ static bool read_page(const hang_report_options *o, int rank, rank_snapshot *out
  */
 static bool store_answers(const hang_report_options *o)
 {
-    char key[KEY_BYTES];
-    key_of(o->rank, key);
-    return o->store != NULL && store_wait(o->store, key, PROBE_MS) == STATUS_OK;
+    return o->store != NULL && store_wait(o->store, key_of(o->rank).text, PROBE_MS) == STATUS_OK;
 }
 
 static void publish(const hang_report_options *o, const rank_snapshot *s)
 {
-    char key[KEY_BYTES], line[LINE_BYTES];
+    char line[LINE_BYTES];
     void *held = NULL;
     size_t size_bytes = 0;
     to_line(s, line);
-    key_of(s->rank, key);
     if (s->rank == o->rank) /* what a rank says of itself comes first */
-        (void)store_set(o->store, key, line, strlen(line));
+        (void)store_set(o->store, key_of(s->rank).text, line, strlen(line));
     else
-        (void)store_compare_set(o->store, key, "", line, &held, &size_bytes);
+        (void)store_compare_set(o->store, key_of(s->rank).text, "", line, &held, &size_bytes);
     free(held);
 }
 
@@ -88,17 +86,16 @@ static void look_around(const hang_report_options *o, rank_snapshot *snapshots, 
 
 static void ask_others(const hang_report_options *o, rank_snapshot *snapshots, bool *known)
 {
-    char key[KEY_BYTES];
     int64_t deadline_ns = clock_deadline_ns(o->wait_ms);
     for (int rank = 0; rank < o->world_size; rank++) {
         void *line = NULL;
         size_t size_bytes = 0;
         if (known[rank])
             continue;
-        key_of(rank, key);
-        status st = store_wait(o->store, key, clock_remaining_ms(deadline_ns));
+        keys_text key = key_of(rank);
+        status st = store_wait(o->store, key.text, clock_remaining_ms(deadline_ns));
         if (st == STATUS_OK)
-            st = store_get(o->store, key, &line, &size_bytes);
+            st = store_get(o->store, key.text, &line, &size_bytes);
         known[rank] = st == STATUS_OK && from_line(line, rank, &snapshots[rank]);
         free(line);
         if (st != STATUS_OK && st != STATUS_TIMEOUT)

@@ -13,7 +13,7 @@ keys_text keys_make(const char *prefix, const char *name, int number)
     return key;
 }
 
-keys_text keys_make_of_attempt(const char *prefix, const char *name, int attempt, int number)
+keys_text keys_make_of(const char *prefix, const char *name, int number, int part)
 {
-    return keys_make(keys_make(prefix, name, attempt).text, "", number);
+    return keys_make(keys_make(prefix, name, number).text, "", part);
 }

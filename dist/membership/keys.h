@@ -1,4 +1,4 @@
-/* The keys of all meetings in the store, and the one place that builds them.
+/* All keys in the store, and the one place that builds them.
  *
  * Before each stands what the store's client puts there, "mnist_ddp/<run id>/<attempt>/" for ranks
  * and "mnist_ddp/launcher/" for launchers, and then the prefix of the group that meets:
@@ -24,6 +24,23 @@
  *   pg/created/<rank>  counts the groups that the rank has created: the last one is its <g>
  *   id                 under pg/<g>/nccl/: NCCL's unique id, by rank 0
  *   job                without a prefix: the run id, by node 0's launcher before all else
+ *
+ * Of process group g, under pg/<g>/ (health/first_cause.c, shm_region.c, gloo/engine.cc; gloo's own
+ * keys lie under gloo/):
+ *
+ *   cause/lost           the first dead rank that anybody saw
+ *   cause/departed/<r>   rank r has closed its group: collectives that it has done, its failure's
+ *                        code and words, or 0
+ *   cause/departed       the latest to do so
+ *   cause/waits/<r>      the collective in which rank r has waited for half the timeout
+ *   shm                  the socket at which rank 0 hands out the shared memory
+ *   left, all_left       counts the ranks that need gloo no longer; all do
+ *
+ * Of a job's ranks (health/hang_report.c, app/trace/trace_gather.c):
+ *
+ *   seen/<r>        what rank r was doing when one failed
+ *   trace/<r>       its part of the trace, in pieces trace/<r>/<piece>
+ *   trace/writer    the rank that writes the file
  *
  * Launchers, under <run id>/, and <a> is an attempt:
  *
@@ -57,6 +74,17 @@ extern "C" {
 #define KEYS_JOB "job"
 #define KEYS_SETTINGS "settings"
 #define KEYS_ARRIVED "arrived"
+/* Of a process group. */
+#define KEYS_LOST "cause/lost"
+#define KEYS_DEPARTED "cause/departed"
+#define KEYS_WAITS "cause/waits"
+#define KEYS_SHM "shm"
+#define KEYS_LEFT "left"
+#define KEYS_ALL_LEFT "all_left"
+/* Of a job's ranks. */
+#define KEYS_SEEN "seen"
+#define KEYS_TRACE "trace"
+#define KEYS_TRACE_WRITER "trace/writer"
 /* Of launchers that have met. */
 #define KEYS_TROUBLE "trouble"
 #define KEYS_STOP "stop"
@@ -74,8 +102,8 @@ typedef struct keys_text {
  * store_set(s, keys_make(prefix, KEYS_RECORD, 3).text, ...). */
 keys_text keys_make(const char *prefix, const char *name, int number);
 
-/* "<prefix><name>/<attempt>/<number>" */
-keys_text keys_make_of_attempt(const char *prefix, const char *name, int attempt, int number);
+/* "<prefix><name>/<number>/<part>" */
+keys_text keys_make_of(const char *prefix, const char *name, int number, int part);
 
 #ifdef __cplusplus
 }

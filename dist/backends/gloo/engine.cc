@@ -6,6 +6,7 @@ extern "C" {
 #include "base/clock.h"
 #include "base/fnv1a.h"
 #include "base/thread.h"
+#include "dist/membership/keys.h"
 #include "dist/reduce.h"
 #include "dist/store/store.h"
 }
@@ -305,13 +306,13 @@ void engine::say_goodbye()
         return;
     hold.unlock();
     int64_t gone = 0;
-    std::string left = prefix_ + "left", all_left = prefix_ + "all_left";
-    if (store_add(store_, left.c_str(), 1, &gone) != STATUS_OK)
+    keys_text all_left = keys_make(prefix_.c_str(), KEYS_ALL_LEFT, -1);
+    if (store_add(store_, keys_make(prefix_.c_str(), KEYS_LEFT, -1).text, 1, &gone) != STATUS_OK)
         return;
     if (gone == world_size_)
-        (void)store_set(store_, all_left.c_str(), "1", 1);
+        (void)store_set(store_, all_left.text, "1", 1);
     else
-        (void)store_wait(store_, all_left.c_str(), GOODBYE_TIMEOUT.count());
+        (void)store_wait(store_, all_left.text, GOODBYE_TIMEOUT.count());
 }
 
 // A thread that hangs in gloo keeps the engine alive, with its sockets closed, until gloo's

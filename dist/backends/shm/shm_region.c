@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "dist/backend_choice.h"
+#include "dist/membership/keys.h"
 #include "dist/net/socket.h"
 #include "dist/store/store.h"
 
@@ -108,14 +109,14 @@ static status random_name(char *name)
 /* Rank 0: makes the region and hands it to every other rank. */
 static status offer(const group_setup *setup, int64_t deadline_ns, shm_region *region)
 {
-    char key[64], name[NAME_BYTES];
+    char name[NAME_BYTES];
     int fd = -1, listener = -1;
     TRY(random_name(name));
     TRY(make(region, &fd));
     status st = socket_listen_local(name, &listener);
-    snprintf(key, sizeof key, "%sshm", setup->prefix);
+    keys_text key = keys_make(setup->prefix, KEYS_SHM, -1);
     if (st == STATUS_OK)
-        st = store_set(setup->options->store, key, name, strlen(name));
+        st = store_set(setup->options->store, key.text, name, strlen(name));
     for (int given = 1; given < region->world_size && st == STATUS_OK; given++) {
         int peer = -1, pid = 0;
         st = socket_accept_local(listener, deadline_ns, &peer, &pid);
@@ -164,10 +165,10 @@ static status adopt(int fd, shm_region *region)
 
 static status fetch(const group_setup *setup, int64_t deadline_ns, shm_region *region)
 {
-    char key[64], name[NAME_BYTES];
+    char name[NAME_BYTES];
     int peer = -1, fd = -1, pid = 0;
-    snprintf(key, sizeof key, "%sshm", setup->prefix);
-    TRY(backend_choice_fetch(setup->options->store, key, deadline_ns, name, sizeof name));
+    keys_text key = keys_make(setup->prefix, KEYS_SHM, -1);
+    TRY(backend_choice_fetch(setup->options->store, key.text, deadline_ns, name, sizeof name));
     status st = socket_connect_local(name, deadline_ns, &peer, &pid);
     if (st == STATUS_OK)
         st = socket_receive_descriptor(peer, &fd, deadline_ns);
