@@ -7,6 +7,7 @@
 #include "tests/support/suite.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -232,6 +233,41 @@ START_TEST(a_silent_lease_is_lost)
 }
 END_TEST
 
+static atomic_bool done;
+
+/* Renews member 0's lease until done. */
+static void *keep_renewing(void *arg)
+{
+    lease *own = arg;
+    store *s = connect_client();
+    while (!atomic_load(&done) && lease_renew(own, s) == STATUS_OK)
+        clock_sleep_ms(LEASE_RENEW_MS);
+    store_destroy(s);
+    return NULL;
+}
+
+START_TEST(a_living_lease_is_kept)
+{
+    store *s = connect_client();
+    lease living, late;
+    char who[LEASE_WHO_BYTES];
+    bool taken = false;
+    pthread_t thread;
+    lease_init(&living, "", "node", "living");
+    lease_init(&late, "", "node", "late");
+    ck_assert_int_eq(lease_take(&living, s, 0, &taken, who), STATUS_OK);
+    ck_assert_int_eq(pthread_create(&thread, NULL, keep_renewing, &living), 0);
+    lease_wish wish = {.n = 1, .over = never_over};
+    ck_assert_int_eq(lease_take_any(&late, s, &wish, &taken), STATUS_OK);
+    ck_assert(!taken);
+    ck_assert_int_eq(lease_holder(s, "", 0, who), STATUS_OK);
+    ck_assert_str_eq(who, "living");
+    atomic_store(&done, true);
+    pthread_join(thread, NULL);
+    store_destroy(s);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("membership");
@@ -244,5 +280,6 @@ int main(void)
     tcase_add_test(core, one_that_does_not_come_is_named_at_the_deadline);
     tcase_add_loop_test(core, one_that_gives_up_is_heard_at_once, 0, 2);
     tcase_add_test(core, a_silent_lease_is_lost);
+    tcase_add_test(core, a_living_lease_is_kept);
     return suite_run(suite);
 }
