@@ -32,16 +32,16 @@ static int64_t launch_time(int64_t started_ns)
 }
 
 /* What to start here. Refuses more ranks than NCCL can serve, before any is started. */
-static status make_plan(const options *opts, launch_plan *out)
+static status read_spec(const options *opts, worker_spec *out)
 {
     int gpus = 0;
     bool is_nccl = strcmp(opts->backend, "nccl") == 0;
-    TRY(is_nccl ? device_list_count(opts, &gpus) : launch_plan_count_gpus(opts, &gpus));
+    TRY(is_nccl ? device_list_count(opts, &gpus) : worker_spec_count_gpus(opts, &gpus));
     if (is_nccl && gpus == 0)
         return FAIL(STATUS_INVALID,
                     "backend nccl is for CUDA devices, and none is used here: give --device=cuda "
                     "to see why, or on the CPU --backend=shm (one host) or gloo (several)");
-    TRY(launch_plan_make(opts, team_cores(), gpus, out));
+    TRY(worker_spec_read(opts, team_cores(), gpus, out));
     if (is_nccl && out->nproc > gpus)
         return FAIL(STATUS_INVALID,
                     "%d ranks on %d GPU%s: NCCL takes one rank per GPU; give --nproc-per-node=%d, "
@@ -52,23 +52,21 @@ static status make_plan(const options *opts, launch_plan *out)
 
 /* One rank needs no launcher, unless it may have to be started again or its output is to be kept.
  */
-static bool needs_launcher(const options *opts, const launch_plan *plan)
+static bool needs_launcher(const options *opts, const worker_spec *spec)
 {
-    return plan->world_size > 1 || plan->nnodes > 1 || plan->max_restarts > 0 ||
+    return spec->world_size > 1 || spec->nnodes > 1 || spec->max_restarts > 0 ||
            opts->log_dir != NULL || strcmp(opts->redirects, "0") != 0 ||
            strcmp(opts->tee, "0") != 0;
 }
 
-static int launch(const options *opts, const launch_plan *plan, int argc, char **argv,
-                  int64_t started_ns)
+static int launch(const options *opts, int argc, char **argv, worker_spec *spec, int64_t started_ns)
 {
-    worker_spec spec;
-    status st = worker_spec_make(opts, plan, argc, argv, &spec);
+    status st = worker_spec_complete(opts, argc, argv, spec);
     if (opts->quiet)
         log_set_level(LOG_WARNING);
     int code =
-        st == STATUS_OK ? agent_run(&spec, started_ns) : exit_code_failed(st, EXIT_CODE_USAGE);
-    worker_spec_free(&spec);
+        st == STATUS_OK ? agent_run(spec, started_ns) : exit_code_failed(st, EXIT_CODE_USAGE);
+    worker_spec_free(spec);
     return code;
 }
 
@@ -80,7 +78,7 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
                     rank_command *work_as)
 {
     rendezvous_place place;
-    launch_plan plan;
+    worker_spec spec;
     bool is_worker = false;
     status st = backend_choice_check(opts->backend);
     if (st == STATUS_OK)
@@ -96,13 +94,13 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
         LOG_W("RANK is set: joining as rank %d of %d; the launcher's flags are not used",
               place.rank, place.world_size);
     if (!is_worker) {
-        st = make_plan(opts, &plan);
+        st = read_spec(opts, &spec);
         if (st == STATUS_OK)
-            st = strategy_check(opts, plan.world_size);
+            st = strategy_check(opts, spec.world_size);
         if (st != STATUS_OK)
             return exit_code_failed(st, EXIT_CODE_USAGE);
-        if (needs_launcher(opts, &plan))
-            return launch(opts, &plan, argc, argv, started_ns);
+        if (needs_launcher(opts, &spec))
+            return launch(opts, argc, argv, &spec, started_ns);
     }
     if (place.world_size > 1) {
         char prefix[32];

@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_APP_CHECKUP_H
 #define MNIST_DDP_APP_CHECKUP_H
 
-#include "app/launch/launch_plan.h"
+#include "app/launch/worker_spec.h"
 #include "app/options/options.h"
 
 #include <jansson.h>
@@ -17,7 +17,7 @@ typedef enum checkup_level {
 
 typedef struct checkup {
     const options *opts;
-    launch_plan plan; /* of a launch with these settings */
+    worker_spec spec; /* of a launch with these settings */
     json_t *list;     /* with --json; else lines go to stdout as they come */
     int warnings, failures;
     int exit_code; /* what the first failure would have ended a run with */

@@ -29,7 +29,7 @@ static bool uses_cuda(const checkup *c)
 
 static void check_cores(checkup *c, const machine *m)
 {
-    int nproc = c->plan.nproc;
+    int nproc = c->spec.nproc;
     if (nproc > m->cores && !uses_cuda(c))
         checkup_add(c, CHECKUP_WARNING, "cores",
                     "%d for %d ranks: on the CPU they will wait for each other", m->cores, nproc);
@@ -43,22 +43,22 @@ static void check_memory(checkup *c, const machine *m)
     machine_size(m->memory_bytes, total, sizeof total);
     machine_size(m->memory_free_bytes, unused, sizeof unused);
     bool tight = m->memory_free_bytes >= 0 &&
-                 m->memory_free_bytes / (c->plan.nproc > 0 ? c->plan.nproc : 1) < RANK_BYTES;
+                 m->memory_free_bytes / (c->spec.nproc > 0 ? c->spec.nproc : 1) < RANK_BYTES;
     checkup_add(c, tight ? CHECKUP_WARNING : CHECKUP_OK, "memory", "%s of %s are free%s", unused,
                 total, tight ? ": that may be too little for so many ranks" : "");
     machine_size(m->shm_free_bytes, unused, sizeof unused);
-    tight = m->shm_free_bytes >= 0 && m->shm_free_bytes < (int64_t)SHM_BYTES * c->plan.nproc;
+    tight = m->shm_free_bytes >= 0 && m->shm_free_bytes < (int64_t)SHM_BYTES * c->spec.nproc;
     checkup_add(c, tight ? CHECKUP_WARNING : CHECKUP_OK, "shm", "%s are free in /dev/shm%s", unused,
                 tight ? ": a container takes --shm-size; Python's loaders and NCCL need more" : "");
 }
 
 static void check_limits(checkup *c, const machine *m)
 {
-    int64_t needed = (int64_t)c->plan.nproc * RANK_FILES + OTHER_FILES;
+    int64_t needed = (int64_t)c->spec.nproc * RANK_FILES + OTHER_FILES;
     if (m->max_files >= 0 && m->max_files < needed)
         checkup_fail(c, EXIT_CODE_INTERNAL, "limits",
                      "%lld open files are allowed, %d ranks need %lld: ulimit -n %lld",
-                     (long long)m->max_files, c->plan.nproc, (long long)needed, (long long)needed);
+                     (long long)m->max_files, c->spec.nproc, (long long)needed, (long long)needed);
     else
         checkup_add(c, CHECKUP_OK, "limits", "%lld open files", (long long)m->max_files);
     int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
@@ -82,10 +82,10 @@ static void check_device(checkup *c)
     if (device_count(&gpus) == STATUS_OK && gpus > 0) {
         checkup_add(c, CHECKUP_OK, "device", "%d GPU%s; a run uses %s", gpus, gpus == 1 ? "" : "s",
                     chosen.name);
-        if (cuda && c->plan.nproc > gpus)
+        if (cuda && c->spec.nproc > gpus)
             checkup_add(c, CHECKUP_WARNING, "device",
                         "%d ranks share %d GPU%s: nccl refuses that, shm and gloo do not",
-                        c->plan.nproc, gpus, gpus == 1 ? "" : "s");
+                        c->spec.nproc, gpus, gpus == 1 ? "" : "s");
         return;
     }
     if (cuda) {
@@ -118,14 +118,14 @@ static void check_backend(checkup *c)
     const char *backend = c->opts->backend;
     if (backend_choice_check(backend) != STATUS_OK)
         checkup_fail_message(c, EXIT_CODE_USAGE, "backend");
-    else if (strcmp(backend, "shm") == 0 && c->plan.nnodes > 1)
+    else if (strcmp(backend, "shm") == 0 && c->spec.nnodes > 1)
         checkup_fail(c, EXIT_CODE_RENDEZVOUS, "backend",
                      "shm is for the ranks of one machine, and there are %d: take gloo or nccl",
-                     c->plan.nnodes);
+                     c->spec.nnodes);
     else if (!uses_cuda(c) && backend_choice_check_cpu(backend) != STATUS_OK)
         checkup_fail_message(c, EXIT_CODE_USAGE, "backend");
     bool gloo =
-        strcmp(backend, "gloo") == 0 || (strcmp(backend, "auto") == 0 && c->plan.nnodes > 1);
+        strcmp(backend, "gloo") == 0 || (strcmp(backend, "auto") == 0 && c->spec.nnodes > 1);
     check_module(c, "gloo", gloo);
     check_module(c, "cuda", strcmp(backend, "nccl") == 0);
 }
@@ -134,8 +134,8 @@ void checkup_machine(checkup *c)
 {
     machine m;
     machine_read(&m);
-    if (c->plan.nproc < 1)
-        c->plan.nproc = 1; /* the settings were no launch */
+    if (c->spec.nproc < 1)
+        c->spec.nproc = 1; /* the settings were no launch */
     checkup_add(c, CHECKUP_OK, "system", "%s, %s, %s", m.system, m.kernel, m.libc);
     check_cores(c, &m);
     check_memory(c, &m);

@@ -26,7 +26,7 @@ static void check_name(checkup *c)
     if (gethostname(name, sizeof name - 1) != 0)
         return;
     if (socket_address_resolve(name, 0, &list) != STATUS_OK) {
-        checkup_add(c, c->plan.nnodes > 1 ? CHECKUP_WARNING : CHECKUP_NOTE, "name",
+        checkup_add(c, c->spec.nnodes > 1 ? CHECKUP_WARNING : CHECKUP_NOTE, "name",
                     "this machine's name, %s, does not resolve here: programs that look for their "
                     "own address by it will fail; add it to /etc/hosts",
                     name);
@@ -40,7 +40,7 @@ static void check_name(checkup *c)
     if (port != NULL)
         *port = '\0';
     bool loopback = socket_address_is_loopback(name) || socket_address_says_loopback(number);
-    if (loopback && c->plan.nnodes > 1)
+    if (loopback && c->spec.nnodes > 1)
         checkup_add(c, CHECKUP_WARNING, "name",
                     "this machine's name, %s, stands for a loopback address here: other programs "
                     "tell the other nodes that one; give it its real address in /etc/hosts, or set "
@@ -92,15 +92,15 @@ static void check_interfaces(checkup *c)
 /* Node 0, or the only one: the port must be there for the taking. */
 static void check_own_port(checkup *c)
 {
-    const launch_plan *plan = &c->plan;
+    const worker_spec *spec = &c->spec;
     int fd = -1, port = 0;
     char own[SOCKET_ADDRESS_BYTES], why[SOCKET_ADDRESS_BYTES + 80];
-    if (plan->master_port == 0) {
+    if (spec->master_port == 0) {
         checkup_add(c, CHECKUP_OK, "port", "one node: a free one is taken");
         return;
     }
-    const char *host = agent_store_home(plan, own, why) ? own : NULL;
-    if (socket_listen(host, plan->master_port, &fd, &port) != STATUS_OK) {
+    const char *host = agent_store_home(spec, own, why) ? own : NULL;
+    if (socket_listen(host, spec->master_port, &fd, &port) != STATUS_OK) {
         checkup_fail_message(c, EXIT_CODE_RENDEZVOUS, "port");
         return;
     }
@@ -109,11 +109,11 @@ static void check_own_port(checkup *c)
 }
 
 /* Whether what listens there greets as a store does. */
-static bool is_store(const launch_plan *plan)
+static bool is_store(const worker_spec *spec)
 {
     store *client = NULL;
-    store_options how = {.host = plan->master_addr,
-                         .port = plan->master_port,
+    store_options how = {.host = spec->master_addr,
+                         .port = spec->master_port,
                          .timeout_ms = CONNECT_MS,
                          .connect_timeout_ms = CONNECT_MS};
     status st = store_create(&how, &client);
@@ -123,31 +123,31 @@ static bool is_store(const launch_plan *plan)
 
 static void check_way(checkup *c)
 {
-    const launch_plan *plan = &c->plan;
+    const worker_spec *spec = &c->spec;
     char way[SOCKET_ROUTE_BYTES], why[256];
     int fd = -1;
     status st =
-        socket_connect(plan->master_addr, plan->master_port, clock_deadline_ns(CONNECT_MS), &fd);
+        socket_connect(spec->master_addr, spec->master_port, clock_deadline_ns(CONNECT_MS), &fd);
     snprintf(why, sizeof why, "%s", status_text());
-    socket_route_describe(plan->master_addr, way);
+    socket_route_describe(spec->master_addr, way);
     if (st == STATUS_OK)
         close(fd);
-    if (st == STATUS_OK && !is_store(plan)) {
+    if (st == STATUS_OK && !is_store(spec)) {
         checkup_fail(c, EXIT_CODE_RENDEZVOUS, "node 0",
                      "something that is not mnist_ddp listens at %s:%d: stop it, or give all nodes "
                      "another --master-port",
-                     plan->master_addr, plan->master_port);
+                     spec->master_addr, spec->master_port);
     } else if (st == STATUS_OK) {
-        checkup_add(c, CHECKUP_OK, "node 0", "%s:%d answers, by %s", plan->master_addr,
-                    plan->master_port, way);
+        checkup_add(c, CHECKUP_OK, "node 0", "%s:%d answers, by %s", spec->master_addr,
+                    spec->master_port, way);
     } else if (st == STATUS_UNKNOWN_HOST) {
         checkup_fail(c, EXIT_CODE_RENDEZVOUS, "node 0",
                      "%s; give an address, or make the name known (/etc/hosts, DNS)", why);
-    } else if (local_network_owns(plan->master_addr) && !plan->store_on_loopback) {
+    } else if (local_network_owns(spec->master_addr) && !spec->store_on_loopback) {
         checkup_fail(c, EXIT_CODE_RENDEZVOUS, "node 0",
                      "%s is an address of this machine, which is node %d: give all nodes node 0's "
                      "address",
-                     plan->master_addr, plan->node_rank);
+                     spec->master_addr, spec->node_rank);
     } else if (st == STATUS_REFUSED) {
         checkup_add(c, CHECKUP_WARNING, "node 0",
                     "%s, by %s: the machine is there and lets us through, but nobody listens yet",
@@ -161,26 +161,26 @@ static void check_way(checkup *c)
 
 static void check_node_0(checkup *c)
 {
-    const launch_plan *plan = &c->plan;
+    const worker_spec *spec = &c->spec;
     char own[512];
-    if (plan->server == STORE_HOST_ELSEWHERE) {
+    if (spec->server == STORE_HOST_ELSEWHERE) {
         check_way(c);
         return;
     }
     check_own_port(c);
-    if (plan->nnodes == 1)
+    if (spec->nnodes == 1)
         return;
-    if (plan->store_on_loopback) {
+    if (spec->store_on_loopback) {
         checkup_add(c, CHECKUP_NOTE, "node 0", "%s: the other nodes must be on this machine too",
-                    plan->master_addr);
-    } else if (local_network_owns(plan->master_addr)) {
-        checkup_add(c, CHECKUP_OK, "node 0", "%s is this machine", plan->master_addr);
+                    spec->master_addr);
+    } else if (local_network_owns(spec->master_addr)) {
+        checkup_add(c, CHECKUP_OK, "node 0", "%s is this machine", spec->master_addr);
     } else {
         local_network_describe(own, sizeof own);
         checkup_add(c, CHECKUP_WARNING, "node 0",
                     "%s is none of this machine's addresses (%s), but the others look for node 0 "
                     "there",
-                    plan->master_addr, own);
+                    spec->master_addr, own);
     }
 }
 

@@ -23,14 +23,14 @@ static bool check_settings(checkup *c)
                     "RANK=%.20s is set here: train would join as that rank; unset it to launch",
                     rank);
     (void)device_list_count(c->opts, &gpus); /* the device's own check tells */
-    if (launch_plan_make(c->opts, team_cores(), gpus, &c->plan) != STATUS_OK) {
+    if (worker_spec_read(c->opts, team_cores(), gpus, &c->spec) != STATUS_OK) {
         checkup_fail_message(c, EXIT_CODE_USAGE, "settings");
         return false;
     }
     checkup_add(c, CHECKUP_OK, "settings", "%d node%s x %d rank%s = world size %d; this is node %d",
-                c->plan.nnodes, c->plan.nnodes == 1 ? "" : "s", c->plan.nproc,
-                c->plan.nproc == 1 ? "" : "s", c->plan.world_size,
-                c->plan.node_rank < 0 ? 0 : c->plan.node_rank);
+                c->spec.nnodes, c->spec.nnodes == 1 ? "" : "s", c->spec.nproc,
+                c->spec.nproc == 1 ? "" : "s", c->spec.world_size,
+                c->spec.node_rank < 0 ? 0 : c->spec.node_rank);
     return true;
 }
 

@@ -63,10 +63,10 @@ static status agent_init(agent *self, worker_spec *spec, int64_t started_ns)
     if (spec->policy.listens)
         agent_signals_hold(&self->signals);
     agent_console_init(&self->console, self->signals.stop_fd);
-    self->polled = calloc((size_t)spec->plan.nproc * 2 + FIXED_FDS, sizeof *self->polled);
+    self->polled = calloc((size_t)spec->nproc * 2 + FIXED_FDS, sizeof *self->polled);
     if (self->polled == NULL)
-        return FAIL(STATUS_NO_MEMORY, "launcher: %d workers", spec->plan.nproc);
-    return worker_logs_open(&spec->logs, spec->plan.run_id);
+        return FAIL(STATUS_NO_MEMORY, "launcher: %d workers", spec->nproc);
+    return worker_logs_open(&spec->logs, spec->run_id);
 }
 
 static void agent_close(agent *self)
@@ -234,7 +234,7 @@ static void take_events(agent *self)
             self->decided = true;
         if (event == CHANNEL_CUT_OFF) {
             self->cut_off = true;
-            LOG_E("node %d: %s", self->spec->plan.node_rank, agent_channel_why(self->channel));
+            LOG_E("node %d: %s", self->spec->node_rank, agent_channel_why(self->channel));
         }
         if (event == CHANNEL_TROUBLE || event == CHANNEL_CUT_OFF)
             take_trouble(self);
@@ -291,7 +291,7 @@ static status wait_and_look(agent *self, int wait_ms)
 /* Several nodes: all launchers meet before any starts a worker. *code: what to exit with. */
 static status join(agent *self, int port, int *code)
 {
-    launch_plan *plan = &self->spec->plan;
+    worker_spec *spec = self->spec;
     *code = EXIT_CODE_RENDEZVOUS;
     TRY(agent_channel_create(self->spec, self->server, port, &self->channel));
     agent_channel_event event = CHANNEL_NO_EVENT;
@@ -309,7 +309,7 @@ static status join(agent *self, int port, int *code)
     }
     if (event == CHANNEL_NOT_JOINED)
         return FAIL(STATUS_PEER, "%s", agent_channel_why(self->channel));
-    plan->node_rank = agent_channel_node(self->channel);
+    spec->node_rank = agent_channel_node(self->channel);
     return STATUS_OK;
 }
 
@@ -319,13 +319,13 @@ static status open_job(agent *self, int *code)
     int port = 0, threads = worker_environment_threads(spec);
     *code = EXIT_CODE_RENDEZVOUS;
     TRY(agent_store_open(spec, &self->server, &port));
-    if (spec->plan.nnodes > 1)
+    if (spec->nnodes > 1)
         TRY(join(self, port, code));
     agent_store_describe(spec, port);
     if (!spec->policy.own && threads > 0)
         LOG_I("OMP_NUM_THREADS=%d for each of %d ranks (the cores shared out; set it yourself for "
               "another number)",
-              threads, spec->plan.nproc);
+              threads, spec->nproc);
     worker_start start = {.spec = spec,
                           .master_port = port,
                           .started_ns = self->started_ns,
@@ -339,7 +339,7 @@ static status open_job(agent *self, int *code)
 /* An agent that was told to stop starts no worker, and the attempt is over. */
 static status start_attempt(agent *self)
 {
-    TRY(worker_logs_start(&self->spec->logs, self->attempt, self->spec->plan.nproc));
+    TRY(worker_logs_start(&self->spec->logs, self->attempt, self->spec->nproc));
     self->decided = self->hurried = self->not_started = false;
     if (self->channel != NULL)
         agent_channel_start(self->channel, self->attempt);

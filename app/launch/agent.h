@@ -55,7 +55,7 @@ typedef enum agent_state {
 /* Starts the workers (fork + exec with torchrun's environment), watches them, and returns the exit
  * code: 0 if all return 0, else that of the first cause (128 + n for signal n, to a worker or to
  * the agent; EXIT_CODE_PREEMPTED after a last checkpoint). After a failure on any node all nodes
- * start their workers again, plan.max_restarts times at most, as the next attempt.
+ * start their workers again, spec->max_restarts times at most, as the next attempt.
  *
  * Node 0 serves the store, and workers join it as clients. Workers' stdout is the agent's; their
  * stderr is forwarded line by line; spec->logs may say otherwise. No worker outlives the agent,

@@ -106,7 +106,7 @@ static status beat(agent_channel *channel)
     char text[32];
     if (channel->beat_ns != 0 && !clock_passed(channel->beat_ns))
         return STATUS_OK;
-    channel->beat_ns = clock_deadline_ns(channel->joining.spec->plan.keep_alive_ms);
+    channel->beat_ns = clock_deadline_ns(channel->joining.spec->keep_alive_ms);
     keys_text key = keys_make(channel->joining.prefix, KEYS_BEAT, own_node(channel));
     int length = snprintf(text, sizeof text, "%lld", (long long)++channel->beats);
     return store_set(channel->client, key.text, text, (size_t)length);
@@ -222,19 +222,19 @@ static status one_turn(agent_channel *channel)
 static bool gives_up(const agent_channel *channel, status st, bool answered,
                      int64_t silent_since_ns)
 {
-    const launch_plan *plan = &channel->joining.spec->plan;
-    int64_t patience_ns = plan->keep_alive_ms * plan->keep_alive_misses * 1000000;
+    const worker_spec *spec = channel->joining.spec;
+    int64_t patience_ns = spec->keep_alive_ms * spec->keep_alive_misses * 1000000;
     double silent_s = clock_seconds(clock_now_ns() - silent_since_ns);
     char message[512];
     snprintf(message, sizeof message, "%s", status_text());
     if (st == STATUS_REFUSED)
         FAIL(STATUS_PEER,
              "node 0's launcher at %s:%d is gone: its own output says why, if anything does",
-             plan->master_addr, channel->joining.port);
+             spec->master_addr, channel->joining.port);
     else if (clock_now_ns() - silent_since_ns <= patience_ns)
         return false;
     else
-        FAIL(STATUS_PEER, "node 0 at %s:%d has not %s for %.1f s (%s)%s", plan->master_addr,
+        FAIL(STATUS_PEER, "node 0 at %s:%d has not %s for %.1f s (%s)%s", spec->master_addr,
              channel->joining.port, answered ? "given a useful answer" : "been reached", silent_s,
              message, answered ? "" : ": that machine is down, or the link to it");
     return true;
@@ -245,7 +245,7 @@ static bool gives_up(const agent_channel *channel, status st, bool answered,
 static void watch(agent_channel *channel)
 {
     struct pollfd order = {.fd = channel->order_fd, .events = POLLIN};
-    int interval_ms = (int)channel->joining.spec->plan.monitor_ms;
+    int interval_ms = (int)channel->joining.spec->monitor_ms;
     int64_t heard_ns = clock_now_ns();
     while (!atomic_load(&channel->quit)) {
         bool reached = channel->client != NULL;
@@ -318,7 +318,7 @@ status agent_channel_create(const worker_spec *spec, store_server *server, int p
         return FAIL(STATUS_NO_MEMORY, "the link to the other nodes");
     channel->joining = (launch_joining){
         .spec = spec, .serves = server != NULL, .port = port, .quit = &channel->quit};
-    snprintf(channel->joining.prefix, sizeof channel->joining.prefix, "%s/", spec->plan.run_id);
+    snprintf(channel->joining.prefix, sizeof channel->joining.prefix, "%s/", spec->run_id);
     channel->joining.host = server != NULL ? store_server_host(server) : NULL;
     channel->server = server;
     channel->x.troubled = channel->told_outcome = -1;
@@ -400,7 +400,7 @@ void agent_channel_tell_trouble(agent_channel *channel)
     keys_text key = keys_make(channel->joining.prefix, KEYS_TROUBLE, channel->x.troubled);
     if (known)
         return;
-    launch_agreement_person(&channel->joining.spec->plan, person);
+    launch_agreement_person(channel->joining.spec, person);
     snprintf(text, sizeof text, "node %d (%s)", own_node(channel), person);
     put(channel, key.text, text);
 }

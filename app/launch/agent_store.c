@@ -19,25 +19,25 @@ static status occupy(const char *host, int *port)
 }
 
 /* The others look for node 0 at this address. */
-static void check_address(const launch_plan *plan)
+static void check_address(const worker_spec *spec)
 {
     char own[400];
-    if (plan->nnodes == 1 || plan->store_on_loopback || local_network_owns(plan->master_addr))
+    if (spec->nnodes == 1 || spec->store_on_loopback || local_network_owns(spec->master_addr))
         return;
     local_network_describe(own, sizeof own);
     LOG_W("%s is none of this machine's addresses (%s), but the other nodes look for node 0 there: "
           "give all nodes node 0's address",
-          plan->master_addr, own);
+          spec->master_addr, own);
 }
 
-bool agent_store_home(const launch_plan *plan, char *host, char *why)
+bool agent_store_home(const worker_spec *spec, char *host, char *why)
 {
     char ignored[SOCKET_ADDRESS_BYTES + 80];
     why[0] = '\0';
-    snprintf(host, SOCKET_ADDRESS_BYTES, "%s", plan->master_addr);
-    return plan->store_on_loopback || socket_address_home(plan->master_addr, host, why) ||
-           (plan->local_addr[0] != '\0' && !local_network_owns(plan->master_addr) &&
-            socket_address_home(plan->local_addr, host, ignored));
+    snprintf(host, SOCKET_ADDRESS_BYTES, "%s", spec->master_addr);
+    return spec->store_on_loopback || socket_address_home(spec->master_addr, host, why) ||
+           (spec->local_addr[0] != '\0' && !local_network_owns(spec->master_addr) &&
+            socket_address_home(spec->local_addr, host, ignored));
 }
 
 /* Launchers of one machine may know it by several names, and would listen at as many addresses: the
@@ -50,24 +50,24 @@ static bool claim_port(int port)
     return socket_listen_local(name, &fd) == STATUS_OK;
 }
 
-/* Whether another launcher of this machine serves the store; then the plan says where. */
-static bool served_by_another(launch_plan *plan)
+/* Whether another launcher of this machine serves the store; then the spec says where. */
+static bool served_by_another(worker_spec *spec)
 {
     enum { PATIENCE_MS = 2000, CONNECT_MS = 500, PAUSE_MS = 10 };
     char there[SOCKET_ADDRESS_BYTES];
     int64_t deadline_ns = clock_deadline_ns(PATIENCE_MS);
-    while (!claim_port(plan->master_port) && !clock_passed(deadline_ns)) {
+    while (!claim_port(spec->master_port) && !clock_passed(deadline_ns)) {
         int fd = -1;
-        if (socket_connect(plan->master_addr, plan->master_port, clock_deadline_ns(CONNECT_MS),
+        if (socket_connect(spec->master_addr, spec->master_port, clock_deadline_ns(CONNECT_MS),
                            &fd) == STATUS_OK) {
             close(fd);
             return true;
         }
-        if (socket_address_own_listener(plan->master_port, there)) {
+        if (socket_address_own_listener(spec->master_port, there)) {
             LOG_I("another launcher of this machine was first, and its store listens at %.64s: "
                   "going there instead of %s",
-                  there, plan->master_addr);
-            snprintf(plan->master_addr, sizeof plan->master_addr, "%.64s", there);
+                  there, spec->master_addr);
+            snprintf(spec->master_addr, sizeof spec->master_addr, "%.64s", there);
             return true;
         }
         clock_sleep_ms(PAUSE_MS); /* it has not come to that yet */
@@ -77,38 +77,36 @@ static bool served_by_another(launch_plan *plan)
 
 status agent_store_open(worker_spec *spec, store_server **server, int *port)
 {
-    launch_plan *plan = &spec->plan;
     char own[SOCKET_ADDRESS_BYTES], why[SOCKET_ADDRESS_BYTES + 80];
     *server = NULL;
-    *port = plan->master_port;
-    if (plan->server == STORE_HOST_ELSEWHERE)
+    *port = spec->master_port;
+    if (spec->server == STORE_HOST_ELSEWHERE)
         return STATUS_OK;
-    const char *host = agent_store_home(plan, own, why) ? own : NULL;
+    const char *host = agent_store_home(spec, own, why) ? own : NULL;
     if (spec->port_busy)
         TRY(occupy(host, port));
-    if (plan->server == STORE_HOST_MAYBE_HERE && served_by_another(plan))
+    if (spec->server == STORE_HOST_MAYBE_HERE && served_by_another(spec))
         return STATUS_OK;
-    if (plan->server == STORE_HOST_HERE && plan->by_arrival)
-        (void)claim_port(plan->master_port);
+    if (spec->server == STORE_HOST_HERE && spec->by_arrival)
+        (void)claim_port(spec->master_port);
     status st = store_server_create(host, *port, server);
-    if (st == STATUS_IO && plan->server == STORE_HOST_MAYBE_HERE)
+    if (st == STATUS_IO && spec->server == STORE_HOST_MAYBE_HERE)
         return STATUS_OK; /* somebody was first: whoever answers there will tell */
     TRY(st);
     *port = store_server_port(*server);
-    if (!plan->store_on_loopback)
+    if (!spec->store_on_loopback)
         LOG_I("the store listens %s%s%s%s", host != NULL ? "at " : "on all addresses",
               host != NULL ? host : ": ", host != NULL ? " only" : why,
               "; who reaches it is trusted: use a private network");
-    check_address(plan);
+    check_address(spec);
     return STATUS_OK;
 }
 
 void agent_store_describe(const worker_spec *spec, int port)
 {
-    const launch_plan *plan = &spec->plan;
-    log_line(plan->nnodes > 1 ? LOG_INFO : LOG_DEBUG,
-             "node %d of %d: ranks %d to %d of %d; the store is at %s:%d", plan->node_rank,
-             plan->nnodes, plan->node_rank * plan->nproc,
-             plan->node_rank * plan->nproc + plan->nproc - 1, plan->world_size, plan->master_addr,
+    log_line(spec->nnodes > 1 ? LOG_INFO : LOG_DEBUG,
+             "node %d of %d: ranks %d to %d of %d; the store is at %s:%d", spec->node_rank,
+             spec->nnodes, spec->node_rank * spec->nproc,
+             spec->node_rank * spec->nproc + spec->nproc - 1, spec->world_size, spec->master_addr,
              port);
 }

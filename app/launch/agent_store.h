@@ -7,10 +7,10 @@
 
 /* Where this node would listen: at the address it was given, if others reach it and no others do
  * by it. false: on all addresses, and `why` says why. Of SOCKET_ADDRESS_BYTES, `why` 80 more. */
-bool agent_store_home(const launch_plan *plan, char *host, char *why);
+bool agent_store_home(const worker_spec *spec, char *host, char *why);
 
 /* Serves the store where that is this node's part; else *server is NULL. *port: where workers find
- * it. Where another launcher of this machine was first, the plan's master_addr is where it listens.
+ * it. Where another launcher of this machine was first, the spec's master_addr is where it listens.
  * STATUS_IO where the port is taken: by whom, and a free one. */
 status agent_store_open(worker_spec *spec, store_server **server, int *port);
 

@@ -34,7 +34,7 @@ struct coordinator {
 
 status coordinator_create(const launch_joining *joining, coordinator **out)
 {
-    int n = joining->spec->plan.nnodes;
+    int n = joining->spec->nnodes;
     coordinator *c = calloc(1, sizeof *c);
     if (c == NULL)
         return FAIL(STATUS_NO_MEMORY, "%d nodes", n);
@@ -99,11 +99,11 @@ static status look_at(store *client, const char *key, char **text)
 /* One look per beat is enough. */
 static status listen_to(coordinator *c, store *client)
 {
-    const launch_plan *plan = &c->joining->spec->plan;
-    int64_t patience_ns = plan->keep_alive_ms * plan->keep_alive_misses * 1000000;
+    const worker_spec *spec = c->joining->spec;
+    int64_t patience_ns = spec->keep_alive_ms * spec->keep_alive_misses * 1000000;
     if (c->look_at_ns != 0 && !clock_passed(c->look_at_ns))
         return STATUS_OK;
-    c->look_at_ns = clock_deadline_ns(plan->keep_alive_ms / 4 + 1);
+    c->look_at_ns = clock_deadline_ns(spec->keep_alive_ms / 4 + 1);
     for (int i = 0; i < c->n; i++) {
         node_state *who = &c->nodes[i];
         bool changed;
@@ -117,7 +117,7 @@ static status listen_to(coordinator *c, store *client)
 /* A node speaks of itself: of its own ranks, whatever it says. */
 static status read_record(const coordinator *c, int node, const char *text, node_report *out)
 {
-    int nproc = c->joining->spec->plan.nproc;
+    int nproc = c->joining->spec->nproc;
     node_report report;
     TRY(node_report_read(text, &report));
     int rank = report.cause.rank;

@@ -190,20 +190,20 @@ static void show_cause(const failure_report *report, agent_console *console)
 {
     const node_report *own = report->own;
     const group_outcome *outcome = report->outcome;
-    const launch_plan *plan = &report->spec->plan;
+    const worker_spec *spec = report->spec;
     char line[FAILURE_HOST_BYTES + 320], *text = NULL;
     bool here = own->state == AGENT_FAILED && own->cause.rank == outcome->cause.rank &&
-                outcome->cause.node == plan->node_rank;
+                outcome->cause.node == spec->node_rank;
     const process_failure *cause = here ? &own->cause : &outcome->cause;
     failure f = {.cause = cause,
                  .own_program = report->spec->policy.own,
                  .restart = outcome->again ? report->attempt + 1 : 0,
-                 .max_restarts = plan->max_restarts,
+                 .max_restarts = spec->max_restarts,
                  .elsewhere = !here,
                  .hang = cause->weight < CAUSE_OWN ? outcome->notes : ""};
     if (here)
         process_failure_write_error_file(cause);
-    if (!here && plan->node_rank != 0) {
+    if (!here && spec->node_rank != 0) {
         write_line(&f, line, sizeof line);
         agent_console_say(console, "%s", line);
     } else if (create_report(&f, &text) == STATUS_OK) {
@@ -221,7 +221,7 @@ void failure_report_show(const failure_report *report, agent_console *console)
         show_cause(report, console);
         if (outcome->text[0] != '\0')
             agent_console_say(console, "error: no restart: %s\n", outcome->text);
-    } else if (outcome->text[0] != '\0' && outcome->told_by != report->spec->plan.node_rank) {
+    } else if (outcome->text[0] != '\0' && outcome->told_by != report->spec->node_rank) {
         agent_console_say(console, "error: %s\n", outcome->text);
     }
 }

@@ -118,7 +118,7 @@ status group_outcome_make(const node_report *reports, int n, const worker_spec *
         }
         outcome.failed = true;
         outcome.code = process_failure_code(outcome.cause.wait_status);
-        outcome.again = attempt < spec->plan.max_restarts && outcome.cause.start_errno == 0 &&
+        outcome.again = attempt < spec->max_restarts && outcome.cause.start_errno == 0 &&
                         shutdown_policy_mendable(&spec->policy, outcome.code);
         int stopped = find_stopped(reports, n);
         if (outcome.again && stopped >= 0) {
@@ -138,7 +138,7 @@ status group_outcome_doubt(const node_report *own, const worker_spec *spec, int 
                            group_outcome *out)
 {
     group_outcome outcome;
-    bool fits = out->again ? attempt < spec->plan.max_restarts
+    bool fits = out->again ? attempt < spec->max_restarts
                            : own->state == AGENT_SUCCEEDED ||
                                  (out->code != EXIT_SUCCESS &&
                                   (out->code != EXIT_CODE_PREEMPTED || own->state != AGENT_FAILED));
@@ -150,7 +150,7 @@ status group_outcome_doubt(const node_report *own, const worker_spec *spec, int 
     snprintf(outcome.text, sizeof outcome.text,
              "the verdict in the store (%s, exit code %d) does not fit what happened on node %d, "
              "and is not believed: who else reaches the store's port?",
-             out->again ? "start again" : "the end", out->code, spec->plan.node_rank);
+             out->again ? "start again" : "the end", out->code, spec->node_rank);
     group_outcome_free(out);
     *out = outcome;
     return STATUS_OK;

@@ -19,23 +19,22 @@ enum { N_ITEMS = 5 };
 
 static void list_items(const worker_spec *spec, item out[N_ITEMS])
 {
-    const launch_plan *plan = &spec->plan;
-    const item items[N_ITEMS] = {{"nnodes", "--nnodes", plan->nnodes},
-                                 {"nproc", "--nproc-per-node", plan->nproc},
-                                 {"max_restarts", "--max-restarts", plan->max_restarts},
-                                 {"c10d", "--rdzv-backend=c10d", plan->by_arrival},
+    const item items[N_ITEMS] = {{"nnodes", "--nnodes", spec->nnodes},
+                                 {"nproc", "--nproc-per-node", spec->nproc},
+                                 {"max_restarts", "--max-restarts", spec->max_restarts},
+                                 {"c10d", "--rdzv-backend=c10d", spec->by_arrival},
                                  {"train", "the command train", spec->policy.own}};
     memcpy(out, items, sizeof items);
 }
 
-void launch_agreement_person(const launch_plan *plan, char out[AGREEMENT_PERSON_BYTES])
+void launch_agreement_person(const worker_spec *spec, char out[AGREEMENT_PERSON_BYTES])
 {
     char host[128] = "?", way[SOCKET_ROUTE_BYTES] = "";
     if (gethostname(host, sizeof host - 1) != 0)
         strcpy(host, "?");
-    if (plan->local_addr[0] == '\0')
-        socket_route_describe(plan->master_addr, way);
-    const char *address = plan->local_addr[0] != '\0' ? plan->local_addr : way;
+    if (spec->local_addr[0] == '\0')
+        socket_route_describe(spec->master_addr, way);
+    const char *address = spec->local_addr[0] != '\0' ? spec->local_addr : way;
     snprintf(out, AGREEMENT_PERSON_BYTES, "%.60s%s%.90s, pid %d", host,
              address[0] != '\0' ? " at " : "", address, (int)getpid());
 }
@@ -46,7 +45,7 @@ status launch_agreement_write(const worker_spec *spec, char **out)
     char person[AGREEMENT_PERSON_BYTES];
     json_t *object = json_object();
     list_items(spec, items);
-    launch_agreement_person(&spec->plan, person);
+    launch_agreement_person(spec, person);
     for (int i = 0; i < N_ITEMS; i++)
         json_object_set_new(object, items[i].key, json_integer(items[i].value));
     json_object_set_new(object, "person", json_value_text(person));
@@ -76,7 +75,7 @@ status launch_agreement_compare(const worker_spec *spec, const char *theirs, boo
         return FAIL(STATUS_PEER, "node 0's settings: %s", error.text);
     status st = json_value_copy(object, "person", node_0, sizeof node_0);
     list_items(spec, items);
-    launch_agreement_person(&spec->plan, person);
+    launch_agreement_person(spec, person);
     *same = true;
     for (int i = 0; i < N_ITEMS && st == STATUS_OK && *same; i++) {
         int value = 0;

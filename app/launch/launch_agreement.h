@@ -7,7 +7,7 @@
 enum { AGREEMENT_TEXT_BYTES = 1000, AGREEMENT_PERSON_BYTES = 320 };
 
 /* "hostA at eth0 (10.0.0.1), pid 4711": who this launcher is, for the others' messages. */
-void launch_agreement_person(const launch_plan *plan, char out[AGREEMENT_PERSON_BYTES]);
+void launch_agreement_person(const worker_spec *spec, char out[AGREEMENT_PERSON_BYTES]);
 
 /* This node's settings as text for the others; free with free(). */
 status launch_agreement_write(const worker_spec *spec, char **out);

@@ -11,9 +11,9 @@
 
 typedef struct launch_joining {
     const worker_spec *spec;
-    char prefix[SPEC_RUN_ID_BYTES + 1]; /* of the job's keys: "<run id>/" */
-    bool serves;                        /* this node serves the store, */
-    int port;                           /* here, */
+    char prefix[RUN_ID_BYTES + 1]; /* of the job's keys: "<run id>/" */
+    bool serves;                   /* this node serves the store, */
+    int port;                      /* here, */
     const char *host; /* and reaches it by this address; NULL: another node serves it */
     const atomic_bool *quit;
 } launch_joining;

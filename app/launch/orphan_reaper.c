@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@ __attribute__((noreturn)) static void guard(int fd, pid_t *groups, int n)
     pid_t word;
     ssize_t got;
     setsid(); /* the terminal's signals are not for it */
+    prctl(PR_SET_NAME, "orphan_reaper");
     if (dup2(fd, 0) != 0 || close_range(1, ~0u, 0) != 0 || chdir("/") != 0)
         _exit(EXIT_FAILURE);
     while ((got = read(0, &word, sizeof word)) == (ssize_t)sizeof word ||

@@ -114,7 +114,7 @@ status process_failure_read(const worker *w, const worker_start *start, process_
 {
     const worker_spec *spec = start->spec;
     char path[FILE_PATH_BYTES];
-    process_failure failure = {.node = spec->plan.node_rank,
+    process_failure failure = {.node = spec->node_rank,
                                .rank = w->rank,
                                .local_rank = w->local_rank,
                                .pid = (int)w->pid,

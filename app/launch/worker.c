@@ -106,7 +106,7 @@ static status open_stream(worker *w, const worker_start *start, int which, int *
     int target = err ? STDERR_FILENO : STDOUT_FILENO, i = w->local_rank;
     if ((logs->tees[i] & which) != 0) {
         TRY(open_file(w, start, err ? "stderr.log" : "stdout.log", &output->file));
-        worker_logs_prefix(logs, &start->spec->plan, w->rank, i, output->prefix);
+        worker_logs_prefix(logs, start->spec->role, w->rank, i, output->prefix);
         output->target = logs->hidden[i] ? -1 : target;
         return open_pipe(w, output, fd);
     }

@@ -30,8 +30,8 @@ __attribute__((format(printf, 2, 3))) static void add(variables *list, const cha
 
 int worker_environment_threads(const worker_spec *spec)
 {
-    int share = team_cores() / spec->plan.nproc;
-    if (getenv("OMP_NUM_THREADS") != NULL || (spec->plan.nproc == 1 && !spec->policy.own))
+    int share = team_cores() / spec->nproc;
+    if (getenv("OMP_NUM_THREADS") != NULL || (spec->nproc == 1 && !spec->policy.own))
         return 0;
     /* Our own workers share the cores out themselves (--threads). */
     return spec->policy.own || share < 1 ? 1 : share;
@@ -39,18 +39,17 @@ int worker_environment_threads(const worker_spec *spec)
 
 static void list_place(variables *list, const worker_spec *spec, const worker_place *place)
 {
-    const launch_plan *plan = &spec->plan;
     add(list, "RANK=%d", place->rank);
     add(list, "LOCAL_RANK=%d", spec->virtual_local_rank ? 0 : place->local_rank);
-    add(list, "WORLD_SIZE=%d", plan->world_size);
-    add(list, "LOCAL_WORLD_SIZE=%d", plan->nproc);
-    add(list, "NODE_RANK=%d", plan->node_rank);
-    add(list, "GROUP_RANK=%d", plan->node_rank);
-    add(list, "GROUP_WORLD_SIZE=%d", plan->nnodes);
+    add(list, "WORLD_SIZE=%d", spec->world_size);
+    add(list, "LOCAL_WORLD_SIZE=%d", spec->nproc);
+    add(list, "NODE_RANK=%d", spec->node_rank);
+    add(list, "GROUP_RANK=%d", spec->node_rank);
+    add(list, "GROUP_WORLD_SIZE=%d", spec->nnodes);
     add(list, "ROLE_RANK=%d", place->rank);
-    add(list, "ROLE_WORLD_SIZE=%d", plan->world_size);
-    add(list, "ROLE_NAME=%s", plan->role);
-    add(list, "MASTER_ADDR=%s", plan->master_addr);
+    add(list, "ROLE_WORLD_SIZE=%d", spec->world_size);
+    add(list, "ROLE_NAME=%s", spec->role);
+    add(list, "MASTER_ADDR=%s", spec->master_addr);
     add(list, "MASTER_PORT=%d", place->master_port);
 }
 
@@ -75,8 +74,8 @@ static void list_variables(variables *list, const worker_spec *spec, const worke
     int threads = worker_environment_threads(spec);
     list_place(list, spec, place);
     add(list, "TORCHELASTIC_RESTART_COUNT=%d", place->attempt);
-    add(list, "TORCHELASTIC_MAX_RESTARTS=%d", spec->plan.max_restarts);
-    add(list, "TORCHELASTIC_RUN_ID=%s", spec->plan.run_id);
+    add(list, "TORCHELASTIC_MAX_RESTARTS=%d", spec->max_restarts);
+    add(list, "TORCHELASTIC_RUN_ID=%s", spec->run_id);
     add(list, "TORCHELASTIC_USE_AGENT_STORE=True");
     worker_logs_file(&spec->logs, place->attempt, place->local_rank, "error.json", path);
     add(list, "TORCHELASTIC_ERROR_FILE=%s", path);

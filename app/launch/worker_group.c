@@ -15,7 +15,7 @@ enum { MAX_ROUNDS = 64 };
 
 status worker_group_create(const worker_start *start, agent_console *console, worker_group *out)
 {
-    int n = start->spec->plan.nproc;
+    int n = start->spec->nproc;
     int fds[2];
     *out = (worker_group){.start = *start, .error_fd = -1, .console = console, .cause = -1};
     if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0)
@@ -38,7 +38,7 @@ status worker_group_create(const worker_start *start, agent_console *console, wo
 
 void worker_group_clear(worker_group *group, int attempt)
 {
-    int first = group->start.spec->plan.node_rank * group->n;
+    int first = group->start.spec->node_rank * group->n;
     for (int i = 0; i < group->n; i++) {
         worker *w = &group->workers[i];
         if (w->pid > 0 && !w->running && !w->reaped)

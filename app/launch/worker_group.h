@@ -19,7 +19,7 @@ typedef struct worker_group {
     rank_snapshot *seen; /* where all were when trouble began, n of them; NULL: not known */
 } worker_group;
 
-/* For spec->plan.nproc workers. `start` is copied, but for its error_fd and reaper; console must
+/* For spec->nproc workers. `start` is copied, but for its error_fd and reaper; console must
  * outlive the group. */
 status worker_group_create(const worker_start *start, agent_console *console, worker_group *out);
 void worker_group_destroy(worker_group *group);

@@ -17,7 +17,7 @@ static bool parse_rank(const char **at, int *out)
 {
     char *end = NULL;
     long value = isdigit((unsigned char)**at) ? strtol(*at, &end, 10) : -1;
-    if (value < 0 || value >= SPEC_MAX_NPROC)
+    if (value < 0 || value >= WORKERS_MAX)
         return false;
     *at = end;
     *out = (int)value;
@@ -29,10 +29,10 @@ static bool parse_rank(const char **at, int *out)
 static status parse_streams(const char *flag, const char *text, uint8_t *out)
 {
     if (text[0] >= '0' && text[0] <= '3' && text[1] == '\0') {
-        memset(out, text[0] - '0', SPEC_MAX_NPROC);
+        memset(out, text[0] - '0', WORKERS_MAX);
         return STATUS_OK;
     }
-    memset(out, 0, SPEC_MAX_NPROC);
+    memset(out, 0, WORKERS_MAX);
     const char *at = text;
     for (;;) {
         int rank = 0;
@@ -51,7 +51,7 @@ static status parse_streams(const char *flag, const char *text, uint8_t *out)
 
 static status parse_filter(const char *text, bool *hidden)
 {
-    memset(hidden, text != NULL, SPEC_MAX_NPROC * sizeof *hidden);
+    memset(hidden, text != NULL, WORKERS_MAX * sizeof *hidden);
     for (const char *at = text; at != NULL;) {
         int rank = 0;
         at += strspn(at, " ");
@@ -95,9 +95,9 @@ status worker_logs_read(const options *opts, int nproc, worker_logs *out)
 }
 
 /* A job's name as part of a file's. */
-static void safe_name(const char *run_id, char out[SPEC_RUN_ID_BYTES])
+static void safe_name(const char *run_id, char out[RUN_ID_BYTES])
 {
-    snprintf(out, SPEC_RUN_ID_BYTES, "%s", run_id);
+    snprintf(out, RUN_ID_BYTES, "%s", run_id);
     for (char *c = out; *c != '\0'; c++)
         if (!isalnum((unsigned char)*c) && strchr("-_.", *c) == NULL)
             *c = '_';
@@ -107,14 +107,14 @@ static void safe_name(const char *run_id, char out[SPEC_RUN_ID_BYTES])
 
 status worker_logs_open(worker_logs *logs, const char *run_id)
 {
-    char path[FILE_PATH_BYTES], name[SPEC_RUN_ID_BYTES];
+    char path[FILE_PATH_BYTES], name[RUN_ID_BYTES];
     const char *temporary = getenv("TMPDIR");
     if (logs->none)
         return STATUS_OK;
     safe_name(run_id, name);
     if (logs->base[0] != '\0') {
         TRY(file_make_folders(logs->base));
-        snprintf(path, sizeof path, "%.*s/%s_XXXXXX", FILE_PATH_BYTES - SPEC_RUN_ID_BYTES - 16,
+        snprintf(path, sizeof path, "%.*s/%s_XXXXXX", FILE_PATH_BYTES - RUN_ID_BYTES - 16,
                  logs->base, name);
     } else {
         if (temporary == NULL || temporary[0] != '/' || strlen(temporary) > FILE_PATH_BYTES / 2)
@@ -179,7 +179,7 @@ static size_t expand(const char *at, const char *name, const char *value, char *
     return length + (braces ? 3 : 1);
 }
 
-void worker_logs_prefix(const worker_logs *logs, const launch_plan *plan, int rank, int local_rank,
+void worker_logs_prefix(const worker_logs *logs, const char *role, int rank, int local_rank,
                         char *out)
 {
     char rank_text[16], local_text[16], host[256] = "?";
@@ -189,10 +189,8 @@ void worker_logs_prefix(const worker_logs *logs, const launch_plan *plan, int ra
         strcpy(host, "?");
     const struct {
         const char *name, *value;
-    } macros[] = {{"role_name", plan->role},
-                  {"local_rank", local_text},
-                  {"rank", rank_text},
-                  {"hostname", host}};
+    } macros[] = {
+        {"role_name", role}, {"local_rank", local_text}, {"rank", rank_text}, {"hostname", host}};
     size_t used = 0;
     for (const char *at = logs->template_text; *at != '\0' && used + 1 < LOGS_PREFIX_BYTES;) {
         size_t passed = 0;

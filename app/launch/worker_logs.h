@@ -13,7 +13,6 @@
 #ifndef MNIST_DDP_APP_LAUNCH_WORKER_LOGS_H
 #define MNIST_DDP_APP_LAUNCH_WORKER_LOGS_H
 
-#include "app/launch/launch_plan.h"
 #include "app/options/options.h"
 #include "base/file.h"
 #include "base/status.h"
@@ -24,11 +23,14 @@
 /* Streams of a worker; bits, as --redirects and --tee count them. */
 enum { LOGS_STDOUT = 1, LOGS_STDERR = 2 };
 
-enum { LOGS_TEMPLATE_BYTES = 256, LOGS_PREFIX_BYTES = 320 };
+/* Workers of one node, at most. */
+enum { WORKERS_MAX = 1024 };
+
+enum { RUN_ID_BYTES = 128, LOGS_TEMPLATE_BYTES = 256, LOGS_PREFIX_BYTES = 320 };
 
 typedef struct worker_logs {
-    uint8_t redirects[SPEC_MAX_NPROC], tees[SPEC_MAX_NPROC]; /* by local rank */
-    bool hidden[SPEC_MAX_NPROC];                             /* by --local-ranks-filter */
+    uint8_t redirects[WORKERS_MAX], tees[WORKERS_MAX]; /* by local rank */
+    bool hidden[WORKERS_MAX];                          /* by --local-ranks-filter */
     char template_text[LOGS_TEMPLATE_BYTES];
     char base[FILE_PATH_BYTES];   /* --log-dir; "": a temporary folder */
     bool none;                    /* --log-dir=/dev/null: nothing is written */
@@ -51,7 +53,7 @@ void worker_logs_file(const worker_logs *logs, int attempt, int local_rank, cons
 void worker_logs_dumps(const worker_logs *logs, int attempt, char *out);
 
 /* What stands before a worker's lines of --tee: LOGS_PREFIX_BYTES. */
-void worker_logs_prefix(const worker_logs *logs, const launch_plan *plan, int rank, int local_rank,
+void worker_logs_prefix(const worker_logs *logs, const char *role, int rank, int local_rank,
                         char *out);
 
 /* Removes a temporary folder, unless it is to be kept. */

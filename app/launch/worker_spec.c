@@ -1,13 +1,327 @@
 #include "app/launch/worker_spec.h"
 
+#include "app/device_list.h"
+#include "app/launch/rdzv_config.h"
+#include "app/launch/worker_environment.h"
+#include "app/local_network.h"
 #include "app/standard_streams.h"
 #include "app/train/run_folder.h"
+#include "app/train/strategy.h"
+#include "base/log.h"
+#include "base/shell_words.h"
+#include "dist/net/socket_address.h"
+#include "dist/store/store.h"
 
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+
+enum { NOT_GIVEN = -1, MAX_WORLD = 65536, SHOWN_BYTES = 80, KEEP_ALIVE_MS = 5000, MISSES = 3 };
+
+/* The settings as given, before they are made to fit. */
+typedef struct request {
+    int nproc, nnodes, node_rank, world_size, master_port; /* NOT_GIVEN */
+    char master_addr[SPEC_ADDRESS_BYTES];                  /* "" */
+    bool by_arrival;
+    rdzv_config rdzv;
+} request;
+
+static bool parse_int(const char *text, int low, int high, int *out)
+{
+    char *end = NULL;
+    if (text[0] < '0' || text[0] > '9')
+        return false;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (errno != 0 || *end != '\0' || value < low || value > high)
+        return false;
+    *out = (int)value;
+    return true;
+}
+
+/* What the user wrote: the variable where it holds this text, else the flag. */
+static const char *name_of(const char *flag, const char *variable, const char *text)
+{
+    const char *value = getenv(variable);
+    return value != NULL && strcmp(value, text) == 0 ? variable : flag;
+}
+
+static status nproc_of(const char *text, int cpu_count, int gpu_count, int *out)
+{
+    *out = NOT_GIVEN;
+    if (text == NULL)
+        return STATUS_OK;
+    const char *name = name_of("--nproc-per-node", "PET_NPROC_PER_NODE", text);
+    if (strcmp(text, "gpu") == 0) {
+        if (gpu_count < 1)
+            return FAIL(STATUS_INVALID, "%s=gpu: no usable GPU here; give a number or cpu", name);
+        *out = gpu_count;
+    } else if (strcmp(text, "auto") == 0) {
+        *out = gpu_count > 0 ? gpu_count : cpu_count;
+    } else if (strcmp(text, "cpu") == 0) {
+        *out = cpu_count;
+    } else if (!parse_int(text, 1, WORKERS_MAX, out)) {
+        return FAIL(STATUS_INVALID, "%s: '%.*s' is neither 1 to %d nor auto, cpu or gpu", name,
+                    SHOWN_BYTES, text, WORKERS_MAX);
+    }
+    return STATUS_OK;
+}
+
+static status nnodes_of(const char *text, int *out)
+{
+    *out = NOT_GIVEN;
+    if (text == NULL)
+        return STATUS_OK;
+    const char *name = name_of("--nnodes", "PET_NNODES", text);
+    char low_text[16];
+    int length = (int)strcspn(text, ":"), low = 0, high = 0;
+    snprintf(low_text, sizeof low_text, "%.*s", length, text);
+    const char *high_text = text[length] == ':' ? text + length + 1 : low_text;
+    if (length >= (int)sizeof low_text || !parse_int(low_text, 1, MAX_WORLD, &low) ||
+        !parse_int(high_text, 1, MAX_WORLD, &high) || low > high)
+        return FAIL(STATUS_INVALID, "%s: '%.*s' is not a number of machines from 1 to %d", name,
+                    SHOWN_BYTES, text, MAX_WORLD);
+    if (low < high)
+        return FAIL(STATUS_INVALID,
+                    "%s=%d:%d: a changing number of machines (elastic) is not in this version; "
+                    "give the number that will run: --nnodes=%d",
+                    name, low, high, high);
+    *out = low;
+    return STATUS_OK;
+}
+
+/* How many ranks run here: "--nproc_per_node, else PET_NPROC_PER_NODE, else world_size / nnodes,
+ * else the GPU count where it divides world_size, else (node_rank 0 and no or a local master_addr)
+ * all here, else an error that says to give --nnodes." Completes nproc and nnodes. */
+static status fit(request *want, int gpu_count)
+{
+    int world = want->world_size;
+    if (world == NOT_GIVEN) {
+        want->nproc = want->nproc == NOT_GIVEN ? 1 : want->nproc;
+        want->nnodes = want->nnodes == NOT_GIVEN ? 1 : want->nnodes;
+        return STATUS_OK;
+    }
+    if (want->nproc == NOT_GIVEN && want->nnodes != NOT_GIVEN) {
+        if (world % want->nnodes != 0)
+            return FAIL(STATUS_INVALID,
+                        "--world-size=%d does not divide by --nnodes=%d; every machine runs the "
+                        "same number of ranks: give --world-size=%d, say",
+                        world, want->nnodes, (world / want->nnodes + 1) * want->nnodes);
+        want->nproc = world / want->nnodes;
+    } else if (want->nproc == NOT_GIVEN) {
+        bool first = want->node_rank <= 0; /* or not given */
+        if (gpu_count > 0 && world % gpu_count == 0)
+            want->nproc = gpu_count;
+        else if (first &&
+                 (want->master_addr[0] == '\0' || socket_address_says_loopback(want->master_addr)))
+            want->nproc = world;
+        else
+            return FAIL(STATUS_INVALID,
+                        "--world-size=%d: on how many machines? Give --nnodes=N too (or "
+                        "--nproc-per-node=N, the ranks of each)",
+                        world);
+    }
+    if (want->nnodes == NOT_GIVEN && world % want->nproc != 0)
+        return FAIL(STATUS_INVALID,
+                    "--world-size=%d does not divide by --nproc-per-node=%d; every machine runs "
+                    "the same number of ranks",
+                    world, want->nproc);
+    if (want->nnodes == NOT_GIVEN)
+        want->nnodes = world / want->nproc;
+    if ((int64_t)want->nnodes * want->nproc != world)
+        return FAIL(STATUS_INVALID,
+                    "--world-size=%d, but %d machines with %d ranks each make %lld; leave "
+                    "--world-size out",
+                    world, want->nnodes, want->nproc, (long long)want->nnodes * want->nproc);
+    return STATUS_OK;
+}
+
+static status check_nodes(const request *want)
+{
+    if ((int64_t)want->nnodes * want->nproc > MAX_WORLD || want->nproc > WORKERS_MAX)
+        return FAIL(STATUS_INVALID,
+                    "%d machines with %d ranks each: at most %d ranks, %d of them "
+                    "on one machine",
+                    want->nnodes, want->nproc, MAX_WORLD, WORKERS_MAX);
+    if (want->node_rank >= want->nnodes)
+        return FAIL(STATUS_INVALID,
+                    "--node-rank=%d with %d machine%s: they are numbered from 0 to %d; give "
+                    "--node-rank=%d on the last one, or --nnodes=%d",
+                    want->node_rank, want->nnodes, want->nnodes == 1 ? "" : "s", want->nnodes - 1,
+                    want->nnodes - 1, want->node_rank + 1);
+    if (want->nnodes == 1)
+        return STATUS_OK;
+    if (want->by_arrival && want->master_addr[0] == '\0')
+        return FAIL(STATUS_INVALID,
+                    "--rdzv-backend=c10d with %d machines: where do they meet? Give "
+                    "--rdzv-endpoint=HOST:PORT, the same on all",
+                    want->nnodes);
+    if (want->node_rank > 0 && want->master_addr[0] == '\0')
+        return FAIL(STATUS_INVALID,
+                    "--node-rank=%d of %d machines: where is machine 0? Give "
+                    "--master-addr=ADDRESS, its address",
+                    want->node_rank, want->nnodes);
+    if (want->master_port == 0)
+        return FAIL(STATUS_INVALID,
+                    "--master-port=0 (a free one) cannot be known to %d machines; "
+                    "give the same port on all, or none for %d",
+                    want->nnodes, want->by_arrival ? SPEC_C10D_PORT : STORE_DEFAULT_PORT);
+    return STATUS_OK;
+}
+
+static status copy_text(const char *flag, const char *text, char *out, size_t size_bytes)
+{
+    if (strlen(text) >= size_bytes)
+        return FAIL(STATUS_INVALID, "%s: longer than %zu letters", flag, size_bytes - 1);
+    memcpy(out, text, strlen(text) + 1);
+    return STATUS_OK;
+}
+
+/* The backend, and the address of the store. */
+static status request_rdzv(const options *opts, request *want)
+{
+    const char *backend = opts->rdzv_backend;
+    want->by_arrival = strcmp(backend, "c10d") == 0;
+    if (strncmp(backend, "etcd", 4) == 0)
+        return FAIL(STATUS_INVALID,
+                    "--rdzv-backend=%.*s: etcd is not in this version; give --rdzv-backend=c10d "
+                    "and the first machine's --rdzv-endpoint=HOST:PORT",
+                    SHOWN_BYTES, backend);
+    if (!want->by_arrival && strcmp(backend, "static") != 0)
+        return FAIL(STATUS_INVALID, "--rdzv-backend: '%.*s' is not one of static, c10d",
+                    SHOWN_BYTES, backend);
+    TRY(rdzv_config_read(opts->rdzv_conf, &want->rdzv));
+    if (opts->rdzv_endpoint != NULL)
+        return rdzv_config_endpoint(
+            opts->rdzv_endpoint, want->by_arrival ? SPEC_C10D_PORT : STORE_DEFAULT_PORT,
+            want->master_addr, sizeof want->master_addr, &want->master_port);
+    if (opts->master_addr != NULL)
+        TRY(copy_text("--master-addr", opts->master_addr, want->master_addr,
+                      sizeof want->master_addr));
+    want->master_port = (int)opts->master_port;
+    return STATUS_OK;
+}
+
+static status request_read(const options *opts, int cpu_count, int gpu_count, request *out)
+{
+    request want = {.world_size = (int)opts->world_size,
+                    .node_rank = (int)opts->node_rank,
+                    .master_port = NOT_GIVEN};
+    TRY(nproc_of(opts->nproc_per_node, cpu_count, gpu_count, &want.nproc));
+    bool may_spread = !strategy_of(opts)->is_one_process;
+    if (want.nproc == NOT_GIVEN && want.world_size == NOT_GIVEN && may_spread &&
+        device_list_named(opts) > 1)
+        want.nproc = device_list_named(opts); /* --devices=0,3: a rank each */
+    TRY(nnodes_of(opts->nnodes, &want.nnodes));
+    if (!opts->standalone)
+        TRY(request_rdzv(opts, &want));
+    if (want.by_arrival && want.node_rank > 0)
+        LOG_W("--node-rank=%d is not used with --rdzv-backend=c10d: nodes are numbered as they "
+              "come",
+              want.node_rank);
+    if (want.by_arrival)
+        want.node_rank = NOT_GIVEN;
+    if (opts->standalone) { /* as torchrun: whatever address and port were given */
+        if (want.nnodes > 1 || want.node_rank > 0)
+            return FAIL(STATUS_INVALID, "--standalone means one machine; leave it out, or give "
+                                        "neither --nnodes nor --node-rank");
+        want.nnodes = 1;
+        want.rdzv = (rdzv_config){-1, -1, -1, -1};
+    }
+    *out = want;
+    return STATUS_OK;
+}
+
+/* As torchrun names a job of one machine that nobody else can reach. */
+static void name_job(char out[RUN_ID_BYTES])
+{
+    unsigned char b[16] = {0};
+    if (getrandom(b, sizeof b, GRND_NONBLOCK) < 0)
+        b[0] = 1;
+    snprintf(out, RUN_ID_BYTES,
+             "%02x%02x%02x%02x-%02x%02x-4%x%02x-%x%x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
+             b[2], b[3], b[4], b[5], b[6] & 15u, b[7], 8u | (b[8] & 3u), b[8] >> 4, b[9], b[10],
+             b[11], b[12], b[13], b[14], b[15]);
+}
+
+/* Who serves the store, on which address and port. */
+static void place_store(const request *want, worker_spec *spec)
+{
+    bool one = spec->nnodes == 1, given = want->master_addr[0] != '\0';
+    /* The ranks of one machine need no other address than this, whatever was given. */
+    snprintf(spec->master_addr, sizeof spec->master_addr, "%s",
+             one || !given ? "127.0.0.1" : want->master_addr);
+    spec->store_on_loopback = one || (given && socket_address_says_loopback(want->master_addr));
+    if (want->master_port != NOT_GIVEN)
+        spec->master_port = want->master_port;
+    else
+        spec->master_port = one ? 0 : want->by_arrival ? SPEC_C10D_PORT : STORE_DEFAULT_PORT;
+    if (one || (!want->by_arrival && spec->node_rank == 0))
+        spec->server = STORE_HOST_HERE;
+    else if (!want->by_arrival || want->rdzv.is_host == 0)
+        spec->server = STORE_HOST_ELSEWHERE;
+    else if (want->rdzv.is_host == 1)
+        spec->server = STORE_HOST_HERE;
+    else if (strcmp(spec->local_addr, spec->master_addr) == 0 ||
+             local_network_owns(spec->master_addr))
+        spec->server = STORE_HOST_MAYBE_HERE;
+    else
+        spec->server = STORE_HOST_ELSEWHERE;
+}
+
+static void set_times(const options *opts, const rdzv_config *rdzv, worker_spec *spec)
+{
+    bool own_join = options_given(opts, "join-timeout") || rdzv->join_ms < 0;
+    spec->join_ms = own_join ? opts->join_timeout * 1000 : rdzv->join_ms;
+    spec->monitor_ms = (int64_t)(opts->monitor_interval * 1e3);
+    spec->keep_alive_ms = rdzv->keep_alive_ms > 0 ? rdzv->keep_alive_ms : KEEP_ALIVE_MS;
+    spec->keep_alive_misses = rdzv->keep_alive_misses > 0 ? rdzv->keep_alive_misses : MISSES;
+}
+
+status worker_spec_count_gpus(const options *opts, int *out)
+{
+    const char *nproc = opts->nproc_per_node;
+    bool matters = nproc == NULL ? opts->world_size >= 0
+                                 : strcmp(nproc, "gpu") == 0 || strcmp(nproc, "auto") == 0;
+    *out = 0;
+    return matters ? device_list_count(opts, out) : STATUS_OK;
+}
+
+status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worker_spec *out)
+{
+    request want = {0};
+    TRY(request_read(opts, cpu_count, gpu_count, &want));
+    TRY(fit(&want, gpu_count));
+    TRY(check_nodes(&want));
+    worker_spec spec = {.nproc = want.nproc,
+                        .nnodes = want.nnodes,
+                        .node_rank = want.node_rank > 0 ? want.node_rank : 0,
+                        .world_size = want.nproc * want.nnodes,
+                        .by_arrival = want.by_arrival && want.nnodes > 1,
+                        .max_restarts = (int)opts->max_restarts,
+                        .run_id = "none",
+                        .role = "default"};
+    if (opts->local_addr != NULL)
+        TRY(copy_text("--local-addr", opts->local_addr, spec.local_addr, sizeof spec.local_addr));
+    place_store(&want, &spec);
+    set_times(opts, &want.rdzv, &spec);
+    if (spec.by_arrival)
+        spec.node_rank = spec.server == STORE_HOST_HERE ? 0 : NOT_GIVEN;
+    if (opts->rdzv_id != NULL && !opts->standalone)
+        TRY(copy_text("--rdzv-id", opts->rdzv_id, spec.run_id, sizeof spec.run_id));
+    else if (spec.master_port == 0)
+        name_job(spec.run_id);
+    if (opts->role != NULL)
+        TRY(copy_text("--role", opts->role, spec.role, sizeof spec.role));
+    *out = spec;
+    return STATUS_OK;
+}
 
 /* Every worker needs a GPU of its own in the list that the launcher was given. */
-static status check_virtual(const launch_plan *plan)
+static status check_virtual(const worker_spec *spec)
 {
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
     int listed = 1;
@@ -15,43 +329,88 @@ static status check_virtual(const launch_plan *plan)
         return STATUS_OK;
     for (const char *c = list; *c != '\0'; c++)
         listed += *c == ',';
-    if (plan->nproc > listed)
+    if (spec->nproc > listed)
         return FAIL(STATUS_INVALID,
                     "--virtual-local-rank: %d ranks, but CUDA_VISIBLE_DEVICES=%.80s names %d GPU%s",
-                    plan->nproc, list, listed, listed == 1 ? "" : "s");
+                    spec->nproc, list, listed, listed == 1 ? "" : "s");
     return STATUS_OK;
 }
 
 /* The folder must be the same one for all attempts, so it cannot be named by the time of each.
  * Rank 0 is on node 0. */
-static status choose_run_dir(const options *opts, const launch_plan *plan, char *out)
+static status choose_run_dir(const options *opts, const worker_spec *spec, char *out)
 {
     out[0] = '\0';
-    if (opts->run_dir != NULL || opts->resume != NULL || plan->node_rank > 0)
+    if (opts->run_dir != NULL || opts->resume != NULL || spec->node_rank > 0)
         return STATUS_OK;
     return run_folder_choose(opts, out);
 }
 
-status worker_spec_make(const options *opts, const launch_plan *plan, int argc, char **argv,
-                        worker_spec *out)
+status worker_spec_complete(const options *opts, int argc, char **argv, worker_spec *spec)
 {
-    memset(out, 0, sizeof *out);
-    out->plan = *plan;
-    out->port_busy = opts->inject != NULL && strstr(opts->inject, "port-busy") != NULL;
-    out->virtual_local_rank = opts->virtual_local_rank;
-    out->stdout_has_result = standard_streams_carry_result(opts);
-    if (out->virtual_local_rank)
-        TRY(check_virtual(plan));
-    TRY(shutdown_policy_make(opts, &out->policy));
-    TRY(worker_logs_read(opts, plan->nproc, &out->logs));
-    if (!out->policy.own)
-        return entrypoint_find(opts, &out->program);
+    spec->port_busy = opts->inject != NULL && strstr(opts->inject, "port-busy") != NULL;
+    spec->virtual_local_rank = opts->virtual_local_rank;
+    spec->stdout_has_result = standard_streams_carry_result(opts);
+    if (spec->virtual_local_rank)
+        TRY(check_virtual(spec));
+    TRY(shutdown_policy_make(opts, &spec->policy));
+    TRY(worker_logs_read(opts, spec->nproc, &spec->logs));
+    if (!spec->policy.own)
+        return entrypoint_find(opts, &spec->program);
     if (opts->command == COMMAND_TRAIN)
-        TRY(choose_run_dir(opts, plan, out->run_dir));
-    return entrypoint_self(argc, argv, &out->program);
+        TRY(choose_run_dir(opts, spec, spec->run_dir));
+    return entrypoint_self(argc, argv, &spec->program);
 }
 
 void worker_spec_free(worker_spec *spec)
 {
     entrypoint_free(&spec->program);
+}
+
+static status print_rank(const worker_spec *spec, int node, int local_rank)
+{
+    const worker_place place = {.rank = node * spec->nproc + local_rank,
+                                .local_rank = local_rank,
+                                .master_port = spec->master_port};
+    char **argv = NULL, *environment = NULL, *line = NULL;
+    status st = worker_environment_describe(spec, &place, &environment);
+    if (st == STATUS_OK)
+        st = entrypoint_argv(&spec->program, local_rank, &argv);
+    if (st == STATUS_OK) {
+        line = shell_words_line(argv);
+        if (line == NULL)
+            st = FAIL(STATUS_NO_MEMORY, "the program's arguments");
+    }
+    if (st == STATUS_OK)
+        printf("  rank %d: %s\n    %s\n", place.rank, line, environment);
+    free(line);
+    free(argv);
+    free(environment);
+    return st;
+}
+
+static status print_node(const worker_spec *whole, int node)
+{
+    worker_spec spec = *whole; /* owns nothing anew */
+    spec.node_rank = node;
+    int first = node * spec.nproc;
+    printf("node %d of %d%s: ranks %d to %d of %d\n", node, spec.nnodes,
+           node == whole->node_rank ? " (this one)" : "", first, first + spec.nproc - 1,
+           spec.world_size);
+    for (int i = 0; i < spec.nproc; i++)
+        TRY(print_rank(&spec, node, i));
+    return STATUS_OK;
+}
+
+status worker_spec_print(const worker_spec *spec)
+{
+    printf("store: served by %s at %s:%d%s\n",
+           spec->by_arrival   ? "the launcher on the endpoint's host, which is node 0,"
+           : spec->nnodes > 1 ? "node 0"
+                              : "this launcher",
+           spec->master_addr, spec->master_port, spec->master_port == 0 ? " (a free port)" : "");
+    printf("restarts: %d at most\n", spec->max_restarts);
+    for (int node = 0; node < spec->nnodes; node++)
+        TRY(print_node(spec, node));
+    return STATUS_OK;
 }

@@ -1,27 +1,69 @@
-/* All that a launch needs to know before it begins. */
+/* What is launched: how many workers on this node and where it stands among the others, which
+ * program they run, where their output goes, and when they are stopped. */
 #ifndef MNIST_DDP_APP_LAUNCH_WORKER_SPEC_H
 #define MNIST_DDP_APP_LAUNCH_WORKER_SPEC_H
 
 #include "app/launch/entrypoint.h"
-#include "app/launch/launch_plan.h"
 #include "app/launch/shutdown_policy.h"
 #include "app/launch/worker_logs.h"
 #include "app/options/options.h"
 
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    SPEC_ADDRESS_BYTES = 256,
+    SPEC_ROLE_BYTES = 64,
+    SPEC_C10D_PORT = 29400, /* torchrun's, for --rdzv-backend=c10d */
+};
+
+/* Who serves the store. */
+typedef enum store_host {
+    STORE_HOST_HERE,
+    STORE_HOST_ELSEWHERE,
+    STORE_HOST_MAYBE_HERE, /* by the first launcher on the host of the endpoint */
+} store_host;
+
 typedef struct worker_spec {
-    launch_plan plan;
+    int nproc, nnodes, world_size;
+    int node_rank;   /* -1 until the nodes have met: `by_arrival` */
+    bool by_arrival; /* c10d: nodes are numbered as they come, the one that serves the store is 0 */
+    store_host server;
+    char master_addr[SPEC_ADDRESS_BYTES];
+    int master_port;        /* 0: one node, a free one */
+    bool store_on_loopback; /* it is served on master_addr only, not on all addresses */
+    char local_addr[SPEC_ADDRESS_BYTES]; /* this machine, as others know it; "": by the route */
+    char run_id[RUN_ID_BYTES];
+    char role[SPEC_ROLE_BYTES];
+    int max_restarts;
+    int64_t join_ms, monitor_ms;
+    int64_t keep_alive_ms; /* a launcher shows so often that it lives; */
+    int keep_alive_misses; /* silent so many times, it is taken for dead */
+
+    /* By worker_spec_complete. */
     shutdown_policy policy;
     worker_logs logs;
     entrypoint program;
-    char run_dir[FILE_PATH_BYTES]; /* for the workers of `train`; "" where they need not be told */
+    char run_dir[FILE_PATH_BYTES]; /* for the workers of `train`; "" if they need not be told */
     bool virtual_local_rank;       /* each worker sees one GPU, and LOCAL_RANK=0 */
     bool stdout_has_result;        /* what the ranks print is no mere progress */
     bool port_busy;                /* --inject=port-busy: the store's port is taken already */
 } worker_spec;
 
-/* The launch of `train` (this program again) or `run` (any program) that the plan asks for. */
-status worker_spec_make(const options *opts, const launch_plan *plan, int argc, char **argv,
-                        worker_spec *out);
+/* GPUs of this machine if the number of ranks depends on them; else 0, and no driver is asked. */
+status worker_spec_count_gpus(const options *opts, int *out);
+
+/* Who starts how many workers, and where the store is. Flags come first, then PET_NPROC_PER_NODE
+ * and so on. world_size == 1 && nnodes == 1: `train` needs no launcher. STATUS_INVALID if the
+ * settings do not fit each other; the message says what to type. */
+status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worker_spec *out);
+
+/* The rest of it: for the launch of `train` (this program again, with argv) or `run` (any program).
+ * STATUS_INVALID likewise. worker_spec_free also after a failure. */
+status worker_spec_complete(const options *opts, int argc, char **argv, worker_spec *spec);
 void worker_spec_free(worker_spec *spec);
+
+/* Prints on stdout what would be started, on every node. */
+status worker_spec_print(const worker_spec *spec);
 
 #endif

@@ -148,7 +148,7 @@ START_TEST(two_nodes_share_one_store)
     char address[32];
     store_server *probe = NULL;
     ck_assert(store_server_create("127.0.0.1", 0, &probe) == STATUS_OK);
-    launch_plan first = launcher_plan(2), second;
+    worker_spec first = launcher_plan(2), second;
     first.nnodes = 2;
     first.world_size = 4;
     first.master_port = store_server_port(probe);
@@ -171,7 +171,7 @@ END_TEST
 /* A process that knows nothing of generations (torch's) must not meet the dead ones' addresses. */
 START_TEST(a_restart_begins_with_an_empty_store)
 {
-    launch_plan plan = launcher_plan(3);
+    worker_spec plan = launcher_plan(3);
     plan.max_restarts = 1;
     int code = launcher_finish(launcher_start("leave_key", &plan, "log", 0), "log");
     ck_assert_msg(code == 0, "%d\n%s", code, launcher_output);
@@ -183,7 +183,7 @@ START_TEST(a_restart_of_two_nodes_begins_with_an_empty_store)
 {
     store_server *probe = NULL;
     ck_assert(store_server_create("127.0.0.1", 0, &probe) == STATUS_OK);
-    launch_plan first = launcher_plan(2), second;
+    worker_spec first = launcher_plan(2), second;
     first.nnodes = 2;
     first.world_size = 4;
     first.max_restarts = 1;
@@ -207,7 +207,7 @@ START_TEST(a_taken_port_is_an_error)
     char port[16];
     store_server *other = NULL;
     ck_assert(store_server_create("127.0.0.1", 0, &other) == STATUS_OK);
-    launch_plan plan = launcher_plan(2);
+    worker_spec plan = launcher_plan(2);
     plan.master_port = store_server_port(other);
     ck_assert_int_eq(launcher_finish(launcher_start("ok", &plan, "log", 0), "log"),
                      EXIT_CODE_RENDEZVOUS);
@@ -219,7 +219,7 @@ END_TEST
 
 START_TEST(what_was_started_is_stopped_if_the_rest_cannot_be)
 {
-    launch_plan plan = launcher_plan(40);
+    worker_spec plan = launcher_plan(40);
     int code = launcher_finish(launcher_start("sleep", &plan, "log", 32), "log");
     ck_assert_int_eq(code, EXIT_CODE_INTERNAL);
     ASSERT_FACTS(launcher_output, "error", "40", "ranks", "ulimit -n");
@@ -233,7 +233,7 @@ START_TEST(ends_without_delay)
     char path[FILE_PATH_BYTES];
     double best_s = 1.0;
     for (int i = 0; i < 20 && best_s >= 0.05; i++) {
-        launch_plan plan = launcher_plan(2);
+        worker_spec plan = launcher_plan(2);
         ck_assert_int_eq(launcher_finish(launcher_start("note_end", &plan, "log", 0), "log"), 0);
         double end_s = clock_seconds(clock_now_ns());
         long long last_ns = 0;

@@ -1,5 +1,5 @@
 /* What the launcher makes of flags and torchrun's variables, and what it refuses. */
-#include "app/launch/launch_plan.h"
+#include "app/launch/worker_spec.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
@@ -115,8 +115,8 @@ static const struct {
 START_TEST(plans)
 {
     options opts = read_options(PLANS[_i].variables, PLANS[_i].flags);
-    launch_plan plan;
-    ck_assert_msg(launch_plan_make(&opts, CPUS, PLANS[_i].gpus, &plan) == STATUS_OK, "%s: %s",
+    worker_spec plan;
+    ck_assert_msg(worker_spec_read(&opts, CPUS, PLANS[_i].gpus, &plan) == STATUS_OK, "%s: %s",
                   PLANS[_i].flags, status_text());
     ck_assert_int_eq(plan.nproc, PLANS[_i].nproc);
     ck_assert_int_eq(plan.nnodes, PLANS[_i].nnodes);
@@ -180,10 +180,10 @@ static const struct {
 START_TEST(nonsense_is_refused_with_advice)
 {
     options opts = {.command = COMMAND_TRAIN};
-    launch_plan plan = {.nproc = -5};
+    worker_spec plan = {.nproc = -5};
     status st = try_options(REFUSED[_i].variables, REFUSED[_i].flags, &opts);
     if (st == STATUS_OK)
-        st = launch_plan_make(&opts, CPUS, 0, &plan);
+        st = worker_spec_read(&opts, CPUS, 0, &plan);
     ck_assert_msg(st == STATUS_INVALID, "%s was accepted", REFUSED[_i].flags);
     ck_assert_int_eq(plan.nproc, -5);
     ASSERT_FACTS_LISTED(status_text(), REFUSED[_i].facts);
@@ -198,8 +198,8 @@ START_TEST(a_long_address_is_refused)
     memset(flags + used, 'a', 300);
     flags[used + 300] = '\0';
     options opts = read_options("", flags);
-    launch_plan plan;
-    ck_assert(launch_plan_make(&opts, CPUS, 0, &plan) == STATUS_INVALID);
+    worker_spec plan;
+    ck_assert(worker_spec_read(&opts, CPUS, 0, &plan) == STATUS_INVALID);
     options_free(&opts);
 }
 END_TEST
@@ -231,8 +231,8 @@ static const struct {
 START_TEST(nodes_meet_on_terms)
 {
     options opts = read_options("", MEETINGS[_i].flags);
-    launch_plan plan;
-    ck_assert_msg(launch_plan_make(&opts, CPUS, 0, &plan) == STATUS_OK, "%s: %s",
+    worker_spec plan;
+    ck_assert_msg(worker_spec_read(&opts, CPUS, 0, &plan) == STATUS_OK, "%s: %s",
                   MEETINGS[_i].flags, status_text());
     ck_assert_int_eq(plan.join_ms, MEETINGS[_i].join_ms);
     ck_assert_int_eq(plan.keep_alive_ms, MEETINGS[_i].keep_alive_ms);
@@ -245,19 +245,19 @@ END_TEST
 /* Two jobs of one machine each are never mistaken for each other. */
 START_TEST(jobs_have_names)
 {
-    launch_plan a, b;
+    worker_spec a, b;
     options opts = read_options("", "--nproc-per-node=2");
-    ck_assert(launch_plan_make(&opts, CPUS, 0, &a) == STATUS_OK);
-    ck_assert(launch_plan_make(&opts, CPUS, 0, &b) == STATUS_OK);
+    ck_assert(worker_spec_read(&opts, CPUS, 0, &a) == STATUS_OK);
+    ck_assert(worker_spec_read(&opts, CPUS, 0, &b) == STATUS_OK);
     ck_assert_uint_eq(strlen(a.run_id), 36);
     ck_assert_str_ne(a.run_id, b.run_id);
     options_free(&opts);
     opts = read_options("", "--nproc-per-node=2 --rdzv-id=mine");
-    ck_assert(launch_plan_make(&opts, CPUS, 0, &a) == STATUS_OK);
+    ck_assert(worker_spec_read(&opts, CPUS, 0, &a) == STATUS_OK);
     ck_assert_str_eq(a.run_id, "mine");
     options_free(&opts);
     opts = read_options("", "--nnodes=2");
-    ck_assert(launch_plan_make(&opts, CPUS, 0, &a) == STATUS_OK);
+    ck_assert(worker_spec_read(&opts, CPUS, 0, &a) == STATUS_OK);
     ck_assert_str_eq(a.run_id, "none");
     options_free(&opts);
 }
@@ -275,7 +275,7 @@ static void clear_variables(void)
 
 int main(void)
 {
-    Suite *suite = suite_create("launch_plan");
+    Suite *suite = suite_create("worker_spec");
     TCase *core = suite_case(suite, "core", 10);
     tcase_add_checked_fixture(core, clear_variables, clear_variables);
     tcase_add_loop_test(core, plans, 0, sizeof PLANS / sizeof PLANS[0]);

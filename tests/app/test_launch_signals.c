@@ -13,7 +13,7 @@ START_TEST(signals_stop_all)
 {
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
     char signal[16];
-    launch_plan plan = launcher_plan(3);
+    worker_spec plan = launcher_plan(3);
     pid_t pid = launcher_start("sleep", &plan, "log", 0);
     for (int rank = 0; rank < 3; rank++)
         ck_assert_int_gt(launcher_rank(rank), 0);
@@ -32,7 +32,7 @@ END_TEST
 /* As Ctrl-C does: the whole process group gets it, and the launcher still decides. */
 START_TEST(a_signal_to_the_group_is_no_failure)
 {
-    launch_plan plan = launcher_plan(3);
+    worker_spec plan = launcher_plan(3);
     pid_t pid = launcher_start("sleep", &plan, "log", 0);
     for (int rank = 0; rank < 3; rank++)
         kill(launcher_rank(rank), SIGINT);
@@ -50,7 +50,7 @@ END_TEST
 /* SIGTERM asks for a checkpoint, once more for the end, and then there is no asking. */
 START_TEST(further_signals_kill)
 {
-    launch_plan plan = launcher_plan(2);
+    worker_spec plan = launcher_plan(2);
     pid_t pid = launcher_start("stay", &plan, "log", 0);
     ck_assert(launcher_rank(0) > 0 && launcher_rank(1) > 0);
     int64_t start_ns = clock_now_ns();
@@ -67,7 +67,7 @@ END_TEST
 
 START_TEST(a_second_interrupt_kills)
 {
-    launch_plan plan = launcher_plan(2);
+    worker_spec plan = launcher_plan(2);
     pid_t pid = launcher_start("stay", &plan, "log", 0);
     ck_assert(launcher_rank(0) > 0 && launcher_rank(1) > 0);
     kill(pid, SIGINT);
@@ -83,7 +83,7 @@ END_TEST
 START_TEST(a_full_stderr_does_not_keep_it_from_stopping)
 {
     char path[FILE_PATH_BYTES];
-    launch_plan plan = launcher_plan(3);
+    worker_spec plan = launcher_plan(3);
     launcher_path("log", path);
     ck_assert_int_eq(mkfifo(path, 0600), 0);
     int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -107,7 +107,7 @@ END_TEST
 START_TEST(a_closed_stderr_does_not_end_the_run)
 {
     char path[FILE_PATH_BYTES];
-    launch_plan plan = launcher_plan(2);
+    worker_spec plan = launcher_plan(2);
     launcher_path("log", path);
     ck_assert_int_eq(mkfifo(path, 0600), 0);
     int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -123,7 +123,7 @@ END_TEST
 
 START_TEST(no_orphans_when_the_launcher_is_killed)
 {
-    launch_plan plan = launcher_plan(4);
+    worker_spec plan = launcher_plan(4);
     pid_t pid = launcher_start("stay", &plan, "log", 0);
     for (int rank = 0; rank < 4; rank++)
         ck_assert_int_gt(launcher_rank(rank), 0);

@@ -34,9 +34,9 @@ void launcher_teardown(void)
     launcher_output = NULL;
 }
 
-launch_plan launcher_plan(int nproc)
+worker_spec launcher_plan(int nproc)
 {
-    return (launch_plan){.nproc = nproc,
+    return (worker_spec){.nproc = nproc,
                          .nnodes = 1,
                          .world_size = nproc,
                          .master_addr = "127.0.0.1",
@@ -54,12 +54,12 @@ void launcher_path(const char *name, char out[FILE_PATH_BYTES])
     ck_assert(file_join(folder, name, out) == STATUS_OK);
 }
 
-pid_t launcher_start(const char *mode, const launch_plan *plan, const char *log, rlim_t max_files)
+pid_t launcher_start(const char *mode, const worker_spec *spec, const char *log, rlim_t max_files)
 {
     char path[FILE_PATH_BYTES], *argv[] = {"test_app_launch", "--an-argument", NULL};
     char *flags[] = {"mnist_ddp", "train", NULL};
     options opts;
-    worker_spec spec;
+    worker_spec own = *spec;
     launcher_path(log, path);
     pid_t pid = fork();
     ck_assert_int_ge(pid, 0);
@@ -76,9 +76,9 @@ pid_t launcher_start(const char *mode, const launch_plan *plan, const char *log,
     if (max_files > 0)
         setrlimit(RLIMIT_NOFILE, &files);
     if (options_parse(2, flags, &opts) != STATUS_OK ||
-        worker_spec_make(&opts, plan, 2, argv, &spec) != STATUS_OK)
+        worker_spec_complete(&opts, 2, argv, &own) != STATUS_OK)
         _exit(LAUNCHED_WORKER_BAD);
-    _exit(agent_run(&spec, clock_now_ns()));
+    _exit(agent_run(&own, clock_now_ns()));
 }
 
 int launcher_finish(pid_t pid, const char *log)
@@ -95,8 +95,8 @@ int launcher_finish(pid_t pid, const char *log)
 
 int launcher_run(const char *mode, int nproc)
 {
-    launch_plan plan = launcher_plan(nproc);
-    return launcher_finish(launcher_start(mode, &plan, "log", 0), "log");
+    worker_spec spec = launcher_plan(nproc);
+    return launcher_finish(launcher_start(mode, &spec, "log", 0), "log");
 }
 
 void launcher_check_said(const char *words)

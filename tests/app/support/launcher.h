@@ -18,13 +18,13 @@ void launcher_setup(void);
 void launcher_teardown(void);
 
 /* One node with `nproc` ranks. */
-launch_plan launcher_plan(int nproc);
+worker_spec launcher_plan(int nproc);
 
 /* The path of `name` in the folder. */
 void launcher_path(const char *name, char out[FILE_PATH_BYTES]);
 
 /* Starts a launcher in a process of its own; its stderr goes to folder/`log`. */
-pid_t launcher_start(const char *mode, const launch_plan *plan, const char *log, rlim_t max_files);
+pid_t launcher_start(const char *mode, const worker_spec *plan, const char *log, rlim_t max_files);
 
 /* Waits for the launcher and reads what it wrote. Its exit code; -1 - signal if one ended it. */
 int launcher_finish(pid_t pid, const char *log);
