@@ -50,8 +50,8 @@ int64_t rank_context_global_batch(const rank_context *rank);
 /* Where this process stands: from the environment, or the only rank of a job of its own. */
 status rank_context_place(rendezvous_place *out, bool *is_worker);
 
-/* $MNIST_DDP_DUMP_DIR: where ranks of this host keep their pages (dist/health/rank_status.h), and write
- * their last collectives; NULL if it is not set. */
+/* $MNIST_DDP_DUMP_DIR: where ranks of this host keep their status (dist/health/rank_status.h), and
+ * write their last collectives; NULL if it is not set. */
 const char *rank_context_dump_folder(void);
 
 /* Opens all that training needs: data, rendezvous, process group, device, network, optimizer,
