@@ -26,7 +26,7 @@ typedef struct member {
     char backend[NAME_BYTES];
     uint64_t shared_bytes;
     char gpu[DEVICE_ID_BYTES]; /* NO_GPU, or an id that no other GPU of the host has */
-    char place[PLACE_BYTES];   /* equal where ranks can share memory and see each other's process */
+    char place[PLACE_BYTES];   /* equal if ranks can share memory and see each other's process */
 } member;
 
 static const char NO_GPU[] = "-";

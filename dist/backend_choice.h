@@ -14,10 +14,10 @@ typedef struct backend_choice {
     bool one_host;   /* all ranks share host, network and process namespace, and user */
 } backend_choice;
 
-/* STATUS_INVALID, with the names that exist, where `name` (or NULL) is none of them. */
+/* STATUS_INVALID, with the names that exist, if `name` (or NULL) is none of them. */
 status backend_choice_check(const char *name);
 
-/* STATUS_INVALID where `name` is a backend for GPUs only, for ranks that compute on the CPU. */
+/* STATUS_INVALID if `name` is a backend for GPUs only, for ranks that compute on the CPU. */
 status backend_choice_check_cpu(const char *name);
 
 /* Returns once every rank is there, after options->timeout_ms at most: STATUS_TIMEOUT with the first

@@ -45,7 +45,7 @@ static int end_of_run(const rendezvous_place *place, const bool *there, int firs
 }
 
 /* "1, 3, 8-15 (node 1), ..." of the ranks that are not there, at most as many as fit; returns how
- * many. Nodes are named where there are several. */
+ * many. Nodes are named if there are several. */
 static int list_missing(const rendezvous_place *place, const bool *there, char *out)
 {
     int missing = 0;

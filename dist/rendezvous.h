@@ -21,16 +21,16 @@ typedef struct rendezvous_place {
 
 /* Reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK or
  * NODE_RANK, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT and TORCHELASTIC_USE_AGENT_STORE.
- * *found is false, and *out untouched, where RANK and WORLD_SIZE are both unset: this is no worker.
- * STATUS_INVALID with the variable's name where one is missing or makes no sense. */
+ * *found is false, and *out untouched, if RANK and WORLD_SIZE are both unset: this is no worker.
+ * STATUS_INVALID with the variable's name if one is missing or makes no sense. */
 status rendezvous_place_from_env(rendezvous_place *out, bool *found);
 
 typedef struct rendezvous rendezvous;
 
-/* Joins the job's store (rank 0 serves it where no agent does) and returns once all ranks have
+/* Joins the job's store (rank 0 serves it if no agent does) and returns once all ranks have
  * joined; meanwhile logs every few seconds who is missing. STATUS_TIMEOUT, with the missing ranks,
- * after timeout_ms (--join-timeout). STATUS_INVALID where two processes claim one rank, or the
- * ranks disagree on the world size; STATUS_IO where rank 0 cannot have the port; STATUS_PEER where
+ * after timeout_ms (--join-timeout). STATUS_INVALID if two processes claim one rank, or the
+ * ranks disagree on the world size; STATUS_IO if rank 0 cannot have the port; STATUS_PEER if
  * the store goes away. One rank's failure ends the join of all that still wait. A world of one
  * without an agent opens no socket. */
 status rendezvous_join(const rendezvous_place *place, int64_t timeout_ms, int64_t store_timeout_ms,
@@ -40,7 +40,7 @@ status rendezvous_join(const rendezvous_place *place, int64_t timeout_ms, int64_
  * for a world of one without an agent. */
 store *rendezvous_store(rendezvous *rdzv);
 
-/* Says goodbye and, where this rank serves the store, waits up to 5 s for all others to. Only after
+/* Says goodbye and, if this rank serves the store, waits up to 5 s for all others to. Only after
  * a run that went well; otherwise just destroy. The run is over: what fails here is only logged. */
 void rendezvous_leave(rendezvous *rdzv);
 void rendezvous_destroy(rendezvous *rdzv);

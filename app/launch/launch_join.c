@@ -111,7 +111,7 @@ status launch_join_connect(const launch_joining *joining, store **out)
             stranger_ns = now;
         if (st == STATUS_UNKNOWN_HOST || st == STATUS_REFUSED || st == STATUS_PEER)
             stranger_ns = 0;
-        if (stranger_ns != 0) /* also where its queue is full meanwhile, and nobody answers */
+        if (stranger_ns != 0) /* also if its queue is full meanwhile, and nobody answers */
             st = not_ours(joining);
         bool stranger = stranger_ns != 0 && now - stranger_ns > JOB_MS * 1000000ll;
         if (stranger || now >= deadline_ns) {
@@ -273,7 +273,7 @@ static status say_who_did_not_come(const launch_joining *joining, const bool *th
                 (double)spec->join_ms * 1e-3, list);
 }
 
-/* Node 0 looks who is there, and all go on at its word; the others look only where they have to
+/* Node 0 looks who is there, and all go on at its word; the others look only if they have to
  * say who is missing. */
 static status wait_for_all(const launch_joining *joining, store *client, waiting *w)
 {

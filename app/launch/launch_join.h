@@ -18,15 +18,15 @@ typedef struct launch_joining {
     const atomic_bool *quit;
 } launch_joining;
 
-/* One attempt to connect to the store. STATUS_INVALID: no such name; STATUS_PEER: refused, or no
+/* One attempt to connect to the store. STATUS_UNKNOWN_HOST, STATUS_REFUSED; STATUS_PEER: no
  * way there; STATUS_TIMEOUT: no answer; STATUS_IO: what listens there is no store. */
 status launch_join_reach(const launch_joining *joining, store **out);
 
 /* Connects to the store, patiently, and says every few seconds what it waits for. STATUS_TIMEOUT
- * after join_ms; STATUS_INVALID where something else listens there; STATUS_PEER once *quit. */
+ * after join_ms; STATUS_INVALID if something else listens there; STATUS_PEER once *quit. */
 status launch_join_connect(const launch_joining *joining, store **out);
 
-/* Meets the others: *node is this one's number. STATUS_INVALID where the nodes' settings, numbers
+/* Meets the others: *node is this one's number. STATUS_INVALID if the nodes' settings, numbers
  * or jobs do not fit; STATUS_TIMEOUT, with who is missing. */
 status launch_join_meet(const launch_joining *joining, store *client, int *node);
 
