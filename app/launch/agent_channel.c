@@ -190,7 +190,7 @@ static status look_for_outcome(agent_channel *channel)
     status st = group_outcome_read(text, &outcome);
     free(text);
     if (st != STATUS_OK) {
-        status_context(st, "node 0's verdict");
+        status_context(st, "node 0's outcome");
         tell_failure(channel, CHANNEL_CUT_OFF);
         atomic_store(&channel->quit, true); /* to ask again would not help */
         return STATUS_OK;

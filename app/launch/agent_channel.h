@@ -1,6 +1,6 @@
-/* What the launchers of a job's nodes tell each other, through the store that node 0 serves.
+/* What the agents of a job's nodes tell each other, through the store that node 0 serves.
  *
- * A thread of the launcher does it, so that a slow network never keeps the launcher from its
+ * A thread of the agent does it, so that a slow network never keeps the agent from its
  * workers. The keys (dist/membership/keys.h) lie under mnist_ddp/launcher/, outside any attempt.
  */
 #ifndef MNIST_DDP_APP_LAUNCH_AGENT_CHANNEL_H
@@ -16,12 +16,12 @@ typedef enum agent_channel_event {
     CHANNEL_JOINED,     /* all nodes are there, and their number is known */
     CHANNEL_NOT_JOINED, /* they will not be: agent_channel_why() */
     CHANNEL_TROUBLE,    /* this attempt is to be stopped */
-    CHANNEL_OUTCOME,    /* this attempt is judged: agent_channel_outcome() */
+    CHANNEL_OUTCOME,    /* node 0 has decided on this attempt: agent_channel_outcome() */
     CHANNEL_CUT_OFF,    /* the store is out of reach, and nothing more will come: why() */
 } agent_channel_event;
 
-/* Joins the other nodes: CHANNEL_JOINED or CHANNEL_NOT_JOINED follows. `server`: where this node
- * serves the store; else NULL. Settings must outlive the link. */
+/* Joins the other nodes: CHANNEL_JOINED or CHANNEL_NOT_JOINED follows. `server`: if this node
+ * serves the store; else NULL. The spec must outlive the channel. */
 status agent_channel_create(const worker_spec *spec, store_server *server, int port,
                             agent_channel **out);
 
@@ -39,7 +39,7 @@ void agent_channel_start(agent_channel *channel, int attempt);
 /* Tells the others to stop. */
 void agent_channel_tell_trouble(agent_channel *channel);
 
-/* Tells them that this launcher was told to stop: node 0 starts no further attempt. */
+/* Tells them that this agent was told to stop: node 0 starts no further attempt. */
 void agent_channel_tell_stop(agent_channel *channel, int signal);
 
 /* Tells how this node's workers ended; CHANNEL_OUTCOME follows once all nodes have said it. Node 0

@@ -12,7 +12,7 @@ typedef struct coordinator coordinator;
 status coordinator_create(const launch_joining *joining, coordinator **out);
 void coordinator_destroy(coordinator *c); /* accepts NULL */
 
-/* Looks who lives and who has ended. A node that is silent for too long is lost; then, and where
+/* Looks who lives and who has ended. A node that is silent for too long is lost. Then, or if
  * somebody is in trouble, trouble/<attempt> is set and *alarm. */
 status coordinator_hear(coordinator *c, store *client, int attempt, bool *alarm);
 

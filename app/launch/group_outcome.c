@@ -148,7 +148,7 @@ status group_outcome_doubt(const node_report *own, const worker_spec *spec, int 
     outcome.again = false;
     outcome.told_by = -1;
     snprintf(outcome.text, sizeof outcome.text,
-             "the verdict in the store (%s, exit code %d) does not fit what happened on node %d, "
+             "the outcome in the store (%s, exit code %d) does not fit what happened on node %d, "
              "and is not believed: who else reaches the store's port?",
              out->again ? "start again" : "the end", out->code, spec->node_rank);
     group_outcome_free(out);
