@@ -26,7 +26,7 @@ static void write_collectives(rank_signals *listener)
     pthread_mutex_lock(&listener->lock);
     if (listener->rank == NULL || rank_context_dump_folder() == NULL)
         LOG_W("SIGUSR2: %s",
-              listener->rank == NULL ? "no job is open" : "MNIST_DDP_DUMP_DIR is not set");
+              listener->rank == NULL ? "no rank is at work" : "MNIST_DDP_DUMP_DIR is not set");
     else if (failure_dump(listener->rank) == STATUS_OK)
         LOG_I("SIGUSR2: the last collectives are in %s/rank%d.jsonl", rank_context_dump_folder(),
               listener->rank->place.rank);

@@ -49,7 +49,7 @@ static void count_step(trainer *t, int samples, const device_use *before)
     device_use after = strategy_use(t->rank->strategy, 0);
     device_use step = {.sent_bytes = after.sent_bytes - before->sent_bytes,
                        .received_bytes = after.received_bytes - before->received_bytes};
-    if (step.sent_bytes > 0 || step.received_bytes > 0)
+    if (!t->graphs.enabled || step.sent_bytes > 0 || step.received_bytes > 0)
         t->step_moved = step;
     t->result->moved.sent_bytes += t->step_moved.sent_bytes;
     t->result->moved.received_bytes += t->step_moved.received_bytes;

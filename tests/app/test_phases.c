@@ -128,6 +128,22 @@ START_TEST(bytes_are_those_of_the_algorithm)
 }
 END_TEST
 
+/* The last of three steps has one sample: one replica trains alone, and nothing is sent. */
+START_TEST(a_step_without_traffic_counts_none)
+{
+    double moved[2];
+    for (int i = 0; i < 2; i++) {
+        json_t *result =
+            result_of(WORDS(RUN_FLAGS, "--model", "mlp", "--epochs", "1", "--batch-size", "64",
+                            "--limit", i == 0 ? "128" : "129", "--mode=dp", "--replicas=2"));
+        moved[i] = number(json_object_get(result, "bytes"), "sent") * number(result, "steps");
+        json_decref(result);
+    }
+    ck_assert_msg(moved[0] > 0 && fabs(moved[0] - moved[1]) < 4, "%.0f and %.0f", moved[0],
+                  moved[1]);
+}
+END_TEST
+
 /* Rank 1 begins each of 6 steps 200 ms late: rank 0 waits for it, which is not its traffic. */
 START_TEST(a_late_rank_is_waited_for)
 {
@@ -183,6 +199,7 @@ int main(void)
     tcase_add_loop_test(runs, phases_sum_to_the_training_time, 0, N_RUNS);
     tcase_add_loop_test(runs, every_mode_has_the_keys, 0, N_RUNS);
     tcase_add_loop_test(runs, bytes_are_those_of_the_algorithm, 0, N_RUNS);
+    tcase_add_test(runs, a_step_without_traffic_counts_none);
     tcase_add_loop_test(runs, a_late_rank_is_waited_for, 0, 2);
     TCase *skews = suite_case(suite, "skew", 30);
     tcase_add_loop_test(skews, waiting_ends_with_the_last_arrival, 0, 2);
