@@ -209,7 +209,13 @@ static status read_marks(stream_trace *s)
 
 status stream_trace_settle(stream_trace *s)
 {
-    if (s == NULL || s->broken != STATUS_OK || s->n_timers == 0)
+    if (s == NULL)
+        return STATUS_OK;
+    if (s->broken != STATUS_OK) {
+        status_restore(&s->why);
+        return s->broken;
+    }
+    if (s->n_timers == 0)
         return STATUS_OK;
     int last = s->n_timers - 1;
     int64_t last_ns = 0;

@@ -20,7 +20,7 @@ status stream_trace_open(device *dev, trace *t, const char *name, stream_trace *
 void stream_trace_close(stream_trace *s); /* accepts NULL */
 
 /* The stream's part of the calls below. A failure to enqueue a timer ends the lane, not the run;
- * only stream_trace_switch with a total returns it. */
+ * stream_trace_switch with a total and stream_trace_settle return it. */
 void stream_trace_begin(stream_trace *s, const char *of, const char *name);
 void stream_trace_end(stream_trace *s);
 status stream_trace_switch(stream_trace *s, const char *name, int64_t *total_ns);
