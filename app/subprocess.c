@@ -72,7 +72,7 @@ typedef struct running {
 __attribute__((noreturn)) static void become(const subprocess *program, const running *r,
                                              pid_t parent)
 {
-    int in = open("/dev/null", O_RDONLY);
+    int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent || in < 0 || dup2(in, STDIN_FILENO) < 0 ||
@@ -150,12 +150,12 @@ static int reap(const running *r)
 static status read_all(int fd, char **out)
 {
     struct stat about;
-    size_t size = fstat(fd, &about) == 0 ? (size_t)about.st_size : 0;
-    size = size < OUTPUT_BYTES ? size : OUTPUT_BYTES;
+    size_t all = fstat(fd, &about) == 0 ? (size_t)about.st_size : 0;
+    size_t size = all < OUTPUT_BYTES ? all : OUTPUT_BYTES;
     char *text = malloc(size + 1);
     if (text == NULL)
         return FAIL(STATUS_NO_MEMORY, "%zu bytes of output", size);
-    ssize_t n = pread(fd, text, size, 0);
+    ssize_t n = pread(fd, text, size, (off_t)(all - size));
     text[n > 0 ? n : 0] = '\0';
     *out = text;
     return STATUS_OK;

@@ -32,9 +32,9 @@ typedef struct subprocess {
 } subprocess;
 
 /* Runs the program in a process group of its own; its stdin is empty. *out: what it wrote to stdout
- * (at most 16 MiB of it), the caller's to free. STATUS_PEER if it ended with another exit code than
- * 0 or by a signal, STATUS_TIMEOUT if it was killed, STATUS_IO if it did not start. The message has
- * the last line of its stderr.
+ * (at most the last 16 MiB of it), the caller's to free. STATUS_PEER if it ended with another exit
+ * code than 0 or by a signal, STATUS_TIMEOUT if it was killed, STATUS_IO if it did not start. The
+ * message has the last line of its stderr.
  * A stop is passed on as SIGTERM. 10 s later, or after a second one, the program is killed:
  * STATUS_TIMEOUT, and signals->first is set. Nothing of the process group outlives the call. */
 status subprocess_run(const subprocess *program, char **out);

@@ -151,7 +151,7 @@ static status check(const cost_sample *samples, size_t n, int cores)
             continue;
         fitted[s->kind]++;
         steps += s->kind != COST_SAMPLE_ALL_REDUCE;
-        several = several || (s->kind == COST_SAMPLE_DDP && s->ranks > 1);
+        several = several || (s->kind != COST_SAMPLE_ALL_REDUCE && s->ranks > 1);
     }
     if (cores < 1)
         return FAIL(STATUS_INVALID, "a machine of %d cores", cores);

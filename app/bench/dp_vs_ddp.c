@@ -103,10 +103,10 @@ static status prepare(comparison *c)
     TRY(device_list_count(c->opts, &gpus));
     TRY(bench_cases_make(c->opts, gpus > 0, &c->cases, c->notes));
     TRY(bench_rows_create(&c->cases, (int)c->opts->repeats, &c->rows));
-    TRY(bench_folder_make(c->opts, c->folder)); /* before the hours of measuring */
     TRY(bench_child_open(CHILD_TIMEOUT_MS, &c->place));
     TRY(bench_commands_init(c->opts, gpus > 0, c->place.folder, &c->commands));
     TRY(bench_commands_find(&c->commands));
+    TRY(bench_folder_make(c->opts, c->folder)); /* before the hours of measuring */
     c->commands.evaluates = true;
     c->rows.threads = c->commands.threads;
     c->rows.is_cuda = gpus > 0;

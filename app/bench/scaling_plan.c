@@ -90,7 +90,7 @@ static status add_runs(const options *opts, scaling_plan *plan, const bool wante
                            MAX_IMAGES, &batches));
     for (int i = 0; i < worlds.n; i++) {
         alone = alone || worlds.values[i] == 1;
-        if (worlds.values[i] > 1 && wanted[COST_SAMPLE_DDP])
+        if (worlds.values[i] > 1) /* the bandwidth of every mode comes from here */
             TRY(add_run(plan,
                         (scaling_run){COST_SAMPLE_ALL_REDUCE, MODEL_MLP, worlds.values[i], 0}));
         for (int j = 0; j < batches.n; j++)
