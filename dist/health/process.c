@@ -1,7 +1,9 @@
 #include "dist/health/process.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,11 +11,12 @@
 enum { STAT_BYTES = 512 };
 
 /* State and start. They come after the name, which may hold anything but ends at the last bracket.
- * false: no such process. */
-static int read_stat(int pid, char *state, uint64_t *start)
+ * false: they were not read; errno says why. */
+static bool read_stat(int pid, char *state, uint64_t *start)
 {
     char path[64], text[STAT_BYTES];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    errno = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
     if (fd >= 0)
@@ -39,7 +42,9 @@ process_state process_look(process_id id)
 {
     char state = '\0';
     uint64_t start = 0;
-    if (!read_stat(id.pid, &state, &start) || state == 'Z' || state == 'X')
+    if (!read_stat(id.pid, &state, &start)) /* without a free descriptor nobody is dead */
+        return errno == ENOENT || errno == ESRCH ? PROCESS_ENDED : PROCESS_RUNS;
+    if (state == 'Z' || state == 'X')
         return PROCESS_ENDED;
     if (id.start != 0 && id.start != start)
         return PROCESS_ENDED;

@@ -41,7 +41,7 @@ static status set_first(const membership *m, const char *name, const char *text,
     return STATUS_OK;
 }
 
-/* Member 0 may serve the store: it stays until all that have come know why it goes. */
+/* Member 0 may serve the store: it stays until all members know why it goes, LINGER_MS at most. */
 static void linger(const membership *m)
 {
     int64_t deadline_ns = clock_deadline_ns(LINGER_MS), came = 0, heard = 0;
@@ -51,7 +51,7 @@ static void linger(const membership *m)
         if (store_add(m->store, keys_make(m->prefix, KEYS_CAME, -1).text, 0, &came) != STATUS_OK ||
             store_add(m->store, keys_make(m->prefix, KEYS_HEARD, -1).text, 0, &heard) != STATUS_OK)
             return;
-        if (heard >= came)
+        if (came >= m->n && heard >= came)
             return;
         clock_sleep_ms(2);
     } while (!clock_passed(deadline_ns));
@@ -102,9 +102,11 @@ static status share_failure(const membership *m, status st, bool has_come, char 
     char *held = NULL;
     status_kept kept;
     status_keep(&kept);
-    status shared = refuse(m, st, !is_shared(st), &held);
-    if (shared == STATUS_OK)
-        shared = read_outcome(m, held, has_come, outcome);
+    if (refuse(m, st, !is_shared(st), &held) != STATUS_OK) {
+        status_restore(&kept);
+        return st;
+    }
+    status shared = read_outcome(m, held, has_come, outcome);
     free(held);
     if (shared == STATUS_OK || is_shared(shared))
         return shared;
