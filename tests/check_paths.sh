@@ -16,6 +16,7 @@ in_sources() {
 }
 
 named=$({ in_documents && in_sources; } | sort -u | grep -vE "$made" | sed -E 's/<[^>]*>/*/g')
+[ -n "$named" ] || exit 1
 # shellcheck disable=SC2086
 ls -d $named >/dev/null || {
     echo "^ named in a document or a comment, but not there" >&2

@@ -69,16 +69,6 @@ bool facts_in_a_line(const char *text, const char *first, ...)
     return facts_listed_in_a_line(text, list);
 }
 
-bool facts_in(const char *text, const char *first, ...)
-{
-    const char *list[MAX_FACTS + 1];
-    va_list more;
-    va_start(more, first);
-    collect(list, first, more);
-    va_end(more);
-    return all_in(text, text + strlen(text), list);
-}
-
 void facts_assert_listed(const char *text, const char *const *facts, const char *file, int line)
 {
     char words[512] = "";

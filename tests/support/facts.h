@@ -15,9 +15,6 @@ bool facts_in_a_line(const char *text, const char *first, ...) __attribute__((se
 /* The same, for a list that ends with NULL. */
 bool facts_listed_in_a_line(const char *text, const char *const *facts);
 
-/* The same for the whole of `text`: the facts may stand in different lines. */
-bool facts_in(const char *text, const char *first, ...) __attribute__((sentinel));
-
 /* The whole number after the word `name` in the first line that holds `fact`; -1 if there is none:
  * 12 for "stopped", "epoch" and "stopped after epoch 12". */
 int facts_number(const char *text, const char *fact, const char *name);
