@@ -1,10 +1,10 @@
 /* mnist_ddp env: what a bug report needs to say, in one block. */
 #include "app/commands.h"
-#include "app/exit_codes.h"
-#include "app/json_value.h"
-#include "app/local_network.h"
-#include "app/machine.h"
-#include "app/version.h"
+#include "app/common/exit_codes.h"
+#include "app/common/json_value.h"
+#include "app/common/local_network.h"
+#include "app/common/machine.h"
+#include "app/common/version.h"
 
 #include "base/json_text.h"
 #include "base/module.h"

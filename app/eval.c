@@ -1,6 +1,6 @@
 #include "app/commands.h"
-#include "app/exit_codes.h"
-#include "app/json_value.h"
+#include "app/common/exit_codes.h"
+#include "app/common/json_value.h"
 #include "app/train/evaluate.h"
 #include "app/train/rank_context.h"
 #include "base/json_text.h"

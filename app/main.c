@@ -1,15 +1,18 @@
 /* The program: reads what is asked for and hands it to the command, or to the launcher where that
  * command runs as several ranks. */
 #include "app/bench/all_reduce_command.h"
+#include "app/bench/bench.h"
 #include "app/commands.h"
-#include "app/device_list.h"
-#include "app/exit_codes.h"
+#include "app/common/device_list.h"
+#include "app/common/exit_codes.h"
+#include "app/common/standard_streams.h"
+#include "app/common/version.h"
+#include "app/doctor/doctor.h"
 #include "app/launch/agent.h"
 #include "app/options/options.h"
-#include "app/standard_streams.h"
 #include "app/train/rank_context.h"
 #include "app/train/strategy.h"
-#include "app/version.h"
+#include "app/train/train_command.h"
 
 #include "base/clock.h"
 #include "base/json_text.h"

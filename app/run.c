@@ -1,6 +1,6 @@
 /* mnist_ddp run: any program as several ranks, as torchrun does it. */
 #include "app/commands.h"
-#include "app/exit_codes.h"
+#include "app/common/exit_codes.h"
 #include "app/launch/agent.h"
 #include "app/launch/worker_spec.h"
 

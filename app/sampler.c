@@ -1,6 +1,6 @@
 #include "data/sampler.h"
 #include "app/commands.h"
-#include "app/exit_codes.h"
+#include "app/common/exit_codes.h"
 #include "base/json_text.h"
 
 #include "base/memory.h"

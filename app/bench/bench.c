@@ -1,14 +1,13 @@
 /* mnist_ddp bench: which of the benchmarks. */
 #include "app/bench/bench.h"
 
-#include "app/commands.h"
-#include "app/exit_codes.h"
+#include "app/common/exit_codes.h"
+#include "app/common/runs_folder.h"
 #include "app/options/nearest.h"
 #include "app/options/options_table.h"
 #include "app/options/options_value.h"
 #include "app/report/page.h"
 #include "app/report/report.h"
-#include "app/runs_folder.h"
 #include "base/json_text.h"
 #include "base/log.h"
 

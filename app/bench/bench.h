@@ -7,6 +7,10 @@
 
 #include <jansson.h>
 
+/* Measures; opts->benchmark says what. Returns the exit code and has said why on stderr if it is not
+ * 0. `argc`, `argv`: the whole command line, for the record. */
+int bench_command(const options *opts, int argc, char **argv);
+
 /* Each returns the exit code and has said why on stderr if it is not 0. `argc`, `argv`: the whole
  * command line, for the record. */
 int dp_vs_ddp_command(const options *opts, int argc, char **argv); /* DP beside DDP */

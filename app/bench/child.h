@@ -3,7 +3,7 @@
 #ifndef MNIST_DDP_APP_BENCH_CHILD_H
 #define MNIST_DDP_APP_BENCH_CHILD_H
 
-#include "app/subprocess.h"
+#include "app/common/subprocess.h"
 
 #include <jansson.h>
 #include <stdbool.h>

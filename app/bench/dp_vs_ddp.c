@@ -2,8 +2,8 @@
 #include "app/bench/dp_vs_ddp.h"
 
 #include "app/bench/bench.h"
-#include "app/device_list.h"
-#include "app/exit_codes.h"
+#include "app/common/device_list.h"
+#include "app/common/exit_codes.h"
 #include "app/report/report.h"
 #include "base/clock.h"
 #include "base/log.h"

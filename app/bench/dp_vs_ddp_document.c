@@ -1,6 +1,6 @@
 /* The figures as JSON, and the tables and sentences of the report. */
 #include "app/bench/dp_vs_ddp.h"
-#include "app/json_value.h"
+#include "app/common/json_value.h"
 #include "app/report/report.h"
 #include "app/report/table.h"
 

@@ -2,7 +2,7 @@
 #include "app/bench/bench.h"
 #include "app/bench/scaling_projection.h"
 #include "app/bench/scaling_report.h"
-#include "app/exit_codes.h"
+#include "app/common/exit_codes.h"
 #include "app/report/plot.h"
 #include "app/report/report.h"
 #include "base/log.h"

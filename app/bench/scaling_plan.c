@@ -1,6 +1,6 @@
 #include "app/bench/scaling_plan.h"
 
-#include "app/device_list.h"
+#include "app/common/device_list.h"
 #include "base/team.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "app/doctor/checkup.h"
 
-#include "app/json_value.h"
+#include "app/common/json_value.h"
 
 #include <stdarg.h>
 #include <stdio.h>

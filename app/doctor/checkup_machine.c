@@ -1,8 +1,8 @@
 #include "app/doctor/checkup.h"
 
-#include "app/device_list.h"
-#include "app/exit_codes.h"
-#include "app/machine.h"
+#include "app/common/device_list.h"
+#include "app/common/exit_codes.h"
+#include "app/common/machine.h"
 #include "base/module.h"
 #include "dist/backend_choice.h"
 #include "kernels/device.h"

@@ -1,8 +1,8 @@
 #include "app/doctor/checkup.h"
 
-#include "app/exit_codes.h"
+#include "app/common/exit_codes.h"
+#include "app/common/local_network.h"
 #include "app/launch/agent_store.h"
-#include "app/local_network.h"
 #include "base/clock.h"
 #include "base/comma_list.h"
 #include "dist/net/socket.h"

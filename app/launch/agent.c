@@ -1,6 +1,7 @@
 #include "app/launch/agent.h"
 
-#include "app/exit_codes.h"
+#include "app/common/exit_codes.h"
+#include "app/common/standard_streams.h"
 #include "app/launch/agent_channel.h"
 #include "app/launch/agent_signals.h"
 #include "app/launch/agent_store.h"
@@ -8,7 +9,6 @@
 #include "app/launch/group_outcome.h"
 #include "app/launch/worker_environment.h"
 #include "app/launch/worker_group.h"
-#include "app/standard_streams.h"
 #include "base/clock.h"
 #include "base/file_limit.h"
 #include "base/log.h"

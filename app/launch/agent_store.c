@@ -1,6 +1,6 @@
 #include "app/launch/agent_store.h"
 
-#include "app/local_network.h"
+#include "app/common/local_network.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "dist/net/socket.h"

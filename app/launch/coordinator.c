@@ -1,6 +1,6 @@
 #include "app/launch/coordinator.h"
 
-#include "app/exit_codes.h"
+#include "app/common/exit_codes.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "dist/membership/keys.h"

@@ -1,6 +1,6 @@
 #include "app/launch/failure_report.h"
 
-#include "app/exit_codes.h"
+#include "app/common/exit_codes.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/text_stream.h"

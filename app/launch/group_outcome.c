@@ -1,7 +1,7 @@
 #include "app/launch/group_outcome.h"
 
-#include "app/exit_codes.h"
-#include "app/json_value.h"
+#include "app/common/exit_codes.h"
+#include "app/common/json_value.h"
 
 #include <limits.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 #include "app/launch/launch_agreement.h"
 
-#include "app/json_value.h"
+#include "app/common/json_value.h"
 #include "base/json_text.h"
 #include "dist/net/socket_route.h"
 

@@ -1,7 +1,7 @@
 #include "app/launch/launch_join.h"
 
+#include "app/common/local_network.h"
 #include "app/launch/launch_agreement.h"
-#include "app/local_network.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "dist/membership/keys.h"

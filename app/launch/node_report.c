@@ -1,6 +1,6 @@
 #include "app/launch/node_report.h"
 
-#include "app/json_value.h"
+#include "app/common/json_value.h"
 #include "base/json_text.h"
 #include "base/text_stream.h"
 

@@ -1,8 +1,8 @@
 #include "app/launch/process_failure.h"
 
-#include "app/error_file.h"
-#include "app/exit_codes.h"
-#include "app/json_value.h"
+#include "app/common/error_file.h"
+#include "app/common/exit_codes.h"
+#include "app/common/json_value.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text_stream.h"

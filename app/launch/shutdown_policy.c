@@ -1,6 +1,6 @@
 #include "app/launch/shutdown_policy.h"
 
-#include "app/exit_codes.h"
+#include "app/common/exit_codes.h"
 #include "app/options/nearest.h"
 #include "base/comma_list.h"
 

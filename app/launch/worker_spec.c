@@ -1,10 +1,10 @@
 #include "app/launch/worker_spec.h"
 
-#include "app/device_list.h"
+#include "app/common/device_list.h"
+#include "app/common/local_network.h"
+#include "app/common/standard_streams.h"
 #include "app/launch/rdzv_config.h"
 #include "app/launch/worker_environment.h"
-#include "app/local_network.h"
-#include "app/standard_streams.h"
 #include "app/train/run_folder.h"
 #include "app/train/strategy.h"
 #include "base/log.h"

@@ -1,7 +1,7 @@
 #include "app/report/plot.h"
 
+#include "app/common/subprocess.h"
 #include "app/report/report.h"
-#include "app/subprocess.h"
 #include "base/executable.h"
 #include "base/file_draft.h"
 

@@ -1,9 +1,9 @@
 #include "app/report/report.h"
 
-#include "app/json_value.h"
-#include "app/machine.h"
+#include "app/common/json_value.h"
+#include "app/common/machine.h"
+#include "app/common/version.h"
 #include "app/report/table.h"
-#include "app/version.h"
 #include "base/file_draft.h"
 #include "base/json_text.h"
 

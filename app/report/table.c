@@ -1,6 +1,6 @@
 #include "app/report/table.h"
 
-#include "app/json_value.h"
+#include "app/common/json_value.h"
 
 #include <math.h>
 #include <stdarg.h>

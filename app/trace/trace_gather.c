@@ -1,6 +1,6 @@
 #include "app/trace/trace_gather.h"
 
-#include "app/version.h"
+#include "app/common/version.h"
 #include "base/clock.h"
 #include "base/file_draft.h"
 #include "base/json_text.h"

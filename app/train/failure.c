@@ -1,8 +1,8 @@
 #include "app/train/failure.h"
 
-#include "app/error_file.h"
-#include "app/exit_codes.h"
-#include "app/json_value.h"
+#include "app/common/error_file.h"
+#include "app/common/exit_codes.h"
+#include "app/common/json_value.h"
 #include "base/clock.h"
 #include "base/file_draft.h"
 #include "base/json_text.h"

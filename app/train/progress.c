@@ -1,6 +1,6 @@
 #include "app/train/progress.h"
 
-#include "app/version.h"
+#include "app/common/version.h"
 #include "base/clock.h"
 #include "dist/chunk.h"
 #include "kernels/ops.h"

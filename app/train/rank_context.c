@@ -1,7 +1,7 @@
 #include "app/train/rank_context.h"
 
-#include "app/device_list.h"
-#include "app/exit_codes.h"
+#include "app/common/device_list.h"
+#include "app/common/exit_codes.h"
 #include "app/train/agreement.h"
 #include "base/log.h"
 #include "dist/chunk.h"

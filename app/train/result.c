@@ -1,8 +1,8 @@
 #include "app/train/result.h"
 
-#include "app/nccl_record.h"
+#include "app/common/nccl_record.h"
+#include "app/common/version.h"
 #include "app/train/memory_use.h"
-#include "app/version.h"
 #include "base/clock.h"
 #include "base/json_text.h"
 #include "base/memory.h"

@@ -1,6 +1,6 @@
 #include "app/train/run_folder.h"
 
-#include "app/runs_folder.h"
+#include "app/common/runs_folder.h"
 #include "base/file_draft.h"
 #include "base/fnv1a.h"
 #include "base/log.h"

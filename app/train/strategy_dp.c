@@ -6,7 +6,7 @@
  * chunks than replicas: the replicas that are left over then do nothing at all. Every transfer is a
  * copy from one replica's memory to another's, through a process group among the threads.
  */
-#include "app/device_list.h"
+#include "app/common/device_list.h"
 #include "app/train/replica.h"
 #include "app/train/strategy_ranks.h"
 #include "base/clock.h"

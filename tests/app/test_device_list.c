@@ -1,5 +1,5 @@
 /* Which device and precision a rank gets from the flags, and what is refused. */
-#include "app/device_list.h"
+#include "app/common/device_list.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 

@@ -1,5 +1,5 @@
 /* The launcher: what it starts, how it ends, and whom it blames. */
-#include "app/exit_codes.h"
+#include "app/common/exit_codes.h"
 #include "base/clock.h"
 #include "dist/store/store.h"
 #include "tests/app/support/launched_worker.h"

@@ -1,6 +1,6 @@
 #include "tests/app/support/launched_worker.h"
 
-#include "app/exit_codes.h"
+#include "app/common/exit_codes.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "dist/store/store.h"

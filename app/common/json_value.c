@@ -1,4 +1,4 @@
-#include "app/json_value.h"
+#include "app/common/json_value.h"
 
 #include <math.h>
 #include <stdint.h>

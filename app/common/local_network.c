@@ -1,4 +1,4 @@
-#include "app/local_network.h"
+#include "app/common/local_network.h"
 
 #include "dist/net/socket_address.h"
 

@@ -1,6 +1,6 @@
 /* What a report says of NCCL. */
-#ifndef MNIST_DDP_APP_NCCL_RECORD_H
-#define MNIST_DDP_APP_NCCL_RECORD_H
+#ifndef MNIST_DDP_APP_COMMON_NCCL_RECORD_H
+#define MNIST_DDP_APP_COMMON_NCCL_RECORD_H
 
 #include <jansson.h>
 

@@ -1,6 +1,6 @@
-#include "app/standard_streams.h"
+#include "app/common/standard_streams.h"
 
-#include "app/exit_codes.h"
+#include "app/common/exit_codes.h"
 #include "base/log.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* What the program exits with when it fails by itself. A launcher hands a worker's code through;
  * a signal n is 128 + n. */
-#ifndef MNIST_DDP_APP_EXIT_CODES_H
-#define MNIST_DDP_APP_EXIT_CODES_H
+#ifndef MNIST_DDP_APP_COMMON_EXIT_CODES_H
+#define MNIST_DDP_APP_COMMON_EXIT_CODES_H
 
 #include "base/status.h"
 

@@ -1,4 +1,4 @@
-#include "app/subprocess.h"
+#include "app/common/subprocess.h"
 
 #include "base/clock.h"
 

@@ -1,4 +1,4 @@
-#include "app/runs_folder.h"
+#include "app/common/runs_folder.h"
 
 #include <stdio.h>
 #include <time.h>

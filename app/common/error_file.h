@@ -6,8 +6,8 @@
  * A worker writes it if it can, to $TORCHELASTIC_ERROR_FILE; for one that could not (it was killed,
  * say) its launcher does.
  */
-#ifndef MNIST_DDP_APP_ERROR_FILE_H
-#define MNIST_DDP_APP_ERROR_FILE_H
+#ifndef MNIST_DDP_APP_COMMON_ERROR_FILE_H
+#define MNIST_DDP_APP_COMMON_ERROR_FILE_H
 
 #include "base/status.h"
 

@@ -1,4 +1,4 @@
-#include "app/exit_codes.h"
+#include "app/common/exit_codes.h"
 
 #include "base/log.h"
 

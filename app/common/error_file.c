@@ -1,6 +1,6 @@
-#include "app/error_file.h"
+#include "app/common/error_file.h"
 
-#include "app/json_value.h"
+#include "app/common/json_value.h"
 #include "base/file.h"
 #include "base/file_draft.h"
 #include "base/json_text.h"

@@ -1,6 +1,6 @@
 /* A program that runs to its end while this process waits. */
-#ifndef MNIST_DDP_APP_SUBPROCESS_H
-#define MNIST_DDP_APP_SUBPROCESS_H
+#ifndef MNIST_DDP_APP_COMMON_SUBPROCESS_H
+#define MNIST_DDP_APP_COMMON_SUBPROCESS_H
 
 #include "base/status.h"
 

@@ -1,6 +1,6 @@
 /* What this machine knows of its own network: its addresses and interfaces. */
-#ifndef MNIST_DDP_APP_LOCAL_NETWORK_H
-#define MNIST_DDP_APP_LOCAL_NETWORK_H
+#ifndef MNIST_DDP_APP_COMMON_LOCAL_NETWORK_H
+#define MNIST_DDP_APP_COMMON_LOCAL_NETWORK_H
 
 #include "base/status.h"
 

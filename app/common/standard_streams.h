@@ -1,6 +1,6 @@
 /* Descriptors 0 to 2: who starts the program may have closed them, and who reads may go away. */
-#ifndef MNIST_DDP_APP_STANDARD_STREAMS_H
-#define MNIST_DDP_APP_STANDARD_STREAMS_H
+#ifndef MNIST_DDP_APP_COMMON_STANDARD_STREAMS_H
+#define MNIST_DDP_APP_COMMON_STANDARD_STREAMS_H
 
 #include "app/options/options.h"
 

@@ -1,6 +1,6 @@
 /* Values of JSON that came from a worker or another node, and text that may be no UTF-8. */
-#ifndef MNIST_DDP_APP_JSON_VALUE_H
-#define MNIST_DDP_APP_JSON_VALUE_H
+#ifndef MNIST_DDP_APP_COMMON_JSON_VALUE_H
+#define MNIST_DDP_APP_COMMON_JSON_VALUE_H
 
 #include "base/status.h"
 

@@ -1,4 +1,4 @@
-#include "app/machine.h"
+#include "app/common/machine.h"
 
 #include "base/team.h"
 

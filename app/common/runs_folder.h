@@ -1,6 +1,6 @@
 /* runs/: a folder for everything that one command leaves. */
-#ifndef MNIST_DDP_APP_RUNS_FOLDER_H
-#define MNIST_DDP_APP_RUNS_FOLDER_H
+#ifndef MNIST_DDP_APP_COMMON_RUNS_FOLDER_H
+#define MNIST_DDP_APP_COMMON_RUNS_FOLDER_H
 
 #include "base/file.h"
 

@@ -1,4 +1,4 @@
-#include "app/device_list.h"
+#include "app/common/device_list.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-#include "app/nccl_record.h"
+#include "app/common/nccl_record.h"
 
-#include "app/json_value.h"
+#include "app/common/json_value.h"
 #include "dist/nccl_settings.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* What this machine is: for doctor and for bug reports. */
-#ifndef MNIST_DDP_APP_MACHINE_H
-#define MNIST_DDP_APP_MACHINE_H
+#ifndef MNIST_DDP_APP_COMMON_MACHINE_H
+#define MNIST_DDP_APP_COMMON_MACHINE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* Which device a rank computes on. */
-#ifndef MNIST_DDP_APP_DEVICE_LIST_H
-#define MNIST_DDP_APP_DEVICE_LIST_H
+#ifndef MNIST_DDP_APP_COMMON_DEVICE_LIST_H
+#define MNIST_DDP_APP_COMMON_DEVICE_LIST_H
 
 #include "app/options/options.h"
 #include "kernels/device.h"

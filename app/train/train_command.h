@@ -1,0 +1,12 @@
+/* mnist_ddp train, as one rank. */
+#ifndef MNIST_DDP_APP_TRAIN_COMMAND_H
+#define MNIST_DDP_APP_TRAIN_COMMAND_H
+
+#include "app/options/options.h"
+#include "dist/rendezvous.h"
+
+/* Returns the exit code and has said why on stderr if it is not 0. `started_ns`: when the launcher,
+ * or this process, began. */
+int train_command(const options *opts, const rendezvous_place *place, int64_t started_ns);
+
+#endif

@@ -1,6 +1,0 @@
-#ifndef MNIST_DDP_APP_VERSION_H
-#define MNIST_DDP_APP_VERSION_H
-
-#define MNIST_DDP_VERSION "0.1.0"
-
-#endif
