@@ -4,6 +4,7 @@
 #include "model/checkpoint_arenas.h"
 #include "model/checkpoint_folder.h"
 #include "model/checkpoint_state.h"
+#include "model/layers.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -11,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+enum { NAME_BYTES = 32 };
 
 /* The model file behind what a user names: itself, or in a run's or a checkpoint's folder. */
 static status model_file(const char *path, char *out)
@@ -26,19 +29,37 @@ static status model_file(const char *path, char *out)
     return STATUS_OK;
 }
 
+/* How many layers a model of this kind has with weights, if the file has them all; else 0. */
+static size_t weights_found(const safetensors *file, model_kind kind)
+{
+    char name[NAME_BYTES];
+    size_t n, found = 0;
+    const layer_spec *layers = model_kind_layers(kind, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (layers[i].name == NULL)
+            continue;
+        snprintf(name, sizeof name, "%s.weight", layers[i].name);
+        if (safetensors_lookup(file, name) == NULL)
+            return 0;
+        found++;
+    }
+    return found;
+}
+
+/* The model whose weights the file has; if those of several, the one with most. */
 static status kind_of(const safetensors *file, model_kind *out)
 {
-    bool fc1 = safetensors_lookup(file, "fc1.weight") != NULL;
-    if (fc1 && safetensors_lookup(file, "conv1.weight") != NULL)
-        *out = MODEL_CNN;
-    else if (fc1 && safetensors_lookup(file, "fc3.weight") != NULL)
-        *out = MODEL_MLP;
-    else
-        return FAIL(STATUS_INVALID,
-                    "%s: neither the mlp's tensors (fc1, fc2, fc3) nor the cnn's (conv1, conv2, "
-                    "fc1, fc2)",
-                    safetensors_path(file));
-    return STATUS_OK;
+    size_t most = 0;
+    for (int kind = 0; kind < MODEL_COUNT; kind++) {
+        size_t found = weights_found(file, (model_kind)kind);
+        if (found > most) {
+            most = found;
+            *out = (model_kind)kind;
+        }
+    }
+    return most > 0 ? STATUS_OK
+                    : FAIL(STATUS_INVALID, "%s: not the tensors of any model (there are: %s)",
+                           safetensors_path(file), model_kind_list);
 }
 
 status checkpoint_model_kind(const char *path, model_kind *out)

@@ -1,29 +1,5 @@
 #include "model/layers.h"
 
-static const layer_spec mlp_layers[] = {
-    {LAYER_LINEAR, "fc1", 784, 1, 1, 512, .relu = true},
-    {LAYER_LINEAR, "fc2", 512, 1, 1, 512, .relu = true},
-    {LAYER_LINEAR, "fc3", 512, 1, 1, NETWORK_CLASSES, .relu = false},
-};
-
-static const layer_spec cnn_layers[] = {
-    {LAYER_CONV2D, "conv1", 1, 28, 28, 32, .relu = true},
-    {LAYER_CONV2D, "conv2", 32, 26, 26, 64, .relu = false}, /* the pool does its relu */
-    {LAYER_POOL, NULL, 64, 24, 24, 64, .relu = true, .dropout = 0.25f},
-    {LAYER_LINEAR, "fc1", 64, 12, 12, 128, .relu = true, .dropout = 0.5f},
-    {LAYER_LINEAR, "fc2", 128, 1, 1, NETWORK_CLASSES, .relu = false},
-};
-
-size_t layers_of(model_kind kind, const layer_spec **out)
-{
-    if (kind == MODEL_MLP) {
-        *out = mlp_layers;
-        return sizeof mlp_layers / sizeof mlp_layers[0];
-    }
-    *out = cnn_layers;
-    return sizeof cnn_layers / sizeof cnn_layers[0];
-}
-
 size_t layer_out_elements(const layer_spec *s)
 {
     switch (s->kind) {
@@ -48,6 +24,11 @@ int layer_fan_in(const layer_spec *s)
         break;
     }
     return s->channels * s->height * s->width;
+}
+
+size_t layer_count(const layer_spec *s)
+{
+    return s->name == NULL ? 0 : (size_t)(layer_fan_in(s) + 1) * (size_t)s->out;
 }
 
 const char *layer_name(const layer *lay)

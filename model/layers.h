@@ -1,4 +1,4 @@
-/* The two networks as lists of layers, and how a batch goes through one layer. */
+/* What a layer is, and how a batch goes through it. */
 #ifndef MNIST_DDP_MODEL_LAYERS_H
 #define MNIST_DDP_MODEL_LAYERS_H
 
@@ -20,8 +20,6 @@ typedef struct layer_spec {
 
 enum { LAYERS_MAX = 6, CONV_KERNEL = 3 };
 
-size_t layers_of(model_kind kind, const layer_spec **out);
-
 /* A layer of a network in being. */
 typedef struct layer {
     const layer_spec *spec;
@@ -36,9 +34,12 @@ typedef struct layer {
     const uint8_t *keep; /* an injected mask, or NULL */
 } layer;
 
-/* Elements of one sample's output, and of weight and bias (0 for a pool). */
+/* Elements of one sample's output. */
 size_t layer_out_elements(const layer_spec *spec);
+
+/* Inputs of one output, and parameters, weight and bias together; 0 for a pool. */
 int layer_fan_in(const layer_spec *spec);
+size_t layer_count(const layer_spec *spec);
 
 /* "conv1"; "pool" for a layer without parameters. */
 const char *layer_name(const layer *lay);

@@ -26,29 +26,6 @@ struct network {
     network_mode mode; /* likewise */
 };
 
-status model_kind_parse(const char *name, model_kind *out)
-{
-    if (strcmp(name, "mlp") != 0 && strcmp(name, "cnn") != 0)
-        return FAIL(STATUS_INVALID, "no model '%s'; there are: mlp, cnn", name);
-    *out = name[0] == 'm' ? MODEL_MLP : MODEL_CNN;
-    return STATUS_OK;
-}
-
-const char *model_kind_name(model_kind kind)
-{
-    return kind == MODEL_MLP ? "mlp" : "cnn";
-}
-
-size_t model_kind_count(model_kind kind)
-{
-    const layer_spec *specs = NULL;
-    size_t n = layers_of(kind, &specs), count = 0;
-    for (size_t i = 0; i < n; i++)
-        if (specs[i].name != NULL)
-            count += (size_t)(layer_fan_in(&specs[i]) + 1) * (size_t)specs[i].out;
-    return count;
-}
-
 static parameter *add_parameter(network *net, const char *layer_name, const char *what, int rank,
                                 const int *shape)
 {
@@ -80,8 +57,8 @@ static void add_parameters(network *net, layer *lay)
 
 static status make_layers(network *net)
 {
-    const layer_spec *specs = NULL;
-    size_t n = layers_of(net->options.kind, &specs);
+    size_t n;
+    const layer_spec *specs = model_kind_layers(net->options.kind, &n);
     ASSERT(n <= LAYERS_MAX);
     int dropouts = 0;
     for (size_t i = 0; i < n; i++) {

@@ -1,23 +1,17 @@
-/* A network with its parameters and gradients as two flat arenas in PyTorch's order.
- *
- *   mlp  fc1 784-512, ReLU, fc2 512-512, ReLU, fc3 512-10                        669,706 parameters
- *   cnn  conv1 32, ReLU, conv2 64, ReLU, maxpool 2, dropout .25, fc1 9216-128,
- *        ReLU, dropout .5, fc2 128-10 (the net of pytorch/examples)            1,199,882 parameters
- */
+/* A network with its parameters and gradients as two flat arenas in PyTorch's order. */
 #ifndef MNIST_DDP_MODEL_NETWORK_H
 #define MNIST_DDP_MODEL_NETWORK_H
 
 #include "base/status.h"
 #include "kernels/batch.h"
 #include "kernels/ops.h"
+#include "model/model_kind.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 typedef struct network network;
-
-typedef enum model_kind { MODEL_MLP, MODEL_CNN } model_kind;
 
 enum { NETWORK_MAX_PARAMETERS = 8, NETWORK_CLASSES = 10 };
 
@@ -37,13 +31,6 @@ typedef struct network_options {
                          (a process group's shared memory, say); NULL: the network makes its own */
     float *parameters; /* likewise */
 } network_options;
-
-/* "mlp" or "cnn"; STATUS_INVALID with both names otherwise. */
-status model_kind_parse(const char *name, model_kind *out);
-const char *model_kind_name(model_kind kind);
-
-/* How many parameters a model of this kind has, before there is one. */
-size_t model_kind_count(model_kind kind);
 
 /* The initial weights are torch.manual_seed(seed)'s, in every bit. The device must outlive it. */
 status network_create(device *dev, const network_options *options, network **out);

@@ -1,6 +1,7 @@
 #include "app/bench/cases.h"
 
 #include "app/bench/list.h"
+#include "model/model_kind.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +11,6 @@ enum { MAX_WORLD = 64, MAX_BATCH = 1 << 20 };
 
 static const char *const MODE_NAMES[BENCH_MODES] = {
     [BENCH_SINGLE] = "single", [BENCH_DP] = "dp", [BENCH_DDP] = "ddp", [BENCH_PS] = "ps"};
-static const char *const MODELS[] = {"mlp", "cnn"};
-enum { N_MODELS = 2 };
 
 const char *bench_mode_name(bench_mode mode)
 {
@@ -131,7 +130,7 @@ static status offer_all(plan *p)
             for (int mode = 0; mode < p->modes.n; mode++) {
                 bench_case c = {.mode = (bench_mode)p->modes.values[mode],
                                 .batch = p->batches.values[batch]};
-                strcpy(c.model, MODELS[p->models.values[model]]);
+                c.model = model_kind_name((model_kind)p->models.values[model]);
                 if (c.mode == BENCH_SINGLE)
                     TRY(offer_world(p, c, 1));
                 for (int w = 0; w < p->worlds.n && c.mode != BENCH_SINGLE; w++)
@@ -145,7 +144,7 @@ status bench_cases_make(const options *opts, bool is_cuda, bench_cases *out, jso
     bench_cases cases = {NULL, 0};
     plan p = {.cases = &cases, .notes = notes, .is_cuda = is_cuda};
     TRY(bench_list_words("--modes", opts->modes, MODE_NAMES, BENCH_MODES, &p.modes));
-    TRY(bench_list_words("--models", opts->models, MODELS, N_MODELS, &p.models));
+    TRY(bench_list_words("--models", opts->models, model_kind_names, MODEL_COUNT, &p.models));
     TRY(bench_list_numbers("--world-sizes", opts->world_sizes, MAX_WORLD, &p.worlds));
     TRY(bench_list_numbers("--batch-sizes", opts->batch_sizes, MAX_BATCH, &p.batches));
     p.strong = strcmp(opts->scaling, "weak") != 0;

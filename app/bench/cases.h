@@ -16,7 +16,7 @@ const char *bench_mode_name(bench_mode mode);
 typedef struct bench_case {
     bool torch; /* PyTorch's; else ours */
     bench_mode mode;
-    char model[8];     /* "mlp", "cnn" */
+    const char *model; /* model_kind_name()'s */
     int world;         /* ranks, or replicas of dp */
     int batch;         /* as --batch-sizes says */
     int global_batch;  /* images of one optimizer step */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALL_REDUCE_TERMS = 3, STEP_TERMS = COST_FIT_MODELS + 3, MOST_TERMS = STEP_TERMS };
+enum { ALL_REDUCE_TERMS = 3, STEP_TERMS = MODEL_COUNT + 3, MOST_TERMS = STEP_TERMS };
 
 /* How often each term counts in a sample; 0 if the sample has nothing to do with it. */
 typedef void row_fn(const cost_fit *fit, const cost_sample *s, double row[MOST_TERMS]);
@@ -27,11 +27,11 @@ static void all_reduce_row(const cost_fit *fit, const cost_sample *s, double row
 static void step_row(const cost_fit *fit, const cost_sample *s, double row[MOST_TERMS])
 {
     double per_core = ranks_per_core(fit, s), rounds = s->kind == COST_SAMPLE_MASTER ? 3 : 1;
-    for (int model = 0; model < COST_FIT_MODELS; model++)
+    for (int model = 0; model < MODEL_COUNT; model++)
         row[model] = s->model == model ? s->images * per_core : 0;
-    row[COST_FIT_MODELS] = s->parameter_bytes * per_core;
-    row[COST_FIT_MODELS + 1] = s->ranks > 1 ? 1 : 0;
-    row[COST_FIT_MODELS + 2] = rounds * (per_core - 1);
+    row[MODEL_COUNT] = s->parameter_bytes * per_core;
+    row[MODEL_COUNT + 1] = s->ranks > 1 ? 1 : 0;
+    row[MODEL_COUNT + 2] = rounds * (per_core - 1);
 }
 
 /* What a step moves, at the bandwidth of all-reduces. */
@@ -141,7 +141,7 @@ static status check(const cost_sample *samples, size_t n, int cores)
     bool several = false;
     for (size_t i = 0; i < n; i++) {
         const cost_sample *s = &samples[i];
-        if (s->kind >= COST_SAMPLE_KINDS || s->model < 0 || s->model >= COST_FIT_MODELS ||
+        if (s->kind >= COST_SAMPLE_KINDS || s->model < 0 || s->model >= MODEL_COUNT ||
             s->ranks < 1 || !(s->images >= 0) || !(s->bytes >= 0) || !isfinite(s->images) ||
             !isfinite(s->bytes) || !(s->seconds > 0) || !isfinite(s->seconds))
             return FAIL(STATUS_INVALID,
@@ -184,9 +184,9 @@ status cost_fit_make(const cost_sample *samples, size_t n, int cores, cost_fit *
         }
     solve_not_negative(&steps, terms);
     memcpy(fit.image_s, terms, sizeof fit.image_s);
-    fit.optimizer_s_per_byte = terms[COST_FIT_MODELS];
-    fit.meeting_s = terms[COST_FIT_MODELS + 1];
-    fit.sharing_s = terms[COST_FIT_MODELS + 2];
+    fit.optimizer_s_per_byte = terms[MODEL_COUNT];
+    fit.meeting_s = terms[MODEL_COUNT + 1];
+    fit.sharing_s = terms[MODEL_COUNT + 2];
     *out = fit;
     return STATUS_OK;
 }

@@ -9,7 +9,7 @@
  *   bandwidth   s/byte    bytes through memory, one rank of a core       n s      all-reduce, DDP
  *                         after the other                                n (W-1)  server, master
  *   switching   s         an all-reduce waits for a core                 s - 1
- *   image[2]    s         forward and backward of an image, by model     b s
+ *   image[]     s         forward and backward of an image, by model     b s
  *   optimizer   s/byte    the optimizer, and what else a step costs      p s
  *                         whatever its batch
  *   meeting     s         the ranks of a step wait for the last of them  once, of several ranks
@@ -29,11 +29,10 @@
 #define MNIST_DDP_APP_BENCH_COST_FIT_H
 
 #include "base/status.h"
+#include "model/model_kind.h"
 
 #include <stdbool.h>
 #include <stddef.h>
-
-enum { COST_FIT_MODELS = 2 };
 
 typedef enum cost_sample_kind {
     COST_SAMPLE_ALL_REDUCE,
@@ -45,7 +44,7 @@ typedef enum cost_sample_kind {
 
 typedef struct cost_sample {
     cost_sample_kind kind;
-    int model;              /* < COST_FIT_MODELS; 0 of an all-reduce */
+    int model;              /* a model_kind; 0 of an all-reduce */
     int ranks;              /* or replicas */
     double images;          /* per rank and step; 0 of an all-reduce */
     double parameter_bytes; /* of the model; 0 of an all-reduce */
@@ -58,7 +57,7 @@ typedef struct cost_sample {
 typedef struct cost_fit {
     int cores;
     double latency_s, s_per_byte, switching_s;
-    double image_s[COST_FIT_MODELS];
+    double image_s[MODEL_COUNT];
     double optimizer_s_per_byte, meeting_s, sharing_s;
 } cost_fit;
 

@@ -122,9 +122,10 @@ static void make_step(const bench_commands *commands, const scaling_run *run, be
     static const bench_mode modes[] = {[COST_SAMPLE_DDP] = BENCH_DDP,
                                        [COST_SAMPLE_SERVER] = BENCH_PS,
                                        [COST_SAMPLE_MASTER] = BENCH_DP};
-    bench_case step = {
-        .mode = modes[run->kind], .world = run->ranks, .global_batch = run->batch * run->ranks};
-    snprintf(step.model, sizeof step.model, "%s", model_kind_name(run->model));
+    bench_case step = {.mode = modes[run->kind],
+                       .world = run->ranks,
+                       .model = model_kind_name(run->model),
+                       .global_batch = run->batch * run->ranks};
     bench_commands_make(commands, &step, out);
 }
 

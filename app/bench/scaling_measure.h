@@ -19,7 +19,7 @@ typedef struct scaling_series {
 typedef struct scaling_measurements {
     scaling_series *series;
     size_t n, room;
-    double backward_s[COST_FIT_MODELS], forward_s[COST_FIT_MODELS]; /* of all steps of one rank */
+    double backward_s[MODEL_COUNT], forward_s[MODEL_COUNT]; /* of all steps of one rank */
 } scaling_measurements;
 
 /* Adds one value to its series (same kind, model, ranks, images and bytes), or begins one. */

@@ -2,12 +2,13 @@
 
 #include "app/common/device_list.h"
 #include "base/team.h"
+#include "model/layers.h"
 
 #include <string.h>
 
 #define FLOAT_BYTES ((double)sizeof(float))
 
-enum { PIXELS = 28 * 28, MAX_RANKS = 1024, MAX_IMAGES = 1 << 20 };
+enum { MIB = 1 << 20, PIXELS = 28 * 28, MAX_RANKS = 1024, MAX_IMAGES = 1 << 20 };
 
 static const char DEFAULT_MODES[] = "ddp,dp,ps";
 static const char DEFAULT_WORLD_SIZES[] = "1,2,3,4,5,6,8";
@@ -133,11 +134,10 @@ static void read_cluster(const options *opts, scaling_plan *plan)
 
 status scaling_plan_make(const options *opts, scaling_plan *out)
 {
-    static const char *const models[] = {[MODEL_MLP] = "mlp", [MODEL_CNN] = "cnn"};
     bool wanted[COST_SAMPLE_KINDS] = {false};
     memset(out, 0, sizeof *out);
     TRY(read_modes(opts, wanted));
-    TRY(bench_list_words("--models", opts->models, models, COST_FIT_MODELS, &out->models));
+    TRY(bench_list_words("--models", opts->models, model_kind_names, MODEL_COUNT, &out->models));
     TRY(read_device(opts, out));
     TRY(add_runs(opts, out, wanted));
     if (strcmp(opts->hold_out, "none") != 0)
@@ -157,16 +157,26 @@ bool scaling_plan_holds_out(const scaling_plan *plan, int ranks)
     return false;
 }
 
-/* DDP's buckets by default close at 1 MiB, then 25: the second and last one holds the first layers'
- * parameters. */
+/* Bytes of the bucket that DDP fills last, by default: from the last layer on, the first is closed at
+ * 1 MiB, the others at 25. */
+static double last_bucket_bytes(model_kind model)
+{
+    size_t n, bytes = 0, cap = 1 * MIB;
+    const layer_spec *layers = model_kind_layers(model, &n);
+    while (n-- > 0) {
+        if (bytes >= cap) {
+            bytes = 0;
+            cap = 25 * MIB;
+        }
+        bytes += sizeof(float) * layer_count(&layers[n]);
+    }
+    return (double)bytes;
+}
+
 cost_work scaling_work(model_kind model)
 {
-    enum {
-        MLP_LAST = 784 * 512 + 512,                /* fc1 */
-        CNN_LAST = 32 * 9 + 32 + 64 * 32 * 9 + 64, /* conv1, conv2 */
-    };
     return (cost_work){.gradient_bytes = FLOAT_BYTES * (double)model_kind_count(model),
-                       .last_bytes = FLOAT_BYTES * (model == MODEL_MLP ? MLP_LAST : CNN_LAST),
+                       .last_bytes = last_bucket_bytes(model),
                        .image_bytes = FLOAT_BYTES * PIXELS,
                        .logit_bytes = FLOAT_BYTES * NETWORK_CLASSES,
                        .backward_share = 2.0 / 3,

@@ -1,6 +1,7 @@
 #include "app/options/options_table.h"
 
 #include "app/options/nearest.h"
+#include "model/model_kind.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -25,10 +26,13 @@ enum {
 #define MAX_RANKS 65536.0
 #define WEEK_S 604800.0
 
+#define AFTER_BAR(KIND, name) "|" name
+#define AFTER_COMMA(KIND, name) "," name
+
 /* clang-format off */
 const option_row options_table[] = {
     {"model", NULL, OPTION_WORD, GROUP_TRAINING, FOR_TRAIN, AT(model), 0, 0,
-     "cnn", "mlp|cnn", "the network"},
+     "cnn", &MODEL_KINDS(AFTER_BAR)[1], "the network"},
     {"optimizer", NULL, OPTION_WORD, GROUP_TRAINING, TRAIN_BENCH, AT(optimizer), 0, 0,
      "adadelta", "sgd|adam|adadelta", "the optimizer"},
     {"lr", NULL, OPTION_REAL, GROUP_TRAINING, TRAIN_BENCH, AT(lr), 0, 1e6,
@@ -203,7 +207,7 @@ const option_row options_table[] = {
     {"world-sizes", NULL, OPTION_TEXT, GROUP_BENCH, FOR_BENCH, AT(world_sizes), 0, 0,
      "1,2,4", "LIST", "ranks, or replicas of dp"},
     {"models", NULL, OPTION_TEXT, GROUP_BENCH, FOR_BENCH, AT(models), 0, 0,
-     "mlp,cnn", "LIST", "networks"},
+     &MODEL_KINDS(AFTER_COMMA)[1], "LIST", "networks"},
     {"batch-sizes", NULL, OPTION_TEXT, GROUP_BENCH, FOR_BENCH, AT(batch_sizes), 0, 0,
      "64", "LIST", "images per step: of all ranks (strong scaling) or of each (weak)"},
     {"scaling", NULL, OPTION_WORD, GROUP_BENCH, FOR_BENCH, AT(scaling), 0, 0,

@@ -13,7 +13,7 @@ enum { CORES = 4, MAX_SAMPLES = 400 };
 
 static const int RANKS[] = {1, 2, 3, 4, 5, 6, 8};
 static const double IMAGES[] = {16, 64, 256};
-static const double GRADIENTS[COST_FIT_MODELS] = {2678824, 4799528};
+static const double GRADIENTS[MODEL_COUNT] = {2678824, 4799528};
 
 /* 30 us an all-reduce, 200 us where cores are too few, 4 GB/s; 100 us an image of the first model
  * and 400 us of the second. */
@@ -58,7 +58,7 @@ static samples measured(uint64_t seed, double size)
         for (s.bytes = 8; s.bytes < 2e7 && s.ranks > 1; s.bytes *= 8)
             add(&all, s, &random, size);
         for (int kind = COST_SAMPLE_DDP; kind < COST_SAMPLE_KINDS; kind++)
-            for (int model = 0; model < COST_FIT_MODELS; model++)
+            for (int model = 0; model < MODEL_COUNT; model++)
                 for (size_t i = 0; i < sizeof IMAGES / sizeof IMAGES[0]; i++) {
                     s = (cost_sample){.kind = (cost_sample_kind)kind,
                                       .model = model,
@@ -80,7 +80,7 @@ START_TEST(finds_the_coefficients_without_noise)
     samples all = measured(1, 0);
     cost_fit fit;
     ck_assert_int_eq(cost_fit_make(all.list, all.n, CORES, &fit), STATUS_OK);
-    for (size_t model = 0; model < COST_FIT_MODELS; model++)
+    for (size_t model = 0; model < MODEL_COUNT; model++)
         ASSERT_WITHIN(fit.image_s[model], TRUTH.image_s[model], 0.02);
     ASSERT_WITHIN(fit.latency_s, TRUTH.latency_s, 0.01);
     ASSERT_WITHIN(fit.s_per_byte, TRUTH.s_per_byte, 0.01);
