@@ -163,7 +163,7 @@ static void check_node_0(checkup *c)
 {
     const worker_spec *spec = &c->spec;
     char own[512];
-    if (spec->server == STORE_HOST_ELSEWHERE) {
+    if (spec->server == RDZV_HOST_ELSEWHERE) {
         check_way(c);
         return;
     }

@@ -107,7 +107,7 @@ static status beat(agent_channel *channel)
     if (channel->beat_ns != 0 && !clock_passed(channel->beat_ns))
         return STATUS_OK;
     channel->beat_ns = clock_deadline_ns(channel->joining.spec->keep_alive_ms);
-    keys_text key = keys_make(channel->joining.prefix, KEYS_BEAT, own_node(channel));
+    keys_text key = keys_make(channel->joining.prefix, KEYS_HEARTBEAT, own_node(channel));
     int length = snprintf(text, sizeof text, "%lld", (long long)++channel->beats);
     return store_set(channel->client, key.text, text, (size_t)length);
 }
@@ -168,7 +168,7 @@ static status find_outcome(agent_channel *channel, char **text)
     channel->decided = NULL;
     if (channel->coordinator != NULL)
         return STATUS_OK;
-    keys_text key = keys_make(channel->joining.prefix, KEYS_VERDICT, channel->attempt);
+    keys_text key = keys_make(channel->joining.prefix, KEYS_OUTCOME, channel->attempt);
     TRY(store_check(channel->client, key.text, &there));
     void *value = NULL;
     size_t size_bytes;
@@ -417,7 +417,7 @@ void agent_channel_tell_report(agent_channel *channel, const node_report *report
 {
     char *text = NULL;
     keys_text key =
-        keys_make_of(channel->joining.prefix, KEYS_END, channel->x.attempt, own_node(channel));
+        keys_make_of(channel->joining.prefix, KEYS_REPORT, channel->x.attempt, own_node(channel));
     if (node_report_write(report, &text) != STATUS_OK)
         LOG_E("%s", status_text());
     if (text != NULL)

@@ -80,17 +80,17 @@ status agent_store_open(worker_spec *spec, store_server **server, int *port)
     char own[SOCKET_ADDRESS_BYTES], why[SOCKET_ADDRESS_BYTES + 80];
     *server = NULL;
     *port = spec->master_port;
-    if (spec->server == STORE_HOST_ELSEWHERE)
+    if (spec->server == RDZV_HOST_ELSEWHERE)
         return STATUS_OK;
     const char *host = agent_store_home(spec, own, why) ? own : NULL;
     if (spec->port_busy)
         TRY(occupy(host, port));
-    if (spec->server == STORE_HOST_MAYBE_HERE && served_by_another(spec))
+    if (spec->server == RDZV_HOST_FIRST && served_by_another(spec))
         return STATUS_OK;
-    if (spec->server == STORE_HOST_HERE && spec->by_arrival)
+    if (spec->server == RDZV_HOST_HERE && spec->by_arrival)
         (void)claim_port(spec->master_port);
     status st = store_server_create(host, *port, server);
-    if (st == STATUS_IO && spec->server == STORE_HOST_MAYBE_HERE)
+    if (st == STATUS_IO && spec->server == RDZV_HOST_FIRST)
         return STATUS_OK; /* somebody was first: whoever answers there will tell */
     TRY(st);
     *port = store_server_port(*server);

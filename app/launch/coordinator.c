@@ -137,7 +137,7 @@ static status hear_ends(coordinator *c, store *client)
         char *text = NULL;
         if (who->ended)
             continue;
-        keys_text key = keys_make_of(c->joining->prefix, KEYS_END, c->attempt, i);
+        keys_text key = keys_make_of(c->joining->prefix, KEYS_REPORT, c->attempt, i);
         TRY(look_at(client, key.text, &text));
         if (text == NULL)
             continue;
@@ -230,7 +230,7 @@ static status say_who_stopped(const coordinator *c, store *client, store_server 
     if (outcome->failed || outcome->code != EXIT_CODE_INTERNAL || outcome->text[0] != '\0')
         return STATUS_OK;
     if (c->alarmed_by >= 0) { /* this node stopped them because of a record: that was the order */
-        key = keys_make_of(prefix, KEYS_END, c->attempt, c->alarmed_by);
+        key = keys_make_of(prefix, KEYS_REPORT, c->attempt, c->alarmed_by);
         snprintf(name, sizeof name, "node %d", c->alarmed_by);
     } else {
         char *text = NULL;
@@ -271,7 +271,7 @@ status coordinator_decide(coordinator *c, store *client, store_server *server, i
     }
     if (outcome.again)
         store_server_forget(server);
-    keys_text key = keys_make(c->joining->prefix, KEYS_VERDICT, attempt);
+    keys_text key = keys_make(c->joining->prefix, KEYS_OUTCOME, attempt);
     char *written = NULL;
     st = group_outcome_write(&outcome, &written);
     if (st == STATUS_OK)

@@ -260,16 +260,16 @@ static void place_store(const request *want, worker_spec *spec)
     else
         spec->master_port = one ? 0 : want->by_arrival ? SPEC_C10D_PORT : STORE_DEFAULT_PORT;
     if (one || (!want->by_arrival && spec->node_rank == 0))
-        spec->server = STORE_HOST_HERE;
+        spec->server = RDZV_HOST_HERE;
     else if (!want->by_arrival || want->rdzv.is_host == 0)
-        spec->server = STORE_HOST_ELSEWHERE;
+        spec->server = RDZV_HOST_ELSEWHERE;
     else if (want->rdzv.is_host == 1)
-        spec->server = STORE_HOST_HERE;
+        spec->server = RDZV_HOST_HERE;
     else if (strcmp(spec->local_addr, spec->master_addr) == 0 ||
              local_network_owns(spec->master_addr))
-        spec->server = STORE_HOST_MAYBE_HERE;
+        spec->server = RDZV_HOST_FIRST;
     else
-        spec->server = STORE_HOST_ELSEWHERE;
+        spec->server = RDZV_HOST_ELSEWHERE;
 }
 
 static void set_times(const options *opts, const rdzv_config *rdzv, worker_spec *spec)
@@ -309,7 +309,7 @@ status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worke
     place_store(&want, &spec);
     set_times(opts, &want.rdzv, &spec);
     if (spec.by_arrival)
-        spec.node_rank = spec.server == STORE_HOST_HERE ? 0 : NOT_GIVEN;
+        spec.node_rank = spec.server == RDZV_HOST_HERE ? 0 : NOT_GIVEN;
     if (opts->rdzv_id != NULL && !opts->standalone)
         TRY(copy_text("--rdzv-id", opts->rdzv_id, spec.run_id, sizeof spec.run_id));
     else if (spec.master_port == 0)

@@ -18,17 +18,17 @@ enum {
 };
 
 /* Who serves the store. */
-typedef enum store_host {
-    STORE_HOST_HERE,
-    STORE_HOST_ELSEWHERE,
-    STORE_HOST_MAYBE_HERE, /* by the first launcher on the host of the endpoint */
-} store_host;
+typedef enum rdzv_host {
+    RDZV_HOST_HERE,
+    RDZV_HOST_ELSEWHERE,
+    RDZV_HOST_FIRST, /* by the first launcher on the host of the endpoint */
+} rdzv_host;
 
 typedef struct worker_spec {
     int nproc, nnodes, world_size;
     int node_rank;   /* -1 until the nodes have met: `by_arrival` */
     bool by_arrival; /* c10d: nodes are numbered as they come, the one that serves the store is 0 */
-    store_host server;
+    rdzv_host server;
     char master_addr[SPEC_ADDRESS_BYTES];
     int master_port;        /* 0: one node, a free one */
     bool store_on_loopback; /* it is served on master_addr only, not on all addresses */

@@ -1,7 +1,7 @@
 /* All keys in the store, and the one place that builds them.
  *
  * Before each stands what the store's client puts there, "mnist_ddp/<run id>/<attempt>/" for ranks
- * and "mnist_ddp/launcher/" for launchers, and then the prefix of the group that meets:
+ * and "mnist_ddp/launcher/" for agents, and then the prefix of the group that meets:
  *
  *   prefix             who meets, and for what
  *   join/              the ranks of a job, at its start (rendezvous.c)
@@ -10,20 +10,20 @@
  *   pg/<g>/            the ranks of process group g: which backend? (backend_choice.c)
  *   pg/<g>/peers/      the same: their processes (health/peers.c)
  *   pg/<g>/nccl/       the same: their communicator (nccl_comm.c)
- *   <run id>/          the launchers of a job's nodes (launch_join.c)
+ *   <run id>/          the agents of a job's nodes (app/launch/agent.h)
  *
- *   key           value                               set by
- *   size          "<members> <member> <who>"          the first one to come
- *   claim/<m>     "<who>#<token>": who member m is    it (lease.h)
- *   beat/<m>      any change is a sign of life        who holds that lease
- *   record/<m>    what it says of itself              it
- *   came          counts those who have come          each
- *   outcome       "ok <text>" or "no <status> <why>"  the first one who knows, for good
- *   heard         counts who has read a "no"          each
+ *   key            value                               set by
+ *   size           "<members> <member> <who>"          the first one to come
+ *   lease/<m>      "<who>#<token>": who member m is    it (lease.h)
+ *   heartbeat/<m>  any change is a sign of life        who holds that lease
+ *   record/<m>     what it says of itself              it
+ *   came           counts those who have come          each
+ *   outcome        "ok <text>" or "no <status> <why>"  the first one who knows, for good
+ *   heard          counts who has read a "no"          each
  *
  *   pg/created/<rank>  counts the groups that the rank has created: the last one is its <g>
  *   id                 under pg/<g>/nccl/: NCCL's unique id, by rank 0
- *   job                without a prefix: the run id, by node 0's launcher before all else
+ *   job                without a prefix: the run id, by node 0's agent before all else
  *
  * Of process group g, under pg/<g>/ (health/first_cause.c, shm_region.c, gloo/engine.cc; gloo's own
  * keys lie under gloo/):
@@ -42,15 +42,15 @@
  *   trace/<r>       its part of the trace, in pieces trace/<r>/<piece>
  *   trace/writer    the rank that writes the file
  *
- * Launchers, under <run id>/, and <a> is an attempt:
+ * Agents, under <run id>/, and <a> is an attempt:
  *
- *   settings      what all nodes must have alike                    node 0
- *   arrived       counts nodes that get their numbers as they come  each of them
- *   trouble/<a>   who says that workers fail: all stop theirs       the first one
- *   stop/<n>      the signal that has told node n's to stop         it
- *   end/<a>/<n>   how node n's workers ended                        it
- *   verdict/<a>   what comes of that: the end, or attempt a + 1     node 0
- *   bye           counts who has read the last one                  each but node 0
+ *   settings         what all nodes must have alike                    node 0
+ *   arrived          counts nodes that get their numbers as they come  each of them
+ *   trouble/<a>      who says that workers fail: all stop theirs       the first one
+ *   stop/<n>         the signal that has told node n's agent to stop   it
+ *   report/<a>/<n>   how node n's workers ended                        it
+ *   outcome/<a>      what comes of that: the end, or attempt a + 1     node 0
+ *   bye              counts who has read the last outcome              each but node 0
  */
 #ifndef MNIST_DDP_DIST_MEMBERSHIP_KEYS_H
 #define MNIST_DDP_DIST_MEMBERSHIP_KEYS_H
@@ -66,8 +66,8 @@ extern "C" {
 #define KEYS_HEARD "heard"
 /* Of a member, with its number. */
 #define KEYS_RECORD "record"
-#define KEYS_LEASE "claim"
-#define KEYS_BEAT "beat"
+#define KEYS_LEASE "lease"
+#define KEYS_HEARTBEAT "heartbeat"
 /* Of one kind of group. */
 #define KEYS_CREATED "pg/created"
 #define KEYS_NCCL_ID "id"
@@ -85,11 +85,10 @@ extern "C" {
 #define KEYS_SEEN "seen"
 #define KEYS_TRACE "trace"
 #define KEYS_TRACE_WRITER "trace/writer"
-/* Of launchers that have met. */
+/* Of agents that have met; and KEYS_OUTCOME, with the attempt. */
 #define KEYS_TROUBLE "trouble"
 #define KEYS_STOP "stop"
-#define KEYS_END "end"
-#define KEYS_VERDICT "verdict"
+#define KEYS_REPORT "report"
 #define KEYS_BYE "bye"
 
 enum { KEYS_BYTES = 320 };

@@ -46,12 +46,12 @@ status lease_holder(store *s, const char *prefix, int member, char who[LEASE_WHO
 
 status lease_look(store *s, const char *prefix, int member, last_heartbeat *seen, bool *changed)
 {
-    char now[sizeof seen->beat];
-    TRY(text_of(s, keys_make(prefix, KEYS_BEAT, member), now, sizeof now));
-    *changed = strcmp(now, seen->beat) != 0;
+    char now[sizeof seen->value];
+    TRY(text_of(s, keys_make(prefix, KEYS_HEARTBEAT, member), now, sizeof now));
+    *changed = strcmp(now, seen->value) != 0;
     if (*changed || seen->changed_ns == 0)
         seen->changed_ns = clock_now_ns();
-    memcpy(seen->beat, now, sizeof now);
+    memcpy(seen->value, now, sizeof now);
     return STATUS_OK;
 }
 
@@ -136,15 +136,16 @@ static status holds(const lease *l, store *s, bool *out, char who[LEASE_WHO_BYTE
 
 status lease_renew(lease *l, store *s)
 {
-    char beat[64], who[LEASE_WHO_BYTES];
+    char text[64], who[LEASE_WHO_BYTES];
     bool own = false;
     TRY(holds(l, s, &own, who));
     if (!own)
         return FAIL(STATUS_INVALID,
                     "this process was silent for too long, and %s %d is now another one (%s)",
                     l->noun, l->member, who[0] != '\0' ? who : "?");
-    int length = snprintf(beat, sizeof beat, "%lld of %d", (long long)++l->beats, (int)getpid());
-    return store_set(s, keys_make(l->prefix, KEYS_BEAT, l->member).text, beat, (size_t)length);
+    int length =
+        snprintf(text, sizeof text, "%lld of %d", (long long)++l->heartbeats, (int)getpid());
+    return store_set(s, keys_make(l->prefix, KEYS_HEARTBEAT, l->member).text, text, (size_t)length);
 }
 
 void lease_release(const lease *l, store *s)

@@ -1,6 +1,6 @@
 /* Who is member m of a group: one process holds the lease on it. Keys: keys.h.
  *
- * The ranks of a job take their leases for good. A launcher's lease is a node's number: it renews
+ * The ranks of a job take their leases for good. An agent's lease is a node's number: it renews
  * it while it lives, and whoever has been silent for too long loses it to the next one who asks.
  */
 #ifndef MNIST_DDP_DIST_MEMBERSHIP_LEASE_H
@@ -20,7 +20,7 @@ typedef struct lease {
     const char *prefix;       /* of the group's keys; borrowed, as is */
     const char *noun;         /* "node": what a member is */
     char holder[LEASE_BYTES]; /* who it is, and a token that tells it from its predecessor */
-    int64_t beats;
+    int64_t heartbeats;
 } lease;
 
 /* Of `who` ("pid 71 on a"), on no member yet. */
@@ -52,7 +52,7 @@ status lease_holder(store *s, const char *prefix, int member, char who[LEASE_WHO
 /* A member's sign of life, for somebody who looks time and again; all zero before the first look.
  */
 typedef struct last_heartbeat {
-    char beat[32]; /* as far as it fits */
+    char value[32]; /* as far as it fits */
     int64_t changed_ns;
 } last_heartbeat;
 

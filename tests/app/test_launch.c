@@ -156,7 +156,7 @@ START_TEST(two_nodes_share_one_store)
     store_server_destroy(probe);
     second = first;
     second.node_rank = 1;
-    second.server = STORE_HOST_ELSEWHERE;
+    second.server = RDZV_HOST_ELSEWHERE;
     pid_t b = launcher_start("two_nodes", &second, "log.1", 0),
           a = launcher_start("two_nodes", &first, "log.0", 0);
     int code = launcher_finish(a, "log.0");
@@ -191,7 +191,7 @@ START_TEST(a_restart_of_two_nodes_begins_with_an_empty_store)
     store_server_destroy(probe);
     second = first;
     second.node_rank = 1;
-    second.server = STORE_HOST_ELSEWHERE;
+    second.server = RDZV_HOST_ELSEWHERE;
     pid_t b = launcher_start("leave_key", &second, "log.1", 0),
           a = launcher_start("leave_key", &first, "log.0", 0);
     int code = launcher_finish(a, "log.0");

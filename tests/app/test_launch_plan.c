@@ -208,24 +208,23 @@ static const struct {
     const char *flags;
     int64_t join_ms, keep_alive_ms;
     int misses;
-    store_host server;
+    rdzv_host server;
 } MEETINGS[] = {
-    {"--nnodes=2", 600000, 5000, 3, STORE_HOST_HERE},
-    {"--nnodes=2 --node-rank=1 --master-addr=h", 600000, 5000, 3, STORE_HOST_ELSEWHERE},
+    {"--nnodes=2", 600000, 5000, 3, RDZV_HOST_HERE},
+    {"--nnodes=2 --node-rank=1 --master-addr=h", 600000, 5000, 3, RDZV_HOST_ELSEWHERE},
     {"--nnodes=2 --rdzv-conf=join_timeout=1.5,keep_alive_interval=0.2,keep_alive_max_attempt=7",
-     1500, 200, 7, STORE_HOST_HERE},
+     1500, 200, 7, RDZV_HOST_HERE},
     {"--nnodes=2 --rdzv-conf=timeout=9,last_call_timeout=1,rank=0 --join-timeout 4", 4000, 5000, 3,
-     STORE_HOST_HERE},
-    {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=localhost", 600000, 5000, 3,
-     STORE_HOST_MAYBE_HERE},
+     RDZV_HOST_HERE},
+    {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=localhost", 600000, 5000, 3, RDZV_HOST_FIRST},
     {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=localhost --rdzv-conf=is_host=no", 600000,
-     5000, 3, STORE_HOST_ELSEWHERE},
+     5000, 3, RDZV_HOST_ELSEWHERE},
     {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=192.0.2.77 --rdzv-conf=is_host=1", 600000,
-     5000, 3, STORE_HOST_HERE},
+     5000, 3, RDZV_HOST_HERE},
     {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=192.0.2.77 --local-addr=192.0.2.77", 600000,
-     5000, 3, STORE_HOST_MAYBE_HERE},
+     5000, 3, RDZV_HOST_FIRST},
     {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=192.0.2.77", 600000, 5000, 3,
-     STORE_HOST_ELSEWHERE},
+     RDZV_HOST_ELSEWHERE},
 };
 
 START_TEST(nodes_meet_on_terms)

@@ -4,11 +4,11 @@
 #define MNIST_DDP_TESTS_APP_SUPPORT_LAUNCHER_KEYS_H
 
 /* Of the first attempt. */
-#define KEY_REPORT_OF_NODE_1 "end/0/1"
+#define KEY_REPORT_OF_NODE_1 "report/0/1"
 #define KEY_TROUBLE "trouble/0"
-#define KEY_OUTCOME "verdict/0"
+#define KEY_OUTCOME "outcome/0"
 /* Of the job. */
-#define KEY_HEARTBEAT_OF_NODE_1 "beat/1"
+#define KEY_HEARTBEAT_OF_NODE_1 "heartbeat/1"
 #define KEY_GOODBYES "bye"
 
 /* A node's report: RESULT 0 is success, 2 a launcher stopped by SIGNAL, 3 ranks that were stopped,
