@@ -18,8 +18,8 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/team.h"
-#include "dist/backend_choice.h"
-#include "dist/nccl_settings.h"
+#include "dist/process_group/backend_choice.h"
+#include "dist/process_group/nccl_settings.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 struct device_kind;       /* kernels/ops.h */
-struct process_group_ops; /* dist/process_group_ops.h */
+struct process_group_ops; /* dist/collective/process_group_ops.h */
 
 enum { MODULE_ABI_VERSION = 6 };
 

@@ -9,7 +9,7 @@
 #define MNIST_DDP_DIST_DDP_H
 
 #include "base/status.h"
-#include "dist/process_group.h"
+#include "dist/process_group/process_group.h"
 
 #include <stdbool.h>
 #include <stddef.h>

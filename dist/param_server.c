@@ -1,6 +1,6 @@
 #include "dist/param_server.h"
 
-#include "dist/process_group_launch.h"
+#include "dist/process_group/process_group_launch.h"
 
 #include <stdlib.h>
 

@@ -18,6 +18,15 @@ check model kernels base
 check dist kernels base
 check app model data dist kernels base
 
+# Inside dist/ each folder may include itself and those named before it.
+below='dist/net dist/store dist/membership dist/collective dist/health dist/backends dist/process_group'
+lower='kernels base'
+for folder in $below; do
+    # shellcheck disable=SC2086 # a list of words
+    check "$folder" $lower
+    lower="$lower $folder"
+done
+
 # app/report/ serves every command, so it includes none of them.
 if grep -rnE '^ *# *include "app/' app/report |
     grep -vE 'include "app/(report/[a-z]+|common/(json_value|machine|subprocess|version))\.h"'; then

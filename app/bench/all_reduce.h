@@ -3,7 +3,7 @@
 #define MNIST_DDP_APP_BENCH_ALL_REDUCE_H
 
 #include "base/status.h"
-#include "dist/process_group.h"
+#include "dist/process_group/process_group.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -3,7 +3,7 @@
 #define MNIST_DDP_APP_BENCH_SAMPLE_H
 
 #include "base/status.h"
-#include "dist/moment.h"
+#include "dist/health/moment.h"
 
 #include <jansson.h>
 

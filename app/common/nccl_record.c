@@ -1,7 +1,7 @@
 #include "app/common/nccl_record.h"
 
 #include "app/common/json_value.h"
-#include "dist/nccl_settings.h"
+#include "dist/process_group/nccl_settings.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
 #include "app/common/exit_codes.h"
 #include "app/common/machine.h"
 #include "base/module.h"
-#include "dist/backend_choice.h"
+#include "dist/process_group/backend_choice.h"
 #include "kernels/device.h"
 
 #include <errno.h>

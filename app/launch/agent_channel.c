@@ -163,19 +163,12 @@ static status judge(agent_channel *channel)
 /* Node 0 follows its own outcome, and the others what the store holds: *text, or NULL. */
 static status find_outcome(agent_channel *channel, char **text)
 {
-    bool there = false;
     *text = channel->decided;
     channel->decided = NULL;
     if (channel->coordinator != NULL)
         return STATUS_OK;
     keys_text key = keys_make(channel->joining.prefix, KEYS_OUTCOME, channel->attempt);
-    TRY(store_check(channel->client, key.text, &there));
-    void *value = NULL;
-    size_t size_bytes;
-    if (there)
-        TRY(store_get(channel->client, key.text, &value, &size_bytes));
-    *text = value;
-    return STATUS_OK;
+    return store_try_get(channel->client, key.text, text);
 }
 
 static status look_for_outcome(agent_channel *channel)

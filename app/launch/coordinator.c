@@ -82,20 +82,6 @@ static void spoil(node_state *who, int node)
     snprintf(who->report.text, sizeof who->report.text, "node %d: %s", node, status_text());
 }
 
-/* The text of a key, where it is there; else NULL. */
-static status look_at(store *client, const char *key, char **text)
-{
-    bool there = false;
-    void *value = NULL;
-    size_t size_bytes;
-    *text = NULL;
-    TRY(store_check(client, key, &there));
-    if (there)
-        TRY(store_get(client, key, &value, &size_bytes));
-    *text = value;
-    return STATUS_OK;
-}
-
 /* One look per beat is enough. */
 static status listen_to(coordinator *c, store *client)
 {
@@ -138,7 +124,7 @@ static status hear_ends(coordinator *c, store *client)
         if (who->ended)
             continue;
         keys_text key = keys_make_of(c->joining->prefix, KEYS_REPORT, c->attempt, i);
-        TRY(look_at(client, key.text, &text));
+        TRY(store_try_get(client, key.text, &text));
         if (text == NULL)
             continue;
         who->ended = read_record(c, i, text, &who->report) == STATUS_OK;
@@ -158,7 +144,7 @@ static status hear_stops(coordinator *c, store *client)
         keys_text key = keys_make(c->joining->prefix, KEYS_STOP, i);
         if (report->signal != 0 || report->lost)
             continue;
-        TRY(look_at(client, key.text, &text));
+        TRY(store_try_get(client, key.text, &text));
         int signal = text != NULL ? atoi(text) : 0;
         if (text != NULL)
             report->signal = signal > 0 && signal < NSIG ? signal : SIGTERM;
@@ -234,7 +220,7 @@ static status say_who_stopped(const coordinator *c, store *client, store_server 
         snprintf(name, sizeof name, "node %d", c->alarmed_by);
     } else {
         char *text = NULL;
-        TRY(look_at(client, key.text, &text));
+        TRY(store_try_get(client, key.text, &text));
         snprintf(name, sizeof name, "%.200s", text != NULL ? text : "");
         free(text);
     }

@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_APP_TRACE_TRACE_CLOCK_H
 #define MNIST_DDP_APP_TRACE_TRACE_CLOCK_H
 
-#include "dist/process_group.h"
+#include "dist/process_group/process_group.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -11,7 +11,7 @@
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "dist/health/rank_status.h"
-#include "dist/process_group.h"
+#include "dist/process_group/process_group.h"
 #include "dist/rendezvous.h"
 #include "kernels/device.h"
 #include "model/network.h"

@@ -4,7 +4,7 @@
 
 #include "app/train/rank_context.h"
 #include "dist/backends/local/local_hub.h"
-#include "dist/process_group.h"
+#include "dist/process_group/process_group.h"
 #include "dist/store/store.h"
 #include "kernels/device.h"
 #include "model/network.h"

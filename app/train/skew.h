@@ -5,8 +5,8 @@
 #ifndef MNIST_DDP_APP_TRAIN_SKEW_H
 #define MNIST_DDP_APP_TRAIN_SKEW_H
 
-#include "dist/moment.h"
-#include "dist/process_group.h"
+#include "dist/health/moment.h"
+#include "dist/process_group/process_group.h"
 
 #include <stdbool.h>
 

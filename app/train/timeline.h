@@ -1,4 +1,4 @@
-/* What a rank does when: it enters each moment (dist/moment.h) here, once, and all who want to know
+/* What a rank does when: it enters each moment (dist/health/moment.h) here, once, and all who want to know
  * hear of it:
  *
  *   the times in result.json   by the host's clock, or by timers on an accelerator's stream
@@ -16,9 +16,9 @@
 
 #include "app/trace/run_trace.h"
 #include "app/train/skew.h"
+#include "dist/health/moment.h"
 #include "dist/health/rank_status.h"
-#include "dist/moment.h"
-#include "dist/process_group.h"
+#include "dist/process_group/process_group.h"
 #include "kernels/device.h"
 
 #include <stdbool.h>

@@ -96,16 +96,10 @@ static void tell(const first_cause *c, const char *name, int rank, const char *t
 /* STATUS_OK with "" if the key is not there. */
 static status ask(const first_cause *c, const char *name, int rank, char *text)
 {
-    keys_text key = keys_make(c->prefix, name, rank);
-    bool there = false;
-    void *value = NULL;
-    size_t size_bytes = 0;
+    char *value = NULL;
     text[0] = '\0';
-    TRY(store_check(c->keys, key.text, &there));
-    if (!there)
-        return STATUS_OK;
-    TRY(store_get(c->keys, key.text, &value, &size_bytes));
-    snprintf(text, VALUE_BYTES, "%s", (const char *)value);
+    TRY(store_try_get(c->keys, keys_make(c->prefix, name, rank).text, &value));
+    snprintf(text, VALUE_BYTES, "%s", value != NULL ? value : "");
     free(value);
     return STATUS_OK;
 }

@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_DIST_FLIGHT_RECORDER_H
 #define MNIST_DDP_DIST_FLIGHT_RECORDER_H
 
-#include "dist/collective.h"
+#include "dist/collective/collective.h"
 
 #include <stdbool.h>
 #include <stdint.h>

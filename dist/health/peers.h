@@ -7,7 +7,7 @@
 #ifndef MNIST_DDP_DIST_PEERS_H
 #define MNIST_DDP_DIST_PEERS_H
 
-#include "dist/process_group_ops.h"
+#include "dist/collective/process_group_ops.h"
 
 #ifdef __cplusplus
 extern "C" {

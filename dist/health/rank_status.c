@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "dist/collective.h"
+#include "dist/collective/collective.h"
 #include "dist/health/process.h"
 
 #include <errno.h>

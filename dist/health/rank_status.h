@@ -7,7 +7,7 @@
 #define MNIST_DDP_DIST_RANK_STATUS_H
 
 #include "base/status.h"
-#include "dist/moment.h"
+#include "dist/health/moment.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 typedef struct rank_status rank_status;
-struct collective; /* dist/process_group_ops.h */
+struct collective; /* dist/collective/process_group_ops.h */
 
 typedef struct rank_status_options {
     const char *folder; /* made if missing; NULL: nobody else reads the page */

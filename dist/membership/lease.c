@@ -19,13 +19,9 @@ void lease_init(lease *l, const char *prefix, const char *noun, const char *who)
 /* The text of a key; "" if it is not there. */
 static status text_of(store *s, keys_text key, char *out, size_t size_bytes)
 {
-    bool there = false;
-    void *text = NULL;
-    size_t text_bytes;
-    TRY(store_check(s, key.text, &there));
-    if (there)
-        TRY(store_get(s, key.text, &text, &text_bytes));
-    snprintf(out, size_bytes, "%s", text != NULL ? (const char *)text : "");
+    char *text = NULL;
+    TRY(store_try_get(s, key.text, &text));
+    snprintf(out, size_bytes, "%s", text != NULL ? text : "");
     free(text);
     return STATUS_OK;
 }

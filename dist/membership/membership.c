@@ -126,7 +126,7 @@ status membership_give_up(const membership *m, status st)
     return st;
 }
 
-status membership_settle(const membership *m, const char *outcome)
+static status settle(const membership *m, const char *outcome, bool has_come)
 {
     char *text = NULL, *held = NULL;
     if (asprintf(&text, "ok %s", outcome) < 0)
@@ -134,19 +134,24 @@ status membership_settle(const membership *m, const char *outcome)
     status st = set_first(m, KEYS_OUTCOME, text, &held);
     free(text);
     if (st == STATUS_OK)
-        st = read_outcome(m, held, true, NULL);
+        st = read_outcome(m, held, has_come, NULL);
     free(held);
     return st;
+}
+
+status membership_settle(const membership *m, const char *outcome)
+{
+    return settle(m, outcome, false);
 }
 
 status membership_hear(const membership *m, bool *known)
 {
     char *held = NULL;
-    TRY(store_check(m->store, keys_make(m->prefix, KEYS_OUTCOME, -1).text, known));
-    if (!*known)
+    TRY(store_try_get(m->store, keys_make(m->prefix, KEYS_OUTCOME, -1).text, &held));
+    *known = held != NULL;
+    if (held == NULL)
         return STATUS_OK;
-    TRY(get_text(m, keys_make(m->prefix, KEYS_OUTCOME, -1), &held));
-    status st = read_outcome(m, held, true, NULL);
+    status st = read_outcome(m, held, false, NULL);
     free(held);
     return st;
 }
@@ -232,7 +237,7 @@ status membership_arrive(const membership *m, const meeting *how)
     status_kept kept;
     status st = come(m, how, &came, &outcome);
     if (st == STATUS_OK) {
-        st = outcome != NULL ? membership_settle(m, outcome) : STATUS_OK;
+        st = outcome != NULL ? settle(m, outcome, true) : STATUS_OK;
         free(outcome);
         return st;
     }

@@ -363,6 +363,35 @@ status store_get(store *client, const char *key, void **value, size_t *size_byte
     return STATUS_OK;
 }
 
+status store_try_get(store *client, const char *key, char **text)
+{
+    bool there = false;
+    void *value = NULL;
+    size_t size_bytes = 0;
+    TRY(store_check(client, key, &there));
+    if (there)
+        TRY(store_get(client, key, &value, &size_bytes));
+    *text = value;
+    return STATUS_OK;
+}
+
+status store_get_text(store *client, const char *key, int64_t deadline_ns, char *text,
+                      size_t size_bytes)
+{
+    void *value = NULL;
+    size_t value_bytes = 0;
+    TRY(store_wait(client, key, clock_remaining_ms(deadline_ns)));
+    TRY(store_get(client, key, &value, &value_bytes));
+    status st = STATUS_OK;
+    if (value_bytes >= size_bytes)
+        st = FAIL(STATUS_PEER, "key %s holds %zu bytes, fewer than %zu are expected", key,
+                  value_bytes, size_bytes);
+    else
+        memcpy(text, value, value_bytes + 1);
+    free(value);
+    return st;
+}
+
 status store_add(store *client, const char *key, int64_t amount, int64_t *result)
 {
     exchange x;

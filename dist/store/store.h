@@ -1,27 +1,6 @@
 /* Key-value store over TCP that speaks c10d's wire, so that our ranks use torchrun's store as they
  * use ours, and a torch process can use ours.
- *
- * The wire is little endian. A string (key, value) is its length as u64 and its bytes. A client
- * first sends u8 0 (VALIDATE) and u32 0x3C85F7CE, to which nothing is replied; then one request at
- * a time, which begins with its opcode as u8:
- *
- *    1 SET           key, value                      no reply
- *    2 COMPARE_SET   key, expected, desired          the value that is there now
- *    3 GET           key                             the value
- *    4 ADD           key, i64                        i64: the sum
- *    5 CHECK         u64 n, n keys                   u8: 0 all are there, 1 not all
- *    6 WAIT          u64 n, n keys                   u8 0, once all are there
- *    7 GETNUMKEYS                                    i64
- *    8 DELETE_KEY    key                             i64: 1 deleted, 0 not there
- *    9 APPEND        key, value                      no reply
- *   10 MULTI_GET     u64 n, n keys                   n values
- *   11 MULTI_SET     u64 n, n times key and value    no reply
- *   12 CANCEL_WAIT                                   u8 1
- *   13 PING          u32                             the same u32
- *
- * A GET of a key that is not there waits for it in the server, as MULTI_GET and WAIT do. Counters
- * are kept as decimal text. Like torch's client, ours puts "/" in front of every key (and its
- * prefix).
+ * Like torch's client, ours puts "/" in front of every key (and its prefix). The wire: store_wire.h.
  */
 #ifndef MNIST_DDP_DIST_STORE_H
 #define MNIST_DDP_DIST_STORE_H
@@ -32,11 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum {
-    STORE_DEFAULT_PORT = 29500,
-    STORE_KEY_BYTES = 8 << 10,   /* longest key and */
-    STORE_VALUE_BYTES = 8 << 20, /* value that either side accepts */
-};
+enum { STORE_DEFAULT_PORT = 29500 };
 
 /* The server: one thread of this process. */
 typedef struct store_server store_server;
@@ -93,6 +68,13 @@ status store_set(store *client, const char *key, const void *value, size_t size_
 
 /* Waits for the key; *value is freed by the caller with free(), a zero byte follows its end. */
 status store_get(store *client, const char *key, void **value, size_t *size_bytes);
+
+/* The same without a wait: *text is NULL if the key is not there now. */
+status store_try_get(store *client, const char *key, char **text);
+
+/* The same as text of less than `size_bytes`, waiting until the deadline. STATUS_PEER if it is longer. */
+status store_get_text(store *client, const char *key, int64_t deadline_ns, char *text,
+                      size_t size_bytes);
 
 /* Adds to a counter (0 where there is none) and sets *result to its new value. */
 status store_add(store *client, const char *key, int64_t amount, int64_t *result);

@@ -1,10 +1,30 @@
-/* The store's wire as bytes: numbers, limits, and finding the end of a request. See
- * dist/store/store.h.
+/* c10d's wire as bytes: numbers, limits, and finding the end of a request.
+ *
+ * The wire is little endian. A string (key, value) is its length as u64 and its bytes. A client
+ * first sends u8 0 (VALIDATE) and u32 0x3C85F7CE, to which nothing is replied; then one request at
+ * a time, which begins with its opcode as u8:
+ *
+ *    1 SET           key, value                      no reply
+ *    2 COMPARE_SET   key, expected, desired          the value that is there now
+ *    3 GET           key                             the value
+ *    4 ADD           key, i64                        i64: the sum
+ *    5 CHECK         u64 n, n keys                   u8: 0 all are there, 1 not all
+ *    6 WAIT          u64 n, n keys                   u8 0, once all are there
+ *    7 GETNUMKEYS                                    i64
+ *    8 DELETE_KEY    key                             i64: 1 deleted, 0 not there
+ *    9 APPEND        key, value                      no reply
+ *   10 MULTI_GET     u64 n, n keys                   n values
+ *   11 MULTI_SET     u64 n, n times key and value    no reply
+ *   12 CANCEL_WAIT                                   u8 1
+ *   13 PING          u32                             the same u32
+ *
+ * A GET of a key that is not there waits for it in the server, as MULTI_GET and WAIT do. Counters
+ * are kept as decimal text.
  */
 #ifndef MNIST_DDP_DIST_STORE_WIRE_H
 #define MNIST_DDP_DIST_STORE_WIRE_H
 
-#include "dist/store/store.h"
+#include "base/status.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,6 +51,8 @@ typedef enum store_opcode {
 
 enum {
     STORE_GREETING_BYTES = 5,
+    STORE_KEY_BYTES = 8 << 10,      /* longest key and */
+    STORE_VALUE_BYTES = 8 << 20,    /* value that either side accepts */
     STORE_REQUEST_KEYS = 128 << 10, /* most keys of one request */
     STORE_REQUEST_BYTES = 64 << 20, /* longest request */
     STORE_WAIT_ENDED = 0,           /* answers to WAIT */

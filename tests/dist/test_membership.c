@@ -1,6 +1,7 @@
 /* Members that meet all hear the same: the outcome, or why there is none. Leases are held by the
  * living. */
 #include "base/clock.h"
+#include "dist/membership/keys.h"
 #include "dist/membership/lease.h"
 #include "dist/membership/membership.h"
 #include "tests/support/facts.h"
@@ -191,6 +192,27 @@ START_TEST(one_that_gives_up_is_heard_at_once)
 }
 END_TEST
 
+/* Member 0 leaves as soon as all that have come have heard: a count of others would hide one. */
+START_TEST(one_that_has_not_come_is_not_counted_as_heard)
+{
+    store *s = connect_client();
+    membership m = {.store = s, .prefix = "m/", .n = 2, .noun = "rank"};
+    int64_t heard = -1;
+    bool known = true;
+    ck_assert_int_eq(membership_hear(&m, &known), STATUS_OK);
+    ck_assert(!known);
+    m.member = 1;
+    (void)membership_give_up(&m, FAIL(STATUS_DEVICE, "no GPU"));
+    m.member = 0;
+    ck_assert_int_eq(membership_hear(&m, &known), STATUS_PEER);
+    ASSERT_FACTS(status_text(), "rank 1", "no GPU");
+    ck_assert_int_eq(membership_settle(&m, "fine"), STATUS_PEER);
+    ck_assert_int_eq(store_add(s, keys_make("m/", KEYS_HEARD, -1).text, 0, &heard), STATUS_OK);
+    ck_assert_int_eq(heard, 0);
+    store_destroy(s);
+}
+END_TEST
+
 static status never_over(void *ctx, bool *is_over)
 {
     (void)ctx;
@@ -279,6 +301,7 @@ int main(void)
     tcase_add_test(core, one_of_two_that_claim_a_member_is_told_and_so_are_all);
     tcase_add_test(core, one_that_does_not_come_is_named_at_the_deadline);
     tcase_add_loop_test(core, one_that_gives_up_is_heard_at_once, 0, 2);
+    tcase_add_test(core, one_that_has_not_come_is_not_counted_as_heard);
     tcase_add_test(core, a_silent_lease_is_lost);
     tcase_add_test(core, a_living_lease_is_kept);
     return suite_run(suite);

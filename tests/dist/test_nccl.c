@@ -1,6 +1,6 @@
 /* The nccl backend: what test_shm.c asks of shm, on device and host memory; who gets it and who is
  * refused; and device memory on the other backends. */
-#include "dist/process_group.h"
+#include "dist/process_group/process_group.h"
 #include "tests/dist/nccl_ranks.h"
 #include "tests/support/collectives.h"
 #include "tests/support/facts.h"

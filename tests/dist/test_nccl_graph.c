@@ -1,7 +1,7 @@
 /* The nccl backend in CUDA graphs, as training replays it; and NCCL with one rank, for machines
  * with one GPU. */
 #include "base/clock.h"
-#include "dist/process_group_ops.h"
+#include "dist/collective/process_group_ops.h"
 #include "dist/store/store.h"
 #include "kernels/ops.h"
 #include "tests/dist/nccl_ranks.h"

@@ -1,5 +1,5 @@
 /* The shm backend: exact results for every world size and kind of memory, dead and silent peers. */
-#include "dist/reduce.h"
+#include "dist/collective/reduce.h"
 #include "tests/support/collectives.h"
 #include "tests/support/deaths.h"
 #include "tests/support/facts.h"

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "dist/net/socket_address.h"
 #include "dist/store/store.h"
+#include "dist/store/store_wire.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 

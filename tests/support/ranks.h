@@ -4,7 +4,7 @@
 #define MNIST_DDP_TESTS_SUPPORT_RANKS_H
 
 #include "base/status.h"
-#include "dist/process_group.h"
+#include "dist/process_group/process_group.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,7 +3,7 @@
 #define MNIST_DDP_DIST_GLOO_CONNECT_H
 
 extern "C" {
-#include "dist/process_group_ops.h"
+#include "dist/collective/process_group_ops.h"
 }
 
 #include <gloo/rendezvous/context.h>

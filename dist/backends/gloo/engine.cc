@@ -6,8 +6,8 @@ extern "C" {
 #include "base/clock.h"
 #include "base/fnv1a.h"
 #include "base/thread.h"
+#include "dist/collective/reduce.h"
 #include "dist/membership/keys.h"
-#include "dist/reduce.h"
 #include "dist/store/store.h"
 }
 

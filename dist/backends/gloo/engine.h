@@ -7,8 +7,8 @@
 #include <cstdint>
 
 extern "C" {
+#include "dist/collective/process_group_ops.h"
 #include "dist/health/first_cause.h"
-#include "dist/process_group_ops.h"
 }
 
 #include "dist/backends/gloo/failure.h"

@@ -3,7 +3,7 @@
 #include "dist/backends/gloo/engine.h"
 
 #include "base/module.h"
-#include "dist/collective.h"
+#include "dist/collective/collective.h"
 
 namespace
 {

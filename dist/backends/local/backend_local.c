@@ -8,9 +8,9 @@
  */
 #include "base/clock.h"
 #include "dist/backends/local/local_hub.h"
-#include "dist/collective.h"
-#include "dist/process_group_ops.h"
-#include "dist/reduce.h"
+#include "dist/collective/collective.h"
+#include "dist/collective/process_group_ops.h"
+#include "dist/collective/reduce.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef MNIST_DDP_DIST_LOCAL_HUB_H
 #define MNIST_DDP_DIST_LOCAL_HUB_H
 
-#include "dist/process_group_ops.h"
+#include "dist/collective/process_group_ops.h"
 
 typedef struct local_hub local_hub;
 

@@ -18,7 +18,7 @@
 #include "dist/backends/nccl/nccl_kernels.h"
 #include "dist/backends/nccl/nccl_staging.h"
 #include "dist/backends/nccl/nccl_watch.h"
-#include "dist/collective.h"
+#include "dist/collective/collective.h"
 #include "kernels/cuda/cuda_state.h"
 
 #include <stdlib.h>

@@ -2,7 +2,6 @@
 
 #include "base/clock.h"
 #include "base/poll_pause.h"
-#include "dist/backend_choice.h"
 #include "dist/membership/keys.h"
 #include "dist/membership/membership.h"
 
@@ -27,7 +26,7 @@ static status share_id(const membership *ranks, int64_t deadline_ns, ncclUniqueI
         TRY(NCCL_CALL(ncclGetUniqueId(id)));
         return store_set(ranks->store, key.text, id, sizeof *id);
     }
-    TRY(backend_choice_fetch(ranks->store, key.text, deadline_ns, value, sizeof value));
+    TRY(store_get_text(ranks->store, key.text, deadline_ns, value, sizeof value));
     memcpy(id, value, sizeof *id);
     return STATUS_OK;
 }

@@ -3,7 +3,7 @@
 #ifndef MNIST_DDP_DIST_NCCL_KERNELS_H
 #define MNIST_DDP_DIST_NCCL_KERNELS_H
 
-#include "dist/process_group_ops.h"
+#include "dist/collective/process_group_ops.h"
 
 #include <cuda_runtime.h>
 #include <stddef.h>

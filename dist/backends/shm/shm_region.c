@@ -1,7 +1,6 @@
 #include "dist/backends/shm/shm_region.h"
 
 #include "base/memory.h"
-#include "dist/backend_choice.h"
 #include "dist/membership/keys.h"
 #include "dist/net/socket.h"
 #include "dist/store/store.h"
@@ -168,7 +167,7 @@ static status fetch(const group_setup *setup, int64_t deadline_ns, shm_region *r
     char name[NAME_BYTES];
     int peer = -1, fd = -1, pid = 0;
     keys_text key = keys_make(setup->prefix, KEYS_SHM, -1);
-    TRY(backend_choice_fetch(setup->options->store, key.text, deadline_ns, name, sizeof name));
+    TRY(store_get_text(setup->options->store, key.text, deadline_ns, name, sizeof name));
     status st = socket_connect_local(name, deadline_ns, &peer, &pid);
     if (st == STATUS_OK)
         st = socket_receive_descriptor(peer, &fd, deadline_ns);

@@ -3,8 +3,7 @@
 #ifndef MNIST_DDP_DIST_BACKEND_CHOICE_H
 #define MNIST_DDP_DIST_BACKEND_CHOICE_H
 
-#include "dist/process_group_ops.h"
-#include "dist/store/store.h"
+#include "dist/collective/process_group_ops.h"
 
 #include <stdbool.h>
 
@@ -25,10 +24,5 @@ status backend_choice_check_cpu(const char *name);
  * shm is asked for and they are not on one host, or nccl and not every rank has a GPU of its own;
  * the module's error if the backend cannot be opened. All ranks return the same. */
 status backend_choice_make(const process_group_options *options, backend_choice *out);
-
-/* The value of a key that another rank sets, as text of less than `size` bytes; waits until the
- * deadline for it. */
-status backend_choice_fetch(store *client, const char *key, int64_t deadline_ns, char *text,
-                            size_t size);
 
 #endif

@@ -1,5 +1,5 @@
-#include "dist/process_group.h"
-#include "dist/process_group_launch.h"
+#include "dist/process_group/process_group.h"
+#include "dist/process_group/process_group_launch.h"
 
 static collective collective_of(collective_kind kind, const reduction *what)
 {

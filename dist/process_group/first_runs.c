@@ -1,4 +1,4 @@
-#include "dist/first_runs.h"
+#include "dist/process_group/first_runs.h"
 
 bool first_runs_note(first_runs *runs, const collective *c)
 {

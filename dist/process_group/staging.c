@@ -7,7 +7,7 @@
  * behind the copy in that still reads the same place. Hence even a collective that reads nothing on
  * this rank begins with a copy out.
  */
-#include "dist/staging.h"
+#include "dist/process_group/staging.h"
 
 #include "kernels/ops.h"
 

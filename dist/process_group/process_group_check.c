@@ -1,6 +1,6 @@
-#include "dist/process_group_check.h"
+#include "dist/process_group/process_group_check.h"
 
-#include "dist/backend_choice.h"
+#include "dist/process_group/backend_choice.h"
 
 #include <inttypes.h>
 #include <string.h>

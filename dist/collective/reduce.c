@@ -1,7 +1,7 @@
 /* Two buffers are reduced in one pass. For more, a block that fits the L1 cache beside its sources
  * collects the partial results before it is copied into all of them.
  */
-#include "dist/reduce.h"
+#include "dist/collective/reduce.h"
 
 #include <stdint.h>
 #include <string.h>

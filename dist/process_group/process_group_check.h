@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_DIST_PROCESS_GROUP_CHECK_H
 #define MNIST_DDP_DIST_PROCESS_GROUP_CHECK_H
 
-#include "dist/process_group_options.h"
+#include "dist/collective/process_group_options.h"
 
 /* STATUS_INVALID with what is wrong. */
 status process_group_check_options(const process_group_options *options);

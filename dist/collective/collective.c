@@ -1,7 +1,7 @@
-#include "dist/collective.h"
+#include "dist/collective/collective.h"
 
 #include "base/memory.h"
-#include "dist/reduce.h"
+#include "dist/collective/reduce.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_DIST_FIRST_RUNS_H
 #define MNIST_DDP_DIST_FIRST_RUNS_H
 
-#include "dist/process_group_ops.h"
+#include "dist/collective/process_group_ops.h"
 
 #include <stdbool.h>
 

@@ -3,8 +3,8 @@
 #define MNIST_DDP_DIST_PROCESS_GROUP_H
 
 #include "base/status.h"
-#include "dist/collective.h"
-#include "dist/process_group_options.h"
+#include "dist/collective/collective.h"
+#include "dist/collective/process_group_options.h"
 
 #include <stdbool.h>
 #include <stddef.h>

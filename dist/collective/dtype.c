@@ -1,4 +1,4 @@
-#include "dist/dtype.h"
+#include "dist/collective/dtype.h"
 
 #include <stdint.h>
 

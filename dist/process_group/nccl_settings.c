@@ -1,8 +1,8 @@
-#include "dist/nccl_settings.h"
+#include "dist/process_group/nccl_settings.h"
 
 #include "base/comma_list.h"
 #include "base/module.h"
-#include "dist/process_group_ops.h"
+#include "dist/collective/process_group_ops.h"
 
 #include <errno.h>
 #include <pwd.h>

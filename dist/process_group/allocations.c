@@ -1,4 +1,4 @@
-#include "dist/allocations.h"
+#include "dist/process_group/allocations.h"
 
 #include "base/memory.h"
 

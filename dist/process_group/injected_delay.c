@@ -1,4 +1,4 @@
-#include "dist/injected_delay.h"
+#include "dist/process_group/injected_delay.h"
 
 #include "base/clock.h"
 

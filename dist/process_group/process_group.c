@@ -6,20 +6,20 @@
  * collectives in the same order on all ranks, be they staged there or not. While the first bucket
  * of a backward pass is waited for, the device computes the rest.
  */
-#include "dist/process_group.h"
+#include "dist/process_group/process_group.h"
 
 #include "base/clock.h"
-#include "dist/allocations.h"
-#include "dist/backend_choice.h"
-#include "dist/collective.h"
-#include "dist/first_runs.h"
+#include "dist/collective/collective.h"
+#include "dist/collective/process_group_ops.h"
 #include "dist/health/flight_recorder.h"
 #include "dist/health/rank_status.h"
-#include "dist/injected_delay.h"
-#include "dist/process_group_check.h"
-#include "dist/process_group_launch.h"
-#include "dist/process_group_ops.h"
-#include "dist/staging.h"
+#include "dist/process_group/allocations.h"
+#include "dist/process_group/backend_choice.h"
+#include "dist/process_group/first_runs.h"
+#include "dist/process_group/injected_delay.h"
+#include "dist/process_group/process_group_check.h"
+#include "dist/process_group/process_group_launch.h"
+#include "dist/process_group/staging.h"
 #include "kernels/ops.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* The ranks of a group meet (membership.h). Each says what it asks for and where it runs; the
  * outcome is "<backend> <one_host>".
  */
-#include "dist/backend_choice.h"
+#include "dist/process_group/backend_choice.h"
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -70,23 +70,6 @@ static void describe_place(char *place)
     free(text);
     snprintf(place, PLACE_BYTES, "%s/%llu/%llu/%u", boot, namespace_of("/proc/self/ns/net"),
              namespace_of("/proc/self/ns/pid"), (unsigned)geteuid());
-}
-
-status backend_choice_fetch(store *client, const char *key, int64_t deadline_ns, char *text,
-                            size_t size)
-{
-    void *value = NULL;
-    size_t value_bytes = 0;
-    TRY(store_wait(client, key, clock_remaining_ms(deadline_ns)));
-    TRY(store_get(client, key, &value, &value_bytes));
-    status st = STATUS_OK;
-    if (value_bytes >= size)
-        st = FAIL(STATUS_PEER, "key %s holds %zu bytes, fewer than %zu are expected", key,
-                  value_bytes, size);
-    else
-        memcpy(text, value, value_bytes + 1);
-    free(value);
-    return st;
 }
 
 static status read_member(const char *line, int rank, member *out)

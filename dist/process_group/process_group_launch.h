@@ -1,8 +1,8 @@
-/* What is behind the calls of dist/process_group.h, one for each kind of collective. */
+/* What is behind the calls of dist/process_group/process_group.h, one for each kind of collective. */
 #ifndef MNIST_DDP_DIST_PROCESS_GROUP_LAUNCH_H
 #define MNIST_DDP_DIST_PROCESS_GROUP_LAUNCH_H
 
-#include "dist/collective.h"
+#include "dist/collective/collective.h"
 
 typedef struct process_group process_group;
 typedef struct work work;

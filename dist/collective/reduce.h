@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_DIST_REDUCE_H
 #define MNIST_DDP_DIST_REDUCE_H
 
-#include "dist/dtype.h"
+#include "dist/collective/dtype.h"
 
 #include <stddef.h>
 

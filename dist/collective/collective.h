@@ -3,7 +3,7 @@
 #define MNIST_DDP_DIST_COLLECTIVE_H
 
 #include "base/status.h"
-#include "dist/dtype.h"
+#include "dist/collective/dtype.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "dist/moment.h"
+#include "dist/health/moment.h"
 
 #include <stddef.h>
 

@@ -7,7 +7,7 @@
 #ifndef MNIST_DDP_DIST_STAGING_H
 #define MNIST_DDP_DIST_STAGING_H
 
-#include "dist/process_group_ops.h"
+#include "dist/collective/process_group_ops.h"
 
 #include <stddef.h>
 

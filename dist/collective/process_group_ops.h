@@ -1,9 +1,9 @@
-/* What a backend implements. Callers include dist/process_group.h instead. */
+/* What a backend implements. Callers include dist/process_group/process_group.h instead. */
 #ifndef MNIST_DDP_DIST_PROCESS_GROUP_OPS_H
 #define MNIST_DDP_DIST_PROCESS_GROUP_OPS_H
 
-#include "dist/collective.h"
-#include "dist/process_group_options.h"
+#include "dist/collective/collective.h"
+#include "dist/collective/process_group_options.h"
 
 #include <stdbool.h>
 
