@@ -17,6 +17,7 @@ check data kernels base
 check model kernels base
 check dist kernels base
 check app model data dist kernels base
+check app/options model base
 
 # Inside dist/ each folder may include itself and those named before it.
 below='dist/net dist/store dist/membership dist/collective dist/health dist/backends dist/process_group'

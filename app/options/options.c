@@ -1,12 +1,12 @@
 #include "app/options/options.h"
 
 #include "app/options/config.h"
+#include "app/options/inject.h"
 #include "app/options/nearest.h"
 #include "app/options/options_table.h"
 #include "app/options/options_torchrun.h"
 #include "app/options/options_value.h"
-#include "app/train/inject.h"
-#include "app/train/save_every.h"
+#include "app/options/save_every.h"
 #include "base/log.h"
 
 #include <ctype.h>

@@ -64,7 +64,7 @@ typedef struct options {
     char *data_dir;
     char *run_dir;    /* default runs/<time>-<model> */
     char *resume;     /* NULL; "must": continue the run in run_dir; "auto": if there is one */
-    char *save_every; /* "1epochs", see app/train/save_every.h */
+    char *save_every; /* "1epochs", see app/options/save_every.h */
     bool save_model;  /* true; --no-save-model */
     char *checkpoint; /* eval: a model.safetensors or a run folder */
 
@@ -87,7 +87,7 @@ typedef struct options {
     int64_t timeout;         /* 60 s, of a collective */
     int64_t join_timeout;    /* 600 s, of waiting for ranks */
     int64_t inject_delay_ms; /* 0 */
-    char *inject;            /* NULL; see app/train/inject.h */
+    char *inject;            /* NULL; see app/options/inject.h */
 
     /* the launcher; each also as torchrun's PET_<NAME> */
     char *nproc_per_node; /* "auto" | "cpu" | "gpu" | N; NULL */

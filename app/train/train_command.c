@@ -26,7 +26,7 @@ static status read_settings(training *t)
     inject *fault = &t->trainer.fault;
     TRY(save_every_parse(rank->opts->save_every, &t->trainer.every));
     TRY(inject_parse(rank->opts->inject, fault));
-    return inject_aim(fault, rank->place.rank, rank->place.world_size, rank->place.restart_count);
+    return fault_aim(fault, rank->place.rank, rank->place.world_size, rank->place.restart_count);
 }
 
 /* Rank 0 opens the run's folder and, resuming, its checkpoint; all ranks then stand where it

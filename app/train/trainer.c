@@ -35,7 +35,7 @@ static status begin_step(trainer *t, int step, float lr)
     step_plan plan = {.scale_loss = dev->precision == PRECISION_F16,
                       .stop = rank_signals_asked(t->signals) != 0 ? 1.0f : 0.0f};
     TRY(timeline_begin_step(&rank->timeline, t->at.epoch, t->at.step + 1));
-    inject_before_step(&t->fault, t->at.step + 1);
+    fault_before_step(&t->fault, t->at.step + 1);
     loader_begin_step(rank->loader, step, &plan);
     optimizer_begin_step(rank->opt, lr, &plan);
     TRY(dev->ops->begin_step(dev, &plan, rank->state, rank->stop.flag));
@@ -96,6 +96,16 @@ static status save(trainer *t)
     return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
 }
 
+static bool save_is_due_after_step(const trainer *t)
+{
+    return t->every.in_steps && t->at.step % t->every.count == 0;
+}
+
+static bool save_is_due_after_epoch(const trainer *t)
+{
+    return !t->every.in_steps && t->at.epoch % t->every.count == 0;
+}
+
 static status log_step(trainer *t, int step, int steps)
 {
     const rank_context *rank = t->rank;
@@ -113,7 +123,7 @@ static status log_step(trainer *t, int step, int steps)
 
 static int order_of_epoch(const trainer *t, int64_t epoch)
 {
-    return (int)inject_order(&t->fault, epoch);
+    return (int)fault_order(&t->fault, epoch);
 }
 
 /* The run's first step has ended. */
@@ -139,7 +149,7 @@ static status follow_step(trainer *t, int step, int steps)
         TRY(loader_draw_epoch(rank->loader, order_of_epoch(t, t->at.epoch + 1)));
     TRY(log_step(t, step, steps));
     TRY(preempt_look(&rank->stop, last ? PREEMPT_NOW : PREEMPT_CHEAPLY));
-    if (!rank->stop.agreed && !save_every_step_is_due(&t->every, t->at.step))
+    if (!rank->stop.agreed && !save_is_due_after_step(t))
         return STATUS_OK;
     TRY(network_read_score(rank->net, &t->so_far));
     TRY(total_epoch(t));
@@ -183,7 +193,7 @@ static double lr_of_epoch(const trainer *t, int64_t epoch)
 static status train_epoch(trainer *t)
 {
     rank_context *rank = t->rank;
-    int steps = inject_steps(&t->fault, rank->opts->dry_run ? 1 : loader_steps(rank->loader));
+    int steps = fault_steps(&t->fault, rank->opts->dry_run ? 1 : loader_steps(rank->loader));
     float lr = (float)lr_of_epoch(t, t->at.epoch);
     TRY(begin_steps(t));
     for (int step = (int)t->at.step_in_epoch; step < steps && !rank->stop.agreed; step++) {
@@ -233,7 +243,7 @@ static status end_epoch(trainer *t, double train_s, bool *reached)
                    t->at.epoch_loss / (double)t->at.epoch_samples, tested ? &r->test : NULL);
     t->at = (position){.epoch = t->at.epoch + 1, .step = t->at.step};
     *reached = tested && reached_target(rank->opts, &r->test);
-    if (*reached || t->at.epoch == t->epochs || save_every_epoch_is_due(&t->every, t->at.epoch))
+    if (*reached || t->at.epoch == t->epochs || save_is_due_after_epoch(t))
         TRY(save(t));
     return STATUS_OK;
 }

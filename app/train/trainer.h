@@ -2,12 +2,12 @@
 #ifndef MNIST_DDP_APP_TRAIN_TRAINER_H
 #define MNIST_DDP_APP_TRAIN_TRAINER_H
 
-#include "app/train/inject.h"
+#include "app/options/save_every.h"
+#include "app/train/fault.h"
 #include "app/train/progress.h"
 #include "app/train/rank_signals.h"
 #include "app/train/result.h"
 #include "app/train/run_folder.h"
-#include "app/train/save_every.h"
 #include "app/train/step_graphs.h"
 #include "app/train/step_log.h"
 

@@ -1,5 +1,5 @@
 /* Every fault on demand, and that its diagnosis names it. */
-#include "app/train/inject.h"
+#include "app/train/fault.h"
 #include "base/clock.h"
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"
@@ -83,15 +83,15 @@ END_TEST
 START_TEST(a_fault_is_for_one_rank_and_generation)
 {
     inject what = {INJECT_KILL, 1, 5, 0, 2}, same = what;
-    ck_assert_int_eq(inject_aim(&same, 1, 2, 2), STATUS_OK);
+    ck_assert_int_eq(fault_aim(&same, 1, 2, 2), STATUS_OK);
     ck_assert_int_eq(same.kind, INJECT_KILL);
     same = what;
-    ck_assert_int_eq(inject_aim(&same, 0, 2, 2), STATUS_OK);
+    ck_assert_int_eq(fault_aim(&same, 0, 2, 2), STATUS_OK);
     ck_assert_int_eq(same.kind, INJECT_NONE);
     same = what;
-    ck_assert_int_eq(inject_aim(&same, 1, 2, 0), STATUS_OK);
+    ck_assert_int_eq(fault_aim(&same, 1, 2, 0), STATUS_OK);
     ck_assert_int_eq(same.kind, INJECT_NONE);
-    ck_assert_int_eq(inject_aim(&what, 0, 1, 0), STATUS_INVALID);
+    ck_assert_int_eq(fault_aim(&what, 0, 1, 0), STATUS_INVALID);
 }
 END_TEST
 

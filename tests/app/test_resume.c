@@ -1,5 +1,5 @@
 /* Runs that go on in mid-epoch, and when checkpoints are written. */
-#include "app/train/save_every.h"
+#include "app/options/save_every.h"
 #include "base/file_draft.h"
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"

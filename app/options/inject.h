@@ -11,8 +11,8 @@
  * Steps count from 1, over the whole run. A fault happens in generation 0, before any restart,
  * unless gen=N names another.
  */
-#ifndef MNIST_DDP_APP_TRAIN_INJECT_H
-#define MNIST_DDP_APP_TRAIN_INJECT_H
+#ifndef MNIST_DDP_APP_OPTIONS_INJECT_H
+#define MNIST_DDP_APP_OPTIONS_INJECT_H
 
 #include "base/status.h"
 
@@ -39,16 +39,5 @@ typedef struct inject {
 
 /* NULL: INJECT_NONE. STATUS_INVALID with what is wrong and what could be meant. */
 status inject_parse(const char *text, inject *out);
-
-/* Makes it INJECT_NONE unless it is for this rank and this generation; says so in the log if it is
- * and lasts. STATUS_INVALID if no rank of the job is meant. */
-status inject_aim(inject *what, int rank, int world_size, int generation);
-
-/* What happens before optimizer step `step` of the run (from 1). May not return. */
-void inject_before_step(const inject *what, int64_t step);
-
-/* How many of an epoch's steps this rank takes, and whose order it takes for an epoch's. */
-int inject_steps(const inject *what, int steps);
-int64_t inject_order(const inject *what, int64_t epoch);
 
 #endif

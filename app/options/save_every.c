@@ -1,4 +1,4 @@
-#include "app/train/save_every.h"
+#include "app/options/save_every.h"
 
 #include <errno.h>
 #include <stdlib.h>
