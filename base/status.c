@@ -56,6 +56,15 @@ status status_context(status code, const char *fmt, ...)
     return code;
 }
 
+void status_append(const char *fmt, ...)
+{
+    size_t length = strlen(latest.text);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(latest.text + length, sizeof latest.text - length, fmt, args);
+    va_end(args);
+}
+
 const char *status_text(void)
 {
     return latest.text;

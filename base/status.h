@@ -49,8 +49,11 @@ status status_fail(status code, const char *file, int line, const char *fmt, ...
 /* Puts "context: " before this thread's text; returns `code`. For a caller that knows more. */
 status status_context(status code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* This thread's latest FAIL, "" if none. Owned by status.c. The text is valid until the next FAIL
- * or status_context; the location ("net/socket.c:42") until the next status_location. */
+/* Puts a text after this thread's. For a caller that has found out more since. */
+void status_append(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* This thread's latest FAIL, "" if none. Owned by status.c. The text is valid until the next FAIL,
+ * status_context or status_append; the location ("net/socket.c:42") until the next status_location. */
 const char *status_text(void);
 const char *status_location(void);
 

@@ -11,57 +11,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { OUTPUT_BYTES = 16 << 20, SAID_BYTES = 300, STOP_MS = 10000 };
-
-status stop_signals_take(stop_signals *out)
-{
-    static const int stops[] = {SIGINT, SIGTERM, SIGHUP};
-    stop_signals signals = {.fd = -1};
-    sigset_t taken;
-    struct sigaction action;
-    sigemptyset(&taken);
-    for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++)
-        if (sigaction(stops[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
-            sigaddset(&taken, stops[i]);
-    if (sigprocmask(SIG_BLOCK, &taken, &signals.before) == 0)
-        signals.fd = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (signals.fd < 0)
-        return FAIL(STATUS_IO, "signalfd: %s", strerror(errno));
-    *out = signals;
-    return STATUS_OK;
-}
-
-void stop_signals_close(stop_signals *signals)
-{
-    if (signals->fd > 0)
-        close(signals->fd);
-    signals->fd = 0;
-}
-
-/* The next signal that came; 0: none. */
-static int next_signal(stop_signals *signals)
-{
-    struct signalfd_siginfo info;
-    if (signals == NULL || signals->fd <= 0 ||
-        read(signals->fd, &info, sizeof info) != (ssize_t)sizeof info)
-        return 0;
-    if (signals->first == 0)
-        signals->first = (int)info.ssi_signo;
-    return (int)info.ssi_signo;
-}
-
-bool stop_signals_came(stop_signals *signals)
-{
-    while (next_signal(signals) != 0) {
-    }
-    return signals->first != 0;
-}
 
 /* A program that was started. */
 typedef struct running {
@@ -72,14 +27,15 @@ typedef struct running {
 __attribute__((noreturn)) static void become(const subprocess *program, const running *r,
                                              pid_t parent)
 {
+    sigset_t none;
     int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent || in < 0 || dup2(in, STDIN_FILENO) < 0 ||
         dup2(r->out, STDOUT_FILENO) < 0 || dup2(r->err, STDERR_FILENO) < 0)
         _exit(127);
-    if (program->signals != NULL)
-        sigprocmask(SIG_SETMASK, &program->signals->before, NULL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL); /* this process may have blocked some for itself */
     if (program->folder == NULL || chdir(program->folder) == 0)
         execvpe(program->argv[0], program->argv, program->env != NULL ? program->env : environ);
     dprintf(STDERR_FILENO, "start %s: %s\n", program->argv[0], strerror(errno));
@@ -122,7 +78,7 @@ static bool wait_for(const subprocess *program, const running *r)
             continue;
         if (n > 0 && fds[0].revents != 0)
             return false;
-        if (n <= 0 || (next_signal(program->signals) != 0 && stopped)) {
+        if (n <= 0 || (stop_signals_next(program->signals) != 0 && stopped)) {
             kill(-r->pid, SIGKILL);
             return n == 0 && !stopped;
         }

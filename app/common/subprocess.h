@@ -2,26 +2,10 @@
 #ifndef MNIST_DDP_APP_COMMON_SUBPROCESS_H
 #define MNIST_DDP_APP_COMMON_SUBPROCESS_H
 
+#include "app/common/stop_signals.h"
 #include "base/status.h"
 
-#include <signal.h>
-#include <stdbool.h>
 #include <stdint.h>
-
-/* The signals that end this process: SIGINT, SIGTERM and SIGHUP, read from a descriptor. */
-typedef struct stop_signals {
-    int fd;          /* 0 before stop_signals_take */
-    int first;       /* the first that came; 0: none came */
-    sigset_t before; /* the mask as it was: programs run with it */
-} stop_signals;
-
-/* Blocks the three for this thread and all that it starts; they stay blocked. One that was ignored
- * (nohup) stays ignored. STATUS_IO. */
-status stop_signals_take(stop_signals *out);
-void stop_signals_close(stop_signals *signals); /* accepts a zeroed one */
-
-/* Did one of them come? Does not wait. */
-bool stop_signals_came(stop_signals *signals);
 
 typedef struct subprocess {
     char *const *argv;     /* NULL-ended; argv[0] is looked for in $PATH */
@@ -31,7 +15,7 @@ typedef struct subprocess {
     stop_signals *signals; /* NULL: no signal is looked at */
 } subprocess;
 
-/* Runs the program in a process group of its own; its stdin is empty. *out: what it wrote to stdout
+/* Runs the program in a process group of its own, with no signal blocked; its stdin is empty. *out: what it wrote to stdout
  * (at most the last 16 MiB of it), the caller's to free. STATUS_PEER if it ended with another exit
  * code than 0 or by a signal, STATUS_TIMEOUT if it was killed, STATUS_IO if it did not start. The
  * message has the last line of its stderr.

@@ -2,8 +2,8 @@
 
 #include "app/common/exit_codes.h"
 #include "app/common/standard_streams.h"
+#include "app/common/stop_signals.h"
 #include "app/launch/agent_channel.h"
-#include "app/launch/agent_signals.h"
 #include "app/launch/agent_store.h"
 #include "app/launch/failure_report.h"
 #include "app/launch/group_outcome.h"
@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,7 +31,9 @@ enum {
 typedef struct agent {
     worker_spec *spec;
     agent_console console;
-    agent_signals signals;
+    stop_signals signals;
+    sigset_t worker_mask; /* the signals that a worker begins with blocked */
+    int child_fd;         /* SIGCHLD */
     worker_group group;
     store_server *server;   /* if this node serves it */
     agent_channel *channel; /* several nodes */
@@ -52,17 +55,36 @@ typedef struct agent {
     bool decided;        /* by node 0: the outcome is there */
 } agent;
 
+/* From now on signals come as descriptors only. */
+static status take_over_signals(agent *self)
+{
+    const shutdown_policy *policy = &self->spec->policy;
+    sigset_t child;
+    TRY(stop_signals_take(&policy->signals, &self->signals));
+    /* Workers of `train` begin with SIGTERM and SIGUSR1 blocked: none dies of one before its thread
+     * for signals runs. Others get them at once. */
+    self->worker_mask = self->signals.before;
+    int (*change)(sigset_t *, int) = policy->listens ? sigaddset : sigdelset;
+    change(&self->worker_mask, SIGTERM);
+    change(&self->worker_mask, SIGUSR1);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGCHLD, SIG_DFL); /* if it is ignored, the kernel reaps the workers itself */
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    if (sigprocmask(SIG_BLOCK, &child, NULL) == 0)
+        self->child_fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+    return self->child_fd >= 0 ? STATUS_OK : FAIL(STATUS_IO, "signalfd: %s", strerror(errno));
+}
+
 static status agent_init(agent *self, worker_spec *spec, int64_t started_ns)
 {
     *self = (agent){.spec = spec,
-                    .signals = {.stop_fd = -1, .child_fd = -1},
+                    .child_fd = -1,
                     .started_ns = started_ns,
                     .memory_kills = process_failure_memory_kills(),
                     .file_limit = file_limit_raise()};
-    TRY(agent_signals_take(&spec->policy.signals, &self->signals));
-    if (spec->policy.listens)
-        agent_signals_hold(&self->signals);
-    agent_console_init(&self->console, self->signals.stop_fd);
+    TRY(take_over_signals(self));
+    agent_console_init(&self->console, self->signals.fd);
     self->polled = calloc((size_t)spec->nproc * 2 + FIXED_FDS, sizeof *self->polled);
     if (self->polled == NULL)
         return FAIL(STATUS_NO_MEMORY, "launcher: %d workers", spec->nproc);
@@ -78,7 +100,9 @@ static void agent_close(agent *self)
     worker_group_destroy(&self->group);
     agent_console_flush(&self->console); /* a signal may end that still */
     self->stdout_error = agent_console_error(&self->console, STDOUT_FILENO);
-    agent_signals_close(&self->signals);
+    stop_signals_close(&self->signals);
+    if (self->child_fd >= 0)
+        close(self->child_fd);
     if (self->attempt > 0 && self->spec->logs.folder[0] != '\0' &&
         agent_console_is_open(&self->console))
         LOG_I("what the failed attempts left: %s", self->spec->logs.folder);
@@ -160,8 +184,10 @@ static void take_end(agent *self, worker *w)
 
 static void take_ends(agent *self)
 {
+    struct signalfd_siginfo info;
     worker *w;
-    agent_signals_drain_children(&self->signals);
+    while (read(self->child_fd, &info, sizeof info) == (ssize_t)sizeof info)
+        continue; /* one signal may stand for several workers */
     while ((w = worker_group_next_ended(&self->group)) != NULL)
         take_end(self, w);
 }
@@ -215,8 +241,8 @@ static void take_signal(agent *self, int signal)
 static void take_signals(agent *self)
 {
     int signal;
-    while ((signal = agent_signals_next(&self->signals)) != 0) {
-        if (self->channel != NULL && signal == self->signals.stopped_by)
+    while ((signal = stop_signals_next(&self->signals)) != 0) {
+        if (self->channel != NULL && signal == self->signals.first)
             agent_channel_tell_stop(self->channel, signal);
         if (!has_workers(self))
             continue;
@@ -263,8 +289,8 @@ static status wait_and_look(agent *self, int wait_ms)
 {
     struct pollfd *fds = self->polled;
     int n = 2, channel_at = 0;
-    fds[0] = (struct pollfd){.fd = self->signals.stop_fd, .events = POLLIN};
-    fds[1] = (struct pollfd){.fd = self->signals.child_fd, .events = POLLIN};
+    fds[0] = (struct pollfd){.fd = self->signals.fd, .events = POLLIN};
+    fds[1] = (struct pollfd){.fd = self->child_fd, .events = POLLIN};
     if (self->channel != NULL) {
         channel_at = n++;
         fds[channel_at] = (struct pollfd){.fd = agent_channel_fd(self->channel), .events = POLLIN};
@@ -296,11 +322,11 @@ static status join(agent *self, int port, int *code)
     TRY(agent_channel_create(self->spec, self->server, port, &self->channel));
     agent_channel_event event = CHANNEL_NO_EVENT;
     while (event == CHANNEL_NO_EVENT) {
-        struct pollfd fds[2] = {{.fd = self->signals.stop_fd, .events = POLLIN},
+        struct pollfd fds[2] = {{.fd = self->signals.fd, .events = POLLIN},
                                 {.fd = agent_channel_fd(self->channel), .events = POLLIN}};
         if (poll(fds, 2, -1) < 0 && errno != EINTR)
             return FAIL(STATUS_IO, "launcher: poll: %s", strerror(errno));
-        int signal = agent_signals_next(&self->signals);
+        int signal = stop_signals_next(&self->signals);
         if (signal != 0) {
             *code = 128 + signal;
             return FAIL(STATUS_PEER, "SIG%s while the nodes were joining", sigabbrev_np(signal));
@@ -329,7 +355,7 @@ static status open_job(agent *self, int *code)
     worker_start start = {.spec = spec,
                           .master_port = port,
                           .started_ns = self->started_ns,
-                          .signal_mask = self->signals.mask,
+                          .signal_mask = self->worker_mask,
                           .file_limit = self->file_limit,
                           .log_tty = isatty(STDERR_FILENO) == 1};
     *code = EXIT_CODE_INTERNAL;
@@ -344,7 +370,7 @@ static status start_attempt(agent *self)
     if (self->channel != NULL)
         agent_channel_start(self->channel, self->attempt);
     take_signals(self);
-    self->signal = self->signals.stopped_by;
+    self->signal = self->signals.first;
     self->state = AGENT_RUNNING;
     self->console.hurried = false;
     worker_group_clear(&self->group, self->attempt);
@@ -390,14 +416,13 @@ static status hear_outcome(agent *self, const node_report *own, group_outcome *o
     if (waits)
         agent_channel_tell_report(self->channel, own);
     while (waits && !self->decided && !self->cut_off) {
-        if (deadline_ns == 0 && self->signals.stopped_by != 0)
+        if (deadline_ns == 0 && self->signals.first != 0)
             deadline_ns = clock_deadline_ns(FARE_WELL_MS);
         if (deadline_ns != 0 && clock_passed(deadline_ns)) {
-            leave(self,
-                  &(node_report){.state = AGENT_SIGNALED, .signal = self->signals.stopped_by});
+            leave(self, &(node_report){.state = AGENT_SIGNALED, .signal = self->signals.first});
             break;
         }
-        if (self->signals.stopped_by != own->signal)
+        if (self->signals.first != own->signal)
             agent_channel_tell_trouble(self->channel);
         TRY(wait_and_look(self, deadline_ns != 0 ? clock_remaining_ms(deadline_ns) : -1));
     }
@@ -409,8 +434,8 @@ static status hear_outcome(agent *self, const node_report *own, group_outcome *o
     if (self->channel == NULL)
         return STATUS_OK;
     out->again = false; /* not alone */
-    if (self->signals.stopped_by != own->signal)
-        out->code = 128 + self->signals.stopped_by;
+    if (self->signals.first != own->signal)
+        out->code = 128 + self->signals.first;
     else if (self->cut_off && !out->failed)
         out->code = EXIT_CODE_PEER;
     return STATUS_OK;
@@ -427,8 +452,7 @@ static status run_job(agent *self, int *code)
         int64_t kills = process_failure_memory_kills();
         bool memory_killed = self->memory_kills >= 0 && kills > self->memory_kills;
         self->memory_kills = kills;
-        TRY(node_report_make(&self->group, self->state, self->signals.stopped_by, memory_killed,
-                             &own));
+        TRY(node_report_make(&self->group, self->state, self->signals.first, memory_killed, &own));
         status st = hear_outcome(self, &own, &outcome);
         if (st == STATUS_OK)
             failure_report_show(&(failure_report){self->spec, self->attempt, &own, &outcome},

@@ -76,9 +76,10 @@ static bool concerns_others(const rank_context *rank)
            process_group_check(rank->group) != STATUS_OK;
 }
 
-/* Adds to `why` which rank it was that the others waited for. */
-static status name_others(const rank_context *rank, status st, const char *why)
+/* Adds to this thread's failure which rank the others waited for; its place in the sources stays. */
+static void name_others(const rank_context *rank, status st)
 {
+    status_kept kept;
     char others[HANG_REPORT_BYTES];
     hang_report_options how = {.store = rendezvous_store(rank->rdzv),
                                .folder = rank_context_dump_folder(),
@@ -88,33 +89,35 @@ static status name_others(const rank_context *rank, status st, const char *why)
                                .generation = rank->place.restart_count,
                                .wait_ms = st == STATUS_TIMEOUT ? OTHERS_MS : 0,
                                .timed_out = st == STATUS_TIMEOUT};
+    status_keep(&kept);
     hang_report_explain(&how, others);
-    return FAIL(st, "%s%s%s", why, others[0] != '\0' ? "; " : "", others);
+    status_restore(&kept);
+    if (others[0] != '\0')
+        status_append("; %s", others);
 }
 
 status failure_explain(const rank_context *rank, status st)
 {
-    char why[MESSAGE_BYTES];
+    status_kept why;
     if (rank->group == NULL || rank->page == NULL)
         return st;
-    snprintf(why, sizeof why, "%s", status_text());
+    status_keep(&why);
     rank_status_fail(rank->page);
     if (!concerns_others(rank))
         return st;
     if (failure_dump(rank) != STATUS_OK)
         LOG_W("the last collectives are not written: %s", status_text());
-    return name_others(rank, st, why);
+    status_restore(&why);
+    name_others(rank, st);
+    return st;
 }
 
 void failure_end_stuck(void *ctx, status st)
 {
     const rank_context *rank = ctx;
-    char why[MESSAGE_BYTES], more[MESSAGE_BYTES + 128];
-    snprintf(why, sizeof why, "%s", status_text());
-    snprintf(more, sizeof more, "%s; this rank hangs in the GPU's driver after it and is ended",
-             why);
-    bool has_others = rank->place.world_size > 1 && rank->page != NULL && rank->rdzv != NULL;
-    st = has_others ? name_others(rank, st, more) : FAIL(st, "%s", more);
+    status_append("; this rank hangs in the GPU's driver after it and is ended");
+    if (rank->place.world_size > 1 && rank->page != NULL && rank->rdzv != NULL)
+        name_others(rank, st);
     int code = exit_code_failed(st, EXIT_CODE_INTERNAL);
     failure_write_error_file(st, rank->place.rank, code);
     _exit(code);

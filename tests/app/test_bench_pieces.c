@@ -166,6 +166,24 @@ START_TEST(a_stop_reaches_the_child)
 }
 END_TEST
 
+/* gnuplot, say, is no measured child: what stops this process does not stop it. */
+START_TEST(a_program_starts_with_no_signal_blocked)
+{
+    json_t *object = NULL;
+    char *said = NULL;
+    char *const argv[] = {"sh", "-c", "grep SigBlk /proc/self/status", NULL};
+    ck_assert(run_shell("echo '{}'", LONG_MS, &object) == STATUS_OK);
+    json_decref(object);
+    sigset_t blocked;
+    sigprocmask(SIG_BLOCK, NULL, &blocked);
+    ck_assert_int_eq(sigismember(&blocked, SIGTERM), 1);
+    test_folder_require(subprocess_run(&(subprocess){.argv = argv, .timeout_ms = LONG_MS}, &said));
+    ck_assert_str_eq(said, "SigBlk:\t0000000000000000\n");
+    free(said);
+    bench_child_close(&place);
+}
+END_TEST
+
 START_TEST(a_line_is_read_by_the_contract)
 {
     bench_sample s;
@@ -254,6 +272,7 @@ int main(void)
     tcase_add_loop_test(core, failures_say_why, 0, 5);
     tcase_add_test(core, nothing_is_left_behind);
     tcase_add_test(core, a_stop_reaches_the_child);
+    tcase_add_test(core, a_program_starts_with_no_signal_blocked);
     tcase_add_test(core, a_line_is_read_by_the_contract);
     tcase_add_test(core, text_is_quoted_for_gnuplot);
     tcase_add_test(core, a_document_is_whole);

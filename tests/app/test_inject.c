@@ -163,10 +163,26 @@ START_TEST(a_collective_left_out_is_named)
 }
 END_TEST
 
+/* error.json of a rank that lost another one: the place is the one that saw it first. */
+static void assert_place_is_the_first(int rank)
+{
+    char pattern[64], *text = NULL;
+    size_t size_bytes = 0;
+    glob_t found = {0};
+    snprintf(pattern, sizeof pattern, "logs/*/attempt_0/%d/error.json", rank);
+    ck_assert_msg(glob(pattern, 0, NULL, &found) == 0, "no %s", pattern);
+    ck_assert_int_eq(file_read(found.gl_pathv[0], 1 << 16, &text, &size_bytes), STATUS_OK);
+    ASSERT_FACTS(text, "never entered", "\"location\"");
+    ASSERT_NO_FACTS(text, "train/failure.c");
+    free(text);
+    globfree(&found);
+}
+
 START_TEST(a_killed_rank_was_somewhere)
 {
     program p = run_fault("kill:rank=2,step=4", 128 + SIGKILL, TIMEOUT_S + 12);
     ASSERT_FACTS(p.err, FAILED, "rank 2 never entered", "gone", "data loader", "step 4", "epoch 1");
+    assert_place_is_the_first(0);
     program_close(&p);
 }
 END_TEST

@@ -57,6 +57,15 @@ START_TEST(a_context_comes_before_the_text)
 }
 END_TEST
 
+START_TEST(what_is_appended_comes_after_the_text)
+{
+    fail_here();
+    status_append("; port %d", 8);
+    ck_assert_str_eq(status_text(), "port 7; port 8");
+    ck_assert_str_eq(status_location(), "net/socket.cu:42");
+}
+END_TEST
+
 START_TEST(what_is_kept_comes_back)
 {
     status_kept kept;
@@ -110,6 +119,9 @@ START_TEST(a_long_text_is_cut)
     status_context(STATUS_IO, "before");
     ck_assert_uint_eq(strlen(status_text()), sizeof((status_kept *)0)->text - 1);
     ck_assert_int_eq(strncmp(status_text(), "before: xxx", 11), 0);
+    status_append("after");
+    ck_assert_uint_eq(strlen(status_text()), sizeof((status_kept *)0)->text - 1);
+    ck_assert_int_eq(strncmp(status_text(), "before: xxx", 11), 0);
 }
 END_TEST
 
@@ -157,6 +169,7 @@ int main(void)
     TCase *core = suite_case(suite, "core", 10);
     tcase_add_test(core, a_text_has_no_location);
     tcase_add_test(core, a_context_comes_before_the_text);
+    tcase_add_test(core, what_is_appended_comes_after_the_text);
     tcase_add_test(core, what_is_kept_comes_back);
     tcase_add_test(core, each_thread_has_its_own);
     tcase_add_test(core, no_memory_by_errno_says_so);
