@@ -153,7 +153,7 @@ int dp_vs_ddp_command(const options *opts, int argc, char **argv)
         st = finish(&c);
     }
     code = st != STATUS_OK ? exit_code_failed(st, code) : EXIT_SUCCESS;
-    if (c.place.signals.first != 0)
+    if (bench_child_stopped(&c.place)) /* also while plots were drawn */
         code = 128 + c.place.signals.first;
     bench_child_close(&c.place);
     bench_rows_free(&c.rows);

@@ -1,6 +1,7 @@
 #include "app/common/subprocess.h"
 
 #include "base/clock.h"
+#include "base/printable.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -9,19 +10,65 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
+#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { OUTPUT_BYTES = 16 << 20, SAID_BYTES = 300, STOP_MS = 10000 };
+enum { KEPT_BYTES = SUBPROCESS_KEPT_BYTES, SAID_BYTES = 300, STOP_MS = 10000 };
+
+/* The end of what a program writes. */
+typedef struct tail {
+    int from, into; /* the ends of a pipe; -1: closed */
+    char *text;     /* (2 KEPT_BYTES + 1) */
+    size_t used;    /* at most KEPT_BYTES between two calls */
+} tail;
+
+static void close_end(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static status tail_open(tail *t)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return FAIL(STATUS_IO, "a pipe from a program: %s", strerror(errno));
+    *t = (tail){.from = ends[0], .into = ends[1], .text = calloc(2 * KEPT_BYTES + 1, 1)};
+    fcntl(t->from, F_SETFL, O_NONBLOCK); /* of this end alone */
+    return t->text != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "%d bytes", 2 * KEPT_BYTES);
+}
+
+/* Takes all that is in the pipe, which holds less than KEPT_BYTES. Does not wait. */
+static void tail_read(tail *t)
+{
+    ssize_t n = t->from >= 0 ? read(t->from, t->text + t->used, KEPT_BYTES) : -1;
+    if (n == 0)
+        close_end(&t->from);
+    t->used += n > 0 ? (size_t)n : 0;
+    if (t->used > KEPT_BYTES) {
+        memmove(t->text, t->text + t->used - KEPT_BYTES, KEPT_BYTES);
+        t->used = KEPT_BYTES;
+    }
+    t->text[t->used] = '\0';
+}
+
+static void tail_close(tail *t)
+{
+    close_end(&t->from);
+    close_end(&t->into);
+    free(t->text);
+}
 
 /* A program that was started. */
 typedef struct running {
     pid_t pid;
-    int pidfd, out, err; /* out, err: files in memory */
+    int pidfd, stops; /* stops: readable if a signal came that stops it; -1: closed */
+    tail out, err;
+    bool stopped, timed_out;
 } running;
 
 __attribute__((noreturn)) static void become(const subprocess *program, const running *r,
@@ -32,7 +79,7 @@ __attribute__((noreturn)) static void become(const subprocess *program, const ru
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent || in < 0 || dup2(in, STDIN_FILENO) < 0 ||
-        dup2(r->out, STDOUT_FILENO) < 0 || dup2(r->err, STDERR_FILENO) < 0)
+        dup2(r->out.into, STDOUT_FILENO) < 0 || dup2(r->err.into, STDERR_FILENO) < 0)
         _exit(127);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL); /* this process may have blocked some for itself */
@@ -42,13 +89,28 @@ __attribute__((noreturn)) static void become(const subprocess *program, const ru
     _exit(127);
 }
 
+/* A descriptor that is readable if a stop came. Without signals of the caller's: if one is pending
+ * that is blocked here. It stays pending, for whoever blocks it. */
+static int watch_stops(const stop_signals *signals)
+{
+    sigset_t watched, blocked;
+    if (signals != NULL)
+        return fcntl(signals->fd, F_DUPFD_CLOEXEC, 0);
+    sigemptyset(&watched);
+    sigaddset(&watched, SIGINT);
+    sigaddset(&watched, SIGTERM);
+    sigaddset(&watched, SIGHUP);
+    sigprocmask(SIG_BLOCK, NULL, &blocked);
+    sigandset(&watched, &watched, &blocked);
+    return signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
 static status start(const subprocess *program, running *r)
 {
     pid_t parent = getpid();
-    r->out = memfd_create("stdout", MFD_CLOEXEC);
-    r->err = memfd_create("stderr", MFD_CLOEXEC);
-    if (r->out < 0 || r->err < 0)
-        return FAIL(STATUS_IO, "memfd_create: %s", strerror(errno));
+    TRY(tail_open(&r->out));
+    TRY(tail_open(&r->err));
+    r->stops = watch_stops(program->signals);
     signal(SIGCHLD, SIG_DFL); /* ignored, the kernel would reap the program */
     pid_t pid = fork();
     if (pid == 0)
@@ -56,6 +118,8 @@ static status start(const subprocess *program, running *r)
     if (pid < 0)
         return FAIL(STATUS_IO, "fork: %s", strerror(errno));
     setpgid(pid, pid); /* whichever of the two is first */
+    close_end(&r->out.into);
+    close_end(&r->err.into);
     r->pid = pid;
     r->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (r->pidfd < 0) {
@@ -65,28 +129,36 @@ static status start(const subprocess *program, running *r)
     return STATUS_OK;
 }
 
-/* Returns when the program has ended or was killed; true: the deadline passed. */
-static bool wait_for(const subprocess *program, const running *r)
+/* Returns when the program has ended or was killed. */
+static void wait_for(const subprocess *program, running *r)
 {
-    bool stopped = false;
     int64_t deadline_ns = clock_deadline_ns(program->timeout_ms);
-    struct pollfd fds[2] = {{.fd = r->pidfd, .events = POLLIN},
-                            {.fd = program->signals ? program->signals->fd : -1, .events = POLLIN}};
     for (;;) {
-        int n = poll(fds, 2, clock_remaining_ms(deadline_ns));
-        if (n < 0 && errno == EINTR)
-            continue;
+        int left_ms = clock_remaining_ms(deadline_ns);
+        struct pollfd fds[] = {{r->pidfd, POLLIN, 0},
+                               {r->stops, POLLIN, 0},
+                               {r->out.from, POLLIN, 0},
+                               {r->err.from, POLLIN, 0}};
+        int n = poll(fds, sizeof fds / sizeof fds[0], left_ms);
+        tail_read(&r->out);
+        tail_read(&r->err);
         if (n > 0 && fds[0].revents != 0)
-            return false;
-        if (n <= 0 || (stop_signals_next(program->signals) != 0 && stopped)) {
+            return;
+        bool stop = n > 0 && fds[1].revents != 0;
+        if (left_ms == 0 || (stop && r->stopped)) {
+            r->timed_out = !r->stopped;
             kill(-r->pid, SIGKILL);
-            return n == 0 && !stopped;
+            return;
         }
-        if (program->signals->first != 0 && !stopped) {
-            kill(r->pid, SIGTERM);
-            deadline_ns = clock_deadline_ns(STOP_MS);
-            stopped = true;
-        }
+        if (!stop)
+            continue;
+        r->stopped = true;
+        kill(r->pid, SIGTERM);
+        deadline_ns = clock_deadline_ns(STOP_MS);
+        if (program->signals != NULL)
+            stop_signals_next(program->signals);
+        else
+            close_end(&r->stops); /* it stays pending: a second one is not told from it */
     }
 }
 
@@ -103,43 +175,27 @@ static int reap(const running *r)
     return state;
 }
 
-static status read_all(int fd, char **out)
+/* The last line with words in it, with ": " before it; "" if there is none. Cuts the text. */
+static void last_line(tail *t, char out[SAID_BYTES])
 {
-    struct stat about;
-    size_t all = fstat(fd, &about) == 0 ? (size_t)about.st_size : 0;
-    size_t size = all < OUTPUT_BYTES ? all : OUTPUT_BYTES;
-    char *text = malloc(size + 1);
-    if (text == NULL)
-        return FAIL(STATUS_NO_MEMORY, "%zu bytes of output", size);
-    ssize_t n = pread(fd, text, size, (off_t)(all - size));
-    text[n > 0 ? n : 0] = '\0';
-    *out = text;
-    return STATUS_OK;
-}
-
-/* The last line with words in it, with ": " before it; "" if there is none. */
-static void last_line(int fd, char out[SAID_BYTES])
-{
-    char *text = NULL;
+    size_t length = strlen(t->text);
     out[0] = '\0';
-    if (read_all(fd, &text) != STATUS_OK)
+    while (length > 0 && isspace((unsigned char)t->text[length - 1]))
+        t->text[--length] = '\0';
+    const char *line = strrchr(t->text, '\n');
+    if (length == 0)
         return;
-    size_t length = strlen(text);
-    while (length > 0 && isspace((unsigned char)text[length - 1]))
-        text[--length] = '\0';
-    const char *line = strrchr(text, '\n');
-    if (length > 0)
-        snprintf(out, SAID_BYTES, ": %s", line != NULL ? line + 1 : text);
-    free(text);
+    strcpy(out, ": ");
+    printable_copy(PRINTABLE_LINE, line != NULL ? line + 1 : t->text, out + 2, SAID_BYTES - 2);
 }
 
-static status judge(const subprocess *program, const running *r, int state, bool timed_out)
+static status judge(const subprocess *program, running *r, int state)
 {
     char said[SAID_BYTES];
-    last_line(r->err, said);
-    if (program->signals != NULL && program->signals->first != 0)
+    last_line(&r->err, said);
+    if (r->stopped)
         return FAIL(STATUS_TIMEOUT, "stopped by a signal");
-    if (timed_out)
+    if (r->timed_out)
         return FAIL(STATUS_TIMEOUT, "killed after %lld s%s",
                     (long long)(program->timeout_ms / 1000), said);
     if (WIFSIGNALED(state))
@@ -151,17 +207,24 @@ static status judge(const subprocess *program, const running *r, int state, bool
 
 status subprocess_run(const subprocess *program, char **out)
 {
-    running r = {.pidfd = -1, .out = -1, .err = -1};
+    static const tail closed = {.from = -1, .into = -1};
+    running r = {.pidfd = -1, .stops = -1, .out = closed, .err = closed};
     status st = start(program, &r);
-    bool timed_out = st == STATUS_OK && wait_for(program, &r);
+    if (st == STATUS_OK)
+        wait_for(program, &r);
     int state = r.pid > 0 ? reap(&r) : 0;
-    if (st == STATUS_OK)
-        st = judge(program, &r, state, timed_out);
-    if (st == STATUS_OK)
-        st = read_all(r.out, out);
-    const int fds[] = {r.pidfd, r.out, r.err};
-    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
+    if (st == STATUS_OK) {
+        tail_read(&r.out);
+        tail_read(&r.err);
+        st = judge(program, &r, state);
+    }
+    if (st == STATUS_OK) {
+        *out = r.out.text;
+        r.out.text = NULL;
+    }
+    close_end(&r.pidfd);
+    close_end(&r.stops);
+    tail_close(&r.out);
+    tail_close(&r.err);
     return st;
 }

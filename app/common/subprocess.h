@@ -8,17 +8,22 @@
 #include <stdint.h>
 
 typedef struct subprocess {
-    char *const *argv;     /* NULL-ended; argv[0] is looked for in $PATH */
-    char *const *env;      /* NULL-ended; NULL: as here */
-    const char *folder;    /* where it runs; NULL: here */
-    int64_t timeout_ms;    /* after it the program is killed */
-    stop_signals *signals; /* NULL: no signal is looked at */
+    char *const *argv;  /* NULL-ended; argv[0] is looked for in $PATH */
+    char *const *env;   /* NULL-ended; NULL: as here */
+    const char *folder; /* where it runs; NULL: here */
+    int64_t timeout_ms; /* after it the program is killed */
+    stop_signals
+        *signals; /* that stop it; NULL: SIGINT, SIGTERM and SIGHUP if they are blocked here;
+                              they stay pending */
 } subprocess;
 
-/* Runs the program in a process group of its own, with no signal blocked; its stdin is empty. *out: what it wrote to stdout
- * (at most the last 16 MiB of it), the caller's to free. STATUS_PEER if it ended with another exit
- * code than 0 or by a signal, STATUS_TIMEOUT if it was killed, STATUS_IO if it did not start. The
- * message has the last line of its stderr.
+/* Of what a program writes to stdout and to stderr, the end is kept. */
+enum { SUBPROCESS_KEPT_BYTES = 256 << 10 };
+
+/* Runs the program in a process group of its own, with no signal blocked; its stdin is empty.
+ * *out: the end of its stdout, the caller's to free. STATUS_PEER if it ended with another exit code
+ * than 0 or by a signal, STATUS_TIMEOUT if it was killed, STATUS_IO if it did not start. The message
+ * has the last line of its stderr, fit for a terminal (base/printable.h).
  * A stop is passed on as SIGTERM. 10 s later, or after a second one, the program is killed:
  * STATUS_TIMEOUT, and signals->first is set. Nothing of the process group outlives the call. */
 status subprocess_run(const subprocess *program, char **out);

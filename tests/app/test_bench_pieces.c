@@ -6,11 +6,13 @@
 #include "app/report/report.h"
 #include "app/report/table.h"
 #include "base/clock.h"
+#include "base/file_draft.h"
 #include "tests/app/support/test_folder.h"
 #include "tests/support/facts.h"
 
 #include <math.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 enum { LONG_MS = 20000, SHORT_MS = 500 };
@@ -104,6 +106,8 @@ static const struct {
     {"echo no object", {"JSON"}},
     {"exec /nowhere/at-all", {"exit code 127"}},
     {"echo the last words >&2; sleep 60", {"0 s", "the last words"}},
+    {"printf 'a \\033[31mred\\r one\\n' >&2; exit 3", {"exit code 3", "a \\x1b[31mred\\x0d one"}},
+    {"yes | head -c 9000000 >&2; echo the end >&2; exit 3", {"exit code 3", "the end"}},
 };
 
 START_TEST(failures_say_why)
@@ -114,6 +118,25 @@ START_TEST(failures_say_why)
     ck_assert(st != STATUS_OK && object == NULL && !bench_child_stopped(&place));
     ASSERT_FACTS_LISTED(status_text(), FAILURES[_i].facts);
     ck_assert(clock_seconds(clock_now_ns() - start_ns) < 10);
+    bench_child_close(&place);
+}
+END_TEST
+
+/* However much it writes: the end is kept, and a line that begins in it. */
+START_TEST(the_end_of_a_long_output_is_kept)
+{
+    json_t *object = NULL;
+    char *const argv[] = {"sh", "-c", "yes | head -c 9000000; printf last", NULL};
+    char *text = NULL;
+    subprocess writer = {.argv = argv, .timeout_ms = LONG_MS};
+    test_folder_require(subprocess_run(&writer, &text));
+    size_t length = strlen(text);
+    ck_assert_uint_eq(length, SUBPROCESS_KEPT_BYTES);
+    ck_assert_str_eq(text + length - 6, "y\nlast");
+    free(text);
+    test_folder_require(run_shell("yes | head -c 9000000; echo '{\"a\": 2}'", LONG_MS, &object));
+    ck_assert_int_eq(json_integer_value(json_object_get(object, "a")), 2);
+    json_decref(object);
     bench_child_close(&place);
 }
 END_TEST
@@ -166,7 +189,7 @@ START_TEST(a_stop_reaches_the_child)
 }
 END_TEST
 
-/* gnuplot, say, is no measured child: what stops this process does not stop it. */
+/* Whatever this process has blocked for itself. */
 START_TEST(a_program_starts_with_no_signal_blocked)
 {
     json_t *object = NULL;
@@ -180,6 +203,35 @@ START_TEST(a_program_starts_with_no_signal_blocked)
     test_folder_require(subprocess_run(&(subprocess){.argv = argv, .timeout_ms = LONG_MS}, &said));
     ck_assert_str_eq(said, "SigBlk:\t0000000000000000\n");
     free(said);
+    bench_child_close(&place);
+}
+END_TEST
+
+/* gnuplot has no signals of its own: one that is blocked here ends it, and is not lost. */
+START_TEST(a_stop_ends_a_plot_and_is_not_lost)
+{
+    static const char script[] = "#!/bin/sh\nsleep 60\n";
+    char path[4096];
+    file_part part = {script, sizeof script - 1};
+    test_folder_require(file_replace(test_folder_path("gnuplot"), &part, 1));
+    ck_assert_int_eq(chmod(test_folder_path("gnuplot"), 0700), 0);
+    snprintf(path, sizeof path, "%s:%s", test_folder, getenv("PATH"));
+    setenv("PATH", path, 1);
+    test_folder_require(bench_child_open(LONG_MS, &place));
+    pid_t self = getpid(), other = fork();
+    if (other == 0) {
+        clock_sleep_ms(300);
+        kill(self, SIGINT);
+        _exit(0);
+    }
+    int64_t start_ns = clock_now_ns();
+    for (int i = 0; i < 2; i++) { /* the second one ends at once */
+        ck_assert(plot_draw(test_folder, "stopped", "plot x\n") == STATUS_INVALID);
+        ASSERT_FACTS(status_text(), "gnuplot", "signal");
+    }
+    ck_assert(clock_seconds(clock_now_ns() - start_ns) < 8);
+    ck_assert(bench_child_stopped(&place) && place.signals.first == SIGINT);
+    waitpid(other, NULL, 0);
     bench_child_close(&place);
 }
 END_TEST
@@ -269,10 +321,12 @@ int main(void)
     tcase_add_loop_test(core, intervals_are_those_of_the_tables, 0, 4);
     tcase_add_test(core, outliers_are_counted_and_stay);
     tcase_add_test(core, the_last_object_counts);
-    tcase_add_loop_test(core, failures_say_why, 0, 5);
+    tcase_add_loop_test(core, failures_say_why, 0, 7);
+    tcase_add_test(core, the_end_of_a_long_output_is_kept);
     tcase_add_test(core, nothing_is_left_behind);
     tcase_add_test(core, a_stop_reaches_the_child);
     tcase_add_test(core, a_program_starts_with_no_signal_blocked);
+    tcase_add_test(core, a_stop_ends_a_plot_and_is_not_lost);
     tcase_add_test(core, a_line_is_read_by_the_contract);
     tcase_add_test(core, text_is_quoted_for_gnuplot);
     tcase_add_test(core, a_document_is_whole);
