@@ -4,12 +4,14 @@
 Each case of commands.py is a shell script that runs in an empty folder. Afterwards every file in
 that folder becomes a list of facts: the exit code of a command, the shape of a line on stdout, a
 key of a JSON document, a variable that a worker saw, the hash of a model. `--write` runs each case
-several times and keeps in expected/CASE.json which facts were the same each time, which only kept
-their kind, and which were there only sometimes. Without it each case is run once and compared.
+several times and keeps in expected/CASE which facts were the same each time, which only kept their
+kind, and which were there only sometimes (recorded.py). Without it each case is run once and
+compared.
 
     BUILD_DIR=build tests/recording/record.py               all cases, exit 1 if one differs
     BUILD_DIR=build tests/recording/record.py -k run -j 2   those with "run" in their name
     BUILD_DIR=build tests/recording/record.py --write -k X  accept what X does now; read the diff
+    tests/recording/record.py --shapes                      store what files of a name share anew
 
 stderr is for people: its wording is not recorded, only whether there is any, and the ranks, exit
 codes, signals and flags that it names. Numbers that depend on the processor (sums by oneDNN) are
@@ -32,10 +34,10 @@ import tempfile
 import threading
 import time
 
+import recorded
 from commands import CASES, PRELUDE, QUICK
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-EXPECTED = os.path.join(HERE, "expected")
 CASE_TIMEOUT_S = 120
 MAX_LINES = 12  # of a case that differs
 MAX_ELEMENTS = 8  # of an array whose elements are told apart
@@ -169,7 +171,7 @@ class Bench:
         if shell.returncode != 77:
             facts = {"the script": f"exit {shell.returncode}", "processes left": f"number {left}"}
             if shell.returncode != 0:
-                facts["the script says"] = f"text {said[-400:]}"
+                facts["the script says"] = f"text {json.dumps(said[-400:])}"
             facts.update(facts_of_folder(folder, self.masks(folder)))
         shutil.rmtree(folder, ignore_errors=True)
         return facts
@@ -208,9 +210,9 @@ def facts_of_file(path, name, masks):
     with open(path, "rb") as file:
         content = file.read()
     if name.endswith(".safetensors"):
-        return {name: f"sha256 {hashlib.sha256(content).hexdigest()}"}
+        return {name: f"sha256 {hashlib.sha256(content).hexdigest()[:32]}"}
     if name.endswith((".code", ".same")):
-        return {name: f"value {content.decode().strip()}"}
+        return {name: "value " + " ".join(content.decode().split())}
     if not name.endswith((".out", ".err", ".log", ".json", ".jsonl", ".env", ".txt")):
         return {name: "file"}
     if not content:
@@ -286,18 +288,16 @@ def kind_of(value):
 
 
 def merge(runs):
-    """Which facts were the same in all runs, which kept their kind, which were there sometimes."""
-    recorded = {"same": {}, "kind": {}, "sometimes": []}
-    for fact in sorted(set().union(*runs)):
+    """The facts of all runs: the same in all; "any KIND" that they kept; or there "sometimes"."""
+    facts = {}
+    for fact in set().union(*runs):
         values = {run.get(fact) for run in runs}
         kinds = {kind_of(v) for v in values if v is not None}
         if None in values or len(kinds) > 1:
-            recorded["sometimes"].append(fact)
-        elif len(values) == 1:
-            recorded["same"][fact] = values.pop()
+            facts[fact] = "sometimes"
         else:
-            recorded["kind"][fact] = kinds.pop()
-    return recorded
+            facts[fact] = values.pop() if len(values) == 1 else f"any {kinds.pop()}"
+    return facts
 
 
 def portable(name):
@@ -305,40 +305,31 @@ def portable(name):
     return not re.search(r"--device[= ](cpu|auto)", CASES[name])
 
 
-def differences(bench, name, recorded, facts):
-    """One line for each fact that is not as recorded."""
-    exact = portable(name) or recorded["machine"] == bench.machine
+def differences(expected, facts, exact):
+    """One line for each fact that is not as recorded; not `exact`: computed ones by their kind."""
     plots = shutil.which("gnuplot") is not None
     lines = []
-    for fact, want in {**recorded["same"], **recorded["kind"]}.items():
-        if fact.endswith(PLOTS) and not plots:
+    for fact, want in sorted(expected.items()):
+        if want == "sometimes" or (fact.endswith(PLOTS) and not plots):
             continue
         got = facts.get(fact)
-        computed = kind_of(want) in ("number", "sha256", "str")
-        loose = fact in recorded["kind"] or (computed and not exact)
+        kind = kind_of(want.removeprefix("any "))
+        loose = want.startswith("any ") or (not exact and kind in ("number", "sha256", "str"))
         if got is None:
             lines.append(f"gone: {fact} ({want})")
-        elif kind_of(got) != kind_of(want) if loose else got != want:
+        elif kind_of(got) != kind if loose else got != want:
             lines.append(f"{fact}: was {want}, is {got}")
-    known = set(recorded["same"]) | set(recorded["kind"]) | set(recorded["sometimes"])
-    for fact in sorted(set(facts) - known):
+    for fact in sorted(set(facts) - set(expected)):
         if facts[fact] != "word":
             lines.append(f"new: {fact} ({facts[fact]})")
     return lines
-
-
-def expected_path(name):
-    return os.path.join(EXPECTED, f"{name}.json")
 
 
 def write(bench, name, runs):
     seen = [bench.run(name) for _ in range(runs)]
     if None in seen:
         return "SKIP", []
-    os.makedirs(EXPECTED, exist_ok=True)
-    with open(expected_path(name), "w", encoding="utf-8") as file:
-        json.dump({"machine": bench.machine, **merge(seen)}, file, indent=1, ensure_ascii=False)
-        file.write("\n")
+    recorded.write(name, bench.machine, merge(seen))
     bad = [f"the script: {run['the script']}: {run.get('the script says')}" for run in seen
            if run["the script"] != "exit 0"]
     return "wrote", bad
@@ -346,14 +337,14 @@ def write(bench, name, runs):
 
 def compare(bench, name):
     """A case that differs is run once more: what a loaded machine did once is no difference."""
-    with open(expected_path(name), encoding="utf-8") as file:
-        recorded = json.load(file)
+    machine_then, expected = recorded.read(name)
+    exact = portable(name) or machine_then == bench.machine
     lines = []
     for attempt in range(2):
         facts = bench.run(name)
         if facts is None:
             return "SKIP", []
-        now = differences(bench, name, recorded, facts)
+        now = differences(expected, facts, exact)
         lines = now if attempt == 0 else [line for line in now if line in lines] or now[:1]
         if not now:
             return "ok", []
@@ -363,6 +354,7 @@ def compare(bench, name):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--write", action="store_true", help="record what the program does now")
+    parser.add_argument("--shapes", action="store_true", help="find what files of a name share")
     parser.add_argument("--runs", type=int, default=3, help="runs of each case for --write [3]")
     parser.add_argument("-k", metavar="NAME", default="", help="only cases with NAME in their name")
     parser.add_argument("--quick", action="store_true", help="only the most telling cases")
@@ -370,6 +362,9 @@ def main():
     parser.add_argument("-q", action="store_true", help="print differences only")
     parser.add_argument("-v", action="store_true", help="print what each case takes")
     args = parser.parse_args()
+    if args.shapes:
+        recorded.find_shapes()
+        return
     build = os.environ.get("BUILD_DIR", "build")
     if not os.access(f"{build}/mnist_ddp", os.X_OK):
         sys.exit(f"record: no program in {build}: set BUILD_DIR")
