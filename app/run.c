@@ -2,11 +2,13 @@
 #include "app/commands.h"
 #include "app/common/exit_codes.h"
 #include "app/launch/agent.h"
-#include "app/launch/worker_spec.h"
+#include "app/launch/worker.h"
 
 #include "base/log.h"
+#include "base/shell_words.h"
 #include "base/team.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static status prepare(const options *opts, worker_spec *out)
@@ -17,6 +19,54 @@ static status prepare(const options *opts, worker_spec *out)
     return worker_spec_complete(opts, 0, NULL, out);
 }
 
+static status print_rank(const worker_spec *spec, int node, int local_rank)
+{
+    const worker_start start = {.spec = spec, .master_port = spec->master_port};
+    const worker w = {.rank = node * spec->nproc + local_rank, .local_rank = local_rank};
+    char **argv = NULL, *environment = NULL, *line = NULL;
+    status st = worker_describe_environment(&w, &start, &environment);
+    if (st == STATUS_OK)
+        st = entrypoint_argv(&spec->program, local_rank, &argv);
+    if (st == STATUS_OK) {
+        line = shell_words_line(argv);
+        if (line == NULL)
+            st = FAIL(STATUS_NO_MEMORY, "the program's arguments");
+    }
+    if (st == STATUS_OK)
+        printf("  rank %d: %s\n    %s\n", w.rank, line, environment);
+    free(line);
+    free(argv);
+    free(environment);
+    return st;
+}
+
+static status print_node(const worker_spec *whole, int node)
+{
+    worker_spec spec = *whole; /* owns nothing anew */
+    spec.node_rank = node;
+    int first = node * spec.nproc;
+    printf("node %d of %d%s: ranks %d to %d of %d\n", node, spec.nnodes,
+           node == whole->node_rank ? " (this one)" : "", first, first + spec.nproc - 1,
+           spec.world_size);
+    for (int i = 0; i < spec.nproc; i++)
+        TRY(print_rank(&spec, node, i));
+    return STATUS_OK;
+}
+
+/* --dry-run: what would be started, on every node. */
+static status print_plan(const worker_spec *spec)
+{
+    printf("store: served by %s at %s:%d%s\n",
+           spec->by_arrival   ? "the launcher on the endpoint's host, which is node 0,"
+           : spec->nnodes > 1 ? "node 0"
+                              : "this launcher",
+           spec->master_addr, spec->master_port, spec->master_port == 0 ? " (a free port)" : "");
+    printf("restarts: %d at most\n", spec->max_restarts);
+    for (int node = 0; node < spec->nnodes; node++)
+        TRY(print_node(spec, node));
+    return STATUS_OK;
+}
+
 int run_command(const options *opts, int64_t started_ns)
 {
     worker_spec spec = {.nproc = 0};
@@ -25,7 +75,7 @@ int run_command(const options *opts, int64_t started_ns)
     if (opts->quiet)
         log_set_level(LOG_WARNING);
     if (st == STATUS_OK && opts->dry_run)
-        st = worker_spec_print(&spec);
+        st = print_plan(&spec);
     else if (st == STATUS_OK)
         code = agent_run(&spec, started_ns);
     worker_spec_free(&spec);

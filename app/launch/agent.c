@@ -7,7 +7,6 @@
 #include "app/launch/agent_store.h"
 #include "app/launch/failure_report.h"
 #include "app/launch/group_outcome.h"
-#include "app/launch/worker_environment.h"
 #include "app/launch/worker_group.h"
 #include "base/clock.h"
 #include "base/file_limit.h"
@@ -342,7 +341,7 @@ static status join(agent *self, int port, int *code)
 static status open_job(agent *self, int *code)
 {
     worker_spec *spec = self->spec;
-    int port = 0, threads = worker_environment_threads(spec);
+    int port = 0, threads = worker_threads(spec);
     *code = EXIT_CODE_RENDEZVOUS;
     TRY(agent_store_open(spec, &self->server, &port));
     if (spec->nnodes > 1)

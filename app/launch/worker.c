@@ -1,11 +1,15 @@
 #include "app/launch/worker.h"
 
-#include "app/launch/worker_environment.h"
 #include "base/clock.h"
+#include "base/comma_list.h"
 #include "base/file_limit.h"
+#include "base/team.h"
+#include "base/text_stream.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -14,11 +18,159 @@
 
 enum { EXIT_NOT_STARTED = 127 };
 
-/* Handlers end with exec, but until then a signal would run the launcher's in the child. What is
- * ignored stays ignored, unless the launcher itself ignores it. */
+/* "NAME=value" one after the other, each with its zero byte. */
+typedef struct variables {
+    text_stream stream;
+    char *text;
+    size_t size_bytes;
+    int count;
+} variables;
+
+__attribute__((format(printf, 2, 3))) static void add(variables *list, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    vfprintf(list->stream.file, fmt, args);
+    va_end(args);
+    fputc('\0', list->stream.file);
+    list->count++;
+}
+
+int worker_threads(const worker_spec *spec)
+{
+    int share = team_cores() / spec->nproc;
+    if (getenv("OMP_NUM_THREADS") != NULL || (spec->nproc == 1 && !spec->policy.own))
+        return 0;
+    /* Workers of our own share the cores out by --threads. */
+    return spec->policy.own || share < 1 ? 1 : share;
+}
+
+static void list_place(variables *list, const worker *w, const worker_start *start)
+{
+    const worker_spec *spec = start->spec;
+    add(list, "RANK=%d", w->rank);
+    add(list, "LOCAL_RANK=%d", spec->virtual_local_rank ? 0 : w->local_rank);
+    add(list, "WORLD_SIZE=%d", spec->world_size);
+    add(list, "LOCAL_WORLD_SIZE=%d", spec->nproc);
+    add(list, "NODE_RANK=%d", spec->node_rank);
+    add(list, "GROUP_RANK=%d", spec->node_rank);
+    add(list, "GROUP_WORLD_SIZE=%d", spec->nnodes);
+    add(list, "ROLE_RANK=%d", w->rank);
+    add(list, "ROLE_WORLD_SIZE=%d", spec->world_size);
+    add(list, "ROLE_NAME=%s", spec->role);
+    add(list, "MASTER_ADDR=%s", spec->master_addr);
+    add(list, "MASTER_PORT=%d", start->master_port);
+}
+
+/* The worker's own entry of the list of GPUs, or the GPU of its number. */
+static void list_gpu(variables *list, int local_rank)
+{
+    const char *at = getenv("CUDA_VISIBLE_DEVICES");
+    if (at == NULL) {
+        add(list, "CUDA_VISIBLE_DEVICES=%d", local_rank);
+        return;
+    }
+    size_t length = 0;
+    const char *entry = "";
+    for (int i = 0; i <= local_rank && entry != NULL; i++)
+        entry = comma_list_next(&at, &length);
+    add(list, "CUDA_VISIBLE_DEVICES=%.*s", (int)length, entry != NULL ? entry : "");
+}
+
+static void list_variables(variables *list, const worker *w, const worker_start *start)
+{
+    const worker_spec *spec = start->spec;
+    char path[FILE_PATH_BYTES];
+    int threads = worker_threads(spec);
+    list_place(list, w, start);
+    add(list, "TORCHELASTIC_RESTART_COUNT=%d", start->attempt);
+    add(list, "TORCHELASTIC_MAX_RESTARTS=%d", spec->max_restarts);
+    add(list, "TORCHELASTIC_RUN_ID=%s", spec->run_id);
+    add(list, "TORCHELASTIC_USE_AGENT_STORE=True");
+    worker_logs_file(&spec->logs, start->attempt, w->local_rank, "error.json", path);
+    add(list, "TORCHELASTIC_ERROR_FILE=%s", path);
+    add(list, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", spec->policy.signal_names);
+    if (getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL)
+        add(list, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
+    if (threads > 0)
+        add(list, "OMP_NUM_THREADS=%d", threads);
+    if (spec->virtual_local_rank)
+        list_gpu(list, w->local_rank);
+    add(list, "MNIST_DDP_GENERATION=%d", start->attempt);
+    worker_logs_dumps(&spec->logs, start->attempt, path);
+    if (path[0] != '\0')
+        add(list, "MNIST_DDP_DUMP_DIR=%s", path);
+    if (spec->run_dir[0] != '\0')
+        add(list, "MNIST_DDP_RUN_DIR=%s", spec->run_dir);
+    add(list, "MNIST_DDP_LAUNCHED=%lld", (long long)start->started_ns);
+    if (start->log_tty)
+        add(list, "MNIST_DDP_LOG_TTY=1");
+}
+
+/* On success the text is the caller's to free. */
+static status variables_read(variables *list, const worker *w, const worker_start *start)
+{
+    *list = (variables){0};
+    TRY(text_stream_open(&list->stream));
+    list_variables(list, w, start);
+    return status_context(text_stream_close(&list->stream, &list->text, &list->size_bytes),
+                          "environment of rank %d", w->rank);
+}
+
+/* Does the list have its own value for the variable of this "NAME=value"? */
+static bool is_replaced(const variables *list, const char *entry)
+{
+    size_t name = strcspn(entry, "=");
+    for (const char *own = list->text; own < list->text + list->size_bytes; own += strlen(own) + 1)
+        if (strncmp(entry, own, name + 1) == 0)
+            return true;
+    return false;
+}
+
+static status make_environment(const worker *w, const worker_start *start, char ***out)
+{
+    variables list;
+    TRY(variables_read(&list, w, start));
+    size_t inherited = 0;
+    for (char **entry = environ; *entry != NULL; entry++)
+        inherited++;
+    size_t pointers = (inherited + (size_t)list.count + 1) * sizeof(char *);
+    char **block = malloc(pointers + list.size_bytes);
+    if (block == NULL) {
+        free(list.text);
+        return FAIL(STATUS_NO_MEMORY, "environment of rank %d: %zu variables", w->rank, inherited);
+    }
+    char *text = (char *)block + pointers;
+    memcpy(text, list.text, list.size_bytes);
+    size_t n = 0;
+    for (char **entry = environ; *entry != NULL; entry++)
+        if (!is_replaced(&list, *entry))
+            block[n++] = *entry;
+    for (int i = 0; i < list.count; i++, text += strlen(text) + 1)
+        block[n++] = text;
+    block[n] = NULL;
+    free(list.text);
+    *out = block;
+    return STATUS_OK;
+}
+
+status worker_describe_environment(const worker *w, const worker_start *start, char **out)
+{
+    variables list;
+    TRY(variables_read(&list, w, start));
+    for (size_t i = 0; i + 1 < list.size_bytes; i++)
+        if (list.text[i] == '\0')
+            list.text[i] = ' ';
+    *out = list.text;
+    return STATUS_OK;
+}
+
+/* The program begins with no handler of the agent's. What is ignored stays ignored, but for the
+ * signals that the agent itself ignores or waits for. */
 static void reset_signals(bool own_session)
 {
-    /* The launcher decides what a signal to the terminal's whole process group means. */
+    /* A signal of the terminal goes to its whole process group. What it means is for the agent to
+     * say, if the worker is of that group. */
     static const int ignored[] = {SIGINT, SIGQUIT, SIGHUP};
     static const int restored[] = {SIGTERM, SIGPIPE, SIGCHLD, SIGXFSZ, SIGUSR1};
     struct sigaction action;
@@ -41,19 +193,19 @@ typedef struct child_start {
     const worker_start *start;
     int local_rank;
     char **argv, **env;
-    int out_fd, err_fd; /* -1: the launcher's own */
-    pid_t launcher;
+    int out_fd, err_fd; /* -1: the agent's own */
+    pid_t agent;
 } child_start;
 
-/* Only calls that are safe while another thread of the launcher (the store's) may hold any lock. */
+/* Only calls that are safe while another thread of the agent (the store's) may hold any lock. */
 __attribute__((noreturn)) static void become_worker(const child_start *child)
 {
     const entrypoint *program = &child->start->spec->program;
     worker_start_error report = {.local_rank = child->local_rank};
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
         goto failed;
-    if (getppid() != child->launcher)
-        _exit(EXIT_NOT_STARTED); /* it died before the line above */
+    if (getppid() != child->agent)
+        _exit(EXIT_NOT_STARTED); /* the agent died before the line above */
     if (program->own_session)
         setsid();
     file_limit_set(child->start->file_limit);
@@ -71,80 +223,30 @@ failed:
     _exit(EXIT_NOT_STARTED);
 }
 
-static status open_file(const worker *w, const worker_start *start, const char *name, int *fd)
-{
-    char path[FILE_PATH_BYTES];
-    worker_logs_file(&start->spec->logs, start->attempt, w->local_rank, name, path);
-    const char *file = path[0] != '\0' ? path : "/dev/null";
-    *fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
-    return *fd >= 0 ? STATUS_OK
-                    : FAIL(STATUS_IO, "open %s: %s%s", file, strerror(errno),
-                           errno == EMFILE ? " (raise ulimit -n)" : "");
-}
-
-static status open_pipe(const worker *w, worker_output *output, int *fd)
-{
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return FAIL(STATUS_IO, "rank %d cannot be started: pipe: %s (raise ulimit -n)", w->rank,
-                    strerror(errno));
-    output->fd = ends[0];
-    *fd = ends[1];
-    /* Only the reading end: a worker's writes may wait. */
-    if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0)
-        return FAIL(STATUS_IO, "rank %d: its output: %s", w->rank, strerror(errno));
-    return STATUS_OK;
-}
-
-/* Where one stream of a worker goes. *fd: what the child writes to; -1: the launcher's own. stderr
- * always comes through the launcher, which keeps its last lines, unless it is a file. */
-static status open_stream(worker *w, const worker_start *start, int which, int *fd)
+/* *fd: what the worker writes to; -1: the agent's own. */
+static status open_stream(const worker *w, const worker_start *start, int which,
+                          worker_output *output, int *fd)
 {
     const worker_logs *logs = &start->spec->logs;
-    bool err = which == LOGS_STDERR;
-    worker_output *output = err ? &w->err : &w->out;
-    int target = err ? STDERR_FILENO : STDOUT_FILENO, i = w->local_rank;
-    if ((logs->tees[i] & which) != 0) {
-        TRY(open_file(w, start, err ? "stderr.log" : "stdout.log", &output->file));
-        worker_logs_prefix(logs, start->spec->role, w->rank, i, output->prefix);
-        output->target = logs->hidden[i] ? -1 : target;
-        return open_pipe(w, output, fd);
-    }
-    if ((logs->redirects[i] & which) != 0)
-        return open_file(w, start, err ? "stderr.log" : "stdout.log", fd);
-    if (err) {
-        output->target = logs->hidden[i] ? -1 : target;
-        return open_pipe(w, output, fd);
-    }
-    if (!logs->hidden[i])
-        return STATUS_OK;
-    *fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    return *fd >= 0 ? STATUS_OK : FAIL(STATUS_IO, "open /dev/null: %s", strerror(errno));
+    worker_route route;
+    worker_logs_route(logs, start->attempt, w->local_rank, which, &route);
+    if (route.prefixed)
+        worker_logs_prefix(logs, start->spec->role, w->rank, w->local_rank, output->prefix);
+    return worker_output_open(output, &route, fd);
 }
 
 static status prepare(worker *w, const worker_start *start, child_start *child)
 {
-    const worker_place place = {.rank = w->rank,
-                                .local_rank = w->local_rank,
-                                .attempt = start->attempt,
-                                .master_port = start->master_port,
-                                .started_ns = start->started_ns,
-                                .log_tty = start->log_tty};
-    TRY(worker_environment_create(start->spec, &place, &child->env));
+    TRY(make_environment(w, start, &child->env));
     TRY(entrypoint_argv(&start->spec->program, w->local_rank, &child->argv));
-    TRY(open_stream(w, start, LOGS_STDOUT, &child->out_fd));
-    return open_stream(w, start, LOGS_STDERR, &child->err_fd);
+    TRY(open_stream(w, start, LOGS_STDOUT, &w->out, &child->out_fd));
+    return open_stream(w, start, LOGS_STDERR, &w->err, &child->err_fd);
 }
 
 status worker_launch(worker *w, const worker_start *start)
 {
-    child_start child = {.start = start,
-                         .local_rank = w->local_rank,
-                         .out_fd = -1,
-                         .err_fd = -1,
-                         .launcher = getpid()};
-    worker_output_init(&w->out);
-    worker_output_init(&w->err);
+    child_start child = {
+        .start = start, .local_rank = w->local_rank, .out_fd = -1, .err_fd = -1, .agent = getpid()};
     status st = prepare(w, start, &child);
     if (st == STATUS_OK) {
         pid_t pid = fork();
@@ -152,13 +254,11 @@ status worker_launch(worker *w, const worker_start *start)
             become_worker(&child);
         w->pid = pid > 0 ? pid : 0;
         w->running = pid > 0;
-        if (pid > 0 && start->spec->program.own_session)
-            orphan_reaper_watch(&start->reaper, pid);
         if (pid < 0)
-            st = FAIL(STATUS_IO,
-                      "rank %d cannot be started: fork: %s (fewer ranks, or raise ulimit -u)",
-                      w->rank, strerror(errno));
+            st = FAIL(STATUS_IO, "fork: %s (fewer ranks, or raise ulimit -u)", strerror(errno));
     }
+    if (st != STATUS_OK)
+        status_context(st, "rank %d cannot be started", w->rank);
     if (child.out_fd >= 0)
         close(child.out_fd);
     if (child.err_fd >= 0)

@@ -1,8 +1,7 @@
-/* One worker process of the launcher: its start, its output, its end. */
+/* One worker: the process of a rank. Its environment, its start, its output, its end. */
 #ifndef MNIST_DDP_APP_LAUNCH_WORKER_H
 #define MNIST_DDP_APP_LAUNCH_WORKER_H
 
-#include "app/launch/orphan_reaper.h"
 #include "app/launch/worker_output.h"
 #include "app/launch/worker_spec.h"
 
@@ -15,7 +14,7 @@ typedef struct worker {
     pid_t pid; /* 0: not started */
     bool running;
     bool reaped;
-    bool was_stopped; /* the launcher had sent it a signal when it ended */
+    bool was_stopped; /* the agent had sent it a signal when it ended */
     int wait_status;  /* as of waitpid, once ended */
     int start_errno;  /* why it could not be executed; 0 */
     int64_t ended_ns;
@@ -23,28 +22,36 @@ typedef struct worker {
     worker_output out, err;
 } worker;
 
-/* What every worker of this launch shares. */
+/* What all workers of an attempt share. */
 typedef struct worker_start {
     const worker_spec *spec;
     int attempt;
     int master_port;
-    int64_t started_ns;
+    int64_t started_ns;   /* when the agent started */
     int error_fd;         /* a worker that cannot be executed writes worker_start_error to it */
-    orphan_reaper reaper; /* of the groups, where each has one of its own */
-    sigset_t signal_mask; /* to be restored in the worker, */
-    uint64_t file_limit;  /* likewise */
-    bool log_tty;
+    sigset_t signal_mask; /* the worker's */
+    uint64_t file_limit;  /* the worker's */
+    bool log_tty;         /* the agent's stderr is a terminal */
 } worker_start;
 
 typedef struct worker_start_error {
     int local_rank, error;
 } worker_start_error;
 
-/* Forks and executes the program as worker->rank. STATUS_IO with the reason. */
+/* Threads that a worker may use if nobody has said how many: its share of the cores. 0: it need not
+ * be told, as it is the only worker or OMP_NUM_THREADS is set. */
+int worker_threads(const worker_spec *spec);
+
+/* The variables that the agent sets for a worker, as one text of "NAME=value" parted by blanks;
+ * free with free(). */
+status worker_describe_environment(const worker *w, const worker_start *start, char **out);
+
+/* Forks and executes the program as worker->rank, with the agent's environment and torchrun's
+ * variables. STATUS_IO with the reason. */
 status worker_launch(worker *w, const worker_start *start);
 
-/* Sends it a signal, and to its process group where it has one of its own. Also after it has ended
- * but before it is reaped. */
+/* Sends a signal to it, and to its process group if it has one of its own. Also after its end, until
+ * it is reaped. */
 void worker_signal(const worker *w, const worker_start *start, int signal);
 
 /* Whether it has ended: then sets wait_status and ended_ns. It stays a zombie, so that nobody else

@@ -17,14 +17,13 @@ status worker_group_create(const worker_start *start, agent_console *console, wo
 {
     int n = start->spec->nproc;
     int fds[2];
-    *out = (worker_group){.start = *start, .error_fd = -1, .console = console, .cause = -1};
+    *out = (worker_group){.start = *start, .reaper.fd = -1, .console = console, .cause = -1};
     if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0)
         return FAIL(STATUS_IO, "launcher: pipe: %s", strerror(errno));
     out->error_fd = fds[0];
     out->start.error_fd = fds[1];
-    out->start.reaper.fd = -1;
     if (start->spec->program.own_session)
-        TRY(orphan_reaper_start(n, &out->start.reaper));
+        TRY(orphan_reaper_start(n, &out->reaper));
     out->workers = calloc((size_t)n, sizeof *out->workers);
     if (out->workers == NULL)
         return FAIL(STATUS_NO_MEMORY, "launcher: %d workers", n);
@@ -42,7 +41,7 @@ void worker_group_clear(worker_group *group, int attempt)
     for (int i = 0; i < group->n; i++) {
         worker *w = &group->workers[i];
         if (w->pid > 0 && !w->running && !w->reaped)
-            orphan_reaper_forget(&group->start.reaper, w->pid);
+            orphan_reaper_forget(&group->reaper, w->pid);
         worker_close(w, group->console);
         *w = (worker){.local_rank = i, .rank = first + i, .out = w->out, .err = w->err};
     }
@@ -59,7 +58,7 @@ void worker_group_destroy(worker_group *group)
         return;
     worker_group_clear(group, 0);
     free(group->workers);
-    orphan_reaper_close(&group->start.reaper);
+    orphan_reaper_close(&group->reaper);
     close(group->error_fd);
     close(group->start.error_fd);
     *group = (worker_group){0};
@@ -72,6 +71,8 @@ status worker_group_start(worker_group *group)
         worker *w = &group->workers[i];
         st = worker_launch(w, &group->start);
         group->running += w->running;
+        if (w->running && group->start.spec->program.own_session)
+            orphan_reaper_watch(&group->reaper, w->pid);
         if (st != STATUS_OK)
             st = status_context(st, "%d of %d ranks were started", i, group->n);
     }
@@ -213,17 +214,16 @@ static void read_rest(worker_output *output, agent_console *console)
 void worker_group_finish(worker_group *group, worker_leftovers leftovers)
 {
     const worker_logs *logs = &group->start.spec->logs;
-    char path[FILE_PATH_BYTES];
     for (int i = 0; i < group->n; i++) {
         worker *w = &group->workers[i];
+        worker_route route;
         read_rest(&w->out, group->console);
         read_rest(&w->err, group->console);
         if (leftovers == KILL_LEFTOVERS && group->start.spec->program.own_session)
             worker_signal(w, &group->start, SIGKILL);
-        if ((logs->redirects[i] & ~logs->tees[i] & LOGS_STDERR) != 0) {
-            worker_logs_file(logs, group->start.attempt, i, "stderr.log", path);
-            worker_output_take_file(&w->err, path);
-        }
+        worker_logs_route(logs, group->start.attempt, i, LOGS_STDERR, &route);
+        if (!route.piped)
+            worker_output_take_file(&w->err, route.file);
     }
     read_start_errors(group);
     if (group->cause >= 0)
@@ -250,7 +250,7 @@ __attribute__((noreturn)) static void drain(worker_group *group, struct pollfd *
     setsid();
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL); /* the launcher's were for itself */
-    orphan_reaper_close(&group->start.reaper);
+    orphan_reaper_close(&group->reaper);
     agent_console_init(&console, -1);
     group->console = &console;
     for (int n; (n = worker_group_poll(group, polled)) > 0;) {

@@ -3,6 +3,7 @@
 #ifndef MNIST_DDP_APP_LAUNCH_WORKER_GROUP_H
 #define MNIST_DDP_APP_LAUNCH_WORKER_GROUP_H
 
+#include "app/launch/orphan_reaper.h"
 #include "app/launch/worker.h"
 #include "dist/health/rank_status.h"
 
@@ -10,7 +11,8 @@
 
 typedef struct worker_group {
     worker_start start;
-    int error_fd; /* the reading end of start.error_fd */
+    int error_fd;         /* the reading end of start.error_fd */
+    orphan_reaper reaper; /* of workers that have a process group of their own */
     agent_console *console;
     worker *workers; /* n of them */
     int n, running;
@@ -19,8 +21,8 @@ typedef struct worker_group {
     rank_snapshot *seen; /* where all were when trouble began, n of them; NULL: not known */
 } worker_group;
 
-/* For spec->nproc workers. `start` is copied, but for its error_fd and reaper; console must
- * outlive the group. */
+/* For spec->nproc workers. `start` is copied, but for its error_fd. The console must outlive the
+ * group. */
 status worker_group_create(const worker_start *start, agent_console *console, worker_group *out);
 void worker_group_destroy(worker_group *group);
 

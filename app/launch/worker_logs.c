@@ -163,6 +163,23 @@ status worker_logs_start(const worker_logs *logs, int attempt, int nproc)
     return STATUS_OK;
 }
 
+void worker_logs_route(const worker_logs *logs, int attempt, int local_rank, int which,
+                       worker_route *out)
+{
+    bool err = which == LOGS_STDERR, hidden = logs->hidden[local_rank];
+    bool tee = (logs->tees[local_rank] & which) != 0;
+    bool to_file = tee || (logs->redirects[local_rank] & which) != 0;
+    *out = (worker_route){.piped = tee || (err && !to_file),
+                          .target = hidden ? -1
+                                    : err  ? STDERR_FILENO
+                                           : STDOUT_FILENO,
+                          .prefixed = tee};
+    if (to_file)
+        worker_logs_file(logs, attempt, local_rank, err ? "stderr.log" : "stdout.log", out->file);
+    if (out->file[0] == '\0' && (to_file || (hidden && !out->piped)))
+        strcpy(out->file, "/dev/null");
+}
+
 /* Appends the macro's value if `at` begins with "${name}" or "$name"; returns the macro's length.
  */
 static size_t expand(const char *at, const char *name, const char *value, char *out, size_t *used)

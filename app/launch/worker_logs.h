@@ -1,5 +1,5 @@
-/* Where the workers' output goes: to the launcher's own, to files, or both; and the folders of
- * those files, laid out as torchrun's:
+/* Where the workers' output goes: to the agent's own, to files, or both; and the folders of those
+ * files, laid out as torchrun's:
  *
  *   <--log-dir>/
  *     <run id>_<random>/            this launch
@@ -47,10 +47,22 @@ status worker_logs_open(worker_logs *logs, const char *run_id);
 /* Makes the folders of one attempt. */
 status worker_logs_start(const worker_logs *logs, int attempt, int nproc);
 
-/* Paths into `out` (FILE_PATH_BYTES); "" where nothing is written. */
+/* Paths into `out` (FILE_PATH_BYTES); "" if nothing is written. */
 void worker_logs_file(const worker_logs *logs, int attempt, int local_rank, const char *name,
                       char *out);
 void worker_logs_dumps(const worker_logs *logs, int attempt, char *out);
+
+/* Where one stream of a worker goes. Neither a pipe nor a file: to the agent's own stdout. */
+typedef struct worker_route {
+    bool piped;                 /* through the agent, which keeps its last lines */
+    int target;                 /* if piped: STDOUT_FILENO, STDERR_FILENO, or -1: it is not shown */
+    bool prefixed;              /* what is shown begins with worker_logs_prefix */
+    char file[FILE_PATH_BYTES]; /* takes all of it, or a copy of what is piped; "": no file */
+} worker_route;
+
+/* `which`: LOGS_STDOUT or LOGS_STDERR. stderr is piped unless it goes to a file alone. */
+void worker_logs_route(const worker_logs *logs, int attempt, int local_rank, int which,
+                       worker_route *out);
 
 /* What stands before a worker's lines of --tee: LOGS_PREFIX_BYTES. */
 void worker_logs_prefix(const worker_logs *logs, const char *role, int rank, int local_rank,

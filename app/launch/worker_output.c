@@ -17,6 +17,31 @@ void worker_output_init(worker_output *output)
     *output = (worker_output){.fd = -1, .file = -1, .target = -1};
 }
 
+status worker_output_open(worker_output *output, const worker_route *route, int *fd)
+{
+    int ends[2], file = -1;
+    if (route->file[0] != '\0') {
+        file = open(route->file, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+        if (file < 0)
+            return FAIL(STATUS_IO, "open %s: %s%s", route->file, strerror(errno),
+                        errno == EMFILE ? " (raise ulimit -n)" : "");
+    }
+    *fd = file;
+    if (!route->piped)
+        return STATUS_OK;
+    *fd = -1;
+    output->file = file;
+    output->target = route->target;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return FAIL(STATUS_IO, "pipe: %s (raise ulimit -n)", strerror(errno));
+    output->fd = ends[0];
+    *fd = ends[1];
+    /* Only the reading end: a worker's writes may wait. */
+    if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0)
+        return FAIL(STATUS_IO, "fcntl: %s", strerror(errno));
+    return STATUS_OK;
+}
+
 /* Remembers a line for the report, without what a progress bar has overwritten. */
 static void keep_line(worker_output *output, const char *text, size_t size_bytes)
 {

@@ -26,6 +26,10 @@ typedef struct worker_output {
 /* Reads nothing, shows nothing. */
 void worker_output_init(worker_output *output);
 
+/* Opens the worker's end of a stream that reads nothing yet. *fd: what the worker writes to, the
+ * caller's to close; -1: the agent's own. STATUS_IO. */
+status worker_output_open(worker_output *output, const worker_route *route, int *fd);
+
 /* Reads what the pipe holds now, as far as the console takes it, shows whole lines and keeps the
  * last ones. Never blocks; at the pipe's end `fd` is closed and a begun line shown. false: it was
  * read empty. */

@@ -4,11 +4,9 @@
 #include "app/common/local_network.h"
 #include "app/common/standard_streams.h"
 #include "app/launch/rdzv_config.h"
-#include "app/launch/worker_environment.h"
 #include "app/train/run_folder.h"
 #include "app/train/strategy.h"
 #include "base/log.h"
-#include "base/shell_words.h"
 #include "dist/net/socket_address.h"
 #include "dist/store/store.h"
 
@@ -365,52 +363,4 @@ status worker_spec_complete(const options *opts, int argc, char **argv, worker_s
 void worker_spec_free(worker_spec *spec)
 {
     entrypoint_free(&spec->program);
-}
-
-static status print_rank(const worker_spec *spec, int node, int local_rank)
-{
-    const worker_place place = {.rank = node * spec->nproc + local_rank,
-                                .local_rank = local_rank,
-                                .master_port = spec->master_port};
-    char **argv = NULL, *environment = NULL, *line = NULL;
-    status st = worker_environment_describe(spec, &place, &environment);
-    if (st == STATUS_OK)
-        st = entrypoint_argv(&spec->program, local_rank, &argv);
-    if (st == STATUS_OK) {
-        line = shell_words_line(argv);
-        if (line == NULL)
-            st = FAIL(STATUS_NO_MEMORY, "the program's arguments");
-    }
-    if (st == STATUS_OK)
-        printf("  rank %d: %s\n    %s\n", place.rank, line, environment);
-    free(line);
-    free(argv);
-    free(environment);
-    return st;
-}
-
-static status print_node(const worker_spec *whole, int node)
-{
-    worker_spec spec = *whole; /* owns nothing anew */
-    spec.node_rank = node;
-    int first = node * spec.nproc;
-    printf("node %d of %d%s: ranks %d to %d of %d\n", node, spec.nnodes,
-           node == whole->node_rank ? " (this one)" : "", first, first + spec.nproc - 1,
-           spec.world_size);
-    for (int i = 0; i < spec.nproc; i++)
-        TRY(print_rank(&spec, node, i));
-    return STATUS_OK;
-}
-
-status worker_spec_print(const worker_spec *spec)
-{
-    printf("store: served by %s at %s:%d%s\n",
-           spec->by_arrival   ? "the launcher on the endpoint's host, which is node 0,"
-           : spec->nnodes > 1 ? "node 0"
-                              : "this launcher",
-           spec->master_addr, spec->master_port, spec->master_port == 0 ? " (a free port)" : "");
-    printf("restarts: %d at most\n", spec->max_restarts);
-    for (int node = 0; node < spec->nnodes; node++)
-        TRY(print_node(spec, node));
-    return STATUS_OK;
 }

@@ -63,7 +63,4 @@ status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worke
 status worker_spec_complete(const options *opts, int argc, char **argv, worker_spec *spec);
 void worker_spec_free(worker_spec *spec);
 
-/* Prints on stdout what would be started, on every node. */
-status worker_spec_print(const worker_spec *spec);
-
 #endif
