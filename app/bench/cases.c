@@ -9,14 +9,6 @@
 
 enum { MAX_WORLD = 64, MAX_BATCH = 1 << 20 };
 
-static const char *const MODE_NAMES[BENCH_MODES] = {
-    [BENCH_SINGLE] = "single", [BENCH_DP] = "dp", [BENCH_DDP] = "ddp", [BENCH_PS] = "ps"};
-
-const char *bench_mode_name(bench_mode mode)
-{
-    return MODE_NAMES[mode];
-}
-
 /* Everything that cases are made from. */
 typedef struct plan {
     bench_list modes, worlds, models, batches;
@@ -29,7 +21,7 @@ typedef struct plan {
 void bench_case_name(const bench_case *c, char out[BENCH_CASE_BYTES])
 {
     snprintf(out, BENCH_CASE_BYTES, "%s%s x %d, %s, batch %d", c->torch ? "torch " : "",
-             MODE_NAMES[c->mode], c->world, c->model, c->global_batch);
+             strategy_about(c->mode)->name, c->world, c->model, c->global_batch);
 }
 
 /* A note, once. */
@@ -72,21 +64,21 @@ static status add_case(plan *p, const bench_case *c)
 static void refuse(const plan *p, const bench_case *c, char *out, size_t size_bytes)
 {
     out[0] = '\0';
-    if (c->mode == BENCH_PS && c->world == 1)
+    if (c->mode == STRATEGY_PS && c->world == 1)
         snprintf(out, size_bytes, "ps x 1 is left out: a parameter server takes a second rank");
-    else if (c->torch && c->mode == BENCH_DP && !p->is_cuda)
+    else if (c->torch && c->mode == STRATEGY_DP && !p->is_cuda)
         snprintf(out, size_bytes,
                  "torch dp is left out: without a GPU torch.nn.DataParallel "
                  "calls its module as it is, on one device");
-    else if (c->torch && c->mode == BENCH_PS)
+    else if (c->torch && c->mode == STRATEGY_PS)
         snprintf(out, size_bytes, "torch ps is left out: PyTorch has no such module");
     else if (c->global_batch > MAX_BATCH)
         snprintf(out, size_bytes, "%s x %d with batch %d is left out: at most %d images per step",
-                 MODE_NAMES[c->mode], c->world, c->global_batch, MAX_BATCH);
-    else if (c->mode != BENCH_DP && c->global_batch % c->world != 0)
+                 strategy_about(c->mode)->name, c->world, c->global_batch, MAX_BATCH);
+    else if (c->mode != STRATEGY_DP && c->global_batch % c->world != 0)
         snprintf(out, size_bytes,
                  "%s x %d with batch %d is left out: its ranks cannot share that evenly",
-                 MODE_NAMES[c->mode], c->world, c->global_batch);
+                 strategy_about(c->mode)->name, c->world, c->global_batch);
 }
 
 /* A case of ours, and the peer's beside it. */
@@ -126,14 +118,14 @@ static status offer_world(plan *p, bench_case c, int world)
 static status offer_all(plan *p)
 {
     for (int model = 0; model < p->models.n; model++)
-        for (int batch = 0; batch < p->batches.n; batch++)
+        for (int size = 0; size < p->batches.n; size++)
             for (int mode = 0; mode < p->modes.n; mode++) {
-                bench_case c = {.mode = (bench_mode)p->modes.values[mode],
-                                .batch = p->batches.values[batch]};
+                bench_case c = {.mode = (strategy_kind)p->modes.values[mode],
+                                .batch = p->batches.values[size]};
                 c.model = model_kind_name((model_kind)p->models.values[model]);
-                if (c.mode == BENCH_SINGLE)
+                if (c.mode == STRATEGY_SINGLE)
                     TRY(offer_world(p, c, 1));
-                for (int w = 0; w < p->worlds.n && c.mode != BENCH_SINGLE; w++)
+                for (int w = 0; w < p->worlds.n && c.mode != STRATEGY_SINGLE; w++)
                     TRY(offer_world(p, c, p->worlds.values[w]));
             }
     return STATUS_OK;
@@ -143,8 +135,8 @@ status bench_cases_make(const options *opts, bool is_cuda, bench_cases *out, jso
 {
     bench_cases cases = {NULL, 0};
     plan p = {.cases = &cases, .notes = notes, .is_cuda = is_cuda};
-    TRY(bench_list_words("--modes", opts->modes, MODE_NAMES, BENCH_MODES, &p.modes));
-    TRY(bench_list_words("--models", opts->models, model_kind_names, MODEL_COUNT, &p.models));
+    TRY(bench_list_modes(opts->modes, &p.modes));
+    TRY(bench_list_models(opts->models, &p.models));
     TRY(bench_list_numbers("--world-sizes", opts->world_sizes, MAX_WORLD, &p.worlds));
     TRY(bench_list_numbers("--batch-sizes", opts->batch_sizes, MAX_BATCH, &p.batches));
     p.strong = strcmp(opts->scaling, "weak") != 0;
@@ -177,7 +169,7 @@ int bench_cases_base(const bench_cases *cases, int i)
         if (other->torch != c->torch || other->world != 1 || other->batch != c->batch ||
             strcmp(other->model, c->model) != 0)
             continue;
-        int rank = other->mode == BENCH_SINGLE ? 3 : other->mode == c->mode ? 2 : 1;
+        int rank = other->mode == STRATEGY_SINGLE ? 3 : other->mode == c->mode ? 2 : 1;
         if (rank > best_rank) {
             best = k;
             best_rank = rank;
@@ -186,7 +178,7 @@ int bench_cases_base(const bench_cases *cases, int i)
     return best;
 }
 
-int bench_cases_find(const bench_cases *cases, int i, bool torch, bench_mode mode)
+int bench_cases_find(const bench_cases *cases, int i, bool torch, strategy_kind mode)
 {
     bench_case wanted = cases->list[i];
     wanted.torch = torch;

@@ -4,18 +4,14 @@
 #define MNIST_DDP_APP_BENCH_CASES_H
 
 #include "app/options/options.h"
+#include "app/train/strategy.h"
 
 #include <jansson.h>
 #include <stdbool.h>
 
-typedef enum bench_mode { BENCH_SINGLE, BENCH_DP, BENCH_DDP, BENCH_PS, BENCH_MODES } bench_mode;
-
-/* "single", "dp", "ddp", "ps" */
-const char *bench_mode_name(bench_mode mode);
-
 typedef struct bench_case {
     bool torch; /* PyTorch's; else ours */
-    bench_mode mode;
+    strategy_kind mode;
     const char *model; /* model_kind_name()'s */
     int world;         /* ranks, or replicas of dp */
     int batch;         /* as --batch-sizes says */
@@ -44,6 +40,6 @@ void bench_case_name(const bench_case *c, char out[BENCH_CASE_BYTES]);
 int bench_cases_base(const bench_cases *cases, int i);
 
 /* The case that differs from case i in its mode, or in being ours, alone; -1: none. */
-int bench_cases_find(const bench_cases *cases, int i, bool torch, bench_mode mode);
+int bench_cases_find(const bench_cases *cases, int i, bool torch, strategy_kind mode);
 
 #endif

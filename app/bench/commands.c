@@ -108,9 +108,9 @@ static void list_devices(int n, char out[DEVICES_BYTES])
 static void add_mode(const bench_commands *commands, const bench_case *c, bench_words *out)
 {
     char list[DEVICES_BYTES];
-    if (c->mode != BENCH_DDP)
-        bench_words_add(out, "--mode=%s", bench_mode_name(c->mode));
-    if (c->mode == BENCH_DDP || c->mode == BENCH_PS) {
+    if (c->mode != STRATEGY_DDP)
+        bench_words_add(out, "--mode=%s", strategy_about(c->mode)->name);
+    if (!strategy_about(c->mode)->is_one_process) {
         bench_words_add(out, "--nproc-per-node=%d", c->world);
         bench_words_add(out, "--global-batch-size=%d", c->global_batch);
         bench_words_add(out, "--backend=%s", commands->opts->backend);
@@ -118,9 +118,9 @@ static void add_mode(const bench_commands *commands, const bench_case *c, bench_
         bench_words_add(out, "--batch-size=%d", c->global_batch);
     }
     list_devices(c->world, list);
-    if (c->mode == BENCH_DP && commands->is_cuda)
+    if (c->mode == STRATEGY_DP && commands->is_cuda)
         bench_words_add(out, "--devices=%s", list);
-    else if (c->mode == BENCH_DP)
+    else if (c->mode == STRATEGY_DP)
         bench_words_add(out, "--replicas=%d", c->world);
 }
 
@@ -153,24 +153,24 @@ static void make_ours(const bench_commands *commands, const bench_case *c, bench
 
 static void make_torch(const bench_commands *commands, const bench_case *c, bench_words *out)
 {
-    if (c->mode != BENCH_DDP) { /* torch.nn.DataParallel takes all GPUs that it sees */
+    if (c->mode != STRATEGY_DDP) { /* torch.nn.DataParallel takes all GPUs that it sees */
         char list[DEVICES_BYTES];
         list_devices(commands->is_cuda ? c->world : 0, list);
         bench_words_add(out, "env");
         bench_words_add(out, "CUDA_VISIBLE_DEVICES=%s", list);
     }
     bench_words_add(out, "%s", commands->python);
-    if (c->mode == BENCH_DDP) {
+    if (c->mode == STRATEGY_DDP) {
         bench_words_add(out, "-m");
         bench_words_add(out, "torch.distributed.run");
         bench_words_add(out, "--standalone");
         bench_words_add(out, "--nproc_per_node=%d", c->world);
     }
     bench_words_add(out, "%s", commands->script);
-    bench_words_add(out, "--mode=%s", bench_mode_name(c->mode));
+    bench_words_add(out, "--mode=%s", strategy_about(c->mode)->name);
     add_work(commands, c, out);
     bench_words_add(out, "--batch-size=%d",
-                    c->mode == BENCH_DDP ? c->global_batch / c->world : c->global_batch);
+                    c->mode == STRATEGY_DDP ? c->global_batch / c->world : c->global_batch);
     bench_words_add(out, "--data=%s", commands->data);
 }
 

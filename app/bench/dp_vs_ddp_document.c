@@ -108,7 +108,7 @@ static json_t *row_json(const bench_rows *rows, int row)
     json_t *object = json_object();
     bench_row_why(rows, row, why);
     json_object_set_new(object, "system", json_string(c->torch ? "torch" : "mnist_ddp"));
-    json_object_set_new(object, "mode", json_string(bench_mode_name(c->mode)));
+    json_object_set_new(object, "mode", json_string(strategy_about(c->mode)->name));
     json_object_set_new(object, "world", json_integer(c->world));
     json_object_set_new(object, "model", json_string(c->model));
     json_object_set_new(object, "batch", json_integer(c->batch));
@@ -145,7 +145,7 @@ static json_t *row_json(const bench_rows *rows, int row)
 static void begin_row(json_t *table, const bench_case *c)
 {
     table_row(table);
-    table_cell(table, "%s%s", c->torch ? "torch " : "", bench_mode_name(c->mode));
+    table_cell(table, "%s%s", c->torch ? "torch " : "", strategy_about(c->mode)->name);
     table_cell(table, "%d", c->world);
     table_cell(table, "%s", c->model);
     table_cell(table, "%d", c->global_batch);
@@ -275,9 +275,9 @@ static void say_ratios(json_t *document, const bench_rows *rows)
     for (int i = 0; i < rows->cases->count; i++) {
         const bench_case *c = rows->list[i].c;
         int peer = c->torch ? -1 : bench_cases_find(rows->cases, i, true, c->mode);
-        int dp = bench_cases_find(rows->cases, i, c->torch, BENCH_DP);
-        int ps = bench_cases_find(rows->cases, i, c->torch, BENCH_PS);
-        bool compares = c->mode == BENCH_DDP && c->world > 1;
+        int dp = bench_cases_find(rows->cases, i, c->torch, STRATEGY_DP);
+        int ps = bench_cases_find(rows->cases, i, c->torch, STRATEGY_PS);
+        bool compares = c->mode == STRATEGY_DDP && c->world > 1;
         if (compares && dp >= 0)
             say_ratio(document, rows, i, dp);
         if (compares && ps >= 0)

@@ -20,10 +20,10 @@ typedef struct view {
 } view;
 
 /* Told apart without colours too: points and patterns differ. */
-static const char *const COLOURS[BENCH_MODES] = {[BENCH_SINGLE] = "#555555",
-                                                 [BENCH_DP] = "#d95f02",
-                                                 [BENCH_DDP] = "#1b6ca8",
-                                                 [BENCH_PS] = "#7a4fa3"};
+static const char *const COLOURS[STRATEGY_COUNT] = {[STRATEGY_SINGLE] = "#555555",
+                                                    [STRATEGY_DP] = "#d95f02",
+                                                    [STRATEGY_DDP] = "#1b6ca8",
+                                                    [STRATEGY_PS] = "#7a4fa3"};
 static const char *const PHASE_COLOURS[N_PHASES] = {
     [MOMENT_LOAD] = "#b0b0b0",       [MOMENT_BROADCAST] = "#d95f02", [MOMENT_SCATTER] = "#f0a35e",
     [MOMENT_FORWARD] = "#1b6ca8",    [MOMENT_GATHER] = "#e7c08f",    [MOMENT_BACKWARD] = "#6baed6",
@@ -75,7 +75,7 @@ static void finish(const view *v, plot_writer *p, const char *what, const char *
 }
 
 /* The curve of one mode over the world sizes, if it has points. */
-static void add_mode(const view *v, plot_writer *p, bool torch, bench_mode mode, value_fn *value)
+static void add_mode(const view *v, plot_writer *p, bool torch, strategy_kind mode, value_fn *value)
 {
     bool begun = false;
     for (int i = 0; i < v->rows->cases->count; i++) {
@@ -87,7 +87,7 @@ static void add_mode(const view *v, plot_writer *p, bool torch, bench_mode mode,
             plot_curve(p,
                        "using 1:2:3:4 with yerrorlines lw 2 dt %d pt %d lc rgb '%s' title '%s%s'",
                        torch ? 2 : 1, 5 + 2 * (int)mode, COLOURS[mode], torch ? "torch " : "",
-                       bench_mode_name(mode));
+                       strategy_about(mode)->name);
         begun = true;
         plot_point(p, "%d %.6g %.6g %.6g", c->world, s.median, isfinite(s.low) ? s.low : s.median,
                    isfinite(s.low) ? s.high : s.median);
@@ -116,8 +116,8 @@ static void plot_modes(const view *v, value_fn *value, const char *title, const 
         return;
     set_worlds(v, &p);
     for (int torch = 0; torch < 2; torch++)
-        for (int mode = 0; mode < BENCH_MODES; mode++)
-            add_mode(v, &p, torch != 0, (bench_mode)mode, value);
+        for (int mode = 0; mode < STRATEGY_COUNT; mode++)
+            add_mode(v, &p, torch != 0, (strategy_kind)mode, value);
     finish(v, &p, what, caption);
 }
 
@@ -139,8 +139,9 @@ static void add_phase(const view *v, plot_writer *p, moment phase)
         const bench_case *c = v->rows->list[i].c;
         bench_row_phases(v->rows, i, phase_s);
         if (is_in(v, i) && isfinite(bench_row_phase_sum(v->rows, i)))
-            plot_point(p, "\"%s%s x %d\" %.6g", c->torch ? "torch " : "", bench_mode_name(c->mode),
-                       c->world, isfinite(phase_s[phase]) ? 1e3 * phase_s[phase] : 0);
+            plot_point(p, "\"%s%s x %d\" %.6g", c->torch ? "torch " : "",
+                       strategy_about(c->mode)->name, c->world,
+                       isfinite(phase_s[phase]) ? 1e3 * phase_s[phase] : 0);
     }
 }
 

@@ -1,6 +1,8 @@
 #include "app/bench/list.h"
 
+#include "app/train/strategy.h"
 #include "base/comma_list.h"
+#include "model/model_kind.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -55,8 +57,9 @@ status bench_list_numbers(const char *flag, const char *text, int most, bench_li
     return check(out, flag);
 }
 
-status bench_list_words(const char *flag, const char *text, const char *const *words, int n,
-                        bench_list *out)
+/* Reads words; their places in `words`, which has n. */
+static status read_words(const char *flag, const char *text, const char *const *words, int n,
+                         bench_list *out)
 {
     char word[WORD_BYTES], allowed[128] = "";
     const char *at = text;
@@ -73,4 +76,17 @@ status bench_list_words(const char *flag, const char *text, const char *const *w
         TRY(add(out, found, flag));
     }
     return check(out, flag);
+}
+
+status bench_list_modes(const char *text, bench_list *out)
+{
+    const char *names[STRATEGY_COUNT];
+    for (int kind = 0; kind < STRATEGY_COUNT; kind++)
+        names[kind] = strategy_about((strategy_kind)kind)->name;
+    return read_words("--modes", text, names, STRATEGY_COUNT, out);
+}
+
+status bench_list_models(const char *text, bench_list *out)
+{
+    return read_words("--models", text, model_kind_names, MODEL_COUNT, out);
 }

@@ -15,8 +15,8 @@ typedef struct bench_list {
  * allowed. */
 status bench_list_numbers(const char *flag, const char *text, int most, bench_list *out);
 
-/* Reads words; their places in `words`, which has n. STATUS_INVALID as above. */
-status bench_list_words(const char *flag, const char *text, const char *const *words, int n,
-                        bench_list *out);
+/* Read --modes and --models: strategy_kinds, model_kinds. STATUS_INVALID as above. */
+status bench_list_modes(const char *text, bench_list *out);
+status bench_list_models(const char *text, bench_list *out);
 
 #endif

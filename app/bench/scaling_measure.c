@@ -119,10 +119,7 @@ static void make_all_reduce(const options *opts, const scaling_run *run, bench_w
 
 static void make_step(const bench_commands *commands, const scaling_run *run, bench_words *out)
 {
-    static const bench_mode modes[] = {[COST_SAMPLE_DDP] = BENCH_DDP,
-                                       [COST_SAMPLE_SERVER] = BENCH_PS,
-                                       [COST_SAMPLE_MASTER] = BENCH_DP};
-    bench_case step = {.mode = modes[run->kind],
+    bench_case step = {.mode = scaling_kind_mode(run->kind),
                        .world = run->ranks,
                        .model = model_kind_name(run->model),
                        .global_batch = run->batch * run->ranks};

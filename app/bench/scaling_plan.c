@@ -15,16 +15,20 @@ static const char DEFAULT_WORLD_SIZES[] = "1,2,3,4,5,6,8";
 static const char DEFAULT_BATCH_SIZES[] = "16,64";
 enum { DEFAULT_REPEATS = 3, DEFAULT_STEPS = 20 };
 
-static const char *const KIND_NAMES[COST_SAMPLE_KINDS] = {
-    [COST_SAMPLE_ALL_REDUCE] = "all-reduce",
-    [COST_SAMPLE_DDP] = "ddp",
-    [COST_SAMPLE_SERVER] = "ps",
-    [COST_SAMPLE_MASTER] = "dp",
+static const strategy_kind KIND_MODES[COST_SAMPLE_KINDS] = {
+    [COST_SAMPLE_DDP] = STRATEGY_DDP,
+    [COST_SAMPLE_SERVER] = STRATEGY_PS,
+    [COST_SAMPLE_MASTER] = STRATEGY_DP,
 };
+
+strategy_kind scaling_kind_mode(cost_sample_kind kind)
+{
+    return KIND_MODES[kind];
+}
 
 const char *scaling_kind_name(cost_sample_kind kind)
 {
-    return KIND_NAMES[kind];
+    return kind == COST_SAMPLE_ALL_REDUCE ? "all-reduce" : strategy_about(KIND_MODES[kind])->name;
 }
 
 static const char *chosen(const options *opts, const char *name, const char *given,
@@ -36,14 +40,11 @@ static const char *chosen(const options *opts, const char *name, const char *giv
 /* "single" is DDP of one rank, which is always measured. */
 static status read_modes(const options *opts, bool wanted[COST_SAMPLE_KINDS])
 {
-    static const char *const words[] = {"single", "ddp", "dp", "ps"};
-    static const cost_sample_kind kinds[] = {COST_SAMPLE_DDP, COST_SAMPLE_DDP, COST_SAMPLE_MASTER,
-                                             COST_SAMPLE_SERVER};
     bench_list modes;
-    TRY(bench_list_words("--modes", chosen(opts, "modes", opts->modes, DEFAULT_MODES), words, 4,
-                         &modes));
+    TRY(bench_list_modes(chosen(opts, "modes", opts->modes, DEFAULT_MODES), &modes));
     for (int i = 0; i < modes.n; i++)
-        wanted[kinds[modes.values[i]]] |= modes.values[i] > 0;
+        for (int kind = COST_SAMPLE_DDP; kind < COST_SAMPLE_KINDS; kind++)
+            wanted[kind] |= modes.values[i] == (int)KIND_MODES[kind];
     return STATUS_OK;
 }
 
@@ -137,7 +138,7 @@ status scaling_plan_make(const options *opts, scaling_plan *out)
     bool wanted[COST_SAMPLE_KINDS] = {false};
     memset(out, 0, sizeof *out);
     TRY(read_modes(opts, wanted));
-    TRY(bench_list_words("--models", opts->models, model_kind_names, MODEL_COUNT, &out->models));
+    TRY(bench_list_models(opts->models, &out->models));
     TRY(read_device(opts, out));
     TRY(add_runs(opts, out, wanted));
     if (strcmp(opts->hold_out, "none") != 0)

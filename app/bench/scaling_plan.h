@@ -6,6 +6,7 @@
 #include "app/bench/cost_model.h"
 #include "app/bench/list.h"
 #include "app/options/options.h"
+#include "app/train/strategy.h"
 #include "model/network.h"
 
 enum { SCALING_MAX_RUNS = 1024 };
@@ -43,6 +44,9 @@ bool scaling_plan_holds_out(const scaling_plan *plan, int ranks);
 
 /* What a run's steps move and compute, without `seconds`. */
 cost_sample scaling_plan_sample(const scaling_plan *plan, const scaling_run *run);
+
+/* What runs the steps of a kind; not of all-reduces. */
+strategy_kind scaling_kind_mode(cost_sample_kind kind);
 
 /* "ddp", "ps", "dp", "all-reduce". */
 const char *scaling_kind_name(cost_sample_kind kind);

@@ -79,8 +79,8 @@ static void find_master(const bench_facts *f, causes *all)
         traffic += share(f, parts[i]);
     list_parts(f, parts, 4, list, sizeof list);
     if (traffic >= NOTABLE)
-        add(all, traffic, "traffic through the master takes %d %% of the step while %s wait (%s)",
-            percent(traffic), f->mode == BENCH_DP ? "replicas" : "ranks", list);
+        add(all, traffic, "traffic through the master takes %d %% of the step while %ss wait (%s)",
+            percent(traffic), strategy_about(f->mode)->unit, list);
     if (step >= NOTABLE)
         add(all, step, "the optimizer runs on the master alone, %d %% of the step", percent(step));
 }
@@ -113,9 +113,8 @@ static void find_slow_compute(const bench_facts *f, causes *all)
         return;
     if (!f->is_cuda && f->world * f->threads > f->cores)
         add(all, part,
-            "%d %s share %d core%s: forward and backward take %.1f times as long per image",
-            f->world, f->mode == BENCH_DP ? "replicas" : "ranks", f->cores,
-            f->cores == 1 ? "" : "s", times);
+            "%d %ss share %d core%s: forward and backward take %.1f times as long per image",
+            f->world, strategy_about(f->mode)->unit, f->cores, f->cores == 1 ? "" : "s", times);
     else if (images < f->base_batch)
         add(all, part,
             "only %d images at a time: forward and backward take %.1f times as long per image as "
@@ -137,14 +136,14 @@ static void find_causes(const bench_facts *f, causes *all)
         add(all, graph,
             "%d %% of the step is one recorded graph on the GPU, whose parts are not told apart",
             percent(graph));
-    if (f->world > 1 && (f->mode == BENCH_DP || f->mode == BENCH_PS))
+    if (f->world > 1 && strategy_about(f->mode)->is_central)
         find_master(f, all);
-    if (f->world > 1 && f->mode == BENCH_DDP)
+    if (f->world > 1 && f->mode == STRATEGY_DDP)
         find_ddp(f, all);
     if (waiting >= NOTABLE)
-        add(all, waiting, "%s waits %d %% of the step for slower %s",
-            f->mode == BENCH_DP ? "the master" : "rank 0", percent(waiting),
-            f->mode == BENCH_DP ? "replicas" : "ranks");
+        add(all, waiting, "%s waits %d %% of the step for slower %ss",
+            f->mode == STRATEGY_DP ? "the master" : "rank 0", percent(waiting),
+            strategy_about(f->mode)->unit);
     find_slow_compute(f, all);
     if (data >= NOTABLE)
         add(all, data, "the next batch is waited for: %d %% of the step", percent(data));

@@ -11,7 +11,7 @@
 #include "app/bench/sample.h"
 
 typedef struct bench_facts {
-    bench_mode mode;
+    strategy_kind mode;
     int world, global_batch;
     int threads, cores; /* per rank or replica; of the machine */
     bool is_cuda;

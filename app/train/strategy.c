@@ -6,13 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const strategy_ops *const STRATEGIES[] = {
-    &strategy_ddp,
-    &strategy_dp,
-    &strategy_ps,
-    &strategy_single,
+static const strategy_ops *const STRATEGIES[STRATEGY_COUNT] = {
+    [STRATEGY_SINGLE] = &strategy_single,
+    [STRATEGY_DP] = &strategy_dp,
+    [STRATEGY_DDP] = &strategy_ddp,
+    [STRATEGY_PS] = &strategy_ps,
 };
-enum { N_STRATEGIES = sizeof STRATEGIES / sizeof STRATEGIES[0] };
 
 struct strategy {
     const strategy_ops *ops;
@@ -22,10 +21,15 @@ struct strategy {
 
 static const strategy_ops *ops_of(const options *opts)
 {
-    for (int i = 0; i < N_STRATEGIES; i++)
+    for (int i = 0; i < STRATEGY_COUNT; i++)
         if (strcmp(opts->mode, STRATEGIES[i]->facts.name) == 0)
             return STRATEGIES[i];
     return &strategy_ddp; /* commands without --mode */
+}
+
+const strategy_facts *strategy_about(strategy_kind kind)
+{
+    return &STRATEGIES[kind]->facts;
 }
 
 const strategy_facts *strategy_of(const options *opts)

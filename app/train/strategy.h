@@ -39,7 +39,18 @@ typedef struct strategy_facts {
     bool can_be_captured;      /* one thread enqueues all of a step: a graph can record it */
 } strategy_facts;
 
-/* Of --mode, which the option table has checked. Lives as long as the program. */
+typedef enum strategy_kind {
+    STRATEGY_SINGLE,
+    STRATEGY_DP,
+    STRATEGY_DDP,
+    STRATEGY_PS,
+    STRATEGY_COUNT,
+} strategy_kind;
+
+/* Lives as long as the program. */
+const strategy_facts *strategy_about(strategy_kind kind);
+
+/* Of --mode, which the option table has checked. */
 const strategy_facts *strategy_of(const options *opts);
 
 /* STATUS_INVALID, with what to type, for settings that do not go with the mode or with a job of

@@ -49,8 +49,8 @@ START_TEST(every_case_is_there_once)
     ck_assert_uint_eq(json_array_size(notes), 3); /* ps x 1; 64 images of ddp x 3 and of ps x 3 */
     ASSERT_FACTS(json_string_value(json_array_get(notes, 0)), "ddp x 3", "64");
     ck_assert_int_eq(bench_cases_base(&cases, 5), 0);
-    ck_assert_int_eq(bench_cases_find(&cases, 5, false, BENCH_DP), 3);
-    ck_assert_int_eq(bench_cases_find(&cases, 2, false, BENCH_DDP), -1);
+    ck_assert_int_eq(bench_cases_find(&cases, 5, false, STRATEGY_DP), 3);
+    ck_assert_int_eq(bench_cases_find(&cases, 2, false, STRATEGY_DDP), -1);
     bench_cases_free(&cases);
     json_decref(notes);
 }
@@ -68,7 +68,7 @@ START_TEST(the_peer_stands_beside_ours)
     assert_case(&cases, 4, "torch ddp x 2, mlp, batch 64", true, false);
     ck_assert_int_eq(cases.count, 5);
     ck_assert_int_eq(bench_cases_base(&cases, 4), 1);
-    ck_assert_int_eq(bench_cases_find(&cases, 3, true, BENCH_DDP), 4);
+    ck_assert_int_eq(bench_cases_find(&cases, 3, true, STRATEGY_DDP), 4);
     ASSERT_FACTS(json_string_value(json_array_get(notes, 0)), "torch dp", "torch.nn.DataParallel");
     bench_cases_free(&cases);
     json_decref(notes);

@@ -12,7 +12,7 @@
 /* 10 ms of a step, in ms, in the order of moment: data, broadcast, scatter, forward, gather,
  * backward, reduce, waiting, optimizer, accelerator. */
 typedef struct made_up {
-    bench_mode mode;
+    strategy_kind mode;
     int world, cores;
     double phase_ms[N_PHASES];
     double comm_total_ms;
@@ -23,7 +23,7 @@ typedef struct made_up {
 
 static const made_up CASES[] = {
     /* the master's traffic, largest part first */
-    {BENCH_DP,
+    {STRATEGY_DP,
      2,
      2,
      {0.1, 2, 0.3, 2, 0.5, 3.7, 1, 0.1, 0.3, 0},
@@ -31,7 +31,7 @@ static const made_up CASES[] = {
      11.4,
      "master|38 %|replicas|broadcast 20 %, reduce 10 %, gather 5 %, scatter 3 %",
      "hidden"},
-    {BENCH_PS,
+    {STRATEGY_PS,
      2,
      2,
      {0.1, 2, 0, 2, 0, 3.9, 1.6, 0.1, 0.3, 0},
@@ -40,7 +40,7 @@ static const made_up CASES[] = {
      "master|36 %|ranks|broadcast 20 %, reduce 16 %",
      "scatter"},
     /* one device has no master to wait for */
-    {BENCH_DP,
+    {STRATEGY_DP,
      1,
      2,
      {0.1, 2, 0, 2, 0, 3.9, 1.6, 0.1, 0.3, 0},
@@ -48,7 +48,7 @@ static const made_up CASES[] = {
      6,
      "forward|backward|59 %",
      "master"},
-    {BENCH_DP,
+    {STRATEGY_DP,
      2,
      2,
      {0.1, 0.2, 0, 2.9, 0, 4.5, 0.3, 0, 2, 0},
@@ -56,7 +56,7 @@ static const made_up CASES[] = {
      14.8,
      "optimizer|master|20 %",
      "broadcast"},
-    {BENCH_DDP,
+    {STRATEGY_DDP,
      2,
      2,
      {0.1, 0, 0, 2.9, 0, 4.5, 0.5, 0, 2, 0},
@@ -64,7 +64,7 @@ static const made_up CASES[] = {
      14.8,
      "every rank|optimizer|20 %",
      "master"},
-    {BENCH_DDP,
+    {STRATEGY_DDP,
      2,
      2,
      {0.1, 0, 0, 2, 0, 4, 3.5, 0, 0.4, 0},
@@ -72,7 +72,7 @@ static const made_up CASES[] = {
      12,
      "all-reduce|35 %|backward",
      "hidden"},
-    {BENCH_DDP,
+    {STRATEGY_DDP,
      2,
      2,
      {0.1, 0, 0, 3.2, 0, 6, 0.2, 0, 0.5, 0},
@@ -81,7 +81,7 @@ static const made_up CASES[] = {
      "all-reduce|hidden|backward|90 %|2 ms",
      "2 %"},
     /* hidden, but its total is not known: then nothing is said of it */
-    {BENCH_DDP,
+    {STRATEGY_DDP,
      2,
      2,
      {0.1, 0, 0, 3.2, 0, 6, 0.2, 0, 0.5, 0},
@@ -89,7 +89,7 @@ static const made_up CASES[] = {
      18.4,
      "forward|backward|92 %",
      "all-reduce"},
-    {BENCH_DP,
+    {STRATEGY_DP,
      2,
      2,
      {0.1, 0.2, 0, 2.5, 0, 4.5, 0.3, 2.1, 0.3, 0},
@@ -97,7 +97,7 @@ static const made_up CASES[] = {
      14,
      "master|21 %|slower|replicas",
      "rank 0"},
-    {BENCH_DDP,
+    {STRATEGY_DDP,
      2,
      2,
      {0.1, 0, 0, 2.5, 0, 4.5, 0.3, 2.3, 0.3, 0},
@@ -106,7 +106,7 @@ static const made_up CASES[] = {
      "rank 0|23 %|slower|ranks",
      "replicas"},
     /* 16 images in 9 ms; alone 64 in 18.95: 1.9 times as long per image */
-    {BENCH_DDP,
+    {STRATEGY_DDP,
      4,
      2,
      {0.1, 0, 0, 3, 0, 6, 0.4, 0, 0.5, 0},
@@ -114,8 +114,8 @@ static const made_up CASES[] = {
      18.95,
      "4 ranks|2 cores|forward|backward|1.9 times",
      "16 images"},
-    {BENCH_DDP, 4, 1, {0.1, 0, 0, 3, 0, 6, 0.4, 0, 0.5, 0}, 0.5, 18.95, "4 ranks|1 core", NULL},
-    {BENCH_DDP,
+    {STRATEGY_DDP, 4, 1, {0.1, 0, 0, 3, 0, 6, 0.4, 0, 0.5, 0}, 0.5, 18.95, "4 ranks|1 core", NULL},
+    {STRATEGY_DDP,
      4,
      8,
      {0.1, 0, 0, 3, 0, 6, 0.4, 0, 0.5, 0},
@@ -124,7 +124,7 @@ static const made_up CASES[] = {
      "16 images|forward|backward|1.9 times|64",
      "cores"},
     /* not notably slower: 1.2 times */
-    {BENCH_DDP,
+    {STRATEGY_DDP,
      4,
      2,
      {0.1, 0, 0, 3, 0, 6, 0.4, 0, 0.5, 0},
@@ -132,8 +132,8 @@ static const made_up CASES[] = {
      30,
      "forward|backward|90 %",
      "cores"},
-    {BENCH_SINGLE, 1, 2, {3, 0, 0, 2, 0, 4, 0, 0, 1, 0}, 0, 6, "batch|30 %", "optimizer"},
-    {BENCH_SINGLE,
+    {STRATEGY_SINGLE, 1, 2, {3, 0, 0, 2, 0, 4, 0, 0, 1, 0}, 0, 6, "batch|30 %", "optimizer"},
+    {STRATEGY_SINGLE,
      1,
      2,
      {0, 0, 0, 0, 0, 0, 0, 0, 0.5, 9.5},
@@ -141,7 +141,7 @@ static const made_up CASES[] = {
      UNKNOWN,
      "95 %|graph|GPU",
      "forward"},
-    {BENCH_DDP,
+    {STRATEGY_DDP,
      2,
      2,
      {UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN},
@@ -150,7 +150,7 @@ static const made_up CASES[] = {
      "not known|phases",
      "%"},
     /* two causes, the larger one first */
-    {BENCH_DP,
+    {STRATEGY_DP,
      4,
      2,
      {0.1, 2, 0.2, 1.5, 0.3, 3.5, 2, 0, 0.4, 0},
@@ -208,7 +208,7 @@ START_TEST(any_numbers_get_a_sentence)
     char said[BENCH_WHY_BYTES];
     for (int i = 0; i < 20000; i++) {
         bench_facts f = {.step_s = 10e-3, .global_batch = 64, .base_batch = 64};
-        f.mode = (bench_mode)(i % BENCH_MODES);
+        f.mode = (strategy_kind)(i % STRATEGY_COUNT);
         f.world = 1 + i % 7;
         f.threads = 1 + i % 3;
         f.cores = 1 + i % 5;
