@@ -86,7 +86,7 @@ static void name_others(const rank_context *rank, status st)
                                .page = rank->page,
                                .rank = rank->place.rank,
                                .world_size = rank->place.world_size,
-                               .generation = rank->place.restart_count,
+                               .attempt = rank->place.restart_count,
                                .wait_ms = st == STATUS_TIMEOUT ? OTHERS_MS : 0,
                                .timed_out = st == STATUS_TIMEOUT};
     status_keep(&kept);

@@ -30,7 +30,6 @@
 #include <unistd.h>
 
 enum {
-    MESSAGE_BYTES = 1024,
     STAGING_SLACK_BYTES = 4 << 10,   /* what rounding up the buckets' sizes can cost */
     STAGING_CHUNK_BYTES = 256 << 10, /* at least, beyond the group's own memory */
 };
@@ -64,8 +63,8 @@ struct process_group {
     pthread_mutex_t lock; /* of all below */
     first_runs known;
     status broken;
-    char message[MESSAGE_BYTES];
-    uint64_t seq; /* of the latest collective */
+    status_kept failure; /* why it is broken */
+    uint64_t seq;        /* of the latest collective */
     rank_traffic moved;
     work *first, *last; /* launched and not waited for, oldest first */
     int held;           /* of them */
@@ -77,12 +76,12 @@ struct process_group {
     rank_status *page; /* NULL: none */
 };
 
-/* The lock is held. Keeps the first failure and its message. */
+/* The lock is held. Keeps the first failure. */
 static status break_locked(process_group *group, status st)
 {
     if (group->broken == STATUS_OK) {
         group->broken = st;
-        snprintf(group->message, sizeof group->message, "%s", status_text());
+        status_keep(&group->failure);
     }
     return st;
 }
@@ -91,7 +90,8 @@ static status broken_locked(process_group *group)
 {
     if (group->broken == STATUS_OK)
         return STATUS_OK;
-    return FAIL(group->broken, "the process group is broken since: %s", group->message);
+    status_restore(&group->failure);
+    return status_context(group->broken, "the process group is broken since");
 }
 
 /* Says which collective failed. */

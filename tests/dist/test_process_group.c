@@ -172,8 +172,12 @@ static status mismatch(process_group *group, int rank, int world_size, void *arg
         process_group_all_reduce(group, data, rank == 1 ? 9 : 10, DTYPE_F32, REDUCE_SUM, NULL);
     if (st != STATUS_INVALID || !facts_in_a_line(status_text(), "all_reduce #2", NULL))
         return FAIL(STATUS_IO, "status %s: %s", status_name(st), status_text());
+    char place[64];
+    snprintf(place, sizeof place, "%s", status_location());
     for (int again = 0; again < 2; again++) {
         st = process_group_barrier(group);
+        if (strcmp(status_location(), place) != 0)
+            return FAIL(STATUS_IO, "at %s, not at %s", status_location(), place);
         if (st != STATUS_INVALID ||
             !facts_in_a_line(status_text(), "broken", "all_reduce #2", NULL))
             return FAIL(STATUS_IO, "then %s: %s", status_name(st), status_text());

@@ -33,7 +33,7 @@ namespace
 void check(status code)
 {
     if (code != STATUS_OK)
-        throw failure(code, status_text());
+        throw failure(code);
 }
 
 // gloo's view of our store.

@@ -84,7 +84,7 @@ engine::engine(const group_setup &setup)
     // gloo does not say whose connection broke; on one host the processes' ends do.
     status st = first_cause_create(&setup, nullptr, deadline_ns, &cause_);
     if (st != STATUS_OK)
-        throw failure(st, status_text());
+        throw failure(st);
 }
 
 engine::~engine()
@@ -128,13 +128,12 @@ void engine::wait(job *waited, int64_t deadline_ns, int64_t *done_ns)
     std::shared_ptr<job> j = launched_.front();
     launched_.pop_front();
     if (!changed_.wait_until(hold, time_point(deadline_ns), [&j] { return j->done; })) {
-        broken_ = STATUS_TIMEOUT;
-        broken_message_ = "timed out before";
+        broken_ = failure(STATUS_TIMEOUT, "timed out before");
         throw failure(STATUS_TIMEOUT,
                       "not done within the timeout; a peer is late or out of reach");
     }
-    if (j->code != STATUS_OK)
-        throw failure(j->code, j->message);
+    if (j->result.code != STATUS_OK)
+        throw j->result;
     *done_ns = j->done_ns;
 }
 
@@ -147,8 +146,8 @@ void engine::run()
             break;
         std::shared_ptr<job> j = queue_.front();
         queue_.pop_front();
-        if (broken_ == STATUS_OK) {
-            failure result(STATUS_OK, "");
+        if (broken_.code == STATUS_OK) {
+            failure result(STATUS_OK);
             hold.unlock();
             try {
                 execute(*j);
@@ -156,11 +155,9 @@ void engine::run()
                 result = explain(e.what());
             }
             hold.lock();
-            broken_ = result.code;
-            broken_message_ = result.what();
+            broken_ = result;
         }
-        j->code = broken_;
-        j->message = broken_message_;
+        j->result = broken_;
         j->done_ns = clock_now_ns();
         j->done = true;
         changed_.notify_all();
@@ -175,7 +172,7 @@ failure engine::explain(const std::string &text)
         return failure(STATUS_TIMEOUT, "a peer is late or out of reach: " + text);
     (void)FAIL(STATUS_PEER, "%s", text.c_str());
     if (first_cause_blame(cause_))
-        return failure(STATUS_PEER, status_text());
+        return failure(STATUS_PEER);
     if (world_size_ == 2)
         return failure(STATUS_PEER,
                        "rank " + std::to_string(1 - rank_) + " has closed its connection: " + text);
@@ -298,11 +295,11 @@ void engine::say_goodbye()
     collective last = {};
     last.kind = COLLECTIVE_BARRIER;
     std::unique_lock<std::mutex> hold(lock_);
-    if (broken_ != STATUS_OK || !launched_.empty())
+    if (broken_.code != STATUS_OK || !launched_.empty())
         return;
     std::shared_ptr<job> j = enqueue(last, GOODBYE_TIMEOUT);
     if (!changed_.wait_for(hold, 2 * GOODBYE_TIMEOUT, [&j] { return j->done; }) ||
-        j->code != STATUS_OK)
+        j->result.code != STATUS_OK)
         return;
     hold.unlock();
     int64_t gone = 0;

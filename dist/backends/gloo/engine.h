@@ -31,8 +31,7 @@ struct job {
     collective what;
     std::chrono::milliseconds timeout;
     bool done;
-    status code;
-    std::string message;
+    failure result{STATUS_OK};
     int64_t done_ns;
 };
 
@@ -80,8 +79,7 @@ class engine : public std::enable_shared_from_this<engine>
     std::deque<std::shared_ptr<job>> queue_;    // for the thread
     std::deque<std::shared_ptr<job>> launched_; // not waited for
     bool ending_ = false, ended_ = true;
-    status broken_ = STATUS_OK;
-    std::string broken_message_;
+    failure broken_{STATUS_OK};
 };
 
 } // namespace mnist_ddp

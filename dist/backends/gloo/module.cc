@@ -20,7 +20,8 @@ template <typename Fn> status guard(Fn fn)
         fn();
         return STATUS_OK;
     } catch (const failure &e) {
-        return FAIL(e.code, "%s", e.what());
+        status_restore(&e.kept);
+        return e.code;
     } catch (const std::bad_alloc &) {
         return FAIL(STATUS_NO_MEMORY, "gloo");
     } catch (const std::exception &e) {

@@ -25,8 +25,8 @@
 #include <string.h>
 
 enum {
-    VERDICT_GRACE_MS = 1500, /* the watchdog knows better why something is late */
-    IDLE_TIMEOUT_MS = 3000,  /* for the GPU to end what was aborted */
+    WATCHDOG_GRACE_MS = 1500, /* the watchdog knows better why something is late */
+    IDLE_TIMEOUT_MS = 3000,   /* for the GPU to end what was aborted */
     ROOM_ALIGN = 64,
 };
 
@@ -122,7 +122,7 @@ static int64_t timeout_of(const nccl_group *g, const collective *c)
  * it has to settle before anything may come behind. */
 static status run(nccl_group *g, collective c)
 {
-    nccl_ask ask = {nccl_watch_verdict, g->watch};
+    nccl_ask ask = {nccl_watch_check, g->watch};
     TRY(enter(g, &c));
     pthread_mutex_lock(&g->comm.lock);
     nccl_watch_host_waits(g->watch, true);
@@ -130,7 +130,7 @@ static status run(nccl_group *g, collective c)
                                  collective_kind_name(c.kind), __FILE__, __LINE__);
     if (st == STATUS_OK)
         st = nccl_comm_settle(&g->comm, collective_kind_name(c.kind),
-                              clock_deadline_ns(timeout_of(g, &c) + VERDICT_GRACE_MS), &ask);
+                              clock_deadline_ns(timeout_of(g, &c) + WATCHDOG_GRACE_MS), &ask);
     nccl_watch_host_waits(g->watch, false);
     pthread_mutex_unlock(&g->comm.lock);
     if (st != STATUS_OK)
@@ -227,7 +227,7 @@ static status nccl_launch(void *self, const collective *c, device_stream *stream
 {
     nccl_group *g = self;
     nccl_work *w = NULL;
-    TRY(nccl_watch_verdict(g->watch));
+    TRY(nccl_watch_check(g->watch));
     TRY(CUDA_CALL(cudaSetDevice(g->gpu)));
     pthread_mutex_lock(&g->lock);
     status st = take_work(g, &w);
@@ -253,7 +253,7 @@ static status poll(nccl_group *g, cudaEvent_t event, int64_t deadline_ns)
             return cuda_call_status(code, "cudaEventQuery", __FILE__, __LINE__);
         (void)cudaGetLastError(); /* "not ready" is no error, but some versions note it */
         if (poll_pause_once(&pause)) {
-            TRY(nccl_watch_verdict(g->watch));
+            TRY(nccl_watch_check(g->watch));
             if (deadline_ns != 0 && clock_passed(deadline_ns))
                 return FAIL(STATUS_TIMEOUT, "not done within the timeout");
         }
@@ -264,7 +264,7 @@ static status poll(nccl_group *g, cudaEvent_t event, int64_t deadline_ns)
 static status wait_on_host(nccl_group *g, nccl_work *w, int64_t *done_ns)
 {
     TRY(poll(g, w->begun, 0));
-    TRY(poll(g, w->done, clock_deadline_ns(w->timeout_ms + VERDICT_GRACE_MS)));
+    TRY(poll(g, w->done, clock_deadline_ns(w->timeout_ms + WATCHDOG_GRACE_MS)));
     *done_ns = clock_now_ns();
     if (w->out != NULL)
         memcpy(w->out, w->result, w->out_bytes);
@@ -277,7 +277,7 @@ static status nccl_wait(void *self, void *work_, int64_t deadline_ns, int64_t *d
     nccl_work *w = work_;
     (void)deadline_ns; /* of a collective on the device it counts from when it is entered */
     *done_ns = 0;
-    status st = nccl_watch_verdict(g->watch);
+    status st = nccl_watch_check(g->watch);
     if (st == STATUS_OK)
         st = CUDA_CALL(cudaSetDevice(g->gpu));
     if (st == STATUS_OK && w->stream != NULL)
@@ -298,7 +298,7 @@ static status nccl_wait(void *self, void *work_, int64_t deadline_ns, int64_t *d
 
 static status nccl_check(void *self)
 {
-    return nccl_watch_verdict(((nccl_group *)self)->watch);
+    return nccl_watch_check(((nccl_group *)self)->watch);
 }
 
 /* Whether both streams run empty in time. */

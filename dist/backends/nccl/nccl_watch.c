@@ -1,13 +1,14 @@
-/* A collective runs when more were entered than left, and hangs when `left` stands still for the
+/* A collective runs if more were entered than left, and hangs if `left` stands still for the
  * timeout.
  *
- * The first verdict stays. The watchdog asks the store who has not come, or has left, and may be
- * held up there, if it is the store that hangs: so whoever asks for the verdict sees for himself
- * that a collective is long overdue.
+ * The first failure stays. The watchdog asks the store who has not come, or has left. If the store
+ * hangs, so does the watchdog: so nccl_watch_check() also looks itself whether a collective is long
+ * overdue.
  *
- * A first launch of a kernel waits in the driver for all that the device runs, as kernels are
- * loaded when they are first used (CUDA's programming guide, "Lazy Loading"). Behind a collective
- * that hangs it waits for ever, and nobody asks for the verdict: then the rank is stuck.
+ * The first launch of a kernel waits in the driver for all that the device runs, because kernels
+ * are loaded when they are first used (CUDA's programming guide, "Lazy Loading"). After a
+ * collective that hangs it waits for ever, and nobody calls nccl_watch_check(): then the rank is
+ * stuck.
  */
 #include "dist/backends/nccl/nccl_watch.h"
 
@@ -22,8 +23,7 @@
 enum {
     TICK_MS = 20,
     OVERDUE_MS = 1000, /* for the watchdog's better explanation */
-    STUCK_MS = 10000,  /* from the verdict: longer than a checkpoint takes */
-    MESSAGE_BYTES = 1024,
+    STUCK_MS = 10000,  /* after the failure: longer than a checkpoint takes */
 };
 
 struct nccl_watch {
@@ -38,11 +38,11 @@ struct nccl_watch {
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t changed;
     bool ending;
-    uint64_t left;    /* when the thread last looked */
-    int64_t since_ns; /* a collective has run since then and none ended; 0: none runs */
-    status verdict;
-    bool asked; /* for a verdict that was not STATUS_OK */
-    char message[MESSAGE_BYTES];
+    uint64_t left;       /* when the thread last looked */
+    int64_t since_ns;    /* a collective has run since then and none ended; 0: none runs */
+    status broken;       /* what broke the group; STATUS_OK: nothing has */
+    status_kept failure; /* the same in words */
+    bool asked;          /* the failure has been asked for */
 };
 
 static uint64_t load(const uint64_t *counter)
@@ -59,19 +59,19 @@ static void name_running(const nccl_watch *w, char *out, size_t size_bytes)
              nccl_what_count(what));
 }
 
-/* This thread's latest FAIL becomes the verdict, unless there is one. The lock is held. */
-static void judge_locked(nccl_watch *w, status st)
+/* This thread's latest FAIL broke the group, unless another one did before. The lock is held. */
+static void break_locked(nccl_watch *w, status st)
 {
-    if (w->verdict != STATUS_OK)
+    if (w->broken != STATUS_OK)
         return;
-    snprintf(w->message, sizeof w->message, "%s", status_text());
-    w->verdict = st;
+    status_keep(&w->failure);
+    w->broken = st;
 }
 
-static void judge(nccl_watch *w, status st)
+static void break_group(nccl_watch *w, status st)
 {
     pthread_mutex_lock(&w->lock);
-    judge_locked(w, st);
+    break_locked(w, st);
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -123,7 +123,7 @@ static void look_at_time(nccl_watch *w, int64_t now_ns)
     if (w->since_ns != 0 && ran_ns >= limit_ns) {
         char who[256];
         first_cause_name_late(w->o.cause, number, who, sizeof who);
-        judge(w, fail_late(w, ran_ns, who));
+        break_group(w, fail_late(w, ran_ns, who));
     }
 }
 
@@ -147,7 +147,7 @@ static void look_at_peers(nccl_watch *w, int64_t now_ns)
     if (st != STATUS_OK && running[0] != '\0')
         status_context(st, "%s", running);
     if (st != STATUS_OK)
-        judge(w, st);
+        break_group(w, st);
 }
 
 status nccl_watch_blame(const nccl_watch *watch, status st)
@@ -169,22 +169,22 @@ static void look_at_nccl(nccl_watch *w)
         st = nccl_call_status(state, "a collective on the device", __FILE__, __LINE__);
     pthread_mutex_unlock(&comm->lock);
     if (st != STATUS_OK)
-        judge(w, nccl_watch_blame(w, st));
+        break_group(w, nccl_watch_blame(w, st));
 }
 
-/* False when the watch ends, or has come to its verdict. */
+/* False if the watch ends, or the group is broken. */
 static bool sleep_a_tick(nccl_watch *w)
 {
     int64_t tick_ns = clock_deadline_ns(TICK_MS);
     pthread_mutex_lock(&w->lock);
     while (!w->ending && clock_await(&w->changed, &w->lock, tick_ns)) {
     }
-    bool goes_on = !w->ending && w->verdict == STATUS_OK;
+    bool goes_on = !w->ending && w->broken == STATUS_OK;
     pthread_mutex_unlock(&w->lock);
     return goes_on;
 }
 
-/* Nobody has come for the verdict in time. */
+/* Nobody has asked for the failure in time. */
 static bool is_stuck(nccl_watch *w)
 {
     int64_t deadline_ns = clock_deadline_ns(STUCK_MS);
@@ -195,6 +195,14 @@ static bool is_stuck(nccl_watch *w)
     bool stuck = !w->ending && !w->asked;
     pthread_mutex_unlock(&w->lock);
     return stuck;
+}
+
+/* What broke the group becomes this thread's latest failure. The lock is held, or broken is set. */
+static status failure_locked(const nccl_watch *w)
+{
+    if (w->broken != STATUS_OK)
+        status_restore(&w->failure);
+    return w->broken;
 }
 
 static void *watch_main(void *arg)
@@ -208,28 +216,28 @@ static void *watch_main(void *arg)
         look_at_time(w, now_ns);
     }
     if (w->o.stuck != NULL && is_stuck(w))
-        w->o.stuck(w->o.stuck_ctx, FAIL(w->verdict, "%s", w->message));
+        w->o.stuck(w->o.stuck_ctx, failure_locked(w));
     return NULL;
 }
 
 /* The lock is held. */
 static void note_asked(nccl_watch *w)
 {
-    w->asked = w->verdict != STATUS_OK;
+    w->asked = w->broken != STATUS_OK;
     if (w->asked)
         pthread_cond_signal(&w->changed);
 }
 
-status nccl_watch_verdict(void *watch)
+status nccl_watch_check(void *watch)
 {
     nccl_watch *w = watch;
     pthread_mutex_lock(&w->lock);
     int64_t ran_ns = w->since_ns == 0 ? 0 : clock_now_ns() - w->since_ns;
-    if (ran_ns >= (limit_ms(w) + OVERDUE_MS) * 1000000 && w->verdict == STATUS_OK &&
+    if (ran_ns >= (limit_ms(w) + OVERDUE_MS) * 1000000 && w->broken == STATUS_OK &&
         load(&w->o.progress->left) == w->left)
-        judge_locked(w, fail_late(w, ran_ns, ""));
+        break_locked(w, fail_late(w, ran_ns, ""));
     note_asked(w);
-    status st = w->verdict == STATUS_OK ? STATUS_OK : FAIL(w->verdict, "%s", w->message);
+    status st = failure_locked(w);
     pthread_mutex_unlock(&w->lock);
     return st;
 }
@@ -238,8 +246,8 @@ status nccl_watch_read(nccl_watch *watch, char *words, size_t size_bytes)
 {
     pthread_mutex_lock(&watch->lock);
     note_asked(watch);
-    status st = watch->verdict;
-    snprintf(words, size_bytes, "%s", watch->message);
+    status st = watch->broken;
+    snprintf(words, size_bytes, "%s", watch->failure.text);
     pthread_mutex_unlock(&watch->lock);
     return st;
 }

@@ -28,9 +28,9 @@ void nccl_watch_destroy(nccl_watch *watch); /* accepts NULL */
 /* STATUS_OK, or what broke the group, the same from then on: STATUS_TIMEOUT where a collective runs
  * too long, STATUS_PEER where a rank is gone that one waits for, or NCCL's own error; with the
  * collective. Never blocks. An nccl_ask's function: `watch` is an nccl_watch. */
-status nccl_watch_verdict(void *watch);
+status nccl_watch_check(void *watch);
 
-/* The same without a FAIL, for a destroyer: `words` gets the verdict's. */
+/* The same for a destroyer, which keeps this thread's message: `words` gets the failure's text. */
 status nccl_watch_read(nccl_watch *watch, char *words, size_t size_bytes);
 
 /* NCCL failed with `st`, and its words are this thread's message: adds who is to blame for it,
