@@ -136,17 +136,13 @@ void peers_decline(const group_setup *setup)
     (void)membership_give_up(&ranks, STATUS_PEER);
 }
 
-int peers_pid(const peers *p, int rank)
-{
-    return p->ids[rank].pid;
-}
-
 void peers_name(const peers *p, int rank, char out[PEERS_NAME_BYTES])
 {
-    if (peers_pid(p, rank) == 0)
+    int pid = p->ids[rank].pid;
+    if (pid == 0)
         snprintf(out, PEERS_NAME_BYTES, "rank %d", rank);
     else
-        snprintf(out, PEERS_NAME_BYTES, "rank %d (pid %d)", rank, peers_pid(p, rank));
+        snprintf(out, PEERS_NAME_BYTES, "rank %d (pid %d)", rank, pid);
 }
 
 int peers_find_ended(const peers *p, int from, int timeout_ms)

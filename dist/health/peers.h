@@ -25,10 +25,7 @@ void peers_destroy(peers *p); /* accepts NULL */
  * one or will, fail with STATUS_PEER and its message. Keeps the message. */
 void peers_decline(const group_setup *setup);
 
-/* 0: not known, as on another host. */
-int peers_pid(const peers *p, int rank);
-
-/* "rank 2 (pid 71)", or "rank 2" if its process is not known. */
+/* "rank 2 (pid 71)", or "rank 2" if its process is not known, as on another host. */
 enum { PEERS_NAME_BYTES = 48 };
 void peers_name(const peers *p, int rank, char out[PEERS_NAME_BYTES]);
 

@@ -47,10 +47,10 @@ status socket_receive_some(int fd, void *data, size_t size_bytes, size_t *moved)
  * user on one host: `name` without the leading zero byte, at most 100 bytes. Processes of another
  * user are turned away: accept goes on waiting, connect is STATUS_PEER. */
 status socket_listen_local(const char *name, int *fd);
-status socket_accept_local(int listen_fd, int64_t deadline_ns, int *fd, int *peer_pid);
+status socket_accept_local(int listen_fd, int64_t deadline_ns, int *fd);
 
 /* STATUS_PEER at once where nobody listens on the name. */
-status socket_connect_local(const char *name, int64_t deadline_ns, int *fd, int *peer_pid);
+status socket_connect_local(const char *name, int64_t deadline_ns, int *fd);
 
 /* Passes one open descriptor; the receiver gets its own, close-on-exec. The sender keeps its own.
  */

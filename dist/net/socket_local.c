@@ -31,7 +31,7 @@ static int make_socket(void)
 }
 
 /* STATUS_PEER where the other side belongs to another user. */
-static status check_peer(int fd, int *peer_pid)
+static status check_peer(int fd)
 {
     struct ucred peer;
     socklen_t size = sizeof peer;
@@ -40,7 +40,6 @@ static status check_peer(int fd, int *peer_pid)
     if (peer.uid != geteuid())
         return FAIL(STATUS_PEER, "process %d belongs to user %u, not to user %u", (int)peer.pid,
                     (unsigned)peer.uid, (unsigned)geteuid());
-    *peer_pid = (int)peer.pid;
     return STATUS_OK;
 }
 
@@ -61,12 +60,12 @@ status socket_listen_local(const char *name, int *fd)
     return STATUS_OK;
 }
 
-status socket_accept_local(int listen_fd, int64_t deadline_ns, int *fd, int *peer_pid)
+status socket_accept_local(int listen_fd, int64_t deadline_ns, int *fd)
 {
     for (;;) {
         int made = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (made >= 0) {
-            if (check_peer(made, peer_pid) == STATUS_OK) {
+            if (check_peer(made) == STATUS_OK) {
                 *fd = made;
                 return STATUS_OK;
             }
@@ -85,7 +84,7 @@ status socket_accept_local(int listen_fd, int64_t deadline_ns, int *fd, int *pee
     }
 }
 
-status socket_connect_local(const char *name, int64_t deadline_ns, int *fd, int *peer_pid)
+status socket_connect_local(const char *name, int64_t deadline_ns, int *fd)
 {
     struct sockaddr_un address;
     socklen_t size = 0;
@@ -109,7 +108,7 @@ status socket_connect_local(const char *name, int64_t deadline_ns, int *fd, int 
         if (full)
             clock_sleep_ms(RETRY_MS);
     }
-    st = check_peer(made, peer_pid);
+    st = check_peer(made);
     if (st != STATUS_OK) {
         st = status_context(st, "local socket %s", name);
         goto out;

@@ -117,8 +117,8 @@ static status offer(const group_setup *setup, int64_t deadline_ns, shm_region *r
     if (st == STATUS_OK)
         st = store_set(setup->options->store, key.text, name, strlen(name));
     for (int given = 1; given < region->world_size && st == STATUS_OK; given++) {
-        int peer = -1, pid = 0;
-        st = socket_accept_local(listener, deadline_ns, &peer, &pid);
+        int peer = -1;
+        st = socket_accept_local(listener, deadline_ns, &peer);
         if (st != STATUS_OK) {
             status_context(st, "%d of %d ranks fetched the shared memory", given - 1,
                            region->world_size - 1);
@@ -165,10 +165,10 @@ static status adopt(int fd, shm_region *region)
 static status fetch(const group_setup *setup, int64_t deadline_ns, shm_region *region)
 {
     char name[NAME_BYTES];
-    int peer = -1, fd = -1, pid = 0;
+    int peer = -1, fd = -1;
     keys_text key = keys_make(setup->prefix, KEYS_SHM, -1);
     TRY(store_get_text(setup->options->store, key.text, deadline_ns, name, sizeof name));
-    status st = socket_connect_local(name, deadline_ns, &peer, &pid);
+    status st = socket_connect_local(name, deadline_ns, &peer);
     if (st == STATUS_OK)
         st = socket_receive_descriptor(peer, &fd, deadline_ns);
     if (peer >= 0)
