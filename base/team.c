@@ -36,15 +36,15 @@ struct team {
     pthread_cond_t wake;
     int sleepers; /* under lock */
 
-    /* The job: written by the caller before `generation` moves on, read by workers after. */
+    /* The job: written by the caller before `round` moves on, read by workers after. */
     team_fn fn;
     void *arg;
     int pieces;
-    trace_lane *caller;     /* NULL: nobody looks */
-    const char *of, *name;  /* what the caller does; name NULL: not known */
-    atomic_int next;        /* the next piece to take */
-    atomic_int busy;        /* workers that have not finished with this generation */
-    atomic_uint generation; /* moves on once per job, and once to end */
+    trace_lane *caller;    /* NULL: nobody looks */
+    const char *of, *name; /* what the caller does; name NULL: not known */
+    atomic_int next;       /* the next piece to take */
+    atomic_int busy;       /* workers that have not finished with this round */
+    atomic_uint round;     /* moves on once per job, and once to end */
     atomic_bool ending;
 };
 
@@ -75,16 +75,16 @@ static void take_pieces_traced(team *t, trace_lane *lane)
         trace_add(lane, &span);
 }
 
-static void await_generation(team *t, unsigned seen)
+static void await_round(team *t, unsigned seen)
 {
     for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&t->generation, memory_order_acquire) != seen)
+        if (atomic_load_explicit(&t->round, memory_order_acquire) != seen)
             return;
         relax();
     }
     pthread_mutex_lock(&t->lock);
     t->sleepers++;
-    while (atomic_load_explicit(&t->generation, memory_order_acquire) == seen)
+    while (atomic_load_explicit(&t->round, memory_order_acquire) == seen)
         pthread_cond_wait(&t->wake, &t->lock);
     t->sleepers--;
     pthread_mutex_unlock(&t->lock);
@@ -98,7 +98,7 @@ static void *worker_main(void *arg)
     if (t->on_start != NULL)
         t->on_start();
     for (unsigned seen = 0;; seen++) {
-        await_generation(t, seen);
+        await_round(t, seen);
         if (atomic_load(&t->ending))
             return NULL;
         if (self->lane == NULL)
@@ -109,9 +109,9 @@ static void *worker_main(void *arg)
     }
 }
 
-static void next_generation(team *t)
+static void next_round(team *t)
 {
-    atomic_fetch_add_explicit(&t->generation, 1, memory_order_release);
+    atomic_fetch_add_explicit(&t->round, 1, memory_order_release);
     pthread_mutex_lock(&t->lock);
     if (t->sleepers > 0)
         pthread_cond_broadcast(&t->wake);
@@ -153,7 +153,7 @@ void team_destroy(team *t)
     if (t == NULL)
         return;
     atomic_store(&t->ending, true);
-    next_generation(t);
+    next_round(t);
     for (int i = 0; i < t->started; i++)
         pthread_join(t->workers[i].thread, NULL);
     pthread_cond_destroy(&t->wake);
@@ -176,7 +176,7 @@ void team_run(team *t, team_fn fn, void *arg, int pieces)
         t->name = NULL;
     atomic_store_explicit(&t->next, 0, memory_order_relaxed);
     atomic_store_explicit(&t->busy, t->threads - 1, memory_order_relaxed);
-    next_generation(t);
+    next_round(t);
     take_pieces(t);
     while (atomic_load_explicit(&t->busy, memory_order_acquire) > 0)
         relax();

@@ -15,7 +15,7 @@ typedef struct rendezvous_place {
     char master_addr[256];
     int master_port;
     bool agent_store;  /* the launcher holds master_port and serves the store there */
-    int restart_count; /* the generation: keys of an older one are never read */
+    int restart_count; /* the attempt: keys of an older one are never read */
     char run_id[128];
 } rendezvous_place;
 

@@ -348,8 +348,8 @@ agent_channel_event agent_channel_next(agent_channel *channel)
         found = x->events[0];
         x->n_events--;
         memmove(x->events, x->events + 1, (size_t)x->n_events * sizeof x->events[0]);
-        bool of_generation = found.event == CHANNEL_TROUBLE || found.event == CHANNEL_OUTCOME;
-        if (of_generation && found.attempt != x->attempt)
+        bool of_attempt = found.event == CHANNEL_TROUBLE || found.event == CHANNEL_OUTCOME;
+        if (of_attempt && found.attempt != x->attempt)
             found.event = CHANNEL_NO_EVENT;
     }
     if (found.event == CHANNEL_NO_EVENT)

@@ -9,7 +9,7 @@
 
 enum { WORD_BYTES = 40, MOST = 1000000000 };
 
-/* What a kind needs (capital letters) and takes: r rank, s step, m ms, g generation. */
+/* What a kind needs (capital letters) and takes: r rank, s step, m ms, g gen (the attempt). */
 static const struct {
     const char *name, *fields;
     inject_kind kind;
@@ -30,7 +30,7 @@ static const struct {
     {"rank", 'r', offsetof(inject, rank), 0},
     {"step", 's', offsetof(inject, step), 1},
     {"ms", 'm', offsetof(inject, ms), 1},
-    {"gen", 'g', offsetof(inject, generation), 0},
+    {"gen", 'g', offsetof(inject, attempt), 0},
 };
 enum { N_FIELDS = sizeof FIELDS / sizeof FIELDS[0] };
 

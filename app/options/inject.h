@@ -8,7 +8,7 @@
  *   forget-set-epoch               every epoch in the order of the first
  *   port-busy                      somebody holds the master port: the launcher's
  *
- * Steps count from 1, over the whole run. A fault happens in generation 0, before any restart,
+ * Steps count from 1, over the whole run. A fault happens in attempt 0, before any restart,
  * unless gen=N names another.
  */
 #ifndef MNIST_DDP_APP_OPTIONS_INJECT_H
@@ -31,10 +31,10 @@ typedef enum inject_kind {
 
 typedef struct inject {
     inject_kind kind;
-    int64_t rank;       /* -1: not said */
-    int64_t step;       /* 0: not said */
-    int64_t ms;         /* of a delay */
-    int64_t generation; /* in which it happens */
+    int64_t rank;    /* -1: not said */
+    int64_t step;    /* 0: not said */
+    int64_t ms;      /* of a delay */
+    int64_t attempt; /* in which it happens */
 } inject;
 
 /* NULL: INJECT_NONE. STATUS_INVALID with what is wrong and what could be meant. */

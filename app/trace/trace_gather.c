@@ -148,7 +148,7 @@ static status closing(const trace_gathering *g, json_t *ranks, char **out)
     json_object_set_new(other, "system", json_string("mnist_ddp " MNIST_DDP_VERSION));
     json_object_set_new(other, "run", json_string(endings[g->ending]));
     json_object_set_new(other, "world_size", json_integer(g->world_size));
-    json_object_set_new(other, "generation", json_integer(g->generation));
+    json_object_set_new(other, "generation", json_integer(g->attempt));
     json_object_set_new(other, "ranks", ranks);
     status st = json_text_print(other, JSON_COMPACT, out);
     json_decref(other);

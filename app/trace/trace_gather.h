@@ -16,7 +16,7 @@ typedef enum trace_ending {
 typedef struct trace_gathering {
     const char *path; /* of the file */
     store *shared;    /* NULL: there are no other ranks */
-    int rank, world_size, generation;
+    int rank, world_size, attempt;
     trace_ending ending;
     int64_t wait_ms; /* for the others' parts */
 } trace_gathering;

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-status fault_aim(inject *what, int rank, int world_size, int generation)
+status fault_aim(inject *what, int rank, int world_size, int attempt)
 {
     if (what->kind != INJECT_NONE && what->rank >= world_size)
         return FAIL(STATUS_INVALID, "--inject: rank %lld of %d: they are numbered from 0 to %d",
                     (long long)what->rank, world_size, world_size - 1);
-    if ((what->rank >= 0 && what->rank != rank) || what->generation != generation)
+    if ((what->rank >= 0 && what->rank != rank) || what->attempt != attempt)
         what->kind = INJECT_NONE;
     if (what->kind == INJECT_DELAY && what->step == 0)
         LOG_W("injected: every step begins %lld ms late", (long long)what->ms);

@@ -4,9 +4,9 @@
 
 #include "app/options/inject.h"
 
-/* Makes it INJECT_NONE unless it is for this rank and this generation; says so in the log if it is
+/* Makes it INJECT_NONE unless it is for this rank and this attempt; says so in the log if it is
  * and lasts. STATUS_INVALID if no rank of the job is meant. */
-status fault_aim(inject *what, int rank, int world_size, int generation);
+status fault_aim(inject *what, int rank, int world_size, int attempt);
 
 /* What happens before optimizer step `step` of the run (from 1). May not return. */
 void fault_before_step(const inject *what, int64_t step);

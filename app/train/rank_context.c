@@ -174,7 +174,7 @@ static status open_page(rank_context *rank)
     rank_status_options settings = {.folder = rank_context_dump_folder(),
                                     .rank = rank->place.rank,
                                     .world_size = rank->place.world_size,
-                                    .generation = rank->place.restart_count};
+                                    .attempt = rank->place.restart_count};
     return rank_status_create(&settings, &rank->page);
 }
 
@@ -226,7 +226,7 @@ static status start_trace(rank_context *rank)
                            .shared = rank->place.world_size > 1 ? store_of(rank) : NULL,
                            .rank = rank->place.rank,
                            .world_size = rank->place.world_size,
-                           .generation = rank->place.restart_count,
+                           .attempt = rank->place.restart_count,
                            .wait_ms = rank->opts->timeout * 1000};
     return run_trace_start(&rank->trace, rank->group, &how);
 }

@@ -52,7 +52,7 @@ static bool from_line(const char *line, int rank, rank_snapshot *out)
 static bool read_page(const hang_report_options *o, int rank, rank_snapshot *out)
 {
     return o->folder != NULL && rank_status_read(o->folder, rank, out) == STATUS_OK &&
-           out->generation == o->generation;
+           out->attempt == o->attempt;
 }
 
 /* Does the store answer? A lost way to it would hold each call up for the client's whole timeout.

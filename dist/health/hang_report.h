@@ -18,7 +18,7 @@ typedef struct hang_report_options {
     struct store *store; /* NULL: none, or out of reach */
     const char *folder;  /* of the pages of this host's ranks; NULL */
     const rank_status *page;
-    int rank, world_size, generation;
+    int rank, world_size, attempt;
     int64_t wait_ms; /* for ranks of other hosts to say where they stand */
     bool timed_out;  /* false: the collective failed before, and who is only late is no news */
 } hang_report_options;

@@ -36,7 +36,7 @@ struct rank_status {
     uint64_t magic;
     process_id process;
     uint32_t layout;
-    int32_t rank, world_size, generation;
+    int32_t rank, world_size, attempt;
     int32_t is_file;
     char host[64];
     _Atomic uint32_t moment, failed;
@@ -51,7 +51,7 @@ static void page_path(const char *folder, int rank, const char *suffix, char *ou
     snprintf(out, FILE_PATH_BYTES, "%s/rank%d.page%s", folder, rank, suffix);
 }
 
-/* A name of its own first: a rank of an older generation may still have the other one mapped. */
+/* A name of its own first: a rank of an older attempt may still have the other one mapped. */
 static status map_file(const rank_status_options *options, rank_status **out)
 {
     char path[FILE_PATH_BYTES], temporary[FILE_PATH_BYTES];
@@ -97,7 +97,7 @@ status rank_status_create(const rank_status_options *options, rank_status **out)
     page->layout = LAYOUT;
     page->rank = options->rank;
     page->world_size = options->world_size;
-    page->generation = options->generation;
+    page->attempt = options->attempt;
     page->process = process_self();
     page->is_file = is_file;
     if (gethostname(page->host, sizeof page->host - 1) != 0)
@@ -240,7 +240,7 @@ void rank_status_look(const rank_status *page, rank_snapshot *out)
 {
     *out = (rank_snapshot){.rank = page->rank,
                            .pid = page->process.pid,
-                           .generation = page->generation,
+                           .attempt = page->attempt,
                            .state = state_of(page),
                            .epoch = GET(page->epoch),
                            .step = GET(page->step)};

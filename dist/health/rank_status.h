@@ -21,10 +21,10 @@ struct collective; /* dist/collective/process_group_ops.h */
 
 typedef struct rank_status_options {
     const char *folder; /* made if missing; NULL: nobody else reads the page */
-    int rank, world_size, generation;
+    int rank, world_size, attempt;
 } rank_status_options;
 
-/* A file that cannot be made is only logged: then there is no other reader. An older generation's
+/* A file that cannot be made is only logged: then there is no other reader. An older attempt's
  * file is replaced. */
 status rank_status_create(const rank_status_options *options, rank_status **out);
 
@@ -52,7 +52,7 @@ enum { RANK_TEXT_BYTES = 256 };
 
 /* What a page says. */
 typedef struct rank_snapshot {
-    int rank, pid, generation;
+    int rank, pid, attempt;
     char host[64];
     rank_state state;
     int64_t epoch, step;                /* step: of the run, from 1; 0: none has begun */

@@ -45,7 +45,7 @@ START_TEST(faults_are_read)
     ck_assert_int_eq(what.rank, GOOD[_i].want.rank);
     ck_assert_int_eq(what.step, GOOD[_i].want.step);
     ck_assert_int_eq(what.ms, GOOD[_i].want.ms);
-    ck_assert_int_eq(what.generation, GOOD[_i].want.generation);
+    ck_assert_int_eq(what.attempt, GOOD[_i].want.attempt);
     ck_assert_int_eq(inject_parse(NULL, &what), STATUS_OK);
     ck_assert_int_eq(what.kind, INJECT_NONE);
 }

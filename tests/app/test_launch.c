@@ -168,7 +168,7 @@ START_TEST(two_nodes_share_one_store)
 }
 END_TEST
 
-/* A process that knows nothing of generations (torch's) must not meet the dead ones' addresses. */
+/* A process that knows nothing of attempts (torch's) must not meet the dead ones' addresses. */
 START_TEST(a_restart_begins_with_an_empty_store)
 {
     worker_spec plan = launcher_plan(3);

@@ -47,31 +47,31 @@ static int number_from(const char *name, int otherwise)
     return text != NULL ? atoi(text) : otherwise;
 }
 
-/* The page of a rank in a generation, once it is there. */
-static bool see_rank(int generation, int rank, rank_snapshot *out)
+/* The page of a rank in an attempt, once it is there. */
+static bool see_rank(int attempt, int rank, rank_snapshot *out)
 {
     char pattern[80];
     glob_t found = {0};
-    snprintf(pattern, sizeof pattern, "logs/*/attempt_%d/ranks", generation);
+    snprintf(pattern, sizeof pattern, "logs/*/attempt_%d/ranks", attempt);
     bool seen = glob(pattern, 0, NULL, &found) == 0 &&
                 rank_status_read(found.gl_pathv[0], rank, out) == STATUS_OK &&
-                out->generation == generation;
+                out->attempt == attempt;
     globfree(&found);
     return seen;
 }
 
-/* A generation as the test follows it. */
+/* An attempt as the test follows it. */
 typedef struct watched {
     program *p;
-    int generation;
+    int attempt;
     int64_t first_step; /* -1: none has begun */
 } watched;
 
-/* Has a step of this generation been taken? The next one has begun then, or the run is over. */
+/* Has a step of this attempt been taken? The next one has begun then, or the run is over. */
 static bool has_stepped(watched *w)
 {
     rank_snapshot snapshot;
-    if (!see_rank(w->generation, 0, &snapshot) || snapshot.step == 0)
+    if (!see_rank(w->attempt, 0, &snapshot) || snapshot.step == 0)
         return false;
     if (w->first_step < 0)
         w->first_step = snapshot.step;
@@ -88,24 +88,23 @@ static bool await_step(watched *w)
         if (clock_passed(deadline_ns)) {
             char *text = program_peek(w->p);
             kill(-w->p->pid, SIGKILL);
-            ck_abort_msg("generation %d takes no step: %s", w->generation, text);
+            ck_abort_msg("attempt %d takes no step: %s", w->attempt, text);
         }
         clock_sleep_ms(LOOK_MS);
     }
     return true;
 }
 
-/* Until all ranks have their pages: the generation has been started. */
+/* Until all ranks have their pages: the attempt has been started. */
 static bool await_start(watched *w)
 {
     int64_t deadline_ns = clock_deadline_ns(KILL_S * 1000);
     rank_snapshot snapshot;
     for (int rank = 0; rank < N_RANKS; rank++)
-        while (!see_rank(w->generation, rank, &snapshot)) {
+        while (!see_rank(w->attempt, rank, &snapshot)) {
             if (process_is_gone(w->p->pid))
                 return false;
-            ck_assert_msg(!clock_passed(deadline_ns), "generation %d does not start",
-                          w->generation);
+            ck_assert_msg(!clock_passed(deadline_ns), "attempt %d does not start", w->attempt);
             clock_sleep_ms(LOOK_MS);
         }
     return true;
@@ -163,20 +162,20 @@ static void assert_same_as_whole(void)
     model_file_assert_same_bits("part", whole);
 }
 
-/* Kills one rank of this generation; false where the run came to its end first. */
+/* Kills one rank of this attempt; false where the run came to its end first. */
 static bool kill_one(watched *w, bool soon)
 {
     if (!(soon ? await_start(w) : await_step(w)))
         return false;
     clock_sleep_ms(random_ms(soon ? SOON_MS : LATE_MS));
     rank_snapshot snapshot;
-    pid_t victim = see_rank(w->generation, random_ms(N_RANKS), &snapshot) ? snapshot.pid : 0;
+    pid_t victim = see_rank(w->attempt, random_ms(N_RANKS), &snapshot) ? snapshot.pid : 0;
     if (victim == 0 || process_is_gone(victim) || process_is_gone(w->p->pid))
         return false;
     int64_t killed_ns = clock_now_ns();
     if (kill(victim, SIGKILL) != 0)
         return false;
-    w->generation++;
+    w->attempt++;
     w->first_step = -1;
     /* At the run's very end a rank may be killed that had nothing left to do. */
     if (soon || !await_step(w))

@@ -305,7 +305,7 @@ START_TEST(resume_alone_asks_for_a_run)
 }
 END_TEST
 
-/* As a launcher starts its workers: generation `restart` of a launch. */
+/* As a launcher starts its workers: attempt `restart` of a launch. */
 static program run_worker(const char *restart, const char *launched, const char *const *flags)
 {
     char restart_text[64], launched_text[64];
@@ -327,7 +327,7 @@ START_TEST(workers_started_again_go_on)
     start_clean();
     program first = run_worker("0", "5", killed);
     ASSERT_EXIT(first, 128 + SIGKILL);
-    program second = run_worker("1", "5", killed); /* the fault is of generation 0 alone */
+    program second = run_worker("1", "5", killed); /* the fault is of attempt 0 alone */
     ASSERT_EXIT(second, 0);
     program whole = program_run_with(NULL, WORDS(SMALL, "--epochs", "3", "--run-dir", "whole"));
     ASSERT_EXIT(whole, 0);

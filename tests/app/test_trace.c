@@ -254,7 +254,7 @@ START_TEST(a_survivor_without_a_store_leaves_its_part)
 }
 END_TEST
 
-START_TEST(a_restarted_run_leaves_its_last_generation)
+START_TEST(a_restarted_run_leaves_its_last_attempt)
 {
     program p = program_mnist(FAULTY("kill:rank=1,step=3"), "--max-restarts", "1", NULL);
     ASSERT_EXIT(p, 0);
@@ -318,7 +318,7 @@ int main(void)
     tcase_add_test(runs, a_trace_changes_no_bit);
     tcase_add_loop_test(runs, survivors_of_a_failure_leave_a_trace, 0, 2);
     tcase_add_test(runs, a_survivor_without_a_store_leaves_its_part);
-    tcase_add_test(runs, a_restarted_run_leaves_its_last_generation);
+    tcase_add_test(runs, a_restarted_run_leaves_its_last_attempt);
     tcase_add_loop_test(runs, a_run_that_is_stopped_leaves_a_trace, 0, 2);
     tcase_add_loop_test(runs, a_file_that_cannot_be_written_is_said_at_once, 0, 2);
     return test_folder_close(suite_run(suite));

@@ -356,9 +356,9 @@ START_TEST(leaving_does_not_wait_for_the_dead)
 }
 END_TEST
 
-/* With an agent every rank is a client, rank 0 too, and also in a world of one; generations do not
+/* With an agent every rank is a client, rank 0 too, and also in a world of one; attempts do not
  * see each other's keys. */
-START_TEST(an_agent_serves_all_generations)
+START_TEST(an_agent_serves_all_attempts)
 {
     store_server *agent = NULL;
     ck_assert_int_eq(store_server_create("127.0.0.1", 0, &agent), STATUS_OK);
@@ -435,6 +435,6 @@ int main(int argc, char **argv)
     tcase_add_test(join, ranks_must_agree_on_the_world_size);
     tcase_add_test(join, a_second_rank_0_learns_who_has_the_port);
     tcase_add_test(join, leaving_does_not_wait_for_the_dead);
-    tcase_add_test(join, an_agent_serves_all_generations);
+    tcase_add_test(join, an_agent_serves_all_attempts);
     return suite_run(suite);
 }

@@ -180,7 +180,7 @@ END_TEST
 static rank_status *page_of(int rank, int world_size)
 {
     rank_status_options options = {
-        .folder = folder, .rank = rank, .world_size = world_size, .generation = 3};
+        .folder = folder, .rank = rank, .world_size = world_size, .attempt = 3};
     rank_status *page = NULL;
     ck_assert_int_eq(rank_status_create(&options, &page), STATUS_OK);
     return page;
@@ -194,7 +194,7 @@ START_TEST(a_page_tells_where_a_rank_is)
     rank_status_enter(page, MOMENT_BACKWARD);
     ck_assert_msg(rank_status_read(folder, 1, &snapshot) == STATUS_OK, "%s", status_text());
     ck_assert_int_eq(snapshot.pid, (int)getpid());
-    ck_assert_int_eq(snapshot.generation, 3);
+    ck_assert_int_eq(snapshot.attempt, 3);
     ck_assert_int_eq(snapshot.state, RANK_WORKS);
     ck_assert_int_eq(snapshot.step, 77);
     ASSERT_FACTS(snapshot.doing, "backward", "step 77", "epoch 5", "0.0 s");
