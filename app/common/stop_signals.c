@@ -1,9 +1,67 @@
 #include "app/common/stop_signals.h"
 
+#include "app/options/nearest.h"
+#include "base/comma_list.h"
+
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
+
+enum { NAME_BYTES = 24, SHOWN_BYTES = 60 };
+
+/* "SIGTERM" or "TERM" to its number; 0: there is none. */
+static int number_of(const char *name)
+{
+    if (strncmp(name, "SIG", 3) == 0)
+        name += 3;
+    for (int signal = 1; signal < NSIG; signal++) {
+        const char *abbreviation = sigabbrev_np(signal);
+        if (abbreviation != NULL && strcmp(abbreviation, name) == 0)
+            return signal;
+    }
+    return 0;
+}
+
+static status no_such_signal(const char *name)
+{
+    char candidate[NAME_BYTES];
+    nearest search;
+    nearest_init(&search, name);
+    for (int signal = 1; signal < NSIG; signal++) {
+        const char *abbreviation = sigabbrev_np(signal);
+        if (abbreviation == NULL)
+            continue;
+        snprintf(candidate, sizeof candidate, "SIG%s", abbreviation);
+        nearest_offer(&search, candidate);
+    }
+    if (nearest_found(&search))
+        return FAIL(STATUS_INVALID, "--signals-to-handle: no signal '%.*s'; did you mean '%s'?",
+                    SHOWN_BYTES, name, search.best);
+    return FAIL(STATUS_INVALID,
+                "--signals-to-handle: no signal '%.*s'; expected a list as in SIGTERM,SIGINT",
+                SHOWN_BYTES, name);
+}
+
+status stop_signals_parse(const char *text, sigset_t *out)
+{
+    size_t length;
+    sigset_t which;
+    sigemptyset(&which);
+    for (const char *at = text, *word; (word = comma_list_next(&at, &length)) != NULL;) {
+        char name[NAME_BYTES * 4];
+        snprintf(name, sizeof name, "%.*s", (int)length, word);
+        int signal = number_of(name);
+        if (signal == 0)
+            return no_such_signal(name);
+        if (signal == SIGKILL || signal == SIGSTOP || signal == SIGCHLD)
+            return FAIL(STATUS_INVALID, "--signals-to-handle: %s cannot be handled", name);
+        sigaddset(&which, signal);
+    }
+    *out = which;
+    return STATUS_OK;
+}
 
 status stop_signals_take(const sigset_t *which, stop_signals *out)
 {

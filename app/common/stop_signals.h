@@ -13,6 +13,10 @@ typedef struct stop_signals {
     sigset_t before; /* the thread's mask as it was */
 } stop_signals;
 
+/* Reads --signals-to-handle: "SIGTERM,SIGINT". STATUS_INVALID for a signal that does not exist or
+ * cannot be handled. */
+status stop_signals_parse(const char *text, sigset_t *out);
+
 /* Blocks these signals for this thread and all that it starts; they stay blocked. One that was
  * ignored (nohup, a shell's background job) stays ignored. STATUS_IO. */
 status stop_signals_take(const sigset_t *which, stop_signals *out);

@@ -207,7 +207,7 @@ static void take_first_signal(agent *self, int signal)
         self->hurried = true;
     else
         self->signal = signal;
-    if (self->state == AGENT_RUNNING && !failed && shutdown_policy_saves(policy, signal)) {
+    if (self->state == AGENT_RUNNING && !failed && worker_spec_saves_on(self->spec, signal)) {
         worker_group_signal(&self->group, SIGUSR1);
         enter(self, AGENT_SAVING, policy->save_ms);
     } else {

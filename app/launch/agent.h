@@ -26,7 +26,8 @@
  *
  * As soon as no worker is left, in whatever state that is, the attempt has ended: SUCCEEDED,
  * PREEMPTED, SIGNALED, STOPPED, FAILED or BROKEN. Node 0 hears that of all nodes (coordinator.h)
- * and decides what all do next (group_outcome.h). The times are those of shutdown_policy.h.
+ * and decides what all do next (group_outcome.h). The times are those of shutdown_policy
+ * (worker_spec.h).
  */
 #ifndef MNIST_DDP_APP_LAUNCH_AGENT_H
 #define MNIST_DDP_APP_LAUNCH_AGENT_H

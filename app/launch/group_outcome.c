@@ -119,7 +119,7 @@ status group_outcome_make(const node_report *reports, int n, const worker_spec *
         outcome.failed = true;
         outcome.code = process_failure_code(outcome.cause.wait_status);
         outcome.again = attempt < spec->max_restarts && outcome.cause.start_errno == 0 &&
-                        shutdown_policy_mendable(&spec->policy, outcome.code);
+                        worker_spec_may_restart(spec, outcome.code);
         int stopped = find_stopped(reports, n);
         if (outcome.again && stopped >= 0) {
             outcome.again = false; /* the signal ends what the failure would not have */

@@ -1,6 +1,7 @@
 #include "app/launch/worker_logs.h"
 
 #include "base/log.h"
+#include "base/number.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -12,17 +13,6 @@
 #include <unistd.h>
 
 enum { SHOWN_BYTES = 80, DESCRIPTORS = 16 };
-
-static bool parse_rank(const char **at, int *out)
-{
-    char *end = NULL;
-    long value = isdigit((unsigned char)**at) ? strtol(*at, &end, 10) : -1;
-    if (value < 0 || value >= WORKERS_MAX)
-        return false;
-    *at = end;
-    *out = (int)value;
-    return true;
-}
 
 /* "3", or "0:1,12:3": like torchrun's, and for local ranks of more than one digit. Ranks that are
  * not there are passed over, as torchrun does. */
@@ -36,8 +26,8 @@ static status parse_streams(const char *flag, const char *text, uint8_t *out)
     const char *at = text;
     for (;;) {
         int rank = 0;
-        if (!parse_rank(&at, &rank) || at[0] != ':' || at[1] < '0' || at[1] > '3' ||
-            (at[2] != '\0' && at[2] != ','))
+        if (!number_next(&at, 0, WORKERS_MAX - 1, &rank) || at[0] != ':' || at[1] < '0' ||
+            at[1] > '3' || (at[2] != '\0' && at[2] != ','))
             return FAIL(STATUS_INVALID,
                         "%s: '%.*s' is neither 0 to 3 (1 stdout, 2 stderr, 3 both) nor a list by "
                         "local rank, as 0:1,12:3",
@@ -55,7 +45,7 @@ static status parse_filter(const char *text, bool *hidden)
     for (const char *at = text; at != NULL;) {
         int rank = 0;
         at += strspn(at, " ");
-        if (!parse_rank(&at, &rank) || (*at != '\0' && *at != ','))
+        if (!number_next(&at, 0, WORKERS_MAX - 1, &rank) || (*at != '\0' && *at != ','))
             return FAIL(STATUS_INVALID,
                         "--local-ranks-filter: '%.*s' is no list of local ranks, as 0,1,12",
                         SHOWN_BYTES, text);

@@ -1,23 +1,32 @@
 #include "app/launch/worker_spec.h"
 
 #include "app/common/device_list.h"
+#include "app/common/exit_codes.h"
 #include "app/common/local_network.h"
 #include "app/common/standard_streams.h"
+#include "app/common/stop_signals.h"
 #include "app/launch/rdzv_config.h"
 #include "app/train/run_folder.h"
 #include "app/train/strategy.h"
 #include "base/log.h"
+#include "base/number.h"
 #include "dist/net/socket_address.h"
 #include "dist/store/store.h"
 
-#include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-enum { NOT_GIVEN = -1, MAX_WORLD = 65536, SHOWN_BYTES = 80, KEEP_ALIVE_MS = 5000, MISSES = 3 };
+enum {
+    NOT_GIVEN = -1,
+    MAX_WORLD = 65536,
+    KEEP_ALIVE_MS = 5000,
+    KEEP_ALIVE_MISSES = 3,
+    DEFAULT_SHUTDOWN_S = 30, /* as torchrun */
+    WEEK_S = 604800,
+    SHOWN_BYTES = 80,
+};
 
 /* The settings as given, before they are made to fit. */
 typedef struct request {
@@ -26,19 +35,6 @@ typedef struct request {
     bool by_arrival;
     rdzv_config rdzv;
 } request;
-
-static bool parse_int(const char *text, int low, int high, int *out)
-{
-    char *end = NULL;
-    if (text[0] < '0' || text[0] > '9')
-        return false;
-    errno = 0;
-    long value = strtol(text, &end, 10);
-    if (errno != 0 || *end != '\0' || value < low || value > high)
-        return false;
-    *out = (int)value;
-    return true;
-}
 
 /* What the user wrote: the variable where it holds this text, else the flag. */
 static const char *name_of(const char *flag, const char *variable, const char *text)
@@ -61,7 +57,7 @@ static status nproc_of(const char *text, int cpu_count, int gpu_count, int *out)
         *out = gpu_count > 0 ? gpu_count : cpu_count;
     } else if (strcmp(text, "cpu") == 0) {
         *out = cpu_count;
-    } else if (!parse_int(text, 1, WORKERS_MAX, out)) {
+    } else if (!number_parse(text, 1, WORKERS_MAX, out)) {
         return FAIL(STATUS_INVALID, "%s: '%.*s' is neither 1 to %d nor auto, cpu or gpu", name,
                     SHOWN_BYTES, text, WORKERS_MAX);
     }
@@ -78,8 +74,8 @@ static status nnodes_of(const char *text, int *out)
     int length = (int)strcspn(text, ":"), low = 0, high = 0;
     snprintf(low_text, sizeof low_text, "%.*s", length, text);
     const char *high_text = text[length] == ':' ? text + length + 1 : low_text;
-    if (length >= (int)sizeof low_text || !parse_int(low_text, 1, MAX_WORLD, &low) ||
-        !parse_int(high_text, 1, MAX_WORLD, &high) || low > high)
+    if (length >= (int)sizeof low_text || !number_parse(low_text, 1, MAX_WORLD, &low) ||
+        !number_parse(high_text, 1, MAX_WORLD, &high) || low > high)
         return FAIL(STATUS_INVALID, "%s: '%.*s' is not a number of machines from 1 to %d", name,
                     SHOWN_BYTES, text, MAX_WORLD);
     if (low < high)
@@ -276,7 +272,8 @@ static void set_times(const options *opts, const rdzv_config *rdzv, worker_spec 
     spec->join_ms = own_join ? opts->join_timeout * 1000 : rdzv->join_ms;
     spec->monitor_ms = (int64_t)(opts->monitor_interval * 1e3);
     spec->keep_alive_ms = rdzv->keep_alive_ms > 0 ? rdzv->keep_alive_ms : KEEP_ALIVE_MS;
-    spec->keep_alive_misses = rdzv->keep_alive_misses > 0 ? rdzv->keep_alive_misses : MISSES;
+    spec->keep_alive_misses =
+        rdzv->keep_alive_misses > 0 ? rdzv->keep_alive_misses : KEEP_ALIVE_MISSES;
 }
 
 status worker_spec_count_gpus(const options *opts, int *out)
@@ -344,6 +341,36 @@ static status choose_run_dir(const options *opts, const worker_spec *spec, char 
     return run_folder_choose(opts, out);
 }
 
+/* As torchrun: the flag, else the variable, else 30 s. */
+static int64_t shutdown_timeout_ms(const options *opts)
+{
+    const char *text = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+    int seconds = DEFAULT_SHUTDOWN_S;
+    if (opts->shutdown_timeout >= 0)
+        return opts->shutdown_timeout * 1000;
+    if (text != NULL)
+        (void)number_parse(text, 0, WEEK_S, &seconds);
+    return (int64_t)seconds * 1000;
+}
+
+static status set_shutdown(const options *opts, shutdown_policy *out)
+{
+    bool own = opts->command != COMMAND_RUN;
+    int64_t timeout_ms = shutdown_timeout_ms(opts);
+    *out = (shutdown_policy){.own = own,
+                             .listens = opts->command == COMMAND_TRAIN,
+                             .torchrun_code = strcmp(opts->exit_code, "torchrun") == 0,
+                             .save_ms = timeout_ms,
+                             .stop_ms = own ? SHUTDOWN_STOP_MS : timeout_ms,
+                             .signal_ms = own ? SHUTDOWN_SIGNAL_MS : timeout_ms};
+    TRY(copy_text("--signals-to-handle", opts->signals_to_handle, out->signal_names,
+                  sizeof out->signal_names));
+    TRY(stop_signals_parse(out->signal_names, &out->signals));
+    if (own)
+        sigaddset(&out->signals, SIGUSR1);
+    return STATUS_OK;
+}
+
 status worker_spec_complete(const options *opts, int argc, char **argv, worker_spec *spec)
 {
     spec->port_busy = opts->inject != NULL && strstr(opts->inject, "port-busy") != NULL;
@@ -351,13 +378,24 @@ status worker_spec_complete(const options *opts, int argc, char **argv, worker_s
     spec->stdout_has_result = standard_streams_carry_result(opts);
     if (spec->virtual_local_rank)
         TRY(check_virtual(spec));
-    TRY(shutdown_policy_make(opts, &spec->policy));
+    TRY(set_shutdown(opts, &spec->policy));
     TRY(worker_logs_read(opts, spec->nproc, &spec->logs));
     if (!spec->policy.own)
         return entrypoint_find(opts, &spec->program);
     if (opts->command == COMMAND_TRAIN)
         TRY(choose_run_dir(opts, spec, spec->run_dir));
     return entrypoint_self(argc, argv, &spec->program);
+}
+
+bool worker_spec_saves_on(const worker_spec *spec, int signal)
+{
+    return spec->policy.listens && (signal == SIGTERM || signal == SIGUSR1);
+}
+
+bool worker_spec_may_restart(const worker_spec *spec, int code)
+{
+    return !spec->policy.own || (code != EXIT_CODE_USAGE && code != EXIT_CODE_DATA &&
+                                 code != EXIT_CODE_CHECKPOINT && code != EXIT_CODE_PREEMPTED);
 }
 
 void worker_spec_free(worker_spec *spec)

@@ -4,10 +4,10 @@
 #define MNIST_DDP_APP_LAUNCH_WORKER_SPEC_H
 
 #include "app/launch/entrypoint.h"
-#include "app/launch/shutdown_policy.h"
 #include "app/launch/worker_logs.h"
 #include "app/options/options.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -23,6 +23,26 @@ typedef enum rdzv_host {
     RDZV_HOST_ELSEWHERE,
     RDZV_HOST_FIRST, /* by the first launcher on the host of the endpoint */
 } rdzv_host;
+
+enum {
+    SHUTDOWN_GRACE_MS = 300,   /* after a failure: survivors may say what they saw */
+    SHUTDOWN_STOP_MS = 2000,   /* then our own workers get SIGTERM; this much later SIGKILL */
+    SHUTDOWN_SIGNAL_MS = 5000, /* the same after a signal to the agent */
+    SHUTDOWN_SIGNALS_BYTES = 160,
+};
+
+/* What the agent does if it is told to stop, and how long it waits for its workers then. */
+typedef struct shutdown_policy {
+    bool own;         /* the workers are this program's `train` or `bench` */
+    bool listens;     /* they are `train`: SIGUSR1 asks them for a checkpoint
+                       * (app/train/rank_signals.h) */
+    sigset_t signals; /* that stop the workers, unless they were ignored at the start */
+    char signal_names[SHUTDOWN_SIGNALS_BYTES];
+    int64_t stop_ms;    /* after a failure: from SIGTERM to SIGKILL */
+    int64_t signal_ms;  /* after a signal to the agent, likewise */
+    int64_t save_ms;    /* of `listens`: from SIGUSR1 (write a checkpoint and end) to SIGTERM */
+    bool torchrun_code; /* exit with 1 after any failure */
+} shutdown_policy;
 
 typedef struct worker_spec {
     int nproc, nnodes, world_size;
@@ -58,9 +78,16 @@ status worker_spec_count_gpus(const options *opts, int *out);
  * settings do not fit each other; the message says what to type. */
 status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worker_spec *out);
 
-/* The rest of it: for the launch of `train` (this program again, with argv) or `run` (any program).
+/* The rest of it, for the launch of `train` (this program again, with argv) or `run` (any program).
  * STATUS_INVALID likewise. worker_spec_free also after a failure. */
 status worker_spec_complete(const options *opts, int argc, char **argv, worker_spec *spec);
 void worker_spec_free(worker_spec *spec);
+
+/* Whether this signal to the agent asks the workers for a checkpoint before they end. */
+bool worker_spec_saves_on(const worker_spec *spec, int signal);
+
+/* Whether another attempt may help after one of the workers ended with this exit code (128 +
+ * signal). Wrong flags, unreadable data and a run folder that is taken stay as they are. */
+bool worker_spec_may_restart(const worker_spec *spec, int code);
 
 #endif

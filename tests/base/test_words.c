@@ -1,6 +1,7 @@
-/* Lists of a flag, a command as a shell takes it, and programs by name. */
+/* Lists and numbers of a flag, a command as a shell takes it, and programs by name. */
 #include "base/comma_list.h"
 #include "base/executable.h"
+#include "base/number.h"
 #include "base/shell_words.h"
 #include "tests/support/suite.h"
 
@@ -31,6 +32,37 @@ START_TEST(a_list_has_these_entries)
     for (const char *at = LISTS[_i][0], *word; (word = comma_list_next(&at, &length)) != NULL;)
         snprintf(seen + strlen(seen), sizeof seen - strlen(seen), "[%.*s]", (int)length, word);
     ck_assert_str_eq(seen, LISTS[_i][1]);
+}
+END_TEST
+
+static const struct {
+    const char *text;
+    int value; /* -1: no number from 2 to 1024 */
+} NUMBERS[] = {
+    {"2", 2}, {"1024", 1024}, {"0007", 7}, {"1", -1},  {"1025", -1}, {"99999999999999999999", -1},
+    {"", -1}, {" 3", -1},     {"3 ", -1},  {"+3", -1}, {"-3", -1},   {"3x", -1},
+};
+
+START_TEST(a_number_is_all_of_a_text)
+{
+    int value = -1;
+    bool found = number_parse(NUMBERS[_i].text, 2, 1024, &value);
+    ck_assert_int_eq(found, NUMBERS[_i].value >= 0);
+    ck_assert_int_eq(value, NUMBERS[_i].value);
+}
+END_TEST
+
+START_TEST(numbers_are_read_one_after_the_other)
+{
+    const char *at = "12:3";
+    int value = 0;
+    ck_assert(number_next(&at, 0, 20, &value));
+    ck_assert_int_eq(value, 12);
+    ck_assert(!number_next(&at, 0, 20, &value));
+    ck_assert_str_eq(at++, ":3");
+    ck_assert(number_next(&at, 0, 20, &value));
+    ck_assert_int_eq(value, 3);
+    ck_assert_str_eq(at, "");
 }
 END_TEST
 
@@ -109,6 +141,8 @@ int main(void)
     Suite *suite = suite_create("words");
     TCase *core = suite_case(suite, "core", 10);
     tcase_add_loop_test(core, a_list_has_these_entries, 0, sizeof LISTS / sizeof LISTS[0]);
+    tcase_add_loop_test(core, a_number_is_all_of_a_text, 0, sizeof NUMBERS / sizeof NUMBERS[0]);
+    tcase_add_test(core, numbers_are_read_one_after_the_other);
     tcase_add_loop_test(core, a_shell_reads_the_words_back, 0, N_COMMANDS);
     tcase_add_test(core, a_program_is_found_as_execvp_finds_it);
     return suite_run(suite);
