@@ -1,4 +1,4 @@
-/* The kinds of devices that there are: the choice among them by name. */
+/* The kinds of devices, and the choice among them by name. */
 #include "kernels/device.h"
 
 #include "base/log.h"

@@ -1,5 +1,4 @@
-/* What all devices whose memory is the host's share: memory, the input, and the end of the network.
- */
+/* What devices with host memory share: memory, gather, cross entropy. */
 #ifndef MNIST_DDP_KERNELS_HOST_H
 #define MNIST_DDP_KERNELS_HOST_H
 

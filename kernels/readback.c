@@ -37,7 +37,7 @@ void readback_close(readback *r)
         free(r->seen);
     } else {
         if (r->under_way)
-            (void)ops->synchronize(r->dev); /* errors are others' news */
+            (void)ops->synchronize(r->dev); /* errors come back from other calls */
         ops->accelerator->event_destroy(r->copied);
         ops->accelerator->free_pinned(r->dev, r->seen);
         ops->free(r->dev, r->snapshot);
@@ -45,7 +45,7 @@ void readback_close(readback *r)
     *r = (readback){0};
 }
 
-/* By way of the snapshot: later work may write to `src` while the copy to the host goes on. */
+/* Copies to the snapshot first: later work may overwrite `src` during the copy to the host. */
 status readback_start(readback *r, const void *src)
 {
     const device_ops *ops = r->dev->ops;

@@ -1,8 +1,7 @@
 /* The state of a step: numbers that differ from one optimizer step to the next.
  *
- * They lie in the device's memory and kernels read them there: so that the work of a step, recorded
- * once as a CUDA graph, can be played again with other numbers. Serves C and CUDA.
- */
+ * They are in device memory and kernels read them there. So a step that was captured once as a CUDA
+ * graph can be replayed with other numbers. Used by C and CUDA. */
 #ifndef MNIST_DDP_KERNELS_STEP_H
 #define MNIST_DDP_KERNELS_STEP_H
 
@@ -23,7 +22,7 @@ typedef struct step_plan {
     uint32_t epoch;
     float grad_scale; /* factor of each sample's loss gradient: world_size / the samples of this
                          optimizer step over all ranks. DDP multiplies by 1 / world_size, so the
-                         step's gradient is the exact mean also where batches differ */
+                         step's gradient is the exact mean even if batch sizes differ */
     float lr;
     float beta1, beta2; /* of adam; 0: the optimizer has none */
     int64_t step;       /* optimizer steps begun, this one included; 0: an evaluation, which leaves
@@ -38,7 +37,7 @@ typedef struct loss_scaling {
     float scale;        /* 0: not begun */
     int32_t good_steps; /* since the scale last changed */
     int64_t skipped;    /* steps, in total */
-    uint32_t overflow;  /* of the current step: some gradient is not finite. Set behind the
+    uint32_t overflow;  /* of the current step: some gradient is not finite. Set after the
                            all-reduce, so all ranks see the same */
 } loss_scaling;
 
@@ -58,13 +57,13 @@ STEP_FN float step_loss_scale(const step_state *state)
     return state->plan.scale_loss ? state->scaling.scale : 1.0f;
 }
 
-/* The optimizer leaves everything as it is. */
+/* The optimizer changes nothing in this step. */
 STEP_FN bool step_is_skipped(const step_state *state)
 {
     return state->plan.scale_loss && state->scaling.overflow != 0;
 }
 
-/* The step before has ended: what its overflow, or the lack of one, means for the scale. */
+/* Updates the scale after a step, by whether it had an overflow. */
 STEP_FN void loss_scaling_advance(loss_scaling *s)
 {
     if (!(s->scale > 0.0f)) {
@@ -80,8 +79,8 @@ STEP_FN void loss_scaling_advance(loss_scaling *s)
     s->overflow = 0;
 }
 
-/* What begin_step of every device does. stop_flag: where the plan's `stop` leaves with the
- * gradients; NULL: nowhere. */
+/* What begin_step of every device does. The plan's `stop` is stored to *stop_flag, which is
+ * all-reduced with the gradients; NULL: not stored. */
 STEP_FN void step_begin(const step_plan *plan, step_state *state, float *stop_flag)
 {
     state->plan = *plan;

@@ -1,8 +1,7 @@
-/* A timer is enqueued where a span begins and where it ends; two phases that adjoin share one. Once
- * the timers run short, between two outermost spans, the host waits for the last one and reads them
- * all. Times are counted from an anchor, a timer of which the host's time is known: at first one on
- * an idle stream, then the last one that was read.
- */
+/* A timing event is enqueued at the beginning and at the end of a span. Two adjoining phases share
+ * one. When few timers are left, between two outermost spans, the host waits for the last one and
+ * reads them all. Times are relative to an anchor, a timer whose host time is known: first one on
+ * an idle stream, then the last one that was read. */
 #include "kernels/stream_trace.h"
 
 #include "base/clock.h"
@@ -13,8 +12,8 @@
 
 enum {
     TIMERS = 1024,
-    RESERVE = 256, /* for what an outermost span holds: past them spans are left out, */
-    LAST = 1,      /* but for the timer with which a phase ends */
+    RESERVE = 256, /* for the spans inside an outermost one; beyond them spans are left out, */
+    LAST = 1,      /* except for the timer that ends a phase */
     DEPTH_MAX = 8,
     NONE = -1,
 };
@@ -93,7 +92,7 @@ static void note_failure(stream_trace *s, status st)
     status_keep(&s->why);
 }
 
-/* Enqueues a timer of the first `limit`; NONE if none is to be had just now. */
+/* Enqueues one of the first `limit` timers; NONE if there is none now. */
 static int enqueue(stream_trace *s, int limit)
 {
     if (s->held || s->broken != STATUS_OK || s->n_timers >= limit)
@@ -165,7 +164,7 @@ status stream_trace_switch(stream_trace *s, const char *name, int64_t *total_ns)
         pop(s, next.begin);
     if (next.name != NULL || total_ns != NULL) {
         make_room(s);
-        if (next.begin == NONE || s->n_timers == 0) /* there is none, or it has been read */
+        if (next.begin == NONE || s->n_timers == 0) /* no timer yet, or it has been read */
             next.begin = enqueue(s, TIMERS);
         push(s, &next);
         s->phase_depth = s->depth;

@@ -1,10 +1,10 @@
-/* When an accelerator does what: timers, which are events on its stream that note the time, read
- * later, a few hundred at once. Out of them come the spans of a trace's lane, and how long each
- * phase of the work took. It is the only pool of timers.
+/* When an accelerator does what. Timing events are recorded on its stream and read later, a few
+ * hundred at once. They give the spans of a trace lane, and the time of each phase. This is the
+ * only pool of timing events.
  *
- * The device_ calls here note both: what the host does in dev->lane (which is all of it on a host
- * device) and, if the device has a stream, when the work that it enqueues meanwhile is done.
- * Without a trace they cost a test of a pointer.
+ * The device_ calls here trace both: what the host does, in dev->lane (on a host device that is
+ * everything), and, if the device has a stream, when the work enqueued meanwhile runs. Without a
+ * trace they cost a test of a pointer.
  */
 #ifndef MNIST_DDP_KERNELS_STREAM_TRACE_H
 #define MNIST_DDP_KERNELS_STREAM_TRACE_H
@@ -19,17 +19,17 @@ typedef struct stream_trace stream_trace;
 status stream_trace_open(device *dev, trace *t, const char *name, stream_trace **out);
 void stream_trace_close(stream_trace *s); /* accepts NULL */
 
-/* The stream's part of the calls below. A failure to enqueue a timer ends the lane, not the run;
- * stream_trace_switch with a total and stream_trace_settle return it. */
+/* The stream's part of the calls below. If a timer cannot be enqueued, the lane ends and the run
+ * goes on. stream_trace_switch with a total, and stream_trace_settle, return that failure. */
 void stream_trace_begin(stream_trace *s, const char *of, const char *name);
 void stream_trace_end(stream_trace *s);
 status stream_trace_switch(stream_trace *s, const char *name, int64_t *total_ns);
 
-/* While work is recorded in a graph its spans are not kept: they are the recording's. */
+/* During graph capture spans are not kept: the events would become part of the graph. */
 void stream_trace_hold(stream_trace *s, bool held);
 
-/* Waits for the device and brings the spans so far into the lane, and the times of the phases that
- * have ended into their totals. */
+/* Waits for the device. Writes the spans so far to the lane, and adds the times of ended phases to
+ * their totals. */
 status stream_trace_settle(stream_trace *s);
 
 /* As trace_begin and trace_end. */
@@ -51,9 +51,9 @@ static inline void device_span_end(device *dev)
     trace_end(dev->lane);
 }
 
-/* The thread and the stream go on to another phase: `name` in the trace, NULL: no span. The
- * stream's time in it is added to *total_ns once it is known; NULL: to nothing. STATUS_DEVICE if it
- * is to be added and cannot be told. */
+/* Thread and stream enter another phase, called `name` in the trace; NULL: no span. The stream's
+ * time in it is added to *total_ns once it is known, unless NULL. STATUS_DEVICE if there is a total
+ * and the time cannot be measured. */
 static inline status device_span_switch(device *dev, const char *name, int64_t *total_ns)
 {
     trace_switch(dev->lane, name);

@@ -1,4 +1,4 @@
-/* The two kinds of convolution behind a conv2d plan of the CPU device. */
+/* The two kinds of conv2d plan of the CPU device. */
 #ifndef MNIST_DDP_KERNELS_CPU_CONV2D_H
 #define MNIST_DDP_KERNELS_CPU_CONV2D_H
 

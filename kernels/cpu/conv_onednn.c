@@ -1,10 +1,9 @@
-/* A batch is cut into pieces of fixed size, and each piece is one call of a single-threaded oneDNN
- * primitive: the outputs of an image do not depend on the images beside it, and the weight
- * gradients of the pieces are summed in their order.
+/* A batch is cut into pieces of fixed size. Each piece is one call of a single-threaded oneDNN
+ * primitive. The outputs of an image do not depend on the other images, and the weight gradients of
+ * the pieces are summed in their order.
  *
- * The algorithm is Winograd where oneDNN has it for this processor, else direct. Weights stay in
- * the arena in the order that the forward primitive reads; a primitive that wants another gets a
- * copy.
+ * The algorithm is Winograd if oneDNN has it for this processor, else direct. Weights stay in the
+ * arena in the forward primitive's layout. A primitive with another layout gets a reordered copy.
  */
 #include "base/memory.h"
 #include "kernels/cpu/conv2d.h"
@@ -35,7 +34,7 @@ struct conv_onednn {
     int members;
     dnnl_memory_desc_t weight_md; /* in the arena */
     primitive *by_images[N_DIRECTIONS][MAX_IMAGES + 1];
-    float *reordered;         /* weights as backward-data reads them, where that differs */
+    float *reordered;         /* weights in backward-data's layout, if that differs */
     dnnl_primitive_t reorder; /* arena to `reordered`; NULL: same order */
 };
 
@@ -81,7 +80,7 @@ static dnnl_status_t describe(direction way, dnnl_alg_kind_t algorithm, dnnl_mem
     }
 }
 
-/* oneDNN's plain loops, which it offers where it has nothing better: hundreds of times slower. */
+/* oneDNN's reference loops, which it offers if it has nothing better: hundreds of times slower. */
 static bool is_slow(dnnl_primitive_desc_t found)
 {
     const char *name = NULL;
@@ -89,8 +88,8 @@ static bool is_slow(dnnl_primitive_desc_t found)
            strncmp(name, "ref", 3) == 0;
 }
 
-/* The primitive descriptor of one direction by one algorithm, or NULL where oneDNN has none that is
- * fast. A backward one needs the forward one of the same algorithm as a hint. */
+/* The primitive descriptor of one direction by one algorithm, or NULL if oneDNN has no fast one. A
+ * backward descriptor needs the forward one of the same algorithm as a hint. */
 static dnnl_primitive_desc_t descriptor(const conv_onednn *c, direction way,
                                         dnnl_alg_kind_t algorithm, dnnl_memory_desc_t *md)
 {
@@ -154,7 +153,7 @@ static status all_md(const conv_onednn *c, direction way, int images, dnnl_memor
     return ONEDNN_CALL(dnnl_memory_desc_init_by_tag(&md[ARG_BIAS], 1, bias_dims, dnnl_f32, dnnl_a));
 }
 
-/* Winograd, else direct; backward-data may then ask for its own order of weights. */
+/* Winograd, else direct. Backward-data may ask for its own weight layout. */
 static status choose(const conv_onednn *c, direction way, dnnl_memory_desc_t *md,
                      dnnl_primitive_desc_t *out)
 {
@@ -204,7 +203,8 @@ static status primitive_for(conv_onednn *c, direction way, int images, primitive
     return STATUS_OK;
 }
 
-/* Where backward-data reads the weights in another order: the copy and who makes it. */
+/* Creates the weights' copy and the reorder primitive, if backward-data has its own weight
+ * layout. */
 static status reorder_create(conv_onednn *c)
 {
     primitive *data = NULL;
@@ -282,10 +282,10 @@ typedef struct conv_job {
     int n, images;           /* of the batch, of a whole piece */
     primitive *whole, *rest; /* for whole pieces, and for the last one */
     const float *x, *weight, *bias, *y;
-    atomic_int failed; /* a dnnl_status_t that was no success */
+    atomic_int failed; /* the dnnl_status_t of a failed call */
 } conv_job;
 
-/* oneDNN takes its inputs, too, as plain pointers. */
+/* oneDNN takes inputs as pointers to non-const too. */
 static dnnl_status_t set(dnnl_memory_t memory, const void *data)
 {
     return dnnl_memory_set_data_handle(memory, (void *)(uintptr_t)data);

@@ -20,7 +20,7 @@ static inline size_t conv_weights(const conv_plan *p)
     return (size_t)(s->out_channels * s->channels * s->kernel * s->kernel);
 }
 
-/* Sets the sizes that follow from p->s, and makes room for `pieces` partial gradients. */
+/* Sets the sizes from p->s, and allocates `pieces` partial gradients. */
 status conv_plan_open(conv_plan *p, int pieces);
 
 /* dw and db (+)= the first `pieces` partial gradients, in order. */

@@ -1,5 +1,5 @@
-/* The CPU device: matrix products and convolutions by oneDNN, the rest by loops of our own that the
- * compiler vectorises for each generation of processor. */
+/* The CPU device: oneDNN for matrix products and convolutions, our own loops for the rest. The
+ * compiler vectorises those for each generation of processor. */
 #ifndef MNIST_DDP_KERNELS_CPU_CPU_H
 #define MNIST_DDP_KERNELS_CPU_CPU_H
 

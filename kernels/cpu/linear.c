@@ -1,6 +1,6 @@
-/* Linear layers on oneDNN's sgemm. Every product is cut into column blocks of the result by its
- * shape, and each block is one single-threaded call over the whole batch: no sum is ever split, so
- * the number of threads cannot change a bit. */
+/* Linear layers on oneDNN's sgemm. Every product is cut by its shape into column blocks of the
+ * result. Each block is one single-threaded call over the whole batch. No sum is split, so the
+ * number of threads cannot change a bit. */
 #include "base/memory.h"
 #include "kernels/cpu/state.h"
 
@@ -40,7 +40,8 @@ void cpu_linear_destroy(linear *plan)
     free(plan);
 }
 
-/* Where column j of PyTorch's weight lies: a flattened input keeps its blocked order. */
+/* The arena's column for column j of PyTorch's weight: a flattened input keeps its blocked
+ * order. */
 static size_t private_column(const linear_plan *p, size_t j)
 {
     const linear_shape *s = &p->s;
@@ -79,7 +80,7 @@ typedef struct product {
     bool relu, accumulate;
     float scale;
     const dropout *drop;
-    atomic_int failed; /* first dnnl_status_t that was no success */
+    atomic_int failed; /* the dnnl_status_t of a failed call */
 } product;
 
 /* Columns [first, first + *count) of a result with `total` of them. */

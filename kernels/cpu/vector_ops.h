@@ -22,7 +22,7 @@ typedef struct vector_ops {
     /* One image, one input channel, 3x3: y = relu(conv(x)). w (9, O), x (H, W), y blocked. */
     void (*conv_first_forward)(const conv2d_shape *s, const float *x, const float *w,
                                const float *bias, float *y);
-    /* dw (9, O) and db (O) += of one image, dy counting where y > 0. */
+    /* dw (9, O) and db (O) += of one image; dy counts only for y > 0. */
     void (*conv_first_backward)(const conv2d_shape *s, const float *x, const float *y,
                                 const float *dy, float *dw, float *db);
 
@@ -38,7 +38,7 @@ typedef struct vector_ops {
     /* db[first ...] (+)= column sums of dy (n, O). */
     void (*column_sums)(const float *dy, int n, int out_features, int first, int columns,
                         bool accumulate, float *db);
-    /* Columns [first, first + columns) of dx (n, I): kept times scale where x > 0, else 0. */
+    /* Columns [first, first + columns) of dx (n, I): times scale if x > 0, else 0. */
     void (*relu_backward)(float *dx, const float *x, int n, int in_features, int first, int columns,
                           float scale);
 

@@ -1,10 +1,12 @@
-/* What NVIDIA's libraries chose for a device's work, or refused to do: noted for reports. */
+/* Algorithm selection of NVIDIA's libraries: what they chose for a device's work, or refused. For
+ * reports. */
 #ifndef MNIST_DDP_KERNELS_CUDA_CHOICES_H
 #define MNIST_DDP_KERNELS_CUDA_CHOICES_H
 
 #include "kernels/cuda/cuda_state.h"
 
-/* Notes it, unless the same library, subject, pass and batch are noted. *is_new may be NULL. */
+/* Adds it, unless there is one with the same library, subject, pass and batch. *is_new may be
+ * NULL. */
 status cuda_note_choice(device *dev, const device_choice *choice, bool *is_new);
 
 /* The entry of the device's table. */

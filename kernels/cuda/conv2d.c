@@ -15,7 +15,8 @@ typedef struct plan_state {
     size_t weights;
     conv_sums sums;    /* dw and db of the first convolution, else db */
     conv_cudnn *cudnn; /* NULL: the first convolution */
-    void *dw;          /* of the activations' type, on its way to where it belongs */
+    void *dw;          /* of the activations' type: cuDNN's output, converted into the arena
+                          afterwards */
 } plan_state;
 
 static plan_state *state(conv2d *plan)
@@ -48,7 +49,7 @@ static status open_first(plan_state *p)
                             &p->sums);
 }
 
-/* For what the pool behind it sums. */
+/* Room for the bias gradient that the pool's backward pass sums. */
 static status reserve_pool_sums(device *dev, int channels)
 {
     cuda_state *s = cuda_state_of(dev);
@@ -103,7 +104,7 @@ void cuda_conv2d_destroy(conv2d *plan)
     free(p);
 }
 
-/* Channels from in front of the pixels to behind them, or back. */
+/* (O, C, K, K) to (O, K, K, C), or back. */
 static void reorder(const conv2d_shape *s, const float *from, float *to, bool import)
 {
     int taps = s->kernel * s->kernel;
@@ -133,7 +134,7 @@ static size_t rows_of(const plan_state *p, int n)
     return (size_t)n * (size_t)(p->out_h * p->out_w);
 }
 
-/* The whole batch, piece by piece. *count = 0: there is no engine for it. */
+/* The whole batch, in pieces. *count = 0: there is no engine for it. */
 static status run_all(plan_state *p, conv_pass pass, int n, const conv_arrays *arrays, int *count)
 {
     for (int first = 0; first < n; first += *count) {
@@ -144,8 +145,8 @@ static status run_all(plan_state *p, conv_pass pass, int n, const conv_arrays *a
     return STATUS_OK;
 }
 
-/* The bias is added by cuDNN if an engine does that for this batch size and the bias, or its copy,
- * lies where it may. */
+/* cuDNN adds the bias if it has an engine for that at this batch size and the bias, or its copy, is
+ * aligned. */
 status cuda_conv2d_forward(conv2d *plan, int n, const float *x, const float *weight,
                            const float *bias, float *y)
 {
@@ -163,8 +164,8 @@ status cuda_conv2d_forward(conv2d *plan, int n, const float *x, const float *wei
     return conv_sums_add_bias(p->dev, bias, rows_of(p, n), p->s.out_channels, y);
 }
 
-/* cuDNN sets gradients of the activations' type: where another type or a sum is wanted, they take
- * the way through p->dw. */
+/* cuDNN sets gradients in the activations' type. If another type or accumulation is wanted, they go
+ * through p->dw. */
 static status weights_by_cudnn(plan_state *p, int n, const float *x, const float *dy, float *dw,
                                bool accumulate)
 {
@@ -178,7 +179,7 @@ static status weights_by_cudnn(plan_state *p, int n, const float *x, const float
     return STATUS_OK;
 }
 
-/* From the pool's sums where dy is what it left, once; else dy is read again. */
+/* From the pool's sums if they are of this dy (used once); else dy is read again. */
 static status bias_gradient(plan_state *p, int n, const float *dy, const conv_gradient *out)
 {
     cuda_pool_sums *pool = &cuda_state_of(p->dev)->pool_sums;

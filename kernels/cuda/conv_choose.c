@@ -2,8 +2,8 @@
 
 enum { SMALLEST_PIECE = 16 /* images */ };
 
-/* A size whose pieces fit, for a batch that wants `wanted` bytes in all: of equal pieces if a
- * divisor of n is near; 0 if they would be too small. */
+/* Images per piece, so that a piece fits the limit; `wanted` bytes are for all n. Equal pieces if a
+ * divisor of n is near; 0 if pieces would be too small. */
 static int piece_of(int n, size_t wanted, size_t limit)
 {
     size_t pieces = (wanted + limit - 1) / limit;
@@ -66,7 +66,7 @@ status conv_choose(const conv_problem *problem, conv_choice *out)
     const conv_problem *p = problem;
     conv_graph graph = {.graph = NULL};
     conv_choice choice = {.n = p->work.n};
-    bool needed = p->work.pass != CONV_PASS_FORWARD_BIAS; /* there is a way without */
+    bool needed = p->work.pass != CONV_PASS_FORWARD_BIAS; /* the others have no alternative */
     status st = conv_graph_init(&p->work, p->handle, &graph);
     if (st == STATUS_DEVICE && !needed) {
         *out = choice;

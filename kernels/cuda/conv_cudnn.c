@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Timing the first few engines at run time may find a faster one, but then bits would depend on
- * what else the GPU did meanwhile: so cuDNN's first choice is taken, unless
- * $MNIST_DDP_CUDA_AUTOTUNE says how many to time. */
+/* Timing the first few engines may find a faster one, but then bits would depend on what else the
+ * GPU does meanwhile. So cuDNN's first choice is taken, unless $MNIST_DDP_CUDA_AUTOTUNE says how
+ * many to time. */
 static const char AUTOTUNE[] = "MNIST_DDP_CUDA_AUTOTUNE";
 
 enum { MAX_TRIES = 16, TIMED_RUNS = 3 };
@@ -36,7 +36,7 @@ static const char *const PASS_NAMES[] = {
     [CONV_PASS_WEIGHTS] = "weights",
 };
 
-/* Says which convolution failed. */
+/* Adds the convolution to a failure's message. */
 static status named(const conv_cudnn *c, conv_pass pass, int n, status st)
 {
     static const char *const types[] = {"f32", "tf32", "bf16", "fp16"};
@@ -148,7 +148,7 @@ static status execute(const conv_cudnn *c, conv_pass pass, const conv_engine *en
 typedef struct measurement {
     const conv_cudnn *c;
     conv_pass pass;
-    const conv_arrays *arrays; /* what the pass sets is set again when the choice has been made */
+    const conv_arrays *arrays; /* the output is overwritten after the choice */
 } measurement;
 
 /* Once to warm up, then timed. */
@@ -199,7 +199,8 @@ static status choose(const conv_cudnn *c, conv_pass pass, int n, const conv_arra
     return conv_choose(&problem, out);
 }
 
-/* The choice for a batch of n, made now if there is none yet. It may move when another is made. */
+/* The choice for a batch of n, made now if there is none yet. The pointer is valid until the next
+ * choice. */
 static status choice_for(conv_cudnn *c, conv_pass pass, int n, const conv_arrays *a,
                          const conv_choice **out)
 {
@@ -244,7 +245,7 @@ static status note(const conv_cudnn *c, conv_pass pass, int n, const conv_choice
     return cuda_note_choice(c->dev, &noted, NULL);
 }
 
-/* Of n images or, where they go in pieces, of a piece. */
+/* Of n images or, if they are cut into pieces, of a piece. */
 static status whole_choice_for(conv_cudnn *c, conv_pass pass, int n, const conv_arrays *a,
                                const conv_choice **out)
 {

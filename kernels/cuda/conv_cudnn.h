@@ -1,8 +1,8 @@
 /* Convolutions through cuDNN, channels innermost on both sides.
  *
- * A plan of cuDNN's is for one batch size: it is chosen when that size first comes, which must not
- * be while a step is recorded. Where the engine of choice wants more than cuDNN's workspace, the
- * batch goes through it in pieces.
+ * A cuDNN execution plan is for one batch size. It is chosen at the first batch of that size, which
+ * must not be during graph capture. If the chosen engine wants more than the workspace, the batch
+ * is cut into pieces.
  */
 #ifndef MNIST_DDP_KERNELS_CUDA_CONV_CUDNN_H
 #define MNIST_DDP_KERNELS_CUDA_CONV_CUDNN_H
@@ -22,9 +22,9 @@ typedef struct conv_arrays {
     const void *bias; /* CONV_PASS_FORWARD_BIAS only */
 } conv_arrays;
 
-/* Enqueues one pass for images [first, first + *count) of n, as many as can go at once: call it
- * until all have gone. With CONV_PASS_WEIGHTS each call sets w anew.
- * *count = 0: there is no engine for it; CONV_PASS_FORWARD_BIAS only. */
+/* Enqueues one pass for images [first, first + *count) of n, as many as the workspace allows. Call
+ * it until all n are done. With CONV_PASS_WEIGHTS each call overwrites w. *count = 0: there is no
+ * engine for it; CONV_PASS_FORWARD_BIAS only. */
 status conv_cudnn_run(conv_cudnn *c, conv_pass pass, int n, int first, const conv_arrays *arrays,
                       int *count);
 

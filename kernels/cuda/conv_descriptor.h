@@ -11,7 +11,7 @@ typedef struct conv_attribute {
     const void *value;
 } conv_attribute;
 
-/* STATUS_DEVICE with cuDNN's reason where it refuses. */
+/* STATUS_DEVICE with cuDNN's reason if it refuses. */
 status conv_descriptor_make(cudnnBackendDescriptorType_t type, const conv_attribute *attributes,
                             int count, cudnnBackendDescriptor_t *out);
 

@@ -2,9 +2,9 @@
 
 #include <stdio.h>
 
-/* The heuristics are asked in stages. Mode A orders engines by expected speed; to answer it checks
- * each of them (20 ms for all, under 1 ms for the first alone), so we ask for the first alone
- * first. The fallback list is not ordered. */
+/* The heuristics are queried in stages. Mode A orders engines by expected speed. It checks each of
+ * them (20 ms for all, under 1 ms for the first alone), so the first stage asks for the first
+ * alone. The fallback list is not ordered. */
 typedef struct search_stage {
     cudnnBackendHeurMode_t mode;
     int requested;
@@ -41,7 +41,8 @@ void conv_engine_end(conv_search *search)
     search->stage = STAGE_COUNT;
 }
 
-/* An engine's refusal is no failure of ours, but may be worth telling; lack of memory is one. */
+/* If an engine is refused, the search goes on and keeps cuDNN's reason. Lack of memory is a
+ * failure. */
 static status refused(conv_search *s, status st)
 {
     if (st == STATUS_NO_MEMORY)
@@ -64,7 +65,7 @@ static status get_results(conv_search *s, cudnnBackendDescriptor_t heuristics, i
     return STATUS_OK;
 }
 
-/* Sets the configs of the next stage; none where the heuristics have no answer. */
+/* Sets the configs of the next stage; none if the heuristics have no answer. */
 static status open_stage(conv_search *s)
 {
     drop_configs(s);
@@ -145,7 +146,7 @@ void conv_engine_write_notes(const conv_engine *engine, char *out, size_t size_b
                                          kinds[kind].words[i]);
 }
 
-/* Sets what *e says of itself; *good: it may be used. */
+/* Reads the engine's index, notes and workspace into *e; *good: it may be used. */
 static status examine(const conv_search *s, cudnnBackendDescriptor_t config, conv_engine *e,
                       bool *good)
 {

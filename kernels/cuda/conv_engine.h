@@ -1,10 +1,8 @@
-/* cuDNN's engines for one pass of a convolution: asked for in the order of their expected speed,
- * and only those that keep our promises.
+/* cuDNN's engines for one pass of a convolution, in the order of their expected speed.
  *
- * Never one whose bits differ from run to run, that rounds its inputs to another type first, or
- * that sums in less than float32. Float32 sums of plain float32 products need `tensor_cores` off:
- * then none transforms with roundings that show either (FFT, Winograd's with large tiles).
- */
+ * Left out are engines whose bits differ from run to run, that round their inputs to another type,
+ * or that sum in less than float32. Float32 sums of plain float32 products need `tensor_cores` off:
+ * then engines with large rounding errors (FFT, Winograd with large tiles) are left out too. */
 #ifndef MNIST_DDP_KERNELS_CUDA_CONV_ENGINE_H
 #define MNIST_DDP_KERNELS_CUDA_CONV_ENGINE_H
 
@@ -13,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* How cuDNN is told the device: by a handle, or without one by its properties. */
+/* The device for cuDNN: a handle, or the device's properties. */
 typedef struct conv_target {
     conv_attribute heuristics, plan; /* of the descriptors of engine heuristics and plans */
 } conv_target;
@@ -34,24 +32,24 @@ void conv_engine_close(conv_engine *engine);
 
 enum { CONV_SEARCH_CONFIGS = 64, CONV_SEARCH_TEXT_BYTES = 256 };
 
-/* A walk over the engines. */
+/* A search over the engines. */
 typedef struct conv_search {
     const conv_target *target;
     const conv_graph *graph;
-    bool tensor_cores; /* engines that use them are welcome */
-    bool compile;      /* so are engines that are compiled first, which takes seconds each */
+    bool tensor_cores; /* engines that use them are allowed */
+    bool compile;      /* engines that are compiled at run time are allowed; takes seconds each */
     bool many;         /* more than the first will be asked for; takes 20 ms */
     int stage;
     cudnnBackendDescriptor_t configs[CONV_SEARCH_CONFIGS];
     int count, at;
-    char refusal[CONV_SEARCH_TEXT_BYTES]; /* cuDNN's latest reason against an engine */
+    char refusal[CONV_SEARCH_TEXT_BYTES]; /* cuDNN's latest reason for refusing an engine */
 } conv_search;
 
-/* target to many are set, the rest is zero. *found false: there is no
- * other. The caller closes *out. */
+/* The caller has set target ... many; the rest is zero. *found false: there are no more. The caller
+ * closes *out. */
 status conv_engine_next(conv_search *search, conv_engine *out, bool *found);
 
-/* Ends a walk wherever it is. */
+/* Ends a search at any point. */
 void conv_engine_end(conv_search *search);
 
 #endif

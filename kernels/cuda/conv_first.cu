@@ -1,8 +1,8 @@
-/* A thread has one column and CHANNELS neighbouring output channels, and walks down the rows of its
- * strip with a window of 3x3 pixels in registers: so a warp writes neighbouring memory, and the
- * weights (backward: the sums of their gradients) stay in registers for as long as the block lives.
- * A block goes from image to image; the next one's pixels are on their way meanwhile. Few images
- * are cut into parts, for more blocks. */
+/* A thread has one column and CHANNELS neighbouring output channels. It goes down the rows of its
+ * strip with a window of 3x3 pixels in registers. So a warp's stores are coalesced, and the weights
+ * (backward: the sums of their gradients) stay in registers for the block's lifetime. A block loops
+ * over images and prefetches the next one's pixels. If there are few images, they are cut into
+ * parts, for more blocks. */
 #include "kernels/cuda/conv_first.h"
 
 #include "kernels/cuda/launch.cuh"
@@ -41,7 +41,7 @@ static __device__ inline void unpack(const raw<T, N> &from, float (&out)[N])
         out[j] = to_float(elements[j]);
 }
 
-/* How the threads share the work. A block does one part of every so manieth image. */
+/* How the threads share the work. A block does one part of every (step)th image. */
 struct layout {
     unsigned height, width, out_h, out_w, channels;
     unsigned groups; /* of CHANNELS channels */
@@ -52,7 +52,7 @@ struct layout {
     unsigned step;   /* to a block's next image */
 };
 
-/* What a thread is for. Threads beyond the last strip only help to fetch. */
+/* A thread's part of the work. Threads beyond the last strip only fetch pixels. */
 struct place {
     unsigned lane, first, last; /* rows of the strip, in each image */
     bool works;
@@ -83,7 +83,7 @@ static __device__ inline unsigned corner_of(const layout &l, const place &p)
     return p.first * l.width + p.lane / l.groups;
 }
 
-/* Where the thread's channels of its strip begin in y. */
+/* The offset in y of the thread's channels of its strip. */
 static __device__ inline unsigned offset_of(const layout &l, const place &p, unsigned image)
 {
     unsigned row = image * l.out_h + p.first;
@@ -190,12 +190,12 @@ static __global__ void __launch_bounds__(THREADS, CONV_FIRST_BLOCKS)
     }
 }
 
-/* The thread's channels of one row, on their way from memory. */
+/* The thread's channels of one row, prefetched. */
 template <typename T> struct coming {
     raw<T, CHANNELS> y, dy;
 };
 
-/* Rows on their way: as many as there are registers for. */
+/* Rows that are prefetched: as many as there are registers for. */
 template <typename T> constexpr unsigned DEPTH = sizeof(T) == 2 ? 2 : 1;
 
 template <typename T>
@@ -205,7 +205,7 @@ static __device__ inline void fetch_row(const T *y, const T *dy, unsigned at, co
     out->dy = load_raw<CHANNELS>(dy + at);
 }
 
-/* The gradient in front of the relu. */
+/* The gradient before the relu. */
 template <typename T>
 static __device__ inline void unpack_row(const coming<T> &row, float (&dz)[CHANNELS])
 {
@@ -232,8 +232,8 @@ static __device__ inline void add_row(const float (&dz)[CHANNELS], const float (
     }
 }
 
-/* Adds up the block's threads and leaves the sums in partial (values, blocks): the warp's threads
- * of one group pair by pair, then the warps in order. */
+/* Sums over the block's threads into partial (values, blocks): a warp's threads of one group by a
+ * tree, then the warps in order. */
 static __device__ inline void leave_sums(const layout &l, const place &p, sums_of_thread &sums,
                                          float *partial)
 {

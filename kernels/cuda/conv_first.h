@@ -1,6 +1,6 @@
 /* The first convolution of a network: one channel of plain input, 3x3, relu, output channels
- * innermost. A library has nothing for it: it does 9 multiplications per number that it writes, so
- * memory is what it waits for. */
+ * innermost. No library has a kernel for it. It does 9 multiplications per number that it writes,
+ * so it is bound by memory. */
 #ifndef MNIST_DDP_KERNELS_CUDA_CONV_FIRST_H
 #define MNIST_DDP_KERNELS_CUDA_CONV_FIRST_H
 
@@ -20,7 +20,8 @@ status conv_first_forward(const device *dev, const conv2d_shape *shape, int n, c
 
 enum { CONV_FIRST_BLOCKS = 2 }; /* per multiprocessor */
 
-/* dw and db of `out` from x, and from dy where y > 0. `sums`: for dw_count + db_count values. */
+/* dw and db of `out` from x and dy; dy counts only for y > 0. `sums`: for dw_count + db_count
+ * values. */
 status conv_first_backward_weights(const device *dev, const conv2d_shape *shape, int n,
                                    const void *x, const void *y, const void *dy,
                                    const conv_sums *sums, const conv_gradient *out);

@@ -2,7 +2,7 @@
 
 #define COUNT_OF(array) ((int)(sizeof(array) / sizeof(array)[0]))
 
-/* Descriptors belong to the graph from the moment they are made. */
+/* The graph owns the descriptors. */
 static status add(conv_graph *g, cudnnBackendDescriptorType_t type,
                   const conv_attribute *attributes, int count, cudnnBackendDescriptor_t *out)
 {
@@ -50,7 +50,7 @@ static status add_convolution(conv_graph *g, cudnnBackendDescriptor_t *out)
     return add(g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, attributes, COUNT_OF(attributes), out);
 }
 
-/* What the attributes of the three operations are called. */
+/* The attribute names of the three operations. */
 typedef struct operation_names {
     cudnnBackendDescriptorType_t type;
     cudnnBackendAttributeName_t alpha, beta, convolution, w, x, y;

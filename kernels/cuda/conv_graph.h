@@ -13,7 +13,7 @@ typedef enum conv_pass {
     CONV_PASSES,
 } conv_pass;
 
-/* The tensors' names, in the graph and where it is executed. */
+/* The tensors' unique ids in the graph and its execution. */
 enum { CONV_X = 1, CONV_W, CONV_Y, CONV_BIAS, CONV_SUM };
 
 enum { CONV_ALIGNMENT = 16, CONV_GRAPH_PARTS = 12 }; /* bytes; descriptors below a graph */

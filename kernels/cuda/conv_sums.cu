@@ -21,13 +21,13 @@ void conv_sums_free(device *dev, conv_sums *sums)
     sums->partial = nullptr;
 }
 
-/* A warp per value: each lane adds up every 32nd block's sum, then the lanes halve. */
+/* A warp per value: each lane sums every 32nd block's partial, then a tree over the lanes. */
 static __global__ void finish_kernel(const float *partial, unsigned blocks, conv_gradient out)
 {
     unsigned value = (unsigned)(thread_index() / WARP), lane = threadIdx.x % WARP;
     unsigned dw_count = (unsigned)out.dw_count;
     if (value >= dw_count + (unsigned)out.db_count)
-        return; /* the whole warp does */
+        return; /* the whole warp returns */
     float sum = 0.0f;
     for (unsigned b = lane; b < blocks; b += WARP)
         sum += partial[(size_t)value * blocks + b];
@@ -48,8 +48,8 @@ status conv_sums_finish(const device *dev, const conv_sums *sums, unsigned block
     return CUDA_CALL(cudaGetLastError());
 }
 
-/* A thread has PACKED neighbouring channels of every so manieth row; `groups` threads make a row.
- */
+/* A thread has PACKED neighbouring channels of every (stride)th row; `groups` threads make a
+ * row. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS, CONV_SUMS_COLUMNS_BLOCKS)
     columns_kernel(const T *dy, size_t rows, unsigned channels, float *partial)

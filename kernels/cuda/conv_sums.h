@@ -1,9 +1,8 @@
-/* What stands around convolutions: the bias, its gradient, and sums over a batch.
+/* Bias, bias gradient and batch reductions of convolutions.
  *
- * Sums have two stages: every block of the first leaves its own sums, and the second adds those up
- * in an order that the shapes fix. So the same numbers give the same bits. Activations are of the
- * device's type, aligned to 16 bytes.
- */
+ * Reductions have two stages. Each block of the first writes its partial sums, and the second adds
+ * those in an order fixed by the shapes. So the same numbers give the same bits. Activations are of
+ * the device's type, aligned to 16 bytes. */
 #ifndef MNIST_DDP_KERNELS_CUDA_CONV_SUMS_H
 #define MNIST_DDP_KERNELS_CUDA_CONV_SUMS_H
 
@@ -13,9 +12,9 @@
 extern "C" {
 #endif
 
-/* Room for the first stage. */
+/* The first stage's output. */
 typedef struct conv_sums {
-    float *partial; /* (values, blocks), as many blocks as the launch has */
+    float *partial; /* (values, blocks), blocks: of the launch */
     unsigned max_blocks;
 } conv_sums;
 

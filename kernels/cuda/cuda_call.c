@@ -7,7 +7,7 @@
 
 enum { HINT_BYTES = 256 };
 
-/* What helps, where the library's own text does not say it. */
+/* What to do, if the library's own text does not say it. */
 static const char *fixed_hint(cudaError_t code)
 {
     switch (code) {
@@ -65,7 +65,7 @@ static void hint_of(cudaError_t code, char *out)
 /* "name" or "name on GPU 0" of the call whose text is "name(arguments)". */
 static void name_call(const char *call, char *out, size_t out_bytes)
 {
-    static const char launch[] = "cudaGetLastError"; /* what is asked behind one */
+    static const char launch[] = "cudaGetLastError"; /* the call after a launch */
     int gpu = -1, length = (int)strcspn(call, "(");
     const char *what = strncmp(call, launch, sizeof launch - 1) == 0 ? "kernel launch, " : "";
     if (cudaGetDevice(&gpu) == cudaSuccess && gpu >= 0)
@@ -81,7 +81,8 @@ status cuda_call_status(cudaError_t code, const char *call, const char *file, in
     char name[96], hint[HINT_BYTES];
     name_call(call, name, sizeof name);
     hint_of(code, hint);
-    (void)cudaGetLastError(); /* the runtime notes it too: the next launch shall not find it */
+    (void)cudaGetLastError(); /* clears the runtime's copy, so that the next launch does not report
+                                 it */
     return status_fail(code == cudaErrorMemoryAllocation ? STATUS_NO_MEMORY : STATUS_DEVICE, file,
                        line, "%s: %s (%d): %s%s", name, cudaGetErrorName(code), (int)code,
                        cudaGetErrorString(code), hint);

@@ -1,4 +1,5 @@
-/* Each foreign call becomes a status: the call, its error by name and text, and the GPU. */
+/* Error codes of NVIDIA's libraries as a status: the call, its error by name and text, and the
+ * GPU. */
 #ifndef MNIST_DDP_KERNELS_CUDA_CALL_H
 #define MNIST_DDP_KERNELS_CUDA_CALL_H
 
@@ -14,7 +15,7 @@ extern "C" {
 
 /* TRY(CUDA_CALL(cudaMemcpyAsync(dst, src, size_bytes, kind, stream))); a kernel launch is followed
  * by TRY(CUDA_CALL(cudaGetLastError())). Out of memory is STATUS_NO_MEMORY, else STATUS_DEVICE;
- * with a hint where one helps. */
+ * with a hint if there is one. */
 #define CUDA_CALL(call) cuda_call_status((call), #call, __FILE__, __LINE__)
 #define CUBLASLT_CALL(call) cuda_call_cublaslt((call), #call, __FILE__, __LINE__)
 #define CUDNN_CALL(call) cuda_call_cudnn((call), #call, __FILE__, __LINE__)

@@ -17,8 +17,8 @@ typedef struct cuda_shadow {
     void *copy;
 } cuda_shadow;
 
-/* Where the relu behind a linear layer let its input through: a bit per output, as cuBLASLt writes
- * it. Part of the layer's plan. */
+/* The relu mask of a linear layer, as cuBLASLt's epilogue writes it: a bit per output, set if it is
+ * above 0. Part of the layer's plan. */
 typedef struct cuda_relu_mask {
     struct cuda_relu_mask *next;
     const float *y; /* the output that it belongs to; NULL: the last forward pass wrote none */
@@ -27,12 +27,12 @@ typedef struct cuda_relu_mask {
     void *bits;
 } cuda_relu_mask;
 
-/* What pool_backward summed while it wrote dz: the bias gradient of the convolution in front of the
- * pool, but for the last stage (conv_sums.h), so that nothing has to read dz once more for it. */
+/* The first stage (conv_sums.h) of a convolution's bias gradient. pool_backward sums it while it
+ * writes dz, so that dz is not read again. */
 typedef struct cuda_pool_sums {
-    float *partial; /* (channels, blocks); NULL: no convolution has made room */
-    int room;       /* for as many channels */
-    const void *dz; /* what they are of; NULL: of nothing that is still there */
+    float *partial; /* (channels, blocks); NULL: not allocated */
+    int room;       /* channels that `partial` has room for */
+    const void *dz; /* the array that was summed; NULL: none, or overwritten since */
     size_t rows;
     int channels;
     unsigned blocks;
@@ -51,15 +51,15 @@ typedef struct cuda_state {
     struct cuda_state *next_given_up;
     int index; /* the GPU */
     int multiprocessors;
-    cudaStream_t stream; /* where all arithmetic is enqueued; also dev->stream */
+    cudaStream_t stream; /* all kernels are enqueued here; also dev->stream */
     cudaStream_t copies; /* for copy_out */
-    cudaEvent_t fence;   /* orders `copies` behind `stream` */
+    cudaEvent_t fence;   /* makes `copies` wait for `stream` */
     cublasLtHandle_t blas;
     cudnnHandle_t dnn; /* NULL until a convolution is made; bound to `stream` */
     cuda_block *blocks;
-    void *workspace; /* of all of cuBLASLt's calls: they run one after the other */
+    void *workspace; /* shared by all cuBLASLt calls, which run one after the other */
     size_t workspace_bytes;
-    void *conv_workspace; /* of all of cuDNN's; NULL as long as dnn is */
+    void *conv_workspace; /* shared by all cuDNN calls; NULL as long as dnn is */
     size_t conv_workspace_bytes;
     void *loss_scratch;    /* loss.cu's */
     cuda_shadow *shadows;  /* PRECISION_BF16 and PRECISION_F16 only */
@@ -69,11 +69,12 @@ typedef struct cuda_state {
     int choice_count;
     bool capturing;  /* between capture_begin and capture_end */
     bool scale_loss; /* as the last begin_step said */
-    bool given_up;   /* enqueued work hangs: nothing waits for it any more */
+    bool given_up;   /* enqueued work hangs: no call waits for it any more */
 } cuda_state;
 
-/* Where cuDNN wants more, a batch goes in pieces. Some float32 engines want 230 KiB an image of the
- * CNN: a large GPU's workspace holds 1024 of them, enough to keep all its multiprocessors busy. */
+/* If cuDNN wants more workspace, a batch is cut into pieces. Some float32 engines want 230 KiB per
+ * image of the CNN. A large GPU's workspace is enough for 1024 images, which keeps all its
+ * multiprocessors busy. */
 enum {
     CUDA_WORKSPACE_BYTES = 32 << 20,
     CUDA_LARGE_CONV_WORKSPACE_BYTES = 256 << 20,
@@ -99,7 +100,7 @@ static inline cudaDataType_t cuda_activation_type(const device *dev)
                                              : CUDA_R_32F;
 }
 
-/* Something else is written to `memory`. */
+/* Call it before `memory` is overwritten. */
 static inline void cuda_forget_pool_sums(const device *dev, const void *memory)
 {
     if (cuda_state_of(dev)->pool_sums.dz == memory)
@@ -112,15 +113,15 @@ static inline status cuda_use(const device *dev)
     return CUDA_CALL(cudaSetDevice(cuda_state_of(dev)->index));
 }
 
-/* What a library call reads for the parameters at `parameters`: themselves, or their 16-bit copy,
- * which begin_forward has made. */
+/* What a library call reads for these parameters: the float32 arena itself, or the 16-bit copy that
+ * begin_forward has made. */
 const void *cuda_shadow_of(const device *dev, const float *parameters);
 
-/* Memory as alloc of the device's table, for tensors and for the device's own use. cuda_free leaves
- * a 16-bit copy of what was there: the table's free drops it as well. */
+/* Memory as alloc of the device's table, for tensors and for the device's own use. cuda_free does
+ * not free the 16-bit copy of an arena; the table's free does. */
 status cuda_alloc(device *dev, size_t size_bytes, void **out);
 void cuda_free(device *dev, void *memory);
-void cuda_forget_blocks(device *dev); /* what is left will not be freed singly any more */
+void cuda_forget_blocks(device *dev); /* the remaining blocks will not be freed one by one */
 
 #ifdef __cplusplus
 }

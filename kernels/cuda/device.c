@@ -158,8 +158,8 @@ static void release(cuda_state *s)
         (void)cudaStreamDestroy(s->stream);
 }
 
-/* Releasing what a GPU that was given up still uses would wait for it: so that is held until the
- * process ends, here, where leak checkers see that it is. */
+/* Freeing resources of a GPU that was given up would block. They are kept until the process ends,
+ * in a list that leak checkers can see. */
 static void hold(cuda_state *s)
 {
     static cuda_state *held;

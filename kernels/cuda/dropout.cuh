@@ -6,7 +6,7 @@
 
 #include <cuda_runtime.h>
 
-/* Bit j is set where element 16 * block + j of sample i stays. */
+/* Bit j is set if element 16 * block + j of sample i is kept. */
 static __device__ inline unsigned dropout_kept(const dropout &drop, unsigned i, unsigned block)
 {
     philox_words words =

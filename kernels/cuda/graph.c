@@ -1,5 +1,5 @@
-/* Recordings of a step's work as CUDA graphs. Thread-local mode: what other threads ask of the GPU
- * meanwhile, a collective's watchdog say, neither enters a recording nor spoils it. */
+/* Graph capture in thread-local mode: calls of other threads meanwhile, such as a collective's
+ * watchdog, neither enter a capture nor invalidate it. */
 #include "base/memory.h"
 #include "kernels/cuda/cuda_ops.h"
 
@@ -19,7 +19,7 @@ status cuda_capture_begin(device *dev)
     return STATUS_OK;
 }
 
-/* Uploaded at once: the first launch is as quick as the later ones. */
+/* The graph is uploaded here, so that the first launch is as quick as later ones. */
 static status make_playable(device *dev, cudaGraph_t recorded, device_graph **out)
 {
     device_graph *made = NULL;
@@ -35,7 +35,7 @@ static status make_playable(device *dev, cudaGraph_t recorded, device_graph **ou
     return STATUS_OK;
 }
 
-/* A capture that could not be ended would spoil all later calls of this thread. */
+/* A capture left open would make all later calls of this thread fail. */
 static void abandon_capture(cudaStream_t stream)
 {
     enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;

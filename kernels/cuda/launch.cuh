@@ -1,5 +1,5 @@
-/* How kernels start and declare shared memory: in one place, so that they also build for the
- * emulated device of tests/emulator. Kernels start through LAUNCH only. */
+/* How kernels are launched and declare shared memory. It is in one place, so that they also build
+ * for the emulated device of tests/emulator. Kernels are launched through LAUNCH only. */
 #ifndef MNIST_DDP_KERNELS_CUDA_LAUNCH_CUH
 #define MNIST_DDP_KERNELS_CUDA_LAUNCH_CUH
 
@@ -8,8 +8,7 @@
 /* LAUNCH(stream, blocks, threads, kernel, arguments...): one-dimensional; followed by
  * CUDA_CALL(cudaGetLastError()). A kernel that is a template stands in parentheses.
  * SHARED(type, name, count): uninitialised shared memory of the block, `name` an array or pointer.
- * UNROLL before a loop: its body is written out for every turn, so that arrays stay in registers.
- */
+ * UNROLL before a loop: it is unrolled, so that arrays stay in registers. */
 #ifdef CUDA_EMULATED
 #include <emulated_launch.h>
 #define UNROLL

@@ -7,15 +7,15 @@ constexpr unsigned THREADS = 128;
 
 struct finish_job {
     unsigned n, features, runs; /* runs of a thread's columns in a row; the last may be shorter */
-    bool aligned;               /* every run lies as its pack may */
+    bool aligned;               /* every run is aligned as its pack */
     const float *bias;
     bool relu, drops;
     dropout drop;
-    float scale; /* behind dropout */
+    float scale; /* of dropout: 1 / (1 - p) */
 };
 
-/* Bit j: column first + j of row i stays. One Philox block decides DROPOUT_BLOCK columns: the
- * threads that share it all compute it. */
+/* Bit j: column first + j of row i is kept. One Philox block decides DROPOUT_BLOCK columns; all
+ * threads that share it compute it. */
 static __device__ inline unsigned kept_here(const finish_job &job, unsigned i, unsigned first,
                                             unsigned count)
 {
@@ -39,7 +39,7 @@ static __device__ inline float finished(const finish_job &job, float value, unsi
     return stays ? value * job.scale : 0.0f;
 }
 
-/* A thread has PACKED neighbouring columns: one access each way, and a warp's lie side by side. */
+/* A thread has PACKED neighbouring columns: one load and one store, coalesced over the warp. */
 template <typename T> static __global__ void finish_kernel(finish_job job, T *y)
 {
     constexpr unsigned N = PACKED<T>;
@@ -119,7 +119,8 @@ status cuda_relu_backward(device *dev, size_t count, const float *x, float scale
     });
 }
 
-/* A block has 32 columns, a warp every 32nd row of them; then the first warp adds up the warps. */
+/* A block has 32 columns. Each warp sums every 32nd row of them; then the first warp sums the
+ * warps. */
 constexpr unsigned COLUMNS = 32, ROWS = 32;
 
 template <typename T>

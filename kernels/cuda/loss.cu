@@ -1,6 +1,6 @@
 /* Softmax cross-entropy. A thread has one row at a time. Each block sums its rows' losses in a
- * fixed tree and notes the partial sum; the block that comes last sums the partials in the same
- * tree: no float is ever added in an order that the hardware chooses. */
+ * fixed tree and stores the partial sum. The last block to finish sums the partials in the same
+ * tree. So the order of summation does not depend on the hardware. */
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/vector.cuh"
@@ -16,14 +16,14 @@ struct loss_partial {
 
 struct loss_scratch {
     loss_partial partials[MAX_BLOCKS];
-    unsigned ticket; /* counts blocks that are done; back at 0 behind the last */
+    unsigned ticket; /* counts blocks that are done; the last one resets it to 0 */
 };
 
 struct loss_job {
     const float *logits;
     const uint8_t *labels;
     int n, classes;
-    const step_state *state; /* NULL where no gradient is wanted */
+    const step_state *state; /* NULL if no gradient is wanted */
     score *totals;
     loss_scratch *scratch;
 };
@@ -38,7 +38,7 @@ static __device__ loss_partial block_sum(loss_partial mine)
         mine.loss += __shfl_down_sync(ALL_LANES, mine.loss, step);
         correct += __shfl_down_sync(ALL_LANES, correct, step);
     }
-    __syncthreads(); /* the last use of the shared memory is over */
+    __syncthreads(); /* the previous use of the shared memory is over */
     if (threadIdx.x % WARP == 0) {
         losses[threadIdx.x / WARP] = mine.loss;
         hits[threadIdx.x / WARP] = correct;
@@ -59,7 +59,7 @@ static __device__ void add_to_totals(const loss_job &job, const loss_partial &su
     job.totals->correct += sum.correct;
 }
 
-/* Whether this block is the last one to come here; then it sees all partials. */
+/* Whether this block is the last one; then it sees all partials. */
 static __device__ bool block_is_last(loss_scratch *scratch)
 {
     SHARED(unsigned, last, 1);

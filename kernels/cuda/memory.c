@@ -56,8 +56,7 @@ status cuda_alloc(device *dev, size_t size_bytes, void **out)
     return STATUS_OK;
 }
 
-/* cudaFree waits for the GPU in the driver. Where that would hang, the memory is left to the end of
- * the process. */
+/* cudaFree waits for the GPU in the driver. If that would hang, the memory is not freed. */
 void cuda_free(device *dev, void *memory)
 {
     if (memory == NULL)
@@ -69,8 +68,8 @@ void cuda_free(device *dev, void *memory)
         (void)cudaFree(memory);
 }
 
-/* A copy from or to pageable memory blocks until its turn comes: so all work is waited for first,
- * and then its turn is at once. */
+/* A copy from or to pageable memory blocks in the driver until earlier work is done. So this waits
+ * for that work first, in a way that can be interrupted. */
 static status copy_pageable(device *dev, void *dst, const void *src, size_t size_bytes,
                             enum cudaMemcpyKind kind)
 {

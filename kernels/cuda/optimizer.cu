@@ -1,4 +1,4 @@
-/* The optimizers over flat arenas: one launch each, and one before it where a gradient may be
+/* The optimizers over flat arenas: one launch each, and one before it if a gradient may be
  * infinite. The formulas are those of kernels/optimizer_math.h. */
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/launch.cuh"
@@ -7,7 +7,7 @@
 constexpr unsigned THREADS = 128;
 constexpr int RUN = 4; /* elements of a thread: 16 bytes of each array */
 
-/* What a rule gets of the step's state. */
+/* The factors of a step that a rule reads. */
 struct factors {
     float unscale; /* 1 / step_loss_scale, exact: the scale is a power of two */
     float lr, step_size, correction2_sqrt;
@@ -87,7 +87,7 @@ static __global__ void update_kernel(arenas all, const step_state *state, Rule r
             a = load_pack<RUN>(all.state1 + at);
         if (Rule::STATES > 1)
             b = load_pack<RUN>(all.state2 + at);
-        if (skipped) /* asked behind the loads: their latencies overlap with that of the state */
+        if (skipped) /* tested after the loads, so that their latencies overlap */
             return;
         UNROLL
         for (int j = 0; j < RUN; j++)
@@ -112,7 +112,7 @@ static __device__ inline bool is_finite(float x)
     return x - x == 0.0f;
 }
 
-/* All who find an infinity or a NaN store the same. */
+/* All threads that find an infinity or a NaN store the same value. */
 static __global__ void overflow_kernel(const float *grad, size_t count, bool aligned,
                                        step_state *state)
 {
@@ -131,8 +131,8 @@ static __global__ void overflow_kernel(const float *grad, size_t count, bool ali
         state->scaling.overflow = 1;
 }
 
-/* The check is left out where the last begin_step scaled no loss: so all steps that one recording
- * is played for must agree in that. */
+/* Without loss scaling in the last begin_step there is no check. So all steps that replay one graph
+ * must have the same setting. */
 static status find_overflow(device *dev, const arenas &all, step_state *state)
 {
     constexpr unsigned BLOCKS_EACH = 8; /* per multiprocessor */

@@ -1,6 +1,6 @@
-/* Relu, 2x2 max-pooling and dropout, channels innermost: a thread has the 16 channels of one output
- * pixel that one Philox block decides. What the backward pass needs is one code of 4 bits per
- * output: which of the window's four won, and whether it passed. It then reads no activation. */
+/* Relu, 2x2 max-pooling and dropout, channels innermost. A thread has the 16 channels of one output
+ * pixel that one Philox block decides. The backward pass needs a code of 4 bits per output: which
+ * of the window's four won, and whether it passed. It reads no activation. */
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/dropout.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -18,7 +18,7 @@ struct pool_sizes {
     unsigned n, width, channels, blocks;
 };
 
-/* Where a thread works. */
+/* The thread's place in the arrays. */
 struct pool_place {
     unsigned i, block;     /* sample, and block of it */
     size_t output, window; /* the first of its elements in y, and of its window in z */
@@ -39,7 +39,7 @@ static __device__ inline pool_place pool_place_of(const pool_sizes &s, size_t it
     return at;
 }
 
-/* Bit j: channel j of the thread stays. */
+/* Bit j: channel j of the thread is kept. */
 static __device__ inline unsigned kept_here(const pool_sizes &s, const pool_place &at,
                                             const dropout &drop)
 {
@@ -119,11 +119,10 @@ static __device__ inline void spread(const pool_sizes &s, const pool_place &at, 
     }
 }
 
-/* The block's sums, of its threads in their order. A thread's channels are those of every
- * `groups`th thread. */
+/* Sums over the block's threads, in their order. Every `groups`th thread has the same channels. */
 static __device__ void leave_sums(unsigned channels, const float (&sum)[LANES], float *partial)
 {
-    constexpr unsigned ROW = THREADS + 1; /* neither way into one bank */
+    constexpr unsigned ROW = THREADS + 1; /* no bank conflicts in either direction */
     SHARED(float, shared, (LANES * ROW));
     unsigned groups = channels / LANES;
     UNROLL

@@ -1,4 +1,4 @@
-/* What begins a step: its state, and its batch. */
+/* The beginning of a step: its state and its batch. */
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/vector.cuh"

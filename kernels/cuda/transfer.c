@@ -1,4 +1,4 @@
-/* Pinned memory, events, and copies that run beside the arithmetic. */
+/* Pinned memory, events, and copies that overlap with kernels. */
 #include "base/memory.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/wait.h"

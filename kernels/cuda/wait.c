@@ -1,4 +1,4 @@
-/* No call that blocks in the driver is used: it would wait for ever for a collective that hangs. */
+/* No blocking call of the driver is used: if a collective hangs, it would block forever. */
 #include "kernels/cuda/wait.h"
 
 #include "base/poll_pause.h"
@@ -16,7 +16,7 @@ static cudaError_t query(const awaited *a)
     return a->event != NULL ? cudaEventQuery(a->event) : cudaStreamQuery(a->stream);
 }
 
-/* *code: how the work ended; with STATUS_OK. Else dev->interrupted said that it is given up. */
+/* STATUS_OK: the work ended, with *code. Otherwise dev->interrupted ended the wait. */
 static status poll(device *dev, const awaited *a, cudaError_t *code)
 {
     poll_pause pause = {0};
@@ -31,7 +31,7 @@ static status poll(device *dev, const awaited *a, cudaError_t *code)
     }
     if (*code == cudaSuccess) {
         *code = cudaGetLastError();
-        if (*code == cudaErrorNotReady) /* some versions note that answer as if it were an error */
+        if (*code == cudaErrorNotReady) /* some versions keep that answer as the last error */
             *code = cudaSuccess;
     }
     return STATUS_OK;
@@ -77,7 +77,7 @@ bool cuda_drain(device *dev)
         if (all[i].stream != NULL && poll(dev, &all[i], &code) != STATUS_OK)
             return false;
         if (code != cudaSuccess)
-            (void)cudaGetLastError(); /* broken work does not hang */
+            (void)cudaGetLastError(); /* failed work does not hang */
     }
     return true;
 }

@@ -82,7 +82,7 @@ status reference_conv2d_forward(conv2d *plan, int n, const float *x, const float
     return STATUS_OK;
 }
 
-/* dy of one plane, zero where the relu behind it was: into `out` (OH, OW). */
+/* The gradient of one plane before its relu, into `out` (OH, OW): dy, or zero for y = 0. */
 static void masked(const plan_state *p, const float *y, const float *dy, float *restrict out)
 {
     int area = p->out_h * p->out_w;

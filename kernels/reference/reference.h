@@ -1,4 +1,4 @@
-/* The yardstick: every operation as plain loops, in plain NCHW order, on one thread. */
+/* The reference device: every operation as plain loops, in plain NCHW order, on one thread. */
 #ifndef MNIST_DDP_KERNELS_REFERENCE_REFERENCE_H
 #define MNIST_DDP_KERNELS_REFERENCE_REFERENCE_H
 
