@@ -75,7 +75,7 @@ status cache_lock(const char *folder, int timeout_ms, int *lock)
 void cache_unlock(int lock)
 {
     if (lock >= 0)
-        close(lock); /* the last descriptor of the open file: the lock goes with it */
+        close(lock); /* closing the last descriptor releases the lock */
 }
 
 status cache_draft(const char *path, file_draft *out)

@@ -38,8 +38,7 @@ static status take(const char *folder, const char *found_by, dataset_location *o
     return STATUS_OK;
 }
 
-/* A place that the user named holds the files, itself or as a torchvision root, or it is an error.
- */
+/* A folder given by the user must hold the files, itself or as a torchvision root. */
 static status locate_named(const char *place, const char *found_by, dataset_location *out)
 {
     char raw[FILE_PATH_BYTES], missing[NAMES_BYTES], missing_in_raw[NAMES_BYTES];
@@ -65,7 +64,7 @@ static status locate_named(const char *place, const char *found_by, dataset_loca
                 place, nearer ? missing : missing_in_raw, TORCHVISION_FOLDER);
 }
 
-/* Sets *found where the working directory or the cache holds the files. */
+/* Sets *found if the working directory or the cache holds the files. */
 static status locate_customary(dataset_location *out, bool *found)
 {
     char folder[FILE_PATH_BYTES];

@@ -29,16 +29,16 @@ typedef struct dataset_location {
 } dataset_location;
 
 /* Looks in `data_dir` (unless NULL), $MNIST_DDP_DATA, ./data/MNIST/raw and the cache, in this
- * order, for the four official names, plain or with .gz. A place that was named (the first two) and
- * does not hold them is an error that lists what is missing; the others are passed over. Found
- * nowhere: makes the embedded digits in the cache (or in memory where no cache folder can be
- * written) and returns those. */
+ * order, for the four official names, plain or with .gz. If one of the first two is given and does
+ * not hold them, that is an error that lists what is missing; the others are skipped. If none has
+ * them, makes the embedded digits in the cache (or in memory if no cache folder can be written) and
+ * returns those. */
 status dataset_locate(const char *data_dir, dataset_location *out);
 
 /* Maps one split. gzip files are decompressed once per host into the cache folder
  * ($XDG_CACHE_HOME/mnist_ddp, else ~/.cache/mnist_ddp; one writer at a time), or into this
- * process's memory where that cannot be written. STATUS_INVALID or STATUS_IO names the file, the
- * byte offset and what was expected. */
+ * process's memory if that cannot be written. STATUS_INVALID or STATUS_IO names the file, the byte
+ * offset and what was expected. */
 status dataset_open(const dataset_location *location, dataset_split split, dataset *out);
 
 /* Copies images and labels into the device's memory, which the caller frees. */

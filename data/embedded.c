@@ -33,7 +33,7 @@ static int usable_cpus(void)
     return count < MAX_THREADS ? count : MAX_THREADS;
 }
 
-/* Where a split's two files are being written. */
+/* The two files of a split, open for writing. */
 typedef struct target {
     int images, labels;
     const char *images_name, *labels_name;
@@ -115,7 +115,7 @@ static status make_split(const char *folder, dataset_split split)
     return st;
 }
 
-/* As the folder's one writer: makes what is not there. */
+/* The caller holds the folder's lock. Makes the missing files. */
 static status make_missing(const char *folder)
 {
     for (dataset_split split = DATASET_TRAIN; split <= DATASET_TEST; split++) {

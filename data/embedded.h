@@ -8,8 +8,8 @@
 #include "data/idx_file.h"
 
 /* Finds the four files in the cache, or makes them there (once per host; takes seconds), and sets
- * `folder` (FILE_PATH_BYTES). Waits for another process that makes them.
- * STATUS_IO or STATUS_TIMEOUT where the cache cannot be used. */
+ * `folder` (FILE_PATH_BYTES). If another process is making them, waits at most CACHE_LOCK_MS.
+ * STATUS_IO or STATUS_TIMEOUT if the cache cannot be used. */
 status embedded_find_or_make(char *folder);
 
 /* Makes one split in this process's memory, for a host without a cache. */

@@ -13,8 +13,8 @@
 enum {
     INPUT_BYTES = 64 * 1024,
     OUTPUT_BYTES = 256 * 1024,
-    GZIP_WINDOW = 16 + MAX_WBITS, /* zlib's spelling of: a gzip header and trailer */
-    MAX_RATIO = 1032,             /* deflate's best: 258 bytes for 2 bits */
+    GZIP_WINDOW = 16 + MAX_WBITS, /* for zlib: a gzip header and trailer */
+    MAX_RATIO = 1032,             /* deflate's best ratio: 258 bytes for 2 bits */
     RATIO_SLACK_BYTES = 4096,
 };
 
@@ -70,8 +70,8 @@ static status inflate_failed(const stream *s, int code)
                 s->name, source_offset(s), why);
 }
 
-/* Decompresses the next `wanted` bytes (at most OUTPUT_BYTES) to s->output; *got is less only where
- * the member ends. */
+/* Decompresses the next `wanted` bytes (at most OUTPUT_BYTES) to s->output; *got is less only at
+ * the end of the member. */
 static status produce(stream *s, size_t wanted, size_t *got)
 {
     s->z.next_out = s->output;
@@ -166,7 +166,7 @@ status gunzip_idx(int source, const char *name, uint64_t compressed_bytes, idx_k
         st = inflate_failed(s, code);
     if (st == STATUS_OK)
         st = copy(s, kind, compressed_bytes, sink, sink_name, sink_failed);
-    inflateEnd(&s->z); /* harmless where the init failed */
+    inflateEnd(&s->z); /* harmless if the init failed */
     free(s);
     return st;
 }

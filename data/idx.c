@@ -33,7 +33,7 @@ size_t idx_header_bytes(idx_kind kind)
     return 4 + 4 * (size_t)kind_dimensions(kind);
 }
 
-/* A server that does not have the file often answers with a page that says so. */
+/* A server without the file often answers with a web page. */
 static bool looks_like_web_page(const uint8_t *bytes, size_t size)
 {
     size_t at = size >= 3 && memcmp(bytes, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
@@ -136,7 +136,7 @@ status idx_size_check(const char *name, const idx_shape *shape, uint64_t actual_
 
 status idx_labels_check(const char *name, const uint8_t *labels, size_t count, size_t offset)
 {
-    unsigned largest = 0; /* a plain maximum is vectorised; the place is looked for when needed */
+    unsigned largest = 0; /* a plain maximum is vectorised; the position is found on error */
     for (size_t i = 0; i < count; i++)
         largest = labels[i] > largest ? labels[i] : largest;
     if (largest < IDX_CLASSES)

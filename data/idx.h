@@ -3,8 +3,7 @@
  *   images  00 00 08 03  count  rows  columns  (count, rows, columns) pixels
  *   labels  00 00 08 01  count                 (count) labels
  *
- * Nothing of a file is believed: every error names the file (`name`), the byte and what was
- * expected there.
+ * A file is not trusted: every error names the file (`name`), the byte and what was expected there.
  */
 #ifndef MNIST_DDP_DATA_IDX_H
 #define MNIST_DDP_DATA_IDX_H

@@ -84,7 +84,7 @@ static status copy_open(const char *path, idx_kind kind, idx_file *out)
     return st;
 }
 
-/* The copy's file name, by all that tells one original from another and from its later self. */
+/* The copy's file name, from the original's path, size and time. */
 static status copy_name(const original *o, char *out, size_t out_bytes)
 {
     char *canonical = realpath(o->path, NULL);
@@ -98,8 +98,8 @@ static status copy_name(const original *o, char *out, size_t out_bytes)
     return STATUS_OK;
 }
 
-/* Decompresses to `sink`. An original that changes meanwhile is an error: its copy's name would
- * promise something else. */
+/* Decompresses to `sink`. If the original changes meanwhile, that is an error: the copy's name
+ * would not match its content. */
 static status decompress(const original *o, int sink, const char *sink_name, bool *sink_failed)
 {
     *sink_failed = false;
@@ -130,7 +130,8 @@ static status open_in_memory(const original *o, idx_file *out)
     return st;
 }
 
-/* As the folder's one writer: makes the copy unless another process has done so meanwhile. */
+/* The caller holds the folder's lock. Makes the copy, unless another process has made it
+ * meanwhile. */
 static status copy_make(const original *o, const char *path, idx_file *out, bool *cache_failed)
 {
     if (copy_open(path, o->kind, out) == STATUS_OK)
@@ -154,7 +155,7 @@ static status copy_make(const original *o, const char *path, idx_file *out, bool
     return st;
 }
 
-/* *cache_failed tells a cache that cannot be used from an original that is bad. */
+/* *cache_failed: the cache cannot be used; false: the original is bad. */
 static status open_in_cache(const original *o, const char *name, idx_file *out, bool *cache_failed)
 {
     char folder[FILE_PATH_BYTES], path[FILE_PATH_BYTES];

@@ -17,8 +17,8 @@ typedef struct idx_file {
 
 /* Maps a plain file in place. A gzip file (by its content, not its name) is decompressed into the
  * cache folder first, unless that was done before: the copy's name holds the original's path, size
- * and time. Processes that want the same copy wait for the one that makes it; where the cache
- * cannot be written, or is locked for over a minute, the copy is made in this process's memory.
+ * and time. Processes that want the same copy wait for the one that makes it. If the cache cannot
+ * be written, or is locked for over a minute, the copy is made in this process's memory.
  *
  * STATUS_INVALID for content (idx.h, gunzip.h) and for folders and the like; STATUS_IO. */
 status idx_file_open(const char *path, idx_kind kind, idx_file *out);

@@ -14,18 +14,18 @@ struct loader {
     int batches;     /* of an epoch */
     int epoch;       /* -1: none has started */
     bool repeats;    /* its order is that of the epoch before */
-    int step, micro; /* the batch that loader_next gives */
+    int step, micro; /* the next batch of loader_next */
 
-    /* The data set and this rank's order of the epoch, where `gather` reads them. */
+    /* The data set and this rank's order of the epoch, in memory that `gather` reads. */
     gather_source source;
     uint8_t *own_images, *own_labels; /* an accelerator's copy */
     uint32_t *own_order;              /* likewise, (per_rank) */
 
-    /* (2, per_rank) host: the order of the epoch and that of the one before or, once it is drawn,
-     * of a later one. */
+    /* (2, per_rank) host memory: the order of the epoch, and that of the epoch before or, once it
+     * is drawn, of a later one. */
     uint32_t *orders[2];
-    int drawn[2]; /* of which epoch; -1: none */
-    int now;      /* whose turn it is */
+    int drawn[2]; /* epochs of the two orders; -1: none */
+    int now;      /* which of the two is in use */
 
     /* One batch, in the device's memory. */
     float *x;
@@ -48,8 +48,8 @@ static status check(const dataset *set, const loader_options *options, sampler_p
     return STATUS_OK;
 }
 
-/* Takes the data set to where the device's gather reads it: host memory, as it is mapped, or a copy
- * in the accelerator's own. Room for orders is where they are drawn. */
+/* Puts the data set in memory that the device's gather reads: the mapped host memory, or a copy in
+ * the accelerator's memory. Allocates the orders; for an accelerator the host's are pinned. */
 static status place_dataset(loader *load, const dataset *set)
 {
     device *dev = load->dev;

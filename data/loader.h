@@ -14,19 +14,20 @@ typedef struct loader_options {
     int batch_size; /* of one forward, per rank */
     int accum;      /* batches per optimizer step, >= 1 */
     sampler_options sampler;
-    const step_state *state; /* device memory: where batches find what their step is about */
+    const step_state *state; /* device memory: the state of the current step, for the batches */
 } loader_options;
 
-/* Borrows the data set and the device; one that is no host device gets a copy of the set. */
+/* Borrows the data set and the device. An accelerator gets a copy of the set. */
 status loader_create(device *dev, const dataset *set, const loader_options *options, loader **out);
 void loader_destroy(loader *load);
 
-/* Draws the order of an epoch that will start later: while an accelerator works on this one's last
- * steps. It must have done those of the epoch before, as the host has seen. */
+/* Draws the order of a later epoch ahead of time, while an accelerator works on the last steps of
+ * this one. The steps of the epoch before this one must be done, and the host must have waited for
+ * that. */
 status loader_draw_epoch(loader *load, int epoch);
 
-/* Starts an epoch: its order, drawn now if it is not yet, goes to the device behind the work so
- * far. Then steps in any order. */
+/* Starts an epoch: draws its order if it is not drawn yet, and enqueues the copy to the device.
+ * Then steps may be taken in any order. */
 status loader_start_epoch(loader *load, int epoch);
 
 /* Whether the epoch that has started has the order of the one that started before it. */
@@ -41,7 +42,7 @@ int loader_micro_steps(const loader *load, int step);
 /* Samples that this rank contributes to an epoch. */
 uint32_t loader_samples(const loader *load);
 
-/* Samples of this rank in step `step`: with them alone the shape of its work is known. */
+/* Samples of this rank in step `step`. They determine the shapes of the step's work. */
 int loader_step_samples(const loader *load, int step);
 
 /* Begins a step of the epoch: fills in the loader's part of its plan. */

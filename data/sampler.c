@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* From here on torch.randperm draws 64-bit numbers, which no data set of ours needs. */
+/* From this size on torch.randperm draws 64-bit numbers; no data set here is that large. */
 enum { RANDPERM_LIMIT = UINT32_MAX / 20 };
 
 status sampler_check(const sampler_options *options, sampler_plan *plan)
@@ -36,7 +36,7 @@ status sampler_check(const sampler_options *options, sampler_plan *plan)
     return STATUS_OK;
 }
 
-/* torch.randperm(n) on the CPU: Fisher and Yates from the front, by remainder. */
+/* torch.randperm(n) on the CPU: Fisher-Yates from the front, by remainder. */
 static void permute(uint32_t *order, uint32_t n, uint64_t seed)
 {
     mt19937 generator;
@@ -72,7 +72,7 @@ status sampler_indices(const sampler_options *options, int64_t epoch, uint32_t *
         return FAIL(STATUS_NO_MEMORY, "sampler: the order of %u samples", n);
     put_in_order(options, epoch, order);
 
-    /* All ranks deal from one list, in turn; past its end it begins anew. */
+    /* Rank r takes every world_size-th index of one list, which wraps around. */
     uint32_t step = (uint32_t)options->world_size % n;
     uint64_t at = (uint32_t)options->rank % n;
     for (uint32_t i = 0; i < plan.per_rank; i++) {

@@ -22,8 +22,8 @@ typedef struct sampler_plan {
     uint32_t dropped;  /* samples that no rank sees */
 } sampler_plan;
 
-/* STATUS_INVALID where rank is outside [0, world_size), world_size < 1, no samples, or drop_last
- * leaves a rank nothing. */
+/* STATUS_INVALID if rank is outside [0, world_size), world_size < 1, there are no samples, or
+ * drop_last leaves a rank none. */
 status sampler_check(const sampler_options *options, sampler_plan *plan);
 
 /* Writes this rank's indices of one epoch, in order, to `out` (plan.per_rank elements). The

@@ -16,7 +16,7 @@
 
 static const size_t MAX_MODEL_BYTES = (size_t)1 << 30;
 
-/* The three files of a checkpoint into the folder `path`. */
+/* Writes the three files of a checkpoint into the folder `path`. */
 static status write_files(const char *path, const checkpoint_state *state, network *net,
                           optimizer *opt)
 {
@@ -79,9 +79,9 @@ status checkpoint_check_published(const char *run_dir, int64_t step)
     return STATUS_OK;
 }
 
-/* Of the checkpoints before `step` one stays: of `good`, which a newer one that was passed over
- * must not outlive, or the newest. Nobody needs the others any more, so a failure to delete one is
- * only logged. */
+/* Deletes the checkpoints before `step` but one: that of `good` if it is there, else the newest. A
+ * newer one may be broken, so it is not kept in place of `good`. A failure to delete is only
+ * logged. */
 static void delete_older(const char *folder, int64_t step, int64_t good)
 {
     int64_t *steps = NULL, kept = -1;

@@ -6,8 +6,8 @@
  *   <run_dir>/model.safetensors                           a copy of the newest checkpoint's
  *
  * A checkpoint is written to "00000938.tmp", synced and renamed once: that is the commit. The copy
- * follows it, and is made again by whoever resumes. Only one process of a run (rank 0) saves, and
- * nobody else changes the folder meanwhile.
+ * follows, and a resume makes it again. Only rank 0 saves. No other process may change the folder
+ * meanwhile.
  */
 #ifndef MNIST_DDP_MODEL_CHECKPOINT_H
 #define MNIST_DDP_MODEL_CHECKPOINT_H
@@ -38,24 +38,24 @@ typedef struct checkpoint_state {
     double loss_scale; /* kernels/step.h; 0 and absent in the file: not scaled */
     int64_t loss_good_steps, loss_skipped_steps, loss_overflow;
     double epoch_loss;     /* of the epoch under way, over all ranks: sum over samples, */
-    int64_t epoch_samples; /* and how many they are; 0 where the file has neither */
+    int64_t epoch_samples; /* and their number; both 0 if the file has neither */
     uint64_t model_hash, optimizer_hash; /* of its two files; checkpoint_save sets them */
-    bool vouches;                        /* false: of before, without the hashes */
-    char job[CHECKPOINT_JOB_BYTES];      /* which launch wrote it; "" and absent: not known */
-    int64_t saved_step; /* not in the file: where the run last saved, or went on from; 0: nowhere */
+    bool vouches;                        /* the file has the hashes; false: format 1 */
+    char job[CHECKPOINT_JOB_BYTES];      /* the launch that wrote it; "" and absent: not known */
+    int64_t saved_step; /* not in the file: step of the last save, or of the resume; 0: none */
 } checkpoint_state;
 
 /* Saves, deletes all older checkpoints but one, and replaces <run_dir>/model.safetensors. The one
- * that stays is of state->saved_step, which is known to be good, if it is there; else the newest.
- * An earlier checkpoint of the same step is replaced. Makes the run folder. STATUS_IO (a full disk,
- * say) names the path; the checkpoints that were there stay, and no other appears, unless the
- * failure came after the commit. */
+ * that is kept is that of state->saved_step, which is known to be good, if it is there; else the
+ * newest. An earlier checkpoint of the same step is replaced. Makes the run folder. STATUS_IO (a
+ * full disk, say) names the path; the checkpoints that were there stay, and no other appears,
+ * unless the failure came after the commit. */
 status checkpoint_save(const char *run_dir, const checkpoint_state *state, network *net,
                        optimizer *opt);
 
-/* <run_dir>/model.safetensors becomes a copy of that of the checkpoint in `path`. checkpoint_save
- * does so after its commit. Who resumes does it again if it is not so: the one who saved may have
- * been killed in between. */
+/* Makes <run_dir>/model.safetensors a copy of the model in the checkpoint folder `path`.
+ * checkpoint_save does so after its commit. A resume does it again if they differ: the saving
+ * process may have been killed in between. */
 status checkpoint_publish(const char *run_dir, const char *path);
 bool checkpoint_is_published(const char *run_dir, const char *path);
 
@@ -63,9 +63,8 @@ bool checkpoint_is_published(const char *run_dir, const char *path);
 status checkpoint_check_published(const char *run_dir, int64_t step);
 
 /* The newest checkpoint of a step below `before` whose files are whole and belong together: its
- * folder into `path`, its state into `state`. A broken one is logged and passed over. *found =
- * false if the run has none there, not even a broken one. STATUS_INVALID if it has only broken
- * ones. */
+ * folder into `path`, its state into `state`. Broken ones are logged and skipped. *found = false if
+ * there is none at all. STATUS_INVALID if there are only broken ones. */
 #define CHECKPOINT_NEWEST INT64_MAX
 status checkpoint_find(const char *run_dir, int64_t before, bool *found, checkpoint_state *state,
                        char path[FILE_PATH_BYTES]);

@@ -42,7 +42,7 @@ status checkpoint_arenas_write(const char *path, network *net, const checkpoint_
     return st;
 }
 
-/* Every tensor of the file must have been asked for. */
+/* Every tensor of the file must be one of the arenas'. */
 static status check_surplus(const safetensors *file, const network *net,
                             const checkpoint_arenas *what)
 {

@@ -14,8 +14,8 @@
 
 enum {
     MIN_DIGITS = 8,
-    MAX_DIGITS = 18, /* any number of so many digits fits */
-    MAX_ASIDE = 100, /* temporary names of one step: some may be taken for good */
+    MAX_DIGITS = 18, /* any number of that many digits fits in an int64_t */
+    MAX_ASIDE = 100, /* temporary names of one step; leftovers may hold some */
     TEMPORARY_BYTES = 64,
 };
 static const char TEMPORARY[] = ".tmp";
@@ -53,7 +53,7 @@ static bool parse_step(const char *name, int64_t *step)
     return digits == MIN_DIGITS || name[0] != '0';
 }
 
-/* Is `name` one that temporary_path gives? Others' folders are not ours to delete. */
+/* Is `name` one that temporary_name makes? Other folders must not be deleted. */
 static bool is_temporary(const char *name)
 {
     char ours[TEMPORARY_BYTES];
@@ -175,8 +175,8 @@ static status move_aside(const char *folder, int64_t step, const char *path, cha
     return FAIL(STATUS_IO, "rename %s to %s: %s", path, aside, strerror(errno));
 }
 
-/* Swaps old and new in one step where the file system can; else the old one moves aside first, and
- * a crash between the two renames leaves this step without a checkpoint. */
+/* Exchanges old and new in one rename if the file system can. Otherwise the old one moves aside
+ * first, and a crash between the two renames leaves this step without a checkpoint. */
 static status replace(const char *folder, int64_t step, const char *from, const char *to)
 {
     char aside[FILE_PATH_BYTES];

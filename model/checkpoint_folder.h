@@ -1,4 +1,4 @@
-/* The folder <run_dir>/checkpoints: which checkpoints it has, and how they come and go. */
+/* The folder <run_dir>/checkpoints: listing, adding and deleting checkpoints. */
 #ifndef MNIST_DDP_MODEL_CHECKPOINT_FOLDER_H
 #define MNIST_DDP_MODEL_CHECKPOINT_FOLDER_H
 
@@ -25,11 +25,11 @@ status checkpoint_folder_list(const char *folder, int64_t **steps, size_t *n);
 status checkpoint_folder_begin(const char *folder, int64_t step, char *temporary);
 
 /* Turns such a folder into the checkpoint, atomically, and makes that durable. An earlier one of
- * the same step makes way and is deleted. */
+ * the same step is replaced. */
 status checkpoint_folder_commit(const char *folder, int64_t step, const char *temporary);
 
-/* Deletes what interrupted saves and deletions left behind. What cannot be deleted stays, is
- * logged, and is in nobody's way. */
+/* Deletes the leftovers of interrupted saves and deletions. What cannot be deleted is logged and
+ * does no harm. */
 void checkpoint_folder_clean(const char *folder);
 
 /* Deletes a checkpoint: it is gone at once or not at all. */

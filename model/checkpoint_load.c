@@ -15,7 +15,8 @@
 
 enum { NAME_BYTES = 32 };
 
-/* The model file behind what a user names: itself, or in a run's or a checkpoint's folder. */
+/* The model file for a path from the user: the file itself, or the one in a run's or a checkpoint's
+ * folder. */
 static status model_file(const char *path, char *out)
 {
     struct stat info;
@@ -86,7 +87,7 @@ static void close_checkpoint(checkpoint *c)
     *c = (checkpoint){0};
 }
 
-/* One of the two tensor files, which must be the one that state.json was written for. */
+/* Opens one of the two tensor files. It must be the one that state.json was written for. */
 static status open_tensors(const char *folder, const char *name, const checkpoint_state *state,
                            uint64_t hash, safetensors **out)
 {
@@ -111,7 +112,7 @@ static status open_tensors(const char *folder, const char *name, const checkpoin
     return STATUS_OK;
 }
 
-/* Reads all of a checkpoint, or says why not. */
+/* Reads a whole checkpoint. */
 static status open_checkpoint(const char *path, checkpoint *out)
 {
     char name[FILE_PATH_BYTES];
@@ -189,7 +190,8 @@ status checkpoint_find(const char *run_dir, int64_t before, bool *found, checkpo
     return STATUS_OK;
 }
 
-/* The parameters into host memory; a misfit is reported with what the file is instead. */
+/* Reads the parameters into host memory. An error of a wrong file also says which model it
+ * holds. */
 static status read_model(const safetensors *file, network *net, float *host)
 {
     checkpoint_arenas model = {1, {""}, {network_parameters(net)}};

@@ -15,18 +15,18 @@
 
 enum { FORMAT = 2, FORMAT_OF_BEFORE = 1, MAX_FILE_BYTES = 1 << 16, HEX_BYTES = 17 };
 
-/* What follows the hashed bytes. */
+/* The text after the hashed bytes. */
 #define TAIL ",\n  \"hash\": \"%016" PRIx64 "\"\n}\n"
 enum { TAIL_BYTES = sizeof ",\n  \"hash\": \"0123456789abcdef\"\n}\n" - 1 };
 
-static const double MOST_COUNT = 9007199254740992.0; /* 2^53: doubles and other readers end there */
+static const double MOST_COUNT = 9007199254740992.0; /* 2^53: integers of a double are exact up to it */
 
 /* The fields that are plain numbers, in the file's order. */
 typedef struct field {
     const char *key;
     size_t offset;
     double least, most;
-    bool optional; /* 0 where the file has none */
+    bool optional; /* 0 if the file has none */
 } field;
 
 #define INTEGER(name, least, most, optional) \
@@ -80,15 +80,15 @@ static status out_of_range(const char *path, const field *f, double value)
                 value, f->least, f->most);
 }
 
-/* No sample's loss is larger in float32: a run whose loss is no number any more has diverged, and
- * its state can be kept nevertheless. */
+/* The largest loss of a sample in float32. A loss that is not finite is of a run that has diverged;
+ * its state can be saved nevertheless. */
 static bool loss_is_possible(const checkpoint_state *state)
 {
     double most = 2.0 * (double)FLT_MAX * (double)state->epoch_samples;
     return isfinite(state->epoch_loss) ? fabs(state->epoch_loss) <= most : state->epoch_samples > 0;
 }
 
-/* What is true of every state, whichever run it is of. */
+/* What holds for the state of any run. */
 static status check_state(const char *path, const checkpoint_state *state)
 {
     for (int i = 0; i < N_INTEGERS; i++) {
@@ -131,7 +131,7 @@ static bool put_text(json_t *object, const char *key, const char *text)
     return json_object_set_new(object, key, json_string(text)) == 0;
 }
 
-/* JSON has no other numbers than finite ones; these are strings in it. */
+/* JSON has only finite numbers; others are written as strings. */
 static bool put_loss(json_t *object, double loss)
 {
     if (isfinite(loss))
@@ -139,11 +139,11 @@ static bool put_loss(json_t *object, double loss)
     return put_text(object, "epoch_loss", isnan(loss) ? "nan" : loss > 0 ? "inf" : "-inf");
 }
 
-/* Fills the object; false where memory is short. */
+/* Fills the object; false if memory is short. */
 static bool put_state(json_t *object, const checkpoint_state *state)
 {
     char seed[24], model_hash[HEX_BYTES], optimizer_hash[HEX_BYTES];
-    /* Strings: JSON's integers end at 2^63 - 1 here, and elsewhere at 2^53. */
+    /* Strings: JSON integers are limited to 2^63 - 1 here, and to 2^53 in other readers. */
     snprintf(seed, sizeof seed, "%" PRIu64, state->seed);
     snprintf(model_hash, sizeof model_hash, "%016" PRIx64, state->model_hash);
     snprintf(optimizer_hash, sizeof optimizer_hash, "%016" PRIx64, state->optimizer_hash);
@@ -182,7 +182,7 @@ status checkpoint_state_write(const char *path, const checkpoint_state *state)
     return st;
 }
 
-/* The last line is what the bytes before it say. */
+/* Whether the last line is the hash of the bytes before it. */
 static bool tail_is_right(const char *text, size_t size_bytes)
 {
     char tail[TAIL_BYTES + 1];
@@ -224,7 +224,7 @@ static status get_texts(const char *path, const json_t *object, checkpoint_state
     return STATUS_OK;
 }
 
-/* What their ranges are is check_state's business. */
+/* check_state checks their ranges. */
 static status get_numbers(const char *path, const json_t *object, checkpoint_state *out)
 {
     char *base = (char *)out;
@@ -262,7 +262,7 @@ static status get_loss(const char *path, const json_t *object, double *out)
             *out = others[i].loss;
             return STATUS_OK;
         }
-    *out = json_number_value(value); /* 0 where there is none */
+    *out = json_number_value(value); /* 0 if there is none */
     return value == NULL || json_is_number(value)
                ? STATUS_OK
                : FAIL(STATUS_INVALID, "%s: \"epoch_loss\" is not a number", path);
@@ -291,7 +291,7 @@ static status get_state(const char *path, const json_t *object, checkpoint_state
     return check_state(path, out);
 }
 
-/* Whether it is a state of ours at all, and undamaged. */
+/* STATUS_INVALID unless the text is a state of a known format and its hash is right. */
 static status check_text(const char *path, const json_t *object, const char *text,
                          size_t size_bytes)
 {

@@ -62,8 +62,8 @@ static status plan_create(device *dev, layer *lay, int max_n)
     return STATUS_OK;
 }
 
-/* A convolution without a relu does not look at its output again, nor does the pool behind it,
- * which notes its winners: the gradient may take the output's place. */
+/* Nobody reads the output of a convolution without relu after forward: the pool after it keeps its
+ * argmax. So the gradient may overwrite the output. */
 static bool y_is_spent(const layer_spec *s)
 {
     return s->kind == LAYER_CONV2D && !s->relu;
@@ -150,7 +150,8 @@ status layer_backward_data(device *dev, layer *lay, int n, const float *paramete
     const float *weight = parameters + lay->weight->offset;
     if (s->kind == LAYER_CONV2D)
         return dev->ops->conv2d_backward_data(lay->conv, n, weight, lay->y, lay->dy, before->dy);
-    /* A linear layer before this one left relu and dropout in its output: undo them here. */
+    /* The linear layer before this one has relu and dropout in its output: their backward pass is
+     * done here. */
     bool relu = before->spec->kind == LAYER_LINEAR && before->spec->relu;
     return dev->ops->linear_backward_data(lay->line, n, weight, lay->dy, before->y, relu,
                                           relu ? before->spec->dropout : 0.0f, before->dy);

@@ -15,22 +15,22 @@ typedef struct layer_spec {
         width; /* of the input; a linear layer on plain rows: channels = features */
     int out;   /* out_channels or out_features */
     bool relu;
-    float dropout; /* p, behind the relu; 0: none */
+    float dropout; /* p, after the relu; 0: none */
 } layer_spec;
 
 enum { LAYERS_MAX = 6, CONV_KERNEL = 3 };
 
-/* A layer of a network in being. */
+/* A layer with its plan and buffers. */
 typedef struct layer {
     const layer_spec *spec;
     conv2d *conv; /* the plan of its kind */
     linear *line;
     const parameter *weight, *bias; /* NULL for a pool */
     size_t out_elements;            /* of one sample */
-    float *y;                       /* (max_n, out_elements) the output, behind relu and dropout */
-    float *dy;         /* gradient of the loss by y; for linear layers by what goes into the relu */
-    uint8_t *argmax;   /* a pool's winners */
-    int dropout_index; /* among the layers that drop, from 0; -1: none */
+    float *y;                       /* (max_n, out_elements) the output, after relu and dropout */
+    float *dy;           /* gradient of the loss by y; for linear layers, by the relu's input */
+    uint8_t *argmax;     /* a pool's winners */
+    int dropout_index;   /* among the layers that drop, from 0; -1: none */
     const uint8_t *keep; /* an injected mask, or NULL */
 } layer;
 

@@ -42,7 +42,7 @@ static parameter *add_parameter(network *net, const char *layer_name, const char
     return p;
 }
 
-/* Names, shapes and places of a layer's weight and bias. */
+/* Names, shapes and offsets of a layer's weight and bias. */
 static void add_parameters(network *net, layer *lay)
 {
     const layer_spec *s = lay->spec;
@@ -141,7 +141,7 @@ static layer *last_layer(network *net)
     return &net->layers[net->n_layers - 1];
 }
 
-/* What goes into layer i: the output of the one before, or the batch. */
+/* The input of layer i: the output of the one before, or the batch. */
 static const float *input_of(const network *net, size_t i)
 {
     return i == 0 ? net->in.x : net->layers[i - 1].y;

@@ -48,16 +48,17 @@ status network_score(network *net);
  * layer first, weight and bias together, slices adjoining. Adds to the totals as network_score. */
 status network_backward(network *net, bool accumulate, grad_ready_fn ready, void *ctx);
 
-/* The same in parts, for a loss that is computed from the logits of several networks.
- * network_loss: of logits (n, 10) wherever they came from, with the labels and step state of `in`;
- * sets dlogits (n, 10) and adds to this network's totals. network_backward_from: the rest, with the
- * gradient of the last forward's logits in network_dlogits() (n, 10). All device memory. */
+/* The same in parts, for a loss that is computed from the logits of several networks. network_loss:
+ * of any logits (n, 10), with the labels and step state of `in`; sets dlogits (n, 10) and adds to
+ * this network's totals. network_backward_from: the rest, with the gradient of the last forward's
+ * logits in network_dlogits() (n, 10). All device memory. */
 status network_loss(network *net, const float *logits, const batch *in, void *dlogits);
 void *network_dlogits(network *net);
 size_t network_dlogits_row_bytes(const network *net); /* a multiple of 4 */
 status network_backward_from(network *net, bool accumulate, grad_ready_fn ready, void *ctx);
 
-/* The totals since the last reset: in device memory, and read behind all work enqueued there. */
+/* The totals since the last reset: in device memory; and read on the host after all enqueued
+ * work. */
 const score *network_totals(const network *net);
 status network_read_score(network *net, score *out);
 status network_reset_score(network *net);
@@ -68,7 +69,7 @@ float *network_gradients(network *net);
 size_t network_count(const network *net);
 int network_max_batch(const network *net);
 
-/* The parameters' names, shapes and places, in order. Owned by the network. */
+/* The parameters' names, shapes and offsets, in order. Owned by the network. */
 size_t network_layout(const network *net, const parameter **out);
 
 /* Copies an arena (parameters, gradients, optimizer state) to or from host memory in PyTorch's

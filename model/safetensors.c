@@ -21,7 +21,7 @@ struct safetensors {
     json_t *header; /* names and metadata point into it */
     char *data;     /* the tensors' bytes */
     size_t data_bytes;
-    uint64_t hash; /* of what came before them */
+    uint64_t hash; /* of the bytes before the data */
     safetensors_tensor *tensors;
     size_t n_tensors;
 };
@@ -166,8 +166,7 @@ static status get_tensors(safetensors *file)
     return st;
 }
 
-/* Takes the header off the file's bytes; the data moves to their front, where floats are aligned.
- */
+/* Parses the header, then moves the data to the start of the buffer, so that floats are aligned. */
 static status take_header(safetensors *file, size_t size_bytes)
 {
     uint64_t length = 0;
@@ -186,7 +185,7 @@ static status take_header(safetensors *file, size_t size_bytes)
     if (file->header == NULL && json_error_code(&error) == json_error_out_of_memory)
         return FAIL(STATUS_NO_MEMORY, "%s: its header", file->path);
     if (file->header == NULL) {
-        char *quote = strstr(error.text, " near "); /* what follows are the file's own bytes */
+        char *quote = strstr(error.text, " near "); /* the rest quotes the file */
         if (quote != NULL)
             *quote = '\0';
         return FAIL(STATUS_INVALID, "%s: header, byte %d: %s", file->path, error.position,

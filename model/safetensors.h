@@ -1,8 +1,8 @@
 /* Named float32 tensors in one file, as safetensors lays them out: an unsigned 64-bit little-endian
  * header length, a JSON header padded with spaces, then the tensors' bytes without gaps.
  *
- * Files that we write also say "fnv1a" in their metadata, the hash of the tensors' bytes, and the
- * reader holds them to it; files of others need not.
+ * Files that we write have "fnv1a" in their metadata, the hash of the tensors' bytes. The reader
+ * checks it if it is there.
  */
 #ifndef MNIST_DDP_MODEL_SAFETENSORS_H
 #define MNIST_DDP_MODEL_SAFETENSORS_H
@@ -25,10 +25,10 @@ typedef struct safetensors_entry {
     const char *key, *value;
 } safetensors_entry;
 
-/* Writes a new file, synced to disk, with the tensors in this order and the metadata
- * {"format": "pt", entries ..., "fnv1a": hash}. On failure the file is removed. `hash` may be NULL;
- * set to what safetensors_hash says of the file.
- * STATUS_IO from the file system; STATUS_INVALID for names that are not printable or not unique. */
+/* Writes a new file, synced to disk, with the tensors in this order and the metadata {"format":
+ * "pt", entries ..., "fnv1a": hash}. On failure the file is removed. `hash` may be NULL; set to the
+ * file's safetensors_hash. STATUS_IO from the file system; STATUS_INVALID if a name is not
+ * printable or not unique. */
 status safetensors_write(const char *path, const safetensors_tensor *tensors, size_t n_tensors,
                          const safetensors_entry *entries, size_t n_entries, uint64_t *hash);
 
@@ -38,7 +38,7 @@ typedef struct safetensors safetensors;
 /* Reads the whole file. STATUS_INVALID, naming the file and what is wrong with it, unless the
  * header has at most 1 MiB and is a JSON object without duplicate keys, names are printable ASCII,
  * all tensors are F32 of at most four dimensions, fit their byte ranges and fill the file without
- * holes, overlaps or a rest. */
+ * holes, overlaps or trailing bytes. */
 status safetensors_open(const char *path, safetensors **out);
 void safetensors_close(safetensors *file); /* accepts NULL */
 
@@ -55,8 +55,8 @@ status safetensors_find(const safetensors *file, const char *name, int rank, con
 /* The name it was opened by. */
 const char *safetensors_path(const safetensors *file);
 
-/* FNV-1a of the file's bytes before the tensors'. As they hold the tensors' hash, it stands for all
- * of a file that says "fnv1a". */
+/* FNV-1a of the file's bytes before the tensors. In a file with "fnv1a" they include the tensors'
+ * hash, so it covers the whole file. */
 uint64_t safetensors_hash(const safetensors *file);
 
 /* A string of the metadata, NULL if it is not there. */

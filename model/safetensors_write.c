@@ -28,7 +28,7 @@ bool safetensors_printable(const char *name)
     return name[0] != '\0';
 }
 
-/* The header's entry for a tensor whose bytes are [begin, end); NULL where memory is short. */
+/* The header's entry for a tensor whose bytes are [begin, end); NULL if memory is short. */
 static json_t *tensor_json(const safetensors_tensor *tensor, size_t begin, size_t end)
 {
     json_t *shape = json_array();

@@ -1,4 +1,4 @@
-/* Handwritten-like digits made by a program: the data set where no MNIST files are found.
+/* Generated digits that look handwritten: the data set if no MNIST files are found.
  *
  * Each image is a pen stroke drawn anew: one of several ways to write its digit, with shaken
  * control points, warped, slanted and drawn with a pen of its own width; then size-normalised into
@@ -28,7 +28,7 @@ typedef enum digits_split { DIGITS_TRAIN, DIGITS_TEST } digits_split;
  *   images  (count, 28, 28)  uint8  set: 0 paper, 255 full ink; the outermost pixels are 0
  *   labels  (count)          uint8  set: 0 to 9, in random order, each about a tenth
  *
- * STATUS_INVALID where threads < 1 or an index exceeds 32 bits; STATUS_IO or STATUS_NO_MEMORY where
+ * STATUS_INVALID if threads < 1 or an index exceeds 32 bits; STATUS_IO or STATUS_NO_MEMORY if
  * the threads cannot be started; then nothing is written.
  */
 status digits_generate(uint64_t seed, digits_split split, uint32_t first, uint32_t count,

@@ -1,7 +1,6 @@
 /* Ink is painted at twice the resolution of the box and averaged down. Each stretch between two
- * points is a capsule, a line with round ends whose radius may change from one to the other; where
- * capsules overlap, the darker one counts.
- */
+ * points is a capsule, a line with round ends whose radius may change from one to the other; if
+ * capsules overlap, the darker one counts. */
 #include "data/digits/digits_ink.h"
 
 #include "data/digits/digits.h"

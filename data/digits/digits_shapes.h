@@ -1,4 +1,4 @@
-/* How people write the ten digits: the strokes, before anything is shaken. */
+/* The ways to write the ten digits: the strokes before random changes. */
 #ifndef MNIST_DDP_DATA_DIGITS_SHAPES_H
 #define MNIST_DDP_DATA_DIGITS_SHAPES_H
 

@@ -1,4 +1,4 @@
-/* The way of the pen over one digit, by one hand. */
+/* The path of the pen over one digit. */
 #ifndef MNIST_DDP_DATA_DIGITS_TRACE_H
 #define MNIST_DDP_DATA_DIGITS_TRACE_H
 
