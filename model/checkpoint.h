@@ -40,7 +40,7 @@ typedef struct checkpoint_state {
     double epoch_loss;     /* of the epoch under way, over all ranks: sum over samples, */
     int64_t epoch_samples; /* and their number; both 0 if the file has neither */
     uint64_t model_hash, optimizer_hash; /* of its two files; checkpoint_save sets them */
-    bool vouches;                        /* the file has the hashes; false: format 1 */
+    bool has_hashes;                     /* the file has the hashes; false: format 1 */
     char job[CHECKPOINT_JOB_BYTES];      /* the launch that wrote it; "" and absent: not known */
     int64_t saved_step; /* not in the file: step of the last save, or of the resume; 0: none */
 } checkpoint_state;

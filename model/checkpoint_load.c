@@ -101,7 +101,7 @@ static status open_tensors(const char *folder, const char *name, const checkpoin
     if (step != NULL && strcmp(step, want) != 0)
         st = FAIL(STATUS_INVALID, "%s: is of step %.24s, its folder's state.json of step %s", path,
                   step, want);
-    else if (state->vouches && hash != safetensors_hash(file))
+    else if (state->has_hashes && hash != safetensors_hash(file))
         st = FAIL(STATUS_INVALID,
                   "%s: is not the file that its folder's state.json was written for", path);
     if (st != STATUS_OK) {

@@ -19,7 +19,7 @@ enum { FORMAT = 2, FORMAT_OF_BEFORE = 1, MAX_FILE_BYTES = 1 << 16, HEX_BYTES = 1
 #define TAIL ",\n  \"hash\": \"%016" PRIx64 "\"\n}\n"
 enum { TAIL_BYTES = sizeof ",\n  \"hash\": \"0123456789abcdef\"\n}\n" - 1 };
 
-static const double MOST_COUNT = 9007199254740992.0; /* 2^53: integers of a double are exact up to it */
+static const double MOST_COUNT = 9007199254740992.0; /* 2^53, exact in a double */
 
 /* The fields that are plain numbers, in the file's order. */
 typedef struct field {
@@ -280,11 +280,11 @@ static status get_hash(const char *path, const json_t *object, const char *key, 
 
 static status get_state(const char *path, const json_t *object, checkpoint_state *out)
 {
-    out->vouches = json_integer_value(json_object_get(object, "format")) == FORMAT;
+    out->has_hashes = json_integer_value(json_object_get(object, "format")) == FORMAT;
     TRY(get_texts(path, object, out));
     TRY(get_numbers(path, object, out));
     TRY(get_loss(path, object, &out->epoch_loss));
-    if (out->vouches) {
+    if (out->has_hashes) {
         TRY(get_hash(path, object, "model_hash", &out->model_hash));
         TRY(get_hash(path, object, "optimizer_hash", &out->optimizer_hash));
     }
