@@ -1,5 +1,5 @@
+#include "kernels/cuda/half_copy.h"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/shadow.h"
 #include "kernels/cuda/vector.cuh"
 
 /* A thread's elements: two reads and one write of 16 bytes. */

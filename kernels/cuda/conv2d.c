@@ -153,7 +153,7 @@ status cuda_conv2d_forward(conv2d *plan, int n, const float *x, const float *wei
     plan_state *p = state(plan);
     if (p->cudnn == NULL)
         return conv_first_forward(p->dev, &p->s, n, x, weight, bias, y);
-    conv_arrays a = {x, cuda_shadow_of(p->dev, weight), y, cuda_shadow_of(p->dev, bias)};
+    conv_arrays a = {x, cuda_half_weights(p->dev, weight), y, cuda_half_weights(p->dev, bias)};
     int count = 0;
     cuda_forget_pool_sums(p->dev, y);
     if ((uintptr_t)a.bias % CONV_ALIGNMENT == 0)
@@ -211,7 +211,7 @@ status cuda_conv2d_backward_data(conv2d *plan, int n, const float *weight, const
     (void)y;
     plan_state *p = state(plan);
     ASSERT(p->cudnn != NULL);
-    conv_arrays a = {.x = dx, .w = cuda_shadow_of(p->dev, weight), .y = dy};
+    conv_arrays a = {.x = dx, .w = cuda_half_weights(p->dev, weight), .y = dy};
     int count = 0;
     return run_all(p, CONV_PASS_DATA, n, &a, &count);
 }

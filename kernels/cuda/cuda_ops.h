@@ -43,7 +43,7 @@ status cuda_begin_step(device *dev, const step_plan *plan, step_state *state, fl
 status cuda_gather(device *dev, const gather_source *source, const step_state *state,
                    uint32_t offset, int n, float *x, uint8_t *labels_out, uint32_t *samples);
 
-/* shadow.c */
+/* half_copy.c */
 status cuda_begin_forward(device *dev, const float *parameters, size_t count);
 
 /* pool.cu */

@@ -10,12 +10,12 @@ extern "C" {
 #endif
 
 /* The 16-bit copy of a parameter arena: weight w of the arena is at copy + (w - parameters). */
-typedef struct cuda_shadow {
-    struct cuda_shadow *next;
+typedef struct cuda_half_copy {
+    struct cuda_half_copy *next;
     const float *parameters;
     size_t count;
     void *copy;
-} cuda_shadow;
+} cuda_half_copy;
 
 /* The relu mask of a linear layer, as cuBLASLt's epilogue writes it: a bit per output, set if it is
  * above 0. Part of the layer's plan. */
@@ -61,9 +61,9 @@ typedef struct cuda_state {
     size_t workspace_bytes;
     void *conv_workspace; /* shared by all cuDNN calls; NULL as long as dnn is */
     size_t conv_workspace_bytes;
-    void *loss_scratch;    /* loss.cu's */
-    cuda_shadow *shadows;  /* PRECISION_BF16 and PRECISION_F16 only */
-    cuda_relu_mask *masks; /* of all linear layers */
+    void *loss_scratch;          /* loss.cu's */
+    cuda_half_copy *half_copies; /* PRECISION_BF16 and PRECISION_F16 only */
+    cuda_relu_mask *masks;       /* of all linear layers */
     cuda_pool_sums pool_sums;
     device_choice *choices; /* choices.h */
     int choice_count;
@@ -115,7 +115,7 @@ static inline status cuda_use(const device *dev)
 
 /* What a library call reads for these parameters: the float32 arena itself, or the 16-bit copy that
  * begin_forward has made. */
-const void *cuda_shadow_of(const device *dev, const float *parameters);
+const void *cuda_half_weights(const device *dev, const float *parameters);
 
 /* Memory as alloc of the device's table, for tensors and for the device's own use. cuda_free does
  * not free the 16-bit copy of an arena; the table's free does. */

@@ -2,7 +2,7 @@
 #include "kernels/cuda/choices.h"
 #include "kernels/cuda/conv2d.h"
 #include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/shadow.h"
+#include "kernels/cuda/half_copy.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,9 +10,9 @@
 static void destroy(device *dev);
 
 /* A parameter arena takes its 16-bit copy along. */
-static void free_with_shadow(device *dev, void *memory)
+static void free_with_half_copy(device *dev, void *memory)
 {
-    cuda_shadow_drop(dev, memory);
+    cuda_half_copy_drop(dev, memory);
     cuda_free(dev, memory);
 }
 
@@ -40,7 +40,7 @@ static const device_ops cuda_ops = {
     .destroy = destroy,
     .choice = cuda_choice,
     .alloc = cuda_alloc,
-    .free = free_with_shadow,
+    .free = free_with_half_copy,
     .upload = cuda_upload,
     .download = cuda_download,
     .copy = cuda_copy,
@@ -170,8 +170,8 @@ static void hold(cuda_state *s)
 static void destroy(device *dev)
 {
     cuda_state *s = cuda_state_of(dev);
-    while (s->shadows != NULL)
-        cuda_shadow_drop(dev, s->shadows->parameters);
+    while (s->half_copies != NULL)
+        cuda_half_copy_drop(dev, s->half_copies->parameters);
     cuda_free(dev, s->loss_scratch);
     cuda_free(dev, s->pool_sums.partial);
     cuda_free(dev, s->conv_workspace);

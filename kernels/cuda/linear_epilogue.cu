@@ -1,11 +1,11 @@
 #include "kernels/cuda/dropout.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/linear_kernels.h"
+#include "kernels/cuda/linear_epilogue.h"
 #include "kernels/cuda/vector.cuh"
 
 constexpr unsigned THREADS = 128;
 
-struct finish_job {
+struct epilogue_job {
     unsigned n, features, runs; /* runs of a thread's columns in a row; the last may be shorter */
     bool aligned;               /* every run is aligned as its pack */
     const float *bias;
@@ -16,7 +16,7 @@ struct finish_job {
 
 /* Bit j: column first + j of row i is kept. One Philox block decides DROPOUT_BLOCK columns; all
  * threads that share it compute it. */
-static __device__ inline unsigned kept_here(const finish_job &job, unsigned i, unsigned first,
+static __device__ inline unsigned kept_here(const epilogue_job &job, unsigned i, unsigned first,
                                             unsigned count)
 {
     if (!job.drops)
@@ -29,8 +29,8 @@ static __device__ inline unsigned kept_here(const finish_job &job, unsigned i, u
     return kept;
 }
 
-static __device__ inline float finished(const finish_job &job, float value, unsigned column,
-                                        bool stays)
+static __device__ inline float epilogue_of(const epilogue_job &job, float value, unsigned column,
+                                           bool stays)
 {
     if (job.bias != nullptr)
         value += job.bias[column];
@@ -40,7 +40,7 @@ static __device__ inline float finished(const finish_job &job, float value, unsi
 }
 
 /* A thread has PACKED neighbouring columns: one load and one store, coalesced over the warp. */
-template <typename T> static __global__ void finish_kernel(finish_job job, T *y)
+template <typename T> static __global__ void epilogue_kernel(epilogue_job job, T *y)
 {
     constexpr unsigned N = PACKED<T>;
     static_assert(DROPOUT_BLOCK % N == 0, "a run has one Philox block");
@@ -56,33 +56,34 @@ template <typename T> static __global__ void finish_kernel(finish_job job, T *y)
         UNROLL
         for (unsigned j = 0; j < N; j++)
             values.v[j] = from_float<T>(
-                finished(job, to_float(values.v[j]), first + j, (kept >> j & 1u) != 0));
+                epilogue_of(job, to_float(values.v[j]), first + j, (kept >> j & 1u) != 0));
         store_pack(run, values);
         return;
     }
     for (unsigned j = 0; j < count; j++)
-        run[j] = from_float<T>(finished(job, to_float(run[j]), first + j, (kept >> j & 1u) != 0));
+        run[j] =
+            from_float<T>(epilogue_of(job, to_float(run[j]), first + j, (kept >> j & 1u) != 0));
 }
 
-status cuda_linear_finish(device *dev, const linear_finish *finish, void *y)
+status cuda_linear_epilogue(device *dev, const linear_epilogue *epilogue, void *y)
 {
-    finish_job job = {};
-    job.n = (unsigned)finish->n;
-    job.features = (unsigned)finish->features;
-    job.bias = finish->bias;
-    job.relu = finish->relu;
-    job.drops = finish->drop != nullptr;
+    epilogue_job job = {};
+    job.n = (unsigned)epilogue->n;
+    job.features = (unsigned)epilogue->features;
+    job.bias = epilogue->bias;
+    job.relu = epilogue->relu;
+    job.drops = epilogue->drop != nullptr;
     job.scale = 1.0f;
     if (job.drops) {
-        job.drop = *finish->drop;
+        job.drop = *epilogue->drop;
         job.scale = 1.0f / (1.0f - job.drop.p);
     }
-    return with_element(finish->is_float ? PRECISION_F32 : dev->precision, [&](auto *kind) {
+    return with_element(epilogue->is_float ? PRECISION_F32 : dev->precision, [&](auto *kind) {
         using T = std::remove_pointer_t<decltype(kind)>;
         job.runs = blocks_for(job.features, PACKED<T>);
         job.aligned = job.features % PACKED<T> == 0 && are_aligned(y);
         LAUNCH(cuda_state_of(dev)->stream, blocks_for((size_t)job.n * job.runs, THREADS), THREADS,
-               (finish_kernel<T>), job, static_cast<T *>(y));
+               (epilogue_kernel<T>), job, static_cast<T *>(y));
         return CUDA_CALL(cudaGetLastError());
     });
 }

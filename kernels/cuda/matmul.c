@@ -1,4 +1,4 @@
-#include "kernels/cuda/product.h"
+#include "kernels/cuda/matmul.h"
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -9,23 +9,23 @@
 
 enum { CANDIDATES = 8, BEST_ALIGNMENT = 16 };
 
-struct product {
+struct matmul {
     device *dev;
-    product_shape shape;
+    matmul_shape shape;
     cublasStatus_t code; /* the library's answer to the latest call that may be a refusal */
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algo;
 };
 
-unsigned product_alignment(const product_arrays *arrays)
+unsigned matmul_alignment(const matmul_arrays *arrays)
 {
     uintptr_t bits = (uintptr_t)arrays->a | (uintptr_t)arrays->b | (uintptr_t)arrays->d |
                      (uintptr_t)arrays->bias | BEST_ALIGNMENT;
     return (unsigned)(bits & ~(bits - 1));
 }
 
-void product_destroy(product *p)
+void matmul_destroy(matmul *p)
 {
     if (p == NULL)
         return;
@@ -38,9 +38,9 @@ void product_destroy(product *p)
     free(p);
 }
 
-/* That the library cannot do such a product, rather than that something broke. Of an epilogue it
- * may say so in any of these ways. */
-static bool is_refusal(const product *p)
+/* Whether the library refuses such a matmul, rather than that something failed. It may refuse an
+ * epilogue by any of these codes. */
+static bool is_refusal(const matmul *p)
 {
     return p->shape.epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
            (p->code == CUBLAS_STATUS_NOT_SUPPORTED || p->code == CUBLAS_STATUS_INVALID_VALUE ||
@@ -70,10 +70,10 @@ static const char *type_name(cudaDataType_t type)
     return type == CUDA_R_16BF ? "bf16" : type == CUDA_R_16F ? "fp16" : "f32";
 }
 
-/* Its own kernels do the epilogue from now on. */
-static status note_refusal(const product *p)
+/* Our own kernels do the epilogue from now on. */
+static status note_refusal(const matmul *p)
 {
-    const product_shape *s = &p->shape;
+    const matmul_shape *s = &p->shape;
     bool is_new = false;
     device_choice note = {.library = "cublaslt", .engine = -1};
     snprintf(note.subject, sizeof note.subject, "%s to %s", type_name(s->in), type_name(s->out));
@@ -88,15 +88,15 @@ static status note_refusal(const product *p)
     return STATUS_OK;
 }
 
-static status set(product *p, cublasLtMatmulDescAttributes_t attribute, const void *value,
+static status set(matmul *p, cublasLtMatmulDescAttributes_t attribute, const void *value,
                   size_t size_bytes)
 {
     p->code = cublasLtMatmulDescSetAttribute(p->desc, attribute, value, size_bytes);
     return cuda_call_cublaslt(p->code, "cublasLtMatmulDescSetAttribute", __FILE__, __LINE__);
 }
 
-/* The library looks at these pointers also where it only chooses an algorithm. */
-static status set_pointers(product *p, const product_arrays *arrays)
+/* The library reads these pointers even when it only chooses an algorithm. */
+static status set_pointers(matmul *p, const matmul_arrays *arrays)
 {
     if (arrays->bias != NULL)
         TRY(set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &arrays->bias, sizeof arrays->bias));
@@ -105,9 +105,9 @@ static status set_pointers(product *p, const product_arrays *arrays)
     return STATUS_OK;
 }
 
-static status describe(product *p, precision how, const product_arrays *like)
+static status describe(matmul *p, precision how, const matmul_arrays *like)
 {
-    const product_shape *s = &p->shape;
+    const matmul_shape *s = &p->shape;
     cublasComputeType_t compute =
         how == PRECISION_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     cublasOperation_t op_a = s->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -142,8 +142,8 @@ static status prefer(cublasLtMatmulPreference_t preference, const cuda_state *st
     return STATUS_OK;
 }
 
-/* *found = false where the library has nothing for such a product. */
-static status choose(product *p, cublasLtMatmulPreference_t preference, bool *found)
+/* *found = false if the library has no algorithm. */
+static status choose(matmul *p, cublasLtMatmulPreference_t preference, bool *found)
 {
     const cuda_state *s = cuda_state_of(p->dev);
     cublasLtMatmulHeuristicResult_t results[CANDIDATES];
@@ -162,22 +162,22 @@ static status choose(product *p, cublasLtMatmulPreference_t preference, bool *fo
     return STATUS_OK;
 }
 
-static status plan(product *p, const product_arrays *like, bool *found)
+static status plan(matmul *p, const matmul_arrays *like, bool *found)
 {
     cublasLtMatmulPreference_t preference = NULL;
     TRY(describe(p, p->dev->precision, like));
     TRY(CUBLASLT_CALL(cublasLtMatmulPreferenceCreate(&preference)));
-    status st = prefer(preference, cuda_state_of(p->dev), product_alignment(like));
+    status st = prefer(preference, cuda_state_of(p->dev), matmul_alignment(like));
     if (st == STATUS_OK)
         st = choose(p, preference, found);
     (void)cublasLtMatmulPreferenceDestroy(preference);
     return st;
 }
 
-status product_create(device *dev, const product_shape *shape, const product_arrays *like,
-                      product **out)
+status matmul_create(device *dev, const matmul_shape *shape, const matmul_arrays *like,
+                     matmul **out)
 {
-    product *p = NULL;
+    matmul *p = NULL;
     bool found = false;
     TRY(memory_alloc(sizeof *p, (void **)&p));
     p->dev = dev;
@@ -191,7 +191,7 @@ status product_create(device *dev, const product_shape *shape, const product_arr
                  : FAIL(STATUS_DEVICE, "cuBLASLt has no algorithm for a product of %d x %d x %d",
                         shape->m, shape->n, shape->k);
     if (st != STATUS_OK || !found) {
-        product_destroy(p);
+        matmul_destroy(p);
         p = NULL;
     }
     if (st == STATUS_OK)
@@ -199,7 +199,7 @@ status product_create(device *dev, const product_shape *shape, const product_arr
     return st;
 }
 
-status product_run(product *p, const product_arrays *arrays, float beta, bool *ran)
+status matmul_run(matmul *p, const matmul_arrays *arrays, float beta, bool *ran)
 {
     const cuda_state *s = cuda_state_of(p->dev);
     float alpha = 1.0f;

@@ -1,14 +1,14 @@
 /* Linear layers of at most 16 outputs. */
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/linear_kernels.h"
+#include "kernels/cuda/skinny_linear.h"
 #include "kernels/cuda/vector.cuh"
 
 constexpr unsigned WARP = 32;
 constexpr unsigned ALL_LANES = 0xffffffffu;
-constexpr int OUTPUTS = NARROW_OUTPUTS;
+constexpr int OUTPUTS = SKINNY_OUTPUTS;
 constexpr int RUN = 4; /* neighbouring features of a thread */
 
-/* Features [at, at + RUN) of a row of `count`; zeros behind its end. */
+/* Features [at, at + RUN) of a row of `count`; zeros after its end. */
 template <typename T>
 static __device__ inline pack<float, RUN> load_run(const T *row, int at, int count, bool aligned)
 {
@@ -65,7 +65,7 @@ static __global__ void forward_kernel(layer_sizes s, const T *x, const float *we
 
 /* dw and db: db is dw's column for a feature that is always 1, at the end of each row of x. A block
  * has 32 columns and a split of TILE rows of the batch; each of its warps has every 8th of those
- * rows. Where there are several splits, the block that comes last for its columns sums them. */
+ * rows. If there are several splits, the last block of its columns sums them. */
 constexpr int TILE = 128;
 constexpr unsigned WEIGHT_WARPS = 8, WEIGHT_THREADS = WEIGHT_WARPS * WARP;
 
@@ -106,8 +106,8 @@ static __device__ bool block_is_last(const weights_job &job, unsigned chunk)
     return last[0] != 0;
 }
 
-/* One column's sums over this warp's rows of the tile, per output. Some rows are read ahead: their
- * latencies overlap. */
+/* One column's sums over this warp's rows of the tile, per output. Some rows are prefetched:
+ * their latencies overlap. */
 constexpr int AHEAD = 4;
 
 template <typename T>
@@ -140,7 +140,7 @@ static __device__ inline void sum_rows(const weights_job &job, int first, int ro
 template <typename T>
 static __global__ void weights_kernel(weights_job job, const T *x, const T *dy)
 {
-    SHARED(float, tile, TILE *OUTPUTS); /* of dy; zeros behind the last output */
+    SHARED(float, tile, TILE *OUTPUTS); /* of dy; zeros after the last output */
     SHARED(float, all, WEIGHT_WARPS *OUTPUTS *WARP);
     unsigned chunk = blockIdx.x % job.chunks, split = blockIdx.x / job.chunks;
     int lane = (int)(threadIdx.x % WARP), column = (int)(chunk * WARP) + lane;
@@ -224,18 +224,18 @@ static unsigned chunks_of(int in_features)
     return blocks_for((size_t)in_features + 1, WARP);
 }
 
-size_t cuda_narrow_partials(int in_features, int out_features, int max_n)
+size_t cuda_skinny_partials(int in_features, int out_features, int max_n)
 {
     size_t splits = blocks_for((size_t)max_n, TILE);
     return splits > 1 ? splits * (size_t)out_features * ((size_t)in_features + 1) : 0;
 }
 
-size_t cuda_narrow_tickets(int in_features)
+size_t cuda_skinny_tickets(int in_features)
 {
     return chunks_of(in_features);
 }
 
-status cuda_narrow_forward(device *dev, const narrow_layer *layer, int n, const float *x,
+status cuda_skinny_forward(device *dev, const skinny_linear *layer, int n, const float *x,
                            const float *weight, const float *bias, float *y)
 {
     layer_sizes s = {n, layer->in_features, layer->out_features, false};
@@ -249,7 +249,7 @@ status cuda_narrow_forward(device *dev, const narrow_layer *layer, int n, const 
     });
 }
 
-status cuda_narrow_backward_weights(device *dev, const narrow_layer *layer, int n, const float *x,
+status cuda_skinny_backward_weights(device *dev, const skinny_linear *layer, int n, const float *x,
                                     const float *dy, bool accumulate, float *dw, float *db)
 {
     weights_job job = {};
@@ -270,8 +270,9 @@ status cuda_narrow_backward_weights(device *dev, const narrow_layer *layer, int 
     });
 }
 
-status cuda_narrow_backward_data(device *dev, const narrow_layer *layer, int n, const float *weight,
-                                 const float *dy, const float *x, float scale, float *dx)
+status cuda_skinny_backward_data(device *dev, const skinny_linear *layer, int n,
+                                 const float *weight, const float *dy, const float *x, float scale,
+                                 float *dx)
 {
     layer_sizes s = {n, layer->in_features, layer->out_features, false};
     s.aligned = s.inputs % RUN == 0 && are_aligned(weight, x, dx);

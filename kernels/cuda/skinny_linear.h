@@ -1,0 +1,37 @@
+/* Linear layers of few outputs, O <= SKINNY_OUTPUTS: too little work for the library's kernels, which
+ * have larger tiles. The weights are read in float32 in every precision; activations and their
+ * gradients are of the device's type of activations. Sums are in a fixed order. */
+#ifndef MNIST_DDP_KERNELS_CUDA_SKINNY_LINEAR_H
+#define MNIST_DDP_KERNELS_CUDA_SKINNY_LINEAR_H
+
+#include "kernels/cuda/cuda_state.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { SKINNY_OUTPUTS = 16 };
+
+typedef struct skinny_linear {
+    int in_features, out_features;
+    float *partials;   /* cuda_skinny_partials floats for max_n */
+    unsigned *tickets; /* cuda_skinny_tickets, zeroed */
+} skinny_linear;
+
+size_t cuda_skinny_partials(int in_features, int out_features, int max_n);
+size_t cuda_skinny_tickets(int in_features);
+
+/* y (n, O) float32 = x W^T + b. */
+status cuda_skinny_forward(device *dev, const skinny_linear *layer, int n, const float *x,
+                           const float *weight, const float *bias, float *y);
+status cuda_skinny_backward_weights(device *dev, const skinny_linear *layer, int n, const float *x,
+                                    const float *dy, bool accumulate, float *dw, float *db);
+/* As linear_backward_data; x NULL: it was no relu's output. */
+status cuda_skinny_backward_data(device *dev, const skinny_linear *layer, int n,
+                                 const float *weight, const float *dy, const float *x, float scale,
+                                 float *dx);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
