@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,8 +30,6 @@ typedef struct agent {
     worker_spec *spec;
     agent_console console;
     stop_signals signals;
-    sigset_t worker_mask; /* the signals that a worker begins with blocked */
-    int child_fd;         /* SIGCHLD */
     worker_group group;
     store_server *server;   /* if this node serves it */
     agent_channel *channel; /* several nodes */
@@ -54,35 +51,14 @@ typedef struct agent {
     bool decided;        /* by node 0: the outcome is there */
 } agent;
 
-/* From now on signals come as descriptors only. */
-static status take_over_signals(agent *self)
-{
-    const shutdown_policy *policy = &self->spec->policy;
-    sigset_t child;
-    TRY(stop_signals_take(&policy->signals, &self->signals));
-    /* Workers of `train` begin with SIGTERM and SIGUSR1 blocked: none dies of one before its thread
-     * for signals runs. Others get them at once. */
-    self->worker_mask = self->signals.before;
-    int (*change)(sigset_t *, int) = policy->listens ? sigaddset : sigdelset;
-    change(&self->worker_mask, SIGTERM);
-    change(&self->worker_mask, SIGUSR1);
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGCHLD, SIG_DFL); /* if it is ignored, the kernel reaps the workers itself */
-    sigemptyset(&child);
-    sigaddset(&child, SIGCHLD);
-    if (sigprocmask(SIG_BLOCK, &child, NULL) == 0)
-        self->child_fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
-    return self->child_fd >= 0 ? STATUS_OK : FAIL(STATUS_IO, "signalfd: %s", strerror(errno));
-}
-
 static status agent_init(agent *self, worker_spec *spec, int64_t started_ns)
 {
     *self = (agent){.spec = spec,
-                    .child_fd = -1,
                     .started_ns = started_ns,
                     .memory_kills = process_failure_memory_kills(),
                     .file_limit = file_limit_raise()};
-    TRY(take_over_signals(self));
+    signal(SIGPIPE, SIG_IGN);
+    TRY(stop_signals_take(&spec->policy.signals, &self->signals));
     agent_console_init(&self->console, self->signals.fd);
     self->polled = calloc((size_t)spec->nproc * 2 + FIXED_FDS, sizeof *self->polled);
     if (self->polled == NULL)
@@ -100,8 +76,6 @@ static void agent_close(agent *self)
     agent_console_flush(&self->console); /* a signal may end that still */
     self->stdout_error = agent_console_error(&self->console, STDOUT_FILENO);
     stop_signals_close(&self->signals);
-    if (self->child_fd >= 0)
-        close(self->child_fd);
     if (self->attempt > 0 && self->spec->logs.folder[0] != '\0' &&
         agent_console_is_open(&self->console))
         LOG_I("what the failed attempts left: %s", self->spec->logs.folder);
@@ -183,10 +157,7 @@ static void take_end(agent *self, worker *w)
 
 static void take_ends(agent *self)
 {
-    struct signalfd_siginfo info;
     worker *w;
-    while (read(self->child_fd, &info, sizeof info) == (ssize_t)sizeof info)
-        continue; /* one signal may stand for several workers */
     while ((w = worker_group_next_ended(&self->group)) != NULL)
         take_end(self, w);
 }
@@ -289,7 +260,7 @@ static status wait_and_look(agent *self, int wait_ms)
     struct pollfd *fds = self->polled;
     int n = 2, channel_at = 0;
     fds[0] = (struct pollfd){.fd = self->signals.fd, .events = POLLIN};
-    fds[1] = (struct pollfd){.fd = self->child_fd, .events = POLLIN};
+    fds[1] = (struct pollfd){.fd = self->group.child_fd, .events = POLLIN};
     if (self->channel != NULL) {
         channel_at = n++;
         fds[channel_at] = (struct pollfd){.fd = agent_channel_fd(self->channel), .events = POLLIN};
@@ -341,20 +312,16 @@ static status join(agent *self, int port, int *code)
 static status open_job(agent *self, int *code)
 {
     worker_spec *spec = self->spec;
-    int port = 0, threads = worker_threads(spec);
+    int port = 0;
     *code = EXIT_CODE_RENDEZVOUS;
     TRY(agent_store_open(spec, &self->server, &port));
     if (spec->nnodes > 1)
         TRY(join(self, port, code));
     agent_store_describe(spec, port);
-    if (!spec->policy.own && threads > 0)
-        LOG_I("OMP_NUM_THREADS=%d for each of %d ranks (the cores shared out; set it yourself for "
-              "another number)",
-              threads, spec->nproc);
     worker_start start = {.spec = spec,
                           .master_port = port,
                           .started_ns = self->started_ns,
-                          .signal_mask = self->worker_mask,
+                          .signal_mask = self->signals.before,
                           .file_limit = self->file_limit,
                           .log_tty = isatty(STDERR_FILENO) == 1};
     *code = EXIT_CODE_INTERNAL;

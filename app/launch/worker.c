@@ -165,27 +165,27 @@ status worker_describe_environment(const worker *w, const worker_start *start, c
     return STATUS_OK;
 }
 
-/* The program begins with no handler of the agent's. What is ignored stays ignored, but for the
- * signals that the agent itself ignores or waits for. */
-static void reset_signals(bool own_session)
+/* Signals that reach the worker, as its program begins. They are still blocked here, so none is
+ * lost and none ends it too early. */
+static status reset_signals(const worker_start *start)
 {
-    /* A signal of the terminal goes to its whole process group. What it means is for the agent to
-     * say, if the worker is of that group. */
-    static const int ignored[] = {SIGINT, SIGQUIT, SIGHUP};
-    static const int restored[] = {SIGTERM, SIGPIPE, SIGCHLD, SIGXFSZ, SIGUSR1};
-    struct sigaction action;
-    for (int signal = 1; signal < NSIG; signal++) {
-        if (sigaction(signal, NULL, &action) != 0 || action.sa_handler == SIG_IGN)
-            continue;
-        action = (struct sigaction){.sa_handler = SIG_DFL};
-        sigaction(signal, &action, NULL);
-    }
-    action = (struct sigaction){.sa_handler = SIG_DFL};
-    for (size_t i = 0; i < sizeof restored / sizeof restored[0]; i++)
-        sigaction(restored[i], &action, NULL);
-    action.sa_handler = SIG_IGN;
-    for (size_t i = 0; i < sizeof ignored / sizeof ignored[0] && !own_session; i++)
-        sigaction(ignored[i], &action, NULL);
+    /* A signal of the terminal goes to its whole process group. If the worker is of the agent's, it
+     * leaves these to the agent. */
+    static const int terminal[] = {SIGINT, SIGQUIT, SIGHUP};
+    /* The agent blocks or ignores these for itself. Others that are ignored (nohup) stay so. */
+    static const int agents[] = {SIGTERM, SIGPIPE, SIGCHLD, SIGXFSZ, SIGUSR1};
+    sigset_t mask = start->signal_mask;
+    for (size_t i = 0; i < sizeof agents / sizeof agents[0]; i++)
+        signal(agents[i], SIG_DFL);
+    for (size_t i = 0; i < sizeof terminal / sizeof terminal[0]; i++)
+        if (!start->spec->program.own_session)
+            signal(terminal[i], SIG_IGN);
+    /* A rank of `train` waits for SIGTERM and SIGUSR1 with a thread. Blocked until that runs, they
+     * do not end the rank. Other programs get them at once. */
+    int (*change)(sigset_t *, int) = start->spec->policy.listens ? sigaddset : sigdelset;
+    change(&mask, SIGTERM);
+    change(&mask, SIGUSR1);
+    return sigprocmask(SIG_SETMASK, &mask, NULL) == 0 ? STATUS_OK : STATUS_IO;
 }
 
 /* What a child needs between fork and exec, all made before. */
@@ -209,8 +209,7 @@ __attribute__((noreturn)) static void become_worker(const child_start *child)
     if (program->own_session)
         setsid();
     file_limit_set(child->start->file_limit);
-    reset_signals(program->own_session); /* while they are still blocked */
-    if (sigprocmask(SIG_SETMASK, &child->start->signal_mask, NULL) != 0 ||
+    if (reset_signals(child->start) != STATUS_OK ||
         (child->out_fd >= 0 && dup2(child->out_fd, STDOUT_FILENO) < 0) ||
         (child->err_fd >= 0 && dup2(child->err_fd, STDERR_FILENO) < 0))
         goto failed;

@@ -29,8 +29,8 @@ typedef struct worker_start {
     int master_port;
     int64_t started_ns;   /* when the agent started */
     int error_fd;         /* a worker that cannot be executed writes worker_start_error to it */
-    sigset_t signal_mask; /* the worker's */
-    uint64_t file_limit;  /* the worker's */
+    sigset_t signal_mask; /* the agent's, before it blocked any */
+    uint64_t file_limit;  /* the agent's, before it raised it */
     bool log_tty;         /* the agent's stderr is a terminal */
 } worker_start;
 

@@ -8,30 +8,51 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { MAX_ROUNDS = 64 };
 
+/* Opens child_fd and error_fd. */
+static status open_descriptors(worker_group *group)
+{
+    int fds[2];
+    sigset_t child;
+    signal(SIGCHLD, SIG_DFL); /* if it is ignored, the kernel reaps the workers itself */
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    if (sigprocmask(SIG_BLOCK, &child, NULL) == 0)
+        group->child_fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (group->child_fd < 0)
+        return FAIL(STATUS_IO, "signalfd: %s", strerror(errno));
+    if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0)
+        return FAIL(STATUS_IO, "pipe: %s", strerror(errno));
+    group->error_fd = fds[0];
+    group->start.error_fd = fds[1];
+    return STATUS_OK;
+}
+
 status worker_group_create(const worker_start *start, agent_console *console, worker_group *out)
 {
-    int n = start->spec->nproc;
-    int fds[2];
-    *out = (worker_group){.start = *start, .reaper.fd = -1, .console = console, .cause = -1};
-    if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0)
-        return FAIL(STATUS_IO, "launcher: pipe: %s", strerror(errno));
-    out->error_fd = fds[0];
-    out->start.error_fd = fds[1];
+    int n = start->spec->nproc, threads = worker_threads(start->spec);
+    *out = (worker_group){
+        .start = *start, .child_fd = -1, .reaper.fd = -1, .console = console, .cause = -1};
+    TRY(open_descriptors(out));
     if (start->spec->program.own_session)
         TRY(orphan_reaper_start(n, &out->reaper));
     out->workers = calloc((size_t)n, sizeof *out->workers);
     if (out->workers == NULL)
-        return FAIL(STATUS_NO_MEMORY, "launcher: %d workers", n);
+        return FAIL(STATUS_NO_MEMORY, "%d workers", n);
     out->n = n;
     for (int i = 0; i < n; i++) {
         worker_output_init(&out->workers[i].out);
         worker_output_init(&out->workers[i].err);
     }
+    if (!start->spec->policy.own && threads > 0)
+        LOG_I("OMP_NUM_THREADS=%d for each of %d ranks (the cores shared out; set it yourself for "
+              "another number)",
+              threads, n);
     return STATUS_OK;
 }
 
@@ -59,6 +80,7 @@ void worker_group_destroy(worker_group *group)
     worker_group_clear(group, 0);
     free(group->workers);
     orphan_reaper_close(&group->reaper);
+    close(group->child_fd);
     close(group->error_fd);
     close(group->start.error_fd);
     *group = (worker_group){0};
@@ -88,6 +110,9 @@ void worker_group_signal(const worker_group *group, int signal)
 
 worker *worker_group_next_ended(worker_group *group)
 {
+    struct signalfd_siginfo info;
+    while (read(group->child_fd, &info, sizeof info) == (ssize_t)sizeof info)
+        continue; /* one signal may stand for several workers: all are asked */
     for (int i = 0; i < group->n; i++) {
         if (group->workers[i].running && worker_has_ended(&group->workers[i])) {
             group->running--;

@@ -11,6 +11,7 @@
 
 typedef struct worker_group {
     worker_start start;
+    int child_fd;         /* readable once a worker has ended: SIGCHLD */
     int error_fd;         /* the reading end of start.error_fd */
     orphan_reaper reaper; /* of workers that have a process group of their own */
     agent_console *console;
@@ -22,7 +23,7 @@ typedef struct worker_group {
 } worker_group;
 
 /* For spec->nproc workers. `start` is copied, but for its error_fd. The console must outlive the
- * group. */
+ * group. Blocks SIGCHLD for good. STATUS_IO. */
 status worker_group_create(const worker_start *start, agent_console *console, worker_group *out);
 void worker_group_destroy(worker_group *group);
 
