@@ -12,6 +12,7 @@
 #include <link.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,6 +161,19 @@ START_TEST(what_is_not_imported_is_not_found)
 }
 END_TEST
 
+/* As with a libgloo that is linked into the module: the replacement would call itself. */
+START_TEST(a_library_is_not_redirected_to_itself)
+{
+    void *replacement = (void *)(uintptr_t)loopback_mss_listen;
+    void **slot = import_slot_find(replacement, "listen"), *before = slot != NULL ? *slot : NULL;
+    ck_assert_ptr_nonnull(slot);
+    ck_assert_int_eq(import_slot_redirect(replacement, "listen", replacement), STATUS_INVALID);
+    ck_assert_ptr_eq(*slot, before);
+    ck_assert_int_eq(import_slot_redirect(replacement, "no_such_function", replacement),
+                     STATUS_INVALID);
+}
+END_TEST
+
 int main(void)
 {
     const module *gloo = NULL;
@@ -168,6 +182,7 @@ int main(void)
     tcase_add_test(core, clamps_loopback_while_set);
     tcase_add_test(core, leaves_others_alone);
     tcase_add_test(core, what_is_not_imported_is_not_found);
+    tcase_add_test(core, a_library_is_not_redirected_to_itself);
 #ifdef __SANITIZE_THREAD__
     printf("SKIP of all that needs libgloo: it is opaque to the thread sanitizer\n");
     return suite_run(suite);

@@ -128,11 +128,9 @@ gloo::transport::tcp::attr choose_interface(const group_setup &setup)
 void redirect(const char *name, void *replacement)
 {
     auto create_device = &gloo::transport::tcp::CreateDevice; // some function of libgloo's
-    void **slot = import_slot_find(reinterpret_cast<void *>(create_device), name);
-    if (slot == nullptr)
-        LOG_W("libgloo imports no %s(): collectives may be slow on loopback", name);
-    else if (!import_slot_set(slot, replacement))
-        LOG_W("libgloo's %s() cannot be replaced: %s", name, std::strerror(errno));
+    if (import_slot_redirect(reinterpret_cast<void *>(create_device), name, replacement) !=
+        STATUS_OK)
+        LOG_W("libgloo: %s; collectives may be slow on loopback", status_text());
 }
 
 // libgloo's calls of two functions go to ours; everybody else's stay libc's.

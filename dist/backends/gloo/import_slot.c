@@ -4,7 +4,9 @@
  */
 #include "dist/backends/gloo/import_slot.h"
 
+#include <errno.h>
 #include <link.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -132,7 +134,8 @@ static int look_for_relro(struct dl_phdr_info *library, size_t size_bytes, void 
     return find_part(library, PT_GNU_RELRO, p->end - 1) != NULL;
 }
 
-bool import_slot_set(void **slot, void *function)
+/* The dynamic linker may have made the slot's page read-only. false with errno if it stays so. */
+static bool set(void **slot, void *function)
 {
     uintptr_t size_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t begin = (uintptr_t)slot / size_bytes * size_bytes;
@@ -144,4 +147,17 @@ bool import_slot_set(void **slot, void *function)
     if (read_only)
         (void)mprotect((void *)begin, size_bytes, PROT_READ); /* else it stays writable */
     return true;
+}
+
+status import_slot_redirect(const void *inside, const char *name, void *function)
+{
+    void **slot = import_slot_find(inside, name);
+    if (slot == NULL)
+        return FAIL(STATUS_INVALID, "the library imports no %s()", name);
+    if (slot == import_slot_find(function, name))
+        return FAIL(STATUS_INVALID, "the library is part of the one that would replace its %s()",
+                    name);
+    if (!set(slot, function))
+        return FAIL(STATUS_IO, "the library's %s() cannot be replaced: %s", name, strerror(errno));
+    return STATUS_OK;
 }

@@ -7,7 +7,7 @@
 #ifndef MNIST_DDP_DIST_GLOO_IMPORT_SLOT_H
 #define MNIST_DDP_DIST_GLOO_IMPORT_SLOT_H
 
-#include <stdbool.h>
+#include "base/status.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -17,10 +17,11 @@ extern "C" {
  * of calls the function `name`. NULL if it is no library of this process, or does not import it. */
 void **import_slot_find(const void *inside, const char *name);
 
-/* Puts `function` there, in memory that the dynamic linker has made read-only as well. The library
- * must have been opened with all its functions bound (RTLD_NOW). Other threads may call through the
- * slot meanwhile. false with errno if the memory cannot be made writable. */
-bool import_slot_set(void **slot, void *function);
+/* From now on that library calls `function` instead of `name`. It must have been opened with all
+ * its functions bound (RTLD_NOW). Other threads may call through the slot meanwhile. STATUS_INVALID
+ * if there is no such slot, or if `function` is part of the same library: it would call itself
+ * instead of `name`. STATUS_IO if the slot's memory cannot be made writable. */
+status import_slot_redirect(const void *inside, const char *name, void *function);
 
 #ifdef __cplusplus
 }
