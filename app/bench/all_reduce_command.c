@@ -68,7 +68,8 @@ static status parse_size(const char *flag, const char *text, size_t *out)
     return STATUS_OK;
 }
 
-status all_reduce_plan_read(const options *opts, all_reduce_plan *out)
+/* From -b, -e, -f, -n and -w. */
+static status read_plan(const options *opts, all_reduce_plan *out)
 {
     all_reduce_plan plan = {.factor = opts->stepfactor,
                             .iterations = (int)opts->iters,
@@ -96,7 +97,7 @@ status all_reduce_check(const options *opts)
 {
     all_reduce_plan plan;
     TRY(bench_check_flags(opts));
-    return all_reduce_plan_read(opts, &plan);
+    return read_plan(opts, &plan);
 }
 
 static status interrupted(void *group)
@@ -279,7 +280,7 @@ static status measure(meter *m)
 static status open_all(meter *m, int *exit_code)
 {
     *exit_code = EXIT_CODE_USAGE;
-    TRY(all_reduce_plan_read(m->opts, &m->plan));
+    TRY(read_plan(m->opts, &m->plan));
     *exit_code = EXIT_CODE_RENDEZVOUS;
     TRY(rendezvous_join(&m->place, m->opts->join_timeout * 1000, m->opts->timeout * 1000,
                         &m->rdzv));

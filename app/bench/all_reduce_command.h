@@ -12,9 +12,6 @@ bool all_reduce_is_meant(const options *opts);
 /* Of the flags, for an error that comes once and not from every rank. */
 status all_reduce_check(const options *opts);
 
-/* From -b, -e, -f, -n and -w. */
-status all_reduce_plan_read(const options *opts, all_reduce_plan *out);
-
 /* Measures as one rank; rank 0 prints. An exit code, as of app/commands.h; EXIT_CODE_INTERNAL also
  * if sums were wrong. */
 int all_reduce_command(const options *opts, const rendezvous_place *place, int64_t started_ns);

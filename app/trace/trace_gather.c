@@ -1,13 +1,13 @@
 #include "app/trace/trace_gather.h"
 
 #include "app/common/version.h"
+#include "base/byte_buffer.h"
 #include "base/clock.h"
 #include "base/file_draft.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "dist/membership/keys.h"
-#include "dist/store/byte_buffer.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
 #include "dist/store/store.h"
 
+#include "base/byte_buffer.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_route.h"
-#include "dist/store/byte_buffer.h"
 #include "dist/store/store_wire.h"
 
 #include <pthread.h>

@@ -2,8 +2,8 @@
 #ifndef MNIST_DDP_DIST_STORE_SESSION_H
 #define MNIST_DDP_DIST_STORE_SESSION_H
 
+#include "base/byte_buffer.h"
 #include "base/status.h"
-#include "dist/store/byte_buffer.h"
 #include "dist/store/store_table.h"
 #include "dist/store/store_wire.h"
 

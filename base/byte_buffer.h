@@ -1,6 +1,6 @@
 /* Bytes that come in at the end and go out at the front, as of a connection. */
-#ifndef MNIST_DDP_DIST_BYTE_BUFFER_H
-#define MNIST_DDP_DIST_BYTE_BUFFER_H
+#ifndef MNIST_DDP_BASE_BYTE_BUFFER_H
+#define MNIST_DDP_BASE_BYTE_BUFFER_H
 
 #include "base/status.h"
 
@@ -14,13 +14,8 @@ typedef struct byte_buffer {
     size_t size, capacity;
 } byte_buffer;
 
-/* Makes room for `extra` bytes behind the end and sets *end to them. Grows by what is asked for at
- * least, by half at most more: memory follows what has come in. STATUS_NO_MEMORY. */
-status byte_buffer_reserve(byte_buffer *buffer, size_t extra, uint8_t **end);
-
-/* Makes the first `size_bytes` of the reserved room part of the buffer. */
-void byte_buffer_extend(byte_buffer *buffer, size_t size_bytes);
-
+/* Grows by what is needed at least, by half of the size at most more: memory follows what has come
+ * in. STATUS_NO_MEMORY. */
 status byte_buffer_append(byte_buffer *buffer, const void *data, size_t size_bytes);
 
 /* Drops bytes at the front. An empty buffer keeps a kilobyte at most. */
