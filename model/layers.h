@@ -34,9 +34,6 @@ typedef struct layer {
     const uint8_t *keep; /* an injected mask, or NULL */
 } layer;
 
-/* Elements of one sample's output. */
-size_t layer_out_elements(const layer_spec *spec);
-
 /* Inputs of one output, and parameters, weight and bias together; 0 for a pool. */
 int layer_fan_in(const layer_spec *spec);
 size_t layer_count(const layer_spec *spec);

@@ -4,6 +4,7 @@
 #include "app/bench/bench.h"
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
+#include "app/common/json_value.h"
 #include "app/common/nccl_record.h"
 #include "app/common/version.h"
 #include "base/json_text.h"
@@ -174,24 +175,19 @@ static void print_way(meter *m, size_t size_bytes, const all_reduce_time *t)
             all_reduce_busbw(size_bytes, t->mean_s, m->place.world_size), (long long)t->wrong);
 }
 
-static double rounded(double value, double per_unit)
-{
-    return round(value * per_unit) / per_unit;
-}
-
 static json_t *way_json(const meter *m, size_t size_bytes, const all_reduce_time *t)
 {
     json_t *object = json_object();
-    json_object_set_new(object, "time_us", json_real(rounded(t->mean_s * 1e6, 1e3)));
+    json_object_set_new(object, "time_us", json_value_rounded(t->mean_s * 1e6, 3));
     if (t->least_s >= 0) {
-        json_object_set_new(object, "median_us", json_real(rounded(t->median_s * 1e6, 1e3)));
-        json_object_set_new(object, "least_us", json_real(rounded(t->least_s * 1e6, 1e3)));
+        json_object_set_new(object, "median_us", json_value_rounded(t->median_s * 1e6, 3));
+        json_object_set_new(object, "least_us", json_value_rounded(t->least_s * 1e6, 3));
     }
     json_object_set_new(object, "algbw",
-                        json_real(rounded(all_reduce_algbw(size_bytes, t->mean_s), 1e4)));
+                        json_value_rounded(all_reduce_algbw(size_bytes, t->mean_s), 4));
     json_object_set_new(
         object, "busbw",
-        json_real(rounded(all_reduce_busbw(size_bytes, t->mean_s, m->place.world_size), 1e4)));
+        json_value_rounded(all_reduce_busbw(size_bytes, t->mean_s, m->place.world_size), 4));
     json_object_set_new(object, "wrong", json_integer(t->wrong));
     return object;
 }
@@ -239,7 +235,7 @@ static status print_json(const meter *m)
 {
     json_t *object = json_object();
     json_object_set(object, "rows", m->rows);
-    json_object_set_new(object, "mean_busbw", json_real(rounded(mean_busbw(m), 1e4)));
+    json_object_set_new(object, "mean_busbw", json_value_rounded(mean_busbw(m), 4));
     json_object_set_new(object, "wrong", json_integer(m->wrong));
     json_object_set_new(object, "bench", json_string("all-reduce"));
     json_object_set_new(object, "system", json_string("mnist_ddp " MNIST_DDP_VERSION));

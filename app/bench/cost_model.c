@@ -96,7 +96,8 @@ static double message(cost_link link, double bytes)
     return link.latency_s + bytes * link.s_per_byte;
 }
 
-double cost_fan(const cost_cluster *cluster, int64_t ranks, double bytes)
+/* Seconds in which rank 0 sends `bytes` to each other rank, or receives them, one by one. */
+static double fan(const cost_cluster *cluster, int64_t ranks, double bytes)
 {
     int64_t near = local_ranks(cluster, ranks);
     return (double)(near - 1) * message(cluster->inside, bytes) +
@@ -107,10 +108,10 @@ double cost_fan(const cost_cluster *cluster, int64_t ranks, double bytes)
 static double star(cost_kind kind, const cost_cluster *cluster, const cost_work *work,
                    int64_t ranks, double images)
 {
-    double s = 2 * cost_fan(cluster, ranks, work->gradient_bytes);
+    double s = 2 * fan(cluster, ranks, work->gradient_bytes);
     if (kind == COST_MASTER)
-        s += cost_fan(cluster, ranks, images * work->image_bytes) +
-             2 * cost_fan(cluster, ranks, images * work->logit_bytes);
+        s += fan(cluster, ranks, images * work->image_bytes) +
+             2 * fan(cluster, ranks, images * work->logit_bytes);
     return s;
 }
 

@@ -69,9 +69,6 @@ bool cost_kind_is_ddp(cost_kind kind);
 /* Seconds of one all-reduce of `bytes` over `ranks`; 0 for one rank. Kinds of DDP only. */
 double cost_all_reduce(cost_kind kind, const cost_cluster *cluster, int64_t ranks, double bytes);
 
-/* Seconds in which rank 0 sends `bytes` to each other rank, or receives them, one by one. */
-double cost_fan(const cost_cluster *cluster, int64_t ranks, double bytes);
-
 typedef struct cost_step {
     double compute_s;
     double transfer_s; /* all of it */

@@ -1,5 +1,6 @@
 #include "app/train/result.h"
 
+#include "app/common/json_value.h"
 #include "app/common/nccl_record.h"
 #include "app/common/version.h"
 #include "app/train/memory_use.h"
@@ -68,15 +69,9 @@ status result_finish(result *r, const rank_context *rank)
     return process_group_all_reduce(rank->group, &r->private_mib, 1, DTYPE_I64, REDUCE_MAX, NULL);
 }
 
-/* Three decimals: as many as the clocks are good for. */
-static double rounded(double value, double per_unit)
-{
-    return round(value * per_unit) / per_unit;
-}
-
 static json_t *seconds(int64_t ns)
 {
-    return json_real(rounded(clock_seconds(ns), 1e6));
+    return json_value_rounded(clock_seconds(ns), 6);
 }
 
 static void add_phases(json_t *object, const timeline *time, const result *r)
@@ -116,7 +111,7 @@ static void add_bytes(json_t *object, const result *r)
     json_object_set_new(object, "bytes", bytes);
     json_t *peaks = json_array();
     for (int i = 0; i < r->n_peaks; i++)
-        json_array_append_new(peaks, json_real(rounded((double)r->peaks[i] / MIB, 1e3)));
+        json_array_append_new(peaks, json_value_rounded((double)r->peaks[i] / MIB, 3));
     json_object_set_new(object, "peak_mib", peaks);
 }
 
@@ -146,7 +141,7 @@ status result_print(const result *r, const rank_context *rank, char **out)
     json_t *object = json_object(), *train_s = json_array();
     double best = HUGE_VAL;
     for (int i = 0; i < r->epochs; i++) {
-        json_array_append_new(train_s, json_real(rounded(r->train_s[i], 1e6)));
+        json_array_append_new(train_s, json_value_rounded(r->train_s[i], 6));
         best = fmin(best, r->train_s[i]);
     }
     double speed = r->epochs > 0 ? (double)r->images_per_epoch / best : 0;
@@ -172,13 +167,13 @@ status result_print(const result *r, const rank_context *rank, char **out)
     json_object_set_new(object, "images_per_epoch", json_integer(r->images_per_epoch));
     json_object_set_new(object, "train_s", train_s);
     json_object_set_new(object, "images_per_s", json_integer((json_int_t)speed));
-    json_object_set_new(object, "setup_s", json_real(rounded(r->setup_s, 1e6)));
+    json_object_set_new(object, "setup_s", json_value_rounded(r->setup_s, 6));
     bool tested = r->test.images > 0;
     json_object_set_new(object, "eval_s",
-                        tested ? json_real(rounded(r->test.elapsed_s, 1e6)) : json_null());
+                        tested ? json_value_rounded(r->test.elapsed_s, 6) : json_null());
     json_object_set_new(object, "test_acc",
                         tested ? json_real(evaluation_accuracy(&r->test)) : json_null());
-    json_object_set_new(object, "last_loss", json_real(rounded(r->last_loss, 1e4)));
+    json_object_set_new(object, "last_loss", json_value_rounded(r->last_loss, 4));
     json_object_set_new(object, "rss_mib", json_integer(r->rss_mib));
     json_object_set_new(object, "private_mib", json_integer(r->private_mib));
     json_object_set_new(object, "steps", json_integer(r->steps));
