@@ -5,7 +5,6 @@
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/report/report.h"
-#include "base/clock.h"
 #include "base/log.h"
 
 #include <math.h>
@@ -13,8 +12,6 @@
 #include <string.h>
 
 enum { CHILD_TIMEOUT_MS = 3600 * 1000 };
-
-enum { GIVE_UP = 2 }; /* failures in a row: as often as a case is tried in vain */
 
 static const double PEER_ACCURACY =
     0.85; /* under it a run has not learned: its speed is no one's */
@@ -28,62 +25,51 @@ static status check_peer(const bench_sample *s)
     return STATUS_OK;
 }
 
-static status measure_one(const bench_commands *commands, bench_child *place, bench_row *row,
-                          bench_sample *out)
+/* What is measured, and where figures go. */
+typedef struct target {
+    const bench_commands *commands;
+    bench_rows *rows;
+} target;
+
+static void name_case(void *ctx, int i, char out[BENCH_CASE_BYTES])
 {
-    bench_words words;
-    json_t *line = NULL;
-    bench_commands_make(commands, row->c, &words);
-    bench_words_line(&words, row->command, sizeof row->command);
-    status st = bench_child_run(place, &words, &line);
-    if (st == STATUS_OK)
-        st = bench_sample_read(line, (int)commands->opts->warmup, row->c->global_batch, out);
-    if (st == STATUS_OK && row->c->torch)
-        st = check_peer(out);
-    json_decref(line);
-    return st;
+    bench_case_name(((target *)ctx)->rows->list[i].c, out);
 }
 
-/* How far this is, for whoever waits. */
-typedef struct pace {
-    int64_t started_ns;
-    int done, all;
-} pace;
-
-static void tell(pace *p, const char *name, int repeat, int repeats, const bench_sample *s)
+static void make_command(void *ctx, int i, bench_words *out)
 {
-    p->done++;
-    double left_s = clock_seconds(clock_now_ns() - p->started_ns) * (p->all - p->done) / p->done;
-    LOG_I("repeat %d of %d, run %d of %d: %s: %.0f images/s; about %.0f s left", repeat + 1,
-          repeats, p->done, p->all, name, s->images_per_s, left_s);
+    target *t = ctx;
+    bench_row *row = &t->rows->list[i];
+    bench_commands_make(t->commands, row->c, out);
+    bench_words_line(out, row->command, sizeof row->command);
 }
 
-void dp_vs_ddp_measure(const bench_commands *commands, bench_child *place, bench_rows *rows)
+static status take_sample(void *ctx, int i, int repeat, const json_t *line,
+                          char figure[BENCH_FIGURE_BYTES])
 {
-    char name[BENCH_CASE_BYTES];
-    int n = rows->cases->count;
-    pace p = {clock_now_ns(), 0, n * rows->repeats};
-    for (int repeat = 0; repeat < rows->repeats; repeat++)
-        for (int i = 0; i < n && !bench_child_stopped(place); i++) {
-            bench_row *row = &rows->list[i];
-            bench_case_name(row->c, name);
-            if (row->failures >= GIVE_UP)
-                continue;
-            status st = measure_one(commands, place, row, &row->samples[repeat]);
-            if (bench_child_stopped(place))
-                return;
-            if (st == STATUS_OK) {
-                row->counts[repeat] = true;
-                row->failures = 0;
-                tell(&p, name, repeat, rows->repeats, &row->samples[repeat]);
-                continue;
-            }
-            snprintf(row->failure, sizeof row->failure, "%s", status_text());
-            row->failures++;
-            bool gives_up = row->failures >= GIVE_UP;
-            p.all -= gives_up ? rows->repeats - repeat : 1;
-            LOG_W("%s: %s%s", name, row->failure, gives_up ? "; it is not tried again" : "");
-        }
+    target *t = ctx;
+    bench_row *row = &t->rows->list[i];
+    bench_sample *sample = &row->samples[repeat];
+    TRY(bench_sample_read(line, (int)t->commands->opts->warmup, row->c->global_batch, sample));
+    if (row->c->torch)
+        TRY(check_peer(sample));
+    row->counts[repeat] = true;
+    snprintf(figure, BENCH_FIGURE_BYTES, "%.0f images/s", sample->images_per_s);
+    return STATUS_OK;
+}
+
+static void note_failure(void *ctx, int i)
+{
+    bench_row *row = &((target *)ctx)->rows->list[i];
+    snprintf(row->failure, sizeof row->failure, "%s", status_text());
+}
+
+status dp_vs_ddp_measure(const bench_commands *commands, bench_child *place, bench_rows *rows)
+{
+    target t = {commands, rows};
+    return bench_measure(&(bench_measurement){rows->cases->count, rows->repeats, &t, name_case,
+                                              make_command, take_sample, note_failure},
+                         place);
 }
 
 /* Everything that the command holds. */
@@ -148,10 +134,11 @@ int dp_vs_ddp_command(const options *opts, int argc, char **argv)
     status st = prepare(&c);
     if (st == STATUS_OK) {
         LOG_I("%d cases x %d runs", c.cases.count, c.rows.repeats);
-        dp_vs_ddp_measure(&c.commands, &c.place, &c.rows);
         code = EXIT_CODE_INTERNAL;
-        st = finish(&c);
+        st = dp_vs_ddp_measure(&c.commands, &c.place, &c.rows);
     }
+    if (st == STATUS_OK)
+        st = finish(&c);
     code = st != STATUS_OK ? exit_code_failed(st, code) : EXIT_SUCCESS;
     if (bench_child_stopped(&c.place)) /* also while plots were drawn */
         code = 128 + c.place.signals.first;

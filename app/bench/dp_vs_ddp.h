@@ -8,10 +8,8 @@
 
 #include <jansson.h>
 
-/* Runs every case once per repeat, in turn, as children; a case that fails twice in a row is given
- * up. Samples go into the rows. Ends early, and that is no failure, if a
- * signal came. */
-void dp_vs_ddp_measure(const bench_commands *commands, bench_child *place, bench_rows *rows);
+/* Samples of all cases (app/bench/measure.h), and failures, go into the rows. */
+status dp_vs_ddp_measure(const bench_commands *commands, bench_child *place, bench_rows *rows);
 
 /* Fills the document: settings, rows, tables, summary, limits. `notes`: what cases were left out.
  */

@@ -3,7 +3,7 @@
 #define MNIST_DDP_APP_BENCH_ROWS_H
 
 #include "app/bench/cases.h"
-#include "app/bench/sample.h"
+#include "app/bench/measure.h"
 #include "app/bench/stats.h"
 #include "app/bench/why.h"
 #include "base/status.h"
@@ -15,9 +15,8 @@ enum { BENCH_FAILURE_BYTES = 512, BENCH_COMMAND_BYTES = 2048 };
 
 typedef struct bench_row {
     const bench_case *c;
-    bench_sample *samples; /* [repeat] */
-    bool *counts;          /* [repeat]: is there such a sample? */
-    int failures;
+    bench_sample *samples;             /* [repeat] */
+    bool *counts;                      /* [repeat]: is there such a sample? */
     char failure[BENCH_FAILURE_BYTES]; /* the last one; "" */
     char command[BENCH_COMMAND_BYTES];
 } bench_row;

@@ -1,17 +1,13 @@
 #include "app/bench/scaling_measure.h"
 
 #include "app/bench/commands.h"
-#include "app/bench/sample.h"
+#include "app/bench/measure.h"
 #include "app/report/report.h"
-#include "base/clock.h"
-#include "base/log.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { NAME_BYTES = 96 };
 
 /* From latency alone to more than the gradients of both models. */
 static const char *const ALL_REDUCE[] = {"/proc/self/exe",
@@ -93,17 +89,6 @@ status scaling_samples(const scaling_measurements *m, cost_sample **out)
     return STATUS_OK;
 }
 
-static void name_run(const scaling_run *run, char out[NAME_BYTES])
-{
-    if (run->kind == COST_SAMPLE_ALL_REDUCE)
-        snprintf(out, NAME_BYTES, "all-reduce, %d ranks", run->ranks);
-    else
-        snprintf(out, NAME_BYTES, "%s, %s, %d %s%s of %d images", scaling_kind_name(run->kind),
-                 model_kind_name(run->model), run->ranks,
-                 run->kind == COST_SAMPLE_MASTER ? "replica" : "rank", run->ranks == 1 ? "" : "s",
-                 run->batch);
-}
-
 static void make_all_reduce(const options *opts, const scaling_run *run, bench_words *out)
 {
     *out = (bench_words){.n = 0};
@@ -126,9 +111,17 @@ static void make_step(const bench_commands *commands, const scaling_run *run, be
     bench_commands_make(commands, &step, out);
 }
 
+/* What is measured, and where figures go. */
+typedef struct target {
+    const options *opts;
+    const scaling_plan *plan;
+    bench_commands commands;
+    scaling_measurements *out;
+    json_t *document;
+} target;
+
 /* In place: training's gradients lie in the group's memory, too. */
-static status take_all_reduce(const scaling_plan *plan, const scaling_run *run, const json_t *line,
-                              scaling_measurements *out)
+static status take_all_reduce(target *t, const scaling_run *run, const json_t *line, char *figure)
 {
     const json_t *rows = json_object_get(line, "rows"), *row;
     size_t i;
@@ -138,78 +131,78 @@ static status take_all_reduce(const scaling_plan *plan, const scaling_run *run, 
     {
         const json_t *time = json_object_get(row, "in_place");
         const json_t *us = json_object_get(time, "median_us");
-        cost_sample sample = scaling_plan_sample(plan, run);
+        cost_sample sample = scaling_plan_sample(t->plan, run);
         sample.bytes = json_number_value(json_object_get(row, "bytes"));
         double seconds =
             json_number_value(us != NULL ? us : json_object_get(time, "time_us")) * 1e-6;
         if (!(seconds > 0) || !(sample.bytes > 0))
             return FAIL(STATUS_PEER, "its JSON line has a row without bytes or a time");
-        TRY(scaling_add(out, &sample, seconds));
+        TRY(scaling_add(t->out, &sample, seconds));
     }
+    snprintf(figure, BENCH_FIGURE_BYTES, "%zu sizes", json_array_size(rows));
     return STATUS_OK;
 }
 
-static status take_step(const options *opts, const scaling_plan *plan, const scaling_run *run,
-                        const json_t *line, scaling_measurements *out)
+static status take_step(target *t, const scaling_run *run, const json_t *line, char *figure)
 {
     bench_sample got;
-    cost_sample sample = scaling_plan_sample(plan, run);
-    TRY(bench_sample_read(line, (int)opts->warmup, run->batch * run->ranks, &got));
+    cost_sample sample = scaling_plan_sample(t->plan, run);
+    TRY(bench_sample_read(line, (int)t->opts->warmup, run->batch * run->ranks, &got));
     double forward = got.phase_s[MOMENT_FORWARD], backward = got.phase_s[MOMENT_BACKWARD];
     if (run->ranks == 1 && forward + backward > 0) {
-        out->forward_s[run->model] += forward;
-        out->backward_s[run->model] += backward;
+        t->out->forward_s[run->model] += forward;
+        t->out->backward_s[run->model] += backward;
     }
-    return scaling_add(out, &sample, got.step_s);
+    snprintf(figure, BENCH_FIGURE_BYTES, "%.3f ms a step", got.step_s * 1e3);
+    return scaling_add(t->out, &sample, got.step_s);
 }
 
-static status run_one(const bench_commands *commands, const scaling_plan *plan, bench_child *place,
-                      const scaling_run *run, scaling_measurements *out)
+static void name_run(void *ctx, int i, char out[BENCH_CASE_BYTES])
 {
-    bench_words words;
-    json_t *line = NULL;
-    bool is_step = run->kind != COST_SAMPLE_ALL_REDUCE;
-    if (is_step)
-        make_step(commands, run, &words);
+    const scaling_run *run = &((target *)ctx)->plan->runs[i];
+    if (run->kind == COST_SAMPLE_ALL_REDUCE)
+        snprintf(out, BENCH_CASE_BYTES, "all-reduce, %d ranks", run->ranks);
     else
-        make_all_reduce(commands->opts, run, &words);
-    status st = bench_child_run(place, &words, &line);
-    if (st == STATUS_OK)
-        st = is_step ? take_step(commands->opts, plan, run, line, out)
-                     : take_all_reduce(plan, run, line, out);
-    json_decref(line);
-    return st;
+        snprintf(out, BENCH_CASE_BYTES, "%s, %s, %d %s%s of %d images",
+                 scaling_kind_name(run->kind), model_kind_name(run->model), run->ranks,
+                 strategy_about(scaling_kind_mode(run->kind))->unit, run->ranks == 1 ? "" : "s",
+                 run->batch);
 }
 
-static void say_failed(json_t *document, const char *name)
+static void make_command(void *ctx, int i, bench_words *out)
 {
-    LOG_W("%s: left out: %s", name, status_text());
-    report_say(document, REPORT_NOTES, "left out: %s: %s", name, status_text());
+    target *t = ctx;
+    if (t->plan->runs[i].kind == COST_SAMPLE_ALL_REDUCE)
+        make_all_reduce(t->opts, &t->plan->runs[i], out);
+    else
+        make_step(&t->commands, &t->plan->runs[i], out);
+}
+
+static status take_line(void *ctx, int i, int repeat, const json_t *line,
+                        char figure[BENCH_FIGURE_BYTES])
+{
+    target *t = ctx;
+    const scaling_run *run = &t->plan->runs[i];
+    (void)repeat;
+    return run->kind == COST_SAMPLE_ALL_REDUCE ? take_all_reduce(t, run, line, figure)
+                                               : take_step(t, run, line, figure);
+}
+
+static void say_failed(void *ctx, int i)
+{
+    target *t = ctx;
+    char name[BENCH_CASE_BYTES];
+    name_run(t, i, name);
+    report_say(t->document, REPORT_NOTES, "left out: %s: %s", name, status_text());
 }
 
 status scaling_measure(const options *opts, const scaling_plan *plan, bench_child *place,
                        json_t *document, scaling_measurements *out)
 {
-    char name[NAME_BYTES];
-    long long total = (long long)plan->n_runs * plan->repeats, done = 0;
-    int64_t started_ns = clock_now_ns();
-    bench_commands commands;
-    TRY(bench_commands_init(opts, plan->gpus > 0, place->folder, &commands));
-    commands.steps = plan->steps;
-    for (int64_t repeat = 0; repeat < plan->repeats; repeat++)
-        for (int i = 0; i < plan->n_runs; i++) {
-            name_run(&plan->runs[i], name);
-            status st = run_one(&commands, plan, place, &plan->runs[i], out);
-            if (st == STATUS_NO_MEMORY)
-                return st;
-            if (bench_child_stopped(place))
-                return STATUS_OK;
-            if (st != STATUS_OK)
-                say_failed(document, name);
-            done++;
-            double each_s = clock_seconds(clock_now_ns() - started_ns) / (double)done;
-            LOG_I("%lld of %lld: %s; about %.0f s to go", done, total, name,
-                  each_s * (double)(total - done));
-        }
-    return STATUS_OK;
+    target t = {.opts = opts, .plan = plan, .out = out, .document = document};
+    TRY(bench_commands_init(opts, plan->gpus > 0, place->folder, &t.commands));
+    t.commands.steps = plan->steps;
+    return bench_measure(&(bench_measurement){plan->n_runs, (int)plan->repeats, &t, name_run,
+                                              make_command, take_line, say_failed},
+                         place);
 }

@@ -8,7 +8,7 @@
 #define MNIST_DDP_APP_BENCH_WHY_H
 
 #include "app/bench/cases.h"
-#include "app/bench/sample.h"
+#include "app/bench/measure.h"
 
 typedef struct bench_facts {
     strategy_kind mode;

@@ -1,6 +1,12 @@
-#include "app/bench/sample.h"
+#include "app/bench/measure.h"
+
+#include "base/clock.h"
+#include "base/log.h"
 
 #include <math.h>
+#include <stdlib.h>
+
+enum { GIVE_UP = 2 }; /* failures in a row: as often as a case is tried in vain */
 
 /* A missing number is not known, and never 0. */
 static double number(const json_t *object, const char *key)
@@ -53,5 +59,50 @@ status bench_sample_read(const json_t *line, int warmup, int global_batch, bench
         s.phase_s[p] = number(phases, moment_about((moment)p)->name) / steps;
     read_peaks(json_object_get(line, "peak_mib"), &s);
     *out = s;
+    return STATUS_OK;
+}
+
+static status measure_one(const bench_measurement *m, bench_child *place, int i, int repeat,
+                          char figure[BENCH_FIGURE_BYTES])
+{
+    bench_words words;
+    json_t *line = NULL;
+    m->command(m->ctx, i, &words);
+    status st = bench_child_run(place, &words, &line);
+    if (st == STATUS_OK)
+        st = m->take(m->ctx, i, repeat, line, figure);
+    json_decref(line);
+    return st;
+}
+
+status bench_measure(const bench_measurement *m, bench_child *place)
+{
+    char name[BENCH_CASE_BYTES], figure[BENCH_FIGURE_BYTES];
+    int done = 0, all = m->cases * m->repeats, *failures = calloc((size_t)m->cases, sizeof(int));
+    int64_t started_ns = clock_now_ns();
+    if (failures == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%d cases", m->cases);
+    for (int repeat = 0; repeat < m->repeats; repeat++)
+        for (int i = 0; i < m->cases && !bench_child_stopped(place); i++) {
+            if (failures[i] >= GIVE_UP)
+                continue;
+            status st = measure_one(m, place, i, repeat, figure);
+            if (bench_child_stopped(place))
+                break;
+            m->name(m->ctx, i, name);
+            if (st != STATUS_OK) {
+                bool gives_up = ++failures[i] >= GIVE_UP;
+                all -= gives_up ? m->repeats - repeat : 1;
+                LOG_W("%s: %s%s", name, status_text(), gives_up ? "; it is not tried again" : "");
+                m->failed(m->ctx, i);
+                continue;
+            }
+            failures[i] = 0;
+            done++;
+            double each_s = clock_seconds(clock_now_ns() - started_ns) / done;
+            LOG_I("repeat %d of %d, run %d of %d: %s: %s; about %.0f s left", repeat + 1,
+                  m->repeats, done, all, name, figure, each_s * (all - done));
+        }
+    free(failures);
     return STATUS_OK;
 }

@@ -1,7 +1,9 @@
-/* One measured run, as its JSON line tells of it. */
-#ifndef MNIST_DDP_APP_BENCH_SAMPLE_H
-#define MNIST_DDP_APP_BENCH_SAMPLE_H
+/* Measures: every case once per repeat, each in a child, and reads what its JSON line tells. */
+#ifndef MNIST_DDP_APP_BENCH_MEASURE_H
+#define MNIST_DDP_APP_BENCH_MEASURE_H
 
+#include "app/bench/cases.h"
+#include "app/bench/child.h"
 #include "base/status.h"
 #include "dist/health/moment.h"
 
@@ -26,5 +28,24 @@ typedef struct bench_sample {
 /* Reads a line. `global_batch`: images of an optimizer step. STATUS_PEER if it is not a run of more
  * epochs than `warmup`. */
 status bench_sample_read(const json_t *line, int warmup, int global_batch, bench_sample *out);
+
+enum { BENCH_FIGURE_BYTES = 64 };
+
+/* What is measured, as the loop asks for it. `i`: the case. */
+typedef struct bench_measurement {
+    int cases, repeats;
+    void *ctx;
+    void (*name)(void *ctx, int i, char out[BENCH_CASE_BYTES]);
+    void (*command)(void *ctx, int i, bench_words *out);
+    /* The figures of one run, from its line; `figure`: what the progress says of them. */
+    status (*take)(void *ctx, int i, int repeat, const json_t *line,
+                   char figure[BENCH_FIGURE_BYTES]);
+    void (*failed)(void *ctx, int i); /* a run; status_text() says why */
+} bench_measurement;
+
+/* Runs the cases in turn, A B C A B C, so that a slow minute of the machine hits all. A case that
+ * fails twice in a row is given up. Ends early, and that is no failure, if a signal came.
+ * STATUS_NO_MEMORY. */
+status bench_measure(const bench_measurement *m, bench_child *place);
 
 #endif
