@@ -1,5 +1,6 @@
 #include "app/bench/all_reduce.h"
 
+#include "app/bench/stats.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "kernels/ops.h"
@@ -133,20 +134,13 @@ static status settle(all_reduce_bench *b)
     return on_accelerator(b) ? b->dev->ops->synchronize(b->dev) : STATUS_OK;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* This rank's time becomes all ranks' mean. */
 static status summarize(all_reduce_bench *b, double total_s, all_reduce_time *out)
 {
     int n = b->plan.iterations;
     double times[3] = {total_s / n, -1, -1};
     if (!on_accelerator(b)) {
-        qsort(b->elapsed_s, (size_t)n, sizeof(double), by_size);
-        times[1] = (b->elapsed_s[n / 2] + b->elapsed_s[(n - 1) / 2]) / 2;
+        times[1] = bench_stats_median(b->elapsed_s, n); /* sorts them */
         times[2] = b->elapsed_s[0];
     }
     TRY(process_group_all_reduce(b->group, times, 3, DTYPE_F64, REDUCE_SUM, NULL));

@@ -2,7 +2,6 @@
 #ifndef MNIST_DDP_APP_BENCH_ALL_REDUCE_COMMAND_H
 #define MNIST_DDP_APP_BENCH_ALL_REDUCE_COMMAND_H
 
-#include "app/bench/all_reduce.h"
 #include "app/options/options.h"
 #include "dist/rendezvous.h"
 

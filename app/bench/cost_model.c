@@ -127,7 +127,7 @@ cost_step cost_step_of(cost_kind kind, const cost_cluster *cluster, const cost_w
     } else {
         transfer_s = exposed_s = star(kind, cluster, work, ranks, images);
     }
-    return (cost_step){compute_s, transfer_s, exposed_s, compute_s + exposed_s};
+    return (cost_step){transfer_s, exposed_s, compute_s + exposed_s};
 }
 
 double cost_images_per_s(cost_kind kind, const cost_cluster *cluster, const cost_work *work,

@@ -70,10 +70,9 @@ bool cost_kind_is_ddp(cost_kind kind);
 double cost_all_reduce(cost_kind kind, const cost_cluster *cluster, int64_t ranks, double bytes);
 
 typedef struct cost_step {
-    double compute_s;
     double transfer_s; /* all of it */
     double exposed_s;  /* of it: while nobody computes */
-    double step_s;     /* compute_s + exposed_s */
+    double step_s;     /* arithmetic, and what is exposed */
 } cost_step;
 
 /* A step of `images` per rank; a fraction stands for an uneven share. */

@@ -12,11 +12,6 @@ enum { INTERVAL_BYTES = 96, DIGITS = 5 };
 
 static const double MEBIBYTE = 1048576.0;
 
-static json_t *number(double value)
-{
-    return report_number(value, DIGITS);
-}
-
 /* A median of the row in milliseconds. */
 static double ms(const bench_rows *rows, int row, size_t field)
 {
@@ -35,15 +30,15 @@ static json_t *speed_json(const bench_rows *rows, int row)
     bench_summary s = bench_row_summary(rows, row, BENCH_FIELD(images_per_s));
     json_t *object = json_object(), *values = json_array(), *outliers = json_array();
     json_object_set_new(object, "n", json_integer(s.n));
-    json_object_set_new(object, "median", number(s.median));
-    json_object_set_new(object, "low", number(s.low));
-    json_object_set_new(object, "high", number(s.high));
-    json_object_set_new(object, "coverage", number(s.coverage));
+    report_set_number(object, "median", s.median, DIGITS);
+    report_set_number(object, "low", s.low, DIGITS);
+    report_set_number(object, "high", s.high, DIGITS);
+    report_set_number(object, "coverage", s.coverage, DIGITS);
     for (int i = 0; i < rows->repeats; i++) {
         double value = r->counts[i] ? r->samples[i].images_per_s : (double)NAN;
-        json_array_append_new(values, number(value));
+        json_array_append_new(values, report_number(value, DIGITS));
         if (r->counts[i] && bench_stats_is_outlier(&s, value))
-            json_array_append_new(outliers, number(value));
+            json_array_append_new(outliers, report_number(value, DIGITS));
     }
     json_object_set_new(object, "values", values);
     json_object_set_new(object, "outliers", outliers);
@@ -56,7 +51,7 @@ static json_t *phases_json(const bench_rows *rows, int row)
     json_t *object = json_object();
     bench_row_phases(rows, row, phase_s);
     for (int p = 0; p < N_PHASES; p++)
-        json_object_set_new(object, moment_about((moment)p)->name, number(1e3 * phase_s[p]));
+        report_set_number(object, moment_about((moment)p)->name, 1e3 * phase_s[p], DIGITS);
     return object;
 }
 
@@ -73,8 +68,8 @@ static json_t *bytes_json(const bench_rows *rows, int row)
 {
     json_t *object = json_object();
     for (size_t i = 0; i < N_BYTES; i++)
-        json_object_set_new(object, BYTES[i].key,
-                            number(bench_row_median(rows, row, BYTES[i].field)));
+        report_set_number(object, BYTES[i].key, bench_row_median(rows, row, BYTES[i].field),
+                          DIGITS);
     return object;
 }
 
@@ -85,7 +80,7 @@ static json_t *peaks_json(const bench_rows *rows, int row)
     json_t *list = json_array();
     for (int i = rows->repeats - 1; i >= 0; i--) {
         for (int d = 0; r->counts[i] && d < r->samples[i].peak_mib_count; d++)
-            json_array_append_new(list, number(r->samples[i].peak_mib[d]));
+            json_array_append_new(list, report_number(r->samples[i].peak_mib[d], DIGITS));
         if (r->counts[i])
             break;
     }
@@ -96,8 +91,8 @@ static void add_efficiency(const bench_rows *rows, int row, json_t *object)
 {
     const bench_case *c = rows->list[row].c;
     double value = bench_row_efficiency(rows, row);
-    json_object_set_new(object, "efficiency_strong", number(c->strong ? value : (double)NAN));
-    json_object_set_new(object, "efficiency_weak", number(c->weak ? value : (double)NAN));
+    report_set_number(object, "efficiency_strong", c->strong ? value : (double)NAN, DIGITS);
+    report_set_number(object, "efficiency_weak", c->weak ? value : (double)NAN, DIGITS);
 }
 
 static json_t *row_json(const bench_rows *rows, int row)
@@ -115,22 +110,22 @@ static json_t *row_json(const bench_rows *rows, int row)
     json_object_set_new(object, "global_batch", json_integer(c->global_batch));
     json_object_set_new(object, "scaling", json_string(scaling_of(c)));
     json_object_set_new(object, "images_per_s", speed_json(rows, row));
-    json_object_set_new(object, "step_ms", number(ms(rows, row, BENCH_FIELD(step_s))));
-    json_object_set_new(object, "step_ms_with_warmup",
-                        number(ms(rows, row, BENCH_FIELD(whole_step_s))));
+    report_set_number(object, "step_ms", ms(rows, row, BENCH_FIELD(step_s)), DIGITS);
+    report_set_number(object, "step_ms_with_warmup", ms(rows, row, BENCH_FIELD(whole_step_s)),
+                      DIGITS);
     json_object_set_new(object, "phases_ms", phases_json(rows, row));
-    json_object_set_new(object, "phases_share_of_step", number(bench_row_phase_sum(rows, row)));
-    json_object_set_new(object, "comm_total_ms",
-                        number(1e3 * bench_row_part(rows, row, BENCH_FIELD(comm_total_s))));
-    json_object_set_new(object, "comm_exposed_ms",
-                        number(1e3 * bench_row_part(rows, row, BENCH_FIELD(comm_exposed_s))));
+    report_set_number(object, "phases_share_of_step", bench_row_phase_sum(rows, row), DIGITS);
+    report_set_number(object, "comm_total_ms",
+                      1e3 * bench_row_part(rows, row, BENCH_FIELD(comm_total_s)), DIGITS);
+    report_set_number(object, "comm_exposed_ms",
+                      1e3 * bench_row_part(rows, row, BENCH_FIELD(comm_exposed_s)), DIGITS);
     json_object_set_new(object, "bytes_per_step", bytes_json(rows, row));
     json_object_set_new(object, "peak_mib", peaks_json(rows, row));
     add_efficiency(rows, row, object);
-    json_object_set_new(object, "test_acc",
-                        number(bench_row_median(rows, row, BENCH_FIELD(test_acc))));
-    json_object_set_new(object, "last_loss",
-                        number(bench_row_median(rows, row, BENCH_FIELD(last_loss))));
+    report_set_number(object, "test_acc", bench_row_median(rows, row, BENCH_FIELD(test_acc)),
+                      DIGITS);
+    report_set_number(object, "last_loss", bench_row_median(rows, row, BENCH_FIELD(last_loss)),
+                      DIGITS);
     json_object_set_new(object, "why",
                         bench_row_samples(rows, row) > 0 ? json_string(why) : json_null());
     json_object_set_new(object, "failure",
@@ -348,7 +343,7 @@ static json_t *settings_json(const bench_commands *commands, const bench_rows *r
     json_object_set_new(object, "device", json_string(opts->device));
     json_object_set_new(object, "backend", json_string(opts->backend));
     json_object_set_new(object, "optimizer", json_string(opts->optimizer));
-    json_object_set_new(object, "lr", number(commands->lr));
+    report_set_number(object, "lr", commands->lr, DIGITS);
     json_object_set_new(object, "seed", json_integer(opts->seed));
     json_object_set_new(object, "data",
                         commands->is_mnist ? json_value_text(commands->data)

@@ -230,8 +230,8 @@ static void plot_scene(const char *folder, json_t *document, const scene *s)
 static json_t *link_json(cost_link link)
 {
     json_t *object = json_object();
-    json_object_set_new(object, "latency_us", report_number(link.latency_s * 1e6, 6));
-    json_object_set_new(object, "gbps", report_number(8e-9 / link.s_per_byte, 6));
+    report_set_number(object, "latency_us", link.latency_s * 1e6, 6);
+    report_set_number(object, "gbps", 8e-9 / link.s_per_byte, 6);
     return object;
 }
 
@@ -252,9 +252,9 @@ static json_t *projection_json(const scaling_plan *plan)
 static void add_work(json_t *projection, const scene *s)
 {
     json_t *object = json_object();
-    json_object_set_new(object, "image_us", report_number(s->work.image_s * 1e6, 6));
-    json_object_set_new(object, "step_us", report_number(s->work.step_s * 1e6, 6));
-    json_object_set_new(object, "backward_share", report_number(s->work.backward_share, 4));
+    report_set_number(object, "image_us", s->work.image_s * 1e6, 6);
+    report_set_number(object, "step_us", s->work.step_s * 1e6, 6);
+    report_set_number(object, "backward_share", s->work.backward_share, 4);
     json_object_set_new(object, "overlap", json_real(s->work.overlap));
     json_object_set_new(object, "gradient_bytes", json_real(s->work.gradient_bytes));
     json_object_set_new(object, "last_bucket_bytes", json_real(s->work.last_bytes));

@@ -8,10 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static json_t *number(double value)
-{
-    return report_number(value, 6);
-}
+enum { DIGITS = 6 };
 
 /* What the model says of a sample, its error in per cent, and what the sample was used for; empty
  * without a fit. */
@@ -66,13 +63,13 @@ static json_t *case_json(const cost_fit *fit, const scaling_series *series)
         json_object_set_new(object, "images_per_rank", json_real(s->images));
     json_object_set_new(object, "bytes", json_real(s->bytes));
     for (int i = 0; i < series->n; i++)
-        json_array_append_new(values, number(series->values[i]));
+        json_array_append_new(values, report_number(series->values[i], DIGITS));
     json_object_set_new(object, "values_s", values);
-    json_object_set_new(object, "median_s", number(s->seconds));
-    json_object_set_new(object, "low_s", number(series->summary.low));
-    json_object_set_new(object, "high_s", number(series->summary.high));
+    report_set_number(object, "median_s", s->seconds, DIGITS);
+    report_set_number(object, "low_s", series->summary.low, DIGITS);
+    report_set_number(object, "high_s", series->summary.high, DIGITS);
     if (fit != NULL)
-        json_object_set_new(object, "model_s", number(cost_fit_predict(fit, s)));
+        report_set_number(object, "model_s", cost_fit_predict(fit, s), DIGITS);
     json_object_set_new(object, "held_out", json_boolean(s->held_out));
     return object;
 }
@@ -104,17 +101,17 @@ static json_t *fit_json(const scaling_plan *plan, const cost_fit *fit)
 {
     json_t *object = json_object(), *compute = json_object();
     for (int i = 0; i < plan->models.n; i++)
-        json_object_set_new(compute, model_kind_name((model_kind)plan->models.values[i]),
-                            number(fit->image_s[plan->models.values[i]]));
+        report_set_number(compute, model_kind_name((model_kind)plan->models.values[i]),
+                          fit->image_s[plan->models.values[i]], DIGITS);
     json_object_set_new(object, "cores", json_integer(fit->cores));
     json_object_set_new(object, "threads_per_rank", json_integer(plan->threads));
-    json_object_set_new(object, "latency_s", number(fit->latency_s));
-    json_object_set_new(object, "bandwidth_s_per_byte", number(fit->s_per_byte));
-    json_object_set_new(object, "switching_s", number(fit->switching_s));
+    report_set_number(object, "latency_s", fit->latency_s, DIGITS);
+    report_set_number(object, "bandwidth_s_per_byte", fit->s_per_byte, DIGITS);
+    report_set_number(object, "switching_s", fit->switching_s, DIGITS);
     json_object_set_new(object, "compute", compute);
-    json_object_set_new(object, "optimizer_s_per_byte", number(fit->optimizer_s_per_byte));
-    json_object_set_new(object, "meeting_s", number(fit->meeting_s));
-    json_object_set_new(object, "sharing_s", number(fit->sharing_s));
+    report_set_number(object, "optimizer_s_per_byte", fit->optimizer_s_per_byte, DIGITS);
+    report_set_number(object, "meeting_s", fit->meeting_s, DIGITS);
+    report_set_number(object, "sharing_s", fit->sharing_s, DIGITS);
     return object;
 }
 
@@ -133,8 +130,8 @@ static json_t *error_json(cost_error error)
     bool known = error.samples > 0;
     json_t *object = json_object();
     json_object_set_new(object, "cases", json_integer((json_int_t)error.samples));
-    json_object_set_new(object, "median", report_number(known ? error.median : (double)NAN, 4));
-    json_object_set_new(object, "most", report_number(known ? error.most : (double)NAN, 4));
+    report_set_number(object, "median", known ? error.median : (double)NAN, 4);
+    report_set_number(object, "most", known ? error.most : (double)NAN, 4);
     return object;
 }
 

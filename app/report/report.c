@@ -105,6 +105,11 @@ json_t *report_number(double value, int digits)
     return json_real(strtod(text, NULL));
 }
 
+void report_set_number(json_t *object, const char *key, double value, int digits)
+{
+    json_object_set_new(object, key, report_number(value, digits));
+}
+
 static void print_lines(const json_t *document, report_part part, FILE *out)
 {
     const json_t *lines = part_of(document, PARTS[part]), *line;

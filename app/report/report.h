@@ -42,6 +42,7 @@ void report_plot(json_t *document, const char *name, const char *caption);
 
 /* A real rounded to `digits` significant ones, or null if it is not known (NAN). */
 json_t *report_number(double value, int digits);
+void report_set_number(json_t *object, const char *key, double value, int digits);
 
 /* Prints the title, the tables, the summary and the notes, as wide as they are. */
 void report_print(const json_t *document, FILE *out);
