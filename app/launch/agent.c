@@ -28,7 +28,7 @@ enum {
 
 typedef struct agent {
     worker_spec *spec;
-    agent_console console;
+    output_console console;
     stop_signals signals;
     worker_group group;
     store_server *server;   /* if this node serves it */
@@ -59,7 +59,7 @@ static status agent_init(agent *self, worker_spec *spec, int64_t started_ns)
                     .file_limit = file_limit_raise()};
     signal(SIGPIPE, SIG_IGN);
     TRY(stop_signals_take(&spec->policy.signals, &self->signals));
-    agent_console_init(&self->console, self->signals.fd);
+    output_console_init(&self->console, self->signals.fd);
     self->polled = calloc((size_t)spec->nproc * 2 + FIXED_FDS, sizeof *self->polled);
     if (self->polled == NULL)
         return FAIL(STATUS_NO_MEMORY, "launcher: %d workers", spec->nproc);
@@ -73,14 +73,14 @@ static void agent_close(agent *self)
     if (self->state >= AGENT_SUCCEEDED)
         worker_group_drain_leftovers(&self->group);
     worker_group_destroy(&self->group);
-    agent_console_flush(&self->console); /* a signal may end that still */
-    self->stdout_error = agent_console_error(&self->console, STDOUT_FILENO);
+    output_console_flush(&self->console); /* a signal may end that still */
+    self->stdout_error = output_console_error(&self->console, STDOUT_FILENO);
     stop_signals_close(&self->signals);
     if (self->attempt > 0 && self->spec->logs.folder[0] != '\0' &&
-        agent_console_is_open(&self->console))
+        output_console_is_open(&self->console))
         LOG_I("what the failed attempts left: %s", self->spec->logs.folder);
     worker_logs_close(&self->spec->logs, self->anything_failed);
-    agent_console_close(&self->console);
+    output_console_close(&self->console);
     free(self->polled);
 }
 
@@ -186,12 +186,12 @@ static void take_first_signal(agent *self, int signal)
     }
     if (failed)
         return;
-    agent_console_say(&self->console, "warning: SIG%s: stopping %d rank%s%s\n",
-                      sigabbrev_np(signal), self->group.running,
-                      self->group.running == 1 ? "" : "s",
-                      self->state == AGENT_SAVING
-                          ? " at the next step, with a checkpoint; once more to stop at once"
-                          : "");
+    output_console_say(&self->console, "warning: SIG%s: stopping %d rank%s%s\n",
+                       sigabbrev_np(signal), self->group.running,
+                       self->group.running == 1 ? "" : "s",
+                       self->state == AGENT_SAVING
+                           ? " at the next step, with a checkpoint; once more to stop at once"
+                           : "");
 }
 
 static void take_signal(agent *self, int signal)
@@ -246,10 +246,10 @@ static void take_deadline(agent *self)
     } else if (self->state == AGENT_STOPPING) {
         enter_killing(self);
     } else {
-        agent_console_say(&self->console,
-                          "error: %d ranks did not end %d s after SIGKILL (a stuck device or "
-                          "disk?)\n",
-                          self->group.running, KILLED_MS / 1000);
+        output_console_say(&self->console,
+                           "error: %d ranks did not end %d s after SIGKILL (a stuck device or "
+                           "disk?)\n",
+                           self->group.running, KILLED_MS / 1000);
         self->state = AGENT_BROKEN;
     }
 }
@@ -265,12 +265,12 @@ static status wait_and_look(agent *self, int wait_ms)
         channel_at = n++;
         fds[channel_at] = (struct pollfd){.fd = agent_channel_fd(self->channel), .events = POLLIN};
     }
-    n += agent_console_poll(&self->console, fds + n);
+    n += output_console_poll(&self->console, fds + n);
     int group_at = n;
     n += worker_group_poll(&self->group, fds + n);
     if (poll(fds, (nfds_t)n, wait_ms) < 0 && errno != EINTR)
         return FAIL(STATUS_IO, "launcher: poll: %s", strerror(errno));
-    agent_console_push(&self->console);
+    output_console_push(&self->console);
     if (fds[0].revents != 0)
         take_signals(self);
     if (channel_at > 0 && fds[channel_at].revents != 0)

@@ -186,7 +186,7 @@ static status create_report(const failure *f, char **out)
 }
 
 /* Of a rank of this node its own report is believed, not what came back through the store. */
-static void show_cause(const failure_report *report, agent_console *console)
+static void show_cause(const failure_report *report, output_console *console)
 {
     const node_report *own = report->own;
     const group_outcome *outcome = report->outcome;
@@ -205,23 +205,23 @@ static void show_cause(const failure_report *report, agent_console *console)
         process_failure_write_error_file(cause);
     if (!here && spec->node_rank != 0) {
         write_line(&f, line, sizeof line);
-        agent_console_say(console, "%s", line);
+        output_console_say(console, "%s", line);
     } else if (create_report(&f, &text) == STATUS_OK) {
-        agent_console_write(console, STDERR_FILENO, text, strlen(text));
+        output_console_write(console, STDERR_FILENO, text, strlen(text));
     } else {
         LOG_E("rank %d failed; %s", cause->rank, status_text());
     }
     free(text);
 }
 
-void failure_report_show(const failure_report *report, agent_console *console)
+void failure_report_show(const failure_report *report, output_console *console)
 {
     const group_outcome *outcome = report->outcome;
     if (outcome->failed) {
         show_cause(report, console);
         if (outcome->text[0] != '\0')
-            agent_console_say(console, "error: no restart: %s\n", outcome->text);
+            output_console_say(console, "error: no restart: %s\n", outcome->text);
     } else if (outcome->text[0] != '\0' && outcome->told_by != report->spec->node_rank) {
-        agent_console_say(console, "error: %s\n", outcome->text);
+        output_console_say(console, "error: %s\n", outcome->text);
     }
 }

@@ -2,8 +2,8 @@
 #ifndef MNIST_DDP_APP_LAUNCH_FAILURE_REPORT_H
 #define MNIST_DDP_APP_LAUNCH_FAILURE_REPORT_H
 
-#include "app/launch/agent_console.h"
 #include "app/launch/group_outcome.h"
+#include "app/launch/output.h"
 
 typedef struct failure_report {
     const worker_spec *spec;
@@ -15,6 +15,6 @@ typedef struct failure_report {
 /* Says on stderr why the attempt has failed, if it has. The agent of the worker that failed first,
  * and node 0's, show it whole; the others one line. Also writes that worker's error.json, if it is
  * of this node. */
-void failure_report_show(const failure_report *report, agent_console *console);
+void failure_report_show(const failure_report *report, output_console *console);
 
 #endif

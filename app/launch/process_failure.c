@@ -25,13 +25,13 @@ static const char *const WITNESS_WORDS[] = {"Connection closed by peer",
                                             "failed to recv, got 0 bytes"};
 
 /* Only the very last lines: an error that was survived does not count. */
-static bool is_witness(const worker_output *err)
+static bool is_witness(const output_stream *err)
 {
     enum { LOOK_AT = 8 };
     int64_t first = err->lines_seen > LOOK_AT ? err->lines_seen - LOOK_AT : 0;
     for (int64_t k = first; k < err->lines_seen; k++)
         for (size_t i = 0; i < sizeof WITNESS_WORDS / sizeof WITNESS_WORDS[0]; i++)
-            if (strstr(worker_output_line(err, k), WITNESS_WORDS[i]) != NULL)
+            if (strstr(output_stream_line(err, k), WITNESS_WORDS[i]) != NULL)
                 return true;
     return false;
 }
@@ -128,11 +128,11 @@ status process_failure_read(const worker *w, const worker_start *start, process_
     error_file_path(&failure, path);
     if (path[0] != '\0')
         error_file_read_message(path, failure.says, sizeof failure.says);
-    const worker_output *err = &w->err;
+    const output_stream *err = &w->err;
     int64_t first = err->lines_seen > OUTPUT_LINES ? err->lines_seen - OUTPUT_LINES : 0;
     status st = set_others(&failure, "");
     for (int64_t k = first; k < err->lines_seen && st == STATUS_OK; k++)
-        st = add_line(&failure, worker_output_line(err, k));
+        st = add_line(&failure, output_stream_line(err, k));
     return finish(st, &failure, out);
 }
 

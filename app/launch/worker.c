@@ -224,14 +224,14 @@ failed:
 
 /* *fd: what the worker writes to; -1: the agent's own. */
 static status open_stream(const worker *w, const worker_start *start, int which,
-                          worker_output *output, int *fd)
+                          output_stream *stream, int *fd)
 {
     const worker_logs *logs = &start->spec->logs;
     worker_route route;
     worker_logs_route(logs, start->attempt, w->local_rank, which, &route);
     if (route.prefixed)
-        worker_logs_prefix(logs, start->spec->role, w->rank, w->local_rank, output->prefix);
-    return worker_output_open(output, &route, fd);
+        worker_logs_prefix(logs, start->spec->role, w->rank, w->local_rank, stream->prefix);
+    return output_stream_open(stream, &route, fd);
 }
 
 static status prepare(worker *w, const worker_start *start, child_start *child)
@@ -288,11 +288,11 @@ bool worker_has_ended(worker *w)
     return true;
 }
 
-void worker_close(worker *w, agent_console *console)
+void worker_close(worker *w, output_console *console)
 {
     if (w->pid > 0 && !w->reaped && !w->running)
         waitpid(w->pid, NULL, WNOHANG);
     w->reaped = true;
-    worker_output_close(&w->out, console);
-    worker_output_close(&w->err, console);
+    output_stream_close(&w->out, console);
+    output_stream_close(&w->err, console);
 }

@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_APP_LAUNCH_WORKER_H
 #define MNIST_DDP_APP_LAUNCH_WORKER_H
 
-#include "app/launch/worker_output.h"
+#include "app/launch/output.h"
 #include "app/launch/worker_spec.h"
 
 #include <signal.h>
@@ -19,7 +19,7 @@ typedef struct worker {
     int start_errno;  /* why it could not be executed; 0 */
     int64_t ended_ns;
     int failed_as; /* it was the nth to fail by itself; 0: it did not */
-    worker_output out, err;
+    output_stream out, err;
 } worker;
 
 /* What all workers of an attempt share. */
@@ -59,6 +59,6 @@ void worker_signal(const worker *w, const worker_start *start, int signal);
 bool worker_has_ended(worker *w);
 
 /* Reaps it, shows begun lines, frees everything. The process must have ended. */
-void worker_close(worker *w, agent_console *console);
+void worker_close(worker *w, output_console *console);
 
 #endif

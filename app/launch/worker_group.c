@@ -33,7 +33,7 @@ static status open_descriptors(worker_group *group)
     return STATUS_OK;
 }
 
-status worker_group_create(const worker_start *start, agent_console *console, worker_group *out)
+status worker_group_create(const worker_start *start, output_console *console, worker_group *out)
 {
     int n = start->spec->nproc, threads = worker_threads(start->spec);
     *out = (worker_group){
@@ -46,8 +46,8 @@ status worker_group_create(const worker_start *start, agent_console *console, wo
         return FAIL(STATUS_NO_MEMORY, "%d workers", n);
     out->n = n;
     for (int i = 0; i < n; i++) {
-        worker_output_init(&out->workers[i].out);
-        worker_output_init(&out->workers[i].err);
+        output_stream_init(&out->workers[i].out);
+        output_stream_init(&out->workers[i].err);
     }
     if (!start->spec->policy.own && threads > 0)
         LOG_I("OMP_NUM_THREADS=%d for each of %d ranks (the cores shared out; set it yourself for "
@@ -194,7 +194,7 @@ const char *worker_group_last_place(const worker_group *group, int index)
 }
 
 /* Streams 2 * i and 2 * i + 1 are worker i's. */
-static worker_output *stream_of(const worker_group *group, int index)
+static output_stream *stream_of(const worker_group *group, int index)
 {
     worker *w = &group->workers[index / 2];
     return index % 2 == 0 ? &w->out : &w->err;
@@ -204,10 +204,10 @@ int worker_group_poll(worker_group *group, struct pollfd *out)
 {
     int n = 0;
     for (int i = 0; i < 2 * group->n; i++) {
-        worker_output *output = stream_of(group, i);
-        output->polled = output->fd >= 0 && !agent_console_is_full(group->console, output->target);
-        if (output->polled)
-            out[n++] = (struct pollfd){.fd = output->fd, .events = POLLIN};
+        output_stream *stream = stream_of(group, i);
+        stream->polled = stream->fd >= 0 && !output_console_is_full(group->console, stream->target);
+        if (stream->polled)
+            out[n++] = (struct pollfd){.fd = stream->fd, .events = POLLIN};
     }
     return n;
 }
@@ -215,9 +215,9 @@ int worker_group_poll(worker_group *group, struct pollfd *out)
 void worker_group_read(worker_group *group, const struct pollfd *polled)
 {
     for (int i = 0; i < 2 * group->n; i++) {
-        worker_output *output = stream_of(group, i);
-        if (output->polled && polled++->revents != 0)
-            worker_output_read(output, group->console);
+        output_stream *stream = stream_of(group, i);
+        if (stream->polled && polled++->revents != 0)
+            output_stream_read(stream, group->console);
     }
 }
 
@@ -230,10 +230,10 @@ static void read_start_errors(worker_group *group)
 }
 
 /* What a worker has left in its pipe; not all that others may add for ever. */
-static void read_rest(worker_output *output, agent_console *console)
+static void read_rest(output_stream *stream, output_console *console)
 {
-    for (int i = 0; i < MAX_ROUNDS && worker_output_read(output, console); i++)
-        agent_console_flush(console);
+    for (int i = 0; i < MAX_ROUNDS && output_stream_read(stream, console); i++)
+        output_console_flush(console);
 }
 
 void worker_group_finish(worker_group *group, worker_leftovers leftovers)
@@ -248,7 +248,7 @@ void worker_group_finish(worker_group *group, worker_leftovers leftovers)
             worker_signal(w, &group->start, SIGKILL);
         worker_logs_route(logs, group->start.attempt, i, LOGS_STDERR, &route);
         if (!route.piped)
-            worker_output_take_file(&w->err, route.file);
+            output_stream_take_file(&w->err, route.file);
     }
     read_start_errors(group);
     if (group->cause >= 0)
@@ -270,19 +270,19 @@ bool worker_group_all_exited_with(const worker_group *group, int code, bool or_z
 
 __attribute__((noreturn)) static void drain(worker_group *group, struct pollfd *polled)
 {
-    agent_console console;
+    output_console console;
     sigset_t none;
     setsid();
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL); /* the launcher's were for itself */
     orphan_reaper_close(&group->reaper);
-    agent_console_init(&console, -1);
+    output_console_init(&console, -1);
     group->console = &console;
     for (int n; (n = worker_group_poll(group, polled)) > 0;) {
         if (poll(polled, (nfds_t)n, -1) < 0 && errno != EINTR)
             break;
         worker_group_read(group, polled);
-        agent_console_flush(&console);
+        output_console_flush(&console);
     }
     _exit(EXIT_SUCCESS);
 }

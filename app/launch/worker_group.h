@@ -14,7 +14,7 @@ typedef struct worker_group {
     int child_fd;         /* readable once a worker has ended: SIGCHLD */
     int error_fd;         /* the reading end of start.error_fd */
     orphan_reaper reaper; /* of workers that have a process group of their own */
-    agent_console *console;
+    output_console *console;
     worker *workers; /* n of them */
     int n, running;
     int cause; /* index of the worker that failed first, by what is known so far; -1 */
@@ -24,7 +24,7 @@ typedef struct worker_group {
 
 /* For spec->nproc workers. `start` is copied, but for its error_fd. The console must outlive the
  * group. Blocks SIGCHLD for good. STATUS_IO. */
-status worker_group_create(const worker_start *start, agent_console *console, worker_group *out);
+status worker_group_create(const worker_start *start, output_console *console, worker_group *out);
 void worker_group_destroy(worker_group *group);
 
 /* Forgets the workers of the attempt before, which have ended. */

@@ -1,0 +1,350 @@
+#include "app/launch/output.h"
+
+#include "base/printable.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    WAIT_MS = 500,
+    CHUNK_BYTES = 4096,      /* PIPE_BUF: a pipe takes so much at once, or says that it does not */
+    BACKLOG_BYTES = 1 << 20, /* if no worker is to wait, the rest is dropped */
+    MAX_READS = 64,          /* of one stream, before others have their turn: a full pipe */
+    TAIL_BYTES = 64 << 10,
+};
+
+void output_console_init(output_console *console, int stop_fd)
+{
+    *console = (output_console){.stop_fd = stop_fd, .wait_ms = WAIT_MS};
+}
+
+void output_console_close(output_console *console)
+{
+    for (int fd = 0; fd < 3; fd++)
+        free(console->backlogs[fd].text);
+    *console = (output_console){.stop_fd = -1};
+}
+
+static void keep(output_backlog *backlog, const char *text, size_t size_bytes)
+{
+    size_t needed = backlog->size_bytes + size_bytes;
+    if (needed > BACKLOG_BYTES)
+        return;
+    if (needed > backlog->room_bytes) {
+        char *larger = realloc(backlog->text, needed * 2);
+        if (larger == NULL) {
+            backlog->error = ENOMEM;
+            backlog->size_bytes = 0;
+            return;
+        }
+        backlog->text = larger;
+        backlog->room_bytes = needed * 2;
+    }
+    memcpy(backlog->text + backlog->size_bytes, text, size_bytes);
+    backlog->size_bytes = needed;
+}
+
+/* How much the descriptor takes now. */
+static size_t write_now(output_backlog *backlog, int fd, const char *text, size_t size_bytes)
+{
+    size_t done = 0;
+    while (done < size_bytes && backlog->error == 0) {
+        struct pollfd ready = {.fd = fd, .events = POLLOUT};
+        if (poll(&ready, 1, 0) <= 0)
+            break;
+        size_t rest = size_bytes - done;
+        ssize_t n = write(fd, text + done, rest < CHUNK_BYTES ? rest : CHUNK_BYTES);
+        if (n < 0 && errno != EINTR && errno != EAGAIN)
+            backlog->error = errno;
+        if (n < 0 && errno == EAGAIN)
+            break;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return backlog->error != 0 ? size_bytes : done;
+}
+
+static void push(output_backlog *backlog, int fd)
+{
+    size_t done = write_now(backlog, fd, backlog->text, backlog->size_bytes);
+    if (done > 0 && done < backlog->size_bytes)
+        memmove(backlog->text, backlog->text + done, backlog->size_bytes - done);
+    backlog->size_bytes -= done;
+}
+
+void output_console_push(output_console *console)
+{
+    for (int fd = 0; fd < 3; fd++)
+        if (console->backlogs[fd].size_bytes > 0)
+            push(&console->backlogs[fd], fd);
+}
+
+void output_console_write(output_console *console, int fd, const char *text, size_t size_bytes)
+{
+    output_backlog *backlog = &console->backlogs[fd];
+    size_t done = 0;
+    if (backlog->size_bytes > 0)
+        push(backlog, fd);
+    if (backlog->size_bytes == 0)
+        done = write_now(backlog, fd, text, size_bytes);
+    if (done < size_bytes)
+        keep(backlog, text + done, size_bytes - done);
+}
+
+void output_console_say(output_console *console, const char *fmt, ...)
+{
+    char text[1024], line[2048];
+    va_list args;
+    va_start(args, fmt);
+    int length = vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (length < 0)
+        return;
+    printable_copy(PRINTABLE_LINES, text, line, sizeof line);
+    output_console_write(console, STDERR_FILENO, line, strlen(line));
+}
+
+bool output_console_is_full(const output_console *console, int fd)
+{
+    return fd >= 0 && console->backlogs[fd].size_bytes > 0 && !console->hurried;
+}
+
+int output_console_poll(const output_console *console, struct pollfd *out)
+{
+    int n = 0;
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
+        if (console->backlogs[fd].size_bytes > 0)
+            out[n++] = (struct pollfd){.fd = fd, .events = POLLOUT};
+    return n;
+}
+
+void output_console_flush(output_console *console)
+{
+    struct pollfd fds[3];
+    for (;;) {
+        output_console_push(console);
+        int n = output_console_poll(console, fds);
+        if (n == 0)
+            return;
+        fds[n] = (struct pollfd){.fd = console->stop_fd, .events = POLLIN};
+        bool hurried = console->hurried || (poll(&fds[n], 1, 0) > 0);
+        int ready = poll(fds, (nfds_t)(hurried ? n : n + 1), hurried ? console->wait_ms : -1);
+        if (hurried && ready == 0) {
+            console->wait_ms = 0; /* once, not for every line */
+            return;
+        }
+    }
+}
+
+int output_console_error(const output_console *console, int fd)
+{
+    return console->backlogs[fd].error;
+}
+
+bool output_console_is_open(const output_console *console)
+{
+    struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
+    return console->backlogs[STDERR_FILENO].size_bytes == 0 && poll(&ready, 1, 0) > 0;
+}
+
+void output_stream_init(output_stream *stream)
+{
+    *stream = (output_stream){.fd = -1, .file = -1, .target = -1};
+}
+
+status output_stream_open(output_stream *stream, const worker_route *route, int *fd)
+{
+    int ends[2], file = -1;
+    if (route->file[0] != '\0') {
+        file = open(route->file, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+        if (file < 0)
+            return FAIL(STATUS_IO, "open %s: %s%s", route->file, strerror(errno),
+                        errno == EMFILE ? " (raise ulimit -n)" : "");
+    }
+    *fd = file;
+    if (!route->piped)
+        return STATUS_OK;
+    *fd = -1;
+    stream->file = file;
+    stream->target = route->target;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return FAIL(STATUS_IO, "pipe: %s (raise ulimit -n)", strerror(errno));
+    stream->fd = ends[0];
+    *fd = ends[1];
+    /* Only the reading end: a worker's writes may wait. */
+    if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0)
+        return FAIL(STATUS_IO, "fcntl: %s", strerror(errno));
+    return STATUS_OK;
+}
+
+/* Remembers a line for the report, without what a progress bar has overwritten. */
+static void keep_line(output_stream *stream, const char *text, size_t size_bytes)
+{
+    const char *bar = memrchr(text, '\r', size_bytes);
+    if (bar != NULL) {
+        size_bytes -= (size_t)(bar + 1 - text);
+        text = bar + 1;
+    }
+    if (size_bytes == 0)
+        return;
+    char *copy = strndup(text, size_bytes < OUTPUT_KEPT_BYTES ? size_bytes : OUTPUT_KEPT_BYTES);
+    char **place = &stream->lines[stream->lines_seen % OUTPUT_LINES];
+    free(*place);
+    *place = copy;
+    stream->lines_seen++;
+}
+
+/* Shows a piece of one line; the prefix too, if it is the first piece. */
+static void show_piece(output_stream *stream, output_console *console, const char *text,
+                       size_t size_bytes)
+{
+    char whole[LOGS_PREFIX_BYTES + OUTPUT_LINE_BYTES];
+    size_t head = stream->begun ? 0 : strlen(stream->prefix);
+    memcpy(whole, stream->prefix, head);
+    memcpy(whole + head, text, size_bytes);
+    stream->begun = text[size_bytes - 1] != '\n';
+    output_console_write(console, stream->target, whole, head + size_bytes);
+}
+
+static void show(output_stream *stream, output_console *console, const char *text,
+                 size_t size_bytes)
+{
+    if (stream->target < 0 || size_bytes == 0)
+        return;
+    if (stream->prefix[0] == '\0') {
+        stream->begun = text[size_bytes - 1] != '\n';
+        output_console_write(console, stream->target, text, size_bytes);
+        return;
+    }
+    while (size_bytes > 0) {
+        const char *end = memchr(text, '\n', size_bytes);
+        size_t piece = end == NULL ? size_bytes : (size_t)(end + 1 - text);
+        show_piece(stream, console, text, piece);
+        text += piece;
+        size_bytes -= piece;
+    }
+}
+
+/* Shows what is whole in stream->line; all of it if the buffer is full or `flush` is set. */
+static void show_lines(output_stream *stream, bool flush, output_console *console)
+{
+    size_t done = 0;
+    for (;;) {
+        const char *at = stream->line + done;
+        const char *end = memchr(at, '\n', stream->line_bytes - done);
+        if (end == NULL)
+            break;
+        keep_line(stream, at, (size_t)(end - at));
+        done += (size_t)(end + 1 - at);
+    }
+    size_t rest = stream->line_bytes - done;
+    /* A progress bar's line has no end; it is shown at once. */
+    bool bar = rest > 0 && stream->line[done] == '\r';
+    if (rest == OUTPUT_LINE_BYTES || (flush && rest > 0))
+        keep_line(stream, stream->line + done, rest);
+    if (bar || flush || rest == OUTPUT_LINE_BYTES)
+        done = stream->line_bytes;
+    show(stream, console, stream->line, done);
+    if (flush && stream->begun)
+        show(stream, console, "\n", 1);
+    memmove(stream->line, stream->line + done, stream->line_bytes - done);
+    stream->line_bytes -= done;
+}
+
+static void end_pipe(output_stream *stream, output_console *console)
+{
+    if (stream->fd < 0)
+        return;
+    close(stream->fd);
+    stream->fd = -1;
+    show_lines(stream, true, console);
+}
+
+static void say_cut(const output_stream *stream, output_console *console, int error)
+{
+    char link[32], path[512];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", stream->file);
+    ssize_t length = readlink(link, path, sizeof path);
+    output_console_say(console, "warning: %.*s: %s: it ends here, the run goes on\n",
+                       length > 0 ? (int)length : (int)strlen(link), length > 0 ? path : link,
+                       strerror(error));
+}
+
+/* A disk that is full costs the copy, not the run. */
+static void copy_to_file(output_stream *stream, output_console *console, const char *data,
+                         size_t size_bytes)
+{
+    while (stream->file >= 0 && size_bytes > 0) {
+        ssize_t n = write(stream->file, data, size_bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            say_cut(stream, console, errno);
+            close(stream->file);
+            stream->file = -1;
+            return;
+        }
+        data += n;
+        size_bytes -= (size_t)n;
+    }
+}
+
+bool output_stream_read(output_stream *stream, output_console *console)
+{
+    for (int i = 0; i < MAX_READS && stream->fd >= 0; i++) {
+        if (output_console_is_full(console, stream->target))
+            return true;
+        char *end = stream->line + stream->line_bytes;
+        ssize_t n = read(stream->fd, end, OUTPUT_LINE_BYTES - stream->line_bytes);
+        if (n > 0) {
+            copy_to_file(stream, console, end, (size_t)n);
+            stream->line_bytes += (size_t)n;
+            show_lines(stream, false, console);
+        } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+            end_pipe(stream, console);
+        } else if (errno == EAGAIN) {
+            return false;
+        }
+    }
+    return stream->fd >= 0;
+}
+
+/* If memory was short, the line was shown all the same; only the report lacks it. */
+const char *output_stream_line(const output_stream *stream, int64_t k)
+{
+    const char *line = stream->lines[k % OUTPUT_LINES];
+    return line != NULL ? line : "(a line is lost: out of memory)";
+}
+
+void output_stream_take_file(output_stream *stream, const char *path)
+{
+    char *text = malloc(TAIL_BYTES);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    off_t end = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
+    off_t from = end > TAIL_BYTES ? end - TAIL_BYTES : 0;
+    ssize_t n = text == NULL || end < 0 ? 0 : pread(fd, text, TAIL_BYTES, from);
+    for (const char *at = text; n > 0;) {
+        const char *stop = memchr(at, '\n', (size_t)n);
+        size_t length = stop != NULL ? (size_t)(stop - at) : (size_t)n;
+        keep_line(stream, at, length);
+        n -= (ssize_t)length + (stop != NULL);
+        at += length + 1;
+    }
+    if (fd >= 0)
+        close(fd);
+    free(text);
+}
+
+void output_stream_close(output_stream *stream, output_console *console)
+{
+    end_pipe(stream, console);
+    if (stream->file >= 0)
+        close(stream->file);
+    for (int i = 0; i < OUTPUT_LINES; i++)
+        free(stream->lines[i]);
+    output_stream_init(stream);
+}

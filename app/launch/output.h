@@ -1,0 +1,98 @@
+/* How output flows. A worker writes to a pipe, a stream. The agent reads it, keeps its last lines for
+ * the report, copies it to a log file, and shows it on its own stdout or stderr, the console:
+ *
+ *   worker ──► pipe ──► stream ──┬─► console ──► the agent's stdout, stderr
+ *                                └─► stdout.log, stderr.log
+ *
+ * A reader of the console that does not read (a stopped terminal, a pager) keeps neither the agent
+ * from its workers nor, by itself, the job from ending. What it does not take waits here, and only a
+ * worker that writes as much waits with it.
+ */
+#ifndef MNIST_DDP_APP_LAUNCH_OUTPUT_H
+#define MNIST_DDP_APP_LAUNCH_OUTPUT_H
+
+#include "app/launch/worker_logs.h"
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What one descriptor has not taken yet. */
+typedef struct output_backlog {
+    char *text; /* owned */
+    size_t size_bytes, room_bytes;
+    int error; /* errno of a write, after which nothing more is written; 0: none */
+} output_backlog;
+
+typedef struct output_console {
+    int stop_fd;  /* readable: the agent was told to stop, and text may be dropped; -1: none */
+    bool hurried; /* the workers are being stopped: no worker waits for a reader, */
+    int wait_ms;  /* and the agent waits so long for one that does not read, once */
+    output_backlog backlogs[3]; /* by descriptor */
+} output_console;
+
+void output_console_init(output_console *console, int stop_fd);
+void output_console_close(output_console *console); /* what still waits is dropped */
+
+/* Writes to STDOUT_FILENO or STDERR_FILENO what these take at once; the rest waits. */
+void output_console_write(output_console *console, int fd, const char *text, size_t size_bytes);
+
+/* A line of the agent's own, on stderr. */
+void output_console_say(output_console *console, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Whether a worker whose output goes to this descriptor (-1: nowhere) is to wait. */
+bool output_console_is_full(const output_console *console, int fd);
+
+/* For poll(): fills and returns 0 to 2 entries. After it: writes what is taken now. */
+int output_console_poll(const output_console *console, struct pollfd *out);
+void output_console_push(output_console *console);
+
+/* Why not all of it could be written to the descriptor (errno); 0: it was, or waits. */
+int output_console_error(const output_console *console, int fd);
+
+/* Waits until all is written, as long as it takes; for wait_ms if hurried or told to stop. */
+void output_console_flush(output_console *console);
+
+/* Whether stderr takes a line now, also one that does not come through the console (the log's). */
+bool output_console_is_open(const output_console *console);
+
+enum { OUTPUT_LINES = 20, OUTPUT_LINE_BYTES = 4096, OUTPUT_KEPT_BYTES = 1000 };
+
+/* One stream of a worker: its stdout or stderr. */
+typedef struct output_stream {
+    int fd;                         /* the reading end, not blocking; -1: none, or at its end */
+    bool polled;                    /* it is, in this turn */
+    int file;                       /* takes a copy of every byte; -1 */
+    int target;                     /* the agent's stdout or stderr; -1: not shown */
+    char prefix[LOGS_PREFIX_BYTES]; /* before each line that is shown */
+    bool begun;                     /* a line is shown in part, its prefix too */
+    char line[OUTPUT_LINE_BYTES];   /* what was read and is not yet shown */
+    size_t line_bytes;
+    char *lines[OUTPUT_LINES]; /* the last ones: line k is at k % OUTPUT_LINES; owned */
+    int64_t lines_seen;
+} output_stream;
+
+/* Reads nothing, shows nothing. */
+void output_stream_init(output_stream *stream);
+
+/* Opens the worker's end of a stream that reads nothing yet. *fd: what the worker writes to, the
+ * caller's to close; -1: the agent's own. STATUS_IO. */
+status output_stream_open(output_stream *stream, const worker_route *route, int *fd);
+
+/* Reads what the pipe holds now, as far as the console takes it; shows whole lines and keeps the
+ * last ones. Never blocks. At the pipe's end closes `fd` and shows a line that has no end. false:
+ * the pipe is empty. */
+bool output_stream_read(output_stream *stream, output_console *console);
+
+/* Line k, one of the last OUTPUT_LINES: lines_seen - OUTPUT_LINES <= k < lines_seen. */
+const char *output_stream_line(const output_stream *stream, int64_t k);
+
+/* Keeps the last lines of a file that the worker wrote itself. */
+void output_stream_take_file(output_stream *stream, const char *path);
+
+/* Shows a line that has no end, closes and frees everything. */
+void output_stream_close(output_stream *stream, output_console *console);
+
+#endif
