@@ -1,4 +1,4 @@
-/* The program: reads what is asked for and hands it to the command, or to the launcher where that
+/* The program: reads what is asked for and hands it to the command, or to the launcher if that
  * command runs as several ranks. */
 #include "app/bench/all_reduce_command.h"
 #include "app/bench/bench.h"
@@ -76,7 +76,7 @@ static int launch(const options *opts, int argc, char **argv, worker_spec *spec,
 /* A command that runs as the ranks of a job. */
 typedef int rank_command(const options *opts, const rendezvous_place *place, int64_t started_ns);
 
-/* Runs as one rank where the environment names it or there is only one; else launches all. */
+/* Runs as one rank if the environment names it or there is only one; else launches all. */
 static int as_ranks(const options *opts, int argc, char **argv, int64_t started_ns,
                     rank_command *work_as)
 {

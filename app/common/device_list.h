@@ -10,8 +10,8 @@
  * go together. */
 status device_list_choose(const options *opts, int local_rank, device_options *out);
 
-/* GPUs that a launcher can count on here: those listed, or all there are; 0 where the ranks compute
- * on the CPU. Opens the driver, so only asked where the answer matters. */
+/* GPUs that a launcher can count on here: those listed, or all there are; 0 if the ranks compute
+ * on the CPU. Opens the driver, so only asked if the answer matters. */
 status device_list_count(const options *opts, int *out);
 
 /* GPUs that the command line names; 0: none. */

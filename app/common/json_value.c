@@ -24,7 +24,7 @@ static size_t letter_bytes(const unsigned char *at)
 json_t *json_value_text(const char *text)
 {
     size_t size_bytes = strlen(text) + 1;
-    json_malloc_t allocate; /* jansson's: base/json_text.h notes where it fails */
+    json_malloc_t allocate; /* jansson's: base/json_text.h notes if it fails */
     json_free_t release;
     json_get_alloc_funcs(&allocate, &release);
     char *copy = allocate(size_bytes);

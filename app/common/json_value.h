@@ -7,17 +7,17 @@
 #include <jansson.h>
 #include <stddef.h>
 
-/* A string; bytes that are no UTF-8 become question marks. NULL where memory is short. */
+/* A string; bytes that are no UTF-8 become question marks. NULL if memory is short. */
 json_t *json_value_text(const char *text);
 
-/* A number with at most `decimals` of them; null if it is none (NaN) or infinite. NULL where memory
+/* A number with at most `decimals` of them; null if it is none (NaN) or infinite. NULL if memory
  * is short. */
 json_t *json_value_rounded(double value, int decimals);
 
-/* STATUS_PEER where there is none, or one out of the range. */
+/* STATUS_PEER if there is none, or one out of the range. */
 status json_value_integer(const json_t *object, const char *key, int low, int high, int *out);
 
-/* Copies a string, cut to fit; "" where it is missing. STATUS_PEER where it is something else. */
+/* Copies a string, cut to fit; "" if it is missing. STATUS_PEER if it is something else. */
 status json_value_copy(const json_t *object, const char *key, char *out, size_t size_bytes);
 
 #endif

@@ -7,7 +7,7 @@
 
 enum { MACHINE_TEXT_BYTES = 256 };
 
-/* Each is "" or -1 where it is not known. */
+/* Each is "" or -1 if it is not known. */
 typedef struct machine {
     char system[MACHINE_TEXT_BYTES];    /* "Debian GNU/Linux 12 (bookworm)" */
     char kernel[MACHINE_TEXT_BYTES];    /* "Linux 6.1.0 x86_64" */

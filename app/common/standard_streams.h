@@ -9,10 +9,10 @@
 /* Opens /dev/null in place of each of the three that is closed, here and for the processes that
  * are started: no pipe, socket or file gets its number, and with it what others write there.
  * Reading ends at once; writing fails with EBADF, as it would have. First of all in main.
- * STATUS_IO where /dev/null cannot be opened. */
+ * STATUS_IO if /dev/null cannot be opened. */
 status standard_streams_open(void);
 
-/* A command that works (train, bench, run) finishes its work also where nobody reads what it says.
+/* A command that works (train, bench, run) finishes its work also if nobody reads what it says.
  * The others, which only print, end by SIGPIPE as a shell expects it. */
 void standard_streams_set_signal(const options *opts);
 

@@ -64,7 +64,7 @@ static status find_command_name(const char *word, command *out)
 typedef struct argument {
     bool is_flag;
     char name[OPTION_NAME_BYTES]; /* normalized, no dashes in front; "" if impossible */
-    const char *value;            /* behind '='; NULL */
+    const char *value;            /* after '='; NULL */
 } argument;
 
 static argument take_apart(const char *word)
@@ -106,7 +106,7 @@ static int find_flag(const char *name, unsigned commands, option_match *match, c
     return options_table_find_prefix(name, commands, match, candidates, CANDIDATES_BYTES);
 }
 
-/* Whose flags one may be, in the first pass. The letters of bench are known behind that word only:
+/* Whose flags one may be, in the first pass. The letters of bench are known after that word only:
  * "-epochs" is a slip, and no -e. */
 static unsigned commands_of(const options *opts, const argument *arg)
 {
@@ -182,7 +182,7 @@ static status unknown_flag(const options *opts, const char *word, const argument
                 COMMAND_NAMES[opts->command]);
 }
 
-/* Takes the flag argv[*at], and the word behind it if that is its value. */
+/* Takes the flag argv[*at], and the word after it if that is its value. */
 static status take_flag(options *opts, int argc, char **argv, int *at)
 {
     char candidates[CANDIDATES_BYTES], where[OPTION_NAME_BYTES + 2], allowed[OPTION_NAME_BYTES];
@@ -225,7 +225,7 @@ static status read_command_line(int argc, char **argv, options *opts)
         else if (words++ >= allowed)
             return FAIL(STATUS_INVALID,
                         "'%.*s': one command is enough; a value follows its flag (--epochs 3), "
-                        "that of a switch behind '=' (--overlap=false)",
+                        "that of a switch after '=' (--overlap=false)",
                         SHOWN_BYTES, argv[i]);
     }
     return STATUS_OK;

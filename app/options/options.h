@@ -25,7 +25,7 @@ typedef enum command {
     COMMAND_VERSION,
 } command;
 
-/* Strings are owned by the options; NULL where not given and no default is noted. Numbers that may
+/* Strings are owned by the options; NULL if not given and no default is noted. Numbers that may
  * be "not given" are -1 then. */
 typedef struct options {
     command command;
@@ -72,7 +72,7 @@ typedef struct options {
     int64_t log_interval; /* 10 steps */
     char *log_format;     /* "auto", "plain", "pytorch" */
     bool json;            /* one JSON line on stdout at the end; the log goes to stderr */
-    bool progress;        /* true: a bar where the log is a terminal; --no-progress */
+    bool progress;        /* true: a bar if the log is a terminal; --no-progress */
     char *trace;          /* NULL; the file for a trace of the run */
     int64_t trace_steps;  /* 200: of which the trace keeps every span */
     bool quiet;           /* only warnings, errors and results */
@@ -95,13 +95,13 @@ typedef struct options {
     int64_t node_rank;    /* -1 */
     int64_t world_size;   /* -1 */
     char *master_addr;    /* NULL: 127.0.0.1 */
-    int64_t master_port;  /* -1: 29500, or a free one where one node needs none */
+    int64_t master_port;  /* -1: 29500, or a free one if there is one node */
     int64_t local_rank; /* -1; accepted for scripts of torch.distributed.launch; LOCAL_RANK wins */
     char *local_addr;   /* NULL: as the route to node 0 says */
     bool standalone;
     char *rdzv_backend;             /* "static" */
     char *rdzv_endpoint;            /* "HOST[:PORT]"; NULL */
-    char *rdzv_id;                  /* NULL: "none", or a random one where the port is free too */
+    char *rdzv_id;                  /* NULL: "none", or a random one if the port is a free one */
     char *rdzv_conf;                /* "KEY=VALUE,..."; NULL */
     int64_t max_restarts;           /* 0 */
     double monitor_interval;        /* 0.1 s between two looks at the other nodes */

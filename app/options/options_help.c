@@ -15,7 +15,7 @@ static const char *const GROUP_TITLES[GROUP_COUNT] = {
     [GROUP_PROGRAM] = "The launched program (mnist_ddp run)",
     [GROUP_BENCH] = "Benchmark",
     [GROUP_ALL_REDUCE] = "bench all-reduce (as nccl-tests; sizes as 8, 64K, 16M)",
-    [GROUP_SCALING] = "bench scaling: the cluster that is projected to (where not given, it "
+    [GROUP_SCALING] = "bench scaling: the cluster that is projected to (if not given, it "
                       "measures world sizes\n"
                       "  1 to 6 and 8 of ddp, dp and ps, with 16 and 64 images per rank, in 3 "
                       "repeats of 20 steps)",

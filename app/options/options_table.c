@@ -106,11 +106,11 @@ const option_row options_table[] = {
     {"json", NULL, OPTION_SWITCH, GROUP_LOG, REPORTS, AT(json), 0, 0,
      NULL, NULL, "the result as one JSON line on stdout, the log on stderr"},
     {"progress", NULL, OPTION_SWITCH, GROUP_LOG, FOR_TRAIN, AT(progress), 0, 0,
-     "true", NULL, "a progress bar where the log is a terminal"},
+     "true", NULL, "a progress bar if the log is a terminal"},
     {"trace", NULL, OPTION_TEXT, GROUP_LOG, FOR_TRAIN, AT(trace), 0, 0,
      NULL, "FILE", "write what every rank and thread did when, for ui.perfetto.dev or chrome://tracing"},
     {"trace-steps", NULL, OPTION_INTEGER, GROUP_LOG, FOR_TRAIN, AT(trace_steps), 1, 10000,
-     "200", "N", "first steps that the trace holds; of later ones only where the run broke off"},
+     "200", "N", "first steps that the trace holds; of later ones only the one in which the run broke off"},
     {"quiet", NULL, OPTION_SWITCH, GROUP_LOG, FOR_ALL, AT(quiet), 0, 0,
      NULL, NULL, "only warnings, errors and results"},
 
@@ -132,7 +132,7 @@ const option_row options_table[] = {
      "600", "SECONDS", "how long to wait for all ranks at the start"},
     {"nccl-nvls", NULL, OPTION_SWITCH, GROUP_PARALLEL, TRAIN_BENCH, AT(nccl_nvls), 0, 0,
      NULL, NULL, "let NCCL sum in the NVSwitch (NVLink SHARP): faster, but the same command may give "
-     "other bits; where $NCCL_ALGO is set, that counts"},
+     "other bits; if $NCCL_ALGO is set, that counts"},
     {"inject", NULL, OPTION_TEXT, GROUP_PARALLEL, FOR_TRAIN, AT(inject), 0, 0,
      NULL, "FAULT", "a fault, to see what is said of it: kill:rank=1,step=50, stop, delay (and "
      "ms=M), drop-conn, port-busy, uneven:rank=1, forget-set-epoch; gen=N: after restart N"},
@@ -217,7 +217,7 @@ const option_row options_table[] = {
     {"warmup", NULL, OPTION_INTEGER, GROUP_BENCH, FOR_BENCH, AT(warmup), 0, 1e6,
      "1", "N", "epochs of every run that are not counted"},
     {"steps", NULL, OPTION_INTEGER, GROUP_BENCH, FOR_BENCH, AT(steps), 1, 1e6,
-     "50", "N", "optimizer steps of an epoch, where the data set has as many"},
+     "50", "N", "optimizer steps of an epoch, if the data set has as many"},
     {"out", NULL, OPTION_TEXT, GROUP_BENCH, FOR_BENCH, AT(out), 0, 0,
      NULL, "DIR", "folder for the figures, plots and report.html [runs/TIME-bench-BENCHMARK]"},
     {"peer", NULL, OPTION_WORD, GROUP_BENCH, FOR_BENCH, AT(peer), 0, 0,
@@ -253,9 +253,9 @@ const option_row options_table[] = {
     {"project-ranks", NULL, OPTION_INTEGER, GROUP_SCALING, FOR_BENCH, AT(project_ranks), 2, 1e7,
      "100000", "N", "how far to project"},
     {"project-batch", NULL, OPTION_INTEGER, GROUP_SCALING, FOR_BENCH, AT(project_batch), 1,
-     MAX_BATCH, "64", "N", "images per rank and step where the global batch grows (weak)"},
+     MAX_BATCH, "64", "N", "images per rank and step if the global batch grows (weak)"},
     {"project-global-batch", NULL, OPTION_INTEGER, GROUP_SCALING, FOR_BENCH,
-     AT(project_global_batch), 1, 1e9, "65536", "N", "images per step where it stays (strong)"},
+     AT(project_global_batch), 1, 1e9, "65536", "N", "images per step if it stays (strong)"},
 
     {"samples", NULL, OPTION_INTEGER, GROUP_SAMPLER, FOR_SAMPLER, AT(samples), 1, MAX_COUNT,
      "60000", "N", "size of the data set"},

@@ -1,4 +1,4 @@
-/* The one table behind flags, environment, configuration file and help. */
+/* The one table of settings: flags, environment variables, configuration keys and help. */
 #ifndef MNIST_DDP_APP_OPTIONS_TABLE_H
 #define MNIST_DDP_APP_OPTIONS_TABLE_H
 
@@ -76,7 +76,7 @@ typedef struct option_match {
     bool negated;
 } option_match;
 
-/* `name` with dashes for underscores; an empty string where it is too long to be one of ours. */
+/* `name` with dashes for underscores; an empty string if it is too long to be one of ours. */
 void options_table_normalize(const char *name, char out[OPTION_NAME_BYTES]);
 
 /* The row with this (normalized) spelling among those for `commands`. */

@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MEETINGS = 16, BOOT_ID_BYTES = 64 };
+enum { BARRIERS = 16, BOOT_ID_BYTES = 64 };
 
-status trace_clock_estimate(const trace_meeting *own, const trace_meeting *first, int n,
+status trace_clock_estimate(const trace_barrier *own, const trace_barrier *first, int n,
                             trace_clock *out)
 {
     int64_t low = INT64_MIN, high = INT64_MAX;
@@ -48,11 +48,11 @@ static int64_t host_number(void)
 status trace_clock_agree(process_group *group, int64_t began_ns, trace_clock *out)
 {
     struct {
-        trace_meeting met[MEETINGS];
+        trace_barrier met[BARRIERS];
         int64_t host;
     } first, own;
     own.host = host_number();
-    for (int i = 0; i < MEETINGS; i++) {
+    for (int i = 0; i < BARRIERS; i++) {
         own.met[i].entered_ns = clock_now_ns();
         TRY(process_group_barrier(group));
         own.met[i].left_ns = clock_now_ns();
@@ -60,7 +60,7 @@ status trace_clock_agree(process_group *group, int64_t began_ns, trace_clock *ou
     first = own;
     TRY(process_group_broadcast(group, &first, sizeof first / sizeof(int64_t), DTYPE_I64, 0, NULL));
     trace_clock clock = {0};
-    TRY(trace_clock_estimate(own.met, first.met, MEETINGS, &clock));
+    TRY(trace_clock_estimate(own.met, first.met, BARRIERS, &clock));
     /* Containers of one kernel may still have clocks of their own: then 0 is no possible offset. */
     if (own.host != 0 && own.host == first.host && llabs(clock.offset_ns) <= clock.error_ns)
         clock.offset_ns = clock.error_ns = 0;

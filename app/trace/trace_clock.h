@@ -13,18 +13,17 @@ typedef struct trace_clock {
     int64_t zero_ns;   /* on rank 0's clock: where the trace begins */
 } trace_clock;
 
-/* When a rank entered a collective that none leaves before all have entered it, and when it left;
- * by its own clock. */
-typedef struct trace_meeting {
+/* When a rank entered a barrier and when it left it, by its own clock. */
+typedef struct trace_barrier {
     int64_t entered_ns, left_ns;
-} trace_meeting;
+} trace_barrier;
 
-/* The offset from n meetings of a rank and rank 0: each clock was read there between bounds that
- * the other one has read. STATUS_INVALID where no offset fits: a clock has jumped. */
-status trace_clock_estimate(const trace_meeting *own, const trace_meeting *first, int n,
+/* The offset from n barriers of a rank and rank 0: each clock was read there between bounds that
+ * the other one has read. STATUS_INVALID if no offset fits: a clock has jumped. */
+status trace_clock_estimate(const trace_barrier *own, const trace_barrier *first, int n,
                             trace_clock *out);
 
-/* Meets all ranks a few times. `began_ns`: the earliest that this rank has to tell. Ranks of one
+/* Runs a few barriers. `began_ns`: the earliest that this rank has to tell. Ranks of one
  * host share its clock, and so have offset and error 0. */
 status trace_clock_agree(process_group *group, int64_t began_ns, trace_clock *out);
 

@@ -22,7 +22,7 @@ enum {
 
 static const char BETWEEN[] = ",\n"; /* two events; nowhere else */
 
-/* What is behind "trace/<rank>" in the store. */
+/* The value of "trace/<rank>" in the store. */
 static json_t *describe_part(const char *about, size_t pieces)
 {
     json_t *part = json_object();
@@ -140,7 +140,7 @@ static status fetch(const trace_gathering *g, int rank, int64_t deadline_ns, jso
     return st;
 }
 
-/* What stands behind the events: takes `ranks`. */
+/* The object after the events: takes `ranks`. */
 static status closing(const trace_gathering *g, json_t *ranks, char **out)
 {
     static const char *const endings[] = {"done", "stopped", "failed"};
@@ -160,16 +160,16 @@ static const char OPENING[] = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
 static status write_file(const trace_gathering *g, const char *path, const char *events,
                          size_t size_bytes, json_t *ranks)
 {
-    char *behind = NULL;
-    TRY(closing(g, ranks, &behind));
+    char *end = NULL;
+    TRY(closing(g, ranks, &end));
     static const char other[] = "\n],\"otherData\":";
     const file_part parts[] = {{OPENING, sizeof OPENING - 1},
                                {events, size_bytes},
                                {other, sizeof other - 1},
-                               {behind, strlen(behind)},
+                               {end, strlen(end)},
                                {"}\n", 2}};
     status st = file_replace(path, parts, sizeof parts / sizeof parts[0]);
-    free(behind);
+    free(end);
     return st;
 }
 
@@ -180,7 +180,7 @@ status trace_gather_start(const trace_gathering *g)
     return status_context(write_file(&killed, g->path, "", 0, json_array()), "--trace");
 }
 
-/* One part, behind those that are there. */
+/* One part, after those that are there. */
 static status add_part(byte_buffer *all, const void *events, size_t size_bytes, int *parts)
 {
     if ((*parts)++ > 0)
@@ -188,7 +188,7 @@ static status add_part(byte_buffer *all, const void *events, size_t size_bytes, 
     return byte_buffer_append(all, events, size_bytes);
 }
 
-/* All parts that there are, behind each other. */
+/* All parts that there are, one after the other. */
 static status gather(const trace_gathering *g, const char *about, const char *events, int *parts)
 {
     status st = STATUS_OK;

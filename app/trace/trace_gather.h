@@ -28,7 +28,7 @@ status trace_gather_start(const trace_gathering *g);
 /* `about`: a JSON object, `events`: JSON objects with commas between them; of this rank. Every rank
  * calls it. Rank 0 gets the others' parts through the store and replaces the file by all of them.
  * After a failure it takes what comes within wait_ms; and the first rank that finds rank 0 gone
- * does it in its place, or, where rank 0 has taken the store with it, leaves its own part beside
+ * does it in its place, or, if rank 0 has taken the store with it, leaves its own part beside
  * the file, as FILE.rank<r>.
  * *parts: the ranks in the file that this rank has written; 0: it has written none. */
 status trace_gather(const trace_gathering *g, const char *about, const char *events, int *parts);

@@ -11,27 +11,27 @@ status preempt_open(device *dev, float *flag, const float *answer, preempt *out)
 {
     preempt p = {.dev = dev, .flag = flag, .answer = answer};
     if (is_accelerator(&p))
-        TRY(readback_open(dev, sizeof *answer, &p.late));
+        TRY(readback_open(dev, sizeof *answer, &p.copy));
     *out = p;
     return STATUS_OK;
 }
 
 void preempt_close(preempt *p)
 {
-    readback_close(&p->late);
+    readback_close(&p->copy);
     *p = (preempt){0};
 }
 
 static status ask(preempt *p)
 {
     p->looks = 0;
-    return readback_start(&p->late, p->answer);
+    return readback_start(&p->copy, p->answer);
 }
 
 static status hear(preempt *p)
 {
-    TRY(readback_wait(&p->late));
-    p->agreed = p->agreed || *(const float *)p->late.seen > 0.0f;
+    TRY(readback_wait(&p->copy));
+    p->agreed = p->agreed || *(const float *)p->copy.seen > 0.0f;
     return STATUS_OK;
 }
 
@@ -42,9 +42,9 @@ status preempt_look(preempt *p, preempt_when when)
         return STATUS_OK;
     }
     p->looks++;
-    if (p->late.under_way && (p->looks >= PREEMPT_LAG || when == PREEMPT_NOW))
+    if (p->copy.under_way && (p->looks >= PREEMPT_LAG || when == PREEMPT_NOW))
         TRY(hear(p));
-    if (p->late.under_way || p->agreed)
+    if (p->copy.under_way || p->agreed)
         return STATUS_OK;
     TRY(ask(p));
     return when == PREEMPT_NOW ? hear(p) : STATUS_OK;

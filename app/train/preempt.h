@@ -19,7 +19,7 @@ typedef struct preempt {
     float *flag;         /* device memory after the gradients: begin_step writes the rank's wish */
     const float *answer; /* device memory: the flag's sum over all ranks, after a step */
     bool agreed;         /* all ranks stop, at this step */
-    readback late;       /* an accelerator's answer of some step */
+    readback copy;       /* an accelerator's answer of some step */
     int looks;           /* since that was asked for */
 } preempt;
 

@@ -10,9 +10,9 @@
 static status interrupted(void *ctx)
 {
     const replica *r = ctx;
-    for (int team = 0; team < r->all->n_teams; team++)
-        if (r->groups[team] != NULL)
-            TRY(process_group_check(r->groups[team]));
+    for (int group = 0; group < r->all->n_groups; group++)
+        if (r->groups[group] != NULL)
+            TRY(process_group_check(r->groups[group]));
     return STATUS_OK;
 }
 
@@ -80,7 +80,7 @@ status replica_load_kernels(replica *r)
     TRY(ops->alloc(r->dev, sizeof(float) * (size_t)all->chunk * REPLICA_IMAGE, &zeros));
     batch in = {.x = zeros, .labels = zeros, .samples = zeros, .state = state};
     status st = ops->begin_step(r->dev, &plan, state, NULL);
-    for (int i = 0; i < REPLICA_TEAMS && st == STATUS_OK; i++)
+    for (int i = 0; i < REPLICA_GROUPS && st == STATUS_OK; i++)
         if (all->batches[i] > 0)
             st = run_once(r, net, &in, all->batches[i]);
     if (st == STATUS_OK && is_master)
@@ -105,40 +105,40 @@ static void close_compute(replica *r)
     r->dev = NULL;
 }
 
-static status open_keys(replica *r, int team)
+static status open_keys(replica *r, int group)
 {
     char prefix[32];
-    snprintf(prefix, sizeof prefix, "replicas/%d/", team);
+    snprintf(prefix, sizeof prefix, "replicas/%d/", group);
     store_options where = {.host = "127.0.0.1",
                            .port = store_server_port(r->all->server),
                            .prefix = prefix,
                            .timeout_ms = r->all->timeout_ms,
                            .connect_timeout_ms = r->all->timeout_ms,
                            .describe = ""};
-    return r->keys[team] != NULL ? STATUS_OK : store_create(&where, &r->keys[team]);
+    return r->keys[group] != NULL ? STATUS_OK : store_create(&where, &r->keys[group]);
 }
 
 status replica_join(replica *r)
 {
     replicas *all = r->all;
     TRY(open_transfers(r));
-    for (int team = 0; team < all->n_teams; team++) {
-        const replica_team *members = &all->teams[team];
+    for (int group = 0; group < all->n_groups; group++) {
+        const replica_group *members = &all->groups[group];
         if (r->index >= members->n || members->n < 2)
             continue;
         if (all->server != NULL)
-            TRY(open_keys(r, team));
+            TRY(open_keys(r, group));
         process_group_options settings = {.backend = all->backend,
                                           .rank = r->index,
                                           .world_size = members->n,
-                                          .store = r->keys[team],
+                                          .store = r->keys[group],
                                           .hub = members->hub,
                                           .timeout_ms = all->timeout_ms,
                                           .device = r->dev,
                                           .stuck = all->stuck,
                                           .stuck_ctx = all,
                                           .lane = r->lane};
-        TRY(process_group_create(&settings, &r->groups[team]));
+        TRY(process_group_create(&settings, &r->groups[group]));
     }
     r->dev->interrupted = interrupted;
     r->dev->interrupted_ctx = r;
@@ -149,11 +149,11 @@ void replica_leave(replica *r)
 {
     if (r->dev != NULL)
         r->dev->interrupted = NULL;
-    for (int team = 0; team < REPLICA_TEAMS; team++) {
-        process_group_destroy(r->groups[team]);
-        store_destroy(r->keys[team]);
-        r->groups[team] = NULL;
-        r->keys[team] = NULL;
+    for (int group = 0; group < REPLICA_GROUPS; group++) {
+        process_group_destroy(r->groups[group]);
+        store_destroy(r->keys[group]);
+        r->groups[group] = NULL;
+        r->keys[group] = NULL;
     }
 }
 
@@ -164,17 +164,17 @@ static void arrive(replica *r, replica_point point)
 
 /* The other side of strategy_dp.c's run_batch, on one chunk. What is no float travels as one:
  * nobody adds it up. */
-static status work_on_chunk(replica *r, const order *o)
+static status work_on_chunk(replica *r, const task *t)
 {
-    process_group *group = r->groups[o->team];
+    process_group *group = r->groups[t->group];
     device_stream *stream = r->dev->stream;
     size_t count = network_count(r->net);
-    int rows = chunk_rows(o->n, r->all->n, r->index);
+    int rows = chunk_rows(t->n, r->all->n, r->index);
     size_t n = (size_t)rows, row_bytes = network_dlogits_row_bytes(r->net);
     size_t image_bytes = REPLICA_IMAGE * device_element_bytes(r->dev);
     batch in = {.n = rows, .x = r->x, .samples = r->samples, .state = r->state};
-    if (o->begins_step)
-        TRY(r->dev->ops->begin_step(r->dev, &o->plan, r->state, NULL));
+    if (t->begins_step)
+        TRY(r->dev->ops->begin_step(r->dev, &t->plan, r->state, NULL));
     arrive(r, AT_PARAMETERS);
     TRY(process_group_broadcast(group, network_parameters(r->net), count, DTYPE_F32, 0, stream));
     TRY(process_group_recv(group, r->x, n * image_bytes / sizeof(float), DTYPE_F32, 0, stream));
@@ -192,30 +192,30 @@ static status work_on_chunk(replica *r, const order *o)
         group, &(reduction){gradients, gradients, count, DTYPE_F32, REDUCE_SUM, 1}, 0, stream);
 }
 
-static status obey(replica *r, const order *o)
+static status do_task(replica *r, const task *t)
 {
-    switch (o->kind) {
-    case ORDER_OPEN:
+    switch (t->kind) {
+    case TASK_OPEN:
         return open_compute(r);
-    case ORDER_LOAD:
+    case TASK_LOAD:
         return replica_load_kernels(r);
-    case ORDER_JOIN:
+    case TASK_JOIN:
         return replica_join(r);
-    case ORDER_WORK:
-        return r->index < r->all->teams[o->team].n ? work_on_chunk(r, o) : STATUS_OK;
-    case ORDER_END:
+    case TASK_WORK:
+        return r->index < r->all->groups[t->group].n ? work_on_chunk(r, t) : STATUS_OK;
+    case TASK_END:
         break;
     }
     return STATUS_OK;
 }
 
-static order next_order(replica *r)
+static task next_task(replica *r)
 {
     replicas *all = r->all;
     pthread_mutex_lock(&all->lock);
     while (all->issued == r->done)
         pthread_cond_wait(&all->changed, &all->lock);
-    order next = all->current;
+    task next = all->current;
     pthread_mutex_unlock(&all->lock);
     return next;
 }
@@ -236,9 +236,9 @@ void *replica_main(void *arg)
 {
     replica *r = arg;
     for (;;) {
-        order o = next_order(r);
-        status st = obey(r, &o);
-        if (o.kind == ORDER_END)
+        task next = next_task(r);
+        status st = do_task(r, &next);
+        if (next.kind == TASK_END)
             break;
         report(r, st);
         if (st != STATUS_OK)

@@ -56,7 +56,7 @@ static void note_what_is_known(result *r, const rank_context *rank)
     bool on_host = rank->dev->stream == NULL, alone = rank->place.world_size == 1;
     bool none_to_wait_for = alone && rank->settings.replicas == 1;
     r->knows_exposed = !r->graph || none_to_wait_for;
-    r->knows_waiting = none_to_wait_for || (on_host && alone) || time->late.known;
+    r->knows_waiting = none_to_wait_for || (on_host && alone) || time->skew.known;
     int64_t exposed_ns = timeline_exposed_ns(time) + time->ns[MOMENT_WAITING];
     r->comm_ns = r->knows_exposed ? strategy_comm_ns(rank->strategy, exposed_ns) : -1;
 }

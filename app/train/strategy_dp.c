@@ -51,33 +51,33 @@ static status count_replicas(const options *opts, int *out)
     return STATUS_OK;
 }
 
-/* Batches of `samples`. */
-static void add_team(replicas *all, int samples)
+/* For batches of `samples`. */
+static void add_group(replicas *all, int samples)
 {
     int n = chunk_count(samples, all->n);
     all->batches[all->batches[0] > 0 ? 1 : 0] = samples;
-    for (int i = 0; i < all->n_teams; i++)
-        if (all->teams[i].n == n)
+    for (int i = 0; i < all->n_groups; i++)
+        if (all->groups[i].n == n)
             return;
-    all->teams[all->n_teams++].n = n;
+    all->groups[all->n_groups++].n = n;
 }
 
-/* Of full batches, and of the epoch's last one. */
-static void add_teams(replicas *all, const rank_context *rank)
+/* For full batches, and for the epoch's last one. */
+static void add_groups(replicas *all, const rank_context *rank)
 {
     uint32_t samples = loader_samples(rank->loader),
              batch_size = (uint32_t)rank->settings.batch_size;
     if (samples >= batch_size)
-        add_team(all, (int)batch_size);
+        add_group(all, (int)batch_size);
     if (samples % batch_size > 0)
-        add_team(all, (int)(samples % batch_size));
+        add_group(all, (int)(samples % batch_size));
 }
 
-static int team_of(const replicas *all, int n)
+static int group_of(const replicas *all, int n)
 {
     int in_use = chunk_count(n, all->n);
-    for (int i = 0; i < all->n_teams; i++)
-        if (all->teams[i].n == in_use)
+    for (int i = 0; i < all->n_groups; i++)
+        if (all->groups[i].n == in_use)
             return i;
     ASSERT(false);
     return 0;
@@ -102,18 +102,18 @@ static status choose_backend(replicas *all)
     return STATUS_OK;
 }
 
-static status open_meetings(replicas *all)
+static status open_groups(replicas *all)
 {
     TRY(choose_backend(all));
     if (all->n > 1 && strcmp(all->backend, "nccl") == 0)
         return store_server_create("127.0.0.1", 0, &all->server);
-    for (int i = 0; i < all->n_teams; i++)
-        TRY(local_hub_create(all->teams[i].n, &all->teams[i].hub));
+    for (int i = 0; i < all->n_groups; i++)
+        TRY(local_hub_create(all->groups[i].n, &all->groups[i].hub));
     return STATUS_OK;
 }
 
-/* The lock is held. The master waits until all replicas have done what it ordered, or one has
- * failed. */
+/* The lock is held. The master waits until all replicas have done their task, or one has failed.
+ */
 static status await_all(replicas *all)
 {
     int64_t timeout_ms = all->timeout_ms * (all->ready ? 1 : PROCESS_GROUP_FIRST_TIMES);
@@ -133,8 +133,8 @@ static status await_all(replicas *all)
     return STATUS_OK;
 }
 
-/* When all have done the one before. */
-static status give_order(replicas *all, const order *what)
+/* After all have done the one before. */
+static status give_task(replicas *all, const task *what)
 {
     pthread_mutex_lock(&all->lock);
     status st = await_all(all);
@@ -147,7 +147,7 @@ static status give_order(replicas *all, const order *what)
     return st;
 }
 
-static status await_order(replicas *all)
+static status await_task(replicas *all)
 {
     pthread_mutex_lock(&all->lock);
     status st = await_all(all);
@@ -165,16 +165,16 @@ static status start_threads(replicas *all)
     return STATUS_OK;
 }
 
-/* The replicas are ordered to, and the master, which is one of them, does it beside them. Of two
- * failures that one counts which is not only about the other. */
-static status do_with_all(replicas *all, order_kind kind, status (*fn)(replica *))
+/* All replicas do it at once; the master, which is one of them, here. Of two failures that one counts
+ * which is not only about the other. */
+static status do_with_all(replicas *all, task_kind kind, status (*fn)(replica *))
 {
-    order what = {.kind = kind};
+    task what = {.kind = kind};
     status_kept own;
-    TRY(give_order(all, &what));
+    TRY(give_task(all, &what));
     status st = fn(&all->members[0]);
     status_keep(&own);
-    status others = await_order(all);
+    status others = await_task(all);
     if (others != STATUS_OK && (st == STATUS_OK || others != STATUS_PEER))
         return others;
     status_restore(&own);
@@ -183,7 +183,7 @@ static status do_with_all(replicas *all, order_kind kind, status (*fn)(replica *
 
 static status open_members(replicas *all)
 {
-    order open = {.kind = ORDER_OPEN};
+    task open = {.kind = TASK_OPEN};
     for (int i = 0; i < all->n; i++) {
         replica *r = &all->members[i];
         r->all = all;
@@ -193,10 +193,10 @@ static status open_members(replicas *all)
     }
     all->members[0].dev = all->rank->dev;
     TRY(start_threads(all));
-    TRY(give_order(all, &open));
+    TRY(give_task(all, &open));
     if (all->n > 1 && strcmp(all->backend, "nccl") == 0)
-        TRY(do_with_all(all, ORDER_LOAD, replica_load_kernels));
-    return do_with_all(all, ORDER_JOIN, replica_join);
+        TRY(do_with_all(all, TASK_LOAD, replica_load_kernels));
+    return do_with_all(all, TASK_JOIN, replica_join);
 }
 
 static status open_gathered(replicas *all)
@@ -241,14 +241,14 @@ static void close_replicas(void *self)
         return;
     replica_leave(&all->members[0]); /* whoever waits for the master need not */
     pthread_mutex_lock(&all->lock);
-    all->current = (order){.kind = ORDER_END};
+    all->current = (task){.kind = TASK_END};
     all->issued++;
     pthread_cond_broadcast(&all->changed);
     pthread_mutex_unlock(&all->lock);
     for (int i = 1; i <= all->started; i++)
         pthread_join(all->members[i].thread, NULL);
-    for (int i = 0; i < all->n_teams; i++)
-        local_hub_destroy(all->teams[i].hub);
+    for (int i = 0; i < all->n_groups; i++)
+        local_hub_destroy(all->groups[i].hub);
     store_server_destroy(all->server);
     device *dev = all->rank->dev;
     dev->ops->free(dev, all->logits);
@@ -273,8 +273,8 @@ static status open_replicas(rank_context *rank, void **self)
     all->timeout_ms = rank->opts->timeout * 1000;
     all->network = (network_options){
         .kind = settings->model, .max_batch = all->chunk, .seed = (uint64_t)rank->opts->seed};
-    add_teams(all, rank);
-    status st = open_meetings(all);
+    add_groups(all, rank);
+    status st = open_groups(all);
     if (st == STATUS_OK)
         st = open_gathered(all);
     if (st == STATUS_OK)
@@ -301,10 +301,10 @@ static device_use use(const rank_context *rank, void *self, int index)
     const replica *r = &all->members[index];
     device_use sum = {.memory_peak = r->dev->memory_peak};
     (void)rank;
-    for (int team = 0; team < all->n_teams; team++) {
+    for (int group = 0; group < all->n_groups; group++) {
         uint64_t sent = 0, received = 0;
-        if (r->groups[team] != NULL)
-            process_group_traffic(r->groups[team], &sent, &received);
+        if (r->groups[group] != NULL)
+            process_group_traffic(r->groups[group], &sent, &received);
         sum.sent_bytes += (int64_t)sent;
         sum.received_bytes += (int64_t)received;
     }
@@ -378,14 +378,14 @@ static status send_inputs(const batch_run *run)
 
 static status send_parameters_and_inputs(const batch_run *run)
 {
-    order next = {.kind = ORDER_WORK,
-                  .begins_step = run->all->begins_step,
-                  .plan = run->all->plan,
-                  .n = run->b->in.n,
-                  .team = team_of(run->all, run->b->in.n)};
+    task next = {.kind = TASK_WORK,
+                 .begins_step = run->all->begins_step,
+                 .plan = run->all->plan,
+                 .n = run->b->in.n,
+                 .group = group_of(run->all, run->b->in.n)};
     TRY(timeline_enter(run->timeline, MOMENT_BROADCAST));
     int64_t start_ns = clock_now_ns();
-    TRY(give_order(run->all, &next));
+    TRY(give_task(run->all, &next));
     run->all->begins_step = false;
     if (run->group == NULL)
         return STATUS_OK;
@@ -459,13 +459,13 @@ static status run_batch(const batch_run *run)
 static status forward_backward(rank_context *rank, void *self, const step_batch *b)
 {
     replicas *all = self;
-    int team = team_of(all, b->in.n);
+    int group = group_of(all, b->in.n);
     batch_run run = {.all = all,
                      .timeline = &rank->timeline,
                      .net = rank->net,
                      .b = b,
-                     .group = all->members[0].groups[team],
-                     .members = all->teams[team].n,
+                     .group = all->members[0].groups[group],
+                     .members = all->groups[group].n,
                      .dev = rank->dev};
     return run_batch(&run);
 }

@@ -8,7 +8,7 @@
 #include "dist/param_server.h"
 #include "kernels/ops.h"
 
-enum { STOP, OVERFLOW, N_NEWS }; /* after the parameters */
+enum { STOP, OVERFLOW, N_FLAGS }; /* after the parameters */
 
 static status check(const options *opts, int world_size)
 {
@@ -24,7 +24,7 @@ static status open_server(rank_context *rank, void **self)
     param_server_arrays arrays = {.gradients = rank->gradients,
                                   .parameters = rank->parameters,
                                   .n_gradients = count + PREEMPT_FLOATS,
-                                  .n_parameters = count + N_NEWS,
+                                  .n_parameters = count + N_FLAGS,
                                   .stream = rank->dev->stream};
     param_server *server = NULL;
     TRY(param_server_create(rank->group, &arrays, &server));
@@ -49,17 +49,17 @@ static status synchronize(rank_context *rank, void *self)
     return param_server_collect(self);
 }
 
-/* The server's part of the optimizer's step: parameters and news. */
+/* The server's part of the optimizer's step: parameters and flags. */
 static status serve(rank_context *rank)
 {
     device *dev = rank->dev;
     size_t count = network_count(rank->net);
-    float *news = rank->parameters + count;
+    float *flags = rank->parameters + count;
     const uint32_t *overflow = &rank->state->scaling.overflow;
-    _Static_assert(sizeof *overflow == sizeof *news, "its bits travel as a float's");
+    _Static_assert(sizeof *overflow == sizeof *flags, "its bits travel as a float's");
     TRY(strategy_ranks_optimizer_step(rank, NULL));
-    TRY(dev->ops->copy(dev, &news[STOP], rank->gradients + count, sizeof *news));
-    return dev->ops->copy(dev, &news[OVERFLOW], overflow, sizeof *news);
+    TRY(dev->ops->copy(dev, &flags[STOP], rank->gradients + count, sizeof *flags));
+    return dev->ops->copy(dev, &flags[OVERFLOW], overflow, sizeof *flags);
 }
 
 static status optimizer_step_at_server(rank_context *rank, void *self)
@@ -70,17 +70,17 @@ static status optimizer_step_at_server(rank_context *rank, void *self)
         TRY(serve(rank));
     TRY(timeline_enter(&rank->timeline, MOMENT_BROADCAST));
     TRY(param_server_publish(self));
-    const float *news = rank->parameters + network_count(rank->net);
-    return serves
-               ? STATUS_OK
-               : dev->ops->copy(dev, &rank->state->scaling.overflow, &news[OVERFLOW], sizeof *news);
+    const float *flags = rank->parameters + network_count(rank->net);
+    return serves ? STATUS_OK
+                  : dev->ops->copy(dev, &rank->state->scaling.overflow, &flags[OVERFLOW],
+                                   sizeof *flags);
 }
 
 const strategy_ops strategy_ps = {
     .facts = {.name = "ps",
               .title = "mode ps, ranks",
               .unit = "rank",
-              .parameter_floats = N_NEWS,
+              .parameter_floats = N_FLAGS,
               .is_central = true,
               .can_be_captured = true},
     .check = check,

@@ -14,7 +14,7 @@ void timeline_open(device *dev, rank_status *page, run_trace *spans, timeline *o
 
 void timeline_close(timeline *t)
 {
-    skew_close(&t->late);
+    skew_close(&t->skew);
     *t = (timeline){0};
 }
 
@@ -26,9 +26,9 @@ status timeline_time_stream(timeline *t)
     return STATUS_OK;
 }
 
-status timeline_note_meetings(timeline *t, process_group *group, int meetings)
+status timeline_measure_waiting(timeline *t, process_group *group, int collectives)
 {
-    return skew_open(group, t->clock == TIMELINE_OF_HOST, meetings, &t->late);
+    return skew_open(group, t->clock == TIMELINE_OF_HOST, collectives, &t->skew);
 }
 
 /* By the host's clock the moment so far ends, and `next` begins. */
@@ -39,7 +39,7 @@ static void count(timeline *t, moment next)
     if (t->counts)
         t->ns[facts->phase] += now_ns - t->since_ns;
     if (t->counts && facts->meets)
-        skew_note(&t->late, facts->phase, t->since_ns, now_ns);
+        skew_note(&t->skew, facts->phase, t->since_ns, now_ns);
     t->now = next;
     t->since_ns = now_ns;
 }
@@ -89,7 +89,7 @@ status timeline_stop_counting(timeline *t)
 
 status timeline_settle_waiting(timeline *t, process_group *group)
 {
-    return skew_settle(&t->late, group, t->ns);
+    return skew_settle(&t->skew, group, t->ns);
 }
 
 status timeline_begin_step(timeline *t, int64_t epoch, int64_t step)

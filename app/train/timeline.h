@@ -39,7 +39,7 @@ typedef struct timeline {
     bool counts;          /* else time is no phase's */
     moment now;
     int64_t since_ns; /* by the host's clock */
-    skew late;
+    skew skew;
 } timeline;
 
 /* Borrows all three until it is closed. Times are by the host's clock, or, of an accelerator, per
@@ -51,8 +51,8 @@ void timeline_close(timeline *t);
 status timeline_time_stream(timeline *t);
 
 /* Waiting for other ranks is told from transfers, if that can be known, in epochs of at most
- * `meetings` moments at which all ranks meet. All ranks call it. */
-status timeline_note_meetings(timeline *t, process_group *group, int meetings);
+ * `collectives` moments at which all ranks meet. All ranks call it. */
+status timeline_measure_waiting(timeline *t, process_group *group, int collectives);
 
 /* The rank goes on to `m`. STATUS_DEVICE if the stream's time cannot be told. */
 status timeline_enter(timeline *t, moment m);

@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "kernels/ops.h"
 
-enum { MEETINGS = 2 }; /* of all ranks in a step, at most: gradients and parameters */
+enum { COLLECTIVES = 2 }; /* of a step that are timed, at most: gradients and parameters */
 
 /* One optimizer step, as in any textbook. On an accelerator it is only enqueued here: what a step
  * does is recorded once (step_graphs.h), and then replayed without a call of this function. */
@@ -278,9 +278,9 @@ static status begin_run(trainer *t)
     int64_t epochs = t->epochs - t->at.epoch;
     if (epochs > 0)
         TRY(memory_alloc(sizeof(double) * (size_t)epochs, (void **)&t->result->train_s));
-    int meetings = MEETINGS * loader_steps(rank->loader);
+    int collectives = COLLECTIVES * loader_steps(rank->loader);
     return rank->place.world_size > 1
-               ? timeline_note_meetings(&rank->timeline, rank->group, meetings)
+               ? timeline_measure_waiting(&rank->timeline, rank->group, collectives)
                : STATUS_OK;
 }
 

@@ -15,7 +15,7 @@ enum { N_OFFSETS = sizeof OFFSETS / sizeof OFFSETS[0] };
  * within half of the quickest meeting. */
 START_TEST(the_estimate_holds_its_bounds)
 {
-    trace_meeting own[MEETINGS], first[MEETINGS];
+    trace_barrier own[MEETINGS], first[MEETINGS];
     unsigned seed = 1;
     for (int trial = 0; trial < 200; trial++) {
         int64_t now = 1000000, shortest = INT64_MAX;
@@ -27,8 +27,8 @@ START_TEST(the_estimate_holds_its_bounds)
             }
             for (int r = 0; r < 2; r++)
                 leave[r] = both + rand_r(&seed) % 100;
-            first[i] = (trace_meeting){enter[0], leave[0]};
-            own[i] = (trace_meeting){enter[1] - OFFSETS[_i], leave[1] - OFFSETS[_i]};
+            first[i] = (trace_barrier){enter[0], leave[0]};
+            own[i] = (trace_barrier){enter[1] - OFFSETS[_i], leave[1] - OFFSETS[_i]};
             int64_t width = leave[0] - enter[1] - (enter[0] - leave[1]);
             shortest = width < shortest ? width : shortest;
             now += 5000;
@@ -45,8 +45,8 @@ END_TEST
 
 START_TEST(clocks_that_jump_are_refused)
 {
-    const trace_meeting own[] = {{0, 10}, {100, 110}};
-    const trace_meeting first[] = {{1000, 1010}, {5100, 5110}};
+    const trace_barrier own[] = {{0, 10}, {100, 110}};
+    const trace_barrier first[] = {{1000, 1010}, {5100, 5110}};
     trace_clock got = {.offset_ns = 5};
     ck_assert_int_eq(trace_clock_estimate(own, first, 2, &got), STATUS_INVALID);
     ck_assert_int_eq(got.offset_ns, 5);
