@@ -4,7 +4,7 @@
  *                "extraInfo": {"py_callstack": "Traceback ...", "timestamp": "1700000000"}}}
  *
  * A worker writes it if it can, to $TORCHELASTIC_ERROR_FILE; for one that could not (it was killed,
- * say) its launcher does.
+ * say) its agent does.
  */
 #ifndef MNIST_DDP_APP_COMMON_ERROR_FILE_H
 #define MNIST_DDP_APP_COMMON_ERROR_FILE_H

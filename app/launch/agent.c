@@ -172,7 +172,7 @@ static void take_trouble(agent *self)
 static void take_first_signal(agent *self, int signal)
 {
     const shutdown_policy *policy = &self->spec->policy;
-    worker_group_forgive(&self->group, signal);
+    worker_group_drop_cause_by(&self->group, signal);
     bool failed = self->group.cause >= 0;
     if (failed)
         self->hurried = true;

@@ -10,15 +10,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* --inject=port-busy: somebody else holds the port, where the launcher looks for it. The socket
- * stays open until the process ends. */
+/* --inject=port-busy: takes the port before the store does. The socket stays open until the process
+ * ends. */
 static status occupy(const char *host, int *port)
 {
     int fd = -1;
     return socket_listen(host, *port, &fd, port);
 }
 
-/* The others look for node 0 at this address. */
+/* The other nodes look for node 0 at master_addr: it should be an address of this machine. */
 static void check_address(const worker_spec *spec)
 {
     char own[400];
@@ -40,8 +40,8 @@ bool agent_store_home(const worker_spec *spec, char *host, char *why)
             socket_address_home(spec->local_addr, host, ignored));
 }
 
-/* Launchers of one machine may know it by several names, and would listen at as many addresses: the
- * first to have this name is node 0. It is freed when the process ends. */
+/* Agents of one machine may know it by several names, and would listen at as many addresses. The
+ * first to take this name is node 0; the system frees it when the process ends. */
 static bool claim_port(int port)
 {
     char name[64];
@@ -50,12 +50,13 @@ static bool claim_port(int port)
     return socket_listen_local(name, &fd) == STATUS_OK;
 }
 
-/* Whether another launcher of this machine serves the store; then the spec says where. */
+/* Whether another agent of this machine serves the store; then sets the spec's master_addr to where
+ * it is. */
 static bool served_by_another(worker_spec *spec)
 {
-    enum { PATIENCE_MS = 2000, CONNECT_MS = 500, PAUSE_MS = 10 };
+    enum { WAIT_MS = 2000, CONNECT_MS = 500, PAUSE_MS = 10 };
     char there[SOCKET_ADDRESS_BYTES];
-    int64_t deadline_ns = clock_deadline_ns(PATIENCE_MS);
+    int64_t deadline_ns = clock_deadline_ns(WAIT_MS);
     while (!claim_port(spec->master_port) && !clock_passed(deadline_ns)) {
         int fd = -1;
         if (socket_connect(spec->master_addr, spec->master_port, clock_deadline_ns(CONNECT_MS),
@@ -70,7 +71,7 @@ static bool served_by_another(worker_spec *spec)
             snprintf(spec->master_addr, sizeof spec->master_addr, "%.64s", there);
             return true;
         }
-        clock_sleep_ms(PAUSE_MS); /* it has not come to that yet */
+        clock_sleep_ms(PAUSE_MS); /* the other one has the name, but does not listen yet */
     }
     return false;
 }
@@ -91,7 +92,7 @@ status agent_store_open(worker_spec *spec, store_server **server, int *port)
         (void)claim_port(spec->master_port);
     status st = store_server_create(host, *port, server);
     if (st == STATUS_IO && spec->server == RDZV_HOST_FIRST)
-        return STATUS_OK; /* somebody was first: whoever answers there will tell */
+        return STATUS_OK; /* another was first: the client finds out who answers there */
     TRY(st);
     *port = store_server_port(*server);
     if (!spec->store_on_loopback)

@@ -156,8 +156,8 @@ status entrypoint_find(const options *opts, entrypoint *out)
     return st;
 }
 
-/* `word` with every macro replaced, to `out` where it is not NULL; returns its length and the zero
- * byte. */
+/* `word` with every macro replaced, into `out` unless that is NULL. Returns its length and that of
+ * the zero byte. */
 static size_t substitute(const char *word, const char *number, char *out)
 {
     size_t length = 0, macro_length = sizeof MACRO - 1, number_length = strlen(number);

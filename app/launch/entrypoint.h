@@ -14,14 +14,14 @@ typedef struct entrypoint {
     int count;
     int local_rank_at; /* where the word "--local-rank=N" goes; -1: nowhere */
     const char *local_rank_flag;
-    bool own_session; /* its process group is not the launcher's: no signal of the terminal */
+    bool own_session; /* it leaves the agent's process group: no signal of the terminal */
 } entrypoint;
 
 /* This program with the same arguments. */
 status entrypoint_self(int argc, char **argv, entrypoint *out);
 
 /* What `run` was given: a script (".py", or what is no executable) is run by $PYTHON_EXEC or
- * python3, unbuffered. STATUS_INVALID where it is not there, with what was looked for. */
+ * python3, unbuffered. STATUS_INVALID if it is not there, with what was looked for. */
 status entrypoint_find(const options *opts, entrypoint *out);
 void entrypoint_free(entrypoint *program);
 

@@ -106,7 +106,7 @@ static void write_line(const failure *f, char *out, size_t size_bytes)
              restart);
 }
 
-/* Whether the last lines hold the message anyway, behind its kind ("RuntimeError: "). */
+/* Whether the last lines hold the message already, without its kind ("RuntimeError: "). */
 static bool is_said(const process_failure *cause)
 {
     const char *text = strstr(cause->says, ": ");

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Only calls that are safe while another thread of the launcher may have held any lock. */
+/* Only calls that are safe while another thread of the agent may have held any lock. */
 __attribute__((noreturn)) static void guard(int fd, pid_t *groups, int n)
 {
     pid_t word;
@@ -42,7 +42,7 @@ status orphan_reaper_start(int n, orphan_reaper *out)
         return FAIL(STATUS_NO_MEMORY, "%d groups", n);
     if (pipe2(fds, O_CLOEXEC) != 0) {
         free(groups);
-        return FAIL(STATUS_IO, "launcher: pipe: %s", strerror(errno));
+        return FAIL(STATUS_IO, "orphan_reaper: pipe: %s", strerror(errno));
     }
     pid_t child = fork();
     if (child == 0) {
@@ -58,10 +58,10 @@ status orphan_reaper_start(int n, orphan_reaper *out)
         waitpid(child, NULL, 0);
     else
         orphan_reaper_close(out);
-    return child > 0 ? STATUS_OK : FAIL(STATUS_IO, "launcher: fork: %s", strerror(error));
+    return child > 0 ? STATUS_OK : FAIL(STATUS_IO, "orphan_reaper: fork: %s", strerror(error));
 }
 
-/* It may have been killed; then all is as without one. */
+/* If it was killed, the write fails, and all is as without one. */
 static void tell(const orphan_reaper *reaper, pid_t word)
 {
     while (reaper->fd >= 0 && write(reaper->fd, &word, sizeof word) < 0 && errno == EINTR)

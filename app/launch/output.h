@@ -1,12 +1,12 @@
-/* How output flows. A worker writes to a pipe, a stream. The agent reads it, keeps its last lines for
- * the report, copies it to a log file, and shows it on its own stdout or stderr, the console:
+/* How output flows. A worker writes to a pipe, a stream. The agent reads it, keeps its last lines
+ * for the report, copies it to a log file, and shows it on its own stdout or stderr, the console:
  *
  *   worker ──► pipe ──► stream ──┬─► console ──► the agent's stdout, stderr
  *                                └─► stdout.log, stderr.log
  *
- * A reader of the console that does not read (a stopped terminal, a pager) keeps neither the agent
- * from its workers nor, by itself, the job from ending. What it does not take waits here, and only a
- * worker that writes as much waits with it.
+ * A reader of the console that does not read (a stopped terminal, a pager) does not keep the agent
+ * from its workers, nor the job from ending. What it does not take waits here, and only a worker
+ * that writes so much waits with it.
  */
 #ifndef MNIST_DDP_APP_LAUNCH_OUTPUT_H
 #define MNIST_DDP_APP_LAUNCH_OUTPUT_H

@@ -14,24 +14,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* How the libraries of the field say that somebody else went away. */
-static const char *const WITNESS_WORDS[] = {"Connection closed by peer",
-                                            "Connection reset by peer",
-                                            "Socket closed",
-                                            "Broken pipe",
-                                            "ncclRemoteError",
-                                            "remote process exited",
-                                            "communicator was aborted",
-                                            "failed to recv, got 0 bytes"};
+/* How other libraries say that another rank went away. */
+static const char *const LOST_PEER_WORDS[] = {"Connection closed by peer",
+                                              "Connection reset by peer",
+                                              "Socket closed",
+                                              "Broken pipe",
+                                              "ncclRemoteError",
+                                              "remote process exited",
+                                              "communicator was aborted",
+                                              "failed to recv, got 0 bytes"};
 
-/* Only the very last lines: an error that was survived does not count. */
-static bool is_witness(const output_stream *err)
+/* Whether the process ended because it lost another. Only the last lines tell: an error that it
+ * survived does not count. */
+static bool lost_a_peer(const output_stream *err)
 {
-    enum { LOOK_AT = 8 };
-    int64_t first = err->lines_seen > LOOK_AT ? err->lines_seen - LOOK_AT : 0;
+    enum { LAST_LINES = 8 };
+    int64_t first = err->lines_seen > LAST_LINES ? err->lines_seen - LAST_LINES : 0;
     for (int64_t k = first; k < err->lines_seen; k++)
-        for (size_t i = 0; i < sizeof WITNESS_WORDS / sizeof WITNESS_WORDS[0]; i++)
-            if (strstr(output_stream_line(err, k), WITNESS_WORDS[i]) != NULL)
+        for (size_t i = 0; i < sizeof LOST_PEER_WORDS / sizeof LOST_PEER_WORDS[0]; i++)
+            if (strstr(output_stream_line(err, k), LOST_PEER_WORDS[i]) != NULL)
                 return true;
     return false;
 }
@@ -43,7 +44,7 @@ cause_weight process_failure_weigh(const worker *w)
         return first_cause_weigh(STATUS_PEER);
     if (code == EXIT_CODE_TIMEOUT)
         return first_cause_weigh(STATUS_TIMEOUT);
-    return WIFEXITED(w->wait_status) && is_witness(&w->err) ? CAUSE_LOST : CAUSE_OWN;
+    return WIFEXITED(w->wait_status) && lost_a_peer(&w->err) ? CAUSE_LOST : CAUSE_OWN;
 }
 
 int process_failure_code(int wait_status)

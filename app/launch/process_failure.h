@@ -1,4 +1,4 @@
-/* How a worker failed, as it is told to people, to other nodes and in error.json. */
+/* How a worker failed: what the report, the other nodes and error.json are made of. */
 #ifndef MNIST_DDP_APP_LAUNCH_PROCESS_FAILURE_H
 #define MNIST_DDP_APP_LAUNCH_PROCESS_FAILURE_H
 
@@ -20,16 +20,16 @@ typedef struct process_failure {
     bool memory_killed; /* the kernel's out-of-memory killer was at work meanwhile */
     char host[FAILURE_HOST_BYTES];
     char says[FAILURE_SAYS_BYTES]; /* the message in its error.json; "" */
-    char doing[RANK_TEXT_BYTES];   /* where it was last, as it noted itself; "" */
+    char doing[RANK_TEXT_BYTES];   /* where it was last, by its status page; "" */
     char folder[FILE_PATH_BYTES];  /* of its log and error.json, on its host; "" */
     char *others;                  /* what became of the other ranks of its node; "" or lines */
     char *lines[OUTPUT_LINES];     /* the last ones of its stderr */
     int n_lines;
 } process_failure;
 
-/* Root cause order. Survivors of a dead or stuck rank of ours leave with two codes: those that
- * waited for it themselves know more than those that lost a survivor, whichever of them ends first.
- * Of a foreign program the last lines tell. */
+/* Its place in the order of root causes. A rank of ours that has waited in vain ends with a code of
+ * its own, one that has lost another rank with one of its own: the first says more, whichever ends
+ * first. Of a foreign program the last lines tell. */
 cause_weight process_failure_weigh(const worker *w);
 
 /* "exit code 7", "SIGKILL (Killed)" */
@@ -53,7 +53,7 @@ void process_failure_write_error_file(const process_failure *failure);
 
 /* For the other nodes. */
 json_t *process_failure_to_json(const process_failure *failure);
-/* From another node: checked. STATUS_PEER if it is nonsense. */
+/* From another node: every value is checked. STATUS_PEER if one is out of its range. */
 status process_failure_from_json(const json_t *object, process_failure *out);
 
 #endif

@@ -50,8 +50,8 @@ status worker_describe_environment(const worker *w, const worker_start *start, c
  * variables. STATUS_IO with the reason. */
 status worker_launch(worker *w, const worker_start *start);
 
-/* Sends a signal to it, and to its process group if it has one of its own. Also after its end, until
- * it is reaped. */
+/* Sends a signal to it, and to its process group if it has one of its own. Also after its end,
+ * until it is reaped. */
 void worker_signal(const worker *w, const worker_start *start, int signal);
 
 /* Whether it has ended: then sets wait_status and ended_ns. It stays a zombie, so that nobody else

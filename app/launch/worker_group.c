@@ -147,7 +147,7 @@ void worker_group_note_failure(worker_group *group, worker *w)
     choose_cause(group);
 }
 
-void worker_group_forgive(worker_group *group, int signal)
+void worker_group_drop_cause_by(worker_group *group, int signal)
 {
     if (group->cause < 0)
         return;
@@ -229,7 +229,8 @@ static void read_start_errors(worker_group *group)
             group->workers[error.local_rank].start_errno = error.error;
 }
 
-/* What a worker has left in its pipe; not all that others may add for ever. */
+/* What a worker has left in its pipe. What it has started may write on for ever: that is not waited
+ * for. */
 static void read_rest(output_stream *stream, output_console *console)
 {
     for (int i = 0; i < MAX_ROUNDS && output_stream_read(stream, console); i++)
@@ -274,7 +275,7 @@ __attribute__((noreturn)) static void drain(worker_group *group, struct pollfd *
     sigset_t none;
     setsid();
     sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL); /* the launcher's were for itself */
+    sigprocmask(SIG_SETMASK, &none, NULL); /* those of the agent were for itself */
     orphan_reaper_close(&group->reaper);
     output_console_init(&console, -1);
     group->console = &console;

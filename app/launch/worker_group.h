@@ -1,5 +1,5 @@
-/* All workers of this node: started together, signalled together, read from together. When to do
- * what is the agent's (agent.h). */
+/* All workers of this node. They are started, signalled and read from together; the agent says when
+ * (agent.h). */
 #ifndef MNIST_DDP_APP_LAUNCH_WORKER_GROUP_H
 #define MNIST_DDP_APP_LAUNCH_WORKER_GROUP_H
 
@@ -17,9 +17,9 @@ typedef struct worker_group {
     output_console *console;
     worker *workers; /* n of them */
     int n, running;
-    int cause; /* index of the worker that failed first, by what is known so far; -1 */
+    int cause; /* the worker that failed first, by what is known so far: its index; -1: none */
     int n_failed;
-    rank_snapshot *seen; /* where all were when trouble began, n of them; NULL: not known */
+    rank_snapshot *seen; /* where the ranks were at the first failure: n; NULL: not known */
 } worker_group;
 
 /* For spec->nproc workers. `start` is copied, but for its error_fd. The console must outlive the
@@ -43,37 +43,36 @@ worker *worker_group_next_ended(worker_group *group);
  * most. */
 void worker_group_note_failure(worker_group *group, worker *w);
 
-/* Nobody has failed, if this signal ended the cause: sent to the whole process group, it may have
- * ended a worker before it came to the agent. */
-void worker_group_forgive(worker_group *group, int signal);
+/* If this signal ended the cause, no worker has failed. A signal to the whole process group may end
+ * a worker before the agent reads it. */
+void worker_group_drop_cause_by(worker_group *group, int signal);
 
-/* Looks where the ranks are, before the first of them is stopped: at what ranks of ours note of
- * themselves (dist/health/rank_status.h), also those that are stopped or dead. Once an attempt. */
+/* Reads where the ranks are from their status pages (dist/health/rank_status.h), before the agent
+ * stops any. Ranks that are stopped or dead have a page too. Once an attempt. */
 void worker_group_look(worker_group *group);
 
-/* hang_report_lines of what was seen. Free with free(); NULL: nothing. */
+/* hang_report_lines of what was read. Free with free(); NULL: nothing is known. */
 char *worker_group_describe_seen(const worker_group *group);
 
 /* Where one worker was last: "in the forward pass of step 12, epoch 1"; "" if that is not known. */
 const char *worker_group_last_place(const worker_group *group, int index);
 
-/* For poll(): fills and returns up to 2 * n entries; only open ones, which their number may not
- * exceed. */
+/* For poll(): fills up to 2 * n entries, open descriptors only, and returns how many. */
 int worker_group_poll(worker_group *group, struct pollfd *out);
 
 /* After poll(): shows what the workers wrote. */
 void worker_group_read(worker_group *group, const struct pollfd *polled);
 
-/* Once none runs: reads the last lines. KILL_LEFTOVERS: of foreign programs, what a worker has
- * started and left is killed. */
+/* Once none runs: reads the last lines. KILL_LEFTOVERS: kills what the workers of a foreign program
+ * have left running. */
 typedef enum worker_leftovers { KEEP_LEFTOVERS, KILL_LEFTOVERS } worker_leftovers;
 void worker_group_finish(worker_group *group, worker_leftovers leftovers);
 
 /* At least one worker ended with this exit code, and all others with it or, if allowed, 0. */
 bool worker_group_all_exited_with(const worker_group *group, int code, bool or_zero);
 
-/* At the agent's end, when none runs: if what the workers have left running still holds their
- * pipes, starts a process that shows what comes out of them until all have ended. */
+/* At the agent's end, if none runs: if what the workers have left running holds their pipes, starts
+ * a process that shows what it writes until all of it has ended. */
 void worker_group_drain_leftovers(const worker_group *group);
 
 #endif

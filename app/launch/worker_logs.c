@@ -19,14 +19,14 @@ enum { SHOWN_BYTES = 80, DESCRIPTORS = 16 };
 static status parse_streams(const char *flag, const char *text, uint8_t *out)
 {
     if (text[0] >= '0' && text[0] <= '3' && text[1] == '\0') {
-        memset(out, text[0] - '0', WORKERS_MAX);
+        memset(out, text[0] - '0', NPROC_PER_NODE_MAX);
         return STATUS_OK;
     }
-    memset(out, 0, WORKERS_MAX);
+    memset(out, 0, NPROC_PER_NODE_MAX);
     const char *at = text;
     for (;;) {
         int rank = 0;
-        if (!number_next(&at, 0, WORKERS_MAX - 1, &rank) || at[0] != ':' || at[1] < '0' ||
+        if (!number_next(&at, 0, NPROC_PER_NODE_MAX - 1, &rank) || at[0] != ':' || at[1] < '0' ||
             at[1] > '3' || (at[2] != '\0' && at[2] != ','))
             return FAIL(STATUS_INVALID,
                         "%s: '%.*s' is neither 0 to 3 (1 stdout, 2 stderr, 3 both) nor a list by "
@@ -41,11 +41,11 @@ static status parse_streams(const char *flag, const char *text, uint8_t *out)
 
 static status parse_filter(const char *text, bool *hidden)
 {
-    memset(hidden, text != NULL, WORKERS_MAX * sizeof *hidden);
+    memset(hidden, text != NULL, NPROC_PER_NODE_MAX * sizeof *hidden);
     for (const char *at = text; at != NULL;) {
         int rank = 0;
         at += strspn(at, " ");
-        if (!number_next(&at, 0, WORKERS_MAX - 1, &rank) || (*at != '\0' && *at != ','))
+        if (!number_next(&at, 0, NPROC_PER_NODE_MAX - 1, &rank) || (*at != '\0' && *at != ','))
             return FAIL(STATUS_INVALID,
                         "--local-ranks-filter: '%.*s' is no list of local ranks, as 0,1,12",
                         SHOWN_BYTES, text);

@@ -20,17 +20,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Streams of a worker; bits, as --redirects and --tee count them. */
+/* Streams of a worker. Bits: --redirects and --tee take their sum. */
 enum { LOGS_STDOUT = 1, LOGS_STDERR = 2 };
 
 /* Workers of one node, at most. */
-enum { WORKERS_MAX = 1024 };
+enum { NPROC_PER_NODE_MAX = 1024 };
 
 enum { RUN_ID_BYTES = 128, LOGS_TEMPLATE_BYTES = 256, LOGS_PREFIX_BYTES = 320 };
 
 typedef struct worker_logs {
-    uint8_t redirects[WORKERS_MAX], tees[WORKERS_MAX]; /* by local rank */
-    bool hidden[WORKERS_MAX];                          /* by --local-ranks-filter */
+    uint8_t redirects[NPROC_PER_NODE_MAX], tees[NPROC_PER_NODE_MAX]; /* by local rank */
+    bool hidden[NPROC_PER_NODE_MAX];                                 /* by --local-ranks-filter */
     char template_text[LOGS_TEMPLATE_BYTES];
     char base[FILE_PATH_BYTES];   /* --log-dir; "": a temporary folder */
     bool none;                    /* --log-dir=/dev/null: nothing is written */

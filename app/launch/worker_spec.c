@@ -21,6 +21,7 @@
 enum {
     NOT_GIVEN = -1,
     MAX_WORLD = 65536,
+    C10D_PORT = 29400, /* torchrun's, for --rdzv-backend=c10d */
     KEEP_ALIVE_MS = 5000,
     KEEP_ALIVE_MISSES = 3,
     DEFAULT_SHUTDOWN_S = 30, /* as torchrun */
@@ -36,7 +37,7 @@ typedef struct request {
     rdzv_config rdzv;
 } request;
 
-/* What the user wrote: the variable where it holds this text, else the flag. */
+/* What the user has set: the variable if it holds this text, else the flag. */
 static const char *name_of(const char *flag, const char *variable, const char *text)
 {
     const char *value = getenv(variable);
@@ -57,9 +58,9 @@ static status nproc_of(const char *text, int cpu_count, int gpu_count, int *out)
         *out = gpu_count > 0 ? gpu_count : cpu_count;
     } else if (strcmp(text, "cpu") == 0) {
         *out = cpu_count;
-    } else if (!number_parse(text, 1, WORKERS_MAX, out)) {
+    } else if (!number_parse(text, 1, NPROC_PER_NODE_MAX, out)) {
         return FAIL(STATUS_INVALID, "%s: '%.*s' is neither 1 to %d nor auto, cpu or gpu", name,
-                    SHOWN_BYTES, text, WORKERS_MAX);
+                    SHOWN_BYTES, text, NPROC_PER_NODE_MAX);
     }
     return STATUS_OK;
 }
@@ -135,11 +136,11 @@ static status fit(request *want, int gpu_count)
 
 static status check_nodes(const request *want)
 {
-    if ((int64_t)want->nnodes * want->nproc > MAX_WORLD || want->nproc > WORKERS_MAX)
+    if ((int64_t)want->nnodes * want->nproc > MAX_WORLD || want->nproc > NPROC_PER_NODE_MAX)
         return FAIL(STATUS_INVALID,
                     "%d machines with %d ranks each: at most %d ranks, %d of them "
                     "on one machine",
-                    want->nnodes, want->nproc, MAX_WORLD, WORKERS_MAX);
+                    want->nnodes, want->nproc, MAX_WORLD, NPROC_PER_NODE_MAX);
     if (want->node_rank >= want->nnodes)
         return FAIL(STATUS_INVALID,
                     "--node-rank=%d with %d machine%s: they are numbered from 0 to %d; give "
@@ -162,7 +163,7 @@ static status check_nodes(const request *want)
         return FAIL(STATUS_INVALID,
                     "--master-port=0 (a free one) cannot be known to %d machines; "
                     "give the same port on all, or none for %d",
-                    want->nnodes, want->by_arrival ? SPEC_C10D_PORT : STORE_DEFAULT_PORT);
+                    want->nnodes, want->by_arrival ? C10D_PORT : STORE_DEFAULT_PORT);
     return STATUS_OK;
 }
 
@@ -190,7 +191,7 @@ static status request_rdzv(const options *opts, request *want)
     TRY(rdzv_config_read(opts->rdzv_conf, &want->rdzv));
     if (opts->rdzv_endpoint != NULL)
         return rdzv_config_endpoint(
-            opts->rdzv_endpoint, want->by_arrival ? SPEC_C10D_PORT : STORE_DEFAULT_PORT,
+            opts->rdzv_endpoint, want->by_arrival ? C10D_PORT : STORE_DEFAULT_PORT,
             want->master_addr, sizeof want->master_addr, &want->master_port);
     if (opts->master_addr != NULL)
         TRY(copy_text("--master-addr", opts->master_addr, want->master_addr,
@@ -229,7 +230,7 @@ static status request_read(const options *opts, int cpu_count, int gpu_count, re
     return STATUS_OK;
 }
 
-/* As torchrun names a job of one machine that nobody else can reach. */
+/* A random UUID, which torchrun takes too for a job of one machine. */
 static void name_job(char out[RUN_ID_BYTES])
 {
     unsigned char b[16] = {0};
@@ -252,7 +253,7 @@ static void place_store(const request *want, worker_spec *spec)
     if (want->master_port != NOT_GIVEN)
         spec->master_port = want->master_port;
     else
-        spec->master_port = one ? 0 : want->by_arrival ? SPEC_C10D_PORT : STORE_DEFAULT_PORT;
+        spec->master_port = one ? 0 : want->by_arrival ? C10D_PORT : STORE_DEFAULT_PORT;
     if (one || (!want->by_arrival && spec->node_rank == 0))
         spec->server = RDZV_HOST_HERE;
     else if (!want->by_arrival || want->rdzv.is_host == 0)
@@ -315,7 +316,7 @@ status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worke
     return STATUS_OK;
 }
 
-/* Every worker needs a GPU of its own in the list that the launcher was given. */
+/* With --virtual-local-rank every worker takes one GPU of $CUDA_VISIBLE_DEVICES. */
 static status check_virtual(const worker_spec *spec)
 {
     const char *list = getenv("CUDA_VISIBLE_DEVICES");

@@ -14,14 +14,13 @@
 enum {
     SPEC_ADDRESS_BYTES = 256,
     SPEC_ROLE_BYTES = 64,
-    SPEC_C10D_PORT = 29400, /* torchrun's, for --rdzv-backend=c10d */
 };
 
 /* Who serves the store. */
 typedef enum rdzv_host {
     RDZV_HOST_HERE,
     RDZV_HOST_ELSEWHERE,
-    RDZV_HOST_FIRST, /* by the first launcher on the host of the endpoint */
+    RDZV_HOST_FIRST, /* by the first agent on the host of the endpoint */
 } rdzv_host;
 
 enum {
@@ -57,8 +56,8 @@ typedef struct worker_spec {
     char role[SPEC_ROLE_BYTES];
     int max_restarts;
     int64_t join_ms, monitor_ms;
-    int64_t keep_alive_ms; /* a launcher shows so often that it lives; */
-    int keep_alive_misses; /* silent so many times, it is taken for dead */
+    int64_t keep_alive_ms; /* between two heartbeats of an agent; */
+    int keep_alive_misses; /* an agent that has missed so many is taken for dead */
 
     /* By worker_spec_complete. */
     shutdown_policy policy;
@@ -70,12 +69,13 @@ typedef struct worker_spec {
     bool port_busy;                /* --inject=port-busy: the store's port is taken already */
 } worker_spec;
 
-/* GPUs of this machine if the number of ranks depends on them; else 0, and no driver is asked. */
+/* *out: the GPUs of this machine if the number of ranks depends on them; else 0, and no driver is
+ * asked. */
 status worker_spec_count_gpus(const options *opts, int *out);
 
-/* Who starts how many workers, and where the store is. Flags come first, then PET_NPROC_PER_NODE
- * and so on. world_size == 1 && nnodes == 1: `train` needs no launcher. STATUS_INVALID if the
- * settings do not fit each other; the message says what to type. */
+/* How many workers each node starts, and where the store is: from flags, else from
+ * PET_NPROC_PER_NODE and so on. If world_size and nnodes are 1, `train` needs no agent.
+ * STATUS_INVALID if the settings do not fit each other; the message says what to type. */
 status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worker_spec *out);
 
 /* The rest of it, for the launch of `train` (this program again, with argv) or `run` (any program).
