@@ -220,8 +220,8 @@ static status gather(const trace_gathering *g, const char *about, const char *ev
     return st;
 }
 
-/* Whether the file is this rank's to write, after a failure. */
-static status claim(const trace_gathering *g, bool *mine)
+/* After a failure one rank writes the file: *mine if it is this one. */
+static status elect_writer(const trace_gathering *g, bool *mine)
 {
     char own[16];
     void *writer = NULL;
@@ -258,7 +258,7 @@ status trace_gather(const trace_gathering *g, const char *about, const char *eve
     bool mine = g->rank == 0;
     status st = publish(g, about, events);
     if (st == STATUS_OK && g->ending == TRACE_FAILED)
-        st = claim(g, &mine);
+        st = elect_writer(g, &mine);
     if (st != STATUS_OK && g->ending == TRACE_FAILED) {
         if (g->rank > 0)
             return write_beside(g, about, events);
