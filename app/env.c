@@ -18,7 +18,7 @@
 
 enum { VALUE_BYTES = 200 };
 
-/* What of the environment changes how ranks behave. Nothing else of it is anybody's business. */
+/* Variables that change how ranks behave. Others are not shown: they may hold secrets. */
 static const char *const PREFIXES[] = {
     "MNIST_DDP_", "PET_",    "TORCHELASTIC_", "TORCH_", "NCCL_",      "GLOO_",
     "CUDA_",      "OMP_",    "KMP_",          "DNNL_",  "SLURM_",     "OMPI_COMM_WORLD_",
@@ -27,7 +27,7 @@ static const char *const PREFIXES[] = {
 
 static const char *const SECRETS[] = {"SECRET", "TOKEN", "PASSWORD", "KEY", "CREDENTIAL", "AUTH"};
 
-static bool is_told(const char *entry)
+static bool is_shown(const char *entry)
 {
     for (size_t i = 0; i < sizeof SECRETS / sizeof SECRETS[0]; i++) {
         const char *found = strstr(entry, SECRETS[i]);
@@ -103,7 +103,7 @@ static json_t *list_variables(void)
     json_t *list = json_array();
     char text[VALUE_BYTES];
     for (char **entry = environ; *entry != NULL; entry++) {
-        if (!is_told(*entry))
+        if (!is_shown(*entry))
             continue;
         snprintf(text, sizeof text, "%s", *entry);
         json_array_append_new(list, json_value_text(text));

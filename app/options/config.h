@@ -1,6 +1,6 @@
 /* A configuration file: flat YAML, "key: value" with scalars only. */
-#ifndef MNIST_DDP_APP_CONFIG_H
-#define MNIST_DDP_APP_CONFIG_H
+#ifndef MNIST_DDP_APP_OPTIONS_CONFIG_H
+#define MNIST_DDP_APP_OPTIONS_CONFIG_H
 
 #include "base/status.h"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORD_BYTES = 40, MOST = 1000000000 };
+enum { WORD_BYTES = 40, MAX_VALUE = 1000000000 };
 
 /* What a kind needs (capital letters) and takes: r rank, s step, m ms, g gen (the attempt). */
 static const struct {
@@ -62,7 +62,7 @@ static status parse_field(const char *kind, const char *fields, const char *text
             continue;
         const char *digits = text[length] == '=' ? text + length + 1 : "";
         long long value = strtoll(digits, &end, 10);
-        if (end == digits || *end != '\0' || value < FIELDS[i].low || value > MOST)
+        if (end == digits || *end != '\0' || value < FIELDS[i].low || value > MAX_VALUE)
             return FAIL(STATUS_INVALID, "--inject=%s: '%.40s': %s is a number from %lld", kind,
                         text, name, (long long)FIELDS[i].low);
         int64_t number = value;

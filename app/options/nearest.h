@@ -1,6 +1,6 @@
 /* "Did you mean": the candidate with the fewest single-letter edits. */
-#ifndef MNIST_DDP_APP_NEAREST_H
-#define MNIST_DDP_APP_NEAREST_H
+#ifndef MNIST_DDP_APP_OPTIONS_NEAREST_H
+#define MNIST_DDP_APP_OPTIONS_NEAREST_H
 
 #include <stdbool.h>
 

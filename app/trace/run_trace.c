@@ -44,7 +44,7 @@ status run_trace_start(run_trace *t, process_group *group, const trace_gathering
     t->gathering = *how;
     if (how->rank == 0)
         TRY(trace_gather_start(how));
-    trace_pause(t->spans, true); /* the trace is not about itself */
+    trace_pause(t->spans, true); /* its own collectives are not traced */
     TRY(trace_clock_agree(group, t->clock.zero_ns, &t->clock));
     trace_pause(t->spans, false);
     return STATUS_OK;

@@ -24,7 +24,7 @@ status evaluate(rank_context *rank, evaluation *out)
     int64_t started = clock_now_ns();
     score total;
     TRY(network_reset_score(rank->net));
-    trace_pause(rank->trace.spans, true); /* every batch's layers are not worth their room */
+    trace_pause(rank->trace.spans, true); /* a trace has no room for the layers of every batch */
     TRY(evaluate_part(rank));
     trace_pause(rank->trace.spans, false);
     TRY(network_read_score(rank->net, &total));

@@ -22,13 +22,13 @@ void preempt_close(preempt *p)
     *p = (preempt){0};
 }
 
-static status ask(preempt *p)
+static status start_copy(preempt *p)
 {
     p->looks = 0;
     return readback_start(&p->copy, p->answer);
 }
 
-static status hear(preempt *p)
+static status finish_copy(preempt *p)
 {
     TRY(readback_wait(&p->copy));
     p->agreed = p->agreed || *(const float *)p->copy.seen > 0.0f;
@@ -43,9 +43,9 @@ status preempt_look(preempt *p, preempt_when when)
     }
     p->looks++;
     if (p->copy.under_way && (p->looks >= PREEMPT_LAG || when == PREEMPT_NOW))
-        TRY(hear(p));
+        TRY(finish_copy(p));
     if (p->copy.under_way || p->agreed)
         return STATUS_OK;
-    TRY(ask(p));
-    return when == PREEMPT_NOW ? hear(p) : STATUS_OK;
+    TRY(start_copy(p));
+    return when == PREEMPT_NOW ? finish_copy(p) : STATUS_OK;
 }

@@ -66,7 +66,8 @@ status rank_context_open(const options *opts, const rendezvous_place *place,
 status rank_context_open_eval(const options *opts, model_kind kind, rank_context *out,
                               int *exit_code);
 
-/* Says goodbye to the other ranks: after a run that went well. */
+/* After a run that went well: waits for the other ranks, as a collective does, and leaves the
+ * rendezvous. */
 status rank_context_leave(rank_context *rank);
 
 /* Accepts a zeroed one, and one that failed to open. Keeps this thread's message. */

@@ -162,8 +162,8 @@ static void arrive(replica *r, replica_point point)
     atomic_store(&r->arrived_ns[point], clock_now_ns());
 }
 
-/* The other side of strategy_dp.c's run_batch, on one chunk. What is no float travels as one:
- * nobody adds it up. */
+/* The other side of strategy_dp.c's run_batch, on one chunk. What is not a float is sent
+ * as one: these transfers do no arithmetic. */
 static status work_on_chunk(replica *r, const task *t)
 {
     process_group *group = r->groups[t->group];

@@ -36,7 +36,7 @@ status run_folder_choose(const options *opts, char *path)
     return runs_folder_make(opts->model, path);
 }
 
-static status refuse_held(const char *path)
+static status refuse_existing_run(const char *path)
 {
     return FAIL(STATUS_INVALID,
                 "%s holds a run already: give --resume to continue it, or another --run-dir", path);
@@ -67,7 +67,7 @@ status run_folder_open(const rank_context *rank, run_folder *out)
     char checkpoints[FILE_PATH_BYTES];
     TRY(file_join(out->path, "checkpoints", checkpoints));
     if (run_folder_resume_mode(rank) == RESUME_NEVER && file_exists(checkpoints))
-        return refuse_held(out->path);
+        return refuse_existing_run(out->path);
     return clean_drafts(out->path);
 }
 
@@ -80,7 +80,7 @@ void run_folder_close(run_folder *folder)
 
 /* The launch that this worker belongs to, the same however often it starts its workers again; ""
  * if another launcher did it. */
-static void name_job(const rank_context *rank, char out[CHECKPOINT_JOB_BYTES])
+static void name_launch(const rank_context *rank, char out[CHECKPOINT_JOB_BYTES])
 {
     const char *launched = getenv("MNIST_DDP_LAUNCHED");
     if (launched == NULL)
@@ -92,7 +92,7 @@ static void name_job(const rank_context *rank, char out[CHECKPOINT_JOB_BYTES])
 }
 
 /* Settings that have no field of their own in a checkpoint. */
-static void hash_rest(const rank_context *rank, char out[CHECKPOINT_HASH_BYTES])
+static void hash_other_settings(const rank_context *rank, char out[CHECKPOINT_HASH_BYTES])
 {
     char text[192];
     snprintf(text, sizeof text, "nesterov %d shuffle %d drop-last %d training images %u %s",
@@ -124,8 +124,8 @@ static checkpoint_state state_of(rank_context *rank, const position *at)
                               .gamma = rank->opts->gamma,
                               .momentum = rank->opts->momentum,
                               .weight_decay = rank->opts->weight_decay};
-    hash_rest(rank, state.config_hash);
-    name_job(rank, state.job);
+    hash_other_settings(rank, state.config_hash);
+    name_launch(rank, state.job);
     return state;
 }
 
@@ -170,12 +170,12 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
 
 /* Workers that are started again continue what their own launch has written; what was there before
  * it only if --resume says so. */
-static status check_job(const char *path, const rank_context *rank, const checkpoint_state *was)
+static status check_launch(const char *path, const rank_context *rank, const checkpoint_state *was)
 {
     char ours[CHECKPOINT_JOB_BYTES];
-    name_job(rank, ours);
+    name_launch(rank, ours);
     bool other = ours[0] != '\0' && strcmp(was->job, ours) != 0;
-    return other && rank->opts->resume == NULL ? refuse_held(path) : STATUS_OK;
+    return other && rank->opts->resume == NULL ? refuse_existing_run(path) : STATUS_OK;
 }
 
 /* The model beside the checkpoints may be older than they are, if the run was killed between the
@@ -215,7 +215,7 @@ static status load_newest(const char *path, rank_context *rank, bool *found, che
         if (!another)
             break;
         checkpoint_state is = state_of(rank, &(position){0});
-        TRY(check_job(path, rank, was));
+        TRY(check_launch(path, rank, was));
         TRY(check_same(path, was, &is));
         st = check_place(checkpoint, rank, was);
         if (st == STATUS_OK)

@@ -1,4 +1,4 @@
-/* The folder that takes everything a run leaves, and a run's place in it. Rank 0's business. */
+/* The folder that takes everything a run leaves, and a run's place in it. Only rank 0 uses it. */
 #ifndef MNIST_DDP_APP_TRAIN_RUN_FOLDER_H
 #define MNIST_DDP_APP_TRAIN_RUN_FOLDER_H
 

@@ -1,5 +1,5 @@
-/* What strategies have in common that give every device a process, a rank, of its own. The
- * functions are ops of theirs (strategy_ops.h), or most of one. */
+/* What strategies share that run a process, a rank, per device. The functions are entries of their
+ * tables (strategy_ops.h), or most of one. */
 #ifndef MNIST_DDP_APP_TRAIN_STRATEGY_RANKS_H
 #define MNIST_DDP_APP_TRAIN_STRATEGY_RANKS_H
 
@@ -9,7 +9,7 @@
 /* They take no --replicas, and no --backend that is for threads. */
 status strategy_ranks_check(const options *opts);
 
-/* Of the rank's whole batch. `ready` as network_backward calls it; NULL: nobody wants to know. */
+/* Of the rank's whole batch. `ready` as network_backward calls it; NULL: it is not called. */
 status strategy_ranks_forward_backward(rank_context *rank, const step_batch *b, grad_ready_fn ready,
                                        void *ctx);
 

@@ -1,5 +1,5 @@
-/* What a rank does when: it enters each moment (dist/health/moment.h) here, once, and all who want to know
- * hear of it:
+/* What a rank does when: it enters each moment (dist/health/moment.h) here, once, and
+ * from here it goes to:
  *
  *   the times in result.json   by the host's clock, or by timers on an accelerator's stream
  *   the trace                  a span per moment, of the host and of the stream

@@ -43,7 +43,7 @@ static status begin_step(trainer *t, int step, float lr)
     return STATUS_OK;
 }
 
-/* A step that is replayed has moved what its recording has; nobody counts it. */
+/* A replayed step moves as many bytes as its recording did; no call counts them. */
 static void count_step(trainer *t, int samples, const device_use *before)
 {
     device_use after = strategy_use(t->rank->strategy, 0);
