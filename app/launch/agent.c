@@ -21,9 +21,9 @@
 #include <unistd.h>
 
 enum {
-    KILLED_MS = 5000,    /* how long SIGKILL may take */
-    FARE_WELL_MS = 3000, /* for the outcome, after the agent was told to stop */
-    FIXED_FDS = 5,       /* stop, child, channel, stdout, stderr; the workers' come after them */
+    KILLED_MS = 5000,  /* how long SIGKILL may take */
+    OUTCOME_MS = 3000, /* for node 0's outcome, after the agent was told to stop */
+    FIXED_FDS = 5,     /* stop, child, channel, stdout, stderr; the workers' come after them */
 };
 
 typedef struct agent {
@@ -31,13 +31,13 @@ typedef struct agent {
     output_console console;
     stop_signals signals;
     worker_group group;
-    store_server *server;   /* if this node serves it */
-    agent_channel *channel; /* several nodes */
+    store_server *server;         /* if this node serves it */
+    agent_channel *channel;       /* several nodes */
+    agent_channel_snapshot nodes; /* what was last heard of them; one node: nothing */
     struct pollfd *polled;
     int64_t started_ns;
     int64_t memory_kills;
     uint64_t file_limit; /* the user's, before it was raised: the workers' */
-    bool cut_off;        /* from the other nodes */
     bool anything_failed;
     int stdout_error; /* why not all of the ranks' stdout was passed on; 0 */
 
@@ -48,7 +48,6 @@ typedef struct agent {
     int signal;          /* the agent got it, and stops the workers; 0 */
     bool hurried;        /* it got one while a failure was being dealt with */
     bool not_started;    /* not all workers could be */
-    bool decided;        /* by node 0: the outcome is there */
 } agent;
 
 static status agent_init(agent *self, worker_spec *spec, int64_t started_ns)
@@ -162,13 +161,6 @@ static void take_ends(agent *self)
         take_end(self, w);
 }
 
-/* A worker of another node has failed, or this node is cut off. */
-static void take_trouble(agent *self)
-{
-    if (self->state == AGENT_RUNNING)
-        enter_failing(self);
-}
-
 static void take_first_signal(agent *self, int signal)
 {
     const shutdown_policy *policy = &self->spec->policy;
@@ -222,19 +214,16 @@ static void take_signals(agent *self)
     }
 }
 
-static void take_events(agent *self)
+/* A worker of another node may have failed, or this node is cut off. */
+static void take_news(agent *self)
 {
-    agent_channel_event event;
-    while ((event = agent_channel_next(self->channel)) != CHANNEL_NO_EVENT) {
-        if (event == CHANNEL_OUTCOME)
-            self->decided = true;
-        if (event == CHANNEL_CUT_OFF) {
-            self->cut_off = true;
-            LOG_E("node %d: %s", self->spec->node_rank, agent_channel_why(self->channel));
-        }
-        if (event == CHANNEL_TROUBLE || event == CHANNEL_CUT_OFF)
-            take_trouble(self);
-    }
+    bool was_cut_off = self->nodes.failure != NULL;
+    self->nodes = agent_channel_look(self->channel);
+    bool cut_off = self->nodes.failure != NULL;
+    if (cut_off && !was_cut_off)
+        LOG_E("node %d: %s", self->spec->node_rank, self->nodes.failure);
+    if (self->state == AGENT_RUNNING && (cut_off || self->nodes.in_trouble))
+        enter_failing(self);
 }
 
 static void take_deadline(agent *self)
@@ -274,7 +263,7 @@ static status wait_and_look(agent *self, int wait_ms)
     if (fds[0].revents != 0)
         take_signals(self);
     if (channel_at > 0 && fds[channel_at].revents != 0)
-        take_events(self);
+        take_news(self);
     if (fds[1].revents != 0)
         take_ends(self);
     worker_group_read(&self->group, fds + group_at);
@@ -284,14 +273,13 @@ static status wait_and_look(agent *self, int wait_ms)
     return STATUS_OK;
 }
 
-/* Several nodes: all launchers meet before any starts a worker. *code: what to exit with. */
+/* Several nodes: all agents meet before any starts a worker. *code: what to exit with. */
 static status join(agent *self, int port, int *code)
 {
-    worker_spec *spec = self->spec;
     *code = EXIT_CODE_RENDEZVOUS;
     TRY(agent_channel_create(self->spec, self->server, port, &self->channel));
-    agent_channel_event event = CHANNEL_NO_EVENT;
-    while (event == CHANNEL_NO_EVENT) {
+    agent_channel_snapshot nodes = {0};
+    while (!nodes.joined && nodes.failure == NULL) {
         struct pollfd fds[2] = {{.fd = self->signals.fd, .events = POLLIN},
                                 {.fd = agent_channel_fd(self->channel), .events = POLLIN}};
         if (poll(fds, 2, -1) < 0 && errno != EINTR)
@@ -301,11 +289,11 @@ static status join(agent *self, int port, int *code)
             *code = 128 + signal;
             return FAIL(STATUS_PEER, "SIG%s while the nodes were joining", sigabbrev_np(signal));
         }
-        event = agent_channel_next(self->channel);
+        nodes = agent_channel_look(self->channel);
     }
-    if (event == CHANNEL_NOT_JOINED)
-        return FAIL(STATUS_PEER, "%s", agent_channel_why(self->channel));
-    spec->node_rank = agent_channel_node(self->channel);
+    if (!nodes.joined)
+        return FAIL(STATUS_PEER, "%s", nodes.failure);
+    self->spec->node_rank = nodes.node_rank;
     return STATUS_OK;
 }
 
@@ -332,7 +320,7 @@ static status open_job(agent *self, int *code)
 static status start_attempt(agent *self)
 {
     TRY(worker_logs_start(&self->spec->logs, self->attempt, self->spec->nproc));
-    self->decided = self->hurried = self->not_started = false;
+    self->hurried = self->not_started = false;
     if (self->channel != NULL)
         agent_channel_start(self->channel, self->attempt);
     take_signals(self);
@@ -347,6 +335,8 @@ static status start_attempt(agent *self)
         if (self->channel != NULL)
             agent_channel_tell_trouble(self->channel);
     }
+    if (self->channel != NULL)
+        take_news(self);
     if (self->group.running == 0)
         self->state = end_of(self);
     return STATUS_OK;
@@ -366,45 +356,45 @@ static status run_attempt(agent *self)
     return STATUS_OK;
 }
 
-/* The others shall not wait for this node in the next attempt, should there be one. */
-static void leave(agent *self, const node_report *own)
+/* Alone: node 0 is out of reach, or late after this agent was told to stop. */
+static status decide_alone(agent *self, const node_report *own, group_outcome *out)
 {
-    agent_channel_start(self->channel, self->attempt + 1);
-    agent_channel_tell_report(self->channel, own);
+    TRY(group_outcome_make(own, 1, self->spec, self->attempt, out));
+    out->again = false;
+    if (self->signals.first != own->signal)
+        out->code = 128 + self->signals.first;
+    else if (self->nodes.failure != NULL && !out->failed)
+        out->code = EXIT_CODE_PEER;
+    return STATUS_OK;
 }
 
-/* Node 0 judges; where it cannot be reached, or the launcher was told to stop and it takes too
- * long, this node does so by what it knows itself. */
+/* One node: it decides. Several: node 0 does, for all. */
 static status hear_outcome(agent *self, const node_report *own, group_outcome *out)
 {
     int64_t deadline_ns = 0;
-    bool waits = self->channel != NULL && !self->cut_off;
-    if (waits)
+    if (self->channel == NULL)
+        return group_outcome_make(own, 1, self->spec, self->attempt, out);
+    if (self->nodes.failure == NULL)
         agent_channel_tell_report(self->channel, own);
-    while (waits && !self->decided && !self->cut_off) {
-        if (deadline_ns == 0 && self->signals.first != 0)
-            deadline_ns = clock_deadline_ns(FARE_WELL_MS);
+    while (!self->nodes.has_outcome && self->nodes.failure == NULL) {
+        int signal = self->signals.first;
+        if (deadline_ns == 0 && signal != 0)
+            deadline_ns = clock_deadline_ns(OUTCOME_MS);
         if (deadline_ns != 0 && clock_passed(deadline_ns)) {
-            leave(self, &(node_report){.state = AGENT_SIGNALED, .signal = self->signals.first});
-            break;
+            /* The others shall not wait for this node in the next attempt, should there be one. */
+            agent_channel_start(self->channel, self->attempt + 1);
+            agent_channel_tell_report(self->channel,
+                                      &(node_report){.state = AGENT_SIGNALED, .signal = signal});
+            return decide_alone(self, own, out);
         }
-        if (self->signals.first != own->signal)
+        if (signal != own->signal)
             agent_channel_tell_trouble(self->channel);
         TRY(wait_and_look(self, deadline_ns != 0 ? clock_remaining_ms(deadline_ns) : -1));
     }
-    if (self->decided) {
-        *out = agent_channel_outcome(self->channel);
-        return group_outcome_doubt(own, self->spec, self->attempt, out);
-    }
-    TRY(group_outcome_make(own, 1, self->spec, self->attempt, out));
-    if (self->channel == NULL)
-        return STATUS_OK;
-    out->again = false; /* not alone */
-    if (self->signals.first != own->signal)
-        out->code = 128 + self->signals.first;
-    else if (self->cut_off && !out->failed)
-        out->code = EXIT_CODE_PEER;
-    return STATUS_OK;
+    if (!self->nodes.has_outcome)
+        return decide_alone(self, own, out);
+    *out = agent_channel_take_outcome(self->channel);
+    return group_outcome_doubt(own, self->spec, self->attempt, out);
 }
 
 /* Runs attempt after attempt. *code: what to exit with. */

@@ -1,9 +1,7 @@
 #include "app/launch/agent_channel.h"
 
+#include "app/launch/agent_rendezvous.h"
 #include "app/launch/coordinator.h"
-#include "app/launch/launch_agreement.h"
-#include "app/launch/launch_join.h"
-#include "app/launch/send_queue.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -20,286 +18,316 @@
 
 enum { WHY_BYTES = 1024, QUIT_MS = 2000, RETRY_MS = 100 };
 
-/* An event of this attempt; CHANNEL_JOINED, _NOT_JOINED and _CUT_OFF are of any. */
-typedef struct happening {
-    agent_channel_event event;
-    int attempt;
-} happening;
+/* Something to tell the other nodes. It is sent until the store is known to have it, over as many
+ * connections as that takes. */
+typedef struct message {
+    struct message *next;
+    keys_text key;
+    char *text;
+} message;
 
-/* What the launcher and the thread tell each other; all under the lock. */
-typedef struct exchange {
+/* What the agent and the thread share; under the lock. */
+typedef struct shared {
+    /* The agent's. */
     int attempt;
-    int troubled;        /* the last attempt whose trouble was told; -1 */
-    bool ended;          /* the attempt has, and it is told how */
-    happening events[4]; /* not yet taken */
-    int n_events;
+    bool reported; /* it has told how the attempt ended here */
+    int told;      /* the last attempt that it has called troubled; -1 */
+
+    /* The thread's. */
+    bool joined, failed; /* `why` */
+    int trouble;         /* the last attempt that is known to be in trouble; -1 */
+    int decided;         /* the last one whose outcome is known; -1 */
     group_outcome outcome;
-    char why[WHY_BYTES];
-    int node;
-} exchange;
+
+    message *first, **last; /* the agent appends, the thread removes */
+} shared;
 
 struct agent_channel {
-    launch_joining joining;
-    store_server *server; /* node 0 */
+    agent_rendezvous rdzv;
     pthread_t thread;
     pthread_mutex_t lock;
-    exchange x;
-    send_queue *queue;
-    int order_fd, event_fd; /* eventfds: something for the thread, for the launcher */
+    shared x;
+    int agent_fd, thread_fd; /* eventfds: wake the agent, the thread */
     atomic_bool quit;
 
-    /* the thread's own */
+    /* The thread's; the agent reads them after it was told. */
+    int node_rank;
+    char why[WHY_BYTES];
+
+    /* The thread's own. */
     store *client;            /* NULL: to be connected again */
-    coordinator *coordinator; /* node 0, */
-    char *decided;            /* and its own outcome on this attempt; NULL: none yet */
-    int attempt;              /* as in x when this turn began, */
-    bool ended;               /* likewise */
-    bool joined, knows_trouble;
-    int told_outcome;       /* the last attempt whose outcome the launcher has; -1 */
-    int64_t beats, beat_ns; /* so many; when the next is due */
+    coordinator *coordinator; /* node 0 */
+    int attempt;              /* as in x when this turn began */
+    bool reported;            /* likewise */
+    int64_t heartbeats;       /* sent */
+    int64_t heartbeat_ns;     /* when the next one is due */
 };
 
-static void raise_fd(int fd)
+static void wake(int fd)
 {
     uint64_t one = 1;
     ssize_t n = write(fd, &one, sizeof one);
     ASSERT(n == (ssize_t)sizeof one);
 }
 
-static void clear_fd(int fd)
+static void clear(int fd)
 {
     uint64_t count;
     if (read(fd, &count, sizeof count) < 0)
         return; /* nothing was in it */
 }
 
-static void tell(agent_channel *channel, agent_channel_event event)
+/* The thread tells the agent that this attempt is in trouble. */
+static void set_trouble(agent_channel *channel)
 {
     pthread_mutex_lock(&channel->lock);
-    if (channel->x.n_events < (int)(sizeof channel->x.events / sizeof channel->x.events[0]))
-        channel->x.events[channel->x.n_events++] = (happening){event, channel->attempt};
+    channel->x.trouble = channel->attempt;
     pthread_mutex_unlock(&channel->lock);
-    raise_fd(channel->event_fd);
+    wake(channel->agent_fd);
 }
 
-static void tell_failure(agent_channel *channel, agent_channel_event event)
+/* ... the outcome of this attempt, which it hands over. */
+static void set_outcome(agent_channel *channel, const group_outcome *outcome)
 {
     pthread_mutex_lock(&channel->lock);
-    snprintf(channel->x.why, sizeof channel->x.why, "%s", status_text());
+    group_outcome_free(&channel->x.outcome);
+    channel->x.outcome = *outcome;
+    channel->x.decided = channel->attempt;
     pthread_mutex_unlock(&channel->lock);
-    tell(channel, event);
+    wake(channel->agent_fd);
 }
 
-static int own_node(agent_channel *channel)
+/* ... that nothing more will come. This thread's message says why. */
+static void set_failure(agent_channel *channel)
+{
+    snprintf(channel->why, sizeof channel->why, "%s", status_text());
+    pthread_mutex_lock(&channel->lock);
+    channel->x.failed = true;
+    pthread_mutex_unlock(&channel->lock);
+    wake(channel->agent_fd);
+}
+
+static void free_message(message *m)
+{
+    free(m->text);
+    free(m);
+}
+
+static void put(agent_channel *channel, keys_text key, const char *text)
+{
+    message *m = calloc(1, sizeof *m);
+    char *copy = strdup(text);
+    if (m == NULL || copy == NULL) {
+        LOG_E("no memory for what the other nodes should hear");
+        free(m);
+        free(copy);
+        return;
+    }
+    *m = (message){.key = key, .text = copy};
+    pthread_mutex_lock(&channel->lock);
+    *channel->x.last = m;
+    channel->x.last = &m->next;
+    pthread_mutex_unlock(&channel->lock);
+    wake(channel->thread_fd);
+}
+
+static message *first_message(agent_channel *channel)
 {
     pthread_mutex_lock(&channel->lock);
-    int node = channel->x.node;
+    message *m = channel->x.first;
     pthread_mutex_unlock(&channel->lock);
-    return node;
+    return m;
 }
 
-/* Any change of the value is a beat, whatever it was before. Whoever else serves the store keeps
- * only what its launchers say: see store_server_forget(). The first beat makes this connection one
- * of theirs. */
-static status beat(agent_channel *channel)
+static void remove_first_message(agent_channel *channel)
+{
+    pthread_mutex_lock(&channel->lock);
+    message *m = channel->x.first;
+    channel->x.first = m->next;
+    if (m->next == NULL)
+        channel->x.last = &channel->x.first;
+    pthread_mutex_unlock(&channel->lock);
+    free_message(m);
+}
+
+/* Sends all, in their order. After a failure what the store has not confirmed stays. */
+static status send_messages(agent_channel *channel)
+{
+    for (message *m; (m = first_message(channel)) != NULL;) {
+        bool there = false;
+        TRY(store_set(channel->client, m->key.text, m->text, strlen(m->text)));
+        TRY(store_check(channel->client, m->key.text, &there)); /* SET itself has no answer */
+        remove_first_message(channel);
+    }
+    return STATUS_OK;
+}
+
+/* Any change of the value is a sign of life, whatever it was before. The first one also makes this
+ * connection an agent's: the store keeps those when it forgets the workers' (store_server_keep). */
+static status send_heartbeat(agent_channel *channel)
 {
     char text[32];
-    if (channel->beat_ns != 0 && !clock_passed(channel->beat_ns))
+    if (channel->heartbeat_ns != 0 && !clock_passed(channel->heartbeat_ns))
         return STATUS_OK;
-    channel->beat_ns = clock_deadline_ns(channel->joining.spec->keep_alive_ms);
-    keys_text key = keys_make(channel->joining.prefix, KEYS_HEARTBEAT, own_node(channel));
-    int length = snprintf(text, sizeof text, "%lld", (long long)++channel->beats);
+    channel->heartbeat_ns = clock_deadline_ns(channel->rdzv.spec->keep_alive_ms);
+    keys_text key = keys_make(channel->rdzv.prefix, KEYS_HEARTBEAT, channel->node_rank);
+    int length = snprintf(text, sizeof text, "%lld", (long long)++channel->heartbeats);
     return store_set(channel->client, key.text, text, (size_t)length);
-}
-
-static void begin_turn(agent_channel *channel)
-{
-    pthread_mutex_lock(&channel->lock);
-    if (channel->x.attempt != channel->attempt) {
-        channel->knows_trouble = false;
-        free(channel->decided);
-        channel->decided = NULL;
-    }
-    channel->attempt = channel->x.attempt;
-    channel->ended = channel->x.ended;
-    pthread_mutex_unlock(&channel->lock);
 }
 
 static status look_for_trouble(agent_channel *channel)
 {
     bool there = false;
-    if (channel->knows_trouble)
+    if (channel->x.trouble == channel->attempt)
         return STATUS_OK;
-    keys_text key = keys_make(channel->joining.prefix, KEYS_TROUBLE, channel->attempt);
+    keys_text key = keys_make(channel->rdzv.prefix, KEYS_TROUBLE, channel->attempt);
     TRY(store_check(channel->client, key.text, &there));
-    if (!there)
-        return STATUS_OK;
-    channel->knows_trouble = true;
-    tell(channel, CHANNEL_TROUBLE);
+    if (there)
+        set_trouble(channel);
     return STATUS_OK;
 }
 
-/* Node 0 hears the others and judges. */
-static status judge(agent_channel *channel)
+/* Node 0 hears the others and decides. It believes itself, not what the store holds. */
+static status coordinate(agent_channel *channel)
 {
-    bool alarm = channel->knows_trouble;
-    char *decided = NULL;
-    if (channel->coordinator == NULL)
-        return STATUS_OK;
-    TRY(coordinator_hear(channel->coordinator, channel->client, channel->attempt, &alarm));
-    if (alarm && !channel->knows_trouble) {
-        channel->knows_trouble = true;
-        tell(channel, CHANNEL_TROUBLE);
-    }
-    TRY(coordinator_decide(channel->coordinator, channel->client, channel->server, channel->attempt,
-                           &decided));
-    if (decided != NULL) {
-        free(channel->decided);
-        channel->decided = decided;
-    }
+    bool known = channel->x.trouble == channel->attempt, trouble = known, decided = false;
+    group_outcome outcome;
+    TRY(coordinator_hear(channel->coordinator, channel->client, channel->attempt, &trouble));
+    if (trouble && !known)
+        set_trouble(channel);
+    TRY(coordinator_decide(channel->coordinator, channel->client, &decided, &outcome));
+    if (decided)
+        set_outcome(channel, &outcome);
     return STATUS_OK;
 }
 
-/* Node 0 follows its own outcome, and the others what the store holds: *text, or NULL. */
-static status find_outcome(agent_channel *channel, char **text)
-{
-    *text = channel->decided;
-    channel->decided = NULL;
-    if (channel->coordinator != NULL)
-        return STATUS_OK;
-    keys_text key = keys_make(channel->joining.prefix, KEYS_OUTCOME, channel->attempt);
-    return store_try_get(channel->client, key.text, text);
-}
-
+/* The others look for the outcome once they have reported. */
 static status look_for_outcome(agent_channel *channel)
 {
     char *text = NULL;
     group_outcome outcome;
-    if (!channel->ended || channel->told_outcome == channel->attempt)
+    if (!channel->reported || channel->x.decided == channel->attempt)
         return STATUS_OK;
-    TRY(find_outcome(channel, &text));
+    keys_text key = keys_make(channel->rdzv.prefix, KEYS_OUTCOME, channel->attempt);
+    TRY(store_try_get(channel->client, key.text, &text));
     if (text == NULL)
         return STATUS_OK;
     status st = group_outcome_read(text, &outcome);
     free(text);
-    if (st != STATUS_OK) {
-        status_context(st, "node 0's outcome");
-        tell_failure(channel, CHANNEL_CUT_OFF);
-        atomic_store(&channel->quit, true); /* to ask again would not help */
+    if (st == STATUS_OK) {
+        set_outcome(channel, &outcome);
         return STATUS_OK;
     }
-    channel->told_outcome = channel->attempt;
-    pthread_mutex_lock(&channel->lock);
-    group_outcome_free(&channel->x.outcome);
-    channel->x.outcome = outcome;
-    pthread_mutex_unlock(&channel->lock);
-    tell(channel, CHANNEL_OUTCOME);
+    status_context(st, "node 0's outcome");
+    set_failure(channel);
+    atomic_store(&channel->quit, true); /* to ask again would not help */
     return STATUS_OK;
 }
 
 static status one_turn(agent_channel *channel)
 {
-    begin_turn(channel);
-    TRY(send_queue_send(channel->queue, channel->client));
-    TRY(beat(channel));
+    pthread_mutex_lock(&channel->lock);
+    channel->attempt = channel->x.attempt;
+    channel->reported = channel->x.reported;
+    pthread_mutex_unlock(&channel->lock);
+    TRY(send_messages(channel));
+    TRY(send_heartbeat(channel));
     TRY(look_for_trouble(channel));
-    TRY(judge(channel));
-    return look_for_outcome(channel);
+    return channel->coordinator != NULL ? coordinate(channel) : look_for_outcome(channel);
 }
 
 /* Whether a failure, `st`, is final; then that is this thread's message. The connection may have
  * broken while node 0 is still there: that is believed for as long as a silent node is believed to
- * live, but not where its launcher is known to be gone. `answered`: something was said over a
- * connection.
+ * live, but not if its agent is known to be gone. `answered`: something was said over a connection.
  */
 static bool gives_up(const agent_channel *channel, status st, bool answered,
                      int64_t silent_since_ns)
 {
-    const worker_spec *spec = channel->joining.spec;
+    const worker_spec *spec = channel->rdzv.spec;
     int64_t patience_ns = spec->keep_alive_ms * spec->keep_alive_misses * 1000000;
     double silent_s = clock_seconds(clock_now_ns() - silent_since_ns);
-    char message[512];
-    snprintf(message, sizeof message, "%s", status_text());
+    char why[512];
+    snprintf(why, sizeof why, "%s", status_text());
     if (st == STATUS_REFUSED)
         FAIL(STATUS_PEER,
              "node 0's launcher at %s:%d is gone: its own output says why, if anything does",
-             spec->master_addr, channel->joining.port);
+             spec->master_addr, channel->rdzv.port);
     else if (clock_now_ns() - silent_since_ns <= patience_ns)
         return false;
     else
         FAIL(STATUS_PEER, "node 0 at %s:%d has not %s for %.1f s (%s)%s", spec->master_addr,
-             channel->joining.port, answered ? "given a useful answer" : "been reached", silent_s,
-             message, answered ? "" : ": that machine is down, or the link to it");
+             channel->rdzv.port, answered ? "given a useful answer" : "been reached", silent_s, why,
+             answered ? "" : ": that machine is down, or the link to it");
     return true;
 }
 
 /* Turn after turn; each failure costs a connection and a pause, and only a turn that went well
  * renews the patience. */
-static void watch(agent_channel *channel)
+static void serve(agent_channel *channel)
 {
-    struct pollfd order = {.fd = channel->order_fd, .events = POLLIN};
-    int interval_ms = (int)channel->joining.spec->monitor_ms;
+    struct pollfd order = {.fd = channel->thread_fd, .events = POLLIN};
+    int interval_ms = (int)channel->rdzv.spec->monitor_ms;
     int64_t heard_ns = clock_now_ns();
     while (!atomic_load(&channel->quit)) {
         bool reached = channel->client != NULL;
         status st =
-            reached ? one_turn(channel) : launch_join_reach(&channel->joining, &channel->client);
+            reached ? one_turn(channel) : agent_rendezvous_reach(&channel->rdzv, &channel->client);
         if (st == STATUS_OK && reached) {
             heard_ns = clock_now_ns();
             poll(&order, 1, interval_ms > 0 ? interval_ms : 1);
-            clear_fd(channel->order_fd);
+            clear(channel->thread_fd);
         }
         if (st == STATUS_OK)
             continue;
         store_destroy(channel->client);
         channel->client = NULL;
-        channel->beat_ns = 0;
+        channel->heartbeat_ns = 0;
         if (gives_up(channel, st, reached && st != STATUS_TIMEOUT, heard_ns)) {
-            tell_failure(channel, CHANNEL_CUT_OFF);
+            set_failure(channel);
             return;
         }
         clock_sleep_ms(RETRY_MS);
     }
-    if (channel->client != NULL && send_queue_send(channel->queue, channel->client) != STATUS_OK)
+    if (channel->client != NULL && send_messages(channel) != STATUS_OK)
         LOG_D("last words to the other nodes: %s", status_text());
 }
 
 static void *run(void *arg)
 {
     agent_channel *channel = arg;
-    int node = 0;
-    status st = launch_join_connect(&channel->joining, &channel->client);
+    status st = agent_rendezvous_connect(&channel->rdzv, &channel->client);
     if (st == STATUS_OK)
-        st = launch_join_meet(&channel->joining, channel->client, &node);
-    if (st == STATUS_OK && node == 0)
-        st = coordinator_create(&channel->joining, &channel->coordinator);
+        st = agent_rendezvous_join(&channel->rdzv, channel->client, &channel->node_rank);
+    if (st == STATUS_OK && channel->node_rank == 0)
+        st = coordinator_create(&channel->rdzv, &channel->coordinator);
     if (st != STATUS_OK) {
-        tell_failure(channel, CHANNEL_NOT_JOINED);
+        set_failure(channel);
         return NULL;
     }
-    pthread_mutex_lock(&channel->lock);
-    channel->x.node = node;
-    pthread_mutex_unlock(&channel->lock);
-    channel->joined = true;
     if (atomic_load(&channel->quit)) /* too late not to join: it leaves again, in order */
         agent_channel_tell_report(channel, &(node_report){.state = AGENT_BROKEN});
-    tell(channel, CHANNEL_JOINED);
-    watch(channel);
+    pthread_mutex_lock(&channel->lock);
+    channel->x.joined = true;
+    pthread_mutex_unlock(&channel->lock);
+    wake(channel->agent_fd);
+    serve(channel);
     return NULL;
 }
 
-static void free_link(agent_channel *channel)
+static void free_channel(agent_channel *channel)
 {
     store_destroy(channel->client);
     coordinator_destroy(channel->coordinator);
-    free(channel->decided);
     group_outcome_free(&channel->x.outcome);
-    send_queue_destroy(channel->queue);
+    for (message *m = channel->x.first, *next; m != NULL; m = next) {
+        next = m->next;
+        free_message(m);
+    }
     pthread_mutex_destroy(&channel->lock);
-    if (channel->order_fd >= 0)
-        close(channel->order_fd);
-    if (channel->event_fd >= 0)
-        close(channel->event_fd);
+    if (channel->thread_fd >= 0)
+        close(channel->thread_fd);
+    if (channel->agent_fd >= 0)
+        close(channel->agent_fd);
     free(channel);
 }
 
@@ -308,121 +336,92 @@ status agent_channel_create(const worker_spec *spec, store_server *server, int p
 {
     agent_channel *channel = calloc(1, sizeof *channel);
     if (channel == NULL)
-        return FAIL(STATUS_NO_MEMORY, "the link to the other nodes");
-    channel->joining = (launch_joining){
-        .spec = spec, .serves = server != NULL, .port = port, .quit = &channel->quit};
-    snprintf(channel->joining.prefix, sizeof channel->joining.prefix, "%s/", spec->run_id);
-    channel->joining.host = server != NULL ? store_server_host(server) : NULL;
-    channel->server = server;
-    channel->x.troubled = channel->told_outcome = -1;
+        return FAIL(STATUS_NO_MEMORY, "the channel to the other nodes");
+    channel->rdzv =
+        (agent_rendezvous){.spec = spec, .server = server, .port = port, .quit = &channel->quit};
+    snprintf(channel->rdzv.prefix, sizeof channel->rdzv.prefix, "%s/", spec->run_id);
+    channel->x = (shared){.told = -1, .trouble = -1, .decided = -1, .last = &channel->x.first};
     pthread_mutex_init(&channel->lock, NULL);
-    channel->order_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    channel->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    status st = channel->order_fd >= 0 && channel->event_fd >= 0
+    channel->thread_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    channel->agent_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    status st = channel->thread_fd >= 0 && channel->agent_fd >= 0
                     ? STATUS_OK
                     : FAIL(STATUS_IO, "eventfd: %s", strerror(errno));
-    if (st == STATUS_OK)
-        st = send_queue_create(&channel->queue);
     if (st == STATUS_OK && server != NULL)
-        st = store_server_keep(server, LAUNCH_KEYS);
+        st = store_server_keep(server, AGENT_KEYS);
     if (st == STATUS_OK)
-        st = thread_start(run, channel, "the link's", &channel->thread);
+        st = thread_start(run, channel, "the agent channel's", &channel->thread);
     if (st == STATUS_OK)
         *out = channel;
     else
-        free_link(channel);
+        free_channel(channel);
     return st;
 }
 
 int agent_channel_fd(const agent_channel *channel)
 {
-    return channel->event_fd;
+    return channel->agent_fd;
 }
 
-agent_channel_event agent_channel_next(agent_channel *channel)
+agent_channel_snapshot agent_channel_look(agent_channel *channel)
 {
-    exchange *x = &channel->x;
-    happening found = {CHANNEL_NO_EVENT, 0};
+    const shared *x = &channel->x;
     pthread_mutex_lock(&channel->lock);
-    while (found.event == CHANNEL_NO_EVENT && x->n_events > 0) {
-        found = x->events[0];
-        x->n_events--;
-        memmove(x->events, x->events + 1, (size_t)x->n_events * sizeof x->events[0]);
-        bool of_attempt = found.event == CHANNEL_TROUBLE || found.event == CHANNEL_OUTCOME;
-        if (of_attempt && found.attempt != x->attempt)
-            found.event = CHANNEL_NO_EVENT;
-    }
-    if (found.event == CHANNEL_NO_EVENT)
-        clear_fd(channel->event_fd);
+    clear(channel->agent_fd);
+    agent_channel_snapshot now = {.joined = x->joined,
+                                  .failure = x->failed ? channel->why : NULL,
+                                  .in_trouble = x->trouble == x->attempt,
+                                  .has_outcome = x->decided == x->attempt};
     pthread_mutex_unlock(&channel->lock);
-    return found.event;
-}
-
-int agent_channel_node(const agent_channel *channel)
-{
-    return channel->x.node;
-}
-
-const char *agent_channel_why(const agent_channel *channel)
-{
-    return channel->x.why;
+    if (now.joined)
+        now.node_rank = channel->node_rank;
+    return now;
 }
 
 void agent_channel_start(agent_channel *channel, int attempt)
 {
     pthread_mutex_lock(&channel->lock);
     channel->x.attempt = attempt;
-    channel->x.ended = false;
+    channel->x.reported = false;
     pthread_mutex_unlock(&channel->lock);
-}
-
-static void put(agent_channel *channel, const char *key, const char *text)
-{
-    if (send_queue_put(channel->queue, key, text) != STATUS_OK)
-        LOG_E("%s", status_text());
-    raise_fd(channel->order_fd);
 }
 
 void agent_channel_tell_trouble(agent_channel *channel)
 {
-    char person[AGREEMENT_PERSON_BYTES], text[AGREEMENT_PERSON_BYTES + 32];
-    pthread_mutex_lock(&channel->lock);
-    bool known = channel->x.troubled == channel->x.attempt;
-    channel->x.troubled = channel->x.attempt;
-    pthread_mutex_unlock(&channel->lock);
-    keys_text key = keys_make(channel->joining.prefix, KEYS_TROUBLE, channel->x.troubled);
-    if (known)
+    char who[LEASE_WHO_BYTES], text[LEASE_WHO_BYTES + 32];
+    shared *x = &channel->x;
+    if (x->told == x->attempt)
         return;
-    launch_agreement_person(channel->joining.spec, person);
-    snprintf(text, sizeof text, "node %d (%s)", own_node(channel), person);
-    put(channel, key.text, text);
+    x->told = x->attempt;
+    agent_rendezvous_who(channel->rdzv.spec, who);
+    snprintf(text, sizeof text, "node %d (%s)", channel->node_rank, who);
+    put(channel, keys_make(channel->rdzv.prefix, KEYS_TROUBLE, x->attempt), text);
 }
 
 void agent_channel_tell_stop(agent_channel *channel, int signal)
 {
     char text[16];
     snprintf(text, sizeof text, "%d", signal);
-    keys_text key = keys_make(channel->joining.prefix, KEYS_STOP, own_node(channel));
-    put(channel, key.text, text);
+    put(channel, keys_make(channel->rdzv.prefix, KEYS_STOP, channel->node_rank), text);
 }
 
 void agent_channel_tell_report(agent_channel *channel, const node_report *report)
 {
     char *text = NULL;
     keys_text key =
-        keys_make_of(channel->joining.prefix, KEYS_REPORT, channel->x.attempt, own_node(channel));
-    if (node_report_write(report, &text) != STATUS_OK)
+        keys_make_of(channel->rdzv.prefix, KEYS_REPORT, channel->x.attempt, channel->node_rank);
+    if (node_report_write(report, &text) == STATUS_OK)
+        put(channel, key, text);
+    else
         LOG_E("%s", status_text());
-    if (text != NULL)
-        put(channel, key.text, text);
     free(text);
     pthread_mutex_lock(&channel->lock);
-    channel->x.ended = true;
+    channel->x.reported = true;
     pthread_mutex_unlock(&channel->lock);
-    raise_fd(channel->order_fd);
+    wake(channel->thread_fd);
 }
 
-group_outcome agent_channel_outcome(agent_channel *channel)
+group_outcome agent_channel_take_outcome(agent_channel *channel)
 {
     pthread_mutex_lock(&channel->lock);
     group_outcome outcome = channel->x.outcome;
@@ -431,17 +430,17 @@ group_outcome agent_channel_outcome(agent_channel *channel)
     return outcome;
 }
 
-/* Node 0's store is there until everybody has read what it says; where it cannot be known who has,
+/* Node 0's store is there until all others have read what it says; if it cannot be known who has,
  * as long as for the last of them. */
 static void say_goodbye(agent_channel *channel)
 {
     int64_t said = 0, deadline_ns = clock_deadline_ns(CHANNEL_GOODBYE_MS);
-    bool waits = channel->coordinator != NULL && channel->told_outcome >= 0;
-    if (channel->client == NULL || !channel->joined)
+    bool waits = channel->coordinator != NULL && channel->x.decided >= 0;
+    if (channel->client == NULL || !channel->x.joined)
         return;
     int others = waits ? coordinator_count_living(channel->coordinator) - 1 : 0;
-    keys_text key = keys_make(channel->joining.prefix, KEYS_BYE, -1);
-    status st = store_add(channel->client, key.text, channel->server != NULL ? 0 : 1, &said);
+    keys_text key = keys_make(channel->rdzv.prefix, KEYS_BYE, -1);
+    status st = store_add(channel->client, key.text, channel->rdzv.server != NULL ? 0 : 1, &said);
     while (said < others && !clock_passed(deadline_ns)) {
         clock_sleep_ms(2);
         st = store_add(channel->client, key.text, 0, &said);
@@ -456,7 +455,7 @@ bool agent_channel_destroy(agent_channel *channel)
         return true;
     struct timespec until;
     atomic_store(&channel->quit, true);
-    raise_fd(channel->order_fd);
+    wake(channel->thread_fd);
     clock_gettime(CLOCK_MONOTONIC, &until); /* the clock on the wall may be set meanwhile */
     until.tv_sec += QUIT_MS / 1000;
     if (pthread_clockjoin_np(channel->thread, NULL, CLOCK_MONOTONIC, &until) != 0) {
@@ -464,6 +463,6 @@ bool agent_channel_destroy(agent_channel *channel)
         return false;
     }
     say_goodbye(channel);
-    free_link(channel);
+    free_channel(channel);
     return true;
 }

@@ -16,70 +16,60 @@ void group_outcome_free(group_outcome *outcome)
     *outcome = (group_outcome){0};
 }
 
-/* The node whose failure tells most; -1: none failed. */
-static int worst(const node_report *reports, int n)
+/* The first report of each kind; NULL: there is none. */
+typedef struct firsts {
+    const node_report *lost;
+    const node_report *by_state[AGENT_BROKEN + 1]; /* of AGENT_FAILED the one that tells most */
+    const node_report *signaled;                   /* its agent was told to stop, whatever came */
+} firsts;
+
+static firsts find_firsts(const node_report *reports, int n)
 {
-    int found = -1;
-    for (int i = 0; i < n; i++)
-        if (reports[i].state == AGENT_FAILED && !reports[i].lost &&
-            (found < 0 || reports[i].cause.weight > reports[found].cause.weight))
-            found = i;
+    firsts found = {0};
+    for (int i = n - 1; i >= 0; i--) {
+        const node_report *report = &reports[i], **same = &found.by_state[report->state];
+        if (report->lost) {
+            found.lost = report;
+            continue;
+        }
+        if (report->signal != 0)
+            found.signaled = report;
+        if (report->state != AGENT_FAILED || *same == NULL ||
+            report->cause.weight >= (*same)->cause.weight)
+            *same = report;
+    }
     return found;
 }
 
-static int find(const node_report *reports, int n, agent_state state)
+static void blame_signal(const node_report *report, group_outcome *out)
 {
-    for (int i = 0; i < n; i++)
-        if (reports[i].state == state && !reports[i].lost)
-            return i;
-    return -1;
-}
-
-/* The node whose launcher was told to stop; -1: none was. */
-static int find_stopped(const node_report *reports, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (reports[i].signal != 0 && !reports[i].lost)
-            return i;
-    return -1;
-}
-
-static int find_lost(const node_report *reports, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (reports[i].lost)
-            return i;
-    return -1;
-}
-
-static void judge_stop(const node_report *reports, int node, group_outcome *out)
-{
-    int signal = reports[node].signal;
-    const char *name = sigabbrev_np(signal); /* NULL: SIGRTMIN and beyond have none */
-    out->code = 128 + signal;
-    out->told_by = node;
+    const char *name = sigabbrev_np(report->signal); /* NULL: SIGRTMIN and beyond have none */
+    out->code = 128 + report->signal;
+    out->told_by = report->node;
     if (name != NULL)
-        snprintf(out->text, sizeof out->text, "node %d was stopped by SIG%s", node, name);
+        snprintf(out->text, sizeof out->text, "node %d was stopped by SIG%s", report->node, name);
     else
-        snprintf(out->text, sizeof out->text, "node %d was stopped by signal %d", node, signal);
+        snprintf(out->text, sizeof out->text, "node %d was stopped by signal %d", report->node,
+                 report->signal);
 }
 
 /* What no rank is to blame for. false: nothing of the kind. */
-static bool judge_nodes(const node_report *reports, int n, group_outcome *out)
+static bool blame_node(const firsts *found, group_outcome *out)
 {
-    int lost = find_lost(reports, n), stopped = find(reports, n, AGENT_SIGNALED);
-    int broken = find(reports, n, AGENT_BROKEN);
-    if (lost >= 0) {
+    const node_report *stopped = found->by_state[AGENT_SIGNALED];
+    const node_report *broken = found->by_state[AGENT_BROKEN];
+    if (found->lost != NULL) {
         out->code = EXIT_CODE_PEER;
-        snprintf(out->text, sizeof out->text, "%s", reports[lost].text);
-    } else if (stopped >= 0) {
-        judge_stop(reports, stopped, out);
-    } else if (broken >= 0) {
+        snprintf(out->text, sizeof out->text, "%s", found->lost->text);
+    } else if (stopped != NULL) {
+        blame_signal(stopped, out);
+    } else if (broken != NULL) {
         out->code = EXIT_CODE_INTERNAL;
-        out->told_by = broken;
-        snprintf(out->text, sizeof out->text, "node %d could not start or end its ranks", broken);
+        out->told_by = broken->node;
+        snprintf(out->text, sizeof out->text, "node %d could not start or end its ranks",
+                 broken->node);
     }
-    return lost >= 0 || stopped >= 0 || broken >= 0;
+    return found->lost != NULL || stopped != NULL || broken != NULL;
 }
 
 static status collect_notes(const node_report *reports, int n, char **out)
@@ -93,45 +83,51 @@ static status collect_notes(const node_report *reports, int n, char **out)
     for (int i = 0; i < n; i++)
         if (reports[i].notes != NULL)
             used += (size_t)snprintf(text + used, size_bytes - used, "%s", reports[i].notes);
-    node_report_cut(text);
+    node_report_cut_notes(text);
     *out = text;
+    return STATUS_OK;
+}
+
+/* All nodes start again after a rank's failure if that may help and nobody was told to stop. */
+static status blame_rank(const firsts *found, const worker_spec *spec, int attempt,
+                         group_outcome *out)
+{
+    const node_report *failed = found->by_state[AGENT_FAILED];
+    if (failed == NULL) {
+        if (found->by_state[AGENT_PREEMPTED] != NULL)
+            out->code = EXIT_CODE_PREEMPTED;
+        else if (found->by_state[AGENT_STOPPED] != NULL)
+            out->code = EXIT_CODE_INTERNAL;
+        return STATUS_OK;
+    }
+    TRY(process_failure_copy(&failed->cause, &out->cause));
+    out->failed = true;
+    out->code = process_failure_code(out->cause.wait_status);
+    bool may_help = attempt < spec->max_restarts && out->cause.start_errno == 0 &&
+                    worker_spec_may_restart(spec, out->code);
+    out->again = may_help && found->signaled == NULL;
+    if (may_help && found->signaled != NULL)
+        blame_signal(found->signaled, out); /* it ends what the failure would not have */
     return STATUS_OK;
 }
 
 status group_outcome_make(const node_report *reports, int n, const worker_spec *spec, int attempt,
                           group_outcome *out)
 {
+    status st = STATUS_OK;
     group_outcome outcome = {.told_by = -1};
-    int failed = worst(reports, n);
+    const firsts found = find_firsts(reports, n);
+    const node_report *failed = found.by_state[AGENT_FAILED];
     TRY(collect_notes(reports, n, &outcome.notes));
     /* A rank's own failure explains more than what followed from it elsewhere. */
-    bool clear = failed >= 0 && reports[failed].cause.weight > CAUSE_LOST;
-    if (!(clear && find_lost(reports, n) < 0) && judge_nodes(reports, n, &outcome)) {
+    bool clear = failed != NULL && failed->cause.weight > CAUSE_LOST && found.lost == NULL;
+    if (clear || !blame_node(&found, &outcome))
+        st = blame_rank(&found, spec, attempt, &outcome);
+    if (st == STATUS_OK)
         *out = outcome;
-        return STATUS_OK;
-    }
-    if (failed >= 0) {
-        status st = process_failure_copy(&reports[failed].cause, &outcome.cause);
-        if (st != STATUS_OK) {
-            group_outcome_free(&outcome);
-            return st;
-        }
-        outcome.failed = true;
-        outcome.code = process_failure_code(outcome.cause.wait_status);
-        outcome.again = attempt < spec->max_restarts && outcome.cause.start_errno == 0 &&
-                        worker_spec_may_restart(spec, outcome.code);
-        int stopped = find_stopped(reports, n);
-        if (outcome.again && stopped >= 0) {
-            outcome.again = false; /* the signal ends what the failure would not have */
-            judge_stop(reports, stopped, &outcome);
-        }
-    } else if (find(reports, n, AGENT_PREEMPTED) >= 0) {
-        outcome.code = EXIT_CODE_PREEMPTED;
-    } else if (find(reports, n, AGENT_STOPPED) >= 0) {
-        outcome.code = EXIT_CODE_INTERNAL;
-    }
-    *out = outcome;
-    return STATUS_OK;
+    else
+        group_outcome_free(&outcome);
+    return st;
 }
 
 status group_outcome_doubt(const node_report *own, const worker_spec *spec, int attempt,
@@ -166,24 +162,28 @@ status group_outcome_write(const group_outcome *outcome, char **out)
     json_object_set_new(object, "notes", json_value_text(outcome->notes));
     if (outcome->failed)
         json_object_set_new(object, "cause", process_failure_to_json(&outcome->cause));
-    return node_report_print(object, out);
+    return json_value_print(object, out);
+}
+
+static status read_object(const json_t *object, group_outcome *out)
+{
+    const json_t *cause = json_object_get(object, "cause");
+    const json_t *told_by = json_object_get(object, "told_by");
+    out->again = json_is_true(json_object_get(object, "again"));
+    out->failed = cause != NULL;
+    out->told_by = json_is_integer(told_by) ? (int)json_integer_value(told_by) : -1;
+    TRY(json_value_integer(object, "code", 0, 255, &out->code));
+    TRY(json_value_copy(object, "text", out->text, sizeof out->text));
+    TRY(json_value_duplicate(object, "notes", &out->notes));
+    return cause != NULL ? process_failure_from_json(cause, &out->cause) : STATUS_OK;
 }
 
 status group_outcome_read(const char *text, group_outcome *out)
 {
     json_t *object = NULL;
     group_outcome outcome = {0};
-    TRY(node_report_parse(text, &object));
-    const json_t *told_by = json_object_get(object, "told_by");
-    outcome.again = json_is_true(json_object_get(object, "again"));
-    outcome.told_by = json_is_integer(told_by) ? (int)json_integer_value(told_by) : -1;
-    status st = json_value_integer(object, "code", 0, 255, &outcome.code);
-    if (st == STATUS_OK)
-        st = json_value_copy(object, "text", outcome.text, sizeof outcome.text);
-    if (st == STATUS_OK)
-        st = node_report_read_notes(object, &outcome.notes);
-    if (st == STATUS_OK)
-        st = node_report_read_cause(object, &outcome.failed, &outcome.cause);
+    TRY(json_value_parse(text, NODE_REPORT_JSON_BYTES, &object));
+    status st = read_object(object, &outcome);
     json_decref(object);
     if (st == STATUS_OK)
         *out = outcome;

@@ -11,10 +11,11 @@ typedef struct group_outcome {
     process_failure cause;
     char *notes;                       /* of all nodes; never NULL */
     char text[NODE_REPORT_TEXT_BYTES]; /* if no rank is to blame: what happened; "" */
-    int told_by;                       /* the node whose agent has said it already; -1: none */
+    int told_by;                       /* the node whose agent has said `text` already; -1: none */
 } group_outcome;
 
-/* From the reports of all nodes, 0 to n - 1. The attempt is the number of restarts so far. */
+/* From the reports of all nodes; or of this one (n = 1), if it decides alone. The attempt is the
+ * number of restarts so far. */
 status group_outcome_make(const node_report *reports, int n, const worker_spec *spec, int attempt,
                           group_outcome *out);
 

@@ -1,7 +1,6 @@
 #include "app/launch/node_report.h"
 
 #include "app/common/json_value.h"
-#include "base/json_text.h"
 #include "base/text_stream.h"
 
 #include <signal.h>
@@ -10,17 +9,14 @@
 #include <string.h>
 #include <sys/wait.h>
 
-enum {
-    TEXT_BYTES = 64 << 10, /* of notes, and of what is said of other ranks */
-    JSON_BYTES = 1 << 20,  /* of a report or an outcome: more than the longest honest one has */
-};
+enum { NOTES_BYTES = 64 << 10 };
 
-void node_report_cut(char *text)
+void node_report_cut_notes(char *notes)
 {
-    if (text == NULL || strlen(text) <= TEXT_BYTES)
+    if (notes == NULL || strlen(notes) <= NOTES_BYTES)
         return;
-    text[TEXT_BYTES] = '\0';
-    char *end = strrchr(text, '\n');
+    notes[NOTES_BYTES] = '\0';
+    char *end = strrchr(notes, '\n');
     if (end != NULL)
         end[1] = '\0';
 }
@@ -69,14 +65,14 @@ static char *describe_others(const worker_group *group)
 status node_report_make(const worker_group *group, agent_state state, int signal,
                         bool memory_killed, node_report *out)
 {
-    node_report report = {.state = state, .signal = signal};
+    node_report report = {.node = group->start.spec->node_rank, .state = state, .signal = signal};
     if (report.state == AGENT_FAILED) {
         TRY(process_failure_read(&group->workers[group->cause], &group->start, &report.cause));
         report.cause.memory_killed = memory_killed;
         snprintf(report.cause.doing, sizeof report.cause.doing, "%s",
                  worker_group_last_place(group, group->cause));
         char *others = describe_others(group);
-        node_report_cut(others);
+        node_report_cut_notes(others);
         if (others != NULL) {
             free(report.cause.others);
             report.cause.others = others;
@@ -84,7 +80,7 @@ status node_report_make(const worker_group *group, agent_state state, int signal
     }
     if (report.state == AGENT_FAILED || report.state == AGENT_STOPPED)
         report.notes = worker_group_describe_seen(group);
-    node_report_cut(report.notes);
+    node_report_cut_notes(report.notes);
     if (report.notes == NULL)
         report.notes = strdup("");
     if (report.notes == NULL) {
@@ -102,40 +98,6 @@ void node_report_free(node_report *report)
     *report = (node_report){0};
 }
 
-/* JSON takes up to a hundred times as much memory as text: so its length is looked at first. */
-status node_report_parse(const char *text, json_t **out)
-{
-    json_error_t error;
-    size_t size_bytes = strlen(text);
-    if (size_bytes > JSON_BYTES)
-        return FAIL(STATUS_PEER, "another launcher sent nonsense: %zu bytes, at most %d are taken",
-                    size_bytes, JSON_BYTES);
-    *out = json_text_parse(text, size_bytes, JSON_REJECT_DUPLICATES, &error);
-    return *out != NULL ? STATUS_OK
-                        : FAIL(STATUS_PEER, "another launcher sent nonsense: %s", error.text);
-}
-
-status node_report_print(json_t *object, char **out)
-{
-    status st = json_text_print(object, JSON_COMPACT, out);
-    json_decref(object);
-    return st;
-}
-
-status node_report_read_notes(const json_t *object, char **out)
-{
-    const char *notes = json_string_value(json_object_get(object, "notes"));
-    *out = strdup(notes != NULL ? notes : "");
-    return *out != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "another node's notes");
-}
-
-status node_report_read_cause(const json_t *object, bool *there, process_failure *out)
-{
-    const json_t *cause = json_object_get(object, "cause");
-    *there = cause != NULL;
-    return cause != NULL ? process_failure_from_json(cause, out) : STATUS_OK;
-}
-
 status node_report_write(const node_report *report, char **out)
 {
     json_t *object = json_object();
@@ -145,28 +107,36 @@ status node_report_write(const node_report *report, char **out)
                         json_value_text(report->notes != NULL ? report->notes : ""));
     if (report->state == AGENT_FAILED)
         json_object_set_new(object, "cause", process_failure_to_json(&report->cause));
-    return node_report_print(object, out);
+    return json_value_print(object, out);
 }
 
-status node_report_read(const char *text, node_report *out)
+static status read_object(const json_t *object, int nproc, node_report *out)
+{
+    const json_t *cause = json_object_get(object, "cause");
+    int result = 0;
+    TRY(json_value_integer(object, "result", 0, AGENT_BROKEN - AGENT_SUCCEEDED, &result));
+    TRY(json_value_integer(object, "signal", 0, NSIG - 1, &out->signal));
+    TRY(json_value_duplicate(object, "notes", &out->notes));
+    if (cause != NULL)
+        TRY(process_failure_from_json(cause, &out->cause));
+    out->state = (agent_state)(AGENT_SUCCEEDED + result);
+    if ((cause != NULL) != (out->state == AGENT_FAILED))
+        return FAIL(STATUS_PEER, "another launcher's report does not say who failed");
+    if (cause != NULL && out->cause.rank / nproc != out->node)
+        return FAIL(STATUS_PEER, "another launcher sent nonsense: rank %d is not its own",
+                    out->cause.rank);
+    if (out->state == AGENT_SIGNALED && out->signal == 0)
+        return FAIL(STATUS_PEER, "another launcher's report does not say by which signal it ended");
+    out->cause.node = out->node; /* whatever it says */
+    return STATUS_OK;
+}
+
+status node_report_read(const char *text, int node, int nproc, node_report *out)
 {
     json_t *object = NULL;
-    node_report report = {0};
-    int result = 0;
-    bool there = false;
-    TRY(node_report_parse(text, &object));
-    status st = json_value_integer(object, "result", 0, AGENT_BROKEN - AGENT_SUCCEEDED, &result);
-    if (st == STATUS_OK)
-        st = json_value_integer(object, "signal", 0, NSIG - 1, &report.signal);
-    if (st == STATUS_OK)
-        st = node_report_read_notes(object, &report.notes);
-    if (st == STATUS_OK)
-        st = node_report_read_cause(object, &there, &report.cause);
-    report.state = (agent_state)(AGENT_SUCCEEDED + result);
-    if (st == STATUS_OK && there != (report.state == AGENT_FAILED))
-        st = FAIL(STATUS_PEER, "another launcher's record does not say who failed");
-    if (st == STATUS_OK && report.state == AGENT_SIGNALED && report.signal == 0)
-        st = FAIL(STATUS_PEER, "another launcher's record does not say by which signal it ended");
+    node_report report = {.node = node};
+    TRY(json_value_parse(text, NODE_REPORT_JSON_BYTES, &object));
+    status st = read_object(object, nproc, &report);
     json_decref(object);
     if (st == STATUS_OK)
         *out = report;

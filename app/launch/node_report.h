@@ -1,4 +1,4 @@
-/* How one node's workers ended in an attempt, as its agent tells node 0. */
+/* How one node's workers ended in an attempt, as its agent tells node 0's. */
 #ifndef MNIST_DDP_APP_LAUNCH_NODE_REPORT_H
 #define MNIST_DDP_APP_LAUNCH_NODE_REPORT_H
 
@@ -6,9 +6,14 @@
 #include "app/launch/process_failure.h"
 #include "app/launch/worker_group.h"
 
-enum { NODE_REPORT_TEXT_BYTES = 600 };
+enum {
+    NODE_REPORT_TEXT_BYTES = 600,
+    NODE_REPORT_JSON_BYTES =
+        1 << 20, /* more than the longest honest one has; likewise an outcome */
+};
 
 typedef struct node_report {
+    int node;              /* whose it is */
     agent_state state;     /* AGENT_SUCCEEDED to AGENT_BROKEN */
     int signal;            /* that has told its agent to stop; 0: none has */
     bool lost;             /* nothing was heard of the node: `text` says how long */
@@ -23,20 +28,13 @@ status node_report_make(const worker_group *group, agent_state state, int signal
                         bool memory_killed, node_report *out);
 void node_report_free(node_report *report);
 
-/* One line of JSON, to be freed with free(); STATUS_PEER if what came is nonsense. */
+/* One line of JSON, to be freed with free(). */
 status node_report_write(const node_report *report, char **out);
-status node_report_read(const char *text, node_report *out);
+/* What node `node` of `nproc` ranks sent. STATUS_PEER if it is nonsense, or speaks of the ranks of
+ * another node. */
+status node_report_read(const char *text, int node, int nproc, node_report *out);
 
-/* What reports have in common with the outcome that is made of them. */
-
-/* Cuts notes at the end of a line, if they are very long. NULL: none. */
-void node_report_cut(char *notes);
-/* The object as one line; the object is freed. */
-status node_report_print(json_t *object, char **out);
-/* STATUS_PEER if it is too long or no JSON. */
-status node_report_parse(const char *text, json_t **out);
-/* "notes", to be freed; and "cause", if it is there. */
-status node_report_read_notes(const json_t *object, char **out);
-status node_report_read_cause(const json_t *object, bool *there, process_failure *out);
+/* Cuts notes at the end of a line if they are very long. NULL: none. */
+void node_report_cut_notes(char *notes);
 
 #endif

@@ -148,6 +148,34 @@ START_TEST(a_silent_node_is_given_up)
 }
 END_TEST
 
+/* Node 1 has failed and is told to stop, and node 0 says nothing: node 1 ends alone, under its own
+ * number. */
+START_TEST(a_node_that_decides_alone_knows_its_number)
+{
+    int port = port_find_free();
+    program p[2];
+    const char *script = "trap 'touch told.$RANK; sleep 1; exit 0' TERM; touch up.$RANK; "
+                         "while ! test -e go; do sleep .02; done; test $RANK != 3 || exit 3; "
+                         "while :; do sleep .02; done";
+    for (int i = 0; i < 2; i++)
+        p[i] = nodes_start(i, port, "--nnodes=2 --max-restarts=1", script);
+    for (int rank = 0; rank < 4; rank++)
+        test_folder_await(program_flag("up.", rank));
+    kill(p[0].pid, SIGSTOP);
+    test_folder_write("go", "");
+    test_folder_await("told.2");
+    kill(p[1].pid, SIGTERM);
+    program_wait(&p[1], RUN_S);
+    ASSERT_EXIT(p[1], 143);
+    ASSERT_FACTS(p[1].err, "rank 3", "exit code 3");
+    ASSERT_FACTS(p[1].err, "no restart", "node 1", "SIGTERM");
+    ASSERT_SILENT(p[1].err, "node 0 was stopped");
+    kill(p[0].pid, SIGKILL);
+    program_wait(&p[0], RUN_S);
+    nodes_close(p, 2);
+}
+END_TEST
+
 /* Our own training: killed on one node, started again on both, the same bits in the end. */
 START_TEST(train_goes_on_from_the_checkpoint)
 {
@@ -237,7 +265,7 @@ END_TEST
 
 static void start_clean(void)
 {
-    test_folder_remove("up.* killed whole");
+    test_folder_remove("up.* told.* go killed whole");
 }
 
 int main(void)
@@ -253,6 +281,7 @@ int main(void)
     tcase_add_loop_test(end, a_signal_to_one_ends_all, 0, 2);
     tcase_add_loop_test(end, a_dead_launcher_ends_all, 0, 2);
     tcase_add_loop_test(end, a_silent_node_is_given_up, 0, 2);
+    tcase_add_test(end, a_node_that_decides_alone_knows_its_number);
     tcase_add_test(end, train_goes_on_from_the_checkpoint);
     tcase_add_test(end, one_preempted_node_preempts_all);
     tcase_add_test(end, a_stopped_rank_is_named_across_nodes);

@@ -1,0 +1,415 @@
+#include "app/launch/agent_rendezvous.h"
+
+#include "app/common/local_network.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "dist/membership/keys.h"
+#include "dist/membership/membership.h"
+#include "dist/net/socket.h"
+#include "dist/net/socket_route.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    FIRST_LINE_MS = 1000, /* the first line about waiting, */
+    NEXT_LINE_MS = 5000,  /* and those after it */
+    CONNECT_MS = 500,     /* one attempt to connect */
+    STRANGER_MS = 5000,   /* what does not speak as our agent after this is something else */
+    LINGER_MS = 400,      /* a failure stays readable for the others */
+    LIST_BYTES = 400,
+    WHY_BYTES = 700,
+    SETTINGS_BYTES = 256,
+};
+
+void agent_rendezvous_who(const worker_spec *spec, char out[LEASE_WHO_BYTES])
+{
+    char host[128] = "?", way[SOCKET_ROUTE_BYTES] = "";
+    if (gethostname(host, sizeof host - 1) != 0)
+        strcpy(host, "?");
+    if (spec->local_addr[0] == '\0')
+        socket_route_describe(spec->master_addr, way);
+    const char *address = spec->local_addr[0] != '\0' ? spec->local_addr : way;
+    snprintf(out, LEASE_WHO_BYTES, "%.60s%s%.90s, pid %d", host, address[0] != '\0' ? " at " : "",
+             address, (int)getpid());
+}
+
+static status check_quit(const agent_rendezvous *rdzv)
+{
+    return atomic_load(rdzv->quit) ? FAIL(STATUS_PEER, "told to stop") : STATUS_OK;
+}
+
+static status not_ours(const agent_rendezvous *rdzv)
+{
+    return FAIL(STATUS_IO,
+                "something that is not mnist_ddp listens at %s:%d, or it is stuck, or short of "
+                "descriptors as its own output says",
+                rdzv->spec->master_addr, rdzv->port);
+}
+
+/* Reaching the port first tells refused, filtered (STATUS_TIMEOUT) and unknown hosts apart. */
+status agent_rendezvous_reach(const agent_rendezvous *rdzv, store **out)
+{
+    const worker_spec *spec = rdzv->spec;
+    /* Node 0 reaches its own store here; the address that others use need not lead back. */
+    const char *host = rdzv->server != NULL ? store_server_host(rdzv->server) : spec->master_addr;
+    int fd = -1;
+    TRY(socket_connect(host, rdzv->port, clock_deadline_ns(CONNECT_MS), &fd));
+    close(fd);
+    store_options how = {.host = host,
+                         .port = rdzv->port,
+                         .prefix = AGENT_KEYS,
+                         .timeout_ms = spec->keep_alive_ms * spec->keep_alive_misses,
+                         .connect_timeout_ms = CONNECT_MS,
+                         .describe = ""};
+    status st = store_create(&how, out);
+    return st == STATUS_OK || st == STATUS_NO_MEMORY ? st : not_ours(rdzv);
+}
+
+/* What a failed attempt to reach the store means, and what to look at. */
+static void explain(const worker_spec *spec, status st, char out[WHY_BYTES])
+{
+    bool refused = st == STATUS_REFUSED;
+    const char *hint = "is that machine on, and does a firewall let the port through?";
+    if (st == STATUS_IO)
+        hint = "stop that program, or give all nodes another --master-port";
+    else if (st == STATUS_UNKNOWN_HOST)
+        hint = "the name must resolve here (/etc/hosts, DNS), or give the address itself";
+    else if (refused && local_network_owns(spec->master_addr) && !spec->store_on_loopback)
+        hint = "this is one of this machine's own addresses, but the store is on node 0: give all "
+               "nodes node 0's address";
+    else if (refused && spec->by_arrival)
+        hint = "the launcher on that host serves the store: has it been started there? If this is "
+               "that host, by another name: --rdzv-conf=is_host=1";
+    else if (refused)
+        hint = "that machine is there, but nobody listens: has node 0 been started, with this "
+               "port?";
+    snprintf(out, WHY_BYTES, "%.255s; %s", status_text(), hint);
+}
+
+static void say_unreached(const worker_spec *spec, status st, int64_t waited_ns)
+{
+    char why[WHY_BYTES], node[32], way[SOCKET_ROUTE_BYTES];
+    explain(spec, st, why);
+    snprintf(node, sizeof node, spec->node_rank < 0 ? "this node" : "node %d", spec->node_rank);
+    socket_route_describe(spec->master_addr, way);
+    LOG_I("%s%s%s%s waits for node 0, %.0f s of %.0f s: %s", node, way[0] != '\0' ? " (by " : "",
+          way, way[0] != '\0' ? ")" : "", clock_seconds(waited_ns), (double)spec->join_ms * 1e-3,
+          why);
+}
+
+status agent_rendezvous_connect(const agent_rendezvous *rdzv, store **out)
+{
+    const worker_spec *spec = rdzv->spec;
+    int64_t start_ns = clock_now_ns(), deadline_ns = clock_deadline_ns(spec->join_ms);
+    int64_t line_ns = start_ns + FIRST_LINE_MS * 1000000ll, stranger_ns = 0;
+    for (int64_t pause_ms = 10;; pause_ms = pause_ms < CONNECT_MS / 2 ? pause_ms * 2 : pause_ms) {
+        status st = agent_rendezvous_reach(rdzv, out);
+        if (st == STATUS_OK || st == STATUS_NO_MEMORY)
+            return st;
+        int64_t now = clock_now_ns();
+        TRY(check_quit(rdzv));
+        if (st == STATUS_IO && stranger_ns == 0)
+            stranger_ns = now;
+        if (st == STATUS_UNKNOWN_HOST || st == STATUS_REFUSED || st == STATUS_PEER)
+            stranger_ns = 0;
+        if (stranger_ns != 0) /* also if its queue is full meanwhile, and nobody answers */
+            st = not_ours(rdzv);
+        bool stranger = stranger_ns != 0 && now - stranger_ns > STRANGER_MS * 1000000ll;
+        if (stranger || now >= deadline_ns) {
+            char why[WHY_BYTES];
+            explain(spec, st, why);
+            return FAIL(stranger ? STATUS_INVALID : STATUS_TIMEOUT,
+                        "node 0 was not reached within %.3g s: %s", clock_seconds(now - start_ns),
+                        why);
+        }
+        if (now >= line_ns) {
+            say_unreached(spec, st, now - start_ns);
+            line_ns = now + NEXT_LINE_MS * 1000000ll;
+        }
+        clock_sleep_ms(pause_ms);
+    }
+}
+
+/* A node that joins: from its connection to the start of all. */
+typedef struct joiner {
+    const agent_rendezvous *rdzv;
+    const worker_spec *spec;
+    store *client;
+    membership nodes;     /* all of the job; this one has no number yet */
+    lease own;            /* on its number */
+    bool *there;          /* spec->nnodes of them */
+    last_heartbeat *seen; /* likewise */
+    int64_t start_ns, line_ns, deadline_ns;
+    int64_t complete_ns; /* since when all are there; 0: they are not */
+} joiner;
+
+/* Is this our job's store? Node 0 says which one it serves before anything else. */
+static status check_job(const joiner *j)
+{
+    const worker_spec *spec = j->spec;
+    char job[RUN_ID_BYTES];
+    if (j->rdzv->server != NULL)
+        return store_set(j->client, KEYS_JOB, spec->run_id, strlen(spec->run_id));
+    status st =
+        store_get_text(j->client, KEYS_JOB, clock_deadline_ns(STRANGER_MS), job, sizeof job);
+    if (st == STATUS_TIMEOUT)
+        return FAIL(STATUS_INVALID,
+                    "what serves %s:%d is not mnist_ddp's launcher (torchrun's, or a rank 0 "
+                    "without one?): start all nodes with mnist_ddp, or take another --master-port",
+                    spec->master_addr, j->rdzv->port);
+    TRY(st);
+    if (strcmp(job, spec->run_id) != 0)
+        return FAIL(STATUS_INVALID,
+                    "%s:%d belongs to the job '%.100s', and this node to '%.100s': give all nodes "
+                    "the same --rdzv-id, or every job a port of its own",
+                    spec->master_addr, j->rdzv->port, job, spec->run_id);
+    return STATUS_OK;
+}
+
+/* What all nodes must have alike, as the user gives it: a line each. */
+static void describe_settings(const worker_spec *spec, char out[SETTINGS_BYTES])
+{
+    snprintf(out, SETTINGS_BYTES,
+             "--nnodes=%d\n--nproc-per-node=%d\n--max-restarts=%d\n%s--rdzv-backend=c10d\n"
+             "%sthe command train\n",
+             spec->nnodes, spec->nproc, spec->max_restarts, spec->by_arrival ? "" : "not ",
+             spec->policy.own ? "" : "not ");
+}
+
+/* `theirs` is node 0's: who it is, and its settings. STATUS_INVALID if this node's are others. */
+static status compare_settings(const worker_spec *spec, const char *theirs)
+{
+    char settings[SETTINGS_BYTES], who[LEASE_WHO_BYTES];
+    const char *ours = settings, *its = strchr(theirs, '\n');
+    describe_settings(spec, settings);
+    agent_rendezvous_who(spec, who);
+    if (its == NULL)
+        return FAIL(STATUS_PEER, "node 0's settings are nonsense: '%.100s'", theirs);
+    int node_0_bytes = (int)(its++ - theirs);
+    for (size_t length; *ours != '\0'; ours += length, its += length) {
+        length = strcspn(ours, "\n") + 1;
+        if (strncmp(ours, its, length) != 0)
+            return FAIL(STATUS_INVALID,
+                        "the nodes disagree: %.*s on one (%s), %.*s on node 0 (%.*s); give all "
+                        "nodes the same",
+                        (int)length - 1, ours, who, (int)strcspn(its, "\n"), its, node_0_bytes,
+                        theirs);
+    }
+    return STATUS_OK;
+}
+
+/* What is wrong with one node is wrong for all that still wait: they are told. */
+static status agree_on_settings(joiner *j)
+{
+    char settings[SETTINGS_BYTES], who[LEASE_WHO_BYTES], text[SETTINGS_BYTES + LEASE_WHO_BYTES];
+    keys_text key = keys_make(j->rdzv->prefix, KEYS_SETTINGS, -1);
+    if (j->rdzv->server != NULL) {
+        describe_settings(j->spec, settings);
+        agent_rendezvous_who(j->spec, who);
+        int length = snprintf(text, sizeof text, "%s\n%s", who, settings);
+        return store_set(j->client, key.text, text, (size_t)length);
+    }
+    TRY(store_get_text(j->client, key.text, clock_deadline_ns(STRANGER_MS), text, sizeof text));
+    status st = compare_settings(j->spec, text);
+    return st == STATUS_INVALID ? membership_give_up(&j->nodes, st) : st;
+}
+
+/* What all look at while they wait: why the job cannot start, or whether it has. */
+static status look_for_start(const joiner *j, bool *started)
+{
+    status st = membership_hear(&j->nodes, started);
+    return st == STATUS_INVALID ? status_context(st, "the job cannot start") : st;
+}
+
+/* A lease_wish's over(): from the start on node 0 looks who lives. */
+static status look_whether_over(void *ctx, bool *is_over)
+{
+    const joiner *j = ctx;
+    TRY(check_quit(j->rdzv));
+    return look_for_start(j, is_over);
+}
+
+/* The numbers that this node may have: its own, or any but node 0's if nodes are numbered as they
+ * come. Then not all try the same one first. */
+static status choose_numbers(const joiner *j, lease_wish *wish)
+{
+    int64_t arrived = 0;
+    wish->from = j->spec->by_arrival && j->rdzv->server != NULL ? 0 : j->spec->node_rank;
+    wish->n = 1;
+    if (wish->from >= 0)
+        return STATUS_OK;
+    TRY(store_add(j->client, keys_make(j->rdzv->prefix, KEYS_ARRIVED, -1).text, 1, &arrived));
+    wish->from = 1;
+    wish->n = j->spec->nnodes - 1;
+    wish->first = (int)((arrived > 0 ? arrived - 1 : 0) % wish->n);
+    return STATUS_OK;
+}
+
+/* Takes a number; a node that cannot have its own is a mistake that all should hear of. */
+static status take_number(joiner *j)
+{
+    const worker_spec *spec = j->spec;
+    char who[LEASE_WHO_BYTES], other[LEASE_WHO_BYTES];
+    bool taken = false;
+    lease_wish wish = {.over = look_whether_over, .ctx = j};
+    agent_rendezvous_who(spec, who);
+    lease_init(&j->own, j->rdzv->prefix, "node", who);
+    TRY(choose_numbers(j, &wish));
+    TRY(lease_take_any(&j->own, j->client, &wish, &taken));
+    if (taken)
+        return STATUS_OK;
+    if (spec->by_arrival)
+        return FAIL(STATUS_INVALID,
+                    "the job at %s:%d has its %d nodes already; to run another one give it an "
+                    "--rdzv-endpoint of its own",
+                    spec->master_addr, j->rdzv->port, spec->nnodes);
+    TRY(lease_holder(j->client, j->rdzv->prefix, wish.from, other));
+    return membership_give_up(&j->nodes, FAIL(STATUS_INVALID,
+                                              "node %d is claimed twice, by one launcher (%s) and "
+                                              "another (%s): give every node its own --node-rank",
+                                              wish.from, other, who));
+}
+
+/* Who is there: holds its number, and is heard. *all: everybody, and each was heard since all were
+ * there for the first time, so that nobody has gone who was there when the last one came. */
+static status look_for_all(joiner *j, bool *all)
+{
+    char who[LEASE_WHO_BYTES];
+    bool complete = true;
+    int64_t oldest_ns = INT64_MAX;
+    for (int n = 0; n < j->spec->nnodes; n++) {
+        bool changed, own = n == j->own.member;
+        TRY(lease_look(j->client, j->rdzv->prefix, n, &j->seen[n], &changed));
+        TRY(lease_holder(j->client, j->rdzv->prefix, n, who));
+        int64_t changed_ns = j->seen[n].changed_ns;
+        bool heard = own || clock_now_ns() - changed_ns < LEASE_SILENT_MS * 1000000ll;
+        j->there[n] = who[0] != '\0' && heard;
+        complete = complete && j->there[n];
+        if (!own && changed_ns < oldest_ns)
+            oldest_ns = changed_ns;
+    }
+    if (!complete || j->complete_ns == 0)
+        j->complete_ns = complete ? clock_now_ns() : 0;
+    *all = complete && oldest_ns > j->complete_ns;
+    return STATUS_OK;
+}
+
+/* "node 1 (ranks 8-15), node 3 (ranks 24-31)" of those that are not there; returns how many. */
+static int list_missing(const joiner *j, char out[LIST_BYTES])
+{
+    int missing = 0, nproc = j->spec->nproc;
+    size_t used = 0;
+    out[0] = '\0';
+    for (int n = 0; n < j->spec->nnodes; n++) {
+        if (j->there[n])
+            continue;
+        const char *before = missing++ > 0 ? ", " : "";
+        if (used < LIST_BYTES - 80)
+            used += (size_t)snprintf(out + used, LIST_BYTES - used,
+                                     nproc > 1 ? "%snode %d (ranks %d-%d)" : "%snode %d (rank %d)",
+                                     before, n, n * nproc, (n + 1) * nproc - 1);
+        else
+            strcpy(out + used, ", ..."); /* once: `used` stays */
+    }
+    return missing;
+}
+
+static void say_missing(const joiner *j)
+{
+    const worker_spec *spec = j->spec;
+    char list[LIST_BYTES], own[400] = "";
+    int missing = list_missing(j, list);
+    if (missing == 0)
+        return; /* just now */
+    if (j->rdzv->server != NULL && !spec->store_on_loopback)
+        local_network_describe(own, sizeof own);
+    LOG_I("%d of %d nodes have joined at %s:%d%s%s%s, %.0f s of %.0f s; missing: %s",
+          spec->nnodes - missing, spec->nnodes, spec->master_addr, j->rdzv->port,
+          own[0] != '\0' ? " (this machine: " : "", own, own[0] != '\0' ? ")" : "",
+          clock_seconds(clock_now_ns() - j->start_ns), (double)spec->join_ms * 1e-3, list);
+}
+
+static status say_who_did_not_come(const joiner *j)
+{
+    const worker_spec *spec = j->spec;
+    char list[LIST_BYTES];
+    int missing = list_missing(j, list);
+    return FAIL(STATUS_TIMEOUT,
+                "%d of %d nodes did not come to %s:%d within %.3g s: %s; see whether they were "
+                "started and can reach that address (mnist_ddp doctor)",
+                missing, spec->nnodes, spec->master_addr, j->rdzv->port,
+                (double)spec->join_ms * 1e-3, list);
+}
+
+/* Node 0 looks who is there, and all go on at its word; the others look only if they have to
+ * say who is missing. */
+static status wait_for_all(joiner *j)
+{
+    bool serves = j->rdzv->server != NULL, started = false;
+    for (int64_t pause_ms = 1;;) {
+        bool all = false;
+        TRY(lease_renew(&j->own, j->client));
+        TRY(look_for_start(j, &started));
+        if (started)
+            return STATUS_OK;
+        TRY(check_quit(j->rdzv));
+        int64_t now = clock_now_ns();
+        if (serves || now >= j->deadline_ns || now >= j->line_ns)
+            TRY(look_for_all(j, &all));
+        if (serves && all)
+            return membership_settle(&j->nodes, "");
+        if (now >= j->deadline_ns)
+            return say_who_did_not_come(j);
+        if (now >= j->line_ns) {
+            say_missing(j);
+            j->line_ns = now + NEXT_LINE_MS * 1000000ll;
+        }
+        clock_sleep_ms(pause_ms);
+        pause_ms = pause_ms < LEASE_RENEW_MS / 2 ? pause_ms * 2 : LEASE_RENEW_MS;
+    }
+}
+
+/* The number is free again; the store stays until the others know why. */
+static void leave(const joiner *j)
+{
+    status_kept kept;
+    status_keep(&kept);
+    lease_release(&j->own, j->client);
+    if (j->rdzv->server != NULL && !atomic_load(j->rdzv->quit))
+        clock_sleep_ms(LINGER_MS);
+    status_restore(&kept);
+}
+
+status agent_rendezvous_join(const agent_rendezvous *rdzv, store *client, int *node_rank)
+{
+    const worker_spec *spec = rdzv->spec;
+    joiner j = {.rdzv = rdzv,
+                .spec = spec,
+                .client = client,
+                .nodes = {.store = client,
+                          .prefix = rdzv->prefix,
+                          .member = -1,
+                          .n = spec->nnodes,
+                          .noun = "node"},
+                .start_ns = clock_now_ns(),
+                .line_ns = clock_deadline_ns(FIRST_LINE_MS),
+                .deadline_ns = clock_deadline_ns(spec->join_ms)};
+    TRY(check_job(&j));
+    TRY(agree_on_settings(&j));
+    TRY(take_number(&j));
+    j.there = calloc((size_t)spec->nnodes, sizeof *j.there);
+    j.seen = calloc((size_t)spec->nnodes, sizeof *j.seen);
+    status st = j.there != NULL && j.seen != NULL
+                    ? wait_for_all(&j)
+                    : FAIL(STATUS_NO_MEMORY, "%d nodes", spec->nnodes);
+    if (st == STATUS_OK)
+        *node_rank = j.own.member;
+    else
+        leave(&j);
+    free(j.there);
+    free(j.seen);
+    return st;
+}

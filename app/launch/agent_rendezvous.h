@@ -1,0 +1,39 @@
+/* How the agents of a job's nodes meet: at the store that node 0's agent serves, each under a lease
+ * on its node's number. Keys: dist/membership/keys.h, under mnist_ddp/launcher/. */
+#ifndef MNIST_DDP_APP_LAUNCH_AGENT_RENDEZVOUS_H
+#define MNIST_DDP_APP_LAUNCH_AGENT_RENDEZVOUS_H
+
+#include "app/launch/worker_spec.h"
+#include "dist/membership/lease.h"
+#include "dist/store/store.h"
+
+#include <stdatomic.h>
+
+#define AGENT_KEYS "mnist_ddp/launcher/"
+
+/* Where they meet. Borrows all that it points to. */
+typedef struct agent_rendezvous {
+    const worker_spec *spec;
+    store_server *server;          /* node 0's agent; the others': NULL */
+    int port;                      /* of the store */
+    char prefix[RUN_ID_BYTES + 1]; /* of the job's keys: "<run id>/" */
+    const atomic_bool *quit;       /* set by another thread: give up */
+} agent_rendezvous;
+
+/* "hostA at eth0 (10.0.0.1), pid 4711": who this agent is, for messages on other nodes. */
+void agent_rendezvous_who(const worker_spec *spec, char out[LEASE_WHO_BYTES]);
+
+/* One attempt to connect to the store. STATUS_UNKNOWN_HOST, STATUS_REFUSED; STATUS_PEER: no
+ * way there; STATUS_TIMEOUT: no answer; STATUS_IO: what listens there is no store. */
+status agent_rendezvous_reach(const agent_rendezvous *rdzv, store **out);
+
+/* Tries until it is connected, and says every few seconds what it waits for. STATUS_TIMEOUT
+ * after spec->join_ms; STATUS_INVALID if something else listens there; STATUS_PEER once *quit. */
+status agent_rendezvous_connect(const agent_rendezvous *rdzv, store **out);
+
+/* Returns once all nodes are there: *node_rank is this one's number. STATUS_INVALID if the nodes'
+ * settings, numbers or jobs do not fit; STATUS_TIMEOUT after spec->join_ms, with who is missing;
+ * STATUS_PEER once *quit. */
+status agent_rendezvous_join(const agent_rendezvous *rdzv, store *client, int *node_rank);
+
+#endif
