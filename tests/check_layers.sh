@@ -18,6 +18,9 @@ check model kernels base
 check dist kernels base
 check app model data dist kernels base
 check app/options model base
+check app/common app/options dist kernels base
+check app/trace app/common dist kernels base
+check app/train app/common app/options app/trace model data dist kernels base
 
 # Inside dist/ each folder may include itself and those named before it.
 below='dist/net dist/store dist/membership dist/collective dist/health dist/backends dist/process_group'
