@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CHECKPOINT_HASH_BYTES = 65, CHECKPOINT_JOB_BYTES = 160 };
+enum { CHECKPOINT_HASH_BYTES = 65, CHECKPOINT_LAUNCH_BYTES = 160 };
 
 /* Where a run stands, and what it was started with. Counts are >= 0, the sizes >= 1. All numbers
  * are finite, but for the loss of a run that has diverged. */
@@ -39,9 +39,9 @@ typedef struct checkpoint_state {
     int64_t loss_good_steps, loss_skipped_steps, loss_overflow;
     double epoch_loss;     /* of the epoch under way, over all ranks: sum over samples, */
     int64_t epoch_samples; /* and their number; both 0 if the file has neither */
-    uint64_t model_hash, optimizer_hash; /* of its two files; checkpoint_save sets them */
-    bool has_hashes;                     /* the file has the hashes; false: format 1 */
-    char job[CHECKPOINT_JOB_BYTES];      /* the launch that wrote it; "" and absent: not known */
+    uint64_t model_hash, optimizer_hash;  /* of its two files; checkpoint_save sets them */
+    bool has_hashes;                      /* the file has the hashes; false: format 1 */
+    char launch[CHECKPOINT_LAUNCH_BYTES]; /* the launch that wrote it; "" and absent: not known */
     int64_t saved_step; /* not in the file: step of the last save, or of the resume; 0: none */
 } checkpoint_state;
 

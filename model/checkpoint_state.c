@@ -151,8 +151,8 @@ static bool put_state(json_t *object, const checkpoint_state *state)
               put_text(object, "model", model_kind_name(state->model)) &&
               put_text(object, "optimizer", optimizer_kind_name(state->optimizer)) &&
               put_text(object, "seed", seed) && put_text(object, "config_hash", state->config_hash);
-    if (state->job[0] != '\0')
-        ok = ok && put_text(object, "job", state->job);
+    if (state->launch[0] != '\0')
+        ok = ok && put_text(object, "job", state->launch);
     for (int i = 0; ok && i < N_INTEGERS; i++)
         ok = json_object_set_new(object, INTEGERS[i].key,
                                  json_integer(integer_of(state, &INTEGERS[i]))) == 0;
@@ -217,8 +217,8 @@ static status get_texts(const char *path, const json_t *object, checkpoint_state
         return FAIL(STATUS_INVALID, "%s: \"config_hash\" is not a string of at most %zu hex digits",
                     path, sizeof out->config_hash - 1);
     strcpy(out->config_hash, hash);
-    const char *job = json_string_value(json_object_get(object, "job"));
-    snprintf(out->job, sizeof out->job, "%s", job != NULL ? job : "");
+    const char *launch = json_string_value(json_object_get(object, "job"));
+    snprintf(out->launch, sizeof out->launch, "%s", launch != NULL ? launch : "");
     if (!parse_seed(json_string_value(json_object_get(object, "seed")), &out->seed))
         return FAIL(STATUS_INVALID, "%s: \"seed\" is not a string of decimal digits", path);
     return STATUS_OK;

@@ -26,6 +26,7 @@ enum {
 #define MAX_RANKS 65536.0
 #define WEEK_S 604800.0
 
+/* Of MODEL_KINDS: all names, each after a separator, from [1] on "mlp|cnn" and "mlp,cnn". */
 #define AFTER_BAR(KIND, name) "|" name
 #define AFTER_COMMA(KIND, name) "," name
 

@@ -80,13 +80,13 @@ void run_folder_close(run_folder *folder)
 
 /* The launch that this worker belongs to, the same however often it starts its workers again; ""
  * if another launcher did it. */
-static void name_launch(const rank_context *rank, char out[CHECKPOINT_JOB_BYTES])
+static void name_launch(const rank_context *rank, char out[CHECKPOINT_LAUNCH_BYTES])
 {
     const char *launched = getenv("MNIST_DDP_LAUNCHED");
     if (launched == NULL)
         out[0] = '\0';
     else
-        snprintf(out, CHECKPOINT_JOB_BYTES, "%s/%.24s", rank->place.run_id, launched);
+        snprintf(out, CHECKPOINT_LAUNCH_BYTES, "%s/%.24s", rank->place.run_id, launched);
     for (char *c = out; *c != '\0'; c++) /* it is to be text in a JSON file */
         *c = *c > ' ' && *c <= '~' ? *c : '?';
 }
@@ -125,7 +125,7 @@ static checkpoint_state state_of(rank_context *rank, const position *at)
                               .momentum = rank->opts->momentum,
                               .weight_decay = rank->opts->weight_decay};
     hash_other_settings(rank, state.config_hash);
-    name_launch(rank, state.job);
+    name_launch(rank, state.launch);
     return state;
 }
 
@@ -172,9 +172,9 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
  * it only if --resume says so. */
 static status check_launch(const char *path, const rank_context *rank, const checkpoint_state *was)
 {
-    char ours[CHECKPOINT_JOB_BYTES];
+    char ours[CHECKPOINT_LAUNCH_BYTES];
     name_launch(rank, ours);
-    bool other = ours[0] != '\0' && strcmp(was->job, ours) != 0;
+    bool other = ours[0] != '\0' && strcmp(was->launch, ours) != 0;
     return other && rank->opts->resume == NULL ? refuse_existing_run(path) : STATUS_OK;
 }
 
