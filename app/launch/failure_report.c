@@ -12,15 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What is said of one failure. */
-typedef struct failure {
-    const process_failure *cause;
-    bool own_program;
-    int restart, max_restarts; /* all ranks start again, the `restart`th time; 0: they do not */
-    bool elsewhere;            /* it happened on another node */
-    const char *hang;          /* what was seen of the ranks: lines, or "" */
-} failure;
-
 static const char *hint_for_signal(int signal, bool memory_killed, bool own)
 {
     switch (signal) {
@@ -68,10 +59,8 @@ static const char *hint_for_code(int code)
     }
 }
 
-static const char *hint_for(const failure *f)
+static const char *hint_for(const process_failure *cause, bool own)
 {
-    const process_failure *cause = f->cause;
-    bool own = f->own_program;
     if (cause->start_errno == ENOEXEC)
         return "it is no program: a script needs a first line as #!/usr/bin/env python3, or the "
                "ending .py";
@@ -86,24 +75,25 @@ static const char *hint_for(const failure *f)
                               : "it said nothing on stderr: see its stdout, or --tee=3 to keep it";
 }
 
-/* "; restart 1 of 3", "; 3 restarts are used up" or nothing. */
-static void restart_text(const failure *f, char *out, size_t size_bytes)
+/* "error: rank 1 WHAT: SIGKILL (Killed)", with "; restart 1 of 3" if all ranks start again. */
+static void write_head(FILE *file, const failure_report *report, const process_failure *cause,
+                       const char *what)
 {
-    out[0] = '\0';
-    if (f->restart > 0)
-        snprintf(out, size_bytes, "; restart %d of %d", f->restart, f->max_restarts);
+    char ending[FAILURE_TEXT_BYTES];
+    bool again = report->outcome->again;
+    process_failure_text(cause->wait_status, cause->start_errno, ending);
+    fprintf(file, "%s: rank %d %s: %s", again ? "warning" : "error", cause->rank, what, ending);
+    if (again)
+        fprintf(file, "; restart %d of %d", report->attempt + 1, report->spec->max_restarts);
+    fputc('\n', file);
 }
 
 /* One line: what happened on another node, whose agent has the report. */
-static void write_line(const failure *f, char *out, size_t size_bytes)
+static void write_line(FILE *file, const failure_report *report, const process_failure *cause)
 {
-    char ending[FAILURE_TEXT_BYTES], restart[64];
-    const process_failure *cause = f->cause;
-    process_failure_text(cause->wait_status, cause->start_errno, ending);
-    restart_text(f, restart, sizeof restart);
-    snprintf(out, size_bytes, "%s: rank %d on node %d (%s) failed first: %s%s\n",
-             f->restart > 0 ? "warning" : "error", cause->rank, cause->node, cause->host, ending,
-             restart);
+    char what[FAILURE_HOST_BYTES + 64];
+    snprintf(what, sizeof what, "on node %d (%s) failed first", cause->node, cause->host);
+    write_head(file, report, cause, what);
 }
 
 /* Whether the last lines hold the message already, without its kind ("RuntimeError: "). */
@@ -138,14 +128,10 @@ static void put_printable(FILE *file, const char *before, const char *text)
     free(shown);
 }
 
-static void write_report(FILE *file, const failure *f)
+static void write_report(FILE *file, const failure_report *report, const process_failure *cause,
+                         bool here)
 {
-    char ending[FAILURE_TEXT_BYTES], restart[64];
-    const process_failure *cause = f->cause;
-    process_failure_text(cause->wait_status, cause->start_errno, ending);
-    restart_text(f, restart, sizeof restart);
-    fprintf(file, "%s: rank %d failed first: %s%s\n", f->restart > 0 ? "warning" : "error",
-            cause->rank, ending, restart);
+    write_head(file, report, cause, "failed first");
     fprintf(file, "  rank %d, local rank %d, node %d, host %s, pid %d, after %.1f s\n", cause->rank,
             cause->local_rank, cause->node, cause->host, cause->pid, cause->after_s);
     /* Words of other ranks may be in what a rank says of itself. */
@@ -161,22 +147,27 @@ static void write_report(FILE *file, const failure *f)
     for (int i = 0; i < cause->n_lines; i++)
         fprintf(file, "    | %s\n", cause->lines[i]);
     fputs(cause->others, file);
-    put_printable(file, "", f->hang); /* of all nodes */
+    if (cause->weight < CAUSE_OWN)
+        put_printable(file, "", report->outcome->notes); /* of all nodes */
     if (cause->folder[0] != '\0')
-        fprintf(file, "  log: %s%s%s\n", cause->folder, f->elsewhere ? " on " : "",
-                f->elsewhere ? cause->host : "");
-    fprintf(file, "  hint: %s\n", hint_for(f));
+        fprintf(file, "  log: %s%s%s\n", cause->folder, here ? "" : " on ",
+                here ? "" : cause->host);
+    fprintf(file, "  hint: %s\n", hint_for(cause, report->spec->policy.own));
 }
 
-/* Several lines; free with free(). */
-static status create_report(const failure *f, char **out)
+/* Free with free(). What comes from another node is escaped. */
+static status create_text(const failure_report *report, const process_failure *cause, bool here,
+                          char **out)
 {
     char *text = NULL;
     text_stream lines;
     TRY(text_stream_open(&lines));
-    write_report(lines.file, f);
+    if (here || report->spec->node_rank == 0)
+        write_report(lines.file, report, cause, here);
+    else
+        write_line(lines.file, report, cause);
     TRY(text_stream_close(&lines, &text, NULL));
-    if (f->elsewhere) {
+    if (!here) {
         char *shown = printable_of(text);
         free(text);
         text = shown;
@@ -189,28 +180,18 @@ static status create_report(const failure *f, char **out)
 static void show_cause(const failure_report *report, output_console *console)
 {
     const node_report *own = report->own;
-    const group_outcome *outcome = report->outcome;
-    const worker_spec *spec = report->spec;
-    char line[FAILURE_HOST_BYTES + 320], *text = NULL;
-    bool here = own->state == AGENT_FAILED && own->cause.rank == outcome->cause.rank &&
-                outcome->cause.node == spec->node_rank;
-    const process_failure *cause = here ? &own->cause : &outcome->cause;
-    failure f = {.cause = cause,
-                 .own_program = report->spec->policy.own,
-                 .restart = outcome->again ? report->attempt + 1 : 0,
-                 .max_restarts = spec->max_restarts,
-                 .elsewhere = !here,
-                 .hang = cause->weight < CAUSE_OWN ? outcome->notes : ""};
-    if (here)
+    const process_failure *cause = &report->outcome->cause;
+    char *text = NULL;
+    bool here = own->state == AGENT_FAILED && own->cause.rank == cause->rank &&
+                cause->node == report->spec->node_rank;
+    if (here) {
+        cause = &own->cause;
         process_failure_write_error_file(cause);
-    if (!here && spec->node_rank != 0) {
-        write_line(&f, line, sizeof line);
-        output_console_say(console, "%s", line);
-    } else if (create_report(&f, &text) == STATUS_OK) {
-        output_console_write(console, STDERR_FILENO, text, strlen(text));
-    } else {
-        LOG_E("rank %d failed; %s", cause->rank, status_text());
     }
+    if (create_text(report, cause, here, &text) == STATUS_OK)
+        output_console_write(console, STDERR_FILENO, text, strlen(text));
+    else
+        LOG_E("rank %d failed; %s", cause->rank, status_text());
     free(text);
 }
 
