@@ -23,11 +23,11 @@ enum { WHY_BYTES = 1024, QUIT_MS = 2000, RETRY_MS = 100 };
 typedef struct message {
     struct message *next;
     keys_text key;
-    char *text;
+    char text[]; /* its value */
 } message;
 
 /* What the agent and the thread share; under the lock. */
-typedef struct shared {
+typedef struct shared_state {
     /* The agent's. */
     int attempt;
     bool reported; /* it has told how the attempt ended here */
@@ -40,13 +40,13 @@ typedef struct shared {
     group_outcome outcome;
 
     message *first, **last; /* the agent appends, the thread removes */
-} shared;
+} shared_state;
 
 struct agent_channel {
     agent_rendezvous rdzv;
     pthread_t thread;
     pthread_mutex_t lock;
-    shared x;
+    shared_state shared;
     int agent_fd, thread_fd; /* eventfds: wake the agent, the thread */
     atomic_bool quit;
 
@@ -57,107 +57,77 @@ struct agent_channel {
     /* The thread's own. */
     store *client;            /* NULL: to be connected again */
     coordinator *coordinator; /* node 0 */
-    int attempt;              /* as in x when this turn began */
+    int attempt;              /* as in `shared` when this turn began */
     bool reported;            /* likewise */
     int64_t heartbeats;       /* sent */
     int64_t heartbeat_ns;     /* when the next one is due */
 };
 
-static void wake(int fd)
-{
-    uint64_t one = 1;
-    ssize_t n = write(fd, &one, sizeof one);
-    ASSERT(n == (ssize_t)sizeof one);
-}
-
-static void clear(int fd)
-{
-    uint64_t count;
-    if (read(fd, &count, sizeof count) < 0)
-        return; /* nothing was in it */
-}
-
-/* The thread tells the agent that this attempt is in trouble. */
+/* The thread tells the agent what it knows: this attempt is in trouble; */
 static void set_trouble(agent_channel *channel)
 {
     pthread_mutex_lock(&channel->lock);
-    channel->x.trouble = channel->attempt;
+    channel->shared.trouble = channel->attempt;
     pthread_mutex_unlock(&channel->lock);
-    wake(channel->agent_fd);
+    eventfd_write(channel->agent_fd, 1);
 }
 
-/* ... the outcome of this attempt, which it hands over. */
+/* its outcome, which is handed over; */
 static void set_outcome(agent_channel *channel, const group_outcome *outcome)
 {
     pthread_mutex_lock(&channel->lock);
-    group_outcome_free(&channel->x.outcome);
-    channel->x.outcome = *outcome;
-    channel->x.decided = channel->attempt;
+    group_outcome_free(&channel->shared.outcome);
+    channel->shared.outcome = *outcome;
+    channel->shared.decided = channel->attempt;
     pthread_mutex_unlock(&channel->lock);
-    wake(channel->agent_fd);
+    eventfd_write(channel->agent_fd, 1);
 }
 
-/* ... that nothing more will come. This thread's message says why. */
+/* nothing more will come, and this thread's message says why. */
 static void set_failure(agent_channel *channel)
 {
     snprintf(channel->why, sizeof channel->why, "%s", status_text());
     pthread_mutex_lock(&channel->lock);
-    channel->x.failed = true;
+    channel->shared.failed = true;
     pthread_mutex_unlock(&channel->lock);
-    wake(channel->agent_fd);
-}
-
-static void free_message(message *m)
-{
-    free(m->text);
-    free(m);
+    eventfd_write(channel->agent_fd, 1);
 }
 
 static void put(agent_channel *channel, keys_text key, const char *text)
 {
-    message *m = calloc(1, sizeof *m);
-    char *copy = strdup(text);
-    if (m == NULL || copy == NULL) {
+    size_t size_bytes = strlen(text) + 1;
+    message *m = malloc(sizeof *m + size_bytes);
+    if (m == NULL) {
         LOG_E("no memory for what the other nodes should hear");
-        free(m);
-        free(copy);
         return;
     }
-    *m = (message){.key = key, .text = copy};
+    m->next = NULL;
+    m->key = key;
+    memcpy(m->text, text, size_bytes);
     pthread_mutex_lock(&channel->lock);
-    *channel->x.last = m;
-    channel->x.last = &m->next;
+    *channel->shared.last = m;
+    channel->shared.last = &m->next;
     pthread_mutex_unlock(&channel->lock);
-    wake(channel->thread_fd);
-}
-
-static message *first_message(agent_channel *channel)
-{
-    pthread_mutex_lock(&channel->lock);
-    message *m = channel->x.first;
-    pthread_mutex_unlock(&channel->lock);
-    return m;
-}
-
-static void remove_first_message(agent_channel *channel)
-{
-    pthread_mutex_lock(&channel->lock);
-    message *m = channel->x.first;
-    channel->x.first = m->next;
-    if (m->next == NULL)
-        channel->x.last = &channel->x.first;
-    pthread_mutex_unlock(&channel->lock);
-    free_message(m);
+    eventfd_write(channel->thread_fd, 1);
 }
 
 /* Sends all, in their order. After a failure what the store has not confirmed stays. */
 static status send_messages(agent_channel *channel)
 {
-    for (message *m; (m = first_message(channel)) != NULL;) {
+    shared_state *s = &channel->shared;
+    pthread_mutex_lock(&channel->lock);
+    message *m = s->first, *next;
+    pthread_mutex_unlock(&channel->lock);
+    for (; m != NULL; m = next) {
         bool there = false;
         TRY(store_set(channel->client, m->key.text, m->text, strlen(m->text)));
         TRY(store_check(channel->client, m->key.text, &there)); /* SET itself has no answer */
-        remove_first_message(channel);
+        pthread_mutex_lock(&channel->lock);
+        next = s->first = m->next;
+        if (next == NULL)
+            s->last = &s->first;
+        pthread_mutex_unlock(&channel->lock);
+        free(m);
     }
     return STATUS_OK;
 }
@@ -178,7 +148,7 @@ static status send_heartbeat(agent_channel *channel)
 static status look_for_trouble(agent_channel *channel)
 {
     bool there = false;
-    if (channel->x.trouble == channel->attempt)
+    if (channel->shared.trouble == channel->attempt)
         return STATUS_OK;
     keys_text key = keys_make(channel->rdzv.prefix, KEYS_TROUBLE, channel->attempt);
     TRY(store_check(channel->client, key.text, &there));
@@ -190,7 +160,7 @@ static status look_for_trouble(agent_channel *channel)
 /* Node 0 hears the others and decides. It believes itself, not what the store holds. */
 static status coordinate(agent_channel *channel)
 {
-    bool known = channel->x.trouble == channel->attempt, trouble = known, decided = false;
+    bool known = channel->shared.trouble == channel->attempt, trouble = known, decided = false;
     group_outcome outcome;
     TRY(coordinator_hear(channel->coordinator, channel->client, channel->attempt, &trouble));
     if (trouble && !known)
@@ -206,7 +176,7 @@ static status look_for_outcome(agent_channel *channel)
 {
     char *text = NULL;
     group_outcome outcome;
-    if (!channel->reported || channel->x.decided == channel->attempt)
+    if (!channel->reported || channel->shared.decided == channel->attempt)
         return STATUS_OK;
     keys_text key = keys_make(channel->rdzv.prefix, KEYS_OUTCOME, channel->attempt);
     TRY(store_try_get(channel->client, key.text, &text));
@@ -227,8 +197,8 @@ static status look_for_outcome(agent_channel *channel)
 static status one_turn(agent_channel *channel)
 {
     pthread_mutex_lock(&channel->lock);
-    channel->attempt = channel->x.attempt;
-    channel->reported = channel->x.reported;
+    channel->attempt = channel->shared.attempt;
+    channel->reported = channel->shared.reported;
     pthread_mutex_unlock(&channel->lock);
     TRY(send_messages(channel));
     TRY(send_heartbeat(channel));
@@ -268,6 +238,7 @@ static void serve(agent_channel *channel)
     struct pollfd order = {.fd = channel->thread_fd, .events = POLLIN};
     int interval_ms = (int)channel->rdzv.spec->monitor_ms;
     int64_t heard_ns = clock_now_ns();
+    eventfd_t woken;
     while (!atomic_load(&channel->quit)) {
         bool reached = channel->client != NULL;
         status st =
@@ -275,7 +246,7 @@ static void serve(agent_channel *channel)
         if (st == STATUS_OK && reached) {
             heard_ns = clock_now_ns();
             poll(&order, 1, interval_ms > 0 ? interval_ms : 1);
-            clear(channel->thread_fd);
+            eventfd_read(channel->thread_fd, &woken);
         }
         if (st == STATUS_OK)
             continue;
@@ -295,9 +266,7 @@ static void serve(agent_channel *channel)
 static void *run(void *arg)
 {
     agent_channel *channel = arg;
-    status st = agent_rendezvous_connect(&channel->rdzv, &channel->client);
-    if (st == STATUS_OK)
-        st = agent_rendezvous_join(&channel->rdzv, channel->client, &channel->node_rank);
+    status st = agent_rendezvous_join(&channel->rdzv, &channel->client, &channel->node_rank);
     if (st == STATUS_OK && channel->node_rank == 0)
         st = coordinator_create(&channel->rdzv, &channel->coordinator);
     if (st != STATUS_OK) {
@@ -307,9 +276,9 @@ static void *run(void *arg)
     if (atomic_load(&channel->quit)) /* too late not to join: it leaves again, in order */
         agent_channel_tell_report(channel, &(node_report){.state = AGENT_BROKEN});
     pthread_mutex_lock(&channel->lock);
-    channel->x.joined = true;
+    channel->shared.joined = true;
     pthread_mutex_unlock(&channel->lock);
-    wake(channel->agent_fd);
+    eventfd_write(channel->agent_fd, 1);
     serve(channel);
     return NULL;
 }
@@ -318,10 +287,10 @@ static void free_channel(agent_channel *channel)
 {
     store_destroy(channel->client);
     coordinator_destroy(channel->coordinator);
-    group_outcome_free(&channel->x.outcome);
-    for (message *m = channel->x.first, *next; m != NULL; m = next) {
+    group_outcome_free(&channel->shared.outcome);
+    for (message *m = channel->shared.first, *next; m != NULL; m = next) {
         next = m->next;
-        free_message(m);
+        free(m);
     }
     pthread_mutex_destroy(&channel->lock);
     if (channel->thread_fd >= 0)
@@ -340,7 +309,8 @@ status agent_channel_create(const worker_spec *spec, store_server *server, int p
     channel->rdzv =
         (agent_rendezvous){.spec = spec, .server = server, .port = port, .quit = &channel->quit};
     snprintf(channel->rdzv.prefix, sizeof channel->rdzv.prefix, "%s/", spec->run_id);
-    channel->x = (shared){.told = -1, .trouble = -1, .decided = -1, .last = &channel->x.first};
+    channel->shared =
+        (shared_state){.told = -1, .trouble = -1, .decided = -1, .last = &channel->shared.first};
     pthread_mutex_init(&channel->lock, NULL);
     channel->thread_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     channel->agent_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -365,13 +335,14 @@ int agent_channel_fd(const agent_channel *channel)
 
 agent_channel_snapshot agent_channel_look(agent_channel *channel)
 {
-    const shared *x = &channel->x;
+    const shared_state *s = &channel->shared;
+    eventfd_t woken;
     pthread_mutex_lock(&channel->lock);
-    clear(channel->agent_fd);
-    agent_channel_snapshot now = {.joined = x->joined,
-                                  .failure = x->failed ? channel->why : NULL,
-                                  .in_trouble = x->trouble == x->attempt,
-                                  .has_outcome = x->decided == x->attempt};
+    eventfd_read(channel->agent_fd, &woken);
+    agent_channel_snapshot now = {.joined = s->joined,
+                                  .failure = s->failed ? channel->why : NULL,
+                                  .in_trouble = s->trouble == s->attempt,
+                                  .has_outcome = s->decided == s->attempt};
     pthread_mutex_unlock(&channel->lock);
     if (now.joined)
         now.node_rank = channel->node_rank;
@@ -381,21 +352,21 @@ agent_channel_snapshot agent_channel_look(agent_channel *channel)
 void agent_channel_start(agent_channel *channel, int attempt)
 {
     pthread_mutex_lock(&channel->lock);
-    channel->x.attempt = attempt;
-    channel->x.reported = false;
+    channel->shared.attempt = attempt;
+    channel->shared.reported = false;
     pthread_mutex_unlock(&channel->lock);
 }
 
 void agent_channel_tell_trouble(agent_channel *channel)
 {
     char who[LEASE_WHO_BYTES], text[LEASE_WHO_BYTES + 32];
-    shared *x = &channel->x;
-    if (x->told == x->attempt)
+    shared_state *s = &channel->shared;
+    if (s->told == s->attempt)
         return;
-    x->told = x->attempt;
+    s->told = s->attempt;
     agent_rendezvous_who(channel->rdzv.spec, who);
     snprintf(text, sizeof text, "node %d (%s)", channel->node_rank, who);
-    put(channel, keys_make(channel->rdzv.prefix, KEYS_TROUBLE, x->attempt), text);
+    put(channel, keys_make(channel->rdzv.prefix, KEYS_TROUBLE, s->attempt), text);
 }
 
 void agent_channel_tell_stop(agent_channel *channel, int signal)
@@ -408,24 +379,24 @@ void agent_channel_tell_stop(agent_channel *channel, int signal)
 void agent_channel_tell_report(agent_channel *channel, const node_report *report)
 {
     char *text = NULL;
-    keys_text key =
-        keys_make_of(channel->rdzv.prefix, KEYS_REPORT, channel->x.attempt, channel->node_rank);
+    keys_text key = keys_make_of(channel->rdzv.prefix, KEYS_REPORT, channel->shared.attempt,
+                                 channel->node_rank);
     if (node_report_write(report, &text) == STATUS_OK)
         put(channel, key, text);
     else
         LOG_E("%s", status_text());
     free(text);
     pthread_mutex_lock(&channel->lock);
-    channel->x.reported = true;
+    channel->shared.reported = true;
     pthread_mutex_unlock(&channel->lock);
-    wake(channel->thread_fd);
+    eventfd_write(channel->thread_fd, 1);
 }
 
 group_outcome agent_channel_take_outcome(agent_channel *channel)
 {
     pthread_mutex_lock(&channel->lock);
-    group_outcome outcome = channel->x.outcome;
-    channel->x.outcome = (group_outcome){0};
+    group_outcome outcome = channel->shared.outcome;
+    channel->shared.outcome = (group_outcome){0};
     pthread_mutex_unlock(&channel->lock);
     return outcome;
 }
@@ -435,8 +406,8 @@ group_outcome agent_channel_take_outcome(agent_channel *channel)
 static void say_goodbye(agent_channel *channel)
 {
     int64_t said = 0, deadline_ns = clock_deadline_ns(CHANNEL_GOODBYE_MS);
-    bool waits = channel->coordinator != NULL && channel->x.decided >= 0;
-    if (channel->client == NULL || !channel->x.joined)
+    bool waits = channel->coordinator != NULL && channel->shared.decided >= 0;
+    if (channel->client == NULL || !channel->shared.joined)
         return;
     int others = waits ? coordinator_count_living(channel->coordinator) - 1 : 0;
     keys_text key = keys_make(channel->rdzv.prefix, KEYS_BYE, -1);
@@ -455,7 +426,7 @@ bool agent_channel_destroy(agent_channel *channel)
         return true;
     struct timespec until;
     atomic_store(&channel->quit, true);
-    wake(channel->thread_fd);
+    eventfd_write(channel->thread_fd, 1);
     clock_gettime(CLOCK_MONOTONIC, &until); /* the clock on the wall may be set meanwhile */
     until.tv_sec += QUIT_MS / 1000;
     if (pthread_clockjoin_np(channel->thread, NULL, CLOCK_MONOTONIC, &until) != 0) {

@@ -100,7 +100,8 @@ static void say_unreached(const worker_spec *spec, status st, int64_t waited_ns)
           why);
 }
 
-status agent_rendezvous_connect(const agent_rendezvous *rdzv, store **out)
+/* Tries until it is connected. */
+static status connect_to_store(const agent_rendezvous *rdzv, store **out)
 {
     const worker_spec *spec = rdzv->spec;
     int64_t start_ns = clock_now_ns(), deadline_ns = clock_deadline_ns(spec->join_ms);
@@ -383,13 +384,15 @@ static void leave(const joiner *j)
     status_restore(&kept);
 }
 
-status agent_rendezvous_join(const agent_rendezvous *rdzv, store *client, int *node_rank)
+status agent_rendezvous_join(const agent_rendezvous *rdzv, store **client, int *node_rank)
 {
     const worker_spec *spec = rdzv->spec;
+    *client = NULL;
+    TRY(connect_to_store(rdzv, client));
     joiner j = {.rdzv = rdzv,
                 .spec = spec,
-                .client = client,
-                .nodes = {.store = client,
+                .client = *client,
+                .nodes = {.store = *client,
                           .prefix = rdzv->prefix,
                           .member = -1,
                           .n = spec->nnodes,

@@ -27,13 +27,11 @@ void agent_rendezvous_who(const worker_spec *spec, char out[LEASE_WHO_BYTES]);
  * way there; STATUS_TIMEOUT: no answer; STATUS_IO: what listens there is no store. */
 status agent_rendezvous_reach(const agent_rendezvous *rdzv, store **out);
 
-/* Tries until it is connected, and says every few seconds what it waits for. STATUS_TIMEOUT
- * after spec->join_ms; STATUS_INVALID if something else listens there; STATUS_PEER once *quit. */
-status agent_rendezvous_connect(const agent_rendezvous *rdzv, store **out);
-
-/* Returns once all nodes are there: *node_rank is this one's number. STATUS_INVALID if the nodes'
- * settings, numbers or jobs do not fit; STATUS_TIMEOUT after spec->join_ms, with who is missing;
- * STATUS_PEER once *quit. */
-status agent_rendezvous_join(const agent_rendezvous *rdzv, store *client, int *node_rank);
+/* Connects to the store and returns once all nodes are there; says every few seconds what it waits
+ * for. *client: the caller destroys it, also after a failure; *node_rank: this node's number.
+ * STATUS_INVALID if something else listens there, or the nodes' settings, numbers or jobs do not
+ * fit; STATUS_TIMEOUT if the store was not reached within spec->join_ms, or the others have not come
+ * within so long after that, with who is missing; STATUS_PEER once *quit. */
+status agent_rendezvous_join(const agent_rendezvous *rdzv, store **client, int *node_rank);
 
 #endif

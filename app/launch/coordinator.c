@@ -3,6 +3,7 @@
 #include "app/common/exit_codes.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/number.h"
 #include "dist/membership/keys.h"
 #include "dist/net/socket_address.h"
 
@@ -127,9 +128,8 @@ static status hear_stops(coordinator *c, store *client)
         if (report->signal != 0 || report->lost)
             continue;
         TRY(store_try_get(client, keys_make(c->rdzv->prefix, KEYS_STOP, i).text, &text));
-        int signal = text != NULL ? atoi(text) : 0;
-        if (text != NULL)
-            report->signal = signal > 0 && signal < NSIG ? signal : SIGTERM;
+        if (text != NULL && !number_parse(text, 1, NSIG - 1, &report->signal))
+            report->signal = SIGTERM;
         free(text);
     }
     return STATUS_OK;

@@ -2,6 +2,7 @@
 
 #include "app/common/exit_codes.h"
 #include "app/common/json_value.h"
+#include "base/text_stream.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -74,17 +75,12 @@ static bool blame_node(const firsts *found, group_outcome *out)
 
 static status collect_notes(const node_report *reports, int n, char **out)
 {
-    size_t size_bytes = 1, used = 0;
+    text_stream notes;
+    TRY(text_stream_open(&notes));
     for (int i = 0; i < n; i++)
-        size_bytes += reports[i].notes != NULL ? strlen(reports[i].notes) : 0;
-    char *text = calloc(1, size_bytes);
-    if (text == NULL)
-        return FAIL(STATUS_NO_MEMORY, "what %d nodes noted", n);
-    for (int i = 0; i < n; i++)
-        if (reports[i].notes != NULL)
-            used += (size_t)snprintf(text + used, size_bytes - used, "%s", reports[i].notes);
-    node_report_cut_notes(text);
-    *out = text;
+        fputs(reports[i].notes != NULL ? reports[i].notes : "", notes.file);
+    TRY(text_stream_close(&notes, out, NULL));
+    node_report_cut_notes(*out);
     return STATUS_OK;
 }
 

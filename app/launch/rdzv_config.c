@@ -3,8 +3,8 @@
 #include "app/options/nearest.h"
 #include "base/comma_list.h"
 #include "base/log.h"
+#include "base/number.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,18 +28,13 @@ status rdzv_config_endpoint(const char *text, int default_port, char *host, size
     const char *to = bracketed ? closing : colon != NULL ? colon : end;
     if (to == from || (size_t)(to - from) >= host_bytes)
         return FAIL(STATUS_INVALID, "--rdzv-endpoint: '%.*s' is no HOST:PORT", SHOWN_BYTES, text);
-    long number = default_port;
-    if (colon != NULL) {
-        char *stop = NULL;
-        errno = 0;
-        number = colon[1] >= '0' && colon[1] <= '9' ? strtol(colon + 1, &stop, 10) : -1;
-        if (number < 0 || number > 65535 || errno != 0 || *stop != '\0')
-            return FAIL(STATUS_INVALID, "--rdzv-endpoint: '%.*s': the port is 0 to 65535",
-                        SHOWN_BYTES, text);
-    }
+    int number = default_port;
+    if (colon != NULL && !number_parse(colon + 1, 0, 65535, &number))
+        return FAIL(STATUS_INVALID, "--rdzv-endpoint: '%.*s': the port is 0 to 65535", SHOWN_BYTES,
+                    text);
     memcpy(host, from, (size_t)(to - from));
     host[to - from] = '\0';
-    *port = (int)number;
+    *port = number;
     return STATUS_OK;
 }
 
@@ -54,14 +49,14 @@ static status seconds_of(const char *key, const char *value, double *out)
 
 static status truth_of(const char *key, const char *value, int *out)
 {
-    static const char *const no[] = {"0", "false", "f", "no", "n"}, *const yes[] = {"1", "true",
-                                                                                    "t", "yes",
-                                                                                    "y"};
-    for (size_t i = 0; i < sizeof no / sizeof no[0]; i++)
-        if (strcasecmp(value, no[i]) == 0 || strcasecmp(value, yes[i]) == 0) {
-            *out = strcasecmp(value, yes[i]) == 0;
-            return STATUS_OK;
-        }
+    static const char *const words[][2] = {
+        {"0", "1"}, {"false", "true"}, {"f", "t"}, {"no", "yes"}, {"n", "y"}};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        for (int truth = 0; truth < 2; truth++)
+            if (strcasecmp(value, words[i][truth]) == 0) {
+                *out = truth;
+                return STATUS_OK;
+            }
     return FAIL(STATUS_INVALID, "--rdzv-conf: %s=%.40s is neither true nor false", key, value);
 }
 

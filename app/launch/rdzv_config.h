@@ -1,4 +1,4 @@
-/* Where and on which terms the nodes of a job meet: --rdzv-endpoint and --rdzv-conf. */
+/* How the user configures the rendezvous of the nodes: --rdzv-endpoint and --rdzv-conf. */
 #ifndef MNIST_DDP_APP_LAUNCH_RDZV_CONFIG_H
 #define MNIST_DDP_APP_LAUNCH_RDZV_CONFIG_H
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What --rdzv-conf may say; -1 where it does not. */
+/* What --rdzv-conf says; -1 if it does not. */
 typedef struct rdzv_config {
     int64_t join_ms;       /* join_timeout, or timeout: in seconds there */
     int64_t keep_alive_ms; /* keep_alive_interval, likewise */
