@@ -14,8 +14,8 @@ typedef struct byte_buffer {
     size_t size, capacity;
 } byte_buffer;
 
-/* Grows by what is needed at least, by half of the size at most more: memory follows what has come
- * in. STATUS_NO_MEMORY. */
+/* Grows by what is needed, and by half of the size at most: memory follows what has come in.
+ * STATUS_NO_MEMORY. */
 status byte_buffer_append(byte_buffer *buffer, const void *data, size_t size_bytes);
 
 /* Drops bytes at the front. An empty buffer keeps a kilobyte at most. */

@@ -15,7 +15,7 @@ struct stat;
  * failed. */
 status file_make_folders(const char *path);
 
-/* Makes the last folder of `path`, and those above it if missing. *made: false where it was there
+/* Makes the last folder of `path`, and those above it if missing. *made: false if it was there
  * already. */
 status file_make_new_folder(const char *path, bool *made);
 

@@ -106,7 +106,7 @@ status file_replace(const char *path, const file_part *parts, size_t n_parts)
     return st;
 }
 
-/* Where the kernel does not copy between these two files. */
+/* If the kernel does not copy between these two files. */
 static status copy_by_hand(int from, const char *path, const file_draft *to)
 {
     char buffer[COPY_BYTES];
@@ -122,7 +122,7 @@ static status copy_by_hand(int from, const char *path, const file_draft *to)
     }
 }
 
-/* A file system that can lets both files have the same blocks until one is written to. */
+/* Some file systems let both files share blocks until one is written to. */
 static status copy_content(int from, const char *path, const file_draft *to)
 {
     bool begun = false;

@@ -1,6 +1,5 @@
-/* JSON as text, whole or not at all. When memory runs out, jansson by itself leaves out what it
- * could not make and goes on: a member of an object that is built, a letter of a text that is
- * read. */
+/* JSON as text, whole or not at all. If memory runs out, jansson alone leaves out what it could not
+ * make and goes on: a member of an object that is built, a letter of a text that is read. */
 #ifndef MNIST_DDP_BASE_JSON_TEXT_H
 #define MNIST_DDP_BASE_JSON_TEXT_H
 

@@ -7,8 +7,8 @@ typedef enum log_level { LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG } log_level
 /* Lines above this level are dropped; LOG_INFO at start. Set once, before threads start. */
 void log_set_level(log_level level);
 
-/* As $TORCH_DISTRIBUTED_DEBUG says, in PyTorch's words: INFO and DETAIL mean LOG_DEBUG, OFF means
- * what it was. In any case of letters; warns of another word. */
+/* Follows $TORCH_DISTRIBUTED_DEBUG: INFO and DETAIL mean LOG_DEBUG, OFF changes nothing. Upper or
+ * lower case; warns of any other word. */
 void log_set_level_from_environment(void);
 
 /* Puts "[prefix] " before every line, as in "[rank 1] "; "" for none. Copied, cut at 31 bytes. */

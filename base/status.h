@@ -53,7 +53,8 @@ status status_context(status code, const char *fmt, ...) __attribute__((format(p
 void status_append(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* This thread's latest FAIL, "" if none. Owned by status.c. The text is valid until the next FAIL,
- * status_context or status_append; the location ("net/socket.c:42") until the next status_location. */
+ * status_context or status_append; the location ("net/socket.c:42") until the next
+ * status_location. */
 const char *status_text(void);
 const char *status_location(void);
 

@@ -1,4 +1,4 @@
-/* A fixed team of threads that shares out the pieces of one job after another.
+/* A fixed team of threads that share the pieces of one job after another.
  *
  * A job is cut into pieces by its shape alone, never by the number of threads, and no piece reads
  * what another one writes: so a team of any size leaves the same bits.

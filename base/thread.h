@@ -1,4 +1,4 @@
-/* Threads that take no signals: those are for the threads that expect them. */
+/* Threads that block all signals: those are for the threads that expect them. */
 #ifndef MNIST_DDP_BASE_THREAD_H
 #define MNIST_DDP_BASE_THREAD_H
 

@@ -1,5 +1,5 @@
-/* Spans lie in blocks that are made as they are needed and never move. A span is written before
- * the count that covers it is published, so readers need no lock either. */
+/* Spans lie in blocks that are made as they are needed and never move. A span is written before the
+ * count that covers it is published, so readers need no lock. */
 #include "base/trace.h"
 
 #include "base/clock.h"

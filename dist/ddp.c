@@ -149,7 +149,7 @@ status ddp_on_grad_ready(void *reducer, size_t offset, size_t count, device_stre
     ddp *d = reducer;
     if (offset > d->edge || count != d->edge - offset)
         return FAIL(STATUS_INVALID,
-                    "gradients [%zu, %zu) came where a slice that ends at %zu was due: slices "
+                    "gradients [%zu, %zu) came, but a slice that ends at %zu was due: slices "
                     "descend and adjoin",
                     offset, offset + count, d->edge);
     d->edge = offset;

@@ -18,7 +18,7 @@
 typedef struct ddp ddp;
 
 typedef struct ddp_options {
-    size_t first_bucket_bytes; /* 1 MiB; PyTorch: bucket_cap where that was given */
+    size_t first_bucket_bytes; /* 1 MiB; PyTorch: bucket_cap if that was given */
     size_t bucket_cap_bytes;   /* 25 MiB */
     bool overlap;              /* false: all buckets leave after the backward pass */
 } ddp_options;
@@ -36,8 +36,8 @@ status ddp_create(process_group *group, float *gradients, const ddp_parameters *
                   const ddp_options *options, ddp **out);
 void ddp_destroy(ddp *reducer);
 
-/* From now on the `floats` behind the gradients, gradients[count] and on, travel with the first
- * bucket: ddp_wait leaves their mean over all ranks, too. To be written before the backward pass.
+/* From now on the `floats` after the gradients, gradients[count] and on, travel with the first
+ * bucket: ddp_wait leaves their mean over all ranks, too. Write them before the backward pass.
  */
 void ddp_carry(ddp *reducer, size_t floats);
 
@@ -48,15 +48,15 @@ size_t ddp_buckets(const ddp *reducer);
 void ddp_bucket(const ddp *reducer, size_t index, size_t *offset, size_t *count);
 
 /* A grad_ready_fn (kernels/device.h): `reducer` is the ddp. Launches every bucket that is complete
- * now, behind the work on `stream`. Slices come in descending order, all with the same stream. */
+ * now, after the work on `stream`. Slices come in descending order, all with the same stream. */
 status ddp_on_grad_ready(void *reducer, size_t offset, size_t count, device_stream *stream);
 
 /* Returns when all gradients are the mean over all ranks; with a stream, what is enqueued there
  * from now on finds them so. Call once per optimizer step. */
 status ddp_wait(ddp *reducer);
 
-/* Nanoseconds so far: from each bucket's launch to its end, where the host knows that, and those
- * spent waiting in ddp_wait. A staged bucket's launch is when its data has reached the host. */
+/* Nanoseconds so far: from each bucket's launch to its end, if the host knows that, and those spent
+ * waiting in ddp_wait. A staged bucket's launch is when its data has reached the host. */
 typedef struct ddp_times {
     int64_t comm_ns, exposed_ns;
 } ddp_times;

@@ -12,7 +12,7 @@
 
 typedef struct param_server param_server;
 
-/* Two arrays of the same kind of memory, with what else travels behind them. */
+/* Two arrays of the same kind of memory, each with what else travels after it. */
 typedef struct param_server_arrays {
     float *gradients;  /* (n_gradients) */
     float *parameters; /* (n_parameters) */

@@ -28,7 +28,7 @@ struct rendezvous {
     char where[SOCKET_ADDRESS_BYTES];
 };
 
-/* Whose node a rank is on: nodes have equally many. */
+/* The node of a rank: all nodes have equally many. */
 static int node_of(const rendezvous_place *place, int rank)
 {
     return rank / place->local_world_size;

@@ -58,7 +58,8 @@ static status check_other_rank(const collective *c, int rank, int world_size)
     return STATUS_OK;
 }
 
-/* Where one array has a row per rank, the other may be this rank's row of it, else they lie apart.
+/* If one array has a row per rank, the other may be this rank's row of it; else they must not
+ * overlap.
  */
 static status check_overlap(const collective *c, int rank, int world_size)
 {

@@ -1,4 +1,5 @@
-/* A collective: what it is, what it means for one rank's memory, and what it is without peers. */
+/* A collective: what it is, what it reads and sets in one rank's memory, and how one rank alone
+ * does it. */
 #ifndef MNIST_DDP_DIST_COLLECTIVE_H
 #define MNIST_DDP_DIST_COLLECTIVE_H
 
@@ -33,9 +34,8 @@ typedef struct collective {
     int root;       /* or the peer of a send or recv */
     float prescale; /* every element is multiplied by it on the way in (float types); 1 if unused */
     uint64_t seq;   /* this group's running number, from 1: names the collective in errors */
-    int64_t
-        timeout_ms; /* of this one: process_group_patience_ms where it is the first of its kind */
-    const char *label; /* what it carries, as process_group_keep_label gave it; NULL: not said */
+    int64_t timeout_ms; /* longer for the first of its kind (process_group_patience_ms) */
+    const char *label;  /* what it carries, as process_group_keep_label gave it; NULL: not said */
 } collective;
 
 /* Bytes that a rank sends to others and gets from them. */
@@ -45,20 +45,20 @@ typedef struct rank_traffic {
 
 const char *collective_kind_name(collective_kind kind); /* "all_reduce" */
 
-/* STATUS_INVALID where the arguments make no sense for this rank of `world_size`: also where its
- * bytes are more than memory can hold, so that the functions below need not look. */
+/* STATUS_INVALID if the arguments make no sense for this rank of `world_size`. Also if its bytes
+ * are more than memory can hold: the functions below need not check. */
 status collective_check(const collective *c, int rank, int world_size);
 
-/* "all_reduce #17 (bucket 1: fc1.weight, fc1.bias)", or with what it carries if it has no label:
- * "all_reduce #17 (2 x f64)". */
+/* "all_reduce #17 (bucket 1: fc1.weight, fc1.bias)", or without a label "all_reduce #17 (2 x f64)".
+ */
 void collective_describe(const collective *c, char *out, size_t size_bytes);
 
 /* What it reads at c->in and sets at c->out on this rank; 0: nothing. */
 size_t collective_in_bytes(const collective *c, int world_size);
 size_t collective_out_bytes(const collective *c, int rank, int world_size);
 
-/* What it moves on this rank where a ring reduces and gathers, and a root or a pair of ranks
- * exchange directly with each other: what a root sends or gets it does so world_size - 1 times. */
+/* What it moves on this rank if a ring reduces and gathers, and a root or a pair of ranks exchange
+ * directly: a root sends or gets its data world_size - 1 times. */
 rank_traffic collective_star_traffic(const collective *c, int rank, int world_size);
 
 /* The same, but broadcast and reduce pass through a chain of ranks that ends at the root. */

@@ -31,8 +31,8 @@ typedef struct group_setup {
  * destroy() may be called. Works are waited for in the order of their launch, by one thread at a
  * time; launch() may be called from another thread meanwhile.
  *
- * Messages say what went wrong with which peer; the front door puts the collective, the rank and
- * the backend in front. */
+ * Messages say what went wrong with which peer. process_group.c puts the collective, the rank and
+ * the backend before them. */
 typedef struct process_group_ops {
     const char *name;   /* as --backend spells it */
     bool device_memory; /* takes a stream and device memory; false: host memory only */
@@ -42,7 +42,7 @@ typedef struct process_group_ops {
     status (*wait)(void *self, void *w, int64_t deadline_ns, int64_t *done_ns);
     /* As process_group_check, without blocking. NULL: nothing to find out. */
     status (*check)(void *self);
-    /* Memory as in process_group_alloc. NULL: the front door makes it. */
+    /* Memory as in process_group_alloc. NULL: process_group.c makes it. */
     status (*alloc)(void *self, size_t size_bytes, void **out);
     /* Also after a failure, and with works not waited for, which it frees. */
     void (*destroy)(void *self);

@@ -29,21 +29,21 @@ typedef struct process_group_options {
     const char *master_addr;
 
     /* Of every collective. With an accelerator, PROCESS_GROUP_FIRST_TIMES as long for making the
-     * group, and for the first collective of a kind, size and root: on the way there each rank
-     * pages in libraries of gigabytes and loads kernels, and one may be much slower than others.
-     * Ranks that have died or stopped are told as soon as ever. */
+     * group, and for the first collective of a kind, size and root: before those each rank pages in
+     * gigabytes of libraries and loads kernels, and one may be much slower than others. A rank that
+     * has died or is stopped is reported as early as otherwise. */
     int64_t timeout_ms;
 
-    /* What process_group_alloc can hand out. What is left of it when a collective is first staged
-     * serves for that from then on. */
+    /* What process_group_alloc can hand out. What is left of it when the first collective is staged
+     * becomes staging memory. */
     size_t shared_bytes;
 
     /* Whose memory collectives with a stream work on; borrowed; NULL: host memory only. */
     struct device *device;
 
     /* Of nccl: called once, by a thread of the group, whose message says what broke it. This rank
-     * has not asked for 10 s, so it hangs in the driver, and only the process's end frees it. May
-     * take no lock of the group. NULL: no such call. */
+     * has made no call of the group for 10 s since, so it hangs in the driver, and only the
+     * process's end frees it. Must take no lock of the group. NULL: no such call. */
     void (*stuck)(void *ctx, status st);
     void *stuck_ctx;
 

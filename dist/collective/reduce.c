@@ -10,7 +10,8 @@
 #pragma STDC FP_CONTRACT OFF
 #endif
 
-/* The loader picks the widest version that the processor has; sanitizers do not bear its ifuncs. */
+/* The loader picks the widest version that the processor has. Sanitizers do not support its ifuncs.
+ */
 #if defined(__x86_64__) && !defined(SANITIZED)
 #define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else

@@ -87,7 +87,7 @@ void first_cause_leave_store(first_cause *c)
     __atomic_store_n(&c->has_left_store, true, __ATOMIC_RELEASE);
 }
 
-/* If that fails the others learn less. */
+/* A failure is ignored: the others then learn less. */
 static void tell(const first_cause *c, const char *name, int rank, const char *text)
 {
     (void)store_set(c->keys, keys_make(c->prefix, name, rank).text, text, strlen(text));
@@ -113,8 +113,8 @@ static bool record_in_word(first_cause *c, int lost)
                                        __ATOMIC_SEQ_CST);
 }
 
-/* The first dead rank that anybody has seen, `dead` being this rank's. Without the store each
- * blames whom it has found. */
+/* The first dead rank that any rank has seen; `dead` is the one that this rank has seen. Without
+ * the store each blames its own. */
 static int agree_on_lost(const first_cause *c, int dead)
 {
     char mine[32];
@@ -222,7 +222,7 @@ static int latest_departed(const first_cause *c)
     return rank >= 0 && rank < c->world_size && rank != c->rank ? rank : NOBODY;
 }
 
-/* A rank that has closed its group: whether the collective waits for it in vain. */
+/* A rank that has closed its group: does the collective still need it? */
 static status check_departed(const awaited *what, int rank, const departure *how, int64_t now_ns)
 {
     if (what->only < 0 && how->number >= what->number)
@@ -245,7 +245,7 @@ static status check_ended(first_cause *c, const awaited *what, int rank, int64_t
                                        : first_cause_death(c, rank);
 }
 
-/* Those that live on without their group, or did so on another host. */
+/* Ranks that closed their group and live on, or were on another host. */
 static status check_living(first_cause *c, const awaited *what, int64_t now_ns)
 {
     const int64_t every_ns = LEAVE_LOOK_MS * INT64_C(1000000);

@@ -1,13 +1,13 @@
 /* Who failed first, for all ranks of a group and for its launcher.
  *
- * A rank that fails takes others with it: whoever waits for it fails and goes, and so the next. The
- * first finding is therefore kept in one record that all ranks share, and everybody names the rank
- * that it names. The record lies in the store; or, if ranks share memory, in a word of that, which
- * also outlives the store.
+ * A rank that fails takes others with it: whoever waits for it fails and ends, and so on. So the
+ * first failure that any rank sees is kept in one record that all ranks share, and all name the
+ * rank that it names. The record lies in the store; or, if ranks share memory, in a word of that,
+ * which also outlives the store.
  *
- * A rank that is through with a collective may go while others still take in what it has sent. It
- * says how far it has come, and its going counts only if it has not come as far as it is needed.
- * One that was killed says nothing.
+ * A rank that has done a collective may leave while others still receive what it has sent. So it
+ * says how many collectives it has done, and its leaving is a failure only for those that need it
+ * in a later one. A rank that was killed says nothing.
  */
 #ifndef MNIST_DDP_DIST_FIRST_CAUSE_H
 #define MNIST_DDP_DIST_FIRST_CAUSE_H
@@ -45,15 +45,16 @@ void first_cause_destroy(first_cause *c); /* accepts NULL */
 /* The processes of all ranks; lives as long as c. */
 const peers *first_cause_peers(const first_cause *c);
 
-/* The store may be gone from now on: it is not asked any more. From any thread. */
+/* The store may be gone from now on, and is not asked any more. From any thread. */
 void first_cause_leave_store(first_cause *c);
 
-/* STATUS_PEER: "rank 2 (pid 71) is gone". Whoever notices a death soon ends too, and so the others
- * find several dead: named is the first that any rank has seen, `dead` being this rank's. */
+/* STATUS_PEER: "rank 2 (pid 71) is gone". Whoever notices a death soon ends too, so the others find
+ * several dead. Named is the first that any rank has seen; `dead` is the one that this rank has
+ * seen. */
 status first_cause_death(first_cause *c, int dead);
 
-/* A library blames a peer, and its words are this thread's message. Puts in front whose process has
- * ended, if one has or does within 100 ms; false: none. */
+/* A library blames a peer, and its words are this thread's message. Puts before it whose process
+ * has ended, if one has or does within 100 ms; false: none. */
 bool first_cause_blame(first_cause *c);
 
 /* STATUS_PEER: "rank 2 (pid 71) has closed its process group"; p NULL: without the process. */
@@ -66,15 +67,15 @@ typedef struct departure {
     char words[512];
 } departure;
 
-/* This rank closes its group. Shared memory holds only that, and whom it had lost. */
+/* This rank closes its group. Shared memory keeps only that, and whom it had lost. */
 void first_cause_depart(first_cause *c, const departure *how);
 
-/* With shared memory: whether a rank has closed its group or seen another one die; and then that
- * failure, STATUS_PEER with both. */
+/* With shared memory: has a rank closed its group, or seen another one die? Then that failure,
+ * STATUS_PEER with both. */
 bool first_cause_is_known(const first_cause *c);
 status first_cause_known(const first_cause *c);
 
-/* This rank gives up on that one, which does not come: told with this rank's departure. */
+/* This rank no longer waits for that one: told with this rank's departure. */
 void first_cause_give_up_on(first_cause *c, int rank);
 
 /* What follows asks the store, and takes as long as that does. */
@@ -86,19 +87,19 @@ typedef struct awaited {
     int64_t since_ns; /* when it began, or when the one before had ended */
 } awaited;
 
-/* Notes who has ended by now, in a few microseconds. One thread's alone, as is the next. */
+/* Notes who has ended by now, in a few microseconds. Only one thread may call it and the next. */
 void first_cause_look(first_cause *c, int64_t now_ns);
 
-/* STATUS_OK, or the failure of a rank that is needed and gone for a little while: STATUS_PEER, or
- * what it says itself why it left. Asks the store only if somebody is gone, or if the collective
- * has taken a second, and then every second. */
+/* STATUS_OK, or the failure of a rank that is needed and has been gone for a little while:
+ * STATUS_PEER, or its own reason. Asks the store only if a rank is gone; after the collective has
+ * taken a second, also once a second. */
 status first_cause_check(first_cause *c, const awaited *what, int64_t now_ns);
 
 /* This rank has waited in collective `number` for half the timeout. */
 void first_cause_tell_waiting(const first_cause *c, uint64_t number);
 
-/* Who is late in it: ": rank 2 (pid 71) is stopped", ": rank 2 has not come, nor rank 3", or "" if
- * nobody is found. Processes of this host are looked at first: the store may be one that has
+/* Which rank is late in it: ": rank 2 (pid 71) is stopped", ": rank 2 has not come, nor rank 3", or
+ * "" if nobody is found. Processes of this host are looked at first: the store may be one that has
  * stopped. */
 void first_cause_name_late(const first_cause *c, uint64_t number, char *out, size_t size_bytes);
 

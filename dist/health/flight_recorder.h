@@ -1,4 +1,4 @@
-/* The last collectives of a rank, always kept: what went on before one failed. */
+/* The last collectives of a rank, always kept: what ran before one failed. */
 #ifndef MNIST_DDP_DIST_FLIGHT_RECORDER_H
 #define MNIST_DDP_DIST_FLIGHT_RECORDER_H
 
@@ -28,7 +28,7 @@ typedef struct flight_record {
 typedef struct flight_recorder {
     flight_record records[FLIGHT_RECORDER_LENGTH]; /* number n is at n % length */
     uint64_t last;                                 /* its number; 0: none */
-    struct trace_lane *lane;                       /* NULL, or where ends are told as well */
+    struct trace_lane *lane;                       /* gets a span of each that ended; NULL: none */
 } flight_recorder;
 
 /* Numbers go up by one. */

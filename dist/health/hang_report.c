@@ -55,7 +55,7 @@ static bool read_page(const hang_report_options *o, int rank, rank_snapshot *out
            out->attempt == o->attempt;
 }
 
-/* Does the store answer? A lost way to it would hold each call up for the client's whole timeout.
+/* Does the store answer? If it is out of reach, each call takes the client's whole timeout.
  */
 static bool store_answers(const hang_report_options *o)
 {
@@ -116,7 +116,7 @@ static bool differs(uint64_t number, const char *theirs, uint64_t seq, const cha
     return number == seq && strcmp(theirs, ours) != 0;
 }
 
-/* In words; "" if it lives on. */
+/* In words; "" if it runs. */
 static const char *process_of(const rank_snapshot *s)
 {
     return s->state == RANK_STOPPED ? "is stopped (SIGSTOP, or a debugger) and "
@@ -124,8 +124,8 @@ static const char *process_of(const rank_snapshot *s)
                                     : "";
 }
 
-/* The sentence about a rank that has not entered `what`, in which others wait; after_name or
- * after_it says how its process is. */
+/* The sentence about a rank that has not entered `what`, in which others wait. after_name and
+ * after_it say what its process does. */
 static void say_missing(const rank_snapshot *s, const char *what, const char *after_name,
                         const char *after_it, char *out, size_t size_bytes)
 {
@@ -133,7 +133,7 @@ static void say_missing(const rank_snapshot *s, const char *what, const char *af
              what, after_it, s->doing);
 }
 
-/* What sets a rank apart; false if it stands where this one stands, or is just on its way. */
+/* How a rank differs from this one; false if it waits too, or may still come. */
 static bool explain_one(const rank_snapshot *own, const rank_snapshot *s, bool timed_out, char *out,
                         size_t size_bytes)
 {
@@ -197,7 +197,7 @@ __attribute__((format(printf, 2, 3))) static void add(sentence *to, const char *
     to->length += strlen(end);
 }
 
-/* The first rank that does something else says enough. */
+/* Names the first rank that issued another collective; one is enough. */
 static void name_mismatch(const hang_report_options *o, const rank_snapshot *snapshots,
                           const bool *known, sentence *to)
 {
@@ -209,7 +209,7 @@ static void name_mismatch(const hang_report_options *o, const rank_snapshot *sna
         if (other == NULL)
             continue;
         add(to,
-            "rank %d issued %s where rank %d issued %s: one of them has left out a collective, as "
+            "rank %d issued %s, but rank %d issued %s: one of them has left out a collective, as "
             "with uneven inputs",
             rank, other, o->rank, ours);
         return;

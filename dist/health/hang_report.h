@@ -1,9 +1,9 @@
-/* Who it was that others waited for, and where it was last: from what the ranks note of themselves
- * (dist/health/rank_status.h), also of those that are stopped or dead.
+/* Which rank the others waited for, and what it did last: from what each rank notes of itself
+ * (dist/health/rank_status.h), also of ranks that are stopped or dead.
  *
  * A rank whose collective has failed asks for it, and so does the launcher when its ranks end. A
- * rank that fails says where it stands under the store's key "seen/<rank>", and says it also of the
- * ranks of its host that cannot.
+ * rank that fails publishes its status under the store's key "seen/<rank>", and that of the ranks
+ * of its host that cannot.
  */
 #ifndef MNIST_DDP_DIST_HANG_REPORT_H
 #define MNIST_DDP_DIST_HANG_REPORT_H
@@ -19,21 +19,21 @@ typedef struct hang_report_options {
     const char *folder;  /* of the pages of this host's ranks; NULL */
     const rank_status *page;
     int rank, world_size, attempt;
-    int64_t wait_ms; /* for ranks of other hosts to say where they stand */
-    bool timed_out;  /* false: the collective failed before, and who is only late is no news */
+    int64_t wait_ms; /* for ranks of other hosts to publish their status */
+    bool timed_out;  /* false: it failed otherwise; who is only late is not named */
 } hang_report_options;
 
 enum { HANG_REPORT_BYTES = 1024 };
 
 /* By a rank that fails: publishes what is known here, then writes into `out` (HANG_REPORT_BYTES)
- * what sets the other ranks apart from this one, as "rank 2 never entered all_reduce #17 (bucket 1:
+ * how the other ranks differ from this one, as "rank 2 never entered all_reduce #17 (bucket 1:
  * fc1.weight, fc1.bias); it was last in the data loader, step 12 in epoch 1, 3.2 s ago"; "" if
  * nothing is known. Blocks wait_ms at most, and some seconds more if the store does not answer. */
 void hang_report_explain(const hang_report_options *options, char *out);
 
 /* By the launcher of ranks of this host, as they were when trouble began; one whose pid is 0 is not
- * known. What sets them apart, as lines: who never entered the collective that others wait in, who
- * is stopped, who was elsewhere. Free with free(); NULL: nothing. */
+ * known. How they differ, as lines: who never entered the collective that others wait in, who is
+ * stopped, who was elsewhere. Free with free(); NULL: nothing. */
 char *hang_report_lines(const rank_snapshot *ranks, int n);
 
 #endif

@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 typedef enum moment {
-    /* The phases: all time of training is counted as one of these. */
+    /* The phases: all training time counts as one of these. */
     MOMENT_LOAD,
     MOMENT_BROADCAST, /* parameters to replicas or ranks */
     MOMENT_SCATTER,   /* inputs to replicas */

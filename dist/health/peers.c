@@ -32,7 +32,7 @@ static membership members(const group_setup *setup, char prefix[PREFIX_BYTES])
         .store = o->store, .prefix = prefix, .member = o->rank, .n = o->world_size, .noun = "rank"};
 }
 
-/* A meeting's compare(): what all ranks say, one a line. */
+/* A meeting's compare(): the records of all ranks, one a line. */
 static status list_all(void *ctx, char *const records[], char **outcome)
 {
     int n = *(const int *)ctx;

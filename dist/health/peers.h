@@ -1,5 +1,5 @@
-/* The processes of a group's ranks, and which of them live: seen through pidfds and /proc if all
- * ranks are on this host, else nothing is seen.
+/* The processes of a group's ranks, and which of them live: watched through pidfds and /proc if all
+ * ranks are on this host, else not at all.
  *
  * The ranks meet (membership.h): each says who it is, or why it goes no further, and all get the
  * same list.

@@ -10,7 +10,7 @@
 
 enum { STAT_BYTES = 512 };
 
-/* State and start. They come after the name, which may hold anything but ends at the last bracket.
+/* State and start. They come after the name, which may hold anything and ends at the last bracket.
  * false: they were not read; errno says why. */
 static bool read_stat(int pid, char *state, uint64_t *start)
 {

@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* A number may be given to another process later; together with the start it is never. */
+/* A pid may be given to another process later; a pid with its start never is. */
 typedef struct process_id {
     int32_t pid;    /* as this process's namespace numbers it */
     uint64_t start; /* in clock ticks since the machine started; 0: not known */

@@ -22,8 +22,8 @@ enum { LAYOUT = 3, LABELS = 16, LABEL_BYTES = 200, NO_LABEL = LABELS };
 
 static const uint64_t MAGIC = 0x6d6e6973742d7067;
 
-/* A collective as the page holds it. A reader that comes in between two stores sees parts of two:
- * as this is for people to read, no lock is worth its price. */
+/* A collective as the page holds it. A reader between two stores sees parts of two collectives.
+ * People read this, so a lock is not worth its price. */
 typedef struct page_collective {
     _Atomic uint64_t seq; /* 0: none */
     _Atomic uint64_t count;
@@ -51,7 +51,7 @@ static void page_path(const char *folder, int rank, const char *suffix, char *ou
     snprintf(out, FILE_PATH_BYTES, "%s/rank%d.page%s", folder, rank, suffix);
 }
 
-/* A name of its own first: a rank of an older attempt may still have the other one mapped. */
+/* Made under another name first: a rank of an older attempt may still have the final one mapped. */
 static status map_file(const rank_status_options *options, rank_status **out)
 {
     char path[FILE_PATH_BYTES], temporary[FILE_PATH_BYTES];
@@ -64,7 +64,7 @@ static status map_file(const rank_status_options *options, rank_status **out)
     int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
         return FAIL(STATUS_IO, "create %s: %s", temporary, strerror(errno));
-    /* Without blocks of its own a full disk would be a signal at the first store. */
+    /* Takes its blocks now: else a full disk would be a SIGBUS at the first store. */
     int error = posix_fallocate(fd, 0, sizeof(rank_status));
     void *memory = MAP_FAILED;
     if (error == 0) {

@@ -1,5 +1,5 @@
-/* Where a rank is: one page that it keeps up to date, at a few stores per change, and that others
- * of its host can read also when it hangs, is stopped or has been killed.
+/* Where a rank is: one page that it keeps up to date with a few stores per change. Others on its
+ * host can read it even if the rank hangs, is stopped or was killed.
  *
  * With a folder the page is the file <folder>/rank<r>.page, mapped; without one it is only its own.
  */
@@ -36,7 +36,7 @@ void rank_status_enter(rank_status *page, moment m);
 void rank_status_step(rank_status *page, int64_t epoch, int64_t step);
 void rank_status_launch(rank_status *page, const struct collective *c);
 void rank_status_wait(rank_status *page, const struct collective *c, int64_t now_ns);
-void rank_status_end_wait(rank_status *page); /* not where it failed: that is where the rank is */
+void rank_status_end_wait(rank_status *page); /* not after a failure: it stays there */
 void rank_status_fail(rank_status *page);     /* the rank has failed, and says why itself */
 
 typedef enum rank_state {
@@ -65,8 +65,8 @@ typedef struct rank_snapshot {
 /* Of this process. */
 void rank_status_look(const rank_status *page, rank_snapshot *out);
 
-/* Of a rank whose page lies in `folder`. STATUS_IO where there is none; STATUS_PEER where it is not
- * a page, or of a process on another host, whose page cannot be trusted to be fresh. */
+/* Of a rank whose page lies in `folder`. STATUS_IO if there is none; STATUS_PEER if it is no page,
+ * or of a process on another host, whose page may be out of date. */
 status rank_status_read(const char *folder, int rank, rank_snapshot *out);
 
 #ifdef __cplusplus

@@ -51,7 +51,7 @@ status lease_look(store *s, const char *prefix, int member, last_heartbeat *seen
     return STATUS_OK;
 }
 
-/* Holds the member from now on, if `from` ("": nobody) did until now. */
+/* Holds the member from now on, if `from` ("": nobody) held it until now. */
 static status take_from(lease *l, store *s, int member, const char *from, bool *taken,
                         char who[LEASE_WHO_BYTES])
 {
@@ -72,7 +72,7 @@ status lease_take(lease *l, store *s, int member, bool *taken, char who[LEASE_WH
     return take_from(l, s, member, "", taken, who);
 }
 
-/* All are held: takes one that falls free or silent. */
+/* All are held: takes one that is released, or whose holder is silent. */
 static status take_over(lease *l, store *s, const lease_wish *wish, bool *taken)
 {
     char holder[LEASE_BYTES], who[LEASE_WHO_BYTES];

@@ -1,7 +1,8 @@
 /* Who is member m of a group: one process holds the lease on it. Keys: keys.h.
  *
- * The ranks of a job take their leases for good. An agent's lease is a node's number: it renews
- * it while it lives, and whoever has been silent for too long loses it to the next one who asks.
+ * The ranks of a job take their leases for good. An agent's lease is a node's number: the agent
+ * renews it while it lives. An agent that was silent for too long loses it to the next one that
+ * asks.
  */
 #ifndef MNIST_DDP_DIST_MEMBERSHIP_LEASE_H
 #define MNIST_DDP_DIST_MEMBERSHIP_LEASE_H

@@ -57,7 +57,8 @@ static void linger(const membership *m)
     } while (!clock_passed(deadline_ns));
 }
 
-/* Only these two are the group's own: any other failure is one member's, and costs it the others.
+/* Only these two are failures of the group. Any other is one member's; to the others it is
+ * STATUS_PEER.
  */
 static bool is_shared(status st)
 {
@@ -96,7 +97,8 @@ static status refuse(const membership *m, status st, bool names_member, char **h
     return set_first(m, KEYS_OUTCOME, text, held);
 }
 
-/* A failure of the meeting becomes that of all; or the outcome stands that came before it. */
+/* A failure of the meeting becomes that of all, unless an outcome came before it: that one stands.
+ */
 static status share_failure(const membership *m, status st, bool has_come, char **outcome)
 {
     char *held = NULL;
@@ -198,7 +200,7 @@ static status compare_all(const membership *m, const meeting *how, char **outcom
     return st;
 }
 
-/* One process alone is this member. */
+/* No other process may be this member. */
 static status take_lease(const membership *m)
 {
     lease own;

@@ -1,9 +1,9 @@
-/* A group of members meets at a store: the ranks of a job, or the launchers of its nodes.
+/* A group of members meets at a store: the ranks of a job, or the agents of its nodes.
  *
  * Each posts a record of its own. The last one to come compares them all, and all hear the outcome,
- * or the reason why there is none: who differs in what, who has not come by the deadline, who has
- * given up. Whoever waits hears that at once. The first outcome stands; who comes later hears it
- * too. Keys: keys.h, under the group's prefix.
+ * or why there is none: who differs in what, who has not come by the deadline, who has given up.
+ * Whoever waits hears that at once. The first outcome stands; members that come later hear it too.
+ * Keys: keys.h, under the group's prefix.
  */
 #ifndef MNIST_DDP_DIST_MEMBERSHIP_H
 #define MNIST_DDP_DIST_MEMBERSHIP_H
@@ -31,12 +31,12 @@ typedef struct meeting {
     int64_t deadline_ns;
     const char *late; /* "has not joined": of the first member that has not come by the deadline */
 
-    /* By whoever comes last. Sets *outcome to a text, to be freed, or leaves it NULL for "". A
-     * failure is that of all members: its words must fit all. NULL: to have come is all. */
+    /* By whoever comes last. Sets *outcome to a text, to be freed, or leaves it NULL for "". Its
+     * failure is that of all members, and its words must fit all. NULL: nothing is compared. */
     status (*compare)(void *ctx, char *const records[], char **outcome);
 
     /* Every few seconds, and at the deadline (is_over), if some are not there. At the deadline it
-     * fails with all their names. NULL: `late` says it, and nothing is said before. */
+     * fails with all their names. NULL: only `late` is said, at the deadline. */
     status (*missing)(void *ctx, const bool *there, bool is_over);
     void *ctx;
 } meeting;

@@ -146,8 +146,8 @@ status socket_listen(const char *host, int port, int *fd, int *bound_port)
 
 status socket_accept(int listen_fd, int *fd)
 {
-    /* One connection that broke while it waited says nothing of the next; but no failure is looked
-     * past for ever. */
+    /* A connection that broke while it waited says nothing of the next one. But after a few
+     * failures that is told. */
     for (int tries = 0;; tries++) {
         int made = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (made >= 0) {
@@ -217,7 +217,7 @@ status socket_connect(const char *host, int port, int64_t deadline_ns, int *fd)
         left++;
     status st = STATUS_OK;
     for (const struct addrinfo *a = list; a != NULL && made < 0; a = a->ai_next, left--) {
-        /* An address that swallows packets leaves the others their share of the time. */
+        /* An address that drops packets leaves the others their share of the time. */
         int64_t now = clock_now_ns();
         int64_t until = now < deadline_ns ? now + (deadline_ns - now) / left : deadline_ns;
         int error = try_connect(a, until, &made);

@@ -1,4 +1,4 @@
-/* TCP and UNIX sockets with deadlines. Short transfers and EINTR are handled here and nowhere else.
+/* TCP and UNIX sockets with deadlines. Short transfers and EINTR are handled here, and only here.
  */
 #ifndef MNIST_DDP_DIST_SOCKET_H
 #define MNIST_DDP_DIST_SOCKET_H
@@ -8,18 +8,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* All sockets are close-on-exec and non-blocking and, where TCP, TCP_NODELAY. *fd is owned by the
+/* All sockets are close-on-exec and non-blocking; TCP ones also TCP_NODELAY. *fd is owned by the
  * caller, who closes it with close(). A fork without exec shares them. */
 
 /* Listens on host (a name or address; NULL: all addresses of both families) and port (0: a free
- * one); *bound_port is the port had. STATUS_UNKNOWN_HOST if the name does not resolve. STATUS_IO
- * where the port cannot be had; the message says who holds it where that can be read, and suggests
- * a free one. */
+ * one); *bound_port is the port. STATUS_UNKNOWN_HOST if the name does not resolve. STATUS_IO if the
+ * port cannot be had; the message says who holds it, if that can be read, and suggests a free one.
+ */
 status socket_listen(const char *host, int port, int *fd, int *bound_port);
 
-/* A connection that is waiting to be accepted; *fd is -1 where there is none. Does not block.
- * STATUS_NO_MEMORY where this process or host has no descriptor left for it; STATUS_IO for a
- * failure that the next call would meet again. */
+/* A connection that is waiting to be accepted; *fd is -1 if there is none. Does not block.
+ * STATUS_NO_MEMORY if this process or host has no descriptor left for it; STATUS_IO for a failure
+ * that the next call would meet again. */
 status socket_accept(int listen_fd, int *fd);
 
 /* One attempt at every address of host. STATUS_REFUSED if nobody listens there, STATUS_TIMEOUT if
@@ -33,13 +33,13 @@ status socket_connect(const char *host, int port, int64_t deadline_ns, int *fd);
  * what it waited for. */
 status socket_await(int fd, short events, int64_t deadline_ns);
 
-/* Moves exactly size_bytes. STATUS_PEER where the other side hung up, STATUS_TIMEOUT at the
- * deadline. */
+/* Moves exactly size_bytes. STATUS_PEER if the other side hung up, STATUS_TIMEOUT at the deadline.
+ */
 status socket_send(int fd, const void *data, size_t size_bytes, int64_t deadline_ns);
 status socket_receive(int fd, void *data, size_t size_bytes, int64_t deadline_ns);
 
-/* Moves what can be moved without blocking; *moved may be 0. STATUS_PEER where the other side hung
- * up. */
+/* Moves what can be moved without blocking; *moved may be 0. STATUS_PEER if the other side hung up.
+ */
 status socket_send_some(int fd, const void *data, size_t size_bytes, size_t *moved);
 status socket_receive_some(int fd, void *data, size_t size_bytes, size_t *moved);
 
@@ -49,7 +49,7 @@ status socket_receive_some(int fd, void *data, size_t size_bytes, size_t *moved)
 status socket_listen_local(const char *name, int *fd);
 status socket_accept_local(int listen_fd, int64_t deadline_ns, int *fd);
 
-/* STATUS_PEER at once where nobody listens on the name. */
+/* STATUS_PEER at once if nobody listens on the name. */
 status socket_connect_local(const char *name, int64_t deadline_ns, int *fd);
 
 /* Passes one open descriptor; the receiver gets its own, close-on-exec. The sender keeps its own.

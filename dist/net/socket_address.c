@@ -22,7 +22,7 @@ status socket_address_resolve(const char *host, int port, struct addrinfo **out)
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_NUMERICSERV | (host == NULL ? AI_PASSIVE : 0)};
     int error = getaddrinfo(host, service, &hints, out);
-    /* localhost is loopback also where /etc/hosts does not say so (RFC 6761, 6.3). */
+    /* localhost is loopback even if /etc/hosts does not say so (RFC 6761, 6.3). */
     if (error != 0 && host != NULL && strcmp(host, "localhost") == 0)
         error = getaddrinfo(NULL, service, &hints, out);
     if (error == EAI_SYSTEM && (errno == EMFILE || errno == ENFILE))
@@ -72,7 +72,7 @@ void socket_address_peer(int fd, char *out)
     socket_address_name(from, atoi(port), out);
 }
 
-/* 127.0.0.0/8, ::1, or the former in IPv6's clothes. */
+/* 127.0.0.0/8, ::1, or the former mapped to IPv6. */
 static bool is_loopback(const struct sockaddr *address, uint32_t *v4)
 {
     *v4 = 0;
@@ -90,7 +90,7 @@ static bool is_loopback(const struct sockaddr *address, uint32_t *v4)
            (IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr) && in6.sin6_addr.s6_addr[12] == 127);
 }
 
-/* 0.0.0.0 or ::, in whichever clothes. */
+/* 0.0.0.0 or ::, mapped or not. */
 static bool is_wildcard(const struct sockaddr *address)
 {
     if (address->sa_family == AF_INET) {

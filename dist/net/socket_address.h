@@ -17,10 +17,10 @@ status socket_address_resolve(const char *host, int port, struct addrinfo **out)
 /* "host:port", with brackets around an IPv6 address. `out` has SOCKET_ADDRESS_BYTES. */
 void socket_address_name(const char *host, int port, char *out);
 
-/* "host (address):port", or "address:port" where host is the address itself. */
+/* "host (address):port", or "address:port" if host is the address itself. */
 void socket_address_describe(const char *host, int port, const struct addrinfo *address, char *out);
 
-/* The other side of a connection, "10.0.0.3:4711"; "?" where there is none. */
+/* The other side of a connection, "10.0.0.3:4711"; "?" if there is none. */
 void socket_address_peer(int fd, char *out);
 
 /* Whether connections to `host` cannot leave this host: every address of it is a loopback address.
@@ -37,17 +37,17 @@ bool socket_address_says_loopback(const char *host);
 bool socket_address_home(const char *host, char *number, char *why);
 
 /* Where a process of this user, on this host, listens on a TCP port: "10.0.0.1", "::" for all.
- * false where nobody does, or /proc does not tell. `number` has SOCKET_ADDRESS_BYTES. */
+ * false if nobody does, or /proc does not tell. `number` has SOCKET_ADDRESS_BYTES. */
 bool socket_address_own_listener(int port, char *number);
 
 /* The port that a socket is bound to; -1 with errno. */
 int socket_address_port(int fd);
 
-/* A TCP port that nobody holds just now; 0 where none can be found. */
+/* A TCP port that nobody holds just now; 0 if none can be found. */
 int socket_address_free_port(void);
 
-/* Who listens on a TCP port of this host, as in "pid 4711 (python train.py)". false where /proc
- * does not tell. */
+/* Who listens on a TCP port of this host, as in "pid 4711 (python train.py)". false if /proc does
+ * not tell. */
 bool socket_address_holder(int port, char *out, size_t size_bytes);
 
 #endif

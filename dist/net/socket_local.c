@@ -30,7 +30,7 @@ static int make_socket(void)
     return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* STATUS_PEER where the other side belongs to another user. */
+/* STATUS_PEER if the other side belongs to another user. */
 static status check_peer(int fd)
 {
     struct ucred peer;
@@ -158,7 +158,7 @@ status socket_send_descriptor(int fd, int descriptor, int64_t deadline_ns)
     }
 }
 
-/* The descriptor in a message; -1 where there is none. */
+/* The descriptor in a message; -1 if there is none. */
 static int descriptor_of(struct msghdr *message)
 {
     int descriptor = -1;

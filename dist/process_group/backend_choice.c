@@ -80,7 +80,7 @@ static status read_member(const char *line, int rank, member *out)
     return STATUS_OK;
 }
 
-/* STATUS_INVALID if a rank does not go together with rank 0. */
+/* STATUS_INVALID if a rank does not agree with rank 0. */
 static status compare(const member *mine, const member *other, int rank)
 {
     if (strcmp(other->backend, mine->backend) != 0)
@@ -99,7 +99,7 @@ static status compare(const member *mine, const member *other, int rank)
     return STATUS_OK;
 }
 
-/* Whether two ranks share a host, be it from different containers. */
+/* Whether two ranks share a host, even if their containers differ. */
 static bool same_host(const member *a, const member *b)
 {
     size_t length = strcspn(a->place, "/");
@@ -136,7 +136,7 @@ static status refuse_nccl(const member *members, int n, bool one_host)
                 other, rank, members[rank].gpu, one_host ? "shm" : "gloo");
 }
 
-/* What all ranks say into one word. */
+/* Makes one outcome of what all ranks say. */
 static status choose(const member *members, int n, char **outcome)
 {
     int other;

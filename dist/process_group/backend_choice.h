@@ -1,5 +1,5 @@
-/* Which backend a group uses, agreed upon by all its ranks through the store before any of them
- * opens it: so that a mistake on one rank is one clear message on all, not a hang. */
+/* Which backend a group uses. All its ranks agree on it through the store before any of them opens
+ * it: so a mistake on one rank is one clear message on all, not a hang. */
 #ifndef MNIST_DDP_DIST_BACKEND_CHOICE_H
 #define MNIST_DDP_DIST_BACKEND_CHOICE_H
 
@@ -19,10 +19,10 @@ status backend_choice_check(const char *name);
 /* STATUS_INVALID if `name` is a backend for GPUs only, for ranks that compute on the CPU. */
 status backend_choice_check_cpu(const char *name);
 
-/* Returns once every rank is there, after options->timeout_ms at most: STATUS_TIMEOUT with the first
- * rank that is missing. STATUS_INVALID if ranks disagree on backend, world_size or shared_bytes, if
- * shm is asked for and they are not on one host, or nccl and not every rank has a GPU of its own;
- * the module's error if the backend cannot be opened. All ranks return the same. */
+/* Returns once every rank is there, within options->timeout_ms: else STATUS_TIMEOUT with the first
+ * missing rank. STATUS_INVALID if ranks disagree on backend, world_size or shared_bytes, if shm is
+ * asked for and they are not on one host, or nccl and not every rank has a GPU of its own; the
+ * module's error if the backend cannot be opened. All ranks return the same. */
 status backend_choice_make(const process_group_options *options, backend_choice *out);
 
 #endif

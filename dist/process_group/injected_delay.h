@@ -1,6 +1,7 @@
 /* The injected delay: a slow wire that carries one message at a time. A message gets the wire when
- * it is sent or when the one before has left it, whichever is later, keeps it for the delay, and
- * has not arrived before. It runs by the clock, whatever the caller does meanwhile. */
+ * it is sent, or when the one before has left it, if that is later. It keeps the wire for the
+ * delay, and arrives no earlier. The delay runs by the clock, whatever the caller does meanwhile.
+ */
 #ifndef MNIST_DDP_DIST_INJECTED_DELAY_H
 #define MNIST_DDP_DIST_INJECTED_DELAY_H
 

@@ -51,8 +51,8 @@ static status set(const char *name, const char *value)
     return FAIL(STATUS_NO_MEMORY, "set %s: %s", name, strerror(errno));
 }
 
-/* NCCL opens the file anew, from its beginning: a log that is one keeps its bytes, and NCCL's go
- * beside it. In the name % begins a pattern of NCCL's. */
+/* NCCL truncates the file that it opens. So if stderr is a file, NCCL gets another one beside it. A
+ * % in the name begins one of NCCL's patterns. */
 static void name_log(char *out, size_t size_bytes)
 {
     struct stat about;

@@ -1,10 +1,11 @@
-/* The checked front door: numbers, the trivial cases, staging, the order of waits, the rule that a
- * failed collective breaks its group for good, and times. Backends stay small.
+/* What stands before every backend: checks, numbers, the trivial cases, staging, the order of
+ * waits, times, and the rule that a failed collective breaks its group for good. So backends stay
+ * small.
  *
- * A collective on device memory whose backend takes host memory only is held back until its data
- * has been copied out, which process_group_wait waits for; so are all behind it, as backends get
- * collectives in the same order on all ranks, be they staged there or not. While the first bucket
- * of a backward pass is waited for, the device computes the rest.
+ * If the backend takes host memory only, a collective on device memory is held back until its data
+ * has been copied out; process_group_wait waits for that. All launched after it are held back too:
+ * a backend gets the collectives in the same order on all ranks. While the first bucket of a
+ * backward pass is waited for, the device computes the rest.
  */
 #include "dist/process_group/process_group.h"
 
@@ -250,8 +251,8 @@ status process_group_alloc(process_group *group, size_t size_bytes, void **out)
     return st;
 }
 
-/* A staging_memory_fn. What is left of the group's memory, once and whole: there the backend needs
- * no copies. */
+/* A staging_memory_fn. Hands out what is left of the group's memory, whole and once: there the
+ * backend needs no copies. */
 static status staging_memory(void *ctx, size_t size_bytes, void **out, size_t *got_bytes)
 {
     process_group *group = ctx;

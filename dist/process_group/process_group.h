@@ -1,4 +1,4 @@
-/* Collectives among the ranks of a job: the checked front door to all backends. */
+/* Collectives among the ranks of a job, on any backend. */
 #ifndef MNIST_DDP_DIST_PROCESS_GROUP_H
 #define MNIST_DDP_DIST_PROCESS_GROUP_H
 
@@ -23,10 +23,10 @@ typedef struct device_stream device_stream; /* kernels/device.h */
 status process_group_create(const process_group_options *options, process_group **out);
 
 /* Accepts NULL. Peers that still wait in a collective fail with STATUS_PEER. Does not wait for
- * peers, but on gloo up to 2 s each for a last barrier and a goodbye through the store while all
- * are well: gloo loses data that is under way when its sockets close; and on nccl up to 3 s each
- * for NCCL's own goodbye and for the device to run empty. Works not waited for are dropped. Graphs
- * that hold collectives must be gone. */
+ * peers, with two exceptions if nothing has failed. gloo: up to 2 s each for a last barrier and a
+ * goodbye through the store, as gloo loses data under way when its sockets close. nccl: up to 3 s
+ * each for ncclCommFinalize and for the device's work to end. Works not waited for are dropped.
+ * Graphs that hold collectives must be gone. */
 void process_group_destroy(process_group *group);
 
 int process_group_rank(const process_group *group);
@@ -56,12 +56,12 @@ status process_group_check(process_group *group);
 void process_group_write_flight_record(process_group *group, FILE *file);
 
 /* Zeroed host memory, aligned to 64 bytes, that belongs to the group until it is destroyed. Every
- * rank asks for the same sizes in the same order; collectives on such memory need no copies where
- * the backend can read its peers' (shm). */
+ * rank asks for the same sizes in the same order; collectives on such memory need no copies if the
+ * backend can read its peers' (shm). */
 status process_group_alloc(process_group *group, size_t size_bytes, void **out);
 
-/* For all collectives: `stream` NULL: arrays are host memory. Else it is the device's stream,
- * arrays are device memory, and the collective comes behind the work enqueued there so far; where a
+/* For all collectives: if `stream` is NULL, arrays are host memory. Else it is the device's stream,
+ * arrays are device memory, and the collective comes after the work enqueued there so far; if the
  * backend takes host memory only, they are staged through pinned host memory. Ranks issue the same
  * collectives in the same order. prescale must be 1 for DTYPE_I64, whose sums wrap. Sums are taken
  * in an order fixed by rank and position: same inputs, same bits, on every rank; for the extremes
@@ -84,11 +84,11 @@ status process_group_all_reduce_async(process_group *group, const reduction *wha
                                       device_stream *stream, work **out_work);
 
 /* Host memory: blocks until the collective is done, at most the group's timeout. Device memory:
- * what is enqueued on the stream from now on finds it done; blocks only where it was staged. The
+ * what is enqueued on the stream from now on finds it done; blocks only if it was staged. The
  * timeout of a collective that runs on the device counts while it runs and shows in
  * process_group_check. Consumes the work, also on failure. A failure breaks the group for good:
  * STATUS_TIMEOUT or STATUS_PEER with the rank, the collective's kind and number. *elapsed_ns,
- * unless NULL: from launch to done; 0 where that is not known to the host. */
+ * unless NULL: from launch to done; 0 if the host does not know that. */
 status process_group_wait(process_group *group, work *w, int64_t *elapsed_ns);
 
 /* Launch and wait. STATUS_INVALID while works are still to be waited for. */
@@ -102,7 +102,7 @@ status process_group_barrier(process_group *group); /* the host blocks */
 status process_group_reduce(process_group *group, const reduction *what, int root,
                             device_stream *stream);
 
-/* Not of every backend: one that cannot do them refuses them by name. */
+/* Not on every backend: one that cannot do them says so by name. */
 /* in (count) of rank r -> out (world_size, count) row r, on all ranks. */
 status process_group_all_gather(process_group *group, const void *in, void *out, size_t count,
                                 dtype type, device_stream *stream);

@@ -1,11 +1,11 @@
-/* Host memory comes in chunks, pinned once. A chunk is handed out from its beginning to its end and
- * is empty again when all that lies in it has been released: training does so in every step, as
- * all buckets are waited for, and so takes the same places each time. What does not fit goes to the
- * next chunk.
+/* Host memory comes in chunks, pinned once. A chunk is handed out from its beginning to its end,
+ * and is empty again after all that lies in it was released. Training releases all in every step,
+ * as all buckets are waited for, and so uses the same places each time. What does not fit goes to
+ * the next chunk.
  *
- * The device's copies order themselves: a copy out comes behind all work enqueued before, also
- * behind the copy in that still reads the same place. Hence even a collective that reads nothing on
- * this rank begins with a copy out.
+ * The stream orders the copies: a copy out comes after all work enqueued before it, also after the
+ * copy in that still reads the same place. So even a collective that reads nothing on this rank
+ * begins with a copy out.
  */
 #include "dist/process_group/staging.h"
 
@@ -114,7 +114,7 @@ static status take_item(staging *s, staged **out)
     return STATUS_OK;
 }
 
-/* In place where in and out are equally long, else one behind the other. */
+/* In place if in and out are equally long, else one after the other. */
 static status place(staging *s, const collective *c, staged *item)
 {
     bool in_place =

@@ -1,4 +1,4 @@
-/* Collectives on device memory for backends that take host memory only: what they read is copied to
+/* Collectives on device memory for backends that take host memory only. What they read is copied to
  * pinned host memory, they work there, and what they set is copied back.
  *
  * The calls marked "group's lock" are made by one thread at a time, the others by the thread that
@@ -33,7 +33,7 @@ status staging_create(struct device *dev, staging_memory_fn memory, void *ctx, s
 void staging_destroy(staging *s);
 
 /* Enqueues the copy of `c`, whose arrays are device memory of in_bytes and out_bytes, to the host,
- * behind the device's work so far. Group's lock. */
+ * after the device's work so far. Group's lock. */
 status staging_copy_out(staging *s, const collective *c, size_t in_bytes, size_t out_bytes,
                         staged **out);
 
@@ -43,7 +43,7 @@ status staging_wait(staging *s, staged *item);
 /* Enqueues the copy of the result to `out` on the device. */
 status staging_copy_in(staging *s, const staged *item, void *out);
 
-/* Its room is free for the next copy out, which comes behind the copy in. Accepts NULL. Group's
+/* Its room is free for the next copy out, which comes after the copy in. Accepts NULL. Group's
  * lock. */
 void staging_release(staging *s, staged *item);
 

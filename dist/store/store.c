@@ -42,7 +42,7 @@ static status lose(store *client, status st)
     return status_context(st, "store at %s", client->where);
 }
 
-/* Greets and asks for an echo: only then is it a store, and has taken the connection. */
+/* Greets and asks for an echo: only a store that has taken the connection answers. */
 static status greet(int fd, int64_t deadline_ns)
 {
     enum { NONCE = 0x6d6e6973 };
@@ -87,7 +87,7 @@ static const char *hint_of(status st)
     }
 }
 
-/* " from eth0 (192.168.0.5)", or nothing where that is not known. */
+/* " from eth0 (192.168.0.5)", or nothing if that is not known. */
 static void describe_way(const char *host, char *out, size_t size_bytes)
 {
     char route[SOCKET_ROUTE_BYTES];
@@ -95,7 +95,7 @@ static void describe_way(const char *host, char *out, size_t size_bytes)
     snprintf(out, size_bytes, "%s%s", route[0] != '\0' ? " from " : "", route);
 }
 
-/* Tries until the deadline. Whatever went wrong may be right soon: even a name may come to exist.
+/* Tries until the deadline. Any failure may pass: even a name may come to exist.
  */
 static status connect_patiently(store *client, const store_options *options)
 {
@@ -292,7 +292,7 @@ static void receive_value(exchange *x, char **value, size_t *size_bytes)
     *size_bytes = (size_t)size;
 }
 
-/* WAIT, and CANCEL_WAIT where the time is up: then the connection stays usable. */
+/* WAIT, and CANCEL_WAIT if the time is up: then the connection stays usable. */
 static void wait_for_key(exchange *x)
 {
     put_u8(x, STORE_WAIT);

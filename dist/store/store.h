@@ -1,6 +1,5 @@
-/* Key-value store over TCP that speaks c10d's wire, so that our ranks use torchrun's store as they
- * use ours, and a torch process can use ours.
- * Like torch's client, ours puts "/" in front of every key (and its prefix). The wire: store_wire.h.
+/* Key-value store over TCP on c10d's wire (store_wire.h): our ranks can use torchrun's store, and a
+ * torch process can use ours. Like torch's client, ours puts "/" before every key and its prefix.
  */
 #ifndef MNIST_DDP_DIST_STORE_H
 #define MNIST_DDP_DIST_STORE_H
@@ -20,9 +19,9 @@ typedef struct store_server store_server;
  * `port` (0: a free one) and serves until destroyed. Bytes before the greeting are bounded, and a
  * connection that sends anything else is closed at once. One request is answered at a time, and
  * every connection gets its turn, bounded in what it touches. All connections share one budget for
- * what they have sent in part or not read, and the process's descriptors; where these are short the
- * connections go that have not greeted, then those that have never set a key.
- * STATUS_IO where the port cannot be had; the message says who holds it where that can be read. */
+ * what they have sent in part or not read, and the process's descriptors; if these run short, the
+ * connections that have not greeted are closed, then those that have never set a key. STATUS_IO if
+ * the port cannot be had; the message says who holds it, if that can be read. */
 status store_server_create(const char *host, int port, store_server **out);
 int store_server_port(const store_server *server);
 const char *store_server_host(const store_server *server); /* as processes of this host reach it */
@@ -45,7 +44,7 @@ void store_server_author(store_server *server, const char *key, char *out);
  * it has the lock). Keys get `prefix` in front. Every call ends by `timeout_ms` of the client, or
  * STATUS_TIMEOUT; a lost server is STATUS_PEER. A wait that timed out (of store_get and store_wait)
  * leaves the client usable; after any other failure of the connection all calls are STATUS_PEER.
- * STATUS_INVALID where a key or value is too long. */
+ * STATUS_INVALID if a key or value is too long (store_wire.h). */
 typedef struct store store;
 
 /* Connects, trying again until `connect_timeout_ms`: a server may start later. `describe`, unless
@@ -72,11 +71,11 @@ status store_get(store *client, const char *key, void **value, size_t *size_byte
 /* The same without a wait: *text is NULL if the key is not there now. */
 status store_try_get(store *client, const char *key, char **text);
 
-/* The same as text of less than `size_bytes`, waiting until the deadline. STATUS_PEER if it is longer. */
+/* The same into `text`, of size_bytes; waits until the deadline. STATUS_PEER if it does not fit. */
 status store_get_text(store *client, const char *key, int64_t deadline_ns, char *text,
                       size_t size_bytes);
 
-/* Adds to a counter (0 where there is none) and sets *result to its new value. */
+/* Adds to a counter (0 if there is none) and sets *result to its new value. */
 status store_add(store *client, const char *key, int64_t amount, int64_t *result);
 
 /* *there: whether the key is there now. Does not wait. */

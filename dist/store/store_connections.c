@@ -63,7 +63,7 @@ void store_connections_drop(store_connections *all, store_connection *c, const c
     note_held(all, c);
 }
 
-/* Whoever is to run and was closed meanwhile does not. */
+/* A connection that was to run and was closed meanwhile does not. */
 static void sweep_woken(store_connections *all)
 {
     store_connection **link = &all->first_to_run;

@@ -124,8 +124,8 @@ static status read_requests(store_server *server, store_connection *c, size_t *b
     return STATUS_OK;
 }
 
-/* Where memory ran out (errno tells it from the store's own limits), what the connection wrote may
- * be lost, and others would wait for it: all hear of it. */
+/* If memory ran out (errno tells that from the store's own limits), what the connection wrote may
+ * be lost, and others would wait for it: so all are told. */
 static void drop_failed(store_server *server, store_connection *failed, status st)
 {
     bool all = st == STATUS_NO_MEMORY && errno == ENOMEM;
@@ -149,7 +149,7 @@ static void serve(store_server *server, store_connection *c)
         st = run_session(server, c, &budget_bytes);
     if (st == STATUS_OK && (c->events & (POLLIN | POLLHUP | POLLERR)) != 0)
         st = read_requests(server, c, &budget_bytes);
-    /* Hung up, and with more behind the waiting request than is worth reading. */
+    /* Hung up, and with more after the waiting request than is worth reading. */
     if (st == STATUS_OK && (c->events & (POLLRDHUP | POLLHUP | POLLERR)) != 0 &&
         !c->session.pending && store_session_appetite(&c->session) == 0)
         st = FAIL(STATUS_PEER, "the other side hung up");
@@ -158,8 +158,8 @@ static void serve(store_server *server, store_connection *c)
     store_connections_shed_bytes(&server->all, BUFFER_BYTES);
 }
 
-/* Sessions whose key was set, as far as one budget for all goes. What they do may set keys that
- * others wait for: these run in the next turn. */
+/* Runs sessions whose key was set, as far as one budget for all goes. They may set keys that others
+ * wait for: those run in the next turn. */
 static void run_woken(store_server *server)
 {
     store_connections *all = &server->all;
@@ -179,8 +179,8 @@ static void run_woken(store_server *server)
     }
 }
 
-/* The greeting mostly comes along with the connection: then it never counts as waiting. One that is
- * about to be turned out may have greeted by now. */
+/* The greeting mostly comes with the connection: then it never counts as waiting. One that is about
+ * to be closed may have greeted by now. */
 static void add_connection(store_server *server, int fd)
 {
     store_connections *all = &server->all;
@@ -198,8 +198,8 @@ static void add_connection(store_server *server, int fd)
     }
 }
 
-/* Descriptors that are short are told as what they are; a failure that stays is told once, and
- * looked at again after a pause. */
+/* Says once why connections cannot be taken, and tries again after a pause. A lack of descriptors
+ * is told as such. */
 static void pause_accepting(store_server *server, status st)
 {
     log_level level = server->told ? LOG_DEBUG : LOG_WARNING;
@@ -215,7 +215,7 @@ static void pause_accepting(store_server *server, status st)
     server->accept_from_ns = clock_deadline_ns(ACCEPT_PAUSE_MS);
 }
 
-/* accept() itself says that descriptors are short also where nobody waits. */
+/* accept() says that descriptors are short even if nobody waits. */
 static status accept_one(store_server *server, int *fd)
 {
     status st = server->all.count < server->max_connections
@@ -347,7 +347,7 @@ static void carry_out(void *ctx, store_order *order)
         find_author(server, order->text, order->author);
 }
 
-/* Everybody's turn. An order ends it: who was left out is polled again. */
+/* One turn for every connection. An order ends the round: those left out are polled again. */
 static void take_turns(store_server *server)
 {
     const struct pollfd *p = server->polled + 2;

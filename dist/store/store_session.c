@@ -134,7 +134,7 @@ static status run_check(call *c)
     return answer_u8(c, result);
 }
 
-/* Looks for the keys from c->at on, `n` of them. Where one is not there the session waits for it.
+/* Looks for the keys from c->at on, `n` of them. If one is not there the session waits for it.
  */
 static void await_keys(call *c, uint64_t n)
 {

@@ -21,8 +21,8 @@ typedef struct store_session {
     bool waiting;      /* for the key at `awaited_at` */
     bool pending;      /* the budget ended before the requests that are there */
     store_scan scan;   /* of the request at the front of `in` */
-    size_t awaited_at; /* where in the request the first key stands that is not there yet */
-    uint64_t awaited;  /* it and the keys behind it; 0 before the request was looked at */
+    size_t awaited_at; /* the place in the request of the first key that is not there yet */
+    uint64_t awaited;  /* it and the keys after it; 0 before the request was looked at */
 } store_session;
 
 /* Called for every key that a request gave a value. */
@@ -37,11 +37,11 @@ typedef struct store_service {
 
 /* Answers the requests that are whole and need not wait, until it has touched *budget_bytes of
  * them, of values and of answers; takes from the budget what it has touched. One request is not
- * divided: it may touch STORE_REQUEST_BYTES and STORE_SESSION_OUT_BYTES more. To be called when
- * bytes have come in, when the key that the session waits for was set, and while it is pending.
- * STATUS_PEER where the client sent nonsense (a wrong greeting's first wrong byte is enough),
- * STATUS_NO_MEMORY where the store or the answers grow too large: then the session can only be
- * closed. */
+ * divided: it may touch STORE_REQUEST_BYTES and STORE_SESSION_OUT_BYTES more. Call it when bytes
+ * have come in, when the key that the session waits for was set, and while it is pending.
+ * STATUS_PEER if the client sent nonsense (a wrong greeting's first wrong byte is enough),
+ * STATUS_NO_MEMORY if the store or the answers grow too large: then the session can only be closed.
+ */
 status store_session_run(store_session *session, const store_service *service,
                          size_t *budget_bytes);
 

@@ -91,7 +91,7 @@ bool store_table_find(const store_table *table, store_bytes key, store_bytes *va
     return true;
 }
 
-/* Where memory is short the chains grow longer instead. */
+/* If memory is short the chains grow longer instead. */
 static void grow(store_table *table)
 {
     size_t n = table->n_buckets * 2;

@@ -21,9 +21,9 @@ bool store_table_find(const store_table *table, store_bytes key, store_bytes *va
  * then. */
 status store_table_set(store_table *table, store_bytes key, store_bytes value);
 
-/* Puts `more`, which lies outside the table, behind the value (of a key that is not there: of
- * none). Costs what it appends, taken over all calls. STATUS_INVALID where the value would become
- * longer than `limit_bytes`, STATUS_NO_MEMORY beyond the table's limit: nothing changes then. */
+/* Appends `more`, which lies outside the table, to the value; a key that is not there has none.
+ * Costs what it appends, taken over all calls. STATUS_INVALID if the value would become longer than
+ * `limit_bytes`, STATUS_NO_MEMORY beyond the table's limit: nothing changes then. */
 status store_table_append(store_table *table, store_bytes key, store_bytes more,
                           size_t limit_bytes);
 

@@ -9,7 +9,7 @@
 
 /* One that waits, in the caller's memory. All zero: it waits for nothing. */
 typedef struct store_waiter {
-    struct store_waiter *next, **link; /* of its bucket; link is NULL where it is in none */
+    struct store_waiter *next, **link; /* of its bucket; link is NULL if it is in none */
     uint64_t hash;
 } store_waiter;
 

@@ -29,7 +29,7 @@ uint64_t store_wire_u64(const uint8_t *data)
 }
 
 /* What follows each opcode: 'k' a key, 'v' a value, '4' and '8' a number of so many bytes. 'n' is a
- * count: all that is behind it comes that many times. NULL: no such request. */
+ * count: all that follows it comes that many times. NULL: no such request. */
 static const char *const FIELDS[STORE_OPCODES] = {
     [STORE_SET] = "kv",       [STORE_COMPARE_SET] = "kvv", [STORE_GET] = "k",
     [STORE_ADD] = "k8",       [STORE_CHECK] = "nk",        [STORE_WAIT] = "nk",

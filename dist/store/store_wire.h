@@ -61,7 +61,7 @@ enum {
     STORE_CHECK_NOT_READY = 1,
 };
 
-/* A stretch of somebody else's bytes. */
+/* Bytes that somebody else owns. */
 typedef struct store_bytes {
     const uint8_t *data;
     size_t size;
@@ -86,7 +86,7 @@ typedef enum store_scan_result {
     STORE_SCAN_BAD,     /* no request begins like this; the message says why */
 } store_scan_result;
 
-/* Goes on from where the scan stands; data[0 .. size) is the request from its opcode on, grown
+/* Goes on from where the scan stopped; data[0 .. size) is the request from its opcode on, grown
  * since the last call. All lengths and counts of a whole request are within the limits. Reads every
  * byte of the framing once, however the bytes come in. */
 store_scan_result store_wire_scan(store_scan *scan, const uint8_t *data, size_t size);

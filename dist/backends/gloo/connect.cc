@@ -79,7 +79,7 @@ class key_store : public gloo::rendezvous::Store
     int64_t deadline_ns_;
 };
 
-// This host's address on the way to `host`: a connected UDP socket sends nothing and knows it.
+// This host's address on the way to `host`. A connected UDP socket knows it, and sends nothing.
 std::string address_towards(const char *host)
 {
     addrinfo hints = {}, *found = nullptr;
@@ -133,7 +133,7 @@ void redirect(const char *name, void *replacement)
         LOG_W("libgloo: %s; collectives may be slow on loopback", status_text());
 }
 
-// libgloo's calls of two functions go to ours; everybody else's stay libc's.
+// libgloo's calls of two functions go to ours. All other callers keep libc's.
 void redirect_libgloo()
 {
     static std::once_flag done;
@@ -143,7 +143,7 @@ void redirect_libgloo()
     });
 }
 
-// How this thread sets up gloo's sockets meanwhile.
+// While it lives, this thread sets up gloo's sockets in this mode.
 struct segments {
     explicit segments(loopback_mss mode)
     {
@@ -170,8 +170,8 @@ context_ptr connect_once(const group_setup &setup, loopback_mss mode, int64_t de
     return context;
 }
 
-// Tries the message sizes that stall where the kernel delays acknowledgements. All ranks see the
-// same answer.
+// Tries the message sizes that stall if the kernel delays acknowledgements. All ranks see the same
+// answer.
 bool stalls(const context_ptr &context)
 {
     const size_t count = 20000; // 80 KB: a stalled ring takes 40 ms, a sound one 0.3 ms

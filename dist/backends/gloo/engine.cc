@@ -49,9 +49,9 @@ std::chrono::steady_clock::time_point time_point(int64_t deadline_ns)
     return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline_ns));
 }
 
-// What gloo tells messages apart by. All that the ranks must agree on is in it: the messages of a
-// rank that issues another collective find nobody then, which is a timeout; matched, their sizes
-// would differ, at which gloo ends the process.
+// What gloo tells messages apart by. It holds all that the ranks must agree on. So the messages of
+// a rank that issues another collective match none, which is a timeout. Matched messages of
+// different sizes would make gloo end the process.
 uint32_t tag_of(const collective &c)
 {
     const uint64_t parts[] = {
@@ -81,7 +81,7 @@ engine::engine(const group_setup &setup)
     int64_t deadline_ns = clock_deadline_ns(process_group_patience_ms(setup.options));
     block_signals blocked;
     context_ = connect_ranks(setup);
-    // gloo does not say whose connection broke; on one host the processes' ends do.
+    // gloo does not say whose connection broke. On one host, the processes that have ended do.
     status st = first_cause_create(&setup, nullptr, deadline_ns, &cause_);
     if (st != STATUS_OK)
         throw failure(st);
@@ -229,8 +229,8 @@ void engine::broadcast(const job &j)
     gloo::broadcast(options);
 }
 
-// gloo's own reduce is a ring, in an order of its own. Here all send to the root, chunk by chunk,
-// and the root adds up in rank order: the bits are those of every other backend.
+// gloo's own reduce is a ring, in an order of its own. Here all ranks send to the root, chunk by
+// chunk, and the root sums in rank order: the same bits as on every other backend.
 void engine::reduce_there(const job &j)
 {
     const collective &c = j.what;
@@ -250,7 +250,7 @@ void engine::reduce_here(const job &j)
     size_t size = dtype_size(c.type), size_bytes = c.count * size;
     size_t n = static_cast<size_t>(world_size_), chunk = std::min(REDUCE_CHUNK_BYTES, size_bytes);
     const uint64_t slot = gloo::Slot::build(gloo::kReduceSlotPrefix, tag_of(c));
-    // Two rows of chunks: while one is added up, the other is on its way.
+    // Two rows of chunks: while one is summed, the other is received.
     std::vector<char> memory[2] = {std::vector<char>(n * chunk), std::vector<char>(n * chunk)};
     std::unique_ptr<gloo::transport::UnboundBuffer> buffers[2];
     std::vector<const void *> ins(n);
@@ -288,7 +288,7 @@ void engine::barrier(const job &j)
 }
 
 // A rank that closes its sockets can cut off data that a slower one has yet to read. So all meet in
-// a barrier, which fails at once where a peer is gone, and then in the store, whose data is not at
+// a barrier, which fails at once if a peer is gone, and then in the store, whose data is not at
 // risk.
 void engine::say_goodbye()
 {

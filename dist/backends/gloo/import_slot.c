@@ -1,6 +1,6 @@
 /* The tables of a shared library in memory: its dynamic section (PT_DYNAMIC) names the relocations,
  * the symbols that they are for, and the symbols' names. Relocations without addends (REL: 32-bit
- * x86 and ARM) are not looked at: there the library keeps what it calls.
+ * x86 and ARM) are not read: there no slot is found.
  */
 #include "dist/backends/gloo/import_slot.h"
 
@@ -49,7 +49,7 @@ static const ElfW(Phdr) *
     return NULL;
 }
 
-/* glibc has put addresses where the file has offsets; other linkers leave those. */
+/* glibc replaces the file's offsets by addresses; other dynamic linkers keep the offsets. */
 static const void *at(const struct dl_phdr_info *library, uintptr_t value)
 {
     return (const void *)(value < library->dlpi_addr ? library->dlpi_addr + value : value);

@@ -2,7 +2,7 @@
  *
  * A library calls functions of others through a table of pointers (its global offset table), which
  * the dynamic linker fills in, one slot for each function. Another pointer in one slot changes what
- * this library calls, and nothing for anybody else in the process.
+ * this library calls, and nothing else in the process.
  */
 #ifndef MNIST_DDP_DIST_GLOO_IMPORT_SLOT_H
 #define MNIST_DDP_DIST_GLOO_IMPORT_SLOT_H

@@ -1,9 +1,9 @@
-/* An epoll_wait() for gloo's event loop, which offers its core to others instead of spinning.
+/* An epoll_wait() for gloo's event loop that yields its core instead of spinning.
  *
  * gloo's loop thread does not wait for a connection that another thread is using: it tries the
- * lock, and if that is held leaves the event to the next round. That round comes at once, because
- * epoll reports the event again. So the loop spins while the other thread writes; and if both share
- * a core, it spins for a whole time slice (4 ms on a kernel of 250 Hz) before the writer may go on.
+ * lock, and if that is held it leaves the event to the next round. That round comes at once,
+ * because epoll reports the event again. So the loop spins while the other thread writes. If both
+ * share a core, it spins for a whole time slice (4 ms at 250 Hz) before the writer goes on.
  */
 #ifndef MNIST_DDP_DIST_GLOO_LOOP_PAUSE_H
 #define MNIST_DDP_DIST_GLOO_LOOP_PAUSE_H

@@ -1,11 +1,11 @@
-/* A cure for the stall of gloo's rings on the loopback interface.
+/* A remedy for gloo's rings that stall on the loopback interface.
  *
- * Loopback's segments are 64 KiB. A ring sends messages that are not multiples of that, the last,
- * short segment waits in the sender for an acknowledgement, and the receiver delays it by 40 ms:
- * 44 ms for an all_reduce of 80 KB that else takes 0.3 ms. With segments of Ethernet's size the
- * receiver acknowledges at once. If it never delays, small segments cost a quarter of the speed, so
- * they are only for stalls that were seen. The size can only be set on the listening socket, before
- * listen(), and that call is inside libgloo: so libgloo gets this listen().
+ * Loopback's segments are 64 KiB. A ring's messages are not multiples of that. The last, short
+ * segment waits in the sender for an acknowledgement, which the receiver delays by 40 ms: an
+ * all_reduce of 80 KB takes 44 ms instead of 0.3 ms. With segments of Ethernet's size the receiver
+ * acknowledges at once. Small segments cost a quarter of the speed if nothing stalls, so they are
+ * only used after a stall was seen. The size can only be set on the listening socket, before
+ * listen(), and libgloo makes that call: so libgloo gets this listen().
  */
 #ifndef MNIST_DDP_DIST_GLOO_LOOPBACK_MSS_H
 #define MNIST_DDP_DIST_GLOO_LOOPBACK_MSS_H

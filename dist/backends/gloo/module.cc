@@ -60,7 +60,7 @@ void gloo_destroy(void *self)
 }
 
 // gloo broadcasts along a binomial tree: in round i the ranks below 2^i, counted from the root,
-// send to those 2^i further on. The rest is as collective_star_traffic has it.
+// send to those 2^i further on. The rest is that of collective_star_traffic.
 rank_traffic gloo_traffic(const collective *c, int rank, int world_size)
 {
     if (c->kind != COLLECTIVE_BROADCAST)

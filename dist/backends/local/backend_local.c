@@ -1,10 +1,9 @@
 /* Collectives among threads of one process: --mode=dp's.
  *
  * All happens in wait(), between local_hub_begin and local_hub_end: every thread then sees the
- * others' arrays. all_reduce is shared out, one part of the elements per rank; broadcast is copied
- * by whoever gets it; reduce is the root's work alone, as it is a parameter server's. Sums go in
- * rank order. After a timeout a peer may still be at a rank's data: it is freed when all threads
- * have ended.
+ * others' arrays. In all_reduce each rank sums one part of the elements. In broadcast each receiver
+ * copies. In reduce the root does all the work, as a parameter server does. Sums go in rank order.
+ * After a timeout a peer may still use a rank's data: free it when all threads have ended.
  */
 #include "base/clock.h"
 #include "dist/backends/local/local_hub.h"
@@ -41,7 +40,7 @@ static status compare(const local_group *g, const collective *const *all)
         if (other->kind != c->kind || other->type != c->type || other->count != c->count ||
             other->op != c->op || other->root != c->root || !same_scale)
             return FAIL(STATUS_INVALID,
-                        "rank %d issued another collective: %s of %zu elements, where this rank "
+                        "rank %d issued another collective: %s of %zu elements, but this rank "
                         "issued %s of %zu, or op, type, root or prescale differ",
                         rank, collective_kind_name(other->kind), other->count,
                         collective_kind_name(c->kind), c->count);

@@ -1,6 +1,6 @@
 /* A collective has two counts per rank: how many it has begun, and how many it has ended. A rank
- * begins the next one only when all have ended the last, so what the ranks have come with stays in
- * place while anybody reads it, and a rank that closes its group has left nobody behind.
+ * begins the next one only after all have ended the last. So what the ranks came with stays in
+ * place while anybody reads it, and a rank that closes its group leaves nobody waiting.
  *
  * A message lies in the one place that its sender and receiver have for each other: offered, then
  * taken or refused. The sender waits, so its data needs no copy in between.

@@ -1,5 +1,5 @@
 /* Where the threads of one process meet for their collectives: who has come to which, and with what
- * data. One lock and one condition for all of it; data is moved outside the lock. */
+ * data. One lock and one condition serve all; data is moved outside the lock. */
 #ifndef MNIST_DDP_DIST_LOCAL_HUB_H
 #define MNIST_DDP_DIST_LOCAL_HUB_H
 
@@ -16,7 +16,7 @@ void local_hub_destroy(local_hub *hub);
 int local_hub_world_size(const local_hub *hub);
 
 /* What follows is the backend's. All waits end by the deadline: STATUS_TIMEOUT with the rank that
- * is missing, STATUS_PEER where it has closed its group. */
+ * is missing, STATUS_PEER if it has closed its group. */
 
 /* Comes to this rank's next collective with `c` and waits until all have come to theirs: (*all)[r]
  * is rank r's, until local_hub_end. */
@@ -27,7 +27,7 @@ status local_hub_begin(local_hub *hub, int rank, const collective *c, int64_t de
 status local_hub_end(local_hub *hub, int rank, int64_t deadline_ns);
 
 /* Messages between two ranks, in order. Sending returns when the peer has copied the data.
- * STATUS_INVALID on both sides where count or type differ. */
+ * STATUS_INVALID on both sides if count or type differ. */
 status local_hub_send(local_hub *hub, int rank, const collective *c, int64_t deadline_ns);
 status local_hub_receive(local_hub *hub, int rank, const collective *c, int64_t deadline_ns);
 

@@ -4,13 +4,13 @@
  *                                         v                ^
  *   own stream                   enter, the collective, leave
  *
- * Both crossings are events, and nothing here asks the GPU for anything: so all of it may be
- * recorded in a graph. Events are made where none is spare, which is allowed in a recording as
- * well. `enter` and `leave` are the small kernels of nccl_kernels.h; `enter` also scales,
- * so that gradients are multiplied on the way in as on every backend.
+ * Both crossings are events, and nothing here waits for the GPU: so all of it may be captured in a
+ * graph. If no event is spare one is made, which is allowed during a capture. `enter` and `leave`
+ * are the small kernels of nccl_kernels.h; `enter` also scales, so that gradients are multiplied on
+ * the way in as on every backend.
  *
- * Host memory passes through pinned memory and the GPU's, and wait() polls. It comes behind the
- * device's work, too: all ranks then have one order of collectives, be they in graphs or not.
+ * Host memory passes through pinned memory and the GPU's, and wait() polls. It, too, comes after
+ * the device's work so far: so all ranks have one order of collectives, in graphs or not.
  */
 #include "base/clock.h"
 #include "base/poll_pause.h"
@@ -112,14 +112,14 @@ static status enter(nccl_group *g, collective *c)
     return STATUS_OK;
 }
 
-/* Its own, or the group's where it was given none. */
+/* Its own, or the group's if it has none. */
 static int64_t timeout_of(const nccl_group *g, const collective *c)
 {
     return c->timeout_ms > g->timeout_ms ? c->timeout_ms : g->timeout_ms;
 }
 
 /* Enqueues all of a collective on device memory. NCCL enqueues its part in a thread of its own, so
- * it has to settle before anything may come behind. */
+ * it has to settle before anything is enqueued after it. */
 static status run(nccl_group *g, collective c)
 {
     nccl_ask ask = {nccl_watch_check, g->watch};
@@ -138,7 +138,7 @@ static status run(nccl_group *g, collective c)
     return nccl_kernels_leave(&g->counters, g->stream);
 }
 
-/* The own stream comes behind what is on `stream` now. The lock is held. */
+/* Orders the own stream after what is on `stream` now. The lock is held. */
 static status follow(nccl_group *g, cudaStream_t stream)
 {
     TRY(CUDA_CALL(cudaEventRecord(g->ready, stream)));
@@ -301,7 +301,7 @@ static status nccl_check(void *self)
     return nccl_watch_check(((nccl_group *)self)->watch);
 }
 
-/* Whether both streams run empty in time. */
+/* Whether both streams end their work in time. */
 static bool runs_empty(const nccl_group *g)
 {
     cudaStream_t streams[] = {g->stream, (cudaStream_t)g->dev->stream};
@@ -328,7 +328,7 @@ static void destroy_works(nccl_work *w)
     }
 }
 
-/* Frees memory of the GPU, which waits for all its work: so not where that does not end. */
+/* Frees memory of the GPU, which waits for all its work: only call it if that work ends. */
 static void free_memory(nccl_group *g)
 {
     nccl_staging_close(&g->staging);

@@ -8,13 +8,13 @@
 #include <stddef.h>
 
 /* TRY(NCCL_CALL(ncclCommAbort(comm))). A call that goes on in the background is STATUS_OK: see
- * nccl_comm_settle. STATUS_PEER where NCCL blames a peer, STATUS_IO for the system or the network,
+ * nccl_comm_settle. STATUS_PEER if NCCL blames a peer, STATUS_IO for the system or the network,
  * STATUS_INVALID for wrong use, else STATUS_DEVICE. */
 #define NCCL_CALL(call) nccl_call_status((call), #call, __FILE__, __LINE__)
 
 status nccl_call_status(ncclResult_t code, const char *call, const char *file, int line);
 
-/* The library's version, as "2.28.9"; "" where it does not tell. */
+/* The library's version, as "2.28.9"; "" if it does not tell. */
 void nccl_call_version(char *out, size_t size_bytes);
 
 #endif

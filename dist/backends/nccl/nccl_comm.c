@@ -45,7 +45,7 @@ static status look_at_others(void *ctx)
     return dead < 0 ? STATUS_OK : first_cause_death(j->cause, dead);
 }
 
-/* The first other rank whose communicator does not stand. */
+/* Names the first other rank that has no communicator yet. */
 static status name_missing(const membership *ranks, status st)
 {
     int rank = 0;

@@ -12,7 +12,7 @@
 typedef struct nccl_comm {
     ncclComm_t handle;    /* NULL: none */
     pthread_mutex_t lock; /* held through every call of NCCL and until it has settled: NCCL tidies
-                             up after its own threads where it is asked for its state */
+                             up after its own threads when it is asked for its state */
 } nccl_comm;
 
 /* Asked again and again by whoever waits: STATUS_OK, or why to give up. */

@@ -36,8 +36,8 @@ static __global__ void leave(nccl_progress *counts, nccl_progress *progress)
     __threadfence_system();
 }
 
-/* What is scaled, in three parts: single elements up to where both arrays lie on 16 bytes, packs,
- * and the single elements that are left. Arrays that lie differently are all single elements. */
+/* Scaling in three parts: single elements until both arrays are aligned to 16 bytes, then packs,
+ * then the single elements that are left. Arrays of different alignment are all single elements. */
 template <typename T> struct scaled_job {
     T *out;
     const T *in;

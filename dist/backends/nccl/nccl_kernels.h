@@ -54,7 +54,7 @@ static inline uint64_t nccl_what_count(uint64_t what)
     return what & ((UINT64_C(1) << NCCL_WHAT_ROOT_SHIFT) - 1);
 }
 
-/* Enqueue: the next collective, `what`, is entered; the one entered is done. */
+/* Enqueues one kernel: the next collective, `what`, is entered; or the one entered is done. */
 status nccl_kernels_enter(const nccl_counters *counters, uint64_t what, cudaStream_t stream);
 status nccl_kernels_leave(const nccl_counters *counters, cudaStream_t stream);
 
@@ -65,7 +65,7 @@ status nccl_kernels_enter_scaled(const nccl_counters *counters, uint64_t what, c
 
 /* Launches each of them once on nothing, so that it is loaded: later, a kernel's first launch may
  * wait for all that the device runs (CUDA's programming guide, "Lazy Loading"), and so for ever
- * behind a collective that hangs. scratch: device memory. */
+ * after a collective that hangs. scratch: device memory. */
 status nccl_kernels_load(nccl_progress *scratch, cudaStream_t stream);
 
 #ifdef __cplusplus

@@ -19,7 +19,7 @@ typedef struct nccl_room {
     nccl_chunk *chunk; /* NULL: none taken */
 } nccl_room;
 
-/* Allocates on the current GPU where what is there is in use. */
+/* Allocates on the current GPU if all that is there is in use. */
 status nccl_staging_take(nccl_staging *staging, size_t size_bytes, nccl_room *out);
 
 /* Its copies must be through. Accepts a room that was never taken. */

@@ -1,6 +1,6 @@
-/* The watchdog of a group: a thread that sees whether the collectives on the device get on, whether
- * the peers live, and what NCCL says of itself; without a call of CUDA, so that it disturbs no
- * recording and hangs with nobody. */
+/* The watchdog of a group: a thread that sees whether the collectives on the device make progress,
+ * whether the peers live, and NCCL's own errors. It makes no call of CUDA: so it disturbs no
+ * capture, and does not hang if the driver does. */
 #ifndef MNIST_DDP_DIST_NCCL_WATCH_H
 #define MNIST_DDP_DIST_NCCL_WATCH_H
 
@@ -25,19 +25,19 @@ typedef struct nccl_watch_options {
 status nccl_watch_create(const nccl_watch_options *options, nccl_watch **out);
 void nccl_watch_destroy(nccl_watch *watch); /* accepts NULL */
 
-/* STATUS_OK, or what broke the group, the same from then on: STATUS_TIMEOUT where a collective runs
- * too long, STATUS_PEER where a rank is gone that one waits for, or NCCL's own error; with the
+/* STATUS_OK, or what broke the group, the same from then on: STATUS_TIMEOUT if a collective runs
+ * too long, STATUS_PEER if a rank is gone that one waits for, or NCCL's own error; with the
  * collective. Never blocks. An nccl_ask's function: `watch` is an nccl_watch. */
 status nccl_watch_check(void *watch);
 
 /* The same for a destroyer, which keeps this thread's message: `words` gets the failure's text. */
 status nccl_watch_read(nccl_watch *watch, char *words, size_t size_bytes);
 
-/* NCCL failed with `st`, and its words are this thread's message: adds who is to blame for it,
- * where that can be seen. Returns st. */
+/* NCCL failed with `st`, and its words are this thread's message: adds who is to blame for it, if
+ * that can be seen. Returns st. */
 status nccl_watch_blame(const nccl_watch *watch, status st);
 
-/* While `waits`, a dead peer is a failure also where the device has entered no collective: the host
+/* While `waits`, a dead peer is a failure even if the device has entered no collective: the host
  * waits for it. */
 void nccl_watch_host_waits(nccl_watch *watch, bool waits);
 

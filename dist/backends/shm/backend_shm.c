@@ -130,7 +130,7 @@ static status compare_notes(shm_group *g, const shm_work *w)
         if (seq != c->seq || what != pack(c) || count != c->count)
             return FAIL(STATUS_INVALID,
                         "rank %d issued another collective: %s #%" PRIu64 " of %" PRIu64
-                        " elements, where this rank issued %s #%" PRIu64
+                        " elements, but this rank issued %s #%" PRIu64
                         " of %zu, or op, type, root or prescale differ",
                         rank, collective_kind_name((collective_kind)(what & 15)), seq, count,
                         collective_kind_name(c->kind), c->seq, c->count);

@@ -2,7 +2,7 @@
  * the others over a UNIX socket, mapped whole by all.
  *
  *   control   counters and notes of every rank, each counter on its own cache line
- *   slots     SHM_SLOT_BYTES per rank: where messages from ordinary memory pass through
+ *   slots     SHM_SLOT_BYTES per rank: through which data in ordinary memory passes
  *   heaps     heap_bytes per rank: what process_group_alloc hands out
  */
 #ifndef MNIST_DDP_DIST_SHM_REGION_H
@@ -63,7 +63,7 @@ typedef struct shm_region {
 } shm_region;
 
 /* Blocks until this rank holds the region, at most until the deadline; other ranks may still be on
- * their way. STATUS_TIMEOUT, STATUS_NO_MEMORY, STATUS_PEER where rank 0 is gone or handed over
+ * their way. STATUS_TIMEOUT, STATUS_NO_MEMORY, STATUS_PEER if rank 0 is gone or handed over
  * something else. */
 status shm_region_create(const group_setup *setup, int64_t deadline_ns, shm_region *out);
 void shm_region_close(shm_region *region);

@@ -97,8 +97,8 @@ void shm_sync_publish(shm_counter *counter, uint32_t value)
         futex_wake(&counter->value);
 }
 
-/* The slow path's look around. A rank that died or left after its last collective has moved all its
- * counters first, and those that it waited for have moved theirs: so the counter has the last word.
+/* The slow path's look at the peers. A rank that died or left after its last collective has moved
+ * all its counters before: so if the counter has come, that counts.
  */
 static status check_peers(const shm_sync *sync, shm_counter *counter, uint32_t want)
 {
@@ -106,7 +106,7 @@ static status check_peers(const shm_sync *sync, shm_counter *counter, uint32_t w
     int dead = peers_find_ended(first_cause_peers(sync->cause), 0, 0);
     if ((!known && dead < 0) || reached(counter, want))
         return STATUS_OK;
-    /* A rank's reason comes before its death, and before others' that followed. */
+    /* A rank's own reason comes before its death, and before the failures that followed. */
     return known ? first_cause_known(sync->cause) : first_cause_death(sync->cause, dead);
 }
 

@@ -1,5 +1,5 @@
-/* Waiting for one another's counters in shared memory: a short spin, then a futex, in slices that
- * also look for dead and departed peers. */
+/* Waiting for each other's counters in shared memory: a short spin, then a futex. Between slices of
+ * that it looks for peers that died or left. */
 #ifndef MNIST_DDP_DIST_SHM_SYNC_H
 #define MNIST_DDP_DIST_SHM_SYNC_H
 
@@ -24,7 +24,7 @@ void shm_sync_close(shm_sync *sync);
 /* Makes all that this rank has written visible to whoever sees `value`, and wakes them. */
 void shm_sync_publish(shm_counter *counter, uint32_t value);
 
-/* Returns once peer's counter is at least `want`. STATUS_TIMEOUT at the deadline; STATUS_PEER where
+/* Returns once peer's counter is at least `want`. STATUS_TIMEOUT at the deadline; STATUS_PEER if
  * any rank died or closed its group before. The message names the rank. */
 status shm_sync_await(shm_sync *sync, int peer, shm_counter *counter, uint32_t want,
                       int64_t deadline_ns);
