@@ -27,10 +27,7 @@ struct loader {
     int drawn[2]; /* epochs of the two orders; -1: none */
     int now;      /* which of the two is in use */
 
-    /* One batch, in the device's memory. */
-    float *x;
-    uint8_t *batch_labels;
-    uint32_t *samples;
+    gather_output gathered; /* one batch, in the device's memory */
 };
 
 static status check(const dataset *set, const loader_options *options, sampler_plan *plan)
@@ -72,9 +69,10 @@ static status alloc_batch(loader *load)
     size_t per_rank = load->plan.per_rank, capacity = (size_t)load->options.batch_size;
     if (capacity > per_rank)
         capacity = per_rank;
-    TRY(ops->alloc(load->dev, capacity * DATASET_PIXELS * sizeof *load->x, (void **)&load->x));
-    TRY(ops->alloc(load->dev, capacity, (void **)&load->batch_labels));
-    return ops->alloc(load->dev, capacity * sizeof *load->samples, (void **)&load->samples);
+    gather_output *out = &load->gathered;
+    TRY(ops->alloc(load->dev, capacity * DATASET_PIXELS * sizeof *out->x, (void **)&out->x));
+    TRY(ops->alloc(load->dev, capacity, (void **)&out->labels));
+    return ops->alloc(load->dev, capacity * sizeof *out->samples, (void **)&out->samples);
 }
 
 status loader_create(device *dev, const dataset *set, const loader_options *options, loader **out)
@@ -107,9 +105,9 @@ void loader_destroy(loader *load)
     if (load == NULL)
         return;
     const device_ops *ops = load->dev->ops;
-    ops->free(load->dev, load->samples);
-    ops->free(load->dev, load->batch_labels);
-    ops->free(load->dev, load->x);
+    ops->free(load->dev, load->gathered.samples);
+    ops->free(load->dev, load->gathered.labels);
+    ops->free(load->dev, load->gathered.x);
     ops->free(load->dev, load->own_order);
     ops->free(load->dev, load->own_labels);
     ops->free(load->dev, load->own_images);
@@ -204,12 +202,11 @@ status loader_next(loader *load, batch *out)
     int index = load->step * load->options.accum + load->micro;
     uint32_t offset = (uint32_t)load->micro * (uint32_t)load->options.batch_size;
     int n = (int)(samples_before(load, index + 1) - samples_before(load, index));
-    TRY(dev->ops->gather(dev, &load->source, load->options.state, offset, n, load->x,
-                         load->batch_labels, load->samples));
+    TRY(dev->ops->gather(dev, &load->source, load->options.state, offset, n, &load->gathered));
     *out = (batch){.n = n,
-                   .x = load->x,
-                   .labels = load->batch_labels,
-                   .samples = load->samples,
+                   .x = load->gathered.x,
+                   .labels = load->gathered.labels,
+                   .samples = load->gathered.samples,
                    .state = load->options.state};
     load->micro++;
     return STATUS_OK;

@@ -52,7 +52,7 @@ status host_begin_forward(device *dev, const float *parameters, size_t count)
 }
 
 status host_gather(device *dev, const gather_source *source, const step_state *state,
-                   uint32_t offset, int n, float *x, uint8_t *labels_out, uint32_t *samples)
+                   uint32_t offset, int n, const gather_output *out)
 {
     (void)dev;
     const uint32_t *order = source->order + state->plan.first + offset;
@@ -62,11 +62,11 @@ status host_gather(device *dev, const gather_source *source, const step_state *s
         normalised[value] = ((float)value / 255.0f - MEAN) / STD;
     for (int i = 0; i < n; i++) {
         const uint8_t *image = source->images + order[i] * pixels;
-        float *row = x + (size_t)i * pixels;
+        float *row = out->x + (size_t)i * pixels;
         for (size_t j = 0; j < pixels; j++)
             row[j] = normalised[image[j]];
-        labels_out[i] = source->labels[order[i]];
-        samples[i] = order[i];
+        out->labels[i] = source->labels[order[i]];
+        out->samples[i] = order[i];
     }
     return STATUS_OK;
 }
@@ -80,16 +80,17 @@ static int argmax(const float *row, int classes)
     return best;
 }
 
-status host_cross_entropy(device *dev, const float *logits, const uint8_t *labels, int n,
-                          int classes, const step_state *state, score *totals, float *dlogits)
+status host_cross_entropy(device *dev, const loss_input *in, const step_state *state, score *totals,
+                          float *dlogits)
 {
     (void)dev;
+    int classes = in->classes;
     float grad_scale = dlogits != NULL ? state->plan.grad_scale : 0.0f;
     double loss = 0;
     int64_t hits = 0;
-    for (int i = 0; i < n; i++) {
-        const float *row = logits + (size_t)i * (size_t)classes;
-        int best = argmax(row, classes), label = labels[i];
+    for (int i = 0; i < in->n; i++) {
+        const float *row = in->logits + (size_t)i * (size_t)classes;
+        int best = argmax(row, classes), label = in->labels[i];
         float largest = row[best];
         double sum = 0;
         for (int c = 0; c < classes; c++)
@@ -105,7 +106,7 @@ status host_cross_entropy(device *dev, const float *logits, const uint8_t *label
         }
     }
     totals->loss_sum += loss;
-    totals->last_loss = loss / n;
+    totals->last_loss = loss / in->n;
     totals->correct += hits;
     return STATUS_OK;
 }

@@ -109,9 +109,9 @@ dropout layer_dropout(const layer *lay, const batch *in, network_mode mode, uint
                      .keep = lay->keep};
 }
 
-static pool_shape pool_of(const layer_spec *s)
+static pool_shape pool_of(const layer_spec *s, int n)
 {
-    return (pool_shape){s->channels, s->height, s->width};
+    return (pool_shape){s->channels, s->height, s->width, n};
 }
 
 status layer_forward(device *dev, layer *lay, int n, const float *x, const float *parameters,
@@ -119,13 +119,15 @@ status layer_forward(device *dev, layer *lay, int n, const float *x, const float
 {
     const layer_spec *s = lay->spec;
     if (s->kind == LAYER_POOL) {
-        pool_shape shape = pool_of(s);
-        return dev->ops->pool_forward(dev, &shape, n, x, drop, lay->y, lay->argmax);
+        pool_shape shape = pool_of(s, n);
+        pool_output out = {lay->y, lay->argmax};
+        return dev->ops->pool_forward(dev, &shape, x, drop, &out);
     }
     const float *weight = parameters + lay->weight->offset, *bias = parameters + lay->bias->offset;
     if (s->kind == LAYER_CONV2D)
         return dev->ops->conv2d_forward(lay->conv, n, x, weight, bias, lay->y);
-    return dev->ops->linear_forward(lay->line, n, x, weight, bias, s->relu, drop, lay->y);
+    linear_epilogue epilogue = {bias, s->relu, drop};
+    return dev->ops->linear_forward(lay->line, n, x, weight, &epilogue, lay->y);
 }
 
 status layer_backward_weights(device *dev, layer *lay, int n, const float *x, float *gradients,
@@ -133,20 +135,20 @@ status layer_backward_weights(device *dev, layer *lay, int n, const float *x, fl
 {
     if (lay->weight == NULL)
         return STATUS_OK;
-    float *dw = gradients + lay->weight->offset, *db = gradients + lay->bias->offset;
+    param_gradients out = {gradients + lay->weight->offset, gradients + lay->bias->offset,
+                           accumulate};
     if (lay->spec->kind == LAYER_CONV2D)
-        return dev->ops->conv2d_backward_weights(lay->conv, n, x, lay->y, lay->dy, dw, db,
-                                                 accumulate);
-    return dev->ops->linear_backward_weights(lay->line, n, x, lay->dy, dw, db, accumulate);
+        return dev->ops->conv2d_backward_weights(lay->conv, n, x, lay->y, lay->dy, &out);
+    return dev->ops->linear_backward_weights(lay->line, n, x, lay->dy, &out);
 }
 
 status layer_backward_data(device *dev, layer *lay, int n, const float *parameters, layer *before)
 {
     const layer_spec *s = lay->spec;
     if (s->kind == LAYER_POOL) {
-        pool_shape shape = pool_of(s);
-        return dev->ops->pool_backward(dev, &shape, n, lay->y, lay->argmax, lay->dy, s->dropout,
-                                       before->dy);
+        pool_shape shape = pool_of(s, n);
+        pool_output out = {lay->y, lay->argmax};
+        return dev->ops->pool_backward(dev, &shape, &out, lay->dy, s->dropout, before->dy);
     }
     const float *weight = parameters + lay->weight->offset;
     if (s->kind == LAYER_CONV2D)
@@ -154,6 +156,7 @@ status layer_backward_data(device *dev, layer *lay, int n, const float *paramete
     /* The linear layer before this one has relu and dropout in its output: their backward pass is
      * done here. */
     bool relu = before->spec->kind == LAYER_LINEAR && before->spec->relu;
-    return dev->ops->linear_backward_data(lay->line, n, weight, lay->dy, before->y, relu,
-                                          relu ? before->spec->dropout : 0.0f, before->dy);
+    relu_output input = {before->y, before->spec->dropout};
+    return dev->ops->linear_backward_data(lay->line, n, weight, lay->dy, relu ? &input : NULL,
+                                          before->dy);
 }

@@ -166,8 +166,8 @@ status network_forward(network *net, const batch *in, network_mode mode)
 status network_loss(network *net, const float *logits, const batch *in, void *dlogits)
 {
     device_span_begin(net->dev, NULL, "loss");
-    TRY(net->dev->ops->cross_entropy(net->dev, logits, in->labels, in->n, NETWORK_CLASSES,
-                                     in->state, net->totals, dlogits));
+    loss_input loss = {logits, in->labels, in->n, NETWORK_CLASSES};
+    TRY(net->dev->ops->cross_entropy(net->dev, &loss, in->state, net->totals, dlogits));
     device_span_end(net->dev);
     return STATUS_OK;
 }

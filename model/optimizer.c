@@ -105,23 +105,22 @@ status optimizer_step(optimizer *opt, step_state *state)
 {
     const device_ops *ops = opt->dev->ops;
     const optimizer_options *o = &opt->options;
+    optimizer_slice slice = {opt->parameters, opt->gradients, opt->states[0], opt->states[1],
+                             opt->count};
     switch (o->kind) {
     case OPTIMIZER_SGD: {
         sgd_options sgd = {o->momentum, o->weight_decay, o->nesterov};
-        return ops->sgd_step(opt->dev, opt->parameters, opt->gradients, opt->states[0], opt->count,
-                             state, &sgd);
+        return ops->sgd_step(opt->dev, &slice, state, &sgd);
     }
     case OPTIMIZER_ADAM: {
         adam_options adam = {ADAM_BETA1, ADAM_BETA2, ADAM_EPS, o->weight_decay};
-        return ops->adam_step(opt->dev, opt->parameters, opt->gradients, opt->states[0],
-                              opt->states[1], opt->count, state, &adam);
+        return ops->adam_step(opt->dev, &slice, state, &adam);
     }
     case OPTIMIZER_ADADELTA:
         break;
     }
     adadelta_options adadelta = {ADADELTA_RHO, ADADELTA_EPS, o->weight_decay};
-    return ops->adadelta_step(opt->dev, opt->parameters, opt->gradients, opt->states[0],
-                              opt->states[1], opt->count, state, &adadelta);
+    return ops->adadelta_step(opt->dev, &slice, state, &adadelta);
 }
 
 size_t optimizer_states(optimizer *opt, const char *names[OPTIMIZER_MAX_STATES],

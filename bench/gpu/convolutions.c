@@ -122,9 +122,10 @@ static status enqueue(const subject *s, pass which)
     switch (which) {
     case PASS_FORWARD:
         return ops->conv2d_forward(s->plan, s->n, s->x, s->parameters, s->parameters + bias, s->y);
-    case PASS_WEIGHTS:
-        return ops->conv2d_backward_weights(s->plan, s->n, s->x, s->y, s->dy, s->gradients,
-                                            s->gradients + bias, false);
+    case PASS_WEIGHTS: {
+        param_gradients out = {s->gradients, s->gradients + bias, false};
+        return ops->conv2d_backward_weights(s->plan, s->n, s->x, s->y, s->dy, &out);
+    }
     default:
         return ops->conv2d_backward_data(s->plan, s->n, s->parameters, s->y, s->dy, s->dx);
     }

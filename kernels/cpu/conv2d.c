@@ -94,11 +94,11 @@ status cpu_conv2d_forward(conv2d *plan, int n, const float *x, const float *weig
 }
 
 status cpu_conv2d_backward_weights(conv2d *plan, int n, const float *x, const float *y,
-                                   const float *dy, float *dw, float *db, bool accumulate)
+                                   const float *dy, const param_gradients *out)
 {
     if (!is_first(&plan_of(plan)->s))
-        return conv_onednn_backward_weights(onednn_of(plan), n, x, dy, dw, db, accumulate);
-    conv_first_backward_weights(plan_of(plan), n, x, y, dy, dw, db, accumulate);
+        return conv_onednn_backward_weights(onednn_of(plan), n, x, dy, out);
+    conv_first_backward_weights(plan_of(plan), n, x, y, dy, out);
     return STATUS_OK;
 }
 

@@ -10,7 +10,7 @@ void conv_first_order(const conv_plan *p, const float *from, float *to, bool imp
 void conv_first_forward(conv_plan *p, int n, const float *x, const float *weight, const float *bias,
                         float *y);
 void conv_first_backward_weights(conv_plan *p, int n, const float *x, const float *y,
-                                 const float *dy, float *dw, float *db, bool accumulate);
+                                 const float *dy, const param_gradients *out);
 
 /* Blocked channels on both sides: oneDNN's Winograd or direct convolutions (conv_onednn.c). */
 typedef struct conv_onednn conv_onednn;
@@ -20,7 +20,7 @@ void conv_onednn_order(const conv_plan *p, const float *from, float *to, bool im
 status conv_onednn_forward(conv_onednn *c, int n, const float *x, const float *weight,
                            const float *bias, float *y);
 status conv_onednn_backward_weights(conv_onednn *c, int n, const float *x, const float *dy,
-                                    float *dw, float *db, bool accumulate);
+                                    const param_gradients *out);
 status conv_onednn_backward_data(conv_onednn *c, int n, const float *weight, const float *dy,
                                  float *dx);
 

@@ -67,9 +67,9 @@ static void backward_piece(void *arg, int piece)
 }
 
 void conv_first_backward_weights(conv_plan *p, int n, const float *x, const float *y,
-                                 const float *dy, float *dw, float *db, bool accumulate)
+                                 const float *dy, const param_gradients *out)
 {
     first_job job = {.p = p, .n = n, .x = x, .y = y, .dy = dy};
     team_run(p->cpu->team, backward_piece, &job, pieces_of(n));
-    conv_sum_partial(p, pieces_of(n), dw, db, accumulate);
+    conv_sum_partial(p, pieces_of(n), out);
 }

@@ -351,13 +351,13 @@ status conv_onednn_forward(conv_onednn *c, int n, const float *x, const float *w
 }
 
 status conv_onednn_backward_weights(conv_onednn *c, int n, const float *x, const float *dy,
-                                    float *dw, float *db, bool accumulate)
+                                    const param_gradients *out)
 {
     int pieces = 0;
     conv_job job = {
         .c = c, .way = BACKWARD_WEIGHTS, .n = n, .images = WEIGHTS_IMAGES, .x = x, .y = dy};
     TRY(run(&job, &pieces));
-    conv_sum_partial(&c->plan, pieces, dw, db, accumulate);
+    conv_sum_partial(&c->plan, pieces, out);
     return STATUS_OK;
 }
 

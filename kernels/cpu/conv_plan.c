@@ -17,16 +17,16 @@ status conv_plan_open(conv_plan *p, int pieces)
     return STATUS_OK;
 }
 
-void conv_sum_partial(const conv_plan *p, int pieces, float *dw, float *db, bool accumulate)
+void conv_sum_partial(const conv_plan *p, int pieces, const param_gradients *out)
 {
     size_t weights = conv_weights(p), biases = (size_t)p->s.out_channels;
-    if (!accumulate) {
-        memset(dw, 0, sizeof *dw * weights);
-        memset(db, 0, sizeof *db * biases);
+    if (!out->accumulate) {
+        memset(out->dw, 0, sizeof *out->dw * weights);
+        memset(out->db, 0, sizeof *out->db * biases);
     }
     for (int piece = 0; piece < pieces; piece++) {
         const float *partial = p->partial + (size_t)piece * p->partial_floats;
-        p->cpu->vec->add(dw, partial, weights);
-        p->cpu->vec->add(db, partial + weights, biases);
+        p->cpu->vec->add(out->dw, partial, weights);
+        p->cpu->vec->add(out->db, partial + weights, biases);
     }
 }

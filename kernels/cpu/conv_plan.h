@@ -23,7 +23,7 @@ static inline size_t conv_weights(const conv_plan *p)
 /* Sets the sizes from p->s, and allocates `pieces` partial gradients. */
 status conv_plan_open(conv_plan *p, int pieces);
 
-/* dw and db (+)= the first `pieces` partial gradients, in order. */
-void conv_sum_partial(const conv_plan *p, int pieces, float *dw, float *db, bool accumulate);
+/* The sum of the first `pieces` partial gradients, in order. */
+void conv_sum_partial(const conv_plan *p, int pieces, const param_gradients *out);
 
 #endif

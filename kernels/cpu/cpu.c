@@ -68,101 +68,83 @@ static status trace_members(device *dev, trace *t)
 }
 
 typedef struct step_job step_job;
-typedef void (*optimizer_piece_fn)(const step_job *job, size_t first, size_t count);
+typedef void (*optimizer_piece_fn)(const step_job *job, const optimizer_slice *s);
 
 /* An optimizer step is cut into pieces of the flat arenas. */
 struct step_job {
     const vector_ops *vec;
     optimizer_piece_fn piece;
     const void *math;
-    float *param;
-    const float *grad;
-    float *state1, *state2;
-    size_t count;
+    const optimizer_slice *all;
 };
+
+static float *from(float *array, size_t first)
+{
+    return array != NULL ? array + first : NULL;
+}
 
 static void step_piece(void *arg, int piece)
 {
     const step_job *job = arg;
-    size_t first = (size_t)piece * OPTIMIZER_PIECE, left = job->count - first;
-    job->piece(job, first, left < OPTIMIZER_PIECE ? left : OPTIMIZER_PIECE);
+    const optimizer_slice *all = job->all;
+    size_t first = (size_t)piece * OPTIMIZER_PIECE, left = all->count - first;
+    optimizer_slice s = {.param = all->param + first,
+                         .grad = all->grad + first,
+                         .state1 = from(all->state1, first),
+                         .state2 = from(all->state2, first),
+                         .count = left < OPTIMIZER_PIECE ? left : OPTIMIZER_PIECE};
+    job->piece(job, &s);
 }
 
-static status step(device *dev, step_job *job)
+static status step(device *dev, const optimizer_slice *all, optimizer_piece_fn piece,
+                   const void *math)
 {
-    job->vec = cpu_of(dev)->vec;
-    team_run(cpu_of(dev)->team, step_piece, job,
-             (int)((job->count + OPTIMIZER_PIECE - 1) / OPTIMIZER_PIECE));
+    step_job job = {.vec = cpu_of(dev)->vec, .piece = piece, .math = math, .all = all};
+    team_run(cpu_of(dev)->team, step_piece, &job,
+             (int)((all->count + OPTIMIZER_PIECE - 1) / OPTIMIZER_PIECE));
     return STATUS_OK;
 }
 
-static void sgd_plain_piece(const step_job *job, size_t first, size_t count)
+static void sgd_piece(const step_job *job, const optimizer_slice *s)
 {
     const sgd_math *m = job->math;
-    job->vec->sgd_plain(job->param + first, job->grad + first, count, *m);
+    if (s->state1 == NULL)
+        job->vec->sgd_plain(s->param, s->grad, s->count, *m);
+    else
+        job->vec->sgd_momentum(s->param, s->grad, s->state1, s->count, *m);
 }
 
-static void sgd_momentum_piece(const step_job *job, size_t first, size_t count)
-{
-    const sgd_math *m = job->math;
-    job->vec->sgd_momentum(job->param + first, job->grad + first, job->state1 + first, count, *m);
-}
-
-static void adam_piece(const step_job *job, size_t first, size_t count)
+static void adam_piece(const step_job *job, const optimizer_slice *s)
 {
     const adam_math *m = job->math;
-    job->vec->adam(job->param + first, job->grad + first, job->state1 + first, job->state2 + first,
-                   count, *m);
+    job->vec->adam(s->param, s->grad, s->state1, s->state2, s->count, *m);
 }
 
-static void adadelta_piece(const step_job *job, size_t first, size_t count)
+static void adadelta_piece(const step_job *job, const optimizer_slice *s)
 {
     const adadelta_math *m = job->math;
-    job->vec->adadelta(job->param + first, job->grad + first, job->state1 + first,
-                       job->state2 + first, count, *m);
+    job->vec->adadelta(s->param, s->grad, s->state1, s->state2, s->count, *m);
 }
 
-static status sgd_step(device *dev, float *param, const float *grad, float *momentum_buffer,
-                       size_t count, step_state *state, const sgd_options *options)
+static status sgd_step(device *dev, const optimizer_slice *slice, step_state *state,
+                       const sgd_options *options)
 {
     sgd_math m = sgd_math_of(options, state);
-    step_job job = {.piece = momentum_buffer != NULL ? sgd_momentum_piece : sgd_plain_piece,
-                    .math = &m,
-                    .param = param,
-                    .grad = grad,
-                    .state1 = momentum_buffer,
-                    .count = count};
-    return step(dev, &job);
+    return step(dev, slice, sgd_piece, &m);
 }
 
-static status adam_step(device *dev, float *param, const float *grad, float *exp_avg,
-                        float *exp_avg_sq, size_t count, step_state *state,
+static status adam_step(device *dev, const optimizer_slice *slice, step_state *state,
                         const adam_options *options)
 {
     adam_math m = adam_math_of(options, state);
-    step_job job = {.piece = adam_piece,
-                    .math = &m,
-                    .param = param,
-                    .grad = grad,
-                    .state1 = exp_avg,
-                    .state2 = exp_avg_sq,
-                    .count = count};
-    return step(dev, &job);
+    return step(dev, slice, adam_piece, &m);
 }
 
-static status adadelta_step(device *dev, float *param, const float *grad, float *square_avg,
-                            float *acc_delta, size_t count, step_state *state,
+static status adadelta_step(device *dev, const optimizer_slice *slice, step_state *state,
                             const adadelta_options *options)
 {
     adadelta_math m = adadelta_math_of(options, state);
-    step_job job = {.piece = adadelta_piece,
-                    .math = &m,
-                    .param = param,
-                    .grad = grad,
-                    .state1 = square_avg,
-                    .state2 = acc_delta,
-                    .count = count};
-    return step(dev, &job);
+    return step(dev, slice, adadelta_piece, &m);
 }
 
 static const device_ops cpu_ops = {

@@ -72,26 +72,26 @@ status cpu_linear_export(linear *plan, const float *weight, float *plain)
     return STATUS_OK;
 }
 
-typedef struct product {
+typedef struct gemm_job {
     const linear_plan *p;
     int n, columns;
-    const float *x, *weight, *bias, *dy;
-    float *y, *dw, *db, *dx;
-    bool relu, accumulate;
-    float scale;
-    const dropout *drop;
+    const float *x, *weight, *dy;
+    const linear_epilogue *epilogue;
+    const param_gradients *gradients;
+    const relu_output *input; /* NULL: no relu */
+    float *y, *dx;
     atomic_int failed; /* the dnnl_status_t of a failed call */
-} product;
+} gemm_job;
 
 /* Columns [first, first + *count) of a result with `total` of them. */
-static int piece_columns(const product *job, int piece, int total, int *count)
+static int piece_columns(const gemm_job *job, int piece, int total, int *count)
 {
     int first = piece * job->columns;
     *count = total - first < job->columns ? total - first : job->columns;
     return first;
 }
 
-static status run(const linear_plan *p, product *job, team_fn fn, int total, int columns)
+static status run(const linear_plan *p, gemm_job *job, team_fn fn, int total, int columns)
 {
     job->p = p;
     job->columns = columns;
@@ -99,7 +99,7 @@ static status run(const linear_plan *p, product *job, team_fn fn, int total, int
     return ONEDNN_CALL((dnnl_status_t)atomic_load(&job->failed));
 }
 
-static void note(product *job, dnnl_status_t code)
+static void note(gemm_job *job, dnnl_status_t code)
 {
     if (code != dnnl_success)
         atomic_store(&job->failed, (int)code);
@@ -107,71 +107,63 @@ static void note(product *job, dnnl_status_t code)
 
 static void forward_piece(void *arg, int piece)
 {
-    product *job = arg;
+    gemm_job *job = arg;
     const linear_shape *s = &job->p->s;
     int count = 0, first = piece_columns(job, piece, s->out_features, &count);
     note(job, dnnl_sgemm('N', 'T', job->n, count, s->in_features, 1.0f, job->x, s->in_features,
                          job->weight + (size_t)first * (size_t)s->in_features, s->in_features, 0.0f,
                          job->y + first, s->out_features));
-    job->p->cpu->vec->linear_epilogue(job->y, job->n, s->out_features, first, count, job->bias,
-                                      job->relu, job->drop);
+    job->p->cpu->vec->linear_epilogue(job->y, job->n, s->out_features, first, count, job->epilogue);
 }
 
 status cpu_linear_forward(linear *plan, int n, const float *x, const float *weight,
-                          const float *bias, bool relu, const dropout *drop, float *y)
+                          const linear_epilogue *epilogue, float *y)
 {
     const linear_plan *p = plan_of(plan);
-    product job = {
-        .n = n, .x = x, .weight = weight, .bias = bias, .relu = relu, .drop = drop, .y = y};
+    gemm_job job = {.n = n, .x = x, .weight = weight, .epilogue = epilogue, .y = y};
     return run(p, &job, forward_piece, p->s.out_features, COLUMNS);
 }
 
 static void weights_piece(void *arg, int piece)
 {
-    product *job = arg;
+    gemm_job *job = arg;
     const linear_shape *s = &job->p->s;
+    const param_gradients *out = job->gradients;
     int count = 0, first = piece_columns(job, piece, s->in_features, &count);
     note(job, dnnl_sgemm('T', 'N', s->out_features, count, job->n, 1.0f, job->dy, s->out_features,
-                         job->x + first, s->in_features, job->accumulate ? 1.0f : 0.0f,
-                         job->dw + first, s->in_features));
+                         job->x + first, s->in_features, out->accumulate ? 1.0f : 0.0f,
+                         out->dw + first, s->in_features));
     if (piece == 0)
-        job->p->cpu->vec->column_sums(job->dy, job->n, s->out_features, 0, s->out_features,
-                                      job->accumulate, job->db);
+        job->p->cpu->vec->column_sums(job->dy, job->n, s->out_features, out->accumulate, out->db);
 }
 
-status cpu_linear_backward_weights(linear *plan, int n, const float *x, const float *dy, float *dw,
-                                   float *db, bool accumulate)
+status cpu_linear_backward_weights(linear *plan, int n, const float *x, const float *dy,
+                                   const param_gradients *out)
 {
     const linear_plan *p = plan_of(plan);
-    product job = {.n = n, .x = x, .dy = dy, .dw = dw, .db = db, .accumulate = accumulate};
+    gemm_job job = {.n = n, .x = x, .dy = dy, .gradients = out};
     return run(p, &job, weights_piece, p->s.in_features,
                p->s.in_features > 4 * COLUMNS ? WEIGHT_COLUMNS : COLUMNS);
 }
 
 static void data_piece(void *arg, int piece)
 {
-    product *job = arg;
+    gemm_job *job = arg;
     const linear_shape *s = &job->p->s;
     int count = 0, first = piece_columns(job, piece, s->in_features, &count);
     note(job,
          dnnl_sgemm('N', 'N', job->n, count, s->out_features, 1.0f, job->dy, s->out_features,
                     job->weight + first, s->in_features, 0.0f, job->dx + first, s->in_features));
-    if (job->relu)
-        job->p->cpu->vec->relu_backward(job->dx, job->x, job->n, s->in_features, first, count,
-                                        job->scale);
+    if (job->input != NULL)
+        job->p->cpu->vec->relu_backward(job->dx + first, job->input->y + first, job->n,
+                                        s->in_features, count, 1.0f / (1.0f - job->input->p));
 }
 
 status cpu_linear_backward_data(linear *plan, int n, const float *weight, const float *dy,
-                                const float *x, bool relu, float p_drop, float *dx)
+                                const relu_output *input, float *dx)
 {
     const linear_plan *p = plan_of(plan);
-    product job = {.n = n,
-                   .x = x,
-                   .weight = weight,
-                   .dy = dy,
-                   .relu = relu,
-                   .scale = 1.0f / (1.0f - p_drop),
-                   .dx = dx};
+    gemm_job job = {.n = n, .weight = weight, .dy = dy, .input = input, .dx = dx};
     return run(p, &job, data_piece, p->s.in_features,
                p->s.in_features > 4 * COLUMNS ? WEIGHT_COLUMNS : COLUMNS);
 }

@@ -30,32 +30,24 @@ status onednn_check(dnnl_status_t code, const char *call, const char *file, int 
 /* Makes every member's scratch memory at least this large. Not while the team works. */
 status cpu_reserve_scratch(cpu_state *cpu, size_t size_bytes);
 
-/* The entries of device_ops with these names; conv2d.c, pool.c, linear.c. */
-status cpu_conv2d_create(device *dev, const conv2d_shape *shape, int max_n, conv2d **out);
-void cpu_conv2d_destroy(conv2d *plan);
-status cpu_conv2d_import(conv2d *plan, const float *plain, float *weight);
-status cpu_conv2d_export(conv2d *plan, const float *weight, float *plain);
-status cpu_conv2d_forward(conv2d *plan, int n, const float *x, const float *weight,
-                          const float *bias, float *y);
-status cpu_conv2d_backward_weights(conv2d *plan, int n, const float *x, const float *y,
-                                   const float *dy, float *dw, float *db, bool accumulate);
-status cpu_conv2d_backward_data(conv2d *plan, int n, const float *weight, const float *y,
-                                const float *dy, float *dx);
+/* Rows of device_ops: conv2d.c, pool.c, linear.c. */
+conv2d_create_op cpu_conv2d_create;
+conv2d_destroy_op cpu_conv2d_destroy;
+conv2d_import_op cpu_conv2d_import;
+conv2d_export_op cpu_conv2d_export;
+conv2d_forward_op cpu_conv2d_forward;
+conv2d_backward_weights_op cpu_conv2d_backward_weights;
+conv2d_backward_data_op cpu_conv2d_backward_data;
 
-status cpu_pool_forward(device *dev, const pool_shape *shape, int n, const float *z,
-                        const dropout *drop, float *y, uint8_t *argmax);
-status cpu_pool_backward(device *dev, const pool_shape *shape, int n, const float *y,
-                         const uint8_t *argmax, const float *dy, float p, float *dz);
+pool_forward_op cpu_pool_forward;
+pool_backward_op cpu_pool_backward;
 
-status cpu_linear_create(device *dev, const linear_shape *shape, int max_n, linear **out);
-void cpu_linear_destroy(linear *plan);
-status cpu_linear_import(linear *plan, const float *plain, float *weight);
-status cpu_linear_export(linear *plan, const float *weight, float *plain);
-status cpu_linear_forward(linear *plan, int n, const float *x, const float *weight,
-                          const float *bias, bool relu, const dropout *drop, float *y);
-status cpu_linear_backward_weights(linear *plan, int n, const float *x, const float *dy, float *dw,
-                                   float *db, bool accumulate);
-status cpu_linear_backward_data(linear *plan, int n, const float *weight, const float *dy,
-                                const float *x, bool relu, float p, float *dx);
+linear_create_op cpu_linear_create;
+linear_destroy_op cpu_linear_destroy;
+linear_import_op cpu_linear_import;
+linear_export_op cpu_linear_export;
+linear_forward_op cpu_linear_forward;
+linear_backward_weights_op cpu_linear_backward_weights;
+linear_backward_data_op cpu_linear_backward_data;
 
 #endif

@@ -32,15 +32,13 @@ typedef struct vector_ops {
     void (*pool_backward)(const pool_shape *s, const float *y, const uint8_t *argmax,
                           const float *dy, float scale, float *dz);
 
-    /* Columns [first, first + columns) of y (n, O): += bias, relu, dropout. */
+    /* Columns [first, first + columns) of y (n, O), in place. */
     void (*linear_epilogue)(float *y, int n, int out_features, int first, int columns,
-                            const float *bias, bool relu, const dropout *drop);
-    /* db[first ...] (+)= column sums of dy (n, O). */
-    void (*column_sums)(const float *dy, int n, int out_features, int first, int columns,
-                        bool accumulate, float *db);
-    /* Columns [first, first + columns) of dx (n, I): times scale if x > 0, else 0. */
-    void (*relu_backward)(float *dx, const float *x, int n, int in_features, int first, int columns,
-                          float scale);
+                            const linear_epilogue *epilogue);
+    /* db (+)= column sums of dy (n, O). */
+    void (*column_sums)(const float *dy, int n, int out_features, bool accumulate, float *db);
+    /* dx *= scale if x > 0, else 0: n rows of `columns`, `stride` apart. */
+    void (*relu_backward)(float *dx, const float *x, int n, int stride, int columns, float scale);
 
     void (*add)(float *sum, const float *x, size_t count); /* sum += x */
 

@@ -151,8 +151,10 @@ status cuda_conv2d_forward(conv2d *plan, int n, const float *x, const float *wei
                            const float *bias, float *y)
 {
     plan_state *p = state(plan);
-    if (p->cudnn == NULL)
-        return conv_first_forward(p->dev, &p->s, n, x, weight, bias, y);
+    if (p->cudnn == NULL) {
+        conv_first_pass pass = {p->dev, &p->s, n};
+        return conv_first_forward(&pass, x, weight, bias, y);
+    }
     conv_arrays a = {x, cuda_half_weights(p->dev, weight), y, cuda_half_weights(p->dev, bias)};
     int count = 0;
     cuda_forget_pool_sums(p->dev, y);
@@ -192,17 +194,19 @@ static status bias_gradient(plan_state *p, int n, const float *dy, const conv_gr
 }
 
 status cuda_conv2d_backward_weights(conv2d *plan, int n, const float *x, const float *y,
-                                    const float *dy, float *dw, float *db, bool accumulate)
+                                    const float *dy, const param_gradients *out)
 {
     plan_state *p = state(plan);
-    conv_gradient out = {.db = db, .db_count = p->s.out_channels, .accumulate = accumulate};
+    conv_gradient sums = {
+        .db = out->db, .db_count = p->s.out_channels, .accumulate = out->accumulate};
     if (p->cudnn == NULL) {
-        out.dw = dw;
-        out.dw_count = (int)p->weights;
-        return conv_first_backward_weights(p->dev, &p->s, n, x, y, dy, &p->sums, &out);
+        conv_first_pass pass = {p->dev, &p->s, n};
+        sums.dw = out->dw;
+        sums.dw_count = (int)p->weights;
+        return conv_first_backward_weights(&pass, x, y, dy, &p->sums, &sums);
     }
-    TRY(weights_by_cudnn(p, n, x, dy, dw, accumulate));
-    return bias_gradient(p, n, dy, &out);
+    TRY(weights_by_cudnn(p, n, x, dy, out->dw, out->accumulate));
+    return bias_gradient(p, n, dy, &sums);
 }
 
 status cuda_conv2d_backward_data(conv2d *plan, int n, const float *weight, const float *y,

@@ -13,17 +13,14 @@
 extern "C" {
 #endif
 
-/* The entries of the device's table. */
-status cuda_conv2d_create(device *dev, const conv2d_shape *shape, int max_n, conv2d **out);
-void cuda_conv2d_destroy(conv2d *plan);
-status cuda_conv2d_import(conv2d *plan, const float *plain, float *weight);
-status cuda_conv2d_export(conv2d *plan, const float *weight, float *plain);
-status cuda_conv2d_forward(conv2d *plan, int n, const float *x, const float *weight,
-                           const float *bias, float *y);
-status cuda_conv2d_backward_weights(conv2d *plan, int n, const float *x, const float *y,
-                                    const float *dy, float *dw, float *db, bool accumulate);
-status cuda_conv2d_backward_data(conv2d *plan, int n, const float *weight, const float *y,
-                                 const float *dy, float *dx);
+/* Rows of device_ops. */
+conv2d_create_op cuda_conv2d_create;
+conv2d_destroy_op cuda_conv2d_destroy;
+conv2d_import_op cuda_conv2d_import;
+conv2d_export_op cuda_conv2d_export;
+conv2d_forward_op cuda_conv2d_forward;
+conv2d_backward_weights_op cuda_conv2d_backward_weights;
+conv2d_backward_data_op cuda_conv2d_backward_data;
 
 #ifdef __cplusplus
 }

@@ -342,10 +342,11 @@ status conv_first_check(const conv2d_shape *s, int max_n)
 }
 
 /* As many parts as the GPU has room for blocks, of at least MIN_ROWS rows per strip. */
-static layout layout_of(const device *dev, const conv2d_shape *s, int n, unsigned *blocks)
+static layout layout_of(const conv_first_pass *pass, unsigned *blocks)
 {
+    const conv2d_shape *s = pass->shape;
     layout l = {};
-    unsigned room = CONV_FIRST_BLOCKS * (unsigned)cuda_state_of(dev)->multiprocessors;
+    unsigned room = CONV_FIRST_BLOCKS * (unsigned)cuda_state_of(pass->dev)->multiprocessors;
     l.height = (unsigned)s->height;
     l.width = (unsigned)s->width;
     l.out_h = l.height - 2;
@@ -353,7 +354,7 @@ static layout layout_of(const device *dev, const conv2d_shape *s, int n, unsigne
     l.channels = (unsigned)s->out_channels;
     l.groups = l.channels / CHANNELS;
     l.lanes = l.out_w * l.groups;
-    l.n = (unsigned)n;
+    l.n = (unsigned)pass->n;
     l.strips = std::min(THREADS / l.lanes, l.out_h / MIN_ROWS);
     l.parts = std::max(std::min(room / l.n, l.out_h / l.strips / MIN_ROWS), 1u);
     l.step = std::min(room / l.parts, l.n);
@@ -361,11 +362,12 @@ static layout layout_of(const device *dev, const conv2d_shape *s, int n, unsigne
     return l;
 }
 
-status conv_first_forward(const device *dev, const conv2d_shape *shape, int n, const void *x,
-                          const float *weight, const float *bias, void *y)
+status conv_first_forward(const conv_first_pass *pass, const void *x, const float *weight,
+                          const float *bias, void *y)
 {
     unsigned blocks = 0;
-    layout l = layout_of(dev, shape, n, &blocks);
+    const device *dev = pass->dev;
+    layout l = layout_of(pass, &blocks);
     ASSERT(are_aligned(x, y));
     return with_element(dev->precision, [&](auto *kind) {
         using T = std::remove_pointer_t<decltype(kind)>;
@@ -375,12 +377,12 @@ status conv_first_forward(const device *dev, const conv2d_shape *shape, int n, c
     });
 }
 
-status conv_first_backward_weights(const device *dev, const conv2d_shape *shape, int n,
-                                   const void *x, const void *y, const void *dy,
-                                   const conv_sums *sums, const conv_gradient *out)
+status conv_first_backward_weights(const conv_first_pass *pass, const void *x, const void *y,
+                                   const void *dy, const conv_sums *sums, const conv_gradient *out)
 {
     unsigned blocks = 0;
-    layout l = layout_of(dev, shape, n, &blocks);
+    const device *dev = pass->dev;
+    layout l = layout_of(pass, &blocks);
     ASSERT(are_aligned(x, y, dy) && blocks <= sums->max_blocks);
     status st = with_element(dev->precision, [&](auto *kind) {
         using T = std::remove_pointer_t<decltype(kind)>;

@@ -13,18 +13,23 @@ extern "C" {
 /* STATUS_INVALID, with what would do, for a shape that the kernels are not made for. */
 status conv_first_check(const conv2d_shape *shape, int max_n);
 
+typedef struct conv_first_pass {
+    const device *dev;
+    const conv2d_shape *shape;
+    int n;
+} conv_first_pass;
+
 /* x (n, H, W) and y (n, OH, OW, O) of the activations' type, aligned to 16 bytes; weight (O, 3,
  * 3), bias (O). */
-status conv_first_forward(const device *dev, const conv2d_shape *shape, int n, const void *x,
-                          const float *weight, const float *bias, void *y);
+status conv_first_forward(const conv_first_pass *pass, const void *x, const float *weight,
+                          const float *bias, void *y);
 
 enum { CONV_FIRST_BLOCKS = 2 }; /* per multiprocessor */
 
 /* dw and db of `out` from x and dy; dy counts only for y > 0. `sums`: for dw_count + db_count
  * values. */
-status conv_first_backward_weights(const device *dev, const conv2d_shape *shape, int n,
-                                   const void *x, const void *y, const void *dy,
-                                   const conv_sums *sums, const conv_gradient *out);
+status conv_first_backward_weights(const conv_first_pass *pass, const void *x, const void *y,
+                                   const void *dy, const conv_sums *sums, const conv_gradient *out);
 
 #ifdef __cplusplus
 }

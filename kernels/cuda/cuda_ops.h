@@ -1,5 +1,4 @@
-/* The entries of the cuda device's table (kernels/ops.h), by file. conv2d.h has the convolution's.
- */
+/* The cuda device's rows of the tables in kernels/ops.h, by file. conv2d.h has the convolution's. */
 #ifndef MNIST_DDP_KERNELS_CUDA_OPS_H
 #define MNIST_DDP_KERNELS_CUDA_OPS_H
 
@@ -12,10 +11,10 @@ extern "C" {
 extern const device_kind cuda_kind; /* device.c */
 
 /* memory.c; cuda_state.h has alloc and free */
-status cuda_upload(device *dev, void *dst, const void *host, size_t size_bytes);
-status cuda_download(device *dev, void *host, const void *src, size_t size_bytes);
-status cuda_copy(device *dev, void *dst, const void *src, size_t size_bytes);
-status cuda_synchronize(device *dev);
+upload_op cuda_upload;
+download_op cuda_download;
+copy_op cuda_copy;
+synchronize_op cuda_synchronize;
 
 /* transfer.c */
 status cuda_pin(device *dev, void *host, size_t size_bytes);
@@ -39,45 +38,33 @@ status cuda_graph_launch(device *dev, device_graph *graph);
 void cuda_graph_destroy(device_graph *graph);
 
 /* step.cu */
-status cuda_begin_step(device *dev, const step_plan *plan, step_state *state, float *stop_flag);
-status cuda_gather(device *dev, const gather_source *source, const step_state *state,
-                   uint32_t offset, int n, float *x, uint8_t *labels_out, uint32_t *samples);
+begin_step_op cuda_begin_step;
+gather_op cuda_gather;
 
 /* half_copy.c */
-status cuda_begin_forward(device *dev, const float *parameters, size_t count);
+begin_forward_op cuda_begin_forward;
 
 /* pool.cu */
-status cuda_pool_forward(device *dev, const pool_shape *shape, int n, const float *z,
-                         const dropout *drop, float *y, uint8_t *argmax);
-status cuda_pool_backward(device *dev, const pool_shape *shape, int n, const float *y,
-                          const uint8_t *argmax, const float *dy, float p, float *dz);
+pool_forward_op cuda_pool_forward;
+pool_backward_op cuda_pool_backward;
 
 /* linear.c */
-status cuda_linear_create(device *dev, const linear_shape *shape, int max_n, linear **out);
-void cuda_linear_destroy(linear *plan);
-status cuda_linear_import(linear *plan, const float *plain, float *weight);
-status cuda_linear_export(linear *plan, const float *weight, float *plain);
-status cuda_linear_forward(linear *plan, int n, const float *x, const float *weight,
-                           const float *bias, bool relu, const dropout *drop, float *y);
-status cuda_linear_backward_weights(linear *plan, int n, const float *x, const float *dy, float *dw,
-                                    float *db, bool accumulate);
-status cuda_linear_backward_data(linear *plan, int n, const float *weight, const float *dy,
-                                 const float *x, bool relu, float p, float *dx);
+linear_create_op cuda_linear_create;
+linear_destroy_op cuda_linear_destroy;
+linear_import_op cuda_linear_import;
+linear_export_op cuda_linear_export;
+linear_forward_op cuda_linear_forward;
+linear_backward_weights_op cuda_linear_backward_weights;
+linear_backward_data_op cuda_linear_backward_data;
 
 /* loss.cu */
-status cuda_cross_entropy(device *dev, const float *logits, const uint8_t *labels, int n,
-                          int classes, const step_state *state, score *totals, float *dlogits);
+cross_entropy_op cuda_cross_entropy;
 size_t cuda_loss_scratch_bytes(void); /* zeroed, of cuda_state.loss_scratch */
 
 /* optimizer.cu */
-status cuda_sgd_step(device *dev, float *param, const float *grad, float *momentum_buffer,
-                     size_t count, step_state *state, const sgd_options *options);
-status cuda_adam_step(device *dev, float *param, const float *grad, float *exp_avg,
-                      float *exp_avg_sq, size_t count, step_state *state,
-                      const adam_options *options);
-status cuda_adadelta_step(device *dev, float *param, const float *grad, float *square_avg,
-                          float *acc_delta, size_t count, step_state *state,
-                          const adadelta_options *options);
+sgd_step_op cuda_sgd_step;
+adam_step_op cuda_adam_step;
+adadelta_step_op cuda_adadelta_step;
 
 #ifdef __cplusplus
 }

@@ -108,6 +108,7 @@ static status make_skinny(linear_plan *p, int max_n)
 {
     int inputs = p->s.in_features, outputs = p->s.out_features;
     p->is_skinny = true;
+    p->skinny.dev = p->dev;
     p->skinny.in_features = inputs;
     p->skinny.out_features = outputs;
     TRY(cuda_alloc(p->dev, sizeof(float) * cuda_skinny_partials(inputs, outputs, max_n),
@@ -184,8 +185,7 @@ status cuda_linear_export(linear *plan, const float *weight, float *plain)
 
 /* The forward matmul with as much of bias and relu as the library can do. Sets *left to the rest of
  * the epilogue. The relu mask is written if there is no dropout. */
-static status forward_matmul(linear_plan *p, int n, matmul_arrays *arrays, bool relu,
-                             linear_epilogue *left)
+static status forward_matmul(linear_plan *p, int n, matmul_arrays *arrays, linear_epilogue *left)
 {
     const linear_shape *s = &p->s;
     cudaDataType_t type = cuda_activation_type(p->dev);
@@ -196,7 +196,7 @@ static status forward_matmul(linear_plan *p, int n, matmul_arrays *arrays, bool 
                           .in = type,
                           .out = s->logits ? CUDA_R_32F : type,
                           .aux_ld = p->mask.ld};
-    bool ran = false;
+    bool ran = false, relu = left->relu;
     p->mask.y = NULL;
     if (relu && left->drop == NULL) {
         arrays->aux = p->mask.bits;
@@ -216,49 +216,48 @@ static status forward_matmul(linear_plan *p, int n, matmul_arrays *arrays, bool 
 }
 
 status cuda_linear_forward(linear *plan, int n, const float *x, const float *weight,
-                           const float *bias, bool relu, const dropout *drop, float *y)
+                           const linear_epilogue *epilogue, float *y)
 {
     linear_plan *p = plan_of(plan);
-    linear_epilogue left = {.n = n,
-                            .features = p->s.out_features,
-                            .is_float = p->s.logits,
-                            .bias = bias,
-                            .relu = relu,
-                            .drop = drop != NULL && drop->p > 0.0f ? drop : NULL};
+    linear_epilogue left = *epilogue;
+    const float *bias = epilogue->bias;
+    if (left.drop != NULL && left.drop->p <= 0.0f)
+        left.drop = NULL;
     if (p->is_skinny) {
-        TRY(cuda_skinny_forward(p->dev, &p->skinny, n, x, weight, bias, y));
+        TRY(cuda_skinny_forward(&p->skinny, n, x, weight, bias, y));
         left.bias = NULL;
     } else {
         const void *like_y = p->s.logits ? bias : cuda_half_weights(p->dev, bias);
         matmul_arrays arrays = {
             .a = cuda_half_weights(p->dev, weight), .b = x, .d = y, .bias = like_y};
-        TRY(forward_matmul(p, n, &arrays, relu, &left));
+        TRY(forward_matmul(p, n, &arrays, &left));
     }
     if (left.bias == NULL && !left.relu && left.drop == NULL)
         return STATUS_OK;
-    return cuda_linear_epilogue(p->dev, &left, y);
+    linear_rows rows = {n, p->s.out_features, p->s.logits};
+    return cuda_linear_epilogue(p->dev, &rows, &left, y);
 }
 
-status cuda_linear_backward_weights(linear *plan, int n, const float *x, const float *dy, float *dw,
-                                    float *db, bool accumulate)
+status cuda_linear_backward_weights(linear *plan, int n, const float *x, const float *dy,
+                                    const param_gradients *out)
 {
     linear_plan *p = plan_of(plan);
     if (p->is_skinny)
-        return cuda_skinny_backward_weights(p->dev, &p->skinny, n, x, dy, accumulate, dw, db);
+        return cuda_skinny_backward_weights(&p->skinny, n, x, dy, out);
     matmul_shape shape = {.trans_b = true,
                           .m = p->s.in_features,
                           .n = p->s.out_features,
                           .k = n,
                           .in = cuda_activation_type(p->dev),
                           .out = CUDA_R_32F};
-    matmul_arrays arrays = {.a = x, .b = dy, .d = dw, .bias = db};
+    matmul_arrays arrays = {.a = x, .b = dy, .d = out->dw, .bias = out->db};
     bool ran = false;
-    if (!accumulate)
+    if (!out->accumulate)
         TRY(try_epilogue(p, shape, &arrays, CUBLASLT_EPILOGUE_BGRADB, &ran));
     if (ran)
         return STATUS_OK;
-    TRY(run_plain(p, shape, arrays, accumulate ? 1.0f : 0.0f));
-    return cuda_column_sums(p->dev, n, p->s.out_features, dy, accumulate, db);
+    TRY(run_plain(p, shape, arrays, out->accumulate ? 1.0f : 0.0f));
+    return cuda_column_sums(p->dev, n, p->s.out_features, dy, out->accumulate, out->db);
 }
 
 /* The relu mask of the layer whose output is `x`; NULL: none was written. */
@@ -271,18 +270,16 @@ static const cuda_relu_mask *mask_of(const linear_plan *p, const float *x)
 }
 
 status cuda_linear_backward_data(linear *plan, int n, const float *weight, const float *dy,
-                                 const float *x, bool relu, float p_drop, float *dx)
+                                 const relu_output *input, float *dx)
 {
     linear_plan *p = plan_of(plan);
-    float scale = 1.0f / (1.0f - p_drop);
     if (p->is_skinny)
-        return cuda_skinny_backward_data(p->dev, &p->skinny, n, weight, dy, relu ? x : NULL, scale,
-                                         dx);
+        return cuda_skinny_backward_data(&p->skinny, n, weight, dy, input, dx);
     cudaDataType_t type = cuda_activation_type(p->dev);
     matmul_shape shape = {
         .m = p->s.in_features, .n = n, .k = p->s.out_features, .in = type, .out = type};
     matmul_arrays arrays = {.a = cuda_half_weights(p->dev, weight), .b = dy, .d = dx};
-    const cuda_relu_mask *mask = relu && p_drop <= 0.0f ? mask_of(p, x) : NULL;
+    const cuda_relu_mask *mask = input != NULL && input->p <= 0.0f ? mask_of(p, input->y) : NULL;
     bool ran = false;
     if (mask != NULL) {
         arrays.aux = mask->bits;
@@ -292,7 +289,8 @@ status cuda_linear_backward_data(linear *plan, int n, const float *weight, const
     if (ran)
         return STATUS_OK;
     TRY(run_plain(p, shape, arrays, 0.0f));
-    if (!relu)
+    if (input == NULL)
         return STATUS_OK;
-    return cuda_relu_backward(p->dev, (size_t)n * (size_t)p->s.in_features, x, scale, dx);
+    return cuda_relu_backward(p->dev, (size_t)n * (size_t)p->s.in_features, input->y,
+                              1.0f / (1.0f - input->p), dx);
 }

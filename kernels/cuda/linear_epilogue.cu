@@ -65,11 +65,12 @@ template <typename T> static __global__ void epilogue_kernel(epilogue_job job, T
             from_float<T>(epilogue_of(job, to_float(run[j]), first + j, (kept >> j & 1u) != 0));
 }
 
-status cuda_linear_epilogue(device *dev, const linear_epilogue *epilogue, void *y)
+status cuda_linear_epilogue(device *dev, const linear_rows *rows, const linear_epilogue *epilogue,
+                            void *y)
 {
     epilogue_job job = {};
-    job.n = (unsigned)epilogue->n;
-    job.features = (unsigned)epilogue->features;
+    job.n = (unsigned)rows->n;
+    job.features = (unsigned)rows->features;
     job.bias = epilogue->bias;
     job.relu = epilogue->relu;
     job.drops = epilogue->drop != nullptr;
@@ -78,7 +79,7 @@ status cuda_linear_epilogue(device *dev, const linear_epilogue *epilogue, void *
         job.drop = *epilogue->drop;
         job.scale = 1.0f / (1.0f - job.drop.p);
     }
-    return with_element(epilogue->is_float ? PRECISION_F32 : dev->precision, [&](auto *kind) {
+    return with_element(rows->is_float ? PRECISION_F32 : dev->precision, [&](auto *kind) {
         using T = std::remove_pointer_t<decltype(kind)>;
         job.runs = blocks_for(job.features, PACKED<T>);
         job.aligned = job.features % PACKED<T> == 0 && are_aligned(y);

@@ -9,17 +9,14 @@
 extern "C" {
 #endif
 
-/* y = dropout(relu(y + bias)), in place. */
-typedef struct linear_epilogue {
+typedef struct linear_rows {
     int n, features;
-    bool is_float;     /* y is float32 */
-    const float *bias; /* float32 (features), or NULL: none is added */
-    bool relu;
-    const dropout *drop; /* or NULL */
-} linear_epilogue;
+    bool is_float; /* float32, not the type of activations */
+} linear_rows;
 
-/* y (n, features). */
-status cuda_linear_epilogue(device *dev, const linear_epilogue *epilogue, void *y);
+/* y (n, features) = dropout(relu(y + bias)); bias NULL: none is added. */
+status cuda_linear_epilogue(device *dev, const linear_rows *rows, const linear_epilogue *epilogue,
+                            void *y);
 
 /* dx = x > 0 ? dx * scale : 0; count elements each. */
 status cuda_relu_backward(device *dev, size_t count, const float *x, float scale, float *dx);

@@ -20,9 +20,7 @@ struct loss_scratch {
 };
 
 struct loss_job {
-    const float *logits;
-    const uint8_t *labels;
-    int n, classes;
+    loss_input in;
     const step_state *state; /* NULL if no gradient is wanted */
     score *totals;
     loss_scratch *scratch;
@@ -55,7 +53,7 @@ static __device__ loss_partial block_sum(loss_partial mine)
 static __device__ void add_to_totals(const loss_job &job, const loss_partial &sum)
 {
     job.totals->loss_sum += sum.loss;
-    job.totals->last_loss = sum.loss / job.n;
+    job.totals->last_loss = sum.loss / job.in.n;
     job.totals->correct += sum.correct;
 }
 
@@ -78,8 +76,8 @@ template <typename T, int CLASSES>
 static __device__ void row_loss(const loss_job &job, int i, float scale, T *dlogits,
                                 loss_partial *sum)
 {
-    int classes = CLASSES > 0 ? CLASSES : job.classes, label = job.labels[i], best = 0;
-    const float *__restrict__ row = job.logits + (size_t)i * (size_t)classes;
+    int classes = CLASSES > 0 ? CLASSES : job.in.classes, label = job.in.labels[i], best = 0;
+    const float *__restrict__ row = job.in.logits + (size_t)i * (size_t)classes;
     float largest = row[0], total = 0.0f;
     UNROLL
     for (int c = 1; c < classes; c++)
@@ -109,7 +107,7 @@ static __global__ void cross_entropy_kernel(loss_job job, T *dlogits)
     if (dlogits != nullptr)
         scale = job.state->plan.grad_scale * step_loss_scale(job.state);
     loss_partial mine = {0.0, 0};
-    for (size_t i = thread_index(); i < (size_t)job.n; i += thread_count())
+    for (size_t i = thread_index(); i < (size_t)job.in.n; i += thread_count())
         row_loss<T, CLASSES>(job, (int)i, scale, dlogits, &mine);
     loss_partial sum = block_sum(mine);
     if (gridDim.x == 1) {
@@ -136,21 +134,20 @@ size_t cuda_loss_scratch_bytes(void)
 
 template <typename T> static status launch(const cuda_state *s, const loss_job &job, T *dlogits)
 {
-    unsigned blocks = blocks_for((size_t)job.n, THREADS);
+    unsigned blocks = blocks_for((size_t)job.in.n, THREADS);
     blocks = blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS;
-    if (job.classes == 10)
+    if (job.in.classes == 10)
         LAUNCH(s->stream, blocks, THREADS, (cross_entropy_kernel<T, 10>), job, dlogits);
     else
         LAUNCH(s->stream, blocks, THREADS, (cross_entropy_kernel<T, 0>), job, dlogits);
     return CUDA_CALL(cudaGetLastError());
 }
 
-status cuda_cross_entropy(device *dev, const float *logits, const uint8_t *labels, int n,
-                          int classes, const step_state *state, score *totals, float *dlogits)
+status cuda_cross_entropy(device *dev, const loss_input *in, const step_state *state, score *totals,
+                          float *dlogits)
 {
     const cuda_state *s = cuda_state_of(dev);
-    loss_job job = {
-        logits, labels, n, classes, state, totals, static_cast<loss_scratch *>(s->loss_scratch)};
+    loss_job job = {*in, state, totals, static_cast<loss_scratch *>(s->loss_scratch)};
     return with_element(dev->precision, [&](auto *kind) {
         return launch(s, job, reinterpret_cast<decltype(kind)>(dlogits));
     });

@@ -60,14 +60,6 @@ struct adadelta_rule {
     }
 };
 
-struct arenas {
-    float *param;
-    const float *grad;
-    float *state1, *state2; /* as many as the rule has */
-    size_t count;
-    bool aligned;
-};
-
 static __device__ inline factors factors_of(const step_state *state)
 {
     return {1.0f / step_loss_scale(state), state->plan.lr, state->adam_step_size,
@@ -75,12 +67,13 @@ static __device__ inline factors factors_of(const step_state *state)
 }
 
 template <typename Rule>
-static __global__ void update_kernel(arenas all, const step_state *state, Rule rule)
+static __global__ void update_kernel(optimizer_slice all, bool aligned, const step_state *state,
+                                     Rule rule)
 {
     bool skipped = step_is_skipped(state);
     factors f = factors_of(state);
     size_t at = thread_index() * RUN;
-    if (all.aligned && at + RUN <= all.count) {
+    if (aligned && at + RUN <= all.count) {
         pack<float, RUN> g = load_pack<RUN>(all.grad + at), p = load_pack<RUN>(all.param + at);
         pack<float, RUN> a = {}, b = {};
         if (Rule::STATES > 0)
@@ -133,7 +126,7 @@ static __global__ void overflow_kernel(const float *grad, size_t count, bool ali
 
 /* Without loss scaling in the last begin_step there is no check. So all steps that replay one graph
  * must have the same setting. */
-static status find_overflow(device *dev, const arenas &all, step_state *state)
+static status find_overflow(device *dev, const optimizer_slice &all, step_state *state)
 {
     constexpr unsigned BLOCKS_EACH = 8; /* per multiprocessor */
     const cuda_state *s = cuda_state_of(dev);
@@ -147,38 +140,33 @@ static status find_overflow(device *dev, const arenas &all, step_state *state)
 }
 
 template <typename Rule>
-static status step_with(device *dev, arenas all, step_state *state, Rule rule)
+static status step_with(device *dev, const optimizer_slice &all, step_state *state, Rule rule)
 {
     if (all.count == 0)
         return STATUS_OK;
     TRY(find_overflow(dev, all, state));
-    all.aligned = are_aligned(all.param, all.grad, all.state1, all.state2);
+    bool aligned = are_aligned(all.param, all.grad, all.state1, all.state2);
     LAUNCH(cuda_state_of(dev)->stream, blocks_for((all.count + RUN - 1) / RUN, THREADS), THREADS,
-           (update_kernel<Rule>), all, state, rule);
+           (update_kernel<Rule>), all, aligned, state, rule);
     return CUDA_CALL(cudaGetLastError());
 }
 
-status cuda_sgd_step(device *dev, float *param, const float *grad, float *momentum_buffer,
-                     size_t count, step_state *state, const sgd_options *options)
+status cuda_sgd_step(device *dev, const optimizer_slice *slice, step_state *state,
+                     const sgd_options *options)
 {
-    arenas all = {param, grad, momentum_buffer, nullptr, count, false};
-    if (momentum_buffer == nullptr)
-        return step_with(dev, all, state, sgd_rule{*options});
-    return step_with(dev, all, state, momentum_rule{*options});
+    if (slice->state1 == nullptr)
+        return step_with(dev, *slice, state, sgd_rule{*options});
+    return step_with(dev, *slice, state, momentum_rule{*options});
 }
 
-status cuda_adam_step(device *dev, float *param, const float *grad, float *exp_avg,
-                      float *exp_avg_sq, size_t count, step_state *state,
+status cuda_adam_step(device *dev, const optimizer_slice *slice, step_state *state,
                       const adam_options *options)
 {
-    arenas all = {param, grad, exp_avg, exp_avg_sq, count, false};
-    return step_with(dev, all, state, adam_rule{*options});
+    return step_with(dev, *slice, state, adam_rule{*options});
 }
 
-status cuda_adadelta_step(device *dev, float *param, const float *grad, float *square_avg,
-                          float *acc_delta, size_t count, step_state *state,
+status cuda_adadelta_step(device *dev, const optimizer_slice *slice, step_state *state,
                           const adadelta_options *options)
 {
-    arenas all = {param, grad, square_avg, acc_delta, count, false};
-    return step_with(dev, all, state, adadelta_rule{*options});
+    return step_with(dev, *slice, state, adadelta_rule{*options});
 }

@@ -152,34 +152,33 @@ static __global__ void __launch_bounds__(THREADS, CUDA_POOL_BLOCKS)
         leave_sums(s.channels, sum, partial);
 }
 
-static pool_sizes sizes_of(const pool_shape *shape, int n)
+static pool_sizes sizes_of(const pool_shape *shape)
 {
     ASSERT(shape->channels % (int)LANES == 0 && shape->height % 2 == 0 && shape->width % 2 == 0);
     unsigned width = (unsigned)shape->width / 2, height = (unsigned)shape->height / 2;
     unsigned channels = (unsigned)shape->channels;
-    return {(unsigned)n, width, channels, height * width * (channels / LANES)};
+    return {(unsigned)shape->n, width, channels, height * width * (channels / LANES)};
 }
 
-status cuda_pool_forward(device *dev, const pool_shape *shape, int n, const float *z,
-                         const dropout *drop, float *y, uint8_t *argmax)
+status cuda_pool_forward(device *dev, const pool_shape *shape, const float *z, const dropout *drop,
+                         const pool_output *out)
 {
-    pool_sizes s = sizes_of(shape, n);
+    pool_sizes s = sizes_of(shape);
     return with_element(dev->precision, [&](auto *kind) {
         using T = std::remove_pointer_t<decltype(kind)>;
         LAUNCH(cuda_state_of(dev)->stream, blocks_for((size_t)s.n * s.blocks, THREADS), THREADS,
                (forward_kernel<T>), s, reinterpret_cast<const T *>(z), *drop,
-               reinterpret_cast<T *>(y), reinterpret_cast<pool_codes *>(argmax));
+               reinterpret_cast<T *>(out->y), reinterpret_cast<pool_codes *>(out->argmax));
         return CUDA_CALL(cudaGetLastError());
     });
 }
 
-status cuda_pool_backward(device *dev, const pool_shape *shape, int n, const float *y,
-                          const uint8_t *argmax, const float *dy, float p, float *dz)
+status cuda_pool_backward(device *dev, const pool_shape *shape, const pool_output *out,
+                          const float *dy, float p, float *dz)
 {
-    (void)y;
     cuda_state *state = cuda_state_of(dev);
     cuda_pool_sums *sums = &state->pool_sums;
-    pool_sizes s = sizes_of(shape, n);
+    pool_sizes s = sizes_of(shape);
     bool summed = shape->channels <= sums->room && THREADS % (s.channels / LANES) == 0;
     unsigned wanted = blocks_for((size_t)s.n * s.blocks, THREADS);
     unsigned most = CUDA_POOL_BLOCKS * (unsigned)state->multiprocessors;
@@ -187,12 +186,12 @@ status cuda_pool_backward(device *dev, const pool_shape *shape, int n, const flo
     status st = with_element(dev->precision, [&](auto *kind) {
         using T = std::remove_pointer_t<decltype(kind)>;
         LAUNCH(state->stream, blocks, THREADS, (backward_kernel<T>), s,
-               reinterpret_cast<const pool_codes *>(argmax), reinterpret_cast<const T *>(dy),
+               reinterpret_cast<const pool_codes *>(out->argmax), reinterpret_cast<const T *>(dy),
                1.0f / (1.0f - p), reinterpret_cast<T *>(dz), summed ? sums->partial : nullptr);
         return CUDA_CALL(cudaGetLastError());
     });
     sums->dz = summed && st == STATUS_OK ? dz : nullptr;
-    sums->rows = (size_t)n * (size_t)(shape->height * shape->width);
+    sums->rows = (size_t)shape->n * (size_t)(shape->height * shape->width);
     sums->channels = shape->channels;
     sums->blocks = blocks;
     return st;

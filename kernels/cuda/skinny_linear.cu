@@ -74,15 +74,14 @@ struct weights_job {
     unsigned chunks, splits; /* of columns, of rows */
     float *partials;         /* (splits, outputs, inputs + 1) */
     unsigned *tickets;       /* (chunks) */
-    bool accumulate;
-    float *dw, *db;
+    param_gradients out;
 };
 
 static __device__ inline void store_gradient(const weights_job &job, int o, int column, float sum)
 {
-    float *to =
-        column < job.s.inputs ? job.dw + (size_t)o * (size_t)job.s.inputs + column : job.db + o;
-    *to = job.accumulate ? *to + sum : sum;
+    float *to = column < job.s.inputs ? job.out.dw + (size_t)o * (size_t)job.s.inputs + column
+                                      : job.out.db + o;
+    *to = job.out.accumulate ? *to + sum : sum;
 }
 
 static __device__ inline float *partial_of(const weights_job &job, unsigned split, int o,
@@ -106,15 +105,15 @@ static __device__ bool block_is_last(const weights_job &job, unsigned chunk)
     return last[0] != 0;
 }
 
-/* One column's sums over this warp's rows of the tile, per output. Some rows are prefetched:
+/* One column's sums over this warp's rows of the tile, per output; `from` is the column's first
+ * element. Some rows are prefetched:
  * their latencies overlap. */
 constexpr int AHEAD = 4;
 
 template <typename T>
-static __device__ inline void sum_rows(const weights_job &job, int first, int rows, int column,
-                                       const T *x, const float *tile, float *sums)
+static __device__ inline void sum_rows(const weights_job &job, int rows, int column, const T *from,
+                                       const float *tile, float *sums)
 {
-    const T *from = x + (size_t)first * (size_t)job.s.inputs + (size_t)column;
     bool is_one = column == job.s.inputs;
     for (int r = (int)(threadIdx.x / WARP); r < rows; r += AHEAD * (int)WEIGHT_WARPS) {
         float values[AHEAD];
@@ -154,7 +153,8 @@ static __global__ void weights_kernel(weights_job job, const T *x, const T *dy)
     __syncthreads();
     float sums[OUTPUTS] = {};
     if (column <= job.s.inputs)
-        sum_rows(job, first, rows, column, x, tile, sums);
+        sum_rows(job, rows, column, x + (size_t)first * (size_t)job.s.inputs + (size_t)column, tile,
+                 sums);
     UNROLL
     for (int o = 0; o < OUTPUTS; o++)
         all[((int)(threadIdx.x / WARP) * OUTPUTS + o) * (int)WARP + lane] = sums[o];
@@ -235,9 +235,10 @@ size_t cuda_skinny_tickets(int in_features)
     return chunks_of(in_features);
 }
 
-status cuda_skinny_forward(device *dev, const skinny_linear *layer, int n, const float *x,
-                           const float *weight, const float *bias, float *y)
+status cuda_skinny_forward(const skinny_linear *layer, int n, const float *x, const float *weight,
+                           const float *bias, float *y)
 {
+    const device *dev = layer->dev;
     layer_sizes s = {n, layer->in_features, layer->out_features, false};
     s.aligned = s.inputs % RUN == 0 && are_aligned(x, weight);
     return with_element(dev->precision, [&](auto *kind) {
@@ -249,18 +250,17 @@ status cuda_skinny_forward(device *dev, const skinny_linear *layer, int n, const
     });
 }
 
-status cuda_skinny_backward_weights(device *dev, const skinny_linear *layer, int n, const float *x,
-                                    const float *dy, bool accumulate, float *dw, float *db)
+status cuda_skinny_backward_weights(const skinny_linear *layer, int n, const float *x,
+                                    const float *dy, const param_gradients *out)
 {
+    const device *dev = layer->dev;
     weights_job job = {};
     job.s = {n, layer->in_features, layer->out_features, false};
     job.chunks = chunks_of(layer->in_features);
     job.splits = blocks_for((size_t)n, TILE);
     job.partials = layer->partials;
     job.tickets = layer->tickets;
-    job.accumulate = accumulate;
-    job.dw = dw;
-    job.db = db;
+    job.out = *out;
     return with_element(dev->precision, [&](auto *kind) {
         using T = std::remove_pointer_t<decltype(kind)>;
         LAUNCH(cuda_state_of(dev)->stream, job.chunks * job.splits, WEIGHT_THREADS,
@@ -270,10 +270,12 @@ status cuda_skinny_backward_weights(device *dev, const skinny_linear *layer, int
     });
 }
 
-status cuda_skinny_backward_data(device *dev, const skinny_linear *layer, int n,
-                                 const float *weight, const float *dy, const float *x, float scale,
-                                 float *dx)
+status cuda_skinny_backward_data(const skinny_linear *layer, int n, const float *weight,
+                                 const float *dy, const relu_output *input, float *dx)
 {
+    const device *dev = layer->dev;
+    const float *x = input != nullptr ? input->y : nullptr;
+    float scale = input != nullptr ? 1.0f / (1.0f - input->p) : 1.0f;
     layer_sizes s = {n, layer->in_features, layer->out_features, false};
     s.aligned = s.inputs % RUN == 0 && are_aligned(weight, x, dx);
     size_t items = (size_t)n * (size_t)((s.inputs + RUN - 1) / RUN);

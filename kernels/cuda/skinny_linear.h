@@ -13,6 +13,7 @@ extern "C" {
 enum { SKINNY_OUTPUTS = 16 };
 
 typedef struct skinny_linear {
+    device *dev;
     int in_features, out_features;
     float *partials;   /* cuda_skinny_partials floats for max_n */
     unsigned *tickets; /* cuda_skinny_tickets, zeroed */
@@ -22,14 +23,13 @@ size_t cuda_skinny_partials(int in_features, int out_features, int max_n);
 size_t cuda_skinny_tickets(int in_features);
 
 /* y (n, O) float32 = x W^T + b. */
-status cuda_skinny_forward(device *dev, const skinny_linear *layer, int n, const float *x,
-                           const float *weight, const float *bias, float *y);
-status cuda_skinny_backward_weights(device *dev, const skinny_linear *layer, int n, const float *x,
-                                    const float *dy, bool accumulate, float *dw, float *db);
-/* As linear_backward_data; x NULL: it was no relu's output. */
-status cuda_skinny_backward_data(device *dev, const skinny_linear *layer, int n,
-                                 const float *weight, const float *dy, const float *x, float scale,
-                                 float *dx);
+status cuda_skinny_forward(const skinny_linear *layer, int n, const float *x, const float *weight,
+                           const float *bias, float *y);
+status cuda_skinny_backward_weights(const skinny_linear *layer, int n, const float *x,
+                                    const float *dy, const param_gradients *out);
+/* As linear_backward_data. */
+status cuda_skinny_backward_data(const skinny_linear *layer, int n, const float *weight,
+                                 const float *dy, const relu_output *input, float *dx);
 
 #ifdef __cplusplus
 }

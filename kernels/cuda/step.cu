@@ -63,7 +63,7 @@ template <typename T> static __global__ void gather_kernel(gather_job job, T *x)
 }
 
 status cuda_gather(device *dev, const gather_source *source, const step_state *state,
-                   uint32_t offset, int n, float *x, uint8_t *labels_out, uint32_t *samples)
+                   uint32_t offset, int n, const gather_output *out)
 {
     gather_job job = {};
     job.source = *source;
@@ -71,14 +71,14 @@ status cuda_gather(device *dev, const gather_source *source, const step_state *s
     job.offset = offset;
     job.n = (unsigned)n;
     job.runs = (unsigned)((source->pixels + RUN - 1) / RUN);
-    job.aligned = source->pixels % RUN == 0 && are_aligned(source->images, x);
-    job.labels = labels_out;
-    job.samples = samples;
+    job.aligned = source->pixels % RUN == 0 && are_aligned(source->images, out->x);
+    job.labels = out->labels;
+    job.samples = out->samples;
     TRY(cuda_use(dev));
     return with_element(dev->precision, [&](auto *kind) {
         using T = std::remove_pointer_t<decltype(kind)>;
         LAUNCH(cuda_state_of(dev)->stream, blocks_for((size_t)job.n * job.runs, THREADS), THREADS,
-               (gather_kernel<T>), job, reinterpret_cast<T *>(x));
+               (gather_kernel<T>), job, reinterpret_cast<T *>(out->x));
         return CUDA_CALL(cudaGetLastError());
     });
 }

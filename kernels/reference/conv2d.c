@@ -104,26 +104,26 @@ static void weight_gradient(const plan_state *p, const float *x, const float *dz
 }
 
 status reference_conv2d_backward_weights(conv2d *plan, int n, const float *x, const float *y,
-                                         const float *dy, float *dw, float *db, bool accumulate)
+                                         const float *dy, const param_gradients *out)
 {
     const plan_state *p = state(plan);
     const conv2d_shape *s = &p->s;
     int taps = s->kernel * s->kernel, area = p->out_h * p->out_w;
     float *dz = NULL;
     TRY(memory_alloc(sizeof *dz * (size_t)area, (void **)&dz));
-    if (!accumulate) {
-        memset(dw, 0, sizeof *dw * (size_t)(s->out_channels * s->channels * taps));
-        memset(db, 0, sizeof *db * (size_t)s->out_channels);
+    if (!out->accumulate) {
+        memset(out->dw, 0, sizeof *out->dw * (size_t)(s->out_channels * s->channels * taps));
+        memset(out->db, 0, sizeof *out->db * (size_t)s->out_channels);
     }
     for (int i = 0; i < n; i++)
         for (int o = 0; o < s->out_channels; o++) {
             size_t at = plane(i, o, s->out_channels, p->out_h, p->out_w);
             masked(p, y + at, dy + at, dz);
             for (int j = 0; j < area; j++)
-                db[o] += dz[j];
+                out->db[o] += dz[j];
             for (int c = 0; c < s->channels; c++)
                 weight_gradient(p, x + plane(i, c, s->channels, s->height, s->width), dz,
-                                dw + (o * s->channels + c) * taps);
+                                out->dw + (o * s->channels + c) * taps);
         }
     free(dz);
     return STATUS_OK;

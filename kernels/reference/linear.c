@@ -54,16 +54,17 @@ static void drop_row(const dropout *drop, int i, float *row, int count)
 }
 
 status reference_linear_forward(linear *plan, int n, const float *x, const float *weight,
-                                const float *bias, bool relu, const dropout *drop, float *y)
+                                const linear_epilogue *epilogue, float *y)
 {
     const linear_shape *s = shape_of(plan);
+    const dropout *drop = epilogue->drop;
     for (int i = 0; i < n; i++) {
         const float *in = x + (size_t)i * (size_t)s->in_features;
         float *row = y + (size_t)i * (size_t)s->out_features;
         for (int o = 0; o < s->out_features; o++) {
-            float z =
-                dot(in, weight + (size_t)o * (size_t)s->in_features, s->in_features) + bias[o];
-            row[o] = relu && !(z > 0.0f) ? 0.0f : z;
+            float z = dot(in, weight + (size_t)o * (size_t)s->in_features, s->in_features) +
+                      epilogue->bias[o];
+            row[o] = epilogue->relu && !(z > 0.0f) ? 0.0f : z;
         }
         if (drop != NULL && drop->p > 0.0f)
             drop_row(drop, i, row, s->out_features);
@@ -72,38 +73,38 @@ status reference_linear_forward(linear *plan, int n, const float *x, const float
 }
 
 status reference_linear_backward_weights(linear *plan, int n, const float *x, const float *dy,
-                                         float *dw, float *db, bool accumulate)
+                                         const param_gradients *out)
 {
     const linear_shape *s = shape_of(plan);
-    if (!accumulate) {
-        memset(dw, 0, sizeof *dw * (size_t)s->in_features * (size_t)s->out_features);
-        memset(db, 0, sizeof *db * (size_t)s->out_features);
+    if (!out->accumulate) {
+        memset(out->dw, 0, sizeof *out->dw * (size_t)s->in_features * (size_t)s->out_features);
+        memset(out->db, 0, sizeof *out->db * (size_t)s->out_features);
     }
     for (int i = 0; i < n; i++)
         for (int o = 0; o < s->out_features; o++) {
             float gradient = dy[i * s->out_features + o];
-            db[o] += gradient;
-            add_scaled(dw + (size_t)o * (size_t)s->in_features,
+            out->db[o] += gradient;
+            add_scaled(out->dw + (size_t)o * (size_t)s->in_features,
                        x + (size_t)i * (size_t)s->in_features, gradient, s->in_features);
         }
     return STATUS_OK;
 }
 
 status reference_linear_backward_data(linear *plan, int n, const float *weight, const float *dy,
-                                      const float *x, bool relu, float p, float *dx)
+                                      const relu_output *input, float *dx)
 {
     const linear_shape *s = shape_of(plan);
     size_t features = (size_t)s->in_features;
-    float scale = 1.0f / (1.0f - p);
+    float scale = input != NULL ? 1.0f / (1.0f - input->p) : 1.0f;
     memset(dx, 0, sizeof *dx * (size_t)n * features);
     for (int i = 0; i < n; i++) {
         float *row = dx + (size_t)i * features;
         for (int o = 0; o < s->out_features; o++)
             add_scaled(row, weight + (size_t)o * features, dy[i * s->out_features + o],
                        s->in_features);
-        if (relu)
+        if (input != NULL)
             for (int j = 0; j < s->in_features; j++)
-                row[j] = x[(size_t)i * features + (size_t)j] > 0.0f ? row[j] * scale : 0.0f;
+                row[j] = input->y[(size_t)i * features + (size_t)j] > 0.0f ? row[j] * scale : 0.0f;
     }
     return STATUS_OK;
 }

@@ -10,33 +10,31 @@ static void destroy(device *dev)
     (void)dev;
 }
 
-static status sgd_step(device *dev, float *param, const float *grad, float *momentum_buffer,
-                       size_t count, step_state *state, const sgd_options *options)
+static status sgd_step(device *dev, const optimizer_slice *s, step_state *state,
+                       const sgd_options *options)
 {
     (void)dev;
     sgd_math m = sgd_math_of(options, state);
-    if (momentum_buffer == NULL)
-        sgd_plain(param, grad, count, m);
+    if (s->state1 == NULL)
+        sgd_plain(s->param, s->grad, s->count, m);
     else
-        sgd_momentum(param, grad, momentum_buffer, count, m);
+        sgd_momentum(s->param, s->grad, s->state1, s->count, m);
     return STATUS_OK;
 }
 
-static status adam_step(device *dev, float *param, const float *grad, float *exp_avg,
-                        float *exp_avg_sq, size_t count, step_state *state,
+static status adam_step(device *dev, const optimizer_slice *s, step_state *state,
                         const adam_options *options)
 {
     (void)dev;
-    adam(param, grad, exp_avg, exp_avg_sq, count, adam_math_of(options, state));
+    adam(s->param, s->grad, s->state1, s->state2, s->count, adam_math_of(options, state));
     return STATUS_OK;
 }
 
-static status adadelta_step(device *dev, float *param, const float *grad, float *square_avg,
-                            float *acc_delta, size_t count, step_state *state,
+static status adadelta_step(device *dev, const optimizer_slice *s, step_state *state,
                             const adadelta_options *options)
 {
     (void)dev;
-    adadelta(param, grad, square_avg, acc_delta, count, adadelta_math_of(options, state));
+    adadelta(s->param, s->grad, s->state1, s->state2, s->count, adadelta_math_of(options, state));
     return STATUS_OK;
 }
 

@@ -68,8 +68,9 @@ static status fake_upload(device *dev, void *dst, const void *host, size_t size_
 }
 
 static status fake_gather(device *dev, const gather_source *source, const step_state *of_step,
-                          uint32_t offset, int n, float *x, uint8_t *labels_out, uint32_t *samples)
+                          uint32_t offset, int n, const gather_output *out)
 {
+    float *x = out->x;
     fake *f = dev->state;
     size_t count = (size_t)n;
     const uint32_t *indices = source->order + of_step->plan.first + offset;
@@ -77,13 +78,14 @@ static status fake_gather(device *dev, const gather_source *source, const step_s
         return FAIL(STATUS_DEVICE, "fake: gather");
     if (source->pixels != DATASET_PIXELS ||
         block_bytes(f, x) < count * DATASET_PIXELS * sizeof *x ||
-        block_bytes(f, labels_out) < count || block_bytes(f, samples) < count * sizeof *samples)
+        block_bytes(f, out->labels) < count ||
+        block_bytes(f, out->samples) < count * sizeof *out->samples)
         return FAIL(STATUS_DEVICE, "fake: gather of %d outside the device's memory", n);
     for (size_t i = 0; i < count; i++) {
         for (size_t j = 0; j < DATASET_PIXELS; j++)
             x[i * DATASET_PIXELS + j] = source->images[indices[i] * (size_t)DATASET_PIXELS + j];
-        labels_out[i] = source->labels[indices[i]];
-        samples[i] = indices[i];
+        out->labels[i] = source->labels[indices[i]];
+        out->samples[i] = indices[i];
     }
     return STATUS_OK;
 }

@@ -99,10 +99,10 @@ static inline status enqueue(const bench *b, int n, bool accumulate)
 {
     const device_ops *ops = b->dev->ops;
     const float *weight = b->parameters, *bias = b->parameters + b->weights;
-    float *dw = b->gradients, *db = b->gradients + b->weights;
+    param_gradients out = {b->gradients, b->gradients + b->weights, accumulate};
     TRY(ops->begin_forward(b->dev, b->parameters, b->count));
     TRY(ops->conv2d_forward(b->plan, n, b->x, weight, bias, b->y));
-    TRY(ops->conv2d_backward_weights(b->plan, n, b->x, b->y, b->dy, dw, db, accumulate));
+    TRY(ops->conv2d_backward_weights(b->plan, n, b->x, b->y, b->dy, &out));
     if (!b->s.plain_input)
         TRY(ops->conv2d_backward_data(b->plan, n, weight, b->y, b->dy, b->dx));
     return STATUS_OK;

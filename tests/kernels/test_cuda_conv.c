@@ -306,8 +306,8 @@ static void check_bias_gradient(const bench *b, const data *d)
     const conv2d_shape *s = &b->s;
     int area = out_area(s);
     float *db = b->gradients + b->weights;
-    ok(b->dev->ops->conv2d_backward_weights(b->plan, d->n, b->x, b->y, b->y, b->gradients, db,
-                                            false));
+    param_gradients out = {b->gradients, db, false};
+    ok(b->dev->ops->conv2d_backward_weights(b->plan, d->n, b->x, b->y, b->y, &out));
     float *dz = get_images(b->dev, b->y, d->n, s->out_channels, area);
     float *got = get_floats(b->dev, db, (size_t)s->out_channels);
     for (int c = 0; c < s->out_channels; c++) {
@@ -335,16 +335,17 @@ START_TEST(bias_gradient_comes_from_the_pool)
     for (int k = 0; k < 3; k++) {
         data d = make_data(s, batches[k]);
         bench b = bench_open(cuda, s, &d);
-        pool_shape pool = {s->out_channels, s->height - 2, s->width - 2};
+        pool_shape pool = {s->out_channels, s->height - 2, s->width - 2, d.n};
         size_t out = (size_t)(d.n * s->out_channels * out_area(s) / 4);
         dropout drop = {.p = 0};
         float *y = room(cuda, sizeof *y * out);
         float *dy = put_images(cuda, d.dy, d.n, s->out_channels, out_area(s) / 4);
         uint8_t *argmax = room(cuda, out);
         ok(enqueue(&b, d.n, false));
-        ok(ops->pool_forward(cuda, &pool, d.n, b.y, &drop, y, argmax));
+        pool_output pooled = {y, argmax};
+        ok(ops->pool_forward(cuda, &pool, b.y, &drop, &pooled));
         for (int turn = 0; turn < 3; turn++) {
-            ok(ops->pool_backward(cuda, &pool, d.n, y, argmax, dy, 0.5f, b.y));
+            ok(ops->pool_backward(cuda, &pool, &pooled, dy, 0.5f, b.y));
             if (turn == 1)
                 ok(ops->copy(cuda, b.y, b.dy, device_element_bytes(cuda) * 4 * out));
             if (turn == 2)

@@ -114,8 +114,8 @@ static float *run_forward(bench *b, int n, const float *x, bool relu, const drop
 {
     float *d_x = put_input(b, x, n), *y = room(b->dev, sizeof *y * (size_t)(n * b->s.out_features));
     ok(b->dev->ops->begin_forward(b->dev, b->parameters, b->count));
-    ok(b->dev->ops->linear_forward(b->plan, n, d_x, b->parameters, b->parameters + b->weights, relu,
-                                   drop, y));
+    linear_epilogue epilogue = {b->parameters + b->weights, relu, drop};
+    ok(b->dev->ops->linear_forward(b->plan, n, d_x, b->parameters, &epilogue, y));
     float *out = get_output(b, y, n);
     free_all(b->dev, (void *[]){d_x, y}, 2);
     return out;
@@ -127,7 +127,7 @@ static float *run_backward_data(bench *b, int n, const float *dy)
     float *d_dy = put_activations(b->dev, dy, (size_t)(n * b->s.out_features));
     float *dx = room(b->dev, sizeof *dx * in);
     ok(b->dev->ops->begin_forward(b->dev, b->parameters, b->count));
-    ok(b->dev->ops->linear_backward_data(b->plan, n, b->parameters, d_dy, NULL, false, 0, dx));
+    ok(b->dev->ops->linear_backward_data(b->plan, n, b->parameters, d_dy, NULL, dx));
     float *out = get_input_gradient(b, dx, n);
     free_all(b->dev, (void *[]){d_dy, dx}, 2);
     return out;
@@ -138,8 +138,8 @@ static float *run_backward_weights(bench *b, int n, const float *x, const float 
 {
     float *d_x = put_input(b, x, n);
     float *d_dy = put_activations(b->dev, dy, (size_t)(n * b->s.out_features));
-    ok(b->dev->ops->linear_backward_weights(b->plan, n, d_x, d_dy, b->gradients,
-                                            b->gradients + b->weights, accumulate));
+    param_gradients out = {b->gradients, b->gradients + b->weights, accumulate};
+    ok(b->dev->ops->linear_backward_weights(b->plan, n, d_x, d_dy, &out));
     free_all(b->dev, (void *[]){d_x, d_dy}, 2);
     return get_gradients(b);
 }
@@ -354,11 +354,13 @@ static void check_chain(device *cuda, device *reference, int n, int outputs, flo
     float *dx = room(cuda, sizeof *dx * hidden), *want = room(reference, sizeof *want * hidden);
     ok(cuda->ops->begin_forward(cuda, l.parameters, l.count));
     ok(cuda->ops->begin_forward(cuda, u.parameters, u.count));
-    ok(cuda->ops->linear_forward(l.plan, n, x, l.parameters, l.parameters + l.weights, true, NULL,
-                                 y));
-    ok(cuda->ops->linear_backward_data(u.plan, n, u.parameters, dy, y, true, p, dx));
+    linear_epilogue epilogue = {l.parameters + l.weights, true, NULL};
+    relu_output input = {y, p};
+    ok(cuda->ops->linear_forward(l.plan, n, x, l.parameters, &epilogue, y));
+    ok(cuda->ops->linear_backward_data(u.plan, n, u.parameters, dy, &input, dx));
     float *passed = get_activations(cuda, y, hidden), *got = get_activations(cuda, dx, hidden);
-    ok(reference->ops->linear_backward_data(r.plan, n, r.parameters, up.dy, passed, true, p, want));
+    relu_output input_back = {passed, p};
+    ok(reference->ops->linear_backward_data(r.plan, n, r.parameters, up.dy, &input_back, want));
     expect_close(got, want, hidden, 2 * sum_tolerance(outputs), 2 * type_tolerance(&u));
     free_all(cuda, (void *[]){x, y, dy, dx}, 4);
     reference->ops->free(reference, want);

@@ -48,7 +48,8 @@ static void check_gather(device *dev, int n, int pixels)
     gather_source source = {d_images, d_labels, d_order, pixels};
     float *x = room(dev, sizeof *x * count);
     void *out_labels = room(dev, BATCH_MAX), *samples = room(dev, sizeof got_samples);
-    ok(ops->gather(dev, &source, d_state, OFFSET, n, x, out_labels, samples));
+    gather_output gathered = {x, out_labels, samples};
+    ok(ops->gather(dev, &source, d_state, OFFSET, n, &gathered));
     float *got = get_activations(dev, x, count);
     ok(ops->download(dev, got_labels, out_labels, (size_t)n));
     ok(ops->download(dev, got_samples, samples, sizeof *got_samples * (size_t)n));
@@ -98,9 +99,12 @@ static void run_pool(device *dev, const pool_case *c, float **y_out, float **dz_
     float *dy = put_images(dev, c->dy, c->n, channels, area / 4);
     float *y = room(dev, sizeof *y * out);
     uint8_t *argmax = room(dev, out);
-    ok(dev->ops->pool_forward(dev, s, c->n, z, &drop, y, argmax));
+    pool_shape shape = *s;
+    shape.n = c->n;
+    pool_output pooled = {y, argmax};
+    ok(dev->ops->pool_forward(dev, &shape, z, &drop, &pooled));
     /* The gradient takes the place of what was pooled, as in the network. */
-    ok(dev->ops->pool_backward(dev, s, c->n, y, argmax, dy, c->p, z));
+    ok(dev->ops->pool_backward(dev, &shape, &pooled, dy, c->p, z));
     *y_out = get_images(dev, y, c->n, channels, area / 4);
     *dz_out = get_images(dev, z, c->n, channels, area);
     free_all(dev, (void *[]){d_state, samples, keep, z, dy, y, argmax}, 7);
@@ -155,8 +159,8 @@ static void run_loss(device *dev, const float *logits, const uint8_t *labels, in
     uint8_t *d_labels = put_bytes(dev, labels, (size_t)n);
     step_state *d_state = put_numbers(dev, state);
     score *d_totals = put_bytes(dev, totals, sizeof *totals);
-    ok(dev->ops->cross_entropy(dev, in, d_labels, n, classes, d_state, d_totals,
-                               dlogits != NULL ? out : NULL));
+    loss_input loss = {in, d_labels, n, classes};
+    ok(dev->ops->cross_entropy(dev, &loss, d_state, d_totals, dlogits != NULL ? out : NULL));
     ok(dev->ops->download(dev, totals, d_totals, sizeof *totals));
     if (dlogits != NULL)
         *dlogits = get_activations(dev, out, count);
@@ -251,14 +255,15 @@ static void optimize(device *dev, int which, float *arenas[ARENAS], size_t first
     for (int k = 0; k < ARENAS; k++)
         a[k] = put_floats(dev, arenas[k], COUNT);
     float *p = a[0] + first, *g = a[1] + first, *s = a[2] + first, *t = a[3] + first;
+    optimizer_slice slice = {p, g, which == 0 ? NULL : s, which < 2 ? NULL : t, count};
     if (which == 0)
-        ok(ops->sgd_step(dev, p, g, NULL, count, d_state, &plain));
+        ok(ops->sgd_step(dev, &slice, d_state, &plain));
     else if (which == 1)
-        ok(ops->sgd_step(dev, p, g, s, count, d_state, &nesterov));
+        ok(ops->sgd_step(dev, &slice, d_state, &nesterov));
     else if (which == 2)
-        ok(ops->adam_step(dev, p, g, s, t, count, d_state, &adam));
+        ok(ops->adam_step(dev, &slice, d_state, &adam));
     else
-        ok(ops->adadelta_step(dev, p, g, s, t, count, d_state, &adadelta));
+        ok(ops->adadelta_step(dev, &slice, d_state, &adadelta));
     for (int k = 0; k < ARENAS; k++) {
         ok(ops->download(dev, arenas[k], a[k], sizeof(float) * COUNT));
         ops->free(dev, a[k]);

@@ -130,19 +130,22 @@ static status enqueue(trainee *t, int n)
     float *g = t->gradients, *p = t->parameters;
     dropout drop = {.p = 0.5f, .seed = 3, .layer = 0, .samples = t->samples, .state = t->state};
     adam_options adam = {0.9f, 0.999f, 1e-8f, 0.01f};
-    TRY(ops->gather(dev, &t->source, t->state, 1, n, t->x, t->batch_labels, t->samples));
+    gather_output gathered = {t->x, t->batch_labels, t->samples};
+    linear_epilogue low = {p + LOW_BIAS, true, &drop}, high = {p + HIGH_BIAS, false, NULL};
+    loss_input loss = {t->logits, t->batch_labels, n, CLASSES};
+    param_gradients low_gradients = {g, g + LOW_BIAS, false};
+    param_gradients high_gradients = {g + HIGH_WEIGHT, g + HIGH_BIAS, false};
+    relu_output hidden = {t->y, 0.5f};
+    optimizer_slice slice = {p, g, t->first_moment, t->second_moment, COUNT};
+    TRY(ops->gather(dev, &t->source, t->state, 1, n, &gathered));
     TRY(ops->begin_forward(dev, p, COUNT));
-    TRY(ops->linear_forward(t->low, n, t->x, p, p + LOW_BIAS, true, &drop, t->y));
-    TRY(ops->linear_forward(t->high, n, t->y, p + HIGH_WEIGHT, p + HIGH_BIAS, false, NULL,
-                            t->logits));
-    TRY(ops->cross_entropy(dev, t->logits, t->batch_labels, n, CLASSES, t->state, t->totals,
-                           t->dlogits));
-    TRY(ops->linear_backward_weights(t->high, n, t->y, t->dlogits, g + HIGH_WEIGHT, g + HIGH_BIAS,
-                                     false));
-    TRY(ops->linear_backward_data(t->high, n, p + HIGH_WEIGHT, t->dlogits, t->y, true, 0.5f,
-                                  t->dy));
-    TRY(ops->linear_backward_weights(t->low, n, t->x, t->dy, g, g + LOW_BIAS, false));
-    return ops->adam_step(dev, p, g, t->first_moment, t->second_moment, COUNT, t->state, &adam);
+    TRY(ops->linear_forward(t->low, n, t->x, p, &low, t->y));
+    TRY(ops->linear_forward(t->high, n, t->y, p + HIGH_WEIGHT, &high, t->logits));
+    TRY(ops->cross_entropy(dev, &loss, t->state, t->totals, t->dlogits));
+    TRY(ops->linear_backward_weights(t->high, n, t->y, t->dlogits, &high_gradients));
+    TRY(ops->linear_backward_data(t->high, n, p + HIGH_WEIGHT, t->dlogits, &hidden, t->dy));
+    TRY(ops->linear_backward_weights(t->low, n, t->x, t->dy, &low_gradients));
+    return ops->adam_step(dev, &slice, t->state, &adam);
 }
 
 static status record(trainee *t, int n, device_graph **out)

@@ -67,7 +67,8 @@ START_TEST(gather_normalises)
     uint8_t out[2];
     uint32_t samples[2];
     device *dev = open_device(_i == 0 ? "reference" : "cpu");
-    ok(dev->ops->gather(dev, &source, &state, 1, 2, x, out, samples));
+    gather_output gathered = {x, out, samples};
+    ok(dev->ops->gather(dev, &source, &state, 1, 2, &gathered));
     const uint8_t want[] = {2, 3, 0, 255};
     for (int i = 0; i < 4; i++)
         ck_assert(x[i] == ((float)want[i] / 255.0f - 0.1307f) / 0.3081f);
@@ -86,7 +87,8 @@ START_TEST(cross_entropy_by_hand)
     step_state state = {.plan = {.grad_scale = 0.5f}};
     score total = {.loss_sum = 1, .correct = 10};
     device *dev = open_device("cpu");
-    ok(dev->ops->cross_entropy(dev, logits, labels, 2, 2, &state, &total, dlogits));
+    loss_input loss = {logits, labels, 2, 2};
+    ok(dev->ops->cross_entropy(dev, &loss, &state, &total, dlogits));
     ck_assert_double_eq_tol(total.loss_sum, 1 + log(4) + log(2), 1e-6);
     ck_assert_double_eq_tol(total.last_loss, (log(4) + log(2)) / 2, 1e-6);
     ck_assert_int_eq(total.correct, 11); /* equal logits: the first one wins */
@@ -138,19 +140,20 @@ static void optimize(const char *name, int which, arenas *a)
     step_state state = {0};
     plan.lr = which < 2 ? 0.1f : which == 2 ? 1e-3f : 1.0f;
     ok(ops->begin_step(dev, &plan, &state, NULL));
+    optimizer_slice slice = {a->param, a->grad, which == 0 ? NULL : a->state1,
+                             which < 2 ? NULL : a->state2, COUNT};
     switch (which) {
     case 0:
-        ok(ops->sgd_step(dev, a->param, a->grad, NULL, COUNT, &state, &plain));
+        ok(ops->sgd_step(dev, &slice, &state, &plain));
         break;
     case 1:
-        ok(ops->sgd_step(dev, a->param, a->grad, a->state1, COUNT, &state, &nesterov));
+        ok(ops->sgd_step(dev, &slice, &state, &nesterov));
         break;
     case 2:
-        ok(ops->adam_step(dev, a->param, a->grad, a->state1, a->state2, COUNT, &state, &adam));
+        ok(ops->adam_step(dev, &slice, &state, &adam));
         break;
     default:
-        ok(ops->adadelta_step(dev, a->param, a->grad, a->state1, a->state2, COUNT, &state,
-                              &adadelta));
+        ok(ops->adadelta_step(dev, &slice, &state, &adadelta));
     }
     device_destroy(dev);
 }
