@@ -81,38 +81,32 @@ static void add_sample(equations *e, const double row[MOST_TERMS], double known_
     }
 }
 
-/* Solves for the terms that are `used`; the others become 0. By Cholesky's L L^T of the matrix with
- * a diagonal of ones. A term that the samples do not tell from those before it is 0, too: the ones
- * before it carry its cost. */
+/* Solves for the terms that are `used`; the others become 0. By Gauss-Jordan elimination of the
+ * matrix with a diagonal of ones. A term that the samples do not tell from those before it is 0, too:
+ * the ones before it carry its cost. */
 static void solve(const equations *e, const bool used[MOST_TERMS], double out[MOST_TERMS])
 {
     static const double told_apart = 1e-9;
-    double l[MOST_TERMS][MOST_TERMS] = {{0}}, z[MOST_TERMS] = {0}, scale[MOST_TERMS];
-    for (int i = 0; i < e->n; i++) {
-        scale[i] = used[i] && e->matrix[i][i] > 0 ? sqrt(e->matrix[i][i]) : 0;
-        if (!(scale[i] > 0))
+    double a[MOST_TERMS][MOST_TERMS + 1], scale[MOST_TERMS];
+    int n = e->n; /* also the column of the right side */
+    for (int i = 0; i < n; i++)
+        scale[i] = used[i] && e->matrix[i][i] > 0 ? 1 / sqrt(e->matrix[i][i]) : 0;
+    for (int i = 0; i < n; i++) {
+        a[i][n] = e->right[i] * scale[i];
+        for (int j = 0; j < n; j++)
+            a[i][j] = e->matrix[i][j] * scale[i] * scale[j];
+    }
+    for (int k = 0; k < n; k++) {
+        if (!(a[k][k] > told_apart)) {
+            scale[k] = 0;
             continue;
-        for (int j = 0; j <= i; j++) {
-            double rest = scale[j] > 0 ? e->matrix[i][j] / (scale[i] * scale[j]) : 0;
-            for (int k = 0; k < j; k++)
-                rest -= l[i][k] * l[j][k];
-            l[i][j] = j < i               ? (l[j][j] > 0 ? rest / l[j][j] : 0)
-                      : rest > told_apart ? sqrt(rest)
-                                          : 0;
         }
-        z[i] = e->right[i] / scale[i];
-        for (int k = 0; k < i; k++)
-            z[i] -= l[i][k] * z[k];
-        z[i] = l[i][i] > 0 ? z[i] / l[i][i] : 0;
+        for (int i = 0; i < n; i++)
+            for (int j = n; i != k && j >= k; j--)
+                a[i][j] -= a[i][k] / a[k][k] * a[k][j];
     }
-    for (int i = e->n - 1; i >= 0; i--) {
-        out[i] = 0;
-        if (!(scale[i] > 0) || !(l[i][i] > 0))
-            continue;
-        for (int k = i + 1; k < e->n; k++)
-            z[i] -= l[k][i] * out[k] * scale[k];
-        out[i] = z[i] / l[i][i] / scale[i];
-    }
+    for (int k = 0; k < n; k++)
+        out[k] = scale[k] > 0 ? a[k][n] / a[k][k] * scale[k] : 0;
 }
 
 /* No cost is negative: while one comes out so, the most negative one (as it weighs in the samples)
