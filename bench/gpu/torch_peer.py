@@ -13,7 +13,6 @@ torch.compile(mode="reduce-overhead"). cuDNN's benchmark mode is torch's default
 requests, so that only its first pays for warming up and compiling, and goes on training.
 """
 import argparse
-import gzip
 import json
 import math
 import os
@@ -21,55 +20,19 @@ import pathlib
 import sys
 import time
 
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "peers"))
 try:
-    import numpy
     import torch
-    from torch import nn
     from torch.nn import functional
+    from torch_ddp_mnist import CNN, MLP, load
 except ImportError as missing:
     print(json.dumps({"ready": False, "reason": f"python3 has no {missing.name}"}), flush=True)
     sys.exit(0)
 
 
-class Mlp(nn.Module):
-    """784-512-512-10 with ReLU."""
-
-    def __init__(self):
-        super().__init__()
-        self.fc1, self.fc2, self.fc3 = nn.Linear(784, 512), nn.Linear(512, 512), nn.Linear(512, 10)
-
-    def forward(self, x):
-        x = functional.relu(self.fc1(x.flatten(1)))
-        return self.fc3(functional.relu(self.fc2(x)))
-
-
-class Cnn(nn.Module):
-    """The network of pytorch/examples' mnist."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv1, self.conv2 = nn.Conv2d(1, 32, 3), nn.Conv2d(32, 64, 3)
-        self.dropout1, self.dropout2 = nn.Dropout(0.25), nn.Dropout(0.5)
-        self.fc1, self.fc2 = nn.Linear(9216, 128), nn.Linear(128, 10)
-
-    def forward(self, x):
-        x = functional.relu(self.conv2(functional.relu(self.conv1(x))))
-        x = self.dropout1(functional.max_pool2d(x, 2))
-        x = functional.relu(self.fc1(torch.flatten(x, 1)))
-        return self.fc2(self.dropout2(x))
-
-
-def read_idx(folder, name, header):
-    zipped = folder / f"{name}.gz"
-    data = gzip.decompress(zipped.read_bytes()) if zipped.exists() else (folder / name).read_bytes()
-    return torch.from_numpy(numpy.frombuffer(data, numpy.uint8, offset=header).copy())
-
-
 def read_split(folder, split, limit, device):
-    images = read_idx(folder, f"{split}-images-idx3-ubyte", 16).reshape(-1, 1, 28, 28)
-    labels = read_idx(folder, f"{split}-labels-idx1-ubyte", 8)
-    x = (images[:limit].to(device).float() / 255 - 0.1307) / 0.3081
-    return x, labels[:limit].to(device).long()
+    x, y = load(folder, split)
+    return x[:limit].to(device), y[:limit].to(device)
 
 
 def set_tf32(on):
@@ -93,7 +56,7 @@ class Trainer:
         self.device, self.data, self.batch = torch.device(a.device), data, batch
         self.half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
         torch.manual_seed(1)
-        net = (Mlp() if model == "mlp" else Cnn()).to(self.device)
+        net = (MLP() if model == "mlp" else CNN()).to(self.device)
         self.net = net.to(memory_format=torch.channels_last) if channels_last else net
         self.compiled = mode == "compiled"
         self.optimizer = self.make_optimizer(model)
@@ -206,9 +169,8 @@ def main():
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     torch.backends.cudnn.benchmark = a.tune
-    folder = pathlib.Path(a.data)
-    data = {"train": read_split(folder, "train", a.limit, a.device),
-            "test": read_split(folder, "t10k", 10000, a.device)}
+    data = {"train": read_split(a.data, "train", a.limit, a.device),
+            "test": read_split(a.data, "t10k", 10000, a.device)}
     print(json.dumps({"ready": True, "torch": torch.__version__, "cuda": torch.version.cuda,
                       "cudnn": torch.backends.cudnn.version(), "benchmark": a.tune}),
           flush=True, file=answers)
