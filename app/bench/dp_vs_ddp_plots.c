@@ -169,10 +169,6 @@ static bool is_first(const bench_cases *cases, int i)
 
 void dp_vs_ddp_plots(const bench_rows *rows, const char *folder, json_t *document)
 {
-    if (!plot_is_possible()) {
-        report_say(document, REPORT_NOTES, PLOT_MISSING);
-        return;
-    }
     for (int i = 0; i < rows->cases->count; i++)
         for (int weak = 0; weak < 2 && is_first(rows->cases, i); weak++) {
             const bench_case *c = &rows->cases->list[i];

@@ -3,7 +3,6 @@
 #include "app/bench/scaling_projection.h"
 #include "app/bench/scaling_report.h"
 #include "app/common/exit_codes.h"
-#include "app/report/plot.h"
 #include "app/report/report.h"
 #include "base/log.h"
 #include "base/team.h"
@@ -64,8 +63,6 @@ static status run(study *s, int *exit_code)
     *exit_code = EXIT_CODE_INTERNAL;
     TRY(bench_child_open(CHILD_TIMEOUT_MS, &s->place));
     say_if_busy(s);
-    if (!plot_is_possible())
-        report_say(s->document, REPORT_NOTES, PLOT_MISSING);
     report_say(s->document, REPORT_LIMITS,
                "Above %d ranks, ranks share cores: the model counts that as a cost of its own, and "
                "what it says of the machine's own sizes is no projection.",
@@ -77,6 +74,7 @@ static status run(study *s, int *exit_code)
     TRY(fit_and_tell(s, &fitted));
     *exit_code = EXIT_CODE_CHECKPOINT;
     TRY(bench_leave(s->opts, s->folder, s->document));
+    stopped = bench_child_stopped(&s->place); /* also while plots were drawn */
     *exit_code = stopped  ? 128 + s->place.signals.first
                  : fitted ? EXIT_SUCCESS
                           : EXIT_CODE_INTERNAL;

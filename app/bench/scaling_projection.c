@@ -86,9 +86,9 @@ static scene set_scene(const scaling_plan *plan, model_kind model, cost_work wor
     return s;
 }
 
-/* Point i of the curves, evenly spread on a logarithmic axis; the last is plan->most_ranks, and
- * then there is none: 0. */
-static int64_t ranks_at(const scaling_plan *plan, int64_t before)
+/* The point of a curve after the one at `before`, evenly spread on a logarithmic axis; the last is
+ * plan->most_ranks, and after it there is none: 0. */
+static int64_t next_ranks(const scaling_plan *plan, int64_t before)
 {
     if (before >= plan->most_ranks)
         return 0;
@@ -160,7 +160,7 @@ static json_t *curve_json(const scene *s, cost_kind kind)
 {
     json_t *curve = json_object(), *ranks = json_array(), *speeds = json_array();
     json_t *efficiencies = json_array();
-    for (int64_t n = 1; n > 0; n = ranks_at(s->plan, n)) {
+    for (int64_t n = 1; n > 0; n = next_ranks(s->plan, n)) {
         json_array_append_new(ranks, json_integer(n));
         json_array_append_new(speeds, report_number(speed(s, kind, n), 6));
         json_array_append_new(efficiencies, report_number(efficiency(s, kind, n), 4));
@@ -194,7 +194,7 @@ static void add_curve(const scene *s, plot_writer *p, cost_kind kind)
         snprintf(where, sizeof where, "no end up to %" PRId64 " ranks", s->plan->most_ranks);
     plot_curve(p, "title '%s: %s' with lines linewidth 2 linecolor '%s' dashtype %d",
                cost_kind_name(kind), where, colours[kind], dashed ? 4 : 1);
-    for (int64_t n = 1; n > 0; n = ranks_at(s->plan, n))
+    for (int64_t n = 1; n > 0; n = next_ranks(s->plan, n))
         plot_point(p, "%" PRId64 " %.6g", n, speed(s, kind, n));
     if (s->stops[kind] == 0)
         return;
@@ -285,7 +285,6 @@ static void project_model(const scaling_plan *plan, const cost_work *work, model
 {
     static const cost_scaling scalings[] = {COST_WEAK, COST_STRONG};
     json_t *projection = json_object_get(document, "projection");
-    bool draws = plot_is_possible();
     for (int i = 0; i < 2; i++) {
         scene s = set_scene(plan, model, *work, scalings[i]);
         add_work(projection, &s);
@@ -294,8 +293,7 @@ static void project_model(const scaling_plan *plan, const cost_work *work, model
         for (int kind = 0; kind < COST_KINDS; kind++)
             json_array_append_new(json_object_get(projection, "curves"),
                                   curve_json(&s, (cost_kind)kind));
-        if (draws)
-            plot_scene(folder, document, &s);
+        plot_scene(folder, document, &s);
     }
 }
 

@@ -251,7 +251,6 @@ status scaling_report(const char *folder, const scaling_plan *plan, const cost_f
     add_errors(document, plan, fit, samples, m->n);
     say_costs(document, plan, fit);
     free(samples);
-    if (plot_is_possible())
-        plot_fit(folder, document, fit, m);
+    plot_fit(folder, document, fit, m);
     return STATUS_OK;
 }

@@ -170,9 +170,13 @@ void plot_finish(plot_writer *p, json_t *document, const char *folder, const cha
 {
     char *script = script_of(p);
     status st = script != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "the script of a plot");
-    if (st == STATUS_OK && p->curves > 0)
+    bool possible = plot_is_possible();
+    if (st == STATUS_OK && p->curves > 0 && possible)
         st = plot_draw(folder, name, script);
-    if (st != STATUS_OK)
+    if (!possible)
+        report_say(document, REPORT_NOTES,
+                   "no plots: gnuplot is not installed (Debian: apt-get install gnuplot-nox)");
+    else if (st != STATUS_OK)
         report_say(document, REPORT_NOTES, "no plot %s: %s", name, status_text());
     else if (p->curves > 0)
         report_plot(document, name, caption);

@@ -8,9 +8,8 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* Is there a gnuplot in $PATH? If not, this is what to say. */
+/* Is there a gnuplot in $PATH? */
 bool plot_is_possible(void);
-#define PLOT_MISSING "no plots: gnuplot is not installed (Debian: apt-get install gnuplot-nox)"
 
 /* A plot that is being written. */
 typedef struct plot_writer {
@@ -38,8 +37,8 @@ void plot_point(plot_writer *p, const char *fmt, ...) __attribute__((format(prin
 /* A line without points, as "2 * x with lines". */
 void plot_function(plot_writer *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Ends it and draws it into `folder`, unless it has no curve. The document
- * (app/report/report.h) gets the plot, or a note that says why there is none. */
+/* Ends it and draws it into `folder`, unless it has no curve. The document (app/report/report.h)
+ * gets the plot, or a note that says why there is none, as without gnuplot. */
 void plot_finish(plot_writer *p, json_t *document, const char *folder, const char *name,
                  const char *caption);
 

@@ -78,7 +78,14 @@ void report_say(json_t *document, report_part part, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    json_array_append_new(part_of(document, PARTS[part]), json_value_text(text));
+    json_t *lines = part_of(document, PARTS[part]), *line = json_value_text(text), *said;
+    size_t i;
+    json_array_foreach(lines, i, said) if (json_equal(said, line))
+    {
+        json_decref(line);
+        return;
+    }
+    json_array_append_new(lines, line);
 }
 
 json_t *report_table(json_t *document, const char *title, const char *const *columns)

@@ -30,7 +30,7 @@ typedef enum report_part {
     REPORT_LIMITS,  /* what the figures do not say */
 } report_part;
 
-/* Adds a line of text. */
+/* Adds a line of text, if it is not there. */
 void report_say(json_t *document, report_part part, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
