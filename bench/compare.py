@@ -10,33 +10,35 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 
+import program
 from trained import MODEL_FLAGS, reason_not_to_count
 
 HERE = pathlib.Path(__file__).resolve().parent
+LIMIT_S = 900  # of a run
 TORCHRUN = pathlib.Path(sys.executable).parent / "torchrun"
 
 # what is compared: model, backends of ours with the goal of each
 CASES = {"mlp": {"shm": 4.0, "gloo": 2.2}, "cnn": {"shm": 2.2}}
 
 
-def last_json(command, **kwargs):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, **kwargs)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))}\nexit {done.returncode}\n{done.stderr[-2000:]}")
-    result = json.loads(done.stdout.strip().splitlines()[-1])
+def last_json(command):
+    with tempfile.NamedTemporaryFile() as log:
+        ended = program.run(command, LIMIT_S, log.name)
+    if ended.word:
+        sys.exit(f"{' '.join(map(str, command))}\n{ended.word}\n{ended.output[-2000:]}")
+    result = json.loads([line for line in ended.output.splitlines() if line.startswith("{")][-1])
     wrong = reason_not_to_count(result)
     if wrong:
         sys.exit(f"does not count: {wrong}")
     return result
 
 
-def ours(program, flags, backend, a):
+def ours(flags, backend, a):
     with tempfile.TemporaryDirectory() as folder:
-        return last_json([program, "train", *flags, "--backend", backend, "--epochs", a.epochs,
+        return last_json([a.program, "train", *flags, "--backend", backend, "--epochs", a.epochs,
                           "--limit", a.limit, "--nproc-per-node", a.ranks, "--threads", "1",
                           "--data-dir", a.data, "--run-dir", f"{folder}/run", "--json", "--quiet"])
 
@@ -68,7 +70,7 @@ def main():
             theirs = peer(flags, a)
             peers.append(theirs)
             for backend in goals:
-                mine = ours(a.program, flags, backend, a)
+                mine = ours(flags, backend, a)
                 found[backend].append((mine, mine["images_per_s"] / theirs["images_per_s"]))
                 setups.append(mine["setup_s"])
         for backend, goal in goals.items():

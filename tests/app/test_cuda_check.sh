@@ -313,7 +313,7 @@ expect '"compiled": {"status": "skipped"'
 expect 'python3 has no torch' "$results/tables.md" # the stand-in's reason
 
 # What a program says without end does not fill the disk; results of another kind are not mixed in.
-PYTHONPATH=bench/gpu PYTHONDONTWRITEBYTECODE=1 python3 - <<'EOF'
+PYTHONPATH=bench PYTHONDONTWRITEBYTECODE=1 python3 - <<'EOF'
 import os, program
 program.MAX_LOG_BYTES = 1000
 talk = "for i in {1..30}; do printf %0500d 7; sleep 0.02; done; echo; echo last words"
