@@ -4,6 +4,7 @@
 #define MNIST_DDP_APP_COMMANDS_H
 
 #include "app/options/options.h"
+
 #include <stdint.h>
 
 /* Accuracy of a checkpoint on the test set. */

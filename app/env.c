@@ -5,7 +5,6 @@
 #include "app/common/local_network.h"
 #include "app/common/machine.h"
 #include "app/common/version.h"
-
 #include "base/json_text.h"
 #include "base/module.h"
 #include "kernels/device.h"

@@ -13,7 +13,6 @@
 #include "app/train/rank_context.h"
 #include "app/train/strategy.h"
 #include "app/train/train_command.h"
-
 #include "base/clock.h"
 #include "base/json_text.h"
 #include "base/log.h"

@@ -3,7 +3,6 @@
 #include "app/common/exit_codes.h"
 #include "app/launch/agent.h"
 #include "app/launch/worker.h"
-
 #include "base/log.h"
 #include "base/shell_words.h"
 #include "base/team.h"

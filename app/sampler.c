@@ -2,7 +2,6 @@
 #include "app/commands.h"
 #include "app/common/exit_codes.h"
 #include "base/json_text.h"
-
 #include "base/memory.h"
 
 #include <inttypes.h>

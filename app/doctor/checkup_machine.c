@@ -1,8 +1,7 @@
-#include "app/doctor/checkup.h"
-
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/common/machine.h"
+#include "app/doctor/checkup.h"
 #include "base/module.h"
 #include "dist/process_group/backend_choice.h"
 #include "kernels/device.h"

@@ -1,7 +1,6 @@
-#include "app/doctor/checkup.h"
-
 #include "app/common/exit_codes.h"
 #include "app/common/local_network.h"
+#include "app/doctor/checkup.h"
 #include "app/launch/agent_store.h"
 #include "base/clock.h"
 #include "base/comma_list.h"

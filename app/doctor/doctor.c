@@ -1,9 +1,9 @@
 /* mnist_ddp doctor: looks at what a run with these settings needs, before it is tried. */
 #include "app/doctor/doctor.h"
+
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/doctor/checkup.h"
-
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/team.h"

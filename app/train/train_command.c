@@ -1,5 +1,6 @@
 /* The train command: one rank, from its start to its exit code. */
 #include "app/train/train_command.h"
+
 #include "app/common/exit_codes.h"
 #include "app/train/failure.h"
 #include "app/train/trainer.h"
