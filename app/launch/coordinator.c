@@ -14,35 +14,37 @@
 
 enum { FIRST_LINE_MS = 10000, NEXT_LINE_MS = 60000 };
 
-typedef struct node_state {
-    bool reported; /* `report` is there */
-    bool silent;   /* it is made here, because nothing more came */
-    node_report report;
-    last_heartbeat seen;
-} node_state;
-
 struct coordinator {
     const agent_rendezvous *rdzv;
-    int attempt;
-    int n; /* nodes, >= 1 */
-    bool decided;
-    int alarmed_by;     /* the node whose report made this one stop all others; -1: none */
-    int64_t line_ns;    /* when to say who has not ended; 0: not yet */
+    int n;                /* nodes, >= 1: of each */
+    node_report *reports; /* on this attempt; AGENT_JOINING: it has not reported yet */
+    last_heartbeat *seen;
+    bool *silent;       /* it was given up, and cannot be told the outcome */
     int64_t look_at_ns; /* when to look at the heartbeats again */
-    node_state *nodes;  /* n */
+
+    /* Of the attempt. */
+    int attempt;
+    bool decided;
+    int alarmed_by;  /* the node whose report made this one stop all others; -1: none */
+    int64_t line_ns; /* when to say who has not ended; 0: not yet */
 };
 
 status coordinator_create(const agent_rendezvous *rdzv, coordinator **out)
 {
-    int n = rdzv->spec->nnodes;
+    unsigned n = (unsigned)rdzv->spec->nnodes;
     coordinator *c = calloc(1, sizeof *c);
-    node_state *nodes = calloc((size_t)n, sizeof *nodes);
-    if (c == NULL || nodes == NULL) {
-        free(c);
-        free(nodes);
-        return FAIL(STATUS_NO_MEMORY, "%d nodes", n);
+    if (c == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%u nodes", n);
+    *c = (coordinator){.rdzv = rdzv,
+                       .n = (int)n,
+                       .alarmed_by = -1,
+                       .reports = calloc(n, sizeof *c->reports),
+                       .seen = calloc(n, sizeof *c->seen),
+                       .silent = calloc(n, sizeof *c->silent)};
+    if (c->reports == NULL || c->seen == NULL || c->silent == NULL) {
+        coordinator_destroy(c);
+        return FAIL(STATUS_NO_MEMORY, "%u nodes", n);
     }
-    *c = (coordinator){.rdzv = rdzv, .n = n, .alarmed_by = -1, .nodes = nodes};
     *out = c;
     return STATUS_OK;
 }
@@ -51,33 +53,38 @@ void coordinator_destroy(coordinator *c)
 {
     if (c == NULL)
         return;
-    for (int i = 0; i < c->n; i++)
-        node_report_free(&c->nodes[i].report);
-    free(c->nodes);
+    for (int i = 0; i < c->n && c->reports != NULL; i++)
+        node_report_free(&c->reports[i]);
+    free(c->reports);
+    free(c->seen);
+    free(c->silent);
     free(c);
+}
+
+static bool has_reported(const coordinator *c, int node)
+{
+    return c->reports[node].state != AGENT_JOINING;
 }
 
 /* A node that cannot take part: its report says why, and is made here. */
 static void lose(coordinator *c, int node, const char *why)
 {
-    node_state *who = &c->nodes[node];
-    who->reported = true;
-    who->report = (node_report){.node = node, .lost = true, .state = AGENT_BROKEN};
-    snprintf(who->report.text, sizeof who->report.text, "node %d%.500s", node, why);
+    node_report *report = &c->reports[node];
+    *report = (node_report){.node = node, .lost = true, .state = AGENT_BROKEN};
+    snprintf(report->text, sizeof report->text, "node %d%.500s", node, why);
 }
 
 static void lose_silent(coordinator *c, store *client, int node)
 {
     char why[NODE_REPORT_TEXT_BYTES], holder[LEASE_WHO_BYTES];
-    node_state *who = &c->nodes[node];
     if (lease_holder(client, c->rdzv->prefix, node, holder) != STATUS_OK)
         strcpy(holder, "?");
     snprintf(why, sizeof why,
              " (%s) has not been heard of for %.1f s: its machine or its launcher is dead, or the "
              "link to it is down",
-             holder, clock_seconds(clock_now_ns() - who->seen.changed_ns));
+             holder, clock_seconds(clock_now_ns() - c->seen[node].changed_ns));
     lose(c, node, why);
-    who->silent = true;
+    c->silent[node] = true;
 }
 
 /* Several looks in the time of a heartbeat are enough. */
@@ -89,10 +96,9 @@ static status hear_heartbeats(coordinator *c, store *client)
         return STATUS_OK;
     c->look_at_ns = clock_deadline_ns(spec->keep_alive_ms / 4 + 1);
     for (int i = 0; i < c->n; i++) {
-        node_state *who = &c->nodes[i];
         bool changed;
-        TRY(lease_look(client, c->rdzv->prefix, i, &who->seen, &changed));
-        if (i != 0 && !who->reported && clock_now_ns() - who->seen.changed_ns > patience_ns)
+        TRY(lease_look(client, c->rdzv->prefix, i, &c->seen[i], &changed));
+        if (i != 0 && !has_reported(c, i) && clock_now_ns() - c->seen[i].changed_ns > patience_ns)
             lose_silent(c, client, i);
     }
     return STATUS_OK;
@@ -101,17 +107,16 @@ static status hear_heartbeats(coordinator *c, store *client)
 static status hear_reports(coordinator *c, store *client)
 {
     for (int i = 0; i < c->n; i++) {
-        node_state *who = &c->nodes[i];
         char why[NODE_REPORT_TEXT_BYTES], *text = NULL;
-        if (who->reported)
+        if (has_reported(c, i))
             continue;
         keys_text key = keys_make_of(c->rdzv->prefix, KEYS_REPORT, c->attempt, i);
         TRY(store_try_get(client, key.text, &text));
         if (text == NULL)
             continue;
-        who->reported = node_report_read(text, i, c->rdzv->spec->nproc, &who->report) == STATUS_OK;
+        status st = node_report_read(text, i, c->rdzv->spec->nproc, &c->reports[i]);
         free(text);
-        if (!who->reported) {
+        if (st != STATUS_OK) {
             snprintf(why, sizeof why, ": %s", status_text());
             lose(c, i, why);
         }
@@ -123,7 +128,7 @@ static status hear_reports(coordinator *c, store *client)
 static status hear_stops(coordinator *c, store *client)
 {
     for (int i = 0; i < c->n; i++) {
-        node_report *report = &c->nodes[i].report;
+        node_report *report = &c->reports[i];
         char *text = NULL;
         if (report->signal != 0 || report->lost)
             continue;
@@ -137,10 +142,8 @@ static status hear_stops(coordinator *c, store *client)
 
 static void begin(coordinator *c, int attempt)
 {
-    for (int i = 0; i < c->n; i++) {
-        node_report_free(&c->nodes[i].report);
-        c->nodes[i].reported = false;
-    }
+    for (int i = 0; i < c->n; i++)
+        node_report_free(&c->reports[i]);
     c->attempt = attempt;
     c->decided = false;
     c->alarmed_by = -1;
@@ -156,7 +159,7 @@ static void say_who_goes_on(coordinator *c, int reported)
     if (!clock_passed(c->line_ns))
         return;
     c->line_ns = clock_deadline_ns(NEXT_LINE_MS);
-    while (c->nodes[first].reported)
+    while (has_reported(c, first))
         first++;
     LOG_I("%d of %d nodes have ended; node %d goes on", reported, c->n, first);
 }
@@ -171,10 +174,9 @@ status coordinator_hear(coordinator *c, store *client, int attempt, bool *troubl
     TRY(hear_reports(c, client));
     TRY(hear_heartbeats(c, client));
     for (int i = 0; i < c->n; i++) {
-        const node_state *node = &c->nodes[i];
-        reported += node->reported;
-        if (bad < 0 && node->reported && node->report.state != AGENT_SUCCEEDED &&
-            node->report.state != AGENT_PREEMPTED)
+        agent_state state = c->reports[i].state;
+        reported += has_reported(c, i);
+        if (bad < 0 && has_reported(c, i) && state != AGENT_SUCCEEDED && state != AGENT_PREEMPTED)
             bad = i;
     }
     if (reported > 0 && reported < c->n)
@@ -211,18 +213,6 @@ static status say_who_stopped(const coordinator *c, store *client, group_outcome
     return STATUS_OK;
 }
 
-static status make_outcome(const coordinator *c, store *client, group_outcome *out)
-{
-    node_report *reports = calloc((unsigned)c->n, sizeof *reports);
-    if (reports == NULL)
-        return FAIL(STATUS_NO_MEMORY, "%d reports", c->n);
-    for (int i = 0; i < c->n; i++)
-        reports[i] = c->nodes[i].report; /* borrowed */
-    status st = group_outcome_make(reports, c->n, c->rdzv->spec, c->attempt, out);
-    free(reports);
-    return st == STATUS_OK ? say_who_stopped(c, client, out) : st;
-}
-
 static status send_outcome(const coordinator *c, store *client, const group_outcome *outcome)
 {
     char *text = NULL;
@@ -238,10 +228,12 @@ status coordinator_decide(coordinator *c, store *client, bool *decided, group_ou
     group_outcome outcome = {0};
     *decided = false;
     for (int i = 0; i < c->n; i++)
-        if (c->decided || !c->nodes[i].reported)
+        if (c->decided || !has_reported(c, i))
             return STATUS_OK;
     TRY(hear_stops(c, client));
-    status st = make_outcome(c, client, &outcome);
+    status st = group_outcome_make(c->reports, c->n, c->rdzv->spec, c->attempt, &outcome);
+    if (st == STATUS_OK)
+        st = say_who_stopped(c, client, &outcome);
     if (st == STATUS_OK && outcome.again)
         store_server_forget(c->rdzv->server);
     if (st == STATUS_OK)
@@ -259,6 +251,6 @@ int coordinator_count_living(const coordinator *c)
 {
     int living = 0;
     for (int i = 0; i < c->n; i++)
-        living += !c->nodes[i].silent;
+        living += !c->silent[i];
     return living;
 }
