@@ -45,9 +45,9 @@ typedef struct agent {
     int attempt;
     agent_state state;
     int64_t deadline_ns; /* when the state's time is up; AGENT_RUNNING has none */
-    int signal;          /* the agent got it, and stops the workers; 0 */
-    bool hurried;        /* it got one while a failure was being dealt with */
-    bool not_started;    /* not all workers could be */
+    int signal;          /* because of it the agent stops the workers; 0: none */
+    bool kills_next;     /* the next signal kills the workers */
+    bool not_started;    /* not all workers could be started */
 } agent;
 
 static status agent_init(agent *self, worker_spec *spec, int64_t started_ns)
@@ -61,7 +61,7 @@ static status agent_init(agent *self, worker_spec *spec, int64_t started_ns)
     output_console_init(&self->console, self->signals.fd);
     self->polled = calloc((size_t)spec->nproc * 2 + FIXED_FDS, sizeof *self->polled);
     if (self->polled == NULL)
-        return FAIL(STATUS_NO_MEMORY, "launcher: %d workers", spec->nproc);
+        return FAIL(STATUS_NO_MEMORY, "%d workers", spec->nproc);
     return worker_logs_open(&spec->logs, spec->run_id);
 }
 
@@ -88,8 +88,8 @@ static bool has_workers(const agent *self)
     return self->state >= AGENT_RUNNING && self->state <= AGENT_KILLING;
 }
 
-/* How an attempt ended whose last state was this one. */
-static agent_state end_of(const agent *self)
+/* How the attempt ended, now that no worker is left. */
+static agent_state how_it_ended(const agent *self)
 {
     bool own = self->spec->policy.own;
     if (self->not_started)
@@ -129,21 +129,25 @@ static void enter_killing(agent *self)
     enter(self, AGENT_KILLING, KILLED_MS);
 }
 
-/* A worker that ended as it should: by itself, or because it was asked for a last checkpoint. */
+/* By itself, or because it was asked for a last checkpoint. */
 static bool ended_well(const agent *self, const worker *w)
 {
     return w->wait_status == 0 || (self->spec->policy.own && WIFEXITED(w->wait_status) &&
                                    WEXITSTATUS(w->wait_status) == EXIT_CODE_PREEMPTED);
 }
 
+/* The signal that asked it for a checkpoint ended it, or the agent's signal, which it got too. */
+static bool ended_instead_of_saving(const agent *self, const worker *w)
+{
+    return self->state == AGENT_SAVING && WIFSIGNALED(w->wait_status) &&
+           (WTERMSIG(w->wait_status) == SIGUSR1 || WTERMSIG(w->wait_status) == self->signal);
+}
+
 static void take_end(agent *self, worker *w)
 {
-    int how = w->wait_status;
-    /* One that got the agent's signal too, and did not listen. */
-    bool deaf = self->state == AGENT_SAVING && WIFSIGNALED(how) &&
-                (WTERMSIG(how) == SIGUSR1 || WTERMSIG(how) == self->signal);
-    w->was_stopped = self->state >= AGENT_STOPPING || deaf;
-    if (deaf) /* and the others would wait for it */
+    bool did_not_save = ended_instead_of_saving(self, w);
+    w->was_stopped = self->state >= AGENT_STOPPING || did_not_save;
+    if (did_not_save) /* the others would wait for it in vain */
         enter_stopping(self, SIGTERM, self->spec->policy.signal_ms);
     if (ended_well(self, w) || w->was_stopped)
         return;
@@ -166,9 +170,8 @@ static void take_first_signal(agent *self, int signal)
     const shutdown_policy *policy = &self->spec->policy;
     worker_group_drop_cause_by(&self->group, signal);
     bool failed = self->group.cause >= 0;
-    if (failed)
-        self->hurried = true;
-    else
+    self->kills_next = true;
+    if (!failed)
         self->signal = signal;
     if (self->state == AGENT_RUNNING && !failed && worker_spec_saves_on(self->spec, signal)) {
         worker_group_signal(&self->group, SIGUSR1);
@@ -191,15 +194,15 @@ static void take_signal(agent *self, int signal)
     if (self->state == AGENT_SAVING) {
         enter_stopping(self, SIGTERM, self->spec->policy.signal_ms);
     } else if (self->state >= AGENT_STOPPING) {
-        if (self->signal != 0 || self->hurried)
+        if (self->kills_next)
             enter_killing(self);
-        self->hurried = true;
+        self->kills_next = true;
     } else {
         take_first_signal(self, signal);
     }
 }
 
-/* The agent keeps the first one: no attempt follows. */
+/* After the first one no attempt follows. */
 static void take_signals(agent *self)
 {
     int signal;
@@ -247,29 +250,26 @@ static void take_deadline(agent *self)
 static status wait_and_look(agent *self, int wait_ms)
 {
     struct pollfd *fds = self->polled;
-    int n = 2, channel_at = 0;
+    int n = 3, channel_fd = self->channel != NULL ? agent_channel_fd(self->channel) : -1;
     fds[0] = (struct pollfd){.fd = self->signals.fd, .events = POLLIN};
     fds[1] = (struct pollfd){.fd = self->group.child_fd, .events = POLLIN};
-    if (self->channel != NULL) {
-        channel_at = n++;
-        fds[channel_at] = (struct pollfd){.fd = agent_channel_fd(self->channel), .events = POLLIN};
-    }
+    fds[2] = (struct pollfd){.fd = channel_fd, .events = POLLIN}; /* poll() passes over -1 */
     n += output_console_poll(&self->console, fds + n);
     int group_at = n;
     n += worker_group_poll(&self->group, fds + n);
     if (poll(fds, (nfds_t)n, wait_ms) < 0 && errno != EINTR)
-        return FAIL(STATUS_IO, "launcher: poll: %s", strerror(errno));
+        return FAIL(STATUS_IO, "poll: %s", strerror(errno));
     output_console_push(&self->console);
     if (fds[0].revents != 0)
         take_signals(self);
-    if (channel_at > 0 && fds[channel_at].revents != 0)
+    if (fds[2].revents != 0)
         take_news(self);
     if (fds[1].revents != 0)
         take_ends(self);
     worker_group_read(&self->group, fds + group_at);
     take_deadline(self);
     if (has_workers(self) && self->group.running == 0)
-        self->state = end_of(self);
+        self->state = how_it_ended(self);
     return STATUS_OK;
 }
 
@@ -283,7 +283,7 @@ static status join(agent *self, int port, int *code)
         struct pollfd fds[2] = {{.fd = self->signals.fd, .events = POLLIN},
                                 {.fd = agent_channel_fd(self->channel), .events = POLLIN}};
         if (poll(fds, 2, -1) < 0 && errno != EINTR)
-            return FAIL(STATUS_IO, "launcher: poll: %s", strerror(errno));
+            return FAIL(STATUS_IO, "poll: %s", strerror(errno));
         int signal = stop_signals_next(&self->signals);
         if (signal != 0) {
             *code = 128 + signal;
@@ -320,7 +320,7 @@ static status open_job(agent *self, int *code)
 static status start_attempt(agent *self)
 {
     TRY(worker_logs_start(&self->spec->logs, self->attempt, self->spec->nproc));
-    self->hurried = self->not_started = false;
+    self->kills_next = self->not_started = false;
     if (self->channel != NULL)
         agent_channel_start(self->channel, self->attempt);
     take_signals(self);
@@ -338,7 +338,7 @@ static status start_attempt(agent *self)
     if (self->channel != NULL)
         take_news(self);
     if (self->group.running == 0)
-        self->state = end_of(self);
+        self->state = how_it_ended(self);
     return STATUS_OK;
 }
 
@@ -397,6 +397,14 @@ static status hear_outcome(agent *self, const node_report *own, group_outcome *o
     return group_outcome_doubt(own, self->spec, self->attempt, out);
 }
 
+/* Whether the kernel has killed a process for want of memory since the last call. */
+static bool memory_was_short(agent *self)
+{
+    int64_t before = self->memory_kills;
+    self->memory_kills = process_failure_memory_kills();
+    return before >= 0 && self->memory_kills > before;
+}
+
 /* Runs attempt after attempt. *code: what to exit with. */
 static status run_job(agent *self, int *code)
 {
@@ -405,10 +413,8 @@ static status run_job(agent *self, int *code)
         node_report own;
         group_outcome outcome;
         TRY(run_attempt(self));
-        int64_t kills = process_failure_memory_kills();
-        bool memory_killed = self->memory_kills >= 0 && kills > self->memory_kills;
-        self->memory_kills = kills;
-        TRY(node_report_make(&self->group, self->state, self->signals.first, memory_killed, &own));
+        TRY(node_report_make(&self->group, self->state, self->signals.first, memory_was_short(self),
+                             &own));
         status st = hear_outcome(self, &own, &outcome);
         if (st == STATUS_OK)
             failure_report_show(&(failure_report){self->spec, self->attempt, &own, &outcome},

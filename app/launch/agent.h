@@ -14,14 +14,14 @@
  *              meet
  *   RUNNING    all workers are started   FAILING    a worker failed, here or on another node
  *                                        SAVING     SIGTERM or SIGUSR1, and they are `train`
- *                                        STOPPING   another signal
+ *                                        STOPPING   another signal; not all could be started
  *   FAILING    nothing: survivors say    STOPPING   after SHUTDOWN_GRACE_MS, or a signal
  *              what they saw
  *   SAVING     SIGUSR1 to all: write a   FAILING    a worker failed
  *              checkpoint and end        STOPPING   after save_ms, a second signal, or a worker
- *                                                   that did not listen
+ *                                                   that a signal ended instead
  *   STOPPING   SIGTERM to all            KILLING    after stop_ms (signal_ms after a signal), or
- *                                                   one more signal
+ *                                                   one more signal (two, if none came before)
  *   KILLING    SIGKILL to all            BROKEN     after 5 s: some did not end
  *
  * As soon as no worker is left, in whatever state that is, the attempt has ended: SUCCEEDED,
