@@ -1,10 +1,109 @@
 #include "kernels/device.h"
 
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/module.h"
 #include "kernels/ops.h"
+#include "kernels/reference/reference.h"
 #include "kernels/stream_trace.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#ifdef HAVE_ONEDNN
+#include "kernels/cpu/cpu.h"
+#endif
+
+static const device_kind host_kinds[] = {
+#ifdef HAVE_ONEDNN
+    {"cpu", cpu_device_create, NULL},
+#else
+    {"cpu", reference_device_create, NULL},
+#endif
+    {"reference", reference_device_create, NULL},
+};
+
+static const char CUDA[] = "cuda"; /* the kind and its module */
+
+/* The cuda module's kind. *emulation as in base/module.h. */
+static status open_cuda(const device_kind **out, const char **emulation)
+{
+    const module *opened = NULL;
+    TRY(module_open(CUDA, &opened));
+    if (opened->device == NULL)
+        return FAIL(STATUS_INVALID, "the cuda module has no device");
+    *out = opened->device;
+    *emulation = opened->emulation;
+    return STATUS_OK;
+}
+
+/* NVIDIA's driver library: without it no module needs to be opened. */
+static bool driver_is_there(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (driver == NULL)
+        return false;
+    dlclose(driver);
+    return true;
+}
+
+status device_count(int *out)
+{
+    const device_kind *kind = NULL;
+    const char *emulation = NULL;
+    TRY(open_cuda(&kind, &emulation));
+    return kind->count(out);
+}
+
+bool device_auto_is_cuda(void)
+{
+    int count = 0;
+    if (!module_is_named(CUDA) && !(module_exists(CUDA) && driver_is_there()))
+        return false;
+    if (device_count(&count) == STATUS_OK)
+        return count > 0;
+    LOG_I("no GPU is used: %s", status_text());
+    return false;
+}
+
+static status find(const char *name, const device_kind **out, const char **emulation)
+{
+    bool automatic = strcmp(name, "auto") == 0;
+    if (strcmp(name, CUDA) == 0 || (automatic && device_auto_is_cuda()))
+        return open_cuda(out, emulation);
+    for (size_t i = 0; i < sizeof host_kinds / sizeof host_kinds[0]; i++)
+        if (automatic || strcmp(name, host_kinds[i].name) == 0) {
+            *out = &host_kinds[i];
+            return STATUS_OK;
+        }
+    return FAIL(STATUS_INVALID, "there is no device '%.64s'; there are: auto, cpu, cuda, reference",
+                name);
+}
+
+status device_create(const device_options *options, device **out)
+{
+    ASSERT(options->threads >= 1);
+    const device_kind *kind = NULL;
+    const char *emulation = NULL;
+    TRY(find(options->name, &kind, &emulation));
+    if (options->precision != PRECISION_F32 && strcmp(kind->name, CUDA) != 0)
+        return FAIL(STATUS_INVALID, "%s is for --device=cuda; the %s device computes in f32",
+                    precision_name(options->precision), kind->name);
+    device *dev = NULL;
+    TRY(memory_alloc(sizeof *dev, (void **)&dev));
+    dev->threads = options->threads;
+    dev->precision = options->precision;
+    dev->emulation = emulation;
+    status st = kind->create(options, dev);
+    if (st != STATUS_OK) {
+        free(dev);
+        return st;
+    }
+    *out = dev;
+    return STATUS_OK;
+}
 
 status device_trace(device *dev, trace *t, trace_lane *lane)
 {
@@ -26,6 +125,15 @@ void device_destroy(device *dev)
     stream_trace_close(dev->stream_trace);
     dev->ops->destroy(dev);
     free(dev);
+}
+
+const char *device_libraries(void)
+{
+#ifdef HAVE_ONEDNN
+    return cpu_device_libraries();
+#else
+    return "reference kernels";
+#endif
 }
 
 const char *precision_name(precision p)
