@@ -5,7 +5,6 @@
 #include "data/cache.h"
 #include "data/embedded.h"
 #include "data/idx_file.h"
-#include "data/mnist_files.h"
 #include "kernels/ops.h"
 
 #include <errno.h>

@@ -3,6 +3,7 @@
 #define MNIST_DDP_DATA_DATASET_H
 
 #include "base/status.h"
+#include "data/mnist_files.h"
 #include "kernels/device.h"
 
 #include <stdbool.h>
@@ -17,8 +18,6 @@ typedef struct dataset {
     void *mappings[2];     /* dataset.c's own */
     uint64_t mapping_bytes[2];
 } dataset;
-
-typedef enum dataset_split { DATASET_TRAIN, DATASET_TEST } dataset_split;
 
 /* Where the four files are. */
 typedef struct dataset_location {

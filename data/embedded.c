@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "data/cache.h"
 #include "data/digits/digits.h"
-#include "data/mnist_files.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -58,8 +57,8 @@ static status write_split(const target *to, dataset_split split)
     status st = write_headers(to, count);
     for (uint32_t first = 0; st == STATUS_OK && first < count; first += BLOCK_IMAGES) {
         uint32_t n = count - first < BLOCK_IMAGES ? count - first : BLOCK_IMAGES;
-        st = digits_generate(SEED, split == DATASET_TRAIN ? DIGITS_TRAIN : DIGITS_TEST, first, n,
-                             usable_cpus(), block, labels);
+        digits_range range = {SEED, split == DATASET_TRAIN ? DIGITS_TRAIN : DIGITS_TEST, first, n};
+        st = digits_generate(&range, usable_cpus(), block, labels);
         if (st == STATUS_OK)
             st = file_append(to->images, to->images_name, block, (size_t)n * DIGITS_PIXELS);
         if (st == STATUS_OK)

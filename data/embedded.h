@@ -4,8 +4,8 @@
 #define MNIST_DDP_DATA_EMBEDDED_H
 
 #include "base/status.h"
-#include "data/dataset.h"
 #include "data/idx_file.h"
+#include "data/mnist_files.h"
 
 /* Finds the four files in the cache, or makes them there (once per host; takes seconds), and sets
  * `folder` (FILE_PATH_BYTES). If another process is making them, waits at most CACHE_LOCK_MS.

@@ -19,8 +19,7 @@ enum {
 };
 
 typedef struct stream {
-    int source;
-    const char *name;
+    const gunzip_source *source;
     char content_name[FILE_PATH_BYTES]; /* of the decompressed bytes, for IDX's errors */
     z_stream z;
     uint64_t read_bytes; /* of the source so far */
@@ -46,10 +45,10 @@ static status fill(stream *s)
         return STATUS_OK;
     ssize_t n = 0;
     do
-        n = read(s->source, s->input, sizeof s->input);
+        n = read(s->source->fd, s->input, sizeof s->input);
     while (n < 0 && errno == EINTR);
     if (n < 0)
-        return FAIL(STATUS_IO, "read %s at byte %llu: %s", s->name, source_offset(s),
+        return FAIL(STATUS_IO, "read %s at byte %llu: %s", s->source->name, source_offset(s),
                     strerror(errno));
     s->read_bytes += (uint64_t)n;
     s->z.next_in = s->input;
@@ -60,14 +59,14 @@ static status fill(stream *s)
 static status inflate_failed(const stream *s, int code)
 {
     if (code == Z_MEM_ERROR)
-        return FAIL(STATUS_NO_MEMORY, "%s: zlib", s->name);
+        return FAIL(STATUS_NO_MEMORY, "%s: zlib", s->source->name);
     const char *why = s->z.msg != NULL ? s->z.msg : zError(code);
     if (strcmp(why, "incorrect data check") == 0)
         why = "its CRC does not match its content";
     else if (strcmp(why, "incorrect length check") == 0)
         why = "its length does not match its content";
     return FAIL(STATUS_INVALID, "%s: byte %llu: bad gzip: %s; the file is damaged, fetch it again",
-                s->name, source_offset(s), why);
+                s->source->name, source_offset(s), why);
 }
 
 /* Decompresses the next `wanted` bytes (at most OUTPUT_BYTES) to s->output; *got is less only at
@@ -82,7 +81,7 @@ static status produce(stream *s, size_t wanted, size_t *got)
             return FAIL(STATUS_INVALID,
                         "%s: byte %llu: truncated, the gzip stream is expected to go on; fetch it "
                         "again",
-                        s->name, source_offset(s));
+                        s->source->name, source_offset(s));
         int code = inflate(&s->z, Z_NO_FLUSH);
         if (code == Z_STREAM_END)
             s->ended = true;
@@ -93,9 +92,11 @@ static status produce(stream *s, size_t wanted, size_t *got)
     return STATUS_OK;
 }
 
-static status header_produce(stream *s, idx_kind kind, uint64_t compressed_bytes, idx_shape *shape)
+static status header_produce(stream *s, idx_shape *shape)
 {
     size_t got = 0;
+    idx_kind kind = s->source->kind;
+    uint64_t compressed_bytes = s->source->size_bytes;
     TRY(produce(s, idx_header_bytes(kind), &got));
     TRY(idx_header_read(s->content_name, kind, s->output, got, shape));
     uint64_t possible = compressed_bytes * MAX_RATIO + RATIO_SLACK_BYTES;
@@ -103,7 +104,7 @@ static status header_produce(stream *s, idx_kind kind, uint64_t compressed_bytes
         return FAIL(STATUS_INVALID,
                     "%s: truncated: %llu bytes of gzip cannot hold the %zu that its header "
                     "declares",
-                    s->name, (unsigned long long)compressed_bytes, shape->total_bytes);
+                    s->source->name, (unsigned long long)compressed_bytes, shape->total_bytes);
     return STATUS_OK;
 }
 
@@ -119,18 +120,17 @@ static status end_check(stream *s, const idx_shape *shape)
         return FAIL(STATUS_INVALID,
                     "%s: byte %llu: trailing bytes, the file is expected to end "
                     "with its gzip stream",
-                    s->name, source_offset(s));
+                    s->source->name, source_offset(s));
     return STATUS_OK;
 }
 
-static status copy(stream *s, idx_kind kind, uint64_t compressed_bytes, int sink,
-                   const char *sink_name, bool *sink_failed)
+static status copy(stream *s, int sink, const char *sink_name, bool *sink_failed)
 {
     idx_shape shape;
-    TRY(header_produce(s, kind, compressed_bytes, &shape));
+    TRY(header_produce(s, &shape));
     size_t got = shape.header_bytes;
     for (size_t done = 0;;) {
-        if (kind == IDX_LABELS && done > 0)
+        if (s->source->kind == IDX_LABELS && done > 0)
             TRY(idx_labels_check(s->content_name, s->output, got, done));
         status st = file_append(sink, sink_name, s->output, got);
         if (st != STATUS_OK) {
@@ -147,25 +147,23 @@ static status copy(stream *s, idx_kind kind, uint64_t compressed_bytes, int sink
     }
 }
 
-status gunzip_idx(int source, const char *name, uint64_t compressed_bytes, idx_kind kind, int sink,
-                  const char *sink_name, bool *sink_failed)
+status gunzip_idx(const gunzip_source *source, int sink, const char *sink_name, bool *sink_failed)
 {
     *sink_failed = false;
     stream *s = malloc(sizeof *s);
     if (s == NULL)
-        return FAIL(STATUS_NO_MEMORY, "%s: %zu bytes to decompress it", name, sizeof *s);
+        return FAIL(STATUS_NO_MEMORY, "%s: %zu bytes to decompress it", source->name, sizeof *s);
     s->source = source;
-    s->name = name;
     s->read_bytes = 0;
     s->ended = false;
     s->z = (z_stream){0};
-    snprintf(s->content_name, sizeof s->content_name, "%.4000s, decompressed", name);
+    snprintf(s->content_name, sizeof s->content_name, "%.4000s, decompressed", source->name);
     status st = STATUS_OK;
     int code = inflateInit2(&s->z, GZIP_WINDOW);
     if (code != Z_OK)
         st = inflate_failed(s, code);
     if (st == STATUS_OK)
-        st = copy(s, kind, compressed_bytes, sink, sink_name, sink_failed);
+        st = copy(s, sink, sink_name, sink_failed);
     inflateEnd(&s->z); /* harmless if the init failed */
     free(s);
     return st;

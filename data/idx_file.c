@@ -105,8 +105,8 @@ static status decompress(const original *o, int sink, const char *sink_name, boo
     *sink_failed = false;
     if (lseek(o->fd, 0, SEEK_SET) != 0)
         return FAIL(STATUS_IO, "seek %s: %s", o->path, strerror(errno));
-    TRY(gunzip_idx(o->fd, o->path, (uint64_t)o->info.st_size, o->kind, sink, sink_name,
-                   sink_failed));
+    gunzip_source source = {o->fd, o->path, (uint64_t)o->info.st_size, o->kind};
+    TRY(gunzip_idx(&source, sink, sink_name, sink_failed));
     struct stat now;
     if (fstat(o->fd, &now) != 0)
         return FAIL(STATUS_IO, "stat %s: %s", o->path, strerror(errno));

@@ -4,12 +4,13 @@
 #define MNIST_DDP_DATA_MNIST_FILES_H
 
 #include "base/status.h"
-#include "data/dataset.h"
 #include "data/idx.h"
 
 #include <stddef.h>
 
 enum { MNIST_FILES_COUNT = 4 };
+
+typedef enum dataset_split { DATASET_TRAIN, DATASET_TEST } dataset_split;
 
 /* The official name, without .gz. */
 const char *mnist_files_name(dataset_split split, idx_kind kind);

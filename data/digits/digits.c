@@ -37,9 +37,9 @@ static void make_piece(void *arg, int piece)
     }
 }
 
-status digits_generate(uint64_t seed, digits_split split, uint32_t first, uint32_t count,
-                       int threads, uint8_t *images, uint8_t *labels)
+status digits_generate(const digits_range *range, int threads, uint8_t *images, uint8_t *labels)
 {
+    uint32_t first = range->first, count = range->count;
     if (threads < 1)
         return FAIL(STATUS_INVALID, "digits: %d threads, expected at least 1", threads);
     if (count > 0 && count - 1 > UINT32_MAX - first)
@@ -47,7 +47,7 @@ status digits_generate(uint64_t seed, digits_split split, uint32_t first, uint32
                     (unsigned)count, (unsigned)first);
     team *crew = NULL;
     TRY(team_create(threads, NULL, &crew));
-    job j = {split_key(seed, split), first, count, images, labels};
+    job j = {split_key(range->seed, range->split), first, count, images, labels};
     int pieces = (int)(count / PIECE + (count % PIECE != 0));
     team_run(crew, make_piece, &j, pieces);
     team_destroy(crew);

@@ -23,15 +23,21 @@ enum {
 
 typedef enum digits_split { DIGITS_TRAIN, DIGITS_TEST } digits_split;
 
-/* Makes the images first ... first + count - 1 of a split.
+/* The images first ... first + count - 1 of a split. */
+typedef struct digits_range {
+    uint64_t seed;
+    digits_split split;
+    uint32_t first, count;
+} digits_range;
+
+/* Makes the images of a range.
  *
  *   images  (count, 28, 28)  uint8  set: 0 paper, 255 full ink; the outermost pixels are 0
  *   labels  (count)          uint8  set: 0 to 9, in random order, each about a tenth
  *
- * STATUS_INVALID if threads < 1 or an index exceeds 32 bits; STATUS_IO or STATUS_NO_MEMORY if
- * the threads cannot be started; then nothing is written.
+ * STATUS_INVALID if threads < 1 or an index exceeds 32 bits; STATUS_IO or STATUS_NO_MEMORY if the
+ * threads cannot be started; then nothing is written.
  */
-status digits_generate(uint64_t seed, digits_split split, uint32_t first, uint32_t count,
-                       int threads, uint8_t *images, uint8_t *labels);
+status digits_generate(const digits_range *range, int threads, uint8_t *images, uint8_t *labels);
 
 #endif

@@ -157,7 +157,8 @@ static void expect_digits(const dataset_location *location, dataset_split split)
     expect_ok(dataset_open(location, split, &set));
     ck_assert_uint_eq(set.count, split == DATASET_TRAIN ? 60000 : 10000);
     uint32_t last = set.count - N;
-    expect_ok(digits_generate(1, made, last, N, 1, images, labels));
+    digits_range range = {1, made, last, N};
+    expect_ok(digits_generate(&range, 1, images, labels));
     ck_assert_mem_eq(set.images + (size_t)last * PIXELS, images, sizeof images);
     ck_assert_mem_eq(set.labels + last, labels, sizeof labels);
     dataset_close(&set);

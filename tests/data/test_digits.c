@@ -26,7 +26,8 @@ static digits generate(uint64_t seed, digits_split split, uint32_t first, uint32
 {
     digits d = {count, malloc((size_t)count * DIGITS_PIXELS), malloc(count)};
     ck_assert(d.images != NULL && d.labels != NULL);
-    status st = digits_generate(seed, split, first, count, threads, d.images, d.labels);
+    digits_range range = {seed, split, first, count};
+    status st = digits_generate(&range, threads, d.images, d.labels);
     ck_assert_msg(st == STATUS_OK, "%s", status_text());
     return d;
 }
@@ -107,12 +108,13 @@ START_TEST(bounds_are_checked)
 {
     uint8_t image[DIGITS_PIXELS], label = 99;
     memset(image, 0xa5, sizeof image);
-    ck_assert_int_eq(digits_generate(1, DIGITS_TRAIN, 0, 1, 0, image, &label), STATUS_INVALID);
-    ck_assert_int_eq(digits_generate(1, DIGITS_TRAIN, UINT32_MAX, 2, 1, image, &label),
-                     STATUS_INVALID);
-    ck_assert_int_eq(digits_generate(1, DIGITS_TRAIN, 5, 0, 1, image, &label), STATUS_OK);
+    const digits_range one = {1, DIGITS_TRAIN, 0, 1}, beyond = {1, DIGITS_TRAIN, UINT32_MAX, 2};
+    const digits_range none = {1, DIGITS_TRAIN, 5, 0}, last = {1, DIGITS_TRAIN, UINT32_MAX, 1};
+    ck_assert_int_eq(digits_generate(&one, 0, image, &label), STATUS_INVALID);
+    ck_assert_int_eq(digits_generate(&beyond, 1, image, &label), STATUS_INVALID);
+    ck_assert_int_eq(digits_generate(&none, 1, image, &label), STATUS_OK);
     ck_assert(label == 99 && image[0] == 0xa5 && image[400] == 0xa5);
-    ck_assert_int_eq(digits_generate(1, DIGITS_TRAIN, UINT32_MAX, 1, 1, image, &label), STATUS_OK);
+    ck_assert_int_eq(digits_generate(&last, 1, image, &label), STATUS_OK);
     ck_assert_int_lt(label, 10);
 }
 END_TEST

@@ -316,8 +316,8 @@ START_TEST(gzip_bomb_is_refused_early)
     FILE *source = fopen("bomb.gz", "rb");
     ck_assert(sink != NULL && source != NULL);
     bool sink_failed = true;
-    status st = gunzip_idx(fileno(source), "bomb.gz", bomb.size, IDX_LABELS, fileno(sink), "sink",
-                           &sink_failed);
+    gunzip_source from = {fileno(source), "bomb.gz", bomb.size, IDX_LABELS};
+    status st = gunzip_idx(&from, fileno(sink), "sink", &sink_failed);
     expect_failure(st, "bomb.gz", "decompressed", "byte 58", "trailing", NULL);
     ck_assert(!sink_failed);
     struct stat info;

@@ -43,7 +43,8 @@ static void write_split(digits_split split, const char *prefix, uint32_t count)
     uint8_t *images = NULL, *labels = NULL;
     test_folder_require(memory_alloc((size_t)count * 784, (void **)&images));
     test_folder_require(memory_alloc(count, (void **)&labels));
-    test_folder_require(digits_generate(7, split, 0, count, 1, images, labels));
+    digits_range range = {7, split, 0, count};
+    test_folder_require(digits_generate(&range, 1, images, labels));
     snprintf(name, sizeof name, "data/%s-images-idx3-ubyte", prefix);
     write_idx(name, count, 3, images, (size_t)count * 784);
     snprintf(name, sizeof name, "data/%s-labels-idx1-ubyte", prefix);
