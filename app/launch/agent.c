@@ -36,10 +36,10 @@ typedef struct agent {
     agent_channel_snapshot nodes; /* what was last heard of them; one node: nothing */
     struct pollfd *polled;
     int64_t started_ns;
-    int64_t memory_kills;
-    uint64_t file_limit; /* the user's, before it was raised: the workers' */
+    int64_t memory_kills; /* process_failure_memory_was_short */
+    uint64_t file_limit;  /* the user's, before it was raised: the workers' */
     bool anything_failed;
-    int stdout_error; /* why not all of the ranks' stdout was passed on; 0 */
+    int stdout_error; /* why not all of the ranks' stdout was passed on: errno; 0 */
 
     /* Of the attempt. */
     int attempt;
@@ -54,8 +54,9 @@ static status agent_init(agent *self, worker_spec *spec, int64_t started_ns)
 {
     *self = (agent){.spec = spec,
                     .started_ns = started_ns,
-                    .memory_kills = process_failure_memory_kills(),
+                    .memory_kills = -1,
                     .file_limit = file_limit_raise()};
+    (void)process_failure_memory_was_short(&self->memory_kills);
     signal(SIGPIPE, SIG_IGN);
     TRY(stop_signals_take(&spec->policy.signals, &self->signals));
     output_console_init(&self->console, self->signals.fd);
@@ -113,7 +114,7 @@ static void enter(agent *self, agent_state state, int64_t time_ms)
 
 static void enter_failing(agent *self)
 {
-    worker_group_look(&self->group);
+    worker_group_snapshot_ranks(&self->group);
     enter(self, AGENT_FAILING, SHUTDOWN_GRACE_MS);
 }
 
@@ -325,8 +326,7 @@ static status start_attempt(agent *self)
         agent_channel_start(self->channel, self->attempt);
     take_signals(self);
     self->signal = self->signals.first;
-    self->state = AGENT_RUNNING;
-    self->console.hurried = false;
+    enter(self, AGENT_RUNNING, 0);
     worker_group_clear(&self->group, self->attempt);
     if (self->signal == 0 && worker_group_start(&self->group) != STATUS_OK) {
         LOG_E("%s", status_text());
@@ -397,14 +397,6 @@ static status hear_outcome(agent *self, const node_report *own, group_outcome *o
     return group_outcome_doubt(own, self->spec, self->attempt, out);
 }
 
-/* Whether the kernel has killed a process for want of memory since the last call. */
-static bool memory_was_short(agent *self)
-{
-    int64_t before = self->memory_kills;
-    self->memory_kills = process_failure_memory_kills();
-    return before >= 0 && self->memory_kills > before;
-}
-
 /* Runs attempt after attempt. *code: what to exit with. */
 static status run_job(agent *self, int *code)
 {
@@ -413,8 +405,8 @@ static status run_job(agent *self, int *code)
         node_report own;
         group_outcome outcome;
         TRY(run_attempt(self));
-        TRY(node_report_make(&self->group, self->state, self->signals.first, memory_was_short(self),
-                             &own));
+        bool memory_killed = process_failure_memory_was_short(&self->memory_kills);
+        TRY(node_report_make(&self->group, self->state, self->signals.first, memory_killed, &own));
         status st = hear_outcome(self, &own, &outcome);
         if (st == STATUS_OK)
             failure_report_show(&(failure_report){self->spec, self->attempt, &own, &outcome},

@@ -151,7 +151,7 @@ typedef struct joiner {
 static status check_job(const joiner *j)
 {
     const worker_spec *spec = j->spec;
-    char job[RUN_ID_BYTES];
+    char job[SPEC_RUN_ID_BYTES];
     if (j->rdzv->server != NULL)
         return store_set(j->client, KEYS_JOB, spec->run_id, strlen(spec->run_id));
     status st =

@@ -14,10 +14,10 @@
 /* Where they meet. Borrows all that it points to. */
 typedef struct agent_rendezvous {
     const worker_spec *spec;
-    store_server *server;          /* node 0's agent; the others': NULL */
-    int port;                      /* of the store */
-    char prefix[RUN_ID_BYTES + 1]; /* of the job's keys: "<run id>/" */
-    const atomic_bool *quit;       /* set by another thread: give up */
+    store_server *server;               /* node 0's agent; the others': NULL */
+    int port;                           /* of the store */
+    char prefix[SPEC_RUN_ID_BYTES + 1]; /* of the job's keys: "<run id>/" */
+    const atomic_bool *quit;            /* set by another thread: give up */
 } agent_rendezvous;
 
 /* "hostA at eth0 (10.0.0.1), pid 4711": who this agent is, for messages on other nodes. */

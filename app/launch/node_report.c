@@ -79,7 +79,7 @@ status node_report_make(const worker_group *group, agent_state state, int signal
         }
     }
     if (report.state == AGENT_FAILED || report.state == AGENT_STOPPED)
-        report.notes = worker_group_describe_seen(group);
+        report.notes = worker_group_describe_ranks(group);
     node_report_cut_notes(report.notes);
     if (report.notes == NULL)
         report.notes = strdup("");

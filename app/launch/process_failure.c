@@ -65,18 +65,18 @@ void process_failure_text(int wait_status, int start_errno, char out[FAILURE_TEX
     }
 }
 
-int64_t process_failure_memory_kills(void)
+bool process_failure_memory_was_short(int64_t *kills)
 {
     char line[128];
-    long long count = -1;
+    long long before = *kills, count = -1;
     FILE *file = fopen("/proc/vmstat", "re");
-    if (file == NULL)
-        return -1;
-    while (fgets(line, sizeof line, file) != NULL)
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
         if (sscanf(line, "oom_kill %lld", &count) == 1)
             break;
-    fclose(file);
-    return count;
+    if (file != NULL)
+        fclose(file);
+    *kills = count;
+    return before >= 0 && count > before;
 }
 
 static status add_line(process_failure *failure, const char *line)

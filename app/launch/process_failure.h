@@ -38,9 +38,9 @@ void process_failure_text(int wait_status, int start_errno, char out[FAILURE_TEX
 /* What a shell calls it: the exit code, or 128 + signal. */
 int process_failure_code(int wait_status);
 
-/* The number of processes that the kernel has killed for want of memory since it started; -1
- * unknown. */
-int64_t process_failure_memory_kills(void);
+/* Whether the kernel has killed a process for want of memory since the last call. *kills: how many
+ * it had killed then, -1 if that is not known; updated. */
+bool process_failure_memory_was_short(int64_t *kills);
 
 /* How this worker ended, with copies of its last lines and the message in its error.json. */
 status process_failure_read(const worker *w, const worker_start *start, process_failure *out);

@@ -18,7 +18,7 @@ typedef struct worker {
     int wait_status;  /* as of waitpid, once ended */
     int start_errno;  /* why it could not be executed; 0 */
     int64_t ended_ns;
-    int failed_as; /* it was the nth to fail by itself; 0: it did not */
+    int failure_order; /* n: it was the nth to fail by itself; 0: it did not */
     output_stream out, err;
 } worker;
 

@@ -66,8 +66,8 @@ void worker_group_clear(worker_group *group, int attempt)
         worker_close(w, group->console);
         *w = (worker){.local_rank = i, .rank = first + i, .out = w->out, .err = w->err};
     }
-    free(group->seen);
-    group->seen = NULL;
+    free(group->snapshots);
+    group->snapshots = NULL;
     group->running = group->n_failed = 0;
     group->cause = -1;
     group->start.attempt = attempt;
@@ -129,11 +129,11 @@ static void choose_cause(worker_group *group)
     cause_weight best = CAUSE_LOST;
     for (int i = 0; i < group->n; i++) {
         const worker *w = &group->workers[i];
-        if (w->failed_as <= 0)
+        if (w->failure_order <= 0)
             continue;
         cause_weight weight = process_failure_weigh(w);
         if (chosen < 0 || weight > best ||
-            (weight == best && w->failed_as < group->workers[chosen].failed_as)) {
+            (weight == best && w->failure_order < group->workers[chosen].failure_order)) {
             chosen = i;
             best = weight;
         }
@@ -143,7 +143,7 @@ static void choose_cause(worker_group *group)
 
 void worker_group_note_failure(worker_group *group, worker *w)
 {
-    w->failed_as = ++group->n_failed;
+    w->failure_order = ++group->n_failed;
     choose_cause(group);
 }
 
@@ -155,42 +155,44 @@ void worker_group_drop_cause_by(worker_group *group, int signal)
     if (!WIFSIGNALED(how) || WTERMSIG(how) != signal)
         return;
     for (int i = 0; i < group->n; i++)
-        group->workers[i].failed_as = 0;
+        group->workers[i].failure_order = 0;
     group->cause = -1;
 }
 
-void worker_group_look(worker_group *group)
+void worker_group_snapshot_ranks(worker_group *group)
 {
     const worker_logs *logs = &group->start.spec->logs;
     char folder[FILE_PATH_BYTES];
     int found = 0;
     worker_logs_dumps(logs, group->start.attempt, folder);
-    if (group->seen != NULL || folder[0] == '\0')
+    if (group->snapshots != NULL || folder[0] == '\0')
         return;
-    rank_snapshot *seen = calloc((size_t)group->n, sizeof *seen);
-    if (seen == NULL)
+    rank_snapshot *snapshots = calloc((size_t)group->n, sizeof *snapshots);
+    if (snapshots == NULL)
         return;
     for (int i = 0; i < group->n; i++) {
         rank_snapshot rank;
         if (rank_status_read(folder, group->workers[i].rank, &rank) != STATUS_OK)
             continue; /* its pid stays 0 */
-        seen[i] = rank;
+        snapshots[i] = rank;
         found++;
     }
     if (found > 0)
-        group->seen = seen;
+        group->snapshots = snapshots;
     else
-        free(seen); /* a program that notes nothing */
+        free(snapshots); /* a program without status pages */
 }
 
-char *worker_group_describe_seen(const worker_group *group)
+char *worker_group_describe_ranks(const worker_group *group)
 {
-    return group->seen != NULL ? hang_report_lines(group->seen, group->n) : NULL;
+    return group->snapshots != NULL ? hang_report_lines(group->snapshots, group->n) : NULL;
 }
 
 const char *worker_group_last_place(const worker_group *group, int index)
 {
-    return group->seen != NULL && group->seen[index].pid != 0 ? group->seen[index].doing : "";
+    return group->snapshots != NULL && group->snapshots[index].pid != 0
+               ? group->snapshots[index].doing
+               : "";
 }
 
 /* Streams 2 * i and 2 * i + 1 are worker i's. */

@@ -19,7 +19,7 @@ typedef struct worker_group {
     int n, running;
     int cause; /* the worker that failed first, by what is known so far: its index; -1: none */
     int n_failed;
-    rank_snapshot *seen; /* where the ranks were at the first failure: n; NULL: not known */
+    rank_snapshot *snapshots; /* where the ranks were at the first failure: n; NULL: not known */
 } worker_group;
 
 /* For spec->nproc workers. `start` is copied, but for its error_fd. The console must outlive the
@@ -49,10 +49,10 @@ void worker_group_drop_cause_by(worker_group *group, int signal);
 
 /* Reads where the ranks are from their status pages (dist/health/rank_status.h), before the agent
  * stops any. Ranks that are stopped or dead have a page too. Once an attempt. */
-void worker_group_look(worker_group *group);
+void worker_group_snapshot_ranks(worker_group *group);
 
 /* hang_report_lines of what was read. Free with free(); NULL: nothing is known. */
-char *worker_group_describe_seen(const worker_group *group);
+char *worker_group_describe_ranks(const worker_group *group);
 
 /* Where one worker was last: "in the forward pass of step 12, epoch 1"; "" if that is not known. */
 const char *worker_group_last_place(const worker_group *group, int index);

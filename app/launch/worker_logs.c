@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { SHOWN_BYTES = 80, DESCRIPTORS = 16 };
+enum { SHOWN_BYTES = 80, DESCRIPTORS = 16, NAME_BYTES = 128 };
 
 /* "3", or "0:1,12:3": like torchrun's, and for local ranks of more than one digit. Ranks that are
  * not there are passed over, as torchrun does. */
@@ -85,9 +85,9 @@ status worker_logs_read(const options *opts, int nproc, worker_logs *out)
 }
 
 /* A job's name as part of a file's. */
-static void safe_name(const char *run_id, char out[RUN_ID_BYTES])
+static void safe_name(const char *run_id, char out[NAME_BYTES])
 {
-    snprintf(out, RUN_ID_BYTES, "%s", run_id);
+    snprintf(out, NAME_BYTES, "%s", run_id);
     for (char *c = out; *c != '\0'; c++)
         if (!isalnum((unsigned char)*c) && strchr("-_.", *c) == NULL)
             *c = '_';
@@ -97,15 +97,15 @@ static void safe_name(const char *run_id, char out[RUN_ID_BYTES])
 
 status worker_logs_open(worker_logs *logs, const char *run_id)
 {
-    char path[FILE_PATH_BYTES], name[RUN_ID_BYTES];
+    char path[FILE_PATH_BYTES], name[NAME_BYTES];
     const char *temporary = getenv("TMPDIR");
     if (logs->none)
         return STATUS_OK;
     safe_name(run_id, name);
     if (logs->base[0] != '\0') {
         TRY(file_make_folders(logs->base));
-        snprintf(path, sizeof path, "%.*s/%s_XXXXXX", FILE_PATH_BYTES - RUN_ID_BYTES - 16,
-                 logs->base, name);
+        snprintf(path, sizeof path, "%.*s/%s_XXXXXX", FILE_PATH_BYTES - NAME_BYTES - 16, logs->base,
+                 name);
     } else {
         if (temporary == NULL || temporary[0] != '/' || strlen(temporary) > FILE_PATH_BYTES / 2)
             temporary = "/tmp";

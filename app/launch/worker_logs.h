@@ -26,7 +26,7 @@ enum { LOGS_STDOUT = 1, LOGS_STDERR = 2 };
 /* Workers of one node, at most. */
 enum { NPROC_PER_NODE_MAX = 1024 };
 
-enum { RUN_ID_BYTES = 128, LOGS_TEMPLATE_BYTES = 256, LOGS_PREFIX_BYTES = 320 };
+enum { LOGS_TEMPLATE_BYTES = 256, LOGS_PREFIX_BYTES = 320 };
 
 typedef struct worker_logs {
     uint8_t redirects[NPROC_PER_NODE_MAX], tees[NPROC_PER_NODE_MAX]; /* by local rank */

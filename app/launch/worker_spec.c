@@ -88,9 +88,9 @@ static status nnodes_of(const char *text, int *out)
     return STATUS_OK;
 }
 
-/* How many ranks run here: "--nproc_per_node, else PET_NPROC_PER_NODE, else world_size / nnodes,
- * else the GPU count where it divides world_size, else (node_rank 0 and no or a local master_addr)
- * all here, else an error that says to give --nnodes." Completes nproc and nnodes. */
+/* Completes nproc and nnodes. Ranks of this node, if --nproc-per-node is not given: world_size /
+ * nnodes; else the number of GPUs, if it divides world_size; else all, on node 0 without a
+ * master_addr or with one of this machine; else the user has to give --nnodes. */
 static status fit(request *want, int gpu_count)
 {
     int world = want->world_size;
@@ -231,12 +231,12 @@ static status request_read(const options *opts, int cpu_count, int gpu_count, re
 }
 
 /* A random UUID, which torchrun takes too for a job of one machine. */
-static void name_job(char out[RUN_ID_BYTES])
+static void name_job(char out[SPEC_RUN_ID_BYTES])
 {
     unsigned char b[16] = {0};
     if (getrandom(b, sizeof b, GRND_NONBLOCK) < 0)
         b[0] = 1;
-    snprintf(out, RUN_ID_BYTES,
+    snprintf(out, SPEC_RUN_ID_BYTES,
              "%02x%02x%02x%02x-%02x%02x-4%x%02x-%x%x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
              b[2], b[3], b[4], b[5], b[6] & 15u, b[7], 8u | (b[8] & 3u), b[8] >> 4, b[9], b[10],
              b[11], b[12], b[13], b[14], b[15]);

@@ -13,6 +13,7 @@
 
 enum {
     SPEC_ADDRESS_BYTES = 256,
+    SPEC_RUN_ID_BYTES = 128,
     SPEC_ROLE_BYTES = 64,
 };
 
@@ -52,7 +53,7 @@ typedef struct worker_spec {
     int master_port;        /* 0: one node, a free one */
     bool store_on_loopback; /* it is served on master_addr only, not on all addresses */
     char local_addr[SPEC_ADDRESS_BYTES]; /* this machine, as others know it; "": by the route */
-    char run_id[RUN_ID_BYTES];
+    char run_id[SPEC_RUN_ID_BYTES];
     char role[SPEC_ROLE_BYTES];
     int max_restarts;
     int64_t join_ms, monitor_ms;
