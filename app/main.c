@@ -1,6 +1,5 @@
 /* The program: reads what is asked for and hands it to the command, or to the launcher if that
  * command runs as several ranks. */
-#include "app/bench/all_reduce_command.h"
 #include "app/bench/bench.h"
 #include "app/commands.h"
 #include "app/common/device_list.h"

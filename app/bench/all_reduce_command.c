@@ -1,7 +1,6 @@
 /* mnist_ddp bench all-reduce: as one rank of those that measure. */
-#include "app/bench/all_reduce_command.h"
-
 #include "app/bench/all_reduce.h"
+
 #include "app/bench/bench.h"
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"

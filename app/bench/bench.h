@@ -4,17 +4,27 @@
 
 #include "app/options/options.h"
 #include "base/file.h"
+#include "dist/rendezvous.h"
 
 #include <jansson.h>
 
-/* Measures; opts->benchmark says what. Returns the exit code and has said why on stderr if it is not
+/* Measures; opts->benchmark says what. Returns the exit code, and has said why on stderr if it is not
  * 0. `argc`, `argv`: the whole command line, for the record. */
 int bench_command(const options *opts, int argc, char **argv);
 
-/* Each returns the exit code and has said why on stderr if it is not 0. `argc`, `argv`: the whole
- * command line, for the record. */
+/* The same, of one benchmark. */
 int dp_vs_ddp_command(const options *opts, int argc, char **argv); /* DP beside DDP */
 int scaling_command(const options *opts, int argc, char **argv);   /* a cost model */
+
+/* bench all-reduce measures as one rank, which main starts; rank 0 prints. EXIT_CODE_INTERNAL also
+ * if sums were wrong. */
+int all_reduce_command(const options *opts, const rendezvous_place *place, int64_t started_ns);
+
+/* Is this the benchmark that was named? */
+bool all_reduce_is_meant(const options *opts);
+
+/* Of its flags, for an error that comes once and not from every rank. */
+status all_reduce_check(const options *opts);
 
 /* STATUS_INVALID if the command line has a flag that this benchmark does not know. */
 status bench_check_flags(const options *opts);

@@ -1,7 +1,7 @@
 /* mnist_ddp bench scaling: measures, fits, predicts what was held out, projects. */
+#include "app/bench/scaling.h"
+
 #include "app/bench/bench.h"
-#include "app/bench/scaling_projection.h"
-#include "app/bench/scaling_report.h"
 #include "app/common/exit_codes.h"
 #include "app/report/report.h"
 #include "base/log.h"
@@ -46,10 +46,10 @@ static status fit_and_tell(study *s, bool *fitted)
         LOG_W("no fit: %s", status_text());
         report_say(s->document, REPORT_NOTES, "no fit: %s", status_text());
     }
-    TRY(scaling_report(s->folder, &s->plan, *fitted ? &fit : NULL, &s->measured, s->document));
+    scaling_view view = {&s->plan, *fitted ? &fit : NULL, &s->measured, s->opts->overlap};
+    TRY(scaling_report(&view, s->folder, s->document));
     if (*fitted)
-        scaling_project(&(scaling_view){&s->plan, &fit, &s->measured, s->opts->overlap}, s->folder,
-                        s->document);
+        scaling_project(&view, s->folder, s->document);
     return STATUS_OK;
 }
 

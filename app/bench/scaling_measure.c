@@ -1,4 +1,5 @@
-#include "app/bench/scaling_measure.h"
+/* The measurements of bench scaling: children, repeated in turn. */
+#include "app/bench/scaling.h"
 
 #include "app/bench/commands.h"
 #include "app/bench/measure.h"

@@ -1,4 +1,5 @@
-#include "app/bench/scaling_report.h"
+/* Measurements beside what the fitted model says of them. */
+#include "app/bench/scaling.h"
 
 #include "app/report/plot.h"
 #include "app/report/report.h"
@@ -239,18 +240,17 @@ static void plot_fit(const char *folder, json_t *document, const cost_fit *fit,
                 "were held out of the fit.");
 }
 
-status scaling_report(const char *folder, const scaling_plan *plan, const cost_fit *fit,
-                      const scaling_measurements *m, json_t *document)
+status scaling_report(const scaling_view *view, const char *folder, json_t *document)
 {
     cost_sample *samples = NULL;
-    add_cases(document, fit, m);
-    if (fit == NULL)
+    add_cases(document, view->fit, view->measured);
+    if (view->fit == NULL)
         return STATUS_OK;
-    TRY(scaling_samples(m, &samples));
-    json_object_set_new(document, "fit", fit_json(plan, fit));
-    add_errors(document, plan, fit, samples, m->n);
-    say_costs(document, plan, fit);
+    TRY(scaling_samples(view->measured, &samples));
+    json_object_set_new(document, "fit", fit_json(view->plan, view->fit));
+    add_errors(document, view->plan, view->fit, samples, view->measured->n);
+    say_costs(document, view->plan, view->fit);
     free(samples);
-    plot_fit(folder, document, fit, m);
+    plot_fit(folder, document, view->fit, view->measured);
     return STATUS_OK;
 }

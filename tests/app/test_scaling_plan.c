@@ -1,6 +1,5 @@
 /* What bench scaling makes of its flags, of DDP's buckets, and of what it measured. */
-#include "app/bench/scaling_measure.h"
-#include "app/bench/scaling_projection.h"
+#include "app/bench/scaling.h"
 #include "dist/ddp.h"
 #include "tests/app/support/command_line.h"
 #include "tests/support/facts.h"
