@@ -152,7 +152,7 @@ static void print_head(const meter *m, FILE *out)
 {
     fprintf(out,
             "# mnist_ddp %s, bench all-reduce: %d rank%s, backend %s, device %s\n"
-            "# sizes %s to %s, factor %g; %d iterations behind %d of warm-up, each waited for; "
+            "# sizes %s to %s, factor %g; %d iterations after %d of warm-up, each waited for; "
             "means over ranks\n",
             MNIST_DDP_VERSION, m->place.world_size, m->place.world_size == 1 ? "" : "s",
             process_group_backend(m->group), m->dev->ops->name, m->opts->minbytes,

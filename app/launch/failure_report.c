@@ -147,7 +147,7 @@ static void write_report(FILE *file, const failure_report *report, const process
     for (int i = 0; i < cause->n_lines; i++)
         fprintf(file, "    | %s\n", cause->lines[i]);
     fputs(cause->others, file);
-    if (cause->weight < CAUSE_OWN)
+    if (cause->priority < CAUSE_OWN)
         put_printable(file, "", report->outcome->notes); /* of all nodes */
     if (cause->folder[0] != '\0')
         fprintf(file, "  log: %s%s%s\n", cause->folder, here ? "" : " on ",

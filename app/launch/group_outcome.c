@@ -36,7 +36,7 @@ static firsts find_firsts(const node_report *reports, int n)
         if (report->signal != 0)
             found.signaled = report;
         if (report->state != AGENT_FAILED || *same == NULL ||
-            report->cause.weight >= (*same)->cause.weight)
+            report->cause.priority >= (*same)->cause.priority)
             *same = report;
     }
     return found;
@@ -116,7 +116,7 @@ status group_outcome_make(const node_report *reports, int n, const worker_spec *
     const node_report *failed = found.by_state[AGENT_FAILED];
     TRY(collect_notes(reports, n, &outcome.notes));
     /* A rank's own failure explains more than what followed from it elsewhere. */
-    bool clear = failed != NULL && failed->cause.weight > CAUSE_LOST && found.lost == NULL;
+    bool clear = failed != NULL && failed->cause.priority > CAUSE_LOST && found.lost == NULL;
     if (clear || !blame_node(&found, &outcome))
         st = blame_rank(&found, spec, attempt, &outcome);
     if (st == STATUS_OK)

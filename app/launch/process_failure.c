@@ -37,13 +37,13 @@ static bool lost_a_peer(const output_stream *err)
     return false;
 }
 
-cause_weight process_failure_weigh(const worker *w)
+cause_priority process_failure_priority(const worker *w)
 {
     int code = process_failure_code(w->wait_status);
     if (code == EXIT_CODE_PEER)
-        return first_cause_weigh(STATUS_PEER);
+        return first_cause_priority(STATUS_PEER);
     if (code == EXIT_CODE_TIMEOUT)
-        return first_cause_weigh(STATUS_TIMEOUT);
+        return first_cause_priority(STATUS_TIMEOUT);
     return WIFEXITED(w->wait_status) && lost_a_peer(&w->err) ? CAUSE_LOST : CAUSE_OWN;
 }
 
@@ -121,7 +121,7 @@ status process_failure_read(const worker *w, const worker_start *start, process_
                                .pid = (int)w->pid,
                                .wait_status = w->wait_status,
                                .start_errno = w->start_errno,
-                               .weight = process_failure_weigh(w),
+                               .priority = process_failure_priority(w),
                                .after_s = clock_seconds(w->ended_ns - start->started_ns)};
     if (gethostname(failure.host, sizeof failure.host - 1) != 0)
         strcpy(failure.host, "?");
@@ -196,7 +196,7 @@ json_t *process_failure_to_json(const process_failure *failure)
     json_object_set_new(object, "pid", json_integer(failure->pid));
     json_object_set_new(object, "wait_status", json_integer(failure->wait_status));
     json_object_set_new(object, "start_errno", json_integer(failure->start_errno));
-    json_object_set_new(object, "weight", json_integer((json_int_t)failure->weight));
+    json_object_set_new(object, "weight", json_integer((json_int_t)failure->priority));
     json_object_set_new(object, "after_s", json_real(failure->after_s));
     json_object_set_new(object, "memory_killed", json_boolean(failure->memory_killed));
     json_object_set_new(object, "host", json_value_text(failure->host));
@@ -216,9 +216,9 @@ static status read_object(const json_t *object, process_failure *out)
     TRY(json_value_integer(object, "pid", 0, INT_MAX, &out->pid));
     TRY(json_value_integer(object, "wait_status", 0, 0xffff, &out->wait_status));
     TRY(json_value_integer(object, "start_errno", 0, 4095, &out->start_errno));
-    int weight = CAUSE_LOST;
-    TRY(json_value_integer(object, "weight", CAUSE_LOST, CAUSE_OWN, &weight));
-    out->weight = (cause_weight)weight;
+    int priority = CAUSE_LOST;
+    TRY(json_value_integer(object, "weight", CAUSE_LOST, CAUSE_OWN, &priority));
+    out->priority = (cause_priority)priority;
     out->after_s = json_number_value(json_object_get(object, "after_s"));
     out->memory_killed = json_is_true(json_object_get(object, "memory_killed"));
     TRY(json_value_copy(object, "host", out->host, sizeof out->host));

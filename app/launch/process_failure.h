@@ -15,7 +15,7 @@ typedef struct process_failure {
     int node, rank, local_rank, pid;
     int wait_status; /* as of waitpid */
     int start_errno; /* why it could not be executed; 0 */
-    cause_weight weight;
+    cause_priority priority;
     double after_s;     /* from the launch to its end */
     bool memory_killed; /* the kernel's out-of-memory killer was at work meanwhile */
     char host[FAILURE_HOST_BYTES];
@@ -30,7 +30,7 @@ typedef struct process_failure {
 /* Its place in the order of root causes. A rank of ours that has waited in vain ends with a code of
  * its own, one that has lost another rank with one of its own: the first says more, whichever ends
  * first. Of a foreign program the last lines tell. */
-cause_weight process_failure_weigh(const worker *w);
+cause_priority process_failure_priority(const worker *w);
 
 /* "exit code 7", "SIGKILL (Killed)" */
 void process_failure_text(int wait_status, int start_errno, char out[FAILURE_TEXT_BYTES]);

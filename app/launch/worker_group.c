@@ -126,16 +126,16 @@ worker *worker_group_next_ended(worker_group *group)
 static void choose_cause(worker_group *group)
 {
     int chosen = -1;
-    cause_weight best = CAUSE_LOST;
+    cause_priority best = CAUSE_LOST;
     for (int i = 0; i < group->n; i++) {
         const worker *w = &group->workers[i];
         if (w->failure_order <= 0)
             continue;
-        cause_weight weight = process_failure_weigh(w);
-        if (chosen < 0 || weight > best ||
-            (weight == best && w->failure_order < group->workers[chosen].failure_order)) {
+        cause_priority priority = process_failure_priority(w);
+        if (chosen < 0 || priority > best ||
+            (priority == best && w->failure_order < group->workers[chosen].failure_order)) {
             chosen = i;
-            best = weight;
+            best = priority;
         }
     }
     group->cause = chosen;

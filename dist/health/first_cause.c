@@ -33,7 +33,7 @@ struct first_cause {
     int64_t looked_ns; /* for ranks that have departed */
 };
 
-cause_weight first_cause_weigh(status st)
+cause_priority first_cause_priority(status st)
 {
     return st == STATUS_PEER ? CAUSE_LOST : st == STATUS_TIMEOUT ? CAUSE_WAITED : CAUSE_OWN;
 }

@@ -22,14 +22,14 @@
 extern "C" {
 #endif
 
-/* What a rank's failure tells about the first cause; the most tells the highest. */
-typedef enum cause_weight {
+/* How much a rank's failure tells about the first cause; the highest tells most. */
+typedef enum cause_priority {
     CAUSE_LOST,   /* another rank went away: STATUS_PEER */
     CAUSE_WAITED, /* another rank did not come in time: STATUS_TIMEOUT */
     CAUSE_OWN,    /* it failed by itself, or was killed */
-} cause_weight;
+} cause_priority;
 
-cause_weight first_cause_weigh(status st);
+cause_priority first_cause_priority(status st);
 
 typedef struct first_cause first_cause;
 

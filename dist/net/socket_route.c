@@ -2,8 +2,9 @@
 
 #include "dist/net/socket_address.h"
 
-#include <arpa/inet.h>
+#include <errno.h>
 #include <ifaddrs.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,22 +14,18 @@
 enum { ANY_PORT = 9 };
 
 /* The number of an address, "192.168.0.5"; "" of another family. */
-static void write_number(const struct sockaddr *address, char out[INET6_ADDRSTRLEN])
+static void write_number(const struct sockaddr *address, char out[SOCKET_ROUTE_NUMBER_BYTES])
 {
-    struct sockaddr_in v4;
-    struct sockaddr_in6 v6;
-    out[0] = '\0';
-    if (address->sa_family == AF_INET) {
-        memcpy(&v4, address, sizeof v4);
-        (void)inet_ntop(AF_INET, &v4.sin_addr, out, INET6_ADDRSTRLEN);
-    } else if (address->sa_family == AF_INET6) {
-        memcpy(&v6, address, sizeof v6);
-        (void)inet_ntop(AF_INET6, &v6.sin6_addr, out, INET6_ADDRSTRLEN);
-    }
+    socklen_t size = address->sa_family == AF_INET    ? sizeof(struct sockaddr_in)
+                     : address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                                      : 0;
+    if (size == 0 ||
+        getnameinfo(address, size, out, SOCKET_ROUTE_NUMBER_BYTES, NULL, 0, NI_NUMERICHOST) != 0)
+        out[0] = '\0';
 }
 
 /* A connected UDP socket has chosen its way, and sent nothing. */
-static void find_source(const struct addrinfo *to, char out[INET6_ADDRSTRLEN])
+static void find_source(const struct addrinfo *to, char out[SOCKET_ROUTE_NUMBER_BYTES])
 {
     struct sockaddr_storage here;
     socklen_t size = sizeof here;
@@ -42,10 +39,24 @@ static void find_source(const struct addrinfo *to, char out[INET6_ADDRSTRLEN])
     close(fd);
 }
 
+status socket_route_source(const char *host, char out[SOCKET_ROUTE_NUMBER_BYTES])
+{
+    struct addrinfo *list = NULL;
+    char number[SOCKET_ROUTE_NUMBER_BYTES] = "";
+    TRY(socket_address_resolve(host, ANY_PORT, &list));
+    for (const struct addrinfo *a = list; a != NULL && number[0] == '\0'; a = a->ai_next)
+        find_source(a, number);
+    freeaddrinfo(list);
+    if (number[0] == '\0')
+        return FAIL(STATUS_IO, "no route to %s: %s", host, strerror(errno));
+    memcpy(out, number, sizeof number);
+    return STATUS_OK;
+}
+
 static void find_interface(const char *number, char *out, size_t size_bytes)
 {
     struct ifaddrs *list = NULL;
-    char own[INET6_ADDRSTRLEN];
+    char own[SOCKET_ROUTE_NUMBER_BYTES];
     snprintf(out, size_bytes, "%s", number);
     if (getifaddrs(&list) != 0)
         return;
@@ -63,14 +74,11 @@ static void find_interface(const char *number, char *out, size_t size_bytes)
 
 void socket_route_describe(const char *host, char out[SOCKET_ROUTE_BYTES])
 {
-    struct addrinfo *list = NULL;
-    char number[INET6_ADDRSTRLEN] = "";
+    char number[SOCKET_ROUTE_NUMBER_BYTES];
+    status_kept before;
     out[0] = '\0';
-    if (socket_address_resolve(host, ANY_PORT, &list) != STATUS_OK)
-        return;
-    for (const struct addrinfo *a = list; a != NULL && number[0] == '\0'; a = a->ai_next)
-        find_source(a, number);
-    freeaddrinfo(list);
-    if (number[0] != '\0')
+    status_keep(&before);
+    if (socket_route_source(host, number) == STATUS_OK)
         find_interface(number, out, SOCKET_ROUTE_BYTES);
+    status_restore(&before);
 }

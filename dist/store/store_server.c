@@ -4,8 +4,8 @@
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
 #include "dist/store/store.h"
+#include "dist/store/store_commands.h"
 #include "dist/store/store_connections.h"
-#include "dist/store/store_orders.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -33,7 +33,7 @@ struct store_server {
     pthread_t thread;
     int listen_fd, port;
     char host[SOCKET_ADDRESS_BYTES];
-    store_orders orders;
+    store_commands commands;
 
     /* the thread's own */
     char *kept_prefix; /* NULL: none */
@@ -108,12 +108,12 @@ static status run_session(store_server *server, store_connection *c, size_t *bud
 static status read_requests(store_server *server, store_connection *c, size_t *budget_bytes)
 {
     while (*budget_bytes > 0) {
-        size_t appetite = store_session_appetite(&c->session), got;
-        if (appetite == 0)
+        size_t limit = store_session_read_limit(&c->session), got;
+        if (limit == 0)
             return STATUS_OK;
-        if (appetite > READ_BYTES)
-            appetite = READ_BYTES;
-        TRY(socket_receive_some(c->fd, server->read_bytes, appetite, &got));
+        if (limit > READ_BYTES)
+            limit = READ_BYTES;
+        TRY(socket_receive_some(c->fd, server->read_bytes, limit, &got));
         if (got == 0)
             return STATUS_OK;
         c->moved_ns = clock_now_ns();
@@ -151,7 +151,7 @@ static void serve(store_server *server, store_connection *c)
         st = read_requests(server, c, &budget_bytes);
     /* Hung up, and with more after the waiting request than is worth reading. */
     if (st == STATUS_OK && (c->events & (POLLRDHUP | POLLHUP | POLLERR)) != 0 &&
-        !c->session.pending && store_session_appetite(&c->session) == 0)
+        !c->session.pending && store_session_read_limit(&c->session) == 0)
         st = FAIL(STATUS_PEER, "the other side hung up");
     if (st != STATUS_OK)
         drop_failed(server, c, st);
@@ -167,7 +167,7 @@ static void run_woken(store_server *server)
     for (const store_connection *c = all->first_to_run; c != NULL; c = c->next_to_run)
         last = c;
     size_t budget_bytes = TURN_BYTES;
-    while (last != NULL && budget_bytes > 0 && !store_orders_wait(&server->orders)) {
+    while (last != NULL && budget_bytes > 0 && !store_commands_pending(&server->commands)) {
         store_connection *c = store_connections_next_to_run(all);
         errno = 0;
         status st = c->fd >= 0 ? run_session(server, c, &budget_bytes) : STATUS_OK;
@@ -230,7 +230,7 @@ static status accept_one(store_server *server, int *fd)
 
 static void accept_connections(store_server *server)
 {
-    for (int i = 0; i < ACCEPT_BATCH && !store_orders_wait(&server->orders); i++) {
+    for (int i = 0; i < ACCEPT_BATCH && !store_commands_pending(&server->commands); i++) {
         int fd = -1;
         status st = accept_one(server, &fd);
         if (st == STATUS_OK && fd < 0)
@@ -267,7 +267,7 @@ static int sleep_ms(const store_server *server)
 static short events_of(const store_session *session)
 {
     int events = session->out.size > 0 ? POLLOUT : 0;
-    if (store_session_appetite(session) > 0)
+    if (store_session_read_limit(session) > 0)
         events |= POLLIN;
     else if (!session->pending)
         events |= POLLRDHUP;
@@ -287,7 +287,7 @@ static status prepare_poll(store_server *server)
     if (server->accept_from_ns != 0 && clock_passed(server->accept_from_ns))
         server->accept_from_ns = 0;
     struct pollfd *p = server->polled;
-    *p++ = (struct pollfd){.fd = server->orders.wake_fd, .events = POLLIN};
+    *p++ = (struct pollfd){.fd = server->commands.wake_fd, .events = POLLIN};
     *p++ = (struct pollfd){.fd = server->accept_from_ns == 0 ? server->listen_fd : -1,
                            .events = POLLIN};
     for (const store_connection *c = server->all.first; c != NULL; c = c->next)
@@ -336,25 +336,25 @@ static void find_author(const store_server *server, const char *key, char *out)
     snprintf(out, SOCKET_ADDRESS_BYTES, "%s", there ? (const char *)address.data : "");
 }
 
-static void carry_out(void *ctx, store_order *order)
+static void carry_out(void *ctx, store_command *command)
 {
     store_server *server = ctx;
-    if (order->task == STORE_KEEP)
-        order->result = keep(server, order->text);
-    else if (order->task == STORE_FORGET)
+    if (command->task == STORE_KEEP)
+        command->result = keep(server, command->text);
+    else if (command->task == STORE_FORGET)
         forget(server);
     else
-        find_author(server, order->text, order->author);
+        find_author(server, command->text, command->author);
 }
 
-/* One turn for every connection. An order ends the round: those left out are polled again. */
+/* One turn for every connection. A command ends the round: those left out are polled again. */
 static void take_turns(store_server *server)
 {
     const struct pollfd *p = server->polled + 2;
     for (store_connection *c = server->all.first; c != NULL; c = c->next, p++)
         c->events = p->revents;
     for (store_connection *c = server->all.first; c != NULL; c = c->next) {
-        if (store_orders_wait(&server->orders))
+        if (store_commands_pending(&server->commands))
             break;
         if (c->fd >= 0 && (c->events != 0 || c->session.pending))
             serve(server, c);
@@ -379,7 +379,7 @@ static void *serve_all(void *arg)
             continue; /* EINTR, or memory that comes back */
         if (server->polled[0].revents == 0)
             take_turns(server);
-        else if (!store_orders_take(&server->orders, carry_out, server))
+        else if (!store_commands_take(&server->commands, carry_out, server))
             return NULL; /* else what was polled may be gone: nobody's turn */
     }
 }
@@ -391,7 +391,7 @@ static void free_server(store_server *server)
         close(server->listen_fd);
     store_table_destroy(server->table);
     store_table_destroy(server->authors);
-    store_orders_close(&server->orders);
+    store_commands_close(&server->commands);
     free(server->kept_prefix);
     free(server->polled);
     free(server);
@@ -418,7 +418,7 @@ status store_server_create(const char *host, int port, store_server **out)
     server->max_connections = most_connections();
     snprintf(server->host, sizeof server->host, "%s", host != NULL ? host : "127.0.0.1");
     store_connections_init(&server->all, port);
-    st = store_orders_init(&server->orders);
+    st = store_commands_init(&server->commands);
     if (st == STATUS_OK)
         st = prepare_poll(server);
     if (st == STATUS_OK)
@@ -453,28 +453,28 @@ int store_server_port(const store_server *server)
 
 status store_server_keep(store_server *server, const char *prefix)
 {
-    store_order order = {.task = STORE_KEEP, .text = prefix};
-    store_orders_give(&server->orders, &order);
-    return order.result;
+    store_command command = {.task = STORE_KEEP, .text = prefix};
+    store_commands_run(&server->commands, &command);
+    return command.result;
 }
 
 void store_server_forget(store_server *server)
 {
-    store_orders_give(&server->orders, &(store_order){.task = STORE_FORGET});
+    store_commands_run(&server->commands, &(store_command){.task = STORE_FORGET});
 }
 
 void store_server_author(store_server *server, const char *key, char *out)
 {
     out[0] = '\0';
-    store_orders_give(&server->orders,
-                      &(store_order){.task = STORE_AUTHOR, .text = key, .author = out});
+    store_commands_run(&server->commands,
+                       &(store_command){.task = STORE_AUTHOR, .text = key, .author = out});
 }
 
 void store_server_destroy(store_server *server)
 {
     if (server == NULL)
         return;
-    store_orders_give(&server->orders, &(store_order){.task = STORE_STOP});
+    store_commands_run(&server->commands, &(store_command){.task = STORE_STOP});
     pthread_join(server->thread, NULL);
     free_server(server);
 }

@@ -302,7 +302,7 @@ bool store_session_awaits(const store_session *session, store_bytes *key)
     return true;
 }
 
-size_t store_session_appetite(const store_session *session)
+size_t store_session_read_limit(const store_session *session)
 {
     if (!session->greeted)
         return STORE_GREETING_BYTES - session->in.size;

@@ -48,9 +48,9 @@ status store_session_run(store_session *session, const store_service *service,
 /* Whether the session waits, and for which key; *key is valid until bytes come in. */
 bool store_session_awaits(const store_session *session, store_bytes *key);
 
-/* How many bytes more are of use before the session has run again: a greeting is read alone, and
- * nothing much while a request waits, or while others are pending. */
-size_t store_session_appetite(const store_session *session);
+/* The most bytes to read before the session runs again: a greeting alone, and little while a
+ * request waits or others are pending. */
+size_t store_session_read_limit(const store_session *session);
 
 void store_session_close(store_session *session);
 

@@ -259,8 +259,8 @@ END_TEST
 
 START_TEST(what_tells_most_is_known)
 {
-    ck_assert_int_gt(first_cause_weigh(STATUS_IO), first_cause_weigh(STATUS_TIMEOUT));
-    ck_assert_int_gt(first_cause_weigh(STATUS_TIMEOUT), first_cause_weigh(STATUS_PEER));
+    ck_assert_int_gt(first_cause_priority(STATUS_IO), first_cause_priority(STATUS_TIMEOUT));
+    ck_assert_int_gt(first_cause_priority(STATUS_TIMEOUT), first_cause_priority(STATUS_PEER));
 }
 END_TEST
 

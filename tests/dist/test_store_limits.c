@@ -275,7 +275,7 @@ static void *keep_and_forget(void *arg)
     return NULL;
 }
 
-START_TEST(orders_of_several_threads_are_all_carried_out)
+START_TEST(commands_of_several_threads_are_all_carried_out)
 {
     enum { THREADS = 4 };
     pthread_t threads[THREADS];
@@ -481,7 +481,7 @@ int main(void)
     tcase_add_loop_test(core, an_append_costs_what_it_appends, 0, 2);
     tcase_add_test(core, waiters_are_found_by_their_key);
     tcase_add_test(core, a_flood_delays_nobody);
-    tcase_add_test(core, orders_of_several_threads_are_all_carried_out);
+    tcase_add_test(core, commands_of_several_threads_are_all_carried_out);
     tcase_add_test(core, a_kept_key_has_an_author);
     tcase_add_test(core, buffers_share_one_budget);
     tcase_add_loop_test(own, idle_connections_do_not_use_up_the_descriptors, 0, 2);

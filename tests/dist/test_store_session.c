@@ -202,7 +202,7 @@ START_TEST(a_run_ends_with_its_budget)
     ck_assert_uint_ge(store_table_count(table), 1);
     ck_assert_uint_le(store_table_count(table), BUDGET / VALUE);
     ck_assert(sessions[0].pending);
-    ck_assert_uint_eq(store_session_appetite(&sessions[0]), 0);
+    ck_assert_uint_eq(store_session_read_limit(&sessions[0]), 0);
     ck_assert_int_eq(run_all(0), STATUS_OK);
     ck_assert_uint_eq(store_table_count(table), REQUESTS);
     ck_assert(!sessions[0].pending);

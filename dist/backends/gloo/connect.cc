@@ -9,6 +9,7 @@ extern "C" {
 #include "dist/backends/gloo/loop_pause.h"
 #include "dist/backends/gloo/loopback_mss.h"
 #include "dist/net/socket_address.h"
+#include "dist/net/socket_route.h"
 #include "dist/store/store.h"
 }
 
@@ -16,11 +17,6 @@ extern "C" {
 #include <gloo/math.h>
 #include <gloo/transport/tcp/device.h>
 
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -79,31 +75,12 @@ class key_store : public gloo::rendezvous::Store
     int64_t deadline_ns_;
 };
 
-// This host's address on the way to `host`. A connected UDP socket knows it, and sends nothing.
+// This host's address on the way to `host`.
 std::string address_towards(const char *host)
 {
-    addrinfo hints = {}, *found = nullptr;
-    hints.ai_socktype = SOCK_DGRAM;
-    int error = getaddrinfo(host, "9", &hints, &found);
-    if (error != 0)
-        throw failure(STATUS_INVALID, std::string("resolve ") + host + ": " + gai_strerror(error));
-    char text[NI_MAXHOST] = "";
-    for (const addrinfo *i = found; i != nullptr && text[0] == '\0'; i = i->ai_next) {
-        sockaddr_storage local;
-        socklen_t size = sizeof local;
-        sockaddr *as_any = reinterpret_cast<sockaddr *>(&local);
-        int fd = socket(i->ai_family, i->ai_socktype | SOCK_CLOEXEC, i->ai_protocol);
-        if (fd < 0)
-            continue;
-        if (connect(fd, i->ai_addr, i->ai_addrlen) != 0 || getsockname(fd, as_any, &size) != 0 ||
-            getnameinfo(as_any, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0)
-            text[0] = '\0';
-        close(fd);
-    }
-    freeaddrinfo(found);
-    if (text[0] == '\0')
-        throw failure(STATUS_IO, std::string("no route to ") + host + ": " + std::strerror(errno));
-    return text;
+    char number[SOCKET_ROUTE_NUMBER_BYTES];
+    check(socket_route_source(host, number));
+    return number;
 }
 
 gloo::transport::tcp::attr choose_interface(const group_setup &setup)

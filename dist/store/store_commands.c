@@ -1,0 +1,73 @@
+#include "dist/store/store_commands.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+status store_commands_init(store_commands *commands)
+{
+    *commands = (store_commands){.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    if (commands->wake_fd < 0)
+        return FAIL(STATUS_IO, "eventfd: %s", strerror(errno));
+    pthread_mutex_init(&commands->lock, NULL);
+    pthread_cond_init(&commands->changed, NULL);
+    return STATUS_OK;
+}
+
+void store_commands_close(store_commands *commands)
+{
+    if (commands->wake_fd < 0)
+        return;
+    pthread_mutex_lock(&commands->lock);
+    while (commands->callers > 0)
+        pthread_cond_wait(&commands->changed, &commands->lock);
+    pthread_mutex_unlock(&commands->lock);
+    pthread_mutex_destroy(&commands->lock);
+    pthread_cond_destroy(&commands->changed);
+    close(commands->wake_fd);
+    commands->wake_fd = -1;
+}
+
+void store_commands_run(store_commands *commands, store_command *command)
+{
+    uint64_t one = 1;
+    pthread_mutex_lock(&commands->lock);
+    commands->callers++;
+    if (!commands->stopped) {
+        store_command **end = &commands->first;
+        while (*end != NULL)
+            end = &(*end)->next;
+        *end = command;
+        atomic_store(&commands->waiting, true);
+        ssize_t n = write(commands->wake_fd, &one, sizeof one);
+        ASSERT(n == (ssize_t)sizeof one);
+    }
+    while (!command->done && !commands->stopped)
+        pthread_cond_wait(&commands->changed, &commands->lock);
+    commands->callers--;
+    pthread_cond_broadcast(&commands->changed);
+    pthread_mutex_unlock(&commands->lock);
+}
+
+bool store_commands_take(store_commands *commands, store_command_fn carry_out, void *ctx)
+{
+    uint64_t count;
+    pthread_mutex_lock(&commands->lock);
+    ssize_t n = read(commands->wake_fd, &count, sizeof count);
+    ASSERT(n == (ssize_t)sizeof count || errno == EAGAIN);
+    atomic_store(&commands->waiting, false);
+    while (commands->first != NULL) {
+        store_command *command = commands->first;
+        commands->first = command->next;
+        if (command->task == STORE_STOP)
+            commands->stopped = true;
+        if (!commands->stopped)
+            carry_out(ctx, command);
+        command->done = true;
+    }
+    bool stopped = commands->stopped;
+    pthread_cond_broadcast(&commands->changed);
+    pthread_mutex_unlock(&commands->lock);
+    return !stopped;
+}
