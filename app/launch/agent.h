@@ -32,26 +32,8 @@
 #ifndef MNIST_DDP_APP_LAUNCH_AGENT_H
 #define MNIST_DDP_APP_LAUNCH_AGENT_H
 
+#include "app/launch/agent_state.h"
 #include "app/launch/worker_spec.h"
-
-typedef enum agent_state {
-    AGENT_JOINING, /* no worker was started yet */
-
-    /* Workers run. */
-    AGENT_RUNNING,
-    AGENT_FAILING,  /* a worker failed; the others may notice by themselves */
-    AGENT_SAVING,   /* all were asked for a last checkpoint */
-    AGENT_STOPPING, /* all were told to end */
-    AGENT_KILLING,  /* all have got SIGKILL */
-
-    /* How an attempt ended. */
-    AGENT_SUCCEEDED, /* all workers here ended well */
-    AGENT_PREEMPTED, /* all wrote a checkpoint and ended, as they were asked to */
-    AGENT_SIGNALED,  /* the agent got a signal, and stopped them */
-    AGENT_STOPPED,   /* they were stopped because of what happened on another node */
-    AGENT_FAILED,    /* a worker here failed */
-    AGENT_BROKEN,    /* they could not be started or ended */
-} agent_state;
 
 /* Starts the workers (fork + exec with torchrun's environment), watches them, and returns the exit
  * code: 0 if all return 0, else that of the first cause (128 + n for signal n, to a worker or to
@@ -60,9 +42,7 @@ typedef enum agent_state {
  *
  * Node 0 serves the store, and workers join it as clients. Workers' stdout is the agent's; their
  * stderr is forwarded line by line; spec->logs may say otherwise. No worker outlives the agent,
- * whatever ends it. Workers also get NODE_RANK, MNIST_DDP_GENERATION, MNIST_DDP_DUMP_DIR,
- * MNIST_DDP_LAUNCHED (`started_ns`: when the agent started, clock_now_ns()) and, if the agent's
- * stderr is a terminal, MNIST_DDP_LOG_TTY=1.
+ * whatever ends it. `started_ns`: when the agent started, clock_now_ns().
  *
  * To be called on the only thread of a process that exits afterwards: the signals that it waits for
  * stay blocked. */

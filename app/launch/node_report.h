@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_APP_LAUNCH_NODE_REPORT_H
 #define MNIST_DDP_APP_LAUNCH_NODE_REPORT_H
 
-#include "app/launch/agent.h"
+#include "app/launch/agent_state.h"
 #include "app/launch/process_failure.h"
 #include "app/launch/worker_group.h"
 
