@@ -50,8 +50,8 @@ struct agent_channel {
     int agent_fd, thread_fd; /* eventfds: wake the agent, the thread */
     atomic_bool quit;
 
-    /* The thread's; the agent reads them after it was told. */
-    int node_rank;
+    /* The thread's; the agent reads `why` and the lease's member after it was told. */
+    lease own; /* on this node's number */
     char why[WHY_BYTES];
 
     /* The thread's own. */
@@ -59,7 +59,6 @@ struct agent_channel {
     coordinator *coordinator; /* node 0 */
     int attempt;              /* as in `shared` when this turn began */
     bool reported;            /* likewise */
-    int64_t heartbeats;       /* sent */
     int64_t heartbeat_ns;     /* when the next one is due */
 };
 
@@ -132,17 +131,14 @@ static status send_messages(agent_channel *channel)
     return STATUS_OK;
 }
 
-/* Any change of the value is a sign of life, whatever it was before. The first one also makes this
- * connection an agent's: the store keeps those when it forgets the workers' (store_server_keep). */
+/* The first one on a connection also makes it an agent's: the store keeps those when it forgets the
+ * workers' (store_server_keep). */
 static status send_heartbeat(agent_channel *channel)
 {
-    char text[32];
     if (channel->heartbeat_ns != 0 && !clock_passed(channel->heartbeat_ns))
         return STATUS_OK;
     channel->heartbeat_ns = clock_deadline_ns(channel->rdzv.spec->keep_alive_ms);
-    keys_text key = keys_make(channel->rdzv.prefix, KEYS_HEARTBEAT, channel->node_rank);
-    int length = snprintf(text, sizeof text, "%lld", (long long)++channel->heartbeats);
-    return store_set(channel->client, key.text, text, (size_t)length);
+    return lease_renew(&channel->own, channel->client);
 }
 
 static status look_for_trouble(agent_channel *channel)
@@ -217,6 +213,8 @@ static bool gives_up(const agent_channel *channel, status st, bool answered,
     int64_t patience_ns = spec->keep_alive_ms * spec->keep_alive_misses * 1000000;
     double silent_s = clock_seconds(clock_now_ns() - silent_since_ns);
     char why[512];
+    if (st == STATUS_INVALID) /* another agent has this node's number */
+        return true;
     snprintf(why, sizeof why, "%s", status_text());
     if (st == STATUS_REFUSED)
         FAIL(STATUS_PEER,
@@ -266,8 +264,8 @@ static void serve(agent_channel *channel)
 static void *run(void *arg)
 {
     agent_channel *channel = arg;
-    status st = agent_rendezvous_join(&channel->rdzv, &channel->client, &channel->node_rank);
-    if (st == STATUS_OK && channel->node_rank == 0)
+    status st = agent_rendezvous_join(&channel->rdzv, &channel->client, &channel->own);
+    if (st == STATUS_OK && channel->own.member == 0)
         st = coordinator_create(&channel->rdzv, &channel->coordinator);
     if (st != STATUS_OK) {
         set_failure(channel);
@@ -345,7 +343,7 @@ agent_channel_snapshot agent_channel_look(agent_channel *channel)
                                   .has_outcome = s->decided == s->attempt};
     pthread_mutex_unlock(&channel->lock);
     if (now.joined)
-        now.node_rank = channel->node_rank;
+        now.node_rank = channel->own.member;
     return now;
 }
 
@@ -365,7 +363,7 @@ void agent_channel_tell_trouble(agent_channel *channel)
         return;
     s->told = s->attempt;
     agent_rendezvous_who(channel->rdzv.spec, who);
-    snprintf(text, sizeof text, "node %d (%s)", channel->node_rank, who);
+    snprintf(text, sizeof text, "node %d (%s)", channel->own.member, who);
     put(channel, keys_make(channel->rdzv.prefix, KEYS_TROUBLE, s->attempt), text);
 }
 
@@ -373,14 +371,14 @@ void agent_channel_tell_stop(agent_channel *channel, int signal)
 {
     char text[16];
     snprintf(text, sizeof text, "%d", signal);
-    put(channel, keys_make(channel->rdzv.prefix, KEYS_STOP, channel->node_rank), text);
+    put(channel, keys_make(channel->rdzv.prefix, KEYS_STOP, channel->own.member), text);
 }
 
 void agent_channel_tell_report(agent_channel *channel, const node_report *report)
 {
     char *text = NULL;
     keys_text key = keys_make_of(channel->rdzv.prefix, KEYS_REPORT, channel->shared.attempt,
-                                 channel->node_rank);
+                                 channel->own.member);
     if (node_report_write(report, &text) == STATUS_OK)
         put(channel, key, text);
     else

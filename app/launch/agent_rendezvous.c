@@ -384,7 +384,7 @@ static void leave(const joiner *j)
     status_restore(&kept);
 }
 
-status agent_rendezvous_join(const agent_rendezvous *rdzv, store **client, int *node_rank)
+status agent_rendezvous_join(const agent_rendezvous *rdzv, store **client, lease *own)
 {
     const worker_spec *spec = rdzv->spec;
     *client = NULL;
@@ -409,7 +409,7 @@ status agent_rendezvous_join(const agent_rendezvous *rdzv, store **client, int *
                     ? wait_for_all(&j)
                     : FAIL(STATUS_NO_MEMORY, "%d nodes", spec->nnodes);
     if (st == STATUS_OK)
-        *node_rank = j.own.member;
+        *own = j.own;
     else
         leave(&j);
     free(j.there);

@@ -28,10 +28,11 @@ void agent_rendezvous_who(const worker_spec *spec, char out[LEASE_WHO_BYTES]);
 status agent_rendezvous_reach(const agent_rendezvous *rdzv, store **out);
 
 /* Connects to the store and returns once all nodes are there; says every few seconds what it waits
- * for. *client: the caller destroys it, also after a failure; *node_rank: this node's number.
- * STATUS_INVALID if something else listens there, or the nodes' settings, numbers or jobs do not
- * fit; STATUS_TIMEOUT if the store was not reached within spec->join_ms, or the others have not come
- * within so long after that, with who is missing; STATUS_PEER once *quit. */
-status agent_rendezvous_join(const agent_rendezvous *rdzv, store **client, int *node_rank);
+ * for. *client: the caller destroys it, also after a failure. *own: the lease on own->member, this
+ * node's number, which the caller renews from now on. STATUS_INVALID if something else listens
+ * there, or the nodes' settings, numbers or jobs do not fit; STATUS_TIMEOUT if the store was not
+ * reached within spec->join_ms, or the others have not come within so long after that, with who is
+ * missing; STATUS_PEER once *quit. */
+status agent_rendezvous_join(const agent_rendezvous *rdzv, store **client, lease *own);
 
 #endif

@@ -1,4 +1,4 @@
-/* What launchers of one job tell each other: keys in their store, and the JSON under them. Here for
+/* What agents of one job tell each other: keys in their store, and the JSON under them. Here for
  * the tests that forge it; app/launch has the meaning. */
 #ifndef MNIST_DDP_TESTS_APP_SUPPORT_LAUNCHER_KEYS_H
 #define MNIST_DDP_TESTS_APP_SUPPORT_LAUNCHER_KEYS_H
@@ -9,9 +9,10 @@
 #define KEY_OUTCOME "outcome/0"
 /* Of the job. */
 #define KEY_HEARTBEAT_OF_NODE_1 "heartbeat/1"
+#define KEY_LEASE_OF_NODE_1 "lease/1"
 #define KEY_GOODBYES "bye"
 
-/* A node's report: RESULT 0 is success, 2 a launcher stopped by SIGNAL, 3 ranks that were stopped,
+/* A node's report: RESULT 0 is success, 2 an agent stopped by SIGNAL, 3 ranks that were stopped,
  * 4 a failure, which needs a cause. */
 #define REPORT(result, signal) "{\"result\":" #result ",\"signal\":" #signal ",\"notes\":\"\"}"
 
