@@ -77,13 +77,13 @@ struct block_record {
     thread_record threads[MOST_THREADS];
     permutation thread_order;
     unsigned begun = 0, ended = 0, in_barrier = 0;
-    place barrier_place;                               /* where those are */
+    place barrier_place;                               /* of that barrier */
     unsigned in_exchange[MOST_THREADS / WARP_THREADS]; /* of each warp, the lanes that wait */
     std::vector<unsigned> released;                    /* threads that may go on */
 };
 
-/* One in so many times the other block goes on; a kernel's is drawn: 4, 8 ... 512. Where they
- * change seldom, a block is held up in its middle while others come and go. */
+/* The other block runs next one time in N; N is drawn for each kernel: 4, 8 ... 512. If N is large,
+ * a block is held up in its middle while others run. */
 enum : uint32_t { MOST_CHANGES = 4, CHANGE_RATES = 8 };
 
 block_record blocks_at_once[SHARED_MEMORIES];
@@ -99,7 +99,7 @@ thread_record &self()
     return now->threads[threadIdx.x];
 }
 
-/* The running thread has come to a barrier or an exchange; it leaves when it is let go. */
+/* The running thread is at a barrier or an exchange; returns when it is released. */
 void arrive(place here)
 {
     thread_record &me = self();
@@ -107,7 +107,7 @@ void arrive(place here)
     me.parked_on = fiber::running();
 }
 
-/* What every fiber does, for ever. */
+/* The loop of every fiber. */
 void run_threads()
 {
     fiber *own = fiber::running();

@@ -58,10 +58,10 @@ struct bench {
     bench();
     void close();
     void wait(cudaStream_t on);
-    std::vector<float> read(); /* behind all work of both streams */
+    std::vector<float> read(); /* after all work of both streams */
 };
 
-/* Holds a stream up until it is opened. */
+/* Blocks a stream until it is opened. */
 class gate
 {
   public:
@@ -138,7 +138,7 @@ inline void set_environment(const char *text, int seed)
           "MNIST_DDP_EMULATED_TRACE", "MNIST_DDP_EMULATED_WORK", "NCCL_ALGO", "NCCL_CONF_FILE"})
         unsetenv(name);
     setenv("MNIST_DDP_EMULATED_SEED", std::to_string(seed).c_str(), 1);
-    setenv("MNIST_DDP_EMULATED_LAZY", "0", 1); /* gates hold up what loading a kernel waits for */
+    setenv("MNIST_DDP_EMULATED_LAZY", "0", 1); /* else loading a kernel waits for a gate */
     while (!rest.empty()) {
         size_t space = rest.find(' ');
         std::string one = rest.substr(0, space);

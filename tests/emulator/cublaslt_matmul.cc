@@ -81,7 +81,7 @@ void add_bias(const product_problem &p, float *result)
             result[j * p.m + i] += bias[i];
 }
 
-/* The mask has a bit per element, aux_ld bits per column: 1 where the element passed. */
+/* The mask has a bit per element, aux_ld bits per column: 1 if the element passed the relu. */
 void apply_relu(const product_problem &p, float *result, uint8_t *mask)
 {
     uint64_t ld = static_cast<uint64_t>(p.desc.aux_ld);
@@ -178,7 +178,7 @@ void run_product(const product_call &call)
 {
     check_product_memory(call);
     const product_problem &p = call.problem;
-    /* As the real algorithms, leaves something behind there. */
+    /* Like the real algorithms, overwrites the workspace. */
     if (call.workspace_bytes > 0)
         std::memset(call.workspace, 0xFF, call.workspace_bytes);
 

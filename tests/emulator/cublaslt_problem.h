@@ -51,7 +51,7 @@ struct product_algorithm {
 
 static_assert(sizeof(product_algorithm) <= sizeof(cublasLtMatmulAlgo_t), "must fit");
 
-/* What is multiplied, and where: what cublasLtMatmul was called with. */
+/* The arguments of one cublasLtMatmul call. */
 struct product_call {
     product_problem problem;
     float alpha, beta;
@@ -68,11 +68,11 @@ cublasStatus_t describe_product(const cublasLtMatmulDescOpaque &desc,
                                 const cublasLtMatrixLayoutOpaque &c,
                                 const cublasLtMatrixLayoutOpaque &d, product_problem *out);
 
-/* The code with which the epilogue must be refused because MNIST_DDP_EMULATED_REFUSE wants it,
- * where an algorithm is chosen or at the call; 0: nothing is found; -1: it is not refused. */
+/* The code with which MNIST_DDP_EMULATED_REFUSE wants the epilogue refused, at algorithm selection
+ * or at the call; 0: no algorithm is found; -1: it is not refused. */
 int wanted_refusal(const product_problem &problem, bool is_call);
 
-/* Of all that an algorithm is chosen for; not of pointers. */
+/* Hash of everything that an algorithm is chosen for, without pointers. */
 uint64_t fingerprint(const product_problem &problem);
 
 /* The elements from a matrix's first to its last, with the gaps between. */

@@ -78,7 +78,7 @@ void check_memory(const cudnn_call &call)
 void run(const cudnn_call &call)
 {
     check_memory(call);
-    /* As the real engines, leaves something behind there. */
+    /* Like the real engines, overwrites the workspace. */
     if (call.workspace_bytes > 0)
         std::memset(call.workspace, 0xFF, call.workspace_bytes);
     run_convolution(call.work, call.memory, call.accuracy);

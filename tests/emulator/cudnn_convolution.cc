@@ -1,7 +1,7 @@
 /* A convolution of one image is a matrix product: the image's patches (P*Q, R*S*C), one row per
- * output position, times the weights (K, R*S*C) transposed. The data's gradient is the product the
- * other way round, its patches added up where they overlap; the weights' gradient is dy transposed
- * times the patches, summed over images in their order. Images lie as (H, W, C) here. */
+ * output position, times the weights (K, R*S*C) transposed. This is im2col. The data's gradient is
+ * the transposed product, with overlapping patches added up (col2im). The weights' gradient is dy
+ * transposed times the patches, summed over images in their order. Images are (H, W, C) here. */
 #include "cudnn_convolution.h"
 #include "cublaslt_product.h"
 

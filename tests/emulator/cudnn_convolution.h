@@ -33,8 +33,8 @@ struct convolution_spec {
 
 enum class convolution_kind { forward, backward_data, backward_filter };
 
-/* One of x, w, y is set from the other two: = alpha * convolution + beta * what was there. For a
- * forward convolution then, where wanted: + bias_scale * bias[k], and relu. */
+/* One of x, w, y is set from the other two: = alpha * convolution + beta * what was there. A
+ * forward convolution then adds bias_scale * bias[k] and applies relu, if set. */
 struct convolution_work {
     convolution_kind kind;
     convolution_spec shape;

@@ -69,15 +69,15 @@ struct descriptor {
 
     bool has(cudnnBackendAttributeName_t name) const;
 
-    /* Element `i`; `otherwise` where the attribute is not set. */
+    /* Element `i`; `otherwise` if the attribute is not set. */
     template <typename T>
     T get(cudnnBackendAttributeName_t name, T otherwise = T{}, size_t i = 0) const;
 
     /* A float or a double. */
     double number(cudnnBackendAttributeName_t name, double otherwise) const;
 
-    /* What the descriptor set as `name` has made of itself; nullptr where there is none, or it is
-     * not finalized, or it is something else. */
+    /* The finalized value of the descriptor in attribute `name`; nullptr if there is none, or it is
+     * not finalized, or it is of another type. */
     template <typename T> const T *get_made(cudnnBackendAttributeName_t name, size_t i = 0) const;
 
     /* Makes an attribute readable. */

@@ -55,7 +55,7 @@ void finish_switch(void *fake_stack, const void **bottom, size_t *size_bytes)
 
 #ifndef EMULATED_USES_UCONTEXT
 /* emulated_switch(from, to): keeps the registers that a function must preserve on the stack, its
- * position in *from, and goes on where `to` was kept. */
+ * position in *from, and continues at `to`'s position. */
 extern "C" void emulated_switch(void **from, void *to);
 asm(R"(
     .text
@@ -82,7 +82,7 @@ emulated_switch:
 )");
 #endif
 
-/* The first positions differ, lest the same lines of all stacks fall into the same cache sets. */
+/* The first positions differ, so that the stacks do not all use the same cache sets. */
 fiber::fiber(void (*b)()) : body(b)
 {
     static size_t made = 0;
@@ -100,7 +100,7 @@ fiber::fiber(void (*b)()) : body(b)
     makecontext(&context, &fiber::enter, 0);
 #else
     void **top = reinterpret_cast<void **>(stack + STACK_BYTES - shift);
-    top[-1] = nullptr; /* where enter() would return to; also aligns the stack as a call does */
+    top[-1] = nullptr; /* enter()'s return address; also aligns the stack as a call does */
     top[-2] = reinterpret_cast<void *>(&fiber::enter);
     for (int i = 3; i <= 8; i++)
         top[-i] = nullptr;

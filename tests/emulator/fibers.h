@@ -24,7 +24,7 @@ class fiber
     /* Runs on this fiber until it calls suspend(). Not from within a fiber. */
     void resume();
 
-    /* Goes back to where the fiber that runs was resumed. */
+    /* Returns from the running fiber's resume(). */
     static void suspend();
 
     static fiber *running();
@@ -35,7 +35,7 @@ class fiber
     static void enter();
 
     void (*body)();
-    char *stack;                /* behind a page that nobody may touch */
+    char *stack;                /* after a guard page */
     void *fake_stack = nullptr; /* AddressSanitizer's */
 #ifdef EMULATED_USES_UCONTEXT
     ucontext_t context;

@@ -1,6 +1,6 @@
-/* Device memory: every allocation has pages of its own between pages that nobody may touch, so that
- * most accesses beside it fault; what lies beside it on its own pages is checked after each
- * operation. Freed memory stays unreadable for a while. */
+/* Device memory: every allocation has pages of its own between guard pages, so that most accesses
+ * beside it fault. The rest of its own pages is checked after each operation. Freed memory stays
+ * unreadable for a while. */
 #include "runtime.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace
 
 constexpr size_t PAGE = 4096;
 constexpr size_t ALIGNMENT = 256;      /* of what cudaMalloc returns, and no more */
-constexpr size_t CHECKED_GUARD = 256;  /* bytes before an allocation; those behind are fewer */
+constexpr size_t CHECKED_GUARD = 256;  /* bytes before an allocation; there are fewer after it */
 constexpr size_t KEPT_AFTER_FREE = 64; /* allocations */
 constexpr unsigned char UNINITIALISED = 0xFF; /* NaN as float, bfloat16 and half */
 constexpr unsigned char GUARD = 0xA5;

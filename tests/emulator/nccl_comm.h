@@ -34,18 +34,18 @@ class communicator : public std::enable_shared_from_this<communicator>
     communicator(int ranks, int rank, bool blocking);
     ~communicator();
 
-    /* ncclInProgress where it does not block. */
+    /* ncclInProgress if the communicator does not block. */
     ncclResult_t join(const ncclUniqueId &id);
 
-    /* ncclSuccess, or ncclInProgress where it does not block: then a thread of its own enqueues it,
-     * also into a capture, and async_error() tells when it is through. */
+    /* ncclSuccess; or, if the communicator does not block, ncclInProgress: then a thread of its own
+     * enqueues it, also into a capture, and async_error() tells when that is done. */
     ncclResult_t launch(std::vector<nccl_launch> launches);
 
     ncclResult_t async_error();
     ncclResult_t finalize();
 
-    /* Waits until nothing of this communicator runs or can be replayed; after abort() what runs
-     * ends at once. Fatal where that does not come: the real one would wait for ever. */
+    /* Waits until no operation of this communicator runs or can be replayed; after abort() running
+     * ones end at once. Fatal if that does not happen: the real one would block forever. */
     void release(const char *caller);
     void abort();
 
@@ -100,7 +100,7 @@ class communicator : public std::enable_shared_from_this<communicator>
     std::atomic<int> outstanding{0}, in_graphs{0};
 };
 
-/* Where MNIST_DDP_EMULATED_NCCL has "remote_error". */
+/* Whether MNIST_DDP_EMULATED_NCCL has "remote_error". */
 bool nccl_reports_dead_peers();
 
 /* Whether the operation that begins now is the K-th of "hang:K" there. */
@@ -110,7 +110,7 @@ bool nccl_next_hangs();
 void nccl_describe(const nccl_operation &operation, char *text, size_t size_bytes);
 const char *nccl_name(nccl_kind kind);
 
-/* What the device thread begins when a launch's turn comes. */
+/* Called by the device thread when a launch is next in its stream. */
 step_fn nccl_begin(const std::shared_ptr<communicator> &comm, const std::vector<nccl_call> &calls);
 
 } // namespace emulated

@@ -1,7 +1,7 @@
 /* Emulated NCCL: the memory that the ranks of a communicator share.
  *
  * It is an unnamed file of the process that made the unique id; the others open it through /proc,
- * so nothing is left behind however a process ends. That process must live until all have joined.
+ * so nothing remains however a process ends. That process must live until all have joined.
  *
  * Collectives go in rounds, which all ranks take part in; the round's number counts on over the
  * life of the communicator. In each round a rank writes a piece into its buffer of that round's
@@ -79,10 +79,10 @@ class nccl_region
 
     bool all_have_joined() const;
 
-    /* Nothing where it has not joined, or has left before. */
+    /* Does nothing if it has not joined, or has left before. */
     void leave(int rank, nccl_presence how);
 
-    /* Nobody else will join: the file is closed in the process that made it. */
+    /* No other rank will join: closes the file in the process that made it. */
     void close_door();
 
     /* Drawn for this communicator; all its ranks have the same. */

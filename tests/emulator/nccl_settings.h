@@ -7,12 +7,13 @@
 namespace emulated
 {
 
-/* The first thing of a process that uses NCCL: puts what $NCCL_CONF_FILE sets into the environment,
- * where it is not set, and begins the log that NCCL_DEBUG asks for, by default on stdout. */
+/* Called first in a process that uses NCCL. Adds the settings of $NCCL_CONF_FILE to the
+ * environment, if they are not set there, and opens the log that NCCL_DEBUG asks for, by default
+ * stdout. */
 void nccl_read_settings();
 
 /* Which kinds NVLS does, by NCCL_ALGO and NCCL_NVLS_ENABLE: the emulated node has it for more than
- * two ranks, and it is the fastest. ncclInvalidUsage where NCCL_ALGO is none. */
+ * two ranks, and it is the fastest. ncclInvalidUsage if NCCL_ALGO is not valid. */
 struct nccl_algorithms {
     bool nvls_all_reduce = false, nvls_reduce_scatter = false;
 };

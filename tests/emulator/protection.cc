@@ -1,5 +1,5 @@
-/* Device memory is the device's: host code that touches it faults, where the machine has memory
- * protection keys; and a fault says what was touched, and by whom. */
+/* Host code that touches device memory faults, if the machine has memory protection keys. The
+ * fault's message says what was touched, and by which code. */
 #include "runtime.h"
 
 #include <csignal>
@@ -28,8 +28,7 @@ void write_text(const char *text)
         return;
 }
 
-/* Says what it knows and leaves the rest to the earlier handler, or to the default: the process
- * ends. */
+/* Prints what it knows, then the earlier handler or the default ends the process. */
 void on_fault(int number, siginfo_t *info, void *context)
 {
     uintptr_t address = reinterpret_cast<uintptr_t>(info->si_addr);
@@ -128,8 +127,8 @@ void protect_device_memory(void *pages, size_t size_bytes)
 #endif
 }
 
-/* A kernel that runs off its stack faults where no handler could run: it needs a stack of its own.
- */
+/* A kernel that overflows its stack leaves no room for the signal handler, so the handler has its
+ * own stack. */
 void become_device_thread()
 {
     is_device_thread = true;

@@ -40,8 +40,8 @@ cudaError_t sticky_error();
 /* Whether CUDA recovers from such an error only in a new process. */
 bool is_sticky(cudaError_t code);
 
-/* Reads an environment variable as a number; `otherwise` where it is not set; fatal where it is not
- * a number in [least, most]. */
+/* Reads an environment variable as a number; `otherwise` if it is not set; fatal if it is not a
+ * number in [least, most]. */
 unsigned long long environment_number(const char *name, unsigned long long otherwise,
                                       unsigned long long least, unsigned long long most);
 
@@ -68,8 +68,8 @@ void describe_kernel_thread(char *text, size_t size_bytes);
 /* Whether `address` lies in the unused page below the stack of a kernel's thread. */
 bool is_kernel_stack_guard(uintptr_t address);
 
-/* Device memory's protection against host threads. Where the machine has no keys it is -1, and
- * there is none. */
+/* Device memory's protection against host threads. -1 if the machine has no keys: then there is no
+ * protection. */
 int protection_key();
 void protect_device_memory(void *pages, size_t size_bytes);
 

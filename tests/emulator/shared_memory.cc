@@ -23,7 +23,7 @@ struct array {
 
 struct block_memory {
     alignas(GUARD_BYTES) char memory[LIMIT_BYTES + (MOST_ARRAYS + 1) * 2 * GUARD_BYTES];
-    std::vector<array> arrays; /* each has a guard behind it; the first also before it */
+    std::vector<array> arrays; /* each has a guard after it; the first also before it */
     size_t declared_bytes = 0;
 };
 

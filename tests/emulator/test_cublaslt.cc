@@ -170,7 +170,7 @@ size_t place_d(const product &p, size_t i, size_t j)
     return p.d_by_rows ? i * ld_d(p) + j : j * ld_d(p) + i;
 }
 
-/* What one element becomes behind the product; sets its bit of the mask where that is an output. */
+/* The epilogue of one element; sets its bit of the mask if that is an output. */
 double after(const product &p, operands *o, size_t i, size_t j, double value)
 {
     size_t bit = j * AUX_LD + i;

@@ -62,7 +62,7 @@ void allocations_are_counted()
     EXPECT(free_bytes == 8 << 20);
 }
 
-/* 1000 bytes: there is room behind them, up to the next 256. 1024: a guarded page follows. */
+/* 1000 bytes: the rest up to the next multiple of 256 is a guard. 1024: a guard page follows. */
 void write_behind(size_t size_bytes)
 {
     bench b;

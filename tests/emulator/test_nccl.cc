@@ -351,7 +351,7 @@ void impatient(rank_of &r)
     GOOD(ncclCommDestroy(r.comm));
 }
 
-/* Enqueued by NCCL's own thread, also where nobody has asked yet. */
+/* Enqueued by NCCL's own thread, even before the caller polls. */
 void nobody_asks(rank_of &r)
 {
     GOOD(settle(r.comm));

@@ -23,7 +23,7 @@ void check_kernel_pointer(cudaStream_t stream, const char *kernel, const volatil
 void check_kernel_struct(cudaStream_t stream, const char *kernel, const void *value,
                          size_t size_bytes);
 
-/* A float and the padding behind it may look like an address. A compiler that cannot clear padding
+/* A float and the padding after it may look like an address. A compiler that cannot clear padding
  * leaves structs unchecked. */
 template <typename T>
 void check_kernel_argument(cudaStream_t stream, const char *kernel, const T &value)
