@@ -30,24 +30,24 @@ static status model_file(const char *path, char *out)
     return STATUS_OK;
 }
 
-/* How many layers a model of this kind has with weights, if the file has them all; else 0. */
+/* How many of a model's weights the file has; 0 if it is not most of them. */
 static size_t weights_found(const safetensors *file, model_kind kind)
 {
     char name[NAME_BYTES];
-    size_t n, found = 0;
+    size_t n, weights = 0, found = 0;
     const layer_spec *layers = model_kind_layers(kind, &n);
     for (size_t i = 0; i < n; i++) {
         if (layers[i].name == NULL)
             continue;
         snprintf(name, sizeof name, "%s.weight", layers[i].name);
-        if (safetensors_lookup(file, name) == NULL)
-            return 0;
-        found++;
+        weights++;
+        found += safetensors_lookup(file, name) != NULL;
     }
-    return found;
+    return found * 2 > weights ? found : 0;
 }
 
-/* The model whose weights the file has; if those of several, the one with most. */
+/* The model of which the file has the most weights. One that is missing is named when it is read.
+ */
 static status kind_of(const safetensors *file, model_kind *out)
 {
     size_t most = 0;
@@ -190,8 +190,7 @@ status checkpoint_find(const char *run_dir, int64_t before, bool *found, checkpo
     return STATUS_OK;
 }
 
-/* Reads the parameters into host memory. An error of a wrong file also says which model it
- * holds. */
+/* Reads the parameters into host memory. An error of another model's file also says whose it is. */
 static status read_model(const safetensors *file, network *net, float *host)
 {
     checkpoint_arenas model = {1, {""}, {network_parameters(net)}};
@@ -201,9 +200,9 @@ static status read_model(const safetensors *file, network *net, float *host)
     if (st == STATUS_OK)
         return STATUS_OK;
     status_keep(&why);
-    bool known = kind_of(file, &kind) == STATUS_OK;
+    bool other = kind_of(file, &kind) == STATUS_OK && kind != network_kind(net);
     status_restore(&why);
-    return known ? status_context(st, "not this model (the file's tensors are a %s's)",
+    return other ? status_context(st, "not this model (the file's tensors are a %s's)",
                                   model_kind_name(kind))
                  : st;
 }

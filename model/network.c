@@ -237,6 +237,11 @@ float *network_gradients(network *net)
     return net->gradients;
 }
 
+model_kind network_kind(const network *net)
+{
+    return net->options.kind;
+}
+
 size_t network_count(const network *net)
 {
     return net->count;

@@ -66,6 +66,7 @@ status network_reset_score(network *net);
 /* Device memory, network_count() floats each. */
 float *network_parameters(network *net);
 float *network_gradients(network *net);
+model_kind network_kind(const network *net);
 size_t network_count(const network *net);
 int network_max_batch(const network *net);
 
