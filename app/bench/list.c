@@ -2,12 +2,11 @@
 
 #include "app/train/strategy.h"
 #include "base/comma_list.h"
+#include "base/number.h"
 #include "model/model_kind.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { WORD_BYTES = 32 };
@@ -46,13 +45,11 @@ status bench_list_numbers(const char *flag, const char *text, int most, bench_li
     const char *at = text;
     *out = (bench_list){.n = 0};
     while (next_word(&at, word)) {
-        char *end = NULL;
-        errno = 0;
-        long value = strtol(word, &end, 10);
-        if (end == word || *end != '\0' || errno != 0 || value < 1 || value > most)
+        int value;
+        if (!number_parse(word, 1, most, &value))
             return FAIL(STATUS_INVALID, "%s: '%s' is not a whole number from 1 to %d (in '%.80s')",
                         flag, word, most, text);
-        TRY(add(out, (int)value, flag));
+        TRY(add(out, value, flag));
     }
     return check(out, flag);
 }
