@@ -86,10 +86,11 @@ status conv_choose(const conv_problem *problem, conv_choice *out)
     conv_graph_close(&graph);
     bool none = choice.engine.plan == NULL && choice.piece == 0;
     if (st == STATUS_OK && none && needed)
-        st = FAIL(STATUS_DEVICE,
-                  "cuDNN has no engine for it that is deterministic, precise enough and content "
-                  "with %zu bytes of workspace; its last words: %s",
-                  p->workspace_bytes, search.refusal);
+        st = FAIL(
+            STATUS_DEVICE,
+            "cuDNN has no engine for it that is deterministic, precise enough and fits %zu bytes "
+            "of workspace; its last error: %s",
+            p->workspace_bytes, search.refusal);
     if (st != STATUS_OK) {
         conv_engine_close(&choice.engine);
         return st;

@@ -195,7 +195,7 @@ static status choose(const conv_cudnn *c, conv_pass pass, int n, const conv_arra
         .ctx = &m,
     };
     if (s->capturing)
-        return FAIL(STATUS_INVALID, "the first batch of a size must not be recorded");
+        return FAIL(STATUS_INVALID, "the first batch of a size must not be recorded in a graph");
     return conv_choose(&problem, out);
 }
 

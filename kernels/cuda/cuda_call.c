@@ -28,7 +28,7 @@ static const char *fixed_hint(cudaError_t code)
         return "the GPU itself fails: see the kernel log (dmesg)";
     case cudaErrorStreamCaptureUnsupported:
     case cudaErrorStreamCaptureInvalidated:
-        return "a step could not be recorded: --no-cuda-graph trains without recording";
+        return "a step could not be recorded in a graph: --no-cuda-graph trains without graphs";
     default:
         return NULL;
     }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 struct device_graph {
-    cudaGraphExec_t playable;
+    cudaGraphExec_t exec;
 };
 
 status cuda_capture_begin(device *dev)
@@ -20,13 +20,13 @@ status cuda_capture_begin(device *dev)
 }
 
 /* The graph is uploaded here, so that the first launch is as quick as later ones. */
-static status make_playable(device *dev, cudaGraph_t recorded, device_graph **out)
+static status instantiate(device *dev, cudaGraph_t captured, device_graph **out)
 {
     device_graph *made = NULL;
     TRY(memory_alloc(sizeof *made, (void **)&made));
-    status st = CUDA_CALL(cudaGraphInstantiate(&made->playable, recorded, 0));
+    status st = CUDA_CALL(cudaGraphInstantiate(&made->exec, captured, 0));
     if (st == STATUS_OK)
-        st = CUDA_CALL(cudaGraphUpload(made->playable, cuda_state_of(dev)->stream));
+        st = CUDA_CALL(cudaGraphUpload(made->exec, cuda_state_of(dev)->stream));
     if (st != STATUS_OK) {
         cuda_graph_destroy(made);
         return st;
@@ -39,42 +39,42 @@ static status make_playable(device *dev, cudaGraph_t recorded, device_graph **ou
 static void abandon_capture(cudaStream_t stream)
 {
     enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
-    cudaGraph_t recorded = NULL;
+    cudaGraph_t captured = NULL;
     if (cudaStreamIsCapturing(stream, &state) == cudaSuccess &&
         state != cudaStreamCaptureStatusNone)
-        (void)cudaStreamEndCapture(stream, &recorded);
-    if (recorded != NULL)
-        (void)cudaGraphDestroy(recorded);
+        (void)cudaStreamEndCapture(stream, &captured);
+    if (captured != NULL)
+        (void)cudaGraphDestroy(captured);
     (void)cudaGetLastError();
 }
 
 status cuda_capture_end(device *dev, device_graph **out)
 {
     cuda_state *s = cuda_state_of(dev);
-    cudaGraph_t recorded = NULL;
+    cudaGraph_t captured = NULL;
     ASSERT(s->capturing);
     s->capturing = false;
-    status st = CUDA_CALL(cudaStreamEndCapture(s->stream, &recorded));
+    status st = CUDA_CALL(cudaStreamEndCapture(s->stream, &captured));
     if (st != STATUS_OK)
         abandon_capture(s->stream);
     else if (out != NULL)
-        st = make_playable(dev, recorded, out);
-    if (recorded != NULL)
-        (void)cudaGraphDestroy(recorded);
+        st = instantiate(dev, captured, out);
+    if (captured != NULL)
+        (void)cudaGraphDestroy(captured);
     return st;
 }
 
 status cuda_graph_launch(device *dev, device_graph *graph)
 {
     TRY(cuda_use(dev));
-    return CUDA_CALL(cudaGraphLaunch(graph->playable, cuda_state_of(dev)->stream));
+    return CUDA_CALL(cudaGraphLaunch(graph->exec, cuda_state_of(dev)->stream));
 }
 
 void cuda_graph_destroy(device_graph *graph)
 {
     if (graph == NULL)
         return;
-    if (graph->playable != NULL)
-        (void)cudaGraphExecDestroy(graph->playable);
+    if (graph->exec != NULL)
+        (void)cudaGraphExecDestroy(graph->exec);
     free(graph);
 }

@@ -39,7 +39,7 @@ status cuda_alloc(device *dev, size_t size_bytes, void **out)
 {
     cuda_state *s = cuda_state_of(dev);
     if (s->capturing)
-        return FAIL(STATUS_INVALID, "memory is asked for while a step is recorded");
+        return FAIL(STATUS_INVALID, "memory is allocated while a graph is recorded");
     void *memory = NULL;
     TRY(cuda_use(dev));
     status st = CUDA_CALL(cudaMalloc(&memory, size_bytes > 0 ? size_bytes : 1));

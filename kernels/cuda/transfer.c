@@ -63,7 +63,7 @@ status cuda_event_record(device *dev, device_event *timer)
 {
     cuda_state *s = cuda_state_of(dev);
     if (s->capturing)
-        return FAIL(STATUS_INVALID, "a time is asked for while a step is recorded");
+        return FAIL(STATUS_INVALID, "a timing event is enqueued while a graph is recorded");
     return CUDA_CALL(cudaEventRecord(timer->event, s->stream));
 }
 
@@ -89,7 +89,7 @@ status cuda_copy_out(device *dev, void *pinned, const void *src, size_t size_byt
 {
     cuda_state *s = cuda_state_of(dev);
     if (s->capturing)
-        return FAIL(STATUS_INVALID, "a copy to the host is asked for while a step is recorded");
+        return FAIL(STATUS_INVALID, "a copy to the host is enqueued while a graph is recorded");
     TRY(cuda_use(dev));
     TRY(CUDA_CALL(cudaEventRecord(s->fence, s->stream)));
     TRY(CUDA_CALL(cudaStreamWaitEvent(s->copies, s->fence, 0)));

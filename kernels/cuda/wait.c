@@ -42,7 +42,7 @@ static status wait_for(device *dev, const awaited *a, const char *what)
     const cuda_state *s = cuda_state_of(dev);
     cudaError_t code = cudaSuccess;
     if (s->capturing)
-        return FAIL(STATUS_INVALID, "%s waits for the GPU, which a recording cannot", what);
+        return FAIL(STATUS_INVALID, "%s waits for the GPU while a graph is recorded", what);
     if (s->given_up)
         return FAIL(STATUS_DEVICE, "%s: GPU %d was given up", what, s->index);
     TRY(poll(dev, a, &code));
