@@ -27,7 +27,8 @@ void log_set_level_from_environment(void)
     if (strcasecmp(text, "INFO") == 0 || strcasecmp(text, "DETAIL") == 0)
         log_set_level(LOG_DEBUG);
     else
-        LOG_W("TORCH_DISTRIBUTED_DEBUG is '%s', which is none of OFF, INFO and DETAIL: OFF", text);
+        LOG_W("TORCH_DISTRIBUTED_DEBUG is '%s', which is not OFF, INFO or DETAIL: taken as OFF",
+              text);
 }
 
 void log_set_prefix(const char *prefix)

@@ -78,7 +78,7 @@ static status load(const char *name, const char *path, const module **out)
         return FAIL(STATUS_IO, "module %s: %s (%s)", name, dlerror(), advice_for(name)->unloadable);
     const module *found = dlsym(handle, "mnist_ddp_module");
     if (found == NULL)
-        return FAIL(STATUS_INVALID, "module %s: %s is no module of this program", name, path);
+        return FAIL(STATUS_INVALID, "module %s: %s is not a module of this program", name, path);
     if (found->abi_version != MODULE_ABI_VERSION)
         return FAIL(STATUS_INVALID,
                     "module %s: %s is a module of version %d, this program's is %d: rebuild both",
@@ -96,7 +96,7 @@ status module_open(const char *name, const module **out)
         if (dlopen(named, RTLD_LAZY | RTLD_NOLOAD) == NULL) /* once, not at every opening */
             LOG_I("module %s: %s, as %s says", name, named, variable);
         if (!file_exists(named))
-            return FAIL(STATUS_INVALID, "module %s: %s names %s, which is not there", name,
+            return FAIL(STATUS_INVALID, "module %s: %s names %s, which does not exist", name,
                         variable, named);
         return load(name, named, out);
     }

@@ -1,4 +1,4 @@
-/* Text of somebody else, made fit for a terminal or a log. */
+/* Text from outside, made safe for a terminal or a log. */
 #ifndef MNIST_DDP_BASE_PRINTABLE_H
 #define MNIST_DDP_BASE_PRINTABLE_H
 

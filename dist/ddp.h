@@ -41,7 +41,7 @@ void ddp_destroy(ddp *reducer);
  */
 void ddp_carry(ddp *reducer, size_t floats);
 
-/* Names the parameters, as many as ddp_create got, in what is said of the buckets' collectives. */
+/* Names the parameters, as many as ddp_create got, in the labels of the buckets' collectives. */
 status ddp_name_parameters(ddp *reducer, const char *const *names);
 
 size_t ddp_buckets(const ddp *reducer);

@@ -58,8 +58,9 @@ static status optional(const char *name, int low, int high, int absent, int *out
 static status copy_text(const char *name, const char *text, size_t size_bytes, char *out)
 {
     if (strlen(text) >= size_bytes)
-        return FAIL(STATUS_INVALID, "environment variable %s has %zu bytes, at most %zu are taken",
-                    name, strlen(text), size_bytes - 1);
+        return FAIL(STATUS_INVALID,
+                    "environment variable %s has %zu bytes: at most %zu are allowed", name,
+                    strlen(text), size_bytes - 1);
     memcpy(out, text, strlen(text) + 1);
     return STATUS_OK;
 }

@@ -17,7 +17,7 @@ enum {
     NOBODY = -1,
     DEATH_GRACE_MS = 100,  /* what a dead rank has sent may still be on its way; and a socket closes
                               a little before its process has ended */
-    LEAVE_GRACE_MS = 1000, /* likewise of one that left in peace */
+    LEAVE_GRACE_MS = 1000, /* the same for one that left without a failure */
     LEAVE_LOOK_MS = 1000,
 };
 

@@ -63,7 +63,7 @@ status first_cause_closed(const peers *p, int rank);
 /* How a rank closes its group. */
 typedef struct departure {
     uint64_t number; /* collectives that it has done, sends and receives aside */
-    status why;      /* STATUS_OK: in peace */
+    status why;      /* STATUS_OK: without a failure */
     char words[512];
 } departure;
 

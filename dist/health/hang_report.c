@@ -234,7 +234,7 @@ static void compose(const hang_report_options *o, const rank_snapshot *snapshots
             add(&to, "%s", one);
     }
     if (named > MOST_NAMED)
-        add(&to, "%d more ranks did as little", named - MOST_NAMED);
+        add(&to, "%d more ranks are missing as well", named - MOST_NAMED);
     list_unknown(known, o->world_size, unknown, sizeof unknown);
     if (unknown[0] != '\0' && o->timed_out)
         add(&to, "no word from rank %s: stopped, or out of reach", unknown);

@@ -48,7 +48,7 @@ static status read_list(peers *p, const char *text)
     for (int rank = 0; rank < p->n; rank++) {
         process_id *id = &p->ids[rank];
         if (sscanf(text, "%" SCNd32 " %" SCNu64, &id->pid, &id->start) != 2 || id->pid <= 0)
-            return FAIL(STATUS_PEER, "it is not said which process rank %d is", rank);
+            return FAIL(STATUS_PEER, "rank %d has not said which process it is", rank);
         text += strcspn(text, "\n");
         text += *text == '\n';
     }

@@ -89,7 +89,7 @@ status rank_status_create(const rank_status_options *options, rank_status **out)
     rank_status *page = NULL;
     bool is_file = options->folder != NULL;
     if (is_file && map_file(options, &page) != STATUS_OK) {
-        LOG_W("nobody will see where this rank hangs, if it does: %s", status_text());
+        LOG_W("if this rank hangs, no other process can see where: %s", status_text());
         is_file = false;
     }
     if (!is_file)
@@ -227,7 +227,7 @@ static void say_doing(const rank_status *page, rank_snapshot *out)
     else
         snprintf(what, sizeof what, "%s",
                  doing < N_MOMENTS ? moment_about((moment)doing)->doing : "somewhere");
-    if (since_ns < 0 || since_ns > now_ns) /* torn, or scribbled over */
+    if (since_ns < 0 || since_ns > now_ns) /* torn, or overwritten */
         since_ns = now_ns;
     if (out->step > 0 && out->epoch >= 0 && out->epoch < INT64_MAX) /* of the run */
         snprintf(where, sizeof where, ", step %" PRId64 " in epoch %" PRId64, out->step,

@@ -136,9 +136,10 @@ status lease_renew(lease *l, store *s)
     bool own = false;
     TRY(holds(l, s, &own, who));
     if (!own)
-        return FAIL(STATUS_INVALID,
-                    "this process was silent for too long, and %s %d is now another one (%s)",
-                    l->noun, l->member, who[0] != '\0' ? who : "?");
+        return FAIL(
+            STATUS_INVALID,
+            "this process was silent for too long, and %s %d is now held by another one (%s)",
+            l->noun, l->member, who[0] != '\0' ? who : "?");
     int length =
         snprintf(text, sizeof text, "%lld of %d", (long long)++l->heartbeats, (int)getpid());
     return store_set(s, keys_make(l->prefix, KEYS_HEARTBEAT, l->member).text, text, (size_t)length);
@@ -151,5 +152,5 @@ void lease_release(const lease *l, store *s)
     if (l->member < 0 || holds(l, s, &own, who) != STATUS_OK || !own)
         return;
     if (store_delete(s, keys_make(l->prefix, KEYS_LEASE, l->member).text, &deleted) != STATUS_OK)
-        return; /* the store is gone, and nobody asks */
+        return; /* the store is gone: nobody will ask */
 }

@@ -50,7 +50,7 @@ void lease_release(const lease *l, store *s);
 /* Who holds a member, as it has said; "" for nobody. */
 status lease_holder(store *s, const char *prefix, int member, char who[LEASE_WHO_BYTES]);
 
-/* A member's sign of life, for somebody who looks time and again; all zero before the first look.
+/* A member's sign of life, for one that looks repeatedly; all zero before the first look.
  */
 typedef struct last_heartbeat {
     char value[32]; /* as far as it fits */

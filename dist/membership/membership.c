@@ -77,7 +77,7 @@ static status read_outcome(const membership *m, const char *held, bool has_come,
         return STATUS_OK;
     }
     if (sscanf(held, "no %d %n", &code, &skip) != 1 || skip == 0)
-        return FAIL(STATUS_PEER, "the %ss' outcome is nonsense: '%.100s'", m->noun, held);
+        return FAIL(STATUS_PEER, "the %ss' outcome makes no sense: '%.100s'", m->noun, held);
     status st = FAIL(is_shared((status)code) ? (status)code : STATUS_PEER, "%s", held + skip);
     status_kept kept;
     status_keep(&kept);

@@ -231,7 +231,7 @@ status backend_choice_make(const process_group_options *o, backend_choice *out)
     bool clear = sscanf(outcome, "%31s %d", name, &one_host) == 2;
     free(outcome);
     if (!clear)
-        return FAIL(STATUS_PEER, "the ranks' choice of a backend is nonsense");
+        return FAIL(STATUS_PEER, "the ranks' choice of a backend makes no sense");
     TRY(backend_choice_check(name));
     TRY(open_backend(name, &choice.ops));
     choice.one_host = one_host != 0;

@@ -110,7 +110,7 @@ static status open_backend(process_group *group, const process_group_options *op
     group_setup setup = {options, choice.prefix, choice.one_host};
     if (choice.ops->device_memory && options->inject_delay_ms > 0)
         return FAIL(STATUS_INVALID,
-                    "an injected delay is for backends of the host's memory: %s works on the "
+                    "an injected delay needs a backend on host memory: %s works on the "
                     "device, so use --backend=%s with it",
                     choice.ops->name, choice.one_host ? "shm" : "gloo");
     TRY(choice.ops->create(&setup, &group->self));

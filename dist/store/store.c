@@ -53,7 +53,7 @@ static status greet(int fd, int64_t deadline_ns)
     TRY(socket_send(fd, request, sizeof request, deadline_ns));
     TRY(socket_receive(fd, echo, sizeof echo, deadline_ns));
     if (store_wire_u32(echo) != NONCE)
-        return FAIL(STATUS_PEER, "what listens there is no store");
+        return FAIL(STATUS_PEER, "what listens there is not a store");
     return STATUS_OK;
 }
 
@@ -209,7 +209,7 @@ static void put_key(exchange *x)
 {
     size_t prefix_size = strlen(x->client->prefix), key_size = strlen(x->key);
     if (x->st == STATUS_OK && key_size > STORE_KEY_BYTES - prefix_size)
-        x->st = FAIL(STATUS_INVALID, "a store key of %zu bytes, at most %d are possible",
+        x->st = FAIL(STATUS_INVALID, "a store key of %zu bytes: at most %d are allowed",
                      prefix_size + key_size, STORE_KEY_BYTES);
     put_u64(x, prefix_size + key_size);
     put(x, x->client->prefix, prefix_size);
@@ -219,7 +219,7 @@ static void put_key(exchange *x)
 static void put_value(exchange *x, const void *data, size_t size_bytes)
 {
     if (x->st == STATUS_OK && size_bytes > STORE_VALUE_BYTES)
-        x->st = FAIL(STATUS_INVALID, "%s: a value of %zu bytes, at most %d are possible", x->key,
+        x->st = FAIL(STATUS_INVALID, "%s: a value of %zu bytes: at most %d are allowed", x->key,
                      size_bytes, STORE_VALUE_BYTES);
     put_u64(x, size_bytes);
     put(x, data, size_bytes);
@@ -273,7 +273,7 @@ static void receive_value(exchange *x, char **value, size_t *size_bytes)
     *value = NULL;
     uint64_t size = receive_u64(x);
     if (x->st == STATUS_OK && size > STORE_VALUE_BYTES)
-        x->st = FAIL(STATUS_PEER, "a value of %llu bytes, at most %d are taken",
+        x->st = FAIL(STATUS_PEER, "a value of %llu bytes: at most %d are allowed",
                      (unsigned long long)size, STORE_VALUE_BYTES);
     if (x->st != STATUS_OK)
         return;

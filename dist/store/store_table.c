@@ -204,7 +204,7 @@ status store_table_append(store_table *table, store_bytes key, store_bytes more,
     entry *e = *link_of(table, key, store_table_hash(table, key));
     size_t held = e != NULL ? e->value_size : 0;
     if (more.size > limit_bytes || held > limit_bytes - more.size)
-        return FAIL(STATUS_INVALID, "a value of %zu and %zu bytes more, at most %zu are taken",
+        return FAIL(STATUS_INVALID, "a value of %zu and %zu bytes more: at most %zu are allowed",
                     held, more.size, limit_bytes);
     if (e == NULL)
         return store_table_set(table, key, more);

@@ -54,7 +54,7 @@ static store_scan_result field_length(const store_scan *scan, const uint8_t *dat
                      : field == 'v' ? STORE_VALUE_BYTES
                                     : STORE_REQUEST_KEYS;
     if (promised > limit) {
-        (void)FAIL(STATUS_PEER, "a %s of %" PRIu64 ", at most %" PRIu64 " are taken",
+        (void)FAIL(STATUS_PEER, "a %s of %" PRIu64 ", at most %" PRIu64 " are allowed",
                    field == 'n' ? "number of keys" : "length in bytes", promised, limit);
         return STORE_SCAN_BAD;
     }

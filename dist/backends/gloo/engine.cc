@@ -113,7 +113,7 @@ std::shared_ptr<job> engine::enqueue(const collective &what, std::chrono::millis
 job *engine::launch(const collective &what)
 {
     if (what.kind > COLLECTIVE_REDUCE)
-        throw failure(STATUS_INVALID, std::string("backend gloo does no ") +
+        throw failure(STATUS_INVALID, std::string("backend gloo has no ") +
                                           collective_kind_name(what.kind) + ": use nccl");
     std::lock_guard<std::mutex> hold(lock_);
     launched_.push_back(enqueue(what, std::chrono::milliseconds(what.timeout_ms)));
@@ -124,7 +124,7 @@ void engine::wait(job *waited, int64_t deadline_ns, int64_t *done_ns)
 {
     std::unique_lock<std::mutex> hold(lock_);
     if (launched_.empty() || launched_.front().get() != waited)
-        throw failure(STATUS_INVALID, "a work that is not the oldest");
+        throw failure(STATUS_INVALID, "a work is waited for before an older one");
     std::shared_ptr<job> j = launched_.front();
     launched_.pop_front();
     if (!changed_.wait_until(hold, time_point(deadline_ns), [&j] { return j->done; })) {

@@ -104,7 +104,7 @@ static status local_launch(void *self, const collective *c, device_stream *strea
     (void)stream;
     local_group *g = self;
     if (c->kind == COLLECTIVE_ALL_GATHER || c->kind == COLLECTIVE_REDUCE_SCATTER)
-        return FAIL(STATUS_INVALID, "backend local does no %s: use nccl",
+        return FAIL(STATUS_INVALID, "backend local has no %s: use nccl",
                     collective_kind_name(c->kind));
     local_work *w = calloc(1, sizeof *w);
     if (w == NULL)

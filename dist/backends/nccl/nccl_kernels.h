@@ -21,7 +21,7 @@ typedef struct nccl_progress {
     uint64_t number;  /* entered without sends and receives: the same number on all ranks */
 } nccl_progress;
 
-/* Where the counting goes on. */
+/* The counters in device memory, and their copy for the host. */
 typedef struct nccl_counters {
     nccl_progress *counts;   /* device memory: what the kernels count with */
     nccl_progress *progress; /* the device's address of it */

@@ -277,7 +277,7 @@ static status complete(shm_group *g, const shm_work *w, int64_t deadline_ns)
         g->round++;
         return end_round(g, deadline_ns);
     default:
-        return FAIL(STATUS_INVALID, "backend shm does no %s", collective_kind_name(w->what.kind));
+        return FAIL(STATUS_INVALID, "backend shm has no %s", collective_kind_name(w->what.kind));
     }
 }
 
@@ -308,7 +308,7 @@ static status shm_launch(void *self, const collective *c, device_stream *stream,
     (void)stream;
     shm_group *g = self;
     if (c->kind > COLLECTIVE_REDUCE)
-        return FAIL(STATUS_INVALID, "backend shm does no %s: use nccl",
+        return FAIL(STATUS_INVALID, "backend shm has no %s: use nccl",
                     collective_kind_name(c->kind));
     shm_work *w = calloc(1, sizeof *w);
     if (w == NULL)
