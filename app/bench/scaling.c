@@ -41,15 +41,15 @@ static status fit_and_tell(study *s, bool *fitted)
     cost_sample *samples = NULL;
     TRY(scaling_samples(&s->measured, &samples));
     *fitted = cost_fit_make(samples, s->measured.n, s->plan.cores, &fit) == STATUS_OK;
-    free(samples);
     if (!*fitted) {
         LOG_W("no fit: %s", status_text());
         report_say(s->document, REPORT_NOTES, "no fit: %s", status_text());
     }
     scaling_view view = {&s->plan, *fitted ? &fit : NULL, &s->measured, s->opts->overlap};
-    TRY(scaling_report(&view, s->folder, s->document));
+    scaling_report(&view, samples, s->folder, s->document);
     if (*fitted)
         scaling_project(&view, s->folder, s->document);
+    free(samples);
     return STATUS_OK;
 }
 

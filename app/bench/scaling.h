@@ -46,8 +46,9 @@ typedef struct scaling_view {
 } scaling_view;
 
 /* Adds to the document: the tables of steps and all-reduces, and "cases"; with a fit also "fit" and
- * "held_out", the errors in words, and a plot in `folder`. STATUS_NO_MEMORY. */
-status scaling_report(const scaling_view *view, const char *folder, json_t *document);
+ * "held_out", the errors in words, and a plot in `folder`. `samples`: those of the series. */
+void scaling_report(const scaling_view *view, const cost_sample *samples, const char *folder,
+                    json_t *document);
 
 /* What a rank of the cluster does in a step of this model: the plan's --images-per-s and no other
  * cost per step, or what the fit says of one rank here, or, if that has no cost per image, its

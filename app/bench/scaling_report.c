@@ -7,7 +7,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { DIGITS = 6 };
 
@@ -136,16 +135,17 @@ static json_t *error_json(cost_error error)
     return object;
 }
 
-static void add_errors(json_t *document, const scaling_plan *plan, const cost_fit *fit,
-                       const cost_sample *samples, size_t n)
+static void add_errors(json_t *document, const scaling_view *view, const cost_sample *samples)
 {
     char which[128];
+    const cost_fit *fit = view->fit;
+    size_t n = view->measured->n;
     cost_error steps = cost_fit_error(fit, samples, n, COST_SAMPLES_OF_STEPS, true);
     cost_error sums = cost_fit_error(fit, samples, n, 1u << COST_SAMPLE_ALL_REDUCE, true);
     cost_error fitted = cost_fit_error(fit, samples, n, COST_SAMPLES_OF_STEPS, false);
     bool known = steps.samples > 0, met = known && steps.median <= SCALING_GOAL;
     json_t *object = json_object();
-    list_held_out(plan, which, sizeof which);
+    list_held_out(view->plan, which, sizeof which);
     json_object_set_new(object, "world_sizes", json_string(which));
     json_object_set_new(object, "goal", json_real(SCALING_GOAL));
     json_object_set_new(object, "met", known ? json_boolean(met) : json_null());
@@ -240,17 +240,14 @@ static void plot_fit(const char *folder, json_t *document, const cost_fit *fit,
                 "were held out of the fit.");
 }
 
-status scaling_report(const scaling_view *view, const char *folder, json_t *document)
+void scaling_report(const scaling_view *view, const cost_sample *samples, const char *folder,
+                    json_t *document)
 {
-    cost_sample *samples = NULL;
     add_cases(document, view->fit, view->measured);
     if (view->fit == NULL)
-        return STATUS_OK;
-    TRY(scaling_samples(view->measured, &samples));
+        return;
     json_object_set_new(document, "fit", fit_json(view->plan, view->fit));
-    add_errors(document, view->plan, view->fit, samples, view->measured->n);
+    add_errors(document, view, samples);
     say_costs(document, view->plan, view->fit);
-    free(samples);
     plot_fit(folder, document, view->fit, view->measured);
-    return STATUS_OK;
 }
