@@ -165,8 +165,8 @@ status worker_describe_environment(const worker *w, const worker_start *start, c
     return STATUS_OK;
 }
 
-/* Signals that reach the worker, as its program begins. They are still blocked here, so none is
- * lost and none ends it too early. */
+/* Sets how the program begins: which signals it ignores, and which are blocked. Until its last line
+ * those that the agent waits for are still blocked. */
 static status reset_signals(const worker_start *start)
 {
     /* A signal of the terminal goes to its whole process group. If the worker is of the agent's, it
