@@ -298,7 +298,8 @@ static status join(agent *self, int port, int *code)
     return STATUS_OK;
 }
 
-static status open_job(agent *self, int *code)
+/* Serves or finds the store, meets the other nodes, and makes the worker group. */
+static status rendezvous(agent *self, int *code)
 {
     worker_spec *spec = self->spec;
     int port = 0;
@@ -397,8 +398,8 @@ static status hear_outcome(agent *self, const node_report *own, group_outcome *o
     return group_outcome_doubt(own, self->spec, self->attempt, out);
 }
 
-/* Runs attempt after attempt. *code: what to exit with. */
-static status run_job(agent *self, int *code)
+/* Runs attempt after attempt until none is to follow. *code: what to exit with. */
+static status run_attempts(agent *self, int *code)
 {
     *code = EXIT_CODE_INTERNAL;
     for (;; self->attempt++) {
@@ -433,9 +434,9 @@ int agent_run(worker_spec *spec, int64_t started_ns)
     int code = EXIT_CODE_INTERNAL;
     status st = agent_init(&self, spec, started_ns);
     if (st == STATUS_OK)
-        st = open_job(&self, &code);
+        st = rendezvous(&self, &code);
     if (st == STATUS_OK)
-        st = run_job(&self, &code);
+        st = run_attempts(&self, &code);
     if (st != STATUS_OK)
         LOG_E("%s", status_text());
     if (st == STATUS_NO_MEMORY)

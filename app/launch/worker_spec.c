@@ -230,8 +230,8 @@ static status request_read(const options *opts, int cpu_count, int gpu_count, re
     return STATUS_OK;
 }
 
-/* A random UUID, which torchrun takes too for a job of one machine. */
-static void name_job(char out[SPEC_RUN_ID_BYTES])
+/* A random UUID. torchrun too takes one for a launch on one machine. */
+static void make_run_id(char out[SPEC_RUN_ID_BYTES])
 {
     unsigned char b[16] = {0};
     if (getrandom(b, sizeof b, GRND_NONBLOCK) < 0)
@@ -309,7 +309,7 @@ status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worke
     if (opts->rdzv_id != NULL && !opts->standalone)
         TRY(copy_text("--rdzv-id", opts->rdzv_id, spec.run_id, sizeof spec.run_id));
     else if (spec.master_port == 0)
-        name_job(spec.run_id);
+        make_run_id(spec.run_id);
     if (opts->role != NULL)
         TRY(copy_text("--role", opts->role, spec.role, sizeof spec.role));
     *out = spec;
