@@ -84,7 +84,7 @@ status worker_logs_read(const options *opts, int nproc, worker_logs *out)
     return STATUS_OK;
 }
 
-/* A job's name as part of a file's. */
+/* A run id as part of a file's name. */
 static void safe_name(const char *run_id, char out[NAME_BYTES])
 {
     snprintf(out, NAME_BYTES, "%s", run_id);
