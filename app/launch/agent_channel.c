@@ -30,13 +30,13 @@ typedef struct message {
 typedef struct shared_state {
     /* The agent's. */
     int attempt;
-    bool reported; /* it has told how the attempt ended here */
-    int told;      /* the last attempt that it has called troubled; -1 */
+    bool reported;    /* it has told how the attempt ended here */
+    int told_trouble; /* the last attempt whose trouble it has told; -1 */
 
     /* The thread's. */
     bool joined, failed; /* `why` */
-    int trouble;         /* the last attempt that is known to be in trouble; -1 */
-    int decided;         /* the last one whose outcome is known; -1 */
+    int trouble_attempt; /* the last one that is known to be in trouble; -1 */
+    int outcome_attempt; /* the last one whose outcome is known; -1 */
     group_outcome outcome;
 
     message *first, **last; /* the agent appends, the thread removes */
@@ -62,27 +62,27 @@ struct agent_channel {
     int64_t heartbeat_ns;     /* when the next one is due */
 };
 
-/* The thread tells the agent what it knows: this attempt is in trouble; */
+/* The thread tells the agent that this attempt is in trouble. */
 static void set_trouble(agent_channel *channel)
 {
     pthread_mutex_lock(&channel->lock);
-    channel->shared.trouble = channel->attempt;
+    channel->shared.trouble_attempt = channel->attempt;
     pthread_mutex_unlock(&channel->lock);
     eventfd_write(channel->agent_fd, 1);
 }
 
-/* its outcome, which is handed over; */
+/* The thread tells the agent this attempt's outcome, and hands it over. */
 static void set_outcome(agent_channel *channel, const group_outcome *outcome)
 {
     pthread_mutex_lock(&channel->lock);
     group_outcome_free(&channel->shared.outcome);
     channel->shared.outcome = *outcome;
-    channel->shared.decided = channel->attempt;
+    channel->shared.outcome_attempt = channel->attempt;
     pthread_mutex_unlock(&channel->lock);
     eventfd_write(channel->agent_fd, 1);
 }
 
-/* nothing more will come, and this thread's message says why. */
+/* The thread tells the agent that nothing more will come. The thread's latest message says why. */
 static void set_failure(agent_channel *channel)
 {
     snprintf(channel->why, sizeof channel->why, "%s", status_text());
@@ -131,8 +131,8 @@ static status send_messages(agent_channel *channel)
     return STATUS_OK;
 }
 
-/* The first one on a connection also makes it an agent's: the store keeps those when it forgets the
- * workers' (store_server_keep). */
+/* The first one on a connection also makes it an agent's: store_server_forget() ends the workers'
+ * connections, and not those. */
 static status send_heartbeat(agent_channel *channel)
 {
     if (channel->heartbeat_ns != 0 && !clock_passed(channel->heartbeat_ns))
@@ -144,7 +144,7 @@ static status send_heartbeat(agent_channel *channel)
 static status look_for_trouble(agent_channel *channel)
 {
     bool there = false;
-    if (channel->shared.trouble == channel->attempt)
+    if (channel->shared.trouble_attempt == channel->attempt)
         return STATUS_OK;
     keys_text key = keys_make(channel->rdzv.prefix, KEYS_TROUBLE, channel->attempt);
     TRY(store_check(channel->client, key.text, &there));
@@ -156,7 +156,8 @@ static status look_for_trouble(agent_channel *channel)
 /* Node 0 hears the others and decides. It believes itself, not what the store holds. */
 static status coordinate(agent_channel *channel)
 {
-    bool known = channel->shared.trouble == channel->attempt, trouble = known, decided = false;
+    bool known = channel->shared.trouble_attempt == channel->attempt, trouble = known,
+         decided = false;
     group_outcome outcome;
     TRY(coordinator_hear(channel->coordinator, channel->client, channel->attempt, &trouble));
     if (trouble && !known)
@@ -172,7 +173,7 @@ static status look_for_outcome(agent_channel *channel)
 {
     char *text = NULL;
     group_outcome outcome;
-    if (!channel->reported || channel->shared.decided == channel->attempt)
+    if (!channel->reported || channel->shared.outcome_attempt == channel->attempt)
         return STATUS_OK;
     keys_text key = keys_make(channel->rdzv.prefix, KEYS_OUTCOME, channel->attempt);
     TRY(store_try_get(channel->client, key.text, &text));
@@ -307,8 +308,10 @@ status agent_channel_create(const worker_spec *spec, store_server *server, int p
     channel->rdzv =
         (agent_rendezvous){.spec = spec, .server = server, .port = port, .quit = &channel->quit};
     snprintf(channel->rdzv.prefix, sizeof channel->rdzv.prefix, "%s/", spec->run_id);
-    channel->shared =
-        (shared_state){.told = -1, .trouble = -1, .decided = -1, .last = &channel->shared.first};
+    channel->shared = (shared_state){.told_trouble = -1,
+                                     .trouble_attempt = -1,
+                                     .outcome_attempt = -1,
+                                     .last = &channel->shared.first};
     pthread_mutex_init(&channel->lock, NULL);
     channel->thread_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     channel->agent_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -339,8 +342,8 @@ agent_channel_snapshot agent_channel_look(agent_channel *channel)
     eventfd_read(channel->agent_fd, &woken);
     agent_channel_snapshot now = {.joined = s->joined,
                                   .failure = s->failed ? channel->why : NULL,
-                                  .in_trouble = s->trouble == s->attempt,
-                                  .has_outcome = s->decided == s->attempt};
+                                  .in_trouble = s->trouble_attempt == s->attempt,
+                                  .has_outcome = s->outcome_attempt == s->attempt};
     pthread_mutex_unlock(&channel->lock);
     if (now.joined)
         now.node_rank = channel->own.member;
@@ -359,9 +362,9 @@ void agent_channel_tell_trouble(agent_channel *channel)
 {
     char who[LEASE_WHO_BYTES], text[LEASE_WHO_BYTES + 32];
     shared_state *s = &channel->shared;
-    if (s->told == s->attempt)
+    if (s->told_trouble == s->attempt)
         return;
-    s->told = s->attempt;
+    s->told_trouble = s->attempt;
     agent_rendezvous_who(channel->rdzv.spec, who);
     snprintf(text, sizeof text, "node %d (%s)", channel->own.member, who);
     put(channel, keys_make(channel->rdzv.prefix, KEYS_TROUBLE, s->attempt), text);
@@ -404,7 +407,7 @@ group_outcome agent_channel_take_outcome(agent_channel *channel)
 static void say_goodbye(agent_channel *channel)
 {
     int64_t said = 0, deadline_ns = clock_deadline_ns(CHANNEL_GOODBYE_MS);
-    bool waits = channel->coordinator != NULL && channel->shared.decided >= 0;
+    bool waits = channel->coordinator != NULL && channel->shared.outcome_attempt >= 0;
     if (channel->client == NULL || !channel->shared.joined)
         return;
     int others = waits ? coordinator_count_living(channel->coordinator) - 1 : 0;
