@@ -57,7 +57,7 @@ static void expect_content(const char *path, const char *want)
     size_t size = 0;
     expect_ok(file_read(path, 1000, &text, &size));
     ck_assert_uint_eq(size, strlen(want));
-    ck_assert_str_eq(text, want); /* the zero behind the end, too */
+    ck_assert_str_eq(text, want); /* the zero after the end, too */
     free(text);
 }
 

@@ -93,8 +93,8 @@ static inline const char *nccl_lacks_backend(const char *name)
     return is_there ? NULL : status_text();
 }
 
-/* The GPUs under test, 0 where there are none: asked in a process of its own, as CUDA does not
- * survive a fork. */
+/* The GPUs under test, 0 if there are none: asked in a process of its own, as CUDA does not survive
+ * a fork. */
 static inline int nccl_count_gpus(void)
 {
     int how = 0, count = 0;

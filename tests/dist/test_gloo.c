@@ -1,4 +1,4 @@
-/* The gloo backend, through its module: what test_shm.c asks of shm. SKIP where the module is not
+/* The gloo backend, through its module: what test_shm.c asks of shm. SKIP if the module is not
  * built. */
 #include "base/clock.h"
 #include "base/module.h"

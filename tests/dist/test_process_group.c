@@ -1,5 +1,5 @@
-/* The front door: arguments, one rank, agreement on a backend, the rule of the broken group, order
- * of waits, times and the injected delay. */
+/* What stands before every backend: arguments, one rank, agreement on a backend, the rule of the
+ * broken group, order of waits, times and the injected delay. */
 #include "base/clock.h"
 #include "dist/store/store.h"
 #include "tests/support/facts.h"
@@ -217,7 +217,7 @@ START_TEST(waits_come_in_the_order_of_launch)
 }
 END_TEST
 
-/* Two works of 5 ms on a wire that carries one at a time, behind 8 ms of the caller's own: 10 ms of
+/* Two works of 5 ms on a wire that carries one at a time, after 8 ms of the caller's own: 10 ms of
  * communication, of which some 2 ms are left to wait for. */
 static status delayed(process_group *group, int rank, int world_size, void *arg)
 {

@@ -142,7 +142,7 @@ START_TEST(buckets_have_names)
     ck_assert_str_eq(text_at(lines, 0, "carries"), "bucket 0: b.bias");
     ck_assert_str_eq(text_at(lines, 1, "carries"), "bucket 1: a.bias, b.weight");
     ck_assert_str_eq(text_at(lines, 2, "carries"), "bucket 2: a.weight");
-    ck_assert_int_eq(number_at(lines, 0, "count"), 2); /* with the float behind the gradients */
+    ck_assert_int_eq(number_at(lines, 0, "count"), 2); /* with the float after the gradients */
     ck_assert_int_eq(number_at(lines, 1, "count"), 5);
     ck_assert(gradients[8] == 1);
     json_decref(lines);
@@ -343,7 +343,7 @@ static store *connect_to(store_server *server)
     return keys;
 }
 
-/* What is said of one rank: up to where the other is named, in whatever order they come. */
+/* What is said of one rank: up to the name of the other, in whatever order they come. */
 static void cut_out(const char *said, const char *who, const char *other, char *out)
 {
     const char *begin = strstr(said, who), *end = strstr(said, other);
@@ -353,7 +353,7 @@ static void cut_out(const char *said, const char *who, const char *other, char *
     out[length] = '\0';
 }
 
-/* With pages of this host, or only through the store, where rank 1 says the same of itself. */
+/* With pages of this host, or only through the store, in which rank 1 says the same of itself. */
 START_TEST(who_did_not_come_is_named)
 {
     const char *in = _i == 0 ? folder : NULL;

@@ -295,7 +295,7 @@ START_TEST(local_sockets_have_deadlines)
 }
 END_TEST
 
-/* Data, or two descriptors, where one descriptor is due: refused, and none is left open. */
+/* Data, or two descriptors, instead of one descriptor: refused, and none is left open. */
 START_TEST(refuses_what_is_no_descriptor)
 {
     char name[64];

@@ -101,7 +101,7 @@ static status expect_floats(device *dev, const float *data, size_t count, float 
     return STATUS_OK;
 }
 
-/* Device, host, device: what is launched behind a held work is held too, so that a rank whose host
+/* Device, host, device: what is launched after a held work is held too, so that a rank whose host
  * memory is ready at once keeps the order. */
 static status mixed_order(process_group *group, int rank, int world_size, void *arg)
 {
@@ -179,7 +179,7 @@ START_TEST(the_groups_own_memory_is_used)
 }
 END_TEST
 
-/* The wire is free for the first bucket once its data is out, whatever is enqueued behind it. */
+/* The wire is free for the first bucket once its data is out, whatever is enqueued after it. */
 static status delayed(process_group *group, int rank, int world_size, void *arg)
 {
     (void)rank;

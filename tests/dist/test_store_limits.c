@@ -127,7 +127,7 @@ static bool is_open(int fd)
 
 enum { APPENDS = 2000, LARGE = STORE_VALUE_BYTES - APPENDS };
 
-/* A large value under "k", and behind it requests that append next to nothing. */
+/* A large value under "k", and after it requests that append next to nothing. */
 static void send_appends(int fd, int n, uint8_t more)
 {
     uint8_t *bytes = calloc(1, 18 + LARGE + (size_t)n * 19), *at = bytes;

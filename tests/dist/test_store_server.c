@@ -174,7 +174,7 @@ START_TEST(many_greeted_connections_are_kept)
 }
 END_TEST
 
-/* An opcode and one u64 behind it. */
+/* An opcode and one u64 after it. */
 static void expect_refused(uint8_t opcode, uint64_t number)
 {
     uint8_t request[9] = {opcode};
@@ -192,7 +192,7 @@ START_TEST(promised_lengths_are_limited)
     expect_refused(STORE_ADD, STORE_KEY_BYTES + 1);
     expect_refused(STORE_WAIT, STORE_REQUEST_KEYS + 1);
     expect_refused(STORE_MULTI_SET, (uint64_t)1 << 63);
-    /* A value: behind SET and a key of one byte. */
+    /* A value: after SET and a key of one byte. */
     uint8_t request[1 + 9 + 8] = {STORE_SET, 1, [9] = 'k'};
     store_wire_put_u64(request + 10, STORE_VALUE_BYTES + 1);
     int fd = greeted_connection();
@@ -214,7 +214,7 @@ START_TEST(unknown_requests_are_closed)
 }
 END_TEST
 
-/* A GET alone, as no client of torch sends it, is answered when the key comes; what was sent behind
+/* A GET alone, as no client of torch sends it, is answered when the key comes; what was sent after
  * it waits its turn. */
 START_TEST(get_alone_waits)
 {
@@ -291,7 +291,7 @@ START_TEST(a_client_that_does_not_read_is_closed)
 }
 END_TEST
 
-/* What random bytes look like to the server behind a right greeting: mostly short requests, whose
+/* What random bytes look like to the server after a right greeting: mostly short requests, whose
  * lengths are small often enough to get somewhere. */
 static size_t random_request(unsigned *seed, uint8_t *out, size_t size_bytes)
 {

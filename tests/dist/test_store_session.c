@@ -236,7 +236,7 @@ START_TEST(a_wait_can_be_canceled)
     greet(1);
     put_u8(&r, STORE_WAIT), put_u64(&r, 1), put_text(&r, "x");
     ck_assert_int_eq(feed(0, r.bytes, r.size), STATUS_OK);
-    /* The cancellation alone overtakes; what is behind it comes behind it. */
+    /* The cancellation alone overtakes; what follows it is answered after it. */
     request more = {.size = 0};
     put_u8(&more, STORE_CANCEL_WAIT);
     put_u8(&more, STORE_GETNUMKEYS);

@@ -28,7 +28,7 @@ int64_t collective_data_reduced(reduce_op op, int world_size, size_t i);
 
 void collective_data_put(void *data, dtype type, size_t i, int64_t value);
 
-/* STATUS_INVALID where data[i] is not `want`. */
+/* STATUS_INVALID if data[i] is not `want`. */
 status collective_data_expect(const void *data, dtype type, size_t i, int64_t want,
                               const char *what);
 

@@ -14,7 +14,7 @@ typedef enum memory_kind {
     MEMORY_OUT_OF_PLACE, /* malloc, in != out */
     MEMORY_MIXED,        /* process_group_alloc on even ranks, malloc on odd ones */
     MEMORY_HOST_KINDS,
-    MEMORY_DEVICE = MEMORY_HOST_KINDS, /* the device's, where a rank has one, else malloc */
+    MEMORY_DEVICE = MEMORY_HOST_KINDS, /* the device's, if a rank has one, else malloc */
     MEMORY_DEVICE_OUT_OF_PLACE,
     MEMORY_KINDS,
 } memory_kind;
@@ -43,7 +43,7 @@ status collectives_traffic(process_group *group, int rank, int world_size, void 
 status collectives_barrier(process_group *group, int rank, int world_size, void *arg);
 
 /* More works under way than any backend keeps notes of; waited for in order. On the device's memory
- * where a rank has one. */
+ * if a rank has one. */
 status collectives_outstanding(process_group *group, int rank, int world_size, void *arg);
 
 /* Fractions: same bits on all ranks, and again; prescale has the bits of scaling first. Host memory

@@ -21,7 +21,7 @@ status deaths_in_all_reduce(process_group *group, int rank, int world_size, void
  * for the device. */
 status deaths_on_device(process_group *group, int rank, int world_size, void *arg);
 
-/* The same where the collectives are replayed from a graph. */
+/* The same with collectives that are replayed from a graph. */
 status deaths_in_graph(process_group *group, int rank, int world_size, void *arg);
 
 #endif

@@ -8,7 +8,7 @@
 /* For ranks_options. */
 status fake_accelerator_open(int rank, device **out);
 
-/* Aborts where memory is still pinned. */
+/* Aborts if memory is still pinned. */
 void fake_accelerator_close(device *dev);
 
 /* Enqueues data[i] = value for `count` floats: stands for a kernel. */

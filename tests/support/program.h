@@ -20,7 +20,7 @@ typedef struct program {
 /* Starts argv[0] with argv (NULL at the end), in its own process group. */
 program program_start(const char *const *argv);
 
-/* The same, after prepare(fd) in the new process; where that is not 0, it exits with 127. */
+/* The same, after prepare(fd) in the new process; if that is not 0, it exits with 127. */
 program program_start_after(const char *const *argv, int (*prepare)(int fd), int fd);
 
 /* Waits until it ends, at most timeout_s; then its process group is killed. */

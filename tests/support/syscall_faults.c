@@ -109,7 +109,7 @@ static const traced TRACED[] = {
 };
 enum { N_TRACED = sizeof TRACED / sizeof TRACED[0] };
 
-/* In the child: makes the filter and hands its listener over; -1 where it is not allowed. */
+/* In the child: makes the filter and hands its listener over; -1 if it is not allowed. */
 static int install_filter(int socket_fd)
 {
     struct sock_filter code[N_TRACED + 3];
@@ -135,7 +135,7 @@ static int install_filter(int socket_fd)
     return st == STATUS_OK ? 0 : -1;
 }
 
-/* A string of the process; "" where it cannot be read. */
+/* A string of the process; "" if it cannot be read. */
 static void read_string(unsigned pid, unsigned long long address, char *out, size_t size_bytes)
 {
     char name[32];
@@ -147,7 +147,7 @@ static void read_string(unsigned pid, unsigned long long address, char *out, siz
         close(fd);
 }
 
-/* The file behind a descriptor of the process; "" where it has none. */
+/* The file of a descriptor of the process; "" if it has none. */
 static void read_link(unsigned pid, int fd, char *out, size_t size_bytes)
 {
     char name[48];
@@ -180,7 +180,7 @@ static bool concerns(const traced *call, const struct seccomp_notif *asked, cons
     return false;
 }
 
-/* Counts the call, and says what becomes of it: false where its process is dead. */
+/* Counts the call, and says what becomes of it: false if its process is dead. */
 static bool decide(const struct seccomp_notif *asked, const syscall_fault *fault,
                    syscall_report *report, struct seccomp_notif_resp *answer)
 {

@@ -1,4 +1,4 @@
-/* A program whose n-th system call on the files of a folder fails, or is where it is killed.
+/* A program whose n-th system call on the files of a folder fails, or kills it.
  *
  * The kernel asks us about every such call (seccomp's user notifications), so nothing is missed,
  * whatever thread or process below the program makes it, and no debugger is needed. Counting up
@@ -19,7 +19,7 @@ typedef struct syscall_fault {
 } syscall_fault;
 
 typedef struct syscall_report {
-    int calls;     /* that counted; those behind the fault, too */
+    int calls;     /* that counted; those after the fault, too */
     bool hit;      /* the fault has come */
     char name[24]; /* of the call that it hit, */
     char path[96]; /* and its file, as far as it fits */

@@ -20,7 +20,7 @@
 
 enum { RANGES = 64 };
 
-/* glibc's own, behind the names that this library takes over. */
+/* glibc's own, under the names that this library takes over. */
 void *__libc_malloc(size_t size_bytes);
 void *__libc_calloc(size_t count, size_t size_bytes);
 void *__libc_realloc(void *memory, size_t size_bytes);
