@@ -81,17 +81,16 @@ tile_fn best_tile()
     return tile_plain;
 }
 
-/* `lines` rows of a (or columns of b), each `depth` long, into panels of `width` of them. */
-UNCHECKED void pack(const float *from, ptrdiff_t line, ptrdiff_t step, size_t lines, size_t depth,
-                    size_t width, float *to)
+/* The rows of `from` (lines, depth) into panels of `width` rows. */
+UNCHECKED void pack(matrix from, size_t lines, size_t depth, size_t width, float *to)
 {
     for (size_t first = 0; first < lines; first += width) {
         size_t present = std::min(width, lines - first);
-        const float *panel = from + static_cast<ptrdiff_t>(first) * line;
+        const float *panel = from.at + static_cast<ptrdiff_t>(first) * from.row;
         for (size_t p = 0; p < depth; p++, to += width) {
-            const float *at = panel + static_cast<ptrdiff_t>(p) * step;
+            const float *at = panel + static_cast<ptrdiff_t>(p) * from.col;
             for (size_t i = 0; i < width; i++)
-                to[i] = i < present ? at[static_cast<ptrdiff_t>(i) * line] : 0.0f;
+                to[i] = i < present ? at[static_cast<ptrdiff_t>(i) * from.row] : 0.0f;
         }
     }
 }
@@ -125,13 +124,13 @@ void multiply_add(size_t m, size_t n, size_t k, matrix a, matrix b, float *c)
     float sums[TILE_ROWS * TILE_COLS];
     for (size_t run = 0; run < k; run += RUN) {
         size_t depth = std::min<size_t>(RUN, k - run);
-        pack(a.at + static_cast<ptrdiff_t>(run) * a.col, a.row, a.col, m, depth, TILE_ROWS,
+        pack({a.at + static_cast<ptrdiff_t>(run) * a.col, a.row, a.col}, m, depth, TILE_ROWS,
              packed_a.get());
         for (size_t strip = 0; strip < n; strip += STRIP_COLS) {
             size_t cols = std::min<size_t>(STRIP_COLS, n - strip);
             const float *from =
                 b.at + static_cast<ptrdiff_t>(run) * b.row + static_cast<ptrdiff_t>(strip) * b.col;
-            pack(from, b.col, b.row, cols, depth, TILE_COLS, packed_b.get());
+            pack({from, b.col, b.row}, cols, depth, TILE_COLS, packed_b.get());
             for (size_t j = 0; j < cols; j += TILE_COLS)
                 for (size_t i = 0; i < m; i += TILE_ROWS) {
                     tile(depth, packed_a.get() + i * depth, packed_b.get() + j * depth, sums);
