@@ -1,5 +1,5 @@
-/* One decompressed copy for many processes: whole or absent, whoever dies, and done without where
- * there is no cache. */
+/* One decompressed copy for many processes: whole or absent, whichever process dies, and in memory
+ * if there is no cache. */
 #include "data/cache.h"
 
 #include "base/clock.h"

@@ -1,4 +1,4 @@
-/* The real MNIST, where $MNIST_DDP_DATA names it. */
+/* The real MNIST, if $MNIST_DDP_DATA names it. */
 #include "base/clock.h"
 #include "data/dataset.h"
 #include "tests/data/sandbox.h"

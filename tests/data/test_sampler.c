@@ -8,7 +8,7 @@
 
 /* The tables hold hashes of what torch.utils.data.DistributedSampler gives, by
  * tests/data/make_sampler_golden.py: FNV-1a over the indices as little-endian 32-bit words, of rank
- * 0, then rank 1, and so on. A cell of GRID goes on over drop_last false and true (where it leaves
+ * 0, then rank 1, and so on. A cell of GRID is over drop_last false and true (if that leaves
  * something), and in each over no shuffling and the five seeds. */
 static const uint64_t BASIS = 0xcbf29ce484222325u;
 

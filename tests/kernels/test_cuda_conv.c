@@ -322,8 +322,8 @@ static void check_bias_gradient(const bench *b, const data *d)
     free(got);
 }
 
-/* The pool behind a convolution sums what it passes down; but what changes that afterwards counts,
- * and so does dy that no pool has left. */
+/* The pool after a convolution sums the gradient that it writes. If that is overwritten later, or
+ * dy is not a pool's, dy itself is summed. */
 START_TEST(bias_gradient_comes_from_the_pool)
 {
     static const conv2d_shape shapes[] = {{8, 6, 10, 32, 3, .plain_input = false, .relu = false},
@@ -361,8 +361,8 @@ START_TEST(bias_gradient_comes_from_the_pool)
 }
 END_TEST
 
-/* The engine that cuDNN expects to be fastest is taken, also where it is compiled first; but not
- * only to add a bias. Engines that break a promise stand before it in the emulated heuristics. */
+/* The engine that cuDNN expects to be fastest is taken, even if it is compiled at run time; but not
+ * only to add a bias. Engines that must be refused come before it in the emulated heuristics. */
 START_TEST(heuristics_order_decides)
 {
     device *cuda = open_device("cuda", PRECISIONS[_i]);

@@ -1,4 +1,4 @@
-/* The cuda device's convolutions where something fails: no leak, and a message that says what. */
+/* The cuda device's convolutions if something fails: no leak, and a message that says what. */
 #include "tests/kernels/conv_bench.h"
 #include "tests/support/facts.h"
 

@@ -23,7 +23,7 @@ int main(void)
 #include <stdlib.h>
 #include <string.h>
 
-/* cuDNN tries what cuBLASLt can do, which leaks where it fails for lack of a GPU. */
+/* cuDNN calls cuBLASLt, which leaks if it fails for lack of a GPU. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {

@@ -195,7 +195,7 @@ static void check_layer(bench *cuda, bench *reference, const data *d)
     }
 }
 
-/* All batch sizes where the library refuses nothing, else some. */
+/* All batch sizes if the library refuses nothing, else some. */
 static void check_layers(device *cuda, device *reference, const linear_shape *shape, bool thorough)
 {
     int largest = shape->logits && thorough ? BATCH_MAX : 100;
@@ -254,8 +254,8 @@ START_TEST(refusals_are_noted)
 }
 END_TEST
 
-/* relu and dropout behind the product: what is dropped is the same, what stays the same but for
- * rounding. The last sizes have no whole block of 16, nor of what is one access. */
+/* relu and dropout after the matmul: the same elements are dropped, and the others are equal but
+ * for rounding. The last sizes are no multiple of a block of 16, nor of one access. */
 static void check_dropout(device *cuda, device *reference, const linear_shape *shape, int n,
                           const uint8_t *keep)
 {
@@ -339,8 +339,8 @@ static data make_data_without_zero(device *reference, const linear_shape *s, int
     return d;
 }
 
-/* Two layers in a row: the gradient that the upper one hands down counts where the lower one's relu
- * let its input through, by the library's mask (p = 0) or by the output itself (dropout). */
+/* Two layers in a row: the upper one's input gradient is masked by the lower one's relu, by the
+ * library's mask (p = 0) or by the output itself (dropout). */
 static void check_chain(device *cuda, device *reference, int n, int outputs, float p)
 {
     linear_shape lower = {.in_features = 48, .out_features = 136};

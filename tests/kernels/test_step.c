@@ -76,7 +76,7 @@ START_TEST(the_wish_to_stop_goes_where_it_leaves)
 }
 END_TEST
 
-/* An evaluation between two steps, even behind an overflow, changes nothing. */
+/* An evaluation between two steps, even after an overflow, changes nothing. */
 START_TEST(evaluation_keeps_the_scale)
 {
     step_state state = {0};

@@ -56,8 +56,8 @@ static bool put_line(const char *path, const char *line)
     return ok;
 }
 
-/* Enters a name space of its own in which `scratch` is a file system of `size_kib`; false where the
- * kernel does not let us. */
+/* Enters a mount namespace in which `scratch` is a file system of `size_kib`; false if the kernel
+ * does not allow it. */
 static bool mount_small(int size_kib)
 {
     char options[32], user[32], group[32];
@@ -107,7 +107,7 @@ START_TEST(killed_at_any_moment)
     mt19937_init(&generator, (uint64_t)clock_now_ns());
     int64_t started_ns = clock_now_ns();
     save(1);
-    /* A few saves long on this machine, so that kills fall before, into and behind them. */
+    /* A few saves long on this machine, so that kills come before, during and after them. */
     int64_t span_ms = SPAN_SAVES * ((clock_now_ns() - started_ns) / 1000000);
     if (span_ms < MIN_SPAN_MS)
         span_ms = MIN_SPAN_MS;

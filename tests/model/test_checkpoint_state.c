@@ -91,7 +91,7 @@ static const char *const EDITS[][6] = {
 };
 enum { N_EDITS = sizeof EDITS / sizeof EDITS[0] };
 
-/* Whichever version has written it, and even where the hash is right. */
+/* Whichever version has written it, and even if the hash is right. */
 START_TEST(state_is_checked)
 {
     char *whole = NULL;

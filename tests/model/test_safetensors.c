@@ -17,7 +17,7 @@ static void setup(void)
     snprintf(path, sizeof path, "%s/x.safetensors", scratch);
 }
 
-/* A file of `header` (its length in front) and `data_bytes` zeros behind it. */
+/* A file of the length of `header`, `header`, and `data_bytes` zeros. */
 static void write_raw(const char *header, size_t header_bytes, size_t data_bytes)
 {
     static const char zeros[4096];
