@@ -1,13 +1,29 @@
 /* What `mnist_ddp bench dp-vs-ddp` measures: every combination of modes, world sizes, models and
- * batch sizes that makes sense, each once. */
+ * batch sizes that makes sense, each once; and how the lists of flags are read, "1,2,4", "dp,ddp". */
 #ifndef MNIST_DDP_APP_BENCH_CASES_H
 #define MNIST_DDP_APP_BENCH_CASES_H
 
 #include "app/options/options.h"
 #include "app/train/strategy.h"
+#include "base/status.h"
 
 #include <jansson.h>
 #include <stdbool.h>
+
+enum { BENCH_LIST_MAX = 32 };
+
+typedef struct bench_list {
+    int values[BENCH_LIST_MAX]; /* each once, in the order of the flag */
+    int n;
+} bench_list;
+
+/* Reads whole numbers from 1 to `most`. STATUS_INVALID names the flag, the wrong entry and what is
+ * allowed. */
+status bench_list_numbers(const char *flag, const char *text, int most, bench_list *out);
+
+/* Read --modes and --models: strategy_kinds, model_kinds. STATUS_INVALID as above. */
+status bench_list_modes(const char *text, bench_list *out);
+status bench_list_models(const char *text, bench_list *out);
 
 typedef struct bench_case {
     bool torch; /* PyTorch's; else ours */

@@ -13,8 +13,8 @@
 
 enum { CHILD_TIMEOUT_MS = 3600 * 1000 };
 
-static const double PEER_ACCURACY =
-    0.85; /* under it a run has not learned: its speed is no one's */
+/* Below it a run has not learned, and its speed means nothing. */
+static const double PEER_ACCURACY = 0.85;
 
 /* A run of PyTorch that does not learn is not measured against. */
 static status check_peer(const bench_sample *s)
@@ -31,15 +31,11 @@ typedef struct target {
     bench_rows *rows;
 } target;
 
-static void name_case(void *ctx, int i, char out[BENCH_CASE_BYTES])
-{
-    bench_case_name(((target *)ctx)->rows->list[i].c, out);
-}
-
-static void make_command(void *ctx, int i, bench_words *out)
+static void make_command(void *ctx, int i, char name[BENCH_CASE_BYTES], bench_words *out)
 {
     target *t = ctx;
     bench_row *row = &t->rows->list[i];
+    bench_case_name(row->c, name);
     bench_commands_make(t->commands, row->c, out);
     bench_words_line(out, row->command, sizeof row->command);
 }
@@ -58,8 +54,9 @@ static status take_sample(void *ctx, int i, int repeat, const json_t *line,
     return STATUS_OK;
 }
 
-static void note_failure(void *ctx, int i)
+static void note_failure(void *ctx, int i, const char *name)
 {
+    (void)name;
     bench_row *row = &((target *)ctx)->rows->list[i];
     snprintf(row->failure, sizeof row->failure, "%s", status_text());
 }
@@ -67,8 +64,8 @@ static void note_failure(void *ctx, int i)
 status dp_vs_ddp_measure(const bench_commands *commands, bench_child *place, bench_rows *rows)
 {
     target t = {commands, rows};
-    return bench_measure(&(bench_measurement){rows->cases->count, rows->repeats, &t, name_case,
-                                              make_command, take_sample, note_failure},
+    return bench_measure(&(bench_measurement){rows->cases->count, rows->repeats, &t, make_command,
+                                              take_sample, note_failure},
                          place);
 }
 

@@ -62,39 +62,31 @@ status bench_sample_read(const json_t *line, int warmup, int global_batch, bench
     return STATUS_OK;
 }
 
-static status measure_one(const bench_measurement *m, bench_child *place, int i, int repeat,
-                          char figure[BENCH_FIGURE_BYTES])
-{
-    bench_words words;
-    json_t *line = NULL;
-    m->command(m->ctx, i, &words);
-    status st = bench_child_run(place, &words, &line);
-    if (st == STATUS_OK)
-        st = m->take(m->ctx, i, repeat, line, figure);
-    json_decref(line);
-    return st;
-}
-
 status bench_measure(const bench_measurement *m, bench_child *place)
 {
     char name[BENCH_CASE_BYTES], figure[BENCH_FIGURE_BYTES];
     int done = 0, all = m->cases * m->repeats, *failures = calloc((size_t)m->cases, sizeof(int));
     int64_t started_ns = clock_now_ns();
+    bench_words words;
     if (failures == NULL)
         return FAIL(STATUS_NO_MEMORY, "%d cases", m->cases);
     for (int repeat = 0; repeat < m->repeats; repeat++)
         for (int i = 0; i < m->cases && !bench_child_stopped(place); i++) {
             if (failures[i] >= GIVE_UP)
                 continue;
-            status st = measure_one(m, place, i, repeat, figure);
+            json_t *line = NULL;
+            m->command(m->ctx, i, name, &words);
+            status st = bench_child_run(place, &words, &line);
+            if (st == STATUS_OK)
+                st = m->take(m->ctx, i, repeat, line, figure);
+            json_decref(line);
             if (bench_child_stopped(place))
                 break;
-            m->name(m->ctx, i, name);
             if (st != STATUS_OK) {
                 bool gives_up = ++failures[i] >= GIVE_UP;
                 all -= gives_up ? m->repeats - repeat : 1;
                 LOG_W("%s: %s%s", name, status_text(), gives_up ? "; it is not tried again" : "");
-                m->failed(m->ctx, i);
+                m->failed(m->ctx, i, name);
                 continue;
             }
             failures[i] = 0;

@@ -35,12 +35,11 @@ enum { BENCH_FIGURE_BYTES = 64 };
 typedef struct bench_measurement {
     int cases, repeats;
     void *ctx;
-    void (*name)(void *ctx, int i, char out[BENCH_CASE_BYTES]);
-    void (*command)(void *ctx, int i, bench_words *out);
+    void (*command)(void *ctx, int i, char name[BENCH_CASE_BYTES], bench_words *out);
     /* The figures of one run, from its line; `figure`: what the progress says of them. */
     status (*take)(void *ctx, int i, int repeat, const json_t *line,
                    char figure[BENCH_FIGURE_BYTES]);
-    void (*failed)(void *ctx, int i); /* a run; status_text() says why */
+    void (*failed)(void *ctx, int i, const char *name); /* a run; status_text() says why */
 } bench_measurement;
 
 /* Runs the cases in turn, A B C A B C, so that a slow minute of the machine hits all. A case that

@@ -158,9 +158,8 @@ static status take_step(target *t, const scaling_run *run, const json_t *line, c
     return scaling_add(t->out, &sample, got.step_s);
 }
 
-static void name_run(void *ctx, int i, char out[BENCH_CASE_BYTES])
+static void name_run(const scaling_run *run, char out[BENCH_CASE_BYTES])
 {
-    const scaling_run *run = &((target *)ctx)->plan->runs[i];
     if (run->kind == COST_SAMPLE_ALL_REDUCE)
         snprintf(out, BENCH_CASE_BYTES, "all-reduce, %d ranks", run->ranks);
     else
@@ -170,13 +169,15 @@ static void name_run(void *ctx, int i, char out[BENCH_CASE_BYTES])
                  run->batch);
 }
 
-static void make_command(void *ctx, int i, bench_words *out)
+static void make_command(void *ctx, int i, char name[BENCH_CASE_BYTES], bench_words *out)
 {
     target *t = ctx;
-    if (t->plan->runs[i].kind == COST_SAMPLE_ALL_REDUCE)
-        make_all_reduce(t->opts, &t->plan->runs[i], out);
+    const scaling_run *run = &t->plan->runs[i];
+    name_run(run, name);
+    if (run->kind == COST_SAMPLE_ALL_REDUCE)
+        make_all_reduce(t->opts, run, out);
     else
-        make_step(&t->commands, &t->plan->runs[i], out);
+        make_step(&t->commands, run, out);
 }
 
 static status take_line(void *ctx, int i, int repeat, const json_t *line,
@@ -189,12 +190,10 @@ static status take_line(void *ctx, int i, int repeat, const json_t *line,
                                                : take_step(t, run, line, figure);
 }
 
-static void say_failed(void *ctx, int i)
+static void say_failed(void *ctx, int i, const char *name)
 {
-    target *t = ctx;
-    char name[BENCH_CASE_BYTES];
-    name_run(t, i, name);
-    report_say(t->document, REPORT_NOTES, "left out: %s: %s", name, status_text());
+    (void)i;
+    report_say(((target *)ctx)->document, REPORT_NOTES, "left out: %s: %s", name, status_text());
 }
 
 status scaling_measure(const options *opts, const scaling_plan *plan, bench_child *place,
@@ -203,7 +202,7 @@ status scaling_measure(const options *opts, const scaling_plan *plan, bench_chil
     target t = {.opts = opts, .plan = plan, .out = out, .document = document};
     TRY(bench_commands_init(opts, plan->gpus > 0, place->folder, &t.commands));
     t.commands.steps = plan->steps;
-    return bench_measure(&(bench_measurement){plan->n_runs, (int)plan->repeats, &t, name_run,
-                                              make_command, take_line, say_failed},
+    return bench_measure(&(bench_measurement){plan->n_runs, (int)plan->repeats, &t, make_command,
+                                              take_line, say_failed},
                          place);
 }

@@ -2,9 +2,9 @@
 #ifndef MNIST_DDP_APP_BENCH_SCALING_PLAN_H
 #define MNIST_DDP_APP_BENCH_SCALING_PLAN_H
 
+#include "app/bench/cases.h"
 #include "app/bench/cost_fit.h"
 #include "app/bench/cost_model.h"
-#include "app/bench/list.h"
 #include "app/options/options.h"
 #include "app/train/strategy.h"
 #include "model/network.h"
