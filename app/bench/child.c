@@ -88,20 +88,11 @@ static status copy_environment(char ***out)
     return STATUS_OK;
 }
 
-static status take_stops(stop_signals *out)
-{
-    sigset_t stops;
-    sigemptyset(&stops);
-    sigaddset(&stops, SIGINT);
-    sigaddset(&stops, SIGTERM);
-    sigaddset(&stops, SIGHUP);
-    return stop_signals_take(&stops, out);
-}
-
 status bench_child_open(int64_t timeout_ms, bench_child *out)
 {
     const char *tmp = getenv("TMPDIR");
     bench_child place = {.timeout_ms = timeout_ms};
+    sigset_t stops;
     int n = snprintf(place.folder, sizeof place.folder, "%s/mnist_ddp-bench-XXXXXX",
                      tmp != NULL ? tmp : "/tmp");
     if (n >= (int)sizeof place.folder)
@@ -110,7 +101,9 @@ status bench_child_open(int64_t timeout_ms, bench_child *out)
         return FAIL(STATUS_IO, "make a folder %s: %s", place.folder, strerror(errno));
     status st = copy_environment(&place.env);
     if (st == STATUS_OK)
-        st = take_stops(&place.signals);
+        st = stop_signals_parse("SIGINT,SIGTERM,SIGHUP", &stops);
+    if (st == STATUS_OK)
+        st = stop_signals_take(&stops, &place.signals);
     if (st == STATUS_OK)
         *out = place;
     else
