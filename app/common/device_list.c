@@ -1,5 +1,7 @@
 #include "app/common/device_list.h"
 
+#include "base/number.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,18 +19,17 @@ typedef struct device_list {
 static status parse_indices(const char *flag, const char *text, device_list *out)
 {
     for (const char *at = text;; at++) {
-        char *end = NULL;
-        long index = isdigit((unsigned char)*at) ? strtol(at, &end, 10) : -1;
-        if (index < 0 || index > MAX_INDEX || out->n == MAX_LISTED || (*end != ',' && *end != '\0'))
+        int index = 0;
+        if (!number_next(&at, 0, MAX_INDEX, &index) || out->n == MAX_LISTED ||
+            (*at != ',' && *at != '\0'))
             return FAIL(STATUS_INVALID, "%s=%.64s: expected GPUs by number, as in %s=0,3", flag,
                         text, flag);
         for (int i = 0; i < out->n; i++)
             if (out->index[i] == index)
-                return FAIL(STATUS_INVALID, "%s=%.64s names GPU %ld twice", flag, text, index);
-        out->index[out->n++] = (int)index;
-        if (*end == '\0')
+                return FAIL(STATUS_INVALID, "%s=%.64s names GPU %d twice", flag, text, index);
+        out->index[out->n++] = index;
+        if (*at == '\0')
             return STATUS_OK;
-        at = end;
     }
 }
 
