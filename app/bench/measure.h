@@ -35,6 +35,7 @@ enum { BENCH_FIGURE_BYTES = 64 };
 typedef struct bench_measurement {
     int cases, repeats;
     void *ctx;
+    /* The case's name, and the words of its command. */
     void (*command)(void *ctx, int i, char name[BENCH_CASE_BYTES], bench_words *out);
     /* The figures of one run, from its line; `figure`: what the progress says of them. */
     status (*take)(void *ctx, int i, int repeat, const json_t *line,

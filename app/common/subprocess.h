@@ -12,9 +12,9 @@ typedef struct subprocess {
     char *const *env;   /* NULL-ended; NULL: as here */
     const char *folder; /* where it runs; NULL: here */
     int64_t timeout_ms; /* after it the program is killed */
-    stop_signals
-        *signals; /* that stop it; NULL: SIGINT, SIGTERM and SIGHUP if they are blocked here;
-                              they stay pending */
+    /* Those that stop it. NULL: SIGINT, SIGTERM and SIGHUP if they are blocked here; they stay
+     * pending. */
+    stop_signals *signals;
 } subprocess;
 
 /* Of what a program writes to stdout and to stderr, the end is kept. */
