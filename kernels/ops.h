@@ -1,7 +1,7 @@
 /* The table of operations that a device implements.
  *
  * The type of a row, such as conv2d_forward_op, stands first, with the contract. Each device
- * declares its functions by these types.
+ * declares its functions by these types; those of accelerators alone stand in cuda/cuda_ops.h.
  *
  * Dimension letters: N batch, C channels or classes, H, W, I in-features, O out-features, K kernel
  * side. All arrays are in device memory unless said otherwise, all tensors float32. Activations and

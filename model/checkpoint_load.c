@@ -30,7 +30,7 @@ static status model_file(const char *path, char *out)
     return STATUS_OK;
 }
 
-/* How many of a model's weights the file has; 0 if it is not most of them. */
+/* How many of a model's weights the file has; 0 if it is less than half of them. */
 static size_t weights_found(const safetensors *file, model_kind kind)
 {
     char name[NAME_BYTES];
@@ -43,7 +43,19 @@ static size_t weights_found(const safetensors *file, model_kind kind)
         weights++;
         found += safetensors_lookup(file, name) != NULL;
     }
-    return found * 2 > weights ? found : 0;
+    return found * 2 >= weights ? found : 0;
+}
+
+/* Appends " mlp (fc1 fc2 fc3)" to this thread's text. */
+static void append_layers(model_kind kind)
+{
+    size_t n, weights = 0;
+    const layer_spec *layers = model_kind_layers(kind, &n);
+    status_append(" %s", model_kind_name(kind));
+    for (size_t i = 0; i < n; i++)
+        if (layers[i].name != NULL)
+            status_append("%s%s", weights++ == 0 ? " (" : " ", layers[i].name);
+    status_append(")");
 }
 
 /* The model of which the file has the most weights. One that is missing is named when it is read.
@@ -58,9 +70,13 @@ static status kind_of(const safetensors *file, model_kind *out)
             *out = (model_kind)kind;
         }
     }
-    return most > 0 ? STATUS_OK
-                    : FAIL(STATUS_INVALID, "%s: not the tensors of any model (there are: %s)",
-                           safetensors_path(file), model_kind_list);
+    if (most > 0)
+        return STATUS_OK;
+    status st = FAIL(STATUS_INVALID,
+                     "%s: not the tensors of any model; there are:", safetensors_path(file));
+    for (int kind = 0; kind < MODEL_COUNT; kind++)
+        append_layers((model_kind)kind);
+    return st;
 }
 
 status checkpoint_model_kind(const char *path, model_kind *out)
@@ -190,7 +206,7 @@ status checkpoint_find(const char *run_dir, int64_t before, bool *found, checkpo
     return STATUS_OK;
 }
 
-/* Reads the parameters into host memory. An error of another model's file also says whose it is. */
+/* Reads the parameters into host memory. An error also says which model the file was taken for. */
 static status read_model(const safetensors *file, network *net, float *host)
 {
     checkpoint_arenas model = {1, {""}, {network_parameters(net)}};
@@ -200,11 +216,14 @@ static status read_model(const safetensors *file, network *net, float *host)
     if (st == STATUS_OK)
         return STATUS_OK;
     status_keep(&why);
-    bool other = kind_of(file, &kind) == STATUS_OK && kind != network_kind(net);
+    bool known = kind_of(file, &kind) == STATUS_OK;
     status_restore(&why);
-    return other ? status_context(st, "not this model (the file's tensors are a %s's)",
-                                  model_kind_name(kind))
-                 : st;
+    if (!known)
+        return st;
+    return kind == network_kind(net)
+               ? status_context(st, "taken for a %s", model_kind_name(kind))
+               : status_context(st, "not this model (the file's tensors are a %s's)",
+                                model_kind_name(kind));
 }
 
 status checkpoint_load_model(const char *path, network *net)

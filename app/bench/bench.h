@@ -8,8 +8,8 @@
 
 #include <jansson.h>
 
-/* Measures; opts->benchmark says what. Returns the exit code, and has said why on stderr if it is not
- * 0. `argc`, `argv`: the whole command line, for the record. */
+/* Measures; opts->benchmark says what. Returns the exit code, and has said why on stderr if it is
+ * not 0. `argc`, `argv`: the whole command line, for the record. */
 int bench_command(const options *opts, int argc, char **argv);
 
 /* The same, of one benchmark. */

@@ -1,5 +1,6 @@
 /* What `mnist_ddp bench dp-vs-ddp` measures: every combination of modes, world sizes, models and
- * batch sizes that makes sense, each once; and how the lists of flags are read, "1,2,4", "dp,ddp". */
+ * batch sizes that makes sense, each once; and how the lists of flags are read, "1,2,4",
+ * "dp,ddp". */
 #ifndef MNIST_DDP_APP_BENCH_CASES_H
 #define MNIST_DDP_APP_BENCH_CASES_H
 

@@ -82,8 +82,8 @@ static void add_sample(equations *e, const double row[MOST_TERMS], double known_
 }
 
 /* Solves for the terms that are `used`; the others become 0. By Gauss-Jordan elimination of the
- * matrix with a diagonal of ones. A term that the samples do not tell from those before it is 0, too:
- * the ones before it carry its cost. */
+ * matrix with a diagonal of ones. A term that the samples do not tell from those before it is 0,
+ * too: the ones before it carry its cost. */
 static void solve(const equations *e, const bool used[MOST_TERMS], double out[MOST_TERMS])
 {
     static const double told_apart = 1e-9;

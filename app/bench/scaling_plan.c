@@ -158,8 +158,8 @@ bool scaling_plan_holds_out(const scaling_plan *plan, int ranks)
     return false;
 }
 
-/* Bytes of the bucket that DDP fills last, by default: from the last layer on, the first is closed at
- * 1 MiB, the others at 25. */
+/* Bytes of the bucket that DDP fills last, by default: from the last layer on, the first is closed
+ * at 1 MiB, the others at 25. */
 static double last_bucket_bytes(model_kind model)
 {
     size_t n, bytes = 0, cap = 1 * MIB;

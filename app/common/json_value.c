@@ -91,11 +91,13 @@ status json_value_parse(const char *text, size_t max_bytes, json_t **out)
     json_error_t error;
     size_t size_bytes = strlen(text);
     if (size_bytes > max_bytes)
-        return FAIL(STATUS_PEER, "another launcher sent nonsense: %zu bytes, at most %zu are taken",
+        return FAIL(STATUS_PEER,
+                    "another launcher's message makes no sense: %zu bytes, at most %zu are taken",
                     size_bytes, max_bytes);
     *out = json_text_parse(text, size_bytes, JSON_REJECT_DUPLICATES, &error);
-    return *out != NULL ? STATUS_OK
-                        : FAIL(STATUS_PEER, "another launcher sent nonsense: %s", error.text);
+    return *out != NULL
+               ? STATUS_OK
+               : FAIL(STATUS_PEER, "another launcher's message makes no sense: %s", error.text);
 }
 
 json_t *json_value_rounded(double value, int decimals)

@@ -20,7 +20,7 @@ status json_value_integer(const json_t *object, const char *key, int low, int hi
 /* Copies a string, cut to fit; "" if it is missing. STATUS_PEER if it is something else. */
 status json_value_copy(const json_t *object, const char *key, char *out, size_t size_bytes);
 
-/* A string, to be freed with free(); "" if it is missing. */
+/* A string, to be freed with free(); "" if it is missing or something else. */
 status json_value_duplicate(const json_t *object, const char *key, char **out);
 
 /* One line, to be freed with free(); the object is freed. */

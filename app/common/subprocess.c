@@ -95,7 +95,7 @@ static int watch_stops(const stop_signals *signals)
 {
     sigset_t watched, blocked;
     if (signals != NULL)
-        return fcntl(signals->fd, F_DUPFD_CLOEXEC, 0);
+        return signals->fd > 0 ? fcntl(signals->fd, F_DUPFD_CLOEXEC, 0) : -1;
     sigemptyset(&watched);
     sigaddset(&watched, SIGINT);
     sigaddset(&watched, SIGTERM);

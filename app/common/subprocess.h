@@ -22,10 +22,12 @@ enum { SUBPROCESS_KEPT_BYTES = 256 << 10 };
 
 /* Runs the program in a process group of its own, with no signal blocked; its stdin is empty.
  * *out: the end of its stdout, the caller's to free. STATUS_PEER if it ended with another exit code
- * than 0 or by a signal, STATUS_TIMEOUT if it was killed, STATUS_IO if it did not start. The message
- * has the last line of its stderr, fit for a terminal (base/printable.h).
+ * than 0 or by a signal, STATUS_TIMEOUT if it was killed, STATUS_IO if it did not start. The
+ * message has the last line of its stderr, fit for a terminal (base/printable.h).
  * A stop is passed on as SIGTERM. 10 s later, or after a second one, the program is killed:
- * STATUS_TIMEOUT, and signals->first is set. Nothing of the process group outlives the call. */
+ * STATUS_TIMEOUT, and signals->first is set; without signals of the caller's only the time kills.
+ * Nothing of the process group outlives the call. What left the group gets SIGPIPE, or EPIPE, if it
+ * writes to the program's stdout or stderr after that. */
 status subprocess_run(const subprocess *program, char **out);
 
 #endif

@@ -35,6 +35,7 @@ typedef struct shared_state {
 
     /* The thread's. */
     bool joined, failed; /* `why` */
+    bool finished;       /* it touches the channel no more */
     int trouble_attempt; /* the last one that is known to be in trouble; -1 */
     int outcome_attempt; /* the last one whose outcome is known; -1 */
     group_outcome outcome;
@@ -262,15 +263,14 @@ static void serve(agent_channel *channel)
         LOG_D("last words to the other nodes: %s", status_text());
 }
 
-static void *run(void *arg)
+static void join_and_serve(agent_channel *channel)
 {
-    agent_channel *channel = arg;
     status st = agent_rendezvous_join(&channel->rdzv, &channel->client, &channel->own);
     if (st == STATUS_OK && channel->own.member == 0)
         st = coordinator_create(&channel->rdzv, &channel->coordinator);
     if (st != STATUS_OK) {
         set_failure(channel);
-        return NULL;
+        return;
     }
     if (atomic_load(&channel->quit)) /* too late not to join: it leaves again, in order */
         agent_channel_tell_report(channel, &(node_report){.state = AGENT_BROKEN});
@@ -279,6 +279,16 @@ static void *run(void *arg)
     pthread_mutex_unlock(&channel->lock);
     eventfd_write(channel->agent_fd, 1);
     serve(channel);
+}
+
+static void *run(void *arg)
+{
+    agent_channel *channel = arg;
+    join_and_serve(channel);
+    pthread_mutex_lock(&channel->lock);
+    channel->shared.finished = true;
+    eventfd_write(channel->agent_fd, 1);
+    pthread_mutex_unlock(&channel->lock);
     return NULL;
 }
 
@@ -421,16 +431,32 @@ static void say_goodbye(agent_channel *channel)
         LOG_D("goodbye to the other nodes: %s", status_text());
 }
 
+/* Waits QUIT_MS at most for the thread's end. */
+static bool join_thread(agent_channel *channel)
+{
+    int64_t deadline_ns = clock_deadline_ns(QUIT_MS);
+    struct pollfd wake = {.fd = channel->agent_fd, .events = POLLIN};
+    eventfd_t count;
+    for (;;) {
+        pthread_mutex_lock(&channel->lock);
+        bool finished = channel->shared.finished;
+        pthread_mutex_unlock(&channel->lock);
+        if (finished)
+            return pthread_join(channel->thread, NULL) == 0;
+        if (clock_passed(deadline_ns))
+            return false;
+        poll(&wake, 1, clock_remaining_ms(deadline_ns));
+        eventfd_read(channel->agent_fd, &count);
+    }
+}
+
 bool agent_channel_destroy(agent_channel *channel)
 {
     if (channel == NULL)
         return true;
-    struct timespec until;
     atomic_store(&channel->quit, true);
     eventfd_write(channel->thread_fd, 1);
-    clock_gettime(CLOCK_MONOTONIC, &until); /* the clock on the wall may be set meanwhile */
-    until.tv_sec += QUIT_MS / 1000;
-    if (pthread_clockjoin_np(channel->thread, NULL, CLOCK_MONOTONIC, &until) != 0) {
+    if (!join_thread(channel)) {
         pthread_detach(channel->thread); /* it waits for a name or a dead host; the process ends */
         return false;
     }

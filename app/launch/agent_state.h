@@ -1,4 +1,5 @@
-/* The states of an agent, as agent.h draws them. An agent also reports the last one to the others. */
+/* The states of an agent, as agent.h draws them. An agent also reports the last one to the
+ * others. */
 #ifndef MNIST_DDP_APP_LAUNCH_AGENT_STATE_H
 #define MNIST_DDP_APP_LAUNCH_AGENT_STATE_H
 

@@ -123,7 +123,8 @@ static status read_object(const json_t *object, int nproc, node_report *out)
     if ((cause != NULL) != (out->state == AGENT_FAILED))
         return FAIL(STATUS_PEER, "another launcher's report does not say who failed");
     if (cause != NULL && out->cause.rank / nproc != out->node)
-        return FAIL(STATUS_PEER, "another launcher sent nonsense: rank %d is not its own",
+        return FAIL(STATUS_PEER,
+                    "another launcher's message makes no sense: rank %d is not its own",
                     out->cause.rank);
     if (out->state == AGENT_SIGNALED && out->signal == 0)
         return FAIL(STATUS_PEER, "another launcher's report does not say by which signal it ended");

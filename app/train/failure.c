@@ -76,7 +76,8 @@ static bool concerns_others(const rank_context *rank)
            process_group_check(rank->group) != STATUS_OK;
 }
 
-/* Adds to this thread's failure which rank the others waited for; its place in the sources stays. */
+/* Adds to this thread's failure which rank the others waited for. Its place in the sources stays.
+ */
 static void name_others(const rank_context *rank, status st)
 {
     status_kept kept;

@@ -56,8 +56,8 @@ const char *rank_context_dump_folder(void);
 
 /* Opens all that training needs: data, rendezvous, process group, device, network, optimizer,
  * loader and strategy; blocks until all ranks have joined. Parameters are rank 0's on all ranks.
- * `stuck` gets the rank_context. On failure *exit_code says what kind (app/common/exit_codes.h), and what
- * is open is to be closed. `out` stays where it is. */
+ * `stuck` gets the rank_context. On failure *exit_code says what kind (app/common/exit_codes.h),
+ * and what is open is to be closed. `out` stays where it is. */
 status rank_context_open(const options *opts, const rendezvous_place *place,
                          void (*stuck)(void *rank, status st), rank_context *out, int *exit_code);
 

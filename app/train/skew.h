@@ -1,6 +1,7 @@
 /* Of the time that a rank waits for others' data, how much passed before the last of them had come?
  *
- * Every rank notes when it comes to each collective. The ranks of a host share a clock, so the
+ * Every rank notes when each wait for the others begins and ends: a step of DDP has one, whatever
+ * the number of its all-reduces. The ranks of a host share a clock, so the
  * latest arrival, exchanged once per epoch outside the timed part, parts skew from transfer. */
 #ifndef MNIST_DDP_APP_TRAIN_SKEW_H
 #define MNIST_DDP_APP_TRAIN_SKEW_H
@@ -10,28 +11,28 @@
 
 #include <stdbool.h>
 
-typedef struct skew_collective {
+typedef struct skew_wait {
     moment phase; /* whose time it is */
     int64_t came_ns, left_ns;
-} skew_collective;
+} skew_wait;
 
 typedef struct skew {
     bool known; /* false: nothing is noted, and waiting cannot be told from transfer */
-    skew_collective *collectives;
+    skew_wait *waits;
     int64_t *latest; /* arrivals */
     int n, room;
 } skew;
 
-/* For at most `collectives` per epoch. Noted if all ranks can and share a host; `can`: this
+/* For at most so many `waits` per epoch. Noted if all ranks can and share a host; `can`: this
  * rank's host does the waiting. All ranks call it. A zeroed skew notes nothing. */
-status skew_open(process_group *group, bool can, int collectives, skew *out);
+status skew_open(process_group *group, bool can, int waits, skew *out);
 void skew_close(skew *s);
 
-/* The rank came to a collective at came_ns and left it at left_ns. */
+/* The rank began to wait at came_ns and went on at left_ns. */
 void skew_note(skew *s, moment phase, int64_t came_ns, int64_t left_ns);
 
 /* At an epoch's end: moves the waiting from the other phases of `ns` (N_PHASES) to MOMENT_WAITING,
- * and forgets the collectives. All ranks call it. */
+ * and forgets the waits. All ranks call it. */
 status skew_settle(skew *s, process_group *group, int64_t *ns);
 
 #endif

@@ -7,8 +7,8 @@
  *   ps      processes; rank 0 adds gradients up and sends parameters back (a parameter server)
  *   single  one process, the whole batch
  *
- * A strategy is a file that fills in the table of strategy_ops.h. Others use
- * it through these functions.
+ * A strategy is a file that fills in the table of strategy_ops.h. Others use it through these
+ * functions.
  */
 #ifndef MNIST_DDP_APP_TRAIN_STRATEGY_H
 #define MNIST_DDP_APP_TRAIN_STRATEGY_H

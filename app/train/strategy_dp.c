@@ -165,8 +165,8 @@ static status start_threads(replicas *all)
     return STATUS_OK;
 }
 
-/* All replicas do it at once; the master, which is one of them, here. Of two failures that one counts
- * which is not only about the other. */
+/* All replicas do it at once; the master, which is one of them, here. Of two failures, the one
+ * counts that is not only about the other. */
 static status do_with_all(replicas *all, task_kind kind, status (*fn)(replica *))
 {
     task what = {.kind = kind};

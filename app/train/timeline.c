@@ -26,9 +26,9 @@ status timeline_time_stream(timeline *t)
     return STATUS_OK;
 }
 
-status timeline_measure_waiting(timeline *t, process_group *group, int collectives)
+status timeline_measure_waiting(timeline *t, process_group *group, int waits)
 {
-    return skew_open(group, t->clock == TIMELINE_OF_HOST, collectives, &t->skew);
+    return skew_open(group, t->clock == TIMELINE_OF_HOST, waits, &t->skew);
 }
 
 /* By the host's clock the moment so far ends, and `next` begins. */

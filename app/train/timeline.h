@@ -1,5 +1,5 @@
-/* What a rank does when: it enters each moment (dist/health/moment.h) here, once, and
- * from here it goes to:
+/* What a rank does when: it enters each moment (dist/health/moment.h) here, once, and from here it
+ * goes to:
  *
  *   the times in result.json   by the host's clock, or by timers on an accelerator's stream
  *   the trace                  a span per moment, of the host and of the stream
@@ -51,8 +51,8 @@ void timeline_close(timeline *t);
 status timeline_time_stream(timeline *t);
 
 /* Waiting for other ranks is told from transfers, if that can be known, in epochs of at most
- * `collectives` moments at which all ranks meet. All ranks call it. */
-status timeline_measure_waiting(timeline *t, process_group *group, int collectives);
+ * `waits` moments at which all ranks meet. All ranks call it. */
+status timeline_measure_waiting(timeline *t, process_group *group, int waits);
 
 /* The rank goes on to `m`. STATUS_DEVICE if the stream's time cannot be told. */
 status timeline_enter(timeline *t, moment m);

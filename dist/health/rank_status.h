@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 typedef struct rank_status rank_status;
-struct collective; /* dist/collective/process_group_ops.h */
+struct collective; /* dist/collective/collective.h */
 
 typedef struct rank_status_options {
     const char *folder; /* made if missing; NULL: nobody else reads the page */

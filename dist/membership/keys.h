@@ -19,7 +19,7 @@
  *   record/<m>     what it says of itself              it
  *   came           counts those who have come          each
  *   outcome        "ok <text>" or "no <status> <why>"  the first one who knows, for good
- *   heard          counts who has read a "no"          each
+ *   heard          counts who has read a "no"          each that has come
  *
  *   pg/created/<rank>  counts the groups that the rank has created: the last one is its <g>
  *   id                 under pg/<g>/nccl/: NCCL's unique id, by rank 0

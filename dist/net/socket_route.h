@@ -6,8 +6,9 @@
 
 enum { SOCKET_ROUTE_BYTES = 128, SOCKET_ROUTE_NUMBER_BYTES = 80 };
 
-/* The address from which this host talks to `host`, "192.168.0.5". STATUS_UNKNOWN_HOST, or STATUS_IO
- * if there is no route. Sends nothing, but may look the name up. `out` is set only on success. */
+/* The address from which this host talks to `host`, "192.168.0.5". STATUS_UNKNOWN_HOST;
+ * STATUS_IO if there is no route; STATUS_NO_MEMORY, also if no descriptor is left. Sends nothing,
+ * but may look the name up. `out` is set only on success. */
 status socket_route_source(const char *host, char out[SOCKET_ROUTE_NUMBER_BYTES]);
 
 /* "eth0 (192.168.0.5)": the interface and address from which this host talks to `host`; "" if there

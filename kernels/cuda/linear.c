@@ -1,6 +1,7 @@
-/* Linear layers: three matmuls of cuBLASLt each. Bias, relu and bias gradient are in their epilogues
- * if the library has such kernels, else kernels of our own after them. Row-major (rows, columns) is the
- * library's column-major (columns x rows), so y = x W^T is Y (O x N) = W^T (I x O)^T X (I x N). */
+/* Linear layers: three matmuls of cuBLASLt each. Bias, relu and bias gradient are in their
+ * epilogues if the library has such kernels, else kernels of our own after them. Row-major (rows,
+ * columns) is the library's column-major (columns x rows), so y = x W^T is Y (O x N) = W^T (I x
+ * O)^T X (I x N). */
 #include "base/memory.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/linear_epilogue.h"

@@ -106,8 +106,7 @@ static __device__ bool block_is_last(const weights_job &job, unsigned chunk)
 }
 
 /* One column's sums over this warp's rows of the tile, per output; `from` is the column's first
- * element. Some rows are prefetched:
- * their latencies overlap. */
+ * element. Some rows are prefetched: their latencies overlap. */
 constexpr int AHEAD = 4;
 
 template <typename T>

@@ -1,6 +1,6 @@
-/* Linear layers of few outputs, O <= SKINNY_OUTPUTS: too little work for the library's kernels, which
- * have larger tiles. The weights are read in float32 in every precision; activations and their
- * gradients are of the device's type of activations. Sums are in a fixed order. */
+/* Linear layers of few outputs, O <= SKINNY_OUTPUTS: too little work for the library's kernels,
+ * which have larger tiles. The weights are read in float32 in every precision; activations and
+ * their gradients are of the device's type of activations. Sums are in a fixed order. */
 #ifndef MNIST_DDP_KERNELS_CUDA_SKINNY_LINEAR_H
 #define MNIST_DDP_KERNELS_CUDA_SKINNY_LINEAR_H
 

@@ -80,7 +80,7 @@ START_TEST(nonsense_is_refused)
 }
 END_TEST
 
-START_TEST(a_fault_is_for_one_rank_and_generation)
+START_TEST(a_fault_is_for_one_rank_and_attempt)
 {
     inject what = {INJECT_KILL, 1, 5, 0, 2}, same = what;
     ck_assert_int_eq(fault_aim(&same, 1, 2, 2), STATUS_OK);
@@ -269,7 +269,7 @@ static void add_other_tests(Suite *suite, TCase *runs)
     TCase *words = suite_case(suite, "words", 10);
     tcase_add_loop_test(words, faults_are_read, 0, N_GOOD);
     tcase_add_loop_test(words, nonsense_is_refused, 0, N_BAD);
-    tcase_add_test(words, a_fault_is_for_one_rank_and_generation);
+    tcase_add_test(words, a_fault_is_for_one_rank_and_attempt);
     tcase_add_test(runs, dropped_connections_do_not_end_shm);
     tcase_add_test(runs, an_order_that_repeats_is_seen);
     tcase_add_test(runs, a_worker_leaves_error_json);

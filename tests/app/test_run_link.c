@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 
 enum { PUMP_BYTES = 65536 };
@@ -27,13 +28,13 @@ static program start_at(const char *address, int port, int node, const char *fla
     return run_command_start(all, script);
 }
 
-/* Between node 1 and the store: breaks the connection once, where `word` goes by, before or behind
+/* Between node 1 and the store: breaks the connection once, where `word` goes by, before or after
  * it. */
 typedef struct breaker {
     int listener, port;
     const char *word;
     bool deliver; /* the word gets there, and its answer does not come back */
-    bool done;
+    atomic_bool done;
 } breaker;
 
 static int connect_to(int port)
