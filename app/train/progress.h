@@ -37,7 +37,7 @@ typedef struct step_line {
     int batch_n;      /* of the last batch */
 } step_line;
 
-/* `loss` is the mean of the last batch. */
+/* `loss` is rank 0's own: the mean of its last batch. */
 void progress_step(progress *p, const step_line *line, double loss);
 
 void progress_epoch_start(progress *p);

@@ -8,7 +8,7 @@
  *   single  one process, the whole batch
  *
  * A strategy is a file that fills in the table of strategy_ops.h. Others use it through these
- * functions.
+ * functions. CONTRIBUTING.md lists what a new one takes.
  */
 #ifndef MNIST_DDP_APP_TRAIN_STRATEGY_H
 #define MNIST_DDP_APP_TRAIN_STRATEGY_H
@@ -61,18 +61,20 @@ status strategy_check(const options *opts, int world_size);
  * would be too many. */
 status strategy_replicas(const options *opts, int *out);
 
-/* Network, optimizer and loader of the rank are open, and stay so until the close. Blocks until all
- * replicas, if it has any, are ready. */
+/* Network, optimizer and loader of the rank are open, and stay so until the close. Its process
+ * group is open too, and is destroyed before the close. Blocks until all replicas, if it has any,
+ * are ready. */
 status strategy_open(const options *opts, struct rank_context *rank, strategy **out);
 void strategy_close(strategy *s); /* accepts NULL */
 
 /* The step with this plan begins: the rank's own device knows. */
 void strategy_begin_step(strategy *s, const step_plan *plan);
 
-/* One batch of a step. */
+/* One batch of a step. `first`: gradients are set; those of the step's further batches are added to
+ * them. `last`: after its backward the rank's gradients of the step are complete. */
 typedef struct step_batch {
     batch in;
-    bool first, last; /* of the step: gradients are set, else added to; they are complete then */
+    bool first, last;
 } step_batch;
 
 /* Forward and backward of the batch. */

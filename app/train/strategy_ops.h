@@ -1,7 +1,12 @@
 /* What a strategy implements; others include strategy.h.
  *
- * `rank` is the rank that trains, `self` what open has made. A new strategy is a file with its
- * table, a line in strategy.c and a word in the option table.
+ * `rank` is the rank that trains, `self` what open has made. CONTRIBUTING.md lists what a new
+ * strategy takes.
+ *
+ * If steps are replayed as graphs (can_be_captured, step_graphs.h), forward_backward, synchronize
+ * and optimizer_step are called only in the first two steps of a number of samples: to warm up, and
+ * to be recorded. A replay repeats what they have enqueued on the device, and nothing else.
+ * begin_step is called before every step.
  */
 #ifndef MNIST_DDP_APP_TRAIN_STRATEGY_OPS_H
 #define MNIST_DDP_APP_TRAIN_STRATEGY_OPS_H
@@ -16,8 +21,11 @@ typedef struct strategy_ops {
     status (*check)(const options *opts, int world_size);
     status (*replicas)(const options *opts, int *out); /* NULL: 1 */
 
-    status (*open)(rank_context *rank, void **self); /* NULL: it has no state */
-    void (*close)(void *self);                       /* self may be NULL */
+    /* NULL: it has no state. After a failure it holds nothing, and close is not called. */
+    status (*open)(rank_context *rank, void **self);
+    /* The rank's process group is destroyed, and with it process_group_alloc's memory. self may be
+     * NULL. */
+    void (*close)(void *self);
 
     void (*begin_step)(rank_context *rank, void *self, const step_plan *plan); /* NULL: nothing */
     status (*forward_backward)(rank_context *rank, void *self, const step_batch *b);

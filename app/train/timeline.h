@@ -61,8 +61,9 @@ status timeline_enter(timeline *t, moment m);
 void timeline_begin_epoch(timeline *t, int64_t epoch);
 void timeline_end_epoch(timeline *t);
 
-/* From now on time is counted: as MOMENT_LOAD by the host's clock, while it prepares the epoch;
- * from timeline_begin_steps on an accelerator's is its own. */
+/* From now on time is counted. While the host prepares the epoch it counts as MOMENT_LOAD, by the
+ * host's clock. From timeline_begin_steps on it counts as the moments that are entered. Those of an
+ * accelerator are timed on its stream, or all count as MOMENT_ACCELERATOR (timeline_clock). */
 void timeline_count_from_here(timeline *t);
 status timeline_begin_steps(timeline *t);
 

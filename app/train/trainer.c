@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "kernels/ops.h"
 
-enum { COLLECTIVES = 2 }; /* of a step that are timed, at most: gradients and parameters */
+enum { COLLECTIVES = 2 }; /* waits of a step for other ranks, at most: gradients, parameters */
 
 /* One optimizer step, as in any textbook. On an accelerator it is only enqueued here: what a step
  * does is recorded once (step_graphs.h), and then replayed without a call of this function. */

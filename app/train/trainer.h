@@ -30,8 +30,8 @@ typedef struct trainer {
     device_use step_moved;  /* by a step like the last one enqueued */
 } trainer;
 
-/* Borrows `rank`, which is open, and the other parts, which `out` has already, as its settings and
- * where training begins. trainer_close accepts a zeroed one. */
+/* Borrows `rank`, which is open, and the parts to which `out` points already. `every`, `fault` and
+ * `at` are set afterwards, before trainer_run. trainer_close accepts a zeroed one. */
 status trainer_open(rank_context *rank, trainer *out);
 void trainer_close(trainer *t);
 
