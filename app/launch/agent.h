@@ -12,7 +12,8 @@
  *   state      what is done              goes on to
  *   JOINING    the agents of all nodes   RUNNING    all are there
  *              meet
- *   RUNNING    all workers are started   FAILING    a worker failed, here or on another node
+ *   RUNNING    all workers are started   FAILING    a worker failed; another node is in trouble;
+ *                                                   this node is cut off from node 0
  *                                        SAVING     SIGTERM or SIGUSR1, and they are `train`
  *                                        STOPPING   another signal; not all could be started
  *   FAILING    nothing: survivors say    STOPPING   after SHUTDOWN_GRACE_MS, or a signal
@@ -20,8 +21,9 @@
  *   SAVING     SIGUSR1 to all: write a   FAILING    a worker failed
  *              checkpoint and end        STOPPING   after save_ms, a second signal, or a worker
  *                                                   that a signal ended instead
- *   STOPPING   SIGTERM to all            KILLING    after stop_ms (signal_ms after a signal), or
- *                                                   one more signal (two, if none came before)
+ *   STOPPING   SIGTERM to all; after a   KILLING    after stop_ms (signal_ms after a signal), or
+ *              signal, programs of `run`            one more signal (two, if none came before)
+ *              get that signal
  *   KILLING    SIGKILL to all            BROKEN     after 5 s: some did not end
  *
  * As soon as no worker is left, in whatever state that is, the attempt has ended: SUCCEEDED,

@@ -26,19 +26,21 @@ typedef struct message {
     char text[]; /* its value */
 } message;
 
-/* What the agent and the thread share; under the lock. */
+/* What the agent and the thread share, under the lock. But each of them reads without it what it
+ * alone sets. Once the thread has ended, the agent needs no lock. */
 typedef struct shared_state {
     /* The agent's. */
     int attempt;
     bool reported;    /* it has told how the attempt ended here */
-    int told_trouble; /* the last attempt whose trouble it has told; -1 */
+    int told_trouble; /* the last attempt whose trouble it has told; -1. Without the lock: the
+                         thread never looks */
 
     /* The thread's. */
-    bool joined, failed; /* `why` */
-    bool finished;       /* it touches the channel no more */
-    int trouble_attempt; /* the last one that is known to be in trouble; -1 */
-    int outcome_attempt; /* the last one whose outcome is known; -1 */
-    group_outcome outcome;
+    bool joined, failed;   /* `why` */
+    bool finished;         /* it touches the channel no more */
+    int trouble_attempt;   /* the last one that is known to be in trouble; -1 */
+    int outcome_attempt;   /* the last one whose outcome is known; -1 */
+    group_outcome outcome; /* of that one, until the agent takes it */
 
     message *first, **last; /* the agent appends, the thread removes */
 } shared_state;

@@ -13,11 +13,11 @@ enum { FAILURE_TEXT_BYTES = 160, FAILURE_HOST_BYTES = 256, FAILURE_SAYS_BYTES = 
 /* Plain data; lines are owned. */
 typedef struct process_failure {
     int node, rank, local_rank, pid;
-    int wait_status; /* as of waitpid */
-    int start_errno; /* why it could not be executed; 0 */
-    cause_priority priority;
-    double after_s;     /* from the launch to its end */
-    bool memory_killed; /* the kernel's out-of-memory killer was at work meanwhile */
+    int wait_status;         /* as of waitpid */
+    int start_errno;         /* why it could not be executed; 0 */
+    cause_priority priority; /* "weight" in the JSON for other nodes */
+    double after_s;          /* from the launch to its end */
+    bool memory_killed;      /* the kernel's out-of-memory killer was at work meanwhile */
     char host[FAILURE_HOST_BYTES];
     char says[FAILURE_SAYS_BYTES]; /* the message in its error.json; "" */
     char doing[RANK_TEXT_BYTES];   /* where it was last, by its status page; "" */

@@ -1,5 +1,5 @@
-/* FOLDER/report.html: documents of a folder (app/report/report.h) on one page that needs nothing
- * else: no network, no script, the plots in it. */
+/* FOLDER/report.html: documents of a folder (app/report/report.h) on one HTML page that needs
+ * nothing else: no network, no script, the plots in it. */
 #ifndef MNIST_DDP_APP_REPORT_PAGE_H
 #define MNIST_DDP_APP_REPORT_PAGE_H
 

@@ -10,8 +10,8 @@
 status failure_explain(const rank_context *rank, status st);
 
 /* process_group_options.stuck, of the rank_context `ctx`: says what failed and whom it waited for,
- * and ends the process with the exit code of `st`. The page's and the ring's last entries stay as
- * they are: the thread that hangs may hold the group's lock. */
+ * and ends the process with the exit code of `st`. The last entries of the rank's status page and
+ * of the flight recorder stay as they are: the thread that hangs may hold the group's lock. */
 void failure_end_stuck(void *ctx, status st);
 
 /* Writes the last collectives. To be called from any thread. */
