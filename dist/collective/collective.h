@@ -13,6 +13,7 @@
 extern "C" {
 #endif
 
+/* The order counts: shm and gloo can do those up to COLLECTIVE_REDUCE, and refuse all after it. */
 typedef enum collective_kind {
     COLLECTIVE_ALL_REDUCE,
     COLLECTIVE_BROADCAST,

@@ -31,6 +31,10 @@ typedef struct group_setup {
  * destroy() may be called. Works are waited for in the order of their launch, by one thread at a
  * time; launch() may be called from another thread meanwhile.
  *
+ * nccl's wait() on host memory is an exception: it ignores the deadline, as the device may have
+ * other work to do before the collective. That work has no deadline, but a broken group ends the
+ * wait. The collective's own timeout, and 1.5 s more, count from when the device comes to it.
+ *
  * Messages say what went wrong with which peer. process_group.c puts the collective, the rank and
  * the backend before them. */
 typedef struct process_group_ops {

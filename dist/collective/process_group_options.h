@@ -51,7 +51,8 @@ typedef struct process_group_options {
      * and tests. */
     int64_t inject_delay_ms;
 
-    /* Kept up to date with what is launched and waited for; borrowed; NULL: none. */
+    /* The rank's status page: kept up to date with what is launched and waited for; borrowed; NULL:
+     * none. */
     struct rank_status *page;
 
     /* Of base/trace.h, TRACE_OVERLAPPING: gets every collective from its launch to its end;

@@ -16,7 +16,7 @@
 
 typedef struct hang_report_options {
     struct store *store; /* NULL: none, or out of reach */
-    const char *folder;  /* of the pages of this host's ranks; NULL */
+    const char *folder;  /* of the status pages of this host's ranks; NULL */
     const rank_status *page;
     int rank, world_size, attempt;
     int64_t wait_ms; /* for ranks of other hosts to publish their status */

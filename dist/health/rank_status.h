@@ -1,5 +1,6 @@
-/* Where a rank is: one page that it keeps up to date with a few stores per change. Others on its
- * host can read it even if the rank hangs, is stopped or was killed.
+/* Where a rank is: its status page, which it keeps up to date with a few stores per change. Others
+ * on its host can read it even if the rank hangs, is stopped or was killed. "Page" here is always
+ * this one.
  *
  * With a folder the page is the file <folder>/rank<r>.page, mapped; without one it is only its own.
  */
@@ -50,7 +51,7 @@ typedef enum rank_state {
 
 enum { RANK_TEXT_BYTES = 256 };
 
-/* What a page says. */
+/* What a status page says. */
 typedef struct rank_snapshot {
     int rank, pid, attempt;
     char host[64];

@@ -19,8 +19,8 @@ status backend_choice_check(const char *name);
 /* STATUS_INVALID if `name` is a backend for GPUs only, for ranks that compute on the CPU. */
 status backend_choice_check_cpu(const char *name);
 
-/* Returns once every rank is there, within options->timeout_ms: else STATUS_TIMEOUT with the first
- * missing rank. STATUS_INVALID if ranks disagree on backend, world_size or shared_bytes, if shm is
+/* Returns once every rank is there, within process_group_patience_ms(options): else STATUS_TIMEOUT
+ * with the first missing rank. STATUS_INVALID if ranks disagree on backend, world_size or shared_bytes, if shm is
  * asked for and they are not on one host, or nccl and not every rank has a GPU of its own; the
  * module's error if the backend cannot be opened. All ranks return the same. */
 status backend_choice_make(const process_group_options *options, backend_choice *out);

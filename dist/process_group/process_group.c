@@ -74,7 +74,7 @@ struct process_group {
     allocations memory;
     staging *staging; /* NULL until it is needed */
     flight_recorder recorder;
-    rank_status *page; /* NULL: none */
+    rank_status *page; /* the rank's status page; NULL: none */
 };
 
 /* The lock is held. Keeps the first failure. */

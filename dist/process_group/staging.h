@@ -18,7 +18,7 @@ typedef struct staged {
     collective host; /* the same collective, there */
     size_t in_bytes, out_bytes;
     struct device_event *copied; /* reached when its data is there */
-    struct staging_chunk *chunk; /* whose room it takes */
+    struct staging_chunk *chunk; /* whose memory it takes */
     struct staged *next;         /* spare ones */
 } staged;
 
@@ -43,7 +43,7 @@ status staging_wait(staging *s, staged *item);
 /* Enqueues the copy of the result to `out` on the device. */
 status staging_copy_in(staging *s, const staged *item, void *out);
 
-/* Its room is free for the next copy out, which comes after the copy in. Accepts NULL. Group's
+/* Its memory is free for the next copy out, which comes after the copy in. Accepts NULL. Group's
  * lock. */
 void staging_release(staging *s, staged *item);
 

@@ -1,5 +1,5 @@
 /* The connections of the store's server: who waits for what, what they hold, and which one is
- * closed if room is short. One thread's. */
+ * closed if descriptors or buffers are short. One thread's. */
 #ifndef MNIST_DDP_DIST_STORE_CONNECTIONS_H
 #define MNIST_DDP_DIST_STORE_CONNECTIONS_H
 

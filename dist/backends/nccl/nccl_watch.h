@@ -16,8 +16,9 @@ typedef struct nccl_watch_options {
     const nccl_progress *progress; /* on the host */
     first_cause *cause;
     int64_t timeout_ms;                  /* of a collective, from when the device enters it; longer
-                                            for the first of its kind: process_group.h */
-    void (*stuck)(void *ctx, status st); /* process_group.h */
+                                            for the first of its kind:
+                                            process_group_options.h */
+    void (*stuck)(void *ctx, status st); /* process_group_options.h */
     void *stuck_ctx;
 } nccl_watch_options;
 
