@@ -20,7 +20,7 @@ run: configure ## train with configs/quickstart.yaml: two processes, a minute
 		$$(./scripts/has_gpu_driver.sh && echo modules || echo host_modules)
 	$(BUILD)/mnist_ddp train --config configs/quickstart.yaml
 
-test: configure ## build everything and run the tests, but for the long ones (five minutes)
+test: configure ## build everything and run the tests, but for the long ones (some six minutes)
 	@cmake --build $(BUILD)
 	@cd $(BUILD) && ctest --output-on-failure -LE long $(CTEST_FLAGS)
 
