@@ -88,16 +88,17 @@ static void find_master(const bench_facts *f, causes *all)
 static void find_ddp(const bench_facts *f, causes *all)
 {
     double step = share(f, MOMENT_OPTIMIZER), exposed = share(f, MOMENT_REDUCE);
-    double covered = 1 - f->phase_s[MOMENT_REDUCE] / f->comm_total_s;
+    double waited = f->phase_s[MOMENT_REDUCE] + f->phase_s[MOMENT_WAITING];
+    double covered = 1 - waited / f->comm_total_s;
     if (step >= NOTABLE)
         add(all, step,
             "every rank does the whole optimizer step, %d %% that more ranks do not shorten",
             percent(step));
     if (exposed >= NOTABLE)
-        add(all, exposed, "the all-reduce takes %d %% of the step beyond what backward hides",
+        add(all, exposed, "the all-reduce takes %d %% of the step that backward does not hide",
             percent(exposed));
     if (covered >= HIDDEN && f->comm_total_s / f->step_s >= LISTED) /* said if nothing costs more */
-        add(all, 0.5 * NOTABLE, "the all-reduce is hidden behind backward (%d %% of its %.2g ms)",
+        add(all, 0.5 * NOTABLE, "the all-reduce is hidden by backward (%d %% of its %.2g ms)",
             percent(covered), 1e3 * f->comm_total_s);
 }
 

@@ -56,7 +56,8 @@ static status synchronize(rank_context *rank, void *self)
     return ddp_wait(self);
 }
 
-/* Backward hides most of it. Of the device's own collectives nobody knows the ends. */
+/* Backward hides some of it if the backend has threads of its own (gloo) or a device (NCCL). Of the
+ * device's own collectives nobody knows the ends. */
 static int64_t comm_ns(const rank_context *rank, void *self, int64_t exposed_ns)
 {
     if (rank->dev->stream == NULL)

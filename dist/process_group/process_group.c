@@ -48,7 +48,7 @@ struct work {
     staged *copy;          /* in host memory, or NULL */
     work_state state;
     void *inner;
-    int64_t launched_ns;
+    int64_t began_ns;   /* launched; with a backend that works in wait(), waited for */
     int64_t done_ns;    /* 0: not known */
     int64_t arrives_ns; /* not done before; 0: no such limit */
 };
@@ -295,7 +295,7 @@ static status hold(process_group *group, work *w)
 static status launch_at_backend(process_group *group, work *w)
 {
     const collective *c = w->copy != NULL ? &w->copy->host : &w->what;
-    w->launched_ns = clock_now_ns();
+    w->began_ns = clock_now_ns();
     if (group->ops == NULL) { /* one rank, and scaled */
         collective_do_alone(c);
         w->done_ns = clock_now_ns();
@@ -315,7 +315,7 @@ static status do_alone(process_group *group, work *w)
 {
     const collective *c = &w->what;
     bool scaled = c->prescale < 1 || c->prescale > 1;
-    w->launched_ns = clock_now_ns();
+    w->began_ns = clock_now_ns();
     w->state = WORK_DONE;
     if (w->stream == NULL || c->count == 0) {
         collective_do_alone(c);
@@ -467,8 +467,12 @@ static status finish(process_group *group, work *w)
     if (w->state == WORK_HELD)
         TRY(launch_held(group, w));
     int64_t deadline_ns = clock_deadline_ns(w->what.timeout_ms);
-    if (w->state == WORK_AT_BACKEND)
+    if (w->state == WORK_AT_BACKEND) {
+        bool delayed = w->arrives_ns > 0; /* an injected delay passes since the launch */
+        if (group->ops->works_in_wait && !delayed)
+            w->began_ns = clock_now_ns();
         TRY(group->ops->wait(group->self, w->inner, deadline_ns, &w->done_ns));
+    }
     TRY(injected_delay_wait(w->arrives_ns, deadline_ns, &w->done_ns));
     return w->copy == NULL ? STATUS_OK : staging_copy_in(group->staging, w->copy, w->what.out);
 }
@@ -490,7 +494,7 @@ status process_group_wait(process_group *group, work *w, int64_t *elapsed_ns)
         staging_release(group->staging, w->copy);
     pthread_mutex_unlock(&group->lock);
     if (st == STATUS_OK && elapsed_ns != NULL)
-        *elapsed_ns = w->done_ns > 0 ? w->done_ns - w->launched_ns : 0;
+        *elapsed_ns = w->done_ns > 0 ? w->done_ns - w->began_ns : 0;
     free(w);
     return st;
 }

@@ -88,7 +88,8 @@ status process_group_all_reduce_async(process_group *group, const reduction *wha
  * timeout of a collective that runs on the device counts while it runs and shows in
  * process_group_check. Consumes the work, also on failure. A failure breaks the group for good:
  * STATUS_TIMEOUT or STATUS_PEER with the rank, the collective's kind and number. *elapsed_ns,
- * unless NULL: from launch to done; 0 if the host does not know that. */
+ * unless NULL: from launch to done, or from this call on with a backend whose launch only announces
+ * (shm, local); 0 if the host does not know that. */
 status process_group_wait(process_group *group, work *w, int64_t *elapsed_ns);
 
 /* Launch and wait. STATUS_INVALID while works are still to be waited for. */

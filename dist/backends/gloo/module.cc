@@ -75,7 +75,7 @@ rank_traffic gloo_traffic(const collective *c, int rank, int world_size)
 }
 
 const process_group_ops gloo_ops = {
-    "gloo",  false,   gloo_create,  gloo_launch,  gloo_wait,
+    "gloo",  false,   false,        gloo_create,  gloo_launch, gloo_wait,
     nullptr, nullptr, gloo_destroy, gloo_traffic, nullptr,
 };
 

@@ -169,6 +169,7 @@ static status local_create(const group_setup *setup, void **self)
 const process_group_ops local_ops = {
     .name = "local",
     .device_memory = false,
+    .works_in_wait = true,
     .create = local_create,
     .launch = local_launch,
     .wait = local_wait,

@@ -412,6 +412,7 @@ static status shm_create(const group_setup *setup, void **self)
 const process_group_ops shm_ops = {
     .name = "shm",
     .device_memory = false,
+    .works_in_wait = true,
     .create = shm_create,
     .launch = shm_launch,
     .wait = shm_wait,
