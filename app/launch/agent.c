@@ -22,6 +22,7 @@
 
 enum {
     KILLED_MS = 5000,  /* how long SIGKILL may take */
+    CANCEL_MS = 1000,  /* how long an agent that was told to stop may take to join no more */
     OUTCOME_MS = 3000, /* for node 0's outcome, after the agent was told to stop */
     FIXED_FDS = 5,     /* stop, child, channel, stdout, stderr; the workers' come after them */
 };
@@ -280,20 +281,27 @@ static status join(agent *self, int port, int *code)
     *code = EXIT_CODE_RENDEZVOUS;
     TRY(agent_channel_create(self->spec, self->server, port, &self->channel));
     agent_channel_snapshot nodes = {0};
-    while (!nodes.joined && nodes.failure == NULL) {
+    int64_t cancel_ns = 0;
+    while (!nodes.joined && nodes.failure == NULL && (cancel_ns == 0 || !clock_passed(cancel_ns))) {
         struct pollfd fds[2] = {{.fd = self->signals.fd, .events = POLLIN},
                                 {.fd = agent_channel_fd(self->channel), .events = POLLIN}};
-        if (poll(fds, 2, -1) < 0 && errno != EINTR)
+        if (poll(fds, 2, cancel_ns == 0 ? -1 : clock_remaining_ms(cancel_ns)) < 0 && errno != EINTR)
             return FAIL(STATUS_IO, "poll: %s", strerror(errno));
-        int signal = stop_signals_next(&self->signals);
-        if (signal != 0) {
-            *code = 128 + signal;
-            return FAIL(STATUS_PEER, "SIG%s while the nodes were joining", sigabbrev_np(signal));
+        if (stop_signals_came(&self->signals) && cancel_ns == 0) {
+            agent_channel_cancel_join(self->channel);
+            cancel_ns = clock_deadline_ns(CANCEL_MS);
         }
         nodes = agent_channel_look(self->channel);
     }
+    int signal = self->signals.first;
+    if (!nodes.joined && signal != 0) {
+        *code = 128 + signal;
+        return FAIL(STATUS_PEER, "SIG%s while the nodes were joining", sigabbrev_np(signal));
+    }
     if (!nodes.joined)
         return FAIL(STATUS_PEER, "%s", nodes.failure);
+    if (signal != 0) /* too late not to join: no worker is started, and the others hear why */
+        agent_channel_tell_stop(self->channel, signal);
     self->spec->node_rank = nodes.node_rank;
     return STATUS_OK;
 }

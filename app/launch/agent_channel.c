@@ -52,6 +52,7 @@ struct agent_channel {
     shared_state shared;
     int agent_fd, thread_fd; /* eventfds: wake the agent, the thread */
     atomic_bool quit;
+    atomic_bool join_cancelled; /* what rdzv.quit points to; set whenever `quit` is */
 
     /* The thread's; the agent reads `why` and the lease's member after it was told. */
     lease own; /* on this node's number */
@@ -317,8 +318,8 @@ status agent_channel_create(const worker_spec *spec, store_server *server, int p
     agent_channel *channel = calloc(1, sizeof *channel);
     if (channel == NULL)
         return FAIL(STATUS_NO_MEMORY, "the channel to the other nodes");
-    channel->rdzv =
-        (agent_rendezvous){.spec = spec, .server = server, .port = port, .quit = &channel->quit};
+    channel->rdzv = (agent_rendezvous){
+        .spec = spec, .server = server, .port = port, .quit = &channel->join_cancelled};
     snprintf(channel->rdzv.prefix, sizeof channel->rdzv.prefix, "%s/", spec->run_id);
     channel->shared = (shared_state){.told_trouble = -1,
                                      .trouble_attempt = -1,
@@ -433,6 +434,11 @@ static void say_goodbye(agent_channel *channel)
         LOG_D("goodbye to the other nodes: %s", status_text());
 }
 
+void agent_channel_cancel_join(agent_channel *channel)
+{
+    atomic_store(&channel->join_cancelled, true);
+}
+
 /* Waits QUIT_MS at most for the thread's end. */
 static bool join_thread(agent_channel *channel)
 {
@@ -456,6 +462,7 @@ bool agent_channel_destroy(agent_channel *channel)
 {
     if (channel == NULL)
         return true;
+    atomic_store(&channel->join_cancelled, true);
     atomic_store(&channel->quit, true);
     eventfd_write(channel->thread_fd, 1);
     if (!join_thread(channel)) {

@@ -30,6 +30,9 @@ status agent_channel_create(const worker_spec *spec, store_server *server, int p
 int agent_channel_fd(const agent_channel *channel);
 agent_channel_snapshot agent_channel_look(agent_channel *channel);
 
+/* Asks to join no more: the snapshot soon says `failure`, or `joined` if it was too late. */
+void agent_channel_cancel_join(agent_channel *channel);
+
 /* From now on `in_trouble` and `has_outcome` are of this attempt: neither is so yet. */
 void agent_channel_start(agent_channel *channel, int attempt);
 
