@@ -59,12 +59,13 @@ static bool served_by_another(worker_spec *spec)
     int64_t deadline_ns = clock_deadline_ns(WAIT_MS);
     while (!claim_port(spec->master_port) && !clock_passed(deadline_ns)) {
         int fd = -1;
+        bool listens = socket_address_own_listener(spec->master_port, there);
         if (socket_connect(spec->master_addr, spec->master_port, clock_deadline_ns(CONNECT_MS),
                            &fd) == STATUS_OK) {
             close(fd);
             return true;
         }
-        if (socket_address_own_listener(spec->master_port, there)) {
+        if (listens) { /* and not at the address that was given */
             LOG_I("another launcher of this machine was first, and its store listens at %.64s: "
                   "going there instead of %s",
                   there, spec->master_addr);
