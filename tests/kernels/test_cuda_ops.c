@@ -139,11 +139,15 @@ START_TEST(pool_equals_reference)
     uint8_t keep[BATCH_MAX * 32 * 2 * 3];
     for (size_t i = 0; i < sizeof keep; i++)
         keep[i] = (i * i + i / 3) % 3 != 0;
-    pool_case plain = {.shape = {32, 4, 6}, .n = batch_of(_i)};
+    pool_case plain = {.shape = {.channels = 32, .height = 4, .width = 6}, .n = batch_of(_i)};
     check_pool(cuda, reference, &plain);
-    pool_case dropped = {.shape = {32, 4, 6}, .n = batch_of(_i), .p = 0.25f};
+    pool_case dropped = {
+        .shape = {.channels = 32, .height = 4, .width = 6}, .n = batch_of(_i), .p = 0.25f};
     check_pool(cuda, reference, &dropped);
-    pool_case injected = {.shape = {32, 4, 6}, .n = batch_of(_i), .p = 0.5f, .keep = keep};
+    pool_case injected = {.shape = {.channels = 32, .height = 4, .width = 6},
+                          .n = batch_of(_i),
+                          .p = 0.5f,
+                          .keep = keep};
     check_pool(cuda, reference, &injected);
     device_destroy(cuda);
     device_destroy(reference);
