@@ -12,12 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef HAVE_ONEDNN
+#ifdef HAVE_CPU_DEVICE
 #include "kernels/cpu/cpu.h"
 #endif
 
 static const device_kind host_kinds[] = {
-#ifdef HAVE_ONEDNN
+#ifdef HAVE_CPU_DEVICE
     {"cpu", cpu_device_create, NULL},
 #else
     {"cpu", reference_device_create, NULL},
@@ -25,15 +25,16 @@ static const device_kind host_kinds[] = {
     {"reference", reference_device_create, NULL},
 };
 
-static const char CUDA[] = "cuda"; /* the kind and its module */
+/* Kinds of devices and their modules. */
+static const char CUDA[] = "cuda", ONEDNN[] = "onednn";
 
-/* The cuda module's kind. *emulation as in base/module.h. */
-static status open_cuda(const device_kind **out, const char **emulation)
+/* The kind that a module has. *emulation as in base/module.h. */
+static status open_kind(const char *name, const device_kind **out, const char **emulation)
 {
     const module *opened = NULL;
-    TRY(module_open(CUDA, &opened));
+    TRY(module_open(name, &opened));
     if (opened->device == NULL)
-        return FAIL(STATUS_INVALID, "the cuda module has no device");
+        return FAIL(STATUS_INVALID, "the %s module has no device", name);
     *out = opened->device;
     *emulation = opened->emulation;
     return STATUS_OK;
@@ -53,7 +54,7 @@ status device_count(int *out)
 {
     const device_kind *kind = NULL;
     const char *emulation = NULL;
-    TRY(open_cuda(&kind, &emulation));
+    TRY(open_kind(CUDA, &kind, &emulation));
     return kind->count(out);
 }
 
@@ -72,14 +73,16 @@ static status find(const char *name, const device_kind **out, const char **emula
 {
     bool automatic = strcmp(name, "auto") == 0;
     if (strcmp(name, CUDA) == 0 || (automatic && device_auto_is_cuda()))
-        return open_cuda(out, emulation);
+        return open_kind(CUDA, out, emulation);
+    if (strcmp(name, ONEDNN) == 0)
+        return open_kind(ONEDNN, out, emulation);
     for (size_t i = 0; i < sizeof host_kinds / sizeof host_kinds[0]; i++)
         if (automatic || strcmp(name, host_kinds[i].name) == 0) {
             *out = &host_kinds[i];
             return STATUS_OK;
         }
-    return FAIL(STATUS_INVALID, "there is no device '%.64s'; there are: auto, cpu, cuda, reference",
-                name);
+    return FAIL(STATUS_INVALID,
+                "there is no device '%.64s'; there are: auto, cpu, cuda, onednn, reference", name);
 }
 
 status device_create(const device_options *options, device **out)
@@ -129,7 +132,7 @@ void device_destroy(device *dev)
 
 const char *device_libraries(void)
 {
-#ifdef HAVE_ONEDNN
+#ifdef HAVE_CPU_DEVICE
     return cpu_device_libraries();
 #else
     return "reference kernels";

@@ -25,8 +25,8 @@ typedef enum precision { PRECISION_F32, PRECISION_TF32, PRECISION_BF16, PRECISIO
 
 typedef struct device_options {
     const char *name;         /* "cpu" (oneDNN, or the reference kernels if it was not built in),
-                                 "reference" (plain loops), "cuda", "auto": cuda if a module, a
-                                 driver and a GPU are found, else cpu */
+                                 "reference" (plain loops), "onednn" and "cuda" (modules), "auto":
+                                 cuda if a module, a driver and a GPU are found, else cpu */
     int threads;              /* >= 1: host threads that compute */
     int index;                /* of the GPU among those that CUDA_VISIBLE_DEVICES leaves */
     enum precision precision; /* other than PRECISION_F32: cuda only */

@@ -45,6 +45,12 @@ if grep -rnE '^ *# *include <(cuda|cublas|cudnn|nccl)' base kernels data model d
     exit 1
 fi
 
+# The same for oneDNN's: in all else the program stands alone.
+if grep -rnE '^ *# *include <dnnl' base kernels data model dist app | grep -vE '^kernels/(cpu|onednn)/'; then
+    echo "^ oneDNN's headers belong to kernels/onednn/" >&2
+    exit 1
+fi
+
 # A wait ends by the monotonic clock: the one on the wall may be set back meanwhile.
 if grep -rnE 'CLOCK_REALTIME|pthread_timedjoin_np|pthread_mutex_timedlock|sem_timedwait' base kernels \
     model data dist app; then

@@ -72,7 +72,7 @@ const option_row options_table[] = {
      NULL, NULL, "one step of one epoch; run: only print what every node would start"},
 
     {"device", NULL, OPTION_TEXT, GROUP_DEVICE, TRAIN_EVAL_BENCH | FOR_DOCTOR, AT(device), 0, 0,
-     "auto", "NAME", "auto, cuda, cuda:1, cpu (oneDNN) or reference (plain loops)"},
+     "auto", "NAME", "auto, cuda, cuda:1, cpu, onednn or reference (plain loops)"},
     {"devices", NULL, OPTION_TEXT, GROUP_DEVICE, TRAIN_EVAL | FOR_DOCTOR, AT(devices), 0, 0,
      NULL, "LIST", "GPUs to use, as 0,3: one rank or replica each [all]"},
     {"amp", NULL, OPTION_WORD, GROUP_DEVICE, TRAIN_EVAL_BENCH, AT(amp), 0, 0,

@@ -4,6 +4,7 @@
 #include "tests/support/suite.h"
 
 #include "base/memory.h"
+#include "base/module.h"
 #include "base/mt19937.h"
 #include "base/philox.h"
 #include "kernels/dropout.h"
@@ -15,6 +16,10 @@ static void ok(status st)
 {
     ck_assert_msg(st == STATUS_OK, "%s", status_text());
 }
+
+/* Those of the host. */
+enum { MAX_DEVICES = 3 };
+static const char *const devices[MAX_DEVICES] = {"reference", "cpu", "onednn"};
 
 static device *open_device(const char *name)
 {
@@ -66,7 +71,7 @@ START_TEST(gather_normalises)
     float x[4];
     uint8_t out[2];
     uint32_t samples[2];
-    device *dev = open_device(_i == 0 ? "reference" : "cpu");
+    device *dev = open_device(devices[_i]);
     gather_output gathered = {x, out, samples};
     ok(dev->ops->gather(dev, &source, &state, 1, 2, &gathered));
     const uint8_t want[] = {2, 3, 0, 255};
@@ -86,7 +91,7 @@ START_TEST(cross_entropy_by_hand)
     float dlogits[4];
     step_state state = {.plan = {.grad_scale = 0.5f}};
     score total = {.loss_sum = 1, .correct = 10};
-    device *dev = open_device("cpu");
+    device *dev = open_device(devices[_i]);
     loss_input loss = {logits, labels, 2, 2};
     ok(dev->ops->cross_entropy(dev, &loss, &state, &total, dlogits));
     ck_assert_double_eq_tol(total.loss_sum, 1 + log(4) + log(2), 1e-6);
@@ -163,8 +168,8 @@ static void optimize(const char *name, int which, arenas *a)
 START_TEST(optimizers_equal_reference)
 {
     arenas want = make_arenas(), got = make_arenas();
-    optimize("reference", _i, &want);
-    optimize("cpu", _i, &got);
+    optimize(devices[0], _i % 4, &want);
+    optimize(devices[1 + _i / 4], _i % 4, &got);
     for (int i = 0; i < COUNT; i++) {
         ck_assert_double_eq_tol((double)got.param[i], (double)want.param[i], 1e-6);
         ck_assert_double_eq_tol((double)got.state1[i], (double)want.state1[i], 1e-6);
@@ -180,7 +185,7 @@ START_TEST(unknown_device_is_refused)
     device *dev = NULL;
     device_options wanted = {.name = "tpu", .threads = 1};
     ck_assert_int_eq(device_create(&wanted, &dev), STATUS_INVALID);
-    ASSERT_FACTS(status_text(), "tpu", "auto", "cpu", "cuda", "reference");
+    ASSERT_FACTS(status_text(), "tpu", "auto", "cpu", "cuda", "onednn", "reference");
     wanted = (device_options){.name = "cpu", .threads = 1, .precision = PRECISION_BF16};
     ck_assert_int_eq(device_create(&wanted, &dev), STATUS_INVALID);
     ASSERT_FACTS(status_text(), "bf16", "--device=cuda");
@@ -189,13 +194,18 @@ END_TEST
 
 int main(void)
 {
+    int n_devices = MAX_DEVICES;
+    if (!module_exists("onednn")) {
+        printf("SKIP of the onednn device: its module is not built\n");
+        n_devices--;
+    }
     Suite *suite = suite_create("ops");
     TCase *core = suite_case(suite, "core", 30);
     tcase_add_test(core, philox_known_answers);
     tcase_add_loop_test(core, dropout_drops_its_share, 0, 2);
-    tcase_add_loop_test(core, gather_normalises, 0, 2);
-    tcase_add_test(core, cross_entropy_by_hand);
-    tcase_add_loop_test(core, optimizers_equal_reference, 0, 4);
+    tcase_add_loop_test(core, gather_normalises, 0, n_devices);
+    tcase_add_loop_test(core, cross_entropy_by_hand, 0, n_devices);
+    tcase_add_loop_test(core, optimizers_equal_reference, 0, 4 * (n_devices - 1));
     tcase_add_test(core, unknown_device_is_refused);
     return suite_run(suite);
 }

@@ -4,6 +4,7 @@
  * rounding. The golden values are tests/golden's; the input comes from the same generator as there.
  */
 #include "base/fnv1a.h"
+#include "base/module.h"
 #include "kernels/ops.h"
 #include "tests/model/golden.h"
 #include "tests/support/cuda.h"
@@ -14,10 +15,10 @@
 #include <string.h>
 
 enum { BATCH = GOLDEN_BATCH, STEPS = 10, MASK_SEED = 1000 };
-enum { N_MODELS = 2, MAX_DEVICES = 2, DEVICE_THREADS = 2 };
+enum { N_MODELS = 2, MAX_DEVICES = 3, DEVICE_THREADS = 2 };
 
 /* Those of the host, or with --device=cuda that one. */
-static const char *devices[MAX_DEVICES] = {"reference", "cpu"};
+static const char *devices[MAX_DEVICES] = {"reference", "cpu", "onednn"};
 static int n_devices = MAX_DEVICES;
 
 /* Tolerances. u = 2^-24 bounds the relative error of one float32 operation. A sum of K products
@@ -346,6 +347,9 @@ int main(int argc, char **argv)
             return TEST_SKIPPED;
         devices[0] = "cuda";
         n_devices = 1;
+    } else if (!module_exists("onednn")) {
+        printf("SKIP of the onednn device: its module is not built\n");
+        n_devices = MAX_DEVICES - 1;
     }
     golden_read("cnn", &gold);
     printf("golden values of torch %s\n", safetensors_metadata(gold.file, "torch"));

@@ -1,4 +1,4 @@
-/* The cpu device, or with --device=cuda that one, computes what the reference device computes,
+/* The cpu device, or with --device=onednn or --device=cuda that one, computes what the reference device computes,
  * whatever the batch and however many threads; the arena round-trips; accumulation equals one large
  * batch. */
 #include "kernels/device.h"
@@ -9,6 +9,7 @@
 #include "tests/support/suite.h"
 
 #include "base/memory.h"
+#include "base/module.h"
 #include "base/mt19937.h"
 
 #include <math.h>
@@ -185,10 +186,10 @@ START_TEST(threads_do_not_change_bits)
 {
     model_kind kind = _i % 2 == 0 ? MODEL_MLP : MODEL_CNN;
     int n = sizes[_i / 2], threads[] = {2, 3, 5};
-    rig one = rig_open("cpu", 1, kind);
+    rig one = rig_open(fast, 1, kind);
     rig_run(&one, 0, n, 1.0f, false);
     for (size_t t = 0; t < sizeof threads / sizeof threads[0]; t++) {
-        rig many = rig_open("cpu", threads[t], kind);
+        rig many = rig_open(fast, threads[t], kind);
         for (int repeat = 0; repeat < 2; repeat++) {
             rig_run(&many, 0, n, 1.0f, false);
             ck_assert_msg(memcmp(one.gradients, many.gradients, sizeof(float) * one.count) == 0,
@@ -297,10 +298,17 @@ int main(int argc, char **argv)
         if (!cuda_choose())
             return TEST_SKIPPED;
         fast = "cuda";
+    } else if (argc > 1 && strcmp(argv[1], "--device=onednn") == 0) {
+        if (!module_exists("onednn")) {
+            printf("SKIP: its module is not built\n");
+            return TEST_SKIPPED;
+        }
+        fast = "onednn";
     }
     Suite *suite = suite_create("network");
     bool is_cuda = strcmp(fast, "cuda") == 0;
-    bool is_reference = !is_cuda && strcmp(device_libraries(), "reference kernels") == 0;
+    bool is_reference =
+        strcmp(fast, "cpu") == 0 && strcmp(device_libraries(), "reference kernels") == 0;
     const char *missing = is_reference ? "this build's cpu device is the reference" : NULL;
     TCase *devices = suite_case(suite, "devices", 120);
     suite_add_all(devices, mlp_equals_reference, N_SIZES, missing);
