@@ -20,16 +20,17 @@ enum {
     SHM_BYTES = 16 << 20, /* of /dev/shm per rank, where other programs' libraries use it */
 };
 
-static bool uses_cuda(const checkup *c)
+static bool uses(const checkup *c, const char *device_name)
 {
     device_options chosen;
-    return device_list_choose(c->opts, 0, &chosen) == STATUS_OK && strcmp(chosen.name, "cuda") == 0;
+    return device_list_choose(c->opts, 0, &chosen) == STATUS_OK &&
+           strcmp(chosen.name, device_name) == 0;
 }
 
 static void check_cores(checkup *c, const machine *m)
 {
     int nproc = c->spec.nproc;
-    if (nproc > m->cores && !uses_cuda(c))
+    if (nproc > m->cores && !uses(c, "cuda"))
         checkup_add(c, CHECKUP_WARNING, "cores",
                     "%d for %d ranks: on the CPU they will wait for each other", m->cores, nproc);
     else
@@ -91,8 +92,17 @@ static void check_device(checkup *c)
         checkup_fail_message(c, EXIT_CODE_USAGE, "device");
         return;
     }
-    checkup_add(c, CHECKUP_OK, "device", "%s (%s); no GPU: %.*s", chosen.name, device_libraries(),
-                (int)strcspn(status_text(), ";"), status_text());
+    char reason[256]; /* opening the device may fail for another one */
+    snprintf(reason, sizeof reason, "%.*s", (int)strcspn(status_text(), ";"), status_text());
+    device *dev = NULL;
+    chosen.threads = 1;
+    if (device_create(&chosen, &dev) != STATUS_OK) {
+        checkup_fail_message(c, EXIT_CODE_USAGE, "device");
+        return;
+    }
+    checkup_add(c, CHECKUP_OK, "device", "%s (%s); no GPU: %s", chosen.name, dev->description,
+                reason);
+    device_destroy(dev);
 }
 
 static void check_module(checkup *c, const char *name, bool needed)
@@ -121,11 +131,12 @@ static void check_backend(checkup *c)
         checkup_fail(c, EXIT_CODE_RENDEZVOUS, "backend",
                      "shm is for the ranks of one machine, and there are %d: take gloo or nccl",
                      c->spec.nnodes);
-    else if (!uses_cuda(c) && backend_choice_check_cpu(backend) != STATUS_OK)
+    else if (!uses(c, "cuda") && backend_choice_check_cpu(backend) != STATUS_OK)
         checkup_fail_message(c, EXIT_CODE_USAGE, "backend");
     bool gloo =
         strcmp(backend, "gloo") == 0 || (strcmp(backend, "auto") == 0 && c->spec.nnodes > 1);
     check_module(c, "gloo", gloo);
+    check_module(c, "onednn", uses(c, "onednn"));
     check_module(c, "cuda", strcmp(backend, "nccl") == 0);
 }
 
