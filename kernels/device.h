@@ -30,6 +30,8 @@ typedef struct device_options {
     int threads;              /* >= 1: host threads that compute */
     int index;                /* of the GPU among those that CUDA_VISIBLE_DEVICES leaves */
     enum precision precision; /* other than PRECISION_F32: cuda only */
+    const char *isa;          /* of the cpu device: "avx512", "avx2"; NULL or "auto": the best that
+                                 the processor has */
 } device_options;
 
 enum { DEVICE_TEXT_BYTES = 256, DEVICE_ID_BYTES = 48 };

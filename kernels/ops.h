@@ -175,6 +175,41 @@ typedef status pool_forward_op(device *dev, const pool_shape *shape, const float
 typedef status pool_backward_op(device *dev, const pool_shape *shape, const pool_output *out,
                                 const float *dy, float p, float *dz);
 
+/* The front of a network in one pass over each image, for a device that keeps an image in its cache:
+ * a convolution of plain input, relu, a second convolution, and a pool as above. What is between the
+ * layers is never in memory. */
+typedef struct conv_block conv_block; /* a plan; each device defines its own struct */
+
+enum { CONV_BLOCK_CONVS = 2 };
+
+typedef struct conv_block_shape {
+    conv2d_shape conv[CONV_BLOCK_CONVS];
+    bool
+        pool_between; /* a pool, without dropout, follows the first convolution: relu comes after */
+} conv_block_shape;
+
+/* What forward and backward of a batch have in common. */
+typedef struct conv_block_batch {
+    int n;
+    const float *x; /* (n, 1, H, W), plain */
+    const float *weight[CONV_BLOCK_CONVS], *bias[CONV_BLOCK_CONVS];
+    pool_output out; /* set by forward */
+} conv_block_batch;
+
+/* Weights and biases as of conv2d. */
+typedef status conv_block_create_op(device *dev, const conv_block_shape *shape, int max_n,
+                                    conv_block **out);
+typedef void conv_block_destroy_op(conv_block *plan); /* accepts NULL */
+/* Of convolution `conv`; host to host. */
+typedef status conv_block_import_op(conv_block *plan, int conv, const float *plain, float *weight);
+typedef status conv_block_export_op(conv_block *plan, int conv, const float *weight, float *plain);
+typedef status conv_block_forward_op(conv_block *plan, const conv_block_batch *batch,
+                                     const dropout *drop);
+/* Of the batch of the last forward. p is the dropout's; dy is the gradient of out.y; out[i] is of
+ * convolution i. */
+typedef status conv_block_backward_op(conv_block *plan, const conv_block_batch *batch, float p,
+                                      const float *dy, const param_gradients *out);
+
 typedef struct linear linear; /* a plan; each device defines its own struct */
 
 typedef struct linear_shape {
@@ -294,6 +329,15 @@ struct device_ops {
 
     pool_forward_op *pool_forward;
     pool_backward_op *pool_backward;
+
+    /* NULL: the device has none, and does the layers one by one. If it has, conv2d and pool may be
+     * NULL. */
+    conv_block_create_op *conv_block_create;
+    conv_block_destroy_op *conv_block_destroy;
+    conv_block_import_op *conv_block_import;
+    conv_block_export_op *conv_block_export;
+    conv_block_forward_op *conv_block_forward;
+    conv_block_backward_op *conv_block_backward;
 
     linear_create_op *linear_create;
     linear_destroy_op *linear_destroy;

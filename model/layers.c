@@ -5,7 +5,7 @@ static size_t out_elements(const layer_spec *s)
 {
     switch (s->kind) {
     case LAYER_CONV2D:
-        return (size_t)(s->out * (s->height - CONV_KERNEL + 1) * (s->width - CONV_KERNEL + 1));
+        return (size_t)(s->out * (s->height - s->kernel + 1) * (s->width - s->kernel + 1));
     case LAYER_POOL:
         return (size_t)(s->channels * (s->height / 2) * (s->width / 2));
     case LAYER_LINEAR:
@@ -18,7 +18,7 @@ int layer_fan_in(const layer_spec *s)
 {
     switch (s->kind) {
     case LAYER_CONV2D:
-        return s->channels * CONV_KERNEL * CONV_KERNEL;
+        return s->channels * s->kernel * s->kernel;
     case LAYER_POOL:
         return 0;
     case LAYER_LINEAR:
@@ -37,17 +37,22 @@ const char *layer_name(const layer *lay)
     return lay->spec->name != NULL ? lay->spec->name : "pool";
 }
 
+conv2d_shape layer_conv_shape(const layer_spec *s)
+{
+    return (conv2d_shape){.channels = s->channels,
+                          .height = s->height,
+                          .width = s->width,
+                          .out_channels = s->out,
+                          .kernel = s->kernel,
+                          .plain_input = s->channels == 1,
+                          .relu = s->relu};
+}
+
 static status plan_create(device *dev, layer *lay, int max_n)
 {
     const layer_spec *s = lay->spec;
     if (s->kind == LAYER_CONV2D) {
-        conv2d_shape shape = {.channels = s->channels,
-                              .height = s->height,
-                              .width = s->width,
-                              .out_channels = s->out,
-                              .kernel = CONV_KERNEL,
-                              .plain_input = s->channels == 1,
-                              .relu = s->relu};
+        conv2d_shape shape = layer_conv_shape(s);
         return dev->ops->conv2d_create(dev, &shape, max_n, &lay->conv);
     }
     if (s->kind == LAYER_LINEAR) {
@@ -90,7 +95,8 @@ status layer_init(device *dev, const layer_spec *spec, int max_n, layer *out)
 
 void layer_close(device *dev, layer *lay)
 {
-    dev->ops->conv2d_destroy(lay->conv);
+    if (lay->conv != NULL)
+        dev->ops->conv2d_destroy(lay->conv);
     dev->ops->linear_destroy(lay->line);
     if (lay->dy != lay->y)
         dev->ops->free(dev, lay->dy);
@@ -130,13 +136,18 @@ status layer_forward(device *dev, layer *lay, int n, const float *x, const float
     return dev->ops->linear_forward(lay->line, n, x, weight, &epilogue, lay->y);
 }
 
+param_gradients layer_gradients(const layer *lay, float *gradients, bool accumulate)
+{
+    return (param_gradients){gradients + lay->weight->offset, gradients + lay->bias->offset,
+                             accumulate};
+}
+
 status layer_backward_weights(device *dev, layer *lay, int n, const float *x, float *gradients,
                               bool accumulate)
 {
     if (lay->weight == NULL)
         return STATUS_OK;
-    param_gradients out = {gradients + lay->weight->offset, gradients + lay->bias->offset,
-                           accumulate};
+    param_gradients out = layer_gradients(lay, gradients, accumulate);
     if (lay->spec->kind == LAYER_CONV2D)
         return dev->ops->conv2d_backward_weights(lay->conv, n, x, lay->y, lay->dy, &out);
     return dev->ops->linear_backward_weights(lay->line, n, x, lay->dy, &out);

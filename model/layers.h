@@ -12,13 +12,14 @@ typedef struct layer_spec {
     layer_kind kind;
     const char *name; /* as in "conv1.weight"; a pool has none */
     int channels, height,
-        width; /* of the input; a linear layer on plain rows: channels = features */
-    int out;   /* out_channels or out_features */
+        width;  /* of the input; a linear layer on plain rows: channels = features */
+    int out;    /* out_channels or out_features */
+    int kernel; /* side, of a convolution */
     bool relu;
     float dropout; /* p, after the relu; 0: none */
 } layer_spec;
 
-enum { LAYERS_MAX = 6, CONV_KERNEL = 3 };
+enum { LAYERS_MAX = 6 };
 
 /* A layer with its plan and buffers. */
 typedef struct layer {
@@ -41,6 +42,8 @@ size_t layer_count(const layer_spec *spec);
 /* "conv1"; "pool" for a layer without parameters. */
 const char *layer_name(const layer *lay);
 
+conv2d_shape layer_conv_shape(const layer_spec *spec);
+
 /* Makes plan and buffers. layer_close accepts a zeroed layer. */
 status layer_init(device *dev, const layer_spec *spec, int max_n, layer *out);
 void layer_close(device *dev, layer *lay);
@@ -51,6 +54,9 @@ dropout layer_dropout(const layer *lay, const batch *in, network_mode mode, uint
 /* x is the layer's input: the batch, or y of the layer before. */
 status layer_forward(device *dev, layer *lay, int n, const float *x, const float *parameters,
                      const dropout *drop);
+
+/* Where in the arena the gradients of its parameters are. */
+param_gradients layer_gradients(const layer *lay, float *gradients, bool accumulate);
 
 /* Gradients of the layer's own parameters into the arena. */
 status layer_backward_weights(device *dev, layer *lay, int n, const float *x, float *gradients,

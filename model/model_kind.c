@@ -11,8 +11,8 @@ static const layer_spec MLP_LAYERS[] = {
 };
 
 static const layer_spec CNN_LAYERS[] = {
-    {LAYER_CONV2D, "conv1", 1, 28, 28, 32, .relu = true},
-    {LAYER_CONV2D, "conv2", 32, 26, 26, 64, .relu = false}, /* the pool does its relu */
+    {LAYER_CONV2D, "conv1", 1, 28, 28, 32, .kernel = 3, .relu = true},
+    {LAYER_CONV2D, "conv2", 32, 26, 26, 64, .kernel = 3}, /* the pool does its relu */
     {LAYER_POOL, NULL, 64, 24, 24, 64, .relu = true, .dropout = 0.25f},
     {LAYER_LINEAR, "fc1", 64, 12, 12, 128, .relu = true, .dropout = 0.5f},
     {LAYER_LINEAR, "fc2", 128, 1, 1, NETWORK_CLASSES, .relu = false},

@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "kernels/stream_trace.h"
 #include "model/init.h"
-#include "model/layers.h"
+#include "model/pass.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,8 @@ struct network {
     device *dev;
     network_options options;
     layer layers[LAYERS_MAX];
-    size_t n_layers;
+    pass passes[LAYERS_MAX];
+    size_t n_layers, n_passes;
     parameter parameters_of[NETWORK_MAX_PARAMETERS];
     char names[NETWORK_MAX_PARAMETERS][NAME_BYTES];
     size_t n_parameters, count;
@@ -48,7 +49,7 @@ static void add_parameters(network *net, layer *lay)
     const layer_spec *s = lay->spec;
     if (s->name == NULL)
         return;
-    int conv[] = {s->out, s->channels, CONV_KERNEL, CONV_KERNEL};
+    int conv[] = {s->out, s->channels, s->kernel, s->kernel};
     int line[] = {s->out, layer_fan_in(s)};
     bool is_conv = s->kind == LAYER_CONV2D;
     lay->weight = add_parameter(net, s->name, "weight", is_conv ? 4 : 2, is_conv ? conv : line);
@@ -60,14 +61,18 @@ static status make_layers(network *net)
     size_t n;
     const layer_spec *specs = model_kind_layers(net->options.kind, &n);
     ASSERT(n <= LAYERS_MAX);
+    while (net->n_layers < n) {
+        size_t i = net->n_layers;
+        pass *p = &net->passes[net->n_passes];
+        TRY(pass_init(net->dev, &specs[i], n - i, net->options.max_batch, &net->layers[i], p));
+        net->n_passes++;
+        net->n_layers += p->n;
+    }
     int dropouts = 0;
     for (size_t i = 0; i < n; i++) {
-        layer *lay = &net->layers[i];
-        TRY(layer_init(net->dev, &specs[i], net->options.max_batch, lay));
-        net->n_layers++;
         if (specs[i].dropout > 0.0f)
-            lay->dropout_index = dropouts++;
-        add_parameters(net, lay);
+            net->layers[i].dropout_index = dropouts++;
+        add_parameters(net, &net->layers[i]);
     }
     return STATUS_OK;
 }
@@ -126,8 +131,8 @@ void network_destroy(network *net)
 {
     if (net == NULL)
         return;
-    for (size_t i = 0; i < net->n_layers; i++)
-        layer_close(net->dev, &net->layers[i]);
+    for (size_t i = 0; i < net->n_passes; i++)
+        pass_close(net->dev, &net->passes[i]);
     net->dev->ops->free(net->dev, net->totals);
     if (net->own_parameters)
         net->dev->ops->free(net->dev, net->parameters);
@@ -141,10 +146,10 @@ static layer *last_layer(network *net)
     return &net->layers[net->n_layers - 1];
 }
 
-/* The input of layer i: the output of the one before, or the batch. */
-static const float *input_of(const network *net, size_t i)
+static pass_input input_of(const network *net, size_t i)
 {
-    return i == 0 ? net->in.x : net->layers[i - 1].y;
+    const float *x = i == 0 ? net->in.x : pass_last(&net->passes[i - 1])->y;
+    return (pass_input){net->in.n, x, net->parameters};
 }
 
 status network_forward(network *net, const batch *in, network_mode mode)
@@ -153,11 +158,12 @@ status network_forward(network *net, const batch *in, network_mode mode)
     net->in = *in;
     net->mode = mode;
     TRY(net->dev->ops->begin_forward(net->dev, net->parameters, net->count));
-    for (size_t i = 0; i < net->n_layers; i++) {
-        layer *lay = &net->layers[i];
-        dropout drop = layer_dropout(lay, in, mode, net->options.seed);
-        device_span_begin(net->dev, layer_name(lay), "forward");
-        TRY(layer_forward(net->dev, lay, in->n, input_of(net, i), net->parameters, &drop));
+    for (size_t i = 0; i < net->n_passes; i++) {
+        const pass *p = &net->passes[i];
+        pass_input input = input_of(net, i);
+        dropout drop = layer_dropout(pass_last(p), in, mode, net->options.seed);
+        device_span_begin(net->dev, pass_name(p), "forward");
+        TRY(pass_forward(net->dev, p, &input, &drop));
         device_span_end(net->dev);
     }
     return STATUS_OK;
@@ -209,19 +215,29 @@ status network_backward(network *net, bool accumulate, grad_ready_fn ready, void
     return network_backward_from(net, accumulate, ready, ctx);
 }
 
+/* The gradients of a pass's layers are final. */
+static status tell_ready(const network *net, const pass *p, grad_ready_fn ready, void *ctx)
+{
+    for (size_t i = p->n; ready != NULL && i-- > 0;) {
+        const layer *lay = &p->layers[i];
+        if (lay->weight != NULL)
+            TRY(ready(ctx, lay->weight->offset, lay->weight->count + lay->bias->count,
+                      net->dev->stream));
+    }
+    return STATUS_OK;
+}
+
 status network_backward_from(network *net, bool accumulate, grad_ready_fn ready, void *ctx)
 {
     ASSERT(net->mode == NETWORK_TRAIN);
-    int n = net->in.n;
-    for (size_t i = net->n_layers; i-- > 0;) {
-        layer *lay = &net->layers[i];
-        device_span_begin(net->dev, layer_name(lay), "backward");
-        TRY(layer_backward_weights(net->dev, lay, n, input_of(net, i), net->gradients, accumulate));
-        if (ready != NULL && lay->weight != NULL)
-            TRY(ready(ctx, lay->weight->offset, lay->weight->count + lay->bias->count,
-                      net->dev->stream));
+    for (size_t i = net->n_passes; i-- > 0;) {
+        const pass *p = &net->passes[i];
+        pass_input in = input_of(net, i);
+        device_span_begin(net->dev, pass_name(p), "backward");
+        TRY(pass_backward_weights(net->dev, p, &in, net->gradients, accumulate));
+        TRY(tell_ready(net, p, ready, ctx));
         if (i > 0)
-            TRY(layer_backward_data(net->dev, lay, n, net->parameters, &net->layers[i - 1]));
+            TRY(pass_backward_data(net->dev, p, &in, pass_last(&net->passes[i - 1])));
         device_span_end(net->dev);
     }
     return STATUS_OK;
@@ -270,21 +286,10 @@ void network_inject_dropout(network *net, int index, const uint8_t *keep)
             net->layers[i].keep = keep;
 }
 
-/* Weights change order between the arena and PyTorch; biases do not. */
 static status reorder(network *net, const float *from, float *to, bool import)
 {
-    const device_ops *ops = net->dev->ops;
-    for (size_t i = 0; i < net->n_layers; i++) {
-        const layer *lay = &net->layers[i];
-        if (lay->weight == NULL)
-            continue;
-        size_t w = lay->weight->offset, b = lay->bias->offset;
-        if (lay->conv != NULL)
-            TRY((import ? ops->conv2d_import : ops->conv2d_export)(lay->conv, from + w, to + w));
-        else
-            TRY((import ? ops->linear_import : ops->linear_export)(lay->line, from + w, to + w));
-        memcpy(to + b, from + b, sizeof *to * lay->bias->count);
-    }
+    for (size_t i = 0; i < net->n_passes; i++)
+        TRY(pass_reorder(net->dev, &net->passes[i], from, to, import));
     return STATUS_OK;
 }
 

@@ -133,6 +133,7 @@ static void make_ours(const bench_commands *commands, const bench_case *c, bench
     add_work(commands, c, out);
     bench_words_add(out, "--device=%s", o->device);
     bench_words_add(out, "--amp=%s", o->amp);
+    bench_words_add(out, "--isa=%s", o->isa);
     if (o->tf32)
         bench_words_add(out, "--tf32");
     if (o->bucket_cap_mb > 0)

@@ -75,6 +75,7 @@ status device_list_choose(const options *opts, int local_rank, device_options *o
     TRY(precision_of(opts, &out->precision));
     out->name = list.name;
     out->index = 0;
+    out->isa = opts->isa;
     int count = list.n;
     if (strcmp(out->name, "auto") == 0)
         out->name = device_auto_is_cuda() ? "cuda" : "cpu";

@@ -58,6 +58,7 @@ typedef struct options {
     bool tf32;
     bool cuda_graph; /* true; --no-cuda-graph */
     bool no_accel;   /* --no-accel, --no-cuda and --no-mps: the CPU */
+    char *isa;       /* "auto" */
     int64_t threads; /* -1: cores / ranks on this host */
 
     /* data and results */

@@ -83,6 +83,8 @@ const option_row options_table[] = {
      "true", NULL, "record a step once as a CUDA graph and replay it"},
     {"no-accel", "no-cuda no-mps", OPTION_SWITCH, GROUP_DEVICE, TRAIN_EVAL | FOR_DOCTOR, AT(no_accel), 0, 0,
      NULL, NULL, "use the CPU"},
+    {"isa", NULL, OPTION_WORD, GROUP_DEVICE, TRAIN_EVAL_BENCH, AT(isa), 0, 0,
+     "auto", "auto|avx512|avx2", "instructions of the cpu device [the best of the processor]"},
     {"threads", NULL, OPTION_INTEGER, GROUP_DEVICE, TRAIN_EVAL_BENCH, AT(threads), 1, 4096,
      NULL, "N", "threads per rank [cores / ranks of this host; bench: 1]"},
 

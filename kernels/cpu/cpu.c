@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Elements of one piece of an optimizer step: a few per thread, and each fits the second-level
  * cache. */
@@ -50,14 +51,9 @@ status cpu_reserve_scratch(cpu_state *cpu, size_t size_bytes)
 static void destroy(device *dev)
 {
     cpu_state *cpu = cpu_of(dev);
-    for (int i = 0; cpu->streams != NULL && i < dev->threads; i++)
-        dnnl_stream_destroy(cpu->streams[i]);
     for (int i = 0; cpu->scratch != NULL && i < dev->threads; i++)
         free(cpu->scratch[i]);
-    if (cpu->engine != NULL)
-        dnnl_engine_destroy(cpu->engine);
     team_destroy(cpu->team);
-    free(cpu->streams);
     free(cpu->scratch);
     free(cpu);
 }
@@ -160,15 +156,12 @@ static const device_ops cpu_ops = {
     .begin_step = host_begin_step,
     .gather = host_gather,
     .begin_forward = host_begin_forward,
-    .conv2d_create = cpu_conv2d_create,
-    .conv2d_destroy = cpu_conv2d_destroy,
-    .conv2d_import = cpu_conv2d_import,
-    .conv2d_export = cpu_conv2d_export,
-    .conv2d_forward = cpu_conv2d_forward,
-    .conv2d_backward_weights = cpu_conv2d_backward_weights,
-    .conv2d_backward_data = cpu_conv2d_backward_data,
-    .pool_forward = cpu_pool_forward,
-    .pool_backward = cpu_pool_backward,
+    .conv_block_create = cpu_conv_block_create,
+    .conv_block_destroy = cpu_conv_block_destroy,
+    .conv_block_import = cpu_conv_block_import,
+    .conv_block_export = cpu_conv_block_export,
+    .conv_block_forward = cpu_conv_block_forward,
+    .conv_block_backward = cpu_conv_block_backward,
     .linear_create = cpu_linear_create,
     .linear_destroy = cpu_linear_destroy,
     .linear_import = cpu_linear_import,
@@ -185,31 +178,55 @@ static const device_ops cpu_ops = {
 static status start(int threads, device *dev)
 {
     cpu_state *cpu = cpu_of(dev);
-    size_t n = (size_t)threads;
     TRY(team_create(threads, member_start, &cpu->team));
-    TRY(memory_alloc(sizeof *cpu->streams * n, (void **)&cpu->streams));
-    TRY(memory_alloc(sizeof *cpu->scratch * n, (void **)&cpu->scratch));
-    TRY(ONEDNN_CALL(dnnl_engine_create(&cpu->engine, dnnl_cpu, 0)));
-    for (int i = 0; i < threads; i++)
-        TRY(ONEDNN_CALL(
-            dnnl_stream_create(&cpu->streams[i], cpu->engine, dnnl_stream_default_flags)));
-    return STATUS_OK;
+    return memory_alloc(sizeof *cpu->scratch * (size_t)threads, (void **)&cpu->scratch);
+}
+
+static bool has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+/* The instructions that there is code for, the best first. */
+static const struct {
+    const char *name; /* as --isa spells it */
+    bool (*is_here)(void);
+    const vector_ops *ops;
+} isas[] = {
+    {"avx512", has_avx512, &vector_ops_avx512},
+    {"avx2", has_avx2, &vector_ops_avx2},
+};
+
+static bool any_isa(const char *wanted)
+{
+    return wanted == NULL || strcmp(wanted, "auto") == 0;
+}
+
+static status choose_isa(const char *wanted, const vector_ops **out)
+{
+    bool any = any_isa(wanted);
+    for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++)
+        if ((any || strcmp(wanted, isas[i].name) == 0) && isas[i].is_here()) {
+            *out = isas[i].ops;
+            return STATUS_OK;
+        }
+    return FAIL(STATUS_INVALID, "this processor has no %s", any ? "AVX2" : wanted);
 }
 
 status cpu_device_create(const device_options *options, device *dev)
 {
     const vector_ops *vec = NULL;
-    dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-        ((int)isa & (int)dnnl_cpu_isa_avx512_core) == (int)dnnl_cpu_isa_avx512_core)
-        vec = &vector_ops_avx512;
-    else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        vec = &vector_ops_avx2;
-    if (vec == NULL) {
+    if (any_isa(options->isa) && !has_avx2()) {
         LOG_W("this processor has no AVX2: using the reference kernels, which are slow");
         return reference_device_create(options, dev);
     }
+    TRY(choose_isa(options->isa, &vec));
     TRY(memory_alloc(sizeof(cpu_state), &dev->state));
     dev->ops = &cpu_ops;
     cpu_of(dev)->dev = dev;

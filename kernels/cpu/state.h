@@ -12,10 +12,8 @@ typedef struct cpu_state {
     device *dev; /* whose state this is */
     team *team;
     const vector_ops *vec;
-    dnnl_engine_t engine;
-    dnnl_stream_t *streams; /* one per member of the team */
-    void **scratch;         /* likewise: memory that the member's current primitive may use */
-    size_t scratch_bytes;   /* of each */
+    void **scratch;       /* one per member of the team: memory for its current piece */
+    size_t scratch_bytes; /* of each */
 } cpu_state;
 
 static inline cpu_state *cpu_of(device *dev)
@@ -30,17 +28,13 @@ status onednn_check(dnnl_status_t code, const char *call, const char *file, int 
 /* Makes every member's scratch memory at least this large. Not while the team works. */
 status cpu_reserve_scratch(cpu_state *cpu, size_t size_bytes);
 
-/* Rows of device_ops: conv2d.c, pool.c, linear.c. */
-conv2d_create_op cpu_conv2d_create;
-conv2d_destroy_op cpu_conv2d_destroy;
-conv2d_import_op cpu_conv2d_import;
-conv2d_export_op cpu_conv2d_export;
-conv2d_forward_op cpu_conv2d_forward;
-conv2d_backward_weights_op cpu_conv2d_backward_weights;
-conv2d_backward_data_op cpu_conv2d_backward_data;
-
-pool_forward_op cpu_pool_forward;
-pool_backward_op cpu_pool_backward;
+/* Rows of device_ops: conv_block.c, linear.c. */
+conv_block_create_op cpu_conv_block_create;
+conv_block_destroy_op cpu_conv_block_destroy;
+conv_block_import_op cpu_conv_block_import;
+conv_block_export_op cpu_conv_block_export;
+conv_block_forward_op cpu_conv_block_forward;
+conv_block_backward_op cpu_conv_block_backward;
 
 linear_create_op cpu_linear_create;
 linear_destroy_op cpu_linear_destroy;

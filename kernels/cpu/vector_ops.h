@@ -11,26 +11,11 @@
 #include "kernels/ops.h"
 #include "kernels/optimizer_math.h"
 
-enum {
-    CONV_TAPS = 9,
-    VECTOR_MAX_SAMPLE = 16384
-}; /* 3x3; elements that dropout decides per sample */
+enum { VECTOR_MAX_SAMPLE = 16384 }; /* elements that dropout decides per sample */
 
 typedef struct vector_ops {
     int block;
-
-    /* One image, one input channel, 3x3: y = relu(conv(x)). w (9, O), x (H, W), y blocked. */
-    void (*conv_first_forward)(const conv2d_shape *s, const float *x, const float *w,
-                               const float *bias, float *y);
-    /* dw (9, O) and db (O) += of one image; dy counts only for y > 0. */
-    void (*conv_first_backward)(const conv2d_shape *s, const float *x, const float *y,
-                                const float *dy, float *dw, float *db);
-
-    /* Sample i of a batch; arrays are that sample's. */
-    void (*pool_forward)(const pool_shape *s, const dropout *drop, int i, const float *z, float *y,
-                         uint8_t *argmax);
-    void (*pool_backward)(const pool_shape *s, const float *y, const uint8_t *argmax,
-                          const float *dy, float scale, float *dz);
+    const struct conv_block_kernels *conv_blocks; /* by kind: kernels/cpu/conv_block.h */
 
     /* Columns [first, first + columns) of y (n, O), in place. */
     void (*linear_epilogue)(float *y, int n, int out_features, int first, int columns,

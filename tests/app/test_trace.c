@@ -29,7 +29,7 @@ static const struct model_parts {
      {"fc1", "fc2", "fc3"},
      {"fc2.weight, fc2.bias, fc3.weight, fc3.bias", "fc1.weight, fc1.bias"}},
     {"cnn",
-     {"conv1", "conv2", "pool", "fc1", "fc2"},
+     {"conv_block", "fc1", "fc2"},
      {"fc1.weight, fc1.bias, fc2.weight, fc2.bias",
       "conv1.weight, conv1.bias, conv2.weight, conv2.bias"}},
 };

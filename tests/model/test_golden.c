@@ -20,6 +20,7 @@ enum { N_MODELS = 2, MAX_DEVICES = 3, DEVICE_THREADS = 2 };
 /* Those of the host, or with --device=cuda that one. */
 static const char *devices[MAX_DEVICES] = {"reference", "cpu", "onednn"};
 static int n_devices = MAX_DEVICES;
+static const char *isa = "auto"; /* of the cpu device; --isa=avx2 */
 
 /* Tolerances. u = 2^-24 bounds the relative error of one float32 operation. A sum of K products
  * with independent rounding errors is off by about 0.4 u sqrt(K) times its terms' rms norm when
@@ -99,7 +100,7 @@ static void trial_init(trial *t, const char *device_name, model_kind kind, uint6
     network_options options = {.kind = kind, .max_batch = BATCH, .seed = seed};
     uint32_t samples[BATCH];
     golden_read(model_kind_name(kind), &t->gold);
-    device_options wanted = {.name = device_name, .threads = DEVICE_THREADS};
+    device_options wanted = {.name = device_name, .threads = DEVICE_THREADS, .isa = isa};
     ck_assert_msg(device_create(&wanted, &t->dev) == STATUS_OK, "%s", status_text());
     t->state = device_alloc(t->dev, sizeof *t->state);
     ck_assert_msg(network_create(t->dev, &options, &t->net) == STATUS_OK, "%s", status_text());
@@ -351,6 +352,8 @@ int main(int argc, char **argv)
         printf("SKIP of the onednn device: its module is not built\n");
         n_devices = MAX_DEVICES - 1;
     }
+    if (argc > 1 && strcmp(argv[1], "--isa=avx2") == 0)
+        isa = "avx2";
     golden_read("cnn", &gold);
     printf("golden values of torch %s\n", safetensors_metadata(gold.file, "torch"));
     fflush(stdout);

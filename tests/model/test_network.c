@@ -32,6 +32,7 @@ typedef struct rig {
 } rig;
 
 static const char *fast = "cpu"; /* the device that is compared with the reference */
+static const char *isa = "auto"; /* of the cpu device; --isa=avx2 */
 
 static float x[MAX_N * PIXELS];
 static uint8_t labels[MAX_N];
@@ -69,7 +70,7 @@ static rig rig_open(const char *device_name, int threads, model_kind kind)
 {
     rig r = {0};
     const step_state none = {0};
-    device_options wanted = {.name = device_name, .threads = threads};
+    device_options wanted = {.name = device_name, .threads = threads, .isa = isa};
     ok(device_create(&wanted, &r.dev));
     r.x = place(r.dev, x, sizeof x);
     r.labels = place(r.dev, labels, sizeof labels);
@@ -305,6 +306,8 @@ int main(int argc, char **argv)
         }
         fast = "onednn";
     }
+    if (argc > 1 && strcmp(argv[1], "--isa=avx2") == 0)
+        isa = "avx2";
     Suite *suite = suite_create("network");
     bool is_cuda = strcmp(fast, "cuda") == 0;
     bool is_reference =
