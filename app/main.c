@@ -13,9 +13,9 @@
 #include "app/train/strategy.h"
 #include "app/train/train_command.h"
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/json_text.h"
 #include "base/log.h"
-#include "base/team.h"
 #include "dist/process_group/backend_choice.h"
 #include "dist/process_group/nccl_settings.h"
 
@@ -42,7 +42,7 @@ static status read_spec(const options *opts, worker_spec *out)
         return FAIL(STATUS_INVALID,
                     "backend nccl is for CUDA devices, and none is used here: give --device=cuda "
                     "to see why, or on the CPU --backend=shm (one host) or gloo (several)");
-    TRY(worker_spec_read(opts, team_cores(), gpus, out));
+    TRY(worker_spec_read(opts, cores_count(), gpus, out));
     if (is_nccl && out->nproc > gpus)
         return FAIL(STATUS_INVALID,
                     "%d ranks on %d GPU%s: NCCL takes one rank per GPU; give --nproc-per-node=%d, "

@@ -3,9 +3,9 @@
 #include "app/common/exit_codes.h"
 #include "app/launch/agent.h"
 #include "app/launch/worker.h"
+#include "base/cores.h"
 #include "base/log.h"
 #include "base/shell_words.h"
-#include "base/team.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static status prepare(const options *opts, worker_spec *out)
 {
     int gpus = 0;
     TRY(worker_spec_count_gpus(opts, &gpus));
-    TRY(worker_spec_read(opts, team_cores(), gpus, out));
+    TRY(worker_spec_read(opts, cores_count(), gpus, out));
     return worker_spec_complete(opts, 0, NULL, out);
 }
 

@@ -4,11 +4,11 @@
 #include "base/team.h"
 
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/memory.h"
 #include "base/trace.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -195,6 +195,12 @@ status team_trace(team *t, trace *traced, trace_lane *caller)
     return STATUS_OK;
 }
 
+void team_bind(team *t, const cores *own)
+{
+    for (int i = 0; i < t->started; i++)
+        (void)cores_bind(t->workers[i].thread, &own->ids[t->workers[i].member], 1);
+}
+
 int team_threads(const team *t)
 {
     return t->threads;
@@ -203,10 +209,4 @@ int team_threads(const team *t)
 int team_member(void)
 {
     return member;
-}
-
-int team_cores(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }

@@ -32,10 +32,12 @@ void team_run(team *team, team_fn fn, void *arg, int pieces);
  * thread. Call before team_run. */
 status team_trace(team *team, struct trace *t, struct trace_lane *caller);
 
-int team_threads(const team *team);
+/* Member i, one of the started threads, from now on runs on cores->ids[i] alone. There are as many
+ * as members. */
+struct cores; /* base/cores.h */
+void team_bind(team *team, const struct cores *cores);
 
-/* Cores that this process may use, at least 1. */
-int team_cores(void);
+int team_threads(const team *team);
 
 /* Inside a piece: which member (0 .. threads-1) does it; for scratch memory, never for results. */
 int team_member(void);

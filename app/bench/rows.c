@@ -1,6 +1,6 @@
 #include "app/bench/rows.h"
 
-#include "base/team.h"
+#include "base/cores.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static status allocate(bench_row *row, size_t repeats)
 status bench_rows_create(const bench_cases *cases, int repeats, bench_rows *out)
 {
     status st = STATUS_OK;
-    bench_rows rows = {.cases = cases, .repeats = repeats, .threads = 1, .cores = team_cores()};
+    bench_rows rows = {.cases = cases, .repeats = repeats, .threads = 1, .cores = cores_count()};
     rows.list = calloc((size_t)cases->count, sizeof *rows.list);
     if (rows.list == NULL)
         return FAIL(STATUS_NO_MEMORY, "%d rows", cases->count);

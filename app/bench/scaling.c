@@ -4,8 +4,8 @@
 #include "app/bench/bench.h"
 #include "app/common/exit_codes.h"
 #include "app/report/report.h"
+#include "base/cores.h"
 #include "base/log.h"
-#include "base/team.h"
 
 #include <stdlib.h>
 
@@ -25,13 +25,13 @@ typedef struct study {
 static void say_if_busy(study *s)
 {
     double load = 0;
-    if (getloadavg(&load, 1) != 1 || load < 0.5 * team_cores())
+    if (getloadavg(&load, 1) != 1 || load < 0.5 * cores_count())
         return;
-    LOG_W("other programs are running: load average %.1f on %d cores", load, team_cores());
+    LOG_W("other programs are running: load average %.1f on %d cores", load, cores_count());
     report_say(s->document, REPORT_NOTES,
                "other programs were running (load average %.1f on %d cores before the start): "
                "every figure has their share in it",
-               load, team_cores());
+               load, cores_count());
 }
 
 /* Without a fit, as after an early stop, what was measured is still told. */

@@ -1,7 +1,7 @@
 #include "app/bench/scaling_plan.h"
 
 #include "app/common/device_list.h"
-#include "base/team.h"
+#include "base/cores.h"
 #include "model/layers.h"
 
 #include <string.h>
@@ -52,8 +52,8 @@ static status read_device(const options *opts, scaling_plan *plan)
 {
     TRY(device_list_count(opts, &plan->gpus));
     plan->threads = opts->threads > 0 ? (int)opts->threads : 1;
-    int cores = team_cores() / plan->threads;
-    plan->cores = plan->gpus > 0 ? plan->gpus : cores > 1 ? cores : 1;
+    int most = cores_count() / plan->threads;
+    plan->cores = plan->gpus > 0 ? plan->gpus : most > 1 ? most : 1;
     return STATUS_OK;
 }
 

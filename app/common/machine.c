@@ -1,6 +1,6 @@
 #include "app/common/machine.h"
 
-#include "base/team.h"
+#include "base/cores.h"
 
 #include <ctype.h>
 #include <gnu/libc-version.h>
@@ -68,7 +68,7 @@ void machine_read(machine *out)
 {
     struct utsname name;
     struct statvfs shm;
-    *out = (machine){.cores = team_cores(), .shm_bytes = -1, .shm_free_bytes = -1};
+    *out = (machine){.cores = cores_count(), .shm_bytes = -1, .shm_free_bytes = -1};
     find_line("/etc/os-release", "PRETTY_NAME", out->system, sizeof out->system);
     if (uname(&name) == 0)
         snprintf(out->kernel, sizeof out->kernel, "%.60s %.60s %.60s", name.sysname, name.release,

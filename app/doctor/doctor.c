@@ -4,9 +4,9 @@
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/doctor/checkup.h"
+#include "base/cores.h"
 #include "base/json_text.h"
 #include "base/log.h"
-#include "base/team.h"
 #include "data/dataset.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ static bool check_settings(checkup *c)
                     "RANK=%.20s is set here: train would join as that rank; unset it to launch",
                     rank);
     (void)device_list_count(c->opts, &gpus); /* the device's own check tells */
-    if (worker_spec_read(c->opts, team_cores(), gpus, &c->spec) != STATUS_OK) {
+    if (worker_spec_read(c->opts, cores_count(), gpus, &c->spec) != STATUS_OK) {
         checkup_fail_message(c, EXIT_CODE_USAGE, "settings");
         return false;
     }

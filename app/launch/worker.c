@@ -2,8 +2,8 @@
 
 #include "base/clock.h"
 #include "base/comma_list.h"
+#include "base/cores.h"
 #include "base/file_limit.h"
-#include "base/team.h"
 #include "base/text_stream.h"
 
 #include <errno.h>
@@ -38,7 +38,7 @@ __attribute__((format(printf, 2, 3))) static void add(variables *list, const cha
 
 int worker_threads(const worker_spec *spec)
 {
-    int share = team_cores() / spec->nproc;
+    int share = cores_count() / spec->nproc;
     if (getenv("OMP_NUM_THREADS") != NULL || (spec->nproc == 1 && !spec->policy.own))
         return 0;
     /* Workers of our own share the cores out by --threads. */

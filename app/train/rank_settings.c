@@ -1,7 +1,7 @@
 #include "app/train/rank_settings.h"
 
 #include "app/train/strategy.h"
-#include "base/team.h"
+#include "base/cores.h"
 
 static status read_batch(const options *o, const rendezvous_place *place, int *out)
 {
@@ -27,7 +27,7 @@ status rank_settings_read(const options *opts, const rendezvous_place *place, ra
     TRY(optimizer_kind_parse(opts->optimizer, &s.optimizer.kind));
     s.lr = opts->lr < 0 ? (double)optimizer_default_lr(s.optimizer.kind) : opts->lr;
     TRY(strategy_replicas(opts, &s.replicas));
-    int share = team_cores() / (place->local_world_size * s.replicas);
+    int share = cores_count() / (place->local_world_size * s.replicas);
     s.threads = opts->threads > 0 ? (int)opts->threads : share > 1 ? share : 1;
     TRY(read_batch(opts, place, &s.batch_size));
     *out = s;
