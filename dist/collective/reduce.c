@@ -18,7 +18,7 @@
 #define CLONES
 #endif
 
-enum { BLOCK_BYTES = 8192 };
+enum { BLOCK_BYTES = 2048 };
 
 typedef void fold_fn(void *restrict acc, const void *restrict x, size_t n, float prescale);
 typedef void pair_fn(void *restrict a, void *restrict b, size_t n, float prescale);

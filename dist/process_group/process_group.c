@@ -10,6 +10,7 @@
 #include "dist/process_group/process_group.h"
 
 #include "base/clock.h"
+#include "base/spares.h"
 #include "dist/collective/collective.h"
 #include "dist/collective/process_group_ops.h"
 #include "dist/health/flight_recorder.h"
@@ -69,6 +70,7 @@ struct process_group {
     rank_traffic moved;
     work *first, *last; /* launched and not waited for, oldest first */
     int held;           /* of them */
+    spares works;
     injected_delay delay;
     size_t shared_left;
     allocations memory;
@@ -165,6 +167,7 @@ void process_group_destroy(process_group *group)
             staging_release(group->staging, w->copy);
         free(w);
     }
+    spares_free(&group->works);
     staging_destroy(group->staging); /* unpins memory that the backend is about to unmap */
     if (group->ops != NULL)
         group->ops->destroy(group->self);
@@ -359,14 +362,13 @@ status process_group_launch(process_group *group, const collective *c, device_st
 {
     TRY(collective_check(c, group->rank, group->world_size));
     TRY(check_stream(group, stream));
-    work *w = calloc(1, sizeof *w);
-    if (w == NULL)
-        return FAIL(STATUS_NO_MEMORY, "a work of %zu bytes", sizeof *w);
-    w->what = *c;
-    w->stream = stream;
     pthread_mutex_lock(&group->lock);
-    status st = broken_locked(group);
+    work *w = spares_take(&group->works, sizeof *w);
+    status st =
+        w != NULL ? broken_locked(group) : FAIL(STATUS_NO_MEMORY, "a work of %zu bytes", sizeof *w);
     if (st == STATUS_OK) {
+        w->what = *c;
+        w->stream = stream;
         w->what.seq = ++group->seq;
         bool first = first_runs_note(&group->known, c);
         w->what.timeout_ms = first ? group->patience_ms : group->timeout_ms;
@@ -381,13 +383,11 @@ status process_group_launch(process_group *group, const collective *c, device_st
     }
     if (st == STATUS_OK) {
         *(group->first == NULL ? &group->first : &group->last->next) = w;
-        group->last = w;
+        *out_work = group->last = w;
+    } else if (w != NULL) {
+        spares_give(&group->works, w);
     }
     pthread_mutex_unlock(&group->lock);
-    if (st != STATUS_OK)
-        free(w);
-    else
-        *out_work = w;
     return st;
 }
 
@@ -492,9 +492,9 @@ status process_group_wait(process_group *group, work *w, int64_t *elapsed_ns)
         note_end(group, w, st);
     if (w->copy != NULL)
         staging_release(group->staging, w->copy);
-    pthread_mutex_unlock(&group->lock);
     if (st == STATUS_OK && elapsed_ns != NULL)
         *elapsed_ns = w->done_ns > 0 ? w->done_ns - w->began_ns : 0;
-    free(w);
+    spares_give(&group->works, w);
+    pthread_mutex_unlock(&group->lock);
     return st;
 }

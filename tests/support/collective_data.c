@@ -7,7 +7,8 @@
 
 static bool is_out_of_place(memory_kind kind)
 {
-    return kind == MEMORY_OUT_OF_PLACE || kind == MEMORY_DEVICE_OUT_OF_PLACE;
+    return kind == MEMORY_OUT_OF_PLACE || kind == MEMORY_OUT_IN_HEAP ||
+           kind == MEMORY_DEVICE_OUT_OF_PLACE;
 }
 
 /* The device's own arrays. */
@@ -23,8 +24,8 @@ status collective_data_open(process_group *group, memory_kind kind, size_t size_
                             collective_data *out)
 {
     collective_data d = {.size_bytes = size_bytes};
-    bool in_heap =
-        kind == MEMORY_SYMMETRIC || (kind == MEMORY_MIXED && process_group_rank(group) % 2 == 0);
+    bool in_heap = kind == MEMORY_SYMMETRIC || kind == MEMORY_OUT_IN_HEAP ||
+                   (kind == MEMORY_MIXED && process_group_rank(group) % 2 == 0);
     if (kind < MEMORY_HOST_KINDS)
         TRY(process_group_alloc(group, size_bytes, &d.heap));
     d.out = in_heap ? d.heap : calloc(1, size_bytes);

@@ -12,6 +12,7 @@ typedef enum memory_kind {
     MEMORY_SYMMETRIC,    /* process_group_alloc */
     MEMORY_PLAIN,        /* malloc */
     MEMORY_OUT_OF_PLACE, /* malloc, in != out */
+    MEMORY_OUT_IN_HEAP,  /* in: malloc; out: process_group_alloc */
     MEMORY_MIXED,        /* process_group_alloc on even ranks, malloc on odd ones */
     MEMORY_HOST_KINDS,
     MEMORY_DEVICE = MEMORY_HOST_KINDS, /* the device's, if a rank has one, else malloc */

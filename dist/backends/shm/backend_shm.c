@@ -1,7 +1,7 @@
 /* Collectives through shared memory, for the ranks of one host.
  *
  * A launch announces the collective: what it is, and where its data lies if that is in this rank's
- * heap. All else happens in wait():
+ * heap. An all_reduce out of place is copied there first. All else happens in wait():
  *
  *   1. Wait until every rank has announced it, and check that all announced the same.
  *
@@ -29,6 +29,7 @@
  * ranks have read it; launches beyond that are announced as waits make room.
  */
 #include "base/clock.h"
+#include "base/spares.h"
 #include "dist/backends/shm/shm_sync.h"
 #include "dist/collective/collective.h"
 #include "dist/collective/process_group_ops.h"
@@ -60,6 +61,7 @@ typedef struct shm_group {
 
     pthread_mutex_t lock; /* of the queue: launches may come from another thread than waits */
     shm_work *first, *last;
+    spares works;
     shm_work *next_announced; /* the first that is not announced; NULL: all are */
     uint32_t launched, announced, finished;
 } shm_group;
@@ -74,38 +76,16 @@ static shm_rank *self_of(const shm_group *g)
     return rank_of(g, g->sync.region.rank);
 }
 
-/* Which of a rank's counters is meant. */
-typedef shm_counter *counter_fn(shm_rank *rank);
-
-static shm_counter *announced(shm_rank *rank)
-{
-    return &rank->announced;
-}
-
-static shm_counter *staged(shm_rank *rank)
-{
-    return &rank->staged;
-}
-
-static shm_counter *done(shm_rank *rank)
-{
-    return &rank->done;
-}
-
-static status await_all(shm_group *g, counter_fn *which, uint32_t want, int64_t deadline_ns)
-{
-    int n = g->sync.region.world_size;
-    for (int step = 1; step < n; step++) {
-        int peer = (g->sync.region.rank + step) % n;
-        TRY(shm_sync_await(&g->sync, peer, which(rank_of(g, peer)), want, deadline_ns));
-    }
-    return STATUS_OK;
-}
-
 static status end_round(shm_group *g, int64_t deadline_ns)
 {
-    shm_sync_publish(done(self_of(g)), g->round);
-    return await_all(g, done, g->round, deadline_ns);
+    shm_sync_arrive(&g->sync, SHM_DONE, g->round);
+    return shm_sync_await_all(&g->sync, SHM_DONE, g->round, deadline_ns);
+}
+
+static status meet_staged(shm_group *g, int64_t deadline_ns)
+{
+    shm_sync_arrive(&g->sync, SHM_STAGED, g->round);
+    return shm_sync_await_all(&g->sync, SHM_STAGED, g->round, deadline_ns);
 }
 
 static uint64_t pack(const collective *c)
@@ -177,8 +157,7 @@ static status all_reduce(shm_group *g, const collective *c, int64_t deadline_ns)
         some = c->count - at < most ? c->count - at : most;
         g->round++;
         memcpy(slot, (const unsigned char *)c->in + at * size, some * size);
-        shm_sync_publish(staged(self_of(g)), g->round);
-        TRY(await_all(g, staged, g->round, deadline_ns));
+        TRY(meet_staged(g, deadline_ns));
         TRY(reduce_round(g, c, some, deadline_ns));
         memcpy((unsigned char *)c->out + at * size, slot, some * size);
     }
@@ -200,14 +179,11 @@ static status broadcast(shm_group *g, const collective *c, int64_t deadline_ns)
     for (size_t at = 0; at < size_bytes; at += some) {
         some = size_bytes - at < SHM_SLOT_BYTES ? size_bytes - at : SHM_SLOT_BYTES;
         g->round++;
-        if (is_root) {
+        if (is_root)
             memcpy(slot, (const unsigned char *)c->in + at, some);
-            shm_sync_publish(staged(self_of(g)), g->round);
-        } else {
-            TRY(shm_sync_await(&g->sync, c->root, staged(rank_of(g, c->root)), g->round,
-                               deadline_ns));
+        TRY(meet_staged(g, deadline_ns));
+        if (!is_root)
             memcpy((unsigned char *)c->out + at, slot, some);
-        }
         TRY(end_round(g, deadline_ns));
     }
     return STATUS_OK;
@@ -252,11 +228,9 @@ static status reduce(shm_group *g, const collective *c, int64_t deadline_ns)
         if (!is_root)
             memcpy(shm_region_slot(region, region->rank), (const unsigned char *)c->in + at * size,
                    some * size);
-        shm_sync_publish(staged(self_of(g)), g->round);
-        if (is_root) {
-            TRY(await_all(g, staged, g->round, deadline_ns));
+        TRY(meet_staged(g, deadline_ns));
+        if (is_root)
             add_up(g, c, at, some);
-        }
         TRY(end_round(g, deadline_ns));
     }
     return STATUS_OK;
@@ -264,7 +238,7 @@ static status reduce(shm_group *g, const collective *c, int64_t deadline_ns)
 
 static status complete(shm_group *g, const shm_work *w, int64_t deadline_ns)
 {
-    TRY(await_all(g, announced, w->index, deadline_ns));
+    TRY(shm_sync_await_all(&g->sync, SHM_ANNOUNCED, w->index, deadline_ns));
     TRY(compare_notes(g, w));
     switch (w->what.kind) {
     case COLLECTIVE_ALL_REDUCE:
@@ -281,23 +255,33 @@ static status complete(shm_group *g, const shm_work *w, int64_t deadline_ns)
     }
 }
 
+/* Where peers find this rank's data once the collective is announced. They write into the buffers
+ * of an all_reduce, so `in` is copied to `out` first, if that is theirs to write to. */
+static uint64_t expose(const shm_region *region, const collective *c)
+{
+    size_t size_bytes = c->count * dtype_size(c->type);
+    bool reduces = c->kind == COLLECTIVE_ALL_REDUCE;
+    if (c->kind == COLLECTIVE_BARRIER || (c->kind == COLLECTIVE_BROADCAST && c->in != c->out))
+        return SHM_NO_OFFSET;
+    uint64_t offset = shm_region_offset(region, reduces ? c->out : c->in, size_bytes);
+    if (reduces && c->in != c->out && offset != SHM_NO_OFFSET)
+        memcpy(c->out, c->in, size_bytes);
+    return offset;
+}
+
 /* The lock is held. Announces what has been launched, as far as there is room for notes. */
 static void announce(shm_group *g)
 {
     while (g->next_announced != NULL && g->announced - g->finished < SHM_NOTES) {
         shm_work *w = g->next_announced;
         const collective *c = &w->what;
-        size_t size_bytes = c->count * dtype_size(c->type);
-        bool in_place = c->kind == COLLECTIVE_REDUCE ||
-                        (c->in == c->out && c->kind != COLLECTIVE_BARRIER); /* peers only read */
         shm_note *note = &self_of(g)->notes[w->index % SHM_NOTES];
-        uint64_t offset =
-            in_place ? shm_region_offset(&g->sync.region, c->in, size_bytes) : SHM_NO_OFFSET;
+        uint64_t offset = expose(&g->sync.region, c);
         atomic_store_explicit(&note->seq, c->seq, memory_order_relaxed);
         atomic_store_explicit(&note->what, pack(c), memory_order_relaxed);
         atomic_store_explicit(&note->count, c->count, memory_order_relaxed);
         atomic_store_explicit(&note->offset, offset, memory_order_relaxed);
-        shm_sync_publish(announced(self_of(g)), w->index);
+        shm_sync_arrive(&g->sync, SHM_ANNOUNCED, w->index);
         g->announced = w->index;
         g->next_announced = w->next;
     }
@@ -310,11 +294,13 @@ static status shm_launch(void *self, const collective *c, device_stream *stream,
     if (c->kind > COLLECTIVE_REDUCE)
         return FAIL(STATUS_INVALID, "backend shm has no %s: use nccl",
                     collective_kind_name(c->kind));
-    shm_work *w = calloc(1, sizeof *w);
-    if (w == NULL)
-        return FAIL(STATUS_NO_MEMORY, "a work of %zu bytes", sizeof *w);
-    w->what = *c;
     pthread_mutex_lock(&g->lock);
+    shm_work *w = spares_take(&g->works, sizeof *w);
+    if (w == NULL) {
+        pthread_mutex_unlock(&g->lock);
+        return FAIL(STATUS_NO_MEMORY, "a work of %zu bytes", sizeof *w);
+    }
+    w->what = *c;
     w->index = ++g->launched;
     *(g->first == NULL ? &g->first : &g->last->next) = w;
     g->last = w;
@@ -338,8 +324,8 @@ static status shm_wait(void *self, void *work_, int64_t deadline_ns, int64_t *do
     g->finished = w->index;
     if (st == STATUS_OK)
         announce(g);
+    spares_give(&g->works, w);
     pthread_mutex_unlock(&g->lock);
-    free(w);
     return st;
 }
 
@@ -371,6 +357,7 @@ static void shm_destroy(void *self)
         g->first = w->next;
         free(w);
     }
+    spares_free(&g->works);
     pthread_mutex_destroy(&g->lock);
     free(g->offsets);
     free(g->buffers);

@@ -1,7 +1,7 @@
 /* The memory that the ranks of one host share: one sparse, sealed memfd, made by rank 0, handed to
  * the others over a UNIX socket, mapped whole by all.
  *
- *   control   counters and notes of every rank, each counter on its own cache line
+ *   control   counters and notes of every rank, meetings; each counter on its own cache line
  *   slots     SHM_SLOT_BYTES per rank: through which data in ordinary memory passes
  *   heaps     heap_bytes per rank: what process_group_alloc hands out
  */
@@ -22,13 +22,26 @@ enum {
     SHM_LINE_BYTES = 64,
 };
 
-/* A number that only its rank moves on and others wait for; compared modulo 2^32. */
+/* Of what all ranks wait for each other. */
+typedef enum shm_stage {
+    SHM_ANNOUNCED, /* collectives */
+    SHM_STAGED,    /* rounds: this rank's data is in its slot */
+    SHM_DONE,      /* rounds: this rank no longer touches any buffer of it */
+    SHM_STAGES,
+} shm_stage;
+
+/* How far a rank is. Only that rank moves it on; compared modulo 2^32. */
 typedef struct shm_counter {
-    _Alignas(SHM_LINE_BYTES) _Atomic uint32_t value; /* a futex */
-    _Atomic uint32_t waiters;
+    _Alignas(SHM_LINE_BYTES) _Atomic uint32_t value;
 } shm_counter;
 
-/* What a rank announces of a collective; written before `announced` moves on. */
+/* Where ranks sleep until all have come to a stage. */
+typedef struct shm_meeting {
+    _Alignas(SHM_LINE_BYTES) _Atomic uint32_t turn; /* a futex: moves on to wake them */
+    _Atomic uint32_t sleepers;
+} shm_meeting;
+
+/* What a rank announces of a collective; written before SHM_ANNOUNCED moves on. */
 typedef struct shm_note {
     _Atomic uint64_t seq;
     _Atomic uint64_t what;   /* kind, op, type, root and prescale, packed */
@@ -39,9 +52,7 @@ typedef struct shm_note {
 #define SHM_NO_OFFSET UINT64_MAX
 
 typedef struct shm_rank {
-    shm_counter announced; /* collectives */
-    shm_counter staged;    /* rounds: this rank's data is in its slot */
-    shm_counter done;      /* rounds: this rank no longer touches any buffer of it */
+    shm_counter counters[SHM_STAGES];
     shm_note notes[SHM_NOTES];
 } shm_rank;
 
@@ -53,6 +64,7 @@ typedef struct shm_control {
     void *creator_base; /* where that process has mapped the region */
     _Atomic int users;  /* of that mapping: ranks that are threads of one process share it */
     first_cause_word first_cause;
+    shm_meeting meetings[SHM_STAGES];
     shm_rank ranks[];
 } shm_control;
 

@@ -1,10 +1,17 @@
-/* The lost wake-up: a waiter first counts itself in `waiters`, then looks at the value once more,
- * then sleeps if the kernel still finds that value; a publisher first stores the value, then looks
- * at `waiters`. All four are sequentially consistent, so one of the two sees the other.
+/* Each rank sleeps once for a stage, however many ranks it waits for: only the last to come wakes
+ * the sleepers. If ranks outnumber cores, most of the cost of a collective is being put to sleep and
+ * woken.
+ *
+ * The lost wake-up: a sleeper first counts itself in `sleepers`, then notes the turn, then looks at
+ * all counters once more, then sleeps if the kernel still finds that turn. A rank that comes first
+ * stores its counter, then looks at `sleepers`, then at all counters, then moves the turn on. All of
+ * these are sequentially consistent. So the last rank to store its counter finds all counters there,
+ * and either it sees the sleeper or the sleeper sees its counter.
  */
 #include "dist/backends/shm/shm_sync.h"
 
 #include "base/clock.h"
+#include "base/cores.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -23,27 +30,24 @@ static void futex_wake(_Atomic uint32_t *word)
 status shm_sync_create(shm_sync *sync, const shm_region *region, const group_setup *setup,
                        int64_t deadline_ns)
 {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    *sync = (shm_sync){
-        .region = *region,
-        .spin_ns = region->world_size <= cores ? SPIN_NS : SPIN_CROWDED_NS, /* a core for each */
-    };
+    bool crowded = region->world_size > cores_count();
+    *sync = (shm_sync){.region = *region, .spin_ns = crowded ? SPIN_CROWDED_NS : SPIN_NS};
     return first_cause_create(setup, &region->control->first_cause, deadline_ns, &sync->cause);
 }
 
-static void leave(const shm_sync *sync)
+static void wake(shm_meeting *meeting)
 {
-    shm_rank *self = &sync->region.control->ranks[sync->region.rank];
-    first_cause_depart(sync->cause, &(departure){0});
-    futex_wake(&self->announced.value);
-    futex_wake(&self->staged.value);
-    futex_wake(&self->done.value);
+    atomic_fetch_add(&meeting->turn, 1);
+    futex_wake(&meeting->turn);
 }
 
 void shm_sync_close(shm_sync *sync)
 {
-    if (sync->cause != NULL)
-        leave(sync);
+    if (sync->cause != NULL) {
+        first_cause_depart(sync->cause, &(departure){0});
+        for (int stage = 0; stage < SHM_STAGES; stage++)
+            wake(&sync->region.control->meetings[stage]);
+    }
     first_cause_destroy(sync->cause);
     shm_region_close(&sync->region);
 }
@@ -67,44 +71,53 @@ static void relax(void)
 #endif
 }
 
-static bool reached(shm_counter *counter, uint32_t want)
+/* A rank that has not come to `want`; -1: all have. */
+static int find_late(const shm_sync *sync, shm_stage stage, uint32_t want)
 {
-    return (int32_t)(atomic_load(&counter->value) - want) >= 0;
+    const shm_region *region = &sync->region;
+    for (int step = 1; step < region->world_size; step++) {
+        int peer = (region->rank + step) % region->world_size;
+        uint32_t value = atomic_load(&region->control->ranks[peer].counters[stage].value);
+        if ((int32_t)(value - want) < 0)
+            return peer;
+    }
+    return -1;
 }
 
-static bool spin(shm_counter *counter, uint32_t want, int64_t spin_ns)
+static bool spin(const shm_sync *sync, shm_stage stage, uint32_t want)
 {
     int64_t end_ns = 0;
     for (;;) {
         for (int i = 0; i < SPINS_PER_LOOK; i++) {
-            if (reached(counter, want))
+            if (find_late(sync, stage, want) < 0)
                 return true;
             relax();
         }
         int64_t now_ns = clock_now_ns();
         if (end_ns == 0)
-            end_ns = now_ns + spin_ns;
+            end_ns = now_ns + sync->spin_ns;
         else if (now_ns >= end_ns)
             return false;
         sched_yield(); /* the scheduler may have put the peer on this very core */
     }
 }
 
-void shm_sync_publish(shm_counter *counter, uint32_t value)
+void shm_sync_arrive(shm_sync *sync, shm_stage stage, uint32_t value)
 {
-    atomic_store(&counter->value, value);
-    if (atomic_load(&counter->waiters) != 0)
-        futex_wake(&counter->value);
+    shm_control *control = sync->region.control;
+    atomic_store(&control->ranks[sync->region.rank].counters[stage].value, value);
+    if (atomic_load(&control->meetings[stage].sleepers) != 0 && find_late(sync, stage, value) < 0)
+        wake(&control->meetings[stage]);
 }
 
-/* The slow path's look at the peers. A rank that died or left after its last collective has moved
- * all its counters before: so if the counter has come, that counts.
+/* A rank that died or left after its last collective has moved all its counters before: so if all
+ * have come, that counts.
  */
-static status check_peers(const shm_sync *sync, shm_counter *counter, uint32_t want)
+static status check_peers(const shm_sync *sync, shm_stage stage, uint32_t want)
 {
     bool known = first_cause_is_known(sync->cause);
     int dead = peers_find_ended(first_cause_peers(sync->cause), 0, 0);
-    if ((!known && dead < 0) || reached(counter, want))
+    if ((!known && dead < 0) || find_late(sync, stage, want) < 0)
         return STATUS_OK;
     /* A rank's own reason comes before its death, and before the failures that followed. */
     return known ? first_cause_known(sync->cause) : first_cause_death(sync->cause, dead);
@@ -114,7 +127,7 @@ static status fail_late(const shm_sync *sync, int peer, int64_t waited_ns)
 {
     char who[PEERS_NAME_BYTES];
     shm_rank *late = &sync->region.control->ranks[peer];
-    uint32_t announced = atomic_load(&late->announced.value);
+    uint32_t announced = atomic_load(&late->counters[SHM_ANNOUNCED].value);
     uint64_t seq = atomic_load(&late->notes[announced % SHM_NOTES].seq);
     first_cause_give_up_on(sync->cause, peer);
     peers_name(first_cause_peers(sync->cause), peer, who);
@@ -122,33 +135,36 @@ static status fail_late(const shm_sync *sync, int peer, int64_t waited_ns)
                 clock_seconds(waited_ns), who, (unsigned long long)seq);
 }
 
-static status sleep_until_reached(shm_sync *sync, int peer, shm_counter *counter, uint32_t want,
-                                  int64_t deadline_ns)
+/* Looks at the peers after a slice, not before the first: most waits end within it. */
+static status sleep_until_all_came(shm_sync *sync, shm_stage stage, uint32_t want,
+                                   int64_t deadline_ns)
 {
+    shm_meeting *meeting = &sync->region.control->meetings[stage];
     int64_t start_ns = clock_now_ns();
     status st = STATUS_OK;
-    atomic_fetch_add(&counter->waiters, 1);
+    bool slept = false;
+    atomic_fetch_add(&meeting->sleepers, 1);
     for (;;) {
-        uint32_t seen = atomic_load(&counter->value);
-        if ((int32_t)(seen - want) >= 0)
+        uint32_t turn = atomic_load(&meeting->turn);
+        int late = find_late(sync, stage, want);
+        if (late < 0)
             break;
-        st = check_peers(sync, counter, want);
+        if (slept)
+            st = check_peers(sync, stage, want);
+        if (st == STATUS_OK && clock_passed(deadline_ns))
+            st = fail_late(sync, late, clock_now_ns() - start_ns);
         if (st != STATUS_OK)
             break;
-        if (clock_passed(deadline_ns)) {
-            st = fail_late(sync, peer, clock_now_ns() - start_ns);
-            break;
-        }
-        futex_sleep(&counter->value, seen, deadline_ns);
+        futex_sleep(&meeting->turn, turn, deadline_ns);
+        slept = true;
     }
-    atomic_fetch_sub(&counter->waiters, 1);
+    atomic_fetch_sub(&meeting->sleepers, 1);
     return st;
 }
 
-status shm_sync_await(shm_sync *sync, int peer, shm_counter *counter, uint32_t want,
-                      int64_t deadline_ns)
+status shm_sync_await_all(shm_sync *sync, shm_stage stage, uint32_t want, int64_t deadline_ns)
 {
-    if (reached(counter, want) || spin(counter, want, sync->spin_ns))
+    if (find_late(sync, stage, want) < 0 || spin(sync, stage, want))
         return STATUS_OK;
-    return sleep_until_reached(sync, peer, counter, want, deadline_ns);
+    return sleep_until_all_came(sync, stage, want, deadline_ns);
 }

@@ -1,5 +1,5 @@
-/* Waiting for each other's counters in shared memory: a short spin, then a futex. Between slices of
- * that it looks for peers that died or left. */
+/* Ranks that wait until all have come to a stage: a short spin, then a futex. Between slices of that
+ * they look for peers that died or left. */
 #ifndef MNIST_DDP_DIST_SHM_SYNC_H
 #define MNIST_DDP_DIST_SHM_SYNC_H
 
@@ -17,16 +17,16 @@ typedef struct shm_sync {
 status shm_sync_create(shm_sync *sync, const shm_region *region, const group_setup *setup,
                        int64_t deadline_ns);
 
-/* Tells all ranks that this one closes its group: whoever still waits fails. Those whose counters
- * have all come do not notice. Accepts all zero. */
+/* Tells all ranks that this one closes its group: whoever still waits fails. Those who wait for
+ * stages that all have come to do not notice. Accepts all zero. */
 void shm_sync_close(shm_sync *sync);
 
-/* Makes all that this rank has written visible to whoever sees `value`, and wakes them. */
-void shm_sync_publish(shm_counter *counter, uint32_t value);
+/* This rank has come to `value` of the stage. Whoever waits for that sees all that it has written;
+ * the last rank wakes those that sleep. */
+void shm_sync_arrive(shm_sync *sync, shm_stage stage, uint32_t value);
 
-/* Returns once peer's counter is at least `want`. STATUS_TIMEOUT at the deadline; STATUS_PEER if
- * any rank died or closed its group before. The message names the rank. */
-status shm_sync_await(shm_sync *sync, int peer, shm_counter *counter, uint32_t want,
-                      int64_t deadline_ns);
+/* Returns once all ranks have come to `want`. STATUS_TIMEOUT at the deadline; STATUS_PEER if any
+ * rank died or closed its group before. The message names the rank. */
+status shm_sync_await_all(shm_sync *sync, shm_stage stage, uint32_t want, int64_t deadline_ns);
 
 #endif
