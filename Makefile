@@ -1,15 +1,15 @@
 # The front desk: CMake does the building.
 .DEFAULT_GOAL := mnist_ddp
-.PHONY: mnist_ddp run test test-all test-torch soak asan tsan format lint bench gpu-check gpu-bundle install clean \
-	help packages configure
+.PHONY: mnist_ddp run test test-all test-torch soak asan tsan format lint bench bench-check gpu-check gpu-bundle \
+	install clean help packages configure bench-tools
 
 BUILD ?= build
 PREFIX ?= /usr/local
 CMAKE_FLAGS ?=
 CTEST_FLAGS ?= -j2
 PYTHON ?= python3
-SOURCES = $(shell find app base data dist kernels model tests bench/gpu -name '*.[ch]' -o -name '*.cc' \
-	-o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
+SOURCES = $(shell find app base data dist kernels model tests bench/cpu bench/gpu bench/peers \
+	-name '*.[ch]' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
 
 mnist_ddp: configure ## build build/mnist_ddp and its modules
 	@cmake --build $(BUILD) --target mnist_ddp modules
@@ -62,8 +62,11 @@ lint: ## layout, shell scripts, and a build with clang, warnings as errors
 	@cmake --preset clang $(CMAKE_FLAGS) >/dev/null
 	@cmake --build build-clang
 
-bench: mnist_ddp ## images per second beside PyTorch, interleaved (makes a venv of its own)
-	./bench/run.sh $(BUILD)/mnist_ddp
+bench: bench-tools ## beside PyTorch and Open MPI, interleaved, 12 minutes (QUICK=1: a look; ROWS=...)
+	@BUILD=$(BUILD) bench/venv/bin/python bench/cpu/bench.py
+
+bench-check: bench-tools ## the same ratios held to those of bench/results for this processor
+	@BUILD=$(BUILD) bench/venv/bin/python bench/cpu/bench.py check
 
 gpu-check: ## build, test, train and measure on this machine's GPU (QUICK=1, STAGES=...: docs/gpu.md)
 	@$(PYTHON) bench/gpu/check.py
@@ -78,7 +81,13 @@ clean: ## remove all build folders
 	rm -rf build build-*
 
 help: ## this list
-	@sed -n 's/^\([a-z_-]*\):[^#]*## /\1|/p' Makefile | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z_-]*\):[^#]*## /\1|/p' Makefile | awk -F'|' '{printf "  make %-11s %s\n", $$1, $$2}'
+
+# Without Open MPI the rows that have it beside them go without.
+bench-tools: mnist_ddp
+	@cmake --build $(BUILD) --target cpu_peak
+	@./scripts/torch_venv.sh bench/venv
+	@./scripts/install_packages.sh openmpi-bin libopenmpi-dev || true
 
 packages:
 	@./scripts/install_packages.sh

@@ -11,7 +11,7 @@ import sys
 import program
 from stages import (BATCHES, EPOCHS, Failed, IMAGES, PEAK_GOAL, QUICK_PRECISIONS, SPEED_PRECISIONS,
                     SkipStage, Step, by_library_alone, chosen_by, judged, peak_share, speed_of)
-from trained import reason_not_to_count
+from training import reason_not_to_count
 
 
 class Peer:

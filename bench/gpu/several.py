@@ -5,7 +5,7 @@ import os
 import re
 
 from stages import Failed, SkipStage, Step, accuracy_of, run_trainer, speed_of, train
-from trained import MODEL_FLAGS, reason_not_to_count
+from training import MODEL_FLAGS, reason_not_to_count
 
 SHORT = ["--model", "cnn", "--limit", "16384", "--epochs", "2"]
 

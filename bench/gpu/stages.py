@@ -8,7 +8,7 @@ import re
 import shutil
 import statistics
 
-from trained import MODEL_FLAGS, OPERATIONS, reason_not_to_count
+from training import MODEL_FLAGS, OPERATIONS, reason_not_to_count
 
 IMAGES = 57344  # of an epoch that is timed: all batch sizes divide it
 BATCHES = (64, 512, 4096)

@@ -1,0 +1,37 @@
+"""A training run, ours or PyTorch's: the two models' flags, whether a result counts, and what an
+image costs."""
+import math
+
+SGD = ["--optimizer", "sgd", "--lr", "0.1", "--momentum", "0.9"]
+MODEL_FLAGS = {"mlp": ["--model", "mlp", *SGD], "cnn": ["--model", "cnn"]}
+
+# Multiply-adds of one image's forward pass, layer by layer.
+LAYERS = {"mlp": {"fc1": 784 * 512, "fc2": 512 * 512, "fc3": 512 * 10},
+          "cnn": {"conv1": 26 * 26 * 32 * 9, "conv2": 24 * 24 * 64 * 288, "fc1": 9216 * 128,
+                  "fc2": 128 * 10}}
+WINOGRAD = {"conv2": 4}  # F(4x4, 3x3): so many times fewer multiply-adds
+
+
+def layer_operations(model, layer, backward=False):
+    """Floating-point operations of one image. Nobody needs the gradients of the image."""
+    passes = 1 if not backward or layer == next(iter(LAYERS[model])) else 2
+    return 2 * passes * LAYERS[model][layer]
+
+
+def operations(model, saved=None):
+    """Of one image's training step. `saved`: how many times fewer an algorithm takes, by layer."""
+    return sum((layer_operations(model, layer) + layer_operations(model, layer, backward=True)) /
+               (saved or {}).get(layer, 1) for layer in LAYERS[model])
+
+
+OPERATIONS = {model: operations(model) for model in LAYERS}
+
+
+def reason_not_to_count(result):
+    """None if the run trained; else why its speed means nothing."""
+    loss, accuracy = result.get("last_loss"), result.get("test_acc")
+    if not isinstance(loss, (int, float)) or not math.isfinite(loss):
+        return f"loss {loss}"
+    if not isinstance(accuracy, (int, float)) or accuracy < 0.85:
+        return f"accuracy {accuracy}"
+    return None
