@@ -283,6 +283,7 @@ typedef struct sgd_options {
 
 typedef struct adam_options {
     float beta1, beta2, eps, weight_decay;
+    bool decoupled; /* AdamW: the decay is no part of the gradient */
 } adam_options;
 
 typedef struct adadelta_options {
@@ -290,7 +291,8 @@ typedef struct adadelta_options {
 } adadelta_options;
 
 /* Optimizer steps by PyTorch's formulas; lr and adam's factors are in `state`. The gradient is
- * divided by step_loss_scale, then weight_decay is added. With dynamic loss scaling, sets
+ * divided by step_loss_scale, then weight_decay * param is added; if the decay is decoupled, param
+ * is first multiplied by 1 - lr * weight_decay instead. With dynamic loss scaling, sets
  * scaling.overflow from grad first, and changes nothing else if that is set.
  * state1, state2: sgd momentum_buffer or NULL; adam exp_avg, exp_avg_sq; adadelta square_avg,
  * acc_delta. */

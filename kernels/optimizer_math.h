@@ -43,8 +43,11 @@ static inline void sgd_momentum(float *restrict param, const float *restrict gra
 
 typedef struct adam_math {
     float step_size; /* lr / (1 - beta1^step) */
-    float beta1, beta2, eps, weight_decay;
+    float beta1, beta2, eps;
     float correction2_sqrt; /* sqrt(1 - beta2^step) */
+    bool decoupled;
+    float weight_decay; /* 0 if decoupled */
+    float keep;         /* 1 - lr * weight_decay; if decoupled */
 } adam_math;
 
 static inline adam_math adam_math_of(const adam_options *o, const step_state *state)
@@ -53,8 +56,10 @@ static inline adam_math adam_math_of(const adam_options *o, const step_state *st
                        .beta1 = o->beta1,
                        .beta2 = o->beta2,
                        .eps = o->eps,
-                       .weight_decay = o->weight_decay,
-                       .correction2_sqrt = state->adam_correction2_sqrt};
+                       .correction2_sqrt = state->adam_correction2_sqrt,
+                       .decoupled = o->decoupled,
+                       .weight_decay = o->decoupled ? 0.0f : o->weight_decay,
+                       .keep = 1.0f - state->plan.lr * o->weight_decay};
 }
 
 static inline void adam(float *restrict param, const float *restrict grad, float *restrict exp_avg,
@@ -66,7 +71,8 @@ static inline void adam(float *restrict param, const float *restrict grad, float
         float second = m.beta2 * exp_avg_sq[i] + (1.0f - m.beta2) * g * g;
         exp_avg[i] = first;
         exp_avg_sq[i] = second;
-        param[i] -= m.step_size * (first / (sqrtf(second) / m.correction2_sqrt + m.eps));
+        float kept = m.decoupled ? m.keep * param[i] : param[i];
+        param[i] = kept - m.step_size * (first / (sqrtf(second) / m.correction2_sqrt + m.eps));
     }
 }
 

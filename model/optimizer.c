@@ -16,14 +16,16 @@
 typedef struct optimizer_traits {
     const char *name;
     float lr;
+    double weight_decay;
     size_t n_states;
     const char *states[OPTIMIZER_MAX_STATES];
 } optimizer_traits;
 
 static const optimizer_traits traits_of[] = {
-    [OPTIMIZER_SGD] = {"sgd", 1e-3f, 1, {"momentum_buffer"}},
-    [OPTIMIZER_ADAM] = {"adam", 1e-3f, 2, {"exp_avg", "exp_avg_sq"}},
-    [OPTIMIZER_ADADELTA] = {"adadelta", 1.0f, 2, {"square_avg", "acc_delta"}},
+    [OPTIMIZER_SGD] = {"sgd", 1e-3f, 0.0, 1, {"momentum_buffer"}},
+    [OPTIMIZER_ADAM] = {"adam", 1e-3f, 0.0, 2, {"exp_avg", "exp_avg_sq"}},
+    [OPTIMIZER_ADAMW] = {"adamw", 1e-3f, 0.01, 2, {"exp_avg", "exp_avg_sq"}},
+    [OPTIMIZER_ADADELTA] = {"adadelta", 1.0f, 0.0, 2, {"square_avg", "acc_delta"}},
 };
 
 enum { N_KINDS = sizeof traits_of / sizeof traits_of[0] };
@@ -45,7 +47,7 @@ status optimizer_kind_parse(const char *name, optimizer_kind *out)
             *out = (optimizer_kind)i;
             return STATUS_OK;
         }
-    return FAIL(STATUS_INVALID, "no optimizer '%s'; there are: sgd, adam, adadelta", name);
+    return FAIL(STATUS_INVALID, "no optimizer '%s'; there are: sgd, adam, adamw, adadelta", name);
 }
 
 const char *optimizer_kind_name(optimizer_kind kind)
@@ -58,6 +60,16 @@ float optimizer_default_lr(optimizer_kind kind)
     return traits_of[kind].lr;
 }
 
+double optimizer_default_weight_decay(optimizer_kind kind)
+{
+    return traits_of[kind].weight_decay;
+}
+
+bool optimizer_kind_is_adam(optimizer_kind kind)
+{
+    return kind == OPTIMIZER_ADAM || kind == OPTIMIZER_ADAMW;
+}
+
 status optimizer_create(device *dev, const optimizer_options *options, float *parameters,
                         const float *gradients, size_t count, optimizer **out)
 {
@@ -67,6 +79,10 @@ status optimizer_create(device *dev, const optimizer_options *options, float *pa
     TRY(memory_alloc(sizeof *opt, (void **)&opt));
     opt->dev = dev;
     opt->options = *options;
+    if (!(options->beta2 > 0.0f)) {
+        opt->options.beta1 = ADAM_BETA1;
+        opt->options.beta2 = ADAM_BETA2;
+    }
     opt->parameters = parameters;
     opt->gradients = gradients;
     opt->count = count;
@@ -94,10 +110,10 @@ void optimizer_destroy(optimizer *opt)
 
 void optimizer_begin_step(optimizer *opt, float lr, step_plan *plan)
 {
-    bool is_adam = opt->options.kind == OPTIMIZER_ADAM;
+    bool is_adam = optimizer_kind_is_adam(opt->options.kind);
     plan->lr = lr;
-    plan->beta1 = is_adam ? ADAM_BETA1 : 0.0f;
-    plan->beta2 = is_adam ? ADAM_BETA2 : 0.0f;
+    plan->beta1 = is_adam ? opt->options.beta1 : 0.0f;
+    plan->beta2 = is_adam ? opt->options.beta2 : 0.0f;
     plan->step = ++opt->steps;
 }
 
@@ -112,8 +128,10 @@ status optimizer_step(optimizer *opt, step_state *state)
         sgd_options sgd = {o->momentum, o->weight_decay, o->nesterov};
         return ops->sgd_step(opt->dev, &slice, state, &sgd);
     }
-    case OPTIMIZER_ADAM: {
-        adam_options adam = {ADAM_BETA1, ADAM_BETA2, ADAM_EPS, o->weight_decay};
+    case OPTIMIZER_ADAM:
+    case OPTIMIZER_ADAMW: {
+        adam_options adam = {o->beta1, o->beta2, ADAM_EPS, o->weight_decay,
+                             o->kind == OPTIMIZER_ADAMW};
         return ops->adam_step(opt->dev, &slice, state, &adam);
     }
     case OPTIMIZER_ADADELTA:

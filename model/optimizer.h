@@ -12,12 +12,18 @@
 
 typedef struct optimizer optimizer;
 
-typedef enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_ADAM, OPTIMIZER_ADADELTA } optimizer_kind;
+typedef enum optimizer_kind {
+    OPTIMIZER_SGD,
+    OPTIMIZER_ADAM,
+    OPTIMIZER_ADAMW,
+    OPTIMIZER_ADADELTA,
+} optimizer_kind;
 
 typedef struct optimizer_options {
     optimizer_kind kind;
     float momentum, weight_decay; /* momentum: sgd only */
     bool nesterov;                /* sgd only; needs momentum > 0 */
+    float beta1, beta2;           /* adam and adamw; beta2 0: 0.9 and 0.999, as PyTorch */
 } optimizer_options;
 
 enum { OPTIMIZER_MAX_STATES = 2 };
@@ -25,8 +31,14 @@ enum { OPTIMIZER_MAX_STATES = 2 };
 status optimizer_kind_parse(const char *name, optimizer_kind *out);
 const char *optimizer_kind_name(optimizer_kind kind);
 
-/* PyTorch's: sgd 1e-3, adam 1e-3, adadelta 1.0. */
+/* PyTorch's: sgd, adam and adamw 1e-3, adadelta 1.0. */
 float optimizer_default_lr(optimizer_kind kind);
+
+/* PyTorch's: adamw 0.01, all others 0. */
+double optimizer_default_weight_decay(optimizer_kind kind);
+
+/* adam and adamw: they have betas. */
+bool optimizer_kind_is_adam(optimizer_kind kind);
 
 /* Borrows `parameters` and `gradients` (count floats of device memory each) until destroyed. */
 status optimizer_create(device *dev, const optimizer_options *options, float *parameters,

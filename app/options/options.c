@@ -1,5 +1,6 @@
 #include "app/options/options.h"
 
+#include "app/options/adam_betas.h"
 #include "app/options/config.h"
 #include "app/options/inject.h"
 #include "app/options/nearest.h"
@@ -344,11 +345,17 @@ static status check_together(options *opts)
     if (opts->momentum > 0.0 && strcmp(opts->optimizer, "sgd") != 0)
         return FAIL(STATUS_INVALID, "--momentum=%g: only sgd has it; add --optimizer=sgd",
                     opts->momentum);
+    if (options_given(opts, "adam-betas") && strncmp(opts->optimizer, "adam", 4) != 0)
+        return FAIL(STATUS_INVALID,
+                    "--adam-betas=%s: only adam and adamw have them; add --optimizer=adam",
+                    opts->adam_betas);
     if (opts->target_acc >= 0 && opts->eval_every == 0)
         return FAIL(STATUS_INVALID, "--target-acc=%g: needs tests; leave --eval-every=0 out",
                     opts->target_acc);
+    adam_betas betas;
     save_every every;
     inject fault;
+    TRY(adam_betas_parse(opts->adam_betas, &betas));
     TRY(save_every_parse(opts->save_every, &every));
     TRY(inject_parse(opts->inject, &fault));
     if (opts->nesterov && opts->momentum <= 0.0)

@@ -32,10 +32,12 @@ typedef struct options {
     command help_topic; /* of COMMAND_HELP: the command asked about, or COMMAND_HELP for all */
 
     /* what is trained */
-    char *model;                   /* "cnn" */
-    char *optimizer;               /* "adadelta" */
-    double lr;                     /* not given: the optimizer's own default (negative) */
-    double momentum, weight_decay; /* 0 */
+    char *model;         /* "cnn" */
+    char *optimizer;     /* "adadelta" */
+    double lr;           /* not given: the optimizer's own default (negative) */
+    double momentum;     /* 0 */
+    double weight_decay; /* not given: the optimizer's own default (negative) */
+    char *adam_betas;    /* "0.9,0.999", see app/options/adam_betas.h */
     bool nesterov;
     double gamma;              /* 0.7, of StepLR, per epoch */
     int64_t epochs;            /* 14: the total */

@@ -190,18 +190,19 @@ static void describe(const rank_context *rank, char out[AGREEMENT_BYTES])
     const options *o = rank->opts;
     const rank_settings *s = &rank->settings;
     snprintf(out, AGREEMENT_BYTES,
-             "model %s\noptimizer %s\nlr %.17g\nmomentum %.17g\nweight-decay %.17g\nnesterov %d\n"
-             "gamma %.17g\nepochs %" PRId64 "\nbatch-size %d\naccum %" PRId64 "\nseed %" PRId64
+             "model %s\noptimizer %s\nlr %.17g\nmomentum %.17g\nweight-decay %.17g\n"
+             "adam-betas %.17g,%.17g\nnesterov %d\ngamma %.17g\nepochs %" PRId64
+             "\nbatch-size %d\naccum %" PRId64 "\nseed %" PRId64
              "\ntraining images %u\ntest images %u\nshuffle %d\ndrop-last %d\ndry-run %d\n"
              "target-acc %.17g\neval-every %" PRId64
              "\nresume %s\nsave-every %s\nbackend %s\nbucket-cap-mb %.17g\namp "
              "%s\ntf32 %d\ncuda-graph %d\nnccl-nvls %d\nmode %s\ntrace %d\n",
              model_kind_name(s->model), optimizer_kind_name(s->optimizer.kind), s->lr, o->momentum,
-             o->weight_decay, o->nesterov, o->gamma, o->epochs, s->batch_size, o->accum, o->seed,
-             rank->train_set.count, rank->test_set.count, o->shuffle, o->drop_last, o->dry_run,
-             o->target_acc, o->eval_every, o->resume != NULL ? o->resume : "no", o->save_every,
-             o->backend, o->bucket_cap_mb, o->amp, o->tf32, o->cuda_graph, o->nccl_nvls, o->mode,
-             o->trace != NULL);
+             s->weight_decay, s->betas.first, s->betas.second, o->nesterov, o->gamma, o->epochs,
+             s->batch_size, o->accum, o->seed, rank->train_set.count, rank->test_set.count,
+             o->shuffle, o->drop_last, o->dry_run, o->target_acc, o->eval_every,
+             o->resume != NULL ? o->resume : "no", o->save_every, o->backend, o->bucket_cap_mb,
+             o->amp, o->tf32, o->cuda_graph, o->nccl_nvls, o->mode, o->trace != NULL);
 }
 
 static status agree(rank_context *rank)

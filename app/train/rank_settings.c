@@ -20,12 +20,17 @@ static status read_batch(const options *o, const rendezvous_place *place, int *o
 
 status rank_settings_read(const options *opts, const rendezvous_place *place, rank_settings *out)
 {
-    rank_settings s = {.optimizer = {.momentum = (float)opts->momentum,
-                                     .weight_decay = (float)opts->weight_decay,
-                                     .nesterov = opts->nesterov}};
+    rank_settings s = {
+        .optimizer = {.momentum = (float)opts->momentum, .nesterov = opts->nesterov}};
     TRY(model_kind_parse(opts->model, &s.model));
     TRY(optimizer_kind_parse(opts->optimizer, &s.optimizer.kind));
     s.lr = opts->lr < 0 ? (double)optimizer_default_lr(s.optimizer.kind) : opts->lr;
+    s.weight_decay = opts->weight_decay < 0 ? optimizer_default_weight_decay(s.optimizer.kind)
+                                            : opts->weight_decay;
+    s.optimizer.weight_decay = (float)s.weight_decay;
+    TRY(adam_betas_parse(opts->adam_betas, &s.betas));
+    s.optimizer.beta1 = (float)s.betas.first;
+    s.optimizer.beta2 = (float)s.betas.second;
     TRY(strategy_replicas(opts, &s.replicas));
     int share = cores_count() / (place->local_world_size * s.replicas);
     s.threads = opts->threads > 0 ? (int)opts->threads : share > 1 ? share : 1;

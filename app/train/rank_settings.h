@@ -2,6 +2,7 @@
 #ifndef MNIST_DDP_APP_TRAIN_RANK_SETTINGS_H
 #define MNIST_DDP_APP_TRAIN_RANK_SETTINGS_H
 
+#include "app/options/adam_betas.h"
 #include "app/options/options.h"
 #include "dist/rendezvous.h"
 #include "model/network.h"
@@ -10,7 +11,9 @@
 typedef struct rank_settings {
     model_kind model;
     optimizer_options optimizer;
-    double lr;      /* of epoch 0 */
+    double lr; /* of epoch 0 */
+    double weight_decay;
+    adam_betas betas;
     int batch_size; /* of one batch, per rank */
     int replicas;   /* that share the rank's batches: 1, but with --mode=dp */
     int threads;    /* per rank or replica */

@@ -94,10 +94,15 @@ static void name_launch(const rank_context *rank, char out[CHECKPOINT_LAUNCH_BYT
 /* Settings that have no field of their own in a checkpoint. */
 static void hash_other_settings(const rank_context *rank, char out[CHECKPOINT_HASH_BYTES])
 {
-    char text[192];
+    char text[256];
+    const adam_betas *betas = &rank->settings.betas;
     snprintf(text, sizeof text, "nesterov %d shuffle %d drop-last %d training images %u %s",
              rank->opts->nesterov, rank->opts->shuffle, rank->opts->drop_last,
              rank->train_set.count, precision_name(rank->dev->precision));
+    bool usual = betas->first == 0.9 && betas->second == 0.999;
+    if (optimizer_kind_is_adam(rank->settings.optimizer.kind) && !usual)
+        snprintf(text + strlen(text), sizeof text - strlen(text), " adam-betas %.17g,%.17g",
+                 betas->first, betas->second);
     int devices = rank->place.world_size * rank->settings.replicas;
     const strategy_facts *how = strategy_of(rank->opts);
     if (how->is_central && devices > 1)
@@ -123,7 +128,7 @@ static checkpoint_state state_of(rank_context *rank, const position *at)
                               .lr = rank->settings.lr,
                               .gamma = rank->opts->gamma,
                               .momentum = rank->opts->momentum,
-                              .weight_decay = rank->opts->weight_decay};
+                              .weight_decay = rank->settings.weight_decay};
     hash_other_settings(rank, state.config_hash);
     name_launch(rank, state.launch);
     return state;
@@ -161,8 +166,8 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
             return differs(path, pairs[i].what, pairs[i].was, pairs[i].is);
     if (strcmp(was->config_hash, is->config_hash) != 0)
         return FAIL(STATUS_INVALID,
-                    "cannot resume %s: --mode, --replicas, --nesterov, --shuffle, --drop-last, "
-                    "--amp, --tf32 "
+                    "cannot resume %s: --mode, --replicas, --nesterov, --adam-betas, --shuffle, "
+                    "--drop-last, --amp, --tf32 "
                     "or the number of training images (--limit) was another",
                     path);
     return STATUS_OK;

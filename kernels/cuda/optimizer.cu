@@ -40,7 +40,10 @@ struct adam_rule {
     adam_options o;
     __device__ void operator()(const factors &f, float g, float &p, float &a, float &b) const
     {
-        g += o.weight_decay * p;
+        if (o.decoupled)
+            p *= 1.0f - f.lr * o.weight_decay;
+        else
+            g += o.weight_decay * p;
         a += (1.0f - o.beta1) * (g - a);
         b = o.beta2 * b + (1.0f - o.beta2) * g * g;
         p -= f.step_size * (a / (sqrtf(b) / f.correction2_sqrt + o.eps));

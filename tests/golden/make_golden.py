@@ -59,6 +59,11 @@ RUNS = {
         ),
         "adam": lambda p: torch.optim.Adam(p, 0.001),
         "adam_decay": lambda p: torch.optim.Adam(p, 0.001, weight_decay=0.01),
+        "adam_betas": lambda p: torch.optim.Adam(p, 0.001, betas=(0.7, 0.9)),
+        "adamw": lambda p: torch.optim.AdamW(p, 0.001),
+        "adamw_betas": lambda p: torch.optim.AdamW(
+            p, 0.005, betas=(0.7, 0.9), weight_decay=0.1
+        ),
         "adadelta_decay": lambda p: torch.optim.Adadelta(p, 1.0, weight_decay=0.01),
     },
     "cnn": {"adadelta": lambda p: torch.optim.Adadelta(p, 1.0)},

@@ -254,7 +254,7 @@ static void optimize(device *dev, int which, float *arenas[ARENAS], size_t first
     float *a[ARENAS];
     step_state *d_state = put_numbers(dev, state);
     sgd_options plain = {.weight_decay = 0.01f}, nesterov = {0.9f, 0, true};
-    adam_options adam = {0.9f, 0.999f, 1e-8f, 0.01f};
+    adam_options adam = {0.9f, 0.999f, 1e-8f, 0.01f, which == 4};
     adadelta_options adadelta = {0.9f, 1e-6f, 0};
     for (int k = 0; k < ARENAS; k++)
         a[k] = put_floats(dev, arenas[k], COUNT);
@@ -264,7 +264,7 @@ static void optimize(device *dev, int which, float *arenas[ARENAS], size_t first
         ok(ops->sgd_step(dev, &slice, d_state, &plain));
     else if (which == 1)
         ok(ops->sgd_step(dev, &slice, d_state, &nesterov));
-    else if (which == 2)
+    else if (which == 2 || which == 4)
         ok(ops->adam_step(dev, &slice, d_state, &adam));
     else
         ok(ops->adadelta_step(dev, &slice, d_state, &adadelta));
@@ -376,8 +376,8 @@ int main(void)
     tcase_add_loop_test(core, gather_is_exact, 0, LOOP);
     tcase_add_loop_test(core, pool_equals_reference, 0, LOOP);
     tcase_add_loop_test(core, loss_equals_reference, 0, N_PRECISIONS);
-    tcase_add_loop_test(core, optimizers_equal_reference, 0, 4);
-    tcase_add_loop_test(core, scaled_gradients_make_the_same_step, 0, 4);
-    tcase_add_loop_test(core, overflow_skips_the_step, 0, 4);
+    tcase_add_loop_test(core, optimizers_equal_reference, 0, 5);
+    tcase_add_loop_test(core, scaled_gradients_make_the_same_step, 0, 5);
+    tcase_add_loop_test(core, overflow_skips_the_step, 0, 5);
     return suite_run(suite);
 }

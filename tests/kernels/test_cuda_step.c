@@ -129,7 +129,7 @@ static status enqueue(trainee *t, int n)
     const device_ops *ops = dev->ops;
     float *g = t->gradients, *p = t->parameters;
     dropout drop = {.p = 0.5f, .seed = 3, .layer = 0, .samples = t->samples, .state = t->state};
-    adam_options adam = {0.9f, 0.999f, 1e-8f, 0.01f};
+    adam_options adam = {0.9f, 0.999f, 1e-8f, 0.01f, false};
     gather_output gathered = {t->x, t->batch_labels, t->samples};
     linear_epilogue low = {p + LOW_BIAS, true, &drop}, high = {p + HIGH_BIAS, false, NULL};
     loss_input loss = {t->logits, t->batch_labels, n, CLASSES};

@@ -53,12 +53,15 @@ typedef struct run {
 } run;
 
 static const run RUNS[] = {
-    {"sgd", MODEL_MLP, 1, 16, {OPTIMIZER_SGD, 0.9f, 0.0f, false}, 0.05f, 10},
-    {"nesterov", MODEL_MLP, 1, 16, {OPTIMIZER_SGD, 0.9f, 0.01f, true}, 0.05f, 10},
-    {"adam", MODEL_MLP, 1, 16, {OPTIMIZER_ADAM, 0.0f, 0.0f, false}, 0.001f, 40},
-    {"adam_decay", MODEL_MLP, 1, 16, {OPTIMIZER_ADAM, 0.0f, 0.01f, false}, 0.001f, 40},
-    {"adadelta_decay", MODEL_MLP, 1, 16, {OPTIMIZER_ADADELTA, 0.0f, 0.01f, false}, 1.0f, 10},
-    {"adadelta", MODEL_CNN, 22, 4, {OPTIMIZER_ADADELTA, 0.0f, 0.0f, false}, 1.0f, 10},
+    {"sgd", MODEL_MLP, 1, 16, {OPTIMIZER_SGD, 0.9f, 0.0f, false, 0, 0}, 0.05f, 10},
+    {"nesterov", MODEL_MLP, 1, 16, {OPTIMIZER_SGD, 0.9f, 0.01f, true, 0, 0}, 0.05f, 10},
+    {"adam", MODEL_MLP, 1, 16, {OPTIMIZER_ADAM, 0.0f, 0.0f, false, 0, 0}, 0.001f, 40},
+    {"adam_decay", MODEL_MLP, 1, 16, {OPTIMIZER_ADAM, 0.0f, 0.01f, false, 0, 0}, 0.001f, 40},
+    {"adam_betas", MODEL_MLP, 1, 16, {OPTIMIZER_ADAM, 0.0f, 0.0f, false, 0.7f, 0.9f}, 0.001f, 40},
+    {"adamw", MODEL_MLP, 1, 16, {OPTIMIZER_ADAMW, 0.0f, 0.01f, false, 0, 0}, 0.001f, 40},
+    {"adamw_betas", MODEL_MLP, 1, 16, {OPTIMIZER_ADAMW, 0.0f, 0.1f, false, 0.7f, 0.9f}, 0.005f, 40},
+    {"adadelta_decay", MODEL_MLP, 1, 16, {OPTIMIZER_ADADELTA, 0.0f, 0.01f, false, 0, 0}, 1.0f, 10},
+    {"adadelta", MODEL_CNN, 22, 4, {OPTIMIZER_ADADELTA, 0.0f, 0.0f, false, 0, 0}, 1.0f, 10},
 };
 enum { N_RUNS = sizeof RUNS / sizeof RUNS[0] };
 
