@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "model/network.h"
 #include "model/optimizer.h"
+#include "model/schedule.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,6 +34,8 @@ typedef struct checkpoint_state {
     uint64_t seed;
     int64_t world_size, batch_size, accum;
     double lr, gamma, momentum, weight_decay;
+    schedule_kind schedule; /* SCHEDULE_STEP if the file has none */
+    int64_t total_steps;    /* that the schedule was made for; 0: it depends on none (step) */
     char config_hash[CHECKPOINT_HASH_BYTES]; /* hex digits; "" if there is none */
     int64_t optimizer_steps;                 /* checkpoint_save takes it from the optimizer */
     double loss_scale; /* kernels/step.h; 0 and absent in the file: not scaled */

@@ -113,6 +113,8 @@ static status check_state(const char *path, const checkpoint_state *state)
                     "%s: \"epoch_samples\" is %" PRId64 ", more than %" PRId64
                     " steps of %.0f samples",
                     path, state->epoch_samples, state->step_in_epoch, global_batch);
+    if (state->total_steps < 0 || (double)state->total_steps > MOST_COUNT)
+        return FAIL(STATUS_INVALID, "%s: \"total_steps\" is %" PRId64, path, state->total_steps);
     if (!loss_is_possible(state))
         return FAIL(STATUS_INVALID, "%s: \"epoch_loss\" is %g, of %" PRId64 " samples", path,
                     state->epoch_loss, state->epoch_samples);
@@ -139,6 +141,14 @@ static bool put_loss(json_t *object, double loss)
     return put_text(object, "epoch_loss", isnan(loss) ? "nan" : loss > 0 ? "inf" : "-inf");
 }
 
+/* Nothing for the schedule of files of before, which have none. */
+static bool put_schedule(json_t *object, const checkpoint_state *state)
+{
+    return state->schedule == SCHEDULE_STEP ||
+           (put_text(object, "schedule", schedule_kind_name(state->schedule)) &&
+            json_object_set_new(object, "total_steps", json_integer(state->total_steps)) == 0);
+}
+
 /* Fills the object; false if memory is short. */
 static bool put_state(json_t *object, const checkpoint_state *state)
 {
@@ -158,7 +168,7 @@ static bool put_state(json_t *object, const checkpoint_state *state)
                                  json_integer(integer_of(state, &INTEGERS[i]))) == 0;
     for (int i = 0; ok && i < N_REALS; i++)
         ok = json_object_set_new(object, REALS[i].key, json_real(real_of(state, &REALS[i]))) == 0;
-    return ok && put_loss(object, state->epoch_loss) &&
+    return ok && put_schedule(object, state) && put_loss(object, state->epoch_loss) &&
            put_text(object, "model_hash", model_hash) &&
            put_text(object, "optimizer_hash", optimizer_hash);
 }
@@ -268,6 +278,21 @@ static status get_loss(const char *path, const json_t *object, double *out)
                : FAIL(STATUS_INVALID, "%s: \"epoch_loss\" is not a number", path);
 }
 
+static status get_schedule(const char *path, const json_t *object, checkpoint_state *out)
+{
+    const json_t *name = json_object_get(object, "schedule");
+    const json_t *steps = json_object_get(object, "total_steps");
+    const char *text = json_string_value(name);
+    if (name == NULL)
+        return STATUS_OK;
+    if (text == NULL || schedule_kind_parse(text, &out->schedule) != STATUS_OK)
+        return FAIL(STATUS_INVALID, "%s: \"schedule\" is not the name of a schedule", path);
+    out->total_steps = json_integer_value(steps);
+    return json_is_integer(steps)
+               ? STATUS_OK
+               : FAIL(STATUS_INVALID, "%s: \"total_steps\" is not an integer", path);
+}
+
 static status get_hash(const char *path, const json_t *object, const char *key, uint64_t *out)
 {
     const char *text = json_string_value(json_object_get(object, key));
@@ -283,6 +308,7 @@ static status get_state(const char *path, const json_t *object, checkpoint_state
     out->has_hashes = json_integer_value(json_object_get(object, "format")) == FORMAT;
     TRY(get_texts(path, object, out));
     TRY(get_numbers(path, object, out));
+    TRY(get_schedule(path, object, out));
     TRY(get_loss(path, object, &out->epoch_loss));
     if (out->has_hashes) {
         TRY(get_hash(path, object, "model_hash", &out->model_hash));

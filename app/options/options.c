@@ -331,6 +331,49 @@ bool options_given(const options *opts, const char *name)
     return source_of(opts, name) != SOURCE_DEFAULT;
 }
 
+/* Was `name` given, and not for another choice of `chooser` than the one that counts? A file may
+ * hold settings of a schedule that the command line has replaced. */
+static bool given_with(const options *opts, const char *name, const char *chooser)
+{
+    uint8_t source = source_of(opts, name);
+    return source != SOURCE_DEFAULT && source >= source_of(opts, chooser);
+}
+
+static status check_optimizer(const options *opts)
+{
+    if (opts->momentum > 0.0 && strcmp(opts->optimizer, "sgd") != 0)
+        return FAIL(STATUS_INVALID, "--momentum=%g: only sgd has it; add --optimizer=sgd",
+                    opts->momentum);
+    adam_betas betas;
+    TRY(adam_betas_parse(opts->adam_betas, &betas));
+    bool is_adam = strncmp(opts->optimizer, "adam", strlen("adam")) == 0;
+    if (!is_adam && given_with(opts, "adam-betas", "optimizer"))
+        return FAIL(STATUS_INVALID,
+                    "--adam-betas=%s: only adam and adamw have them; add --optimizer=adam",
+                    opts->adam_betas);
+    return STATUS_OK;
+}
+
+static status check_schedule(const options *opts)
+{
+    bool onecycle = strcmp(opts->schedule, "onecycle") == 0;
+    if (strcmp(opts->schedule, "step") != 0 && given_with(opts, "gamma", "schedule"))
+        return FAIL(STATUS_INVALID, "--gamma=%g: only --schedule=step has it, not %s", opts->gamma,
+                    opts->schedule);
+    if (!onecycle && given_with(opts, "pct-start", "schedule"))
+        return FAIL(STATUS_INVALID, "--pct-start=%g: only --schedule=onecycle has it, not %s",
+                    opts->pct_start, opts->schedule);
+    if (onecycle && opts->warmup_steps > 0)
+        return FAIL(STATUS_INVALID,
+                    "--warmup-steps=%lld: --schedule=onecycle rises by itself: give --pct-start, "
+                    "the share of the steps in which it does",
+                    (long long)opts->warmup_steps);
+    if (opts->warmup_steps == 0 && given_with(opts, "warmup-factor", "schedule"))
+        return FAIL(STATUS_INVALID, "--warmup-factor=%g: needs --warmup-steps=N",
+                    opts->warmup_factor);
+    return STATUS_OK;
+}
+
 /* What no single setting can tell. */
 static status check_together(options *opts)
 {
@@ -342,20 +385,13 @@ static status check_together(options *opts)
                                     "ranks) exclude each other: give one");
     if (local > global)
         opts->global_batch_size = -1;
-    if (opts->momentum > 0.0 && strcmp(opts->optimizer, "sgd") != 0)
-        return FAIL(STATUS_INVALID, "--momentum=%g: only sgd has it; add --optimizer=sgd",
-                    opts->momentum);
-    if (options_given(opts, "adam-betas") && strncmp(opts->optimizer, "adam", 4) != 0)
-        return FAIL(STATUS_INVALID,
-                    "--adam-betas=%s: only adam and adamw have them; add --optimizer=adam",
-                    opts->adam_betas);
+    save_every every;
+    inject fault;
+    TRY(check_optimizer(opts));
+    TRY(check_schedule(opts));
     if (opts->target_acc >= 0 && opts->eval_every == 0)
         return FAIL(STATUS_INVALID, "--target-acc=%g: needs tests; leave --eval-every=0 out",
                     opts->target_acc);
-    adam_betas betas;
-    save_every every;
-    inject fault;
-    TRY(adam_betas_parse(opts->adam_betas, &betas));
     TRY(save_every_parse(opts->save_every, &every));
     TRY(inject_parse(opts->inject, &fault));
     if (opts->nesterov && opts->momentum <= 0.0)

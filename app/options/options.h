@@ -40,6 +40,10 @@ typedef struct options {
     char *adam_betas;    /* "0.9,0.999", see app/options/adam_betas.h */
     bool nesterov;
     double gamma;              /* 0.7, of StepLR, per epoch */
+    char *schedule;            /* "step"; see model/schedule.h */
+    double pct_start;          /* 0.3, of OneCycleLR */
+    int64_t warmup_steps;      /* 0 */
+    double warmup_factor;      /* 1/3, of LinearLR */
     int64_t epochs;            /* 14: the total */
     int64_t batch_size;        /* 64, per rank */
     int64_t global_batch_size; /* -1; the alternative to batch_size */

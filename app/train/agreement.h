@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { AGREEMENT_BYTES = 1024 };
+enum { AGREEMENT_BYTES = 1536 };
 
 /* `settings`: a line "name value" for each, in a fixed order; at most AGREEMENT_BYTES with the 0.
  * All ranks' are compared with rank 0's. Blocks until all ranks are there, at most timeout_ms.

@@ -47,6 +47,21 @@ void progress_line(progress *p, const char *fmt, ...)
     fflush(p->out);
 }
 
+/* "gamma 0.7"; "cosine over 938 steps, the first 100 warm-up". */
+static void describe_schedule(const schedule_options *o, char *out, size_t size_bytes)
+{
+    char warmup[48] = "";
+    if (o->warmup_steps > 0)
+        snprintf(warmup, sizeof warmup, ", the first %lld warm-up", (long long)o->warmup_steps);
+    if (schedule_kind_has_end(o->kind))
+        snprintf(out, size_bytes, "%s over %lld steps%s", schedule_kind_name(o->kind),
+                 (long long)o->total_steps, warmup);
+    else if (o->kind == SCHEDULE_STEP)
+        snprintf(out, size_bytes, "gamma %g%s", o->gamma, warmup);
+    else
+        snprintf(out, size_bytes, "the same in every step%s", warmup);
+}
+
 void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int64_t start_step)
 {
     if (p->style == PROGRESS_PYTORCH)
@@ -55,9 +70,11 @@ void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int6
     const rank_settings *s = &rank->settings;
     const strategy_facts *how = strategy_of(rank->opts);
     const options *o = rank->opts;
-    progress_line(p, "mnist_ddp %s: %s, %zu parameters, %s, lr %g, gamma %g, seed %lld",
+    char plan[96];
+    describe_schedule(&rank->schedule.options, plan, sizeof plan);
+    progress_line(p, "mnist_ddp %s: %s, %zu parameters, %s, lr %g, %s, seed %lld",
                   MNIST_DDP_VERSION, model_kind_name(s->model), network_count(rank->net),
-                  optimizer_kind_name(s->optimizer.kind), s->lr, o->gamma, (long long)o->seed);
+                  optimizer_kind_name(s->optimizer.kind), s->schedule.lr, plan, (long long)o->seed);
     char accum[32] = "";
     if (o->accum > 1)
         snprintf(accum, sizeof accum, " x accum %lld", (long long)o->accum);

@@ -169,6 +169,15 @@ static status open_loader(rank_context *rank)
     return loader_create(rank->dev, &rank->train_set, &settings, &rank->loader);
 }
 
+/* Its steps are those of the loader. */
+static status open_schedule(rank_context *rank)
+{
+    schedule_options settings = rank->settings.schedule;
+    settings.epoch_steps = loader_steps(rank->loader);
+    settings.total_steps = rank->opts->epochs * settings.epoch_steps;
+    return schedule_init(&settings, &rank->schedule);
+}
+
 static status open_page(rank_context *rank)
 {
     rank_status_options settings = {.folder = rank_context_dump_folder(),
@@ -189,20 +198,26 @@ static void describe(const rank_context *rank, char out[AGREEMENT_BYTES])
 {
     const options *o = rank->opts;
     const rank_settings *s = &rank->settings;
-    snprintf(out, AGREEMENT_BYTES,
-             "model %s\noptimizer %s\nlr %.17g\nmomentum %.17g\nweight-decay %.17g\n"
-             "adam-betas %.17g,%.17g\nnesterov %d\ngamma %.17g\nepochs %" PRId64
-             "\nbatch-size %d\naccum %" PRId64 "\nseed %" PRId64
-             "\ntraining images %u\ntest images %u\nshuffle %d\ndrop-last %d\ndry-run %d\n"
-             "target-acc %.17g\neval-every %" PRId64
-             "\nresume %s\nsave-every %s\nbackend %s\nbucket-cap-mb %.17g\namp "
-             "%s\ntf32 %d\ncuda-graph %d\nnccl-nvls %d\nmode %s\ntrace %d\n",
-             model_kind_name(s->model), optimizer_kind_name(s->optimizer.kind), s->lr, o->momentum,
-             s->weight_decay, s->betas.first, s->betas.second, o->nesterov, o->gamma, o->epochs,
-             s->batch_size, o->accum, o->seed, rank->train_set.count, rank->test_set.count,
-             o->shuffle, o->drop_last, o->dry_run, o->target_acc, o->eval_every,
-             o->resume != NULL ? o->resume : "no", o->save_every, o->backend, o->bucket_cap_mb,
-             o->amp, o->tf32, o->cuda_graph, o->nccl_nvls, o->mode, o->trace != NULL);
+    const schedule_options *plan = &s->schedule;
+    int length =
+        snprintf(out, AGREEMENT_BYTES,
+                 "model %s\noptimizer %s\nlr %.17g\nmomentum %.17g\nweight-decay %.17g\n"
+                 "adam-betas %.17g,%.17g\nnesterov %d\ngamma %.17g\nschedule %s\n"
+                 "pct-start %.17g\nwarmup-steps %" PRId64 "\nwarmup-factor %.17g\n"
+                 "epochs %" PRId64 "\nbatch-size %d\naccum %" PRId64 "\nseed %" PRId64 "\n",
+                 model_kind_name(s->model), optimizer_kind_name(s->optimizer.kind), plan->lr,
+                 o->momentum, s->weight_decay, s->betas.first, s->betas.second, o->nesterov,
+                 plan->gamma, schedule_kind_name(plan->kind), plan->pct_start, plan->warmup_steps,
+                 plan->warmup_factor, o->epochs, s->batch_size, o->accum, o->seed);
+    snprintf(out + length, (size_t)(AGREEMENT_BYTES - length),
+             "training images %u\ntest images %u\nshuffle %d\ndrop-last %d\ndry-run %d\n"
+             "target-acc %.17g\neval-every %" PRId64 "\nresume %s\nsave-every %s\nbackend %s\n"
+             "bucket-cap-mb %.17g\namp %s\ntf32 %d\ncuda-graph %d\nnccl-nvls %d\nmode %s\n"
+             "trace %d\n",
+             rank->train_set.count, rank->test_set.count, o->shuffle, o->drop_last, o->dry_run,
+             o->target_acc, o->eval_every, o->resume != NULL ? o->resume : "no", o->save_every,
+             o->backend, o->bucket_cap_mb, o->amp, o->tf32, o->cuda_graph, o->nccl_nvls, o->mode,
+             o->trace != NULL);
 }
 
 static status agree(rank_context *rank)
@@ -271,6 +286,7 @@ static status open_compute(rank_context *rank)
     TRY(open_network(rank));
     TRY(open_optimizer(rank));
     TRY(open_loader(rank));
+    TRY(open_schedule(rank));
     TRY(open_stop(rank));
     TRY(strategy_open(rank->opts, rank, &rank->strategy));
     return open_test_loader(rank);

@@ -37,6 +37,7 @@ typedef struct rank_context {
     device *dev;
     network *net;
     optimizer *opt;
+    schedule schedule;
     float *gradients;  /* the network's, and PREEMPT_FLOATS after them */
     float *parameters; /* the network's, and what travels after them; NULL: its own */
     step_state *state; /* device memory: of the step under way */

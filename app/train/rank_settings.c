@@ -20,11 +20,15 @@ static status read_batch(const options *o, const rendezvous_place *place, int *o
 
 status rank_settings_read(const options *opts, const rendezvous_place *place, rank_settings *out)
 {
-    rank_settings s = {
-        .optimizer = {.momentum = (float)opts->momentum, .nesterov = opts->nesterov}};
+    rank_settings s = {.optimizer = {.momentum = (float)opts->momentum, .nesterov = opts->nesterov},
+                       .schedule = {.gamma = opts->gamma,
+                                    .pct_start = opts->pct_start,
+                                    .warmup_steps = opts->warmup_steps,
+                                    .warmup_factor = opts->warmup_factor}};
     TRY(model_kind_parse(opts->model, &s.model));
     TRY(optimizer_kind_parse(opts->optimizer, &s.optimizer.kind));
-    s.lr = opts->lr < 0 ? (double)optimizer_default_lr(s.optimizer.kind) : opts->lr;
+    TRY(schedule_kind_parse(opts->schedule, &s.schedule.kind));
+    s.schedule.lr = opts->lr < 0 ? (double)optimizer_default_lr(s.optimizer.kind) : opts->lr;
     s.weight_decay = opts->weight_decay < 0 ? optimizer_default_weight_decay(s.optimizer.kind)
                                             : opts->weight_decay;
     s.optimizer.weight_decay = (float)s.weight_decay;

@@ -7,11 +7,12 @@
 #include "dist/rendezvous.h"
 #include "model/network.h"
 #include "model/optimizer.h"
+#include "model/schedule.h"
 
 typedef struct rank_settings {
     model_kind model;
     optimizer_options optimizer;
-    double lr; /* of epoch 0 */
+    schedule_options schedule; /* without its numbers of steps: rank_context.h has those */
     double weight_decay;
     adam_betas betas;
     int batch_size; /* of one batch, per rank */

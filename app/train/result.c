@@ -162,6 +162,8 @@ status result_print(const result *r, const rank_context *rank, char **out)
         json_object_set_new(object, "emulated", json_boolean(rank->dev->emulation != NULL));
         json_object_set_new(object, "libraries", libraries_of(rank->dev));
     }
+    json_object_set_new(object, "schedule",
+                        json_string(schedule_kind_name(rank->schedule.options.kind)));
     json_object_set_new(object, "batch", json_integer(rank->settings.batch_size));
     json_object_set_new(object, "global_batch", json_integer(rank_context_global_batch(rank)));
     json_object_set_new(object, "images_per_epoch", json_integer(r->images_per_epoch));

@@ -91,10 +91,19 @@ static void name_launch(const rank_context *rank, char out[CHECKPOINT_LAUNCH_BYT
         *c = *c > ' ' && *c <= '~' ? *c : '?';
 }
 
+/* What a schedule has beside its kind and length. */
+static void hash_schedule(const schedule_options *o, char *out, size_t size_bytes)
+{
+    if (o->kind == SCHEDULE_ONECYCLE)
+        snprintf(out, size_bytes, " pct-start %.17g", o->pct_start);
+    else if (o->warmup_steps > 0)
+        snprintf(out, size_bytes, " warmup %" PRId64 " %.17g", o->warmup_steps, o->warmup_factor);
+}
+
 /* Settings that have no field of their own in a checkpoint. */
 static void hash_other_settings(const rank_context *rank, char out[CHECKPOINT_HASH_BYTES])
 {
-    char text[256];
+    char text[384];
     const adam_betas *betas = &rank->settings.betas;
     snprintf(text, sizeof text, "nesterov %d shuffle %d drop-last %d training images %u %s",
              rank->opts->nesterov, rank->opts->shuffle, rank->opts->drop_last,
@@ -103,6 +112,7 @@ static void hash_other_settings(const rank_context *rank, char out[CHECKPOINT_HA
     if (optimizer_kind_is_adam(rank->settings.optimizer.kind) && !usual)
         snprintf(text + strlen(text), sizeof text - strlen(text), " adam-betas %.17g,%.17g",
                  betas->first, betas->second);
+    hash_schedule(&rank->schedule.options, text + strlen(text), sizeof text - strlen(text));
     int devices = rank->place.world_size * rank->settings.replicas;
     const strategy_facts *how = strategy_of(rank->opts);
     if (how->is_central && devices > 1)
@@ -114,6 +124,7 @@ static void hash_other_settings(const rank_context *rank, char out[CHECKPOINT_HA
 /* What a resumed run must share with the one that it continues. */
 static checkpoint_state state_of(rank_context *rank, const position *at)
 {
+    const schedule_options *plan = &rank->schedule.options;
     checkpoint_state state = {.model = rank->settings.model,
                               .optimizer = rank->settings.optimizer.kind,
                               .epoch = at->epoch,
@@ -125,10 +136,13 @@ static checkpoint_state state_of(rank_context *rank, const position *at)
                               .world_size = rank->place.world_size,
                               .batch_size = rank->settings.batch_size,
                               .accum = rank->opts->accum,
-                              .lr = rank->settings.lr,
+                              .lr = rank->settings.schedule.lr,
                               .gamma = rank->opts->gamma,
                               .momentum = rank->opts->momentum,
-                              .weight_decay = rank->settings.weight_decay};
+                              .weight_decay = rank->settings.weight_decay,
+                              .schedule = plan->kind};
+    if (schedule_kind_has_end(plan->kind))
+        state.total_steps = plan->total_steps;
     hash_other_settings(rank, state.config_hash);
     name_launch(rank, state.launch);
     return state;
@@ -148,6 +162,10 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
                     "cannot resume %s: it trains %s with %s, this command says %s with %s", path,
                     model_kind_name(was->model), optimizer_kind_name(was->optimizer),
                     model_kind_name(is->model), optimizer_kind_name(is->optimizer));
+    if (was->schedule != is->schedule)
+        return FAIL(STATUS_INVALID,
+                    "cannot resume %s: it was started with --schedule=%s, this command says %s",
+                    path, schedule_kind_name(was->schedule), schedule_kind_name(is->schedule));
     const struct {
         const char *what;
         double was, is;
@@ -160,14 +178,16 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
         {"--gamma", was->gamma, is->gamma},
         {"--momentum", was->momentum, is->momentum},
         {"--weight-decay", was->weight_decay, is->weight_decay},
+        {"a schedule whose steps (by --epochs) are", (double)was->total_steps,
+         (double)is->total_steps},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
         if (pairs[i].was < pairs[i].is || pairs[i].was > pairs[i].is)
             return differs(path, pairs[i].what, pairs[i].was, pairs[i].is);
     if (strcmp(was->config_hash, is->config_hash) != 0)
         return FAIL(STATUS_INVALID,
-                    "cannot resume %s: --mode, --replicas, --nesterov, --adam-betas, --shuffle, "
-                    "--drop-last, --amp, --tf32 "
+                    "cannot resume %s: --mode, --replicas, --nesterov, --adam-betas, --pct-start, "
+                    "--warmup-steps, --warmup-factor, --shuffle, --drop-last, --amp, --tf32 "
                     "or the number of training images (--limit) was another",
                     path);
     return STATUS_OK;

@@ -181,23 +181,14 @@ static status begin_steps(trainer *t)
     return timeline_begin_steps(&rank->timeline);
 }
 
-/* StepLR with step_size 1, multiplied up as PyTorch does it. */
-static double lr_of_epoch(const trainer *t, int64_t epoch)
-{
-    double lr = t->rank->settings.lr;
-    for (int64_t i = 0; i < epoch; i++)
-        lr *= t->rank->opts->gamma;
-    return lr;
-}
-
 static status train_epoch(trainer *t)
 {
     rank_context *rank = t->rank;
     int steps = fault_steps(&t->fault, rank->opts->dry_run ? 1 : loader_steps(rank->loader));
-    float lr = (float)lr_of_epoch(t, t->at.epoch);
+    int64_t before = t->at.epoch * loader_steps(rank->loader); /* steps of earlier epochs */
     TRY(begin_steps(t));
     for (int step = (int)t->at.step_in_epoch; step < steps && !rank->stop.agreed; step++) {
-        TRY(run_step(t, step, lr));
+        TRY(run_step(t, step, (float)schedule_lr(&rank->schedule, before + step)));
         TRY(follow_step(t, step, steps));
     }
     TRY(step_log_flush(&t->log, t->progress));
