@@ -3,11 +3,11 @@
 #include "app/options/adam_betas.h"
 #include "app/options/config.h"
 #include "app/options/inject.h"
+#include "app/options/interval.h"
 #include "app/options/nearest.h"
 #include "app/options/options_table.h"
 #include "app/options/options_torchrun.h"
 #include "app/options/options_value.h"
-#include "app/options/save_every.h"
 #include "base/log.h"
 
 #include <ctype.h>
@@ -374,6 +374,16 @@ static status check_schedule(const options *opts)
     return STATUS_OK;
 }
 
+static status check_tests(const options *opts)
+{
+    interval tests;
+    TRY(interval_parse("--eval-every", 0, opts->eval_every, &tests));
+    if (opts->target_acc >= 0 && tests.count == 0)
+        return FAIL(STATUS_INVALID, "--target-acc=%g: needs tests; leave --eval-every=0 out",
+                    opts->target_acc);
+    return STATUS_OK;
+}
+
 /* What no single setting can tell. */
 static status check_together(options *opts)
 {
@@ -385,14 +395,12 @@ static status check_together(options *opts)
                                     "ranks) exclude each other: give one");
     if (local > global)
         opts->global_batch_size = -1;
-    save_every every;
+    interval saves;
     inject fault;
     TRY(check_optimizer(opts));
     TRY(check_schedule(opts));
-    if (opts->target_acc >= 0 && opts->eval_every == 0)
-        return FAIL(STATUS_INVALID, "--target-acc=%g: needs tests; leave --eval-every=0 out",
-                    opts->target_acc);
-    TRY(save_every_parse(opts->save_every, &every));
+    TRY(check_tests(opts));
+    TRY(interval_parse("--save-every", 1, opts->save_every, &saves));
     TRY(inject_parse(opts->inject, &fault));
     if (opts->nesterov && opts->momentum <= 0.0)
         return FAIL(STATUS_INVALID,

@@ -48,12 +48,12 @@ typedef struct options {
     int64_t batch_size;        /* 64, per rank */
     int64_t global_batch_size; /* -1; the alternative to batch_size */
     int64_t test_batch_size;   /* 1000 */
-    int64_t eval_every;        /* 1: epochs between two tests; 0: none */
+    char *eval_every;          /* "1epochs", see app/options/interval.h; "0": no tests */
     int64_t accum;             /* 1: batches per optimizer step */
     int64_t seed;              /* 1 */
     int64_t limit;             /* -1: all images; else train on the first N */
-    double target_acc; /* -1; stop after the epoch whose test accuracy (0..1, or > 1: percent)
-                          reaches it */
+    double target_acc; /* -1; stop after the test whose accuracy (0..1, or > 1: percent) reaches
+                          it */
     bool drop_last;    /* of the sampler */
     bool dry_run;      /* one step, one epoch */
 
@@ -71,7 +71,7 @@ typedef struct options {
     char *data_dir;
     char *run_dir;    /* default runs/<time>-<model> */
     char *resume;     /* NULL; "must": continue the run in run_dir; "auto": if there is one */
-    char *save_every; /* "1epochs", see app/options/save_every.h */
+    char *save_every; /* "1epochs", see app/options/interval.h */
     bool save_model;  /* true; --no-save-model */
     char *checkpoint; /* eval: a model.safetensors or a run folder */
 

@@ -146,22 +146,46 @@ void progress_step(progress *p, const step_line *line, double loss)
     fflush(p->out);
 }
 
-void progress_epoch(progress *p, int64_t epoch, double train_s, int64_t images, double train_loss,
-                    const evaluation *test)
+enum { TESTED_BYTES = 96 };
+
+/* "test loss 0.0512, accuracy 98.31% (9831/10000)" */
+static void describe_test(const evaluation *test, char out[TESTED_BYTES])
+{
+    snprintf(out, TESTED_BYTES, "test loss %.4f, accuracy %.2f%% (%lld/%lld)", test->loss,
+             100 * evaluation_accuracy(test), (long long)test->correct, (long long)test->images);
+}
+
+/* The bar's line ends, and pytorch/examples' lines of a test follow if that is the style. */
+static void begin_test_lines(progress *p, const evaluation *test)
 {
     if (p->style == PROGRESS_BAR)
         fputs("\r\033[K", p->out);
-    char tested[96] = "";
-    if (test != NULL)
-        snprintf(tested, sizeof tested, ", test loss %.4f, accuracy %.2f%% (%lld/%lld)", test->loss,
-                 100 * evaluation_accuracy(test), (long long)test->correct,
-                 (long long)test->images);
     if (p->style == PROGRESS_PYTORCH && test != NULL)
         progress_line(p, "\nTest set: Average loss: %.4f, Accuracy: %lld/%lld (%.0f%%)\n",
                       test->loss, (long long)test->correct, (long long)test->images,
                       100 * evaluation_accuracy(test));
+}
+
+void progress_test(progress *p, int64_t epoch, int step, int steps, const evaluation *test)
+{
+    char tested[TESTED_BYTES];
+    p->epoch_started_ns += (int64_t)(test->elapsed_s * 1e9);
+    begin_test_lines(p, test);
+    describe_test(test, tested);
     if (p->style != PROGRESS_PYTORCH)
-        progress_line(p, "epoch %lld/%lld: %.2f s, %.0f images/s, train loss %.4f%s",
+        progress_line(p, "epoch %lld/%lld step %d/%d: %s", (long long)epoch + 1,
+                      (long long)p->rank->opts->epochs, step + 1, steps, tested);
+}
+
+void progress_epoch(progress *p, int64_t epoch, double train_s, int64_t images, double train_loss,
+                    const evaluation *test)
+{
+    char tested[TESTED_BYTES] = "";
+    begin_test_lines(p, test);
+    if (test != NULL)
+        describe_test(test, tested);
+    if (p->style != PROGRESS_PYTORCH)
+        progress_line(p, "epoch %lld/%lld: %.2f s, %.0f images/s, train loss %.4f%s%s",
                       (long long)epoch + 1, (long long)p->rank->opts->epochs, train_s,
-                      (double)images / train_s, train_loss, tested);
+                      (double)images / train_s, train_loss, test != NULL ? ", " : "", tested);
 }

@@ -35,6 +35,7 @@ status rank_settings_read(const options *opts, const rendezvous_place *place, ra
     TRY(adam_betas_parse(opts->adam_betas, &s.betas));
     s.optimizer.beta1 = (float)s.betas.first;
     s.optimizer.beta2 = (float)s.betas.second;
+    TRY(interval_parse("--eval-every", 0, opts->eval_every, &s.eval_every));
     TRY(strategy_replicas(opts, &s.replicas));
     int share = cores_count() / (place->local_world_size * s.replicas);
     s.threads = opts->threads > 0 ? (int)opts->threads : share > 1 ? share : 1;

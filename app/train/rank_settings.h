@@ -3,6 +3,7 @@
 #define MNIST_DDP_APP_TRAIN_RANK_SETTINGS_H
 
 #include "app/options/adam_betas.h"
+#include "app/options/interval.h"
 #include "app/options/options.h"
 #include "dist/rendezvous.h"
 #include "model/network.h"
@@ -15,6 +16,7 @@ typedef struct rank_settings {
     schedule_options schedule; /* without its numbers of steps: rank_context.h has those */
     double weight_decay;
     adam_betas betas;
+    interval eval_every;
     int batch_size; /* of one batch, per rank */
     int replicas;   /* that share the rank's batches: 1, but with --mode=dp */
     int threads;    /* per rank or replica */

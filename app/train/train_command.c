@@ -25,7 +25,7 @@ static status read_settings(training *t)
 {
     const rank_context *rank = &t->rank;
     inject *fault = &t->trainer.fault;
-    TRY(save_every_parse(rank->opts->save_every, &t->trainer.every));
+    TRY(interval_parse("--save-every", 1, rank->opts->save_every, &t->trainer.save_every));
     TRY(inject_parse(rank->opts->inject, fault));
     return fault_aim(fault, rank->place.rank, rank->place.world_size, rank->place.restart_count);
 }

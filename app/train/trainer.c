@@ -73,7 +73,7 @@ static status run_step(trainer *t, int step, float lr)
  * with. */
 static status total_epoch(trainer *t)
 {
-    double totals[] = {t->so_far.loss_sum, (double)t->epoch_samples};
+    double totals[] = {t->loss_before + t->so_far.loss_sum, (double)t->epoch_samples};
     TRY(process_group_all_reduce(t->rank->group, totals, 2, DTYPE_F64, REDUCE_SUM, NULL));
     t->at.epoch_loss = t->began.epoch_loss + totals[0];
     t->at.epoch_samples = t->began.epoch_samples + (int64_t)totals[1];
@@ -94,16 +94,6 @@ static status save(trainer *t)
         t->result->failed_checkpoints++;
     }
     return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
-}
-
-static bool save_is_due_after_step(const trainer *t)
-{
-    return t->every.in_steps && t->at.step % t->every.count == 0;
-}
-
-static bool save_is_due_after_epoch(const trainer *t)
-{
-    return !t->every.in_steps && t->at.epoch % t->every.count == 0;
 }
 
 static status log_step(trainer *t, int step, int steps)
@@ -135,8 +125,39 @@ static status note_setup(trainer *t)
     return STATUS_OK;
 }
 
+static status test(trainer *t)
+{
+    rank_context *rank = t->rank;
+    double target = rank->opts->target_acc;
+    TRY(timeline_enter(&rank->timeline, MOMENT_EVALUATION));
+    TRY(evaluate(rank, &t->result->test));
+    t->reached = target >= 0 &&
+                 evaluation_accuracy(&t->result->test) >= (target > 1 ? target / 100 : target);
+    return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
+}
+
+/* Between two steps of an epoch: neither the test's time nor its loss is the epoch's. */
+static status test_inside_epoch(trainer *t, int step, int steps)
+{
+    rank_context *rank = t->rank;
+    TRY(step_log_flush(&t->log, t->progress));
+    TRY(network_read_score(rank->net, &t->so_far)); /* waits for the device */
+    t->result->last_loss = t->so_far.last_loss;
+    t->loss_before += t->so_far.loss_sum;
+    t->so_far = (score){0};
+    TRY(timeline_stop_counting(&rank->timeline));
+    int64_t began_ns = clock_now_ns();
+    TRY(test(t));
+    TRY(network_reset_score(rank->net));
+    t->tested_ns += clock_now_ns() - began_ns;
+    progress_test(t->progress, t->at.epoch, step, steps, &t->result->test);
+    timeline_count_from_here(&rank->timeline);
+    return timeline_begin_steps(&rank->timeline);
+}
+
 /* What follows a step on the host: the next epoch's order while an accelerator is still at work on
- * this one, the log, and a checkpoint if one is due or all ranks stop. */
+ * this one, the log, a test if one is due inside the epoch, and a checkpoint if one is due, the
+ * target is reached or all ranks stop. */
 static status follow_step(trainer *t, int step, int steps)
 {
     rank_context *rank = t->rank;
@@ -149,7 +170,11 @@ static status follow_step(trainer *t, int step, int steps)
         TRY(loader_draw_epoch(rank->loader, order_of_epoch(t, t->at.epoch + 1)));
     TRY(log_step(t, step, steps));
     TRY(preempt_look(&rank->stop, last ? PREEMPT_NOW : PREEMPT_CHEAPLY));
-    if (!rank->stop.agreed && !save_is_due_after_step(t))
+    if (!last && !rank->stop.agreed &&
+        interval_is_due_after_steps(&rank->settings.eval_every, t->at.step))
+        TRY(test_inside_epoch(t, step, steps));
+    if (!rank->stop.agreed && !t->reached &&
+        !interval_is_due_after_steps(&t->save_every, t->at.step))
         return STATUS_OK;
     TRY(network_read_score(rank->net, &t->so_far));
     TRY(total_epoch(t));
@@ -178,6 +203,8 @@ static status begin_steps(trainer *t)
     TRY(network_reset_score(rank->net));
     t->began = t->at;
     t->epoch_samples = 0;
+    t->loss_before = 0;
+    t->tested_ns = 0;
     return timeline_begin_steps(&rank->timeline);
 }
 
@@ -187,39 +214,38 @@ static status train_epoch(trainer *t)
     int steps = fault_steps(&t->fault, rank->opts->dry_run ? 1 : loader_steps(rank->loader));
     int64_t before = t->at.epoch * loader_steps(rank->loader); /* steps of earlier epochs */
     TRY(begin_steps(t));
-    for (int step = (int)t->at.step_in_epoch; step < steps && !rank->stop.agreed; step++) {
+    for (int step = (int)t->at.step_in_epoch; step < steps && !rank->stop.agreed && !t->reached;
+         step++) {
         TRY(run_step(t, step, (float)schedule_lr(&rank->schedule, before + step)));
         TRY(follow_step(t, step, steps));
     }
     TRY(step_log_flush(&t->log, t->progress));
     TRY(network_read_score(rank->net, &t->so_far)); /* waits for the device */
     TRY(timeline_stop_counting(&rank->timeline));
-    t->result->last_loss = t->so_far.last_loss;
+    if (!t->reached) /* else the test has noted it */
+        t->result->last_loss = t->so_far.last_loss;
     return STATUS_OK;
 }
 
-static bool reached_target(const options *o, const evaluation *test)
+/* Is a test due at the end of the epoch? */
+static bool test_is_due(const trainer *t)
 {
-    double target = o->target_acc > 1 ? o->target_acc / 100 : o->target_acc;
-    return o->target_acc >= 0 && evaluation_accuracy(test) >= target;
+    const interval *every = &t->rank->settings.eval_every;
+    return every->count > 0 &&
+           (t->at.epoch + 1 == t->epochs || interval_is_due_after_epochs(every, t->at.epoch + 1) ||
+            interval_is_due_after_steps(every, t->at.step));
 }
 
-/* Is the epoch of this number, from 1, tested? */
-static bool test_is_due(const options *o, int64_t epoch, int64_t epochs)
+static void report_epoch(trainer *t, const evaluation *tested)
 {
-    return o->eval_every > 0 && (epoch % o->eval_every == 0 || epoch == epochs);
+    const result *r = t->result;
+    progress_epoch(t->progress, t->at.epoch, r->train_s[r->epochs - 1], r->images_per_epoch,
+                   t->at.epoch_loss / (double)t->at.epoch_samples, tested);
 }
 
-static status test(trainer *t)
-{
-    rank_context *rank = t->rank;
-    TRY(timeline_enter(&rank->timeline, MOMENT_EVALUATION));
-    TRY(evaluate(rank, &t->result->test));
-    return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
-}
-
-/* Test and report, and a checkpoint if one is due. */
-static status end_epoch(trainer *t, double train_s, bool *reached)
+/* Test and report, and a checkpoint if one is due. An epoch in which the target was reached has had
+ * its test and its checkpoint, and stays where it is. */
+static status end_epoch(trainer *t, double train_s)
 {
     rank_context *rank = t->rank;
     result *r = t->result;
@@ -227,14 +253,15 @@ static status end_epoch(trainer *t, double train_s, bool *reached)
     TRY(total_epoch(t));
     TRY(timeline_settle_waiting(&rank->timeline, rank->group));
     r->images_per_epoch = t->at.epoch_samples - t->began.epoch_samples;
-    bool tested = test_is_due(rank->opts, t->at.epoch + 1, t->epochs);
+    bool ended_inside = t->reached, tested = !ended_inside && test_is_due(t);
     if (tested)
         TRY(test(t));
-    progress_epoch(t->progress, t->at.epoch, train_s, r->images_per_epoch,
-                   t->at.epoch_loss / (double)t->at.epoch_samples, tested ? &r->test : NULL);
+    report_epoch(t, tested ? &r->test : NULL);
+    if (ended_inside)
+        return STATUS_OK;
     t->at = (position){.epoch = t->at.epoch + 1, .step = t->at.step};
-    *reached = tested && reached_target(rank->opts, &r->test);
-    if (*reached || t->at.epoch == t->epochs || save_is_due_after_epoch(t))
+    if (t->reached || t->at.epoch == t->epochs ||
+        interval_is_due_after_epochs(&t->save_every, t->at.epoch))
         TRY(save(t));
     return STATUS_OK;
 }
@@ -247,7 +274,7 @@ static status meet_all(trainer *t)
     return timeline_enter(&t->rank->timeline, MOMENT_BETWEEN);
 }
 
-static status run_epoch(trainer *t, bool *reached)
+static status run_epoch(trainer *t)
 {
     rank_context *rank = t->rank;
     progress_epoch_start(t->progress);
@@ -257,7 +284,7 @@ static status run_epoch(trainer *t, bool *reached)
     TRY(train_epoch(t));
     if (rank->stop.agreed)
         return STATUS_OK;
-    TRY(end_epoch(t, clock_seconds(clock_now_ns() - started_ns), reached));
+    TRY(end_epoch(t, clock_seconds(clock_now_ns() - started_ns - t->tested_ns)));
     timeline_end_epoch(&rank->timeline);
     return STATUS_OK;
 }
@@ -278,17 +305,16 @@ static status begin_run(trainer *t)
 status trainer_run(trainer *t)
 {
     rank_context *rank = t->rank;
-    bool reached = false;
     TRY(begin_run(t));
-    while (t->at.epoch < t->epochs && !reached) {
-        TRY(run_epoch(t, &reached));
+    while (t->at.epoch < t->epochs && !t->reached) {
+        TRY(run_epoch(t));
         if (rank->stop.agreed)
             return STATUS_OK;
     }
     if (t->result->epochs == 0) { /* resumed after its last epoch */
         progress_line(t->progress, "nothing left to train: %lld of %lld epochs are done",
                       (long long)t->at.epoch, (long long)t->epochs);
-        if (rank->opts->eval_every > 0)
+        if (rank->settings.eval_every.count > 0)
             TRY(test(t));
     }
     return STATUS_OK;

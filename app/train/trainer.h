@@ -2,7 +2,7 @@
 #ifndef MNIST_DDP_APP_TRAIN_TRAINER_H
 #define MNIST_DDP_APP_TRAIN_TRAINER_H
 
-#include "app/options/save_every.h"
+#include "app/options/interval.h"
 #include "app/train/fault.h"
 #include "app/train/progress.h"
 #include "app/train/rank_signals.h"
@@ -17,7 +17,7 @@ typedef struct trainer {
     run_folder *folder; /* rank 0's */
     progress *progress;
     result *result;
-    save_every every;
+    interval save_every;
     inject fault;
     step_graphs graphs;
     step_log log;
@@ -25,12 +25,15 @@ typedef struct trainer {
     int64_t epochs;     /* of the whole run */
     position at;
     position began;         /* where this process began the epoch */
-    score so_far;           /* of this rank's epoch, when it was last read */
+    score so_far;           /* of this rank's epoch since the last test, when it was last read */
     uint32_t epoch_samples; /* of the epoch that this rank has trained on */
+    double loss_before;     /* of these, before the last test inside the epoch */
+    int64_t tested_ns;      /* of tests inside the epoch */
     device_use step_moved;  /* by a step like the last one enqueued */
+    bool reached;           /* the target accuracy */
 } trainer;
 
-/* Borrows `rank`, which is open, and the parts to which `out` points already. `every`, `fault` and
+/* Borrows `rank`, which is open, and the parts to which `out` points already. `save_every`, `fault` and
  * `at` are set afterwards, before trainer_run. trainer_close accepts a zeroed one. */
 status trainer_open(rank_context *rank, trainer *out);
 void trainer_close(trainer *t);

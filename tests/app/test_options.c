@@ -246,6 +246,9 @@ static const struct {
     {"--schedule onecycle --warmup-steps 9", FACTS("--warmup-steps=9", "--pct-start")},
     {"--warmup-factor 0.1", FACTS("--warmup-factor=0.1", "--warmup-steps")},
     {"--warmup-steps 9 --warmup-factor 0", FACTS("--warmup-factor", "0", "1e-09 to 1")},
+    {"--eval-every 3weeks", FACTS("--eval-every", "3weeks", "--eval-every=100steps")},
+    {"--eval-every -1", FACTS("--eval-every", "-1", "--eval-every=100steps")},
+    {"--save-every 0", FACTS("--save-every", "'0'", "--save-every=100steps")},
     {"--config /nowhere/x.yaml", FACTS("--config", "/nowhere/x.yaml", "No such file")},
     {"--config /tmp", FACTS("--config", "/tmp", "directory")},
 };

@@ -1,5 +1,5 @@
 /* Runs that go on in mid-epoch, and when checkpoints are written. */
-#include "app/options/save_every.h"
+#include "app/options/interval.h"
 #include "base/file_draft.h"
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"
@@ -268,8 +268,8 @@ enum { N_BAD_RHYTHMS = sizeof bad_rhythms / sizeof bad_rhythms[0] };
 
 START_TEST(bad_rhythms_are_refused)
 {
-    save_every every = {.count = 77};
-    ck_assert_int_eq(save_every_parse(bad_rhythms[_i], &every), STATUS_INVALID);
+    interval every = {.count = 77};
+    ck_assert_int_eq(interval_parse("--save-every", 1, bad_rhythms[_i], &every), STATUS_INVALID);
     ASSERT_FACTS(status_text(), "--save-every=100steps");
     ck_assert_int_eq(every.count, 77);
 }

@@ -51,17 +51,17 @@ static const char *const *const SPREADS[] = {
 };
 enum { N_SPREADS = sizeof SPREADS / sizeof SPREADS[0] };
 
-/* Killed in the first epoch and in the second. */
+/* Killed in the first epoch and in the second, with tests between that the whole run has not. */
 static void kill_and_resume(const char *const *schedule, const char *const *spread)
 {
     program whole = run(schedule, spread, WORDS("--run-dir=whole"), 0);
     static const char *const kills[] = {"--inject=kill:rank=0,step=6",
                                         "--inject=kill:rank=0,step=14"};
     for (int i = 0; i < 2; i++) {
-        program part =
-            run(schedule, spread,
-                WORDS("--run-dir=part", "--resume=auto", "--save-every=1steps", kills[i]),
-                128 + SIGKILL);
+        program part = run(schedule, spread,
+                           WORDS("--run-dir=part", "--resume=auto", "--save-every=1steps",
+                                 "--eval-every=4steps", kills[i]),
+                           128 + SIGKILL);
         program_close(&part);
     }
     program rest = run(schedule, spread, WORDS("--run-dir=part", "--resume"), 0);

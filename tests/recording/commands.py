@@ -133,6 +133,12 @@ CASES["train-optimizers"] = r"""
 m sgd $sgd --weight-decay 0.01 --nesterov --json --quiet --run-dir sgd
 m adam $mlp --optimizer adam --lr 0.01 --gamma 0.5 --epochs 2 --json --quiet --run-dir adam
 """
+CASES["train-schedule"] = r"""
+m onecycle $sgd --schedule onecycle --epochs 2 --eval-every 2steps --json --run-dir onecycle
+m cosine $mlp --optimizer adamw --adam-betas 0.7,0.9 --schedule cosine --warmup-steps 2 --json --quiet --run-dir cosine
+m target $sgd --eval-every 2steps --target-acc 0 --run-dir target
+m epochs $sgd --schedule onecycle --epochs 3 --run-dir onecycle --resume
+"""
 CASES["train-cnn"] = "m cnn $cnn --json --run-dir run"
 CASES["train-ddp"] = r"""
 m two $mlp --nproc-per-node 2 --json --run-dir two
