@@ -1,5 +1,7 @@
 #include "base/file_limit.h"
 
+#include <errno.h>
+#include <string.h>
 #include <sys/resource.h>
 
 void file_limit_set(uint64_t soft)
@@ -18,4 +20,10 @@ uint64_t file_limit_raise(void)
         return UINT64_MAX;
     file_limit_set(limit.rlim_max);
     return limit.rlim_cur;
+}
+
+const char *file_limit_reason(int error)
+{
+    return error == EMFILE ? "too many open files in this process; raise ulimit -n"
+                           : strerror(error);
 }

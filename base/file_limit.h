@@ -12,4 +12,7 @@ uint64_t file_limit_raise(void);
 /* Sets the soft limit. Safe between fork and exec. */
 void file_limit_set(uint64_t soft);
 
+/* Why no descriptor was to be had (errno): if it was this limit, with what to do. */
+const char *file_limit_reason(int error);
+
 #endif

@@ -2,6 +2,7 @@
 
 #include "app/options/nearest.h"
 #include "base/comma_list.h"
+#include "base/file_limit.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -76,7 +77,7 @@ status stop_signals_take(const sigset_t *which, stop_signals *out)
     if (sigprocmask(SIG_BLOCK, &taken, &signals.before) == 0)
         signals.fd = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
     if (signals.fd < 0)
-        return FAIL(STATUS_IO, "signalfd: %s", strerror(errno));
+        return FAIL(STATUS_IO, "signalfd: %s", file_limit_reason(errno));
     *out = signals;
     return STATUS_OK;
 }

@@ -3,6 +3,7 @@
 #include "app/launch/agent_rendezvous.h"
 #include "app/launch/coordinator.h"
 #include "base/clock.h"
+#include "base/file_limit.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "dist/membership/keys.h"
@@ -330,7 +331,7 @@ status agent_channel_create(const worker_spec *spec, store_server *server, int p
     channel->agent_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     status st = channel->thread_fd >= 0 && channel->agent_fd >= 0
                     ? STATUS_OK
-                    : FAIL(STATUS_IO, "eventfd: %s", strerror(errno));
+                    : FAIL(STATUS_IO, "eventfd: %s", file_limit_reason(errno));
     if (st == STATUS_OK && server != NULL)
         st = store_server_keep(server, AGENT_KEYS);
     if (st == STATUS_OK)

@@ -1,5 +1,7 @@
 #include "app/launch/orphan_reaper.h"
 
+#include "base/file_limit.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -42,7 +44,7 @@ status orphan_reaper_start(int n, orphan_reaper *out)
         return FAIL(STATUS_NO_MEMORY, "%d groups", n);
     if (pipe2(fds, O_CLOEXEC) != 0) {
         free(groups);
-        return FAIL(STATUS_IO, "orphan_reaper: pipe: %s", strerror(errno));
+        return FAIL(STATUS_IO, "orphan_reaper: pipe: %s", file_limit_reason(errno));
     }
     pid_t child = fork();
     if (child == 0) {

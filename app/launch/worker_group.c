@@ -1,6 +1,7 @@
 #include "app/launch/worker_group.h"
 
 #include "app/launch/process_failure.h"
+#include "base/file_limit.h"
 #include "base/log.h"
 #include "dist/health/hang_report.h"
 
@@ -25,9 +26,9 @@ static status open_descriptors(worker_group *group)
     if (sigprocmask(SIG_BLOCK, &child, NULL) == 0)
         group->child_fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
     if (group->child_fd < 0)
-        return FAIL(STATUS_IO, "signalfd: %s", strerror(errno));
+        return FAIL(STATUS_IO, "signalfd: %s", file_limit_reason(errno));
     if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0)
-        return FAIL(STATUS_IO, "pipe: %s", strerror(errno));
+        return FAIL(STATUS_IO, "pipe: %s", file_limit_reason(errno));
     group->error_fd = fds[0];
     group->start.error_fd = fds[1];
     return STATUS_OK;

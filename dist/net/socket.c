@@ -1,6 +1,7 @@
 #include "dist/net/socket.h"
 
 #include "base/clock.h"
+#include "base/file_limit.h"
 #include "dist/net/socket_address.h"
 
 #include <errno.h>
@@ -46,11 +47,9 @@ static status failure_of(int error)
 
 static const char *reason_of(int error)
 {
-    if (error == EMFILE)
-        return "too many open files in this process; raise ulimit -n";
     if (error == ECONNREFUSED)
         return "connection refused";
-    return error == ETIMEDOUT ? "no answer" : strerror(error);
+    return error == ETIMEDOUT ? "no answer" : file_limit_reason(error);
 }
 
 status socket_await(int fd, short events, int64_t deadline_ns)

@@ -1,5 +1,7 @@
 #include "dist/store/store_commands.h"
 
+#include "base/file_limit.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -9,7 +11,7 @@ status store_commands_init(store_commands *commands)
 {
     *commands = (store_commands){.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
     if (commands->wake_fd < 0)
-        return FAIL(STATUS_IO, "eventfd: %s", strerror(errno));
+        return FAIL(STATUS_IO, "eventfd: %s", file_limit_reason(errno));
     pthread_mutex_init(&commands->lock, NULL);
     pthread_cond_init(&commands->changed, NULL);
     return STATUS_OK;
