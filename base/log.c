@@ -13,6 +13,8 @@ enum { LINE_BYTES = 4096 };
 
 static log_level threshold = LOG_INFO;
 static char prefix_text[36];
+static log_sink *line_sink;
+static void *sink_self;
 
 void log_set_level(log_level level)
 {
@@ -39,6 +41,23 @@ void log_set_prefix(const char *prefix)
         snprintf(prefix_text, sizeof prefix_text, "[%.31s] ", prefix);
 }
 
+void log_set_sink(log_sink *sink, void *self)
+{
+    line_sink = sink;
+    sink_self = self;
+}
+
+/* To stderr. */
+static void write_line(const char *line, size_t size_bytes)
+{
+    for (size_t done = 0; done < size_bytes;) {
+        ssize_t n = write(STDERR_FILENO, line + done, size_bytes - done);
+        if (n <= 0)
+            return; /* nowhere left to say so */
+        done += (size_t)n;
+    }
+}
+
 void log_line(log_level level, const char *fmt, ...)
 {
     if (level > threshold)
@@ -55,10 +74,8 @@ void log_line(log_level level, const char *fmt, ...)
     printable_copy(PRINTABLE_LINES, text, line, sizeof line - 1);
     size_t length = strlen(line);
     line[length++] = '\n';
-    for (size_t done = 0; done < length;) {
-        ssize_t n = write(STDERR_FILENO, line + done, length - done);
-        if (n <= 0)
-            return; /* nowhere left to say so */
-        done += (size_t)n;
-    }
+    if (line_sink != NULL)
+        line_sink(sink_self, line, length);
+    else
+        write_line(line, length);
 }

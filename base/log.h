@@ -1,6 +1,9 @@
-/* One line per event on stderr, with this process's prefix. Thread-safe: a line is one write. */
+/* One line per event on stderr, with this process's prefix. Thread-safe: a line is one write. It
+ * waits for a reader of stderr that is slow, unless a sink takes the lines. */
 #ifndef MNIST_DDP_BASE_LOG_H
 #define MNIST_DDP_BASE_LOG_H
+
+#include <stddef.h>
 
 typedef enum log_level { LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG } log_level;
 
@@ -13,6 +16,11 @@ void log_set_level_from_environment(void);
 
 /* Puts "[prefix] " before every line, as in "[rank 1] "; "" for none. Copied, cut at 31 bytes. */
 void log_set_prefix(const char *prefix);
+
+/* Takes every line, with its end, in place of stderr; from any thread. NULL: stderr again. Set while
+ * no other thread logs. */
+typedef void log_sink(void *self, const char *line, size_t size_bytes);
+void log_set_sink(log_sink *sink, void *self);
 
 void log_line(log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -24,7 +23,8 @@ enum {
     KILLED_MS = 5000,  /* how long SIGKILL may take */
     CANCEL_MS = 1000,  /* how long an agent that was told to stop may take to join no more */
     OUTCOME_MS = 3000, /* for node 0's outcome, after the agent was told to stop */
-    FIXED_FDS = 5,     /* stop, child, channel, stdout, stderr; the workers' come after them */
+    /* Stop, child, channel, and the console's; the workers' come after them. */
+    FIXED_FDS = 3 + OUTPUT_CONSOLE_FDS,
 };
 
 typedef struct agent {
@@ -40,7 +40,6 @@ typedef struct agent {
     int64_t memory_kills; /* process_failure_memory_was_short */
     uint64_t file_limit;  /* the user's, before it was raised: the workers' */
     bool anything_failed;
-    int stdout_error; /* why not all of the ranks' stdout was passed on: errno; 0 */
 
     /* Of the attempt. */
     int attempt;
@@ -57,32 +56,42 @@ static status agent_init(agent *self, worker_spec *spec, int64_t started_ns)
                     .started_ns = started_ns,
                     .memory_kills = -1,
                     .file_limit = file_limit_raise()};
+    output_console_init(&self->console);
     (void)process_failure_memory_was_short(&self->memory_kills);
     signal(SIGPIPE, SIG_IGN);
     TRY(stop_signals_take(&spec->policy.signals, &self->signals));
-    output_console_init(&self->console, self->signals.fd);
+    self->console.stop_fd = self->signals.fd;
     self->polled = calloc((size_t)spec->nproc * 2 + FIXED_FDS, sizeof *self->polled);
     if (self->polled == NULL)
         return FAIL(STATUS_NO_MEMORY, "%d workers", spec->nproc);
     return worker_logs_open(&spec->logs, spec->run_id);
 }
 
-static void agent_close(agent *self)
+/* Frees the agent. Returns `code`, or what to exit with instead. */
+static int agent_close(agent *self, int code)
 {
-    if (agent_channel_destroy(self->channel))
+    bool is_last_thread = agent_channel_destroy(self->channel);
+    if (is_last_thread)
         store_server_destroy(self->server);
     if (self->state >= AGENT_SUCCEEDED)
         worker_group_drain_leftovers(&self->group);
     worker_group_destroy(&self->group);
-    output_console_flush(&self->console); /* a signal may end that still */
-    self->stdout_error = output_console_error(&self->console, STDOUT_FILENO);
-    stop_signals_close(&self->signals);
-    if (self->attempt > 0 && self->spec->logs.folder[0] != '\0' &&
-        output_console_is_open(&self->console))
+    if (self->attempt > 0 && self->spec->logs.folder[0] != '\0')
         LOG_I("what the failed attempts left: %s", self->spec->logs.folder);
     worker_logs_close(&self->spec->logs, self->anything_failed);
-    output_console_close(&self->console);
+    output_console_flush(&self->console); /* a signal may end that still */
+    int stdout_error = output_console_error(&self->console, STDOUT_FILENO);
+    if (stdout_error != 0) {
+        code = standard_streams_lost(stdout_error, self->spec->stdout_has_result, code);
+        output_console_flush(&self->console);
+    }
+    stop_signals_close(&self->signals);
     free(self->polled);
+    if (!is_last_thread)
+        return code; /* the console stays for the others' log */
+    output_console_close(&self->console);
+    free(self);
+    return code;
 }
 
 static bool has_workers(const agent *self)
@@ -183,12 +192,11 @@ static void take_first_signal(agent *self, int signal)
     }
     if (failed)
         return;
-    output_console_say(&self->console, "warning: SIG%s: stopping %d rank%s%s\n",
-                       sigabbrev_np(signal), self->group.running,
-                       self->group.running == 1 ? "" : "s",
-                       self->state == AGENT_SAVING
-                           ? " at the next step, with a checkpoint; once more to stop at once"
-                           : "");
+    LOG_W("SIG%s: stopping %d rank%s%s", sigabbrev_np(signal), self->group.running,
+          self->group.running == 1 ? "" : "s",
+          self->state == AGENT_SAVING
+              ? " at the next step, with a checkpoint; once more to stop at once"
+              : "");
 }
 
 static void take_signal(agent *self, int signal)
@@ -240,10 +248,8 @@ static void take_deadline(agent *self)
     } else if (self->state == AGENT_STOPPING) {
         enter_killing(self);
     } else {
-        output_console_say(&self->console,
-                           "error: %d ranks did not end %d s after SIGKILL (a stuck device or "
-                           "disk?)\n",
-                           self->group.running, KILLED_MS / 1000);
+        LOG_E("%d ranks did not end %d s after SIGKILL (a stuck device or disk?)",
+              self->group.running, KILLED_MS / 1000);
         self->state = AGENT_BROKEN;
     }
 }
@@ -283,10 +289,14 @@ static status join(agent *self, int port, int *code)
     agent_channel_snapshot nodes = {0};
     int64_t cancel_ns = 0;
     while (!nodes.joined && nodes.failure == NULL && (cancel_ns == 0 || !clock_passed(cancel_ns))) {
-        struct pollfd fds[2] = {{.fd = self->signals.fd, .events = POLLIN},
-                                {.fd = agent_channel_fd(self->channel), .events = POLLIN}};
-        if (poll(fds, 2, cancel_ns == 0 ? -1 : clock_remaining_ms(cancel_ns)) < 0 && errno != EINTR)
+        struct pollfd *fds = self->polled;
+        fds[0] = (struct pollfd){.fd = self->signals.fd, .events = POLLIN};
+        fds[1] = (struct pollfd){.fd = agent_channel_fd(self->channel), .events = POLLIN};
+        int n = 2 + output_console_poll(&self->console, fds + 2);
+        int wait_ms = cancel_ns == 0 ? -1 : clock_remaining_ms(cancel_ns);
+        if (poll(fds, (nfds_t)n, wait_ms) < 0 && errno != EINTR)
             return FAIL(STATUS_IO, "poll: %s", strerror(errno));
+        output_console_push(&self->console);
         if (stop_signals_came(&self->signals) && cancel_ns == 0) {
             agent_channel_cancel_join(self->channel);
             cancel_ns = clock_deadline_ns(CANCEL_MS);
@@ -438,21 +448,22 @@ static status run_attempts(agent *self, int *code)
 
 int agent_run(worker_spec *spec, int64_t started_ns)
 {
-    agent self;
     int code = EXIT_CODE_INTERNAL;
-    status st = agent_init(&self, spec, started_ns);
+    agent *self = malloc(sizeof *self);
+    if (self == NULL)
+        return exit_code_failed(FAIL(STATUS_NO_MEMORY, "a launcher"), code);
+    status st = agent_init(self, spec, started_ns);
     if (st == STATUS_OK)
-        st = rendezvous(&self, &code);
+        st = rendezvous(self, &code);
     if (st == STATUS_OK)
-        st = run_attempts(&self, &code);
-    if (st != STATUS_OK)
+        st = run_attempts(self, &code);
+    if (st != STATUS_OK) {
         LOG_E("%s", status_text());
+        self->console.hurried = true;
+    }
     if (st == STATUS_NO_MEMORY)
         code = EXIT_CODE_INTERNAL;
-    if (st != STATUS_OK && self.channel != NULL && self.group.workers != NULL)
-        agent_channel_tell_report(self.channel, &(node_report){.state = AGENT_BROKEN});
-    agent_close(&self);
-    return self.stdout_error == 0
-               ? code
-               : standard_streams_lost(self.stdout_error, spec->stdout_has_result, code);
+    if (st != STATUS_OK && self->channel != NULL && self->group.workers != NULL)
+        agent_channel_tell_report(self->channel, &(node_report){.state = AGENT_BROKEN});
+    return agent_close(self, code);
 }

@@ -201,8 +201,8 @@ void failure_report_show(const failure_report *report, output_console *console)
     if (outcome->failed) {
         show_cause(report, console);
         if (outcome->text[0] != '\0')
-            output_console_say(console, "error: no restart: %s\n", outcome->text);
+            LOG_E("no restart: %s", outcome->text);
     } else if (outcome->text[0] != '\0' && outcome->told_by != report->spec->node_rank) {
-        output_console_say(console, "error: %s\n", outcome->text);
+        LOG_E("%s", outcome->text);
     }
 }

@@ -1,13 +1,15 @@
 #include "app/launch/output.h"
 
-#include "base/printable.h"
+#include "base/file_limit.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -18,16 +20,46 @@ enum {
     TAIL_BYTES = 64 << 10,
 };
 
-void output_console_init(output_console *console, int stop_fd)
+static void take_log_line(void *self, const char *line, size_t size_bytes)
 {
-    *console = (output_console){.stop_fd = stop_fd, .wait_ms = WAIT_MS};
+    output_console_write(self, STDERR_FILENO, line, size_bytes);
+}
+
+/* A pipe or terminal is opened once more, so that a write to it does not wait: poll() tells of room
+ * that another process may take first, and of less than a line on a terminal. To set O_NONBLOCK on
+ * `fd` would set it for the workers too. Other files do not wait for a reader. */
+static int open_again(int fd)
+{
+    char link[32];
+    struct stat about;
+    if (fstat(fd, &about) != 0 || (!S_ISFIFO(about.st_mode) && !isatty(fd)))
+        return fd;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    int own = open(link, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    return own >= 0 ? own : fd;
+}
+
+void output_console_init(output_console *console)
+{
+    *console = (output_console){.stop_fd = -1, .wait_ms = WAIT_MS};
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
+        console->backlogs[fd].fd = open_again(fd);
+    console->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    pthread_mutex_init(&console->lock, NULL);
+    log_set_sink(take_log_line, console);
 }
 
 void output_console_close(output_console *console)
 {
-    for (int fd = 0; fd < 3; fd++)
+    log_set_sink(NULL, NULL);
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
         free(console->backlogs[fd].text);
-    *console = (output_console){.stop_fd = -1};
+        if (console->backlogs[fd].fd != fd)
+            close(console->backlogs[fd].fd);
+    }
+    pthread_mutex_destroy(&console->lock);
+    if (console->wake_fd >= 0)
+        close(console->wake_fd);
 }
 
 static void keep(output_backlog *backlog, const char *text, size_t size_bytes)
@@ -50,15 +82,15 @@ static void keep(output_backlog *backlog, const char *text, size_t size_bytes)
 }
 
 /* How much the descriptor takes now. */
-static size_t write_now(output_backlog *backlog, int fd, const char *text, size_t size_bytes)
+static size_t write_now(output_backlog *backlog, const char *text, size_t size_bytes)
 {
     size_t done = 0;
     while (done < size_bytes && backlog->error == 0) {
-        struct pollfd ready = {.fd = fd, .events = POLLOUT};
+        struct pollfd ready = {.fd = backlog->fd, .events = POLLOUT};
         if (poll(&ready, 1, 0) <= 0)
             break;
         size_t rest = size_bytes - done;
-        ssize_t n = write(fd, text + done, rest < CHUNK_BYTES ? rest : CHUNK_BYTES);
+        ssize_t n = write(backlog->fd, text + done, rest < CHUNK_BYTES ? rest : CHUNK_BYTES);
         if (n < 0 && errno != EINTR && errno != EAGAIN)
             backlog->error = errno;
         if (n < 0 && errno == EAGAIN)
@@ -68,9 +100,9 @@ static size_t write_now(output_backlog *backlog, int fd, const char *text, size_
     return backlog->error != 0 ? size_bytes : done;
 }
 
-static void push(output_backlog *backlog, int fd)
+static void push(output_backlog *backlog)
 {
-    size_t done = write_now(backlog, fd, backlog->text, backlog->size_bytes);
+    size_t done = write_now(backlog, backlog->text, backlog->size_bytes);
     if (done > 0 && done < backlog->size_bytes)
         memmove(backlog->text, backlog->text + done, backlog->size_bytes - done);
     backlog->size_bytes -= done;
@@ -78,56 +110,60 @@ static void push(output_backlog *backlog, int fd)
 
 void output_console_push(output_console *console)
 {
-    for (int fd = 0; fd < 3; fd++)
+    eventfd_t woken;
+    eventfd_read(console->wake_fd, &woken);
+    pthread_mutex_lock(&console->lock);
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
         if (console->backlogs[fd].size_bytes > 0)
-            push(&console->backlogs[fd], fd);
+            push(&console->backlogs[fd]);
+    pthread_mutex_unlock(&console->lock);
 }
 
 void output_console_write(output_console *console, int fd, const char *text, size_t size_bytes)
 {
     output_backlog *backlog = &console->backlogs[fd];
     size_t done = 0;
+    pthread_mutex_lock(&console->lock);
     if (backlog->size_bytes > 0)
-        push(backlog, fd);
+        push(backlog);
     if (backlog->size_bytes == 0)
-        done = write_now(backlog, fd, text, size_bytes);
+        done = write_now(backlog, text, size_bytes);
     if (done < size_bytes)
         keep(backlog, text + done, size_bytes - done);
+    pthread_mutex_unlock(&console->lock);
+    if (done < size_bytes)
+        eventfd_write(console->wake_fd, 1);
 }
 
-void output_console_say(output_console *console, const char *fmt, ...)
+static bool waits(output_console *console, int fd)
 {
-    char text[1024], line[2048];
-    va_list args;
-    va_start(args, fmt);
-    int length = vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    if (length < 0)
-        return;
-    printable_copy(PRINTABLE_LINES, text, line, sizeof line);
-    output_console_write(console, STDERR_FILENO, line, strlen(line));
+    pthread_mutex_lock(&console->lock);
+    bool some = console->backlogs[fd].size_bytes > 0;
+    pthread_mutex_unlock(&console->lock);
+    return some;
 }
 
-bool output_console_is_full(const output_console *console, int fd)
+bool output_console_is_full(output_console *console, int fd)
 {
-    return fd >= 0 && console->backlogs[fd].size_bytes > 0 && !console->hurried;
+    return fd >= 0 && !console->hurried && waits(console, fd);
 }
 
-int output_console_poll(const output_console *console, struct pollfd *out)
+int output_console_poll(output_console *console, struct pollfd *out)
 {
     int n = 0;
     for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
-        if (console->backlogs[fd].size_bytes > 0)
-            out[n++] = (struct pollfd){.fd = fd, .events = POLLOUT};
+        if (waits(console, fd))
+            out[n++] = (struct pollfd){.fd = console->backlogs[fd].fd, .events = POLLOUT};
+    out[n++] = (struct pollfd){.fd = console->wake_fd, .events = POLLIN};
     return n;
 }
 
 void output_console_flush(output_console *console)
 {
-    struct pollfd fds[3];
+    struct pollfd fds[OUTPUT_CONSOLE_FDS];
     for (;;) {
         output_console_push(console);
-        int n = output_console_poll(console, fds);
+        int n = output_console_poll(console, fds) - 1; /* it is awake */
         if (n == 0)
             return;
         fds[n] = (struct pollfd){.fd = console->stop_fd, .events = POLLIN};
@@ -145,12 +181,6 @@ int output_console_error(const output_console *console, int fd)
     return console->backlogs[fd].error;
 }
 
-bool output_console_is_open(const output_console *console)
-{
-    struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
-    return console->backlogs[STDERR_FILENO].size_bytes == 0 && poll(&ready, 1, 0) > 0;
-}
-
 void output_stream_init(output_stream *stream)
 {
     *stream = (output_stream){.fd = -1, .file = -1, .target = -1};
@@ -162,8 +192,7 @@ status output_stream_open(output_stream *stream, const worker_route *route, int 
     if (route->file[0] != '\0') {
         file = open(route->file, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
         if (file < 0)
-            return FAIL(STATUS_IO, "open %s: %s%s", route->file, strerror(errno),
-                        errno == EMFILE ? " (raise ulimit -n)" : "");
+            return FAIL(STATUS_IO, "open %s: %s", route->file, file_limit_reason(errno));
     }
     *fd = file;
     if (!route->piped)
@@ -172,7 +201,7 @@ status output_stream_open(output_stream *stream, const worker_route *route, int 
     stream->file = file;
     stream->target = route->target;
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return FAIL(STATUS_IO, "pipe: %s (raise ulimit -n)", strerror(errno));
+        return FAIL(STATUS_IO, "pipe: %s", file_limit_reason(errno));
     stream->fd = ends[0];
     *fd = ends[1];
     /* Only the reading end: a worker's writes may wait. */
@@ -264,26 +293,24 @@ static void end_pipe(output_stream *stream, output_console *console)
     show_lines(stream, true, console);
 }
 
-static void say_cut(const output_stream *stream, output_console *console, int error)
+static void say_cut(const output_stream *stream, int error)
 {
     char link[32], path[512];
     snprintf(link, sizeof link, "/proc/self/fd/%d", stream->file);
     ssize_t length = readlink(link, path, sizeof path);
-    output_console_say(console, "warning: %.*s: %s: it ends here, the run goes on\n",
-                       length > 0 ? (int)length : (int)strlen(link), length > 0 ? path : link,
-                       strerror(error));
+    LOG_W("%.*s: %s: it ends here, the run goes on", length > 0 ? (int)length : (int)strlen(link),
+          length > 0 ? path : link, strerror(error));
 }
 
 /* A disk that is full costs the copy, not the run. */
-static void copy_to_file(output_stream *stream, output_console *console, const char *data,
-                         size_t size_bytes)
+static void copy_to_file(output_stream *stream, const char *data, size_t size_bytes)
 {
     while (stream->file >= 0 && size_bytes > 0) {
         ssize_t n = write(stream->file, data, size_bytes);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
-            say_cut(stream, console, errno);
+            say_cut(stream, errno);
             close(stream->file);
             stream->file = -1;
             return;
@@ -301,7 +328,7 @@ bool output_stream_read(output_stream *stream, output_console *console)
         char *end = stream->line + stream->line_bytes;
         ssize_t n = read(stream->fd, end, OUTPUT_LINE_BYTES - stream->line_bytes);
         if (n > 0) {
-            copy_to_file(stream, console, end, (size_t)n);
+            copy_to_file(stream, end, (size_t)n);
             stream->line_bytes += (size_t)n;
             show_lines(stream, false, console);
         } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {

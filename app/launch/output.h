@@ -1,7 +1,9 @@
 /* How output flows. A worker writes to a pipe, a stream. The agent reads it, keeps its last lines
- * for the report, copies it to a log file, and shows it on its own stdout or stderr, the console:
+ * for the report, copies it to a log file, and shows it on its own stdout or stderr, the console.
+ * Its own log takes the same way.
  *
  *   worker ──► pipe ──► stream ──┬─► console ──► the agent's stdout, stderr
+ *   the agent's log ─────────────┼───────┘
  *                                └─► stdout.log, stderr.log
  *
  * A reader of the console that does not read (a stopped terminal, a pager) does not keep the agent
@@ -14,12 +16,14 @@
 #include "app/launch/worker_logs.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* What one descriptor has not taken yet. */
 typedef struct output_backlog {
+    int fd;     /* to write to: the descriptor, or the same file opened again, not blocking */
     char *text; /* owned */
     size_t size_bytes, room_bytes;
     int error; /* errno of a write, after which nothing more is written; 0: none */
@@ -29,24 +33,26 @@ typedef struct output_console {
     int stop_fd;  /* readable: the agent was told to stop, and text may be dropped; -1: none */
     bool hurried; /* the workers are being stopped: no worker waits for a reader, */
     int wait_ms;  /* and the agent waits so long for one that does not read, once */
+    int wake_fd;  /* readable: text waits; -1: not to be had, and the next turn sees to it */
+    pthread_mutex_t lock;       /* of what follows */
     output_backlog backlogs[3]; /* by descriptor */
 } output_console;
 
-void output_console_init(output_console *console, int stop_fd);
+/* From here until it is closed, this process's log goes through the console (base/log.h), from any
+ * thread. All else is for one thread. */
+void output_console_init(output_console *console);
 void output_console_close(output_console *console); /* what still waits is dropped */
 
 /* Writes to STDOUT_FILENO or STDERR_FILENO what these take at once; the rest waits. */
 void output_console_write(output_console *console, int fd, const char *text, size_t size_bytes);
 
-/* A line of the agent's own, on stderr. */
-void output_console_say(output_console *console, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-
 /* Whether a worker whose output goes to this descriptor (-1: nowhere) is to wait. */
-bool output_console_is_full(const output_console *console, int fd);
+bool output_console_is_full(output_console *console, int fd);
 
-/* For poll(): fills and returns 0 to 2 entries. After it: writes what is taken now. */
-int output_console_poll(const output_console *console, struct pollfd *out);
+/* For poll(): fills and returns up to OUTPUT_CONSOLE_FDS entries. After it: writes what is taken
+ * now. */
+enum { OUTPUT_CONSOLE_FDS = 3 };
+int output_console_poll(output_console *console, struct pollfd *out);
 void output_console_push(output_console *console);
 
 /* Why not all of it could be written to the descriptor (errno); 0: it was, or waits. */
@@ -54,9 +60,6 @@ int output_console_error(const output_console *console, int fd);
 
 /* Waits until all is written, as long as it takes; for wait_ms if hurried or told to stop. */
 void output_console_flush(output_console *console);
-
-/* Whether stderr takes a line now, also one that does not come through the console (the log's). */
-bool output_console_is_open(const output_console *console);
 
 enum { OUTPUT_LINES = 20, OUTPUT_LINE_BYTES = 4096, OUTPUT_KEPT_BYTES = 1000 };
 

@@ -280,7 +280,7 @@ __attribute__((noreturn)) static void drain(worker_group *group, struct pollfd *
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL); /* those of the agent were for itself */
     orphan_reaper_close(&group->reaper);
-    output_console_init(&console, -1);
+    output_console_init(&console);
     group->console = &console;
     for (int n; (n = worker_group_poll(group, polled)) > 0;) {
         if (poll(polled, (nfds_t)n, -1) < 0 && errno != EINTR)

@@ -4,7 +4,10 @@
 #include "tests/app/support/run_command.h"
 #include "tests/app/support/test_folder.h"
 #include "tests/app/support/training.h"
+#include "tests/support/full_pipe.h"
+#include "tests/support/port.h"
 
+#include <fcntl.h>
 #include <signal.h>
 
 /* Rank 1 fails and rank 0 does not end yet: a signal then ends the job, and all that it would have
@@ -125,6 +128,74 @@ START_TEST(a_full_stderr_hides_no_death)
 }
 END_TEST
 
+/* Nor does it keep the agent, which has lines of its own for it, from what it is there for. */
+START_TEST(a_full_stderr_stops_no_agent)
+{
+    static const char *const scripts[] = {"touch told.$RANK; sleep 30", "exit 3"};
+    static const int codes[] = {143, 3};
+    full_pipe pager;
+    full_pipe_open(&pager);
+    program p = full_pipe_start(
+        &pager, STDERR_FILENO,
+        WORDS(program_mnist_ddp(), "run", "--nproc-per-node=2", "sh", "-c", scripts[_i]));
+    if (_i == 0) {
+        test_folder_await("told.0");
+        test_folder_await("told.1");
+        kill(p.pid, SIGTERM);
+    }
+    int64_t start_ns = clock_now_ns();
+    program_wait(&p, 20);
+    ASSERT_EXIT(p, codes[_i]);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 5.0);
+    program_close(&p);
+    full_pipe_close(&pager);
+}
+END_TEST
+
+/* The same of a terminal that is stopped: it takes a part of a line. */
+START_TEST(a_stopped_terminal_stops_no_agent)
+{
+    full_pipe terminal;
+    terminal.from = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    ck_assert(grantpt(terminal.from) == 0 && unlockpt(terminal.from) == 0);
+    terminal.into = open(ptsname(terminal.from), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    ck_assert_int_ge(terminal.into, 0);
+    program p = full_pipe_start(&terminal, STDERR_FILENO,
+                                WORDS(program_mnist_ddp(), "run", "--shutdown-timeout=1", "sh",
+                                      "-c", "while :; do echo more; done >&2"));
+    clock_sleep_ms(1000);
+    kill(p.pid, SIGTERM);
+    int64_t start_ns = clock_now_ns();
+    program_wait(&p, 20);
+    ASSERT_EXIT(p, 143);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 5.0);
+    program_close(&p);
+    full_pipe_close(&terminal);
+}
+END_TEST
+
+/* A line that another thread of the agent has for it comes once there is room. */
+START_TEST(a_line_waits_for_a_full_stderr)
+{
+    full_pipe pager;
+    full_pipe_open(&pager);
+    program p = full_pipe_start(&pager, STDERR_FILENO,
+                                WORDS(program_mnist_ddp(), "run", "--nnodes=2", "--node-rank=1",
+                                      "--master-addr=127.0.0.1",
+                                      program_flag("--master-port=", port_find_free()), "true"));
+    clock_sleep_ms(1500); /* the first line comes after 1 s, the next one after 6 s */
+    if (_i == 0)
+        full_pipe_await(&pager, "waits for node 0", 3);
+    int64_t start_ns = clock_now_ns();
+    kill(p.pid, SIGTERM);
+    program_wait(&p, 20);
+    ASSERT_EXIT(p, 143);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
+    program_close(&p);
+    full_pipe_close(&pager);
+}
+END_TEST
+
 /* All that was written comes to a reader who is only slow, also behind the end of its rank. */
 START_TEST(a_slow_reader_gets_all)
 {
@@ -157,6 +228,18 @@ START_TEST(few_descriptors_stop_in_order)
     ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 5.0);
     ASSERT_FACTS(p.err, "of 20 ranks", "ulimit -n");
     ASSERT_SILENT(p.err, "poll");
+    program_close(&p);
+}
+END_TEST
+
+/* So few that the launcher itself has too few: it still says what to do. */
+START_TEST(too_few_descriptors_are_explained)
+{
+    char line[256];
+    snprintf(line, sizeof line, "ulimit -n %d && exec \"$0\" \"$@\"", _i);
+    program p = program_run_with(WORDS("sh", "-c", line), WORDS("run", "true"));
+    if (p.exit_code != 0 && p.exit_code != 127)
+        ASSERT_FACTS(p.err, "error", "ulimit -n");
     program_close(&p);
 }
 END_TEST
@@ -208,8 +291,12 @@ int main(void)
     tcase_add_loop_test(core, a_signal_at_the_start_preempts, 0, 2);
     tcase_add_test(core, a_rank_that_does_not_save_ends_all);
     tcase_add_loop_test(core, a_full_stderr_hides_no_death, 0, 2);
+    tcase_add_loop_test(core, a_full_stderr_stops_no_agent, 0, 2);
+    tcase_add_test(core, a_stopped_terminal_stops_no_agent);
+    tcase_add_loop_test(core, a_line_waits_for_a_full_stderr, 0, 2);
     tcase_add_test(core, a_slow_reader_gets_all);
     tcase_add_test(core, few_descriptors_stop_in_order);
+    tcase_add_loop_test(core, too_few_descriptors_are_explained, 4, 17);
     tcase_add_test(core, no_grandchild_outlives_a_killed_launcher);
     tcase_add_test(core, what_stays_keeps_its_stderr);
     return test_folder_close(suite_run(suite));
