@@ -103,12 +103,14 @@ status bench_page_write(const char *folder)
     return page_write(folder, "mnist_ddp: benchmarks", documents);
 }
 
-status bench_leave(const options *opts, const char *folder, const json_t *document)
+status bench_leave(const options *opts, bench_child *place, const char *folder,
+                   const json_t *document)
 {
     char name[64], *line = NULL;
     snprintf(name, sizeof name, "%s.json", opts->benchmark);
     TRY(report_write(document, folder, name));
     TRY(bench_page_write(folder));
+    bench_child_release_signals(place);
     if (!opts->json) {
         report_print(document, stdout);
         printf("\nfigures: %s/%s; page: %s/report.html\n", folder, name, folder);

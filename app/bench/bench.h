@@ -2,6 +2,7 @@
 #ifndef MNIST_DDP_APP_BENCH_H
 #define MNIST_DDP_APP_BENCH_H
 
+#include "app/bench/child.h"
 #include "app/options/options.h"
 #include "base/file.h"
 #include "dist/rendezvous.h"
@@ -36,9 +37,11 @@ status bench_folder_make(const options *opts, char *path);
 /* A new document of the benchmark that was named (app/report/report.h). */
 json_t *bench_document(const options *opts, const char *title, int argc, char **argv);
 
-/* Writes <name>.json and report.html into the folder, and prints the document on stdout: for
- * people, or with --json as one line. */
-status bench_leave(const options *opts, const char *folder, const json_t *document);
+/* Writes <name>.json and report.html into the folder. Then a signal ends this process again
+ * (bench_child_release_signals), and the document is printed on stdout: for people, or with --json
+ * as one line. */
+status bench_leave(const options *opts, bench_child *place, const char *folder,
+                   const json_t *document);
 
 /* Writes FOLDER/report.html of all benchmarks' documents that are there. */
 status bench_page_write(const char *folder);

@@ -2,11 +2,14 @@
 
 #include "app/options/options_table.h"
 #include "base/json_text.h"
+#include "base/log.h"
 #include "base/shell_words.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <ftw.h>
+#include <limits.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,6 +91,22 @@ static status copy_environment(char ***out)
     return STATUS_OK;
 }
 
+/* A line of the log. The signals are blocked, so the wait for stderr's reader looks for them. */
+static void write_line(void *self, const char *line, size_t size_bytes)
+{
+    bench_child *place = self;
+    for (size_t done = 0; done < size_bytes;) {
+        struct pollfd fds[] = {{STDERR_FILENO, POLLOUT, 0}, {place->signals.fd, POLLIN, 0}};
+        size_t rest = size_bytes - done;
+        if (poll(fds, 2, bench_child_stopped(place) ? 0 : -1) <= 0 || fds[0].revents == 0)
+            return;
+        ssize_t n = write(STDERR_FILENO, line + done, rest < PIPE_BUF ? rest : PIPE_BUF);
+        if (n <= 0)
+            return;
+        done += (size_t)n;
+    }
+}
+
 status bench_child_open(int64_t timeout_ms, bench_child *out)
 {
     const char *tmp = getenv("TMPDIR");
@@ -104,11 +123,13 @@ status bench_child_open(int64_t timeout_ms, bench_child *out)
         st = stop_signals_parse("SIGINT,SIGTERM,SIGHUP", &stops);
     if (st == STATUS_OK)
         st = stop_signals_take(&stops, &place.signals);
-    if (st == STATUS_OK)
-        *out = place;
-    else
+    if (st != STATUS_OK) {
         bench_child_close(&place);
-    return st;
+        return st;
+    }
+    *out = place;
+    log_set_sink(write_line, out);
+    return STATUS_OK;
 }
 
 static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *at)
@@ -122,10 +143,19 @@ static void empty_folder(const bench_child *place)
     nftw(place->folder, remove_entry, DESCRIPTORS, FTW_DEPTH | FTW_PHYS);
 }
 
+void bench_child_release_signals(bench_child *place)
+{
+    (void)bench_child_stopped(place); /* takes what has come */
+    if (place->signals.fd > 0)
+        sigprocmask(SIG_SETMASK, &place->signals.before, NULL);
+    log_set_sink(NULL, NULL);
+}
+
 void bench_child_close(bench_child *place)
 {
     if (place->folder[0] == '\0')
         return;
+    bench_child_release_signals(place);
     empty_folder(place);
     rmdir(place->folder);
     stop_signals_close(&place->signals);

@@ -35,13 +35,18 @@ typedef struct bench_child {
     char **env;         /* NULL at the end; the entries are this process's own */
 } bench_child;
 
-/* From here on SIGINT, SIGTERM and SIGHUP only stop the measuring. The children's environment is
- * ours without the settings of our own flags (MNIST_DDP_EPOCHS, PET_NNODES) and without what makes
- * a process a rank of another job (RANK): their command line says everything. MNIST_DDP_DATA stays.
- */
+/* From here on SIGINT, SIGTERM and SIGHUP only stop the measuring. A line of the log waits for a
+ * slow reader until one of them comes, and is lost then; `out` must stay where it is. The
+ * children's environment is ours without the settings of our own flags (MNIST_DDP_EPOCHS,
+ * PET_NNODES) and without what makes a process a rank of another job (RANK): their command line
+ * says everything. MNIST_DDP_DATA stays. */
 status bench_child_open(int64_t timeout_ms, bench_child *out);
 
-/* Removes the folder and what is in it. Accepts a zeroed one. The signals stay blocked. */
+/* The measuring is over, and its figures are written: a signal ends this process again, for one may
+ * wait for whoever reads stdout. Those that came before have only stopped the measuring. */
+void bench_child_release_signals(bench_child *place);
+
+/* Does the same, and removes the folder with what is in it. Accepts a zeroed one. */
 void bench_child_close(bench_child *place);
 
 /* Runs a command in an empty folder and waits for it, as subprocess_run does. *out: the last line

@@ -9,7 +9,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { CHILD_TIMEOUT_MS = 3600 * 1000 };
 
@@ -118,9 +117,10 @@ static status finish(comparison *c)
     json_object_set_new(c->document, "interrupted", json_boolean(stopped));
     dp_vs_ddp_document(&c->commands, &c->rows, c->notes, c->document);
     dp_vs_ddp_plots(&c->rows, c->folder, c->document);
+    TRY(bench_leave(c->opts, &c->place, c->folder, c->document));
     if (c->opts->json && !c->opts->quiet)
         report_print(c->document, stderr);
-    return bench_leave(c->opts, c->folder, c->document);
+    return STATUS_OK;
 }
 
 int dp_vs_ddp_command(const options *opts, int argc, char **argv)

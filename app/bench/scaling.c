@@ -73,7 +73,7 @@ static status run(study *s, int *exit_code)
         report_say(s->document, REPORT_NOTES, "stopped: this is what was measured so far");
     TRY(fit_and_tell(s, &fitted));
     *exit_code = EXIT_CODE_CHECKPOINT;
-    TRY(bench_leave(s->opts, s->folder, s->document));
+    TRY(bench_leave(s->opts, &s->place, s->folder, s->document));
     stopped = bench_child_stopped(&s->place); /* also while plots were drawn */
     *exit_code = stopped  ? 128 + s->place.signals.first
                  : fitted ? EXIT_SUCCESS

@@ -3,6 +3,7 @@
 #include "base/file_draft.h"
 #include "tests/app/support/bench_fixture.h"
 #include "tests/support/facts.h"
+#include "tests/support/full_pipe.h"
 
 #include "base/clock.h"
 
@@ -348,6 +349,30 @@ START_TEST(a_stop_keeps_what_was_measured)
 }
 END_TEST
 
+/* Nobody reads its stdout, or its stderr: a signal ends it all the same. */
+START_TEST(a_full_pipe_does_not_keep_it)
+{
+    full_pipe pager;
+    full_pipe_open(&pager);
+    test_folder_remove("full");
+    program p =
+        full_pipe_start(&pager, _i == 0 ? STDOUT_FILENO : STDERR_FILENO,
+                        WORDS(program_mnist_ddp(), "bench", "dp-vs-ddp", "--modes", "ddp",
+                              "--models", "mlp", "--world-sizes", "1", "--batch-sizes", "16",
+                              "--repeats", "1", "--steps", "2", "--out", test_folder_path("full")));
+    if (_i == 0)
+        test_folder_await(test_folder_path("full/report.html")); /* printing comes next */
+    clock_sleep_ms(500);
+    int64_t start_ns = clock_now_ns();
+    kill(p.pid, SIGTERM);
+    program_wait(&p, 20);
+    ASSERT_EXIT(p, 143);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 5.0);
+    program_close(&p);
+    full_pipe_close(&pager);
+}
+END_TEST
+
 START_TEST(mistakes_end_before_anything_runs)
 {
     program p = program_mnist("bench", "dp-vs-ddp", "--modes", "dpp", NULL);
@@ -386,6 +411,7 @@ int main(void)
     tcase_add_test(core, real_runs_are_compared);
     tcase_add_test(core, what_it_leaves_has_a_folder_in_runs);
     tcase_add_test(core, a_stop_keeps_what_was_measured);
+    tcase_add_loop_test(core, a_full_pipe_does_not_keep_it, 0, 2);
     tcase_add_test(core, mistakes_end_before_anything_runs);
     return test_folder_close(suite_run(suite));
 }
