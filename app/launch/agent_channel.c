@@ -65,6 +65,7 @@ struct agent_channel {
     int attempt;              /* as in `shared` when this turn began */
     bool reported;            /* likewise */
     int64_t heartbeat_ns;     /* when the next one is due */
+    int64_t stopped_ns;       /* how long this process did not run, since the last good turn; 0 */
 };
 
 /* The thread tells the agent that this attempt is in trouble. */
@@ -222,7 +223,14 @@ static bool gives_up(const agent_channel *channel, status st, bool answered,
     if (st == STATUS_INVALID) /* another agent has this node's number */
         return true;
     snprintf(why, sizeof why, "%s", status_text());
-    if (st == STATUS_REFUSED)
+    if (channel->stopped_ns > patience_ns / 2) /* the last heartbeat was a little before that */
+        FAIL(
+            STATUS_PEER,
+            "this node's launcher did not run for %.1f s (was it stopped, or its machine asleep?): "
+            "node 0 takes a node for lost after %.3g s (--rdzv-conf=keep_alive_interval=5,"
+            "keep_alive_max_attempt=3)",
+            clock_seconds(channel->stopped_ns), clock_seconds(patience_ns));
+    else if (st == STATUS_REFUSED)
         FAIL(STATUS_PEER,
              "node 0's launcher at %s:%d is gone: its own output says why, if anything does",
              spec->master_addr, channel->rdzv.port);
@@ -250,6 +258,7 @@ static void serve(agent_channel *channel)
         if (st == STATUS_OK && reached) {
             heard_ns = clock_now_ns();
             poll(&order, 1, interval_ms > 0 ? interval_ms : 1);
+            channel->stopped_ns = clock_now_ns() - heard_ns - interval_ms * INT64_C(1000000);
             eventfd_read(channel->thread_fd, &woken);
         }
         if (st == STATUS_OK)

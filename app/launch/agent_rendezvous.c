@@ -373,15 +373,53 @@ static status wait_for_all(joiner *j)
     }
 }
 
-/* The number is free again; the store stays until the others know why. */
+/* The number is free again. Node 0 takes the store with it: all hear why, and that stays until they
+ * have. */
 static void leave(const joiner *j)
 {
+    char who[LEASE_WHO_BYTES];
     status_kept kept;
     status_keep(&kept);
     lease_release(&j->own, j->client);
-    if (j->rdzv->server != NULL && !atomic_load(j->rdzv->quit))
+    if (j->rdzv->server != NULL && atomic_load(j->rdzv->quit)) {
+        agent_rendezvous_who(j->spec, who);
+        membership_give_up(&j->nodes, FAIL(STATUS_INVALID,
+                                           "node 0's launcher (%s) was told to stop before all "
+                                           "nodes had come; start all nodes again",
+                                           who));
+    }
+    if (j->rdzv->server != NULL)
         clock_sleep_ms(LINGER_MS);
     status_restore(&kept);
+}
+
+/* A failure, `st`, of a node that has lost the store: a key says nothing to whoever reads that. */
+static status explain_loss(const joiner *j, status st)
+{
+    bool there, asks = j->rdzv->server == NULL && st != STATUS_INVALID;
+    status_kept kept;
+    status_keep(&kept);
+    if (asks && store_check(j->client, KEYS_JOB, &there) != STATUS_OK)
+        return FAIL(STATUS_PEER,
+                    "node 0's launcher at %s:%d %s before all nodes had come: its own output says "
+                    "why, if anything does; start all nodes again",
+                    j->spec->master_addr, j->rdzv->port,
+                    st == STATUS_TIMEOUT ? "answers no more," : "went away");
+    status_restore(&kept);
+    return st;
+}
+
+/* From the connection to the start of all. */
+static status meet(joiner *j)
+{
+    size_t n = (size_t)j->spec->nnodes;
+    TRY(check_job(j));
+    TRY(agree_on_settings(j));
+    TRY(take_number(j));
+    j->there = calloc(n, sizeof *j->there);
+    j->seen = calloc(n, sizeof *j->seen);
+    return j->there != NULL && j->seen != NULL ? wait_for_all(j)
+                                               : FAIL(STATUS_NO_MEMORY, "%zu nodes", n);
 }
 
 status agent_rendezvous_join(const agent_rendezvous *rdzv, store **client, lease *own)
@@ -397,21 +435,17 @@ status agent_rendezvous_join(const agent_rendezvous *rdzv, store **client, lease
                           .member = -1,
                           .n = spec->nnodes,
                           .noun = "node"},
+                .own = {.member = -1},
                 .start_ns = clock_now_ns(),
                 .line_ns = clock_deadline_ns(FIRST_LINE_MS),
                 .deadline_ns = clock_deadline_ns(spec->join_ms)};
-    TRY(check_job(&j));
-    TRY(agree_on_settings(&j));
-    TRY(take_number(&j));
-    j.there = calloc((size_t)spec->nnodes, sizeof *j.there);
-    j.seen = calloc((size_t)spec->nnodes, sizeof *j.seen);
-    status st = j.there != NULL && j.seen != NULL
-                    ? wait_for_all(&j)
-                    : FAIL(STATUS_NO_MEMORY, "%d nodes", spec->nnodes);
-    if (st == STATUS_OK)
+    status st = meet(&j);
+    if (st == STATUS_OK) {
         *own = j.own;
-    else
+    } else {
         leave(&j);
+        st = explain_loss(&j, st);
+    }
     free(j.there);
     free(j.seen);
     return st;

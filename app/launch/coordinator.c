@@ -77,7 +77,7 @@ static void lose(coordinator *c, int node, const char *why)
 static void lose_silent(coordinator *c, store *client, int node)
 {
     char why[NODE_REPORT_TEXT_BYTES], holder[LEASE_WHO_BYTES];
-    if (lease_holder(client, c->rdzv->prefix, node, holder) != STATUS_OK)
+    if (lease_holder(client, c->rdzv->prefix, node, holder) != STATUS_OK || holder[0] == '\0')
         strcpy(holder, "?");
     snprintf(why, sizeof why,
              " (%s) has not been heard of for %.1f s: its machine or its launcher is dead, or the "

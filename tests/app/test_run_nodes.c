@@ -262,6 +262,65 @@ START_TEST(signals_end_the_wait)
 }
 END_TEST
 
+/* It takes the store with it: the others hear who has gone, and in no words of ours. */
+START_TEST(who_stops_node_0_stops_the_wait)
+{
+    int port = port_find_free();
+    program p[2];
+    for (int i = 0; i < 2; i++)
+        p[i] = nodes_start(i, port, "--nnodes=3", "true");
+    program_await(&p[1], "2 of 3", "node 2");
+    int64_t start_ns = clock_now_ns();
+    kill(p[0].pid, _i == 0 ? SIGTERM : SIGKILL);
+    nodes_wait(p, 2);
+    ASSERT_EXIT(p[0], _i == 0 ? 143 : 137);
+    ASSERT_EXIT(p[1], 69);
+    if (_i == 0)
+        ASSERT_FACTS(p[1].err, "error", "node 0", program_flag("pid ", (int)p[0].pid),
+                     "told to stop", "start all nodes again");
+    else
+        ASSERT_FACTS(p[1].err, "error", "node 0", program_flag("127.0.0.1:", port),
+                     "start all nodes again");
+    ASSERT_SILENT(p[1].err, "lease");
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
+    nodes_close(p, 2);
+}
+END_TEST
+
+/* SIGTERM is there before the agent, and waits for it. */
+static int stop_in_advance(int fd)
+{
+    sigset_t stop;
+    (void)fd;
+    sigemptyset(&stop);
+    sigaddset(&stop, SIGTERM);
+    return sigprocmask(SIG_BLOCK, &stop, NULL) != 0 || raise(SIGTERM) != 0;
+}
+
+/* The nodes have met, and node 1 is told to stop before it knows of that: it tells the others. */
+START_TEST(a_signal_as_the_nodes_meet_ends_all)
+{
+    int port = port_find_free();
+    program p[2];
+    p[0] = nodes_start(0, port, "--nnodes=2", "touch up.$RANK; sleep 30");
+    port_await_listener(port);
+    nodes_set_key(port, "outcome", "ok ");
+    test_folder_await("up.0");
+    int64_t start_ns = clock_now_ns();
+    p[1] = program_start_after(WORDS(program_mnist_ddp(), "run", "--nnodes=2", "--node-rank=1",
+                                     "--nproc-per-node=2", "--master-addr=127.0.0.1",
+                                     program_flag("--master-port=", port), "touch", "up.2"),
+                               stop_in_advance, -1);
+    nodes_wait(p, 2);
+    ASSERT_EXIT(p[0], 143);
+    ASSERT_EXIT(p[1], 143);
+    ASSERT_FACTS(p[0].err, "error", "node 1", "SIGTERM");
+    ck_assert(!file_exists("up.2"));
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 5.0);
+    nodes_close(p, 2);
+}
+END_TEST
+
 static void start_clean(void)
 {
     test_folder_remove("up.* go");
@@ -288,5 +347,7 @@ int main(void)
     tcase_add_loop_test(meet, an_unreached_node_0_is_explained, 0, COUNT(UNREACHED));
     tcase_add_test(meet, a_stranger_at_the_port_is_no_node_0);
     tcase_add_test(meet, signals_end_the_wait);
+    tcase_add_loop_test(meet, who_stops_node_0_stops_the_wait, 0, 2);
+    tcase_add_test(meet, a_signal_as_the_nodes_meet_ends_all);
     return test_folder_close(suite_run(suite));
 }

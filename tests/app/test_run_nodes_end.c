@@ -1,5 +1,6 @@
 /* How the nodes of a job start again and end together. */
 #include "base/clock.h"
+#include "tests/app/support/launcher_keys.h"
 #include "tests/app/support/nodes.h"
 #include "tests/app/support/test_folder.h"
 #include "tests/app/support/training.h"
@@ -148,6 +149,32 @@ START_TEST(a_silent_node_is_given_up)
 }
 END_TEST
 
+/* It goes on later: each node says what it knows of that. */
+START_TEST(a_launcher_that_was_stopped_knows_why_it_is_lost)
+{
+    int port = port_find_free();
+    program p[2];
+    for (int i = 0; i < 2; i++)
+        p[i] = nodes_start(i, port, "--nnodes=2 " ALIVE, "touch up.$RANK; sleep 30");
+    test_folder_await("up.0");
+    test_folder_await("up.3");
+    kill(p[1].pid, SIGSTOP);
+    if (_i == 1)
+        nodes_set_key(port, KEY_LEASE_OF_NODE_1, "");
+    program_wait(&p[0], RUN_S);
+    ASSERT_EXIT(p[0], 72);
+    ASSERT_FACTS(p[0].err, "error", "node 1", "not been heard");
+    ASSERT_SILENT(p[0].err, "()");
+    clock_sleep_ms(500);
+    kill(p[1].pid, SIGCONT);
+    program_wait(&p[1], RUN_S);
+    ASSERT_EXIT(p[1], 72);
+    ASSERT_FACTS(p[1].err, "error", "node 1", "did not run");
+    ASSERT_NO_FACTS(p[1].err, "node 0", "gone");
+    nodes_close(p, 2);
+}
+END_TEST
+
 /* Node 1 has failed and is told to stop, and node 0 says nothing: node 1 ends alone, under its own
  * number. */
 START_TEST(a_node_that_decides_alone_knows_its_number)
@@ -281,6 +308,7 @@ int main(void)
     tcase_add_loop_test(end, a_signal_to_one_ends_all, 0, 2);
     tcase_add_loop_test(end, a_dead_launcher_ends_all, 0, 2);
     tcase_add_loop_test(end, a_silent_node_is_given_up, 0, 2);
+    tcase_add_loop_test(end, a_launcher_that_was_stopped_knows_why_it_is_lost, 0, 2);
     tcase_add_test(end, a_node_that_decides_alone_knows_its_number);
     tcase_add_test(end, train_goes_on_from_the_checkpoint);
     tcase_add_test(end, one_preempted_node_preempts_all);
