@@ -41,8 +41,10 @@ status rdzv_config_endpoint(const char *text, int default_port, char *host, size
 static status seconds_of(const char *key, const char *value, double *out)
 {
     char *end = NULL;
+    /* strtod would also take " 3", "+5" and "0x10". */
+    bool plain = value[strspn(value, "0123456789.e-")] == '\0';
     *out = strtod(value, &end);
-    if (end == value || *end != '\0' || !(*out > 0.0) || *out > WEEK_S)
+    if (!plain || end == value || *end != '\0' || !(*out > 0.0) || *out > WEEK_S)
         return FAIL(STATUS_INVALID, "--rdzv-conf: %s=%.40s is not a number of seconds", key, value);
     return STATUS_OK;
 }

@@ -243,6 +243,7 @@ static void read_rest(output_stream *stream, output_console *console)
 void worker_group_finish(worker_group *group, worker_leftovers leftovers)
 {
     const worker_logs *logs = &group->start.spec->logs;
+    worker_logs_check_disk(logs);
     for (int i = 0; i < group->n; i++) {
         worker *w = &group->workers[i];
         worker_route route;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { SHOWN_BYTES = 80, DESCRIPTORS = 16, NAME_BYTES = 128 };
@@ -103,7 +104,7 @@ status worker_logs_open(worker_logs *logs, const char *run_id)
         return STATUS_OK;
     safe_name(run_id, name);
     if (logs->base[0] != '\0') {
-        TRY(file_make_folders(logs->base));
+        TRY(status_context(file_make_folders(logs->base), "--log-dir"));
         snprintf(path, sizeof path, "%.*s/%s_XXXXXX", FILE_PATH_BYTES - NAME_BYTES - 16, logs->base,
                  name);
     } else {
@@ -210,6 +211,14 @@ void worker_logs_prefix(const worker_logs *logs, const char *role, int rank, int
         at += passed;
     }
     out[used] = '\0';
+}
+
+void worker_logs_check_disk(const worker_logs *logs)
+{
+    struct statvfs disk;
+    if (logs->folder[0] != '\0' && statvfs(logs->folder, &disk) == 0 && disk.f_blocks > 0 &&
+        disk.f_bavail == 0)
+        LOG_W("%s: the disk is full: files that ranks write there are cut", logs->folder);
 }
 
 static int remove_entry(const char *path, const struct stat *about, int type, struct FTW *place)

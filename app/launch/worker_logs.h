@@ -68,6 +68,10 @@ void worker_logs_route(const worker_logs *logs, int attempt, int local_rank, int
 void worker_logs_prefix(const worker_logs *logs, const char *role, int rank, int local_rank,
                         char *out);
 
+/* Says so if the disk is full: what a worker has written to a file itself is cut, and not even why
+ * it ends is in it. */
+void worker_logs_check_disk(const worker_logs *logs);
+
 /* Removes a temporary folder, unless it is to be kept. */
 void worker_logs_close(worker_logs *logs, bool keep);
 

@@ -43,7 +43,12 @@ facts_in_a_line "$(cat err)" error checkpoint "No space left on device" ||
 facts_in_a_line "$(cat err)" "epoch 3/3:" || fail "the training did not go on"
 diff -r before disk/run/checkpoints || fail "the checkpoint that was there has changed"
 timeout 60 "$BUILD_DIR/mnist_ddp" eval --checkpoint disk/run >out 2>err || fail "eval: exit $?"
-rm disk/filler
+code=0
+timeout 60 "$BUILD_DIR/mnist_ddp" run --redirects 3 --log-dir disk/logs \
+    sh -c 'head -c 99000000 /dev/zero; exit 5' >out 2>err || code=$?
+[ $code = 5 ] || fail "exit $code, want 5"
+facts_in_a_line "$(cat err)" warning disk/logs full || fail "no word of what is cut"
+rm -r disk/logs disk/filler
 train --epochs 2 --resume || fail "with room again: exit $?"
 facts_in_a_line "$(cat err)" resuming "epoch 1" || fail "not from the checkpoint that stayed"
 [ "$(find disk/run/checkpoints -mindepth 1 -maxdepth 1 | wc -l)" = 2 ] || fail "not two checkpoints"

@@ -175,6 +175,12 @@ static const struct {
     {"",
      "--rdzv-conf=keep_alive_max_attempt=0.5",
      {"--rdzv-conf", "keep_alive_max_attempt=0.5", "1000"}},
+    {"",
+     "--rdzv-conf=keep_alive_max_attempt=0x10",
+     {"--rdzv-conf", "keep_alive_max_attempt=0x10", "number"}},
+    {"",
+     "--rdzv-conf=keep_alive_interval=+5",
+     {"--rdzv-conf", "keep_alive_interval=+5", "seconds"}},
 };
 
 START_TEST(nonsense_is_refused_with_advice)

@@ -162,7 +162,7 @@ static const struct {
     {"run --no-python ./missing", {"error", "./missing"}},
     {"run missing.py", {"error", "missing.py", "No such file"}},
     {"run --nproc-per-node=gpu -- true", {"error", "--nproc-per-node=gpu", "GPU"}},
-    {"run --log-dir=/dev/null/x -- true", {"error", "/dev/null/x", "Not a directory"}},
+    {"run --log-dir=/dev/null/x -- true", {"error", "--log-dir", "/dev/null/x", "Not a directory"}},
     {"MNIST.py", {"error", "mnist_ddp run MNIST.py"}},
 };
 
