@@ -2,7 +2,6 @@
 
 #include <ctype.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { TYPE_UNSIGNED_BYTE = 0x08 };

@@ -6,13 +6,10 @@
 #include "model/checkpoint_folder.h"
 #include "model/checkpoint_state.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static const size_t MAX_MODEL_BYTES = (size_t)1 << 30;
 

@@ -7,7 +7,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Values repeat after these, so that sums over thousands of ranks stay exact in a float. */
 enum { VALUES = 97, RANK_VALUES = 16 };

@@ -14,7 +14,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

@@ -6,7 +6,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { INTERVAL_BYTES = 96, DIGITS = 5 };
 

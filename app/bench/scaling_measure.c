@@ -8,7 +8,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* From latency alone to more than the gradients of both models. */
 static const char *const ALL_REDUCE[] = {"/proc/self/exe",

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { CLAUSE_BYTES = 190, MAX_CAUSES = 12, MAX_CLAUSES = 2 };
 

@@ -3,8 +3,6 @@
 #include "base/number.h"
 
 #include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_LISTED = 64, MAX_INDEX = 1023 };

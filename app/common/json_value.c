@@ -1,7 +1,5 @@
 #include "app/common/json_value.h"
 
-#include "base/json_text.h"
-
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -70,34 +68,6 @@ status json_value_copy(const json_t *object, const char *key, char *out, size_t 
         return FAIL(STATUS_PEER, "another launcher's \"%s\" is no text", key);
     snprintf(out, size_bytes, "%s", json_string_value(value));
     return STATUS_OK;
-}
-
-status json_value_duplicate(const json_t *object, const char *key, char **out)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    *out = strdup(text != NULL ? text : "");
-    return *out != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "another launcher's \"%s\"", key);
-}
-
-status json_value_print(json_t *object, char **out)
-{
-    status st = json_text_print(object, JSON_COMPACT, out);
-    json_decref(object);
-    return st;
-}
-
-status json_value_parse(const char *text, size_t max_bytes, json_t **out)
-{
-    json_error_t error;
-    size_t size_bytes = strlen(text);
-    if (size_bytes > max_bytes)
-        return FAIL(STATUS_PEER,
-                    "another launcher's message makes no sense: %zu bytes, at most %zu are taken",
-                    size_bytes, max_bytes);
-    *out = json_text_parse(text, size_bytes, JSON_REJECT_DUPLICATES, &error);
-    return *out != NULL
-               ? STATUS_OK
-               : FAIL(STATUS_PEER, "another launcher's message makes no sense: %s", error.text);
 }
 
 json_t *json_value_rounded(double value, int decimals)

@@ -20,14 +20,4 @@ status json_value_integer(const json_t *object, const char *key, int low, int hi
 /* Copies a string, cut to fit; "" if it is missing. STATUS_PEER if it is something else. */
 status json_value_copy(const json_t *object, const char *key, char *out, size_t size_bytes);
 
-/* A string, to be freed with free(); "" if it is missing or something else. */
-status json_value_duplicate(const json_t *object, const char *key, char **out);
-
-/* One line, to be freed with free(); the object is freed. */
-status json_value_print(json_t *object, char **out);
-
-/* STATUS_PEER if it is no JSON or longer than max_bytes: JSON takes up to a hundred times as
- * much memory as its text. */
-status json_value_parse(const char *text, size_t max_bytes, json_t **out);
-
 #endif

@@ -6,12 +6,10 @@
 #include "app/doctor/checkup.h"
 #include "base/cores.h"
 #include "base/json_text.h"
-#include "base/log.h"
 #include "data/dataset.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* false: the settings make no launch, and the rest cannot be looked at. */
 static bool check_settings(checkup *c)

@@ -7,7 +7,6 @@
 #include "dist/net/socket_address.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 /* --inject=port-busy: takes the port before the store does. The socket stays open until the process

@@ -2,9 +2,9 @@
 
 #include "app/common/exit_codes.h"
 #include "app/common/json_value.h"
+#include "base/json_text.h"
 #include "base/text_stream.h"
 
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,7 +158,9 @@ status group_outcome_write(const group_outcome *outcome, char **out)
     json_object_set_new(object, "notes", json_value_text(outcome->notes));
     if (outcome->failed)
         json_object_set_new(object, "cause", process_failure_to_json(&outcome->cause));
-    return json_value_print(object, out);
+    status st = json_text_print(object, JSON_COMPACT, out);
+    json_decref(object);
+    return st;
 }
 
 static status read_object(const json_t *object, group_outcome *out)
@@ -170,7 +172,7 @@ static status read_object(const json_t *object, group_outcome *out)
     out->told_by = json_is_integer(told_by) ? (int)json_integer_value(told_by) : -1;
     TRY(json_value_integer(object, "code", 0, 255, &out->code));
     TRY(json_value_copy(object, "text", out->text, sizeof out->text));
-    TRY(json_value_duplicate(object, "notes", &out->notes));
+    TRY(node_report_read_notes(object, &out->notes));
     return cause != NULL ? process_failure_from_json(cause, &out->cause) : STATUS_OK;
 }
 
@@ -178,7 +180,7 @@ status group_outcome_read(const char *text, group_outcome *out)
 {
     json_t *object = NULL;
     group_outcome outcome = {0};
-    TRY(json_value_parse(text, NODE_REPORT_JSON_BYTES, &object));
+    TRY(node_report_parse(text, &object));
     status st = read_object(object, &outcome);
     json_decref(object);
     if (st == STATUS_OK)

@@ -1,6 +1,7 @@
 #include "app/launch/node_report.h"
 
 #include "app/common/json_value.h"
+#include "base/json_text.h"
 #include "base/text_stream.h"
 
 #include <signal.h>
@@ -107,7 +108,31 @@ status node_report_write(const node_report *report, char **out)
                         json_value_text(report->notes != NULL ? report->notes : ""));
     if (report->state == AGENT_FAILED)
         json_object_set_new(object, "cause", process_failure_to_json(&report->cause));
-    return json_value_print(object, out);
+    status st = json_text_print(object, JSON_COMPACT, out);
+    json_decref(object);
+    return st;
+}
+
+status node_report_parse(const char *text, json_t **out)
+{
+    enum { JSON_BYTES = 1 << 20 }; /* more than the longest honest one has */
+    json_error_t error;
+    size_t size_bytes = strlen(text);
+    if (size_bytes > JSON_BYTES)
+        return FAIL(STATUS_PEER,
+                    "another launcher's message makes no sense: %zu bytes, at most %d are taken",
+                    size_bytes, JSON_BYTES);
+    *out = json_text_parse(text, size_bytes, JSON_REJECT_DUPLICATES, &error);
+    return *out != NULL
+               ? STATUS_OK
+               : FAIL(STATUS_PEER, "another launcher's message makes no sense: %s", error.text);
+}
+
+status node_report_read_notes(const json_t *object, char **out)
+{
+    const char *text = json_string_value(json_object_get(object, "notes"));
+    *out = strdup(text != NULL ? text : "");
+    return *out != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "another launcher's notes");
 }
 
 static status read_object(const json_t *object, int nproc, node_report *out)
@@ -116,7 +141,7 @@ static status read_object(const json_t *object, int nproc, node_report *out)
     int result = 0;
     TRY(json_value_integer(object, "result", 0, AGENT_BROKEN - AGENT_SUCCEEDED, &result));
     TRY(json_value_integer(object, "signal", 0, NSIG - 1, &out->signal));
-    TRY(json_value_duplicate(object, "notes", &out->notes));
+    TRY(node_report_read_notes(object, &out->notes));
     if (cause != NULL)
         TRY(process_failure_from_json(cause, &out->cause));
     out->state = (agent_state)(AGENT_SUCCEEDED + result);
@@ -136,7 +161,7 @@ status node_report_read(const char *text, int node, int nproc, node_report *out)
 {
     json_t *object = NULL;
     node_report report = {.node = node};
-    TRY(json_value_parse(text, NODE_REPORT_JSON_BYTES, &object));
+    TRY(node_report_parse(text, &object));
     status st = read_object(object, nproc, &report);
     json_decref(object);
     if (st == STATUS_OK)

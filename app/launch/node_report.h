@@ -6,11 +6,7 @@
 #include "app/launch/process_failure.h"
 #include "app/launch/worker_group.h"
 
-enum {
-    NODE_REPORT_TEXT_BYTES = 600,
-    NODE_REPORT_JSON_BYTES =
-        1 << 20, /* more than the longest honest one has; likewise an outcome */
-};
+enum { NODE_REPORT_TEXT_BYTES = 600 };
 
 typedef struct node_report {
     int node;              /* whose it is */
@@ -33,6 +29,12 @@ status node_report_write(const node_report *report, char **out);
 /* What node `node` of `nproc` ranks sent. STATUS_PEER if it is nonsense, or speaks of the ranks of
  * another node. */
 status node_report_read(const char *text, int node, int nproc, node_report *out);
+
+/* Of a report, and of an outcome that is made of reports. STATUS_PEER if it is no JSON or too long:
+ * JSON takes up to a hundred times as much memory as its text. */
+status node_report_parse(const char *text, json_t **out);
+/* "" if there are none, or something else; to be freed with free(). */
+status node_report_read_notes(const json_t *object, char **out);
 
 /* Cuts notes at the end of a line if they are very long. NULL: none. */
 void node_report_cut_notes(char *notes);

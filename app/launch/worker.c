@@ -7,7 +7,6 @@
 #include "base/text_stream.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,7 +95,6 @@ static void list_variables(variables *list, const worker *w, const worker_start 
         add(list, "OMP_NUM_THREADS=%d", threads);
     if (spec->virtual_local_rank)
         list_gpu(list, w->local_rank);
-    add(list, "MNIST_DDP_GENERATION=%d", start->attempt);
     worker_logs_dumps(&spec->logs, start->attempt, path);
     if (path[0] != '\0')
         add(list, "MNIST_DDP_DUMP_DIR=%s", path);

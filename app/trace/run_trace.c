@@ -8,9 +8,7 @@
 
 #include <jansson.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { FAILED_WAIT_MS = 1000, HOST_BYTES = 64 };

@@ -10,11 +10,9 @@
 #include "base/text_stream.h"
 #include "dist/health/hang_report.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 

@@ -10,7 +10,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     /* Images of one forward in evaluation, if the training batch is smaller: as many as fit the

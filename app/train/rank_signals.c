@@ -4,10 +4,8 @@
 #include "base/log.h"
 #include "base/thread.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static const int LISTENED[] = {SIGTERM, SIGUSR1, SIGUSR2};

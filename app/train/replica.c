@@ -5,7 +5,6 @@
 #include "kernels/ops.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static status interrupted(void *ctx)
 {

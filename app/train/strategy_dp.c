@@ -15,7 +15,6 @@
 #include "dist/chunk.h"
 #include "kernels/ops.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

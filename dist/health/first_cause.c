@@ -1,7 +1,6 @@
 /* The word in shared memory: 1 + who wrote it, and << 16 1 + whom that rank had lost. */
 #include "dist/health/first_cause.h"
 
-#include "base/clock.h"
 #include "dist/membership/keys.h"
 #include "dist/store/store.h"
 

@@ -1,6 +1,5 @@
 #include "dist/health/peers.h"
 
-#include "base/clock.h"
 #include "base/text_stream.h"
 #include "dist/health/process.h"
 #include "dist/membership/membership.h"

@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { LAYOUT = 3, LABELS = 16, LABEL_BYTES = 200, NO_LABEL = LABELS };

@@ -15,7 +15,6 @@ extern "C" {
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
 
-#include <pthread.h>
 #include <signal.h>
 
 #include <algorithm>

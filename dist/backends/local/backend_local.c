@@ -11,7 +11,6 @@
 #include "dist/collective/process_group_ops.h"
 #include "dist/collective/reduce.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
