@@ -1,20 +1,39 @@
-/* Linear layers on oneDNN's sgemm. Every product is cut by its shape into column blocks of the
- * result. Each block is one single-threaded call over the whole batch. No sum is split, so the
- * number of threads cannot change a bit. */
+/* Linear layers. The weight lies in the arena as panels of up to 64 inputs, (I/64, O, 64), inputs
+ * innermost. So every product reads or writes a panel from its first float to its last:
+ *
+ *   forward            y^T (O, n) += panel (O, 64) x^T (64, n), for each panel
+ *   backward, weights  panel of dw (O, 64) = dy^T (O, n) x (n, 64)
+ *   backward, data     dx (n, 64) = dy (n, O) panel (O, 64)
+ *
+ * Backward, a piece is a panel. Forward, it is a block of samples times a stretch of panels; then
+ * the sums of the stretches are added in their order. Stretches depend on the number of inputs
+ * alone, so no row of y depends on the other samples. A large batch goes in rounds of samples, so
+ * that what a round reads again is still in a cache.
+ */
 #include "base/memory.h"
 #include "kernels/cpu/state.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
-    COLUMNS = 256,
-    WEIGHT_COLUMNS = 2304
-}; /* of one piece: features, and of a flattened input */
+    PANEL = 64,         /* inputs, at most */
+    PANEL_STEP = 16,    /* a panel's width is a multiple of it */
+    STRETCHES = 4,      /* at most */
+    STRETCH_PANELS = 3, /* at least, if there is more than one stretch */
+    SAMPLES = 64,       /* of a block */
+    ROUND = 4 * SAMPLES,
+    FINISH_SAMPLES = 16, /* of a piece */
+};
 
 typedef struct linear_plan {
     linear_shape s;
     cpu_state *cpu;
+    int panels, stretches;
+    /* Forward, y^T of a round: (stretches, round / SAMPLES, O, SAMPLES). Backward, dy^T of a round:
+     * (round / SAMPLES, O, SAMPLES). */
+    float *transposed;
+    size_t stretch_floats; /* of `transposed` */
 } linear_plan;
 
 static const linear_plan *plan_of(const linear *plan)
@@ -22,148 +41,337 @@ static const linear_plan *plan_of(const linear *plan)
     return (const linear_plan *)(const void *)plan;
 }
 
+static int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static int pieces_of(int count, int piece)
+{
+    return (count + piece - 1) / piece;
+}
+
+static status check(const linear_shape *s, int block)
+{
+    if (s->in_features % PANEL_STEP != 0 || s->out_features > VECTOR_MAX_SAMPLE)
+        return FAIL(STATUS_INVALID,
+                    "cpu device: a linear layer has a multiple of %d inputs and at most %d "
+                    "outputs, not %d and %d",
+                    PANEL_STEP, VECTOR_MAX_SAMPLE, s->in_features, s->out_features);
+    if (s->channels % block != 0)
+        return FAIL(STATUS_INVALID,
+                    "cpu device: a flattened activation has a multiple of %d channels, not %d",
+                    block, s->channels);
+    return STATUS_OK;
+}
+
 status cpu_linear_create(device *dev, const linear_shape *shape, int max_n, linear **out)
 {
-    (void)max_n;
-    if (shape->out_features > VECTOR_MAX_SAMPLE)
-        return FAIL(STATUS_INVALID, "linear layer of more than %d outputs", VECTOR_MAX_SAMPLE);
+    TRY(check(shape, cpu_of(dev)->vec->block));
     linear_plan *p = NULL;
     TRY(memory_alloc(sizeof *p, (void **)&p));
     p->s = *shape;
     p->cpu = cpu_of(dev);
+    p->panels = pieces_of(shape->in_features, PANEL);
+    p->stretches = least(STRETCHES, p->panels / STRETCH_PANELS);
+    if (p->stretches < 1)
+        p->stretches = 1;
+    int round = least(ROUND, pieces_of(max_n, SAMPLES) * SAMPLES);
+    p->stretch_floats = (size_t)round * (size_t)shape->out_features;
+    size_t size_bytes = sizeof *p->transposed * p->stretch_floats * (size_t)p->stretches;
+    status st = memory_alloc(size_bytes, (void **)&p->transposed);
+    if (st != STATUS_OK) {
+        free(p);
+        return st;
+    }
+    device_note_memory(dev, (int64_t)size_bytes); /* a plan lives as long as its network */
     *out = (linear *)(void *)p;
     return STATUS_OK;
 }
 
 void cpu_linear_destroy(linear *plan)
 {
+    if (plan == NULL)
+        return;
+    free(plan_of(plan)->transposed);
     free(plan);
 }
 
-/* The arena's column for column j of PyTorch's weight: a flattened input keeps its blocked
- * order. */
-static size_t private_column(const linear_plan *p, size_t j)
+/* The first input of a panel. All are multiples of PANEL_STEP, and widths differ by one such step
+ * at most. */
+static int panel_first(const linear_plan *p, int panel)
 {
-    const linear_shape *s = &p->s;
-    if (s->channels == 0)
-        return j;
-    size_t area = (size_t)(s->height * s->width), block = (size_t)p->cpu->vec->block;
-    size_t channel = j / area, at = j % area;
-    return (channel / block * area + at) * block + channel % block;
+    int steps = p->s.in_features / PANEL_STEP;
+    return (int)((int64_t)panel * steps / p->panels) * PANEL_STEP;
+}
+
+static int panel_width(const linear_plan *p, int panel)
+{
+    return panel_first(p, panel + 1) - panel_first(p, panel);
+}
+
+static size_t panel_offset(const linear_plan *p, int panel)
+{
+    return (size_t)panel_first(p, panel) * (size_t)p->s.out_features;
+}
+
+/* Plain rows of a flattened input are (C, area), private ones (C / block, area, block): one
+ * transposition for each block of channels. */
+static void to_private(const linear_plan *p, const float *plain, float *private)
+{
+    int area = p->s.height * p->s.width, block = p->cpu->vec->block;
+    for (int c = 0; c < p->s.channels; c += block) {
+        transpose_args t = {.x = plain + c * area,
+                            .out = private + c * area,
+                            .x_row = (size_t)area,
+                            .out_row = (size_t)block,
+                            .parts = 1};
+        p->cpu->vec->transpose(&t, block, area);
+    }
+}
+
+static void to_plain(const linear_plan *p, const float *private, float *plain)
+{
+    int area = p->s.height * p->s.width, block = p->cpu->vec->block;
+    for (int c = 0; c < p->s.channels; c += block) {
+        transpose_args t = {.x = private + c * area,
+                            .out = plain + c * area,
+                            .x_row = (size_t)block,
+                            .out_row = (size_t)area,
+                            .parts = 1};
+        p->cpu->vec->transpose(&t, area, block);
+    }
+}
+
+/* Room for a row in the private order; *out stays NULL if that is the plain one. */
+static status row_alloc(const linear_plan *p, float **out)
+{
+    if (p->s.channels == 0)
+        return STATUS_OK;
+    return memory_alloc(sizeof **out * (size_t)p->s.in_features, (void **)out);
 }
 
 status cpu_linear_import(linear *plan, const float *plain, float *weight)
 {
     const linear_plan *p = plan_of(plan);
-    size_t features = (size_t)p->s.in_features;
-    for (size_t o = 0; o < (size_t)p->s.out_features; o++)
-        for (size_t j = 0; j < features; j++)
-            weight[o * features + private_column(p, j)] = plain[o * features + j];
+    float *row = NULL;
+    TRY(row_alloc(p, &row));
+    for (int o = 0; o < p->s.out_features; o++, plain += p->s.in_features) {
+        if (row != NULL)
+            to_private(p, plain, row);
+        for (int panel = 0; panel < p->panels; panel++) {
+            size_t width = (size_t)panel_width(p, panel);
+            memcpy(weight + panel_offset(p, panel) + (size_t)o * width,
+                   (row != NULL ? row : plain) + panel_first(p, panel), sizeof *row * width);
+        }
+    }
+    free(row);
     return STATUS_OK;
 }
 
 status cpu_linear_export(linear *plan, const float *weight, float *plain)
 {
     const linear_plan *p = plan_of(plan);
-    size_t features = (size_t)p->s.in_features;
-    for (size_t o = 0; o < (size_t)p->s.out_features; o++)
-        for (size_t j = 0; j < features; j++)
-            plain[o * features + j] = weight[o * features + private_column(p, j)];
+    float *row = NULL;
+    TRY(row_alloc(p, &row));
+    for (int o = 0; o < p->s.out_features; o++, plain += p->s.in_features) {
+        for (int panel = 0; panel < p->panels; panel++) {
+            size_t width = (size_t)panel_width(p, panel);
+            memcpy((row != NULL ? row : plain) + panel_first(p, panel),
+                   weight + panel_offset(p, panel) + (size_t)o * width, sizeof *row * width);
+        }
+        if (row != NULL)
+            to_plain(p, row, plain);
+    }
+    free(row);
     return STATUS_OK;
 }
 
-typedef struct gemm_job {
+/* One round: n samples of a batch. */
+typedef struct linear_job {
     const linear_plan *p;
-    int n, columns;
-    const float *x, *weight, *dy;
+    int first, n;                 /* of the batch */
+    const float *x, *weight, *dy; /* x and dy of the round */
     const linear_epilogue *epilogue;
+    float *y; /* of the batch */
     const param_gradients *gradients;
-    const relu_output *input; /* NULL: no relu */
-    float *y, *dx;
-    atomic_int failed; /* the dnnl_status_t of a failed call */
-} gemm_job;
+    const float *input; /* of the round; NULL: no relu */
+    float *dx, scale;   /* of the round */
+} linear_job;
 
-/* Columns [first, first + *count) of a result with `total` of them. */
-static int piece_columns(const gemm_job *job, int piece, int total, int *count)
+/* A panel's inputs of a block of samples, either way round. */
+typedef struct panel_inputs {
+    _Alignas(64) float x[PANEL * SAMPLES];
+} panel_inputs;
+
+static float *transposed_block(const linear_plan *p, int block)
 {
-    int first = piece * job->columns;
-    *count = total - first < job->columns ? total - first : job->columns;
-    return first;
+    return p->transposed + (size_t)block * SAMPLES * (size_t)p->s.out_features;
 }
 
-static status run(const linear_plan *p, gemm_job *job, team_fn fn, int total, int columns)
+/* n rows of `width` floats lie too far apart for a processor to see a pattern. */
+static void prefetch_rows(const float *x, size_t stride, int n, int width)
 {
-    job->p = p;
-    job->columns = columns;
-    team_run(p->cpu->team, fn, job, (total + columns - 1) / columns);
-    return ONEDNN_CALL((dnnl_status_t)atomic_load(&job->failed));
-}
-
-static void note(gemm_job *job, dnnl_status_t code)
-{
-    if (code != dnnl_success)
-        atomic_store(&job->failed, (int)code);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < width; j += PANEL_STEP)
+            __builtin_prefetch(x + (size_t)i * stride + j);
 }
 
 static void forward_piece(void *arg, int piece)
 {
-    gemm_job *job = arg;
-    const linear_shape *s = &job->p->s;
-    int count = 0, first = piece_columns(job, piece, s->out_features, &count);
-    note(job, dnnl_sgemm('N', 'T', job->n, count, s->in_features, 1.0f, job->x, s->in_features,
-                         job->weight + (size_t)first * (size_t)s->in_features, s->in_features, 0.0f,
-                         job->y + first, s->out_features));
-    job->p->cpu->vec->linear_epilogue(job->y, job->n, s->out_features, first, count, job->epilogue);
+    const linear_job *job = arg;
+    const linear_plan *p = job->p;
+    const vector_ops *vec = p->cpu->vec;
+    int blocks = pieces_of(job->n, SAMPLES), block = piece % blocks, stretch = piece / blocks;
+    int first = block * SAMPLES, n = least(SAMPLES, job->n - first);
+    int padded = pieces_of(n, vec->block) * vec->block;
+    int panel = stretch * p->panels / p->stretches;
+    int end = (stretch + 1) * p->panels / p->stretches;
+    size_t features = (size_t)p->s.in_features;
+    panel_inputs inputs; /* (width, SAMPLES) */
+    transpose_args t = {.x = job->x + (size_t)first * features + panel_first(p, panel),
+                        .out = inputs.x,
+                        .x_row = features,
+                        .out_row = SAMPLES,
+                        .parts = 1};
+    matmul_args m = {.b = inputs.x,
+                     .c = transposed_block(p, block) + (size_t)stretch * p->stretch_floats,
+                     .a_step = 1,
+                     .b_step = SAMPLES,
+                     .c_row = SAMPLES};
+    for (; panel < end; panel++, m.add = true) {
+        int width = panel_width(p, panel);
+        vec->transpose(&t, n, width);
+        t.x += width;
+        if (panel + 1 < end)
+            prefetch_rows(t.x, features, n, panel_width(p, panel + 1));
+        m.a = job->weight + panel_offset(p, panel);
+        m.a_row = (size_t)width;
+        m.depth = width;
+        vec->matmul(&m, p->s.out_features, padded);
+    }
+}
+
+/* Samples of y from the sums of all stretches. */
+static void finish_piece(void *arg, int piece)
+{
+    const linear_job *job = arg;
+    const linear_plan *p = job->p;
+    int first = piece * FINISH_SAMPLES, n = least(FINISH_SAMPLES, job->n - first);
+    size_t outputs = (size_t)p->s.out_features;
+    transpose_args t = {.x = transposed_block(p, first / SAMPLES) + first % SAMPLES,
+                        .out = job->y + (size_t)(job->first + first) * outputs,
+                        .x_row = SAMPLES,
+                        .out_row = outputs,
+                        .parts = p->stretches,
+                        .part_step = p->stretch_floats};
+    p->cpu->vec->transpose(&t, p->s.out_features, n);
+    p->cpu->vec->linear_epilogue(job->y, job->first + first, n, p->s.out_features, job->epilogue);
 }
 
 status cpu_linear_forward(linear *plan, int n, const float *x, const float *weight,
                           const linear_epilogue *epilogue, float *y)
 {
     const linear_plan *p = plan_of(plan);
-    gemm_job job = {.n = n, .x = x, .weight = weight, .epilogue = epilogue, .y = y};
-    return run(p, &job, forward_piece, p->s.out_features, COLUMNS);
+    linear_job job = {.p = p, .weight = weight, .epilogue = epilogue, .y = y};
+    for (; job.first < n; job.first += ROUND) {
+        job.n = least(ROUND, n - job.first);
+        job.x = x + (size_t)job.first * (size_t)p->s.in_features;
+        team_run(p->cpu->team, forward_piece, &job, p->stretches * pieces_of(job.n, SAMPLES));
+        team_run(p->cpu->team, finish_piece, &job, pieces_of(job.n, FINISH_SAMPLES));
+    }
+    return STATUS_OK;
 }
 
-static void weights_piece(void *arg, int piece)
+static void transpose_piece(void *arg, int block)
 {
-    gemm_job *job = arg;
-    const linear_shape *s = &job->p->s;
+    const linear_job *job = arg;
+    const linear_plan *p = job->p;
+    int first = block * SAMPLES;
+    transpose_args t = {.x = job->dy + (size_t)first * (size_t)p->s.out_features,
+                        .out = transposed_block(p, block),
+                        .x_row = (size_t)p->s.out_features,
+                        .out_row = SAMPLES,
+                        .parts = 1};
+    p->cpu->vec->transpose(&t, least(SAMPLES, job->n - first), p->s.out_features);
+}
+
+static void weights_piece(void *arg, int panel)
+{
+    const linear_job *job = arg;
+    const linear_plan *p = job->p;
     const param_gradients *out = job->gradients;
-    int count = 0, first = piece_columns(job, piece, s->in_features, &count);
-    note(job, dnnl_sgemm('T', 'N', s->out_features, count, job->n, 1.0f, job->dy, s->out_features,
-                         job->x + first, s->in_features, out->accumulate ? 1.0f : 0.0f,
-                         out->dw + first, s->in_features));
-    if (piece == 0)
-        job->p->cpu->vec->column_sums(job->dy, job->n, s->out_features, out->accumulate, out->db);
+    bool add = out->accumulate || job->first > 0;
+    size_t features = (size_t)p->s.in_features, width = (size_t)panel_width(p, panel);
+    const float *x = job->x + panel_first(p, panel);
+    panel_inputs inputs; /* (SAMPLES, PANEL): rows of x have powers of two between them */
+    matmul_args m = {.b = inputs.x,
+                     .c = out->dw + panel_offset(p, panel),
+                     .a_row = SAMPLES,
+                     .a_step = 1,
+                     .b_step = PANEL,
+                     .c_row = width,
+                     .add = add};
+    for (int block = 0; block * SAMPLES < job->n; block++, m.add = true) {
+        m.depth = least(SAMPLES, job->n - block * SAMPLES);
+        for (int i = 0; i < m.depth; i++, x += features)
+            memcpy(inputs.x + i * PANEL, x, sizeof *x * width);
+        m.a = transposed_block(p, block);
+        p->cpu->vec->matmul(&m, p->s.out_features, (int)width);
+    }
+    if (panel == 0)
+        p->cpu->vec->column_sums(job->dy, job->n, p->s.out_features, add, out->db);
 }
 
 status cpu_linear_backward_weights(linear *plan, int n, const float *x, const float *dy,
                                    const param_gradients *out)
 {
     const linear_plan *p = plan_of(plan);
-    gemm_job job = {.n = n, .x = x, .dy = dy, .gradients = out};
-    return run(p, &job, weights_piece, p->s.in_features,
-               p->s.in_features > 4 * COLUMNS ? WEIGHT_COLUMNS : COLUMNS);
+    linear_job job = {.p = p, .gradients = out};
+    for (; job.first < n; job.first += ROUND) {
+        job.n = least(ROUND, n - job.first);
+        job.x = x + (size_t)job.first * (size_t)p->s.in_features;
+        job.dy = dy + (size_t)job.first * (size_t)p->s.out_features;
+        team_run(p->cpu->team, transpose_piece, &job, pieces_of(job.n, SAMPLES));
+        team_run(p->cpu->team, weights_piece, &job, p->panels);
+    }
+    return STATUS_OK;
 }
 
-static void data_piece(void *arg, int piece)
+static void data_piece(void *arg, int panel)
 {
-    gemm_job *job = arg;
-    const linear_shape *s = &job->p->s;
-    int count = 0, first = piece_columns(job, piece, s->in_features, &count);
-    note(job,
-         dnnl_sgemm('N', 'N', job->n, count, s->out_features, 1.0f, job->dy, s->out_features,
-                    job->weight + first, s->in_features, 0.0f, job->dx + first, s->in_features));
+    const linear_job *job = arg;
+    const linear_plan *p = job->p;
+    int width = panel_width(p, panel);
+    size_t features = (size_t)p->s.in_features;
+    matmul_args m = {.a = job->dy,
+                     .b = job->weight + panel_offset(p, panel),
+                     .c = job->dx + panel_first(p, panel),
+                     .a_row = (size_t)p->s.out_features,
+                     .a_step = 1,
+                     .b_step = (size_t)width,
+                     .c_row = features,
+                     .depth = p->s.out_features};
+    p->cpu->vec->matmul(&m, job->n, width);
     if (job->input != NULL)
-        job->p->cpu->vec->relu_backward(job->dx + first, job->input->y + first, job->n,
-                                        s->in_features, count, 1.0f / (1.0f - job->input->p));
+        p->cpu->vec->relu_backward(m.c, job->input + panel_first(p, panel), job->n,
+                                   p->s.in_features, width, job->scale);
 }
 
 status cpu_linear_backward_data(linear *plan, int n, const float *weight, const float *dy,
                                 const relu_output *input, float *dx)
 {
     const linear_plan *p = plan_of(plan);
-    gemm_job job = {.n = n, .weight = weight, .dy = dy, .input = input, .dx = dx};
-    return run(p, &job, data_piece, p->s.in_features,
-               p->s.in_features > 4 * COLUMNS ? WEIGHT_COLUMNS : COLUMNS);
+    linear_job job = {.p = p, .weight = weight};
+    if (input != NULL)
+        job.scale = 1.0f / (1.0f - input->p);
+    for (; job.first < n; job.first += ROUND) {
+        size_t in = (size_t)job.first * (size_t)p->s.in_features;
+        job.n = least(ROUND, n - job.first);
+        job.dy = dy + (size_t)job.first * (size_t)p->s.out_features;
+        job.input = input != NULL ? input->y + in : NULL;
+        job.dx = dx + in;
+        team_run(p->cpu->team, data_piece, &job, p->panels);
+    }
+    return STATUS_OK;
 }

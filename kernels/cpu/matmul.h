@@ -8,19 +8,7 @@
 #define MNIST_DDP_KERNELS_CPU_MATMUL_H
 
 #include "kernels/cpu/vec.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-
-/* Element (row, k) of A is a[row * a_row + k * a_step], (k, column) of B is b[k * b_step + column],
- * (row, column) of C is c[row * c_row + column]. */
-typedef struct matmul_args {
-    const float *a, *b;
-    float *c;
-    size_t a_row, a_step, b_step, c_row;
-    int depth; /* terms of a sum */
-    bool add;  /* to what C holds */
-} matmul_args;
+#include "kernels/cpu/vector_ops.h"
 
 /* The tiles: wide ones of 4 or 2 vectors, and what is left. 16 or 32 registers hold the sums, a row
  * of B and an element of A. */

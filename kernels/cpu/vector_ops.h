@@ -13,12 +13,38 @@
 
 enum { VECTOR_MAX_SAMPLE = 16384 }; /* elements that dropout decides per sample */
 
+/* Matrices: element (row, k) of A is a[row * a_row + k * a_step], (k, column) of B is
+ * b[k * b_step + column], (row, column) of C is c[row * c_row + column]. */
+typedef struct matmul_args {
+    const float *a, *b;
+    float *c;
+    size_t a_row, a_step, b_step, c_row;
+    int depth; /* terms of a sum */
+    bool add;  /* to what C holds */
+} matmul_args;
+
+/* Element (row, column) of x is x[row * x_row + column], of out out[row * out_row + column]. There
+ * are `parts` of x, part_step floats apart; what is transposed is their sum, added in order. */
+typedef struct transpose_args {
+    const float *x;
+    float *out;
+    size_t x_row, out_row;
+    int parts;
+    size_t part_step;
+} transpose_args;
+
 typedef struct vector_ops {
     int block;
     const struct conv_block_kernels *conv_blocks; /* by kind: kernels/cpu/conv_block.h */
 
-    /* Columns [first, first + columns) of y (n, O), in place. */
-    void (*linear_epilogue)(float *y, int n, int out_features, int first, int columns,
+    /* C (rows, columns) = A B, or += with `add`; columns is a multiple of block. */
+    void (*matmul)(const matmul_args *m, int rows, int columns);
+    /* out (columns, rows) = x (rows, columns) transposed. Each row of out is filled with zeros up to
+     * the next multiple of block, if out_row is as long. */
+    void (*transpose)(const transpose_args *t, int rows, int columns);
+
+    /* Rows [first, first + n) of y (N, O), in place. */
+    void (*linear_epilogue)(float *y, int first, int n, int out_features,
                             const linear_epilogue *epilogue);
     /* db (+)= column sums of dy (n, O). */
     void (*column_sums)(const float *dy, int n, int out_features, bool accumulate, float *db);
