@@ -1,5 +1,5 @@
-/* A training step asks for no memory: a run of many steps makes fewer further allocations than it
- * has further steps, with each model and optimizer, on each rank. What is asked for once, at the
+/* A training step asks for no memory: a run of many steps makes fewer further allocations than half
+ * of its further steps, with each model and optimizer, on each rank. What is asked for once, at the
  * start, in the first step or at the end, is in both runs. Ranks that wait for each other at the
  * start ask for a few more or less. Counted is what the program, libc and the small libraries ask
  * for: oneDNN allocates in every product. */
@@ -56,7 +56,7 @@ START_TEST(no_step_allocates)
     const char *optimizer = OPTIMIZERS[_i / N_PLACES % N_OPTIMIZERS];
     int64_t few = count_allocations(place, model, optimizer, FEW_STEPS);
     int64_t many = count_allocations(place, model, optimizer, MANY_STEPS);
-    ck_assert_msg(many - few < MANY_STEPS - FEW_STEPS,
+    ck_assert_msg(many - few < (MANY_STEPS - FEW_STEPS) / 2,
                   "%s, %s, rank %d of %d: %lld allocations in %d steps, %lld in %d", model,
                   optimizer, PLACES[place].rank, PLACES[place].world_size, (long long)few,
                   FEW_STEPS, (long long)many, MANY_STEPS);
