@@ -12,19 +12,19 @@ LAYERS = {"mlp": {"fc1": 784 * 512, "fc2": 512 * 512, "fc3": 512 * 10},
 WINOGRAD = {"conv2": 4}  # F(4x4, 3x3): so many times fewer multiply-adds
 
 
-def layer_operations(model, layer, backward=False):
-    """Floating-point operations of one image. Nobody needs the gradients of the image."""
-    passes = 1 if not backward or layer == next(iter(LAYERS[model])) else 2
-    return 2 * passes * LAYERS[model][layer]
+def products(model, layer, way):
+    """Of a layer: backward has the weights' gradients and the input's; nobody needs the image's."""
+    return 2 if way == "backward" and layer != next(iter(LAYERS[model])) else 1
 
 
-def operations(model, saved=None):
-    """Of one image's training step. `saved`: how many times fewer an algorithm takes, by layer."""
-    return sum((layer_operations(model, layer) + layer_operations(model, layer, backward=True)) /
-               (saved or {}).get(layer, 1) for layer in LAYERS[model])
+def operations(model, layers=None, ways=("forward", "backward"), saved=WINOGRAD):
+    """Floating-point operations of one image's way through the layers, by default all of them.
+    `saved`: how many times fewer an algorithm takes."""
+    return sum(2 * LAYERS[model][layer] * products(model, layer, way) / saved.get(layer, 1)
+               for layer in layers or LAYERS[model] for way in ways)
 
 
-OPERATIONS = {model: operations(model) for model in LAYERS}
+OPERATIONS = {model: operations(model, saved={}) for model in LAYERS}
 
 
 def reason_not_to_count(result):

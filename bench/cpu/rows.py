@@ -15,8 +15,7 @@ import tempfile
 
 import program
 from machine import CORES
-from training import (LAYERS, MODEL_FLAGS, WINOGRAD, layer_operations, operations,
-                      reason_not_to_count)
+from training import LAYERS, MODEL_FLAGS, operations, reason_not_to_count
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build")).resolve()
@@ -25,8 +24,9 @@ TORCHRUN = pathlib.Path(sys.executable).parent / "torchrun"
 LIMIT_S = 300  # of a run
 PAIRS = 7
 EPOCHS = 2  # the faster one counts, on both sides
-STEPS = {"cnn": 30, "mlp": 150}  # of an epoch
+STEPS = {"cnn": 24, "mlp": 100}  # of an epoch
 IMAGES = 60000
+BLOCKS = {"conv_block": ["conv1", "conv2"]}  # spans of several layers
 TRACED_STEPS, FIRST_STEPS = 60, 5  # the first ones warm up
 MESSAGES = {"8B": (8, 20000), "20kB": (20000, 5000), "2.7MB": (2678824, 500)}  # bytes, calls
 
@@ -86,7 +86,7 @@ class Training:
 class Row:
     """`peer_name` says what the figure is divided by; "lower" is better for times."""
 
-    group, unit, lower, times = "", "images/s", False, PAIRS
+    unit, lower, times = "images/s", False, PAIRS
     is_default = True
     peer_name = None
 
@@ -137,7 +137,7 @@ def need_counting(result):
 class BesideTorch(Row):
     """cnn-fp32-2: model, precision and ranks of one thread."""
 
-    group, peer_name = "beside torch", "torch"
+    peer_name = "torch"
 
     def __init__(self, model, precision, ranks):
         self.name = f"{model}-{precision}-{ranks}"
@@ -153,7 +153,7 @@ class BesideTorch(Row):
 
     def figures(self, ours, peers, peak):
         t = self.training
-        gflops = median(ours, "value") * operations(t.model, WINOGRAD) / 1e9
+        gflops = median(ours, "value") * operations(t.model) / 1e9
         ceiling = peak.of(t.precision, t.ranks) or peak.of("fp32", t.ranks)
         return {"gflops": round(gflops, 1), "share_of_peak": round(gflops / ceiling, 3),
                 "phases_ms": phases_of(ours), "setup_s": median(ours, "setup_s"),
@@ -166,7 +166,7 @@ class BesideTorch(Row):
 class BesideOurs(Row):
     """cnn-ranks-8 beside cnn-ranks-2, mlp-batch-4096 beside mlp-batch-64: one setting changed."""
 
-    group = "beside ours"
+    times = 5
 
     def __init__(self, model, setting, value, usual, is_default=False):
         self.name, self.peer_name = f"{model}-{setting}-{value}", f"{setting} {usual}"
@@ -187,7 +187,7 @@ class BesideOurs(Row):
 class ToAccuracy(Row):
     """to-97: the whole command with the config of that name, once with each of ten seeds."""
 
-    group, unit, lower, times = "whole command", "s", True, 10
+    unit, lower, times = "s", True, 10
 
     def __init__(self, name):
         self.name, self.config = name, ROOT / f"configs/{name}.yaml"
@@ -210,7 +210,7 @@ class ToAccuracy(Row):
 class AllReduce(Row):
     """all-reduce-20kB: shm between two ranks, in place, beside Open MPI if that is installed."""
 
-    group, unit, lower = "all-reduce", "us", True
+    unit, lower = "us", True
 
     def __init__(self, size):
         self.name = f"all-reduce-{size}"
@@ -236,7 +236,7 @@ class AllReduce(Row):
 class Step(Row):
     """cnn-step: where the microseconds of one rank's step go, from --trace, least and median."""
 
-    group, unit, lower, times = "step", "us", True, 3
+    unit, lower, times = "us", True, 3
 
     def __init__(self, model):
         self.name, self.model = f"{model}-step", model
@@ -259,8 +259,9 @@ class Step(Row):
             us = [one for result in ours for one in result["spans"][name]]
             found[name] = {"least_us": min(us), "median_us": round(statistics.median(us), 1)}
             layer, _, way = name.partition(" ")
-            if layer in LAYERS[self.model] and way in ("forward", "backward"):
-                flop = 64 * layer_operations(self.model, layer, way == "backward")
+            layers = BLOCKS.get(layer, [layer])
+            if layers[0] in LAYERS[self.model] and way in ("forward", "backward"):
+                flop = 64 * operations(self.model, layers, [way])
                 found[name]["gflops"] = round(flop / min(us) / 1e3, 1)
         return {"spans": found}
 
