@@ -22,9 +22,9 @@ static const char ENVIRONMENT_PREFIX[] = "MNIST_DDP_";
 
 /* Variables with our prefix that are no settings, and what those of the emulated device begin with.
  */
-static const char *const OTHER_VARIABLES[] = {"DATA",        "GLOO_MODULE",   "GLOO_CLAMP",
-                                              "CUDA_MODULE", "LAUNCHED",      "LOG_TTY",
-                                              "TEST_DEVICE", "CUDA_AUTOTUNE", "DUMP_DIR"};
+static const char *const OTHER_VARIABLES[] = {
+    "DATA",     "GLOO_MODULE", "GLOO_CLAMP",  "ONEDNN_MODULE", "CUDA_MODULE",
+    "LAUNCHED", "LOG_TTY",     "TEST_DEVICE", "CUDA_AUTOTUNE", "DUMP_DIR"};
 static const char EMULATED_PREFIX[] = "EMULATED_";
 
 static const char *const COMMAND_NAMES[] = {
