@@ -133,7 +133,7 @@ void device_destroy(device *dev)
 const char *device_libraries(void)
 {
 #ifdef HAVE_CPU_DEVICE
-    return cpu_device_libraries();
+    return cpu_device_kernels();
 #else
     return "reference kernels";
 #endif

@@ -24,7 +24,7 @@ typedef struct device_ops device_ops;
 typedef enum precision { PRECISION_F32, PRECISION_TF32, PRECISION_BF16, PRECISION_F16 } precision;
 
 typedef struct device_options {
-    const char *name;         /* "cpu" (oneDNN, or the reference kernels if it was not built in),
+    const char *name;         /* "cpu" (the reference kernels if its own were not built in),
                                  "reference" (plain loops), "onednn" and "cuda" (modules), "auto":
                                  cuda if a module, a driver and a GPU are found, else cpu */
     int threads;              /* >= 1: host threads that compute */
@@ -42,7 +42,7 @@ typedef struct device {
     int threads; /* host threads that compute */
     enum precision precision;
     device_stream *stream;               /* its work is enqueued here; NULL: a host device */
-    char description[DEVICE_TEXT_BYTES]; /* "oneDNN 2.6.3", "cuda:0 NVIDIA H200 (GPU-...)" */
+    char description[DEVICE_TEXT_BYTES]; /* "avx512 kernels", "cuda:0 NVIDIA H200 (GPU-...)" */
     char id[DEVICE_ID_BYTES];            /* of the GPU, the same in all processes: its UUID; "": a
                                             host device */
     const char *emulation;               /* NULL, or what stands in for the hardware */
@@ -95,7 +95,7 @@ status device_count(int *out);
 /* Whether "auto" means cuda here. Quick if no driver is installed. */
 bool device_auto_is_cuda(void);
 
-/* What the cpu device computes with: "oneDNN 2.6.3" or "reference kernels". */
+/* What the cpu device computes with: "avx512 kernels" or "reference kernels". */
 const char *device_libraries(void);
 
 /* From now on, what the calling thread does with the device is traced in `lane`, and what the

@@ -15,22 +15,6 @@
  * cache. */
 enum { OPTIMIZER_PIECE = 64 << 10 };
 
-/* libgomp's, which runs below oneDNN: its setting is per thread. */
-extern void omp_set_num_threads(int threads);
-
-status onednn_check(dnnl_status_t code, const char *call, const char *file, int line)
-{
-    if (code == dnnl_success)
-        return STATUS_OK;
-    return status_fail(code == dnnl_out_of_memory ? STATUS_NO_MEMORY : STATUS_DEVICE, file, line,
-                       "oneDNN error %d in %s", (int)code, call);
-}
-
-static void member_start(void)
-{
-    omp_set_num_threads(1);
-}
-
 status cpu_reserve_scratch(cpu_state *cpu, size_t size_bytes)
 {
     if (size_bytes <= cpu->scratch_bytes)
@@ -178,7 +162,7 @@ static const device_ops cpu_ops = {
 static status start(int threads, device *dev)
 {
     cpu_state *cpu = cpu_of(dev);
-    TRY(team_create(threads, member_start, &cpu->team));
+    TRY(team_create(threads, NULL, &cpu->team));
     return memory_alloc(sizeof *cpu->scratch * (size_t)threads, (void **)&cpu->scratch);
 }
 
@@ -231,17 +215,16 @@ status cpu_device_create(const device_options *options, device *dev)
     dev->ops = &cpu_ops;
     cpu_of(dev)->dev = dev;
     cpu_of(dev)->vec = vec;
-    snprintf(dev->description, sizeof dev->description, "%s", cpu_device_libraries());
+    snprintf(dev->description, sizeof dev->description, "%s", vec->text);
     status st = start(options->threads, dev);
     if (st != STATUS_OK)
         destroy(dev);
     return st;
 }
 
-const char *cpu_device_libraries(void)
+const char *cpu_device_kernels(void)
 {
-    static char text[48];
-    const dnnl_version_t *version = dnnl_version();
-    snprintf(text, sizeof text, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
-    return text;
+    return has_avx512() ? vector_ops_avx512.text
+           : has_avx2() ? vector_ops_avx2.text
+                        : "reference kernels";
 }

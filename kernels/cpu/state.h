@@ -1,12 +1,10 @@
-/* What the CPU device's files share: its state, its wrapper around oneDNN, and its operations. */
+/* What the CPU device's files share: its state and its operations. */
 #ifndef MNIST_DDP_KERNELS_CPU_STATE_H
 #define MNIST_DDP_KERNELS_CPU_STATE_H
 
 #include "base/team.h"
 #include "kernels/cpu/vector_ops.h"
 #include "kernels/ops.h"
-
-#include <dnnl.h>
 
 typedef struct cpu_state {
     device *dev; /* whose state this is */
@@ -20,10 +18,6 @@ static inline cpu_state *cpu_of(device *dev)
 {
     return dev->state;
 }
-
-/* oneDNN's code as a status: TRY(ONEDNN_CALL(dnnl_stream_wait(stream))). */
-#define ONEDNN_CALL(call) onednn_check((call), #call, __FILE__, __LINE__)
-status onednn_check(dnnl_status_t code, const char *call, const char *file, int line);
 
 /* Makes every member's scratch memory at least this large. Not while the team works. */
 status cpu_reserve_scratch(cpu_state *cpu, size_t size_bytes);

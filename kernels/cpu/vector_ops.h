@@ -1,7 +1,7 @@
 /* Loops that the compiler turns into vector instructions: one table per generation of processor,
  * all from kernels/cpu/vector_ops.inc.
  *
- * Activations are "blocked" by B = block channels: (N, C/B, H, W, B), oneDNN's nChw16c or nChw8c.
+ * Activations are "blocked" by B = block channels: (N, C/B, H, W, B).
  * The functions work on one sample or one stretch of elements, so that a team can share out the
  * rest.
  */
@@ -34,6 +34,7 @@ typedef struct transpose_args {
 } transpose_args;
 
 typedef struct vector_ops {
+    const char *text; /* "avx512 kernels" */
     int block;
     const struct conv_block_kernels *conv_blocks; /* by kind: kernels/cpu/conv_block.h */
 

@@ -2,7 +2,7 @@
  * of its further steps, with each model and optimizer, on each rank. What is asked for once, at the
  * start, in the first step or at the end, is in both runs. Ranks that wait for each other at the
  * start ask for a few more or less. Counted is what the program, libc and the small libraries ask
- * for: oneDNN allocates in every product. */
+ * for. */
 #include "tests/app/support/training.h"
 #include "tests/support/failing_malloc.h"
 

@@ -14,7 +14,7 @@ compared.
     tests/recording/record.py --shapes                      store what files of a name share anew
 
 stderr is for people: its wording is not recorded, only whether there is any, and the ranks, exit
-codes, signals and flags that it names. Numbers that depend on the processor (sums by oneDNN) are
+codes, signals and flags that it names. Numbers that depend on the processor (sums) are
 compared only on the kind of processor that they were recorded on: see `portable`.
 """
 import argparse
@@ -100,7 +100,7 @@ class Ports:
 
 
 def machine(build):
-    """What sums by oneDNN depend on: the kind of processor, and the library."""
+    """What sums depend on: the kind of processor, and the kernels."""
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         lines = file.read().split("\n\n")[0].splitlines()
     known = dict((part.strip() for part in line.split(":", 1)) for line in lines if ":" in line)

@@ -2,7 +2,7 @@
 
 A fact is a name and a value. A line is a value and the names that have it, with tabs between:
 
-    AuthenticAMD 25 17 (oneDNN 2.6.3)               the machine, first of all
+    AuthenticAMD 25 17 (avx512 kernels)             the machine, first of all
     value 0<TAB>again.code<TAB>plain.code           two facts
     in run/state.json:<TAB>like state.json          from here on names begin with "run/state.json:",
      number 2<TAB>.epoch<TAB>.optimizer_steps       and all facts of the shape hold but for these
