@@ -50,54 +50,65 @@ INLINE void matmul_tile(const matmul_args *m, int rows, int vectors)
         }
 }
 
+/* DO(rows, vectors) for every tile. */
+#define MATMUL_ROWS6(DO, vectors) \
+    DO(1, vectors) DO(2, vectors) DO(3, vectors) DO(4, vectors) DO(5, vectors) DO(6, vectors)
+#define MATMUL_ROWS12(DO, vectors) \
+    MATMUL_ROWS6(DO, vectors) \
+    DO(7, vectors) DO(8, vectors) DO(9, vectors) DO(10, vectors) DO(11, vectors) DO(12, vectors)
+#if BLOCK == 16
+#define MATMUL_TILES(DO) MATMUL_ROWS12(DO, 1) MATMUL_ROWS12(DO, 2) MATMUL_ROWS6(DO, 4)
+#else
+#define MATMUL_TILES(DO) MATMUL_ROWS12(DO, 1) MATMUL_ROWS6(DO, 2)
+#endif
+
+/* The tiles of C (rows, columns), column by column: begin with zeros, go on while it is true. */
+typedef struct matmul_place {
+    int row, column;   /* where the tile begins */
+    int rows, vectors; /* its size */
+} matmul_place;
+
+INLINE bool matmul_next(matmul_place *at, int rows, int columns)
+{
+    at->row += at->rows;
+    if (at->row >= rows) {
+        at->row = 0;
+        at->column += at->vectors * BLOCK;
+    }
+    if (at->column >= columns)
+        return false;
+    int left = (columns - at->column) / BLOCK;
+    at->vectors = left >= WIDE ? WIDE : left >= 2 ? 2 : 1;
+    int most = at->vectors == WIDE ? WIDE_ROWS : NARROW_ROWS;
+    at->rows = rows - at->row < most ? rows - at->row : most;
+    return true;
+}
+
 #define TILE(rows, vectors) \
     static void matmul_##rows##_##vectors(const matmul_args *m) \
     { \
         matmul_tile(m, rows, vectors); \
     }
-#define TILES_OF(DO, vectors) \
-    DO(1, vectors) DO(2, vectors) DO(3, vectors) DO(4, vectors) DO(5, vectors) DO(6, vectors)
-#define MORE_TILES_OF(DO, vectors) \
-    DO(7, vectors) DO(8, vectors) DO(9, vectors) DO(10, vectors) DO(11, vectors) DO(12, vectors)
 #define ROW(rows, vectors) [vectors][rows] = matmul_##rows##_##vectors,
 
-TILES_OF(TILE, 1)
-MORE_TILES_OF(TILE, 1)
-TILES_OF(TILE, 2)
-#if BLOCK == 16
-MORE_TILES_OF(TILE, 2)
-TILES_OF(TILE, 4)
-#endif
+MATMUL_TILES(TILE)
 
 static void (*const matmul_tiles[WIDE + 1][NARROW_ROWS + 1])(const matmul_args *m) = {
-    TILES_OF(ROW, 1) MORE_TILES_OF(ROW, 1) TILES_OF(ROW, 2)
-#if BLOCK == 16
-        MORE_TILES_OF(ROW, 2) TILES_OF(ROW, 4)
-#endif
-};
+    MATMUL_TILES(ROW)};
 
-/* C (rows, columns); columns is a multiple of BLOCK. */
+#undef TILE
+#undef ROW
+
+/* C (rows, columns), at least one row; columns is a multiple of BLOCK. */
 INLINE void matmul(const matmul_args *all, int rows, int columns)
 {
     matmul_args m = *all;
-    for (int column = 0; column < columns;) {
-        int left = (columns - column) / BLOCK;
-        int vectors = left >= WIDE ? WIDE : left >= 2 ? 2 : 1;
-        int step = vectors == WIDE ? WIDE_ROWS : NARROW_ROWS;
-        for (int row = 0; row < rows; row += step) {
-            int count = rows - row < step ? rows - row : step;
-            m.a = all->a + (size_t)row * all->a_row;
-            m.b = all->b + column;
-            m.c = all->c + (size_t)row * all->c_row + column;
-            matmul_tiles[vectors][count](&m);
-        }
-        column += vectors * BLOCK;
+    for (matmul_place at = {0}; matmul_next(&at, rows, columns);) {
+        m.a = all->a + (size_t)at.row * all->a_row;
+        m.b = all->b + at.column;
+        m.c = all->c + (size_t)at.row * all->c_row + at.column;
+        matmul_tiles[at.vectors][at.rows](&m);
     }
 }
-
-#undef TILE
-#undef TILES_OF
-#undef MORE_TILES_OF
-#undef ROW
 
 #endif

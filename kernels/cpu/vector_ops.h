@@ -36,7 +36,8 @@ typedef struct transpose_args {
 typedef struct vector_ops {
     const char *text; /* "avx512 kernels" */
     int block;
-    const struct conv_block_kernels *conv_blocks; /* by kind: kernels/cpu/conv_block.h */
+    const struct conv_block_kernels *conv_blocks;      /* by kind: kernels/cpu/conv_block.h */
+    const struct conv_block_kernels *conv_blocks_bf16; /* likewise: products of bfloat16 */
 
     /* C (rows, columns) = A B, or += with `add`; columns is a multiple of block. */
     void (*matmul)(const matmul_args *m, int rows, int columns);
@@ -62,7 +63,8 @@ typedef struct vector_ops {
                      size_t count, adadelta_math m);
 } vector_ops;
 
-extern const vector_ops vector_ops_avx512; /* block 16 */
-extern const vector_ops vector_ops_avx2;   /* block 8 */
+extern const vector_ops vector_ops_avx512;      /* block 16 */
+extern const vector_ops vector_ops_avx512_bf16; /* likewise, with instructions for bfloat16 */
+extern const vector_ops vector_ops_avx2;        /* block 8 */
 
 #endif

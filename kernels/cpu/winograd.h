@@ -21,7 +21,7 @@
 #ifndef MNIST_DDP_KERNELS_CPU_WINOGRAD_H
 #define MNIST_DDP_KERNELS_CPU_WINOGRAD_H
 
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/operand.h"
 
 #include <stddef.h>
 
@@ -93,16 +93,22 @@ INLINE void winograd_output_adjoint_1d(const vec *y, vec *out)
     out[5] = y[3];
 }
 
-/* The 2-D transforms: columns first, then rows. Element (row, column) of `from` is at row * from_row +
- * column * from_column; element `position` of `to` at position * to_step. */
-INLINE void winograd_input(const float *from, size_t from_row, size_t from_column, float *to,
-                           size_t to_step)
+/* The 2-D transforms: columns first, then rows. Element (row, column) of the inputs is at row * x_row +
+ * column * BLOCK, element `position` of a transformed tile at position * step. What a product reads
+ * is written as operands (kernels/cpu/operand.h) from index `at` on. */
+typedef struct tile_to {
+    float *array;
+    int at, step;
+    precision how;
+} tile_to;
+
+INLINE void winograd_input(const float *from, int x_row, const tile_to *to)
 {
     vec half[TILE_IN][TILE_IN];
     for (int c = 0; c < TILE_IN; c++) {
         vec column[TILE_IN], out[TILE_IN];
         for (int r = 0; r < TILE_IN; r++)
-            column[r] = load(from + (size_t)r * from_row + (size_t)c * from_column);
+            column[r] = load(from + r * x_row + c * BLOCK);
         winograd_input_1d(column, out);
         for (int r = 0; r < TILE_IN; r++)
             half[r][c] = out[r];
@@ -111,19 +117,18 @@ INLINE void winograd_input(const float *from, size_t from_row, size_t from_colum
         vec out[TILE_IN];
         winograd_input_1d(half[r], out);
         for (int c = 0; c < TILE_IN; c++)
-            store(to + (size_t)(r * TILE_IN + c) * to_step, out[c]);
+            store_operand(to->array, to->at + (r * TILE_IN + c) * to->step, out[c], to->how);
     }
 }
 
 /* Adds to what `to` holds: tiles overlap. */
-INLINE void winograd_input_adjoint(const float *from, size_t from_step, float *to, size_t to_row,
-                                   size_t to_column)
+INLINE void winograd_input_adjoint(const float *from, int step, float *to, int x_row)
 {
     vec half[TILE_IN][TILE_IN];
     for (int c = 0; c < TILE_IN; c++) {
         vec column[TILE_IN], out[TILE_IN];
         for (int r = 0; r < TILE_IN; r++)
-            column[r] = load(from + (size_t)(r * TILE_IN + c) * from_step);
+            column[r] = load(from + (r * TILE_IN + c) * step);
         winograd_input_adjoint_1d(column, out);
         for (int r = 0; r < TILE_IN; r++)
             half[r][c] = out[r];
@@ -132,19 +137,19 @@ INLINE void winograd_input_adjoint(const float *from, size_t from_step, float *t
         vec out[TILE_IN];
         winograd_input_adjoint_1d(half[r], out);
         for (int c = 0; c < TILE_IN; c++) {
-            float *at = to + (size_t)r * to_row + (size_t)c * to_column;
+            float *at = to + r * x_row + c * BLOCK;
             store(at, load(at) + out[c]);
         }
     }
 }
 
-INLINE void winograd_output(const float *from, size_t from_step, vec out[TILE_OUT][TILE_OUT])
+INLINE void winograd_output(const float *from, int step, vec out[TILE_OUT][TILE_OUT])
 {
     vec half[TILE_OUT][TILE_IN];
     for (int c = 0; c < TILE_IN; c++) {
         vec column[TILE_IN], rows[TILE_OUT];
         for (int r = 0; r < TILE_IN; r++)
-            column[r] = load(from + (size_t)(r * TILE_IN + c) * from_step);
+            column[r] = load(from + (r * TILE_IN + c) * step);
         winograd_output_1d(column, rows);
         for (int r = 0; r < TILE_OUT; r++)
             half[r][c] = rows[r];
@@ -153,7 +158,7 @@ INLINE void winograd_output(const float *from, size_t from_step, vec out[TILE_OU
         winograd_output_1d(half[r], out[r]);
 }
 
-INLINE void winograd_output_adjoint(vec in[TILE_OUT][TILE_OUT], float *to, size_t to_step)
+INLINE void winograd_output_adjoint(vec in[TILE_OUT][TILE_OUT], const tile_to *to)
 {
     vec half[TILE_IN][TILE_OUT];
     for (int c = 0; c < TILE_OUT; c++) {
@@ -168,31 +173,31 @@ INLINE void winograd_output_adjoint(vec in[TILE_OUT][TILE_OUT], float *to, size_
         vec out[TILE_IN];
         winograd_output_adjoint_1d(half[r], out);
         for (int c = 0; c < TILE_IN; c++)
-            store(to + (size_t)(r * TILE_IN + c) * to_step, out[c]);
+            store_operand(to->array, to->at + (r * TILE_IN + c) * to->step, out[c], to->how);
     }
 }
 
 /* Taps at tap * from_step to positions at position * to_step: G g Gt. */
-INLINE void winograd_weights(const float *from, size_t from_step, float *to, size_t to_step)
+INLINE void winograd_weights(const float *from, int from_step, float *to, int to_step)
 {
     vec half[TILE_IN][3];
     for (int c = 0; c < 3; c++)
         for (int r = 0; r < TILE_IN; r++) {
             const float *g = winograd_g[r];
-            half[r][c] = g[0] * load(from + (size_t)c * from_step) +
-                         g[1] * load(from + (size_t)(3 + c) * from_step) +
-                         g[2] * load(from + (size_t)(6 + c) * from_step);
+            half[r][c] = g[0] * load(from + c * from_step) +
+                         g[1] * load(from + (3 + c) * from_step) +
+                         g[2] * load(from + (6 + c) * from_step);
         }
     for (int r = 0; r < TILE_IN; r++)
         for (int c = 0; c < TILE_IN; c++) {
             const float *g = winograd_g[c];
-            store(to + (size_t)(r * TILE_IN + c) * to_step,
+            store(to + (r * TILE_IN + c) * to_step,
                   g[0] * half[r][0] + g[1] * half[r][1] + g[2] * half[r][2]);
         }
 }
 
 /* Gt u G, its adjoint; adds to what `to` holds if `add`. */
-INLINE void winograd_weights_adjoint(const float *from, size_t from_step, float *to, size_t to_step,
+INLINE void winograd_weights_adjoint(const float *from, int from_step, float *to, int to_step,
                                      bool add)
 {
     vec half[3][TILE_IN];
@@ -200,7 +205,7 @@ INLINE void winograd_weights_adjoint(const float *from, size_t from_step, float 
         for (int tap = 0; tap < 3; tap++) {
             vec sum = {0};
             for (int r = 0; r < TILE_IN; r++)
-                sum += winograd_g[r][tap] * load(from + (size_t)(r * TILE_IN + c) * from_step);
+                sum += winograd_g[r][tap] * load(from + (r * TILE_IN + c) * from_step);
             half[tap][c] = sum;
         }
     for (int r = 0; r < 3; r++)
@@ -208,7 +213,7 @@ INLINE void winograd_weights_adjoint(const float *from, size_t from_step, float 
             vec sum = {0};
             for (int c = 0; c < TILE_IN; c++)
                 sum += winograd_g[c][tap] * half[r][c];
-            float *at = to + (size_t)(3 * r + tap) * to_step;
+            float *at = to + (3 * r + tap) * to_step;
             store(at, add ? load(at) + sum : sum);
         }
 }

@@ -1,0 +1,51 @@
+/* Operands of products, in float32 or bfloat16, and the products.
+ *
+ * bfloat16 with AVX512_BF16 is stored as such (matmul_bf16.h). Without that, an operand is a float
+ * that was rounded to bfloat16, and the product is that of floats: the same values, at float32's
+ * speed.
+ */
+#ifndef MNIST_DDP_KERNELS_CPU_OPERAND_H
+#define MNIST_DDP_KERNELS_CPU_OPERAND_H
+
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/matmul_bf16.h"
+#include "kernels/device.h"
+
+#ifdef __AVX512BF16__
+enum { HAS_BF16 = 1 };
+#else
+enum { HAS_BF16 = 0 };
+#endif
+
+/* Whether operands of this precision are stored as bfloat16. */
+INLINE bool is_bf16(precision how)
+{
+    return HAS_BF16 && how == PRECISION_BF16;
+}
+
+/* Element `index` of an array of operands. */
+INLINE float *operand(float *array, int index, precision how)
+{
+    return is_bf16(how) ? (float *)(void *)((uint16_t *)(void *)array + index) : array + index;
+}
+
+/* Rounds to nearest, ties to even; what is not a number stays so. */
+INLINE vec round_bf16(vec v)
+{
+    ivec bits = (ivec)v;
+    vec rounded = (vec)((bits + 0x7fff + ((bits >> 16) & 1)) & (int32_t)0xffff0000);
+    return choose(v == v, rounded, v);
+}
+
+INLINE void store_operand(float *array, int index, vec v, precision how)
+{
+#ifdef __AVX512BF16__
+    if (is_bf16(how)) {
+        store_bf16((uint16_t *)(void *)array + index, v);
+        return;
+    }
+#endif
+    store(array + index, how == PRECISION_BF16 ? round_bf16(v) : v);
+}
+
+#endif
