@@ -91,13 +91,16 @@ status device_create(const device_options *options, device **out)
     const device_kind *kind = NULL;
     const char *emulation = NULL;
     TRY(find(options->name, &kind, &emulation));
-    if (options->precision != PRECISION_F32 && strcmp(kind->name, CUDA) != 0)
-        return FAIL(STATUS_INVALID, "%s is for --device=cuda; the %s device computes in f32",
-                    precision_name(options->precision), kind->name);
+    bool is_cuda = strcmp(kind->name, CUDA) == 0, is_cpu = strcmp(kind->name, "cpu") == 0;
+    precision how = options->precision;
+    if (how != PRECISION_F32 && !is_cuda && !(is_cpu && how == PRECISION_BF16))
+        return FAIL(STATUS_INVALID, "%s is for --device=cuda; the %s device computes in f32%s",
+                    precision_name(how), kind->name, is_cpu ? " or bf16" : "");
     device *dev = NULL;
     TRY(memory_alloc(sizeof *dev, (void **)&dev));
     dev->threads = options->threads;
-    dev->precision = options->precision;
+    dev->precision = how;
+    dev->element_bytes = is_cuda && (how == PRECISION_BF16 || how == PRECISION_F16) ? 2 : 4;
     dev->emulation = emulation;
     status st = kind->create(options, dev);
     if (st != STATUS_OK) {

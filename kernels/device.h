@@ -29,7 +29,7 @@ typedef struct device_options {
                                  cuda if a module, a driver and a GPU are found, else cpu */
     int threads;              /* >= 1: host threads that compute */
     int index;                /* of the GPU among those that CUDA_VISIBLE_DEVICES leaves */
-    enum precision precision; /* other than PRECISION_F32: cuda only */
+    enum precision precision; /* cpu: F32 or BF16; the other hosts: F32; cuda: any */
     const char *isa;          /* of the cpu device: "avx512", "avx2"; NULL or "auto": the best that
                                  the processor has */
 } device_options;
@@ -41,6 +41,7 @@ typedef struct device {
     void *state; /* the implementation's own */
     int threads; /* host threads that compute */
     enum precision precision;
+    size_t element_bytes;                /* device_element_bytes */
     device_stream *stream;               /* its work is enqueued here; NULL: a host device */
     char description[DEVICE_TEXT_BYTES]; /* "avx512 kernels", "cuda:0 NVIDIA H200 (GPU-...)" */
     char id[DEVICE_ID_BYTES];            /* of the GPU, the same in all processes: its UUID; "": a
@@ -107,11 +108,10 @@ status device_trace(device *dev, struct trace *t, struct trace_lane *lane);
 /* Accepts NULL. Everything made on the device must be gone. */
 void device_destroy(device *dev);
 
-/* Bytes of one element of a batch's pixels and of the logits' gradient: the width of the type that
- * the device multiplies. */
+/* Bytes of one element of a batch's pixels and of the logits' gradient. */
 static inline size_t device_element_bytes(const device *dev)
 {
-    return dev->precision == PRECISION_BF16 || dev->precision == PRECISION_F16 ? 2 : 4;
+    return dev->element_bytes;
 }
 
 /* "f32", "tf32", "bf16", "fp16". */

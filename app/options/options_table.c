@@ -88,7 +88,7 @@ const option_row options_table[] = {
     {"devices", NULL, OPTION_TEXT, GROUP_DEVICE, TRAIN_EVAL | FOR_DOCTOR, AT(devices), 0, 0,
      NULL, "LIST", "GPUs to use, as 0,3: one rank or replica each [all]"},
     {"amp", NULL, OPTION_WORD, GROUP_DEVICE, TRAIN_EVAL_BENCH, AT(amp), 0, 0,
-     "off", "off|bf16|fp16", "mixed precision on a GPU; fp16 scales the loss"},
+     "off", "off|bf16|fp16", "mixed precision; fp16, on a GPU only, scales the loss"},
     {"tf32", NULL, OPTION_SWITCH, GROUP_DEVICE, TRAIN_EVAL_BENCH, AT(tf32), 0, 0,
      NULL, NULL, "round what a GPU multiplies to TF32: faster, 10 bits of precision"},
     {"cuda-graph", NULL, OPTION_SWITCH, GROUP_DEVICE, FOR_TRAIN, AT(cuda_graph), 0, 0,

@@ -1,46 +1,9 @@
-/* The products of a group's tiles at one position (kernels/cpu/conv_block.inc), in float32 or bfloat16.
- */
+/* The product of a group's tiles with each other (kernels/cpu/conv_block.inc), in float32 or
+ * bfloat16. */
 #ifndef MNIST_DDP_KERNELS_CPU_BLOCK_PRODUCTS_H
 #define MNIST_DDP_KERNELS_CPU_BLOCK_PRODUCTS_H
 
 #include "kernels/cpu/block_geometry.h"
-
-/* to (tiles, columns) = from (tiles, rows) m (rows, columns). `from` and `to` are transformed tiles
- * with from_row and to_row elements from one to the next. m is as block_prepare leaves it. */
-typedef struct tiles_product {
-    const float *from, *m;
-    float *to;
-    int from_row, to_row;
-    int tiles, rows, columns;
-} tiles_product;
-
-INLINE void multiply_tiles(const tiles_product *t, precision how)
-{
-#ifdef __AVX512BF16__
-    if (is_bf16(how)) {
-        matmul_bf16(&(matmul_bf16_args){.a = (const uint32_t *)(const void *)t->from,
-                                        .a_row = (size_t)t->from_row / 2,
-                                        .a_step = 1,
-                                        .b = (const uint32_t *)(const void *)t->m,
-                                        .b_step = (size_t)t->columns,
-                                        .c = t->to,
-                                        .c_row = (size_t)t->to_row,
-                                        .pairs = t->rows / 2},
-                    t->tiles, t->columns);
-        return;
-    }
-#endif
-    (void)how;
-    matmul(&(matmul_args){.a = t->from,
-                          .a_row = (size_t)t->from_row,
-                          .a_step = 1,
-                          .b = t->m,
-                          .b_step = (size_t)t->columns,
-                          .c = t->to,
-                          .c_row = (size_t)t->to_row,
-                          .depth = t->rows},
-           t->tiles, t->columns);
-}
 
 #ifdef __AVX512BF16__
 enum { MAX_CHANNELS = 64, MAX_TILES = 36 };

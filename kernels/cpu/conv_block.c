@@ -101,7 +101,9 @@ status cpu_conv_block_create(device *dev, const conv_block_shape *shape, int max
     TRY(find(shape, &kind));
     TRY(memory_alloc(sizeof *p, (void **)&p));
     p->cpu = cpu_of(dev);
-    p->kernels = &p->cpu->vec->conv_blocks[kind];
+    const vector_ops *vec = p->cpu->vec;
+    p->kernels =
+        &(dev->precision == PRECISION_BF16 ? vec->conv_blocks_bf16 : vec->conv_blocks)[kind];
     p->sizes = p->kernels->sizes();
     status st = plan_open(p, max_n);
     if (st != STATUS_OK) {

@@ -177,14 +177,21 @@ static bool has_avx2(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
+static bool has_avx512_bf16(void)
+{
+    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+
 /* The instructions that there is code for, the best first. */
 static const struct {
     const char *name; /* as --isa spells it */
     bool (*is_here)(void);
+    bool bf16; /* it is for products of bfloat16 alone */
     const vector_ops *ops;
 } isas[] = {
-    {"avx512", has_avx512, &vector_ops_avx512},
-    {"avx2", has_avx2, &vector_ops_avx2},
+    {"avx512", has_avx512_bf16, true, &vector_ops_avx512_bf16},
+    {"avx512", has_avx512, false, &vector_ops_avx512},
+    {"avx2", has_avx2, false, &vector_ops_avx2},
 };
 
 static bool any_isa(const char *wanted)
@@ -192,11 +199,12 @@ static bool any_isa(const char *wanted)
     return wanted == NULL || strcmp(wanted, "auto") == 0;
 }
 
-static status choose_isa(const char *wanted, const vector_ops **out)
+static status choose_isa(const char *wanted, bool bf16, const vector_ops **out)
 {
     bool any = any_isa(wanted);
     for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++)
-        if ((any || strcmp(wanted, isas[i].name) == 0) && isas[i].is_here()) {
+        if ((any || strcmp(wanted, isas[i].name) == 0) && (bf16 || !isas[i].bf16) &&
+            isas[i].is_here()) {
             *out = isas[i].ops;
             return STATUS_OK;
         }
@@ -210,7 +218,7 @@ status cpu_device_create(const device_options *options, device *dev)
         LOG_W("this processor has no AVX2: using the reference kernels, which are slow");
         return reference_device_create(options, dev);
     }
-    TRY(choose_isa(options->isa, &vec));
+    TRY(choose_isa(options->isa, options->precision == PRECISION_BF16, &vec));
     TRY(memory_alloc(sizeof(cpu_state), &dev->state));
     dev->ops = &cpu_ops;
     cpu_of(dev)->dev = dev;

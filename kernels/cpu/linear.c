@@ -29,6 +29,7 @@ enum {
 typedef struct linear_plan {
     linear_shape s;
     cpu_state *cpu;
+    void (*matmul)(const matmul_args *m, int rows, int columns); /* of the device's precision */
     int panels, stretches;
     /* Forward, y^T of a round: (stretches, round / SAMPLES, O, SAMPLES). Backward, dy^T of a round:
      * (round / SAMPLES, O, SAMPLES). */
@@ -72,6 +73,7 @@ status cpu_linear_create(device *dev, const linear_shape *shape, int max_n, line
     TRY(memory_alloc(sizeof *p, (void **)&p));
     p->s = *shape;
     p->cpu = cpu_of(dev);
+    p->matmul = dev->precision == PRECISION_BF16 ? p->cpu->vec->matmul_bf16 : p->cpu->vec->matmul;
     p->panels = pieces_of(shape->in_features, PANEL);
     p->stretches = least(STRETCHES, p->panels / STRETCH_PANELS);
     if (p->stretches < 1)
@@ -248,7 +250,7 @@ static void forward_piece(void *arg, int piece)
         m.a = job->weight + panel_offset(p, panel);
         m.a_row = (size_t)width;
         m.depth = width;
-        vec->matmul(&m, p->s.out_features, padded);
+        p->matmul(&m, p->s.out_features, padded);
     }
 }
 
@@ -317,7 +319,7 @@ static void weights_piece(void *arg, int panel)
         for (int i = 0; i < m.depth; i++, x += features)
             memcpy(inputs.x + i * PANEL, x, sizeof *x * width);
         m.a = transposed_block(p, block);
-        p->cpu->vec->matmul(&m, p->s.out_features, (int)width);
+        p->matmul(&m, p->s.out_features, (int)width);
     }
     if (panel == 0)
         p->cpu->vec->column_sums(job->dy, job->n, p->s.out_features, add, out->db);
@@ -352,7 +354,7 @@ static void data_piece(void *arg, int panel)
                      .b_step = (size_t)width,
                      .c_row = features,
                      .depth = p->s.out_features};
-    p->cpu->vec->matmul(&m, job->n, width);
+    p->matmul(&m, job->n, width);
     if (job->input != NULL)
         p->cpu->vec->relu_backward(m.c, job->input + panel_first(p, panel), job->n,
                                    p->s.in_features, width, job->scale);

@@ -48,4 +48,59 @@ INLINE void store_operand(float *array, int index, vec v, precision how)
     store(array + index, how == PRECISION_BF16 ? round_bf16(v) : v);
 }
 
+/* Rows `row` (even) and row + 1 of B (depth, columns), where a product reads them. */
+INLINE void store_operand_rows(float *b, int row, int columns, int column, vec even, vec odd,
+                               precision how)
+{
+#ifdef __AVX512BF16__
+    if (is_bf16(how)) {
+        ivec words = bf16_words(even, odd);
+        memcpy(b + row / 2 * columns + column, &words, sizeof words);
+        return;
+    }
+#endif
+    store_operand(b, row * columns + column, even, how);
+    store_operand(b, (row + 1) * columns + column, odd, how);
+}
+
+/* C (rows, columns) = A B, or += with `add`. Rows of A, along the sum, are a_row elements apart, and
+ * even; rows of C are c_row floats apart. B is as store_operand_rows leaves it. */
+typedef struct operand_product {
+    const float *a, *b;
+    float *c;
+    size_t a_row, c_row;
+    int depth;
+    bool add;
+} operand_product;
+
+INLINE void multiply_operands(const operand_product *p, int rows, int columns, precision how)
+{
+#ifdef __AVX512BF16__
+    if (is_bf16(how)) {
+        matmul_bf16(&(matmul_bf16_args){.a = (const uint32_t *)(const void *)p->a,
+                                        .b = (const uint32_t *)(const void *)p->b,
+                                        .c = p->c,
+                                        .a_row = p->a_row / 2,
+                                        .a_step = 1,
+                                        .b_step = (size_t)columns,
+                                        .c_row = p->c_row,
+                                        .pairs = (p->depth + 1) / 2,
+                                        .add = p->add},
+                    rows, columns);
+        return;
+    }
+#endif
+    (void)how;
+    matmul(&(matmul_args){.a = p->a,
+                          .b = p->b,
+                          .c = p->c,
+                          .a_row = p->a_row,
+                          .a_step = 1,
+                          .b_step = (size_t)columns,
+                          .c_row = p->c_row,
+                          .depth = p->depth,
+                          .add = p->add},
+           rows, columns);
+}
+
 #endif

@@ -41,6 +41,8 @@ typedef struct vector_ops {
 
     /* C (rows, columns) = A B, or += with `add`; columns is a multiple of block. */
     void (*matmul)(const matmul_args *m, int rows, int columns);
+    /* The same of A and B rounded to bfloat16. a_step is 1, and there are at most 64 columns. */
+    void (*matmul_bf16)(const matmul_args *m, int rows, int columns);
     /* out (columns, rows) = x (rows, columns) transposed. Each row of out is filled with zeros up to
      * the next multiple of block, if out_row is as long. */
     void (*transpose)(const transpose_args *t, int rows, int columns);

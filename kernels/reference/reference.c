@@ -74,6 +74,9 @@ static const device_ops reference_ops = {
 
 status reference_device_create(const device_options *options, device *dev)
 {
+    if (options->precision != PRECISION_F32)
+        return FAIL(STATUS_INVALID, "the reference kernels compute in f32, not in %s",
+                    precision_name(options->precision));
     (void)options;
     dev->ops = &reference_ops;
     snprintf(dev->description, sizeof dev->description, "reference kernels");

@@ -225,12 +225,21 @@ static void reorder(const block_case *c, const char *isa, int n, const float *fr
             }
 }
 
-static void by_block(const block_case *c, const char *isa, int threads, const inputs *in, int n,
+/* What a block runs on. */
+typedef struct block_device {
+    const char *isa;
+    int threads;
+    precision how;
+} block_device;
+
+static void by_block(const block_case *c, const block_device *on, const inputs *in, int n,
                      outputs *out)
 {
     device *dev = NULL;
     conv_block *plan = NULL;
-    device_options wanted = {.name = "cpu", .threads = threads, .isa = isa};
+    const char *isa = on->isa;
+    device_options wanted = {
+        .name = "cpu", .threads = on->threads, .precision = on->how, .isa = isa};
     ok(device_create(&wanted, &dev));
     const device_ops *ops = dev->ops;
     ok(ops->conv_block_create(dev, &c->shape, MAX_BATCH, &plan));
@@ -299,7 +308,8 @@ START_TEST(a_block_equals_its_layers)
         for (size_t k = 0; k < weights(c, i); k++)
             want.dw[i][k] = got.dw[i][k] = 1;
     by_layers(c, &in, n, &want);
-    by_block(c, isa, 2, &in, n, &got);
+    block_device on = {isa, 2, PRECISION_F32};
+    by_block(c, &on, &in, n, &got);
     assert_close("y", got.y, want.y, (size_t)n * outs(c), 2e-6);
     for (int i = 0; i < CONV_BLOCK_CONVS; i++) {
         assert_close("dw", got.dw[i], want.dw[i], weights(c, i), 2e-4);
@@ -320,8 +330,9 @@ START_TEST(threads_do_not_change_a_bit)
         return;
     inputs in = make_inputs(c, N);
     outputs one = make_outputs(c, N), many = make_outputs(c, N);
-    by_block(c, isa, 1, &in, N, &one);
-    by_block(c, isa, 3, &in, N, &many);
+    block_device alone = {isa, 1, PRECISION_F32}, team = {isa, 3, PRECISION_F32};
+    by_block(c, &alone, &in, N, &one);
+    by_block(c, &team, &in, N, &many);
     ck_assert(memcmp(one.y, many.y, sizeof(float) * N * outs(c)) == 0);
     for (int i = 0; i < CONV_BLOCK_CONVS; i++) {
         size_t outputs_of = (size_t)c->shape.conv[i].out_channels;
@@ -331,6 +342,32 @@ START_TEST(threads_do_not_change_a_bit)
     free_inputs(&in);
     free_outputs(&one);
     free_outputs(&many);
+}
+END_TEST
+
+/* A value of 8 bits is off by 2^-9 at most, 2^-10.8 in the mean square; Winograd's transforms of
+ * such values make that some 1e-2 of y's norm. More gradients than with float32 go to the other one
+ * of two close values of a window. */
+START_TEST(bf16_is_close)
+{
+    const block_case *c = &cases[_i / N_ISAS];
+    const char *isa = isas[_i % N_ISAS];
+    enum { N = 17 };
+    if (!is_here(isa))
+        return;
+    inputs in = make_inputs(c, N);
+    outputs exact = make_outputs(c, N), got = make_outputs(c, N);
+    block_device f32 = {isa, 2, PRECISION_F32}, bf16 = {isa, 2, PRECISION_BF16};
+    by_block(c, &f32, &in, N, &exact);
+    by_block(c, &bf16, &in, N, &got);
+    assert_close("y", got.y, exact.y, (size_t)N * outs(c), 2e-2);
+    double error = norm(got.y, exact.y, (size_t)N * outs(c)) / norm(exact.y, NULL, N * outs(c));
+    ck_assert_msg(error > 1e-3, "relative error %g: not of bfloat16", error);
+    for (int i = 0; i < CONV_BLOCK_CONVS; i++)
+        assert_close("dw", got.dw[i], exact.dw[i], weights(c, i), 0.25);
+    free_inputs(&in);
+    free_outputs(&exact);
+    free_outputs(&got);
 }
 END_TEST
 
@@ -354,6 +391,7 @@ int main(void)
     TCase *core = suite_case(suite, "core", 60);
     tcase_add_loop_test(core, a_block_equals_its_layers, 0, N_CASES * N_ISAS * N_SIZES);
     tcase_add_loop_test(core, threads_do_not_change_a_bit, 0, N_CASES * N_ISAS);
+    tcase_add_loop_test(core, bf16_is_close, 0, N_CASES * N_ISAS);
     tcase_add_test(core, other_shapes_are_refused);
     return suite_run(suite);
 }

@@ -50,12 +50,18 @@ static device *open_reference(void)
 }
 
 /* The cpu device of test case `i`. */
-static device *open_cpu(int i, int threads)
+static device *open_precision(int i, int threads, precision how)
 {
     device *dev = NULL;
-    device_options wanted = {.name = "cpu", .threads = threads, .isa = ISAS[i / N_SHAPES]};
+    device_options wanted = {
+        .name = "cpu", .threads = threads, .precision = how, .isa = ISAS[i / N_SHAPES]};
     ok(device_create(&wanted, &dev));
     return dev;
+}
+
+static device *open_cpu(int i, int threads)
+{
+    return open_precision(i, threads, PRECISION_F32);
 }
 
 static const linear_shape *shape_of(int i)
@@ -222,11 +228,11 @@ static void same_values(const float *got, const float *want, size_t count, const
                       (double)got[i], (double)want[i]);
 }
 
-START_TEST(sums_of_integers_are_exact)
+static void assert_integers_are_exact(int i, device *cpu)
 {
-    device *cpu = open_cpu(_i, 2), *reference = open_reference();
-    int most = largest_batch(shape_of(_i)), step = shape_of(_i)->in_features > 500 ? 2 : 1;
-    tensors t = tensors_make(shape_of(_i), most, small_integer);
+    device *reference = open_reference();
+    int most = largest_batch(shape_of(i)), step = shape_of(i)->in_features > 500 ? 2 : 1;
+    tensors t = tensors_make(shape_of(i), most, small_integer);
     size_t in = (size_t)t.s.in_features, out = (size_t)t.s.out_features;
     for (int k = 0; k < N_BATCHES && BATCHES[k] <= most; k += step) {
         int n = BATCHES[k];
@@ -241,6 +247,18 @@ START_TEST(sums_of_integers_are_exact)
     tensors_free(&t);
     device_destroy(cpu);
     device_destroy(reference);
+}
+
+START_TEST(sums_of_integers_are_exact)
+{
+    assert_integers_are_exact(_i, open_cpu(_i, 2));
+}
+END_TEST
+
+/* Small integers are bfloat16, and sums are float32. */
+START_TEST(sums_of_integers_are_exact_in_bf16)
+{
+    assert_integers_are_exact(_i, open_precision(_i, 2, PRECISION_BF16));
 }
 END_TEST
 
@@ -366,6 +384,7 @@ int main(void)
     for (int i = 0; i < N_ISAS * N_SHAPES; i++) {
         const char *missing = isa_missing(ISAS[i / N_SHAPES]);
         suite_add(core, sums_of_integers_are_exact, i, missing);
+        suite_add(core, sums_of_integers_are_exact_in_bf16, i, missing);
         suite_add(core, sums_are_those_of_double, i, missing);
         suite_add(core, bits_depend_on_values_alone, i, missing);
         suite_add(core, weights_come_back_as_they_were, i, missing);

@@ -187,9 +187,9 @@ START_TEST(unknown_device_is_refused)
     device_options wanted = {.name = "tpu", .threads = 1};
     ck_assert_int_eq(device_create(&wanted, &dev), STATUS_INVALID);
     ASSERT_FACTS(status_text(), "tpu", "auto", "cpu", "cuda", "onednn", "reference");
-    wanted = (device_options){.name = "cpu", .threads = 1, .precision = PRECISION_BF16};
+    wanted = (device_options){.name = "cpu", .threads = 1, .precision = PRECISION_F16};
     ck_assert_int_eq(device_create(&wanted, &dev), STATUS_INVALID);
-    ASSERT_FACTS(status_text(), "bf16", "--device=cuda");
+    ASSERT_FACTS(status_text(), "fp16", "--device=cuda");
 }
 END_TEST
 
