@@ -353,7 +353,7 @@ static const struct {
 } REFUSALS[] = {
     {{CUDA, "--devices", "99"}, {"99", "GPU"}},
     {{CUDA, "--nproc-per-node", "2", "--devices", "0", "--backend", "nccl"}, {"--backend", "GPU"}},
-    {{"--device", "cpu", "--amp", "bf16"}, {"bf16", "--device=cuda"}},
+    {{"--device", "cpu", "--amp", "fp16"}, {"fp16", "--device=cuda"}},
     {{"--device", "cpu", "--nproc-per-node", "2", "--backend", "nccl"}, {"--device=cuda", "shm"}},
 };
 

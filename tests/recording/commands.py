@@ -90,7 +90,7 @@ m signal run --signals-to-handle SIGNONE -- true
 m redirect run --redirects 7 -- true
 """
 CASES["refusals"] = r"""
-m amp $mlp --device cpu --amp bf16
+m amp $mlp --device cpu --amp fp16
 m nesterov $mlp --optimizer adam --nesterov
 m both $mlp --global-batch-size 7 --nproc-per-node 2
 m resume $mlp --resume
