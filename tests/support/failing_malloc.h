@@ -12,7 +12,8 @@ typedef struct failing_malloc {
     int64_t fail_at;                        /* this allocation fails, from 1; 0: none */
     int32_t rank;                           /* whose; FAILING_MALLOC_NO_RANK: the launcher's */
     int32_t fired;                          /* it has failed */
-    int64_t count;                          /* allocations so far */
+    int64_t count;                          /* allocations so far that may be told to fail */
+    int64_t count_all;                      /* those of all libraries */
     char place[FAILING_MALLOC_PLACE_BYTES]; /* who asked for the memory: "file+0x123" */
 } failing_malloc;
 

@@ -1,7 +1,7 @@
-/* failing_malloc.so: lets one allocation of a process fail, as $TEST_FAILING_MALLOC says. Counted
- * are those that the program itself, libc, jansson, libyaml and zlib ask for; what a C++ library
- * needs for itself ends in its own exceptions. A look-up of a host or user is counted as one:
- * glibc's own search for name services takes a null pointer there for memory (2.36,
+/* failing_malloc.so: counts the allocations of a process and lets one fail, as $TEST_FAILING_MALLOC
+ * says. Only those can fail that the program itself, libc, jansson, libyaml and zlib ask for; what a
+ * C++ library needs for itself ends in its own exceptions. A look-up of a host or user is one of
+ * them: glibc's own search for name services takes a null pointer there for memory (2.36,
  * nss_database.c). */
 #include "tests/support/failing_malloc.h"
 
@@ -90,6 +90,8 @@ __attribute__((constructor)) static void open_plan(void)
 static bool fails(const void *caller)
 {
     uintptr_t at = (uintptr_t)caller;
+    if (plan != NULL)
+        __atomic_add_fetch(&plan->count_all, 1, __ATOMIC_RELAXED);
     for (int i = 0; plan != NULL && !looks_up && i < n_ranges; i++) {
         if (at < ranges[i].begin || at >= ranges[i].end)
             continue;
