@@ -74,6 +74,11 @@ typedef struct device_kind {
 /* Opens trace lanes for threads of the device's own, beside dev->lane. */
 typedef status device_trace_op(device *dev, struct trace *t);
 
+/* Each of the device's own threads keeps to a core of its own: the first of them to cores->ids[1],
+ * as the thread that calls the device has cores->ids[0]. There are enough. */
+struct cores; /* base/cores.h */
+typedef void device_bind_op(device *dev, const struct cores *cores);
+
 /* Sets *out to the index-th choice of the device's libraries so far; false: there are no more. */
 typedef bool device_choice_op(const device *dev, int index, device_choice *out);
 
@@ -307,6 +312,7 @@ struct device_ops {
     const char *name;
     void (*destroy)(device *dev);
     device_trace_op *trace;             /* NULL: it has no threads of its own */
+    device_bind_op *bind;               /* likewise */
     device_choice_op *choice;           /* NULL: it makes none that are worth reporting */
     const accelerator_ops *accelerator; /* NULL: it works on host memory */
 

@@ -2,6 +2,7 @@
 #include "app/bench/all_reduce.h"
 
 #include "app/bench/bench.h"
+#include "app/common/core_binding.h"
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/common/json_value.h"
@@ -27,6 +28,7 @@ typedef struct meter {
     all_reduce_plan plan;
     rendezvous *rdzv;
     device *dev;
+    core_binding binding;
     process_group *group;
     all_reduce_bench *bench;
     FILE *out;        /* rank 0's table; NULL: none is printed */
@@ -128,6 +130,7 @@ static status open_group(meter *m)
                                       .device = m->dev,
                                       .shared_bytes = m->plan.max_bytes};
     TRY(process_group_create(&settings, &m->group));
+    core_binding_open(m->opts, &m->place, m->dev, &m->binding);
     m->dev->interrupted = interrupted;
     m->dev->interrupted_ctx = m->group;
     return all_reduce_bench_create(m->group, m->dev, &m->plan, &m->bench);
@@ -305,6 +308,7 @@ static void close_all(meter *m)
     json_decref(m->rows);
     all_reduce_bench_destroy(m->bench);
     process_group_destroy(m->group);
+    core_binding_close(&m->binding);
     device_destroy(m->dev);
     rendezvous_destroy(m->rdzv);
     status_restore(&cause);

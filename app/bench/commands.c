@@ -132,6 +132,7 @@ static void make_ours(const bench_commands *commands, const bench_case *c, bench
     add_mode(commands, c, out);
     add_work(commands, c, out);
     bench_words_add(out, "--device=%s", o->device);
+    bench_words_add(out, "--bind-to=%s", o->bind_to);
     bench_words_add(out, "--amp=%s", o->amp);
     bench_words_add(out, "--isa=%s", o->isa);
     if (o->tf32)

@@ -66,6 +66,7 @@ typedef struct options {
     bool no_accel;   /* --no-accel, --no-cuda and --no-mps: the CPU */
     char *isa;       /* "auto" */
     int64_t threads; /* -1: cores / ranks on this host */
+    char *bind_to;   /* "core", "none" */
 
     /* data and results */
     char *data_dir;

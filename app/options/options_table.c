@@ -99,6 +99,9 @@ const option_row options_table[] = {
      "auto", "auto|avx512|avx2", "instructions of the cpu device [the best of the processor]"},
     {"threads", NULL, OPTION_INTEGER, GROUP_DEVICE, TRAIN_EVAL_BENCH, AT(threads), 1, 4096,
      NULL, "N", "threads per rank [cores / ranks of this host; bench: 1]"},
+    {"bind-to", NULL, OPTION_WORD, GROUP_DEVICE, TRAIN_BENCH, AT(bind_to), 0, 0,
+     "core", "core|none", "keep every computing thread to a core of its own, if all ranks here have enough and "
+     "no other job has them"},
 
     {"data-dir", "data", OPTION_TEXT, GROUP_DATA, TRAIN_EVAL_BENCH | FOR_DOCTOR, AT(data_dir), 0, 0,
      NULL, "DIR", "folder with MNIST's files [$MNIST_DDP_DATA, then the usual places]"},

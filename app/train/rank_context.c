@@ -291,6 +291,14 @@ static status open_compute(rank_context *rank)
     return open_test_loader(rank);
 }
 
+/* After the backend has started its threads, and before memory is touched. */
+static status bind_threads(rank_context *rank)
+{
+    if (rank->settings.replicas == 1)
+        core_binding_open(rank->opts, &rank->place, rank->dev, &rank->binding);
+    return STATUS_OK;
+}
+
 status rank_context_open(const options *opts, const rendezvous_place *place,
                          void (*stuck)(void *rank, status st), rank_context *out, int *exit_code)
 {
@@ -298,11 +306,17 @@ status rank_context_open(const options *opts, const rendezvous_place *place,
         status (*open)(rank_context *);
         int exit_code;
     } steps[] = {
-        {read_settings, EXIT_CODE_USAGE},   {open_page, EXIT_CODE_INTERNAL},
-        {join, EXIT_CODE_RENDEZVOUS},       {agree, EXIT_CODE_USAGE},
-        {open_trace, EXIT_CODE_USAGE},      {open_device, EXIT_CODE_USAGE},
-        {open_group, EXIT_CODE_RENDEZVOUS}, {start_trace, EXIT_CODE_USAGE},
-        {open_compute, EXIT_CODE_USAGE},    {rank_context_broadcast, EXIT_CODE_RENDEZVOUS},
+        {read_settings, EXIT_CODE_USAGE},
+        {open_page, EXIT_CODE_INTERNAL},
+        {join, EXIT_CODE_RENDEZVOUS},
+        {agree, EXIT_CODE_USAGE},
+        {open_trace, EXIT_CODE_USAGE},
+        {open_device, EXIT_CODE_USAGE},
+        {open_group, EXIT_CODE_RENDEZVOUS},
+        {bind_threads, EXIT_CODE_INTERNAL},
+        {start_trace, EXIT_CODE_USAGE},
+        {open_compute, EXIT_CODE_USAGE},
+        {rank_context_broadcast, EXIT_CODE_RENDEZVOUS},
     };
     *out = (rank_context){.opts = opts, .place = *place, .stuck = stuck};
     status st = open_data(out, true);
@@ -404,6 +418,7 @@ void rank_context_close(rank_context *rank)
     if (rank->dev != NULL)
         rank->dev->ops->free(rank->dev, rank->state);
     timeline_close(&rank->timeline);
+    core_binding_close(&rank->binding);
     device_destroy(rank->dev);
     rendezvous_destroy(rank->rdzv);
     dataset_close(&rank->train_set);

@@ -2,6 +2,7 @@
 #ifndef MNIST_DDP_APP_TRAIN_RANK_CONTEXT_H
 #define MNIST_DDP_APP_TRAIN_RANK_CONTEXT_H
 
+#include "app/common/core_binding.h"
 #include "app/options/options.h"
 #include "app/trace/run_trace.h"
 #include "app/train/preempt.h"
@@ -35,6 +36,7 @@ typedef struct rank_context {
     timeline timeline;
 
     device *dev;
+    core_binding binding; /* of this rank's threads; none with several replicas */
     network *net;
     optimizer *opt;
     schedule schedule;

@@ -65,6 +65,8 @@ status result_finish(result *r, const rank_context *rank)
 {
     note_what_is_known(r, rank);
     TRY(compare_devices(r, rank));
+    r->bound_ranks = core_binding_core(&rank->binding) >= 0 ? 1 : 0;
+    TRY(process_group_all_reduce(rank->group, &r->bound_ranks, 1, DTYPE_I64, REDUCE_SUM, NULL));
     TRY(memory_use(&r->rss_mib, &r->private_mib));
     return process_group_all_reduce(rank->group, &r->private_mib, 1, DTYPE_I64, REDUCE_MAX, NULL);
 }
@@ -182,6 +184,8 @@ status result_print(const result *r, const rank_context *rank, char **out)
     json_object_set_new(object, "failed_checkpoints", json_integer(r->failed_checkpoints));
     add_phases(object, &rank->timeline, r);
     add_bytes(object, r);
+    json_object_set_new(object, "bound_ranks", json_integer(r->bound_ranks));
+    json_object_set_new(object, "bind_note", json_string(rank->binding.note));
     status st = json_text_print(object, JSON_COMPACT | JSON_REAL_PRECISION(10), out);
     json_decref(object);
     return st;

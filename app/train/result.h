@@ -25,6 +25,7 @@ typedef struct result {
     device_use busiest; /* the most of any rank or replica, each number for itself */
     int64_t *peaks;     /* bytes of device memory: (n_peaks), one per rank or replica */
     int n_peaks;
+    int64_t bound_ranks;          /* to cores of their own, to the end */
     int64_t comm_ns;              /* of collectives, from launch to end; -1: not known */
     int64_t rss_mib, private_mib; /* private: the largest rank's */
 } result;

@@ -66,6 +66,7 @@ static status run_step(trainer *t, int step, float lr)
     TRY(step_graphs_run(&t->graphs, samples, step, train_step, rank));
     count_step(t, samples, &before);
     timeline_end_step(&rank->timeline);
+    core_binding_look(&rank->binding);
     return STATUS_OK;
 }
 

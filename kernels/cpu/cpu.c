@@ -1,5 +1,6 @@
 #include "kernels/cpu/cpu.h"
 
+#include "base/cores.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/trace.h"
@@ -45,6 +46,11 @@ static void destroy(device *dev)
 static status trace_members(device *dev, trace *t)
 {
     return team_trace(cpu_of(dev)->team, t, dev->lane);
+}
+
+static void bind_members(device *dev, const cores *own)
+{
+    team_bind(cpu_of(dev)->team, own);
 }
 
 typedef struct step_job step_job;
@@ -131,6 +137,7 @@ static const device_ops cpu_ops = {
     .name = "cpu",
     .destroy = destroy,
     .trace = trace_members,
+    .bind = bind_members,
     .alloc = host_alloc,
     .free = host_free,
     .upload = host_copy,

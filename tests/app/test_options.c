@@ -10,6 +10,7 @@ START_TEST(defaults_are_those_of_the_header)
     ck_assert_int_eq(opts.command, COMMAND_TRAIN);
     ck_assert_str_eq(opts.model, "cnn");
     ck_assert_str_eq(opts.optimizer, "adadelta");
+    ck_assert_str_eq(opts.bind_to, "core");
     ck_assert(opts.lr < 0.0 && opts.target_acc < 0.0 && opts.bucket_cap_mb < 0.0);
     ck_assert_double_eq(opts.gamma, 0.7);
     ck_assert_int_eq(opts.epochs, 14);

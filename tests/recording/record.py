@@ -48,8 +48,8 @@ N_TRAIN, N_TEST = 192, 96
 VOLATILE_NUMBER = re.compile(
     r".*(_s|_ms|_us|_ns|_gbps|busbw|algbw)|pid|port|ts|dur|timestamp|time|rss_mib|private_mib|fd"
     r"|comm|comm_exposed|comm_total|data|forward|backward|optimizer|accelerator|waiting|reduce"
-    r"|gather|scatter|broadcast")
-VOLATILE_TEXT = re.compile(r"job|hash|text|host|timestamp|pid|location")
+    r"|gather|scatter|broadcast|bound_ranks")
+VOLATILE_TEXT = re.compile(r"job|hash|text|host|timestamp|pid|location|bind_note")
 VOLATILE_VARIABLE = re.compile(
     r"MNIST_DDP_LAUNCHED|OMP_NUM_THREADS|PATH|PWD|OLDPWD|MASTER_PORT|_|SHLVL|PORT2?")
 VOLATILE_PATH = re.compile(r"bench\.out|scaling\.json|dp-vs-ddp\.json")

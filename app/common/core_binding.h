@@ -1,0 +1,43 @@
+/* Ranks side by side on one host each keep to cores of their own (--bind-to core).
+ *
+ * The cores that the process may use (taskset, cpuset) are cut into as many contiguous shares as
+ * there are local ranks, and each thread of a rank that computes has a core of its share. Nothing is bound if there are more such threads than cores, or only one;
+ * nor if another job of this program has taken one of the cores. A rank whose core turns out to be
+ * busy with other work gives it up.
+ */
+#ifndef MNIST_DDP_APP_CORE_BINDING_H
+#define MNIST_DDP_APP_CORE_BINDING_H
+
+#include "app/options/options.h"
+#include "base/cores.h"
+#include "dist/rendezvous.h"
+#include "kernels/device.h"
+
+typedef struct core_binding {
+    cores share;      /* .n is 0: this rank is not bound */
+    int threads;      /* that compute, on the first cores of the share */
+    cores before;     /* what the process might use */
+    int *claims;      /* (threads): sockets whose names say that the cores are taken */
+    int delay_fd;     /* the system's account of how long the main thread was kept waiting */
+    int64_t delay_ns; /* as last read there, */
+    int64_t read_ns;  /* at this time; 0: not read yet */
+    char note[96];    /* why the rank is not bound; "" */
+} core_binding;
+
+/* Binds the calling thread, the main thread of this rank, and the device's own threads, if the
+ * device computes on the host. Threads that are there already, such as a backend's, stay unbound;
+ * those that the calling thread starts later are bound as it is. What keeps a rank from being bound
+ * is no failure: it stands in out->note. */
+void core_binding_open(const options *opts, const rendezvous_place *place, device *dev,
+                       core_binding *out);
+
+/* Gives the cores up if other work uses the calling thread's. Cheap: to be called in every step. */
+void core_binding_look(core_binding *binding);
+
+/* The core of the main thread; -1: it has none. */
+int core_binding_core(const core_binding *binding);
+
+/* Accepts a zeroed one. Threads stay as they are bound. */
+void core_binding_close(core_binding *binding);
+
+#endif
