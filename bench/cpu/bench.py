@@ -5,7 +5,8 @@ medians and ratios, as bench/results/cpu-<name>.json and as tables.
     bench.py          measures the rows and keeps them
     bench.py check    measures the rows that have a ratio, keeps nothing, and fails if one has lost
                       more than 10 % of the kept one (make bench-check)
-    bench.py docs     writes the tables of what is kept into docs/performance.md; measures nothing
+    bench.py docs     writes the tables of what is kept into README.md and docs/performance.md;
+                      measures nothing
 
   ROWS            which: names with * for anything, separated by commas or spaces; default: the
                   usual ones. An unknown name lists all
@@ -79,8 +80,11 @@ def main():
         print(__doc__)
         return 0 if command in ("-h", "--help") else 64
     if command == "docs":
-        document = ROOT / "docs/performance.md"
-        document.write_text(results.fill(document.read_text(), results.load()))
+        kept = results.load()
+        if kept is None:
+            sys.exit(f"bench: no {results.path().relative_to(ROOT)}: make bench makes it")
+        for document in (ROOT / "README.md", ROOT / "docs/performance.md"):
+            document.write_text(results.fill(document.read_text(), kept))
         return 0
     find_data()
     is_quick = os.environ.get("QUICK", "0") not in ("", "0")
