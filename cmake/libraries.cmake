@@ -50,7 +50,8 @@ check_c_source_compiles("
     }" HAVE_CPU_DEVICE)
 unset(CMAKE_REQUIRED_FLAGS)
 if(NOT HAVE_CPU_DEVICE)
-    message(STATUS "cpu device: left out (for x86-64, with gcc 12); --device=cpu uses the reference kernels")
+    message(STATUS "cpu kernels: left out (for x86-64, with gcc 12); --device=cpu is oneDNN if it is "
+        "there, else the reference kernels")
 endif()
 
 set(HAVE_GLOO OFF)

@@ -16,15 +16,6 @@
 #include "kernels/cpu/cpu.h"
 #endif
 
-static const device_kind host_kinds[] = {
-#ifdef HAVE_CPU_DEVICE
-    {"cpu", cpu_device_create, NULL},
-#else
-    {"cpu", reference_device_create, NULL},
-#endif
-    {"reference", reference_device_create, NULL},
-};
-
 /* Kinds of devices and their modules. */
 static const char CUDA[] = "cuda", ONEDNN[] = "onednn";
 
@@ -39,6 +30,46 @@ static status open_kind(const char *name, const device_kind **out, const char **
     *emulation = opened->emulation;
     return STATUS_OK;
 }
+
+/* What the cpu device is if it has no kernels for this processor: oneDNN, else the reference
+ * kernels. */
+static status create_other_cpu(const device_options *options, device *dev)
+{
+    const device_kind *kind = NULL;
+    const char *emulation = NULL;
+    if (module_exists(ONEDNN)) {
+        if (open_kind(ONEDNN, &kind, &emulation) == STATUS_OK &&
+            kind->create(options, dev) == STATUS_OK)
+            return STATUS_OK;
+        LOG_W("oneDNN is not used: %s", status_text());
+    }
+    return reference_device_create(options, dev);
+}
+
+static status create_cpu(const device_options *options, device *dev)
+{
+#ifdef HAVE_CPU_DEVICE
+    if (cpu_device_is_here())
+        return cpu_device_create(options, dev);
+#endif
+    if (options->isa != NULL && strcmp(options->isa, "auto") != 0)
+        return FAIL(STATUS_INVALID, "this processor has no %s", options->isa);
+    if (options->precision != PRECISION_F32)
+        return FAIL(STATUS_INVALID, "this processor has no kernels for %s",
+                    precision_name(options->precision));
+    TRY(create_other_cpu(options, dev));
+    if (strcmp(dev->ops->name, "reference") == 0)
+        LOG_W("the cpu device has no kernels for this processor, and there is no oneDNN: using the "
+              "reference kernels, which are slow");
+    else
+        LOG_I("the cpu device has no kernels for this processor: using %s", dev->description);
+    return STATUS_OK;
+}
+
+static const device_kind host_kinds[] = {
+    {"cpu", create_cpu, NULL},
+    {"reference", reference_device_create, NULL},
+};
 
 /* NVIDIA's driver library: without it no module needs to be opened. */
 static bool driver_is_there(void)
@@ -136,10 +167,17 @@ void device_destroy(device *dev)
 const char *device_libraries(void)
 {
 #ifdef HAVE_CPU_DEVICE
-    return cpu_device_kernels();
-#else
-    return "reference kernels";
+    if (cpu_device_is_here())
+        return cpu_device_kernels();
 #endif
+    static char text[DEVICE_TEXT_BYTES];
+    device_options options = {.name = "cpu", .threads = 1};
+    device dev = {.threads = 1};
+    if (create_other_cpu(&options, &dev) != STATUS_OK)
+        return "reference kernels";
+    snprintf(text, sizeof text, "%s", dev.description);
+    dev.ops->destroy(&dev);
+    return text;
 }
 
 const char *precision_name(precision p)

@@ -24,9 +24,10 @@ typedef struct device_ops device_ops;
 typedef enum precision { PRECISION_F32, PRECISION_TF32, PRECISION_BF16, PRECISION_F16 } precision;
 
 typedef struct device_options {
-    const char *name;         /* "cpu" (the reference kernels if its own were not built in),
-                                 "reference" (plain loops), "onednn" and "cuda" (modules), "auto":
-                                 cuda if a module, a driver and a GPU are found, else cpu */
+    const char *name;         /* "cpu" (if it has no kernels for this processor: onednn if that
+                                 works, else reference), "reference" (plain loops), "onednn" and
+                                 "cuda" (modules), "auto": cuda if a module, a driver and a GPU are
+                                 found, else cpu */
     int threads;              /* >= 1: host threads that compute */
     int index;                /* of the GPU among those that CUDA_VISIBLE_DEVICES leaves */
     enum precision precision; /* cpu: F32 or BF16; the other hosts: F32; cuda: any */
@@ -96,7 +97,7 @@ status device_count(int *out);
 /* Whether "auto" means cuda here. Quick if no driver is installed. */
 bool device_auto_is_cuda(void);
 
-/* What the cpu device computes with: "avx512 kernels" or "reference kernels". */
+/* What the cpu device computes with: "avx512 kernels", "oneDNN 3.2.0" or "reference kernels". */
 const char *device_libraries(void);
 
 /* From now on, what the calling thread does with the device is traced in `lane`, and what the

@@ -1,12 +1,10 @@
 #include "kernels/cpu/cpu.h"
 
 #include "base/cores.h"
-#include "base/log.h"
 #include "base/memory.h"
 #include "base/trace.h"
 #include "kernels/cpu/state.h"
 #include "kernels/host.h"
-#include "kernels/reference/reference.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -221,10 +219,6 @@ static status choose_isa(const char *wanted, bool bf16, const vector_ops **out)
 status cpu_device_create(const device_options *options, device *dev)
 {
     const vector_ops *vec = NULL;
-    if (any_isa(options->isa) && !has_avx2()) {
-        LOG_W("this processor has no AVX2: using the reference kernels, which are slow");
-        return reference_device_create(options, dev);
-    }
     TRY(choose_isa(options->isa, options->precision == PRECISION_BF16, &vec));
     TRY(memory_alloc(sizeof(cpu_state), &dev->state));
     dev->ops = &cpu_ops;
@@ -237,9 +231,12 @@ status cpu_device_create(const device_options *options, device *dev)
     return st;
 }
 
+bool cpu_device_is_here(void)
+{
+    return has_avx2();
+}
+
 const char *cpu_device_kernels(void)
 {
-    return has_avx512() ? vector_ops_avx512.text
-           : has_avx2() ? vector_ops_avx2.text
-                        : "reference kernels";
+    return (has_avx512() ? &vector_ops_avx512 : &vector_ops_avx2)->text;
 }

@@ -4,7 +4,12 @@
 
 #include "kernels/device.h"
 
-/* As in device_kind. */
+#include <stdbool.h>
+
+/* Whether it has kernels for this processor. */
+bool cpu_device_is_here(void);
+
+/* As in device_kind. STATUS_INVALID if the processor lacks the instructions asked for. */
 status cpu_device_create(const device_options *options, device *dev);
 
 /* What it computes with here, unless --isa says otherwise: "avx512 kernels". */

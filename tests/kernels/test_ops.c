@@ -10,6 +10,7 @@
 #include "kernels/dropout.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void ok(status st)
@@ -193,6 +194,20 @@ START_TEST(unknown_device_is_refused)
 }
 END_TEST
 
+/* The cpu device always opens: oneDNN, if it is there, comes before the reference kernels. */
+START_TEST(cpu_says_what_it_computes_with)
+{
+    bool is_named = _i == 1;
+    if (is_named)
+        setenv("MNIST_DDP_ONEDNN_MODULE", "/nonexistent/module.so", 1);
+    device *dev = open_device("cpu");
+    ck_assert_str_eq(dev->description, device_libraries());
+    if (!is_named && module_exists("onednn"))
+        ck_assert_str_ne(dev->description, "reference kernels");
+    device_destroy(dev);
+}
+END_TEST
+
 int main(void)
 {
     int n_devices = MAX_DEVICES;
@@ -207,6 +222,7 @@ int main(void)
     tcase_add_loop_test(core, gather_normalises, 0, n_devices);
     tcase_add_loop_test(core, cross_entropy_by_hand, 0, n_devices);
     tcase_add_loop_test(core, optimizers_equal_reference, 0, N_RULES * (n_devices - 1));
+    tcase_add_loop_test(core, cpu_says_what_it_computes_with, 0, 2);
     tcase_add_test(core, unknown_device_is_refused);
     return suite_run(suite);
 }
