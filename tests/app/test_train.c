@@ -207,7 +207,7 @@ START_TEST(sampler_prints_the_golden_permutation)
 }
 END_TEST
 
-static const char *const configs[] = {"quickstart", "mlp", "cnn", "pytorch-example"};
+static const char *const configs[] = {"quickstart", "mlp", "cnn", "pytorch-example", "to-97"};
 
 START_TEST(every_configuration_trains)
 {
