@@ -16,7 +16,7 @@ INLINE void pair_tiles(const uint16_t *from, int from_row, int tiles, int channe
         for (int c = 0; c < channels; c += BLOCK) {
             const uint16_t *even = from + tile * from_row + c;
             ivec words = bf16_words_of(even, tile + 1 < tiles ? even + from_row : none);
-            memcpy(to + tile / 2 * channels + c, &words, sizeof words);
+            store((float *)(void *)(to + tile / 2 * channels + c), (vec)words);
         }
 }
 #endif

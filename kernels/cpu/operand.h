@@ -54,8 +54,7 @@ INLINE void store_operand_rows(float *b, int row, int columns, int column, vec e
 {
 #ifdef __AVX512BF16__
     if (is_bf16(how)) {
-        ivec words = bf16_words(even, odd);
-        memcpy(b + row / 2 * columns + column, &words, sizeof words);
+        store(b + row / 2 * columns + column, (vec)bf16_words(even, odd));
         return;
     }
 #endif
