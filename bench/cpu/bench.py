@@ -24,6 +24,7 @@ sys.path.insert(1, str(ROOT / "bench"))
 sys.dont_write_bytecode = True
 
 import machine  # noqa: E402
+import mnist  # noqa: E402
 import results  # noqa: E402
 import rows  # noqa: E402
 
@@ -32,13 +33,6 @@ QUICK_TIMES = {10: 2}  # of a row that counts seeds; of all others 1
 
 def say(text):
     print(text, file=sys.stderr, flush=True)
-
-
-def find_data():
-    folder = os.environ.get("MNIST_DDP_DATA") or str(ROOT / "data/MNIST/raw")
-    if not any(pathlib.Path(folder).glob("train-images-idx3-ubyte*")):
-        sys.exit(f"bench: no MNIST in {folder}: set MNIST_DDP_DATA to the folder of its four files")
-    os.environ["MNIST_DDP_DATA"] = str(pathlib.Path(folder).resolve())
 
 
 def measure(row, peak, is_quick):
@@ -86,7 +80,7 @@ def main():
         for document in (ROOT / "README.md", ROOT / "docs/performance.md"):
             document.write_text(results.fill(document.read_text(), kept))
         return 0
-    find_data()
+    mnist.shorten(rows.SHORT_MNIST)
     is_quick = os.environ.get("QUICK", "0") not in ("", "0")
     wanted = rows.chosen(os.environ.get("ROWS", "").replace(",", " ").split())
     if command == "check":

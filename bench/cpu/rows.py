@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 
+import mnist
 import program
 from machine import CORES
 from training import LAYERS, MODEL_FLAGS, operations, reason_not_to_count
@@ -20,6 +21,7 @@ from training import LAYERS, MODEL_FLAGS, operations, reason_not_to_count
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build")).resolve()
 PROGRAM = BUILD / "mnist_ddp"
+SHORT_MNIST = BUILD / "bench-mnist"  # with fewer test images
 TORCHRUN = pathlib.Path(sys.executable).parent / "torchrun"
 LIMIT_S = 300  # of a run
 PAIRS = 7
@@ -55,7 +57,7 @@ class Training:
         self.model, self.precision, self.ranks, self.threads = model, precision, ranks, threads
         images = min(STEPS[model] * 64 * ranks * max(1, batch // 64), IMAGES)
         self.flags = [*MODEL_FLAGS[model], "--epochs", EPOCHS, "--limit", images,
-                      "--batch-size", batch, "--threads", threads]
+                      "--batch-size", batch, "--threads", threads, "--data", SHORT_MNIST]
         self.torch_flags = None  # the faster ones, when they are known
 
     def ours(self, extra=("--eval-every", EPOCHS)):
@@ -76,8 +78,8 @@ class Training:
         for flags in [self.torch_flags] if self.torch_flags is not None else sets:
             result = last_json(run([
                 TORCHRUN, "--standalone", f"--nproc_per_node={self.ranks}",
-                ROOT / "bench/peers/torch_ddp_mnist.py", "--data", os.environ["MNIST_DDP_DATA"],
-                "--loader", "tensor", *self.flags, *flags]).output)
+                ROOT / "bench/peers/torch_ddp_mnist.py", "--loader", "tensor", *self.flags,
+                *flags]).output)
             found.append((result["images_per_s"], flags, result))
         value, self.torch_flags, result = max(found, key=lambda one: one[0])
         return dict(result, value=value)
@@ -196,8 +198,8 @@ class ToAccuracy(Row):
         if not self.config.exists():
             raise Skip(f"no configs/{self.config.name}")
         with tempfile.TemporaryDirectory() as folder:
-            ended = run([PROGRAM, "train", "--config", self.config, "--seed", i + 1, "--run-dir",
-                         f"{folder}/run", "--json", "--quiet"])
+            ended = run([PROGRAM, "train", "--config", self.config, "--seed", i + 1, "--data",
+                         mnist.FOLDER, "--run-dir", f"{folder}/run", "--json", "--quiet"])
         return dict(last_json(ended.output), value=ended.seconds)
 
     def figures(self, ours, peers, peak):
@@ -245,7 +247,8 @@ class Step(Row):
         with tempfile.TemporaryDirectory() as folder:
             run([PROGRAM, "train", *MODEL_FLAGS[self.model], "--device", "cpu", "--threads", 1,
                  "--epochs", 1, "--eval-every", 0, "--limit", 64 * TRACED_STEPS, "--trace",
-                 f"{folder}/trace.json", "--no-save-model", "--run-dir", f"{folder}/run", "--quiet"])
+                 f"{folder}/trace.json", "--data", SHORT_MNIST, "--no-save-model", "--run-dir",
+                 f"{folder}/run", "--quiet"])
             events = json.loads(pathlib.Path(f"{folder}/trace.json").read_text())["traceEvents"]
         spans = {}
         for event in sorted((e for e in events if e["ph"] == "X"), key=lambda e: e["ts"]):
