@@ -3,7 +3,6 @@
 #include "base/file_limit.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
