@@ -1,8 +1,10 @@
 /* A thread has one column and CHANNELS neighbouring output channels. It goes down the rows of its
- * strip with a window of 3x3 pixels in registers. So a warp's stores are coalesced, and the weights
- * (backward: the sums of their gradients) stay in registers for the block's lifetime. A block loops
- * over images and prefetches the next one's pixels. If there are few images, they are cut into
- * parts, for more blocks. */
+ * strip with a window of SIDE x SIDE pixels in registers. So a warp's stores are coalesced, and the
+ * weights (backward: the sums of their gradients) stay in registers for the block's lifetime. A
+ * block loops over images and prefetches the next one's pixels. If there are few images, they are
+ * cut into parts, for more blocks.
+ *
+ * SIDE is the kernel's, a template parameter. 3: a relu follows. 5: none does. */
 #include "kernels/cuda/conv_first.h"
 
 #include "kernels/cuda/launch.cuh"
@@ -11,9 +13,15 @@
 #include <algorithm>
 #include <cstring>
 
-constexpr unsigned TAPS = 9;
-constexpr unsigned CHANNELS = 8;      /* of a thread */
-constexpr unsigned MAX_CHANNELS = 64; /* of the output */
+template <unsigned SIDE> constexpr unsigned TAPS = SIDE *SIDE;
+template <unsigned SIDE> constexpr bool RELU = SIDE == 3;
+
+/* Of a thread: as many as there are registers for their weights. */
+template <unsigned SIDE> constexpr unsigned CHANNELS = SIDE == 3 ? 8 : 2;
+
+constexpr unsigned MAX_GROUPS = 8; /* of CHANNELS, in the output */
+template <unsigned SIDE> constexpr unsigned MAX_CHANNELS = MAX_GROUPS *CHANNELS<SIDE>;
+
 constexpr unsigned THREADS = 224;
 constexpr unsigned WARP = 32;
 constexpr unsigned PIXELS = 4; /* of a thread, when an image is fetched */
@@ -73,9 +81,10 @@ static __device__ inline unsigned first_image(const layout &l)
 }
 
 /* The first of the thread's output channels, and its pixel's neighbourhood in a fetched image. */
+template <unsigned SIDE>
 static __device__ inline unsigned channel_of(const layout &l, const place &p)
 {
-    return p.lane % l.groups * CHANNELS;
+    return p.lane % l.groups * CHANNELS<SIDE>;
 }
 
 static __device__ inline unsigned corner_of(const layout &l, const place &p)
@@ -84,10 +93,11 @@ static __device__ inline unsigned corner_of(const layout &l, const place &p)
 }
 
 /* The offset in y of the thread's channels of its strip. */
+template <unsigned SIDE>
 static __device__ inline unsigned offset_of(const layout &l, const place &p, unsigned image)
 {
     unsigned row = image * l.out_h + p.first;
-    return row * l.out_w * l.channels + p.lane * CHANNELS;
+    return row * l.out_w * l.channels + p.lane * CHANNELS<SIDE>;
 }
 
 template <typename T>
@@ -107,29 +117,47 @@ static __device__ inline void put_image(const raw<T, PIXELS> &pixels, float *til
     store_pack(tile + threadIdx.x * PIXELS, values);
 }
 
-static __device__ inline void read_row(const float *tile, float (&row)[3])
+/* The pixels under a kernel. */
+template <unsigned SIDE> using pixel_window = float[SIDE][SIDE];
+
+template <unsigned SIDE>
+static __device__ inline void read_row(const float *tile, float (&row)[SIDE])
 {
     UNROLL
-    for (unsigned j = 0; j < 3; j++)
+    for (unsigned j = 0; j < SIDE; j++)
         row[j] = tile[j];
 }
 
-/* Before a new lowest row is read. */
-static __device__ inline void move_down(float (&window)[3][3])
+/* All rows but the lowest, one below where move_down takes them. */
+template <unsigned SIDE>
+static __device__ inline void read_upper(const layout &l, const float *tile,
+                                         pixel_window<SIDE> &window)
 {
     UNROLL
-    for (unsigned j = 0; j < 3; j++) {
-        window[0][j] = window[1][j];
-        window[1][j] = window[2][j];
-    }
+    for (unsigned i = 1; i < SIDE; i++)
+        read_row<SIDE>(tile + (i - 1) * l.width, window[i]);
 }
 
-template <typename T>
-static __device__ inline void store_channels(T *to, const float (&values)[CHANNELS])
+/* Goes down a row: reads the new lowest one. */
+template <unsigned SIDE>
+static __device__ inline void move_down(const layout &l, const float *tile,
+                                        pixel_window<SIDE> &window)
 {
-    constexpr unsigned N = PACKED<T>;
     UNROLL
-    for (unsigned first = 0; first < CHANNELS; first += N) {
+    for (unsigned i = 1; i < SIDE; i++) {
+        UNROLL
+        for (unsigned j = 0; j < SIDE; j++)
+            window[i - 1][j] = window[i][j];
+    }
+    read_row<SIDE>(tile + (SIDE - 1) * l.width, window[SIDE - 1]);
+}
+
+template <unsigned COUNT, typename T>
+static __device__ inline void store_channels(T *to, const float (&values)[COUNT])
+{
+    constexpr unsigned N = COUNT < PACKED<T> ? COUNT : PACKED<T>;
+    UNROLL
+    for (unsigned first = 0; first < COUNT; first += N) {
         pack<T, N> out;
         UNROLL
         for (unsigned j = 0; j < N; j++)
@@ -138,25 +166,26 @@ static __device__ inline void store_channels(T *to, const float (&values)[CHANNE
     }
 }
 
-template <typename T>
+template <unsigned SIDE, typename T>
 static __global__ void __launch_bounds__(THREADS, CONV_FIRST_BLOCKS)
     forward_kernel(layout l, const T *x, const float *weight, const float *bias, T *y)
 {
     SHARED(float4, room, (2 * MAX_PIXELS / 4));
     float *const tiles = reinterpret_cast<float *>(room);
-    SHARED(float, weights, (MAX_CHANNELS * TAPS));
+    SHARED(float, weights, (MAX_CHANNELS<SIDE> * TAPS<SIDE>));
     const place p = place_of(l);
-    for (unsigned i = threadIdx.x; i < l.channels * TAPS; i += THREADS)
+    for (unsigned i = threadIdx.x; i < l.channels * TAPS<SIDE>; i += THREADS)
         weights[i] = weight[i];
     __syncthreads();
-    float w[CHANNELS][TAPS], b[CHANNELS], window[3][3];
+    float w[CHANNELS<SIDE>][TAPS<SIDE>], b[CHANNELS<SIDE>];
+    pixel_window<SIDE> window;
     raw<T, PIXELS> pixels = {};
     UNROLL
-    for (unsigned k = 0; k < CHANNELS; k++) {
-        b[k] = bias[channel_of(l, p) + k];
+    for (unsigned k = 0; k < CHANNELS<SIDE>; k++) {
+        b[k] = bias[channel_of<SIDE>(l, p) + k];
         UNROLL
-        for (unsigned j = 0; j < TAPS; j++)
-            w[k][j] = weights[(channel_of(l, p) + k) * TAPS + j];
+        for (unsigned j = 0; j < TAPS<SIDE>; j++)
+            w[k][j] = weights[(channel_of<SIDE>(l, p) + k) * TAPS<SIDE> + j];
     }
     fetch_image(l, x, first_image(l), &pixels);
     float *tile = tiles;
@@ -168,20 +197,19 @@ static __global__ void __launch_bounds__(THREADS, CONV_FIRST_BLOCKS)
         tile = tile == tiles ? tiles + MAX_PIXELS : tiles;
         if (!p.works)
             continue;
-        T *to = y + offset_of(l, p, image);
-        read_row(from, window[1]);
-        read_row(from + l.width, window[2]);
+        T *to = y + offset_of<SIDE>(l, p, image);
+        read_upper<SIDE>(l, from, window);
         for (unsigned row = p.first; row < p.last; row++) {
-            float out[CHANNELS];
-            move_down(window);
-            read_row(from + 2 * l.width, window[2]);
+            float out[CHANNELS<SIDE>];
+            move_down<SIDE>(l, from, window);
             UNROLL
-            for (unsigned k = 0; k < CHANNELS; k++) {
+            for (unsigned k = 0; k < CHANNELS<SIDE>; k++) {
                 out[k] = b[k];
                 UNROLL
-                for (unsigned j = 0; j < TAPS; j++)
-                    out[k] += w[k][j] * window[j / 3][j % 3];
-                out[k] = out[k] > 0.0f ? out[k] : 0.0f;
+                for (unsigned j = 0; j < TAPS<SIDE>; j++)
+                    out[k] += w[k][j] * window[j / SIDE][j % SIDE];
+                if (RELU<SIDE>)
+                    out[k] = out[k] > 0.0f ? out[k] : 0.0f;
             }
             store_channels(to, out);
             from += l.width;
@@ -191,71 +219,76 @@ static __global__ void __launch_bounds__(THREADS, CONV_FIRST_BLOCKS)
 }
 
 /* The thread's channels of one row, prefetched. */
-template <typename T> struct coming {
-    raw<T, CHANNELS> y, dy;
+template <unsigned SIDE, typename T> struct coming {
+    raw<T, CHANNELS<SIDE>> y, dy; /* without a relu, y is not read */
 };
 
 /* Rows that are prefetched: as many as there are registers for. */
 template <typename T> constexpr unsigned DEPTH = sizeof(T) == 2 ? 2 : 1;
 
-template <typename T>
-static __device__ inline void fetch_row(const T *y, const T *dy, unsigned at, coming<T> *out)
+template <unsigned SIDE, typename T>
+static __device__ inline void fetch_row(const T *y, const T *dy, unsigned at, coming<SIDE, T> *out)
 {
-    out->y = load_raw<CHANNELS>(y + at);
-    out->dy = load_raw<CHANNELS>(dy + at);
+    if (RELU<SIDE>)
+        out->y = load_raw<CHANNELS<SIDE>>(y + at);
+    out->dy = load_raw<CHANNELS<SIDE>>(dy + at);
 }
 
 /* The gradient before the relu. */
-template <typename T>
-static __device__ inline void unpack_row(const coming<T> &row, float (&dz)[CHANNELS])
+template <unsigned SIDE, typename T>
+static __device__ inline void unpack_row(const coming<SIDE, T> &row, float (&dz)[CHANNELS<SIDE>])
 {
-    float y[CHANNELS];
-    unpack(row.y, y);
     unpack(row.dy, dz);
+    if (!RELU<SIDE>)
+        return;
+    float y[CHANNELS<SIDE>];
+    unpack(row.y, y);
     UNROLL
-    for (unsigned k = 0; k < CHANNELS; k++)
+    for (unsigned k = 0; k < CHANNELS<SIDE>; k++)
         dz[k] = y[k] > 0.0f ? dz[k] : 0.0f;
 }
 
 /* A thread's sums: for each of its channels the weights' and, last, the bias's. */
-typedef float sums_of_thread[CHANNELS][TAPS + 1];
+template <unsigned SIDE> using sums_of_thread = float[CHANNELS<SIDE>][TAPS<SIDE> + 1];
 
-static __device__ inline void add_row(const float (&dz)[CHANNELS], const float (&window)[3][3],
-                                      sums_of_thread &sums)
+template <unsigned SIDE>
+static __device__ inline void add_row(const float (&dz)[CHANNELS<SIDE>],
+                                      const pixel_window<SIDE> &window, sums_of_thread<SIDE> &sums)
 {
     UNROLL
-    for (unsigned k = 0; k < CHANNELS; k++) {
+    for (unsigned k = 0; k < CHANNELS<SIDE>; k++) {
         UNROLL
-        for (unsigned j = 0; j < TAPS; j++)
-            sums[k][j] += dz[k] * window[j / 3][j % 3];
-        sums[k][TAPS] += dz[k];
+        for (unsigned j = 0; j < TAPS<SIDE>; j++)
+            sums[k][j] += dz[k] * window[j / SIDE][j % SIDE];
+        sums[k][TAPS<SIDE>] += dz[k];
     }
 }
 
 /* Sums over the block's threads into partial (values, blocks): a warp's threads of one group by a
  * tree, then the warps in order. */
-static __device__ inline void leave_sums(const layout &l, const place &p, sums_of_thread &sums,
-                                         float *partial)
+template <unsigned SIDE>
+static __device__ inline void leave_sums(const layout &l, const place &p,
+                                         sums_of_thread<SIDE> &sums, float *partial)
 {
-    SHARED(float, totals, (THREADS / WARP * MAX_CHANNELS * (TAPS + 1)));
-    const unsigned values = l.channels * (TAPS + 1);
+    SHARED(float, totals, (THREADS / WARP * MAX_CHANNELS<SIDE> * (TAPS<SIDE> + 1)));
+    const unsigned values = l.channels * (TAPS<SIDE> + 1);
     for (unsigned offset = WARP / 2; offset >= l.groups; offset /= 2) {
         UNROLL
-        for (unsigned k = 0; k < CHANNELS; k++) {
+        for (unsigned k = 0; k < CHANNELS<SIDE>; k++) {
             UNROLL
-            for (unsigned j = 0; j <= TAPS; j++)
+            for (unsigned j = 0; j <= TAPS<SIDE>; j++)
                 sums[k][j] += __shfl_xor_sync(EVERY_LANE, sums[k][j], (int)offset);
         }
     }
     if (threadIdx.x % WARP < l.groups) {
         float *to = totals + threadIdx.x / WARP * values;
         UNROLL
-        for (unsigned k = 0; k < CHANNELS; k++) {
-            unsigned channel = channel_of(l, p) + k;
+        for (unsigned k = 0; k < CHANNELS<SIDE>; k++) {
+            unsigned channel = channel_of<SIDE>(l, p) + k;
             UNROLL
-            for (unsigned j = 0; j < TAPS; j++)
-                to[channel * TAPS + j] = sums[k][j];
-            to[l.channels * TAPS + channel] = sums[k][TAPS];
+            for (unsigned j = 0; j < TAPS<SIDE>; j++)
+                to[channel * TAPS<SIDE> + j] = sums[k][j];
+            to[l.channels * TAPS<SIDE> + channel] = sums[k][TAPS<SIDE>];
         }
     }
     __syncthreads();
@@ -267,7 +300,7 @@ static __device__ inline void leave_sums(const layout &l, const place &p, sums_o
     }
 }
 
-template <typename T>
+template <unsigned SIDE, typename T>
 static __global__ void __launch_bounds__(THREADS, CONV_FIRST_BLOCKS)
     backward_kernel(layout l, const T *x, const T *y, const T *dy, float *partial)
 {
@@ -277,15 +310,15 @@ static __global__ void __launch_bounds__(THREADS, CONV_FIRST_BLOCKS)
     const unsigned row_size = l.out_w * l.channels;
     const unsigned to_next =
         (l.step * l.out_h - (p.last - p.first)) * row_size; /* from the last row */
-    unsigned at = offset_of(l, p, first_image(l));
-    sums_of_thread sums = {};
-    float window[3][3];
+    unsigned at = offset_of<SIDE>(l, p, first_image(l));
+    sums_of_thread<SIDE> sums = {};
+    pixel_window<SIDE> window;
     raw<T, PIXELS> pixels = {};
-    coming<T> rows[DEPTH<T>] = {};
+    coming<SIDE, T> rows[DEPTH<T>] = {};
     UNROLL
     for (unsigned d = 0; d < DEPTH<T>; d++)
         if (p.works)
-            fetch_row(y, dy, at + d * row_size, &rows[d]);
+            fetch_row<SIDE>(y, dy, at + d * row_size, &rows[d]);
     fetch_image(l, x, first_image(l), &pixels);
     float *tile = tiles;
     for (unsigned image = first_image(l); image < l.n; image += l.step, at += to_next) {
@@ -296,44 +329,51 @@ static __global__ void __launch_bounds__(THREADS, CONV_FIRST_BLOCKS)
         tile = tile == tiles ? tiles + MAX_PIXELS : tiles;
         if (!p.works)
             continue;
-        read_row(from, window[1]);
-        read_row(from + l.width, window[2]);
+        read_upper<SIDE>(l, from, window);
         for (unsigned left = p.last - p.first; left > 0; left--, at += row_size) {
-            float dz[CHANNELS];
-            unpack_row(rows[0], dz);
+            float dz[CHANNELS<SIDE>];
+            unpack_row<SIDE>(rows[0], dz);
             UNROLL
             for (unsigned d = 1; d < DEPTH<T>; d++)
                 rows[d - 1] = rows[d];
             bool here = left > DEPTH<T>;
             if (here || image + l.step < l.n)
-                fetch_row(y, dy, at + DEPTH<T> * row_size + (here ? 0 : to_next),
-                          &rows[DEPTH<T> - 1]);
-            move_down(window);
-            read_row(from + 2 * l.width, window[2]);
-            add_row(dz, window, sums);
+                fetch_row<SIDE>(y, dy, at + DEPTH<T> * row_size + (here ? 0 : to_next),
+                                &rows[DEPTH<T> - 1]);
+            move_down<SIDE>(l, from, window);
+            add_row<SIDE>(dz, window, sums);
             from += l.width;
         }
     }
-    leave_sums(l, p, sums, partial);
+    leave_sums<SIDE>(l, p, sums, partial);
+}
+
+static unsigned channels_of(const conv2d_shape *s)
+{
+    return s->kernel == 3 ? CHANNELS<3> : CHANNELS<5>;
 }
 
 status conv_first_check(const conv2d_shape *s, int max_n)
 {
-    if (s->channels != 1 || s->kernel != 3 || !s->relu)
+    bool known = (s->kernel == 3 && s->relu) || (s->kernel == 5 && !s->relu);
+    if (s->channels != 1 || !known)
         return FAIL(STATUS_INVALID,
-                    "cuda device: a convolution of plain input is 3x3, of one channel, with a "
-                    "relu; not %dx%d of %d channels",
-                    s->kernel, s->kernel, s->channels);
-    int channels = (int)CHANNELS, groups = s->out_channels / channels;
-    int out_h = s->height - 2, out_w = s->width - 2, pixels = s->height * s->width;
+                    "cuda device: a convolution of plain input is of one channel, and 3x3 with a "
+                    "relu or 5x5 without; not %dx%d of %d channels %s",
+                    s->kernel, s->kernel, s->channels, s->relu ? "with one" : "without");
+    int channels = (int)channels_of(s), groups = s->out_channels / channels;
+    int out_h = s->height - s->kernel + 1, out_w = s->width - s->kernel + 1;
+    int pixels = s->height * s->width;
     bool halves = groups > 0 && s->out_channels % channels == 0 && (groups & (groups - 1)) == 0;
-    if (!halves || s->out_channels > (int)MAX_CHANNELS || out_h < (int)MIN_ROWS || out_w < 1 ||
+    if (!halves || groups > (int)MAX_GROUPS || out_h < (int)MIN_ROWS || out_w < 1 ||
         pixels > (int)MAX_PIXELS || pixels % (int)PIXELS != 0 || out_w * groups > (int)THREADS)
         return FAIL(STATUS_INVALID,
-                    "cuda device: a convolution of plain input has 8, 16, 32 or 64 output "
+                    "cuda device: a convolution of plain input, %dx%d, has %d, %d, %d or %d output "
                     "channels, at most %u pixels (a multiple of %u) and %u outputs in a row; not "
                     "%d channels of %dx%d",
-                    MAX_PIXELS, PIXELS, THREADS * CHANNELS, s->out_channels, s->height, s->width);
+                    s->kernel, s->kernel, channels, 2 * channels, 4 * channels, 8 * channels,
+                    MAX_PIXELS, PIXELS, THREADS * (unsigned)channels, s->out_channels, s->height,
+                    s->width);
     int most = INT32_MAX / (s->out_channels * out_h * out_w);
     if (max_n > most)
         return FAIL(STATUS_INVALID, "cuda device: a batch has at most %d images, not %d", most,
@@ -349,10 +389,10 @@ static layout layout_of(const conv_first_pass *pass, unsigned *blocks)
     unsigned room = CONV_FIRST_BLOCKS * (unsigned)cuda_state_of(pass->dev)->multiprocessors;
     l.height = (unsigned)s->height;
     l.width = (unsigned)s->width;
-    l.out_h = l.height - 2;
-    l.out_w = l.width - 2;
+    l.out_h = l.height - (unsigned)s->kernel + 1;
+    l.out_w = l.width - (unsigned)s->kernel + 1;
     l.channels = (unsigned)s->out_channels;
-    l.groups = l.channels / CHANNELS;
+    l.groups = l.channels / channels_of(s);
     l.lanes = l.out_w * l.groups;
     l.n = (unsigned)pass->n;
     l.strips = std::min(THREADS / l.lanes, l.out_h / MIN_ROWS);
@@ -362,6 +402,14 @@ static layout layout_of(const conv_first_pass *pass, unsigned *blocks)
     return l;
 }
 
+/* Calls `launch` with the kernel's side as a constant's type. */
+template <typename Launch> static status with_side(const conv2d_shape *s, Launch launch)
+{
+    if (s->kernel == 3)
+        return launch(std::integral_constant<unsigned, 3>());
+    return launch(std::integral_constant<unsigned, 5>());
+}
+
 status conv_first_forward(const conv_first_pass *pass, const void *x, const float *weight,
                           const float *bias, void *y)
 {
@@ -369,11 +417,13 @@ status conv_first_forward(const conv_first_pass *pass, const void *x, const floa
     const device *dev = pass->dev;
     layout l = layout_of(pass, &blocks);
     ASSERT(are_aligned(x, y));
-    return with_element(dev->precision, [&](auto *kind) {
-        using T = std::remove_pointer_t<decltype(kind)>;
-        LAUNCH(cuda_state_of(dev)->stream, blocks, THREADS, (forward_kernel<T>), l,
-               static_cast<const T *>(x), weight, bias, static_cast<T *>(y));
-        return CUDA_CALL(cudaGetLastError());
+    return with_side(pass->shape, [&](auto side) {
+        return with_element(dev->precision, [&](auto *kind) {
+            using T = std::remove_pointer_t<decltype(kind)>;
+            LAUNCH(cuda_state_of(dev)->stream, blocks, THREADS, (forward_kernel<side(), T>), l,
+                   static_cast<const T *>(x), weight, bias, static_cast<T *>(y));
+            return CUDA_CALL(cudaGetLastError());
+        });
     });
 }
 
@@ -384,13 +434,14 @@ status conv_first_backward_weights(const conv_first_pass *pass, const void *x, c
     const device *dev = pass->dev;
     layout l = layout_of(pass, &blocks);
     ASSERT(are_aligned(x, y, dy) && blocks <= sums->max_blocks);
-    status st = with_element(dev->precision, [&](auto *kind) {
-        using T = std::remove_pointer_t<decltype(kind)>;
-        LAUNCH(cuda_state_of(dev)->stream, blocks, THREADS, (backward_kernel<T>), l,
-               static_cast<const T *>(x), static_cast<const T *>(y), static_cast<const T *>(dy),
-               sums->partial);
-        return CUDA_CALL(cudaGetLastError());
-    });
-    TRY(st);
+    TRY(with_side(pass->shape, [&](auto side) {
+        return with_element(dev->precision, [&](auto *kind) {
+            using T = std::remove_pointer_t<decltype(kind)>;
+            LAUNCH(cuda_state_of(dev)->stream, blocks, THREADS, (backward_kernel<side(), T>), l,
+                   static_cast<const T *>(x), static_cast<const T *>(y), static_cast<const T *>(dy),
+                   sums->partial);
+            return CUDA_CALL(cudaGetLastError());
+        });
+    }));
     return conv_sums_finish(dev, sums, blocks, out);
 }

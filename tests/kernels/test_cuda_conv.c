@@ -5,17 +5,20 @@
 static const int BATCHES[] = {1, 2, 7, 32};
 enum { N_BATCHES = sizeof BATCHES / sizeof BATCHES[0] };
 
-/* The network's, and small ones of unlike sizes. */
+/* The networks', and small ones of unlike sizes. */
 static const conv2d_shape FIRST[] = {
     {1, 28, 28, 32, 3, .plain_input = true, .relu = true},
     {1, 12, 7, 8, 3, .plain_input = true, .relu = true},
     {1, 4, 16, 64, 3, .plain_input = true, .relu = true},
+    {1, 28, 28, 16, 5, .plain_input = true, .relu = false},
+    {1, 9, 12, 4, 5, .plain_input = true, .relu = false},
 };
 static const conv2d_shape NETWORK = {32, 26, 26, 64, 3, .plain_input = false, .relu = false};
 static const conv2d_shape INNER[] = {
     {8, 9, 7, 24, 3, .plain_input = false, .relu = false},
     {16, 5, 12, 8, 3, .plain_input = false, .relu = false},
     {8, 6, 6, 8, 1, .plain_input = false, .relu = false},
+    {16, 12, 12, 32, 3, .plain_input = false, .relu = false},
 };
 enum {
     N_FIRST = sizeof FIRST / sizeof FIRST[0],

@@ -85,6 +85,8 @@ START_TEST(odd_shapes_are_refused)
         {{3, 28, 28, 32, 3, .plain_input = true, .relu = true}, "channel"},
         {{1, 28, 28, 24, 3, .plain_input = true, .relu = true}, "8, 16, 32 or 64 output channels"},
         {{1, 99, 28, 32, 3, .plain_input = true, .relu = true}, "pixels"},
+        {{1, 28, 28, 32, 3, .plain_input = true, .relu = false}, "with a relu"},
+        {{1, 28, 28, 32, 5, .plain_input = true, .relu = false}, "2, 4, 8 or 16 output channels"},
         {{12, 9, 9, 8, 3, .plain_input = false, .relu = false}, "multiples of 8 channels"},
         {{8, 2, 9, 8, 3, .plain_input = false, .relu = false}, "kernel"},
         {{8, 9, 9, 8, 3, .plain_input = false, .relu = true}, "relu"},
