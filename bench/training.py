@@ -1,14 +1,17 @@
-"""A training run, ours or PyTorch's: the two models' flags, whether a result counts, and what an
+"""A training run, ours or PyTorch's: the models' flags, whether a result counts, and what an
 image costs."""
 import math
 
 SGD = ["--optimizer", "sgd", "--lr", "0.1", "--momentum", "0.9"]
-MODEL_FLAGS = {"mlp": ["--model", "mlp", *SGD], "cnn": ["--model", "cnn"]}
+MODEL_FLAGS = {"mlp": ["--model", "mlp", *SGD], "cnn": ["--model", "cnn"],
+               "speedrun": ["--model", "speedrun", "--optimizer", "adam"]}
 
 # Multiply-adds of one image's forward pass, layer by layer.
 LAYERS = {"mlp": {"fc1": 784 * 512, "fc2": 512 * 512, "fc3": 512 * 10},
           "cnn": {"conv1": 26 * 26 * 32 * 9, "conv2": 24 * 24 * 64 * 288, "fc1": 9216 * 128,
-                  "fc2": 128 * 10}}
+                  "fc2": 128 * 10},
+          "speedrun": {"conv1": 24 * 24 * 16 * 25, "conv2": 10 * 10 * 32 * 144, "fc1": 800 * 128,
+                       "fc2": 128 * 10}}
 WINOGRAD = {"conv2": 4}  # F(4x4, 3x3): so many times fewer multiply-adds
 
 

@@ -30,20 +30,37 @@ static status model_file(const char *path, char *out)
     return STATUS_OK;
 }
 
-/* How many of a model's weights the file has; 0 if it is less than half of them. */
-static size_t weights_found(const safetensors *file, model_kind kind)
+static size_t elements_of(const safetensors_tensor *tensor)
+{
+    size_t count = 1;
+    for (int d = 0; d < tensor->rank; d++)
+        count *= (size_t)tensor->shape[d];
+    return count;
+}
+
+/* How many of a model's weights the file has by name, and by name and size; both 0 if it is less
+ * than half of them. */
+typedef struct weights_found {
+    size_t names, sizes;
+} weights_found;
+
+static weights_found find_weights(const safetensors *file, model_kind kind)
 {
     char name[NAME_BYTES];
-    size_t n, weights = 0, found = 0;
+    size_t n, weights = 0;
+    weights_found found = {0};
     const layer_spec *layers = model_kind_layers(kind, &n);
     for (size_t i = 0; i < n; i++) {
         if (layers[i].name == NULL)
             continue;
         snprintf(name, sizeof name, "%s.weight", layers[i].name);
         weights++;
-        found += safetensors_lookup(file, name) != NULL;
+        const safetensors_tensor *tensor = safetensors_lookup(file, name);
+        size_t count = (size_t)layer_fan_in(&layers[i]) * (size_t)layers[i].out;
+        found.names += tensor != NULL;
+        found.sizes += tensor != NULL && elements_of(tensor) == count;
     }
-    return found * 2 >= weights ? found : 0;
+    return found.names * 2 >= weights ? found : (weights_found){0};
 }
 
 /* Appends " mlp (fc1 fc2 fc3)" to this thread's text. */
@@ -58,19 +75,19 @@ static void append_layers(model_kind kind)
     status_append(")");
 }
 
-/* The model of which the file has the most weights. One that is missing is named when it is read.
- */
+/* The model of which the file has the most weights: by name, of equals by size. One that is missing
+ * is named when it is read. */
 static status kind_of(const safetensors *file, model_kind *out)
 {
-    size_t most = 0;
+    weights_found most = {0};
     for (int kind = 0; kind < MODEL_COUNT; kind++) {
-        size_t found = weights_found(file, (model_kind)kind);
-        if (found > most) {
+        weights_found found = find_weights(file, (model_kind)kind);
+        if (found.names > most.names || (found.names == most.names && found.sizes > most.sizes)) {
             most = found;
             *out = (model_kind)kind;
         }
     }
-    if (most > 0)
+    if (most.names > 0)
         return STATUS_OK;
     status st = FAIL(STATUS_INVALID,
                      "%s: not the tensors of any model; there are:", safetensors_path(file));

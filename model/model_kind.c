@@ -18,6 +18,15 @@ static const layer_spec CNN_LAYERS[] = {
     {LAYER_LINEAR, "fc2", 128, 1, 1, NETWORK_CLASSES, .relu = false},
 };
 
+static const layer_spec SPEEDRUN_LAYERS[] = {
+    {LAYER_CONV2D, "conv1", 1, 28, 28, 16, .kernel = 5}, /* the pools do their relu */
+    {LAYER_POOL, NULL, 16, 24, 24, 16, .relu = true},
+    {LAYER_CONV2D, "conv2", 16, 12, 12, 32, .kernel = 3},
+    {LAYER_POOL, NULL, 32, 10, 10, 32, .relu = true},
+    {LAYER_LINEAR, "fc1", 32, 5, 5, 128, .relu = true},
+    {LAYER_LINEAR, "fc2", 128, 1, 1, NETWORK_CLASSES, .relu = false},
+};
+
 #define NAME(KIND, name) [MODEL_##KIND] = (name),
 const char *const model_kind_names[MODEL_COUNT] = {MODEL_KINDS(NAME)};
 

@@ -59,8 +59,11 @@ double cost_fit_predict(const cost_fit *fit, const cost_sample *s)
         all_reduce_row(fit, s, row);
         return product(row, terms, ALL_REDUCE_TERMS);
     }
-    const double terms[] = {fit->image_s[0], fit->image_s[1], fit->optimizer_s_per_byte,
-                            fit->meeting_s, fit->sharing_s};
+    double terms[STEP_TERMS];
+    memcpy(terms, fit->image_s, sizeof fit->image_s);
+    terms[MODEL_COUNT] = fit->optimizer_s_per_byte;
+    terms[MODEL_COUNT + 1] = fit->meeting_s;
+    terms[MODEL_COUNT + 2] = fit->sharing_s;
     step_row(fit, s, row);
     return product(row, terms, STEP_TERMS) + transfer_s(fit, s);
 }

@@ -1,5 +1,6 @@
 /* What a run computes does not depend on how it is spread: ranks, backends, threads, overlap and
  * interruptions. */
+#include "model/model_kind.h"
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"
 
@@ -19,12 +20,12 @@ enum { N_SPREADS = sizeof spreads / sizeof spreads[0] };
  * at 6e-8), and a few steps with momentum 0.9 pile that up: 5e-5 of the largest weight bounds it
  * (1.6e-5 was seen, with the reference kernels' long sums), while one wrong image in one step moves
  * weights by 1e-3 and more. The runs are short because a rounding error that turns one ReLU or one
- * pooling window around grows from there: 3 to 6 steps here, and for the CNN the norm is compared.
+ * pooling window around grows from there: 3 to 6 steps here, and for a net with pools the norm is compared.
  */
 START_TEST(ranks_equal_one_process)
 {
-    const spread *s = &spreads[_i / 2];
-    const char *model = _i % 2 == 0 ? "mlp" : "cnn";
+    const spread *s = &spreads[_i / MODEL_COUNT];
+    const char *model = model_kind_names[_i % MODEL_COUNT];
     program many = program_mnist("--model", model, TRAINING_96, "--backend", training_backend,
                                  "--nproc-per-node", s->ranks, "--batch-size", s->batch,
                                  "--run-dir", test_folder_path("many"), NULL);
@@ -48,7 +49,7 @@ static void start_clean(void)
 
 START_TEST(same_command_same_bits)
 {
-    const char *model = _i == 0 ? "mlp" : "cnn";
+    const char *model = model_kind_names[_i];
     const char *folders[] = {"many", "one"};
     for (int i = 0; i < 2; i++) {
         program p =
@@ -63,7 +64,7 @@ END_TEST
 
 START_TEST(threads_do_not_change_bits)
 {
-    const char *model = _i == 0 ? "mlp" : "cnn";
+    const char *model = model_kind_names[_i];
     program one =
         program_mnist("--model", model, TRAINING_480, "--run-dir", test_folder_path("one"), NULL);
     ASSERT_EXIT(one, 0);
@@ -201,7 +202,7 @@ END_TEST
 
 static void add_other_tests(TCase *runs)
 {
-    tcase_add_loop_test(runs, threads_do_not_change_bits, 0, 2);
+    tcase_add_loop_test(runs, threads_do_not_change_bits, 0, MODEL_COUNT);
     tcase_add_test(runs, overlap_hides_time_and_keeps_bits);
     tcase_add_loop_test(runs, resumed_run_ends_with_the_same_bits, 0, 6);
     tcase_add_test(runs, resume_refuses_another_run);
@@ -219,8 +220,8 @@ int main(int argc, char **argv)
     Suite *suite = suite_create("parity");
     TCase *runs = suite_case(suite, "runs", 120);
     tcase_add_checked_fixture(runs, start_clean, NULL);
-    tcase_add_loop_test(runs, ranks_equal_one_process, 0, 2 * N_SPREADS);
-    tcase_add_loop_test(runs, same_command_same_bits, 0, 2);
+    tcase_add_loop_test(runs, ranks_equal_one_process, 0, MODEL_COUNT * N_SPREADS);
+    tcase_add_loop_test(runs, same_command_same_bits, 0, MODEL_COUNT);
     if (!training_is_on_gloo())
         add_other_tests(runs);
     return test_folder_close(suite_run(suite));

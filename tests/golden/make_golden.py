@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes mlp.safetensors and cnn.safetensors: what PyTorch computes, for test_golden.c to compare.
+"""Writes mlp, cnn and speedrun.safetensors: what PyTorch computes, for test_golden.c to compare.
 
 Run it as README.md says. The input is made of MT19937's numbers, so that the C test can make it
 again: no MNIST file is needed. A float64 number is stored as two float32 whose sum it is.
@@ -15,13 +15,13 @@ import torch.nn.functional as F
 FOLDER = pathlib.Path(__file__).parent
 INPUT_SEED = 100  # this one and the gradient seeds keep off the kinks, see MARGIN
 BATCH = 16
-RUN_BATCH = {"mlp": 16, "cnn": 4}  # fewer windows: ten steps without coming near a kink
+RUN_BATCH = {"mlp": 16, "cnn": 4, "speedrun": 4}  # fewer windows: ten steps without coming near a kink
 STEPS = 10
 INIT_SEEDS = (0, 1, 7, 12345)
 GRADIENT_SEEDS = (1, 4)
 MARGIN = 5e-6  # no value nearer to a kink than this, relative to its layer's rms
-RUN_MARGIN = 4e-6  # in the cnn's ten steps
-TRAIN_SEEDS = {"mlp": 1, "cnn": 22}
+RUN_MARGIN = 4e-6  # in the ten steps of a net with pools
+TRAIN_SEEDS = {"mlp": 1, "cnn": 22, "speedrun": 1}
 MASK_SEED = 1000  # of the dropout masks of training step 0; step s has MASK_SEED + s
 SIGN_SEED = 4242
 SAMPLE = 512
@@ -50,7 +50,20 @@ class CNN(nn.Module):
         return self.fc2(self.dropout2(x))
 
 
-MODELS = {"mlp": MLP, "cnn": CNN}
+class Speedrun(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 16, 5), nn.Conv2d(16, 32, 3)
+        self.fc1, self.fc2 = nn.Linear(800, 128), nn.Linear(128, 10)
+
+    def forward(self, x):
+        x = F.relu(F.max_pool2d(self.conv1(x), 2))
+        x = F.relu(F.max_pool2d(self.conv2(x), 2))
+        return self.fc2(F.relu(self.fc1(torch.flatten(x, 1))))
+
+
+MODELS = {"mlp": MLP, "cnn": CNN, "speedrun": Speedrun}
+POOLED = {"mlp": [], "cnn": ["conv2"], "speedrun": ["conv1", "conv2"]}  # a pool follows
 RUNS = {
     "mlp": {
         "sgd": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9),
@@ -67,6 +80,7 @@ RUNS = {
         "adadelta_decay": lambda p: torch.optim.Adadelta(p, 1.0, weight_decay=0.01),
     },
     "cnn": {"adadelta": lambda p: torch.optim.Adadelta(p, 1.0)},
+    "speedrun": {"momentum": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9)},
 }
 
 
@@ -166,7 +180,7 @@ def initial(kind, out, metadata):
             out[f"init/{seed}/{name}"] = values.reshape(-1)[:4].copy()
 
 
-def margins(model, x, mask_seed):
+def margins(model, kind, x, mask_seed):
     """How near the net is to the kinks of ReLU and max-pooling, relative to the layer's rms:
     rounding errors smaller than this choose the same branches. Per layer: the smallest |z|, or the
     smallest gap between the best two of a pooling window (neither negative nor equal)."""
@@ -176,13 +190,15 @@ def margins(model, x, mask_seed):
         for layer in [m for m in model.double().children() if not isinstance(m, nn.Dropout)][:-1]:
             z = layer(x.flatten(1) if isinstance(layer, nn.Linear) else x)
             rms = z.square().mean().sqrt()
-            if layer is getattr(model, "conv2", None):
+            if layer in [getattr(model, name) for name in POOLED[kind]]:
                 windows = F.relu(z).unfold(2, 2, 2).unfold(3, 2, 2).flatten(4)
                 best = windows.topk(2, dim=-1).values
                 gap = best[..., 0] - best[..., 1]
                 found += [(gap[gap > 1e-12].min() / rms).item()]
-                keep = torch.from_numpy(masks_of(mask_seed, len(x))[0].astype(np.float64)) / 0.75
-                x = F.max_pool2d(F.relu(z), 2).flatten(1) * keep.reshape(len(x), -1)
+                x = F.max_pool2d(F.relu(z), 2)
+                if kind == "cnn":
+                    keep = masks_of(mask_seed, len(x))[0].astype(np.float64)
+                    x = x * torch.from_numpy(keep).reshape(x.shape) / 0.75
             else:
                 found += [(z.abs().min() / rms).item()]
                 x = F.relu(z)
@@ -212,14 +228,14 @@ def gradients(kind, out, metadata):
         print(f"{kind} gradients, seed {seed}: loss {loss.item():.6f}; off float64's by")
         both = zip(model.named_parameters(), wide.parameters())
         report([(n, p.grad, q.grad) for (n, p), q in both])
-        near = margins(model, x, seed)
+        near = margins(model, kind, x, seed)
         print("  margins " + " ".join(f"{m:.1e}" for m in near))
         assert min(near) > MARGIN
 
 
 def forward_masked(model, kind, x, mask_seed):
     """Forward with the masks of a float32 run, for a float64 model."""
-    if kind == "mlp":
+    if kind != "cnn":
         return model(x)
     keep = [torch.from_numpy(m.astype(np.float64)) for m in masks_of(mask_seed, len(x))]
     x = F.max_pool2d(F.relu(model.conv2(F.relu(model.conv1(x)))), 2).flatten(1)
@@ -245,7 +261,8 @@ def train(kind, run, wide):
         x, y = make_batch(stream, RUN_BATCH[kind])
         optimizer.zero_grad(set_to_none=True)
         if wide:
-            assert kind == "mlp" or min(margins(model, x, MASK_SEED + step)) > RUN_MARGIN
+            if POOLED[kind]:
+                assert min(margins(model, kind, x, MASK_SEED + step)) > RUN_MARGIN
             logits = forward_masked(model, kind, x.double(), MASK_SEED + step)
         else:
             logits = forward(model, kind, x, MASK_SEED + step)

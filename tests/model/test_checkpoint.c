@@ -29,13 +29,13 @@ START_TEST(round_trip)
 }
 END_TEST
 
-/* Every optimizer's state has its place, for both models; what a device with weights in an order of
+/* Every optimizer's state has its place, for every model, and the file says which that is; what a device with weights in an order of
  * its own saves, another one can load. */
 START_TEST(round_trip_of_every_optimizer)
 {
     trainee from = {0}, to = {0};
-    model_kind kind = _i % 2 == 0 ? MODEL_MLP : MODEL_CNN, in_file = MODEL_MLP;
-    optimizer_kind trained_by = (optimizer_kind)(_i / 2);
+    model_kind kind = (model_kind)(_i % MODEL_COUNT), in_file = MODEL_MLP;
+    optimizer_kind trained_by = (optimizer_kind)(_i / MODEL_COUNT);
     char path[FILE_PATH_BYTES];
     bool found = false;
     checkpoint_state state = state_of(5);
@@ -369,7 +369,7 @@ int main(int argc, char **argv)
     TCase *core = suite_case(suite, "core", 60);
     tcase_add_checked_fixture(core, setup, teardown);
     tcase_add_test(core, round_trip);
-    tcase_add_loop_test(core, round_trip_of_every_optimizer, 0, 6);
+    tcase_add_loop_test(core, round_trip_of_every_optimizer, 0, MODEL_COUNT * 3);
     tcase_add_test(core, keeps_the_last_two);
     tcase_add_test(core, keeps_the_good_one);
     tcase_add_test(core, same_step_again);

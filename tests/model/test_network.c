@@ -183,10 +183,16 @@ START_TEST(cnn_equals_reference)
 }
 END_TEST
 
+START_TEST(speedrun_equals_reference)
+{
+    compare(MODEL_SPEEDRUN, sizes[_i]);
+}
+END_TEST
+
 START_TEST(threads_do_not_change_bits)
 {
-    model_kind kind = _i % 2 == 0 ? MODEL_MLP : MODEL_CNN;
-    int n = sizes[_i / 2], threads[] = {2, 3, 5};
+    model_kind kind = (model_kind)(_i % MODEL_COUNT);
+    int n = sizes[_i / MODEL_COUNT], threads[] = {2, 3, 5};
     rig one = rig_open(fast, 1, kind);
     rig_run(&one, 0, n, 1.0f, false);
     for (size_t t = 0; t < sizeof threads / sizeof threads[0]; t++) {
@@ -206,8 +212,8 @@ END_TEST
 
 START_TEST(accumulation_equals_one_batch)
 {
-    model_kind kind = _i % 2 == 0 ? MODEL_MLP : MODEL_CNN;
-    const char *name = _i / 2 == 0 ? "reference" : fast;
+    model_kind kind = (model_kind)(_i % MODEL_COUNT);
+    const char *name = _i / MODEL_COUNT == 0 ? "reference" : fast;
     rig whole = rig_open(name, 1, kind), parts = rig_open(name, 1, kind);
     rig_run(&whole, 0, 24, 1.0f / 24, false);
     rig_run(&parts, 0, 9, 1.0f / 24, false);
@@ -225,7 +231,7 @@ END_TEST
 START_TEST(arena_round_trips)
 {
     const char *name = _i % 2 == 0 ? "reference" : fast;
-    rig r = rig_open(name, 1, _i / 2 == 0 ? MODEL_MLP : MODEL_CNN);
+    rig r = rig_open(name, 1, (model_kind)(_i / 2));
     for (size_t i = 0; i < r.count; i++)
         r.parameters[i] = (float)i;
     ok(network_import(r.net, r.parameters, network_parameters(r.net)));
@@ -256,7 +262,8 @@ static status note_ready(void *ctx, size_t offset, size_t count, device_stream *
 
 START_TEST(slices_are_ready_last_layer_first)
 {
-    model_kind kind = _i == 0 ? MODEL_MLP : MODEL_CNN;
+    static const size_t counts[MODEL_COUNT] = {669706, 1199882, 108874};
+    model_kind kind = (model_kind)_i;
     rig r = rig_open(fast, 1, kind);
     ready_log seen = {.stream = r.dev->stream, .next = r.count};
     batch in = slice(&r, 0, 4);
@@ -265,7 +272,7 @@ START_TEST(slices_are_ready_last_layer_first)
     ok(network_backward(r.net, false, note_ready, &seen));
     ck_assert_uint_eq(seen.next, 0);
     ck_assert_int_eq(seen.calls, kind == MODEL_MLP ? 3 : 4);
-    ck_assert_uint_eq(r.count, kind == MODEL_MLP ? 669706 : 1199882);
+    ck_assert_uint_eq(r.count, counts[kind]);
     ck_assert_uint_eq(r.count, model_kind_count(kind));
     rig_close(&r);
 }
@@ -316,13 +323,14 @@ int main(int argc, char **argv)
     TCase *devices = suite_case(suite, "devices", 120);
     suite_add_all(devices, mlp_equals_reference, N_SIZES, missing);
     suite_add_all(devices, cnn_equals_reference, N_SIZES, missing);
+    suite_add_all(devices, speedrun_equals_reference, N_SIZES, missing);
     TCase *bits = suite_case(suite, "bits", 120);
     if (!is_cuda)
-        suite_add_all(bits, threads_do_not_change_bits, 2 * N_SIZES, missing);
+        suite_add_all(bits, threads_do_not_change_bits, MODEL_COUNT * N_SIZES, missing);
     TCase *rules = suite_case(suite, "rules", 60);
-    tcase_add_loop_test(rules, accumulation_equals_one_batch, 0, 4);
-    tcase_add_loop_test(rules, arena_round_trips, 0, 4);
-    tcase_add_loop_test(rules, slices_are_ready_last_layer_first, 0, 2);
+    tcase_add_loop_test(rules, accumulation_equals_one_batch, 0, 2 * MODEL_COUNT);
+    tcase_add_loop_test(rules, arena_round_trips, 0, 2 * MODEL_COUNT);
+    tcase_add_loop_test(rules, slices_are_ready_last_layer_first, 0, MODEL_COUNT);
     tcase_add_loop_test(rules, dropout_follows_the_sample, 0, 2);
     return suite_run(suite);
 }

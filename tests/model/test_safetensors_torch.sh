@@ -10,7 +10,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 program=$BUILD_DIR/test_model_checkpoint
 
-for kind in mlp cnn; do
+for kind in mlp cnn speedrun; do
     "$program" --write $kind 7 "$work/$kind"
 done
 "$TORCH_PYTHON" - "$work" "$SOURCE_DIR" <<'PYTHON'
@@ -41,7 +41,7 @@ for kind, make in MODELS.items():
     save_file(make().state_dict(), f"{work}/{kind}.torch.safetensors")
 print(f"torch {torch.__version__} loads our files")
 PYTHON
-for kind in mlp cnn; do
+for kind in mlp cnn speedrun; do
     "$program" --copy $kind "$work/$kind.torch.safetensors" "$work/$kind.copy"
 done
 "$TORCH_PYTHON" - "$work" <<'PYTHON'
@@ -49,7 +49,7 @@ import sys
 import torch
 from safetensors.torch import load_file
 
-for kind in ("mlp", "cnn"):
+for kind in ("mlp", "cnn", "speedrun"):
     theirs = load_file(f"{sys.argv[1]}/{kind}.torch.safetensors")
     ours = load_file(f"{sys.argv[1]}/{kind}.copy/model.safetensors")
     assert set(theirs) == set(ours) and all(torch.equal(theirs[n], ours[n]) for n in theirs)

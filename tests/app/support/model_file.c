@@ -92,6 +92,6 @@ double model_file_norm_difference(const char *a, const char *b)
 
 double model_file_parity(const char *model, const char *a, const char *b)
 {
-    return strcmp(model, "cnn") == 0 ? model_file_norm_difference(a, b)
-                                     : model_file_difference(a, b);
+    return strcmp(model, "mlp") == 0 ? model_file_difference(a, b)
+                                     : model_file_norm_difference(a, b);
 }
