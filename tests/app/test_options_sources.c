@@ -199,7 +199,8 @@ START_TEST(other_commands_take_what_is_theirs_from_a_file)
 }
 END_TEST
 
-static const char *const CONFIGS[] = {"quickstart", "mlp", "cnn", "pytorch-example", "to-97"};
+static const char *const CONFIGS[] = {"quickstart",      "mlp",   "cnn",
+                                      "pytorch-example", "to-97", "speedrun"};
 
 START_TEST(shipped_configs_parse)
 {
@@ -207,7 +208,8 @@ START_TEST(shipped_configs_parse)
     const char *source = getenv("SOURCE_DIR");
     snprintf(line, sizeof line, "--config=%s/configs/%s.yaml", source ? source : ".", CONFIGS[_i]);
     options opts = command_line_options(line), initial = command_line_options("");
-    ck_assert_str_eq(opts.model, _i == 1 || _i == 4 ? "mlp" : "cnn");
+    static const char *const models[] = {"cnn", "mlp", "cnn", "cnn", "mlp", "speedrun"};
+    ck_assert_str_eq(opts.model, models[_i]);
     if (_i == 3) {
         ck_assert_str_eq(opts.log_format, "pytorch");
         ck_assert_ptr_null(opts.nproc_per_node);

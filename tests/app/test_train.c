@@ -207,7 +207,8 @@ START_TEST(sampler_prints_the_golden_permutation)
 }
 END_TEST
 
-static const char *const configs[] = {"quickstart", "mlp", "cnn", "pytorch-example", "to-97"};
+static const char *const configs[] = {"quickstart",      "mlp",   "cnn",
+                                      "pytorch-example", "to-97", "speedrun"};
 
 START_TEST(every_configuration_trains)
 {
