@@ -5,6 +5,7 @@
 #ifndef MNIST_DDP_KERNELS_CPU_BLOCK_GEOMETRY_H
 #define MNIST_DDP_KERNELS_CPU_BLOCK_GEOMETRY_H
 
+#include "kernels/cpu/conv_block.h"
 #include "kernels/cpu/operand.h"
 #include "kernels/cpu/winograd.h"
 #include "kernels/dropout.h"
@@ -58,13 +59,30 @@ INLINE int group_tiles(const block_geometry *g)
     return g->images * rows * g->tiles;
 }
 
-/* The memory of a thread. Winners of the first pool and bytes of the dropout follow as bytes. */
+/* What a block with a pool in the middle keeps of an image: mid, and the pool's winners as bytes. To
+ * compute 5x5 taps again would cost more than to read it. */
+INLINE int kept_floats(const block_geometry *g)
+{
+    return g->pool_mid ? mid_floats(g) + mid_floats(g) / (int)sizeof(float) : 0;
+}
+
+INLINE float *mid_of(const block_geometry *g, float *images, int k)
+{
+    return images + k * (g->pool_mid ? kept_floats(g) : mid_floats(g));
+}
+
+INLINE uint8_t *winner_of(const block_geometry *g, float *kept, int k)
+{
+    return (uint8_t *)(mid_of(g, kept, k) + mid_floats(g));
+}
+
+/* The memory of a thread. Bytes of the dropout follow as bytes. */
 typedef struct block_scratch {
-    float *mid, *dmid; /* (images) */
-    float *in, *out;   /* transformed tiles of a group: operands, or a product's sums */
-    float *din;        /* gradients of `in` */
-    uint8_t *winner;   /* (images), as mid: of the first pool */
-    uint8_t *keep;     /* (images): of the dropout, channels innermost */
+    float *dmid;     /* (images) */
+    float *mid;      /* (images): the thread's, or what is kept */
+    float *in, *out; /* transformed tiles of a group: operands, or a product's sums */
+    float *din;      /* gradients of `in` */
+    uint8_t *keep;   /* (images): of the dropout, channels innermost */
 } block_scratch;
 
 enum { KEEP_SLACK = PHILOX_LANES * DROPOUT_BLOCK };
@@ -74,16 +92,16 @@ INLINE int keep_bytes_of(const block_geometry *g)
     return (out_floats(g) + KEEP_SLACK + 63) / 64 * 64;
 }
 
-INLINE block_scratch scratch_of(const block_geometry *g, float *memory)
+INLINE block_scratch scratch_of(const block_geometry *g, const conv_block_group *group)
 {
-    block_scratch s = {.mid = memory};
-    s.dmid = s.mid + g->images * mid_floats(g);
-    s.in = s.dmid + g->images * mid_floats(g);
+    block_scratch s = {.dmid = group->scratch};
+    float *after = s.dmid + g->images * mid_floats(g);
+    s.mid = g->pool_mid ? group->kept : after;
+    s.in = g->pool_mid ? after : after + g->images * mid_floats(g);
     /* Gradients replace the tiles if these are as large. */
     s.din = is_bf16(g->how) ? s.in + group_tiles(g) * in_tile(g) / 2 : s.in;
     s.out = s.din + group_tiles(g) * in_tile(g);
     s.keep = (uint8_t *)(s.out + group_tiles(g) * out_tile(g));
-    s.winner = s.keep + g->images * keep_bytes_of(g);
     return s;
 }
 

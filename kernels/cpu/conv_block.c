@@ -26,7 +26,8 @@ typedef struct conv_block_plan {
     const conv_block_kernels *kernels;
     conv_block_sizes sizes;
     cpu_state *cpu;
-    float *prepared, *scratch, *partial; /* scratch: (members of the team); partial: (pieces) */
+    /* scratch: (members of the team); partial: (pieces); kept: (max_n) */
+    float *prepared, *scratch, *partial, *kept;
 } conv_block_plan;
 
 static conv_block_plan *plan_of(conv_block *plan)
@@ -90,6 +91,8 @@ static status plan_open(conv_block_plan *p, int max_n)
     size_t members = (size_t)team_threads(p->cpu->team);
     TRY(plan_alloc(p, p->sizes.prepared, &p->prepared));
     TRY(plan_alloc(p, p->sizes.scratch * members, &p->scratch));
+    if (p->sizes.kept > 0)
+        TRY(plan_alloc(p, p->sizes.kept * (size_t)max_n, &p->kept));
     return plan_alloc(p, p->sizes.partial * (size_t)pieces_of(p, max_n), &p->partial);
 }
 
@@ -121,6 +124,7 @@ void cpu_conv_block_destroy(conv_block *plan)
     free(plan_of(plan)->prepared);
     free(plan_of(plan)->scratch);
     free(plan_of(plan)->partial);
+    free(plan_of(plan)->kept);
     free(plan);
 }
 
@@ -149,10 +153,12 @@ static conv_block_group group_at(const block_job *job, int first, int end)
 {
     const conv_block_plan *p = job->p;
     int left = end - first, most = p->sizes.images;
+    size_t kept = (size_t)first * p->sizes.kept;
     return (conv_block_group){.batch = job->batch,
                               .prepared = p->prepared,
                               .first = first,
                               .count = left < most ? left : most,
+                              .kept = kept > 0 ? p->kept + kept : p->kept,
                               .scratch = p->scratch + (size_t)team_member() * p->sizes.scratch};
 }
 

@@ -18,6 +18,7 @@ typedef enum conv_block_kind {
 typedef struct conv_block_sizes {
     int images;                        /* of a group, at most */
     size_t prepared, scratch, partial; /* in floats */
+    size_t kept; /* of an image, from forward to backward, in floats; 0: nothing */
 } conv_block_sizes;
 
 /* Images [first, first + count) of a batch. */
@@ -25,6 +26,7 @@ typedef struct conv_block_group {
     const conv_block_batch *batch;
     const float *prepared; /* by `prepare` */
     int first, count;
+    float *kept;    /* the first image's; zeroed before its first use */
     float *scratch; /* the thread's own, zeroed before its first use by this kind of block */
 } conv_block_group;
 
