@@ -40,7 +40,8 @@ typedef struct group_setup {
 typedef struct process_group_ops {
     const char *name;   /* as --backend spells it */
     bool device_memory; /* takes a stream and device memory; false: host memory only */
-    bool works_in_wait; /* launch() only announces: nothing moves beside the caller's own work */
+    bool works_in_wait; /* launch() announces, after a copy at most: nothing moves beside the
+                           caller's own work */
     status (*create)(const group_setup *setup, void **self);
     status (*launch)(void *self, const collective *c, device_stream *stream, void **out_work);
     /* Consumes out_work, also on failure. *done_ns: when the result was in place. */
