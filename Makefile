@@ -46,7 +46,7 @@ asan: packages ## all tests under AddressSanitizer and UndefinedBehaviorSanitize
 	@cmake --build build-asan
 	@cd build-asan && ctest --output-on-failure $(CTEST_FLAGS)
 
-tsan: packages ## most tests under ThreadSanitizer, with the reference kernels (slow)
+tsan: packages ## most tests under ThreadSanitizer (slow)
 	@cmake --preset tsan $(CMAKE_FLAGS) >/dev/null
 	@cmake --build build-tsan
 	@cd build-tsan && ctest --output-on-failure $(CTEST_FLAGS)

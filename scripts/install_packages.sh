@@ -12,7 +12,7 @@ is_there() {
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
     echo "install_packages: this is no Debian; these must be there: $needed" >&2
-    echo "install_packages: and for speed, the gloo backend and plots: oneDNN, gloo, gnuplot ($optional)" >&2
+    echo "install_packages: and for the onednn device, the gloo backend and plots: oneDNN, gloo, gnuplot ($optional)" >&2
     exit 0
 fi
 
