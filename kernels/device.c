@@ -125,8 +125,9 @@ status device_create(const device_options *options, device **out)
     bool is_cuda = strcmp(kind->name, CUDA) == 0, is_cpu = strcmp(kind->name, "cpu") == 0;
     precision how = options->precision;
     if (how != PRECISION_F32 && !is_cuda && !(is_cpu && how == PRECISION_BF16))
-        return FAIL(STATUS_INVALID, "%s is for --device=cuda; the %s device computes in f32%s",
-                    precision_name(how), kind->name, is_cpu ? " or bf16" : "");
+        return FAIL(STATUS_INVALID, "%s is for --device=cuda%s; the %s device computes in f32%s",
+                    precision_name(how), how == PRECISION_BF16 ? " or cpu" : "", kind->name,
+                    is_cpu ? " or bf16" : "");
     device *dev = NULL;
     TRY(memory_alloc(sizeof *dev, (void **)&dev));
     dev->threads = options->threads;

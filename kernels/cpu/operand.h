@@ -49,17 +49,17 @@ INLINE void store_operand(float *array, int index, vec v, precision how)
 }
 
 /* Rows `row` (even) and row + 1 of B (depth, columns), where a product reads them. */
-INLINE void store_operand_rows(float *b, int row, int columns, int column, vec even, vec odd,
+INLINE void store_operand_rows(float *b, int row, int columns, int column, const vec *pair,
                                precision how)
 {
 #ifdef __AVX512BF16__
     if (is_bf16(how)) {
-        store(b + row / 2 * columns + column, (vec)bf16_words(even, odd));
+        store(b + row / 2 * columns + column, (vec)bf16_words(pair[0], pair[1]));
         return;
     }
 #endif
-    store_operand(b, row * columns + column, even, how);
-    store_operand(b, (row + 1) * columns + column, odd, how);
+    store_operand(b, row * columns + column, pair[0], how);
+    store_operand(b, (row + 1) * columns + column, pair[1], how);
 }
 
 /* C (rows, columns) = A B, or += with `add`. Rows of A, along the sum, are a_row elements apart, and

@@ -27,10 +27,12 @@ static size_t window_at(const pool_shape *s, int h, int w)
     return (size_t)((2 * h * s->width + 2 * w) * s->channels);
 }
 
-/* All channels of one output. z: the window's upper left; the rows are `row` elements apart. */
-static void forward_window(const float *z, int channels, int row, const uint8_t *keep, float scale,
+/* All channels of one output. z: the window's upper left. */
+static void forward_window(const pool_job *job, const float *z, const uint8_t *keep,
                            float *restrict y, uint8_t *restrict argmax)
 {
+    int channels = job->shape->channels, row = job->shape->width * channels;
+    float scale = job->scale;
     const float *right = z + channels, *below = z + row, *across = below + channels;
     for (int c = 0; c < channels; c++) {
         float best = z[c];
@@ -59,8 +61,8 @@ static void forward_sample(void *arg, int i)
         for (int w = 0; w < out_w; w++) {
             size_t at = (size_t)((h * out_w + w) * s->channels);
             size_t out = (size_t)i * job->out_elements + at;
-            forward_window(z + window_at(s, h, w), s->channels, s->width * s->channels, keep + at,
-                           job->scale, job->out->y + out, job->out->argmax + out);
+            forward_window(job, z + window_at(s, h, w), keep + at, job->out->y + out,
+                           job->out->argmax + out);
         }
 }
 
@@ -77,10 +79,12 @@ status onednn_pool_forward(device *dev, const pool_shape *shape, const float *z,
 }
 
 /* All channels of the window that one output came from. */
-static void backward_window(const float *restrict y, const uint8_t *restrict argmax,
-                            const float *restrict dy, int channels, int row, float scale,
+static void backward_window(const pool_job *job, const float *restrict y,
+                            const uint8_t *restrict argmax, const float *restrict dy,
                             float *restrict dz)
 {
+    int channels = job->shape->channels, row = job->shape->width * channels;
+    float scale = job->scale;
     float *right = dz + channels, *below = dz + row, *across = below + channels;
     for (int c = 0; c < channels; c++) {
         float through = y[c] > 0.0f ? dy[c] * scale : 0.0f;
@@ -101,8 +105,8 @@ static void backward_sample(void *arg, int i)
     for (int h = 0; h < out_h; h++)
         for (int w = 0; w < out_w; w++) {
             size_t out = (size_t)i * job->out_elements + (size_t)((h * out_w + w) * s->channels);
-            backward_window(job->out->y + out, job->out->argmax + out, job->dy + out, s->channels,
-                            s->width * s->channels, job->scale, dz + window_at(s, h, w));
+            backward_window(job, job->out->y + out, job->out->argmax + out, job->dy + out,
+                            dz + window_at(s, h, w));
         }
 }
 
