@@ -54,6 +54,13 @@ INLINE vec choose(ivec mask, vec a, vec b)
     return (vec)((mask & (ivec)a) | (~mask & (ivec)b));
 }
 
+/* Lanes of a, then of b, by number. gcc knows clang's function from version 12 on. */
+#ifdef __clang__
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (ivec){__VA_ARGS__})
+#endif
+
 /* A butterfly of a transposition: swaps the off-diagonal blocks of S x S lanes in two rows that are
  * S apart. */
 #define SWAP_LO(c, S) (((c) & (S)) ? (c) - (S) + BLOCK : (c))
@@ -73,8 +80,8 @@ INLINE vec choose(ivec mask, vec a, vec b)
         if (i & (S)) \
             continue; \
         vec above = (r)[i], below = (r)[i + (S)]; \
-        (r)[i] = __builtin_shufflevector(above, below, SWAP_LANES(SWAP_LO, S)); \
-        (r)[i + (S)] = __builtin_shufflevector(above, below, SWAP_LANES(SWAP_HI, S)); \
+        (r)[i] = SHUFFLE(above, below, SWAP_LANES(SWAP_LO, S)); \
+        (r)[i + (S)] = SHUFFLE(above, below, SWAP_LANES(SWAP_HI, S)); \
     }
 
 /* Transposes BLOCK rows of BLOCK floats. */
