@@ -14,9 +14,13 @@ include(CheckPIESupported)
 check_pie_supported(LANGUAGES C CXX)
 if(NOT SANITIZE)
     set(host "$<COMPILE_LANGUAGE:C,CXX>")
+    set(fortify 3)
+    if(CMAKE_C_COMPILER_ID STREQUAL "GNU" AND CMAKE_C_COMPILER_VERSION VERSION_LESS 12)
+        set(fortify 2) # it warns of 3
+    endif()
     target_compile_options(project_options INTERFACE $<${host}:-fstack-protector-strong>
         $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fstack-protector-strong>
-        "$<$<AND:${host},$<NOT:$<CONFIG:Debug>>>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=3>")
+        "$<$<AND:${host},$<NOT:$<CONFIG:Debug>>>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=${fortify}>")
     target_link_options(project_options INTERFACE -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
 endif()
 
