@@ -8,23 +8,18 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 static const device_ops host_ops = {.name = "reference"};
 
-static options read_options(const char *flag)
-{
-    char *argv[] = {"mnist_ddp", "train", strdup(flag)};
-    options opts;
-    test_folder_require(options_parse(3, argv, &opts)); /* main() calls it too */
-    return opts;
-}
-
 static void bind_rank(const char *flag, int local_rank, int ranks, int threads, core_binding *out)
 {
-    options opts = read_options(flag);
+    options opts;
+    char word[32];
+    snprintf(word, sizeof word, "%s", flag);
+    char *argv[] = {"mnist_ddp", "train", word};
+    test_folder_require(options_parse(3, argv, &opts)); /* main() calls it too */
     rendezvous_place place = {.rank = local_rank,
                               .world_size = ranks,
                               .local_rank = local_rank,

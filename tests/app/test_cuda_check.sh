@@ -288,7 +288,7 @@ for signal in TERM KILL; do
     expect '"test": "test_kernels_cuda_linear", "passed": 1, "failed": 0'
     expect '| test_kernels_cuda_conv |  |  |  | not run |' "$results/tables.md"
     expect_facts "$results/tables.md" test "5 of 8"
-    expect_facts "$results/tables.md" bench "15 of 15"
+    expect_facts "$results/tables.md" bench "21 of 21"
 done
 expect "last words" "$results/running.log"
 works test
