@@ -58,18 +58,23 @@ static unsigned long long namespace_of(const char *path)
     return stat(path, &info) == 0 ? (unsigned long long)info.st_ino : 0;
 }
 
-static void describe_place(char *place)
+/* STATUS_NO_MEMORY: a guess instead would be another place than the other ranks'. */
+static status describe_place(char *place)
 {
     char boot[64] = "";
     char *text = NULL;
     size_t size = 0;
-    if (file_read("/proc/sys/kernel/random/boot_id", sizeof boot - 1, &text, &size) == STATUS_OK)
+    status st = file_read("/proc/sys/kernel/random/boot_id", sizeof boot - 1, &text, &size);
+    if (st == STATUS_NO_MEMORY)
+        return st;
+    if (st == STATUS_OK)
         snprintf(boot, sizeof boot, "%.*s", (int)strcspn(text, "\n"), text);
     else
         gethostname(boot, sizeof boot - 1);
     free(text);
     snprintf(place, PLACE_BYTES, "%s/%llu/%llu/%u", boot, namespace_of("/proc/self/ns/net"),
              namespace_of("/proc/self/ns/pid"), (unsigned)geteuid());
+    return STATUS_OK;
 }
 
 static status read_member(const char *line, int rank, member *out)
@@ -199,12 +204,13 @@ static status open_backend(const char *name, const process_group_ops **out)
     return STATUS_OK;
 }
 
-static void describe_self(const process_group_options *o, char line[LINE_BYTES])
+static status describe_self(const process_group_options *o, char line[LINE_BYTES])
 {
     char gpu[DEVICE_ID_BYTES], place[PLACE_BYTES];
     describe_gpu(o->device, gpu);
-    describe_place(place);
+    TRY(describe_place(place));
     snprintf(line, LINE_BYTES, "%s %" PRIu64 " %s %s", o->backend, o->shared_bytes, gpu, place);
+    return STATUS_OK;
 }
 
 status backend_choice_make(const process_group_options *o, backend_choice *out)
@@ -226,7 +232,7 @@ status backend_choice_make(const process_group_options *o, backend_choice *out)
                         .n = n,
                         .noun = "rank",
                         .size_name = "world_size"};
-    describe_self(o, line);
+    TRY(describe_self(o, line));
     TRY(membership_meet(&ranks, &how, &outcome));
     bool clear = sscanf(outcome, "%31s %d", name, &one_host) == 2;
     free(outcome);
