@@ -34,7 +34,8 @@ typedef struct loop {
 
 static volatile float kept; /* so that no loop is dropped as unused */
 
-/* Sums that begin alike would be one to the compiler. Each comes near 1 and stays there. */
+/* Sums that begin alike would be one to the compiler, and one that begins at 1 a constant. Each comes
+ * near 1 and stays there. */
 #define FMA_LOOP(name, target, bytes) \
     typedef float name##_vector __attribute__((vector_size(bytes))); \
     target static void name(void) \
@@ -42,7 +43,7 @@ static volatile float kept; /* so that no loop is dropped as unused */
         name##_vector x[SUMS], half = {0}; \
         half += 0.5f; \
         for (int i = 0; i < SUMS; i++) \
-            x[i] = half * (float)i; \
+            x[i] = half * (float)(i + 3); \
         for (int turn = 0; turn < TURNS; turn++) \
             for (int i = 0; i < SUMS; i++) \
                 x[i] = x[i] * half + half; \
