@@ -6,6 +6,7 @@
 #define MNIST_DDP_KERNELS_CPU_BLOCK_GEOMETRY_H
 
 #include "kernels/cpu/conv_block.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/operand.h"
 #include "kernels/cpu/winograd.h"
 #include "kernels/dropout.h"
@@ -122,26 +123,26 @@ INLINE block_partial partial_of(const block_geometry *g, float *memory)
 /* The largest of a 2x2 window, and which one it was: the first of equals. */
 typedef struct window {
     vec best;
-    ivec winner;
+    codes winner;
 } window;
 
 INLINE window window_of(vec a, vec b, vec c, vec d)
 {
-    window w = {a, {0}};
+    window w = {a, all_codes(0)};
     const vec others[] = {b, c, d};
     for (int k = 0; k < 3; k++) {
-        ivec better = others[k] > w.best;
+        lanes better = greater(others[k], w.best);
         w.best = choose(better, others[k], w.best);
-        w.winner = (better & (k + 1)) | (~better & w.winner);
+        w.winner = choose_codes(better, all_codes(k + 1), w.winner);
     }
     return w;
 }
 
 /* What of a window's output is alive; the rest's winner becomes DEAD. */
-INLINE void window_store(window w, ivec alive, vec y, float *to, uint8_t *winner)
+INLINE void window_store(window w, lanes alive, vec y, float *to, uint8_t *winner)
 {
     store(to, where(alive, y));
-    store_bytes(winner, __builtin_convertvector((alive & w.winner) | (~alive & DEAD), bvec));
+    store_codes(winner, choose_codes(alive, w.winner, all_codes(DEAD)));
 }
 
 #endif

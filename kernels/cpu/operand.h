@@ -7,6 +7,7 @@
 #ifndef MNIST_DDP_KERNELS_CPU_OPERAND_H
 #define MNIST_DDP_KERNELS_CPU_OPERAND_H
 
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/matmul_bf16.h"
 #include "kernels/device.h"
@@ -34,7 +35,7 @@ INLINE vec round_bf16(vec v)
 {
     ivec bits = (ivec)v;
     vec rounded = (vec)((bits + 0x7fff + ((bits >> 16) & 1)) & (int32_t)0xffff0000);
-    return choose(v == v, rounded, v);
+    return choose(equal(v, v), rounded, v);
 }
 
 INLINE void store_operand(float *array, int index, vec v, precision how)

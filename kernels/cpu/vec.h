@@ -25,33 +25,9 @@ INLINE void store(float *p, vec v)
     memcpy(p, &v, sizeof v);
 }
 
-INLINE bvec load_bytes(const uint8_t *p)
-{
-    bvec b;
-    memcpy(&b, p, sizeof b);
-    return b;
-}
-
-INLINE void store_bytes(uint8_t *p, bvec b)
-{
-    memcpy(p, &b, sizeof b);
-}
-
 INLINE vec splat(float x)
 {
     return x - (vec){0};
-}
-
-/* Lanes of v with a mask of all ones, else 0. */
-INLINE vec where(ivec mask, vec v)
-{
-    return (vec)(mask & (ivec)v);
-}
-
-/* Lanes of a with a mask of all ones, else of b. */
-INLINE vec choose(ivec mask, vec a, vec b)
-{
-    return (vec)((mask & (ivec)a) | (~mask & (ivec)b));
 }
 
 /* Lanes of a, then of b, by number. gcc knows clang's function from version 12 on. */
