@@ -146,7 +146,7 @@ static int run(const options *opts, int argc, char **argv, int64_t started_ns)
     case COMMAND_HELP:
         break;
     }
-    options_print_help(opts->help_topic);
+    options_print_help(opts);
     return EXIT_SUCCESS;
 }
 

@@ -3,7 +3,7 @@
 
 #include "app/common/exit_codes.h"
 #include "app/common/runs_folder.h"
-#include "app/options/nearest.h"
+#include "app/options/command_table.h"
 #include "app/options/options_table.h"
 #include "app/options/options_value.h"
 #include "app/report/page.h"
@@ -15,66 +15,43 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef int bench_run(const options *opts, int argc, char **argv);
+
 static const struct {
     const char *name;
-    int (*run)(const options *opts, int argc, char **argv);
+    bench_run *run;
 } BENCHMARKS[] = {
     {"dp-vs-ddp", dp_vs_ddp_command},
-    {"scaling", scaling_command},
-    {"all-reduce", NULL}, /* runs as ranks: main starts it */
+    {"scaling", scaling_command}, /* all-reduce runs as ranks: main starts it */
 };
 enum { COUNT = sizeof BENCHMARKS / sizeof BENCHMARKS[0] };
 
-static status unknown(const char *name)
+/* The benchmark that alone has a flag; NULL: several do. */
+static const command_row *owner_of(const option_row *row)
 {
-    char list[256] = "";
-    nearest search;
-    nearest_init(&search, name != NULL ? name : "");
-    for (int i = 0; i < COUNT; i++) {
-        size_t used = strlen(list);
-        nearest_offer(&search, BENCHMARKS[i].name);
-        snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", BENCHMARKS[i].name);
-    }
-    if (name == NULL)
-        return FAIL(STATUS_INVALID, "bench: which benchmark? There are %s", list);
-    if (nearest_found(&search))
-        return FAIL(STATUS_INVALID, "bench: '%.80s' is no benchmark; did you mean '%s'?", name,
-                    search.best);
-    return FAIL(STATUS_INVALID, "bench: '%.80s' is no benchmark; there are %s", name, list);
-}
-
-/* Which benchmark alone has a flag; NULL: several do. */
-static const char *owner_of(const option_row *row)
-{
-    static const char *const comparisons[] = {"scaling", "peer", "peer-python"};
-    if (row->group == GROUP_ALL_REDUCE || row->group == GROUP_LAUNCHER)
-        return "all-reduce";
-    for (size_t i = 0; i < sizeof comparisons / sizeof comparisons[0]; i++)
-        if (row->group == GROUP_BENCH && strcmp(row->name, comparisons[i]) == 0)
-            return "dp-vs-ddp";
-    return row->group == GROUP_SCALING ? "scaling" : NULL;
-}
-
-/* An all-reduce trains nothing. */
-static bool is_of_training(const option_row *row)
-{
-    return row->group == GROUP_BENCH || row->group == GROUP_TRAINING || row->group == GROUP_DATA;
+    const command_row *owner = NULL;
+    for (int i = 0; i < benchmark_table_count; i++)
+        if (row->commands & benchmark_table[i].flags) {
+            if (owner != NULL)
+                return NULL;
+            owner = &benchmark_table[i];
+        }
+    return owner;
 }
 
 status bench_check_flags(const options *opts)
 {
-    bool as_ranks = strcmp(opts->benchmark, "all-reduce") == 0;
+    const command_row *mine = command_table_row(COMMAND_BENCH, opts->benchmark);
     for (size_t i = 0; i < options_table_count; i++) {
         const option_row *row = &options_table[i];
-        if (opts->given[i] != SOURCE_COMMAND_LINE)
+        if (opts->given[i] != SOURCE_COMMAND_LINE || (row->commands & mine->flags) != 0)
             continue;
-        const char *owner = owner_of(row);
-        if (owner != NULL && strcmp(owner, opts->benchmark) != 0)
-            return FAIL(STATUS_INVALID, "--%s: a flag of 'bench %s', not of '%.40s'%s", row->name,
-                        owner, opts->benchmark,
-                        row->group == GROUP_LAUNCHER ? ", which takes --world-sizes" : "");
-        if (as_ranks && is_of_training(row))
-            return FAIL(STATUS_INVALID, "--%s: not a flag of 'bench all-reduce'", row->name);
+        const command_row *owner = owner_of(row);
+        if (owner == NULL)
+            return FAIL(STATUS_INVALID, "--%s: not a flag of 'bench %s'", row->name, mine->name);
+        return FAIL(STATUS_INVALID, "--%s: a flag of 'bench %s', not of '%s'%s", row->name,
+                    owner->name, mine->name,
+                    row->group == GROUP_LAUNCHER ? ", which takes --world-sizes" : "");
     }
     return STATUS_OK;
 }
@@ -122,15 +99,22 @@ status bench_leave(const options *opts, bench_child *place, const char *folder,
     return STATUS_OK;
 }
 
+static status none_was_named(void)
+{
+    char names[256] = "";
+    for (int i = 0; i < benchmark_table_count; i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i > 0 ? ", " : "",
+                 benchmark_table[i].name);
+    return FAIL(STATUS_INVALID, "bench: which benchmark? There are %s", names);
+}
+
 int bench_command(const options *opts, int argc, char **argv)
 {
     if (opts->quiet)
         log_set_level(LOG_WARNING);
-    for (int i = 0; i < COUNT && opts->benchmark != NULL; i++)
-        if (strcmp(opts->benchmark, BENCHMARKS[i].name) == 0 && BENCHMARKS[i].run != NULL) {
-            status st = bench_check_flags(opts);
-            return st == STATUS_OK ? BENCHMARKS[i].run(opts, argc, argv)
-                                   : exit_code_failed(st, EXIT_CODE_USAGE);
-        }
-    return exit_code_failed(unknown(opts->benchmark), EXIT_CODE_USAGE);
+    status st = opts->benchmark != NULL ? bench_check_flags(opts) : none_was_named();
+    for (int i = 0; i < COUNT && st == STATUS_OK; i++)
+        if (strcmp(opts->benchmark, BENCHMARKS[i].name) == 0)
+            return BENCHMARKS[i].run(opts, argc, argv);
+    return exit_code_failed(st, EXIT_CODE_USAGE);
 }

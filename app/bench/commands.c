@@ -60,7 +60,7 @@ status bench_commands_init(const options *opts, bool is_cuda, const char *folder
                             .folder = folder,
                             .is_cuda = is_cuda,
                             .steps = opts->steps,
-                            .threads = opts->threads > 0 ? (int)opts->threads : 1};
+                            .threads = (int)opts->threads};
     /* As people write it: 0.001, and not the double that is next to the float. */
     char text[32];
     snprintf(text, sizeof text, "%g", (double)optimizer_default_lr(kind));

@@ -10,11 +10,6 @@
 
 enum { MIB = 1 << 20, PIXELS = 28 * 28, MAX_RANKS = 1024, MAX_IMAGES = 1 << 20 };
 
-static const char DEFAULT_MODES[] = "ddp,dp,ps";
-static const char DEFAULT_WORLD_SIZES[] = "1,2,3,4,5,6,8";
-static const char DEFAULT_BATCH_SIZES[] = "16,64";
-enum { DEFAULT_REPEATS = 3, DEFAULT_STEPS = 20 };
-
 static const strategy_kind KIND_MODES[COST_SAMPLE_KINDS] = {
     [COST_SAMPLE_DDP] = STRATEGY_DDP,
     [COST_SAMPLE_SERVER] = STRATEGY_PS,
@@ -31,17 +26,11 @@ const char *scaling_kind_name(cost_sample_kind kind)
     return kind == COST_SAMPLE_ALL_REDUCE ? "all-reduce" : strategy_about(KIND_MODES[kind])->name;
 }
 
-static const char *chosen(const options *opts, const char *name, const char *given,
-                          const char *otherwise)
-{
-    return options_given(opts, name) ? given : otherwise;
-}
-
 /* "single" is DDP of one rank, which is always measured. */
 static status read_modes(const options *opts, bool wanted[COST_SAMPLE_KINDS])
 {
     bench_list modes;
-    TRY(bench_list_modes(chosen(opts, "modes", opts->modes, DEFAULT_MODES), &modes));
+    TRY(bench_list_modes(opts->modes, &modes));
     for (int i = 0; i < modes.n; i++)
         for (int kind = COST_SAMPLE_DDP; kind < COST_SAMPLE_KINDS; kind++)
             wanted[kind] |= modes.values[i] == (int)KIND_MODES[kind];
@@ -51,7 +40,7 @@ static status read_modes(const options *opts, bool wanted[COST_SAMPLE_KINDS])
 static status read_device(const options *opts, scaling_plan *plan)
 {
     TRY(device_list_count(opts, &plan->gpus));
-    plan->threads = opts->threads > 0 ? (int)opts->threads : 1;
+    plan->threads = (int)opts->threads;
     int most = cores_count() / plan->threads;
     plan->cores = plan->gpus > 0 ? plan->gpus : most > 1 ? most : 1;
     return STATUS_OK;
@@ -84,12 +73,8 @@ static status add_runs(const options *opts, scaling_plan *plan, const bool wante
 {
     bench_list worlds, batches;
     bool alone = false;
-    TRY(bench_list_numbers("--world-sizes",
-                           chosen(opts, "world_sizes", opts->world_sizes, DEFAULT_WORLD_SIZES),
-                           MAX_RANKS, &worlds));
-    TRY(bench_list_numbers("--batch-sizes",
-                           chosen(opts, "batch_sizes", opts->batch_sizes, DEFAULT_BATCH_SIZES),
-                           MAX_IMAGES, &batches));
+    TRY(bench_list_numbers("--world-sizes", opts->world_sizes, MAX_RANKS, &worlds));
+    TRY(bench_list_numbers("--batch-sizes", opts->batch_sizes, MAX_IMAGES, &batches));
     for (int i = 0; i < worlds.n; i++) {
         alone = alone || worlds.values[i] == 1;
         if (worlds.values[i] > 1) /* the bandwidth of every mode comes from here */
@@ -144,8 +129,8 @@ status scaling_plan_make(const options *opts, scaling_plan *out)
     if (strcmp(opts->hold_out, "none") != 0)
         TRY(bench_list_numbers("--hold-out", opts->hold_out, MAX_RANKS, &out->held_out));
     TRY(check_held_out(out));
-    out->repeats = options_given(opts, "repeats") ? opts->repeats : DEFAULT_REPEATS;
-    out->steps = options_given(opts, "steps") ? opts->steps : DEFAULT_STEPS;
+    out->repeats = opts->repeats;
+    out->steps = opts->steps;
     read_cluster(opts, out);
     return STATUS_OK;
 }

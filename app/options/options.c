@@ -1,10 +1,10 @@
 #include "app/options/options.h"
 
 #include "app/options/adam_betas.h"
+#include "app/options/command_table.h"
 #include "app/options/config.h"
 #include "app/options/inject.h"
 #include "app/options/interval.h"
-#include "app/options/nearest.h"
 #include "app/options/options_table.h"
 #include "app/options/options_torchrun.h"
 #include "app/options/options_value.h"
@@ -26,40 +26,6 @@ static const char *const OTHER_VARIABLES[] = {
     "DATA",     "GLOO_MODULE", "GLOO_CLAMP",  "ONEDNN_MODULE", "CUDA_MODULE",
     "LAUNCHED", "LOG_TTY",     "TEST_DEVICE", "CUDA_AUTOTUNE", "DUMP_DIR"};
 static const char EMULATED_PREFIX[] = "EMULATED_";
-
-static const char *const COMMAND_NAMES[] = {
-    [COMMAND_TRAIN] = "train", [COMMAND_EVAL] = "eval",   [COMMAND_SAMPLER] = "sampler",
-    [COMMAND_RUN] = "run",     [COMMAND_BENCH] = "bench", [COMMAND_DOCTOR] = "doctor",
-    [COMMAND_ENV] = "env",     [COMMAND_HELP] = "help",   [COMMAND_VERSION] = "version",
-};
-enum { COMMAND_COUNT = sizeof COMMAND_NAMES / sizeof COMMAND_NAMES[0] };
-
-static status find_command_name(const char *word, command *out)
-{
-    nearest search;
-    nearest_init(&search, word);
-    for (int i = 0; i < COMMAND_COUNT; i++) {
-        if (strcmp(word, COMMAND_NAMES[i]) == 0) {
-            *out = (command)i;
-            return STATUS_OK;
-        }
-        nearest_offer(&search, COMMAND_NAMES[i]);
-    }
-    size_t length = strlen(word);
-    if (length > 3 && strcmp(word + length - 3, ".py") == 0)
-        return FAIL(STATUS_INVALID,
-                    "'%.*s': mnist_ddp is the training script itself; leave it out, or start that "
-                    "one: mnist_ddp run %.*s",
-                    SHOWN_BYTES, word, SHOWN_BYTES, word);
-    if (nearest_found(&search))
-        return FAIL(STATUS_INVALID, "'%.*s' is no command; did you mean '%s'?", SHOWN_BYTES, word,
-                    search.best);
-    return FAIL(
-        STATUS_INVALID,
-        "'%.*s' is no command; there are train, eval, sampler, run, bench, doctor, env, help "
-        "and version",
-        SHOWN_BYTES, word);
-}
 
 /* One word of the command line, taken apart. */
 typedef struct argument {
@@ -116,6 +82,23 @@ static unsigned commands_of(const options *opts, const argument *arg)
     return opts->command != COMMAND_BENCH && arg->name[0] == '-' ? FOR_ALL & ~FOR_BENCH : FOR_ALL;
 }
 
+/* The words of the command line that are no values: the command, and what it is about. */
+static status take_word(options *opts, const char *word, int at)
+{
+    command about = opts->command == COMMAND_HELP ? opts->help_topic : opts->command;
+    const command_row *benchmark = NULL;
+    if (at == 0)
+        return command_table_find(word, &opts->command);
+    opts->help_all = at == 1 && opts->command == COMMAND_HELP && strcmp(word, "all") == 0;
+    if (at == 1 && opts->command == COMMAND_HELP && !opts->help_all)
+        return command_table_find(word, &opts->help_topic);
+    if (about != COMMAND_BENCH || opts->benchmark != NULL)
+        return STATUS_OK;
+    TRY(command_table_find_benchmark(word, &benchmark));
+    opts->benchmark = benchmark->name;
+    return STATUS_OK;
+}
+
 /* First pass: which command this is. A flag's meaning depends on it, and it may follow flags. */
 static status find_command(int argc, char **argv, options *opts)
 {
@@ -133,13 +116,7 @@ static status find_command(int argc, char **argv, options *opts)
             break; /* what follows is the program's */
         }
         if (!arg.is_flag) {
-            if (words == 0)
-                TRY(find_command_name(argv[i], &opts->command));
-            else if (words == 1 && opts->command == COMMAND_HELP)
-                TRY(find_command_name(argv[i], &opts->help_topic));
-            else if (words == 1 && opts->command == COMMAND_BENCH)
-                opts->benchmark = argv[i];
-            words++;
+            TRY(take_word(opts, argv[i], words++));
         } else if (find_flag(arg.name, commands, &match, candidates) == 0) {
             break; /* its value would look like a command; the second pass names the flag */
         } else {
@@ -167,10 +144,10 @@ static status unknown_flag(const options *opts, const char *word, const argument
     option_match match;
     bool is_letter = arg->name[0] == '-' && word[2] == '\0';
     if ((is_letter || arg->name[0] != '-') && options_table_find(arg->name, FOR_ALL, &match)) {
-        for (int i = 0; i < COMMAND_COUNT; i++)
+        for (int i = 0; i < command_table_count; i++)
             if (match.row->commands & (1u << i))
                 return FAIL(STATUS_INVALID, "%.*s: a flag of 'mnist_ddp %s', not of '%s'", length,
-                            word, COMMAND_NAMES[i], COMMAND_NAMES[opts->command]);
+                            word, command_table[i].name, command_table[opts->command].name);
     }
     char meant[OPTION_NAME_BYTES], name[OPTION_NAME_BYTES];
     snprintf(name, sizeof name, "%s", arg->name);
@@ -180,7 +157,7 @@ static status unknown_flag(const options *opts, const char *word, const argument
     if (meant[0] != '\0' && meant[0] != '-')
         return FAIL(STATUS_INVALID, "%.*s: no such flag; did you mean --%s?", length, word, meant);
     return FAIL(STATUS_INVALID, "%.*s: no such flag; 'mnist_ddp help %s' lists them", length, word,
-                COMMAND_NAMES[opts->command]);
+                command_table[opts->command].name);
 }
 
 /* Takes the flag argv[*at], and the word after it if that is its value. */
@@ -303,7 +280,7 @@ static status take_key(void *ctx, const char *key, const char *value, const char
             return FAIL(STATUS_INVALID, "%s: %.*s: no such setting; did you mean %s?", where,
                         SHOWN_BYTES, key, meant);
         return FAIL(STATUS_INVALID, "%s: %.*s: not a setting of '%s' that a file may hold", where,
-                    SHOWN_BYTES, key, COMMAND_NAMES[in->opts->command]);
+                    SHOWN_BYTES, key, command_table[in->opts->command].name);
     }
     bool *seen = &in->seen[match.row - options_table];
     if (*seen)
@@ -408,6 +385,23 @@ static status check_together(options *opts)
     return STATUS_OK;
 }
 
+static status set_default(options *opts, const char *setting, const char *value)
+{
+    option_match match;
+    bool found = options_table_find(setting, FOR_ALL, &match);
+    ASSERT(found);
+    return options_value_set(opts, match, value, SOURCE_DEFAULT, setting);
+}
+
+/* Those of the command or benchmark alone. */
+static status set_own_defaults(options *opts)
+{
+    const command_row *row = command_table_row(opts->command, opts->benchmark);
+    for (const command_default *own = row->defaults; own->setting != NULL; own++)
+        TRY(set_default(opts, own->setting, own->value));
+    return STATUS_OK;
+}
+
 static status set_defaults(options *opts)
 {
     for (size_t i = 0; i < options_table_count; i++) {
@@ -430,6 +424,8 @@ status options_parse(int argc, char **argv, options *out)
     status st = set_defaults(&opts);
     if (st == STATUS_OK)
         st = find_command(argc, argv, &opts);
+    if (st == STATUS_OK)
+        st = set_own_defaults(&opts);
     if (st == STATUS_OK && opts.command != COMMAND_HELP && opts.command != COMMAND_VERSION) {
         file_reader file = {.opts = &opts};
         st = read_command_line(argc, argv, &opts);

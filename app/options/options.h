@@ -29,7 +29,8 @@ typedef enum command {
  * be "not given" are -1 then. */
 typedef struct options {
     command command;
-    command help_topic; /* of COMMAND_HELP: the command asked about, or COMMAND_HELP for all */
+    command help_topic; /* of COMMAND_HELP: the command asked about; COMMAND_HELP: the program */
+    bool help_all;      /* of COMMAND_HELP: every flag of every command */
 
     /* what is trained */
     char *model;         /* "cnn" */
@@ -140,7 +141,7 @@ typedef struct options {
     bool shuffle;    /* true; --no-shuffle */
 
     /* mnist_ddp bench; lists are numbers or words with commas between them */
-    const char *benchmark; /* which one: argv's own; NULL: none was named */
+    const char *benchmark; /* which one, as benchmark_table names it; NULL: none was named */
     char *modes;           /* "single,dp,ddp" */
     char *world_sizes;     /* "1,2,4" */
     char *models;          /* "mlp,cnn" */
@@ -173,7 +174,7 @@ typedef struct options {
     char *config; /* --config FILE */
 
     bool launch_flags_given; /* a launcher flag stood on the command line */
-    uint8_t given[128];      /* per table row: 0 default, 1 file, 2 environment, 3 command line */
+    uint8_t given[192];      /* per table row: 0 default, 1 file, 2 environment, 3 command line */
 } options;
 
 /* Reads the command line, the environment and the configuration file. On failure the message names
@@ -185,7 +186,8 @@ void options_free(options *opts);
 /* Was the setting of this name ("batch_size") given anywhere (not a default)? */
 bool options_given(const options *opts, const char *name);
 
-/* Prints the help of a command on stdout, grouped, from the table; of all for COMMAND_HELP. */
-void options_print_help(command which);
+/* Prints the help that was asked for (COMMAND_HELP) on stdout, from the tables: the program's on one
+ * screen, that of a command or benchmark with its flags in groups. */
+void options_print_help(const options *opts);
 
 #endif

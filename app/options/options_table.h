@@ -36,13 +36,17 @@ typedef enum option_group {
     GROUP_COUNT,
 } option_group;
 
-/* Sets of commands, as bits 1 << command. */
+/* Sets of commands, as bits 1 << command, and of benchmarks: a row of `bench` has its bit and those
+ * of the benchmarks that know it. */
 enum {
+    FOR_DP_VS_DDP = 1 << 28,
+    FOR_SCALING = 1 << 29,
+    FOR_ALL_REDUCE = 1 << 30,
     FOR_TRAIN = 1 << COMMAND_TRAIN,
     FOR_EVAL = 1 << COMMAND_EVAL,
     FOR_SAMPLER = 1 << COMMAND_SAMPLER,
     FOR_RUN = 1 << COMMAND_RUN,
-    FOR_BENCH = 1 << COMMAND_BENCH,
+    FOR_BENCH = 1 << COMMAND_BENCH | FOR_DP_VS_DDP | FOR_SCALING | FOR_ALL_REDUCE,
     FOR_DOCTOR = 1 << COMMAND_DOCTOR,
     FOR_ENV = 1 << COMMAND_ENV,
     FOR_ALL = FOR_TRAIN | FOR_EVAL | FOR_SAMPLER | FOR_RUN | FOR_BENCH | FOR_DOCTOR | FOR_ENV,

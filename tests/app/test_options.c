@@ -274,35 +274,151 @@ START_TEST(long_nonsense_is_bounded)
 }
 END_TEST
 
-static void print_help(int which)
+static const char *const HELP_LINES[] = {
+    "help",
+    "help train",
+    "help eval",
+    "help sampler",
+    "help run",
+    "help bench",
+    "help bench dp-vs-ddp",
+    "help bench scaling",
+    "help bench all-reduce",
+    "help doctor",
+    "help env",
+    "help all",
+};
+
+static void print_help(int line)
 {
-    options_print_help((command)which);
+    options opts = command_line_options(HELP_LINES[line]);
+    options_print_help(&opts);
+    options_free(&opts);
 }
 
-START_TEST(help_has_every_flag_once_and_fits)
+/* How often a flag begins a line of the help. */
+static int lines_of_flag(const option_row *row)
 {
-    command_line_capture(STDOUT_FILENO, print_help, COMMAND_HELP);
+    char plain[80], negatable[80];
+    int found = 0;
+    snprintf(plain, sizeof plain, "\n  --%s", row->name);
+    snprintf(negatable, sizeof negatable, "\n  --[no-]%s", row->name);
+    for (const char *form = plain; form != NULL; form = form == plain ? negatable : NULL)
+        for (const char *at = strstr(command_line_captured, form); at; at = strstr(at + 1, form))
+            found += at[strlen(form)] == ' ' || at[strlen(form)] == '\n';
+    return found;
+}
+
+START_TEST(help_fits_a_terminal_of_80_columns)
+{
+    command_line_capture(STDOUT_FILENO, print_help, _i);
+    for (const char *line = command_line_captured; *line != '\0'; line += strcspn(line, "\n") + 1)
+        ck_assert_msg(strcspn(line, "\n") <= 80, "too wide: %.*s", (int)strcspn(line, "\n"), line);
+    bool has_flags = strcmp(HELP_LINES[_i], "help") != 0;
+    ck_assert_msg(strcmp(HELP_LINES[_i], "help all") == 0 || !has_flags ||
+                      (strstr(command_line_captured, "\nUsage: mnist_ddp ") != NULL &&
+                       strstr(command_line_captured, "\nExamples\n  mnist_ddp ") != NULL),
+                  "no usage or no examples: %s", command_line_captured);
+}
+END_TEST
+
+START_TEST(the_programs_help_is_one_screen_and_leads_on)
+{
+    int lines = 0;
+    command_line_capture(STDOUT_FILENO, print_help, 0);
+    for (const char *c = command_line_captured; *c != '\0'; c++)
+        lines += *c == '\n';
+    ck_assert_msg(lines < 24, "%d lines and a prompt", lines);
+    static const char *const shown[] = {
+        "\n  train ",           "\n  eval ",           "\n  run ",     "\n  bench ",
+        "\n  doctor ",          " sampler, ",          " env, ",       " version",
+        "\n  --nproc-per-node", "\n  --batch-size",    "\n  --epochs", "\n  --model mlp|cnn",
+        "\n  --data-dir",       "mnist_ddp help train"};
+    for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++)
+        ck_assert_msg(strstr(command_line_captured, shown[i]) != NULL, "%s", shown[i]);
+}
+END_TEST
+
+START_TEST(help_all_has_every_flag_once)
+{
+    command_line_capture(STDOUT_FILENO, print_help, COUNT(HELP_LINES) - 1);
     for (size_t r = 0; r < options_table_count; r++) {
         const option_row *row = &options_table[r];
-        char plain[80], negatable[80];
-        int found = 0;
-        snprintf(plain, sizeof plain, "\n  --%s", row->name);
-        snprintf(negatable, sizeof negatable, "\n  --[no-]%s", row->name);
-        for (const char *form = plain; form != NULL; form = form == plain ? negatable : NULL)
-            for (const char *at = strstr(command_line_captured, form); at;
-                 at = strstr(at + 1, form))
-                found += at[strlen(form)] == ' ' || at[strlen(form)] == '\n';
-        ck_assert_msg(found == 1, "--%s stands %d times in the help", row->name, found);
+        ck_assert_msg(lines_of_flag(row) == 1, "--%s stands %d times in the help", row->name,
+                      lines_of_flag(row));
         ck_assert_msg(strstr(command_line_captured, row->help) != NULL || strlen(row->help) > 40,
                       "--%s", row->name);
     }
-    for (const char *line = command_line_captured; *line != '\0'; line += strcspn(line, "\n") + 1)
-        ck_assert_msg(strcspn(line, "\n") <= 100, "too wide: %.*s", (int)strcspn(line, "\n"), line);
     ASSERT_FACTS(command_line_captured, "--batch-size", "[64]");
     ASSERT_FACTS(command_line_captured, "--no-accel", "--no-cuda", "--no-mps");
-    command_line_capture(STDOUT_FILENO, print_help, COMMAND_SAMPLER);
-    ck_assert_ptr_nonnull(strstr(command_line_captured, "\n  --rank N"));
-    ck_assert_ptr_null(strstr(command_line_captured, "\n  --epochs"));
+}
+END_TEST
+
+/* Each command and each benchmark lists its own flags and no others. */
+static const struct {
+    const char *line;
+    unsigned flags;
+} FLAGS_OF[] = {
+    {"help train", FOR_TRAIN},
+    {"help eval", FOR_EVAL},
+    {"help sampler", FOR_SAMPLER},
+    {"help run", FOR_RUN},
+    {"help bench dp-vs-ddp", FOR_DP_VS_DDP},
+    {"help bench scaling", FOR_SCALING},
+    {"help bench all-reduce", FOR_ALL_REDUCE},
+    {"help doctor", FOR_DOCTOR},
+    {"help env", FOR_ENV},
+};
+
+START_TEST(help_has_the_flags_of_its_command)
+{
+    int line = 0;
+    while (strcmp(HELP_LINES[line], FLAGS_OF[_i].line) != 0)
+        line++;
+    command_line_capture(STDOUT_FILENO, print_help, line);
+    for (size_t r = 0; r < options_table_count; r++) {
+        const option_row *row = &options_table[r];
+        ck_assert_msg(lines_of_flag(row) == ((row->commands & FLAGS_OF[_i].flags) != 0), "%s: --%s",
+                      FLAGS_OF[_i].line, row->name);
+    }
+}
+END_TEST
+
+START_TEST(a_benchmark_has_its_own_defaults)
+{
+    options opts = command_line_options("bench scaling");
+    ck_assert_str_eq(opts.world_sizes, "1,2,3,4,5,6,8");
+    ck_assert_str_eq(opts.modes, "ddp,dp,ps");
+    ck_assert_int_eq(opts.repeats, 3);
+    ck_assert(!options_given(&opts, "repeats"));
+    options_free(&opts);
+    opts = command_line_options("bench scaling --repeats 4");
+    ck_assert_int_eq(opts.repeats, 4);
+    ck_assert_int_eq(opts.steps, 20);
+    options_free(&opts);
+    opts = command_line_options("bench dp-vs-ddp");
+    ck_assert_str_eq(opts.world_sizes, "1,2,4");
+    ck_assert_int_eq(opts.repeats, 7);
+    options_free(&opts);
+    command_line_capture(STDOUT_FILENO, print_help, 7);
+    static const char *const own[] = {"[1,2,3,4,5,6,8]", "[ddp,dp,ps]", "[16,64]"};
+    static const char *const others[] = {"[1,2,4]", "[single,dp,ddp]", "[7]"};
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        ck_assert_msg(strstr(command_line_captured, own[i]) != NULL, "%s", own[i]);
+        ck_assert_msg(strstr(command_line_captured, others[i]) == NULL, "%s", others[i]);
+    }
+}
+END_TEST
+
+/* As flags, benchmarks may be spelled either way. */
+static const char *const ALL_REDUCE_LINES[] = {"bench all-reduce", "bench all_reduce",
+                                               "bench allreduce", "help bench all_reduce"};
+
+START_TEST(a_benchmark_has_several_spellings)
+{
+    options opts = command_line_options(ALL_REDUCE_LINES[_i]);
+    ck_assert_str_eq(opts.benchmark, "all-reduce");
+    options_free(&opts);
 }
 END_TEST
 
@@ -336,6 +452,11 @@ int main(void)
     tcase_add_loop_test(core, commands_are_found, 0, COUNT(COMMANDS));
     tcase_add_loop_test(core, mistakes_are_named, 0, COUNT(REFUSED));
     tcase_add_test(core, long_nonsense_is_bounded);
-    tcase_add_test(core, help_has_every_flag_once_and_fits);
+    tcase_add_loop_test(core, help_fits_a_terminal_of_80_columns, 0, COUNT(HELP_LINES));
+    tcase_add_test(core, the_programs_help_is_one_screen_and_leads_on);
+    tcase_add_test(core, help_all_has_every_flag_once);
+    tcase_add_loop_test(core, help_has_the_flags_of_its_command, 0, COUNT(FLAGS_OF));
+    tcase_add_test(core, a_benchmark_has_its_own_defaults);
+    tcase_add_loop_test(core, a_benchmark_has_several_spellings, 0, COUNT(ALL_REDUCE_LINES));
     return suite_run(suite);
 }

@@ -36,10 +36,16 @@ CASES = {}
 
 # --- commands that train nothing ------------------------------------------------------------------
 CASES["help"] = r"""
-for c in "" train eval sampler run bench doctor env help version; do
+for c in "" train eval sampler run bench doctor env help version all; do
     m "help$c" help $c
     grep -oE -e '--[][a-z-]+' "help$c.out" | sort -u >"flags-$c.txt"
     rm "help$c.out"
+done
+for b in dp-vs-ddp scaling all-reduce; do
+    m "help$b" help bench $b
+    grep -oE -e '--[][a-z-]+' "help$b.out" | sort -u >"flags-$b.txt"
+    m "dash$b" bench $b --help; cmp -s "dash$b.out" "help$b.out"; echo $? >"$b.same"
+    rm "help$b.out" "dash$b.out"
 done
 for c in train run bench; do m "dash$c" $c --help; cmp -s "dash$c.out" <("$MNIST" help $c); echo $? >"$c.same"; rm "dash$c.out"; done
 """

@@ -1,0 +1,170 @@
+#include "app/options/command_table.h"
+
+#include "app/options/nearest.h"
+#include "app/options/options_table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SHOWN_BYTES = 80, LIST_BYTES = 256 };
+
+/* clang-format off */
+const command_row command_table[] = {
+    [COMMAND_TRAIN] = {
+        "train", "mnist_ddp [train] [FLAGS]", "train a network; what happens without a command",
+        "Trains a network on MNIST, as one process or as ranks that share the work. The log goes to "
+        "stdout. The model, checkpoints and result.json go to the run's folder.", FOR_TRAIN, false, {{0}},
+        {{"mnist_ddp --epochs=1", "one process, one pass over the images"},
+         {"mnist_ddp --nproc-per-node=2 --global-batch-size=64", "two ranks share a batch"},
+         {"mnist_ddp --run-dir=runs/a --resume=auto", "go on where runs/a stopped, or start it"}}},
+    [COMMAND_EVAL] = {
+        "eval", "mnist_ddp eval --checkpoint=PATH [FLAGS]",
+        "the accuracy of a trained model on the test images", NULL, FOR_EVAL, false, {{0}},
+        {{"mnist_ddp eval --checkpoint=runs/a", "the model that the run in runs/a has left"},
+         {"mnist_ddp eval --checkpoint=model.safetensors --json", "a file, also one of PyTorch's"}}},
+    [COMMAND_SAMPLER] = {
+        "sampler", "mnist_ddp sampler --world-size=N --rank=N [FLAGS]",
+        "the indices that a rank trains on, one a line",
+        "They are those of PyTorch's DistributedSampler.", FOR_SAMPLER, true, {{0}},
+        {{"mnist_ddp sampler --world-size=2 --rank=1 --head=5", "the first five of rank 1"},
+         {"mnist_ddp sampler --samples=10 --epoch=3 --json", "as JSON, of the fourth epoch"}}},
+    [COMMAND_RUN] = {
+        "run", "mnist_ddp run [FLAGS] [--] PROGRAM [ARGS]",
+        "any program as several ranks, as torchrun does",
+        "PROGRAM is a Python script (by its .py), an executable, or with -m a module. Flags end at "
+        "PROGRAM.", FOR_RUN, false, {{0}},
+        {{"mnist_ddp run --nproc-per-node=2 train.py --lr=0.1", "two ranks of a script"},
+         {"mnist_ddp run --nproc-per-node=2 --tee=3 --log-dir=logs ./program", "and keep their output"},
+         {"mnist_ddp run --nnodes=2 --node-rank=0 --master-addr=10.0.0.1 train.py",
+          "the first of two machines"}}},
+    [COMMAND_BENCH] = {
+        "bench", "mnist_ddp bench BENCHMARK [FLAGS]",
+        "measure this machine: dp-vs-ddp, scaling, all-reduce", NULL, FOR_BENCH, false, {{0}},
+        {{"mnist_ddp bench dp-vs-ddp --world-sizes=1,2", "DataParallel beside DDP, a report in runs/"},
+         {"mnist_ddp help bench scaling", "the flags of one benchmark"}}},
+    [COMMAND_DOCTOR] = {
+        "doctor", "mnist_ddp doctor [FLAGS OF THE RUN]",
+        "can a run work here? looks before it is tried", NULL, FOR_DOCTOR, false, {{0}},
+        {{"mnist_ddp doctor --nproc-per-node=2 --backend=gloo", "what such a run needs"},
+         {"mnist_ddp doctor --nnodes=2 --node-rank=1 --master-addr=10.0.0.1",
+          "and whether machine 0 can be reached"}}},
+    [COMMAND_ENV] = {
+        "env", "mnist_ddp env [--json]", "this machine, for a bug report", NULL, FOR_ENV, true, {{0}},
+        {{"mnist_ddp env", "for people"}, {"mnist_ddp env --json", "for programs"}}},
+    [COMMAND_HELP] = {
+        "help", "mnist_ddp help [COMMAND [BENCHMARK] | all]", "this text, or all flags of a command",
+        NULL, 0, true, {{0}}, {{0}}},
+    [COMMAND_VERSION] = {
+        "version", "mnist_ddp version", "version and the library that computes", NULL, 0, true, {{0}}, {{0}}},
+};
+/* clang-format on */
+const int command_table_count = sizeof command_table / sizeof command_table[0];
+
+#define OWN_THREAD \
+    { \
+        "threads", "1" \
+    }
+
+/* clang-format off */
+const command_row benchmark_table[] = {
+    {"dp-vs-ddp", "mnist_ddp bench dp-vs-ddp [FLAGS]",
+     "DataParallel beside DistributedDataParallel, and why",
+     "Trains each combination of the lists below. Tables go to stdout; plots, figures and "
+     "report.html to the folder --out.", FOR_DP_VS_DDP, false, {OWN_THREAD},
+     {{"mnist_ddp bench dp-vs-ddp --models=mlp --repeats=3 --steps=15", "a short one"},
+      {"mnist_ddp bench dp-vs-ddp --modes=ddp,ps --world-sizes=1,2,4", "against a parameter server"},
+      {"mnist_ddp bench dp-vs-ddp --peer=torch --peer-python=venv/bin/python", "and beside PyTorch"}}},
+    {"scaling", "mnist_ddp bench scaling [FLAGS]",
+     "a cost model, fitted here and projected to a cluster",
+     "Measures steps and all-reduces here, fits a model to them, tests it on the world sizes that "
+     "were held out, and projects it. Plots, figures and report.html go to the folder --out.",
+     FOR_SCALING, false,
+     {{"modes", "ddp,dp,ps"}, {"world-sizes", "1,2,3,4,5,6,8"}, {"batch-sizes", "16,64"},
+      {"repeats", "3"}, {"steps", "20"}, OWN_THREAD},
+     {{"mnist_ddp bench scaling", "as the defaults below say"},
+      {"mnist_ddp bench scaling --world-sizes=1,2,4 --hold-out=none --models=mlp", "a short one"},
+      {"mnist_ddp bench scaling --ranks-per-node=4 --link-bandwidth-gbps=25", "another cluster"}}},
+    {"all-reduce", "mnist_ddp bench all-reduce [FLAGS]",
+     "time and bandwidth by size, as nccl-tests", "The table goes to stdout.", FOR_ALL_REDUCE, false, {{0}},
+     {{"mnist_ddp bench all-reduce --nproc-per-node=2", "two ranks, 8 bytes to 16 MiB"},
+      {"mnist_ddp bench all-reduce --nproc-per-node=2 --backend=gloo -b 64K -e 1M -f 4",
+       "over gloo: 64 KiB, 256 KiB, 1 MiB"}}},
+};
+/* clang-format on */
+const int benchmark_table_count = sizeof benchmark_table / sizeof benchmark_table[0];
+
+const command_row *command_table_row(command which, const char *benchmark)
+{
+    for (int i = 0; i < benchmark_table_count && benchmark != NULL; i++)
+        if (strcmp(benchmark_table[i].name, benchmark) == 0)
+            return &benchmark_table[i];
+    return &command_table[which];
+}
+
+/* The names of a table, "a, b, c". */
+static void list_names(const command_row *rows, int n, char out[LIST_BYTES])
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int i = 0; i < n && used < LIST_BYTES; i++)
+        used += (size_t)snprintf(out + used, LIST_BYTES - used, "%s%s", i > 0 ? ", " : "",
+                                 rows[i].name);
+}
+
+status command_table_find(const char *word, command *out)
+{
+    char names[LIST_BYTES];
+    nearest search;
+    nearest_init(&search, word);
+    for (int i = 0; i < command_table_count; i++) {
+        if (strcmp(word, command_table[i].name) == 0) {
+            *out = (command)i;
+            return STATUS_OK;
+        }
+        nearest_offer(&search, command_table[i].name);
+    }
+    size_t length = strlen(word);
+    if (length > 3 && strcmp(word + length - 3, ".py") == 0)
+        return FAIL(STATUS_INVALID,
+                    "'%.*s': mnist_ddp is the training script itself; leave it out, or start that "
+                    "one: mnist_ddp run %.*s",
+                    SHOWN_BYTES, word, SHOWN_BYTES, word);
+    if (nearest_found(&search))
+        return FAIL(STATUS_INVALID, "'%.*s' is not a command; did you mean '%s'?", SHOWN_BYTES,
+                    word, search.best);
+    list_names(command_table, command_table_count, names);
+    return FAIL(STATUS_INVALID, "'%.*s' is not a command; there are %s", SHOWN_BYTES, word, names);
+}
+
+/* Are two names the same but for dashes and underscores? */
+static bool is_same_name(const char *a, const char *b)
+{
+    for (;; a++, b++) {
+        a += strspn(a, "-_");
+        b += strspn(b, "-_");
+        if (*a != *b)
+            return false;
+        if (*a == '\0')
+            return true;
+    }
+}
+
+status command_table_find_benchmark(const char *word, const command_row **out)
+{
+    char names[LIST_BYTES];
+    nearest search;
+    nearest_init(&search, word);
+    for (int i = 0; i < benchmark_table_count; i++) {
+        if (is_same_name(word, benchmark_table[i].name)) {
+            *out = &benchmark_table[i];
+            return STATUS_OK;
+        }
+        nearest_offer(&search, benchmark_table[i].name);
+    }
+    if (nearest_found(&search))
+        return FAIL(STATUS_INVALID, "bench: '%.*s' is no benchmark; did you mean '%s'?",
+                    SHOWN_BYTES, word, search.best);
+    list_names(benchmark_table, benchmark_table_count, names);
+    return FAIL(STATUS_INVALID, "bench: '%.*s' is no benchmark; there are %s", SHOWN_BYTES, word,
+                names);
+}
