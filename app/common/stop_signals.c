@@ -12,6 +12,9 @@
 
 enum { NAME_BYTES = 24, SHOWN_BYTES = 60 };
 
+/* Longer than two programs take to send the same wish, shorter than two presses of a key. */
+static const int64_t ONE_WISH_NS = 100 * 1000000LL;
+
 /* "SIGTERM" or "TERM" to its number; 0: there is none. */
 static int number_of(const char *name)
 {
@@ -97,6 +100,11 @@ int stop_signals_next(stop_signals *signals)
     if (signals->first == 0)
         signals->first = (int)info.ssi_signo;
     return (int)info.ssi_signo;
+}
+
+bool stop_signals_are_one(int64_t first_ns, int64_t second_ns)
+{
+    return second_ns - first_ns < ONE_WISH_NS;
 }
 
 bool stop_signals_came(stop_signals *signals)

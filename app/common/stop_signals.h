@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 typedef struct stop_signals {
     int fd;          /* readable once one has come; 0 before stop_signals_take */
@@ -24,6 +25,10 @@ void stop_signals_close(stop_signals *signals); /* accepts a zeroed one */
 
 /* The next one that came; 0: none. Does not wait. */
 int stop_signals_next(stop_signals *signals);
+
+/* Whether two signals at these times are one wish: timeout(1) sends its signal to a process and to
+ * its group, and other programs pass on what the terminal has sent already. */
+bool stop_signals_are_one(int64_t first_ns, int64_t second_ns);
 
 /* Whether any came so far. Does not wait. */
 bool stop_signals_came(stop_signals *signals);

@@ -46,6 +46,7 @@ typedef struct agent {
     agent_state state;
     int64_t deadline_ns; /* when the state's time is up; AGENT_RUNNING has none */
     int signal;          /* because of it the agent stops the workers; 0: none */
+    int64_t signal_ns;   /* when the latest wish to stop came; 0: none did */
     bool kills_next;     /* the next signal kills the workers */
     bool not_started;    /* not all workers could be started */
 } agent;
@@ -185,7 +186,7 @@ static void take_first_signal(agent *self, int signal)
     if (!failed)
         self->signal = signal;
     if (self->state == AGENT_RUNNING && !failed && worker_spec_saves_on(self->spec, signal)) {
-        worker_group_signal(&self->group, SIGUSR1);
+        worker_group_ask(&self->group, signal);
         enter(self, AGENT_SAVING, policy->save_ms);
     } else {
         enter_stopping(self, policy->own ? SIGTERM : signal, policy->signal_ms);
@@ -194,13 +195,19 @@ static void take_first_signal(agent *self, int signal)
         return;
     LOG_W("SIG%s: stopping %d rank%s%s", sigabbrev_np(signal), self->group.running,
           self->group.running == 1 ? "" : "s",
-          self->state == AGENT_SAVING
-              ? " at the next step, with a checkpoint; once more to stop at once"
-              : "");
+          self->state != AGENT_SAVING ? ""
+          : signal == SIGHUP          ? " at the next step, with a checkpoint"
+                             : " at the next step, with a checkpoint; once more to stop at once");
 }
 
 static void take_signal(agent *self, int signal)
 {
+    int64_t now_ns = clock_now_ns();
+    if (self->signal_ns != 0 && stop_signals_are_one(self->signal_ns, now_ns))
+        return;
+    if (self->state == AGENT_SAVING && signal == SIGHUP)
+        return; /* a session that ends sends two, and a service manager one after its SIGTERM */
+    self->signal_ns = now_ns;
     if (self->state == AGENT_SAVING) {
         enter_stopping(self, SIGTERM, self->spec->policy.signal_ms);
     } else if (self->state >= AGENT_STOPPING) {
@@ -341,6 +348,7 @@ static status start_attempt(agent *self)
 {
     TRY(worker_logs_start(&self->spec->logs, self->attempt, self->spec->nproc));
     self->kills_next = self->not_started = false;
+    self->signal_ns = 0;
     if (self->channel != NULL)
         agent_channel_start(self->channel, self->attempt);
     take_signals(self);

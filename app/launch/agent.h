@@ -14,13 +14,14 @@
  *              meet
  *   RUNNING    all workers are started   FAILING    a worker failed; another node is in trouble;
  *                                                   this node is cut off from node 0
- *                                        SAVING     SIGTERM or SIGUSR1, and they are `train`
+ *                                        SAVING     SIGTERM, SIGINT, SIGHUP or SIGUSR1, and they
+ *                                                   are `train`
  *                                        STOPPING   another signal; not all could be started
  *   FAILING    nothing: survivors say    STOPPING   after SHUTDOWN_GRACE_MS, or a signal
  *              what they saw
  *   SAVING     SIGUSR1 to all: write a   FAILING    a worker failed
- *              checkpoint and end        STOPPING   after save_ms, a second signal, or a worker
- *                                                   that a signal ended instead
+ *              checkpoint and end        STOPPING   after save_ms, a second signal (but SIGHUP), or
+ *                                                   a worker that a signal ended instead
  *   STOPPING   SIGTERM to all; after a   KILLING    after stop_ms (signal_ms after a signal), or
  *              signal, programs of `run`            one more signal (two, if none came before)
  *              get that signal

@@ -274,6 +274,12 @@ void worker_signal(const worker *w, const worker_start *start, int signal)
         kill(w->pid, signal);
 }
 
+void worker_ask(const worker *w, int signal)
+{
+    if (w->pid != 0 && !w->reaped)
+        sigqueue(w->pid, SIGUSR1, (union sigval){.sival_int = signal});
+}
+
 bool worker_has_ended(worker *w)
 {
     siginfo_t info = {.si_pid = 0};

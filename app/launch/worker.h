@@ -54,6 +54,9 @@ status worker_launch(worker *w, const worker_start *start);
  * until it is reaped. */
 void worker_signal(const worker *w, const worker_start *start, int signal);
 
+/* Asks it for a last checkpoint: SIGUSR1, which carries the signal that the agent got. */
+void worker_ask(const worker *w, int signal);
+
 /* Whether it has ended: then sets wait_status and ended_ns. It stays a zombie, so that nobody else
  * gets its number, until worker_close. */
 bool worker_has_ended(worker *w);

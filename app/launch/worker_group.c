@@ -109,6 +109,13 @@ void worker_group_signal(const worker_group *group, int signal)
             worker_signal(&group->workers[i], &group->start, signal);
 }
 
+void worker_group_ask(const worker_group *group, int signal)
+{
+    for (int i = 0; i < group->n; i++)
+        if (group->workers[i].running)
+            worker_ask(&group->workers[i], signal);
+}
+
 worker *worker_group_next_ended(worker_group *group)
 {
     struct signalfd_siginfo info;

@@ -36,6 +36,9 @@ status worker_group_start(worker_group *group);
 /* To all that run. */
 void worker_group_signal(const worker_group *group, int signal);
 
+/* Asks all that run for a last checkpoint, because of this signal. */
+void worker_group_ask(const worker_group *group, int signal);
+
 /* A worker that has ended since the last call; NULL: none. */
 worker *worker_group_next_ended(worker_group *group);
 

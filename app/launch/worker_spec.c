@@ -390,7 +390,8 @@ status worker_spec_complete(const options *opts, int argc, char **argv, worker_s
 
 bool worker_spec_saves_on(const worker_spec *spec, int signal)
 {
-    return spec->policy.listens && (signal == SIGTERM || signal == SIGUSR1);
+    return spec->policy.listens &&
+           (signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGUSR1);
 }
 
 bool worker_spec_may_restart(const worker_spec *spec, int code)

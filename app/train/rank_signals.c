@@ -1,21 +1,35 @@
 #include "app/train/rank_signals.h"
 
+#include "app/common/stop_signals.h"
 #include "app/train/failure.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
 
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-static const int LISTENED[] = {SIGTERM, SIGUSR1, SIGUSR2};
+static const int ALWAYS[] = {SIGTERM, SIGUSR1, SIGUSR2};
+static const int OF_TERMINAL[] = {SIGINT, SIGHUP};
 
-static sigset_t listened(void)
+/* Those of the terminal stay ignored if they are: by nohup, by a shell for its background jobs, and
+ * by our launcher, which gets them too and asks for all ranks. */
+static sigset_t take_signals(void)
 {
+    const struct sigaction plain = {.sa_handler = SIG_DFL}; /* ignored, they would never come */
+    struct sigaction now;
     sigset_t set;
     sigemptyset(&set);
-    for (size_t i = 0; i < sizeof LISTENED / sizeof LISTENED[0]; i++)
-        sigaddset(&set, LISTENED[i]);
+    for (size_t i = 0; i < sizeof ALWAYS / sizeof ALWAYS[0]; i++) {
+        sigaction(ALWAYS[i], &plain, NULL);
+        sigaddset(&set, ALWAYS[i]);
+    }
+    for (size_t i = 0; i < sizeof OF_TERMINAL / sizeof OF_TERMINAL[0]; i++)
+        if (sigaction(OF_TERMINAL[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+            sigaddset(&set, OF_TERMINAL[i]);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
     return set;
 }
 
@@ -43,36 +57,64 @@ static void die_of(int number)
     raise(number);
 }
 
+/* The answer to the first signal of somebody who waits for it. Our launcher answers by itself. */
+static void say_it_stops(rank_signals *listener, int number)
+{
+    if (listener->launcher > 0 || number == SIGUSR1)
+        return;
+    pthread_mutex_lock(&listener->lock);
+    const rank_context *rank = listener->rank;
+    LOG_W("SIG%s: stopping at the %s step%s%s", sigabbrev_np(number),
+          rank != NULL ? "next" : "first",
+          rank != NULL && rank->opts->save_model ? ", with a checkpoint" : "",
+          number != SIGHUP ? "; once more to stop at once" : "");
+    pthread_mutex_unlock(&listener->lock);
+}
+
+/* The signal that the launcher got, if it says so (worker_ask). */
+static int original(const rank_signals *listener, const siginfo_t *info)
+{
+    int number = info->si_value.sival_int;
+    bool says = info->si_code == SI_QUEUE && info->si_pid == listener->launcher;
+    return says && sigabbrev_np(number) != NULL ? number : info->si_signo;
+}
+
+static void take_wish(rank_signals *listener, const siginfo_t *info)
+{
+    int number = info->si_signo;
+    int64_t now_ns = clock_now_ns();
+    bool ends = number == SIGTERM || number == SIGINT;
+    bool again = listener->wished_ns != 0 && !stop_signals_are_one(listener->wished_ns, now_ns);
+    bool means_it =
+        number == SIGTERM && listener->launcher > 0 && info->si_pid == listener->launcher;
+    if (ends && (again || means_it))
+        die_of(number);
+    if (atomic_load(&listener->asked_by) == 0)
+        say_it_stops(listener, number);
+    if (number != SIGUSR1 && listener->wished_ns == 0)
+        listener->wished_ns = now_ns;
+    atomic_store(&listener->asked_by, original(listener, info));
+}
+
 static void *listen_to_signals(void *arg)
 {
     rank_signals *self = arg;
-    sigset_t set = listened();
     siginfo_t info;
-    int terms = 0;
     while (!atomic_load(&self->ending)) {
-        int number = sigwaitinfo(&set, &info);
+        int number = sigwaitinfo(&self->taken, &info);
         if (number == SIGUSR2 && !atomic_load(&self->ending))
             write_collectives(self);
-        if (number != SIGTERM && number != SIGUSR1)
-            continue;
-        atomic_store(&self->asked_by, number);
-        terms += number == SIGTERM;
-        bool means_it = self->launcher > 0 && info.si_pid == self->launcher;
-        if (number == SIGTERM && (terms > 1 || means_it))
-            die_of(number);
+        else if (number > 0 && number != SIGUSR2)
+            take_wish(self, &info);
     }
     return NULL;
 }
 
 status rank_signals_start(rank_signals *out)
 {
-    sigset_t set = listened();
-    const struct sigaction plain = {.sa_handler = SIG_DFL}; /* ignored, they would never come */
     *out = (rank_signals){.launcher = getenv("MNIST_DDP_LAUNCHED") != NULL ? getppid() : 0};
     pthread_mutex_init(&out->lock, NULL);
-    for (size_t i = 0; i < sizeof LISTENED / sizeof LISTENED[0]; i++)
-        sigaction(LISTENED[i], &plain, NULL);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    out->taken = take_signals();
     status st = thread_start(listen_to_signals, out, "the signals'", &out->thread);
     out->running = st == STATUS_OK;
     return st;

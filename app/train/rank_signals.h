@@ -1,8 +1,11 @@
 /* The signals that a rank listens to, taken one by one on a thread of their own:
  *
- *   SIGTERM, SIGUSR1   the wish to end the run at a step boundary (preempt.h). SIGTERM ends the
- *                      process as ever if it comes a second time, or from our own launcher,
- *                      which asks with SIGUSR1 and means SIGTERM.
+ *   SIGTERM, SIGINT,   the wish to end the run at a step boundary (preempt.h). SIGTERM and SIGINT
+ *   SIGHUP, SIGUSR1    end the process as ever if one of the first three came before
+ *                      (stop_signals_are_one tells which are one wish). So does SIGTERM from our
+ *                      own launcher, which asks with SIGUSR1 and means SIGTERM. A second SIGHUP
+ *                      asks for nothing more: a session that ends sends two. SIGINT and SIGHUP
+ *                      stay ignored if they were.
  *   SIGUSR2            the rank writes its last collectives and where it is (failure.h), and goes
  *                      on; also one that hangs in a collective.
  *
@@ -15,12 +18,15 @@
 #include "app/train/rank_context.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/types.h>
 
 typedef struct rank_signals {
     pthread_t thread;
-    pid_t launcher; /* ours; 0: another, or none */
+    sigset_t taken;
+    pid_t launcher;    /* ours; 0: another, or none */
+    int64_t wished_ns; /* the listener's: when SIGTERM, SIGINT or SIGHUP first came; 0: none did */
     atomic_int asked_by;
     atomic_bool ending;
     bool running;
@@ -39,7 +45,8 @@ void rank_signals_stop(rank_signals *listener);
 /* The rank that SIGUSR2 is about from now on; NULL before it is closed. */
 void rank_signals_set_rank(rank_signals *listener, const rank_context *rank);
 
-/* The signal that asked for the run's end, 0 if none did. */
+/* The signal that asked for the run's end, 0 if none did. If our launcher passed it on: the one that
+ * the launcher got. */
 int rank_signals_asked(rank_signals *listener);
 
 #endif

@@ -68,9 +68,9 @@ typedef struct stop {
     int exit_code;
 } stop;
 
-static const stop stops[] = {{SIGINT, false, 130},
+static const stop stops[] = {{SIGINT, false, 75},
                              {SIGTERM, false, 75},
-                             {SIGINT, true, 130},
+                             {SIGINT, true, 75},
                              {SIGTERM, true, 75},
                              {SIGUSR1, false, 75}};
 enum { N_STOPS = sizeof stops / sizeof stops[0] };

@@ -259,6 +259,8 @@ START_TEST(sigusr2_asks_where_a_rank_is)
     assert_dumped(0);
     ck_assert(!process_is_gone(p.pid));
     kill(p.pid, SIGINT);
+    clock_sleep_ms(200);
+    kill(p.pid, SIGINT); /* at once: the step does not end */
     program_wait(&p, RUN_S);
     program_close(&p);
 }

@@ -105,8 +105,8 @@ typedef struct way {
 } way;
 
 static const way shm_ways[] = {
-    {"1", SIGTERM, -1}, {"1", SIGUSR1, -1}, {"2", SIGUSR1, 1},
-    {"2", SIGTERM, 1},  {"3", SIGTERM, -1},
+    {"1", SIGTERM, -1}, {"1", SIGUSR1, -1}, {"2", SIGUSR1, 1}, {"2", SIGTERM, 1},
+    {"3", SIGTERM, -1}, {"1", SIGINT, -1},  {"3", SIGHUP, -1},
 };
 static const way gloo_ways[] = {{"2", SIGUSR1, 0}, {"3", SIGUSR1, -1}};
 enum {
