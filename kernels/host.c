@@ -1,14 +1,12 @@
 #include "kernels/host.h"
 
 #include "base/memory.h"
+#include "kernels/pixel.h"
 
 #include <malloc.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MEAN 0.1307f
-#define STD 0.3081f
 
 status host_alloc(device *dev, size_t size_bytes, void **out)
 {
@@ -59,7 +57,7 @@ status host_gather(device *dev, const gather_source *source, const step_state *s
     size_t pixels = (size_t)source->pixels;
     float normalised[256]; /* a byte has few values: 256 divisions instead of n * pixels */
     for (int value = 0; value < 256; value++)
-        normalised[value] = ((float)value / 255.0f - MEAN) / STD;
+        normalised[value] = pixel_normalised((float)value);
     for (int i = 0; i < n; i++) {
         const uint8_t *image = source->images + order[i] * pixels;
         float *row = out->x + (size_t)i * pixels;

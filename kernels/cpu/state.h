@@ -22,7 +22,9 @@ static inline cpu_state *cpu_of(device *dev)
 /* Makes every member's scratch memory at least this large. Not while the team works. */
 status cpu_reserve_scratch(cpu_state *cpu, size_t size_bytes);
 
-/* Rows of device_ops: conv_block.c, linear.c. */
+/* Rows of device_ops: gather.c, conv_block.c, linear.c. */
+gather_op cpu_gather;
+
 conv_block_create_op cpu_conv_block_create;
 conv_block_destroy_op cpu_conv_block_destroy;
 conv_block_import_op cpu_conv_block_import;

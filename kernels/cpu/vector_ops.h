@@ -39,6 +39,8 @@ typedef struct vector_ops {
     const struct conv_block_kernels *conv_blocks;      /* by kind: kernels/cpu/conv_block.h */
     const struct conv_block_kernels *conv_blocks_bf16; /* likewise: products of bfloat16 */
 
+    void (*normalise)(const uint8_t *pixels, float *x, size_t count); /* kernels/pixel.h */
+
     /* C (rows, columns) = A B, or += with `add`; columns is a multiple of block. */
     void (*matmul)(const matmul_args *m, int rows, int columns);
     /* The same of A and B rounded to bfloat16. a_step is 1, and there are at most 64 columns. */

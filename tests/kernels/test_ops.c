@@ -84,6 +84,35 @@ START_TEST(gather_normalises)
 }
 END_TEST
 
+/* More images than a thread takes at a time, and no vector's multiple of pixels. */
+START_TEST(gather_normalises_every_value)
+{
+    enum { PIXELS = 37, COUNT = 21, FIRST = 2 };
+    uint8_t images[COUNT * PIXELS], labels[COUNT], out[COUNT];
+    uint32_t order[FIRST + COUNT], samples[COUNT];
+    float x[COUNT * PIXELS];
+    for (int i = 0; i < COUNT * PIXELS; i++)
+        images[i] = (uint8_t)i;
+    for (int i = 0; i < COUNT; i++) {
+        labels[i] = (uint8_t)(i % 10);
+        order[FIRST + i] = (uint32_t)(i * 5 % COUNT);
+    }
+    const gather_source source = {images, labels, order, PIXELS};
+    const step_state state = {.plan = {.first = 1}};
+    device *dev = open_device(devices[_i]);
+    ok(dev->ops->gather(dev, &source, &state, 1, COUNT, &(gather_output){x, out, samples}));
+    for (int i = 0; i < COUNT; i++) {
+        uint32_t from = order[FIRST + i];
+        ck_assert(samples[i] == from && out[i] == labels[from]);
+        for (int j = 0; j < PIXELS; j++) {
+            float pixel = (float)images[from * PIXELS + (uint32_t)j];
+            ck_assert(x[i * PIXELS + j] == (pixel / 255.0f - 0.1307f) / 0.3081f);
+        }
+    }
+    device_destroy(dev);
+}
+END_TEST
+
 /* Two classes with logits 0 and log 3: softmax 1/4 and 3/4. */
 START_TEST(cross_entropy_by_hand)
 {
@@ -220,6 +249,7 @@ int main(void)
     tcase_add_test(core, philox_known_answers);
     tcase_add_loop_test(core, dropout_drops_its_share, 0, 2);
     tcase_add_loop_test(core, gather_normalises, 0, n_devices);
+    tcase_add_loop_test(core, gather_normalises_every_value, 0, n_devices);
     tcase_add_loop_test(core, cross_entropy_by_hand, 0, n_devices);
     tcase_add_loop_test(core, optimizers_equal_reference, 0, N_RULES * (n_devices - 1));
     tcase_add_loop_test(core, cpu_says_what_it_computes_with, 0, 2);
