@@ -420,7 +420,7 @@ static status set_defaults(options *opts)
 
 status options_parse(int argc, char **argv, options *out)
 {
-    options opts = {0};
+    options opts = {.command_line = argv};
     status st = set_defaults(&opts);
     if (st == STATUS_OK)
         st = find_command(argc, argv, &opts);

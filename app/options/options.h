@@ -173,6 +173,7 @@ typedef struct options {
 
     char *config; /* --config FILE */
 
+    char **command_line;     /* all words, the program's first; argv's own, NULL at the end */
     bool launch_flags_given; /* a launcher flag stood on the command line */
     uint8_t given[192];      /* per table row: 0 default, 1 file, 2 environment, 3 command line */
 } options;

@@ -10,6 +10,15 @@
 
 enum { ALLOWED_BYTES = 128, SHOWN_BYTES = 80 }; /* of a value in a message */
 
+const char *options_value_source_name(option_source source)
+{
+    static const char *const names[] = {[SOURCE_DEFAULT] = "default",
+                                        [SOURCE_FILE] = "file",
+                                        [SOURCE_ENVIRONMENT] = "environment",
+                                        [SOURCE_COMMAND_LINE] = "flag"};
+    return names[source];
+}
+
 bool options_value_wanted(const option_row *row)
 {
     return row->kind == OPTION_TEXT || row->kind == OPTION_WORD || row->kind == OPTION_INTEGER ||

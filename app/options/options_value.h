@@ -12,6 +12,9 @@ typedef enum option_source {
     SOURCE_COMMAND_LINE,
 } option_source;
 
+/* "default", "file", "environment", "flag": as config.json spells it. */
+const char *options_value_source_name(option_source source);
+
 /* Checks `text` as a value of the row and stores it unless a higher source has set it already.
  * `where` ("--epochs", "MNIST_DDP_EPOCHS", "run.yaml:3: epochs") begins the message of
  * STATUS_INVALID. */

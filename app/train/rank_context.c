@@ -23,6 +23,11 @@ int64_t rank_context_global_batch(const rank_context *rank)
     return (int64_t)rank->place.world_size * rank->settings.batch_size * rank->opts->accum;
 }
 
+bool rank_context_is_one_host(const rank_context *rank)
+{
+    return rank->place.local_world_size == rank->place.world_size;
+}
+
 status rank_context_place(rendezvous_place *out, bool *is_worker)
 {
     TRY(rendezvous_place_from_env(out, is_worker));
@@ -212,11 +217,12 @@ static void describe(const rank_context *rank, char out[AGREEMENT_BYTES])
              "training images %u\ntest images %u\nshuffle %d\ndrop-last %d\ndry-run %d\n"
              "target-acc %.17g\neval-every %" PRId64 "%s\nresume %s\nsave-every %s\nbackend %s\n"
              "bucket-cap-mb %.17g\namp %s\ntf32 %d\ncuda-graph %d\nnccl-nvls %d\nmode %s\n"
-             "trace %d\n",
+             "trace %d\none host %d\n",
              rank->train_set.count, rank->test_set.count, o->shuffle, o->drop_last, o->dry_run,
              o->target_acc, s->eval_every.count, s->eval_every.in_steps ? "steps" : "epochs",
              o->resume != NULL ? o->resume : "no", o->save_every, o->backend, o->bucket_cap_mb,
-             o->amp, o->tf32, o->cuda_graph, o->nccl_nvls, o->mode, o->trace != NULL);
+             o->amp, o->tf32, o->cuda_graph, o->nccl_nvls, o->mode, o->trace != NULL,
+             rank_context_is_one_host(rank));
 }
 
 static status agree(rank_context *rank)

@@ -50,6 +50,9 @@ typedef struct rank_context {
 /* Images of all ranks in one optimizer step. */
 int64_t rank_context_global_batch(const rank_context *rank);
 
+/* Whether all ranks are of this host, as the launcher says; the same on all of them. */
+bool rank_context_is_one_host(const rank_context *rank);
+
 /* Where this process stands: from the environment, or the only rank of a job of its own. */
 status rank_context_place(rendezvous_place *out, bool *is_worker);
 

@@ -1,5 +1,6 @@
 #include "app/train/run_folder.h"
 
+#include "app/common/run_config.h"
 #include "app/common/runs_folder.h"
 #include "base/file_draft.h"
 #include "base/fnv1a.h"
@@ -45,7 +46,7 @@ static status refuse_existing_run(const char *path)
 /* Removes what runs that were killed while they wrote a file have left beside it. */
 static status clean_drafts(const char *path)
 {
-    static const char *const names[] = {CHECKPOINT_MODEL, RESULT};
+    static const char *const names[] = {CHECKPOINT_MODEL, RUN_CONFIG_NAME, RESULT};
     char file[FILE_PATH_BYTES];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         TRY(file_join(path, names[i], file));
@@ -277,6 +278,13 @@ status run_folder_resume(run_folder *folder, rank_context *rank, position *at)
     *at = (position){was.epoch, was.step_in_epoch, was.step, was.epoch_loss, was.epoch_samples};
     folder->saved_step = was.step;
     return STATUS_OK;
+}
+
+status run_folder_write_config(const run_folder *folder, const rank_context *rank,
+                               const json_t *run, const char *date)
+{
+    const run_start start = {rank->opts, run, date, folder->saved_step};
+    return run_config_write(folder->path, &start);
 }
 
 status run_folder_save(run_folder *folder, rank_context *rank, const position *at)

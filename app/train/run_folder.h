@@ -5,6 +5,7 @@
 #include "app/train/rank_context.h"
 #include "base/file.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 
 typedef struct run_folder {
@@ -48,6 +49,11 @@ void run_folder_close(run_folder *folder); /* accepts one with lock_fd -1 */
  * optimizer or world size, if a checkpoint is asked for and there is none, if none fits, and if
  * workers started again find what another launch has left. */
 status run_folder_resume(run_folder *folder, rank_context *rank, position *at);
+
+/* Writes config.json (app/common/run_config.h). `run`: what the run is; `date`: when it was started.
+ */
+status run_folder_write_config(const run_folder *folder, const rank_context *rank,
+                               const json_t *run, const char *date);
 
 /* Writes a checkpoint. The one before it, or the one that was restored, stays beside it. */
 status run_folder_save(run_folder *folder, rank_context *rank, const position *at);

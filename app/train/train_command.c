@@ -2,7 +2,9 @@
 #include "app/train/train_command.h"
 
 #include "app/common/exit_codes.h"
+#include "app/common/run_config.h"
 #include "app/train/failure.h"
+#include "app/train/run_facts.h"
 #include "app/train/trainer.h"
 #include "base/log.h"
 
@@ -18,7 +20,8 @@ typedef struct training {
     progress progress;
     result result;
     trainer trainer;
-    bool output_failed; /* something is not on disk that was asked for */
+    char date[RUN_CONFIG_DATE_BYTES]; /* of the start */
+    bool output_failed;               /* something is not on disk that was asked for */
 } training;
 
 static status read_settings(training *t)
@@ -49,6 +52,21 @@ static status start_run(training *t)
     TRY(process_group_broadcast(rank->group, &at->epoch_loss, 1, DTYPE_F64, 0, NULL));
     *at = (position){counts[0], counts[1], counts[2], at->epoch_loss, counts[3]};
     return rank_context_broadcast(rank);
+}
+
+/* A run without its config.json is still a run. */
+static status write_config(training *t)
+{
+    rank_context *rank = &t->rank;
+    json_t *run = json_object();
+    run_facts_add(run, rank);
+    run_facts_add_place(run, rank);
+    status st = run_facts_add_hosts(run, rank);
+    if (st == STATUS_OK && rank->place.rank == 0 &&
+        run_folder_write_config(&t->folder, rank, run, t->date) != STATUS_OK)
+        LOG_W("settings not written: %s", status_text());
+    json_decref(run);
+    return st;
 }
 
 /* Whether the run's folder holds what the run has come to. Says so if it does not, and if
@@ -131,6 +149,7 @@ static status run(training *t, int *exit_code)
     *exit_code = EXIT_CODE_CHECKPOINT;
     TRY(start_run(t));
     *exit_code = EXIT_CODE_INTERNAL;
+    TRY(write_config(t));
     if (t->rank.place.rank == 0)
         progress_header(&t->progress, t->folder.path, at->epoch, at->step_in_epoch);
     trace_end(t->rank.trace.lane); /* of the setup */
@@ -198,6 +217,7 @@ int train_command(const options *opts, const rendezvous_place *place, int64_t st
                           .progress = &t.progress,
                           .result = &t.result,
                           .started_ns = started_ns};
+    run_config_date(t.date);
     status st = open_and_run(&t, opts, place, &exit_code);
     bool stopped = t.rank.stop.agreed;
     close_all(&t);

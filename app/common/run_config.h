@@ -1,0 +1,69 @@
+/* config.json of a run folder: what the run was told, and what it is. People, `mnist_ddp report` and
+ * a resume read it.
+ *
+ *     {"format": 1,
+ *      "date": "2026-11-22T23:42:15Z",             start of the process that wrote it
+ *      "command": ["mnist_ddp", "--lr", "0.1"],    its words
+ *      "starts": [{"date": "...", "step": 0}],     of the run: the first, and each resume
+ *      "run": {"system": "mnist_ddp 0.1.0", "world": 2, "hosts": ["a"], ...},
+ *      "settings": {
+ *       "lr": {"value": 0.1, "origin": "flag"},
+ *       "seed": {"value": 1, "origin": "default"}, ...}}
+ *
+ * `run` is what came of the settings (app/train/run_facts.h), under the names of result.json.
+ * `settings` has every setting of `train` in the order of the help, by its flag's name with
+ * underscores. A value is a JSON number, string or boolean; null if it was not given and has no
+ * default of its own. Numbers have as many digits as it takes to read the same double back. An
+ * origin is a word of options_value_source_name.
+ *
+ * Each start of the run writes the file anew, whole or not at all, after a resume's settings were
+ * checked. A resume that takes a setting from here keeps its origin (options_value_set). */
+#ifndef MNIST_DDP_APP_COMMON_RUN_CONFIG_H
+#define MNIST_DDP_APP_COMMON_RUN_CONFIG_H
+
+#include "app/options/options_value.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define RUN_CONFIG_NAME "config.json"
+
+enum { RUN_CONFIG_DATE_BYTES = 32 };
+
+/* Now, in UTC: "2026-11-22T23:42:15Z". */
+void run_config_date(char out[RUN_CONFIG_DATE_BYTES]);
+
+/* The words of the command line, for JSON. Bytes that are no UTF-8 become question marks. */
+json_t *run_config_command(const options *opts);
+
+/* One start of a run. */
+typedef struct run_start {
+    const options *opts;
+    const json_t *run; /* borrowed */
+    const char *date;
+    int64_t step; /* of the checkpoint that it continues; 0: it begins */
+} run_start;
+
+/* Writes the file. If the run continues, the starts that the file there names stay in the list; a
+ * file that is missing or damaged names none. */
+status run_config_write(const char *folder, const run_start *start);
+
+/* What a file says. run_config_close accepts a zeroed one. */
+typedef struct run_config {
+    json_t *document; /* an object; NULL: the folder has no config.json */
+} run_config;
+
+/* STATUS_INVALID if the file is no JSON object with settings or of a format unknown here, STATUS_IO
+ * if it cannot be read. A folder without it, as older programs leave, is fine. */
+status run_config_read(const char *folder, run_config *out);
+void run_config_close(run_config *config);
+
+/* The value of a setting, as one would type it after "--name=": "0.1", "true". `name` is a flag's,
+ * with dashes or underscores. *text is the caller's to free; NULL if the setting had no value.
+ * *found is false, and the rest left alone, if the file has no such setting. STATUS_INVALID if what
+ * stands there is no value with an origin. */
+status run_config_setting(const run_config *config, const char *name, bool *found, char **text,
+                          option_source *origin);
+
+#endif
