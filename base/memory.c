@@ -1,9 +1,30 @@
 #include "base/memory.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { ALIGNMENT = 64 };
+enum {
+    ALIGNMENT = 64,
+    PAGE_BYTES = 4096,
+    LARGE_BYTES = 256 << 10,
+    HUGE_PAGE_BYTES = 2 << 20,
+};
+
+/* A new block's pages come one by one, each with a fault at its first use: for a large block that
+ * takes far longer than to write it. Here they come in one call, and as huge pages if that is
+ * allowed. Only advice: a system that knows nothing of it does it page by page. */
+static void take_pages(unsigned char *block, size_t size_bytes)
+{
+    uintptr_t begin = ((uintptr_t)block + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    size_t inside = ((uintptr_t)block + size_bytes - begin) / PAGE_BYTES * PAGE_BYTES;
+    if (size_bytes >= HUGE_PAGE_BYTES)
+        (void)madvise((void *)begin, inside, MADV_HUGEPAGE);
+#ifdef MADV_POPULATE_WRITE
+    (void)madvise((void *)begin, inside, MADV_POPULATE_WRITE);
+#endif
+}
 
 status memory_alloc(size_t size_bytes, void **out)
 {
@@ -11,9 +32,11 @@ status memory_alloc(size_t size_bytes, void **out)
     if (__builtin_add_overflow(size_bytes, (size_t)(2 * ALIGNMENT - 1), &rounded))
         return FAIL(STATUS_NO_MEMORY, "cannot allocate %zu bytes", size_bytes);
     rounded &= ~(size_t)(ALIGNMENT - 1);
-    void *p = aligned_alloc(ALIGNMENT, rounded);
-    if (p == NULL)
+    void *p = NULL;
+    if (posix_memalign(&p, rounded < HUGE_PAGE_BYTES ? ALIGNMENT : HUGE_PAGE_BYTES, rounded) != 0)
         return FAIL(STATUS_NO_MEMORY, "cannot allocate %zu bytes", size_bytes);
+    if (rounded >= LARGE_BYTES)
+        take_pages(p, rounded);
     memset(p, 0, rounded);
     *out = p;
     return STATUS_OK;

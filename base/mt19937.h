@@ -3,6 +3,7 @@
 #ifndef MNIST_DDP_BASE_MT19937_H
 #define MNIST_DDP_BASE_MT19937_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 enum { MT19937_WORDS = 624 };
@@ -24,6 +25,19 @@ static inline uint32_t mt19937_u32(mt19937 *generator)
     if (generator->next == MT19937_WORDS)
         mt19937_advance(generator);
     return generator->outputs[generator->next++];
+}
+
+/* Draws several numbers: `most` (>= 1), or as many as this state still has. Sets *n; they stay where
+ * they are until the next call. */
+static inline const uint32_t *mt19937_run(mt19937 *generator, size_t most, size_t *n)
+{
+    if (generator->next == MT19937_WORDS)
+        mt19937_advance(generator);
+    const uint32_t *first = generator->outputs + generator->next;
+    size_t left = (size_t)(MT19937_WORDS - generator->next);
+    *n = left < most ? left : most;
+    generator->next += (int)*n;
+    return first;
 }
 
 /* Two outputs, first one high: what torch draws for a 64-bit number. */

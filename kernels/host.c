@@ -3,23 +3,35 @@
 #include "base/memory.h"
 #include "kernels/pixel.h"
 
-#include <malloc.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* Stands in front of each block of a device and is as wide as its alignment. */
+typedef struct host_block {
+    _Alignas(64) size_t size_bytes; /* of all, this included */
+} host_block;
+
 status host_alloc(device *dev, size_t size_bytes, void **out)
 {
-    TRY(memory_alloc(size_bytes, out));
-    device_note_memory(dev, (int64_t)malloc_usable_size(*out));
+    host_block *block = NULL;
+    size_t all_bytes = 0;
+    if (__builtin_add_overflow(size_bytes, sizeof *block, &all_bytes))
+        return FAIL(STATUS_NO_MEMORY, "cannot allocate %zu bytes", size_bytes);
+    TRY(memory_alloc(all_bytes, (void **)&block));
+    block->size_bytes = all_bytes;
+    device_note_memory(dev, (int64_t)all_bytes);
+    *out = block + 1;
     return STATUS_OK;
 }
 
 void host_free(device *dev, void *memory)
 {
-    if (memory != NULL)
-        device_note_memory(dev, -(int64_t)malloc_usable_size(memory));
-    free(memory);
+    if (memory == NULL)
+        return;
+    host_block *block = (host_block *)memory - 1;
+    device_note_memory(dev, -(int64_t)block->size_bytes);
+    free(block);
 }
 
 status host_copy(device *dev, void *dst, const void *src, size_t size_bytes)
