@@ -2,13 +2,18 @@
 
 #include <math.h>
 
-/* torch computes x * (hi - lo) + lo as one fused operation: rounding twice would change every
- * second bit pattern. */
+/* torch computes x * (hi - lo) + lo with x = k / 2^24, a whole number k below 2^24, rounded once.
+ * As lo is -hi, that is hi * (k - 2^23) / 2^23. The number in parentheses is exact as a float and a
+ * power of two changes no digits: one product rounds alike, and a compiler makes vectors of it. */
 static void uniform(mt19937 *generator, float hi, float *out, size_t count)
 {
-    float lo = -hi, width = hi - lo;
-    for (size_t i = 0; i < count; i++)
-        out[i] = fmaf((float)(mt19937_u32(generator) & 0xffffff) * 0x1p-24f, width, lo);
+    const int32_t half = 1 << 23;
+    float unit = hi * 0x1p-23f;
+    for (size_t n; count > 0; out += n, count -= n) {
+        const uint32_t *numbers = mt19937_run(generator, count, &n);
+        for (size_t i = 0; i < n; i++)
+            out[i] = (float)((int32_t)(numbers[i] & 0xffffff) - half) * unit;
+    }
 }
 
 void init_weight(mt19937 *generator, int fan_in, float *out, size_t count)

@@ -297,6 +297,8 @@ status network_export(network *net, const float *arena, float *host)
 {
     size_t size_bytes = sizeof *host * net->count;
     float *staged = NULL;
+    if (net->dev->stream == NULL) /* the arena is host memory */
+        return reorder(net, arena, host, false);
     TRY(memory_alloc(size_bytes, (void **)&staged));
     status st = net->dev->ops->download(net->dev, staged, arena, size_bytes);
     if (st == STATUS_OK)
@@ -309,6 +311,8 @@ status network_import(network *net, const float *host, float *arena)
 {
     size_t size_bytes = sizeof *host * net->count;
     float *staged = NULL;
+    if (net->dev->stream == NULL) /* the arena is host memory */
+        return reorder(net, host, arena, true);
     TRY(memory_alloc(size_bytes, (void **)&staged));
     status st = reorder(net, host, staged, true);
     if (st == STATUS_OK)

@@ -53,6 +53,23 @@ START_TEST(high_seed_bits_do_not_count)
 }
 END_TEST
 
+START_TEST(runs_are_the_same_numbers)
+{
+    static const size_t most[] = {1, 7, 1000, 623, 624, 2};
+    mt19937 words, runs;
+    mt19937_init(&words, 5);
+    mt19937_init(&runs, 5);
+    for (size_t i = 0; i < sizeof most / sizeof most[0]; i++) {
+        size_t n = 0;
+        const uint32_t *numbers = mt19937_run(&runs, most[i], &n);
+        ck_assert(n >= 1 && n <= most[i]);
+        for (size_t k = 0; k < n; k++)
+            ck_assert_uint_eq(numbers[k], mt19937_u32(&words));
+    }
+    ck_assert_uint_eq(mt19937_u32(&runs), mt19937_u32(&words));
+}
+END_TEST
+
 /* The C++ standard's check value of mt19937: the 10000th output for seed 5489. */
 START_TEST(ten_thousandth_output)
 {
@@ -70,6 +87,7 @@ int main(void)
     TCase *core = suite_case(suite, "core", 10);
     tcase_add_loop_test(core, stream_is_torchs, 0, sizeof GOLDEN / sizeof GOLDEN[0]);
     tcase_add_test(core, high_seed_bits_do_not_count);
+    tcase_add_test(core, runs_are_the_same_numbers);
     tcase_add_test(core, ten_thousandth_output);
     return suite_run(suite);
 }
