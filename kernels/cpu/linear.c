@@ -29,10 +29,11 @@ enum {
 typedef struct linear_plan {
     linear_shape s;
     cpu_state *cpu;
+    bool is_bf16;
     void (*matmul)(const matmul_args *m, int rows, int columns); /* of the device's precision */
     int panels, stretches;
     /* Forward, y^T of a round: (stretches, round / SAMPLES, O, SAMPLES). Backward, dy^T of a round:
-     * (round / SAMPLES, O, SAMPLES). */
+     * (round / SAMPLES, O, SAMPLES); then, in bfloat16, dy: (round, O padded). */
     float *transposed;
     size_t stretch_floats; /* of `transposed` */
 } linear_plan;
@@ -50,6 +51,13 @@ static int least(int a, int b)
 static int pieces_of(int count, int piece)
 {
     return (count + piece - 1) / piece;
+}
+
+/* Floats from one row of dy in bfloat16 to the next. */
+static size_t padded_outputs(const linear_plan *p)
+{
+    int block = p->cpu->vec->block;
+    return (size_t)(pieces_of(p->s.out_features, block) * block);
 }
 
 static status check(const linear_shape *s, int block)
@@ -73,13 +81,14 @@ status cpu_linear_create(device *dev, const linear_shape *shape, int max_n, line
     TRY(memory_alloc(sizeof *p, (void **)&p));
     p->s = *shape;
     p->cpu = cpu_of(dev);
-    p->matmul = dev->precision == PRECISION_BF16 ? p->cpu->vec->matmul_bf16 : p->cpu->vec->matmul;
+    p->is_bf16 = dev->precision == PRECISION_BF16;
+    p->matmul = p->is_bf16 ? p->cpu->vec->matmul_bf16 : p->cpu->vec->matmul;
     p->panels = pieces_of(shape->in_features, PANEL);
     p->stretches = least(STRETCHES, p->panels / STRETCH_PANELS);
     if (p->stretches < 1)
         p->stretches = 1;
     int round = least(ROUND, pieces_of(max_n, SAMPLES) * SAMPLES);
-    p->stretch_floats = (size_t)round * (size_t)shape->out_features;
+    p->stretch_floats = (size_t)round * padded_outputs(p);
     size_t size_bytes = sizeof *p->transposed * p->stretch_floats * (size_t)p->stretches;
     status st = memory_alloc(size_bytes, (void **)&p->transposed);
     if (st != STATUS_OK) {
@@ -295,7 +304,10 @@ static void transpose_piece(void *arg, int block)
                         .x_row = (size_t)p->s.out_features,
                         .out_row = SAMPLES,
                         .parts = 1};
-    p->cpu->vec->transpose(&t, least(SAMPLES, job->n - first), p->s.out_features);
+    int n = least(SAMPLES, job->n - first);
+    p->cpu->vec->transpose(&t, n, p->s.out_features);
+    if (p->is_bf16)
+        p->cpu->vec->to_bf16(&(bf16_rows){t.out, t.out, SAMPLES, SAMPLES}, 0, p->s.out_features, n);
 }
 
 static void weights_piece(void *arg, int panel)
@@ -307,17 +319,22 @@ static void weights_piece(void *arg, int panel)
     size_t features = (size_t)p->s.in_features, width = (size_t)panel_width(p, panel);
     const float *x = job->x + panel_first(p, panel);
     panel_inputs inputs; /* (SAMPLES, PANEL): rows of x have powers of two between them */
-    matmul_args m = {.b = inputs.x,
-                     .c = out->dw + panel_offset(p, panel),
+    matmul_args m = {.c = out->dw + panel_offset(p, panel),
                      .a_row = SAMPLES,
                      .a_step = 1,
-                     .b_step = PANEL,
                      .c_row = width,
-                     .add = add};
-    for (int block = 0; block * SAMPLES < job->n; block++, m.add = true) {
+                     .add = add,
+                     .a_is_bf16 = p->is_bf16};
+    for (int block = 0; block * SAMPLES < job->n; block++, x += SAMPLES * features, m.add = true) {
         m.depth = least(SAMPLES, job->n - block * SAMPLES);
-        for (int i = 0; i < m.depth; i++, x += features)
-            memcpy(inputs.x + i * PANEL, x, sizeof *x * width);
+        m.b = x;
+        m.b_step = features;
+        if (!p->is_bf16) { /* a product of bfloat16 packs it anyway */
+            for (int i = 0; i < m.depth; i++)
+                memcpy(inputs.x + i * PANEL, x + (size_t)i * features, sizeof *x * width);
+            m.b = inputs.x;
+            m.b_step = PANEL;
+        }
         m.a = transposed_block(p, block);
         p->matmul(&m, p->s.out_features, (int)width);
     }
@@ -340,20 +357,31 @@ status cpu_linear_backward_weights(linear *plan, int n, const float *x, const fl
     return STATUS_OK;
 }
 
+/* dy of a block of samples in bfloat16. */
+static void round_piece(void *arg, int block)
+{
+    const linear_job *job = arg;
+    const linear_plan *p = job->p;
+    bf16_rows rows = {job->dy, p->transposed, (size_t)p->s.out_features, padded_outputs(p)};
+    int first = block * SAMPLES;
+    p->cpu->vec->to_bf16(&rows, first, least(SAMPLES, job->n - first), p->s.out_features);
+}
+
 static void data_piece(void *arg, int panel)
 {
     const linear_job *job = arg;
     const linear_plan *p = job->p;
     int width = panel_width(p, panel);
     size_t features = (size_t)p->s.in_features;
-    matmul_args m = {.a = job->dy,
+    matmul_args m = {.a = p->is_bf16 ? p->transposed : job->dy,
                      .b = job->weight + panel_offset(p, panel),
                      .c = job->dx + panel_first(p, panel),
-                     .a_row = (size_t)p->s.out_features,
+                     .a_row = p->is_bf16 ? padded_outputs(p) : (size_t)p->s.out_features,
                      .a_step = 1,
                      .b_step = (size_t)width,
                      .c_row = features,
-                     .depth = p->s.out_features};
+                     .depth = p->s.out_features,
+                     .a_is_bf16 = p->is_bf16};
     p->matmul(&m, job->n, width);
     if (job->input != NULL)
         p->cpu->vec->relu_backward(m.c, job->input + panel_first(p, panel), job->n,
@@ -373,6 +401,8 @@ status cpu_linear_backward_data(linear *plan, int n, const float *weight, const 
         job.dy = dy + (size_t)job.first * (size_t)p->s.out_features;
         job.input = input != NULL ? input->y + in : NULL;
         job.dx = dx + in;
+        if (p->is_bf16)
+            team_run(p->cpu->team, round_piece, &job, pieces_of(job.n, SAMPLES));
         team_run(p->cpu->team, data_piece, &job, p->panels);
     }
     return STATUS_OK;

@@ -19,9 +19,17 @@ typedef struct matmul_args {
     const float *a, *b;
     float *c;
     size_t a_row, a_step, b_step, c_row;
-    int depth; /* terms of a sum */
-    bool add;  /* to what C holds */
+    int depth;      /* terms of a sum */
+    bool add;       /* to what C holds */
+    bool a_is_bf16; /* A's rows are as to_bf16 leaves them */
 } matmul_args;
+
+/* Row r of x is x + r * x_row, of out out + r * out_row elements of its type. */
+typedef struct bf16_rows {
+    const float *x;
+    float *out; /* bfloat16, or floats of their values if the processor cannot multiply them */
+    size_t x_row, out_row;
+} bf16_rows;
 
 /* Element (row, column) of x is x[row * x_row + column], of out out[row * out_row + column]. There
  * are `parts` of x, part_step floats apart; what is transposed is their sum, added in order. */
@@ -45,6 +53,9 @@ typedef struct vector_ops {
     void (*matmul)(const matmul_args *m, int rows, int columns);
     /* The same of A and B rounded to bfloat16. a_step is 1, and there are at most 64 columns. */
     void (*matmul_bf16)(const matmul_args *m, int rows, int columns);
+    /* Rounds rows [first, first + n) of `count` floats, for matmul_bf16's A. Zeros follow up to a
+     * multiple of block. out may be x, if all rows are rounded and out_row is x_row. */
+    void (*to_bf16)(const bf16_rows *r, int first, int n, int count);
     /* out (columns, rows) = x (rows, columns) transposed. Each row of out is filled with zeros up to
      * the next multiple of block, if out_row is as long. */
     void (*transpose)(const transpose_args *t, int rows, int columns);
