@@ -16,7 +16,10 @@
 
 enum { NAMES_BYTES = 256 };
 
-static const char TORCHVISION_FOLDER[] = "MNIST/raw";  /* below a torchvision root */
+static const char *const TORCHVISION_FOLDERS[] = {
+    "MNIST/raw", /* below a root that torchvision was given */
+    "raw",       /* below one data set's folder there: DIR/FashionMNIST */
+};
 static const char WORKING_FOLDER[] = "data/MNIST/raw"; /* below the working directory */
 static const char CACHE_FOLDER[] = "mnist";            /* below the cache folder */
 static const char FOUND_IN_WORKING_FOLDER[] = "./data/MNIST/raw";
@@ -37,12 +40,12 @@ static status take(const char *folder, const char *found_by, dataset_location *o
     return STATUS_OK;
 }
 
-/* A folder given by the user must hold the files, itself or as a torchvision root. */
+/* A folder given by the user must hold the files, itself or as torchvision lays them out. */
 static status locate_named(const char *place, const char *found_by, dataset_location *out)
 {
-    char raw[FILE_PATH_BYTES], missing[NAMES_BYTES], missing_in_raw[NAMES_BYTES];
+    enum { N_BELOW = sizeof TORCHVISION_FOLDERS / sizeof TORCHVISION_FOLDERS[0] };
+    char below[FILE_PATH_BYTES], missing[NAMES_BYTES], names[NAMES_BYTES];
     struct stat info;
-    TRY(file_join(place, TORCHVISION_FOLDER, raw));
     if (stat(place, &info) != 0)
         return FAIL(STATUS_IO, "%s %s: %s", found_by, place, strerror(errno));
     if (!S_ISDIR(info.st_mode))
@@ -54,13 +57,19 @@ static status locate_named(const char *place, const char *found_by, dataset_loca
     int absent = mnist_files_missing(place, missing, sizeof missing);
     if (absent == 0)
         return take(place, found_by, out);
-    int absent_in_raw = mnist_files_missing(raw, missing_in_raw, sizeof missing_in_raw);
-    if (absent_in_raw == 0)
-        return take(raw, found_by, out);
-    bool nearer = absent <= absent_in_raw;
+    for (int i = 0; i < N_BELOW; i++) {
+        TRY(file_join(place, TORCHVISION_FOLDERS[i], below));
+        int absent_below = mnist_files_missing(below, names, sizeof names);
+        if (absent_below == 0)
+            return take(below, found_by, out);
+        if (absent_below < absent) { /* the nearest is told */
+            absent = absent_below;
+            memcpy(missing, names, sizeof names);
+        }
+    }
     return FAIL(STATUS_INVALID,
-                "%s %s: missing %s (each plain or with .gz; looked in it and in its %s)", found_by,
-                place, nearer ? missing : missing_in_raw, TORCHVISION_FOLDER);
+                "%s %s: missing %s (each plain or with .gz; looked in it, in its %s and in its %s)",
+                found_by, place, missing, TORCHVISION_FOLDERS[0], TORCHVISION_FOLDERS[1]);
 }
 
 /* Sets *found if the working directory or the cache holds the files. */
@@ -133,6 +142,8 @@ status dataset_open(const dataset_location *location, dataset_split split, datas
                      .labels = labels.elements,
                      .mappings = {images.mapping, labels.mapping},
                      .mapping_bytes = {images.mapping_bytes, labels.mapping_bytes}};
+    snprintf(out->uncached, sizeof out->uncached, "%s",
+             images.uncached[0] != '\0' ? images.uncached : labels.uncached);
     return STATUS_OK;
 }
 

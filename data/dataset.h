@@ -3,6 +3,7 @@
 #define MNIST_DDP_DATA_DATASET_H
 
 #include "base/status.h"
+#include "data/idx_file.h"
 #include "data/mnist_files.h"
 #include "kernels/device.h"
 
@@ -17,6 +18,7 @@ typedef struct dataset {
     const uint8_t *labels; /* (count), each < 10 */
     void *mappings[2];     /* dataset.c's own */
     uint64_t mapping_bytes[2];
+    char uncached[IDX_FILE_REASON_BYTES]; /* as in idx_file */
 } dataset;
 
 /* Where the four files are. */

@@ -53,7 +53,10 @@ status idx_file_map(int fd, const char *name, idx_kind kind, idx_file *out)
     uint8_t *mapping = mmap(NULL, shape.total_bytes, PROT_READ, MAP_SHARED, fd, 0);
     if (mapping == MAP_FAILED)
         return FAIL(STATUS_IO, "map %s: %s", name, strerror(errno));
-    idx_file file = {shape.count, mapping + shape.header_bytes, mapping, shape.total_bytes};
+    idx_file file = {.count = shape.count,
+                     .elements = mapping + shape.header_bytes,
+                     .mapping = mapping,
+                     .mapping_bytes = shape.total_bytes};
     if (kind == IDX_LABELS) {
         status st = idx_labels_check(name, file.elements, file.count, shape.header_bytes);
         if (st != STATUS_OK) {
@@ -195,9 +198,11 @@ static status gzip_open(const original *o, idx_file *out)
     status st = open_in_cache(o, name, out, &cache_failed);
     if (st == STATUS_OK || !cache_failed)
         return st;
-    LOG_W("%s is decompressed into this process's memory, not shared between ranks: %s", o->path,
-          status_text());
-    return open_in_memory(o, out);
+    char why[IDX_FILE_REASON_BYTES];
+    snprintf(why, sizeof why, "%s", status_text());
+    TRY(open_in_memory(o, out));
+    memcpy(out->uncached, why, sizeof why);
+    return STATUS_OK;
 }
 
 status idx_file_open(const char *path, idx_kind kind, idx_file *out)

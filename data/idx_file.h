@@ -8,11 +8,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { IDX_FILE_REASON_BYTES = 256 };
+
 typedef struct idx_file {
     uint32_t count;
     const uint8_t *elements; /* (count, 28, 28) pixels or (count) labels, inside the mapping */
     void *mapping;           /* NULL: nothing is open */
     size_t mapping_bytes;
+    char uncached[IDX_FILE_REASON_BYTES]; /* why a gzip file was decompressed into this process's
+                                             memory and is not shared; "": it was not */
 } idx_file;
 
 /* Maps a plain file in place. A gzip file (by its content, not its name) is decompressed into the

@@ -47,13 +47,26 @@ static status read_settings(rank_context *rank)
     return rank_settings_read(rank->opts, &rank->place, &rank->settings);
 }
 
+/* Once for all files and all ranks of this node. */
+static void say_uncached(const rank_context *rank)
+{
+    const char *why =
+        rank->test_set.uncached[0] != '\0' ? rank->test_set.uncached : rank->train_set.uncached;
+    if (why[0] != '\0' && rank->place.local_rank == 0)
+        LOG_W("the .gz files in %s are decompressed into the memory of each rank, not into a "
+              "folder that they share: %s; set XDG_CACHE_HOME to one that can be written",
+              rank->location.folder, why);
+}
+
 static status open_data(rank_context *rank, bool with_train)
 {
     TRY(dataset_locate(rank->opts->data_dir, &rank->location));
     TRY(dataset_open(&rank->location, DATASET_TEST, &rank->test_set));
+    if (with_train)
+        TRY(dataset_open(&rank->location, DATASET_TRAIN, &rank->train_set));
+    say_uncached(rank);
     if (!with_train)
         return STATUS_OK;
-    TRY(dataset_open(&rank->location, DATASET_TRAIN, &rank->train_set));
     int64_t limit = rank->opts->limit;
     if (limit > 0 && limit < (int64_t)rank->train_set.count)
         rank->train_set.count = (uint32_t)limit;

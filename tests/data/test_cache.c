@@ -264,6 +264,7 @@ START_TEST(no_writable_cache_means_memory)
         expect_ok(idx_file_open("images.gz", IDX_IMAGES, &file));
         ck_assert_uint_eq(file.count, FEW);
         ck_assert(has_pixels(file.elements, FEW));
+        ck_assert_str_ne(file.uncached, ""); /* the reason */
         idx_file_close(&file);
     }
     ck_assert(!file_exists("relative"));

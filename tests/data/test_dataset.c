@@ -90,6 +90,18 @@ START_TEST(torchvision_root_is_accepted)
 }
 END_TEST
 
+/* DIR/FashionMNIST beside DIR/MNIST: the folder of one data set is given. */
+START_TEST(torchvision_data_set_is_accepted)
+{
+    put_four("root/FashionMNIST/raw");
+    expect_found("root/FashionMNIST", "root/FashionMNIST/raw", "--data-dir");
+    ck_assert_int_eq(unlink("root/FashionMNIST/raw/t10k-labels-idx1-ubyte"), 0);
+    dataset_location location;
+    expect_failure(dataset_locate("root/FashionMNIST", &location), "t10k-labels-idx1-ubyte", NULL);
+    ck_assert_ptr_null(strstr(status_text(), "images"));
+}
+END_TEST
+
 START_TEST(names_may_differ)
 {
     make_folder("d");
@@ -207,6 +219,7 @@ int main(void)
     tcase_add_checked_fixture(core, sandbox_create, sandbox_remove);
     tcase_add_test(core, places_are_searched_in_order);
     tcase_add_test(core, torchvision_root_is_accepted);
+    tcase_add_test(core, torchvision_data_set_is_accepted);
     tcase_add_test(core, names_may_differ);
     tcase_add_test(core, missing_files_are_listed);
     tcase_add_test(core, counts_must_agree);
