@@ -10,6 +10,7 @@
 #include "app/launch/agent.h"
 #include "app/options/options.h"
 #include "app/train/rank_context.h"
+#include "app/train/rank_settings.h"
 #include "app/train/strategy.h"
 #include "app/train/train_command.h"
 #include "base/clock.h"
@@ -71,6 +72,13 @@ static int launch(const options *opts, int argc, char **argv, worker_spec *spec,
     return code;
 }
 
+/* What is wrong with these settings for so many ranks, before any of them is started. */
+static status check_ranks(const options *opts, int world_size)
+{
+    TRY(strategy_check(opts, world_size));
+    return opts->command == COMMAND_TRAIN ? rank_settings_check(opts, world_size) : STATUS_OK;
+}
+
 /* A command that runs as the ranks of a job. */
 typedef int rank_command(const options *opts, const rendezvous_place *place, int64_t started_ns);
 
@@ -87,7 +95,7 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
     if (st != STATUS_OK)
         return exit_code_failed(st, EXIT_CODE_USAGE);
     if (is_worker) {
-        st = strategy_check(opts, place.world_size);
+        st = check_ranks(opts, place.world_size);
         if (st != STATUS_OK)
             return exit_code_failed(st, EXIT_CODE_USAGE);
     }
@@ -97,7 +105,7 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
     if (!is_worker) {
         st = read_spec(opts, &spec);
         if (st == STATUS_OK)
-            st = strategy_check(opts, spec.world_size);
+            st = check_ranks(opts, spec.world_size);
         if (st != STATUS_OK)
             return exit_code_failed(st, EXIT_CODE_USAGE);
         if (needs_launcher(opts, &spec))

@@ -239,8 +239,8 @@ static status read_model(const safetensors *file, network *net, float *host)
         return st;
     return kind == network_kind(net)
                ? status_context(st, "taken for a %s", model_kind_name(kind))
-               : status_context(st, "not this model (the file's tensors are a %s's)",
-                                model_kind_name(kind));
+               : status_context(st, "its tensors are those of a %s, not of a %s",
+                                model_kind_name(kind), model_kind_name(network_kind(net)));
 }
 
 status checkpoint_load_model(const char *path, network *net)

@@ -43,7 +43,8 @@ static void check_data(checkup *c)
         checkup_fail_message(c, EXIT_CODE_DATA, "data");
     else
         checkup_add(c, location.embedded ? CHECKUP_WARNING : CHECKUP_OK, "data",
-                    "%s (%s), %u train and %u test images%s", location.folder, location.found_by,
+                    "%s (%s), %u train and %u test images%s",
+                    location.folder[0] != '\0' ? location.folder : "in memory", location.found_by,
                     sets[0].count, sets[1].count,
                     location.embedded ? ": digits of our own, not MNIST; name its folder with "
                                         "--data-dir"

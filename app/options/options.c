@@ -82,6 +82,44 @@ static unsigned commands_of(const options *opts, const argument *arg)
     return opts->command != COMMAND_BENCH && arg->name[0] == '-' ? FOR_ALL & ~FOR_BENCH : FOR_ALL;
 }
 
+static bool could_be_value(option_match match, const char *word)
+{
+    options scratch = {0};
+    status st = options_value_set(&scratch, match, word, SOURCE_COMMAND_LINE, "");
+    options_free(&scratch);
+    return st == STATUS_OK;
+}
+
+/* "--resume auto": a switch has its value after '=', so that a command may follow it. */
+static status check_stray_value(const char *flag, const char *word)
+{
+    char candidates[CANDIDATES_BYTES];
+    argument before = take_apart(flag);
+    option_match match;
+    if (!before.is_flag || before.value != NULL ||
+        find_flag(before.name, FOR_ALL, &match, candidates) != 1 ||
+        (match.row->kind != OPTION_SWITCH && match.row->kind != OPTION_MODE) ||
+        !could_be_value(match, word))
+        return STATUS_OK;
+    return FAIL(STATUS_INVALID,
+                "'%.*s' is not a command; as the value of --%s it stands after '=': --%s=%.*s",
+                SHOWN_BYTES, word, match.row->name, match.row->name, SHOWN_BYTES, word);
+}
+
+/* A word too many. */
+static status refuse_word(const options *opts, const char *word)
+{
+    if (opts->command == COMMAND_EVAL)
+        return FAIL(STATUS_INVALID,
+                    "'%.*s': one command is enough; what to evaluate follows its flag: "
+                    "--checkpoint %.*s",
+                    SHOWN_BYTES, word, SHOWN_BYTES, word);
+    return FAIL(STATUS_INVALID,
+                "'%.*s': one command is enough; a value follows its flag (--epochs 3), that of a "
+                "switch after '=' (--overlap=false)",
+                SHOWN_BYTES, word);
+}
+
 /* The words of the command line that are no values: the command, and what it is about. */
 static status take_word(options *opts, const char *word, int at)
 {
@@ -116,6 +154,7 @@ static status find_command(int argc, char **argv, options *opts)
             break; /* what follows is the program's */
         }
         if (!arg.is_flag) {
+            TRY(check_stray_value(argv[i - 1], argv[i]));
             TRY(take_word(opts, argv[i], words++));
         } else if (find_flag(arg.name, commands, &match, candidates) == 0) {
             break; /* its value would look like a command; the second pass names the flag */
@@ -201,10 +240,7 @@ static status read_command_line(int argc, char **argv, options *opts)
         if (argv[i][0] == '-' && argv[i][1] != '\0')
             TRY(take_flag(opts, argc, argv, &i));
         else if (words++ >= allowed)
-            return FAIL(STATUS_INVALID,
-                        "'%.*s': one command is enough; a value follows its flag (--epochs 3), "
-                        "that of a switch after '=' (--overlap=false)",
-                        SHOWN_BYTES, argv[i]);
+            return refuse_word(opts, argv[i]);
     }
     return STATUS_OK;
 }

@@ -6,21 +6,36 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The first line in which rank 0's settings and those of `rank` differ. Cuts both texts up. */
+enum { DIFFERENCES_BYTES = 512 };
+
+/* Adds "lr 0.1" to "model cnn, ..."; what has no room is left out. */
+static void add(char list[DIFFERENCES_BYTES], const char *setting)
+{
+    size_t used = strlen(list);
+    snprintf(list + used, DIFFERENCES_BYTES - used, "%s%s", used > 0 ? ", " : "", setting);
+}
+
+/* All lines in which rank 0's settings and those of `rank` differ. Cuts both texts up. */
 static status compare(int rank, char *first, char *other)
 {
     char *next_first = NULL, *next_other = NULL;
     char *a = strtok_r(first, "\n", &next_first), *b = strtok_r(other, "\n", &next_other);
-    while (a != NULL && b != NULL && strcmp(a, b) == 0) {
+    char of_first[DIFFERENCES_BYTES] = "", of_other[DIFFERENCES_BYTES] = "";
+    while (a != NULL && b != NULL) {
+        if (strcmp(a, b) != 0) {
+            add(of_first, a);
+            add(of_other, b);
+        }
         a = strtok_r(NULL, "\n", &next_first);
         b = strtok_r(NULL, "\n", &next_other);
     }
-    if (a == NULL && b == NULL)
-        return STATUS_OK;
-    if (a == NULL || b == NULL)
+    if (a != NULL || b != NULL)
         return FAIL(STATUS_INVALID, "ranks 0 and %d run different versions of mnist_ddp", rank);
+    if (of_first[0] == '\0')
+        return STATUS_OK;
     return FAIL(STATUS_INVALID,
-                "rank 0 was started with %s, rank %d with %s: give all ranks the same", a, rank, b);
+                "rank 0 was started with %s, rank %d with %s: give all ranks the same", of_first,
+                rank, of_other);
 }
 
 /* A meeting's compare(). */

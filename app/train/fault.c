@@ -8,11 +8,17 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-status fault_aim(inject *what, int rank, int world_size, int attempt)
+status fault_check(const inject *what, int world_size)
 {
     if (what->kind != INJECT_NONE && what->rank >= world_size)
         return FAIL(STATUS_INVALID, "--inject: rank %lld of %d: they are numbered from 0 to %d",
                     (long long)what->rank, world_size, world_size - 1);
+    return STATUS_OK;
+}
+
+status fault_aim(inject *what, int rank, int world_size, int attempt)
+{
+    TRY(fault_check(what, world_size));
     if ((what->rank >= 0 && what->rank != rank) || what->attempt != attempt)
         what->kind = INJECT_NONE;
     if (what->kind == INJECT_DELAY && what->step == 0)

@@ -4,8 +4,11 @@
 
 #include "app/options/inject.h"
 
+/* STATUS_INVALID if no rank of the job is meant. */
+status fault_check(const inject *what, int world_size);
+
 /* Makes it INJECT_NONE unless it is for this rank and this attempt; says so in the log if it is
- * and lasts. STATUS_INVALID if no rank of the job is meant. */
+ * and lasts. STATUS_INVALID as fault_check. */
 status fault_aim(inject *what, int rank, int world_size, int attempt);
 
 /* What happens before optimizer step `step` of the run (from 1). May not return. */

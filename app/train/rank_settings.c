@@ -1,21 +1,32 @@
 #include "app/train/rank_settings.h"
 
+#include "app/options/inject.h"
+#include "app/train/fault.h"
 #include "app/train/strategy.h"
 #include "base/cores.h"
 
-static status read_batch(const options *o, const rendezvous_place *place, int *out)
+static status read_batch(const options *o, int world_size, int *out)
 {
     int64_t per_rank = o->batch_size;
     if (o->global_batch_size > 0) {
-        int64_t parts = (int64_t)place->world_size * o->accum;
+        int64_t parts = (int64_t)world_size * o->accum;
         if (o->global_batch_size % parts != 0)
             return FAIL(STATUS_INVALID,
                         "--global-batch-size %lld is not divisible by %d ranks x --accum %lld",
-                        (long long)o->global_batch_size, place->world_size, (long long)o->accum);
+                        (long long)o->global_batch_size, world_size, (long long)o->accum);
         per_rank = o->global_batch_size / parts;
     }
     *out = (int)per_rank;
     return STATUS_OK;
+}
+
+status rank_settings_check(const options *opts, int world_size)
+{
+    int batch_size = 0;
+    inject fault;
+    TRY(read_batch(opts, world_size, &batch_size));
+    TRY(inject_parse(opts->inject, &fault));
+    return fault_check(&fault, world_size);
 }
 
 status rank_settings_read(const options *opts, const rendezvous_place *place, rank_settings *out)
@@ -39,7 +50,7 @@ status rank_settings_read(const options *opts, const rendezvous_place *place, ra
     TRY(strategy_replicas(opts, &s.replicas));
     int share = cores_count() / (place->local_world_size * s.replicas);
     s.threads = opts->threads > 0 ? (int)opts->threads : share > 1 ? share : 1;
-    TRY(read_batch(opts, place, &s.batch_size));
+    TRY(read_batch(opts, place->world_size, &s.batch_size));
     *out = s;
     return STATUS_OK;
 }

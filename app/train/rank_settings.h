@@ -22,6 +22,10 @@ typedef struct rank_settings {
     int threads;    /* per rank or replica */
 } rank_settings;
 
+/* Looks at what depends on the number of ranks, so that it is said once, before any is started.
+ * STATUS_INVALID: --global-batch-size, --inject. */
+status rank_settings_check(const options *opts, int world_size);
+
 /* STATUS_INVALID with what is wrong. */
 status rank_settings_read(const options *opts, const rendezvous_place *place, rank_settings *out);
 

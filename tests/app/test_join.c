@@ -142,6 +142,22 @@ START_TEST(other_settings_are_refused)
 }
 END_TEST
 
+START_TEST(all_settings_that_differ_are_named)
+{
+    int port = port_find_free();
+    program p[2];
+    p[0] = start_rank(0, 2, port, WORDS(TRAINING_SMALL, "--run-dir", "unlike"));
+    p[1] = start_rank(1, 2, port,
+                      WORDS(TRAINING_SMALL, "--run-dir", "unlike", "--lr", "0.5", "--seed", "5"));
+    for (int i = 0; i < 2; i++) {
+        program_wait(&p[i], RUN_S);
+        ASSERT_EXIT(p[i], 64);
+        ASSERT_FACTS(p[i].err, "error", "rank 0", "rank 1", "lr 0.5", "seed 5");
+        program_close(&p[i]);
+    }
+}
+END_TEST
+
 START_TEST(second_rank_0_is_refused)
 {
     int port = port_find_free();
@@ -317,6 +333,7 @@ static void add_tests_by_hand(Suite *suite)
     tcase_add_test(hand, missing_rank_0_is_told);
     tcase_add_test(hand, one_rank_twice_is_refused);
     tcase_add_loop_test(hand, other_settings_are_refused, 0, 4);
+    tcase_add_test(hand, all_settings_that_differ_are_named);
     tcase_add_test(hand, second_rank_0_is_refused);
     tcase_add_loop_test(hand, impossible_places_are_refused, 0, N_PLACES);
     tcase_add_test(hand, foreign_server_is_no_store);

@@ -72,6 +72,27 @@ START_TEST(refused_with_code_and_words)
 }
 END_TEST
 
+/* What no number of ranks could do is one line: no rank is started, and no folder is left. */
+static const struct {
+    const char *flags[4], *facts[4];
+} ONCE[] = {
+    {{"--nproc-per-node=3", "--global-batch-size=100"}, {"error", "100", "3 ranks"}},
+    {{"--nproc-per-node=2", "--inject=kill:rank=9,step=1"}, {"error", "--inject", "rank 9", "2"}},
+};
+enum { N_ONCE = sizeof ONCE / sizeof ONCE[0] };
+
+START_TEST(an_impossible_launch_is_one_line)
+{
+    program p = program_run_with(NULL, ONCE[_i].flags);
+    ASSERT_EXIT(p, 64);
+    const char *end = strchr(p.err, '\n');
+    ck_assert_msg(end != NULL && end[1] == '\0', "not one line: %s", p.err);
+    for (size_t i = 0; i < 4 && ONCE[_i].facts[i] != NULL; i++)
+        ASSERT_FACTS(p.err, ONCE[_i].facts[i]);
+    program_close(&p);
+}
+END_TEST
+
 /* Exactly one line, and it is JSON. */
 static void assert_one_json_line(const char *text)
 {
@@ -128,6 +149,8 @@ int main(int argc, char **argv)
     TCase *runs = suite_case(suite, "runs", 2 * RUN_S);
     if (!training_is_on_gloo())
         tcase_add_loop_test(runs, refused_with_code_and_words, 0, N_REFUSALS);
+    if (!training_is_on_gloo())
+        tcase_add_loop_test(runs, an_impossible_launch_is_one_line, 0, N_ONCE);
     tcase_add_loop_test(runs, quiet_json_is_one_line, training_is_on_gloo() ? 1 : 0, 2);
     return test_folder_close(suite_run(suite));
 }
