@@ -2,16 +2,18 @@
 
 #include "app/common/version.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "dist/chunk.h"
 #include "kernels/ops.h"
 
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { BAR_INTERVAL_NS = 100000000, BAR_CELLS = 30 };
+enum { BAR_INTERVAL_NS = 100000000, BAR_CELLS = 30, LOOK_MS = 50 };
 
 static progress_style style_of(const options *o, FILE *out)
 {
@@ -27,17 +29,32 @@ static progress_style style_of(const options *o, FILE *out)
                                                                          : PROGRESS_PLAIN;
 }
 
-progress progress_open(const rank_context *rank)
+progress progress_open(const rank_context *rank, const rank_signals *signals)
 {
-    progress p = {
-        .rank = rank, .out = rank->opts->json ? stderr : stdout, .prints = rank->place.rank == 0};
+    progress p = {.rank = rank,
+                  .signals = signals,
+                  .out = rank->opts->json ? stderr : stdout,
+                  .prints = rank->place.rank == 0};
     p.style = p.prints ? style_of(rank->opts, p.out) : PROGRESS_SILENT;
     return p;
 }
 
+/* Returns whether a line can be written: as soon as there is room, or false if the rank is asked to
+ * stop before. A pipe that has room takes a whole line (PIPE_BUF). */
+static bool takes_a_line(progress *p)
+{
+    struct pollfd fd = {.fd = fileno(p->out), .events = POLLOUT};
+    while (!p->is_cut && poll(&fd, 1, LOOK_MS) <= 0) {
+        p->is_cut = rank_signals_asked(p->signals) != 0;
+        if (p->is_cut && p->out == stdout)
+            LOG_W("stdout: nobody reads it; the rest of the progress is not shown there");
+    }
+    return !p->is_cut;
+}
+
 void progress_line(progress *p, const char *fmt, ...)
 {
-    if (!p->prints || p->rank->opts->quiet)
+    if (!p->prints || p->rank->opts->quiet || !takes_a_line(p))
         return;
     va_list args;
     va_start(args, fmt);
@@ -131,6 +148,8 @@ bool progress_wants_step(const progress *p, int step, int steps)
 void progress_step(progress *p, const step_line *line, double loss)
 {
     const options *o = p->rank->opts;
+    if (!takes_a_line(p))
+        return;
     if (p->style == PROGRESS_BAR) {
         draw_bar(p, line, loss);
         return;

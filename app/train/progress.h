@@ -3,7 +3,7 @@
 #define MNIST_DDP_APP_TRAIN_PROGRESS_H
 
 #include "app/train/evaluate.h"
-#include "app/train/rank_context.h"
+#include "app/train/rank_signals.h"
 
 #include <stdio.h>
 
@@ -16,14 +16,18 @@ typedef enum progress_style {
 
 typedef struct progress {
     const rank_context *rank;
+    const rank_signals *signals;
     FILE *out; /* stdout; stderr with --json */
     progress_style style;
     bool prints;         /* this is rank 0 */
     int64_t next_bar_ns; /* a bar is drawn at most ten times a second */
     int64_t epoch_started_ns;
+    bool is_cut; /* lines are dropped */
 } progress;
 
-progress progress_open(const rank_context *rank);
+/* Borrows both. As with any program, a reader that takes nothing, such as a pager, holds the rank up
+ * until it reads on; but a rank that is asked to stop drops its lines and goes on without them. */
+progress progress_open(const rank_context *rank, const rank_signals *signals);
 void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int64_t start_step);
 
 /* Whether a line is due after step `step` (from 0) of `steps`. */

@@ -140,7 +140,7 @@ void rank_signals_set_rank(rank_signals *listener, const rank_context *rank)
     pthread_mutex_unlock(&listener->lock);
 }
 
-int rank_signals_asked(rank_signals *listener)
+int rank_signals_asked(const rank_signals *listener)
 {
     return atomic_load_explicit(&listener->asked_by, memory_order_relaxed);
 }

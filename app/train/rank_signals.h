@@ -47,6 +47,6 @@ void rank_signals_set_rank(rank_signals *listener, const rank_context *rank);
 
 /* The signal that asked for the run's end, 0 if none did. If our launcher passed it on: the one that
  * the launcher got. */
-int rank_signals_asked(rank_signals *listener);
+int rank_signals_asked(const rank_signals *listener);
 
 #endif

@@ -194,7 +194,7 @@ static status open_and_run(training *t, const options *opts, const rendezvous_pl
     status st = rank_context_open(opts, place, failure_end_stuck, &t->rank, exit_code);
     if (st != STATUS_OK)
         return failure_explain(&t->rank, st);
-    t->progress = progress_open(&t->rank);
+    t->progress = progress_open(&t->rank, &t->signals);
     TRY(trainer_open(&t->rank, &t->trainer));
     return run_or_explain(t, exit_code);
 }

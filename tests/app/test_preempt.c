@@ -6,8 +6,10 @@
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"
 #include "tests/support/fake_accelerator.h"
+#include "tests/support/full_pipe.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 /* 15 steps an epoch on two ranks. */
 #define STOPPABLE \
@@ -184,6 +186,30 @@ START_TEST(a_second_sigterm_ends_it_at_once)
 }
 END_TEST
 
+/* Its reader, a pager for one, takes nothing: the rank waits for it, but not if it is to stop. */
+START_TEST(a_full_stdout_stops_no_rank)
+{
+    full_pipe pager;
+    full_pipe_open(&pager);
+    program p = full_pipe_start(
+        &pager, STDOUT_FILENO,
+        WORDS(program_mnist_ddp(), STOPPABLE, "--epochs", "100000", "--run-dir", "stopped"));
+    test_folder_await("stopped");
+    clock_sleep_ms(300); /* the first line waits */
+    ck_assert(!process_is_gone(p.pid));
+    int64_t start_ns = clock_now_ns();
+    kill(p.pid, SIGTERM);
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 75);
+    ASSERT_FACTS(p.err, "stopped after");
+    ASSERT_FACTS(p.err, "--resume=auto");
+    ASSERT_FACTS(p.err, "progress", "not shown");
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 10);
+    program_close(&p);
+    full_pipe_close(&pager);
+}
+END_TEST
+
 /* Signals that are caught anywhere would be caught in a kernel of oneDNN: see
  * app/train/rank_signals.h.
  */
@@ -227,6 +253,7 @@ static void add_other_tests(Suite *suite, TCase *runs)
     tcase_add_test(flag, a_signal_becomes_a_wish);
     tcase_add_test(runs, without_saving_it_still_stops);
     tcase_add_test(runs, no_handler_interrupts_a_rank);
+    tcase_add_test(runs, a_full_stdout_stops_no_rank);
     tcase_add_test(runs, a_second_sigterm_ends_it_at_once);
     tcase_add_test(runs, the_launchers_sigterm_ends_it_at_once);
 }
