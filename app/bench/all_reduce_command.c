@@ -267,6 +267,7 @@ static status measure(meter *m)
     for (size_t size = all_reduce_next_size(&m->plan, 0); size > 0;
          size = all_reduce_next_size(&m->plan, size)) {
         all_reduce_row row;
+        core_binding_look(&m->binding);
         TRY(all_reduce_measure(m->bench, size, &row));
         add_row(m, &row);
     }
