@@ -39,10 +39,14 @@ if(NOT HAVE_ONEDNN)
 endif()
 
 # x86-64, and a compiler that knows its generations: gcc 11 or clang 12.
-include(CheckCSourceCompiles)
-set(CMAKE_REQUIRED_FLAGS "-march=x86-64-v4 -mavx512bf16")
-check_c_source_compiles("int main(void) { return 0; }" HAVE_CPU_DEVICE)
-unset(CMAKE_REQUIRED_FLAGS)
+set(HAVE_CPU_DEVICE OFF)
+if(WITH_CPU_KERNELS)
+    include(CheckCSourceCompiles)
+    set(CMAKE_REQUIRED_FLAGS "-march=x86-64-v4 -mavx512bf16")
+    check_c_source_compiles("int main(void) { return 0; }" COMPILER_KNOWS_X86_64_V4)
+    unset(CMAKE_REQUIRED_FLAGS)
+    set(HAVE_CPU_DEVICE ${COMPILER_KNOWS_X86_64_V4})
+endif()
 if(NOT HAVE_CPU_DEVICE)
     message(STATUS "cpu kernels: left out (for x86-64, with gcc 11); --device=cpu is oneDNN if it is "
         "there, else the reference kernels")
