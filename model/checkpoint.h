@@ -77,8 +77,9 @@ status checkpoint_find(const char *run_dir, int64_t before, bool *found, checkpo
  * then nothing is changed. */
 status checkpoint_load(const char *path, network *net, optimizer *opt);
 
-/* Only the parameters, from a model.safetensors (ours or of PyTorch's state_dict), a run folder or
- * a checkpoint's folder. Fails like checkpoint_load. */
+/* Only the parameters, from a model.safetensors (ours or of PyTorch's state_dict, also of a model in
+ * DistributedDataParallel, also in half precision), a run folder or a checkpoint's folder. Fails
+ * like checkpoint_load. */
 status checkpoint_load_model(const char *path, network *net);
 
 /* Which model such a file or folder holds, by the names of its tensors. */

@@ -30,6 +30,17 @@ static status model_file(const char *path, char *out)
     return STATUS_OK;
 }
 
+/* A model of PyTorch's; what DistributedDataParallel and DataParallel put before its names is left
+ * out. */
+static status open_model(const char *path, safetensors **out)
+{
+    char name[FILE_PATH_BYTES];
+    TRY(model_file(path, name));
+    TRY(safetensors_open(name, out));
+    safetensors_strip(*out, "module.");
+    return STATUS_OK;
+}
+
 static size_t elements_of(const safetensors_tensor *tensor)
 {
     size_t count = 1;
@@ -98,10 +109,8 @@ static status kind_of(const safetensors *file, model_kind *out)
 
 status checkpoint_model_kind(const char *path, model_kind *out)
 {
-    char name[FILE_PATH_BYTES];
     safetensors *file = NULL;
-    TRY(model_file(path, name));
-    TRY(safetensors_open(name, &file));
+    TRY(open_model(path, &file));
     status st = kind_of(file, out);
     safetensors_close(file);
     return st;
@@ -245,11 +254,9 @@ static status read_model(const safetensors *file, network *net, float *host)
 
 status checkpoint_load_model(const char *path, network *net)
 {
-    char name[FILE_PATH_BYTES];
     float *host = NULL;
     safetensors *file = NULL;
-    TRY(model_file(path, name));
-    TRY(safetensors_open(name, &file));
+    TRY(open_model(path, &file));
     status st = memory_alloc(sizeof *host * network_count(net), (void **)&host);
     if (st == STATUS_OK)
         st = read_model(file, net, host);

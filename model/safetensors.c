@@ -4,6 +4,7 @@
 #include "base/fnv1a.h"
 #include "base/json_text.h"
 #include "base/memory.h"
+#include "base/shell_words.h"
 #include "model/safetensors_format.h"
 
 #include <inttypes.h>
@@ -21,16 +22,57 @@ struct safetensors {
     json_t *header; /* names and metadata point into it */
     char *data;     /* the tensors' bytes */
     size_t data_bytes;
-    uint64_t hash; /* of the bytes before the data */
+    float *widened; /* the tensors as float32 if not all of them are; NULL: they lie in data */
+    uint64_t hash;  /* of the bytes before the data */
     safetensors_tensor *tensors;
     size_t n_tensors;
 };
 
+/* What a tensor's elements are in the file. */
+typedef struct element {
+    const char *dtype;
+    size_t size_bytes;
+    float (*widen)(uint16_t bits); /* NULL: it is float32 */
+} element;
+
 /* An entry of the header while the file is being checked. */
 typedef struct span {
     safetensors_tensor tensor;
+    const element *element;
     size_t begin, end; /* bytes of the data */
 } span;
+
+static float float_of_bits(uint32_t bits)
+{
+    float value = 0;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Exact: sign, 8 bits of exponent and 7 of fraction are the upper half of a float32. */
+static float widen_bf16(uint16_t bits)
+{
+    return float_of_bits((uint32_t)bits << 16);
+}
+
+/* Exact: sign, 5 bits of exponent with a bias of 15, 10 of fraction. */
+static float widen_f16(uint16_t bits)
+{
+    uint32_t sign = (uint32_t)(bits & 0x8000) << 16, exponent = bits >> 10 & 0x1f;
+    uint32_t fraction = bits & 0x3ff;
+    if (exponent == 0) { /* zero, or a number below 2^-14 */
+        float value = (float)fraction * 0x1p-24f;
+        return sign != 0 ? -value : value;
+    }
+    uint32_t wide = exponent == 0x1f ? 0xff : exponent + 127 - 15; /* infinity and NaN stay so */
+    return float_of_bits(sign | wide << 23 | fraction << 13);
+}
+
+static const element ELEMENTS[] = {
+    {"F32", sizeof(float), NULL},
+    {"F16", sizeof(uint16_t), widen_f16},
+    {"BF16", sizeof(uint16_t), widen_bf16},
+};
 
 /* Reads the non-negative integer `value` of at most `limit`. */
 static bool get_integer(const json_t *value, json_int_t limit, json_int_t *out)
@@ -59,14 +101,25 @@ static status get_shape(const char *path, const json_t *value, safetensors_tenso
     return STATUS_OK;
 }
 
+static status get_element(const char *path, const char *name, const json_t *value,
+                          const element **out)
+{
+    const char *dtype = json_string_value(value);
+    for (size_t i = 0; dtype != NULL && i < sizeof ELEMENTS / sizeof ELEMENTS[0]; i++)
+        if (strcmp(dtype, ELEMENTS[i].dtype) == 0) {
+            *out = &ELEMENTS[i];
+            return STATUS_OK;
+        }
+    return FAIL(STATUS_INVALID, "%s: tensor '%.64s': the dtype is not \"F32\", \"F16\" or \"BF16\"",
+                path, name);
+}
+
 /* Checks one entry of the header against itself and the size of the data. */
 static status get_span(const safetensors *file, const char *name, const json_t *value, span *out)
 {
     const char *path = file->path;
     *out = (span){.tensor.name = name};
-    const char *dtype = json_string_value(json_object_get(value, "dtype"));
-    if (dtype == NULL || strcmp(dtype, "F32") != 0)
-        return FAIL(STATUS_INVALID, "%s: tensor '%.64s': the dtype is not \"F32\"", path, name);
+    TRY(get_element(path, name, json_object_get(value, "dtype"), &out->element));
     TRY(get_shape(path, json_object_get(value, "shape"), &out->tensor));
     const json_t *offsets = json_object_get(value, "data_offsets");
     json_int_t begin = 0, end = 0, limit = (json_int_t)file->data_bytes;
@@ -78,7 +131,8 @@ static status get_span(const safetensors *file, const char *name, const json_t *
     out->begin = (size_t)begin;
     out->end = (size_t)end;
     size_t size_bytes = 0;
-    if (!safetensors_size(&out->tensor, &size_bytes) || size_bytes != out->end - out->begin)
+    if (!safetensors_size(&out->tensor, out->element->size_bytes, &size_bytes) ||
+        size_bytes != out->end - out->begin)
         return FAIL(STATUS_INVALID, "%s: tensor '%.64s': the shape does not fit its %zu bytes",
                     path, name, out->end - out->begin);
     return STATUS_OK;
@@ -90,6 +144,39 @@ static int by_begin(const void *a, const void *b)
     if (left->begin != right->begin)
         return left->begin < right->begin ? -1 : 1;
     return (left->end > right->end) - (left->end < right->end);
+}
+
+/* Copies a tensor's elements as float32 to `out`; returns how many there are. */
+static size_t widen(const char *data, const span *s, float *out)
+{
+    size_t n = (s->end - s->begin) / s->element->size_bytes;
+    if (s->element->widen == NULL)
+        memcpy(out, data + s->begin, n * sizeof *out);
+    for (size_t i = 0; i < n && s->element->widen != NULL; i++) {
+        uint16_t bits;
+        memcpy(&bits, data + s->begin + i * sizeof bits, sizeof bits);
+        out[i] = s->element->widen(bits);
+    }
+    return n;
+}
+
+/* All tensors, if one is not float32: those after it may not lie as floats must. */
+static status widen_tensors(safetensors *file, const span *spans)
+{
+    size_t count = 0, at = 0;
+    bool plain = true;
+    for (size_t i = 0; i < file->n_tensors; i++) {
+        count += (spans[i].end - spans[i].begin) / spans[i].element->size_bytes;
+        plain = plain && spans[i].element->widen == NULL;
+    }
+    if (plain)
+        return STATUS_OK;
+    TRY(memory_alloc(sizeof *file->widened * (count + 1), (void **)&file->widened));
+    for (size_t i = 0; i < file->n_tensors; i++) {
+        file->tensors[i].data = file->widened + at;
+        at += widen(file->data, &spans[i], file->widened + at);
+    }
+    return STATUS_OK;
 }
 
 /* Sorted spans must follow one another from the first byte to the last. */
@@ -108,7 +195,7 @@ static status place_tensors(safetensors *file, const span *spans)
     if (at != file->data_bytes)
         return FAIL(STATUS_INVALID, "%s: the tensors end at byte %zu of %zu", file->path, at,
                     file->data_bytes);
-    return STATUS_OK;
+    return widen_tensors(file, spans);
 }
 
 static status check_metadata(const safetensors *file)
@@ -166,6 +253,27 @@ static status get_tensors(safetensors *file)
     return st;
 }
 
+/* torch.save writes a zip file, and before version 1.6 a pickle. */
+static bool is_torch_save(const char *data, size_t size_bytes)
+{
+    return size_bytes > 4 &&
+           (memcmp(data, "PK\3\4", 4) == 0 || memcmp(data, "\x80\2\x8a\n", 4) == 0);
+}
+
+static status refuse_torch_save(char *path)
+{
+    char python[] = "python3", c[] = "-c", target[] = "model.safetensors",
+         script[] = "import sys, torch, safetensors.torch as s; "
+                    "s.save_file(torch.load(sys.argv[1], \"cpu\", weights_only=True), sys.argv[2])";
+    char *words[] = {python, c, script, path, target, NULL};
+    char *line = shell_words_line(words);
+    status st = FAIL(STATUS_INVALID,
+                     "%s: a file of torch.save, not of safetensors; this converts a state_dict: %s",
+                     path, line != NULL ? line : "safetensors.torch.save_file");
+    free(line);
+    return st;
+}
+
 /* Parses the header, then moves the data to the start of the buffer, so that floats are aligned. */
 static status take_header(safetensors *file, size_t size_bytes)
 {
@@ -173,6 +281,8 @@ static status take_header(safetensors *file, size_t size_bytes)
     if (size_bytes < PREFIX_BYTES)
         return FAIL(STATUS_INVALID, "%s: %zu bytes are too few for a safetensors file", file->path,
                     size_bytes);
+    if (is_torch_save(file->data, size_bytes))
+        return refuse_torch_save(file->path);
     memcpy(&length, file->data, sizeof length);
     if (length > SAFETENSORS_MAX_HEADER || length > size_bytes - PREFIX_BYTES)
         return FAIL(STATUS_INVALID,
@@ -230,9 +340,20 @@ void safetensors_close(safetensors *file)
         return;
     json_decref(file->header);
     free(file->tensors);
+    free(file->widened);
     free(file->data);
     free(file->path);
     free(file);
+}
+
+void safetensors_strip(safetensors *file, const char *prefix)
+{
+    size_t length = strlen(prefix);
+    for (size_t i = 0; i < file->n_tensors; i++)
+        if (strncmp(file->tensors[i].name, prefix, length) != 0)
+            return;
+    for (size_t i = 0; i < file->n_tensors; i++)
+        file->tensors[i].name += length;
 }
 
 size_t safetensors_list(const safetensors *file, const safetensors_tensor **out)

@@ -1,6 +1,8 @@
 /* Named float32 tensors in one file, as safetensors lays them out: an unsigned 64-bit little-endian
  * header length, a JSON header padded with spaces, then the tensors' bytes without gaps.
  *
+ * Files of others may hold F16 and BF16; the reader widens them, which is exact.
+ *
  * Files that we write have "fnv1a" in their metadata, the hash of the tensors' bytes. The reader
  * checks it if it is there.
  */
@@ -37,10 +39,14 @@ typedef struct safetensors safetensors;
 
 /* Reads the whole file. STATUS_INVALID, naming the file and what is wrong with it, unless the
  * header has at most 1 MiB and is a JSON object without duplicate keys, names are printable ASCII,
- * all tensors are F32 of at most four dimensions, fit their byte ranges and fill the file without
- * holes, overlaps or trailing bytes. */
+ * all tensors are F32, F16 or BF16 of at most four dimensions, fit their byte ranges and fill the
+ * file without holes, overlaps or trailing bytes. For a file of torch.save the message says how to
+ * convert it. */
 status safetensors_open(const char *path, safetensors **out);
 void safetensors_close(safetensors *file); /* accepts NULL */
+
+/* If the names of all tensors begin with `prefix`, they are known without it from now on. */
+void safetensors_strip(safetensors *file, const char *prefix);
 
 /* The tensors in the order of their bytes. What they point to lives until safetensors_close. */
 size_t safetensors_list(const safetensors *file, const safetensors_tensor **out);

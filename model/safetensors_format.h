@@ -13,8 +13,9 @@ enum { SAFETENSORS_MAX_HEADER = 1 << 20, SAFETENSORS_ALIGN = 8 };
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "the file's floats are copied as they are");
 
-/* How many bytes the tensor has; false if its shape is negative or the product overflows. */
-bool safetensors_size(const safetensors_tensor *tensor, size_t *size_bytes);
+/* How many bytes the tensor has in a file; false if its shape is negative or the product overflows.
+ */
+bool safetensors_size(const safetensors_tensor *tensor, size_t element_bytes, size_t *size_bytes);
 
 bool safetensors_printable(const char *name);
 

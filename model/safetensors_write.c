@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool safetensors_size(const safetensors_tensor *tensor, size_t *size_bytes)
+bool safetensors_size(const safetensors_tensor *tensor, size_t element_bytes, size_t *size_bytes)
 {
-    size_t product = sizeof(float);
+    size_t product = element_bytes;
     for (int d = 0; d < tensor->rank; d++)
         if (tensor->shape[d] < 0 || !memory_product(product, (size_t)tensor->shape[d], &product))
             return false;
@@ -65,7 +65,7 @@ static status add_tensors(json_t *header, const safetensors_tensor *tensors, siz
         const safetensors_tensor *tensor = &tensors[i];
         ASSERT(tensor->rank >= 0 && tensor->rank <= SAFETENSORS_MAX_RANK);
         size_t size_bytes = 0;
-        if (!safetensors_size(tensor, &size_bytes))
+        if (!safetensors_size(tensor, sizeof(float), &size_bytes))
             return FAIL(STATUS_INVALID, "tensor %zu has an impossible shape", i);
         if (!safetensors_printable(tensor->name) || json_object_get(header, tensor->name) != NULL)
             return FAIL(STATUS_INVALID, "tensor %zu's name is not printable or not unique", i);

@@ -7,6 +7,7 @@
 #include "tests/support/suite.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 static char path[300];
@@ -150,7 +151,8 @@ static const bad_file BAD[] = {
     {"{} x", 0, {"header", "byte"}},
     {"{\"a\":1}", 0, {"dtype"}},
     {"{\"a\":{}}", 0, {"dtype"}},
-    {ONE("\"F16\"", "[1]", "0", "2"), 2, {"dtype"}},
+    {ONE("\"F64\"", "[1]", "0", "8"), 8, {"a", "dtype", "BF16"}},
+    {ONE("\"F16\"", "[1]", "0", "4"), 4, {"a", "shape", "4 bytes"}},
     {ONE("\"f32\"", "[1]", "0", "4"), 4, {"dtype"}},
     {ONE("4", "[1]", "0", "4"), 4, {"dtype"}},
     {ONE(F32, "1", "0", "4"), 4, {"shape"}},
@@ -230,6 +232,77 @@ START_TEST(accepts_what_the_format_allows)
     }
     write_raw("{}", 2, 0);
     expect_accepted();
+}
+END_TEST
+
+/* Writes one tensor "a" of two-byte elements. */
+static void write_halves(const char *dtype, const uint16_t *bits, size_t n)
+{
+    char header[256];
+    int length =
+        snprintf(header, sizeof header,
+                 "{\"module.a\":{\"dtype\":\"%s\",\"shape\":[%zu],"
+                 "\"data_offsets\":[0,%zu]},\"module.b\":" ENTRY(F32, "[1]", "%zu", "%zu") "}",
+                 dtype, n, 2 * n, 2 * n, 2 * n + 4);
+    uint64_t length_bytes = (uint64_t)length;
+    const float b = 0.1f;
+    file_part parts[] = {{&length_bytes, 8}, {header, (size_t)length}, {bits, 2 * n}, {&b, 4}};
+    ck_assert_int_eq(file_write(path, parts, 4), STATUS_OK);
+}
+
+typedef struct half {
+    uint16_t bits;
+    float value;
+} half;
+
+static const half HALVES[] = {
+    {0x0000, 0.0f},          {0x3c00, 1.0f},      {0xc000, -2.0f},      {0x3555, 0x1.554p-2f},
+    {0x7bff, 65504.0f},      {0x0400, 0x1p-14f},  {0x0001, 0x1p-24f},   {0x03ff, 0x1.ff8p-15f},
+    {0x83ff, -0x1.ff8p-15f}, {0x7c00, HUGE_VALF}, {0xfc00, -HUGE_VALF},
+};
+static const half BFLOATS[] = {
+    {0x0000, 0.0f},       {0x3f80, 1.0f},        {0xc000, -2.0f},
+    {0x3eab, 0x1.56p-2f}, {0x7f7f, 0x1.fep127f}, {0x0080, 0x1p-126f},
+    {0x0001, 0x1p-133f},  {0x7f80, HUGE_VALF},   {0xff80, -HUGE_VALF},
+};
+
+/* Half precision is widened exactly, and what lies after it at an odd place is read as it is. */
+static void expect_widened(const char *dtype, const half *want, size_t n)
+{
+    uint16_t bits[16];
+    safetensors *file = NULL;
+    const float *data = NULL, *b = NULL;
+    for (size_t i = 0; i < n; i++)
+        bits[i] = want[i].bits;
+    write_halves(dtype, bits, n);
+    ck_assert_msg(safetensors_open(path, &file) == STATUS_OK, "%s", status_text());
+    safetensors_strip(file, "module.a"); /* not all tensors have it */
+    safetensors_strip(file, "module.");
+    ck_assert_int_eq(safetensors_find(file, "a", 1, (int[]){(int)n}, &data), STATUS_OK);
+    ck_assert_int_eq(safetensors_find(file, "b", 1, (int[]){1}, &b), STATUS_OK);
+    for (size_t i = 0; i < n; i++)
+        ck_assert_msg(memcmp(&data[i], &want[i].value, 4) == 0, "%s %04x is %a, not %a", dtype,
+                      want[i].bits, (double)data[i], (double)want[i].value);
+    const float tenth = 0.1f;
+    ck_assert_mem_eq(b, &tenth, 4);
+    safetensors_close(file);
+}
+
+START_TEST(widens_half_precision)
+{
+    expect_widened("F16", HALVES, sizeof HALVES / sizeof HALVES[0]);
+    expect_widened("BF16", BFLOATS, sizeof BFLOATS / sizeof BFLOATS[0]);
+}
+END_TEST
+
+START_TEST(tells_how_to_convert_what_torch_saved)
+{
+    static const char *const begins[] = {"PK\3\4 zip ", "\x80\2\x8a\nl\xfc\x9c F"};
+    for (size_t i = 0; i < 2; i++) {
+        ck_assert_int_eq(file_write(path, (file_part[]){{begins[i], strlen(begins[i])}}, 1),
+                         STATUS_OK);
+        expect_refused(FACTS("torch.save", "python3", "torch.load", "save_file"));
+    }
 }
 END_TEST
 
@@ -328,6 +401,8 @@ int main(void)
     tcase_add_test(core, writer_refuses_bad_names);
     tcase_add_loop_test(core, refuses_bad_headers, 0, N_BAD);
     tcase_add_test(core, accepts_what_the_format_allows);
+    tcase_add_test(core, widens_half_precision);
+    tcase_add_test(core, tells_how_to_convert_what_torch_saved);
     tcase_add_test(core, refuses_impossible_lengths);
     tcase_add_test(core, header_size_limit);
     tcase_add_test(core, refuses_every_other_length);
