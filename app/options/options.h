@@ -73,6 +73,7 @@ typedef struct options {
     char *data_dir;
     char *run_dir;    /* default runs/<time>-<model> */
     char *resume;     /* NULL; "must": continue the run in run_dir; "auto": if there is one */
+    char *init;       /* NULL; the model.safetensors or run folder whose weights it starts from */
     char *save_every; /* "1epochs", see app/options/interval.h */
     bool save_model;  /* true; --no-save-model */
     char *checkpoint; /* eval: a model.safetensors or a run folder */

@@ -112,13 +112,15 @@ const option_row options_table[] = {
      NULL, "DIR", "folder for the results [runs/<time>-<model>]"},
     {"resume", NULL, OPTION_MODE, GROUP_DATA, FOR_TRAIN, AT(resume), 0, 0,
      NULL, "must|auto", "continue the run in --run-dir; --resume=auto: if there is one"},
+    {"init", NULL, OPTION_TEXT, GROUP_DATA, FOR_TRAIN, AT(init), 0, 0,
+     NULL, "PATH", "start from the weights of another run, or from a safetensors file of PyTorch's state_dict"},
     {"save-every", NULL, OPTION_TEXT, GROUP_DATA, FOR_TRAIN, AT(save_every), 0, 0,
      "1epochs", "N[epochs|steps]", "how often to write a checkpoint; one is always written at the "
      "end"},
     {"save-model", NULL, OPTION_SWITCH, GROUP_DATA, FOR_TRAIN, AT(save_model), 0, 0,
      "true", NULL, "write the model and checkpoints"},
     {"checkpoint", NULL, OPTION_TEXT, GROUP_DATA, FOR_EVAL, AT(checkpoint), 0, 0,
-     NULL, "PATH", "what to evaluate: a model.safetensors or a run folder"},
+     NULL, "PATH", "what to evaluate: a run folder or a safetensors file, of PyTorch too"},
 
     {"log-interval", NULL, OPTION_INTEGER, GROUP_LOG, FOR_TRAIN, AT(log_interval), 1, MAX_COUNT,
      "10", "N", "steps between two lines of the log"},

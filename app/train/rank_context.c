@@ -230,12 +230,12 @@ static void describe(const rank_context *rank, char out[AGREEMENT_BYTES])
              "training images %u\ntest images %u\nshuffle %d\ndrop-last %d\ndry-run %d\n"
              "target-acc %.17g\neval-every %" PRId64 "%s\nresume %s\nsave-every %s\nbackend %s\n"
              "bucket-cap-mb %.17g\namp %s\ntf32 %d\ncuda-graph %d\nnccl-nvls %d\nmode %s\n"
-             "trace %d\none host %d\n",
+             "trace %d\none host %d\ninit %d\n",
              rank->train_set.count, rank->test_set.count, o->shuffle, o->drop_last, o->dry_run,
              o->target_acc, s->eval_every.count, s->eval_every.in_steps ? "steps" : "epochs",
              o->resume != NULL ? o->resume : "no", o->save_every, o->backend, o->bucket_cap_mb,
              o->amp, o->tf32, o->cuda_graph, o->nccl_nvls, o->mode, o->trace != NULL,
-             rank_context_is_one_host(rank));
+             rank_context_is_one_host(rank), o->init != NULL);
 }
 
 static status agree(rank_context *rank)

@@ -7,6 +7,7 @@
 #include "app/train/run_facts.h"
 #include "app/train/trainer.h"
 #include "base/log.h"
+#include "model/checkpoint.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@ typedef struct training {
     trainer trainer;
     char date[RUN_CONFIG_DATE_BYTES]; /* of the start */
     bool output_failed;               /* something is not on disk that was asked for */
+    bool refused;                     /* rank 0 has said why the run does not start */
 } training;
 
 static status read_settings(training *t)
@@ -33,22 +35,52 @@ static status read_settings(training *t)
     return fault_aim(fault, rank->place.rank, rank->place.world_size, rank->place.restart_count);
 }
 
-/* Rank 0 opens the run's folder and, resuming, its checkpoint; all ranks then stand where it
- * stands. */
+/* --init: rank 0's weights, of PyTorch or of another run. */
+static status load_weights(rank_context *rank)
+{
+    const char *path = rank->opts->init;
+    model_kind kind = MODEL_MLP;
+    TRY(checkpoint_model_kind(path, &kind));
+    if (kind != rank->settings.model)
+        return FAIL(STATUS_INVALID,
+                    "--init: %s holds the model %s, and this run trains %s: give --model=%s", path,
+                    model_kind_name(kind), model_kind_name(rank->settings.model),
+                    model_kind_name(kind));
+    return checkpoint_load_model(path, rank->net);
+}
+
+/* Rank 0 opens the run's folder and what it starts from: nothing, weights or a checkpoint. */
+static status open_start(training *t)
+{
+    rank_context *rank = &t->rank;
+    if (rank->opts->init != NULL)
+        TRY(load_weights(rank));
+    TRY(run_folder_open(rank, &t->folder));
+    return run_folder_resume_mode(rank) != RESUME_NEVER
+               ? run_folder_resume(&t->folder, rank, &t->trainer.at)
+               : STATUS_OK;
+}
+
+/* All ranks then stand where rank 0 stands; if it stands nowhere, it alone says why. */
 static status start_run(training *t)
 {
     rank_context *rank = &t->rank;
     position *at = &t->trainer.at;
-    bool resumes = run_folder_resume_mode(rank) != RESUME_NEVER;
-    if (rank->place.rank == 0) {
-        TRY(run_folder_open(rank, &t->folder));
-        if (resumes)
-            TRY(run_folder_resume(&t->folder, rank, at));
+    status_kept why;
+    status st = rank->place.rank == 0 ? open_start(t) : STATUS_OK;
+    status_keep(&why);
+    int64_t counts[] = {at->epoch, at->step_in_epoch, at->step, at->epoch_samples, st == STATUS_OK};
+    status told = process_group_broadcast(rank->group, counts, 5, DTYPE_I64, 0, NULL);
+    if (st != STATUS_OK) {
+        status_restore(&why);
+        return st;
     }
-    if (!resumes)
+    TRY(told);
+    t->refused = counts[4] == 0;
+    if (t->refused)
+        return FAIL(STATUS_PEER, "rank 0 has refused to start the run");
+    if (rank->opts->init == NULL && run_folder_resume_mode(rank) == RESUME_NEVER)
         return STATUS_OK;
-    int64_t counts[] = {at->epoch, at->step_in_epoch, at->step, at->epoch_samples};
-    TRY(process_group_broadcast(rank->group, counts, 4, DTYPE_I64, 0, NULL));
     TRY(process_group_broadcast(rank->group, &at->epoch_loss, 1, DTYPE_F64, 0, NULL));
     *at = (position){counts[0], counts[1], counts[2], at->epoch_loss, counts[3]};
     return rank_context_broadcast(rank);
@@ -152,6 +184,8 @@ static status run(training *t, int *exit_code)
     TRY(write_config(t));
     if (t->rank.place.rank == 0)
         progress_header(&t->progress, t->folder.path, at->epoch, at->step_in_epoch);
+    if (t->rank.place.rank == 0 && t->rank.opts->init != NULL && at->step == 0)
+        progress_line(&t->progress, "starting from the weights in %s", t->rank.opts->init);
     trace_end(t->rank.trace.lane); /* of the setup */
     TRY(trainer_run(&t->trainer));
     if (t->rank.stop.agreed) {
@@ -222,7 +256,7 @@ int train_command(const options *opts, const rendezvous_place *place, int64_t st
     bool stopped = t.rank.stop.agreed;
     close_all(&t);
     if (st != STATUS_OK) {
-        exit_code = exit_code_failed(st, exit_code);
+        exit_code = t.refused ? EXIT_CODE_PEER : exit_code_failed(st, exit_code);
         failure_write_error_file(st, place->rank, exit_code);
         return exit_code;
     }

@@ -38,11 +38,18 @@ for kind, make in MODELS.items():
         f"{s}.{n}" for s in ("square_avg", "acc_delta") for n in model.state_dict()
     }
     torch.manual_seed(99)
-    save_file(make().state_dict(), f"{work}/{kind}.torch.safetensors")
+    state = make().state_dict()
+    save_file(state, f"{work}/{kind}.torch.safetensors")
+    for dtype in (torch.float16, torch.bfloat16):  # as DistributedDataParallel names them
+        narrow = {f"module.{name}": tensor.to(dtype) for name, tensor in state.items()}
+        save_file(narrow, f"{work}/{kind}.{dtype}.safetensors")
 print(f"torch {torch.__version__} loads our files")
 PYTHON
 for kind in mlp cnn speedrun; do
     "$program" --copy $kind "$work/$kind.torch.safetensors" "$work/$kind.copy"
+    for dtype in float16 bfloat16; do
+        "$program" --copy $kind "$work/$kind.torch.$dtype.safetensors" "$work/$kind.$dtype"
+    done
 done
 "$TORCH_PYTHON" - "$work" <<'PYTHON'
 import sys
@@ -53,5 +60,8 @@ for kind in ("mlp", "cnn", "speedrun"):
     theirs = load_file(f"{sys.argv[1]}/{kind}.torch.safetensors")
     ours = load_file(f"{sys.argv[1]}/{kind}.copy/model.safetensors")
     assert set(theirs) == set(ours) and all(torch.equal(theirs[n], ours[n]) for n in theirs)
+    for dtype in (torch.float16, torch.bfloat16):
+        ours = load_file(f"{sys.argv[1]}/{kind}.{str(dtype)[6:]}/model.safetensors")
+        assert all(torch.equal(theirs[n].to(dtype).float(), ours[n]) for n in theirs)
 print("we load torch's")
 PYTHON
