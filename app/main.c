@@ -8,6 +8,7 @@
 #include "app/common/version.h"
 #include "app/doctor/doctor.h"
 #include "app/launch/agent.h"
+#include "app/launch/outer_launcher.h"
 #include "app/options/options.h"
 #include "app/train/rank_context.h"
 #include "app/train/rank_settings.h"
@@ -104,6 +105,8 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
               place.rank, place.world_size);
     if (!is_worker) {
         st = read_spec(opts, &spec);
+        if (st == STATUS_OK)
+            st = outer_launcher_check(opts, spec.nnodes);
         if (st == STATUS_OK)
             st = check_ranks(opts, spec.world_size);
         if (st != STATUS_OK)
