@@ -1,4 +1,5 @@
 /* The shm backend: exact results for every world size and kind of memory, dead and silent peers. */
+#include "base/clock.h"
 #include "dist/collective/reduce.h"
 #include "tests/support/collectives.h"
 #include "tests/support/deaths.h"
@@ -85,6 +86,47 @@ static status sums_in_rank_order(process_group *group, int rank, int world_size,
 START_TEST(sums_go_by_rank)
 {
     ck_assert_int_eq(run(_i, sums_in_rank_order, NULL), STATUS_OK);
+}
+END_TEST
+
+enum { FEW = 6, MANY_SMALL = 400 };
+
+/* Numbers that travel in the announcement, all launched ahead: the last rank looks at the first ones
+ * when the others have long got what they could. */
+static status sums_few(process_group *group, int rank, int world_size, void *arg)
+{
+    (void)arg;
+    static const float values[] = {1e8f, 3.0f, -1e8f, 5.0f, 0.25f};
+    float data[MANY_SMALL][FEW];
+    work *works[MANY_SMALL];
+    volatile float want = values[0];
+    for (int r = 1; r < world_size; r++)
+        want = want + values[r];
+    for (int k = 0; k < MANY_SMALL; k++) {
+        for (int i = 0; i < FEW; i++)
+            data[k][i] = values[rank] * (float)(1 << k % 8);
+        TRY(process_group_all_reduce_async(
+            group, &(reduction){data[k], data[k], (size_t)(1 + k % FEW), DTYPE_F32, REDUCE_SUM, 1},
+            NULL, &works[k]));
+    }
+    if (rank == world_size - 1)
+        clock_sleep_ms(20);
+    for (int k = 0; k < MANY_SMALL; k++)
+        TRY(process_group_wait(group, works[k], NULL));
+    for (int k = 0; k < MANY_SMALL; k++)
+        for (int i = 0; i < FEW; i++) {
+            float factor = (float)(1 << k % 8), found = data[k][i];
+            float right = (i <= k % FEW ? want : values[rank]) * factor;
+            if (found < right || found > right)
+                return FAIL(STATUS_INVALID, "%d[%d] is %g, want %g", k, i, (double)found,
+                            (double)right);
+        }
+    return STATUS_OK;
+}
+
+START_TEST(small_sums_do_not_overtake)
+{
+    ck_assert_int_eq(run(_i, sums_few, NULL), STATUS_OK);
 }
 END_TEST
 
@@ -178,6 +220,7 @@ int main(void)
     tcase_add_loop_test(results, many_works_under_way, 1, MAX_WORLD + 1);
     tcase_add_loop_test(results, bits_are_the_same_everywhere, 1, MAX_WORLD + 1);
     tcase_add_loop_test(results, sums_go_by_rank, 1, MAX_WORLD + 1);
+    tcase_add_loop_test(results, small_sums_do_not_overtake, 1, MAX_WORLD + 1);
     tcase_add_loop_test(results, processes_agree, 0, MEMORY_HOST_KINDS);
     TCase *deaths = suite_case(suite, "deaths", 80);
     tcase_add_loop_test(deaths, a_killed_rank_is_named, 0, 3);

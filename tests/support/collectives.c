@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Empty, single, indivisible, whole lines, even, prime, more than a slot of staging. */
-static const size_t COUNTS[] = {0, 1, 7, 64, 1000, 7919, 300001};
+static const size_t COUNTS[] = {0, 1, 3, 6, 7, 64, 1000, 7919, 300001};
 
 enum {
     N_COUNTS = sizeof COUNTS / sizeof COUNTS[0],

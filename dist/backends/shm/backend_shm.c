@@ -5,7 +5,8 @@
  *
  *   1. Wait until every rank has announced it, and check that all announced the same.
  *
- *   2. Move the data:
+ *   2. Move the data. A few numbers fit into the note that announces them: every rank takes the
+ *      result from all ranks' notes, and has no step 3. Else:
  *
  *                    in the ranks' heaps                    in other memory
  *      all_reduce    The elements are cut into one part     The same, chunk by chunk through the
@@ -21,11 +22,11 @@
  *
  *   3. Publish `done`, and wait until all ranks are done with the round.
  *
- * Step 3 ends every collective on every rank. So a buffer is its owner's again when wait() returns,
- * and a rank that returns knows that all others have moved all their counters: it may leave without
- * disturbing those that still look at them.
+ * Step 3 ends every other collective on every rank. So a buffer is its owner's again when wait()
+ * returns, and a rank that returns knows that all others have moved all their counters: it may leave
+ * without disturbing those that still look at them.
  *
- * A rank announces at most SHM_NOTES collectives ahead, so that no note is overwritten before all
+ * A rank announces at most SHM_AHEAD collectives ahead, so that no note is overwritten before all
  * ranks have read it; launches beyond that are announced as waits make room.
  */
 #include "base/clock.h"
@@ -58,6 +59,7 @@ typedef struct shm_group {
     void **buffers;    /* (world_size) */
     void **parts;      /* (world_size) */
     const void **ins;  /* (world_size) */
+    uint64_t (*small)[SHM_NOTE_WORDS]; /* (world_size): the ranks' data, from their notes */
 
     pthread_mutex_t lock; /* of the queue: launches may come from another thread than waits */
     shm_work *first, *last;
@@ -94,6 +96,12 @@ static uint64_t pack(const collective *c)
     memcpy(&prescale, &c->prescale, sizeof prescale);
     return (uint64_t)prescale << 32 | (uint64_t)c->root << 12 | (uint64_t)c->type << 8 |
            (uint64_t)c->op << 4 | (uint64_t)c->kind;
+}
+
+/* Does the data lie in the notes? All ranks say the same. */
+static bool is_small(const collective *c)
+{
+    return c->count <= SHM_NOTE_WORDS * sizeof(uint64_t) / dtype_size(c->type);
 }
 
 /* Every rank must have announced the same; sets g->offsets. */
@@ -236,10 +244,33 @@ static status reduce(shm_group *g, const collective *c, int64_t deadline_ns)
     return STATUS_OK;
 }
 
+/* The result from the ranks' notes, which nobody overwrites before this rank is done. */
+static void finish_small(shm_group *g, const shm_work *w)
+{
+    const collective *c = &w->what;
+    int n = g->sync.region.world_size;
+    bool is_root = c->root == g->sync.region.rank;
+    for (int rank = 0; rank < n; rank++) {
+        shm_note *note = &rank_of(g, rank)->notes[w->index % SHM_NOTES];
+        for (int i = 0; i < SHM_NOTE_WORDS; i++)
+            g->small[rank][i] = atomic_load_explicit(&note->data[i], memory_order_relaxed);
+        g->ins[rank] = g->small[rank];
+    }
+    reduce_parts parts = {g->ins, n, (void *const[]){c->out}, 1};
+    if (c->kind == COLLECTIVE_ALL_REDUCE || (c->kind == COLLECTIVE_REDUCE && is_root))
+        reduce_into(c->type, c->op, c->prescale, &parts, c->count);
+    else if (c->kind == COLLECTIVE_BROADCAST && !is_root && c->count > 0)
+        memcpy(c->out, g->ins[c->root], c->count * dtype_size(c->type));
+}
+
 static status complete(shm_group *g, const shm_work *w, int64_t deadline_ns)
 {
     TRY(shm_sync_await_all(&g->sync, SHM_ANNOUNCED, w->index, deadline_ns));
     TRY(compare_notes(g, w));
+    if (is_small(&w->what)) {
+        finish_small(g, w);
+        return STATUS_OK;
+    }
     switch (w->what.kind) {
     case COLLECTIVE_ALL_REDUCE:
         return all_reduce(g, &w->what, deadline_ns);
@@ -247,9 +278,6 @@ static status complete(shm_group *g, const shm_work *w, int64_t deadline_ns)
         return broadcast(g, &w->what, deadline_ns);
     case COLLECTIVE_REDUCE:
         return reduce(g, &w->what, deadline_ns);
-    case COLLECTIVE_BARRIER:
-        g->round++;
-        return end_round(g, deadline_ns);
     default:
         return FAIL(STATUS_INVALID, "backend shm has no %s", collective_kind_name(w->what.kind));
     }
@@ -261,7 +289,7 @@ static uint64_t expose(const shm_region *region, const collective *c)
 {
     size_t size_bytes = c->count * dtype_size(c->type);
     bool reduces = c->kind == COLLECTIVE_ALL_REDUCE;
-    if (c->kind == COLLECTIVE_BARRIER || (c->kind == COLLECTIVE_BROADCAST && c->in != c->out))
+    if (is_small(c) || (c->kind == COLLECTIVE_BROADCAST && c->in != c->out))
         return SHM_NO_OFFSET;
     uint64_t offset = shm_region_offset(region, reduces ? c->out : c->in, size_bytes);
     if (reduces && c->in != c->out && offset != SHM_NO_OFFSET)
@@ -269,10 +297,20 @@ static uint64_t expose(const shm_region *region, const collective *c)
     return offset;
 }
 
+static void write_small(const collective *c, int rank, shm_note *note)
+{
+    uint64_t words[SHM_NOTE_WORDS] = {0};
+    bool has_data = c->count > 0 && (c->kind != COLLECTIVE_BROADCAST || c->root == rank);
+    if (has_data)
+        memcpy(words, c->in, c->count * dtype_size(c->type));
+    for (int i = 0; i < SHM_NOTE_WORDS; i++)
+        atomic_store_explicit(&note->data[i], words[i], memory_order_relaxed);
+}
+
 /* The lock is held. Announces what has been launched, as far as there is room for notes. */
 static void announce(shm_group *g)
 {
-    while (g->next_announced != NULL && g->announced - g->finished < SHM_NOTES) {
+    while (g->next_announced != NULL && g->announced - g->finished < SHM_AHEAD) {
         shm_work *w = g->next_announced;
         const collective *c = &w->what;
         shm_note *note = &self_of(g)->notes[w->index % SHM_NOTES];
@@ -281,6 +319,8 @@ static void announce(shm_group *g)
         atomic_store_explicit(&note->what, pack(c), memory_order_relaxed);
         atomic_store_explicit(&note->count, c->count, memory_order_relaxed);
         atomic_store_explicit(&note->offset, offset, memory_order_relaxed);
+        if (is_small(c))
+            write_small(c, g->sync.region.rank, note);
         shm_sync_arrive(&g->sync, SHM_ANNOUNCED, w->index);
         g->announced = w->index;
         g->next_announced = w->next;
@@ -363,6 +403,7 @@ static void shm_destroy(void *self)
     free(g->buffers);
     free(g->parts);
     free(g->ins);
+    free(g->small);
     free(g);
 }
 
@@ -379,8 +420,10 @@ static status shm_create(const group_setup *setup, void **self)
     g->buffers = calloc(n, sizeof *g->buffers);
     g->parts = calloc(n, sizeof *g->parts);
     g->ins = calloc(n, sizeof *g->ins);
+    g->small = calloc(n, sizeof *g->small);
     status st = STATUS_OK;
-    if (g->offsets == NULL || g->buffers == NULL || g->parts == NULL || g->ins == NULL)
+    if (g->offsets == NULL || g->buffers == NULL || g->parts == NULL || g->ins == NULL ||
+        g->small == NULL)
         st = FAIL(STATUS_NO_MEMORY, "a shm group of %zu ranks", n);
     if (st == STATUS_OK)
         st = shm_region_create(setup, deadline_ns, &region);

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum {
-    LAYOUT = 3, /* moves on with every change to the structs */
+    LAYOUT = 4, /* moves on with every change to the structs */
     PAGE_BYTES = 4096,
     ALIGN_SLACK_BYTES = 64 << 10, /* what rounding up 1024 allocations can cost */
     NAME_BYTES = 64,

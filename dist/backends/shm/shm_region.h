@@ -17,7 +17,9 @@
 
 enum {
     SHM_SLOT_BYTES = 1 << 20,
-    SHM_NOTES = 64, /* collectives that a rank may have announced and not ended */
+    SHM_AHEAD = 64,  /* collectives that a rank may have announced and not ended */
+    SHM_NOTES = 128, /* twice that: see shm_note */
+    SHM_NOTE_WORDS = 3,
     SHM_MAX_RANKS = 1024,
     SHM_LINE_BYTES = 64,
 };
@@ -30,7 +32,8 @@ typedef enum shm_stage {
     SHM_STAGES,
 } shm_stage;
 
-/* How far a rank is. Only that rank moves it on; compared modulo 2^32. */
+/* How far a rank is. Only that rank moves it on; compared modulo 2^32. Peers do not look at that of
+ * SHM_ANNOUNCED, but at the note's index. */
 typedef struct shm_counter {
     _Alignas(SHM_LINE_BYTES) _Atomic uint32_t value;
 } shm_counter;
@@ -41,12 +44,18 @@ typedef struct shm_meeting {
     _Atomic uint32_t sleepers;
 } shm_meeting;
 
-/* What a rank announces of a collective; written before SHM_ANNOUNCED moves on. */
+/* What a rank announces of a collective, on one cache line: a peer that sees the index has all.
+ *
+ * A note is overwritten SHM_NOTES collectives later. Its rank has ended the collective SHM_AHEAD
+ * before that one, so all ranks had announced that, and ended the one of the note. */
 typedef struct shm_note {
+    _Alignas(SHM_LINE_BYTES) _Atomic uint32_t index; /* of the collective; written last */
     _Atomic uint64_t seq;
-    _Atomic uint64_t what;   /* kind, op, type, root and prescale, packed */
-    _Atomic uint64_t count;  /* elements */
-    _Atomic uint64_t offset; /* of the data in this rank's heap; SHM_NO_OFFSET: not there */
+    _Atomic uint64_t what;                 /* kind, op, type, root and prescale, packed */
+    _Atomic uint64_t count;                /* elements */
+    _Atomic uint64_t offset;               /* of the data in this rank's heap; SHM_NO_OFFSET: not
+                                              there */
+    _Atomic uint64_t data[SHM_NOTE_WORDS]; /* the data itself, if it fits */
 } shm_note;
 
 #define SHM_NO_OFFSET UINT64_MAX

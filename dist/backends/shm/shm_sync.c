@@ -71,13 +71,20 @@ static void relax(void)
 #endif
 }
 
+/* What tells peers that the rank has come to `value`. */
+static _Atomic uint32_t *sign_of(shm_rank *rank, shm_stage stage, uint32_t value)
+{
+    return stage == SHM_ANNOUNCED ? &rank->notes[value % SHM_NOTES].index
+                                  : &rank->counters[stage].value;
+}
+
 /* A rank that has not come to `want`; -1: all have. */
 static int find_late(const shm_sync *sync, shm_stage stage, uint32_t want)
 {
     const shm_region *region = &sync->region;
     for (int step = 1; step < region->world_size; step++) {
         int peer = (region->rank + step) % region->world_size;
-        uint32_t value = atomic_load(&region->control->ranks[peer].counters[stage].value);
+        uint32_t value = atomic_load(sign_of(&region->control->ranks[peer], stage, want));
         if ((int32_t)(value - want) < 0)
             return peer;
     }
@@ -105,7 +112,9 @@ static bool spin(const shm_sync *sync, shm_stage stage, uint32_t want)
 void shm_sync_arrive(shm_sync *sync, shm_stage stage, uint32_t value)
 {
     shm_control *control = sync->region.control;
-    atomic_store(&control->ranks[sync->region.rank].counters[stage].value, value);
+    shm_rank *self = &control->ranks[sync->region.rank];
+    atomic_store_explicit(&self->counters[stage].value, value, memory_order_release);
+    atomic_store(sign_of(self, stage, value), value);
     if (atomic_load(&control->meetings[stage].sleepers) != 0 && find_late(sync, stage, value) < 0)
         wake(&control->meetings[stage]);
 }
