@@ -228,6 +228,18 @@ static void prefetch_rows(const float *x, size_t stride, int n, int width)
             __builtin_prefetch(x + (size_t)i * stride + j);
 }
 
+/* A panel of the weight, if it is before panel `end`. */
+static matmul_ahead panel_ahead(const linear_plan *p, const float *weight, int panel, int end)
+{
+    if (panel >= end)
+        return (matmul_ahead){0};
+    int width = panel_width(p, panel);
+    return (matmul_ahead){.at = weight + panel_offset(p, panel),
+                          .row = (size_t)width,
+                          .rows = p->s.out_features,
+                          .columns = width};
+}
+
 static void forward_piece(void *arg, int piece)
 {
     const linear_job *job = arg;
@@ -259,6 +271,7 @@ static void forward_piece(void *arg, int piece)
         m.a = job->weight + panel_offset(p, panel);
         m.a_row = (size_t)width;
         m.depth = width;
+        m.ahead = panel_ahead(p, job->weight, panel + 1, end);
         p->matmul(&m, p->s.out_features, padded);
     }
 }
@@ -327,6 +340,12 @@ static void weights_piece(void *arg, int panel)
                      .a_is_bf16 = p->is_bf16};
     for (int block = 0; block * SAMPLES < job->n; block++, x += SAMPLES * features, m.add = true) {
         m.depth = least(SAMPLES, job->n - block * SAMPLES);
+        m.ahead = (matmul_ahead){0};
+        if (panel + 1 < p->panels)
+            m.ahead = (matmul_ahead){.at = x + width,
+                                     .row = features,
+                                     .rows = m.depth,
+                                     .columns = panel_width(p, panel + 1)};
         m.b = x;
         m.b_step = features;
         if (!p->is_bf16) { /* a product of bfloat16 packs it anyway */

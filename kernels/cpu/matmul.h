@@ -99,11 +99,28 @@ static void (*const matmul_tiles[WIDE + 1][NARROW_ROWS + 1])(const matmul_args *
 #undef TILE
 #undef ROW
 
+enum { LINE_FLOATS = 16 }; /* of a line of cache */
+
+/* Starts to load the share of `ahead` that falls to a tile of C (rows, columns). */
+INLINE void matmul_load_ahead(const matmul_ahead *ahead, const matmul_place *at, int rows,
+                              int columns)
+{
+    int lines = (ahead->columns + LINE_FLOATS - 1) / LINE_FLOATS, all = ahead->rows * lines;
+    int before = rows * at->column + at->row * at->vectors * BLOCK;
+    int line = (int)((int64_t)all * before / (rows * columns));
+    int end = (int)((int64_t)all * (before + at->rows * at->vectors * BLOCK) / (rows * columns));
+    for (; line < end; line++)
+        __builtin_prefetch(
+            ahead->at + (size_t)(line / lines) * ahead->row + line % lines * LINE_FLOATS, 0, 2);
+}
+
 /* C (rows, columns), at least one row; columns is a multiple of BLOCK. */
 INLINE void matmul(const matmul_args *all, int rows, int columns)
 {
     matmul_args m = *all;
     for (matmul_place at = {0}; matmul_next(&at, rows, columns);) {
+        if (all->ahead.rows > 0)
+            matmul_load_ahead(&all->ahead, &at, rows, columns);
         m.a = all->a + (size_t)at.row * all->a_row;
         m.b = all->b + at.column;
         m.c = all->c + (size_t)at.row * all->c_row + at.column;

@@ -22,6 +22,7 @@ typedef struct matmul_bf16_args {
     size_t a_row, a_step, b_step, c_row;
     int pairs;
     bool add; /* to what C holds */
+    matmul_ahead ahead;
 } matmul_bf16_args;
 
 INLINE void matmul_bf16_tile(const matmul_bf16_args *m, int rows, int vectors)
@@ -76,6 +77,8 @@ INLINE void matmul_bf16(const matmul_bf16_args *all, int rows, int columns)
 {
     matmul_bf16_args m = *all;
     for (matmul_place at = {0}; matmul_next(&at, rows, columns);) {
+        if (all->ahead.rows > 0)
+            matmul_load_ahead(&all->ahead, &at, rows, columns);
         m.a = all->a + (size_t)at.row * all->a_row;
         m.b = all->b + at.column;
         m.c = all->c + (size_t)at.row * all->c_row + at.column;

@@ -71,6 +71,7 @@ typedef struct operand_product {
     size_t a_row, c_row;
     int depth;
     bool add;
+    matmul_ahead ahead;
 } operand_product;
 
 INLINE void multiply_operands(const operand_product *p, int rows, int columns, precision how)
@@ -85,7 +86,8 @@ INLINE void multiply_operands(const operand_product *p, int rows, int columns, p
                                         .b_step = (size_t)columns,
                                         .c_row = p->c_row,
                                         .pairs = (p->depth + 1) / 2,
-                                        .add = p->add},
+                                        .add = p->add,
+                                        .ahead = p->ahead},
                     rows, columns);
         return;
     }
@@ -99,7 +101,8 @@ INLINE void multiply_operands(const operand_product *p, int rows, int columns, p
                           .b_step = (size_t)columns,
                           .c_row = p->c_row,
                           .depth = p->depth,
-                          .add = p->add},
+                          .add = p->add,
+                          .ahead = p->ahead},
            rows, columns);
 }
 

@@ -13,6 +13,14 @@
 
 enum { VECTOR_MAX_SAMPLE = 16384 }; /* elements that dropout decides per sample */
 
+/* A matrix that the caller reads after a product. The product starts to load it from the third level
+ * of cache, whose latency the caller would wait for. rows 0: nothing. */
+typedef struct matmul_ahead {
+    const float *at;
+    size_t row; /* floats from a row to the next */
+    int rows, columns;
+} matmul_ahead;
+
 /* Matrices: element (row, k) of A is a[row * a_row + k * a_step], (k, column) of B is
  * b[k * b_step + column], (row, column) of C is c[row * c_row + column]. */
 typedef struct matmul_args {
@@ -22,6 +30,7 @@ typedef struct matmul_args {
     int depth;      /* terms of a sum */
     bool add;       /* to what C holds */
     bool a_is_bf16; /* A's rows are as to_bf16 leaves them */
+    matmul_ahead ahead;
 } matmul_args;
 
 /* Row r of x is x + r * x_row, of out out + r * out_row elements of its type. */
