@@ -1,6 +1,7 @@
 /* The cpu device's linear layers: against the reference device with numbers that no sum rounds,
  * against double, and with equal bits whatever the threads and the rest of the batch. */
 #include "kernels/ops.h"
+#include "tests/kernels/isa_missing.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
@@ -365,18 +366,6 @@ START_TEST(other_widths_are_refused)
     device_destroy(dev);
 }
 END_TEST
-
-/* Why there is nothing to test: NULL if the cpu device has these instructions here. */
-static const char *isa_missing(const char *isa)
-{
-    device *dev = NULL;
-    device_options wanted = {.name = "cpu", .threads = 1, .isa = isa};
-    if (device_create(&wanted, &dev) != STATUS_OK)
-        return status_text();
-    bool is_cpu = strcmp(dev->ops->name, "cpu") == 0;
-    device_destroy(dev);
-    return is_cpu ? NULL : "the cpu device is the reference device here";
-}
 
 int main(void)
 {
