@@ -3,6 +3,15 @@
 #include "base/clock.h"
 #include "kernels/ops.h"
 
+static void count_tested(rank_context *rank, int images)
+{
+    unsigned ranks = rank->group != NULL ? (unsigned)rank->place.world_size : 1;
+    unsigned tested = atomic_load_explicit(&rank->tested, memory_order_relaxed);
+    tested += (unsigned)images * ranks;
+    tested = tested < rank->test_set.count ? tested : rank->test_set.count;
+    atomic_store_explicit(&rank->tested, tested, memory_order_relaxed);
+}
+
 /* This rank's part, into the network's totals. */
 static status evaluate_part(rank_context *rank)
 {
@@ -15,6 +24,7 @@ static status evaluate_part(rank_context *rank)
         TRY(loader_next(rank->test_loader, &in));
         TRY(network_forward(rank->net, &in, NETWORK_EVAL));
         TRY(network_score(rank->net));
+        count_tested(rank, in.n);
     }
     return STATUS_OK;
 }
@@ -24,6 +34,7 @@ status evaluate(rank_context *rank, evaluation *out)
     int64_t started = clock_now_ns();
     score total;
     TRY(network_reset_score(rank->net));
+    atomic_store_explicit(&rank->tested, 0, memory_order_relaxed);
     trace_pause(rank->trace.spans, true); /* a trace has no room for the layers of every batch */
     TRY(evaluate_part(rank));
     trace_pause(rank->trace.spans, false);

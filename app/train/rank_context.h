@@ -18,6 +18,8 @@
 #include "model/network.h"
 #include "model/optimizer.h"
 
+#include <stdatomic.h>
+
 typedef struct rank_context {
     const options *opts;
     rendezvous_place place;
@@ -45,6 +47,7 @@ typedef struct rank_context {
     step_state *state; /* device memory: of the step under way */
     strategy *strategy;
     preempt stop;
+    atomic_uint tested; /* images of the test under way, if all ranks are as far as this one */
 } rank_context;
 
 /* Images of all ranks in one optimizer step. */

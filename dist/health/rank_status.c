@@ -214,18 +214,23 @@ static rank_state state_of(const rank_status *page)
     return GET(page->waited.seq) != 0 ? RANK_WAITS : RANK_WORKS;
 }
 
+static moment moment_of(const rank_status *page)
+{
+    uint32_t now = GET(page->moment);
+    return now < N_MOMENTS ? (moment)now : N_MOMENTS;
+}
+
 static void say_doing(const rank_status *page, rank_snapshot *out)
 {
     char what[RANK_TEXT_BYTES + 32], where[64] = "";
-    uint32_t doing = GET(page->moment);
+    moment now = moment_of(page);
     bool waits = out->waits != 0;
     int64_t since_ns = waits ? GET(page->waited.since_ns) : GET(page->moment_since_ns);
     int64_t now_ns = clock_now_ns();
     if (waits)
         snprintf(what, sizeof what, "waiting for %s", out->waits_text);
     else
-        snprintf(what, sizeof what, "%s",
-                 doing < N_MOMENTS ? moment_about((moment)doing)->doing : "somewhere");
+        snprintf(what, sizeof what, "%s", now < N_MOMENTS ? moment_about(now)->doing : "somewhere");
     if (since_ns < 0 || since_ns > now_ns) /* torn, or overwritten */
         since_ns = now_ns;
     if (out->step > 0 && out->epoch >= 0 && out->epoch < INT64_MAX) /* of the run */
@@ -241,6 +246,7 @@ void rank_status_look(const rank_status *page, rank_snapshot *out)
                            .pid = page->process.pid,
                            .attempt = page->attempt,
                            .state = state_of(page),
+                           .now = moment_of(page),
                            .epoch = GET(page->epoch),
                            .step = GET(page->step)};
     snprintf(out->host, sizeof out->host, "%.63s", page->host);

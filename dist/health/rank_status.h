@@ -56,6 +56,7 @@ typedef struct rank_snapshot {
     int rank, pid, attempt;
     char host[64];
     rank_state state;
+    moment now;                         /* of the page; N_MOMENTS: it cannot be told */
     int64_t epoch, step;                /* step: of the run, from 1; 0: none has begun */
     uint64_t entered, waits;            /* numbers of collectives; 0: none */
     char entered_text[RANK_TEXT_BYTES]; /* "all_reduce #17 (bucket 0: fc2.weight, fc2.bias)" */
