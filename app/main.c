@@ -5,6 +5,7 @@
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/common/standard_streams.h"
+#include "app/common/terminal.h"
 #include "app/common/version.h"
 #include "app/doctor/doctor.h"
 #include "app/launch/agent.h"
@@ -176,6 +177,7 @@ int main(int argc, char **argv)
     if (st != STATUS_OK)
         return exit_code_failed(st, EXIT_CODE_USAGE);
     standard_streams_set_signal(&opts);
+    terminal_take_log();
     int code = standard_streams_close(&opts, run(&opts, argc, argv, started_ns));
     options_free(&opts);
     return code;

@@ -189,7 +189,7 @@ static void show_cause(const failure_report *report, output_console *console)
         process_failure_write_error_file(cause);
     }
     if (create_text(report, cause, here, &text) == STATUS_OK)
-        output_console_write(console, STDERR_FILENO, text, strlen(text));
+        output_console_say(console, STDERR_FILENO, text, strlen(text));
     else
         LOG_E("rank %d failed; %s", cause->rank, status_text());
     free(text);

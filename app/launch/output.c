@@ -22,7 +22,7 @@ enum {
 
 static void take_log_line(void *self, const char *line, size_t size_bytes)
 {
-    output_console_write(self, STDERR_FILENO, line, size_bytes);
+    output_console_say(self, STDERR_FILENO, line, size_bytes);
 }
 
 /* A pipe or terminal is opened once more, so that a write to it does not wait: poll() tells of room
@@ -43,7 +43,7 @@ void output_console_init(output_console *console)
 {
     *console = (output_console){.stop_fd = -1, .wait_ms = WAIT_MS};
     for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
-        console->backlogs[fd].fd = open_again(fd);
+        console->backlogs[fd] = (output_backlog){open_again(fd), .terminal = terminal_of(fd)};
     console->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     pthread_mutex_init(&console->lock, NULL);
     log_set_sink(take_log_line, console);
@@ -119,18 +119,66 @@ void output_console_push(output_console *console)
     pthread_mutex_unlock(&console->lock);
 }
 
-void output_console_write(output_console *console, int fd, const char *text, size_t size_bytes)
+/* Writes what is taken now, after what waits, and keeps the rest. Returns how much was written. */
+static size_t write_or_keep(output_backlog *backlog, const char *text, size_t size_bytes)
 {
-    output_backlog *backlog = &console->backlogs[fd];
     size_t done = 0;
-    pthread_mutex_lock(&console->lock);
     if (backlog->size_bytes > 0)
         push(backlog);
     if (backlog->size_bytes == 0)
         done = write_now(backlog, text, size_bytes);
     if (done < size_bytes)
         keep(backlog, text + done, size_bytes - done);
+    /* A bar that a program draws itself may be erased as a whole. */
+    backlog->begun = text[size_bytes - 1] != '\n' && text[0] != '\r';
+    return done;
+}
+
+void output_console_write(output_console *console, int fd, const char *text, size_t size_bytes)
+{
+    pthread_mutex_lock(&console->lock);
+    size_t done = write_or_keep(&console->backlogs[fd], text, size_bytes);
     pthread_mutex_unlock(&console->lock);
+    if (done < size_bytes)
+        eventfd_write(console->wake_fd, 1);
+}
+
+/* All lines, dressed; the first one only if it begins here. NULL: no memory. */
+static char *dress_lines(const output_backlog *backlog, const char *text, size_t size_bytes,
+                         size_t *out_bytes)
+{
+    size_t lines = 1, used = 0;
+    for (size_t i = 0; i < size_bytes; i++)
+        lines += text[i] == '\n';
+    char *out = malloc(size_bytes + lines * TERMINAL_DRESS_BYTES);
+    const terminal_facts plain = {0};
+    bool begun = backlog->begun;
+    while (out != NULL && size_bytes > 0) {
+        const char *end = memchr(text, '\n', size_bytes);
+        size_t line_bytes = end != NULL ? (size_t)(end + 1 - text) : size_bytes;
+        used += terminal_dress(begun ? plain : backlog->terminal, text, line_bytes, out + used);
+        begun = false;
+        text += line_bytes;
+        size_bytes -= line_bytes;
+    }
+    *out_bytes = used;
+    return out;
+}
+
+void output_console_say(output_console *console, int fd, const char *text, size_t size_bytes)
+{
+    output_backlog *backlog = &console->backlogs[fd];
+    char *dressed = NULL;
+    pthread_mutex_lock(&console->lock);
+    if (backlog->terminal.erases || backlog->terminal.colours) {
+        size_t dressed_bytes = 0;
+        dressed = dress_lines(backlog, text, size_bytes, &dressed_bytes);
+        text = dressed != NULL ? dressed : text;
+        size_bytes = dressed != NULL ? dressed_bytes : size_bytes;
+    }
+    size_t done = write_or_keep(backlog, text, size_bytes);
+    pthread_mutex_unlock(&console->lock);
+    free(dressed);
     if (done < size_bytes)
         eventfd_write(console->wake_fd, 1);
 }
@@ -227,6 +275,15 @@ static void keep_line(output_stream *stream, const char *text, size_t size_bytes
     stream->lines_seen++;
 }
 
+static void show_text(const output_stream *stream, output_console *console, const char *text,
+                      size_t size_bytes)
+{
+    if (console->own)
+        output_console_say(console, stream->target, text, size_bytes);
+    else
+        output_console_write(console, stream->target, text, size_bytes);
+}
+
 /* Shows a piece of one line; the prefix too, if it is the first piece. */
 static void show_piece(output_stream *stream, output_console *console, const char *text,
                        size_t size_bytes)
@@ -236,7 +293,7 @@ static void show_piece(output_stream *stream, output_console *console, const cha
     memcpy(whole, stream->prefix, head);
     memcpy(whole + head, text, size_bytes);
     stream->begun = text[size_bytes - 1] != '\n';
-    output_console_write(console, stream->target, whole, head + size_bytes);
+    show_text(stream, console, whole, head + size_bytes);
 }
 
 static void show(output_stream *stream, output_console *console, const char *text,
@@ -246,7 +303,7 @@ static void show(output_stream *stream, output_console *console, const char *tex
         return;
     if (stream->prefix[0] == '\0') {
         stream->begun = text[size_bytes - 1] != '\n';
-        output_console_write(console, stream->target, text, size_bytes);
+        show_text(stream, console, text, size_bytes);
         return;
     }
     while (size_bytes > 0) {

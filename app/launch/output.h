@@ -13,6 +13,7 @@
 #ifndef MNIST_DDP_APP_LAUNCH_OUTPUT_H
 #define MNIST_DDP_APP_LAUNCH_OUTPUT_H
 
+#include "app/common/terminal.h"
 #include "app/launch/worker_logs.h"
 
 #include <poll.h>
@@ -23,8 +24,10 @@
 
 /* What one descriptor has not taken yet. */
 typedef struct output_backlog {
-    int fd;     /* to write to: the descriptor, or the same file opened again, not blocking */
-    char *text; /* owned */
+    int fd; /* to write to: the descriptor, or the same file opened again, not blocking */
+    terminal_facts terminal; /* what it is */
+    bool begun;              /* what was written last is the begin of a line */
+    char *text;              /* owned */
     size_t size_bytes, room_bytes;
     int error; /* errno of a write, after which nothing more is written; 0: none */
 } output_backlog;
@@ -34,6 +37,7 @@ typedef struct output_console {
     bool hurried; /* the workers are being stopped: no worker waits for a reader, */
     int wait_ms;  /* and the agent waits so long for one that does not read, once */
     int wake_fd;  /* readable: text waits; -1: not to be had, and the next turn sees to it */
+    bool own;     /* the workers are this program's: their lines are shown as those of the log */
     pthread_mutex_t lock;       /* of what follows */
     output_backlog backlogs[3]; /* by descriptor */
 } output_console;
@@ -45,6 +49,9 @@ void output_console_close(output_console *console); /* what still waits is dropp
 
 /* Writes to STDOUT_FILENO or STDERR_FILENO what these take at once; the rest waits. */
 void output_console_write(output_console *console, int fd, const char *text, size_t size_bytes);
+
+/* The same for lines of a log, each as a terminal is to get it (app/common/terminal.h). */
+void output_console_say(output_console *console, int fd, const char *text, size_t size_bytes);
 
 /* Whether a worker whose output goes to this descriptor (-1: nowhere) is to wait. */
 bool output_console_is_full(output_console *console, int fd);

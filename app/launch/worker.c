@@ -7,6 +7,7 @@
 #include "base/text_stream.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,6 +77,12 @@ static void list_gpu(variables *list, int local_rank)
     add(list, "CUDA_VISIBLE_DEVICES=%.*s", (int)length, entry != NULL ? entry : "");
 }
 
+/* The one rank that draws one, unless what it says is hidden. */
+static bool has_status_line(const worker *w, const worker_start *start)
+{
+    return w->rank == 0 && start->terminal_fd > 0 && !start->spec->logs.hidden[w->local_rank];
+}
+
 static void list_variables(variables *list, const worker *w, const worker_start *start)
 {
     const worker_spec *spec = start->spec;
@@ -101,8 +108,8 @@ static void list_variables(variables *list, const worker *w, const worker_start 
     if (spec->run_dir[0] != '\0')
         add(list, "MNIST_DDP_RUN_DIR=%s", spec->run_dir);
     add(list, "MNIST_DDP_LAUNCHED=%lld", (long long)start->started_ns);
-    if (start->log_tty)
-        add(list, "MNIST_DDP_LOG_TTY=1");
+    if (has_status_line(w, start))
+        add(list, "MNIST_DDP_LOG_TTY=%d", start->terminal_fd);
 }
 
 /* On success the text is the caller's to free. */
@@ -192,6 +199,7 @@ typedef struct child_start {
     int local_rank;
     char **argv, **env;
     int out_fd, err_fd; /* -1: the agent's own */
+    int terminal_fd;    /* passed on; 0: none */
     pid_t agent;
 } child_start;
 
@@ -209,7 +217,8 @@ __attribute__((noreturn)) static void become_worker(const child_start *child)
     file_limit_set(child->start->file_limit);
     if (reset_signals(child->start) != STATUS_OK ||
         (child->out_fd >= 0 && dup2(child->out_fd, STDOUT_FILENO) < 0) ||
-        (child->err_fd >= 0 && dup2(child->err_fd, STDERR_FILENO) < 0))
+        (child->err_fd >= 0 && dup2(child->err_fd, STDERR_FILENO) < 0) ||
+        (child->terminal_fd > 0 && fcntl(child->terminal_fd, F_SETFD, 0) != 0))
         goto failed;
     execve(program->path, child->argv, child->env);
 
@@ -242,8 +251,12 @@ static status prepare(worker *w, const worker_start *start, child_start *child)
 
 status worker_launch(worker *w, const worker_start *start)
 {
-    child_start child = {
-        .start = start, .local_rank = w->local_rank, .out_fd = -1, .err_fd = -1, .agent = getpid()};
+    child_start child = {.start = start,
+                         .local_rank = w->local_rank,
+                         .out_fd = -1,
+                         .err_fd = -1,
+                         .terminal_fd = has_status_line(w, start) ? start->terminal_fd : 0,
+                         .agent = getpid()};
     status st = prepare(w, start, &child);
     if (st == STATUS_OK) {
         pid_t pid = fork();

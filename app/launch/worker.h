@@ -31,7 +31,7 @@ typedef struct worker_start {
     int error_fd;         /* a worker that cannot be executed writes worker_start_error to it */
     sigset_t signal_mask; /* the agent's, before it blocked any */
     uint64_t file_limit;  /* the agent's, before it raised it */
-    bool log_tty;         /* the agent's stderr is a terminal */
+    int terminal_fd;      /* of rank 0's status line, which it inherits; 0: none */
 } worker_start;
 
 typedef struct worker_start_error {

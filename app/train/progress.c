@@ -3,40 +3,79 @@
 #include "app/common/version.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/number.h"
 #include "dist/chunk.h"
 #include "kernels/ops.h"
 
+#include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { BAR_INTERVAL_NS = 100000000, BAR_CELLS = 30, LOOK_MS = 50 };
+/* Between two lines of the log about steps. */
+static const int64_t LINE_NS = 2000000000;
 
-static progress_style style_of(const options *o, FILE *out)
+enum { LINE_BYTES = 1024, LOOK_MS = 50 };
+
+static progress_style style_of(const options *o)
 {
     if (o->quiet)
         return PROGRESS_SILENT;
-    if (strcmp(o->log_format, "pytorch") == 0)
-        return PROGRESS_PYTORCH;
-    const char *term = getenv("TERM");
-    /* A launched rank's stderr is a pipe to the launcher, which says where it leads. */
-    bool forwarded = out == stderr && getenv("MNIST_DDP_LOG_TTY") != NULL;
-    bool terminal = (isatty(fileno(out)) || forwarded) && term != NULL && strcmp(term, "dumb") != 0;
-    return strcmp(o->log_format, "auto") == 0 && o->progress && terminal ? PROGRESS_BAR
-                                                                         : PROGRESS_PLAIN;
+    return strcmp(o->log_format, "pytorch") == 0 ? PROGRESS_PYTORCH : PROGRESS_PLAIN;
 }
 
-progress progress_open(const rank_context *rank, const rank_signals *signals)
+/* Where a status line may be drawn: on the terminal that the launcher has passed on, which leads
+ * all that its ranks say past the line; else on stderr, unless another process may show our log
+ * on the same terminal. -1: nowhere. */
+static int find_terminal(const options *o, FILE *log)
 {
-    progress p = {.rank = rank,
-                  .signals = signals,
-                  .out = rank->opts->json ? stderr : stdout,
-                  .prints = rank->place.rank == 0};
-    p.style = p.prints ? style_of(rank->opts, p.out) : PROGRESS_SILENT;
-    return p;
+    const char *passed = getenv("MNIST_DDP_LOG_TTY");
+    int fd = STDERR_FILENO;
+    if (passed != NULL && !number_parse(passed, 0, INT_MAX, &fd))
+        return -1;
+    bool is_wanted = strcmp(o->log_format, "auto") == 0 && o->progress && !o->quiet;
+    if (!is_wanted || !terminal_of(fd).erases)
+        return -1;
+    if (passed != NULL)
+        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    return passed == NULL && terminal_may_follow(fileno(log)) ? -1 : fd;
+}
+
+void progress_open(const rank_context *rank, const rank_signals *signals, int64_t started_ns,
+                   progress *out)
+{
+    const options *o = rank->opts;
+    *out = (progress){.rank = rank,
+                      .signals = signals,
+                      .out = o->json ? stderr : stdout,
+                      .style = PROGRESS_SILENT,
+                      .prints = rank->place.rank == 0,
+                      .terminal_fd = -1,
+                      .started_ns = started_ns};
+    if (!out->prints)
+        return;
+    out->style = style_of(o);
+    out->terminal = terminal_of(fileno(out->out));
+    out->terminal_fd = find_terminal(o, out->out);
+    out->by = out->style == PROGRESS_PYTORCH || options_given(o, "log-interval") ? PROGRESS_BY_STEPS
+                                                                                 : PROGRESS_BY_TIME;
+}
+
+static void open_bar(progress *p, int64_t epoch)
+{
+    if (p->terminal_fd < 0 ||
+        progress_bar_open(p->terminal_fd, p->rank, p->started_ns, epoch, &p->bar) != STATUS_OK)
+        return;
+    if (p->by == PROGRESS_BY_TIME && p->terminal.erases)
+        p->by = PROGRESS_BY_BAR;
+}
+
+void progress_close_bar(progress *p)
+{
+    progress_bar_close(&p->bar);
 }
 
 /* Returns whether a line can be written: as soon as there is room, or false if the rank is asked to
@@ -44,7 +83,7 @@ progress progress_open(const rank_context *rank, const rank_signals *signals)
 static bool takes_a_line(progress *p)
 {
     struct pollfd fd = {.fd = fileno(p->out), .events = POLLOUT};
-    while (!p->is_cut && poll(&fd, 1, LOOK_MS) <= 0) {
+    while (fd.fd >= 0 && !p->is_cut && poll(&fd, 1, LOOK_MS) <= 0) {
         p->is_cut = rank_signals_asked(p->signals) != 0;
         if (p->is_cut && p->out == stdout)
             LOG_W("stdout: nobody reads it; the rest of the progress is not shown there");
@@ -52,16 +91,31 @@ static bool takes_a_line(progress *p)
     return !p->is_cut;
 }
 
+/* In one write, which takes the place of a status line. */
+__attribute__((format(printf, 2, 3))) static void print(progress *p, const char *fmt, ...)
+{
+    char text[LINE_BYTES], line[LINE_BYTES + TERMINAL_DRESS_BYTES];
+    va_list args;
+    if (!takes_a_line(p))
+        return;
+    va_start(args, fmt);
+    int length = vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    length = length < (int)sizeof text ? length : (int)sizeof text - 1;
+    fwrite(line, 1, terminal_dress(p->terminal, text, (size_t)length, line), p->out);
+    fflush(p->out);
+}
+
 void progress_line(progress *p, const char *fmt, ...)
 {
-    if (!p->prints || p->rank->opts->quiet || !takes_a_line(p))
+    char text[LINE_BYTES];
+    if (!p->prints || p->rank->opts->quiet)
         return;
     va_list args;
     va_start(args, fmt);
-    vfprintf(p->out, fmt, args);
+    vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    fputc('\n', p->out);
-    fflush(p->out);
+    print(p, "%s\n", text);
 }
 
 /* "gamma 0.7"; "cosine over 938 steps, the first 100 warm-up". */
@@ -114,71 +168,77 @@ void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int6
     if (start_epoch > 0 || start_step > 0)
         progress_line(p, "resuming after epoch %lld, step %lld", (long long)start_epoch,
                       (long long)start_step);
+    open_bar(p, start_epoch);
 }
 
 void progress_epoch_start(progress *p)
 {
-    p->epoch_started_ns = clock_now_ns();
-    p->next_bar_ns = 0;
+    pace_begin_epoch(&p->pace, clock_now_ns());
 }
 
-static void draw_bar(progress *p, const step_line *line, double loss)
+static bool line_is_due(const progress *p, int step)
 {
-    p->next_bar_ns = clock_now_ns() + BAR_INTERVAL_NS;
-    char bar[BAR_CELLS + 1];
-    int full = BAR_CELLS * (line->step + 1) / line->steps;
-    memset(bar, '=', (size_t)full);
-    memset(bar + full, ' ', (size_t)(BAR_CELLS - full));
-    bar[BAR_CELLS] = '\0';
-    double elapsed = clock_seconds(line->now_ns - p->epoch_started_ns);
-    double speed = (double)line->samples * p->rank->place.world_size / (elapsed > 0 ? elapsed : 1);
-    fprintf(p->out, "\repoch %lld/%lld [%s] %d/%d loss %.4f %.0f images/s\033[K",
-            (long long)line->epoch + 1, (long long)p->rank->opts->epochs, bar, line->step + 1,
-            line->steps, loss, speed);
-    fflush(p->out);
+    if (p->style == PROGRESS_SILENT || p->by == PROGRESS_BY_BAR)
+        return false;
+    return p->by == PROGRESS_BY_STEPS ? step % p->rank->opts->log_interval == 0
+                                      : clock_passed(p->next_line_ns);
 }
 
 bool progress_wants_step(const progress *p, int step, int steps)
 {
-    if (p->style == PROGRESS_BAR)
-        return step + 1 == steps || clock_now_ns() >= p->next_bar_ns;
-    return p->style != PROGRESS_SILENT && step % p->rank->opts->log_interval == 0;
+    return progress_bar_wants_step(&p->bar, step, steps) || line_is_due(p, step);
+}
+
+/* ", 8405 images/s, 1:05 passed, 3:40 left" */
+static void print_timed(progress *p, const step_line *line, double loss)
+{
+    char passed[STATUS_TIME_BYTES], left[STATUS_TIME_BYTES];
+    p->next_line_ns = line->now_ns + LINE_NS;
+    status_parts_time(clock_seconds(line->now_ns - p->started_ns), passed);
+    status_parts_time(clock_seconds(p->pace.end_ns - line->now_ns), left);
+    print(p, "epoch %lld/%lld step %d/%d loss %.4f, %.0f images/s, %s passed, %s left\n",
+          (long long)line->epoch + 1, (long long)p->rank->opts->epochs, line->step + 1, line->steps,
+          loss, p->pace.images_per_s, passed, left);
+}
+
+static void print_step(progress *p, const step_line *line, double loss)
+{
+    const options *o = p->rank->opts;
+    if (p->by == PROGRESS_BY_TIME)
+        print_timed(p, line, loss);
+    else if (p->style == PROGRESS_PYTORCH)
+        print(p, "Train Epoch: %lld [%lld/%u (%.0f%%)]\tLoss: %.6f\n", (long long)line->epoch + 1,
+              (long long)line->step * line->batch_n * o->accum, p->rank->train_set.count,
+              100.0 * line->step / line->steps, loss);
+    else
+        print(p, "epoch %lld/%lld step %d/%d loss %.4f\n", (long long)line->epoch + 1,
+              (long long)o->epochs, line->step + 1, line->steps, loss);
 }
 
 void progress_step(progress *p, const step_line *line, double loss)
 {
-    const options *o = p->rank->opts;
-    if (!takes_a_line(p))
-        return;
-    if (p->style == PROGRESS_BAR) {
-        draw_bar(p, line, loss);
-        return;
-    }
-    if (p->style == PROGRESS_PYTORCH) {
-        fprintf(p->out, "Train Epoch: %lld [%lld/%u (%.0f%%)]\tLoss: %.6f\n",
-                (long long)line->epoch + 1, (long long)line->step * line->batch_n * o->accum,
-                p->rank->train_set.count, 100.0 * line->step / line->steps, loss);
-    } else {
-        fprintf(p->out, "epoch %lld/%lld step %d/%d loss %.4f\n", (long long)line->epoch + 1,
-                (long long)o->epochs, line->step + 1, line->steps, loss);
-    }
-    fflush(p->out);
+    pace_note(&p->pace, p->rank, line);
+    if (progress_bar_wants_step(&p->bar, line->step, line->steps))
+        progress_bar_note(&p->bar, line, &p->pace, loss);
+    if (line_is_due(p, line->step))
+        print_step(p, line, loss);
 }
 
-enum { TESTED_BYTES = 96 };
+enum { TESTED_BYTES = 128 };
 
 /* "test loss 0.0512, accuracy 98.31% (9831/10000)" */
-static void describe_test(const evaluation *test, char out[TESTED_BYTES])
+static void describe_test(const progress *p, const evaluation *test, char out[TESTED_BYTES])
 {
-    snprintf(out, TESTED_BYTES, "test loss %.4f, accuracy %.2f%% (%lld/%lld)", test->loss,
-             100 * evaluation_accuracy(test), (long long)test->correct, (long long)test->images);
+    const char *on = p->terminal.colours ? TERMINAL_GREEN : "";
+    const char *off = p->terminal.colours ? TERMINAL_PLAIN : "";
+    snprintf(out, TESTED_BYTES, "test loss %.4f, accuracy %s%.2f%%%s (%lld/%lld)", test->loss, on,
+             100 * evaluation_accuracy(test), off, (long long)test->correct,
+             (long long)test->images);
 }
 
-/* The bar's line ends, and pytorch/examples' lines of a test follow if that is the style. */
-static void begin_test_lines(progress *p, const evaluation *test)
+/* The lines of pytorch/examples, if that is the style. */
+static void print_pytorch_test(progress *p, const evaluation *test)
 {
-    if (p->style == PROGRESS_BAR)
-        fputs("\r\033[K", p->out);
     if (p->style == PROGRESS_PYTORCH && test != NULL)
         progress_line(p, "\nTest set: Average loss: %.4f, Accuracy: %lld/%lld (%.0f%%)\n",
                       test->loss, (long long)test->correct, (long long)test->images,
@@ -188,9 +248,9 @@ static void begin_test_lines(progress *p, const evaluation *test)
 void progress_test(progress *p, int64_t epoch, int step, int steps, const evaluation *test)
 {
     char tested[TESTED_BYTES];
-    p->epoch_started_ns += (int64_t)(test->elapsed_s * 1e9);
-    begin_test_lines(p, test);
-    describe_test(test, tested);
+    pace_leave_out(&p->pace, (int64_t)(test->elapsed_s * 1e9));
+    print_pytorch_test(p, test);
+    describe_test(p, test, tested);
     if (p->style != PROGRESS_PYTORCH)
         progress_line(p, "epoch %lld/%lld step %d/%d: %s", (long long)epoch + 1,
                       (long long)p->rank->opts->epochs, step + 1, steps, tested);
@@ -200,11 +260,18 @@ void progress_epoch(progress *p, int64_t epoch, double train_s, int64_t images, 
                     const evaluation *test)
 {
     char tested[TESTED_BYTES] = "";
-    begin_test_lines(p, test);
+    print_pytorch_test(p, test);
     if (test != NULL)
-        describe_test(test, tested);
+        describe_test(p, test, tested);
     if (p->style != PROGRESS_PYTORCH)
         progress_line(p, "epoch %lld/%lld: %.2f s, %.0f images/s, train loss %.4f%s%s",
                       (long long)epoch + 1, (long long)p->rank->opts->epochs, train_s,
                       (double)images / train_s, train_loss, test != NULL ? ", " : "", tested);
+}
+
+void progress_end(progress *p, int64_t epochs)
+{
+    if (p->style != PROGRESS_PYTORCH)
+        progress_line(p, "finished: %lld epoch%s in %.1f s", (long long)epochs,
+                      epochs == 1 ? "" : "s", clock_seconds(clock_now_ns() - p->started_ns));
 }

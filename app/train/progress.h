@@ -1,45 +1,60 @@
-/* What a person reads of a run while it goes on: header, steps, epochs. Only rank 0's prints. */
+/* What a person reads of a run while it goes on. The log, on stdout, has a header, lines about
+ * steps, tests and epochs. On a terminal a status line (progress_bar.h) stands below it on stderr.
+ * Only rank 0's prints. */
 #ifndef MNIST_DDP_APP_TRAIN_PROGRESS_H
 #define MNIST_DDP_APP_TRAIN_PROGRESS_H
 
+#include "app/common/terminal.h"
 #include "app/train/evaluate.h"
+#include "app/train/progress_bar.h"
 #include "app/train/rank_signals.h"
 
 #include <stdio.h>
 
 typedef enum progress_style {
-    PROGRESS_PLAIN,   /* a line every --log-interval steps */
+    PROGRESS_PLAIN,
     PROGRESS_PYTORCH, /* the lines of pytorch/examples' mnist/main.py */
-    PROGRESS_BAR,     /* a progress bar, on a terminal */
     PROGRESS_SILENT,  /* results only, or not rank 0 */
 } progress_style;
 
+/* When the log has a line about a step. */
+typedef enum progress_pace {
+    PROGRESS_BY_STEPS, /* every --log-interval of them */
+    PROGRESS_BY_TIME,  /* every two seconds */
+    PROGRESS_BY_BAR,   /* never: the status line says it */
+} progress_pace;
+
+/* Begins zeroed, and stays where it is while it is open. */
 typedef struct progress {
     const rank_context *rank;
     const rank_signals *signals;
     FILE *out; /* stdout; stderr with --json */
     progress_style style;
-    bool prints;         /* this is rank 0 */
-    int64_t next_bar_ns; /* a bar is drawn at most ten times a second */
-    int64_t epoch_started_ns;
-    bool is_cut; /* lines are dropped */
+    progress_pace by;
+    bool prints;             /* this is rank 0 */
+    bool is_cut;             /* lines are dropped */
+    terminal_facts terminal; /* what `out` is */
+    int terminal_fd;         /* where the status line is drawn; -1: nowhere */
+    int64_t next_line_ns;    /* of PROGRESS_BY_TIME */
+    int64_t started_ns;      /* of the program */
+    pace pace;
+    progress_bar bar;
 } progress;
 
-/* Borrows both. As with any program, a reader that takes nothing, such as a pager, holds the rank up
- * until it reads on; but a rank that is asked to stop drops its lines and goes on without them. */
-progress progress_open(const rank_context *rank, const rank_signals *signals);
+/* Borrows both; `rank` is open. `started_ns`: when the program was started. As with any program, a
+ * reader that takes nothing, such as a pager, holds the rank up until it reads on; but a rank that is
+ * asked to stop drops its lines and goes on without them. */
+void progress_open(const rank_context *rank, const rank_signals *signals, int64_t started_ns,
+                   progress *out);
+
+/* Erases the status line; the log goes on. Accepts a zeroed one. */
+void progress_close_bar(progress *p);
+
+/* After it the status line stands below the log. */
 void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int64_t start_step);
 
-/* Whether a line is due after step `step` (from 0) of `steps`. */
+/* Whether step `step` (from 0) of `steps` is to be said or shown. */
 bool progress_wants_step(const progress *p, int step, int steps);
-
-/* What a line about a step says, beside its loss. */
-typedef struct step_line {
-    int64_t epoch, now_ns;
-    int step, steps;
-    uint32_t samples; /* of this rank's epoch that are done */
-    int batch_n;      /* of the last batch */
-} step_line;
 
 /* `loss` is rank 0's own: the mean of its last batch. */
 void progress_step(progress *p, const step_line *line, double loss);
@@ -53,5 +68,8 @@ void progress_test(progress *p, int64_t epoch, int step, int steps, const evalua
 void progress_epoch(progress *p, int64_t epoch, double train_s, int64_t images, double train_loss,
                     const evaluation *test);
 void progress_line(progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* The last line of a run of `epochs` epochs: how long it took. */
+void progress_end(progress *p, int64_t epochs);
 
 #endif

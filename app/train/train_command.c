@@ -131,6 +131,7 @@ static status print_results(training *t)
     }
     if (t->rank.opts->save_model && check_saved(t))
         progress_line(&t->progress, "saved: %s/model.safetensors", t->folder.path);
+    progress_end(&t->progress, t->result.epochs);
     return STATUS_OK;
 }
 
@@ -188,6 +189,7 @@ static status run(training *t, int *exit_code)
         progress_line(&t->progress, "starting from the weights in %s", t->rank.opts->init);
     trace_end(t->rank.trace.lane); /* of the setup */
     TRY(trainer_run(&t->trainer));
+    progress_close_bar(&t->progress);
     if (t->rank.stop.agreed) {
         say_stopped(t);
         return leave(t, TRACE_STOPPED);
@@ -228,13 +230,14 @@ static status open_and_run(training *t, const options *opts, const rendezvous_pl
     status st = rank_context_open(opts, place, failure_end_stuck, &t->rank, exit_code);
     if (st != STATUS_OK)
         return failure_explain(&t->rank, st);
-    t->progress = progress_open(&t->rank, &t->signals);
+    progress_open(&t->rank, &t->signals, t->trainer.started_ns, &t->progress);
     TRY(trainer_open(&t->rank, &t->trainer));
     return run_or_explain(t, exit_code);
 }
 
 static void close_all(training *t)
 {
+    progress_close_bar(&t->progress);
     trainer_close(&t->trainer);
     rank_context_close(&t->rank);
     rank_signals_stop(&t->signals);

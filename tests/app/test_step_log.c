@@ -25,7 +25,7 @@ typedef struct page {
 
 static void open_page(page *p)
 {
-    *p = (page){.opts = {.epochs = 2}};
+    *p = (page){.opts = {.epochs = 2, .log_interval = 1}};
     p->rank.opts = &p->opts;
     p->rep = (progress){.rank = &p->rank, .style = PROGRESS_PLAIN, .prints = true};
     p->rep.out = open_memstream(&p->text, &p->size_bytes);

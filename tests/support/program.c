@@ -187,7 +187,10 @@ void program_clean_environment(void)
                                         "PET_NPROC_PER_NODE",
                                         "PET_MASTER_ADDR",
                                         "PET_MASTER_PORT",
-                                        "OMP_NUM_THREADS"};
+                                        "OMP_NUM_THREADS",
+                                        "NO_COLOR",
+                                        "CLICOLOR_FORCE",
+                                        "COLUMNS"};
     for (size_t i = 0; i < sizeof unset / sizeof unset[0]; i++)
         unsetenv(unset[i]);
     signal(SIGINT, SIG_DFL); /* a shell's background job starts with these ignored */

@@ -1,0 +1,108 @@
+#include "app/common/terminal.h"
+
+#include "base/log.h"
+#include "base/number.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { COLUMNS = 80, MOST_COLUMNS = 10000, DRESSED_BYTES = 8192 };
+
+static bool is_set(const char *name)
+{
+    const char *text = getenv(name);
+    return text != NULL && text[0] != '\0';
+}
+
+terminal_facts terminal_of(int fd)
+{
+    const char *kind = getenv("TERM"), *force = getenv("CLICOLOR_FORCE");
+    bool erases = isatty(fd) == 1 && is_set("TERM") && strcmp(kind, "dumb") != 0;
+    bool forced = is_set("CLICOLOR_FORCE") && strcmp(force, "0") != 0;
+    return (terminal_facts){.erases = erases, .colours = !is_set("NO_COLOR") && (forced || erases)};
+}
+
+int terminal_columns(int fd)
+{
+    struct winsize size = {0};
+    if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        return size.ws_col;
+    const char *text = getenv("COLUMNS");
+    int columns = COLUMNS;
+    if (text != NULL)
+        (void)number_parse(text, 1, MOST_COLUMNS, &columns);
+    return columns;
+}
+
+bool terminal_may_follow(int fd)
+{
+    struct stat about;
+    return fstat(fd, &about) == 0 && (S_ISFIFO(about.st_mode) || S_ISSOCK(about.st_mode));
+}
+
+/* Where "error:" or "warning:" stands: at the begin, or after "[rank 1] ". */
+static const char *find_word(const char *line, size_t size_bytes, size_t *length)
+{
+    static const char *const words[] = {"error:", "warning:"};
+    const char *at = line, *end = line + size_bytes;
+    const char *bracket = size_bytes > 0 && *line == '[' ? memchr(line, ']', size_bytes) : NULL;
+    if (bracket != NULL && end - bracket > 2)
+        at = bracket + 1 + (bracket[1] == ' ');
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        *length = strlen(words[i]);
+        if ((size_t)(end - at) >= *length && memcmp(at, words[i], *length) == 0)
+            return at;
+    }
+    return NULL;
+}
+
+static char *put(char *out, const char *text, size_t size_bytes)
+{
+    memcpy(out, text, size_bytes);
+    return out + size_bytes;
+}
+
+static char *put_text(char *out, const char *text)
+{
+    return put(out, text, strlen(text));
+}
+
+size_t terminal_dress(terminal_facts t, const char *line, size_t size_bytes, char *out)
+{
+    char *to = t.erases ? put_text(out, TERMINAL_ERASE) : out;
+    size_t length = 0;
+    const char *word = t.colours ? find_word(line, size_bytes, &length) : NULL;
+    if (word != NULL) {
+        to = put(to, line, (size_t)(word - line));
+        to = put_text(to, *word == 'e' ? TERMINAL_RED : TERMINAL_YELLOW);
+        to = put(to, word, length);
+        to = put_text(to, TERMINAL_PLAIN);
+        size_bytes -= (size_t)(word + length - line);
+        line = word + length;
+    }
+    return (size_t)(put(to, line, size_bytes) - out);
+}
+
+static void write_line(void *self, const char *line, size_t size_bytes)
+{
+    (void)self;
+    char text[DRESSED_BYTES + TERMINAL_DRESS_BYTES];
+    if (size_bytes > DRESSED_BYTES)
+        size_bytes = DRESSED_BYTES;
+    size_t length = terminal_dress(terminal_of(STDERR_FILENO), line, size_bytes, text);
+    for (size_t done = 0; done < length;) {
+        ssize_t n = write(STDERR_FILENO, text + done, length - done);
+        if (n <= 0)
+            return; /* nowhere left to say so */
+        done += (size_t)n;
+    }
+}
+
+void terminal_take_log(void)
+{
+    terminal_facts t = terminal_of(STDERR_FILENO);
+    log_set_sink(t.erases || t.colours ? write_line : NULL, NULL);
+}

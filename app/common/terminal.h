@@ -1,0 +1,48 @@
+/* What a descriptor is for whoever reads it: a terminal and its width, and whether lines may have
+ * colours.
+ *
+ * A status line (app/common/status_line.h) may stand at the foot of a terminal, and another process
+ * may have drawn it there. So every line that goes to a terminal erases first what stands in the
+ * cursor's row, in the same write. */
+#ifndef MNIST_DDP_APP_COMMON_TERMINAL_H
+#define MNIST_DDP_APP_COMMON_TERMINAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* To the row's first column, and erase the row. */
+#define TERMINAL_ERASE "\r\033[K"
+
+/* Around words that are to be seen; "" and "" for a descriptor without colours. */
+#define TERMINAL_RED "\033[31m"
+#define TERMINAL_GREEN "\033[32m"
+#define TERMINAL_YELLOW "\033[33m"
+#define TERMINAL_PLAIN "\033[0m"
+
+typedef struct terminal_facts {
+    bool erases;  /* a terminal that TERMINAL_ERASE works on: $TERM is neither unset nor "dumb" */
+    bool colours; /* by $NO_COLOR, else $CLICOLOR_FORCE, else those that erase */
+} terminal_facts;
+
+terminal_facts terminal_of(int fd);
+
+/* The columns of the terminal as they are now, else $COLUMNS, else 80. */
+int terminal_columns(int fd);
+
+/* Whether what is written to `fd` may be shown on a terminal by the process that reads it: a pipe or
+ * socket. */
+bool terminal_may_follow(int fd);
+
+/* Bytes that terminal_dress adds at most. */
+enum { TERMINAL_DRESS_BYTES = 32 };
+
+/* A line of a log, or its beginning, as the terminal is to get it: with TERMINAL_ERASE, and with a
+ * coloured "error:" or "warning:", which may stand after a prefix in brackets. Returns the bytes
+ * written to `out`, at most TERMINAL_DRESS_BYTES more than `size_bytes`. */
+size_t terminal_dress(terminal_facts t, const char *line, size_t size_bytes, char *out);
+
+/* From here on the lines of this process's log come to stderr as it is a terminal, or are to have
+ * colours. Replaces the log's sink. While no other thread logs. */
+void terminal_take_log(void);
+
+#endif

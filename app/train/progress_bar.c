@@ -1,0 +1,168 @@
+#include "app/train/progress_bar.h"
+
+#include "base/clock.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A wait that is shown lasts a second, and whom it is for is looked up once a second. */
+static const int64_t SHOWN_NS = 1000000000;
+
+enum { MOST_NAMED = 3 };
+
+/* What is left out last, and so on. */
+enum {
+    STEPS_WORTH = 1,
+    PASSED_WORTH,
+    IMAGES_WORTH,
+    BAR_WORTH,
+    LOSS_WORTH,
+    LEFT_WORTH,
+    DOING_WORTH,
+    EPOCH_WORTH
+};
+
+/* Whom the ranks of this host wait for if all of them have come. */
+static void name_nodes(const rendezvous_place *place, char out[LATE_RANKS_BYTES])
+{
+    int nodes = place->local_world_size > 0 ? place->world_size / place->local_world_size : 1;
+    snprintf(out, LATE_RANKS_BYTES, "%s",
+             nodes == 2  ? "node 1"
+             : nodes > 2 ? "another node"
+                         : "the other ranks");
+}
+
+/* Ranks of this host that have not entered the collective: "rank 1", "rank 1 (stopped), rank 3". */
+static void name_late(const rank_context *rank, uint64_t awaited, char out[LATE_RANKS_BYTES])
+{
+    const char *folder = rank_context_dump_folder();
+    int named = 0, length = 0;
+    for (int r = 0; folder != NULL && r < rank->place.local_world_size; r++) {
+        rank_snapshot s;
+        if (r == rank->place.rank || rank_status_read(folder, r, &s) != STATUS_OK ||
+            s.attempt != rank->place.restart_count || s.entered >= awaited)
+            continue;
+        if (named++ < MOST_NAMED)
+            length += snprintf(out + length, (size_t)(LATE_RANKS_BYTES - length), "%srank %d%s",
+                               named > 1 ? ", " : "", r,
+                               s.state == RANK_STOPPED ? " (stopped)"
+                               : s.state == RANK_GONE  ? " (gone)"
+                                                       : "");
+    }
+    if (named > MOST_NAMED)
+        snprintf(out + length, (size_t)(LATE_RANKS_BYTES - length), ", ...");
+    if (named == 0)
+        name_nodes(&rank->place, out);
+}
+
+/* Does rank 0 wait for others, for a second or longer? */
+static bool look_for_late(progress_bar *bar, const rank_snapshot *own, int64_t now_ns)
+{
+    if (own->waits != bar->waits || own->waits == 0) {
+        bar->waits = own->waits;
+        bar->since_ns = now_ns;
+        bar->looked_ns = 0;
+    }
+    if (bar->waits == 0 || now_ns - bar->since_ns < SHOWN_NS)
+        return false;
+    if (now_ns - bar->looked_ns >= SHOWN_NS) {
+        bar->looked_ns = now_ns;
+        name_late(bar->rank, bar->waits, bar->late);
+    }
+    return true;
+}
+
+/* So many columns has a number up to this one: what stands after it keeps its place. */
+static int digits(int number)
+{
+    return snprintf(NULL, 0, "%d", number);
+}
+
+static void tell_training(const progress_bar *bar, status_parts *out)
+{
+    int steps = bar->step.steps;
+    status_parts_add(out, DOING_WORTH, "%*d/%d", digits(steps), bar->step.step + 1, steps);
+    status_parts_add(out, LOSS_WORTH, "loss %.4f", bar->loss);
+    status_parts_add(out, IMAGES_WORTH, "%.0f images/s", bar->pace.images_per_s);
+    status_parts_add(out, STEPS_WORTH, bar->pace.steps_per_s < 10 ? "%.1f steps/s" : "%.0f steps/s",
+                     bar->pace.steps_per_s);
+}
+
+/* What rank 0 does now. */
+static void tell_doing(progress_bar *bar, int64_t now_ns, status_parts *out)
+{
+    const rank_context *rank = bar->rank;
+    rank_snapshot own;
+    rank_status_look(rank->page, &own);
+    if (look_for_late(bar, &own, now_ns))
+        status_parts_add(out, DOING_WORTH, "waiting for %s (%.0f s)", bar->late,
+                         clock_seconds(now_ns - bar->since_ns));
+    else if (own.now == MOMENT_EVALUATION)
+        status_parts_add(out, DOING_WORTH, "testing %*" PRIu32 "/%" PRIu32 " images",
+                         digits((int)rank->test_set.count),
+                         (uint32_t)atomic_load_explicit(&rank->tested, memory_order_relaxed),
+                         rank->test_set.count);
+    else if (own.now == MOMENT_CHECKPOINT)
+        status_parts_add(out, DOING_WORTH, "saving a checkpoint");
+    else if (bar->step.steps == 0)
+        status_parts_add(out, DOING_WORTH, "starting");
+    else
+        tell_training(bar, out);
+}
+
+static void tell_time(const progress_bar *bar, int64_t now_ns, status_parts *out)
+{
+    char passed[STATUS_TIME_BYTES], left[STATUS_TIME_BYTES];
+    status_parts_time(clock_seconds(now_ns - bar->started_ns), passed);
+    status_parts_add(out, PASSED_WORTH, "%s passed", passed);
+    if (bar->pace.end_ns <= now_ns) /* not known yet, or the last test goes on */
+        return;
+    status_parts_time(clock_seconds(bar->pace.end_ns - now_ns), left);
+    status_parts_add(out, LEFT_WORTH, "%s left", left);
+}
+
+static void tell(void *ctx, status_parts *out)
+{
+    progress_bar *bar = ctx;
+    int64_t now_ns = clock_now_ns();
+    pthread_mutex_lock(&bar->lock);
+    status_parts_add(out, EPOCH_WORTH, "epoch %" PRId64 "/%" PRId64, bar->step.epoch + 1,
+                     bar->rank->opts->epochs);
+    tell_doing(bar, now_ns, out);
+    tell_time(bar, now_ns, out);
+    out->bar_worth = BAR_WORTH;
+    if (bar->step.steps > 0)
+        out->done = (double)(bar->step.step + 1) / bar->step.steps;
+    pthread_mutex_unlock(&bar->lock);
+    atomic_store_explicit(&bar->is_drawn, true, memory_order_relaxed);
+}
+
+status progress_bar_open(int fd, const rank_context *rank, int64_t started_ns, int64_t epoch,
+                         progress_bar *out)
+{
+    *out = (progress_bar){.rank = rank, .started_ns = started_ns, .step = {.epoch = epoch}};
+    pthread_mutex_init(&out->lock, NULL);
+    return status_line_open(fd, tell, out, &out->line);
+}
+
+void progress_bar_close(progress_bar *bar)
+{
+    status_line_close(&bar->line);
+}
+
+bool progress_bar_wants_step(const progress_bar *bar, int step, int steps)
+{
+    return atomic_load_explicit(&bar->is_drawn, memory_order_relaxed) ||
+           (bar->line.open && step + 1 == steps);
+}
+
+void progress_bar_note(progress_bar *bar, const step_line *step, const pace *p, double loss)
+{
+    pthread_mutex_lock(&bar->lock);
+    bar->step = *step;
+    bar->pace = *p;
+    bar->loss = loss;
+    pthread_mutex_unlock(&bar->lock);
+    atomic_store_explicit(&bar->is_drawn, false, memory_order_relaxed);
+}
