@@ -1,5 +1,6 @@
 #include "app/bench/child.h"
 
+#include "app/common/terminal.h"
 #include "app/options/options_table.h"
 #include "base/json_text.h"
 #include "base/log.h"
@@ -16,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { DESCRIPTORS = 16 };
+enum { DESCRIPTORS = 16, LINE_BYTES = 8192 };
 
 void bench_words_add(bench_words *words, const char *fmt, ...)
 {
@@ -95,6 +96,11 @@ static status copy_environment(char ***out)
 static void write_line(void *self, const char *line, size_t size_bytes)
 {
     bench_child *place = self;
+    char text[LINE_BYTES + TERMINAL_DRESS_BYTES];
+    if (size_bytes > LINE_BYTES)
+        size_bytes = LINE_BYTES;
+    size_bytes = terminal_dress(terminal_of(STDERR_FILENO), line, size_bytes, text);
+    line = text;
     for (size_t done = 0; done < size_bytes;) {
         struct pollfd fds[] = {{STDERR_FILENO, POLLOUT, 0}, {place->signals.fd, POLLIN, 0}};
         size_t rest = size_bytes - done;
@@ -148,7 +154,7 @@ void bench_child_release_signals(bench_child *place)
     (void)bench_child_stopped(place); /* takes what has come */
     if (place->signals.fd > 0)
         sigprocmask(SIG_SETMASK, &place->signals.before, NULL);
-    log_set_sink(NULL, NULL);
+    terminal_take_log();
 }
 
 void bench_child_close(bench_child *place)

@@ -64,7 +64,7 @@ status dp_vs_ddp_measure(const bench_commands *commands, bench_child *place, ben
 {
     target t = {commands, rows};
     return bench_measure(&(bench_measurement){rows->cases->count, rows->repeats, &t, make_command,
-                                              take_sample, note_failure},
+                                              take_sample, note_failure, !commands->opts->quiet},
                          place);
 }
 

@@ -1,10 +1,13 @@
 #include "app/bench/measure.h"
 
+#include "app/common/status_line.h"
+#include "app/common/terminal.h"
 #include "base/clock.h"
 #include "base/log.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { GIVE_UP = 2 }; /* failures in a row: as often as a case is tried in vain */
 
@@ -62,20 +65,81 @@ status bench_sample_read(const json_t *line, int warmup, int global_batch, bench
     return STATUS_OK;
 }
 
+/* How far the measuring is; its status line's thread reads it. */
+typedef struct progress {
+    status_line line;
+    int64_t started_ns;
+    pthread_mutex_t lock; /* of what follows */
+    int done, all;
+    char name[BENCH_CASE_BYTES]; /* of the run under way */
+} progress;
+
+/* What is left takes as long as what was done, run by run. */
+static double left_s(const progress *p, int64_t now_ns)
+{
+    return clock_seconds(now_ns - p->started_ns) / p->done * (p->all - p->done);
+}
+
+enum { PASSED_WORTH = 1, BAR_WORTH, LEFT_WORTH, NAME_WORTH, RUN_WORTH };
+
+static void tell(void *ctx, status_parts *out)
+{
+    progress *p = ctx;
+    char passed[STATUS_TIME_BYTES], left[STATUS_TIME_BYTES];
+    int64_t now_ns = clock_now_ns();
+    pthread_mutex_lock(&p->lock);
+    status_parts_time(clock_seconds(now_ns - p->started_ns), passed);
+    status_parts_add(out, RUN_WORTH, "run %d/%d", p->done + 1, p->all);
+    status_parts_add(out, NAME_WORTH, "%s", p->name);
+    status_parts_add(out, PASSED_WORTH, "%s passed", passed);
+    if (p->done > 0) {
+        status_parts_time(left_s(p, now_ns), left);
+        status_parts_add(out, LEFT_WORTH, "%s left", left);
+    }
+    out->bar_worth = BAR_WORTH;
+    out->done = (double)p->done / p->all;
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void set_progress(progress *p, int done, int all, const char *name)
+{
+    pthread_mutex_lock(&p->lock);
+    p->done = done;
+    p->all = all;
+    snprintf(p->name, sizeof p->name, "%s", name);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void open_progress(const bench_measurement *m, progress *out)
+{
+    *out = (progress){.started_ns = clock_now_ns(), .all = m->cases * m->repeats};
+    pthread_mutex_init(&out->lock, NULL);
+    if (m->shows && terminal_of(STDERR_FILENO).erases)
+        (void)status_line_open(STDERR_FILENO, tell, out, &out->line); /* else there is none */
+}
+
+static void close_progress(progress *p)
+{
+    status_line_close(&p->line);
+    pthread_mutex_destroy(&p->lock);
+}
+
 status bench_measure(const bench_measurement *m, bench_child *place)
 {
     char name[BENCH_CASE_BYTES], figure[BENCH_FIGURE_BYTES];
     int done = 0, all = m->cases * m->repeats, *failures = calloc((size_t)m->cases, sizeof(int));
-    int64_t started_ns = clock_now_ns();
+    progress shown;
     bench_words words;
     if (failures == NULL)
         return FAIL(STATUS_NO_MEMORY, "%d cases", m->cases);
+    open_progress(m, &shown);
     for (int repeat = 0; repeat < m->repeats; repeat++)
         for (int i = 0; i < m->cases && !bench_child_stopped(place); i++) {
             if (failures[i] >= GIVE_UP)
                 continue;
             json_t *line = NULL;
             m->command(m->ctx, i, name, &words);
+            set_progress(&shown, done, all, name);
             status st = bench_child_run(place, &words, &line);
             if (st == STATUS_OK)
                 st = m->take(m->ctx, i, repeat, line, figure);
@@ -91,10 +155,11 @@ status bench_measure(const bench_measurement *m, bench_child *place)
             }
             failures[i] = 0;
             done++;
-            double each_s = clock_seconds(clock_now_ns() - started_ns) / done;
+            set_progress(&shown, done, all, name);
             LOG_I("repeat %d of %d, run %d of %d: %s: %s; about %.0f s left", repeat + 1,
-                  m->repeats, done, all, name, figure, each_s * (all - done));
+                  m->repeats, done, all, name, figure, left_s(&shown, clock_now_ns()));
         }
+    close_progress(&shown);
     free(failures);
     return STATUS_OK;
 }

@@ -41,6 +41,7 @@ typedef struct bench_measurement {
     status (*take)(void *ctx, int i, int repeat, const json_t *line,
                    char figure[BENCH_FIGURE_BYTES]);
     void (*failed)(void *ctx, int i, const char *name); /* a run; status_text() says why */
+    bool shows;                                         /* a status line, if stderr is a terminal */
 } bench_measurement;
 
 /* Runs the cases in turn, A B C A B C, so that a slow minute of the machine hits all. A case that

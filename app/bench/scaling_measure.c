@@ -202,6 +202,6 @@ status scaling_measure(const options *opts, const scaling_plan *plan, bench_chil
     TRY(bench_commands_init(opts, plan->gpus > 0, place->folder, &t.commands));
     t.commands.steps = plan->steps;
     return bench_measure(&(bench_measurement){plan->n_runs, (int)plan->repeats, &t, make_command,
-                                              take_line, say_failed},
+                                              take_line, say_failed, !opts->quiet},
                          place);
 }
