@@ -14,28 +14,22 @@
  * cache. */
 enum { OPTIMIZER_PIECE = 64 << 10 };
 
-status cpu_reserve_scratch(cpu_state *cpu, size_t size_bytes)
+status cpu_reserve_scratch(cpu_state *cpu, size_t floats)
 {
-    if (size_bytes <= cpu->scratch_bytes)
+    if (floats <= cpu->scratch_floats)
         return STATUS_OK;
-    size_t before = cpu->scratch_bytes;
-    for (int i = 0; i < team_threads(cpu->team); i++) {
-        free(cpu->scratch[i]);
-        cpu->scratch[i] = NULL;
-    }
-    cpu->scratch_bytes = 0;
-    for (int i = 0; i < team_threads(cpu->team); i++)
-        TRY(memory_alloc(size_bytes, &cpu->scratch[i]));
-    device_note_memory(cpu->dev, (int64_t)(size_bytes - before) * team_threads(cpu->team));
-    cpu->scratch_bytes = size_bytes;
+    float *larger = NULL;
+    TRY(memory_alloc(sizeof *larger * floats, (void **)&larger));
+    device_note_memory(cpu->dev, (int64_t)(sizeof *larger * (floats - cpu->scratch_floats)));
+    free(cpu->scratch);
+    cpu->scratch = larger;
+    cpu->scratch_floats = floats;
     return STATUS_OK;
 }
 
 static void destroy(device *dev)
 {
     cpu_state *cpu = cpu_of(dev);
-    for (int i = 0; cpu->scratch != NULL && i < dev->threads; i++)
-        free(cpu->scratch[i]);
     team_destroy(cpu->team);
     free(cpu->scratch);
     free(cpu);
@@ -164,13 +158,6 @@ static const device_ops cpu_ops = {
     .adadelta_step = adadelta_step,
 };
 
-static status start(int threads, device *dev)
-{
-    cpu_state *cpu = cpu_of(dev);
-    TRY(team_create(threads, NULL, &cpu->team));
-    return memory_alloc(sizeof *cpu->scratch * (size_t)threads, (void **)&cpu->scratch);
-}
-
 static bool has_avx512(void)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -225,7 +212,7 @@ status cpu_device_create(const device_options *options, device *dev)
     cpu_of(dev)->dev = dev;
     cpu_of(dev)->vec = vec;
     snprintf(dev->description, sizeof dev->description, "%s", vec->text);
-    status st = start(options->threads, dev);
+    status st = team_create(options->threads, NULL, &cpu_of(dev)->team);
     if (st != STATUS_OK)
         destroy(dev);
     return st;

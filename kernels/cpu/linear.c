@@ -32,10 +32,10 @@ typedef struct linear_plan {
     bool is_bf16;
     void (*matmul)(const matmul_args *m, int rows, int columns); /* of the device's precision */
     int panels, stretches;
-    /* Forward, y^T of a round: (stretches, round / SAMPLES, O, SAMPLES). Backward, dy^T of a round:
-     * (round / SAMPLES, O, SAMPLES); then, in bfloat16, dy: (round, O padded). */
-    float *transposed;
-    size_t stretch_floats; /* of `transposed` */
+    /* The device's scratch memory holds, forward, y^T of a round: (stretches, round / SAMPLES, O,
+     * SAMPLES). Backward, dy^T of a round: (round / SAMPLES, O, SAMPLES); then, in bfloat16, dy:
+     * (round, O padded). */
+    size_t stretch_floats;
 } linear_plan;
 
 static const linear_plan *plan_of(const linear *plan)
@@ -89,22 +89,17 @@ status cpu_linear_create(device *dev, const linear_shape *shape, int max_n, line
         p->stretches = 1;
     int round = least(ROUND, pieces_of(max_n, SAMPLES) * SAMPLES);
     p->stretch_floats = (size_t)round * padded_outputs(p);
-    size_t size_bytes = sizeof *p->transposed * p->stretch_floats * (size_t)p->stretches;
-    status st = memory_alloc(size_bytes, (void **)&p->transposed);
+    status st = cpu_reserve_scratch(p->cpu, p->stretch_floats * (size_t)p->stretches);
     if (st != STATUS_OK) {
         free(p);
         return st;
     }
-    device_note_memory(dev, (int64_t)size_bytes); /* a plan lives as long as its network */
     *out = (linear *)(void *)p;
     return STATUS_OK;
 }
 
 void cpu_linear_destroy(linear *plan)
 {
-    if (plan == NULL)
-        return;
-    free(plan_of(plan)->transposed);
     free(plan);
 }
 
@@ -217,7 +212,7 @@ typedef struct panel_inputs {
 
 static float *transposed_block(const linear_plan *p, int block)
 {
-    return p->transposed + (size_t)block * SAMPLES * (size_t)p->s.out_features;
+    return p->cpu->scratch + (size_t)block * SAMPLES * (size_t)p->s.out_features;
 }
 
 /* n rows of `width` floats lie too far apart for a processor to see a pattern. */
@@ -381,7 +376,7 @@ static void round_piece(void *arg, int block)
 {
     const linear_job *job = arg;
     const linear_plan *p = job->p;
-    bf16_rows rows = {job->dy, p->transposed, (size_t)p->s.out_features, padded_outputs(p)};
+    bf16_rows rows = {job->dy, p->cpu->scratch, (size_t)p->s.out_features, padded_outputs(p)};
     int first = block * SAMPLES;
     p->cpu->vec->to_bf16(&rows, first, least(SAMPLES, job->n - first), p->s.out_features);
 }
@@ -392,7 +387,7 @@ static void data_piece(void *arg, int panel)
     const linear_plan *p = job->p;
     int width = panel_width(p, panel);
     size_t features = (size_t)p->s.in_features;
-    matmul_args m = {.a = p->is_bf16 ? p->transposed : job->dy,
+    matmul_args m = {.a = p->is_bf16 ? p->cpu->scratch : job->dy,
                      .b = job->weight + panel_offset(p, panel),
                      .c = job->dx + panel_first(p, panel),
                      .a_row = p->is_bf16 ? padded_outputs(p) : (size_t)p->s.out_features,

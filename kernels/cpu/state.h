@@ -10,8 +10,8 @@ typedef struct cpu_state {
     device *dev; /* whose state this is */
     team *team;
     const vector_ops *vec;
-    void **scratch;       /* one per member of the team: memory for its current piece */
-    size_t scratch_bytes; /* of each */
+    float *scratch; /* of the operation under way: what it leaves there, the next may overwrite */
+    size_t scratch_floats;
 } cpu_state;
 
 static inline cpu_state *cpu_of(device *dev)
@@ -19,8 +19,8 @@ static inline cpu_state *cpu_of(device *dev)
     return dev->state;
 }
 
-/* Makes every member's scratch memory at least this large. Not while the team works. */
-status cpu_reserve_scratch(cpu_state *cpu, size_t size_bytes);
+/* Makes the scratch memory at least this large. Not in an operation. */
+status cpu_reserve_scratch(cpu_state *cpu, size_t floats);
 
 /* Rows of device_ops: gather.c, conv_block.c, linear.c. */
 gather_op cpu_gather;
