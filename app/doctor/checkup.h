@@ -37,6 +37,9 @@ void checkup_fail_message(checkup *c, int exit_code, const char *name);
 /* Names, interfaces, ports, and the way to node 0. */
 void checkup_network(checkup *c);
 
+/* The folders that a run writes to: permission, space, and whether a run is in them already. */
+void checkup_results(checkup *c);
+
 /* Cores, memory, limits, devices, modules. */
 void checkup_machine(checkup *c);
 

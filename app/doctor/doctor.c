@@ -4,12 +4,35 @@
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/doctor/checkup.h"
+#include "app/launch/entrypoint.h"
+#include "app/launch/outer_launcher.h"
+#include "app/train/rank_settings.h"
+#include "app/train/strategy.h"
 #include "base/cores.h"
 #include "base/json_text.h"
 #include "data/dataset.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+
+/* What train or run would refuse before it starts a rank. */
+static void check_command(checkup *c)
+{
+    entrypoint program = {.words = NULL};
+    status st = STATUS_OK;
+    if (c->opts->examined == COMMAND_TRAIN) {
+        st = outer_launcher_check(c->opts, c->spec.nnodes);
+        if (st == STATUS_OK)
+            st = strategy_check(c->opts, c->spec.world_size);
+        if (st == STATUS_OK)
+            st = rank_settings_check(c->opts, c->spec.world_size);
+    } else if (c->opts->program != NULL) {
+        st = entrypoint_find(c->opts, &program);
+        entrypoint_free(&program);
+    }
+    if (st != STATUS_OK)
+        checkup_fail_message(c, EXIT_CODE_USAGE, "settings");
+}
 
 /* false: the settings make no launch, and the rest cannot be looked at. */
 static bool check_settings(checkup *c)
@@ -25,6 +48,7 @@ static bool check_settings(checkup *c)
         checkup_fail_message(c, EXIT_CODE_USAGE, "settings");
         return false;
     }
+    check_command(c);
     checkup_add(c, CHECKUP_OK, "settings", "%d node%s x %d rank%s = world size %d; this is node %d",
                 c->spec.nnodes, c->spec.nnodes == 1 ? "" : "s", c->spec.nproc,
                 c->spec.nproc == 1 ? "" : "s", c->spec.world_size,
@@ -49,6 +73,12 @@ static void check_data(checkup *c)
                     location.embedded ? ": digits of our own, not MNIST; name its folder with "
                                         "--data-dir"
                                       : "");
+    const char *why = sets[0].uncached[0] != '\0' ? sets[0].uncached : sets[1].uncached;
+    if (st == STATUS_OK && why[0] != '\0')
+        checkup_add(c, CHECKUP_WARNING, "cache",
+                    "%s: each rank decompresses the .gz files for itself; set XDG_CACHE_HOME to a "
+                    "folder that can be written",
+                    why);
     for (int i = 0; i < 2; i++)
         dataset_close(&sets[i]);
 }
@@ -79,7 +109,9 @@ int doctor_command(const options *opts)
     if (check_settings(&c))
         checkup_network(&c);
     checkup_machine(&c);
-    check_data(&c);
+    if (opts->examined == COMMAND_TRAIN)
+        check_data(&c);
+    checkup_results(&c);
     status st = print_end(&c);
     json_decref(c.list);
     return st == STATUS_OK ? c.exit_code : exit_code_failed(st, EXIT_CODE_INTERNAL);

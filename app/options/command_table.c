@@ -43,9 +43,11 @@ const command_row command_table[] = {
         {{"mnist_ddp bench dp-vs-ddp --world-sizes=1,2", "DataParallel beside DDP, a report in runs/"},
          {"mnist_ddp help bench scaling", "the flags of one benchmark"}}},
     [COMMAND_DOCTOR] = {
-        "doctor", "mnist_ddp doctor [FLAGS OF THE RUN]",
-        "can a run work here? looks before it is tried", NULL, FOR_DOCTOR, false, {{0}},
-        {{"mnist_ddp doctor --nproc-per-node=2 --backend=gloo", "what such a run needs"},
+        "doctor", "mnist_ddp doctor [train|run] [FLAGS OF THE RUN]",
+        "can a run work here? looks before it is tried",
+        "Put doctor in front of the command line of a run. It takes each flag of train, and after "
+        "'doctor run' those of run; below are those that it looks at beside them.", FOR_DOCTOR, false, {{0}},
+        {{"mnist_ddp doctor --nproc-per-node=2 --model=cnn --run-dir=runs/a", "what such a run needs"},
          {"mnist_ddp doctor --nnodes=2 --node-rank=1 --master-addr=10.0.0.1",
           "and whether machine 0 can be reached"}}},
     [COMMAND_ENV] = {

@@ -73,12 +73,25 @@ static int find_flag(const char *name, unsigned commands, option_match *match, c
     return options_table_find_prefix(name, commands, match, candidates, CANDIDATES_BYTES);
 }
 
+/* Whose flags the command takes. Those of doctor are the ones of the run that it looks at. */
+static unsigned flags_of(const options *opts)
+{
+    return 1u << opts->command | (opts->command == COMMAND_DOCTOR ? 1u << opts->examined : 0);
+}
+
+/* Whether a program follows the flags. */
+static bool takes_program(const options *opts)
+{
+    return opts->command == COMMAND_RUN ||
+           (opts->command == COMMAND_DOCTOR && opts->examined == COMMAND_RUN);
+}
+
 /* Whose flags one may be, in the first pass. The letters of bench are known after that word only:
  * "-epochs" is a slip, and no -e. */
 static unsigned commands_of(const options *opts, const argument *arg)
 {
-    if (opts->command == COMMAND_RUN)
-        return FOR_RUN;
+    if (takes_program(opts))
+        return flags_of(opts);
     return opts->command != COMMAND_BENCH && arg->name[0] == '-' ? FOR_ALL & ~FOR_BENCH : FOR_ALL;
 }
 
@@ -120,18 +133,34 @@ static status refuse_word(const options *opts, const char *word)
                 SHOWN_BYTES, word);
 }
 
+/* "doctor run ...": the command line of a run, after the word doctor. */
+static status take_examined(options *opts, const char *word)
+{
+    TRY(command_table_find(word, &opts->examined));
+    if (opts->examined != COMMAND_TRAIN && opts->examined != COMMAND_RUN)
+        return FAIL(STATUS_INVALID,
+                    "doctor %.*s: it looks at runs of train and run; one command is enough",
+                    SHOWN_BYTES, word);
+    return STATUS_OK;
+}
+
 /* The words of the command line that are no values: the command, and what it is about. */
 static status take_word(options *opts, const char *word, int at)
 {
     command about = opts->command == COMMAND_HELP ? opts->help_topic : opts->command;
     const command_row *benchmark = NULL;
+    opts->words++;
     if (at == 0)
         return command_table_find(word, &opts->command);
     opts->help_all = at == 1 && opts->command == COMMAND_HELP && strcmp(word, "all") == 0;
     if (at == 1 && opts->command == COMMAND_HELP && !opts->help_all)
         return command_table_find(word, &opts->help_topic);
-    if (about != COMMAND_BENCH || opts->benchmark != NULL)
+    if (at == 1 && opts->command == COMMAND_DOCTOR)
+        return take_examined(opts, word);
+    if (about != COMMAND_BENCH || opts->benchmark != NULL) {
+        opts->words--; /* the second pass refuses it */
         return STATUS_OK;
+    }
     TRY(command_table_find_benchmark(word, &benchmark));
     opts->benchmark = benchmark->name;
     return STATUS_OK;
@@ -143,13 +172,13 @@ static status find_command(int argc, char **argv, options *opts)
     bool help = false, version = false;
     int words = 0;
     char candidates[CANDIDATES_BYTES];
-    opts->command = COMMAND_TRAIN;
+    opts->command = opts->examined = COMMAND_TRAIN;
     opts->help_topic = COMMAND_HELP;
     for (int i = 1; i < argc; i++) {
         argument arg = take_apart(argv[i]);
         option_match match;
         unsigned commands = commands_of(opts, &arg);
-        if (opts->command == COMMAND_RUN && (!arg.is_flag || strcmp(argv[i], "--") == 0)) {
+        if (takes_program(opts) && (!arg.is_flag || strcmp(argv[i], "--") == 0)) {
             opts->program = argv + i + (arg.is_flag ? 1 : 0);
             break; /* what follows is the program's */
         }
@@ -192,7 +221,7 @@ static status unknown_flag(const options *opts, const char *word, const argument
     snprintf(name, sizeof name, "%s", arg->name);
     if (arg->name[0] == '-') /* one dash too few */
         options_table_normalize(word + 1, name);
-    options_table_nearest(name, 1u << opts->command, meant);
+    options_table_nearest(name, flags_of(opts), meant);
     if (meant[0] != '\0' && meant[0] != '-')
         return FAIL(STATUS_INVALID, "%.*s: no such flag; did you mean --%s?", length, word, meant);
     return FAIL(STATUS_INVALID, "%.*s: no such flag; 'mnist_ddp help %s' lists them", length, word,
@@ -206,7 +235,7 @@ static status take_flag(options *opts, int argc, char **argv, int *at)
     const char *word = argv[*at];
     argument arg = take_apart(word);
     option_match match;
-    int found = find_flag(arg.name, 1u << opts->command, &match, candidates);
+    int found = find_flag(arg.name, flags_of(opts), &match, candidates);
     if (found == 0)
         return unknown_flag(opts, word, &arg);
     if (found > 1)
@@ -233,13 +262,13 @@ static status take_flag(options *opts, int argc, char **argv, int *at)
 
 static status read_command_line(int argc, char **argv, options *opts)
 {
-    int words = 0, allowed = opts->benchmark != NULL ? 2 : 1;
+    int words = 0;
     for (int i = 1; i < argc && argv + i != opts->program; i++) {
         if (opts->program != NULL && strcmp(argv[i], "--") == 0)
             break;
         if (argv[i][0] == '-' && argv[i][1] != '\0')
             TRY(take_flag(opts, argc, argv, &i));
-        else if (words++ >= allowed)
+        else if (words++ >= opts->words)
             return refuse_word(opts, argv[i]);
     }
     return STATUS_OK;
@@ -289,7 +318,7 @@ static status read_environment(options *opts)
         const char *value = (*entry)[length] == '=' ? *entry + length + 1 : "";
         if (!options_table_find(name, FOR_ALL, &match) || match.row->kind >= OPTION_IGNORED)
             warn_variable(variable, name);
-        else if (match.row->commands & (1u << opts->command))
+        else if (match.row->commands & flags_of(opts))
             TRY(options_value_set(opts, match, value, SOURCE_ENVIRONMENT, variable));
     }
     return STATUS_OK;
@@ -304,7 +333,7 @@ typedef struct file_reader {
 static status take_key(void *ctx, const char *key, const char *value, const char *where)
 {
     file_reader *in = ctx;
-    unsigned mine = 1u << in->opts->command, allowed = mine | FOR_TRAIN;
+    unsigned mine = flags_of(in->opts), allowed = mine | FOR_TRAIN;
     char name[OPTION_NAME_BYTES], meant[OPTION_NAME_BYTES];
     options_table_normalize(key, name);
     option_match match;
@@ -400,7 +429,7 @@ static status check_tests(const options *opts)
 /* What no single setting can tell. */
 static status check_together(options *opts)
 {
-    if (opts->command != COMMAND_TRAIN)
+    if ((flags_of(opts) & FOR_TRAIN) == 0)
         return STATUS_OK;
     uint8_t global = source_of(opts, "global-batch-size"), local = source_of(opts, "batch-size");
     if (global != SOURCE_DEFAULT && global == local)

@@ -31,6 +31,8 @@ typedef struct options {
     command command;
     command help_topic; /* of COMMAND_HELP: the command asked about; COMMAND_HELP: the program */
     bool help_all;      /* of COMMAND_HELP: every flag of every command */
+    command examined;   /* of COMMAND_DOCTOR: COMMAND_TRAIN or COMMAND_RUN */
+    int words;          /* on the command line: the command, and what it is about */
 
     /* what is trained */
     char *model;         /* "cnn" */

@@ -24,9 +24,11 @@ static bool is_torchruns(const option_row *row)
 status options_torchrun_read(options *opts)
 {
     char name[OPTION_NAME_BYTES + 8];
+    command of = opts->command == COMMAND_DOCTOR ? opts->examined : opts->command;
+    unsigned commands = 1u << of;
     for (size_t i = 0; i < options_table_count; i++) {
         const option_row *row = &options_table[i];
-        if (!is_torchruns(row) || (row->commands & (1u << opts->command)) == 0)
+        if (!is_torchruns(row) || (row->commands & commands) == 0)
             continue;
         snprintf(name, sizeof name, "PET_%s", row->name);
         for (char *c = name; *c != '\0'; c++)

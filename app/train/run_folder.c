@@ -8,6 +8,7 @@
 #include "model/checkpoint.h"
 #include "model/checkpoint_folder.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,18 @@ resume_mode run_folder_resume_mode(const rank_context *rank)
     return strcmp(given, "auto") == 0 ? RESUME_AUTO : RESUME_MUST;
 }
 
+/* For a run that is to save nothing: its figures do not need a folder that lasts. */
+static status make_temporary(char *path)
+{
+    const char *folder = getenv("TMPDIR");
+    if (folder == NULL || folder[0] != '/' || strlen(folder) > FILE_PATH_BYTES / 2)
+        folder = "/tmp";
+    LOG_W("%s: the figures of this run go to a temporary folder", status_text());
+    snprintf(path, FILE_PATH_BYTES, "%s/mnist_ddp_run_XXXXXX", folder);
+    return mkdtemp(path) != NULL ? STATUS_OK
+                                 : FAIL(STATUS_IO, "make folder %s: %s", path, strerror(errno));
+}
+
 status run_folder_choose(const options *opts, char *path)
 {
     if (opts->run_dir != NULL) {
@@ -34,7 +47,13 @@ status run_folder_choose(const options *opts, char *path)
         strcpy(path, opts->run_dir);
         return STATUS_OK;
     }
-    return runs_folder_make(opts->model, path);
+    if (runs_folder_make(opts->model, path) == STATUS_OK)
+        return STATUS_OK;
+    if (opts->save_model) {
+        status_append("; name a folder that can be written with --run-dir");
+        return STATUS_IO;
+    }
+    return make_temporary(path);
 }
 
 static status refuse_existing_run(const char *path)

@@ -33,7 +33,8 @@ typedef enum resume_mode {
 resume_mode run_folder_resume_mode(const rank_context *rank);
 
 /* Sets `path` (FILE_PATH_BYTES) to the folder that a run with these settings uses: --run-dir, else
- * runs/<local time>-<model>, a new one, made now. STATUS_INVALID if it is too long. */
+ * runs/<local time>-<model>, a new one, made now; if that cannot be made and the model is not to be
+ * saved, a temporary one. STATUS_INVALID if it is too long, STATUS_IO. */
 status run_folder_choose(const options *opts, char *path);
 
 /* Chooses the folder, makes it if missing, takes it for this process until the close, and removes

@@ -63,6 +63,15 @@ static const struct {
     {"--nnodes=2 --node-rank=1 --master-addr=127.0.0.1 --master-port=%d",
      0,
      {"warning", "node 0", "127.0.0.1:"}},
+    {"--global-batch-size=3 --nproc-per-node=2", 64, {"failed", "settings", "3", "2 ranks"}},
+    {"train --inject=kill:rank=2,step=1", 64, {"failed", "settings", "--inject", "rank 2"}},
+    {"--run-dir=occupied/run", 74, {"failed", "results", "occupied", "--run-dir"}},
+    {"--run-dir=run/again", 74, {"failed", "results", "run/again", "--resume"}},
+    {"--resume --run-dir=nothing", 74, {"failed", "results", "nothing", "checkpoint"}},
+    {"--resume", 64, {"failed", "results", "--resume", "--run-dir"}},
+    {"--trace=occupied/trace.json", 74, {"failed", "results", "occupied", "--trace"}},
+    {"run --log-dir=occupied/logs -- true", 74, {"failed", "results", "occupied", "--log-dir"}},
+    {"run --nproc-per-node=2 no-such.py", 64, {"failed", "settings", "no-such.py"}},
     {"--device=cuda --no-accel --nproc-per-node=700", 0, {"warning", "cores", "700 ranks", "CPU"}},
 };
 
@@ -77,6 +86,24 @@ START_TEST(problems_are_found)
     program p = program_run_line(line);
     ASSERT_FACTS_LISTED(p.out, PROBLEMS[_i].facts);
     ASSERT_EXIT(p, PROBLEMS[_i].code);
+    program_close(&p);
+}
+END_TEST
+
+/* What stands after "doctor" is any command line of train or run. */
+static const char *const LINES[] = {
+    "doctor --batch-size 3 --lr 0.1 --optimizer sgd --momentum 0.9 --epochs 2 --run-dir new",
+    "doctor train --mode dp --replicas 2 --no-save-model --log-format plain --json",
+    "doctor --resume=auto --run-dir run/again --model mlp",
+    "doctor run --max-restarts 1 --role x --nproc-per-node 2 -- true --epochs nonsense",
+};
+
+START_TEST(a_real_command_line_is_looked_at)
+{
+    program p = program_run_line(LINES[_i]);
+    ASSERT_EXIT(p, 0);
+    ASSERT_FACTS(p.out, "settings", "world size");
+    ck_assert(!file_exists("new"));
     program_close(&p);
 }
 END_TEST
@@ -152,11 +179,14 @@ int main(void)
 {
     program_clean_environment();
     test_folder_open();
+    test_folder_require(file_write(test_folder_path("occupied"), &(file_part){"a file", 6}, 1));
+    test_folder_require(file_make_folders(test_folder_path("run/again/checkpoints")));
     Suite *suite = suite_create("doctor");
     TCase *core = suite_case(suite, "core", RUN_S);
     tcase_add_test(core, a_good_machine_has_no_failures);
     tcase_add_test(core, json_says_the_same);
     tcase_add_loop_test(core, problems_are_found, 0, COUNT(PROBLEMS));
+    tcase_add_loop_test(core, a_real_command_line_is_looked_at, 0, COUNT(LINES));
     tcase_add_test(core, a_taken_port_has_a_holder);
     tcase_add_test(core, a_stranger_is_not_node_0);
     tcase_add_test(core, variables_are_looked_at);

@@ -37,6 +37,27 @@ START_TEST(runs_of_one_second_have_folders_of_their_own)
 }
 END_TEST
 
+/* A file is where runs/ would be made. What is to be saved is refused, with a way out; a run that
+ * saves nothing is not. */
+START_TEST(a_folder_that_cannot_be_made_costs_no_run_without_a_model)
+{
+    test_folder_require(file_make_folders("part"));
+    test_folder_write("part/runs", "a file");
+    program p = program_run_with(WORDS("env", "-C", "part"), WORDS(TRAIN, "--epochs", "1"));
+    ASSERT_EXIT(p, 74);
+    ASSERT_FACTS(p.err, "error", "runs", "--run-dir");
+    program_close(&p);
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        p = program_run_with(WORDS("env", "-C", "part"),
+                             WORDS(TRAIN, "--epochs", "1", "--no-save-model",
+                                   program_flag("--nproc-per-node=", ranks)));
+        ASSERT_EXIT(p, 0);
+        ASSERT_FACTS(p.err, "warning", "runs", "temporary");
+        program_close(&p);
+    }
+}
+END_TEST
+
 START_TEST(a_folder_in_use_is_refused)
 {
     program first = program_start_with(NULL, WORDS(TRAIN, "--epochs", "1", "--run-dir", "part",
@@ -93,6 +114,7 @@ int main(void)
     TCase *runs = suite_case(suite, "runs", 2 * RUN_S);
     tcase_add_checked_fixture(runs, start_clean, NULL);
     tcase_add_test(runs, runs_of_one_second_have_folders_of_their_own);
+    tcase_add_test(runs, a_folder_that_cannot_be_made_costs_no_run_without_a_model);
     tcase_add_test(runs, a_folder_in_use_is_refused);
     tcase_add_test(runs, half_written_files_go);
     return test_folder_close(suite_run(suite));
