@@ -13,6 +13,7 @@
 #include "app/options/options.h"
 #include "app/train/rank_context.h"
 #include "app/train/rank_settings.h"
+#include "app/train/run_settings.h"
 #include "app/train/strategy.h"
 #include "app/train/train_command.h"
 #include "base/clock.h"
@@ -162,6 +163,24 @@ static int run(const options *opts, int argc, char **argv, int64_t started_ns)
     return EXIT_SUCCESS;
 }
 
+/* On failure *code is what to exit with. */
+static status read_options(int argc, char **argv, options *out, int *code)
+{
+    options opts;
+    *code = EXIT_CODE_USAGE;
+    TRY(options_read(argc, argv, &opts));
+    status st = run_settings_complete(&opts);
+    if (st != STATUS_OK)
+        *code = EXIT_CODE_CHECKPOINT;
+    else
+        st = options_check(&opts);
+    if (st == STATUS_OK)
+        *out = opts;
+    else
+        options_free(&opts);
+    return st;
+}
+
 int main(int argc, char **argv)
 {
     int64_t started_ns = clock_now_ns();
@@ -170,15 +189,15 @@ int main(int argc, char **argv)
     log_set_level_from_environment();
     json_text_watch_memory();
     options opts;
+    int code = EXIT_CODE_INTERNAL;
     status st = standard_streams_open();
+    if (st == STATUS_OK)
+        st = read_options(argc, argv, &opts, &code);
     if (st != STATUS_OK)
-        return exit_code_failed(st, EXIT_CODE_INTERNAL);
-    st = options_parse(argc, argv, &opts);
-    if (st != STATUS_OK)
-        return exit_code_failed(st, EXIT_CODE_USAGE);
+        return exit_code_failed(st, code);
     standard_streams_set_signal(&opts);
     terminal_take_log();
-    int code = standard_streams_close(&opts, run(&opts, argc, argv, started_ns));
+    code = standard_streams_close(&opts, run(&opts, argc, argv, started_ns));
     options_free(&opts);
     return code;
 }

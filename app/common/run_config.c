@@ -229,6 +229,21 @@ static bool print_value(const json_t *value, char number[NUMBER_BYTES], const ch
     return *out != NULL || json_is_null(value);
 }
 
+status run_config_text(const option_row *row, const options *opts, char **out)
+{
+    char number[NUMBER_BYTES];
+    const char *text = NULL;
+    json_t *value = value_of(row, opts);
+    bool known = print_value(value, number, &text);
+    ASSERT(known);
+    char *copy = text != NULL ? strdup(text) : NULL;
+    json_decref(value);
+    if (text != NULL && copy == NULL)
+        return FAIL(STATUS_NO_MEMORY, "the value of --%s", row->name);
+    *out = copy;
+    return STATUS_OK;
+}
+
 static bool find_source(const char *name, option_source *out)
 {
     for (int i = SOURCE_DEFAULT; name != NULL && i <= SOURCE_COMMAND_LINE; i++)

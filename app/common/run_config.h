@@ -66,4 +66,8 @@ void run_config_close(run_config *config);
 status run_config_setting(const run_config *config, const char *name, bool *found, char **text,
                           option_source *origin);
 
+/* The value that these options have, spelled alike; free with free(); NULL if it is not given and
+ * has no default of its own. */
+status run_config_text(const option_row *row, const options *opts, char **out);
+
 #endif

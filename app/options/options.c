@@ -426,8 +426,7 @@ static status check_tests(const options *opts)
     return STATUS_OK;
 }
 
-/* What no single setting can tell. */
-static status check_together(options *opts)
+status options_check(options *opts)
 {
     if ((flags_of(opts) & FOR_TRAIN) == 0)
         return STATUS_OK;
@@ -483,7 +482,7 @@ static status set_defaults(options *opts)
     return STATUS_OK;
 }
 
-status options_parse(int argc, char **argv, options *out)
+status options_read(int argc, char **argv, options *out)
 {
     options opts = {.command_line = argv};
     status st = set_defaults(&opts);
@@ -500,9 +499,19 @@ status options_parse(int argc, char **argv, options *out)
             st = read_environment(&opts);
         if (st == STATUS_OK && opts.config != NULL)
             st = config_read(opts.config, take_key, &file);
-        if (st == STATUS_OK)
-            st = check_together(&opts);
     }
+    if (st == STATUS_OK)
+        *out = opts;
+    else
+        options_free(&opts);
+    return st;
+}
+
+status options_parse(int argc, char **argv, options *out)
+{
+    options opts;
+    TRY(options_read(argc, argv, &opts));
+    status st = options_check(&opts);
     if (st == STATUS_OK)
         *out = opts;
     else

@@ -185,6 +185,12 @@ typedef struct options {
 /* Reads the command line, the environment and the configuration file. On failure the message names
  * the flag, variable or file:line, what is allowed and, for an unknown name, the nearest known one.
  */
+status options_read(int argc, char **argv, options *out);
+
+/* What no single setting can tell. */
+status options_check(options *opts);
+
+/* Both. */
 status options_parse(int argc, char **argv, options *out);
 void options_free(options *opts);
 

@@ -109,12 +109,12 @@ static const struct {
     const char *const *was, *const *is, *const *facts;
 } OTHERS[] = {
     {FACTS("--schedule=onecycle"), FACTS("--schedule=cosine"),
-     FACTS("--schedule=onecycle", "cosine")},
-    {FACTS("--gamma=0.7"), FACTS("--schedule=none"), FACTS("--schedule=step", "none")},
+     FACTS("--schedule", "onecycle", "cosine")},
+    {FACTS("--gamma=0.7"), FACTS("--schedule=none"), FACTS("--schedule", "step", "none")},
     {FACTS("--schedule=onecycle"), FACTS("--schedule=onecycle", "--epochs=3"),
-     FACTS("--epochs", "30", "45")},
+     FACTS("--epochs", "2", "3")},
     {FACTS("--schedule=cosine"), FACTS("--schedule=cosine", "--epochs=3"),
-     FACTS("--epochs", "30", "45")},
+     FACTS("--epochs", "2", "3")},
     {FACTS("--schedule=onecycle"), FACTS("--schedule=onecycle", "--pct-start=0.2"),
      FACTS("--pct-start")},
     {FACTS("--schedule=cosine"), FACTS("--schedule=cosine", "--warmup-steps=3"),

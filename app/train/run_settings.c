@@ -1,0 +1,262 @@
+#include "app/train/run_settings.h"
+
+#include "app/common/run_config.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "model/optimizer.h"
+#include "model/schedule.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NUMBER_BYTES = 32, RANKS_MOST = 65536 };
+
+/* Why a run's value must stay. */
+#define STATE "the checkpoint's weights and state are of the former"
+#define ORDER "the order and the batches of the epoch are those of the former"
+#define RATE "a run follows one schedule"
+#define SUMS "the steps before were computed with the former"
+
+/* What is taken from the run, and why it must not differ; NULL: it may, but see reason(). */
+static const struct run_setting {
+    const char *name, *why;
+} SETTINGS[] = {
+    {"model", STATE},
+    {"optimizer", STATE},
+    {"momentum", STATE},
+    {"adam-betas", STATE},
+    {"nesterov", STATE},
+    {"weight-decay", STATE},
+    {"lr", RATE},
+    {"gamma", RATE},
+    {"schedule", RATE},
+    {"pct-start", RATE},
+    {"warmup-steps", RATE},
+    {"warmup-factor", RATE},
+    {"seed", ORDER},
+    {"batch-size", ORDER},
+    {"accum", ORDER},
+    {"global-batch-size", ORDER},
+    {"limit", ORDER},
+    {"drop-last", ORDER},
+    {"shuffle", ORDER},
+    {"amp", SUMS},
+    {"tf32", SUMS},
+    {"mode", NULL},
+    {"replicas", NULL},
+    {"epochs", NULL},
+    {"eval-every", NULL},
+    {"test-batch-size", NULL},
+    {"target-acc", NULL},
+    {"device", NULL},
+    {"devices", NULL},
+    {"no-accel", NULL},
+    {"cuda-graph", NULL},
+    {"isa", NULL},
+    {"threads", NULL},
+    {"bind-to", NULL},
+    {"data-dir", NULL},
+    {"save-every", NULL},
+    {"save-model", NULL},
+    {"backend", NULL},
+    {"bucket-cap-mb", NULL},
+    {"overlap", NULL},
+    {"timeout", NULL},
+    {"join-timeout", NULL},
+    {"nccl-nvls", NULL},
+};
+enum { N_SETTINGS = sizeof SETTINGS / sizeof SETTINGS[0] };
+
+/* Settings that stand for each other: if one is given, none is taken. */
+static const char *const EITHER[][3] = {{"batch-size", "global-batch-size", NULL},
+                                        {"device", "devices", "no-accel"}};
+
+/* A run and the command that continues it. */
+typedef struct continuation {
+    options *opts;
+    run_config config;
+    bool refused;
+} continuation;
+
+static const json_t *fact(const continuation *c, const char *key)
+{
+    return json_object_get(json_object_get(c->config.document, "run"), key);
+}
+
+/* Is another one given that stands for this setting? */
+static bool other_is_given(const options *opts, const char *name)
+{
+    bool given = false, listed = false;
+    for (size_t e = 0; e < sizeof EITHER / sizeof EITHER[0] && !listed; e++) {
+        given = false;
+        for (size_t i = 0; i < 3 && EITHER[e][i] != NULL; i++) {
+            bool same = strcmp(EITHER[e][i], name) == 0;
+            listed = listed || same;
+            given = given || (!same && options_given(opts, EITHER[e][i]));
+        }
+    }
+    return listed && given;
+}
+
+/* The number under `key` of what the run is, as text. */
+static const char *fact_text(const continuation *c, const char *key, char out[NUMBER_BYTES])
+{
+    snprintf(out, NUMBER_BYTES, "%lld", (long long)json_integer_value(fact(c, key)));
+    return out;
+}
+
+/* The default of lr and weight-decay depends on the optimizer. */
+static const char *default_text(const continuation *c, bool lr, char out[NUMBER_BYTES])
+{
+    const char *name = json_string_value(fact(c, "optimizer"));
+    optimizer_kind kind = OPTIMIZER_ADADELTA;
+    if (name == NULL || optimizer_kind_parse(name, &kind) != STATUS_OK)
+        return "default";
+    snprintf(out, NUMBER_BYTES, "%g",
+             lr ? (double)optimizer_default_lr(kind) : optimizer_default_weight_decay(kind));
+    return out;
+}
+
+/* What a setting was in the run: `text` is the file's, NULL if it was not given. */
+static const char *former(const continuation *c, const char *name, const char *text,
+                          char out[NUMBER_BYTES])
+{
+    if (strcmp(name, "batch-size") == 0) /* one of the two was given, and made both */
+        return fact_text(c, "batch", out);
+    if (strcmp(name, "global-batch-size") == 0)
+        return fact_text(c, "global_batch", out);
+    if (text != NULL)
+        return text;
+    if (strcmp(name, "replicas") == 0)
+        return fact_text(c, "replicas", out);
+    if (strcmp(name, "lr") == 0 || strcmp(name, "weight-decay") == 0)
+        return default_text(c, strcmp(name, "lr") == 0, out);
+    return strcmp(name, "limit") == 0 ? "all" : "default";
+}
+
+/* All of the images, however many were asked for. */
+static bool means_all(const continuation *c, const char *name, const char *was)
+{
+    int64_t images = json_integer_value(fact(c, "train_images"));
+    return strcmp(name, "limit") == 0 && strcmp(was, "all") == 0 && c->opts->limit >= images;
+}
+
+/* A schedule that has an end is made for the epochs that the run began with. One device computes the
+ * same in every mode. */
+static const char *reason(const continuation *c, const struct run_setting *setting)
+{
+    schedule_kind kind = SCHEDULE_STEP;
+    const char *name = json_string_value(fact(c, "schedule"));
+    bool has_end = name != NULL && schedule_kind_parse(name, &kind) == STATUS_OK &&
+                   schedule_kind_has_end(kind);
+    if (strcmp(setting->name, "epochs") == 0)
+        return has_end ? "its schedule ends with the last of them" : NULL;
+    bool spread =
+        json_integer_value(fact(c, "world")) * json_integer_value(fact(c, "replicas")) > 1;
+    if (strcmp(setting->name, "mode") == 0 || strcmp(setting->name, "replicas") == 0)
+        return spread ? SUMS : NULL;
+    return setting->why;
+}
+
+static void tell(continuation *c, const char *name, const char *was, const char *is,
+                 const char *why)
+{
+    if (why != NULL)
+        LOG_E("cannot resume %s: --%s %s -> %s: %s", c->opts->run_dir, name, was, is, why);
+    else if (getenv("MNIST_DDP_LAUNCHED") == NULL && !c->opts->quiet)
+        LOG_I("resuming %s with --%s %s -> %s", c->opts->run_dir, name, was, is);
+    c->refused = c->refused || why != NULL;
+}
+
+static status compare(continuation *c, const struct run_setting *setting, const option_row *row,
+                      const char *text)
+{
+    char number[NUMBER_BYTES], *given = NULL;
+    const char *was = former(c, setting->name, text, number);
+    TRY(run_config_text(row, c->opts, &given));
+    const char *is = given != NULL ? given : "default";
+    if (strcmp(was, is) != 0 && !means_all(c, setting->name, was))
+        tell(c, setting->name, was, is, reason(c, setting));
+    free(given);
+    return STATUS_OK;
+}
+
+static status complete_one(continuation *c, const struct run_setting *setting)
+{
+    options *opts = c->opts;
+    option_match match;
+    bool found = false;
+    char where[OPTION_NAME_BYTES + 32], *was = NULL;
+    option_source origin = SOURCE_DEFAULT;
+    bool known = options_table_find(setting->name, FOR_TRAIN, &match);
+    ASSERT(known);
+    TRY(run_config_setting(&c->config, setting->name, &found, &was, &origin));
+    status st = STATUS_OK;
+    snprintf(where, sizeof where, RUN_CONFIG_NAME ": %s", setting->name);
+    if (found && options_given(opts, setting->name))
+        st = compare(c, setting, match.row, was);
+    else if (was != NULL && !other_is_given(opts, setting->name))
+        st = options_value_set(opts, match, was, origin, where);
+    free(was);
+    return st;
+}
+
+/* The ranks of one host. */
+static status complete_ranks(continuation *c)
+{
+    options *opts = c->opts;
+    int64_t world = json_integer_value(fact(c, "world"));
+    int given = 0;
+    char text[NUMBER_BYTES];
+    option_match match;
+    if (getenv("RANK") != NULL || json_array_size(fact(c, "hosts")) != 1 || world < 1 ||
+        world > RANKS_MOST || options_given(opts, "nnodes") || options_given(opts, "world-size"))
+        return STATUS_OK;
+    snprintf(text, sizeof text, "%lld", (long long)world);
+    if (opts->nproc_per_node != NULL) {
+        if (number_parse(opts->nproc_per_node, 1, RANKS_MOST, &given) && given != world)
+            tell(c, "nproc-per-node", text, opts->nproc_per_node, "a run has one world size");
+        return STATUS_OK;
+    }
+    bool known = options_table_find("nproc-per-node", FOR_TRAIN, &match);
+    ASSERT(known);
+    return world > 1 ? options_value_set(opts, match, text, SOURCE_COMMAND_LINE, RUN_CONFIG_NAME)
+                     : STATUS_OK;
+}
+
+static status complete(continuation *c)
+{
+    for (int i = 0; i < N_SETTINGS; i++)
+        TRY(complete_one(c, &SETTINGS[i]));
+    TRY(complete_ranks(c));
+    if (!c->refused)
+        return STATUS_OK;
+    const char *run = c->opts->run_dir;
+    return FAIL(STATUS_INVALID,
+                "cannot resume %s with these settings: leave them out, or start a new run from its "
+                "weights: --init %s --run-dir OTHER",
+                run, run);
+}
+
+status run_settings_complete(options *opts)
+{
+    char checkpoints[FILE_PATH_BYTES];
+    continuation c = {.opts = opts};
+    if (opts->command != COMMAND_TRAIN || opts->resume == NULL || opts->run_dir == NULL ||
+        file_join(opts->run_dir, "checkpoints", checkpoints) != STATUS_OK ||
+        !file_exists(checkpoints))
+        return STATUS_OK;
+    status st = run_config_read(opts->run_dir, &c.config);
+    if (st == STATUS_NO_MEMORY)
+        return st;
+    if (st != STATUS_OK) {
+        LOG_W("settings are not taken from the run: %s", status_text());
+        return STATUS_OK;
+    }
+    if (c.config.document != NULL)
+        st = complete(&c);
+    run_config_close(&c.config);
+    return st;
+}

@@ -1,0 +1,20 @@
+/* The settings of a run that is continued. What the command does not give is taken from the run's
+ * config.json, so that --run-dir and --resume alone go on with all its settings. What it gives must
+ * fit the run: of some settings a run has one value from its first step to its last, as it has to
+ * end with the bits of a run that was never interrupted. */
+#ifndef MNIST_DDP_APP_TRAIN_RUN_SETTINGS_H
+#define MNIST_DDP_APP_TRAIN_RUN_SETTINGS_H
+
+#include "app/options/options.h"
+
+/* Between options_read and options_check. Does nothing unless `train` is to continue a run
+ * (--resume) and its folder has checkpoints and a config.json.
+ *
+ * Taken are the settings of training, device, data and parallelism, with their origins, and the
+ * number of ranks if all of them were on one host; not those of the log, the launcher, faults and
+ * dry runs. Each setting that is given and differs is logged, from what to what; STATUS_INVALID if
+ * one of them must not differ. A config.json that cannot be read is a warning, and the checkpoint's
+ * own check remains (app/train/run_folder.h). */
+status run_settings_complete(options *opts);
+
+#endif
