@@ -33,7 +33,7 @@ START_TEST(too_large_is_refused)
 {
     void *block = NULL;
     ck_assert_int_eq(memory_alloc(SIZE_MAX, &block), STATUS_NO_MEMORY);
-    ck_assert_int_eq(memory_alloc(SIZE_MAX / 2, &block), STATUS_NO_MEMORY);
+    ck_assert_int_eq(memory_alloc(SIZE_MAX - 63, &block), STATUS_NO_MEMORY);
     ck_assert_ptr_null(block);
 }
 END_TEST
