@@ -17,6 +17,10 @@ int sampler_command(const options *opts);
  * process began. */
 int run_command(const options *opts, int64_t started_ns);
 
+/* Prints a script that completes command lines in opts->shell, and the man page as roff. */
+int completion_command(const options *opts);
+int manual_command(const options *opts);
+
 /* What a bug report needs. */
 int env_command(const options *opts);
 

@@ -153,6 +153,10 @@ static int run(const options *opts, int argc, char **argv, int64_t started_ns)
         return doctor_command(opts);
     case COMMAND_ENV:
         return env_command(opts);
+    case COMMAND_COMPLETION:
+        return completion_command(opts);
+    case COMMAND_MANUAL:
+        return manual_command(opts);
     case COMMAND_VERSION:
         printf("mnist_ddp %s (%s)\n", MNIST_DDP_VERSION, device_libraries());
         return EXIT_SUCCESS;

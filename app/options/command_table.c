@@ -53,6 +53,17 @@ const command_row command_table[] = {
     [COMMAND_ENV] = {
         "env", "mnist_ddp env [--json]", "this machine, for a bug report", NULL, FOR_ENV, true, {{0}},
         {{"mnist_ddp env", "for people"}, {"mnist_ddp env --json", "for programs"}}},
+    [COMMAND_COMPLETION] = {
+        "completion", "mnist_ddp completion bash|zsh|fish", "completes command lines in a shell",
+        "Prints a script for the shell. bash loads it with source; zsh and fish look for it in a "
+        "folder of theirs.", FOR_COMPLETION, true, {{0}},
+        {{"mnist_ddp completion bash >mnist_ddp.bash", "for bash: then source mnist_ddp.bash"},
+         {"mnist_ddp completion zsh >~/.zfunc/_mnist_ddp", "a folder in $fpath"},
+         {"mnist_ddp completion fish >~/.config/fish/completions/mnist_ddp.fish", "for fish"}}},
+    [COMMAND_MANUAL] = {
+        "manual", "mnist_ddp manual", "the man page", "Prints it as roff.", FOR_MANUAL, true, {{0}},
+        {{"mnist_ddp manual | man -l -", "reads it"},
+         {"mnist_ddp manual >mnist_ddp.1", "keeps it"}}},
     [COMMAND_HELP] = {
         "help", "mnist_ddp help [COMMAND [BENCHMARK] | all]", "this text, or all flags of a command",
         NULL, 0, true, {{0}}, {{0}}},

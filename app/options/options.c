@@ -155,6 +155,10 @@ static status take_word(options *opts, const char *word, int at)
     opts->help_all = at == 1 && opts->command == COMMAND_HELP && strcmp(word, "all") == 0;
     if (at == 1 && opts->command == COMMAND_HELP && !opts->help_all)
         return command_table_find(word, &opts->help_topic);
+    if (at == 1 && opts->command == COMMAND_COMPLETION) {
+        opts->shell = word;
+        return STATUS_OK;
+    }
     if (at == 1 && opts->command == COMMAND_DOCTOR)
         return take_examined(opts, word);
     if (about != COMMAND_BENCH || opts->benchmark != NULL) {

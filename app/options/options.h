@@ -21,6 +21,8 @@ typedef enum command {
     COMMAND_BENCH,
     COMMAND_DOCTOR,
     COMMAND_ENV,
+    COMMAND_COMPLETION,
+    COMMAND_MANUAL,
     COMMAND_HELP,
     COMMAND_VERSION,
 } command;
@@ -32,6 +34,7 @@ typedef struct options {
     command help_topic; /* of COMMAND_HELP: the command asked about; COMMAND_HELP: the program */
     bool help_all;      /* of COMMAND_HELP: every flag of every command */
     command examined;   /* of COMMAND_DOCTOR: COMMAND_TRAIN or COMMAND_RUN */
+    const char *shell;  /* of COMMAND_COMPLETION: argv's own; NULL: none was named */
     int words;          /* on the command line: the command, and what it is about */
 
     /* what is trained */

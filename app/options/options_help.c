@@ -1,25 +1,9 @@
-#include "app/options/command_table.h"
-#include "app/options/options_table.h"
+#include "app/options/option_text.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { TEXT_COLUMN = 28, WIDTH = 80, LINE_BYTES = 256 };
-
-static const char *const GROUP_TITLES[GROUP_COUNT] = {
-    [GROUP_TRAINING] = "Training",
-    [GROUP_DEVICE] = "Device",
-    [GROUP_DATA] = "Data and results",
-    [GROUP_LOG] = "Log",
-    [GROUP_PARALLEL] = "Data parallelism",
-    [GROUP_LAUNCHER] = "Launcher (as torchrun; also PET_NPROC_PER_NODE, PET_NNODES, ...)",
-    [GROUP_PROGRAM] = "The launched program (mnist_ddp run)",
-    [GROUP_BENCH] = "Benchmark",
-    [GROUP_ALL_REDUCE] = "Messages (as nccl-tests; sizes as 8, 64K, 16M)",
-    [GROUP_SCALING] = "Model, and the cluster that is projected to",
-    [GROUP_SAMPLER] = "Sampler",
-    [GROUP_GENERAL] = "General",
-};
+enum { TEXT_COLUMN = 28, WIDTH = 80, LINE_BYTES = 1024 };
 
 /* Words of `text` from column `column` on, broken at WIDTH and continued at `indent`. */
 static void print_wrapped(int column, int indent, const char *text)
@@ -55,39 +39,20 @@ static void print_entry(const char *head, const char *text)
     print_wrapped(TEXT_COLUMN, TEXT_COLUMN, text);
 }
 
-static void write_head(const option_row *row, char out[LINE_BYTES])
+/* "--model mlp|cnn" */
+static const char *head_of(const option_row *row, char out[LINE_BYTES])
 {
-    bool negatable = row->kind == OPTION_SWITCH && row->initial != NULL;
-    const char *equals = row->kind == OPTION_MODE ? "[=" : "", *end = equals[0] ? "]" : "";
-    snprintf(out, LINE_BYTES, "--%s%s%s%s%s%s", negatable ? "[no-]" : "", row->name,
-             row->value ? " " : "", equals, row->value ? row->value : "", end);
-}
-
-/* The default of a row, if it is not the one in the row itself; NULL. */
-static const char *own_default(const command_row *of, const option_row *row)
-{
-    for (const command_default *own = of->defaults; own->setting != NULL; own++)
-        if (strcmp(own->setting, row->name) == 0)
-            return own->value;
-    return NULL;
+    char flag[OPTION_TEXT_BYTES], value[OPTION_TEXT_BYTES];
+    option_text_value(row, value);
+    snprintf(out, LINE_BYTES, "%s%s%s", option_text_flag(row, flag), value[0] != '\0' ? " " : "",
+             value);
+    return out;
 }
 
 static void print_flag(const command_row *of, const option_row *row)
 {
-    char head[LINE_BYTES], text[2 * LINE_BYTES], spelling[OPTION_NAME_BYTES];
-    bool negated;
-    const char *own = own_default(of, row), *initial = own != NULL ? own : row->initial;
-    /* A default in words, at the end of the help: "[all]". */
-    int said = (int)(own != NULL ? strcspn(row->help, "[") : strlen(row->help));
-    int length = snprintf(text, sizeof text, "%.*s", said, row->help);
-    if (initial != NULL)
-        length += snprintf(text + length, sizeof text - (size_t)length, " [%s]",
-                           row->kind == OPTION_SWITCH ? "on" : initial);
-    for (int i = 1; options_table_spelling(row, i, spelling, &negated) && !negated; i++)
-        length += snprintf(text + length, sizeof text - (size_t)length, "%s%s%s",
-                           i == 1 ? "; also " : ", ", spelling[0] == '-' ? "" : "--", spelling);
-    write_head(row, head);
-    print_entry(head, text);
+    char head[LINE_BYTES], text[OPTION_TEXT_BYTES];
+    print_entry(head_of(row, head), option_text_meaning(of, row, text));
 }
 
 static void print_flags(const command_row *of, unsigned flags)
@@ -99,7 +64,7 @@ static void print_flags(const command_row *of, unsigned flags)
             if (row->group != (option_group)group || (row->commands & flags) == 0)
                 continue;
             if (!titled)
-                printf("\n%s\n", GROUP_TITLES[group]);
+                printf("\n%s\n", option_group_titles[group]);
             titled = true;
             print_flag(of, row);
         }
@@ -143,8 +108,7 @@ static void print_most_used(const char *name)
     ASSERT(found);
     int length = (int)strcspn(match.row->help, "[");
     snprintf(text, sizeof text, "%.*s", length, match.row->help);
-    write_head(match.row, head);
-    print_entry(head, text);
+    print_entry(head_of(match.row, head), text);
 }
 
 /* One screen of 24 lines. */

@@ -289,6 +289,8 @@ static const char *const HELP_LINES[] = {
     "help bench all-reduce",
     "help doctor",
     "help env",
+    "help completion",
+    "help manual",
     "help all",
 };
 

@@ -1,0 +1,314 @@
+/* mnist_ddp completion: a script that completes command lines in bash, zsh or fish, from the tables
+ * of commands and settings. */
+#include "app/commands.h"
+#include "app/common/exit_codes.h"
+#include "app/options/option_text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of what kind a value is. */
+typedef enum value_kind {
+    VALUE_NONE,
+    VALUE_WORDS,
+    VALUE_FOLDER,
+    VALUE_FILE,
+    VALUE_OTHER
+} value_kind;
+
+static value_kind kind_of(const option_row *row)
+{
+    static const char *const files[] = {"FILE", "PATH", "PROGRAM"};
+    if (row->kind == OPTION_WORD || row->kind == OPTION_MODE)
+        return VALUE_WORDS;
+    if (row->value == NULL)
+        return VALUE_NONE;
+    if (strcmp(row->value, "DIR") == 0)
+        return VALUE_FOLDER;
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        if (strcmp(row->value, files[i]) == 0)
+            return VALUE_FILE;
+    return VALUE_OTHER;
+}
+
+/* "a|b" as "a b". */
+static void print_words(const char *value)
+{
+    for (const char *c = value; *c != '\0'; c++)
+        putchar(*c == '|' ? ' ' : *c);
+}
+
+/* The commands or benchmarks, with `separator` between them. */
+static void print_names(const command_row *rows, int n, const char *separator)
+{
+    for (int i = 0; i < n; i++)
+        printf("%s%s", i > 0 ? separator : "", rows[i].name);
+}
+
+/* Inside a shell's single quotes, in which `special` letters also need a backslash. */
+static void print_quoted(const char *text, const char *special, const char *quote)
+{
+    for (const char *c = text; *c != '\0'; c++) {
+        if (*c == '\'')
+            fputs(quote, stdout);
+        else if (strchr(special, *c) != NULL)
+            printf("\\%c", *c);
+        else
+            putchar(*c);
+    }
+}
+
+/* Calls print(row, spelling) for each spelling with two dashes of each row that has a bit of
+ * `flags`. */
+static void for_each_flag(unsigned flags, void (*print)(const option_row *, const char *))
+{
+    char spelling[OPTION_NAME_BYTES];
+    bool negated;
+    for (size_t r = 0; r < options_table_count; r++)
+        for (int i = 0; (options_table[r].commands & flags) != 0 &&
+                        options_table_spelling(&options_table[r], i, spelling, &negated);
+             i++)
+            print(&options_table[r], spelling);
+}
+
+static void print_bash_flag(const option_row *row, const char *spelling)
+{
+    (void)row;
+    printf(" %s%s", spelling[0] == '-' ? "" : "--", spelling);
+}
+
+static void print_bash_flags(const command_row *rows, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (rows[i].flags == 0)
+            continue;
+        printf("    %s) flags='", rows[i].name);
+        for_each_flag(rows[i].flags, print_bash_flag);
+        puts("' ;;");
+    }
+}
+
+/* The case of a value, after "--flag" or "--flag=". Of a mode it follows "=" alone. */
+static void print_bash_value(const option_row *row)
+{
+    char spelling[OPTION_NAME_BYTES];
+    bool negated;
+    value_kind kind = kind_of(row);
+    const char *separator = "    ";
+    if (kind == VALUE_NONE)
+        return;
+    for (int i = 0; options_table_spelling(row, i, spelling, &negated) && !negated; i++) {
+        const char *dashes = spelling[0] == '-' ? "" : "--";
+        if (row->kind != OPTION_MODE)
+            printf("%s%s%s", separator, dashes, spelling);
+        printf("%s%s%s=", row->kind != OPTION_MODE ? "|" : separator, dashes, spelling);
+        separator = "|";
+    }
+    printf(") COMPREPLY=(");
+    if (kind == VALUE_WORDS) {
+        printf("$(compgen -W '");
+        print_words(row->value);
+        printf("' -- \"$cur\")");
+    } else if (kind == VALUE_FOLDER) {
+        printf("$(compgen -d -- \"$cur\")");
+    } else if (kind == VALUE_FILE) {
+        printf("$(compgen -f -- \"$cur\")");
+    }
+    puts("); return ;;");
+}
+
+/* bash takes "--model=c" apart at "=". */
+static void print_bash(void)
+{
+    puts("# bash: source <(mnist_ddp completion bash)\n"
+         "_mnist_ddp() {\n"
+         "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}\n"
+         "    local command='' words='' flags='' i\n"
+         "    if [ \"$cur\" = = ]; then cur='' prev=$prev=; fi\n"
+         "    if [ \"$prev\" = = ]; then prev=${COMP_WORDS[COMP_CWORD - 2]}=; fi\n"
+         "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
+         "        case $command:${COMP_WORDS[i]} in");
+    printf("        :");
+    print_names(command_table, command_table_count, "|:");
+    printf(") command=${COMP_WORDS[i]} ;;\n        bench:");
+    print_names(benchmark_table, benchmark_table_count, "|bench:");
+    puts(") command=${COMP_WORDS[i]} ;;\n        doctor:run) command=run ;;\n        esac\n"
+         "    done\n"
+         "    case $prev in");
+    for (size_t r = 0; r < options_table_count; r++)
+        print_bash_value(&options_table[r]);
+    puts("    esac\n    case ${command:-train} in");
+    print_bash_flags(command_table, command_table_count);
+    print_bash_flags(benchmark_table, benchmark_table_count);
+    printf("    esac\n    case $command in\n    '') words='");
+    print_names(command_table, command_table_count, " ");
+    printf("' ;;\n    help) words='all ");
+    print_names(command_table, command_table_count, " ");
+    printf("' ;;\n    bench) words='");
+    print_names(benchmark_table, benchmark_table_count, " ");
+    puts("' ;;\n    doctor) words='train run' ;;\n    completion) words='bash zsh fish' ;;\n"
+         "    esac\n"
+         "    [[ $cur == -* ]] && words=$flags\n"
+         "    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+         "}\n"
+         "complete -o default -F _mnist_ddp mnist_ddp");
+}
+
+/* '--model=[the network]:value:(mlp cnn)' */
+static void print_zsh_flag(const option_row *row, const char *spelling)
+{
+    value_kind kind = strncmp(spelling, "no-", 3) == 0 ? VALUE_NONE : kind_of(row);
+    bool letter = spelling[0] == '-';
+    printf(" \\\n        '%s%s%s[", letter ? "" : "--", spelling,
+           kind == VALUE_NONE || letter ? ""
+           : row->kind == OPTION_MODE   ? "=-"
+                                        : "=");
+    print_quoted(row->help, "[]:\\", "'\\''");
+    putchar(']');
+    if (kind == VALUE_WORDS) {
+        printf("%s:value:(", row->kind == OPTION_MODE ? ":" : "");
+        print_words(row->value);
+        putchar(')');
+    } else if (kind != VALUE_NONE) {
+        printf(":value:%s", kind == VALUE_FOLDER ? "_files -/"
+                            : kind == VALUE_FILE ? "_files"
+                                                 : " ");
+    }
+    putchar('\'');
+}
+
+static void print_zsh_flags(const command_row *rows, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (rows[i].flags == 0)
+            continue;
+        printf("    (%s) flags=(", rows[i].name);
+        for_each_flag(rows[i].flags, print_zsh_flag);
+        puts(") ;;");
+    }
+}
+
+static void print_zsh(void)
+{
+    puts("#compdef mnist_ddp\n"
+         "# zsh: mnist_ddp completion zsh >\"${fpath[1]}/_mnist_ddp\"\n"
+         "_mnist_ddp() {\n"
+         "    local -a flags names\n"
+         "    local command='' word\n"
+         "    for word in ${words[2,CURRENT-1]}; do\n"
+         "        case $command:$word in");
+    printf("        (:");
+    print_names(command_table, command_table_count, "|:");
+    printf(") command=$word ;;\n        (bench:");
+    print_names(benchmark_table, benchmark_table_count, "|bench:");
+    puts(") command=$word ;;\n        (doctor:run) command=run ;;\n        esac\n"
+         "    done\n"
+         "    case ${command:-train} in");
+    print_zsh_flags(command_table, command_table_count);
+    print_zsh_flags(benchmark_table, benchmark_table_count);
+    printf("    esac\n    case $command in\n    ('') names=(");
+    print_names(command_table, command_table_count, " ");
+    printf(") ;;\n    (help) names=(all ");
+    print_names(command_table, command_table_count, " ");
+    printf(") ;;\n    (bench) names=(");
+    print_names(benchmark_table, benchmark_table_count, " ");
+    puts(") ;;\n    (doctor) names=(train run) ;;\n    (completion) names=(bash zsh fish) ;;\n"
+         "    (run) names=(_files) ;;\n"
+         "    esac\n"
+         "    if [ \"$names\" = _files ]; then names='*:file:_files'; "
+         "else names=\"*:word:($names)\"; fi\n"
+         "    _arguments -S \"$flags[@]\" \"$names\"\n"
+         "}\n"
+         "# zsh calls the file itself the first time, if it is found in $fpath.\n"
+         "if [ \"$funcstack[1]\" = _mnist_ddp ]; then _mnist_ddp; else compdef _mnist_ddp "
+         "mnist_ddp; fi");
+}
+
+/* complete -c mnist_ddp -n '__mnist_ddp_is train eval' -l model -x -a 'mlp cnn' -d '...' */
+static void print_fish_flag(const option_row *row, const char *spelling)
+{
+    bool negated = strncmp(spelling, "no-", 3) == 0 && strncmp(row->name, "no-", 3) != 0;
+    value_kind kind = negated || row->kind == OPTION_MODE ? VALUE_NONE : kind_of(row);
+    printf("complete -c mnist_ddp -n '__mnist_ddp_is");
+    for (int i = 0; i < command_table_count; i++)
+        if (i != COMMAND_BENCH && (row->commands & command_table[i].flags) != 0)
+            printf(" %s", command_table[i].name);
+    for (int i = 0; i < benchmark_table_count; i++)
+        if ((row->commands & benchmark_table[i].flags) != 0)
+            printf(" %s", benchmark_table[i].name);
+    printf("' -%s %s", spelling[0] == '-' ? "s" : "l", spelling + (spelling[0] == '-'));
+    if (kind == VALUE_WORDS) {
+        printf(" -x -a '");
+        print_words(row->value);
+        putchar('\'');
+    } else if (kind != VALUE_NONE) {
+        printf(kind == VALUE_FOLDER ? " -x -a '(__fish_complete_directories)'"
+               : kind == VALUE_FILE ? " -r -F"
+                                    : " -x");
+    }
+    printf(" -d '");
+    print_quoted(row->help, "\\", "\\'");
+    puts("'");
+}
+
+static void print_fish_words(const char *after, const command_row *rows, int n)
+{
+    for (int i = 0; i < n; i++) {
+        printf("complete -c mnist_ddp -f -n '__mnist_ddp_is %s' -a %s -d '", after, rows[i].name);
+        print_quoted(rows[i].summary, "\\", "\\'");
+        puts("'");
+    }
+}
+
+static void print_fish(void)
+{
+    puts("# fish: mnist_ddp completion fish >~/.config/fish/completions/mnist_ddp.fish\n"
+         "function __mnist_ddp_command\n"
+         "    set -l command none\n"
+         "    for word in (commandline -opc)[2..-1]\n"
+         "        switch $command:$word");
+    printf("            case none:");
+    print_names(command_table, command_table_count, " none:");
+    printf("\n                set command $word\n            case bench:");
+    print_names(benchmark_table, benchmark_table_count, " bench:");
+    puts("\n                set command $word\n"
+         "            case doctor:run\n                set command run\n"
+         "        end\n"
+         "    end\n"
+         "    echo $command\n"
+         "end\n"
+         "function __mnist_ddp_is\n"
+         "    set -l command (__mnist_ddp_command)\n"
+         "    contains -- $command $argv; or begin\n"
+         "        test $command = none; and contains -- train $argv\n"
+         "    end\n"
+         "end");
+    print_fish_words("none", command_table, command_table_count);
+    print_fish_words("help", command_table, command_table_count);
+    print_fish_words("bench", benchmark_table, benchmark_table_count);
+    puts("complete -c mnist_ddp -f -n '__mnist_ddp_is doctor' -a 'train run'\n"
+         "complete -c mnist_ddp -f -n '__mnist_ddp_is completion' -a 'bash zsh fish'");
+    for_each_flag(FOR_ALL, print_fish_flag);
+}
+
+int completion_command(const options *opts)
+{
+    static const struct {
+        const char *shell;
+        void (*print)(void);
+    } shells[] = {{"bash", print_bash}, {"zsh", print_zsh}, {"fish", print_fish}};
+    for (size_t i = 0; i < sizeof shells / sizeof shells[0]; i++)
+        if (opts->shell != NULL && strcmp(opts->shell, shells[i].shell) == 0) {
+            shells[i].print();
+            return EXIT_SUCCESS;
+        }
+    if (opts->shell == NULL)
+        FAIL(STATUS_INVALID, "completion: for which shell? There are bash, zsh and fish");
+    else
+        FAIL(STATUS_INVALID,
+             "completion: '%.80s' is no shell that is known; there are bash, zsh "
+             "and fish",
+             opts->shell);
+    return exit_code_failed(STATUS_INVALID, EXIT_CODE_USAGE);
+}
