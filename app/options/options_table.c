@@ -123,13 +123,14 @@ const option_row options_table[] = {
      NULL, "PATH", "what to evaluate: a run folder or a safetensors file, of PyTorch too"},
 
     {"log-interval", NULL, OPTION_INTEGER, GROUP_LOG, FOR_TRAIN, AT(log_interval), 1, MAX_COUNT,
-     "10", "N", "steps between two lines of the log"},
+     "10", "N", "steps between two lines of the log; if not given, a line every 2 s, in pytorch's "
+     "format every"},
     {"log-format", NULL, OPTION_WORD, GROUP_LOG, FOR_TRAIN, AT(log_format), 0, 0,
      "auto", "auto|plain|pytorch", "pytorch: the lines of pytorch/examples"},
     {"json", NULL, OPTION_SWITCH, GROUP_LOG, REPORTS, AT(json), 0, 0,
      NULL, NULL, "the result as one JSON line on stdout, the log on stderr"},
     {"progress", NULL, OPTION_SWITCH, GROUP_LOG, FOR_TRAIN, AT(progress), 0, 0,
-     "true", NULL, "a progress bar if the log is a terminal"},
+     "true", NULL, "on a terminal: a line that says how far the run is, and what it does"},
     {"trace", NULL, OPTION_TEXT, GROUP_LOG, FOR_TRAIN, AT(trace), 0, 0,
      NULL, "FILE", "write what every rank and thread did when, for ui.perfetto.dev or chrome://tracing"},
     {"trace-steps", NULL, OPTION_INTEGER, GROUP_LOG, FOR_TRAIN, AT(trace_steps), 1, 10000,
