@@ -106,3 +106,9 @@ void terminal_take_log(void)
     terminal_facts t = terminal_of(STDERR_FILENO);
     log_set_sink(t.erases || t.colours ? write_line : NULL, NULL);
 }
+
+void terminal_leave(void)
+{
+    if (terminal_of(STDERR_FILENO).erases)
+        (void)!write(STDERR_FILENO, TERMINAL_ERASE, strlen(TERMINAL_ERASE));
+}

@@ -45,4 +45,8 @@ size_t terminal_dress(terminal_facts t, const char *line, size_t size_bytes, cha
  * colours. Replaces the log's sink. While no other thread logs. */
 void terminal_take_log(void);
 
+/* Erases the status line if stderr is its terminal: before this process ends at once, without
+ * status_line_close. */
+void terminal_leave(void);
+
 #endif

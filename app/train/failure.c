@@ -3,6 +3,7 @@
 #include "app/common/error_file.h"
 #include "app/common/exit_codes.h"
 #include "app/common/json_value.h"
+#include "app/common/terminal.h"
 #include "base/clock.h"
 #include "base/file_draft.h"
 #include "base/json_text.h"
@@ -119,6 +120,7 @@ void failure_end_stuck(void *ctx, status st)
         name_others(rank, st);
     int code = exit_code_failed(st, EXIT_CODE_INTERNAL);
     failure_write_error_file(st, rank->place.rank, code);
+    terminal_leave();
     _exit(code);
 }
 

@@ -1,6 +1,7 @@
 #include "app/train/rank_signals.h"
 
 #include "app/common/stop_signals.h"
+#include "app/common/terminal.h"
 #include "app/train/failure.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -53,6 +54,7 @@ static void die_of(int number)
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, number);
+    terminal_leave();
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     raise(number);
 }
