@@ -11,6 +11,7 @@
 #include "app/launch/agent.h"
 #include "app/launch/outer_launcher.h"
 #include "app/options/options.h"
+#include "app/train/failure.h"
 #include "app/train/rank_context.h"
 #include "app/train/rank_settings.h"
 #include "app/train/run_settings.h"
@@ -99,8 +100,11 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
         return exit_code_failed(st, EXIT_CODE_USAGE);
     if (is_worker) {
         st = check_ranks(opts, place.world_size);
-        if (st != STATUS_OK)
-            return exit_code_failed(st, EXIT_CODE_USAGE);
+        if (st != STATUS_OK) {
+            int code = exit_code_failed(st, EXIT_CODE_USAGE);
+            failure_write_error_file(st, place.rank, code);
+            return code;
+        }
     }
     if (is_worker && opts->launch_flags_given && getenv("MNIST_DDP_LAUNCHED") == NULL)
         LOG_W("RANK is set: joining as rank %d of %d; the launcher's flags are not used",
