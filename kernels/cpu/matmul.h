@@ -101,26 +101,44 @@ static void (*const matmul_tiles[WIDE + 1][NARROW_ROWS + 1])(const matmul_args *
 
 enum { LINE_FLOATS = 16 }; /* of a line of cache */
 
-/* Starts to load the share of `ahead` that falls to a tile of C (rows, columns). */
-INLINE void matmul_load_ahead(const matmul_ahead *ahead, const matmul_place *at, int rows,
-                              int columns)
+/* Where the loading of a matmul_ahead is. */
+typedef struct ahead_place {
+    const float *row;
+    int line, left; /* floats of the row before it; lines of all */
+    int share;      /* of a tile of C */
+} ahead_place;
+
+/* For a product with C (rows, columns). */
+INLINE ahead_place ahead_begin(const matmul_ahead *ahead, int rows, int columns)
 {
-    int lines = (ahead->columns + LINE_FLOATS - 1) / LINE_FLOATS, all = ahead->rows * lines;
-    int before = rows * at->column + at->row * at->vectors * BLOCK;
-    int line = (int)((int64_t)all * before / (rows * columns));
-    int end = (int)((int64_t)all * (before + at->rows * at->vectors * BLOCK) / (rows * columns));
-    for (; line < end; line++)
-        __builtin_prefetch(
-            ahead->at + (size_t)(line / lines) * ahead->row + line % lines * LINE_FLOATS, 0, 2);
+    if (ahead->rows == 0)
+        return (ahead_place){0};
+    int wide = WIDE * BLOCK;
+    int tiles = (columns + wide - 1) / wide * ((rows + WIDE_ROWS - 1) / WIDE_ROWS);
+    int all = ahead->rows * ((ahead->columns + LINE_FLOATS - 1) / LINE_FLOATS);
+    return (ahead_place){.row = ahead->at, .left = all, .share = (all + tiles - 1) / tiles};
+}
+
+/* Starts to load the share of one tile. */
+INLINE void ahead_next(const matmul_ahead *ahead, ahead_place *at)
+{
+    for (int n = at->left < at->share ? at->left : at->share; n > 0; n--, at->left--) {
+        __builtin_prefetch(at->row + at->line, 0, 2);
+        at->line += LINE_FLOATS;
+        if (at->line >= ahead->columns) {
+            at->line = 0;
+            at->row += ahead->row;
+        }
+    }
 }
 
 /* C (rows, columns), at least one row; columns is a multiple of BLOCK. */
 INLINE void matmul(const matmul_args *all, int rows, int columns)
 {
     matmul_args m = *all;
+    ahead_place ahead = ahead_begin(&all->ahead, rows, columns);
     for (matmul_place at = {0}; matmul_next(&at, rows, columns);) {
-        if (all->ahead.rows > 0)
-            matmul_load_ahead(&all->ahead, &at, rows, columns);
+        ahead_next(&all->ahead, &ahead);
         m.a = all->a + (size_t)at.row * all->a_row;
         m.b = all->b + at.column;
         m.c = all->c + (size_t)at.row * all->c_row + at.column;
