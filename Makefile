@@ -28,11 +28,11 @@ test-all: configure ## build everything and run all tests
 	@cmake --build $(BUILD)
 	@cd $(BUILD) && ctest --output-on-failure $(CTEST_FLAGS)
 
-# By name: what has a PyTorch beside it.
+# By name: what has a PyTorch, or its TensorBoard, beside it.
 test-torch: configure ## the tests that need PyTorch (makes a venv of its own, several GB)
 	@./scripts/torch_venv.sh bench/venv
 	@cmake --build $(BUILD)
-	@cd $(BUILD) && TORCH_PYTHON=$(CURDIR)/bench/venv/bin/python ctest --output-on-failure -R torch
+	@cd $(BUILD) && TORCH_PYTHON=$(CURDIR)/bench/venv/bin/python ctest --output-on-failure -R "torch|tensorboard"
 
 soak: configure ## kill 1,000 ranks and 250 launchers at random instants, compare bits (half an hour)
 	@cmake --build $(BUILD)

@@ -12,11 +12,17 @@ void step_log_close(step_log *log)
     readback_close(&log->totals);
 }
 
-status step_log_add(step_log *log, progress *to, const score *totals, const step_line *line)
+status step_log_add(step_log *log, progress *to, const score *totals, const step_line *line,
+                    const metrics_entry *entry)
 {
     TRY(step_log_flush(log, to));
     TRY(readback_start(&log->totals, totals));
-    log->line = *line;
+    log->is_shown = line != NULL;
+    log->is_kept = entry != NULL;
+    if (line != NULL)
+        log->line = *line;
+    if (entry != NULL)
+        log->entry = *entry;
     bool is_there = log->totals.dev->ops->accelerator == NULL;
     return is_there ? step_log_flush(log, to) : STATUS_OK;
 }
@@ -26,6 +32,10 @@ status step_log_flush(step_log *log, progress *to)
     if (!log->totals.under_way)
         return STATUS_OK;
     TRY(readback_wait(&log->totals));
-    progress_step(to, &log->line, ((const score *)log->totals.seen)->last_loss);
+    log->entry.loss = ((const score *)log->totals.seen)->last_loss;
+    if (log->is_shown)
+        progress_step(to, &log->line, log->entry.loss);
+    if (log->is_kept)
+        metrics_add(log->kept, &log->entry);
     return STATUS_OK;
 }

@@ -19,6 +19,7 @@ typedef struct training {
     rank_context rank;
     run_folder folder; /* rank 0's */
     progress progress;
+    metrics *metrics; /* rank 0's */
     result result;
     trainer trainer;
     char date[RUN_CONFIG_DATE_BYTES]; /* of the start */
@@ -99,6 +100,19 @@ static status write_config(training *t)
         LOG_W("settings not written: %s", status_text());
     json_decref(run);
     return st;
+}
+
+/* As write_config: a run whose numbers are not kept is still a run. */
+static void open_metrics(training *t)
+{
+    const rank_context *rank = &t->rank;
+    const metrics_options settings = {.folder = t->folder.path,
+                                      .step = t->trainer.at.step,
+                                      .started_ns = t->trainer.started_ns,
+                                      .cores = &rank->binding.before};
+    if (rank->place.rank == 0 && metrics_open(&settings, &t->metrics) != STATUS_OK)
+        LOG_W("no metrics are written: %s", status_text());
+    t->trainer.metrics = t->metrics;
 }
 
 /* Whether the run's folder holds what the run has come to. Says so if it does not, and if
@@ -183,6 +197,7 @@ static status run(training *t, int *exit_code)
     TRY(start_run(t));
     *exit_code = EXIT_CODE_INTERNAL;
     TRY(write_config(t));
+    open_metrics(t);
     if (t->rank.place.rank == 0)
         progress_header(&t->progress, t->folder.path, at->epoch, at->step_in_epoch);
     if (t->rank.place.rank == 0 && t->rank.opts->init != NULL && at->step == 0)
@@ -239,6 +254,7 @@ static void close_all(training *t)
 {
     progress_close_bar(&t->progress);
     trainer_close(&t->trainer);
+    metrics_close(t->metrics);
     rank_context_close(&t->rank);
     rank_signals_stop(&t->signals);
     run_folder_close(&t->folder);

@@ -8,6 +8,8 @@
 #include "base/memory.h"
 #include "kernels/ops.h"
 
+#include <math.h>
+
 enum { COLLECTIVES = 2 }; /* waits of a step for other ranks, at most: gradients, parameters */
 
 /* One optimizer step, as in any textbook. On an accelerator it is only enqueued here: what a step
@@ -97,10 +99,33 @@ static status save(trainer *t)
     return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
 }
 
+/* From here on time counts for a step's images per second. */
+static void begin_rate(trainer *t)
+{
+    t->rate_since_ns = clock_now_ns();
+    t->rate_since = t->epoch_samples;
+}
+
+static metrics_entry entry_of_step(trainer *t)
+{
+    int64_t now_ns = clock_now_ns();
+    double images = (double)(t->epoch_samples - t->rate_since) * t->rank->place.world_size;
+    metrics_entry entry = {.event = METRICS_STEP,
+                           .step = t->at.step,
+                           .epoch = t->at.epoch,
+                           .now_ns = now_ns,
+                           .lr = t->lr,
+                           .images_per_s = images / clock_seconds(now_ns - t->rate_since_ns)};
+    begin_rate(t);
+    return entry;
+}
+
 static status log_step(trainer *t, int step, int steps)
 {
     const rank_context *rank = t->rank;
-    if (!progress_wants_step(t->progress, step, steps))
+    bool shown = progress_wants_step(t->progress, step, steps);
+    bool kept = t->metrics != NULL && step % rank->opts->log_interval == 0;
+    if (!shown && !kept)
         return STATUS_OK;
     int before_last = (loader_micro_steps(rank->loader, step) - 1) * rank->settings.batch_size;
     step_line line = {.epoch = t->at.epoch,
@@ -109,7 +134,23 @@ static status log_step(trainer *t, int step, int steps)
                       .steps = steps,
                       .samples = t->epoch_samples,
                       .batch_n = loader_step_samples(rank->loader, step) - before_last};
-    return step_log_add(&t->log, t->progress, network_totals(rank->net), &line);
+    metrics_entry entry = {0};
+    if (kept)
+        entry = entry_of_step(t);
+    return step_log_add(&t->log, t->progress, network_totals(rank->net), shown ? &line : NULL,
+                        kept ? &entry : NULL);
+}
+
+/* `event`: METRICS_TEST or METRICS_EPOCH; `test` is NULL if there was none. */
+static metrics_entry entry_of_test(const trainer *t, metrics_event event, const evaluation *test)
+{
+    return (metrics_entry){.event = event,
+                           .step = t->at.step,
+                           .epoch = t->at.epoch,
+                           .now_ns = clock_now_ns(),
+                           .lr = t->lr,
+                           .test_loss = test != NULL ? test->loss : (double)NAN,
+                           .test_acc = test != NULL ? evaluation_accuracy(test) : (double)NAN};
 }
 
 static int order_of_epoch(const trainer *t, int64_t epoch)
@@ -152,6 +193,9 @@ static status test_inside_epoch(trainer *t, int step, int steps)
     TRY(network_reset_score(rank->net));
     t->tested_ns += clock_now_ns() - began_ns;
     progress_test(t->progress, t->at.epoch, step, steps, &t->result->test);
+    metrics_entry entry = entry_of_test(t, METRICS_TEST, &t->result->test);
+    metrics_add(t->metrics, &entry);
+    begin_rate(t);
     timeline_count_from_here(&rank->timeline);
     return timeline_begin_steps(&rank->timeline);
 }
@@ -206,6 +250,7 @@ static status begin_steps(trainer *t)
     t->epoch_samples = 0;
     t->loss_before = 0;
     t->tested_ns = 0;
+    begin_rate(t);
     return timeline_begin_steps(&rank->timeline);
 }
 
@@ -217,7 +262,8 @@ static status train_epoch(trainer *t)
     TRY(begin_steps(t));
     for (int step = (int)t->at.step_in_epoch; step < steps && !rank->stop.agreed && !t->reached;
          step++) {
-        TRY(run_step(t, step, (float)schedule_lr(&rank->schedule, before + step)));
+        t->lr = schedule_lr(&rank->schedule, before + step);
+        TRY(run_step(t, step, (float)t->lr));
         TRY(follow_step(t, step, steps));
     }
     TRY(step_log_flush(&t->log, t->progress));
@@ -240,8 +286,12 @@ static bool test_is_due(const trainer *t)
 static void report_epoch(trainer *t, const evaluation *tested)
 {
     const result *r = t->result;
-    progress_epoch(t->progress, t->at.epoch, r->train_s[r->epochs - 1], r->images_per_epoch,
-                   t->at.epoch_loss / (double)t->at.epoch_samples, tested);
+    double train_s = r->train_s[r->epochs - 1];
+    metrics_entry entry = entry_of_test(t, METRICS_EPOCH, tested);
+    entry.loss = t->at.epoch_loss / (double)t->at.epoch_samples;
+    entry.images_per_s = (double)r->images_per_epoch / train_s;
+    metrics_add(t->metrics, &entry);
+    progress_epoch(t->progress, t->at.epoch, train_s, r->images_per_epoch, entry.loss, tested);
 }
 
 /* Test and report, and a checkpoint if one is due. An epoch in which the target was reached has had
@@ -307,6 +357,7 @@ status trainer_run(trainer *t)
 {
     rank_context *rank = t->rank;
     TRY(begin_run(t));
+    t->log.kept = t->metrics;
     while (t->at.epoch < t->epochs && !t->reached) {
         TRY(run_epoch(t));
         if (rank->stop.agreed)

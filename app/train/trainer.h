@@ -16,6 +16,7 @@ typedef struct trainer {
     rank_signals *signals;
     run_folder *folder; /* rank 0's */
     progress *progress;
+    metrics *metrics; /* NULL: none are kept */
     result *result;
     interval save_every;
     inject fault;
@@ -27,14 +28,17 @@ typedef struct trainer {
     position began;         /* where this process began the epoch */
     score so_far;           /* of this rank's epoch since the last test, when it was last read */
     uint32_t epoch_samples; /* of the epoch that this rank has trained on */
+    double lr;              /* of the step that was enqueued last */
+    int64_t rate_since_ns;  /* a step's images_per_s counts from here, and */
+    uint32_t rate_since;    /* from this many of epoch_samples on */
     double loss_before;     /* of these, before the last test inside the epoch */
     int64_t tested_ns;      /* of tests inside the epoch */
     device_use step_moved;  /* by a step like the last one enqueued */
     bool reached;           /* the target accuracy */
 } trainer;
 
-/* Borrows `rank`, which is open, and the parts to which `out` points already. `save_every`, `fault` and
- * `at` are set afterwards, before trainer_run. trainer_close accepts a zeroed one. */
+/* Borrows `rank`, which is open, and the parts to which `out` points already. `save_every`, `fault`,
+ * `metrics` and `at` are set afterwards, before trainer_run. trainer_close accepts a zeroed one. */
 status trainer_open(rank_context *rank, trainer *out);
 void trainer_close(trainer *t);
 

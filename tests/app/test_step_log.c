@@ -50,7 +50,7 @@ static void add_step(step_log *log, page *p, device *dev, score *totals, int ste
     const score behind = {.last_loss = 0.5 * (step + 1)};
     const step_line line = {.step = step, .steps = 9};
     expect_ok(dev->ops->copy(dev, totals, &behind, sizeof behind));
-    expect_ok(step_log_add(log, &p->rep, totals, &line));
+    expect_ok(step_log_add(log, &p->rep, totals, &line, NULL));
     if (dev->ops->accelerator != NULL)
         expect_ok(dev->ops->synchronize(dev)); /* `behind` is this function's */
 }

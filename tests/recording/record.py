@@ -56,8 +56,8 @@ VOLATILE_PATH = re.compile(r"bench\.out|scaling\.json|dp-vs-ddp\.json")
 # 72: a rank whose peer went away; which of them see that is chance.
 ERR_FACTS = re.compile(r"\brank \d+\b|\bexit code (?!72\b)\d+\b|\bSIG[A-Z0-9]+\b|--[a-z][a-z-]+")
 PLOTS = (".png", ".svg")
-# Of every run folder; tests/app/test_run_config.c holds what is in it.
-NOT_RECORDED = ("config.json",)
+# Of every run folder; tests/app/test_run_config.c and test_metrics.c hold what is in them.
+NOT_RECORDED = re.compile(r"config\.json|metrics\.jsonl|events\.out\.tfevents\..*")
 
 
 # --- the place where a case runs ------------------------------------------------------------------
@@ -199,7 +199,7 @@ def masked(text, masks):
 def facts_of_folder(folder, masks):
     facts = {}
     for place, folders, names in os.walk(folder):
-        files = [name for name in names if name not in NOT_RECORDED]
+        files = [name for name in names if not NOT_RECORDED.fullmatch(name)]
         if not folders and not files and place != f"{folder}/tmp":
             facts[masked(os.path.relpath(place, folder), masks) + "/"] = "folder"
         for file in files:

@@ -1,0 +1,68 @@
+/* The numbers of a run over time, in its folder: metrics.jsonl for people and scripts, and an event
+ * file for TensorBoard (event_file.h). Rank 0 writes them.
+ *
+ * metrics.jsonl has one JSON object a line, in the order of the steps:
+ *
+ *     {"event":"step","step":11,"epoch":1,"time_s":0.2,"loss":2.3,"lr":1,"images_per_s":9000}
+ *     {"event":"test","step":50,"epoch":1,"time_s":..,"test_loss":..,"test_acc":0.91}
+ *     {"event":"epoch","epoch":1,"step":938,"time_s":..,"train_loss":..,"test_loss":..,"test_acc":..,
+ *      "lr":..,"images_per_s":..}
+ *
+ * step: steps of the optimizer that are done. epoch: from 1. time_s: since the run's start; after a
+ * resume it goes on from the last line that was kept. loss: the mean of rank 0's last batch.
+ * train_loss: the mean over the epoch and all ranks. lr: of the last step. images_per_s: of all ranks, since the last line about a step, or of the epoch; tests do not count. A number
+ * that is not finite, and that of a test that was not made, is null. "test" is a test inside an
+ * epoch, "epoch" is an epoch's end.
+ *
+ * The event file has train/loss, train/lr and train/images_per_s of each "step", test/loss and
+ * test/accuracy of each test. Each start of the run has a file of its own; its first event says from
+ * which step on it replaces earlier files.
+ *
+ * A thread writes: what is added is in the files about a second later, at once after an epoch. The
+ * functions below never wait for the disk, but metrics_close. If the disk is full, there is one
+ * warning, and no more is written. */
+#ifndef MNIST_DDP_APP_TRAIN_METRICS_H
+#define MNIST_DDP_APP_TRAIN_METRICS_H
+
+#include "base/cores.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define METRICS_NAME "metrics.jsonl"
+
+typedef struct metrics metrics;
+
+typedef enum metrics_event {
+    METRICS_STEP,
+    METRICS_TEST,
+    METRICS_EPOCH,
+} metrics_event;
+
+/* One line. Numbers that there are none of are NAN. */
+typedef struct metrics_entry {
+    metrics_event event;
+    int64_t step, epoch; /* epoch: from 0 */
+    int64_t now_ns;
+    double loss, lr, images_per_s; /* loss: of a step, or of the epoch's training */
+    double test_loss, test_acc;
+} metrics_entry;
+
+typedef struct metrics_options {
+    const char *folder;
+    int64_t step;       /* of the checkpoint that the run continues: later lines are cut off; 0 */
+    int64_t started_ns; /* of the program */
+    const cores *cores; /* that the thread may use; .n is 0: those of the caller */
+} metrics_options;
+
+/* STATUS_IO if a file cannot be opened, STATUS_NO_MEMORY. */
+status metrics_open(const metrics_options *settings, metrics **out);
+
+/* Takes a copy. From one thread. Does nothing if `m` is NULL. */
+void metrics_add(metrics *m, const metrics_entry *entry);
+
+/* Returns after all that was added is written. Accepts NULL. */
+void metrics_close(metrics *m);
+
+#endif

@@ -1,0 +1,394 @@
+/* The numbers of a run over time: metrics.jsonl, and TensorBoard's event files, read back by a
+ * parser of this test's own. */
+#include "app/train/event_file.h"
+#include "app/train/metrics_lines.h"
+#include "tests/app/support/training.h"
+
+#include <glob.h>
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#define RUN \
+    "train", "--model", "mlp", TRAINING_SGD, "--limit", "192", "--batch-size", "16", "--threads", \
+        "1", "--quiet", "--run-dir", "run", "--log-interval", "2"
+
+enum { STEPS = 12 }; /* of an epoch of one rank */
+
+static void start_clean(void)
+{
+    training_remove("run", "none");
+}
+
+static void train(int exit_code, const char *const *flags)
+{
+    const char *words[MAX_WORDS] = {RUN};
+    int n = 0;
+    while (words[n] != NULL)
+        n++;
+    for (; *flags != NULL; flags++)
+        words[n++] = *flags;
+    program p = program_run_with(NULL, words);
+    ASSERT_EXIT(p, exit_code);
+    program_close(&p);
+}
+
+/* --- event files, by their description ---------------------------------------------------------- */
+
+static uint32_t crc32c(const uint8_t *data, size_t size_bytes)
+{
+    uint32_t table[256], crc = UINT32_MAX;
+    for (uint32_t i = 0; i < 256; i++) {
+        table[i] = i;
+        for (int k = 0; k < 8; k++)
+            table[i] = (table[i] & 1) != 0 ? table[i] >> 1 ^ 0x82f63b78u : table[i] >> 1;
+    }
+    for (size_t i = 0; i < size_bytes; i++)
+        crc = table[(crc ^ data[i]) & 0xff] ^ crc >> 8;
+    return crc ^ UINT32_MAX;
+}
+
+typedef struct reader {
+    const uint8_t *at, *end;
+} reader;
+
+static uint64_t take_number(reader *in, size_t size_bytes)
+{
+    uint64_t value = 0;
+    ck_assert_uint_ge((size_t)(in->end - in->at), size_bytes);
+    memcpy(&value, in->at, size_bytes); /* of a little-endian machine, as all that it runs on */
+    in->at += size_bytes;
+    return value;
+}
+
+static uint64_t take_varint(reader *in)
+{
+    uint64_t value = 0;
+    for (int shift = 0;; shift += 7) {
+        uint64_t byte = take_number(in, 1);
+        value |= (byte & 0x7f) << shift;
+        if (byte < 0x80)
+            return value;
+    }
+}
+
+static reader take_bytes(reader *in)
+{
+    size_t size_bytes = take_varint(in);
+    ck_assert_uint_ge((size_t)(in->end - in->at), size_bytes);
+    reader part = {in->at, in->at + size_bytes};
+    in->at = part.end;
+    return part;
+}
+
+static void check_crc(reader *in, const uint8_t *data, size_t size_bytes)
+{
+    uint32_t rotated = (uint32_t)take_number(in, 4) - 0xa282ead8u;
+    ck_assert_uint_eq(rotated >> 17 | rotated << 15, crc32c(data, size_bytes));
+}
+
+/* The data of the next record. */
+static reader take_record(reader *in)
+{
+    const uint8_t *header = in->at;
+    uint64_t size_bytes = take_number(in, 8);
+    check_crc(in, header, 8);
+    ck_assert_uint_ge((size_t)(in->end - in->at), size_bytes);
+    reader data = {in->at, in->at + size_bytes};
+    in->at = data.end;
+    check_crc(in, data.at, size_bytes);
+    return data;
+}
+
+/* One event. */
+typedef struct event {
+    double wall_time;
+    int64_t step;
+    bool is_version, is_start;
+    int n;
+    char tags[EVENT_FILE_MAX_SCALARS][EVENT_FILE_TAG_BYTES];
+    float values[EVENT_FILE_MAX_SCALARS];
+} event;
+
+static void read_value(reader value, event *out)
+{
+    reader tag = {0};
+    uint32_t bits = 0;
+    ck_assert_uint_eq(take_varint(&value), 1 << 3 | 2);
+    tag = take_bytes(&value);
+    ck_assert_uint_eq(take_varint(&value), 2 << 3 | 5);
+    bits = (uint32_t)take_number(&value, 4);
+    ck_assert_ptr_eq(value.at, value.end);
+    ck_assert_int_lt(out->n, EVENT_FILE_MAX_SCALARS);
+    snprintf(out->tags[out->n], EVENT_FILE_TAG_BYTES, "%.*s", (int)(tag.end - tag.at),
+             (const char *)tag.at);
+    memcpy(&out->values[out->n++], &bits, sizeof bits);
+}
+
+static event read_event(reader data)
+{
+    event e = {0};
+    while (data.at < data.end) {
+        uint64_t key = take_varint(&data), bits;
+        reader part;
+        switch (key) {
+        case 1 << 3 | 1:
+            bits = take_number(&data, 8);
+            memcpy(&e.wall_time, &bits, sizeof bits);
+            break;
+        case 2 << 3 | 0:
+            e.step = (int64_t)take_varint(&data);
+            break;
+        case 3 << 3 | 2:
+            part = take_bytes(&data);
+            e.is_version = part.end - part.at == 13 && memcmp(part.at, "brain.Event:2", 13) == 0;
+            break;
+        case 5 << 3 | 2:
+            part = take_bytes(&data);
+            while (part.at < part.end) {
+                ck_assert_uint_eq(take_varint(&part), 1 << 3 | 2);
+                read_value(take_bytes(&part), &e);
+            }
+            break;
+        case 7 << 3 | 2:
+            part = take_bytes(&data);
+            e.is_start = part.end - part.at == 2 && part.at[0] == (1 << 3) && part.at[1] == 1;
+            break;
+        default:
+            ck_abort_msg("field %d of an event", (int)key);
+        }
+    }
+    return e;
+}
+
+enum { MAX_EVENTS = 256 };
+
+/* All events of the folder's nth file. Returns their number. */
+static int read_events(int nth, event out[MAX_EVENTS])
+{
+    glob_t found;
+    char *text = NULL;
+    size_t size_bytes = 0;
+    int n = 0;
+    ck_assert_int_eq(glob("run/events.out.tfevents.*", 0, NULL, &found), 0);
+    ck_assert_int_lt(nth, (int)found.gl_pathc);
+    ck_assert_int_eq(file_read(found.gl_pathv[nth], 1 << 20, &text, &size_bytes), STATUS_OK);
+    reader in = {(const uint8_t *)text, (const uint8_t *)text + size_bytes};
+    while (in.at < in.end && n < MAX_EVENTS)
+        out[n++] = read_event(take_record(&in));
+    free(text);
+    globfree(&found);
+    return n;
+}
+
+START_TEST(records_have_their_crcs)
+{
+    uint8_t bytes[EVENT_FILE_RECORD_BYTES];
+    const event_scalar scalars[] = {{"a", 0.5}, {"test/accuracy", -1e30}};
+    ck_assert_uint_eq(crc32c((const uint8_t *)"123456789", 9), 0xe3069283u); /* as published */
+    size_t size_bytes = event_file_scalars(1.25, INT64_C(1) << 40, scalars, 2, bytes);
+    reader in = {bytes, bytes + size_bytes};
+    event e = read_event(take_record(&in));
+    ck_assert_ptr_eq(in.at, in.end);
+    ck_assert(e.wall_time == 1.25 && e.step == INT64_C(1) << 40 && e.n == 2);
+    ck_assert(e.values[0] == 0.5f && e.values[1] == -1e30f);
+    ck_assert_str_eq(e.tags[1], "test/accuracy");
+}
+END_TEST
+
+/* --- metrics.jsonl ------------------------------------------------------------------------------ */
+
+/* All lines, as one array. */
+static json_t *read_lines(void)
+{
+    json_t *lines = json_array();
+    char *text = test_folder_read("run/metrics.jsonl"), *rest = NULL;
+    ck_assert_int_eq(text[strlen(text) - 1], '\n');
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        json_t *entry = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+        ck_assert_msg(json_is_object(entry), "no JSON: %s", line);
+        json_array_append_new(lines, entry);
+    }
+    free(text);
+    return lines;
+}
+
+static double number_of(const json_t *line, const char *key)
+{
+    const json_t *value = json_object_get(line, key);
+    ck_assert_msg(json_is_number(value), "no number %s", key);
+    return json_number_value(value);
+}
+
+static bool is_event(const json_t *line, const char *name)
+{
+    return strcmp(json_string_value(json_object_get(line, "event")), name) == 0;
+}
+
+static int count_events(const json_t *lines, const char *name)
+{
+    int n = 0;
+    for (size_t i = 0; i < json_array_size(lines); i++)
+        n += is_event(json_array_get(lines, i), name);
+    return n;
+}
+
+/* The line and the event say the same. */
+static void assert_same(const json_t *line, const event *e)
+{
+    static const char *const step[] = {"loss", "lr", "images_per_s"};
+    static const char *const test[] = {"test_loss", "test_acc"};
+    static const char *const tags[] = {"train/loss", "train/lr", "train/images_per_s", "test/loss",
+                                       "test/accuracy"};
+    bool is_step = is_event(line, "step");
+    ck_assert_int_eq(e->n, is_step ? 3 : 2);
+    ck_assert(number_of(line, "step") == (double)e->step);
+    for (int i = 0; i < e->n; i++) {
+        double want = number_of(line, is_step ? step[i] : test[i]);
+        ck_assert_str_eq(e->tags[i], tags[is_step ? i : 3 + i]);
+        ck_assert_double_eq_tol((double)e->values[i], want, 1e-5 * fabs(want));
+    }
+}
+
+/* Two ranks, 6 steps an epoch, a test inside each. */
+START_TEST(both_files_say_the_same)
+{
+    static event events[MAX_EVENTS];
+    train(0, WORDS("--nproc-per-node=2", "--epochs=2", "--eval-every=4steps", "--gamma=0.5"));
+    json_t *lines = read_lines();
+    int n = read_events(0, events);
+    ck_assert_int_eq(count_events(lines, "step"), 6);
+    ck_assert_int_eq(count_events(lines, "test"), 2);
+    ck_assert_int_eq(count_events(lines, "epoch"), 2);
+    ck_assert(events[0].is_version && events[1].is_start && events[1].step == 1);
+    int at = 2;
+    double before_s = 0;
+    for (size_t i = 0; i < json_array_size(lines); i++) {
+        const json_t *line = json_array_get(lines, i);
+        double epoch = number_of(line, "epoch"), step = number_of(line, "step");
+        ck_assert(epoch == (step <= 6 ? 1 : 2));
+        ck_assert(number_of(line, "time_s") >= before_s);
+        before_s = number_of(line, "time_s");
+        if (!is_event(line, "test"))
+            ck_assert(number_of(line, "lr") == (epoch > 1 ? 0.025 : 0.05));
+        if (is_event(line, "epoch"))
+            ck_assert(number_of(line, "train_loss") > 0 && step == 6 * epoch);
+        if (is_event(line, "epoch") && json_is_null(json_object_get(line, "test_acc")))
+            continue;
+        ck_assert_int_lt(at, n);
+        assert_same(line, &events[at++]);
+    }
+    ck_assert_int_eq(at, n);
+    json_decref(lines);
+}
+END_TEST
+
+/* A run that was killed after its checkpoint, and whose last line is torn, goes on without a gap and
+ * without a step told twice. */
+START_TEST(a_resume_cuts_off_what_the_checkpoint_does_not_have)
+{
+    static event events[MAX_EVENTS];
+    train(128 + SIGKILL, WORDS("--epochs=3", "--save-every=4steps", "--log-interval=1",
+                               "--inject=kill:rank=0,step=19"));
+    char *before = test_folder_read("run/metrics.jsonl");
+    char later[2048];
+    snprintf(later, sizeof later,
+             "%.1500s{\"event\":\"step\",\"step\":17,\"epoch\":2}\n{\"event\":\"st", before);
+    test_folder_write("run/metrics.jsonl", later);
+    free(before);
+    train(0, WORDS("--epochs=3", "--save-every=4steps", "--log-interval=1", "--resume"));
+    json_t *lines = read_lines();
+    double step = 0, time_s = 0;
+    for (size_t i = 0; i < json_array_size(lines); i++) {
+        const json_t *line = json_array_get(lines, i);
+        ck_assert(number_of(line, "step") > step || is_event(line, "epoch"));
+        ck_assert(number_of(line, "time_s") >= time_s);
+        step = number_of(line, "step");
+        time_s = number_of(line, "time_s");
+        ck_assert_ptr_nonnull(json_object_get(line, "lr")); /* the one at step 17 had none */
+    }
+    ck_assert(step == 3 * STEPS);
+    ck_assert_int_gt(read_events(1, events), 2);
+    ck_assert(events[1].is_start && events[1].step == 17 && events[2].step == 17);
+    json_decref(lines);
+}
+END_TEST
+
+static const struct {
+    const char *text;
+    size_t kept_bytes;
+} CUTS[] = {
+    {"", 0},
+    {"{\"step\":5}\n{\"step\":6}\n", 11},
+    {"{\"step\":5}\n{\"step\":5}", 11},
+    {"{\"step\":5,\"time_s\":2}\n\n{\"step\":5}\n", 22},
+    {"{\"step\":5}\n[5]\n", 11},
+    {"{\"epoch\":5}\n", 0},
+    {"\xff\xfe\n", 0},
+};
+
+START_TEST(lines_are_cut_off_at_the_first_that_is_late_or_none)
+{
+    int fd = -1;
+    double time_s = -1;
+    test_folder_write("lines", CUTS[_i].text);
+    ck_assert_int_eq(metrics_lines_open("lines", 5, &fd, &time_s), STATUS_OK);
+    close(fd);
+    char *text = test_folder_read("lines");
+    ck_assert_uint_eq(strlen(text), CUTS[_i].kept_bytes);
+    ck_assert(time_s == (_i == 3 ? 2 : 0));
+    free(text);
+}
+END_TEST
+
+START_TEST(what_is_not_finite_is_null)
+{
+    char line[METRICS_LINE_BYTES];
+    const metrics_entry e = {.event = METRICS_EPOCH,
+                             .step = 1,
+                             .loss = NAN,
+                             .lr = INFINITY,
+                             .images_per_s = -1e300,
+                             .test_loss = -NAN,
+                             .test_acc = 1};
+    ck_assert_uint_eq(metrics_lines_print(&e, 0.5, line), strlen(line));
+    ck_assert_str_eq(line, "{\"event\":\"epoch\",\"step\":1,\"epoch\":1,\"time_s\":0.5,"
+                           "\"train_loss\":null,\"test_loss\":null,\"test_acc\":1,\"lr\":null,"
+                           "\"images_per_s\":-1e+300}\n");
+}
+END_TEST
+
+/* No file may be longer than this: the rest is not there, and the run goes on. */
+START_TEST(a_full_disk_is_one_warning)
+{
+    const struct rlimit limit = {8192, 8192};
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    program p = program_run_with(
+        NULL, WORDS(RUN, "--epochs=12", "--log-interval=1", "--json", "--no-save-model"));
+    ASSERT_EXIT(p, 0);
+    ck_assert_int_eq(facts_count(p.err, "warning"), 1);
+    ASSERT_FACTS(p.err, "warning", "metrics", "run/metrics.jsonl");
+    ck_assert(training_number(p.out, "steps") == 12 * STEPS);
+    program_close(&p);
+}
+END_TEST
+
+int main(void)
+{
+    program_clean_environment();
+    test_folder_open();
+    Suite *suite = suite_create("metrics");
+    TCase *bytes = suite_case(suite, "bytes", 10);
+    tcase_add_test(bytes, records_have_their_crcs);
+    tcase_add_loop_test(bytes, lines_are_cut_off_at_the_first_that_is_late_or_none, 0,
+                        sizeof CUTS / sizeof CUTS[0]);
+    tcase_add_test(bytes, what_is_not_finite_is_null);
+    TCase *runs = suite_case(suite, "runs", 2 * RUN_S);
+    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_test(runs, both_files_say_the_same);
+    tcase_add_test(runs, a_resume_cuts_off_what_the_checkpoint_does_not_have);
+    tcase_add_test(runs, a_full_disk_is_one_warning);
+    return test_folder_close(suite_run(suite));
+}
