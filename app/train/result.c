@@ -2,8 +2,9 @@
 
 #include "app/common/json_value.h"
 #include "app/common/nccl_record.h"
-#include "app/common/version.h"
 #include "app/train/memory_use.h"
+#include "app/train/metrics.h"
+#include "app/train/run_facts.h"
 #include "base/clock.h"
 #include "base/json_text.h"
 #include "base/memory.h"
@@ -147,27 +148,17 @@ status result_print(const result *r, const rank_context *rank, char **out)
         best = fmin(best, r->train_s[i]);
     }
     double speed = r->epochs > 0 ? (double)r->images_per_epoch / best : 0;
-    json_object_set_new(object, "system", json_string("mnist_ddp " MNIST_DDP_VERSION));
-    json_object_set_new(object, "mode", json_string(strategy_of(rank->opts)->name));
-    json_object_set_new(object, "world", json_integer(rank->place.world_size));
-    json_object_set_new(object, "replicas", json_integer(rank->settings.replicas));
-    json_object_set_new(object, "model", json_string(model_kind_name(rank->settings.model)));
-    json_object_set_new(object, "backend", json_string(strategy_backend(rank->strategy)));
+    run_facts_add(object, rank);
+    json_object_set_new(object, "date", json_string(r->date));
+    json_object_set_new(object, "command", run_config_command(rank->opts));
+    json_object_set_new(object, "metrics", json_string(METRICS_NAME));
     if (strcmp(strategy_backend(rank->strategy), "nccl") == 0)
         json_object_set_new(object, "nccl", nccl_record());
-    json_object_set_new(object, "device", json_string(rank->dev->ops->name));
-    json_object_set_new(object, "threads", json_integer(rank->settings.threads));
-    json_object_set_new(object, "precision", json_string(precision_name(rank->dev->precision)));
     if (rank->dev->stream != NULL) {
-        json_object_set_new(object, "gpu", json_string(rank->dev->description));
         json_object_set_new(object, "graph", json_boolean(r->graph));
         json_object_set_new(object, "emulated", json_boolean(rank->dev->emulation != NULL));
         json_object_set_new(object, "libraries", libraries_of(rank->dev));
     }
-    json_object_set_new(object, "schedule",
-                        json_string(schedule_kind_name(rank->schedule.options.kind)));
-    json_object_set_new(object, "batch", json_integer(rank->settings.batch_size));
-    json_object_set_new(object, "global_batch", json_integer(rank_context_global_batch(rank)));
     json_object_set_new(object, "images_per_epoch", json_integer(r->images_per_epoch));
     json_object_set_new(object, "train_s", train_s);
     json_object_set_new(object, "images_per_s", json_integer((json_int_t)speed));

@@ -2,6 +2,7 @@
 #ifndef MNIST_DDP_APP_TRAIN_RESULT_H
 #define MNIST_DDP_APP_TRAIN_RESULT_H
 
+#include "app/common/run_config.h"
 #include "app/train/evaluate.h"
 #include "app/train/rank_context.h"
 
@@ -9,15 +10,16 @@
  * process. result_close accepts a zeroed one. */
 typedef struct result {
     double *train_s;
-    int epochs;               /* in train_s */
-    int64_t images_per_epoch; /* over all ranks, with the sampler's padding */
-    double setup_s;           /* exec to the first optimizer step's end */
-    evaluation test;          /* the last one */
-    double last_loss;         /* mean of this rank's last batch */
-    int64_t steps;            /* of the optimizer, in train_s */
-    device_use moved;         /* by this rank in these steps */
-    bool graph;               /* steps were replayed as graphs */
-    int failed_checkpoints;   /* that were due and could not be written */
+    int epochs;                       /* in train_s */
+    int64_t images_per_epoch;         /* over all ranks, with the sampler's padding */
+    char date[RUN_CONFIG_DATE_BYTES]; /* of the start */
+    double setup_s;                   /* exec to the first optimizer step's end */
+    evaluation test;                  /* the last one */
+    double last_loss;                 /* mean of this rank's last batch */
+    int64_t steps;                    /* of the optimizer, in train_s */
+    device_use moved;                 /* by this rank in these steps */
+    bool graph;                       /* steps were replayed as graphs */
+    int failed_checkpoints;           /* that were due and could not be written */
 
     /* from result_finish on */
     bool knows_waiting; /* else it is in the other phases */

@@ -29,7 +29,7 @@ void run_facts_add(json_t *object, const rank_context *rank)
         {"device", json_string(rank->dev->ops->name)},
         {"threads", json_integer(s->threads)},
         {"precision", json_string(precision_name(rank->dev->precision))},
-        {"optimizer", json_string(optimizer_kind_name(s->optimizer.kind))},
+        {"optimizer_name", json_string(optimizer_kind_name(s->optimizer.kind))},
         {"lr", json_value_rounded(s->schedule.lr, 9)},
         {"weight_decay", json_value_rounded(s->weight_decay, 9)},
         {"schedule", json_string(schedule_kind_name(rank->schedule.options.kind))},
@@ -48,7 +48,7 @@ void run_facts_add_place(json_t *object, const rank_context *rank)
     machine m;
     machine_read(&m);
     const char *data = rank->location.embedded ? "generated digits" : rank->location.folder;
-    json_object_set_new(object, "data", json_value_text(data));
+    json_object_set_new(object, "data_folder", json_value_text(data));
     json_object_set_new(object, "train_images", json_integer(rank->train_set.count));
     json_object_set_new(object, "test_images", json_integer(rank->test_set.count));
     json_object_set_new(object, "operating_system", json_value_text(m.system));

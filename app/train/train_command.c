@@ -2,7 +2,6 @@
 #include "app/train/train_command.h"
 
 #include "app/common/exit_codes.h"
-#include "app/common/run_config.h"
 #include "app/train/failure.h"
 #include "app/train/run_facts.h"
 #include "app/train/trainer.h"
@@ -22,9 +21,8 @@ typedef struct training {
     metrics *metrics; /* rank 0's */
     result result;
     trainer trainer;
-    char date[RUN_CONFIG_DATE_BYTES]; /* of the start */
-    bool output_failed;               /* something is not on disk that was asked for */
-    bool refused;                     /* rank 0 has said why the run does not start */
+    bool output_failed; /* something is not on disk that was asked for */
+    bool refused;       /* rank 0 has said why the run does not start */
 } training;
 
 static status read_settings(training *t)
@@ -96,7 +94,7 @@ static status write_config(training *t)
     run_facts_add_place(run, rank);
     status st = run_facts_add_hosts(run, rank);
     if (st == STATUS_OK && rank->place.rank == 0 &&
-        run_folder_write_config(&t->folder, rank, run, t->date) != STATUS_OK)
+        run_folder_write_config(&t->folder, rank, run, t->result.date) != STATUS_OK)
         LOG_W("settings not written: %s", status_text());
     json_decref(run);
     return st;
@@ -270,7 +268,7 @@ int train_command(const options *opts, const rendezvous_place *place, int64_t st
                           .progress = &t.progress,
                           .result = &t.result,
                           .started_ns = started_ns};
-    run_config_date(t.date);
+    run_config_date(t.result.date);
     status st = open_and_run(&t, opts, place, &exit_code);
     bool stopped = t.rank.stop.agreed;
     close_all(&t);

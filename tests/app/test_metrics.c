@@ -348,10 +348,10 @@ START_TEST(what_is_not_finite_is_null)
     char line[METRICS_LINE_BYTES];
     const metrics_entry e = {.event = METRICS_EPOCH,
                              .step = 1,
-                             .loss = NAN,
-                             .lr = INFINITY,
+                             .loss = (double)NAN,
+                             .lr = HUGE_VAL,
                              .images_per_s = -1e300,
-                             .test_loss = -NAN,
+                             .test_loss = -(double)NAN,
                              .test_acc = 1};
     ck_assert_uint_eq(metrics_lines_print(&e, 0.5, line), strlen(line));
     ck_assert_str_eq(line, "{\"event\":\"epoch\",\"step\":1,\"epoch\":1,\"time_s\":0.5,"

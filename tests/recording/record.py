@@ -49,7 +49,7 @@ VOLATILE_NUMBER = re.compile(
     r".*(_s|_ms|_us|_ns|_gbps|busbw|algbw)|pid|port|ts|dur|timestamp|time|rss_mib|private_mib|fd"
     r"|comm|comm_exposed|comm_total|data|forward|backward|optimizer|accelerator|waiting|reduce"
     r"|gather|scatter|broadcast|bound_ranks")
-VOLATILE_TEXT = re.compile(r"job|hash|text|host|timestamp|pid|location|bind_note")
+VOLATILE_TEXT = re.compile(r"job|hash|text|host|timestamp|date|pid|location|bind_note")
 VOLATILE_VARIABLE = re.compile(
     r"MNIST_DDP_LAUNCHED|OMP_NUM_THREADS|PATH|PWD|OLDPWD|MASTER_PORT|_|SHLVL|PORT2?")
 VOLATILE_PATH = re.compile(r"bench\.out|scaling\.json|dp-vs-ddp\.json")
@@ -265,6 +265,8 @@ def facts_of_json(name, key, value, merged, facts):
         facts[name + (key or ".")] = "object"
         for k, v in value.items():
             facts_of_json(name, f"{key}.{k}", v, merged, facts)
+    elif isinstance(value, list) and key == ".command":
+        facts[name + key] = "array"  # the script has it
     elif isinstance(value, list):
         facts[name + (key or ".")] = "array"
         apart = len(value) <= MAX_ELEMENTS and not merged and not VOLATILE_PATH.search(name)
