@@ -17,7 +17,10 @@ int sampler_command(const options *opts);
  * process began. */
 int run_command(const options *opts, int64_t started_ns);
 
-/* Prints a script that completes command lines in opts->shell, and the man page as roff. */
+/* Prints a script that completes command lines in a shell, "bash", "zsh" or "fish". */
+int completion_print(const char *shell);
+
+/* The same for opts->shell; and the man page as roff. */
 int completion_command(const options *opts);
 int manual_command(const options *opts);
 

@@ -292,23 +292,25 @@ static void print_fish(void)
     for_each_flag(FOR_ALL, print_fish_flag);
 }
 
-int completion_command(const options *opts)
+int completion_print(const char *shell)
 {
     static const struct {
-        const char *shell;
+        const char *name;
         void (*print)(void);
     } shells[] = {{"bash", print_bash}, {"zsh", print_zsh}, {"fish", print_fish}};
     for (size_t i = 0; i < sizeof shells / sizeof shells[0]; i++)
-        if (opts->shell != NULL && strcmp(opts->shell, shells[i].shell) == 0) {
+        if (strcmp(shell, shells[i].name) == 0) {
             shells[i].print();
             return EXIT_SUCCESS;
         }
-    if (opts->shell == NULL)
-        FAIL(STATUS_INVALID, "completion: for which shell? There are bash, zsh and fish");
-    else
-        FAIL(STATUS_INVALID,
-             "completion: '%.80s' is no shell that is known; there are bash, zsh "
-             "and fish",
-             opts->shell);
+    FAIL(STATUS_INVALID, "completion: '%.80s' is not one of bash, zsh and fish", shell);
+    return exit_code_failed(STATUS_INVALID, EXIT_CODE_USAGE);
+}
+
+int completion_command(const options *opts)
+{
+    if (opts->shell != NULL)
+        return completion_print(opts->shell);
+    FAIL(STATUS_INVALID, "completion: for which shell? There are bash, zsh and fish");
     return exit_code_failed(STATUS_INVALID, EXIT_CODE_USAGE);
 }

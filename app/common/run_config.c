@@ -76,6 +76,7 @@ static json_t *value_of(const option_row *row, const options *opts)
     case OPTION_MODE:
         text = *(char *const *)(const void *)field;
         return text != NULL ? json_value_text(text) : json_null();
+    case OPTION_REFUSED:
     case OPTION_IGNORED:
     case OPTION_HELP:
     case OPTION_VERSION:
@@ -115,7 +116,7 @@ static status write_settings(FILE *out, const options *opts)
     fputs(" \"settings\": {\n", out);
     for (size_t i = 0; i < options_table_count; i++) {
         const option_row *row = &options_table[i];
-        if ((row->commands & FOR_TRAIN) == 0 || row->kind >= OPTION_IGNORED)
+        if ((row->commands & FOR_TRAIN) == 0 || row->kind >= OPTION_REFUSED)
             continue;
         fputs(between, out);
         TRY(write_setting(out, row, opts));

@@ -231,7 +231,7 @@ int output_console_error(const output_console *console, int fd)
 
 void output_stream_init(output_stream *stream)
 {
-    *stream = (output_stream){.fd = -1, .file = -1, .target = -1};
+    *stream = (output_stream){.fd = -1, .file = -1, .filtered = -1, .target = -1};
 }
 
 status output_stream_open(output_stream *stream, const worker_route *route, int *fd)
@@ -248,6 +248,12 @@ status output_stream_open(output_stream *stream, const worker_route *route, int 
     *fd = -1;
     stream->file = file;
     stream->target = route->target;
+    if (route->filter != NULL) {
+        stream->filter = route->filter;
+        stream->filtered = open(route->filtered, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        if (stream->filtered < 0)
+            return FAIL(STATUS_IO, "open %s: %s", route->filtered, file_limit_reason(errno));
+    }
     if (pipe2(ends, O_CLOEXEC) != 0)
         return FAIL(STATUS_IO, "pipe: %s", file_limit_reason(errno));
     stream->fd = ends[0];
@@ -282,6 +288,48 @@ static void show_text(const output_stream *stream, output_console *console, cons
         output_console_say(console, stream->target, text, size_bytes);
     else
         output_console_write(console, stream->target, text, size_bytes);
+}
+
+static void say_cut(int fd, int error)
+{
+    char link[32], path[512];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path);
+    LOG_W("%.*s: %s: it ends here, the run goes on", length > 0 ? (int)length : (int)strlen(link),
+          length > 0 ? path : link, strerror(error));
+}
+
+/* A disk that is full costs the copy, not the run. */
+static void write_copy(int *file, const char *data, size_t size_bytes)
+{
+    while (*file >= 0 && size_bytes > 0) {
+        ssize_t n = write(*file, data, size_bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            say_cut(*file, errno);
+            close(*file);
+            *file = -1;
+            return;
+        }
+        data += n;
+        size_bytes -= (size_t)n;
+    }
+}
+
+/* A line of the stream has come, without its end. The streams of all workers write to one file, a
+ * line at a time. */
+static void take_line(output_stream *stream, const char *text, size_t size_bytes)
+{
+    char whole[LOGS_PREFIX_BYTES + OUTPUT_LINE_BYTES + 1];
+    keep_line(stream, text, size_bytes);
+    if (stream->filtered < 0 || !line_filter_matches(stream->filter, text, size_bytes))
+        return;
+    size_t head = strlen(stream->prefix);
+    memcpy(whole, stream->prefix, head);
+    memcpy(whole + head, text, size_bytes);
+    whole[head + size_bytes] = '\n';
+    write_copy(&stream->filtered, whole, head + size_bytes + 1);
 }
 
 /* Shows a piece of one line; the prefix too, if it is the first piece. */
@@ -324,14 +372,14 @@ static void show_lines(output_stream *stream, bool flush, output_console *consol
         const char *end = memchr(at, '\n', stream->line_bytes - done);
         if (end == NULL)
             break;
-        keep_line(stream, at, (size_t)(end - at));
+        take_line(stream, at, (size_t)(end - at));
         done += (size_t)(end + 1 - at);
     }
     size_t rest = stream->line_bytes - done;
     /* A progress bar's line has no end; it is shown at once. */
     bool bar = rest > 0 && stream->line[done] == '\r';
     if (rest == OUTPUT_LINE_BYTES || (flush && rest > 0))
-        keep_line(stream, stream->line + done, rest);
+        take_line(stream, stream->line + done, rest);
     if (bar || flush || rest == OUTPUT_LINE_BYTES)
         done = stream->line_bytes;
     show(stream, console, stream->line, done);
@@ -350,33 +398,6 @@ static void end_pipe(output_stream *stream, output_console *console)
     show_lines(stream, true, console);
 }
 
-static void say_cut(const output_stream *stream, int error)
-{
-    char link[32], path[512];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", stream->file);
-    ssize_t length = readlink(link, path, sizeof path);
-    LOG_W("%.*s: %s: it ends here, the run goes on", length > 0 ? (int)length : (int)strlen(link),
-          length > 0 ? path : link, strerror(error));
-}
-
-/* A disk that is full costs the copy, not the run. */
-static void copy_to_file(output_stream *stream, const char *data, size_t size_bytes)
-{
-    while (stream->file >= 0 && size_bytes > 0) {
-        ssize_t n = write(stream->file, data, size_bytes);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            say_cut(stream, errno);
-            close(stream->file);
-            stream->file = -1;
-            return;
-        }
-        data += n;
-        size_bytes -= (size_t)n;
-    }
-}
-
 bool output_stream_read(output_stream *stream, output_console *console)
 {
     for (int i = 0; i < MAX_READS && stream->fd >= 0; i++) {
@@ -385,7 +406,7 @@ bool output_stream_read(output_stream *stream, output_console *console)
         char *end = stream->line + stream->line_bytes;
         ssize_t n = read(stream->fd, end, OUTPUT_LINE_BYTES - stream->line_bytes);
         if (n > 0) {
-            copy_to_file(stream, end, (size_t)n);
+            write_copy(&stream->file, end, (size_t)n);
             stream->line_bytes += (size_t)n;
             show_lines(stream, false, console);
         } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
@@ -428,6 +449,8 @@ void output_stream_close(output_stream *stream, output_console *console)
     end_pipe(stream, console);
     if (stream->file >= 0)
         close(stream->file);
+    if (stream->filtered >= 0)
+        close(stream->filtered);
     for (int i = 0; i < OUTPUT_LINES; i++)
         free(stream->lines[i]);
     output_stream_init(stream);

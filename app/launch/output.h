@@ -4,7 +4,8 @@
  *
  *   worker ──► pipe ──► stream ──┬─► console ──► the agent's stdout, stderr
  *   the agent's log ─────────────┼───────┘
- *                                └─► stdout.log, stderr.log
+ *                                ├─► stdout.log, stderr.log
+ *                                └─► filtered_stdout.log, filtered_stderr.log: some lines of it
  *
  * A reader of the console that does not read (a stopped terminal, a pager) does not keep the agent
  * from its workers, nor the job from ending. What it does not take waits here, and only a worker
@@ -72,9 +73,11 @@ enum { OUTPUT_LINES = 20, OUTPUT_LINE_BYTES = 4096, OUTPUT_KEPT_BYTES = 1000 };
 
 /* One stream of a worker: its stdout or stderr. */
 typedef struct output_stream {
-    int fd;                         /* the reading end, not blocking; -1: none, or at its end */
-    bool polled;                    /* it is, in this turn */
-    int file;                       /* takes a copy of every byte; -1 */
+    int fd;       /* the reading end, not blocking; -1: none, or at its end */
+    bool polled;  /* it is, in this turn */
+    int file;     /* takes a copy of every byte; -1 */
+    int filtered; /* takes the lines that match `filter`; -1 */
+    const line_filter *filter;
     int target;                     /* the agent's stdout or stderr; -1: not shown */
     char prefix[LOGS_PREFIX_BYTES]; /* before each line that is shown */
     bool begun;                     /* a line is shown in part, its prefix too */

@@ -62,6 +62,10 @@ status worker_logs_read(const options *opts, int nproc, worker_logs *out)
     TRY(parse_streams("--redirects", opts->redirects, out->redirects));
     TRY(parse_streams("--tee", opts->tee, out->tees));
     TRY(parse_filter(opts->local_ranks_filter, out->hidden));
+    TRY(line_filter_parse("--duplicate-stdout-filters", opts->duplicate_stdout_filters,
+                          &out->out_filter));
+    TRY(line_filter_parse("--duplicate-stderr-filters", opts->duplicate_stderr_filters,
+                          &out->err_filter));
     bool shown = false;
     for (int i = 0; i < nproc; i++)
         shown = shown || !out->hidden[i];
@@ -167,6 +171,12 @@ void worker_logs_route(const worker_logs *logs, int attempt, int local_rank, int
                           .prefixed = tee};
     if (to_file)
         worker_logs_file(logs, attempt, local_rank, err ? "stderr.log" : "stdout.log", out->file);
+    const line_filter *filter = err ? &logs->err_filter : &logs->out_filter;
+    if (tee && !hidden && filter->n > 0 && logs->folder[0] != '\0') {
+        out->filter = filter;
+        snprintf(out->filtered, sizeof out->filtered, "%.*s/attempt_%d/filtered_%s.log",
+                 FILE_PATH_BYTES - 256, logs->folder, attempt, err ? "stderr" : "stdout");
+    }
     if (out->file[0] == '\0' && (to_file || (hidden && !out->piped)))
         strcpy(out->file, "/dev/null");
 }

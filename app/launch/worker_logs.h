@@ -8,11 +8,14 @@
  *           stdout.log
  *           stderr.log
  *           error.json              why the rank failed, as torch's workers write it
+ *         filtered_stdout.log       lines of --tee that --duplicate-stdout-filters names, of all
+ *         filtered_stderr.log       workers, each with its prefix
  *         ranks/                    what the ranks note of themselves: $MNIST_DDP_DUMP_DIR
  */
 #ifndef MNIST_DDP_APP_LAUNCH_WORKER_LOGS_H
 #define MNIST_DDP_APP_LAUNCH_WORKER_LOGS_H
 
+#include "app/launch/line_filter.h"
 #include "app/options/options.h"
 #include "base/file.h"
 #include "base/status.h"
@@ -31,14 +34,15 @@ enum { LOGS_TEMPLATE_BYTES = 256, LOGS_PREFIX_BYTES = 320 };
 typedef struct worker_logs {
     uint8_t redirects[NPROC_PER_NODE_MAX], tees[NPROC_PER_NODE_MAX]; /* by local rank */
     bool hidden[NPROC_PER_NODE_MAX];                                 /* by --local-ranks-filter */
+    line_filter out_filter, err_filter;
     char template_text[LOGS_TEMPLATE_BYTES];
     char base[FILE_PATH_BYTES];   /* --log-dir; "": a temporary folder */
     bool none;                    /* --log-dir=/dev/null: nothing is written */
     char folder[FILE_PATH_BYTES]; /* of this launch, once open; "" if none */
 } worker_logs;
 
-/* From --log-dir, --redirects, --tee, --local-ranks-filter and --log-line-prefix-template, for
- * `nproc` workers. STATUS_INVALID with what is allowed. */
+/* From --log-dir, --redirects, --tee, --local-ranks-filter, --duplicate-stdout-filters,
+ * --duplicate-stderr-filters and --log-line-prefix-template, for `nproc` workers. STATUS_INVALID with what is allowed. */
 status worker_logs_read(const options *opts, int nproc, worker_logs *out);
 
 /* Makes the folder of this launch. STATUS_IO. */
@@ -58,6 +62,8 @@ typedef struct worker_route {
     int target;                 /* if piped: STDOUT_FILENO, STDERR_FILENO, or -1: it is not shown */
     bool prefixed;              /* what is shown begins with worker_logs_prefix */
     char file[FILE_PATH_BYTES]; /* takes all of it, or a copy of what is piped; "": no file */
+    const line_filter *filter;  /* of the lines that go to `filtered` too; NULL: none; the logs' */
+    char filtered[FILE_PATH_BYTES];
 } worker_route;
 
 /* `which`: LOGS_STDOUT or LOGS_STDERR. stderr is piped unless it goes to a file alone. */

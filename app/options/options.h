@@ -128,6 +128,8 @@ typedef struct options {
     char *redirects;                /* "0" to "3", or "0:1,1:2" */
     char *tee;                      /* likewise */
     char *local_ranks_filter;       /* "0,1"; NULL: all */
+    char *duplicate_stdout_filters; /* "apple,orange"; NULL; see app/launch/line_filter.h */
+    char *duplicate_stderr_filters;
     char *log_line_prefix_template; /* NULL: "[${role_name}${local_rank}]:" */
 
     /* mnist_ddp run */
@@ -138,7 +140,8 @@ typedef struct options {
     char *role;         /* "default" */
     char *start_method; /* accepted: workers are always executed anew */
     bool virtual_local_rank;
-    char **program; /* PROGRAM ARGS, argv's own, NULL at the end; NULL: none */
+    char *print_completion; /* "bash", "zsh", "fish"; NULL */
+    char **program;         /* PROGRAM ARGS, argv's own, NULL at the end; NULL: none */
 
     /* mnist_ddp sampler */
     int64_t samples; /* 60000 */

@@ -22,7 +22,7 @@ const char *options_value_source_name(option_source source)
 bool options_value_wanted(const option_row *row)
 {
     return row->kind == OPTION_TEXT || row->kind == OPTION_WORD || row->kind == OPTION_INTEGER ||
-           row->kind == OPTION_REAL;
+           row->kind == OPTION_REAL || row->kind == OPTION_REFUSED;
 }
 
 void options_value_allowed(const option_row *row, char *out, size_t size_bytes)
@@ -46,6 +46,9 @@ void options_value_allowed(const option_row *row, char *out, size_t size_bytes)
         break;
     case OPTION_TEXT:
         snprintf(out, size_bytes, "any text");
+        break;
+    case OPTION_REFUSED:
+        snprintf(out, size_bytes, "%s", row->initial != NULL ? row->initial : "none");
         break;
     case OPTION_IGNORED:
     case OPTION_HELP:
@@ -184,6 +187,10 @@ status options_value_set(options *opts, option_match match, const char *text, op
         break;
     case OPTION_MODE:
         TRY(set_mode(match, (char **)(void *)field, text, stores, where));
+        break;
+    case OPTION_REFUSED:
+        if (row->initial == NULL || strcmp(text, row->initial) != 0)
+            return FAIL(STATUS_INVALID, "%s=%.*s: %s", where, SHOWN_BYTES, text, row->help);
         break;
     case OPTION_IGNORED:
     case OPTION_HELP:

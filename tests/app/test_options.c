@@ -125,6 +125,7 @@ static const struct {
     {"run -r3 -- -a --help", "-a", "--help", "3"},
     {"run -r=1 -m a --version", "a", "--version", "1"},
     {"run --redirects 0:1,12:3 a -- b", "a", "--", "0:1,12:3"},
+    {"run --logs-specs default --event_log_handler=null -r 2 a", "a", NULL, "2"},
     {"--redirects=2 run a run", "a", "run", "2"},
 };
 
@@ -229,6 +230,10 @@ static const struct {
     {"--world-sizes 1,2", FACTS("--world-sizes", "bench", "train")},
     {"bench --repeats 0", FACTS("--repeats", "0", "1000000")},
     {"--resume true", FACTS("true", "command")},
+    {"run --logs-specs mine x.py", FACTS("--logs-specs=mine", "not supported", "--tee")},
+    {"run --event-log-handler=console x.py", FACTS("--event-log-handler=console", "not supported")},
+    {"run --numa_binding node x.py", FACTS("--numa-binding=node", "not supported", "numactl")},
+    {"run --print-completion tcsh", FACTS("--print-completion", "tcsh", "bash", "zsh", "fish")},
     {"--resume auto", FACTS("auto", "command", "--resume=auto")},
     {"train --no-overlap false --epochs 3", FACTS("false", "--overlap=false")},
     {"eval runs/a", FACTS("runs/a", "--checkpoint runs/a")},

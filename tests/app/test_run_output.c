@@ -59,6 +59,31 @@ START_TEST(tee_goes_both_ways)
 }
 END_TEST
 
+/* Of the ranks whose output is teed and shown: 0 and 1, not 2 and 3. */
+START_TEST(some_lines_are_kept_once_more)
+{
+    char path[FILE_PATH_BYTES + 64];
+    program p = run_command("--nproc-per-node=4 --log-dir=logs -t 0:3,1:3,3:3 "
+                            "--local-ranks-filter=0,1,2 --duplicate-stdout-filters=keep,also "
+                            "--duplicate_stderr_filters=loud",
+                            "echo keep $RANK; echo drop $RANK; printf 'also %s' $RANK; "
+                            "echo loud $RANK >&2; echo quiet >&2");
+    ASSERT_EXIT(p, 0);
+    static const char *const names[] = {"stdout", "stderr"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/attempt_0/filtered_%s.log", run_command_job_folder("logs"),
+                 names[i]);
+        char *held = test_folder_read(path);
+        ck_assert_int_eq(facts_count(held, "\n"), i == 0 ? 4 : 2);
+        ASSERT_SAYS(held, i == 0 ? "[default0]:keep 0\n" : "[default0]:loud 0\n");
+        ASSERT_SAYS(held, i == 0 ? "[default1]:also 1\n" : "[default1]:loud 1\n");
+        free(held);
+    }
+    ASSERT_SAYS(p.out, "drop 0\n");
+    program_close(&p);
+}
+END_TEST
+
 START_TEST(a_filter_hides_ranks)
 {
     program p =
@@ -152,6 +177,7 @@ int main(void)
     tcase_add_test(output, redirects_go_to_files);
     tcase_add_test(output, tee_goes_both_ways);
     tcase_add_test(output, a_filter_hides_ranks);
+    tcase_add_test(output, some_lines_are_kept_once_more);
     tcase_add_test(output, a_prefix_may_be_made);
     tcase_add_test(output, the_box_has_the_last_lines_of_a_file);
     tcase_add_test(output, each_rank_may_see_one_gpu);
