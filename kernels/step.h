@@ -29,6 +29,8 @@ typedef struct step_plan {
                            `scaling` as it is */
     bool scale_loss;    /* dynamic loss scaling (fp16) */
     float stop;         /* 1: this rank is asked to end the run; travels with the gradients */
+    const double *loss_sum; /* device memory: of earlier steps. If it is not finite, NaN travels
+                               instead of `stop`. NULL: no matter */
 } step_plan;
 
 /* Dynamic loss scaling, with the rules and constants of torch.amp.GradScaler: the scale doubles
@@ -79,13 +81,13 @@ STEP_FN void loss_scaling_advance(loss_scaling *s)
     s->overflow = 0;
 }
 
-/* What begin_step of every device does. The plan's `stop` is stored to *stop_flag, which is
- * all-reduced with the gradients; NULL: not stored. */
+/* What begin_step of every device does. The plan's `stop`, or NaN, is stored to *stop_flag, which
+ * is all-reduced with the gradients; NULL: not stored. */
 STEP_FN void step_begin(const step_plan *plan, step_state *state, float *stop_flag)
 {
     state->plan = *plan;
     if (stop_flag != NULL)
-        *stop_flag = plan->stop;
+        *stop_flag = plan->loss_sum != NULL && !isfinite(*plan->loss_sum) ? (float)NAN : plan->stop;
     if (plan->step == 0)
         return;
     if (plan->scale_loss)

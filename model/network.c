@@ -5,6 +5,7 @@
 #include "model/init.h"
 #include "model/pass.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -304,6 +305,31 @@ status network_export(network *net, const float *arena, float *host)
     if (st == STATUS_OK)
         st = reorder(net, staged, host, false);
     free(staged);
+    return st;
+}
+
+static bool are_finite(const float *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!isfinite(values[i]))
+            return false;
+    return true;
+}
+
+status network_is_finite(network *net, bool *out)
+{
+    const device_ops *ops = net->dev->ops;
+    if (ops->accelerator == NULL) {
+        *out = are_finite(net->parameters, net->count);
+        return STATUS_OK;
+    }
+    size_t size_bytes = sizeof(float) * net->count;
+    float *host = NULL;
+    TRY(memory_alloc(size_bytes, (void **)&host));
+    status st = ops->download(net->dev, host, net->parameters, size_bytes);
+    if (st == STATUS_OK)
+        *out = are_finite(host, net->count);
+    free(host);
     return st;
 }
 

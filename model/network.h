@@ -78,6 +78,9 @@ size_t network_layout(const network *net, const parameter **out);
 status network_export(network *net, const float *arena, float *host);
 status network_import(network *net, const float *host, float *arena);
 
+/* Whether all parameters are finite. Waits for the device. */
+status network_is_finite(network *net, bool *out);
+
 /* The logits (n, 10) of the last forward, device memory. */
 const float *network_logits(const network *net);
 

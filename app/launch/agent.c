@@ -137,6 +137,8 @@ static agent_state how_it_ended(const agent *self)
     if ((own || self->signal != 0) &&
         worker_group_all_exited_with(&self->group, EXIT_CODE_PREEMPTED, own))
         return AGENT_PREEMPTED;
+    if (own && worker_group_some_exited_with(&self->group, EXIT_CODE_DIVERGED))
+        return AGENT_DIVERGED;
     if (self->signal != 0)
         return AGENT_SIGNALED;
     return self->state == AGENT_RUNNING ? AGENT_SUCCEEDED : AGENT_STOPPED;
@@ -167,11 +169,14 @@ static void enter_killing(agent *self)
     enter(self, AGENT_KILLING, KILLED_MS);
 }
 
-/* By itself, or because it was asked for a last checkpoint. */
+/* By itself, because it was asked for a last checkpoint, or because all ranks ended the run: it
+ * leaves no other rank alone. */
 static bool ended_well(const agent *self, const worker *w)
 {
-    return w->wait_status == 0 || (self->spec->policy.own && WIFEXITED(w->wait_status) &&
-                                   WEXITSTATUS(w->wait_status) == EXIT_CODE_PREEMPTED);
+    if (w->wait_status == 0 || !self->spec->policy.own || !WIFEXITED(w->wait_status))
+        return w->wait_status == 0;
+    int code = WEXITSTATUS(w->wait_status);
+    return code == EXIT_CODE_PREEMPTED || code == EXIT_CODE_DIVERGED;
 }
 
 /* The signal that asked it for a checkpoint ended it, or the agent's signal, which it got too. */
@@ -469,7 +474,8 @@ static status run_attempts(agent *self, int *code)
         *code = outcome.code;
         self->anything_failed = self->anything_failed || outcome.failed;
         bool again = outcome.again;
-        if (outcome.code != 0 && outcome.code != EXIT_CODE_PREEMPTED && outcome.failed &&
+        bool rank_failed = outcome.failed || outcome.code == EXIT_CODE_DIVERGED;
+        if (outcome.code != 0 && outcome.code != EXIT_CODE_PREEMPTED && rank_failed &&
             self->spec->policy.torchrun_code)
             *code = 1;
         group_outcome_free(&outcome);

@@ -28,9 +28,9 @@
  *   KILLING    SIGKILL to all            BROKEN     after 5 s: some did not end
  *
  * As soon as no worker is left, in whatever state that is, the attempt has ended: SUCCEEDED,
- * PREEMPTED, SIGNALED, STOPPED, FAILED or BROKEN. Node 0 hears that of all nodes (coordinator.h)
- * and decides what all do next (group_outcome.h). The times are those of shutdown_policy
- * (worker_spec.h).
+ * PREEMPTED, DIVERGED, SIGNALED, STOPPED, FAILED or BROKEN. Node 0 hears that of all nodes
+ * (coordinator.h) and decides what all do next (group_outcome.h). The times are those of
+ * shutdown_policy (worker_spec.h).
  */
 #ifndef MNIST_DDP_APP_LAUNCH_AGENT_H
 #define MNIST_DDP_APP_LAUNCH_AGENT_H
@@ -40,8 +40,9 @@
 
 /* Starts the workers (fork + exec with torchrun's environment), watches them, and returns the exit
  * code: 0 if all return 0, else that of the first cause (128 + n for signal n, to a worker or to
- * the agent; EXIT_CODE_PREEMPTED after a last checkpoint). After a failure on any node all nodes
- * start their workers again, spec->max_restarts times at most, as the next attempt.
+ * the agent; EXIT_CODE_PREEMPTED after a last checkpoint; EXIT_CODE_DIVERGED). After a failure on
+ * any node all nodes start their workers again, spec->max_restarts times at most, as the next
+ * attempt.
  *
  * Node 0 serves the store, and workers join it as clients. Workers' stdout is the agent's; their
  * stderr is forwarded line by line; spec->logs may say otherwise. No worker outlives the agent,

@@ -20,6 +20,9 @@ typedef enum agent_state {
     AGENT_STOPPED,   /* they were stopped because of what happened on another node */
     AGENT_FAILED,    /* a worker here failed */
     AGENT_BROKEN,    /* they could not be started or ended */
+    AGENT_DIVERGED,  /* all ended at a loss that is not finite */
+
+    AGENT_STATES
 } agent_state;
 
 #endif

@@ -176,7 +176,9 @@ status coordinator_hear(coordinator *c, store *client, int attempt, bool *troubl
     for (int i = 0; i < c->n; i++) {
         agent_state state = c->reports[i].state;
         reported += has_reported(c, i);
-        if (bad < 0 && has_reported(c, i) && state != AGENT_SUCCEEDED && state != AGENT_PREEMPTED)
+        bool ended_well =
+            state == AGENT_SUCCEEDED || state == AGENT_PREEMPTED || state == AGENT_DIVERGED;
+        if (bad < 0 && has_reported(c, i) && !ended_well)
             bad = i;
     }
     if (reported > 0 && reported < c->n)

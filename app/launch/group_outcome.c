@@ -20,8 +20,8 @@ void group_outcome_free(group_outcome *outcome)
 /* The first report of each kind; NULL: there is none. */
 typedef struct firsts {
     const node_report *lost;
-    const node_report *by_state[AGENT_BROKEN + 1]; /* of AGENT_FAILED the one that tells most */
-    const node_report *signaled;                   /* its agent was told to stop, whatever came */
+    const node_report *by_state[AGENT_STATES]; /* of AGENT_FAILED the one that tells most */
+    const node_report *signaled;               /* its agent was told to stop, whatever came */
 } firsts;
 
 static firsts find_firsts(const node_report *reports, int n)
@@ -90,7 +90,9 @@ static status blame_rank(const firsts *found, const worker_spec *spec, int attem
 {
     const node_report *failed = found->by_state[AGENT_FAILED];
     if (failed == NULL) {
-        if (found->by_state[AGENT_PREEMPTED] != NULL)
+        if (found->by_state[AGENT_DIVERGED] != NULL)
+            out->code = EXIT_CODE_DIVERGED;
+        else if (found->by_state[AGENT_PREEMPTED] != NULL)
             out->code = EXIT_CODE_PREEMPTED;
         else if (found->by_state[AGENT_STOPPED] != NULL)
             out->code = EXIT_CODE_INTERNAL;

@@ -139,7 +139,7 @@ static status read_object(const json_t *object, int nproc, node_report *out)
 {
     const json_t *cause = json_object_get(object, "cause");
     int result = 0;
-    TRY(json_value_integer(object, "result", 0, AGENT_BROKEN - AGENT_SUCCEEDED, &result));
+    TRY(json_value_integer(object, "result", 0, AGENT_STATES - 1 - AGENT_SUCCEEDED, &result));
     TRY(json_value_integer(object, "signal", 0, NSIG - 1, &out->signal));
     TRY(node_report_read_notes(object, &out->notes));
     if (cause != NULL)

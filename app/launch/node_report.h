@@ -10,7 +10,7 @@ enum { NODE_REPORT_TEXT_BYTES = 600 };
 
 typedef struct node_report {
     int node;              /* whose it is */
-    agent_state state;     /* AGENT_SUCCEEDED to AGENT_BROKEN */
+    agent_state state;     /* AGENT_SUCCEEDED or later */
     int signal;            /* that has told its agent to stop; 0: none has */
     bool lost;             /* nothing was heard of the node: `text` says how long */
     process_failure cause; /* of AGENT_FAILED; owned */

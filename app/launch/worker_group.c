@@ -280,6 +280,16 @@ bool worker_group_all_exited_with(const worker_group *group, int code, bool or_z
     return n > 0;
 }
 
+bool worker_group_some_exited_with(const worker_group *group, int code)
+{
+    for (int i = 0; i < group->n; i++) {
+        int how = group->workers[i].wait_status;
+        if (group->workers[i].pid != 0 && WIFEXITED(how) && WEXITSTATUS(how) == code)
+            return true;
+    }
+    return false;
+}
+
 __attribute__((noreturn)) static void drain(worker_group *group, struct pollfd *polled)
 {
     output_console console;

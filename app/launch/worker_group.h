@@ -73,6 +73,7 @@ void worker_group_finish(worker_group *group, worker_leftovers leftovers);
 
 /* At least one worker ended with this exit code, and all others with it or, if allowed, 0. */
 bool worker_group_all_exited_with(const worker_group *group, int code, bool or_zero);
+bool worker_group_some_exited_with(const worker_group *group, int code);
 
 /* At the agent's end, if none runs: if what the workers have left running holds their pipes, starts
  * a process that shows what it writes until all of it has ended. */

@@ -396,8 +396,9 @@ bool worker_spec_saves_on(const worker_spec *spec, int signal)
 
 bool worker_spec_may_restart(const worker_spec *spec, int code)
 {
-    return !spec->policy.own || (code != EXIT_CODE_USAGE && code != EXIT_CODE_DATA &&
-                                 code != EXIT_CODE_CHECKPOINT && code != EXIT_CODE_PREEMPTED);
+    return !spec->policy.own ||
+           (code != EXIT_CODE_USAGE && code != EXIT_CODE_DATA && code != EXIT_CODE_CHECKPOINT &&
+            code != EXIT_CODE_PREEMPTED && code != EXIT_CODE_DIVERGED);
 }
 
 void worker_spec_free(worker_spec *spec)

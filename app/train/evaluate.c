@@ -3,6 +3,8 @@
 #include "base/clock.h"
 #include "kernels/ops.h"
 
+#include <math.h>
+
 static void count_tested(rank_context *rank, int images)
 {
     unsigned ranks = rank->group != NULL ? (unsigned)rank->place.world_size : 1;
@@ -45,7 +47,8 @@ status evaluate(rank_context *rank, evaluation *out)
     }
     *out = (evaluation){.images = rank->test_set.count,
                         .correct = total.correct,
-                        .loss = total.loss_sum / rank->test_set.count,
+                        .loss = isnan(total.loss_sum) ? (double)NAN /* without a sign */
+                                                      : total.loss_sum / rank->test_set.count,
                         .elapsed_s = clock_seconds(clock_now_ns() - started)};
     return STATUS_OK;
 }

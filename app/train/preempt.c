@@ -2,9 +2,23 @@
 
 #include "kernels/ops.h"
 
+#include <math.h>
+
 static bool is_accelerator(const preempt *p)
 {
     return p->dev->ops->accelerator != NULL;
+}
+
+void preempt_note_diverged(preempt *p)
+{
+    p->agreed = p->diverged = true;
+}
+
+static void take_answer(preempt *p, float sum)
+{
+    if (isnan(sum))
+        preempt_note_diverged(p);
+    p->agreed = p->agreed || sum > 0.0f;
 }
 
 status preempt_open(device *dev, float *flag, const float *answer, preempt *out)
@@ -31,14 +45,14 @@ static status start_copy(preempt *p)
 static status finish_copy(preempt *p)
 {
     TRY(readback_wait(&p->copy));
-    p->agreed = p->agreed || *(const float *)p->copy.seen > 0.0f;
+    take_answer(p, *(const float *)p->copy.seen);
     return STATUS_OK;
 }
 
 status preempt_look(preempt *p, preempt_when when)
 {
     if (!is_accelerator(p)) {
-        p->agreed = *p->answer > 0.0f;
+        take_answer(p, *p->answer);
         return STATUS_OK;
     }
     p->looks++;

@@ -1,9 +1,10 @@
 /* Being asked to stop: a signal to any rank (app/train/rank_signals.h) ends the run at a step
- * boundary that all ranks agree on, so that a checkpoint of it continues exactly.
+ * boundary that all ranks agree on, so that a checkpoint of it continues exactly. A loss
+ * that is not finite, on any rank, ends it in the same way.
  *
  * The wish travels with the gradients: one float after them, in the first bucket of every step,
  * is summed over the ranks as they are. So no step costs a message more, and all ranks see the wish
- * of any of them in the same step.
+ * of any of them in the same step. NaN stays NaN in any sum: it says that a loss is not finite.
  */
 #ifndef MNIST_DDP_APP_TRAIN_PREEMPT_H
 #define MNIST_DDP_APP_TRAIN_PREEMPT_H
@@ -19,6 +20,7 @@ typedef struct preempt {
     float *flag;         /* device memory after the gradients: begin_step writes the rank's wish */
     const float *answer; /* device memory: the flag's sum over all ranks, after a step */
     bool agreed;         /* all ranks stop, at this step */
+    bool diverged;       /* and that is because of a loss that is not finite */
     readback copy;       /* an accelerator's answer of some step */
     int looks;           /* since that was asked for */
 } preempt;
@@ -32,11 +34,15 @@ typedef enum preempt_when {
     PREEMPT_NOW,     /* the host waits for the device */
 } preempt_when;
 
-/* After a step's gradients have come: sets p->agreed, alike on all ranks. On the host's memory that
- * is this step's flag. On an accelerator the host does not wait for the step: it takes a copy every
- * PREEMPT_LAG steps and looks at it as many steps later, so that the stop comes up to
- * 2 * PREEMPT_LAG steps after the signal, and the host is at most that far ahead of the device. */
+/* After a step's gradients have come: sets p->agreed and p->diverged, alike on all ranks. On the
+ * host's memory that is this step's flag. On an accelerator the host does not wait for the step: it
+ * takes a copy every PREEMPT_LAG steps and looks at it as many steps later, so that the stop comes
+ * up to 2 * PREEMPT_LAG steps after the signal, and the host is at most that far ahead of the
+ * device. */
 enum { PREEMPT_LAG = 16 };
 status preempt_look(preempt *p, preempt_when when);
+
+/* All ranks have learned in another way that the run has diverged: it ends here. */
+void preempt_note_diverged(preempt *p);
 
 #endif

@@ -6,8 +6,10 @@
 #include "app/train/run_facts.h"
 #include "app/train/trainer.h"
 #include "base/log.h"
+#include "kernels/ops.h"
 #include "model/checkpoint.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,7 +143,7 @@ static status print_results(training *t)
         LOG_E("results not written: %s", status_text());
         t->output_failed = true;
     }
-    if (t->rank.opts->save_model && check_saved(t))
+    if (t->rank.opts->save_model && !t->rank.stop.diverged && check_saved(t))
         progress_line(&t->progress, "saved: %s/model.safetensors", t->folder.path);
     progress_end(&t->progress, t->result.epochs);
     return STATUS_OK;
@@ -160,6 +162,38 @@ static void say_stopped(training *t)
         LOG_W("nothing was saved, as --no-save-model says");
     else if (check_saved(t))
         LOG_W("to continue: --run-dir %s --resume=auto", t->folder.path);
+}
+
+/* "nan", "inf"; a loss that is finite here is not on another rank. */
+static const char *name_of(double loss)
+{
+    return isnan(loss) ? "nan" : isinf(loss) ? "inf" : "not finite";
+}
+
+/* Every rank leaves an error file; rank 0 speaks for all. */
+static void say_diverged(training *t)
+{
+    rank_context *rank = &t->rank;
+    const trainer *at = &t->trainer;
+    int64_t step = at->diverged_step, epoch = at->at.epoch + (at->at.step_in_epoch > 0);
+    bool tested = isfinite(t->result.last_loss) && !isfinite(t->result.test.loss);
+    const char *when = rank->dev->ops->accelerator != NULL ? "by" : "after";
+    status st = FAIL(
+        STATUS_INVALID,
+        "%s is %s %s step %lld (epoch %lld; lr %g, %s): training ends, as no step after it "
+        "learns anything; give a smaller --lr, a --warmup-steps, or --clip-grad-norm",
+        at->not_finite, name_of(tested ? t->result.test.loss : t->result.last_loss), when,
+        (long long)step, (long long)epoch, schedule_lr(&rank->schedule, step > 0 ? step - 1 : 0),
+        optimizer_kind_name(rank->settings.optimizer.kind));
+    failure_write_error_file(st, rank->place.rank, EXIT_CODE_DIVERGED);
+    if (rank->place.rank != 0)
+        return;
+    LOG_E("%s", status_text());
+    if (t->folder.saved_step > 0)
+        LOG_W("the last good checkpoint, of step %lld, is kept: %s/model.safetensors",
+              (long long)t->folder.saved_step, t->folder.path);
+    else
+        LOG_W("no checkpoint was written before it");
 }
 
 /* A trace that cannot be written does not undo what the run has done, but shows in its exit code.
@@ -203,14 +237,17 @@ static status run(training *t, int *exit_code)
     trace_end(t->rank.trace.lane); /* of the setup */
     TRY(trainer_run(&t->trainer));
     progress_close_bar(&t->progress);
-    if (t->rank.stop.agreed) {
+    bool diverged = t->rank.stop.diverged;
+    if (t->rank.stop.agreed && !diverged) {
         say_stopped(t);
         return leave(t, TRACE_STOPPED);
     }
+    if (diverged)
+        say_diverged(t);
     TRY(result_finish(&t->result, &t->rank));
     if (t->rank.place.rank == 0)
         TRY(print_results(t));
-    return leave(t, TRACE_DONE);
+    return leave(t, diverged ? TRACE_STOPPED : TRACE_DONE);
 }
 
 /* Says more of a failure than its message, while the rank is still open. */
@@ -270,13 +307,15 @@ int train_command(const options *opts, const rendezvous_place *place, int64_t st
                           .started_ns = started_ns};
     run_config_date(t.result.date);
     status st = open_and_run(&t, opts, place, &exit_code);
-    bool stopped = t.rank.stop.agreed;
+    bool stopped = t.rank.stop.agreed, diverged = t.rank.stop.diverged;
     close_all(&t);
     if (st != STATUS_OK) {
         exit_code = t.refused ? EXIT_CODE_PEER : exit_code_failed(st, exit_code);
         failure_write_error_file(st, place->rank, exit_code);
         return exit_code;
     }
+    if (diverged)
+        return EXIT_CODE_DIVERGED;
     if (t.output_failed)
         return EXIT_CODE_CHECKPOINT;
     return stopped ? EXIT_CODE_PREEMPTED : EXIT_SUCCESS;

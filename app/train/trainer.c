@@ -29,13 +29,20 @@ static status train_step(void *ctx, int step)
     return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
 }
 
+/* With fp16 a loss that is not finite is an overflow of the loss scaling, whose step is skipped. */
+static bool watches_loss(const rank_context *rank)
+{
+    return rank->dev->precision != PRECISION_F16;
+}
+
 /* What differs from step to step goes to the device: lr, the first sample, the wish to stop. */
 static status begin_step(trainer *t, int step, float lr)
 {
     rank_context *rank = t->rank;
     device *dev = rank->dev;
     step_plan plan = {.scale_loss = dev->precision == PRECISION_F16,
-                      .stop = rank_signals_asked(t->signals) != 0 ? 1.0f : 0.0f};
+                      .stop = rank_signals_asked(t->signals) != 0 ? 1.0f : 0.0f,
+                      .loss_sum = watches_loss(rank) ? &network_totals(rank->net)->loss_sum : NULL};
     TRY(timeline_begin_step(&rank->timeline, t->at.epoch, t->at.step + 1));
     fault_before_step(&t->fault, t->at.step + 1);
     loader_begin_step(rank->loader, step, &plan);
@@ -72,6 +79,14 @@ static status run_step(trainer *t, int step, float lr)
     return STATUS_OK;
 }
 
+/* All ranks find the same after the same step: the run ends there, and saves nothing more. */
+static void note_diverged(trainer *t, const char *what)
+{
+    t->not_finite = what;
+    t->diverged_step = t->at.step;
+    preempt_note_diverged(&t->rank->stop);
+}
+
 /* Loss and images of the epoch as last read, over all ranks and with what a resumed epoch began
  * with. */
 static status total_epoch(trainer *t)
@@ -80,6 +95,19 @@ static status total_epoch(trainer *t)
     TRY(process_group_all_reduce(t->rank->group, totals, 2, DTYPE_F64, REDUCE_SUM, NULL));
     t->at.epoch_loss = t->began.epoch_loss + totals[0];
     t->at.epoch_samples = t->began.epoch_samples + (int64_t)totals[1];
+    if (watches_loss(t->rank) && !isfinite(totals[0]))
+        note_diverged(t, "the training loss");
+    return STATUS_OK;
+}
+
+/* A step may have left weights that are not finite though its own loss was: no checkpoint holds
+ * them. All ranks have the same weights. */
+static status check_weights(trainer *t)
+{
+    bool finite = true;
+    TRY(network_is_finite(t->rank->net, &finite));
+    if (!finite)
+        note_diverged(t, "a weight");
     return STATUS_OK;
 }
 
@@ -89,10 +117,12 @@ static status total_epoch(trainer *t)
 static status save(trainer *t)
 {
     rank_context *rank = t->rank;
-    if (rank->place.rank != 0 || !rank->opts->save_model)
+    if (!rank->opts->save_model || rank->stop.diverged)
         return STATUS_OK;
     TRY(timeline_enter(&rank->timeline, MOMENT_CHECKPOINT));
-    if (run_folder_save(t->folder, rank, &t->at) != STATUS_OK) {
+    TRY(check_weights(t));
+    if (rank->place.rank == 0 && !rank->stop.diverged &&
+        run_folder_save(t->folder, rank, &t->at) != STATUS_OK) {
         LOG_E("checkpoint not written: %s", status_text());
         t->result->failed_checkpoints++;
     }
@@ -175,6 +205,8 @@ static status test(trainer *t)
     TRY(evaluate(rank, &t->result->test));
     t->reached = target >= 0 &&
                  evaluation_accuracy(&t->result->test) >= (target > 1 ? target / 100 : target);
+    if (!isfinite(t->result->test.loss))
+        note_diverged(t, "the test loss");
     return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
 }
 
@@ -200,6 +232,19 @@ static status test_inside_epoch(trainer *t, int step, int steps)
     return timeline_begin_steps(&rank->timeline);
 }
 
+/* Whether all ranks stop. A loss is known to be not finite when the next step has ended; an
+ * accelerator's answer may be of an earlier one. */
+static status look_at_stop(trainer *t, preempt_when when)
+{
+    rank_context *rank = t->rank;
+    TRY(preempt_look(&rank->stop, when));
+    if (!rank->stop.diverged)
+        return STATUS_OK;
+    note_diverged(t, "the training loss");
+    t->diverged_step--;
+    return STATUS_OK;
+}
+
 /* What follows a step on the host: the next epoch's order while an accelerator is still at work on
  * this one, the log, a test if one is due inside the epoch, and a checkpoint if one is due, the
  * target is reached or all ranks stop. */
@@ -214,12 +259,13 @@ static status follow_step(trainer *t, int step, int steps)
     if (last && t->at.epoch + 1 < t->epochs)
         TRY(loader_draw_epoch(rank->loader, order_of_epoch(t, t->at.epoch + 1)));
     TRY(log_step(t, step, steps));
-    TRY(preempt_look(&rank->stop, last ? PREEMPT_NOW : PREEMPT_CHEAPLY));
+    TRY(look_at_stop(t, last ? PREEMPT_NOW : PREEMPT_CHEAPLY));
     if (!last && !rank->stop.agreed &&
         interval_is_due_after_steps(&rank->settings.eval_every, t->at.step))
         TRY(test_inside_epoch(t, step, steps));
-    if (!rank->stop.agreed && !t->reached &&
-        !interval_is_due_after_steps(&t->save_every, t->at.step))
+    bool save_is_due =
+        rank->stop.agreed || t->reached || interval_is_due_after_steps(&t->save_every, t->at.step);
+    if (!save_is_due || rank->stop.diverged)
         return STATUS_OK;
     TRY(network_read_score(rank->net, &t->so_far));
     TRY(total_epoch(t));
@@ -300,15 +346,17 @@ static status end_epoch(trainer *t, double train_s)
 {
     rank_context *rank = t->rank;
     result *r = t->result;
-    r->train_s[r->epochs++] = train_s;
     TRY(total_epoch(t));
+    if (rank->stop.diverged)
+        return STATUS_OK;
+    r->train_s[r->epochs++] = train_s;
     TRY(timeline_settle_waiting(&rank->timeline, rank->group));
     r->images_per_epoch = t->at.epoch_samples - t->began.epoch_samples;
     bool ended_inside = t->reached, tested = !ended_inside && test_is_due(t);
     if (tested)
         TRY(test(t));
     report_epoch(t, tested ? &r->test : NULL);
-    if (ended_inside)
+    if (ended_inside || rank->stop.diverged)
         return STATUS_OK;
     t->at = (position){.epoch = t->at.epoch + 1, .step = t->at.step};
     if (t->reached || t->at.epoch == t->epochs ||

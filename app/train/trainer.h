@@ -35,6 +35,8 @@ typedef struct trainer {
     int64_t tested_ns;      /* of tests inside the epoch */
     device_use step_moved;  /* by a step like the last one enqueued */
     bool reached;           /* the target accuracy */
+    const char *not_finite; /* of a run that has diverged: what is not; NULL: it has not */
+    int64_t diverged_step;  /* the step of the run after which it was seen, from 1 */
 } trainer;
 
 /* Borrows `rank`, which is open, and the parts to which `out` points already. `save_every`, `fault`,
@@ -43,7 +45,8 @@ status trainer_open(rank_context *rank, trainer *out);
 void trainer_close(trainer *t);
 
 /* Trains from t->at to the last epoch, the target accuracy, or the step at which all ranks stop
- * (t->rank->stop.agreed), with tests, progress and checkpoints. */
+ * (t->rank->stop.agreed), with tests, progress and checkpoints. A run whose loss is not finite, on
+ * any rank, or whose test loss or weights are not, stops too (t->rank->stop.diverged). */
 status trainer_run(trainer *t);
 
 #endif
