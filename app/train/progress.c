@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -164,7 +165,8 @@ void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int6
     if (rank->location.embedded)
         progress_line(p, "      these are generated digits, NOT MNIST: name the real files with "
                          "--data-dir DIR");
-    progress_line(p, "results: %s", run_dir);
+    if (!o->dry_run)
+        progress_line(p, "results: %s", run_dir);
     if (start_epoch > 0 || start_step > 0)
         progress_line(p, "resuming after epoch %lld, step %lld", (long long)start_epoch,
                       (long long)start_step);
@@ -215,8 +217,15 @@ static void print_step(progress *p, const step_line *line, double loss)
               (long long)o->epochs, line->step + 1, line->steps, loss);
 }
 
+/* "nan", whatever its sign. */
+static double plain(double loss)
+{
+    return isnan(loss) ? (double)NAN : loss;
+}
+
 void progress_step(progress *p, const step_line *line, double loss)
 {
+    loss = plain(loss);
     pace_note(&p->pace, p->rank, line);
     if (progress_bar_wants_step(&p->bar, line->step, line->steps))
         progress_bar_note(&p->bar, line, &p->pace, loss);
@@ -266,7 +275,8 @@ void progress_epoch(progress *p, int64_t epoch, double train_s, int64_t images, 
     if (p->style != PROGRESS_PYTORCH)
         progress_line(p, "epoch %lld/%lld: %.2f s, %.0f images/s, train loss %.4f%s%s",
                       (long long)epoch + 1, (long long)p->rank->opts->epochs, train_s,
-                      (double)images / train_s, train_loss, test != NULL ? ", " : "", tested);
+                      (double)images / train_s, plain(train_loss), test != NULL ? ", " : "",
+                      tested);
 }
 
 void progress_end(progress *p, int64_t epochs)

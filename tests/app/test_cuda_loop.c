@@ -102,6 +102,25 @@ START_TEST(a_signal_stops_all_ranks)
 }
 END_TEST
 
+/* The host hears of it some steps later; and with fp16 never: those steps are skipped, and the test
+ * tells. */
+START_TEST(a_loss_that_is_not_finite_ends_the_run)
+{
+    bool scaled = _i == 1;
+    program p = program_mnist("--model", "mlp", "--optimizer", "sgd", "--lr", "10000", "--threads",
+                              "1", CUDA, "--epochs", "3", "--limit", "480", "--batch-size", "8",
+                              "--amp", scaled ? "fp16" : "off", "--json", "--run-dir",
+                              test_folder_path("one"), NULL);
+    ASSERT_EXIT(p, 76);
+    ASSERT_FACTS(p.err, "error", scaled ? "test loss" : "training loss", "nan", "--lr", "epoch 1");
+    int step = facts_number(p.err, "error", "step");
+    ck_assert_msg(scaled ? step == 60 : step < 60, "%d", step);
+    ASSERT_SAYS(p.out, "\"last_loss\":null");
+    ck_assert(!file_exists(test_folder_path("one/model.safetensors")));
+    program_close(&p);
+}
+END_TEST
+
 static void start_clean(void)
 {
     training_remove("many", "one");
@@ -121,5 +140,6 @@ int main(void)
               cuda_is_real() ? "a real device cannot be told to fail" : NULL);
     suite_add(core, a_signal_stops_all_ranks, 0, gpus < 2 ? "two ranks need a GPU each" : NULL);
     suite_add(core, a_signal_stops_all_ranks, 1, NULL);
+    tcase_add_loop_test(core, a_loss_that_is_not_finite_ends_the_run, 0, 2);
     return test_folder_close(suite_run(suite));
 }

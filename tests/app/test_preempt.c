@@ -8,6 +8,7 @@
 #include "tests/support/fake_accelerator.h"
 #include "tests/support/full_pipe.h"
 
+#include <math.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -58,6 +59,21 @@ START_TEST(an_accelerator_answers_within_two_copies)
     ck_assert_int_ge(agreed, asked);
     ck_assert_int_le(agreed, asked + 2 * PREEMPT_LAG);
     ck_assert_int_eq(agreed % PREEMPT_LAG, 0);
+    fake_close(&r);
+}
+END_TEST
+
+/* NaN: the loss of some rank is not finite. It outweighs what others wish. */
+START_TEST(a_loss_that_is_not_finite_is_told_apart)
+{
+    fake_rank r;
+    fake_open(&r);
+    fake_step(&r, 1, PREEMPT_NOW);
+    ck_assert(r.stop.agreed && !r.stop.diverged);
+    fake_close(&r);
+    fake_open(&r);
+    fake_step(&r, NAN, PREEMPT_NOW);
+    ck_assert(r.stop.agreed && r.stop.diverged);
     fake_close(&r);
 }
 END_TEST
@@ -250,6 +266,7 @@ static void add_other_tests(Suite *suite, TCase *runs)
     TCase *flag = suite_case(suite, "flag", 10);
     tcase_add_loop_test(flag, an_accelerator_answers_within_two_copies, 0, 2 * PREEMPT_LAG);
     tcase_add_test(flag, an_epochs_end_asks_at_once);
+    tcase_add_test(flag, a_loss_that_is_not_finite_is_told_apart);
     tcase_add_test(flag, a_signal_becomes_a_wish);
     tcase_add_test(runs, without_saving_it_still_stops);
     tcase_add_test(runs, no_handler_interrupts_a_rank);

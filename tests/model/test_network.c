@@ -299,6 +299,49 @@ START_TEST(dropout_follows_the_sample)
 }
 END_TEST
 
+/* First, last and somewhere inside. */
+START_TEST(weights_that_are_not_finite_are_seen)
+{
+    rig r = rig_open(_i < 3 ? "reference" : fast, 1, MODEL_MLP);
+    const size_t places[] = {0, r.count / 2, r.count - 1};
+    bool finite = false;
+    ok(network_is_finite(r.net, &finite));
+    ck_assert(finite);
+    ok(network_export(r.net, network_parameters(r.net), r.parameters));
+    r.parameters[places[_i % 3]] = _i % 2 == 0 ? NAN : -INFINITY;
+    ok(network_import(r.net, r.parameters, network_parameters(r.net)));
+    ok(network_is_finite(r.net, &finite));
+    ck_assert(!finite);
+    rig_close(&r);
+}
+END_TEST
+
+/* What all ranks see in the sum of their flags, if this rank's losses are not finite. */
+START_TEST(a_loss_that_is_not_finite_travels_with_the_gradients)
+{
+    static const double losses[] = {0, 1e300, (double)NAN, (double)INFINITY};
+    rig r = rig_open(_i == 0 ? "reference" : fast, 1, MODEL_MLP);
+    for (size_t i = 0; i < sizeof losses / sizeof losses[0]; i++) {
+        float flag = 7;
+        double *loss_sum = place(r.dev, &losses[i], sizeof losses[i]);
+        float *device_flag = place(r.dev, &flag, sizeof flag);
+        for (int stop = 0; stop < 2; stop++) {
+            step_plan plan = {.step = 1, .stop = (float)stop, .loss_sum = loss_sum};
+            ok(r.dev->ops->begin_step(r.dev, &plan, r.state, device_flag));
+            ok(r.dev->ops->download(r.dev, &flag, device_flag, sizeof flag));
+            ck_assert(isfinite(losses[i]) ? flag == (float)stop : isnan(flag));
+            plan.loss_sum = NULL;
+            ok(r.dev->ops->begin_step(r.dev, &plan, r.state, device_flag));
+            ok(r.dev->ops->download(r.dev, &flag, device_flag, sizeof flag));
+            ck_assert(flag == (float)stop);
+        }
+        r.dev->ops->free(r.dev, loss_sum);
+        r.dev->ops->free(r.dev, device_flag);
+    }
+    rig_close(&r);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     make_input();
@@ -332,5 +375,7 @@ int main(int argc, char **argv)
     tcase_add_loop_test(rules, arena_round_trips, 0, 2 * MODEL_COUNT);
     tcase_add_loop_test(rules, slices_are_ready_last_layer_first, 0, MODEL_COUNT);
     tcase_add_loop_test(rules, dropout_follows_the_sample, 0, 2);
+    tcase_add_loop_test(rules, weights_that_are_not_finite_are_seen, 0, 6);
+    tcase_add_loop_test(rules, a_loss_that_is_not_finite_travels_with_the_gradients, 0, 2);
     return suite_run(suite);
 }
