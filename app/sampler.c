@@ -26,13 +26,18 @@ static status print_json(const sampler_plan *plan, const uint32_t *indices, uint
     return st;
 }
 
-static void print_text(const sampler_options *s, const sampler_plan *plan, int64_t epoch,
-                       const uint32_t *indices, uint32_t shown)
+/* Says what the indices are, not in their stream. */
+static void describe(const sampler_options *s, const sampler_plan *plan, int64_t epoch)
 {
-    printf("rank %d of %d, %u samples, seed %" PRIu64 " + epoch %" PRId64 ": %u indices per rank, "
-           "%u padded, %u dropped\n",
-           s->rank, s->world_size, s->samples, s->seed, epoch, plan->per_rank, plan->padded,
-           plan->dropped);
+    fprintf(stderr,
+            "rank %d of %d, %u samples, seed %" PRIu64 " + epoch %" PRId64 ": %u indices per rank, "
+            "%u padded, %u dropped\n",
+            s->rank, s->world_size, s->samples, s->seed, epoch, plan->per_rank, plan->padded,
+            plan->dropped);
+}
+
+static void print_text(const uint32_t *indices, uint32_t shown)
+{
     for (uint32_t i = 0; i < shown; i++)
         printf("%u\n", indices[i]);
 }
@@ -56,10 +61,12 @@ int sampler_command(const options *o)
         uint32_t shown = plan.per_rank;
         if (o->head >= 0 && o->head < (int64_t)shown)
             shown = (uint32_t)o->head;
+        if (!o->json && !o->quiet)
+            describe(&s, &plan, o->epoch);
         if (o->json)
             st = print_json(&plan, indices, shown);
         else
-            print_text(&s, &plan, o->epoch, indices, shown);
+            print_text(indices, shown);
     }
     free(indices);
     return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, EXIT_CODE_USAGE);

@@ -33,7 +33,7 @@ void standard_streams_set_signal(const options *opts)
 
 bool standard_streams_carry_result(const options *opts)
 {
-    return opts->command != COMMAND_TRAIN || opts->json;
+    return opts->command != COMMAND_TRAIN || opts->json || opts->quiet;
 }
 
 int standard_streams_lost(int error, bool is_result, int code)

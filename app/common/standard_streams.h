@@ -16,7 +16,8 @@ status standard_streams_open(void);
  * The others, which only print, end by SIGPIPE as a shell expects it. */
 void standard_streams_set_signal(const options *opts);
 
-/* Whether stdout holds a result. train's holds its progress, unless --json asks for the results. */
+/* Whether stdout holds a result. train's holds its progress, unless --json asks for the results, or
+ * --quiet for no more than them. */
 bool standard_streams_carry_result(const options *opts);
 
 /* Says that stdout could not be written, for the reason `error` (errno; 0: not known any more).

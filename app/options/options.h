@@ -61,7 +61,7 @@ typedef struct options {
     double target_acc; /* -1; stop after the test whose accuracy (0..1, or > 1: percent) reaches
                           it */
     bool drop_last;    /* of the sampler */
-    bool dry_run;      /* one step, one epoch */
+    bool dry_run;      /* one step, one epoch, nothing saved; run: only the plan */
 
     /* where it computes */
     char *device;  /* "auto" */

@@ -84,7 +84,7 @@ const option_row options_table[] = {
     {"shuffle", NULL, OPTION_SWITCH, GROUP_TRAINING, TRAIN_SAMPLER, AT(shuffle), 0, 0,
      "true", NULL, "images in random order, another one every epoch"},
     {"dry-run", NULL, OPTION_SWITCH, GROUP_TRAINING, LAUNCHERS, AT(dry_run), 0, 0,
-     NULL, NULL, "one step of one epoch; run: only print what every node would start"},
+     NULL, NULL, "one step and one test, nothing is saved; run: only print what every node would start"},
 
     {"device", NULL, OPTION_TEXT, GROUP_DEVICE, TRAIN_EVAL | FOR_BENCH | FOR_DOCTOR, AT(device), 0, 0,
      "auto", "NAME", "auto, cuda, cuda:1, cpu, onednn or reference (plain loops)"},

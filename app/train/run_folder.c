@@ -20,7 +20,7 @@ static const char RESULT[] = "result.json";
 resume_mode run_folder_resume_mode(const rank_context *rank)
 {
     const char *given = rank->opts->resume;
-    if (rank->place.restart_count > 0)
+    if (rank->place.restart_count > 0 && !rank->opts->dry_run)
         return RESUME_AUTO;
     if (given == NULL)
         return RESUME_NEVER;
@@ -37,6 +37,11 @@ static status make_temporary(char *path)
     snprintf(path, FILE_PATH_BYTES, "%s/mnist_ddp_run_XXXXXX", folder);
     return mkdtemp(path) != NULL ? STATUS_OK
                                  : FAIL(STATUS_IO, "make folder %s: %s", path, strerror(errno));
+}
+
+bool run_folder_takes_checkpoints(const options *opts)
+{
+    return opts->save_model && !opts->dry_run;
 }
 
 status run_folder_choose(const options *opts, char *path)
@@ -74,20 +79,29 @@ static status clean_drafts(const char *path)
     return STATUS_OK;
 }
 
+/* A run that begins finds none in its folder. */
+static status check_new(const char *path)
+{
+    char checkpoints[FILE_PATH_BYTES];
+    TRY(file_join(path, "checkpoints", checkpoints));
+    return file_exists(checkpoints) ? refuse_existing_run(path) : STATUS_OK;
+}
+
 status run_folder_open(const rank_context *rank, run_folder *out)
 {
     const options *o = rank->opts;
     if (o->resume != NULL && o->run_dir == NULL)
         return FAIL(STATUS_INVALID, "--resume needs --run-dir: the folder of the run to continue");
+    out->is_dry = o->dry_run;
+    if (o->dry_run && o->resume == NULL)
+        return o->run_dir != NULL ? check_new(o->run_dir) : STATUS_OK;
     TRY(run_folder_choose(o, out->path));
     TRY(file_make_folders(out->path));
     if (file_lock_folder(out->path, &out->lock_fd) != STATUS_OK)
         return status_context(STATUS_INVALID, "another run writes to this folder; give another "
                                               "--run-dir");
-    char checkpoints[FILE_PATH_BYTES];
-    TRY(file_join(out->path, "checkpoints", checkpoints));
-    if (run_folder_resume_mode(rank) == RESUME_NEVER && file_exists(checkpoints))
-        return refuse_existing_run(out->path);
+    if (run_folder_resume_mode(rank) == RESUME_NEVER)
+        TRY(check_new(out->path));
     return clean_drafts(out->path);
 }
 
@@ -292,7 +306,7 @@ status run_folder_resume(run_folder *folder, rank_context *rank, position *at)
     loss_scaling scaling = {(float)was.loss_scale, (int32_t)was.loss_good_steps,
                             was.loss_skipped_steps, (uint32_t)was.loss_overflow};
     TRY(rank_context_set_loss_scaling(rank, &scaling));
-    if (rank->opts->save_model)
+    if (run_folder_takes_checkpoints(rank->opts))
         publish_again(folder->path, checkpoint);
     *at = (position){was.epoch, was.step_in_epoch, was.step, was.epoch_loss, was.epoch_samples};
     folder->saved_step = was.step;
@@ -302,6 +316,8 @@ status run_folder_resume(run_folder *folder, rank_context *rank, position *at)
 status run_folder_write_config(const run_folder *folder, const rank_context *rank,
                                const json_t *run, const char *date)
 {
+    if (folder->is_dry)
+        return STATUS_OK;
     const run_start start = {rank->opts, run, date, folder->saved_step};
     return run_config_write(folder->path, &start);
 }
@@ -323,6 +339,8 @@ status run_folder_save(run_folder *folder, rank_context *rank, const position *a
 
 status run_folder_write_result(const run_folder *folder, const char *line)
 {
+    if (folder->is_dry)
+        return STATUS_OK;
     char path[FILE_PATH_BYTES];
     const file_part parts[] = {{line, strlen(line)}, {"\n", 1}};
     TRY(file_join(folder->path, RESULT, path));

@@ -10,7 +10,8 @@
 
 typedef struct run_folder {
     char path[FILE_PATH_BYTES];
-    int lock_fd;        /* held as long as this process writes there; -1: it does not */
+    int lock_fd; /* held as long as this process writes there; -1: it does not */
+    bool is_dry; /* of a dry run: nothing is written, and without --resume it has no folder */
     int64_t saved_step; /* of the checkpoint last written or restored; 0: there is none */
 } run_folder;
 
@@ -32,6 +33,9 @@ typedef enum resume_mode {
 
 resume_mode run_folder_resume_mode(const rank_context *rank);
 
+/* Whether the run leaves checkpoints: neither with --no-save-model nor with --dry-run. */
+bool run_folder_takes_checkpoints(const options *opts);
+
 /* Sets `path` (FILE_PATH_BYTES) to the folder that a run with these settings uses: --run-dir, else
  * runs/<local time>-<model>, a new one, made now; if that cannot be made and the model is not to be
  * saved, a temporary one. STATUS_INVALID if it is too long, STATUS_IO. */
@@ -40,7 +44,8 @@ status run_folder_choose(const options *opts, char *path);
 /* Chooses the folder, makes it if missing, takes it for this process until the close, and removes
  * the half-written files that killed runs have left there.
  * STATUS_INVALID if another process has it, if it holds a run already that is not to be continued,
- * or if --resume was given without --run-dir. */
+ * or if --resume was given without --run-dir. A dry run that resumes nothing only looks whether
+ * there is such a run, and has no folder: `path` is "". */
 status run_folder_open(const rank_context *rank, run_folder *out);
 void run_folder_close(run_folder *folder); /* accepts one with lock_fd -1 */
 

@@ -130,6 +130,19 @@ static bool check_saved(training *t)
     return true;
 }
 
+/* All that --quiet leaves of the log, as eval prints it. */
+static void print_result_line(const training *t)
+{
+    const evaluation *test = &t->result.test;
+    printf("%s: %s, ", t->rank.opts->dry_run ? "dry run" : t->folder.path,
+           model_kind_name(t->rank.settings.model));
+    if (test->images > 0)
+        printf("accuracy %.2f%% (%lld/%lld), loss %.4f\n", 100 * evaluation_accuracy(test),
+               (long long)test->correct, (long long)test->images, test->loss);
+    else
+        printf("train loss %.4f\n", t->result.last_loss);
+}
+
 /* The JSON line, on stdout if it was asked for and always in the run's folder. */
 static status print_results(training *t)
 {
@@ -138,14 +151,17 @@ static status print_results(training *t)
     status st = run_folder_write_result(&t->folder, line);
     if (t->rank.opts->json)
         printf("%s\n", line);
+    else if (t->rank.opts->quiet && !t->rank.stop.diverged)
+        print_result_line(t);
     free(line);
     if (st != STATUS_OK) {
         LOG_E("results not written: %s", status_text());
         t->output_failed = true;
     }
-    if (t->rank.opts->save_model && !t->rank.stop.diverged && check_saved(t))
+    if (run_folder_takes_checkpoints(t->rank.opts) && !t->rank.stop.diverged && check_saved(t))
         progress_line(&t->progress, "saved: %s/model.safetensors", t->folder.path);
-    progress_end(&t->progress, t->result.epochs);
+    if (!t->rank.stop.diverged)
+        progress_end(&t->progress, t->result.epochs);
     return STATUS_OK;
 }
 
@@ -158,8 +174,9 @@ static void say_stopped(training *t)
     LOG_W("stopped after epoch %lld, step %lld: %s%s asked for it", (long long)at->epoch,
           (long long)at->step_in_epoch, number != 0 ? "SIG" : "a signal to another rank",
           number != 0 ? sigabbrev_np(number) : "");
-    if (!t->rank.opts->save_model)
-        LOG_W("nothing was saved, as --no-save-model says");
+    if (!run_folder_takes_checkpoints(t->rank.opts))
+        LOG_W("nothing was saved, as %s says",
+              t->rank.opts->dry_run ? "--dry-run" : "--no-save-model");
     else if (check_saved(t))
         LOG_W("to continue: --run-dir %s --resume=auto", t->folder.path);
 }
@@ -234,6 +251,8 @@ static status run(training *t, int *exit_code)
         progress_header(&t->progress, t->folder.path, at->epoch, at->step_in_epoch);
     if (t->rank.place.rank == 0 && t->rank.opts->init != NULL && at->step == 0)
         progress_line(&t->progress, "starting from the weights in %s", t->rank.opts->init);
+    if (t->rank.opts->dry_run)
+        progress_line(&t->progress, "dry run: one step and one test, nothing is saved");
     trace_end(t->rank.trace.lane); /* of the setup */
     TRY(trainer_run(&t->trainer));
     progress_close_bar(&t->progress);

@@ -117,7 +117,7 @@ static status check_weights(trainer *t)
 static status save(trainer *t)
 {
     rank_context *rank = t->rank;
-    if (!rank->opts->save_model || rank->stop.diverged)
+    if (!run_folder_takes_checkpoints(rank->opts) || rank->stop.diverged)
         return STATUS_OK;
     TRY(timeline_enter(&rank->timeline, MOMENT_CHECKPOINT));
     TRY(check_weights(t));
@@ -411,6 +411,9 @@ status trainer_run(trainer *t)
         if (rank->stop.agreed)
             return STATUS_OK;
     }
+    if (t->reached)
+        progress_line(t->progress, "stopped: an accuracy of %.2f%% reaches --target-acc %g",
+                      100 * evaluation_accuracy(&t->result->test), rank->opts->target_acc);
     if (t->result->epochs == 0) { /* resumed after its last epoch */
         progress_line(t->progress, "nothing left to train: %lld of %lld epochs are done",
                       (long long)t->at.epoch, (long long)t->epochs);

@@ -31,8 +31,8 @@ static void open_gone_reader(void)
 }
 
 static const char *const *const PRINTING[] = {
-    WORDS("sampler", "--samples=9"),
-    WORDS("sampler", "--samples=90000"), /* more than stdio keeps */
+    WORDS("sampler", "--samples=9", "--quiet"),
+    WORDS("sampler", "--samples=90000", "--quiet"), /* more than stdio keeps */
     WORDS("sampler", "--samples=90000", "--json"),
     WORDS("env"),
     WORDS("env", "--json"),
@@ -41,6 +41,7 @@ static const char *const *const PRINTING[] = {
     WORDS("version"),
     WORDS("--version"),
     WORDS("help"),
+    WORDS("help", "sampler"),
     WORDS("train", "--help"),
     WORDS("run", "--dry-run", "--nproc-per-node=64", "true"), /* more than stdio keeps */
 };
@@ -53,6 +54,8 @@ static const char *const *const WORKING[] = {
     WORDS(TRAIN, "--json", "--run-dir", "run"),
     WORDS(TRAIN, "--json", "--run-dir", "run", "--nproc-per-node=2"),
     WORDS(TRAIN, "--json", "--run-dir", "run", "--nproc-per-node=2", "--tee=3"),
+    WORDS(TRAIN, "--quiet", "--run-dir", "run"),
+    WORDS(TRAIN, "--quiet", "--run-dir", "run", "--nproc-per-node=2"),
 };
 enum { N_WORKING = sizeof WORKING / sizeof WORKING[0], FIRST_TRAINING = 3 };
 

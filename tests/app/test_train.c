@@ -193,7 +193,7 @@ START_TEST(sampler_prints_the_golden_permutation)
     p = program_mnist("sampler", "--samples", "60000", "--world_size", "7", "--rank", "3", "--seed",
                       "0", "--epoch", "2", "--head", "3", NULL);
     ASSERT_EXIT(p, 0);
-    ASSERT_FACTS(p.out, "8572", "4 padded", "0 dropped");
+    ASSERT_FACTS(p.err, "8572", "4 padded", "0 dropped");
     program_close(&p);
     p = program_mnist("sampler", "--samples", "60000", "--world_size", "7", "--rank", "3",
                       "--drop-last", "--json", NULL);
