@@ -315,6 +315,7 @@ static void begin_step(rank_context *rank, void *self, const step_plan *plan)
     replicas *all = self;
     (void)rank;
     all->plan = *plan;
+    all->plan.loss_sum = NULL; /* memory of the master's device */
     all->begins_step = true;
 }
 
