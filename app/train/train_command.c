@@ -110,7 +110,8 @@ static void open_metrics(training *t)
                                       .step = t->trainer.at.step,
                                       .started_ns = t->trainer.started_ns,
                                       .cores = &rank->binding.before};
-    if (rank->place.rank == 0 && metrics_open(&settings, &t->metrics) != STATUS_OK)
+    if (rank->place.rank == 0 && !t->folder.is_dry &&
+        metrics_open(&settings, &t->metrics) != STATUS_OK)
         LOG_W("no metrics are written: %s", status_text());
     t->trainer.metrics = t->metrics;
 }
