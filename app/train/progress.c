@@ -70,7 +70,8 @@ static void open_bar(progress *p, int64_t epoch)
     if (p->terminal_fd < 0 ||
         progress_bar_open(p->terminal_fd, p->rank, p->started_ns, epoch, &p->bar) != STATUS_OK)
         return;
-    if (p->by == PROGRESS_BY_TIME && p->terminal.erases)
+    bool is_there = p->terminal.erases || p->out == stderr; /* the log, on this terminal */
+    if (p->by == PROGRESS_BY_TIME && is_there)
         p->by = PROGRESS_BY_BAR;
 }
 

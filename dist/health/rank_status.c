@@ -156,7 +156,8 @@ static void put(rank_status *page, page_collective *to, const collective *c, int
     SET(to->count, c->count);
     SET(to->kind, (uint32_t)c->kind);
     SET(to->type, (uint32_t)c->type);
-    SET(to->label, label_index(page, c->label));
+    /* Who reads the number reads the text, too. */
+    atomic_store_explicit(&to->label, label_index(page, c->label), memory_order_release);
     SET(to->seq, c->seq);
 }
 
@@ -187,7 +188,7 @@ void rank_status_fail(rank_status *page)
 /* What the page says of a collective; `page` is a copy. */
 static uint64_t describe(const rank_status *page, const page_collective *from, char *out)
 {
-    uint32_t label = GET(from->label);
+    uint32_t label = atomic_load_explicit(&from->label, memory_order_acquire);
     collective c = {.kind = (collective_kind)GET(from->kind),
                     .type = (dtype)GET(from->type),
                     .count = GET(from->count),
