@@ -18,11 +18,11 @@ typedef enum progress_style {
 } progress_style;
 
 /* When the log has a line about a step. */
-typedef enum progress_pace {
+typedef enum progress_due {
     PROGRESS_BY_STEPS, /* every --log-interval of them */
     PROGRESS_BY_TIME,  /* every two seconds */
     PROGRESS_BY_BAR,   /* never: the status line says it */
-} progress_pace;
+} progress_due;
 
 /* Begins zeroed, and stays where it is while it is open. */
 typedef struct progress {
@@ -30,7 +30,7 @@ typedef struct progress {
     const rank_signals *signals;
     FILE *out; /* stdout; stderr with --json */
     progress_style style;
-    progress_pace by;
+    progress_due by;
     bool prints;             /* this is rank 0 */
     bool is_cut;             /* lines are dropped */
     terminal_facts terminal; /* what `out` is */

@@ -10,8 +10,8 @@
 #define TRAINING \
     program_mnist_ddp(), "train", "--model=mlp", "--threads=1", "--batch-size=4", "--run-dir=run"
 
-/* Long enough for the line to be drawn while it trains. */
-#define SLOW_STEP "--inject=delay:rank=0,step=20,ms=300"
+/* In the second of two epochs: the line is drawn meanwhile, and says at least how the first ended. */
+#define SLOW_STEP "--inject=delay:rank=0,step=200,ms=300"
 
 static const int WIDTHS[] = {40, 60, 80, 200};
 enum { N_WIDTHS = sizeof WIDTHS / sizeof WIDTHS[0], NARROW = 39 };
@@ -61,7 +61,7 @@ START_TEST(no_width_wrecks_the_log)
     if (WIDTHS[_i] >= 80)
         ASSERT_FACTS(s.bytes, "[==", "loss ", "images/s", "passed");
     if (WIDTHS[_i] == 200)
-        ASSERT_FACTS(s.bytes, "steps/s", "left");
+        ASSERT_FACTS(s.bytes, "steps/s");
     screen_close(&s);
 }
 END_TEST
@@ -104,9 +104,10 @@ END_TEST
 START_TEST(a_run_that_is_killed_leaves_no_line)
 {
     screen s;
-    screen_start(60, true, WORDS(TRAINING, "--epochs=2", "--inject=delay:rank=0,step=20,ms=3000"),
-                 &s);
+    screen_start(60, true,
+                 WORDS(TRAINING, "--epochs=1000", "--inject=delay:rank=0,step=20,ms=3000"), &s);
     screen_await(&s, "injected");
+    screen_await(&s, " left");
     kill(s.program.pid, SIGINT);
     screen_await(&s, "stopping");
     clock_sleep_ms(300);
@@ -144,7 +145,7 @@ START_TEST(it_says_what_goes_on)
                  WORDS(TRAINING, "--epochs=1", "--nproc-per-node=2",
                        "--inject=delay:rank=1,step=20,ms=1700"),
                  &s);
-    screen_await(&s, "waiting for rank 1 (1 s)");
+    screen_await(&s, "waiting for rank 1 (");
     screen_finish(&s);
     ASSERT_EXIT(s.program, 0);
     ASSERT_SAYS(s.bytes, "starting");
