@@ -13,6 +13,7 @@
 
 enum {
     INTERVAL_MS = 100,
+    ERASE_MS = 500,
     MOST_COLUMNS = 400,
     LEAST_CELLS = 8,
     MOST_CELLS = 30,
@@ -96,11 +97,11 @@ void status_parts_fit(const status_parts *parts, int columns, char *out)
     out[used] = '\0';
 }
 
-/* A terminal that is stopped does not keep the thread. */
-static void write_all(int fd, const char *text, size_t size_bytes)
+/* Writes if there is room for it in wait_ms: a terminal that is stopped keeps nobody. */
+static void write_all(int fd, const char *text, size_t size_bytes, int wait_ms)
 {
     struct pollfd ready = {.fd = fd, .events = POLLOUT};
-    if (poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0)
+    if (poll(&ready, 1, wait_ms) == 1 && (ready.revents & POLLOUT) != 0)
         (void)!write(fd, text, size_bytes);
 }
 
@@ -112,7 +113,7 @@ static void draw(const status_line *line)
     line->tell(line->ctx, &parts);
     status_parts_fit(&parts, columns < MOST_COLUMNS ? columns : MOST_COLUMNS, text);
     int length = snprintf(whole, sizeof whole, "\r%s\033[K", text);
-    write_all(line->fd, whole, (size_t)length);
+    write_all(line->fd, whole, (size_t)length, 0);
 }
 
 static void *run(void *arg)
@@ -152,6 +153,6 @@ void status_line_close(status_line *line)
     pthread_join(line->thread, NULL);
     pthread_cond_destroy(&line->changed);
     pthread_mutex_destroy(&line->lock);
-    write_all(line->fd, TERMINAL_ERASE, strlen(TERMINAL_ERASE));
+    write_all(line->fd, TERMINAL_ERASE, strlen(TERMINAL_ERASE), ERASE_MS);
     line->open = false;
 }

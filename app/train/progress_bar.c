@@ -148,7 +148,10 @@ status progress_bar_open(int fd, const rank_context *rank, int64_t started_ns, i
 
 void progress_bar_close(progress_bar *bar)
 {
+    if (!bar->line.open)
+        return;
     status_line_close(&bar->line);
+    pthread_mutex_destroy(&bar->lock);
 }
 
 bool progress_bar_wants_step(const progress_bar *bar, int step, int steps)
