@@ -3,6 +3,7 @@
 #include "base/file_draft.h"
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"
+#include "tests/support/port.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -133,6 +134,26 @@ START_TEST(it_is_not_started_again)
 }
 END_TEST
 
+START_TEST(all_nodes_end_at_it)
+{
+    int port = port_find_free();
+    program nodes[2];
+    for (int i = 0; i < 2; i++)
+        nodes[i] = program_start_with(NULL, WORDS(WILD, "--batch-size=8", "--nnodes=2",
+                                                  program_flag("--node-rank=", i),
+                                                  "--nproc-per-node=1", "--master-addr=127.0.0.1",
+                                                  program_flag("--master-port=", port)));
+    for (int i = 0; i < 2; i++)
+        program_wait(&nodes[i], RUN_S);
+    for (int i = 0; i < 2; i++) {
+        ASSERT_EXIT(nodes[i], DIVERGED);
+        ASSERT_NO_FACTS(nodes[i].err, "failed first");
+        ck_assert_int_eq(facts_count(nodes[i].err, "training loss"), i == 0);
+        program_close(&nodes[i]);
+    }
+}
+END_TEST
+
 /* Of a model that an older program may have left. */
 START_TEST(a_test_loss_that_is_not_finite_is_null)
 {
@@ -171,6 +192,7 @@ int main(void)
     tcase_add_checked_fixture(runs, start_clean, NULL);
     tcase_add_loop_test(runs, it_ends_the_run_at_its_step, 0, N_SPREADS);
     tcase_add_test(runs, it_is_not_started_again);
+    tcase_add_test(runs, all_nodes_end_at_it);
     tcase_add_test(runs, a_test_loss_that_is_not_finite_is_null);
     return test_folder_close(suite_run(suite));
 }

@@ -136,6 +136,27 @@ START_TEST(a_reader_that_leaves_is_no_failure)
 }
 END_TEST
 
+/* Closed by who starts it, as services and cron do. A log that nobody wants is no failure; a result
+ * is. */
+START_TEST(a_closed_stdout_costs_the_log_alone)
+{
+    static const char *const ranks[] = {"--nproc-per-node=1", "--nproc-per-node=2"};
+    const char *const *shell = WORDS("sh", "-c", "exec \"$0\" \"$@\" >&-");
+    program p = program_run_with(shell, WORDS(TRAIN, "--epochs=1", "--run-dir", "run", ranks[_i]));
+    ASSERT_EXIT(p, 0);
+    ck_assert_int_le(lines_of(p.err), 1);
+    ASSERT_NO_FACTS(p.err, "bug");
+    program_close(&p);
+    start_clean();
+    p = program_run_with(
+        shell, WORDS(TRAIN, "--epochs=1", "--run-dir", "run", ranks[_i], "--json", "--quiet"));
+    ASSERT_EXIT(p, 74);
+    ASSERT_FACTS(p.err, "error", "stdout");
+    ck_assert(file_exists("run/model.safetensors"));
+    program_close(&p);
+}
+END_TEST
+
 int main(void)
 {
     program_clean_environment();
@@ -150,5 +171,6 @@ int main(void)
     tcase_add_test(runs, a_dry_resume_changes_nothing);
     tcase_add_loop_test(runs, a_run_says_that_its_target_is_reached, 0, 2);
     tcase_add_loop_test(runs, a_reader_that_leaves_is_no_failure, 0, 2);
+    tcase_add_loop_test(runs, a_closed_stdout_costs_the_log_alone, 0, 2);
     return test_folder_close(suite_run(suite));
 }
