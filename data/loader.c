@@ -10,11 +10,13 @@
 struct loader {
     device *dev;
     loader_options options;
-    sampler_plan plan;
-    int batches;     /* of an epoch */
-    int epoch;       /* -1: none has started */
-    bool repeats;    /* its order is that of the epoch before */
-    int step, micro; /* the next batch of loader_next */
+    sampler_plan plan;      /* of an epoch that is dealt out whole */
+    int partial;            /* the epoch that is not; -1: there is none */
+    uint32_t partial_first; /* where it begins */
+    uint32_t n_samples;     /* of this rank in the epoch that has started, or in a whole one */
+    int epoch;              /* -1: none has started */
+    bool repeats;           /* its order is that of the epoch before */
+    int step, micro;        /* the next batch of loader_next */
 
     /* The data set and this rank's order of the epoch, in memory that `gather` reads. */
     gather_source source;
@@ -84,8 +86,8 @@ status loader_create(device *dev, const dataset *set, const loader_options *opti
     load->dev = dev;
     load->options = *options;
     load->plan = plan;
-    load->epoch = -1;
-    load->batches = (int)((plan.per_rank - 1) / (uint32_t)options->batch_size) + 1;
+    load->n_samples = plan.per_rank;
+    load->epoch = load->partial = -1;
     load->drawn[0] = load->drawn[1] = -1;
     status st = place_dataset(load, set);
     if (st == STATUS_OK) {
@@ -118,24 +120,58 @@ void loader_destroy(loader *load)
     free(load);
 }
 
+static sampler_options sampler_of(const loader *load, int epoch)
+{
+    sampler_options options = load->options.sampler;
+    options.first = epoch == load->partial ? load->partial_first : 0;
+    return options;
+}
+
+/* Samples of this rank in that epoch. */
+static uint32_t samples_of(const loader *load, int epoch)
+{
+    sampler_plan plan = load->plan;
+    sampler_options options = sampler_of(load, epoch);
+    if (epoch == load->partial) {
+        status st = sampler_check(&options, &plan);
+        ASSERT(st == STATUS_OK); /* loader_leave_out has looked */
+    }
+    return plan.per_rank;
+}
+
+status loader_leave_out(loader *load, int epoch, uint32_t used)
+{
+    sampler_plan plan;
+    sampler_options options = load->options.sampler;
+    options.first = used;
+    TRY(sampler_check(&options, &plan));
+    load->partial = epoch;
+    load->partial_first = used;
+    return STATUS_OK;
+}
+
 status loader_draw_epoch(loader *load, int epoch)
 {
     int other = 1 - load->now;
+    sampler_options options = sampler_of(load, epoch);
     if (epoch < 0)
         return FAIL(STATUS_INVALID, "loader: epoch %d, expected 0 or more", epoch);
     if (load->drawn[other] == epoch)
         return STATUS_OK;
     load->drawn[other] = -1;
-    TRY(sampler_indices(&load->options.sampler, epoch, load->orders[other]));
+    TRY(sampler_indices(&options, epoch, load->orders[other]));
     load->drawn[other] = epoch;
     return STATUS_OK;
 }
 
 status loader_start_epoch(loader *load, int epoch)
 {
-    size_t order_bytes = load->plan.per_rank * sizeof *load->own_order;
+    uint32_t before = load->n_samples;
     TRY(loader_draw_epoch(load, epoch));
-    load->repeats = load->epoch >= 0 && memcmp(load->orders[0], load->orders[1], order_bytes) == 0;
+    load->n_samples = samples_of(load, epoch);
+    size_t order_bytes = load->n_samples * sizeof *load->own_order;
+    load->repeats = load->epoch >= 0 && load->n_samples == before &&
+                    memcmp(load->orders[0], load->orders[1], order_bytes) == 0;
     load->now = 1 - load->now;
     load->epoch = epoch;
     const uint32_t *order = load->orders[load->now];
@@ -150,15 +186,33 @@ bool loader_repeats_order(const loader *load)
     return load->repeats;
 }
 
+/* Batches of so many samples, and steps of so many batches. */
+static int batches_of(const loader *load, uint32_t n_samples)
+{
+    uint32_t batch_size = (uint32_t)load->options.batch_size;
+    return (int)(n_samples / batch_size) + (n_samples % batch_size != 0);
+}
+
+static int steps_of(const loader *load, uint32_t n_samples)
+{
+    int batches = batches_of(load, n_samples), accum = load->options.accum;
+    return batches / accum + (batches % accum != 0);
+}
+
 int loader_steps(const loader *load)
 {
-    return (load->batches - 1) / load->options.accum + 1;
+    return steps_of(load, load->plan.per_rank);
+}
+
+int loader_epoch_steps(const loader *load, int epoch)
+{
+    return steps_of(load, samples_of(load, epoch));
 }
 
 int loader_micro_steps(const loader *load, int step)
 {
-    ASSERT(step >= 0 && step < loader_steps(load));
-    int rest = load->batches - step * load->options.accum;
+    int rest = batches_of(load, load->n_samples) - step * load->options.accum;
+    ASSERT(step >= 0 && rest > 0);
     return rest < load->options.accum ? rest : load->options.accum;
 }
 
@@ -171,7 +225,7 @@ uint32_t loader_samples(const loader *load)
 static uint32_t samples_before(const loader *load, int batch_index)
 {
     uint64_t before = (uint64_t)batch_index * (uint64_t)load->options.batch_size;
-    return before < load->plan.per_rank ? (uint32_t)before : load->plan.per_rank;
+    return before < load->n_samples ? (uint32_t)before : load->n_samples;
 }
 
 int loader_step_samples(const loader *load, int step)

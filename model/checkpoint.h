@@ -40,6 +40,9 @@ typedef struct checkpoint_state {
     int64_t optimizer_steps;                 /* checkpoint_save takes it from the optimizer */
     double loss_scale; /* kernels/step.h; 0 and absent in the file: not scaled */
     int64_t loss_good_steps, loss_skipped_steps, loss_overflow;
+    int64_t epoch_first; /* of the epoch's order, where this world size began; step_in_epoch counts
+                              from there; 0 and absent: its beginning */
+    int64_t world_changes; /* how often another world size went on; 0 and absent: never */
     double epoch_loss;     /* of the epoch under way, over all ranks: sum over samples, */
     int64_t epoch_samples; /* and their number; both 0 if the file has neither */
     uint64_t model_hash, optimizer_hash;  /* of its two files; checkpoint_save sets them */

@@ -27,11 +27,12 @@ typedef struct field {
     size_t offset;
     double least, most;
     bool optional; /* 0 if the file has none */
+    bool rare;     /* the file has none if it is 0 */
 } field;
 
 #define INTEGER(name, least, most, optional) \
     { \
-#name, offsetof(checkpoint_state, name), least, most, optional \
+#name, offsetof(checkpoint_state, name), least, most, optional, false \
     }
 static const field INTEGERS[] = {
     INTEGER(epoch, 0, INT32_MAX, false),
@@ -45,14 +46,16 @@ static const field INTEGERS[] = {
     INTEGER(loss_skipped_steps, 0, MOST_COUNT, true),
     INTEGER(loss_overflow, 0, UINT32_MAX, true),
     INTEGER(epoch_samples, 0, MOST_COUNT, true),
+    {"epoch_first", offsetof(checkpoint_state, epoch_first), 0, UINT32_MAX, true, true},
+    {"world_changes", offsetof(checkpoint_state, world_changes), 0, INT32_MAX, true, true},
 };
 
 static const field REALS[] = {
-    {"lr", offsetof(checkpoint_state, lr), 0, DBL_MAX, false},
-    {"gamma", offsetof(checkpoint_state, gamma), 0, DBL_MAX, false},
-    {"momentum", offsetof(checkpoint_state, momentum), 0, DBL_MAX, false},
-    {"weight_decay", offsetof(checkpoint_state, weight_decay), 0, DBL_MAX, false},
-    {"loss_scale", offsetof(checkpoint_state, loss_scale), 0, (double)FLT_MAX, true},
+    {"lr", offsetof(checkpoint_state, lr), 0, DBL_MAX, false, false},
+    {"gamma", offsetof(checkpoint_state, gamma), 0, DBL_MAX, false, false},
+    {"momentum", offsetof(checkpoint_state, momentum), 0, DBL_MAX, false, false},
+    {"weight_decay", offsetof(checkpoint_state, weight_decay), 0, DBL_MAX, false, false},
+    {"loss_scale", offsetof(checkpoint_state, loss_scale), 0, (double)FLT_MAX, true, false},
 };
 
 enum {
@@ -108,7 +111,9 @@ static status check_state(const char *path, const checkpoint_state *state)
                     "%s: \"step\" is %" PRId64 ", less than \"step_in_epoch\", %" PRId64
                     ", or \"optimizer_steps\", %" PRId64,
                     path, state->step, state->step_in_epoch, state->optimizer_steps);
-    if ((double)state->epoch_samples > global_batch * (double)state->step_in_epoch)
+    /* Of those before epoch_first less than a round of ranks was repeated. */
+    double most = global_batch * (double)state->step_in_epoch + 2.0 * (double)state->epoch_first;
+    if ((double)state->epoch_samples > most)
         return FAIL(STATUS_INVALID,
                     "%s: \"epoch_samples\" is %" PRId64 ", more than %" PRId64
                     " steps of %.0f samples",
@@ -163,9 +168,11 @@ static bool put_state(json_t *object, const checkpoint_state *state)
               put_text(object, "seed", seed) && put_text(object, "config_hash", state->config_hash);
     if (state->launch[0] != '\0')
         ok = ok && put_text(object, "job", state->launch);
-    for (int i = 0; ok && i < N_INTEGERS; i++)
-        ok = json_object_set_new(object, INTEGERS[i].key,
-                                 json_integer(integer_of(state, &INTEGERS[i]))) == 0;
+    for (int i = 0; ok && i < N_INTEGERS; i++) {
+        int64_t value = integer_of(state, &INTEGERS[i]);
+        ok = (INTEGERS[i].rare && value == 0) ||
+             json_object_set_new(object, INTEGERS[i].key, json_integer(value)) == 0;
+    }
     for (int i = 0; ok && i < N_REALS; i++)
         ok = json_object_set_new(object, REALS[i].key, json_real(real_of(state, &REALS[i]))) == 0;
     return ok && put_schedule(object, state) && put_loss(object, state->epoch_loss) &&

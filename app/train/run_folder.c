@@ -166,6 +166,8 @@ static checkpoint_state state_of(rank_context *rank, const position *at)
                               .step = at->step,
                               .epoch_loss = at->epoch_loss,
                               .epoch_samples = at->epoch_samples,
+                              .epoch_first = at->epoch_first,
+                              .world_changes = at->world_changes,
                               .seed = (uint64_t)rank->opts->seed,
                               .world_size = rank->place.world_size,
                               .batch_size = rank->settings.batch_size,
@@ -189,6 +191,13 @@ static status differs(const char *path, const char *what, double was, double is)
                 what, was, is);
 }
 
+/* Another number of ranks may keep the batch of all of them in place of that of each. */
+static bool keeps_global_batch(const checkpoint_state *was, const checkpoint_state *is)
+{
+    return was->world_size != is->world_size &&
+           was->world_size * was->batch_size == is->world_size * is->batch_size;
+}
+
 static status check_same(const char *path, const checkpoint_state *was, const checkpoint_state *is)
 {
     if (was->model != is->model || was->optimizer != is->optimizer)
@@ -200,14 +209,19 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
         return FAIL(STATUS_INVALID,
                     "cannot resume %s: it was started with --schedule=%s, this command says %s",
                     path, schedule_kind_name(was->schedule), schedule_kind_name(is->schedule));
+    if (was->world_size != is->world_size && schedule_kind_has_end(was->schedule))
+        return FAIL(STATUS_INVALID,
+                    "cannot resume %s: world size %" PRId64 " -> %" PRId64
+                    ": the steps of --schedule=%s are those of the former",
+                    path, was->world_size, is->world_size, schedule_kind_name(was->schedule));
     const struct {
         const char *what;
         double was, is;
     } pairs[] = {
         {"--seed", (double)was->seed, (double)is->seed},
-        {"--batch-size", (double)was->batch_size, (double)is->batch_size},
+        {"--batch-size", (double)was->batch_size,
+         keeps_global_batch(was, is) ? (double)was->batch_size : (double)is->batch_size},
         {"--accum", (double)was->accum, (double)is->accum},
-        {"world size", (double)was->world_size, (double)is->world_size},
         {"--lr", was->lr, is->lr},
         {"--gamma", was->gamma, is->gamma},
         {"--momentum", was->momentum, is->momentum},
@@ -248,10 +262,16 @@ static void publish_again(const char *path, const char *checkpoint)
         LOG_E("model not written: %s", status_text());
 }
 
-/* The run's own numbers: so many epochs have so many steps. An epoch of --dry-run has one. */
+/* The run's own numbers: so many epochs have so many steps, of one world size. An epoch of --dry-run
+ * has one. */
 static status check_place(const char *path, const rank_context *rank, const checkpoint_state *was)
 {
     int64_t steps = loader_steps(rank->loader);
+    if (was->epoch_first > (int64_t)rank->train_set.count)
+        return FAIL(STATUS_INVALID, "%s: \"epoch_first\" is %" PRId64 ", of %u images", path,
+                    was->epoch_first, rank->train_set.count);
+    if (was->world_changes > 0 || was->world_size != rank->place.world_size)
+        return STATUS_OK;
     int64_t missing = was->epoch * steps + was->step_in_epoch - was->step;
     bool dry = steps > 1 && missing % (steps - 1) == 0 && missing / (steps - 1) <= was->epoch;
     if (was->step_in_epoch <= steps && (missing == 0 || (missing > 0 && dry)))
@@ -293,6 +313,30 @@ static status load_newest(const char *path, rank_context *rank, bool *found, che
                           path);
 }
 
+/* Ranks of another number go on: they deal out what no step of the epoch has used. */
+static status deal_anew(const rank_context *rank, const checkpoint_state *was, position *at)
+{
+    sampler_plan plan;
+    sampler_options dealt = {.samples = rank->train_set.count,
+                             .first = (uint32_t)was->epoch_first,
+                             .world_size = (int)was->world_size,
+                             .drop_last = rank->opts->drop_last};
+    double taken = (double)was->step_in_epoch * (double)was->batch_size * (double)was->accum;
+    dealt.first =
+        taken < (double)UINT32_MAX ? sampler_used(&dealt, (uint64_t)taken) : dealt.samples;
+    dealt.world_size = rank->place.world_size;
+    TRY(sampler_check(&dealt, &plan));
+    at->epoch_first = dealt.first;
+    at->step_in_epoch = 0;
+    at->world_changes++;
+    if (dealt.first > 0 && dealt.first < dealt.samples && !rank->opts->quiet)
+        LOG_I("world size %" PRId64 " -> %d: %u images of epoch %" PRId64
+              " are left and are dealt out anew (%u repeated, %u dropped)",
+              was->world_size, rank->place.world_size, dealt.samples - dealt.first, was->epoch + 1,
+              plan.padded, plan.dropped);
+    return STATUS_OK;
+}
+
 status run_folder_resume(run_folder *folder, rank_context *rank, position *at)
 {
     checkpoint_state was;
@@ -308,9 +352,10 @@ status run_folder_resume(run_folder *folder, rank_context *rank, position *at)
     TRY(rank_context_set_loss_scaling(rank, &scaling));
     if (run_folder_takes_checkpoints(rank->opts))
         publish_again(folder->path, checkpoint);
-    *at = (position){was.epoch, was.step_in_epoch, was.step, was.epoch_loss, was.epoch_samples};
+    *at = (position){was.epoch,         was.step_in_epoch, was.step,         was.epoch_loss,
+                     was.epoch_samples, was.epoch_first,   was.world_changes};
     folder->saved_step = was.step;
-    return STATUS_OK;
+    return was.world_size != rank->place.world_size ? deal_anew(rank, &was, at) : STATUS_OK;
 }
 
 status run_folder_write_config(const run_folder *folder, const rank_context *rank,

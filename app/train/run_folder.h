@@ -22,6 +22,9 @@ typedef struct position {
     int64_t step;          /* optimizer steps of the whole run */
     double epoch_loss;     /* of those after the completed epochs, all ranks: sum over samples, */
     int64_t epoch_samples; /* and how many they are */
+    int64_t epoch_first;   /* of the epoch's order, where this world size began: others used those
+                              before it, and step_in_epoch counts from here; 0: the beginning */
+    int64_t world_changes; /* how often the run has gone on with another world size */
 } position;
 
 /* Whether a run continues one that its folder holds. */
@@ -51,8 +54,8 @@ void run_folder_close(run_folder *folder); /* accepts one with lock_fd -1 */
 
 /* Restores the newest checkpoint that is whole and fits into network and optimizer, and where it
  * stood into *at, and makes sure that its model is the one beside it; leaves *at alone if there is
- * none and need be none. STATUS_INVALID if the run was started with another seed, batch, model,
- * optimizer or world size, if a checkpoint is asked for and there is none, if none fits, and if
+ * none and need be none. STATUS_INVALID if the run was started with another seed, batch, model or
+ * optimizer, if a checkpoint is asked for and there is none, if none fits, and if
  * workers started again find what another launch has left. */
 status run_folder_resume(run_folder *folder, rank_context *rank, position *at);
 

@@ -143,16 +143,20 @@ static bool means_all(const continuation *c, const char *name, const char *was)
     return strcmp(name, "limit") == 0 && strcmp(was, "all") == 0 && c->opts->limit >= images;
 }
 
-/* A schedule that has an end is made for the epochs that the run began with. One device computes the
- * same in every mode. */
-static const char *reason(const continuation *c, const struct run_setting *setting)
+/* A schedule that has an end is made for the steps of the run as it began. */
+static bool schedule_has_end(const continuation *c)
 {
     schedule_kind kind = SCHEDULE_STEP;
     const char *name = json_string_value(fact(c, "schedule"));
-    bool has_end = name != NULL && schedule_kind_parse(name, &kind) == STATUS_OK &&
-                   schedule_kind_has_end(kind);
+    return name != NULL && schedule_kind_parse(name, &kind) == STATUS_OK &&
+           schedule_kind_has_end(kind);
+}
+
+/* One device computes the same in every mode. */
+static const char *reason(const continuation *c, const struct run_setting *setting)
+{
     if (strcmp(setting->name, "epochs") == 0)
-        return has_end ? "its schedule ends with the last of them" : NULL;
+        return schedule_has_end(c) ? "its schedule ends with the last of them" : NULL;
     bool spread =
         json_integer_value(fact(c, "world")) * json_integer_value(fact(c, "replicas")) > 1;
     if (strcmp(setting->name, "mode") == 0 || strcmp(setting->name, "replicas") == 0)
@@ -217,7 +221,8 @@ static status complete_ranks(continuation *c)
     snprintf(text, sizeof text, "%lld", (long long)world);
     if (opts->nproc_per_node != NULL) {
         if (number_parse(opts->nproc_per_node, 1, RANKS_MOST, &given) && given != world)
-            tell(c, "nproc-per-node", text, opts->nproc_per_node, "a run has one world size");
+            tell(c, "nproc-per-node", text, opts->nproc_per_node,
+                 schedule_has_end(c) ? "its schedule counts the steps of the former" : NULL);
         return STATUS_OK;
     }
     bool known = options_table_find("nproc-per-node", FOR_TRAIN, &match);

@@ -70,20 +70,22 @@ static status start_run(training *t)
     status_kept why;
     status st = rank->place.rank == 0 ? open_start(t) : STATUS_OK;
     status_keep(&why);
-    int64_t counts[] = {at->epoch, at->step_in_epoch, at->step, at->epoch_samples, st == STATUS_OK};
-    status told = process_group_broadcast(rank->group, counts, 5, DTYPE_I64, 0, NULL);
+    int64_t counts[] = {at->epoch,         at->step_in_epoch, at->step,
+                        at->epoch_samples, at->epoch_first,   st == STATUS_OK};
+    status told = process_group_broadcast(rank->group, counts, 6, DTYPE_I64, 0, NULL);
     if (st != STATUS_OK) {
         status_restore(&why);
         return st;
     }
     TRY(told);
-    t->refused = counts[4] == 0;
+    t->refused = counts[5] == 0;
     if (t->refused)
         return FAIL(STATUS_PEER, "rank 0 has refused to start the run");
     if (rank->opts->init == NULL && run_folder_resume_mode(rank) == RESUME_NEVER)
         return STATUS_OK;
     TRY(process_group_broadcast(rank->group, &at->epoch_loss, 1, DTYPE_F64, 0, NULL));
-    *at = (position){counts[0], counts[1], counts[2], at->epoch_loss, counts[3]};
+    *at = (position){counts[0], counts[1], counts[2],        at->epoch_loss,
+                     counts[3], counts[4], at->world_changes};
     return rank_context_broadcast(rank);
 }
 

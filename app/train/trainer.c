@@ -288,8 +288,11 @@ static void warn_of_repetition(const trainer *t)
 static status begin_steps(trainer *t)
 {
     rank_context *rank = t->rank;
+    int order = order_of_epoch(t, t->at.epoch);
     timeline_count_from_here(&rank->timeline);
-    TRY(loader_start_epoch(rank->loader, order_of_epoch(t, t->at.epoch)));
+    if (t->at.epoch_first > 0)
+        TRY(loader_leave_out(rank->loader, order, (uint32_t)t->at.epoch_first));
+    TRY(loader_start_epoch(rank->loader, order));
     warn_of_repetition(t);
     TRY(network_reset_score(rank->net));
     t->began = t->at;
@@ -303,9 +306,10 @@ static status begin_steps(trainer *t)
 static status train_epoch(trainer *t)
 {
     rank_context *rank = t->rank;
-    int steps = fault_steps(&t->fault, rank->opts->dry_run ? 1 : loader_steps(rank->loader));
-    int64_t before = t->at.epoch * loader_steps(rank->loader); /* steps of earlier epochs */
     TRY(begin_steps(t));
+    int epoch_steps = loader_epoch_steps(rank->loader, order_of_epoch(t, t->at.epoch));
+    int steps = fault_steps(&t->fault, rank->opts->dry_run ? 1 : epoch_steps);
+    int64_t before = t->at.epoch * loader_steps(rank->loader); /* steps of earlier epochs */
     for (int step = (int)t->at.step_in_epoch; step < steps && !rank->stop.agreed && !t->reached;
          step++) {
         t->lr = schedule_lr(&rank->schedule, before + step);
@@ -358,7 +362,8 @@ static status end_epoch(trainer *t, double train_s)
     report_epoch(t, tested ? &r->test : NULL);
     if (ended_inside || rank->stop.diverged)
         return STATUS_OK;
-    t->at = (position){.epoch = t->at.epoch + 1, .step = t->at.step};
+    t->at = (position){
+        .epoch = t->at.epoch + 1, .step = t->at.step, .world_changes = t->at.world_changes};
     if (t->reached || t->at.epoch == t->epochs ||
         interval_is_due_after_epochs(&t->save_every, t->at.epoch))
         TRY(save(t));

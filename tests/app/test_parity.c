@@ -121,11 +121,12 @@ END_TEST
 
 START_TEST(resume_refuses_another_run)
 {
-    static const char *const flags[][2] = {{"--seed", "9"},           {"--batch-size", "16"},
-                                           {"--model", "cnn"},        {"--lr", "0.9"},
-                                           {"--nproc-per-node", "2"}, {"--limit", "100"}};
-    static const char *const words[] = {"--seed", "--batch-size", "mlp",
-                                        "--lr",   "world size",   "--limit"};
+    static const char *const flags[][2] = {{"--seed", "9"},
+                                           {"--batch-size", "16"},
+                                           {"--model", "cnn"},
+                                           {"--lr", "0.9"},
+                                           {"--limit", "100"}};
+    static const char *const words[] = {"--seed", "--batch-size", "mlp", "--lr", "--limit"};
     program first =
         program_mnist("--model", "mlp", TRAINING_480, "--run-dir", test_folder_path("one"), NULL);
     ASSERT_EXIT(first, 0);

@@ -92,7 +92,6 @@ static const struct {
     {"--seed 2", {"--seed 1 -> 2"}},
     {"--shuffle", {"--shuffle false -> true"}},
     {"--model cnn", {"--model mlp -> cnn"}},
-    {"--nproc-per-node 3", {"--nproc-per-node 2 -> 3"}},
     {"--batch-size 32", {"--batch-size 64 -> 32"}},
     {"--global-batch-size 64", {"--global-batch-size 128 -> 64"}},
     {"--mode ps", {"--mode ddp -> ps"}},
@@ -123,6 +122,18 @@ START_TEST(each_difference_has_a_line)
     ASSERT_FACTS(said, "--threads default -> 2");
     ASSERT_NO_FACTS(said, "error", "--threads");
     ASSERT_NO_FACTS(said, "--momentum");
+    options_free(&opts);
+}
+END_TEST
+
+START_TEST(another_number_of_ranks_is_told)
+{
+    options opts;
+    ck_assert_int_eq(read_options("--nproc-per-node 3", &opts), STATUS_OK);
+    ck_assert_int_eq(run_settings_complete(&opts), STATUS_OK);
+    ck_assert_str_eq(opts.nproc_per_node, "3");
+    ASSERT_FACTS(said, "resuming", "--nproc-per-node 2 -> 3");
+    ASSERT_NO_FACTS(said, "error");
     options_free(&opts);
 }
 END_TEST
@@ -159,6 +170,10 @@ START_TEST(epochs_belong_to_a_schedule_with_an_end)
     ck_assert_int_eq(read_options("--epochs 3", &opts), STATUS_OK);
     ck_assert_int_eq(run_settings_complete(&opts), STATUS_INVALID);
     ASSERT_FACTS(said, "error", "--epochs 2 -> 3", "schedule");
+    options_free(&opts);
+    ck_assert_int_eq(read_options("--nproc-per-node 2", &opts), STATUS_OK);
+    ck_assert_int_eq(run_settings_complete(&opts), STATUS_INVALID);
+    ASSERT_FACTS(said, "error", "--nproc-per-node 1 -> 2", "schedule");
     options_free(&opts);
 }
 END_TEST
@@ -226,6 +241,7 @@ int main(void)
     tcase_add_test(settings, what_is_not_given_is_the_runs);
     tcase_add_loop_test(settings, another_value_is_refused, 0, N_REFUSED);
     tcase_add_test(settings, each_difference_has_a_line);
+    tcase_add_test(settings, another_number_of_ranks_is_told);
     tcase_add_loop_test(settings, the_same_value_is_no_difference, 0, N_SAME);
     tcase_add_test(settings, epochs_belong_to_a_schedule_with_an_end);
     tcase_add_test(settings, without_a_run_nothing_is_taken);

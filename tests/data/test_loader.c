@@ -168,10 +168,12 @@ static void expect_batch(const batch *b, const uint32_t *order, int epoch)
 static void walk_epoch(loader *load, const loader_options *options, int epoch)
 {
     uint32_t order[SAMPLES];
-    uint32_t per_rank = loader_samples(load), seen = 0;
+    sampler_plan plan;
+    expect_ok(sampler_check(&options->sampler, &plan));
+    uint32_t per_rank = plan.per_rank, seen = 0;
     expect_ok(sampler_indices(&options->sampler, epoch, order));
     expect_ok(loader_start_epoch(load, epoch));
-    for (int step = 0; step < loader_steps(load); step++) {
+    for (int step = 0; step < loader_epoch_steps(load, epoch); step++) {
         uint32_t step_samples = 0;
         begin_step(load, step);
         for (int micro = 0; micro < loader_micro_steps(load, step); micro++) {
@@ -213,6 +215,30 @@ START_TEST(epoch_is_the_samplers_order)
         ck_assert_int_eq(memory.live, 0);
         setup();
     }
+}
+END_TEST
+
+static const uint32_t USED[] = {1, 60, 64, 102, SAMPLES};
+enum { N_USED = sizeof USED / sizeof USED[0] };
+
+/* An epoch that others have begun has what they have left; those around it are whole. */
+START_TEST(an_epoch_may_be_dealt_out_in_part)
+{
+    uint32_t used = USED[_i / 2];
+    accelerator_table = FAKE_OPS;
+    accelerator_table.accelerator = &OWN_MEMORY;
+    if (_i % 2 == 1)
+        dev.ops = &accelerator_table;
+    loader_options options = make_options(10, 2, 1, 3), part = options;
+    part.sampler.first = used;
+    loader *load = create(&options);
+    walk_epoch(load, &options, 1);
+    expect_ok(loader_leave_out(load, 2, used));
+    ck_assert_int_eq(loader_steps(load), 2);
+    walk_epoch(load, &part, 2);
+    walk_epoch(load, &options, 3);
+    ck_assert_int_eq(loader_leave_out(load, 4, SAMPLES + 1), STATUS_INVALID);
+    loader_destroy(load);
 }
 END_TEST
 
@@ -394,6 +420,7 @@ int main(void)
     TCase *core = suite_case(suite, "core", 10);
     tcase_add_checked_fixture(core, setup, NULL);
     tcase_add_loop_test(core, epoch_is_the_samplers_order, 0, sizeof SHAPES / sizeof SHAPES[0]);
+    tcase_add_loop_test(core, an_epoch_may_be_dealt_out_in_part, 0, 2 * N_USED);
     tcase_add_test(core, steps_are_counted);
     tcase_add_test(core, steps_stand_alone);
     tcase_add_test(core, accelerator_gets_copies);

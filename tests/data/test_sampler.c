@@ -166,6 +166,63 @@ START_TEST(plans_add_up)
 }
 END_TEST
 
+/* Counts in `seen` how often each sample is among the first `most` indices of all ranks. */
+static void count_all_ranks(sampler_options options, uint64_t most, int seen[MAX_SAMPLES])
+{
+    sampler_plan plan;
+    for (options.rank = 0; options.rank < options.world_size; options.rank++) {
+        ck_assert_int_eq(sampler_check(&options, &plan), STATUS_OK);
+        ck_assert_int_eq(sampler_indices(&options, 4, indices), STATUS_OK);
+        for (uint32_t i = 0; i < plan.per_rank && i < most; i++)
+            seen[indices[i]]++;
+    }
+}
+
+/* Some ranks take so many indices each, others deal out the rest: no sample comes twice, but for
+ * what is padded, and none is left out, but for what is dropped. */
+static void expect_each_once(sampler_options options, int world_size, uint64_t taken)
+{
+    static int before[MAX_SAMPLES], after[MAX_SAMPLES];
+    sampler_plan plan;
+    uint32_t repeated = 0, missing = 0;
+    memset(before, 0, sizeof before);
+    memset(after, 0, sizeof after);
+    count_all_ranks(options, taken, before);
+    options.first = sampler_used(&options, taken);
+    options.world_size = world_size;
+    count_all_ranks(options, UINT64_MAX, after);
+    options.rank = 0;
+    ck_assert_int_eq(sampler_check(&options, &plan), STATUS_OK);
+    for (uint32_t i = 0; i < options.samples; i++) {
+        ck_assert_int_eq(before[i] > 0 && after[i] > 0, 0);
+        repeated += after[i] > 1 ? (uint32_t)after[i] - 1 : 0;
+        missing += before[i] + after[i] == 0;
+    }
+    ck_assert_uint_eq(repeated, plan.padded);
+    ck_assert_uint_eq(missing, plan.dropped);
+}
+
+START_TEST(other_ranks_deal_out_the_rest)
+{
+    uint32_t samples = SAMPLES[_i];
+    for (int from = 0; from < N_WORLD_SIZES - 1; from++)
+        for (int to = 0; to < N_WORLD_SIZES - 1; to++)
+            for (uint64_t taken = 0; taken <= samples / (uint32_t)WORLD_SIZES[from] + 1;
+                 taken += 1 + taken / 3)
+                for (int drop_last = 0; drop_last < 2; drop_last++) {
+                    sampler_options options = {.samples = samples,
+                                               .world_size = WORLD_SIZES[from],
+                                               .seed = 3,
+                                               .shuffle = true,
+                                               .drop_last = drop_last != 0};
+                    bool none = drop_last != 0 && samples < (uint32_t)WORLD_SIZES[from];
+                    bool starts = taken == 0 && samples < (uint32_t)WORLD_SIZES[to];
+                    if (!none && !(drop_last != 0 && starts))
+                        expect_each_once(options, WORLD_SIZES[to], taken);
+                }
+}
+END_TEST
+
 START_TEST(bad_options_are_refused)
 {
     static const struct {
@@ -199,6 +256,7 @@ int main(void)
     tcase_add_test(core, permutation_of_mnist_is_torchs);
     tcase_add_test(core, padding_repeats_the_list);
     tcase_add_test(core, plans_add_up);
+    tcase_add_loop_test(core, other_ranks_deal_out_the_rest, 0, N_SAMPLES);
     tcase_add_test(core, bad_options_are_refused);
     return suite_run(suite);
 }

@@ -220,7 +220,6 @@ CASES["resume-refused"] = r"""
 m none $sgd --run-dir nowhere --resume
 m first $sgd --run-dir run --quiet
 m other $sgd --epochs 2 --run-dir run --resume --optimizer adam
-m ranks $sgd --epochs 2 --run-dir run --resume --nproc-per-node 2
 m cnn $cnn --epochs 2 --run-dir run --resume
 """
 CASES["resume-damaged"] = r"""
