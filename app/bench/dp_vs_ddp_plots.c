@@ -1,5 +1,6 @@
 /* Three plots for every model, batch and kind of scaling: speed, where a step goes, traffic. */
 #include "app/bench/dp_vs_ddp.h"
+#include "app/bench/mode_colours.h"
 #include "app/report/plot.h"
 #include "app/report/report.h"
 
@@ -19,11 +20,6 @@ typedef struct view {
     json_t *document;
 } view;
 
-/* Told apart without colours too: points and patterns differ. */
-static const char *const COLOURS[STRATEGY_COUNT] = {[STRATEGY_SINGLE] = "#555555",
-                                                    [STRATEGY_DP] = "#d95f02",
-                                                    [STRATEGY_DDP] = "#1b6ca8",
-                                                    [STRATEGY_PS] = "#7a4fa3"};
 static const char *const PHASE_COLOURS[N_PHASES] = {
     [MOMENT_LOAD] = "#b0b0b0",       [MOMENT_BROADCAST] = "#d95f02", [MOMENT_SCATTER] = "#f0a35e",
     [MOMENT_FORWARD] = "#1b6ca8",    [MOMENT_GATHER] = "#e7c08f",    [MOMENT_BACKWARD] = "#6baed6",
@@ -86,7 +82,7 @@ static void add_mode(const view *v, plot_writer *p, bool torch, strategy_kind mo
         if (!begun)
             plot_curve(p,
                        "using 1:2:3:4 with yerrorlines lw 2 dt %d pt %d lc rgb '%s' title '%s%s'",
-                       torch ? 2 : 1, 5 + 2 * (int)mode, COLOURS[mode], torch ? "torch " : "",
+                       torch ? 2 : 1, 5 + 2 * (int)mode, mode_colours[mode], torch ? "torch " : "",
                        strategy_about(mode)->name);
         begun = true;
         plot_point(p, "%d %.6g %.6g %.6g", c->world, s.median, isfinite(s.low) ? s.low : s.median,

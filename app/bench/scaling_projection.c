@@ -1,6 +1,7 @@
 /* The cost model's word on a cluster that is not here. */
 #include "app/bench/scaling.h"
 
+#include "app/bench/mode_colours.h"
 #include "app/report/plot.h"
 #include "app/report/report.h"
 #include "app/report/table.h"
@@ -138,7 +139,7 @@ static void add_table(json_t *document, const scene *s)
         add_place(table, s->half[kind]);
         add_place(table, s->stops[kind]);
         for (int i = 0; i < SHOWN; i++)
-            table_cell(table, "%.4g", speed(s, (cost_kind)kind, shown_ranks(s, i)));
+            table_number(table, speed(s, (cost_kind)kind, shown_ranks(s, i)));
     }
 }
 
@@ -184,8 +185,11 @@ static json_t *curve_json(const scene *s, cost_kind kind)
 static void add_curve(const scene *s, plot_writer *p, cost_kind kind)
 {
     /* Told apart also where two lie on one another, and without telling red from green. */
-    static const char *const colours[COST_KINDS] = {"#9400d3", "#009e73", "#56b4e9", "#e69f00",
-                                                    "#d62728"};
+    const char *const colours[COST_KINDS] = {[COST_RING] = mode_colours[STRATEGY_DDP],
+                                             [COST_TREE] = "#009e73",
+                                             [COST_HIERARCHICAL] = "#56b4e9",
+                                             [COST_SERVER] = mode_colours[STRATEGY_PS],
+                                             [COST_MASTER] = mode_colours[STRATEGY_DP]};
     const char *verb = cost_kind_is_ddp(kind) ? "stops scaling" : "saturates";
     bool dashed = kind == COST_HIERARCHICAL || kind == COST_MASTER;
     char where[TEXT_BYTES];

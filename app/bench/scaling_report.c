@@ -1,6 +1,7 @@
 /* Measurements beside what the fitted model says of them. */
 #include "app/bench/scaling.h"
 
+#include "app/bench/mode_colours.h"
 #include "app/report/plot.h"
 #include "app/report/report.h"
 #include "app/report/table.h"
@@ -196,21 +197,27 @@ static int most_ranks(const scaling_measurements *m)
     return most;
 }
 
-/* One mode, model and batch: dots for what was measured, a line for the model. */
+/* One mode, model and batch, the nth of its mode: dots for what was measured, a line for the model. */
 static void add_line(plot_writer *p, const cost_fit *fit, const scaling_measurements *m,
-                     size_t first, int colour)
+                     size_t first, int nth)
 {
     cost_sample s = m->series[first].sample;
     int most = 1;
-    plot_curve(p, "using 1:2:3 notitle with points pointtype variable pointsize 1.2 linecolor %d",
+    const char *colour = mode_colours[scaling_kind_mode(s.kind)];
+    plot_curve(p,
+               "using 1:2:3 notitle with points pointtype variable pointsize 1.2 "
+               "linecolor rgb '%s'",
                colour);
     for (size_t i = 0; i < m->n; i++) {
         const cost_sample *t = &m->series[i].sample;
-        if (is_same_line(t, &s))
-            plot_point(p, "%d %.6g %d", t->ranks, t->seconds * 1e3, t->held_out ? 6 : 7);
+        if (!is_same_line(t, &s))
+            continue;
+        plot_point(p, "%d %.6g %d", t->ranks, t->seconds * 1e3, t->held_out ? 6 : 7);
+        most = t->ranks > most ? t->ranks : most;
     }
-    plot_curve(p, "title '%s %s, %g a rank' with lines linewidth 2 linecolor %d",
-               scaling_kind_name(s.kind), model_kind_name((model_kind)s.model), s.images, colour);
+    plot_curve(p, "title '%s %s, %g a rank' with lines linewidth 2 linecolor rgb '%s' dashtype %d",
+               scaling_kind_name(s.kind), model_kind_name((model_kind)s.model), s.images, colour,
+               nth);
     for (s.ranks = 2; s.ranks <= most; s.ranks++)
         plot_point(p, "%d %.6g", s.ranks, cost_fit_predict(fit, &s) * 1e3);
 }
@@ -222,10 +229,13 @@ static void plot_fit(const char *folder, json_t *document, const cost_fit *fit,
         "A step on this machine: dots measured (open: held out), lines the model", "ranks",
         "ms per step"};
     plot_writer p;
-    int lines = 0;
+    int lines[STRATEGY_COUNT] = {0};
     if (plot_open(&p, &labels) != STATUS_OK)
         return;
-    plot_set(&p, "set logscale y\nset grid\nset key outside right top font ',11'");
+    plot_set(&p, "set logscale y\nset grid\nset key outside right top font ',11'\nset xtics 1");
+    plot_set(&p, "set ytics (0.1)"); /* 1, 2, 5, 10, 20, 50: a decade is too far apart */
+    plot_set(&p, "do for [e=-1:5] { do for [m in \"1 2 5\"] { set ytics add "
+                 "(sprintf(\"%%g\", m * 10.0**e) m * 10.0**e) } }");
     plot_set(&p, "set xrange [1.5:%g]", most_ranks(m) + 0.5);
     for (size_t i = 0; i < m->n; i++) {
         const cost_sample *s = &m->series[i].sample;
@@ -233,7 +243,7 @@ static void plot_fit(const char *folder, json_t *document, const cost_fit *fit,
         while (first < i && !is_same_line(&m->series[first].sample, s))
             first++;
         if (s->kind != COST_SAMPLE_ALL_REDUCE && s->ranks > 1 && first == i)
-            add_line(&p, fit, m, i, ++lines);
+            add_line(&p, fit, m, i, ++lines[scaling_kind_mode(s->kind)]);
     }
     plot_finish(&p, document, folder, "scaling_fit",
                 "Time of a step by ranks on this machine: medians, and the fitted model. Open dots "

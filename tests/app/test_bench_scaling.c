@@ -1,4 +1,5 @@
 /* mnist_ddp bench scaling, whole: measures, fits, projects and says what it has done. */
+#include "app/bench/mode_colours.h"
 #include "app/report/plot.h"
 #include "tests/app/support/test_folder.h"
 #include "tests/support/facts.h"
@@ -89,6 +90,21 @@ static void check_plots(const json_t *document, const char *folder)
     }
 }
 
+/* Each measured mode has its dots, the model's line beside them, and its colour. */
+static void check_fit_plot(const char *folder)
+{
+    char path[FILE_PATH_BYTES];
+    snprintf(path, sizeof path, "%.3000s/scaling_fit.gp", folder);
+    if (!plot_is_possible())
+        return;
+    char *script = test_folder_read(path);
+    ASSERT_SILENT(script, "<< EOD\nEOD"); /* a curve without points */
+    for (strategy_kind mode = STRATEGY_DP; mode <= STRATEGY_PS; mode++)
+        ASSERT_SAYS(script, mode_colours[mode]);
+    ASSERT_SAYS(script, "set xtics 1\n");
+    free(script);
+}
+
 START_TEST(measures_fits_and_projects)
 {
     char out[FILE_PATH_BYTES];
@@ -105,6 +121,7 @@ START_TEST(measures_fits_and_projects)
     check_held_out(document);
     check_projection(document);
     check_plots(document, out);
+    check_fit_plot(out);
     ck_assert_ptr_nonnull(json_object_get(json_object_get(document, "fit"), "compute"));
     json_decref(document);
     program_close(&p);
