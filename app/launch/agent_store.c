@@ -76,6 +76,21 @@ static bool served_by_another(worker_spec *spec)
     return false;
 }
 
+/* What to type on the other nodes: node 0's address as it was given, else one of this machine's. */
+static void say_how_to_join(const worker_spec *spec, int port)
+{
+    local_address list[LOCAL_NETWORK_MAX];
+    int n = local_network_list(list), i = 0;
+    const char *address = spec->master_addr;
+    while (i < n && (list[i].loopback || list[i].link_local))
+        i++;
+    if (!spec->store_on_loopback && socket_address_says_loopback(address) && i < n)
+        address = list[i].number;
+    LOG_I("on %s: --nnodes=%d --node-rank=%s --master-addr=%s --master-port=%d",
+          spec->nnodes == 2 ? "node 1" : "the other nodes", spec->nnodes,
+          spec->nnodes == 2 ? "1" : "N", address, port);
+}
+
 status agent_store_open(worker_spec *spec, store_server **server, int *port)
 {
     char own[SOCKET_ADDRESS_BYTES], why[SOCKET_ADDRESS_BYTES + 80];
@@ -100,25 +115,9 @@ status agent_store_open(worker_spec *spec, store_server **server, int *port)
               host != NULL ? host : ": ", host != NULL ? " only" : why,
               "; who reaches it is trusted: use a private network");
     check_address(spec);
+    if (!spec->by_arrival && spec->nnodes > 1)
+        say_how_to_join(spec, *port);
     return STATUS_OK;
-}
-
-/* What to type on the other nodes: an address of this machine that they can reach. */
-static void say_how_to_join(const worker_spec *spec, int port)
-{
-    local_address list[LOCAL_NETWORK_MAX];
-    int n = local_network_list(list), i = 0;
-    while (i < n && (list[i].loopback || list[i].link_local))
-        i++;
-    const char *others = spec->nnodes == 2 ? "node 1" : "the other nodes";
-    const char *ranks = spec->nnodes == 2 ? "1" : "N";
-    if (!spec->store_on_loopback)
-        LOG_I("on %s: --nnodes=%d --node-rank=%s --master-addr=%s --master-port=%d", others,
-              spec->nnodes, ranks, spec->master_addr, port);
-    else if (i < n)
-        LOG_I("%s is this machine alone: for nodes on others give all of them "
-              "--master-addr=%s (%s)",
-              spec->master_addr, list[i].number, list[i].interface);
 }
 
 void agent_store_describe(const worker_spec *spec, int port)
@@ -128,6 +127,4 @@ void agent_store_describe(const worker_spec *spec, int port)
              spec->nnodes, spec->node_rank * spec->nproc,
              spec->node_rank * spec->nproc + spec->nproc - 1, spec->world_size, spec->master_addr,
              port);
-    if (!spec->by_arrival && spec->server == RDZV_HOST_HERE && spec->nnodes > 1)
-        say_how_to_join(spec, port);
 }

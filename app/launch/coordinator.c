@@ -12,7 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_LINE_MS = 10000, NEXT_LINE_MS = 60000 };
+enum {
+    FIRST_LINE_MS = 10000,
+    NEXT_LINE_MS = 60000,
+    SILENT_BEATS = 2, /* heartbeats: after so many a node is said to be silent */
+};
 
 struct coordinator {
     const agent_rendezvous *rdzv;
@@ -150,7 +154,8 @@ static void begin(coordinator *c, int attempt)
     c->line_ns = 0;
 }
 
-/* Some have ended well and others go on: that is fine, and worth a line after a while. */
+/* Some have ended well and others go on: that is fine, and worth a line after a while. Or one of the
+ * others is silent. */
 static void say_who_goes_on(coordinator *c, int reported)
 {
     int first = 0;
@@ -161,7 +166,16 @@ static void say_who_goes_on(coordinator *c, int reported)
     c->line_ns = clock_deadline_ns(NEXT_LINE_MS);
     while (has_reported(c, first))
         first++;
-    LOG_I("%d of %d nodes have ended; node %d goes on", reported, c->n, first);
+    double quiet_s = clock_seconds(clock_now_ns() - c->seen[first].changed_ns);
+    const worker_spec *spec = c->rdzv->spec;
+    if (first != 0 && quiet_s * 1e3 > SILENT_BEATS * (double)spec->keep_alive_ms)
+        LOG_W(
+            "%d of %d nodes have ended; node %d has not been heard of for %.1f s, and is given up "
+            "after %.1f s",
+            reported, c->n, first, quiet_s,
+            (double)(spec->keep_alive_ms * spec->keep_alive_misses) * 1e-3);
+    else
+        LOG_I("%d of %d nodes have ended; node %d goes on", reported, c->n, first);
 }
 
 status coordinator_hear(coordinator *c, store *client, int attempt, bool *trouble)

@@ -5,19 +5,39 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { TITLE_ROOM = 4096 };
+
+/* What ps shows, over the words of the agent's command line, which this process has a copy of. Only
+ * where they are is known, and how long by /proc. */
+static void set_title(const char *title)
+{
+    char line[TITLE_ROOM];
+    int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, line, sizeof line) : -1;
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0 || memcmp(line, program_invocation_name, (size_t)n) != 0)
+        return;
+    memset(program_invocation_name, 0, (size_t)n);
+    size_t length = strlen(title), most = (size_t)n - 1;
+    memcpy(program_invocation_name, title, length < most ? length : most);
+}
+
 /* Only calls that are safe while another thread of the agent may have held any lock. */
-__attribute__((noreturn)) static void guard(int fd, pid_t *groups, int n)
+__attribute__((noreturn)) static void guard(int fd, pid_t *groups, int n, const char *title)
 {
     pid_t word;
     ssize_t got;
     setsid(); /* the terminal's signals are not for it */
     prctl(PR_SET_NAME, "orphan_reaper");
+    set_title(title);
     if (dup2(fd, 0) != 0 || close_range(1, ~0u, 0) != 0 || chdir("/") != 0)
         _exit(EXIT_FAILURE);
     while ((got = read(0, &word, sizeof word)) == (ssize_t)sizeof word ||
@@ -38,6 +58,8 @@ __attribute__((noreturn)) static void guard(int fd, pid_t *groups, int n)
 status orphan_reaper_start(int n, orphan_reaper *out)
 {
     int fds[2];
+    char title[64];
+    snprintf(title, sizeof title, "mnist_ddp: orphan_reaper of %d", (int)getpid());
     *out = (orphan_reaper){.fd = -1};
     pid_t *groups = calloc((size_t)n, sizeof *groups);
     if (groups == NULL)
@@ -49,7 +71,7 @@ status orphan_reaper_start(int n, orphan_reaper *out)
     pid_t child = fork();
     if (child == 0) {
         if (fork() == 0)
-            guard(fds[0], groups, n);
+            guard(fds[0], groups, n, title);
         _exit(EXIT_SUCCESS);
     }
     int error = errno;

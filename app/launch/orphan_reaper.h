@@ -1,5 +1,6 @@
 /* A process beside the agent. If the agent is killed, it kills the process groups of the workers.
- * The workers themselves end with the agent (PR_SET_PDEATHSIG); what they have started does not. */
+ * The workers themselves end with the agent (PR_SET_PDEATHSIG); what they have started does not.
+ * ps shows it as "mnist_ddp: orphan_reaper of PID", the agent's; it ends with the agent. */
 #ifndef MNIST_DDP_APP_LAUNCH_ORPHAN_REAPER_H
 #define MNIST_DDP_APP_LAUNCH_ORPHAN_REAPER_H
 

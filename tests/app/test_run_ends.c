@@ -4,7 +4,10 @@
 #include "tests/app/support/test_folder.h"
 #include "tests/support/process.h"
 
+#include <glob.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <string.h>
 
 static const struct {
     const char *flags, *script;
@@ -177,6 +180,38 @@ START_TEST(no_orphans_when_the_launcher_is_killed)
 }
 END_TEST
 
+/* How many processes there are whose command line is this one word. */
+static int count_processes(const char *title)
+{
+    glob_t found = {0};
+    int n = 0;
+    ck_assert_int_eq(glob("/proc/[0-9]*", 0, NULL, &found), 0);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        char line[256];
+        process_read((pid_t)atoi(found.gl_pathv[i] + strlen("/proc/")), "cmdline", line,
+                     sizeof line);
+        size_t length = strlen(title);
+        n += strncmp(line, title, length) == 0 && line[length] == '\n'; /* the word's end */
+    }
+    globfree(&found);
+    return n;
+}
+
+/* ps tells it from the launcher, which a signal is for. */
+START_TEST(the_process_beside_the_launcher_has_its_own_name)
+{
+    char title[64];
+    program p = run_command_start("--nproc-per-node=1", "echo $$ > pid.0; exec sleep 30");
+    test_folder_await_pid("pid.0");
+    snprintf(title, sizeof title, "mnist_ddp: orphan_reaper of %d", (int)p.pid);
+    ck_assert_int_eq(count_processes(title), 1);
+    kill(p.pid, SIGTERM);
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 143);
+    program_close(&p);
+}
+END_TEST
+
 static void start_clean(void)
 {
     test_folder_remove("logs up.* got.* child.* pid.* go");
@@ -200,5 +235,6 @@ int main(void)
     tcase_add_test(ends, a_preempted_program_gives_75);
     tcase_add_test(ends, children_of_ranks_do_not_stay);
     tcase_add_test(ends, no_orphans_when_the_launcher_is_killed);
+    tcase_add_test(ends, the_process_beside_the_launcher_has_its_own_name);
     return test_folder_close(suite_run(suite));
 }

@@ -88,6 +88,19 @@ START_TEST(nodes_that_disagree_are_told_at_once)
 }
 END_TEST
 
+/* While it waits for them. */
+START_TEST(node_0_says_what_to_type_on_the_others)
+{
+    int port = port_find_free();
+    program p = nodes_start(0, port, "--nnodes=2 --join-timeout=1", "true");
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 69);
+    ASSERT_FACTS(p.err, "on node 1", "--nnodes=2", "--node-rank=1", "--master-addr=127.0.0.1",
+                 program_flag("--master-port=", port));
+    nodes_close(&p, 1);
+}
+END_TEST
+
 /* The first waits for its own nodes still. */
 START_TEST(a_second_node_0_is_told_who_has_the_port)
 {
@@ -338,6 +351,7 @@ int main(void)
     tcase_add_test(meet, ranks_count_through);
     tcase_add_test(meet, comers_are_numbered);
     tcase_add_loop_test(meet, nodes_that_disagree_are_told_at_once, 0, COUNT(QUARRELS));
+    tcase_add_test(meet, node_0_says_what_to_type_on_the_others);
     tcase_add_test(meet, a_second_node_0_is_told_who_has_the_port);
     tcase_add_test(meet, a_node_cannot_be_two);
     tcase_add_test(meet, jobs_do_not_merge);

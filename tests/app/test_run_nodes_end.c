@@ -130,6 +130,26 @@ START_TEST(a_dead_launcher_ends_all)
 }
 END_TEST
 
+/* A node that has ended well waits for one that is dead, and does not say that it goes on. */
+START_TEST(a_silent_node_does_not_go_on)
+{
+    int port = port_find_free();
+    program p[2];
+    for (int i = 0; i < 2; i++)
+        p[i] = nodes_start(i, port,
+                           "--nnodes=2 --rdzv-conf=keep_alive_interval=4,keep_alive_max_attempt=4",
+                           "test $RANK -lt 2 || { touch up.$RANK; sleep 60; }");
+    test_folder_await("up.2");
+    test_folder_await("up.3");
+    kill(p[1].pid, SIGKILL);
+    nodes_wait(p, 2);
+    ASSERT_EXIT(p[0], 72);
+    ASSERT_FACTS(p[0].err, "1 of 2 nodes", "node 1", "not been heard of");
+    ASSERT_NO_FACTS(p[0].err, "node 1 goes on");
+    nodes_close(p, 2);
+}
+END_TEST
+
 /* A launcher that is stopped looks like a machine that is. */
 START_TEST(a_silent_node_is_given_up)
 {
@@ -307,6 +327,7 @@ int main(void)
     tcase_add_test(end, who_ended_well_starts_again_too);
     tcase_add_loop_test(end, a_signal_to_one_ends_all, 0, 2);
     tcase_add_loop_test(end, a_dead_launcher_ends_all, 0, 2);
+    tcase_add_test(end, a_silent_node_does_not_go_on);
     tcase_add_loop_test(end, a_silent_node_is_given_up, 0, 2);
     tcase_add_loop_test(end, a_launcher_that_was_stopped_knows_why_it_is_lost, 0, 2);
     tcase_add_test(end, a_node_that_decides_alone_knows_its_number);
