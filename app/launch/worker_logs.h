@@ -42,7 +42,8 @@ typedef struct worker_logs {
 } worker_logs;
 
 /* From --log-dir, --redirects, --tee, --local-ranks-filter, --duplicate-stdout-filters,
- * --duplicate-stderr-filters and --log-line-prefix-template, for `nproc` workers. STATUS_INVALID with what is allowed. */
+ * --duplicate-stderr-filters and --log-line-prefix-template, for `nproc` workers. STATUS_INVALID
+ * with what is allowed. */
 status worker_logs_read(const options *opts, int nproc, worker_logs *out);
 
 /* Makes the folder of this launch. STATUS_IO. */

@@ -10,13 +10,13 @@ enum { OPTION_TEXT_BYTES = 512 };
 /* "Data parallelism", a heading. */
 extern const char *const option_group_titles[GROUP_COUNT];
 
-/* "--model", or "--[no-]overlap" if the default is on. Returns out. */
+/* "--model", or "--[no-]overlap" if the default is on. All return out. */
 const char *option_text_flag(const option_row *row, char out[OPTION_TEXT_BYTES]);
 
-/* How the value is written after it: "mlp|cnn"; "[=must|auto]"; "" if there is none. Returns out. */
+/* How the value is written after it: "mlp|cnn", "[=must|auto]"; "" if there is none. */
 const char *option_text_value(const option_row *row, char out[OPTION_TEXT_BYTES]);
 
-/* What it means, its default for a command or benchmark, and its other spellings. Returns out. */
+/* What it means, its default for a command or benchmark, and its other spellings. */
 const char *option_text_meaning(const command_row *of, const option_row *row,
                                 char out[OPTION_TEXT_BYTES]);
 

@@ -203,8 +203,8 @@ void options_free(options *opts);
 /* Was the setting of this name ("batch_size") given anywhere (not a default)? */
 bool options_given(const options *opts, const char *name);
 
-/* Prints the help that was asked for (COMMAND_HELP) on stdout, from the tables: the program's on one
- * screen, that of a command or benchmark with its flags in groups. */
+/* Prints the help that was asked for (COMMAND_HELP) on stdout, from the tables: the program's on
+ * one screen, that of a command or benchmark with its flags in groups. */
 void options_print_help(const options *opts);
 
 #endif

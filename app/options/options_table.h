@@ -15,8 +15,8 @@ typedef enum option_kind {
     OPTION_SWITCH,  /* bool: --name, --no-name */
     OPTION_MODE,    /* char *: --name means the first word in `value`, --name=WORD any of them,
                        --no-name NULL */
-    OPTION_REFUSED, /* of torchrun, not supported: `help` says why; `initial` alone is accepted, which
-                       is torchrun's default */
+    OPTION_REFUSED, /* of torchrun, not supported: `help` says why; only `initial`, its default
+                       there, is accepted */
     OPTION_IGNORED, /* accepted, means nothing here */
     OPTION_HELP,
     OPTION_VERSION,
