@@ -74,7 +74,7 @@ static void add_run(counts *c, const setting *s, int epochs, int steps, long tim
         "--device", "cuda", "--model", s->model, "--amp", s->amp, "--nproc-per-node", s->ranks,
         "--backend", "nccl", s->graph, "--epochs", until, "--eval-every", "0", "--limit", limit,
         "--batch-size", "2", "--no-save-model", "--run-dir", test_folder_path("one"),
-        quiet ? "--quiet" : "--log-interval", quiet ? NULL : s->log, NULL);
+        "--log-interval", quiet ? "100000" : s->log, quiet ? "--quiet" : NULL, NULL);
     unsetenv("MNIST_DDP_EMULATED_WORK");
     ASSERT_EXIT(p, 0);
     program_close(&p);
