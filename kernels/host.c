@@ -1,6 +1,7 @@
 #include "kernels/host.h"
 
 #include "base/memory.h"
+#include "kernels/clip_math.h"
 #include "kernels/pixel.h"
 
 #include <math.h>
@@ -118,5 +119,15 @@ status host_cross_entropy(device *dev, const loss_input *in, const step_state *s
     totals->loss_sum += loss;
     totals->last_loss = loss / in->n;
     totals->correct += hits;
+    return STATUS_OK;
+}
+
+status host_clip_gradients(device *dev, const gradient_clip *clip, const step_state *state)
+{
+    (void)dev, (void)state; /* a host scales no loss */
+    *clip->norm = sqrt(clip_sum_of_squares(clip->grad, clip->count));
+    float factor = clip_factor(*clip->norm, clip->max_norm);
+    if (clip_changes(factor))
+        clip_scale(clip->grad, clip->count, factor);
     return STATUS_OK;
 }

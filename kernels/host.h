@@ -1,4 +1,4 @@
-/* What devices with host memory share: memory, gather, cross entropy. */
+/* What devices with host memory share: memory, gather, cross entropy, clipping. */
 #ifndef MNIST_DDP_KERNELS_HOST_H
 #define MNIST_DDP_KERNELS_HOST_H
 
@@ -12,5 +12,6 @@ begin_step_op host_begin_step;
 gather_op host_gather;
 begin_forward_op host_begin_forward;
 cross_entropy_op host_cross_entropy;
+clip_gradients_op host_clip_gradients;
 
 #endif

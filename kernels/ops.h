@@ -265,6 +265,7 @@ typedef struct score {
     double loss_sum;  /* over samples, in nats */
     double last_loss; /* mean over the last batch */
     int64_t correct;  /* samples whose largest logit (first of equals) is the label's */
+    double grad_norm; /* of the last step, before its gradients were clipped; 0: they are not */
 } score;
 
 /* Softmax cross-entropy. Adds to *totals, device memory. dlogits (n, classes) set: (softmax -
@@ -272,6 +273,19 @@ typedef struct score {
  * `state` is not read. */
 typedef status cross_entropy_op(device *dev, const loss_input *in, const step_state *state,
                                 score *totals, float *dlogits);
+
+/* Gradients whose norm is to be max_norm at most. */
+typedef struct gradient_clip {
+    float *grad;
+    size_t count; /* at least 1 */
+    float max_norm;
+    double *norm; /* device memory */
+} gradient_clip;
+
+/* torch.nn.utils.clip_grad_norm_: sets *norm = sqrt(sum of grad^2) / step_loss_scale, then
+ * grad *= min(1, max_norm / (*norm + 1e-6)). If an element is not finite, neither is *norm, and the
+ * element stays so. */
+typedef status clip_gradients_op(device *dev, const gradient_clip *clip, const step_state *state);
 
 /* A slice of the arenas of parameters, gradients and optimizer state. */
 typedef struct optimizer_slice {
@@ -357,6 +371,7 @@ struct device_ops {
 
     cross_entropy_op *cross_entropy;
 
+    clip_gradients_op *clip_gradients;
     sgd_step_op *sgd_step;
     adam_step_op *adam_step;
     adadelta_step_op *adadelta_step;

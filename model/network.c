@@ -184,6 +184,12 @@ status network_score(network *net)
     return network_loss(net, last_layer(net)->y, &net->in, NULL);
 }
 
+status network_clip_gradients(network *net, float max_norm, const step_state *state)
+{
+    gradient_clip clip = {net->gradients, net->count, max_norm, &net->totals->grad_norm};
+    return net->dev->ops->clip_gradients(net->dev, &clip, state);
+}
+
 const score *network_totals(const network *net)
 {
     return net->totals;

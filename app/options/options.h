@@ -45,6 +45,7 @@ typedef struct options {
     double weight_decay; /* not given: the optimizer's own default (negative) */
     char *adam_betas;    /* "0.9,0.999", see app/options/adam_betas.h */
     bool nesterov;
+    double clip_grad_norm;     /* -1: gradients are not clipped */
     double gamma;              /* 0.7, of StepLR, per epoch */
     char *schedule;            /* "step"; see model/schedule.h */
     double pct_start;          /* 0.3, of OneCycleLR */

@@ -10,7 +10,8 @@
  *
  * step: steps of the optimizer that are done. epoch: from 1. time_s: since the run's start; after a
  * resume it goes on from the last line that was kept. loss: the mean of rank 0's last batch.
- * train_loss: the mean over the epoch and all ranks. lr: of the last step. images_per_s: of all ranks, since the last line about a step, or of the epoch; tests do not count. A number
+ * train_loss: the mean over the epoch and all ranks. With --clip-grad-norm a "step" also has
+ * "grad_norm". lr: of the last step. images_per_s: of all ranks, since the last line about a step, or of the epoch; tests do not count. A number
  * that is not finite, and that of a test that was not made, is null. "test" is a test inside an
  * epoch, "epoch" is an epoch's end.
  *
@@ -46,6 +47,8 @@ typedef struct metrics_entry {
     int64_t step, epoch; /* epoch: from 0 */
     int64_t now_ns;
     double loss, lr, images_per_s; /* loss: of a step, or of the epoch's training */
+    double grad_norm; /* of a step, before its gradients were clipped; 0: they are not, and the line
+                         is without it */
     double test_loss, test_acc;
 } metrics_entry;
 

@@ -32,6 +32,8 @@ size_t metrics_lines_print(const metrics_entry *e, double time_s, char *out)
     n += print_number("time_s", round(time_s * 1e6) / 1e6, TIME_DIGITS, out + n);
     if (trained)
         n += print_number(tested ? "train_loss" : "loss", e->loss, DIGITS, out + n);
+    if (!(e->grad_norm <= 0))
+        n += print_number("grad_norm", e->grad_norm, DIGITS, out + n);
     if (tested) {
         n += print_number("test_loss", e->test_loss, DIGITS, out + n);
         n += print_number("test_acc", e->test_acc, EXACT_DIGITS, out + n);

@@ -43,6 +43,7 @@ status rank_settings_read(const options *opts, const rendezvous_place *place, ra
     s.weight_decay = opts->weight_decay < 0 ? optimizer_default_weight_decay(s.optimizer.kind)
                                             : opts->weight_decay;
     s.optimizer.weight_decay = (float)s.weight_decay;
+    s.clip_grad_norm = opts->clip_grad_norm < 0 ? 0 : opts->clip_grad_norm;
     TRY(adam_betas_parse(opts->adam_betas, &s.betas));
     s.optimizer.beta1 = (float)s.betas.first;
     s.optimizer.beta2 = (float)s.betas.second;

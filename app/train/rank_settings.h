@@ -16,6 +16,7 @@ typedef struct rank_settings {
     schedule_options schedule; /* without its numbers of steps: rank_context.h has those */
     double weight_decay;
     adam_betas betas;
+    double clip_grad_norm; /* 0: gradients are not clipped */
     interval eval_every;
     int batch_size; /* of one batch, per rank */
     int replicas;   /* that share the rank's batches: 1, but with --mode=dp */

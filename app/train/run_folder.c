@@ -134,10 +134,17 @@ static void hash_schedule(const schedule_options *o, char *out, size_t size_byte
         snprintf(out, size_bytes, " warmup %" PRId64 " %.17g", o->warmup_steps, o->warmup_factor);
 }
 
+/* What changes the gradients of a step. */
+static void hash_gradients(const rank_settings *s, char *out, size_t size_bytes)
+{
+    if (s->clip_grad_norm > 0)
+        snprintf(out, size_bytes, " clip-grad-norm %.17g", s->clip_grad_norm);
+}
+
 /* Settings that have no field of their own in a checkpoint. */
 static void hash_other_settings(const rank_context *rank, char out[CHECKPOINT_HASH_BYTES])
 {
-    char text[384];
+    char text[512];
     const adam_betas *betas = &rank->settings.betas;
     snprintf(text, sizeof text, "nesterov %d shuffle %d drop-last %d training images %u %s",
              rank->opts->nesterov, rank->opts->shuffle, rank->opts->drop_last,
@@ -147,6 +154,7 @@ static void hash_other_settings(const rank_context *rank, char out[CHECKPOINT_HA
         snprintf(text + strlen(text), sizeof text - strlen(text), " adam-betas %.17g,%.17g",
                  betas->first, betas->second);
     hash_schedule(&rank->schedule.options, text + strlen(text), sizeof text - strlen(text));
+    hash_gradients(&rank->settings, text + strlen(text), sizeof text - strlen(text));
     int devices = rank->place.world_size * rank->settings.replicas;
     const strategy_facts *how = strategy_of(rank->opts);
     if (how->is_central && devices > 1)
@@ -233,11 +241,12 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
         if (pairs[i].was < pairs[i].is || pairs[i].was > pairs[i].is)
             return differs(path, pairs[i].what, pairs[i].was, pairs[i].is);
     if (strcmp(was->config_hash, is->config_hash) != 0)
-        return FAIL(STATUS_INVALID,
-                    "cannot resume %s: --mode, --replicas, --nesterov, --adam-betas, --pct-start, "
-                    "--warmup-steps, --warmup-factor, --shuffle, --drop-last, --amp, --tf32 "
-                    "or the number of training images (--limit) was another",
-                    path);
+        return FAIL(
+            STATUS_INVALID,
+            "cannot resume %s: --mode, --replicas, --nesterov, --adam-betas, --clip-grad-norm, "
+            "--pct-start, --warmup-steps, --warmup-factor, --shuffle, --drop-last, --amp, --tf32 "
+            "or the number of training images (--limit) was another",
+            path);
     return STATUS_OK;
 }
 

@@ -29,6 +29,7 @@ static const struct run_setting {
     {"adam-betas", STATE},
     {"nesterov", STATE},
     {"weight-decay", STATE},
+    {"clip-grad-norm", SUMS},
     {"lr", RATE},
     {"gamma", RATE},
     {"schedule", RATE},

@@ -32,7 +32,9 @@ status step_log_flush(step_log *log, progress *to)
     if (!log->totals.under_way)
         return STATUS_OK;
     TRY(readback_wait(&log->totals));
-    log->entry.loss = ((const score *)log->totals.seen)->last_loss;
+    const score *totals = log->totals.seen;
+    log->entry.loss = totals->last_loss;
+    log->entry.grad_norm = totals->grad_norm;
     if (log->is_shown)
         progress_step(to, &log->line, log->entry.loss);
     if (log->is_kept)

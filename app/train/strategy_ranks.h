@@ -13,7 +13,7 @@ status strategy_ranks_check(const options *opts);
 status strategy_ranks_forward_backward(rank_context *rank, const step_batch *b, grad_ready_fn ready,
                                        void *ctx);
 
-/* On every rank. */
+/* On every rank: clips the gradients if --clip-grad-norm says so, then steps. */
 status strategy_ranks_optimizer_step(rank_context *rank, void *self);
 
 /* Through the ranks' process group. */

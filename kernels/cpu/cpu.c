@@ -153,6 +153,7 @@ static const device_ops cpu_ops = {
     .linear_backward_weights = cpu_linear_backward_weights,
     .linear_backward_data = cpu_linear_backward_data,
     .cross_entropy = host_cross_entropy,
+    .clip_gradients = cpu_clip_gradients,
     .sgd_step = sgd_step,
     .adam_step = adam_step,
     .adadelta_step = adadelta_step,

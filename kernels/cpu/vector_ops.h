@@ -79,6 +79,9 @@ typedef struct vector_ops {
 
     void (*add)(float *sum, const float *x, size_t count); /* sum += x */
 
+    double (*sum_of_squares)(const float *x, size_t count); /* kernels/clip_math.h */
+    void (*scale)(float *x, size_t count, float factor);    /* likewise */
+
     void (*sgd_plain)(float *param, const float *grad, size_t count, sgd_math m);
     void (*sgd_momentum)(float *param, const float *grad, float *buffer, size_t count, sgd_math m);
     void (*adam)(float *param, const float *grad, float *exp_avg, float *exp_avg_sq, size_t count,

@@ -62,6 +62,9 @@ linear_backward_data_op cuda_linear_backward_data;
 cross_entropy_op cuda_cross_entropy;
 size_t cuda_loss_scratch_bytes(void); /* zeroed, of cuda_state.loss_scratch */
 
+/* clip.cu */
+clip_gradients_op cuda_clip_gradients;
+
 /* optimizer.cu */
 sgd_step_op cuda_sgd_step;
 adam_step_op cuda_adam_step;

@@ -57,7 +57,7 @@ typedef struct cuda_state {
     cublasLtHandle_t blas;
     cudnnHandle_t dnn; /* NULL until a convolution is made; bound to `stream` */
     cuda_block *blocks;
-    void *workspace; /* shared by all cuBLASLt calls, which run one after the other */
+    void *workspace; /* shared by all cuBLASLt calls and clip.cu, which run one after the other */
     size_t workspace_bytes;
     void *conv_workspace; /* shared by all cuDNN calls; NULL as long as dnn is */
     size_t conv_workspace_bytes;

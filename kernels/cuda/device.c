@@ -66,6 +66,7 @@ static const device_ops cuda_ops = {
     .linear_backward_weights = cuda_linear_backward_weights,
     .linear_backward_data = cuda_linear_backward_data,
     .cross_entropy = cuda_cross_entropy,
+    .clip_gradients = cuda_clip_gradients,
     .sgd_step = cuda_sgd_step,
     .adam_step = cuda_adam_step,
     .adadelta_step = cuda_adadelta_step,

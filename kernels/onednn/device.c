@@ -83,6 +83,7 @@ static const device_ops onednn_ops = {
     .linear_backward_weights = onednn_linear_backward_weights,
     .linear_backward_data = onednn_linear_backward_data,
     .cross_entropy = host_cross_entropy,
+    .clip_gradients = host_clip_gradients,
     .sgd_step = onednn_sgd_step,
     .adam_step = onednn_adam_step,
     .adadelta_step = onednn_adadelta_step,

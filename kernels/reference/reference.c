@@ -67,6 +67,7 @@ static const device_ops reference_ops = {
     .linear_backward_weights = reference_linear_backward_weights,
     .linear_backward_data = reference_linear_backward_data,
     .cross_entropy = host_cross_entropy,
+    .clip_gradients = host_clip_gradients,
     .sgd_step = sgd_step,
     .adam_step = adam_step,
     .adadelta_step = adadelta_step,

@@ -343,6 +343,21 @@ START_TEST(lines_are_cut_off_at_the_first_that_is_late_or_none)
 }
 END_TEST
 
+START_TEST(a_clipped_step_has_its_norm)
+{
+    char line[METRICS_LINE_BYTES];
+    metrics_entry e = {.event = METRICS_STEP, .step = 1, .loss = 2, .lr = 1, .grad_norm = 0.25};
+    metrics_lines_print(&e, 0.5, line);
+    ASSERT_FACTS(line, "\"loss\":2,\"grad_norm\":0.25,\"lr\":1");
+    e.grad_norm = (double)NAN;
+    metrics_lines_print(&e, 0.5, line);
+    ASSERT_FACTS(line, "\"grad_norm\":null");
+    e.grad_norm = 0;
+    metrics_lines_print(&e, 0.5, line);
+    ck_assert_ptr_null(strstr(line, "grad_norm"));
+}
+END_TEST
+
 START_TEST(what_is_not_finite_is_null)
 {
     char line[METRICS_LINE_BYTES];
@@ -384,6 +399,7 @@ int main(void)
     tcase_add_test(bytes, records_have_their_crcs);
     tcase_add_loop_test(bytes, lines_are_cut_off_at_the_first_that_is_late_or_none, 0,
                         sizeof CUTS / sizeof CUTS[0]);
+    tcase_add_test(bytes, a_clipped_step_has_its_norm);
     tcase_add_test(bytes, what_is_not_finite_is_null);
     TCase *runs = suite_case(suite, "runs", 2 * RUN_S);
     tcase_add_checked_fixture(runs, start_clean, NULL);

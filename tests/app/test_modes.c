@@ -114,6 +114,40 @@ START_TEST(one_replica_is_one_process)
 }
 END_TEST
 
+/* The norm is that of the gradient of the whole batch, in every mode. */
+START_TEST(clipped_steps_equal_one_process)
+{
+    const char *model = _i == 0 ? "mlp" : "cnn";
+    const char *clip[] = {"--clip-grad-norm", "0.5"};
+    train_and_close(model, 0,
+                    WORDS(UNEVEN, "--mode=single", "--batch-size", "24", "--run-dir", "many"));
+    train_and_close(
+        model, 0,
+        WORDS(UNEVEN, clip[0], clip[1], "--mode=single", "--batch-size", "24", "--run-dir", "one"));
+    ck_assert(model_file_difference(test_folder_path("many"), test_folder_path("one")) > 1e-3);
+    for (int i = 0; i < N_SPREADS; i++) {
+        ck_assert_int_eq(system("rm -rf many"), 0);
+        train_and_close(model, 0,
+                        WORDS(UNEVEN, clip[0], clip[1], "--mode", SPREADS[i].mode, SPREADS[i].flag,
+                              SPREADS[i].parts, "--batch-size", SPREADS[i].batch, "--run-dir",
+                              "many"));
+        assert_same_weights(model, 0, SPREADS[i].mode);
+    }
+}
+END_TEST
+
+/* Two ranks send the same gradients to a server as they average among themselves. */
+START_TEST(clipped_ranks_have_the_bits_of_a_server)
+{
+    const char *words[] = {"--mode=ddp", "--mode=ps"}, *folders[] = {"one", "many"};
+    for (int i = 0; i < 2; i++)
+        train_and_close("cnn", 0,
+                        WORDS(UNEVEN, words[i], "--nproc-per-node=2", "--batch-size=12",
+                              "--clip-grad-norm=0.5", "--run-dir", folders[i]));
+    model_file_assert_same_bits("many", "one");
+}
+END_TEST
+
 START_TEST(accumulated_batches_are_one)
 {
     const char *model = _i % 2 == 0 ? "mlp" : "cnn";
@@ -247,6 +281,8 @@ int main(void)
     tcase_add_loop_test(weights, modes_equal_one_process, 0, 6);
     tcase_add_loop_test(weights, replicas_may_be_idle, 0, 2);
     tcase_add_loop_test(weights, one_replica_is_one_process, 0, 2);
+    tcase_add_loop_test(weights, clipped_steps_equal_one_process, 0, 2);
+    tcase_add_test(weights, clipped_ranks_have_the_bits_of_a_server);
     tcase_add_loop_test(weights, accumulated_batches_are_one, 0, 4);
     tcase_add_loop_test(weights, same_command_same_bits, 0, 2);
     TCase *stops = suite_case(suite, "stops", 120);

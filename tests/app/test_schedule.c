@@ -124,6 +124,7 @@ static const struct {
     {FACTS("--optimizer=adam"), FACTS("--optimizer=adam", "--adam-betas=0.7,0.9"),
      FACTS("--adam-betas")},
     {FACTS("--optimizer=adam"), FACTS("--optimizer=adamw"), FACTS("adam", "adamw")},
+    {FACTS("--clip-grad-norm=1"), FACTS("--clip-grad-norm=2"), FACTS("--clip-grad-norm", "1", "2")},
     {FACTS("--optimizer=adamw"), FACTS("--optimizer=adamw", "--weight-decay=0"),
      FACTS("--weight-decay", "0.01")},
 };

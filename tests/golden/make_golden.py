@@ -78,10 +78,14 @@ RUNS = {
             p, 0.005, betas=(0.7, 0.9), weight_decay=0.1
         ),
         "adadelta_decay": lambda p: torch.optim.Adadelta(p, 1.0, weight_decay=0.01),
+        "clipped": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9),
+        "smoothed": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9),
     },
     "cnn": {"adadelta": lambda p: torch.optim.Adadelta(p, 1.0)},
     "speedrun": {"momentum": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9)},
 }
+CLIP_NORM = {"clipped": 1.5}  # of clip_grad_norm_: some of the ten steps have more, some less
+LABEL_SMOOTHING = {"smoothed": 0.1}
 
 
 def mt19937(seed):
@@ -249,14 +253,15 @@ def report(triples):
 
 
 def train(kind, run, wide):
-    """Losses and the parameters before and after ten steps, in float32 or (`wide`) float64."""
+    """Losses, norms of the gradients (of a run that clips them) and the parameters before and after
+    ten steps, in float32 or (`wide`) float64."""
     stream = mt19937(INPUT_SEED)
     model = new_model(kind, TRAIN_SEEDS[kind])
     if wide:
         model = model.double()
     before = [p.detach().clone() for p in model.parameters()]
     optimizer = RUNS[kind][run](model.parameters())
-    losses = []
+    losses, norms = [], []
     for step in range(STEPS):
         x, y = make_batch(stream, RUN_BATCH[kind])
         optimizer.zero_grad(set_to_none=True)
@@ -266,19 +271,25 @@ def train(kind, run, wide):
             logits = forward_masked(model, kind, x.double(), MASK_SEED + step)
         else:
             logits = forward(model, kind, x, MASK_SEED + step)
-        loss = F.cross_entropy(logits, y)
+        loss = F.cross_entropy(logits, y, label_smoothing=LABEL_SMOOTHING.get(run, 0.0))
         loss.backward()
+        if run in CLIP_NORM:
+            norm = nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM[run])
+            norms.append(norm.item())
         optimizer.step()
         losses.append(loss.item())
-    return losses, before, model
+    return losses, norms, before, model
 
 
 def training(kind, out):
     for run in RUNS[kind]:
-        losses, before, model = train(kind, run, wide=False)
+        losses, norms, before, model = train(kind, run, wide=False)
         out[f"train/{run}/loss"] = pairs(losses)
+        if norms:
+            out[f"train/{run}/norm"] = pairs(norms)
+            print("  norms " + " ".join(f"{norm:.3f}" for norm in norms))
         put(out, f"train/{run}", list(model.named_parameters()))
-        wide_losses, wide_before, wide = train(kind, run, wide=True)
+        wide_losses, _, wide_before, wide = train(kind, run, wide=True)
         print(f"{kind} {run}: loss {losses[0]:.6f} .. {losses[-1]:.6f}; off float64's by")
         print("  losses " + " ".join(f"{abs(a - b):.0e}" for a, b in zip(losses, wide_losses)))
         with torch.no_grad():

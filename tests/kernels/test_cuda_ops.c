@@ -366,6 +366,69 @@ START_TEST(overflow_skips_the_step)
 }
 END_TEST
 
+/* The norm of `count` gradients, which get what comes out. */
+static double clip(device *dev, float *host, size_t count, float most, const step_state *state)
+{
+    double norm = -1;
+    float *grad = put_floats(dev, host, count);
+    double *d_norm = put_bytes(dev, &norm, sizeof norm);
+    step_state *d_state = put_bytes(dev, state, sizeof *state);
+    gradient_clip what = {grad, count, most, d_norm};
+    ok(dev->ops->clip_gradients(dev, &what, d_state));
+    ok(dev->ops->download(dev, host, grad, sizeof *host * count));
+    ok(dev->ops->download(dev, &norm, d_norm, sizeof norm));
+    free_all(dev, (void *[]){grad, d_norm, d_state}, 3);
+    return norm;
+}
+
+/* Squares are exact, and sums of doubles: the norms differ by some 2^-53 a term at most, and so the
+ * factors by one rounding. With a scaled loss, gradients and what they become are scaled alike. */
+START_TEST(clipping_equals_reference)
+{
+    static const size_t counts[] = {1, 7, 255, 257, 40001}; /* one block, several, all */
+    device *cuda = open_device("cuda", PRECISION_F32);
+    device *reference = open_device("reference", PRECISION_F32);
+    step_state plain = {0}, scaled = {.plan.scale_loss = true, .scaling.scale = 1024.0f};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        size_t count = counts[i];
+        float *want = random_floats(5, count, 1.0f), *got = random_floats(5, count, 1.0f);
+        float *large = random_floats(5, count, 1024.0f), *kept = random_floats(5, count, 1.0f);
+        float most = 0.01f + 0.1f * sqrtf((float)count);
+        double norm = clip(reference, want, count, most, &plain);
+        ck_assert_double_eq_tol(clip(cuda, got, count, most, &plain), norm, 1e-12 * norm);
+        ck_assert_double_eq_tol(clip(cuda, large, count, most, &scaled), norm, 1e-12 * norm);
+        ck_assert_double_eq_tol(clip(cuda, kept, count, 1e6f, &plain), norm, 1e-12 * norm);
+        expect_close(got, want, count, 0, 0x1p-22);
+        for (size_t j = 0; j < count; j++)
+            large[j] /= 1024.0f;
+        expect_same(large, got, sizeof *got * count);
+        float *whole = random_floats(5, count, 1.0f);
+        expect_same(kept, whole, sizeof *kept * count);
+        float *all[] = {want, got, large, kept, whole};
+        for (size_t j = 0; j < sizeof all / sizeof all[0]; j++)
+            free(all[j]);
+    }
+    device_destroy(cuda);
+    device_destroy(reference);
+}
+END_TEST
+
+/* So that the optimizer sees the overflow. */
+START_TEST(clipping_keeps_an_overflow)
+{
+    device *cuda = open_device("cuda", PRECISION_F16);
+    const step_state scaled = {.plan.scale_loss = true, .scaling.scale = 1024.0f};
+    for (int i = 0; i < 2; i++) {
+        float *grad = random_floats(5, 300, 1.0f);
+        grad[7] = i == 0 ? INFINITY : NAN;
+        ck_assert(!isfinite(clip(cuda, grad, 300, 1.0f, &scaled)));
+        ck_assert(!isfinite(grad[7]));
+        free(grad);
+    }
+    device_destroy(cuda);
+}
+END_TEST
+
 int main(void)
 {
     if (!cuda_choose())
@@ -379,5 +442,7 @@ int main(void)
     tcase_add_loop_test(core, optimizers_equal_reference, 0, 5);
     tcase_add_loop_test(core, scaled_gradients_make_the_same_step, 0, 5);
     tcase_add_loop_test(core, overflow_skips_the_step, 0, 5);
+    tcase_add_test(core, clipping_equals_reference);
+    tcase_add_test(core, clipping_keeps_an_overflow);
     return suite_run(suite);
 }

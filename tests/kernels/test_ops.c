@@ -1,5 +1,6 @@
 /* Single operations of the devices: known answers, and the fast device against the reference. */
 #include "kernels/ops.h"
+#include "tests/kernels/isa_missing.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
@@ -211,6 +212,82 @@ START_TEST(optimizers_equal_reference)
 }
 END_TEST
 
+/* The norm of elements [first, COUNT) after which clip_gradients has clipped them to `most`. */
+static double clip(device *dev, arenas *a, size_t first, float most)
+{
+    double norm = -1;
+    const step_state state = {0};
+    gradient_clip what = {a->grad + first, COUNT - first, most, &norm};
+    ok(dev->ops->clip_gradients(dev, &what, &state));
+    return norm;
+}
+
+/* The squares are exact, and their sum is off by some 2^-53 a term at most. Each element is rounded
+ * once after it is scaled, and so is the factor. */
+START_TEST(gradients_are_clipped)
+{
+    device *dev = open_device(devices[_i]);
+    for (size_t first = 0; first < COUNT; first += COUNT - 7) { /* many, and few */
+        arenas whole = make_arenas(), a = make_arenas();
+        double sum = 0;
+        for (size_t i = first; i < COUNT; i++)
+            sum += (double)whole.grad[i] * (double)whole.grad[i];
+        double norm = sqrt(sum), factor = 0.5 * norm / (norm + 1e-6);
+        ck_assert_double_eq_tol(clip(dev, &a, first, (float)(2 * norm)), norm, 1e-11 * norm);
+        ck_assert(memcmp(a.grad, whole.grad, sizeof(float) * COUNT) == 0);
+        ck_assert_double_eq_tol(clip(dev, &a, first, (float)(norm / 2)), norm, 1e-11 * norm);
+        for (size_t i = 0; i < COUNT; i++) {
+            double want = (double)whole.grad[i] * (i >= first ? factor : 1);
+            if (!(fabs((double)a.grad[i] - want) <= 3 * 0x1p-24 * fabs(want)))
+                ck_abort_msg("[%zu]: %.9g, want %.9g", i, (double)a.grad[i], want);
+        }
+        free_arenas(&whole);
+        free_arenas(&a);
+    }
+    device_destroy(dev);
+}
+END_TEST
+
+START_TEST(what_is_not_finite_stays_so_when_clipped)
+{
+    device *dev = open_device(devices[_i]);
+    arenas a = make_arenas();
+    a.grad[COUNT / 2] = INFINITY;
+    ck_assert(isinf(clip(dev, &a, 0, 1.0f)));
+    ck_assert(!isfinite(a.grad[COUNT / 2]));
+    a.grad[COUNT / 2] = NAN;
+    ck_assert(isnan(clip(dev, &a, 0, 1.0f)));
+    ck_assert(!isfinite(a.grad[COUNT / 2]));
+    free_arenas(&a);
+    device_destroy(dev);
+}
+END_TEST
+
+/* Neither the number of threads nor the width of vectors changes a bit. */
+START_TEST(clipped_gradients_have_the_same_bits)
+{
+    const struct {
+        int threads;
+        const char *isa;
+    } ways[] = {{1, "auto"}, {2, "auto"}, {3, "auto"}, {2, "avx2"}};
+    arenas first = make_arenas();
+    double norm = 0;
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        device *dev = NULL;
+        device_options wanted = {.name = "cpu", .threads = ways[i].threads, .isa = ways[i].isa};
+        arenas a = make_arenas();
+        ok(device_create(&wanted, &dev));
+        double found = clip(dev, i == 0 ? &first : &a, 0, 1.0f);
+        norm = i == 0 ? found : norm;
+        ck_assert(found == norm);
+        ck_assert(i == 0 || memcmp(a.grad, first.grad, sizeof(float) * COUNT) == 0);
+        free_arenas(&a);
+        device_destroy(dev);
+    }
+    free_arenas(&first);
+}
+END_TEST
+
 START_TEST(unknown_device_is_refused)
 {
     device *dev = NULL;
@@ -252,6 +329,10 @@ int main(void)
     tcase_add_loop_test(core, gather_normalises_every_value, 0, n_devices);
     tcase_add_loop_test(core, cross_entropy_by_hand, 0, n_devices);
     tcase_add_loop_test(core, optimizers_equal_reference, 0, N_RULES * (n_devices - 1));
+    tcase_add_loop_test(core, gradients_are_clipped, 0, n_devices);
+    tcase_add_loop_test(core, what_is_not_finite_stays_so_when_clipped, 0, n_devices);
+    if (isa_missing("avx2") == NULL)
+        tcase_add_test(core, clipped_gradients_have_the_same_bits);
     tcase_add_loop_test(core, cpu_says_what_it_computes_with, 0, 2);
     tcase_add_test(core, unknown_device_is_refused);
     return suite_run(suite);

@@ -53,19 +53,42 @@ typedef struct run {
      * that elements whose terms nearly cancel are off by more: another 4. (torch's float32 run is
      * off its float64 run by at most 2e-6 with sgd and 2e-5 with adam; 10 allows 2e-5 here.) */
     double growth;
+    float clip_norm; /* 0: gradients are not clipped */
 } run;
 
 static const run RUNS[] = {
-    {"sgd", MODEL_MLP, 1, 16, {OPTIMIZER_SGD, 0.9f, 0.0f, false, 0, 0}, 0.05f, 10},
-    {"nesterov", MODEL_MLP, 1, 16, {OPTIMIZER_SGD, 0.9f, 0.01f, true, 0, 0}, 0.05f, 10},
-    {"adam", MODEL_MLP, 1, 16, {OPTIMIZER_ADAM, 0.0f, 0.0f, false, 0, 0}, 0.001f, 40},
-    {"adam_decay", MODEL_MLP, 1, 16, {OPTIMIZER_ADAM, 0.0f, 0.01f, false, 0, 0}, 0.001f, 40},
-    {"adam_betas", MODEL_MLP, 1, 16, {OPTIMIZER_ADAM, 0.0f, 0.0f, false, 0.7f, 0.9f}, 0.001f, 40},
-    {"adamw", MODEL_MLP, 1, 16, {OPTIMIZER_ADAMW, 0.0f, 0.01f, false, 0, 0}, 0.001f, 40},
-    {"adamw_betas", MODEL_MLP, 1, 16, {OPTIMIZER_ADAMW, 0.0f, 0.1f, false, 0.7f, 0.9f}, 0.005f, 40},
-    {"adadelta_decay", MODEL_MLP, 1, 16, {OPTIMIZER_ADADELTA, 0.0f, 0.01f, false, 0, 0}, 1.0f, 10},
-    {"adadelta", MODEL_CNN, 22, 4, {OPTIMIZER_ADADELTA, 0.0f, 0.0f, false, 0, 0}, 1.0f, 10},
-    {"momentum", MODEL_SPEEDRUN, 1, 4, {OPTIMIZER_SGD, 0.9f, 0.0f, false, 0, 0}, 0.05f, 10},
+    {"sgd", MODEL_MLP, 1, 16, {OPTIMIZER_SGD, 0.9f, 0.0f, false, 0, 0}, 0.05f, 10, 0},
+    {"nesterov", MODEL_MLP, 1, 16, {OPTIMIZER_SGD, 0.9f, 0.01f, true, 0, 0}, 0.05f, 10, 0},
+    {"adam", MODEL_MLP, 1, 16, {OPTIMIZER_ADAM, 0.0f, 0.0f, false, 0, 0}, 0.001f, 40, 0},
+    {"adam_decay", MODEL_MLP, 1, 16, {OPTIMIZER_ADAM, 0.0f, 0.01f, false, 0, 0}, 0.001f, 40, 0},
+    {"adam_betas",
+     MODEL_MLP,
+     1,
+     16,
+     {OPTIMIZER_ADAM, 0.0f, 0.0f, false, 0.7f, 0.9f},
+     0.001f,
+     40,
+     0},
+    {"adamw", MODEL_MLP, 1, 16, {OPTIMIZER_ADAMW, 0.0f, 0.01f, false, 0, 0}, 0.001f, 40, 0},
+    {"adamw_betas",
+     MODEL_MLP,
+     1,
+     16,
+     {OPTIMIZER_ADAMW, 0.0f, 0.1f, false, 0.7f, 0.9f},
+     0.005f,
+     40,
+     0},
+    {"adadelta_decay",
+     MODEL_MLP,
+     1,
+     16,
+     {OPTIMIZER_ADADELTA, 0.0f, 0.01f, false, 0, 0},
+     1.0f,
+     10,
+     0},
+    {"clipped", MODEL_MLP, 1, 16, {OPTIMIZER_SGD, 0.9f, 0.0f, false, 0, 0}, 0.05f, 10, 1.5f},
+    {"adadelta", MODEL_CNN, 22, 4, {OPTIMIZER_ADADELTA, 0.0f, 0.0f, false, 0, 0}, 1.0f, 10, 0},
+    {"momentum", MODEL_SPEEDRUN, 1, 4, {OPTIMIZER_SGD, 0.9f, 0.0f, false, 0, 0}, 0.05f, 10, 0},
 };
 enum { N_RUNS = sizeof RUNS / sizeof RUNS[0] };
 
@@ -314,6 +337,15 @@ START_TEST(accumulated_gradients)
 }
 END_TEST
 
+/* Clips the gradients; their norm is `want`. Steps before it have moved the parameters. */
+static void check_clipping(trial *t, const run *r, double want)
+{
+    score total;
+    ck_assert_int_eq(network_clip_gradients(t->net, r->clip_norm, t->state), STATUS_OK);
+    ck_assert_int_eq(network_read_score(t->net, &total), STATUS_OK);
+    golden_check_number("norm", total.grad_norm, want, r->growth * tolerance(r->kind) * want);
+}
+
 START_TEST(ten_steps)
 {
     trial t;
@@ -335,6 +367,8 @@ START_TEST(ten_steps)
         begin_step(&t);
         ck_assert_int_eq(network_forward(t.net, &t.in, NETWORK_TRAIN), STATUS_OK);
         ck_assert_int_eq(network_backward(t.net, false, NULL, NULL), STATUS_OK);
+        if (r->clip_norm > 0)
+            check_clipping(&t, r, golden_number(&t.gold, prefix, "norm", step));
         ck_assert_int_eq(optimizer_step(opt, t.state), STATUS_OK);
         check_loss(take_loss(&t) / r->n, golden_number(&t.gold, prefix, "loss", step),
                    (1 + step) * tol);
