@@ -201,3 +201,13 @@ status options_value_set(options *opts, option_match match, const char *text, op
         *given = (uint8_t)source;
     return STATUS_OK;
 }
+
+option_source options_value_source(const options *opts, const char *name)
+{
+    char spelling[OPTION_NAME_BYTES];
+    option_match match;
+    options_table_normalize(name, spelling);
+    bool found = options_table_find(spelling, FOR_ALL, &match);
+    ASSERT(found);
+    return (option_source)opts->given[match.row - options_table];
+}

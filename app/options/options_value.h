@@ -21,6 +21,9 @@ const char *options_value_source_name(option_source source);
 status options_value_set(options *opts, option_match match, const char *text, option_source source,
                          const char *where);
 
+/* Where the setting of this name ("batch_size") came from. */
+option_source options_value_source(const options *opts, const char *name);
+
 /* "1 to 1000", "one of mlp, cnn", "true or false": what the row allows. */
 void options_value_allowed(const option_row *row, char *out, size_t size_bytes);
 

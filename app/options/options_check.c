@@ -1,0 +1,85 @@
+/* What no single setting can tell: settings that do not go together. */
+#include "app/options/adam_betas.h"
+#include "app/options/inject.h"
+#include "app/options/interval.h"
+#include "app/options/options_value.h"
+
+#include <string.h>
+
+/* Was `name` given, and not for another choice of `chooser` than the one that counts? A file may
+ * hold settings of a schedule that the command line has replaced. */
+static bool given_with(const options *opts, const char *name, const char *chooser)
+{
+    option_source source = options_value_source(opts, name);
+    return source != SOURCE_DEFAULT && source >= options_value_source(opts, chooser);
+}
+
+static status check_optimizer(const options *opts)
+{
+    if (opts->momentum > 0.0 && strcmp(opts->optimizer, "sgd") != 0)
+        return FAIL(STATUS_INVALID, "--momentum=%g: only sgd has it; add --optimizer=sgd",
+                    opts->momentum);
+    adam_betas betas;
+    TRY(adam_betas_parse(opts->adam_betas, &betas));
+    bool is_adam = strncmp(opts->optimizer, "adam", strlen("adam")) == 0;
+    if (!is_adam && given_with(opts, "adam-betas", "optimizer"))
+        return FAIL(STATUS_INVALID,
+                    "--adam-betas=%s: only adam and adamw have them; add --optimizer=adam",
+                    opts->adam_betas);
+    return STATUS_OK;
+}
+
+static status check_schedule(const options *opts)
+{
+    bool onecycle = strcmp(opts->schedule, "onecycle") == 0;
+    if (strcmp(opts->schedule, "step") != 0 && given_with(opts, "gamma", "schedule"))
+        return FAIL(STATUS_INVALID, "--gamma=%g: only --schedule=step has it, not %s", opts->gamma,
+                    opts->schedule);
+    if (!onecycle && given_with(opts, "pct-start", "schedule"))
+        return FAIL(STATUS_INVALID, "--pct-start=%g: only --schedule=onecycle has it, not %s",
+                    opts->pct_start, opts->schedule);
+    if (onecycle && opts->warmup_steps > 0)
+        return FAIL(STATUS_INVALID,
+                    "--warmup-steps=%lld: --schedule=onecycle rises by itself: give --pct-start, "
+                    "the share of the steps in which it does",
+                    (long long)opts->warmup_steps);
+    if (opts->warmup_steps == 0 && given_with(opts, "warmup-factor", "schedule"))
+        return FAIL(STATUS_INVALID, "--warmup-factor=%g: needs --warmup-steps=N",
+                    opts->warmup_factor);
+    return STATUS_OK;
+}
+
+static status check_tests(const options *opts)
+{
+    interval tests;
+    TRY(interval_parse("--eval-every", 0, opts->eval_every, &tests));
+    if (opts->target_acc >= 0 && tests.count == 0)
+        return FAIL(STATUS_INVALID, "--target-acc=%g: needs tests; leave --eval-every=0 out",
+                    opts->target_acc);
+    return STATUS_OK;
+}
+
+status options_check(options *opts)
+{
+    command of = opts->command == COMMAND_DOCTOR ? opts->examined : opts->command;
+    if (of != COMMAND_TRAIN)
+        return STATUS_OK;
+    option_source global = options_value_source(opts, "global-batch-size");
+    option_source local = options_value_source(opts, "batch-size");
+    if (global != SOURCE_DEFAULT && global == local)
+        return FAIL(STATUS_INVALID, "--batch-size (per rank) and --global-batch-size (of all "
+                                    "ranks) exclude each other: give one");
+    if (local > global)
+        opts->global_batch_size = -1;
+    interval saves;
+    inject fault;
+    TRY(check_optimizer(opts));
+    TRY(check_schedule(opts));
+    TRY(check_tests(opts));
+    TRY(interval_parse("--save-every", 1, opts->save_every, &saves));
+    TRY(inject_parse(opts->inject, &fault));
+    if (opts->nesterov && opts->momentum <= 0.0)
+        return FAIL(STATUS_INVALID,
+                    "--nesterov: needs a momentum; add --optimizer=sgd --momentum=0.9");
+    return STATUS_OK;
+}
