@@ -117,13 +117,14 @@ START_TEST(it_ends_the_run_at_its_step)
 }
 END_TEST
 
-/* The run would meet the same loss again. */
+/* The run would meet the same loss again. Without checkpoints, too, it ends before the epoch does. */
 START_TEST(it_is_not_started_again)
 {
     program p = run(SPREADS[1], WORDS("--max-restarts=2", "--quiet"));
     ASSERT_EXIT(p, DIVERGED);
     ck_assert_str_eq(p.out, ""); /* there is no result */
     ASSERT_NO_FACTS(p.err, "restart");
+    ck_assert_int_lt(facts_number(p.err, "error", "step"), STEPS);
     ck_assert_int_eq(facts_count(p.err, "training loss"), 1);
     ck_assert(!file_exists("run/checkpoints") && !file_exists("run/model.safetensors"));
     program_close(&p);
@@ -145,6 +146,7 @@ START_TEST(all_nodes_end_at_it)
                                                   program_flag("--master-port=", port)));
     for (int i = 0; i < 2; i++)
         program_wait(&nodes[i], RUN_S);
+    ck_assert_int_lt(facts_number(nodes[0].err, "error", "step"), STEPS);
     for (int i = 0; i < 2; i++) {
         ASSERT_EXIT(nodes[i], DIVERGED);
         ASSERT_NO_FACTS(nodes[i].err, "failed first");
