@@ -91,11 +91,21 @@ static int argmax(const float *row, int classes)
     return best;
 }
 
+static double mean_of(const float *row, int classes)
+{
+    double sum = 0;
+    for (int c = 0; c < classes; c++)
+        sum += (double)row[c];
+    return sum / classes;
+}
+
 status host_cross_entropy(device *dev, const loss_input *in, const step_state *state, score *totals,
                           float *dlogits)
 {
     (void)dev;
     int classes = in->classes;
+    double even = (double)in->smoothing / classes;
+    const double target[] = {even, even + 1 - (double)in->smoothing}; /* of others, of the label */
     float grad_scale = dlogits != NULL ? state->plan.grad_scale : 0.0f;
     double loss = 0;
     int64_t hits = 0;
@@ -106,14 +116,17 @@ status host_cross_entropy(device *dev, const loss_input *in, const step_state *s
         double sum = 0;
         for (int c = 0; c < classes; c++)
             sum += exp((double)(row[c] - largest));
-        loss += log(sum) - (double)(row[label] - largest);
+        double cost = log(sum) - (double)(row[label] - largest);
+        if (in->smoothing > 0)
+            cost += (double)in->smoothing * ((double)row[label] - mean_of(row, classes));
+        loss += cost;
         hits += best == label;
         if (dlogits == NULL)
             continue;
         float *gradient = dlogits + (size_t)i * (size_t)classes;
         for (int c = 0; c < classes; c++) {
             double softmax = exp((double)(row[c] - largest)) / sum;
-            gradient[c] = (float)(softmax - (c == label)) * grad_scale;
+            gradient[c] = (float)(softmax - target[c == label]) * grad_scale;
         }
     }
     totals->loss_sum += loss;

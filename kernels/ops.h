@@ -258,6 +258,8 @@ typedef struct loss_input {
     const float *logits;
     const uint8_t *labels;
     int n, classes;
+    float smoothing; /* of labels: each class gets smoothing / classes of every sample's target, the
+                        label's class the rest. 0: all is the label's */
 } loss_input;
 
 /* Totals of a loss over batches. */
@@ -268,9 +270,9 @@ typedef struct score {
     double grad_norm; /* of the last step, before its gradients were clipped; 0: they are not */
 } score;
 
-/* Softmax cross-entropy. Adds to *totals, device memory. dlogits (n, classes) set: (softmax -
- * one_hot) * grad_scale * step_loss_scale, of device_element_bytes() each; NULL: no gradient, then
- * `state` is not read. */
+/* Softmax cross-entropy, torch's CrossEntropyLoss. Adds to *totals, device memory. dlogits (n,
+ * classes) set: (softmax - target) * grad_scale * step_loss_scale, of device_element_bytes() each;
+ * NULL: no gradient, then `state` is not read. */
 typedef status cross_entropy_op(device *dev, const loss_input *in, const step_state *state,
                                 score *totals, float *dlogits);
 

@@ -170,18 +170,25 @@ status network_forward(network *net, const batch *in, network_mode mode)
     return STATUS_OK;
 }
 
-status network_loss(network *net, const float *logits, const batch *in, void *dlogits)
+static status add_loss(network *net, const loss_input *loss, const step_state *state, void *dlogits)
 {
     device_span_begin(net->dev, NULL, "loss");
-    loss_input loss = {logits, in->labels, in->n, NETWORK_CLASSES};
-    TRY(net->dev->ops->cross_entropy(net->dev, &loss, in->state, net->totals, dlogits));
+    TRY(net->dev->ops->cross_entropy(net->dev, loss, state, net->totals, dlogits));
     device_span_end(net->dev);
     return STATUS_OK;
 }
 
+status network_loss(network *net, const float *logits, const batch *in, void *dlogits)
+{
+    loss_input loss = {logits, in->labels, in->n, NETWORK_CLASSES, net->options.label_smoothing};
+    return add_loss(net, &loss, in->state, dlogits);
+}
+
 status network_score(network *net)
 {
-    return network_loss(net, last_layer(net)->y, &net->in, NULL);
+    const batch *in = &net->in;
+    loss_input loss = {last_layer(net)->y, in->labels, in->n, NETWORK_CLASSES, 0};
+    return add_loss(net, &loss, in->state, NULL);
 }
 
 status network_clip_gradients(network *net, float max_norm, const step_state *state)

@@ -46,6 +46,7 @@ typedef struct options {
     char *adam_betas;    /* "0.9,0.999", see app/options/adam_betas.h */
     bool nesterov;
     double clip_grad_norm;     /* -1: gradients are not clipped */
+    double label_smoothing;    /* 0 */
     double gamma;              /* 0.7, of StepLR, per epoch */
     char *schedule;            /* "step"; see model/schedule.h */
     double pct_start;          /* 0.3, of OneCycleLR */

@@ -52,6 +52,8 @@ const option_row options_table[] = {
      NULL, NULL, "Nesterov momentum of sgd"},
     {"clip-grad-norm", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, AT(clip_grad_norm), 1e-9, 1e9,
      NULL, "X", "scale a step's gradients down if their norm is above it [never]"},
+    {"label-smoothing", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, AT(label_smoothing), 0, 1,
+     "0", "X", "the share of each training label that goes to all classes alike; no test has it"},
     {"gamma", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, AT(gamma), 0, 1000,
      "0.7", "X", "schedule step: the learning rate is multiplied by it after every epoch"},
     {"schedule", "lr-scheduler", OPTION_WORD, GROUP_TRAINING, FOR_TRAIN, AT(schedule), 0, 0,

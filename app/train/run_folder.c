@@ -135,10 +135,13 @@ static void hash_schedule(const schedule_options *o, char *out, size_t size_byte
 }
 
 /* What changes the gradients of a step. */
-static void hash_gradients(const rank_settings *s, char *out, size_t size_bytes)
+static void hash_gradients(const options *o, const rank_settings *s, char *out, size_t size_bytes)
 {
     if (s->clip_grad_norm > 0)
         snprintf(out, size_bytes, " clip-grad-norm %.17g", s->clip_grad_norm);
+    if (o->label_smoothing > 0)
+        snprintf(out + strlen(out), size_bytes - strlen(out), " label-smoothing %.17g",
+                 o->label_smoothing);
 }
 
 /* Settings that have no field of their own in a checkpoint. */
@@ -154,7 +157,7 @@ static void hash_other_settings(const rank_context *rank, char out[CHECKPOINT_HA
         snprintf(text + strlen(text), sizeof text - strlen(text), " adam-betas %.17g,%.17g",
                  betas->first, betas->second);
     hash_schedule(&rank->schedule.options, text + strlen(text), sizeof text - strlen(text));
-    hash_gradients(&rank->settings, text + strlen(text), sizeof text - strlen(text));
+    hash_gradients(rank->opts, &rank->settings, text + strlen(text), sizeof text - strlen(text));
     int devices = rank->place.world_size * rank->settings.replicas;
     const strategy_facts *how = strategy_of(rank->opts);
     if (how->is_central && devices > 1)
@@ -244,8 +247,8 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
         return FAIL(
             STATUS_INVALID,
             "cannot resume %s: --mode, --replicas, --nesterov, --adam-betas, --clip-grad-norm, "
-            "--pct-start, --warmup-steps, --warmup-factor, --shuffle, --drop-last, --amp, --tf32 "
-            "or the number of training images (--limit) was another",
+            "--label-smoothing, --pct-start, --warmup-steps, --warmup-factor, --shuffle, "
+            "--drop-last, --amp, --tf32 or the number of training images (--limit) was another",
             path);
     return STATUS_OK;
 }

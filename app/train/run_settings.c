@@ -30,6 +30,7 @@ static const struct run_setting {
     {"nesterov", STATE},
     {"weight-decay", STATE},
     {"clip-grad-norm", SUMS},
+    {"label-smoothing", SUMS},
     {"lr", RATE},
     {"gamma", RATE},
     {"schedule", RATE},

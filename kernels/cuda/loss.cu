@@ -89,6 +89,14 @@ static __device__ void row_loss(const loss_job &job, int i, float scale, T *dlog
     for (int c = 0; c < classes; c++)
         total += expf(row[c] - largest);
     sum->loss += (double)logf(total) - (double)(row[label] - largest);
+    float even = job.in.smoothing / (float)classes, own = 1.0f - job.in.smoothing + even;
+    if (job.in.smoothing > 0.0f) {
+        float all = 0.0f;
+        UNROLL
+        for (int c = 0; c < classes; c++)
+            all += row[c];
+        sum->loss += (double)(job.in.smoothing * (row[label] - all / (float)classes));
+    }
     sum->correct += best == label;
     if (dlogits == nullptr)
         return;
@@ -96,7 +104,7 @@ static __device__ void row_loss(const loss_job &job, int i, float scale, T *dlog
     UNROLL
     for (int c = 0; c < classes; c++) {
         float softmax = expf(row[c] - largest) / total;
-        gradient[c] = from_float<T>((softmax - (c == label ? 1.0f : 0.0f)) * scale);
+        gradient[c] = from_float<T>((softmax - (c == label ? own : even)) * scale);
     }
 }
 

@@ -248,6 +248,7 @@ static const struct {
     {"--optimizer adam --adam-betas 0.9,nan", FACTS("--adam-betas", "nan", "0.9,0.999")},
     {"--optimizer adam --adam-betas 0.9,0.99x", FACTS("--adam-betas", "0.99x", "0.9,0.999")},
     {"--optimizer adam --adam-betas -0.1,0.9", FACTS("--adam-betas", "-0.1,0.9", "0.9,0.999")},
+    {"--label-smoothing 1.5", FACTS("--label-smoothing", "1.5", "0 to 1")},
     {"--clip-grad-norm 0", FACTS("--clip-grad-norm", "0", "1e-09 to 1e+09")},
     {"--schedule one-cycle", FACTS("--schedule", "one-cycle", "did you mean 'onecycle'")},
     {"--schedule cosine --gamma 0.9", FACTS("--gamma=0.9", "--schedule=step", "cosine")},

@@ -97,6 +97,7 @@ static const struct {
     {"--mode ps", {"--mode ddp -> ps"}},
     {"--schedule cosine", {"--schedule step -> cosine"}},
     {"--amp bf16", {"--amp off -> bf16"}},
+    {"--label-smoothing 0.1", {"--label-smoothing 0 -> 0.1"}},
     {"--clip-grad-norm 2", {"--clip-grad-norm default -> 2"}},
 };
 enum { N_REFUSED = sizeof REFUSED / sizeof REFUSED[0] };

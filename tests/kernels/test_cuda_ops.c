@@ -154,6 +154,8 @@ START_TEST(pool_equals_reference)
 }
 END_TEST
 
+static float loss_smoothing; /* of the losses that follow */
+
 /* One loss on one device. dlogits NULL: none wanted. */
 static void run_loss(device *dev, const float *logits, const uint8_t *labels, int n, int classes,
                      const step_state *state, score *totals, float **dlogits)
@@ -163,7 +165,7 @@ static void run_loss(device *dev, const float *logits, const uint8_t *labels, in
     uint8_t *d_labels = put_bytes(dev, labels, (size_t)n);
     step_state *d_state = put_numbers(dev, state);
     score *d_totals = put_bytes(dev, totals, sizeof *totals);
-    loss_input loss = {in, d_labels, n, classes};
+    loss_input loss = {in, d_labels, n, classes, loss_smoothing};
     ok(dev->ops->cross_entropy(dev, &loss, d_state, d_totals, dlogits != NULL ? out : NULL));
     ok(dev->ops->download(dev, totals, d_totals, sizeof *totals));
     if (dlogits != NULL)
@@ -223,6 +225,10 @@ START_TEST(loss_equals_reference)
     check_loss(cuda, reference, 5, 1);
     if (_i == 0)
         check_loss(cuda, reference, 17000, 10); /* all blocks, several rows per thread */
+    loss_smoothing = 0.125f; /* of a row more, an eighth of an error of its mean */
+    check_loss(cuda, reference, 129, 10);
+    check_loss(cuda, reference, 300, 7);
+    loss_smoothing = 0;
     device_destroy(cuda);
     device_destroy(reference);
 }

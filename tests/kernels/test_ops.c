@@ -123,12 +123,34 @@ START_TEST(cross_entropy_by_hand)
     step_state state = {.plan = {.grad_scale = 0.5f}};
     score total = {.loss_sum = 1, .correct = 10};
     device *dev = open_device(devices[_i]);
-    loss_input loss = {logits, labels, 2, 2};
+    loss_input loss = {logits, labels, 2, 2, 0};
     ok(dev->ops->cross_entropy(dev, &loss, &state, &total, dlogits));
     ck_assert_double_eq_tol(total.loss_sum, 1 + log(4) + log(2), 1e-6);
     ck_assert_double_eq_tol(total.last_loss, (log(4) + log(2)) / 2, 1e-6);
     ck_assert_int_eq(total.correct, 11); /* equal logits: the first one wins */
     const float want[] = {-0.375f, 0.375f, -0.25f, 0.25f};
+    for (int i = 0; i < 4; i++)
+        ck_assert_double_eq_tol((double)dlogits[i], (double)want[i], 1e-6);
+    device_destroy(dev);
+}
+END_TEST
+
+/* The same with a fifth of each label for both classes: 0.9 and 0.1 are the targets. */
+START_TEST(smoothed_cross_entropy_by_hand)
+{
+    const float logits[] = {0, logf(3.0f), 2, 2};
+    const uint8_t labels[] = {0, 1};
+    float dlogits[4];
+    step_state state = {.plan = {.grad_scale = 0.5f}};
+    score total = {0};
+    device *dev = open_device(devices[_i]);
+    loss_input loss = {logits, labels, 2, 2, 0.2f};
+    ok(dev->ops->cross_entropy(dev, &loss, &state, &total, dlogits));
+    double first = 0.9 * log(4) + 0.1 * log(4.0 / 3), second = log(2);
+    ck_assert_double_eq_tol(total.loss_sum, first + second, 1e-6);
+    ck_assert_double_eq_tol(total.last_loss, (first + second) / 2, 1e-6);
+    ck_assert_int_eq(total.correct, 0);
+    const float want[] = {-0.325f, 0.325f, 0.2f, -0.2f};
     for (int i = 0; i < 4; i++)
         ck_assert_double_eq_tol((double)dlogits[i], (double)want[i], 1e-6);
     device_destroy(dev);
@@ -328,6 +350,7 @@ int main(void)
     tcase_add_loop_test(core, gather_normalises, 0, n_devices);
     tcase_add_loop_test(core, gather_normalises_every_value, 0, n_devices);
     tcase_add_loop_test(core, cross_entropy_by_hand, 0, n_devices);
+    tcase_add_loop_test(core, smoothed_cross_entropy_by_hand, 0, n_devices);
     tcase_add_loop_test(core, optimizers_equal_reference, 0, N_RULES * (n_devices - 1));
     tcase_add_loop_test(core, gradients_are_clipped, 0, n_devices);
     tcase_add_loop_test(core, what_is_not_finite_stays_so_when_clipped, 0, n_devices);

@@ -54,42 +54,25 @@ typedef struct run {
      * off its float64 run by at most 2e-6 with sgd and 2e-5 with adam; 10 allows 2e-5 here.) */
     double growth;
     float clip_norm; /* 0: gradients are not clipped */
+    float label_smoothing;
 } run;
 
+/* clang-format off */
 static const run RUNS[] = {
-    {"sgd", MODEL_MLP, 1, 16, {OPTIMIZER_SGD, 0.9f, 0.0f, false, 0, 0}, 0.05f, 10, 0},
-    {"nesterov", MODEL_MLP, 1, 16, {OPTIMIZER_SGD, 0.9f, 0.01f, true, 0, 0}, 0.05f, 10, 0},
-    {"adam", MODEL_MLP, 1, 16, {OPTIMIZER_ADAM, 0.0f, 0.0f, false, 0, 0}, 0.001f, 40, 0},
-    {"adam_decay", MODEL_MLP, 1, 16, {OPTIMIZER_ADAM, 0.0f, 0.01f, false, 0, 0}, 0.001f, 40, 0},
-    {"adam_betas",
-     MODEL_MLP,
-     1,
-     16,
-     {OPTIMIZER_ADAM, 0.0f, 0.0f, false, 0.7f, 0.9f},
-     0.001f,
-     40,
-     0},
-    {"adamw", MODEL_MLP, 1, 16, {OPTIMIZER_ADAMW, 0.0f, 0.01f, false, 0, 0}, 0.001f, 40, 0},
-    {"adamw_betas",
-     MODEL_MLP,
-     1,
-     16,
-     {OPTIMIZER_ADAMW, 0.0f, 0.1f, false, 0.7f, 0.9f},
-     0.005f,
-     40,
-     0},
-    {"adadelta_decay",
-     MODEL_MLP,
-     1,
-     16,
-     {OPTIMIZER_ADADELTA, 0.0f, 0.01f, false, 0, 0},
-     1.0f,
-     10,
-     0},
-    {"clipped", MODEL_MLP, 1, 16, {OPTIMIZER_SGD, 0.9f, 0.0f, false, 0, 0}, 0.05f, 10, 1.5f},
-    {"adadelta", MODEL_CNN, 22, 4, {OPTIMIZER_ADADELTA, 0.0f, 0.0f, false, 0, 0}, 1.0f, 10, 0},
-    {"momentum", MODEL_SPEEDRUN, 1, 4, {OPTIMIZER_SGD, 0.9f, 0.0f, false, 0, 0}, 0.05f, 10, 0},
+    {"sgd", MODEL_MLP, 1, 16, {OPTIMIZER_SGD, 0.9f, 0.0f, false, 0, 0}, 0.05f, 10, 0, 0},
+    {"nesterov", MODEL_MLP, 1, 16, {OPTIMIZER_SGD, 0.9f, 0.01f, true, 0, 0}, 0.05f, 10, 0, 0},
+    {"adam", MODEL_MLP, 1, 16, {OPTIMIZER_ADAM, 0.0f, 0.0f, false, 0, 0}, 0.001f, 40, 0, 0},
+    {"adam_decay", MODEL_MLP, 1, 16, {OPTIMIZER_ADAM, 0.0f, 0.01f, false, 0, 0}, 0.001f, 40, 0, 0},
+    {"adam_betas", MODEL_MLP, 1, 16, {OPTIMIZER_ADAM, 0.0f, 0.0f, false, 0.7f, 0.9f}, 0.001f, 40, 0, 0},
+    {"adamw", MODEL_MLP, 1, 16, {OPTIMIZER_ADAMW, 0.0f, 0.01f, false, 0, 0}, 0.001f, 40, 0, 0},
+    {"adamw_betas", MODEL_MLP, 1, 16, {OPTIMIZER_ADAMW, 0.0f, 0.1f, false, 0.7f, 0.9f}, 0.005f, 40, 0, 0},
+    {"adadelta_decay", MODEL_MLP, 1, 16, {OPTIMIZER_ADADELTA, 0.0f, 0.01f, false, 0, 0}, 1.0f, 10, 0, 0},
+    {"clipped", MODEL_MLP, 1, 16, {OPTIMIZER_SGD, 0.9f, 0.0f, false, 0, 0}, 0.05f, 10, 1.5f, 0},
+    {"smoothed", MODEL_MLP, 1, 16, {OPTIMIZER_SGD, 0.9f, 0.0f, false, 0, 0}, 0.05f, 10, 0, 0.1f},
+    {"adadelta", MODEL_CNN, 22, 4, {OPTIMIZER_ADADELTA, 0.0f, 0.0f, false, 0, 0}, 1.0f, 10, 0, 0},
+    {"momentum", MODEL_SPEEDRUN, 1, 4, {OPTIMIZER_SGD, 0.9f, 0.0f, false, 0, 0}, 0.05f, 10, 0, 0},
 };
+/* clang-format on */
 enum { N_RUNS = sizeof RUNS / sizeof RUNS[0] };
 
 static const uint64_t INIT_SEEDS[] = {0, 1, 7, 12345};
@@ -125,9 +108,11 @@ static void device_upload(device *dev, void *to, const void *from, size_t size_b
     ck_assert_int_eq(dev->ops->upload(dev, to, from, size_bytes), STATUS_OK);
 }
 
-static void trial_init(trial *t, const char *device_name, model_kind kind, uint64_t seed)
+static void trial_init_smoothed(trial *t, const char *device_name, model_kind kind, uint64_t seed,
+                                float label_smoothing)
 {
-    network_options options = {.kind = kind, .max_batch = BATCH, .seed = seed};
+    network_options options = {
+        .kind = kind, .max_batch = BATCH, .seed = seed, .label_smoothing = label_smoothing};
     uint32_t samples[BATCH];
     golden_read(model_kind_name(kind), &t->gold);
     device_options wanted = {.name = device_name, .threads = DEVICE_THREADS, .isa = isa};
@@ -143,6 +128,11 @@ static void trial_init(trial *t, const char *device_name, model_kind kind, uint6
         samples[i] = i;
     device_upload(t->dev, t->samples, samples, sizeof samples);
     mt19937_init(&t->input, GOLDEN_INPUT_SEED);
+}
+
+static void trial_init(trial *t, const char *device_name, model_kind kind, uint64_t seed)
+{
+    trial_init_smoothed(t, device_name, kind, seed, 0);
 }
 
 static void trial_close(trial *t)
@@ -355,7 +345,7 @@ START_TEST(ten_steps)
     double tol = tolerance(r->kind);
     char prefix[32];
     snprintf(prefix, sizeof prefix, "train/%s", r->name);
-    trial_init(&t, device_name, r->kind, r->seed);
+    trial_init_smoothed(&t, device_name, r->kind, r->seed, r->label_smoothing);
     ck_assert_int_eq(optimizer_create(t.dev, &r->options, network_parameters(t.net),
                                       network_gradients(t.net), network_count(t.net), &opt),
                      STATUS_OK);
