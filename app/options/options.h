@@ -41,6 +41,7 @@ typedef struct options {
     char *model;         /* "cnn" */
     char *optimizer;     /* "adadelta" */
     double lr;           /* not given: the optimizer's own default (negative) */
+    bool scale_lr;       /* lr times the ranks */
     double momentum;     /* 0 */
     double weight_decay; /* not given: the optimizer's own default (negative) */
     char *adam_betas;    /* "0.9,0.999", see app/options/adam_betas.h */

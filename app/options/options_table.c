@@ -41,6 +41,8 @@ const option_row options_table[] = {
      "adadelta", "sgd|adam|adamw|adadelta", "the optimizer"},
     {"lr", NULL, OPTION_REAL, GROUP_TRAINING, TRAIN_BENCH, AT(lr), 0, 1e6,
      NULL, "X", "learning rate; onecycle: the highest [adadelta 1.0, all others 0.001]"},
+    {"scale-lr", NULL, OPTION_SWITCH, GROUP_TRAINING, FOR_TRAIN, AT(scale_lr), 0, 0,
+     NULL, NULL, "multiply the learning rate by the number of ranks"},
     {"momentum", NULL, OPTION_REAL, GROUP_TRAINING, TRAIN_BENCH, AT(momentum), 0, 1,
      "0", "X", "momentum of sgd"},
     {"weight-decay", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, AT(weight_decay), 0, 1e6,

@@ -135,6 +135,16 @@ static void describe_schedule(const schedule_options *o, char *out, size_t size_
         snprintf(out, size_bytes, "the same in every step%s", warmup);
 }
 
+/* " (0.001 x 4 ranks)" */
+static void describe_scaling(const rank_context *rank, char *out, size_t size_bytes)
+{
+    int ranks = rank->place.world_size;
+    out[0] = '\0';
+    if (rank->opts->scale_lr)
+        snprintf(out, size_bytes, " (%g x %d rank%s)", rank->settings.schedule.lr / ranks, ranks,
+                 ranks == 1 ? "" : "s");
+}
+
 void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int64_t start_step)
 {
     if (p->style == PROGRESS_PYTORCH)
@@ -143,11 +153,13 @@ void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int6
     const rank_settings *s = &rank->settings;
     const strategy_facts *how = strategy_of(rank->opts);
     const options *o = rank->opts;
-    char plan[96];
+    char plan[96], scaled[48];
     describe_schedule(&rank->schedule.options, plan, sizeof plan);
-    progress_line(p, "mnist_ddp %s: %s, %zu parameters, %s, lr %g, %s, seed %lld",
+    describe_scaling(rank, scaled, sizeof scaled);
+    progress_line(p, "mnist_ddp %s: %s, %zu parameters, %s, lr %g%s, %s, seed %lld",
                   MNIST_DDP_VERSION, model_kind_name(s->model), network_count(rank->net),
-                  optimizer_kind_name(s->optimizer.kind), s->schedule.lr, plan, (long long)o->seed);
+                  optimizer_kind_name(s->optimizer.kind), s->schedule.lr, scaled, plan,
+                  (long long)o->seed);
     char accum[32] = "";
     if (o->accum > 1)
         snprintf(accum, sizeof accum, " x accum %lld", (long long)o->accum);

@@ -219,14 +219,16 @@ static void describe(const rank_context *rank, char out[AGREEMENT_BYTES])
     const schedule_options *plan = &s->schedule;
     int length = snprintf(
         out, AGREEMENT_BYTES,
-        "model %s\noptimizer %s\nlr %.17g\nmomentum %.17g\nweight-decay %.17g\n"
+        "model %s\noptimizer %s\nlr %.17g\nscale-lr %d\nmomentum %.17g\nweight-decay %.17g\n"
         "adam-betas %.17g,%.17g\nnesterov %d\nclip-grad-norm %.17g\n"
-        "label-smoothing %.17g\ngamma %.17g\nschedule %s\npct-start %.17g\nwarmup-steps %" PRId64 "\nwarmup-factor %.17g\n"
+        "label-smoothing %.17g\ngamma %.17g\nschedule %s\n"
+        "pct-start %.17g\nwarmup-steps %" PRId64 "\nwarmup-factor %.17g\n"
         "epochs %" PRId64 "\nbatch-size %d\naccum %" PRId64 "\nseed %" PRId64 "\n",
-        model_kind_name(s->model), optimizer_kind_name(s->optimizer.kind), plan->lr, o->momentum,
-        s->weight_decay, s->betas.first, s->betas.second, o->nesterov, s->clip_grad_norm,
-        o->label_smoothing, plan->gamma, schedule_kind_name(plan->kind), plan->pct_start,
-        plan->warmup_steps, plan->warmup_factor, o->epochs, s->batch_size, o->accum, o->seed);
+        model_kind_name(s->model), optimizer_kind_name(s->optimizer.kind), plan->lr, o->scale_lr,
+        o->momentum, s->weight_decay, s->betas.first, s->betas.second, o->nesterov,
+        s->clip_grad_norm, o->label_smoothing, plan->gamma, schedule_kind_name(plan->kind),
+        plan->pct_start, plan->warmup_steps, plan->warmup_factor, o->epochs, s->batch_size,
+        o->accum, o->seed);
     snprintf(out + length, (size_t)(AGREEMENT_BYTES - length),
              "training images %u\ntest images %u\nshuffle %d\ndrop-last %d\ndry-run %d\n"
              "target-acc %.17g\neval-every %" PRId64 "%s\nresume %s\nsave-every %s\nbackend %s\n"

@@ -40,6 +40,8 @@ status rank_settings_read(const options *opts, const rendezvous_place *place, ra
     TRY(optimizer_kind_parse(opts->optimizer, &s.optimizer.kind));
     TRY(schedule_kind_parse(opts->schedule, &s.schedule.kind));
     s.schedule.lr = opts->lr < 0 ? (double)optimizer_default_lr(s.optimizer.kind) : opts->lr;
+    if (opts->scale_lr)
+        s.schedule.lr *= place->world_size;
     s.weight_decay = opts->weight_decay < 0 ? optimizer_default_weight_decay(s.optimizer.kind)
                                             : opts->weight_decay;
     s.optimizer.weight_decay = (float)s.weight_decay;

@@ -32,6 +32,7 @@ static const struct run_setting {
     {"clip-grad-norm", SUMS},
     {"label-smoothing", SUMS},
     {"lr", RATE},
+    {"scale-lr", RATE},
     {"gamma", RATE},
     {"schedule", RATE},
     {"pct-start", RATE},

@@ -4,6 +4,7 @@
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"
 
+#include <math.h>
 #include <signal.h>
 
 /* Batches of 24, 24, 24 and 18: the last one is cut otherwise than the others. */
@@ -148,6 +149,52 @@ START_TEST(clipped_ranks_have_the_bits_of_a_server)
 }
 END_TEST
 
+static double number_after(const program *p, const char *words)
+{
+    const char *at = strstr(p->out, words);
+    ck_assert_msg(at != NULL, "no '%s' in: %s", words, p->out);
+    return strtod(at + strlen(words), NULL);
+}
+
+/* With a learning rate of 0 the weights stay: the loss of the training is another one, the test's
+ * is not. */
+START_TEST(labels_are_smoothed_in_training_alone)
+{
+    const char *modes[] = {"--mode=single", "--mode=dp"}, *shares[] = {"0", "0.5"};
+    double train_loss[2], test_loss[2];
+    for (int i = 0; i < 2; i++) {
+        program p = program_run_with(NULL, WORDS("train", "--epochs=1", UNEVEN, "--model=mlp",
+                                                 modes[_i], "--lr=0", "--label-smoothing",
+                                                 shares[i], "--no-save-model", "--run-dir", "one"));
+        ASSERT_EXIT(p, 0);
+        train_loss[i] = number_after(&p, "train loss ");
+        test_loss[i] = number_after(&p, "test loss ");
+        program_close(&p);
+    }
+    ck_assert(test_loss[0] == test_loss[1]);
+    ck_assert(fabs(train_loss[0] - train_loss[1]) > 1e-3);
+}
+END_TEST
+
+/* Ranks that scale the rate of the command have the weights of those that were given the product.
+ */
+START_TEST(the_learning_rate_is_scaled_by_the_ranks)
+{
+    program p = program_run_with(NULL, WORDS("train", UNEVEN, "--model=mlp", "--epochs=1",
+                                             "--optimizer=sgd", "--lr=0.25", "--scale-lr",
+                                             "--nproc-per-node=2", "--run-dir", "one"));
+    ASSERT_EXIT(p, 0);
+    ASSERT_FACTS(p.out, "lr 0.5", "0.25 x 2 ranks");
+    program_close(&p);
+    p = program_run_with(NULL,
+                         WORDS("train", UNEVEN, "--model=mlp", "--epochs=1", "--optimizer=sgd",
+                               "--lr=0.5", "--nproc-per-node=2", "--run-dir", "many"));
+    ASSERT_EXIT(p, 0);
+    program_close(&p);
+    model_file_assert_same_bits("many", "one");
+}
+END_TEST
+
 START_TEST(accumulated_batches_are_one)
 {
     const char *model = _i % 2 == 0 ? "mlp" : "cnn";
@@ -283,6 +330,8 @@ int main(void)
     tcase_add_loop_test(weights, one_replica_is_one_process, 0, 2);
     tcase_add_loop_test(weights, clipped_steps_equal_one_process, 0, 2);
     tcase_add_test(weights, clipped_ranks_have_the_bits_of_a_server);
+    tcase_add_loop_test(weights, labels_are_smoothed_in_training_alone, 0, 2);
+    tcase_add_test(weights, the_learning_rate_is_scaled_by_the_ranks);
     tcase_add_loop_test(weights, accumulated_batches_are_one, 0, 4);
     tcase_add_loop_test(weights, same_command_same_bits, 0, 2);
     TCase *stops = suite_case(suite, "stops", 120);
