@@ -147,6 +147,8 @@ static int run(const options *opts, int argc, char **argv, int64_t started_ns)
         return as_ranks(opts, argc, argv, started_ns, train_command);
     case COMMAND_EVAL:
         return eval_command(opts);
+    case COMMAND_REPORT:
+        return report_command(opts);
     case COMMAND_SAMPLER:
         return sampler_command(opts);
     case COMMAND_RUN:

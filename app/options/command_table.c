@@ -22,6 +22,13 @@ const command_row command_table[] = {
         "the accuracy of a trained model on the test images", NULL, FOR_EVAL, false, {{0}},
         {{"mnist_ddp eval --checkpoint=runs/a", "the model that the run in runs/a has left"},
          {"mnist_ddp eval --checkpoint=model.safetensors --json", "a file, also one of PyTorch's"}}},
+    [COMMAND_REPORT] = {
+        "report", "mnist_ddp report RUN [RUN ...]",
+        "curves of a run, or of several side by side, as a page",
+        "Writes RUN/report.html from what the run has left in its folder, also while it goes on. "
+        "Several runs are laid over each other in ./report.html.", FOR_REPORT, false, {{0}},
+        {{"mnist_ddp report runs/a", "writes runs/a/report.html"},
+         {"mnist_ddp report runs/a runs/b", "compares two runs, in ./report.html"}}},
     [COMMAND_SAMPLER] = {
         "sampler", "mnist_ddp sampler --world-size=N --rank=N [FLAGS]",
         "the indices that a rank trains on, one a line",

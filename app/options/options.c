@@ -141,6 +141,15 @@ static status take_examined(options *opts, const char *word)
     return STATUS_OK;
 }
 
+/* A run folder of the report. */
+static status take_run(options *opts, const char *word)
+{
+    if (opts->n_runs == OPTIONS_MAX_RUNS)
+        return FAIL(STATUS_INVALID, "report: at most %d runs on one page", OPTIONS_MAX_RUNS);
+    opts->runs[opts->n_runs++] = word;
+    return STATUS_OK;
+}
+
 /* The words of the command line that are no values: the command, and what it is about. */
 static status take_word(options *opts, const char *word, int at)
 {
@@ -158,6 +167,8 @@ static status take_word(options *opts, const char *word, int at)
     }
     if (at == 1 && opts->command == COMMAND_DOCTOR)
         return take_examined(opts, word);
+    if (opts->command == COMMAND_REPORT)
+        return take_run(opts, word);
     if (about != COMMAND_BENCH || opts->benchmark != NULL) {
         opts->words--; /* the second pass refuses it */
         return STATUS_OK;

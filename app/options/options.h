@@ -16,6 +16,7 @@
 typedef enum command {
     COMMAND_TRAIN,
     COMMAND_EVAL,
+    COMMAND_REPORT,
     COMMAND_SAMPLER,
     COMMAND_RUN,
     COMMAND_BENCH,
@@ -26,6 +27,8 @@ typedef enum command {
     COMMAND_HELP,
     COMMAND_VERSION,
 } command;
+
+enum { OPTIONS_MAX_RUNS = 8 };
 
 /* Strings are owned by the options; NULL if not given and no default is noted. Numbers that may
  * be "not given" are -1 then. */
@@ -152,6 +155,10 @@ typedef struct options {
     int64_t epoch;   /* 0 */
     int64_t head;    /* -1: all */
     bool shuffle;    /* true; --no-shuffle */
+
+    /* mnist_ddp report */
+    const char *runs[OPTIONS_MAX_RUNS]; /* run folders: argv's own */
+    int n_runs;
 
     /* mnist_ddp bench; lists are numbers or words with commas between them */
     const char *benchmark; /* which one, as benchmark_table names it; NULL: none was named */

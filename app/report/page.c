@@ -1,5 +1,6 @@
 #include "app/report/page.h"
 
+#include "app/report/html.h"
 #include "base/file_draft.h"
 #include "base/json_text.h"
 #include "base/text_stream.h"
@@ -33,29 +34,6 @@ typedef struct page {
     bool marks; /* the marks that gnuplot defines alike in every picture are on the page */
 } page;
 
-/* Text with what HTML would take for markup spelled out. */
-static void put(FILE *out, const char *text)
-{
-    for (; text != NULL && *text != '\0'; text++) {
-        const char *entity = *text == '&'   ? "&amp;"
-                             : *text == '<' ? "&lt;"
-                             : *text == '>' ? "&gt;"
-                             : *text == '"' ? "&quot;"
-                                            : NULL;
-        if (entity != NULL)
-            fputs(entity, out);
-        else
-            fputc(*text, out);
-    }
-}
-
-static void put_tagged(FILE *out, const char *tag, const char *text)
-{
-    fprintf(out, "<%s>", tag);
-    put(out, text);
-    fprintf(out, "</%s>\n", tag);
-}
-
 static const char *text_of(const json_t *object, const char *key)
 {
     const char *text = json_string_value(json_object_get(object, key));
@@ -68,9 +46,9 @@ static void put_lines(FILE *out, const char *title, const json_t *list)
     size_t i;
     if (json_array_size(list) == 0)
         return;
-    put_tagged(out, "h3", title);
+    html_tagged(out, "h3", title);
     fputs("<ul>\n", out);
-    json_array_foreach(list, i, line) put_tagged(out, "li", json_string_value(line));
+    json_array_foreach(list, i, line) html_tagged(out, "li", json_string_value(line));
     fputs("</ul>\n", out);
 }
 
@@ -78,8 +56,8 @@ static void put_fact(FILE *out, const char *name, const json_t *value)
 {
     char number[32];
     snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
-    put_tagged(out, "dt", name);
-    put_tagged(out, "dd", json_is_string(value) ? json_string_value(value) : number);
+    html_tagged(out, "dt", name);
+    html_tagged(out, "dd", json_is_string(value) ? json_string_value(value) : number);
 }
 
 static void put_facts(FILE *out, const json_t *document)
@@ -87,7 +65,7 @@ static void put_facts(FILE *out, const json_t *document)
     const json_t *value;
     const char *key;
     fputs("<dl>\n<dt>command</dt><dd><code>", out);
-    put(out, text_of(document, "command"));
+    html_text(out, text_of(document, "command"));
     fputs("</code></dd>\n", out);
     put_fact(out, "started", json_object_get(document, "started"));
     put_fact(out, "version", json_object_get(document, "version"));
@@ -104,14 +82,14 @@ static void put_row(FILE *out, const json_t *row, size_t columns)
         const char *text = json_string_value(json_array_get(cells, i));
         bool number = text != NULL && (isdigit((unsigned char)text[0]) || text[0] == '-');
         fprintf(out, "<td%s>", number ? " class=\"n\"" : "");
-        put(out, text);
+        html_text(out, text);
         fputs("</td>", out);
     }
     fputs("</tr>\n", out);
     if (note[0] == '\0')
         return;
     fprintf(out, "<tr class=\"note\"><td colspan=\"%zu\">", columns);
-    put(out, note);
+    html_text(out, note);
     fputs("</td></tr>\n", out);
 }
 
@@ -119,9 +97,9 @@ static void put_table(FILE *out, const json_t *table)
 {
     const json_t *columns = json_object_get(table, "columns"), *column, *row;
     size_t i;
-    put_tagged(out, "h3", text_of(table, "title"));
+    html_tagged(out, "h3", text_of(table, "title"));
     fputs("<div class=\"wide\"><table>\n<thead><tr>", out);
-    json_array_foreach(columns, i, column) put_tagged(out, "th", json_string_value(column));
+    json_array_foreach(columns, i, column) html_tagged(out, "th", json_string_value(column));
     fputs("</tr></thead>\n<tbody>\n", out);
     json_array_foreach(json_object_get(table, "rows"), i, row)
         put_row(out, row, json_array_size(columns));
@@ -166,7 +144,7 @@ static status put_plot(page *p, const json_t *plot)
     TRY(file_read(path, PLOT_BYTES, &svg, &length));
     fprintf(p->out, "<figure id=\"%s\">\n", name);
     put_svg(p, svg, name);
-    put_tagged(p->out, "figcaption", text_of(plot, "caption"));
+    html_tagged(p->out, "figcaption", text_of(plot, "caption"));
     fputs("</figure>\n", p->out);
     free(svg);
     return STATUS_OK;
@@ -177,7 +155,7 @@ static status put_document(page *p, const json_t *document)
     const json_t *report = json_object_get(document, "report"), *table, *plot;
     size_t i;
     fputs("<section>\n", p->out);
-    put_tagged(p->out, "h2", text_of(report, "title"));
+    html_tagged(p->out, "h2", text_of(report, "title"));
     put_facts(p->out, document);
     put_lines(p->out, "Found", json_object_get(report, "summary"));
     json_array_foreach(json_object_get(report, "plots"), i, plot) TRY(put_plot(p, plot));
@@ -217,16 +195,10 @@ status page_write(const char *folder, const char *title, const char *const *docu
     TRY(file_join(folder, "report.html", path));
     TRY(text_stream_open(&stream));
     page p = {.out = stream.file, .folder = folder};
-    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-          "<link rel=\"icon\" href=\"data:,\">\n",
-          p.out);
-    put_tagged(p.out, "title", title);
-    fprintf(p.out, "<style>\n%s</style>\n</head>\n<body>\n", STYLE);
-    put_tagged(p.out, "h1", title);
+    html_begin(p.out, title, STYLE);
     for (; *documents != NULL && st == STATUS_OK; documents++)
         st = put_file(&p, *documents);
-    fputs("</body>\n</html>\n", p.out);
+    html_end(p.out);
     status whole = text_stream_close(&stream, &html, &size_bytes);
     st = st == STATUS_OK ? whole : st;
     const file_part part = {html, size_bytes};

@@ -2,6 +2,7 @@
 #include "app/train/train_command.h"
 
 #include "app/common/exit_codes.h"
+#include "app/report/run_page.h"
 #include "app/train/failure.h"
 #include "app/train/run_facts.h"
 #include "app/train/trainer.h"
@@ -168,6 +169,22 @@ static status print_results(training *t)
     return STATUS_OK;
 }
 
+/* The page of what the run's folder holds; a run without it is still a run. */
+static void write_report(training *t)
+{
+    char path[FILE_PATH_BYTES];
+    const char *folder = t->folder.path;
+    if (t->folder.is_dry)
+        return;
+    metrics_close(t->metrics);
+    t->metrics = t->trainer.metrics = NULL;
+    if (file_join(folder, RUN_PAGE_NAME, path) != STATUS_OK ||
+        run_page_write(path, &folder, 1) != STATUS_OK)
+        LOG_W("no report is written: %s", status_text());
+    else
+        progress_line(&t->progress, "report: %s", path);
+}
+
 static void say_stopped(training *t)
 {
     const position *at = &t->trainer.at;
@@ -182,6 +199,7 @@ static void say_stopped(training *t)
               t->rank.opts->dry_run ? "--dry-run" : "--no-save-model");
     else if (check_saved(t))
         LOG_W("to continue: --run-dir %s --resume=auto", t->folder.path);
+    write_report(t);
 }
 
 /* "nan", "inf"; a loss that is finite here is not on another rank. */
@@ -267,8 +285,10 @@ static status run(training *t, int *exit_code)
     if (diverged)
         say_diverged(t);
     TRY(result_finish(&t->result, &t->rank));
-    if (t->rank.place.rank == 0)
+    if (t->rank.place.rank == 0) {
         TRY(print_results(t));
+        write_report(t);
+    }
     return leave(t, diverged ? TRACE_STOPPED : TRACE_DONE);
 }
 

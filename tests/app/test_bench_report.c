@@ -3,10 +3,9 @@
 #include "app/report/plot.h"
 #include "base/file_draft.h"
 #include "tests/app/support/bench_fixture.h"
+#include "tests/app/support/browser.h"
 
-enum { BROWSER_S = 120, PAGE_BYTES = 32 << 20, MAX_FIGURES = 64 };
-
-static const char *browser; /* its name */
+enum { PAGE_BYTES = 32 << 20, MAX_FIGURES = 64, WIDTH = 1200 };
 
 /* What the page looks like to the browser: for each figure its name, and how wide its picture and
  * how high its frame of axes came out. Put behind a copy of the page; the page itself has no
@@ -30,30 +29,6 @@ static char *text_of(const char *path)
     size_t length = 0;
     test_folder_require(file_read(path, PAGE_BYTES, &text, &length));
     return text;
-}
-
-/* Opens the page; its DOM on stdout, the console on stderr. */
-static program browse(const char *path)
-{
-    char url[FILE_PATH_BYTES + 16], profile[FILE_PATH_BYTES + 32];
-    snprintf(url, sizeof url, "file://%s", path);
-    snprintf(profile, sizeof profile, "--user-data-dir=%s", test_folder_path("profile"));
-    const char *const argv[] = {browser,
-                                "--headless",
-                                "--no-sandbox",
-                                "--disable-gpu",
-                                "--disable-dev-shm-usage",
-                                "--disable-background-networking",
-                                "--enable-logging=stderr",
-                                "--v=0",
-                                "--window-size=1200,900",
-                                profile,
-                                "--dump-dom",
-                                url,
-                                NULL};
-    program p = program_start(argv);
-    program_wait(&p, BROWSER_S);
-    return p;
 }
 
 static void make_bench(const char *folder)
@@ -114,8 +89,8 @@ START_TEST(every_figure_is_drawn_and_nothing_complains)
     fprintf(copy, "%s%s", page, PROBE);
     fclose(copy);
     free(page);
-    program p = browse(test_folder_path("out/probed.html"));
-    ck_assert_msg(p.exit_code == 0, "%s: exit %d: %.2000s", browser, p.exit_code, p.err);
+    program p = browser_open(test_folder_path("out/probed.html"), WIDTH);
+    ck_assert_msg(p.exit_code == 0, "%s: exit %d: %.2000s", browser_name(), p.exit_code, p.err);
     ck_assert_msg(strstr(p.err, "CONSOLE") == NULL, "%.3000s", strstr(p.err, "CONSOLE"));
     const char *seen = strstr(p.out, "data-seen=\"");
     ck_assert_msg(seen != NULL, "the probe did not run: %.2000s", p.out);
@@ -137,30 +112,17 @@ START_TEST(a_complaint_is_noticed)
     static const char page[] = "<!DOCTYPE html><script>console.error('aha')</script>";
     file_part part = {page, sizeof page - 1};
     test_folder_require(file_replace(test_folder_path("bad.html"), &part, 1));
-    program p = browse(test_folder_path("bad.html"));
+    program p = browser_open(test_folder_path("bad.html"), WIDTH);
     ck_assert_msg(strstr(p.err, "CONSOLE") != NULL, "%.2000s", p.err);
     program_close(&p);
 }
 END_TEST
 
-static bool is_there(const char *name)
-{
-    const char *const argv[] = {name, "--version", NULL};
-    program p = program_start(argv);
-    program_wait(&p, BROWSER_S);
-    bool found = p.exit_code == 0;
-    program_close(&p);
-    return found;
-}
-
 int main(void)
 {
-    static const char *const names[] = {"chromium", "chromium-browser", "google-chrome"};
     test_folder_open();
-    for (size_t i = 0; i < sizeof names / sizeof names[0] && browser == NULL; i++)
-        browser = is_there(names[i]) ? names[i] : NULL;
-    if (browser == NULL || !plot_is_possible()) {
-        printf("SKIP: %s is not installed\n", browser == NULL ? "Chromium" : "gnuplot");
+    if (!browser_find() || !plot_is_possible()) {
+        printf("SKIP: %s is not installed\n", browser_name() == NULL ? "Chromium" : "gnuplot");
         return test_folder_close(TEST_SKIPPED);
     }
     Suite *suite = suite_create("bench_report");

@@ -2,6 +2,7 @@
  * parser of this test's own. */
 #include "app/train/event_file.h"
 #include "app/train/metrics_lines.h"
+#include "tests/app/support/event_records.h"
 #include "tests/app/support/training.h"
 
 #include <glob.h>
@@ -34,138 +35,10 @@ static void train(int exit_code, const char *const *flags)
     program_close(&p);
 }
 
-/* --- event files, by their description ---------------------------------------------------------- */
-
-static uint32_t crc32c(const uint8_t *data, size_t size_bytes)
-{
-    uint32_t table[256], crc = UINT32_MAX;
-    for (uint32_t i = 0; i < 256; i++) {
-        table[i] = i;
-        for (int k = 0; k < 8; k++)
-            table[i] = (table[i] & 1) != 0 ? table[i] >> 1 ^ 0x82f63b78u : table[i] >> 1;
-    }
-    for (size_t i = 0; i < size_bytes; i++)
-        crc = table[(crc ^ data[i]) & 0xff] ^ crc >> 8;
-    return crc ^ UINT32_MAX;
-}
-
-typedef struct reader {
-    const uint8_t *at, *end;
-} reader;
-
-static uint64_t take_number(reader *in, size_t size_bytes)
-{
-    uint64_t value = 0;
-    ck_assert_uint_ge((size_t)(in->end - in->at), size_bytes);
-    memcpy(&value, in->at, size_bytes); /* of a little-endian machine, as all that it runs on */
-    in->at += size_bytes;
-    return value;
-}
-
-static uint64_t take_varint(reader *in)
-{
-    uint64_t value = 0;
-    for (int shift = 0;; shift += 7) {
-        uint64_t byte = take_number(in, 1);
-        value |= (byte & 0x7f) << shift;
-        if (byte < 0x80)
-            return value;
-    }
-}
-
-static reader take_bytes(reader *in)
-{
-    size_t size_bytes = take_varint(in);
-    ck_assert_uint_ge((size_t)(in->end - in->at), size_bytes);
-    reader part = {in->at, in->at + size_bytes};
-    in->at = part.end;
-    return part;
-}
-
-static void check_crc(reader *in, const uint8_t *data, size_t size_bytes)
-{
-    uint32_t rotated = (uint32_t)take_number(in, 4) - 0xa282ead8u;
-    ck_assert_uint_eq(rotated >> 17 | rotated << 15, crc32c(data, size_bytes));
-}
-
-/* The data of the next record. */
-static reader take_record(reader *in)
-{
-    const uint8_t *header = in->at;
-    uint64_t size_bytes = take_number(in, 8);
-    check_crc(in, header, 8);
-    ck_assert_uint_ge((size_t)(in->end - in->at), size_bytes);
-    reader data = {in->at, in->at + size_bytes};
-    in->at = data.end;
-    check_crc(in, data.at, size_bytes);
-    return data;
-}
-
-/* One event. */
-typedef struct event {
-    double wall_time;
-    int64_t step;
-    bool is_version, is_start;
-    int n;
-    char tags[EVENT_FILE_MAX_SCALARS][EVENT_FILE_TAG_BYTES];
-    float values[EVENT_FILE_MAX_SCALARS];
-} event;
-
-static void read_value(reader value, event *out)
-{
-    reader tag = {0};
-    uint32_t bits = 0;
-    ck_assert_uint_eq(take_varint(&value), 1 << 3 | 2);
-    tag = take_bytes(&value);
-    ck_assert_uint_eq(take_varint(&value), 2 << 3 | 5);
-    bits = (uint32_t)take_number(&value, 4);
-    ck_assert_ptr_eq(value.at, value.end);
-    ck_assert_int_lt(out->n, EVENT_FILE_MAX_SCALARS);
-    snprintf(out->tags[out->n], EVENT_FILE_TAG_BYTES, "%.*s", (int)(tag.end - tag.at),
-             (const char *)tag.at);
-    memcpy(&out->values[out->n++], &bits, sizeof bits);
-}
-
-static event read_event(reader data)
-{
-    event e = {0};
-    while (data.at < data.end) {
-        uint64_t key = take_varint(&data), bits;
-        reader part;
-        switch (key) {
-        case 1 << 3 | 1:
-            bits = take_number(&data, 8);
-            memcpy(&e.wall_time, &bits, sizeof bits);
-            break;
-        case 2 << 3 | 0:
-            e.step = (int64_t)take_varint(&data);
-            break;
-        case 3 << 3 | 2:
-            part = take_bytes(&data);
-            e.is_version = part.end - part.at == 13 && memcmp(part.at, "brain.Event:2", 13) == 0;
-            break;
-        case 5 << 3 | 2:
-            part = take_bytes(&data);
-            while (part.at < part.end) {
-                ck_assert_uint_eq(take_varint(&part), 1 << 3 | 2);
-                read_value(take_bytes(&part), &e);
-            }
-            break;
-        case 7 << 3 | 2:
-            part = take_bytes(&data);
-            e.is_start = part.end - part.at == 2 && part.at[0] == (1 << 3) && part.at[1] == 1;
-            break;
-        default:
-            ck_abort_msg("field %d of an event", (int)key);
-        }
-    }
-    return e;
-}
-
 enum { MAX_EVENTS = 256 };
 
 /* All events of the folder's nth file. Returns their number. */
-static int read_events(int nth, event out[MAX_EVENTS])
+static int read_events(int nth, event_record out[MAX_EVENTS])
 {
     glob_t found;
     char *text = NULL;
@@ -174,9 +47,9 @@ static int read_events(int nth, event out[MAX_EVENTS])
     ck_assert_int_eq(glob("run/events.out.tfevents.*", 0, NULL, &found), 0);
     ck_assert_int_lt(nth, (int)found.gl_pathc);
     ck_assert_int_eq(file_read(found.gl_pathv[nth], 1 << 20, &text, &size_bytes), STATUS_OK);
-    reader in = {(const uint8_t *)text, (const uint8_t *)text + size_bytes};
+    event_reader in = {(const uint8_t *)text, (const uint8_t *)text + size_bytes};
     while (in.at < in.end && n < MAX_EVENTS)
-        out[n++] = read_event(take_record(&in));
+        out[n++] = event_records_take(&in);
     free(text);
     globfree(&found);
     return n;
@@ -186,18 +59,17 @@ START_TEST(records_have_their_crcs)
 {
     uint8_t bytes[EVENT_FILE_RECORD_BYTES];
     const event_scalar scalars[] = {{"a", 0.5}, {"test/accuracy", -1e30}};
-    ck_assert_uint_eq(crc32c((const uint8_t *)"123456789", 9), 0xe3069283u); /* as published */
+    ck_assert_uint_eq(event_records_crc((const uint8_t *)"123456789", 9),
+                      0xe3069283u); /* as published */
     size_t size_bytes = event_file_scalars(1.25, INT64_C(1) << 40, scalars, 2, bytes);
-    reader in = {bytes, bytes + size_bytes};
-    event e = read_event(take_record(&in));
+    event_reader in = {bytes, bytes + size_bytes};
+    event_record e = event_records_take(&in);
     ck_assert_ptr_eq(in.at, in.end);
     ck_assert(e.wall_time == 1.25 && e.step == INT64_C(1) << 40 && e.n == 2);
     ck_assert(e.values[0] == 0.5f && e.values[1] == -1e30f);
     ck_assert_str_eq(e.tags[1], "test/accuracy");
 }
 END_TEST
-
-/* --- metrics.jsonl ------------------------------------------------------------------------------ */
 
 /* All lines, as one array. */
 static json_t *read_lines(void)
@@ -236,7 +108,7 @@ static int count_events(const json_t *lines, const char *name)
 }
 
 /* The line and the event say the same. */
-static void assert_same(const json_t *line, const event *e)
+static void assert_same(const json_t *line, const event_record *e)
 {
     static const char *const step[] = {"loss", "lr", "images_per_s"};
     static const char *const test[] = {"test_loss", "test_acc"};
@@ -255,7 +127,7 @@ static void assert_same(const json_t *line, const event *e)
 /* Two ranks, 6 steps an epoch, a test inside each. */
 START_TEST(both_files_say_the_same)
 {
-    static event events[MAX_EVENTS];
+    static event_record events[MAX_EVENTS];
     train(0, WORDS("--nproc-per-node=2", "--epochs=2", "--eval-every=4steps", "--gamma=0.5"));
     json_t *lines = read_lines();
     int n = read_events(0, events);
@@ -289,7 +161,7 @@ END_TEST
  * without a step told twice. */
 START_TEST(a_resume_cuts_off_what_the_checkpoint_does_not_have)
 {
-    static event events[MAX_EVENTS];
+    static event_record events[MAX_EVENTS];
     train(128 + SIGKILL, WORDS("--epochs=3", "--save-every=4steps", "--log-interval=1",
                                "--inject=kill:rank=0,step=19"));
     char *before = test_folder_read("run/metrics.jsonl");
@@ -378,14 +250,14 @@ END_TEST
 /* No file may be longer than this: the rest is not there, and the run goes on. */
 START_TEST(a_full_disk_is_one_warning)
 {
-    const struct rlimit limit = {8192, 8192};
+    const struct rlimit limit = {65536, 65536}; /* the page has room */
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     program p = program_run_with(
-        NULL, WORDS(RUN, "--epochs=12", "--log-interval=1", "--json", "--no-save-model"));
+        NULL, WORDS(RUN, "--epochs=60", "--log-interval=1", "--json", "--no-save-model"));
     ASSERT_EXIT(p, 0);
     ck_assert_int_eq(facts_count(p.err, "warning"), 1);
     ASSERT_FACTS(p.err, "warning", "metrics", "run/metrics.jsonl");
-    ck_assert(training_number(p.out, "steps") == 12 * STEPS);
+    ck_assert(training_number(p.out, "steps") == 60 * STEPS);
     program_close(&p);
 }
 END_TEST

@@ -80,7 +80,7 @@ START_TEST(every_setting_comes_back)
         char *text = NULL;
         option_source origin;
         ck_assert_int_eq(run_config_setting(&config, row->name, &found, &text, &origin), STATUS_OK);
-        ck_assert_int_eq(found, (row->commands & FOR_TRAIN) != 0 && row->kind < OPTION_IGNORED);
+        ck_assert_int_eq(found, (row->commands & FOR_TRAIN) != 0 && row->kind < OPTION_REFUSED);
         if (found && text != NULL)
             ck_assert_int_eq(
                 options_value_set(&back, (option_match){row, false}, text, origin, row->name),

@@ -56,7 +56,8 @@ VOLATILE_PATH = re.compile(r"bench\.out|scaling\.json|dp-vs-ddp\.json")
 # 72: a rank whose peer went away; which of them see that is chance.
 ERR_FACTS = re.compile(r"\brank \d+\b|\bexit code (?!72\b)\d+\b|\bSIG[A-Z0-9]+\b|--[a-z][a-z-]+")
 PLOTS = (".png", ".svg")
-# Of every run folder; tests/app/test_run_config.c and test_metrics.c hold what is in them.
+# Of every run folder; tests/app/test_run_config.c, test_metrics.c and test_report.c hold what is in
+# them. So does the page beside a config.json; that of a benchmark is recorded.
 NOT_RECORDED = re.compile(r"config\.json|metrics\.jsonl|events\.out\.tfevents\..*")
 
 
@@ -199,7 +200,8 @@ def masked(text, masks):
 def facts_of_folder(folder, masks):
     facts = {}
     for place, folders, names in os.walk(folder):
-        files = [name for name in names if not NOT_RECORDED.fullmatch(name)]
+        files = [name for name in names if not NOT_RECORDED.fullmatch(name)
+                 and not (name == "report.html" and "config.json" in names)]
         if not folders and not files and place != f"{folder}/tmp":
             facts[masked(os.path.relpath(place, folder), masks) + "/"] = "folder"
         for file in files:

@@ -1,0 +1,39 @@
+#include "app/report/html.h"
+
+void html_text(FILE *out, const char *text)
+{
+    for (; text != NULL && *text != '\0'; text++) {
+        const char *entity = *text == '&'   ? "&amp;"
+                             : *text == '<' ? "&lt;"
+                             : *text == '>' ? "&gt;"
+                             : *text == '"' ? "&quot;"
+                                            : NULL;
+        if (entity != NULL)
+            fputs(entity, out);
+        else
+            fputc(*text, out);
+    }
+}
+
+void html_tagged(FILE *out, const char *tag, const char *text)
+{
+    fprintf(out, "<%s>", tag);
+    html_text(out, text);
+    fprintf(out, "</%s>\n", tag);
+}
+
+void html_begin(FILE *out, const char *title, const char *style)
+{
+    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+          "<link rel=\"icon\" href=\"data:,\">\n",
+          out);
+    html_tagged(out, "title", title);
+    fprintf(out, "<style>\n%s</style>\n</head>\n<body>\n", style);
+    html_tagged(out, "h1", title);
+}
+
+void html_end(FILE *out)
+{
+    fputs("</body>\n</html>\n", out);
+}

@@ -1,0 +1,146 @@
+#include "app/report/run_data.h"
+
+#include "base/file.h"
+#include "base/json_text.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DOCUMENT_BYTES = 64 << 20, LINES_BYTES = 512 << 20 };
+
+/* The folder's last part that is a name. */
+static void name_run(const char *folder, char *out, size_t size_bytes)
+{
+    size_t end = strlen(folder);
+    while (end > 1 && folder[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && folder[begin - 1] != '/')
+        begin--;
+    snprintf(out, size_bytes, "%.*s", (int)(end - begin), folder + begin);
+}
+
+/* *text is NULL if there is no such file. */
+static status read_text(const char *folder, const char *name, size_t limit_bytes, char **text,
+                        size_t *size_bytes)
+{
+    char path[FILE_PATH_BYTES];
+    *text = NULL;
+    TRY(file_join(folder, name, path));
+    return file_exists(path) ? file_read(path, limit_bytes, text, size_bytes) : STATUS_OK;
+}
+
+static status read_document(const char *folder, const char *name, json_t **out)
+{
+    char *text = NULL;
+    size_t size_bytes = 0;
+    json_error_t error;
+    TRY(read_text(folder, name, DOCUMENT_BYTES, &text, &size_bytes));
+    if (text == NULL)
+        return STATUS_OK;
+    *out = json_text_parse(text, size_bytes, 0, &error);
+    free(text);
+    if (*out == NULL)
+        return FAIL(STATUS_INVALID, "%s/%s:%d: %.160s", folder, name, error.line, error.text);
+    return STATUS_OK;
+}
+
+static status read_lines(const char *folder, json_t **out)
+{
+    char *text = NULL, *end;
+    size_t size_bytes = 0;
+    TRY(read_text(folder, "metrics.jsonl", LINES_BYTES, &text, &size_bytes));
+    if (text == NULL)
+        return STATUS_OK;
+    *out = json_array();
+    for (char *line = text; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        json_t *entry = json_text_parse(line, (size_t)(end - line), 0, NULL);
+        if (!json_is_object(entry)) {
+            json_decref(entry);
+            break;
+        }
+        json_array_append_new(*out, entry);
+    }
+    free(text);
+    return STATUS_OK;
+}
+
+status run_data_read(const char *folder, run_data *out)
+{
+    run_data run = {0};
+    name_run(folder, run.name, sizeof run.name);
+    status st = read_document(folder, "config.json", &run.config);
+    if (st == STATUS_OK)
+        st = read_document(folder, "result.json", &run.result);
+    if (st == STATUS_OK)
+        st = read_lines(folder, &run.lines);
+    if (st == STATUS_OK && run.config == NULL && run.result == NULL && run.lines == NULL)
+        st = FAIL(STATUS_INVALID,
+                  "%s: not the folder of a run: no config.json, metrics.jsonl or result.json",
+                  folder);
+    if (st == STATUS_OK)
+        *out = run;
+    else
+        run_data_close(&run);
+    return st;
+}
+
+void run_data_close(run_data *run)
+{
+    json_decref(run->config);
+    json_decref(run->result);
+    json_decref(run->lines);
+    *run = (run_data){0};
+}
+
+double run_data_number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static bool is_point(const json_t *line, const char *event, const char *key)
+{
+    if (event == NULL)
+        return json_is_number(json_object_get(line, key));
+    const char *name = json_string_value(json_object_get(line, "event"));
+    return name != NULL && strcmp(name, event) == 0;
+}
+
+status run_data_curve(const run_data *run, const char *event, const char *key, int max_points,
+                      run_curve *out)
+{
+    size_t n = json_array_size(run->lines), found = 0, of_event = 0;
+    for (size_t i = 0; i < n; i++)
+        of_event += is_point(json_array_get(run->lines, i), event, key);
+    size_t every = of_event / (size_t)max_points + 1, points = of_event / every + 1;
+    double *x = calloc(2 * points, sizeof *x), *y = x + points;
+    if (x == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%zu points of a curve", points);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *line = json_array_get(run->lines, i);
+        if (!is_point(line, event, key))
+            continue;
+        size_t at = found / every, nth = found % every + 1; /* of its point */
+        x[at] = run_data_number(line, "step");
+        y[at] += (run_data_number(line, key) - y[at]) / (double)nth;
+        found++;
+    }
+    *out = (run_curve){x, y, (int)((found + every - 1) / every), (int)every};
+    return STATUS_OK;
+}
+
+void run_data_text(const json_t *value, char out[RUN_DATA_TEXT_BYTES])
+{
+    out[0] = '\0';
+    if (json_is_string(value))
+        snprintf(out, RUN_DATA_TEXT_BYTES, "%s", json_string_value(value));
+    else if (json_is_integer(value))
+        snprintf(out, RUN_DATA_TEXT_BYTES, "%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value))
+        snprintf(out, RUN_DATA_TEXT_BYTES, "%.9g", json_real_value(value));
+    else if (json_is_boolean(value))
+        snprintf(out, RUN_DATA_TEXT_BYTES, json_is_true(value) ? "yes" : "no");
+}

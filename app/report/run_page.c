@@ -1,0 +1,238 @@
+#include "app/report/run_page.h"
+
+#include "app/report/chart.h"
+#include "app/report/html.h"
+#include "app/report/run_charts.h"
+#include "app/report/run_data.h"
+#include "app/report/run_tables.h"
+#include "base/file_draft.h"
+#include "base/text_stream.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char STYLE[] =
+    ":root{color-scheme:light dark;--ink:#222;--page:#fff;--soft:#f4f4f4}\n"
+    "@media(prefers-color-scheme:dark){:root{--ink:#e6e6e6;--page:#16181b;--soft:#23262b}}\n"
+    "body{font:16px/1.5 sans-serif;margin:1.5rem auto;max-width:80rem;padding:0 1rem;"
+    "color:var(--ink);background:var(--page)}\n"
+    "h1,h2,h3{line-height:1.2;overflow-wrap:anywhere}\nh2{margin-top:2.2rem}\n"
+    "h3{font-size:1rem;margin:0 0 .3rem}\n"
+    ".charts{display:grid;gap:1.5rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,22rem),"
+    "1fr))}\n"
+    "figure{margin:0;min-width:0}\n.faint{color:var(--faint);font-size:.85rem}\n"
+    ".tiles{display:flex;flex-wrap:wrap;gap:.8rem}\n"
+    ".tiles div{background:var(--soft);border-radius:.4rem;padding:.5rem .9rem}\n"
+    ".tiles b{display:block;font-size:1.4rem;font-weight:600}\n"
+    ".key{display:inline-block;width:.8rem;height:.8rem;border-radius:.2rem;margin-right:.4rem}\n"
+    ".wide{overflow-x:auto}\ntable{border-collapse:collapse;font-size:.85rem}\n"
+    "th,td{padding:.25rem .7rem;text-align:left;border-bottom:1px solid var(--grid);"
+    "vertical-align:top;overflow-wrap:anywhere}\n"
+    "td.n{text-align:right;font-variant-numeric:tabular-nums}\ntr.differs "
+    "td{background:var(--soft)}"
+    "\ncode{background:var(--soft);padding:.1em .3em;overflow-wrap:anywhere}\n"
+    "summary{cursor:pointer;margin:.6rem 0}\n"
+    ".bar{display:flex;height:1.4rem;border-radius:.2rem;overflow:hidden;margin:.3rem 0}\n"
+    ".bar span{min-width:1px}\n";
+
+/* The page while it is written. */
+typedef struct page {
+    FILE *out;
+    run_data runs[RUN_PAGE_MAX];
+    int n;
+} page;
+
+/* The last line that has a value under `key`; NULL. With `best`, the line with the greatest one. */
+static const json_t *find_line(const run_data *run, const char *key, bool best)
+{
+    const json_t *found = NULL;
+    for (size_t i = 0; i < json_array_size(run->lines); i++) {
+        const json_t *line = json_array_get(run->lines, i);
+        double value = run_data_number(line, key);
+        if (isfinite(value) && (!best || found == NULL || value > run_data_number(found, key)))
+            found = line;
+    }
+    return found;
+}
+
+/* What a run has come to, as a row of a table or as a tile. */
+typedef struct outcome {
+    const char *name;
+    char text[RUN_DATA_TEXT_BYTES];
+} outcome;
+
+enum { OUTCOMES = 7 };
+
+static void say(outcome *o, const char *name, const char *fmt, double value)
+{
+    o->name = name;
+    if (isfinite(value))
+        snprintf(o->text, sizeof o->text, fmt, value);
+    else
+        strcpy(o->text, "\u2013");
+}
+
+static void find_outcomes(const run_data *run, outcome out[OUTCOMES])
+{
+    const json_t *last = find_line(run, "test_acc", false),
+                 *best = find_line(run, "test_acc", true);
+    const json_t *end = json_array_get(run->lines, json_array_size(run->lines) - 1);
+    double accuracy = run_data_number(last, "test_acc");
+    say(&out[0], "test accuracy", "%.2f %%",
+        100 * (isfinite(accuracy) ? accuracy : run_data_number(run->result, "test_acc")));
+    say(&out[1], "best test accuracy", "%.2f %%", 100 * run_data_number(best, "test_acc"));
+    say(&out[2], "test loss", "%.4f", run_data_number(last, "test_loss"));
+    say(&out[3], "training loss, last epoch", "%.4f",
+        run_data_number(find_line(run, "train_loss", false), "train_loss"));
+    say(&out[4], "images/s, best epoch", "%.0f", run_data_number(run->result, "images_per_s"));
+    say(&out[5], "steps", "%.0f", run_data_number(end, "step"));
+    say(&out[6], "seconds", "%.1f", run_data_number(end, "time_s"));
+}
+
+static void put_tiles(page *p)
+{
+    outcome all[OUTCOMES];
+    find_outcomes(&p->runs[0], all);
+    fputs("<div class=\"tiles\">\n", p->out);
+    for (int i = 0; i < OUTCOMES; i++)
+        fprintf(p->out, "<div><b>%s</b>%s</div>\n", all[i].text, all[i].name);
+    fputs("</div>\n", p->out);
+}
+
+static void put_run_table(page *p)
+{
+    outcome all[OUTCOMES];
+    fputs("<div class=\"wide\"><table>\n<thead><tr><th>run</th>", p->out);
+    find_outcomes(&p->runs[0], all);
+    for (int i = 0; i < OUTCOMES; i++)
+        fprintf(p->out, "<th>%s</th>", all[i].name);
+    fputs("</tr></thead>\n<tbody>\n", p->out);
+    for (int run = 0; run < p->n; run++) {
+        find_outcomes(&p->runs[run], all);
+        fputs("<tr><td>", p->out);
+        run_tables_key(p->out, &p->runs[run], run);
+        fputs("</td>", p->out);
+        for (int i = 0; i < OUTCOMES; i++)
+            fprintf(p->out, "<td class=\"n\">%s</td>", all[i].text);
+        fputs("</tr>\n", p->out);
+    }
+    fputs("</tbody>\n</table></div>\n", p->out);
+}
+
+/* One part of a bar, or its legend: a phase that took time. */
+typedef struct part {
+    const char *name;
+    double seconds, share;
+    int colour;
+} part;
+
+enum { PARTS = 16 };
+
+/* Returns how many there are. */
+static int list_parts(const json_t *phases, part out[PARTS])
+{
+    const json_t *value;
+    const char *key;
+    double total = 0;
+    int n = 0;
+    json_object_foreach((json_t *)(uintptr_t)phases, key, value)
+    {
+        double seconds = json_number_value(value);
+        if (seconds > 0 && n < PARTS) {
+            out[n] = (part){.name = key, .seconds = seconds, .colour = n % CHART_COLOURS};
+            n++;
+        }
+        total += seconds;
+    }
+    for (int i = 0; i < n; i++)
+        out[i].share = out[i].seconds / total;
+    return n;
+}
+
+/* Where the time went: result.json's phases. */
+static void put_bar(page *p, int run, const json_t *phases)
+{
+    part parts[PARTS];
+    int n = list_parts(phases, parts);
+    if (p->n > 1) {
+        fputs("<div>", p->out);
+        run_tables_key(p->out, &p->runs[run], run);
+        fputs("</div>\n", p->out);
+    }
+    fputs("<div class=\"bar\">", p->out);
+    for (int i = 0; i < n; i++)
+        fprintf(p->out, "<span style=\"flex:%.4f;background:var(--c%d)\"></span>", parts[i].share,
+                parts[i].colour);
+    fputs("</div>\n<p class=\"faint\">", p->out);
+    for (int i = 0; i < n; i++) {
+        fprintf(p->out, "<span class=\"key\" style=\"background:var(--c%d)\"></span>",
+                parts[i].colour);
+        html_text(p->out, parts[i].name);
+        fprintf(p->out, " %.3g s (%.1f %%) &nbsp; ", parts[i].seconds, 100 * parts[i].share);
+    }
+    fputs("</p>\n", p->out);
+}
+
+static void put_phases(page *p)
+{
+    bool titled = false;
+    for (int run = 0; run < p->n; run++) {
+        const json_t *phases = json_object_get(p->runs[run].result, "phases");
+        if (json_object_size(phases) == 0)
+            continue;
+        if (!titled)
+            html_tagged(p->out, "h2", "Where the steps' time went, on rank 0");
+        titled = true;
+        put_bar(p, run, phases);
+    }
+}
+
+static status put_page(page *p)
+{
+    char style[8192];
+    snprintf(style, sizeof style, "%s%s", STYLE, CHART_STYLE);
+    html_begin(p->out, p->n > 1 ? "Runs side by side" : p->runs[0].name, style);
+    if (p->n > 1)
+        put_run_table(p);
+    else
+        put_tiles(p);
+    TRY(run_charts_write(p->out, p->runs, p->n));
+    put_phases(p);
+    run_tables_write(p->out, p->runs, p->n);
+    html_end(p->out);
+    return STATUS_OK;
+}
+
+static status write_page(page *p, const char *path)
+{
+    char *html = NULL;
+    size_t size_bytes = 0;
+    text_stream stream;
+    TRY(text_stream_open(&stream));
+    p->out = stream.file;
+    status st = put_page(p);
+    status whole = text_stream_close(&stream, &html, &size_bytes);
+    st = st == STATUS_OK ? whole : st;
+    if (st == STATUS_OK)
+        st = file_replace(path, &(file_part){html, size_bytes}, 1);
+    free(html);
+    return st;
+}
+
+status run_page_write(const char *path, const char *const *folders, int n)
+{
+    page p = {0};
+    status st = STATUS_OK;
+    if (n > RUN_PAGE_MAX)
+        return FAIL(STATUS_INVALID, "%d runs: one page shows at most %d", n, RUN_PAGE_MAX);
+    for (; p.n < n && st == STATUS_OK; p.n += st == STATUS_OK)
+        st = run_data_read(folders[p.n], &p.runs[p.n]);
+    if (st == STATUS_OK)
+        st = write_page(&p, path);
+    for (int run = 0; run < p.n; run++)
+        run_data_close(&p.runs[run]);
+    return st;
+}

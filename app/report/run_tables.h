@@ -1,0 +1,15 @@
+/* Settings, facts and machine of one run or several: a row per name, a column per run. Rows in which
+ * the runs differ are marked. */
+#ifndef MNIST_DDP_APP_REPORT_RUN_TABLES_H
+#define MNIST_DDP_APP_REPORT_RUN_TABLES_H
+
+#include "app/report/run_data.h"
+
+#include <stdio.h>
+
+void run_tables_write(FILE *out, const run_data *runs, int n);
+
+/* The run's name after a patch of its colour. */
+void run_tables_key(FILE *out, const run_data *run, int colour);
+
+#endif

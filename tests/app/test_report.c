@@ -1,0 +1,156 @@
+/* report.html of a run, and of several: what stands in it, and that a browser draws it. */
+#include "tests/app/support/browser.h"
+#include "tests/app/support/training.h"
+#include "tests/support/facts.h"
+
+#include <signal.h>
+
+enum { PAGE_BYTES = 4 << 20, CHARTS = 4 };
+
+#define RUN \
+    "train", "--model", "mlp", TRAINING_SGD, "--limit", "192", "--batch-size", "16", "--threads", \
+        "1", "--epochs", "2", "--log-interval", "1", "--quiet", "--no-save-model"
+
+static void start_clean(void)
+{
+    test_folder_remove("one two 'a<b>&\"' report.html");
+}
+
+static void train(int exit_code, const char *folder, const char *more)
+{
+    program p = program_run_with(NULL, WORDS(RUN, "--run-dir", folder, more));
+    ASSERT_EXIT(p, exit_code);
+    program_close(&p);
+}
+
+/* The page's text, and that it needs nothing else. */
+static char *read_page(const char *path)
+{
+    char *page = NULL;
+    size_t size_bytes = 0;
+    test_folder_require(file_read(path, PAGE_BYTES, &page, &size_bytes));
+    ASSERT_SILENT(page, "<script");
+    ASSERT_SILENT(page, "http");
+    ASSERT_SILENT(page, "src=");
+    ASSERT_SILENT(page, "nan");
+    return page;
+}
+
+START_TEST(a_run_ends_with_its_page)
+{
+    train(0, "one", "--lr=0.25");
+    char *page = read_page("one/report.html");
+    ck_assert_int_eq(facts_count(page, "<svg"), CHARTS);
+    ASSERT_SILENT(page, "no data");
+    ck_assert_int_eq(facts_count(page, "<circle"),
+                     3 * 2); /* two epochs: loss, accuracy, images/s */
+    ASSERT_SAYS(page, "<td>lr</td><td>0.25</td>");
+    ASSERT_SAYS(page, "<td>processor</td>");
+    ASSERT_SAYS(page, "backward");
+    free(page);
+}
+END_TEST
+
+START_TEST(runs_are_laid_over_each_other)
+{
+    train(0, "one", "--lr=0.25");
+    train(0, "a<b>&\"", "--lr=0.125");
+    program p = program_run_with(NULL, WORDS("report", "one", "a<b>&\""));
+    ASSERT_EXIT(p, 0);
+    ck_assert_str_eq(p.out, "report.html\n");
+    char *page = read_page("report.html");
+    ck_assert_int_eq(facts_count(page, "<svg"), CHARTS);
+    ASSERT_SAYS(page, "a&lt;b&gt;&amp;&quot;");
+    ASSERT_SILENT(page, "a<b>");
+    ASSERT_SAYS(page, "<tr class=\"differs\"><td>lr</td><td>0.25</td><td>0.125</td>");
+    program_close(&p);
+    free(page);
+}
+END_TEST
+
+/* A run that was killed has no result.json, and may have a torn line. */
+START_TEST(an_unfinished_run_has_a_page)
+{
+    train(128 + SIGKILL, "one", "--inject=kill:rank=0,step=20");
+    test_folder_write("one/metrics.jsonl",
+                      "{\"event\":\"step\",\"step\":1,\"epoch\":1,\"time_s\":1,\"loss\":null,"
+                      "\"lr\":1,\"images_per_s\":5}\n{\"event\":\"st");
+    program p = program_run_with(NULL, WORDS("report", "one/"));
+    ASSERT_EXIT(p, 0);
+    ck_assert_str_eq(p.out, "one//report.html\n");
+    char *page = read_page("one/report.html");
+    ck_assert_int_eq(facts_count(page, "<svg"), 2); /* learning rate and images per second */
+    ck_assert_int_eq(facts_count(page, "no data"), 2);
+    ASSERT_SAYS(page, "<h1>one</h1>");
+    program_close(&p);
+    free(page);
+}
+END_TEST
+
+static const struct {
+    const char *words[11];
+    int exit_code;
+    const char *fact;
+} REFUSED[] = {
+    {{"report"}, 64, "RUN"},
+    {{"report", "none"}, 74, "none"},
+    {{"report", "."}, 74, "config.json"},
+    {{"report", "1", "2", "3", "4", "5", "6", "7", "8", "9"}, 64, "8"},
+};
+
+START_TEST(what_is_no_run_is_refused)
+{
+    program p = program_run_with(NULL, REFUSED[_i].words);
+    ASSERT_EXIT(p, REFUSED[_i].exit_code);
+    ASSERT_FACTS(p.err, "error", REFUSED[_i].fact);
+    ck_assert_str_eq(p.out, "");
+    ck_assert(!file_exists("report.html"));
+    program_close(&p);
+}
+END_TEST
+
+/* What it sees: how many charts are drawn, and whether the page is wider than its window. */
+static const char PROBE[] =
+    "<script>document.body.setAttribute('data-seen', 'charts:' + "
+    "Array.from(document.querySelectorAll('figure svg')).filter(s => { "
+    "const b = s.getBoundingClientRect(); return b.width > 200 && b.height > 100; }).length + "
+    "(document.documentElement.scrollWidth <= document.documentElement.clientWidth ? ' fits' : "
+    "' wide'));</script>";
+
+static const int WIDTHS[] = {500, 1400}; /* headless Chromium has no window under 500 */
+
+START_TEST(a_browser_draws_it)
+{
+    train(0, "one", "--lr=0.25");
+    char *page = read_page("one/report.html");
+    FILE *copy = fopen(test_folder_path("one/probed.html"), "w");
+    ck_assert_ptr_nonnull(copy);
+    fprintf(copy, "%s%s", page, PROBE);
+    ck_assert_int_eq(fclose(copy), 0);
+    free(page);
+    program p = browser_open(test_folder_path("one/probed.html"), WIDTHS[_i]);
+    ck_assert_msg(p.exit_code == 0, "%s: exit %d: %.2000s", browser_name(), p.exit_code, p.err);
+    ck_assert_msg(strstr(p.err, "CONSOLE") == NULL, "%.3000s", strstr(p.err, "CONSOLE"));
+    const char *seen = strstr(p.out, "data-seen=\"");
+    ck_assert_msg(seen != NULL, "the probe did not run: %.2000s", p.out);
+    ck_assert_msg(strncmp(seen, "data-seen=\"charts:4 fits", 24) == 0, "%.60s", seen);
+    program_close(&p);
+}
+END_TEST
+
+int main(void)
+{
+    program_clean_environment();
+    test_folder_open();
+    Suite *suite = suite_create("report");
+    TCase *runs = suite_case(suite, "runs", 2 * RUN_S);
+    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_test(runs, a_run_ends_with_its_page);
+    tcase_add_test(runs, runs_are_laid_over_each_other);
+    tcase_add_test(runs, an_unfinished_run_has_a_page);
+    tcase_add_loop_test(runs, what_is_no_run_is_refused, 0, sizeof REFUSED / sizeof REFUSED[0]);
+    TCase *browser = suite_case(suite, "browser", 2 * BROWSER_S);
+    tcase_add_checked_fixture(browser, start_clean, NULL);
+    suite_add_all(browser, a_browser_draws_it, 2, browser_find() ? NULL : "Chromium is missing");
+    return test_folder_close(suite_run(suite));
+}
