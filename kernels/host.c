@@ -8,19 +8,35 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Large blocks begin at different places in a page: parameters, gradients and an optimizer's states are
+ * read side by side, and the processor confuses a load with a store to the same place in another page
+ * ("4K aliasing"), and keeps the same place of each huge page in the same few lines of its cache. */
+enum { LARGE_BYTES = 256 << 10, PLACE_BYTES = 17 * 64, PLACES = 8 };
+
 /* Stands in front of each block of a device and is as wide as its alignment. */
 typedef struct host_block {
     _Alignas(64) size_t size_bytes; /* of all, this included */
+    void *memory;                   /* what holds it */
 } host_block;
+
+/* Bytes that a block of `size_bytes` leaves free at its beginning. */
+static size_t next_place(size_t size_bytes)
+{
+    static _Atomic unsigned blocks;
+    /* Not 0: gradients that ranks share begin with a page. */
+    return size_bytes < LARGE_BYTES ? 0 : (1 + blocks++ % (PLACES - 1)) * (size_t)PLACE_BYTES;
+}
 
 status host_alloc(device *dev, size_t size_bytes, void **out)
 {
     host_block *block = NULL;
-    size_t all_bytes = 0;
-    if (__builtin_add_overflow(size_bytes, sizeof *block, &all_bytes))
+    size_t all_bytes = 0, before = next_place(size_bytes);
+    void *memory = NULL;
+    if (__builtin_add_overflow(size_bytes, sizeof *block + before, &all_bytes))
         return FAIL(STATUS_NO_MEMORY, "cannot allocate %zu bytes", size_bytes);
-    TRY(memory_alloc(all_bytes, (void **)&block));
-    block->size_bytes = all_bytes;
+    TRY(memory_alloc(all_bytes, &memory));
+    block = (host_block *)((unsigned char *)memory + before);
+    *block = (host_block){.size_bytes = all_bytes, .memory = memory};
     device_note_memory(dev, (int64_t)all_bytes);
     *out = block + 1;
     return STATUS_OK;
@@ -32,7 +48,7 @@ void host_free(device *dev, void *memory)
         return;
     host_block *block = (host_block *)memory - 1;
     device_note_memory(dev, -(int64_t)block->size_bytes);
-    free(block);
+    free(block->memory);
 }
 
 status host_copy(device *dev, void *dst, const void *src, size_t size_bytes)
