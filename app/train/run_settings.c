@@ -4,7 +4,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/number.h"
-#include "model/optimizer.h"
 #include "model/schedule.h"
 
 #include <stdio.h>
@@ -19,6 +18,7 @@ enum { NUMBER_BYTES = 32, RANKS_MOST = 65536 };
 #define RATE "a run follows one schedule"
 #define SUMS "the steps before were computed with the former"
 
+/* clang-format off */
 /* What is taken from the run, and why it must not differ; NULL: it may, but see reason(). */
 static const struct run_setting {
     const char *name, *why;
@@ -52,7 +52,6 @@ static const struct run_setting {
     {"epochs", NULL},
     {"eval-every", NULL},
     {"test-batch-size", NULL},
-    {"target-acc", NULL},
     {"device", NULL},
     {"devices", NULL},
     {"no-accel", NULL},
@@ -70,6 +69,7 @@ static const struct run_setting {
     {"join-timeout", NULL},
     {"nccl-nvls", NULL},
 };
+/* clang-format on */
 enum { N_SETTINGS = sizeof SETTINGS / sizeof SETTINGS[0] };
 
 /* Settings that stand for each other: if one is given, none is taken. */
@@ -103,23 +103,12 @@ static bool other_is_given(const options *opts, const char *name)
     return listed && given;
 }
 
-/* The number under `key` of what the run is, as text. */
+/* The number under `key` of what the run is, as text; "default" if there is none. */
 static const char *fact_text(const continuation *c, const char *key, char out[NUMBER_BYTES])
 {
-    snprintf(out, NUMBER_BYTES, "%lld", (long long)json_integer_value(fact(c, key)));
-    return out;
-}
-
-/* The default of lr and weight-decay depends on the optimizer. */
-static const char *default_text(const continuation *c, bool lr, char out[NUMBER_BYTES])
-{
-    const char *name = json_string_value(fact(c, "optimizer"));
-    optimizer_kind kind = OPTIMIZER_ADADELTA;
-    if (name == NULL || optimizer_kind_parse(name, &kind) != STATUS_OK)
-        return "default";
-    snprintf(out, NUMBER_BYTES, "%g",
-             lr ? (double)optimizer_default_lr(kind) : optimizer_default_weight_decay(kind));
-    return out;
+    const json_t *value = fact(c, key);
+    snprintf(out, NUMBER_BYTES, "%.9g", json_number_value(value));
+    return json_is_number(value) ? out : "default";
 }
 
 /* What a setting was in the run: `text` is the file's, NULL if it was not given. */
@@ -134,8 +123,10 @@ static const char *former(const continuation *c, const char *name, const char *t
         return text;
     if (strcmp(name, "replicas") == 0)
         return fact_text(c, "replicas", out);
-    if (strcmp(name, "lr") == 0 || strcmp(name, "weight-decay") == 0)
-        return default_text(c, strcmp(name, "lr") == 0, out);
+    if (strcmp(name, "lr") == 0) /* the optimizer's default */
+        return fact_text(c, "lr", out);
+    if (strcmp(name, "weight-decay") == 0)
+        return fact_text(c, "weight_decay", out);
     return strcmp(name, "limit") == 0 ? "all" : "default";
 }
 

@@ -12,7 +12,7 @@
  *
  * Taken are the settings of training, device, data and parallelism, with their origins, and the
  * number of ranks if all of them were on one host; not those of the log, the launcher, faults and
- * dry runs. Each setting that is given and differs is logged, from what to what; STATUS_INVALID if
+ * dry runs, and not --target-acc, at which the run has stopped. Each setting that is given and differs is logged, from what to what; STATUS_INVALID if
  * one of them must not differ. A config.json that cannot be read is a warning, and the checkpoint's
  * own check remains (app/train/run_folder.h). */
 status run_settings_complete(options *opts);

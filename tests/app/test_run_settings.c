@@ -53,7 +53,7 @@ static void leave_run(const char *flags, const char *facts)
     "--save-every 3steps --json"
 #define RUN_FACTS \
     "{\"world\": 2, \"hosts\": [\"a\"], \"replicas\": 1, \"batch\": 64, \"global_batch\": 128," \
-    " \"optimizer\": \"sgd\", \"schedule\": \"step\", \"train_images\": 1000}"
+    " \"lr\": 0.001, \"weight_decay\": 0.0, \"schedule\": \"step\", \"train_images\": 1000}"
 
 static void setup(void)
 {
