@@ -151,6 +151,8 @@ static int run(const options *opts, int argc, char **argv, int64_t started_ns)
         return report_command(opts);
     case COMMAND_SAMPLER:
         return sampler_command(opts);
+    case COMMAND_DATA:
+        return data_command(opts);
     case COMMAND_RUN:
         return run_command(opts, started_ns);
     case COMMAND_BENCH:

@@ -1,5 +1,6 @@
 #include "data/dataset.h"
 
+#include "base/digest.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "data/cache.h"
@@ -16,13 +17,7 @@
 
 enum { NAMES_BYTES = 256 };
 
-static const char *const TORCHVISION_FOLDERS[] = {
-    "MNIST/raw", /* below a root that torchvision was given */
-    "raw",       /* below one data set's folder there: DIR/FashionMNIST */
-};
-static const char WORKING_FOLDER[] = "data/MNIST/raw"; /* below the working directory */
-static const char CACHE_FOLDER[] = "mnist";            /* below the cache folder */
-static const char FOUND_IN_WORKING_FOLDER[] = "./data/MNIST/raw";
+static const char ONE_SET_FOLDER[] = "raw"; /* below one data set's: DIR/FashionMNIST */
 
 static bool has_all(const char *folder)
 {
@@ -41,24 +36,26 @@ static status take(const char *folder, const char *found_by, dataset_location *o
 }
 
 /* A folder given by the user must hold the files, itself or as torchvision lays them out. */
-static status locate_named(const char *place, const char *found_by, dataset_location *out)
+static status locate_named(const dataset_facts *facts, const char *place, const char *found_by,
+                           dataset_location *out)
 {
-    enum { N_BELOW = sizeof TORCHVISION_FOLDERS / sizeof TORCHVISION_FOLDERS[0] };
+    const char *const torchvision_folders[] = {facts->below, ONE_SET_FOLDER};
+    enum { N_BELOW = sizeof torchvision_folders / sizeof torchvision_folders[0] };
     char below[FILE_PATH_BYTES], missing[NAMES_BYTES], names[NAMES_BYTES];
     struct stat info;
     if (stat(place, &info) != 0)
         return FAIL(STATUS_IO, "%s %s: %s", found_by, place, strerror(errno));
     if (!S_ISDIR(info.st_mode))
         return FAIL(STATUS_INVALID,
-                    "%s %s: not a directory, expected the folder that holds MNIST's files",
-                    found_by, place);
+                    "%s %s: not a directory, expected the folder that holds %s's files", found_by,
+                    place, facts->title);
     if (euidaccess(place, X_OK) != 0)
         return FAIL(STATUS_IO, "%s %s: %s", found_by, place, strerror(errno));
     int absent = mnist_files_missing(place, missing, sizeof missing);
     if (absent == 0)
         return take(place, found_by, out);
     for (int i = 0; i < N_BELOW; i++) {
-        TRY(file_join(place, TORCHVISION_FOLDERS[i], below));
+        TRY(file_join(place, torchvision_folders[i], below));
         int absent_below = mnist_files_missing(below, names, sizeof names);
         if (absent_below == 0)
             return take(below, found_by, out);
@@ -69,20 +66,21 @@ static status locate_named(const char *place, const char *found_by, dataset_loca
     }
     return FAIL(STATUS_INVALID,
                 "%s %s: missing %s (each plain or with .gz; looked in it, in its %s and in its %s)",
-                found_by, place, missing, TORCHVISION_FOLDERS[0], TORCHVISION_FOLDERS[1]);
+                found_by, place, missing, torchvision_folders[0], torchvision_folders[1]);
 }
 
 /* Sets *found if the working directory or the cache holds the files. */
-static status locate_customary(dataset_location *out, bool *found)
+static status locate_customary(const dataset_facts *facts, dataset_location *out, bool *found)
 {
+    const char *working = facts->working_folder + strlen("./");
     char folder[FILE_PATH_BYTES];
     cache_folders folders;
     *found = true;
-    if (has_all(WORKING_FOLDER))
-        return take(WORKING_FOLDER, FOUND_IN_WORKING_FOLDER, out);
+    if (has_all(working))
+        return take(working, facts->working_folder, out);
     cache_folders_find(&folders);
     for (int i = 0; i < folders.count; i++) {
-        if (file_join(folders.path[i], CACHE_FOLDER, folder) == STATUS_OK && has_all(folder))
+        if (file_join(folders.path[i], facts->name, folder) == STATUS_OK && has_all(folder))
             return take(folder, "cache", out);
     }
     *found = false;
@@ -100,16 +98,52 @@ static status locate_embedded(dataset_location *out)
     return STATUS_OK;
 }
 
-status dataset_locate(const char *data_dir, dataset_location *out)
+/* Other kinds have files of the same names. Those of MNIST are known by their labels. */
+static status refuse_mnist(const dataset_facts *facts, const char *folder)
 {
+    const dataset_facts *mnist = dataset_kind_facts(DATASET_MNIST);
+    const dataset_file *labels = &mnist->files[mnist_files_index(DATASET_TEST, IDX_LABELS)];
+    char path[FILE_PATH_BYTES], sum[DIGEST_TEXT_BYTES];
+    if (mnist_files_find(folder, DATASET_TEST, IDX_LABELS, path) != STATUS_OK ||
+        digest_file(DIGEST_SHA256, path, sum) != STATUS_OK)
+        return STATUS_OK; /* opening it tells why */
+    if (strcmp(sum, labels->sha256) == 0 || strcmp(sum, labels->plain_sha256) == 0)
+        return FAIL(STATUS_INVALID, "%s: these files are MNIST, not %s", path, facts->title);
+    return STATUS_OK;
+}
+
+status dataset_find(dataset_kind kind, const char *data_dir, dataset_location *out, bool *found)
+{
+    const dataset_facts *facts = dataset_kind_facts(kind);
+    const char *variable = getenv("MNIST_DDP_DATA");
+    dataset_location location = {0};
+    bool is_there = true;
     if (data_dir != NULL)
-        return locate_named(data_dir, "--data-dir", out);
-    const char *named = getenv("MNIST_DDP_DATA");
-    if (named != NULL && named[0] != '\0')
-        return locate_named(named, "$MNIST_DDP_DATA", out);
+        TRY(locate_named(facts, data_dir, "--data-dir", &location));
+    else if (variable != NULL && variable[0] != '\0')
+        TRY(locate_named(facts, variable, "$MNIST_DDP_DATA", &location));
+    else
+        TRY(locate_customary(facts, &location, &is_there));
+    if (is_there && kind != DATASET_MNIST)
+        TRY(refuse_mnist(facts, location.folder));
+    *out = location;
+    *found = is_there;
+    return STATUS_OK;
+}
+
+status dataset_locate(dataset_kind kind, const char *data_dir, dataset_location *out)
+{
+    const dataset_facts *facts = dataset_kind_facts(kind);
     bool found = false;
-    TRY(locate_customary(out, &found));
-    return found ? STATUS_OK : locate_embedded(out);
+    TRY(dataset_find(kind, data_dir, out, &found));
+    if (found)
+        return STATUS_OK;
+    if (kind == DATASET_MNIST)
+        return locate_embedded(out);
+    return FAIL(STATUS_INVALID,
+                "%s is not here: its four files are neither in %s nor in the cache; name a folder "
+                "with --data-dir (torchvision's root is one)",
+                facts->title, facts->working_folder);
 }
 
 static status open_files(const char *folder, dataset_split split, idx_file *images,

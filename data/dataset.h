@@ -3,6 +3,7 @@
 #define MNIST_DDP_DATA_DATASET_H
 
 #include "base/status.h"
+#include "data/dataset_kind.h"
 #include "data/idx_file.h"
 #include "data/mnist_files.h"
 #include "kernels/device.h"
@@ -30,11 +31,14 @@ typedef struct dataset_location {
 } dataset_location;
 
 /* Looks in `data_dir` (unless NULL), $MNIST_DDP_DATA, ./data/MNIST/raw and the cache, in this
- * order, for the four official names, plain or with .gz. If one of the first two is given and does
- * not hold them, that is an error that lists what is missing; the others are skipped. If none has
- * them, makes the embedded digits in the cache (or in memory if no cache folder can be written) and
- * returns those. */
-status dataset_locate(const char *data_dir, dataset_location *out);
+ * order, for the four official names, plain or with .gz; for other kinds than MNIST in the folders
+ * of theirs. If one of the first two is given and does not hold them, that is an error that lists
+ * what is missing; the others are skipped. *found: whether one has them. */
+status dataset_find(dataset_kind kind, const char *data_dir, dataset_location *out, bool *found);
+
+/* The same. If none has them: of MNIST makes the embedded digits in the cache (or in memory if no
+ * cache folder can be written) and returns those; of other kinds STATUS_INVALID. */
+status dataset_locate(dataset_kind kind, const char *data_dir, dataset_location *out);
 
 /* Maps one split. gzip files are decompressed once per host into the cache folder
  * ($XDG_CACHE_HOME/mnist_ddp, else ~/.cache/mnist_ddp; one writer at a time), or into this

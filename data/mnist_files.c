@@ -15,6 +15,21 @@ static const char *const NAMES[2][2] = {
         {[IDX_IMAGES] = "t10k-images-idx3-ubyte", [IDX_LABELS] = "t10k-labels-idx1-ubyte"},
 };
 
+int mnist_files_index(dataset_split split, idx_kind kind)
+{
+    return (split == DATASET_TRAIN ? 0 : 2) + (kind == IDX_IMAGES ? 0 : 1);
+}
+
+dataset_split mnist_files_split(int index)
+{
+    return index < 2 ? DATASET_TRAIN : DATASET_TEST;
+}
+
+idx_kind mnist_files_kind(int index)
+{
+    return index % 2 == 0 ? IDX_IMAGES : IDX_LABELS;
+}
+
 const char *mnist_files_name(dataset_split split, idx_kind kind)
 {
     return NAMES[split][kind];
@@ -53,8 +68,8 @@ int mnist_files_missing(const char *folder, char *names, size_t names_bytes)
     size_t length = 0;
     names[0] = '\0';
     for (int i = 0; i < MNIST_FILES_COUNT; i++) {
-        dataset_split split = i < 2 ? DATASET_TRAIN : DATASET_TEST;
-        idx_kind kind = i % 2 == 0 ? IDX_IMAGES : IDX_LABELS;
+        dataset_split split = mnist_files_split(i);
+        idx_kind kind = mnist_files_kind(i);
         if (mnist_files_find(folder, split, kind, path) == STATUS_OK)
             continue;
         if (length < names_bytes)

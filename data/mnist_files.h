@@ -12,6 +12,11 @@ enum { MNIST_FILES_COUNT = 4 };
 
 typedef enum dataset_split { DATASET_TRAIN, DATASET_TEST } dataset_split;
 
+/* 0 to 3, in the order in which torchvision lists them; and back. */
+int mnist_files_index(dataset_split split, idx_kind kind);
+dataset_split mnist_files_split(int index);
+idx_kind mnist_files_kind(int index);
+
 /* The official name, without .gz. */
 const char *mnist_files_name(dataset_split split, idx_kind kind);
 

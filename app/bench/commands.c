@@ -44,7 +44,7 @@ static status find_script(char *out)
 static status find_data(bench_commands *commands)
 {
     dataset_location place;
-    TRY(dataset_locate(commands->opts->data_dir, &place));
+    TRY(dataset_locate(DATASET_MNIST, commands->opts->data_dir, &place));
     commands->is_mnist = !place.embedded;
     snprintf(commands->data, sizeof commands->data, "%s", place.folder);
     return STATUS_OK;

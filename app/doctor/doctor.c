@@ -60,7 +60,10 @@ static void check_data(checkup *c)
 {
     dataset_location location;
     dataset sets[2] = {{0}};
-    status st = dataset_locate(c->opts->data_dir, &location);
+    dataset_kind kind;
+    status st = dataset_kind_parse(c->opts->dataset, &kind);
+    if (st == STATUS_OK)
+        st = dataset_locate(kind, c->opts->data_dir, &location);
     for (int i = 0; i < 2 && st == STATUS_OK; i++)
         st = dataset_open(&location, i == 0 ? DATASET_TRAIN : DATASET_TEST, &sets[i]);
     if (st != STATUS_OK)

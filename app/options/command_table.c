@@ -35,6 +35,12 @@ const command_row command_table[] = {
         "They are those of PyTorch's DistributedSampler.", FOR_SAMPLER, true, {{0}},
         {{"mnist_ddp sampler --world-size=2 --rank=1 --head=5", "the first five of rank 1"},
          {"mnist_ddp sampler --samples=10 --epoch=3 --json", "as JSON, of the fourth epoch"}}},
+    [COMMAND_DATA] = {
+        "data", "mnist_ddp data info|verify [FLAGS]", "the data sets that are here, and whether their files are right",
+        "info lists all data sets, or the one of --dataset: where each is found, its images and digests. "
+        "verify compares one set's files with the digests of the original ones.", FOR_DATA, true, {{0}},
+        {{"mnist_ddp data info", "what is found, and where"},
+         {"mnist_ddp data verify --dataset=fashion --data-dir=data", "torchvision's root is a folder that fits"}}},
     [COMMAND_RUN] = {
         "run", "mnist_ddp run [FLAGS] [--] PROGRAM [ARGS]",
         "any program as several ranks, as torchrun does",

@@ -165,6 +165,10 @@ static status take_word(options *opts, const char *word, int at)
         opts->shell = word;
         return STATUS_OK;
     }
+    if (at == 1 && opts->command == COMMAND_DATA) {
+        opts->action = word;
+        return STATUS_OK;
+    }
     if (at == 1 && opts->command == COMMAND_DOCTOR)
         return take_examined(opts, word);
     if (opts->command == COMMAND_REPORT)

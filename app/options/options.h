@@ -18,6 +18,7 @@ typedef enum command {
     COMMAND_EVAL,
     COMMAND_REPORT,
     COMMAND_SAMPLER,
+    COMMAND_DATA,
     COMMAND_RUN,
     COMMAND_BENCH,
     COMMAND_DOCTOR,
@@ -37,6 +38,7 @@ typedef struct options {
     command help_topic; /* of COMMAND_HELP: the command asked about; COMMAND_HELP: the program */
     bool help_all;      /* of COMMAND_HELP: every flag of every command */
     command examined;   /* of COMMAND_DOCTOR: COMMAND_TRAIN or COMMAND_RUN */
+    const char *action; /* of COMMAND_DATA: argv's own; NULL: none was named */
     const char *shell;  /* of COMMAND_COMPLETION: argv's own; NULL: none was named */
     int words;          /* on the command line: the command, and what it is about */
 
@@ -81,6 +83,7 @@ typedef struct options {
     char *bind_to;   /* "core", "none" */
 
     /* data and results */
+    char *dataset; /* "mnist"; see data/dataset_kind.h */
     char *data_dir;
     char *run_dir;    /* default runs/<time>-<model> */
     char *resume;     /* NULL; "must": continue the run in run_dir; "auto": if there is one */

@@ -20,7 +20,7 @@ enum {
     SET_UP = LAUNCHERS | RANKS_BENCH | FOR_DOCTOR,     /* what doctor looks at before a run */
     TRAIN_BENCH = FOR_TRAIN | TRAINING_BENCH,          /* what bench hands to those runs */
     TRAIN_EVAL_BENCH = TRAIN_EVAL | TRAINING_BENCH,
-    REPORTS = FOR_TRAIN | FOR_EVAL | FOR_SAMPLER | FOR_BENCH | FOR_DOCTOR | FOR_ENV,
+    REPORTS = FOR_TRAIN | FOR_EVAL | FOR_SAMPLER | FOR_DATA | FOR_BENCH | FOR_DOCTOR | FOR_ENV,
 };
 
 /* Bounds keep products of two settings far from overflow. */
@@ -112,7 +112,9 @@ const option_row options_table[] = {
      "core", "core|none", "keep every computing thread to a core of its own, if all ranks here have enough and "
      "no other job has them"},
 
-    {"data-dir", "data", OPTION_TEXT, GROUP_DATA, TRAIN_EVAL_BENCH | FOR_DOCTOR, AT(data_dir), 0, 0,
+    {"dataset", NULL, OPTION_WORD, GROUP_DATA, TRAIN_EVAL | FOR_DATA, AT(dataset), 0, 0,
+     "mnist", "mnist|fashion|kmnist", "MNIST, Fashion-MNIST or KMNIST (Kuzushiji-MNIST)"},
+    {"data-dir", "data", OPTION_TEXT, GROUP_DATA, TRAIN_EVAL_BENCH | FOR_DATA | FOR_DOCTOR, AT(data_dir), 0, 0,
      NULL, "DIR", "folder with MNIST's files [$MNIST_DDP_DATA, then the usual places]"},
     {"run-dir", NULL, OPTION_TEXT, GROUP_DATA, FOR_TRAIN, AT(run_dir), 0, 0,
      NULL, "DIR", "folder for the results [runs/<time>-<model>]"},

@@ -60,7 +60,9 @@ static void say_uncached(const rank_context *rank)
 
 static status open_data(rank_context *rank, bool with_train)
 {
-    TRY(dataset_locate(rank->opts->data_dir, &rank->location));
+    dataset_kind kind;
+    TRY(dataset_kind_parse(rank->opts->dataset, &kind));
+    TRY(dataset_locate(kind, rank->opts->data_dir, &rank->location));
     TRY(dataset_open(&rank->location, DATASET_TEST, &rank->test_set));
     if (with_train)
         TRY(dataset_open(&rank->location, DATASET_TRAIN, &rank->train_set));
@@ -229,16 +231,17 @@ static void describe(const rank_context *rank, char out[AGREEMENT_BYTES])
         s->clip_grad_norm, o->label_smoothing, plan->gamma, schedule_kind_name(plan->kind),
         plan->pct_start, plan->warmup_steps, plan->warmup_factor, o->epochs, s->batch_size,
         o->accum, o->seed);
-    snprintf(out + length, (size_t)(AGREEMENT_BYTES - length),
-             "training images %u\ntest images %u\nshuffle %d\ndrop-last %d\ndry-run %d\n"
-             "target-acc %.17g\neval-every %" PRId64 "%s\nresume %s\nsave-every %s\nbackend %s\n"
-             "bucket-cap-mb %.17g\namp %s\ntf32 %d\ncuda-graph %d\nnccl-nvls %d\nmode %s\n"
-             "trace %d\none host %d\ninit %d\n",
-             rank->train_set.count, rank->test_set.count, o->shuffle, o->drop_last, o->dry_run,
-             o->target_acc, s->eval_every.count, s->eval_every.in_steps ? "steps" : "epochs",
-             o->resume != NULL ? o->resume : "no", o->save_every, o->backend, o->bucket_cap_mb,
-             o->amp, o->tf32, o->cuda_graph, o->nccl_nvls, o->mode, o->trace != NULL,
-             rank_context_is_one_host(rank), o->init != NULL);
+    snprintf(
+        out + length, (size_t)(AGREEMENT_BYTES - length),
+        "dataset %s\ntraining images %u\ntest images %u\nshuffle %d\ndrop-last %d\ndry-run %d\n"
+        "target-acc %.17g\neval-every %" PRId64 "%s\nresume %s\nsave-every %s\nbackend %s\n"
+        "bucket-cap-mb %.17g\namp %s\ntf32 %d\ncuda-graph %d\nnccl-nvls %d\nmode %s\n"
+        "trace %d\none host %d\ninit %d\n",
+        o->dataset, rank->train_set.count, rank->test_set.count, o->shuffle, o->drop_last,
+        o->dry_run, o->target_acc, s->eval_every.count, s->eval_every.in_steps ? "steps" : "epochs",
+        o->resume != NULL ? o->resume : "no", o->save_every, o->backend, o->bucket_cap_mb, o->amp,
+        o->tf32, o->cuda_graph, o->nccl_nvls, o->mode, o->trace != NULL,
+        rank_context_is_one_host(rank), o->init != NULL);
 }
 
 static status agree(rank_context *rank)

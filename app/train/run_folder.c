@@ -156,6 +156,9 @@ static void hash_other_settings(const rank_context *rank, char out[CHECKPOINT_HA
     if (optimizer_kind_is_adam(rank->settings.optimizer.kind) && !usual)
         snprintf(text + strlen(text), sizeof text - strlen(text), " adam-betas %.17g,%.17g",
                  betas->first, betas->second);
+    if (strcmp(rank->opts->dataset, "mnist") != 0)
+        snprintf(text + strlen(text), sizeof text - strlen(text), " dataset %s",
+                 rank->opts->dataset);
     hash_schedule(&rank->schedule.options, text + strlen(text), sizeof text - strlen(text));
     hash_gradients(rank->opts, &rank->settings, text + strlen(text), sizeof text - strlen(text));
     int devices = rank->place.world_size * rank->settings.replicas;
@@ -248,7 +251,8 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
             STATUS_INVALID,
             "cannot resume %s: --mode, --replicas, --nesterov, --adam-betas, --clip-grad-norm, "
             "--label-smoothing, --pct-start, --warmup-steps, --warmup-factor, --shuffle, "
-            "--drop-last, --amp, --tf32 or the number of training images (--limit) was another",
+            "--drop-last, --dataset, --amp, --tf32 or the number of training images (--limit) was "
+            "another",
             path);
     return STATUS_OK;
 }

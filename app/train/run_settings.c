@@ -42,6 +42,7 @@ static const struct run_setting {
     {"batch-size", ORDER},
     {"accum", ORDER},
     {"global-batch-size", ORDER},
+    {"dataset", ORDER},
     {"limit", ORDER},
     {"drop-last", ORDER},
     {"shuffle", ORDER},

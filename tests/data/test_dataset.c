@@ -55,7 +55,7 @@ static void expect_both_splits(const dataset_location *location)
 static void expect_found(const char *data_dir, const char *folder, const char *found_by)
 {
     dataset_location location;
-    expect_ok(dataset_locate(data_dir, &location));
+    expect_ok(dataset_locate(DATASET_MNIST, data_dir, &location));
     ck_assert_str_eq(location.folder, folder);
     ck_assert_str_eq(location.found_by, found_by);
     ck_assert(!location.embedded);
@@ -97,7 +97,8 @@ START_TEST(torchvision_data_set_is_accepted)
     expect_found("root/FashionMNIST", "root/FashionMNIST/raw", "--data-dir");
     ck_assert_int_eq(unlink("root/FashionMNIST/raw/t10k-labels-idx1-ubyte"), 0);
     dataset_location location;
-    expect_failure(dataset_locate("root/FashionMNIST", &location), "t10k-labels-idx1-ubyte", NULL);
+    expect_failure(dataset_locate(DATASET_MNIST, "root/FashionMNIST", &location),
+                   "t10k-labels-idx1-ubyte", NULL);
     ck_assert_ptr_null(strstr(status_text(), "images"));
 }
 END_TEST
@@ -122,21 +123,23 @@ START_TEST(missing_files_are_listed)
     make_folder("d");
     put("d", "train-images-idx3-ubyte", images_idx(1));
     put("d", "t10k-images-idx3-ubyte.gz", gzipped(images_idx(1)));
-    expect_failure(dataset_locate("d", &location), "--data-dir d", "missing",
+    expect_failure(dataset_locate(DATASET_MNIST, "d", &location), "--data-dir d", "missing",
                    "train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte", NULL);
     ck_assert_ptr_null(strstr(status_text(), "images"));
     setenv("MNIST_DDP_DATA", "d", 1);
-    expect_failure(dataset_locate(NULL, &location), "$MNIST_DDP_DATA d", "missing", NULL);
-    setenv("MNIST_DDP_DATA", "nowhere", 1);
-    expect_failure(dataset_locate(NULL, &location), "$MNIST_DDP_DATA nowhere", "No such file",
+    expect_failure(dataset_locate(DATASET_MNIST, NULL, &location), "$MNIST_DDP_DATA d", "missing",
                    NULL);
-    expect_failure(dataset_locate("d/train-images-idx3-ubyte", &location), "--data-dir",
-                   "directory", NULL);
-    expect_failure(dataset_locate("", &location), "--data-dir", NULL);
+    setenv("MNIST_DDP_DATA", "nowhere", 1);
+    expect_failure(dataset_locate(DATASET_MNIST, NULL, &location), "$MNIST_DDP_DATA nowhere",
+                   "No such file", NULL);
+    expect_failure(dataset_locate(DATASET_MNIST, "d/train-images-idx3-ubyte", &location),
+                   "--data-dir", "directory", NULL);
+    expect_failure(dataset_locate(DATASET_MNIST, "", &location), "--data-dir", NULL);
     ck_assert_int_eq(chmod("d", 0), 0);
     if (geteuid() == 0)
         ck_assert_int_eq(seteuid(65534), 0);
-    expect_failure(dataset_locate("d", &location), "--data-dir d", "Permission denied", NULL);
+    expect_failure(dataset_locate(DATASET_MNIST, "d", &location), "--data-dir d",
+                   "Permission denied", NULL);
     if (getuid() == 0)
         ck_assert_int_eq(seteuid(0), 0);
     ck_assert_int_eq(chmod("d", 0700), 0);
@@ -180,7 +183,7 @@ START_TEST(nothing_found_gives_the_embedded_digits)
 {
     dataset_location location, again;
     int64_t begin = clock_now_ns();
-    expect_ok(dataset_locate(NULL, &location));
+    expect_ok(dataset_locate(DATASET_MNIST, NULL, &location));
     int64_t made_ns = clock_now_ns() - begin;
     ck_assert(location.embedded);
     ck_assert_str_eq(location.found_by, "embedded digits");
@@ -191,11 +194,11 @@ START_TEST(nothing_found_gives_the_embedded_digits)
 
     /* Found again without work; what is damaged is made anew. */
     begin = clock_now_ns();
-    expect_ok(dataset_locate(NULL, &again));
+    expect_ok(dataset_locate(DATASET_MNIST, NULL, &again));
     ck_assert_int_lt(clock_now_ns() - begin, made_ns / 4);
     ck_assert_str_eq(again.folder, location.folder);
     ck_assert_int_eq(truncate("cache/mnist_ddp/digits-v1/t10k-images-idx3-ubyte", 7000), 0);
-    expect_ok(dataset_locate(NULL, &again));
+    expect_ok(dataset_locate(DATASET_MNIST, NULL, &again));
     expect_digits(&again, DATASET_TEST);
     ck_assert_int_eq(sandbox_count(location.folder, ".tmp"), 0);
 }
@@ -205,7 +208,7 @@ START_TEST(embedded_digits_without_a_cache)
 {
     dataset_location location;
     sandbox_use_cache("/dev/null");
-    expect_ok(dataset_locate(NULL, &location));
+    expect_ok(dataset_locate(DATASET_MNIST, NULL, &location));
     ck_assert(location.embedded);
     ck_assert_str_eq(location.folder, "");
     expect_digits(&location, DATASET_TEST);

@@ -21,7 +21,7 @@ START_TEST(mnist_is_read)
     static const uint8_t TEST[] = {7, 2, 1, 0, 4, 1, 4, 9, 5, 9};
     dataset_location location;
     dataset train, test;
-    expect_ok(dataset_locate(mnist_folder, &location));
+    expect_ok(dataset_locate(DATASET_MNIST, mnist_folder, &location));
     ck_assert(!location.embedded);
     expect_ok(dataset_open(&location, DATASET_TRAIN, &train));
     expect_ok(dataset_open(&location, DATASET_TEST, &test));
@@ -40,7 +40,7 @@ START_TEST(second_start_does_not_decompress)
 {
     dataset_location location;
     dataset set;
-    expect_ok(dataset_locate(mnist_folder, &location));
+    expect_ok(dataset_locate(DATASET_MNIST, mnist_folder, &location));
     expect_ok(dataset_open(&location, DATASET_TRAIN, &set));
     dataset_close(&set);
     int64_t begin = clock_now_ns();

@@ -1,0 +1,41 @@
+/* The data sets that come as MNIST's four files: their names, classes, mirrors and digests. */
+#ifndef MNIST_DDP_DATA_DATASET_KIND_H
+#define MNIST_DDP_DATA_DATASET_KIND_H
+
+#include "base/status.h"
+#include "data/mnist_files.h"
+
+#include <stdint.h>
+
+typedef enum dataset_kind {
+    DATASET_MNIST,
+    DATASET_FASHION,
+    DATASET_KMNIST,
+    DATASET_KINDS,
+} dataset_kind;
+
+enum { DATASET_MIRRORS_MAX = 2 };
+
+/* What is known of one of the four files. NULL or 0: it is not. */
+typedef struct dataset_file {
+    const char *md5, *sha256; /* of the .gz file */
+    uint64_t size_bytes;      /* likewise */
+    const char *plain_sha256; /* of what is in it */
+} dataset_file;
+
+typedef struct dataset_facts {
+    const char *name;           /* as --dataset spells it */
+    const char *title;          /* "Fashion-MNIST" */
+    const char *below;          /* "FashionMNIST/raw": torchvision's folder below a root */
+    const char *working_folder; /* "./data/" and that */
+    const char *mirrors[DATASET_MIRRORS_MAX]; /* each ends with a slash; NULL: no more */
+    const char *classes[10];                  /* by label */
+    dataset_file files[MNIST_FILES_COUNT];    /* by mnist_files_index */
+} dataset_facts;
+
+const dataset_facts *dataset_kind_facts(dataset_kind kind);
+
+/* STATUS_INVALID if none has this name. */
+status dataset_kind_parse(const char *name, dataset_kind *out);
+
+#endif
