@@ -4,6 +4,7 @@
 #include "app/train/evaluate.h"
 #include "app/train/rank_context.h"
 #include "base/json_text.h"
+#include "base/log.h"
 #include "model/checkpoint.h"
 
 #include <stdio.h>
@@ -28,6 +29,16 @@ static status print_json(model_kind kind, const evaluation *test)
     return st;
 }
 
+/* Such a weight need not show: a ReLU makes a NaN of it a zero. */
+static status tell_if_not_finite(const char *path, network *net)
+{
+    bool finite = true;
+    TRY(network_is_finite(net, &finite));
+    if (!finite)
+        LOG_W("%s holds a weight that is not finite: its figures mean nothing", path);
+    return STATUS_OK;
+}
+
 int eval_command(const options *o)
 {
     model_kind kind = MODEL_CNN;
@@ -45,6 +56,8 @@ int eval_command(const options *o)
         exit_code = EXIT_CODE_CHECKPOINT;
         st = checkpoint_load_model(o->checkpoint, rank.net);
     }
+    if (st == STATUS_OK)
+        st = tell_if_not_finite(o->checkpoint, rank.net);
     if (st == STATUS_OK)
         st = evaluate(&rank, &test);
     if (st != STATUS_OK) {

@@ -17,7 +17,7 @@ typedef void (*team_fn)(void *arg, int piece);
 
 /* Starts `threads` - 1 threads (threads >= 1); the caller of team_run is the last member.
  * `on_start`, unless NULL, is called once on every member's thread, the caller's included.
- * STATUS_IO if a thread cannot be started. */
+ * STATUS_NO_MEMORY if a thread cannot be started. */
 status team_create(int threads, void (*on_start)(void), team **out);
 
 /* Ends and joins the threads. Accepts NULL. */

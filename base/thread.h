@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* Starts run(arg) on a thread of its own, all signals blocked; the caller joins it. STATUS_IO if
+/* Starts run(arg) on a thread of its own, all signals blocked; the caller joins it. STATUS_NO_MEMORY if
  * the system has no thread left; then *out is not set. `name` ("the store's") is for the text. */
 status thread_start(void *(*run)(void *), void *arg, const char *name, pthread_t *out);
 

@@ -52,7 +52,8 @@ status idx_file_map(int fd, const char *name, idx_kind kind, idx_file *out)
 
     uint8_t *mapping = mmap(NULL, shape.total_bytes, PROT_READ, MAP_SHARED, fd, 0);
     if (mapping == MAP_FAILED)
-        return FAIL(STATUS_IO, "map %s: %s", name, strerror(errno));
+        return FAIL(errno == ENOMEM ? STATUS_NO_MEMORY : STATUS_IO, "map %s: %s", name,
+                    strerror(errno));
     idx_file file = {.count = shape.count,
                      .elements = mapping + shape.header_bytes,
                      .mapping = mapping,

@@ -48,7 +48,12 @@ static status load_weights(rank_context *rank)
                     "--init: %s holds the model %s, and this run trains %s: give --model=%s", path,
                     model_kind_name(kind), model_kind_name(rank->settings.model),
                     model_kind_name(kind));
-    return checkpoint_load_model(path, rank->net);
+    bool finite = true;
+    TRY(checkpoint_load_model(path, rank->net));
+    TRY(network_is_finite(rank->net, &finite));
+    return finite ? STATUS_OK
+                  : FAIL(STATUS_INVALID,
+                         "--init: %s holds a weight that is not finite: give another file", path);
 }
 
 /* Rank 0 opens the run's folder and what it starts from: nothing, weights or a checkpoint. */

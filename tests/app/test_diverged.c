@@ -157,20 +157,26 @@ START_TEST(all_nodes_end_at_it)
 END_TEST
 
 /* Of a model that an older program may have left. */
+/* Writes the model file of `run` to `path`, with the first `spoilt` weights as NaN. */
+static void spoil_weights(const char *run, const char *path, size_t spoilt)
+{
+    size_t size_bytes, count = 0;
+    char *bytes = model_file_bytes(run, &size_bytes);
+    float *weights = weights_of(bytes, size_bytes, &count);
+    memset(weights, 0xff, sizeof *weights * (spoilt < count ? spoilt : count));
+    remove_hash(bytes, size_bytes);
+    const file_part part = {bytes, size_bytes};
+    ck_assert_int_eq(file_replace(path, &part, 1), STATUS_OK);
+    free(bytes);
+}
+
 START_TEST(a_test_loss_that_is_not_finite_is_null)
 {
     program p = program_mnist("train", "--model", "mlp", "--limit", "16", "--epochs", "1",
                               "--run-dir", "run", NULL);
     ASSERT_EXIT(p, 0);
     program_close(&p);
-    size_t size_bytes, count = 0;
-    char *bytes = model_file_bytes("run", &size_bytes);
-    float *weights = weights_of(bytes, size_bytes, &count);
-    memset(weights, 0xff, sizeof *weights * count);
-    remove_hash(bytes, size_bytes);
-    const file_part part = {bytes, size_bytes};
-    ck_assert_int_eq(file_replace("other", &part, 1), STATUS_OK);
-    free(bytes);
+    spoil_weights("run", "other", SIZE_MAX);
     p = program_mnist("eval", "--checkpoint", "other", "--json", NULL);
     ASSERT_EXIT(p, 0);
     json_t *result = json_loads(p.out, 0, NULL);
@@ -181,6 +187,25 @@ START_TEST(a_test_loss_that_is_not_finite_is_null)
     p = program_mnist("eval", "--checkpoint", "other", NULL);
     ASSERT_EXIT(p, 0);
     ASSERT_SAYS(p.out, "loss nan");
+    program_close(&p);
+}
+END_TEST
+
+/* A ReLU makes a zero of one NaN, so that nothing but a look at the weights tells of it. */
+START_TEST(one_weight_that_is_not_finite_is_told)
+{
+    program p = program_mnist("--model", "mlp", "--limit", "200", "--epochs", "1", "--run-dir",
+                              "run", NULL);
+    ASSERT_EXIT(p, 0);
+    program_close(&p);
+    spoil_weights("run", "other", 1);
+    p = program_mnist("eval", "--checkpoint", "other", NULL);
+    ASSERT_EXIT(p, 0);
+    ASSERT_FACTS(p.err, "warning", "other", "not finite");
+    program_close(&p);
+    p = program_mnist("--model", "mlp", "--limit", "200", "--epochs", "1", "--init", "other", NULL);
+    ck_assert_int_ne(p.exit_code, 0);
+    ASSERT_FACTS(p.err, "error", "--init", "other", "not finite");
     program_close(&p);
 }
 END_TEST
@@ -196,5 +221,6 @@ int main(void)
     tcase_add_test(runs, it_is_not_started_again);
     tcase_add_test(runs, all_nodes_end_at_it);
     tcase_add_test(runs, a_test_loss_that_is_not_finite_is_null);
+    tcase_add_test(runs, one_weight_that_is_not_finite_is_told);
     return test_folder_close(suite_run(suite));
 }
