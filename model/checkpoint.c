@@ -34,24 +34,27 @@ static status write_files(const char *path, const checkpoint_state *state, netwo
     return file_sync_folder(path);
 }
 
-/* Do both paths hold the same bytes? */
-static bool same_content(const char *a, const char *b)
+/* Do both paths hold the same bytes? A file that cannot be read holds others. */
+static status same_content(const char *a, const char *b, bool *same)
 {
     char *data[2] = {NULL, NULL};
     size_t size_bytes[2] = {0, 0};
-    bool same = file_read(a, MAX_MODEL_BYTES, &data[0], &size_bytes[0]) == STATUS_OK &&
-                file_read(b, MAX_MODEL_BYTES, &data[1], &size_bytes[1]) == STATUS_OK &&
-                size_bytes[0] == size_bytes[1] && memcmp(data[0], data[1], size_bytes[0]) == 0;
+    status st = file_read(a, MAX_MODEL_BYTES, &data[0], &size_bytes[0]);
+    if (st == STATUS_OK)
+        st = file_read(b, MAX_MODEL_BYTES, &data[1], &size_bytes[1]);
+    *same = st == STATUS_OK && size_bytes[0] == size_bytes[1] &&
+            memcmp(data[0], data[1], size_bytes[0]) == 0;
     free(data[0]);
     free(data[1]);
-    return same;
+    return st == STATUS_NO_MEMORY ? st : STATUS_OK;
 }
 
-bool checkpoint_is_published(const char *run_dir, const char *path)
+status checkpoint_is_published(const char *run_dir, const char *path, bool *out)
 {
     char from[FILE_PATH_BYTES], to[FILE_PATH_BYTES];
-    return file_join(path, CHECKPOINT_MODEL, from) == STATUS_OK &&
-           file_join(run_dir, CHECKPOINT_MODEL, to) == STATUS_OK && same_content(from, to);
+    TRY(file_join(path, CHECKPOINT_MODEL, from));
+    TRY(file_join(run_dir, CHECKPOINT_MODEL, to));
+    return same_content(from, to, out);
 }
 
 status checkpoint_publish(const char *run_dir, const char *path)
@@ -70,10 +73,11 @@ status checkpoint_check_published(const char *run_dir, int64_t step)
     TRY(checkpoint_find(run_dir, step + 1, &found, &state, path));
     if (!found || state.step != step)
         return FAIL(STATUS_INVALID, "%s has no whole checkpoint of step %" PRId64, run_dir, step);
-    if (!checkpoint_is_published(run_dir, path))
-        return FAIL(STATUS_INVALID, "%s/" CHECKPOINT_MODEL " is not the model of %s", run_dir,
-                    path);
-    return STATUS_OK;
+    bool published = false;
+    TRY(checkpoint_is_published(run_dir, path, &published));
+    return published ? STATUS_OK
+                     : FAIL(STATUS_INVALID, "%s/" CHECKPOINT_MODEL " is not the model of %s",
+                            run_dir, path);
 }
 
 /* Deletes the checkpoints before `step` but one: that of `good` if it is there, else the newest. A

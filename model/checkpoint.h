@@ -63,7 +63,10 @@ status checkpoint_save(const char *run_dir, const checkpoint_state *state, netwo
  * checkpoint_save does so after its commit. A resume does it again if they differ: the saving
  * process may have been killed in between. */
 status checkpoint_publish(const char *run_dir, const char *path);
-bool checkpoint_is_published(const char *run_dir, const char *path);
+
+/* Sets *out to whether it is one; a file that cannot be read is none. STATUS_NO_MEMORY if there is no
+ * memory to read both. */
+status checkpoint_is_published(const char *run_dir, const char *path, bool *out);
 
 /* STATUS_INVALID unless the checkpoint of `step` is there, whole and published. */
 status checkpoint_check_published(const char *run_dir, int64_t step);

@@ -46,7 +46,7 @@ typedef struct status_line {
     bool open, ending;
 } status_line;
 
-/* Draws on the terminal `fd` until it is closed. STATUS_IO if there is no thread left. */
+/* Draws on the terminal `fd` until it is closed. STATUS_NO_MEMORY if there is no thread left. */
 status status_line_open(int fd, status_line_tell *tell, void *ctx, status_line *out);
 
 /* Erases it. Accepts a zeroed one. */

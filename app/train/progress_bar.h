@@ -29,7 +29,8 @@ typedef struct progress_bar {
 } progress_bar;
 
 /* Draws on the terminal `fd`. `rank`, which is open, is borrowed; time passed counts from
- * `started_ns`, and `epoch`, from 0, is the first one. STATUS_IO. */
+ * `started_ns`, and `epoch`, from 0, is the first one.
+ * STATUS_NO_MEMORY. */
 status progress_bar_open(int fd, const rank_context *rank, int64_t started_ns, int64_t epoch,
                          progress_bar *out);
 

@@ -2,6 +2,7 @@
 
 #include "app/common/run_config.h"
 #include "app/common/runs_folder.h"
+#include "app/report/run_page.h"
 #include "base/file_draft.h"
 #include "base/fnv1a.h"
 #include "base/log.h"
@@ -70,7 +71,7 @@ static status refuse_existing_run(const char *path)
 /* Removes what runs that were killed while they wrote a file have left beside it. */
 static status clean_drafts(const char *path)
 {
-    static const char *const names[] = {CHECKPOINT_MODEL, RUN_CONFIG_NAME, RESULT};
+    static const char *const names[] = {CHECKPOINT_MODEL, RUN_CONFIG_NAME, RESULT, RUN_PAGE_NAME};
     char file[FILE_PATH_BYTES];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         TRY(file_join(path, names[i], file));
@@ -271,7 +272,9 @@ static status check_launch(const char *path, const rank_context *rank, const che
  * two. A failure is told; the next checkpoint mends it, and run_folder_check_saved looks. */
 static void publish_again(const char *path, const char *checkpoint)
 {
-    if (checkpoint_is_published(path, checkpoint))
+    bool published = false;
+    status st = checkpoint_is_published(path, checkpoint, &published);
+    if (st == STATUS_OK && published)
         return;
     LOG_W("%s/model.safetensors is not the model of %s: it is written again", path, checkpoint);
     if (checkpoint_publish(path, checkpoint) != STATUS_OK)

@@ -153,7 +153,7 @@ static const char *reason(const continuation *c, const struct run_setting *setti
     if (strcmp(setting->name, "epochs") == 0)
         return schedule_has_end(c) ? "its schedule ends with the last of them" : NULL;
     bool spread =
-        json_integer_value(fact(c, "world")) * json_integer_value(fact(c, "replicas")) > 1;
+        json_integer_value(fact(c, "world")) > 1 || json_integer_value(fact(c, "replicas")) > 1;
     if (strcmp(setting->name, "mode") == 0 || strcmp(setting->name, "replicas") == 0)
         return spread ? SUMS : NULL;
     return setting->why;

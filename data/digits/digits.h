@@ -35,7 +35,7 @@ typedef struct digits_range {
  *   images  (count, 28, 28)  uint8  set: 0 paper, 255 full ink; the outermost pixels are 0
  *   labels  (count)          uint8  set: 0 to 9, in random order, each about a tenth
  *
- * STATUS_INVALID if threads < 1 or an index exceeds 32 bits; STATUS_IO or STATUS_NO_MEMORY if the
+ * STATUS_INVALID if threads < 1 or an index exceeds 32 bits; STATUS_NO_MEMORY if the
  * threads cannot be started; then nothing is written.
  */
 status digits_generate(const digits_range *range, int threads, uint8_t *images, uint8_t *labels);

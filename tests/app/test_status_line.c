@@ -45,7 +45,7 @@ static void check_lines(const screen *s, const char *const *begins)
 
 #define LOG \
     "mnist_ddp ", "ranks: ", "data: ", "      these are ", \
-        "results: ", "epoch 1/2: ", "epoch 2/2: ", "saved: ", "finished: "
+        "results: ", "epoch 1/2: ", "epoch 2/2: ", "saved: ", "finished: ", "report: "
 
 START_TEST(no_width_wrecks_the_log)
 {

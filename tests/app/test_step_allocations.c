@@ -2,7 +2,7 @@
  * of its further steps, with each model, optimizer and precision, on each rank. What is asked for
  * once, at the start, in the first step or at the end, is in both runs. Ranks that wait for each
  * other at the start ask for a few more or less. The libraries below the program are counted, too.
- */
+ * Both runs log two steps: the page at the end reads a line about each. */
 #include "tests/app/support/training.h"
 #include "tests/support/failing_malloc.h"
 
@@ -31,15 +31,16 @@ static int64_t count_allocations(int place, const char *model, const char *setti
     unlink("plan");
     test_folder_require(file_write("plan", &part, 1));
     test_folder_remove("run");
-    char preload[FILE_PATH_BYTES], told[FILE_PATH_BYTES], limit[32];
+    char preload[FILE_PATH_BYTES], told[FILE_PATH_BYTES], limit[32], log[32];
     snprintf(preload, sizeof preload, "LD_PRELOAD=%s/failing_malloc.so", getenv("BUILD_DIR"));
     snprintf(told, sizeof told, "TEST_FAILING_MALLOC=%s", test_folder_path("plan"));
     snprintf(limit, sizeof limit, "--limit=%d", PLACES[place].world_size * steps);
-    program p =
-        program_run_with(WORDS("env", preload, told),
-                         WORDS(TRAINING_SMALL, "--model", model, setting, limit, "--batch-size=1",
-                               program_flag("--nproc-per-node=", PLACES[place].world_size),
-                               "--backend=auto", "--device=cpu", "--quiet", "--run-dir=run"));
+    snprintf(log, sizeof log, "--log-interval=%d", steps / 2);
+    program p = program_run_with(
+        WORDS("env", preload, told),
+        WORDS(TRAINING_SMALL, "--model", model, setting, limit, log, "--batch-size=1",
+              program_flag("--nproc-per-node=", PLACES[place].world_size), "--backend=auto",
+              "--device=cpu", "--quiet", "--run-dir=run"));
     ASSERT_EXIT(p, 0);
     ck_assert_double_eq(training_number(p.out, "steps"), steps);
     program_close(&p);

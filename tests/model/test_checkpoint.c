@@ -156,8 +156,10 @@ START_TEST(the_published_model_is_a_copy)
     save(1);
     save(2);
     char path[FILE_PATH_BYTES];
+    bool published = false;
     strcpy(path, in_scratch("checkpoints/00000002"));
-    ck_assert(checkpoint_is_published(scratch, path));
+    ck_assert_int_eq(checkpoint_is_published(scratch, path, &published), STATUS_OK);
+    ck_assert(published);
     ck_assert_int_eq(checkpoint_check_published(scratch, 2), STATUS_OK);
     ck_assert_int_eq(checkpoint_check_published(scratch, 1), STATUS_INVALID);
     char *old = NULL;
@@ -169,7 +171,8 @@ START_TEST(the_published_model_is_a_copy)
     ck_assert_int_eq(file_append(fd, "model", old, size), STATUS_OK);
     close(fd);
     free(old);
-    ck_assert(!checkpoint_is_published(scratch, path));
+    ck_assert_int_eq(checkpoint_is_published(scratch, path, &published), STATUS_OK);
+    ck_assert(!published);
     ck_assert_int_eq(checkpoint_check_published(scratch, 2), STATUS_INVALID);
     expect_newest(2);
     ck_assert_int_eq(checkpoint_publish(scratch, path), STATUS_OK);
