@@ -1,5 +1,6 @@
 #include "app/commands.h"
 #include "app/common/exit_codes.h"
+#include "app/common/run_files.h"
 #include "app/report/run_page.h"
 #include "base/file.h"
 
@@ -9,9 +10,9 @@
 static status write_page(const options *opts, char path[FILE_PATH_BYTES])
 {
     if (opts->n_runs > 1)
-        snprintf(path, FILE_PATH_BYTES, "%s", RUN_PAGE_NAME);
+        snprintf(path, FILE_PATH_BYTES, "%s", RUN_FILE_REPORT);
     else
-        TRY(file_join(opts->runs[0], RUN_PAGE_NAME, path));
+        TRY(file_join(opts->runs[0], RUN_FILE_REPORT, path));
     return run_page_write(path, opts->runs, opts->n_runs);
 }
 

@@ -103,7 +103,7 @@ status checkpoint_save(const char *run_dir, const checkpoint_state *state, netwo
                        optimizer *opt)
 {
     char folder[FILE_PATH_BYTES], temporary[FILE_PATH_BYTES], path[FILE_PATH_BYTES];
-    TRY(file_join(run_dir, "checkpoints", folder));
+    TRY(file_join(run_dir, CHECKPOINT_FOLDER, folder));
     TRY(checkpoint_folder_path(folder, state->step, path));
     TRY(file_make_folders(folder));
     checkpoint_folder_clean(folder);

@@ -8,6 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Of a run folder: one folder a checkpoint is in it. */
+#define CHECKPOINT_FOLDER "checkpoints"
+
 /* The files of a checkpoint. */
 #define CHECKPOINT_MODEL "model.safetensors"
 #define CHECKPOINT_OPTIMIZER "optimizer.safetensors"

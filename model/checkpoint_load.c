@@ -202,7 +202,7 @@ status checkpoint_find(const char *run_dir, int64_t before, bool *found, checkpo
     int64_t *steps = NULL;
     size_t n = 0, broken = 0;
     bool have = false;
-    TRY(file_join(run_dir, "checkpoints", folder));
+    TRY(file_join(run_dir, CHECKPOINT_FOLDER, folder));
     TRY(checkpoint_folder_list(folder, &steps, &n));
     status st = STATUS_OK;
     for (size_t i = 0; i < n && !have && st == STATUS_OK; i++) {

@@ -1,6 +1,7 @@
 #include "app/common/run_config.h"
 
 #include "app/common/json_value.h"
+#include "app/common/run_files.h"
 #include "base/file.h"
 #include "base/file_draft.h"
 #include "base/json_text.h"
@@ -169,7 +170,7 @@ status run_config_write(const char *folder, const run_start *start)
     char path[FILE_PATH_BYTES], *text = NULL;
     size_t size_bytes = 0;
     text_stream stream;
-    TRY(file_join(folder, RUN_CONFIG_NAME, path));
+    TRY(file_join(folder, RUN_FILE_CONFIG, path));
     TRY(text_stream_open(&stream));
     status st = write_document(stream.file, folder, start);
     status whole = text_stream_close(&stream, &text, &size_bytes);
@@ -186,7 +187,7 @@ status run_config_read(const char *folder, run_config *out)
     char path[FILE_PATH_BYTES], *text = NULL;
     size_t size_bytes = 0;
     json_error_t error;
-    TRY(file_join(folder, RUN_CONFIG_NAME, path));
+    TRY(file_join(folder, RUN_FILE_CONFIG, path));
     *out = (run_config){0};
     if (!file_exists(path))
         return STATUS_OK;
@@ -268,11 +269,11 @@ status run_config_setting(const run_config *config, const char *name, bool *foun
         return STATUS_OK;
     if (!print_value(json_object_get(setting, "value"), number, &value) ||
         !find_source(json_string_value(json_object_get(setting, "origin")), &source))
-        return FAIL(STATUS_INVALID, "%s: setting %s has no value with an origin", RUN_CONFIG_NAME,
+        return FAIL(STATUS_INVALID, "%s: setting %s has no value with an origin", RUN_FILE_CONFIG,
                     key);
     char *copy = value != NULL ? strdup(value) : NULL;
     if (value != NULL && copy == NULL)
-        return FAIL(STATUS_NO_MEMORY, "%s: %zu bytes", RUN_CONFIG_NAME, strlen(value));
+        return FAIL(STATUS_NO_MEMORY, "%s: %zu bytes", RUN_FILE_CONFIG, strlen(value));
     *found = true;
     *text = copy;
     *origin = source;

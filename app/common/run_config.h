@@ -27,8 +27,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define RUN_CONFIG_NAME "config.json"
-
 enum { RUN_CONFIG_DATE_BYTES = 32 };
 
 /* Now, in UTC: "2026-11-22T23:42:15Z". */

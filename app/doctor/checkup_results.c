@@ -3,6 +3,7 @@
 #include "app/common/machine.h"
 #include "app/doctor/checkup.h"
 #include "base/file.h"
+#include "model/checkpoint_folder.h"
 #include "model/model_kind.h"
 
 #include <errno.h>
@@ -77,7 +78,7 @@ static void check_run_folder(checkup *c)
     if (!check_writable(c, "--run-dir", path))
         return;
     check_space(c, path);
-    if (o->run_dir == NULL || file_join(path, "checkpoints", checkpoints) != STATUS_OK)
+    if (o->run_dir == NULL || file_join(path, CHECKPOINT_FOLDER, checkpoints) != STATUS_OK)
         return;
     if (o->resume == NULL && file_exists(checkpoints))
         checkup_fail(c, EXIT_CODE_CHECKPOINT, "results",

@@ -1,5 +1,6 @@
 #include "app/report/page.h"
 
+#include "app/common/run_files.h"
 #include "app/report/html.h"
 #include "base/file_draft.h"
 #include "base/json_text.h"
@@ -192,7 +193,7 @@ status page_write(const char *folder, const char *title, const char *const *docu
     size_t size_bytes = 0;
     status st = STATUS_OK;
     text_stream stream;
-    TRY(file_join(folder, "report.html", path));
+    TRY(file_join(folder, RUN_FILE_REPORT, path));
     TRY(text_stream_open(&stream));
     page p = {.out = stream.file, .folder = folder};
     html_begin(p.out, title, STYLE);

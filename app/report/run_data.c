@@ -1,5 +1,6 @@
 #include "app/report/run_data.h"
 
+#include "app/common/run_files.h"
 #include "base/file.h"
 #include "base/json_text.h"
 
@@ -51,7 +52,7 @@ static status read_lines(const char *folder, json_t **out)
 {
     char *text = NULL, *end;
     size_t size_bytes = 0;
-    TRY(read_text(folder, "metrics.jsonl", LINES_BYTES, &text, &size_bytes));
+    TRY(read_text(folder, RUN_FILE_METRICS, LINES_BYTES, &text, &size_bytes));
     if (text == NULL)
         return STATUS_OK;
     *out = json_array();
@@ -71,14 +72,15 @@ status run_data_read(const char *folder, run_data *out)
 {
     run_data run = {0};
     name_run(folder, run.name, sizeof run.name);
-    status st = read_document(folder, "config.json", &run.config);
+    status st = read_document(folder, RUN_FILE_CONFIG, &run.config);
     if (st == STATUS_OK)
-        st = read_document(folder, "result.json", &run.result);
+        st = read_document(folder, RUN_FILE_RESULT, &run.result);
     if (st == STATUS_OK)
         st = read_lines(folder, &run.lines);
     if (st == STATUS_OK && run.config == NULL && run.result == NULL && run.lines == NULL)
         st = FAIL(STATUS_INVALID,
-                  "%s: not the folder of a run: no config.json, metrics.jsonl or result.json",
+                  "%s: not the folder of a run: no " RUN_FILE_CONFIG ", " RUN_FILE_METRICS
+                  " or " RUN_FILE_RESULT,
                   folder);
     if (st == STATUS_OK)
         *out = run;

@@ -5,8 +5,6 @@
 
 #include "base/status.h"
 
-#define RUN_PAGE_NAME "report.html"
-
 enum { RUN_PAGE_MAX = 8 }; /* runs on one page: each has a colour */
 
 /* Writes the page of these folders to `path`, whole or not at all. STATUS_INVALID if one is no folder

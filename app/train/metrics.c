@@ -1,5 +1,6 @@
 #include "app/train/metrics.h"
 
+#include "app/common/run_files.h"
 #include "app/train/event_file.h"
 #include "app/train/metrics_lines.h"
 #include "base/clock.h"
@@ -183,7 +184,7 @@ static status open_all(metrics *m, const metrics_options *settings)
     if (m->entries == NULL || m->own == NULL)
         return FAIL(STATUS_NO_MEMORY, "%zu bytes of metrics", sizeof *m->own * ENTRIES);
     set_clock(m, settings->started_ns);
-    TRY(file_join(settings->folder, METRICS_NAME, m->lines.path));
+    TRY(file_join(settings->folder, RUN_FILE_METRICS, m->lines.path));
     TRY(metrics_lines_open(m->lines.path, settings->step, &m->lines.fd, &m->before_s));
     TRY(open_events(m, settings));
     TRY(thread_start(write_all, m, "the metrics'", &m->thread));

@@ -31,8 +31,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define METRICS_NAME "metrics.jsonl"
-
 typedef struct metrics metrics;
 
 typedef enum metrics_event {

@@ -2,8 +2,8 @@
 
 #include "app/common/json_value.h"
 #include "app/common/nccl_record.h"
+#include "app/common/run_files.h"
 #include "app/train/memory_use.h"
-#include "app/train/metrics.h"
 #include "app/train/run_facts.h"
 #include "base/clock.h"
 #include "base/json_text.h"
@@ -151,7 +151,7 @@ status result_print(const result *r, const rank_context *rank, char **out)
     run_facts_add(object, rank);
     json_object_set_new(object, "date", json_string(r->date));
     json_object_set_new(object, "command", run_config_command(rank->opts));
-    json_object_set_new(object, "metrics", json_string(METRICS_NAME));
+    json_object_set_new(object, "metrics", json_string(RUN_FILE_METRICS));
     if (strcmp(strategy_backend(rank->strategy), "nccl") == 0)
         json_object_set_new(object, "nccl", nccl_record());
     if (rank->dev->stream != NULL) {

@@ -1,8 +1,8 @@
 #include "app/train/run_folder.h"
 
 #include "app/common/run_config.h"
+#include "app/common/run_files.h"
 #include "app/common/runs_folder.h"
-#include "app/report/run_page.h"
 #include "base/file_draft.h"
 #include "base/fnv1a.h"
 #include "base/log.h"
@@ -15,8 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static const char RESULT[] = "result.json";
 
 resume_mode run_folder_resume_mode(const rank_context *rank)
 {
@@ -71,7 +69,8 @@ static status refuse_existing_run(const char *path)
 /* Removes what runs that were killed while they wrote a file have left beside it. */
 static status clean_drafts(const char *path)
 {
-    static const char *const names[] = {CHECKPOINT_MODEL, RUN_CONFIG_NAME, RESULT, RUN_PAGE_NAME};
+    static const char *const names[] = {CHECKPOINT_MODEL, RUN_FILE_CONFIG, RUN_FILE_RESULT,
+                                        RUN_FILE_REPORT};
     char file[FILE_PATH_BYTES];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         TRY(file_join(path, names[i], file));
@@ -84,7 +83,7 @@ static status clean_drafts(const char *path)
 static status check_new(const char *path)
 {
     char checkpoints[FILE_PATH_BYTES];
-    TRY(file_join(path, "checkpoints", checkpoints));
+    TRY(file_join(path, CHECKPOINT_FOLDER, checkpoints));
     return file_exists(checkpoints) ? refuse_existing_run(path) : STATUS_OK;
 }
 
@@ -407,7 +406,7 @@ status run_folder_write_result(const run_folder *folder, const char *line)
         return STATUS_OK;
     char path[FILE_PATH_BYTES];
     const file_part parts[] = {{line, strlen(line)}, {"\n", 1}};
-    TRY(file_join(folder->path, RESULT, path));
+    TRY(file_join(folder->path, RUN_FILE_RESULT, path));
     return file_replace(path, parts, 2);
 }
 

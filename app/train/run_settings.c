@@ -1,9 +1,11 @@
 #include "app/train/run_settings.h"
 
 #include "app/common/run_config.h"
+#include "app/common/run_files.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/number.h"
+#include "model/checkpoint_folder.h"
 #include "model/schedule.h"
 
 #include <stdio.h>
@@ -193,7 +195,7 @@ static status complete_one(continuation *c, const struct run_setting *setting)
     ASSERT(known);
     TRY(run_config_setting(&c->config, setting->name, &found, &was, &origin));
     status st = STATUS_OK;
-    snprintf(where, sizeof where, RUN_CONFIG_NAME ": %s", setting->name);
+    snprintf(where, sizeof where, RUN_FILE_CONFIG ": %s", setting->name);
     if (found && options_given(opts, setting->name))
         st = compare(c, setting, match.row, was);
     else if (was != NULL && !other_is_given(opts, setting->name))
@@ -222,7 +224,7 @@ static status complete_ranks(continuation *c)
     }
     bool known = options_table_find("nproc-per-node", FOR_TRAIN, &match);
     ASSERT(known);
-    return world > 1 ? options_value_set(opts, match, text, SOURCE_COMMAND_LINE, RUN_CONFIG_NAME)
+    return world > 1 ? options_value_set(opts, match, text, SOURCE_COMMAND_LINE, RUN_FILE_CONFIG)
                      : STATUS_OK;
 }
 
@@ -245,7 +247,7 @@ status run_settings_complete(options *opts)
     char checkpoints[FILE_PATH_BYTES];
     continuation c = {.opts = opts};
     if (opts->command != COMMAND_TRAIN || opts->resume == NULL || opts->run_dir == NULL ||
-        file_join(opts->run_dir, "checkpoints", checkpoints) != STATUS_OK ||
+        file_join(opts->run_dir, CHECKPOINT_FOLDER, checkpoints) != STATUS_OK ||
         !file_exists(checkpoints))
         return STATUS_OK;
     status st = run_config_read(opts->run_dir, &c.config);

@@ -2,6 +2,7 @@
 #include "app/train/train_command.h"
 
 #include "app/common/exit_codes.h"
+#include "app/common/run_files.h"
 #include "app/report/run_page.h"
 #include "app/train/failure.h"
 #include "app/train/run_facts.h"
@@ -183,7 +184,7 @@ static void write_report(training *t)
         return;
     metrics_close(t->metrics);
     t->metrics = t->trainer.metrics = NULL;
-    if (file_join(folder, RUN_PAGE_NAME, path) != STATUS_OK ||
+    if (file_join(folder, RUN_FILE_REPORT, path) != STATUS_OK ||
         run_page_write(path, &folder, 1) != STATUS_OK)
         LOG_W("no report is written: %s", status_text());
     else

@@ -1,0 +1,12 @@
+/* The names of what a run or a benchmark leaves in its folder (docs/run-folder.md). Those of the
+ * checkpoints are in model/checkpoint_folder.h. */
+#ifndef MNIST_DDP_APP_COMMON_RUN_FILES_H
+#define MNIST_DDP_APP_COMMON_RUN_FILES_H
+
+#define RUN_FILE_CONFIG "config.json"
+#define RUN_FILE_EVAL "eval.json"
+#define RUN_FILE_METRICS "metrics.jsonl"
+#define RUN_FILE_REPORT "report.html"
+#define RUN_FILE_RESULT "result.json"
+
+#endif
