@@ -1,6 +1,9 @@
 #include "app/common/device_list.h"
 
+#include "base/cores.h"
+#include "base/log.h"
 #include "base/number.h"
+#include "kernels/ops.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -81,6 +84,18 @@ status device_list_choose(const options *opts, int local_rank, device_options *o
         TRY(device_count(&count));
     if (count > 0)
         out->index = list.n > 0 ? list.index[local_rank % count] : local_rank % count;
+    return STATUS_OK;
+}
+
+status device_list_open(const options *opts, int local_rank, int threads, device **out)
+{
+    device_options which = {.threads = threads};
+    if (threads == 0)
+        which.threads = opts->threads > 0 ? (int)opts->threads : cores_count();
+    TRY(device_list_choose(opts, local_rank, &which));
+    TRY(device_create(&which, out));
+    if ((*out)->emulation != NULL)
+        LOG_W("device %s: %s", (*out)->ops->name, (*out)->emulation);
     return STATUS_OK;
 }
 

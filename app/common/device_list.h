@@ -10,6 +10,10 @@
  * go together. */
 status device_list_choose(const options *opts, int local_rank, device_options *out);
 
+/* Makes that device, with so many host threads; 0: --threads, or else one for each core that this
+ * process may use. Says so if it is an emulation. */
+status device_list_open(const options *opts, int local_rank, int threads, device **out);
+
 /* GPUs that a launcher can count on here: those listed, or all there are; 0 if the ranks compute
  * on the CPU. Opens the driver, so only asked if the answer matters. */
 status device_list_count(const options *opts, int *out);

@@ -77,11 +77,7 @@ static status open_data(rank_context *rank, bool with_train)
 
 static status open_device(rank_context *rank)
 {
-    device_options which = {.threads = rank->settings.threads};
-    TRY(device_list_choose(rank->opts, rank->place.local_rank, &which));
-    TRY(device_create(&which, &rank->dev));
-    if (rank->dev->emulation != NULL)
-        LOG_W("device %s: %s", rank->dev->ops->name, rank->dev->emulation);
+    TRY(device_list_open(rank->opts, rank->place.local_rank, rank->settings.threads, &rank->dev));
     if (rank->dev->stream != NULL && !rank->opts->quiet)
         LOG_I("rank %d computes on %s", rank->place.rank, rank->dev->description);
     TRY(device_trace(rank->dev, rank->trace.spans, rank->trace.lane));

@@ -1,0 +1,25 @@
+/* A trained model that classifies images. */
+#ifndef MNIST_DDP_MODEL_CLASSIFIER_H
+#define MNIST_DDP_MODEL_CLASSIFIER_H
+
+#include "model/network.h"
+
+typedef struct classifier classifier;
+
+enum { CLASSIFIER_PIXELS = 28 * 28 }; /* of an image */
+
+/* Loads a model.safetensors, or that of a run's or a checkpoint's folder, as checkpoint_load_model
+ * does; the file says which model it is. `max_batch`: images of one forward, at least 1. The device
+ * must outlive it. */
+status classifier_create(device *dev, const char *path, int max_batch, classifier **out);
+void classifier_destroy(classifier *c); /* accepts NULL */
+
+/* The logits (n, NETWORK_CLASSES) of images (n, 28, 28), both host memory; any n. A pixel is a byte
+ * as in MNIST's files: 0 is the background, 255 the ink. model/prediction.h makes probabilities of
+ * logits. Waits for the device. */
+status classifier_run(classifier *c, const uint8_t *images, size_t n, float *logits);
+
+/* Owned by the classifier. */
+network *classifier_network(classifier *c);
+
+#endif
