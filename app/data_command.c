@@ -4,7 +4,6 @@
 #include "app/common/json_value.h"
 #include "base/digest.h"
 #include "base/file.h"
-#include "base/json_text.h"
 #include "data/dataset.h"
 
 #include <inttypes.h>
@@ -166,17 +165,11 @@ static json_t *make_json(const set_report *set)
 
 static status print_json(const set_report *sets, int n)
 {
-    char *text = NULL;
     json_t *object = json_object(), *list = json_array();
     for (int i = 0; i < n; i++)
         json_array_append_new(list, make_json(&sets[i]));
     json_object_set_new(object, "datasets", list);
-    status st = json_text_print(object, JSON_COMPACT, &text);
-    if (st == STATUS_OK)
-        puts(text);
-    free(text);
-    json_decref(object);
-    return st;
+    return json_value_print(object);
 }
 
 /* Are all four files the original ones? */

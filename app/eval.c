@@ -3,7 +3,6 @@
 #include "app/common/json_value.h"
 #include "app/train/evaluate.h"
 #include "app/train/rank_context.h"
-#include "base/json_text.h"
 #include "base/log.h"
 #include "model/checkpoint.h"
 
@@ -13,7 +12,6 @@
 /* One line. */
 static status print_json(model_kind kind, const evaluation *test)
 {
-    char *line = NULL;
     json_t *object = json_object();
     json_object_set_new(object, "model", json_string(model_kind_name(kind)));
     json_object_set_new(object, "test_acc", json_value_rounded(evaluation_accuracy(test), 6));
@@ -21,12 +19,7 @@ static status print_json(model_kind kind, const evaluation *test)
     json_object_set_new(object, "images", json_integer(test->images));
     json_object_set_new(object, "test_loss", json_value_rounded(test->loss, 6));
     json_object_set_new(object, "eval_s", json_value_rounded(test->elapsed_s, 4));
-    status st = json_text_print(object, JSON_COMPACT | JSON_REAL_PRECISION(10), &line);
-    json_decref(object);
-    if (st == STATUS_OK)
-        puts(line);
-    free(line);
-    return st;
+    return json_value_print(object);
 }
 
 /* Such a weight need not show: a ReLU makes a NaN of it a zero. */

@@ -1,29 +1,22 @@
 #include "data/sampler.h"
 #include "app/commands.h"
 #include "app/common/exit_codes.h"
-#include "base/json_text.h"
+#include "app/common/json_value.h"
 #include "base/memory.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 static status print_json(const sampler_plan *plan, const uint32_t *indices, uint32_t shown)
 {
-    char *text = NULL;
     json_t *object = json_object(), *list = json_array();
     for (uint32_t i = 0; i < shown; i++)
         json_array_append_new(list, json_integer(indices[i]));
     json_object_set_new(object, "indices", list);
     json_object_set_new(object, "padded", json_integer(plan->padded));
     json_object_set_new(object, "dropped", json_integer(plan->dropped));
-    status st = json_text_print(object, JSON_COMPACT, &text);
-    if (st == STATUS_OK)
-        puts(text);
-    free(text);
-    json_decref(object);
-    return st;
+    return json_value_print(object);
 }
 
 /* Says what the indices are, not in their stream. */

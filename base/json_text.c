@@ -1,5 +1,7 @@
 #include "base/json_text.h"
 
+#include "base/file.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -50,4 +52,20 @@ json_t *json_text_parse(const char *text, size_t size_bytes, size_t flags, json_
     }
     memory_ran_out = before;
     return value;
+}
+
+status json_text_read(const char *path, size_t limit_bytes, json_t **out)
+{
+    char *text = NULL;
+    size_t size_bytes = 0;
+    json_error_t error;
+    TRY(file_read(path, limit_bytes, &text, &size_bytes));
+    json_t *value = json_text_parse(text, size_bytes, JSON_REJECT_DUPLICATES, &error);
+    free(text);
+    if (value == NULL && json_error_code(&error) == json_error_out_of_memory)
+        return FAIL(STATUS_NO_MEMORY, "%s", path);
+    if (value == NULL)
+        return FAIL(STATUS_INVALID, "%s:%d: not JSON: %.160s", path, error.line, error.text);
+    *out = value;
+    return STATUS_OK;
 }

@@ -19,4 +19,8 @@ status json_text_print(const json_t *value, size_t flags, char **out);
  * meanwhile. `error` may be NULL. */
 json_t *json_text_parse(const char *text, size_t size_bytes, size_t flags, json_error_t *error);
 
+/* Reads a file of at most `limit_bytes`. *out is the caller's to decref. STATUS_INVALID names the file
+ * and the line if it is no JSON or an object in it has a key twice; else fails like file_read. */
+status json_text_read(const char *path, size_t limit_bytes, json_t **out);
+
 #endif

@@ -1,5 +1,7 @@
 #include "base/text_stream.h"
 
+#include "base/file_draft.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,4 +57,16 @@ status text_stream_close(text_stream *stream, char **text, size_t *size_bytes)
     size_t written = stream->size_bytes;
     *stream = (text_stream){.file = NULL};
     return failed ? FAIL(STATUS_NO_MEMORY, "a text of over %zu bytes", written) : STATUS_OK;
+}
+
+status text_stream_save(text_stream *stream, status st, const char *path)
+{
+    char *text = NULL;
+    size_t size_bytes = 0;
+    status whole = text_stream_close(stream, &text, &size_bytes);
+    st = st == STATUS_OK ? whole : st;
+    if (st == STATUS_OK)
+        st = file_replace(path, &(file_part){text, size_bytes}, 1);
+    free(text);
+    return st;
 }

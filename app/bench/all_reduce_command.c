@@ -8,7 +8,6 @@
 #include "app/common/json_value.h"
 #include "app/common/nccl_record.h"
 #include "app/common/version.h"
-#include "base/json_text.h"
 #include "base/log.h"
 #include "kernels/ops.h"
 
@@ -249,13 +248,7 @@ static status print_json(const meter *m)
     json_object_set_new(object, "emulated", json_boolean(m->dev->emulation != NULL));
     json_object_set_new(object, "iterations", json_integer(m->plan.iterations));
     json_object_set_new(object, "warmup", json_integer(m->plan.warmup));
-    char *line = NULL;
-    status st = json_text_print(object, JSON_COMPACT | JSON_REAL_PRECISION(10), &line);
-    json_decref(object);
-    if (st == STATUS_OK)
-        puts(line);
-    free(line);
-    return st;
+    return json_value_print(object);
 }
 
 static status measure(meter *m)

@@ -2,13 +2,13 @@
 #include "app/bench/bench.h"
 
 #include "app/common/exit_codes.h"
+#include "app/common/json_value.h"
 #include "app/common/runs_folder.h"
 #include "app/options/command_table.h"
 #include "app/options/options_table.h"
 #include "app/options/options_value.h"
 #include "app/report/page.h"
 #include "app/report/report.h"
-#include "base/json_text.h"
 #include "base/log.h"
 
 #include <stdio.h>
@@ -80,10 +80,9 @@ status bench_page_write(const char *folder)
     return page_write(folder, "mnist_ddp: benchmarks", documents);
 }
 
-status bench_leave(const options *opts, bench_child *place, const char *folder,
-                   const json_t *document)
+status bench_leave(const options *opts, bench_child *place, const char *folder, json_t *document)
 {
-    char name[64], *line = NULL;
+    char name[64];
     snprintf(name, sizeof name, "%s.json", opts->benchmark);
     TRY(report_write(document, folder, name));
     TRY(bench_page_write(folder));
@@ -93,10 +92,7 @@ status bench_leave(const options *opts, bench_child *place, const char *folder,
         printf("\nfigures: %s/%s; page: %s/report.html\n", folder, name, folder);
         return STATUS_OK;
     }
-    TRY(json_text_print(document, JSON_COMPACT | JSON_REAL_PRECISION(10), &line));
-    puts(line);
-    free(line);
-    return STATUS_OK;
+    return json_value_print(json_incref(document));
 }
 
 static status none_was_named(void)

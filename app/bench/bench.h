@@ -40,8 +40,7 @@ json_t *bench_document(const options *opts, const char *title, int argc, char **
 /* Writes <name>.json and report.html into the folder. Then a signal ends this process again
  * (bench_child_release_signals), and the document is printed on stdout: for people, or with --json
  * as one line. */
-status bench_leave(const options *opts, bench_child *place, const char *folder,
-                   const json_t *document);
+status bench_leave(const options *opts, bench_child *place, const char *folder, json_t *document);
 
 /* Writes FOLDER/report.html of all benchmarks' documents that are there. */
 status bench_page_write(const char *folder);

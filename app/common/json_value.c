@@ -1,5 +1,7 @@
 #include "app/common/json_value.h"
 
+#include "base/json_text.h"
+
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -45,6 +47,17 @@ json_t *json_value_text(const char *text)
         value = json_string(copy);
     release(copy);
     return value;
+}
+
+status json_value_print(json_t *value)
+{
+    char *line = NULL;
+    status st = json_text_print(value, JSON_COMPACT | JSON_REAL_PRECISION(10), &line);
+    json_decref(value);
+    if (st == STATUS_OK)
+        puts(line);
+    free(line);
+    return st;
 }
 
 status json_value_integer(const json_t *object, const char *key, int low, int high, int *out)

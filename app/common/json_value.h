@@ -1,4 +1,4 @@
-/* Values of JSON that came from a worker or another node, and text that may be no UTF-8. */
+/* Values of JSON: text that may be no UTF-8, results, and what a worker or another node sent. */
 #ifndef MNIST_DDP_APP_COMMON_JSON_VALUE_H
 #define MNIST_DDP_APP_COMMON_JSON_VALUE_H
 
@@ -13,6 +13,10 @@ json_t *json_value_text(const char *text);
 /* A number with at most `decimals` of them; null if it is none (NaN) or infinite. NULL if memory
  * is short. */
 json_t *json_value_rounded(double value, int decimals);
+
+/* Prints a result as one line on stdout, its numbers with ten digits, and takes the value. A write
+ * that fails is told at the program's end (standard_streams_close). STATUS_NO_MEMORY. */
+status json_value_print(json_t *value);
 
 /* STATUS_PEER if there is none, or one out of the range. */
 status json_value_integer(const json_t *object, const char *key, int low, int high, int *out);

@@ -3,7 +3,6 @@
 #include "app/common/json_value.h"
 #include "app/common/run_files.h"
 #include "base/file.h"
-#include "base/file_draft.h"
 #include "base/json_text.h"
 #include "base/text_stream.h"
 
@@ -167,37 +166,22 @@ static status write_document(FILE *out, const char *folder, const run_start *sta
 
 status run_config_write(const char *folder, const run_start *start)
 {
-    char path[FILE_PATH_BYTES], *text = NULL;
-    size_t size_bytes = 0;
+    char path[FILE_PATH_BYTES];
     text_stream stream;
     TRY(file_join(folder, RUN_FILE_CONFIG, path));
     TRY(text_stream_open(&stream));
-    status st = write_document(stream.file, folder, start);
-    status whole = text_stream_close(&stream, &text, &size_bytes);
-    if (st == STATUS_OK)
-        st = whole;
-    if (st == STATUS_OK)
-        st = file_replace(path, &(file_part){text, size_bytes}, 1);
-    free(text);
-    return st;
+    return text_stream_save(&stream, write_document(stream.file, folder, start), path);
 }
 
 status run_config_read(const char *folder, run_config *out)
 {
-    char path[FILE_PATH_BYTES], *text = NULL;
-    size_t size_bytes = 0;
-    json_error_t error;
+    char path[FILE_PATH_BYTES];
+    json_t *document = NULL;
     TRY(file_join(folder, RUN_FILE_CONFIG, path));
     *out = (run_config){0};
     if (!file_exists(path))
         return STATUS_OK;
-    TRY(file_read(path, LIMIT_BYTES, &text, &size_bytes));
-    json_t *document = json_text_parse(text, size_bytes, JSON_REJECT_DUPLICATES, &error);
-    free(text);
-    if (document == NULL && json_error_code(&error) == json_error_out_of_memory)
-        return FAIL(STATUS_NO_MEMORY, "%s", path);
-    if (document == NULL)
-        return FAIL(STATUS_INVALID, "%s:%d: not JSON: %.160s", path, error.line, error.text);
+    TRY(json_text_read(path, LIMIT_BYTES, &document));
     if (json_integer_value(json_object_get(document, "format")) != FORMAT ||
         !json_is_object(json_object_get(document, "settings"))) {
         json_decref(document);

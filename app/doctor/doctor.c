@@ -3,13 +3,13 @@
 
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
+#include "app/common/json_value.h"
 #include "app/doctor/checkup.h"
 #include "app/launch/entrypoint.h"
 #include "app/launch/outer_launcher.h"
 #include "app/train/rank_settings.h"
 #include "app/train/strategy.h"
 #include "base/cores.h"
-#include "base/json_text.h"
 #include "data/dataset.h"
 
 #include <stdio.h>
@@ -92,18 +92,12 @@ static status print_end(checkup *c)
         printf("%d failed, %d warning%s\n", c->failures, c->warnings, c->warnings == 1 ? "" : "s");
         return STATUS_OK;
     }
-    char *text = NULL;
     json_t *object = json_object();
     json_object_set_new(object, "ok", json_boolean(c->failures == 0));
     json_object_set_new(object, "failed", json_integer(c->failures));
     json_object_set_new(object, "warnings", json_integer(c->warnings));
     json_object_set(object, "checks", c->list);
-    status st = json_text_print(object, JSON_COMPACT, &text);
-    if (st == STATUS_OK)
-        puts(text);
-    free(text);
-    json_decref(object);
-    return st;
+    return json_value_print(object);
 }
 
 int doctor_command(const options *opts)

@@ -2,7 +2,7 @@
 
 #include "app/common/run_files.h"
 #include "app/report/html.h"
-#include "base/file_draft.h"
+#include "base/file.h"
 #include "base/json_text.h"
 #include "base/text_stream.h"
 
@@ -169,17 +169,12 @@ static status put_document(page *p, const json_t *document)
 
 static status put_file(page *p, const char *name)
 {
-    char path[FILE_PATH_BYTES], *text = NULL;
-    size_t length = 0;
-    json_error_t error;
+    char path[FILE_PATH_BYTES];
+    json_t *document = NULL;
     TRY(file_join(p->folder, name, path));
     if (!file_exists(path))
         return STATUS_OK;
-    TRY(file_read(path, DOCUMENT_BYTES, &text, &length));
-    json_t *document = json_text_parse(text, length, 0, &error);
-    free(text);
-    if (document == NULL)
-        return FAIL(STATUS_INVALID, "%s:%d: %s", path, error.line, error.text);
+    TRY(json_text_read(path, DOCUMENT_BYTES, &document));
     status st = json_is_object(json_object_get(document, "report"))
                     ? put_document(p, document)
                     : FAIL(STATUS_INVALID, "%s: there is no \"report\" in it", path);
@@ -189,8 +184,7 @@ static status put_file(page *p, const char *name)
 
 status page_write(const char *folder, const char *title, const char *const *documents)
 {
-    char path[FILE_PATH_BYTES], *html = NULL;
-    size_t size_bytes = 0;
+    char path[FILE_PATH_BYTES];
     status st = STATUS_OK;
     text_stream stream;
     TRY(file_join(folder, RUN_FILE_REPORT, path));
@@ -200,11 +194,5 @@ status page_write(const char *folder, const char *title, const char *const *docu
     for (; *documents != NULL && st == STATUS_OK; documents++)
         st = put_file(&p, *documents);
     html_end(p.out);
-    status whole = text_stream_close(&stream, &html, &size_bytes);
-    st = st == STATUS_OK ? whole : st;
-    const file_part part = {html, size_bytes};
-    if (st == STATUS_OK)
-        st = file_replace(path, &part, 1);
-    free(html);
-    return st;
+    return text_stream_save(&stream, st, path);
 }

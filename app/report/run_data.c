@@ -1,5 +1,6 @@
 #include "app/report/run_data.h"
 
+#include "app/common/run_config.h"
 #include "app/common/run_files.h"
 #include "base/file.h"
 #include "base/json_text.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DOCUMENT_BYTES = 64 << 20, LINES_BYTES = 512 << 20 };
+enum { RESULT_BYTES = 64 << 20, LINES_BYTES = 512 << 20 };
 
 /* The folder's last part that is a name. */
 static void name_run(const char *folder, char *out, size_t size_bytes)
@@ -23,38 +24,23 @@ static void name_run(const char *folder, char *out, size_t size_bytes)
     snprintf(out, size_bytes, "%.*s", (int)(end - begin), folder + begin);
 }
 
-/* *text is NULL if there is no such file. */
-static status read_text(const char *folder, const char *name, size_t limit_bytes, char **text,
-                        size_t *size_bytes)
+/* *out stays NULL if there is no such file. */
+static status read_result(const char *folder, json_t **out)
 {
     char path[FILE_PATH_BYTES];
-    *text = NULL;
-    TRY(file_join(folder, name, path));
-    return file_exists(path) ? file_read(path, limit_bytes, text, size_bytes) : STATUS_OK;
+    TRY(file_join(folder, RUN_FILE_RESULT, path));
+    return file_exists(path) ? json_text_read(path, RESULT_BYTES, out) : STATUS_OK;
 }
 
-static status read_document(const char *folder, const char *name, json_t **out)
-{
-    char *text = NULL;
-    size_t size_bytes = 0;
-    json_error_t error;
-    TRY(read_text(folder, name, DOCUMENT_BYTES, &text, &size_bytes));
-    if (text == NULL)
-        return STATUS_OK;
-    *out = json_text_parse(text, size_bytes, 0, &error);
-    free(text);
-    if (*out == NULL)
-        return FAIL(STATUS_INVALID, "%s/%s:%d: %.160s", folder, name, error.line, error.text);
-    return STATUS_OK;
-}
-
+/* As read_result. */
 static status read_lines(const char *folder, json_t **out)
 {
-    char *text = NULL, *end;
+    char path[FILE_PATH_BYTES], *text = NULL, *end;
     size_t size_bytes = 0;
-    TRY(read_text(folder, RUN_FILE_METRICS, LINES_BYTES, &text, &size_bytes));
-    if (text == NULL)
+    TRY(file_join(folder, RUN_FILE_METRICS, path));
+    if (!file_exists(path))
         return STATUS_OK;
+    TRY(file_read(path, LINES_BYTES, &text, &size_bytes));
     *out = json_array();
     for (char *line = text; (end = strchr(line, '\n')) != NULL; line = end + 1) {
         json_t *entry = json_text_parse(line, (size_t)(end - line), 0, NULL);
@@ -71,10 +57,12 @@ static status read_lines(const char *folder, json_t **out)
 status run_data_read(const char *folder, run_data *out)
 {
     run_data run = {0};
+    run_config config;
     name_run(folder, run.name, sizeof run.name);
-    status st = read_document(folder, RUN_FILE_CONFIG, &run.config);
+    status st = run_config_read(folder, &config);
+    run.config = config.document;
     if (st == STATUS_OK)
-        st = read_document(folder, RUN_FILE_RESULT, &run.result);
+        st = read_result(folder, &run.result);
     if (st == STATUS_OK)
         st = read_lines(folder, &run.lines);
     if (st == STATUS_OK && run.config == NULL && run.result == NULL && run.lines == NULL)

@@ -5,7 +5,6 @@
 #include "app/report/run_charts.h"
 #include "app/report/run_data.h"
 #include "app/report/run_tables.h"
-#include "base/file_draft.h"
 #include "base/text_stream.h"
 
 #include <math.h>
@@ -208,18 +207,10 @@ static status put_page(page *p)
 
 static status write_page(page *p, const char *path)
 {
-    char *html = NULL;
-    size_t size_bytes = 0;
     text_stream stream;
     TRY(text_stream_open(&stream));
     p->out = stream.file;
-    status st = put_page(p);
-    status whole = text_stream_close(&stream, &html, &size_bytes);
-    st = st == STATUS_OK ? whole : st;
-    if (st == STATUS_OK)
-        st = file_replace(path, &(file_part){html, size_bytes}, 1);
-    free(html);
-    return st;
+    return text_stream_save(&stream, put_page(p), path);
 }
 
 status run_page_write(const char *path, const char *const *folders, int n)

@@ -5,7 +5,7 @@
 #include "app/common/json_value.h"
 #include "app/common/terminal.h"
 #include "base/clock.h"
-#include "base/file_draft.h"
+#include "base/file.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/text_stream.h"
@@ -48,8 +48,7 @@ static status write_head(const rank_context *rank, FILE *file)
 status failure_dump(const rank_context *rank)
 {
     const char *folder = rank_context_dump_folder();
-    char name[48], path[FILE_PATH_BYTES], *text = NULL;
-    size_t size_bytes = 0;
+    char name[48], path[FILE_PATH_BYTES];
     text_stream lines;
     if (folder == NULL || rank->group == NULL || rank->page == NULL)
         return STATUS_OK;
@@ -59,13 +58,7 @@ status failure_dump(const rank_context *rank)
     TRY(text_stream_open(&lines));
     status st = write_head(rank, lines.file);
     process_group_write_flight_record(rank->group, lines.file);
-    status whole = text_stream_close(&lines, &text, &size_bytes);
-    if (st == STATUS_OK)
-        st = whole;
-    if (st == STATUS_OK)
-        st = file_replace(path, &(file_part){text, size_bytes}, 1);
-    free(text);
-    return st;
+    return text_stream_save(&lines, st, path);
 }
 
 /* Did a collective fail? */

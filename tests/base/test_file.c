@@ -1,7 +1,8 @@
 /* Files are written whole or not at all, and read within limits. */
 #include "base/file.h"
 #include "base/file_draft.h"
-
+#include "base/json_text.h"
+#include "base/text_stream.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
@@ -265,6 +266,43 @@ START_TEST(a_file_of_unknown_size_is_read)
 }
 END_TEST
 
+START_TEST(a_text_becomes_a_file_or_leaves_it)
+{
+    text_stream stream;
+    expect_ok(text_stream_open(&stream));
+    fputs("first", stream.file);
+    expect_ok(text_stream_save(&stream, STATUS_OK, "f"));
+    expect_content("f", "first");
+    expect_ok(text_stream_open(&stream));
+    fputs("half", stream.file);
+    expect_failure(text_stream_save(&stream, FAIL(STATUS_PEER, "lost"), "f"), STATUS_PEER, "lost");
+    expect_ok(text_stream_open(&stream));
+    stream.failed = true;
+    ck_assert_int_eq(text_stream_save(&stream, STATUS_OK, "f"), STATUS_NO_MEMORY);
+    expect_content("f", "first");
+}
+END_TEST
+
+START_TEST(json_is_read_or_its_line_is_named)
+{
+    static const char *const wrong[] = {"", "{\n\"a\": }", "{\n\"a\": 1, \"a\": 2}"};
+    static const char *const places[] = {"f:1", "f:2", "f:2"};
+    static const char right[] = "{\"a\": 1}";
+    json_t *value = NULL;
+    for (int i = 0; i < 3; i++) {
+        expect_ok(file_replace("f", &(file_part){wrong[i], strlen(wrong[i])}, 1));
+        expect_failure(json_text_read("f", 100, &value), STATUS_INVALID, places[i]);
+    }
+    expect_ok(file_replace("f", &(file_part){right, strlen(right)}, 1));
+    ck_assert_int_eq(json_text_read("f", 7, &value), STATUS_INVALID);
+    ck_assert_int_eq(json_text_read("absent", 100, &value), STATUS_IO);
+    ck_assert_ptr_null(value);
+    expect_ok(json_text_read("f", 8, &value));
+    ck_assert_int_eq(json_integer_value(json_object_get(value, "a")), 1);
+    json_decref(value);
+}
+END_TEST
+
 START_TEST(joined_paths_fit_or_fail)
 {
     char out[FILE_PATH_BYTES], name[FILE_PATH_BYTES];
@@ -293,6 +331,8 @@ int main(void)
     tcase_add_test(core, reading_has_limits);
     tcase_add_test(core, a_fifo_is_not_waited_for);
     tcase_add_test(core, a_file_of_unknown_size_is_read);
+    tcase_add_test(core, a_text_becomes_a_file_or_leaves_it);
+    tcase_add_test(core, json_is_read_or_its_line_is_named);
     tcase_add_test(core, joined_paths_fit_or_fail);
     return suite_run(suite);
 }
