@@ -69,6 +69,19 @@ status file_make_new_folder(const char *path, bool *made)
     return file_sync_folder(above);
 }
 
+status file_make_temporary_folder(const char *folder, const char *name, char *path)
+{
+    const char *temporary = getenv("TMPDIR");
+    if (temporary == NULL || temporary[0] != '/' || strlen(temporary) > FILE_PATH_BYTES / 2)
+        temporary = "/tmp";
+    int length =
+        snprintf(path, FILE_PATH_BYTES, "%s/%s_XXXXXX", folder != NULL ? folder : temporary, name);
+    if (length >= FILE_PATH_BYTES)
+        return FAIL(STATUS_INVALID, "path too long: %.80s...", path);
+    return mkdtemp(path) != NULL ? STATUS_OK
+                                 : FAIL(STATUS_IO, "make folder %s: %s", path, strerror(errno));
+}
+
 status file_lock_folder(const char *path, int *fd)
 {
     int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

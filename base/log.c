@@ -1,10 +1,10 @@
 #include "base/log.h"
 
+#include "base/environment.h"
 #include "base/printable.h"
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
@@ -23,8 +23,8 @@ void log_set_level(log_level level)
 
 void log_set_level_from_environment(void)
 {
-    const char *text = getenv("TORCH_DISTRIBUTED_DEBUG");
-    if (text == NULL || text[0] == '\0' || strcasecmp(text, "OFF") == 0)
+    const char *text = environment_text("TORCH_DISTRIBUTED_DEBUG");
+    if (text == NULL || strcasecmp(text, "OFF") == 0)
         return;
     if (strcasecmp(text, "INFO") == 0 || strcasecmp(text, "DETAIL") == 0)
         log_set_level(LOG_DEBUG);

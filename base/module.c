@@ -1,5 +1,6 @@
 #include "base/module.h"
 
+#include "base/environment.h"
 #include "base/file.h"
 #include "base/log.h"
 
@@ -7,7 +8,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -49,8 +49,7 @@ static const char *named_file(const char *name)
 {
     char variable[NAME_BYTES];
     variable_name(name, variable);
-    const char *named = getenv(variable);
-    return named != NULL && named[0] != '\0' ? named : NULL;
+    return environment_text(variable);
 }
 
 typedef struct places {

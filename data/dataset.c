@@ -1,6 +1,7 @@
 #include "data/dataset.h"
 
 #include "base/digest.h"
+#include "base/environment.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "data/cache.h"
@@ -115,12 +116,12 @@ static status refuse_mnist(const dataset_facts *facts, const char *folder)
 status dataset_find(dataset_kind kind, const char *data_dir, dataset_location *out, bool *found)
 {
     const dataset_facts *facts = dataset_kind_facts(kind);
-    const char *variable = getenv("MNIST_DDP_DATA");
+    const char *variable = environment_text("MNIST_DDP_DATA");
     dataset_location location = {0};
     bool is_there = true;
     if (data_dir != NULL)
         TRY(locate_named(facts, data_dir, "--data-dir", &location));
-    else if (variable != NULL && variable[0] != '\0')
+    else if (variable != NULL)
         TRY(locate_named(facts, variable, "$MNIST_DDP_DATA", &location));
     else
         TRY(locate_customary(facts, &location, &is_there));

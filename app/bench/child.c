@@ -7,7 +7,6 @@
 #include "base/shell_words.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <ftw.h>
 #include <limits.h>
 #include <poll.h>
@@ -115,15 +114,9 @@ static void write_line(void *self, const char *line, size_t size_bytes)
 
 status bench_child_open(int64_t timeout_ms, bench_child *out)
 {
-    const char *tmp = getenv("TMPDIR");
     bench_child place = {.timeout_ms = timeout_ms};
     sigset_t stops;
-    int n = snprintf(place.folder, sizeof place.folder, "%s/mnist_ddp-bench-XXXXXX",
-                     tmp != NULL ? tmp : "/tmp");
-    if (n >= (int)sizeof place.folder)
-        strcpy(place.folder, "/tmp/mnist_ddp-bench-XXXXXX");
-    if (mkdtemp(place.folder) == NULL)
-        return FAIL(STATUS_IO, "make a folder %s: %s", place.folder, strerror(errno));
+    TRY(file_make_temporary_folder(NULL, "mnist_ddp_bench", place.folder));
     status st = copy_environment(&place.env);
     if (st == STATUS_OK)
         st = stop_signals_parse("SIGINT,SIGTERM,SIGHUP", &stops);

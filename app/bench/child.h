@@ -4,6 +4,7 @@
 #define MNIST_DDP_APP_BENCH_CHILD_H
 
 #include "app/common/subprocess.h"
+#include "base/file.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -30,9 +31,9 @@ void bench_words_line(const bench_words *words, char *out, size_t size_bytes);
 /* Where children run. */
 typedef struct bench_child {
     stop_signals signals;
-    int64_t timeout_ms; /* of one child; then it is killed */
-    char folder[64];    /* a temporary one, for what children write */
-    char **env;         /* NULL at the end; the entries are this process's own */
+    int64_t timeout_ms;           /* of one child; then it is killed */
+    char folder[FILE_PATH_BYTES]; /* a temporary one, for what children write */
+    char **env;                   /* NULL at the end; the entries are this process's own */
 } bench_child;
 
 /* From here on SIGINT, SIGTERM and SIGHUP only stop the measuring. A line of the log waits for a

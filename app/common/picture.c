@@ -1,11 +1,11 @@
 #include "app/common/picture.h"
 
 #include "app/common/terminal.h"
+#include "base/environment.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { HALF_INK = 128, DARKEST = 232, GREYS = 24 }; /* of the 256 colours of a terminal */
@@ -21,8 +21,8 @@ static bool is_utf8(void)
 {
     static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *locale = getenv(names[i]);
-        if (locale != NULL && locale[0] != '\0')
+        const char *locale = environment_text(names[i]);
+        if (locale != NULL)
             return strcasestr(locale, "UTF-8") != NULL || strcasestr(locale, "UTF8") != NULL;
     }
     return false;

@@ -1,5 +1,6 @@
 #include "app/common/terminal.h"
 
+#include "base/environment.h"
 #include "base/log.h"
 #include "base/number.h"
 
@@ -11,18 +12,13 @@
 
 enum { COLUMNS = 80, MOST_COLUMNS = 10000, DRESSED_BYTES = 8192 };
 
-static bool is_set(const char *name)
-{
-    const char *text = getenv(name);
-    return text != NULL && text[0] != '\0';
-}
-
 terminal_facts terminal_of(int fd)
 {
-    const char *kind = getenv("TERM"), *force = getenv("CLICOLOR_FORCE");
-    bool erases = isatty(fd) == 1 && is_set("TERM") && strcmp(kind, "dumb") != 0;
-    bool forced = is_set("CLICOLOR_FORCE") && strcmp(force, "0") != 0;
-    return (terminal_facts){.erases = erases, .colours = !is_set("NO_COLOR") && (forced || erases)};
+    const char *kind = environment_text("TERM"), *force = environment_text("CLICOLOR_FORCE");
+    bool erases = isatty(fd) == 1 && kind != NULL && strcmp(kind, "dumb") != 0;
+    bool forced = force != NULL && strcmp(force, "0") != 0;
+    bool colours = environment_text("NO_COLOR") == NULL && (forced || erases);
+    return (terminal_facts){.erases = erases, .colours = colours};
 }
 
 int terminal_columns(int fd)

@@ -4,6 +4,7 @@
 #include "app/launch/agent_store.h"
 #include "base/clock.h"
 #include "base/comma_list.h"
+#include "base/environment.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
 #include "dist/net/socket_route.h"
@@ -63,8 +64,8 @@ static bool has_interface(const char *name)
 /* "^docker,=eth0": NCCL's way to name interfaces; gloo takes plain names. */
 static void check_variable(checkup *c, const char *variable)
 {
-    const char *text = getenv(variable);
-    if (text == NULL || text[0] == '\0' || text[0] == '^')
+    const char *text = environment_text(variable);
+    if (text == NULL || text[0] == '^')
         return;
     size_t length;
     for (const char *at = text, *word; (word = comma_list_next(&at, &length)) != NULL;) {

@@ -1,5 +1,6 @@
 #include "app/launch/entrypoint.h"
 
+#include "base/environment.h"
 #include "base/executable.h"
 
 #include <errno.h>
@@ -61,8 +62,8 @@ static bool is_script(const char *name)
 
 static status find_python(entrypoint *program)
 {
-    const char *named = getenv("PYTHON_EXEC");
-    if (named != NULL && named[0] != '\0') {
+    const char *named = environment_text("PYTHON_EXEC");
+    if (named != NULL) {
         if (executable_find(named, program->path))
             return STATUS_OK;
         return FAIL(STATUS_INVALID, "PYTHON_EXEC=%.*s: no such executable", SHOWN_BYTES, named);

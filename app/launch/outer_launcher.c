@@ -1,5 +1,6 @@
 #include "app/launch/outer_launcher.h"
 
+#include "base/environment.h"
 #include "base/number.h"
 
 #include <limits.h>
@@ -35,8 +36,7 @@ enum { N_LAUNCHERS = sizeof LAUNCHERS / sizeof LAUNCHERS[0] };
 
 static bool is_set(const char *name)
 {
-    const char *text = name != NULL ? getenv(name) : NULL;
-    return text != NULL && text[0] != '\0';
+    return name != NULL && environment_text(name) != NULL;
 }
 
 /* -1 if it is not set, or no number from `least` on. */

@@ -103,22 +103,20 @@ static void safe_name(const char *run_id, char out[NAME_BYTES])
 status worker_logs_open(worker_logs *logs, const char *run_id)
 {
     char path[FILE_PATH_BYTES], name[NAME_BYTES];
-    const char *temporary = getenv("TMPDIR");
+    status st;
     if (logs->none)
         return STATUS_OK;
     safe_name(run_id, name);
     if (logs->base[0] != '\0') {
         TRY(status_context(file_make_folders(logs->base), "--log-dir"));
-        snprintf(path, sizeof path, "%.*s/%s_XXXXXX", FILE_PATH_BYTES - NAME_BYTES - 16, logs->base,
-                 name);
+        st = file_make_temporary_folder(logs->base, name, path);
     } else {
-        if (temporary == NULL || temporary[0] != '/' || strlen(temporary) > FILE_PATH_BYTES / 2)
-            temporary = "/tmp";
-        snprintf(path, sizeof path, "%.*s/mnist_ddp_XXXXXX", FILE_PATH_BYTES / 2, temporary);
+        st = file_make_temporary_folder(NULL, "mnist_ddp", path);
     }
-    if (mkdtemp(path) == NULL)
-        return FAIL(STATUS_IO, "a folder for logs, %s: %s; name another one with --log-dir", path,
-                    strerror(errno));
+    if (st != STATUS_OK) {
+        status_append("; name another folder for logs with --log-dir");
+        return st;
+    }
     char *whole = realpath(path, NULL); /* a worker may change its folder */
     snprintf(logs->folder, sizeof logs->folder, "%s",
              whole != NULL && strlen(whole) < FILE_PATH_BYTES - 256 ? whole : path);

@@ -2,6 +2,7 @@
 
 #include "app/options/options_table.h"
 #include "app/options/options_value.h"
+#include "base/environment.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -33,8 +34,8 @@ status options_torchrun_read(options *opts)
         snprintf(name, sizeof name, "PET_%s", row->name);
         for (char *c = name; *c != '\0'; c++)
             *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
-        const char *value = getenv(name);
-        if (value != NULL && value[0] != '\0')
+        const char *value = environment_text(name);
+        if (value != NULL)
             TRY(options_value_set(opts, (option_match){row, false}, value, SOURCE_ENVIRONMENT,
                                   name));
     }

@@ -5,6 +5,7 @@
 #include "app/common/json_value.h"
 #include "app/common/terminal.h"
 #include "base/clock.h"
+#include "base/environment.h"
 #include "base/file.h"
 #include "base/json_text.h"
 #include "base/log.h"
@@ -120,8 +121,8 @@ void failure_end_stuck(void *ctx, status st)
 void failure_write_error_file(status st, int rank, int exit_code)
 {
     char why[MESSAGE_BYTES + 32];
-    const char *path = getenv("TORCHELASTIC_ERROR_FILE");
-    if (path == NULL || path[0] == '\0')
+    const char *path = environment_text("TORCHELASTIC_ERROR_FILE");
+    if (path == NULL)
         return;
     snprintf(why, sizeof why, "%s: %s", status_name(st), status_text());
     error_file file = {.message = why,

@@ -3,6 +3,7 @@
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/train/agreement.h"
+#include "base/environment.h"
 #include "base/log.h"
 #include "dist/chunk.h"
 #include "kernels/ops.h"
@@ -38,8 +39,7 @@ status rank_context_place(rendezvous_place *out, bool *is_worker)
 
 const char *rank_context_dump_folder(void)
 {
-    const char *folder = getenv("MNIST_DDP_DUMP_DIR");
-    return folder != NULL && folder[0] != '\0' ? folder : NULL;
+    return environment_text("MNIST_DDP_DUMP_DIR");
 }
 
 static status read_settings(rank_context *rank)

@@ -9,7 +9,6 @@
 #include "model/checkpoint.h"
 #include "model/checkpoint_folder.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,18 +23,6 @@ resume_mode run_folder_resume_mode(const rank_context *rank)
     if (given == NULL)
         return RESUME_NEVER;
     return strcmp(given, "auto") == 0 ? RESUME_AUTO : RESUME_MUST;
-}
-
-/* For a run that is to save nothing: its figures do not need a folder that lasts. */
-static status make_temporary(char *path)
-{
-    const char *folder = getenv("TMPDIR");
-    if (folder == NULL || folder[0] != '/' || strlen(folder) > FILE_PATH_BYTES / 2)
-        folder = "/tmp";
-    LOG_W("%s: the figures of this run go to a temporary folder", status_text());
-    snprintf(path, FILE_PATH_BYTES, "%s/mnist_ddp_run_XXXXXX", folder);
-    return mkdtemp(path) != NULL ? STATUS_OK
-                                 : FAIL(STATUS_IO, "make folder %s: %s", path, strerror(errno));
 }
 
 bool run_folder_takes_checkpoints(const options *opts)
@@ -57,7 +44,9 @@ status run_folder_choose(const options *opts, char *path)
         status_append("; name a folder that can be written with --run-dir");
         return STATUS_IO;
     }
-    return make_temporary(path);
+    /* A run that is to save nothing: its figures do not need a folder that lasts. */
+    LOG_W("%s: the figures of this run go to a temporary folder", status_text());
+    return file_make_temporary_folder(NULL, "mnist_ddp_run", path);
 }
 
 static status refuse_existing_run(const char *path)

@@ -1,6 +1,7 @@
 #include "dist/process_group/nccl_settings.h"
 
 #include "base/comma_list.h"
+#include "base/environment.h"
 #include "base/module.h"
 #include "dist/collective/process_group_ops.h"
 
@@ -35,9 +36,9 @@ static bool is_set_in(const char *path, const char *name)
 static bool is_set(const char *name)
 {
     char path[PATH_BYTES] = "";
-    const char *own = getenv("NCCL_CONF_FILE");
+    const char *own = environment_text("NCCL_CONF_FILE");
     const struct passwd *user = getpwuid(getuid());
-    if (own != NULL && own[0] != '\0')
+    if (own != NULL)
         snprintf(path, sizeof path, "%s", own);
     else if (user != NULL && user->pw_dir != NULL)
         snprintf(path, sizeof path, "%s/.nccl.conf", user->pw_dir);
@@ -95,10 +96,10 @@ static bool has_word(const char *list, const char *word)
 
 nccl_nvls nccl_settings_nvls(void)
 {
-    const char *enable = getenv("NCCL_NVLS_ENABLE"), *algo = getenv("NCCL_ALGO");
+    const char *enable = getenv("NCCL_NVLS_ENABLE"), *algo = environment_text("NCCL_ALGO");
     if (enable != NULL && strcmp(enable, "0") == 0)
         return NCCL_NVLS_OFF;
-    if (algo == NULL || algo[0] == '\0')
+    if (algo == NULL)
         return NCCL_NVLS_ALLOWED;
     if (strpbrk(algo, ":;") != NULL || strlen(algo) >= WORDS_BYTES)
         return NCCL_NVLS_UNKNOWN; /* lists by function */

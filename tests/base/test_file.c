@@ -266,6 +266,22 @@ START_TEST(a_file_of_unknown_size_is_read)
 }
 END_TEST
 
+START_TEST(temporary_folders_are_new)
+{
+    char one[FILE_PATH_BYTES], two[FILE_PATH_BYTES];
+    expect_ok(file_make_temporary_folder(".", "a", one));
+    expect_ok(file_make_temporary_folder(".", "a", two));
+    ck_assert(strncmp(one, "./a_", 4) == 0 && strcmp(one, two) != 0 && file_exists(two));
+    ck_assert_int_eq(setenv("TMPDIR", folder, 1), 0);
+    expect_ok(file_make_temporary_folder(NULL, "b", one));
+    ck_assert(strncmp(one, folder, strlen(folder)) == 0 && file_exists(one));
+    ck_assert_int_eq(setenv("TMPDIR", ".", 1), 0); /* it is no absolute path */
+    expect_ok(file_make_temporary_folder(NULL, "c", one));
+    ck_assert(strncmp(one, "/tmp/c_", 7) == 0 && rmdir(one) == 0);
+    expect_failure(file_make_temporary_folder("no", "a", one), STATUS_IO, "No such file");
+}
+END_TEST
+
 START_TEST(a_text_becomes_a_file_or_leaves_it)
 {
     text_stream stream;
@@ -331,6 +347,7 @@ int main(void)
     tcase_add_test(core, reading_has_limits);
     tcase_add_test(core, a_fifo_is_not_waited_for);
     tcase_add_test(core, a_file_of_unknown_size_is_read);
+    tcase_add_test(core, temporary_folders_are_new);
     tcase_add_test(core, a_text_becomes_a_file_or_leaves_it);
     tcase_add_test(core, json_is_read_or_its_line_is_named);
     tcase_add_test(core, joined_paths_fit_or_fail);
