@@ -80,20 +80,35 @@ status checkpoint_check_published(const char *run_dir, int64_t step)
                             run_dir, path);
 }
 
-/* Deletes the checkpoints before `step` but one: that of `good` if it is there, else the newest. A
- * newer one may be broken, so it is not kept in place of `good`. A failure to delete is only
- * logged. */
-static void delete_older(const char *folder, int64_t step, int64_t good)
+static bool is_listed(const int64_t *steps, size_t n, int64_t step)
 {
-    int64_t *steps = NULL, kept = -1;
+    bool found = false;
+    for (size_t i = 0; i < n; i++)
+        found = found || steps[i] == step;
+    return found;
+}
+
+/* Deletes the checkpoints before that of `state`, which is saved, until state->keep are left. A newer
+ * one may be broken, so none takes the place of the one that is known to be good. A failure to
+ * delete is only logged. */
+static void delete_older(const char *folder, const checkpoint_state *state)
+{
+    int64_t *steps = NULL, room = (state->keep > 0 ? state->keep : CHECKPOINT_KEEP) - 1;
     size_t n = 0;
     status st = checkpoint_folder_list(folder, &steps, &n);
-    for (size_t i = 0; i < n && st == STATUS_OK; i++)
-        if (steps[i] < step && (kept < 0 || steps[i] == good))
-            kept = steps[i];
-    for (size_t i = 0; i < n && st == STATUS_OK; i++)
-        if (steps[i] < step && steps[i] != kept)
+    bool keeps_good = room > 0 &&
+                      state->saved_step < state->step && /* the last save may be again */
+                      is_listed(steps, n, state->saved_step);
+    if (keeps_good)
+        room--;
+    for (size_t i = 0; i < n && st == STATUS_OK; i++) { /* the newest first */
+        if (steps[i] >= state->step || (keeps_good && steps[i] == state->saved_step))
+            continue;
+        if (room > 0)
+            room--;
+        else
             st = checkpoint_folder_delete(folder, steps[i]);
+    }
     if (st != STATUS_OK)
         LOG_W("an old checkpoint stays: %s", status_text());
     free(steps);
@@ -117,6 +132,6 @@ status checkpoint_save(const char *run_dir, const checkpoint_state *state, netwo
         return FAIL(st, "no checkpoint of step %" PRId64 ": %s", state->step, why);
     }
     TRY(checkpoint_folder_commit(folder, state->step, temporary));
-    delete_older(folder, state->step, state->saved_step); /* also makes room for the copy */
+    delete_older(folder, state); /* also makes room for the copy */
     return checkpoint_publish(run_dir, path);
 }

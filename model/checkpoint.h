@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CHECKPOINT_HASH_BYTES = 65, CHECKPOINT_LAUNCH_BYTES = 160 };
+enum { CHECKPOINT_HASH_BYTES = 65, CHECKPOINT_LAUNCH_BYTES = 160, CHECKPOINT_KEEP = 2 };
 
 /* Where a run stands, and what it was started with. Counts are >= 0, the sizes >= 1. All numbers
  * are finite, but for the loss of a run that has diverged. */
@@ -48,12 +48,15 @@ typedef struct checkpoint_state {
     uint64_t model_hash, optimizer_hash;  /* of its two files; checkpoint_save sets them */
     bool has_hashes;                      /* the file has the hashes; false: format 1 */
     char launch[CHECKPOINT_LAUNCH_BYTES]; /* the launch that wrote it; "" and absent: not known */
-    int64_t saved_step; /* not in the file: step of the last save, or of the resume; 0: none */
+    /* Not in the file: */
+    int64_t saved_step; /* of the last save, or of the resume; 0: none */
+    int64_t keep;       /* checkpoints that stay, with the one that is saved; 0: CHECKPOINT_KEEP */
 } checkpoint_state;
 
-/* Saves, deletes all older checkpoints but one, and replaces <run_dir>/model.safetensors. The one
- * that is kept is that of state->saved_step, which is known to be good, if it is there; else the
- * newest. An earlier checkpoint of the same step is replaced. Makes the run folder. STATUS_IO (a
+/* Saves, then deletes older checkpoints until state->keep are left, and replaces
+ * <run_dir>/model.safetensors. Kept are the newest; if more than one is, that of state->saved_step,
+ * which is known to be good, is among them. Folders with other names than ours stay. An
+ * earlier checkpoint of the same step is replaced. Makes the run folder. STATUS_IO (a
  * full disk, say) names the path; the checkpoints that were there stay, and no other appears,
  * unless the failure came after the commit. */
 status checkpoint_save(const char *run_dir, const checkpoint_state *state, network *net,

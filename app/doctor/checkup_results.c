@@ -12,9 +12,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* Checkpoints at a time: two that stay, and the one that is being written. Each holds the model,
- * and at most two arrays of its size for the optimizer. */
-enum { CHECKPOINTS = 3, ARRAYS = 3, OTHER_BYTES = 1 << 20 };
+/* A checkpoint holds the model, and at most two arrays of its size for the optimizer. */
+enum { ARRAYS = 3, OTHER_BYTES = 1 << 20 };
 
 /* The folder itself, or the nearest one above it that is there. */
 static void nearest_folder(const char *path, char out[FILE_PATH_BYTES])
@@ -49,8 +48,8 @@ static void check_space(checkup *c, const char *path)
     if (model_kind_parse(c->opts->model, &kind) != STATUS_OK || statvfs(there, &disk) != 0)
         return;
     int64_t unused = (int64_t)disk.f_bavail * (int64_t)disk.f_frsize, needed = OTHER_BYTES;
-    if (c->opts->save_model)
-        needed += (int64_t)(model_kind_count(kind) * sizeof(float)) * CHECKPOINTS * ARRAYS;
+    if (c->opts->save_model) /* those that stay, and the one that is being written */
+        needed += (int64_t)(model_kind_count(kind) * sizeof(float)) * (c->opts->keep + 1) * ARRAYS;
     machine_size(unused, free_text, sizeof free_text);
     machine_size(needed, needed_text, sizeof needed_text);
     if (unused < needed)

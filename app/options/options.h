@@ -89,6 +89,7 @@ typedef struct options {
     char *resume;     /* NULL; "must": continue the run in run_dir; "auto": if there is one */
     char *init;       /* NULL; the model.safetensors or run folder whose weights it starts from */
     char *save_every; /* "1epochs", see app/options/interval.h */
+    int64_t keep;     /* 2: checkpoints that stay */
     bool save_model;  /* true; --no-save-model */
     char *checkpoint; /* eval: a model.safetensors or a run folder */
 

@@ -125,6 +125,8 @@ const option_row options_table[] = {
     {"save-every", NULL, OPTION_TEXT, GROUP_DATA, FOR_TRAIN, AT(save_every), 0, 0,
      "1epochs", "N[epochs|steps]", "how often to write a checkpoint; one is always written at the "
      "end"},
+    {"keep", NULL, OPTION_INTEGER, GROUP_DATA, FOR_TRAIN, AT(keep), 1, MAX_COUNT,
+     "2", "N", "how many checkpoints stay, the newest; an older one is deleted after the next is on disk"},
     {"save-model", NULL, OPTION_SWITCH, GROUP_DATA, FOR_TRAIN, AT(save_model), 0, 0,
      "true", NULL, "write the model and checkpoints"},
     {"checkpoint", NULL, OPTION_TEXT, GROUP_DATA, FOR_EVAL, AT(checkpoint), 0, 0,

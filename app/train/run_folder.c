@@ -378,6 +378,7 @@ status run_folder_save(run_folder *folder, rank_context *rank, const position *a
 {
     checkpoint_state state = state_of(rank, at);
     state.saved_step = folder->saved_step;
+    state.keep = rank->opts->keep;
     loss_scaling scaling;
     TRY(rank_context_loss_scaling(rank, &scaling));
     state.loss_scale = (double)scaling.scale;

@@ -64,7 +64,8 @@ status run_folder_resume(run_folder *folder, rank_context *rank, position *at);
 status run_folder_write_config(const run_folder *folder, const rank_context *rank,
                                const json_t *run, const char *date);
 
-/* Writes a checkpoint. The one before it, or the one that was restored, stays beside it. */
+/* Writes a checkpoint. With --keep=2 or more, the one before it, or the one that was restored, stays
+ * beside it. */
 status run_folder_save(run_folder *folder, rank_context *rank, const position *at);
 
 /* Writes result.json: `line` and a newline. */

@@ -64,6 +64,7 @@ static const struct run_setting {
     {"bind-to", NULL},
     {"data-dir", NULL},
     {"save-every", NULL},
+    {"keep", NULL},
     {"save-model", NULL},
     {"backend", NULL},
     {"bucket-cap-mb", NULL},

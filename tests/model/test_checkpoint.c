@@ -71,6 +71,49 @@ START_TEST(keeps_the_last_two)
 }
 END_TEST
 
+static void save_keeping(int64_t step, int64_t saved_step, int64_t keep)
+{
+    checkpoint_state state = state_of(step);
+    state.saved_step = saved_step;
+    state.keep = keep;
+    stamp(&mlp, step, false);
+    ck_assert_int_eq(checkpoint_save(scratch, &state, mlp.net, mlp.opt), STATUS_OK);
+}
+
+START_TEST(keeps_as_many_as_asked)
+{
+    for (int64_t step = 10; step <= 60; step += 10)
+        save_keeping(step, step - 10, 4);
+    save_keeping(60, 60, 4); /* the last step's, and the last epoch's */
+    ck_assert_int_eq(count_names(), 4);
+    ck_assert(file_exists(in_scratch("checkpoints/00000030")));
+    /* A run that went on from 40 keeps it, and of the others the newest. */
+    save_keeping(70, 40, 3);
+    ck_assert_int_eq(count_names(), 3);
+    ck_assert(file_exists(in_scratch("checkpoints/00000040")));
+    ck_assert(file_exists(in_scratch("checkpoints/00000060")));
+    save_keeping(80, 70, 1);
+    ck_assert_int_eq(count_names(), 1);
+    expect_newest(80);
+}
+END_TEST
+
+/* Whatever is kept, a folder with a name that no save gives is not the program's to delete. */
+START_TEST(keeps_what_others_have_named)
+{
+    static const char *const names[] = {"checkpoints/00000010-mine", "checkpoints/mine",
+                                        "checkpoints/10", "checkpoints/000000010"};
+    enum { N = sizeof names / sizeof names[0] };
+    for (int i = 0; i < N; i++)
+        ck_assert_int_eq(file_make_folders(in_scratch(names[i])), STATUS_OK);
+    for (int64_t step = 20; step <= 40; step += 10)
+        save_keeping(step, step - 10, 1);
+    for (int i = 0; i < N; i++)
+        ck_assert_msg(file_exists(in_scratch(names[i])), "%s is gone", names[i]);
+    ck_assert_int_eq(count_names(), N + 1);
+}
+END_TEST
+
 START_TEST(same_step_again)
 {
     save(7);
@@ -375,6 +418,8 @@ int main(int argc, char **argv)
     tcase_add_loop_test(core, round_trip_of_every_optimizer, 0, MODEL_COUNT * 3);
     tcase_add_test(core, keeps_the_last_two);
     tcase_add_test(core, keeps_the_good_one);
+    tcase_add_test(core, keeps_as_many_as_asked);
+    tcase_add_test(core, keeps_what_others_have_named);
     tcase_add_test(core, same_step_again);
     tcase_add_test(core, leftovers);
     tcase_add_test(core, what_others_put_there_stays);
