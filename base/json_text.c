@@ -54,18 +54,24 @@ json_t *json_text_parse(const char *text, size_t size_bytes, size_t flags, json_
     return value;
 }
 
+status json_text_value(const char *text, size_t size_bytes, const char *name, json_t **out)
+{
+    json_error_t error;
+    json_t *value = json_text_parse(text, size_bytes, JSON_REJECT_DUPLICATES, &error);
+    if (value == NULL && json_error_code(&error) == json_error_out_of_memory)
+        return FAIL(STATUS_NO_MEMORY, "%s: no memory for %zu bytes of JSON", name, size_bytes);
+    if (value == NULL)
+        return FAIL(STATUS_INVALID, "%s:%d: not JSON: %.160s", name, error.line, error.text);
+    *out = value;
+    return STATUS_OK;
+}
+
 status json_text_read(const char *path, size_t limit_bytes, json_t **out)
 {
     char *text = NULL;
     size_t size_bytes = 0;
-    json_error_t error;
     TRY(file_read(path, limit_bytes, &text, &size_bytes));
-    json_t *value = json_text_parse(text, size_bytes, JSON_REJECT_DUPLICATES, &error);
+    status st = json_text_value(text, size_bytes, path, out);
     free(text);
-    if (value == NULL && json_error_code(&error) == json_error_out_of_memory)
-        return FAIL(STATUS_NO_MEMORY, "%s", path);
-    if (value == NULL)
-        return FAIL(STATUS_INVALID, "%s:%d: not JSON: %.160s", path, error.line, error.text);
-    *out = value;
-    return STATUS_OK;
+    return st;
 }

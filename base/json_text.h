@@ -19,8 +19,12 @@ status json_text_print(const json_t *value, size_t flags, char **out);
  * meanwhile. `error` may be NULL. */
 json_t *json_text_parse(const char *text, size_t size_bytes, size_t flags, json_error_t *error);
 
-/* Reads a file of at most `limit_bytes`. *out is the caller's to decref. STATUS_INVALID names the file
- * and the line if it is no JSON or an object in it has a key twice; else fails like file_read. */
+/* The value in a text that comes from `name`; a key may not come twice in an object. *out is the
+ * caller's. STATUS_INVALID "name:line: ..." if it is no JSON, STATUS_NO_MEMORY. */
+status json_text_value(const char *text, size_t size_bytes, const char *name, json_t **out);
+
+/* Reads a file of at most `limit_bytes`. *out is the caller's to decref. Fails as json_text_value
+ * and file_read do. */
 status json_text_read(const char *path, size_t limit_bytes, json_t **out);
 
 #endif

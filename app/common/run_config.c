@@ -127,28 +127,33 @@ static status write_settings(FILE *out, const options *opts)
 }
 
 /* Those that the file has, and this one. */
-static json_t *list_starts(const char *folder, const run_start *start)
+static status list_starts(const char *folder, const run_start *start, json_t **out)
 {
     run_config before = {0};
-    json_t *list = json_array(), *this_one = json_object();
     status_kept kept;
     status_keep(&kept);
-    if (start->step > 0 && run_config_read(folder, &before) == STATUS_OK)
-        json_array_extend(list, json_object_get(before.document, "starts"));
+    status st = start->step > 0 ? run_config_read(folder, &before) : STATUS_OK;
+    if (st == STATUS_NO_MEMORY)
+        return st;
     status_restore(&kept);
+    json_t *list = json_array(), *this_one = json_object();
+    json_array_extend(list, json_object_get(before.document, "starts"));
     run_config_close(&before);
     json_object_set_new(this_one, "date", json_string(start->date));
     json_object_set_new(this_one, "step", json_integer(start->step));
     json_array_append_new(list, this_one);
-    return list;
+    *out = list;
+    return STATUS_OK;
 }
 
 static status write_document(FILE *out, const char *folder, const run_start *start)
 {
     enum { N = 4 };
     const char *const keys[N] = {"date", "command", "starts", "run"};
-    json_t *values[N] = {json_string(start->date), run_config_command(start->opts),
-                         list_starts(folder, start), json_deep_copy(start->run)};
+    json_t *starts = NULL;
+    TRY(list_starts(folder, start, &starts));
+    json_t *values[N] = {json_string(start->date), run_config_command(start->opts), starts,
+                         json_deep_copy(start->run)};
     status st = STATUS_OK;
     fprintf(out, "{\"format\": %d", FORMAT);
     for (int i = 0; i < N && st == STATUS_OK; i++) {
@@ -221,7 +226,8 @@ status run_config_text(const option_row *row, const options *opts, char **out)
     const char *text = NULL;
     json_t *value = value_of(row, opts);
     bool known = print_value(value, number, &text);
-    ASSERT(known);
+    if (!known) /* else it is of a kind that has one */
+        return FAIL(STATUS_NO_MEMORY, "the value of --%s", row->name);
     char *copy = text != NULL ? strdup(text) : NULL;
     json_decref(value);
     if (text != NULL && copy == NULL)

@@ -32,32 +32,44 @@ static status read_result(const char *folder, json_t **out)
     return file_exists(path) ? json_text_read(path, RESULT_BYTES, out) : STATUS_OK;
 }
 
+/* To the first line that is torn or no object. */
+static status parse_lines(const char *text, const char *path, json_t *out)
+{
+    const char *end;
+    for (const char *line = text; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        json_t *entry = NULL;
+        status st = json_text_value(line, (size_t)(end - line), path, &entry);
+        if (st == STATUS_NO_MEMORY)
+            return st;
+        if (!json_is_object(entry)) {
+            json_decref(entry);
+            return STATUS_OK;
+        }
+        if (json_array_append_new(out, entry) != 0)
+            return FAIL(STATUS_NO_MEMORY, "%s: %zu lines", path, json_array_size(out));
+    }
+    return STATUS_OK;
+}
+
 /* As read_result. */
 static status read_lines(const char *folder, json_t **out)
 {
-    char path[FILE_PATH_BYTES], *text = NULL, *end;
+    char path[FILE_PATH_BYTES], *text = NULL;
     size_t size_bytes = 0;
     TRY(file_join(folder, RUN_FILE_METRICS, path));
     if (!file_exists(path))
         return STATUS_OK;
     TRY(file_read(path, LINES_BYTES, &text, &size_bytes));
     *out = json_array();
-    for (char *line = text; (end = strchr(line, '\n')) != NULL; line = end + 1) {
-        json_t *entry = json_text_parse(line, (size_t)(end - line), 0, NULL);
-        if (!json_is_object(entry)) {
-            json_decref(entry);
-            break;
-        }
-        json_array_append_new(*out, entry);
-    }
+    status st = parse_lines(text, path, *out);
     free(text);
-    return STATUS_OK;
+    return st;
 }
 
 status run_data_read(const char *folder, run_data *out)
 {
     run_data run = {0};
-    run_config config;
+    run_config config = {0};
     name_run(folder, run.name, sizeof run.name);
     status st = run_config_read(folder, &config);
     run.config = config.document;

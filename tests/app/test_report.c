@@ -1,7 +1,9 @@
 /* report.html of a run, and of several: what stands in it, and that a browser draws it. */
+#include "app/report/run_data.h"
 #include "tests/app/support/browser.h"
 #include "tests/app/support/training.h"
 #include "tests/support/facts.h"
+#include "tests/support/no_memory.h"
 
 #include <signal.h>
 
@@ -138,6 +140,21 @@ START_TEST(a_browser_draws_it)
 }
 END_TEST
 
+/* Not even lines that are whole are taken for torn ones. */
+START_TEST(want_of_memory_is_no_end_of_the_lines)
+{
+    run_data run = {0};
+    ck_assert_int_eq(file_make_folders("one"), STATUS_OK);
+    test_folder_write("one/metrics.jsonl", "{\"step\":1}\n{\"step\":2}\n");
+    no_memory_begin();
+    ck_assert_int_eq(run_data_read("one", &run), STATUS_NO_MEMORY);
+    no_memory_end();
+    test_folder_require(run_data_read("one", &run));
+    ck_assert_uint_eq(json_array_size(run.lines), 2);
+    run_data_close(&run);
+}
+END_TEST
+
 int main(void)
 {
     program_clean_environment();
@@ -147,6 +164,7 @@ int main(void)
     tcase_add_checked_fixture(runs, start_clean, NULL);
     tcase_add_test(runs, a_run_ends_with_its_page);
     tcase_add_test(runs, runs_are_laid_over_each_other);
+    tcase_add_test(runs, want_of_memory_is_no_end_of_the_lines);
     tcase_add_test(runs, an_unfinished_run_has_a_page);
     tcase_add_loop_test(runs, what_is_no_run_is_refused, 0, sizeof REFUSED / sizeof REFUSED[0]);
     TCase *browser = suite_case(suite, "browser", 2 * BROWSER_S);

@@ -2,6 +2,7 @@
 #include "app/common/run_config.h"
 #include "tests/app/support/command_line.h"
 #include "tests/app/support/training.h"
+#include "tests/support/no_memory.h"
 
 #include <jansson.h>
 
@@ -136,6 +137,22 @@ START_TEST(a_setting_without_value_or_origin_is_refused)
 }
 END_TEST
 
+/* A resume asks for each setting that is given. */
+START_TEST(want_of_memory_is_a_failure)
+{
+    char *text = NULL;
+    option_match match;
+    options opts = command_line_options("--lr 0.1 --seed 5");
+    no_memory_begin();
+    ck_assert(options_table_find("lr", FOR_TRAIN, &match));
+    ck_assert_int_eq(run_config_text(match.row, &opts, &text), STATUS_NO_MEMORY);
+    ck_assert(options_table_find("seed", FOR_TRAIN, &match));
+    ck_assert_int_eq(run_config_text(match.row, &opts, &text), STATUS_NO_MEMORY);
+    no_memory_end();
+    options_free(&opts);
+}
+END_TEST
+
 START_TEST(a_folder_without_one_is_fine)
 {
     run_config config;
@@ -197,6 +214,7 @@ int main(void)
     tcase_add_test(file, every_setting_comes_back);
     tcase_add_loop_test(file, a_damaged_file_is_refused, 0, COUNT(DAMAGED));
     tcase_add_loop_test(file, a_setting_without_value_or_origin_is_refused, 0, COUNT(NO_VALUES));
+    tcase_add_test(file, want_of_memory_is_a_failure);
     tcase_add_test(file, a_folder_without_one_is_fine);
     TCase *runs = suite_case(suite, "runs", 2 * RUN_S);
     tcase_add_checked_fixture(runs, start_clean, NULL);

@@ -1,31 +1,13 @@
 /* Text written through stdio into memory, and JSON as text. */
 #include "base/json_text.h"
 #include "base/text_stream.h"
+#include "tests/support/facts.h"
+#include "tests/support/no_memory.h"
 #include "tests/support/suite.h"
 
 #include <string.h>
 
 enum { LONG = 300000 };
-
-/* A sanitizer would end the test. */
-const char *__asan_default_options(void);
-const char *__tsan_default_options(void);
-
-const char *__asan_default_options(void)
-{
-    return "allocator_may_return_null=1";
-}
-
-const char *__tsan_default_options(void)
-{
-    return "allocator_may_return_null=1";
-}
-
-static void *no_memory(size_t size_bytes)
-{
-    (void)size_bytes;
-    return NULL;
-}
 
 START_TEST(text_is_whole)
 {
@@ -63,16 +45,15 @@ END_TEST
 START_TEST(a_missing_member_is_noticed)
 {
     char *text = NULL;
-    json_malloc_t allocate;
-    json_free_t release;
     json_text_watch_memory();
     json_t *object = json_object();
     ck_assert_int_eq(json_object_set_new(object, "a", json_integer(1)), 0);
     ck_assert(json_text_print(object, JSON_COMPACT, &text) == STATUS_OK);
     ck_assert_str_eq(text, "{\"a\":1}");
     free(text);
-    json_get_alloc_funcs(&allocate, &release);
-    ck_assert_ptr_null(allocate(SIZE_MAX / 2)); /* as for a member */
+    no_memory_begin();
+    ck_assert_ptr_null(json_integer(1)); /* a member */
+    no_memory_end();
     ck_assert(json_text_print(object, JSON_COMPACT, &text) == STATUS_NO_MEMORY);
     ck_assert(json_text_print(object, JSON_COMPACT, &text) == STATUS_OK); /* it was said */
     free(text);
@@ -90,9 +71,13 @@ START_TEST(what_is_read_is_whole)
     json_decref(object);
     ck_assert_ptr_null(json_text_parse("{", 1, 0, &error));
     ck_assert_int_ne(json_error_code(&error), json_error_out_of_memory);
-    json_set_alloc_funcs(no_memory, free);
-    ck_assert_ptr_null(json_text_parse(text, strlen(text), 0, NULL));
-    json_set_alloc_funcs(malloc, free);
+    no_memory_begin();
+    ck_assert_ptr_null(json_text_parse(text, strlen(text), 0, &error));
+    ck_assert_int_eq(json_error_code(&error), json_error_out_of_memory);
+    ck_assert_int_eq(json_text_value(text, strlen(text), "it", &object), STATUS_NO_MEMORY);
+    no_memory_end();
+    ck_assert_int_eq(json_text_value("[\n1", 3, "it", &object), STATUS_INVALID);
+    ASSERT_FACTS(status_text(), "it:2: not JSON");
 }
 END_TEST
 
