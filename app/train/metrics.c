@@ -19,6 +19,7 @@
 
 enum {
     INTERVAL_MS = 1000,
+    FLUSH_MS = 5000,
     ENTRIES = 4096, /* that can wait for the thread */
     NAMESAKES = 1000,
     HOST_BYTES = 64,
@@ -39,7 +40,9 @@ struct metrics {
     metrics_entry *entries; /* (ENTRIES) */
     int n;
     int64_t dropped; /* for which there was no room */
-    bool urgent;     /* an epoch has ended: write now */
+    bool urgent;     /* an epoch has ended, or somebody waits: write now */
+    bool writing;    /* the thread's own entries */
+    pthread_cond_t written;
     bool closing;
 
     metrics_entry *own; /* (ENTRIES), the thread's */
@@ -114,8 +117,8 @@ static void *write_all(void *arg)
 {
     metrics *m = arg;
     bool last = false;
+    pthread_mutex_lock(&m->lock);
     while (!last) {
-        pthread_mutex_lock(&m->lock);
         await_entries(m);
         metrics_entry *filled = m->entries;
         int n = m->n;
@@ -123,10 +126,15 @@ static void *write_all(void *arg)
         m->own = filled;
         m->n = 0;
         m->urgent = false;
+        m->writing = true;
         last = m->closing;
         pthread_mutex_unlock(&m->lock);
         write_entries(m, n);
+        pthread_mutex_lock(&m->lock);
+        m->writing = false;
+        pthread_cond_signal(&m->written);
     }
+    pthread_mutex_unlock(&m->lock);
     return NULL;
 }
 
@@ -142,6 +150,19 @@ void metrics_add(metrics *m, const metrics_entry *entry)
     m->urgent = m->urgent || entry->event != METRICS_STEP;
     if (m->urgent || m->n == 1 || m->n == ENTRIES / 2)
         pthread_cond_signal(&m->changed);
+    pthread_mutex_unlock(&m->lock);
+}
+
+void metrics_flush(metrics *m)
+{
+    if (m == NULL)
+        return;
+    int64_t deadline_ns = clock_deadline_ns(FLUSH_MS);
+    pthread_mutex_lock(&m->lock);
+    m->urgent = m->n > 0;
+    pthread_cond_signal(&m->changed);
+    while ((m->n > 0 || m->writing) && !clock_passed(deadline_ns))
+        (void)clock_await(&m->written, &m->lock, deadline_ns);
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -185,7 +206,7 @@ static status open_all(metrics *m, const metrics_options *settings)
         return FAIL(STATUS_NO_MEMORY, "%zu bytes of metrics", sizeof *m->own * ENTRIES);
     set_clock(m, settings->started_ns);
     TRY(file_join(settings->folder, RUN_FILE_METRICS, m->lines.path));
-    TRY(metrics_lines_open(m->lines.path, settings->step, &m->lines.fd, &m->before_s));
+    TRY(metrics_lines_open(m->lines.path, settings, &m->lines.fd, &m->before_s));
     TRY(open_events(m, settings));
     TRY(thread_start(write_all, m, "the metrics'", &m->thread));
     m->has_thread = true;
@@ -202,6 +223,7 @@ status metrics_open(const metrics_options *settings, metrics **out)
     m->lines.fd = m->events.fd = -1;
     pthread_mutex_init(&m->lock, NULL);
     pthread_cond_init(&m->changed, NULL);
+    pthread_cond_init(&m->written, NULL);
     status st = open_all(m, settings);
     if (st == STATUS_OK)
         *out = m;
@@ -235,6 +257,7 @@ void metrics_close(metrics *m)
     if (m->events.fd >= 0)
         close(m->events.fd);
     pthread_cond_destroy(&m->changed);
+    pthread_cond_destroy(&m->written);
     pthread_mutex_destroy(&m->lock);
     free(m->entries);
     free(m->own);

@@ -1,5 +1,6 @@
 #include "app/train/metrics_lines.h"
 
+#include "app/common/run_files.h"
 #include "base/json_text.h"
 
 #include <errno.h>
@@ -46,42 +47,67 @@ size_t metrics_lines_print(const metrics_entry *e, double time_s, char *out)
     return n + 2;
 }
 
-/* Whether a line stays; then *time_s is the one that it has. */
-static bool stays(const char *line, size_t size_bytes, int64_t step, double *time_s)
+/* What stays of a file. */
+typedef struct kept {
+    off_t size_bytes; /* at its beginning */
+    double time_s;    /* of the last line in it */
+} kept;
+
+static bool is_before(const json_t *entry, const metrics_options *from)
 {
-    if (line[size_bytes - 1] != '\n')
-        return false;
-    json_t *entry = json_text_parse(line, size_bytes, 0, NULL);
-    const json_t *number = json_object_get(entry, "step");
-    bool is_earlier = json_is_integer(number) && json_integer_value(number) <= step;
-    if (is_earlier)
-        *time_s = json_number_value(json_object_get(entry, "time_s"));
-    json_decref(entry);
-    return is_earlier;
+    const json_t *step = json_object_get(entry, "step");
+    const char *event = json_string_value(json_object_get(entry, "event"));
+    bool ends_epoch = event != NULL && strcmp(event, "epoch") == 0;
+    int64_t epoch = json_integer_value(json_object_get(entry, "epoch"));
+    return json_is_integer(step) && json_integer_value(step) <= from->step &&
+           !(ends_epoch && epoch > from->epochs);
 }
 
-/* The bytes at the file's beginning that stay. */
-static status measure(FILE *file, const char *path, int64_t step, off_t *kept_bytes, double *time_s)
+/* Adds a line that stays to *all, else sets *ended. */
+static status look_at(const char *line, size_t size_bytes, const metrics_options *from, kept *all,
+                      bool *ended)
+{
+    json_t *entry = NULL;
+    status st = line[size_bytes - 1] == '\n'
+                    ? json_text_value(line, size_bytes, RUN_FILE_METRICS, &entry)
+                    : STATUS_OK;
+    if (st == STATUS_NO_MEMORY)
+        return st;
+    *ended = !is_before(entry, from);
+    if (!*ended) {
+        all->size_bytes += (off_t)size_bytes;
+        all->time_s = json_number_value(json_object_get(entry, "time_s"));
+    }
+    json_decref(entry);
+    return STATUS_OK;
+}
+
+static status measure(FILE *file, const char *path, const metrics_options *from, kept *all)
 {
     char *line = NULL;
     size_t room_bytes = 0;
-    ssize_t size_bytes;
-    *kept_bytes = 0;
-    while ((size_bytes = getline(&line, &room_bytes, file)) > 0 &&
-           stays(line, (size_t)size_bytes, step, time_s))
-        *kept_bytes += size_bytes;
-    int error = errno;
+    bool ended = false;
+    status st = STATUS_OK;
+    while (!ended && st == STATUS_OK) {
+        ssize_t size_bytes = getline(&line, &room_bytes, file);
+        if (size_bytes > 0)
+            st = look_at(line, (size_t)size_bytes, from, all, &ended);
+        else if (feof(file))
+            ended = true;
+        else
+            st = FAIL(STATUS_IO, "read %s: %s", path, strerror(errno));
+    }
     free(line);
-    return ferror(file) ? FAIL(STATUS_IO, "read %s: %s", path, strerror(error)) : STATUS_OK;
+    return st;
 }
 
-static status cut(int fd, const char *path, int64_t step, double *time_s)
+static status cut(int fd, const char *path, const metrics_options *from, double *time_s)
 {
     struct stat info;
-    off_t kept_bytes = 0;
+    kept all = {0};
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
         return FAIL(STATUS_INVALID, "%s: not a regular file", path);
-    if (step > 0) {
+    if (from->step > 0) {
         int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
         FILE *file = copy >= 0 ? fdopen(copy, "r") : NULL;
         if (file == NULL) {
@@ -90,23 +116,24 @@ static status cut(int fd, const char *path, int64_t step, double *time_s)
                 close(copy);
             return st;
         }
-        status st = measure(file, path, step, &kept_bytes, time_s);
+        status st = measure(file, path, from, &all);
         fclose(file);
         if (st != STATUS_OK)
             return st;
     }
-    if (ftruncate(fd, kept_bytes) != 0)
+    if (ftruncate(fd, all.size_bytes) != 0)
         return FAIL(STATUS_IO, "cut %s: %s", path, strerror(errno));
+    *time_s = all.time_s;
     return STATUS_OK;
 }
 
-status metrics_lines_open(const char *path, int64_t step, int *fd, double *time_s)
+status metrics_lines_open(const char *path, const metrics_options *from, int *fd, double *time_s)
 {
     double last_s = 0;
     int opened = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     if (opened < 0)
         return FAIL(STATUS_IO, "open %s: %s", path, strerror(errno));
-    status st = cut(opened, path, step, &last_s);
+    status st = cut(opened, path, from, &last_s);
     if (st != STATUS_OK) {
         close(opened);
         return st;

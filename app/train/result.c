@@ -11,7 +11,6 @@
 #include "kernels/ops.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,12 +141,8 @@ static json_t *libraries_of(const device *dev)
 status result_print(const result *r, const rank_context *rank, char **out)
 {
     json_t *object = json_object(), *train_s = json_array();
-    double best = HUGE_VAL;
-    for (int i = 0; i < r->epochs; i++) {
+    for (int i = 0; i < r->epochs; i++)
         json_array_append_new(train_s, json_value_rounded(r->train_s[i], 6));
-        best = fmin(best, r->train_s[i]);
-    }
-    double speed = r->epochs > 0 ? (double)r->images_per_epoch / best : 0;
     run_facts_add(object, rank);
     json_object_set_new(object, "date", json_string(r->date));
     json_object_set_new(object, "command", run_config_command(rank->opts));
@@ -161,7 +156,7 @@ status result_print(const result *r, const rank_context *rank, char **out)
     }
     json_object_set_new(object, "images_per_epoch", json_integer(r->images_per_epoch));
     json_object_set_new(object, "train_s", train_s);
-    json_object_set_new(object, "images_per_s", json_integer((json_int_t)speed));
+    json_object_set_new(object, "images_per_s", json_integer((json_int_t)r->images_per_s));
     json_object_set_new(object, "setup_s", json_value_rounded(r->setup_s, 6));
     bool tested = r->test.images > 0;
     json_object_set_new(object, "eval_s",

@@ -11,7 +11,8 @@
 typedef struct result {
     double *train_s;
     int epochs;                       /* in train_s */
-    int64_t images_per_epoch;         /* over all ranks, with the sampler's padding */
+    int64_t images_per_epoch;         /* of the last one, all ranks, with the sampler's padding */
+    double images_per_s;              /* of the fastest epoch; 0: none was trained */
     char date[RUN_CONFIG_DATE_BYTES]; /* of the start */
     double setup_s;                   /* exec to the first optimizer step's end */
     evaluation test;                  /* the last one */

@@ -117,6 +117,7 @@ static void open_metrics(training *t)
     const rank_context *rank = &t->rank;
     const metrics_options settings = {.folder = t->folder.path,
                                       .step = t->trainer.at.step,
+                                      .epochs = t->trainer.at.epoch,
                                       .started_ns = t->trainer.started_ns,
                                       .cores = &rank->binding.before};
     if (rank->place.rank == 0 && !t->folder.is_dry &&

@@ -121,6 +121,8 @@ static status save(trainer *t)
         return STATUS_OK;
     TRY(timeline_enter(&rank->timeline, MOMENT_CHECKPOINT));
     TRY(check_weights(t));
+    TRY(step_log_flush(&t->log, t->progress));
+    metrics_flush(t->metrics); /* or a run killed now would go on with a gap in its lines */
     if (rank->place.rank == 0 && !rank->stop.diverged &&
         run_folder_save(t->folder, rank, &t->at) != STATUS_OK) {
         LOG_E("checkpoint not written: %s", status_text());
@@ -335,11 +337,13 @@ static bool test_is_due(const trainer *t)
 
 static void report_epoch(trainer *t, const evaluation *tested)
 {
-    const result *r = t->result;
+    result *r = t->result;
     double train_s = r->train_s[r->epochs - 1];
     metrics_entry entry = entry_of_test(t, METRICS_EPOCH, tested);
     entry.loss = t->at.epoch_loss / (double)t->at.epoch_samples;
-    entry.images_per_s = (double)r->images_per_epoch / train_s;
+    entry.images_per_s = r->images_per_epoch > 0 ? (double)r->images_per_epoch / train_s
+                                                 : (double)NAN; /* resumed after its last step */
+    r->images_per_s = fmax(r->images_per_s, entry.images_per_s);
     metrics_add(t->metrics, &entry);
     progress_epoch(t->progress, t->at.epoch, train_s, r->images_per_epoch, entry.loss, tested);
 }

@@ -4,6 +4,7 @@
 #include "app/train/metrics_lines.h"
 #include "tests/app/support/event_records.h"
 #include "tests/app/support/training.h"
+#include "tests/support/no_memory.h"
 
 #include <glob.h>
 #include <jansson.h>
@@ -165,25 +166,94 @@ START_TEST(a_resume_cuts_off_what_the_checkpoint_does_not_have)
     train(128 + SIGKILL, WORDS("--epochs=3", "--save-every=4steps", "--log-interval=1",
                                "--inject=kill:rank=0,step=19"));
     char *before = test_folder_read("run/metrics.jsonl");
-    char later[2048];
+    char later[8192];
     snprintf(later, sizeof later,
-             "%.1500s{\"event\":\"step\",\"step\":17,\"epoch\":2}\n{\"event\":\"st", before);
+             "%.6000s{\"event\":\"step\",\"step\":17,\"epoch\":2}\n{\"event\":\"st", before);
     test_folder_write("run/metrics.jsonl", later);
     free(before);
     train(0, WORDS("--epochs=3", "--save-every=4steps", "--log-interval=1", "--resume"));
     json_t *lines = read_lines();
-    double step = 0, time_s = 0;
+    double step = 0, epoch = 0, time_s = 0;
     for (size_t i = 0; i < json_array_size(lines); i++) {
         const json_t *line = json_array_get(lines, i);
-        ck_assert(number_of(line, "step") > step || is_event(line, "epoch"));
+        if (is_event(line, "epoch")) {
+            epoch++;
+            ck_assert(number_of(line, "epoch") == epoch && number_of(line, "step") == step);
+            ck_assert(step == epoch * STEPS);
+        } else {
+            ck_assert(number_of(line, "step") == step + 1);
+        }
         ck_assert(number_of(line, "time_s") >= time_s);
         step = number_of(line, "step");
         time_s = number_of(line, "time_s");
         ck_assert_ptr_nonnull(json_object_get(line, "lr")); /* the one at step 17 had none */
     }
-    ck_assert(step == 3 * STEPS);
+    ck_assert(step == 3 * STEPS && epoch == 3);
     ck_assert_int_gt(read_events(1, events), 2);
     ck_assert(events[1].is_start && events[1].step == 17 && events[2].step == 17);
+    json_decref(lines);
+}
+END_TEST
+
+/* The images per second of the fastest epoch that was trained from `step` on. */
+static double fastest_after(double step)
+{
+    double most = 0;
+    json_t *lines = read_lines();
+    for (size_t i = 0; i < json_array_size(lines); i++) {
+        const json_t *line = json_array_get(lines, i);
+        if (is_event(line, "epoch") && number_of(line, "step") > step)
+            most = fmax(most, number_of(line, "images_per_s"));
+    }
+    json_decref(lines);
+    return most;
+}
+
+static void assert_rate(double want)
+{
+    char *result = test_folder_read("run/result.json");
+    ck_assert_double_eq_tol(training_number(result, "images_per_s"), want, 1 + 1e-6 * want);
+    free(result);
+}
+
+/* One step of the second epoch is left to the resumed run, and is not the speed of a whole one. */
+START_TEST(a_part_of_an_epoch_has_its_own_speed)
+{
+    train(128 + SIGKILL,
+          WORDS("--epochs=3", "--save-every=23steps", "--inject=kill:rank=0,step=24"));
+    train(0, WORDS("--epochs=3", "--save-every=23steps", "--resume"));
+    assert_rate(fastest_after(23));
+}
+END_TEST
+
+/* Stopped inside the second epoch by its target, and then told to go on. */
+START_TEST(an_epoch_that_is_continued_has_one_line)
+{
+    train(0, WORDS("--epochs=3", "--eval-every=15steps", "--target-acc=0"));
+    assert_rate(fastest_after(0));
+    train(0, WORDS("--epochs=3", "--resume"));
+    json_t *lines = read_lines();
+    ck_assert_int_eq(count_events(lines, "epoch"), 3);
+    for (size_t i = 0, epoch = 0; i < json_array_size(lines); i++) {
+        const json_t *line = json_array_get(lines, i);
+        if (is_event(line, "epoch")) {
+            epoch++;
+            ck_assert(number_of(line, "epoch") == (double)epoch);
+            ck_assert(number_of(line, "step") == (double)(epoch * STEPS));
+        }
+    }
+    json_decref(lines);
+}
+END_TEST
+
+/* Killed after the checkpoint of the epoch's last step: its line is in the file, or is not. */
+START_TEST(an_epoch_that_has_no_step_left_has_one_line)
+{
+    train(128 + SIGKILL,
+          WORDS("--epochs=2", "--save-every=12steps", "--inject=kill:rank=0,step=13"));
+    train(0, WORDS("--epochs=2", "--save-every=12steps", "--resume"));
+    json_t *lines = read_lines();
+    ck_assert_int_eq(count_events(lines, "epoch"), 2);
     json_decref(lines);
 }
 END_TEST
@@ -198,19 +268,39 @@ static const struct {
     {"{\"step\":5,\"time_s\":2}\n\n{\"step\":5}\n", 22},
     {"{\"step\":5}\n[5]\n", 11},
     {"{\"epoch\":5}\n", 0},
+    {"{\"event\":\"epoch\",\"step\":3,\"epoch\":2}\n", 37},
+    {"{\"step\":4}\n{\"event\":\"epoch\",\"step\":4,\"epoch\":3}\n", 11},
     {"\xff\xfe\n", 0},
 };
+
+/* The run goes on after 5 steps and 2 epochs. */
+static const metrics_options FROM = {.step = 5, .epochs = 2};
 
 START_TEST(lines_are_cut_off_at_the_first_that_is_late_or_none)
 {
     int fd = -1;
     double time_s = -1;
     test_folder_write("lines", CUTS[_i].text);
-    ck_assert_int_eq(metrics_lines_open("lines", 5, &fd, &time_s), STATUS_OK);
+    ck_assert_int_eq(metrics_lines_open("lines", &FROM, &fd, &time_s), STATUS_OK);
     close(fd);
     char *text = test_folder_read("lines");
     ck_assert_uint_eq(strlen(text), CUTS[_i].kept_bytes);
     ck_assert(time_s == (_i == 3 ? 2 : 0));
+    free(text);
+}
+END_TEST
+
+START_TEST(no_line_is_cut_off_for_want_of_memory)
+{
+    static const char whole[] = "{\"step\":4}\n{\"step\":5}\n";
+    int fd = -1;
+    double time_s = -1;
+    test_folder_write("lines", whole);
+    no_memory_begin();
+    ck_assert_int_eq(metrics_lines_open("lines", &FROM, &fd, &time_s), STATUS_NO_MEMORY);
+    no_memory_end();
+    char *text = test_folder_read("lines");
+    ck_assert_str_eq(text, whole);
     free(text);
 }
 END_TEST
@@ -271,12 +361,16 @@ int main(void)
     tcase_add_test(bytes, records_have_their_crcs);
     tcase_add_loop_test(bytes, lines_are_cut_off_at_the_first_that_is_late_or_none, 0,
                         sizeof CUTS / sizeof CUTS[0]);
+    tcase_add_test(bytes, no_line_is_cut_off_for_want_of_memory);
     tcase_add_test(bytes, a_clipped_step_has_its_norm);
     tcase_add_test(bytes, what_is_not_finite_is_null);
     TCase *runs = suite_case(suite, "runs", 2 * RUN_S);
     tcase_add_checked_fixture(runs, start_clean, NULL);
     tcase_add_test(runs, both_files_say_the_same);
     tcase_add_test(runs, a_resume_cuts_off_what_the_checkpoint_does_not_have);
+    tcase_add_test(runs, a_part_of_an_epoch_has_its_own_speed);
+    tcase_add_test(runs, an_epoch_that_is_continued_has_one_line);
+    tcase_add_test(runs, an_epoch_that_has_no_step_left_has_one_line);
     tcase_add_test(runs, a_full_disk_is_one_warning);
     return test_folder_close(suite_run(suite));
 }
