@@ -1,5 +1,5 @@
-# Needed: threads, zlib, libyaml, jansson. Left out with one line where missing: oneDNN, gloo; and
-# Check, without which there are no tests. CMAKE_PREFIX_PATH names further places to look.
+# Needed: threads, zlib, libyaml, jansson, libpng. Left out with one line where missing: oneDNN, gloo;
+# and Check, without which there are no tests. CMAKE_PREFIX_PATH names further places to look.
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
 
@@ -20,10 +20,13 @@ endfunction()
 
 find_c_library(HAVE_YAML YAML::yaml yaml.h yaml)
 find_c_library(HAVE_JANSSON JANSSON::jansson jansson.h jansson)
+find_c_library(HAVE_PNG PNG::PNG png.h png png16)
 if(NOT HAVE_YAML)
     message(FATAL_ERROR "libyaml is missing: install libyaml-dev")
 elseif(NOT HAVE_JANSSON)
     message(FATAL_ERROR "jansson is missing: install libjansson-dev")
+elseif(NOT HAVE_PNG)
+    message(FATAL_ERROR "libpng is missing: install libpng-dev")
 endif()
 
 set(HAVE_ONEDNN OFF)
