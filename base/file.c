@@ -1,5 +1,7 @@
 #include "base/file.h"
 
+#include "base/process_name.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -7,9 +9,10 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
-enum { UNSIZED_BYTES = 65536 };
+enum { UNSIZED_BYTES = 65536, LINE_BYTES = 256, NAME_BYTES = 256 };
 
 void file_folder_of(const char *path, char *out)
 {
@@ -82,14 +85,38 @@ status file_make_temporary_folder(const char *folder, const char *name, char *pa
                                  : FAIL(STATUS_IO, "make folder %s: %s", path, strerror(errno));
 }
 
+/* ", pid 71 (mnist_ddp train)": who holds the lock of an open folder, as /proc/locks has it; "" if
+ * that does not say. */
+static void name_holder(int folder, char out[NAME_BYTES])
+{
+    char line[LINE_BYTES];
+    struct stat info;
+    int pid = 0, found = 0;
+    FILE *locks = fstat(folder, &info) == 0 ? fopen("/proc/locks", "re") : NULL;
+    while (locks != NULL && found == 0 && fgets(line, sizeof line, locks) != NULL) {
+        unsigned above, below;
+        unsigned long inode;
+        if (sscanf(line, "%*d: FLOCK %*s %*s %d %x:%x:%lu", &pid, &above, &below, &inode) == 4 &&
+            above == major(info.st_dev) && below == minor(info.st_dev) && inode == info.st_ino)
+            found = pid;
+    }
+    if (locks != NULL)
+        fclose(locks);
+    strcpy(out, found > 0 ? ", " : "");
+    if (found > 0)
+        process_name(found, out + strlen(out), NAME_BYTES - strlen(out));
+}
+
 status file_lock_folder(const char *path, int *fd)
 {
+    char holder[NAME_BYTES];
     int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0)
         return FAIL(STATUS_IO, "open %s: %s", path, strerror(errno));
     if (flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        name_holder(folder, holder);
         close(folder);
-        return FAIL(STATUS_INVALID, "%s is in use by another process", path);
+        return FAIL(STATUS_INVALID, "%s is in use by another process%s", path, holder);
     }
     *fd = folder;
     return STATUS_OK;

@@ -25,8 +25,8 @@ status file_make_new_folder(const char *path, bool *made);
 status file_make_temporary_folder(const char *folder, const char *name, char *path);
 
 /* Takes the folder for this process until *fd is closed or the process ends. STATUS_INVALID if
- * another process has it. If the file system has no locks, nothing is taken; *fd is to be closed
- * all the same. */
+ * another process has it; the text names it. If the file system has no locks, nothing is taken; *fd
+ * is to be closed all the same. */
 status file_lock_folder(const char *path, int *fd);
 
 /* One stretch of memory to be written. */

@@ -1,6 +1,6 @@
 #include "dist/net/socket_address.h"
 
-#include "base/printable.h"
+#include "base/process_name.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -267,26 +267,6 @@ static bool has_socket(const char *pid, const char *link_text)
     return found;
 }
 
-/* "pid 4711 (python train.py)". */
-static void describe_process(const char *pid, char *out, size_t size_bytes)
-{
-    char path[300], command[100], shown[200];
-    snprintf(path, sizeof path, "/proc/%s/cmdline", pid);
-    FILE *file = fopen(path, "re");
-    size_t n = file == NULL ? 0 : fread(command, 1, sizeof command - 1, file);
-    if (file != NULL)
-        fclose(file);
-    while (n > 0 && command[n - 1] == '\0')
-        n--;
-    for (size_t i = 0; i < n; i++) {
-        if (command[i] == '\0')
-            command[i] = ' ';
-    }
-    command[n] = '\0';
-    printable_copy(PRINTABLE_LINE, command, shown, sizeof shown);
-    snprintf(out, size_bytes, "pid %s (%s)", pid, n > 0 ? shown : "?");
-}
-
 bool socket_address_holder(int port, char *out, size_t size_bytes)
 {
     listening listener;
@@ -300,7 +280,7 @@ bool socket_address_holder(int port, char *out, size_t size_bytes)
     bool found = false;
     for (struct dirent *e = readdir(processes); e != NULL && !found; e = readdir(processes)) {
         if (isdigit((unsigned char)e->d_name[0]) && has_socket(e->d_name, link_text)) {
-            describe_process(e->d_name, out, size_bytes);
+            process_name(atoi(e->d_name), out, size_bytes);
             found = true;
         }
     }

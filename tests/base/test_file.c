@@ -332,6 +332,20 @@ START_TEST(joined_paths_fit_or_fail)
 }
 END_TEST
 
+START_TEST(the_holder_of_a_folder_is_named)
+{
+    char pid[32];
+    int fd = -1, second = -1;
+    snprintf(pid, sizeof pid, "pid %d", (int)getpid());
+    expect_ok(file_lock_folder(folder, &fd));
+    expect_failure(file_lock_folder(folder, &second), STATUS_INVALID, folder, pid,
+                   "test_base_file");
+    close(fd);
+    expect_ok(file_lock_folder(folder, &second));
+    close(second);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("file");
@@ -351,5 +365,6 @@ int main(void)
     tcase_add_test(core, a_text_becomes_a_file_or_leaves_it);
     tcase_add_test(core, json_is_read_or_its_line_is_named);
     tcase_add_test(core, joined_paths_fit_or_fail);
+    tcase_add_test(core, the_holder_of_a_folder_is_named);
     return suite_run(suite);
 }
