@@ -16,9 +16,6 @@ int report_command(const options *opts);
 /* A rank's indices of one epoch. */
 int sampler_command(const options *opts);
 
-/* The data sets that are here. */
-int data_command(const options *opts);
-
 /* Starts any program as several ranks, or prints what would be started. `started_ns`: when this
  * process began. */
 int run_command(const options *opts, int64_t started_ns);

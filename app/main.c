@@ -7,6 +7,7 @@
 #include "app/common/standard_streams.h"
 #include "app/common/terminal.h"
 #include "app/common/version.h"
+#include "app/data/data_command.h"
 #include "app/doctor/doctor.h"
 #include "app/launch/agent.h"
 #include "app/launch/outer_launcher.h"

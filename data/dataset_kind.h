@@ -16,11 +16,11 @@ typedef enum dataset_kind {
 
 enum { DATASET_MIRRORS_MAX = 2 };
 
-/* What is known of one of the four files. NULL or 0: it is not. */
+/* What is known of one of the four files. */
 typedef struct dataset_file {
-    const char *md5, *sha256; /* of the .gz file */
-    uint64_t size_bytes;      /* likewise */
-    const char *plain_sha256; /* of what is in it */
+    const char *sha256; /* of the .gz file */
+    uint64_t size_bytes;
+    const char *plain_sha256; /* of what is in it; NULL: not known */
 } dataset_file;
 
 typedef struct dataset_facts {
@@ -28,9 +28,10 @@ typedef struct dataset_facts {
     const char *title;          /* "Fashion-MNIST" */
     const char *below;          /* "FashionMNIST/raw": torchvision's folder below a root */
     const char *working_folder; /* "./data/" and that */
-    const char *mirrors[DATASET_MIRRORS_MAX]; /* each ends with a slash; NULL: no more */
-    const char *classes[10];                  /* by label */
-    dataset_file files[MNIST_FILES_COUNT];    /* by mnist_files_index */
+    const char
+        *mirrors[DATASET_MIRRORS_MAX];     /* https://...; each ends with a slash; NULL: no more */
+    const char *classes[10];               /* by label */
+    dataset_file files[MNIST_FILES_COUNT]; /* by mnist_files_index */
 } dataset_facts;
 
 const dataset_facts *dataset_kind_facts(dataset_kind kind);

@@ -18,6 +18,7 @@ check model kernels base
 check dist kernels base
 check app model data dist kernels base
 check app/options model base
+check app/data app/common app/options data base
 check app/common app/options dist kernels base
 check app/report app/common base # it serves every command
 check app/trace app/common dist kernels base

@@ -62,7 +62,7 @@ run 65 data verify --dataset fashion
 says train-images-idx3-ubyte "cannot be verified"
 rm data/FashionMNIST/raw/*-ubyte
 run 65 data verify --dataset fashion --json
-says train-images-idx3-ubyte.gz "not the file of Fashion-MNIST" MD5
+says train-images-idx3-ubyte.gz "not the file of Fashion-MNIST" SHA-256
 says '"verdict":"wrong"' '"dataset":"fashion"' '"count":20'
 make_set root/MNIST/raw
 run 65 data verify --data-dir root

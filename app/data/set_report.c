@@ -1,40 +1,16 @@
-/* mnist_ddp data: the data sets that are here, and whether their files are the original ones. */
-#include "app/commands.h"
-#include "app/common/exit_codes.h"
+#include "app/data/set_report.h"
+
 #include "app/common/json_value.h"
-#include "base/digest.h"
-#include "base/file.h"
-#include "data/dataset.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-typedef enum verdict { VERDICT_RIGHT, VERDICT_WRONG, VERDICT_UNKNOWN } verdict;
-
-static const char *const VERDICTS[] = {
-    [VERDICT_RIGHT] = "right", [VERDICT_WRONG] = "wrong", [VERDICT_UNKNOWN] = "unknown"};
-
-/* One of a set's four files. */
-typedef struct file_row {
-    char path[FILE_PATH_BYTES];
-    uint64_t size_bytes;
-    uint32_t count; /* images or labels */
-    digest_kind sum_kind;
-    char sum[DIGEST_TEXT_BYTES];
-    verdict verdict;
-} file_row;
-
-/* A set as it was found. */
-typedef struct set_report {
-    const dataset_facts *facts;
-    dataset_location location;
-    bool found;
-    char why[512]; /* it was not found, or a file of it cannot be read: the reason; else "" */
-    file_row rows[MNIST_FILES_COUNT];
-} set_report;
+static const char *const VERDICTS[] = {[VERDICT_MISSING] = "missing",
+                                       [VERDICT_RIGHT] = "right",
+                                       [VERDICT_WRONG] = "wrong",
+                                       [VERDICT_UNKNOWN] = "unknown"};
 
 static bool is_gzip(const char *path)
 {
@@ -51,8 +27,8 @@ static status compare_with_gzip(const dataset_file *want, idx_kind kind, file_ro
     row->verdict = VERDICT_UNKNOWN;
     if (snprintf(path, sizeof path, "%s.gz", row->path) >= (int)sizeof path || !file_exists(path))
         return STATUS_OK;
-    TRY(digest_file(DIGEST_MD5, path, sum));
-    if (strcmp(sum, want->md5) != 0)
+    TRY(digest_file(DIGEST_SHA256, path, sum));
+    if (strcmp(sum, want->sha256) != 0)
         return STATUS_OK;
     TRY(idx_file_open(row->path, kind, &plain));
     status st = idx_file_open(path, kind, &inside);
@@ -67,29 +43,24 @@ static status compare_with_gzip(const dataset_file *want, idx_kind kind, file_ro
     return st;
 }
 
-/* The strongest digest that is known of such a file. */
 static status judge(const dataset_file *want, idx_kind kind, file_row *row)
 {
     const char *known = is_gzip(row->path) ? want->sha256 : want->plain_sha256;
-    row->sum_kind = DIGEST_SHA256;
-    if (known == NULL && is_gzip(row->path)) {
-        known = want->md5;
-        row->sum_kind = DIGEST_MD5;
-    }
-    TRY(digest_file(row->sum_kind, row->path, row->sum));
+    TRY(digest_file(DIGEST_SHA256, row->path, row->sum));
     if (known == NULL)
         return compare_with_gzip(want, kind, row);
     row->verdict = strcmp(row->sum, known) == 0 ? VERDICT_RIGHT : VERDICT_WRONG;
     return STATUS_OK;
 }
 
+/* Its path is known. */
 static status look_at_file(set_report *set, int index)
 {
     file_row *row = &set->rows[index];
     idx_kind kind = mnist_files_kind(index);
     idx_file file = {0};
     struct stat info;
-    TRY(mnist_files_find(set->location.folder, mnist_files_split(index), kind, row->path));
+    row->verdict = VERDICT_WRONG;
     TRY(judge(&set->facts->files[index], kind, row));
     if (stat(row->path, &info) == 0)
         row->size_bytes = (uint64_t)info.st_size;
@@ -99,21 +70,34 @@ static status look_at_file(set_report *set, int index)
     return STATUS_OK;
 }
 
-static void look_at_set(const options *opts, dataset_kind kind, set_report *out)
+void set_report_look(dataset_kind kind, const dataset_location *location, set_report *out)
 {
+    *out = (set_report){.facts = dataset_kind_facts(kind), .location = *location, .found = true};
+    for (int i = 0; i < MNIST_FILES_COUNT; i++) {
+        file_row *row = &out->rows[i];
+        status st = mnist_files_find(location->folder, mnist_files_split(i), mnist_files_kind(i),
+                                     row->path);
+        if (st != STATUS_OK)
+            out->found = false;
+        else
+            st = look_at_file(out, i);
+        if (st != STATUS_OK)
+            snprintf(out->why, sizeof out->why, "%s", status_text());
+    }
+}
+
+void set_report_find(dataset_kind kind, const char *data_dir, set_report *out)
+{
+    dataset_location location;
+    bool found = false;
     *out = (set_report){.facts = dataset_kind_facts(kind)};
-    status st = dataset_find(kind, opts->data_dir, &out->location, &out->found);
-    if (st == STATUS_OK && !out->found)
+    status st = dataset_find(kind, data_dir, &location, &found);
+    if (st == STATUS_OK && !found)
         st = FAIL(STATUS_INVALID, "not in %s, nor in the cache%s", out->facts->working_folder,
                   kind == DATASET_MNIST ? "; mnist_ddp takes digits of its own instead" : "");
-    for (int i = 0; i < MNIST_FILES_COUNT && out->found; i++) {
-        status file_st = look_at_file(out, i);
-        if (file_st == STATUS_OK)
-            continue;
-        out->rows[i].verdict = VERDICT_WRONG;
-        st = file_st;
-    }
-    if (st != STATUS_OK)
+    if (st == STATUS_OK)
+        set_report_look(kind, &location, out);
+    else
         snprintf(out->why, sizeof out->why, "%s", status_text());
 }
 
@@ -123,7 +107,7 @@ static const char *name_of(const file_row *row)
     return slash != NULL ? slash + 1 : row->path;
 }
 
-static void print_set(const set_report *set)
+void set_report_print(const set_report *set)
 {
     if (!set->found) {
         printf("%s: %s\n", set->facts->title, set->why);
@@ -134,7 +118,7 @@ static void print_set(const set_report *set)
         const file_row *row = &set->rows[i];
         printf("  %-26s %5" PRIu32 " %s, %8" PRIu64 " bytes, %s %s: %s\n", name_of(row), row->count,
                mnist_files_kind(i) == IDX_IMAGES ? "images" : "labels", row->size_bytes,
-               digest_name(row->sum_kind), row->sum, VERDICTS[row->verdict]);
+               digest_name(DIGEST_SHA256), row->sum, VERDICTS[row->verdict]);
     }
     if (set->why[0] != '\0')
         printf("  %s\n", set->why);
@@ -148,22 +132,24 @@ static json_t *make_json(const set_report *set)
                         set->found ? json_value_text(set->location.folder) : json_null());
     json_object_set_new(object, "why",
                         set->why[0] != '\0' ? json_value_text(set->why) : json_null());
-    for (int i = 0; i < MNIST_FILES_COUNT && set->found; i++) {
+    for (int i = 0; i < MNIST_FILES_COUNT; i++) {
         const file_row *row = &set->rows[i];
+        if (row->path[0] == '\0')
+            continue;
         json_t *file = json_object();
         json_object_set_new(file, "name", json_value_text(name_of(row)));
         json_object_set_new(file, "count", json_integer(row->count));
         json_object_set_new(file, "size_bytes", json_integer((json_int_t)row->size_bytes));
-        json_object_set_new(file, row->sum_kind == DIGEST_MD5 ? "md5" : "sha256",
-                            json_string(row->sum));
+        json_object_set_new(file, "sha256", json_string(row->sum));
         json_object_set_new(file, "verdict", json_string(VERDICTS[row->verdict]));
+        json_object_set_new(file, "fetched", json_boolean(row->fetched));
         json_array_append_new(files, file);
     }
     json_object_set_new(object, "files", files);
     return object;
 }
 
-static status print_json(const set_report *sets, int n)
+status set_report_print_json(const set_report *sets, int n)
 {
     json_t *object = json_object(), *list = json_array();
     for (int i = 0; i < n; i++)
@@ -172,8 +158,7 @@ static status print_json(const set_report *sets, int n)
     return json_value_print(object);
 }
 
-/* Are all four files the original ones? */
-static status check_set(const set_report *set)
+status set_report_check(const set_report *set)
 {
     const char *title = set->facts->title;
     if (!set->found || set->why[0] != '\0')
@@ -182,7 +167,7 @@ static status check_set(const set_report *set)
         const file_row *row = &set->rows[i];
         if (row->verdict == VERDICT_WRONG)
             return FAIL(STATUS_INVALID, "%s: not the file of %s: its %s is %s; remove it",
-                        row->path, title, digest_name(row->sum_kind), row->sum);
+                        row->path, title, digest_name(DIGEST_SHA256), row->sum);
         if (row->verdict == VERDICT_UNKNOWN)
             return FAIL(STATUS_INVALID,
                         "%s: cannot be verified: of %s the digests of the .gz files are known; put "
@@ -190,32 +175,4 @@ static status check_set(const set_report *set)
                         row->path, title);
     }
     return STATUS_OK;
-}
-
-int data_command(const options *opts)
-{
-    static set_report sets[DATASET_KINDS];
-    bool verify = opts->action != NULL && strcmp(opts->action, "verify") == 0;
-    dataset_kind asked;
-    int n = 0;
-    if (!verify && (opts->action == NULL || strcmp(opts->action, "info") != 0)) {
-        FAIL(STATUS_INVALID, "data: what about it? info or verify, as in mnist_ddp data info");
-        return exit_code_failed(STATUS_INVALID, EXIT_CODE_USAGE);
-    }
-    status st = dataset_kind_parse(opts->dataset, &asked);
-    if (st != STATUS_OK)
-        return exit_code_failed(st, EXIT_CODE_USAGE);
-    bool one = verify || options_given(opts, "dataset");
-    for (int kind = 0; kind < DATASET_KINDS; kind++)
-        if (!one || kind == (int)asked)
-            look_at_set(opts, (dataset_kind)kind, &sets[n++]);
-    if (opts->json)
-        st = print_json(sets, n);
-    else
-        for (int i = 0; i < n; i++)
-            print_set(&sets[i]);
-    if (st != STATUS_OK)
-        return exit_code_failed(st, EXIT_CODE_INTERNAL);
-    st = verify ? check_set(&sets[0]) : STATUS_OK;
-    return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, EXIT_CODE_DATA);
 }
