@@ -141,7 +141,7 @@ static void describe_scaling(const rank_context *rank, char *out, size_t size_by
     int ranks = rank->place.world_size;
     out[0] = '\0';
     if (rank->opts->scale_lr)
-        snprintf(out, size_bytes, " (%g x %d rank%s)", rank->settings.schedule.lr / ranks, ranks,
+        snprintf(out, size_bytes, " (%g x %d rank%s)", rank->settings.lr, ranks,
                  ranks == 1 ? "" : "s");
 }
 

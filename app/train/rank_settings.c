@@ -29,6 +29,11 @@ status rank_settings_check(const options *opts, int world_size)
     return fault_check(&fault, world_size);
 }
 
+double rank_settings_lr(const options *opts, double lr, int64_t world_size)
+{
+    return opts->scale_lr ? lr * (double)world_size : lr;
+}
+
 status rank_settings_read(const options *opts, const rendezvous_place *place, rank_settings *out)
 {
     rank_settings s = {.optimizer = {.momentum = (float)opts->momentum, .nesterov = opts->nesterov},
@@ -39,9 +44,8 @@ status rank_settings_read(const options *opts, const rendezvous_place *place, ra
     TRY(model_kind_parse(opts->model, &s.model));
     TRY(optimizer_kind_parse(opts->optimizer, &s.optimizer.kind));
     TRY(schedule_kind_parse(opts->schedule, &s.schedule.kind));
-    s.schedule.lr = opts->lr < 0 ? (double)optimizer_default_lr(s.optimizer.kind) : opts->lr;
-    if (opts->scale_lr)
-        s.schedule.lr *= place->world_size;
+    s.lr = opts->lr < 0 ? (double)optimizer_default_lr(s.optimizer.kind) : opts->lr;
+    s.schedule.lr = rank_settings_lr(opts, s.lr, place->world_size);
     s.weight_decay = opts->weight_decay < 0 ? optimizer_default_weight_decay(s.optimizer.kind)
                                             : opts->weight_decay;
     s.optimizer.weight_decay = (float)s.weight_decay;

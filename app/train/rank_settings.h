@@ -14,6 +14,7 @@ typedef struct rank_settings {
     model_kind model;
     optimizer_options optimizer;
     schedule_options schedule; /* without its numbers of steps: rank_context.h has those */
+    double lr;                 /* as set; schedule.lr is rank_settings_lr of it */
     double weight_decay;
     adam_betas betas;
     double clip_grad_norm; /* 0: gradients are not clipped */
@@ -26,6 +27,9 @@ typedef struct rank_settings {
 /* Looks at what depends on the number of ranks, so that it is said once, before any is started.
  * STATUS_INVALID: --global-batch-size, --inject. */
 status rank_settings_check(const options *opts, int world_size);
+
+/* The learning rate of so many ranks: with --scale-lr `lr` times them. */
+double rank_settings_lr(const options *opts, double lr, int64_t world_size);
 
 /* STATUS_INVALID with what is wrong. */
 status rank_settings_read(const options *opts, const rendezvous_place *place, rank_settings *out);

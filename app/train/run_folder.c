@@ -148,6 +148,8 @@ static void hash_other_settings(const rank_context *rank, char out[CHECKPOINT_HA
     if (strcmp(rank->opts->dataset, "mnist") != 0)
         snprintf(text + strlen(text), sizeof text - strlen(text), " dataset %s",
                  rank->opts->dataset);
+    if (rank->opts->scale_lr)
+        snprintf(text + strlen(text), sizeof text - strlen(text), " scale-lr");
     hash_schedule(&rank->schedule.options, text + strlen(text), sizeof text - strlen(text));
     hash_gradients(rank->opts, &rank->settings, text + strlen(text), sizeof text - strlen(text));
     int devices = rank->place.world_size * rank->settings.replicas;
@@ -239,8 +241,9 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
         return FAIL(
             STATUS_INVALID,
             "cannot resume %s: --mode, --replicas, --nesterov, --adam-betas, --clip-grad-norm, "
-            "--label-smoothing, --pct-start, --warmup-steps, --warmup-factor, --shuffle, "
-            "--drop-last, --dataset, --amp, --tf32 or the number of training images (--limit) was "
+            "--label-smoothing, --scale-lr, --pct-start, --warmup-steps, --warmup-factor, "
+            "--shuffle, --drop-last, --dataset, --amp, --tf32 or the number of training images "
+            "(--limit) was "
             "another",
             path);
     return STATUS_OK;
@@ -301,6 +304,7 @@ static status load_newest(const char *path, rank_context *rank, bool *found, che
         if (!another)
             break;
         checkpoint_state is = state_of(rank, &(position){0});
+        is.lr = rank_settings_lr(rank->opts, rank->settings.lr, was->world_size);
         TRY(check_launch(path, rank, was));
         TRY(check_same(path, was, &is));
         st = check_place(checkpoint, rank, was);
@@ -336,6 +340,10 @@ static status deal_anew(const rank_context *rank, const checkpoint_state *was, p
     at->epoch_first = dealt.first;
     at->step_in_epoch = 0;
     at->world_changes++;
+    if (rank->opts->scale_lr && !rank->opts->quiet)
+        LOG_I("--lr %g x %" PRId64 " ranks -> %g x %d ranks: the learning rate is %g, was %g",
+              rank->settings.lr, was->world_size, rank->settings.lr, rank->place.world_size,
+              rank->settings.schedule.lr, was->lr);
     if (dealt.first > 0 && dealt.first < dealt.samples && !rank->opts->quiet)
         LOG_I("world size %" PRId64 " -> %d: %u images of epoch %" PRId64
               " are left and are dealt out anew (%u repeated, %u dropped)",

@@ -115,6 +115,17 @@ static const char *fact_text(const continuation *c, const char *key, char out[NU
     return json_is_number(value) ? out : "default";
 }
 
+/* The rate as set: what the run trained with is, with --scale-lr, so many times that. */
+static const char *lr_text(const continuation *c, char out[NUMBER_BYTES])
+{
+    const json_t *settings = json_object_get(c->config.document, "settings");
+    const json_t *scaled = json_object_get(json_object_get(settings, "scale_lr"), "value");
+    const json_t *lr = fact(c, "lr"), *world = fact(c, "world");
+    double ranks = json_is_true(scaled) ? json_number_value(world) : 1;
+    snprintf(out, NUMBER_BYTES, "%.9g", json_number_value(lr) / ranks);
+    return json_is_number(lr) && ranks > 0 ? out : "default";
+}
+
 /* What a setting was in the run: `text` is the file's, NULL if it was not given. */
 static const char *former(const continuation *c, const char *name, const char *text,
                           char out[NUMBER_BYTES])
@@ -128,7 +139,7 @@ static const char *former(const continuation *c, const char *name, const char *t
     if (strcmp(name, "replicas") == 0)
         return fact_text(c, "replicas", out);
     if (strcmp(name, "lr") == 0) /* the optimizer's default */
-        return fact_text(c, "lr", out);
+        return lr_text(c, out);
     if (strcmp(name, "weight-decay") == 0)
         return fact_text(c, "weight_decay", out);
     return strcmp(name, "limit") == 0 ? "all" : "default";

@@ -12,9 +12,12 @@
  *
  * Taken are the settings of training, device, data and parallelism, with their origins, and the
  * number of ranks if all of them were on one host; not those of the log, the launcher, faults and
- * dry runs, and not --target-acc, at which the run has stopped. Each setting that is given and differs is logged, from what to what; STATUS_INVALID if
- * one of them must not differ. A config.json that cannot be read is a warning, and the checkpoint's
- * own check remains (app/train/run_folder.h). */
+ * dry runs, and not --target-acc, at which the run has stopped. Each setting that is given and
+ * differs is logged, from what to what.
+ *
+ * STATUS_INVALID if one of them must not differ, or if what the file has for a setting is no value
+ * of it; STATUS_NO_MEMORY. A config.json that cannot be read, or is not one, is a warning: nothing
+ * is taken, and the checkpoint's own check remains (app/train/run_folder.h). */
 status run_settings_complete(options *opts);
 
 #endif

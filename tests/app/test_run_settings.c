@@ -163,6 +163,28 @@ START_TEST(the_same_value_is_no_difference)
 }
 END_TEST
 
+/* What is given and compared is the rate of one rank, however many there were and are. */
+START_TEST(a_scaled_rate_is_compared_as_it_is_set)
+{
+    options opts;
+    leave_run("--scale-lr --optimizer sgd",
+              "{\"world\": 4, \"hosts\": [\"a\"], \"lr\": 0.004, \"schedule\": \"step\"}");
+    ck_assert_int_eq(read_options("--lr 0.001 --nproc-per-node 2", &opts), STATUS_OK);
+    ck_assert_msg(run_settings_complete(&opts) == STATUS_OK, "%s", said);
+    ck_assert(opts.scale_lr);
+    ASSERT_SILENT(said, "--lr");
+    options_free(&opts);
+    ck_assert_int_eq(read_options("--lr 0.004", &opts), STATUS_OK);
+    ck_assert_int_eq(run_settings_complete(&opts), STATUS_INVALID);
+    ASSERT_FACTS(said, "error", "--lr 0.001 -> 0.004");
+    options_free(&opts);
+    ck_assert_int_eq(read_options("--no-scale-lr", &opts), STATUS_OK);
+    ck_assert_int_eq(run_settings_complete(&opts), STATUS_INVALID);
+    ASSERT_FACTS(said, "error", "--scale-lr true -> false");
+    options_free(&opts);
+}
+END_TEST
+
 /* A schedule that is made for the epochs does not get more. */
 START_TEST(epochs_belong_to_a_schedule_with_an_end)
 {
@@ -245,6 +267,7 @@ int main(void)
     tcase_add_test(settings, each_difference_has_a_line);
     tcase_add_test(settings, another_number_of_ranks_is_told);
     tcase_add_loop_test(settings, the_same_value_is_no_difference, 0, N_SAME);
+    tcase_add_test(settings, a_scaled_rate_is_compared_as_it_is_set);
     tcase_add_test(settings, epochs_belong_to_a_schedule_with_an_end);
     tcase_add_test(settings, without_a_run_nothing_is_taken);
     tcase_add_test(settings, a_damaged_file_is_a_warning);

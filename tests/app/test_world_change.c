@@ -86,6 +86,27 @@ START_TEST(each_image_is_used_once)
 }
 END_TEST
 
+/* The rate of one rank is the run's, and each number of ranks has its multiple; without config.json
+ * the checkpoint alone is asked. */
+START_TEST(a_scaled_rate_follows_the_ranks)
+{
+    test_folder_remove("part");
+    program first = program_run_with(NULL, WORDS(RUN, "--lr", "0.01", "--scale-lr", "--run-dir",
+                                                 "part", "--nproc-per-node", "2", KILLED));
+    ASSERT_EXIT(first, 128 + SIGKILL);
+    if (_i == 1)
+        test_folder_remove("part/config.json");
+    program rest =
+        program_run_with(NULL, WORDS(RUN, "--lr", "0.01", "--scale-lr", "--run-dir", "part",
+                                     "--resume", "--nproc-per-node", "3", "--no-quiet"));
+    ASSERT_EXIT(rest, 0);
+    ASSERT_FACTS(rest.err, "0.01 x 2 ranks -> 0.01 x 3 ranks", "0.03", "0.02");
+    ASSERT_FACTS(rest.err, "lr 0.03 (0.01 x 3 ranks)");
+    program_close(&first);
+    program_close(&rest);
+}
+END_TEST
+
 /* 96 images, 32 of them used by two ranks; three ranks use 48 of the other 64, and one uses the last
  * 16. A resume of the same ranks keeps their place. */
 START_TEST(ranks_may_change_again)
@@ -156,5 +177,7 @@ int main(void)
     tcase_add_loop_test(runs, each_image_is_used_once, 0, N_CHANGES);
     tcase_add_test(runs, ranks_may_change_again);
     tcase_add_test(runs, an_epoch_dealt_anew_resumes_to_the_same_bits);
+    TCase *rates = suite_case(suite, "rates", 3 * RUN_S);
+    tcase_add_loop_test(rates, a_scaled_rate_follows_the_ranks, 0, 2);
     return test_folder_close(suite_run(suite));
 }
