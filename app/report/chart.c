@@ -2,6 +2,7 @@
 
 #include "app/report/html.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -31,15 +32,21 @@ typedef struct frame {
     range x, y;
 } frame;
 
+/* Beyond these a number's distance to another one may have no double. */
+static const double FARTHEST = 1e300, SMALLEST = 1e-300;
+
 static bool is_drawn(const range *r, double value)
 {
-    return isfinite(value) && (!r->is_log || value > 0);
+    return fabs(value) <= FARTHEST && (!r->is_log || value >= SMALLEST);
+}
+
+static bool has_place(const frame *f, const chart_series *s, int i)
+{
+    return is_drawn(&f->x, s->x[i]) && is_drawn(&f->y, s->y[i]);
 }
 
 static void widen(range *r, double value)
 {
-    if (!is_drawn(r, value))
-        return;
     r->low = fmin(r->low, value);
     r->high = fmax(r->high, value);
 }
@@ -47,7 +54,7 @@ static void widen(range *r, double value)
 /* 0 to 1 from the axis' low end to its high one. */
 static double place(const range *r, double value)
 {
-    return r->is_log ? log(value / r->low) / log(r->high / r->low)
+    return r->is_log ? (log(value) - log(r->low)) / (log(r->high) - log(r->low))
                      : (value - r->low) / (r->high - r->low);
 }
 
@@ -61,16 +68,17 @@ static double y_of(const frame *f, double value)
     return HEIGHT - BOTTOM - place(&f->y, value) * (HEIGHT - TOP - BOTTOM);
 }
 
-/* Some room, and never a range of nothing. */
+/* Some room, and never a range so small that doubles cannot part it. */
 static void pad(range *r, double share)
 {
+    double size = fmax(fabs(r->low), fabs(r->high)), span = r->high - r->low;
     if (r->is_log) {
-        double factor = r->high > r->low ? pow(r->high / r->low, share) : 2;
-        r->low /= factor;
-        r->high *= factor;
+        double all = log(r->high) - log(r->low), factor = exp(all > 1e-9 ? all * share : log(2));
+        r->low = fmax(r->low / factor, DBL_MIN);
+        r->high = fmin(r->high * factor, DBL_MAX);
         return;
     }
-    double room = r->high > r->low ? (r->high - r->low) * share : fmax(fabs(r->high) * 0.1, 1e-9);
+    double room = span > fmax(size * 1e-9, SMALLEST) ? span * share : fmax(size * 0.1, 1e-9);
     r->low -= room;
     r->high += room;
 }
@@ -115,14 +123,18 @@ static void put_x_tick(const frame *f, double value)
     fprintf(f->out, "text-anchor=\"middle\">%s</text>\n", text);
 }
 
-/* Of each decade 1; 2 and 5 too if there are few decades. */
+/* Of each decade 1, of many decades only some; 2 and 5 too if there are few. */
 static void put_log_ticks(const frame *f)
 {
-    bool few = f->y.high / f->y.low < 1e3;
-    for (double power = pow(10, floor(log10(f->y.low))); power <= f->y.high; power *= 10)
-        for (int times = 1; times <= (few ? 5 : 1); times += times == 1 ? 1 : 3)
-            if (power * times >= f->y.low && power * times <= f->y.high)
-                put_y_tick(f, power * times, CHART_LOG);
+    enum { MOST = 10 };
+    int low = (int)floor(log10(f->y.low)), high = (int)floor(log10(f->y.high));
+    bool few = log10(f->y.high) - log10(f->y.low) < 3;
+    for (int at = low; at <= high; at += (high - low) / MOST + 1)
+        for (int times = 1; times <= (few ? 5 : 1); times += times == 1 ? 1 : 3) {
+            double value = pow(10, at) * times;
+            if (value >= f->y.low && value <= f->y.high)
+                put_y_tick(f, value, CHART_LOG);
+        }
 }
 
 static void put_ticks(const frame *f, chart_axis axis)
@@ -146,7 +158,7 @@ static void put_line(const frame *f, const chart_series *s)
     fprintf(f->out, "<path class=\"line%s\" style=\"stroke:var(--c%d)\" d=\"",
             s->form == CHART_THIN ? " thin" : "", s->colour);
     for (int i = 0; i < s->n; i++) {
-        bool drawn = is_drawn(&f->y, s->y[i]);
+        bool drawn = has_place(f, s, i);
         if (drawn)
             fprintf(f->out, "%c%.1f %.1f", command, x_of(f, s->x[i]), y_of(f, s->y[i]));
         command = drawn ? 'L' : 'M';
@@ -158,7 +170,7 @@ static void put_dots(const frame *f, const chart_series *s, chart_axis axis)
 {
     char text[LABEL_BYTES];
     for (int i = 0; i < s->n; i++) {
-        if (!is_drawn(&f->y, s->y[i]))
+        if (!has_place(f, s, i))
             continue;
         label(s->y[i], axis, text);
         fprintf(f->out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" style=\"fill:var(--c%d)\"><title>",
@@ -175,7 +187,7 @@ static bool measure(const chart *c, frame *f)
     f->y = (range){HUGE_VAL, -HUGE_VAL, c->y_axis == CHART_LOG};
     for (int s = 0; s < c->n_series; s++)
         for (int i = 0; i < c->series[s].n; i++)
-            if (is_drawn(&f->y, c->series[s].y[i])) {
+            if (has_place(f, &c->series[s], i)) {
                 widen(&f->x, c->series[s].x[i]);
                 widen(&f->y, c->series[s].y[i]);
             }

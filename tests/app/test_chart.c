@@ -8,9 +8,8 @@
 
 static char text[65536];
 
-static void draw(chart_axis axis, const double *y, int n)
+static void draw_at(chart_axis axis, const double *x, const double *y, int n)
 {
-    static const double x[] = {1, 2, 3, 4, 5, 6, 7, 8};
     const chart_series one = {.name = "s", .form = CHART_DOTS, .x = x, .y = y, .n = n};
     const chart c = {.title = "T", .x_label = "X", .y_axis = axis, .series = &one, .n_series = 1};
     FILE *out = fmemopen(text, sizeof text, "w");
@@ -19,6 +18,13 @@ static void draw(chart_axis axis, const double *y, int n)
     ck_assert_int_eq(fclose(out), 0);
     ASSERT_SILENT(text, "nan");
     ASSERT_SILENT(text, "inf");
+    ck_assert_int_le(facts_count(text, "class=\"grid\""), 24);
+}
+
+static void draw(chart_axis axis, const double *y, int n)
+{
+    static const double x[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    draw_at(axis, x, y, n);
 }
 
 START_TEST(gaps_break_a_line)
@@ -63,6 +69,30 @@ START_TEST(odd_data_is_drawn_or_said_to_be_none)
 }
 END_TEST
 
+/* Numbers whose distance is no double, is none, or is too small for a tick to move. */
+static const struct {
+    double x[3], y[3];
+    int drawn[2]; /* points, on a linear and on a logarithmic axis */
+} FAR[] = {
+    {{1, 2, 3}, {-1.7e308, 1.7e308, 1}, {1, 1}},
+    {{1, 2, 3}, {1e-320, 2e-320, 5e-324}, {3, 0}},
+    {{1, 2, 3}, {1e20, 1e20 + 32768, 1e20}, {3, 3}},
+    {{1, 2, 3}, {1e-300, 1e300, 1}, {3, 3}},
+    {{1, 2, 3}, {-1e300, 1e300, 1}, {3, 2}},
+    {{1e16, 1e16 + 2, 1e16 + 4}, {1, 2, 3}, {3, 3}},
+    {{HUGE_VAL, 2, (double)NAN}, {1, 2, 3}, {1, 1}},
+    {{5e-324, 1e-323, 0}, {1, 2, 3}, {3, 3}},
+};
+
+START_TEST(axes_have_few_ticks)
+{
+    draw_at(CHART_LINEAR, FAR[_i].x, FAR[_i].y, 3);
+    ck_assert_int_eq(facts_count(text, "<circle"), FAR[_i].drawn[0]);
+    draw_at(CHART_LOG, FAR[_i].x, FAR[_i].y, 3);
+    ck_assert_int_eq(facts_count(text, "<circle"), FAR[_i].drawn[1]);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("chart");
@@ -70,5 +100,6 @@ int main(void)
     tcase_add_test(charts, gaps_break_a_line);
     tcase_add_test(charts, a_logarithmic_axis_leaves_out_what_is_not_positive);
     tcase_add_test(charts, odd_data_is_drawn_or_said_to_be_none);
+    tcase_add_loop_test(charts, axes_have_few_ticks, 0, sizeof FAR / sizeof FAR[0]);
     return suite_run(suite);
 }
