@@ -1,22 +1,24 @@
-/* MD5 (RFC 1321) and SHA-256 (FIPS 180-4) of files: whether a file is the one that is meant. MD5
- * tells of accidents only; who wants to can make two contents with one MD5. */
+/* MD5 (RFC 1321) and SHA-256 (FIPS 180-4) of files, by libmd: whether a file is the one that is meant.
+ * MD5 tells of accidents only; who wants to can make two contents with one MD5. */
 #ifndef MNIST_DDP_BASE_DIGEST_H
 #define MNIST_DDP_BASE_DIGEST_H
 
 #include "base/status.h"
 
+#include <md5.h>
+#include <sha2.h>
 #include <stddef.h>
-#include <stdint.h>
 
 typedef enum digest_kind { DIGEST_MD5, DIGEST_SHA256 } digest_kind;
 
-enum { DIGEST_BLOCK_BYTES = 64, DIGEST_TEXT_BYTES = 65 };
+enum { DIGEST_TEXT_BYTES = SHA256_DIGEST_STRING_LENGTH };
 
 typedef struct digest {
     digest_kind kind;
-    uint32_t state[8];
-    uint64_t size_bytes; /* so far */
-    uint8_t block[DIGEST_BLOCK_BYTES];
+    union {
+        MD5_CTX md5;
+        SHA2_CTX sha256;
+    };
 } digest;
 
 void digest_begin(digest_kind kind, digest *out);

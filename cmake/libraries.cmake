@@ -1,5 +1,5 @@
-# Needed: threads, zlib, libyaml, jansson, libpng. Left out with one line where missing: oneDNN, gloo;
-# and Check, without which there are no tests. CMAKE_PREFIX_PATH names further places to look.
+# Needed: threads, zlib, libyaml, jansson, libpng, libmd. Left out with one line if missing: oneDNN,
+# gloo; and Check, without which there are no tests. CMAKE_PREFIX_PATH names further places to look.
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
 
@@ -18,16 +18,17 @@ function(find_c_library variable target header)
     endif()
 endfunction()
 
-find_c_library(HAVE_YAML YAML::yaml yaml.h yaml)
-find_c_library(HAVE_JANSSON JANSSON::jansson jansson.h jansson)
-find_c_library(HAVE_PNG PNG::PNG png.h png png16)
-if(NOT HAVE_YAML)
-    message(FATAL_ERROR "libyaml is missing: install libyaml-dev")
-elseif(NOT HAVE_JANSSON)
-    message(FATAL_ERROR "jansson is missing: install libjansson-dev")
-elseif(NOT HAVE_PNG)
-    message(FATAL_ERROR "libpng is missing: install libpng-dev")
-endif()
+macro(need_c_library package variable)
+    find_c_library(${variable} ${ARGN})
+    if(NOT ${variable})
+        message(FATAL_ERROR "a library is missing: install ${package}")
+    endif()
+endmacro()
+
+need_c_library(libyaml-dev HAVE_YAML YAML::yaml yaml.h yaml)
+need_c_library(libjansson-dev HAVE_JANSSON JANSSON::jansson jansson.h jansson)
+need_c_library(libpng-dev HAVE_PNG PNG::PNG png.h png png16)
+need_c_library(libmd-dev HAVE_MD MD::md sha2.h libmd.a md) # static: one less to load at each start
 
 set(HAVE_ONEDNN OFF)
 if(WITH_ONEDNN)

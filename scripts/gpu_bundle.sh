@@ -1,7 +1,8 @@
 #!/bin/sh
 # Makes gpu-bundle/, what 'make gpu-check' needs on a machine with a GPU but no network: MNIST's
-# four files, and headers and static libraries of zlib, jansson, libyaml, libpng and Check from
-# this Debian's packages, of which none is installed. Copy the repository there with this folder in it.
+# four files, and headers and static libraries of zlib, jansson, libyaml, libpng, libmd and Check
+# from this Debian's packages, of which none is installed. Copy the repository there with this folder
+# in it.
 #
 #     scripts/gpu_bundle.sh [MNIST]    the folder of the four files (default: $MNIST_DDP_DATA or
 #                                      data/MNIST/raw)
@@ -31,7 +32,7 @@ done
 chmod 755 "$work"
 mkdir "$work/packages"
 [ "$(id -u)" -ne 0 ] || chown _apt "$work/packages" 2>/dev/null || true
-packages="zlib1g-dev libjansson-dev libyaml-dev libpng-dev check libsubunit-dev"
+packages="zlib1g-dev libjansson-dev libyaml-dev libpng-dev libmd-dev check libsubunit-dev"
 # shellcheck disable=SC2086
 if ! (cd "$work/packages" && apt-get -qq download $packages); then
     say "apt-get could not download: $packages (try apt-get update first)"
@@ -43,10 +44,11 @@ done
 
 deps=$work/bundle/deps
 architecture=$(dpkg-architecture -qDEB_HOST_MULTIARCH 2>/dev/null || gcc -print-multiarch)
-for header in zlib zconf jansson jansson_config yaml png pngconf pnglibconf check check_stdint; do
+for header in zlib zconf jansson jansson_config yaml png pngconf pnglibconf md5 sha2 check \
+    check_stdint; do
     find "$work/root/usr/include" -maxdepth 2 -name "$header.h" -exec cp {} "$deps/include/" \;
 done
-for library in libz.a libjansson.a libyaml.a libpng16.a libcheck_pic.a libsubunit.a; do
+for library in libz.a libjansson.a libyaml.a libpng16.a libmd.a libcheck_pic.a libsubunit.a; do
     if ! cp "$work/root/usr/lib/$architecture/$library" "$deps/lib/"; then
         say "the packages hold no $library"
         exit 1

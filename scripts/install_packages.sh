@@ -3,7 +3,7 @@
 # Asks for no network where nothing is missing. Arguments: more packages to have.
 set -eu
 
-needed="gcc g++ make cmake ninja-build zlib1g-dev libyaml-dev libjansson-dev libpng-dev check"
+needed="gcc g++ make cmake ninja-build zlib1g-dev libyaml-dev libjansson-dev libpng-dev libmd-dev check"
 optional="libdnnl-dev libgloo-dev gnuplot-nox" # what is not there is left out: gnuplot draws plots
 
 is_there() {
