@@ -12,6 +12,7 @@
 #include "app/launch/agent.h"
 #include "app/launch/outer_launcher.h"
 #include "app/options/options.h"
+#include "app/predict/predict_command.h"
 #include "app/train/failure.h"
 #include "app/train/rank_context.h"
 #include "app/train/rank_settings.h"
@@ -148,6 +149,8 @@ static int run(const options *opts, int argc, char **argv, int64_t started_ns)
         return as_ranks(opts, argc, argv, started_ns, train_command);
     case COMMAND_EVAL:
         return eval_command(opts);
+    case COMMAND_PREDICT:
+        return predict_command(opts);
     case COMMAND_REPORT:
         return report_command(opts);
     case COMMAND_SAMPLER:

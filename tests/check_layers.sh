@@ -21,6 +21,7 @@ check app/options model base
 check app/data app/common app/options data base
 check app/common app/options dist kernels base
 check app/report app/common base # it serves every command
+check app/predict app/common app/options model data kernels base
 check app/trace app/common dist kernels base
 check app/train app/common app/options app/report app/trace model data dist kernels base
 

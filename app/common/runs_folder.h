@@ -4,8 +4,14 @@
 
 #include "base/file.h"
 
+#include <stdbool.h>
+
 /* Makes a new folder runs/<local time>-<what> in the working directory, with "-2" after it if there
  * is one already, and sets `path` (FILE_PATH_BYTES). STATUS_IO. */
 status runs_folder_make(const char *what, char *path);
+
+/* The folder in runs/ that has the newest file of this name, in `path` (FILE_PATH_BYTES). *found: false
+ * if none has one. STATUS_IO. */
+status runs_folder_newest(const char *file, char *path, bool *found);
 
 #endif

@@ -22,6 +22,14 @@ const command_row command_table[] = {
         "the accuracy of a trained model on the test images", NULL, FOR_EVAL, false, {{0}},
         {{"mnist_ddp eval --checkpoint=runs/a", "the model that the run in runs/a has left"},
          {"mnist_ddp eval --checkpoint=model.safetensors --json", "a file, also one of PyTorch's"}}},
+    [COMMAND_PREDICT] = {
+        "predict", "mnist_ddp predict [FLAGS] FILE ...", "what a trained model takes a picture for",
+        "FILE is a picture of one digit, bright on dark or dark on bright, of any size: PNG, PGM, PPM or PBM. It is "
+        "made into an image such as MNIST's are. FILE#3 and FILE#0-9 are images of an IDX file, as they are.",
+        FOR_PREDICT, false, {{0}},
+        {{"mnist_ddp predict seven.png", "by the newest model in runs/"},
+         {"mnist_ddp predict --checkpoint=runs/a --quiet *.png", "one digit a line"},
+         {"mnist_ddp predict --json data/MNIST/raw/t10k-images-idx3-ubyte.gz#0-9", "the first ten test images"}}},
     [COMMAND_REPORT] = {
         "report", "mnist_ddp report RUN [RUN ...]",
         "curves of a run, or of several side by side, as a page",

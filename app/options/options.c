@@ -141,6 +141,18 @@ static status take_examined(options *opts, const char *word)
     return STATUS_OK;
 }
 
+/* A picture of predict. */
+static status take_file(options *opts, const char *word)
+{
+    size_t n = (size_t)opts->n_files + 1;
+    const char **files = realloc(opts->files, n * sizeof *files);
+    if (files == NULL)
+        return FAIL(STATUS_NO_MEMORY, "the list of %zu files", n);
+    files[opts->n_files++] = word;
+    opts->files = files;
+    return STATUS_OK;
+}
+
 /* A run folder of the report. */
 static status take_run(options *opts, const char *word)
 {
@@ -171,6 +183,8 @@ static status take_word(options *opts, const char *word, int at)
     }
     if (at == 1 && opts->command == COMMAND_DOCTOR)
         return take_examined(opts, word);
+    if (opts->command == COMMAND_PREDICT)
+        return take_file(opts, word);
     if (opts->command == COMMAND_REPORT)
         return take_run(opts, word);
     if (about != COMMAND_BENCH || opts->benchmark != NULL) {
@@ -458,5 +472,6 @@ void options_free(options *opts)
         if (row->kind == OPTION_TEXT || row->kind == OPTION_WORD || row->kind == OPTION_MODE)
             free(*(char **)(void *)((char *)opts + row->offset));
     }
+    free(opts->files);
     *opts = (options){0};
 }

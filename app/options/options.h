@@ -16,6 +16,7 @@
 typedef enum command {
     COMMAND_TRAIN,
     COMMAND_EVAL,
+    COMMAND_PREDICT,
     COMMAND_REPORT,
     COMMAND_SAMPLER,
     COMMAND_DATA,
@@ -159,6 +160,10 @@ typedef struct options {
     int64_t epoch;   /* 0 */
     int64_t head;    /* -1: all */
     bool shuffle;    /* true; --no-shuffle */
+
+    /* mnist_ddp predict */
+    const char **files; /* argv's own words, in an array of the options; NULL: none */
+    int n_files;
 
     /* mnist_ddp report */
     const char *runs[OPTIONS_MAX_RUNS]; /* run folders: argv's own */

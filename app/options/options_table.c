@@ -11,6 +11,7 @@
 
 enum {
     TRAIN_EVAL = FOR_TRAIN | FOR_EVAL,
+    PREDICTION = FOR_PREDICT, /* what classifies pictures */
     TRAIN_SAMPLER = FOR_TRAIN | FOR_SAMPLER,
     LAUNCHERS = FOR_TRAIN | FOR_RUN,
     COMPARISON = 1 << COMMAND_BENCH | FOR_DP_VS_DDP,
@@ -20,7 +21,8 @@ enum {
     SET_UP = LAUNCHERS | RANKS_BENCH | FOR_DOCTOR,     /* what doctor looks at before a run */
     TRAIN_BENCH = FOR_TRAIN | TRAINING_BENCH,          /* what bench hands to those runs */
     TRAIN_EVAL_BENCH = TRAIN_EVAL | TRAINING_BENCH,
-    REPORTS = FOR_TRAIN | FOR_EVAL | FOR_SAMPLER | FOR_DATA | FOR_BENCH | FOR_DOCTOR | FOR_ENV,
+    REPORTS = FOR_TRAIN | FOR_EVAL | FOR_PREDICT | FOR_SAMPLER | FOR_DATA | FOR_BENCH | FOR_DOCTOR |
+              FOR_ENV,
 };
 
 /* Bounds keep products of two settings far from overflow. */
@@ -92,9 +94,9 @@ const option_row options_table[] = {
     {"dry-run", NULL, OPTION_SWITCH, GROUP_TRAINING, LAUNCHERS, AT(dry_run), 0, 0,
      NULL, NULL, "one step and one test, nothing is saved; run: only print what every node would start"},
 
-    {"device", NULL, OPTION_TEXT, GROUP_DEVICE, TRAIN_EVAL | FOR_BENCH | FOR_DOCTOR, AT(device), 0, 0,
+    {"device", NULL, OPTION_TEXT, GROUP_DEVICE, TRAIN_EVAL | PREDICTION | FOR_BENCH | FOR_DOCTOR, AT(device), 0, 0,
      "auto", "NAME", "auto, cuda, cuda:1, cpu, onednn or reference (plain loops)"},
-    {"devices", NULL, OPTION_TEXT, GROUP_DEVICE, TRAIN_EVAL | FOR_DOCTOR, AT(devices), 0, 0,
+    {"devices", NULL, OPTION_TEXT, GROUP_DEVICE, TRAIN_EVAL | PREDICTION | FOR_DOCTOR, AT(devices), 0, 0,
      NULL, "LIST", "GPUs to use, as 0,3: one rank or replica each [all]"},
     {"amp", NULL, OPTION_WORD, GROUP_DEVICE, TRAIN_EVAL_BENCH, AT(amp), 0, 0,
      "off", "off|bf16|fp16", "mixed precision; fp16, on a GPU only, scales the loss"},
@@ -102,17 +104,17 @@ const option_row options_table[] = {
      NULL, NULL, "round what a GPU multiplies to TF32: faster, 10 bits of precision"},
     {"cuda-graph", NULL, OPTION_SWITCH, GROUP_DEVICE, FOR_TRAIN, AT(cuda_graph), 0, 0,
      "true", NULL, "record a step once as a CUDA graph and replay it"},
-    {"no-accel", "no-cuda no-mps", OPTION_SWITCH, GROUP_DEVICE, TRAIN_EVAL | FOR_DOCTOR, AT(no_accel), 0, 0,
+    {"no-accel", "no-cuda no-mps", OPTION_SWITCH, GROUP_DEVICE, TRAIN_EVAL | PREDICTION | FOR_DOCTOR, AT(no_accel), 0, 0,
      NULL, NULL, "use the CPU"},
-    {"isa", NULL, OPTION_WORD, GROUP_DEVICE, TRAIN_EVAL_BENCH, AT(isa), 0, 0,
+    {"isa", NULL, OPTION_WORD, GROUP_DEVICE, TRAIN_EVAL_BENCH | PREDICTION, AT(isa), 0, 0,
      "auto", "auto|avx512|avx2", "instructions of the cpu device; auto: the best that the processor has"},
-    {"threads", NULL, OPTION_INTEGER, GROUP_DEVICE, TRAIN_EVAL_BENCH, AT(threads), 1, 4096,
+    {"threads", NULL, OPTION_INTEGER, GROUP_DEVICE, TRAIN_EVAL_BENCH | PREDICTION, AT(threads), 1, 4096,
      NULL, "N", "threads per rank [cores / ranks of this host]"},
     {"bind-to", NULL, OPTION_WORD, GROUP_DEVICE, FOR_TRAIN | FOR_BENCH, AT(bind_to), 0, 0,
      "core", "core|none", "keep every computing thread to a core of its own, if all ranks here have enough and "
      "no other job has them"},
 
-    {"dataset", NULL, OPTION_WORD, GROUP_DATA, TRAIN_EVAL | FOR_DATA, AT(dataset), 0, 0,
+    {"dataset", NULL, OPTION_WORD, GROUP_DATA, TRAIN_EVAL | PREDICTION | FOR_DATA, AT(dataset), 0, 0,
      "mnist", "mnist|fashion|kmnist", "MNIST, Fashion-MNIST or KMNIST (Kuzushiji-MNIST)"},
     {"data-dir", "data", OPTION_TEXT, GROUP_DATA, TRAIN_EVAL_BENCH | FOR_DATA | FOR_DOCTOR, AT(data_dir), 0, 0,
      NULL, "DIR", "folder with MNIST's files [$MNIST_DDP_DATA, then the usual places]"},
@@ -129,8 +131,8 @@ const option_row options_table[] = {
      "2", "N", "how many checkpoints stay, the newest; an older one is deleted after the next is on disk"},
     {"save-model", NULL, OPTION_SWITCH, GROUP_DATA, FOR_TRAIN, AT(save_model), 0, 0,
      "true", NULL, "write the model and checkpoints"},
-    {"checkpoint", NULL, OPTION_TEXT, GROUP_DATA, FOR_EVAL, AT(checkpoint), 0, 0,
-     NULL, "PATH", "what to evaluate: a run folder or a safetensors file, of PyTorch too"},
+    {"checkpoint", NULL, OPTION_TEXT, GROUP_DATA, FOR_EVAL | FOR_PREDICT, AT(checkpoint), 0, 0,
+     NULL, "PATH", "the model: a run folder or a safetensors file, of PyTorch too; predict: [the newest in runs/]"},
 
     {"log-interval", NULL, OPTION_INTEGER, GROUP_LOG, FOR_TRAIN, AT(log_interval), 1, MAX_COUNT,
      "10", "N", "steps between two lines of the log; if not given, a line every 2 s, in pytorch's "

@@ -1,0 +1,163 @@
+#include "app/predict/predict_command.h"
+
+#include "app/common/exit_codes.h"
+#include "app/common/json_value.h"
+#include "app/common/picture.h"
+#include "app/predict/image_file.h"
+#include "app/predict/trained_model.h"
+#include "base/log.h"
+#include "data/raster/mnist_image.h"
+#include "model/prediction.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BAR_COLUMNS = 24, EIGHTHS = 8, NAME_BYTES = FILE_PATH_BYTES + 16, ABOVE_BARS = 2 };
+
+/* One of --json, --quiet and text. */
+typedef struct predictor {
+    const options *opts;
+    trained_model model;
+    picture_style style;
+    json_t *results; /* NULL: not asked for */
+    bool printed;    /* a picture: a blank line parts it from the next */
+} predictor;
+
+static void name_image(const image_file *file, uint32_t i, char out[NAME_BYTES])
+{
+    if (file->is_idx)
+        snprintf(out, NAME_BYTES, "%s#%" PRIu32, file->path, file->first + i);
+    else
+        snprintf(out, NAME_BYTES, "%s", file->path);
+}
+
+static json_t *make_json(const char *name, const dataset_facts *dataset, const prediction *p)
+{
+    json_t *object = json_object(), *probabilities = json_array();
+    for (int i = 0; i < NETWORK_CLASSES; i++)
+        json_array_append_new(probabilities, json_value_rounded(p->probabilities[i], 6));
+    json_object_set_new(object, "file", json_value_text(name));
+    json_object_set_new(object, "label", json_integer(p->label));
+    json_object_set_new(object, "class", json_string(dataset->classes[p->label]));
+    json_object_set_new(object, "probabilities", probabilities);
+    return object;
+}
+
+/* Eighths of a column if the characters are there. */
+static void print_bar(picture_style style, double share)
+{
+    static const char *const parts[EIGHTHS] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+    int eighths = isfinite(share) ? (int)lround(share * BAR_COLUMNS * EIGHTHS) : 0;
+    bool letters = style == PICTURE_ASCII;
+    int whole = letters ? (eighths + EIGHTHS / 2) / EIGHTHS : eighths / EIGHTHS;
+    bool part = !letters && eighths % EIGHTHS > 0;
+    for (int i = 0; i < whole; i++)
+        fputs(letters ? "#" : "█", stdout);
+    printf("%s%*s", part ? parts[eighths % EIGHTHS] : "", BAR_COLUMNS - whole - part, "");
+}
+
+/* The picture, and beside it a bar for each class. */
+static void print_picture(predictor *p, const char *name, const uint8_t *pixels,
+                          const prediction *found)
+{
+    char line[MNIST_IMAGE_SIDE * PICTURE_CELL_BYTES + PICTURE_END_BYTES];
+    const char *const *classes = p->model.dataset->classes;
+    const picture seen = {pixels, MNIST_IMAGE_SIDE, MNIST_IMAGE_SIDE};
+    size_t widest = 0;
+    for (int i = 0; i < NETWORK_CLASSES; i++)
+        widest = strlen(classes[i]) > widest ? strlen(classes[i]) : widest;
+    printf("%s%s: %s (%.1f %%)\n", p->printed ? "\n" : "", name, classes[found->label],
+           100 * found->probabilities[found->label]);
+    for (int i = 0; i < picture_lines(&seen); i++) {
+        picture_line(&seen, p->style, i, line);
+        fputs(line, stdout);
+        int class = i - ABOVE_BARS;
+        if (class >= 0 && class < NETWORK_CLASSES) {
+            printf("  %*s ", (int)widest, classes[class]);
+            print_bar(p->style, found->probabilities[class]);
+            printf(" %5.1f %%", 100 * found->probabilities[class]);
+        }
+        putchar('\n');
+    }
+    p->printed = true;
+}
+
+static void print_image(predictor *p, const char *name, const uint8_t *pixels,
+                        const prediction *found)
+{
+    if (p->results != NULL)
+        json_array_append_new(p->results, make_json(name, p->model.dataset, found));
+    else if (p->opts->quiet)
+        puts(p->model.dataset->classes[found->label]);
+    else
+        print_picture(p, name, pixels, found);
+}
+
+static status predict_images(predictor *p, const image_file *file)
+{
+    char name[NAME_BYTES];
+    float *logits = malloc(sizeof *logits * NETWORK_CLASSES * file->count);
+    if (logits == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%s: the logits of %u images", file->path, file->count);
+    status st = classifier_run(p->model.classifier, file->images, file->count, logits);
+    for (uint32_t i = 0; i < file->count && st == STATUS_OK; i++) {
+        prediction found = prediction_of(logits + (size_t)i * NETWORK_CLASSES);
+        name_image(file, i, name);
+        print_image(p, name, file->images + (size_t)i * MNIST_IMAGE_PIXELS, &found);
+    }
+    free(logits);
+    return st;
+}
+
+/* A file that cannot be read is told, and the others are read all the same. */
+static int predict_file(predictor *p, const char *word)
+{
+    image_file file = {0};
+    status st = image_file_read(word, &file);
+    int code = EXIT_CODE_DATA;
+    if (st == STATUS_OK) {
+        st = predict_images(p, &file);
+        code = EXIT_CODE_INTERNAL;
+    } else if (p->results != NULL) {
+        json_t *object = json_object();
+        json_object_set_new(object, "file", json_value_text(word));
+        json_object_set_new(object, "error", json_value_text(status_text()));
+        json_array_append_new(p->results, object);
+    }
+    image_file_free(&file);
+    return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, code);
+}
+
+int predict_command(const options *opts)
+{
+    predictor p = {.opts = opts, .style = picture_style_of(STDOUT_FILENO)};
+    int code = EXIT_CODE_USAGE;
+    status st = STATUS_OK;
+    if (opts->n_files == 0)
+        st = FAIL(STATUS_INVALID,
+                  "predict: name a picture, as in mnist_ddp predict digit.png; or images of an IDX "
+                  "file: t10k-images-idx3-ubyte.gz#0-9");
+    if (st == STATUS_OK)
+        st = trained_model_open(opts, opts->checkpoint, &p.model, &code);
+    if (st == STATUS_OK)
+        st = trained_model_load(opts, &p.model);
+    if (st != STATUS_OK) {
+        trained_model_close(&p.model);
+        return exit_code_failed(st, code);
+    }
+    code = EXIT_SUCCESS;
+    p.results = opts->json ? json_array() : NULL;
+    for (int i = 0; i < opts->n_files; i++) {
+        int file_code = predict_file(&p, opts->files[i]);
+        code = file_code != EXIT_SUCCESS ? file_code : code;
+    }
+    trained_model_close(&p.model);
+    if (!opts->json)
+        return code;
+    st = json_value_print(p.results);
+    return st == STATUS_OK ? code : exit_code_failed(st, EXIT_CODE_INTERNAL);
+}

@@ -1,0 +1,113 @@
+#include "app/predict/trained_model.h"
+
+#include "app/common/device_list.h"
+#include "app/common/exit_codes.h"
+#include "app/common/run_config.h"
+#include "app/common/runs_folder.h"
+#include "base/log.h"
+#include "model/checkpoint_folder.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { MAX_BATCH = 64 };
+
+static status choose_path(const char *path, char out[FILE_PATH_BYTES])
+{
+    bool found = false;
+    if (path == NULL) {
+        TRY(runs_folder_newest(CHECKPOINT_MODEL, out, &found));
+        if (!found)
+            return FAIL(STATUS_INVALID,
+                        "no folder in ./runs has a model yet: train one (mnist_ddp --epochs=1), or "
+                        "name a run's folder or a safetensors file with --checkpoint");
+        return STATUS_OK;
+    }
+    if (strlen(path) >= FILE_PATH_BYTES)
+        return FAIL(STATUS_INVALID, "%.80s...: the path is too long", path);
+    strcpy(out, path);
+    return STATUS_OK;
+}
+
+/* The folder of the run that the model belongs to, if it is one's: the folder itself, or the one
+ * above "checkpoints/00000938". */
+static status read_config(const char *path, run_config *out)
+{
+    char folder[FILE_PATH_BYTES], above[FILE_PATH_BYTES], run_dir[FILE_PATH_BYTES];
+    struct stat info;
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        snprintf(folder, sizeof folder, "%s", path);
+    else
+        file_folder_of(path, folder);
+    TRY(run_config_read(folder, out));
+    if (out->document != NULL)
+        return STATUS_OK;
+    file_folder_of(folder, above);
+    file_folder_of(above, run_dir);
+    return run_config_read(run_dir, out);
+}
+
+/* --dataset, else that of the run, else MNIST. */
+static status find_dataset(const options *opts, const char *path, const dataset_facts **out)
+{
+    dataset_kind kind = DATASET_MNIST;
+    run_config config = {0};
+    option_source origin;
+    char *name = NULL;
+    bool found = false;
+    if (options_given(opts, "dataset")) {
+        TRY(dataset_kind_parse(opts->dataset, &kind));
+    } else {
+        TRY(read_config(path, &config));
+        status st = config.document != NULL
+                        ? run_config_setting(&config, "dataset", &found, &name, &origin)
+                        : STATUS_OK;
+        if (st == STATUS_OK && name != NULL)
+            st = dataset_kind_parse(name, &kind);
+        free(name);
+        run_config_close(&config);
+        TRY(st);
+    }
+    *out = dataset_kind_facts(kind);
+    return STATUS_OK;
+}
+
+status trained_model_open(const options *opts, const char *path, trained_model *out, int *exit_code)
+{
+    *out = (trained_model){.dataset = dataset_kind_facts(DATASET_MNIST)};
+    *exit_code = EXIT_CODE_CHECKPOINT;
+    TRY(choose_path(path, out->path));
+    if (path == NULL && !opts->quiet)
+        LOG_I("the newest model: %s", out->path);
+    *exit_code = EXIT_CODE_USAGE;
+    TRY(device_list_open(opts, 0, 0, &out->dev));
+    *exit_code = EXIT_CODE_CHECKPOINT;
+    return STATUS_OK;
+}
+
+status trained_model_load(const options *opts, trained_model *model)
+{
+    classifier *loaded = NULL;
+    bool finite = true;
+    TRY(find_dataset(opts, model->path, &model->dataset));
+    TRY(classifier_create(model->dev, model->path, MAX_BATCH, &loaded));
+    status st = network_is_finite(classifier_network(loaded), &finite);
+    if (st != STATUS_OK) {
+        classifier_destroy(loaded);
+        return st;
+    }
+    if (!finite)
+        LOG_W("%s holds a weight that is not finite: what it says means nothing", model->path);
+    classifier_destroy(model->classifier);
+    model->classifier = loaded;
+    return STATUS_OK;
+}
+
+void trained_model_close(trained_model *model)
+{
+    classifier_destroy(model->classifier);
+    device_destroy(model->dev);
+    *model = (trained_model){0};
+}
