@@ -18,7 +18,7 @@ extern "C" {
 struct device_kind;       /* kernels/ops.h */
 struct process_group_ops; /* dist/collective/process_group_ops.h */
 
-enum { MODULE_ABI_VERSION = 10 };
+enum { MODULE_ABI_VERSION = 11 };
 
 typedef struct module {
     int abi_version;

@@ -54,14 +54,15 @@ static status place_dataset(loader *load, const dataset *set)
     device *dev = load->dev;
     size_t order_bytes = load->plan.per_rank * sizeof *load->own_order;
     if (dev->ops->accelerator == NULL) {
-        load->source = (gather_source){set->images, set->labels, NULL, DATASET_PIXELS};
+        load->source =
+            (gather_source){set->images, set->labels, NULL, DATASET_PIXELS, load->options.augment};
         return memory_alloc(2 * order_bytes, (void **)&load->orders[0]);
     }
     TRY(dataset_upload(dev, set, &load->own_images, &load->own_labels));
     TRY(dev->ops->alloc(dev, order_bytes, (void **)&load->own_order));
     TRY(dev->ops->accelerator->alloc_pinned(dev, 2 * order_bytes, (void **)&load->orders[0]));
-    load->source =
-        (gather_source){load->own_images, load->own_labels, load->own_order, DATASET_PIXELS};
+    load->source = (gather_source){load->own_images, load->own_labels, load->own_order,
+                                   DATASET_PIXELS, load->options.augment};
     return STATUS_OK;
 }
 

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
+#include "kernels/augmentation.h"
 #include "kernels/batch.h"
 #include "kernels/device.h"
 
@@ -14,6 +15,7 @@ typedef struct loader_options {
     int batch_size; /* of one forward, per rank */
     int accum;      /* batches per optimizer step, >= 1 */
     sampler_options sampler;
+    augmentation augment;    /* all 0: none */
     const step_state *state; /* device memory: the state of the current step, for the batches */
 } loader_options;
 

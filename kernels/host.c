@@ -78,6 +78,16 @@ status host_begin_forward(device *dev, const float *parameters, size_t count)
     return STATUS_OK;
 }
 
+static void augment(const gather_source *source, uint32_t sample, uint32_t epoch, float *x)
+{
+    const uint8_t *image = source->images + sample * (size_t)source->pixels;
+    affine drawn = augmentation_draw(&source->augment, sample, epoch);
+    affine_map map = augmentation_map(&drawn);
+    for (int at = 0; at < source->pixels; at++)
+        x[at] = pixel_normalised(
+            augmentation_sample(image, &map, at % AUGMENTATION_SIDE, at / AUGMENTATION_SIDE));
+}
+
 status host_gather(device *dev, const gather_source *source, const step_state *state,
                    uint32_t offset, int n, const gather_output *out)
 {
@@ -90,8 +100,11 @@ status host_gather(device *dev, const gather_source *source, const step_state *s
     for (int i = 0; i < n; i++) {
         const uint8_t *image = source->images + order[i] * pixels;
         float *row = out->x + (size_t)i * pixels;
-        for (size_t j = 0; j < pixels; j++)
-            row[j] = normalised[image[j]];
+        if (augmentation_is_on(&source->augment))
+            augment(source, order[i], state->plan.epoch, row);
+        else
+            for (size_t j = 0; j < pixels; j++)
+                row[j] = normalised[image[j]];
         out->labels[i] = source->labels[order[i]];
         out->samples[i] = order[i];
     }

@@ -17,6 +17,7 @@
 #ifndef MNIST_DDP_KERNELS_OPS_H
 #define MNIST_DDP_KERNELS_OPS_H
 
+#include "kernels/augmentation.h"
 #include "kernels/device.h"
 #include "kernels/step.h"
 
@@ -102,6 +103,7 @@ typedef struct gather_source {
     const uint8_t *images, *labels; /* (count, pixels), (count) */
     const uint32_t *order;          /* indices of images */
     int pixels;
+    augmentation augment; /* if on, pixels is AUGMENTATION_SIDE squared */
 } gather_source;
 
 typedef struct gather_output {
@@ -111,8 +113,9 @@ typedef struct gather_output {
 } gather_output;
 
 /* With index(i) = order[state->plan.first + offset + i], for n images of `pixels` bytes each:
- * out->x[i] = (images[index(i)] / 255 - mean) / std, out->labels[i] = labels[index(i)],
- * out->samples[i] = index(i). mean 0.1307, std 0.3081. */
+ * out->x[i] = (image(i) / 255 - mean) / std, out->labels[i] = labels[index(i)],
+ * out->samples[i] = index(i). mean 0.1307, std 0.3081. image(i) is images[index(i)] as
+ * source->augment changes that sample in epoch state->plan.epoch. */
 typedef status gather_op(device *dev, const gather_source *source, const step_state *state,
                          uint32_t offset, int n, const gather_output *out);
 

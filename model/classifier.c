@@ -92,7 +92,8 @@ static status run_batch(classifier *c, const uint8_t *images, int n, float *logi
 {
     const device_ops *ops = c->dev->ops;
     const step_plan plan = {0};
-    gather_source source = {images, c->labels, c->order, CLASSIFIER_PIXELS};
+    gather_source source = {
+        .images = images, .labels = c->labels, .order = c->order, .pixels = CLASSIFIER_PIXELS};
     if (c->images != NULL) {
         TRY(ops->upload(c->dev, c->images, images, (size_t)n * CLASSIFIER_PIXELS));
         source.images = c->images;

@@ -54,6 +54,7 @@ typedef struct options {
     bool nesterov;
     double clip_grad_norm;     /* -1: gradients are not clipped */
     double label_smoothing;    /* 0 */
+    char *augment;             /* NULL: images stay as they are; see app/options/augment.h */
     double gamma;              /* 0.7, of StepLR, per epoch */
     char *schedule;            /* "step"; see model/schedule.h */
     double pct_start;          /* 0.3, of OneCycleLR */

@@ -1,5 +1,6 @@
 /* What no single setting can tell: settings that do not go together. */
 #include "app/options/adam_betas.h"
+#include "app/options/augment.h"
 #include "app/options/inject.h"
 #include "app/options/interval.h"
 #include "app/options/options_value.h"
@@ -71,11 +72,13 @@ status options_check(options *opts)
                                     "ranks) exclude each other: give one");
     if (local > global)
         opts->global_batch_size = -1;
+    augment images;
     interval saves;
     inject fault;
     TRY(check_optimizer(opts));
     TRY(check_schedule(opts));
     TRY(check_tests(opts));
+    TRY(augment_parse(opts->augment, &images));
     TRY(interval_parse("--save-every", 1, opts->save_every, &saves));
     TRY(inject_parse(opts->inject, &fault));
     if (opts->nesterov && opts->momentum <= 0.0)

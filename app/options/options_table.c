@@ -58,6 +58,9 @@ const option_row options_table[] = {
      NULL, "X", "scale a step's gradients down if their norm is above it [never]"},
     {"label-smoothing", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, AT(label_smoothing), 0, 1,
      "0", "X", "the share of each training label that goes to all classes alike; no test has it"},
+    {"augment", NULL, OPTION_TEXT, GROUP_TRAINING, FOR_TRAIN, AT(augment), 0, 0,
+     NULL, "LIST", "move, turn and resize each training image at random, anew every epoch, by at most "
+     "shift=PIXELS, rotate=DEGREES, scale=SHARE: shift=2,rotate=10 [never]"},
     {"gamma", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, AT(gamma), 0, 1000,
      "0.7", "X", "schedule step: the learning rate is multiplied by it after every epoch"},
     {"schedule", "lr-scheduler", OPTION_WORD, GROUP_TRAINING, FOR_TRAIN, AT(schedule), 0, 0,

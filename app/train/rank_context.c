@@ -171,6 +171,15 @@ static status open_optimizer(rank_context *rank)
                             network_gradients(rank->net), network_count(rank->net), &rank->opt);
 }
 
+static augmentation augmentation_of(const rank_context *rank)
+{
+    const augment *most = &rank->settings.augment;
+    return (augmentation){.shift = (float)most->shift,
+                          .rotate = (float)most->rotate,
+                          .scale = (float)most->scale,
+                          .seed = (uint64_t)rank->opts->seed};
+}
+
 static status open_loader(rank_context *rank)
 {
     loader_options settings = {.batch_size = rank->settings.batch_size,
@@ -181,6 +190,7 @@ static status open_loader(rank_context *rank)
                                            .seed = (uint64_t)rank->opts->seed,
                                            .shuffle = rank->opts->shuffle,
                                            .drop_last = rank->opts->drop_last},
+                               .augment = augmentation_of(rank),
                                .state = rank->state};
     return loader_create(rank->dev, &rank->train_set, &settings, &rank->loader);
 }
@@ -219,14 +229,15 @@ static void describe(const rank_context *rank, char out[AGREEMENT_BYTES])
         out, AGREEMENT_BYTES,
         "model %s\noptimizer %s\nlr %.17g\nscale-lr %d\nmomentum %.17g\nweight-decay %.17g\n"
         "adam-betas %.17g,%.17g\nnesterov %d\nclip-grad-norm %.17g\n"
-        "label-smoothing %.17g\ngamma %.17g\nschedule %s\n"
+        "label-smoothing %.17g\naugment shift=%.9g,rotate=%.9g,scale=%.9g\ngamma %.17g\nschedule "
+        "%s\n"
         "pct-start %.17g\nwarmup-steps %" PRId64 "\nwarmup-factor %.17g\n"
         "epochs %" PRId64 "\nbatch-size %d\naccum %" PRId64 "\nseed %" PRId64 "\n",
         model_kind_name(s->model), optimizer_kind_name(s->optimizer.kind), plan->lr, o->scale_lr,
         o->momentum, s->weight_decay, s->betas.first, s->betas.second, o->nesterov,
-        s->clip_grad_norm, o->label_smoothing, plan->gamma, schedule_kind_name(plan->kind),
-        plan->pct_start, plan->warmup_steps, plan->warmup_factor, o->epochs, s->batch_size,
-        o->accum, o->seed);
+        s->clip_grad_norm, o->label_smoothing, s->augment.shift, s->augment.rotate,
+        s->augment.scale, plan->gamma, schedule_kind_name(plan->kind), plan->pct_start,
+        plan->warmup_steps, plan->warmup_factor, o->epochs, s->batch_size, o->accum, o->seed);
     snprintf(
         out + length, (size_t)(AGREEMENT_BYTES - length),
         "dataset %s\ntraining images %u\ntest images %u\nshuffle %d\ndrop-last %d\ndry-run %d\n"

@@ -53,6 +53,7 @@ status rank_settings_read(const options *opts, const rendezvous_place *place, ra
     TRY(adam_betas_parse(opts->adam_betas, &s.betas));
     s.optimizer.beta1 = (float)s.betas.first;
     s.optimizer.beta2 = (float)s.betas.second;
+    TRY(augment_parse(opts->augment, &s.augment));
     TRY(interval_parse("--eval-every", 0, opts->eval_every, &s.eval_every));
     TRY(strategy_replicas(opts, &s.replicas));
     int share = cores_count() / (place->local_world_size * s.replicas);

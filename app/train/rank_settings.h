@@ -3,6 +3,7 @@
 #define MNIST_DDP_APP_TRAIN_RANK_SETTINGS_H
 
 #include "app/options/adam_betas.h"
+#include "app/options/augment.h"
 #include "app/options/interval.h"
 #include "app/options/options.h"
 #include "dist/rendezvous.h"
@@ -18,6 +19,7 @@ typedef struct rank_settings {
     double weight_decay;
     adam_betas betas;
     double clip_grad_norm; /* 0: gradients are not clipped */
+    augment augment;       /* of training images */
     interval eval_every;
     int batch_size; /* of one batch, per rank */
     int replicas;   /* that share the rank's batches: 1, but with --mode=dp */

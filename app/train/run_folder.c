@@ -131,6 +131,9 @@ static void hash_gradients(const options *o, const rank_settings *s, char *out, 
     if (o->label_smoothing > 0)
         snprintf(out + strlen(out), size_bytes - strlen(out), " label-smoothing %.17g",
                  o->label_smoothing);
+    if (s->augment.shift > 0 || s->augment.rotate > 0 || s->augment.scale > 0)
+        snprintf(out + strlen(out), size_bytes - strlen(out), " augment %.9g,%.9g,%.9g",
+                 s->augment.shift, s->augment.rotate, s->augment.scale);
 }
 
 /* Settings that have no field of their own in a checkpoint. */
@@ -241,9 +244,9 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
         return FAIL(
             STATUS_INVALID,
             "cannot resume %s: --mode, --replicas, --nesterov, --adam-betas, --clip-grad-norm, "
-            "--label-smoothing, --scale-lr, --pct-start, --warmup-steps, --warmup-factor, "
-            "--shuffle, --drop-last, --dataset, --amp, --tf32 or the number of training images "
-            "(--limit) was "
+            "--label-smoothing, --augment, --scale-lr, --pct-start, --warmup-steps, "
+            "--warmup-factor, --shuffle, --drop-last, --dataset, --amp, --tf32 or the number of "
+            "training images (--limit) was "
             "another",
             path);
     return STATUS_OK;

@@ -33,6 +33,7 @@ static const struct run_setting {
     {"weight-decay", STATE},
     {"clip-grad-norm", SUMS},
     {"label-smoothing", SUMS},
+    {"augment", SUMS},
     {"lr", RATE},
     {"scale-lr", RATE},
     {"gamma", RATE},

@@ -11,6 +11,7 @@ typedef struct gather_job {
     const vector_ops *vec;
     const gather_source *source;
     const uint32_t *order; /* of the batch */
+    uint32_t epoch;
     int n;
     const gather_output *out;
 } gather_job;
@@ -27,6 +28,18 @@ static void prefetch_image(const gather_source *s, uint32_t index)
         __builtin_prefetch(image + at);
 }
 
+static void place_image(const gather_job *job, uint32_t index, float *x)
+{
+    const gather_source *s = job->source;
+    if (!augmentation_is_on(&s->augment)) {
+        job->vec->normalise(image_of(s, index), x, (size_t)s->pixels);
+        return;
+    }
+    affine drawn = augmentation_draw(&s->augment, index, job->epoch);
+    affine_map map = augmentation_map(&drawn);
+    job->vec->augment(image_of(s, index), &map, x);
+}
+
 static void gather_piece(void *arg, int piece)
 {
     const gather_job *job = arg;
@@ -36,8 +49,7 @@ static void gather_piece(void *arg, int piece)
         uint32_t index = job->order[i];
         if (i + 1 < end)
             prefetch_image(s, job->order[i + 1]);
-        job->vec->normalise(image_of(s, index), job->out->x + (size_t)i * (size_t)s->pixels,
-                            (size_t)s->pixels);
+        place_image(job, index, job->out->x + (size_t)i * (size_t)s->pixels);
         job->out->labels[i] = s->labels[index];
         job->out->samples[i] = index;
     }
@@ -46,7 +58,12 @@ static void gather_piece(void *arg, int piece)
 status cpu_gather(device *dev, const gather_source *source, const step_state *state,
                   uint32_t offset, int n, const gather_output *out)
 {
-    gather_job job = {cpu_of(dev)->vec, source, source->order + state->plan.first + offset, n, out};
+    gather_job job = {.vec = cpu_of(dev)->vec,
+                      .source = source,
+                      .order = source->order + state->plan.first + offset,
+                      .epoch = state->plan.epoch,
+                      .n = n,
+                      .out = out};
     team_run(cpu_of(dev)->team, gather_piece, &job, (n + IMAGES - 1) / IMAGES);
     return STATUS_OK;
 }

@@ -8,6 +8,7 @@
 #ifndef MNIST_DDP_KERNELS_CPU_VECTOR_OPS_H
 #define MNIST_DDP_KERNELS_CPU_VECTOR_OPS_H
 
+#include "kernels/augmentation.h"
 #include "kernels/ops.h"
 #include "kernels/optimizer_math.h"
 
@@ -57,6 +58,8 @@ typedef struct vector_ops {
     const struct conv_block_kernels *conv_blocks_bf16; /* likewise: products of bfloat16 */
 
     void (*normalise)(const uint8_t *pixels, float *x, size_t count); /* kernels/pixel.h */
+    /* One image of AUGMENTATION_SIDE rows as *map changes it, normalised. */
+    void (*augment)(const uint8_t *pixels, const affine_map *map, float *x);
 
     /* C (rows, columns) = A B, or += with `add`; columns is a multiple of block. */
     void (*matmul)(const matmul_args *m, int rows, int columns);

@@ -31,9 +31,9 @@ struct gather_job {
 };
 
 /* The divisions are exact ones, in the order of the host's gather: the same bits. */
-static __device__ inline float normalised(uint8_t pixel)
+static __device__ inline float normalised(float pixel)
 {
-    return ((float)pixel / 255.0f - 0.1307f) / 0.3081f;
+    return (pixel / 255.0f - 0.1307f) / 0.3081f;
 }
 
 template <typename T> static __global__ void gather_kernel(gather_job job, T *x)
@@ -62,6 +62,27 @@ template <typename T> static __global__ void gather_kernel(gather_job job, T *x)
     }
 }
 
+/* A block has one image. Its first thread draws what becomes of it. */
+template <typename T> static __global__ void gather_augmented_kernel(gather_job job, T *x)
+{
+    SHARED(affine_map, map, 1);
+    unsigned i = blockIdx.x;
+    uint32_t sample = job.source.order[job.state->plan.first + job.offset + i];
+    int pixels = job.source.pixels;
+    const uint8_t *image = job.source.images + (size_t)sample * (size_t)pixels;
+    T *row = x + (size_t)i * (size_t)pixels;
+    if (threadIdx.x == 0) {
+        affine drawn = augmentation_draw(&job.source.augment, sample, job.state->plan.epoch);
+        map[0] = augmentation_map(&drawn);
+        job.labels[i] = job.source.labels[sample];
+        job.samples[i] = sample;
+    }
+    __syncthreads();
+    for (int at = (int)threadIdx.x; at < pixels; at += (int)THREADS)
+        row[at] = from_float<T>(normalised(
+            augmentation_sample(image, &map[0], at % AUGMENTATION_SIDE, at / AUGMENTATION_SIDE)));
+}
+
 status cuda_gather(device *dev, const gather_source *source, const step_state *state,
                    uint32_t offset, int n, const gather_output *out)
 {
@@ -77,8 +98,12 @@ status cuda_gather(device *dev, const gather_source *source, const step_state *s
     TRY(cuda_use(dev));
     return with_element(dev->precision, [&](auto *kind) {
         using T = std::remove_pointer_t<decltype(kind)>;
-        LAUNCH(cuda_state_of(dev)->stream, blocks_for((size_t)job.n * job.runs, THREADS), THREADS,
-               (gather_kernel<T>), job, reinterpret_cast<T *>(out->x));
+        if (augmentation_is_on(&source->augment))
+            LAUNCH(cuda_state_of(dev)->stream, job.n, THREADS, (gather_augmented_kernel<T>), job,
+                   reinterpret_cast<T *>(out->x));
+        else
+            LAUNCH(cuda_state_of(dev)->stream, blocks_for((size_t)job.n * job.runs, THREADS),
+                   THREADS, (gather_kernel<T>), job, reinterpret_cast<T *>(out->x));
         return CUDA_CALL(cudaGetLastError());
     });
 }

@@ -98,6 +98,7 @@ static const struct {
     {"--schedule cosine", {"--schedule step -> cosine"}},
     {"--amp bf16", {"--amp off -> bf16"}},
     {"--label-smoothing 0.1", {"--label-smoothing 0 -> 0.1"}},
+    {"--augment shift=2", {"--augment default -> shift=2", "former"}},
     {"--clip-grad-norm 2", {"--clip-grad-norm default -> 2"}},
 };
 enum { N_REFUSED = sizeof REFUSED / sizeof REFUSED[0] };

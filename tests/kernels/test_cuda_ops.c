@@ -3,6 +3,7 @@
 #include "tests/kernels/cuda_tensor.h"
 
 #include "kernels/dropout.h"
+#include "kernels/pixel.h"
 
 static const int BATCHES[] = {1, 2, 7, 32, 64, 100};
 enum { N_BATCHES = sizeof BATCHES / sizeof BATCHES[0], BATCH_MAX = 100 };
@@ -45,7 +46,8 @@ static void check_gather(device *dev, int n, int pixels)
     void *d_images = put_bytes(dev, images, (size_t)(IMAGES * pixels));
     void *d_labels = put_bytes(dev, labels, sizeof labels);
     void *d_order = put_bytes(dev, order, sizeof order), *d_state = put_numbers(dev, &state);
-    gather_source source = {d_images, d_labels, d_order, pixels};
+    gather_source source = {
+        .images = d_images, .labels = d_labels, .order = d_order, .pixels = pixels};
     float *x = room(dev, sizeof *x * count);
     void *out_labels = room(dev, BATCH_MAX), *samples = room(dev, sizeof got_samples);
     gather_output gathered = {x, out_labels, samples};
@@ -71,6 +73,48 @@ START_TEST(gather_is_exact)
     device *dev = open_device("cuda", precision_of(_i));
     check_gather(dev, batch_of(_i), 784);
     check_gather(dev, batch_of(_i), 27); /* no whole words */
+    device_destroy(dev);
+}
+END_TEST
+
+/* What was drawn depends on the host's mathematics and the GPU's: places differ by a few roundings. */
+START_TEST(gather_augments)
+{
+    enum { IMAGES = 7, PIXELS = AUGMENTATION_SIDE * AUGMENTATION_SIDE };
+    device *dev = open_device("cuda", PRECISIONS[_i]);
+    uint8_t images[IMAGES * PIXELS], labels[IMAGES] = {0};
+    uint32_t order[IMAGES], got_samples[IMAGES];
+    float want[PIXELS];
+    for (int i = 0; i < IMAGES * PIXELS; i++)
+        images[i] = (uint8_t)(i * 7 + i / 256);
+    for (uint32_t i = 0; i < IMAGES; i++)
+        order[i] = IMAGES - 1 - i;
+    step_state state = {.plan = {.epoch = 2}};
+    gather_source source = {.images = put_bytes(dev, images, sizeof images),
+                            .labels = put_bytes(dev, labels, sizeof labels),
+                            .order = put_bytes(dev, order, sizeof order),
+                            .pixels = PIXELS,
+                            .augment = {.shift = 4, .rotate = 30, .scale = 0.3f, .seed = 3}};
+    void *d_state = put_numbers(dev, &state);
+    float *x = room(dev, sizeof *x * IMAGES * PIXELS);
+    gather_output gathered = {x, room(dev, IMAGES), room(dev, sizeof got_samples)};
+    ok(dev->ops->gather(dev, &source, d_state, 0, IMAGES, &gathered));
+    float *got = get_activations(dev, x, IMAGES * PIXELS);
+    ok(dev->ops->download(dev, got_samples, gathered.samples, sizeof got_samples));
+    for (uint32_t i = 0; i < IMAGES; i++) {
+        affine drawn = augmentation_draw(&source.augment, order[i], 2);
+        affine_map map = augmentation_map(&drawn);
+        for (int j = 0; j < PIXELS; j++)
+            want[j] = pixel_normalised(augmentation_sample(
+                images + order[i] * PIXELS, &map, j % AUGMENTATION_SIDE, j / AUGMENTATION_SIDE));
+        expect_close(got + i * PIXELS, want, PIXELS, 1e-4, (double)unit_of(dev->precision));
+        ck_assert_uint_eq(got_samples[i], order[i]);
+    }
+    free_all(dev,
+             (void *[]){(void *)source.images, (void *)source.labels, (void *)source.order, d_state,
+                        x, gathered.labels, gathered.samples},
+             7);
+    free(got);
     device_destroy(dev);
 }
 END_TEST
@@ -443,6 +487,7 @@ int main(void)
     Suite *suite = suite_create("cuda_ops");
     TCase *core = suite_case(suite, "core", 120);
     tcase_add_loop_test(core, gather_is_exact, 0, LOOP);
+    tcase_add_loop_test(core, gather_augments, 0, N_PRECISIONS);
     tcase_add_loop_test(core, pool_equals_reference, 0, LOOP);
     tcase_add_loop_test(core, loss_equals_reference, 0, N_PRECISIONS);
     tcase_add_loop_test(core, optimizers_equal_reference, 0, 5);

@@ -64,7 +64,8 @@ static status take_buffers(trainee *t)
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         TRY(take(t, all[i].size_bytes, all[i].out));
-    t->source = (gather_source){t->images, t->labels, t->order, IN};
+    t->source =
+        (gather_source){.images = t->images, .labels = t->labels, .order = t->order, .pixels = IN};
     return STATUS_OK;
 }
 

@@ -68,7 +68,7 @@ START_TEST(gather_normalises)
 {
     const uint8_t images[] = {0, 255, 128, 1, 2, 3}, labels[] = {4, 9, 0};
     const uint32_t order[] = {1, 1, 0, 2, 0};
-    const gather_source source = {images, labels, order, 2};
+    const gather_source source = {.images = images, .labels = labels, .order = order, .pixels = 2};
     const step_state state = {.plan = {.first = 2}};
     float x[4];
     uint8_t out[2];
@@ -98,7 +98,8 @@ START_TEST(gather_normalises_every_value)
         labels[i] = (uint8_t)(i % 10);
         order[FIRST + i] = (uint32_t)(i * 5 % COUNT);
     }
-    const gather_source source = {images, labels, order, PIXELS};
+    const gather_source source = {
+        .images = images, .labels = labels, .order = order, .pixels = PIXELS};
     const step_state state = {.plan = {.first = 1}};
     device *dev = open_device(devices[_i]);
     ok(dev->ops->gather(dev, &source, &state, 1, COUNT, &(gather_output){x, out, samples}));

@@ -1,0 +1,58 @@
+#include "app/options/augment.h"
+
+#include "base/comma_list.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SIDE = 28 }; /* of an image */
+
+static const struct {
+    const char *name;
+    size_t offset;
+    double most;
+} BOUNDS[] = {
+    {"shift=", offsetof(augment, shift), SIDE},
+    {"rotate=", offsetof(augment, rotate), 180},
+    {"scale=", offsetof(augment, scale), 0.9},
+};
+enum { N_BOUNDS = sizeof BOUNDS / sizeof BOUNDS[0] };
+
+/* "shift=2" */
+static bool set_bound(const char *word, size_t length, augment *out)
+{
+    for (int i = 0; i < N_BOUNDS; i++) {
+        size_t before = strlen(BOUNDS[i].name);
+        if (length <= before || strncmp(word, BOUNDS[i].name, before) != 0)
+            continue;
+        const char *digits = word + before;
+        char *end = NULL;
+        double value = strtod(digits, &end);
+        bool is_plain = isdigit((unsigned char)digits[0]) || digits[0] == '.';
+        if (!is_plain || end != word + length || !(value <= BOUNDS[i].most))
+            return false;
+        memcpy((char *)out + BOUNDS[i].offset, &value, sizeof value);
+        return true;
+    }
+    return false;
+}
+
+status augment_parse(const char *text, augment *out)
+{
+    augment what = {0};
+    size_t length = 0;
+    bool ok = text == NULL || text[0] != '\0';
+    for (const char *at = text != NULL ? text : "", *word;
+         ok && (word = comma_list_next(&at, &length)) != NULL;)
+        ok = set_bound(word, length, &what);
+    if (!ok)
+        return FAIL(STATUS_INVALID,
+                    "--augment: '%.60s' is not a list of shift=PIXELS (to %d), rotate=DEGREES (to "
+                    "180) and scale=SHARE (to 0.9): give --augment=shift=2,rotate=10",
+                    text, SIDE);
+    *out = what;
+    return STATUS_OK;
+}
