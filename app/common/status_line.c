@@ -4,12 +4,10 @@
 #include "base/clock.h"
 #include "base/thread.h"
 
-#include <poll.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
     INTERVAL_MS = 100,
@@ -97,14 +95,6 @@ void status_parts_fit(const status_parts *parts, int columns, char *out)
     out[used] = '\0';
 }
 
-/* Writes if there is room for it in wait_ms: a terminal that is stopped keeps nobody. */
-static void write_all(int fd, const char *text, size_t size_bytes, int wait_ms)
-{
-    struct pollfd ready = {.fd = fd, .events = POLLOUT};
-    if (poll(&ready, 1, wait_ms) == 1 && (ready.revents & POLLOUT) != 0)
-        (void)!write(fd, text, size_bytes);
-}
-
 static void draw(const status_line *line)
 {
     char text[MOST_COLUMNS + 1], whole[MOST_COLUMNS + sizeof TERMINAL_ERASE];
@@ -113,7 +103,7 @@ static void draw(const status_line *line)
     line->tell(line->ctx, &parts);
     status_parts_fit(&parts, columns < MOST_COLUMNS ? columns : MOST_COLUMNS, text);
     int length = snprintf(whole, sizeof whole, "\r%s\033[K", text);
-    write_all(line->fd, whole, (size_t)length, 0);
+    terminal_write(line->fd, whole, (size_t)length, 0);
 }
 
 static void *run(void *arg)
@@ -153,6 +143,6 @@ void status_line_close(status_line *line)
     pthread_join(line->thread, NULL);
     pthread_cond_destroy(&line->changed);
     pthread_mutex_destroy(&line->lock);
-    write_all(line->fd, TERMINAL_ERASE, strlen(TERMINAL_ERASE), ERASE_MS);
+    terminal_write(line->fd, TERMINAL_ERASE, strlen(TERMINAL_ERASE), ERASE_MS);
     line->open = false;
 }

@@ -1,16 +1,23 @@
 #include "app/common/terminal.h"
 
+#include "base/clock.h"
 #include "base/environment.h"
 #include "base/log.h"
 #include "base/number.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { COLUMNS = 80, MOST_COLUMNS = 10000, DRESSED_BYTES = 8192 };
+enum { COLUMNS = 80, MOST_COLUMNS = 10000, DRESSED_BYTES = 8192, HURRY_MS = 500 };
+
+static _Thread_local bool hurries; /* terminal_hurry_log */
 
 terminal_facts terminal_of(int fd)
 {
@@ -82,6 +89,36 @@ size_t terminal_dress(terminal_facts t, const char *line, size_t size_bytes, cha
     return (size_t)(put(to, line, size_bytes) - out);
 }
 
+int terminal_open_again(int fd)
+{
+    char link[32];
+    struct stat about;
+    if (fstat(fd, &about) != 0 || (!S_ISFIFO(about.st_mode) && !isatty(fd)))
+        return fd;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    int own = open(link, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    return own >= 0 ? own : fd;
+}
+
+/* Nothing is left to say that it could not be written. */
+void terminal_write(int fd, const char *text, size_t size_bytes, int wait_ms)
+{
+    int64_t deadline_ns = clock_deadline_ns(wait_ms);
+    int own = terminal_open_again(fd);
+    for (size_t done = 0; done < size_bytes;) {
+        struct pollfd ready = {.fd = own, .events = POLLOUT};
+        int left_ms = (int)clock_remaining_ms(deadline_ns);
+        if (poll(&ready, 1, left_ms) <= 0 || (ready.revents & POLLOUT) == 0)
+            break;
+        ssize_t n = write(own, text + done, size_bytes - done);
+        if (n == 0 || (n < 0 && errno != EAGAIN))
+            break;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    if (own != fd)
+        close(own);
+}
+
 static void write_line(void *self, const char *line, size_t size_bytes)
 {
     (void)self;
@@ -89,6 +126,10 @@ static void write_line(void *self, const char *line, size_t size_bytes)
     if (size_bytes > DRESSED_BYTES)
         size_bytes = DRESSED_BYTES;
     size_t length = terminal_dress(terminal_of(STDERR_FILENO), line, size_bytes, text);
+    if (hurries) {
+        terminal_write(STDERR_FILENO, text, length, HURRY_MS);
+        return;
+    }
     for (size_t done = 0; done < length;) {
         ssize_t n = write(STDERR_FILENO, text + done, length - done);
         if (n <= 0)
@@ -99,12 +140,16 @@ static void write_line(void *self, const char *line, size_t size_bytes)
 
 void terminal_take_log(void)
 {
-    terminal_facts t = terminal_of(STDERR_FILENO);
-    log_set_sink(t.erases || t.colours ? write_line : NULL, NULL);
+    log_set_sink(write_line, NULL);
+}
+
+void terminal_hurry_log(void)
+{
+    hurries = true;
 }
 
 void terminal_leave(void)
 {
     if (terminal_of(STDERR_FILENO).erases)
-        (void)!write(STDERR_FILENO, TERMINAL_ERASE, strlen(TERMINAL_ERASE));
+        terminal_write(STDERR_FILENO, TERMINAL_ERASE, strlen(TERMINAL_ERASE), HURRY_MS);
 }

@@ -41,12 +41,27 @@ enum { TERMINAL_DRESS_BYTES = 32 };
  * written to `out`, at most TERMINAL_DRESS_BYTES more than `size_bytes`. */
 size_t terminal_dress(terminal_facts t, const char *line, size_t size_bytes, char *out);
 
+/* A pipe or terminal is opened once more, so that a write to it does not wait: poll() tells of room
+ * that another process may take first, and of less than a line on a terminal. To set O_NONBLOCK on
+ * `fd` would set it for other processes too. Returns `fd` itself if it cannot be, and for other
+ * files, which do not wait for a reader. */
+int terminal_open_again(int fd);
+
+/* Writes what is taken within `wait_ms`: a terminal that is stopped (Ctrl-S) keeps nobody longer. The
+ * rest is left out. */
+void terminal_write(int fd, const char *text, size_t size_bytes, int wait_ms);
+
 /* From here on the lines of this process's log come to stderr as it is a terminal, or are to have
  * colours. Replaces the log's sink. While no other thread logs. */
 void terminal_take_log(void);
 
+/* From here on what this thread logs waits half a second at most for a terminal that is stopped, or a
+ * pipe that nobody reads, and is then left out. For a thread that must go on. After
+ * terminal_take_log. */
+void terminal_hurry_log(void);
+
 /* Erases the status line if stderr is its terminal: before this process ends at once, without
- * status_line_close. */
+ * status_line_close. Waits as terminal_hurry_log says. */
 void terminal_leave(void);
 
 #endif

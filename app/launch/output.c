@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -25,25 +24,12 @@ static void take_log_line(void *self, const char *line, size_t size_bytes)
     output_console_say(self, STDERR_FILENO, line, size_bytes);
 }
 
-/* A pipe or terminal is opened once more, so that a write to it does not wait: poll() tells of room
- * that another process may take first, and of less than a line on a terminal. To set O_NONBLOCK on
- * `fd` would set it for the workers too. Other files do not wait for a reader. */
-static int open_again(int fd)
-{
-    char link[32];
-    struct stat about;
-    if (fstat(fd, &about) != 0 || (!S_ISFIFO(about.st_mode) && !isatty(fd)))
-        return fd;
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    int own = open(link, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    return own >= 0 ? own : fd;
-}
-
 void output_console_init(output_console *console)
 {
     *console = (output_console){.stop_fd = -1, .wait_ms = WAIT_MS};
     for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
-        console->backlogs[fd] = (output_backlog){open_again(fd), .terminal = terminal_of(fd)};
+        console->backlogs[fd] =
+            (output_backlog){terminal_open_again(fd), .terminal = terminal_of(fd)};
     console->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     pthread_mutex_init(&console->lock, NULL);
     log_set_sink(take_log_line, console);

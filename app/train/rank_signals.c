@@ -3,6 +3,7 @@
 #include "app/common/stop_signals.h"
 #include "app/common/terminal.h"
 #include "app/train/failure.h"
+#include "app/train/run_folder.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -68,7 +69,7 @@ static void say_it_stops(rank_signals *listener, int number)
     const rank_context *rank = listener->rank;
     LOG_W("SIG%s: stopping at the %s step%s%s", sigabbrev_np(number),
           rank != NULL ? "next" : "first",
-          rank != NULL && rank->opts->save_model ? ", with a checkpoint" : "",
+          rank != NULL && run_folder_takes_checkpoints(rank->opts) ? ", with a checkpoint" : "",
           number != SIGHUP ? "; once more to stop at once" : "");
     pthread_mutex_unlock(&listener->lock);
 }
@@ -102,6 +103,7 @@ static void *listen_to_signals(void *arg)
 {
     rank_signals *self = arg;
     siginfo_t info;
+    terminal_hurry_log(); /* the next signal may be one to end at once */
     while (!atomic_load(&self->ending)) {
         int number = sigwaitinfo(&self->taken, &info);
         if (number == SIGUSR2 && !atomic_load(&self->ending))

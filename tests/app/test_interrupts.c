@@ -148,6 +148,26 @@ START_TEST(ctrl_c_twice_ends_it_at_once)
 }
 END_TEST
 
+/* A terminal that is stopped by Ctrl-S takes no line. The keys would start it again, so the signals
+ * come from elsewhere. */
+START_TEST(a_stopped_terminal_keeps_no_signal)
+{
+    static const char ctrl_s[] = "\x13";
+    session s;
+    start(&s, RANKS[_i], "--inject=delay:rank=0,step=40,ms=20000");
+    await(&s, "20000 ms");
+    ck_assert_int_eq(write(s.terminal, ctrl_s, 1), 1);
+    clock_sleep_ms(100);
+    int64_t start_ns = clock_now_ns();
+    kill(s.pid, SIGINT);
+    clock_sleep_ms(300);
+    ck_assert_int_eq(waitpid(s.pid, NULL, WNOHANG), 0);
+    kill(s.pid, SIGINT);
+    ck_assert_int_eq(finish(&s), 128 + SIGINT);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 5);
+}
+END_TEST
+
 /* What an ssh session leaves: no terminal, and a second SIGHUP. */
 START_TEST(the_sessions_end_saves)
 {
@@ -208,6 +228,7 @@ int main(void)
     tcase_add_checked_fixture(runs, start_clean, NULL);
     tcase_add_loop_test(runs, ctrl_c_saves, 0, 2);
     tcase_add_loop_test(runs, ctrl_c_twice_ends_it_at_once, 0, 2);
+    tcase_add_loop_test(runs, a_stopped_terminal_keeps_no_signal, 0, 2);
     tcase_add_loop_test(runs, the_sessions_end_saves, 0, 2);
     tcase_add_loop_test(runs, a_signal_sent_twice_over_is_one, 0, 2);
     tcase_add_loop_test(runs, what_is_ignored_stays_ignored, 0, 2);
