@@ -1,5 +1,5 @@
-/* MD5 (RFC 1321) and SHA-256 (FIPS 180-4) of files, by libmd: whether a file is the one that is meant.
- * MD5 tells of accidents only; who wants to can make two contents with one MD5. */
+/* MD5 (RFC 1321) and SHA-256 (FIPS 180-4) of files, by libmd: whether a file is the one that is
+ * meant. MD5 tells of accidents only; who wants to can make two contents with one MD5. */
 #ifndef MNIST_DDP_BASE_DIGEST_H
 #define MNIST_DDP_BASE_DIGEST_H
 

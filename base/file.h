@@ -19,9 +19,9 @@ status file_make_folders(const char *path);
  * already. */
 status file_make_new_folder(const char *path, bool *made);
 
-/* Makes the new folder "<folder>/<name>_XXXXXX", with letters at its end that no other has; its path
- * into `path` (FILE_PATH_BYTES). NULL: in $TMPDIR if that is an absolute path, not over half that
- * long, else in /tmp. STATUS_IO; STATUS_INVALID if the path is too long. */
+/* Makes the new folder "<folder>/<name>_XXXXXX", with letters at its end that no other has; its
+ * path into `path` (FILE_PATH_BYTES). NULL: in $TMPDIR if that is an absolute path, not over half
+ * that long, else in /tmp. STATUS_IO; STATUS_INVALID if the path is too long. */
 status file_make_temporary_folder(const char *folder, const char *name, char *path);
 
 /* Takes the folder for this process until *fd is closed or the process ends. STATUS_INVALID if

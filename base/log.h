@@ -17,8 +17,8 @@ void log_set_level_from_environment(void);
 /* Puts "[prefix] " before every line, as in "[rank 1] "; "" for none. Copied, cut at 31 bytes. */
 void log_set_prefix(const char *prefix);
 
-/* Takes every line, with its end, in place of stderr; from any thread. NULL: stderr again. Set while
- * no other thread logs. */
+/* Takes every line, with its end, in place of stderr; from any thread. NULL: stderr again. Set
+ * while no other thread logs. */
 typedef void log_sink(void *self, const char *line, size_t size_bytes);
 void log_set_sink(log_sink *sink, void *self);
 

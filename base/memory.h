@@ -8,8 +8,8 @@
 #include <stddef.h>
 
 /* Sets *out to `size_bytes` (0 allowed) of zeroed memory, aligned to 64 bytes; free with free().
- * STATUS_NO_MEMORY with the size. All of it is resident at once; from 2 MiB on as huge pages, if the
- * system has them for whoever asks. */
+ * STATUS_NO_MEMORY with the size. All of it is resident at once; from 2 MiB on as huge pages, if
+ * the system has them for whoever asks. */
 status memory_alloc(size_t size_bytes, void **out);
 
 /* a * b without overflow: false if the product does not fit. */

@@ -27,8 +27,8 @@ static inline uint32_t mt19937_u32(mt19937 *generator)
     return generator->outputs[generator->next++];
 }
 
-/* Draws several numbers: `most` (>= 1), or as many as this state still has. Sets *n; they stay where
- * they are until the next call. */
+/* Draws several numbers: `most` (>= 1), or as many as this state still has. Sets *n; they stay
+ * where they are until the next call. */
 static inline const uint32_t *mt19937_run(mt19937 *generator, size_t most, size_t *n)
 {
     if (generator->next == MT19937_WORDS)

@@ -24,8 +24,8 @@ status text_stream_open(text_stream *out);
  * NULL: without that byte. STATUS_NO_MEMORY, and *text is NULL, if not all of it is there. */
 status text_stream_close(text_stream *stream, char **text, size_t *size_bytes);
 
-/* Ends it. If `st`, of what was written, is STATUS_OK, the text becomes the file `path` (file_replace);
- * else `st` is returned, and the file is as it was. */
+/* Ends it. If `st`, of what was written, is STATUS_OK, the text becomes the file `path`
+ * (file_replace); else `st` is returned, and the file is as it was. */
 status text_stream_save(text_stream *stream, status st, const char *path);
 
 #endif

@@ -11,8 +11,9 @@
 extern "C" {
 #endif
 
-/* Starts run(arg) on a thread of its own, all signals blocked; the caller joins it. STATUS_NO_MEMORY if
- * the system has no thread left; then *out is not set. `name` ("the store's") is for the text. */
+/* Starts run(arg) on a thread of its own, all signals blocked; the caller joins it.
+ * STATUS_NO_MEMORY if the system has no thread left; then *out is not set. `name` ("the store's")
+ * is for the text. */
 status thread_start(void *(*run)(void *), void *arg, const char *name, pthread_t *out);
 
 /* The same for threads that a library starts: they inherit what is blocked in between. */

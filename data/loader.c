@@ -10,7 +10,7 @@
 struct loader {
     device *dev;
     loader_options options;
-    sampler_plan plan;      /* of an epoch that is dealt out whole */
+    sampler_plan plan;      /* of an epoch that is distributed whole */
     int partial;            /* the epoch that is not; -1: there is none */
     uint32_t partial_first; /* where it begins */
     uint32_t n_samples;     /* of this rank in the epoch that has started, or in a whole one */

@@ -23,8 +23,8 @@ typedef struct loader_options {
 status loader_create(device *dev, const dataset *set, const loader_options *options, loader **out);
 void loader_destroy(loader *load);
 
-/* Of this epoch the first `used` samples of its order are left out, and the rest is dealt out anew:
- * ranks of another number have used them. To be called before that epoch is drawn.
+/* Of this epoch the first `used` samples of its order are left out, and the rest is redistributed:
+ * another number of ranks has used them. To be called before that epoch is drawn.
  * STATUS_INVALID if the data set has fewer. */
 status loader_leave_out(loader *load, int epoch, uint32_t used);
 
@@ -40,14 +40,14 @@ status loader_start_epoch(loader *load, int epoch);
 /* Whether the epoch that has started has the order of the one that started before it. */
 bool loader_repeats_order(const loader *load);
 
-/* Optimizer steps of an epoch that is dealt out whole, and of this one. */
+/* Optimizer steps of an epoch that is distributed whole, and of this one. */
 int loader_steps(const loader *load);
 int loader_epoch_steps(const loader *load, int epoch);
 
 /* Batches of step `step`: `accum`, or fewer in the last one. */
 int loader_micro_steps(const loader *load, int step);
 
-/* Samples that this rank contributes to an epoch that is dealt out whole. */
+/* Samples that this rank contributes to an epoch that is distributed whole. */
 uint32_t loader_samples(const loader *load);
 
 /* Samples of this rank in step `step`. They determine the shapes of the step's work. */

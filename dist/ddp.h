@@ -55,8 +55,8 @@ status ddp_on_grad_ready(void *reducer, size_t offset, size_t count, device_stre
  * from now on finds them so. Call once per optimizer step. */
 status ddp_wait(ddp *reducer);
 
-/* Nanoseconds so far: of each bucket's all-reduce, as process_group_wait tells them, and those spent
- * in ddp_wait. A staged bucket is launched when its data has reached the host. */
+/* Nanoseconds so far: of each bucket's all-reduce, as process_group_wait tells them, and those
+ * spent in ddp_wait. A staged bucket is launched when its data has reached the host. */
 typedef struct ddp_times {
     int64_t comm_ns, exposed_ns;
 } ddp_times;

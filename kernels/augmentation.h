@@ -3,10 +3,10 @@
  *     transforms.RandomAffine(degrees=rotate, translate=(shift / 28, shift / 28),
  *                             scale=(1 - scale, 1 + scale), interpolation=BILINEAR)
  *
- * after ToTensor and before Normalize. An image is turned and resized about its middle, then moved by
- * whole pixels. What comes from outside of it is 0 (black). A pixel is the bilinear mean of the four
- * around the place that it comes from: torch's affine_grid and grid_sample with align_corners=False,
- * mode="bilinear" and padding_mode="zeros".
+ * after ToTensor and before Normalize. An image is turned and resized about its middle, then moved
+ * by whole pixels. What comes from outside of it is 0 (black). A pixel is the bilinear mean of the
+ * four around the place that it comes from: torch's affine_grid and grid_sample with
+ * align_corners=False, mode="bilinear" and padding_mode="zeros".
  *
  * The numbers are those of one Philox block by seed, epoch and sample. Used by C and CUDA. */
 #ifndef MNIST_DDP_KERNELS_AUGMENTATION_H
@@ -50,8 +50,8 @@ PHILOX_FN double augmentation_even(uint32_t word, float bound)
     return (double)bound * ((double)word / 2147483648.0 - 1.0);
 }
 
-/* What is done to a sample in an epoch. The counter's third word is no layer's, so the block is none
- * of dropout's (struct dropout in kernels/ops.h). */
+/* What is done to a sample in an epoch. The counter's third word is no layer's, so the block is
+ * none of dropout's (struct dropout in kernels/ops.h). */
 PHILOX_FN affine augmentation_draw(const augmentation *a, uint32_t sample, uint32_t epoch)
 {
     philox_words words = philox4x32_10(sample, epoch, UINT32_MAX, 0, a->seed);

@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Large blocks begin at different places in a page: parameters, gradients and an optimizer's states are
- * read side by side, and the processor confuses a load with a store to the same place in another page
- * ("4K aliasing"), and keeps the same place of each huge page in the same few lines of its cache. */
+/* Large blocks begin at different places in a page: parameters, gradients and an optimizer's states
+ * are read side by side, and the processor confuses a load with a store to the same place in
+ * another page ("4K aliasing"), and keeps the same place of each huge page in the same few lines of
+ * its cache. */
 enum { LARGE_BYTES = 256 << 10, PLACE_BYTES = 17 * 64, PLACES = 8 };
 
 /* Stands in front of each block of a device and is as wide as its alignment. */

@@ -183,9 +183,9 @@ typedef status pool_forward_op(device *dev, const pool_shape *shape, const float
 typedef status pool_backward_op(device *dev, const pool_shape *shape, const pool_output *out,
                                 const float *dy, float p, float *dz);
 
-/* The front of a network in one pass over each image, for a device that keeps an image in its cache:
- * a convolution of plain input, relu, a second convolution, and a pool as above. What is between the
- * layers is never in memory. */
+/* The front of a network in one pass over each image, for a device that keeps an image in its
+ * cache: a convolution of plain input, relu, a second convolution, and a pool as above. What is
+ * between the layers is never in memory. */
 typedef struct conv_block conv_block; /* a plan; each device defines its own struct */
 
 enum { CONV_BLOCK_CONVS = 2 };

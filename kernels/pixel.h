@@ -1,8 +1,10 @@
-/* What a pixel becomes before a network sees it. Host devices share it; CUDA's gather repeats it. */
+/* What a pixel becomes before a network sees it. Host devices share it; CUDA's gather repeats
+ * it. */
 #ifndef MNIST_DDP_KERNELS_PIXEL_H
 #define MNIST_DDP_KERNELS_PIXEL_H
 
-/* Mean and standard deviation of MNIST's pixels between 0 and 1, as pytorch/examples writes them. */
+/* Mean and standard deviation of MNIST's pixels between 0 and 1, as pytorch/examples writes
+ * them. */
 #define PIXEL_MEAN 0.1307f
 #define PIXEL_STD 0.3081f
 

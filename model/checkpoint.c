@@ -88,9 +88,9 @@ static bool is_listed(const int64_t *steps, size_t n, int64_t step)
     return found;
 }
 
-/* Deletes the checkpoints before that of `state`, which is saved, until state->keep are left. A newer
- * one may be broken, so none takes the place of the one that is known to be good. A failure to
- * delete is only logged. */
+/* Deletes the checkpoints before that of `state`, which is saved, until state->keep are left. A
+ * newer one may be broken, so none takes the place of the one that is known to be good. A failure
+ * to delete is only logged. */
 static void delete_older(const char *folder, const checkpoint_state *state)
 {
     int64_t *steps = NULL, room = (state->keep > 0 ? state->keep : CHECKPOINT_KEEP) - 1;

@@ -67,8 +67,8 @@ status checkpoint_save(const char *run_dir, const checkpoint_state *state, netwo
  * process may have been killed in between. */
 status checkpoint_publish(const char *run_dir, const char *path);
 
-/* Sets *out to whether it is one; a file that cannot be read is none. STATUS_NO_MEMORY if there is no
- * memory to read both. */
+/* Sets *out to whether it is one; a file that cannot be read is none. STATUS_NO_MEMORY if there is
+ * no memory to read both. */
 status checkpoint_is_published(const char *run_dir, const char *path, bool *out);
 
 /* STATUS_INVALID unless the checkpoint of `step` is there, whole and published. */
@@ -86,8 +86,8 @@ status checkpoint_find(const char *run_dir, int64_t before, bool *found, checkpo
  * then nothing is changed. */
 status checkpoint_load(const char *path, network *net, optimizer *opt);
 
-/* Only the parameters, from a model.safetensors (ours or of PyTorch's state_dict, also of a model in
- * DistributedDataParallel, also in half precision), a run folder or a checkpoint's folder. Fails
+/* Only the parameters, from a model.safetensors (ours or of PyTorch's state_dict, also of a model
+ * in DistributedDataParallel, also in half precision), a run folder or a checkpoint's folder. Fails
  * like checkpoint_load. */
 status checkpoint_load_model(const char *path, network *net);
 

@@ -58,8 +58,9 @@ void *network_dlogits(network *net);
 size_t network_dlogits_row_bytes(const network *net); /* a multiple of 4 */
 status network_backward_from(network *net, bool accumulate, grad_ready_fn ready, void *ctx);
 
-/* Clips the gradients as they are in the arena, over all parameters: torch.nn.utils.clip_grad_norm_.
- * Their norm before it goes to the totals. `state` is that of the step. */
+/* Clips the gradients as they are in the arena, over all parameters:
+ * torch.nn.utils.clip_grad_norm_. Their norm before it goes to the totals. `state` is that of the
+ * step. */
 status network_clip_gradients(network *net, float max_norm, const step_state *state);
 
 /* The totals since the last reset: in device memory; and read on the host after all enqueued

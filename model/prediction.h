@@ -11,8 +11,8 @@ typedef struct prediction {
 
 prediction prediction_of(const float logits[NETWORK_CLASSES]);
 
-/* The cross-entropy if `label` (< NETWORK_CLASSES) is the truth, in nats. NaN or infinite if a logit
- * is not finite. */
+/* The cross-entropy if `label` (< NETWORK_CLASSES) is the truth, in nats. NaN or infinite if a
+ * logit is not finite. */
 double prediction_loss(const float logits[NETWORK_CLASSES], int label);
 
 #endif

@@ -1,6 +1,35 @@
 #!/bin/sh
-# An #include "..." may point into its own folder or to a lower layer. Run by ctest.
+# The structure that docs/style.md asks for: how large files are, how include guards are named, where
+# an #include may point. Run by ctest.
 set -eu
+export LC_ALL=C.UTF-8 # a letter is one column
+
+sources() { # those of the tree, by the ends of their names
+    for end; do
+        find base kernels data model dist app bench tests -name "*.$end"
+    done
+}
+if sources c h cc cu inc | xargs wc -l | awk '$1 > 500 && $2 != "total"' | grep .; then
+    echo "^ a file has at most 500 lines" >&2
+    exit 1
+fi
+# A table of rows may be wider, between clang-format off and on.
+for file in $(sources c h cc cu inc | xargs grep -lE '^.{101}'); do
+    if sed '/clang-format off/,/clang-format on/s/.*//' "$file" | grep -nE '^.{101}'; then
+        echo "^ $file: a line has at most 100 columns" >&2
+        exit 1
+    fi
+done
+# shellcheck disable=SC2016 # awk's $2
+if ! sources h | grep -v '^tests/emulator/include/' | xargs awk '/^#ifndef/ && !seen[FILENAME]++ {
+        want = "MNIST_DDP_" toupper(FILENAME)
+        gsub("[/.]", "_", want)
+        if ($2 != want) { print FILENAME ": its include guard is to be " want; bad = 1 }
+    } END { exit bad }'; then
+    exit 1
+fi
+
+# An #include "..." may point into its own folder or to a lower layer.
 check() { # folder, then the lower layers that it may include
     folder=$1
     shift

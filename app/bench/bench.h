@@ -1,6 +1,6 @@
 /* mnist_ddp bench: what all benchmarks share, and one function for each of them. */
-#ifndef MNIST_DDP_APP_BENCH_H
-#define MNIST_DDP_APP_BENCH_H
+#ifndef MNIST_DDP_APP_BENCH_BENCH_H
+#define MNIST_DDP_APP_BENCH_BENCH_H
 
 #include "app/bench/child.h"
 #include "app/options/options.h"

@@ -95,10 +95,10 @@ static status copy_environment(char ***out)
 static void write_line(void *self, const char *line, size_t size_bytes)
 {
     bench_child *place = self;
-    char text[LINE_BYTES + TERMINAL_DRESS_BYTES];
+    char text[LINE_BYTES + TERMINAL_FORMAT_BYTES];
     if (size_bytes > LINE_BYTES)
         size_bytes = LINE_BYTES;
-    size_bytes = terminal_dress(terminal_of(STDERR_FILENO), line, size_bytes, text);
+    size_bytes = terminal_format(terminal_of(STDERR_FILENO), line, size_bytes, text);
     line = text;
     for (size_t done = 0; done < size_bytes;) {
         struct pollfd fds[] = {{STDERR_FILENO, POLLOUT, 0}, {place->signals.fd, POLLIN, 0}};

@@ -1,6 +1,6 @@
 /* The parts of `mnist_ddp bench dp-vs-ddp`. */
-#ifndef MNIST_DDP_APP_DP_VS_DDP_H
-#define MNIST_DDP_APP_DP_VS_DDP_H
+#ifndef MNIST_DDP_APP_BENCH_DP_VS_DDP_H
+#define MNIST_DDP_APP_BENCH_DP_VS_DDP_H
 
 #include "app/bench/child.h"
 #include "app/bench/commands.h"

@@ -66,42 +66,42 @@ status bench_sample_read(const json_t *line, int warmup, int global_batch, bench
 }
 
 /* How far the measuring is; its status line's thread reads it. */
-typedef struct progress {
+typedef struct run_counter {
     status_line line;
     int64_t started_ns;
     pthread_mutex_t lock; /* of what follows */
     int done, all;
     char name[BENCH_CASE_BYTES]; /* of the run under way */
-} progress;
+} run_counter;
 
 /* What is left takes as long as what was done, run by run. */
-static double left_s(const progress *p, int64_t now_ns)
+static double left_s(const run_counter *p, int64_t now_ns)
 {
     return clock_seconds(now_ns - p->started_ns) / p->done * (p->all - p->done);
 }
 
-enum { PASSED_WORTH = 1, BAR_WORTH, LEFT_WORTH, NAME_WORTH, RUN_WORTH };
+enum { PASSED_PRIORITY = 1, BAR_PRIORITY, LEFT_PRIORITY, NAME_PRIORITY, RUN_PRIORITY };
 
 static void tell(void *ctx, status_parts *out)
 {
-    progress *p = ctx;
+    run_counter *p = ctx;
     char passed[STATUS_TIME_BYTES], left[STATUS_TIME_BYTES];
     int64_t now_ns = clock_now_ns();
     pthread_mutex_lock(&p->lock);
     status_parts_time(clock_seconds(now_ns - p->started_ns), passed);
-    status_parts_add(out, RUN_WORTH, "run %d/%d", p->done + 1, p->all);
-    status_parts_add(out, NAME_WORTH, "%s", p->name);
-    status_parts_add(out, PASSED_WORTH, "%s passed", passed);
+    status_parts_add(out, RUN_PRIORITY, "run %d/%d", p->done + 1, p->all);
+    status_parts_add(out, NAME_PRIORITY, "%s", p->name);
+    status_parts_add(out, PASSED_PRIORITY, "%s passed", passed);
     if (p->done > 0) {
         status_parts_time(left_s(p, now_ns), left);
-        status_parts_add(out, LEFT_WORTH, "%s left", left);
+        status_parts_add(out, LEFT_PRIORITY, "%s left", left);
     }
-    out->bar_worth = BAR_WORTH;
+    out->bar_priority = BAR_PRIORITY;
     out->done = (double)p->done / p->all;
     pthread_mutex_unlock(&p->lock);
 }
 
-static void set_progress(progress *p, int done, int all, const char *name)
+static void counter_set(run_counter *p, int done, int all, const char *name)
 {
     pthread_mutex_lock(&p->lock);
     p->done = done;
@@ -110,15 +110,15 @@ static void set_progress(progress *p, int done, int all, const char *name)
     pthread_mutex_unlock(&p->lock);
 }
 
-static void open_progress(const bench_measurement *m, progress *out)
+static void counter_open(const bench_measurement *m, run_counter *out)
 {
-    *out = (progress){.started_ns = clock_now_ns(), .all = m->cases * m->repeats};
+    *out = (run_counter){.started_ns = clock_now_ns(), .all = m->cases * m->repeats};
     pthread_mutex_init(&out->lock, NULL);
     if (m->shows && terminal_of(STDERR_FILENO).erases)
         (void)status_line_open(STDERR_FILENO, tell, out, &out->line); /* else there is none */
 }
 
-static void close_progress(progress *p)
+static void counter_close(run_counter *p)
 {
     status_line_close(&p->line);
     pthread_mutex_destroy(&p->lock);
@@ -128,18 +128,18 @@ status bench_measure(const bench_measurement *m, bench_child *place)
 {
     char name[BENCH_CASE_BYTES], figure[BENCH_FIGURE_BYTES];
     int done = 0, all = m->cases * m->repeats, *failures = calloc((size_t)m->cases, sizeof(int));
-    progress shown;
+    run_counter shown;
     bench_words words;
     if (failures == NULL)
         return FAIL(STATUS_NO_MEMORY, "%d cases", m->cases);
-    open_progress(m, &shown);
+    counter_open(m, &shown);
     for (int repeat = 0; repeat < m->repeats; repeat++)
         for (int i = 0; i < m->cases && !bench_child_stopped(place); i++) {
             if (failures[i] >= GIVE_UP)
                 continue;
             json_t *line = NULL;
             m->command(m->ctx, i, name, &words);
-            set_progress(&shown, done, all, name);
+            counter_set(&shown, done, all, name);
             status st = bench_child_run(place, &words, &line);
             if (st == STATUS_OK)
                 st = m->take(m->ctx, i, repeat, line, figure);
@@ -155,11 +155,11 @@ status bench_measure(const bench_measurement *m, bench_child *place)
             }
             failures[i] = 0;
             done++;
-            set_progress(&shown, done, all, name);
+            counter_set(&shown, done, all, name);
             LOG_I("repeat %d of %d, run %d of %d: %s: %s; about %.0f s left", repeat + 1,
                   m->repeats, done, all, name, figure, left_s(&shown, clock_now_ns()));
         }
-    close_progress(&shown);
+    counter_close(&shown);
     free(failures);
     return STATUS_OK;
 }

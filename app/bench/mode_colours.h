@@ -1,4 +1,5 @@
-/* A mode has one colour in all plots. They are told apart without colours too, by points and dashes.
+/* A mode has one colour in all plots. They are told apart without colours too, by points and
+ * dashes.
  */
 #ifndef MNIST_DDP_APP_BENCH_MODE_COLOURS_H
 #define MNIST_DDP_APP_BENCH_MODE_COLOURS_H

@@ -197,7 +197,8 @@ static int most_ranks(const scaling_measurements *m)
     return most;
 }
 
-/* One mode, model and batch, the nth of its mode: dots for what was measured, a line for the model. */
+/* One mode, model and batch, the nth of its mode: dots for what was measured, a line for the
+ * model. */
 static void add_line(plot_writer *p, const cost_fit *fit, const scaling_measurements *m,
                      size_t first, int nth)
 {

@@ -1,12 +1,13 @@
 /* Ranks side by side on one host each keep to cores of their own (--bind-to core).
  *
  * The cores that the process may use (taskset, cpuset) are cut into as many contiguous shares as
- * there are local ranks, and each thread of a rank that computes has a core of its share. Nothing is bound if there are more such threads than cores, or only one;
- * nor if another job of this program has taken one of the cores. A rank whose core turns out to be
- * busy with other work gives it up.
+ * there are local ranks, and each thread of a rank that computes has a core of its share. Nothing
+ * is bound if there are more such threads than cores, or only one; nor if another job of this
+ * program has taken one of the cores. A rank whose core turns out to be busy with other work gives
+ * it up.
  */
-#ifndef MNIST_DDP_APP_CORE_BINDING_H
-#define MNIST_DDP_APP_CORE_BINDING_H
+#ifndef MNIST_DDP_APP_COMMON_CORE_BINDING_H
+#define MNIST_DDP_APP_COMMON_CORE_BINDING_H
 
 #include "app/options/options.h"
 #include "base/cores.h"

@@ -1,5 +1,5 @@
-/* config.json of a run folder: what the run was told, and what it is. People, `mnist_ddp report` and
- * a resume read it.
+/* config.json of a run folder: what the run was told, and what it is. People, `mnist_ddp report`
+ * and a resume read it.
  *
  *     {"format": 1,
  *      "date": "2026-11-22T23:42:15Z",             start of the process that wrote it

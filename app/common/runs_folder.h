@@ -10,8 +10,8 @@
  * is one already, and sets `path` (FILE_PATH_BYTES). STATUS_IO. */
 status runs_folder_make(const char *what, char *path);
 
-/* The folder in runs/ that has the newest file of this name, in `path` (FILE_PATH_BYTES). *found: false
- * if none has one. STATUS_IO. */
+/* The folder in runs/ that has the newest file of this name, in `path` (FILE_PATH_BYTES). *found:
+ * false if none has one. STATUS_IO. */
 status runs_folder_newest(const char *file, char *path, bool *found);
 
 #endif

@@ -18,7 +18,7 @@ enum {
     FRAME = 3, /* columns of a bar beside its cells: a blank and two brackets */
 };
 
-void status_parts_add(status_parts *to, int worth, const char *fmt, ...)
+void status_parts_add(status_parts *to, int priority, const char *fmt, ...)
 {
     va_list args;
     if (to->n == STATUS_PARTS)
@@ -26,7 +26,7 @@ void status_parts_add(status_parts *to, int worth, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(to->parts[to->n].text, STATUS_PART_BYTES, fmt, args);
     va_end(args);
-    to->parts[to->n++].worth = worth;
+    to->parts[to->n++].priority = priority;
 }
 
 void status_parts_time(double seconds, char out[STATUS_TIME_BYTES])
@@ -39,22 +39,22 @@ void status_parts_time(double seconds, char out[STATUS_TIME_BYTES])
                  (int)(s / 60 % 60), (int)(s % 60));
 }
 
-/* What is worth at least `worth`: its columns, the bar with its fewest cells. */
-static int columns_of(const status_parts *parts, int worth)
+/* Columns of the parts from `priority` on, the bar with its fewest cells. */
+static int columns_of(const status_parts *parts, int priority)
 {
-    int columns = parts->bar_worth >= worth ? LEAST_CELLS + FRAME : 0;
+    int columns = parts->bar_priority >= priority ? LEAST_CELLS + FRAME : 0;
     for (int i = 0; i < parts->n; i++)
-        if (parts->parts[i].worth >= worth)
+        if (parts->parts[i].priority >= priority)
             columns += (int)strlen(parts->parts[i].text) + (i > 0);
     return columns;
 }
 
-static int most_worth(const status_parts *parts)
+static int highest_priority(const status_parts *parts)
 {
-    int most = parts->bar_worth;
+    int most = parts->bar_priority;
     for (int i = 0; i < parts->n; i++)
-        if (parts->parts[i].worth > most)
-            most = parts->parts[i].worth;
+        if (parts->parts[i].priority > most)
+            most = parts->parts[i].priority;
     return most;
 }
 
@@ -71,14 +71,14 @@ static int draw_bar(char *out, int cells, double done)
 
 void status_parts_fit(const status_parts *parts, int columns, char *out)
 {
-    int worth = 1, most = most_worth(parts), used = 0;
-    while (worth < most && columns_of(parts, worth) > columns)
-        worth++;
-    bool has_bar = parts->bar_worth >= worth && columns_of(parts, worth) <= columns;
-    int cells = LEAST_CELLS + columns - columns_of(parts, worth);
+    int priority = 1, most = highest_priority(parts), used = 0;
+    while (priority < most && columns_of(parts, priority) > columns)
+        priority++;
+    bool has_bar = parts->bar_priority >= priority && columns_of(parts, priority) <= columns;
+    int cells = LEAST_CELLS + columns - columns_of(parts, priority);
     for (int i = 0; i < parts->n; i++) {
         const char *text = parts->parts[i].text;
-        if (parts->parts[i].worth >= worth) {
+        if (parts->parts[i].priority >= priority) {
             if (used > 0 && used < columns)
                 out[used++] = ' ';
             int length = (int)strlen(text), room = columns - used;

@@ -16,14 +16,14 @@ typedef struct status_parts {
     int n;
     struct {
         char text[STATUS_PART_BYTES]; /* of letters one column wide */
-        int worth; /* if columns are few, the part of the least worth is left out first */
+        int priority; /* if columns are few, the part of the lowest is left out first */
     } parts[STATUS_PARTS];
-    double done;   /* of a bar after the first part, 0 to 1; begins as 0 */
-    int bar_worth; /* 0: no bar */
+    double done;      /* of a bar after the first part, 0 to 1; begins as 0 */
+    int bar_priority; /* 0: no bar */
 } status_parts;
 
 /* One more part; what does not fit its room is cut. */
-void status_parts_add(status_parts *to, int worth, const char *fmt, ...)
+void status_parts_add(status_parts *to, int priority, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* "1:05" or "2:01:05". */

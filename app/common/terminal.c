@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { COLUMNS = 80, MOST_COLUMNS = 10000, DRESSED_BYTES = 8192, HURRY_MS = 500 };
+enum { COLUMNS = 80, MOST_COLUMNS = 10000, LINE_BYTES = 8192, HURRY_MS = 500 };
 
 static _Thread_local bool hurries; /* terminal_hurry_log */
 
@@ -73,7 +73,7 @@ static char *put_text(char *out, const char *text)
     return put(out, text, strlen(text));
 }
 
-size_t terminal_dress(terminal_facts t, const char *line, size_t size_bytes, char *out)
+size_t terminal_format(terminal_facts t, const char *line, size_t size_bytes, char *out)
 {
     char *to = t.erases ? put_text(out, TERMINAL_ERASE) : out;
     size_t length = 0;
@@ -122,10 +122,10 @@ void terminal_write(int fd, const char *text, size_t size_bytes, int wait_ms)
 static void write_line(void *self, const char *line, size_t size_bytes)
 {
     (void)self;
-    char text[DRESSED_BYTES + TERMINAL_DRESS_BYTES];
-    if (size_bytes > DRESSED_BYTES)
-        size_bytes = DRESSED_BYTES;
-    size_t length = terminal_dress(terminal_of(STDERR_FILENO), line, size_bytes, text);
+    char text[LINE_BYTES + TERMINAL_FORMAT_BYTES];
+    if (size_bytes > LINE_BYTES)
+        size_bytes = LINE_BYTES;
+    size_t length = terminal_format(terminal_of(STDERR_FILENO), line, size_bytes, text);
     if (hurries) {
         terminal_write(STDERR_FILENO, text, length, HURRY_MS);
         return;

@@ -29,17 +29,17 @@ terminal_facts terminal_of(int fd);
 /* The columns of the terminal as they are now, else $COLUMNS, else 80. */
 int terminal_columns(int fd);
 
-/* Whether what is written to `fd` may be shown on a terminal by the process that reads it: a pipe or
- * socket. */
+/* Whether what is written to `fd` may be shown on a terminal by the process that reads it: a pipe
+ * or socket. */
 bool terminal_may_follow(int fd);
 
-/* Bytes that terminal_dress adds at most. */
-enum { TERMINAL_DRESS_BYTES = 32 };
+/* Bytes that terminal_format adds at most. */
+enum { TERMINAL_FORMAT_BYTES = 32 };
 
 /* A line of a log, or its beginning, as the terminal is to get it: with TERMINAL_ERASE, and with a
  * coloured "error:" or "warning:", which may stand after a prefix in brackets. Returns the bytes
- * written to `out`, at most TERMINAL_DRESS_BYTES more than `size_bytes`. */
-size_t terminal_dress(terminal_facts t, const char *line, size_t size_bytes, char *out);
+ * written to `out`, at most TERMINAL_FORMAT_BYTES more than `size_bytes`. */
+size_t terminal_format(terminal_facts t, const char *line, size_t size_bytes, char *out);
 
 /* A pipe or terminal is opened once more, so that a write to it does not wait: poll() tells of room
  * that another process may take first, and of less than a line on a terminal. To set O_NONBLOCK on
@@ -47,16 +47,16 @@ size_t terminal_dress(terminal_facts t, const char *line, size_t size_bytes, cha
  * files, which do not wait for a reader. */
 int terminal_open_again(int fd);
 
-/* Writes what is taken within `wait_ms`: a terminal that is stopped (Ctrl-S) keeps nobody longer. The
- * rest is left out. */
+/* Writes what is taken within `wait_ms`: a terminal that is stopped (Ctrl-S) keeps nobody longer.
+ * The rest is left out. */
 void terminal_write(int fd, const char *text, size_t size_bytes, int wait_ms);
 
 /* From here on the lines of this process's log come to stderr as it is a terminal, or are to have
  * colours. Replaces the log's sink. While no other thread logs. */
 void terminal_take_log(void);
 
-/* From here on what this thread logs waits half a second at most for a terminal that is stopped, or a
- * pipe that nobody reads, and is then left out. For a thread that must go on. After
+/* From here on what this thread logs waits half a second at most for a terminal that is stopped, or
+ * a pipe that nobody reads, and is then left out. For a thread that must go on. After
  * terminal_take_log. */
 void terminal_hurry_log(void);
 

@@ -1,6 +1,6 @@
 /* What doctor finds: one line per thing looked at, for people or as JSON. */
-#ifndef MNIST_DDP_APP_CHECKUP_H
-#define MNIST_DDP_APP_CHECKUP_H
+#ifndef MNIST_DDP_APP_DOCTOR_CHECKUP_H
+#define MNIST_DDP_APP_DOCTOR_CHECKUP_H
 
 #include "app/launch/worker_spec.h"
 #include "app/options/options.h"

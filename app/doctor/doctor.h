@@ -1,6 +1,6 @@
 /* mnist_ddp doctor. */
-#ifndef MNIST_DDP_APP_DOCTOR_H
-#define MNIST_DDP_APP_DOCTOR_H
+#ifndef MNIST_DDP_APP_DOCTOR_DOCTOR_H
+#define MNIST_DDP_APP_DOCTOR_DOCTOR_H
 
 #include "app/options/options.h"
 

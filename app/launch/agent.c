@@ -3,7 +3,6 @@
 #include "app/common/exit_codes.h"
 #include "app/common/standard_streams.h"
 #include "app/common/stop_signals.h"
-#include "app/common/terminal.h"
 #include "app/launch/agent_channel.h"
 #include "app/launch/agent_store.h"
 #include "app/launch/failure_report.h"
@@ -14,7 +13,6 @@
 #include "base/log.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +39,6 @@ typedef struct agent {
     int64_t started_ns;
     int64_t memory_kills; /* process_failure_memory_was_short */
     uint64_t file_limit;  /* the user's, before it was raised: the workers' */
-    int terminal_fd;      /* of the status line of rank 0, which it gets; 0: none */
     bool anything_failed;
 
     /* Of the attempt. */
@@ -54,26 +51,6 @@ typedef struct agent {
     bool not_started;    /* not all workers could be started */
 } agent;
 
-/* Rank 0 of a training draws its status line on the terminal itself. All that goes through the
- * console erases it, so it may be there unless another process shows on the terminal what the ranks
- * print. */
-static int find_terminal(const worker_spec *spec)
-{
-    bool is_apart = spec->stdout_has_result || !terminal_may_follow(STDOUT_FILENO);
-    return spec->policy.listens && is_apart && terminal_of(STDERR_FILENO).erases
-               ? fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
-               : 0;
-}
-
-/* Rank 0 may have been killed. */
-static void erase_status_line(agent *self)
-{
-    if (self->terminal_fd <= 0)
-        return;
-    output_console_write(&self->console, STDERR_FILENO, TERMINAL_ERASE, strlen(TERMINAL_ERASE));
-    close(self->terminal_fd);
-}
-
 static status agent_init(agent *self, worker_spec *spec, int64_t started_ns)
 {
     *self = (agent){.spec = spec,
@@ -82,7 +59,6 @@ static status agent_init(agent *self, worker_spec *spec, int64_t started_ns)
                     .file_limit = file_limit_raise()};
     output_console_init(&self->console);
     self->console.own = spec->policy.own;
-    self->terminal_fd = find_terminal(spec);
     (void)process_failure_memory_was_short(&self->memory_kills);
     signal(SIGPIPE, SIG_IGN);
     TRY(stop_signals_take(&spec->policy.signals, &self->signals));
@@ -105,7 +81,6 @@ static int agent_close(agent *self, int code)
     if (self->attempt > 0 && self->spec->logs.folder[0] != '\0')
         LOG_I("what the failed attempts left: %s", self->spec->logs.folder);
     worker_logs_close(&self->spec->logs, self->anything_failed);
-    erase_status_line(self);
     output_console_flush(&self->console); /* a signal may end that still */
     int stdout_error = output_console_error(&self->console, STDOUT_FILENO);
     if (stdout_error != 0) {
@@ -368,8 +343,7 @@ static status rendezvous(agent *self, int *code)
                           .master_port = port,
                           .started_ns = self->started_ns,
                           .signal_mask = self->signals.before,
-                          .file_limit = self->file_limit,
-                          .terminal_fd = self->terminal_fd};
+                          .file_limit = self->file_limit};
     *code = EXIT_CODE_INTERNAL;
     return worker_group_create(&start, &self->console, &self->group);
 }

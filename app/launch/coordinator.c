@@ -154,8 +154,8 @@ static void begin(coordinator *c, int attempt)
     c->line_ns = 0;
 }
 
-/* Some have ended well and others go on: that is fine, and worth a line after a while. Or one of the
- * others is silent. */
+/* Some have ended well and others go on: that is fine, and worth a line after a while. Or one of
+ * the others is silent. */
 static void say_who_goes_on(coordinator *c, int reported)
 {
     int first = 0;

@@ -1,7 +1,7 @@
 /* Launchers that are not ours, and name ranks in the environment in words of their own: mpirun,
  * srun. Each process that they start is a whole mnist_ddp, and would train alone. */
-#ifndef MNIST_DDP_APP_OUTER_LAUNCHER_H
-#define MNIST_DDP_APP_OUTER_LAUNCHER_H
+#ifndef MNIST_DDP_APP_LAUNCH_OUTER_LAUNCHER_H
+#define MNIST_DDP_APP_LAUNCH_OUTER_LAUNCHER_H
 
 #include "app/options/options.h"
 

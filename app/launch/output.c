@@ -136,13 +136,13 @@ static char *dress_lines(const output_backlog *backlog, const char *text, size_t
     size_t lines = 1, used = 0;
     for (size_t i = 0; i < size_bytes; i++)
         lines += text[i] == '\n';
-    char *out = malloc(size_bytes + lines * TERMINAL_DRESS_BYTES);
+    char *out = malloc(size_bytes + lines * TERMINAL_FORMAT_BYTES);
     const terminal_facts plain = {0};
     bool begun = backlog->begun;
     while (out != NULL && size_bytes > 0) {
         const char *end = memchr(text, '\n', size_bytes);
         size_t line_bytes = end != NULL ? (size_t)(end + 1 - text) : size_bytes;
-        used += terminal_dress(begun ? plain : backlog->terminal, text, line_bytes, out + used);
+        used += terminal_format(begun ? plain : backlog->terminal, text, line_bytes, out + used);
         begun = false;
         text += line_bytes;
         size_bytes -= line_bytes;

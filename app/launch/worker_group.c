@@ -34,6 +34,26 @@ static status open_descriptors(worker_group *group)
     return STATUS_OK;
 }
 
+/* Rank 0 of a training draws its status line on the terminal itself. All that goes through the
+ * console erases it, so it may be there unless another process shows on the terminal what the ranks
+ * print. */
+static int find_terminal(const worker_spec *spec)
+{
+    bool is_apart = spec->stdout_has_result || !terminal_may_follow(STDOUT_FILENO);
+    return spec->policy.listens && is_apart && terminal_of(STDERR_FILENO).erases
+               ? fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
+               : 0;
+}
+
+/* Rank 0 may have been killed. */
+static void erase_status_line(const worker_group *group)
+{
+    if (group->start.terminal_fd <= 0)
+        return;
+    output_console_write(group->console, STDERR_FILENO, TERMINAL_ERASE, strlen(TERMINAL_ERASE));
+    close(group->start.terminal_fd);
+}
+
 status worker_group_create(const worker_start *start, output_console *console, worker_group *out)
 {
     int n = start->spec->nproc, threads = worker_threads(start->spec);
@@ -46,6 +66,7 @@ status worker_group_create(const worker_start *start, output_console *console, w
     if (out->workers == NULL)
         return FAIL(STATUS_NO_MEMORY, "%d workers", n);
     out->n = n;
+    out->start.terminal_fd = find_terminal(start->spec);
     for (int i = 0; i < n; i++) {
         output_stream_init(&out->workers[i].out);
         output_stream_init(&out->workers[i].err);
@@ -79,6 +100,7 @@ void worker_group_destroy(worker_group *group)
     if (group->workers == NULL)
         return;
     worker_group_clear(group, 0);
+    erase_status_line(group);
     free(group->workers);
     orphan_reaper_close(&group->reaper);
     close(group->child_fd);

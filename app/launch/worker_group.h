@@ -22,8 +22,8 @@ typedef struct worker_group {
     rank_snapshot *snapshots; /* where the ranks were at the first failure: n; NULL: not known */
 } worker_group;
 
-/* For spec->nproc workers. `start` is copied, but for its error_fd. The console must outlive the
- * group. Blocks SIGCHLD for good. STATUS_IO. */
+/* For spec->nproc workers. `start` is copied, but for its error_fd and terminal_fd. The console
+ * must outlive the group. Blocks SIGCHLD for good. STATUS_IO. */
 status worker_group_create(const worker_start *start, output_console *console, worker_group *out);
 void worker_group_destroy(worker_group *group);
 

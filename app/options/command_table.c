@@ -34,7 +34,7 @@ const command_row command_table[] = {
         "report", "mnist_ddp report RUN [RUN ...]",
         "curves of a run, or of several side by side, as a page",
         "Writes RUN/report.html from what the run has left in its folder, also while it goes on. "
-        "Several runs are laid over each other in ./report.html.", FOR_REPORT, false, {{0}},
+        "Several runs are overlaid in ./report.html.", FOR_REPORT, false, {{0}},
         {{"mnist_ddp report runs/a", "writes runs/a/report.html"},
          {"mnist_ddp report runs/a runs/b", "compares two runs, in ./report.html"}}},
     [COMMAND_SAMPLER] = {

@@ -5,8 +5,8 @@
  * "--batch-size" and "--batch_size" are the same flag, as are "batch-size" and "batch_size" in a
  * file.
  */
-#ifndef MNIST_DDP_APP_OPTIONS_H
-#define MNIST_DDP_APP_OPTIONS_H
+#ifndef MNIST_DDP_APP_OPTIONS_OPTIONS_H
+#define MNIST_DDP_APP_OPTIONS_OPTIONS_H
 
 #include "base/status.h"
 

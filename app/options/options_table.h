@@ -1,6 +1,6 @@
 /* The one table of settings: flags, environment variables, configuration keys and help. */
-#ifndef MNIST_DDP_APP_OPTIONS_TABLE_H
-#define MNIST_DDP_APP_OPTIONS_TABLE_H
+#ifndef MNIST_DDP_APP_OPTIONS_OPTIONS_TABLE_H
+#define MNIST_DDP_APP_OPTIONS_OPTIONS_TABLE_H
 
 #include "app/options/options.h"
 

@@ -1,6 +1,6 @@
 /* torchrun's own variables: PET_<NAME> for every flag of the launcher that torchrun has. */
-#ifndef MNIST_DDP_APP_OPTIONS_TORCHRUN_H
-#define MNIST_DDP_APP_OPTIONS_TORCHRUN_H
+#ifndef MNIST_DDP_APP_OPTIONS_OPTIONS_TORCHRUN_H
+#define MNIST_DDP_APP_OPTIONS_OPTIONS_TORCHRUN_H
 
 #include "app/options/options.h"
 

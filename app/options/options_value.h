@@ -1,6 +1,6 @@
 /* Text to setting: one row's value, checked. */
-#ifndef MNIST_DDP_APP_OPTIONS_VALUE_H
-#define MNIST_DDP_APP_OPTIONS_VALUE_H
+#ifndef MNIST_DDP_APP_OPTIONS_OPTIONS_VALUE_H
+#define MNIST_DDP_APP_OPTIONS_OPTIONS_VALUE_H
 
 #include "app/options/options_table.h"
 

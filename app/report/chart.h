@@ -1,5 +1,5 @@
-/* A chart of lines as SVG inside a page. Its colours are the page's: CHART_STYLE names them for light
- * and for dark, and a series has one of CHART_COLOURS. */
+/* A chart of lines as SVG inside a page. Its colours are the page's: CHART_STYLE names them for
+ * light and for dark, and a series has one of CHART_COLOURS. */
 #ifndef MNIST_DDP_APP_REPORT_CHART_H
 #define MNIST_DDP_APP_REPORT_CHART_H
 
@@ -16,8 +16,8 @@ typedef enum chart_form {
     CHART_DOTS, /* a line with a dot for each point, which tells its numbers to the mouse */
 } chart_form;
 
-/* One curve. A point that has no place breaks the line: whose x or y is not finite or beyond 1e300, or
- * whose y is below 1e-300 on a logarithmic axis. */
+/* One curve. A point that has no place breaks the line: whose x or y is not finite or beyond 1e300,
+ * or whose y is below 1e-300 on a logarithmic axis. */
 typedef struct chart_series {
     const char *name;
     int colour; /* 0 to CHART_COLOURS - 1 */

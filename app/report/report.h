@@ -5,8 +5,8 @@
  * Nothing here knows what was measured: a benchmark uses it, and a training run can.
  * If jansson runs out of memory, that is noticed when the document is written.
  */
-#ifndef MNIST_DDP_APP_REPORT_H
-#define MNIST_DDP_APP_REPORT_H
+#ifndef MNIST_DDP_APP_REPORT_REPORT_H
+#define MNIST_DDP_APP_REPORT_REPORT_H
 
 #include "base/status.h"
 

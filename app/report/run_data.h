@@ -15,8 +15,8 @@ typedef struct run_data {
     json_t *lines;  /* an array: those of metrics.jsonl, up to the first that is torn */
 } run_data;
 
-/* STATUS_INVALID if the folder has none of the files, or one that is no JSON; STATUS_IO if one cannot
- * be read. run_data_close accepts a zeroed one. */
+/* STATUS_INVALID if the folder has none of the files, or one that is no JSON; STATUS_IO if one
+ * cannot be read. run_data_close accepts a zeroed one. */
 status run_data_read(const char *folder, run_data *out);
 void run_data_close(run_data *run);
 
@@ -27,8 +27,8 @@ typedef struct run_curve {
     int every; /* so many of the file's points make one here, their mean */
 } run_curve;
 
-/* At most `max_points`, of the lines of one event ("step"): a value that is null is NAN. With `event`
- * NULL, of all lines that have a number there. STATUS_NO_MEMORY. */
+/* At most `max_points`, of the lines of one event ("step"): a value that is null is NAN. With
+ * `event` NULL, of all lines that have a number there. STATUS_NO_MEMORY. */
 status run_data_curve(const run_data *run, const char *event, const char *key, int max_points,
                       run_curve *out);
 

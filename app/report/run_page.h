@@ -1,4 +1,4 @@
-/* report.html of one run, or of several laid over each other: curves, phases, settings, machine, on
+/* report.html of one run, or of several overlaid: curves, phases, settings, machine, on
  * one page that needs nothing else. */
 #ifndef MNIST_DDP_APP_REPORT_RUN_PAGE_H
 #define MNIST_DDP_APP_REPORT_RUN_PAGE_H
@@ -7,8 +7,8 @@
 
 enum { RUN_PAGE_MAX = 8 }; /* runs on one page: each has a colour */
 
-/* Writes the page of these folders to `path`, whole or not at all. STATUS_INVALID if one is no folder
- * of a run (run_data_read), or for more than RUN_PAGE_MAX. */
+/* Writes the page of these folders to `path`, whole or not at all. STATUS_INVALID if one is no
+ * folder of a run (run_data_read), or for more than RUN_PAGE_MAX. */
 status run_page_write(const char *path, const char *const *folders, int n);
 
 #endif

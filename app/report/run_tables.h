@@ -1,5 +1,5 @@
-/* Settings, facts and machine of one run or several: a row per name, a column per run. Rows in which
- * the runs differ are marked. */
+/* Settings, facts and machine of one run or several: a row per name, a column per run. Rows in
+ * which the runs differ are marked. */
 #ifndef MNIST_DDP_APP_REPORT_RUN_TABLES_H
 #define MNIST_DDP_APP_REPORT_RUN_TABLES_H
 

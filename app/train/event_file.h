@@ -1,8 +1,9 @@
 /* Records of a TensorBoard event file (events.out.tfevents.*), as bytes.
  *
  * A file is a sequence of TFRecords: the length of the data as 8 bytes, its masked CRC, the data,
- * the data's masked CRC; numbers little-endian. The CRC is CRC32C (Castagnoli). Masked means rotated
- * right by 15 bits, plus 0xa282ead8. The data is one message Event of TensorFlow's event.proto:
+ * the data's masked CRC; numbers little-endian. The CRC is CRC32C (Castagnoli). Masked means
+ * rotated right by 15 bits, plus 0xa282ead8. The data is one message Event of TensorFlow's
+ * event.proto:
  *
  *     1 wall_time     double          5 summary       of values: 1 tag, 2 simple_value (float)
  *     2 step          int64           7 session_log   1 status: 1 is START

@@ -5,19 +5,19 @@
  *
  *     {"event":"step","step":11,"epoch":1,"time_s":0.2,"loss":2.3,"lr":1,"images_per_s":9000}
  *     {"event":"test","step":50,"epoch":1,"time_s":..,"test_loss":..,"test_acc":0.91}
- *     {"event":"epoch","epoch":1,"step":938,"time_s":..,"train_loss":..,"test_loss":..,"test_acc":..,
- *      "lr":..,"images_per_s":..}
+ *     {"event":"epoch","epoch":1,"step":938,"time_s":..,"train_loss":..,"test_loss":..,
+ *      "test_acc":..,"lr":..,"images_per_s":..}
  *
  * step: steps of the optimizer that are done. epoch: from 1. time_s: since the run's start; after a
  * resume it goes on from the last line that was kept. loss: the mean of rank 0's last batch.
  * train_loss: the mean over the epoch and all ranks. With --clip-grad-norm a "step" also has
- * "grad_norm". lr: of the last step. images_per_s: of all ranks, since the last line about a step, or of the epoch; tests do not count. A number
- * that is not finite, and that of a test that was not made, is null. "test" is a test inside an
- * epoch, "epoch" is an epoch's end.
+ * "grad_norm". lr: of the last step. images_per_s: of all ranks, since the last line about a step,
+ * or of the epoch; tests do not count. A number that is not finite, and that of a test that was not
+ * made, is null. "test" is a test inside an epoch, "epoch" is an epoch's end.
  *
  * The event file has train/loss, train/lr and train/images_per_s of each "step", test/loss and
- * test/accuracy of each test. Each start of the run has a file of its own; its first event says from
- * which step on it replaces earlier files.
+ * test/accuracy of each test. Each start of the run has a file of its own; its first event says
+ * from which step on it replaces earlier files.
  *
  * An epoch that ends inside (--target-acc) has its "epoch" line, too; a run that goes on with it
  * replaces that line by the whole epoch's.

@@ -96,7 +96,7 @@ static bool takes_a_line(progress *p)
 /* In one write, which takes the place of a status line. */
 __attribute__((format(printf, 2, 3))) static void print(progress *p, const char *fmt, ...)
 {
-    char text[LINE_BYTES], line[LINE_BYTES + TERMINAL_DRESS_BYTES];
+    char text[LINE_BYTES], line[LINE_BYTES + TERMINAL_FORMAT_BYTES];
     va_list args;
     if (!takes_a_line(p))
         return;
@@ -104,7 +104,7 @@ __attribute__((format(printf, 2, 3))) static void print(progress *p, const char 
     int length = vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     length = length < (int)sizeof text ? length : (int)sizeof text - 1;
-    fwrite(line, 1, terminal_dress(p->terminal, text, (size_t)length, line), p->out);
+    fwrite(line, 1, terminal_format(p->terminal, text, (size_t)length, line), p->out);
     fflush(p->out);
 }
 

@@ -42,8 +42,8 @@ typedef struct progress {
 } progress;
 
 /* Borrows both; `rank` is open. `started_ns`: when the program was started. As with any program, a
- * reader that takes nothing, such as a pager, holds the rank up until it reads on; but a rank that is
- * asked to stop drops its lines and goes on without them. */
+ * reader that takes nothing, such as a pager, holds the rank up until it reads on; but a rank that
+ * is asked to stop drops its lines and goes on without them. */
 void progress_open(const rank_context *rank, const rank_signals *signals, int64_t started_ns,
                    progress *out);
 

@@ -13,14 +13,14 @@ enum { MOST_NAMED = 3 };
 
 /* What is left out last, and so on. */
 enum {
-    STEPS_WORTH = 1,
-    PASSED_WORTH,
-    IMAGES_WORTH,
-    BAR_WORTH,
-    LOSS_WORTH,
-    LEFT_WORTH,
-    DOING_WORTH,
-    EPOCH_WORTH
+    STEPS_PRIORITY = 1,
+    PASSED_PRIORITY,
+    IMAGES_PRIORITY,
+    BAR_PRIORITY,
+    LOSS_PRIORITY,
+    LEFT_PRIORITY,
+    DOING_PRIORITY,
+    EPOCH_PRIORITY
 };
 
 /* Whom the ranks of this host wait for if all of them have come. */
@@ -82,10 +82,11 @@ static int digits(int number)
 static void tell_training(const progress_bar *bar, status_parts *out)
 {
     int steps = bar->step.steps;
-    status_parts_add(out, DOING_WORTH, "%*d/%d", digits(steps), bar->step.step + 1, steps);
-    status_parts_add(out, LOSS_WORTH, "loss %.4f", bar->loss);
-    status_parts_add(out, IMAGES_WORTH, "%.0f images/s", bar->pace.images_per_s);
-    status_parts_add(out, STEPS_WORTH, bar->pace.steps_per_s < 10 ? "%.1f steps/s" : "%.0f steps/s",
+    status_parts_add(out, DOING_PRIORITY, "%*d/%d", digits(steps), bar->step.step + 1, steps);
+    status_parts_add(out, LOSS_PRIORITY, "loss %.4f", bar->loss);
+    status_parts_add(out, IMAGES_PRIORITY, "%.0f images/s", bar->pace.images_per_s);
+    status_parts_add(out, STEPS_PRIORITY,
+                     bar->pace.steps_per_s < 10 ? "%.1f steps/s" : "%.0f steps/s",
                      bar->pace.steps_per_s);
 }
 
@@ -96,17 +97,17 @@ static void tell_doing(progress_bar *bar, int64_t now_ns, status_parts *out)
     rank_snapshot own;
     rank_status_look(rank->page, &own);
     if (look_for_late(bar, &own, now_ns))
-        status_parts_add(out, DOING_WORTH, "waiting for %s (%.0f s)", bar->late,
+        status_parts_add(out, DOING_PRIORITY, "waiting for %s (%.0f s)", bar->late,
                          clock_seconds(now_ns - bar->since_ns));
     else if (own.now == MOMENT_EVALUATION)
-        status_parts_add(out, DOING_WORTH, "testing %*" PRIu32 "/%" PRIu32 " images",
+        status_parts_add(out, DOING_PRIORITY, "testing %*" PRIu32 "/%" PRIu32 " images",
                          digits((int)rank->test_set.count),
                          (uint32_t)atomic_load_explicit(&rank->tested, memory_order_relaxed),
                          rank->test_set.count);
     else if (own.now == MOMENT_CHECKPOINT)
-        status_parts_add(out, DOING_WORTH, "saving a checkpoint");
+        status_parts_add(out, DOING_PRIORITY, "saving a checkpoint");
     else if (bar->step.steps == 0)
-        status_parts_add(out, DOING_WORTH, "starting");
+        status_parts_add(out, DOING_PRIORITY, "starting");
     else
         tell_training(bar, out);
 }
@@ -115,11 +116,11 @@ static void tell_time(const progress_bar *bar, int64_t now_ns, status_parts *out
 {
     char passed[STATUS_TIME_BYTES], left[STATUS_TIME_BYTES];
     status_parts_time(clock_seconds(now_ns - bar->started_ns), passed);
-    status_parts_add(out, PASSED_WORTH, "%s passed", passed);
+    status_parts_add(out, PASSED_PRIORITY, "%s passed", passed);
     if (bar->pace.end_ns <= now_ns) /* not known yet, or the last test goes on */
         return;
     status_parts_time(clock_seconds(bar->pace.end_ns - now_ns), left);
-    status_parts_add(out, LEFT_WORTH, "%s left", left);
+    status_parts_add(out, LEFT_PRIORITY, "%s left", left);
 }
 
 static void tell(void *ctx, status_parts *out)
@@ -127,11 +128,11 @@ static void tell(void *ctx, status_parts *out)
     progress_bar *bar = ctx;
     int64_t now_ns = clock_now_ns();
     pthread_mutex_lock(&bar->lock);
-    status_parts_add(out, EPOCH_WORTH, "epoch %" PRId64 "/%" PRId64, bar->step.epoch + 1,
+    status_parts_add(out, EPOCH_PRIORITY, "epoch %" PRId64 "/%" PRId64, bar->step.epoch + 1,
                      bar->rank->opts->epochs);
     tell_doing(bar, now_ns, out);
     tell_time(bar, now_ns, out);
-    out->bar_worth = BAR_WORTH;
+    out->bar_priority = BAR_PRIORITY;
     if (bar->step.steps > 0)
         out->done = (double)(bar->step.step + 1) / bar->step.steps;
     pthread_mutex_unlock(&bar->lock);

@@ -45,8 +45,8 @@ void rank_signals_stop(rank_signals *listener);
 /* The rank that SIGUSR2 is about from now on; NULL before it is closed. */
 void rank_signals_set_rank(rank_signals *listener, const rank_context *rank);
 
-/* The signal that asked for the run's end, 0 if none did. If our launcher passed it on: the one that
- * the launcher got. */
+/* The signal that asked for the run's end, 0 if none did. If our launcher passed it on: the one
+ * that the launcher got. */
 int rank_signals_asked(const rank_signals *listener);
 
 #endif

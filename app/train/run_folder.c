@@ -275,8 +275,8 @@ static void publish_again(const char *path, const char *checkpoint)
         LOG_E("model not written: %s", status_text());
 }
 
-/* The run's own numbers: so many epochs have so many steps, of one world size. An epoch of --dry-run
- * has one. */
+/* The run's own numbers: so many epochs have so many steps, of one world size. An epoch of
+ * --dry-run has one. */
 static status check_place(const char *path, const rank_context *rank, const checkpoint_state *was)
 {
     int64_t steps = loader_steps(rank->loader);
@@ -327,30 +327,29 @@ static status load_newest(const char *path, rank_context *rank, bool *found, che
                           path);
 }
 
-/* Ranks of another number go on: they deal out what no step of the epoch has used. */
-static status deal_anew(const rank_context *rank, const checkpoint_state *was, position *at)
+/* Another number of ranks goes on: what no step of the epoch has used is redistributed. */
+static status redistribute(const rank_context *rank, const checkpoint_state *was, position *at)
 {
     sampler_plan plan;
-    sampler_options dealt = {.samples = rank->train_set.count,
-                             .first = (uint32_t)was->epoch_first,
-                             .world_size = (int)was->world_size,
-                             .drop_last = rank->opts->drop_last};
+    sampler_options rest = {.samples = rank->train_set.count,
+                            .first = (uint32_t)was->epoch_first,
+                            .world_size = (int)was->world_size,
+                            .drop_last = rank->opts->drop_last};
     double taken = (double)was->step_in_epoch * (double)was->batch_size * (double)was->accum;
-    dealt.first =
-        taken < (double)UINT32_MAX ? sampler_used(&dealt, (uint64_t)taken) : dealt.samples;
-    dealt.world_size = rank->place.world_size;
-    TRY(sampler_check(&dealt, &plan));
-    at->epoch_first = dealt.first;
+    rest.first = taken < (double)UINT32_MAX ? sampler_used(&rest, (uint64_t)taken) : rest.samples;
+    rest.world_size = rank->place.world_size;
+    TRY(sampler_check(&rest, &plan));
+    at->epoch_first = rest.first;
     at->step_in_epoch = 0;
     at->world_changes++;
     if (rank->opts->scale_lr && !rank->opts->quiet)
         LOG_I("--lr %g x %" PRId64 " ranks -> %g x %d ranks: the learning rate is %g, was %g",
               rank->settings.lr, was->world_size, rank->settings.lr, rank->place.world_size,
               rank->settings.schedule.lr, was->lr);
-    if (dealt.first > 0 && dealt.first < dealt.samples && !rank->opts->quiet)
+    if (rest.first > 0 && rest.first < rest.samples && !rank->opts->quiet)
         LOG_I("world size %" PRId64 " -> %d: %u images of epoch %" PRId64
-              " are left and are dealt out anew (%u repeated, %u dropped)",
-              was->world_size, rank->place.world_size, dealt.samples - dealt.first, was->epoch + 1,
+              " are left and are redistributed (%u repeated, %u dropped)",
+              was->world_size, rank->place.world_size, rest.samples - rest.first, was->epoch + 1,
               plan.padded, plan.dropped);
     return STATUS_OK;
 }
@@ -373,7 +372,7 @@ status run_folder_resume(run_folder *folder, rank_context *rank, position *at)
     *at = (position){was.epoch,         was.step_in_epoch, was.step,         was.epoch_loss,
                      was.epoch_samples, was.epoch_first,   was.world_changes};
     folder->saved_step = was.step;
-    return was.world_size != rank->place.world_size ? deal_anew(rank, &was, at) : STATUS_OK;
+    return was.world_size != rank->place.world_size ? redistribute(rank, &was, at) : STATUS_OK;
 }
 
 status run_folder_write_config(const run_folder *folder, const rank_context *rank,

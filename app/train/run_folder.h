@@ -59,13 +59,14 @@ void run_folder_close(run_folder *folder); /* accepts one with lock_fd -1 */
  * workers started again find what another launch has left. */
 status run_folder_resume(run_folder *folder, rank_context *rank, position *at);
 
-/* Writes config.json (app/common/run_config.h). `run`: what the run is; `date`: when it was started.
+/* Writes config.json (app/common/run_config.h). `run`: what the run is; `date`: when it was
+ * started.
  */
 status run_folder_write_config(const run_folder *folder, const rank_context *rank,
                                const json_t *run, const char *date);
 
-/* Writes a checkpoint. With --keep=2 or more, the one before it, or the one that was restored, stays
- * beside it. */
+/* Writes a checkpoint. With --keep=2 or more, the one before it, or the one that was restored,
+ * stays beside it. */
 status run_folder_save(run_folder *folder, rank_context *rank, const position *at);
 
 /* Writes result.json: `line` and a newline. */

@@ -1,5 +1,6 @@
-/* What is said of single steps: lines of the log, and lines of metrics.jsonl. An accelerator goes on while a line's loss is on its way: such a
- * line comes one line late, and the last one with step_log_flush. */
+/* What is said of single steps: lines of the log, and lines of metrics.jsonl. An accelerator goes
+ * on while a line's loss is on its way: such a line comes one line late, and the last one with
+ * step_log_flush. */
 #ifndef MNIST_DDP_APP_TRAIN_STEP_LOG_H
 #define MNIST_DDP_APP_TRAIN_STEP_LOG_H
 

@@ -1,6 +1,6 @@
 /* mnist_ddp train, as one rank. */
-#ifndef MNIST_DDP_APP_TRAIN_COMMAND_H
-#define MNIST_DDP_APP_TRAIN_COMMAND_H
+#ifndef MNIST_DDP_APP_TRAIN_TRAIN_COMMAND_H
+#define MNIST_DDP_APP_TRAIN_TRAIN_COMMAND_H
 
 #include "app/options/options.h"
 #include "dist/rendezvous.h"

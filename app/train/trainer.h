@@ -39,8 +39,9 @@ typedef struct trainer {
     int64_t diverged_step;  /* the step of the run after which it was seen, from 1 */
 } trainer;
 
-/* Borrows `rank`, which is open, and the parts to which `out` points already. `save_every`, `fault`,
- * `metrics` and `at` are set afterwards, before trainer_run. trainer_close accepts a zeroed one. */
+/* Borrows `rank`, which is open, and the parts to which `out` points already. `save_every`,
+ * `fault`, `metrics` and `at` are set afterwards, before trainer_run. trainer_close accepts a
+ * zeroed one. */
 status trainer_open(rank_context *rank, trainer *out);
 void trainer_close(trainer *t);
 

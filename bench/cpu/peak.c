@@ -1,6 +1,6 @@
-/* The ceiling of the processor that it runs on, measured: multiply-adds of float32, and dot products
- * of pairs of bfloat16 that are added to float32, between registers, on 1, 2, ... N cores at once.
- * A JSON line on stdout for each loop that the processor can run.
+/* The ceiling of the processor that it runs on, measured: multiply-adds of float32, and dot
+ * products of pairs of bfloat16 that are added to float32, between registers, on 1, 2, ... N cores
+ * at once. A JSON line on stdout for each loop that the processor can run.
  *
  *     cpu_peak [N]        default: 1
  */
@@ -34,8 +34,8 @@ typedef struct loop {
 
 static volatile float kept; /* so that no loop is dropped as unused */
 
-/* Sums that begin alike would be one to the compiler, and one that begins at 1 a constant. Each comes
- * near 1 and stays there. */
+/* Sums that begin alike would be one to the compiler, and one that begins at 1 a constant. Each
+ * comes near 1 and stays there. */
 #define FMA_LOOP(name, target, bytes) \
     typedef float name##_vector __attribute__((vector_size(bytes))); \
     target static void name(void) \

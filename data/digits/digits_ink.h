@@ -1,6 +1,6 @@
 /* From a trace to pixels. */
-#ifndef MNIST_DDP_DATA_DIGITS_INK_H
-#define MNIST_DDP_DATA_DIGITS_INK_H
+#ifndef MNIST_DDP_DATA_DIGITS_DIGITS_INK_H
+#define MNIST_DDP_DATA_DIGITS_DIGITS_INK_H
 
 #include "data/digits/digits_trace.h"
 

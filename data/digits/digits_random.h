@@ -1,6 +1,6 @@
 /* The random numbers of one digit: a stream over Philox whose place is (key, image index). */
-#ifndef MNIST_DDP_DATA_DIGITS_RANDOM_H
-#define MNIST_DDP_DATA_DIGITS_RANDOM_H
+#ifndef MNIST_DDP_DATA_DIGITS_DIGITS_RANDOM_H
+#define MNIST_DDP_DATA_DIGITS_DIGITS_RANDOM_H
 
 #include "base/philox.h"
 

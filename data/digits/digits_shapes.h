@@ -1,6 +1,6 @@
 /* The ways to write the ten digits: the strokes before random changes. */
-#ifndef MNIST_DDP_DATA_DIGITS_SHAPES_H
-#define MNIST_DDP_DATA_DIGITS_SHAPES_H
+#ifndef MNIST_DDP_DATA_DIGITS_DIGITS_SHAPES_H
+#define MNIST_DDP_DATA_DIGITS_DIGITS_SHAPES_H
 
 #include <stdint.h>
 

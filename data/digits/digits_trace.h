@@ -1,6 +1,6 @@
 /* The path of the pen over one digit. */
-#ifndef MNIST_DDP_DATA_DIGITS_TRACE_H
-#define MNIST_DDP_DATA_DIGITS_TRACE_H
+#ifndef MNIST_DDP_DATA_DIGITS_DIGITS_TRACE_H
+#define MNIST_DDP_DATA_DIGITS_DIGITS_TRACE_H
 
 #include "data/digits/digits_random.h"
 #include "data/digits/digits_shapes.h"

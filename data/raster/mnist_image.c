@@ -1,11 +1,11 @@
 /* The border tells the background: its median is the paper, and how far three quarters of it stay
- * from that is the paper's shade and grain. Ink is what is further away than these, on the side that
- * has more of it. On a clean drawing shade is 0, and each level of grey counts. On a photograph the
- * paper's own greys fall away.
+ * from that is the paper's shade and grain. Ink is what is further away than these, on the side
+ * that has more of it. On a clean drawing shade is 0, and each level of grey counts. On a
+ * photograph the paper's own greys fall away.
  *
  * Scaling averages: a pixel of the result is the mean of the source under it, where pixels of the
- * edge count by the part of them that lies there. If the source is the smaller one, the window is one
- * source pixel wide, and the mean is linear interpolation. */
+ * edge count by the part of them that lies there. If the source is the smaller one, the window is
+ * one source pixel wide, and the mean is linear interpolation. */
 #include "data/raster/mnist_image.h"
 
 #include <math.h>

@@ -52,8 +52,8 @@ static void skip_blanks(reader *in)
     }
 }
 
-/* The next number of the header or of a text's pixels, at most `limit`. `digits_max`: 1 where numbers
- * need no blank between them. */
+/* The next number of the header or of a text's pixels, at most `limit`. `digits_max`: 1 where
+ * numbers need no blank between them. */
 static status read_number(reader *in, uint32_t limit, int digits_max, uint32_t *out)
 {
     uint64_t value = 0;

@@ -18,9 +18,9 @@ typedef struct raster {
     uint8_t *grey; /* (height, width): 0 is black, 255 white */
 } raster;
 
-/* Reads a PNG (any kind; what is transparent lies on white) or one of netpbm's six formats (PBM, PGM,
- * PPM, plain or binary). STATUS_INVALID names the file and what is wrong with it, of another format
- * how to convert it; STATUS_IO and STATUS_NO_MEMORY. */
+/* Reads a PNG (any kind; what is transparent lies on white) or one of netpbm's six formats (PBM,
+ * PGM, PPM, plain or binary). STATUS_INVALID names the file and what is wrong with it, of another
+ * format how to convert it; STATUS_IO and STATUS_NO_MEMORY. */
 status raster_read(const char *path, raster *out);
 
 /* The same of a file's bytes in memory; `name` is for messages. */

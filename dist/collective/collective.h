@@ -1,7 +1,7 @@
 /* A collective: what it is, what it reads and sets in one rank's memory, and how one rank alone
  * does it. */
-#ifndef MNIST_DDP_DIST_COLLECTIVE_H
-#define MNIST_DDP_DIST_COLLECTIVE_H
+#ifndef MNIST_DDP_DIST_COLLECTIVE_COLLECTIVE_H
+#define MNIST_DDP_DIST_COLLECTIVE_COLLECTIVE_H
 
 #include "base/status.h"
 #include "dist/collective/dtype.h"

@@ -1,6 +1,6 @@
 /* What collectives move and how they combine it. */
-#ifndef MNIST_DDP_DIST_DTYPE_H
-#define MNIST_DDP_DIST_DTYPE_H
+#ifndef MNIST_DDP_DIST_COLLECTIVE_DTYPE_H
+#define MNIST_DDP_DIST_COLLECTIVE_DTYPE_H
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 /* What a backend implements. Callers include dist/process_group/process_group.h instead. */
-#ifndef MNIST_DDP_DIST_PROCESS_GROUP_OPS_H
-#define MNIST_DDP_DIST_PROCESS_GROUP_OPS_H
+#ifndef MNIST_DDP_DIST_COLLECTIVE_PROCESS_GROUP_OPS_H
+#define MNIST_DDP_DIST_COLLECTIVE_PROCESS_GROUP_OPS_H
 
 #include "dist/collective/collective.h"
 #include "dist/collective/process_group_options.h"

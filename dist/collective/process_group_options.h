@@ -1,6 +1,6 @@
 /* What a process group is made from. */
-#ifndef MNIST_DDP_DIST_PROCESS_GROUP_OPTIONS_H
-#define MNIST_DDP_DIST_PROCESS_GROUP_OPTIONS_H
+#ifndef MNIST_DDP_DIST_COLLECTIVE_PROCESS_GROUP_OPTIONS_H
+#define MNIST_DDP_DIST_COLLECTIVE_PROCESS_GROUP_OPTIONS_H
 
 #include "base/status.h"
 #include "kernels/device.h"

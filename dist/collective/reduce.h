@@ -1,6 +1,6 @@
 /* Element-wise reductions over the buffers of several ranks, all in this process's memory. */
-#ifndef MNIST_DDP_DIST_REDUCE_H
-#define MNIST_DDP_DIST_REDUCE_H
+#ifndef MNIST_DDP_DIST_COLLECTIVE_REDUCE_H
+#define MNIST_DDP_DIST_COLLECTIVE_REDUCE_H
 
 #include "dist/collective/dtype.h"
 

@@ -9,8 +9,8 @@
  * says how many collectives it has done, and its leaving is a failure only for those that need it
  * in a later one. A rank that was killed says nothing.
  */
-#ifndef MNIST_DDP_DIST_FIRST_CAUSE_H
-#define MNIST_DDP_DIST_FIRST_CAUSE_H
+#ifndef MNIST_DDP_DIST_HEALTH_FIRST_CAUSE_H
+#define MNIST_DDP_DIST_HEALTH_FIRST_CAUSE_H
 
 #include "dist/health/peers.h"
 

@@ -1,6 +1,6 @@
 /* The last collectives of a rank, always kept: what ran before one failed. */
-#ifndef MNIST_DDP_DIST_FLIGHT_RECORDER_H
-#define MNIST_DDP_DIST_FLIGHT_RECORDER_H
+#ifndef MNIST_DDP_DIST_HEALTH_FLIGHT_RECORDER_H
+#define MNIST_DDP_DIST_HEALTH_FLIGHT_RECORDER_H
 
 #include "dist/collective/collective.h"
 

@@ -5,8 +5,8 @@
  * rank that fails publishes its status under the store's key "seen/<rank>", and that of the ranks
  * of its host that cannot.
  */
-#ifndef MNIST_DDP_DIST_HANG_REPORT_H
-#define MNIST_DDP_DIST_HANG_REPORT_H
+#ifndef MNIST_DDP_DIST_HEALTH_HANG_REPORT_H
+#define MNIST_DDP_DIST_HEALTH_HANG_REPORT_H
 
 #include "dist/health/rank_status.h"
 #include "dist/store/store.h"

@@ -5,8 +5,8 @@
  * accelerator's stream and what a hang report says of a rank all come from the table. A new moment
  * is a name here and a row there.
  */
-#ifndef MNIST_DDP_DIST_MOMENT_H
-#define MNIST_DDP_DIST_MOMENT_H
+#ifndef MNIST_DDP_DIST_HEALTH_MOMENT_H
+#define MNIST_DDP_DIST_HEALTH_MOMENT_H
 
 #include <stdbool.h>
 

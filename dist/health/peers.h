@@ -4,8 +4,8 @@
  * The ranks meet (membership.h): each says who it is, or why it goes no further, and all get the
  * same list.
  */
-#ifndef MNIST_DDP_DIST_PEERS_H
-#define MNIST_DDP_DIST_PEERS_H
+#ifndef MNIST_DDP_DIST_HEALTH_PEERS_H
+#define MNIST_DDP_DIST_HEALTH_PEERS_H
 
 #include "dist/collective/process_group_ops.h"
 

@@ -1,6 +1,6 @@
 /* One process of this host, and whether it lives. */
-#ifndef MNIST_DDP_DIST_PROCESS_H
-#define MNIST_DDP_DIST_PROCESS_H
+#ifndef MNIST_DDP_DIST_HEALTH_PROCESS_H
+#define MNIST_DDP_DIST_HEALTH_PROCESS_H
 
 #include <stdint.h>
 

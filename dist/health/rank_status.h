@@ -4,8 +4,8 @@
  *
  * With a folder the page is the file <folder>/rank<r>.page, mapped; without one it is only its own.
  */
-#ifndef MNIST_DDP_DIST_RANK_STATUS_H
-#define MNIST_DDP_DIST_RANK_STATUS_H
+#ifndef MNIST_DDP_DIST_HEALTH_RANK_STATUS_H
+#define MNIST_DDP_DIST_HEALTH_RANK_STATUS_H
 
 #include "base/status.h"
 #include "dist/health/moment.h"

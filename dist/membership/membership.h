@@ -5,8 +5,8 @@
  * Whoever waits hears that at once. The first outcome stands; members that come later hear it too.
  * Keys: keys.h, under the group's prefix.
  */
-#ifndef MNIST_DDP_DIST_MEMBERSHIP_H
-#define MNIST_DDP_DIST_MEMBERSHIP_H
+#ifndef MNIST_DDP_DIST_MEMBERSHIP_MEMBERSHIP_H
+#define MNIST_DDP_DIST_MEMBERSHIP_MEMBERSHIP_H
 
 #include "dist/store/store.h"
 

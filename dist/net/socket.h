@@ -1,7 +1,7 @@
 /* TCP and UNIX sockets with deadlines. Short transfers and EINTR are handled here, and only here.
  */
-#ifndef MNIST_DDP_DIST_SOCKET_H
-#define MNIST_DDP_DIST_SOCKET_H
+#ifndef MNIST_DDP_DIST_NET_SOCKET_H
+#define MNIST_DDP_DIST_NET_SOCKET_H
 
 #include "base/status.h"
 

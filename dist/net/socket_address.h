@@ -1,6 +1,6 @@
 /* Names and numbers of TCP endpoints: for socket.c, and for messages. */
-#ifndef MNIST_DDP_DIST_SOCKET_ADDRESS_H
-#define MNIST_DDP_DIST_SOCKET_ADDRESS_H
+#ifndef MNIST_DDP_DIST_NET_SOCKET_ADDRESS_H
+#define MNIST_DDP_DIST_NET_SOCKET_ADDRESS_H
 
 #include "base/status.h"
 

@@ -1,6 +1,6 @@
 /* Which way packets leave this host. */
-#ifndef MNIST_DDP_DIST_SOCKET_ROUTE_H
-#define MNIST_DDP_DIST_SOCKET_ROUTE_H
+#ifndef MNIST_DDP_DIST_NET_SOCKET_ROUTE_H
+#define MNIST_DDP_DIST_NET_SOCKET_ROUTE_H
 
 #include "base/status.h"
 

@@ -1,6 +1,6 @@
 /* Memory that goes with its owner: a list of what was handed out. */
-#ifndef MNIST_DDP_DIST_ALLOCATIONS_H
-#define MNIST_DDP_DIST_ALLOCATIONS_H
+#ifndef MNIST_DDP_DIST_PROCESS_GROUP_ALLOCATIONS_H
+#define MNIST_DDP_DIST_PROCESS_GROUP_ALLOCATIONS_H
 
 #include "base/status.h"
 

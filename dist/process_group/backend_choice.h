@@ -1,7 +1,7 @@
 /* Which backend a group uses. All its ranks agree on it through the store before any of them opens
  * it: so a mistake on one rank is one clear message on all, not a hang. */
-#ifndef MNIST_DDP_DIST_BACKEND_CHOICE_H
-#define MNIST_DDP_DIST_BACKEND_CHOICE_H
+#ifndef MNIST_DDP_DIST_PROCESS_GROUP_BACKEND_CHOICE_H
+#define MNIST_DDP_DIST_PROCESS_GROUP_BACKEND_CHOICE_H
 
 #include "dist/collective/process_group_ops.h"
 
@@ -20,9 +20,9 @@ status backend_choice_check(const char *name);
 status backend_choice_check_cpu(const char *name);
 
 /* Returns once every rank is there, within process_group_patience_ms(options): else STATUS_TIMEOUT
- * with the first missing rank. STATUS_INVALID if ranks disagree on backend, world_size or shared_bytes, if shm is
- * asked for and they are not on one host, or nccl and not every rank has a GPU of its own; the
- * module's error if the backend cannot be opened. All ranks return the same. */
+ * with the first missing rank. STATUS_INVALID if ranks disagree on backend, world_size or
+ * shared_bytes, if shm is asked for and they are not on one host, or nccl and not every rank has a
+ * GPU of its own; the module's error if the backend cannot be opened. All ranks return the same. */
 status backend_choice_make(const process_group_options *options, backend_choice *out);
 
 #endif

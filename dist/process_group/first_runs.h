@@ -1,6 +1,6 @@
 /* Which collectives of a group run for the first time. */
-#ifndef MNIST_DDP_DIST_FIRST_RUNS_H
-#define MNIST_DDP_DIST_FIRST_RUNS_H
+#ifndef MNIST_DDP_DIST_PROCESS_GROUP_FIRST_RUNS_H
+#define MNIST_DDP_DIST_PROCESS_GROUP_FIRST_RUNS_H
 
 #include "dist/collective/process_group_ops.h"
 

@@ -2,8 +2,8 @@
  * it is sent, or when the one before has left it, if that is later. It keeps the wire for the
  * delay, and arrives no earlier. The delay runs by the clock, whatever the caller does meanwhile.
  */
-#ifndef MNIST_DDP_DIST_INJECTED_DELAY_H
-#define MNIST_DDP_DIST_INJECTED_DELAY_H
+#ifndef MNIST_DDP_DIST_PROCESS_GROUP_INJECTED_DELAY_H
+#define MNIST_DDP_DIST_PROCESS_GROUP_INJECTED_DELAY_H
 
 #include "base/status.h"
 

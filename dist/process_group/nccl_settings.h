@@ -1,6 +1,6 @@
 /* NCCL's settings: it reads them from the environment when a process first uses it. */
-#ifndef MNIST_DDP_DIST_NCCL_SETTINGS_H
-#define MNIST_DDP_DIST_NCCL_SETTINGS_H
+#ifndef MNIST_DDP_DIST_PROCESS_GROUP_NCCL_SETTINGS_H
+#define MNIST_DDP_DIST_PROCESS_GROUP_NCCL_SETTINGS_H
 
 #include "base/status.h"
 

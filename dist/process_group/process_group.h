@@ -1,6 +1,6 @@
 /* Collectives among the ranks of a job, on any backend. */
-#ifndef MNIST_DDP_DIST_PROCESS_GROUP_H
-#define MNIST_DDP_DIST_PROCESS_GROUP_H
+#ifndef MNIST_DDP_DIST_PROCESS_GROUP_PROCESS_GROUP_H
+#define MNIST_DDP_DIST_PROCESS_GROUP_PROCESS_GROUP_H
 
 #include "base/status.h"
 #include "dist/collective/collective.h"

@@ -1,6 +1,6 @@
 /* Whether a process group can be made as asked. */
-#ifndef MNIST_DDP_DIST_PROCESS_GROUP_CHECK_H
-#define MNIST_DDP_DIST_PROCESS_GROUP_CHECK_H
+#ifndef MNIST_DDP_DIST_PROCESS_GROUP_PROCESS_GROUP_CHECK_H
+#define MNIST_DDP_DIST_PROCESS_GROUP_PROCESS_GROUP_CHECK_H
 
 #include "dist/collective/process_group_options.h"
 

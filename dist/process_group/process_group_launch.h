@@ -1,6 +1,6 @@
 /* How the collectives of process_group.h are launched, for them and for ddp and param_server. */
-#ifndef MNIST_DDP_DIST_PROCESS_GROUP_LAUNCH_H
-#define MNIST_DDP_DIST_PROCESS_GROUP_LAUNCH_H
+#ifndef MNIST_DDP_DIST_PROCESS_GROUP_PROCESS_GROUP_LAUNCH_H
+#define MNIST_DDP_DIST_PROCESS_GROUP_PROCESS_GROUP_LAUNCH_H
 
 #include "dist/collective/collective.h"
 

@@ -4,8 +4,8 @@
  * The calls marked "group's lock" are made by one thread at a time, the others by the thread that
  * waits for the work.
  */
-#ifndef MNIST_DDP_DIST_STAGING_H
-#define MNIST_DDP_DIST_STAGING_H
+#ifndef MNIST_DDP_DIST_PROCESS_GROUP_STAGING_H
+#define MNIST_DDP_DIST_PROCESS_GROUP_STAGING_H
 
 #include "dist/collective/process_group_ops.h"
 

@@ -1,8 +1,8 @@
 /* Key-value store over TCP on c10d's wire (store_wire.h): our ranks can use torchrun's store, and a
  * torch process can use ours. Like torch's client, ours puts "/" before every key and its prefix.
  */
-#ifndef MNIST_DDP_DIST_STORE_H
-#define MNIST_DDP_DIST_STORE_H
+#ifndef MNIST_DDP_DIST_STORE_STORE_H
+#define MNIST_DDP_DIST_STORE_STORE_H
 
 #include "base/status.h"
 

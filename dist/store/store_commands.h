@@ -1,6 +1,6 @@
 /* Commands of other threads to the store's thread: each waits until its command is carried out. */
-#ifndef MNIST_DDP_DIST_STORE_COMMANDS_H
-#define MNIST_DDP_DIST_STORE_COMMANDS_H
+#ifndef MNIST_DDP_DIST_STORE_STORE_COMMANDS_H
+#define MNIST_DDP_DIST_STORE_STORE_COMMANDS_H
 
 #include "base/status.h"
 

@@ -1,7 +1,7 @@
 /* The connections of the store's server: who waits for what, what they hold, and which one is
  * closed if descriptors or buffers are short. One thread's. */
-#ifndef MNIST_DDP_DIST_STORE_CONNECTIONS_H
-#define MNIST_DDP_DIST_STORE_CONNECTIONS_H
+#ifndef MNIST_DDP_DIST_STORE_STORE_CONNECTIONS_H
+#define MNIST_DDP_DIST_STORE_STORE_CONNECTIONS_H
 
 #include "dist/store/store_session.h"
 #include "dist/store/store_waiters.h"

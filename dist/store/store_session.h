@@ -1,6 +1,6 @@
 /* One client's conversation with the store, without its socket: bytes in, bytes out. */
-#ifndef MNIST_DDP_DIST_STORE_SESSION_H
-#define MNIST_DDP_DIST_STORE_SESSION_H
+#ifndef MNIST_DDP_DIST_STORE_STORE_SESSION_H
+#define MNIST_DDP_DIST_STORE_STORE_SESSION_H
 
 #include "base/byte_buffer.h"
 #include "base/status.h"

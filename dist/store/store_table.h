@@ -1,6 +1,6 @@
 /* The store's keys and values, in memory. */
-#ifndef MNIST_DDP_DIST_STORE_TABLE_H
-#define MNIST_DDP_DIST_STORE_TABLE_H
+#ifndef MNIST_DDP_DIST_STORE_STORE_TABLE_H
+#define MNIST_DDP_DIST_STORE_STORE_TABLE_H
 
 #include "base/status.h"
 #include "dist/store/store_wire.h"

@@ -1,6 +1,6 @@
 /* Who waits for which key: found by the key, however many wait for others. */
-#ifndef MNIST_DDP_DIST_STORE_WAITERS_H
-#define MNIST_DDP_DIST_STORE_WAITERS_H
+#ifndef MNIST_DDP_DIST_STORE_STORE_WAITERS_H
+#define MNIST_DDP_DIST_STORE_STORE_WAITERS_H
 
 #include "base/status.h"
 

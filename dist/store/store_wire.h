@@ -21,8 +21,8 @@
  * A GET of a key that is not there waits for it in the server, as MULTI_GET and WAIT do. Counters
  * are kept as decimal text.
  */
-#ifndef MNIST_DDP_DIST_STORE_WIRE_H
-#define MNIST_DDP_DIST_STORE_WIRE_H
+#ifndef MNIST_DDP_DIST_STORE_STORE_WIRE_H
+#define MNIST_DDP_DIST_STORE_STORE_WIRE_H
 
 #include "base/status.h"
 

@@ -1,7 +1,8 @@
 /* The shape of a convolution block (kernels/cpu/conv_block.inc), and where its parts are in memory.
  *
- * Memory of one image: "mid", the input of the second convolution, is (C / BLOCK, side, side, BLOCK)
- * with zeros where tiles reach over its edge. The output is (C / BLOCK, pooled, pooled, BLOCK). */
+ * Memory of one image: "mid", the input of the second convolution, is (C / BLOCK, side, side,
+ * BLOCK) with zeros where tiles reach over its edge. The output is (C / BLOCK, pooled, pooled,
+ * BLOCK). */
 #ifndef MNIST_DDP_KERNELS_CPU_BLOCK_GEOMETRY_H
 #define MNIST_DDP_KERNELS_CPU_BLOCK_GEOMETRY_H
 
@@ -60,8 +61,8 @@ INLINE int group_tiles(const block_geometry *g)
     return g->images * rows * g->tiles;
 }
 
-/* What a block with a pool in the middle keeps of an image: mid, and the pool's winners as bytes. To
- * compute 5x5 taps again would cost more than to read it. */
+/* What a block with a pool in the middle keeps of an image: mid, and the pool's winners as bytes.
+ * To compute 5x5 taps again would cost more than to read it. */
 INLINE int kept_floats(const block_geometry *g)
 {
     return g->pool_mid ? mid_floats(g) + mid_floats(g) / (int)sizeof(float) : 0;

@@ -1,5 +1,5 @@
-/* Clipping gradients by their norm: one pass of the team for the sum of squares, and one that scales
- * them if the norm is too large. */
+/* Clipping gradients by their norm: one pass of the team for the sum of squares, and one that
+ * scales them if the norm is too large. */
 #include "kernels/clip_math.h"
 #include "kernels/cpu/state.h"
 

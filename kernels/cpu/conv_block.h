@@ -1,7 +1,7 @@
 /* The vector code of convolution blocks: a table per kind of block and generation of processor.
  *
- * The functions work on a group of images, or on the weights alone, so that a team can share out the
- * rest.
+ * The functions work on a group of images, or on the weights alone, so that a team can share out
+ * the rest.
  */
 #ifndef MNIST_DDP_KERNELS_CPU_CONV_BLOCK_H
 #define MNIST_DDP_KERNELS_CPU_CONV_BLOCK_H

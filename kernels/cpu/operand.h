@@ -63,8 +63,8 @@ INLINE void store_operand_rows(float *b, int row, int columns, int column, const
     store_operand(b, (row + 1) * columns + column, pair[1], how);
 }
 
-/* C (rows, columns) = A B, or += with `add`. Rows of A, along the sum, are a_row elements apart, and
- * even; rows of C are c_row floats apart. B is as store_operand_rows leaves it. */
+/* C (rows, columns) = A B, or += with `add`. Rows of A, along the sum, are a_row elements apart,
+ * and even; rows of C are c_row floats apart. B is as store_operand_rows leaves it. */
 typedef struct operand_product {
     const float *a, *b;
     float *c;

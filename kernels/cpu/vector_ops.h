@@ -14,8 +14,8 @@
 
 enum { VECTOR_MAX_SAMPLE = 16384 }; /* elements that dropout decides per sample */
 
-/* A matrix that the caller reads after a product. The product starts to load it from the third level
- * of cache, whose latency the caller would wait for. rows 0: nothing. */
+/* A matrix that the caller reads after a product. The product starts to load it from the third
+ * level of cache, whose latency the caller would wait for. rows 0: nothing. */
 typedef struct matmul_ahead {
     const float *at;
     size_t row; /* floats from a row to the next */
@@ -68,8 +68,8 @@ typedef struct vector_ops {
     /* Rounds rows [first, first + n) of `count` floats, for matmul_bf16's A. Zeros follow up to a
      * multiple of block. out may be x, if all rows are rounded and out_row is x_row. */
     void (*to_bf16)(const bf16_rows *r, int first, int n, int count);
-    /* out (columns, rows) = x (rows, columns) transposed. Each row of out is filled with zeros up to
-     * the next multiple of block, if out_row is as long. */
+    /* out (columns, rows) = x (rows, columns) transposed. Each row of out is filled with zeros up
+     * to the next multiple of block, if out_row is as long. */
     void (*transpose)(const transpose_args *t, int rows, int columns);
 
     /* Rows [first, first + n) of y (N, O), in place. */

@@ -9,8 +9,8 @@
  *     weights        dg = Gt ((Bt d B) * (A dy At)) G
  *
  * where t transposes. The backward transforms are the adjoints of the forward ones, so a tile has
- * 36 products in each direction, and A dy At serves both. Summed over channels or tiles, each of the
- * 36 positions is a product of matrices.
+ * 36 products in each direction, and A dy At serves both. Summed over channels or tiles, each of
+ * the 36 positions is a product of matrices.
  *
  * The points of evaluation are 0, +-P, +-Q and infinity with P = 5/8 and Q = 3/2, whose rounding
  * errors are half as large as those of 0, +-1, +-2. They are exact in binary, and so are their
@@ -37,7 +37,8 @@ enum {
 #define PP (P * P)
 #define QQ (Q * Q)
 
-/* G: the values of a filter, as a polynomial, at the points, divided by the Lagrange denominators. */
+/* G: the values of a filter, as a polynomial, at the points, divided by the Lagrange
+ * denominators. */
 #define AT_P (1 / (2 * PP * (PP - QQ)))
 #define AT_Q (1 / (2 * QQ * (QQ - PP)))
 static const float winograd_g[TILE_IN][3] = {
@@ -93,9 +94,9 @@ INLINE void winograd_output_adjoint_1d(const vec *y, vec *out)
     out[5] = y[3];
 }
 
-/* The 2-D transforms: columns first, then rows. Element (row, column) of the inputs is at row * x_row +
- * column * BLOCK, element `position` of a transformed tile at position * step. What a product reads
- * is written as operands (kernels/cpu/operand.h) from index `at` on. */
+/* The 2-D transforms: columns first, then rows. Element (row, column) of the inputs is at row *
+ * x_row + column * BLOCK, element `position` of a transformed tile at position * step. What a
+ * product reads is written as operands (kernels/cpu/operand.h) from index `at` on. */
 typedef struct tile_to {
     float *array;
     int at, step;

@@ -26,8 +26,8 @@ status conv_first_forward(const conv_first_pass *pass, const void *x, const floa
 
 enum { CONV_FIRST_BLOCKS = 2 }; /* per multiprocessor */
 
-/* dw and db of `out` from x and dy; with a relu, dy counts only for y > 0. `sums`: for dw_count + db_count
- * values. */
+/* dw and db of `out` from x and dy; with a relu, dy counts only for y > 0. `sums`: for dw_count +
+ * db_count values. */
 status conv_first_backward_weights(const conv_first_pass *pass, const void *x, const void *y,
                                    const void *dy, const conv_sums *sums, const conv_gradient *out);
 

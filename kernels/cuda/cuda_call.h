@@ -1,7 +1,7 @@
 /* Error codes of NVIDIA's libraries as a status: the call, its error by name and text, and the
  * GPU. */
-#ifndef MNIST_DDP_KERNELS_CUDA_CALL_H
-#define MNIST_DDP_KERNELS_CUDA_CALL_H
+#ifndef MNIST_DDP_KERNELS_CUDA_CUDA_CALL_H
+#define MNIST_DDP_KERNELS_CUDA_CUDA_CALL_H
 
 #include "base/status.h"
 

@@ -1,7 +1,7 @@
 /* The cuda device's rows of the tables in kernels/ops.h, by file. conv2d.h has the
  * convolution's. */
-#ifndef MNIST_DDP_KERNELS_CUDA_OPS_H
-#define MNIST_DDP_KERNELS_CUDA_OPS_H
+#ifndef MNIST_DDP_KERNELS_CUDA_CUDA_OPS_H
+#define MNIST_DDP_KERNELS_CUDA_CUDA_OPS_H
 
 #include "kernels/cuda/cuda_state.h"
 

@@ -1,6 +1,6 @@
 /* What the files of the cuda device share. */
-#ifndef MNIST_DDP_KERNELS_CUDA_STATE_H
-#define MNIST_DDP_KERNELS_CUDA_STATE_H
+#ifndef MNIST_DDP_KERNELS_CUDA_CUDA_STATE_H
+#define MNIST_DDP_KERNELS_CUDA_CUDA_STATE_H
 
 #include "kernels/cuda/cuda_call.h"
 #include "kernels/ops.h"

@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* OpenMP's, which runs below oneDNN: its setting is per thread. NULL if oneDNN was built without. */
+/* OpenMP's, which runs below oneDNN: its setting is per thread. NULL if oneDNN was built
+ * without. */
 extern void omp_set_num_threads(int threads) __attribute__((weak));
 
 status onednn_check(dnnl_status_t code, const char *call, const char *file, int line)

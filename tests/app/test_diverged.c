@@ -1,5 +1,5 @@
-/* A loss that is not finite: all ranks end the run at the same step, say so, and leave no checkpoint
- * of it. */
+/* A loss that is not finite: all ranks end the run at the same step, say so, and leave no
+ * checkpoint of it. */
 #include "base/file_draft.h"
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"
@@ -117,7 +117,8 @@ START_TEST(it_ends_the_run_at_its_step)
 }
 END_TEST
 
-/* The run would meet the same loss again. Without checkpoints, too, it ends before the epoch does. */
+/* The run would meet the same loss again. Without checkpoints, too, it ends before the epoch
+ * does. */
 START_TEST(it_is_not_started_again)
 {
     program p = run(SPREADS[1], WORDS("--max-restarts=2", "--quiet"));

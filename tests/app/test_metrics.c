@@ -158,8 +158,8 @@ START_TEST(both_files_say_the_same)
 }
 END_TEST
 
-/* A run that was killed after its checkpoint, and whose last line is torn, goes on without a gap and
- * without a step told twice. */
+/* A run that was killed after its checkpoint, and whose last line is torn, goes on without a gap
+ * and without a step told twice. */
 START_TEST(a_resume_cuts_off_what_the_checkpoint_does_not_have)
 {
     static event_record events[MAX_EVENTS];

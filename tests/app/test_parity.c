@@ -20,7 +20,8 @@ enum { N_SPREADS = sizeof spreads / sizeof spreads[0] };
  * at 6e-8), and a few steps with momentum 0.9 pile that up: 5e-5 of the largest weight bounds it
  * (1.6e-5 was seen, with the reference kernels' long sums), while one wrong image in one step moves
  * weights by 1e-3 and more. The runs are short because a rounding error that turns one ReLU or one
- * pooling window around grows from there: 3 to 6 steps here, and for a net with pools the norm is compared.
+ * pooling window around grows from there: 3 to 6 steps here, and for a net with pools the norm is
+ * compared.
  */
 START_TEST(ranks_equal_one_process)
 {

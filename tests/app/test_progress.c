@@ -95,10 +95,10 @@ START_TEST(colours_are_asked_for)
 }
 END_TEST
 
-/* The parts that are worth most stay; nothing is wider than it may be. */
+/* The parts of the highest priority stay; nothing is wider than it may be. */
 START_TEST(few_columns_keep_what_matters)
 {
-    status_parts parts = {.done = 0.5, .bar_worth = 2};
+    status_parts parts = {.done = 0.5, .bar_priority = 2};
     char line[256];
     status_parts_add(&parts, 4, "%s", "first");
     status_parts_add(&parts, 1, "%s", "rarely");

@@ -10,7 +10,8 @@
 #define TRAINING \
     program_mnist_ddp(), "train", "--model=mlp", "--threads=1", "--batch-size=4", "--run-dir=run"
 
-/* In the second of two epochs: the line is drawn meanwhile, and says at least how the first ended. */
+/* In the second of two epochs: the line is drawn meanwhile, and says at least how the first
+ * ended. */
 #define SLOW_STEP "--inject=delay:rank=0,step=200,ms=300"
 
 static const int WIDTHS[] = {40, 60, 80, 200};

@@ -1,5 +1,5 @@
-/* A run goes on with another number of ranks: what no step of the epoch has used is dealt out anew,
- * each image once. With a learning rate of 0 the mean loss of an epoch tells which images it had. */
+/* A run goes on with another number of ranks: what no step of the epoch has used is redistributed,
+ * each image once. With a learning rate of 0 an epoch's mean loss tells which images it had. */
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"
 
@@ -107,8 +107,8 @@ START_TEST(a_scaled_rate_follows_the_ranks)
 }
 END_TEST
 
-/* 96 images, 32 of them used by two ranks; three ranks use 48 of the other 64, and one uses the last
- * 16. A resume of the same ranks keeps their place. */
+/* 96 images, 32 of them used by two ranks; three ranks use 48 of the other 64, and one uses the
+ * last 16. A resume of the same ranks keeps their place. */
 START_TEST(ranks_may_change_again)
 {
     test_folder_remove("part");
@@ -143,7 +143,7 @@ END_TEST
 
 /* A run of three ranks that is killed after it went on from two ends with the bits of one that was
  * not killed. */
-START_TEST(an_epoch_dealt_anew_resumes_to_the_same_bits)
+START_TEST(a_redistributed_epoch_resumes_to_the_same_bits)
 {
     static const char *const runs[] = {"part", "whole"};
     test_folder_remove("part whole");
@@ -176,7 +176,7 @@ int main(void)
     TCase *runs = suite_case(suite, "runs", 3 * RUN_S);
     tcase_add_loop_test(runs, each_image_is_used_once, 0, N_CHANGES);
     tcase_add_test(runs, ranks_may_change_again);
-    tcase_add_test(runs, an_epoch_dealt_anew_resumes_to_the_same_bits);
+    tcase_add_test(runs, a_redistributed_epoch_resumes_to_the_same_bits);
     TCase *rates = suite_case(suite, "rates", 3 * RUN_S);
     tcase_add_loop_test(rates, a_scaled_rate_follows_the_ranks, 0, 2);
     return test_folder_close(suite_run(suite));

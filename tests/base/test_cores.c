@@ -1,4 +1,5 @@
-/* Cores are those the process may use, shares cut them up, and threads keep to what they are bound to.
+/* Cores are those the process may use, shares cut them up, and threads keep to what they are bound
+ * to.
  */
 #include "base/cores.h"
 

@@ -222,7 +222,7 @@ static const uint32_t USED[] = {1, 60, 64, 102, SAMPLES};
 enum { N_USED = sizeof USED / sizeof USED[0] };
 
 /* An epoch that others have begun has what they have left; those around it are whole. */
-START_TEST(an_epoch_may_be_dealt_out_in_part)
+START_TEST(an_epoch_may_be_distributed_in_part)
 {
     uint32_t used = USED[_i / 2];
     accelerator_table = FAKE_OPS;
@@ -420,7 +420,7 @@ int main(void)
     TCase *core = suite_case(suite, "core", 10);
     tcase_add_checked_fixture(core, setup, NULL);
     tcase_add_loop_test(core, epoch_is_the_samplers_order, 0, sizeof SHAPES / sizeof SHAPES[0]);
-    tcase_add_loop_test(core, an_epoch_may_be_dealt_out_in_part, 0, 2 * N_USED);
+    tcase_add_loop_test(core, an_epoch_may_be_distributed_in_part, 0, 2 * N_USED);
     tcase_add_test(core, steps_are_counted);
     tcase_add_test(core, steps_stand_alone);
     tcase_add_test(core, accelerator_gets_copies);

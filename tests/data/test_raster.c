@@ -1,5 +1,5 @@
-/* Pictures: each format gives the same pixels, what is damaged is refused, and a drawing of any size,
- * place and colour becomes the image that MNIST would have of it. */
+/* Pictures: each format gives the same pixels, what is damaged is refused, and a drawing of any
+ * size, place and colour becomes the image that MNIST would have of it. */
 #include "data/raster/raster.h"
 
 #include "data/digits/digits.h"
@@ -42,8 +42,8 @@ START_TEST(netpbm_is_read)
 }
 END_TEST
 
-/* Each beginning lies in memory of exactly its size: a sanitizer sees any read past its end. A text's
- * last number may be shorter than it was. */
+/* Each beginning lies in memory of exactly its size: a sanitizer sees any read past its end. A
+ * text's last number may be shorter than it was. */
 START_TEST(netpbm_cut_short_is_refused)
 {
     for (size_t size = 0; size + 2 < NETPBM[_i].size; size++) {
@@ -193,8 +193,8 @@ START_TEST(a_folder_and_nothing_are_refused)
 }
 END_TEST
 
-/* Draws digits in black and white alone, with the centre of mass where MNIST has it. Returns how many
- * there are: those that fill the box of 20 pixels. */
+/* Draws digits in black and white alone, with the centre of mass where MNIST has it. Returns how
+ * many there are: those that fill the box of 20 pixels. */
 static int draw(uint8_t images[IMAGES][MNIST_IMAGE_PIXELS])
 {
     static uint8_t drawn[IMAGES][MNIST_IMAGE_PIXELS];

@@ -91,8 +91,8 @@ END_TEST
 
 enum { FEW = 6, MANY_SMALL = 400 };
 
-/* Numbers that travel in the announcement, all launched ahead: the last rank looks at the first ones
- * when the others have long got what they could. */
+/* Numbers that travel in the announcement, all launched ahead: the last rank looks at the first
+ * ones when the others have long got what they could. */
 static status sums_few(process_group *group, int rank, int world_size, void *arg)
 {
     (void)arg;

@@ -77,7 +77,8 @@ START_TEST(gather_is_exact)
 }
 END_TEST
 
-/* What was drawn depends on the host's mathematics and the GPU's: places differ by a few roundings. */
+/* What was drawn depends on the host's mathematics and the GPU's: places differ by a few
+ * roundings. */
 START_TEST(gather_augments)
 {
     enum { IMAGES = 7, PIXELS = AUGMENTATION_SIDE * AUGMENTATION_SIDE };

@@ -139,7 +139,8 @@ static void results_free(results *r)
     free(r->dx_relu);
 }
 
-/* Which plain column is each private one: import moves a row of one output as an activation lies. */
+/* Which plain column is each private one: import moves a row of one output as an activation
+ * lies. */
 static int *private_order(device *dev, const linear_shape *shape)
 {
     linear_shape row = *shape;
@@ -265,7 +266,8 @@ START_TEST(sums_of_integers_are_exact)
 END_TEST
 
 /* A sum of `terms` products of values in [-1/2, 1/2) stays below sqrt(terms), 12 of its standard
- * deviations. Each of its roundings is at most 2^-24 of that, and they add up like a random walk. */
+ * deviations. Each of its roundings is at most 2^-24 of that, and they add up like a random
+ * walk. */
 static void close_to(float got, double want, int terms, const char *what)
 {
     double bound = terms * 0x1p-24;

@@ -29,8 +29,8 @@ START_TEST(round_trip)
 }
 END_TEST
 
-/* Every optimizer's state has its place, for every model, and the file says which that is; what a device with weights in an order of
- * its own saves, another one can load. */
+/* Every optimizer's state has its place, for every model, and the file says which that is; what a
+ * device with weights in an order of its own saves, another one can load. */
 START_TEST(round_trip_of_every_optimizer)
 {
     trainee from = {0}, to = {0};

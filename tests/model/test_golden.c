@@ -27,10 +27,11 @@ static const char *isa = "auto"; /* of the cpu device; --isa=avx2 */
  * added up in order, less when added in blocks. Both sides have such errors, in every layer there
  * and back, which add up like independent ones too: u sqrt(K) with the model's longest sum covers
  * them. K is the mlp's 784 inputs; the cnn's 16 * 26 * 26 positions in the gradient of conv1's
- * weights; the speedrun's 16 * 12 * 12, for of each window its pool passes on one. oneDNN's Winograd convolution, 5e-7 of the rms off and so 4 times as much as the direct
- * one, stays below that. The input and the seeds are such that no ReLU and no pooling window comes
- * so near to its kink that a rounding error decides (make_golden.py asserts it): beyond a kink no
- * tolerance holds. */
+ * weights; the speedrun's 16 * 12 * 12, for of each window its pool passes on one. oneDNN's
+ * Winograd convolution, 5e-7 of the rms off and so 4 times as much as the direct one, stays below
+ * that. The input and the seeds are such that no ReLU and no pooling window comes so near to its
+ * kink that a rounding error decides (make_golden.py asserts it): beyond a kink no tolerance
+ * holds. */
 static const double U = 0x1p-24;
 
 static double tolerance(model_kind kind)

@@ -1,6 +1,6 @@
 // Sets up gloo's connections among all ranks.
-#ifndef MNIST_DDP_DIST_GLOO_CONNECT_H
-#define MNIST_DDP_DIST_GLOO_CONNECT_H
+#ifndef MNIST_DDP_DIST_BACKENDS_GLOO_CONNECT_H
+#define MNIST_DDP_DIST_BACKENDS_GLOO_CONNECT_H
 
 extern "C" {
 #include "dist/collective/process_group_ops.h"

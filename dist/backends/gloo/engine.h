@@ -1,7 +1,7 @@
 // One gloo context and the thread that runs its collectives, one after the other, in the order of
 // their launch. Methods may throw; dist/backends/gloo/module.cc turns that into a status.
-#ifndef MNIST_DDP_DIST_GLOO_ENGINE_H
-#define MNIST_DDP_DIST_GLOO_ENGINE_H
+#ifndef MNIST_DDP_DIST_BACKENDS_GLOO_ENGINE_H
+#define MNIST_DDP_DIST_BACKENDS_GLOO_ENGINE_H
 
 #include <cstddef>
 #include <cstdint>

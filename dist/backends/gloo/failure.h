@@ -1,6 +1,6 @@
 // What the gloo module's functions throw; dist/backends/gloo/module.cc turns it into a status.
-#ifndef MNIST_DDP_DIST_GLOO_FAILURE_H
-#define MNIST_DDP_DIST_GLOO_FAILURE_H
+#ifndef MNIST_DDP_DIST_BACKENDS_GLOO_FAILURE_H
+#define MNIST_DDP_DIST_BACKENDS_GLOO_FAILURE_H
 
 extern "C" {
 #include "base/status.h"

@@ -4,8 +4,8 @@
  * the dynamic linker fills in, one slot for each function. Another pointer in one slot changes what
  * this library calls, and nothing else in the process.
  */
-#ifndef MNIST_DDP_DIST_GLOO_IMPORT_SLOT_H
-#define MNIST_DDP_DIST_GLOO_IMPORT_SLOT_H
+#ifndef MNIST_DDP_DIST_BACKENDS_GLOO_IMPORT_SLOT_H
+#define MNIST_DDP_DIST_BACKENDS_GLOO_IMPORT_SLOT_H
 
 #include "base/status.h"
 

@@ -5,8 +5,8 @@
  * because epoll reports the event again. So the loop spins while the other thread writes. If both
  * share a core, it spins for a whole time slice (4 ms at 250 Hz) before the writer goes on.
  */
-#ifndef MNIST_DDP_DIST_GLOO_LOOP_PAUSE_H
-#define MNIST_DDP_DIST_GLOO_LOOP_PAUSE_H
+#ifndef MNIST_DDP_DIST_BACKENDS_GLOO_LOOP_PAUSE_H
+#define MNIST_DDP_DIST_BACKENDS_GLOO_LOOP_PAUSE_H
 
 #include <sys/epoll.h>
 

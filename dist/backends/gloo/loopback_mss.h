@@ -7,8 +7,8 @@
  * only used after a stall was seen. The size can only be set on the listening socket, before
  * listen(), and libgloo makes that call: so libgloo gets this listen().
  */
-#ifndef MNIST_DDP_DIST_GLOO_LOOPBACK_MSS_H
-#define MNIST_DDP_DIST_GLOO_LOOPBACK_MSS_H
+#ifndef MNIST_DDP_DIST_BACKENDS_GLOO_LOOPBACK_MSS_H
+#define MNIST_DDP_DIST_BACKENDS_GLOO_LOOPBACK_MSS_H
 
 #ifdef __cplusplus
 extern "C" {

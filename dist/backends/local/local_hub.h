@@ -1,7 +1,7 @@
 /* Where the threads of one process meet for their collectives: who has come to which, and with what
  * data. One lock and one condition serve all; data is moved outside the lock. */
-#ifndef MNIST_DDP_DIST_LOCAL_HUB_H
-#define MNIST_DDP_DIST_LOCAL_HUB_H
+#ifndef MNIST_DDP_DIST_BACKENDS_LOCAL_LOCAL_HUB_H
+#define MNIST_DDP_DIST_BACKENDS_LOCAL_LOCAL_HUB_H
 
 #include "dist/collective/process_group_ops.h"
 

@@ -1,6 +1,6 @@
 /* Each call of NCCL becomes a status: the call, its error, and NCCL's own words. */
-#ifndef MNIST_DDP_DIST_NCCL_CALL_H
-#define MNIST_DDP_DIST_NCCL_CALL_H
+#ifndef MNIST_DDP_DIST_BACKENDS_NCCL_NCCL_CALL_H
+#define MNIST_DDP_DIST_BACKENDS_NCCL_NCCL_CALL_H
 
 #include "base/status.h"
 

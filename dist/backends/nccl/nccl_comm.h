@@ -1,7 +1,7 @@
 /* The communicator. It never blocks the host: NCCL works in the background, and whoever calls it
  * asks again until it has settled. */
-#ifndef MNIST_DDP_DIST_NCCL_COMM_H
-#define MNIST_DDP_DIST_NCCL_COMM_H
+#ifndef MNIST_DDP_DIST_BACKENDS_NCCL_NCCL_COMM_H
+#define MNIST_DDP_DIST_BACKENDS_NCCL_NCCL_COMM_H
 
 #include "dist/backends/nccl/nccl_call.h"
 #include "dist/health/first_cause.h"

@@ -1,7 +1,7 @@
 /* The two small kernels around every collective: they count, so that a thread of the host sees how
  * far the device has come without a call of CUDA. */
-#ifndef MNIST_DDP_DIST_NCCL_KERNELS_H
-#define MNIST_DDP_DIST_NCCL_KERNELS_H
+#ifndef MNIST_DDP_DIST_BACKENDS_NCCL_NCCL_KERNELS_H
+#define MNIST_DDP_DIST_BACKENDS_NCCL_NCCL_KERNELS_H
 
 #include "dist/collective/process_group_ops.h"
 

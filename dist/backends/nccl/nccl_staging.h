@@ -1,7 +1,7 @@
 /* Memory through which collectives on host memory pass: a pinned piece, for the copies, and a piece
  * of the GPU's, for NCCL. */
-#ifndef MNIST_DDP_DIST_NCCL_STAGING_H
-#define MNIST_DDP_DIST_NCCL_STAGING_H
+#ifndef MNIST_DDP_DIST_BACKENDS_NCCL_NCCL_STAGING_H
+#define MNIST_DDP_DIST_BACKENDS_NCCL_NCCL_STAGING_H
 
 #include "base/status.h"
 

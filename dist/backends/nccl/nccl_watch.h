@@ -1,8 +1,8 @@
 /* The watchdog of a group: a thread that sees whether the collectives on the device make progress,
  * whether the peers live, and NCCL's own errors. It makes no call of CUDA: so it disturbs no
  * capture, and does not hang if the driver does. */
-#ifndef MNIST_DDP_DIST_NCCL_WATCH_H
-#define MNIST_DDP_DIST_NCCL_WATCH_H
+#ifndef MNIST_DDP_DIST_BACKENDS_NCCL_NCCL_WATCH_H
+#define MNIST_DDP_DIST_BACKENDS_NCCL_NCCL_WATCH_H
 
 #include "dist/backends/nccl/nccl_comm.h"
 #include "dist/backends/nccl/nccl_kernels.h"

@@ -23,8 +23,8 @@
  *   3. Publish `done`, and wait until all ranks are done with the round.
  *
  * Step 3 ends every other collective on every rank. So a buffer is its owner's again when wait()
- * returns, and a rank that returns knows that all others have moved all their counters: it may leave
- * without disturbing those that still look at them.
+ * returns, and a rank that returns knows that all others have moved all their counters: it may
+ * leave without disturbing those that still look at them.
  *
  * A rank announces at most SHM_AHEAD collectives ahead, so that no note is overwritten before all
  * ranks have read it; launches beyond that are announced as waits make room.

@@ -5,8 +5,8 @@
  *   slots     SHM_SLOT_BYTES per rank: through which data in ordinary memory passes
  *   heaps     heap_bytes per rank: what process_group_alloc hands out
  */
-#ifndef MNIST_DDP_DIST_SHM_REGION_H
-#define MNIST_DDP_DIST_SHM_REGION_H
+#ifndef MNIST_DDP_DIST_BACKENDS_SHM_SHM_REGION_H
+#define MNIST_DDP_DIST_BACKENDS_SHM_SHM_REGION_H
 
 #include "dist/health/first_cause.h"
 

@@ -1,12 +1,12 @@
 /* Each rank sleeps once for a stage, however many ranks it waits for: only the last to come wakes
- * the sleepers. If ranks outnumber cores, most of the cost of a collective is being put to sleep and
- * woken.
+ * the sleepers. If ranks outnumber cores, most of the cost of a collective is being put to sleep
+ * and woken.
  *
  * The lost wake-up: a sleeper first counts itself in `sleepers`, then notes the turn, then looks at
  * all counters once more, then sleeps if the kernel still finds that turn. A rank that comes first
- * stores its counter, then looks at `sleepers`, then at all counters, then moves the turn on. All of
- * these are sequentially consistent. So the last rank to store its counter finds all counters there,
- * and either it sees the sleeper or the sleeper sees its counter.
+ * stores its counter, then looks at `sleepers`, then at all counters, then moves the turn on. All
+ * of these are sequentially consistent. So the last rank to store its counter finds all counters
+ * there, and either it sees the sleeper or the sleeper sees its counter.
  */
 #include "dist/backends/shm/shm_sync.h"
 

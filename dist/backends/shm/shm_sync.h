@@ -1,7 +1,7 @@
-/* Ranks that wait until all have come to a stage: a short spin, then a futex. Between slices of that
- * they look for peers that died or left. */
-#ifndef MNIST_DDP_DIST_SHM_SYNC_H
-#define MNIST_DDP_DIST_SHM_SYNC_H
+/* Ranks that wait until all have come to a stage: a short spin, then a futex. Between slices of
+ * that they look for peers that died or left. */
+#ifndef MNIST_DDP_DIST_BACKENDS_SHM_SHM_SYNC_H
+#define MNIST_DDP_DIST_BACKENDS_SHM_SHM_SYNC_H
 
 #include "dist/backends/shm/shm_region.h"
 #include "dist/health/first_cause.h"

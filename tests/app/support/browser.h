@@ -14,8 +14,8 @@ bool browser_find(void);
 /* Its name; NULL before browser_find, and if there is none. */
 const char *browser_name(void);
 
-/* Opens the page at `path` in a window of that width. stdout is its DOM, stderr the console's lines,
- * each with CONSOLE in it. */
+/* Opens the page at `path` in a window of that width. stdout is its DOM, stderr the console's
+ * lines, each with CONSOLE in it. */
 program browser_open(const char *path, int width);
 
 #endif

@@ -1,6 +1,6 @@
 /* failing_malloc.so: counts the allocations of a process and lets one fail, as $TEST_FAILING_MALLOC
- * says. Only those can fail that the program itself, libc, jansson, libyaml and zlib ask for; what a
- * C++ library needs for itself ends in its own exceptions. A look-up of a host or user is one of
+ * says. Only those can fail that the program itself, libc, jansson, libyaml and zlib ask for; what
+ * a C++ library needs for itself ends in its own exceptions. A look-up of a host or user is one of
  * them: glibc's own search for name services takes a null pointer there for memory (2.36,
  * nss_database.c). */
 #include "tests/support/failing_malloc.h"
