@@ -199,11 +199,11 @@ static void take_first_signal(agent *self, int signal)
     }
     if (failed)
         return;
-    LOG_W("SIG%s: stopping %d rank%s%s", sigabbrev_np(signal), self->group.running,
-          self->group.running == 1 ? "" : "s",
-          self->state != AGENT_SAVING ? ""
-          : signal == SIGHUP          ? " at the next step, with a checkpoint"
-                             : " at the next step, with a checkpoint; once more to stop at once");
+    bool waits = self->state == AGENT_SAVING;
+    LOG_W("SIG%s: stopping %d rank%s%s%s%s", sigabbrev_np(signal), self->group.running,
+          self->group.running == 1 ? "" : "s", waits ? " at the next step" : "",
+          waits && policy->saves ? ", with a checkpoint" : "",
+          waits && signal != SIGHUP ? "; once more to stop at once" : "");
 }
 
 static void take_signal(agent *self, int signal)

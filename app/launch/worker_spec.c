@@ -360,6 +360,7 @@ static status set_shutdown(const options *opts, shutdown_policy *out)
     int64_t timeout_ms = shutdown_timeout_ms(opts);
     *out = (shutdown_policy){.own = own,
                              .listens = opts->command == COMMAND_TRAIN,
+                             .saves = run_folder_takes_checkpoints(opts),
                              .torchrun_code = strcmp(opts->exit_code, "torchrun") == 0,
                              .save_ms = timeout_ms,
                              .stop_ms = own ? SHUTDOWN_STOP_MS : timeout_ms,

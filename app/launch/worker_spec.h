@@ -36,6 +36,7 @@ typedef struct shutdown_policy {
     bool own;         /* the workers are this program's `train` or `bench` */
     bool listens;     /* they are `train`: SIGUSR1 asks them for a checkpoint
                        * (app/train/rank_signals.h) */
+    bool saves;       /* and they leave one: neither --no-save-model nor --dry-run */
     sigset_t signals; /* that stop the workers, unless they were ignored at the start */
     char signal_names[SHUTDOWN_SIGNALS_BYTES];
     int64_t stop_ms;    /* after a failure: from SIGTERM to SIGKILL */

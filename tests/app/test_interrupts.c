@@ -148,6 +148,23 @@ START_TEST(ctrl_c_twice_ends_it_at_once)
 }
 END_TEST
 
+/* By a run that leaves none. */
+START_TEST(no_checkpoint_is_promised)
+{
+    const char *flag = _i < 2 ? "MNIST_DDP_DRY_RUN" : "MNIST_DDP_NO_SAVE_MODEL";
+    session s;
+    setenv(flag, "1", 1);
+    start(&s, RANKS[_i % 2], "--inject=delay:rank=0,step=1,ms=1500");
+    unsetenv(flag);
+    await(&s, "1500 ms");
+    press(&s);
+    int code = finish(&s);
+    ck_assert(_i < 2 || code == 75); /* a dry run's only step is its last */
+    ASSERT_FACTS(s.shown, "SIGINT", "at the", "step", "once more");
+    ASSERT_SILENT(s.shown, "checkpoint");
+}
+END_TEST
+
 /* A terminal that is stopped by Ctrl-S takes no line. The keys would start it again, so the signals
  * come from elsewhere. */
 START_TEST(a_stopped_terminal_keeps_no_signal)
@@ -228,6 +245,7 @@ int main(void)
     tcase_add_checked_fixture(runs, start_clean, NULL);
     tcase_add_loop_test(runs, ctrl_c_saves, 0, 2);
     tcase_add_loop_test(runs, ctrl_c_twice_ends_it_at_once, 0, 2);
+    tcase_add_loop_test(runs, no_checkpoint_is_promised, 0, 4);
     tcase_add_loop_test(runs, a_stopped_terminal_keeps_no_signal, 0, 2);
     tcase_add_loop_test(runs, the_sessions_end_saves, 0, 2);
     tcase_add_loop_test(runs, a_signal_sent_twice_over_is_one, 0, 2);
