@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum {
     ALIGNMENT = 64,
-    PAGE_BYTES = 4096,
     LARGE_BYTES = 256 << 10,
     HUGE_PAGE_BYTES = 2 << 20,
 };
@@ -17,8 +17,9 @@ enum {
  * allowed. Only advice: a system that knows nothing of it does it page by page. */
 static void take_pages(unsigned char *block, size_t size_bytes)
 {
-    uintptr_t begin = ((uintptr_t)block + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-    size_t inside = ((uintptr_t)block + size_bytes - begin) / PAGE_BYTES * PAGE_BYTES;
+    uintptr_t page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = ((uintptr_t)block + page_bytes - 1) / page_bytes * page_bytes;
+    size_t inside = ((uintptr_t)block + size_bytes - begin) / page_bytes * page_bytes;
     if (size_bytes >= HUGE_PAGE_BYTES)
         (void)madvise((void *)begin, inside, MADV_HUGEPAGE);
 #ifdef MADV_POPULATE_WRITE

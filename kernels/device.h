@@ -49,6 +49,7 @@ typedef struct device {
                                             host device */
     const char *emulation;               /* NULL, or what stands in for the hardware */
     int64_t memory_bytes, memory_peak;   /* memory in use by tensors and plans: now, and the peak */
+    unsigned large_blocks;               /* of a host device: so many were allocated (host.c) */
     struct trace_lane *lane; /* of the thread that uses it (base/trace.h); NULL: no trace */
 
     struct stream_trace *stream_trace; /* kernels/stream_trace.h; NULL: no trace, or no stream */

@@ -21,17 +21,18 @@ typedef struct host_block {
 } host_block;
 
 /* Bytes that a block of `size_bytes` leaves free at its beginning. */
-static size_t next_place(size_t size_bytes)
+static size_t next_place(device *dev, size_t size_bytes)
 {
-    static _Atomic unsigned blocks;
+    if (size_bytes < LARGE_BYTES)
+        return 0;
     /* Not 0: gradients that ranks share begin with a page. */
-    return size_bytes < LARGE_BYTES ? 0 : (1 + blocks++ % (PLACES - 1)) * (size_t)PLACE_BYTES;
+    return (1 + dev->large_blocks++ % (PLACES - 1)) * (size_t)PLACE_BYTES;
 }
 
 status host_alloc(device *dev, size_t size_bytes, void **out)
 {
     host_block *block = NULL;
-    size_t all_bytes = 0, before = next_place(size_bytes);
+    size_t all_bytes = 0, before = next_place(dev, size_bytes);
     void *memory = NULL;
     if (__builtin_add_overflow(size_bytes, sizeof *block + before, &all_bytes))
         return FAIL(STATUS_NO_MEMORY, "cannot allocate %zu bytes", size_bytes);

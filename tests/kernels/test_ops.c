@@ -337,6 +337,37 @@ START_TEST(cpu_says_what_it_computes_with)
 }
 END_TEST
 
+/* Of a page: where each of the device's next large blocks begins. */
+enum { BLOCKS = 3, BLOCK_BYTES = 4 << 20, LINE_BYTES = 64 };
+
+static void take_places(device *dev, size_t out[BLOCKS])
+{
+    void *blocks[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++) {
+        ok(dev->ops->alloc(dev, BLOCK_BYTES, &blocks[i]));
+        out[i] = (size_t)(uintptr_t)blocks[i] % 4096;
+        ck_assert_uint_eq(out[i] % LINE_BYTES, 0);
+    }
+    for (int i = 0; i < BLOCKS; i++)
+        dev->ops->free(dev, blocks[i]);
+}
+
+/* What one device allocates moves no block of another. */
+START_TEST(large_blocks_begin_at_different_places)
+{
+    size_t places[2][BLOCKS];
+    device *first = open_device(devices[_i]), *second = open_device(devices[_i]);
+    take_places(first, places[0]);
+    take_places(second, places[1]);
+    for (int i = 0; i < BLOCKS; i++) {
+        ck_assert_uint_eq(places[1][i], places[0][i]);
+        ck_assert_uint_ne(places[0][i], places[0][(i + 1) % BLOCKS]);
+    }
+    device_destroy(first);
+    device_destroy(second);
+}
+END_TEST
+
 int main(void)
 {
     int n_devices = MAX_DEVICES;
@@ -349,6 +380,7 @@ int main(void)
     tcase_add_test(core, philox_known_answers);
     tcase_add_loop_test(core, dropout_drops_its_share, 0, 2);
     tcase_add_loop_test(core, gather_normalises, 0, n_devices);
+    tcase_add_loop_test(core, large_blocks_begin_at_different_places, 0, n_devices);
     tcase_add_loop_test(core, gather_normalises_every_value, 0, n_devices);
     tcase_add_loop_test(core, cross_entropy_by_hand, 0, n_devices);
     tcase_add_loop_test(core, smoothed_cross_entropy_by_hand, 0, n_devices);
