@@ -47,11 +47,10 @@ void log_set_sink(log_sink *sink, void *self)
     sink_self = self;
 }
 
-/* To stderr. */
-static void write_line(const char *line, size_t size_bytes)
+void log_write(const char *text, size_t size_bytes)
 {
     for (size_t done = 0; done < size_bytes;) {
-        ssize_t n = write(STDERR_FILENO, line + done, size_bytes - done);
+        ssize_t n = write(STDERR_FILENO, text + done, size_bytes - done);
         if (n <= 0)
             return; /* nowhere left to say so */
         done += (size_t)n;
@@ -77,5 +76,5 @@ void log_line(log_level level, const char *fmt, ...)
     if (line_sink != NULL)
         line_sink(sink_self, line, length);
     else
-        write_line(line, length);
+        log_write(line, length);
 }

@@ -22,6 +22,9 @@ void log_set_prefix(const char *prefix);
 typedef void log_sink(void *self, const char *line, size_t size_bytes);
 void log_set_sink(log_sink *sink, void *self);
 
+/* What is done without a sink: writes to stderr, and waits for a reader that is slow. */
+void log_write(const char *text, size_t size_bytes);
+
 void log_line(log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #define LOG_E(...) log_line(LOG_ERROR, __VA_ARGS__)

@@ -126,16 +126,10 @@ static void write_line(void *self, const char *line, size_t size_bytes)
     if (size_bytes > LINE_BYTES)
         size_bytes = LINE_BYTES;
     size_t length = terminal_format(terminal_of(STDERR_FILENO), line, size_bytes, text);
-    if (hurries) {
+    if (hurries)
         terminal_write(STDERR_FILENO, text, length, HURRY_MS);
-        return;
-    }
-    for (size_t done = 0; done < length;) {
-        ssize_t n = write(STDERR_FILENO, text + done, length - done);
-        if (n <= 0)
-            return; /* nowhere left to say so */
-        done += (size_t)n;
-    }
+    else
+        log_write(text, length);
 }
 
 void terminal_take_log(void)

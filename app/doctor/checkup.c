@@ -9,8 +9,10 @@ enum { TEXT_BYTES = 1024 };
 
 static const char *const LEVEL_NAMES[] = {"ok", "note", "warning", "failed"};
 
-static void add_text(checkup *c, checkup_level level, const char *name, const char *text)
+static void add(checkup *c, checkup_level level, const char *name, const char *fmt, va_list args)
 {
+    char text[TEXT_BYTES];
+    vsnprintf(text, sizeof text, fmt, args);
     c->warnings += level == CHECKUP_WARNING;
     c->failures += level == CHECKUP_FAILED;
     if (!c->opts->json) {
@@ -26,24 +28,20 @@ static void add_text(checkup *c, checkup_level level, const char *name, const ch
 
 void checkup_add(checkup *c, checkup_level level, const char *name, const char *fmt, ...)
 {
-    char text[TEXT_BYTES];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    add(c, level, name, fmt, args);
     va_end(args);
-    add_text(c, level, name, text);
 }
 
 void checkup_fail(checkup *c, int exit_code, const char *name, const char *fmt, ...)
 {
-    char text[TEXT_BYTES];
     va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
     if (c->failures == 0)
         c->exit_code = exit_code;
-    add_text(c, CHECKUP_FAILED, name, text);
+    va_start(args, fmt);
+    add(c, CHECKUP_FAILED, name, fmt, args);
+    va_end(args);
 }
 
 void checkup_fail_message(checkup *c, int exit_code, const char *name)

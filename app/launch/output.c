@@ -129,9 +129,9 @@ void output_console_write(output_console *console, int fd, const char *text, siz
         eventfd_write(console->wake_fd, 1);
 }
 
-/* All lines, dressed; the first one only if it begins here. NULL: no memory. */
-static char *dress_lines(const output_backlog *backlog, const char *text, size_t size_bytes,
-                         size_t *out_bytes)
+/* All lines, formatted; the first one only if it begins here. NULL: no memory. */
+static char *format_lines(const output_backlog *backlog, const char *text, size_t size_bytes,
+                          size_t *out_bytes)
 {
     size_t lines = 1, used = 0;
     for (size_t i = 0; i < size_bytes; i++)
@@ -154,17 +154,17 @@ static char *dress_lines(const output_backlog *backlog, const char *text, size_t
 void output_console_say(output_console *console, int fd, const char *text, size_t size_bytes)
 {
     output_backlog *backlog = &console->backlogs[fd];
-    char *dressed = NULL;
+    char *formatted = NULL;
     pthread_mutex_lock(&console->lock);
     if (backlog->terminal.erases || backlog->terminal.colours) {
-        size_t dressed_bytes = 0;
-        dressed = dress_lines(backlog, text, size_bytes, &dressed_bytes);
-        text = dressed != NULL ? dressed : text;
-        size_bytes = dressed != NULL ? dressed_bytes : size_bytes;
+        size_t formatted_bytes = 0;
+        formatted = format_lines(backlog, text, size_bytes, &formatted_bytes);
+        text = formatted != NULL ? formatted : text;
+        size_bytes = formatted != NULL ? formatted_bytes : size_bytes;
     }
     size_t done = write_or_keep(backlog, text, size_bytes);
     pthread_mutex_unlock(&console->lock);
-    free(dressed);
+    free(formatted);
     if (done < size_bytes)
         eventfd_write(console->wake_fd, 1);
 }

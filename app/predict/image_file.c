@@ -2,6 +2,7 @@
 
 #include "data/idx_file.h"
 #include "data/raster/mnist_image.h"
+#include "data/raster/raster_file.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -45,7 +46,7 @@ static status read_picture(image_file *file)
                     "the first ten",
                     file->path);
     file->count = 1;
-    TRY(raster_read(file->path, &picture));
+    TRY(raster_file_read(file->path, &picture));
     status st = make_room(file);
     if (st == STATUS_OK)
         st = mnist_image_make(file->path, &picture, file->images);

@@ -11,7 +11,7 @@
 bool netpbm_magic(const uint8_t *bytes, size_t size_bytes);
 
 /* The first picture of the file. Colours become their luminance (ITU-R BT.709's weights), 16 bits
- * are rounded to eight. Fails as raster_decode, and names the byte. */
+ * are rounded to eight. Fails as raster_file_decode, and names the byte. */
 status netpbm_decode(const char *name, const uint8_t *bytes, size_t size_bytes, raster *out);
 
 #endif

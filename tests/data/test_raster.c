@@ -1,6 +1,6 @@
 /* Pictures: each format gives the same pixels, what is damaged is refused, and a drawing of any
  * size, place and colour becomes the image that MNIST would have of it. */
-#include "data/raster/raster.h"
+#include "data/raster/raster_file.h"
 
 #include "data/digits/digits.h"
 #include "data/raster/mnist_image.h"
@@ -34,7 +34,7 @@ enum { NETPBM_COUNT = sizeof NETPBM / sizeof NETPBM[0] };
 START_TEST(netpbm_is_read)
 {
     raster p;
-    expect_ok(raster_decode("f", (const uint8_t *)NETPBM[_i].bytes, NETPBM[_i].size, &p));
+    expect_ok(raster_file_decode("f", (const uint8_t *)NETPBM[_i].bytes, NETPBM[_i].size, &p));
     ck_assert_int_eq(p.width, 3);
     ck_assert_int_eq(p.height, 2);
     ck_assert_mem_eq(p.grey, NETPBM[_i].grey, 6);
@@ -50,7 +50,7 @@ START_TEST(netpbm_cut_short_is_refused)
         raster p = {0};
         bytes part = bytes_alloc(size);
         memcpy(part.data, NETPBM[_i].bytes, size);
-        expect_failure(raster_decode("the_file", part.data, size, &p), "the_file", NULL);
+        expect_failure(raster_file_decode("the_file", part.data, size, &p), "the_file", NULL);
         ck_assert_ptr_null(p.grey);
         free(part.data);
     }
@@ -80,7 +80,8 @@ static const struct {
 START_TEST(what_is_no_picture_is_refused)
 {
     raster p = {0};
-    status st = raster_decode("a_file", (const uint8_t *)REFUSED[_i].bytes, REFUSED[_i].size, &p);
+    status st =
+        raster_file_decode("a_file", (const uint8_t *)REFUSED[_i].bytes, REFUSED[_i].size, &p);
     expect_failure(st, "a_file", NULL);
     for (int i = 0; i < 4 && REFUSED[_i].facts[i] != NULL; i++)
         expect_failure(st, REFUSED[_i].facts[i], NULL);
@@ -159,7 +160,7 @@ START_TEST(png_is_read)
     static const uint8_t want[] = {0, 255, 0, 255, 0, 255};
     raster p;
     write_png(&PNGS[_i], "a.png");
-    expect_ok(raster_read("a.png", &p));
+    expect_ok(raster_file_read("a.png", &p));
     ck_assert_int_eq(p.width, 3);
     ck_assert_int_eq(p.height, 2);
     ck_assert_mem_eq(p.grey, want, sizeof want); /* what is transparent lies on white */
@@ -177,7 +178,7 @@ START_TEST(png_cut_short_is_refused)
         raster p = {0};
         bytes part = bytes_alloc(size);
         memcpy(part.data, whole, size);
-        expect_failure(raster_decode("a.png", part.data, size, &p), "a.png", "damaged", NULL);
+        expect_failure(raster_file_decode("a.png", part.data, size, &p), "a.png", "damaged", NULL);
         ck_assert_ptr_null(p.grey);
         free(part.data);
     }
@@ -188,8 +189,8 @@ END_TEST
 START_TEST(a_folder_and_nothing_are_refused)
 {
     raster p;
-    expect_failure(raster_read(".", &p), "folder", "/*.png", NULL);
-    expect_failure(raster_read("none.png", &p), "none.png", NULL);
+    expect_failure(raster_file_read(".", &p), "folder", "/*.png", NULL);
+    expect_failure(raster_file_read("none.png", &p), "none.png", NULL);
 }
 END_TEST
 
