@@ -1,26 +1,27 @@
 #include "app/commands.h"
+#include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/common/json_value.h"
-#include "app/train/evaluate.h"
-#include "app/train/rank_context.h"
+#include "app/train/eval_document.h"
+#include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
-#include "model/checkpoint.h"
+#include "base/memory.h"
+#include "model/classifier.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* One line. */
-static status print_json(model_kind kind, const evaluation *test)
-{
-    json_t *object = json_object();
-    json_object_set_new(object, "model", json_string(model_kind_name(kind)));
-    json_object_set_new(object, "test_acc", json_value_rounded(evaluation_accuracy(test), 6));
-    json_object_set_new(object, "correct", json_integer(test->correct));
-    json_object_set_new(object, "images", json_integer(test->images));
-    json_object_set_new(object, "test_loss", json_value_rounded(test->loss, 6));
-    json_object_set_new(object, "eval_s", json_value_rounded(test->elapsed_s, 4));
-    return json_value_print(object);
-}
+typedef struct evaluated {
+    const options *opts;
+    device *dev;
+    classifier *model;
+    dataset_location location;
+    dataset set;
+    float *logits;
+    double elapsed_s;
+    tally tally;
+} evaluated;
 
 /* Such a weight need not show: a ReLU makes a NaN of it a zero. */
 static status tell_if_not_finite(const char *path, network *net)
@@ -32,38 +33,103 @@ static status tell_if_not_finite(const char *path, network *net)
     return STATUS_OK;
 }
 
-int eval_command(const options *o)
+static status open_device(evaluated *e)
 {
-    model_kind kind = MODEL_CNN;
-    int exit_code = EXIT_CODE_CHECKPOINT;
-    rank_context rank = {0};
-    evaluation test;
-    if (o->checkpoint == NULL) {
+    return device_list_open(e->opts, 0, 0, &e->dev);
+}
+
+static status open_model(evaluated *e)
+{
+    const char *path = e->opts->checkpoint;
+    TRY(classifier_create(e->dev, path, (int)e->opts->test_batch_size, &e->model));
+    return tell_if_not_finite(path, classifier_network(e->model));
+}
+
+static status open_data(evaluated *e)
+{
+    dataset_kind kind;
+    TRY(dataset_kind_parse(e->opts->dataset, &kind));
+    TRY(dataset_locate(kind, e->opts->data_dir, &e->location));
+    return dataset_open(&e->location, DATASET_TEST, &e->set);
+}
+
+static status classify(evaluated *e)
+{
+    size_t n = e->set.count;
+    TRY(memory_alloc(n * NETWORK_CLASSES * sizeof *e->logits, (void **)&e->logits));
+    int64_t started = clock_now_ns();
+    TRY(classifier_run(e->model, e->set.images, n, e->logits));
+    e->elapsed_s = clock_seconds(clock_now_ns() - started);
+    e->tally = tally_of(&e->set, e->logits);
+    return STATUS_OK;
+}
+
+static void print_text(const evaluated *e)
+{
+    const tally *t = &e->tally;
+    printf("%s: %s, accuracy %.2f%% (%lld/%lld), loss %.4f on %s%s\n", e->opts->checkpoint,
+           model_kind_name(network_kind(classifier_network(e->model))), 100 * tally_accuracy(t),
+           (long long)t->correct, (long long)t->images, tally_loss(t), e->location.folder,
+           e->location.embedded ? " (generated digits, NOT MNIST)" : "");
+    if (!e->opts->quiet)
+        tally_print(t, dataset_kind_facts(e->location.kind)->classes, stdout);
+}
+
+static status save(const json_t *document, const char *folder)
+{
+    TRY(file_make_folders(folder));
+    return eval_document_save(document, folder);
+}
+
+/* On stdout, and into the folder --out. */
+static status put_out(evaluated *e)
+{
+    const eval_subject subject = {.net = classifier_network(e->model),
+                                  .step = -1,
+                                  .location = &e->location,
+                                  .set = &e->set,
+                                  .logits = e->logits};
+    json_t *document = NULL;
+    if (!e->opts->json)
+        print_text(e);
+    if (!e->opts->json && e->opts->out == NULL)
+        return STATUS_OK;
+    TRY(eval_document_make(&subject, &e->tally, &document));
+    status st = e->opts->out != NULL ? save(document, e->opts->out) : STATUS_OK;
+    if (st != STATUS_OK || !e->opts->json) {
+        json_decref(document);
+        return st;
+    }
+    json_object_set_new(document, "eval_s", json_value_rounded(e->elapsed_s, 4));
+    return json_value_print(document);
+}
+
+int eval_command(const options *opts)
+{
+    static const struct {
+        status (*go)(evaluated *);
+        int exit_code;
+    } steps[] = {{open_device, EXIT_CODE_USAGE},
+                 {open_model, EXIT_CODE_CHECKPOINT},
+                 {open_data, EXIT_CODE_DATA},
+                 {classify, EXIT_CODE_INTERNAL},
+                 {put_out, EXIT_CODE_CHECKPOINT}};
+    evaluated e = {.opts = opts};
+    status st = STATUS_OK;
+    int exit_code = EXIT_SUCCESS;
+    if (opts->checkpoint == NULL) {
         FAIL(STATUS_INVALID, "eval needs --checkpoint FILE (a model.safetensors or a run folder)");
         return exit_code_failed(STATUS_INVALID, EXIT_CODE_USAGE);
     }
-    status st = checkpoint_model_kind(o->checkpoint, &kind);
-    if (st == STATUS_OK)
-        st = rank_context_open_eval(o, kind, &rank, &exit_code);
-    if (st == STATUS_OK) {
-        exit_code = EXIT_CODE_CHECKPOINT;
-        st = checkpoint_load_model(o->checkpoint, rank.net);
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0] && st == STATUS_OK; i++) {
+        st = steps[i].go(&e);
+        exit_code = steps[i].exit_code;
     }
-    if (st == STATUS_OK)
-        st = tell_if_not_finite(o->checkpoint, rank.net);
-    if (st == STATUS_OK)
-        st = evaluate(&rank, &test);
-    if (st != STATUS_OK) {
-        rank_context_close(&rank);
-        return exit_code_failed(st, exit_code);
-    }
-    if (o->json)
-        st = print_json(kind, &test);
-    else
-        printf("%s: %s, accuracy %.2f%% (%lld/%lld), loss %.4f on %s%s\n", o->checkpoint,
-               model_kind_name(kind), 100 * evaluation_accuracy(&test), (long long)test.correct,
-               (long long)test.images, test.loss, rank.location.folder,
-               rank.location.embedded ? " (generated digits, NOT MNIST)" : "");
-    rank_context_close(&rank);
-    return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, EXIT_CODE_INTERNAL);
+    if (st != STATUS_OK)
+        exit_code = exit_code_failed(st, exit_code);
+    free(e.logits);
+    dataset_close(&e.set);
+    classifier_destroy(e.model);
+    device_destroy(e.dev);
+    return st == STATUS_OK ? EXIT_SUCCESS : exit_code;
 }

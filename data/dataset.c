@@ -127,6 +127,7 @@ status dataset_find(dataset_kind kind, const char *data_dir, dataset_location *o
         TRY(locate_customary(facts, &location, &is_there));
     if (is_there && kind != DATASET_MNIST)
         TRY(refuse_mnist(facts, location.folder));
+    location.kind = kind;
     *out = location;
     *found = is_there;
     return STATUS_OK;

@@ -28,6 +28,7 @@ typedef struct dataset_location {
     bool embedded;        /* the generated digits, which are not MNIST */
     const char *found_by; /* "--data-dir", "$MNIST_DDP_DATA", "./data/MNIST/raw", "cache" or
                              "embedded digits" */
+    dataset_kind kind;
 } dataset_location;
 
 /* Looks in `data_dir` (unless NULL), $MNIST_DDP_DATA, ./data/MNIST/raw and the cache, in this

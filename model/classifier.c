@@ -50,7 +50,8 @@ static status alloc_batch(classifier *c, size_t n)
 
 static status open_network(classifier *c, const char *path, int max_batch)
 {
-    network_options settings = {.max_batch = max_batch};
+    int best = network_eval_batch(c->dev);
+    network_options settings = {.max_batch = max_batch < best ? max_batch : best};
     TRY(checkpoint_model_kind(path, &settings.kind));
     TRY(network_create(c->dev, &settings, &c->net));
     return checkpoint_load_model(path, c->net);
@@ -63,7 +64,7 @@ status classifier_create(device *dev, const char *path, int max_batch, classifie
     c->dev = dev;
     status st = open_network(c, path, max_batch);
     if (st == STATUS_OK)
-        st = alloc_batch(c, (size_t)max_batch);
+        st = alloc_batch(c, (size_t)network_max_batch(c->net));
     if (st != STATUS_OK) {
         classifier_destroy(c);
         return st;

@@ -33,6 +33,9 @@ typedef struct network_options {
     float *parameters; /* likewise */
 } network_options;
 
+/* Images of one forward without a backward that go through this device in the least time. */
+int network_eval_batch(const device *dev);
+
 /* The initial weights are torch.manual_seed(seed)'s, in every bit. The device must outlive it. */
 status network_create(device *dev, const network_options *options, network **out);
 void network_destroy(network *net);

@@ -3,7 +3,6 @@
 #include "base/json_text.h"
 
 #include <math.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,4 +86,38 @@ json_t *json_value_rounded(double value, int decimals)
 {
     double unit = pow(10, decimals);
     return isfinite(value) ? json_real(round(value * unit) / unit) : json_null();
+}
+
+static const char DIGITS[] = "0123456789abcdef";
+
+json_t *json_value_hex(const uint8_t *bytes, int n)
+{
+    char text[2 * JSON_VALUE_HEX_BYTES];
+    ASSERT(n <= JSON_VALUE_HEX_BYTES);
+    for (int i = 0; i < n; i++) {
+        text[2 * i] = DIGITS[bytes[i] >> 4];
+        text[2 * i + 1] = DIGITS[bytes[i] & 15];
+    }
+    return json_stringn(text, 2 * (size_t)n);
+}
+
+/* -1: it is no digit. */
+static int digit_of(char letter)
+{
+    const char *at = letter != '\0' ? strchr(DIGITS, letter) : NULL;
+    return at != NULL ? (int)(at - DIGITS) : -1;
+}
+
+bool json_value_bytes(const json_t *value, int n, uint8_t *out)
+{
+    const char *text = json_string_value(value);
+    if (text == NULL || strlen(text) != 2 * (size_t)n)
+        return false;
+    for (int i = 0; i < n; i++) {
+        int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
+        if (high < 0 || low < 0)
+            return false;
+        out[i] = (uint8_t)(high << 4 | low);
+    }
+    return true;
 }

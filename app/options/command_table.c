@@ -19,8 +19,11 @@ const command_row command_table[] = {
          {"mnist_ddp --run-dir=runs/a --resume=auto", "go on where runs/a stopped, or start it"}}},
     [COMMAND_EVAL] = {
         "eval", "mnist_ddp eval --checkpoint=PATH [FLAGS]",
-        "the accuracy of a trained model on the test images", NULL, FOR_EVAL, false, {{0}},
+        "the accuracy of a trained model on the test images",
+        "Prints the accuracy and the confusion matrix. --json also has the worst mistakes and the filters of "
+        "the first layer.", FOR_EVAL, false, {{0}},
         {{"mnist_ddp eval --checkpoint=runs/a", "the model that the run in runs/a has left"},
+         {"mnist_ddp eval --checkpoint=runs/a --out=runs/a", "writes runs/a/eval.json, for mnist_ddp report"},
          {"mnist_ddp eval --checkpoint=model.safetensors --json", "a file, also one of PyTorch's"}}},
     [COMMAND_PREDICT] = {
         "predict", "mnist_ddp predict [FLAGS] FILE ...", "what a trained model takes a picture for",

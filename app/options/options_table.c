@@ -136,6 +136,9 @@ const option_row options_table[] = {
      "true", NULL, "write the model and checkpoints"},
     {"checkpoint", NULL, OPTION_TEXT, GROUP_DATA, FOR_EVAL | FOR_PREDICT, AT(checkpoint), 0, 0,
      NULL, "PATH", "the model: a run folder or a safetensors file, of PyTorch too; predict: [the newest in runs/]"},
+    {"out", NULL, OPTION_TEXT, GROUP_DATA, TRAINING_BENCH | FOR_EVAL, AT(out), 0, 0,
+     NULL, "DIR", "folder for the figures: of bench, with plots and report.html [runs/TIME-bench-BENCHMARK]; "
+     "of eval, eval.json [none]"},
 
     {"log-interval", NULL, OPTION_INTEGER, GROUP_LOG, FOR_TRAIN, AT(log_interval), 1, MAX_COUNT,
      "10", "N", "steps between two lines of the log; if not given, a line every 2 s, in pytorch's "
@@ -272,8 +275,6 @@ const option_row options_table[] = {
      "1", "N", "epochs of every run that are not counted"},
     {"steps", NULL, OPTION_INTEGER, GROUP_BENCH, TRAINING_BENCH, AT(steps), 1, 1e6,
      "50", "N", "optimizer steps of an epoch, if the data set has as many"},
-    {"out", NULL, OPTION_TEXT, GROUP_BENCH, TRAINING_BENCH, AT(out), 0, 0,
-     NULL, "DIR", "folder for the figures, plots and report.html [runs/TIME-bench-BENCHMARK]"},
     {"peer", NULL, OPTION_WORD, GROUP_BENCH, COMPARISON, AT(peer), 0, 0,
      "none", "none|torch", "measure PyTorch in turn with ours; needs MNIST and a Python with torch"},
     {"peer-python", NULL, OPTION_TEXT, GROUP_BENCH, COMPARISON, AT(peer_python), 0, 0,

@@ -7,16 +7,23 @@
 
 static void count_tested(rank_context *rank, int images)
 {
-    unsigned ranks = rank->group != NULL ? (unsigned)rank->place.world_size : 1;
     unsigned tested = atomic_load_explicit(&rank->tested, memory_order_relaxed);
-    tested += (unsigned)images * ranks;
+    tested += (unsigned)images * (unsigned)rank->place.world_size;
     tested = tested < rank->test_set.count ? tested : rank->test_set.count;
     atomic_store_explicit(&rank->tested, tested, memory_order_relaxed);
 }
 
-/* This rank's part, into the network's totals. */
-static status evaluate_part(rank_context *rank)
+/* Waits for the device. */
+static status read_logits(const rank_context *rank, int n, float *out)
 {
+    return rank->dev->ops->download(rank->dev, out, network_logits(rank->net),
+                                    sizeof *out * NETWORK_CLASSES * (size_t)n);
+}
+
+/* This rank's part, into the network's totals and its logits. */
+static status evaluate_part(rank_context *rank, float *logits)
+{
+    size_t done = rank_context_first_tested(rank, rank->place.rank);
     int steps = rank->test_loader != NULL ? loader_steps(rank->test_loader) : 0;
     for (int step = 0; step < steps; step++) {
         step_plan plan = {0};
@@ -26,31 +33,39 @@ static status evaluate_part(rank_context *rank)
         TRY(loader_next(rank->test_loader, &in));
         TRY(network_forward(rank->net, &in, NETWORK_EVAL));
         TRY(network_score(rank->net));
+        if (logits != NULL)
+            TRY(read_logits(rank, in.n, logits + done * NETWORK_CLASSES));
+        done += (size_t)in.n;
         count_tested(rank, in.n);
     }
     return STATUS_OK;
 }
 
-status evaluate(rank_context *rank, evaluation *out)
+status evaluate(rank_context *rank, float *logits, evaluation *out)
 {
     int64_t started = clock_now_ns();
     score total;
     TRY(network_reset_score(rank->net));
     atomic_store_explicit(&rank->tested, 0, memory_order_relaxed);
     trace_pause(rank->trace.spans, true); /* a trace has no room for the layers of every batch */
-    TRY(evaluate_part(rank));
+    TRY(evaluate_part(rank, logits));
     trace_pause(rank->trace.spans, false);
     TRY(network_read_score(rank->net, &total));
-    if (rank->group != NULL) {
-        TRY(process_group_all_reduce(rank->group, &total.correct, 1, DTYPE_I64, REDUCE_SUM, NULL));
-        TRY(process_group_all_reduce(rank->group, &total.loss_sum, 1, DTYPE_F64, REDUCE_SUM, NULL));
-    }
+    TRY(process_group_all_reduce(rank->group, &total.correct, 1, DTYPE_I64, REDUCE_SUM, NULL));
+    TRY(process_group_all_reduce(rank->group, &total.loss_sum, 1, DTYPE_F64, REDUCE_SUM, NULL));
     *out = (evaluation){.images = rank->test_set.count,
                         .correct = total.correct,
                         .loss = isnan(total.loss_sum) ? (double)NAN /* without a sign */
                                                       : total.loss_sum / rank->test_set.count,
                         .elapsed_s = clock_seconds(clock_now_ns() - started)};
     return STATUS_OK;
+}
+
+/* Each image's logits are one rank's; on all others they are zero. */
+status evaluate_gather(rank_context *rank, float *logits)
+{
+    size_t count = (size_t)rank->test_set.count * NETWORK_CLASSES;
+    return process_group_all_reduce(rank->group, logits, count, DTYPE_F32, REDUCE_SUM, NULL);
 }
 
 double evaluation_accuracy(const evaluation *e)

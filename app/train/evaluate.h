@@ -10,9 +10,13 @@ typedef struct evaluation {
     double elapsed_s;
 } evaluation;
 
-/* Each rank takes a contiguous part of the test set; counts are summed as integers. Without a
- * process group (rank_context_open_eval) this process takes all. */
-status evaluate(rank_context *rank, evaluation *out);
+/* Each rank takes a contiguous part of the test set; counts are summed as integers. `logits`: host
+ * memory for all images, (test_set.count, NETWORK_CLASSES), of which this rank sets those of its
+ * part; NULL: nobody wants them. */
+status evaluate(rank_context *rank, float *logits, evaluation *out);
+
+/* Makes `logits` those of all ranks, on all ranks. Before its first test it was zeroed. */
+status evaluate_gather(rank_context *rank, float *logits);
 
 /* correct / images. */
 double evaluation_accuracy(const evaluation *e);

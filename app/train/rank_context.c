@@ -12,16 +12,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum {
-    /* Images of one forward in evaluation, if the training batch is smaller: as many as fit the
-     * caches of a processor, or as fill a GPU. */
-    EVAL_BATCH = 64,
-    EVAL_BATCH_ACCELERATOR = 1000,
-};
-
 int64_t rank_context_global_batch(const rank_context *rank)
 {
     return (int64_t)rank->place.world_size * rank->settings.batch_size * rank->opts->accum;
+}
+
+uint32_t rank_context_first_tested(const rank_context *rank, int number)
+{
+    uint64_t count = rank->test_set.count, world = (uint64_t)rank->place.world_size;
+    return (uint32_t)(count * (uint64_t)number / world);
 }
 
 bool rank_context_is_one_host(const rank_context *rank)
@@ -58,17 +57,14 @@ static void say_uncached(const rank_context *rank)
               rank->location.folder, why);
 }
 
-static status open_data(rank_context *rank, bool with_train)
+static status open_data(rank_context *rank)
 {
     dataset_kind kind;
     TRY(dataset_kind_parse(rank->opts->dataset, &kind));
     TRY(dataset_locate(kind, rank->opts->data_dir, &rank->location));
     TRY(dataset_open(&rank->location, DATASET_TEST, &rank->test_set));
-    if (with_train)
-        TRY(dataset_open(&rank->location, DATASET_TRAIN, &rank->train_set));
+    TRY(dataset_open(&rank->location, DATASET_TRAIN, &rank->train_set));
     say_uncached(rank);
-    if (!with_train)
-        return STATUS_OK;
     int64_t limit = rank->opts->limit;
     if (limit > 0 && limit < (int64_t)rank->train_set.count)
         rank->train_set.count = (uint32_t)limit;
@@ -132,7 +128,7 @@ static status open_group(rank_context *rank)
 
 static int forward_batch(const rank_context *rank)
 {
-    int least = rank->dev->stream != NULL ? EVAL_BATCH_ACCELERATOR : EVAL_BATCH;
+    int least = network_eval_batch(rank->dev);
     int most = chunk_size(rank->settings.batch_size, rank->settings.replicas);
     return most > least ? most : least;
 }
@@ -281,10 +277,8 @@ static status start_trace(rank_context *rank)
 /* This rank's contiguous part of the test set, on the device. */
 static status open_test_loader(rank_context *rank)
 {
-    uint64_t number = (uint64_t)rank->place.rank, world = (uint64_t)rank->place.world_size;
-    uint32_t count = rank->test_set.count;
-    uint32_t first = (uint32_t)(count * number / world);
-    uint32_t end = (uint32_t)(count * (number + 1) / world);
+    uint32_t first = rank_context_first_tested(rank, rank->place.rank);
+    uint32_t end = rank_context_first_tested(rank, rank->place.rank + 1);
     int64_t batch_size = network_max_batch(rank->net);
     if (rank->opts->test_batch_size < batch_size)
         batch_size = rank->opts->test_batch_size;
@@ -351,28 +345,13 @@ status rank_context_open(const options *opts, const rendezvous_place *place,
         {rank_context_broadcast, EXIT_CODE_RENDEZVOUS},
     };
     *out = (rank_context){.opts = opts, .place = *place, .stuck = stuck};
-    status st = open_data(out, true);
+    status st = open_data(out);
     *exit_code = EXIT_CODE_DATA;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && st == STATUS_OK; i++) {
         st = steps[i].open(out);
         *exit_code = steps[i].exit_code;
     }
     return st;
-}
-
-status rank_context_open_eval(const options *opts, model_kind kind, rank_context *out,
-                              int *exit_code)
-{
-    *out = (rank_context){.opts = opts, .place = {.world_size = 1, .local_world_size = 1}};
-    *exit_code = EXIT_CODE_USAGE;
-    TRY(read_settings(out));
-    out->settings.model = kind;
-    *exit_code = EXIT_CODE_DATA;
-    TRY(open_data(out, false));
-    *exit_code = EXIT_CODE_USAGE;
-    TRY(open_device(out));
-    TRY(open_network(out));
-    return open_test_loader(out);
 }
 
 status rank_context_loss_scaling(rank_context *rank, loss_scaling *out)

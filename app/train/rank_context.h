@@ -1,4 +1,4 @@
-/* All that one rank has open while it trains or evaluates: opened and closed in one place. */
+/* All that one rank has open while it trains: opened and closed in one place. */
 #ifndef MNIST_DDP_APP_TRAIN_RANK_CONTEXT_H
 #define MNIST_DDP_APP_TRAIN_RANK_CONTEXT_H
 
@@ -53,6 +53,9 @@ typedef struct rank_context {
 /* Images of all ranks in one optimizer step. */
 int64_t rank_context_global_batch(const rank_context *rank);
 
+/* The first test image of that rank's part, which ends where the next rank's begins. */
+uint32_t rank_context_first_tested(const rank_context *rank, int number);
+
 /* Whether all ranks are of this host, as the launcher says; the same on all of them. */
 bool rank_context_is_one_host(const rank_context *rank);
 
@@ -69,11 +72,6 @@ const char *rank_context_dump_folder(void);
  * and what is open is to be closed. `out` stays where it is. */
 status rank_context_open(const options *opts, const rendezvous_place *place,
                          void (*stuck)(void *rank, status st), rank_context *out, int *exit_code);
-
-/* Only data, device and network: what evaluation in one process needs. The model is of `kind`. As
- * rank_context_open on failure. */
-status rank_context_open_eval(const options *opts, model_kind kind, rank_context *out,
-                              int *exit_code);
 
 /* After a run that went well: waits for the other ranks, as a collective does, and leaves the
  * rendezvous. */

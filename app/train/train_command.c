@@ -4,6 +4,7 @@
 #include "app/common/exit_codes.h"
 #include "app/common/run_files.h"
 #include "app/report/run_page.h"
+#include "app/train/eval_document.h"
 #include "app/train/failure.h"
 #include "app/train/run_facts.h"
 #include "app/train/trainer.h"
@@ -176,6 +177,33 @@ static status print_results(training *t)
     return STATUS_OK;
 }
 
+/* eval.json: what the run's last test says of each class. All ranks call it. A run without it is
+ * still a run. */
+static status write_eval(training *t)
+{
+    rank_context *rank = &t->rank;
+    const float *logits = t->trainer.logits;
+    if (logits == NULL || t->result.test.images == 0 || rank->stop.diverged)
+        return STATUS_OK;
+    TRY(evaluate_gather(rank, t->trainer.logits));
+    if (rank->place.rank != 0)
+        return STATUS_OK;
+    const eval_subject subject = {.net = rank->net,
+                                  .step = t->trainer.at.step,
+                                  .location = &rank->location,
+                                  .set = &rank->test_set,
+                                  .logits = logits};
+    const tally counted = tally_of(&rank->test_set, logits);
+    json_t *document = NULL;
+    status st = eval_document_make(&subject, &counted, &document);
+    if (st == STATUS_OK)
+        st = eval_document_save(document, t->folder.path);
+    if (st != STATUS_OK)
+        LOG_W("%s is not written: %s", RUN_FILE_EVAL, status_text());
+    json_decref(document);
+    return STATUS_OK;
+}
+
 /* The page of what the run's folder holds; a run without it is still a run. */
 static void write_report(training *t)
 {
@@ -292,6 +320,7 @@ static status run(training *t, int *exit_code)
     if (diverged)
         say_diverged(t);
     TRY(result_finish(&t->result, &t->rank));
+    TRY(write_eval(t));
     if (t->rank.place.rank == 0) {
         TRY(print_results(t));
         write_report(t);

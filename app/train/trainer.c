@@ -9,6 +9,7 @@
 #include "kernels/ops.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 enum { COLLECTIVES = 2 }; /* waits of a step for other ranks, at most: gradients, parameters */
 
@@ -199,12 +200,14 @@ static status note_setup(trainer *t)
     return STATUS_OK;
 }
 
+/* The run's last test leaves its logits. Whether the target is reached is known only afterwards. */
 static status test(trainer *t)
 {
     rank_context *rank = t->rank;
     double target = rank->opts->target_acc;
+    bool may_be_last = target >= 0 || t->at.epoch + 1 >= t->epochs;
     TRY(timeline_enter(&rank->timeline, MOMENT_EVALUATION));
-    TRY(evaluate(rank, &t->result->test));
+    TRY(evaluate(rank, may_be_last ? t->logits : NULL, &t->result->test));
     t->reached = target >= 0 &&
                  evaluation_accuracy(&t->result->test) >= (target > 1 ? target / 100 : target);
     if (!isfinite(t->result->test.loss))
@@ -432,6 +435,15 @@ status trainer_run(trainer *t)
     return STATUS_OK;
 }
 
+static status alloc_logits(trainer *t)
+{
+    const rank_context *rank = t->rank;
+    size_t count = (size_t)rank->test_set.count * NETWORK_CLASSES;
+    if (rank->opts->dry_run || rank->settings.eval_every.count == 0)
+        return STATUS_OK;
+    return memory_alloc(sizeof *t->logits * count, (void **)&t->logits);
+}
+
 status trainer_open(rank_context *rank, trainer *out)
 {
     bool graphs = rank->opts->cuda_graph && rank->dev->ops->accelerator != NULL &&
@@ -442,6 +454,7 @@ status trainer_open(rank_context *rank, trainer *out)
     out->result->graph = graphs;
     if (rank->dev->stream != NULL && !graphs)
         TRY(timeline_time_stream(&rank->timeline));
+    TRY(alloc_logits(out));
     return step_log_open(rank->dev, &out->log);
 }
 
@@ -449,4 +462,5 @@ void trainer_close(trainer *t)
 {
     step_graphs_close(&t->graphs);
     step_log_close(&t->log);
+    free(t->logits);
 }

@@ -34,7 +34,9 @@ typedef struct trainer {
     double loss_before;     /* of these, before the last test inside the epoch */
     int64_t tested_ns;      /* of tests inside the epoch */
     device_use step_moved;  /* by a step like the last one enqueued */
-    bool reached;           /* the target accuracy */
+    float *logits; /* (test images, NETWORK_CLASSES), zeroed: of the last test, this rank's part;
+                      NULL: nobody wants them */
+    bool reached;  /* the target accuracy */
     const char *not_finite; /* of a run that has diverged: what is not; NULL: it has not */
     int64_t diverged_step;  /* the step of the run after which it was seen, from 1 */
 } trainer;

@@ -49,16 +49,16 @@ VOLATILE_NUMBER = re.compile(
     r".*(_s|_ms|_us|_ns|_gbps|busbw|algbw)|pid|port|ts|dur|timestamp|time|rss_mib|private_mib|fd"
     r"|comm|comm_exposed|comm_total|data|forward|backward|optimizer|accelerator|waiting|reduce"
     r"|gather|scatter|broadcast|bound_ranks")
-VOLATILE_TEXT = re.compile(r"job|hash|text|host|timestamp|date|pid|location|bind_note")
+VOLATILE_TEXT = re.compile(r"job|hash|text|host|timestamp|date|pid|location|bind_note|pixels")
 VOLATILE_VARIABLE = re.compile(
     r"MNIST_DDP_LAUNCHED|OMP_NUM_THREADS|PATH|PWD|OLDPWD|MASTER_PORT|_|SHLVL|PORT2?")
 VOLATILE_PATH = re.compile(r"bench\.out|scaling\.json|dp-vs-ddp\.json")
 # 72: a rank whose peer went away; which of them see that is chance.
 ERR_FACTS = re.compile(r"\brank \d+\b|\bexit code (?!72\b)\d+\b|\bSIG[A-Z0-9]+\b|--[a-z][a-z-]+")
 PLOTS = (".png", ".svg")
-# Of every run folder; tests/app/test_run_config.c, test_metrics.c and test_report.c hold what is in
-# them. So does the page beside a config.json; that of a benchmark is recorded.
-NOT_RECORDED = re.compile(r"config\.json|metrics\.jsonl|events\.out\.tfevents\..*")
+# Of every run folder; tests/app/test_run_config.c, test_metrics.c, test_eval.c and test_report.c hold
+# what is in them. So does the page beside a config.json; that of a benchmark is recorded.
+NOT_RECORDED = re.compile(r"config\.json|eval\.json|metrics\.jsonl|events\.out\.tfevents\..*")
 
 
 # --- the place where a case runs ------------------------------------------------------------------

@@ -1,0 +1,97 @@
+#include "app/train/eval_document.h"
+
+#include "app/common/json_value.h"
+#include "app/common/run_files.h"
+#include "app/train/filters.h"
+#include "base/file_draft.h"
+#include "base/json_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static json_t *confusion_of(const tally *t)
+{
+    json_t *rows = json_array();
+    for (int label = 0; label < NETWORK_CLASSES; label++) {
+        json_t *row = json_array();
+        for (int predicted = 0; predicted < NETWORK_CLASSES; predicted++)
+            json_array_append_new(row, json_integer(t->confusion[label][predicted]));
+        json_array_append_new(rows, row);
+    }
+    return rows;
+}
+
+static void add_classes(json_t *object, const eval_subject *subject, const tally *t)
+{
+    const dataset_facts *facts = dataset_kind_facts(subject->location->kind);
+    json_t *names = json_array(), *recalls = json_array(), *precisions = json_array();
+    for (int c = 0; c < NETWORK_CLASSES; c++) {
+        json_array_append_new(names, json_string(facts->classes[c]));
+        json_array_append_new(recalls, json_value_rounded(tally_recall(t, c), 6));
+        json_array_append_new(precisions, json_value_rounded(tally_precision(t, c), 6));
+    }
+    json_object_set_new(object, "classes", names);
+    json_object_set_new(object, "confusion", confusion_of(t));
+    json_object_set_new(object, "recall", recalls);
+    json_object_set_new(object, "precision", precisions);
+}
+
+static json_t *mistake_of(const eval_subject *subject, const mistake *m)
+{
+    json_t *object = json_object(), *probabilities = json_array();
+    prediction p = prediction_of(subject->logits + (size_t)m->index * NETWORK_CLASSES);
+    for (int c = 0; c < NETWORK_CLASSES; c++)
+        json_array_append_new(probabilities, json_value_rounded(p.probabilities[c], 6));
+    json_object_set_new(object, "index", json_integer(m->index));
+    json_object_set_new(object, "label", json_integer(subject->set->labels[m->index]));
+    json_object_set_new(object, "predicted", json_integer(p.label));
+    json_object_set_new(object, "loss", json_value_rounded(m->loss, 6));
+    json_object_set_new(object, "probabilities", probabilities);
+    json_object_set_new(
+        object, "pixels",
+        json_value_hex(subject->set->images + (size_t)m->index * DATASET_PIXELS, DATASET_PIXELS));
+    return object;
+}
+
+static void add_totals(json_t *object, const eval_subject *subject, const tally *t)
+{
+    const dataset_location *location = subject->location;
+    json_object_set_new(object, "model", json_string(model_kind_name(network_kind(subject->net))));
+    json_object_set_new(object, "step",
+                        subject->step >= 0 ? json_integer(subject->step) : json_null());
+    json_object_set_new(object, "dataset", json_string(dataset_kind_facts(location->kind)->name));
+    json_object_set_new(
+        object, "data_folder",
+        json_value_text(location->embedded ? "generated digits" : location->folder));
+    json_object_set_new(object, "images", json_integer(t->images));
+    json_object_set_new(object, "correct", json_integer(t->correct));
+    json_object_set_new(object, "test_acc", json_value_rounded(tally_accuracy(t), 6));
+    json_object_set_new(object, "test_loss", json_value_rounded(tally_loss(t), 6));
+}
+
+status eval_document_make(const eval_subject *subject, const tally *t, json_t **out)
+{
+    json_t *object = json_object(), *mistakes = json_array();
+    add_totals(object, subject, t);
+    add_classes(object, subject, t);
+    for (int i = 0; i < t->n_worst; i++)
+        json_array_append_new(mistakes, mistake_of(subject, &t->worst[i]));
+    json_object_set_new(object, "mistakes", mistakes);
+    status st = filters_add(object, subject->net);
+    if (st == STATUS_OK)
+        *out = object;
+    else
+        json_decref(object);
+    return st;
+}
+
+status eval_document_save(const json_t *document, const char *folder)
+{
+    char path[FILE_PATH_BYTES], *text = NULL;
+    TRY(file_join(folder, RUN_FILE_EVAL, path));
+    TRY(json_text_print(document, JSON_COMPACT | JSON_REAL_PRECISION(10), &text));
+    const file_part parts[] = {{text, strlen(text)}, {"\n", 1}};
+    status st = file_replace(path, parts, 2);
+    free(text);
+    return st;
+}
