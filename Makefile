@@ -15,9 +15,12 @@ mnist_ddp: configure ## build build/mnist_ddp and its modules
 	@cmake --build $(BUILD) --target mnist_ddp modules
 
 # Without a driver there is no use for the CUDA module, and its build is not waited for.
-run: configure ## train with configs/quickstart.yaml: two processes, a minute
+# MNIST is trained on if it is here or comes soon.
+run: configure ## fetch MNIST if it can be had, train with configs/quickstart.yaml: a minute
 	@cmake --build $(BUILD) --target mnist_ddp \
 		$$(./scripts/has_gpu_driver.sh && echo modules || echo host_modules)
+	@$(BUILD)/mnist_ddp data fetch --connect-timeout=5 --stall-timeout=5 >/dev/null || { test $$? -lt 128 && \
+		echo "make run: MNIST could not be had; what is here is trained on, else digits that mnist_ddp draws"; }
 	$(BUILD)/mnist_ddp train --config configs/quickstart.yaml
 
 test: configure ## build everything and run the tests, but for the long ones (some six minutes)

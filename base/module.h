@@ -17,6 +17,7 @@ extern "C" {
 
 struct device_kind;       /* kernels/ops.h */
 struct process_group_ops; /* dist/collective/process_group_ops.h */
+struct transfer_ops;      /* data/transfer_ops.h */
 
 enum { MODULE_ABI_VERSION = 11 };
 
@@ -25,6 +26,7 @@ typedef struct module {
     const char *emulation; /* NULL; or what stands in for the hardware: printed by every run */
     const struct device_kind *device;              /* NULL: the module has none */
     const struct process_group_ops *process_group; /* likewise */
+    const struct transfer_ops *transfer;           /* likewise */
 } module;
 
 /* Opens mnist_ddp_<name>.so and sets *out to its table, which stays valid. Looked for in

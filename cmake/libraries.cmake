@@ -1,5 +1,6 @@
 # Needed: threads, zlib, libyaml, jansson, libpng, libmd. Left out with one line if missing: oneDNN,
-# gloo; and Check, without which there are no tests. CMAKE_PREFIX_PATH names further places to look.
+# gloo, libcurl; and Check, without which there are no tests. CMAKE_PREFIX_PATH names further places
+# to look.
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
 
@@ -66,6 +67,14 @@ if(WITH_GLOO)
 endif()
 if(NOT HAVE_GLOO)
     message(STATUS "gloo: left out (install libgloo-dev); --backend=gloo is not there")
+endif()
+
+set(HAVE_CURL OFF)
+if(WITH_CURL)
+    find_c_library(HAVE_CURL CURL::curl curl/curl.h curl)
+endif()
+if(NOT HAVE_CURL)
+    message(STATUS "libcurl: left out (install libcurl4-openssl-dev); mnist_ddp data fetch is not there")
 endif()
 
 if(WITH_TESTS)

@@ -133,6 +133,50 @@ status dataset_find(dataset_kind kind, const char *data_dir, dataset_location *o
     return STATUS_OK;
 }
 
+/* Is the end of `path` the folders of `end`? */
+static bool ends_with(const char *path, const char *end)
+{
+    size_t length = strlen(path), n = strlen(end);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    return length >= n && strncmp(path + length - n, end, n) == 0 &&
+           (length == n || path[length - n - 1] == '/');
+}
+
+/* The place below a named folder that has some of the files, else where torchvision puts them. */
+static status place_named(const dataset_facts *facts, const char *named, const char *found_by,
+                          dataset_location *out)
+{
+    char below[FILE_PATH_BYTES], raw[FILE_PATH_BYTES], set[FILE_PATH_BYTES], names[NAMES_BYTES];
+    TRY(file_join(named, facts->below, below));
+    TRY(file_join(named, ONE_SET_FOLDER, raw));
+    const char *const places[] = {named, below, raw};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+        if (mnist_files_missing(places[i], names, sizeof names) < MNIST_FILES_COUNT)
+            return take(places[i], found_by, out);
+    if (ends_with(named, facts->below))
+        return take(named, found_by, out);
+    file_folder_of(facts->below, set);
+    return take(ends_with(named, set) ? raw : below, found_by, out);
+}
+
+status dataset_place(dataset_kind kind, const char *data_dir, dataset_location *out)
+{
+    const dataset_facts *facts = dataset_kind_facts(kind);
+    const char *variable = environment_text("MNIST_DDP_DATA");
+    dataset_location location = {0};
+    bool found = false;
+    if (data_dir != NULL)
+        return place_named(facts, data_dir, "--data-dir", out);
+    if (variable != NULL)
+        return place_named(facts, variable, "$MNIST_DDP_DATA", out);
+    TRY(locate_customary(facts, &location, &found));
+    if (found)
+        *out = location;
+    return found ? STATUS_OK
+                 : take(facts->working_folder + strlen("./"), facts->working_folder, out);
+}
+
 status dataset_locate(dataset_kind kind, const char *data_dir, dataset_location *out)
 {
     const dataset_facts *facts = dataset_kind_facts(kind);
@@ -142,10 +186,12 @@ status dataset_locate(dataset_kind kind, const char *data_dir, dataset_location 
         return STATUS_OK;
     if (kind == DATASET_MNIST)
         return locate_embedded(out);
-    return FAIL(STATUS_INVALID,
-                "%s is not here: its four files are neither in %s nor in the cache; name a folder "
-                "with --data-dir (torchvision's root is one)",
-                facts->title, facts->working_folder);
+    return FAIL(
+        STATUS_INVALID,
+        "%s is not here: its four files are neither in %s nor in the cache; get them with "
+        "mnist_ddp data fetch --dataset=%s, or name a folder with --data-dir (torchvision's "
+        "root is one)",
+        facts->title, facts->working_folder, facts->name);
 }
 
 static status open_files(const char *folder, dataset_split split, idx_file *images,

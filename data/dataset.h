@@ -37,8 +37,14 @@ typedef struct dataset_location {
  * what is missing; the others are skipped. *found: whether one has them. */
 status dataset_find(dataset_kind kind, const char *data_dir, dataset_location *out, bool *found);
 
-/* The same. If none has them: of MNIST makes the embedded digits in the cache (or in memory if no
- * cache folder can be written) and returns those; of other kinds STATUS_INVALID. */
+/* Where the files of a set belong that is to be fetched: the folder that dataset_find would take,
+ * or would look in first. A folder that is named (torchvision's root, one set's folder or its raw)
+ * need not exist. The files go beside those that are there, else below it as torchvision lays them
+ * out. */
+status dataset_place(dataset_kind kind, const char *data_dir, dataset_location *out);
+
+/* As dataset_find. If none has them: of MNIST makes the embedded digits in the cache (or in memory
+ * if no cache folder can be written) and returns those; of other kinds STATUS_INVALID. */
 status dataset_locate(dataset_kind kind, const char *data_dir, dataset_location *out);
 
 /* Maps one split. gzip files are decompressed once per host into the cache folder

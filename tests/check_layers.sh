@@ -76,6 +76,12 @@ if grep -rnE '^ *# *include <dnnl' base kernels data model dist app | grep -v '^
     exit 1
 fi
 
+# And for libcurl's.
+if grep -rnE '^ *# *include <curl/' base kernels data model dist app | grep -v '^data/curl/'; then
+    echo "^ libcurl's headers belong to data/curl/" >&2
+    exit 1
+fi
+
 # A wait ends by the monotonic clock: the one on the wall may be set back meanwhile.
 if grep -rnE 'CLOCK_REALTIME|pthread_timedjoin_np|pthread_mutex_timedlock|sem_timedwait' base kernels \
     model data dist app; then

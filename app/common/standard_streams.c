@@ -26,7 +26,9 @@ status standard_streams_open(void)
 
 void standard_streams_set_signal(const options *opts)
 {
-    if (opts->command == COMMAND_TRAIN || opts->command == COMMAND_BENCH ||
+    bool fetches =
+        opts->command == COMMAND_DATA && opts->action != NULL && strcmp(opts->action, "fetch") == 0;
+    if (opts->command == COMMAND_TRAIN || opts->command == COMMAND_BENCH || fetches ||
         (opts->command == COMMAND_RUN && !opts->dry_run))
         signal(SIGPIPE, SIG_IGN);
 }

@@ -70,20 +70,30 @@ static status look_at_file(set_report *set, int index)
     return STATUS_OK;
 }
 
+void set_report_look_again(set_report *set)
+{
+    set->found = true;
+    set->why[0] = '\0';
+    for (int i = 0; i < MNIST_FILES_COUNT; i++) {
+        file_row *row = &set->rows[i];
+        if (row->verdict == VERDICT_RIGHT)
+            continue;
+        *row = (file_row){.fetched = row->fetched};
+        status st = mnist_files_find(set->location.folder, mnist_files_split(i),
+                                     mnist_files_kind(i), row->path);
+        if (st != STATUS_OK)
+            set->found = false;
+        else
+            st = look_at_file(set, i);
+        if (st != STATUS_OK)
+            snprintf(set->why, sizeof set->why, "%s", status_text());
+    }
+}
+
 void set_report_look(dataset_kind kind, const dataset_location *location, set_report *out)
 {
-    *out = (set_report){.facts = dataset_kind_facts(kind), .location = *location, .found = true};
-    for (int i = 0; i < MNIST_FILES_COUNT; i++) {
-        file_row *row = &out->rows[i];
-        status st = mnist_files_find(location->folder, mnist_files_split(i), mnist_files_kind(i),
-                                     row->path);
-        if (st != STATUS_OK)
-            out->found = false;
-        else
-            st = look_at_file(out, i);
-        if (st != STATUS_OK)
-            snprintf(out->why, sizeof out->why, "%s", status_text());
-    }
+    *out = (set_report){.facts = dataset_kind_facts(kind), .location = *location};
+    set_report_look_again(out);
 }
 
 void set_report_find(dataset_kind kind, const char *data_dir, set_report *out)

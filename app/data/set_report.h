@@ -34,6 +34,9 @@ void set_report_find(dataset_kind kind, const char *data_dir, set_report *out);
 /* Looks in one folder, which need not exist. */
 void set_report_look(dataset_kind kind, const dataset_location *location, set_report *out);
 
+/* Looks again at the files that were not right. */
+void set_report_look_again(set_report *set);
+
 /* Lines for people. */
 void set_report_print(const set_report *set);
 

@@ -73,8 +73,8 @@ static void check_data(checkup *c)
                     "%s (%s), %u train and %u test images%s",
                     location.folder[0] != '\0' ? location.folder : "in memory", location.found_by,
                     sets[0].count, sets[1].count,
-                    location.embedded ? ": digits of our own, not MNIST; name its folder with "
-                                        "--data-dir"
+                    location.embedded ? ": digits of our own, not MNIST; mnist_ddp data fetch "
+                                        "gets it, --data-dir names its folder"
                                       : "");
     const char *why = sets[0].uncached[0] != '\0' ? sets[0].uncached : sets[1].uncached;
     if (st == STATUS_OK && why[0] != '\0')

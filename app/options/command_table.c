@@ -47,11 +47,14 @@ const command_row command_table[] = {
         {{"mnist_ddp sampler --world-size=2 --rank=1 --head=5", "the first five of rank 1"},
          {"mnist_ddp sampler --samples=10 --epoch=3 --json", "as JSON, of the fourth epoch"}}},
     [COMMAND_DATA] = {
-        "data", "mnist_ddp data info|verify [FLAGS]", "the data sets that are here, and whether their files are right",
-        "info lists all data sets, or the one of --dataset: where each is found, its images and digests. "
-        "verify compares one set's files with the digests of the original ones.", FOR_DATA, true, {{0}},
-        {{"mnist_ddp data info", "what is found, and where"},
-         {"mnist_ddp data verify --dataset=fashion --data-dir=data", "torchvision's root is a folder that fits"}}},
+        "data", "mnist_ddp data fetch|info|verify [FLAGS]", "fetch MNIST or another data set, or look at those that are here",
+        "fetch gets what is missing of one set over https, into the folder that a run looks in first, or below "
+        "--data-dir as torchvision lays it out. What was broken off goes on. info lists all data sets, or the "
+        "one of --dataset: where each is found, its images and digests. verify compares one set's files with "
+        "the digests of the original ones.", FOR_DATA, true, {{0}},
+        {{"mnist_ddp data fetch", "MNIST, 12 MB, into ./data/MNIST/raw"},
+         {"mnist_ddp data fetch --dataset=fashion --data-dir=/srv/data", "Fashion-MNIST, as torchvision would"},
+         {"mnist_ddp data info", "what is found, and where"}}},
     [COMMAND_RUN] = {
         "run", "mnist_ddp run [FLAGS] [--] PROGRAM [ARGS]",
         "any program as several ranks, as torchrun does",

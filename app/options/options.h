@@ -166,6 +166,13 @@ typedef struct options {
     const char **files; /* argv's own words, in an array of the options; NULL: none */
     int n_files;
 
+    /* mnist_ddp data fetch */
+    char *mirror;           /* "URL,URL": asked before the known ones; NULL */
+    bool offline;           /* nothing is fetched */
+    double connect_timeout; /* 5 s, for all mirrors together */
+    int64_t stall_timeout;  /* 20 s */
+    int64_t lock_timeout;   /* 600 s, for another process that fetches the same */
+
     /* mnist_ddp report */
     const char *runs[OPTIONS_MAX_RUNS]; /* run folders: argv's own */
     int n_runs;

@@ -176,8 +176,9 @@ void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int6
     progress_line(p, "data: %s (%s), %u train and %u test images", folder, rank->location.found_by,
                   rank->train_set.count, rank->test_set.count);
     if (rank->location.embedded)
-        progress_line(p, "      these are generated digits, NOT MNIST: name the real files with "
-                         "--data-dir DIR");
+        progress_line(
+            p, "      these are generated digits, NOT MNIST: mnist_ddp data fetch gets the real "
+               "files, --data-dir DIR names them");
     if (!o->dry_run)
         progress_line(p, "results: %s", run_dir);
     if (start_epoch > 0 || start_step > 0)
