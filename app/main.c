@@ -21,8 +21,10 @@
 #include "app/train/train_command.h"
 #include "base/clock.h"
 #include "base/cores.h"
+#include "base/file_limit.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "dist/process_group/backend_choice.h"
 #include "dist/process_group/nccl_settings.h"
 
@@ -197,6 +199,14 @@ static status read_options(int argc, char **argv, options *out, int *code)
     return st;
 }
 
+/* What every command needs of the shell's limits. */
+static status check_limits(void)
+{
+    enum { FILES = 12 }; /* a rank on its own has 7 open at most */
+    TRY(thread_check_stack());
+    return status_context(file_limit_check(FILES), "this program needs");
+}
+
 int main(int argc, char **argv)
 {
     int64_t started_ns = clock_now_ns();
@@ -207,6 +217,8 @@ int main(int argc, char **argv)
     options opts;
     int code = EXIT_CODE_INTERNAL;
     status st = standard_streams_open();
+    if (st == STATUS_OK)
+        st = check_limits();
     if (st == STATUS_OK)
         st = read_options(argc, argv, &opts, &code);
     if (st != STATUS_OK)

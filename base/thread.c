@@ -1,6 +1,10 @@
 #include "base/thread.h"
 
 #include <string.h>
+#include <sys/resource.h>
+
+/* matmul_bf16 (kernels/cpu/linear.inc) takes most: 257 KiB. */
+enum { LEAST_STACK_KIB = 512 };
 
 void thread_block_signals(sigset_t *before)
 {
@@ -25,4 +29,13 @@ status thread_start(void *(*run)(void *), void *arg, const char *name, pthread_t
         return FAIL(STATUS_NO_MEMORY, "%s thread: %s", name, strerror(error));
     *out = thread;
     return STATUS_OK;
+}
+
+status thread_check_stack(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= LEAST_STACK_KIB * 1024)
+        return STATUS_OK;
+    return FAIL(STATUS_INVALID, "the stack may be %llu KiB, and %d are needed: raise ulimit -s",
+                (unsigned long long)limit.rlim_cur / 1024, LEAST_STACK_KIB);
 }

@@ -20,6 +20,10 @@ status thread_start(void *(*run)(void *), void *arg, const char *name, pthread_t
 void thread_block_signals(sigset_t *before);
 void thread_restore_signals(const sigset_t *before);
 
+/* STATUS_INVALID, with what to do, if the system gives threads too little stack for the arithmetic:
+ * a thread that needs more ends the process without a word. */
+status thread_check_stack(void);
+
 #ifdef __cplusplus
 }
 #endif

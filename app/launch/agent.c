@@ -341,6 +341,7 @@ static status rendezvous(agent *self, int *code)
     agent_store_describe(spec, port);
     worker_start start = {.spec = spec,
                           .master_port = port,
+                          .serves = self->server != NULL,
                           .started_ns = self->started_ns,
                           .signal_mask = self->signals.before,
                           .file_limit = self->file_limit};

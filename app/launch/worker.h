@@ -27,6 +27,7 @@ typedef struct worker_start {
     const worker_spec *spec;
     int attempt;
     int master_port;
+    bool serves;          /* the store: ranks of all nodes connect to the agent */
     int64_t started_ns;   /* when the agent started */
     int error_fd;         /* a worker that cannot be executed writes worker_start_error to it */
     sigset_t signal_mask; /* the agent's, before it blocked any */

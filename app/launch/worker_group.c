@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_ROUNDS = 64 };
+enum { MAX_ROUNDS = 64, WRITE_ENDS = 2 /* of a worker, until it is started */ };
 
 /* Opens child_fd and error_fd. */
 static status open_descriptors(worker_group *group)
@@ -109,8 +109,30 @@ void worker_group_destroy(worker_group *group)
     *group = (worker_group){0};
 }
 
+/* Ranks whose store has no descriptor left for them would wait for each other. Other programs may
+ * do without the store. */
+static status check_descriptors(const worker_group *group)
+{
+    const worker_start *start = &group->start;
+    const worker_spec *spec = start->spec;
+    int n = spec->world_size + WRITE_ENDS;
+    if (!start->serves || !spec->policy.own)
+        return STATUS_OK;
+    for (int i = 0; i < group->n; i++) {
+        for (int which = LOGS_STDOUT; which <= LOGS_STDERR; which++) {
+            worker_route route;
+            worker_logs_route(&spec->logs, start->attempt, i, which, &route);
+            if (route.piped)
+                n += 1 + (route.file[0] != '\0') + (route.filter != NULL);
+        }
+    }
+    return status_context(file_limit_check(n), "%d ranks here, %d in all, need", group->n,
+                          spec->world_size);
+}
+
 status worker_group_start(worker_group *group)
 {
+    TRY(check_descriptors(group));
     status st = STATUS_OK;
     for (int i = 0; i < group->n && st == STATUS_OK; i++) {
         worker *w = &group->workers[i];
