@@ -1,7 +1,7 @@
 # The front desk: CMake does the building.
 .DEFAULT_GOAL := mnist_ddp
 .PHONY: mnist_ddp run test test-all test-torch soak asan tsan format lint bench bench-check gpu-check gpu-bundle \
-	install clean help packages configure bench-tools
+	install deb clean help packages configure bench-tools
 
 BUILD ?= build
 PREFIX ?= /usr/local
@@ -37,12 +37,13 @@ test-torch: configure ## the tests that need PyTorch (makes a venv of its own, s
 	@cmake --build $(BUILD)
 	@cd $(BUILD) && TORCH_PYTHON=$(CURDIR)/bench/venv/bin/python ctest --output-on-failure -R "torch|tensorboard"
 
-soak: configure ## kill 1,000 ranks and 250 launchers at random instants, compare bits (half an hour)
+soak: configure ## kill 1,000 ranks and 250 launchers at random instants, compare bits; the package (half an hour)
 	@cmake --build $(BUILD)
 	@cd $(BUILD) && BUILD_DIR=$$PWD && SOURCE_DIR=$(CURDIR) && \
 		MNIST_DDP_SOAK_KILLS=$$(($${MNIST_DDP_SOAK_KILLS:-1000} / 2)) && \
 		export BUILD_DIR SOURCE_DIR MNIST_DDP_SOAK_KILLS && \
 		./test_app_restarts && { ./test_app_restarts --backend=gloo || test $$? -eq 77; }
+	@$(MAKE) deb && tests/debian_package.sh $(BUILD) || test $$? -eq 77
 
 asan: packages ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake --preset asan $(CMAKE_FLAGS) >/dev/null
@@ -79,6 +80,9 @@ gpu-bundle: ## gpu-bundle/: what gpu-check needs on a machine without a network
 
 install: mnist_ddp ## copy the program and its modules to $(PREFIX)
 	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+deb: mnist_ddp ## Debian packages, in $(BUILD)/deb: mnist-ddp, and mnist-ddp-cuda if CUDA is here
+	@./scripts/make_deb.sh $(BUILD)
 
 clean: ## remove all build folders
 	rm -rf build build-*

@@ -7,27 +7,12 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 root=${1:-$(mktemp -d /tmp/mnist_ddp-fresh-XXXXXX)}
 
-[ "$(id -u)" -eq 0 ] || { echo "fresh_machine: needs root for debootstrap and chroot" >&2; exit 77; }
-command -v debootstrap >/dev/null || { echo "fresh_machine: install debootstrap" >&2; exit 77; }
-
-# The mirror that this machine itself uses.
-# shellcheck disable=SC2016
-mirror=$(apt-get indextargets --format '$(REPO_URI)' | head -n 1)
-debootstrap --variant=minbase --include=ca-certificates,make,git bookworm "$root" "$mirror" >/dev/null
-cp /etc/resolv.conf "$root/etc/resolv.conf"
-rm -f "$root/etc/apt/sources.list"
-cp -r /etc/apt/sources.list* /etc/apt/apt.conf.d "$root/etc/apt/" 2>/dev/null || true
-cp -r /usr/share/keyrings/. "$root/usr/share/keyrings/"
-trap 'umount "$root/proc" "$root/dev" "$root/sys" 2>/dev/null || true' EXIT
-mount -t proc proc "$root/proc"
-mount --rbind /dev "$root/dev"
-mount --make-rslave "$root/dev"
-mount -t sysfs sys "$root/sys"
-
+# shellcheck source=/dev/null
+. "$here/tests/support/debian_root.sh"
+debian_root_make "$root" make,git
 git clone -q "$here" "$root/root/mnist_ddp"
 inside() {
-    chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb \
-        sh -c "cd /root/mnist_ddp && $1"
+    debian_root_run "cd /root/mnist_ddp && $1"
 }
 timed() {
     local started=$SECONDS
