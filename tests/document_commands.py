@@ -8,8 +8,8 @@ A command is
 
 Each document has a folder of its own, where its commands run in their order. In it lie configs/ and
 scripts/ as here, the finished runs RUN, RUN1, RUN2, runs/a and runs/b, MNIST's files in DIR, and a
-train.py. Runs see 64 training and 20 test images. `make TARGET` is not run; the target must be
-there.
+train.py. Runs see 64 training and 20 test images, and have one epoch if they do not say more.
+`make TARGET` is not run; the target must be there.
 
 A comment before a block, or in the line of a text, says otherwise:
 
@@ -109,7 +109,7 @@ def find_commands(document):
             comment = re.search(r"<!-- sh: (.*?) -->", line)
             if comment:
                 note = read_note(place, comment[1])
-            spans = re.findall(r"`(mnist_ddp [^`]+)`", line)
+            spans = re.findall(r"`((?:[A-Z_]+=\S+ )*mnist_ddp [^`]+)`", line)
             found += [Command(place, span + "\n", note) for span in spans]
             if spans or (line and not comment):
                 note = Note()
@@ -151,6 +151,7 @@ def environment_in(work):
         "PAGER": "cat",
         "MNIST_DDP_DATA": str(work / "data"),
         "MNIST_DDP_LIMIT": "64",
+        "MNIST_DDP_EPOCHS": "1",
     }
 
 
@@ -222,7 +223,7 @@ def main():
         (work / "tmp").mkdir()
         write_data(work / "data")
         write_programs(work / "bin")
-        subprocess.run(["mnist_ddp", "--model", "mlp", "--epochs", "1", "--run-dir", "RUN"],
+        subprocess.run(["mnist_ddp", "--run-dir", "RUN"],
                        cwd=work, env=environment_in(work), check=True, stdout=subprocess.DEVNULL)
         with ThreadPoolExecutor(2) as pool:
             for lines, failures in pool.map(lambda p: run_document(*p, work), plan):
