@@ -27,11 +27,11 @@ import pyte
 SOURCE = Path(__file__).resolve().parent.parent
 IMAGES = SOURCE / "docs" / "images"
 RUN = "mnist_ddp --nproc-per-node=2 --model mlp --epochs 3"
-REPORTED = "mnist_ddp --nproc-per-node=2 --epochs 3 --run-dir runs/cnn --quiet"
+REPORTED = "mnist_ddp --nproc-per-node=2 --epochs 4 --run-dir runs/cnn"
 COLUMNS, ROWS = 100, 14
 FRAME_S = 0.2  # between two screens that are kept
 HOLD_S = 4  # the last screen, before it plays again
-PAGE = (1200, 1500)  # what the picture shows of the page, in pixels of it
+PAGE = (1200, 1100)  # what the picture shows of the page, in pixels of it
 
 FONT_SIZE, CHARACTER, LINE, MARGIN, BAR = 14, 8.43, 19, 14, 30
 BACKGROUND, FOREGROUND = "#1c1f26", "#d8dee9"
@@ -173,7 +173,8 @@ def main():
         environment = {"PATH": f"{build}:{os.environ['PATH']}", "HOME": name, "LANG": "C.UTF-8",
                        "TERM": "xterm-256color"}
         (IMAGES / "run.svg").write_text(make_svg(record(RUN, work, environment)))
-        subprocess.run(REPORTED.split(), cwd=work, env=environment, check=True)
+        subprocess.run(REPORTED.split(), cwd=work, env=environment, check=True,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for scheme in ("light", "dark"):
             photograph(work / "runs" / "cnn" / "report.html", scheme,
                        IMAGES / f"report-{scheme}.png", work)
