@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { DATASET_SIDE = 28, DATASET_PIXELS = 784, DATASET_CLASSES = 10 };
+enum { DATASET_PIXELS = IDX_PIXELS };
 
 typedef struct dataset {
     uint32_t count;        /* images, >= 1 */

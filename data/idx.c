@@ -108,7 +108,7 @@ status idx_header_read(const char *name, idx_kind kind, const uint8_t *bytes,
         if (rows != IDX_SIDE || columns != IDX_SIDE)
             return FAIL(STATUS_INVALID, "%s: byte 8: images of %ux%u, expected %dx%d", name, rows,
                         columns, IDX_SIDE, IDX_SIDE);
-        element_bytes = IDX_SIDE * IDX_SIDE;
+        element_bytes = IDX_PIXELS;
     }
     uint64_t total_bytes = header_bytes + count * element_bytes; /* < 2^32 * 785: no overflow */
     if (total_bytes > IDX_MAX_BYTES)

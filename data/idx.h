@@ -16,7 +16,8 @@
 typedef enum idx_kind { IDX_IMAGES, IDX_LABELS } idx_kind;
 
 enum {
-    IDX_SIDE = 28,
+    IDX_SIDE = 28, /* of an image */
+    IDX_PIXELS = IDX_SIDE * IDX_SIDE,
     IDX_CLASSES = 10,
     IDX_MAX_HEADER_BYTES = 16,
     IDX_MAX_BYTES = 1 << 30, /* of a whole file; MNIST's largest has 47 MB */

@@ -2,13 +2,14 @@
 
 #include "app/common/device_list.h"
 #include "base/cores.h"
+#include "data/dataset.h"
 #include "model/layers.h"
 
 #include <string.h>
 
 #define FLOAT_BYTES ((double)sizeof(float))
 
-enum { MIB = 1 << 20, PIXELS = 28 * 28, MAX_RANKS = 1024, MAX_IMAGES = 1 << 20 };
+enum { MIB = 1 << 20, MAX_RANKS = 1024, MAX_IMAGES = 1 << 20 };
 
 static const strategy_kind KIND_MODES[COST_SAMPLE_KINDS] = {
     [COST_SAMPLE_DDP] = STRATEGY_DDP,
@@ -163,7 +164,7 @@ cost_work scaling_work(model_kind model)
 {
     return (cost_work){.gradient_bytes = FLOAT_BYTES * (double)model_kind_count(model),
                        .last_bytes = last_bucket_bytes(model),
-                       .image_bytes = FLOAT_BYTES * PIXELS,
+                       .image_bytes = FLOAT_BYTES * DATASET_PIXELS,
                        .logit_bytes = FLOAT_BYTES * NETWORK_CLASSES,
                        .backward_share = 2.0 / 3,
                        .overlap = 1};

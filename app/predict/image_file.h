@@ -14,9 +14,9 @@ typedef struct image_file {
     uint8_t *images;       /* (count, 28, 28): 0 is background, 255 ink */
 } image_file;
 
-/* "digit.png" is a picture (data/raster/raster.h), which is made into an image as MNIST's. "FILE#3"
- * and "FILE#3-7" are images of an IDX file, plain or gzip, as they are. A file whose name has such
- * an end is a picture. STATUS_INVALID or STATUS_IO names the file and what is wrong. */
+/* "digit.png" is a picture (data/raster/raster_file.h), which is made into an image as MNIST's.
+ * "FILE#3" and "FILE#3-7" are images of an IDX file, plain or gzip, as they are. A file whose name
+ * has such an end is a picture. STATUS_INVALID or STATUS_IO names the file and what is wrong. */
 status image_file_read(const char *word, image_file *out);
 
 /* Accepts a zeroed one. */

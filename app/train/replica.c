@@ -42,7 +42,7 @@ static status open_compute(replica *r)
     TRY(open_trace(r));
     const device_ops *ops = r->dev->ops;
     TRY(ops->alloc(r->dev, sizeof *r->state, (void **)&r->state));
-    TRY(ops->alloc(r->dev, sizeof *r->x * chunk * REPLICA_IMAGE, (void **)&r->x));
+    TRY(ops->alloc(r->dev, sizeof *r->x * chunk * DATASET_PIXELS, (void **)&r->x));
     TRY(ops->alloc(r->dev, sizeof *r->samples * chunk, (void **)&r->samples));
     return network_create(r->dev, &r->all->network, &r->net);
 }
@@ -76,7 +76,7 @@ status replica_load_kernels(replica *r)
     const device_ops *ops = r->dev->ops;
     void *zeros = NULL;
     /* A chunk's images are more bytes than the labels and positions of all replicas' samples. */
-    TRY(ops->alloc(r->dev, sizeof(float) * (size_t)all->chunk * REPLICA_IMAGE, &zeros));
+    TRY(ops->alloc(r->dev, sizeof(float) * (size_t)all->chunk * DATASET_PIXELS, &zeros));
     batch in = {.x = zeros, .labels = zeros, .samples = zeros, .state = state};
     status st = ops->begin_step(r->dev, &plan, state, NULL);
     for (int i = 0; i < REPLICA_GROUPS && st == STATUS_OK; i++)
@@ -170,7 +170,7 @@ static status work_on_chunk(replica *r, const task *t)
     size_t count = network_count(r->net);
     int rows = chunk_rows(t->n, r->all->n, r->index);
     size_t n = (size_t)rows, row_bytes = network_dlogits_row_bytes(r->net);
-    size_t image_bytes = REPLICA_IMAGE * device_element_bytes(r->dev);
+    size_t image_bytes = DATASET_PIXELS * device_element_bytes(r->dev);
     batch in = {.n = rows, .x = r->x, .samples = r->samples, .state = r->state};
     if (t->begins_step)
         TRY(r->dev->ops->begin_step(r->dev, &t->plan, r->state, NULL));

@@ -15,8 +15,7 @@
 enum {
     REPLICAS_MAX = 64,
     REPLICA_MESSAGE_BYTES = 1024,
-    REPLICA_IMAGE = 28 * 28, /* elements */
-    REPLICA_GROUPS = 2,      /* an epoch has full batches and at most one smaller one */
+    REPLICA_GROUPS = 2, /* an epoch has full batches and at most one smaller one */
 };
 
 /* Where a replica and the master meet in the course of a batch. */

@@ -364,7 +364,7 @@ static status send_inputs(const batch_run *run)
 {
     const batch *in = &run->b->in;
     const unsigned char *x = (const unsigned char *)in->x;
-    size_t image_bytes = REPLICA_IMAGE * device_element_bytes(run->dev);
+    size_t image_bytes = DATASET_PIXELS * device_element_bytes(run->dev);
     TRY(timeline_enter(run->timeline, MOMENT_SCATTER));
     for (int i = 1; i < run->members; i++) {
         size_t row = row_of(run, i), rows = rows_of(run, i);

@@ -11,12 +11,13 @@
 #define MNIST_DDP_DATA_DIGITS_DIGITS_H
 
 #include "base/status.h"
+#include "data/idx.h"
 
 #include <stdint.h>
 
 enum {
-    DIGITS_SIDE = 28,
-    DIGITS_PIXELS = DIGITS_SIDE * DIGITS_SIDE,
+    DIGITS_SIDE = IDX_SIDE,
+    DIGITS_PIXELS = IDX_PIXELS,
     DIGITS_TRAIN_COUNT = 60000, /* the customary sizes; any index of 32 bits has its image */
     DIGITS_TEST_COUNT = 10000,
 };

@@ -4,9 +4,10 @@
 #ifndef MNIST_DDP_DATA_RASTER_MNIST_IMAGE_H
 #define MNIST_DDP_DATA_RASTER_MNIST_IMAGE_H
 
+#include "data/idx.h"
 #include "data/raster/raster.h"
 
-enum { MNIST_IMAGE_SIDE = 28, MNIST_IMAGE_PIXELS = 784, MNIST_IMAGE_BOX = 20 };
+enum { MNIST_IMAGE_SIDE = IDX_SIDE, MNIST_IMAGE_PIXELS = IDX_PIXELS, MNIST_IMAGE_BOX = 20 };
 
 /* Sets `out` (28, 28): 0 is background, 255 ink. What is ink, the dark or the bright, is told by
  * the border of the picture. The picture's pixels are overwritten. STATUS_INVALID if nothing is

@@ -26,11 +26,6 @@ INLINE void store(float *p, vec v)
     *(vec_at *)(void *)p = v;
 }
 
-INLINE vec splat(float x)
-{
-    return x - (vec){0};
-}
-
 /* Lanes of a, then of b, by number. gcc knows clang's function from version 12 on. */
 #ifdef __clang__
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
