@@ -28,7 +28,7 @@ SOURCE = Path(__file__).resolve().parent.parent
 IMAGES = SOURCE / "docs" / "images"
 RUN = "mnist_ddp --nproc-per-node=2 --model mlp --epochs 3"
 REPORTED = "mnist_ddp --nproc-per-node=2 --epochs 4 --run-dir runs/cnn"
-COLUMNS, ROWS = 100, 14
+COLUMNS, ROWS = 100, 13
 FRAME_S = 0.2  # between two screens that are kept
 HOLD_S = 4  # the last screen, before it plays again
 PAGE = (1200, 1100)  # what the picture shows of the page, in pixels of it

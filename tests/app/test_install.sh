@@ -31,6 +31,12 @@ done
 "$BUILD_DIR/mnist_ddp" completion bash | cmp - "$prefix/share/bash-completion/completions/mnist_ddp"
 "$BUILD_DIR/mnist_ddp" completion zsh | cmp - "$prefix/share/zsh/vendor-completions/_mnist_ddp"
 "$BUILD_DIR/mnist_ddp" completion fish | cmp - "$prefix/share/fish/vendor_completions.d/mnist_ddp.fish"
+# A Debian package has all parts, so what they need must be there when it is built.
+grep -oE '[a-z0-9-]+-dev\b' "$SOURCE_DIR/scripts/install_packages.sh" | sort -u >packages
+while read -r package; do
+    grep -qx " $package," "$SOURCE_DIR/debian/control" || fail "debian/control: no $package"
+done <packages
+
 outside=$(find "$work/root" -type f ! -path "$prefix/*")
 [ -z "$outside" ] || fail "installed outside of the prefix: $outside"
 echo "install: the program, $modules modules, man page and completions: ok"
