@@ -17,6 +17,15 @@ static const json_t *facts_of(const run_data *run)
     return facts != NULL ? facts : run->result;
 }
 
+/* Whether a run before `run` has this name under `key`: then it has its row. */
+static bool has_row(const tables *t, int run, const char *key, const char *name)
+{
+    for (int before = 0; before < run; before++)
+        if (json_object_get(json_object_get(t->runs[before].config, key), name) != NULL)
+            return true;
+    return false;
+}
+
 void run_tables_key(FILE *out, const run_data *run, int colour)
 {
     fprintf(out, "<span class=\"key\" style=\"background:var(--c%d)\"></span>", colour);
@@ -98,11 +107,12 @@ static void put_settings(tables *t, bool defaults)
     const json_t *value;
     const char *name;
     begin_table(t);
-    json_object_foreach(json_object_get(t->runs[0].config, "settings"), name, value)
-    {
-        if (is_default(t, name) == defaults)
-            put_row(t, name, setting_text);
-    }
+    for (int run = 0; run < t->n; run++)
+        json_object_foreach(json_object_get(t->runs[run].config, "settings"), name, value)
+        {
+            if (!has_row(t, run, "settings", name) && is_default(t, name) == defaults)
+                put_row(t, name, setting_text);
+        }
     end_table(t);
 }
 
@@ -125,8 +135,12 @@ static void put_facts(tables *t)
     const char *name;
     html_tagged(t->out, "h2", "The run and its machine");
     begin_table(t);
-    json_object_foreach(json_object_get(t->runs[0].config, "run"), name, value)
-        put_row(t, name, fact_text);
+    for (int run = 0; run < t->n; run++)
+        json_object_foreach(json_object_get(t->runs[run].config, "run"), name, value)
+        {
+            if (!has_row(t, run, "run", name))
+                put_row(t, name, fact_text);
+        }
     end_table(t);
 }
 

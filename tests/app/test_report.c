@@ -140,6 +140,33 @@ START_TEST(a_browser_draws_it)
 }
 END_TEST
 
+/* A run of an older program, without what a newer one tells. */
+START_TEST(every_runs_facts_have_a_row)
+{
+    ck_assert_int_eq(file_make_folders("one"), STATUS_OK);
+    ck_assert_int_eq(file_make_folders("two"), STATUS_OK);
+    test_folder_write("one/config.json",
+                      "{\"format\": 1, \"run\": {\"world\": 1, \"old\": 5},"
+                      " \"settings\": {\"lr\": {\"value\": 1, \"origin\": \"flag\"}}}");
+    test_folder_write("two/config.json",
+                      "{\"format\": 1, \"run\": {\"world\": 1, \"gpu\": \"H200\"},"
+                      " \"settings\": {\"lr\": {\"value\": 1, \"origin\": \"flag\"},"
+                      " \"fresh\": {\"value\": 7, \"origin\": \"flag\"},"
+                      " \"usual\": {\"value\": 8, \"origin\": \"default\"}}}");
+    program p = program_run_with(NULL, WORDS("report", "one", "two"));
+    ASSERT_EXIT(p, 0);
+    program_close(&p);
+    char *page = read_page("report.html");
+    ASSERT_SAYS(page, "<tr><td>world</td><td>1</td><td>1</td></tr>");
+    ASSERT_SAYS(page, "<tr class=\"differs\"><td>old</td><td>5</td><td></td></tr>");
+    ASSERT_SAYS(page, "<tr class=\"differs\"><td>gpu</td><td></td><td>H200</td></tr>");
+    ASSERT_SAYS(page, "<tr class=\"differs\"><td>fresh</td><td></td><td>7</td></tr>");
+    ASSERT_SAYS(page, "<tr class=\"differs\"><td>usual</td><td></td><td>8</td></tr>");
+    ck_assert_int_eq(facts_count(page, "<td>lr</td>"), 1);
+    free(page);
+}
+END_TEST
+
 /* Not even lines that are whole are taken for torn ones. */
 START_TEST(want_of_memory_is_no_end_of_the_lines)
 {
@@ -165,6 +192,7 @@ int main(void)
     tcase_add_test(runs, a_run_ends_with_its_page);
     tcase_add_test(runs, runs_are_laid_over_each_other);
     tcase_add_test(runs, want_of_memory_is_no_end_of_the_lines);
+    tcase_add_test(runs, every_runs_facts_have_a_row);
     tcase_add_test(runs, an_unfinished_run_has_a_page);
     tcase_add_loop_test(runs, what_is_no_run_is_refused, 0, sizeof REFUSED / sizeof REFUSED[0]);
     TCase *browser = suite_case(suite, "browser", 2 * BROWSER_S);
