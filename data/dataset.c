@@ -99,18 +99,34 @@ static status locate_embedded(dataset_location *out)
     return STATUS_OK;
 }
 
-/* Other kinds have files of the same names. Those of MNIST are known by their labels. */
-static status refuse_mnist(const dataset_facts *facts, const char *folder)
+/* The labels of another set are refused: all sets have files of the same names. */
+static status check_labels(const char *path, dataset_kind kind, bool *known)
 {
-    const dataset_facts *mnist = dataset_kind_facts(DATASET_MNIST);
-    const dataset_file *labels = &mnist->files[mnist_files_index(DATASET_TEST, IDX_LABELS)];
-    char path[FILE_PATH_BYTES], sum[DIGEST_TEXT_BYTES];
-    if (mnist_files_find(folder, DATASET_TEST, IDX_LABELS, path) != STATUS_OK ||
-        digest_file(DIGEST_SHA256, path, sum) != STATUS_OK)
+    char sum[DIGEST_TEXT_BYTES];
+    dataset_kind found;
+    *known = file_exists(path) && digest_file(DIGEST_SHA256, path, sum) == STATUS_OK &&
+             dataset_kind_by_labels(sum, &found);
+    if (!*known || found == kind) /* if it cannot be read, opening it tells why */
+        return STATUS_OK;
+    return FAIL(STATUS_INVALID,
+                "%s: these files are %s, not %s: give --dataset=%s, or another "
+                "--data-dir",
+                path, dataset_kind_facts(found)->title, dataset_kind_facts(kind)->title,
+                dataset_kind_facts(found)->name);
+}
+
+/* Files that nobody knows may be anything. Of a plain one whose digest nobody has noted, the .gz
+ * that torchvision leaves beside it tells. */
+static status refuse_other(dataset_kind kind, const char *folder)
+{
+    char path[FILE_PATH_BYTES], gzip[FILE_PATH_BYTES];
+    bool known = false;
+    if (mnist_files_find(folder, DATASET_TEST, IDX_LABELS, path) != STATUS_OK)
         return STATUS_OK; /* opening it tells why */
-    if (strcmp(sum, labels->sha256) == 0 || strcmp(sum, labels->plain_sha256) == 0)
-        return FAIL(STATUS_INVALID, "%s: these files are MNIST, not %s", path, facts->title);
-    return STATUS_OK;
+    TRY(check_labels(path, kind, &known));
+    if (known || snprintf(gzip, sizeof gzip, "%s.gz", path) >= (int)sizeof gzip)
+        return STATUS_OK;
+    return check_labels(gzip, kind, &known);
 }
 
 status dataset_find(dataset_kind kind, const char *data_dir, dataset_location *out, bool *found)
@@ -125,8 +141,8 @@ status dataset_find(dataset_kind kind, const char *data_dir, dataset_location *o
         TRY(locate_named(facts, variable, "$MNIST_DDP_DATA", &location));
     else
         TRY(locate_customary(facts, &location, &is_there));
-    if (is_there && kind != DATASET_MNIST)
-        TRY(refuse_mnist(facts, location.folder));
+    if (is_there)
+        TRY(refuse_other(kind, location.folder));
     location.kind = kind;
     *out = location;
     *found = is_there;

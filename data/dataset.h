@@ -34,7 +34,8 @@ typedef struct dataset_location {
 /* Looks in `data_dir` (unless NULL), $MNIST_DDP_DATA, ./data/MNIST/raw and the cache, in this
  * order, for the four official names, plain or with .gz; for other kinds than MNIST in the folders
  * of theirs. If one of the first two is given and does not hold them, that is an error that lists
- * what is missing; the others are skipped. *found: whether one has them. */
+ * what is missing; the others are skipped. Files that are known to be another set's are an error,
+ * too. *found: whether one has them. */
 status dataset_find(dataset_kind kind, const char *data_dir, dataset_location *out, bool *found);
 
 /* Where the files of a set belong that is to be fetched: the folder that dataset_find would take,

@@ -48,6 +48,20 @@ const dataset_facts *dataset_kind_facts(dataset_kind kind)
     return &FACTS[kind];
 }
 
+bool dataset_kind_by_labels(const char *sha256, dataset_kind *out)
+{
+    int labels = mnist_files_index(DATASET_TEST, IDX_LABELS);
+    for (int kind = 0; kind < DATASET_KINDS; kind++) {
+        const dataset_file *file = &FACTS[kind].files[labels];
+        if (strcmp(sha256, file->sha256) == 0 ||
+            (file->plain_sha256 != NULL && strcmp(sha256, file->plain_sha256) == 0)) {
+            *out = (dataset_kind)kind;
+            return true;
+        }
+    }
+    return false;
+}
+
 status dataset_kind_parse(const char *name, dataset_kind *out)
 {
     for (int kind = 0; kind < DATASET_KINDS; kind++)

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "data/mnist_files.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef enum dataset_kind {
@@ -35,6 +36,10 @@ typedef struct dataset_facts {
 } dataset_facts;
 
 const dataset_facts *dataset_kind_facts(dataset_kind kind);
+
+/* Whether a file with this SHA-256 is a set's test labels, as they come or unpacked; then whose.
+ * They tell sets with files of the same names apart, and are small. */
+bool dataset_kind_by_labels(const char *sha256, dataset_kind *out);
 
 /* STATUS_INVALID if none has this name. */
 status dataset_kind_parse(const char *name, dataset_kind *out);

@@ -215,6 +215,19 @@ START_TEST(embedded_digits_without_a_cache)
 }
 END_TEST
 
+/* By the digest of their test labels, which all have under the same name. */
+START_TEST(sets_are_known_by_their_labels)
+{
+    dataset_kind kind = DATASET_KINDS;
+    const dataset_file *labels =
+        &dataset_kind_facts((dataset_kind)_i)->files[mnist_files_index(DATASET_TEST, IDX_LABELS)];
+    ck_assert(dataset_kind_by_labels(labels->sha256, &kind) && (int)kind == _i);
+    if (labels->plain_sha256 != NULL)
+        ck_assert(dataset_kind_by_labels(labels->plain_sha256, &kind) && (int)kind == _i);
+    ck_assert(!dataset_kind_by_labels("0", &kind) && !dataset_kind_by_labels("", &kind));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("dataset");
@@ -223,6 +236,7 @@ int main(void)
     tcase_add_test(core, places_are_searched_in_order);
     tcase_add_test(core, torchvision_root_is_accepted);
     tcase_add_test(core, torchvision_data_set_is_accepted);
+    tcase_add_loop_test(core, sets_are_known_by_their_labels, 0, DATASET_KINDS);
     tcase_add_test(core, names_may_differ);
     tcase_add_test(core, missing_files_are_listed);
     tcase_add_test(core, counts_must_agree);
