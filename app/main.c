@@ -13,6 +13,7 @@
 #include "app/launch/outer_launcher.h"
 #include "app/options/options.h"
 #include "app/predict/predict_command.h"
+#include "app/train/eval_settings.h"
 #include "app/train/failure.h"
 #include "app/train/rank_context.h"
 #include "app/train/rank_settings.h"
@@ -188,6 +189,8 @@ static status read_options(int argc, char **argv, options *out, int *code)
     *code = EXIT_CODE_USAGE;
     TRY(options_read(argc, argv, &opts));
     status st = run_settings_complete(&opts);
+    if (st == STATUS_OK)
+        st = eval_settings_complete(&opts);
     if (st != STATUS_OK)
         *code = EXIT_CODE_CHECKPOINT;
     else

@@ -79,7 +79,22 @@ train 0 --dataset fashion --run-dir run
 says data/FashionMNIST/raw "16 train"
 run 0 eval --dataset fashion --checkpoint run
 says data/FashionMNIST/raw "/20"
+run 0 eval --checkpoint run # the run's own
+says data/FashionMNIST/raw "/20"
+run 0 eval --checkpoint "$(echo run/checkpoints/0*)/" --json
+grep -q '"images":20' out || fail "not the run's 20 images"
 make_set data/KMNIST/raw
+run 0 eval --checkpoint run/model.safetensors --dataset kmnist
+says warning "--dataset fashion" "--dataset kmnist"
+says data/KMNIST/raw
+make_set elsewhere
+train 0 --dataset kmnist --data-dir elsewhere --run-dir there
+run 0 eval --checkpoint there
+says elsewhere "/20"
+rm -r elsewhere
+run 0 eval --checkpoint there
+says warning "--data-dir elsewhere"
+says data/KMNIST/raw "/20"
 train 74 --dataset kmnist --run-dir run --resume --epochs 2
 says --dataset fashion kmnist
 train 0 --run-dir run --resume --epochs 2 # the run's own
@@ -98,4 +113,9 @@ run 0 data verify --data-dir "$mnist"
 [ "$(grep -c ': right$' out)" = 4 ] || fail "not four right files"
 run 65 data verify --data-dir "$mnist" --dataset kmnist
 says t10k-labels-idx1-ubyte "are MNIST" KMNIST
+make_set beside # a plain file that nobody knows, with the .gz beside it that it would come from
+cp "$mnist/t10k-labels-idx1-ubyte.gz" beside
+train 65 --dataset kmnist --data-dir beside
+says beside/t10k-labels-idx1-ubyte.gz "are MNIST" --dataset=mnist
+train 0 --data-dir beside
 echo "data: ok"
