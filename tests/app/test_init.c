@@ -5,7 +5,6 @@
 #include "tests/app/support/training.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 
 #define SMALL TRAINING_96, "--model", "mlp"
@@ -20,27 +19,17 @@ typedef struct variant {
     const char *added;    /* one that does not belong there; NULL: there is none */
 } variant;
 
-/* Rounds towards zero to the nearest value that `dtype` has; its bits. */
-static uint32_t narrow(const char *dtype, float *value)
+/* Rounds towards zero to the nearest value that `dtype` has, a normal one or 0; its bits. */
+static uint32_t narrow(bool bf16, float *value)
 {
     uint32_t bits = 0;
-    int exponent = 0;
-    if (strcmp(dtype, "F32") == 0) {
-        memcpy(&bits, value, sizeof bits);
-        return bits;
-    }
-    bool bf16 = strcmp(dtype, "BF16") == 0;
-    int fraction_bits = bf16 ? 7 : 10, bias = bf16 ? 127 : 15;
-    double share = frexp((double)fabsf(*value), &exponent); /* 0.5 to 1, so the leading bit is 1 */
-    uint32_t sign = signbit(*value) ? 1u : 0u;
-    if (share <= 0 || exponent - 1 + bias < 1) {
-        *value = 0;
+    memcpy(&bits, value, sizeof bits);
+    int dropped = bf16 ? 16 : 13, exponent = (int)(bits >> 23 & 255) - (bf16 ? 0 : 127 - 15);
+    uint32_t kept = exponent < 1 ? 0 : bits >> dropped << dropped;
+    memcpy(value, &kept, sizeof kept);
+    if (kept == 0)
         return 0;
-    }
-    uint32_t whole = (uint32_t)(share * (2 << fraction_bits));
-    *value = (float)ldexp(whole, exponent - fraction_bits - 1) * (sign != 0 ? -1.0f : 1.0f);
-    return sign << 15 | (uint32_t)(exponent - 1 + bias) << fraction_bits |
-           (whole & ((1u << fraction_bits) - 1));
+    return kept >> 31 << 15 | (uint32_t)exponent << (23 - dropped) | (kept & 0x7fffff) >> dropped;
 }
 
 /* Appends a tensor's elements, and its line of the header. */
@@ -48,19 +37,25 @@ static void add(FILE *data, json_t *header, const variant *v, const safetensors_
                 float *rounded)
 {
     char name[128];
-    size_t n = 1, size_bytes = strcmp(v->dtype, "F32") == 0 ? 4 : 2;
+    bool wide = strcmp(v->dtype, "F32") == 0, bf16 = strcmp(v->dtype, "BF16") == 0;
+    size_t n = 1, size_bytes = wide ? 4 : 2;
     json_t *shape = json_array();
     long begin = ftell(data);
     for (int d = 0; d < tensor->rank; d++)
         n *= (size_t)tensor->shape[d];
     bool longer = v->longer != NULL && strcmp(v->longer, tensor->name) == 0;
-    for (size_t i = 0; i < n + (longer ? 1 : 0); i++) {
-        float value = i < n ? tensor->data[i] : 0;
-        uint32_t bits = narrow(v->dtype, &value);
-        ck_assert_uint_eq(fwrite(&bits, size_bytes, 1, data), 1);
-        if (rounded != NULL && i < n)
+    size_t written = n + (longer ? 1 : 0);
+    uint8_t *bytes = calloc(written, size_bytes);
+    ck_assert_ptr_nonnull(bytes);
+    for (size_t i = 0; i < n; i++) {
+        float value = tensor->data[i];
+        uint32_t bits = wide ? 0 : narrow(bf16, &value);
+        memcpy(bytes + i * size_bytes, wide ? (void *)&value : (void *)&bits, size_bytes);
+        if (rounded != NULL)
             rounded[i] = value;
     }
+    ck_assert_uint_eq(fwrite(bytes, size_bytes, written, data), written);
+    free(bytes);
     for (int d = 0; d < tensor->rank; d++)
         json_array_append_new(shape, json_integer(tensor->shape[d] + (longer ? 1 : 0)));
     snprintf(name, sizeof name, "%s%s", v->prefix, tensor->name);

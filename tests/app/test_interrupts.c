@@ -154,9 +154,9 @@ START_TEST(no_checkpoint_is_promised)
     const char *flag = _i < 2 ? "MNIST_DDP_DRY_RUN" : "MNIST_DDP_NO_SAVE_MODEL";
     session s;
     setenv(flag, "1", 1);
-    start(&s, RANKS[_i % 2], "--inject=delay:rank=0,step=1,ms=1500");
+    start(&s, RANKS[_i % 2], "--inject=delay:rank=0,step=1,ms=600");
     unsetenv(flag);
-    await(&s, "1500 ms");
+    await(&s, "600 ms");
     press(&s);
     int code = finish(&s);
     ck_assert(_i < 2 || code == 75); /* a dry run's only step is its last */
@@ -189,10 +189,10 @@ END_TEST
 START_TEST(the_sessions_end_saves)
 {
     session s;
-    start(&s, RANKS[_i], "--inject=delay:rank=0,step=40,ms=600");
-    await(&s, "600 ms");
+    start(&s, RANKS[_i], "--inject=delay:rank=0,step=40,ms=400");
+    await(&s, "400 ms");
     hang_up(&s);
-    clock_sleep_ms(200);
+    clock_sleep_ms(100);
     kill(-s.pid, SIGHUP);
     ck_assert_int_eq(finish(&s), 75);
 }
