@@ -1,4 +1,4 @@
-/* Whole numbers in text: decimal digits, without a sign or blanks. */
+/* Numbers in text: decimal, without a sign or blanks. */
 #ifndef MNIST_DDP_BASE_NUMBER_H
 #define MNIST_DDP_BASE_NUMBER_H
 
@@ -10,5 +10,9 @@ bool number_next(const char **at, int low, int high, int *out);
 
 /* The number that is all of the text; false likewise. */
 bool number_parse(const char *text, int low, int high, int *out);
+
+/* The real number that begins at *at, as 0.5, .5 or 1e-3; moves *at after it. false, and nothing is
+ * set, if none begins there: inf, nan and hexadecimal digits are none. */
+bool number_next_real(const char **at, double *out);
 
 #endif

@@ -7,7 +7,6 @@
 
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -40,11 +39,8 @@ status rdzv_config_endpoint(const char *text, int default_port, char *host, size
 
 static status seconds_of(const char *key, const char *value, double *out)
 {
-    char *end = NULL;
-    /* strtod would also take " 3", "+5" and "0x10". */
-    bool plain = value[strspn(value, "0123456789.e-")] == '\0';
-    *out = strtod(value, &end);
-    if (!plain || end == value || *end != '\0' || !(*out > 0.0) || *out > WEEK_S)
+    const char *at = value;
+    if (!number_next_real(&at, out) || *at != '\0' || !(*out > 0.0) || *out > WEEK_S)
         return FAIL(STATUS_INVALID, "--rdzv-conf: %s=%.40s is not a number of seconds", key, value);
     return STATUS_OK;
 }
@@ -94,11 +90,9 @@ static status take_pair(const char *key, const char *value, rdzv_config *config)
         TRY(seconds_of(key, value, &number));
         config->keep_alive_ms = (int64_t)(number * 1e3) > 0 ? (int64_t)(number * 1e3) : 1;
     } else if (strcmp(key, "keep_alive_max_attempt") == 0) {
-        TRY(seconds_of(key, value, &number));
-        if (number < 1.0 || number > MAX_MISSES)
-            return FAIL(STATUS_INVALID, "--rdzv-conf: %s=%.40s is not in 1 to %d", key, value,
-                        MAX_MISSES);
-        config->keep_alive_misses = (int)number;
+        if (!number_parse(value, 1, MAX_MISSES, &config->keep_alive_misses))
+            return FAIL(STATUS_INVALID, "--rdzv-conf: %s=%.40s is not a whole number from 1 to %d",
+                        key, value, MAX_MISSES);
     } else if (strcmp(key, "is_host") == 0) {
         return truth_of(key, value, &config->is_host);
     } else {

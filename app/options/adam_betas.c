@@ -1,29 +1,20 @@
 #include "app/options/adam_betas.h"
 
-#include <ctype.h>
-#include <stdbool.h>
-#include <stdlib.h>
+#include "base/number.h"
 
-static bool starts_number(const char *text)
-{
-    return isdigit((unsigned char)text[0]) || text[0] == '.';
-}
+#include <stdbool.h>
 
 /* PyTorch also takes a second beta of 0, which nobody needs: here 0 means that there is none
  * (kernels/step.h). */
 status adam_betas_parse(const char *text, adam_betas *out)
 {
-    char *comma = NULL, *end = NULL;
+    const char *at = text;
     adam_betas betas = {0};
-    bool ok = starts_number(text);
-    if (ok)
-        betas.first = strtod(text, &comma);
-    ok = ok && *comma == ',' && starts_number(comma + 1);
-    if (ok)
-        betas.second = strtod(comma + 1, &end);
+    bool ok = number_next_real(&at, &betas.first) && *at++ == ',' &&
+              number_next_real(&at, &betas.second) && *at == '\0';
     /* As the optimizer sees them: float32. */
-    ok = ok && *end == '\0' && (float)betas.first < 1.0f && (float)betas.second > 0.0f &&
-         (float)betas.second < 1.0f;
+    ok =
+        ok && (float)betas.first < 1.0f && (float)betas.second > 0.0f && (float)betas.second < 1.0f;
     if (!ok)
         return FAIL(STATUS_INVALID,
                     "--adam-betas: '%.40s' is not two numbers from 0 to below 1, the second above "

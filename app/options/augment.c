@@ -1,11 +1,10 @@
 #include "app/options/augment.h"
 
 #include "base/comma_list.h"
+#include "base/number.h"
 
-#include <ctype.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { SIDE = 28 }; /* of an image */
@@ -28,11 +27,9 @@ static bool set_bound(const char *word, size_t length, augment *out)
         size_t before = strlen(BOUNDS[i].name);
         if (length <= before || strncmp(word, BOUNDS[i].name, before) != 0)
             continue;
-        const char *digits = word + before;
-        char *end = NULL;
-        double value = strtod(digits, &end);
-        bool is_plain = isdigit((unsigned char)digits[0]) || digits[0] == '.';
-        if (!is_plain || end != word + length || !(value <= BOUNDS[i].most))
+        const char *at = word + before;
+        double value = 0;
+        if (!number_next_real(&at, &value) || at != word + length || value > BOUNDS[i].most)
             return false;
         memcpy((char *)out + BOUNDS[i].offset, &value, sizeof value);
         return true;

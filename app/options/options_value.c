@@ -77,8 +77,9 @@ static status parse_number(const option_row *row, const char *text, const char *
     char allowed[ALLOWED_BYTES], *end = NULL;
     options_value_allowed(row, allowed, sizeof allowed);
     bool whole = row->kind == OPTION_INTEGER;
-    /* strto* skip blanks; a setting has none. */
-    bool plausible = text[0] != '\0' && strchr(" \t\n\v\f\r", text[0]) == NULL;
+    /* strto* skip blanks and take 0x10; a setting has neither. */
+    bool plausible =
+        text[0] != '\0' && strchr(" \t\n\v\f\r", text[0]) == NULL && strpbrk(text, "xX") == NULL;
     errno = 0;
     if (whole) {
         *integer = strtoll(text, &end, 10);
