@@ -133,8 +133,8 @@ status team_create(int threads, void (*on_start)(void), team **out)
         *w = (worker){.team = t, .member = t->started + 1};
         int error = pthread_create(&w->thread, NULL, worker_main, w);
         if (error != 0)
-            st = FAIL(STATUS_NO_MEMORY, "start thread %d of %d: %s", t->started + 2, threads,
-                      strerror(error));
+            st = FAIL(STATUS_NO_MEMORY, "start thread %d of %d: %s (raise ulimit -u or ulimit -v)",
+                      t->started + 2, threads, strerror(error));
         else
             t->started++;
     }

@@ -26,7 +26,8 @@ status thread_start(void *(*run)(void *), void *arg, const char *name, pthread_t
     int error = pthread_create(&thread, NULL, run, arg);
     thread_restore_signals(&before);
     if (error != 0)
-        return FAIL(STATUS_NO_MEMORY, "%s thread: %s", name, strerror(error));
+        return FAIL(STATUS_NO_MEMORY, "%s thread: %s (raise ulimit -u or ulimit -v)", name,
+                    strerror(error));
     *out = thread;
     return STATUS_OK;
 }

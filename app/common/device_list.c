@@ -34,7 +34,7 @@ static status parse_indices(const char *flag, const char *text, device_list *out
     }
 }
 
-static status parse(const options *o, device_list *out)
+static status parse_devices(const options *o, device_list *out)
 {
     *out = (device_list){.name = o->no_accel ? "cpu" : o->device};
     const char *name = out->name;
@@ -56,6 +56,23 @@ static status parse(const options *o, device_list *out)
         return FAIL(STATUS_INVALID, "--devices=%.64s names GPUs, but the device is %s", o->devices,
                     out->name);
     return parse_indices("--devices", o->devices, out);
+}
+
+static status check_isa(const options *o, const char *name)
+{
+    bool chooses = strcmp(name, "cpu") == 0 || strcmp(name, "auto") == 0;
+    if (chooses || strcmp(o->isa, "auto") == 0)
+        return STATUS_OK;
+    return FAIL(STATUS_INVALID,
+                "--isa=%s: only the device cpu chooses instructions, not %s: give --device=cpu, or "
+                "--isa=auto",
+                o->isa, name);
+}
+
+static status parse(const options *o, device_list *out)
+{
+    TRY(parse_devices(o, out));
+    return check_isa(o, out->name);
 }
 
 static status precision_of(const options *o, precision *out)
@@ -80,6 +97,7 @@ status device_list_choose(const options *opts, int local_rank, device_options *o
     int count = list.n;
     if (strcmp(out->name, "auto") == 0)
         out->name = device_auto_is_cuda() ? "cuda" : "cpu";
+    TRY(check_isa(opts, out->name));
     if (count == 0 && strcmp(out->name, "cuda") == 0)
         TRY(device_count(&count));
     if (count > 0)
