@@ -7,9 +7,9 @@ A command is
   names a command, whose help must be there.
 
 Each document has a folder of its own, where its commands run in their order. In it lie configs/ and
-scripts/ as here, the finished runs RUN, RUN1, RUN2, runs/a and runs/b, MNIST's files in DIR, and a
-train.py. Runs see 64 training and 20 test images, and have one epoch if they do not say more.
-`make TARGET` is not run; the target must be there.
+scripts/ as here, the finished runs RUN, RUN1, RUN2, runs/a and runs/b, MNIST's files in DIR, a
+train.py, and the drawing seven.png. Runs see 64 training and 20 test images, and have one epoch if
+they do not say more. `make TARGET` is not run; the target must be there.
 
 A comment before a block, or in the line of a text, says otherwise:
 
@@ -27,6 +27,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,6 +132,22 @@ def write_data(folder):
             file.truncate(16 + count * 784)
 
 
+def write_seven(path):
+    """A seven, black on white: PNG, 8 bits of grey."""
+    def ink(x, y):
+        return y in (5, 6) and 7 <= x < 21 or 7 <= y < 23 and abs(x - (23 - y / 2)) < 1.5
+
+    rows = [bytes(0 if ink(x, y) else 255 for x in range(28)) for y in range(28)]
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 28, 28, 8, 0, 0, 0, 0)
+    pixels = zlib.compress(b"".join(b"\0" + row for row in rows))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) +
+                     chunk(b"IEND", b""))
+
+
 def write_programs(folder):
     """bin/: the program as it is called when it is installed, and a make that runs nothing."""
     folder.mkdir()
@@ -188,6 +205,7 @@ def run_document(document, commands, work):
         shutil.copytree(work / "RUN", folder / name)
     (folder / "DIR").symlink_to(work / "data")
     (folder / "train.py").write_text("import os\nprint('rank', os.environ['RANK'])\n")
+    write_seven(folder / "seven.png")
     lines = []
     counts = {"run": 0, "skipped": 0, "failed": 0}
     for command in commands:
