@@ -194,8 +194,11 @@ static bool measure(const chart *c, frame *f)
     if (f->y.low > f->y.high)
         return false;
     widen(&f->x, 0); /* so that charts of a page have the same axis */
+    double most = f->y.high;
     pad(&f->x, 0.02);
     pad(&f->y, 0.05);
+    if (c->y_axis == CHART_PERCENT && most <= 1)
+        f->y.high = fmin(f->y.high, 1);
     return true;
 }
 

@@ -25,10 +25,10 @@ static void name_run(const char *folder, char *out, size_t size_bytes)
 }
 
 /* *out stays NULL if there is no such file. */
-static status read_result(const char *folder, json_t **out)
+static status read_result(const char *folder, const char *name, json_t **out)
 {
     char path[FILE_PATH_BYTES];
-    TRY(file_join(folder, RUN_FILE_RESULT, path));
+    TRY(file_join(folder, name, path));
     return file_exists(path) ? json_text_read(path, RESULT_BYTES, out) : STATUS_OK;
 }
 
@@ -74,7 +74,9 @@ status run_data_read(const char *folder, run_data *out)
     status st = run_config_read(folder, &config);
     run.config = config.document;
     if (st == STATUS_OK)
-        st = read_result(folder, &run.result);
+        st = read_result(folder, RUN_FILE_RESULT, &run.result);
+    if (st == STATUS_OK)
+        st = read_result(folder, RUN_FILE_EVAL, &run.eval);
     if (st == STATUS_OK)
         st = read_lines(folder, &run.lines);
     if (st == STATUS_OK && run.config == NULL && run.result == NULL && run.lines == NULL)
@@ -93,6 +95,7 @@ void run_data_close(run_data *run)
 {
     json_decref(run->config);
     json_decref(run->result);
+    json_decref(run->eval);
     json_decref(run->lines);
     *run = (run_data){0};
 }

@@ -12,6 +12,7 @@ typedef struct run_data {
     char name[64];  /* the last part of the folder's path */
     json_t *config; /* app/common/run_config.h */
     json_t *result; /* of docs/run-folder.md */
+    json_t *eval;   /* likewise */
     json_t *lines;  /* an array: those of metrics.jsonl, up to the first that is torn */
 } run_data;
 

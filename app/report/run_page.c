@@ -4,6 +4,7 @@
 #include "app/report/html.h"
 #include "app/report/run_charts.h"
 #include "app/report/run_data.h"
+#include "app/report/run_eval.h"
 #include "app/report/run_tables.h"
 #include "base/text_stream.h"
 
@@ -19,8 +20,8 @@ static const char STYLE[] =
     "body{font:16px/1.5 sans-serif;margin:1.5rem auto;max-width:80rem;padding:0 1rem;"
     "color:var(--ink);background:var(--page)}\n"
     "h1,h2,h3{line-height:1.2;overflow-wrap:anywhere}\nh2{margin-top:2.2rem}\n"
-    "h3{font-size:1rem;margin:0 0 .3rem}\n"
-    ".charts{display:grid;gap:1.5rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,22rem),"
+    "h3{font-size:1rem;margin:0 0 .3rem}\np+h3,div+h3{margin-top:1.8rem}\n"
+    ".charts{display:grid;gap:1.5rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,28rem),"
     "1fr))}\n"
     "figure{margin:0;min-width:0}\n.faint{color:var(--faint);font-size:.85rem}\n"
     ".tiles{display:flex;flex-wrap:wrap;gap:.8rem}\n"
@@ -35,7 +36,7 @@ static const char STYLE[] =
     "\ncode{background:var(--soft);padding:.1em .3em;overflow-wrap:anywhere}\n"
     "summary{cursor:pointer;margin:.6rem 0}\n"
     ".bar{display:flex;height:1.4rem;border-radius:.2rem;overflow:hidden;margin:.3rem 0}\n"
-    ".bar span{min-width:1px}\n";
+    ".bar span{min-width:1px}\n.part{white-space:nowrap;margin-right:.8rem}\n";
 
 /* The page while it is written. */
 typedef struct page {
@@ -89,6 +90,27 @@ static void find_outcomes(const run_data *run, outcome out[OUTCOMES])
     say(&out[4], "images/s, best epoch", "%.0f", run_data_number(run->result, "images_per_s"));
     say(&out[5], "steps", "%.0f", run_data_number(end, "step"));
     say(&out[6], "seconds", "%.1f", run_data_number(end, "time_s"));
+}
+
+/* The run in a line: what was trained, how, when, and by what. */
+static void put_subtitle(page *p)
+{
+    static const char *const facts[] = {"model", "optimizer_name", "mode", "world", "device"};
+    static const char *const before[] = {"", " with ", ", ", ", world size ", ", on "};
+    const json_t *run = json_object_get(p->runs[0].config, "run");
+    const char *date = json_string_value(json_object_get(p->runs[0].config, "date"));
+    char text[RUN_DATA_TEXT_BYTES];
+    if (run == NULL || date == NULL)
+        return;
+    fputs("<p class=\"faint\">", p->out);
+    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
+        run_data_text(json_object_get(run, facts[i]), text);
+        fputs(before[i], p->out);
+        html_text(p->out, text);
+    }
+    fputs(", ", p->out);
+    html_text(p->out, date);
+    fputs("</p>\n", p->out);
 }
 
 static void put_tiles(page *p)
@@ -167,10 +189,11 @@ static void put_bar(page *p, int run, const json_t *phases)
                 parts[i].colour);
     fputs("</div>\n<p class=\"faint\">", p->out);
     for (int i = 0; i < n; i++) {
-        fprintf(p->out, "<span class=\"key\" style=\"background:var(--c%d)\"></span>",
+        fprintf(p->out,
+                "<span class=\"part\"><span class=\"key\" style=\"background:var(--c%d)\"></span>",
                 parts[i].colour);
         html_text(p->out, parts[i].name);
-        fprintf(p->out, " %.3g s (%.1f %%) &nbsp; ", parts[i].seconds, 100 * parts[i].share);
+        fprintf(p->out, " %.3g s (%.1f %%)</span> ", parts[i].seconds, 100 * parts[i].share);
     }
     fputs("</p>\n", p->out);
 }
@@ -192,14 +215,17 @@ static void put_phases(page *p)
 static status put_page(page *p)
 {
     char style[8192];
-    snprintf(style, sizeof style, "%s%s", STYLE, CHART_STYLE);
+    snprintf(style, sizeof style, "%s%s%s", STYLE, CHART_STYLE, RUN_EVAL_STYLE);
     html_begin(p->out, p->n > 1 ? "Runs side by side" : p->runs[0].name, style);
     if (p->n > 1)
         put_run_table(p);
-    else
+    else {
+        put_subtitle(p);
         put_tiles(p);
+    }
     TRY(run_charts_write(p->out, p->runs, p->n));
     put_phases(p);
+    TRY(run_eval_write(p->out, p->runs, p->n));
     run_tables_write(p->out, p->runs, p->n);
     html_end(p->out);
     return STATUS_OK;

@@ -147,6 +147,7 @@ static void put_facts(tables *t)
 void run_tables_write(FILE *out, const run_data *runs, int n)
 {
     tables all = {out, runs, n}, *t = &all;
+    fputs(n == 1 ? "<div class=\"charts\">\n<div>\n" : "", t->out);
     html_tagged(t->out, "h2", "Settings");
     for (int run = 0; run < t->n; run++)
         put_command(t, &t->runs[run]);
@@ -154,5 +155,7 @@ void run_tables_write(FILE *out, const run_data *runs, int n)
     fputs("<details><summary>the others, which have their defaults</summary>\n", t->out);
     put_settings(t, true);
     fputs("</details>\n", t->out);
+    fputs(n == 1 ? "</div>\n<div>\n" : "", t->out);
     put_facts(t);
+    fputs(n == 1 ? "</div>\n</div>\n" : "", t->out);
 }

@@ -5,9 +5,11 @@
 #include "tests/support/facts.h"
 #include "tests/support/no_memory.h"
 
+#include "base/json_text.h"
+
 #include <signal.h>
 
-enum { PAGE_BYTES = 4 << 20, CHARTS = 4 };
+enum { PAGE_BYTES = 4 << 20, CHARTS = 4, PICTURES = 24 + 32 };
 
 #define RUN \
     "train", "--model", "mlp", TRAINING_SGD, "--limit", "192", "--batch-size", "16", "--threads", \
@@ -33,7 +35,7 @@ static char *read_page(const char *path)
     test_folder_require(file_read(path, PAGE_BYTES, &page, &size_bytes));
     ASSERT_SILENT(page, "<script");
     ASSERT_SILENT(page, "http");
-    ASSERT_SILENT(page, "src=");
+    ck_assert_int_eq(facts_count(page, "src="), facts_count(page, "src=\"data:image/png;base64,"));
     ASSERT_SILENT(page, "nan");
     return page;
 }
@@ -50,6 +52,83 @@ START_TEST(a_run_ends_with_its_page)
     ASSERT_SAYS(page, "<td>processor</td>");
     ASSERT_SAYS(page, "backward");
     free(page);
+}
+END_TEST
+
+/* Its numbers are those of eval.json. */
+START_TEST(the_page_shows_what_was_learned)
+{
+    json_t *document = NULL;
+    char fact[64];
+    train(0, "one", "--lr=0.25");
+    char *page = read_page("one/report.html");
+    test_folder_require(json_text_read("one/eval.json", 1 << 20, &document));
+    const json_t *rows = json_object_get(document, "confusion"), *row, *cell;
+    size_t a, b;
+    int cells = 0;
+    json_array_foreach(rows, a, row) json_array_foreach(row, b, cell)
+    {
+        if (json_integer_value(cell) == 0)
+            continue;
+        if (a == b)
+            snprintf(fact, sizeof fact, "\"%zu recognised: %lld\">", a,
+                     (long long)json_integer_value(cell));
+        else
+            snprintf(fact, sizeof fact, "\"%zu taken for %zu: %lld\">", a, b,
+                     (long long)json_integer_value(cell));
+        ASSERT_SAYS(page, fact);
+        cells++;
+    }
+    ck_assert_int_eq(facts_count(page, "class=\"hit\"") + facts_count(page, "class=\"miss\""),
+                     cells);
+    ck_assert_int_eq(facts_count(page, "<img"), PICTURES);
+    snprintf(fact, sizeof fact, "%lld of 250 test images",
+             (long long)json_integer_value(json_object_get(document, "correct")));
+    ASSERT_SAYS(page, fact);
+    json_decref(document);
+    free(page);
+}
+END_TEST
+
+START_TEST(a_run_without_it_says_how_to_get_it)
+{
+    program p = program_run_with(NULL, WORDS(RUN, "--save-model", "--run-dir", "one"));
+    ASSERT_EXIT(p, 0);
+    program_close(&p);
+    test_folder_remove("one/eval.json");
+    p = program_run_with(NULL, WORDS("report", "one"));
+    ASSERT_EXIT(p, 0);
+    program_close(&p);
+    char *page = read_page("one/report.html");
+    ASSERT_SAYS(page, "mnist_ddp eval --checkpoint one --out one");
+    ASSERT_SILENT(page, "Confusion matrix");
+    free(page);
+    p = program_run_with(NULL, WORDS("eval", "--checkpoint", "one", "--out", "one"));
+    ASSERT_EXIT(p, 0);
+    program_close(&p);
+    p = program_run_with(NULL, WORDS("report", "one"));
+    ASSERT_EXIT(p, 0);
+    program_close(&p);
+    page = read_page("one/report.html");
+    ASSERT_SAYS(page, "Confusion matrix");
+    free(page);
+}
+END_TEST
+
+/* JSON, but no test's: nothing of it is shown, and nothing breaks. */
+START_TEST(an_odd_file_is_shown_as_far_as_it_goes)
+{
+    train(0, "one", "--lr=0.25");
+    test_folder_write("one/eval.json", "{\"confusion\":[[1,null],\"x\"],\"recall\":[null,7],"
+                                       "\"mistakes\":[{\"pixels\":\"0g\"},3],"
+                                       "\"filters\":{\"side\":28,\"pixels\":[\"00\",1]}}");
+    program p = program_run_with(NULL, WORDS("report", "one"));
+    ASSERT_EXIT(p, 0);
+    char *page = read_page("one/report.html");
+    ASSERT_SAYS(page, "Confusion matrix");
+    ck_assert_int_eq(facts_count(page, "<img"), 0);
+    free(page);
+    program_close(&p);
 }
 END_TEST
 
@@ -111,13 +190,17 @@ START_TEST(what_is_no_run_is_refused)
 }
 END_TEST
 
-/* What it sees: how many charts are drawn, and whether the page is wider than its window. */
+/* What it sees: how many charts are drawn, whether the page is wider than its window, how many
+ * pictures are decoded, and whether the confusion matrix is cut off. */
 static const char PROBE[] =
     "<script>document.body.setAttribute('data-seen', 'charts:' + "
     "Array.from(document.querySelectorAll('figure svg')).filter(s => { "
     "const b = s.getBoundingClientRect(); return b.width > 200 && b.height > 100; }).length + "
     "(document.documentElement.scrollWidth <= document.documentElement.clientWidth ? ' fits' : "
-    "' wide'));</script>";
+    "' wide') + "
+    "' pictures:' + Array.from(document.images).filter(i => i.naturalWidth == 28).length + "
+    "(document.querySelector('.confusion').scrollWidth <= "
+    "document.querySelector('.confusion').parentNode.clientWidth ? ' whole' : ' cut'));</script>";
 
 static const int WIDTHS[] = {500, 1400}; /* headless Chromium has no window under 500 */
 
@@ -136,6 +219,7 @@ START_TEST(a_browser_draws_it)
     const char *seen = strstr(p.out, "data-seen=\"");
     ck_assert_msg(seen != NULL, "the probe did not run: %.2000s", p.out);
     ck_assert_msg(strncmp(seen, "data-seen=\"charts:4 fits", 24) == 0, "%.60s", seen);
+    ck_assert_msg(strncmp(seen + 24, " pictures:56 whole", 18) == 0, "%.60s", seen);
     program_close(&p);
 }
 END_TEST
@@ -190,6 +274,9 @@ int main(void)
     TCase *runs = suite_case(suite, "runs", 2 * RUN_S);
     tcase_add_checked_fixture(runs, start_clean, NULL);
     tcase_add_test(runs, a_run_ends_with_its_page);
+    tcase_add_test(runs, the_page_shows_what_was_learned);
+    tcase_add_test(runs, a_run_without_it_says_how_to_get_it);
+    tcase_add_test(runs, an_odd_file_is_shown_as_far_as_it_goes);
     tcase_add_test(runs, runs_are_laid_over_each_other);
     tcase_add_test(runs, want_of_memory_is_no_end_of_the_lines);
     tcase_add_test(runs, every_runs_facts_have_a_row);

@@ -1,0 +1,73 @@
+#include "app/report/image.h"
+
+#include "app/report/html.h"
+
+#include <png.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* So few colours that a palette is shorter than the pixels: of a byte the upper bits count. */
+enum { COLOURS = 64, PER_COLOUR = 4, ZERO = COLOURS / 2, CHANNELS = 4, PNG_BYTES = 8192 };
+
+static void fill_palette(uint8_t out[COLOURS][CHANNELS])
+{
+    static const uint8_t above[] = {0xd5, 0x5e, 0x00}, below[] = {0x00, 0x72, 0xb2};
+    for (int i = 0; i < COLOURS; i++) {
+        memcpy(out[i], i > ZERO ? above : below, sizeof above);
+        out[i][CHANNELS - 1] = (uint8_t)(abs(i - ZERO) * UINT8_MAX / ZERO);
+    }
+}
+
+/* Sets *size_bytes to the length of the PNG. */
+static status make_png(int side, const uint8_t *pixels, image_palette palette,
+                       uint8_t png[PNG_BYTES], size_t *size_bytes)
+{
+    uint8_t colours[COLOURS][CHANNELS], indices[IMAGE_MAX_SIDE * IMAGE_MAX_SIDE];
+    bool greys = palette == IMAGE_GREYS;
+    png_alloc_size_t length = PNG_BYTES;
+    png_image image = {.version = PNG_IMAGE_VERSION,
+                       .width = (png_uint_32)side,
+                       .height = (png_uint_32)side,
+                       .format = greys ? PNG_FORMAT_GRAY : PNG_FORMAT_RGBA_COLORMAP,
+                       .colormap_entries = COLOURS};
+    for (int i = 0; i < side * side; i++)
+        indices[i] = pixels[i] / PER_COLOUR;
+    fill_palette(colours);
+    if (png_image_write_to_memory(&image, png, &length, 0, greys ? pixels : indices, side,
+                                  colours) == 0)
+        return FAIL(STATUS_NO_MEMORY, "a picture of %d x %d: %s", side, side, image.message);
+    *size_bytes = length;
+    return STATUS_OK;
+}
+
+static void put_base64(FILE *out, const uint8_t *bytes, size_t n)
+{
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < n; i += 3) {
+        uint32_t three = (uint32_t)bytes[i] << 16 | (i + 1 < n ? (uint32_t)bytes[i + 1] << 8 : 0) |
+                         (i + 2 < n ? bytes[i + 2] : 0);
+        fputc(letters[three >> 18], out);
+        fputc(letters[three >> 12 & 63], out);
+        fputc(i + 1 < n ? letters[three >> 6 & 63] : '=', out);
+        fputc(i + 2 < n ? letters[three & 63] : '=', out);
+    }
+}
+
+status image_write(FILE *out, int side, const uint8_t *pixels, image_palette palette,
+                   const char *text)
+{
+    uint8_t png[PNG_BYTES];
+    size_t size_bytes = 0;
+    ASSERT(side >= 1 && side <= IMAGE_MAX_SIDE);
+    TRY(make_png(side, pixels, palette, png, &size_bytes));
+    fputs("<img alt=\"", out);
+    html_text(out, text);
+    fputs("\" title=\"", out);
+    html_text(out, text);
+    fputs("\" src=\"data:image/png;base64,", out);
+    put_base64(out, png, size_bytes);
+    fputs("\">", out);
+    return STATUS_OK;
+}

@@ -1,0 +1,22 @@
+/* A small picture inside a page: an <img> whose PNG stands in the page itself. */
+#ifndef MNIST_DDP_APP_REPORT_IMAGE_H
+#define MNIST_DDP_APP_REPORT_IMAGE_H
+
+#include "base/status.h"
+
+#include <stdint.h>
+#include <stdio.h>
+
+enum { IMAGE_MAX_SIDE = 28 };
+
+typedef enum image_palette {
+    IMAGE_GREYS,  /* 0 is black, 255 white */
+    IMAGE_SIGNED, /* 128 is transparent; above it orange, below it blue, the stronger the farther */
+} image_palette;
+
+/* side x side pixels, row by row; `side` is IMAGE_MAX_SIDE at most. `text` is what it shows, in
+ * words. STATUS_NO_MEMORY. */
+status image_write(FILE *out, int side, const uint8_t *pixels, image_palette palette,
+                   const char *text);
+
+#endif
