@@ -5,7 +5,6 @@
 #include "app/train/eval_document.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "base/memory.h"
 #include "model/classifier.h"
 
@@ -23,16 +22,6 @@ typedef struct evaluated {
     tally tally;
 } evaluated;
 
-/* Such a weight need not show: a ReLU makes a NaN of it a zero. */
-static status tell_if_not_finite(const char *path, network *net)
-{
-    bool finite = true;
-    TRY(network_is_finite(net, &finite));
-    if (!finite)
-        LOG_W("%s holds a weight that is not finite: its figures mean nothing", path);
-    return STATUS_OK;
-}
-
 static status open_device(evaluated *e)
 {
     return device_list_open(e->opts, 0, 0, &e->dev);
@@ -40,9 +29,7 @@ static status open_device(evaluated *e)
 
 static status open_model(evaluated *e)
 {
-    const char *path = e->opts->checkpoint;
-    TRY(classifier_create(e->dev, path, (int)e->opts->test_batch_size, &e->model));
-    return tell_if_not_finite(path, classifier_network(e->model));
+    return classifier_create(e->dev, e->opts->checkpoint, (int)e->opts->test_batch_size, &e->model);
 }
 
 static status open_data(evaluated *e)

@@ -1,11 +1,12 @@
 #include "base/json_text.h"
 
-#include "base/file.h"
+#include "base/file_draft.h"
 
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Of this thread, since it was last asked for. */
 static _Thread_local bool memory_ran_out;
@@ -72,6 +73,16 @@ status json_text_read(const char *path, size_t limit_bytes, json_t **out)
     size_t size_bytes = 0;
     TRY(file_read(path, limit_bytes, &text, &size_bytes));
     status st = json_text_value(text, size_bytes, path, out);
+    free(text);
+    return st;
+}
+
+status json_text_save(const json_t *value, size_t flags, const char *path)
+{
+    char *text = NULL;
+    TRY(json_text_print(value, flags, &text));
+    const file_part parts[] = {{text, strlen(text)}, {"\n", 1}};
+    status st = file_replace(path, parts, 2);
     free(text);
     return st;
 }

@@ -27,4 +27,8 @@ status json_text_value(const char *text, size_t size_bytes, const char *name, js
  * and file_read do. */
 status json_text_read(const char *path, size_t limit_bytes, json_t **out);
 
+/* Writes it as text and a newline to the file `path`, whole or not at all; `flags` are json_dumps'.
+ * Fails like json_text_print and file_replace. */
+status json_text_save(const json_t *value, size_t flags, const char *path);
+
 #endif

@@ -1,5 +1,6 @@
 #include "model/classifier.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "model/checkpoint.h"
 
@@ -57,6 +58,16 @@ static status open_network(classifier *c, const char *path, int max_batch)
     return checkpoint_load_model(path, c->net);
 }
 
+/* Such a weight need not show: a ReLU makes a NaN of it a zero. */
+static status tell_if_not_finite(const classifier *c, const char *path)
+{
+    bool finite = true;
+    TRY(network_is_finite(c->net, &finite));
+    if (!finite)
+        LOG_W("%s holds a weight that is not finite: what it says means nothing", path);
+    return STATUS_OK;
+}
+
 status classifier_create(device *dev, const char *path, int max_batch, classifier **out)
 {
     classifier *c = NULL;
@@ -65,6 +76,8 @@ status classifier_create(device *dev, const char *path, int max_batch, classifie
     status st = open_network(c, path, max_batch);
     if (st == STATUS_OK)
         st = alloc_batch(c, (size_t)network_max_batch(c->net));
+    if (st == STATUS_OK)
+        st = tell_if_not_finite(c, path);
     if (st != STATUS_OK) {
         classifier_destroy(c);
         return st;

@@ -10,7 +10,8 @@ enum { CLASSIFIER_PIXELS = 28 * 28 }; /* of an image */
 
 /* Loads a model.safetensors, or that of a run's or a checkpoint's folder, as checkpoint_load_model
  * does; the file says which model it is. `max_batch`: images of one forward at most; it takes no
- * more than network_eval_batch. The device must outlive it. */
+ * more than network_eval_batch. The device must outlive it. Warns of a weight that is not
+ * finite. */
 status classifier_create(device *dev, const char *path, int max_batch, classifier **out);
 void classifier_destroy(classifier *c); /* accepts NULL */
 

@@ -85,17 +85,13 @@ enum { PASSED_PRIORITY = 1, BAR_PRIORITY, LEFT_PRIORITY, NAME_PRIORITY, RUN_PRIO
 static void tell(void *ctx, status_parts *out)
 {
     run_counter *p = ctx;
-    char passed[STATUS_TIME_BYTES], left[STATUS_TIME_BYTES];
     int64_t now_ns = clock_now_ns();
     pthread_mutex_lock(&p->lock);
-    status_parts_time(clock_seconds(now_ns - p->started_ns), passed);
     status_parts_add(out, RUN_PRIORITY, "run %d/%d", p->done + 1, p->all);
     status_parts_add(out, NAME_PRIORITY, "%s", p->name);
-    status_parts_add(out, PASSED_PRIORITY, "%s passed", passed);
-    if (p->done > 0) {
-        status_parts_time(left_s(p, now_ns), left);
-        status_parts_add(out, LEFT_PRIORITY, "%s left", left);
-    }
+    status_parts_add_time(out, PASSED_PRIORITY, clock_seconds(now_ns - p->started_ns), "passed");
+    if (p->done > 0)
+        status_parts_add_time(out, LEFT_PRIORITY, left_s(p, now_ns), "left");
     out->bar_priority = BAR_PRIORITY;
     out->done = (double)p->done / p->all;
     pthread_mutex_unlock(&p->lock);

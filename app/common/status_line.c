@@ -39,6 +39,13 @@ void status_parts_time(double seconds, char out[STATUS_TIME_BYTES])
                  (int)(s / 60 % 60), (int)(s % 60));
 }
 
+void status_parts_add_time(status_parts *to, int priority, double seconds, const char *what)
+{
+    char text[STATUS_TIME_BYTES];
+    status_parts_time(seconds, text);
+    status_parts_add(to, priority, "%s %s", text, what);
+}
+
 /* Columns of the parts from `priority` on, the bar with its fewest cells. */
 static int columns_of(const status_parts *parts, int priority)
 {

@@ -26,6 +26,9 @@ typedef struct status_parts {
 void status_parts_add(status_parts *to, int priority, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* A part such as "1:05 left". */
+void status_parts_add_time(status_parts *to, int priority, double seconds, const char *what);
+
 /* "1:05" or "2:01:05". */
 void status_parts_time(double seconds, char out[STATUS_TIME_BYTES]);
 

@@ -29,16 +29,14 @@ static double rate_of(const fetch_progress *p)
 static void tell_line(void *ctx, status_parts *out)
 {
     fetch_progress *p = ctx;
-    char left[STATUS_TIME_BYTES];
     pthread_mutex_lock(&p->lock);
     double done = (double)(p->before_bytes + p->done_bytes), all = (double)p->all_bytes;
     double rate = rate_of(p);
     status_parts_add(out, NAME_PRIORITY, "%s", p->name);
     status_parts_add(out, SIZE_PRIORITY, "%.1f/%.1f MB", done / MB, all / MB);
     if (rate > 0) {
-        status_parts_time((all - done) / rate, left);
         status_parts_add(out, RATE_PRIORITY, "%.1f MB/s", rate / MB);
-        status_parts_add(out, LEFT_PRIORITY, "%s left", left);
+        status_parts_add_time(out, LEFT_PRIORITY, (all - done) / rate, "left");
     }
     out->bar_priority = BAR_PRIORITY;
     out->done = all > 0 ? done / all : 0;

@@ -90,16 +90,8 @@ status trained_model_open(const options *opts, const char *path, trained_model *
 status trained_model_load(const options *opts, trained_model *model)
 {
     classifier *loaded = NULL;
-    bool finite = true;
     TRY(find_dataset(opts, model->path, &model->dataset));
     TRY(classifier_create(model->dev, model->path, MAX_BATCH, &loaded));
-    status st = network_is_finite(classifier_network(loaded), &finite);
-    if (st != STATUS_OK) {
-        classifier_destroy(loaded);
-        return st;
-    }
-    if (!finite)
-        LOG_W("%s holds a weight that is not finite: what it says means nothing", model->path);
     classifier_destroy(model->classifier);
     model->classifier = loaded;
     return STATUS_OK;

@@ -4,12 +4,11 @@
 #include "app/common/machine.h"
 #include "app/common/version.h"
 #include "app/report/table.h"
-#include "base/file_draft.h"
+#include "base/file.h"
 #include "base/json_text.h"
 
 #include <math.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -139,12 +138,8 @@ void report_print(const json_t *document, FILE *out)
 
 status report_write(const json_t *document, const char *folder, const char *name)
 {
-    char path[FILE_PATH_BYTES], *text = NULL;
+    char path[FILE_PATH_BYTES];
     TRY(file_make_folders(folder));
     TRY(file_join(folder, name, path));
-    TRY(json_text_print(document, JSON_INDENT(1) | JSON_REAL_PRECISION(10), &text));
-    const file_part parts[] = {{text, strlen(text)}, {"\n", 1}};
-    status st = file_replace(path, parts, 2);
-    free(text);
-    return st;
+    return json_text_save(document, JSON_INDENT(1) | JSON_REAL_PRECISION(10), path);
 }

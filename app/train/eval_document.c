@@ -3,10 +3,9 @@
 #include "app/common/json_value.h"
 #include "app/common/run_files.h"
 #include "app/train/filters.h"
-#include "base/file_draft.h"
+#include "base/file.h"
 #include "base/json_text.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static json_t *confusion_of(const tally *t)
@@ -87,11 +86,7 @@ status eval_document_make(const eval_subject *subject, const tally *t, json_t **
 
 status eval_document_save(const json_t *document, const char *folder)
 {
-    char path[FILE_PATH_BYTES], *text = NULL;
+    char path[FILE_PATH_BYTES];
     TRY(file_join(folder, RUN_FILE_EVAL, path));
-    TRY(json_text_print(document, JSON_COMPACT | JSON_REAL_PRECISION(10), &text));
-    const file_part parts[] = {{text, strlen(text)}, {"\n", 1}};
-    status st = file_replace(path, parts, 2);
-    free(text);
-    return st;
+    return json_text_save(document, JSON_COMPACT | JSON_REAL_PRECISION(10), path);
 }

@@ -114,13 +114,10 @@ static void tell_doing(progress_bar *bar, int64_t now_ns, status_parts *out)
 
 static void tell_time(const progress_bar *bar, int64_t now_ns, status_parts *out)
 {
-    char passed[STATUS_TIME_BYTES], left[STATUS_TIME_BYTES];
-    status_parts_time(clock_seconds(now_ns - bar->started_ns), passed);
-    status_parts_add(out, PASSED_PRIORITY, "%s passed", passed);
-    if (bar->pace.end_ns <= now_ns) /* not known yet, or the last test goes on */
-        return;
-    status_parts_time(clock_seconds(bar->pace.end_ns - now_ns), left);
-    status_parts_add(out, LEFT_PRIORITY, "%s left", left);
+    int64_t left_ns = bar->pace.end_ns - now_ns; /* <= 0: not known, or the last test goes on */
+    status_parts_add_time(out, PASSED_PRIORITY, clock_seconds(now_ns - bar->started_ns), "passed");
+    if (left_ns > 0)
+        status_parts_add_time(out, LEFT_PRIORITY, clock_seconds(left_ns), "left");
 }
 
 static void tell(void *ctx, status_parts *out)

@@ -315,6 +315,8 @@ START_TEST(json_is_read_or_its_line_is_named)
     ck_assert_ptr_null(value);
     expect_ok(json_text_read("f", 8, &value));
     ck_assert_int_eq(json_integer_value(json_object_get(value, "a")), 1);
+    expect_ok(json_text_save(value, JSON_COMPACT, "g"));
+    expect_content("g", "{\"a\":1}\n");
     json_decref(value);
 }
 END_TEST
