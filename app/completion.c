@@ -147,7 +147,8 @@ static void print_bash(void)
     print_names(command_table, command_table_count, " ");
     printf("' ;;\n    bench) words='");
     print_names(benchmark_table, benchmark_table_count, " ");
-    puts("' ;;\n    doctor) words='train run' ;;\n    completion) words='bash zsh fish' ;;\n"
+    puts("' ;;\n    data) words='fetch info verify show' ;;\n"
+         "    doctor) words='train run' ;;\n    completion) words='bash zsh fish' ;;\n"
          "    esac\n"
          "    [[ $cur == -* ]] && words=$flags\n"
          "    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
@@ -213,7 +214,8 @@ static void print_zsh(void)
     print_names(command_table, command_table_count, " ");
     printf(") ;;\n    (bench) names=(");
     print_names(benchmark_table, benchmark_table_count, " ");
-    puts(") ;;\n    (doctor) names=(train run) ;;\n    (completion) names=(bash zsh fish) ;;\n"
+    puts(") ;;\n    (data) names=(fetch info verify show) ;;\n    (doctor) names=(train run) ;;\n"
+         "    (completion) names=(bash zsh fish) ;;\n"
          "    (run) names=(_files) ;;\n"
          "    esac\n"
          "    if [ \"$names\" = _files ]; then names='*:file:_files'; "
@@ -287,7 +289,8 @@ static void print_fish(void)
     print_fish_words("none", command_table, command_table_count);
     print_fish_words("help", command_table, command_table_count);
     print_fish_words("bench", benchmark_table, benchmark_table_count);
-    puts("complete -c mnist_ddp -f -n '__mnist_ddp_is doctor' -a 'train run'\n"
+    puts("complete -c mnist_ddp -f -n '__mnist_ddp_is data' -a 'fetch info verify show'\n"
+         "complete -c mnist_ddp -f -n '__mnist_ddp_is doctor' -a 'train run'\n"
          "complete -c mnist_ddp -f -n '__mnist_ddp_is completion' -a 'bash zsh fish'");
     for_each_flag(FOR_ALL, print_fish_flag);
 }

@@ -3,6 +3,7 @@
 #include "app/common/exit_codes.h"
 #include "app/data/fetch.h"
 #include "app/data/set_report.h"
+#include "app/data/show.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +46,7 @@ int data_command(const options *opts)
     static const struct {
         const char *name;
         data_action *act;
-    } actions[] = {{"fetch", fetch}, {"info", info}, {"verify", verify}};
+    } actions[] = {{"fetch", fetch}, {"info", info}, {"verify", verify}, {"show", show}};
     dataset_kind asked;
     status st = dataset_kind_parse(opts->dataset, &asked);
     if (st != STATUS_OK)
@@ -53,6 +54,7 @@ int data_command(const options *opts)
     for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
         if (opts->action != NULL && strcmp(opts->action, actions[i].name) == 0)
             return actions[i].act(opts, asked);
-    FAIL(STATUS_INVALID, "data: what about it? fetch, info or verify, as in mnist_ddp data fetch");
+    FAIL(STATUS_INVALID,
+         "data: what about it? fetch, info, verify or show, as in mnist_ddp data fetch");
     return exit_code_failed(STATUS_INVALID, EXIT_CODE_USAGE);
 }

@@ -47,14 +47,16 @@ const command_row command_table[] = {
         {{"mnist_ddp sampler --world-size=2 --rank=1 --head=5", "the first five of rank 1"},
          {"mnist_ddp sampler --samples=10 --epoch=3 --json", "as JSON, of the fourth epoch"}}},
     [COMMAND_DATA] = {
-        "data", "mnist_ddp data fetch|info|verify [FLAGS]", "fetch MNIST or another data set, or look at those that are here",
+        "data", "mnist_ddp data fetch|info|verify|show [INDEX ...] [FLAGS]",
+        "fetch MNIST or another data set, or look at those that are here",
         "fetch gets what is missing of one set over https, into the folder that a run looks in first, or below "
         "--data-dir as torchvision lays it out. What was broken off goes on. info lists all data sets, or the "
         "one of --dataset: where each is found, its images and digests. verify compares one set's files with "
-        "the digests of the original ones.", FOR_DATA, true, {{0}},
+        "the digests of the original ones. show prints images, the first ten or those of the indices and ranges "
+        "(7, 10-19), with index and label.", FOR_DATA, true, {{0}},
         {{"mnist_ddp data fetch", "MNIST, 12 MB, into ./data/MNIST/raw"},
          {"mnist_ddp data fetch --dataset=fashion --data-dir=/srv/data", "Fashion-MNIST, as torchvision would"},
-         {"mnist_ddp data info", "what is found, and where"}}},
+         {"mnist_ddp data show 0-4 --test --label=7", "the sevens among the first test images"}}},
     [COMMAND_RUN] = {
         "run", "mnist_ddp run [FLAGS] [--] PROGRAM [ARGS]",
         "any program as several ranks, as torchrun does",

@@ -141,7 +141,13 @@ static status take_examined(options *opts, const char *word)
     return STATUS_OK;
 }
 
-/* A picture of predict. */
+static bool shows_data(const options *opts)
+{
+    return opts->command == COMMAND_DATA && opts->action != NULL &&
+           strcmp(opts->action, "show") == 0;
+}
+
+/* A picture of predict, an index of data show. */
 static status take_file(options *opts, const char *word)
 {
     size_t n = (size_t)opts->n_files + 1;
@@ -183,7 +189,7 @@ static status take_word(options *opts, const char *word, int at)
     }
     if (at == 1 && opts->command == COMMAND_DOCTOR)
         return take_examined(opts, word);
-    if (opts->command == COMMAND_PREDICT)
+    if (opts->command == COMMAND_PREDICT || shows_data(opts))
         return take_file(opts, word);
     if (opts->command == COMMAND_REPORT)
         return take_run(opts, word);
@@ -213,7 +219,8 @@ static status find_command(int argc, char **argv, options *opts)
             break; /* what follows is the program's */
         }
         if (!arg.is_flag) {
-            TRY(check_stray_value(argv[i - 1], argv[i]));
+            if (!shows_data(opts)) /* "--test 1" is test and an index */
+                TRY(check_stray_value(argv[i - 1], argv[i]));
             TRY(take_word(opts, argv[i], words++));
         } else if (find_flag(arg.name, commands, &match, candidates) == 0) {
             break; /* its value would look like a command; the second pass names the flag */

@@ -162,7 +162,12 @@ typedef struct options {
     int64_t head;    /* -1: all */
     bool shuffle;    /* true; --no-shuffle */
 
-    /* mnist_ddp predict */
+    /* mnist_ddp data show */
+    bool test;       /* images of the test set */
+    int64_t label;   /* -1: all */
+    int64_t columns; /* -1: as many as fit */
+
+    /* mnist_ddp predict: files; data show: indices */
     const char **files; /* argv's own words, in an array of the options; NULL: none */
     int n_files;
 

@@ -45,6 +45,7 @@ expect '' eval --epo
 expect 'dp-vs-ddp scaling all-reduce' bench ''
 expect '--minbytes' bench all-reduce --mi
 expect '' bench scaling --mi
+expect 'fetch info verify show' data ''
 expect 'train run' doctor ''
 expect '--role' doctor run --ro
 expect 'bash zsh fish' completion ''
