@@ -4,6 +4,9 @@
  */
 #include "base/cores.h"
 
+#include "base/fnv1a.h"
+#include "base/host.h"
+
 #include <dirent.h>
 #include <sched.h>
 #include <stdio.h>
@@ -19,6 +22,15 @@ int cores_count(void)
 {
     cpu_set_t set;
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+uint64_t cores_number(void)
+{
+    cpu_set_t set;
+    uint64_t host = host_number();
+    if (host == 0 || sched_getaffinity(0, sizeof set, &set) != 0)
+        return 0;
+    return fnv1a(host, &set, sizeof set);
 }
 
 /* The first number of a file of the system's about a hardware thread, such as "2,66"; `otherwise`

@@ -16,6 +16,15 @@ typedef struct cores {
     int16_t ids[CORES_MAX];
 } cores;
 
+/* This process is the index-th of `count` that may use the same cores. */
+typedef struct cores_peers {
+    int index, count;
+} cores_peers;
+
+/* The same number in processes of a running kernel that may use the same hardware threads; 0: not
+ * known. */
+uint64_t cores_number(void);
+
 /* How many hardware threads this process may use, by taskset, cpuset or cores_bind; at least 1. */
 int cores_count(void);
 

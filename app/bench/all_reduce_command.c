@@ -129,7 +129,8 @@ static status open_group(meter *m)
                                       .device = m->dev,
                                       .shared_bytes = m->plan.max_bytes};
     TRY(process_group_create(&settings, &m->group));
-    core_binding_open(m->opts, &m->place, m->dev, &m->binding);
+    const cores_peers peers = {m->place.local_rank, m->place.local_world_size};
+    core_binding_open(m->opts, &peers, m->dev, &m->binding);
     m->dev->interrupted = interrupted;
     m->dev->interrupted_ctx = m->group;
     return all_reduce_bench_create(m->group, m->dev, &m->plan, &m->bench);

@@ -29,7 +29,7 @@ static void let_claims_go(core_binding *b)
     b->claims = NULL;
 }
 
-/* All cores of the computing threads, or none. */
+/* A core of the share for each computing thread, which then are the share, or none. */
 static bool claim(core_binding *b)
 {
     char name[64];
@@ -37,21 +37,28 @@ static bool claim(core_binding *b)
         return false;
     for (int i = 0; i < b->threads; i++)
         b->claims[i] = -1;
-    for (int i = 0; i < b->threads; i++) {
-        snprintf(name, sizeof name, "mnist_ddp-core-%d", b->share.ids[i]);
-        if (socket_listen_local(name, &b->claims[i]) == STATUS_OK)
-            continue;
-        snprintf(b->note, sizeof b->note, "core %d is taken", b->share.ids[i]);
+    int claimed = 0;
+    for (int i = 0; i < b->share.n && claimed < b->threads; i++) {
+        int16_t id = b->share.ids[i];
+        snprintf(name, sizeof name, "mnist_ddp-core-%d", id);
+        if (socket_listen_local(name, &b->claims[claimed]) == STATUS_OK)
+            b->share.ids[claimed++] = id;
+        else
+            snprintf(b->note, sizeof b->note, "core %d is taken", id);
+    }
+    if (claimed < b->threads) {
         let_claims_go(b);
         return false;
     }
+    b->note[0] = '\0';
+    b->share.n = claimed;
     return true;
 }
 
 /* This rank's cores, if there are enough for all ranks here. */
-static bool choose(core_binding *b, const options *opts, const rendezvous_place *place)
+static bool choose(core_binding *b, const options *opts, const cores_peers *peers)
 {
-    int ranks = place->local_world_size, need = ranks * b->threads;
+    int ranks = peers->count, need = ranks * b->threads;
     cores all;
     if (strcmp(opts->bind_to, "core") != 0)
         snprintf(b->note, sizeof b->note, "--bind-to=%s", opts->bind_to);
@@ -63,11 +70,11 @@ static bool choose(core_binding *b, const options *opts, const rendezvous_place 
     if (b->note[0] != '\0')
         return false;
     cores_list(need, &all);
-    cores_share(&all, place->local_rank, ranks, &b->share);
+    cores_share(&all, peers->index, ranks, &b->share);
     return all.n > 0;
 }
 
-void core_binding_open(const options *opts, const rendezvous_place *place, device *dev,
+void core_binding_open(const options *opts, const cores_peers *peers, device *dev,
                        core_binding *out)
 {
     *out = (core_binding){.threads = dev->threads, .delay_fd = -1};
@@ -75,7 +82,7 @@ void core_binding_open(const options *opts, const rendezvous_place *place, devic
         snprintf(out->note, sizeof out->note, "device %s", dev->ops->name);
         return;
     }
-    if (!choose(out, opts, place))
+    if (!choose(out, opts, peers))
         return;
     cores_list(cores_count(), &out->before);
     if (!claim(out) || !cores_bind(pthread_self(), out->share.ids, 1)) {

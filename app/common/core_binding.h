@@ -1,22 +1,21 @@
 /* Ranks side by side on one host each keep to cores of their own (--bind-to core).
  *
  * The cores that the process may use (taskset, cpuset) are cut into as many contiguous shares as
- * there are local ranks, and each thread of a rank that computes has a core of its share. Nothing
- * is bound if there are more such threads than cores, or only one; nor if another job of this
- * program has taken one of the cores. A rank whose core turns out to be busy with other work gives
- * it up.
+ * there are ranks of the job that may use them, and each thread of a rank that computes has a core
+ * of its share that no other job of this program has. Nothing is bound if there are more such
+ * threads than cores, or only one; nor a rank whose share has too few cores left. A rank whose core
+ * turns out to be busy with other work gives it up.
  */
 #ifndef MNIST_DDP_APP_COMMON_CORE_BINDING_H
 #define MNIST_DDP_APP_COMMON_CORE_BINDING_H
 
 #include "app/options/options.h"
 #include "base/cores.h"
-#include "dist/rendezvous.h"
 #include "kernels/device.h"
 
 typedef struct core_binding {
     cores share;      /* .n is 0: this rank is not bound */
-    int threads;      /* that compute, on the first cores of the share */
+    int threads;      /* that compute: the share has a core for each */
     cores before;     /* what the process might use */
     int *claims;      /* (threads): sockets whose names say that the cores are taken */
     int delay_fd;     /* the system's account of how long the main thread was kept waiting */
@@ -29,7 +28,7 @@ typedef struct core_binding {
  * device computes on the host. Threads that are there already, such as a backend's, stay unbound;
  * those that the calling thread starts later are bound as it is. What keeps a rank from being bound
  * is no failure: it stands in out->note. */
-void core_binding_open(const options *opts, const rendezvous_place *place, device *dev,
+void core_binding_open(const options *opts, const cores_peers *peers, device *dev,
                        core_binding *out);
 
 /* Gives the cores up if other work uses the calling thread's. Cheap: to be called in every step. */

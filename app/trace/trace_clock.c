@@ -8,13 +8,11 @@
 #include "app/trace/trace_clock.h"
 
 #include "base/clock.h"
-#include "base/fnv1a.h"
+#include "base/host.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum { BARRIERS = 16, BOOT_ID_BYTES = 64 };
+enum { BARRIERS = 16 };
 
 status trace_clock_estimate(const trace_barrier *own, const trace_barrier *first, int n,
                             trace_clock *out)
@@ -33,25 +31,13 @@ status trace_clock_estimate(const trace_barrier *own, const trace_barrier *first
     return STATUS_OK;
 }
 
-/* The same number on all processes of a running kernel; 0: not known. */
-static int64_t host_number(void)
-{
-    char text[BOOT_ID_BYTES] = "";
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r"); /* its size reads as 0 */
-    if (file == NULL)
-        return 0;
-    bool there = fgets(text, sizeof text, file) != NULL;
-    fclose(file);
-    return there ? (int64_t)fnv1a(FNV1A_START, text, strlen(text)) : 0;
-}
-
 status trace_clock_agree(process_group *group, int64_t began_ns, trace_clock *out)
 {
     struct {
         trace_barrier met[BARRIERS];
         int64_t host;
     } first, own;
-    own.host = host_number();
+    own.host = (int64_t)host_number();
     for (int i = 0; i < BARRIERS; i++) {
         own.met[i].entered_ns = clock_now_ns();
         TRY(process_group_barrier(group));

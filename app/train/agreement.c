@@ -3,10 +3,14 @@
 #include "base/clock.h"
 #include "dist/membership/membership.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { DIFFERENCES_BYTES = 512 };
+enum { DIFFERENCES_BYTES = 512, CORES_BYTES = 17 /* 16 digits and the line's end */ };
+
+#define UNKNOWN "0000000000000000\n"
 
 /* Adds "lr 0.1" to "model cnn, ..."; what has no room is left out. */
 static void add(char list[DIFFERENCES_BYTES], const char *setting)
@@ -38,28 +42,56 @@ static status compare(int rank, char *first, char *other)
                 rank, of_other);
 }
 
-/* A meeting's compare(). */
+/* A meeting's compare(). The outcome is the numbers of all ranks' cores, which stand before their
+ * settings. */
 static status compare_all(void *ctx, char *const records[], char **outcome)
 {
-    (void)outcome;
+    int world_size = *(const int *)ctx;
     char first[AGREEMENT_BYTES];
-    for (int rank = 1; rank < *(const int *)ctx; rank++) {
-        snprintf(first, sizeof first, "%s", records[0]);
-        TRY(compare(rank, first, records[rank]));
+    for (int rank = 1; rank < world_size; rank++) {
+        snprintf(first, sizeof first, "%s", records[0] + CORES_BYTES);
+        TRY(compare(rank, first, records[rank] + CORES_BYTES));
     }
+    char *all = malloc((size_t)world_size * CORES_BYTES + 1);
+    if (all == NULL)
+        return FAIL(STATUS_NO_MEMORY, "the cores of %d ranks", world_size);
+    for (int rank = 0; rank < world_size; rank++)
+        memcpy(all + rank * CORES_BYTES, records[rank], CORES_BYTES);
+    all[world_size * CORES_BYTES] = '\0';
+    *outcome = all;
     return STATUS_OK;
 }
 
-status agreement_check(const char *settings, store *shared, int rank, int world_size,
-                       int64_t timeout_ms)
+static void find_peers(const char *all, int rank, int world_size, cores_peers *out)
 {
+    const char *own = all + rank * CORES_BYTES;
+    cores_peers found = {0};
+    if (strlen(all) != (size_t)world_size * CORES_BYTES || strncmp(own, UNKNOWN, CORES_BYTES) == 0)
+        return;
+    for (int i = 0; i < world_size; i++) {
+        if (strncmp(all + i * CORES_BYTES, own, CORES_BYTES) != 0)
+            continue;
+        found.index += i < rank;
+        found.count++;
+    }
+    *out = found;
+}
+
+status agreement_check(const char *settings, store *shared, int rank, int world_size,
+                       int64_t timeout_ms, cores_peers *peers)
+{
+    char record[CORES_BYTES + AGREEMENT_BYTES], *all = NULL;
     const membership ranks = {
         .store = shared, .prefix = "settings/", .member = rank, .n = world_size, .noun = "rank"};
-    const meeting how = {.record = settings,
+    const meeting how = {.record = record,
                          .deadline_ns = clock_deadline_ns(timeout_ms),
                          .late = "has not said its settings",
                          .compare = compare_all,
                          .ctx = &world_size};
     ASSERT(strlen(settings) < AGREEMENT_BYTES);
-    return membership_meet(&ranks, &how, NULL);
+    snprintf(record, sizeof record, "%016" PRIx64 "\n%s", cores_number(), settings);
+    TRY(membership_meet(&ranks, &how, &all));
+    find_peers(all, rank, world_size, peers);
+    free(all);
+    return STATUS_OK;
 }

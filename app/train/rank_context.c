@@ -250,11 +250,15 @@ static void describe(const rank_context *rank, char out[AGREEMENT_BYTES])
 static status agree(rank_context *rank)
 {
     char settings[AGREEMENT_BYTES];
+    rank->peers = (cores_peers){rank->place.local_rank, rank->place.local_world_size};
     if (store_of(rank) == NULL)
         return STATUS_OK;
     describe(rank, settings);
-    return agreement_check(settings, store_of(rank), rank->place.rank, rank->place.world_size,
-                           rank->opts->timeout * 1000);
+    TRY(agreement_check(settings, store_of(rank), rank->place.rank, rank->place.world_size,
+                        rank->opts->timeout * 1000, &rank->peers));
+    rank->settings.threads =
+        rank_settings_threads(rank->opts, rank->peers.count, rank->settings.replicas);
+    return STATUS_OK;
 }
 
 static status open_trace(rank_context *rank)
@@ -321,7 +325,7 @@ static status open_compute(rank_context *rank)
 static status bind_threads(rank_context *rank)
 {
     if (rank->settings.replicas == 1)
-        core_binding_open(rank->opts, &rank->place, rank->dev, &rank->binding);
+        core_binding_open(rank->opts, &rank->peers, rank->dev, &rank->binding);
     return STATUS_OK;
 }
 

@@ -38,6 +38,7 @@ typedef struct rank_context {
     timeline timeline;
 
     device *dev;
+    cores_peers peers;    /* ranks of this job that may use this rank's cores */
     core_binding binding; /* of this rank's threads; none with several replicas */
     network *net;
     optimizer *opt;

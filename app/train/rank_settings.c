@@ -34,6 +34,12 @@ double rank_settings_lr(const options *opts, double lr, int64_t world_size)
     return opts->scale_lr ? lr * (double)world_size : lr;
 }
 
+int rank_settings_threads(const options *opts, int ranks, int replicas)
+{
+    int share = cores_count() / (ranks * replicas);
+    return opts->threads > 0 ? (int)opts->threads : share > 1 ? share : 1;
+}
+
 status rank_settings_read(const options *opts, const rendezvous_place *place, rank_settings *out)
 {
     rank_settings s = {.optimizer = {.momentum = (float)opts->momentum, .nesterov = opts->nesterov},
@@ -56,8 +62,7 @@ status rank_settings_read(const options *opts, const rendezvous_place *place, ra
     TRY(augment_parse(opts->augment, &s.augment));
     TRY(interval_parse("--eval-every", 0, opts->eval_every, &s.eval_every));
     TRY(strategy_replicas(opts, &s.replicas));
-    int share = cores_count() / (place->local_world_size * s.replicas);
-    s.threads = opts->threads > 0 ? (int)opts->threads : share > 1 ? share : 1;
+    s.threads = rank_settings_threads(opts, place->local_world_size, s.replicas);
     TRY(read_batch(opts, place->world_size, &s.batch_size));
     *out = s;
     return STATUS_OK;

@@ -33,6 +33,9 @@ status rank_settings_check(const options *opts, int world_size);
 /* The learning rate of so many ranks: with --scale-lr `lr` times them. */
 double rank_settings_lr(const options *opts, double lr, int64_t world_size);
 
+/* Of each rank or replica: --threads, else an even share of the cores for so many ranks. */
+int rank_settings_threads(const options *opts, int ranks, int replicas);
+
 /* STATUS_INVALID with what is wrong. */
 status rank_settings_read(const options *opts, const rendezvous_place *place, rank_settings *out);
 

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "kernels/ops.h"
 #include "tests/app/support/test_folder.h"
+#include "tests/support/port.h"
 
 #include <jansson.h>
 #include <sched.h>
@@ -20,12 +21,9 @@ static void bind_rank(const char *flag, int local_rank, int ranks, int threads, 
     snprintf(word, sizeof word, "%s", flag);
     char *argv[] = {"mnist_ddp", "train", word};
     test_folder_require(options_parse(3, argv, &opts)); /* main() calls it too */
-    rendezvous_place place = {.rank = local_rank,
-                              .world_size = ranks,
-                              .local_rank = local_rank,
-                              .local_world_size = ranks};
+    cores_peers peers = {.index = local_rank, .count = ranks};
     device dev = {.ops = &host_ops, .threads = threads};
-    core_binding_open(&opts, &place, &dev, out);
+    core_binding_open(&opts, &peers, &dev, out);
     options_free(&opts);
 }
 
@@ -85,6 +83,10 @@ END_TEST
 START_TEST(taken_cores_are_left_alone)
 {
     core_binding both[2], second;
+    cores two;
+    cores_list(2, &two);
+    two.n = 2; /* a share has one */
+    cores_bind_process(&two);
     int before = cores_count(), core;
     bind_two(both);
     core = core_binding_core(&both[1]);
@@ -99,6 +101,22 @@ START_TEST(taken_cores_are_left_alone)
     ck_assert_int_eq(core_binding_core(&second), core);
     core_binding_close(&second);
     core_binding_close(&both[0]);
+}
+END_TEST
+
+/* If the share has any that no other job has. */
+START_TEST(another_core_is_taken_instead)
+{
+    core_binding first[2], second;
+    bind_two(first);
+    bind_rank("--bind-to=core", 1, 2, 1, &second);
+    ck_assert_str_eq(second.note, "");
+    ck_assert_int_ge(core_binding_core(&second), 0);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_ne(core_binding_core(&second), core_binding_core(&first[i]));
+    core_binding_close(&second);
+    core_binding_close(&first[0]);
+    core_binding_close(&first[1]);
 }
 END_TEST
 
@@ -193,6 +211,31 @@ START_TEST(the_result_tells)
 }
 END_TEST
 
+/* Two launchers of one job: their ranks share the cores out as those of one would. */
+START_TEST(launchers_share_the_cores)
+{
+    int port = port_find_free(), want = cores_count() / 2 > 1 ? cores_count() / 2 : 1;
+    program nodes[2];
+    test_folder_remove("run");
+    for (int i = 0; i < 2; i++)
+        nodes[i] = program_start_with(
+            NULL, WORDS("train", "--model=mlp", "--limit=64", "--epochs=1", "--json", "--quiet",
+                        "--device=reference", "--no-save-model", "--run-dir=run", "--nnodes=2",
+                        program_flag("--node-rank=", i), "--nproc-per-node=1",
+                        "--master-addr=127.0.0.1", program_flag("--master-port=", port)));
+    for (int i = 0; i < 2; i++) {
+        program_wait(&nodes[i], RUN_S);
+        ASSERT_EXIT(nodes[i], 0);
+    }
+    json_t *result = json_loads(nodes[0].out, 0, NULL);
+    ck_assert_ptr_nonnull(result);
+    ck_assert_int_eq(json_integer_value(json_object_get(result, "threads")), want);
+    json_decref(result);
+    program_close(&nodes[0]);
+    program_close(&nodes[1]);
+}
+END_TEST
+
 int main(void)
 {
     program_clean_environment();
@@ -202,10 +245,12 @@ int main(void)
     tcase_add_loop_test(core, who_is_not_bound_says_why, 0, sizeof UNBOUND / sizeof UNBOUND[0]);
     tcase_add_test(core, the_users_mask_counts);
     tcase_add_loop_test(core, the_result_tells, 0, 2);
+    tcase_add_test(core, launchers_share_the_cores);
     const char *missing = find_missing();
     suite_add(core, each_rank_has_its_own_cores, 0, missing);
     suite_add(core, a_bound_thread_has_one_core, 0, missing);
     suite_add(core, taken_cores_are_left_alone, 0, missing);
     suite_add(core, a_busy_core_is_given_up, 0, missing);
+    suite_add(core, another_core_is_taken_instead, 0, cores_count() < 4 ? "four cores" : missing);
     return test_folder_close(suite_run(suite));
 }
