@@ -218,7 +218,7 @@ static void put_picture(const frame *f, const chart *c)
     for (int i = 0; i < c->n_series; i++)
         put_line(f, &c->series[i]);
     for (int i = 0; i < c->n_series; i++)
-        if (c->series[i].form == CHART_DOTS)
+        if (c->series[i].form == CHART_DOTS || c->series[i].n == 1)
             put_dots(f, &c->series[i], c->y_axis);
     fprintf(f->out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">", (LEFT + WIDTH - RIGHT) / 2,
             HEIGHT - 6);

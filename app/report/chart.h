@@ -16,8 +16,8 @@ typedef enum chart_form {
     CHART_DOTS, /* a line with a dot for each point, which tells its numbers to the mouse */
 } chart_form;
 
-/* One curve. A point that has no place breaks the line: whose x or y is not finite or beyond 1e300,
- * or whose y is below 1e-300 on a logarithmic axis. */
+/* One curve; a single point is a dot in any form. A point that has no place breaks the line: whose
+ * x or y is not finite or beyond 1e300, or whose y is below 1e-300 on a logarithmic axis. */
 typedef struct chart_series {
     const char *name;
     int colour; /* 0 to CHART_COLOURS - 1 */

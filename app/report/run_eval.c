@@ -20,9 +20,10 @@ const char RUN_EVAL_STYLE[] =
     ".confusion th,.confusion td,.classes th{white-space:nowrap;overflow-wrap:normal}\n"
     "@media(max-width:34rem){.confusion{font-size:.68rem}.classes th,.classes td{padding:.25rem "
     ".35rem}.confusion th,.confusion td{padding:.28rem .05rem;min-width:1.4rem}}\n"
+    "@media(min-width:70rem){.confusion th,.confusion td{padding:.4rem .2rem;min-width:2.5rem}}\n"
     ".confusion .hit{background:rgba(var(--hit),var(--a));font-weight:600}\n"
     ".confusion .miss{background:rgba(var(--miss),var(--a))}\n"
-    ".classes td{white-space:nowrap}\n.classes .share{width:40%;min-width:5rem}\n"
+    ".classes td{white-space:nowrap}\n.classes .share{width:40%;min-width:2.5rem}\n"
     ".share i{display:block;height:.8rem;margin-top:.3rem;background:rgb(var(--miss));"
     "border-radius:.15rem}\n"
     ".pictures{display:flex;flex-wrap:wrap;gap:.9rem}\n"
@@ -263,12 +264,15 @@ static void put_absent(const section *s)
 
 static void put_summary(const section *s)
 {
-    const json_t *step = json_object_get(s->eval, "step");
+    const json_t *lines = s->run->lines, *step = json_object_get(s->eval, "step");
+    double last = run_data_number(json_array_get(lines, json_array_size(lines) - 1), "step");
     fprintf(s->out, "<p>%lld of %lld test images are right",
             (long long)json_integer_value(json_object_get(s->eval, "correct")),
             (long long)json_integer_value(json_object_get(s->eval, "images")));
     if (json_is_integer(step))
         fprintf(s->out, " after step %lld", (long long)json_integer_value(step));
+    if (json_is_integer(step) && last > (double)json_integer_value(step))
+        fputs(", and the run has gone on since", s->out);
     fputs(".</p>\n", s->out);
 }
 

@@ -8,10 +8,9 @@
 
 static char text[65536];
 
-static void draw_at(chart_axis axis, const double *x, const double *y, int n)
+static void draw_series(chart_axis axis, const chart_series *one)
 {
-    const chart_series one = {.name = "s", .form = CHART_DOTS, .x = x, .y = y, .n = n};
-    const chart c = {.title = "T", .x_label = "X", .y_axis = axis, .series = &one, .n_series = 1};
+    const chart c = {.title = "T", .x_label = "X", .y_axis = axis, .series = one, .n_series = 1};
     FILE *out = fmemopen(text, sizeof text, "w");
     ck_assert_ptr_nonnull(out);
     chart_write(out, &c);
@@ -19,6 +18,11 @@ static void draw_at(chart_axis axis, const double *x, const double *y, int n)
     ASSERT_SILENT(text, "nan");
     ASSERT_SILENT(text, "inf");
     ck_assert_int_le(facts_count(text, "class=\"grid\""), 24);
+}
+
+static void draw_at(chart_axis axis, const double *x, const double *y, int n)
+{
+    draw_series(axis, &(chart_series){.name = "s", .form = CHART_DOTS, .x = x, .y = y, .n = n});
 }
 
 static void draw(chart_axis axis, const double *y, int n)
@@ -48,6 +52,18 @@ START_TEST(a_logarithmic_axis_leaves_out_what_is_not_positive)
     ck_assert_int_eq(facts_count(text, "<circle"), 2);
     ASSERT_SAYS(text, ">0.01<");
     ASSERT_SAYS(text, ">100<");
+}
+END_TEST
+
+/* No share is more than all. */
+START_TEST(a_single_point_is_seen)
+{
+    const double x = 94, y = 0.9629;
+    draw_series(CHART_PERCENT,
+                &(chart_series){.name = "s", .form = CHART_LINE, .x = &x, .y = &y, .n = 1});
+    ck_assert_int_eq(facts_count(text, "<circle"), 1);
+    ASSERT_SAYS(text, ">100 %<");
+    ASSERT_SILENT(text, ">105 %<");
 }
 END_TEST
 
@@ -99,6 +115,7 @@ int main(void)
     TCase *charts = suite_case(suite, "charts", 10);
     tcase_add_test(charts, gaps_break_a_line);
     tcase_add_test(charts, a_logarithmic_axis_leaves_out_what_is_not_positive);
+    tcase_add_test(charts, a_single_point_is_seen);
     tcase_add_test(charts, odd_data_is_drawn_or_said_to_be_none);
     tcase_add_loop_test(charts, axes_have_few_ticks, 0, sizeof FAR / sizeof FAR[0]);
     return suite_run(suite);
