@@ -68,6 +68,7 @@ typedef struct options {
     int64_t accum;             /* 1: batches per optimizer step */
     int64_t seed;              /* 1 */
     int64_t limit;             /* -1: all images; else train on the first N */
+    double val_split;          /* 0; see app/options/val_split.h */
     double target_acc; /* -1; stop after the test whose accuracy (0..1, or > 1: percent) reaches
                           it */
     bool drop_last;    /* of the sampler */

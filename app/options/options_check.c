@@ -4,6 +4,7 @@
 #include "app/options/inject.h"
 #include "app/options/interval.h"
 #include "app/options/options_value.h"
+#include "app/options/val_split.h"
 
 #include <string.h>
 
@@ -54,6 +55,7 @@ static status check_tests(const options *opts)
 {
     interval tests;
     TRY(interval_parse("--eval-every", 0, opts->eval_every, &tests));
+    TRY(val_split_check(opts->val_split));
     if (opts->target_acc >= 0 && tests.count == 0)
         return FAIL(STATUS_INVALID, "--target-acc=%g: needs tests; leave --eval-every=0 out",
                     opts->target_acc);

@@ -88,6 +88,9 @@ const option_row options_table[] = {
      "1", "N", "of initial weights, order and dropout"},
     {"limit", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, AT(limit), 1, MAX_COUNT,
      NULL, "N", "use only the first N images [all]"},
+    {"val-split", "validation-split", OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, AT(val_split), 0, MAX_COUNT,
+     "0", "N", "hold the last N training images back for validation, or a share of them as 0.1: --eval-every and "
+     "--target-acc then look at these, and the test images are looked at once, at the end"},
     {"target-acc", NULL, OPTION_REAL, GROUP_TRAINING, FOR_TRAIN, AT(target_acc), 0, 100,
      NULL, "X", "stop after the test whose accuracy reaches it: 0.99, or 99 for percent"},
     {"drop-last", NULL, OPTION_SWITCH, GROUP_TRAINING, TRAIN_SAMPLER, AT(drop_last), 0, 0,

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { MAX_POINTS = 400, MAX_CURVES = 3, MAX_RUNS = CHART_COLOURS, MAX_MARKS = 64 };
+enum { MAX_POINTS = 400, MAX_CURVES = 4, MAX_RUNS = CHART_COLOURS, MAX_MARKS = 64 };
 
 /* One curve of a chart, of each run. */
 typedef struct curve_row {
@@ -25,8 +25,11 @@ static const chart_row CHARTS[] = {
      CHART_LOG,
      {{"step", "loss", "training, rank 0's batches", CHART_THIN, 0},
       {"epoch", "train_loss", "training, mean of the epoch", CHART_LINE, 0},
+      {NULL, "val_loss", "validation", CHART_DOTS, 2},
       {NULL, "test_loss", "test", CHART_DOTS, 1}}},
-    {"Test accuracy", CHART_PERCENT, {{NULL, "test_acc", "test", CHART_DOTS, 1}}},
+    {"Accuracy",
+     CHART_PERCENT,
+     {{NULL, "val_acc", "validation", CHART_DOTS, 2}, {NULL, "test_acc", "test", CHART_DOTS, 1}}},
     {"Learning rate", CHART_LINEAR, {{"step", "lr", "learning rate", CHART_LINE, 2}}},
     {"Images per second",
      CHART_LINEAR,
@@ -45,14 +48,16 @@ static int list_marks(const run_data *run, double out[MAX_MARKS])
     return n;
 }
 
-/* What is what: by colour for one run, by form for several. */
-static void put_key(FILE *out, const chart_row *row, int n_runs, int every)
+/* What is what: by colour for one run, by form for several. `points`: of each curve. */
+static void put_key(FILE *out, const chart_row *row, const int *points, int n_runs, int every)
 {
     static const char *const forms[] = {
         [CHART_LINE] = "line", [CHART_THIN] = "faint line", [CHART_DOTS] = "dots"};
     fputs("<p class=\"faint\">", out);
     for (int i = 0; i < MAX_CURVES && row->curves[i].key != NULL; i++) {
         const curve_row *c = &row->curves[i];
+        if (points[i] == 0)
+            continue;
         if (n_runs == 1)
             fprintf(out, "<span class=\"key\" style=\"background:var(--c%d)\"></span>", c->colour);
         fprintf(out, "%s: %s. ", forms[c->form], c->name);
@@ -67,7 +72,7 @@ static status put_chart(FILE *out, const chart_row *row, const run_data *runs, i
     chart_series series[MAX_RUNS * MAX_CURVES];
     run_curve curves[MAX_RUNS * MAX_CURVES] = {{0}};
     double marks[MAX_MARKS];
-    int n = 0, every = 1;
+    int points[MAX_CURVES] = {0}, n = 0, every = 1;
     status st = STATUS_OK;
     for (int run = 0; run < n_runs; run++)
         for (int i = 0; i < MAX_CURVES && row->curves[i].key != NULL && st == STATUS_OK; i++) {
@@ -81,6 +86,7 @@ static status put_chart(FILE *out, const chart_row *row, const run_data *runs, i
                                        .x = curves[n].x,
                                        .y = curves[n].y,
                                        .n = curves[n].n};
+            points[i] += curves[n].n;
             every = c->form == CHART_THIN && curves[n].every > every ? curves[n].every : every;
             n++;
         }
@@ -93,7 +99,7 @@ static status put_chart(FILE *out, const chart_row *row, const run_data *runs, i
                                   .n_series = n,
                                   .marks = marks,
                                   .n_marks = n_runs == 1 ? list_marks(&runs[0], marks) : 0});
-        put_key(out, row, n_runs, every);
+        put_key(out, row, points, n_runs, every);
         fputs("</div>\n", out);
     }
     for (int i = 0; i < n; i++)

@@ -64,7 +64,7 @@ typedef struct outcome {
     char text[RUN_DATA_TEXT_BYTES];
 } outcome;
 
-enum { OUTCOMES = 7 };
+enum { OUTCOMES = 8 };
 
 static void say(outcome *o, const char *name, const char *fmt, double value)
 {
@@ -90,6 +90,17 @@ static void find_outcomes(const run_data *run, outcome out[OUTCOMES])
     say(&out[4], "images/s, best epoch", "%.0f", run_data_number(run->result, "images_per_s"));
     say(&out[5], "steps", "%.0f", run_data_number(end, "step"));
     say(&out[6], "seconds", "%.1f", run_data_number(end, "time_s"));
+    say(&out[7], "best validation accuracy", "%.2f %%",
+        100 * run_data_number(find_line(run, "val_acc", true), "val_acc"));
+}
+
+/* The last one only if a run has validation images. */
+static int count_outcomes(const page *p)
+{
+    bool validated = false;
+    for (int run = 0; run < p->n; run++)
+        validated = validated || find_line(&p->runs[run], "val_acc", false) != NULL;
+    return validated ? OUTCOMES : OUTCOMES - 1;
 }
 
 /* The run in a line: what was trained, how, when, and by what. */
@@ -118,7 +129,7 @@ static void put_tiles(page *p)
     outcome all[OUTCOMES];
     find_outcomes(&p->runs[0], all);
     fputs("<div class=\"tiles\">\n", p->out);
-    for (int i = 0; i < OUTCOMES; i++)
+    for (int i = 0; i < count_outcomes(p); i++)
         fprintf(p->out, "<div><b>%s</b>%s</div>\n", all[i].text, all[i].name);
     fputs("</div>\n", p->out);
 }
@@ -126,9 +137,10 @@ static void put_tiles(page *p)
 static void put_run_table(page *p)
 {
     outcome all[OUTCOMES];
+    int n = count_outcomes(p);
     fputs("<div class=\"wide\"><table>\n<thead><tr><th>run</th>", p->out);
     find_outcomes(&p->runs[0], all);
-    for (int i = 0; i < OUTCOMES; i++)
+    for (int i = 0; i < n; i++)
         fprintf(p->out, "<th>%s</th>", all[i].name);
     fputs("</tr></thead>\n<tbody>\n", p->out);
     for (int run = 0; run < p->n; run++) {
@@ -136,7 +148,7 @@ static void put_run_table(page *p)
         fputs("<tr><td>", p->out);
         run_tables_key(p->out, &p->runs[run], run);
         fputs("</td>", p->out);
-        for (int i = 0; i < OUTCOMES; i++)
+        for (int i = 0; i < n; i++)
             fprintf(p->out, "<td class=\"n\">%s</td>", all[i].text);
         fputs("</tr>\n", p->out);
     }

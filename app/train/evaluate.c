@@ -5,11 +5,11 @@
 
 #include <math.h>
 
-static void count_tested(rank_context *rank, int images)
+static void count_tested(rank_context *rank, const dataset *set, int images)
 {
     unsigned tested = atomic_load_explicit(&rank->tested, memory_order_relaxed);
     tested += (unsigned)images * (unsigned)rank->place.world_size;
-    tested = tested < rank->test_set.count ? tested : rank->test_set.count;
+    tested = tested < set->count ? tested : set->count;
     atomic_store_explicit(&rank->tested, tested, memory_order_relaxed);
 }
 
@@ -21,42 +21,45 @@ static status read_logits(const rank_context *rank, int n, float *out)
 }
 
 /* This rank's part, into the network's totals and its logits. */
-static status evaluate_part(rank_context *rank, float *logits)
+static status evaluate_part(rank_context *rank, const dataset *set, float *logits)
 {
-    size_t done = rank_context_first_tested(rank, rank->place.rank);
-    int steps = rank->test_loader != NULL ? loader_steps(rank->test_loader) : 0;
+    loader *part = set == &rank->val_set ? rank->val_loader : rank->test_loader;
+    size_t done = rank_context_first_tested(rank, set, rank->place.rank);
+    int steps = part != NULL ? loader_steps(part) : 0;
     for (int step = 0; step < steps; step++) {
         step_plan plan = {0};
         batch in;
-        loader_begin_step(rank->test_loader, step, &plan);
+        loader_begin_step(part, step, &plan);
         TRY(rank->dev->ops->begin_step(rank->dev, &plan, rank->state, NULL));
-        TRY(loader_next(rank->test_loader, &in));
+        TRY(loader_next(part, &in));
         TRY(network_forward(rank->net, &in, NETWORK_EVAL));
         TRY(network_score(rank->net));
         if (logits != NULL)
             TRY(read_logits(rank, in.n, logits + done * NETWORK_CLASSES));
         done += (size_t)in.n;
-        count_tested(rank, in.n);
+        count_tested(rank, set, in.n);
     }
     return STATUS_OK;
 }
 
-status evaluate(rank_context *rank, float *logits, evaluation *out)
+status evaluate(rank_context *rank, const dataset *set, float *logits, evaluation *out)
 {
     int64_t started = clock_now_ns();
     score total;
     TRY(network_reset_score(rank->net));
     atomic_store_explicit(&rank->tested, 0, memory_order_relaxed);
+    atomic_store_explicit(&rank->evaluated, set, memory_order_relaxed);
     trace_pause(rank->trace.spans, true); /* a trace has no room for the layers of every batch */
-    TRY(evaluate_part(rank, logits));
+    TRY(evaluate_part(rank, set, logits));
     trace_pause(rank->trace.spans, false);
     TRY(network_read_score(rank->net, &total));
     TRY(process_group_all_reduce(rank->group, &total.correct, 1, DTYPE_I64, REDUCE_SUM, NULL));
     TRY(process_group_all_reduce(rank->group, &total.loss_sum, 1, DTYPE_F64, REDUCE_SUM, NULL));
-    *out = (evaluation){.images = rank->test_set.count,
+    *out = (evaluation){.name = set == &rank->val_set ? "validation" : "test",
+                        .images = set->count,
                         .correct = total.correct,
                         .loss = isnan(total.loss_sum) ? (double)NAN /* without a sign */
-                                                      : total.loss_sum / rank->test_set.count,
+                                                      : total.loss_sum / set->count,
                         .elapsed_s = clock_seconds(clock_now_ns() - started)};
     return STATUS_OK;
 }

@@ -73,12 +73,13 @@ static size_t encode(const metrics *m, const metrics_entry *e, uint8_t *out)
     const event_scalar step[] = {
         {"train/loss", e->loss}, {"train/lr", e->lr}, {"train/images_per_s", e->images_per_s}};
     const event_scalar test[] = {{"test/loss", e->test_loss}, {"test/accuracy", e->test_acc}};
+    const event_scalar val[] = {{"val/loss", e->val_loss}, {"val/accuracy", e->val_acc}};
     double now = wall_time(m, e->now_ns);
     if (e->event == METRICS_STEP)
         return event_file_scalars(now, e->step, step, 3, out);
-    if (isnan(e->test_acc))
-        return 0;
-    return event_file_scalars(now, e->step, test, 2, out);
+    if (e->event == METRICS_VALIDATION || (e->validates && !isnan(e->val_acc)))
+        return event_file_scalars(now, e->step, val, 2, out);
+    return isnan(e->test_acc) ? 0 : event_file_scalars(now, e->step, test, 2, out);
 }
 
 /* Whole lines and records: what a killed run leaves has one torn one at most. */

@@ -5,6 +5,7 @@
  *
  *     {"event":"step","step":11,"epoch":1,"time_s":0.2,"loss":2.3,"lr":1,"images_per_s":9000}
  *     {"event":"test","step":50,"epoch":1,"time_s":..,"test_loss":..,"test_acc":0.91}
+ *     {"event":"validation","step":50,"epoch":1,"time_s":..,"val_loss":..,"val_acc":0.91}
  *     {"event":"epoch","epoch":1,"step":938,"time_s":..,"train_loss":..,"test_loss":..,
  *      "test_acc":..,"lr":..,"images_per_s":..}
  *
@@ -13,11 +14,13 @@
  * train_loss: the mean over the epoch and all ranks. With --clip-grad-norm a "step" also has
  * "grad_norm". lr: of the last step. images_per_s: of all ranks, since the last line about a step,
  * or of the epoch; tests do not count. A number that is not finite, and that of a test that was not
- * made, is null. "test" is a test inside an epoch, "epoch" is an epoch's end.
+ * made, is null. "test" is a test inside an epoch, "epoch" is an epoch's end. With --val-split,
+ * "validation" is inside an epoch, "epoch" also has val_loss and val_acc, and its test is null;
+ * "test" is the one at the run's end.
  *
  * The event file has train/loss, train/lr and train/images_per_s of each "step", test/loss and
- * test/accuracy of each test. Each start of the run has a file of its own; its first event says
- * from which step on it replaces earlier files.
+ * test/accuracy of each test, val/loss and val/accuracy of each validation. Each start of the run
+ * has a file of its own; its first event says from which step on it replaces earlier files.
  *
  * An epoch that ends inside (--target-acc) has its "epoch" line, too; a run that goes on with it
  * replaces that line by the whole epoch's.
@@ -39,6 +42,7 @@ typedef struct metrics metrics;
 typedef enum metrics_event {
     METRICS_STEP,
     METRICS_TEST,
+    METRICS_VALIDATION,
     METRICS_EPOCH,
 } metrics_event;
 
@@ -51,6 +55,8 @@ typedef struct metrics_entry {
     double grad_norm; /* of a step, before its gradients were clipped; 0: they are not, and the line
                          is without it */
     double test_loss, test_acc;
+    double val_loss, val_acc;
+    bool validates; /* the run has --val-split: METRICS_EPOCH has val_loss and val_acc */
 } metrics_entry;
 
 typedef struct metrics_options {

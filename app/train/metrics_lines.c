@@ -25,17 +25,25 @@ static size_t print_number(const char *key, double value, int digits, char *out)
 size_t metrics_lines_print(const metrics_entry *e, double time_s, char *out)
 {
     enum { DIGITS = 7, TIME_DIGITS = 12, EXACT_DIGITS = 10 };
-    static const char *const names[] = {"step", "test", "epoch"};
-    bool trained = e->event != METRICS_TEST, tested = e->event != METRICS_STEP;
+    static const char *const names[] = {[METRICS_STEP] = "step",
+                                        [METRICS_TEST] = "test",
+                                        [METRICS_VALIDATION] = "validation",
+                                        [METRICS_EPOCH] = "epoch"};
+    bool ends_epoch = e->event == METRICS_EPOCH;
+    bool trained = e->event == METRICS_STEP || ends_epoch;
     size_t n = (size_t)snprintf(out, METRICS_LINE_BYTES,
                                 "{\"event\":\"%s\",\"step\":%" PRId64 ",\"epoch\":%" PRId64,
                                 names[e->event], e->step, e->epoch + 1);
     n += print_number("time_s", round(time_s * 1e6) / 1e6, TIME_DIGITS, out + n);
     if (trained)
-        n += print_number(tested ? "train_loss" : "loss", e->loss, DIGITS, out + n);
+        n += print_number(ends_epoch ? "train_loss" : "loss", e->loss, DIGITS, out + n);
     if (!(e->grad_norm <= 0))
         n += print_number("grad_norm", e->grad_norm, DIGITS, out + n);
-    if (tested) {
+    if (e->event == METRICS_VALIDATION || (ends_epoch && e->validates)) {
+        n += print_number("val_loss", e->val_loss, DIGITS, out + n);
+        n += print_number("val_acc", e->val_acc, EXACT_DIGITS, out + n);
+    }
+    if (e->event == METRICS_TEST || ends_epoch) {
         n += print_number("test_loss", e->test_loss, DIGITS, out + n);
         n += print_number("test_acc", e->test_acc, EXACT_DIGITS, out + n);
     }

@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-enum { METRICS_LINE_BYTES = 320 }; /* of any line, at most */
+enum { METRICS_LINE_BYTES = 400 }; /* of any line, at most */
 
 /* Writes the line and its newline to `out` (METRICS_LINE_BYTES); returns its length. */
 size_t metrics_lines_print(const metrics_entry *entry, double time_s, char *out);

@@ -7,6 +7,7 @@
 #include "dist/chunk.h"
 #include "kernels/ops.h"
 
+#include <ctype.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
@@ -173,8 +174,11 @@ void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int6
     if (rank->dev->emulation != NULL)
         progress_line(p, "NO GPU: %s", rank->dev->emulation);
     const char *folder = rank->location.folder[0] != '\0' ? rank->location.folder : "in memory";
-    progress_line(p, "data: %s (%s), %u train and %u test images", folder, rank->location.found_by,
-                  rank->train_set.count, rank->test_set.count);
+    char held[48] = "";
+    if (rank->val_set.count > 0)
+        snprintf(held, sizeof held, ", %u validation", rank->val_set.count);
+    progress_line(p, "data: %s (%s), %u train%s and %u test images", folder,
+                  rank->location.found_by, rank->train_set.count, held, rank->test_set.count);
     if (rank->location.embedded)
         progress_line(
             p, "      these are generated digits, NOT MNIST: mnist_ddp data fetch gets the real "
@@ -254,8 +258,8 @@ static void describe_test(const progress *p, const evaluation *test, char out[TE
 {
     const char *on = p->terminal.colours ? TERMINAL_GREEN : "";
     const char *off = p->terminal.colours ? TERMINAL_PLAIN : "";
-    snprintf(out, TESTED_BYTES, "test loss %.4f, accuracy %s%.2f%%%s (%lld/%lld)", test->loss, on,
-             100 * evaluation_accuracy(test), off, (long long)test->correct,
+    snprintf(out, TESTED_BYTES, "%s loss %.4f, accuracy %s%.2f%%%s (%lld/%lld)", test->name,
+             test->loss, on, 100 * evaluation_accuracy(test), off, (long long)test->correct,
              (long long)test->images);
 }
 
@@ -263,8 +267,9 @@ static void describe_test(const progress *p, const evaluation *test, char out[TE
 static void print_pytorch_test(progress *p, const evaluation *test)
 {
     if (p->style == PROGRESS_PYTORCH && test != NULL)
-        progress_line(p, "\nTest set: Average loss: %.4f, Accuracy: %lld/%lld (%.0f%%)\n",
-                      test->loss, (long long)test->correct, (long long)test->images,
+        progress_line(p, "\n%c%s set: Average loss: %.4f, Accuracy: %lld/%lld (%.0f%%)\n",
+                      toupper((unsigned char)test->name[0]), test->name + 1, test->loss,
+                      (long long)test->correct, (long long)test->images,
                       100 * evaluation_accuracy(test));
 }
 
@@ -277,6 +282,15 @@ void progress_test(progress *p, int64_t epoch, int step, int steps, const evalua
     if (p->style != PROGRESS_PYTORCH)
         progress_line(p, "epoch %lld/%lld step %d/%d: %s", (long long)epoch + 1,
                       (long long)p->rank->opts->epochs, step + 1, steps, tested);
+}
+
+void progress_test_at_end(progress *p, const evaluation *test)
+{
+    char tested[TESTED_BYTES];
+    print_pytorch_test(p, test);
+    describe_test(p, test, tested);
+    if (p->style != PROGRESS_PYTORCH)
+        progress_line(p, "%s", tested);
 }
 
 void progress_epoch(progress *p, int64_t epoch, double train_s, int64_t images, double train_loss,

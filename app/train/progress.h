@@ -64,6 +64,9 @@ void progress_epoch_start(progress *p);
 /* After step `step` (from 0) of the epoch's `steps`. */
 void progress_test(progress *p, int64_t epoch, int step, int steps, const evaluation *test);
 
+/* On the test images, if others have decided about the run. */
+void progress_test_at_end(progress *p, const evaluation *test);
+
 /* `test` is NULL after an epoch that is not tested. */
 void progress_epoch(progress *p, int64_t epoch, double train_s, int64_t images, double train_loss,
                     const evaluation *test);

@@ -90,6 +90,16 @@ static void tell_training(const progress_bar *bar, status_parts *out)
                      bar->pace.steps_per_s);
 }
 
+static void tell_evaluation(const rank_context *rank, status_parts *out)
+{
+    const dataset *set = atomic_load_explicit(&rank->evaluated, memory_order_relaxed);
+    uint32_t tested = atomic_load_explicit(&rank->tested, memory_order_relaxed);
+    uint32_t images = set != NULL ? set->count : rank->test_set.count;
+    status_parts_add(out, DOING_PRIORITY, "%s %*" PRIu32 "/%" PRIu32 " images",
+                     set == &rank->val_set ? "validating" : "testing", digits((int)images),
+                     tested < images ? tested : images, images);
+}
+
 /* What rank 0 does now. */
 static void tell_doing(progress_bar *bar, int64_t now_ns, status_parts *out)
 {
@@ -100,10 +110,7 @@ static void tell_doing(progress_bar *bar, int64_t now_ns, status_parts *out)
         status_parts_add(out, DOING_PRIORITY, "waiting for %s (%.0f s)", bar->late,
                          clock_seconds(now_ns - bar->since_ns));
     else if (own.now == MOMENT_EVALUATION)
-        status_parts_add(out, DOING_PRIORITY, "testing %*" PRIu32 "/%" PRIu32 " images",
-                         digits((int)rank->test_set.count),
-                         (uint32_t)atomic_load_explicit(&rank->tested, memory_order_relaxed),
-                         rank->test_set.count);
+        tell_evaluation(rank, out);
     else if (own.now == MOMENT_CHECKPOINT)
         status_parts_add(out, DOING_PRIORITY, "saving a checkpoint");
     else if (bar->step.steps == 0)

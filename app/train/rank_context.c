@@ -2,6 +2,7 @@
 
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
+#include "app/options/val_split.h"
 #include "app/train/agreement.h"
 #include "base/environment.h"
 #include "base/log.h"
@@ -17,9 +18,9 @@ int64_t rank_context_global_batch(const rank_context *rank)
     return (int64_t)rank->place.world_size * rank->settings.batch_size * rank->opts->accum;
 }
 
-uint32_t rank_context_first_tested(const rank_context *rank, int number)
+uint32_t rank_context_first_tested(const rank_context *rank, const dataset *set, int number)
 {
-    uint64_t count = rank->test_set.count, world = (uint64_t)rank->place.world_size;
+    uint64_t count = set->count, world = (uint64_t)rank->place.world_size;
     return (uint32_t)(count * (uint64_t)number / world);
 }
 
@@ -68,6 +69,19 @@ static status open_data(rank_context *rank)
     int64_t limit = rank->opts->limit;
     if (limit > 0 && limit < (int64_t)rank->train_set.count)
         rank->train_set.count = (uint32_t)limit;
+    return STATUS_OK;
+}
+
+/* --val-split. What is held back is the same in every run, at any world size. */
+static status split_data(rank_context *rank)
+{
+    uint32_t images = rank->train_set.count, held = 0;
+    TRY(val_split_images(rank->opts->val_split, images, &held));
+    rank->train_set.count = images - held;
+    rank->val_set =
+        (dataset){.count = held,
+                  .images = rank->train_set.images + (size_t)(images - held) * DATASET_PIXELS,
+                  .labels = rank->train_set.labels + (images - held)};
     return STATUS_OK;
 }
 
@@ -234,17 +248,18 @@ static void describe(const rank_context *rank, char out[AGREEMENT_BYTES])
         s->clip_grad_norm, o->label_smoothing, s->augment.shift, s->augment.rotate,
         s->augment.scale, plan->gamma, schedule_kind_name(plan->kind), plan->pct_start,
         plan->warmup_steps, plan->warmup_factor, o->epochs, s->batch_size, o->accum, o->seed);
-    snprintf(
-        out + length, (size_t)(AGREEMENT_BYTES - length),
-        "dataset %s\ntraining images %u\ntest images %u\nshuffle %d\ndrop-last %d\ndry-run %d\n"
-        "target-acc %.17g\neval-every %" PRId64 "%s\nresume %s\nsave-every %s\nbackend %s\n"
-        "bucket-cap-mb %.17g\namp %s\ntf32 %d\ncuda-graph %d\nnccl-nvls %d\nmode %s\n"
-        "trace %d\none host %d\ninit %d\n",
-        o->dataset, rank->train_set.count, rank->test_set.count, o->shuffle, o->drop_last,
-        o->dry_run, o->target_acc, s->eval_every.count, s->eval_every.in_steps ? "steps" : "epochs",
-        o->resume != NULL ? o->resume : "no", o->save_every, o->backend, o->bucket_cap_mb, o->amp,
-        o->tf32, o->cuda_graph, o->nccl_nvls, o->mode, o->trace != NULL,
-        rank_context_is_one_host(rank), o->init != NULL);
+    snprintf(out + length, (size_t)(AGREEMENT_BYTES - length),
+             "dataset %s\ntraining images %u\nvalidation images %u\ntest images %u\n"
+             "shuffle %d\ndrop-last %d\ndry-run %d\n"
+             "target-acc %.17g\neval-every %" PRId64 "%s\nresume %s\nsave-every %s\nbackend %s\n"
+             "bucket-cap-mb %.17g\namp %s\ntf32 %d\ncuda-graph %d\nnccl-nvls %d\nmode %s\n"
+             "trace %d\none host %d\ninit %d\n",
+             o->dataset, rank->train_set.count, rank->val_set.count, rank->test_set.count,
+             o->shuffle, o->drop_last, o->dry_run, o->target_acc, s->eval_every.count,
+             s->eval_every.in_steps ? "steps" : "epochs", o->resume != NULL ? o->resume : "no",
+             o->save_every, o->backend, o->bucket_cap_mb, o->amp, o->tf32, o->cuda_graph,
+             o->nccl_nvls, o->mode, o->trace != NULL, rank_context_is_one_host(rank),
+             o->init != NULL);
 }
 
 static status agree(rank_context *rank)
@@ -278,25 +293,25 @@ static status start_trace(rank_context *rank)
     return run_trace_start(&rank->trace, rank->group, &how);
 }
 
-/* This rank's contiguous part of the test set, on the device. */
-static status open_test_loader(rank_context *rank)
+/* This rank's contiguous part of a set that is not trained on, on the device. */
+static status open_part(rank_context *rank, const dataset *set, loader **out)
 {
-    uint32_t first = rank_context_first_tested(rank, rank->place.rank);
-    uint32_t end = rank_context_first_tested(rank, rank->place.rank + 1);
+    uint32_t first = rank_context_first_tested(rank, set, rank->place.rank);
+    uint32_t end = rank_context_first_tested(rank, set, rank->place.rank + 1);
     int64_t batch_size = network_max_batch(rank->net);
     if (rank->opts->test_batch_size < batch_size)
         batch_size = rank->opts->test_batch_size;
     if (first == end)
         return STATUS_OK; /* more ranks than images */
     dataset part = {.count = end - first,
-                    .images = rank->test_set.images + (size_t)first * DATASET_PIXELS,
-                    .labels = rank->test_set.labels + first};
+                    .images = set->images + (size_t)first * DATASET_PIXELS,
+                    .labels = set->labels + first};
     loader_options settings = {.batch_size = (int)batch_size,
                                .accum = 1,
                                .sampler = {.samples = part.count, .world_size = 1},
                                .state = rank->state};
-    TRY(loader_create(rank->dev, &part, &settings, &rank->test_loader));
-    return loader_start_epoch(rank->test_loader, 0);
+    TRY(loader_create(rank->dev, &part, &settings, out));
+    return loader_start_epoch(*out, 0);
 }
 
 /* A rank's wish to stop travels after its gradients. The answer, in which that of any rank shows,
@@ -318,7 +333,8 @@ static status open_compute(rank_context *rank)
     TRY(open_schedule(rank));
     TRY(open_stop(rank));
     TRY(strategy_open(rank->opts, rank, &rank->strategy));
-    return open_test_loader(rank);
+    TRY(open_part(rank, &rank->val_set, &rank->val_loader));
+    return open_part(rank, &rank->test_set, &rank->test_loader);
 }
 
 /* After the backend has started its threads, and before memory is touched. */
@@ -336,17 +352,12 @@ status rank_context_open(const options *opts, const rendezvous_place *place,
         status (*open)(rank_context *);
         int exit_code;
     } steps[] = {
-        {read_settings, EXIT_CODE_USAGE},
-        {open_page, EXIT_CODE_INTERNAL},
-        {join, EXIT_CODE_RENDEZVOUS},
-        {agree, EXIT_CODE_USAGE},
-        {open_trace, EXIT_CODE_USAGE},
-        {open_device, EXIT_CODE_USAGE},
-        {open_group, EXIT_CODE_RENDEZVOUS},
-        {bind_threads, EXIT_CODE_INTERNAL},
-        {start_trace, EXIT_CODE_USAGE},
-        {open_compute, EXIT_CODE_USAGE},
-        {rank_context_broadcast, EXIT_CODE_RENDEZVOUS},
+        {read_settings, EXIT_CODE_USAGE},   {split_data, EXIT_CODE_USAGE}, /* --val-split */
+        {open_page, EXIT_CODE_INTERNAL},    {join, EXIT_CODE_RENDEZVOUS},
+        {agree, EXIT_CODE_USAGE},           {open_trace, EXIT_CODE_USAGE},
+        {open_device, EXIT_CODE_USAGE},     {open_group, EXIT_CODE_RENDEZVOUS},
+        {bind_threads, EXIT_CODE_INTERNAL}, {start_trace, EXIT_CODE_USAGE},
+        {open_compute, EXIT_CODE_USAGE},    {rank_context_broadcast, EXIT_CODE_RENDEZVOUS},
     };
     *out = (rank_context){.opts = opts, .place = *place, .stuck = stuck};
     status st = open_data(out);
@@ -423,6 +434,7 @@ void rank_context_close(rank_context *rank)
     strategy_close(rank->strategy);
     preempt_close(&rank->stop);
     loader_destroy(rank->loader);
+    loader_destroy(rank->val_loader);
     loader_destroy(rank->test_loader);
     optimizer_destroy(rank->opt);
     network_destroy(rank->net);

@@ -26,8 +26,10 @@ typedef struct rank_context {
     rank_settings settings;
 
     dataset_location location;
-    dataset train_set, test_set;  /* train_set after --limit */
-    loader *loader, *test_loader; /* of this rank's parts; test_loader NULL: it has none */
+    dataset train_set; /* after --limit, without those of val_set */
+    dataset val_set;   /* of --val-split: the last ones of train_set; .count is 0: there are none */
+    dataset test_set;
+    loader *loader, *val_loader, *test_loader; /* of this rank's parts; NULL: it has none */
 
     rendezvous *rdzv;
     process_group *group;
@@ -48,14 +50,15 @@ typedef struct rank_context {
     step_state *state; /* device memory: of the step under way */
     strategy *strategy;
     preempt stop;
-    atomic_uint tested; /* images of the test under way, if all ranks are as far as this one */
+    _Atomic(const dataset *) evaluated; /* val_set or test_set: which is under way, or was last */
+    atomic_uint tested; /* images of it that are done, if all ranks are as far as this one */
 } rank_context;
 
 /* Images of all ranks in one optimizer step. */
 int64_t rank_context_global_batch(const rank_context *rank);
 
-/* The first test image of that rank's part, which ends where the next rank's begins. */
-uint32_t rank_context_first_tested(const rank_context *rank, int number);
+/* The first image of that rank's part of val_set or test_set: it ends at that of the next one. */
+uint32_t rank_context_first_tested(const rank_context *rank, const dataset *set, int number);
 
 /* Whether all ranks are of this host, as the launcher says; the same on all of them. */
 bool rank_context_is_one_host(const rank_context *rank);

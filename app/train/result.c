@@ -138,6 +138,17 @@ static json_t *libraries_of(const device *dev)
     return all;
 }
 
+/* "test_acc" and "test_loss", if `prefix` is "test"; null if there was none. */
+static void add_evaluation(json_t *object, const char *prefix, const evaluation *e)
+{
+    char key[32];
+    bool made = e->images > 0;
+    snprintf(key, sizeof key, "%s_acc", prefix);
+    json_object_set_new(object, key, made ? json_real(evaluation_accuracy(e)) : json_null());
+    snprintf(key, sizeof key, "%s_loss", prefix);
+    json_object_set_new(object, key, made ? json_value_rounded(e->loss, 6) : json_null());
+}
+
 status result_print(const result *r, const rank_context *rank, char **out)
 {
     json_t *object = json_object(), *train_s = json_array();
@@ -161,8 +172,9 @@ status result_print(const result *r, const rank_context *rank, char **out)
     bool tested = r->test.images > 0;
     json_object_set_new(object, "eval_s",
                         tested ? json_value_rounded(r->test.elapsed_s, 6) : json_null());
-    json_object_set_new(object, "test_acc",
-                        tested ? json_real(evaluation_accuracy(&r->test)) : json_null());
+    add_evaluation(object, "test", &r->test);
+    if (rank->val_set.count > 0)
+        add_evaluation(object, "val", &r->validation);
     json_object_set_new(object, "last_loss", json_value_rounded(r->last_loss, 4));
     json_object_set_new(object, "rss_mib", json_integer(r->rss_mib));
     json_object_set_new(object, "private_mib", json_integer(r->private_mib));

@@ -15,7 +15,8 @@ typedef struct result {
     double images_per_s;              /* of the fastest epoch; 0: none was trained */
     char date[RUN_CONFIG_DATE_BYTES]; /* of the start */
     double setup_s;                   /* exec to the first optimizer step's end */
-    evaluation test;                  /* the last one */
+    evaluation test;                  /* the last one; .images is 0: there was none */
+    evaluation validation;            /* likewise, on the images of --val-split */
     double last_loss;                 /* mean of this rank's last batch */
     int64_t steps;                    /* of the optimizer, in train_s */
     device_use moved;                 /* by this rank in these steps */

@@ -50,6 +50,7 @@ void run_facts_add_place(json_t *object, const rank_context *rank)
     const char *data = rank->location.embedded ? "generated digits" : rank->location.folder;
     json_object_set_new(object, "data_folder", json_value_text(data));
     json_object_set_new(object, "train_images", json_integer(rank->train_set.count));
+    json_object_set_new(object, "val_images", json_integer(rank->val_set.count));
     json_object_set_new(object, "test_images", json_integer(rank->test_set.count));
     json_object_set_new(object, "operating_system", json_value_text(m.system));
     json_object_set_new(object, "kernel", json_value_text(m.kernel));

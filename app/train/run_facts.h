@@ -12,8 +12,8 @@
  * it computes on one. Memory that runs out is noted (base/json_text.h). */
 void run_facts_add(json_t *object, const rank_context *rank);
 
-/* Adds what config.json has beside them: data_folder, train_images, test_images, and the machine of
- * this rank. */
+/* Adds what config.json has beside them: data_folder, train_images, val_images, test_images, and
+ * the machine of this rank. */
 void run_facts_add_place(json_t *object, const rank_context *rank);
 
 /* Adds "hosts": the name of each host once, the lowest rank's first. All ranks call it; if the job

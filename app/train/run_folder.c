@@ -153,6 +153,9 @@ static void hash_other_settings(const rank_context *rank, char out[CHECKPOINT_HA
                  rank->opts->dataset);
     if (rank->opts->scale_lr)
         snprintf(text + strlen(text), sizeof text - strlen(text), " scale-lr");
+    if (rank->val_set.count > 0)
+        snprintf(text + strlen(text), sizeof text - strlen(text), " validation images %u",
+                 rank->val_set.count);
     hash_schedule(&rank->schedule.options, text + strlen(text), sizeof text - strlen(text));
     hash_gradients(rank->opts, &rank->settings, text + strlen(text), sizeof text - strlen(text));
     int devices = rank->place.world_size * rank->settings.replicas;
@@ -246,8 +249,7 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
             "cannot resume %s: --mode, --replicas, --nesterov, --adam-betas, --clip-grad-norm, "
             "--label-smoothing, --augment, --scale-lr, --pct-start, --warmup-steps, "
             "--warmup-factor, --shuffle, --drop-last, --dataset, --amp, --tf32 or the number of "
-            "training images (--limit) was "
-            "another",
+            "training images (--limit, --val-split) was another",
             path);
     return STATUS_OK;
 }

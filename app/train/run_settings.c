@@ -18,6 +18,7 @@ enum { NUMBER_BYTES = 32, RANKS_MOST = 65536 };
 #define STATE "the checkpoint's weights and state are of the former"
 #define ORDER "the order and the batches of the epoch are those of the former"
 #define RATE "a run follows one schedule"
+#define SPLIT "what was trained on would be validated on, or the other way round"
 #define SUMS "the steps before were computed with the former"
 
 /* clang-format off */
@@ -47,6 +48,7 @@ static const struct run_setting {
     {"global-batch-size", ORDER},
     {"dataset", ORDER},
     {"limit", ORDER},
+    {"val-split", SPLIT},
     {"drop-last", ORDER},
     {"shuffle", ORDER},
     {"amp", SUMS},
@@ -149,7 +151,8 @@ static const char *former(const continuation *c, const char *name, const char *t
 /* All of the images, however many were asked for. */
 static bool means_all(const continuation *c, const char *name, const char *was)
 {
-    int64_t images = json_integer_value(fact(c, "train_images"));
+    int64_t images =
+        json_integer_value(fact(c, "train_images")) + json_integer_value(fact(c, "val_images"));
     return strcmp(name, "limit") == 0 && strcmp(was, "all") == 0 && c->opts->limit >= images;
 }
 

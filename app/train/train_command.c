@@ -182,10 +182,10 @@ static status print_results(training *t)
 static status write_eval(training *t)
 {
     rank_context *rank = &t->rank;
-    const float *logits = t->trainer.logits;
+    const float *logits = t->trainer.tests.logits;
     if (logits == NULL || t->result.test.images == 0 || rank->stop.diverged)
         return STATUS_OK;
-    TRY(evaluate_gather(rank, t->trainer.logits));
+    TRY(evaluate_gather(rank, t->trainer.tests.logits));
     if (rank->place.rank != 0)
         return STATUS_OK;
     const eval_subject subject = {.net = rank->net,
@@ -249,15 +249,18 @@ static void say_diverged(training *t)
     rank_context *rank = &t->rank;
     const trainer *at = &t->trainer;
     int64_t step = at->diverged_step, epoch = at->at.epoch + (at->at.step_in_epoch > 0);
-    bool tested = isfinite(t->result.last_loss) && !isfinite(t->result.test.loss);
+    const result *r = &t->result;
+    double loss = !isfinite(r->last_loss)         ? r->last_loss
+                  : !isfinite(r->validation.loss) ? r->validation.loss
+                                                  : r->test.loss;
     const char *when = rank->dev->ops->accelerator != NULL ? "by" : "after";
-    status st = FAIL(
-        STATUS_INVALID,
-        "%s is %s %s step %lld (epoch %lld; lr %g, %s): training ends, as no step after it "
-        "learns anything; give a smaller --lr, a --warmup-steps, or --clip-grad-norm",
-        at->not_finite, name_of(tested ? t->result.test.loss : t->result.last_loss), when,
-        (long long)step, (long long)epoch, schedule_lr(&rank->schedule, step > 0 ? step - 1 : 0),
-        optimizer_kind_name(rank->settings.optimizer.kind));
+    status st =
+        FAIL(STATUS_INVALID,
+             "%s is %s %s step %lld (epoch %lld; lr %g, %s): training ends, as no step after it "
+             "learns anything; give a smaller --lr, a --warmup-steps, or --clip-grad-norm",
+             at->not_finite, name_of(loss), when, (long long)step, (long long)epoch,
+             schedule_lr(&rank->schedule, step > 0 ? step - 1 : 0),
+             optimizer_kind_name(rank->settings.optimizer.kind));
     failure_write_error_file(st, rank->place.rank, EXIT_CODE_DIVERGED);
     if (rank->place.rank != 0)
         return;

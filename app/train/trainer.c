@@ -9,7 +9,6 @@
 #include "kernels/ops.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 enum { COLLECTIVES = 2 }; /* waits of a step for other ranks, at most: gradients, parameters */
 
@@ -174,16 +173,16 @@ static status log_step(trainer *t, int step, int steps)
                         kept ? &entry : NULL);
 }
 
-/* `event`: METRICS_TEST or METRICS_EPOCH; `test` is NULL if there was none. */
-static metrics_entry entry_of_test(const trainer *t, metrics_event event, const evaluation *test)
+/* `found`: of the run's tests; NULL: there was none. */
+static metrics_entry entry_of_test(const trainer *t, metrics_event event, const evaluation *found)
 {
-    return (metrics_entry){.event = event,
+    metrics_entry entry = {.event = event,
                            .step = t->at.step,
                            .epoch = t->at.epoch,
                            .now_ns = clock_now_ns(),
-                           .lr = t->lr,
-                           .test_loss = test != NULL ? test->loss : (double)NAN,
-                           .test_acc = test != NULL ? evaluation_accuracy(test) : (double)NAN};
+                           .lr = t->lr};
+    run_tests_note(&t->tests, found, &entry);
+    return entry;
 }
 
 static int order_of_epoch(const trainer *t, int64_t epoch)
@@ -200,19 +199,14 @@ static status note_setup(trainer *t)
     return STATUS_OK;
 }
 
-/* The run's last test leaves its logits. Whether the target is reached is known only afterwards. */
+/* Whether the target is reached is known only afterwards. */
 static status test(trainer *t)
 {
-    rank_context *rank = t->rank;
-    double target = rank->opts->target_acc;
-    bool may_be_last = target >= 0 || t->at.epoch + 1 >= t->epochs;
-    TRY(timeline_enter(&rank->timeline, MOMENT_EVALUATION));
-    TRY(evaluate(rank, may_be_last ? t->logits : NULL, &t->result->test));
-    t->reached = target >= 0 &&
-                 evaluation_accuracy(&t->result->test) >= (target > 1 ? target / 100 : target);
-    if (!isfinite(t->result->test.loss))
-        note_diverged(t, "the test loss");
-    return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
+    TRY(run_tests_take(&t->tests, t->rank->opts->target_acc >= 0 || t->at.epoch + 1 >= t->epochs));
+    t->reached = run_tests_reach_target(&t->tests);
+    if (!isfinite(t->tests.latest->loss))
+        note_diverged(t, run_tests_validate(&t->tests) ? "the validation loss" : "the test loss");
+    return STATUS_OK;
 }
 
 /* Between two steps of an epoch: neither the test's time nor its loss is the epoch's. */
@@ -229,8 +223,9 @@ static status test_inside_epoch(trainer *t, int step, int steps)
     TRY(test(t));
     TRY(network_reset_score(rank->net));
     t->tested_ns += clock_now_ns() - began_ns;
-    progress_test(t->progress, t->at.epoch, step, steps, &t->result->test);
-    metrics_entry entry = entry_of_test(t, METRICS_TEST, &t->result->test);
+    progress_test(t->progress, t->at.epoch, step, steps, t->tests.latest);
+    metrics_entry entry = entry_of_test(
+        t, run_tests_validate(&t->tests) ? METRICS_VALIDATION : METRICS_TEST, t->tests.latest);
     metrics_add(t->metrics, &entry);
     begin_rate(t);
     timeline_count_from_here(&rank->timeline);
@@ -366,7 +361,7 @@ static status end_epoch(trainer *t, double train_s)
     bool ended_inside = t->reached, tested = !ended_inside && test_is_due(t);
     if (tested)
         TRY(test(t));
-    report_epoch(t, tested ? &r->test : NULL);
+    report_epoch(t, tested ? t->tests.latest : NULL);
     if (ended_inside || rank->stop.diverged)
         return STATUS_OK;
     t->at = (position){
@@ -413,35 +408,49 @@ static status begin_run(trainer *t)
                : STATUS_OK;
 }
 
-status trainer_run(trainer *t)
+static status test_at_end(trainer *t)
+{
+    const evaluation *found = &t->result->test;
+    if (!run_tests_validate(&t->tests) || t->rank->settings.eval_every.count == 0 ||
+        t->rank->stop.diverged)
+        return STATUS_OK;
+    TRY(run_tests_take_last(&t->tests));
+    if (!isfinite(found->loss))
+        note_diverged(t, "the test loss");
+    progress_test_at_end(t->progress, found);
+    metrics_entry entry = entry_of_test(t, METRICS_TEST, found);
+    entry.epoch -= entry.epoch > 0 && t->at.step_in_epoch == 0; /* the one that has ended */
+    metrics_add(t->metrics, &entry);
+    return STATUS_OK;
+}
+
+/* After the last step. */
+static status end_run(trainer *t)
 {
     rank_context *rank = t->rank;
-    TRY(begin_run(t));
-    t->log.kept = t->metrics;
-    while (t->at.epoch < t->epochs && !t->reached) {
-        TRY(run_epoch(t));
-        if (rank->stop.agreed)
-            return STATUS_OK;
-    }
     if (t->reached)
-        progress_line(t->progress, "stopped: an accuracy of %.2f%% reaches --target-acc %g",
-                      100 * evaluation_accuracy(&t->result->test), rank->opts->target_acc);
+        progress_line(t->progress, "stopped: %s accuracy of %.2f%% reaches --target-acc %g",
+                      run_tests_validate(&t->tests) ? "a validation" : "an",
+                      100 * evaluation_accuracy(t->tests.latest), rank->opts->target_acc);
     if (t->result->epochs == 0) { /* resumed after its last epoch */
         progress_line(t->progress, "nothing left to train: %lld of %lld epochs are done",
                       (long long)t->at.epoch, (long long)t->epochs);
         if (rank->settings.eval_every.count > 0)
             TRY(test(t));
     }
-    return STATUS_OK;
+    return test_at_end(t);
 }
 
-static status alloc_logits(trainer *t)
+status trainer_run(trainer *t)
 {
-    const rank_context *rank = t->rank;
-    size_t count = (size_t)rank->test_set.count * NETWORK_CLASSES;
-    if (rank->opts->dry_run || rank->settings.eval_every.count == 0)
-        return STATUS_OK;
-    return memory_alloc(sizeof *t->logits * count, (void **)&t->logits);
+    TRY(begin_run(t));
+    t->log.kept = t->metrics;
+    while (t->at.epoch < t->epochs && !t->reached) {
+        TRY(run_epoch(t));
+        if (t->rank->stop.agreed)
+            return STATUS_OK;
+    }
+    return end_run(t);
 }
 
 status trainer_open(rank_context *rank, trainer *out)
@@ -454,7 +463,7 @@ status trainer_open(rank_context *rank, trainer *out)
     out->result->graph = graphs;
     if (rank->dev->stream != NULL && !graphs)
         TRY(timeline_time_stream(&rank->timeline));
-    TRY(alloc_logits(out));
+    TRY(run_tests_open(rank, out->result, &out->tests));
     return step_log_open(rank->dev, &out->log);
 }
 
@@ -462,5 +471,5 @@ void trainer_close(trainer *t)
 {
     step_graphs_close(&t->graphs);
     step_log_close(&t->log);
-    free(t->logits);
+    run_tests_close(&t->tests);
 }

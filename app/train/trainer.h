@@ -8,6 +8,7 @@
 #include "app/train/rank_signals.h"
 #include "app/train/result.h"
 #include "app/train/run_folder.h"
+#include "app/train/run_tests.h"
 #include "app/train/step_graphs.h"
 #include "app/train/step_log.h"
 
@@ -34,9 +35,8 @@ typedef struct trainer {
     double loss_before;     /* of these, before the last test inside the epoch */
     int64_t tested_ns;      /* of tests inside the epoch */
     device_use step_moved;  /* by a step like the last one enqueued */
-    float *logits; /* (test images, NETWORK_CLASSES), zeroed: of the last test, this rank's part;
-                      NULL: nobody wants them */
-    bool reached;  /* the target accuracy */
+    run_tests tests;
+    bool reached;           /* the target accuracy */
     const char *not_finite; /* of a run that has diverged: what is not; NULL: it has not */
     int64_t diverged_step;  /* the step of the run after which it was seen, from 1 */
 } trainer;
@@ -48,7 +48,8 @@ status trainer_open(rank_context *rank, trainer *out);
 void trainer_close(trainer *t);
 
 /* Trains from t->at to the last epoch, the target accuracy, or the step at which all ranks stop
- * (t->rank->stop.agreed), with tests, progress and checkpoints. A run whose loss is not finite, on
+ * (t->rank->stop.agreed), with tests, progress and checkpoints. With validation images, these tests
+ * are on them, and one on the test images follows at the end. A run whose loss is not finite, on
  * any rank, or whose test loss or weights are not, stops too (t->rank->stop.diverged). */
 status trainer_run(trainer *t);
 

@@ -270,6 +270,8 @@ static const struct {
     {"--warmup-steps 9 --warmup-factor 0", FACTS("--warmup-factor", "0", "1e-09 to 1")},
     {"--eval-every 3weeks", FACTS("--eval-every", "3weeks", "--eval-every=100steps")},
     {"--eval-every -1", FACTS("--eval-every", "-1", "--eval-every=100steps")},
+    {"--val-split 1.5", FACTS("--val-split=1.5", "whole number")},
+    {"--val-split -1", FACTS("--val-split", "-1", "0 to 1e+09")},
     {"--keep 0", FACTS("--keep", "0", "1 to 1000000000")},
     {"--save-every 0", FACTS("--save-every", "'0'", "--save-every=100steps")},
     {"--config /nowhere/x.yaml", FACTS("--config", "/nowhere/x.yaml", "No such file")},

@@ -99,6 +99,7 @@ static const struct {
     {"--amp bf16", {"--amp off -> bf16"}},
     {"--label-smoothing 0.1", {"--label-smoothing 0 -> 0.1"}},
     {"--augment shift=2", {"--augment default -> shift=2", "former"}},
+    {"--val-split 0.1", {"--val-split 0 -> 0.1", "validated"}},
     {"--clip-grad-norm 2", {"--clip-grad-norm default -> 2"}},
 };
 enum { N_REFUSED = sizeof REFUSED / sizeof REFUSED[0] };

@@ -1,0 +1,67 @@
+#include "app/train/run_tests.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+bool run_tests_validate(const run_tests *tests)
+{
+    return tests->rank->val_set.count > 0;
+}
+
+status run_tests_open(rank_context *rank, result *found, run_tests *out)
+{
+    size_t count = (size_t)rank->test_set.count * NETWORK_CLASSES;
+    *out = (run_tests){.rank = rank, .result = found};
+    out->latest = run_tests_validate(out) ? &found->validation : &found->test;
+    if (rank->opts->dry_run || rank->settings.eval_every.count == 0)
+        return STATUS_OK;
+    return memory_alloc(sizeof *out->logits * count, (void **)&out->logits);
+}
+
+void run_tests_close(run_tests *tests)
+{
+    free(tests->logits);
+    *tests = (run_tests){0};
+}
+
+static status take(run_tests *tests, const dataset *set, float *logits, evaluation *out)
+{
+    timeline *time = &tests->rank->timeline;
+    TRY(timeline_enter(time, MOMENT_EVALUATION));
+    TRY(evaluate(tests->rank, set, logits, out));
+    return timeline_enter(time, MOMENT_BETWEEN);
+}
+
+status run_tests_take(run_tests *tests, bool may_be_last)
+{
+    rank_context *rank = tests->rank;
+    if (run_tests_validate(tests))
+        return take(tests, &rank->val_set, NULL, tests->latest);
+    return take(tests, &rank->test_set, may_be_last ? tests->logits : NULL, tests->latest);
+}
+
+status run_tests_take_last(run_tests *tests)
+{
+    return take(tests, &tests->rank->test_set, tests->logits, &tests->result->test);
+}
+
+bool run_tests_reach_target(const run_tests *tests)
+{
+    double target = tests->rank->opts->target_acc;
+    return target >= 0 &&
+           evaluation_accuracy(tests->latest) >= (target > 1 ? target / 100 : target);
+}
+
+void run_tests_note(const run_tests *tests, const evaluation *found, metrics_entry *entry)
+{
+    double loss = found != NULL ? found->loss : (double)NAN;
+    double accuracy = found != NULL ? evaluation_accuracy(found) : (double)NAN;
+    bool on_test = found == &tests->result->test;
+    entry->test_loss = on_test ? loss : (double)NAN;
+    entry->test_acc = on_test ? accuracy : (double)NAN;
+    entry->val_loss = on_test ? (double)NAN : loss;
+    entry->val_acc = on_test ? (double)NAN : accuracy;
+    entry->validates = run_tests_validate(tests);
+}

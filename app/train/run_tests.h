@@ -1,0 +1,37 @@
+/* The tests of a run: on which images, and what they find. While it goes on, that is its validation
+ * images if it has some (--val-split), and the test images are looked at once, at its end. */
+#ifndef MNIST_DDP_APP_TRAIN_RUN_TESTS_H
+#define MNIST_DDP_APP_TRAIN_RUN_TESTS_H
+
+#include "app/train/metrics.h"
+#include "app/train/result.h"
+
+typedef struct run_tests {
+    rank_context *rank;
+    result *result;     /* what is found is kept there */
+    evaluation *latest; /* the result's that decides about the run: validation or test */
+    float *logits; /* (test images, NETWORK_CLASSES), zeroed: of the last test, this rank's part;
+                      NULL: nobody wants them */
+} run_tests;
+
+/* Borrows both; `rank` is open. run_tests_close accepts a zeroed one. STATUS_NO_MEMORY. */
+status run_tests_open(rank_context *rank, result *found, run_tests *out);
+void run_tests_close(run_tests *tests);
+
+/* Whether the run has images to validate on. */
+bool run_tests_validate(const run_tests *tests);
+
+/* Tests into *tests->latest. All ranks call it. The run's last test leaves its logits: if it is not
+ * known which one that is, each that may be it. */
+status run_tests_take(run_tests *tests, bool may_be_last);
+
+/* After the run, if it has validated: into the result's test. All ranks call it. */
+status run_tests_take_last(run_tests *tests);
+
+/* Whether the latest accuracy reaches --target-acc. */
+bool run_tests_reach_target(const run_tests *tests);
+
+/* Sets what was found, or that nothing was (NULL), in a line of the metrics. */
+void run_tests_note(const run_tests *tests, const evaluation *found, metrics_entry *entry);
+
+#endif
