@@ -104,7 +104,7 @@ static status check_labels(const char *path, dataset_kind kind, bool *known)
 {
     char sum[DIGEST_TEXT_BYTES];
     dataset_kind found;
-    *known = file_exists(path) && digest_file(DIGEST_SHA256, path, sum) == STATUS_OK &&
+    *known = file_exists(path) && digest_file(path, sum) == STATUS_OK &&
              dataset_kind_by_labels(sum, &found);
     if (!*known || found == kind) /* if it cannot be read, opening it tells why */
         return STATUS_OK;

@@ -197,7 +197,7 @@ static status get_rest(part *p, const char *url)
 static status check_digest(part *p)
 {
     char sum[DIGEST_TEXT_BYTES];
-    status st = digest_file(DIGEST_SHA256, p->path, sum);
+    status st = digest_file(p->path, sum);
     p->disk_failed = st != STATUS_OK;
     if (st == STATUS_OK && strcmp(sum, p->want->sha256) != 0)
         st = FAIL(STATUS_INVALID, "its SHA-256 is %s, not %s", sum, p->want->sha256);

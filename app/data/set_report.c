@@ -27,7 +27,7 @@ static status compare_with_gzip(const dataset_file *want, idx_kind kind, file_ro
     row->verdict = VERDICT_UNKNOWN;
     if (snprintf(path, sizeof path, "%s.gz", row->path) >= (int)sizeof path || !file_exists(path))
         return STATUS_OK;
-    TRY(digest_file(DIGEST_SHA256, path, sum));
+    TRY(digest_file(path, sum));
     if (strcmp(sum, want->sha256) != 0)
         return STATUS_OK;
     TRY(idx_file_open(row->path, kind, &plain));
@@ -46,7 +46,7 @@ static status compare_with_gzip(const dataset_file *want, idx_kind kind, file_ro
 static status judge(const dataset_file *want, idx_kind kind, file_row *row)
 {
     const char *known = is_gzip(row->path) ? want->sha256 : want->plain_sha256;
-    TRY(digest_file(DIGEST_SHA256, row->path, row->sum));
+    TRY(digest_file(row->path, row->sum));
     if (known == NULL)
         return compare_with_gzip(want, kind, row);
     row->verdict = strcmp(row->sum, known) == 0 ? VERDICT_RIGHT : VERDICT_WRONG;
@@ -126,9 +126,9 @@ void set_report_print(const set_report *set)
     printf("%s: %s (%s)\n", set->facts->title, set->location.folder, set->location.found_by);
     for (int i = 0; i < MNIST_FILES_COUNT; i++) {
         const file_row *row = &set->rows[i];
-        printf("  %-26s %5" PRIu32 " %s, %8" PRIu64 " bytes, %s %s: %s\n", name_of(row), row->count,
-               mnist_files_kind(i) == IDX_IMAGES ? "images" : "labels", row->size_bytes,
-               digest_name(DIGEST_SHA256), row->sum, VERDICTS[row->verdict]);
+        printf("  %-26s %5" PRIu32 " %s, %8" PRIu64 " bytes, SHA-256 %s: %s\n", name_of(row),
+               row->count, mnist_files_kind(i) == IDX_IMAGES ? "images" : "labels", row->size_bytes,
+               row->sum, VERDICTS[row->verdict]);
     }
     if (set->why[0] != '\0')
         printf("  %s\n", set->why);
@@ -176,8 +176,8 @@ status set_report_check(const set_report *set)
     for (int i = 0; i < MNIST_FILES_COUNT; i++) {
         const file_row *row = &set->rows[i];
         if (row->verdict == VERDICT_WRONG)
-            return FAIL(STATUS_INVALID, "%s: not the file of %s: its %s is %s; remove it",
-                        row->path, title, digest_name(DIGEST_SHA256), row->sum);
+            return FAIL(STATUS_INVALID, "%s: not the file of %s: its SHA-256 is %s; remove it",
+                        row->path, title, row->sum);
         if (row->verdict == VERDICT_UNKNOWN)
             return FAIL(STATUS_INVALID,
                         "%s: cannot be verified: of %s the digests of the .gz files are known; put "
