@@ -310,6 +310,8 @@ static status train_epoch(trainer *t)
     int epoch_steps = loader_epoch_steps(rank->loader, order_of_epoch(t, t->at.epoch));
     int steps = fault_steps(&t->fault, rank->opts->dry_run ? 1 : epoch_steps);
     int64_t before = t->at.epoch * loader_steps(rank->loader); /* steps of earlier epochs */
+    if (t->at.step_in_epoch > 0) /* resumed, perhaps after the last of them */
+        t->lr = schedule_lr(&rank->schedule, before + t->at.step_in_epoch - 1);
     for (int step = (int)t->at.step_in_epoch; step < steps && !rank->stop.agreed && !t->reached;
          step++) {
         t->lr = schedule_lr(&rank->schedule, before + step);

@@ -254,6 +254,14 @@ START_TEST(an_epoch_that_has_no_step_left_has_one_line)
     train(0, WORDS("--epochs=2", "--save-every=12steps", "--resume"));
     json_t *lines = read_lines();
     ck_assert_int_eq(count_events(lines, "epoch"), 2);
+    for (size_t i = 0; i < json_array_size(lines); i++) {
+        const json_t *line = json_array_get(lines, i);
+        if (!is_event(line, "epoch") || number_of(line, "epoch") > 1)
+            continue;
+        ck_assert(number_of(line, "lr") == 0.05 && number_of(line, "train_loss") > 0);
+        /* it has trained none of the images */
+        ck_assert(json_is_null(json_object_get(line, "images_per_s")));
+    }
     json_decref(lines);
 }
 END_TEST
