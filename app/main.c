@@ -13,6 +13,7 @@
 #include "app/launch/outer_launcher.h"
 #include "app/options/options.h"
 #include "app/predict/predict_command.h"
+#include "app/serve/serve_command.h"
 #include "app/train/eval_settings.h"
 #include "app/train/failure.h"
 #include "app/train/rank_context.h"
@@ -154,6 +155,8 @@ static int run(const options *opts, int argc, char **argv, int64_t started_ns)
         return eval_command(opts);
     case COMMAND_PREDICT:
         return predict_command(opts);
+    case COMMAND_SERVE:
+        return serve_command(opts);
     case COMMAND_REPORT:
         return report_command(opts);
     case COMMAND_SAMPLER:

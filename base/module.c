@@ -22,6 +22,8 @@ static const advice advices[] = {
     {"gloo", "install libgloo-dev and build again, or use the backend shm (one host)",
      "is the package libgloo0 installed?"},
     {"curl", "install libcurl4-openssl-dev and build again", "is the package libcurl4 installed?"},
+    {"microhttpd", "install libmicrohttpd-dev and build again",
+     "is the package libmicrohttpd12 installed?"},
     {"onednn", "install libdnnl-dev and build again, or use --device=cpu",
      "is oneDNN's library installed, as libdnnl2 or libdnnl3?"},
     {"cuda", "build with the CUDA toolkit (nvcc, cuBLAS, cuDNN, NCCL), or use --device=cpu",

@@ -16,10 +16,11 @@ extern "C" {
 #endif
 
 struct device_kind;       /* kernels/ops.h */
+struct http_server_ops;   /* app/serve/http_server_ops.h */
 struct process_group_ops; /* dist/collective/process_group_ops.h */
 struct transfer_ops;      /* data/transfer_ops.h */
 
-enum { MODULE_ABI_VERSION = 11 };
+enum { MODULE_ABI_VERSION = 12 };
 
 typedef struct module {
     int abi_version;
@@ -27,6 +28,7 @@ typedef struct module {
     const struct device_kind *device;              /* NULL: the module has none */
     const struct process_group_ops *process_group; /* likewise */
     const struct transfer_ops *transfer;           /* likewise */
+    const struct http_server_ops *http_server;     /* likewise */
 } module;
 
 /* Opens mnist_ddp_<name>.so and sets *out to its table, which stays valid. Looked for in

@@ -1,6 +1,6 @@
 # Needed: threads, zlib, libyaml, jansson, libpng, libmd. Left out with one line if missing: oneDNN,
-# gloo, libcurl; and Check, without which there are no tests. CMAKE_PREFIX_PATH names further places
-# to look.
+# gloo, libcurl, libmicrohttpd; and Check, without which there are no tests. CMAKE_PREFIX_PATH names
+# further places to look.
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
 
@@ -75,6 +75,14 @@ if(WITH_CURL)
 endif()
 if(NOT HAVE_CURL)
     message(STATUS "libcurl: left out (install libcurl4-openssl-dev); mnist_ddp data fetch is not there")
+endif()
+
+set(HAVE_MICROHTTPD OFF)
+if(WITH_MICROHTTPD)
+    find_c_library(HAVE_MICROHTTPD MICROHTTPD::microhttpd microhttpd.h microhttpd)
+endif()
+if(NOT HAVE_MICROHTTPD)
+    message(STATUS "libmicrohttpd: left out (install libmicrohttpd-dev); mnist_ddp serve is not there")
 endif()
 
 if(WITH_TESTS)

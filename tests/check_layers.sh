@@ -51,6 +51,7 @@ check app/data app/common app/options data base
 check app/common app/options dist kernels base
 check app/report app/common base # it serves every command
 check app/predict app/common app/options model data kernels base
+check app/serve app/predict app/common app/options model data dist kernels base
 check app/trace app/common dist kernels base
 check app/train app/common app/options app/report app/trace model data dist kernels base
 
@@ -73,6 +74,12 @@ fi
 # The same for oneDNN's: in all else the program stands alone.
 if grep -rnE '^ *# *include <dnnl' base kernels data model dist app | grep -v '^kernels/onednn/'; then
     echo "^ oneDNN's headers belong to kernels/onednn/" >&2
+    exit 1
+fi
+
+# And for libmicrohttpd's.
+if grep -rnE '^ *# *include <microhttpd' base kernels data model dist app | grep -v '^app/serve/microhttpd/'; then
+    echo "^ libmicrohttpd's headers belong to app/serve/microhttpd/" >&2
     exit 1
 fi
 

@@ -29,7 +29,7 @@ void standard_streams_set_signal(const options *opts)
     bool fetches =
         opts->command == COMMAND_DATA && opts->action != NULL && strcmp(opts->action, "fetch") == 0;
     if (opts->command == COMMAND_TRAIN || opts->command == COMMAND_BENCH || fetches ||
-        (opts->command == COMMAND_RUN && !opts->dry_run))
+        opts->command == COMMAND_SERVE || (opts->command == COMMAND_RUN && !opts->dry_run))
         signal(SIGPIPE, SIG_IGN);
 }
 

@@ -33,6 +33,13 @@ const command_row command_table[] = {
         {{"mnist_ddp predict seven.png", "by the newest model in runs/"},
          {"mnist_ddp predict --checkpoint=runs/a --quiet *.png", "one digit a line"},
          {"mnist_ddp predict --json data/MNIST/raw/t10k-images-idx3-ubyte.gz#0-9", "the first ten test images"}}},
+    [COMMAND_SERVE] = {
+        "serve", "mnist_ddp serve [FLAGS] [RUN]", "a page to draw digits on, and to watch a run",
+        "Prints the address of a page for the browser, and serves it until Ctrl-C. RUN is a run's folder, also of one "
+        "under way: its curves grow, and each model that it saves is used. Or a safetensors file. Without it: the "
+        "newest model in runs/.", FOR_SERVE, false, {{"threads", "1"}},
+        {{"mnist_ddp serve", "the newest model"},
+         {"mnist_ddp serve runs/a --port=8000", "a run, at http://127.0.0.1:8000/"}}},
     [COMMAND_REPORT] = {
         "report", "mnist_ddp report RUN [RUN ...]",
         "curves of a run, or of several side by side, as a page",

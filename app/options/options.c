@@ -20,8 +20,9 @@ static const char ENVIRONMENT_PREFIX[] = "MNIST_DDP_";
 /* Variables with our prefix that are no settings, and what those of the emulated device begin with.
  */
 static const char *const OTHER_VARIABLES[] = {
-    "DATA",     "GLOO_MODULE", "GLOO_CLAMP",  "ONEDNN_MODULE", "CUDA_MODULE", "CURL_MODULE",
-    "LAUNCHED", "LOG_TTY",     "TEST_DEVICE", "CUDA_AUTOTUNE", "DUMP_DIR"};
+    "DATA",        "GLOO_MODULE", "GLOO_CLAMP",        "ONEDNN_MODULE",
+    "CUDA_MODULE", "CURL_MODULE", "MICROHTTPD_MODULE", "LAUNCHED",
+    "LOG_TTY",     "TEST_DEVICE", "CUDA_AUTOTUNE",     "DUMP_DIR"};
 static const char EMULATED_PREFIX[] = "EMULATED_";
 
 /* One word of the command line, taken apart. */
@@ -159,9 +160,11 @@ static status take_file(options *opts, const char *word)
     return STATUS_OK;
 }
 
-/* A run folder of the report. */
+/* A run folder of the report, or what serve shows. */
 static status take_run(options *opts, const char *word)
 {
+    if (opts->command == COMMAND_SERVE && opts->n_runs == 1)
+        return FAIL(STATUS_INVALID, "serve: '%.*s': one run is enough", SHOWN_BYTES, word);
     if (opts->n_runs == OPTIONS_MAX_RUNS)
         return FAIL(STATUS_INVALID, "report: at most %d runs on one page", OPTIONS_MAX_RUNS);
     opts->runs[opts->n_runs++] = word;
@@ -191,7 +194,7 @@ static status take_word(options *opts, const char *word, int at)
         return take_examined(opts, word);
     if (opts->command == COMMAND_PREDICT || shows_data(opts))
         return take_file(opts, word);
-    if (opts->command == COMMAND_REPORT)
+    if (opts->command == COMMAND_REPORT || opts->command == COMMAND_SERVE)
         return take_run(opts, word);
     if (about != COMMAND_BENCH || opts->benchmark != NULL) {
         opts->words--; /* the second pass refuses it */

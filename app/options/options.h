@@ -17,6 +17,7 @@ typedef enum command {
     COMMAND_TRAIN,
     COMMAND_EVAL,
     COMMAND_PREDICT,
+    COMMAND_SERVE,
     COMMAND_REPORT,
     COMMAND_SAMPLER,
     COMMAND_DATA,
@@ -178,6 +179,10 @@ typedef struct options {
     double connect_timeout; /* 5 s, for all mirrors together */
     int64_t stall_timeout;  /* 20 s */
     int64_t lock_timeout;   /* 600 s, for another process that fetches the same */
+
+    /* mnist_ddp serve; its run is the first of `runs` */
+    char *bind;   /* "127.0.0.1" */
+    int64_t port; /* 0: a free one */
 
     /* mnist_ddp report */
     const char *runs[OPTIONS_MAX_RUNS]; /* run folders: argv's own */

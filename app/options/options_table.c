@@ -11,7 +11,7 @@
 
 enum {
     TRAIN_EVAL = FOR_TRAIN | FOR_EVAL,
-    PREDICTION = FOR_PREDICT, /* what classifies pictures */
+    PREDICTION = FOR_PREDICT | FOR_SERVE, /* what classifies pictures */
     TRAIN_SAMPLER = FOR_TRAIN | FOR_SAMPLER,
     LAUNCHERS = FOR_TRAIN | FOR_RUN,
     COMPARISON = 1 << COMMAND_BENCH | FOR_DP_VS_DDP,
@@ -122,7 +122,7 @@ const option_row options_table[] = {
 
     {"dataset", NULL, OPTION_WORD, GROUP_DATA, TRAIN_EVAL | PREDICTION | FOR_DATA, AT(dataset), 0, 0,
      "mnist", "mnist|fashion|kmnist", "MNIST, Fashion-MNIST or KMNIST (Kuzushiji-MNIST)"},
-    {"data-dir", "data", OPTION_TEXT, GROUP_DATA, TRAIN_EVAL_BENCH | FOR_DATA | FOR_DOCTOR, AT(data_dir), 0, 0,
+    {"data-dir", "data", OPTION_TEXT, GROUP_DATA, TRAIN_EVAL_BENCH | FOR_SERVE | FOR_DATA | FOR_DOCTOR, AT(data_dir), 0, 0,
      NULL, "DIR", "folder with MNIST's files [$MNIST_DDP_DATA, then the usual places]"},
     {"mirror", NULL, OPTION_TEXT, GROUP_DATA, FOR_DATA, AT(mirror), 0, 0,
      NULL, "URL,...", "fetch: folders of mirrors that are asked before the known ones"},
@@ -339,6 +339,11 @@ const option_row options_table[] = {
      "0", "N", "of which epoch"},
     {"head", NULL, OPTION_INTEGER, GROUP_SAMPLER, FOR_SAMPLER, AT(head), 0, MAX_COUNT,
      NULL, "N", "only the first N indices [all]"},
+
+    {"bind", NULL, OPTION_TEXT, GROUP_SERVER, FOR_SERVE, AT(bind), 0, 0,
+     "127.0.0.1", "ADDRESS", "where to listen; 0.0.0.0: for every machine that can reach this one"},
+    {"port", NULL, OPTION_INTEGER, GROUP_SERVER, FOR_SERVE, AT(port), 0, 65535,
+     "0", "N", "0: a free one"},
 
     {"config", NULL, OPTION_TEXT, GROUP_GENERAL, FOR_ALL, AT(config), 0, 0,
      NULL, "FILE", "YAML file with settings: \"batch-size: 64\""},

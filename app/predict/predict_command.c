@@ -75,11 +75,11 @@ static void print_picture(predictor *p, const char *name, const uint8_t *pixels,
     for (int i = 0; i < picture_lines(&seen); i++) {
         picture_line(&seen, p->style, i, line);
         fputs(line, stdout);
-        int class = i - ABOVE_BARS;
-        if (class >= 0 && class < NETWORK_CLASSES) {
-            printf("  %*s ", (int)widest, classes[class]);
-            print_bar(p->style, found->probabilities[class]);
-            printf(" %5.1f %%", 100 * found->probabilities[class]);
+        int label = i - ABOVE_BARS;
+        if (label >= 0 && label < NETWORK_CLASSES) {
+            printf("  %*s ", (int)widest, classes[label]);
+            print_bar(p->style, found->probabilities[label]);
+            printf(" %5.1f %%", 100 * found->probabilities[label]);
         }
         putchar('\n');
     }

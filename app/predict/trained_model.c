@@ -22,7 +22,8 @@ static status choose_path(const char *path, char out[FILE_PATH_BYTES])
         if (!found)
             return FAIL(STATUS_INVALID,
                         "no folder in ./runs has a model yet: train one (mnist_ddp --epochs=1), or "
-                        "name a run's folder or a safetensors file with --checkpoint");
+                        "name one by its folder or safetensors file: predict --checkpoint=RUN, "
+                        "serve RUN");
         return STATUS_OK;
     }
     if (strlen(path) >= FILE_PATH_BYTES)

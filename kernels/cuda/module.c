@@ -13,4 +13,4 @@ extern const struct process_group_ops nccl_ops; /* dist/backends/nccl */
 extern const module mnist_ddp_module;
 
 __attribute__((visibility("default")))
-const module mnist_ddp_module = {MODULE_ABI_VERSION, EMULATION, &cuda_kind, &nccl_ops, NULL};
+const module mnist_ddp_module = {MODULE_ABI_VERSION, EMULATION, &cuda_kind, &nccl_ops, NULL, NULL};

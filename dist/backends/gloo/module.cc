@@ -83,5 +83,5 @@ const process_group_ops gloo_ops = {
 
 extern "C" {
 extern const module mnist_ddp_module;
-const module mnist_ddp_module = {MODULE_ABI_VERSION, nullptr, nullptr, &gloo_ops, nullptr};
+const module mnist_ddp_module = {MODULE_ABI_VERSION, nullptr, nullptr, &gloo_ops, nullptr, nullptr};
 }

@@ -1,0 +1,134 @@
+#include "app/serve/serve_command.h"
+
+#include "app/common/exit_codes.h"
+#include "app/common/standard_streams.h"
+#include "app/serve/site.h"
+#include "base/log.h"
+#include "base/module.h"
+#include "dist/net/socket.h"
+#include "dist/net/socket_address.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CONNECTIONS = 64, REQUEST_MS = 5000, LOOK_MS = 500, HOST_BYTES = 256 };
+
+/* The examples are a service: without them the page goes on. */
+static void open_examples(const options *opts, site *s)
+{
+    dataset_kind kind;
+    dataset_location location;
+    bool found = false;
+    status st = dataset_kind_parse(s->model.dataset->name, &kind);
+    if (st == STATUS_OK)
+        st = dataset_find(kind, opts->data_dir, &location, &found);
+    if (st == STATUS_OK && found)
+        st = dataset_open(&location, DATASET_TEST, &s->examples);
+    if (st != STATUS_OK)
+        LOG_W("no examples on the page: %s", status_text());
+}
+
+/* A model that cannot be read leaves the page with the one before. */
+static void load_if_new(const options *opts, site *s)
+{
+    if (!run_watch_model_is_new(&s->watch))
+        return;
+    if (trained_model_load(opts, &s->model) == STATUS_OK)
+        s->loads++;
+    else
+        LOG_W("%s", status_text());
+}
+
+static void name_hosts(const options *opts, int port, site *s)
+{
+    const char *const names[SITE_HOSTS] = {"127.0.0.1", "localhost", "::1", opts->bind};
+    s->checks_host = socket_address_says_loopback(opts->bind);
+    for (int i = 0; i < SITE_HOSTS; i++)
+        socket_address_name(names[i], port, s->hosts[i]);
+}
+
+/* As another machine would type it, if it is for other machines. */
+static status print_url(const options *opts, int port)
+{
+    char host[HOST_BYTES] = "", name[SOCKET_ADDRESS_BYTES];
+    bool everywhere = strcmp(opts->bind, "0.0.0.0") == 0 || strcmp(opts->bind, "::") == 0;
+    if (!everywhere || gethostname(host, sizeof host - 1) != 0)
+        snprintf(host, sizeof host, "%s", opts->bind);
+    socket_address_name(host, port, name);
+    if (!socket_address_says_loopback(opts->bind))
+        LOG_W("--bind %s: whoever reaches this machine can use the page; there is neither a "
+              "password nor encryption",
+              opts->bind);
+    printf("http://%s/\n", name);
+    if (fflush(stdout) != 0)
+        return FAIL(STATUS_IO, "stdout: %s", strerror(errno));
+    return STATUS_OK;
+}
+
+static status serve(const options *opts, const http_server_ops *ops, void *server, site *s,
+                    int port)
+{
+    TRY(print_url(opts, port));
+    if (s->loads == 0)
+        LOG_W("%s: there is no model yet; one is used as soon as it is there", s->watch.model_path);
+    for (;;) {
+        TRY(ops->run(server, LOOK_MS));
+        load_if_new(opts, s);
+    }
+}
+
+static status listen_and_serve(const options *opts, site *s, int *exit_code)
+{
+    const module *http = NULL;
+    void *server = NULL;
+    int fd = -1, port = 0;
+    *exit_code = EXIT_CODE_USAGE;
+    TRY(module_open("microhttpd", &http));
+    TRY(socket_listen(opts->bind, (int)opts->port, &fd, &port));
+    name_hosts(opts, port, s);
+    const http_server_options settings = {
+        .listen_fd = fd,
+        .body_limit_bytes = SITE_BODY_BYTES,
+        .connections = CONNECTIONS,
+        .request_ms = REQUEST_MS,
+        .headers = site_headers,
+        .answer = site_answer,
+        .ctx = s,
+    };
+    *exit_code = EXIT_CODE_INTERNAL;
+    status st = http->http_server->open(&settings, &server);
+    if (st != STATUS_OK) {
+        close(fd);
+        return st;
+    }
+    st = serve(opts, http->http_server, server, s, port);
+    http->http_server->close(server);
+    return st;
+}
+
+static status open_and_serve(const options *opts, site *s, int *exit_code)
+{
+    TRY(trained_model_open(opts, opts->n_runs > 0 ? opts->runs[0] : NULL, &s->model, exit_code));
+    TRY(run_watch_open(s->model.path, &s->watch));
+    if (run_watch_model_is_new(&s->watch)) {
+        TRY(trained_model_load(opts, &s->model));
+        s->loads = 1;
+    }
+    open_examples(opts, s);
+    return listen_and_serve(opts, s, exit_code);
+}
+
+int serve_command(const options *opts)
+{
+    site s = {0};
+    int code = EXIT_CODE_INTERNAL;
+    status st = open_and_serve(opts, &s, &code);
+    code = exit_code_failed(st, code);
+    dataset_close(&s.examples);
+    trained_model_close(&s.model);
+    free(s.text);
+    return code;
+}
