@@ -5,6 +5,7 @@
 #include "app/train/eval_document.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "model/classifier.h"
 
@@ -24,7 +25,10 @@ typedef struct evaluated {
 
 static status open_device(evaluated *e)
 {
-    return device_list_open(e->opts, 0, 0, &e->dev);
+    TRY(device_list_open(e->opts, 0, 0, &e->dev));
+    if (e->dev->stream != NULL && !e->opts->quiet)
+        LOG_I("computing on %s", e->dev->description);
+    return STATUS_OK;
 }
 
 static status open_model(evaluated *e)

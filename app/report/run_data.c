@@ -68,7 +68,7 @@ static status read_lines(const char *folder, json_t **out)
 
 status run_data_read(const char *folder, run_data *out)
 {
-    run_data run = {0};
+    run_data run = {.folder = folder};
     run_config config = {0};
     name_run(folder, run.name, sizeof run.name);
     status st = run_config_read(folder, &config);

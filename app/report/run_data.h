@@ -9,11 +9,12 @@
 
 /* JSON that is missing is NULL: jansson's functions take that for a value without members. */
 typedef struct run_data {
-    char name[64];  /* the last part of the folder's path */
-    json_t *config; /* app/common/run_config.h */
-    json_t *result; /* of docs/run-folder.md */
-    json_t *eval;   /* likewise */
-    json_t *lines;  /* an array: those of metrics.jsonl, up to the first that is torn */
+    const char *folder; /* the caller's */
+    char name[64];      /* the last part of its path */
+    json_t *config;     /* app/common/run_config.h */
+    json_t *result;     /* of docs/run-folder.md */
+    json_t *eval;       /* likewise */
+    json_t *lines;      /* an array: those of metrics.jsonl, up to the first that is torn */
 } run_data;
 
 /* STATUS_INVALID if the folder has none of the files, or one that is no JSON; STATUS_IO if one

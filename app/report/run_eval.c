@@ -79,13 +79,17 @@ static void put_class(const section *s, int c)
     }
 }
 
-static int64_t most_missed(const json_t *eval)
+/* The classes that are confused most often, and how often; 0: none are. */
+static int64_t find_worst_pair(const json_t *eval, int *label, int *predicted)
 {
-    int64_t most = 1;
+    int64_t most = 0;
     for (int a = 0; a < CLASSES; a++)
         for (int b = 0; b < CLASSES; b++)
-            if (a != b && count_of(eval, a, b) > most)
+            if (a != b && count_of(eval, a, b) > most) {
                 most = count_of(eval, a, b);
+                *label = a;
+                *predicted = b;
+            }
     return most;
 }
 
@@ -109,7 +113,8 @@ static void put_cell(const section *s, int label, int predicted, int64_t most)
 
 static void put_confusion(const section *s)
 {
-    int64_t most = most_missed(s->eval);
+    int worst, taken_for;
+    int64_t most = find_worst_pair(s->eval, &worst, &taken_for);
     fputs("<div>\n", s->out);
     html_tagged(s->out, "h3", "Confusion matrix");
     fputs("<div class=\"wide\"><table class=\"confusion\">\n<thead><tr><th></th>", s->out);
@@ -254,12 +259,25 @@ static void put_absent(const section *s)
     fputs("<p>There is no " RUN_FILE_EVAL ": the run has not ended, was interrupted or is of an "
           "older program. To test the model that it has saved: <code>mnist_ddp eval --checkpoint ",
           s->out);
-    html_text(s->out, s->run->name);
+    html_text(s->out, s->run->folder);
     fputs(" --out ", s->out);
-    html_text(s->out, s->run->name);
+    html_text(s->out, s->run->folder);
     fputs("</code>, then <code>mnist_ddp report ", s->out);
-    html_text(s->out, s->run->name);
+    html_text(s->out, s->run->folder);
     fputs("</code>.</p>\n", s->out);
+}
+
+static void put_worst_pair(const section *s)
+{
+    int label = 0, predicted = 0;
+    int64_t most = find_worst_pair(s->eval, &label, &predicted);
+    if (most == 0)
+        return;
+    fputs(" Most often ", s->out);
+    html_text(s->out, name_of(s->eval, label));
+    fputs(" is taken for ", s->out);
+    html_text(s->out, name_of(s->eval, predicted));
+    fprintf(s->out, " (%lld times).", (long long)most);
 }
 
 static void put_summary(const section *s)
@@ -273,7 +291,9 @@ static void put_summary(const section *s)
         fprintf(s->out, " after step %lld", (long long)json_integer_value(step));
     if (json_is_integer(step) && last > (double)json_integer_value(step))
         fputs(", and the run has gone on since", s->out);
-    fputs(".</p>\n", s->out);
+    fputs(".", s->out);
+    put_worst_pair(s);
+    fputs("</p>\n", s->out);
 }
 
 static status put_alone(const section *s)

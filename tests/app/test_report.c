@@ -96,11 +96,11 @@ START_TEST(a_run_without_it_says_how_to_get_it)
     ASSERT_EXIT(p, 0);
     program_close(&p);
     test_folder_remove("one/eval.json");
-    p = program_run_with(NULL, WORDS("report", "one"));
+    p = program_run_with(NULL, WORDS("report", "./one"));
     ASSERT_EXIT(p, 0);
     program_close(&p);
     char *page = read_page("one/report.html");
-    ASSERT_SAYS(page, "mnist_ddp eval --checkpoint one --out one");
+    ASSERT_SAYS(page, "mnist_ddp eval --checkpoint ./one --out ./one");
     ASSERT_SILENT(page, "Confusion matrix");
     free(page);
     p = program_run_with(NULL, WORDS("eval", "--checkpoint", "one", "--out", "one"));
