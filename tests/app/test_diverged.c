@@ -88,8 +88,10 @@ static void look_at_checkpoints(const program *p, int step)
     ck_assert(has_checkpoint(step - 1) && !has_checkpoint(step) && !has_checkpoint(step + 1));
     char *bytes = model_file_bytes("run", &size_bytes);
     const float *weights = weights_of(bytes, size_bytes, &count);
+    size_t finite = 0; /* an assertion for each would be a system call for each */
     for (size_t i = 0; i < count; i++)
-        ck_assert(isfinite(weights[i]));
+        finite += isfinite(weights[i]) ? 1 : 0;
+    ck_assert_uint_eq(finite, count);
     free(bytes);
 }
 
