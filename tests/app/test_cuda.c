@@ -368,11 +368,6 @@ START_TEST(refusals_say_what_to_type)
 }
 END_TEST
 
-static void start_clean(void)
-{
-    training_remove("many", "one");
-}
-
 /* Cases 0 to n - 1, but for those of which missing(i) says why not; NULL: of none; sanitized, which
  * costs ten times as long, the mlp's and one of the cnn's. */
 static void add_cases(TCase *tc, const TTest *test, int n, const char *(*missing)(int i))
@@ -395,7 +390,7 @@ int main(void)
     test_folder_open();
     Suite *suite = suite_create("cuda");
     TCase *runs = suite_case(suite, "runs", 240);
-    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     add_cases(runs, cuda_equals_cpu, 2, NULL);
     add_cases(runs, graph_keeps_every_bit, 8, NULL);
     add_cases(runs, ranks_equal_one_process, 2 * N_SPREADS, missing_for_spread);
@@ -408,7 +403,7 @@ int main(void)
               cuda_is_real() ? "whether a launch waits is the driver's affair" : NULL);
     add_cases(runs, refusals_say_what_to_type, sizeof REFUSALS / sizeof REFUSALS[0], NULL);
     TCase *modes = suite_case(suite, "modes", 240);
-    tcase_add_checked_fixture(modes, start_clean, NULL);
+    tcase_add_checked_fixture(modes, test_folder_clean, NULL);
     add_cases(modes, modes_equal_one_process, 2 * N_MODES, missing_for_mode);
     add_cases(modes, phases_come_from_the_stream, 2, missing_for_phases);
     return test_folder_close(suite_run(suite));

@@ -39,10 +39,10 @@ START_TEST(same_command_same_bits)
     train_only(ranks, "one", "2", NULL);
     train_only(ranks, "many", "2", NULL);
     model_file_assert_same_bits(test_folder_path("one"), test_folder_path("many"));
-    training_remove("many", "many");
+    test_folder_remove("many");
     train_only(ranks, "many", "2", "--no-cuda-graph");
     model_file_assert_same_bits(test_folder_path("one"), test_folder_path("many"));
-    training_remove("many", "many");
+    test_folder_remove("many");
     train_only(ranks, "many", "1", NULL);
     train_only(ranks, "many", "2", "--resume");
     model_file_assert_same_bits(test_folder_path("one"), test_folder_path("many"));
@@ -139,7 +139,7 @@ START_TEST(nccls_log_stays_out_of_the_result)
     assert_one_line(p.out);
     ASSERT_FACTS(p.err, "NCCL INFO");
     program_close(&p);
-    training_remove("one", "one");
+    test_folder_remove("one");
     p = program_mnist(BITS, "--mode=dp", "--devices=0,1", "--limit", "16", "--epochs", "1",
                       "--run-dir", test_folder_path("one"), NULL); /* and a file */
     unsetenv("NCCL_DEBUG");
@@ -154,11 +154,6 @@ START_TEST(nccls_log_stays_out_of_the_result)
 }
 END_TEST
 
-static void start_clean(void)
-{
-    training_remove("many", "one");
-}
-
 int main(void)
 {
     if (!cuda_choose())
@@ -170,7 +165,7 @@ int main(void)
     test_folder_open();
     Suite *suite = suite_create("cuda_bits");
     TCase *bits = suite_case(suite, "bits", 240);
-    tcase_add_checked_fixture(bits, start_clean, NULL);
+    tcase_add_checked_fixture(bits, test_folder_clean, NULL);
     for (int i = 0; i < N_WORLDS; i++)
         suite_add(bits, same_command_same_bits, i,
                   gpus < WORLDS[i] ? "each rank needs a GPU" : NULL);

@@ -68,7 +68,7 @@ static void add_run(counts *c, const setting *s, int epochs, int steps, long tim
     snprintf(limit, sizeof limit, "%d", steps * 2 * atoi(s->ranks));
     snprintf(until, sizeof until, "%d", epochs);
     unlink(path);
-    training_remove("one", "many");
+    test_folder_remove("one many");
     setenv("MNIST_DDP_EMULATED_WORK", path, 1);
     program p = program_mnist(
         "--device", "cuda", "--model", s->model, "--amp", s->amp, "--nproc-per-node", s->ranks,

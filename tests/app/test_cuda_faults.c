@@ -103,7 +103,7 @@ static bool is_harmless(const char *name)
 static program run(const struct setup *s)
 {
     const char *const *f = s->flags; /* the first NULL among them is the last argument */
-    training_remove("one", "many");
+    test_folder_remove("one many");
     return program_mnist("--device", "cuda", "--epochs", "2", "--eval-every", "2", "--limit", "40",
                          "--batch-size", "8", "--json", "--quiet", "--timeout", "20", "--run-dir",
                          test_folder_path("one"), f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7],

@@ -121,11 +121,6 @@ START_TEST(a_loss_that_is_not_finite_ends_the_run)
 }
 END_TEST
 
-static void start_clean(void)
-{
-    training_remove("many", "one");
-}
-
 int main(void)
 {
     if (!cuda_choose())
@@ -134,7 +129,7 @@ int main(void)
     test_folder_open();
     Suite *suite = suite_create("cuda_loop");
     TCase *core = suite_case(suite, "core", 240);
-    tcase_add_checked_fixture(core, start_clean, NULL);
+    tcase_add_checked_fixture(core, test_folder_clean, NULL);
     tcase_add_test(core, the_log_says_what_the_cpus_says);
     suite_add(core, a_failure_loses_no_line, 0,
               cuda_is_real() ? "a real device cannot be told to fail" : NULL);

@@ -23,11 +23,6 @@ static const char *const SPREADS[][4] = {
 };
 enum { N_SPREADS = sizeof SPREADS / sizeof SPREADS[0] };
 
-static void start_clean(void)
-{
-    test_folder_remove("run other");
-}
-
 static program run(const char *const *more, const char *const *further)
 {
     const char *flags[MAX_WORDS] = {WILD};
@@ -131,7 +126,7 @@ START_TEST(it_is_not_started_again)
     ck_assert_int_eq(facts_count(p.err, "training loss"), 1);
     ck_assert(!file_exists("run/checkpoints") && !file_exists("run/model.safetensors"));
     program_close(&p);
-    start_clean();
+    test_folder_clean();
     p = run(SPREADS[1], WORDS("--exit-code=torchrun"));
     ASSERT_EXIT(p, 1);
     program_close(&p);
@@ -219,7 +214,7 @@ int main(void)
     test_folder_open();
     Suite *suite = suite_create("diverged");
     TCase *runs = suite_case(suite, "runs", RUN_S);
-    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_loop_test(runs, it_ends_the_run_at_its_step, 0, N_SPREADS);
     tcase_add_test(runs, it_is_not_started_again);
     tcase_add_test(runs, all_nodes_end_at_it);

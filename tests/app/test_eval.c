@@ -15,11 +15,6 @@ enum { N = TEST_FOLDER_TEST, CLASSES = NETWORK_CLASSES };
 
 #define TRAIN "train", "--model", "mlp", TRAINING_SGD, "--limit", "96", "--threads", "1", "--quiet"
 
-static void start_clean(void)
-{
-    test_folder_remove("run one many out");
-}
-
 static program finish(program p)
 {
     ASSERT_EXIT(p, 0);
@@ -348,7 +343,7 @@ int main(void)
     tcase_add_test(counts, the_worst_are_in_order);
     tcase_add_test(counts, long_names_and_counts_fit_a_terminal);
     TCase *runs = suite_case(suite, "runs", 2 * RUN_S);
-    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_loop_test(runs, what_a_run_leaves_is_true, 0, MODEL_COUNT);
     tcase_add_loop_test(runs, any_number_of_ranks_says_the_same, 0, 2);
     tcase_add_test(runs, eval_writes_what_the_run_left);

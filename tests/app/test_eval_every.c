@@ -17,11 +17,6 @@ static const char *const SPREADS[][2] = {{"--mode=single", "--seed=3"},
                                          {"--mode=ps", "--nproc-per-node=2"}};
 enum { N_SPREADS = sizeof SPREADS / sizeof SPREADS[0] };
 
-static void start_clean(void)
-{
-    training_remove("often", "once");
-}
-
 static program run(int spread, const char *const *more)
 {
     const char *flags[MAX_WORDS] = {RUN, SPREADS[spread][0], SPREADS[spread][1]};
@@ -170,7 +165,7 @@ int main(void)
     test_folder_open();
     Suite *suite = suite_create("eval_every");
     TCase *runs = suite_case(suite, "runs", 4 * RUN_S);
-    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_loop_test(runs, tests_change_nothing, 0, N_SPREADS);
     tcase_add_loop_test(runs, the_time_of_a_test_is_not_the_epochs, 0, N_SPREADS);
     tcase_add_loop_test(runs, the_target_ends_the_run_inside_an_epoch, 0, N_SPREADS);

@@ -164,13 +164,6 @@ START_TEST(full_disk_ends_no_training)
 }
 END_TEST
 
-static void start_clean(void)
-{
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s/run'", test_folder);
-    ck_assert_int_eq(system(command), 0);
-}
-
 static void add_other_tests(TCase *runs)
 {
     tcase_add_test(runs, failing_rank_gives_code_and_last_lines);
@@ -187,7 +180,7 @@ int main(int argc, char **argv)
     test_folder_open();
     Suite *suite = suite_create("faults");
     TCase *runs = suite_case(suite, "runs", 2.5 * RUN_S);
-    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_test(runs, killed_rank_is_blamed);
     tcase_add_test(runs, killed_launcher_takes_its_ranks_along);
     tcase_add_test(runs, stopped_rank_is_a_timeout);

@@ -16,11 +16,6 @@ enum { TIMEOUT_S = 3 };
         "--nproc-per-node", "3", "--timeout", "3", "--no-save-model", "--json", "--run-dir", \
         "run", "--log-dir", "logs", "--epochs", "3", "--inject", fault
 
-static void start_clean(void)
-{
-    training_remove("run", "logs");
-}
-
 static const struct {
     const char *text;
     inject want;
@@ -217,7 +212,7 @@ START_TEST(an_order_that_repeats_is_seen)
     ASSERT_FACTS(p.err, "epoch 2", "epoch 1", "set_epoch");
     ASSERT_FACTS(p.err, "epoch 3", "epoch 2", "set_epoch");
     program_close(&p);
-    training_remove("run", "logs");
+    test_folder_remove("run logs");
     p = run_fault("delay:rank=1,step=2,ms=1", 0, RUN_S);
     ASSERT_NO_FACTS(p.err, "set_epoch");
     program_close(&p);
@@ -287,7 +282,7 @@ int main(int argc, char **argv)
     test_folder_open();
     Suite *suite = suite_create("inject");
     TCase *runs = suite_case(suite, "runs", 2.5 * RUN_S);
-    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_loop_test(runs, a_rank_that_hangs_is_named, 0, 2);
     tcase_add_test(runs, a_collective_left_out_is_named);
     tcase_add_test(runs, a_killed_rank_was_somewhere);

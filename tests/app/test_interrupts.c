@@ -231,18 +231,13 @@ START_TEST(what_is_ignored_stays_ignored)
 }
 END_TEST
 
-static void start_clean(void)
-{
-    test_folder_remove("run");
-}
-
 int main(void)
 {
     program_clean_environment();
     test_folder_open();
     Suite *suite = suite_create("interrupts");
     TCase *runs = suite_case(suite, "runs", 1.5 * RUN_S);
-    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_loop_test(runs, ctrl_c_saves, 0, 2);
     tcase_add_loop_test(runs, ctrl_c_twice_ends_it_at_once, 0, 2);
     tcase_add_loop_test(runs, no_checkpoint_is_promised, 0, 4);

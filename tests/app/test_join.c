@@ -316,18 +316,10 @@ START_TEST(foreign_server_is_no_store)
 }
 END_TEST
 
-static void start_clean(void)
-{
-    char command[128];
-    snprintf(command, sizeof command, "cd '%s' && rm -rf hand launched zero unlike node? one",
-             test_folder);
-    ck_assert_int_eq(system(command), 0);
-}
-
 static void add_tests_by_hand(Suite *suite)
 {
     TCase *hand = suite_case(suite, "by hand", 2.5 * RUN_S);
-    tcase_add_checked_fixture(hand, start_clean, NULL);
+    tcase_add_checked_fixture(hand, test_folder_clean, NULL);
     tcase_add_loop_test(hand, ranks_started_by_hand_join, 0, 2);
     tcase_add_test(hand, missing_rank_is_named);
     tcase_add_test(hand, missing_rank_0_is_told);
@@ -348,7 +340,7 @@ int main(int argc, char **argv)
     test_folder_open();
     Suite *suite = suite_create("join");
     TCase *nodes = suite_case(suite, "launchers", 2.5 * RUN_S);
-    tcase_add_checked_fixture(nodes, start_clean, NULL);
+    tcase_add_checked_fixture(nodes, test_folder_clean, NULL);
     tcase_add_loop_test(nodes, two_nodes_train_as_one, 0, 2);
     tcase_add_test(nodes, death_on_one_node_ends_both);
     if (!training_is_on_gloo()) {

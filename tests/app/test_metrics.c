@@ -18,11 +18,6 @@
 
 enum { STEPS = 12 }; /* of an epoch of one rank */
 
-static void start_clean(void)
-{
-    training_remove("run", "none");
-}
-
 static void train(int exit_code, const char *const *flags)
 {
     const char *words[MAX_WORDS] = {RUN};
@@ -373,7 +368,7 @@ int main(void)
     tcase_add_test(bytes, a_clipped_step_has_its_norm);
     tcase_add_test(bytes, what_is_not_finite_is_null);
     TCase *runs = suite_case(suite, "runs", 2 * RUN_S);
-    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_test(runs, both_files_say_the_same);
     tcase_add_test(runs, a_resume_cuts_off_what_the_checkpoint_does_not_have);
     tcase_add_test(runs, a_part_of_an_epoch_has_its_own_speed);

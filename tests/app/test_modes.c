@@ -25,11 +25,6 @@ static const struct {
 };
 enum { N_SPREADS = sizeof SPREADS / sizeof SPREADS[0] };
 
-static void start_clean(void)
-{
-    training_remove("one", "many");
-}
-
 static program train(const char *model, int optimizer, const char *const *flags)
 {
     const char *argv[MAX_WORDS] = {TRAIN,
@@ -324,7 +319,7 @@ int main(void)
     test_folder_open();
     Suite *suite = suite_create("modes");
     TCase *weights = suite_case(suite, "weights", 120);
-    tcase_add_checked_fixture(weights, start_clean, NULL);
+    tcase_add_checked_fixture(weights, test_folder_clean, NULL);
     tcase_add_loop_test(weights, modes_equal_one_process, 0, 6);
     tcase_add_loop_test(weights, replicas_may_be_idle, 0, 2);
     tcase_add_loop_test(weights, one_replica_is_one_process, 0, 2);
@@ -335,7 +330,7 @@ int main(void)
     tcase_add_loop_test(weights, accumulated_batches_are_one, 0, 4);
     tcase_add_loop_test(weights, same_command_same_bits, 0, 2);
     TCase *stops = suite_case(suite, "stops", 120);
-    tcase_add_checked_fixture(stops, start_clean, NULL);
+    tcase_add_checked_fixture(stops, test_folder_clean, NULL);
     tcase_add_loop_test(stops, a_stopped_run_ends_with_the_same_bits, 0, N_STOPS);
     tcase_add_test(stops, another_mode_does_not_resume);
     TCase *refusals = suite_case(suite, "refusals", 30);

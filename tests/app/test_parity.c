@@ -43,11 +43,6 @@ START_TEST(ranks_equal_one_process)
 }
 END_TEST
 
-static void start_clean(void)
-{
-    training_remove("many", "one");
-}
-
 START_TEST(same_command_same_bits)
 {
     const char *model = model_kind_names[_i];
@@ -221,7 +216,7 @@ int main(int argc, char **argv)
     test_folder_open();
     Suite *suite = suite_create("parity");
     TCase *runs = suite_case(suite, "runs", 120);
-    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_loop_test(runs, ranks_equal_one_process, 0, MODEL_COUNT * N_SPREADS);
     tcase_add_loop_test(runs, same_command_same_bits, 0, MODEL_COUNT);
     if (!training_is_on_gloo())

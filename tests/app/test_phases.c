@@ -185,17 +185,12 @@ START_TEST(waiting_ends_with_the_last_arrival)
 }
 END_TEST
 
-static void start_clean(void)
-{
-    training_remove("run", "run");
-}
-
 int main(void)
 {
     test_folder_open();
     Suite *suite = suite_create("phases");
     TCase *runs = suite_case(suite, "runs", 120);
-    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_loop_test(runs, phases_sum_to_the_training_time, 0, N_RUNS);
     tcase_add_loop_test(runs, every_mode_has_the_keys, 0, N_RUNS);
     tcase_add_loop_test(runs, bytes_are_those_of_the_algorithm, 0, N_RUNS);

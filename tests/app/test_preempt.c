@@ -111,11 +111,6 @@ START_TEST(a_signal_becomes_a_wish)
 }
 END_TEST
 
-static void start_clean(void)
-{
-    training_remove("stopped", "whole");
-}
-
 /* How a run of several ranks is asked, and where. */
 typedef struct way {
     const char *ranks;
@@ -284,7 +279,7 @@ int main(int argc, char **argv)
     test_folder_open();
     Suite *suite = suite_create("preempt");
     TCase *runs = suite_case(suite, "runs", 2.5 * RUN_S);
-    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_loop_test(runs, a_stopped_run_ends_with_the_same_bits, 0,
                         training_is_on_gloo() ? N_GLOO_WAYS : N_SHM_WAYS);
     if (!training_is_on_gloo())

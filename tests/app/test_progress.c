@@ -138,11 +138,6 @@ START_TEST(time_is_short)
 }
 END_TEST
 
-static void start_clean(void)
-{
-    test_folder_remove("run");
-}
-
 int main(void)
 {
     program_clean_environment();
@@ -150,7 +145,7 @@ int main(void)
     setenv("TERM", "xterm", 1);
     Suite *suite = suite_create("progress");
     TCase *core = suite_case(suite, "core", RUN_S);
-    tcase_add_checked_fixture(core, start_clean, NULL);
+    tcase_add_checked_fixture(core, test_folder_clean, NULL);
     tcase_add_test(core, few_columns_keep_what_matters);
     tcase_add_test(core, time_is_short);
     tcase_add_test(core, a_log_has_a_line_every_two_seconds);

@@ -15,11 +15,6 @@ enum { PAGE_BYTES = 4 << 20, CHARTS = 4, PICTURES = 24 + 32 };
     "train", "--model", "mlp", TRAINING_SGD, "--limit", "192", "--batch-size", "16", "--threads", \
         "1", "--epochs", "2", "--log-interval", "1", "--quiet", "--no-save-model"
 
-static void start_clean(void)
-{
-    test_folder_remove("one two 'a<b>&\"' report.html");
-}
-
 static void train(int exit_code, const char *folder, const char *more)
 {
     program p = program_run_with(NULL, WORDS(RUN, "--run-dir", folder, more));
@@ -272,7 +267,7 @@ int main(void)
     test_folder_open();
     Suite *suite = suite_create("report");
     TCase *runs = suite_case(suite, "runs", 2 * RUN_S);
-    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_test(runs, a_run_ends_with_its_page);
     tcase_add_test(runs, the_page_shows_what_was_learned);
     tcase_add_test(runs, a_run_without_it_says_how_to_get_it);
@@ -283,7 +278,7 @@ int main(void)
     tcase_add_test(runs, an_unfinished_run_has_a_page);
     tcase_add_loop_test(runs, what_is_no_run_is_refused, 0, sizeof REFUSED / sizeof REFUSED[0]);
     TCase *browser = suite_case(suite, "browser", 2 * BROWSER_S);
-    tcase_add_checked_fixture(browser, start_clean, NULL);
+    tcase_add_checked_fixture(browser, test_folder_clean, NULL);
     suite_add_all(browser, a_browser_draws_it, 2, browser_find() ? NULL : "Chromium is missing");
     return test_folder_close(suite_run(suite));
 }

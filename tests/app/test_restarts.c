@@ -192,7 +192,7 @@ START_TEST(killed_ranks_leave_no_trace)
     while (done < kills) {
         runs++;
         int here = 0;
-        training_remove("part", "logs");
+        test_folder_remove("part logs");
         program p = program_start_with(NULL, WORDS(JOB, training_backend, "--run-dir", "part",
                                                    "--log-dir", "logs", "--max-restarts", "5"));
         watched w = {.p = &p, .first_step = -1};
@@ -223,7 +223,7 @@ END_TEST
 START_TEST(killed_launchers_leave_nobody)
 {
     int kills = (number_from("MNIST_DDP_SOAK_KILLS", KILLS) + 3) / 4;
-    training_remove("part", "logs");
+    test_folder_remove("part logs");
     for (int i = 0; i <= kills; i++) {
         pid_t pids[MAX_RANKS];
         program p = program_start_with(NULL, WORDS(JOB, training_backend, "--run-dir", "part",

@@ -5,11 +5,6 @@
 
 #define TRAIN "train", "--model", "mlp", "--limit", "96", "--threads", "1"
 
-static void start_clean(void)
-{
-    test_folder_remove("run runs");
-}
-
 static int lines_of(const char *text)
 {
     return facts_count(text, "\n");
@@ -114,7 +109,7 @@ START_TEST(a_run_says_that_its_target_is_reached)
     ASSERT_EXIT(p, 0);
     ASSERT_FACTS(p.out, "stopped", "accuracy", "--target-acc", "0.01");
     program_close(&p);
-    start_clean();
+    test_folder_clean();
     p = program_mnist(TRAIN, "--epochs=1", "--target-acc=100", "--run-dir", "run", NULL);
     ASSERT_EXIT(p, 0);
     ASSERT_NO_FACTS(p.out, "--target-acc");
@@ -147,7 +142,7 @@ START_TEST(a_closed_stdout_costs_the_log_alone)
     ck_assert_int_le(lines_of(p.err), 1);
     ASSERT_NO_FACTS(p.err, "bug");
     program_close(&p);
-    start_clean();
+    test_folder_clean();
     p = program_run_with(
         shell, WORDS(TRAIN, "--epochs=1", "--run-dir", "run", ranks[_i], "--json", "--quiet"));
     ASSERT_EXIT(p, 74);
@@ -163,7 +158,7 @@ int main(void)
     test_folder_open();
     Suite *suite = suite_create("results");
     TCase *runs = suite_case(suite, "runs", RUN_S);
-    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_test(runs, a_sampler_prints_indices_alone);
     tcase_add_loop_test(runs, a_quiet_run_prints_its_result, 0, 2);
     tcase_add_test(runs, a_quiet_run_without_a_test_prints_its_loss);

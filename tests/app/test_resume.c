@@ -8,11 +8,6 @@
 #include <jansson.h>
 #include <signal.h>
 
-static void start_clean(void)
-{
-    training_remove("part", "whole");
-}
-
 static const char *const optimizers[][2] = {{"sgd", "0.05"}, {"adam", "0.01"}, {"adadelta", "1"}};
 
 typedef struct cut {
@@ -325,7 +320,7 @@ START_TEST(workers_started_again_go_on)
         WORDS(SMALL, "--epochs", "3", "--run-dir", "part", "--inject", "kill:rank=0,step=3");
     program fresh_start = run_worker("1", "5", run); /* nothing there yet: from the beginning */
     ASSERT_EXIT(fresh_start, 0);
-    start_clean();
+    test_folder_clean();
     program first = run_worker("0", "5", killed);
     ASSERT_EXIT(first, 128 + SIGKILL);
     program second = run_worker("1", "5", killed); /* the fault is of attempt 0 alone */
@@ -384,7 +379,7 @@ int main(int argc, char **argv)
     test_folder_open();
     Suite *suite = suite_create("resume");
     TCase *runs = suite_case(suite, "runs", 4 * RUN_S);
-    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_loop_test(runs, killed_in_mid_epoch_and_resumed_has_the_same_bits,
                         gloo ? GLOO_CUT : 0, gloo ? N_CUTS : GLOO_CUT);
     if (!gloo)

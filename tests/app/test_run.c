@@ -289,11 +289,6 @@ START_TEST(it_starts_quickly)
 }
 END_TEST
 
-static void start_clean(void)
-{
-    test_folder_remove("env.*");
-}
-
 #define COUNT(table) ((int)(sizeof(table) / sizeof(table)[0]))
 
 int main(void)
@@ -302,7 +297,7 @@ int main(void)
     test_folder_open();
     Suite *suite = suite_create("run");
     TCase *starts = suite_case(suite, "starts", 2.0 * RUN_S);
-    tcase_add_checked_fixture(starts, start_clean, NULL);
+    tcase_add_checked_fixture(starts, test_folder_clean, NULL);
     tcase_add_test(starts, the_environment_is_torchruns);
     tcase_add_test(starts, what_the_user_set_stays);
     tcase_add_loop_test(starts, flags_and_variables_have_torchruns_spellings, 0, COUNT(SPELLINGS));

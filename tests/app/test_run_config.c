@@ -8,7 +8,7 @@
 
 static void start_clean(void)
 {
-    training_remove("run", "none");
+    test_folder_clean();
     ck_assert_int_eq(file_make_folders("run"), STATUS_OK);
 }
 

@@ -212,11 +212,6 @@ START_TEST(the_process_beside_the_launcher_has_its_own_name)
 }
 END_TEST
 
-static void start_clean(void)
-{
-    test_folder_remove("logs up.* got.* child.* pid.* go");
-}
-
 #define COUNT(table) ((int)(sizeof(table) / sizeof(table)[0]))
 
 int main(void)
@@ -225,7 +220,7 @@ int main(void)
     test_folder_open();
     Suite *suite = suite_create("run_ends");
     TCase *ends = suite_case(suite, "ends", 2.0 * RUN_S);
-    tcase_add_checked_fixture(ends, start_clean, NULL);
+    tcase_add_checked_fixture(ends, test_folder_clean, NULL);
     tcase_add_loop_test(ends, exit_codes_are_the_first_failing_ranks, 0, COUNT(ENDS));
     tcase_add_test(ends, restarts_go_on_until_the_budget_is_used_up);
     tcase_add_test(ends, a_restart_that_helps_ends_well);

@@ -7,11 +7,6 @@
 
 #define TRAIN "train", "--model", "mlp", "--limit", "64", "--threads", "1", "--quiet"
 
-static void start_clean(void)
-{
-    training_remove("runs", "part");
-}
-
 /* Several that begin in one second, each with a folder of its own. */
 START_TEST(runs_of_one_second_have_folders_of_their_own)
 {
@@ -112,7 +107,7 @@ int main(void)
     test_folder_open();
     Suite *suite = suite_create("run_folder");
     TCase *runs = suite_case(suite, "runs", 2 * RUN_S);
-    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_test(runs, runs_of_one_second_have_folders_of_their_own);
     tcase_add_test(runs, a_folder_that_cannot_be_made_costs_no_run_without_a_model);
     tcase_add_test(runs, a_folder_in_use_is_refused);

@@ -223,18 +223,13 @@ START_TEST(own_lines_pass_as_they_are)
 }
 END_TEST
 
-static void start_clean(void)
-{
-    test_folder_remove("up.* go over victim");
-}
-
 int main(void)
 {
     program_clean_environment();
     test_folder_open();
     Suite *suite = suite_create("run_lies");
     TCase *core = suite_case(suite, "core", 2.0 * RUN_S);
-    tcase_add_checked_fixture(core, start_clean, NULL);
+    tcase_add_checked_fixture(core, test_folder_clean, NULL);
     tcase_add_loop_test(core, a_record_chooses_no_path, 0, 2);
     tcase_add_test(core, an_order_without_a_reason_has_a_sender);
     tcase_add_test(core, an_order_by_record_has_a_sender);

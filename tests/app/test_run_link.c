@@ -193,11 +193,6 @@ START_TEST(who_leaves_says_so)
 }
 END_TEST
 
-static void start_clean(void)
-{
-    test_folder_remove("up.* told.* go");
-}
-
 #define COUNT(table) ((int)(sizeof(table) / sizeof(table)[0]))
 
 int main(void)
@@ -206,7 +201,7 @@ int main(void)
     test_folder_open();
     Suite *suite = suite_create("run_link");
     TCase *core = suite_case(suite, "core", 2.0 * RUN_S);
-    tcase_add_checked_fixture(core, start_clean, NULL);
+    tcase_add_checked_fixture(core, test_folder_clean, NULL);
     tcase_add_loop_test(core, a_broken_connection_loses_nothing, 0, COUNT(BREAKS));
     tcase_add_loop_test(core, nonsense_in_the_store_ends, 0, COUNT(NONSENSE));
     tcase_add_test(core, who_leaves_says_so);

@@ -334,11 +334,6 @@ START_TEST(a_signal_as_the_nodes_meet_ends_all)
 }
 END_TEST
 
-static void start_clean(void)
-{
-    test_folder_remove("up.* go");
-}
-
 #define COUNT(table) ((int)(sizeof(table) / sizeof(table)[0]))
 
 int main(void)
@@ -347,7 +342,7 @@ int main(void)
     test_folder_open();
     Suite *suite = suite_create("run_nodes");
     TCase *meet = suite_case(suite, "meet", 2.0 * RUN_S);
-    tcase_add_checked_fixture(meet, start_clean, NULL);
+    tcase_add_checked_fixture(meet, test_folder_clean, NULL);
     tcase_add_test(meet, ranks_count_through);
     tcase_add_test(meet, comers_are_numbered);
     tcase_add_loop_test(meet, nodes_that_disagree_are_told_at_once, 0, COUNT(QUARRELS));

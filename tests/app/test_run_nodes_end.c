@@ -310,18 +310,13 @@ START_TEST(one_preempted_node_preempts_all)
 }
 END_TEST
 
-static void start_clean(void)
-{
-    test_folder_remove("up.* told.* go killed whole");
-}
-
 int main(void)
 {
     program_clean_environment();
     test_folder_open();
     Suite *suite = suite_create("run_nodes_end");
     TCase *end = suite_case(suite, "end", 2.0 * RUN_S);
-    tcase_add_checked_fixture(end, start_clean, NULL);
+    tcase_add_checked_fixture(end, test_folder_clean, NULL);
     tcase_add_test(end, all_nodes_start_again);
     tcase_add_test(end, the_budget_is_the_jobs);
     tcase_add_test(end, who_ended_well_starts_again_too);

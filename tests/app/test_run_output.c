@@ -162,18 +162,13 @@ START_TEST(a_good_run_leaves_nothing)
 }
 END_TEST
 
-static void start_clean(void)
-{
-    test_folder_remove("logs tmp");
-}
-
 int main(void)
 {
     program_clean_environment();
     test_folder_open();
     Suite *suite = suite_create("run_output");
     TCase *output = suite_case(suite, "output", 2.0 * RUN_S);
-    tcase_add_checked_fixture(output, start_clean, NULL);
+    tcase_add_checked_fixture(output, test_folder_clean, NULL);
     tcase_add_test(output, redirects_go_to_files);
     tcase_add_test(output, tee_goes_both_ways);
     tcase_add_test(output, a_filter_hides_ranks);

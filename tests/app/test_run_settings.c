@@ -57,7 +57,7 @@ static void leave_run(const char *flags, const char *facts)
 
 static void setup(void)
 {
-    training_remove("run", "none");
+    test_folder_clean();
     leave_run(RUN_FLAGS, RUN_FACTS);
     said[0] = '\0';
     memset(said, 0, sizeof said);

@@ -273,18 +273,13 @@ START_TEST(what_stays_keeps_its_stderr)
 }
 END_TEST
 
-static void start_clean(void)
-{
-    test_folder_remove("run logs pager told.* pid.* late.*");
-}
-
 int main(void)
 {
     program_clean_environment();
     test_folder_open();
     Suite *suite = suite_create("run_stops");
     TCase *core = suite_case(suite, "core", 2.0 * RUN_S);
-    tcase_add_checked_fixture(core, start_clean, NULL);
+    tcase_add_checked_fixture(core, test_folder_clean, NULL);
     tcase_add_test(core, a_signal_behind_a_failure_ends_the_job);
     tcase_add_test(core, two_signals_behind_a_failure_kill);
     tcase_add_test(core, a_death_while_saving_is_no_restart);

@@ -10,11 +10,6 @@
     "train", "--model", "mlp", "--limit", "230", "--batch-size", "16", "--epochs", "2", "--seed", \
         "3", "--threads", "1", "--quiet"
 
-static void start_clean(void)
-{
-    training_remove("part", "whole");
-}
-
 /* A run with three lists of flags one after the other; ends with `exit_code`. */
 static program run(const char *const *first, const char *const *second, const char *const *third,
                    int exit_code)
@@ -172,7 +167,7 @@ int main(void)
     test_folder_open();
     Suite *suite = suite_create("schedule");
     TCase *runs = suite_case(suite, "runs", 4 * RUN_S);
-    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_loop_test(runs, a_resumed_run_has_the_same_bits, 0, N_SCHEDULES);
     tcase_add_loop_test(runs, in_every_mode, 0, N_SPREADS);
     tcase_add_test(runs, a_schedule_changes_the_weights);

@@ -218,11 +218,6 @@ START_TEST(a_log_in_a_file_has_no_part_of_it)
 }
 END_TEST
 
-static void start_clean(void)
-{
-    test_folder_remove("run out");
-}
-
 int main(void)
 {
     program_clean_environment();
@@ -230,7 +225,7 @@ int main(void)
     setenv("TERM", "xterm", 1);
     Suite *suite = suite_create("status_line");
     TCase *seen = suite_case(suite, "seen", RUN_S);
-    tcase_add_checked_fixture(seen, start_clean, NULL);
+    tcase_add_checked_fixture(seen, test_folder_clean, NULL);
     tcase_add_loop_test(seen, no_width_wrecks_the_log, 0, N_WIDTHS);
     tcase_add_loop_test(seen, nothing_is_glued_to_it, 0, N_WIDTHS);
     tcase_add_loop_test(seen, a_signal_has_a_line_of_its_own, 0, 2);

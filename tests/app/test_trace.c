@@ -15,12 +15,6 @@
     TRACED, "--model", "mlp", "--threads", "1", "--nproc-per-node", "3", "--epochs", "3", \
         "--timeout", "5", "--log-dir", "logs", "--inject", fault
 
-static void start_clean(void)
-{
-    training_remove("run", "logs");
-    unlink("trace.json");
-}
-
 /* Layers in the order of forward, and what their buckets hold with caps of half a MiB. */
 static const struct model_parts {
     const char *model, *layers[6], *buckets[4];
@@ -311,7 +305,7 @@ int main(void)
     test_folder_open();
     Suite *suite = suite_create("trace");
     TCase *runs = suite_case(suite, "runs", 120);
-    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_loop_test(runs, a_trace_holds_all_of_a_run, 0, 6);
     tcase_add_loop_test(runs, every_mode_is_traced, 0, 3);
     tcase_add_test(runs, trace_steps_bounds_what_is_kept);

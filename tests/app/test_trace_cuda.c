@@ -12,12 +12,6 @@ enum { STEPS = 4 };
         "--json", "--quiet", "--no-save-model", "--run-dir", "run", "--trace", "trace.json", \
         "--backend", "auto"
 
-static void start_clean(void)
-{
-    training_remove("run", "logs");
-    unlink("trace.json");
-}
-
 /* How often each of a rank's threads, main and stream, has a span of this name. */
 static void expect(const json_t *doc, int rank, const char *name, int host, int stream)
 {
@@ -97,7 +91,7 @@ int main(void)
     test_folder_open();
     Suite *suite = suite_create("trace_cuda");
     TCase *runs = suite_case(suite, "runs", 240);
-    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_loop_test(runs, layers_are_timed_on_the_stream, 0, 2);
     tcase_add_test(runs, replayed_steps_are_one_span);
     tcase_add_test(runs, many_replayed_steps_are_all_kept);

@@ -6,13 +6,6 @@
 
 #define QUICK "--model", "mlp", "--epochs", "1", "--limit", "200", "--threads", "1"
 
-static void start_clean(void)
-{
-    char command[256];
-    snprintf(command, sizeof command, "rm -rf '%s'/run* '%s'/one", test_folder, test_folder);
-    ck_assert_int_eq(system(command), 0);
-}
-
 static const char *run_dir(void)
 {
     return test_folder_path("run");
@@ -264,7 +257,7 @@ int main(void)
     test_folder_open();
     Suite *suite = suite_create("train");
     TCase *runs = suite_case(suite, "runs", 120);
-    tcase_add_checked_fixture(runs, start_clean, NULL);
+    tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_test(runs, json_line_has_the_peers_keys);
     tcase_add_test(runs, pytorch_lines);
     tcase_add_test(runs, plain_lines);

@@ -13,7 +13,7 @@ enum { HELD = 150, LEFT = TEST_FOLDER_TRAIN - HELD }; /* images, of those of the
 
 static void start_clean(void)
 {
-    training_remove("run", "other");
+    test_folder_clean();
     test_folder_remove("tail");
 }
 

@@ -75,6 +75,15 @@ int test_folder_close(int exit_code)
     return chdir("/") != 0 || system(shell) != 0 ? EXIT_FAILURE : exit_code;
 }
 
+void test_folder_clean(void)
+{
+    char command[192];
+    snprintf(command, sizeof command,
+             "find '%s' -mindepth 1 -maxdepth 1 ! -name data ! -name cache -exec rm -rf {} +",
+             test_folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
 void test_folder_remove(const char *names)
 {
     char command[256];

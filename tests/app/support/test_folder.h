@@ -30,7 +30,11 @@ void test_folder_open(void);
 /* Removes the folder and returns `exit_code`: the end of main. */
 int test_folder_close(int exit_code);
 
-/* Removes from the folder what earlier tests left: names and patterns, as the shell takes them. */
+/* Removes from the folder what earlier tests left: all but the data set and its cache. For a
+ * checked fixture. */
+void test_folder_clean(void);
+
+/* Removes some of it: names and patterns, as the shell takes them. */
 void test_folder_remove(const char *names);
 
 /* The text of a file; free with free(). */

@@ -43,11 +43,3 @@ double training_number(const char *text, const char *key)
     json_decref(object);
     return value;
 }
-
-void training_remove(const char *a, const char *b)
-{
-    char shell_line[512];
-    snprintf(shell_line, sizeof shell_line, "rm -rf '%s/%s' '%s/%s'", test_folder, a, test_folder,
-             b);
-    ck_assert_int_eq(system(shell_line), 0);
-}

@@ -33,7 +33,4 @@ void training_await(const program *p);
 /* The number under `key` in a JSON object. */
 double training_number(const char *text, const char *key);
 
-/* Removes two folders from the test's folder. */
-void training_remove(const char *a, const char *b);
-
 #endif
