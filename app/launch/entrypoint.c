@@ -89,14 +89,14 @@ static const char *local_rank_flag(const char *script)
 static status add_python(const options *opts, entrypoint *program)
 {
     const char *name = opts->program[0];
+    if (!opts->module && access(name, R_OK) != 0)
+        return FAIL(STATUS_INVALID, "%.*s: %s; a script is looked for in this folder", SHOWN_BYTES,
+                    name, strerror(errno));
     TRY(find_python(program));
     TRY(add_word(program, program->path));
     TRY(add_word(program, "-u"));
     if (opts->module)
         return add_word(program, "-m");
-    if (access(name, R_OK) != 0)
-        return FAIL(STATUS_INVALID, "%.*s: %s; a script is looked for in this folder", SHOWN_BYTES,
-                    name, strerror(errno));
     if (!opts->run_path)
         return STATUS_OK;
     TRY(add_word(program, "-c"));

@@ -188,8 +188,6 @@ END_TEST
 int main(void)
 {
     program_clean_environment();
-    setenv("PYTHON_EXEC", "/bin/true",
-           1); /* whether a script is there is asked without Python, too */
     test_folder_open();
     test_folder_require(file_write(test_folder_path("occupied"), &(file_part){"a file", 6}, 1));
     test_folder_require(file_make_folders(test_folder_path("run/again/checkpoints")));
