@@ -80,8 +80,8 @@ raw=to/MNIST/raw
 
 # What fails says why, of each mirror; nothing gets the name of a file.
 fetch 65 403
-says "HTTP 403" "https://127.0.0.1:$port/403/$images" "127.0.0.1 port 9" https://ossci-datasets.s3.amazonaws.com/mnist/ \
-    https://storage.googleapis.com/cvdf-datasets/mnist/
+says "HTTP 403" "https://127.0.0.1:$port/403/$images" "127.0.0.1 port 9" \
+    https://ossci-datasets.s3.amazonaws.com/mnist/ https://storage.googleapis.com/cvdf-datasets/mnist/
 fetch 65 loop
 says "https://127.0.0.1:$port/loop/$images" redirects
 fetch 65 plain
