@@ -3,11 +3,14 @@
 #include "base/file.h"
 
 #include <errno.h>
+#include <sha2.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { READ_BYTES = 65536 };
+
+_Static_assert(DIGEST_TEXT_BYTES == SHA256_DIGEST_STRING_LENGTH, "64 digits and a zero byte");
 
 status digest_file(const char *path, char out[DIGEST_TEXT_BYTES])
 {

@@ -4,9 +4,7 @@
 
 #include "base/status.h"
 
-#include <sha2.h>
-
-enum { DIGEST_TEXT_BYTES = SHA256_DIGEST_STRING_LENGTH };
+enum { DIGEST_TEXT_BYTES = 65 };
 
 /* The SHA-256 of a regular file, in 64 small hexadecimal letters. STATUS_INVALID if it is none,
  * STATUS_IO. */

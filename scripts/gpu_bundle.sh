@@ -44,8 +44,7 @@ done
 
 deps=$work/bundle/deps
 architecture=$(dpkg-architecture -qDEB_HOST_MULTIARCH 2>/dev/null || gcc -print-multiarch)
-for header in zlib zconf jansson jansson_config yaml png pngconf pnglibconf md5 sha2 check \
-    check_stdint; do
+for header in zlib zconf jansson jansson_config yaml png pngconf pnglibconf sha2 check check_stdint; do
     find "$work/root/usr/include" -maxdepth 2 -name "$header.h" -exec cp {} "$deps/include/" \;
 done
 for library in libz.a libjansson.a libyaml.a libpng16.a libmd.a libcheck_pic.a libsubunit.a; do

@@ -11,12 +11,6 @@ enum { HELD = 150, LEFT = TEST_FOLDER_TRAIN - HELD }; /* images, of those of the
 #define RUN "train", "--model", "mlp", TRAINING_SGD, "--threads", "1", "--json"
 #define HOLD_BACK "--val-split", "150"
 
-static void start_clean(void)
-{
-    test_folder_clean();
-    test_folder_remove("tail");
-}
-
 static program run(const char *const *flags)
 {
     program p = program_run_with(NULL, flags);
@@ -256,7 +250,7 @@ int main(void)
     test_folder_open();
     Suite *suite = suite_create("val_split");
     TCase *core = suite_case(suite, "core", RUN_S);
-    tcase_add_checked_fixture(core, start_clean, NULL);
+    tcase_add_checked_fixture(core, test_folder_clean, NULL);
     tcase_add_test(core, shares_are_rounded_as_by_torch);
     tcase_add_test(core, counts_are_taken_as_they_are);
     tcase_add_loop_test(core, what_leaves_nothing_is_refused, 0,
