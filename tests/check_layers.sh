@@ -48,7 +48,7 @@ check dist kernels base
 check app model data dist kernels base
 check app/options model base
 check app/data app/common app/options data base
-check app/common app/options dist kernels base
+check app/common app/options model dist kernels base
 check app/report app/common base # it serves every command
 check app/predict app/common app/options model data kernels base
 check app/serve app/predict app/common app/options model data dist kernels base

@@ -5,10 +5,12 @@
 #include "base/file.h"
 #include "base/json_text.h"
 #include "base/text_stream.h"
+#include "model/checkpoint_folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 enum {
@@ -194,6 +196,25 @@ status run_config_read(const char *folder, run_config *out)
     }
     out->document = document;
     return STATUS_OK;
+}
+
+status run_config_find(const char *path, char run[FILE_PATH_BYTES], run_config *out)
+{
+    char above[FILE_PATH_BYTES];
+    struct stat info;
+    if (strlen(path) >= FILE_PATH_BYTES)
+        return FAIL(STATUS_INVALID, "%.80s...: the path is too long", path);
+    if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
+        file_folder_of(path, run);
+    else
+        strcpy(run, path);
+    TRY(run_config_read(run, out));
+    file_folder_of(run, above);
+    const char *slash = strrchr(above, '/');
+    if (out->document != NULL || strcmp(slash != NULL ? slash + 1 : above, CHECKPOINT_FOLDER) != 0)
+        return STATUS_OK;
+    file_folder_of(above, run);
+    return run_config_read(run, out);
 }
 
 void run_config_close(run_config *config)

@@ -22,6 +22,7 @@
 #define MNIST_DDP_APP_COMMON_RUN_CONFIG_H
 
 #include "app/options/options_value.h"
+#include "base/file.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -55,6 +56,10 @@ typedef struct run_config {
 /* STATUS_INVALID if the file is no JSON object with settings or of a format unknown here, STATUS_IO
  * if it cannot be read. A folder without it, as older programs leave, is fine. */
 status run_config_read(const char *folder, run_config *out);
+
+/* The same of the run that a model is of. `path`: the run's folder, a checkpoint's in it, or a
+ * model's file in either. `run`: the folder. STATUS_INVALID also if the path is too long. */
+status run_config_find(const char *path, char run[FILE_PATH_BYTES], run_config *out);
 void run_config_close(run_config *config);
 
 /* The value of a setting, as one would type it after "--name=": "0.1", "true". `name` is a flag's,

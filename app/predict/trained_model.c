@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { MAX_BATCH = 64 };
 
@@ -32,28 +31,11 @@ static status choose_path(const char *path, char out[FILE_PATH_BYTES])
     return STATUS_OK;
 }
 
-/* The folder of the run that the model belongs to, if it is one's: the folder itself, or the one
- * above "checkpoints/00000938". */
-static status read_config(const char *path, run_config *out)
-{
-    char folder[FILE_PATH_BYTES], above[FILE_PATH_BYTES], run_dir[FILE_PATH_BYTES];
-    struct stat info;
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
-        snprintf(folder, sizeof folder, "%s", path);
-    else
-        file_folder_of(path, folder);
-    TRY(run_config_read(folder, out));
-    if (out->document != NULL)
-        return STATUS_OK;
-    file_folder_of(folder, above);
-    file_folder_of(above, run_dir);
-    return run_config_read(run_dir, out);
-}
-
 /* --dataset, else that of the run, else MNIST. */
 static status find_dataset(const options *opts, const char *path, const dataset_facts **out)
 {
     dataset_kind kind = DATASET_MNIST;
+    char run[FILE_PATH_BYTES];
     run_config config = {0};
     option_source origin;
     char *name = NULL;
@@ -61,7 +43,7 @@ static status find_dataset(const options *opts, const char *path, const dataset_
     if (options_given(opts, "dataset")) {
         TRY(dataset_kind_parse(opts->dataset, &kind));
     } else {
-        TRY(read_config(path, &config));
+        TRY(run_config_find(path, run, &config));
         status st = config.document != NULL
                         ? run_config_setting(&config, "dataset", &found, &name, &origin)
                         : STATUS_OK;

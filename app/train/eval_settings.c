@@ -5,12 +5,9 @@
 #include "base/environment.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "model/checkpoint_folder.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* The run that a checkpoint is of, and the command that evaluates it. */
 typedef struct source {
@@ -18,42 +15,6 @@ typedef struct source {
     char run[FILE_PATH_BYTES];
     run_config config;
 } source;
-
-/* Cuts off the path's last name. */
-static void go_up(char *path)
-{
-    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
-        path[n - 1] = '\0';
-    char *slash = strrchr(path, '/');
-    if (slash != NULL && slash != path)
-        *slash = '\0';
-    else
-        strcpy(path, slash != NULL ? "/" : ".");
-}
-
-/* The run that a checkpoint is of: given are its folder, a checkpoint's in it, or a model's file in
- * either. */
-static status find_run(const char *checkpoint, char run[FILE_PATH_BYTES], bool *found)
-{
-    char config[FILE_PATH_BYTES];
-    struct stat info;
-    if (snprintf(run, FILE_PATH_BYTES, "%s", checkpoint) >= FILE_PATH_BYTES)
-        return FAIL(STATUS_INVALID, "--checkpoint is too long");
-    if (stat(run, &info) == 0 && !S_ISDIR(info.st_mode))
-        go_up(run);
-    TRY(file_join(run, RUN_FILE_CONFIG, config));
-    *found = file_exists(config);
-    if (*found)
-        return STATUS_OK;
-    go_up(run);
-    const char *slash = strrchr(run, '/');
-    if (strcmp(slash != NULL ? slash + 1 : run, CHECKPOINT_FOLDER) != 0)
-        return STATUS_OK;
-    go_up(run);
-    TRY(file_join(run, RUN_FILE_CONFIG, config));
-    *found = file_exists(config);
-    return STATUS_OK;
-}
 
 static status take(source *s, const char *name, const char *text)
 {
@@ -104,11 +65,10 @@ static status take_data_folder(source *s)
 status eval_settings_complete(options *opts)
 {
     source s = {.opts = opts};
-    bool found = false, same = false;
+    bool same = false;
     if (opts->command != COMMAND_EVAL || opts->checkpoint == NULL)
         return STATUS_OK;
-    TRY(find_run(opts->checkpoint, s.run, &found));
-    status st = found ? run_config_read(s.run, &s.config) : STATUS_OK;
+    status st = run_config_find(opts->checkpoint, s.run, &s.config);
     if (st == STATUS_OK && s.config.document != NULL) {
         st = take_dataset(&s, &same);
         if (st == STATUS_OK && same && !options_given(opts, "data-dir"))

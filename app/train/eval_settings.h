@@ -11,8 +11,7 @@
  * $MNIST_DDP_DATA.
  *
  * Warnings: another data set that is given, a --data-dir of the run that is not there any more,
- * and a config.json that cannot be read. STATUS_INVALID if the checkpoint's path is too long;
- * STATUS_NO_MEMORY. */
+ * and a config.json that cannot be read. STATUS_NO_MEMORY. */
 status eval_settings_complete(options *opts);
 
 #endif
