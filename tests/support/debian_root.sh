@@ -12,6 +12,7 @@ debian_root_make() {
     mirror=$(apt-get indextargets --format '$(REPO_URI)' | head -n 1)
     debootstrap --variant=minbase --include="ca-certificates,$2" bookworm "$1" "$mirror" >/dev/null
     cp /etc/resolv.conf "$1/etc/resolv.conf"
+    printf '127.0.0.1 localhost\n::1 localhost\n' >"$1/etc/hosts"
     rm -f "$1/etc/apt/sources.list"
     cp -r /etc/apt/sources.list* /etc/apt/apt.conf.d "$1/etc/apt/" 2>/dev/null || true
     cp -r /usr/share/keyrings/. "$1/usr/share/keyrings/"
