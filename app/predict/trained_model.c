@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "model/checkpoint_folder.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,28 +30,32 @@ static status choose_path(const char *path, char out[FILE_PATH_BYTES])
     return STATUS_OK;
 }
 
+/* That of the run which the model is of; none if its config.json cannot be read. */
+static status dataset_of_run(const char *path, dataset_kind *out)
+{
+    char run[FILE_PATH_BYTES], *name = NULL;
+    run_config config = {0};
+    option_source origin;
+    bool found = false;
+    status st = run_config_find(path, run, &config);
+    if (st == STATUS_OK && config.document != NULL)
+        st = run_config_setting(&config, "dataset", &found, &name, &origin);
+    if (st == STATUS_OK && name != NULL)
+        st = dataset_kind_parse(name, out);
+    free(name);
+    run_config_close(&config);
+    if (st == STATUS_OK || st == STATUS_NO_MEMORY)
+        return st;
+    LOG_W("the names of the classes are not taken from the run: %s", status_text());
+    return STATUS_OK;
+}
+
 /* --dataset, else that of the run, else MNIST. */
 static status find_dataset(const options *opts, const char *path, const dataset_facts **out)
 {
     dataset_kind kind = DATASET_MNIST;
-    char run[FILE_PATH_BYTES];
-    run_config config = {0};
-    option_source origin;
-    char *name = NULL;
-    bool found = false;
-    if (options_given(opts, "dataset")) {
-        TRY(dataset_kind_parse(opts->dataset, &kind));
-    } else {
-        TRY(run_config_find(path, run, &config));
-        status st = config.document != NULL
-                        ? run_config_setting(&config, "dataset", &found, &name, &origin)
-                        : STATUS_OK;
-        if (st == STATUS_OK && name != NULL)
-            st = dataset_kind_parse(name, &kind);
-        free(name);
-        run_config_close(&config);
-        TRY(st);
-    }
+    TRY(options_given(opts, "dataset") ? dataset_kind_parse(opts->dataset, &kind)
+                                       : dataset_of_run(path, &kind));
     *out = dataset_kind_facts(kind);
     return STATUS_OK;
 }

@@ -137,6 +137,20 @@ START_TEST(classes_are_those_of_the_data_set)
 }
 END_TEST
 
+/* As other programs leave one beside a model. */
+START_TEST(a_foreign_config_is_no_failure)
+{
+    test_folder_remove("b");
+    ck_assert_int_eq(system("mkdir b && cp runs/a/model.safetensors b"), 0);
+    test_folder_write("b/config.json", "{\"architectures\": [\"LeNet\"]}");
+    program p = program_run_with(
+        NULL, WORDS("predict", "--checkpoint=b/model.safetensors", TEST_IMAGES "#0"));
+    ASSERT_EXIT(p, 0);
+    ASSERT_FACTS(p.err, "warning", "b/config.json", "classes");
+    program_close(&p);
+}
+END_TEST
+
 /* What is wrong, the exit code, and facts of the one line that says so. */
 static const struct {
     const char *words[5];
@@ -189,6 +203,7 @@ int main(void)
     tcase_add_test(all, json_has_an_object_for_each);
     tcase_add_test(all, text_shows_picture_and_bars);
     tcase_add_test(all, classes_are_those_of_the_data_set);
+    tcase_add_test(all, a_foreign_config_is_no_failure);
     tcase_add_loop_test(all, what_cannot_be_read_is_one_error, 0,
                         sizeof REFUSED / sizeof REFUSED[0]);
     tcase_add_test(all, without_a_run_a_model_must_be_named);
