@@ -203,6 +203,40 @@ START_TEST(a_run_leaves_it_and_a_resume_adds_its_start)
 }
 END_TEST
 
+/* Paths of a model; those of `run` have a config.json. */
+static const struct {
+    const char *path, *run;
+} MODELS[] = {
+    {"run", "run"},
+    {"run/model.safetensors", "run"},
+    {"run/checkpoints/00000001", "run"},
+    {"run/checkpoints/00000001/", "run"},
+    {"run/checkpoints/00000001/model.safetensors", "run"},
+    {"run/other/deeper", NULL},
+    {"run/other/deeper/model.safetensors", NULL},
+    {"none", NULL},
+};
+
+START_TEST(a_models_run_is_found)
+{
+    run_config config;
+    char run[FILE_PATH_BYTES];
+    options opts = command_line_options("--lr 0.1");
+    write_config(&opts);
+    options_free(&opts);
+    ck_assert_int_eq(file_make_folders("run/checkpoints/00000001"), STATUS_OK);
+    ck_assert_int_eq(file_make_folders("run/other/deeper"), STATUS_OK);
+    test_folder_write("run/model.safetensors", "");
+    test_folder_write("run/checkpoints/00000001/model.safetensors", "");
+    test_folder_write("run/other/deeper/model.safetensors", "");
+    ck_assert_int_eq(run_config_find(MODELS[_i].path, run, &config), STATUS_OK);
+    ck_assert((config.document != NULL) == (MODELS[_i].run != NULL));
+    if (MODELS[_i].run != NULL)
+        ck_assert_str_eq(run, MODELS[_i].run);
+    run_config_close(&config);
+}
+END_TEST
+
 int main(void)
 {
     program_clean_environment();
@@ -216,6 +250,7 @@ int main(void)
     tcase_add_loop_test(file, a_setting_without_value_or_origin_is_refused, 0, COUNT(NO_VALUES));
     tcase_add_test(file, want_of_memory_is_a_failure);
     tcase_add_test(file, a_folder_without_one_is_fine);
+    tcase_add_loop_test(file, a_models_run_is_found, 0, COUNT(MODELS));
     TCase *runs = suite_case(suite, "runs", 2 * RUN_S);
     tcase_add_checked_fixture(runs, start_clean, NULL);
     tcase_add_test(runs, a_run_leaves_it_and_a_resume_adds_its_start);
