@@ -1,6 +1,7 @@
 /* The curl module: HTTP by libcurl, which knows TLS, and proxies ($https_proxy, $no_proxy and so
  * on). The program opens this only to fetch files. */
 #include "base/module.h"
+#include "base/environment.h"
 #include "data/transfer_ops.h"
 
 #include <curl/curl.h>
@@ -34,8 +35,8 @@ static const char *named_bundle(void)
 {
     static const char *const names[] = {"CURL_CA_BUNDLE", "SSL_CERT_FILE"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *path = getenv(names[i]);
-        if (path != NULL && path[0] != '\0')
+        const char *path = environment_text(names[i]);
+        if (path != NULL)
             return path;
     }
     return NULL;
