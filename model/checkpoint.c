@@ -2,6 +2,7 @@
 
 #include "base/file_draft.h"
 #include "base/log.h"
+#include "model/best_checkpoint.h"
 #include "model/checkpoint_arenas.h"
 #include "model/checkpoint_folder.h"
 #include "model/checkpoint_state.h"
@@ -106,7 +107,7 @@ static void delete_older(const char *folder, const checkpoint_state *state)
             continue;
         if (room > 0)
             room--;
-        else
+        else if (steps[i] != state->best_step)
             st = checkpoint_folder_delete(folder, steps[i]);
     }
     if (st != STATUS_OK)
@@ -132,6 +133,9 @@ status checkpoint_save(const char *run_dir, const checkpoint_state *state, netwo
         return FAIL(st, "no checkpoint of step %" PRId64 ": %s", state->step, why);
     }
     TRY(checkpoint_folder_commit(folder, state->step, temporary));
+    if (state->best_step == state->step && best_checkpoint_link(run_dir, state->step) != STATUS_OK)
+        LOG_W("%s/" CHECKPOINT_BEST " does not name the best checkpoint: %s", folder,
+              status_text());
     delete_older(folder, state); /* also makes room for the copy */
     return checkpoint_publish(run_dir, path);
 }

@@ -3,6 +3,7 @@
  *   <run_dir>/checkpoints/00000938/model.safetensors      PyTorch's state_dict
  *                                  optimizer.safetensors  "<state>.<parameter>"
  *                                  state.json             with the hashes of both and its own
+ *                         best                            a link (best_checkpoint.h)
  *   <run_dir>/model.safetensors                           a copy of the newest checkpoint's
  *
  * A checkpoint is written to "00000938.tmp", synced and renamed once: that is the commit. The copy
@@ -22,6 +23,12 @@
 #include <stdint.h>
 
 enum { CHECKPOINT_HASH_BYTES = 65, CHECKPOINT_LAUNCH_BYTES = 160, CHECKPOINT_KEEP = 2 };
+
+/* A test of a run's weights. */
+typedef struct checkpoint_test {
+    int64_t images, correct; /* images is 0: none was made */
+    double loss;             /* mean over the images */
+} checkpoint_test;
 
 /* Where a run stands, and what it was started with. Counts are >= 0, the sizes >= 1. All numbers
  * are finite, but for the loss of a run that has diverged. */
@@ -45,20 +52,23 @@ typedef struct checkpoint_state {
     int64_t world_changes; /* how often another world size went on; 0 and absent: never */
     double epoch_loss;     /* of the epoch under way, over all ranks: sum over samples, */
     int64_t epoch_samples; /* and their number; both 0 if the file has neither */
+    checkpoint_test test;  /* of these weights; all 0 and absent: not tested */
     uint64_t model_hash, optimizer_hash;  /* of its two files; checkpoint_save sets them */
     bool has_hashes;                      /* the file has the hashes; false: format 1 */
     char launch[CHECKPOINT_LAUNCH_BYTES]; /* the launch that wrote it; "" and absent: not known */
     /* Not in the file: */
     int64_t saved_step; /* of the last save, or of the resume; 0: none */
     int64_t keep;       /* checkpoints that stay, with the one that is saved; 0: CHECKPOINT_KEEP */
+    int64_t best_step;  /* of the best one, which stays too; 0: none (model/best_checkpoint.h) */
 } checkpoint_state;
 
 /* Saves, then deletes older checkpoints until state->keep are left, and replaces
  * <run_dir>/model.safetensors. Kept are the newest; if more than one is, that of state->saved_step,
- * which is known to be good, is among them. Folders with other names than ours stay. An
- * earlier checkpoint of the same step is replaced. Makes the run folder. STATUS_IO (a
- * full disk, say) names the path; the checkpoints that were there stay, and no other appears,
- * unless the failure came after the commit. */
+ * which is known to be good, is among them. That of state->best_step stays beside them; if it is
+ * the one that is saved, checkpoints/best is made to name it (a failure of that is only logged).
+ * Folders with other names than ours stay. An earlier checkpoint of the same step is replaced.
+ * Makes the run folder. STATUS_IO (a full disk, say) names the path; the checkpoints that were
+ * there stay, and no other appears, unless the failure came after the commit. */
 status checkpoint_save(const char *run_dir, const checkpoint_state *state, network *net,
                        optimizer *opt);
 

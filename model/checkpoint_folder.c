@@ -138,6 +138,7 @@ void checkpoint_folder_clean(const char *folder)
     DIR *dir = opendir(folder);
     if (dir == NULL)
         return;
+    unlinkat(dirfd(dir), CHECKPOINT_BEST_DRAFT, 0);
     for (const struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
         if (!is_temporary(entry->d_name))
             continue;

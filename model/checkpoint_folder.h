@@ -16,6 +16,10 @@
 #define CHECKPOINT_OPTIMIZER "optimizer.safetensors"
 #define CHECKPOINT_STATE "state.json"
 
+/* The link to the best checkpoint, and its name while it is made. */
+#define CHECKPOINT_BEST "best"
+#define CHECKPOINT_BEST_DRAFT "best.tmp"
+
 /* "<folder>/00000938" into `out` (FILE_PATH_BYTES). */
 status checkpoint_folder_path(const char *folder, int64_t step, char *out);
 

@@ -48,6 +48,8 @@ static const field INTEGERS[] = {
     INTEGER(epoch_samples, 0, MOST_COUNT, true),
     {"epoch_first", offsetof(checkpoint_state, epoch_first), 0, UINT32_MAX, true, true},
     {"world_changes", offsetof(checkpoint_state, world_changes), 0, INT32_MAX, true, true},
+    {"tested_images", offsetof(checkpoint_state, test.images), 0, UINT32_MAX, true, true},
+    {"tested_correct", offsetof(checkpoint_state, test.correct), 0, UINT32_MAX, true, true},
 };
 
 static const field REALS[] = {
@@ -56,6 +58,7 @@ static const field REALS[] = {
     {"momentum", offsetof(checkpoint_state, momentum), 0, DBL_MAX, false, false},
     {"weight_decay", offsetof(checkpoint_state, weight_decay), 0, DBL_MAX, false, false},
     {"loss_scale", offsetof(checkpoint_state, loss_scale), 0, (double)FLT_MAX, true, false},
+    {"tested_loss", offsetof(checkpoint_state, test.loss), 0, DBL_MAX, true, true},
 };
 
 enum {
@@ -120,6 +123,9 @@ static status check_state(const char *path, const checkpoint_state *state)
                     path, state->epoch_samples, state->step_in_epoch, global_batch);
     if (state->total_steps < 0 || (double)state->total_steps > MOST_COUNT)
         return FAIL(STATUS_INVALID, "%s: \"total_steps\" is %" PRId64, path, state->total_steps);
+    if (state->test.correct > state->test.images)
+        return FAIL(STATUS_INVALID, "%s: \"tested_correct\" is %" PRId64 ", of %" PRId64 " images",
+                    path, state->test.correct, state->test.images);
     if (!loss_is_possible(state))
         return FAIL(STATUS_INVALID, "%s: \"epoch_loss\" is %g, of %" PRId64 " samples", path,
                     state->epoch_loss, state->epoch_samples);
@@ -136,6 +142,12 @@ static bool is_hex(const char *text)
 static bool put_text(json_t *object, const char *key, const char *text)
 {
     return json_object_set_new(object, key, json_string(text)) == 0;
+}
+
+static bool put_real(json_t *object, const field *f, double value)
+{
+    bool is_zero = !(value > 0 || value < 0);
+    return (f->rare && is_zero) || json_object_set_new(object, f->key, json_real(value)) == 0;
 }
 
 /* JSON has only finite numbers; others are written as strings. */
@@ -174,7 +186,7 @@ static bool put_state(json_t *object, const checkpoint_state *state)
              json_object_set_new(object, INTEGERS[i].key, json_integer(value)) == 0;
     }
     for (int i = 0; ok && i < N_REALS; i++)
-        ok = json_object_set_new(object, REALS[i].key, json_real(real_of(state, &REALS[i]))) == 0;
+        ok = put_real(object, &REALS[i], real_of(state, &REALS[i]));
     return ok && put_schedule(object, state) && put_loss(object, state->epoch_loss) &&
            put_text(object, "model_hash", model_hash) &&
            put_text(object, "optimizer_hash", optimizer_hash);

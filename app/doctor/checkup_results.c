@@ -48,8 +48,8 @@ static void check_space(checkup *c, const char *path)
     if (model_kind_parse(c->opts->model, &kind) != STATUS_OK || statvfs(there, &disk) != 0)
         return;
     int64_t unused = (int64_t)disk.f_bavail * (int64_t)disk.f_frsize, needed = OTHER_BYTES;
-    if (c->opts->save_model) /* those that stay, and the one that is being written */
-        needed += (int64_t)(model_kind_count(kind) * sizeof(float)) * (c->opts->keep + 1) * ARRAYS;
+    if (c->opts->save_model) /* those that stay, the best one, and the one that is being written */
+        needed += (int64_t)(model_kind_count(kind) * sizeof(float)) * (c->opts->keep + 2) * ARRAYS;
     machine_size(unused, free_text, sizeof free_text);
     machine_size(needed, needed_text, sizeof needed_text);
     if (unused < needed)

@@ -149,6 +149,22 @@ static void add_evaluation(json_t *object, const char *prefix, const evaluation 
     json_object_set_new(object, key, made ? json_value_rounded(e->loss, 6) : json_null());
 }
 
+/* The best test: null if there was none. */
+static json_t *best_of(const result *r, const rank_context *rank)
+{
+    const test_found *best = &r->best;
+    const char *prefix = rank->val_set.count > 0 ? "val" : "test";
+    const evaluation found = {
+        .images = best->test.images, .correct = best->test.correct, .loss = best->test.loss};
+    if (found.images == 0)
+        return json_null();
+    json_t *object = json_object();
+    json_object_set_new(object, "epoch", json_integer(best->epoch));
+    json_object_set_new(object, "step", json_integer(best->step));
+    add_evaluation(object, prefix, &found);
+    return object;
+}
+
 status result_print(const result *r, const rank_context *rank, char **out)
 {
     json_t *object = json_object(), *train_s = json_array();
@@ -175,6 +191,7 @@ status result_print(const result *r, const rank_context *rank, char **out)
     add_evaluation(object, "test", &r->test);
     if (rank->val_set.count > 0)
         add_evaluation(object, "val", &r->validation);
+    json_object_set_new(object, "best", best_of(r, rank));
     json_object_set_new(object, "last_loss", json_value_rounded(r->last_loss, 4));
     json_object_set_new(object, "rss_mib", json_integer(r->rss_mib));
     json_object_set_new(object, "private_mib", json_integer(r->private_mib));

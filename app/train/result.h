@@ -5,6 +5,13 @@
 #include "app/common/run_config.h"
 #include "app/train/evaluate.h"
 #include "app/train/rank_context.h"
+#include "model/checkpoint.h"
+
+/* A test of the run, and after what. */
+typedef struct test_found {
+    checkpoint_test test; /* .images is 0: there was none */
+    int64_t step, epoch;  /* epoch: from 1 */
+} test_found;
 
 /* What the loop counts, zeroed at its start. Arrays have one element per epoch trained by this
  * process. result_close accepts a zeroed one. */
@@ -17,6 +24,7 @@ typedef struct result {
     double setup_s;                   /* exec to the first optimizer step's end */
     evaluation test;                  /* the last one; .images is 0: there was none */
     evaluation validation;            /* likewise, on the images of --val-split */
+    test_found best;                  /* of all that decide about the run, before a resume too */
     double last_loss;                 /* mean of this rank's last batch */
     int64_t steps;                    /* of the optimizer, in train_s */
     device_use moved;                 /* by this rank in these steps */

@@ -6,6 +6,7 @@
 #include "base/file_draft.h"
 #include "base/fnv1a.h"
 #include "base/log.h"
+#include "model/best_checkpoint.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_folder.h"
 
@@ -356,7 +357,22 @@ static status redistribute(const rank_context *rank, const checkpoint_state *was
     return STATUS_OK;
 }
 
-status run_folder_resume(run_folder *folder, rank_context *rank, position *at)
+/* Of the checkpoints up to the one that is restored: those after it belong to steps that are taken
+ * again. The link is made again if a kill has left an older one. */
+static status find_best(run_folder *folder, const rank_context *rank, checkpoint_state *best)
+{
+    bool found = false;
+    *best = (checkpoint_state){0};
+    TRY(best_checkpoint_find(folder->path, folder->saved_step, &found, best));
+    folder->best_step = best->step;
+    if (found && run_folder_takes_checkpoints(rank->opts) &&
+        best_checkpoint_link(folder->path, best->step) != STATUS_OK)
+        LOG_W("the best checkpoint has no name: %s", status_text());
+    return STATUS_OK;
+}
+
+status run_folder_resume(run_folder *folder, rank_context *rank, position *at,
+                         checkpoint_state *best)
 {
     checkpoint_state was;
     char checkpoint[FILE_PATH_BYTES];
@@ -374,6 +390,7 @@ status run_folder_resume(run_folder *folder, rank_context *rank, position *at)
     *at = (position){was.epoch,         was.step_in_epoch, was.step,         was.epoch_loss,
                      was.epoch_samples, was.epoch_first,   was.world_changes};
     folder->saved_step = was.step;
+    TRY(find_best(folder, rank, best));
     return was.world_size != rank->place.world_size ? redistribute(rank, &was, at) : STATUS_OK;
 }
 
@@ -386,9 +403,13 @@ status run_folder_write_config(const run_folder *folder, const rank_context *ran
     return run_config_write(folder->path, &start);
 }
 
-status run_folder_save(run_folder *folder, rank_context *rank, const position *at)
+status run_folder_save(run_folder *folder, rank_context *rank, const position *at,
+                       const checkpoint_test *test, bool is_best)
 {
     checkpoint_state state = state_of(rank, at);
+    if (test != NULL)
+        state.test = *test;
+    state.best_step = is_best ? at->step : folder->best_step;
     state.saved_step = folder->saved_step;
     state.keep = rank->opts->keep;
     loss_scaling scaling;
@@ -399,6 +420,7 @@ status run_folder_save(run_folder *folder, rank_context *rank, const position *a
     state.loss_overflow = scaling.overflow;
     TRY(checkpoint_save(folder->path, &state, rank->net, rank->opt));
     folder->saved_step = at->step;
+    folder->best_step = state.best_step;
     return STATUS_OK;
 }
 

@@ -4,6 +4,7 @@
 
 #include "app/train/rank_context.h"
 #include "base/file.h"
+#include "model/checkpoint.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -13,6 +14,7 @@ typedef struct run_folder {
     int lock_fd; /* held as long as this process writes there; -1: it does not */
     bool is_dry; /* of a dry run: nothing is written, and without --resume it has no folder */
     int64_t saved_step; /* of the checkpoint last written or restored; 0: there is none */
+    int64_t best_step;  /* of the best one there; 0: there is none */
 } run_folder;
 
 /* Where training stands. */
@@ -54,10 +56,12 @@ void run_folder_close(run_folder *folder); /* accepts one with lock_fd -1 */
 
 /* Restores the newest checkpoint that is whole and fits into network and optimizer, and where it
  * stood into *at, and makes sure that its model is the one beside it; leaves *at alone if there is
- * none and need be none. STATUS_INVALID if the run was started with another seed, batch, model or
- * optimizer, if a checkpoint is asked for and there is none, if none fits, and if
- * workers started again find what another launch has left. */
-status run_folder_resume(run_folder *folder, rank_context *rank, position *at);
+ * none and need be none. *best is the one with the best test, .test.images 0 if there is none.
+ * STATUS_INVALID if the run was started with another seed, batch, model or optimizer, if a
+ * checkpoint is asked for and there is none, if none fits, and if workers started again find what
+ * another launch has left. */
+status run_folder_resume(run_folder *folder, rank_context *rank, position *at,
+                         checkpoint_state *best);
 
 /* Writes config.json (app/common/run_config.h). `run`: what the run is; `date`: when it was
  * started.
@@ -65,9 +69,11 @@ status run_folder_resume(run_folder *folder, rank_context *rank, position *at);
 status run_folder_write_config(const run_folder *folder, const rank_context *rank,
                                const json_t *run, const char *date);
 
-/* Writes a checkpoint. With --keep=2 or more, the one before it, or the one that was restored,
- * stays beside it. */
-status run_folder_save(run_folder *folder, rank_context *rank, const position *at);
+/* Writes a checkpoint. `test`: of these weights; NULL: there was none. If it is the best so far,
+ * checkpoints/best becomes this one. With --keep=2 or more, the one before it, or the one that was
+ * restored, stays beside it. */
+status run_folder_save(run_folder *folder, rank_context *rank, const position *at,
+                       const checkpoint_test *test, bool is_best);
 
 /* Writes result.json: `line` and a newline. */
 status run_folder_write_result(const run_folder *folder, const char *line);

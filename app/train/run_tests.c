@@ -1,6 +1,7 @@
 #include "app/train/run_tests.h"
 
 #include "base/memory.h"
+#include "model/best_checkpoint.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -34,12 +35,33 @@ static status take(run_tests *tests, const dataset *set, float *logits, evaluati
     return timeline_enter(time, MOMENT_BETWEEN);
 }
 
-status run_tests_take(run_tests *tests, bool may_be_last)
+status run_tests_take(run_tests *tests, const position *at, bool may_be_last)
 {
     rank_context *rank = tests->rank;
-    if (run_tests_validate(tests))
-        return take(tests, &rank->val_set, NULL, tests->latest);
-    return take(tests, &rank->test_set, may_be_last ? tests->logits : NULL, tests->latest);
+    evaluation *found = tests->latest;
+    bool validates = run_tests_validate(tests);
+    TRY(take(tests, validates ? &rank->val_set : &rank->test_set,
+             !validates && may_be_last ? tests->logits : NULL, found));
+    tests->last =
+        (test_found){{found->images, found->correct, found->loss}, at->step, at->epoch + 1};
+    return STATUS_OK;
+}
+
+const checkpoint_test *run_tests_at(const run_tests *tests, int64_t step)
+{
+    bool tested = tests->last.test.images > 0 && tests->last.step == step;
+    return tested ? &tests->last.test : NULL;
+}
+
+bool run_tests_found_best(const run_tests *tests, int64_t step)
+{
+    const checkpoint_test *found = run_tests_at(tests, step);
+    return found != NULL && best_checkpoint_is_better(found, &tests->result->best.test);
+}
+
+void run_tests_keep_best(run_tests *tests)
+{
+    tests->result->best = tests->last;
 }
 
 status run_tests_take_last(run_tests *tests)

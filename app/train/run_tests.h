@@ -5,13 +5,15 @@
 
 #include "app/train/metrics.h"
 #include "app/train/result.h"
+#include "app/train/run_folder.h"
 
 typedef struct run_tests {
     rank_context *rank;
     result *result;     /* what is found is kept there */
     evaluation *latest; /* the result's that decides about the run: validation or test */
-    float *logits; /* (test images, NETWORK_CLASSES), zeroed: of the last test, this rank's part;
+    float *logits;   /* (test images, NETWORK_CLASSES), zeroed: of the last test, this rank's part;
                       NULL: nobody wants them */
+    test_found last; /* what is in `latest` */
 } run_tests;
 
 /* Borrows both; `rank` is open. run_tests_close accepts a zeroed one. STATUS_NO_MEMORY. */
@@ -21,9 +23,18 @@ void run_tests_close(run_tests *tests);
 /* Whether the run has images to validate on. */
 bool run_tests_validate(const run_tests *tests);
 
-/* Tests into *tests->latest. All ranks call it. The run's last test leaves its logits: if it is not
- * known which one that is, each that may be it. */
-status run_tests_take(run_tests *tests, bool may_be_last);
+/* Tests into *tests->latest, at this place of the run. All ranks call it. The run's last test
+ * leaves its logits: if it is not known which one that is, each that may be it. */
+status run_tests_take(run_tests *tests, const position *at, bool may_be_last);
+
+/* What was tested at this step; NULL: nothing was. */
+const checkpoint_test *run_tests_at(const run_tests *tests, int64_t step);
+
+/* Whether that is better than all tests before. The same on all ranks. */
+bool run_tests_found_best(const run_tests *tests, int64_t step);
+
+/* It is the best from now on. */
+void run_tests_keep_best(run_tests *tests);
 
 /* After the run, if it has validated: into the result's test. All ranks call it. */
 status run_tests_take_last(run_tests *tests);

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "kernels/ops.h"
 #include "model/checkpoint.h"
+#include "model/checkpoint_folder.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -58,6 +59,14 @@ static status load_weights(rank_context *rank)
                          "--init: %s holds a weight that is not finite: give another file", path);
 }
 
+static status resume(training *t)
+{
+    checkpoint_state best = {0};
+    TRY(run_folder_resume(&t->folder, &t->rank, &t->trainer.at, &best));
+    t->result.best = (test_found){best.test, best.step, best.epoch + (best.step_in_epoch > 0)};
+    return STATUS_OK;
+}
+
 /* Rank 0 opens the run's folder and what it starts from: nothing, weights or a checkpoint. */
 static status open_start(training *t)
 {
@@ -65,9 +74,20 @@ static status open_start(training *t)
     if (rank->opts->init != NULL)
         TRY(load_weights(rank));
     TRY(run_folder_open(rank, &t->folder));
-    return run_folder_resume_mode(rank) != RESUME_NEVER
-               ? run_folder_resume(&t->folder, rank, &t->trainer.at)
-               : STATUS_OK;
+    return run_folder_resume_mode(rank) != RESUME_NEVER ? resume(t) : STATUS_OK;
+}
+
+/* All ranks then know the best test that rank 0 has found in the folder. */
+static status share_best(training *t)
+{
+    process_group *group = t->rank.group;
+    test_found *best = &t->result.best;
+    int64_t counts[] = {best->test.images, best->test.correct, best->step, best->epoch};
+    double loss = best->test.loss;
+    TRY(process_group_broadcast(group, counts, 4, DTYPE_I64, 0, NULL));
+    TRY(process_group_broadcast(group, &loss, 1, DTYPE_F64, 0, NULL));
+    *best = (test_found){{counts[0], counts[1], loss}, counts[2], counts[3]};
+    return STATUS_OK;
 }
 
 /* All ranks then stand where rank 0 stands; if it stands nowhere, it alone says why. */
@@ -94,6 +114,7 @@ static status start_run(training *t)
     TRY(process_group_broadcast(rank->group, &at->epoch_loss, 1, DTYPE_F64, 0, NULL));
     *at = (position){counts[0], counts[1], counts[2],        at->epoch_loss,
                      counts[3], counts[4], at->world_changes};
+    TRY(share_best(t));
     return rank_context_broadcast(rank);
 }
 
@@ -142,6 +163,24 @@ static bool check_saved(training *t)
     return true;
 }
 
+/* If the saved model is not the best one. */
+static void say_best(training *t)
+{
+    const test_found *best = &t->result.best;
+    if (!run_folder_takes_checkpoints(t->rank.opts) || best->test.images == 0)
+        return;
+    if (t->folder.best_step != best->step) {
+        LOG_E("the best checkpoint, of step %lld, is not on disk", (long long)best->step);
+        t->output_failed = true;
+    } else if (best->step != t->trainer.at.step) {
+        progress_line(
+            &t->progress, "best: %.2f%% of the %s images right, in epoch %lld, step %lld: %s/%s/%s",
+            100.0 * (double)best->test.correct / (double)best->test.images,
+            run_tests_validate(&t->trainer.tests) ? "validation" : "test", (long long)best->epoch,
+            (long long)best->step, t->folder.path, CHECKPOINT_FOLDER, CHECKPOINT_BEST);
+    }
+}
+
 /* All that --quiet leaves of the log, as eval prints it. */
 static void print_result_line(const training *t)
 {
@@ -172,6 +211,7 @@ static status print_results(training *t)
     }
     if (run_folder_takes_checkpoints(t->rank.opts) && !t->rank.stop.diverged && check_saved(t))
         progress_line(&t->progress, "saved: %s/model.safetensors", t->folder.path);
+    say_best(t);
     if (!t->rank.stop.diverged)
         progress_end(&t->progress, t->result.epochs);
     return STATUS_OK;

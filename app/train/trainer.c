@@ -117,17 +117,22 @@ static status check_weights(trainer *t)
 static status save(trainer *t)
 {
     rank_context *rank = t->rank;
+    int64_t step = t->at.step;
     if (!run_folder_takes_checkpoints(rank->opts) || rank->stop.diverged)
         return STATUS_OK;
     TRY(timeline_enter(&rank->timeline, MOMENT_CHECKPOINT));
     TRY(check_weights(t));
     TRY(step_log_flush(&t->log, t->progress));
     metrics_flush(t->metrics); /* or a run killed now would go on with a gap in its lines */
-    if (rank->place.rank == 0 && !rank->stop.diverged &&
-        run_folder_save(t->folder, rank, &t->at) != STATUS_OK) {
+    bool saves = !rank->stop.diverged, is_best = saves && run_tests_found_best(&t->tests, step);
+    if (rank->place.rank == 0 && saves &&
+        run_folder_save(t->folder, rank, &t->at, run_tests_at(&t->tests, step), is_best) !=
+            STATUS_OK) {
         LOG_E("checkpoint not written: %s", status_text());
         t->result->failed_checkpoints++;
     }
+    if (is_best)
+        run_tests_keep_best(&t->tests);
     return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
 }
 
@@ -202,10 +207,14 @@ static status note_setup(trainer *t)
 /* Whether the target is reached is known only afterwards. */
 static status test(trainer *t)
 {
-    TRY(run_tests_take(&t->tests, t->rank->opts->target_acc >= 0 || t->at.epoch + 1 >= t->epochs));
+    TRY(run_tests_take(&t->tests, &t->at,
+                       t->rank->opts->target_acc >= 0 || t->at.epoch + 1 >= t->epochs));
     t->reached = run_tests_reach_target(&t->tests);
     if (!isfinite(t->tests.latest->loss))
         note_diverged(t, run_tests_validate(&t->tests) ? "the validation loss" : "the test loss");
+    if (!run_folder_takes_checkpoints(t->rank->opts) && /* else it is with its checkpoint */
+        run_tests_found_best(&t->tests, t->at.step))
+        run_tests_keep_best(&t->tests);
     return STATUS_OK;
 }
 
@@ -263,8 +272,9 @@ static status follow_step(trainer *t, int step, int steps)
     if (!last && !rank->stop.agreed &&
         interval_is_due_after_steps(&rank->settings.eval_every, t->at.step))
         TRY(test_inside_epoch(t, step, steps));
-    bool save_is_due =
-        rank->stop.agreed || t->reached || interval_is_due_after_steps(&t->save_every, t->at.step);
+    bool save_is_due = rank->stop.agreed || t->reached ||
+                       interval_is_due_after_steps(&t->save_every, t->at.step) ||
+                       run_tests_found_best(&t->tests, t->at.step);
     if (!save_is_due || rank->stop.diverged)
         return STATUS_OK;
     TRY(network_read_score(rank->net, &t->so_far));
@@ -369,7 +379,8 @@ static status end_epoch(trainer *t, double train_s)
     t->at = (position){
         .epoch = t->at.epoch + 1, .step = t->at.step, .world_changes = t->at.world_changes};
     if (t->reached || t->at.epoch == t->epochs ||
-        interval_is_due_after_epochs(&t->save_every, t->at.epoch))
+        interval_is_due_after_epochs(&t->save_every, t->at.epoch) ||
+        run_tests_found_best(&t->tests, t->at.step))
         TRY(save(t));
     return STATUS_OK;
 }

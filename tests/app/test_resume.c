@@ -181,6 +181,8 @@ START_TEST(a_diverging_run_ends_where_it_did)
 }
 END_TEST
 
+/* A run without tests has no best checkpoint beside those that are due. */
+#define UNTESTED "--eval-every", "0"
 #define SMALL "train", "--model", "mlp", "--limit", "64", "--threads", "1", "--quiet"
 
 static int count_checkpoints(const char *run_dir)
@@ -210,7 +212,7 @@ enum { N_RHYTHMS = sizeof rhythms / sizeof rhythms[0] };
 START_TEST(checkpoints_come_when_they_are_due)
 {
     char path[FILE_PATH_BYTES];
-    program p = program_run_with(NULL, WORDS(SMALL, "--epochs", "5", "--save-every",
+    program p = program_run_with(NULL, WORDS(SMALL, UNTESTED, "--epochs", "5", "--save-every",
                                              rhythms[_i].every, "--run-dir", "part"));
     ASSERT_EXIT(p, 0);
     snprintf(path, sizeof path, "part/checkpoints/%s", rhythms[_i].newest);
@@ -227,27 +229,28 @@ END_TEST
 START_TEST(what_was_passed_over_does_not_count)
 {
 #define SECOND "part/checkpoints/00000002/state.json"
-    program first = program_run_with(
-        NULL, WORDS(SMALL, "--epochs", "2", "--save-every", "1epoch", "--run-dir", "part"));
+    program first = program_run_with(NULL, WORDS(SMALL, UNTESTED, "--epochs", "2", "--save-every",
+                                                 "1epoch", "--run-dir", "part"));
     ASSERT_EXIT(first, 0);
     if (_i == 0)
         ck_assert_int_eq(truncate(SECOND, 100), 0);
     else
         write_state_of_before(SECOND, "epoch", 1);
-    program one =
-        program_run_with(NULL, WORDS(SMALL, "--epochs", "1", "--run-dir", "part", "--resume"));
+    program one = program_run_with(
+        NULL, WORDS(SMALL, UNTESTED, "--epochs", "1", "--run-dir", "part", "--resume"));
     ASSERT_EXIT(one, 0);
     ASSERT_FACTS(one.err, "warning", "checkpoint", "00000002");
-    program past =
-        program_run_with(NULL, WORDS(SMALL, "--epochs", "4", "--save-every", "3epochs", "--run-dir",
-                                     "part", "--resume", "--inject", "kill:rank=0,step=4"));
+    program past = program_run_with(NULL, WORDS(SMALL, UNTESTED, "--epochs", "4", "--save-every",
+                                                "3epochs", "--run-dir", "part", "--resume",
+                                                "--inject", "kill:rank=0,step=4"));
     ASSERT_EXIT(past, 128 + SIGKILL);
     ck_assert_int_eq(count_checkpoints("part"), 2);
     ck_assert_int_eq(truncate("part/checkpoints/00000003/state.json", 100), 0);
-    program rest =
-        program_run_with(NULL, WORDS(SMALL, "--epochs", "4", "--run-dir", "part", "--resume"));
+    program rest = program_run_with(
+        NULL, WORDS(SMALL, UNTESTED, "--epochs", "4", "--run-dir", "part", "--resume"));
     ASSERT_EXIT(rest, 0);
-    program whole = program_run_with(NULL, WORDS(SMALL, "--epochs", "4", "--run-dir", "whole"));
+    program whole =
+        program_run_with(NULL, WORDS(SMALL, UNTESTED, "--epochs", "4", "--run-dir", "whole"));
     ASSERT_EXIT(whole, 0);
     model_file_assert_same_bits("part", "whole");
     program_close(&first);

@@ -1,7 +1,9 @@
 /* Whatever happens to a checkpoint's writer, the one before or the new one is there, whole. */
 #include "base/clock.h"
 #include "base/mt19937.h"
+#include "model/best_checkpoint.h"
 #include "model/checkpoint.h"
+#include "model/checkpoint_state.h"
 #include "tests/model/scratch.h"
 #include "tests/model/trainee.h"
 #include "tests/support/suite.h"
@@ -135,7 +137,82 @@ START_TEST(killed_at_any_moment)
 }
 END_TEST
 
-/* As above, always saving the one step that is there already. */
+/* What the weights of a step get in a test. */
+static checkpoint_test test_of(int64_t step)
+{
+    return (checkpoint_test){.images = 1000, .correct = step * 379 % 1000, .loss = 1};
+}
+
+static int64_t best_up_to(int64_t step)
+{
+    int64_t best = 1;
+    for (int64_t s = 2; s <= step; s++)
+        if (test_of(s).correct > test_of(best).correct)
+            best = s;
+    return best;
+}
+
+/* One checkpoint stays, and the best one. */
+static void save_tested(int64_t step)
+{
+    checkpoint_state state = state_of(step);
+    state.test = test_of(step);
+    state.keep = 1;
+    state.saved_step = step - 1;
+    state.best_step = best_up_to(step);
+    stamp(&mlp, step, false);
+    if (checkpoint_save(scratch, &state, mlp.net, mlp.opt) != STATUS_OK)
+        _exit(1);
+}
+
+/* The best of all that were ever saved is there, whole, and what the link names is whole. */
+static void expect_best(int64_t newest)
+{
+    checkpoint_state best = {0}, linked = {0};
+    bool found = false;
+    ck_assert_int_eq(best_checkpoint_find(scratch, newest, &found, &best), STATUS_OK);
+    ck_assert(found);
+    ck_assert_int_eq(best.step, best_up_to(newest));
+    ck_assert_int_eq(checkpoint_state_read(in_scratch("checkpoints/best/state.json"), &linked),
+                     STATUS_OK);
+    ck_assert(linked.step == best.step || linked.step == best_up_to(newest - 1));
+    ck_assert_int_eq(checkpoint_load(in_scratch("checkpoints/best"), mlp.net, mlp.opt), STATUS_OK);
+    ck_assert(stamp(&mlp, linked.step, true));
+    ck_assert_int_eq(best_checkpoint_link(scratch, best.step), STATUS_OK); /* as a resume does */
+}
+
+START_TEST(a_killed_run_has_its_best)
+{
+    enum { KILLS = 20, MOST_MS = 90 };
+    mt19937 generator;
+    int64_t newest = 1;
+    mt19937_init(&generator, (uint64_t)clock_now_ns());
+    save_tested(1);
+    for (int i = 0; i < KILLS; i++) {
+        pid_t child = fork();
+        ck_assert_int_ge(child, 0);
+        if (child == 0)
+            for (int64_t step = newest + 1;; step++)
+                save_tested(step);
+        clock_sleep_ms(mt19937_u32(&generator) % MOST_MS);
+        kill(child, SIGKILL);
+        ck_assert_int_eq(waitpid(child, NULL, 0), child);
+        bool found = false;
+        checkpoint_state state = {0};
+        char path[FILE_PATH_BYTES];
+        ck_assert_int_eq(checkpoint_find(scratch, CHECKPOINT_NEWEST, &found, &state, path),
+                         STATUS_OK);
+        ck_assert(found && state.step >= newest);
+        newest = state.step;
+        expect_best(newest);
+    }
+    ck_assert_int_gt(newest, KILLS / 4);
+    save_tested(newest + 1);
+    ck_assert_int_le(count_names(), 3); /* the newest, the best, and the link */
+}
+END_TEST
+
+/* As killed_at_any_moment, always saving the one step that is there already. */
 START_TEST(killed_while_replacing)
 {
     enum { KILLS = 10, MAX_DELAY_MS = 60 };
@@ -163,6 +240,7 @@ int main(void)
     tcase_add_test(core, file_size_limit);
     tcase_add_loop_test(core, full_disk, 0, N_DISKS);
     tcase_add_test(core, killed_at_any_moment);
+    tcase_add_test(core, a_killed_run_has_its_best);
     tcase_add_test(core, killed_while_replacing);
     return suite_run(suite);
 }

@@ -386,11 +386,11 @@ m healed $sgd --nproc-per-node 2 --epochs 2 --run-dir run --json --max-restarts 
 same bits whole run
 """
 CASES["preempted"] = r"""
-flags="$sgd --batch-size 4 --nproc-per-node 2 --log-interval 1 --save-every 1000epochs"
+flags="$sgd --batch-size 4 --nproc-per-node 2 --log-interval 1 --save-every 1000epochs --eval-every 1000epochs"
 "$MNIST" $flags --epochs 100000 --json --run-dir run >stop.out 2>stop.err &
 await stop.err "epoch 2/"
 kill -TERM $!; wait $!; echo $? >stop.code
-epochs=$(($(sed -n 's/.*"epoch": \([0-9]*\).*/\1/p' run/checkpoints/*/state.json) + 2))
+epochs=$(($(sed -n 's/.*"epoch": \([0-9]*\).*/\1/p' run/checkpoints/0*/state.json) + 2))
 m rest $flags --epochs $epochs --run-dir run --json --resume=auto
 m whole $flags --epochs $epochs --run-dir whole --quiet
 same preempted whole run
