@@ -31,7 +31,7 @@ REPORTED = "mnist_ddp --nproc-per-node=2 --epochs 4 --run-dir runs/cnn"
 COLUMNS, ROWS = 100, 13
 FRAME_S = 0.2  # between two screens that are kept
 HOLD_S = 4  # the last screen, before it plays again
-PAGE = (1200, 2240)  # what the picture shows of the page, in pixels of it
+PAGE = (1200, 2130)  # what the picture shows of the page, in pixels of it
 
 FONT_SIZE, CHARACTER, LINE, MARGIN, BAR = 14, 8.43, 19, 14, 30
 BACKGROUND, FOREGROUND = "#1c1f26", "#d8dee9"
