@@ -1,4 +1,5 @@
-/* The word in shared memory: 1 + who wrote it, and << 16 1 + whom that rank had lost. */
+/* The word in shared memory: 1 + who wrote it; << 16 1 + whom that rank had lost; and LATE if that
+ * one is not dead, but did not come in time. */
 #include "dist/health/first_cause.h"
 
 #include "dist/membership/keys.h"
@@ -19,6 +20,8 @@ enum {
     LEAVE_GRACE_MS = 1000, /* the same for one that left without a failure */
     LEAVE_LOOK_MS = 1000,
 };
+
+static const first_cause_word LATE = 1u << 31;
 
 struct first_cause {
     store *keys; /* borrowed */
@@ -104,10 +107,11 @@ static status ask(const first_cause *c, const char *name, int rank, char *text)
 }
 
 /* false: there is a record already, and it stays. */
-static bool record_in_word(first_cause *c, int lost)
+static bool record_in_word(first_cause *c, int lost, first_cause_word late)
 {
     first_cause_word nothing = 0;
-    first_cause_word own = (first_cause_word)(c->rank + 1) | (first_cause_word)(lost + 1) << 16;
+    first_cause_word own =
+        (first_cause_word)(c->rank + 1) | (first_cause_word)(lost + 1) << 16 | late;
     return __atomic_compare_exchange_n(c->word, &nothing, own, false, __ATOMIC_SEQ_CST,
                                        __ATOMIC_SEQ_CST);
 }
@@ -133,7 +137,7 @@ static int agree_on_lost(const first_cause *c, int dead)
 status first_cause_death(first_cause *c, int dead)
 {
     char who[PEERS_NAME_BYTES];
-    if (c->word != NULL && !record_in_word(c, dead))
+    if (c->word != NULL && !record_in_word(c, dead, 0))
         return first_cause_known(c);
     peers_name(c->peers, c->word != NULL ? dead : agree_on_lost(c, dead), who);
     return FAIL(STATUS_PEER, "%s is gone", who);
@@ -171,13 +175,15 @@ status first_cause_known(const first_cause *c)
 {
     char who[PEERS_NAME_BYTES], teller[PEERS_NAME_BYTES];
     first_cause_word word = __atomic_load_n(c->word, __ATOMIC_SEQ_CST);
-    int by = (int)(word & 0xffff) - 1, lost = (int)(word >> 16) - 1;
+    int by = (int)(word & 0xffff) - 1, lost = (int)((word & ~LATE) >> 16) - 1;
     if (by < 0 || by >= c->world_size || lost >= c->world_size)
         return FAIL(STATUS_PEER, "a rank scribbled over the shared memory");
     if (lost == NOBODY)
         return first_cause_closed(c->peers, by);
     peers_name(c->peers, lost, who);
     peers_name(c->peers, by, teller);
+    if ((word & LATE) != 0)
+        return FAIL(STATUS_TIMEOUT, "%s has waited in vain for %s", teller, who);
     return FAIL(STATUS_PEER, "%s is lost, as %s has found", who, teller);
 }
 
@@ -190,7 +196,7 @@ void first_cause_depart(first_cause *c, const departure *how)
 {
     char text[VALUE_BYTES], me[32];
     if (c->word != NULL) {
-        (void)record_in_word(c, c->given_up);
+        (void)record_in_word(c, c->given_up, c->given_up != NOBODY ? LATE : 0);
         return;
     }
     snprintf(text, sizeof text, "%" PRIu64 " %d %s", how->number, (int)how->why, how->words);

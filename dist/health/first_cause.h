@@ -70,8 +70,9 @@ typedef struct departure {
 /* This rank closes its group. Shared memory keeps only that, and whom it had lost. */
 void first_cause_depart(first_cause *c, const departure *how);
 
-/* With shared memory: has a rank closed its group, or seen another one die? Then that failure,
- * STATUS_PEER with both. */
+/* With shared memory: has a rank closed its group, or seen another one die? Then that failure, with
+ * both: STATUS_PEER; STATUS_TIMEOUT if it has given up on the other, also before this rank's own
+ * deadline. */
 bool first_cause_is_known(const first_cause *c);
 status first_cause_known(const first_cause *c);
 

@@ -183,6 +183,21 @@ START_TEST(a_stopped_rank_is_a_timeout)
 }
 END_TEST
 
+/* Rank 0 gives up first, and rank 2 learns it from there before its own deadline. */
+START_TEST(a_stopped_rank_is_a_timeout_for_all)
+{
+    ranks_options options = {.world_size = 3, .timeout_ms = 500};
+    rank_result results[3];
+    death d = {.rank = 1, .signal = SIGSTOP, .late_rank = 2};
+    ck_assert_int_eq(run_rank_processes(&options, deaths_in_all_reduce, &d, results), STATUS_OK);
+    for (int rank = 0; rank < 3; rank += 2) {
+        ck_assert_msg(results[rank].st == STATUS_TIMEOUT, "rank %d: %s", rank,
+                      results[rank].message);
+        ASSERT_FACTS(results[rank].message, "rank 1", "pid");
+    }
+}
+END_TEST
+
 START_TEST(a_rank_that_leaves_is_named)
 {
     run_death((death){.rank = _i});
@@ -225,6 +240,7 @@ int main(void)
     TCase *deaths = suite_case(suite, "deaths", 80);
     tcase_add_loop_test(deaths, a_killed_rank_is_named, 0, 3);
     tcase_add_loop_test(deaths, a_stopped_rank_is_a_timeout, 0, 2);
+    tcase_add_test(deaths, a_stopped_rank_is_a_timeout_for_all);
     tcase_add_loop_test(deaths, a_rank_that_leaves_is_named, 0, 3);
     tcase_add_loop_test(deaths, leaving_after_the_last_disturbs_nobody, 0, 12);
     return suite_run(suite);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BEFORE = 3, COUNT = 5000 };
+enum { BEFORE = 3, COUNT = 5000, LATE_MS = 150 };
 
 /* One collective: enqueued, and waited for. */
 typedef struct deadly {
@@ -74,6 +74,8 @@ static status live_and_die(deadly *d, int rank, const death *how)
     }
     if (rank == how->rank)
         return die(d, how);
+    if (how->late_rank > 0 && rank == how->late_rank)
+        clock_sleep_ms(LATE_MS);
     status st = d->start(d);
     if (st == STATUS_OK)
         st = d->finish(d);

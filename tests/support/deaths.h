@@ -6,11 +6,12 @@
 #include "tests/support/ranks.h"
 
 typedef struct death {
-    int rank;     /* who dies, in its fourth collective */
-    int signal;   /* SIGKILL, SIGSTOP, or 0: returns, and so closes its group */
-    int sleep_ms; /* sleeps before that */
-    bool before;  /* dies before it has launched its own: a device, or gloo's thread, could
+    int rank;      /* who dies, in its fourth collective */
+    int signal;    /* SIGKILL, SIGSTOP, or 0: returns, and so closes its group */
+    int sleep_ms;  /* sleeps before that */
+    bool before;   /* dies before it has launched its own: a device, or gloo's thread, could
                      complete that */
+    int late_rank; /* comes to that all_reduce 150 ms after the others; 0: none does */
 } death;
 
 /* arg: death. Returns the failure of the collective in which the rank died, once the group has been
