@@ -12,12 +12,17 @@ enum {
     HUGE_PAGE_BYTES = 2 << 20,
 };
 
+size_t memory_page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
 /* A new block's pages come one by one, each with a fault at its first use: for a large block that
  * takes far longer than to write it. Here they come in one call, and as huge pages if that is
  * allowed. Only advice: a system that knows nothing of it does it page by page. */
 static void take_pages(unsigned char *block, size_t size_bytes)
 {
-    uintptr_t page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t page_bytes = memory_page_bytes();
     uintptr_t begin = ((uintptr_t)block + page_bytes - 1) / page_bytes * page_bytes;
     size_t inside = ((uintptr_t)block + size_bytes - begin) / page_bytes * page_bytes;
     if (size_bytes >= HUGE_PAGE_BYTES)

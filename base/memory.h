@@ -12,6 +12,9 @@
  * the system has them for whoever asks. */
 status memory_alloc(size_t size_bytes, void **out);
 
+/* Of a page of memory. */
+size_t memory_page_bytes(void);
+
 /* a * b without overflow: false if the product does not fit. */
 bool memory_product(size_t a, size_t b, size_t *out);
 

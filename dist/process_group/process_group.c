@@ -10,6 +10,7 @@
 #include "dist/process_group/process_group.h"
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/spares.h"
 #include "dist/collective/collective.h"
 #include "dist/collective/process_group_ops.h"
@@ -29,7 +30,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
     STAGING_SLACK_BYTES = 4 << 10,   /* what rounding up the buckets' sizes can cost */
@@ -267,7 +267,7 @@ static status staging_memory(void *ctx, size_t size_bytes, void **out, size_t *g
         return STATUS_OK;
     }
     /* Whole pages of its own: those are what is pinned, and none can be pinned twice. */
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), above = 0;
+    size_t page = memory_page_bytes(), above = 0;
     *got_bytes = size_bytes > STAGING_CHUNK_BYTES ? size_bytes : STAGING_CHUNK_BYTES;
     if (__builtin_add_overflow(*got_bytes, 2 * page, &above))
         return FAIL(STATUS_NO_MEMORY, "cannot allocate %zu bytes", *got_bytes);

@@ -30,6 +30,7 @@
  * ranks have read it; launches beyond that are announced as waits make room.
  */
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/spares.h"
 #include "dist/backends/shm/shm_sync.h"
 #include "dist/collective/collective.h"
@@ -41,7 +42,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 enum { HEAP_ALIGN = 64 };
 
@@ -381,7 +381,7 @@ static status shm_alloc(void *self, size_t size_bytes, void **out)
     g->heap_used += rounded;
 #ifdef MADV_POPULATE_WRITE
     /* So that the first steps do not stop at every page. Only advice: older kernels refuse. */
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)memory / page * page;
+    uintptr_t page = memory_page_bytes(), begin = (uintptr_t)memory / page * page;
     (void)madvise((void *)begin, (uintptr_t)memory + rounded - begin, MADV_POPULATE_WRITE);
 #endif
     *out = memory;

@@ -15,8 +15,7 @@
 #include <unistd.h>
 
 enum {
-    LAYOUT = 4, /* moves on with every change to the structs */
-    PAGE_BYTES = 4096,
+    LAYOUT = 4,                   /* moves on with every change to the structs */
     ALIGN_SLACK_BYTES = 64 << 10, /* what rounding up 1024 allocations can cost */
     NAME_BYTES = 64,
 };
@@ -26,7 +25,8 @@ static const int SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 static size_t round_up(size_t size)
 {
-    return (size + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    size_t page_bytes = memory_page_bytes();
+    return (size + page_bytes - 1) / page_bytes * page_bytes;
 }
 
 static size_t control_bytes(int world_size)
