@@ -101,6 +101,7 @@ static void assert_best(const char *when)
     ck_assert(integer_of(told, "epoch") == integer_of(line, "epoch"));
     ck_assert(fabs(real_of(told, "val_acc") - real_of(line, "val_acc")) < 1e-9);
     ck_assert_int_eq(linked_step("run/checkpoints/best"), integer_of(told, "step"));
+    ck_assert(file_exists("run/checkpoints/best/model.safetensors"));
     json_decref(told);
     json_decref(line);
 }
