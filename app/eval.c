@@ -108,10 +108,6 @@ int eval_command(const options *opts)
     evaluated e = {.opts = opts};
     status st = STATUS_OK;
     int exit_code = EXIT_SUCCESS;
-    if (opts->checkpoint == NULL) {
-        FAIL(STATUS_INVALID, "eval needs --checkpoint FILE (a model.safetensors or a run folder)");
-        return exit_code_failed(STATUS_INVALID, EXIT_CODE_USAGE);
-    }
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && st == STATUS_OK; i++) {
         st = steps[i].go(&e);
         exit_code = steps[i].exit_code;

@@ -1,5 +1,8 @@
 #include "app/common/runs_folder.h"
 
+#include "base/log.h"
+#include "model/checkpoint_folder.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -57,5 +60,25 @@ status runs_folder_newest(const char *file, char *path, bool *found)
         *found = true;
     }
     closedir(folder);
+    return STATUS_OK;
+}
+
+status runs_folder_model(const char *named, bool quiet, char *path)
+{
+    bool found = false;
+    if (named != NULL && strlen(named) >= FILE_PATH_BYTES)
+        return FAIL(STATUS_INVALID, "%.80s...: the path is too long", named);
+    if (named != NULL) {
+        strcpy(path, named);
+        return STATUS_OK;
+    }
+    TRY(runs_folder_newest(CHECKPOINT_MODEL, path, &found));
+    if (!found)
+        return FAIL(STATUS_INVALID,
+                    "no folder in ./runs has a model yet: train one (mnist_ddp --epochs=1), or "
+                    "name one by its folder or safetensors file: predict --checkpoint=RUN, eval "
+                    "RUN, serve RUN");
+    if (!quiet)
+        LOG_I("the newest model: %s", path);
     return STATUS_OK;
 }

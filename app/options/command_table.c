@@ -18,13 +18,14 @@ const command_row command_table[] = {
          {"mnist_ddp --nproc-per-node=2 --global-batch-size=64", "two ranks share a batch"},
          {"mnist_ddp --run-dir=runs/a --resume=auto", "go on where runs/a stopped, or start it"}}},
     [COMMAND_EVAL] = {
-        "eval", "mnist_ddp eval --checkpoint=PATH [FLAGS]",
+        "eval", "mnist_ddp eval [FLAGS] [RUN]",
         "the accuracy of a trained model on the test images",
-        "Prints the accuracy and the confusion matrix. --json also has the worst mistakes and the filters of "
+        "Prints the accuracy and the confusion matrix. RUN is a run's folder or a safetensors file, as with --checkpoint. "
+        "Without it: the newest model in runs/. --json also has the worst mistakes and the filters of "
         "the first layer.", FOR_EVAL, false, {{0}},
-        {{"mnist_ddp eval --checkpoint=runs/a", "the model that the run in runs/a has left"},
-         {"mnist_ddp eval --checkpoint=runs/a --out=runs/a", "writes runs/a/eval.json, for mnist_ddp report"},
-         {"mnist_ddp eval --checkpoint=model.safetensors --json", "a file, also one of PyTorch's"}}},
+        {{"mnist_ddp eval", "the newest model"},
+         {"mnist_ddp eval runs/a --out=runs/a", "writes runs/a/eval.json, for mnist_ddp report"},
+         {"mnist_ddp eval model.safetensors --json", "a file, also one of PyTorch's"}}},
     [COMMAND_PREDICT] = {
         "predict", "mnist_ddp predict [FLAGS] FILE ...", "what a trained model takes a picture for",
         "FILE is a picture of one digit, bright on dark or dark on bright, of any size: PNG, PGM, PPM or PBM. It is "

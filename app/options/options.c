@@ -118,13 +118,8 @@ static status check_stray_value(const char *flag, const char *word)
 }
 
 /* A word too many. */
-static status refuse_word(const options *opts, const char *word)
+static status refuse_word(const char *word)
 {
-    if (opts->command == COMMAND_EVAL)
-        return FAIL(STATUS_INVALID,
-                    "'%.*s': one command is enough; what to evaluate follows its flag: "
-                    "--checkpoint %.*s",
-                    SHOWN_BYTES, word, SHOWN_BYTES, word);
     return FAIL(STATUS_INVALID,
                 "'%.*s': one command is enough; a value follows its flag (--epochs 3), that of a "
                 "switch after '=' (--overlap=false)",
@@ -160,11 +155,12 @@ static status take_file(options *opts, const char *word)
     return STATUS_OK;
 }
 
-/* A run folder of the report, or what serve shows. */
+/* A run folder of the report, what serve shows or eval tests. */
 static status take_run(options *opts, const char *word)
 {
-    if (opts->command == COMMAND_SERVE && opts->n_runs == 1)
-        return FAIL(STATUS_INVALID, "serve: '%.*s': one run is enough", SHOWN_BYTES, word);
+    if (opts->command != COMMAND_REPORT && opts->n_runs == 1)
+        return FAIL(STATUS_INVALID, "%s: '%.*s': one run is enough",
+                    command_table[opts->command].name, SHOWN_BYTES, word);
     if (opts->n_runs == OPTIONS_MAX_RUNS)
         return FAIL(STATUS_INVALID, "report: at most %d runs on one page", OPTIONS_MAX_RUNS);
     opts->runs[opts->n_runs++] = word;
@@ -194,7 +190,8 @@ static status take_word(options *opts, const char *word, int at)
         return take_examined(opts, word);
     if (opts->command == COMMAND_PREDICT || shows_data(opts))
         return take_file(opts, word);
-    if (opts->command == COMMAND_REPORT || opts->command == COMMAND_SERVE)
+    if (opts->command == COMMAND_REPORT || opts->command == COMMAND_SERVE ||
+        opts->command == COMMAND_EVAL)
         return take_run(opts, word);
     if (about != COMMAND_BENCH || opts->benchmark != NULL) {
         opts->words--; /* the second pass refuses it */
@@ -309,8 +306,11 @@ static status read_command_line(int argc, char **argv, options *opts)
         if (argv[i][0] == '-' && argv[i][1] != '\0')
             TRY(take_flag(opts, argc, argv, &i));
         else if (words++ >= opts->words)
-            return refuse_word(opts, argv[i]);
+            return refuse_word(argv[i]);
     }
+    if (opts->command == COMMAND_EVAL && opts->n_runs > 0 && opts->checkpoint != NULL)
+        return FAIL(STATUS_INVALID, "eval: %.*s and --checkpoint=%.*s: name one model", SHOWN_BYTES,
+                    opts->runs[0], SHOWN_BYTES, opts->checkpoint);
     return STATUS_OK;
 }
 

@@ -180,11 +180,11 @@ typedef struct options {
     int64_t stall_timeout;  /* 20 s */
     int64_t lock_timeout;   /* 600 s, for another process that fetches the same */
 
-    /* mnist_ddp serve; its run is the first of `runs` */
+    /* mnist_ddp serve */
     char *bind;   /* "127.0.0.1" */
     int64_t port; /* 0: a free one */
 
-    /* mnist_ddp report */
+    /* mnist_ddp report; of eval and serve, the first alone */
     const char *runs[OPTIONS_MAX_RUNS]; /* run folders: argv's own */
     int n_runs;
 

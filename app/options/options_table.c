@@ -154,7 +154,7 @@ const option_row options_table[] = {
     {"save-model", NULL, OPTION_SWITCH, GROUP_DATA, FOR_TRAIN, AT(save_model), 0, 0,
      "true", NULL, "write the model and checkpoints"},
     {"checkpoint", NULL, OPTION_TEXT, GROUP_DATA, FOR_EVAL | FOR_PREDICT, AT(checkpoint), 0, 0,
-     NULL, "PATH", "the model: a run folder or a safetensors file, of PyTorch too; predict: [the newest in runs/]"},
+     NULL, "PATH", "the model: a run folder or a safetensors file, of PyTorch too [the newest in runs/]"},
     {"out", NULL, OPTION_TEXT, GROUP_DATA, TRAINING_BENCH | FOR_EVAL, AT(out), 0, 0,
      NULL, "DIR", "folder for the figures: of bench, with plots and report.html [runs/TIME-bench-BENCHMARK]; "
      "of eval, eval.json [none]"},

@@ -5,30 +5,10 @@
 #include "app/common/run_config.h"
 #include "app/common/runs_folder.h"
 #include "base/log.h"
-#include "model/checkpoint_folder.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { MAX_BATCH = 64 };
-
-static status choose_path(const char *path, char out[FILE_PATH_BYTES])
-{
-    bool found = false;
-    if (path == NULL) {
-        TRY(runs_folder_newest(CHECKPOINT_MODEL, out, &found));
-        if (!found)
-            return FAIL(STATUS_INVALID,
-                        "no folder in ./runs has a model yet: train one (mnist_ddp --epochs=1), or "
-                        "name one by its folder or safetensors file: predict --checkpoint=RUN, "
-                        "serve RUN");
-        return STATUS_OK;
-    }
-    if (strlen(path) >= FILE_PATH_BYTES)
-        return FAIL(STATUS_INVALID, "%.80s...: the path is too long", path);
-    strcpy(out, path);
-    return STATUS_OK;
-}
 
 /* That of the run which the model is of; none if its config.json cannot be read. */
 static status dataset_of_run(const char *path, dataset_kind *out)
@@ -64,9 +44,7 @@ status trained_model_open(const options *opts, const char *path, trained_model *
 {
     *out = (trained_model){.dataset = dataset_kind_facts(DATASET_MNIST)};
     *exit_code = EXIT_CODE_CHECKPOINT;
-    TRY(choose_path(path, out->path));
-    if (path == NULL && !opts->quiet)
-        LOG_I("the newest model: %s", out->path);
+    TRY(runs_folder_model(path, opts->quiet, out->path));
     *exit_code = EXIT_CODE_USAGE;
     TRY(device_list_open(opts, 0, 0, &out->dev));
     *exit_code = EXIT_CODE_CHECKPOINT;

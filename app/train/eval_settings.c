@@ -2,6 +2,7 @@
 
 #include "app/common/run_config.h"
 #include "app/common/run_files.h"
+#include "app/common/runs_folder.h"
 #include "base/environment.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -62,12 +63,23 @@ static status take_data_folder(source *s)
     return st;
 }
 
+/* RUN, --checkpoint or the newest in runs/. */
+static status choose_checkpoint(source *s)
+{
+    char path[FILE_PATH_BYTES];
+    const options *opts = s->opts;
+    const char *run = opts->n_runs > 0 ? opts->runs[0] : NULL;
+    TRY(runs_folder_model(run != NULL ? run : opts->checkpoint, opts->quiet, path));
+    return take(s, "checkpoint", path);
+}
+
 status eval_settings_complete(options *opts)
 {
     source s = {.opts = opts};
     bool same = false;
-    if (opts->command != COMMAND_EVAL || opts->checkpoint == NULL)
+    if (opts->command != COMMAND_EVAL)
         return STATUS_OK;
+    TRY(choose_checkpoint(&s));
     status st = run_config_find(opts->checkpoint, s.run, &s.config);
     if (st == STATUS_OK && s.config.document != NULL) {
         st = take_dataset(&s, &same);

@@ -270,6 +270,25 @@ START_TEST(eval_prints_a_table)
 }
 END_TEST
 
+/* The run is named as a word or by its flag, or is the newest. */
+START_TEST(eval_takes_a_run_or_the_newest)
+{
+    static const char *const how[] = {"runs/a", "--checkpoint=runs/a", NULL, "--quiet"};
+    program none = program_mnist("eval", NULL);
+    ASSERT_EXIT(none, 74);
+    ASSERT_FACTS(none.err, "no folder in ./runs has a model yet", "eval RUN");
+    program_close(&none);
+    DO(TRAIN, "--run-dir=runs/b", "--epochs=1");
+    DO(TRAIN, "--run-dir=runs/a", "--epochs=1");
+    for (size_t i = 0; i < sizeof how / sizeof how[0]; i++) {
+        program p = finish(program_mnist("eval", how[i], NULL));
+        ck_assert_msg(strncmp(p.out, "runs/a: mlp", strlen("runs/a: mlp")) == 0, "%s", p.out);
+        ck_assert_int_eq(strstr(p.err, "the newest model: runs/a") != NULL, how[i] == NULL);
+        program_close(&p);
+    }
+}
+END_TEST
+
 /* Nothing was tested, nothing is kept, or nothing of it means anything. */
 static const char *const WITHOUT[][3] = {
     {"--eval-every=0", "--epochs=1"}, {"--dry-run", "--epochs=1"}, {"--lr=1e30", "--epochs=2"}};
@@ -348,6 +367,7 @@ int main(void)
     tcase_add_loop_test(runs, any_number_of_ranks_says_the_same, 0, 2);
     tcase_add_test(runs, eval_writes_what_the_run_left);
     tcase_add_test(runs, eval_prints_a_table);
+    tcase_add_test(runs, eval_takes_a_run_or_the_newest);
     tcase_add_loop_test(runs, a_run_without_a_result_leaves_none, 0, 3);
     return test_folder_close(suite_run(suite));
 }
