@@ -50,7 +50,8 @@ struct metrics {
     bool failed;        /* no more is written */
     double wall_zero_s; /* seconds since 1970 at the zero of now_ns */
     int64_t started_ns; /* of the program */
-    double before_s;    /* that the run had taken before */
+    int64_t from_step;  /* of the checkpoint that the run continues; 0 */
+    metrics_lines_found before;
 };
 
 /* The first failure is told. */
@@ -75,6 +76,8 @@ static size_t encode(const metrics *m, const metrics_entry *e, uint8_t *out)
     const event_scalar test[] = {{"test/loss", e->test_loss}, {"test/accuracy", e->test_acc}};
     const event_scalar val[] = {{"val/loss", e->val_loss}, {"val/accuracy", e->val_acc}};
     double now = wall_time(m, e->now_ns);
+    if (e->step == m->from_step && (m->before.cut & 1u << e->event) != 0)
+        return 0; /* an earlier start's event file has it, and that step's events stay there */
     if (e->event == METRICS_STEP)
         return event_file_scalars(now, e->step, step, 3, out);
     if (e->event == METRICS_VALIDATION || (e->validates && !isnan(e->val_acc)))
@@ -91,15 +94,15 @@ static void write_entries(metrics *m, int n)
     size_t n_lines = 0, n_events = 0;
     for (int i = 0; i < n; i++) {
         const metrics_entry *e = &m->own[i];
-        double time_s = m->before_s + clock_seconds(e->now_ns - m->started_ns);
+        double time_s = m->before.time_s + clock_seconds(e->now_ns - m->started_ns);
         n_lines += metrics_lines_print(e, time_s, lines + n_lines);
         n_events += encode(m, e, events + n_events);
         bool full =
             n_lines > BYTES - METRICS_LINE_BYTES || n_events > BYTES - EVENT_FILE_RECORD_BYTES;
         if (!full && i + 1 < n)
             continue;
+        append(m, &m->events, events, n_events); /* a test that has its line has its event */
         append(m, &m->lines, lines, n_lines);
-        append(m, &m->events, events, n_events);
         n_lines = n_events = 0;
     }
 }
@@ -206,8 +209,9 @@ static status open_all(metrics *m, const metrics_options *settings)
     if (m->entries == NULL || m->own == NULL)
         return FAIL(STATUS_NO_MEMORY, "%zu bytes of metrics", sizeof *m->own * ENTRIES);
     set_clock(m, settings->started_ns);
+    m->from_step = settings->step;
     TRY(file_join(settings->folder, RUN_FILE_METRICS, m->lines.path));
-    TRY(metrics_lines_open(m->lines.path, settings, &m->lines.fd, &m->before_s));
+    TRY(metrics_lines_open(m->lines.path, settings, &m->lines.fd, &m->before));
     TRY(open_events(m, settings));
     TRY(thread_start(write_all, m, "the metrics'", &m->thread));
     m->has_thread = true;

@@ -13,6 +13,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static const char *const NAMES[] = {[METRICS_STEP] = "step",
+                                    [METRICS_TEST] = "test",
+                                    [METRICS_VALIDATION] = "validation",
+                                    [METRICS_EPOCH] = "epoch"};
+enum { N_NAMES = sizeof NAMES / sizeof NAMES[0] };
+
 /* ,"key":value */
 static size_t print_number(const char *key, double value, int digits, char *out)
 {
@@ -25,15 +31,11 @@ static size_t print_number(const char *key, double value, int digits, char *out)
 size_t metrics_lines_print(const metrics_entry *e, double time_s, char *out)
 {
     enum { DIGITS = 7, TIME_DIGITS = 12, EXACT_DIGITS = 10 };
-    static const char *const names[] = {[METRICS_STEP] = "step",
-                                        [METRICS_TEST] = "test",
-                                        [METRICS_VALIDATION] = "validation",
-                                        [METRICS_EPOCH] = "epoch"};
     bool ends_epoch = e->event == METRICS_EPOCH;
     bool trained = e->event == METRICS_STEP || ends_epoch;
     size_t n = (size_t)snprintf(out, METRICS_LINE_BYTES,
                                 "{\"event\":\"%s\",\"step\":%" PRId64 ",\"epoch\":%" PRId64,
-                                names[e->event], e->step, e->epoch + 1);
+                                NAMES[e->event], e->step, e->epoch + 1);
     n += print_number("time_s", round(time_s * 1e6) / 1e6, TIME_DIGITS, out + n);
     if (trained)
         n += print_number(ends_epoch ? "train_loss" : "loss", e->loss, DIGITS, out + n);
@@ -55,25 +57,44 @@ size_t metrics_lines_print(const metrics_entry *e, double time_s, char *out)
     return n + 2;
 }
 
-/* What stays of a file. */
-typedef struct kept {
-    off_t size_bytes; /* at its beginning */
-    double time_s;    /* of the last line in it */
-} kept;
+/* A file as it is read. */
+typedef struct reading {
+    const metrics_options *from;
+    off_t kept_bytes; /* at its beginning */
+    bool ended;       /* what stays of it */
+    metrics_lines_found found;
+} reading;
 
+/* N_NAMES: none of them. */
+static int event_of(const json_t *entry)
+{
+    const char *name = json_string_value(json_object_get(entry, "event"));
+    int event = 0;
+    while (event < N_NAMES && (name == NULL || strcmp(name, NAMES[event]) != 0))
+        event++;
+    return event;
+}
+
+/* A test inside an epoch is of one that is not complete; that at a run's end, of one that is. */
 static bool is_before(const json_t *entry, const metrics_options *from)
 {
     const json_t *step = json_object_get(entry, "step");
-    const char *event = json_string_value(json_object_get(entry, "event"));
-    bool ends_epoch = event != NULL && strcmp(event, "epoch") == 0;
+    int64_t at = json_integer_value(step);
     int64_t epoch = json_integer_value(json_object_get(entry, "epoch"));
-    return json_is_integer(step) && json_integer_value(step) <= from->step &&
-           !(ends_epoch && epoch > from->epochs);
+    int event = event_of(entry);
+    bool of_end = event == METRICS_TEST && at == from->step && epoch <= from->epochs;
+    return json_is_integer(step) && at <= from->step &&
+           !(event == METRICS_EPOCH && epoch > from->epochs) && !of_end;
 }
 
-/* Adds a line that stays to *all, else sets *ended. */
-static status look_at(const char *line, size_t size_bytes, const metrics_options *from, kept *all,
-                      bool *ended)
+static bool has_test(const json_t *entry)
+{
+    return json_is_number(json_object_get(entry, "test_acc")) ||
+           json_is_number(json_object_get(entry, "val_acc"));
+}
+
+/* Keeps the line, or notes what is cut off with it. */
+static status look_at(reading *r, const char *line, size_t size_bytes)
 {
     json_t *entry = NULL;
     status st = line[size_bytes - 1] == '\n'
@@ -81,41 +102,41 @@ static status look_at(const char *line, size_t size_bytes, const metrics_options
                     : STATUS_OK;
     if (st == STATUS_NO_MEMORY)
         return st;
-    *ended = !is_before(entry, from);
-    if (!*ended) {
-        all->size_bytes += (off_t)size_bytes;
-        all->time_s = json_number_value(json_object_get(entry, "time_s"));
+    r->ended = r->ended || !is_before(entry, r->from);
+    if (!r->ended) {
+        r->kept_bytes += (off_t)size_bytes;
+        r->found.time_s = json_number_value(json_object_get(entry, "time_s"));
+    } else if (json_integer_value(json_object_get(entry, "step")) == r->from->step &&
+               has_test(entry)) {
+        r->found.cut |= 1u << event_of(entry);
     }
     json_decref(entry);
     return STATUS_OK;
 }
 
-static status measure(FILE *file, const char *path, const metrics_options *from, kept *all)
+static status measure(FILE *file, const char *path, reading *r)
 {
     char *line = NULL;
     size_t room_bytes = 0;
-    bool ended = false;
     status st = STATUS_OK;
-    while (!ended && st == STATUS_OK) {
+    while (st == STATUS_OK) {
         ssize_t size_bytes = getline(&line, &room_bytes, file);
-        if (size_bytes > 0)
-            st = look_at(line, (size_t)size_bytes, from, all, &ended);
-        else if (feof(file))
-            ended = true;
-        else
-            st = FAIL(STATUS_IO, "read %s: %s", path, strerror(errno));
+        if (size_bytes <= 0)
+            break;
+        st = look_at(r, line, (size_t)size_bytes);
     }
+    if (st == STATUS_OK && !feof(file))
+        st = FAIL(STATUS_IO, "read %s: %s", path, strerror(errno));
     free(line);
     return st;
 }
 
-static status cut(int fd, const char *path, const metrics_options *from, double *time_s)
+static status cut(int fd, const char *path, reading *r)
 {
     struct stat info;
-    kept all = {0};
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
         return FAIL(STATUS_INVALID, "%s: not a regular file", path);
-    if (from->step > 0) {
+    if (r->from->step > 0) {
         int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
         FILE *file = copy >= 0 ? fdopen(copy, "r") : NULL;
         if (file == NULL) {
@@ -124,29 +145,29 @@ static status cut(int fd, const char *path, const metrics_options *from, double 
                 close(copy);
             return st;
         }
-        status st = measure(file, path, from, &all);
+        status st = measure(file, path, r);
         fclose(file);
         if (st != STATUS_OK)
             return st;
     }
-    if (ftruncate(fd, all.size_bytes) != 0)
+    if (ftruncate(fd, r->kept_bytes) != 0)
         return FAIL(STATUS_IO, "cut %s: %s", path, strerror(errno));
-    *time_s = all.time_s;
     return STATUS_OK;
 }
 
-status metrics_lines_open(const char *path, const metrics_options *from, int *fd, double *time_s)
+status metrics_lines_open(const char *path, const metrics_options *from, int *fd,
+                          metrics_lines_found *found)
 {
-    double last_s = 0;
+    reading r = {.from = from};
     int opened = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     if (opened < 0)
         return FAIL(STATUS_IO, "open %s: %s", path, strerror(errno));
-    status st = cut(opened, path, from, &last_s);
+    status st = cut(opened, path, &r);
     if (st != STATUS_OK) {
         close(opened);
         return st;
     }
     *fd = opened;
-    *time_s = last_s;
+    *found = r.found;
     return STATUS_OK;
 }

@@ -11,10 +11,17 @@ enum { METRICS_LINE_BYTES = 400 }; /* of any line, at most */
 /* Writes the line and its newline to `out` (METRICS_LINE_BYTES); returns its length. */
 size_t metrics_lines_print(const metrics_entry *entry, double time_s, char *out);
 
+/* What was there. */
+typedef struct metrics_lines_found {
+    double time_s; /* of the last line that stays; 0: there is none */
+    unsigned cut;  /* 1u << metrics_event of each test that was cut off and is of from->step */
+} metrics_lines_found;
+
 /* Opens the file to be appended to, made if it is missing. All from the first line on is cut off
- * that is about a step after from->step, ends an epoch after from->epochs, is torn or is no JSON
- * object. *time_s: of the last line that stays; 0: there is none. STATUS_IO if the file cannot be
- * opened, read or cut, STATUS_INVALID if it is no file, STATUS_NO_MEMORY: nothing is cut off. */
-status metrics_lines_open(const char *path, const metrics_options *from, int *fd, double *time_s);
+ * that is about a step after from->step, ends an epoch after from->epochs, is the test at the run's
+ * end after that step, is torn or is no JSON object. STATUS_IO if the file cannot be opened, read
+ * or cut, STATUS_INVALID if it is no file, STATUS_NO_MEMORY: nothing is cut off. */
+status metrics_lines_open(const char *path, const metrics_options *from, int *fd,
+                          metrics_lines_found *found);
 
 #endif

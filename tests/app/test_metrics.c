@@ -244,14 +244,27 @@ END_TEST
 /* A test after an epoch may write a checkpoint of its own: the best one. */
 #define UNTESTED "--eval-every=0"
 
+/* How often the event files of all starts say the tag of the step. */
+static int count_values(int files, const char *tag, int64_t step)
+{
+    static event_record events[MAX_EVENTS];
+    int n = 0;
+    for (int nth = 0; nth < files; nth++)
+        for (int i = read_events(nth, events) - 1; i >= 0; i--)
+            for (int v = 0; v < events[i].n; v++)
+                n += events[i].step == step && strcmp(events[i].tags[v], tag) == 0;
+    return n;
+}
+
 /* Killed after the checkpoint of the epoch's last step: its line is in the file, or is not. */
 START_TEST(an_epoch_that_has_no_step_left_has_one_line)
 {
     train(128 + SIGKILL,
           WORDS("--epochs=2", "--save-every=12steps", "--inject=kill:rank=0,step=13", UNTESTED));
-    train(0, WORDS("--epochs=2", "--save-every=12steps", "--resume"));
+    train(0, WORDS("--epochs=2", "--save-every=12steps", "--eval-every=1", "--resume"));
     json_t *lines = read_lines();
     ck_assert_int_eq(count_events(lines, "epoch"), 2);
+    ck_assert_int_eq(count_values(2, "test/accuracy", STEPS), 1);
     for (size_t i = 0; i < json_array_size(lines); i++) {
         const json_t *line = json_array_get(lines, i);
         if (!is_event(line, "epoch") || number_of(line, "epoch") > 1)
@@ -264,19 +277,48 @@ START_TEST(an_epoch_that_has_no_step_left_has_one_line)
 }
 END_TEST
 
+/* The run is over but for what follows its last step, which was done before: once without and once
+ * with validation images. */
+START_TEST(a_test_is_told_once)
+{
+    const char *split = _i == 1 ? "--val-split=24" : "--val-split=0";
+    train(0, WORDS("--epochs=1", "--save-every=6steps", split));
+    json_t *first = read_lines();
+    size_t last = json_array_size(first) - 1;
+    int64_t step = (int64_t)number_of(json_array_get(first, last), "step");
+    train(0, WORDS("--epochs=1", split, "--resume"));
+    train(0, WORDS("--epochs=1", split, "--resume"));
+    json_t *lines = read_lines();
+    ck_assert_uint_eq(json_array_size(lines), last + 1);
+    ck_assert_int_eq(count_events(lines, "test"), _i);
+    ck_assert_int_eq(count_events(lines, "epoch"), 1);
+    ck_assert_int_eq(count_values(3, "test/accuracy", step), 1);
+    ck_assert_int_eq(count_values(3, "val/accuracy", step), _i);
+    json_decref(first);
+    json_decref(lines);
+}
+END_TEST
+
 static const struct {
     const char *text;
     size_t kept_bytes;
+    unsigned cut;
 } CUTS[] = {
-    {"", 0},
-    {"{\"step\":5}\n{\"step\":6}\n", 11},
-    {"{\"step\":5}\n{\"step\":5}", 11},
-    {"{\"step\":5,\"time_s\":2}\n\n{\"step\":5}\n", 22},
-    {"{\"step\":5}\n[5]\n", 11},
-    {"{\"epoch\":5}\n", 0},
-    {"{\"event\":\"epoch\",\"step\":3,\"epoch\":2}\n", 37},
-    {"{\"step\":4}\n{\"event\":\"epoch\",\"step\":4,\"epoch\":3}\n", 11},
-    {"\xff\xfe\n", 0},
+    {"", 0, 0},
+    {"{\"step\":5}\n{\"step\":6}\n", 11, 0},
+    {"{\"step\":5}\n{\"step\":5}", 11, 0},
+    {"{\"step\":5,\"time_s\":2}\n\n{\"step\":5}\n", 22, 0},
+    {"{\"step\":5}\n[5]\n", 11, 0},
+    {"{\"epoch\":5}\n", 0, 0},
+    {"{\"event\":\"epoch\",\"step\":3,\"epoch\":2}\n", 37, 0},
+    {"{\"step\":4}\n{\"event\":\"epoch\",\"step\":4,\"epoch\":3}\n", 11, 0},
+    {"\xff\xfe\n", 0, 0},
+    {"{\"event\":\"test\",\"step\":5,\"epoch\":3,\"test_acc\":1}\n", 49, 0},
+    {"{\"event\":\"test\",\"step\":5,\"epoch\":2,\"test_acc\":1}\n", 0, 1u << METRICS_TEST},
+    {"{\"event\":\"epoch\",\"step\":5,\"epoch\":3,\"test_acc\":1}\n"
+     "{\"event\":\"test\",\"step\":5,\"epoch\":3,\"test_acc\":1}\n",
+     0, 1u << METRICS_EPOCH | 1u << METRICS_TEST},
+    {"{\"event\":\"epoch\",\"step\":5,\"epoch\":3,\"test_acc\":null}\n", 0, 0},
 };
 
 /* The run goes on after 5 steps and 2 epochs. */
@@ -285,13 +327,14 @@ static const metrics_options FROM = {.step = 5, .epochs = 2};
 START_TEST(lines_are_cut_off_at_the_first_that_is_late_or_none)
 {
     int fd = -1;
-    double time_s = -1;
+    metrics_lines_found found = {.time_s = -1};
     test_folder_write("lines", CUTS[_i].text);
-    ck_assert_int_eq(metrics_lines_open("lines", &FROM, &fd, &time_s), STATUS_OK);
+    ck_assert_int_eq(metrics_lines_open("lines", &FROM, &fd, &found), STATUS_OK);
     close(fd);
     char *text = test_folder_read("lines");
     ck_assert_uint_eq(strlen(text), CUTS[_i].kept_bytes);
-    ck_assert(time_s == (_i == 3 ? 2 : 0));
+    ck_assert(found.time_s == (_i == 3 ? 2 : 0));
+    ck_assert_uint_eq(found.cut, CUTS[_i].cut);
     free(text);
 }
 END_TEST
@@ -300,10 +343,10 @@ START_TEST(no_line_is_cut_off_for_want_of_memory)
 {
     static const char whole[] = "{\"step\":4}\n{\"step\":5}\n";
     int fd = -1;
-    double time_s = -1;
+    metrics_lines_found found;
     test_folder_write("lines", whole);
     no_memory_begin();
-    ck_assert_int_eq(metrics_lines_open("lines", &FROM, &fd, &time_s), STATUS_NO_MEMORY);
+    ck_assert_int_eq(metrics_lines_open("lines", &FROM, &fd, &found), STATUS_NO_MEMORY);
     no_memory_end();
     char *text = test_folder_read("lines");
     ck_assert_str_eq(text, whole);
@@ -377,6 +420,7 @@ int main(void)
     tcase_add_test(runs, a_part_of_an_epoch_has_its_own_speed);
     tcase_add_test(runs, an_epoch_that_is_continued_has_one_line);
     tcase_add_test(runs, an_epoch_that_has_no_step_left_has_one_line);
+    tcase_add_loop_test(runs, a_test_is_told_once, 0, 2);
     tcase_add_test(runs, a_full_disk_is_one_warning);
     return test_folder_close(suite_run(suite));
 }
