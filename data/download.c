@@ -31,7 +31,7 @@ typedef struct part {
     int fd;
     char path[FILE_PATH_BYTES];
     uint64_t size_bytes;
-    bool is_resumed; /* its first bytes were there before */
+    bool is_resumed; /* its first bytes are not of the mirror that is asked */
 
     /* of the answer under way */
     transfer_answer answer;
@@ -48,6 +48,7 @@ static status part_clear(part *p)
     }
     p->size_bytes = 0;
     p->is_resumed = false;
+    p->d->tell(p->d->tell_ctx, 0);
     return STATUS_OK;
 }
 
@@ -82,7 +83,6 @@ static status part_open(part *p, const char *path)
     if (!fits)
         return part_clear(p);
     p->size_bytes = (uint64_t)lseek(p->fd, 0, SEEK_END);
-    p->is_resumed = true;
     return STATUS_OK;
 }
 
@@ -222,10 +222,11 @@ static bool is_worth_a_try(const part *p, status st, uint64_t had_bytes, int *tr
     return !p->d->interrupted;
 }
 
-/* All of it from one mirror. */
+/* All of it from one mirror. What another has left is kept as long as it may be right. */
 static status get_from(part *p, const char *url)
 {
     int tries = 0;
+    p->is_resumed = p->size_bytes > 0;
     for (;;) {
         uint64_t had_bytes = p->size_bytes;
         p->answer = (transfer_answer){0};
@@ -238,7 +239,7 @@ static status get_from(part *p, const char *url)
             st = part_drop(p, st);
             if (!was_resumed)
                 return st;
-            continue; /* what was there before was another file's */
+            continue; /* what was there before may have been wrong: all of it from here */
         }
         if (p->is_other && !p->disk_failed)
             return part_drop(p, st);

@@ -159,6 +159,21 @@ START_TEST(all_mirrors_are_named)
 }
 END_TEST
 
+/* The first mirror's bytes are wrong, and the digest tells so after the second one's. */
+START_TEST(a_mirror_pays_for_no_other)
+{
+    download d = two_mirrors();
+    replies[0] = (reply){200, "\x1f\x8b wrong", 8, .first_byte = -1, .end = STATUS_PEER};
+    replies[1] = (reply){404, "", 0, .first_byte = -1, .asked_from = 8};
+    replies[2] = (reply){206, CONTENT + 8, SIZE - 8, .first_byte = 8, .asked_from = 8};
+    replies[3] = (reply){200, CONTENT, SIZE, .first_byte = -1};
+    expect_whole(download_file(&d, "f.gz", &WANT, path));
+    ck_assert_str_eq(asked[1], "https://a/f.gz");
+    ck_assert_str_eq(asked[3], "https://b/f.gz");
+    ck_assert_int_eq(n_asked, 4);
+}
+END_TEST
+
 /* The next file is asked for where the last one was. */
 START_TEST(the_mirror_that_had_it_is_the_first)
 {
@@ -206,6 +221,7 @@ int main(void)
     tcase_add_loop_test(core, a_wrong_range_begins_anew, 0, 2);
     tcase_add_test(core, parts_of_other_files_begin_anew);
     tcase_add_test(core, all_mirrors_are_named);
+    tcase_add_test(core, a_mirror_pays_for_no_other);
     tcase_add_test(core, the_mirror_that_had_it_is_the_first);
     tcase_add_test(core, a_disk_without_room);
     tcase_add_test(core, what_came_before_an_interrupt_is_kept);
