@@ -48,6 +48,12 @@ static status compare_all(void *ctx, char *const records[], char **outcome)
 {
     int world_size = *(const int *)ctx;
     char first[AGREEMENT_BYTES];
+    for (int rank = 0; rank < world_size; rank++)
+        if (strlen(records[rank]) < CORES_BYTES)
+            return FAIL(STATUS_PEER,
+                        "the settings of rank %d make no sense: does something else use this "
+                        "store, or another version of mnist_ddp?",
+                        rank);
     for (int rank = 1; rank < world_size; rank++) {
         snprintf(first, sizeof first, "%s", records[0] + CORES_BYTES);
         TRY(compare(rank, first, records[rank] + CORES_BYTES));
