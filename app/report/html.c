@@ -22,14 +22,17 @@ void html_tagged(FILE *out, const char *tag, const char *text)
     fprintf(out, "</%s>\n", tag);
 }
 
-void html_begin(FILE *out, const char *title, const char *style)
+void html_begin(FILE *out, const char *title, const char *const *styles)
 {
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
           "<link rel=\"icon\" href=\"data:,\">\n",
           out);
     html_tagged(out, "title", title);
-    fprintf(out, "<style>\n%s</style>\n</head>\n<body>\n", style);
+    fputs("<style>\n", out);
+    for (; *styles != NULL; styles++)
+        fputs(*styles, out);
+    fputs("</style>\n</head>\n<body>\n", out);
     html_tagged(out, "h1", title);
 }
 

@@ -4,8 +4,8 @@
 
 #include <stdio.h>
 
-/* All up to <body>, with the title as its heading. `style` is CSS. */
-void html_begin(FILE *out, const char *title, const char *style);
+/* All up to <body>, with the title as its heading. `styles` is CSS, in pieces; NULL ends it. */
+void html_begin(FILE *out, const char *title, const char *const *styles);
 void html_end(FILE *out);
 
 /* Text, with what HTML would take for markup spelled out. NULL is "". */

@@ -190,7 +190,7 @@ status page_write(const char *folder, const char *title, const char *const *docu
     TRY(file_join(folder, RUN_FILE_REPORT, path));
     TRY(text_stream_open(&stream));
     page p = {.out = stream.file, .folder = folder};
-    html_begin(p.out, title, STYLE);
+    html_begin(p.out, title, (const char *const[]){STYLE, NULL});
     for (; *documents != NULL && st == STATUS_OK; documents++)
         st = put_file(&p, *documents);
     html_end(p.out);

@@ -226,9 +226,8 @@ static void put_phases(page *p)
 
 static status put_page(page *p)
 {
-    char style[8192];
-    snprintf(style, sizeof style, "%s%s%s", STYLE, CHART_STYLE, RUN_EVAL_STYLE);
-    html_begin(p->out, p->n > 1 ? "Runs side by side" : p->runs[0].name, style);
+    html_begin(p->out, p->n > 1 ? "Runs side by side" : p->runs[0].name,
+               (const char *const[]){STYLE, CHART_STYLE, RUN_EVAL_STYLE, NULL});
     if (p->n > 1)
         put_run_table(p);
     else {
