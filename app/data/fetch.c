@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/comma_list.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/module.h"
 #include "data/download.h"
 
@@ -26,7 +27,6 @@ typedef struct fetching {
     set_report set;
     bool wanted[MNIST_FILES_COUNT]; /* their .gz is to be fetched */
     int n_fetched;
-    uint64_t fetched_bytes;
     stop_signals signals;
     int lock_fd;
     download download;
@@ -77,7 +77,8 @@ static status place_of(const fetching *f, int index, char *path)
     return file_join(f->set.location.folder, name, path);
 }
 
-/* Which files are to be fetched. STATUS_INVALID if one is there that is another. */
+/* Which files are to be fetched. STATUS_INVALID if one is there that is another or cannot be
+ * read. */
 static status look(fetching *f, int *n_wanted)
 {
     char path[FILE_PATH_BYTES];
@@ -85,6 +86,8 @@ static status look(fetching *f, int *n_wanted)
     set_report_look_again(&f->set);
     for (int i = 0; i < MNIST_FILES_COUNT; i++) {
         const file_row *row = &f->set.rows[i];
+        if (row->why[0] != '\0')
+            return FAIL(STATUS_INVALID, "%s", row->why);
         TRY(place_of(f, i, path));
         bool is_other = row->verdict == VERDICT_UNKNOWN && file_exists(path);
         if (row->verdict == VERDICT_WRONG || is_other)
@@ -143,7 +146,6 @@ static status fetch_wanted(fetching *f)
         TRY(download_file(&f->download, name, want, path));
         f->set.rows[i].fetched = true;
         f->n_fetched++;
-        f->fetched_bytes += want->size_bytes;
     }
     return STATUS_OK;
 }
@@ -210,7 +212,7 @@ static status print_result(const fetching *f)
         puts("nothing was missing");
     else
         printf("fetched %d file%s, %.1f MB in %.1f s\n", f->n_fetched, f->n_fetched == 1 ? "" : "s",
-               (double)f->fetched_bytes * 1e-6, fetch_progress_s(&f->progress));
+               (double)f->progress.came_bytes * 1e-6, fetch_progress_s(&f->progress));
     return STATUS_OK;
 }
 
@@ -220,34 +222,46 @@ static int exit_code_of(const fetching *f, status st)
     return f->signals.first != 0 ? 128 + f->signals.first : code;
 }
 
-int fetch(const options *opts, dataset_kind kind)
+static int fetch_set(fetching *f, dataset_kind kind)
 {
-    static fetching f;
     int n_wanted = 0;
-    f = (fetching){.opts = opts, .facts = dataset_kind_facts(kind), .lock_fd = -1};
-    status st = list_mirrors(&f);
+    status st = list_mirrors(f);
     if (st != STATUS_OK)
         return exit_code_failed(st, EXIT_CODE_USAGE);
-    f.set.facts = f.facts;
-    st = dataset_place(kind, opts->data_dir, &f.set.location);
+    st = dataset_place(kind, f->opts->data_dir, &f->set.location);
     if (st == STATUS_OK)
-        st = look(&f, &n_wanted);
+        st = look(f, &n_wanted);
     if (st == STATUS_OK && n_wanted > 0)
-        st = opts->offline ? refuse_offline(&f) : complete(&f);
-    if (f.lock_fd >= 0)
-        close(f.lock_fd);
-    (void)stop_signals_came(&f.signals); /* which one it was */
-    stop_signals_close(&f.signals);
+        st = f->opts->offline ? refuse_offline(f) : complete(f);
+    if (f->lock_fd >= 0)
+        close(f->lock_fd);
+    (void)stop_signals_came(&f->signals); /* which one it was */
+    stop_signals_close(&f->signals);
     if (st == STATUS_OK)
-        st = print_result(&f);
+        st = print_result(f);
     if (st == STATUS_OK)
         return EXIT_SUCCESS;
-    if (opts->json) {
+    if (f->opts->json) {
         status_kept why;
         status_keep(&why);
-        snprintf(f.set.why, sizeof f.set.why, "%s", status_text());
-        (void)set_report_print_json(&f.set, 1);
+        snprintf(f->set.why, sizeof f->set.why, "%s", status_text());
+        (void)set_report_print_json(&f->set, 1);
         status_restore(&why);
     }
-    return exit_code_of(&f, st);
+    return exit_code_of(f, st);
+}
+
+int fetch(const options *opts, dataset_kind kind)
+{
+    void *memory = NULL;
+    status st = memory_alloc(sizeof(fetching), &memory);
+    if (st != STATUS_OK)
+        return exit_code_failed(st, EXIT_CODE_INTERNAL);
+    fetching *f = memory;
+    f->opts = opts;
+    f->set.facts = f->facts = dataset_kind_facts(kind);
+    f->lock_fd = -1;
+    int code = fetch_set(f, kind);
+    free(f);
+    return code;
 }

@@ -15,15 +15,15 @@ enum { RATE_PRIORITY = 1, BAR_PRIORITY, LEFT_PRIORITY, NAME_PRIORITY, SIZE_PRIOR
 
 double fetch_progress_s(const fetch_progress *p)
 {
-    return clock_seconds(clock_now_ns() - p->started_ns);
+    int64_t end_ns = p->ended_ns != 0 ? p->ended_ns : clock_now_ns();
+    return clock_seconds(end_ns - p->started_ns);
 }
 
 /* Bytes a second, of what came. */
 static double rate_of(const fetch_progress *p)
 {
     double seconds = fetch_progress_s(p);
-    double came = (double)(p->before_bytes + p->done_bytes) - (double)p->had_bytes;
-    return seconds > 0 && came > 0 ? came / seconds : 0;
+    return seconds > 0 ? (double)p->came_bytes / seconds : 0;
 }
 
 static void tell_line(void *ctx, status_parts *out)
@@ -68,7 +68,8 @@ void fetch_progress_tell(void *ctx, uint64_t done_bytes)
 {
     fetch_progress *p = ctx;
     pthread_mutex_lock(&p->lock);
-    p->had_bytes += p->begins ? done_bytes : 0;
+    if (!p->begins && done_bytes > p->done_bytes)
+        p->came_bytes += done_bytes - p->done_bytes;
     p->begins = false;
     p->done_bytes = done_bytes;
     double done = (double)(p->before_bytes + done_bytes), rate = rate_of(p);
@@ -86,5 +87,6 @@ void fetch_progress_close(fetch_progress *p)
         return;
     status_line_close(&p->line);
     pthread_mutex_destroy(&p->lock);
+    p->ended_ns = clock_now_ns();
     p->open = false;
 }

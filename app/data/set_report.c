@@ -60,8 +60,12 @@ static status look_at_file(set_report *set, int index)
     idx_kind kind = mnist_files_kind(index);
     idx_file file = {0};
     struct stat info;
-    row->verdict = VERDICT_WRONG;
-    TRY(judge(&set->facts->files[index], kind, row));
+    row->verdict = VERDICT_UNKNOWN;
+    status st = judge(&set->facts->files[index], kind, row);
+    if (st != STATUS_OK) {
+        snprintf(row->why, sizeof row->why, "%s", status_text());
+        return st;
+    }
     if (stat(row->path, &info) == 0)
         row->size_bytes = (uint64_t)info.st_size;
     TRY(idx_file_open(row->path, kind, &file));

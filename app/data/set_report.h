@@ -17,7 +17,8 @@ typedef struct file_row {
     uint32_t count; /* images or labels */
     char sum[DIGEST_TEXT_BYTES];
     verdict verdict;
-    bool fetched; /* just now; the caller's to say */
+    char why[1024]; /* VERDICT_UNKNOWN because it cannot be read: the reason; else "" */
+    bool fetched;   /* just now; the caller's to say */
 } file_row;
 
 typedef struct set_report {

@@ -28,7 +28,7 @@ typedef struct showing {
     int shown;
 } showing;
 
-/* "#7 5", "#7 9 Ankle boot". */
+/* "#7: 5", "#7: 9 Ankle boot". */
 static void caption(const showing *s, uint32_t index, char out[CAPTION_BYTES])
 {
     int label = s->set.labels[index];

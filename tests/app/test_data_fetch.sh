@@ -204,6 +204,18 @@ fetch 65 ok
 says $raw/$labels "not the file of MNIST" --data-dir
 [ "$(cat $raw/$labels)" = mine ] || fail "it was overwritten"
 
+# What is there and cannot be read is not said to be another file.
+for name in $labels ${labels%.gz}; do
+    rm -rf to
+    mkdir -p $raw
+    ln files/* $raw
+    rm $raw/$labels
+    ln -s /proc/self/mem "$raw/$name" # reading it is an I/O error
+    fetch 65 ok
+    says "$raw/$name" "Input/output error"
+    grep -q "remove it" out err && fail "it may be the right one"
+done
+
 # However many ask, one fetches. The others find it.
 rm -rf to
 forget
@@ -240,6 +252,7 @@ says interrupted $images "9912422 bytes"
 size=$(stat -c %s $raw/$images.part)
 fetch 0 ok
 as_it_should
+says "fetched 1 file, $(awk "BEGIN { printf \"%.1f\", (9912422 - $size) / 1e6 }") MB"
 asked 1 "/ok/$images bytes=$size-"
 
 # By http, if that is asked for. The default place is the one where a run looks.
