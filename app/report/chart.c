@@ -19,7 +19,7 @@ const char CHART_STYLE[] =
     ".chart text{fill:var(--faint)}\n.chart .grid{stroke:var(--grid);fill:none}\n"
     ".chart .mark{stroke:var(--faint);stroke-dasharray:3 3}\n"
     ".chart .line{fill:none;stroke-width:1.8;stroke-linejoin:round}\n"
-    ".chart .thin{stroke-width:1;opacity:.45}\n";
+    ".chart .thin{stroke-width:1;opacity:.45}\n.chart .dashed{stroke-dasharray:6 4}\n";
 
 /* One axis: what of the data lies at its two ends. */
 typedef struct range {
@@ -154,9 +154,11 @@ static void put_ticks(const frame *f, chart_axis axis)
 
 static void put_line(const frame *f, const chart_series *s)
 {
+    static const char *const kinds[] = {
+        [CHART_LINE] = "", [CHART_DASHED] = " dashed", [CHART_THIN] = " thin", [CHART_DOTS] = ""};
     char command = 'M';
-    fprintf(f->out, "<path class=\"line%s\" style=\"stroke:var(--c%d)\" d=\"",
-            s->form == CHART_THIN ? " thin" : "", s->colour);
+    fprintf(f->out, "<path class=\"line%s\" style=\"stroke:var(--c%d)\" d=\"", kinds[s->form],
+            s->colour);
     for (int i = 0; i < s->n; i++) {
         bool drawn = has_place(f, s, i);
         if (drawn)

@@ -12,6 +12,7 @@ extern const char CHART_STYLE[]; /* CSS */
 
 typedef enum chart_form {
     CHART_LINE, /* a line */
+    CHART_DASHED,
     CHART_THIN, /* a faint line, of many points */
     CHART_DOTS, /* a line with a dot for each point, which tells its numbers to the mouse */
 } chart_form;

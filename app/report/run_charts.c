@@ -24,7 +24,7 @@ static const chart_row CHARTS[] = {
     {"Loss",
      CHART_LOG,
      {{"step", "loss", "training, rank 0's batches", CHART_THIN, 0},
-      {"epoch", "train_loss", "training, mean of the epoch", CHART_LINE, 0},
+      {"epoch", "train_loss", "training, mean of the epoch", CHART_DASHED, 0},
       {NULL, "val_loss", "validation", CHART_DOTS, 2},
       {NULL, "test_loss", "test", CHART_DOTS, 1}}},
     {"Accuracy",
@@ -51,8 +51,10 @@ static int list_marks(const run_data *run, double out[MAX_MARKS])
 /* What is what: by colour for one run, by form for several. `points`: of each curve. */
 static void put_key(FILE *out, const chart_row *row, const int *points, int n_runs, int every)
 {
-    static const char *const forms[] = {
-        [CHART_LINE] = "line", [CHART_THIN] = "faint line", [CHART_DOTS] = "dots"};
+    static const char *const forms[] = {[CHART_LINE] = "line",
+                                        [CHART_DASHED] = "dashed line",
+                                        [CHART_THIN] = "faint line",
+                                        [CHART_DOTS] = "dots"};
     fputs("<p class=\"faint\">", out);
     for (int i = 0; i < MAX_CURVES && row->curves[i].key != NULL; i++) {
         const curve_row *c = &row->curves[i];

@@ -5,12 +5,12 @@
 #include "app/report/run_charts.h"
 #include "app/report/run_data.h"
 #include "app/report/run_eval.h"
+#include "app/report/run_phases.h"
 #include "app/report/run_tables.h"
 #include "base/text_stream.h"
 
 #include <math.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,6 +58,30 @@ static const json_t *find_line(const run_data *run, const char *key, bool best)
     return found;
 }
 
+/* Of the run's fastest epoch, in any of its sessions. A run without such lines has the figure of
+ * its result, which is that of the last session. */
+static double best_rate(const run_data *run)
+{
+    double best = (double)NAN;
+    for (size_t i = 0; i < json_array_size(run->lines); i++) {
+        const json_t *line = json_array_get(run->lines, i);
+        const char *event = json_string_value(json_object_get(line, "event"));
+        if (event != NULL && strcmp(event, "epoch") == 0)
+            best = fmax(best, run_data_number(line, "images_per_s"));
+    }
+    return isfinite(best) ? best : run_data_number(run->result, "images_per_s");
+}
+
+/* Whether the result is that of the run's last start: else its last session is under way, or was
+ * interrupted. */
+static bool has_ended(const run_data *run)
+{
+    const char *of_result = json_string_value(json_object_get(run->result, "date"));
+    const char *of_start = json_string_value(json_object_get(run->config, "date"));
+    return run->result != NULL &&
+           (of_result == NULL || of_start == NULL || strcmp(of_result, of_start) == 0);
+}
+
 /* What a run has come to, as a row of a table or as a tile. */
 typedef struct outcome {
     const char *name;
@@ -75,8 +99,13 @@ static void say(outcome *o, const char *name, const char *fmt, double value)
         strcpy(o->text, "\u2013");
 }
 
-static void find_outcomes(const run_data *run, outcome out[OUTCOMES])
+/* Of the page's run with this number. */
+static void find_outcomes(const page *p, int number, outcome out[OUTCOMES])
 {
+    const run_data *run = &p->runs[number];
+    bool ended = true;
+    for (int i = 0; i < p->n; i++)
+        ended = ended && has_ended(&p->runs[i]);
     const json_t *last = find_line(run, "test_acc", false),
                  *best = find_line(run, "test_acc", true);
     const json_t *end = json_array_get(run->lines, json_array_size(run->lines) - 1);
@@ -87,8 +116,8 @@ static void find_outcomes(const run_data *run, outcome out[OUTCOMES])
     say(&out[2], "test loss", "%.4f", run_data_number(last, "test_loss"));
     say(&out[3], "training loss, last epoch", "%.4f",
         run_data_number(find_line(run, "train_loss", false), "train_loss"));
-    say(&out[4], "images/s, best epoch", "%.0f", run_data_number(run->result, "images_per_s"));
-    say(&out[5], "steps", "%.0f", run_data_number(end, "step"));
+    say(&out[4], "images/s, best epoch", "%.0f", best_rate(run));
+    say(&out[5], ended ? "steps" : "last logged step", "%.0f", run_data_number(end, "step"));
     say(&out[6], "seconds", "%.1f", run_data_number(end, "time_s"));
     say(&out[7], "best validation accuracy", "%.2f %%",
         100 * run_data_number(find_line(run, "val_acc", true), "val_acc"));
@@ -127,7 +156,7 @@ static void put_subtitle(page *p)
 static void put_tiles(page *p)
 {
     outcome all[OUTCOMES];
-    find_outcomes(&p->runs[0], all);
+    find_outcomes(p, 0, all);
     fputs("<div class=\"tiles\">\n", p->out);
     for (int i = 0; i < count_outcomes(p); i++)
         fprintf(p->out, "<div><b>%s</b>%s</div>\n", all[i].text, all[i].name);
@@ -139,12 +168,12 @@ static void put_run_table(page *p)
     outcome all[OUTCOMES];
     int n = count_outcomes(p);
     fputs("<div class=\"wide\"><table>\n<thead><tr><th>run</th>", p->out);
-    find_outcomes(&p->runs[0], all);
+    find_outcomes(p, 0, all);
     for (int i = 0; i < n; i++)
         fprintf(p->out, "<th>%s</th>", all[i].name);
     fputs("</tr></thead>\n<tbody>\n", p->out);
     for (int run = 0; run < p->n; run++) {
-        find_outcomes(&p->runs[run], all);
+        find_outcomes(p, run, all);
         fputs("<tr><td>", p->out);
         run_tables_key(p->out, &p->runs[run], run);
         fputs("</td>", p->out);
@@ -155,87 +184,19 @@ static void put_run_table(page *p)
     fputs("</tbody>\n</table></div>\n", p->out);
 }
 
-/* One part of a bar, or its legend: a phase that took time. */
-typedef struct part {
-    const char *name;
-    double seconds, share;
-    int colour;
-} part;
-
-enum { PARTS = 16 };
-
-/* Returns how many there are. */
-static int list_parts(const json_t *phases, part out[PARTS])
-{
-    const json_t *value;
-    const char *key;
-    double total = 0;
-    int n = 0;
-    json_object_foreach((json_t *)(uintptr_t)phases, key, value)
-    {
-        double seconds = json_number_value(value);
-        if (seconds > 0 && n < PARTS) {
-            out[n] = (part){.name = key, .seconds = seconds, .colour = n % CHART_COLOURS};
-            n++;
-        }
-        total += seconds;
-    }
-    for (int i = 0; i < n; i++)
-        out[i].share = out[i].seconds / total;
-    return n;
-}
-
-/* Where the time went: result.json's phases. */
-static void put_bar(page *p, int run, const json_t *phases)
-{
-    part parts[PARTS];
-    int n = list_parts(phases, parts);
-    if (p->n > 1) {
-        fputs("<div>", p->out);
-        run_tables_key(p->out, &p->runs[run], run);
-        fputs("</div>\n", p->out);
-    }
-    fputs("<div class=\"bar\">", p->out);
-    for (int i = 0; i < n; i++)
-        fprintf(p->out, "<span style=\"flex:%.4f;background:var(--c%d)\"></span>", parts[i].share,
-                parts[i].colour);
-    fputs("</div>\n<p class=\"faint\">", p->out);
-    for (int i = 0; i < n; i++) {
-        fprintf(p->out,
-                "<span class=\"part\"><span class=\"key\" style=\"background:var(--c%d)\"></span>",
-                parts[i].colour);
-        html_text(p->out, parts[i].name);
-        fprintf(p->out, " %.3g s (%.1f %%)</span> ", parts[i].seconds, 100 * parts[i].share);
-    }
-    fputs("</p>\n", p->out);
-}
-
-static void put_phases(page *p)
-{
-    bool titled = false;
-    for (int run = 0; run < p->n; run++) {
-        const json_t *phases = json_object_get(p->runs[run].result, "phases");
-        if (json_object_size(phases) == 0)
-            continue;
-        if (!titled)
-            html_tagged(p->out, "h2", "Where the steps' time went, on rank 0");
-        titled = true;
-        put_bar(p, run, phases);
-    }
-}
-
 static status put_page(page *p)
 {
     html_begin(p->out, p->n > 1 ? "Runs side by side" : p->runs[0].name,
                (const char *const[]){STYLE, CHART_STYLE, RUN_EVAL_STYLE, NULL});
-    if (p->n > 1)
+    if (p->n > 1) {
+        run_tables_differences(p->out, p->runs, p->n);
         put_run_table(p);
-    else {
+    } else {
         put_subtitle(p);
         put_tiles(p);
     }
     TRY(run_charts_write(p->out, p->runs, p->n));
-    put_phases(p);
+    run_phases_write(p->out, p->runs, p->n);
     TRY(run_eval_write(p->out, p->runs, p->n));
     run_tables_write(p->out, p->runs, p->n);
     html_end(p->out);

@@ -144,6 +144,59 @@ START_TEST(runs_are_laid_over_each_other)
 }
 END_TEST
 
+/* What they share is folded away, and where their files are is no difference. */
+START_TEST(what_differs_stands_first)
+{
+    train(0, "one", "--lr=0.25");
+    train(0, "two", "--lr=0.125");
+    program p = program_run_with(NULL, WORDS("report", "one", "two"));
+    ASSERT_EXIT(p, 0);
+    program_close(&p);
+    char *page = read_page("report.html");
+    ASSERT_SAYS(page, "<p>They differ in: <b>lr</b> 0.25 | 0.125</p>");
+    const char *folded = strstr(page, "<summary>"), *seed = strstr(page, "<td>seed</td>");
+    ck_assert(folded != NULL && folded > strstr(page, "<td>lr</td>") && folded < seed);
+    ASSERT_SAYS(page, "dashed line: training");
+    free(page);
+}
+END_TEST
+
+#define STARTS \
+    "\"settings\":{},\"starts\":[{\"date\":\"A\",\"step\":0},{\"date\":\"B\",\"step\":49}]}"
+
+/* Its result is that of the last session, its metrics those of all. */
+START_TEST(a_resumed_run_says_which_steps_are_timed)
+{
+    ck_assert_int_eq(file_make_folders("one"), STATUS_OK);
+    test_folder_write("one/config.json", "{\"format\":1,\"date\":\"B\"," STARTS);
+    test_folder_write("one/metrics.jsonl",
+                      "{\"event\":\"step\",\"step\":9,\"images_per_s\":9000}\n"
+                      "{\"event\":\"epoch\",\"step\":49,\"images_per_s\":800}\n"
+                      "{\"event\":\"epoch\",\"step\":98,\"images_per_s\":700}\n");
+    static const char *const dates[] = {"A", "B"};
+    static const char *const facts[][2] = {
+        {"rank 0, until the resume at step 49</h2>", "<b>98</b>last logged step"},
+        {"rank 0, since the resume at step 49</h2>", "<b>98</b>steps"}};
+    char result[256];
+    snprintf(result, sizeof result,
+             "{\"date\":\"%s\",\"images_per_s\":700,\"world\":2,\"replicas\":1,"
+             "\"bind_note\":\"cores: 1\",\"phases\":{\"forward\":1,\"waiting\":3}}",
+             dates[_i]);
+    test_folder_write("one/result.json", result);
+    program p = program_run_with(NULL, WORDS("report", "one"));
+    ASSERT_EXIT(p, 0);
+    program_close(&p);
+    char *page = read_page("one/report.html");
+    ASSERT_SAYS(page, facts[_i][0]);
+    ASSERT_SAYS(page, facts[_i][1]);
+    ASSERT_SAYS(page, "<b>800</b>images/s, best epoch");
+    ASSERT_SAYS(page, "75 % of the time rank 0 waited for rank 1");
+    ASSERT_SAYS(page, "<b>waiting</b>: for a rank or replica");
+    ASSERT_SAYS(page, "cores: 1");
+    free(page);
+}
+END_TEST
+
 /* A run that was killed has no result.json, and may have a torn line. */
 START_TEST(an_unfinished_run_has_a_page)
 {
@@ -158,6 +211,8 @@ START_TEST(an_unfinished_run_has_a_page)
     ck_assert_int_eq(facts_count(page, "<svg"), 2); /* learning rate and images per second */
     ck_assert_int_eq(facts_count(page, "no data"), 2);
     ASSERT_SAYS(page, "<h1>one</h1>");
+    ASSERT_SAYS(page, "<b>1</b>last logged step");
+    ASSERT_SAYS(page, "Where the steps' time went");
     program_close(&p);
     free(page);
 }
@@ -273,6 +328,8 @@ int main(void)
     tcase_add_test(runs, a_run_without_it_says_how_to_get_it);
     tcase_add_test(runs, an_odd_file_is_shown_as_far_as_it_goes);
     tcase_add_test(runs, runs_are_laid_over_each_other);
+    tcase_add_test(runs, what_differs_stands_first);
+    tcase_add_loop_test(runs, a_resumed_run_says_which_steps_are_timed, 0, 2);
     tcase_add_test(runs, want_of_memory_is_no_end_of_the_lines);
     tcase_add_test(runs, every_runs_facts_have_a_row);
     tcase_add_test(runs, an_unfinished_run_has_a_page);
