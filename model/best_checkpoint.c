@@ -71,7 +71,7 @@ status best_checkpoint_link(const char *run_dir, int64_t step)
     if (symlink(target, draft) != 0)
         return FAIL(STATUS_IO, "make link %s: %s", draft, strerror(errno));
     if (rename(draft, link) == 0)
-        return STATUS_OK;
+        return file_sync_folder(folder);
     status st = FAIL(STATUS_IO, "rename %s to %s: %s", draft, link, strerror(errno));
     unlink(draft);
     return st;

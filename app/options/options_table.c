@@ -150,7 +150,7 @@ const option_row options_table[] = {
      "1epochs", "N[epochs|steps]", "how often to write a checkpoint; one is always written at the "
      "end"},
     {"keep", NULL, OPTION_INTEGER, GROUP_DATA, FOR_TRAIN, AT(keep), 1, MAX_COUNT,
-     "2", "N", "how many checkpoints stay, the newest; an older one is deleted after the next is on disk"},
+     "2", "N", "how many checkpoints stay, the newest, beside the best one; an older one is deleted after the next is on disk"},
     {"save-model", NULL, OPTION_SWITCH, GROUP_DATA, FOR_TRAIN, AT(save_model), 0, 0,
      "true", NULL, "write the model and checkpoints"},
     {"checkpoint", NULL, OPTION_TEXT, GROUP_DATA, FOR_EVAL | FOR_PREDICT, AT(checkpoint), 0, 0,

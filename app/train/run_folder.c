@@ -60,7 +60,7 @@ static status refuse_existing_run(const char *path)
 static status clean_drafts(const char *path)
 {
     static const char *const names[] = {CHECKPOINT_MODEL, RUN_FILE_CONFIG, RUN_FILE_RESULT,
-                                        RUN_FILE_REPORT};
+                                        RUN_FILE_EVAL, RUN_FILE_REPORT};
     char file[FILE_PATH_BYTES];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         TRY(file_join(path, names[i], file));
@@ -403,6 +403,14 @@ status run_folder_write_config(const run_folder *folder, const rank_context *ran
     return run_config_write(folder->path, &start);
 }
 
+/* A save fails after its commit if there was no room for the copy of the model. */
+static bool is_committed(const run_folder *folder, int64_t step)
+{
+    char checkpoints[FILE_PATH_BYTES], path[FILE_PATH_BYTES];
+    return file_join(folder->path, CHECKPOINT_FOLDER, checkpoints) == STATUS_OK &&
+           checkpoint_folder_path(checkpoints, step, path) == STATUS_OK && file_exists(path);
+}
+
 status run_folder_save(run_folder *folder, rank_context *rank, const position *at,
                        const checkpoint_test *test, bool is_best)
 {
@@ -418,10 +426,12 @@ status run_folder_save(run_folder *folder, rank_context *rank, const position *a
     state.loss_good_steps = scaling.good_steps;
     state.loss_skipped_steps = scaling.skipped;
     state.loss_overflow = scaling.overflow;
-    TRY(checkpoint_save(folder->path, &state, rank->net, rank->opt));
-    folder->saved_step = at->step;
-    folder->best_step = state.best_step;
-    return STATUS_OK;
+    status st = checkpoint_save(folder->path, &state, rank->net, rank->opt);
+    if (st == STATUS_OK || is_committed(folder, at->step)) {
+        folder->saved_step = at->step;
+        folder->best_step = state.best_step;
+    }
+    return st;
 }
 
 status run_folder_write_result(const run_folder *folder, const char *line)
