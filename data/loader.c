@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert((int)AUGMENTATION_SIDE == (int)IDX_SIDE, "the size of an image");
+
 struct loader {
     device *dev;
     loader_options options;

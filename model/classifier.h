@@ -2,11 +2,12 @@
 #ifndef MNIST_DDP_MODEL_CLASSIFIER_H
 #define MNIST_DDP_MODEL_CLASSIFIER_H
 
+#include "kernels/augmentation.h"
 #include "model/network.h"
 
 typedef struct classifier classifier;
 
-enum { CLASSIFIER_PIXELS = 28 * 28 }; /* of an image */
+enum { CLASSIFIER_PIXELS = AUGMENTATION_SIDE * AUGMENTATION_SIDE }; /* of an image */
 
 /* Loads a model.safetensors, or that of a run's or a checkpoint's folder, as checkpoint_load_model
  * does; the file says which model it is. `max_batch`: images of one forward at most; it takes no

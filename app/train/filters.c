@@ -2,15 +2,16 @@
 
 #include "app/common/json_value.h"
 #include "base/memory.h"
+#include "data/idx.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-enum { ZERO = 128, MOST = 127, MAX_PIXELS = 28 * 28 };
+enum { ZERO = 128, MOST = 127 };
 
 static json_t *picture_of(const float *weights, int pixels, float scale)
 {
-    uint8_t bytes[MAX_PIXELS];
+    uint8_t bytes[IDX_PIXELS];
     for (int i = 0; i < pixels; i++) {
         float share = scale > 0 ? weights[i] / scale : 0;
         bytes[i] = isfinite(share) ? (uint8_t)(ZERO + lroundf(MOST * share)) : ZERO;
@@ -35,7 +36,7 @@ static json_t *pictures_of(const parameter *first, const float *weights)
     int outputs = first->shape[0], pixels = (int)first->count / outputs;
     int side = (int)lround(sqrt(pixels)), shown = outputs < FILTERS_MAX ? outputs : FILTERS_MAX;
     json_t *object = json_object(), *scales = json_array(), *pictures = json_array();
-    ASSERT(side * side == pixels && pixels <= MAX_PIXELS);
+    ASSERT(side * side == pixels && pixels <= IDX_PIXELS);
     for (int i = 0; i < shown; i++) {
         const float *own = weights + (size_t)i * (size_t)pixels;
         float scale = greatest(own, pixels);
