@@ -15,7 +15,7 @@ status run_tests_open(rank_context *rank, result *found, run_tests *out)
 {
     size_t count = (size_t)rank->test_set.count * NETWORK_CLASSES;
     *out = (run_tests){.rank = rank, .result = found};
-    out->latest = run_tests_validate(out) ? &found->validation : &found->test;
+    out->monitored = run_tests_validate(out) ? &found->validation : &found->test;
     if (rank->opts->dry_run || rank->settings.eval_every.count == 0)
         return STATUS_OK;
     return memory_alloc(sizeof *out->logits * count, (void **)&out->logits);
@@ -38,19 +38,19 @@ static status take(run_tests *tests, const dataset *set, float *logits, evaluati
 status run_tests_take(run_tests *tests, const position *at, bool may_be_last)
 {
     rank_context *rank = tests->rank;
-    evaluation *found = tests->latest;
+    evaluation *found = tests->monitored;
     bool validates = run_tests_validate(tests);
     TRY(take(tests, validates ? &rank->val_set : &rank->test_set,
              !validates && may_be_last ? tests->logits : NULL, found));
-    tests->last =
+    tests->found =
         (test_found){{found->images, found->correct, found->loss}, at->step, at->epoch + 1};
     return STATUS_OK;
 }
 
 const checkpoint_test *run_tests_at(const run_tests *tests, int64_t step)
 {
-    bool tested = tests->last.test.images > 0 && tests->last.step == step;
-    return tested ? &tests->last.test : NULL;
+    bool tested = tests->found.test.images > 0 && tests->found.step == step;
+    return tested ? &tests->found.test : NULL;
 }
 
 bool run_tests_found_best(const run_tests *tests, int64_t step)
@@ -61,7 +61,7 @@ bool run_tests_found_best(const run_tests *tests, int64_t step)
 
 void run_tests_keep_best(run_tests *tests)
 {
-    tests->result->best = tests->last;
+    tests->result->best = tests->found;
 }
 
 status run_tests_take_last(run_tests *tests)
@@ -73,7 +73,7 @@ bool run_tests_reach_target(const run_tests *tests)
 {
     double target = tests->rank->opts->target_acc;
     return target >= 0 &&
-           evaluation_accuracy(tests->latest) >= (target > 1 ? target / 100 : target);
+           evaluation_accuracy(tests->monitored) >= (target > 1 ? target / 100 : target);
 }
 
 void run_tests_note(const run_tests *tests, const evaluation *found, metrics_entry *entry)

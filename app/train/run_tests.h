@@ -1,5 +1,9 @@
 /* The tests of a run: on which images, and what they find. While it goes on, that is its validation
- * images if it has some (--val-split), and the test images are looked at once, at its end. */
+ * images if it has some (--val-split), and the test images are looked at once, at its end.
+ *
+ * Which weights are the best is decided here, and kept by the trainer: run_tests_take tests,
+ * run_tests_found_best compares with result.best, a save writes these weights, and
+ * run_tests_keep_best then makes them the best. A run without checkpoints skips the save. */
 #ifndef MNIST_DDP_APP_TRAIN_RUN_TESTS_H
 #define MNIST_DDP_APP_TRAIN_RUN_TESTS_H
 
@@ -9,11 +13,11 @@
 
 typedef struct run_tests {
     rank_context *rank;
-    result *result;     /* what is found is kept there */
-    evaluation *latest; /* the result's that decides about the run: validation or test */
-    float *logits;   /* (test images, NETWORK_CLASSES), zeroed: of the last test, this rank's part;
+    result *result;        /* what is found is kept there */
+    evaluation *monitored; /* the result's that decides about the run: validation or test */
+    float *logits;    /* (test images, NETWORK_CLASSES), zeroed: of the last test, this rank's part;
                       NULL: nobody wants them */
-    test_found last; /* what is in `latest` */
+    test_found found; /* what is in *monitored, and after which step */
 } run_tests;
 
 /* Borrows both; `rank` is open. run_tests_close accepts a zeroed one. STATUS_NO_MEMORY. */
@@ -23,7 +27,7 @@ void run_tests_close(run_tests *tests);
 /* Whether the run has images to validate on. */
 bool run_tests_validate(const run_tests *tests);
 
-/* Tests into *tests->latest, at this place of the run. All ranks call it. The run's last test
+/* Tests into *tests->monitored, at this place of the run. All ranks call it. The run's last test
  * leaves its logits: if it is not known which one that is, each that may be it. */
 status run_tests_take(run_tests *tests, const position *at, bool may_be_last);
 
@@ -39,7 +43,7 @@ void run_tests_keep_best(run_tests *tests);
 /* After the run, if it has validated: into the result's test. All ranks call it. */
 status run_tests_take_last(run_tests *tests);
 
-/* Whether the latest accuracy reaches --target-acc. */
+/* Whether the monitored accuracy reaches --target-acc. */
 bool run_tests_reach_target(const run_tests *tests);
 
 /* Sets what was found, or that nothing was (NULL), in a line of the metrics. */

@@ -210,7 +210,7 @@ static status test(trainer *t)
     TRY(run_tests_take(&t->tests, &t->at,
                        t->rank->opts->target_acc >= 0 || t->at.epoch + 1 >= t->epochs));
     t->reached = run_tests_reach_target(&t->tests);
-    if (!isfinite(t->tests.latest->loss))
+    if (!isfinite(t->tests.monitored->loss))
         note_diverged(t, run_tests_validate(&t->tests) ? "the validation loss" : "the test loss");
     if (!run_folder_takes_checkpoints(t->rank->opts) && /* else it is with its checkpoint */
         run_tests_found_best(&t->tests, t->at.step))
@@ -232,9 +232,9 @@ static status test_inside_epoch(trainer *t, int step, int steps)
     TRY(test(t));
     TRY(network_reset_score(rank->net));
     t->tested_ns += clock_now_ns() - began_ns;
-    progress_test(t->progress, t->at.epoch, step, steps, t->tests.latest);
+    progress_test(t->progress, t->at.epoch, step, steps, t->tests.monitored);
     metrics_entry entry = entry_of_test(
-        t, run_tests_validate(&t->tests) ? METRICS_VALIDATION : METRICS_TEST, t->tests.latest);
+        t, run_tests_validate(&t->tests) ? METRICS_VALIDATION : METRICS_TEST, t->tests.monitored);
     metrics_add(t->metrics, &entry);
     begin_rate(t);
     timeline_count_from_here(&rank->timeline);
@@ -373,7 +373,7 @@ static status end_epoch(trainer *t, double train_s)
     bool ended_inside = t->reached, tested = !ended_inside && test_is_due(t);
     if (tested)
         TRY(test(t));
-    report_epoch(t, tested ? t->tests.latest : NULL);
+    report_epoch(t, tested ? t->tests.monitored : NULL);
     if (ended_inside || rank->stop.diverged)
         return STATUS_OK;
     t->at = (position){
@@ -444,7 +444,7 @@ static status end_run(trainer *t)
     if (t->reached)
         progress_line(t->progress, "stopped: %s accuracy of %.2f%% reaches --target-acc %g",
                       run_tests_validate(&t->tests) ? "a validation" : "an",
-                      100 * evaluation_accuracy(t->tests.latest), rank->opts->target_acc);
+                      100 * evaluation_accuracy(t->tests.monitored), rank->opts->target_acc);
     if (t->result->epochs == 0) { /* resumed after its last epoch */
         progress_line(t->progress, "nothing left to train: %lld of %lld epochs are done",
                       (long long)t->at.epoch, (long long)t->epochs);
