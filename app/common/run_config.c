@@ -2,6 +2,7 @@
 
 #include "app/common/json_value.h"
 #include "app/common/run_files.h"
+#include "base/environment.h"
 #include "base/file.h"
 #include "base/json_text.h"
 #include "base/text_stream.h"
@@ -288,5 +289,23 @@ status run_config_setting(const run_config *config, const char *name, bool *foun
     *found = true;
     *text = copy;
     *origin = source;
+    return STATUS_OK;
+}
+
+status run_config_data_folder(const run_config *config, char **folder, bool *given)
+{
+    char *named = NULL;
+    bool found = false;
+    option_source origin;
+    TRY(run_config_setting(config, "data-dir", &found, &named, &origin));
+    *given = named != NULL;
+    *folder = named;
+    if (named != NULL || environment_text("MNIST_DDP_DATA") != NULL)
+        return STATUS_OK;
+    const char *place =
+        json_string_value(json_object_get(json_object_get(config->document, "run"), "data_folder"));
+    *folder = place != NULL ? strdup(place) : NULL;
+    if (place != NULL && *folder == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%s: %zu bytes", RUN_FILE_CONFIG, strlen(place));
     return STATUS_OK;
 }

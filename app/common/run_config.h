@@ -69,6 +69,11 @@ void run_config_close(run_config *config);
 status run_config_setting(const run_config *config, const char *name, bool *found, char **text,
                           option_source *origin);
 
+/* Where the run had its data: the --data-dir that it was given, else the folder that it found, but
+ * not if $MNIST_DDP_DATA names one now. NULL: not known. *folder is the caller's to free; it may
+ * not be there any more. *given: it is a --data-dir. STATUS_INVALID as run_config_setting. */
+status run_config_data_folder(const run_config *config, char **folder, bool *given);
+
 /* The value that these options have, spelled alike; free with free(); NULL if it is not given and
  * has no default of its own. */
 status run_config_text(const option_row *row, const options *opts, char **out);

@@ -3,7 +3,6 @@
 #include "app/common/run_config.h"
 #include "app/common/run_files.h"
 #include "app/common/runs_folder.h"
-#include "base/environment.h"
 #include "base/file.h"
 #include "base/log.h"
 
@@ -43,23 +42,17 @@ static status take_dataset(source *s, bool *same)
     return st;
 }
 
-/* The folder that the run was given; else, if none is given now, the one that it found. */
 static status take_data_folder(source *s)
 {
-    char *given = NULL;
-    bool found = false;
-    option_source origin;
+    char *folder = NULL;
+    bool given = false;
     status st = STATUS_OK;
-    TRY(run_config_setting(&s->config, "data-dir", &found, &given, &origin));
-    const char *folder = given;
-    if (folder == NULL && environment_text("MNIST_DDP_DATA") == NULL)
-        folder = json_string_value(
-            json_object_get(json_object_get(s->config.document, "run"), "data_folder"));
+    TRY(run_config_data_folder(&s->config, &folder, &given));
     if (folder != NULL && file_exists(folder))
         st = take(s, "data-dir", folder);
-    else if (given != NULL)
-        LOG_W("%s was trained with --data-dir %s, which is not there", s->run, given);
-    free(given);
+    else if (given)
+        LOG_W("%s was trained with --data-dir %s, which is not there", s->run, folder);
+    free(folder);
     return st;
 }
 
