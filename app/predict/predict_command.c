@@ -113,7 +113,7 @@ static status predict_images(predictor *p, const image_file *file)
     return st;
 }
 
-/* A file that cannot be read is told, and the others are read all the same. */
+/* A file that cannot be read or classified is told, and the others are read all the same. */
 static int predict_file(predictor *p, const char *word)
 {
     image_file file = {0};
@@ -122,7 +122,8 @@ static int predict_file(predictor *p, const char *word)
     if (st == STATUS_OK) {
         st = predict_images(p, &file);
         code = EXIT_CODE_INTERNAL;
-    } else if (p->results != NULL) {
+    }
+    if (st != STATUS_OK && p->results != NULL) {
         json_t *object = json_object();
         json_object_set_new(object, "file", json_value_text(word));
         json_object_set_new(object, "error", json_value_text(status_text()));
