@@ -196,8 +196,11 @@ function showRun() {
     show('speed', latest('images_per_s'), value => Math.round(value).toLocaleString('en'));
     show('rate', latest('lr'), value => String(Number(value.toPrecision(3))));
     show('accuracy', latest('test_acc'), value => `${(100 * value).toFixed(2)} %`);
-    drawChart(get('loss'), [curve('loss'), curve('test_loss')], LOGARITHMIC);
-    drawChart(get('acc'), [[], curve('test_acc')], PERCENT);
+    show('validated', latest('val_acc'), value => `${(100 * value).toFixed(2)} %`);
+    for (const element of document.querySelectorAll('.validation'))
+        element.hidden = latest('val_acc') === undefined;
+    drawChart(get('loss'), [curve('loss'), curve('test_loss'), curve('val_loss')], LOGARITHMIC);
+    drawChart(get('acc'), [[], curve('test_acc'), curve('val_acc')], PERCENT);
 }
 
 /* [[step, value], ...]; of many points, means of neighbours. */
@@ -268,15 +271,15 @@ function drawChart(chart, series, axis) {
         svg(chart, 'text', {x: atX(x), y: bottom + 20, 'text-anchor': 'middle'}, String(x));
     series.forEach((line, i) => {
         svg(chart, 'polyline', {class: `s${i}`, points: line.map(placed).join(' ')});
-        if (i === 1)
+        if (i > 0)
             for (const [x, y] of line)
-                svg(chart, 'circle', {class: 's1', cx: atX(x), cy: atY(axis.place(y)), r: 3.5});
+                svg(chart, 'circle', {class: `s${i}`, cx: atX(x), cy: atY(axis.place(y)), r: 3.5});
     });
 }
 
 /* The model and the run, once a second */
 
-let loads = -1, hasExamples = false;
+let loads = -1, examplesOf = null;
 
 function lost() {
     get('model').textContent = 'The server does not answer. Is it still running?';
@@ -304,9 +307,10 @@ async function watch() {
         takeModel(model);
         if (run)
             takeRun(run);
-        if (examples > 0 && !hasExamples) {
-            hasExamples = true;
-            get('examples').hidden = false;
+        get('examples').hidden = examples === 0;
+        if (examples > 0 && model.dataset !== examplesOf) {
+            examplesOf = model.dataset;
+            firstExample = 0;
             await showExamples();
         }
         setTimeout(watch, run?.lines.length > 500 ? 0 : 1000); /* the rest of a long run at once */
