@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PART_BYTES = 200 << 10, GENERATION_BYTES = 64 };
+enum { PART_BYTES = 200 << 10 };
 
 status run_watch_open(const char *path, run_watch *out)
 {
@@ -33,27 +33,38 @@ status run_watch_open(const char *path, run_watch *out)
     return STATUS_OK;
 }
 
-bool run_watch_model_is_new(run_watch *watch)
+static bool is_same_time(const struct timespec *a, const struct timespec *b)
 {
-    struct stat now, *last = &watch->model;
-    if (stat(watch->model_path, &now) != 0)
-        return false;
-    bool same = now.st_ino == last->st_ino && now.st_size == last->st_size &&
-                now.st_mtim.tv_sec == last->st_mtim.tv_sec &&
-                now.st_mtim.tv_nsec == last->st_mtim.tv_nsec;
-    *last = now;
-    return !same;
+    return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }
 
-/* Each start of the run writes config.json anew. */
-static void name_generation(const run_watch *watch, char out[GENERATION_BYTES])
+bool run_watch_model_is_new(const run_watch *watch, struct stat *found)
+{
+    struct stat now;
+    const struct stat *last = &watch->model;
+    if (stat(watch->model_path, &now) != 0 ||
+        (now.st_ino == last->st_ino && now.st_size == last->st_size &&
+         is_same_time(&now.st_mtim, &last->st_mtim)))
+        return false;
+    *found = now;
+    return true;
+}
+
+/* When a file of the run was written; zeros if it is not there. */
+static struct timespec time_of(const run_watch *watch, const char *name)
 {
     char path[FILE_PATH_BYTES];
     struct stat info = {0};
-    if (file_join(watch->folder, RUN_FILE_CONFIG, path) == STATUS_OK)
+    if (file_join(watch->folder, name, path) == STATUS_OK)
         (void)!stat(path, &info);
-    snprintf(out, GENERATION_BYTES, "%lld.%09ld", (long long)info.st_mtim.tv_sec,
-             info.st_mtim.tv_nsec);
+    return info.st_mtim;
+}
+
+/* Each start of the run writes config.json anew. */
+static void name_generation(const run_watch *watch, char out[RUN_WATCH_GENERATION_BYTES])
+{
+    const struct timespec start = time_of(watch, RUN_FILE_CONFIG);
+    snprintf(out, RUN_WATCH_GENERATION_BYTES, "%lld.%09ld", (long long)start.tv_sec, start.tv_nsec);
 }
 
 /* A line that is no JSON, as a torn one, is left out. Returns the bytes of all that are whole. */
@@ -92,15 +103,20 @@ static long long read_lines(const run_watch *watch, long long *from, json_t *lin
     return *from + (long long)used;
 }
 
+/* The result of an earlier start stays until the latest one has its own. */
 static bool is_done(const run_watch *watch)
 {
-    char path[FILE_PATH_BYTES];
-    return file_join(watch->folder, RUN_FILE_RESULT, path) == STATUS_OK && file_exists(path);
+    const struct timespec none = {0}, start = time_of(watch, RUN_FILE_CONFIG),
+                          result = time_of(watch, RUN_FILE_RESULT);
+    if (is_same_time(&result, &none))
+        return false;
+    return result.tv_sec != start.tv_sec ? result.tv_sec > start.tv_sec
+                                         : result.tv_nsec >= start.tv_nsec;
 }
 
 json_t *run_watch_lines(const run_watch *watch, const char *generation, long long from)
 {
-    char now[GENERATION_BYTES];
+    char now[RUN_WATCH_GENERATION_BYTES];
     if (watch->folder[0] == '\0')
         return NULL;
     json_t *object = json_object(), *lines = json_array();

@@ -16,30 +16,50 @@
 
 enum { CONNECTIONS = 64, REQUEST_MS = 5000, LOOK_MS = 500, HOST_BYTES = 256 };
 
-/* The examples are a service: without them the page goes on. */
+/* Those of the model's data set. They are a service: without them the page goes on. */
 static void open_examples(const options *opts, site *s)
 {
     dataset_kind kind;
     dataset_location location;
+    const char *folder = opts->data_dir;
     bool found = false;
+    if (s->examples_of == s->model.dataset)
+        return;
+    s->examples_of = s->model.dataset;
+    if (folder == NULL && s->model.data_folder[0] != '\0')
+        folder = s->model.data_folder;
+    dataset_close(&s->examples);
     status st = dataset_kind_parse(s->model.dataset->name, &kind);
     if (st == STATUS_OK)
-        st = dataset_find(kind, opts->data_dir, &location, &found);
+        st = dataset_find(kind, folder, &location, &found);
     if (st == STATUS_OK && found)
         st = dataset_open(&location, DATASET_TEST, &s->examples);
     if (st != STATUS_OK)
         LOG_W("no examples on the page: %s", status_text());
 }
 
-/* A model that cannot be read leaves the page with the one before. */
+static status load(const options *opts, const struct stat *found, site *s)
+{
+    TRY(trained_model_load(opts, &s->model));
+    s->watch.model = *found;
+    s->loads++;
+    open_examples(opts, s);
+    return STATUS_OK;
+}
+
+/* A model that cannot be read leaves the page with the one before. For want of memory, say, it is
+ * tried again, but told once. */
 static void load_if_new(const options *opts, site *s)
 {
-    if (!run_watch_model_is_new(&s->watch))
+    struct stat found;
+    if (!run_watch_model_is_new(&s->watch, &found))
         return;
-    if (trained_model_load(opts, &s->model) == STATUS_OK)
-        s->loads++;
-    else
+    status st = load(opts, &found, s);
+    if (st == STATUS_INVALID)
+        s->watch.model = found;
+    if (st != STATUS_OK && !s->model_waits)
         LOG_W("%s", status_text());
+    s->model_waits = st != STATUS_OK && st != STATUS_INVALID;
 }
 
 static void name_hosts(const options *opts, int port, site *s)
@@ -85,8 +105,12 @@ static status listen_and_serve(const options *opts, site *s, int *exit_code)
     const module *http = NULL;
     void *server = NULL;
     int fd = -1, port = 0;
-    *exit_code = EXIT_CODE_USAGE;
+    *exit_code = EXIT_CODE_INTERNAL;
     TRY(module_open("microhttpd", &http));
+    if (http->http_server == NULL)
+        return FAIL(STATUS_INVALID, "module microhttpd: that file is another module; what does "
+                                    "MNIST_DDP_MICROHTTPD_MODULE name?");
+    *exit_code = EXIT_CODE_USAGE;
     TRY(socket_listen(opts->bind, (int)opts->port, &fd, &port));
     name_hosts(opts, port, s);
     const http_server_options settings = {
@@ -113,11 +137,9 @@ static status open_and_serve(const options *opts, site *s, int *exit_code)
 {
     TRY(trained_model_open(opts, opts->n_runs > 0 ? opts->runs[0] : NULL, &s->model, exit_code));
     TRY(run_watch_open(s->model.path, &s->watch));
-    if (run_watch_model_is_new(&s->watch)) {
-        TRY(trained_model_load(opts, &s->model));
-        s->loads = 1;
-    }
-    open_examples(opts, s);
+    struct stat found;
+    if (run_watch_model_is_new(&s->watch, &found))
+        TRY(load(opts, &found, s));
     return listen_and_serve(opts, s, exit_code);
 }
 

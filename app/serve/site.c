@@ -15,7 +15,9 @@
 #include <string.h>
 #include <strings.h>
 
-enum { EXAMPLES = 12, HEX_BYTES = 2 * MNIST_IMAGE_PIXELS + 1, GENERATION_BYTES = 64 };
+enum { EXAMPLES = 12 };
+
+static const char HTTP_PORT[] = ":80";
 
 static const char JSON_TYPE[] = "application/json", TEXT_TYPE[] = "text/plain; charset=utf-8";
 
@@ -52,17 +54,6 @@ static void answer_json(site *s, int code, json_t *value, http_answer *out)
         answer_text(500, "out of memory\n", out);
 }
 
-static json_t *make_picture(const uint8_t pixels[MNIST_IMAGE_PIXELS])
-{
-    static const char digits[] = "0123456789abcdef";
-    char hex[HEX_BYTES];
-    for (int i = 0; i < MNIST_IMAGE_PIXELS; i++) {
-        hex[2 * i] = digits[pixels[i] >> 4];
-        hex[2 * i + 1] = digits[pixels[i] & 15];
-    }
-    return json_stringn(hex, HEX_BYTES - 1);
-}
-
 static json_t *make_model(const site *s)
 {
     if (s->loads == 0)
@@ -91,10 +82,11 @@ static bool read_number(const char *text, long long *out)
 /* `rest`: "GENERATION/BYTE". */
 static void answer_watch(site *s, const char *rest, http_answer *out)
 {
-    char generation[GENERATION_BYTES];
+    char generation[RUN_WATCH_GENERATION_BYTES];
     const char *slash = strchr(rest, '/');
     long long from = 0;
-    if (slash == NULL || slash - rest >= GENERATION_BYTES || !read_number(slash + 1, &from)) {
+    if (slash == NULL || slash - rest >= RUN_WATCH_GENERATION_BYTES ||
+        !read_number(slash + 1, &from)) {
         answer_text(404, "not found\n", out);
         return;
     }
@@ -119,8 +111,9 @@ static void answer_examples(site *s, const char *rest, http_answer *out)
         json_t *example = json_object();
         json_object_set_new(example, "index", json_integer((json_int_t)index));
         json_object_set_new(example, "label", json_integer(s->examples.labels[index]));
-        json_object_set_new(example, "picture",
-                            make_picture(s->examples.images + index * DATASET_PIXELS));
+        json_object_set_new(
+            example, "picture",
+            json_value_hex(s->examples.images + index * DATASET_PIXELS, DATASET_PIXELS));
         json_array_append_new(list, example);
     }
     json_object_set_new(object, "examples", list);
@@ -138,7 +131,7 @@ static status predict(site *s, const http_request *request, json_t *object)
     status st = mnist_image_make("the drawing", &picture, pixels);
     raster_free(&picture);
     TRY(st);
-    json_object_set_new(object, "picture", make_picture(pixels));
+    json_object_set_new(object, "picture", json_value_hex(pixels, MNIST_IMAGE_PIXELS));
     if (s->loads == 0)
         return FAIL(STATUS_INVALID, "there is no model yet: the run has not saved one");
     TRY(classifier_run(s->model.classifier, pixels, 1, logits));
@@ -161,13 +154,19 @@ static void answer_predict(site *s, const http_request *request, http_answer *ou
 }
 
 /* A page of another site may have a name of its own that leads to this machine: its scripts could
- * then read what is answered (DNS rebinding). The browser tells the name in Host. */
+ * then read what is answered (DNS rebinding). The browser tells the name in Host, without a port if
+ * that is HTTP's own. */
 static bool host_is_ours(const site *s, const char *host)
 {
-    if (!s->checks_host)
-        return true;
-    for (int i = 0; host != NULL && i < SITE_HOSTS; i++)
-        if (strcasecmp(host, s->hosts[i]) == 0)
+    char full[SOCKET_ADDRESS_BYTES];
+    if (!s->checks_host || host == NULL)
+        return !s->checks_host;
+    const char *colon = strrchr(host, ':');
+    const bool has_port = colon != NULL && strchr(colon, ']') == NULL;
+    if (snprintf(full, sizeof full, "%s%s", host, has_port ? "" : HTTP_PORT) >= (int)sizeof full)
+        return false;
+    for (int i = 0; i < SITE_HOSTS; i++)
+        if (strcasecmp(full, s->hosts[i]) == 0)
             return true;
     return false;
 }

@@ -7,7 +7,8 @@
  *                                    "examples": count}
  *     GET  /examples/INDEX          {"examples": [{"index", "label", "picture"}, ...]}
  *     POST /predict                 a drawing as a PGM file (data/raster/netpbm.h) gives
- *                                   {"picture", "label", "probabilities"}, or {"error": "..."}
+ *                                   {"picture", "label", "probabilities"}, or {"error": "..."},
+ *                                   with the picture if there is only no model
  *
  * A "picture" is 28x28 pixels of two hex digits. No name in a request becomes that of a file. */
 #ifndef MNIST_DDP_APP_SERVE_SITE_H
@@ -25,7 +26,9 @@ typedef struct site {
     trained_model model;
     int loads; /* of the model; 0: there is none yet */
     run_watch watch;
-    dataset examples; /* count 0: there are none */
+    dataset examples;                 /* count 0: there are none */
+    const dataset_facts *examples_of; /* NULL: no model has been loaded */
+    bool model_waits; /* it cannot be loaded now, but perhaps later: that was told */
     bool checks_host; /* only this machine is to reach it: any other name for it is refused */
     char hosts[SITE_HOSTS][SOCKET_ADDRESS_BYTES]; /* the names that it has, with the port */
     char *text;                                   /* of the last answer */

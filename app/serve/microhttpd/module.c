@@ -180,8 +180,11 @@ static status open_server(const http_server_options *options, void **out)
     const union MHD_DaemonInfo *info =
         s->daemon != NULL ? MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
     if (info == NULL) {
+        const int error = errno;
+        if (s->daemon != NULL)
+            MHD_quiesce_daemon(s->daemon); /* it no longer closes the socket */
         close_server(s);
-        return FAIL(STATUS_IO, "libmicrohttpd does not start: %s", strerror(errno));
+        return FAIL(STATUS_IO, "libmicrohttpd does not start: %s", strerror(error));
     }
     s->epoll_fd = info->epoll_fd;
     *out = s;

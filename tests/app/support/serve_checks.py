@@ -152,6 +152,8 @@ def check_watch(server):
     assert after["lines"] == [{"event": "step", "step": 9}], after
     os.truncate("runs/a/metrics.jsonl", run["next"])
     assert json.loads(server.ask("GET", again + str(after["next"]))[2])["run"]["lines"] == want
+    os.utime("runs/a/config.json")  # a resume has begun: the result is an older one
+    assert not json.loads(server.ask("GET", "/watch/none/0")[2])["run"]["done"]
     os.utime("runs/a/config.json", (1, 1))  # as if a resume had begun
     assert json.loads(server.ask("GET", again + str(run["next"]))[2])["run"]["lines"] == want
 
@@ -172,7 +174,39 @@ def check_reload(server):
         assert "label" in json.loads(server.ask("POST", "/predict", pgm(image(0), SIDE))[2])
 
 
+def check_other_data_set():
+    """A run that comes later brings its data set: classes and examples are those."""
+    for folder in ("fashion", "runs/late"):
+        os.makedirs(folder)
+    for name in os.listdir("data"):
+        with open(f"data/{name}", "rb") as file:
+            content = file.read()
+        if name == os.path.basename(IMAGES):
+            content = content[:16] + bytes(255 - ink for ink in content[16:])
+        with open(f"fashion/{name}", "wb") as file:
+            file.write(content)
+    with open("runs/a/config.json", encoding="utf-8") as file:
+        config = json.load(file)
+    config["settings"]["dataset"] = {"value": "fashion", "origin": "flag"}
+    config["settings"]["data_dir"] = {"value": os.path.abspath("fashion"), "origin": "flag"}
+    with Server("runs/late") as server:
+        answer = json.loads(server.ask("GET", "/watch/none/0")[2])
+        assert answer["model"] is None and answer["examples"] == 0, answer
+        with open("runs/late/config.json", "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        os.link("runs/a/model.safetensors", "runs/late/model.safetensors")
+        end = time.monotonic() + WAIT_S
+        while not (model := json.loads(server.ask("GET", "/watch/none/0")[2])["model"]):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        assert model["classes"][9] == "Ankle boot", model
+        example = json.loads(server.ask("GET", "/examples/3")[2])["examples"][0]
+        assert bytes.fromhex(example["picture"]) == bytes(255 - ink for ink in image(3))
+    subprocess.run(["rm", "-rf", "fashion", "runs/late"], check=True)
+
+
 def check_http(_):
+    check_other_data_set()
     with Server("runs/a") as server:
         check_pages(server)
         check_hosts(server)
@@ -196,10 +230,13 @@ def check_http(_):
         refused = subprocess.run([PROGRAM, "serve", *words.split()], capture_output=True, text=True,
                                  timeout=WAIT_S, check=False)
         assert refused.returncode == code and fact in refused.stderr, (words, refused)
-    missing = subprocess.run([PROGRAM, "serve", "runs/a"], capture_output=True, text=True,
-                             env={**os.environ, "MNIST_DDP_MICROHTTPD_MODULE": "/none"},
-                             timeout=WAIT_S, check=False)
-    assert missing.returncode == 64 and "microhttpd" in missing.stderr, missing
+    others = [name for name in os.listdir(os.environ["BUILD_DIR"])
+              if re.fullmatch("mnist_ddp_(curl|gloo|onednn).so", name)]
+    for module in ["/none"] + [os.path.join(os.environ["BUILD_DIR"], name) for name in others[:1]]:
+        missing = subprocess.run([PROGRAM, "serve", "runs/a"], capture_output=True, text=True,
+                                 env={**os.environ, "MNIST_DDP_MICROHTTPD_MODULE": module},
+                                 timeout=WAIT_S, check=False)
+        assert missing.returncode == 70 and "microhttpd" in missing.stderr, missing
 
 
 def check_limits(_):
@@ -300,6 +337,11 @@ def check_run(browser):
         points = browser.value("document.querySelector('#loss polyline').getAttribute('points')")
         assert len(points.split()) == 24, points
         assert browser.value("document.querySelectorAll('#acc circle').length") == 2
+        assert not browser.value(TEXT % "validated").endswith("%")
+        with open("runs/b/metrics.jsonl", "a", encoding="utf-8") as file:  # as with --val-split
+            file.write('{"event":"epoch","epoch":3,"step":36,"val_loss":0.5,"val_acc":0.9}\n')
+        browser.await_value(TEXT % "validated", lambda text: text == "90.00 %")
+        assert browser.value("document.querySelectorAll('#loss .s2, #acc .s2').length") == 4
         check_layout(browser)
     subprocess.run(["rm", "-rf", "runs/b"], check=True)
 
