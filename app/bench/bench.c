@@ -9,6 +9,7 @@
 #include "app/options/options_value.h"
 #include "app/report/page.h"
 #include "app/report/report.h"
+#include "base/cores.h"
 #include "base/log.h"
 
 #include <stdio.h>
@@ -72,6 +73,18 @@ status bench_folder_make(const options *opts, char *path)
 json_t *bench_document(const options *opts, const char *title, int argc, char **argv)
 {
     return report_create(&(report_head){"benchmark", opts->benchmark, title, argc, argv});
+}
+
+void bench_say_if_busy(json_t *document)
+{
+    double load = 0;
+    if (getloadavg(&load, 1) != 1 || load < 0.5 * cores_count())
+        return;
+    LOG_W("other programs are running: load average %.1f on %d cores", load, cores_count());
+    report_say(document, REPORT_NOTES,
+               "other programs were running (load average %.1f on %d cores before the start): "
+               "every figure has their share in it",
+               load, cores_count());
 }
 
 status bench_page_write(const char *folder)

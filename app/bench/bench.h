@@ -37,6 +37,10 @@ status bench_folder_make(const options *opts, char *path);
 /* A new document of the benchmark that was named (app/report/report.h). */
 json_t *bench_document(const options *opts, const char *title, int argc, char **argv);
 
+/* Warns, and notes in the document, if other programs keep half of this machine's cores or more
+ * busy: what else runs here is in every figure. To be called before anything is measured. */
+void bench_say_if_busy(json_t *document);
+
 /* Writes <name>.json and report.html into the folder. Then a signal ends this process again
  * (bench_child_release_signals), and the document is printed on stdout: for people, or with --json
  * as one line. */

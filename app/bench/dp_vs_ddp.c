@@ -130,6 +130,7 @@ int dp_vs_ddp_command(const options *opts, int argc, char **argv)
     int code = EXIT_CODE_USAGE;
     status st = prepare(&c);
     if (st == STATUS_OK) {
+        bench_say_if_busy(c.document);
         LOG_I("%d cases x %d runs", c.cases.count, c.rows.repeats);
         code = EXIT_CODE_INTERNAL;
         st = dp_vs_ddp_measure(&c.commands, &c.place, &c.rows);

@@ -217,12 +217,13 @@ static const struct {
     void (*add)(const bench_rows *rows, int row, json_t *table);
 } TABLES[] = {
     {"Speed, and why",
-     {WHICH, "images/s", "95 % interval", "runs", "outliers", "step ms", "efficiency %"},
+     {WHICH, "images/s", "95 % interval", "runs", "outliers", "step ms",
+      "efficiency %, median of pairs"},
      NULL,
      add_speed_row},
-    {"Where a step goes, ms on rank 0 or the master",
+    {"Where a step goes, warm-up epochs included, ms on rank 0 or the master",
      {WHICH, "data", "broadcast", "scatter", "forward", "gather", "backward", "reduce", "waiting",
-      "optimizer", "accelerator", "step", "communication, hidden too"},
+      "optimizer", "accelerator", "step, warm-up included", "communication, hidden too"},
      has_phases,
      add_phase_row},
     {"Traffic of a step and memory, MiB",

@@ -144,7 +144,8 @@ static void add_phase(const view *v, plot_writer *p, moment phase)
 static void plot_phases(const view *v)
 {
     plot_writer p;
-    if (begin(v, &p, "Where a step goes", NULL, "ms per step, rank 0 or the master") != STATUS_OK)
+    if (begin(v, &p, "Where a step goes", NULL,
+              "ms per step, warm-up included, rank 0 or the master") != STATUS_OK)
         return;
     plot_set(&p, "set style data histograms\nset style histogram rowstacked\nset boxwidth 0.7\n"
                  "set key outside right invert\nset xtics rotate by -30");

@@ -4,7 +4,6 @@
 #include "app/bench/bench.h"
 #include "app/common/exit_codes.h"
 #include "app/report/report.h"
-#include "base/cores.h"
 #include "base/log.h"
 
 #include <stdlib.h>
@@ -20,19 +19,6 @@ typedef struct study {
     json_t *document;
     char folder[FILE_PATH_BYTES];
 } study;
-
-/* What else runs here is in every figure. */
-static void say_if_busy(study *s)
-{
-    double load = 0;
-    if (getloadavg(&load, 1) != 1 || load < 0.5 * cores_count())
-        return;
-    LOG_W("other programs are running: load average %.1f on %d cores", load, cores_count());
-    report_say(s->document, REPORT_NOTES,
-               "other programs were running (load average %.1f on %d cores before the start): "
-               "every figure has their share in it",
-               load, cores_count());
-}
 
 /* Without a fit, as after an early stop, what was measured is still told. */
 static status fit_and_tell(study *s, bool *fitted)
@@ -62,7 +48,7 @@ static status run(study *s, int *exit_code)
     TRY(bench_folder_make(s->opts, s->folder));
     *exit_code = EXIT_CODE_INTERNAL;
     TRY(bench_child_open(CHILD_TIMEOUT_MS, &s->place));
-    say_if_busy(s);
+    bench_say_if_busy(s->document);
     report_say(s->document, REPORT_LIMITS,
                "Above %d ranks, ranks share cores: the model counts that as a cost of its own, and "
                "what it says of the machine's own sizes is no projection.",

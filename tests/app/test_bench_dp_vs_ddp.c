@@ -1,5 +1,7 @@
 /* mnist_ddp bench dp-vs-ddp: which cases there are, what is measured of stand-ins for runs, and a
  * comparison of real ones. */
+#include "app/bench/bench.h"
+#include "app/report/report.h"
 #include "base/file_draft.h"
 #include "tests/app/support/bench_fixture.h"
 #include "tests/support/facts.h"
@@ -149,6 +151,59 @@ START_TEST(figures_are_those_of_the_runs)
     ASSERT_FACTS(pair, "ddp x 4, mlp, batch 64", "dp x 4, mlp, batch 64", "7 pairs");
     ck_assert_double_eq_tol(ratio_in(pair, "batch 64"), 5.25 / 2.25, 0.03);
     bench_fixture_close(&b);
+}
+END_TEST
+
+/* The heads of the document's table number `t`, in one line. */
+static void read_heads(const bench_fixture *b, size_t t, char *out, size_t out_bytes)
+{
+    const json_t *report = json_object_get(b->document, "report"),
+                 *table = json_array_get(json_object_get(report, "tables"), t);
+    char *text = json_dumps(table, JSON_COMPACT);
+    ck_assert_ptr_nonnull(text);
+    snprintf(out, out_bytes, "%.*s", (int)(strstr(text, "rows") - text), text);
+    free(text);
+}
+
+/* One row has two step times: with the warm-up and without it. */
+START_TEST(a_step_with_the_warm_up_says_so)
+{
+    char heads[1024];
+    bench_fixture b;
+    bench_fixture_open("bench dp-vs-ddp --models mlp --world-sizes 1 --repeats 1 --steps 10", &b);
+    dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
+    dp_vs_ddp_document(&b.commands, &b.rows, b.notes, b.document);
+    read_heads(&b, 0, heads, sizeof heads);
+    ASSERT_FACTS(heads, "Speed", "step ms", "median of pairs");
+    ASSERT_SILENT(heads, "warm-up");
+    read_heads(&b, 1, heads, sizeof heads);
+    ASSERT_FACTS(heads, "Where a step goes, warm-up epochs included", "step, warm-up included");
+    bench_fixture_close(&b);
+}
+END_TEST
+
+/* Instead of the C library's. */
+static double load_average;
+int getloadavg(double *averages, int n)
+{
+    averages[0] = load_average;
+    return n > 0 ? 1 : 0;
+}
+
+START_TEST(a_busy_machine_is_told)
+{
+    json_t *document = report_create(&(report_head){"benchmark", "x", "x", 0, NULL});
+    load_average = 0.1;
+    bench_say_if_busy(document);
+    char *quiet = json_dumps(document, 0);
+    ASSERT_SILENT(quiet, "load average");
+    load_average = 1000;
+    bench_say_if_busy(document);
+    char *busy = json_dumps(document, 0);
+    ASSERT_FACTS(busy, "other programs were running", "load average 1000.0");
+    free(quiet);
+    free(busy);
+    json_decref(document);
 }
 END_TEST
 
@@ -404,6 +459,8 @@ int main(void)
     tcase_add_test(core, the_peer_stands_beside_ours);
     tcase_add_loop_test(core, wrong_lists_are_refused, 0, COUNT(REFUSED));
     tcase_add_test(core, figures_are_those_of_the_runs);
+    tcase_add_test(core, a_step_with_the_warm_up_says_so);
+    tcase_add_test(core, a_busy_machine_is_told);
     tcase_add_test(core, repeats_are_interleaved);
     tcase_add_test(core, a_failing_case_is_given_up);
     tcase_add_test(core, a_peer_that_does_not_learn_is_not_counted);
