@@ -7,6 +7,7 @@
 #include "app/predict/trained_model.h"
 #include "base/log.h"
 #include "data/raster/mnist_image.h"
+#include "model/checkpoint_folder.h"
 #include "model/prediction.h"
 
 #include <inttypes.h>
@@ -133,15 +134,28 @@ static int predict_file(predictor *p, const char *word)
     return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, code);
 }
 
+/* Every word is a picture; a run among them is taken for the model that is meant. */
+static status check_words(const options *opts)
+{
+    char model[FILE_PATH_BYTES];
+    if (opts->n_files == 0)
+        return FAIL(STATUS_INVALID,
+                    "predict: name a picture, as in mnist_ddp predict digit.png; or images of an "
+                    "IDX file: t10k-images-idx3-ubyte.gz#0-9");
+    for (int i = 0; i < opts->n_files && opts->checkpoint == NULL; i++)
+        if (file_join(opts->files[i], CHECKPOINT_MODEL, model) == STATUS_OK && file_exists(model))
+            return FAIL(STATUS_INVALID,
+                        "predict: %s is no picture but a folder with a model: name it with "
+                        "--checkpoint=%s",
+                        opts->files[i], opts->files[i]);
+    return STATUS_OK;
+}
+
 int predict_command(const options *opts)
 {
     predictor p = {.opts = opts, .style = picture_style_of(STDOUT_FILENO)};
     int code = EXIT_CODE_USAGE;
-    status st = STATUS_OK;
-    if (opts->n_files == 0)
-        st = FAIL(STATUS_INVALID,
-                  "predict: name a picture, as in mnist_ddp predict digit.png; or images of an IDX "
-                  "file: t10k-images-idx3-ubyte.gz#0-9");
+    status st = check_words(opts);
     if (st == STATUS_OK)
         st = trained_model_open(opts, opts->checkpoint, &p.model, &code);
     if (st == STATUS_OK)

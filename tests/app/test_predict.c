@@ -192,6 +192,15 @@ START_TEST(without_a_run_a_model_must_be_named)
 }
 END_TEST
 
+START_TEST(a_run_is_no_picture)
+{
+    program p = program_run_with(NULL, WORDS("predict", "runs/a", TEST_IMAGES "#0"));
+    ASSERT_EXIT(p, 64);
+    ASSERT_FACTS(p.err, "error", "a folder with a model", "--checkpoint=runs/a");
+    program_close(&p);
+}
+END_TEST
+
 int main(void)
 {
     program_clean_environment();
@@ -206,6 +215,7 @@ int main(void)
     tcase_add_test(all, a_foreign_config_is_no_failure);
     tcase_add_loop_test(all, what_cannot_be_read_is_one_error, 0,
                         sizeof REFUSED / sizeof REFUSED[0]);
+    tcase_add_test(all, a_run_is_no_picture);
     tcase_add_test(all, without_a_run_a_model_must_be_named);
     return test_folder_close(suite_run(suite));
 }
