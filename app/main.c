@@ -78,6 +78,8 @@ static int launch(const options *opts, int argc, char **argv, worker_spec *spec,
         log_set_level(LOG_WARNING);
     int code =
         st == STATUS_OK ? agent_run(spec, started_ns) : exit_code_failed(st, EXIT_CODE_USAGE);
+    if (spec->run_dir[0] != '\0')
+        (void)rmdir(spec->run_dir); /* if no rank has written there */
     worker_spec_free(spec);
     return code;
 }

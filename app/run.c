@@ -43,10 +43,10 @@ static status print_node(const worker_spec *whole, int node)
 {
     worker_spec spec = *whole; /* owns nothing anew */
     spec.node_rank = node;
-    int first = node * spec.nproc;
-    printf("node %d of %d%s: ranks %d to %d of %d\n", node, spec.nnodes,
-           node == whole->node_rank ? " (this one)" : "", first, first + spec.nproc - 1,
-           spec.world_size);
+    char ranks[SPEC_RANKS_BYTES];
+    worker_spec_ranks(&spec, ranks);
+    printf("node %d of %d%s: %s\n", node, spec.nnodes,
+           node == whole->node_rank ? " (this one)" : "", ranks);
     for (int i = 0; i < spec.nproc; i++)
         TRY(print_rank(&spec, node, i));
     return STATUS_OK;

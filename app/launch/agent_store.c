@@ -122,9 +122,8 @@ status agent_store_open(worker_spec *spec, store_server **server, int *port)
 
 void agent_store_describe(const worker_spec *spec, int port)
 {
-    log_line(spec->nnodes > 1 ? LOG_INFO : LOG_DEBUG,
-             "node %d of %d: ranks %d to %d of %d; the store is at %s:%d", spec->node_rank,
-             spec->nnodes, spec->node_rank * spec->nproc,
-             spec->node_rank * spec->nproc + spec->nproc - 1, spec->world_size, spec->master_addr,
-             port);
+    char ranks[SPEC_RANKS_BYTES];
+    worker_spec_ranks(spec, ranks);
+    log_line(spec->nnodes > 1 ? LOG_INFO : LOG_DEBUG, "node %d of %d: %s; the store is at %s:%d",
+             spec->node_rank, spec->nnodes, ranks, spec->master_addr, port);
 }

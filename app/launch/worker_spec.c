@@ -141,12 +141,17 @@ static status check_nodes(const request *want)
                     "%d machines with %d ranks each: at most %d ranks, %d of them "
                     "on one machine",
                     want->nnodes, want->nproc, MAX_WORLD, NPROC_PER_NODE_MAX);
+    if (want->node_rank > 0 && want->nnodes == 1)
+        return FAIL(STATUS_INVALID,
+                    "--node-rank=%d with 1 machine, which is number 0; leave --node-rank out, or "
+                    "give --nnodes=%d or more",
+                    want->node_rank, want->node_rank + 1);
     if (want->node_rank >= want->nnodes)
         return FAIL(STATUS_INVALID,
-                    "--node-rank=%d with %d machine%s: they are numbered from 0 to %d; give "
+                    "--node-rank=%d with %d machines: they are numbered from 0 to %d; give "
                     "--node-rank=%d on the last one, or --nnodes=%d",
-                    want->node_rank, want->nnodes, want->nnodes == 1 ? "" : "s", want->nnodes - 1,
-                    want->nnodes - 1, want->node_rank + 1);
+                    want->node_rank, want->nnodes, want->nnodes - 1, want->nnodes - 1,
+                    want->node_rank + 1);
     if (want->nnodes == 1)
         return STATUS_OK;
     if (want->by_arrival && want->master_addr[0] == '\0')
@@ -400,6 +405,16 @@ bool worker_spec_may_restart(const worker_spec *spec, int code)
     return !spec->policy.own ||
            (code != EXIT_CODE_USAGE && code != EXIT_CODE_DATA && code != EXIT_CODE_CHECKPOINT &&
             code != EXIT_CODE_PREEMPTED && code != EXIT_CODE_DIVERGED);
+}
+
+void worker_spec_ranks(const worker_spec *spec, char out[SPEC_RANKS_BYTES])
+{
+    int first = spec->node_rank * spec->nproc;
+    if (spec->nproc == 1)
+        snprintf(out, SPEC_RANKS_BYTES, "rank %d of %d", first, spec->world_size);
+    else
+        snprintf(out, SPEC_RANKS_BYTES, "ranks %d to %d of %d", first, first + spec->nproc - 1,
+                 spec->world_size);
 }
 
 void worker_spec_free(worker_spec *spec)

@@ -15,6 +15,7 @@ enum {
     SPEC_ADDRESS_BYTES = 256,
     SPEC_RUN_ID_BYTES = 128,
     SPEC_ROLE_BYTES = 64,
+    SPEC_RANKS_BYTES = 64,
 };
 
 /* Who serves the store. */
@@ -84,6 +85,9 @@ status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worke
  * STATUS_INVALID likewise. worker_spec_free also after a failure. */
 status worker_spec_complete(const options *opts, int argc, char **argv, worker_spec *spec);
 void worker_spec_free(worker_spec *spec);
+
+/* "rank 1 of 2" or "ranks 2 to 3 of 4": those of the node. */
+void worker_spec_ranks(const worker_spec *spec, char out[SPEC_RANKS_BYTES]);
 
 /* Whether this signal to the agent asks the workers for a checkpoint before they end. */
 bool worker_spec_saves_on(const worker_spec *spec, int signal);

@@ -10,10 +10,13 @@
 
 status fault_check(const inject *what, int world_size)
 {
-    if (what->kind != INJECT_NONE && what->rank >= world_size)
+    if (what->kind == INJECT_NONE || what->rank < world_size)
+        return STATUS_OK;
+    if (world_size > 1)
         return FAIL(STATUS_INVALID, "--inject: rank %lld of %d: they are numbered from 0 to %d",
                     (long long)what->rank, world_size, world_size - 1);
-    return STATUS_OK;
+    return FAIL(STATUS_INVALID, "--inject: there is no rank %lld: the only one is rank 0",
+                (long long)what->rank);
 }
 
 status fault_aim(inject *what, int rank, int world_size, int attempt)

@@ -159,6 +159,8 @@ bool socket_address_home(const char *host, char *number, char *why)
         snprintf(why, WHY_BYTES, "%.300s stands for several addresses", host);
     else if (is_wildcard(list->ai_addr))
         snprintf(why, WHY_BYTES, "%.300s means all", host);
+    else if (is_loopback(list->ai_addr, &v4) && strcmp(host, number) == 0)
+        snprintf(why, WHY_BYTES, "%.60s is known to this machine only", number);
     else if (is_loopback(list->ai_addr, &v4))
         snprintf(why, WHY_BYTES, "%.300s stands for %.60s here, by which no other host knows it",
                  host, number);

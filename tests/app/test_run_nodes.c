@@ -4,7 +4,9 @@
 #include "tests/app/support/test_folder.h"
 #include "tests/support/port.h"
 
+#include <errno.h>
 #include <signal.h>
+#include <unistd.h>
 
 #define PLACE \
     "echo $RANK $LOCAL_RANK $GROUP_RANK $NODE_RANK $WORLD_SIZE $GROUP_WORLD_SIZE $MASTER_PORT"
@@ -275,6 +277,24 @@ START_TEST(signals_end_the_wait)
 }
 END_TEST
 
+/* The folder was made before: all attempts have the same one. */
+START_TEST(a_run_that_never_began_leaves_no_folder)
+{
+    char port[32];
+    snprintf(port, sizeof port, "--master-port=%d", port_find_free());
+    program p = program_start_with(WORDS("sh", "-c", "mkdir -p never; cd never; exec \"$@\"", "sh"),
+                                   WORDS("--nnodes=2", "--node-rank=0", port, "--limit=64"));
+    program_await(&p, "1 of 2", "node 1");
+    kill(p.pid, SIGINT);
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 130);
+    ASSERT_FACTS(p.err, "127.0.0.1 is known to this machine only");
+    ck_assert_int_eq(access("never/runs", F_OK), 0);
+    ck_assert_msg(rmdir("never/runs") == 0, "a run's folder is left: %s", strerror(errno));
+    program_close(&p);
+}
+END_TEST
+
 /* It takes the store with it: the others hear who has gone, and in no words of ours. */
 START_TEST(who_stops_node_0_stops_the_wait)
 {
@@ -356,6 +376,7 @@ int main(void)
     tcase_add_loop_test(meet, an_unreached_node_0_is_explained, 0, COUNT(UNREACHED));
     tcase_add_test(meet, a_stranger_at_the_port_is_no_node_0);
     tcase_add_test(meet, signals_end_the_wait);
+    tcase_add_test(meet, a_run_that_never_began_leaves_no_folder);
     tcase_add_loop_test(meet, who_stops_node_0_stops_the_wait, 0, 2);
     tcase_add_test(meet, a_signal_as_the_nodes_meet_ends_all);
     return test_folder_close(suite_run(suite));
