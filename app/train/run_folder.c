@@ -210,6 +210,13 @@ static bool keeps_global_batch(const checkpoint_state *was, const checkpoint_sta
            was->world_size * was->batch_size == is->world_size * is->batch_size;
 }
 
+/* Without it, what differs cannot be told by name. */
+static bool has_config(const char *path)
+{
+    char config[FILE_PATH_BYTES];
+    return file_join(path, RUN_FILE_CONFIG, config) == STATUS_OK && file_exists(config);
+}
+
 static status check_same(const char *path, const checkpoint_state *was, const checkpoint_state *is)
 {
     if (was->model != is->model || was->optimizer != is->optimizer)
@@ -247,11 +254,11 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
     if (strcmp(was->config_hash, is->config_hash) != 0)
         return FAIL(
             STATUS_INVALID,
-            "cannot resume %s: --mode, --replicas, --nesterov, --adam-betas, --clip-grad-norm, "
+            "cannot resume %s: %s--mode, --replicas, --nesterov, --adam-betas, --clip-grad-norm, "
             "--label-smoothing, --augment, --scale-lr, --pct-start, --warmup-steps, "
             "--warmup-factor, --shuffle, --drop-last, --dataset, --amp, --tf32 or the number of "
             "training images (--limit, --val-split) was another",
-            path);
+            path, has_config(path) ? "" : "it has no config.json, so which is not known: ");
     return STATUS_OK;
 }
 

@@ -1,5 +1,6 @@
 #include "app/train/run_settings.h"
 
+#include "app/common/json_value.h"
 #include "app/common/run_config.h"
 #include "app/common/run_files.h"
 #include "base/file.h"
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NUMBER_BYTES = 32, RANKS_MOST = 65536 };
+enum { NUMBER_BYTES = 32, RANKS_MOST = 65536, TOLD_BYTES = 128 };
 
 /* Why a run's value must stay. */
 #define STATE "the checkpoint's weights and state are of the former"
@@ -88,6 +89,7 @@ typedef struct continuation {
     options *opts;
     run_config config;
     bool refused;
+    json_t *changed; /* what is told if it is not */
 } continuation;
 
 static const json_t *fact(const continuation *c, const char *key)
@@ -180,10 +182,14 @@ static const char *reason(const continuation *c, const struct run_setting *setti
 static void tell(continuation *c, const char *name, const char *was, const char *is,
                  const char *why)
 {
+    char change[OPTION_NAME_BYTES + 2 * TOLD_BYTES];
     if (why != NULL)
         LOG_E("cannot resume %s: --%s %s -> %s: %s", c->opts->run_dir, name, was, is, why);
-    else if (getenv("MNIST_DDP_LAUNCHED") == NULL && !c->opts->quiet)
-        LOG_I("resuming %s with --%s %s -> %s", c->opts->run_dir, name, was, is);
+    else if (getenv("MNIST_DDP_LAUNCHED") == NULL && !c->opts->quiet) {
+        snprintf(change, sizeof change, "--%s %.*s -> %.*s", name, TOLD_BYTES - 4, was,
+                 TOLD_BYTES - 4, is);
+        json_array_append_new(c->changed, json_value_text(change));
+    }
     c->refused = c->refused || why != NULL;
 }
 
@@ -249,9 +255,14 @@ static status complete(continuation *c)
     for (int i = 0; i < N_SETTINGS; i++)
         TRY(complete_one(c, &SETTINGS[i]));
     TRY(complete_ranks(c));
-    if (!c->refused)
-        return STATUS_OK;
     const char *run = c->opts->run_dir;
+    const json_t *change;
+    size_t k;
+    if (!c->refused) {
+        json_array_foreach(c->changed, k, change)
+            LOG_I("resuming %s with %s", run, json_string_value(change));
+        return STATUS_OK;
+    }
     return FAIL(STATUS_INVALID,
                 "cannot resume %s with these settings: leave them out, or start a new run from its "
                 "weights: --init %s --run-dir OTHER",
@@ -273,8 +284,10 @@ status run_settings_complete(options *opts)
         LOG_W("settings are not taken from the run: %s", status_text());
         return STATUS_OK;
     }
+    c.changed = json_array();
     if (c.config.document != NULL)
         st = complete(&c);
+    json_decref(c.changed);
     run_config_close(&c.config);
     return st;
 }

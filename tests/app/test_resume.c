@@ -291,6 +291,39 @@ START_TEST(auto_starts_what_is_not_there)
 }
 END_TEST
 
+/* A run that is at its end is neither trained nor saved again. */
+START_TEST(a_finished_run_has_nothing_left)
+{
+    const char *const *run =
+        WORDS(SMALL, "--epochs", "1", "--run-dir", "part", "--resume=auto", "--no-quiet");
+    program first = program_run_with(NULL, run);
+    ASSERT_EXIT(first, 0);
+    ASSERT_FACTS(first.out, "finished: 1 epoch");
+    program again = program_run_with(NULL, run);
+    ASSERT_EXIT(again, 0);
+    ASSERT_FACTS(again.out, "nothing left to train", "1 of 1");
+    ASSERT_SILENT(again.out, "finished:");
+    ASSERT_SILENT(again.out, "saved:");
+    program_close(&first);
+    program_close(&again);
+}
+END_TEST
+
+/* What differs can be named if the run has left its settings. */
+START_TEST(without_settings_what_differs_is_not_known)
+{
+    program first = program_run_with(NULL, WORDS(SMALL, "--epochs", "1", "--run-dir", "part"));
+    ASSERT_EXIT(first, 0);
+    ck_assert_int_eq(unlink("part/config.json"), 0);
+    program again = program_run_with(NULL, WORDS(SMALL, "--epochs", "2", "--run-dir", "part",
+                                                 "--resume", "--label-smoothing", "0.25"));
+    ASSERT_EXIT(again, 74);
+    ASSERT_FACTS(again.err, "cannot resume part", "it has no config.json", "--label-smoothing");
+    program_close(&first);
+    program_close(&again);
+}
+END_TEST
+
 START_TEST(resume_alone_asks_for_a_run)
 {
     program p = program_run_with(NULL, WORDS(SMALL, "--run-dir", "part", "--resume"));
@@ -367,6 +400,8 @@ static void add_other_tests(TCase *runs)
     tcase_add_loop_test(runs, bad_rhythms_are_refused, 0, N_BAD_RHYTHMS);
     tcase_add_test(runs, a_diverging_run_ends_where_it_did);
     tcase_add_test(runs, auto_starts_what_is_not_there);
+    tcase_add_test(runs, a_finished_run_has_nothing_left);
+    tcase_add_test(runs, without_settings_what_differs_is_not_known);
     tcase_add_test(runs, resume_alone_asks_for_a_run);
     tcase_add_test(runs, workers_started_again_go_on);
     tcase_add_test(runs, workers_started_again_leave_other_runs_alone);
