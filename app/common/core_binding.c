@@ -20,6 +20,17 @@ enum {
     MOST_DELAY = 25, /* percent of that time */
 };
 
+bool core_binding_is_crowded(int ranks, int threads, char text[CORE_BINDING_TEXT_BYTES])
+{
+    char of_each[32] = "";
+    if (threads > 1)
+        snprintf(of_each, sizeof of_each, " of %d threads", threads);
+    snprintf(text, CORE_BINDING_TEXT_BYTES,
+             "%d for %d ranks%s: on the CPU they will wait for each other", cores_count(), ranks,
+             of_each);
+    return ranks > 1 && (int64_t)ranks * threads > cores_count();
+}
+
 static void let_claims_go(core_binding *b)
 {
     for (int i = 0; b->claims != NULL && i < b->threads; i++)

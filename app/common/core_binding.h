@@ -24,6 +24,11 @@ typedef struct core_binding {
     char note[96];    /* why the rank is not bound; "" */
 } core_binding;
 
+/* Whether so many ranks on this host, of so many threads each, have more threads than cores. Then
+ * `text` says so. */
+enum { CORE_BINDING_TEXT_BYTES = 128 };
+bool core_binding_is_crowded(int ranks, int threads, char text[CORE_BINDING_TEXT_BYTES]);
+
 /* Binds the calling thread, the main thread of this rank, and the device's own threads, if the
  * device computes on the host. Threads that are there already, such as a backend's, stay unbound;
  * those that the calling thread starts later are bound as it is. What keeps a rank from being bound

@@ -1,3 +1,4 @@
+#include "app/common/core_binding.h"
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/common/machine.h"
@@ -28,10 +29,10 @@ static bool uses(const checkup *c, const char *device_name)
 
 static void check_cores(checkup *c, const machine *m)
 {
-    int nproc = c->spec.nproc;
-    if (nproc > m->cores && !uses(c, "cuda"))
-        checkup_add(c, CHECKUP_WARNING, "cores",
-                    "%d for %d ranks: on the CPU they will wait for each other", m->cores, nproc);
+    char text[CORE_BINDING_TEXT_BYTES];
+    int threads = c->opts->threads > 0 ? (int)c->opts->threads : 1;
+    if (core_binding_is_crowded(c->spec.nproc, threads, text) && !uses(c, "cuda"))
+        checkup_add(c, CHECKUP_WARNING, "cores", "%s", text);
     else
         checkup_add(c, CHECKUP_OK, "cores", "%d, %s", m->cores, m->processor);
 }

@@ -337,9 +337,18 @@ static status open_compute(rank_context *rank)
     return open_part(rank, &rank->test_set, &rank->test_loader);
 }
 
+static void say_crowded(const rank_context *rank)
+{
+    char text[CORE_BINDING_TEXT_BYTES];
+    if (rank->place.rank == 0 && rank->dev->stream == NULL && !rank->opts->quiet &&
+        core_binding_is_crowded(rank->peers.count, rank->settings.threads, text))
+        LOG_W("cores: %s", text);
+}
+
 /* After the backend has started its threads, and before memory is touched. */
 static status bind_threads(rank_context *rank)
 {
+    say_crowded(rank);
     if (rank->settings.replicas == 1)
         core_binding_open(rank->opts, &rank->peers, rank->dev, &rank->binding);
     return STATUS_OK;

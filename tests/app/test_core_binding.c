@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "kernels/ops.h"
 #include "tests/app/support/test_folder.h"
+#include "tests/support/facts.h"
 #include "tests/support/port.h"
 
 #include <jansson.h>
@@ -211,6 +212,25 @@ START_TEST(the_result_tells)
 }
 END_TEST
 
+/* More ranks than cores are worth a warning, and one alone. */
+START_TEST(ranks_without_cores_are_warned_of_once)
+{
+    static const char *const more[][2] = {{"--nproc-per-node=2", NULL},
+                                          {"--nproc-per-node=1", NULL},
+                                          {"--nproc-per-node=2", "--quiet"}};
+    cores first;
+    cores_list(1, &first);
+    ck_assert(cores_bind(pthread_self(), first.ids, 1));
+    program p = program_mnist("train", "--threads=1", "--device=reference", "--model=mlp",
+                              "--limit=64", "--dry-run", more[_i][0], more[_i][1], NULL);
+    ASSERT_EXIT(p, 0);
+    ck_assert_int_eq(facts_count(p.err, "they will wait for each other"), _i == 0);
+    if (_i == 0)
+        ASSERT_FACTS(p.err, "warning", "rank 0", "cores: 1", "2 ranks");
+    program_close(&p);
+}
+END_TEST
+
 /* Two launchers of one job: their ranks share the cores out as those of one would. */
 START_TEST(launchers_share_the_cores)
 {
@@ -245,6 +265,7 @@ int main(void)
     tcase_add_loop_test(core, who_is_not_bound_says_why, 0, sizeof UNBOUND / sizeof UNBOUND[0]);
     tcase_add_test(core, the_users_mask_counts);
     tcase_add_loop_test(core, the_result_tells, 0, 2);
+    tcase_add_loop_test(core, ranks_without_cores_are_warned_of_once, 0, 3);
     tcase_add_test(core, launchers_share_the_cores);
     const char *missing = find_missing();
     suite_add(core, each_rank_has_its_own_cores, 0, missing);

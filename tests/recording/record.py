@@ -186,6 +186,7 @@ class Bench:
                 (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID"),
                 (r"(UUID|mnist_ddp|none|job7)_\w{6}\b", r"\1_RANDOM"),
                 (r"\d{8}-\d{6}(-mlp|-cnn)?(-\d+\b)?", r"TIME\1"),
+                (r".*: on the CPU they will wait for each other\n", ""),  # as many cores as here
                 (rf"\b{re.escape(socket.gethostname())}\b", "HOST")]
 
 
@@ -224,6 +225,8 @@ def facts_of_file(path, name, masks):
     if not content:
         return {name: "empty"}
     text = masked(content.decode(errors="replace"), masks)
+    if not text:
+        return {name: "empty"}
     if name.endswith((".err", "stderr.log")):
         return {name: "text"} | {f"{name} names {m}": "word" for m in set(ERR_FACTS.findall(text))}
     if name.endswith(".env"):
