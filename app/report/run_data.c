@@ -4,7 +4,9 @@
 #include "app/common/run_files.h"
 #include "base/file.h"
 #include "base/json_text.h"
+#include "base/log.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,22 +34,29 @@ static status read_result(const char *folder, const char *name, json_t **out)
     return file_exists(path) ? json_text_read(path, RESULT_BYTES, out) : STATUS_OK;
 }
 
-/* To the first line that is torn or no object. */
+/* Passes over lines that are no object, with one warning; the last one may be torn. */
 static status parse_lines(const char *text, const char *path, json_t *out)
 {
     const char *end;
+    int64_t n = 0, n_bad = 0, first_bad = 0;
     for (const char *line = text; (end = strchr(line, '\n')) != NULL; line = end + 1) {
         json_t *entry = NULL;
         status st = json_text_value(line, (size_t)(end - line), path, &entry);
         if (st == STATUS_NO_MEMORY)
             return st;
+        n++;
         if (!json_is_object(entry)) {
             json_decref(entry);
-            return STATUS_OK;
-        }
-        if (json_array_append_new(out, entry) != 0)
+            if (n_bad++ == 0)
+                first_bad = n;
+        } else if (json_array_append_new(out, entry) != 0) {
             return FAIL(STATUS_NO_MEMORY, "%s: %zu lines", path, json_array_size(out));
+        }
     }
+    if (n_bad > 0)
+        LOG_W("%s: lines that cannot be read and are not shown: %" PRId64
+              ", the first is line %" PRId64,
+              path, n_bad, first_bad);
     return STATUS_OK;
 }
 

@@ -14,7 +14,7 @@ typedef struct run_data {
     json_t *config;     /* app/common/run_config.h */
     json_t *result;     /* of docs/run-folder.md */
     json_t *eval;       /* likewise */
-    json_t *lines;      /* an array: those of metrics.jsonl, up to the first that is torn */
+    json_t *lines;      /* an array: those of metrics.jsonl that can be read */
 } run_data;
 
 /* STATUS_INVALID if the folder has none of the files, or one that is no JSON; STATUS_IO if one

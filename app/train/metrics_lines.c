@@ -1,7 +1,9 @@
 #include "app/train/metrics_lines.h"
 
 #include "app/common/run_files.h"
+#include "base/file.h"
 #include "base/json_text.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +20,8 @@ static const char *const NAMES[] = {[METRICS_STEP] = "step",
                                     [METRICS_VALIDATION] = "validation",
                                     [METRICS_EPOCH] = "epoch"};
 enum { N_NAMES = sizeof NAMES / sizeof NAMES[0] };
+
+#define DAMAGED ".damaged" /* the end of the name of a file that was put aside */
 
 /* ,"key":value */
 static size_t print_number(const char *key, double value, int digits, char *out)
@@ -60,8 +64,12 @@ size_t metrics_lines_print(const metrics_entry *e, double time_s, char *out)
 /* A file as it is read. */
 typedef struct reading {
     const metrics_options *from;
-    off_t kept_bytes; /* at its beginning */
-    bool ended;       /* what stays of it */
+    off_t kept_bytes;    /* at its beginning */
+    off_t pending_bytes; /* the line before this one, if it cannot be read */
+    int64_t n_lines;
+    int64_t n_bad, first_bad; /* lines that cannot be read and stay, the first by number from 1 */
+    bool readable;            /* a line is */
+    bool ended;               /* what stays of it */
     metrics_lines_found found;
 } reading;
 
@@ -93,6 +101,35 @@ static bool has_test(const json_t *entry)
            json_is_number(json_object_get(entry, "val_acc"));
 }
 
+/* A line that cannot be read was torn by a kill if it is the last one; another one stays. */
+static void keep_pending(reading *r)
+{
+    if (r->pending_bytes == 0)
+        return;
+    r->kept_bytes += r->pending_bytes;
+    r->pending_bytes = 0;
+    if (r->n_bad++ == 0)
+        r->first_bad = r->n_lines - 1;
+}
+
+static void look_at_entry(reading *r, const json_t *entry, off_t size_bytes)
+{
+    bool readable = json_is_integer(json_object_get(entry, "step"));
+    if (!r->ended)
+        keep_pending(r);
+    r->readable = r->readable || readable;
+    r->ended = r->ended || (readable && !is_before(entry, r->from));
+    if (!r->ended && !readable) {
+        r->pending_bytes = size_bytes;
+    } else if (!r->ended) {
+        r->kept_bytes += size_bytes;
+        r->found.time_s = json_number_value(json_object_get(entry, "time_s"));
+    } else if (json_integer_value(json_object_get(entry, "step")) == r->from->step &&
+               has_test(entry)) {
+        r->found.cut |= 1u << event_of(entry);
+    }
+}
+
 /* Keeps the line, or notes what is cut off with it. */
 static status look_at(reading *r, const char *line, size_t size_bytes)
 {
@@ -102,14 +139,8 @@ static status look_at(reading *r, const char *line, size_t size_bytes)
                     : STATUS_OK;
     if (st == STATUS_NO_MEMORY)
         return st;
-    r->ended = r->ended || !is_before(entry, r->from);
-    if (!r->ended) {
-        r->kept_bytes += (off_t)size_bytes;
-        r->found.time_s = json_number_value(json_object_get(entry, "time_s"));
-    } else if (json_integer_value(json_object_get(entry, "step")) == r->from->step &&
-               has_test(entry)) {
-        r->found.cut |= 1u << event_of(entry);
-    }
+    r->n_lines++;
+    look_at_entry(r, entry, (off_t)size_bytes);
     json_decref(entry);
     return STATUS_OK;
 }
@@ -150,22 +181,53 @@ static status cut(int fd, const char *path, reading *r)
         if (st != STATUS_OK)
             return st;
     }
+    if (r->n_lines > 0 && !r->readable)
+        return STATUS_OK; /* metrics_lines_open puts it aside */
     if (ftruncate(fd, r->kept_bytes) != 0)
         return FAIL(STATUS_IO, "cut %s: %s", path, strerror(errno));
+    if (r->n_bad > 0)
+        LOG_W("%s: lines that cannot be read: %" PRId64 ", the first is line %" PRId64
+              "; they stay as they are",
+              path, r->n_bad, r->first_bad);
     return STATUS_OK;
+}
+
+/* The file has no line of metrics: its name is free afterwards. */
+static status put_aside(const char *path)
+{
+    char aside[FILE_PATH_BYTES + sizeof DAMAGED];
+    snprintf(aside, sizeof aside, "%s" DAMAGED, path);
+    if (link(path, aside) != 0 || unlink(path) != 0)
+        return FAIL(STATUS_IO, "%s has no line that can be read; keep it as %s: %s", path, aside,
+                    strerror(errno));
+    LOG_W("%s has no line that can be read: it is kept as %s", path, aside);
+    return STATUS_OK;
+}
+
+static status open_and_cut(const char *path, reading *r, int *fd)
+{
+    int opened = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
+    if (opened < 0)
+        return FAIL(STATUS_IO, "open %s: %s", path, strerror(errno));
+    status st = cut(opened, path, r);
+    if (st == STATUS_OK)
+        *fd = opened;
+    else
+        close(opened);
+    return st;
 }
 
 status metrics_lines_open(const char *path, const metrics_options *from, int *fd,
                           metrics_lines_found *found)
 {
     reading r = {.from = from};
-    int opened = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
-    if (opened < 0)
-        return FAIL(STATUS_IO, "open %s: %s", path, strerror(errno));
-    status st = cut(opened, path, &r);
-    if (st != STATUS_OK) {
+    int opened = -1;
+    TRY(open_and_cut(path, &r, &opened));
+    if (r.n_lines > 0 && !r.readable) {
         close(opened);
-        return st;
+        TRY(put_aside(path));
+        r = (reading){.from = from};
+        TRY(open_and_cut(path, &r, &opened));
     }
     *fd = opened;
     *found = r.found;

@@ -18,9 +18,11 @@ typedef struct metrics_lines_found {
 } metrics_lines_found;
 
 /* Opens the file to be appended to, made if it is missing. All from the first line on is cut off
- * that is about a step after from->step, ends an epoch after from->epochs, is the test at the run's
- * end after that step, is torn or is no JSON object. STATUS_IO if the file cannot be opened, read
- * or cut, STATUS_INVALID if it is no file, STATUS_NO_MEMORY: nothing is cut off. */
+ * that is about a step after from->step, ends an epoch after from->epochs or is the test at the
+ * run's end after that step; so is a last line that is torn or names no step. Such a line before
+ * others stays, with one warning. A file that has no other line is kept as "<path>.damaged", with a
+ * warning. STATUS_IO if the file cannot be opened, read, cut or kept, STATUS_INVALID if it is no
+ * file, STATUS_NO_MEMORY: nothing is cut off. */
 status metrics_lines_open(const char *path, const metrics_options *from, int *fd,
                           metrics_lines_found *found);
 

@@ -307,8 +307,9 @@ static const struct {
     {"", 0, 0},
     {"{\"step\":5}\n{\"step\":6}\n", 11, 0},
     {"{\"step\":5}\n{\"step\":5}", 11, 0},
-    {"{\"step\":5,\"time_s\":2}\n\n{\"step\":5}\n", 22, 0},
+    {"{\"step\":5}\n\n[5]\n{\"step\":5,\"time_s\":2}\n", 38, 0},
     {"{\"step\":5}\n[5]\n", 11, 0},
+    {"\xff\n{\"step\":5}\n\n{\"step\":6}\n\n{\"step\":6}\n", 14, 0},
     {"{\"epoch\":5}\n", 0, 0},
     {"{\"event\":\"epoch\",\"step\":3,\"epoch\":2}\n", 37, 0},
     {"{\"step\":4}\n{\"event\":\"epoch\",\"step\":4,\"epoch\":3}\n", 11, 0},
@@ -324,7 +325,7 @@ static const struct {
 /* The run goes on after 5 steps and 2 epochs. */
 static const metrics_options FROM = {.step = 5, .epochs = 2};
 
-START_TEST(lines_are_cut_off_at_the_first_that_is_late_or_none)
+START_TEST(lines_are_cut_off_at_the_first_that_is_late_or_a_torn_last)
 {
     int fd = -1;
     metrics_lines_found found = {.time_s = -1};
@@ -333,8 +334,62 @@ START_TEST(lines_are_cut_off_at_the_first_that_is_late_or_none)
     close(fd);
     char *text = test_folder_read("lines");
     ck_assert_uint_eq(strlen(text), CUTS[_i].kept_bytes);
-    ck_assert(found.time_s == (_i == 3 ? 2 : 0));
+    ck_assert(found.time_s == (strstr(CUTS[_i].text, "time_s") != NULL ? 2 : 0));
     ck_assert_uint_eq(found.cut, CUTS[_i].cut);
+    free(text);
+}
+END_TEST
+
+START_TEST(a_file_without_a_line_is_kept_aside)
+{
+    static const char damaged[] = "\xff\n\xfe\nno newline";
+    int fd = -1;
+    metrics_lines_found found;
+    test_folder_write("lines", damaged);
+    ck_assert_int_eq(metrics_lines_open("lines", &FROM, &fd, &found), STATUS_OK);
+    close(fd);
+    char *text = test_folder_read("lines.damaged");
+    ck_assert_str_eq(text, damaged);
+    free(text);
+    text = test_folder_read("lines");
+    ck_assert_str_eq(text, "");
+    free(text);
+    test_folder_write("lines", "[6]\n");
+    ck_assert_int_eq(metrics_lines_open("lines", &FROM, &fd, &found), STATUS_IO);
+    text = test_folder_read("lines.damaged");
+    ck_assert_str_eq(text, damaged);
+    free(text);
+}
+END_TEST
+
+/* A resume and the page pass over a blank line in the middle, each with a warning. */
+START_TEST(a_line_that_cannot_be_read_stays)
+{
+    train(0, WORDS("--epochs=1"));
+    json_t *before = read_lines();
+    char *text = test_folder_read("run/metrics.jsonl"), *damaged = NULL;
+    char *second = strchr(text, '\n') + 1;
+    ck_assert_int_gt(asprintf(&damaged, "%.*s\n%s", (int)(second - text), text, second), 0);
+    test_folder_write("run/metrics.jsonl", damaged);
+    program p = program_run_with(NULL, WORDS(RUN, "--epochs=2", "--resume"));
+    ASSERT_EXIT(p, 0);
+    ck_assert_int_eq(facts_count(p.err, "warning"), 2);
+    ASSERT_FACTS(p.err, "run/metrics.jsonl", "cannot be read: 1", "line 2; they stay");
+    ASSERT_FACTS(p.err, "not shown: 1, the first is line 2");
+    program_close(&p);
+    p = program_run_with(NULL, WORDS("report", "run"));
+    ASSERT_EXIT(p, 0);
+    ck_assert_int_eq(facts_count(p.err, "warning"), 1);
+    ASSERT_FACTS(p.err, "run/metrics.jsonl", "not shown: 1, the first is line 2");
+    program_close(&p);
+    char *after = test_folder_read("run/metrics.jsonl");
+    ck_assert_int_eq(strncmp(after, damaged, strlen(damaged)), 0);
+    json_t *lines = read_lines();
+    ck_assert_uint_eq(json_array_size(lines), 2 * json_array_size(before));
+    json_decref(lines);
+    json_decref(before);
+    free(after);
+    free(damaged);
     free(text);
 }
 END_TEST
@@ -407,9 +462,11 @@ int main(void)
     test_folder_open();
     Suite *suite = suite_create("metrics");
     TCase *bytes = suite_case(suite, "bytes", 10);
+    tcase_add_checked_fixture(bytes, test_folder_clean, NULL);
     tcase_add_test(bytes, records_have_their_crcs);
-    tcase_add_loop_test(bytes, lines_are_cut_off_at_the_first_that_is_late_or_none, 0,
+    tcase_add_loop_test(bytes, lines_are_cut_off_at_the_first_that_is_late_or_a_torn_last, 0,
                         sizeof CUTS / sizeof CUTS[0]);
+    tcase_add_test(bytes, a_file_without_a_line_is_kept_aside);
     tcase_add_test(bytes, no_line_is_cut_off_for_want_of_memory);
     tcase_add_test(bytes, a_clipped_step_has_its_norm);
     tcase_add_test(bytes, what_is_not_finite_is_null);
@@ -421,6 +478,7 @@ int main(void)
     tcase_add_test(runs, an_epoch_that_is_continued_has_one_line);
     tcase_add_test(runs, an_epoch_that_has_no_step_left_has_one_line);
     tcase_add_loop_test(runs, a_test_is_told_once, 0, 2);
+    tcase_add_test(runs, a_line_that_cannot_be_read_stays);
     tcase_add_test(runs, a_full_disk_is_one_warning);
     return test_folder_close(suite_run(suite));
 }
