@@ -15,8 +15,8 @@ status fault_check(const inject *what, int world_size)
     if (world_size > 1)
         return FAIL(STATUS_INVALID, "--inject: rank %lld of %d: they are numbered from 0 to %d",
                     (long long)what->rank, world_size, world_size - 1);
-    return FAIL(STATUS_INVALID, "--inject: there is no rank %lld: the only one is rank 0",
-                (long long)what->rank);
+    return FAIL(STATUS_INVALID, "--inject: rank %lld of %d: the only one is rank 0",
+                (long long)what->rank, world_size);
 }
 
 status fault_aim(inject *what, int rank, int world_size, int attempt)
