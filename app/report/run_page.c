@@ -30,7 +30,7 @@ static const char STYLE[] =
     ".key{display:inline-block;width:.8rem;height:.8rem;border-radius:.2rem;margin-right:.4rem}\n"
     ".wide{overflow-x:auto}\ntable{border-collapse:collapse;font-size:.85rem}\n"
     "th,td{padding:.25rem .7rem;text-align:left;border-bottom:1px solid var(--grid);"
-    "vertical-align:top;overflow-wrap:anywhere}\n"
+    "vertical-align:top;overflow-wrap:anywhere}\nth,td.n{overflow-wrap:normal}\n"
     "td.n{text-align:right;font-variant-numeric:tabular-nums}\ntr.differs "
     "td{background:var(--soft)}"
     "\ncode{background:var(--soft);padding:.1em .3em;overflow-wrap:anywhere}\n"

@@ -10,49 +10,44 @@
 #include <stdint.h>
 #include <string.h>
 
-/* As docs/modes.md has it. */
+/* As docs/modes.md has it. A phase has one colour in all bars; scatter and gather share theirs. */
 static const struct {
     const char *name, *meaning;
-} MEANINGS[] = {
-    {"data", "indices to pixels, on the device"},
-    {"broadcast", "parameters on the move"},
-    {"scatter", "inputs on their way to the replicas"},
-    {"forward", "the network's outputs and the loss"},
-    {"gather", "outputs on their way to the master"},
-    {"backward", "the gradients, and all that is sent meanwhile"},
-    {"reduce", "gradients on the move that backward does not hide"},
-    {"waiting", "for a rank or replica that has not come yet"},
-    {"optimizer", "the new weights"},
-    {"accelerator", "a replayed CUDA graph, which is all of a step"},
+    int colour;
+} KINDS[] = {
+    {"data", "indices to pixels, on the device", 0},
+    {"broadcast", "parameters on the move", 6},
+    {"scatter", "inputs on their way to the replicas", 7},
+    {"forward", "the network's outputs and the loss", 1},
+    {"gather", "outputs on their way to the master", 7},
+    {"backward", "the gradients, and all that is sent meanwhile", 2},
+    {"reduce", "gradients on the move that backward does not hide", 3},
+    {"waiting", "for a rank or replica that has not come yet", 4},
+    {"optimizer", "the new weights", 5},
+    {"accelerator", "a replayed CUDA graph, which is all of a step", 2},
 };
-enum { N_MEANINGS = sizeof MEANINGS / sizeof MEANINGS[0] };
+enum { N_KINDS = sizeof KINDS / sizeof KINDS[0] };
 
 /* One part of a bar, or its legend: a phase that took time. */
 typedef struct part {
-    const char *name;
+    int kind;
     double seconds, share;
-    int colour;
 } part;
 
-enum { PARTS = 16, SPAN_BYTES = 128 };
+enum { SPAN_BYTES = 128 };
 
 /* Of the steps' time, from which on waiting has a sentence of its own. */
 static const double MUCH = 0.2;
 
 /* Returns how many there are. */
-static int list_parts(const json_t *phases, part out[PARTS])
+static int list_parts(const json_t *phases, part out[N_KINDS])
 {
-    const json_t *value;
-    const char *key;
     double total = 0;
     int n = 0;
-    json_object_foreach((json_t *)(uintptr_t)phases, key, value)
-    {
-        double seconds = json_number_value(value);
-        if (seconds > 0 && n < PARTS) {
-            out[n] = (part){.name = key, .seconds = seconds, .colour = n % CHART_COLOURS};
-            n++;
-        }
+    for (int kind = 0; kind < N_KINDS; kind++) {
+        double seconds = json_number_value(json_object_get(phases, KINDS[kind].name));
+        if (seconds > 0)
+            out[n++] = (part){.kind = kind, .seconds = seconds};
         total += seconds;
     }
     for (int i = 0; i < n; i++)
@@ -88,13 +83,13 @@ static void put_bar(FILE *out, const part *parts, int n)
     fputs("<div class=\"bar\">", out);
     for (int i = 0; i < n; i++)
         fprintf(out, "<span style=\"flex:%.4f;background:var(--c%d)\"></span>", parts[i].share,
-                parts[i].colour);
+                KINDS[parts[i].kind].colour);
     fputs("</div>\n<p class=\"faint\">", out);
     for (int i = 0; i < n; i++) {
         fprintf(out,
                 "<span class=\"part\"><span class=\"key\" style=\"background:var(--c%d)\"></span>",
-                parts[i].colour);
-        html_text(out, parts[i].name);
+                KINDS[parts[i].kind].colour);
+        fputs(KINDS[parts[i].kind].name, out);
         fprintf(out, " %.3g s (%.1f %%)</span> ", parts[i].seconds, 100 * parts[i].share);
     }
     fputs("</p>\n", out);
@@ -136,10 +131,10 @@ static const char *heading(const run_data *runs, int n, char text[2 * SPAN_BYTES
 }
 
 /* Notes in `shown` what stands in the bar. */
-static void put_run(FILE *out, const run_data *run, bool shown[N_MEANINGS])
+static void put_run(FILE *out, const run_data *run, bool shown[N_KINDS])
 {
     const json_t *phases = json_object_get(run->result, "phases");
-    part parts[PARTS];
+    part parts[N_KINDS];
     int n = list_parts(phases, parts);
     if (n == 0) {
         fputs("<p>Known if the run ends: rank 0 then writes " RUN_FILE_RESULT ".</p>\n", out);
@@ -147,9 +142,9 @@ static void put_run(FILE *out, const run_data *run, bool shown[N_MEANINGS])
     }
     put_bar(out, parts, n);
     for (int i = 0; i < n; i++) {
-        for (int m = 0; m < N_MEANINGS; m++)
-            shown[m] = shown[m] || strcmp(MEANINGS[m].name, parts[i].name) == 0;
-        if (strcmp(parts[i].name, "waiting") == 0)
+        const char *name = KINDS[parts[i].kind].name;
+        shown[parts[i].kind] = true;
+        if (strcmp(name, "waiting") == 0)
             put_lateness(out, run, &parts[i]);
     }
     put_note(out, run);
@@ -157,7 +152,7 @@ static void put_run(FILE *out, const run_data *run, bool shown[N_MEANINGS])
 
 void run_phases_write(FILE *out, const run_data *runs, int n)
 {
-    bool shown[N_MEANINGS] = {false};
+    bool shown[N_KINDS] = {false};
     char text[2 * SPAN_BYTES];
     const char *before = "<p class=\"faint\">";
     html_tagged(out, "h2", heading(runs, n, text));
@@ -170,10 +165,10 @@ void run_phases_write(FILE *out, const run_data *runs, int n)
         }
         put_run(out, &runs[run], shown);
     }
-    for (int m = 0; m < N_MEANINGS; m++) {
-        if (!shown[m])
+    for (int kind = 0; kind < N_KINDS; kind++) {
+        if (!shown[kind])
             continue;
-        fprintf(out, "%s<b>%s</b>: %s", before, MEANINGS[m].name, MEANINGS[m].meaning);
+        fprintf(out, "%s<b>%s</b>: %s", before, KINDS[kind].name, KINDS[kind].meaning);
         before = "; ";
     }
     fputs(before[0] == ';' ? ".</p>\n" : "", out);
