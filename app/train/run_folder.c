@@ -10,6 +10,8 @@
 #include "model/checkpoint.h"
 #include "model/checkpoint_folder.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,6 +79,22 @@ static status check_new(const char *path)
     return file_exists(checkpoints) ? refuse_existing_run(path) : STATUS_OK;
 }
 
+/* What cannot be written is known before the first step. */
+static status check_writable(const char *path)
+{
+    char checkpoints[FILE_PATH_BYTES];
+    TRY(file_join(path, CHECKPOINT_FOLDER, checkpoints));
+    const char *const folders[] = {path, checkpoints};
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
+        if (faccessat(AT_FDCWD, folders[i], W_OK | X_OK, AT_EACCESS) != 0 &&
+            (errno == EACCES || errno == EROFS))
+            return FAIL(STATUS_IO,
+                        "%s: %s; name a folder that can be written with --run-dir, or give "
+                        "--no-save-model",
+                        folders[i], strerror(errno));
+    return STATUS_OK;
+}
+
 status run_folder_open(const rank_context *rank, run_folder *out)
 {
     const options *o = rank->opts;
@@ -92,6 +110,8 @@ status run_folder_open(const rank_context *rank, run_folder *out)
                                               "--run-dir");
     if (run_folder_resume_mode(rank) == RESUME_NEVER)
         TRY(check_new(out->path));
+    if (run_folder_takes_checkpoints(o))
+        TRY(check_writable(out->path));
     return clean_drafts(out->path);
 }
 

@@ -49,7 +49,8 @@ status run_folder_choose(const options *opts, char *path);
 /* Chooses the folder, makes it if missing, takes it for this process until the close, and removes
  * the half-written files that killed runs have left there.
  * STATUS_INVALID if another process has it, if it holds a run already that is not to be continued,
- * or if --resume was given without --run-dir. A dry run that resumes nothing only looks whether
+ * or if --resume was given without --run-dir; STATUS_IO if checkpoints are to be saved in a folder
+ * that cannot be written. A dry run that resumes nothing only looks whether
  * there is such a run, and has no folder: `path` is "". */
 status run_folder_open(const rank_context *rank, run_folder *out);
 void run_folder_close(run_folder *folder); /* accepts one with lock_fd -1 */

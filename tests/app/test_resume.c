@@ -6,7 +6,10 @@
 
 #include <dirent.h>
 #include <jansson.h>
+#include <linux/capability.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 
 static const char *const optimizers[][2] = {{"sgd", "0.05"}, {"adam", "0.01"}, {"adadelta", "1"}};
 
@@ -337,6 +340,24 @@ START_TEST(resume_alone_asks_for_a_run)
 }
 END_TEST
 
+/* The folder or its checkpoints are another user's. CAP_DAC_OVERRIDE lets root write anyway. */
+START_TEST(a_folder_that_cannot_be_written_is_refused_before_the_first_step)
+{
+    const char *closed = _i == 0 ? "part" : "part/checkpoints";
+    program p = program_run_with(NULL, WORDS(SMALL, "--run-dir", "part", "--epochs=1"));
+    ASSERT_EXIT(p, 0);
+    program_close(&p);
+    ck_assert_int_eq(chmod(closed, 0555), 0);
+    (void)prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE);
+    p = program_run_with(NULL, WORDS(SMALL, "--run-dir", "part", "--epochs=2", "--resume"));
+    ck_assert_int_eq(chmod(closed, 0755), 0);
+    ASSERT_EXIT(p, 74);
+    ASSERT_FACTS(p.err, "error", closed, "Permission denied", "--run-dir", "--no-save-model");
+    ck_assert_str_eq(p.out, "");
+    program_close(&p);
+}
+END_TEST
+
 /* As a launcher starts its workers: attempt `restart` of a launch. */
 static program run_worker(const char *restart, const char *launched, const char *const *flags)
 {
@@ -403,6 +424,8 @@ static void add_other_tests(TCase *runs)
     tcase_add_test(runs, a_finished_run_has_nothing_left);
     tcase_add_test(runs, without_settings_what_differs_is_not_known);
     tcase_add_test(runs, resume_alone_asks_for_a_run);
+    tcase_add_loop_test(runs, a_folder_that_cannot_be_written_is_refused_before_the_first_step, 0,
+                        2);
     tcase_add_test(runs, workers_started_again_go_on);
     tcase_add_test(runs, workers_started_again_leave_other_runs_alone);
 }
