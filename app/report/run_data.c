@@ -6,11 +6,14 @@
 #include "base/json_text.h"
 #include "base/log.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { RESULT_BYTES = 64 << 20, LINES_BYTES = 512 << 20 };
 
@@ -75,6 +78,18 @@ static status read_lines(const char *folder, json_t **out)
     return st;
 }
 
+static status no_run(const char *folder)
+{
+    char path[FILE_PATH_BYTES];
+    TRY(file_join(folder, RUN_FILE_CONFIG, path));
+    if (faccessat(AT_FDCWD, path, F_OK, AT_EACCESS) != 0 && errno == EACCES)
+        return FAIL(STATUS_IO, "%s: %s", path, strerror(errno));
+    return FAIL(STATUS_INVALID,
+                "%s: not the folder of a run: no " RUN_FILE_CONFIG ", " RUN_FILE_METRICS
+                " or " RUN_FILE_RESULT,
+                folder);
+}
+
 status run_data_read(const char *folder, run_data *out)
 {
     run_data run = {.folder = folder};
@@ -89,10 +104,7 @@ status run_data_read(const char *folder, run_data *out)
     if (st == STATUS_OK)
         st = read_lines(folder, &run.lines);
     if (st == STATUS_OK && run.config == NULL && run.result == NULL && run.lines == NULL)
-        st = FAIL(STATUS_INVALID,
-                  "%s: not the folder of a run: no " RUN_FILE_CONFIG ", " RUN_FILE_METRICS
-                  " or " RUN_FILE_RESULT,
-                  folder);
+        st = no_run(folder);
     if (st == STATUS_OK)
         *out = run;
     else

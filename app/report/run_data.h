@@ -18,7 +18,7 @@ typedef struct run_data {
 } run_data;
 
 /* STATUS_INVALID if the folder has none of the files, or one that is no JSON; STATUS_IO if one
- * cannot be read. run_data_close accepts a zeroed one. */
+ * or the folder cannot be read. run_data_close accepts a zeroed one. */
 status run_data_read(const char *folder, run_data *out);
 void run_data_close(run_data *run);
 

@@ -7,7 +7,10 @@
 
 #include "base/json_text.h"
 
+#include <linux/capability.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 
 enum { PAGE_BYTES = 4 << 20, CHARTS = 4, PICTURES = 24 + 32 };
 
@@ -240,6 +243,22 @@ START_TEST(what_is_no_run_is_refused)
 }
 END_TEST
 
+/* Root looks everywhere with the two capabilities. */
+START_TEST(a_closed_folder_is_told_as_such)
+{
+    ck_assert_int_eq(file_make_folders("closed"), STATUS_OK);
+    ck_assert_int_eq(chmod("closed", 0), 0);
+    (void)prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE);
+    (void)prctl(PR_CAPBSET_DROP, CAP_DAC_READ_SEARCH);
+    program p = program_run_with(NULL, WORDS("report", "closed"));
+    ck_assert_int_eq(chmod("closed", 0755), 0);
+    ASSERT_EXIT(p, 74);
+    ASSERT_FACTS(p.err, "error", "closed/config.json", "Permission denied");
+    ASSERT_SILENT(p.err, "not the folder of a run");
+    program_close(&p);
+}
+END_TEST
+
 /* What it sees: how many charts are drawn, whether the page is wider than its window, how many
  * pictures are decoded, and whether the confusion matrix is cut off. */
 static const char PROBE[] =
@@ -334,6 +353,7 @@ int main(void)
     tcase_add_test(runs, every_runs_facts_have_a_row);
     tcase_add_test(runs, an_unfinished_run_has_a_page);
     tcase_add_loop_test(runs, what_is_no_run_is_refused, 0, sizeof REFUSED / sizeof REFUSED[0]);
+    tcase_add_test(runs, a_closed_folder_is_told_as_such);
     TCase *browser = suite_case(suite, "browser", 2 * BROWSER_S);
     tcase_add_checked_fixture(browser, test_folder_clean, NULL);
     suite_add_all(browser, a_browser_draws_it, 2, browser_find() ? NULL : "Chromium is missing");
