@@ -18,6 +18,7 @@
 #include "app/train/failure.h"
 #include "app/train/rank_context.h"
 #include "app/train/rank_settings.h"
+#include "app/train/run_folder.h"
 #include "app/train/run_settings.h"
 #include "app/train/strategy.h"
 #include "app/train/train_command.h"
@@ -73,7 +74,12 @@ static bool needs_launcher(const options *opts, const worker_spec *spec)
 
 static int launch(const options *opts, int argc, char **argv, worker_spec *spec, int64_t started_ns)
 {
-    status st = worker_spec_complete(opts, argc, argv, spec);
+    status st = STATUS_OK;
+    if (opts->command == COMMAND_TRAIN && spec->node_rank == 0) /* rank 0's folder is here */
+        st = run_folder_check(opts);
+    if (st != STATUS_OK)
+        return exit_code_failed(st, EXIT_CODE_CHECKPOINT);
+    st = worker_spec_complete(opts, argc, argv, spec);
     if (opts->quiet)
         log_set_level(LOG_WARNING);
     int code =

@@ -146,6 +146,26 @@ static void describe_scaling(const rank_context *rank, char *out, size_t size_by
                  ranks == 1 ? "" : "s");
 }
 
+void progress_name_place(int64_t epoch, int64_t step, char out[PROGRESS_PLACE_BYTES])
+{
+    if (step > 0)
+        snprintf(out, PROGRESS_PLACE_BYTES, "step %lld of epoch %lld", (long long)step,
+                 (long long)epoch + 1);
+    else if (epoch > 0)
+        snprintf(out, PROGRESS_PLACE_BYTES, "epoch %lld", (long long)epoch);
+    else
+        snprintf(out, PROGRESS_PLACE_BYTES, "no step");
+}
+
+static void resume_header(progress *p, int64_t epoch, int64_t step)
+{
+    char place[PROGRESS_PLACE_BYTES];
+    p->start_epoch = epoch;
+    progress_name_place(epoch, step, place);
+    if (epoch > 0 || step > 0)
+        progress_line(p, "resuming after %s", place);
+}
+
 void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int64_t start_step)
 {
     if (p->style == PROGRESS_PYTORCH)
@@ -185,9 +205,7 @@ void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int6
                "files, --data-dir DIR names them");
     if (!o->dry_run)
         progress_line(p, "results: %s", run_dir);
-    if (start_epoch > 0 || start_step > 0)
-        progress_line(p, "resuming after epoch %lld, step %lld", (long long)start_epoch,
-                      (long long)start_step);
+    resume_header(p, start_epoch, start_step);
     open_bar(p, start_epoch);
 }
 
@@ -309,7 +327,15 @@ void progress_epoch(progress *p, int64_t epoch, double train_s, int64_t images, 
 
 void progress_end(progress *p, int64_t epochs)
 {
-    if (p->style != PROGRESS_PYTORCH)
+    long long first = (long long)p->start_epoch + 1, last = (long long)(p->start_epoch + epochs);
+    double took_s = clock_seconds(clock_now_ns() - p->started_ns);
+    if (p->style == PROGRESS_PYTORCH)
+        return;
+    if (first == 1 || epochs == 0)
         progress_line(p, "finished: %lld epoch%s in %.1f s", (long long)epochs,
-                      epochs == 1 ? "" : "s", clock_seconds(clock_now_ns() - p->started_ns));
+                      epochs == 1 ? "" : "s", took_s);
+    else if (first == last)
+        progress_line(p, "finished: epoch %lld in %.1f s", last, took_s);
+    else
+        progress_line(p, "finished: epochs %lld to %lld in %.1f s", first, last, took_s);
 }

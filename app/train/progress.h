@@ -24,6 +24,8 @@ typedef enum progress_due {
     PROGRESS_BY_BAR,   /* never: the status line says it */
 } progress_due;
 
+enum { PROGRESS_PLACE_BYTES = 64 };
+
 /* Begins zeroed, and stays where it is while it is open. */
 typedef struct progress {
     const rank_context *rank;
@@ -37,6 +39,7 @@ typedef struct progress {
     int terminal_fd;         /* where the status line is drawn; -1: nowhere */
     int64_t next_line_ns;    /* of PROGRESS_BY_TIME */
     int64_t started_ns;      /* of the program */
+    int64_t start_epoch;     /* completed before this start of the run */
     pace pace;
     progress_bar bar;
 } progress;
@@ -49,6 +52,9 @@ void progress_open(const rank_context *rank, const rank_signals *signals, int64_
 
 /* Erases the status line; the log goes on. Accepts a zeroed one. */
 void progress_close_bar(progress *p);
+
+/* "epoch 2", "step 159 of epoch 3": what was done last, `step` steps after `epoch` epochs. */
+void progress_name_place(int64_t epoch, int64_t step, char out[PROGRESS_PLACE_BYTES]);
 
 /* After it the status line stands below the log. */
 void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int64_t start_step);
@@ -72,7 +78,7 @@ void progress_epoch(progress *p, int64_t epoch, double train_s, int64_t images, 
                     const evaluation *test);
 void progress_line(progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* The last line of a run of `epochs` epochs: how long it took. */
+/* The last line, after `epochs` epochs of this start of the run: which, and how long it took. */
 void progress_end(progress *p, int64_t epochs);
 
 #endif

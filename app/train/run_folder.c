@@ -18,14 +18,18 @@
 #include <string.h>
 #include <unistd.h>
 
+static resume_mode given_mode(const options *opts)
+{
+    if (opts->resume == NULL)
+        return RESUME_NEVER;
+    return strcmp(opts->resume, "auto") == 0 ? RESUME_AUTO : RESUME_MUST;
+}
+
 resume_mode run_folder_resume_mode(const rank_context *rank)
 {
-    const char *given = rank->opts->resume;
     if (rank->place.restart_count > 0 && !rank->opts->dry_run)
         return RESUME_AUTO;
-    if (given == NULL)
-        return RESUME_NEVER;
-    return strcmp(given, "auto") == 0 ? RESUME_AUTO : RESUME_MUST;
+    return given_mode(rank->opts);
 }
 
 bool run_folder_takes_checkpoints(const options *opts)
@@ -58,6 +62,11 @@ static status refuse_existing_run(const char *path)
                 "%s holds a run already: give --resume to continue it, or another --run-dir", path);
 }
 
+static status refuse_no_checkpoint(const char *path)
+{
+    return FAIL(STATUS_INVALID, "%s has no checkpoint to resume from", path);
+}
+
 /* Removes what runs that were killed while they wrote a file have left beside it. */
 static status clean_drafts(const char *path)
 {
@@ -71,12 +80,28 @@ static status clean_drafts(const char *path)
     return STATUS_OK;
 }
 
-/* A run that begins finds none in its folder. */
-static status check_new(const char *path)
+/* A run that begins finds none in its folder; one that must go on finds one. */
+static status check_holds(const char *path, resume_mode mode)
 {
     char checkpoints[FILE_PATH_BYTES];
     TRY(file_join(path, CHECKPOINT_FOLDER, checkpoints));
-    return file_exists(checkpoints) ? refuse_existing_run(path) : STATUS_OK;
+    bool holds = file_exists(checkpoints);
+    if (mode == RESUME_NEVER && holds)
+        return refuse_existing_run(path);
+    if (mode != RESUME_MUST || holds)
+        return STATUS_OK;
+    return file_exists(path) ? refuse_no_checkpoint(path)
+                             : FAIL(STATUS_INVALID,
+                                    "%s: no such folder, so no checkpoint to resume from; "
+                                    "--resume=auto begins a run if there is none",
+                                    path);
+}
+
+status run_folder_check(const options *opts)
+{
+    if (opts->resume != NULL && opts->run_dir == NULL)
+        return FAIL(STATUS_INVALID, "--resume needs --run-dir: the folder of the run to continue");
+    return opts->run_dir != NULL ? check_holds(opts->run_dir, given_mode(opts)) : STATUS_OK;
 }
 
 /* What cannot be written is known before the first step. */
@@ -98,18 +123,19 @@ static status check_writable(const char *path)
 status run_folder_open(const rank_context *rank, run_folder *out)
 {
     const options *o = rank->opts;
-    if (o->resume != NULL && o->run_dir == NULL)
-        return FAIL(STATUS_INVALID, "--resume needs --run-dir: the folder of the run to continue");
+    resume_mode mode = run_folder_resume_mode(rank);
     out->is_dry = o->dry_run;
+    if (mode == RESUME_MUST || o->dry_run || o->run_dir == NULL)
+        TRY(run_folder_check(o));
     if (o->dry_run && o->resume == NULL)
-        return o->run_dir != NULL ? check_new(o->run_dir) : STATUS_OK;
+        return STATUS_OK;
     TRY(run_folder_choose(o, out->path));
     TRY(file_make_folders(out->path));
     if (file_lock_folder(out->path, &out->lock_fd) != STATUS_OK)
         return status_context(STATUS_INVALID, "another run writes to this folder; give another "
                                               "--run-dir");
-    if (run_folder_resume_mode(rank) == RESUME_NEVER)
-        TRY(check_new(out->path));
+    if (mode == RESUME_NEVER)
+        TRY(check_holds(out->path, mode));
     if (run_folder_takes_checkpoints(o))
         TRY(check_writable(out->path));
     return clean_drafts(out->path);
@@ -408,7 +434,7 @@ status run_folder_resume(run_folder *folder, rank_context *rank, position *at,
     if (!found && run_folder_resume_mode(rank) == RESUME_AUTO)
         return STATUS_OK;
     if (!found)
-        return FAIL(STATUS_INVALID, "%s has no checkpoint to resume from", folder->path);
+        return refuse_no_checkpoint(folder->path);
     loss_scaling scaling = {(float)was.loss_scale, (int32_t)was.loss_good_steps,
                             was.loss_skipped_steps, (uint32_t)was.loss_overflow};
     TRY(rank_context_set_loss_scaling(rank, &scaling));

@@ -46,6 +46,11 @@ bool run_folder_takes_checkpoints(const options *opts);
  * saved, a temporary one. STATUS_INVALID if it is too long, STATUS_IO. */
 status run_folder_choose(const options *opts, char *path);
 
+/* Before a rank starts: is --run-dir a folder that such a run may begin or continue in? Makes
+ * nothing. STATUS_INVALID if it holds a run already that is not to be continued, if --resume finds
+ * no folder or none with checkpoints, or if --resume was given without --run-dir. */
+status run_folder_check(const options *opts);
+
 /* Chooses the folder, makes it if missing, takes it for this process until the close, and removes
  * the half-written files that killed runs have left there.
  * STATUS_INVALID if another process has it, if it holds a run already that is not to be continued,

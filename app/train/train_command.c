@@ -9,6 +9,7 @@
 #include "app/train/run_facts.h"
 #include "app/train/trainer.h"
 #include "base/log.h"
+#include "base/shell_words.h"
 #include "kernels/ops.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_folder.h"
@@ -261,20 +262,31 @@ static void write_report(training *t)
         progress_line(&t->progress, "report: %s", path);
 }
 
+static void say_how_to_continue(char *path)
+{
+    char *words[] = {"mnist_ddp", "--run-dir", path, "--resume", NULL};
+    char *line = shell_words_line(words);
+    if (line != NULL)
+        LOG_I("to continue: %s", line);
+    free(line);
+}
+
 static void say_stopped(training *t)
 {
     const position *at = &t->trainer.at;
     if (t->rank.place.rank != 0)
         return;
     int number = rank_signals_asked(&t->signals);
-    LOG_W("stopped after epoch %lld, step %lld: %s%s asked for it", (long long)at->epoch,
-          (long long)at->step_in_epoch, number != 0 ? "SIG" : "a signal to another rank",
+    char place[PROGRESS_PLACE_BYTES];
+    progress_name_place(at->epoch, at->step_in_epoch, place);
+    LOG_I("stopped after %s: %s%s asked for it", place,
+          number != 0 ? "SIG" : "a signal to another rank",
           number != 0 ? sigabbrev_np(number) : "");
     if (!run_folder_takes_checkpoints(t->rank.opts))
         LOG_W("nothing was saved, as %s says",
               t->rank.opts->dry_run ? "--dry-run" : "--no-save-model");
     else if (check_saved(t))
-        LOG_W("to continue: --run-dir %s --resume=auto", t->folder.path);
+        say_how_to_continue(t->folder.path);
     write_report(t);
 }
 

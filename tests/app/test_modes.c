@@ -242,9 +242,8 @@ START_TEST(a_stopped_run_ends_with_the_same_bits)
     kill(STOPS[_i].rank < 0 ? p.pid : process_of_rank(p.pid, STOPS[_i].rank), SIGUSR1);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 75);
-    int epoch = facts_number(p.err, "stopped", "epoch");
+    int epoch = facts_number(p.err, "stopped", "epoch"); /* that it is in, or has just done */
     ck_assert_int_ge(epoch, 2);
-    ck_assert_int_ge(facts_number(p.err, "stopped", "step"), 0);
     char epochs[32];
     snprintf(epochs, sizeof epochs, "--epochs=%d", epoch + 2);
     program rest = program_run_with(NULL, WORDS(STOPPABLE, STOPS[_i].mode, STOPS[_i].flag, epochs,

@@ -213,7 +213,7 @@ START_TEST(a_full_stdout_stops_no_rank)
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 75);
     ASSERT_FACTS(p.err, "stopped after");
-    ASSERT_FACTS(p.err, "--resume=auto");
+    ASSERT_FACTS(p.err, "mnist_ddp --run-dir stopped --resume");
     ASSERT_FACTS(p.err, "progress", "not shown");
     ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 10);
     program_close(&p);

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const char *const optimizers[][2] = {{"sgd", "0.05"}, {"adam", "0.01"}, {"adadelta", "1"}};
 
@@ -332,6 +333,7 @@ START_TEST(resume_alone_asks_for_a_run)
     program p = program_run_with(NULL, WORDS(SMALL, "--run-dir", "part", "--resume"));
     ASSERT_EXIT(p, 74);
     ASSERT_FACTS(p.err, "error", "part", "checkpoint", "resume");
+    ck_assert(access("part", F_OK) != 0); /* nothing is made for it */
     program q = program_run_with(NULL, WORDS(SMALL, "--resume=auto"));
     ASSERT_EXIT(q, 74);
     ASSERT_FACTS(q.err, "error", "--resume", "--run-dir");
@@ -354,6 +356,22 @@ START_TEST(a_folder_that_cannot_be_written_is_refused_before_the_first_step)
     ASSERT_EXIT(p, 74);
     ASSERT_FACTS(p.err, "error", closed, "Permission denied", "--run-dir", "--no-save-model");
     ck_assert_str_eq(p.out, "");
+    program_close(&p);
+}
+END_TEST
+
+/* The launcher says it once, and starts no rank. */
+START_TEST(a_folder_that_is_taken_starts_no_rank)
+{
+    const char *const *run =
+        WORDS(SMALL, "--epochs", "1", "--run-dir", "part", "--nproc-per-node", "2");
+    ck_assert_int_eq(mkdir("part", 0777), 0);
+    ck_assert_int_eq(mkdir("part/checkpoints", 0777), 0);
+    program p = program_run_with(NULL, run);
+    ASSERT_EXIT(p, 74);
+    ASSERT_FACTS(p.err, "error", "part", "--resume", "--run-dir");
+    ASSERT_NO_FACTS(p.err, "rank 0");
+    ck_assert_ptr_eq(strchr(p.err, '\n'), p.err + strlen(p.err) - 1);
     program_close(&p);
 }
 END_TEST
@@ -426,6 +444,7 @@ static void add_other_tests(TCase *runs)
     tcase_add_test(runs, resume_alone_asks_for_a_run);
     tcase_add_loop_test(runs, a_folder_that_cannot_be_written_is_refused_before_the_first_step, 0,
                         2);
+    tcase_add_test(runs, a_folder_that_is_taken_starts_no_rank);
     tcase_add_test(runs, workers_started_again_go_on);
     tcase_add_test(runs, workers_started_again_leave_other_runs_alone);
 }

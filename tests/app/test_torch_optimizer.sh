@@ -91,7 +91,7 @@ for name in sgd adam adamw adadelta; do
             >"$name.$run.log" 2>&1
     done
 done
-grep -q "resuming after epoch 0, step 9" adam.torch.log
+grep -q "resuming after step 9 of epoch 1" adam.torch.log
 
 "$TORCH_PYTHON" -B - <<'PYTHON'
 from safetensors.torch import load_file
