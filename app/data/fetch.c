@@ -91,10 +91,11 @@ static status look(fetching *f, int *n_wanted)
         TRY(place_of(f, i, path));
         bool is_other = row->verdict == VERDICT_UNKNOWN && file_exists(path);
         if (row->verdict == VERDICT_WRONG || is_other)
-            return FAIL(STATUS_INVALID,
-                        "%s is there, and is not the file of %s: remove it, or name another folder "
-                        "with --data-dir",
-                        is_other ? path : row->path, f->facts->title);
+            return FAIL(
+                STATUS_INVALID,
+                "%s is there, and is not the file of %s: name another folder with --data-dir, "
+                "or move it away",
+                is_other ? path : row->path, f->facts->title);
         f->wanted[i] = row->verdict != VERDICT_RIGHT;
         *n_wanted += f->wanted[i];
     }

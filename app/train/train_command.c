@@ -267,7 +267,7 @@ static void say_how_to_continue(char *path)
     char *words[] = {"mnist_ddp", "--run-dir", path, "--resume", NULL};
     char *line = shell_words_line(words);
     if (line != NULL)
-        LOG_I("to continue: %s", line);
+        LOG_W("to continue: %s", line);
     free(line);
 }
 
@@ -279,7 +279,7 @@ static void say_stopped(training *t)
     int number = rank_signals_asked(&t->signals);
     char place[PROGRESS_PLACE_BYTES];
     progress_name_place(at->epoch, at->step_in_epoch, place);
-    LOG_I("stopped after %s: %s%s asked for it", place,
+    LOG_W("stopped after %s: %s%s asked for it", place,
           number != 0 ? "SIG" : "a signal to another rank",
           number != 0 ? sigabbrev_np(number) : "");
     if (!run_folder_takes_checkpoints(t->rank.opts))

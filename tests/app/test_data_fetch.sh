@@ -213,7 +213,7 @@ for name in $labels ${labels%.gz}; do
     ln -s /proc/self/mem "$raw/$name" # reading it is an I/O error
     fetch 65 ok
     says "$raw/$name" "Input/output error"
-    grep -q "remove it" out err && fail "it may be the right one"
+    grep -q "move it away" out err && fail "it may be the right one"
 done
 
 # However many ask, one fetches. The others find it.
