@@ -131,6 +131,10 @@ static int predict_file(predictor *p, const char *word)
         json_array_append_new(p->results, object);
     }
     image_file_free(&file);
+    if (st != STATUS_OK && p->results == NULL && p->opts->quiet)
+        puts("?"); /* so that the lines after it stand beside their files */
+    if (p->results == NULL && fflush(stdout) != 0)
+        LOG_D("stdout: some of %s is not written", word);
     return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, code);
 }
 
