@@ -194,10 +194,28 @@ static void place_box(const box *in, uint8_t out[MNIST_IMAGE_PIXELS])
             out[(i + y) * MNIST_IMAGE_SIDE + j + x] = (uint8_t)lround(255.0 * in->ink[i][j] / most);
 }
 
+/* But for faint grain. */
+static bool is_one_colour(const raster *p)
+{
+    size_t count = (size_t)p->width * (size_t)p->height;
+    int least = LEVELS, most = 0;
+    for (size_t i = 0; i < count; i++) {
+        least = p->grey[i] < least ? p->grey[i] : least;
+        most = p->grey[i] > most ? p->grey[i] : most;
+    }
+    return most - least < FAINT;
+}
+
 status mnist_image_make(const char *name, raster *p, uint8_t out[MNIST_IMAGE_PIXELS])
 {
     box scaled;
+    bool blank = is_one_colour(p);
     int most = make_ink(p, find_background(p));
+    if (most < FAINT && !blank)
+        return FAIL(STATUS_INVALID,
+                    "%s: no ink can be told from the paper: draw with a margin around the digit, "
+                    "darker or brighter than the paper",
+                    name);
     if (most < FAINT)
         return FAIL(STATUS_INVALID, "%s: nothing is drawn here: all of its %dx%d pixels are alike",
                     name, p->width, p->height);
