@@ -71,6 +71,16 @@ static bool read_range(const char *text, uint32_t *first, uint32_t *last)
     return true;
 }
 
+/* What follows the # of `word` is no range. */
+static status no_range(const char *word, const char *mark)
+{
+    int length = (int)(mark - word);
+    return FAIL(STATUS_INVALID,
+                "%.*s: '%.40s' is no range of its images: #3 is one, #3-7 are five, and the first "
+                "is #0",
+                length, word, mark);
+}
+
 static status read_idx(image_file *file, uint32_t last)
 {
     idx_file idx = {0};
@@ -92,11 +102,17 @@ status image_file_read(const char *word, image_file *out)
     image_file file = {0};
     const char *mark = strrchr(word, '#');
     uint32_t last = 0;
-    bool ranged = mark != NULL && !file_exists(word) && read_range(mark + 1, &file.first, &last);
-    size_t length = ranged ? (size_t)(mark - word) : strlen(word);
+    bool marked = mark != NULL && !file_exists(word);
+    bool ranged = marked && read_range(mark + 1, &file.first, &last);
+    size_t length = marked ? (size_t)(mark - word) : strlen(word);
     if (length >= sizeof file.path)
         return FAIL(STATUS_INVALID, "%.80s...: a path of %zu bytes is too long", word, length);
     memcpy(file.path, word, length);
+    if (marked && !ranged) {
+        if (file_exists(file.path))
+            return no_range(word, mark);
+        return FAIL(STATUS_IO, "%s: there is no such file", word);
+    }
     status st = ranged ? read_idx(&file, last) : read_picture(&file);
     if (st == STATUS_OK)
         *out = file;
