@@ -20,8 +20,8 @@ static const struct {
 };
 enum { N_BOUNDS = sizeof BOUNDS / sizeof BOUNDS[0] };
 
-/* "shift=2" */
-static bool set_bound(const char *word, size_t length, augment *out)
+/* "shift=2"; not if `given` has it. */
+static bool set_bound(const char *word, size_t length, bool given[N_BOUNDS], augment *out)
 {
     for (int i = 0; i < N_BOUNDS; i++) {
         size_t before = strlen(BOUNDS[i].name);
@@ -29,8 +29,10 @@ static bool set_bound(const char *word, size_t length, augment *out)
             continue;
         const char *at = word + before;
         double value = 0;
-        if (!number_next_real(&at, &value) || at != word + length || value > BOUNDS[i].most)
+        if (given[i] || !number_next_real(&at, &value) || at != word + length ||
+            value > BOUNDS[i].most)
             return false;
+        given[i] = true;
         memcpy((char *)out + BOUNDS[i].offset, &value, sizeof value);
         return true;
     }
@@ -41,14 +43,15 @@ status augment_parse(const char *text, augment *out)
 {
     augment what = {0};
     size_t length = 0;
+    bool given[N_BOUNDS] = {false};
     bool ok = text == NULL || text[0] != '\0';
     for (const char *at = text != NULL ? text : "", *word;
          ok && (word = comma_list_next(&at, &length)) != NULL;)
-        ok = set_bound(word, length, &what);
+        ok = set_bound(word, length, given, &what);
     if (!ok)
         return FAIL(STATUS_INVALID,
                     "--augment: '%.60s' is not a list of shift=PIXELS (to %d), rotate=DEGREES (to "
-                    "180) and scale=SHARE (to 0.9): give --augment=shift=2,rotate=10",
+                    "180) and scale=SHARE (to 0.9), each once: give --augment=shift=2,rotate=10",
                     text, SIDE);
     *out = what;
     return STATUS_OK;
