@@ -64,7 +64,11 @@ static status refuse_existing_run(const char *path)
 
 static status refuse_no_checkpoint(const char *path)
 {
-    return FAIL(STATUS_INVALID, "%s has no checkpoint to resume from", path);
+    return FAIL(STATUS_INVALID,
+                file_exists(path) ? "%s has no checkpoint to resume from"
+                                  : "%s: no such folder, so no checkpoint to resume from; "
+                                    "--resume=auto begins a run if there is none",
+                path);
 }
 
 /* Removes what runs that were killed while they wrote a file have left beside it. */
@@ -85,16 +89,9 @@ static status check_holds(const char *path, resume_mode mode)
 {
     char checkpoints[FILE_PATH_BYTES];
     TRY(file_join(path, CHECKPOINT_FOLDER, checkpoints));
-    bool holds = file_exists(checkpoints);
-    if (mode == RESUME_NEVER && holds)
-        return refuse_existing_run(path);
-    if (mode != RESUME_MUST || holds)
-        return STATUS_OK;
-    return file_exists(path) ? refuse_no_checkpoint(path)
-                             : FAIL(STATUS_INVALID,
-                                    "%s: no such folder, so no checkpoint to resume from; "
-                                    "--resume=auto begins a run if there is none",
-                                    path);
+    if (file_exists(checkpoints))
+        return mode == RESUME_NEVER ? refuse_existing_run(path) : STATUS_OK;
+    return mode == RESUME_MUST ? refuse_no_checkpoint(path) : STATUS_OK;
 }
 
 status run_folder_check(const options *opts)

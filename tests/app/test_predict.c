@@ -182,6 +182,48 @@ START_TEST(what_cannot_be_read_is_one_error)
 }
 END_TEST
 
+/* paste(1) puts the lines beside a list of the files. */
+START_TEST(a_file_that_fails_keeps_its_line)
+{
+    draw(0, "seven.pgm");
+    program p = program_run_with(
+        NULL, WORDS("predict", "--quiet", "seven.pgm", "missing.pgm", "seven.pgm"));
+    ASSERT_EXIT(p, 65);
+    ck_assert_uint_eq(strlen(p.out), 6);
+    ck_assert_int_eq(strncmp(p.out + 2, "?\n", 2), 0);
+    ck_assert_int_eq(strncmp(p.out, p.out + 4, 2), 0);
+    program_close(&p);
+}
+END_TEST
+
+static const char *const BAD_RANGES[] = {"#5-3", "#999999999999", "#0,5", "#3-", "#-1"};
+
+START_TEST(a_range_that_is_none_is_told)
+{
+    char word[256];
+    snprintf(word, sizeof word, TEST_IMAGES "%s", BAD_RANGES[_i]);
+    program p = program_run_with(NULL, WORDS("predict", word));
+    ASSERT_EXIT(p, 65);
+    ASSERT_FACTS(p.err, "error", BAD_RANGES[_i], "range", "#3-7");
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(half_a_picture_of_ink_is_not_blank)
+{
+    static uint8_t half[32 * 32];
+    memset(half, 255, sizeof half / 2);
+    const char header[] = "P5 32 32 255\n";
+    const file_part parts[] = {{header, sizeof header - 1}, {half, sizeof half}};
+    ck_assert_int_eq(file_write("half.pgm", parts, 2), STATUS_OK);
+    program p = program_run_with(NULL, WORDS("predict", "half.pgm"));
+    ASSERT_EXIT(p, 65);
+    ASSERT_FACTS(p.err, "error", "half.pgm", "ink", "paper");
+    ASSERT_NO_FACTS(p.err, "alike");
+    program_close(&p);
+}
+END_TEST
+
 START_TEST(without_a_run_a_model_must_be_named)
 {
     program p = program_run_with(WORDS("sh", "-c", "mkdir -p empty; cd empty; exec \"$@\"", "sh"),
@@ -215,6 +257,10 @@ int main(void)
     tcase_add_test(all, a_foreign_config_is_no_failure);
     tcase_add_loop_test(all, what_cannot_be_read_is_one_error, 0,
                         sizeof REFUSED / sizeof REFUSED[0]);
+    tcase_add_test(all, a_file_that_fails_keeps_its_line);
+    tcase_add_loop_test(all, a_range_that_is_none_is_told, 0,
+                        sizeof BAD_RANGES / sizeof BAD_RANGES[0]);
+    tcase_add_test(all, half_a_picture_of_ink_is_not_blank);
     tcase_add_test(all, a_run_is_no_picture);
     tcase_add_test(all, without_a_run_a_model_must_be_named);
     return test_folder_close(suite_run(suite));
