@@ -117,13 +117,13 @@ static void print_block(const json_t *object)
     json_object_foreach((json_t *)(uintptr_t)object, key, value)
     {
         if (json_is_string(value)) {
-            printf("%-14s %s\n", key, json_string_value(value));
+            printf("%-17s %s\n", key, json_string_value(value));
             continue;
         }
         for (size_t i = 0; i < json_array_size(value); i++)
-            printf("%-14s %s\n", i == 0 ? key : "", json_string_value(json_array_get(value, i)));
+            printf("%-17s %s\n", i == 0 ? key : "", json_string_value(json_array_get(value, i)));
         if (json_array_size(value) == 0)
-            printf("%-14s none of interest\n", key);
+            printf("%-17s none of interest\n", key);
     }
 }
 

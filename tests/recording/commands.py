@@ -52,7 +52,7 @@ for c in train run bench; do m "dash$c" $c --help; cmp -s "dash$c.out" <("$MNIST
 CASES["version"] = "m word version; m flag --version"
 CASES["env"] = r"""
 OMP_NUM_THREADS=3 m env env
-cut -c1-15 env.out | sed 's/ *$//' >names.txt
+cut -c1-17 env.out | sed 's/ *$//' >names.txt
 rm env.out
 """
 CASES["doctor"] = r"""
