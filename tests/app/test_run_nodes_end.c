@@ -305,7 +305,7 @@ START_TEST(one_preempted_node_preempts_all)
     ASSERT_EXIT(p[0], 75);
     ASSERT_EXIT(p[1], 75);
     ASSERT_FACTS(p[1].err, "SIGTERM", "2 ranks", "checkpoint");
-    ASSERT_FACTS(p[0].err, "--run-dir killed", "--resume=auto");
+    ASSERT_FACTS(p[0].err, "--run-dir killed", "--resume");
     nodes_close(p, 2);
 }
 END_TEST
