@@ -210,8 +210,7 @@ static status print_results(training *t)
         LOG_E("results not written: %s", status_text());
         t->output_failed = true;
     }
-    if (run_folder_takes_checkpoints(t->rank.opts) && !t->rank.stop.diverged && check_saved(t) &&
-        t->result.epochs > 0)
+    if (run_folder_takes_checkpoints(t->rank.opts) && !t->rank.stop.diverged && check_saved(t))
         progress_line(&t->progress, "saved: %s/model.safetensors", t->folder.path);
     say_best(t);
     if (!t->rank.stop.diverged && t->result.epochs > 0)

@@ -96,7 +96,7 @@ START_TEST(a_signal_has_a_line_of_its_own)
     screen_finish(&s);
     ASSERT_EXIT(s.program, 75);
     check_lines(&s, WORDS(LOG, "warning: ", "[rank 0] warning: "));
-    ASSERT_FACTS(s.lines, "warning", "stopped", "after epoch");
+    ASSERT_FACTS(s.lines, "warning", "stopped after", "epoch 1");
     screen_close(&s);
 }
 END_TEST

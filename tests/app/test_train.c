@@ -160,7 +160,7 @@ END_TEST
 START_TEST(eval_refuses_what_is_no_model)
 {
     program p = program_mnist("eval", NULL);
-    ASSERT_EXIT(p, 64);
+    ASSERT_EXIT(p, 74);
     ASSERT_FACTS(p.err, "error", "--checkpoint");
     program_close(&p);
     p = program_mnist("eval", "--checkpoint", test_folder_path("data/t10k-labels-idx1-ubyte"),
