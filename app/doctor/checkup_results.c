@@ -2,8 +2,8 @@
 #include "app/common/exit_codes.h"
 #include "app/common/machine.h"
 #include "app/doctor/checkup.h"
+#include "app/train/run_folder.h"
 #include "base/file.h"
-#include "model/checkpoint_folder.h"
 #include "model/model_kind.h"
 
 #include <errno.h>
@@ -64,7 +64,6 @@ static void check_run_folder(checkup *c)
 {
     const options *o = c->opts;
     const char *path = o->run_dir != NULL ? o->run_dir : "runs";
-    char checkpoints[FILE_PATH_BYTES];
     if (o->resume != NULL && o->run_dir == NULL) {
         checkup_fail(c, EXIT_CODE_USAGE, "results",
                      "--resume needs --run-dir: the folder of the run to continue");
@@ -77,15 +76,8 @@ static void check_run_folder(checkup *c)
     if (!check_writable(c, "--run-dir", path))
         return;
     check_space(c, path);
-    if (o->run_dir == NULL || file_join(path, CHECKPOINT_FOLDER, checkpoints) != STATUS_OK)
-        return;
-    if (o->resume == NULL && file_exists(checkpoints))
-        checkup_fail(c, EXIT_CODE_CHECKPOINT, "results",
-                     "%s holds a run already: give --resume to continue it, or another --run-dir",
-                     path);
-    if (o->resume != NULL && strcmp(o->resume, "auto") != 0 && !file_exists(checkpoints))
-        checkup_fail(c, EXIT_CODE_CHECKPOINT, "results", "%s has no checkpoint to resume from",
-                     path);
+    if (run_folder_check(o) != STATUS_OK)
+        checkup_fail(c, EXIT_CODE_CHECKPOINT, "results", "%s", status_text());
 }
 
 void checkup_results(checkup *c)
