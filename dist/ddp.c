@@ -4,7 +4,7 @@
 #include "dist/ddp.h"
 
 #include "base/clock.h"
-#include "dist/process_group/process_group_launch.h"
+#include "dist/process_group/process_group.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #include "dist/param_server.h"
 
-#include "dist/process_group/process_group_launch.h"
+#include "dist/process_group/process_group.h"
 
 #include <stdlib.h>
 
@@ -32,10 +32,7 @@ bool param_server_is_here(const param_server *server)
 
 static status move(param_server *server, collective c)
 {
-    work *w = NULL;
-    TRY(process_group_check_idle(server->group, c.kind));
-    TRY(process_group_launch(server->group, &c, server->arrays.stream, &w));
-    return process_group_wait(server->group, w, NULL);
+    return process_group_run(server->group, &c, server->arrays.stream);
 }
 
 /* In place on all ranks: a backend may scale there on the way in. */

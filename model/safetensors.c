@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/fnv1a.h"
+#include "base/half.h"
 #include "base/json_text.h"
 #include "base/memory.h"
 #include "base/shell_words.h"
@@ -42,36 +43,10 @@ typedef struct span {
     size_t begin, end; /* bytes of the data */
 } span;
 
-static float float_of_bits(uint32_t bits)
-{
-    float value = 0;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-/* Exact: sign, 8 bits of exponent and 7 of fraction are the upper half of a float32. */
-static float widen_bf16(uint16_t bits)
-{
-    return float_of_bits((uint32_t)bits << 16);
-}
-
-/* Exact: sign, 5 bits of exponent with a bias of 15, 10 of fraction. */
-static float widen_f16(uint16_t bits)
-{
-    uint32_t sign = (uint32_t)(bits & 0x8000) << 16, exponent = bits >> 10 & 0x1f;
-    uint32_t fraction = bits & 0x3ff;
-    if (exponent == 0) { /* zero, or a number below 2^-14 */
-        float value = (float)fraction * 0x1p-24f;
-        return sign != 0 ? -value : value;
-    }
-    uint32_t wide = exponent == 0x1f ? 0xff : exponent + 127 - 15; /* infinity and NaN stay so */
-    return float_of_bits(sign | wide << 23 | fraction << 13);
-}
-
 static const element ELEMENTS[] = {
     {"F32", sizeof(float), NULL},
-    {"F16", sizeof(uint16_t), widen_f16},
-    {"BF16", sizeof(uint16_t), widen_bf16},
+    {"F16", sizeof(uint16_t), f16_to_f32},
+    {"BF16", sizeof(uint16_t), bf16_to_f32},
 };
 
 /* Reads the non-negative integer `value` of at most `limit`. */

@@ -9,9 +9,27 @@
 
 const char *collective_kind_name(collective_kind kind)
 {
-    static const char *const names[] = {"all_reduce", "broadcast",      "barrier", "reduce",
-                                        "all_gather", "reduce_scatter", "send",    "recv"};
-    return (size_t)kind < sizeof names / sizeof names[0] ? names[kind] : "unknown";
+    static const char *const names[COLLECTIVE_KIND_COUNT] = {
+        "all_reduce", "broadcast", "barrier",    "reduce", "all_gather", "reduce_scatter",
+        "gather",     "scatter",   "all_to_all", "send",   "recv"};
+    return (size_t)kind < COLLECTIVE_KIND_COUNT ? names[kind] : "unknown";
+}
+
+bool collective_is_send_or_recv(collective_kind kind)
+{
+    return kind == COLLECTIVE_SEND || kind == COLLECTIVE_RECV;
+}
+
+bool collective_has_root(collective_kind kind)
+{
+    return kind == COLLECTIVE_BROADCAST || kind == COLLECTIVE_REDUCE || kind == COLLECTIVE_GATHER ||
+           kind == COLLECTIVE_SCATTER || collective_is_send_or_recv(kind);
+}
+
+bool collective_reduces(collective_kind kind)
+{
+    return kind == COLLECTIVE_ALL_REDUCE || kind == COLLECTIVE_REDUCE ||
+           kind == COLLECTIVE_REDUCE_SCATTER;
 }
 
 void collective_describe(const collective *c, char *out, size_t size_bytes)
@@ -26,51 +44,84 @@ void collective_describe(const collective *c, char *out, size_t size_bytes)
                  dtype_name(c->type));
 }
 
-size_t collective_in_bytes(const collective *c, int world_size)
+/* How many rows of c->count elements it reads and sets. */
+typedef struct row_counts {
+    int in, out;
+} row_counts;
+
+static row_counts rows_of(const collective *c, int rank, int world_size)
 {
-    size_t bytes = c->count * dtype_size(c->type);
-    if (c->kind == COLLECTIVE_REDUCE_SCATTER)
-        return bytes * (size_t)world_size;
-    return c->kind == COLLECTIVE_BARRIER || c->kind == COLLECTIVE_RECV ? 0 : bytes;
+    bool is_root = c->root == rank;
+    switch (c->kind) {
+    case COLLECTIVE_ALL_REDUCE:
+    case COLLECTIVE_BROADCAST:
+        return (row_counts){1, 1};
+    case COLLECTIVE_REDUCE:
+        return (row_counts){1, is_root ? 1 : 0};
+    case COLLECTIVE_ALL_GATHER:
+        return (row_counts){1, world_size};
+    case COLLECTIVE_REDUCE_SCATTER:
+        return (row_counts){world_size, 1};
+    case COLLECTIVE_GATHER:
+        return (row_counts){1, is_root ? world_size : 0};
+    case COLLECTIVE_SCATTER:
+        return (row_counts){is_root ? world_size : 0, 1};
+    case COLLECTIVE_ALL_TO_ALL:
+        return (row_counts){world_size, world_size};
+    case COLLECTIVE_SEND:
+        return (row_counts){1, 0};
+    case COLLECTIVE_RECV:
+        return (row_counts){0, 1};
+    case COLLECTIVE_BARRIER:
+    case COLLECTIVE_KIND_COUNT:
+        break;
+    }
+    return (row_counts){0, 0};
+}
+
+size_t collective_in_bytes(const collective *c, int rank, int world_size)
+{
+    return c->count * dtype_size(c->type) * (size_t)rows_of(c, rank, world_size).in;
 }
 
 size_t collective_out_bytes(const collective *c, int rank, int world_size)
 {
-    size_t bytes = c->count * dtype_size(c->type);
-    if (c->kind == COLLECTIVE_ALL_GATHER)
-        return bytes * (size_t)world_size;
-    bool nothing = c->kind == COLLECTIVE_BARRIER || c->kind == COLLECTIVE_SEND ||
-                   (c->kind == COLLECTIVE_REDUCE && c->root != rank);
-    return nothing ? 0 : bytes;
+    return c->count * dtype_size(c->type) * (size_t)rows_of(c, rank, world_size).out;
 }
 
 static status check_other_rank(const collective *c, int rank, int world_size)
 {
     const char *name = collective_kind_name(c->kind);
-    bool has_root = c->kind == COLLECTIVE_BROADCAST || c->kind == COLLECTIVE_REDUCE;
-    bool has_peer = c->kind == COLLECTIVE_SEND || c->kind == COLLECTIVE_RECV;
-    if ((has_root || has_peer) && (c->root < 0 || c->root >= world_size))
-        return FAIL(STATUS_INVALID, "%s %s rank %d of %d", name,
-                    c->kind == COLLECTIVE_BROADCAST || c->kind == COLLECTIVE_RECV ? "from" : "to",
-                    c->root, world_size);
+    bool from = c->kind == COLLECTIVE_BROADCAST || c->kind == COLLECTIVE_RECV ||
+                c->kind == COLLECTIVE_SCATTER;
+    bool has_peer = collective_is_send_or_recv(c->kind);
+    if (collective_has_root(c->kind) && (c->root < 0 || c->root >= world_size))
+        return FAIL(STATUS_INVALID, "%s %s rank %d of %d", name, from ? "from" : "to", c->root,
+                    world_size);
     if (has_peer && c->root == rank)
         return FAIL(STATUS_INVALID, "%s between rank %d and itself", name, rank);
+    if (has_peer && c->tag < 0)
+        return FAIL(STATUS_INVALID, "%s with tag %d: tags are not negative", name, c->tag);
     return STATUS_OK;
 }
 
-/* If one array has a row per rank, the other may be this rank's row of it; else they must not
- * overlap.
- */
 static status check_overlap(const collective *c, int rank, int world_size)
 {
+    row_counts rows = rows_of(c, rank, world_size);
     size_t row = c->count * dtype_size(c->type);
     uintptr_t in = (uintptr_t)c->in, out = (uintptr_t)c->out;
-    uintptr_t in_end = in + collective_in_bytes(c, world_size);
-    uintptr_t out_end = out + collective_out_bytes(c, rank, world_size);
-    uintptr_t many = c->kind == COLLECTIVE_ALL_GATHER ? out : in,
-              one = c->kind == COLLECTIVE_ALL_GATHER ? in : out;
-    if (in >= out_end || out >= in_end || one == many + row * (size_t)rank)
+    uintptr_t in_end = in + row * (size_t)rows.in, out_end = out + row * (size_t)rows.out;
+    uintptr_t at = row * (size_t)rank; /* of the row that in place is */
+    bool in_place = rows.in == rows.out  ? in == out
+                    : rows.in < rows.out ? in == out + at
+                                         : out == in + at;
+    if (c->kind == COLLECTIVE_BROADCAST && in != out)
+        return FAIL(STATUS_INVALID, "broadcast is in place: in and out are to be equal");
+    if (rows.in == 0 || rows.out == 0 || in >= out_end || out >= in_end || in_place)
         return STATUS_OK;
+    if (rows.in == rows.out)
+        return FAIL(STATUS_INVALID, "%s: in and out overlap, and are not equal",
+                    collective_kind_name(c->kind));
     return FAIL(STATUS_INVALID, "%s: in and out overlap, and not at row %d",
                 collective_kind_name(c->kind), rank);
 }
@@ -79,21 +130,22 @@ status collective_check(const collective *c, int rank, int world_size)
 {
     const char *name = collective_kind_name(c->kind);
     size_t rows, size_bytes;
+    if ((unsigned)c->kind >= COLLECTIVE_KIND_COUNT)
+        return FAIL(STATUS_INVALID, "collective %d does not exist", (int)c->kind);
     TRY(check_other_rank(c, rank, world_size));
-    if ((unsigned)c->type > DTYPE_I64 || (unsigned)c->op > REDUCE_MAX)
+    if ((unsigned)c->type >= DTYPE_COUNT || (unsigned)c->op >= REDUCE_OP_COUNT)
         return FAIL(STATUS_INVALID, "%s: dtype %d or reduce_op %d does not exist", name,
                     (int)c->type, (int)c->op);
-    if (c->type == DTYPE_I64 && (c->prescale < 1 || c->prescale > 1))
+    if (!dtype_is_float(c->type) && (c->prescale < 1 || c->prescale > 1))
         return FAIL(STATUS_INVALID, "a prescale of %g is for float types", (double)c->prescale);
-    bool has_rows = c->kind == COLLECTIVE_ALL_GATHER || c->kind == COLLECTIVE_REDUCE_SCATTER;
-    if (!memory_product(dtype_size(c->type), has_rows ? (size_t)world_size : 1, &rows) ||
+    if (!memory_product(dtype_size(c->type), (size_t)world_size, &rows) ||
         !memory_product(c->count, rows, &size_bytes) || size_bytes > PTRDIFF_MAX)
         return FAIL(STATUS_INVALID, "%s of %zu elements: more than memory can hold", name,
                     c->count);
-    if ((c->in == NULL && collective_in_bytes(c, world_size) > 0) ||
+    if ((c->in == NULL && collective_in_bytes(c, rank, world_size) > 0) ||
         (c->out == NULL && collective_out_bytes(c, rank, world_size) > 0))
         return FAIL(STATUS_INVALID, "%s of %zu elements at NULL", name, c->count);
-    return has_rows ? check_overlap(c, rank, world_size) : STATUS_OK;
+    return check_overlap(c, rank, world_size);
 }
 
 rank_traffic collective_star_traffic(const collective *c, int rank, int world_size)
@@ -106,15 +158,20 @@ rank_traffic collective_star_traffic(const collective *c, int rank, int world_si
     case COLLECTIVE_BROADCAST:
         return (rank_traffic){others * bytes, self * bytes};
     case COLLECTIVE_REDUCE:
+    case COLLECTIVE_GATHER:
         return (rank_traffic){self * bytes, others * bytes};
+    case COLLECTIVE_SCATTER:
+        return (rank_traffic){others * bytes, self * bytes};
     case COLLECTIVE_ALL_GATHER:
     case COLLECTIVE_REDUCE_SCATTER:
+    case COLLECTIVE_ALL_TO_ALL:
         return (rank_traffic){(n - 1) * bytes, (n - 1) * bytes};
     case COLLECTIVE_SEND:
         return (rank_traffic){bytes, 0};
     case COLLECTIVE_RECV:
         return (rank_traffic){0, bytes};
     case COLLECTIVE_BARRIER:
+    case COLLECTIVE_KIND_COUNT:
         break;
     }
     return (rank_traffic){0};

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "dist/collective/dtype.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,7 +14,6 @@
 extern "C" {
 #endif
 
-/* The order counts: shm and gloo can do those up to COLLECTIVE_REDUCE, and refuse all after it. */
 typedef enum collective_kind {
     COLLECTIVE_ALL_REDUCE,
     COLLECTIVE_BROADCAST,
@@ -21,20 +21,40 @@ typedef enum collective_kind {
     COLLECTIVE_REDUCE,
     COLLECTIVE_ALL_GATHER,
     COLLECTIVE_REDUCE_SCATTER,
-    COLLECTIVE_SEND,
+    COLLECTIVE_GATHER,
+    COLLECTIVE_SCATTER,
+    COLLECTIVE_ALL_TO_ALL,
+    COLLECTIVE_SEND, /* this and the next: between two ranks alone */
     COLLECTIVE_RECV,
+    COLLECTIVE_KIND_COUNT,
 } collective_kind;
 
+/*                  in                                    out
+ *   all_reduce     (count)                               (count)
+ *   broadcast      (count), equal to out                 (count): the root's
+ *   reduce         (count)                               (count), on the root
+ *   all_gather     (count)                               (world_size, count)
+ *   reduce_scatter (world_size, count)                   (count)
+ *   gather         (count)                               (world_size, count), on the root
+ *   scatter        (world_size, count), on the root      (count)
+ *   all_to_all     (world_size, count), row r to rank r  the same, row r from rank r
+ *   send, recv     (count)                               (count)
+ *
+ * In place: in equals out if they have one shape; else the smaller one may be this rank's row of
+ * the other. They overlap in no other way. What is not set or read on a rank may be NULL there. */
 typedef struct collective {
     collective_kind kind;
     reduce_op op;
     dtype type;
-    const void *in; /* count elements of type; may equal out */
+    const void *in;
     void *out;
-    size_t count;   /* elements, > 0 but for a barrier */
-    int root;       /* or the peer of a send or recv */
-    float prescale; /* every element is multiplied by it on the way in (float types); 1 if unused */
-    uint64_t seq;   /* this group's running number, from 1: names the collective in errors */
+    size_t count; /* elements; a barrier has none */
+    int root;     /* or the peer of a send or recv */
+    int tag;      /* of a send or recv: a recv takes what was sent with its tag, oldest first */
+    float
+        prescale; /* every element is multiplied by it on the way in (float types); 0 or 1: none */
+    uint64_t seq; /* this group's running number, from 1: names the collective in errors. Sends and
+                       receives have numbers of their own. */
     int64_t timeout_ms; /* longer for the first of its kind (process_group_patience_ms) */
     const char *label;  /* what it carries, as process_group_keep_label gave it; NULL: not said */
 } collective;
@@ -45,6 +65,9 @@ typedef struct rank_traffic {
 } rank_traffic;
 
 const char *collective_kind_name(collective_kind kind); /* "all_reduce" */
+bool collective_is_send_or_recv(collective_kind kind);
+bool collective_has_root(collective_kind kind); /* or a peer */
+bool collective_reduces(collective_kind kind);
 
 /* STATUS_INVALID if the arguments make no sense for this rank of `world_size`. Also if its bytes
  * are more than memory can hold: the functions below need not check. */
@@ -55,7 +78,7 @@ status collective_check(const collective *c, int rank, int world_size);
 void collective_describe(const collective *c, char *out, size_t size_bytes);
 
 /* What it reads at c->in and sets at c->out on this rank; 0: nothing. */
-size_t collective_in_bytes(const collective *c, int world_size);
+size_t collective_in_bytes(const collective *c, int rank, int world_size);
 size_t collective_out_bytes(const collective *c, int rank, int world_size);
 
 /* What it moves on this rank if a ring reduces and gathers, and a root or a pair of ranks exchange

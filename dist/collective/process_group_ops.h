@@ -14,6 +14,8 @@ extern "C" {
 typedef struct device_stream device_stream; /* kernels/device.h */
 
 /* What a backend's create gets. */
+enum { PROCESS_GROUP_PREFIX_BYTES = 64 };
+
 typedef struct group_setup {
     const process_group_options *options; /* valid only during create */
     const char *prefix; /* of this group's keys in the store, "pg/3/"; valid only during create */
@@ -46,6 +48,9 @@ typedef struct process_group_ops {
     status (*launch)(void *self, const collective *c, device_stream *stream, void **out_work);
     /* Consumes out_work, also on failure. *done_ns: when the result was in place. */
     status (*wait)(void *self, void *w, int64_t deadline_ns, int64_t *done_ns);
+    /* The sends and receives launched between the two calls are a batch, none of which waits for
+     * another. NULL: they never do. */
+    status (*batch)(void *self, bool begins);
     /* As process_group_check, without blocking. NULL: nothing to find out. */
     status (*check)(void *self);
     /* Memory as in process_group_alloc. NULL: process_group.c makes it. */

@@ -23,6 +23,8 @@ typedef struct process_group_options {
     const char *backend;
     int rank, world_size;
     struct store *store;   /* borrowed; NULL only if world_size is 1, or with `hub` */
+    const char *prefix;    /* where the group's keys are in the store, ending in '/', and no other
+                              group's; only read during create; NULL: at a place of its own */
     struct local_hub *hub; /* borrowed; for "local" only */
 
     /* The store's host, only to find this host's address on the way there; NULL: loopback. */

@@ -1,7 +1,9 @@
-/* Two buffers are reduced in one pass. For more, a block that fits the L1 cache beside its sources
- * collects the partial results before it is copied into all of them.
+/* Two buffers are summed in one pass. For all else, a block that fits the L1 cache beside its
+ * sources collects the partial results before it is copied into all of them.
  */
 #include "dist/collective/reduce.h"
+
+#include "base/half.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -22,43 +24,63 @@ enum { BLOCK_BYTES = 2048 };
 
 typedef void fold_fn(void *restrict acc, const void *restrict x, size_t n, float prescale);
 typedef void pair_fn(void *restrict a, void *restrict b, size_t n, float prescale);
+typedef void divide_fn(void *acc, size_t n, int divisor);
+typedef void narrow_fn(void *restrict out, const void *restrict acc, size_t n);
 
+/* Of one type. acc is of that type, or float32 for 16-bit floats. */
 typedef struct kernels {
-    fold_fn *set;      /* acc = s * x */
-    fold_fn *fold[3];  /* by reduce_op: acc = op(acc, s * x) */
-    pair_fn *pair_sum; /* a = b = s * a + s * b */
+    size_t acc_bytes;
+    fold_fn *set;                   /* acc = s * x */
+    fold_fn *fold[REDUCE_OP_COUNT]; /* acc = op(acc, s * x) */
+    divide_fn *divide;              /* acc = acc / divisor */
+    pair_fn *pair_sum;              /* a = b = s * a + s * b; NULL: none */
+    narrow_fn *narrow;              /* out = acc; NULL: they are of one type */
 } kernels;
 
+#define SAME(x) (x)
 #define SCALED(x) (s * (x))
 #define UNSCALED(x) ((void)s, (x))
-#define WRAPPING_SUM(a, b) ((int64_t)((uint64_t)(a) + (uint64_t)(b)))
 #define SUM(a, b) ((a) + (b))
+#define PROD(a, b) ((a) * (b))
 #define MIN(a, b) ((b) < (a) ? (b) : (a))
 #define MAX(a, b) ((b) > (a) ? (b) : (a))
+#define WRAPPING_SUM_I64(a, b) ((int64_t)((uint64_t)(a) + (uint64_t)(b)))
+#define WRAPPING_PROD_I64(a, b) ((int64_t)((uint64_t)(a) * (uint64_t)(b)))
+#define WRAPPING_SUM_U8(a, b) ((uint8_t)((unsigned)(a) + (unsigned)(b)))
+#define WRAPPING_PROD_U8(a, b) ((uint8_t)((unsigned)(a) * (unsigned)(b)))
 
-#define DEFINE_FOLD(name, type, scaled, combine) \
+#define DEFINE_FOLD(name, type, acc_type, scaled, load, combine) \
     CLONES static void name(void *restrict acc_, const void *restrict x_, size_t n, \
                             float prescale) \
     { \
-        type *restrict acc = acc_; \
+        acc_type *restrict acc = acc_; \
         const type *restrict x = x_; \
-        const type s = (type)prescale; \
+        const acc_type s = (acc_type)prescale; \
         for (size_t i = 0; i < n; i++) { \
-            type value = scaled(x[i]); \
+            acc_type value = scaled(load(x[i])); \
             acc[i] = combine(acc[i], value); \
         } \
     }
 
-#define DEFINE_KERNELS(suffix, type, scaled, sum) \
-    CLONES static void set_##suffix(void *restrict acc_, const void *restrict x_, size_t n, \
-                                    float prescale) \
+#define LATTER(a, b) (b)
+
+#define DEFINE_FOLDS(suffix, type, acc_type, scaled, load, sum, prod) \
+    DEFINE_FOLD(set_##suffix, type, acc_type, scaled, load, LATTER) \
+    DEFINE_FOLD(fold_sum_##suffix, type, acc_type, scaled, load, sum) \
+    DEFINE_FOLD(fold_min_##suffix, type, acc_type, scaled, load, MIN) \
+    DEFINE_FOLD(fold_max_##suffix, type, acc_type, scaled, load, MAX) \
+    DEFINE_FOLD(fold_prod_##suffix, type, acc_type, scaled, load, prod)
+
+#define DEFINE_DIVIDE(suffix, type) \
+    CLONES static void divide_##suffix(void *acc_, size_t n, int divisor) \
     { \
-        type *restrict acc = acc_; \
-        const type *restrict x = x_; \
-        const type s = (type)prescale; \
+        type *acc = acc_; \
+        const type by = (type)divisor; \
         for (size_t i = 0; i < n; i++) \
-            acc[i] = scaled(x[i]); \
-    } \
+            acc[i] = (type)(acc[i] / by); \
+    }
+
+#define DEFINE_PAIR_SUM(suffix, type, scaled, sum) \
     CLONES static void pair_sum_##suffix(void *restrict a_, void *restrict b_, size_t n, \
                                          float prescale) \
     { \
@@ -71,52 +93,110 @@ typedef struct kernels {
             a[i] = total; \
             b[i] = total; \
         } \
-    } \
-    DEFINE_FOLD(fold_sum_##suffix, type, scaled, sum) \
-    DEFINE_FOLD(fold_min_##suffix, type, scaled, MIN) \
-    DEFINE_FOLD(fold_max_##suffix, type, scaled, MAX) \
-    static const kernels kernels_##suffix = { \
-        set_##suffix, \
-        {fold_sum_##suffix, fold_min_##suffix, fold_max_##suffix}, \
-        pair_sum_##suffix};
-
-DEFINE_KERNELS(f32, float, SCALED, SUM)
-DEFINE_KERNELS(f64, double, SCALED, SUM)
-DEFINE_KERNELS(i64, int64_t, UNSCALED, WRAPPING_SUM)
-
-static const kernels *kernels_of(dtype type)
-{
-    switch (type) {
-    case DTYPE_F32:
-        return &kernels_f32;
-    case DTYPE_F64:
-        return &kernels_f64;
-    case DTYPE_I64:
-        break;
     }
-    return &kernels_i64;
+
+#define DEFINE_NARROW(suffix, round) \
+    CLONES static void narrow_##suffix(void *restrict out_, const void *restrict acc_, size_t n) \
+    { \
+        uint16_t *restrict out = out_; \
+        const float *restrict acc = acc_; \
+        for (size_t i = 0; i < n; i++) \
+            out[i] = round(acc[i]); \
+    }
+
+DEFINE_FOLDS(f32, float, float, SCALED, SAME, SUM, PROD)
+DEFINE_FOLDS(f64, double, double, SCALED, SAME, SUM, PROD)
+DEFINE_FOLDS(i64, int64_t, int64_t, UNSCALED, SAME, WRAPPING_SUM_I64, WRAPPING_PROD_I64)
+DEFINE_FOLDS(bf16, uint16_t, float, SCALED, bf16_to_f32, SUM, PROD)
+DEFINE_FOLDS(f16, uint16_t, float, SCALED, f16_to_f32, SUM, PROD)
+DEFINE_FOLDS(u8, uint8_t, uint8_t, UNSCALED, SAME, WRAPPING_SUM_U8, WRAPPING_PROD_U8)
+DEFINE_DIVIDE(f32, float)
+DEFINE_DIVIDE(f64, double)
+DEFINE_DIVIDE(i64, int64_t)
+DEFINE_PAIR_SUM(f32, float, SCALED, SUM)
+DEFINE_PAIR_SUM(f64, double, SCALED, SUM)
+DEFINE_PAIR_SUM(i64, int64_t, UNSCALED, WRAPPING_SUM_I64)
+DEFINE_NARROW(bf16, f32_to_bf16)
+DEFINE_NARROW(f16, f32_to_f16)
+
+/* Sums have wrapped by now; more ranks than a byte counts make 0 of all. */
+static void divide_u8(void *acc_, size_t n, int divisor)
+{
+    uint8_t *acc = acc_;
+    for (size_t i = 0; i < n; i++)
+        acc[i] = (uint8_t)(acc[i] / divisor);
 }
+
+#define FOLDS(suffix) \
+    .set = set_##suffix, .fold = {[REDUCE_SUM] = fold_sum_##suffix, \
+                                  [REDUCE_MIN] = fold_min_##suffix, \
+                                  [REDUCE_MAX] = fold_max_##suffix, \
+                                  [REDUCE_PROD] = fold_prod_##suffix, \
+                                  [REDUCE_AVG] = fold_sum_##suffix}
+
+static const kernels KERNELS[DTYPE_COUNT] = {
+    [DTYPE_F32] = {sizeof(float), FOLDS(f32), divide_f32, pair_sum_f32, NULL},
+    [DTYPE_F64] = {sizeof(double), FOLDS(f64), divide_f64, pair_sum_f64, NULL},
+    [DTYPE_I64] = {sizeof(int64_t), FOLDS(i64), divide_i64, pair_sum_i64, NULL},
+    [DTYPE_BF16] = {sizeof(float), FOLDS(bf16), divide_f32, NULL, narrow_bf16},
+    [DTYPE_F16] = {sizeof(float), FOLDS(f16), divide_f32, NULL, narrow_f16},
+    [DTYPE_U8] = {sizeof(uint8_t), FOLDS(u8), divide_u8, NULL, NULL},
+};
 
 void reduce_fold(dtype type, reduce_op op, void *acc, const void *x, size_t count)
 {
-    kernels_of(type)->fold[op](acc, x, count, 1);
+    reduce_parts parts = {(const void *const[]){acc, x}, 2, (void *const[]){acc}, 1};
+    if (KERNELS[type].narrow == NULL)
+        KERNELS[type].fold[op](acc, x, count, 1);
+    else
+        reduce_into(type, op == REDUCE_AVG ? REDUCE_SUM : op, 1, &parts, count);
+}
+
+void reduce_divide(dtype type, void *data, size_t count, int divisor)
+{
+    const kernels *k = &KERNELS[type];
+    float block[BLOCK_BYTES / sizeof(float)];
+    if (k->narrow == NULL) {
+        k->divide(data, count, divisor);
+        return;
+    }
+    for (size_t done = 0, some; done < count; done += some) {
+        uint16_t *at = (uint16_t *)data + done;
+        some =
+            count - done < BLOCK_BYTES / sizeof(float) ? count - done : BLOCK_BYTES / sizeof(float);
+        k->set(block, at, some, 1);
+        k->divide(block, some, divisor);
+        k->narrow(at, block, some);
+    }
+}
+
+/* The reduction of elements done .. done + some - 1, in `acc`. */
+static void reduce_block(const kernels *k, reduce_op op, float prescale, const reduce_parts *parts,
+                         size_t at_bytes, size_t some, void *acc)
+{
+    k->set(acc, (const unsigned char *)parts->in[0] + at_bytes, some, prescale);
+    for (int i = 1; i < parts->n_in; i++)
+        k->fold[op](acc, (const unsigned char *)parts->in[i] + at_bytes, some, prescale);
+    if (op == REDUCE_AVG)
+        k->divide(acc, some, parts->n_in);
 }
 
 void reduce_into(dtype type, reduce_op op, float prescale, const reduce_parts *parts, size_t count)
 {
-    const kernels *k = kernels_of(type);
-    _Alignas(64) unsigned char block[BLOCK_BYTES];
+    const kernels *k = &KERNELS[type];
+    _Alignas(64) unsigned char acc[BLOCK_BYTES], narrowed[BLOCK_BYTES];
     size_t size = dtype_size(type);
     for (size_t done = 0; done < count;) {
-        size_t some = BLOCK_BYTES / size;
+        size_t some = BLOCK_BYTES / k->acc_bytes;
         if (some > count - done)
             some = count - done;
         size_t at = done * size;
-        k->set(block, (const unsigned char *)parts->in[0] + at, some, prescale);
-        for (int i = 1; i < parts->n_in; i++)
-            k->fold[op](block, (const unsigned char *)parts->in[i] + at, some, prescale);
+        reduce_block(k, op, prescale, parts, at, some, acc);
+        if (k->narrow != NULL)
+            k->narrow(narrowed, acc, some);
         for (int i = 0; i < parts->n_out; i++)
-            memcpy((unsigned char *)parts->out[i] + at, block, some * size);
+            memcpy((unsigned char *)parts->out[i] + at, k->narrow != NULL ? narrowed : acc,
+                   some * size);
         done += some;
     }
 }
@@ -124,8 +204,8 @@ void reduce_into(dtype type, reduce_op op, float prescale, const reduce_parts *p
 void reduce_buffers(dtype type, reduce_op op, float prescale, void *const *buffers, int n,
                     size_t count)
 {
-    if (n == 2 && op == REDUCE_SUM) {
-        kernels_of(type)->pair_sum(buffers[0], buffers[1], count, prescale);
+    if (n == 2 && op == REDUCE_SUM && KERNELS[type].pair_sum != NULL) {
+        KERNELS[type].pair_sum(buffers[0], buffers[1], count, prescale);
         return;
     }
     reduce_parts parts = {(const void *const *)buffers, n, buffers, n};

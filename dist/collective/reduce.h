@@ -15,7 +15,8 @@ extern "C" {
  *   acc = s * b[0]; acc = op(acc, s * b[1]); ... op(acc, s * b[n-1])       s = prescale
  *
  * with every product and every sum rounded on its own, so that the result has the bits of scaling
- * first and summing then. s is not used for DTYPE_I64, whose sums wrap. Deterministic. */
+ * first and summing then. REDUCE_AVG divides the sum by n. 16-bit floats are combined in float32
+ * and rounded once, at the end. s is not used for integers, which wrap. Deterministic. */
 void reduce_buffers(dtype type, reduce_op op, float prescale, void *const *buffers, int n,
                     size_t count);
 
@@ -29,8 +30,12 @@ typedef struct reduce_parts {
 } reduce_parts;
 void reduce_into(dtype type, reduce_op op, float prescale, const reduce_parts *parts, size_t count);
 
-/* acc[i] = op(acc[i], x[i]); acc and x (count) of `type` do not overlap. */
+/* acc[i] = op(acc[i], x[i]); acc and x (count) of `type` do not overlap. REDUCE_AVG is a sum here:
+ * reduce_divide ends it. */
 void reduce_fold(dtype type, reduce_op op, void *acc, const void *x, size_t count);
+
+/* data[i] /= divisor, integers cut towards zero; data (count) of `type`. */
+void reduce_divide(dtype type, void *data, size_t count, int divisor);
 
 #ifdef __cplusplus
 }

@@ -5,23 +5,28 @@
 #include <inttypes.h>
 
 /* NULL if newer ones have taken its place, or it has not come. */
-static flight_record *find(flight_recorder *recorder, uint64_t seq)
+static flight_record *find(flight_recorder *recorder, uint64_t number)
 {
-    flight_record *r = &recorder->records[seq % FLIGHT_RECORDER_LENGTH];
-    return r->what.seq == seq ? r : NULL;
+    flight_record *r = &recorder->records[number % FLIGHT_RECORDER_LENGTH];
+    return r->number == number ? r : NULL;
 }
 
-void flight_recorder_launch(flight_recorder *recorder, const collective *c, bool on_device,
-                            int64_t now_ns)
+uint64_t flight_recorder_launch(flight_recorder *recorder, const collective *c, bool on_device,
+                                int64_t now_ns)
 {
-    recorder->records[c->seq % FLIGHT_RECORDER_LENGTH] = (flight_record){
-        .what = *c, .stage = COLLECTIVE_LAUNCHED, .on_device = on_device, .launched_ns = now_ns};
-    recorder->last = c->seq;
+    uint64_t number = ++recorder->last;
+    recorder->records[number % FLIGHT_RECORDER_LENGTH] =
+        (flight_record){.number = number,
+                        .what = *c,
+                        .stage = COLLECTIVE_LAUNCHED,
+                        .on_device = on_device,
+                        .launched_ns = now_ns};
+    return number;
 }
 
-void flight_recorder_wait(flight_recorder *recorder, uint64_t seq, int64_t now_ns)
+void flight_recorder_wait(flight_recorder *recorder, uint64_t number, int64_t now_ns)
 {
-    flight_record *r = find(recorder, seq);
+    flight_record *r = find(recorder, number);
     if (r == NULL)
         return;
     r->stage = COLLECTIVE_WAITED;
@@ -43,9 +48,9 @@ static void tell(trace_lane *lane, const flight_record *r, bool ok)
     trace_add(lane, &span);
 }
 
-void flight_recorder_end(flight_recorder *recorder, uint64_t seq, bool ok, int64_t now_ns)
+void flight_recorder_end(flight_recorder *recorder, uint64_t number, bool ok, int64_t now_ns)
 {
-    flight_record *r = find(recorder, seq);
+    flight_record *r = find(recorder, number);
     if (r == NULL)
         return;
     r->stage = ok ? COLLECTIVE_DONE : COLLECTIVE_FAILED;
@@ -53,26 +58,14 @@ void flight_recorder_end(flight_recorder *recorder, uint64_t seq, bool ok, int64
     tell(recorder->lane, r, ok);
 }
 
-static bool reduces(collective_kind kind)
-{
-    return kind == COLLECTIVE_ALL_REDUCE || kind == COLLECTIVE_REDUCE ||
-           kind == COLLECTIVE_REDUCE_SCATTER;
-}
-
-static bool has_root(collective_kind kind)
-{
-    return kind == COLLECTIVE_BROADCAST || kind == COLLECTIVE_REDUCE || kind == COLLECTIVE_SEND ||
-           kind == COLLECTIVE_RECV;
-}
-
 static void write_record(const flight_record *r, FILE *file)
 {
     static const char *const stages[] = {"launched", "waited", "done", "failed"};
     const collective *c = &r->what;
     fprintf(file, "{\"seq\":%" PRIu64 ",\"kind\":\"%s\"", c->seq, collective_kind_name(c->kind));
-    if (reduces(c->kind))
+    if (collective_reduces(c->kind))
         fprintf(file, ",\"op\":\"%s\"", reduce_op_name(c->op));
-    if (has_root(c->kind))
+    if (collective_has_root(c->kind))
         fprintf(file, ",\"root\":%d", c->root);
     if (c->kind != COLLECTIVE_BARRIER)
         fprintf(file, ",\"dtype\":\"%s\",\"count\":%zu,\"bytes\":%zu", dtype_name(c->type),
@@ -90,7 +83,6 @@ void flight_recorder_write(const flight_recorder *recorder, FILE *file)
 {
     uint64_t kept =
         recorder->last < FLIGHT_RECORDER_LENGTH ? recorder->last : (uint64_t)FLIGHT_RECORDER_LENGTH;
-    for (uint64_t seq = recorder->last - kept + 1; seq <= recorder->last; seq++)
-        if (recorder->records[seq % FLIGHT_RECORDER_LENGTH].what.seq == seq)
-            write_record(&recorder->records[seq % FLIGHT_RECORDER_LENGTH], file);
+    for (uint64_t number = recorder->last - kept + 1; number <= recorder->last; number++)
+        write_record(&recorder->records[number % FLIGHT_RECORDER_LENGTH], file);
 }

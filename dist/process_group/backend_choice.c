@@ -224,8 +224,12 @@ status backend_choice_make(const process_group_options *o, backend_choice *out)
                    .late = "has not created its process group",
                    .compare = compare_all,
                    .ctx = &n};
-    TRY(store_add(o->store, keys_make("", KEYS_CREATED, o->rank).text, 1, &number));
-    snprintf(choice.prefix, sizeof choice.prefix, "pg/%" PRId64 "/", number);
+    if (o->prefix == NULL)
+        TRY(store_add(o->store, keys_make("", KEYS_CREATED, o->rank).text, 1, &number));
+    if (o->prefix != NULL)
+        snprintf(choice.prefix, sizeof choice.prefix, "%s", o->prefix);
+    else
+        snprintf(choice.prefix, sizeof choice.prefix, "pg/%" PRId64 "/", number);
     membership ranks = {.store = o->store,
                         .prefix = choice.prefix,
                         .member = o->rank,

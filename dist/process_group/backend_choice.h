@@ -9,8 +9,8 @@
 
 typedef struct backend_choice {
     const process_group_ops *ops;
-    char prefix[32]; /* of the group's keys in the store */
-    bool one_host;   /* all ranks share host, network and process namespace, and user */
+    char prefix[PROCESS_GROUP_PREFIX_BYTES]; /* of the group's keys in the store */
+    bool one_host; /* all ranks share host, network and process namespace, and user */
 } backend_choice;
 
 /* STATUS_INVALID, with the names that exist, if `name` (or NULL) is none of them. */

@@ -78,8 +78,25 @@ typedef struct reduction {
     float prescale; /* every element is multiplied by it on the way in; 1: none */
 } reduction;
 
-/* Starts out[i] = reduction over ranks of prescale * in[i]. The works of a group must be waited for
- * once each, in the order of their launch; until then in and out belong to the collective. */
+/* Starts any operation: the asynchronous form of all below, as async_op=True, isend and irecv. Sets
+ * of *c: kind, type, in, out, count, and where they mean something op, root (or the peer), tag,
+ * prescale and label. The works of a group must be waited for once each, in the order of their
+ * launch; until then in and out belong to the operation. Sends and receives may be launched in any
+ * order among different peers: waiting for one moves all of this rank's on. */
+status process_group_launch(process_group *group, const collective *c, device_stream *stream,
+                            work **out_work);
+
+/* Copies a label for collectives of this group: "bucket 0: fc2.weight, fc2.bias". *out lives as
+ * long as the group. */
+status process_group_keep_label(process_group *group, const char *text, const char **out);
+
+/* Starts n sends and receives together, none of which waits for another, as
+ * torch.distributed.batch_isend_irecv: works[0..n-1], to be waited for in this order. On failure
+ * none of them is left. */
+status process_group_batch_isend_irecv(process_group *group, const collective *list, int n,
+                                       device_stream *stream, work **works);
+
+/* Starts out[i] = reduction over ranks of prescale * in[i]. */
 status process_group_all_reduce_async(process_group *group, const reduction *what,
                                       device_stream *stream, work **out_work);
 
@@ -92,7 +109,10 @@ status process_group_all_reduce_async(process_group *group, const reduction *wha
  * (shm, local); 0 if the host does not know that. */
 status process_group_wait(process_group *group, work *w, int64_t *elapsed_ns);
 
-/* Launch and wait. STATUS_INVALID while works are still to be waited for. */
+/* Launch and wait: any operation, and the usual ones below. STATUS_INVALID while works are still to
+ * be waited for. */
+status process_group_run(process_group *group, const collective *c, device_stream *stream);
+
 status process_group_all_reduce(process_group *group, void *data, size_t count, dtype type,
                                 reduce_op op, device_stream *stream);
 status process_group_broadcast(process_group *group, void *data, size_t count, dtype type, int root,
@@ -103,17 +123,48 @@ status process_group_barrier(process_group *group); /* the host blocks */
 status process_group_reduce(process_group *group, const reduction *what, int root,
                             device_stream *stream);
 
-/* Not on every backend: one that cannot do them says so by name. */
+/* What is moved, in the shapes of dist/collective/collective.h. */
+typedef struct collective_rows {
+    const void *in;
+    void *out;
+    size_t count; /* of one row */
+    dtype type;
+} collective_rows;
+
 /* in (count) of rank r -> out (world_size, count) row r, on all ranks. */
 status process_group_all_gather(process_group *group, const void *in, void *out, size_t count,
                                 dtype type, device_stream *stream);
 /* in (world_size, count): the reduction of row r over ranks -> out (count) of rank r. */
 status process_group_reduce_scatter(process_group *group, const reduction *what,
                                     device_stream *stream);
+/* The same on the root only. */
+status process_group_gather(process_group *group, const collective_rows *what, int root,
+                            device_stream *stream);
+/* in (world_size, count) on the root: row r -> out (count) of rank r. */
+status process_group_scatter(process_group *group, const collective_rows *what, int root,
+                             device_stream *stream);
+/* in (world_size, count): row r goes to rank r -> out (world_size, count): row r is rank r's. */
+status process_group_all_to_all(process_group *group, const collective_rows *what,
+                                device_stream *stream);
+/* Tag 0. */
 status process_group_send(process_group *group, const void *data, size_t count, dtype type,
                           int peer, device_stream *stream);
 status process_group_recv(process_group *group, void *data, size_t count, dtype type, int peer,
                           device_stream *stream);
+
+/* Which ranks of a group make a sub-group. */
+typedef struct sub_group {
+    const int *ranks; /* (n): of the group, ascending, each once */
+    int n;
+    const char *backend; /* as process_group_options has it; NULL: as the group was asked for */
+    size_t shared_bytes; /* what process_group_alloc can hand out */
+} sub_group;
+
+/* As torch.distributed.new_group: all ranks of `group` call it, in the same order and with the same
+ * `what`. *out: the sub-group, in which rank i is what->ranks[i]; NULL on ranks that are not in it.
+ * Ranks in it block until all of them are there, the others do not. It outlives `group`, but not
+ * what that borrows. STATUS_INVALID if the ranks make no sense. */
+status process_group_new_group(process_group *group, const sub_group *what, process_group **out);
 
 #ifdef __cplusplus
 }

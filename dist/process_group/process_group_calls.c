@@ -1,5 +1,7 @@
 #include "dist/process_group/process_group.h"
-#include "dist/process_group/process_group_launch.h"
+#include "dist/process_group/process_group_state.h"
+
+#include <inttypes.h>
 
 static collective collective_of(collective_kind kind, const reduction *what)
 {
@@ -19,11 +21,23 @@ status process_group_all_reduce_async(process_group *group, const reduction *wha
     return process_group_launch(group, &c, stream, out_work);
 }
 
-static status launch_and_wait(process_group *group, collective c, device_stream *stream)
+static status check_idle(process_group *group, collective_kind kind)
+{
+    pthread_mutex_lock(&group->lock);
+    status st = process_group_broken(group);
+    if (st == STATUS_OK && group->first != NULL)
+        st = FAIL(STATUS_INVALID, "a blocking %s while %s #%" PRIu64 " is still to be waited for",
+                  collective_kind_name(kind), collective_kind_name(group->first->what.kind),
+                  group->first->what.seq);
+    pthread_mutex_unlock(&group->lock);
+    return st;
+}
+
+status process_group_run(process_group *group, const collective *c, device_stream *stream)
 {
     work *w = NULL;
-    TRY(process_group_check_idle(group, c.kind));
-    TRY(process_group_launch(group, &c, stream, &w));
+    TRY(check_idle(group, c->kind));
+    TRY(process_group_launch(group, c, stream, &w));
     return process_group_wait(group, w, NULL);
 }
 
@@ -35,9 +49,8 @@ status process_group_all_reduce(process_group *group, void *data, size_t count, 
                     .type = type,
                     .in = data,
                     .out = data,
-                    .count = count,
-                    .prescale = 1};
-    return launch_and_wait(group, c, stream);
+                    .count = count};
+    return process_group_run(group, &c, stream);
 }
 
 status process_group_broadcast(process_group *group, void *data, size_t count, dtype type, int root,
@@ -48,15 +61,14 @@ status process_group_broadcast(process_group *group, void *data, size_t count, d
                     .in = data,
                     .out = data,
                     .count = count,
-                    .root = root,
-                    .prescale = 1};
-    return launch_and_wait(group, c, stream);
+                    .root = root};
+    return process_group_run(group, &c, stream);
 }
 
 status process_group_barrier(process_group *group)
 {
-    collective c = {.kind = COLLECTIVE_BARRIER, .prescale = 1};
-    return launch_and_wait(group, c, NULL);
+    collective c = {.kind = COLLECTIVE_BARRIER};
+    return process_group_run(group, &c, NULL);
 }
 
 status process_group_reduce(process_group *group, const reduction *what, int root,
@@ -64,47 +76,108 @@ status process_group_reduce(process_group *group, const reduction *what, int roo
 {
     collective c = collective_of(COLLECTIVE_REDUCE, what);
     c.root = root;
-    return launch_and_wait(group, c, stream);
+    return process_group_run(group, &c, stream);
 }
 
 status process_group_all_gather(process_group *group, const void *in, void *out, size_t count,
                                 dtype type, device_stream *stream)
 {
-    collective c = {.kind = COLLECTIVE_ALL_GATHER,
-                    .type = type,
-                    .in = in,
-                    .out = out,
-                    .count = count,
-                    .prescale = 1};
-    return launch_and_wait(group, c, stream);
+    collective c = {
+        .kind = COLLECTIVE_ALL_GATHER, .type = type, .in = in, .out = out, .count = count};
+    return process_group_run(group, &c, stream);
 }
 
 status process_group_reduce_scatter(process_group *group, const reduction *what,
                                     device_stream *stream)
 {
-    return launch_and_wait(group, collective_of(COLLECTIVE_REDUCE_SCATTER, what), stream);
+    collective c = collective_of(COLLECTIVE_REDUCE_SCATTER, what);
+    return process_group_run(group, &c, stream);
+}
+
+static collective rows_of(collective_kind kind, const collective_rows *what, int root)
+{
+    return (collective){.kind = kind,
+                        .type = what->type,
+                        .in = what->in,
+                        .out = what->out,
+                        .count = what->count,
+                        .root = root};
+}
+
+status process_group_gather(process_group *group, const collective_rows *what, int root,
+                            device_stream *stream)
+{
+    collective c = rows_of(COLLECTIVE_GATHER, what, root);
+    return process_group_run(group, &c, stream);
+}
+
+status process_group_scatter(process_group *group, const collective_rows *what, int root,
+                             device_stream *stream)
+{
+    collective c = rows_of(COLLECTIVE_SCATTER, what, root);
+    return process_group_run(group, &c, stream);
+}
+
+status process_group_all_to_all(process_group *group, const collective_rows *what,
+                                device_stream *stream)
+{
+    collective c = rows_of(COLLECTIVE_ALL_TO_ALL, what, 0);
+    return process_group_run(group, &c, stream);
 }
 
 status process_group_send(process_group *group, const void *data, size_t count, dtype type,
                           int peer, device_stream *stream)
 {
-    collective c = {.kind = COLLECTIVE_SEND,
-                    .type = type,
-                    .in = data,
-                    .count = count,
-                    .root = peer,
-                    .prescale = 1};
-    return launch_and_wait(group, c, stream);
+    collective c = {
+        .kind = COLLECTIVE_SEND, .type = type, .in = data, .count = count, .root = peer};
+    return process_group_run(group, &c, stream);
 }
 
 status process_group_recv(process_group *group, void *data, size_t count, dtype type, int peer,
                           device_stream *stream)
 {
-    collective c = {.kind = COLLECTIVE_RECV,
-                    .type = type,
-                    .out = data,
-                    .count = count,
-                    .root = peer,
-                    .prescale = 1};
-    return launch_and_wait(group, c, stream);
+    collective c = {
+        .kind = COLLECTIVE_RECV, .type = type, .out = data, .count = count, .root = peer};
+    return process_group_run(group, &c, stream);
+}
+
+/* Backends that move in launch order are told where the batch begins and ends. */
+static status tell_batch(process_group *group, bool begins)
+{
+    if (group->ops == NULL || group->ops->batch == NULL)
+        return STATUS_OK;
+    pthread_mutex_lock(&group->lock);
+    status st = group->ops->batch(group->self, begins);
+    if (st != STATUS_OK)
+        process_group_break(group, st);
+    pthread_mutex_unlock(&group->lock);
+    return st;
+}
+
+status process_group_batch_isend_irecv(process_group *group, const collective *list, int n,
+                                       device_stream *stream, work **works)
+{
+    int launched = 0;
+    for (int i = 0; i < n; i++) {
+        if (!collective_is_send_or_recv(list[i].kind))
+            return FAIL(STATUS_INVALID, "a batch is of sends and receives, not of %s",
+                        collective_kind_name(list[i].kind));
+        TRY(collective_check(&list[i], group->rank, group->world_size));
+    }
+    TRY(tell_batch(group, true));
+    status st = STATUS_OK;
+    while (launched < n && st == STATUS_OK) {
+        st = process_group_launch(group, &list[launched], stream, &works[launched]);
+        launched += st == STATUS_OK;
+    }
+    if (st == STATUS_OK)
+        st = tell_batch(group, false);
+    if (st == STATUS_OK)
+        return STATUS_OK;
+    status_kept why;
+    status_keep(&why);
+    for (int i = 0; i < launched; i++) /* the group is broken: they end at once */
+        (void)process_group_wait(group, works[i], NULL);
+    status_restore(&why);
+    return st;
 }

@@ -87,7 +87,7 @@ ncclResult_t check_call(ncclComm_t comm, const nccl_call &call)
         return nccl_failure(ncclInvalidArgument, "%s: comm is null", name);
     if (nccl_type_bytes(o.type) == 0)
         return nccl_failure(ncclInvalidArgument, "%s: type %d", name, o.type);
-    if (o.op != ncclSum && o.op != ncclMax && o.op != ncclMin)
+    if (o.op != ncclSum && o.op != ncclProd && o.op != ncclMax && o.op != ncclMin)
         return nccl_failure(ncclInvalidArgument, "%s: operation %d", name, o.op);
     if (o.root < 0 || o.root >= comm->it->ranks)
         return nccl_failure(ncclInvalidArgument, "%s: rank %d of %d", name, o.root,
@@ -124,6 +124,7 @@ ncclResult_t release_handle(ncclComm_t comm)
 const char *type_name(ncclDataType_t type)
 {
     return type == ncclInt64     ? "ncclInt64"
+           : type == ncclUint8   ? "ncclUint8"
            : type == ncclFloat16 ? "ncclFloat16"
            : type == ncclFloat32 ? "ncclFloat32"
            : type == ncclFloat64 ? "ncclFloat64"
@@ -175,10 +176,11 @@ void nccl_describe(const nccl_operation &o, char *text, size_t size_bytes)
         std::snprintf(more, sizeof more, ", %s %d", is_message(o.kind) ? "peer" : "root", o.root);
     std::snprintf(text, size_bytes, "%s(%llu x %s%s%s)", nccl_name(o.kind),
                   static_cast<unsigned long long>(o.count), type_name(o.type),
-                  !reduces          ? ""
-                  : o.op == ncclSum ? ", ncclSum"
-                  : o.op == ncclMax ? ", ncclMax"
-                                    : ", ncclMin",
+                  !reduces           ? ""
+                  : o.op == ncclSum  ? ", ncclSum"
+                  : o.op == ncclProd ? ", ncclProd"
+                  : o.op == ncclMax  ? ", ncclMax"
+                                     : ", ncclMin",
                   more);
 }
 

@@ -15,6 +15,8 @@ template <typename T> T combine(T a, T b, ncclRedOp_t op)
 {
     if (op == ncclSum)
         return a + b;
+    if (op == ncclProd)
+        return a * b;
     if (op == ncclMax)
         return b > a ? b : a;
     return b < a ? b : a;
@@ -25,7 +27,14 @@ int64_t combine(int64_t a, int64_t b, ncclRedOp_t op)
 {
     if (op == ncclSum)
         return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+    if (op == ncclProd)
+        return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
     return op == ncclMax ? std::max(a, b) : std::min(a, b);
+}
+
+uint8_t combine(uint8_t a, uint8_t b, ncclRedOp_t op)
+{
+    return static_cast<uint8_t>(combine(int64_t(a), int64_t(b), op));
 }
 
 template <typename T>
@@ -63,6 +72,8 @@ void reduce_half(const std::vector<const void *> &pieces, cudaDataType_t type, n
 size_t nccl_type_bytes(ncclDataType_t type)
 {
     switch (type) {
+    case ncclUint8:
+        return 1;
     case ncclInt64:
     case ncclFloat64:
         return 8;
@@ -79,6 +90,8 @@ void nccl_reduce(const std::vector<const void *> &pieces, ncclDataType_t type, n
                  size_t count, void *out)
 {
     switch (type) {
+    case ncclUint8:
+        return reduce<uint8_t>(pieces, op, count, out);
     case ncclInt64:
         return reduce<int64_t>(pieces, op, count, out);
     case ncclFloat64:

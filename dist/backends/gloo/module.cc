@@ -75,8 +75,8 @@ rank_traffic gloo_traffic(const collective *c, int rank, int world_size)
 }
 
 const process_group_ops gloo_ops = {
-    "gloo",  false,   false,        gloo_create,  gloo_launch, gloo_wait,
-    nullptr, nullptr, gloo_destroy, gloo_traffic, nullptr,
+    "gloo",  false,   false,   gloo_create,  gloo_launch,  gloo_wait,
+    nullptr, nullptr, nullptr, gloo_destroy, gloo_traffic, nullptr,
 };
 
 } // namespace

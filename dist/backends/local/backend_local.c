@@ -102,9 +102,8 @@ static status local_launch(void *self, const collective *c, device_stream *strea
 {
     (void)stream;
     local_group *g = self;
-    if (c->kind == COLLECTIVE_ALL_GATHER || c->kind == COLLECTIVE_REDUCE_SCATTER)
-        return FAIL(STATUS_INVALID, "backend local has no %s: use nccl",
-                    collective_kind_name(c->kind));
+    if (c->kind > COLLECTIVE_REDUCE && !collective_is_send_or_recv(c->kind))
+        return FAIL(STATUS_INVALID, "backend local has no %s", collective_kind_name(c->kind));
     local_work *w = calloc(1, sizeof *w);
     if (w == NULL)
         return FAIL(STATUS_NO_MEMORY, "a work of %zu bytes", sizeof *w);

@@ -64,12 +64,20 @@ extern const process_group_ops nccl_ops;
 
 static ncclDataType_t type_of(dtype type)
 {
-    return type == DTYPE_F32 ? ncclFloat32 : type == DTYPE_F64 ? ncclFloat64 : ncclInt64;
+    static const ncclDataType_t types[DTYPE_COUNT] = {
+        [DTYPE_F32] = ncclFloat32,   [DTYPE_F64] = ncclFloat64, [DTYPE_I64] = ncclInt64,
+        [DTYPE_BF16] = ncclBfloat16, [DTYPE_F16] = ncclFloat16, [DTYPE_U8] = ncclUint8,
+    };
+    return types[type];
 }
 
 static ncclRedOp_t op_of(reduce_op op)
 {
-    return op == REDUCE_SUM ? ncclSum : op == REDUCE_MIN ? ncclMin : ncclMax;
+    static const ncclRedOp_t ops[REDUCE_OP_COUNT] = {
+        [REDUCE_SUM] = ncclSum,   [REDUCE_MIN] = ncclMin, [REDUCE_MAX] = ncclMax,
+        [REDUCE_PROD] = ncclProd, [REDUCE_AVG] = ncclAvg,
+    };
+    return ops[op];
 }
 
 /* NCCL's call for a collective that is neither scaled nor on host memory. A barrier is an
@@ -95,6 +103,11 @@ static ncclResult_t call_nccl(const collective *c, ncclComm_t comm, cudaStream_t
         return ncclSend(c->in, c->count, type, c->root, comm, stream);
     case COLLECTIVE_RECV:
         return ncclRecv(c->out, c->count, type, c->root, comm, stream);
+    case COLLECTIVE_GATHER:
+    case COLLECTIVE_SCATTER:
+    case COLLECTIVE_ALL_TO_ALL:
+    case COLLECTIVE_KIND_COUNT:
+        break; /* nccl_launch has refused them */
     }
     return ncclInvalidArgument;
 }
@@ -155,7 +168,7 @@ static status launch_on_device(nccl_group *g, const collective *c, nccl_work *w)
 /* What the collective reads and sets, side by side in w->room. */
 static status make_room(nccl_group *g, const collective *c, nccl_work *w, collective *on_gpu)
 {
-    size_t in_bytes = collective_in_bytes(c, g->world_size);
+    size_t in_bytes = collective_in_bytes(c, g->rank, g->world_size);
     size_t in_room = (in_bytes + ROOM_ALIGN - 1) / ROOM_ALIGN * ROOM_ALIGN;
     w->out_bytes = collective_out_bytes(c, g->rank, g->world_size);
     TRY(nccl_staging_take(&g->staging, in_room + w->out_bytes + ROOM_ALIGN, &w->room));
@@ -223,10 +236,25 @@ static status take_work(nccl_group *g, nccl_work **out)
     return STATUS_OK;
 }
 
+static status check_kind(const collective *c)
+{
+    bool scaled = c->prescale < 1 || c->prescale > 1;
+    if (c->kind == COLLECTIVE_GATHER || c->kind == COLLECTIVE_SCATTER ||
+        c->kind == COLLECTIVE_ALL_TO_ALL)
+        return FAIL(STATUS_INVALID, "backend nccl has no %s", collective_kind_name(c->kind));
+    if (collective_is_send_or_recv(c->kind) && c->tag != 0)
+        return FAIL(STATUS_INVALID, "backend nccl has no tags");
+    if (scaled && c->type != DTYPE_F32 && c->type != DTYPE_F64)
+        return FAIL(STATUS_INVALID, "backend nccl scales f32 and f64 only, not %s",
+                    dtype_name(c->type));
+    return STATUS_OK;
+}
+
 static status nccl_launch(void *self, const collective *c, device_stream *stream, void **out_work)
 {
     nccl_group *g = self;
     nccl_work *w = NULL;
+    TRY(check_kind(c));
     TRY(nccl_watch_check(g->watch));
     TRY(CUDA_CALL(cudaSetDevice(g->gpu)));
     pthread_mutex_lock(&g->lock);

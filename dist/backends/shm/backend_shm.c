@@ -332,8 +332,7 @@ static status shm_launch(void *self, const collective *c, device_stream *stream,
     (void)stream;
     shm_group *g = self;
     if (c->kind > COLLECTIVE_REDUCE)
-        return FAIL(STATUS_INVALID, "backend shm has no %s: use nccl",
-                    collective_kind_name(c->kind));
+        return FAIL(STATUS_INVALID, "backend shm has no %s", collective_kind_name(c->kind));
     pthread_mutex_lock(&g->lock);
     shm_work *w = spares_take(&g->works, sizeof *w);
     if (w == NULL) {

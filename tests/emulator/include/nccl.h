@@ -68,9 +68,10 @@ typedef struct ncclConfig_v22800 {
             NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, \
     }
 
-typedef enum { ncclSum = 0, ncclMax = 2, ncclMin = 3 } ncclRedOp_t;
+typedef enum { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3, ncclAvg = 4 } ncclRedOp_t;
 
 typedef enum {
+    ncclUint8 = 1,
     ncclInt64 = 4,
     ncclFloat16 = 6,
     ncclFloat32 = 7,

@@ -1,0 +1,72 @@
+/* A process group and its works, for the files of this folder. */
+#ifndef MNIST_DDP_DIST_PROCESS_GROUP_PROCESS_GROUP_STATE_H
+#define MNIST_DDP_DIST_PROCESS_GROUP_PROCESS_GROUP_STATE_H
+
+#include "base/spares.h"
+#include "dist/collective/process_group_ops.h"
+#include "dist/health/flight_recorder.h"
+#include "dist/health/rank_status.h"
+#include "dist/process_group/allocations.h"
+#include "dist/process_group/first_runs.h"
+#include "dist/process_group/injected_delay.h"
+#include "dist/process_group/process_group.h"
+#include "dist/process_group/staging.h"
+
+#include <pthread.h>
+
+typedef enum work_state {
+    WORK_HELD,       /* its data, or that of works before it, is on its way to host memory */
+    WORK_AT_BACKEND, /* `inner` is to be waited for */
+    WORK_DONE,
+} work_state;
+
+struct work {
+    work *next;
+    collective what;
+    device_stream *stream; /* NULL: host memory */
+    staged *copy;          /* in host memory, or NULL */
+    work_state state;
+    void *inner;
+    uint64_t record;    /* in the flight recorder */
+    int64_t began_ns;   /* launched; with a backend that works in wait(), waited for */
+    int64_t done_ns;    /* 0: not known */
+    int64_t arrives_ns; /* not done before; 0: no such limit */
+};
+
+struct process_group {
+    const process_group_ops *ops; /* NULL for one rank */
+    void *self;
+    device *dev; /* NULL: host memory only */
+    int rank, world_size;
+    int64_t timeout_ms, patience_ms;
+    bool one_host;
+    process_group_options options; /* what it was made from; new_group makes sub-groups from it */
+    char prefix[PROCESS_GROUP_PREFIX_BYTES]; /* of its keys in the store */
+
+    pthread_mutex_t lock; /* of all below */
+    first_runs known;
+    status broken;
+    status_kept failure; /* why it is broken */
+    uint64_t seq;        /* of the latest collective */
+    uint64_t p2p_seq;    /* of the latest send or receive */
+    int sub_groups;      /* that all its ranks have asked for */
+    rank_traffic moved;
+    work *first, *last; /* launched and not waited for, oldest first */
+    int held;           /* of them */
+    spares works;
+    injected_delay delay;
+    size_t shared_left;
+    allocations memory;
+    staging *staging; /* NULL until it is needed */
+    flight_recorder recorder;
+    rank_status *page; /* the rank's status page; NULL: none */
+};
+
+/* The lock is held. The group is broken since `st`, unless it was before; the first failure's words
+ * are kept. Returns st. */
+status process_group_break(process_group *group, status st);
+
+/* The lock is held. STATUS_OK, or why the group is broken. */
+status process_group_broken(process_group *group);
+
+#endif
