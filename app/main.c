@@ -147,10 +147,10 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
 
 static int bench(const options *opts, int argc, char **argv, int64_t started_ns)
 {
-    if (!all_reduce_is_meant(opts))
+    if (!collective_is_meant(opts))
         return bench_command(opts, argc, argv);
-    status st = all_reduce_check(opts); /* before any rank is started */
-    return st == STATUS_OK ? as_ranks(opts, argc, argv, started_ns, all_reduce_command)
+    status st = collective_check_flags(opts); /* before any rank is started */
+    return st == STATUS_OK ? as_ranks(opts, argc, argv, started_ns, collective_command)
                            : exit_code_failed(st, EXIT_CODE_USAGE);
 }
 

@@ -23,19 +23,20 @@ static const struct {
     bench_run *run;
 } BENCHMARKS[] = {
     {"dp-vs-ddp", dp_vs_ddp_command},
-    {"scaling", scaling_command}, /* all-reduce runs as ranks: main starts it */
+    {"scaling", scaling_command}, /* those of operations run as ranks: main starts them */
 };
 enum { COUNT = sizeof BENCHMARKS / sizeof BENCHMARKS[0] };
 
-/* The benchmark that alone has a flag; NULL: several do. */
+/* The benchmark, or the first of a kind, that alone has a flag; NULL: several do. */
 static const command_row *owner_of(const option_row *row)
 {
     const command_row *owner = NULL;
     for (int i = 0; i < benchmark_table_count; i++)
         if (row->commands & benchmark_table[i].flags) {
-            if (owner != NULL)
+            if (owner != NULL && owner->flags != benchmark_table[i].flags)
                 return NULL;
-            owner = &benchmark_table[i];
+            if (owner == NULL)
+                owner = &benchmark_table[i];
         }
     return owner;
 }

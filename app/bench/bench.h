@@ -17,15 +17,15 @@ int bench_command(const options *opts, int argc, char **argv);
 int dp_vs_ddp_command(const options *opts, int argc, char **argv); /* DP beside DDP */
 int scaling_command(const options *opts, int argc, char **argv);   /* a cost model */
 
-/* bench all-reduce measures as one rank, which main starts; rank 0 prints. EXIT_CODE_INTERNAL also
- * if sums were wrong. */
-int all_reduce_command(const options *opts, const rendezvous_place *place, int64_t started_ns);
+/* bench all-reduce, broadcast, ... measure as one rank, which main starts; rank 0 prints.
+ * EXIT_CODE_INTERNAL also if results were wrong. */
+int collective_command(const options *opts, const rendezvous_place *place, int64_t started_ns);
 
-/* Is this the benchmark that was named? */
-bool all_reduce_is_meant(const options *opts);
+/* Is this one of those? */
+bool collective_is_meant(const options *opts);
 
 /* Of its flags, for an error that comes once and not from every rank. */
-status all_reduce_check(const options *opts);
+status collective_check_flags(const options *opts);
 
 /* STATUS_INVALID if the command line has a flag that this benchmark does not know. */
 status bench_check_flags(const options *opts);

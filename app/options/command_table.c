@@ -76,7 +76,7 @@ const command_row command_table[] = {
           "the first of two machines"}}},
     [COMMAND_BENCH] = {
         "bench", "mnist_ddp bench BENCHMARK [FLAGS]",
-        "measure this machine: dp-vs-ddp, scaling, all-reduce", NULL, FOR_BENCH, false, {{0}},
+        "measure this machine: dp-vs-ddp, scaling, operations", NULL, FOR_BENCH, false, {{0}},
         {{"mnist_ddp bench dp-vs-ddp --world-sizes=1,2", "DataParallel beside DDP, a report in runs/"},
          {"mnist_ddp help bench scaling", "the flags of one benchmark"}}},
     [COMMAND_DOCTOR] = {
@@ -115,6 +115,13 @@ const int command_table_count = sizeof command_table / sizeof command_table[0];
         "threads", "1" \
     }
 
+/* Of operations between ranks; after the summary its examples. */
+#define COLLECTIVE(name, summary, ...) \
+    { \
+        name, "mnist_ddp bench " name " [FLAGS]", summary, "The table goes to stdout.", \
+            FOR_COLLECTIVES, false, {{0}}, __VA_ARGS__ \
+    }
+
 /* clang-format off */
 const command_row benchmark_table[] = {
     {"dp-vs-ddp", "mnist_ddp bench dp-vs-ddp [FLAGS]",
@@ -134,11 +141,19 @@ const command_row benchmark_table[] = {
      {{"mnist_ddp bench scaling", "as the defaults below say"},
       {"mnist_ddp bench scaling --world-sizes=1,2,4 --hold-out=none --models=mlp", "a short one"},
       {"mnist_ddp bench scaling --ranks-per-node=4 --link-bandwidth-gbps=25", "another cluster"}}},
-    {"all-reduce", "mnist_ddp bench all-reduce [FLAGS]",
-     "time and bandwidth by size, as nccl-tests", "The table goes to stdout.", FOR_ALL_REDUCE, false, {{0}},
+    COLLECTIVE("all-reduce", "sums over all ranks: time and bandwidth by size, as nccl-tests",
      {{"mnist_ddp bench all-reduce --nproc-per-node=2", "two ranks, 8 bytes to 16 MiB"},
       {"mnist_ddp bench all-reduce --nproc-per-node=2 --backend=gloo -b 64K -e 1M -f 4",
-       "over gloo: 64 KiB, 256 KiB, 1 MiB"}}},
+       "over gloo: 64 KiB, 256 KiB, 1 MiB"}}),
+    COLLECTIVE("broadcast", "one rank's data to all", {{0}}),
+    COLLECTIVE("reduce", "sums over all ranks, on one of them", {{0}}),
+    COLLECTIVE("all-gather", "each rank's data to all", {{0}}),
+    COLLECTIVE("reduce-scatter", "sums over all ranks, a part on each", {{0}}),
+    COLLECTIVE("gather", "each rank's data to one", {{0}}),
+    COLLECTIVE("scatter", "a part of one rank's data to each", {{0}}),
+    COLLECTIVE("all-to-all", "a part of each rank's data to each", {{0}}),
+    COLLECTIVE("send-recv", "each rank to the next, and from the one before", {{0}}),
+    COLLECTIVE("barrier", "all ranks wait for each other", {{0}}),
 };
 /* clang-format on */
 const int benchmark_table_count = sizeof benchmark_table / sizeof benchmark_table[0];

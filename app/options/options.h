@@ -202,12 +202,16 @@ typedef struct options {
     char *peer;            /* "none", "torch" */
     char *peer_python;     /* NULL: $TORCH_PYTHON, else "python3" */
 
-    /* mnist_ddp bench all-reduce; sizes as "64K" */
-    char *minbytes;       /* "8" */
-    char *maxbytes;       /* "16M" */
-    double stepfactor;    /* 2 */
-    int64_t iters;        /* 20 */
-    int64_t warmup_iters; /* 5 */
+    /* mnist_ddp bench all-reduce, broadcast, ...; sizes as "64K" */
+    char *minbytes;        /* "8" */
+    char *maxbytes;        /* "16M" */
+    double stepfactor;     /* 2 */
+    int64_t iters;         /* 20 */
+    int64_t warmup_iters;  /* 5 */
+    int64_t check_results; /* 1; 0: nobody looks */
+    char *datatype;        /* "float" */
+    char *redop;           /* "sum" */
+    int64_t root;          /* 0 */
 
     /* mnist_ddp bench scaling: what is not fitted, and the cluster that is projected to */
     char *hold_out;                              /* "3,6" */

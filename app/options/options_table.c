@@ -16,10 +16,10 @@ enum {
     LAUNCHERS = FOR_TRAIN | FOR_RUN,
     COMPARISON = 1 << COMMAND_BENCH | FOR_DP_VS_DDP,
     PROJECTION = 1 << COMMAND_BENCH | FOR_SCALING,
-    RANKS_BENCH = 1 << COMMAND_BENCH | FOR_ALL_REDUCE, /* which is started as ranks */
-    TRAINING_BENCH = COMPARISON | PROJECTION,          /* which measure runs of train */
-    SET_UP = LAUNCHERS | RANKS_BENCH | FOR_DOCTOR,     /* what doctor looks at before a run */
-    TRAIN_BENCH = FOR_TRAIN | TRAINING_BENCH,          /* what bench hands to those runs */
+    RANKS_BENCH = 1 << COMMAND_BENCH | FOR_COLLECTIVES, /* which is started as ranks */
+    TRAINING_BENCH = COMPARISON | PROJECTION,           /* which measure runs of train */
+    SET_UP = LAUNCHERS | RANKS_BENCH | FOR_DOCTOR,      /* what doctor looks at before a run */
+    TRAIN_BENCH = FOR_TRAIN | TRAINING_BENCH,           /* what bench hands to those runs */
     TRAIN_EVAL_BENCH = TRAIN_EVAL | TRAINING_BENCH,
     REPORTS = FOR_TRAIN | FOR_EVAL | FOR_PREDICT | FOR_SAMPLER | FOR_DATA | FOR_BENCH | FOR_DOCTOR |
               FOR_ENV,
@@ -299,16 +299,24 @@ const option_row options_table[] = {
     {"peer-python", NULL, OPTION_TEXT, GROUP_BENCH, COMPARISON, AT(peer_python), 0, 0,
      NULL, "PROGRAM", "that Python [$TORCH_PYTHON, else python3]"},
 
-    {"minbytes", "-b", OPTION_TEXT, GROUP_ALL_REDUCE, RANKS_BENCH, AT(minbytes), 0, 0,
+    {"minbytes", "-b", OPTION_TEXT, GROUP_MESSAGES, RANKS_BENCH, AT(minbytes), 0, 0,
      "8", "SIZE", "the smallest message"},
-    {"maxbytes", "-e", OPTION_TEXT, GROUP_ALL_REDUCE, RANKS_BENCH, AT(maxbytes), 0, 0,
+    {"maxbytes", "-e", OPTION_TEXT, GROUP_MESSAGES, RANKS_BENCH, AT(maxbytes), 0, 0,
      "16M", "SIZE", "the largest; every rank takes three times as much memory"},
-    {"stepfactor", "-f", OPTION_REAL, GROUP_ALL_REDUCE, RANKS_BENCH, AT(stepfactor), 1, 1e9,
+    {"stepfactor", "-f", OPTION_REAL, GROUP_MESSAGES, RANKS_BENCH, AT(stepfactor), 1, 1e9,
      "2", "X", "from one size to the next"},
-    {"iters", "-n", OPTION_INTEGER, GROUP_ALL_REDUCE, RANKS_BENCH, AT(iters), 1, 1e6,
-     "20", "N", "all-reduces of a size that are timed"},
-    {"warmup-iters", "-w", OPTION_INTEGER, GROUP_ALL_REDUCE, RANKS_BENCH, AT(warmup_iters), 0, 1e6,
-     "5", "N", "all-reduces before them"},
+    {"iters", "-n", OPTION_INTEGER, GROUP_MESSAGES, RANKS_BENCH, AT(iters), 1, 1e6,
+     "20", "N", "operations of a size that are timed"},
+    {"warmup-iters", "-w", OPTION_INTEGER, GROUP_MESSAGES, RANKS_BENCH, AT(warmup_iters), 0, 1e6,
+     "5", "N", "operations before them"},
+    {"check", "-c", OPTION_INTEGER, GROUP_MESSAGES, RANKS_BENCH, AT(check_results), 0, 1e6,
+     "1", "0|1", "look at the results of each size: #wrong"},
+    {"datatype", "-d", OPTION_WORD, GROUP_MESSAGES, RANKS_BENCH, AT(datatype), 0, 0,
+     "float", "float|double|half|bfloat16|int64|uint8", "of the elements"},
+    {"redop", "-o", OPTION_WORD, GROUP_MESSAGES, RANKS_BENCH, AT(redop), 0, 0,
+     "sum", "sum|prod|min|max|avg", "how elements are reduced"},
+    {"root", NULL, OPTION_INTEGER, GROUP_MESSAGES, RANKS_BENCH, AT(root), 0, MAX_RANKS,
+     "0", "N", "the rank that sends or gets, if it is one"},
 
     {"hold-out", NULL, OPTION_TEXT, GROUP_SCALING, PROJECTION, AT(hold_out), 0, 0,
      "3,6", "LIST", "world sizes that the model is not fitted to but has to predict; or none"},

@@ -31,8 +31,8 @@ typedef enum option_group {
     GROUP_LAUNCHER,
     GROUP_PROGRAM,
     GROUP_BENCH,
-    GROUP_ALL_REDUCE, /* bench all-reduce */
-    GROUP_SCALING,    /* bench scaling */
+    GROUP_MESSAGES, /* bench all-reduce, broadcast, ... */
+    GROUP_SCALING,  /* bench scaling */
     GROUP_SAMPLER,
     GROUP_SERVER,
     GROUP_GENERAL,
@@ -44,7 +44,7 @@ typedef enum option_group {
 enum {
     FOR_DP_VS_DDP = 1 << 28,
     FOR_SCALING = 1 << 29,
-    FOR_ALL_REDUCE = 1 << 30,
+    FOR_COLLECTIVES = 1 << 30,
     FOR_TRAIN = 1 << COMMAND_TRAIN,
     FOR_EVAL = 1 << COMMAND_EVAL,
     FOR_PREDICT = 1 << COMMAND_PREDICT,
@@ -53,7 +53,7 @@ enum {
     FOR_SAMPLER = 1 << COMMAND_SAMPLER,
     FOR_DATA = 1 << COMMAND_DATA,
     FOR_RUN = 1 << COMMAND_RUN,
-    FOR_BENCH = 1 << COMMAND_BENCH | FOR_DP_VS_DDP | FOR_SCALING | FOR_ALL_REDUCE,
+    FOR_BENCH = 1 << COMMAND_BENCH | FOR_DP_VS_DDP | FOR_SCALING | FOR_COLLECTIVES,
     FOR_DOCTOR = 1 << COMMAND_DOCTOR,
     FOR_ENV = 1 << COMMAND_ENV,
     FOR_COMPLETION = 1 << COMMAND_COMPLETION,

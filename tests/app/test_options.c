@@ -392,7 +392,7 @@ static const struct {
     {"help run", FOR_RUN},
     {"help bench dp-vs-ddp", FOR_DP_VS_DDP},
     {"help bench scaling", FOR_SCALING},
-    {"help bench all-reduce", FOR_ALL_REDUCE},
+    {"help bench all-reduce", FOR_COLLECTIVES},
     {"help doctor", FOR_DOCTOR},
     {"help env", FOR_ENV},
 };

@@ -1,4 +1,4 @@
-/* mnist_ddp bench all-reduce, as a user starts it. */
+/* mnist_ddp bench all-reduce, broadcast, ..., as a user starts them. */
 #include "tests/app/support/training.h"
 #include "tests/support/facts.h"
 #include "tests/support/program.h"
@@ -139,7 +139,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("bench_all_reduce");
+    Suite *suite = suite_create("bench_collective");
     TCase *core = suite_case(suite, "core", LIMIT_S);
     for (int i = 0; i < 6; i++)
         suite_add(core, json_has_every_size, i,

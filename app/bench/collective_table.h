@@ -1,0 +1,35 @@
+/* What a benchmark of an operation says: nccl-tests' table, and the same as JSON. */
+#ifndef MNIST_DDP_APP_BENCH_COLLECTIVE_TABLE_H
+#define MNIST_DDP_APP_BENCH_COLLECTIVE_TABLE_H
+
+#include "app/bench/collective_bench.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+typedef struct collective_table {
+    FILE *out; /* where it is printed, line by line; NULL: nowhere */
+    collective_case what;
+    int world_size;
+    json_t *rows; /* of the table's owner, for json_decref */
+    /* of all rows so far */
+    double busbw_sum;
+    int ways; /* measured */
+    int64_t wrong;
+} collective_table;
+
+/* The words of nccl-tests: "float", "bfloat16". NULL: it is none of them. */
+const char *collective_type_word(dtype type);
+
+/* The type and the reduction of such words; false: there is none. */
+bool collective_type_find(const char *word, dtype *out);
+bool collective_op_find(const char *word, reduce_op *out);
+
+void collective_table_columns(const collective_table *t);
+void collective_table_add(collective_table *t, const collective_row *row);
+void collective_table_end(const collective_table *t);
+
+/* The mean over all rows, both ways, in GB/s. */
+double collective_table_busbw(const collective_table *t);
+
+#endif
