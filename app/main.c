@@ -149,6 +149,8 @@ static int bench(const options *opts, int argc, char **argv, int64_t started_ns)
 {
     if (!collective_is_meant(opts))
         return bench_command(opts, argc, argv);
+    if (collective_compares(opts))
+        return collective_compare_command(opts, argc, argv);
     status st = collective_check_flags(opts); /* before any rank is started */
     return st == STATUS_OK ? as_ranks(opts, argc, argv, started_ns, collective_command)
                            : exit_code_failed(st, EXIT_CODE_USAGE);

@@ -25,7 +25,7 @@ static const struct {
     {"dp-vs-ddp", dp_vs_ddp_command},
     {"scaling", scaling_command}, /* those of operations run as ranks: main starts them */
 };
-enum { COUNT = sizeof BENCHMARKS / sizeof BENCHMARKS[0] };
+enum { COUNT = sizeof BENCHMARKS / sizeof BENCHMARKS[0], MOST_BENCHMARKS = 32 };
 
 /* The benchmark, or the first of a kind, that alone has a flag; NULL: several do. */
 static const command_row *owner_of(const option_row *row)
@@ -90,7 +90,12 @@ void bench_say_if_busy(json_t *document)
 
 status bench_page_write(const char *folder)
 {
-    static const char *const documents[] = {"dp-vs-ddp.json", "scaling.json", NULL};
+    char names[MOST_BENCHMARKS][64];
+    const char *documents[MOST_BENCHMARKS + 1] = {NULL};
+    for (int i = 0; i < benchmark_table_count && i < MOST_BENCHMARKS; i++) {
+        snprintf(names[i], sizeof names[i], "%s.json", benchmark_table[i].name);
+        documents[i] = names[i];
+    }
     return page_write(folder, "mnist_ddp: benchmarks", documents);
 }
 

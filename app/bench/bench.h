@@ -30,6 +30,11 @@ status collective_check_flags(const options *opts);
 /* STATUS_INVALID if the command line has a flag that this benchmark does not know. */
 status bench_check_flags(const options *opts);
 
+/* Are several backends, or a peer, to be measured beside each other? Then this does so, in children
+ * of its own. */
+bool collective_compares(const options *opts);
+int collective_compare_command(const options *opts, int argc, char **argv);
+
 /* Makes the folder that takes what the benchmark leaves, and sets `path` (FILE_PATH_BYTES): --out,
  * or a new runs/<local time>-bench-<name>. */
 status bench_folder_make(const options *opts, char *path);

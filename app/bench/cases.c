@@ -220,6 +220,8 @@ status bench_cases_make(const options *opts, bool is_cuda, bench_cases *out, jso
     p.strong = strcmp(opts->scaling, "weak") != 0;
     p.weak = strcmp(opts->scaling, "strong") != 0;
     p.peer = strcmp(opts->peer, "torch") == 0;
+    if (!p.peer && strcmp(opts->peer, "none") != 0)
+        return FAIL(STATUS_INVALID, "--peer=%s: dp-vs-ddp has torch beside it only", opts->peer);
     status st = offer_all(&p);
     if (st == STATUS_OK && cases.count == 0) {
         const char *why = json_string_value(json_array_get(notes, 0));

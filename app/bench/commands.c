@@ -11,10 +11,8 @@
 
 enum { DEVICES_BYTES = 256 };
 
-static const char SCRIPT[] = "torch_ddp_mnist.py";
-
 /* Beside the installed program, beside the build folder, or in the working directory. */
-static status find_script(char *out)
+status bench_find_peer(const char *name, char *out)
 {
     static const char *const places[] = {"../share/mnist_ddp/peers", "../bench/peers"};
     char program[FILE_PATH_BYTES - 64];
@@ -26,17 +24,24 @@ static status find_script(char *out)
     if (slash != NULL)
         *slash = '\0';
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        snprintf(out, FILE_PATH_BYTES, "%s/%s/%s", program, places[i], SCRIPT);
+        snprintf(out, FILE_PATH_BYTES, "%s/%s/%s", program, places[i], name);
         if (file_exists(out))
             return STATUS_OK;
     }
-    snprintf(out, FILE_PATH_BYTES, "bench/peers/%s", SCRIPT);
-    if (file_exists(out))
+    char here[64];
+    snprintf(here, sizeof here, "bench/peers/%.40s", name);
+    if (realpath(here, out) != NULL) /* FILE_PATH_BYTES is PATH_MAX */
         return STATUS_OK;
     return FAIL(STATUS_INVALID,
-                "--peer=torch: no %s beside the program (../share/mnist_ddp/peers, "
+                "--peer=%.*s: no %s beside the program (../share/mnist_ddp/peers, "
                 "../bench/peers) nor in ./bench/peers; start from the source folder",
-                SCRIPT);
+                (int)strcspn(name, "_"), name, name);
+}
+
+const char *bench_peer_python(const options *opts)
+{
+    const char *python = opts->peer_python != NULL ? opts->peer_python : getenv("TORCH_PYTHON");
+    return python != NULL ? python : "python3";
 }
 
 /* Where the runs will find their images; if there are none they are made now, not in the first run.
@@ -71,15 +76,14 @@ status bench_commands_init(const options *opts, bool is_cuda, const char *folder
 status bench_commands_find(bench_commands *commands)
 {
     const options *opts = commands->opts;
-    const char *python = opts->peer_python != NULL ? opts->peer_python : getenv("TORCH_PYTHON");
     TRY(find_data(commands));
     if (strcmp(opts->peer, "torch") != 0)
         return STATUS_OK;
     if (!commands->is_mnist)
         return FAIL(STATUS_INVALID, "--peer=torch: PyTorch's side reads MNIST's files, and there "
                                     "are none: name their folder with --data-dir");
-    snprintf(commands->python, sizeof commands->python, "%s", python != NULL ? python : "python3");
-    return find_script(commands->script);
+    snprintf(commands->python, sizeof commands->python, "%s", bench_peer_python(opts));
+    return bench_find_peer("torch_ddp_mnist.py", commands->script);
 }
 
 /* What both sides are given alike. */

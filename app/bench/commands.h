@@ -29,6 +29,13 @@ status bench_commands_init(const options *opts, bool is_cuda, const char *folder
  * missing and how to name it. */
 status bench_commands_find(bench_commands *commands);
 
+/* The script or source of a peer, in `out` (FILE_PATH_BYTES). STATUS_INVALID, with the places that
+ * were looked at: it is not there. Its name begins with the peer's: "torch_...". */
+status bench_find_peer(const char *name, char *out);
+
+/* --peer-python, $TORCH_PYTHON or python3. */
+const char *bench_peer_python(const options *opts);
+
 /* An epoch is commands->steps optimizer steps (opts->steps if nobody changes it), of the first
  * images in the data set. */
 void bench_commands_make(const bench_commands *commands, const bench_case *c, bench_words *out);

@@ -155,7 +155,7 @@ const option_row options_table[] = {
      "true", NULL, "write the model and checkpoints"},
     {"checkpoint", NULL, OPTION_TEXT, GROUP_DATA, FOR_EVAL | FOR_PREDICT, AT(checkpoint), 0, 0,
      NULL, "PATH", "the model: a run folder or a safetensors file, of PyTorch too [the newest in runs/]"},
-    {"out", NULL, OPTION_TEXT, GROUP_DATA, TRAINING_BENCH | FOR_EVAL, AT(out), 0, 0,
+    {"out", NULL, OPTION_TEXT, GROUP_DATA, TRAINING_BENCH | RANKS_BENCH | FOR_EVAL, AT(out), 0, 0,
      NULL, "DIR", "folder for the figures: of bench, with plots and report.html [runs/TIME-bench-BENCHMARK]; "
      "of eval, eval.json [none]"},
 
@@ -294,9 +294,10 @@ const option_row options_table[] = {
      "1", "N", "epochs of every run that are not counted"},
     {"steps", NULL, OPTION_INTEGER, GROUP_BENCH, TRAINING_BENCH, AT(steps), 1, 1e6,
      "50", "N", "optimizer steps of an epoch, if the data set has as many"},
-    {"peer", NULL, OPTION_WORD, GROUP_BENCH, COMPARISON, AT(peer), 0, 0,
-     "none", "none|torch", "measure PyTorch in turn with ours; needs MNIST and a Python with torch"},
-    {"peer-python", NULL, OPTION_TEXT, GROUP_BENCH, COMPARISON, AT(peer_python), 0, 0,
+    {"peer", NULL, OPTION_WORD, GROUP_BENCH, COMPARISON | RANKS_BENCH, AT(peer), 0, 0,
+     "none", "none|torch|mpi|torch,mpi", "measure PyTorch (a Python with torch; dp-vs-ddp: MNIST) or plain "
+     "Open MPI (mpicc; not in dp-vs-ddp) beside ours"},
+    {"peer-python", NULL, OPTION_TEXT, GROUP_BENCH, COMPARISON | RANKS_BENCH, AT(peer_python), 0, 0,
      NULL, "PROGRAM", "that Python [$TORCH_PYTHON, else python3]"},
 
     {"minbytes", "-b", OPTION_TEXT, GROUP_MESSAGES, RANKS_BENCH, AT(minbytes), 0, 0,

@@ -1,4 +1,5 @@
 /* mnist_ddp bench all-reduce, broadcast, ..., as a user starts them. */
+#include "tests/app/support/test_folder.h"
 #include "tests/app/support/training.h"
 #include "tests/support/facts.h"
 #include "tests/support/program.h"
@@ -120,7 +121,12 @@ static const struct {
     {{"scaling", "-n", "3"}, {"--iters", "bench all-reduce", "'scaling'"}},
     {{"scaling", "--nproc-per-node", "2"}, {"--nproc-per-node", "--world-sizes"}},
     {{"all-reduce", "--seed", "2"}, {"--seed", "bench all-reduce"}},
-    {{"scaling", "--peer", "torch"}, {"--peer", "bench dp-vs-ddp", "'scaling'"}},
+    {{"scaling", "--peer", "torch"}, {"--peer", "bench scaling"}},
+    {{"dp-vs-ddp", "--peer", "mpi"}, {"--peer", "mpi", "torch"}},
+    {{"broadcast", "--root", "1"}, {"--root=1", "0"}},
+    {{"all-reduce", "-d", "int4"}, {"--datatype", "'int4'", "bfloat16"}},
+    {{"all-reduce", "--backend", "shm,,gloo"}, {"--backend", "shm,gloo"}},
+    {{"all-reduce", "--backend", "shm,glo"}, {"backend", "glo"}},
     {{"scalin", "-n", "3"}, {"'scalin'", "'scaling'"}},
 };
 
@@ -137,6 +143,76 @@ START_TEST(wrong_flags_are_one_error)
 }
 END_TEST
 
+static json_t *compared(const char *folder, const char *peer, const char *python)
+{
+    const char *argv[] = {program_mnist_ddp(),
+                          "bench",
+                          "all-reduce",
+                          "--nproc-per-node",
+                          "2",
+                          "--backend",
+                          "shm,shm",
+                          "--peer",
+                          peer,
+                          "--peer-python",
+                          python,
+                          "-b",
+                          "1K",
+                          "-e",
+                          "8K",
+                          "-f",
+                          "8",
+                          "-n",
+                          "3",
+                          "-w",
+                          "1",
+                          "--device",
+                          "cpu",
+                          "--json",
+                          "--out",
+                          folder,
+                          NULL};
+    program p = program_start(argv);
+    program_wait(&p, LIMIT_S);
+    ck_assert_msg(p.exit_code == 0, "%d: %s", p.exit_code, p.err);
+    json_t *line = json_loads(p.out, 0, NULL);
+    ck_assert_msg(line != NULL, "not JSON: %s", p.out);
+    program_close(&p);
+    return line;
+}
+
+/* The names of what was measured, each with two rows, and one table for each way. */
+static void check_systems(const json_t *line, const char *const *names, size_t n)
+{
+    const json_t *systems = json_object_get(line, "systems");
+    ck_assert_uint_eq(json_array_size(systems), n);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *system = json_array_get(systems, i);
+        ck_assert_str_eq(json_string_value(json_object_get(system, "name")), names[i]);
+        ck_assert_uint_eq(json_array_size(json_object_get(system, "rows")), 2);
+    }
+    const json_t *tables = json_object_get(json_object_get(line, "report"), "tables");
+    ck_assert_uint_eq(json_array_size(tables), 2);
+}
+
+START_TEST(backends_stand_side_by_side)
+{
+    json_t *line = compared(test_folder_path("figures"), "none", "python3");
+    check_systems(line, (const char *const[]){"shm", "shm"}, 2);
+    ck_assert_int_eq(access(test_folder_path("figures/report.html"), R_OK), 0);
+    json_decref(line);
+}
+END_TEST
+
+START_TEST(mpi_stands_beside_them)
+{
+    json_t *line = compared(test_folder_path("beside"), "mpi", "python3");
+    check_systems(line, (const char *const[]){"shm", "shm", "Open MPI"}, 3);
+    ck_assert_int_ne(access(test_folder_path("beside/mpi_collective"), F_OK), 0);
+    json_decref(line);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("bench_collective");
@@ -145,6 +221,10 @@ int main(void)
         suite_add(core, json_has_every_size, i,
                   i < 3 || training_has_gloo() ? NULL : "gloo is not in this build");
     tcase_add_test(core, the_table_has_the_columns_of_nccl_tests);
+    tcase_add_test(core, backends_stand_side_by_side);
+    suite_add(core, mpi_stands_beside_them, 0,
+              system("command -v mpicc mpirun > /dev/null") == 0 ? NULL : "no mpicc");
     tcase_add_loop_test(core, wrong_flags_are_one_error, 0, sizeof REFUSED / sizeof REFUSED[0]);
-    return suite_run(suite);
+    test_folder_open();
+    return test_folder_close(suite_run(suite));
 }

@@ -1,0 +1,353 @@
+/* mnist_ddp bench all-reduce --backend=shm,gloo --peer=torch,mpi: the same operation on several
+ * backends, and beside PyTorch and plain MPI, one after the other. Each is a run of its own whose
+ * last line is `--json`'s.
+ */
+#include "app/bench/bench.h"
+#include "app/bench/collective_bench.h"
+#include "app/bench/commands.h"
+#include "app/common/exit_codes.h"
+#include "app/report/plot.h"
+#include "app/report/report.h"
+#include "app/report/table.h"
+#include "base/log.h"
+#include "dist/process_group/backend_choice.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SYSTEMS = 8, NAME_BYTES = 32, CHILD_TIMEOUT_MS = 900000, DIGITS = 6 };
+
+/* What is measured: a backend of ours or a peer. */
+typedef struct contender {
+    char name[NAME_BYTES]; /* "shm", "torch gloo", "Open MPI" */
+    bench_words words;
+    json_t *rows; /* NULL: not measured */
+} contender;
+
+typedef struct comparison {
+    const options *opts;
+    collective_kind kind;
+    contender systems[SYSTEMS];
+    int n;
+    int world_size; /* as ours says */
+    bench_child place;
+    json_t *document;
+    char folder[FILE_PATH_BYTES];
+    char mpi_program[PATH_MAX + 32]; /* compiled, in that folder; "": none */
+} comparison;
+
+static const char *const WAYS[] = {"in_place", "out_of_place"};
+static const char *const WAY_WORDS[] = {"in place", "out of place"};
+
+bool collective_compares(const options *opts)
+{
+    return collective_is_meant(opts) &&
+           (strchr(opts->backend, ',') != NULL || strcmp(opts->peer, "none") != 0);
+}
+
+static status add_system(comparison *c, const char *name, size_t length, contender **out)
+{
+    if (c->n == SYSTEMS || length == 0 || length >= NAME_BYTES)
+        return FAIL(STATUS_INVALID, "--backend=%s: name one to %d backends, as in shm,gloo",
+                    c->opts->backend, SYSTEMS - 2);
+    *out = &c->systems[c->n++];
+    snprintf((*out)->name, NAME_BYTES, "%.*s", (int)length, name);
+    return STATUS_OK;
+}
+
+/* What all of ours are given alike. */
+static void add_sizes(const options *o, bench_words *out)
+{
+    bench_words_add(out, "--minbytes=%s", o->minbytes);
+    bench_words_add(out, "--maxbytes=%s", o->maxbytes);
+    bench_words_add(out, "--stepfactor=%g", o->stepfactor);
+    bench_words_add(out, "--iters=%lld", (long long)o->iters);
+    bench_words_add(out, "--warmup-iters=%lld", (long long)o->warmup_iters);
+    bench_words_add(out, "--check=%lld", (long long)o->check_results);
+    bench_words_add(out, "--datatype=%s", o->datatype);
+    bench_words_add(out, "--redop=%s", o->redop);
+    bench_words_add(out, "--root=%lld", (long long)o->root);
+}
+
+static void make_ours(const options *o, const char *backend, bench_words *out)
+{
+    bench_words_add(out, "/proc/self/exe");
+    bench_words_add(out, "bench");
+    bench_words_add(out, "%s", o->benchmark);
+    bench_words_add(out, "--backend=%s", backend);
+    if (o->nproc_per_node != NULL)
+        bench_words_add(out, "--nproc-per-node=%s", o->nproc_per_node);
+    add_sizes(o, out);
+    bench_words_add(out, "--device=%s", o->device);
+    bench_words_add(out, "--bind-to=%s", o->bind_to);
+    if (o->nccl_nvls)
+        bench_words_add(out, "--nccl-nvls");
+    bench_words_add(out, "--timeout=%lld", (long long)o->timeout);
+    bench_words_add(out, "--json");
+    bench_words_add(out, "--quiet");
+}
+
+static status add_ours(comparison *c)
+{
+    contender *made = NULL;
+    for (const char *name = c->opts->backend; name != NULL;) {
+        const char *end = strchr(name, ',');
+        TRY(add_system(c, name, end != NULL ? (size_t)(end - name) : strlen(name), &made));
+        TRY(backend_choice_check(made->name));
+        make_ours(c->opts, made->name, &made->words);
+        name = end != NULL ? end + 1 : NULL;
+    }
+    return STATUS_OK;
+}
+
+/* What a peer's script is given: the sizes that ours had. */
+static void add_measured_sizes(const comparison *c, bench_words *out)
+{
+    size_t i;
+    json_t *row;
+    json_array_foreach(c->systems[0].rows, i, row)
+        bench_words_add(out, "%lld", (long long)json_integer_value(json_object_get(row, "bytes")));
+}
+
+static void add_peer_words(const comparison *c, bench_words *out)
+{
+    const options *o = c->opts;
+    bench_words_add(out, "%s", collective_kind_name(c->kind));
+    bench_words_add(out, "%s", o->datatype);
+    bench_words_add(out, "%s", o->redop);
+    bench_words_add(out, "%lld", (long long)o->root);
+    bench_words_add(out, "%lld", (long long)o->iters);
+    bench_words_add(out, "%lld", (long long)o->warmup_iters);
+    add_measured_sizes(c, out);
+}
+
+static status add_torch(comparison *c)
+{
+    char script[FILE_PATH_BYTES];
+    contender *made = NULL;
+    TRY(bench_find_peer("torch_collective.py", script));
+    TRY(add_system(c, "torch gloo", strlen("torch gloo"), &made));
+    bench_words_add(&made->words, "%s", bench_peer_python(c->opts));
+    bench_words_add(&made->words, "-m");
+    bench_words_add(&made->words, "torch.distributed.run");
+    bench_words_add(&made->words, "--standalone");
+    bench_words_add(&made->words, "--nproc_per_node=%d", c->world_size);
+    bench_words_add(&made->words, "%s", script);
+    add_peer_words(c, &made->words);
+    return STATUS_OK;
+}
+
+/* Compiled first, into the folder of the figures. */
+static status add_mpi(comparison *c)
+{
+    char source[FILE_PATH_BYTES], folder[PATH_MAX];
+    contender *made = NULL;
+    bench_words compile = {.n = 0};
+    json_t *said = NULL;
+    TRY(bench_find_peer("mpi_collective.c", source));
+    if (realpath(c->folder, folder) == NULL)
+        return FAIL(STATUS_IO, "%s: %s", c->folder, strerror(errno));
+    snprintf(c->mpi_program, sizeof c->mpi_program, "%s/mpi_collective", folder);
+    bench_words_add(&compile, "sh");
+    bench_words_add(&compile, "-c");
+    bench_words_add(&compile, "mpicc -O2 -o \"$1\" \"$2\" && echo '{}'");
+    bench_words_add(&compile, "mpicc");
+    bench_words_add(&compile, "%s", c->mpi_program);
+    bench_words_add(&compile, "%s", source);
+    status st = bench_child_run(&c->place, &compile, &said);
+    json_decref(said);
+    if (st != STATUS_OK)
+        return status_context(st, "--peer=mpi: mpicc (Debian: libopenmpi-dev)");
+    TRY(add_system(c, "Open MPI", strlen("Open MPI"), &made));
+    bench_words_add(&made->words, "mpirun");
+    bench_words_add(&made->words, "--allow-run-as-root");
+    bench_words_add(&made->words, "--oversubscribe");
+    bench_words_add(&made->words, "-np");
+    bench_words_add(&made->words, "%d", c->world_size);
+    bench_words_add(&made->words, "%s", c->mpi_program);
+    add_peer_words(c, &made->words);
+    return STATUS_OK;
+}
+
+/* One that fails is left out, with a note. */
+static void measure_one(comparison *c, contender *system)
+{
+    json_t *said = NULL;
+    LOG_I("measuring %s", system->name);
+    status st = bench_child_run(&c->place, &system->words, &said);
+    if (st == STATUS_OK) {
+        system->rows = json_incref(json_object_get(said, "rows"));
+        if (c->world_size == 0)
+            c->world_size = (int)json_integer_value(json_object_get(said, "world"));
+    }
+    if (st != STATUS_OK || !json_is_array(system->rows)) {
+        LOG_W("%s is left out: %s", system->name, st != STATUS_OK ? status_text() : "no rows");
+        report_say(c->document, REPORT_NOTES, "%s is left out: %s", system->name,
+                   st != STATUS_OK ? status_text() : "it printed no rows");
+        system->rows = NULL;
+    }
+    json_decref(said);
+}
+
+static status measure_all(comparison *c)
+{
+    for (int i = 0; i < c->n && !bench_child_stopped(&c->place); i++)
+        measure_one(c, &c->systems[i]);
+    if (c->systems[0].rows == NULL)
+        return FAIL(STATUS_PEER, "%s could not be measured, and the rest is compared with it",
+                    c->systems[0].name);
+    int ours = c->n;
+    if (strstr(c->opts->peer, "mpi") != NULL)
+        TRY(add_mpi(c));
+    if (strstr(c->opts->peer, "torch") != NULL)
+        TRY(add_torch(c));
+    for (int i = ours; i < c->n && !bench_child_stopped(&c->place); i++)
+        measure_one(c, &c->systems[i]);
+    return STATUS_OK;
+}
+
+/* The median of a size in us; NaN: not measured. */
+static double median_us(const contender *system, size_t row, int way)
+{
+    const json_t *time = json_object_get(json_array_get(system->rows, row), WAYS[way]);
+    const json_t *median = json_object_get(time, "median_us");
+    if (median == NULL)
+        median = json_object_get(time, "time_us");
+    return json_is_number(median) ? json_number_value(median) : (double)NAN;
+}
+
+static double bytes_of(const contender *system, size_t row)
+{
+    return json_number_value(json_object_get(json_array_get(system->rows, row), "bytes"));
+}
+
+static bool has_way(const comparison *c, int way)
+{
+    return isfinite(median_us(&c->systems[0], 0, way));
+}
+
+/* Times of all, and how many times that of the first the others take. */
+static void add_table(comparison *c, int way)
+{
+    char title[128], words[SYSTEMS * 2][NAME_BYTES * 2];
+    const char *columns[SYSTEMS * 2 + 2] = {"bytes"};
+    int n = 1;
+    for (int i = 0; i < c->n; i++) {
+        snprintf(words[n], sizeof words[n], "%s us", c->systems[i].name);
+        columns[n] = words[n];
+        n++;
+    }
+    for (int i = 1; i < c->n; i++) {
+        snprintf(words[n], sizeof words[n], "%s / %s", c->systems[i].name, c->systems[0].name);
+        columns[n] = words[n];
+        n++;
+    }
+    columns[n] = NULL;
+    snprintf(title, sizeof title, "%s, %d ranks, %s: medians", c->opts->benchmark, c->world_size,
+             WAY_WORDS[way]);
+    json_t *table = report_table(c->document, title, columns);
+    for (size_t row = 0; row < json_array_size(c->systems[0].rows); row++) {
+        double first = median_us(&c->systems[0], row, way);
+        table_row(table);
+        table_cell(table, "%.0f", bytes_of(&c->systems[0], row));
+        for (int i = 0; i < c->n; i++)
+            table_number(table, median_us(&c->systems[i], row, way));
+        for (int i = 1; i < c->n; i++)
+            table_number(table, median_us(&c->systems[i], row, way) / first);
+    }
+}
+
+static void add_plot(comparison *c, int way)
+{
+    static const char *const colours[SYSTEMS] = {"#1b6ca8", "#d95f02", "#4d9a4d", "#a63603",
+                                                 "#7570b3", "#e7298a", "#666666", "#222222"};
+    plot_writer p;
+    char title[128], name[64];
+    snprintf(title, sizeof title, "Bandwidth of %s by size, %d ranks, %s", c->opts->benchmark,
+             c->world_size, WAY_WORDS[way]);
+    if (plot_open(&p, &(plot_labels){title, "bytes", "busbw, GB/s"}) != STATUS_OK)
+        return;
+    plot_set(&p, "set logscale xy\nset grid\nset key outside right");
+    for (int i = 0; i < c->n; i++) {
+        if (c->systems[i].rows == NULL)
+            continue;
+        plot_curve(&p, "using 1:2 with linespoints lw 2 lc rgb '%s' title '%s'", colours[i],
+                   c->systems[i].name);
+        for (size_t row = 0; row < json_array_size(c->systems[i].rows); row++) {
+            double us = median_us(&c->systems[i], row, way), bytes = bytes_of(&c->systems[i], row);
+            double busbw = collective_busbw(c->kind, (size_t)bytes, us * 1e-6, c->world_size);
+            if (isfinite(us) && busbw > 0)
+                plot_point(&p, "%g %g", bytes, busbw);
+        }
+    }
+    snprintf(name, sizeof name, "%s-%s", c->opts->benchmark, WAYS[way]);
+    plot_finish(&p, c->document, c->folder, name, title);
+}
+
+static void add_figures(comparison *c)
+{
+    json_t *systems = json_array();
+    for (int i = 0; i < c->n; i++) {
+        char line[2048];
+        json_t *object = json_object();
+        bench_words_line(&c->systems[i].words, line, sizeof line);
+        json_object_set_new(object, "name", json_string(c->systems[i].name));
+        json_object_set_new(object, "command", json_string(line));
+        json_object_set(object, "rows",
+                        c->systems[i].rows != NULL ? c->systems[i].rows : json_null());
+        json_array_append_new(systems, object);
+    }
+    json_object_set_new(c->document, "world", json_integer(c->world_size));
+    json_object_set_new(c->document, "systems", systems);
+    for (int way = 0; way < 2; way++)
+        if (has_way(c, way)) {
+            add_table(c, way);
+            if (c->kind != COLLECTIVE_BARRIER)
+                add_plot(c, way);
+        }
+}
+
+static status run(comparison *c, int *exit_code)
+{
+    *exit_code = EXIT_CODE_USAGE;
+    TRY(collective_check_flags(c->opts));
+    if (c->opts->nnodes != NULL && strcmp(c->opts->nnodes, "1") != 0)
+        return FAIL(STATUS_INVALID, "--nnodes=%s: backends and peers are compared on one node",
+                    c->opts->nnodes);
+    TRY(add_ours(c));
+    *exit_code = EXIT_CODE_CHECKPOINT;
+    TRY(bench_folder_make(c->opts, c->folder));
+    *exit_code = EXIT_CODE_INTERNAL;
+    TRY(bench_child_open(CHILD_TIMEOUT_MS, &c->place));
+    bench_say_if_busy(c->document);
+    TRY(measure_all(c));
+    add_figures(c);
+    *exit_code = EXIT_CODE_CHECKPOINT;
+    TRY(bench_leave(c->opts, &c->place, c->folder, c->document));
+    *exit_code = bench_child_stopped(&c->place) ? 128 + c->place.signals.first : EXIT_SUCCESS;
+    return STATUS_OK;
+}
+
+int collective_compare_command(const options *opts, int argc, char **argv)
+{
+    static comparison c; /* its command lines are long */
+    int exit_code = EXIT_CODE_INTERNAL;
+    c = (comparison){.opts = opts};
+    (void)collective_bench_find(opts->benchmark, &c.kind);
+    c.document = bench_document(opts, "An operation on several backends", argc, argv);
+    status st = run(&c, &exit_code);
+    if (st != STATUS_OK)
+        exit_code = exit_code_failed(st, exit_code);
+    bench_child_close(&c.place);
+    if (c.mpi_program[0] != '\0')
+        unlink(c.mpi_program);
+    for (int i = 0; i < c.n; i++)
+        json_decref(c.systems[i].rows);
+    json_decref(c.document);
+    return exit_code;
+}
