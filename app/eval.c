@@ -26,8 +26,8 @@ typedef struct evaluated {
 static status open_device(evaluated *e)
 {
     TRY(device_list_open(e->opts, 0, 0, &e->dev));
-    if (e->dev->stream != NULL && !e->opts->quiet)
-        LOG_I("computing on %s", e->dev->description);
+    if (e->dev->stream != NULL)
+        LOG_V("computing on %s", e->dev->description);
     return STATUS_OK;
 }
 

@@ -201,6 +201,8 @@ static status read_options(int argc, char **argv, options *out, int *code)
     options opts;
     *code = EXIT_CODE_USAGE;
     TRY(options_read(argc, argv, &opts));
+    if (opts.quiet)
+        log_set_quiet();
     status st = run_settings_complete(&opts);
     if (st == STATUS_OK)
         st = eval_settings_complete(&opts);

@@ -4,6 +4,7 @@
 #include "base/printable.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -11,14 +12,22 @@
 
 enum { LINE_BYTES = 4096 };
 
-static log_level threshold = LOG_INFO;
+static log_level threshold = LOG_VERBOSE;
 static char prefix_text[36];
 static log_sink *line_sink;
 static void *sink_self;
+static log_sink *line_copy;
+static void *copy_self;
 
 void log_set_level(log_level level)
 {
     threshold = level;
+}
+
+void log_set_quiet(void)
+{
+    if (threshold == LOG_VERBOSE)
+        threshold = LOG_INFO;
 }
 
 void log_set_level_from_environment(void)
@@ -47,6 +56,12 @@ void log_set_sink(log_sink *sink, void *self)
     sink_self = self;
 }
 
+void log_set_copy(log_sink *copy, void *self)
+{
+    line_copy = copy;
+    copy_self = self;
+}
+
 void log_write(const char *text, size_t size_bytes)
 {
     for (size_t done = 0; done < size_bytes;) {
@@ -59,9 +74,11 @@ void log_write(const char *text, size_t size_bytes)
 
 void log_line(log_level level, const char *fmt, ...)
 {
-    if (level > threshold)
+    bool is_shown = level <= threshold;
+    bool is_copied = line_copy != NULL && (is_shown || level <= LOG_VERBOSE);
+    if (!is_shown && !is_copied)
         return;
-    static const char *const words[] = {"error: ", "warning: ", "", "debug: "};
+    static const char *const words[] = {"error: ", "warning: ", "", "", "debug: "};
     char text[LINE_BYTES], line[LINE_BYTES * 2];
     int head = snprintf(text, sizeof text, "%s%s", prefix_text, words[level]);
     va_list args;
@@ -73,6 +90,10 @@ void log_line(log_level level, const char *fmt, ...)
     printable_copy(PRINTABLE_LINES, text, line, sizeof line - 1);
     size_t length = strlen(line);
     line[length++] = '\n';
+    if (is_copied)
+        line_copy(copy_self, line, length);
+    if (!is_shown)
+        return;
     if (line_sink != NULL)
         line_sink(sink_self, line, length);
     else

@@ -63,7 +63,7 @@ status runs_folder_newest(const char *file, char *path, bool *found)
     return STATUS_OK;
 }
 
-status runs_folder_model(const char *named, bool quiet, char *path)
+status runs_folder_model(const char *named, char *path)
 {
     bool found = false;
     if (named != NULL && strlen(named) >= FILE_PATH_BYTES)
@@ -78,7 +78,6 @@ status runs_folder_model(const char *named, bool quiet, char *path)
                     "no folder in ./runs has a model yet: train one (mnist_ddp --epochs=1), or "
                     "name one by its folder or safetensors file: predict --checkpoint=RUN, eval "
                     "RUN, serve RUN");
-    if (!quiet)
-        LOG_I("the newest model: %s", path);
+    LOG_V("the newest model: %s", path);
     return STATUS_OK;
 }

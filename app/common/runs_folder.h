@@ -15,8 +15,8 @@ status runs_folder_make(const char *what, char *path);
 status runs_folder_newest(const char *file, char *path, bool *found);
 
 /* The path of a model, in `path` (FILE_PATH_BYTES): the one that was `named`; if that is NULL, the
- * folder in runs/ that has the newest, which is logged unless `quiet`. STATUS_INVALID if there is
- * none or the path is too long, STATUS_IO. */
-status runs_folder_model(const char *named, bool quiet, char *path);
+ * folder in runs/ that has the newest, which is logged. STATUS_INVALID if there is none or the path
+ * is too long, STATUS_IO. */
+status runs_folder_model(const char *named, char *path);
 
 #endif

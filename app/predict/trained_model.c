@@ -59,7 +59,7 @@ status trained_model_open(const options *opts, const char *path, trained_model *
 {
     *out = (trained_model){.dataset = dataset_kind_facts(DATASET_MNIST)};
     *exit_code = EXIT_CODE_CHECKPOINT;
-    TRY(runs_folder_model(path, opts->quiet, out->path));
+    TRY(runs_folder_model(path, out->path));
     *exit_code = EXIT_CODE_USAGE;
     TRY(device_list_open(opts, 0, 0, &out->dev));
     *exit_code = EXIT_CODE_CHECKPOINT;

@@ -62,7 +62,7 @@ static status choose_checkpoint(source *s)
     char path[FILE_PATH_BYTES];
     const options *opts = s->opts;
     const char *run = opts->n_runs > 0 ? opts->runs[0] : NULL;
-    TRY(runs_folder_model(run != NULL ? run : opts->checkpoint, opts->quiet, path));
+    TRY(runs_folder_model(run != NULL ? run : opts->checkpoint, path));
     return take(s, "checkpoint", path);
 }
 

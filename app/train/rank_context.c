@@ -88,8 +88,8 @@ static status split_data(rank_context *rank)
 static status open_device(rank_context *rank)
 {
     TRY(device_list_open(rank->opts, rank->place.local_rank, rank->settings.threads, &rank->dev));
-    if (rank->dev->stream != NULL && !rank->opts->quiet)
-        LOG_I("rank %d computes on %s", rank->place.rank, rank->dev->description);
+    if (rank->dev->stream != NULL)
+        LOG_V("rank %d computes on %s", rank->place.rank, rank->dev->description);
     TRY(device_trace(rank->dev, rank->trace.spans, rank->trace.lane));
     timeline_open(rank->dev, rank->page, &rank->trace, &rank->timeline);
     return rank->dev->ops->alloc(rank->dev, sizeof *rank->state, (void **)&rank->state);

@@ -395,12 +395,12 @@ static status redistribute(const rank_context *rank, const checkpoint_state *was
     at->epoch_first = rest.first;
     at->step_in_epoch = 0;
     at->world_changes++;
-    if (rank->opts->scale_lr && !rank->opts->quiet)
-        LOG_I("--lr %g x %" PRId64 " ranks -> %g x %d ranks: the learning rate is %g, was %g",
+    if (rank->opts->scale_lr)
+        LOG_V("--lr %g x %" PRId64 " ranks -> %g x %d ranks: the learning rate is %g, was %g",
               rank->settings.lr, was->world_size, rank->settings.lr, rank->place.world_size,
               rank->settings.schedule.lr, was->lr);
-    if (rest.first > 0 && rest.first < rest.samples && !rank->opts->quiet)
-        LOG_I("world size %" PRId64 " -> %d: %u images of epoch %" PRId64
+    if (rest.first > 0 && rest.first < rest.samples)
+        LOG_V("world size %" PRId64 " -> %d: %u images of epoch %" PRId64
               " are left and are redistributed (%u repeated, %u dropped)",
               was->world_size, rank->place.world_size, rest.samples - rest.first, was->epoch + 1,
               plan.padded, plan.dropped);

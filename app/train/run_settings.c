@@ -185,7 +185,7 @@ static void tell(continuation *c, const char *name, const char *was, const char 
     char change[OPTION_NAME_BYTES + 2 * TOLD_BYTES];
     if (why != NULL)
         LOG_E("cannot resume %s: --%s %s -> %s: %s", c->opts->run_dir, name, was, is, why);
-    else if (getenv("MNIST_DDP_LAUNCHED") == NULL && !c->opts->quiet) {
+    else if (getenv("MNIST_DDP_LAUNCHED") == NULL) {
         snprintf(change, sizeof change, "--%s %.*s -> %.*s", name, TOLD_BYTES - 4, was,
                  TOLD_BYTES - 4, is);
         json_array_append_new(c->changed, json_value_text(change));
@@ -260,7 +260,7 @@ static status complete(continuation *c)
     size_t k;
     if (!c->refused) {
         json_array_foreach(c->changed, k, change)
-            LOG_I("resuming %s with %s", run, json_string_value(change));
+            LOG_V("resuming %s with %s", run, json_string_value(change));
         return STATUS_OK;
     }
     return FAIL(STATUS_INVALID,

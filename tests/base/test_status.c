@@ -155,6 +155,46 @@ START_TEST(another_level_is_warned_of)
 }
 END_TEST
 
+static void say_levels(void)
+{
+    LOG_V("a fact");
+    LOG_I("a place");
+    LOG_D("a detail");
+}
+
+static void say_hushed(void)
+{
+    log_set_level(LOG_WARNING);
+    say_levels();
+}
+
+static void keep(void *self, const char *line, size_t size_bytes)
+{
+    strncat(self, line, size_bytes);
+}
+
+/* --quiet hides the one, a launcher's the other too; the copy has both. */
+START_TEST(what_is_hidden_is_copied)
+{
+    char said[400], copy[400] = "";
+    FAIL(STATUS_IO, "port 7");
+    say(say_levels, said, sizeof said);
+    ck_assert_str_eq(said, "a fact\na place\nerror: port 7\n");
+    log_set_copy(keep, copy);
+    log_set_quiet();
+    say(say_levels, said, sizeof said);
+    ck_assert_str_eq(said, "a place\nerror: port 7\n");
+    say(say_hushed, said, sizeof said);
+    ck_assert_str_eq(said, "error: port 7\n");
+    ck_assert_str_eq(copy, "a fact\na place\nerror: port 7\na fact\na place\nerror: port 7\n");
+    log_set_copy(NULL, NULL);
+    log_set_level(LOG_DEBUG);
+    log_set_quiet();
+    say(say_levels, said, sizeof said);
+    ck_assert_str_eq(said, "a fact\na place\ndebug: a detail\nerror: port 7\n");
+}
+END_TEST
+
 START_TEST(every_code_has_a_name)
 {
     for (int code = STATUS_OK; code <= STATUS_UNKNOWN_HOST; code++)
@@ -177,6 +217,7 @@ int main(void)
     tcase_add_loop_test(core, the_debug_level_tells_the_location, 0,
                         sizeof LEVELS / sizeof LEVELS[0]);
     tcase_add_test(core, another_level_is_warned_of);
+    tcase_add_test(core, what_is_hidden_is_copied);
     tcase_add_test(core, every_code_has_a_name);
     return suite_run(suite);
 }
