@@ -122,18 +122,24 @@ status file_lock_folder(const char *path, int *fd)
     return STATUS_OK;
 }
 
-status file_append(int fd, const char *name, const void *data, size_t size_bytes)
+int file_try_append(int fd, const void *data, size_t size_bytes)
 {
     const char *bytes = data;
     for (size_t done = 0; done < size_bytes;) {
         ssize_t n = write(fd, bytes + done, size_bytes - done);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0)
-            return FAIL(STATUS_IO, "write %s: %s", name, strerror(errno));
+        if (n <= 0)
+            return n < 0 ? errno : EIO;
         done += (size_t)n;
     }
-    return STATUS_OK;
+    return 0;
+}
+
+status file_append(int fd, const char *name, const void *data, size_t size_bytes)
+{
+    int error = file_try_append(fd, data, size_bytes);
+    return error == 0 ? STATUS_OK : FAIL(STATUS_IO, "write %s: %s", name, strerror(error));
 }
 
 status file_append_parts(int fd, const char *name, const file_part *parts, size_t n_parts)

@@ -39,7 +39,10 @@ typedef struct file_part {
  * On failure (a full disk, say) the file is removed again. */
 status file_write(const char *path, const file_part *parts, size_t n_parts);
 
-/* Appends to an open file; `name` is for the message. */
+/* Appends to an open file. Returns 0, or why not all of it could be written (errno). */
+int file_try_append(int fd, const void *data, size_t size_bytes);
+
+/* The same; `name` is for the message. STATUS_IO. */
 status file_append(int fd, const char *name, const void *data, size_t size_bytes);
 status file_append_parts(int fd, const char *name, const file_part *parts, size_t n_parts);
 

@@ -1,5 +1,6 @@
 #include "app/launch/output.h"
 
+#include "base/file.h"
 #include "base/file_limit.h"
 #include "base/log.h"
 
@@ -288,19 +289,12 @@ static void say_cut(int fd, int error)
 /* A disk that is full costs the copy, not the run. */
 static void write_copy(int *file, const char *data, size_t size_bytes)
 {
-    while (*file >= 0 && size_bytes > 0) {
-        ssize_t n = write(*file, data, size_bytes);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            say_cut(*file, errno);
-            close(*file);
-            *file = -1;
-            return;
-        }
-        data += n;
-        size_bytes -= (size_t)n;
-    }
+    int error = *file >= 0 ? file_try_append(*file, data, size_bytes) : 0;
+    if (error == 0)
+        return;
+    say_cut(*file, error);
+    close(*file);
+    *file = -1;
 }
 
 /* A line of the stream has come, without its end. The streams of all workers write to one file, a
