@@ -4,6 +4,7 @@
 #include "app/commands.h"
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
+#include "app/common/run_log.h"
 #include "app/common/standard_streams.h"
 #include "app/common/terminal.h"
 #include "app/common/version.h"
@@ -80,6 +81,8 @@ static int launch(const options *opts, int argc, char **argv, worker_spec *spec,
     if (st != STATUS_OK)
         return exit_code_failed(st, EXIT_CODE_CHECKPOINT);
     st = worker_spec_complete(opts, argc, argv, spec);
+    if (opts->command == COMMAND_TRAIN)
+        run_log_follow(opts->run_dir != NULL ? opts->run_dir : spec->run_dir);
     if (opts->quiet)
         log_set_level(LOG_WARNING);
     int code =
@@ -134,6 +137,8 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
         if (needs_launcher(opts, &spec))
             return launch(opts, argc, argv, &spec, started_ns);
     }
+    if (place.rank != 0)
+        run_log_end();
     if (place.world_size > 1) {
         char prefix[32];
         snprintf(prefix, sizeof prefix, "rank %d", place.rank);
@@ -235,12 +240,16 @@ int main(int argc, char **argv)
     options opts;
     int code = EXIT_CODE_INTERNAL;
     status st = standard_streams_open();
-    if (st == STATUS_OK)
+    if (st == STATUS_OK) {
+        run_log_begin();
         st = check_limits();
+    }
     if (st == STATUS_OK)
         st = read_options(argc, argv, &opts, &code);
     if (st != STATUS_OK)
         return exit_code_failed(st, code);
+    if (opts.command != COMMAND_TRAIN)
+        run_log_end();
     standard_streams_set_signal(&opts);
     terminal_take_log();
     code = standard_streams_close(&opts, run(&opts, argc, argv, started_ns));

@@ -5,6 +5,7 @@
 
 #define RUN_FILE_CONFIG "config.json"
 #define RUN_FILE_EVAL "eval.json"
+#define RUN_FILE_LOG "train.log"
 #define RUN_FILE_METRICS "metrics.jsonl"
 #define RUN_FILE_REPORT "report.html"
 #define RUN_FILE_RESULT "result.json"

@@ -1,12 +1,14 @@
 /* What a run of train leaves: whether its folder can be written and has room. */
 #include "app/common/exit_codes.h"
 #include "app/common/machine.h"
+#include "app/common/run_files.h"
 #include "app/doctor/checkup.h"
 #include "app/train/run_folder.h"
 #include "base/file.h"
 #include "model/model_kind.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -60,6 +62,20 @@ static void check_space(checkup *c, const char *path)
         checkup_add(c, CHECKUP_OK, "results", "%s: can be written, %s are free", path, free_text);
 }
 
+/* The run goes on without it, and says so too late to do something about it. */
+static void check_log(checkup *c, const char *folder)
+{
+    char path[FILE_PATH_BYTES];
+    if (file_join(folder, RUN_FILE_LOG, path) != STATUS_OK)
+        return;
+    int fd = open(path, O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0 && errno != ENOENT)
+        checkup_add(c, CHECKUP_WARNING, "results", "%s: %s: the run would keep no log there", path,
+                    strerror(errno));
+    if (fd >= 0)
+        close(fd);
+}
+
 static void check_run_folder(checkup *c)
 {
     const options *o = c->opts;
@@ -76,6 +92,8 @@ static void check_run_folder(checkup *c)
     if (!check_writable(c, "--run-dir", path))
         return;
     check_space(c, path);
+    if (o->run_dir != NULL)
+        check_log(c, path);
     if (run_folder_check(o) != STATUS_OK)
         checkup_fail(c, EXIT_CODE_CHECKPOINT, "results", "%s", status_text());
 }

@@ -1,6 +1,7 @@
 #include "app/launch/failure_report.h"
 
 #include "app/common/exit_codes.h"
+#include "app/common/run_log.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/text_stream.h"
@@ -176,6 +177,12 @@ static status create_text(const failure_report *report, const process_failure *c
     return text != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "the report");
 }
 
+static void say(const char *text, output_console *console)
+{
+    run_log_say(text, strlen(text));
+    output_console_say(console, STDERR_FILENO, text, strlen(text));
+}
+
 /* Of a rank of this node its own report is believed, not what came back through the store. */
 static void show_cause(const failure_report *report, output_console *console)
 {
@@ -189,7 +196,7 @@ static void show_cause(const failure_report *report, output_console *console)
         process_failure_write_error_file(cause);
     }
     if (create_text(report, cause, here, &text) == STATUS_OK)
-        output_console_say(console, STDERR_FILENO, text, strlen(text));
+        say(text, console);
     else
         LOG_E("rank %d failed; %s", cause->rank, status_text());
     free(text);

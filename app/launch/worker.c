@@ -1,5 +1,6 @@
 #include "app/launch/worker.h"
 
+#include "app/common/run_log.h"
 #include "base/clock.h"
 #include "base/comma_list.h"
 #include "base/cores.h"
@@ -83,6 +84,12 @@ static bool has_status_line(const worker *w, const worker_start *start)
     return w->rank == 0 && start->terminal_fd > 0 && !start->spec->logs.hidden[w->local_rank];
 }
 
+/* What the launcher says before rank 0 has the run's folder; -1: not to be passed on. */
+static int spool_for(const worker *w)
+{
+    return w->rank == 0 ? run_log_spool() : -1;
+}
+
 static void list_variables(variables *list, const worker *w, const worker_start *start)
 {
     const worker_spec *spec = start->spec;
@@ -110,6 +117,8 @@ static void list_variables(variables *list, const worker *w, const worker_start 
     add(list, "MNIST_DDP_LAUNCHED=%lld", (long long)start->started_ns);
     if (has_status_line(w, start))
         add(list, "MNIST_DDP_LOG_TTY=%d", start->terminal_fd);
+    if (spool_for(w) >= 0)
+        add(list, "MNIST_DDP_RUN_LOG=%d", spool_for(w));
 }
 
 /* On success the text is the caller's to free. */
@@ -199,7 +208,7 @@ typedef struct child_start {
     int local_rank;
     char **argv, **env;
     int out_fd, err_fd; /* -1: the agent's own */
-    int terminal_fd;    /* passed on; 0: none */
+    int inherited[2];   /* the terminal's descriptor and the spool's; -1: none */
     pid_t agent;
 } child_start;
 
@@ -217,9 +226,11 @@ __attribute__((noreturn)) static void become_worker(const child_start *child)
     file_limit_set(child->start->file_limit);
     if (reset_signals(child->start) != STATUS_OK ||
         (child->out_fd >= 0 && dup2(child->out_fd, STDOUT_FILENO) < 0) ||
-        (child->err_fd >= 0 && dup2(child->err_fd, STDERR_FILENO) < 0) ||
-        (child->terminal_fd > 0 && fcntl(child->terminal_fd, F_SETFD, 0) != 0))
+        (child->err_fd >= 0 && dup2(child->err_fd, STDERR_FILENO) < 0))
         goto failed;
+    for (int i = 0; i < 2; i++)
+        if (child->inherited[i] >= 0 && fcntl(child->inherited[i], F_SETFD, 0) != 0)
+            goto failed;
     execve(program->path, child->argv, child->env);
 
 failed:
@@ -251,12 +262,13 @@ static status prepare(worker *w, const worker_start *start, child_start *child)
 
 status worker_launch(worker *w, const worker_start *start)
 {
-    child_start child = {.start = start,
-                         .local_rank = w->local_rank,
-                         .out_fd = -1,
-                         .err_fd = -1,
-                         .terminal_fd = has_status_line(w, start) ? start->terminal_fd : 0,
-                         .agent = getpid()};
+    child_start child = {
+        .start = start,
+        .local_rank = w->local_rank,
+        .out_fd = -1,
+        .err_fd = -1,
+        .inherited = {has_status_line(w, start) ? start->terminal_fd : -1, spool_for(w)},
+        .agent = getpid()};
     status st = prepare(w, start, &child);
     if (st == STATUS_OK) {
         pid_t pid = fork();

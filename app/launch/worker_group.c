@@ -1,5 +1,6 @@
 #include "app/launch/worker_group.h"
 
+#include "app/common/run_log.h"
 #include "app/launch/process_failure.h"
 #include "base/file_limit.h"
 #include "base/log.h"
@@ -339,6 +340,7 @@ __attribute__((noreturn)) static void drain(worker_group *group, struct pollfd *
     output_console console;
     sigset_t none;
     setsid();
+    run_log_end();
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL); /* those of the agent were for itself */
     orphan_reaper_close(&group->reaper);

@@ -1,5 +1,6 @@
 #include "app/report/run_page.h"
 
+#include "app/common/run_files.h"
 #include "app/report/chart.h"
 #include "app/report/html.h"
 #include "app/report/run_charts.h"
@@ -7,6 +8,7 @@
 #include "app/report/run_eval.h"
 #include "app/report/run_phases.h"
 #include "app/report/run_tables.h"
+#include "base/file.h"
 #include "base/text_stream.h"
 
 #include <math.h>
@@ -132,6 +134,14 @@ static int count_outcomes(const page *p)
     return validated ? OUTCOMES : OUTCOMES - 1;
 }
 
+/* The page of one run lies beside its log. */
+static void put_log(page *p)
+{
+    char path[FILE_PATH_BYTES];
+    if (file_join(p->runs[0].folder, RUN_FILE_LOG, path) == STATUS_OK && file_exists(path))
+        fputs(", <a href=\"" RUN_FILE_LOG "\">" RUN_FILE_LOG "</a>", p->out);
+}
+
 /* The run in a line: what was trained, how, when, and by what. */
 static void put_subtitle(page *p)
 {
@@ -150,6 +160,7 @@ static void put_subtitle(page *p)
     }
     fputs(", ", p->out);
     html_text(p->out, date);
+    put_log(p);
     fputs("</p>\n", p->out);
 }
 

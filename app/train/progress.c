@@ -1,5 +1,6 @@
 #include "app/train/progress.h"
 
+#include "app/common/run_log.h"
 #include "app/common/version.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -24,8 +25,6 @@ enum { LINE_BYTES = 1024, LOOK_MS = 50 };
 
 static progress_style style_of(const options *o)
 {
-    if (o->quiet)
-        return PROGRESS_SILENT;
     return strcmp(o->log_format, "pytorch") == 0 ? PROGRESS_PYTORCH : PROGRESS_PLAIN;
 }
 
@@ -53,8 +52,8 @@ void progress_open(const rank_context *rank, const rank_signals *signals, int64_
     *out = (progress){.rank = rank,
                       .signals = signals,
                       .out = o->json ? stderr : stdout,
-                      .style = PROGRESS_SILENT,
                       .prints = rank->place.rank == 0,
+                      .is_quiet = o->quiet,
                       .terminal_fd = -1,
                       .started_ns = started_ns};
     if (!out->prints)
@@ -72,8 +71,7 @@ static void open_bar(progress *p, int64_t epoch)
         progress_bar_open(p->terminal_fd, p->rank, p->started_ns, epoch, &p->bar) != STATUS_OK)
         return;
     bool is_there = p->terminal.erases || p->out == stderr; /* the log, on this terminal */
-    if (p->by == PROGRESS_BY_TIME && is_there)
-        p->by = PROGRESS_BY_BAR;
+    p->bar_tells_steps = p->by == PROGRESS_BY_TIME && is_there;
 }
 
 void progress_close_bar(progress *p)
@@ -95,30 +93,40 @@ static bool takes_a_line(progress *p)
 }
 
 /* In one write, which takes the place of a status line. */
-__attribute__((format(printf, 2, 3))) static void print(progress *p, const char *fmt, ...)
+static void show(progress *p, const char *text, size_t length)
 {
-    char text[LINE_BYTES], line[LINE_BYTES + TERMINAL_FORMAT_BYTES];
-    va_list args;
+    char line[LINE_BYTES + TERMINAL_FORMAT_BYTES];
     if (!takes_a_line(p))
         return;
+    fwrite(line, 1, terminal_format(p->terminal, text, length, line), p->out);
+    fflush(p->out);
+}
+
+/* To the run's log, and if `is_shown` to `out`. */
+__attribute__((format(printf, 3, 4))) static void print(progress *p, bool is_shown, const char *fmt,
+                                                        ...)
+{
+    char text[LINE_BYTES];
+    va_list args;
     va_start(args, fmt);
     int length = vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    length = length < (int)sizeof text ? length : (int)sizeof text - 1;
-    fwrite(line, 1, terminal_format(p->terminal, text, (size_t)length, line), p->out);
-    fflush(p->out);
+    length = length < LINE_BYTES ? length : LINE_BYTES - 1;
+    run_log_say(text, (size_t)length);
+    if (is_shown)
+        show(p, text, (size_t)length);
 }
 
 void progress_line(progress *p, const char *fmt, ...)
 {
     char text[LINE_BYTES];
-    if (!p->prints || p->rank->opts->quiet)
+    if (!p->prints)
         return;
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    print(p, "%s\n", text);
+    print(p, !p->is_quiet, "%s\n", text);
 }
 
 /* "gamma 0.7"; "cosine over 938 steps, the first 100 warm-up". */
@@ -216,7 +224,7 @@ void progress_epoch_start(progress *p)
 
 static bool line_is_due(const progress *p, int step)
 {
-    if (p->style == PROGRESS_SILENT || p->by == PROGRESS_BY_BAR)
+    if (!p->prints)
         return false;
     return p->by == PROGRESS_BY_STEPS ? step % p->rank->opts->log_interval == 0
                                       : clock_passed(p->next_line_ns);
@@ -227,6 +235,11 @@ bool progress_wants_step(const progress *p, int step, int steps)
     return progress_bar_wants_step(&p->bar, step, steps) || line_is_due(p, step);
 }
 
+static bool shows_steps(const progress *p)
+{
+    return !p->is_quiet && !p->bar_tells_steps;
+}
+
 /* ", 8405 images/s, 1:05 passed, 3:40 left" */
 static void print_timed(progress *p, const step_line *line, double loss)
 {
@@ -234,7 +247,8 @@ static void print_timed(progress *p, const step_line *line, double loss)
     p->next_line_ns = line->now_ns + LINE_NS;
     status_parts_time(clock_seconds(line->now_ns - p->started_ns), passed);
     status_parts_time(clock_seconds(p->pace.end_ns - line->now_ns), left);
-    print(p, "epoch %lld/%lld step %d/%d loss %.4f, %.0f images/s, %s passed, %s left\n",
+    print(p, shows_steps(p),
+          "epoch %lld/%lld step %d/%d loss %.4f, %.0f images/s, %s passed, %s left\n",
           (long long)line->epoch + 1, (long long)p->rank->opts->epochs, line->step + 1, line->steps,
           loss, p->pace.images_per_s, passed, left);
 }
@@ -245,12 +259,12 @@ static void print_step(progress *p, const step_line *line, double loss)
     if (p->by == PROGRESS_BY_TIME)
         print_timed(p, line, loss);
     else if (p->style == PROGRESS_PYTORCH)
-        print(p, "Train Epoch: %lld [%lld/%u (%.0f%%)]\tLoss: %.6f\n", (long long)line->epoch + 1,
-              (long long)line->step * line->batch_n * o->accum, p->rank->train_set.count,
-              100.0 * line->step / line->steps, loss);
+        print(p, shows_steps(p), "Train Epoch: %lld [%lld/%u (%.0f%%)]\tLoss: %.6f\n",
+              (long long)line->epoch + 1, (long long)line->step * line->batch_n * o->accum,
+              p->rank->train_set.count, 100.0 * line->step / line->steps, loss);
     else
-        print(p, "epoch %lld/%lld step %d/%d loss %.4f\n", (long long)line->epoch + 1,
-              (long long)o->epochs, line->step + 1, line->steps, loss);
+        print(p, shows_steps(p), "epoch %lld/%lld step %d/%d loss %.4f\n",
+              (long long)line->epoch + 1, (long long)o->epochs, line->step + 1, line->steps, loss);
 }
 
 /* "nan", whatever its sign. */

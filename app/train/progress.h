@@ -1,6 +1,6 @@
 /* What a person reads of a run while it goes on. The log, on stdout, has a header, lines about
  * steps, tests and epochs. On a terminal a status line (progress_bar.h) stands below it on stderr.
- * Only rank 0's prints. */
+ * Only rank 0's prints. The run's folder gets the same lines (app/common/run_log.h). */
 #ifndef MNIST_DDP_APP_TRAIN_PROGRESS_H
 #define MNIST_DDP_APP_TRAIN_PROGRESS_H
 
@@ -14,14 +14,12 @@
 typedef enum progress_style {
     PROGRESS_PLAIN,
     PROGRESS_PYTORCH, /* the lines of pytorch/examples' mnist/main.py */
-    PROGRESS_SILENT,  /* results only, or not rank 0 */
 } progress_style;
 
 /* When the log has a line about a step. */
 typedef enum progress_due {
     PROGRESS_BY_STEPS, /* every --log-interval of them */
     PROGRESS_BY_TIME,  /* every two seconds */
-    PROGRESS_BY_BAR,   /* never: the status line says it */
 } progress_due;
 
 enum { PROGRESS_PLACE_BYTES = 64 };
@@ -34,6 +32,8 @@ typedef struct progress {
     progress_style style;
     progress_due by;
     bool prints;             /* this is rank 0 */
+    bool is_quiet;           /* nothing is for `out` */
+    bool bar_tells_steps;    /* nothing about steps is */
     bool is_cut;             /* lines are dropped */
     terminal_facts terminal; /* what `out` is */
     int terminal_fd;         /* where the status line is drawn; -1: nowhere */

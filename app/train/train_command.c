@@ -3,6 +3,7 @@
 
 #include "app/common/exit_codes.h"
 #include "app/common/run_files.h"
+#include "app/common/run_log.h"
 #include "app/report/run_page.h"
 #include "app/train/eval_document.h"
 #include "app/train/failure.h"
@@ -68,6 +69,20 @@ static status resume(training *t)
     return STATUS_OK;
 }
 
+/* In the folder's log: when the run began or went on, and by which command. */
+static void log_start(const rank_context *rank, const position *at)
+{
+    char place[PROGRESS_PLACE_BYTES], again[48] = "";
+    int restarts = rank->place.restart_count;
+    char *words = shell_words_line(rank->opts->command_line);
+    progress_name_place(at->epoch, at->step_in_epoch, place);
+    if (restarts > 0)
+        snprintf(again, sizeof again, ", restart %d", restarts);
+    run_log_line("%s%s%s: %s", at->step > 0 ? "the run resumes after " : "the run begins",
+                 at->step > 0 ? place : "", again, words != NULL ? words : "");
+    free(words);
+}
+
 /* Rank 0 opens the run's folder and what it starts from: nothing, weights or a checkpoint. */
 static status open_start(training *t)
 {
@@ -75,7 +90,12 @@ static status open_start(training *t)
     if (rank->opts->init != NULL)
         TRY(load_weights(rank));
     TRY(run_folder_open(rank, &t->folder));
-    return run_folder_resume_mode(rank) != RESUME_NEVER ? resume(t) : STATUS_OK;
+    if (!t->folder.is_dry)
+        run_log_open(t->folder.path);
+    if (run_folder_resume_mode(rank) != RESUME_NEVER)
+        TRY(resume(t));
+    log_start(rank, &t->trainer.at);
+    return STATUS_OK;
 }
 
 /* All ranks then know the best test that rank 0 has found in the folder. */

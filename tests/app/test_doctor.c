@@ -108,6 +108,17 @@ static const char *const LINES[] = {
     "doctor run --max-restarts 1 --role x --nproc-per-node 2 -- true --epochs nonsense",
 };
 
+/* Nothing is to be lost that a run says. */
+START_TEST(a_log_that_cannot_be_kept_is_told)
+{
+    test_folder_require(file_make_folders("unlogged/train.log"));
+    program p = program_run_line("doctor --run-dir=unlogged");
+    ASSERT_EXIT(p, 0);
+    ASSERT_FACTS(p.out, "warning", "results", "unlogged/train.log", "Is a directory");
+    program_close(&p);
+}
+END_TEST
+
 START_TEST(a_real_command_line_is_looked_at)
 {
     program p = program_run_line(LINES[_i]);
@@ -198,6 +209,7 @@ int main(void)
     for (int i = 0; i < (int)COUNT(PROBLEMS); i++)
         suite_add(core, problems_are_found, i, missing_for(PROBLEMS[i].flags, PROBLEMS[i].code));
     tcase_add_loop_test(core, a_real_command_line_is_looked_at, 0, COUNT(LINES));
+    tcase_add_test(core, a_log_that_cannot_be_kept_is_told);
     tcase_add_test(core, a_taken_port_has_a_holder);
     tcase_add_test(core, a_stranger_is_not_node_0);
     tcase_add_test(core, variables_are_looked_at);

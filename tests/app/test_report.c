@@ -48,6 +48,7 @@ START_TEST(a_run_ends_with_its_page)
                      3 * 2); /* two epochs: loss, accuracy, images/s */
     ASSERT_SAYS(page, "<td>lr</td><td>0.25</td>");
     ASSERT_SAYS(page, "<td>processor</td>");
+    ASSERT_SAYS(page, "<a href=\"train.log\">");
     ASSERT_SAYS(page, "backward");
     free(page);
 }

@@ -56,9 +56,11 @@ VOLATILE_PATH = re.compile(r"bench\.out|scaling\.json|dp-vs-ddp\.json")
 # 72: a rank whose peer went away; which of them see that is chance.
 ERR_FACTS = re.compile(r"\brank \d+\b|\bexit code (?!72\b)\d+\b|\bSIG[A-Z0-9]+\b|--[a-z][a-z-]+")
 PLOTS = (".png", ".svg")
-# Of every run folder; tests/app/test_run_config.c, test_metrics.c, test_eval.c and test_report.c hold
-# what is in them. So does the page beside a config.json; that of a benchmark is recorded.
-NOT_RECORDED = re.compile(r"config\.json|eval\.json|metrics\.jsonl|events\.out\.tfevents\..*")
+# Of every run folder; tests/app/test_run_config.c, test_metrics.c, test_eval.c, test_run_log.c and
+# test_report.c hold what is in them. So does the page beside a config.json; that of a benchmark is
+# recorded.
+NOT_RECORDED = re.compile(
+    r"config\.json|eval\.json|metrics\.jsonl|train\.log|events\.out\.tfevents\..*")
 
 
 # --- the place where a case runs ------------------------------------------------------------------
