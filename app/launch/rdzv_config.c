@@ -5,37 +5,11 @@
 #include "base/log.h"
 #include "base/number.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 enum { SHOWN_BYTES = 80, WORD_BYTES = 128, WEEK_S = 604800, MAX_MISSES = 1000 };
-
-status rdzv_config_endpoint(const char *text, int default_port, char *host, size_t host_bytes,
-                            int *port)
-{
-    const char *end = text + strlen(text), *colon = strrchr(text, ':');
-    bool bracketed = text[0] == '[';
-    const char *closing = bracketed ? strrchr(text, ']') : NULL;
-    if (bracketed && (closing == NULL || (closing[1] != '\0' && closing[1] != ':')))
-        return FAIL(STATUS_INVALID, "--rdzv-endpoint: '%.*s' lacks a ']'", SHOWN_BYTES, text);
-    /* An IPv6 address without brackets has several colons, and no port. */
-    if (bracketed ? closing[1] == '\0' : colon != NULL && strchr(text, ':') != colon)
-        colon = NULL;
-    const char *from = bracketed ? text + 1 : text;
-    const char *to = bracketed ? closing : colon != NULL ? colon : end;
-    if (to == from || (size_t)(to - from) >= host_bytes)
-        return FAIL(STATUS_INVALID, "--rdzv-endpoint: '%.*s' is no HOST:PORT", SHOWN_BYTES, text);
-    int number = default_port;
-    if (colon != NULL && !number_parse(colon + 1, 0, 65535, &number))
-        return FAIL(STATUS_INVALID, "--rdzv-endpoint: '%.*s': the port is 0 to 65535", SHOWN_BYTES,
-                    text);
-    memcpy(host, from, (size_t)(to - from));
-    host[to - from] = '\0';
-    *port = number;
-    return STATUS_OK;
-}
 
 static status seconds_of(const char *key, const char *value, double *out)
 {

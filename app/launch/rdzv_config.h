@@ -1,10 +1,9 @@
-/* How the user configures the rendezvous of the nodes: --rdzv-endpoint and --rdzv-conf. */
+/* How the user configures the rendezvous of the nodes: --rdzv-conf. */
 #ifndef MNIST_DDP_APP_LAUNCH_RDZV_CONFIG_H
 #define MNIST_DDP_APP_LAUNCH_RDZV_CONFIG_H
 
 #include "base/status.h"
 
-#include <stddef.h>
 #include <stdint.h>
 
 /* What --rdzv-conf says; -1 if it does not. */
@@ -14,11 +13,6 @@ typedef struct rdzv_config {
     int keep_alive_misses; /* keep_alive_max_attempt */
     int is_host;           /* 0 or 1: whether this node serves the store */
 } rdzv_config;
-
-/* "HOST", "HOST:PORT", "[::1]:PORT"; `host` gets no brackets. STATUS_INVALID with what is
- * expected. */
-status rdzv_config_endpoint(const char *text, int default_port, char *host, size_t host_bytes,
-                            int *port);
 
 /* "key=value,key=value"; NULL: nothing given. torchrun's other keys are accepted and mean nothing
  * here; an unknown one is a warning. */

@@ -195,9 +195,11 @@ static status request_rdzv(const options *opts, request *want)
                     SHOWN_BYTES, backend);
     TRY(rdzv_config_read(opts->rdzv_conf, &want->rdzv));
     if (opts->rdzv_endpoint != NULL)
-        return rdzv_config_endpoint(
-            opts->rdzv_endpoint, want->by_arrival ? C10D_PORT : STORE_DEFAULT_PORT,
-            want->master_addr, sizeof want->master_addr, &want->master_port);
+        return status_context(
+            socket_address_parse(opts->rdzv_endpoint,
+                                 want->by_arrival ? C10D_PORT : STORE_DEFAULT_PORT,
+                                 want->master_addr, sizeof want->master_addr, &want->master_port),
+            "--rdzv-endpoint");
     if (opts->master_addr != NULL)
         TRY(copy_text("--master-addr", opts->master_addr, want->master_addr,
                       sizeof want->master_addr));

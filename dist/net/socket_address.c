@@ -1,5 +1,6 @@
 #include "dist/net/socket_address.h"
 
+#include "base/number.h"
 #include "base/process_name.h"
 
 #include <arpa/inet.h>
@@ -7,11 +8,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+enum { SHOWN_BYTES = 80 };
 
 status socket_address_resolve(const char *host, int port, struct addrinfo **out)
 {
@@ -34,6 +38,30 @@ status socket_address_resolve(const char *host, int port, struct addrinfo **out)
     if (error != 0)
         return FAIL(STATUS_UNKNOWN_HOST, "%s:%d: no such host: %s", host ? host : "*", port,
                     gai_strerror(error));
+    return STATUS_OK;
+}
+
+status socket_address_parse(const char *text, int default_port, char *host, size_t host_bytes,
+                            int *port)
+{
+    const char *end = text + strlen(text), *colon = strrchr(text, ':');
+    bool bracketed = text[0] == '[';
+    const char *closing = bracketed ? strrchr(text, ']') : NULL;
+    if (bracketed && (closing == NULL || (closing[1] != '\0' && closing[1] != ':')))
+        return FAIL(STATUS_INVALID, "'%.*s' lacks a ']'", SHOWN_BYTES, text);
+    /* An IPv6 address without brackets has several colons, and no port. */
+    if (bracketed ? closing[1] == '\0' : colon != NULL && strchr(text, ':') != colon)
+        colon = NULL;
+    const char *from = bracketed ? text + 1 : text;
+    const char *to = bracketed ? closing : colon != NULL ? colon : end;
+    if (to == from || (size_t)(to - from) >= host_bytes)
+        return FAIL(STATUS_INVALID, "'%.*s' is no HOST:PORT", SHOWN_BYTES, text);
+    int number = default_port;
+    if (colon != NULL && !number_parse(colon + 1, 0, 65535, &number))
+        return FAIL(STATUS_INVALID, "'%.*s': the port is 0 to 65535", SHOWN_BYTES, text);
+    memcpy(host, from, (size_t)(to - from));
+    host[to - from] = '\0';
+    *port = number;
     return STATUS_OK;
 }
 

@@ -14,6 +14,11 @@ enum { SOCKET_ADDRESS_BYTES = 400 };
  * STATUS_UNKNOWN_HOST if the name has none, STATUS_INVALID for a port out of range. */
 status socket_address_resolve(const char *host, int port, struct addrinfo **out);
 
+/* Takes "HOST", "HOST:PORT", "[::1]:PORT" or "::1" apart; `host` gets no brackets. STATUS_INVALID,
+ * with what is expected. */
+status socket_address_parse(const char *text, int default_port, char *host, size_t host_bytes,
+                            int *port);
+
 /* "host:port", with brackets around an IPv6 address. `out` has SOCKET_ADDRESS_BYTES. */
 void socket_address_name(const char *host, int port, char *out);
 
