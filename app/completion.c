@@ -8,6 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Words after a command's name. Those after bench and help are names of the tables. */
+static const struct {
+    const char *command, *words;
+} WORDS[] = {{"data", "fetch info verify show"},
+             {"store", "serve set get wait add delete check num_keys compare_set"},
+             {"doctor", "train run"},
+             {"completion", "bash zsh fish"}};
+enum { N_WORDS = sizeof WORDS / sizeof WORDS[0] };
+
 /* Of what kind a value is. */
 typedef enum value_kind {
     VALUE_NONE,
@@ -147,9 +156,10 @@ static void print_bash(void)
     print_names(command_table, command_table_count, " ");
     printf("' ;;\n    bench) words='");
     print_names(benchmark_table, benchmark_table_count, " ");
-    puts("' ;;\n    data) words='fetch info verify show' ;;\n"
-         "    doctor) words='train run' ;;\n    completion) words='bash zsh fish' ;;\n"
-         "    esac\n"
+    puts("' ;;");
+    for (int i = 0; i < N_WORDS; i++)
+        printf("    %s) words='%s' ;;\n", WORDS[i].command, WORDS[i].words);
+    puts("    esac\n"
          "    [[ $cur == -* ]] && words=$flags\n"
          "    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
          "}\n"
@@ -214,9 +224,10 @@ static void print_zsh(void)
     print_names(command_table, command_table_count, " ");
     printf(") ;;\n    (bench) names=(");
     print_names(benchmark_table, benchmark_table_count, " ");
-    puts(") ;;\n    (data) names=(fetch info verify show) ;;\n    (doctor) names=(train run) ;;\n"
-         "    (completion) names=(bash zsh fish) ;;\n"
-         "    (run) names=(_files) ;;\n"
+    puts(") ;;");
+    for (int i = 0; i < N_WORDS; i++)
+        printf("    (%s) names=(%s) ;;\n", WORDS[i].command, WORDS[i].words);
+    puts("    (run) names=(_files) ;;\n"
          "    esac\n"
          "    if [ \"$names\" = _files ]; then names='*:file:_files'; "
          "else names=\"*:word:($names)\"; fi\n"
@@ -289,9 +300,9 @@ static void print_fish(void)
     print_fish_words("none", command_table, command_table_count);
     print_fish_words("help", command_table, command_table_count);
     print_fish_words("bench", benchmark_table, benchmark_table_count);
-    puts("complete -c mnist_ddp -f -n '__mnist_ddp_is data' -a 'fetch info verify show'\n"
-         "complete -c mnist_ddp -f -n '__mnist_ddp_is doctor' -a 'train run'\n"
-         "complete -c mnist_ddp -f -n '__mnist_ddp_is completion' -a 'bash zsh fish'");
+    for (int i = 0; i < N_WORDS; i++)
+        printf("complete -c mnist_ddp -f -n '__mnist_ddp_is %s' -a '%s'\n", WORDS[i].command,
+               WORDS[i].words);
     for_each_flag(FOR_ALL, print_fish_flag);
 }
 

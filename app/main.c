@@ -15,6 +15,7 @@
 #include "app/options/options.h"
 #include "app/predict/predict_command.h"
 #include "app/serve/serve_command.h"
+#include "app/store/store_command.h"
 #include "app/train/eval_settings.h"
 #include "app/train/failure.h"
 #include "app/train/rank_context.h"
@@ -180,6 +181,8 @@ static int run(const options *opts, int argc, char **argv, int64_t started_ns)
         return data_command(opts);
     case COMMAND_RUN:
         return run_command(opts, started_ns);
+    case COMMAND_STORE:
+        return store_command(opts);
     case COMMAND_BENCH:
         return bench(opts, argc, argv, started_ns);
     case COMMAND_DOCTOR:

@@ -52,6 +52,7 @@ check app/common app/options model dist kernels base
 check app/report app/common base # it serves every command
 check app/predict app/common app/options model data kernels base
 check app/serve app/predict app/common app/options model data dist kernels base
+check app/store app/common app/options dist base
 check app/trace app/common dist kernels base
 check app/train app/common app/options app/report app/trace model data dist kernels base
 

@@ -11,6 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+enum { HOST_BYTES = 256 };
+
 /* The bits of an address, 4 or 16 bytes of them; 0 for another family. */
 static size_t bytes_of(const struct sockaddr *address, unsigned char out[16])
 {
@@ -70,7 +72,7 @@ bool local_network_owns(const char *host)
 {
     local_address own[LOCAL_NETWORK_MAX];
     struct addrinfo *list = NULL;
-    char name[256] = "";
+    char name[HOST_BYTES] = "";
     if (gethostname(name, sizeof name - 1) == 0 && strcmp(host, name) == 0)
         return true;
     int n = local_network_list(own);
@@ -87,6 +89,15 @@ bool local_network_owns(const char *host)
     }
     freeaddrinfo(list);
     return found;
+}
+
+void local_network_name(const char *bind, int port, char *out)
+{
+    char host[HOST_BYTES] = "";
+    bool everywhere = strcmp(bind, "0.0.0.0") == 0 || strcmp(bind, "::") == 0;
+    if (!everywhere || gethostname(host, sizeof host - 1) != 0)
+        snprintf(host, sizeof host, "%s", bind);
+    socket_address_name(host, port, out);
 }
 
 void local_network_describe(char *out, size_t size_bytes)

@@ -24,6 +24,10 @@ int local_network_list(local_address *out);
  * to an address of an interface. */
 bool local_network_owns(const char *host);
 
+/* "HOST:PORT" of what listens on `bind`, as another machine would type it if it is for other
+ * machines. `out` has SOCKET_ADDRESS_BYTES (dist/net/socket_address.h). */
+void local_network_name(const char *bind, int port, char *out);
+
 /* "10.0.0.1 on eth0, ...": all but loopback, for messages. */
 void local_network_describe(char *out, size_t size_bytes);
 

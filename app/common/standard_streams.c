@@ -26,9 +26,10 @@ status standard_streams_open(void)
 
 void standard_streams_set_signal(const options *opts)
 {
-    bool fetches =
-        opts->command == COMMAND_DATA && opts->action != NULL && strcmp(opts->action, "fetch") == 0;
-    if (opts->command == COMMAND_TRAIN || opts->command == COMMAND_BENCH || fetches ||
+    const char *action = opts->action != NULL ? opts->action : "";
+    bool fetches = opts->command == COMMAND_DATA && strcmp(action, "fetch") == 0;
+    bool serves = opts->command == COMMAND_STORE && strcmp(action, "serve") == 0;
+    if (opts->command == COMMAND_TRAIN || opts->command == COMMAND_BENCH || fetches || serves ||
         opts->command == COMMAND_SERVE || (opts->command == COMMAND_RUN && !opts->dry_run))
         signal(SIGPIPE, SIG_IGN);
 }

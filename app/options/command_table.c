@@ -74,6 +74,17 @@ const command_row command_table[] = {
          {"mnist_ddp run --nproc-per-node=2 --tee=3 --log-dir=logs ./program", "and keep their output"},
          {"mnist_ddp run --nnodes=2 --node-rank=0 --master-addr=10.0.0.1 train.py",
           "the first of two machines"}}},
+    [COMMAND_STORE] = {
+        "store", "mnist_ddp store serve|set|get|wait|add|delete|... [KEY ...] [FLAGS]",
+        "a key-value store, as PyTorch's TCPStore, which joins in",
+        "serve prints its address and serves until Ctrl-C. Of a store, also a job's or one of Python's: set KEY "
+        "VALUE, where - is stdin; get KEY, wait KEY ... wait until it is there; add KEY [N] counts; delete KEY; "
+        "check KEY ...; num_keys; compare_set KEY EXPECTED DESIRED. What follows -- is no flag. Exit code: 1 if a "
+        "key is not there or holds another value, 110 if it did not come in time, 69 if there is no store.",
+        FOR_STORE, true, {{"port", "29500"}, {"timeout", "300"}},
+        {{"mnist_ddp store serve --port=1234", "in one terminal"},
+         {"mnist_ddp store set first_key first_value --port=1234", "in another"},
+         {"mnist_ddp store get first_key --port=1234", "prints first_value"}}},
     [COMMAND_BENCH] = {
         "bench", "mnist_ddp bench BENCHMARK [FLAGS]",
         "measure this machine: dp-vs-ddp, scaling, operations", NULL, FOR_BENCH, false, {{0}},

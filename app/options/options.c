@@ -1,6 +1,7 @@
 #include "app/options/options.h"
 
 #include "app/options/command_table.h"
+#include "app/options/command_words.h"
 #include "app/options/config.h"
 #include "app/options/options_table.h"
 #include "app/options/options_torchrun.h"
@@ -59,6 +60,13 @@ static argument take_apart(const char *word)
 static bool looks_like_flag(const char *word)
 {
     return word[0] == '-' && word[1] != '\0' && !isdigit((unsigned char)word[1]) && word[1] != '.';
+}
+
+/* Whether it is no flag. A value of store may be a negative number. */
+static bool is_word(const options *opts, const char *word)
+{
+    return word[0] != '-' || word[1] == '\0' ||
+           (opts->command == COMMAND_STORE && !looks_like_flag(word));
 }
 
 /* The row that a flag means: its own spelling, else the only one that begins so. */
@@ -126,82 +134,6 @@ static status refuse_word(const char *word)
                 SHOWN_BYTES, word);
 }
 
-/* "doctor run ...": the command line of a run, after the word doctor. */
-static status take_examined(options *opts, const char *word)
-{
-    TRY(command_table_find(word, &opts->examined));
-    if (opts->examined != COMMAND_TRAIN && opts->examined != COMMAND_RUN)
-        return FAIL(STATUS_INVALID,
-                    "doctor %.*s: it looks at runs of train and run; one command is enough",
-                    SHOWN_BYTES, word);
-    return STATUS_OK;
-}
-
-static bool shows_data(const options *opts)
-{
-    return opts->command == COMMAND_DATA && opts->action != NULL &&
-           strcmp(opts->action, "show") == 0;
-}
-
-/* A picture of predict, an index of data show. */
-static status take_file(options *opts, const char *word)
-{
-    size_t n = (size_t)opts->n_files + 1;
-    const char **files = realloc(opts->files, n * sizeof *files);
-    if (files == NULL)
-        return FAIL(STATUS_NO_MEMORY, "the list of %zu files", n);
-    files[opts->n_files++] = word;
-    opts->files = files;
-    return STATUS_OK;
-}
-
-/* A run folder of the report, what serve shows or eval tests. */
-static status take_run(options *opts, const char *word)
-{
-    if (opts->command != COMMAND_REPORT && opts->n_runs == 1)
-        return FAIL(STATUS_INVALID, "%s: '%.*s': one run is enough",
-                    command_table[opts->command].name, SHOWN_BYTES, word);
-    if (opts->n_runs == OPTIONS_MAX_RUNS)
-        return FAIL(STATUS_INVALID, "report: at most %d runs on one page", OPTIONS_MAX_RUNS);
-    opts->runs[opts->n_runs++] = word;
-    return STATUS_OK;
-}
-
-/* The words of the command line that are no values: the command, and what it is about. */
-static status take_word(options *opts, const char *word, int at)
-{
-    command about = opts->command == COMMAND_HELP ? opts->help_topic : opts->command;
-    const command_row *benchmark = NULL;
-    opts->words++;
-    if (at == 0)
-        return command_table_find(word, &opts->command);
-    opts->help_all = at == 1 && opts->command == COMMAND_HELP && strcmp(word, "all") == 0;
-    if (at == 1 && opts->command == COMMAND_HELP && !opts->help_all)
-        return command_table_find(word, &opts->help_topic);
-    if (at == 1 && opts->command == COMMAND_COMPLETION) {
-        opts->shell = word;
-        return STATUS_OK;
-    }
-    if (at == 1 && opts->command == COMMAND_DATA) {
-        opts->action = word;
-        return STATUS_OK;
-    }
-    if (at == 1 && opts->command == COMMAND_DOCTOR)
-        return take_examined(opts, word);
-    if (opts->command == COMMAND_PREDICT || shows_data(opts))
-        return take_file(opts, word);
-    if (opts->command == COMMAND_REPORT || opts->command == COMMAND_SERVE ||
-        opts->command == COMMAND_EVAL)
-        return take_run(opts, word);
-    if (about != COMMAND_BENCH || opts->benchmark != NULL) {
-        opts->words--; /* the second pass refuses it */
-        return STATUS_OK;
-    }
-    TRY(command_table_find_benchmark(word, &benchmark));
-    opts->benchmark = benchmark->name;
-    return STATUS_OK;
-}
-
 /* First pass: which command this is. A flag's meaning depends on it, and it may follow flags. */
 static status find_command(int argc, char **argv, options *opts)
 {
@@ -218,10 +150,14 @@ static status find_command(int argc, char **argv, options *opts)
             opts->program = argv + i + (arg.is_flag ? 1 : 0);
             break; /* what follows is the program's */
         }
-        if (!arg.is_flag) {
-            if (!shows_data(opts)) /* "--test 1" is test and an index */
+        if (opts->command == COMMAND_STORE && strcmp(argv[i], "--") == 0) {
+            opts->program = argv + i + 1;
+            while (++i < argc)
+                TRY(command_words_take(opts, argv[i], words++));
+        } else if (is_word(opts, argv[i])) {
+            if (!command_words_are_free(opts)) /* "--test 1" is test and an index */
                 TRY(check_stray_value(argv[i - 1], argv[i]));
-            TRY(take_word(opts, argv[i], words++));
+            TRY(command_words_take(opts, argv[i], words++));
         } else if (find_flag(arg.name, commands, &match, candidates) == 0) {
             break; /* its value would look like a command; the second pass names the flag */
         } else {
@@ -303,7 +239,7 @@ static status read_command_line(int argc, char **argv, options *opts)
     for (int i = 1; i < argc && argv + i != opts->program; i++) {
         if (opts->program != NULL && strcmp(argv[i], "--") == 0)
             break;
-        if (argv[i][0] == '-' && argv[i][1] != '\0')
+        if (!is_word(opts, argv[i]))
             TRY(take_flag(opts, argc, argv, &i));
         else if (words++ >= opts->words)
             return refuse_word(argv[i]);

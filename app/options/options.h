@@ -22,6 +22,7 @@ typedef enum command {
     COMMAND_SAMPLER,
     COMMAND_DATA,
     COMMAND_RUN,
+    COMMAND_STORE,
     COMMAND_BENCH,
     COMMAND_DOCTOR,
     COMMAND_ENV,
@@ -40,7 +41,7 @@ typedef struct options {
     command help_topic; /* of COMMAND_HELP: the command asked about; COMMAND_HELP: the program */
     bool help_all;      /* of COMMAND_HELP: every flag of every command */
     command examined;   /* of COMMAND_DOCTOR: COMMAND_TRAIN or COMMAND_RUN */
-    const char *action; /* of COMMAND_DATA: argv's own; NULL: none was named */
+    const char *action; /* of COMMAND_DATA and _STORE: argv's own; NULL: none was named */
     const char *shell;  /* of COMMAND_COMPLETION: argv's own; NULL: none was named */
     int words;          /* on the command line: the command, and what it is about */
 
@@ -155,7 +156,8 @@ typedef struct options {
     char *start_method; /* accepted: workers are always executed anew */
     bool virtual_local_rank;
     char *print_completion; /* "bash", "zsh", "fish"; NULL */
-    char **program;         /* PROGRAM ARGS, argv's own, NULL at the end; NULL: none */
+    char **program;         /* PROGRAM ARGS, argv's own, NULL at the end; NULL: none. store: what
+                               follows "--" */
 
     /* mnist_ddp sampler */
     int64_t samples; /* 60000 */
@@ -169,7 +171,7 @@ typedef struct options {
     int64_t label;   /* -1: all */
     int64_t columns; /* -1: as many as fit */
 
-    /* mnist_ddp predict: files; data show: indices */
+    /* mnist_ddp predict: files; data show: indices; store: keys and values */
     const char **files; /* argv's own words, in an array of the options; NULL: none */
     int n_files;
 
@@ -180,9 +182,10 @@ typedef struct options {
     int64_t stall_timeout;  /* 20 s */
     int64_t lock_timeout;   /* 600 s, for another process that fetches the same */
 
-    /* mnist_ddp serve */
+    /* mnist_ddp serve and store */
+    char *host;   /* store: "HOST[:PORT]"; NULL: $MASTER_ADDR, else 127.0.0.1 */
     char *bind;   /* "127.0.0.1" */
-    int64_t port; /* 0: a free one */
+    int64_t port; /* serve: 0, a free one; store: 29500, or $MASTER_PORT of a client */
 
     /* mnist_ddp report; of eval and serve, the first alone */
     const char *runs[OPTIONS_MAX_RUNS]; /* run folders: argv's own */

@@ -21,8 +21,8 @@ enum {
     SET_UP = LAUNCHERS | RANKS_BENCH | FOR_DOCTOR,      /* what doctor looks at before a run */
     TRAIN_BENCH = FOR_TRAIN | TRAINING_BENCH,           /* what bench hands to those runs */
     TRAIN_EVAL_BENCH = TRAIN_EVAL | TRAINING_BENCH,
-    REPORTS = FOR_TRAIN | FOR_EVAL | FOR_PREDICT | FOR_SAMPLER | FOR_DATA | FOR_BENCH | FOR_DOCTOR |
-              FOR_ENV,
+    REPORTS = FOR_TRAIN | FOR_EVAL | FOR_PREDICT | FOR_SAMPLER | FOR_DATA | FOR_STORE | FOR_BENCH |
+              FOR_DOCTOR | FOR_ENV,
 };
 
 /* Bounds keep products of two settings far from overflow. */
@@ -187,8 +187,9 @@ const option_row options_table[] = {
      1048576, NULL, "X", "MiB of gradients per all-reduce [25, the first 1]"},
     {"overlap", NULL, OPTION_SWITCH, GROUP_PARALLEL, TRAIN_BENCH, AT(overlap), 0, 0,
      "true", NULL, "all-reduce while the backward pass goes on"},
-    {"timeout", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN | FOR_BENCH, AT(timeout), 1, WEEK_S,
-     "60", "SECONDS", "deadline of one collective; on GPUs ten times that for the first of its kind and size"},
+    {"timeout", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN | FOR_BENCH | FOR_STORE, AT(timeout), 1, WEEK_S,
+     "60", "SECONDS", "deadline of one collective; on GPUs ten times that for the first of its kind and size; store: until it "
+     "answers and a key has come, and of serve, if given, its end"},
     {"join-timeout", NULL, OPTION_INTEGER, GROUP_PARALLEL, SET_UP, AT(join_timeout), 1, WEEK_S,
      "600", "SECONDS", "how long to wait for all ranks at the start"},
     {"nccl-nvls", NULL, OPTION_SWITCH, GROUP_PARALLEL, FOR_TRAIN | FOR_BENCH, AT(nccl_nvls), 0, 0,
@@ -349,9 +350,11 @@ const option_row options_table[] = {
     {"head", NULL, OPTION_INTEGER, GROUP_SAMPLER, FOR_SAMPLER, AT(head), 0, MAX_COUNT,
      NULL, "N", "only the first N indices [all]"},
 
-    {"bind", NULL, OPTION_TEXT, GROUP_SERVER, FOR_SERVE, AT(bind), 0, 0,
+    {"host", NULL, OPTION_TEXT, GROUP_SERVER, FOR_STORE, AT(host), 0, 0,
+     NULL, "HOST[:PORT]", "where the store is [$MASTER_ADDR:$MASTER_PORT, else 127.0.0.1:29500]"},
+    {"bind", NULL, OPTION_TEXT, GROUP_SERVER, FOR_SERVE | FOR_STORE, AT(bind), 0, 0,
      "127.0.0.1", "ADDRESS", "where to listen; 0.0.0.0: for every machine that can reach this one"},
-    {"port", NULL, OPTION_INTEGER, GROUP_SERVER, FOR_SERVE, AT(port), 0, 65535,
+    {"port", NULL, OPTION_INTEGER, GROUP_SERVER, FOR_SERVE | FOR_STORE, AT(port), 0, 65535,
      "0", "N", "0: a free one"},
 
     {"config", NULL, OPTION_TEXT, GROUP_GENERAL, FOR_ALL, AT(config), 0, 0,

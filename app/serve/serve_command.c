@@ -1,6 +1,7 @@
 #include "app/serve/serve_command.h"
 
 #include "app/common/exit_codes.h"
+#include "app/common/local_network.h"
 #include "app/common/standard_streams.h"
 #include "app/serve/site.h"
 #include "base/log.h"
@@ -14,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CONNECTIONS = 64, REQUEST_MS = 5000, LOOK_MS = 500, HOST_BYTES = 256 };
+enum { CONNECTIONS = 64, REQUEST_MS = 5000, LOOK_MS = 500 };
 
 /* Those of the model's data set. They are a service: without them the page goes on. */
 static void open_examples(const options *opts, site *s)
@@ -70,14 +71,10 @@ static void name_hosts(const options *opts, int port, site *s)
         socket_address_name(names[i], port, s->hosts[i]);
 }
 
-/* As another machine would type it, if it is for other machines. */
 static status print_url(const options *opts, int port)
 {
-    char host[HOST_BYTES] = "", name[SOCKET_ADDRESS_BYTES];
-    bool everywhere = strcmp(opts->bind, "0.0.0.0") == 0 || strcmp(opts->bind, "::") == 0;
-    if (!everywhere || gethostname(host, sizeof host - 1) != 0)
-        snprintf(host, sizeof host, "%s", opts->bind);
-    socket_address_name(host, port, name);
+    char name[SOCKET_ADDRESS_BYTES];
+    local_network_name(opts->bind, port, name);
     if (!socket_address_says_loopback(opts->bind))
         LOG_W("--bind %s: whoever reaches this machine can use the page; there is neither a "
               "password nor encryption",

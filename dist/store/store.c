@@ -461,3 +461,29 @@ status store_delete(store *client, const char *key, bool *deleted)
     *deleted = n == 1;
     return STATUS_OK;
 }
+
+status store_join(store *client)
+{
+    static const char key[] = "init/";
+    exchange x;
+    begin(&x, client, key, client->timeout_ms);
+    put_u8(&x, STORE_ADD);
+    put_u64(&x, strlen(key));
+    put(&x, key, strlen(key));
+    put_u64(&x, 1);
+    send_request(&x);
+    (void)receive_u64(&x);
+    return end(&x);
+}
+
+status store_num_keys(store *client, int64_t *count)
+{
+    exchange x;
+    begin(&x, client, "the number of keys", client->timeout_ms);
+    put_u8(&x, STORE_GETNUMKEYS);
+    send_request(&x);
+    int64_t n = (int64_t)receive_u64(&x);
+    TRY(end(&x));
+    *count = n;
+    return STATUS_OK;
+}

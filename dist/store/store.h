@@ -91,4 +91,11 @@ status store_compare_set(store *client, const char *key, const char *expected, c
 
 status store_delete(store *client, const char *key, bool *deleted);
 
+/* Counts this client at the server, in torch's key "init/", which has neither "/" nor prefix: a
+ * TCPStore of so many workers waits there until all have come. */
+status store_join(store *client);
+
+/* *count: all keys of the server, whatever their prefix. */
+status store_num_keys(store *client, int64_t *count);
+
 #endif

@@ -46,13 +46,15 @@ expect 'dp-vs-ddp scaling all-reduce broadcast reduce all-gather reduce-scatter 
 expect '--minbytes' bench all-reduce --mi
 expect '' bench scaling --mi
 expect 'fetch info verify show' data ''
+expect 'serve set get wait add delete check num_keys compare_set' store ''
+expect '--host' store get --ho
 expect 'train run' doctor ''
 expect '--role' doctor run --ro
 expect 'bash zsh fish' completion ''
 expect 'bench' help b
 
 # Every flag of the help is offered, and no other.
-for command in train eval sampler run doctor env; do
+for command in train eval sampler run store doctor env; do
     COMP_WORDS=(mnist_ddp "$command" --)
     COMP_CWORD=2
     _mnist_ddp || true # nothing to offer

@@ -19,11 +19,12 @@ typedef struct step {
     const char *answer;
 } step;
 
-enum { MAX_STEPS = 4 };
+enum { MAX_STEPS = 12 };
 
 typedef struct fake_server {
     int listen_fd, port;
-    step steps[MAX_STEPS]; /* the first with take 0 ends them */
+    step steps[MAX_STEPS];       /* the first with take 0 ends them */
+    const char *want[MAX_STEPS]; /* the bytes that each takes, it hangs up at others; NULL: any */
     bool holds_on;
     pthread_t thread;
 } fake_server;
@@ -43,6 +44,9 @@ static void *play(void *arg)
         st = socket_send(fd, in + 6, 4, deadline_ns);
     for (const step *s = fake->steps; st == STATUS_OK && s->take > 0; s++) {
         st = socket_receive(fd, in, s->take, deadline_ns);
+        const char *want = fake->want[s - fake->steps];
+        if (st == STATUS_OK && want != NULL && memcmp(in, want, s->take) != 0)
+            break;
         if (st == STATUS_OK)
             st = socket_send(fd, s->answer, s->give, deadline_ns);
     }
@@ -210,6 +214,56 @@ START_TEST(what_is_no_store_is_not_connected_to)
 }
 END_TEST
 
+#define LENGTH(c) c "\0\0\0\0\0\0\0" /* 64 bits, little endian */
+#define KEY LENGTH("\x0a") "/first_key"
+#define BYTES(text) sizeof(text) - 1
+
+/* What torch 2.15's client sends for the same calls, recorded from it. */
+START_TEST(requests_are_torchs)
+{
+    static const char set[] = "\x01" KEY LENGTH("\x0b") "first_value";
+    static const char wait[] = "\x06" LENGTH("\x01") KEY;
+    static const char get[] = "\x03" KEY;
+    static const char add[] = "\x04" LENGTH("\x02") "/n\xf9\xff\xff\xff\xff\xff\xff\xff";
+    static const char check[] = "\x05" LENGTH("\x01") KEY;
+    static const char compare[] = "\x02" KEY LENGTH("\x0b") "first_value" LENGTH("\x01") "x";
+    static const char delete[] = "\x08" KEY;
+    static const char join[] = "\x04" LENGTH("\x05") "init/" LENGTH("\x01");
+    fake_server fake = {.steps = {{BYTES(join), 8, LENGTH("\x02")},
+                                  {BYTES(set), 0, ""},
+                                  {BYTES(wait), 1, "\0"},
+                                  {BYTES(get), 9, LENGTH("\x01") "v"},
+                                  {BYTES(add), 8, LENGTH("\x03")},
+                                  {BYTES(check), 1, "\0"},
+                                  {BYTES(compare), 9, LENGTH("\x01") "x"},
+                                  {BYTES(delete), 8, LENGTH("\x01")},
+                                  {1, 8, LENGTH("\x02")}},
+                        .want = {join, set, wait, get, add, check, compare, delete, "\x07"}};
+    store *client = start(&fake);
+    void *value = NULL;
+    size_t size = 0;
+    int64_t number = 0;
+    bool yes = false;
+    ck_assert_int_eq(store_join(client), STATUS_OK);
+    ck_assert_int_eq(store_set(client, "first_key", "first_value", 11), STATUS_OK);
+    ck_assert_int_eq(store_get(client, "first_key", &value, &size), STATUS_OK);
+    ck_assert_str_eq(value, "v");
+    free(value);
+    ck_assert_int_eq(store_add(client, "n", -7, &number), STATUS_OK);
+    ck_assert_int_eq(number, 3);
+    ck_assert_int_eq(store_check(client, "first_key", &yes), STATUS_OK);
+    ck_assert(yes);
+    ck_assert_int_eq(store_compare_set(client, "first_key", "first_value", "x", &value, &size),
+                     STATUS_OK);
+    free(value);
+    ck_assert_int_eq(store_delete(client, "first_key", &yes), STATUS_OK);
+    ck_assert(yes);
+    ck_assert_int_eq(store_num_keys(client, &number), STATUS_OK);
+    ck_assert_int_eq(number, 2);
+    stop(&fake, client);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("store_client");
@@ -222,5 +276,6 @@ int main(void)
     tcase_add_test(core, half_an_answer_is_the_peer);
     tcase_add_test(core, wrong_answers_are_the_peer);
     tcase_add_test(core, what_is_no_store_is_not_connected_to);
+    tcase_add_test(core, requests_are_torchs);
     return suite_run(suite);
 }

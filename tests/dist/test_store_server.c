@@ -7,9 +7,11 @@
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -169,6 +171,49 @@ START_TEST(many_greeted_connections_are_kept)
     for (int i = 0; i < GREETED; i++) {
         raw_send(fds[i], ping, sizeof ping);
         ck_assert_int_eq(socket_receive(fds[i], echo, 4, clock_deadline_ns(2000)), STATUS_OK);
+        close(fds[i]);
+    }
+}
+END_TEST
+
+/* Three hundred that only greet, others that have sent half a request or wait for a key that never
+ * comes: a set and a get take as long as without them. */
+START_TEST(idle_and_half_sent_clients_delay_nobody)
+{
+    enum { IDLE = 300, OTHERS = 30, PAIRS = 200, LIMIT_MS = 1000 };
+    static const char half[] = "\1\2\0\0\0\0\0\0\0/k\0\0\x10\0\0\0\0\0half"; /* of a MiB */
+    static const char wait[] = "\6\1\0\0\0\0\0\0\0\6\0\0\0\0\0\0\0/never";
+    int fds[IDLE + 2 * OTHERS];
+    for (int i = 0; i < IDLE + 2 * OTHERS; i++) {
+        fds[i] = greeted_connection();
+        if (i >= IDLE + OTHERS)
+            raw_send(fds[i], wait, sizeof wait - 1);
+        else if (i >= IDLE)
+            raw_send(fds[i], half, sizeof half - 1);
+    }
+    store_options options = {.host = "127.0.0.1",
+                             .port = store_server_port(server),
+                             .timeout_ms = LIMIT_MS,
+                             .connect_timeout_ms = LIMIT_MS};
+    store *client = NULL;
+    int64_t start_ns = clock_now_ns();
+    ck_assert_msg(store_create(&options, &client) == STATUS_OK, "%s", status_text());
+    for (int i = 0; i < PAIRS; i++) {
+        void *value = NULL;
+        size_t size = 0;
+        ck_assert_int_eq(store_set(client, "k", &i, sizeof i), STATUS_OK);
+        ck_assert_int_eq(store_get(client, "k", &value, &size), STATUS_OK);
+        ck_assert_uint_eq(size, sizeof i);
+        ck_assert_int_eq(memcmp(value, &i, size), 0);
+        free(value);
+    }
+    ck_assert_int_le((clock_now_ns() - start_ns) / 1000000, LIMIT_MS);
+    store_destroy(client);
+    /* None of them was closed. */
+    for (int i = 0; i < IDLE + 2 * OTHERS; i++) {
+        char byte;
+        ck_assert_int_eq(recv(fds[i], &byte, 1, MSG_DONTWAIT), -1);
+        ck_assert_int_eq(errno, EAGAIN);
         close(fds[i]);
     }
 }
@@ -349,6 +394,7 @@ int main(void)
     tcase_add_test(core, half_a_greeting_is_closed_after_five_seconds);
     tcase_add_test(core, idle_connections_make_room);
     tcase_add_test(core, many_greeted_connections_are_kept);
+    tcase_add_test(core, idle_and_half_sent_clients_delay_nobody);
     tcase_add_test(core, promised_lengths_are_limited);
     tcase_add_test(core, unknown_requests_are_closed);
     tcase_add_test(core, get_alone_waits);

@@ -36,7 +36,7 @@ CASES = {}
 
 # --- commands that train nothing ------------------------------------------------------------------
 CASES["help"] = r"""
-for c in "" train eval sampler run bench doctor env completion manual help version all; do
+for c in "" train eval sampler run store bench doctor env completion manual help version all; do
     m "help$c" help $c
     grep -oE -e '--[][a-z-]+' "help$c.out" | sort -u >"flags-$c.txt"
     rm "help$c.out"

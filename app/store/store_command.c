@@ -1,0 +1,324 @@
+#include "app/store/store_command.h"
+
+#include "app/common/exit_codes.h"
+#include "app/common/json_value.h"
+#include "app/options/nearest.h"
+#include "app/store/store_serve.h"
+#include "base/byte_buffer.h"
+#include "base/clock.h"
+#include "base/environment.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "dist/net/socket_address.h"
+#include "dist/store/store.h"
+#include "dist/store/store_wire.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    WAIT_LINE_MS = 5000, /* between two lines about a key that is not there yet */
+    HOST_BYTES = 256,
+    CHUNK_BYTES = 64 << 10,
+    SHOWN_BYTES = 80,
+};
+
+/* What is asked of the store. */
+typedef struct request {
+    const options *opts;
+    const char *const *words; /* keys and values, as the action's row counts them */
+    int n;
+    char where[SOCKET_ADDRESS_BYTES];
+    store *client;
+    int64_t deadline_ns;
+    json_t *answer; /* with --json: what is printed */
+    bool no;        /* the answer is no: EXIT_CODE_NO */
+} request;
+
+/* --json: all of stdout. NULL as `value` if memory is short, which printing tells. */
+static void note(request *r, const char *name, json_t *value)
+{
+    json_object_set_new(r->answer, name, value);
+}
+
+/* The answer is a number: a line of stdout. */
+static void answer_number(request *r, const char *name, int64_t value)
+{
+    if (r->opts->json)
+        note(r, name, json_integer(value));
+    else
+        printf("%" PRId64 "\n", value);
+}
+
+/* The answer is yes or no, which the exit code says. */
+static void answer_truth(request *r, const char *name, bool truth)
+{
+    note(r, name, json_boolean(truth));
+    r->no = !truth;
+}
+
+/* The answer is bytes: nothing but them, so that a file gets what was set. A terminal gets the end
+ * of a line too. */
+static status answer_bytes(request *r, const void *value, size_t size_bytes)
+{
+    if (!r->opts->json) {
+        (void)fwrite(value, 1, size_bytes, stdout); /* failures are told at the program's end */
+        if (isatty(STDOUT_FILENO) == 1)
+            putchar('\n');
+        return STATUS_OK;
+    }
+    json_t *text = json_stringn(value, size_bytes);
+    if (text == NULL)
+        return FAIL(STATUS_INVALID, "%s: its %zu bytes are no UTF-8 text: leave --json out",
+                    r->words[0], size_bytes);
+    note(r, "value", text);
+    return STATUS_OK;
+}
+
+/* Waits until the key is there, and says so every few seconds. */
+static status await_key(const request *r, const char *key)
+{
+    for (;;) {
+        int left_ms = clock_remaining_ms(r->deadline_ns);
+        status st = store_wait(r->client, key, left_ms < WAIT_LINE_MS ? left_ms : WAIT_LINE_MS);
+        if (st != STATUS_TIMEOUT)
+            return st;
+        if (clock_passed(r->deadline_ns))
+            return FAIL(STATUS_TIMEOUT, "nobody set \"%s\" at %s within %" PRId64 " s (--timeout)",
+                        key, r->where, r->opts->timeout);
+        LOG_I("waiting for \"%s\" at %s ... %d s of %" PRId64 " s are left", key, r->where,
+              clock_remaining_ms(r->deadline_ns) / 1000, r->opts->timeout);
+    }
+}
+
+/* All of stdin. One byte more than a value may have is enough: the store's client refuses that. */
+static status read_stdin(byte_buffer *out)
+{
+    char chunk[CHUNK_BYTES];
+    while (out->size <= STORE_VALUE_BYTES) {
+        ssize_t n = read(STDIN_FILENO, chunk, sizeof chunk);
+        if (n < 0 && errno != EINTR)
+            return FAIL(STATUS_IO, "stdin: %s", strerror(errno));
+        if (n == 0)
+            return STATUS_OK;
+        if (n > 0)
+            TRY(byte_buffer_append(out, chunk, (size_t)n));
+    }
+    return STATUS_OK;
+}
+
+/* SET has no answer. What is asked after it tells that the store has it. */
+static status send_value(request *r, const void *value, size_t size_bytes)
+{
+    bool there = false;
+    TRY(store_set(r->client, r->words[0], value, size_bytes));
+    TRY(store_check(r->client, r->words[0], &there));
+    note(r, "bytes", json_integer((json_int_t)size_bytes));
+    return STATUS_OK;
+}
+
+static status set(request *r)
+{
+    const char *text = r->words[1];
+    if (strcmp(text, "-") != 0)
+        return send_value(r, text, strlen(text));
+    byte_buffer in = {0};
+    status st = read_stdin(&in);
+    if (st == STATUS_OK)
+        st = send_value(r, in.data, in.size);
+    byte_buffer_free(&in);
+    return st;
+}
+
+static status get(request *r)
+{
+    void *value = NULL;
+    size_t size_bytes = 0;
+    TRY(await_key(r, r->words[0]));
+    TRY(store_get(r->client, r->words[0], &value, &size_bytes));
+    status st = answer_bytes(r, value, size_bytes);
+    free(value);
+    return st;
+}
+
+static status wait_for_all(request *r)
+{
+    for (int i = 0; i < r->n; i++)
+        TRY(await_key(r, r->words[i]));
+    return STATUS_OK;
+}
+
+static status add(request *r)
+{
+    int64_t amount = 1, sum = 0;
+    if (r->n > 1) {
+        char *end = NULL;
+        errno = 0;
+        amount = strtoll(r->words[1], &end, 10);
+        if (errno != 0 || end == r->words[1] || *end != '\0')
+            return FAIL(STATUS_INVALID, "store add: '%.*s' is not a whole number of 64 bits",
+                        SHOWN_BYTES, r->words[1]);
+    }
+    TRY(store_add(r->client, r->words[0], amount, &sum));
+    answer_number(r, "value", sum);
+    return STATUS_OK;
+}
+
+static status delete (request *r)
+{
+    bool deleted = false;
+    TRY(store_delete(r->client, r->words[0], &deleted));
+    answer_truth(r, "deleted", deleted);
+    return STATUS_OK;
+}
+
+static status check(request *r)
+{
+    bool all = true;
+    for (int i = 0; i < r->n && all; i++)
+        TRY(store_check(r->client, r->words[i], &all));
+    answer_truth(r, "there", all);
+    return STATUS_OK;
+}
+
+static status num_keys(request *r)
+{
+    int64_t count = 0;
+    TRY(store_num_keys(r->client, &count));
+    answer_number(r, "keys", count);
+    return STATUS_OK;
+}
+
+/* As torch, it answers with what the key holds then. */
+static status compare_set(request *r)
+{
+    void *value = NULL;
+    size_t size_bytes = 0;
+    const char *desired = r->words[2];
+    TRY(store_compare_set(r->client, r->words[0], r->words[1], desired, &value, &size_bytes));
+    answer_truth(r, "set",
+                 size_bytes == strlen(desired) && memcmp(value, desired, size_bytes) == 0);
+    status st = answer_bytes(r, value, size_bytes);
+    free(value);
+    return st;
+}
+
+typedef struct action {
+    const char *name;
+    const char *words; /* that follow it */
+    int least, most;   /* of them */
+    status (*ask)(request *r);
+} action;
+
+static const action ACTIONS[] = {
+    {"set", "KEY VALUE, where - stands for stdin", 2, 2, set},
+    {"get", "KEY", 1, 1, get},
+    {"wait", "KEY ...", 1, INT32_MAX, wait_for_all},
+    {"add", "KEY [N]", 1, 2, add},
+    {"delete", "KEY", 1, 1, delete},
+    {"check", "KEY ...", 1, INT32_MAX, check},
+    {"num_keys", "no more", 0, 0, num_keys},
+    {"compare_set", "KEY EXPECTED DESIRED", 3, 3, compare_set},
+};
+
+/* The action that the command line names, with as many words as it takes. NULL: serve. */
+static status find_action(const options *opts, const action **out)
+{
+    const char *word = opts->action != NULL ? opts->action : "";
+    const action *found = NULL;
+    nearest search;
+    nearest_init(&search, word);
+    nearest_offer(&search, "serve");
+    for (size_t i = 0; i < sizeof ACTIONS / sizeof ACTIONS[0]; i++) {
+        nearest_offer(&search, ACTIONS[i].name);
+        if (strcmp(word, ACTIONS[i].name) == 0)
+            found = &ACTIONS[i];
+    }
+    bool serves = strcmp(word, "serve") == 0;
+    if (found == NULL && !serves && nearest_found(&search))
+        return FAIL(STATUS_INVALID, "store: '%.*s' is none of its actions; did you mean '%s'?",
+                    SHOWN_BYTES, word, search.best);
+    if (found == NULL && !serves)
+        return FAIL(STATUS_INVALID, "store: serve, set, get, wait, add, delete, check, num_keys or "
+                                    "compare_set, as in mnist_ddp store get KEY");
+    if (opts->n_files < (serves ? 0 : found->least) || opts->n_files > (serves ? 0 : found->most))
+        return FAIL(STATUS_INVALID, "store %s: takes %s; %d word%s given", word,
+                    serves ? "no more" : found->words, opts->n_files,
+                    opts->n_files == 1 ? " is" : "s are");
+    *out = found;
+    return STATUS_OK;
+}
+
+/* --host and --port, else a job's MASTER_ADDR and MASTER_PORT. */
+static status find_address(const options *opts, char host[HOST_BYTES], int *port)
+{
+    const char *address = environment_text("MASTER_ADDR"),
+               *number = environment_text("MASTER_PORT");
+    *port = (int)opts->port;
+    if (!options_given(opts, "port") && number != NULL && !number_parse(number, 1, 65535, port))
+        return FAIL(STATUS_INVALID, "environment variable MASTER_PORT=%.40s is not in 1..65535",
+                    number);
+    const char *text = opts->host != NULL ? opts->host : address != NULL ? address : "127.0.0.1";
+    TRY(status_context(socket_address_parse(text, *port, host, HOST_BYTES, port),
+                       opts->host != NULL ? "--host" : "MASTER_ADDR"));
+    if (*port == 0)
+        return FAIL(STATUS_INVALID, "--port=0: name the port that the store listens on");
+    return STATUS_OK;
+}
+
+static status connect_to(request *r, const char *host, int port)
+{
+    int64_t timeout_ms = r->opts->timeout * 1000;
+    const store_options how = {
+        .host = host, .port = port, .timeout_ms = timeout_ms, .connect_timeout_ms = timeout_ms};
+    socket_address_name(host, port, r->where);
+    status st = store_create(&how, &r->client);
+    if (st == STATUS_TIMEOUT)
+        status_append(" 'mnist_ddp store serve' serves one");
+    return st == STATUS_OK ? store_join(r->client) : st;
+}
+
+static int ask(const options *opts, const action *what)
+{
+    char host[HOST_BYTES];
+    int port = 0, code = EXIT_CODE_USAGE;
+    request r = {.opts = opts,
+                 .words = opts->files,
+                 .n = opts->n_files,
+                 .deadline_ns = clock_deadline_ns(opts->timeout * 1000),
+                 .answer = json_object()};
+    status st = find_address(opts, host, &port);
+    if (st == STATUS_OK) {
+        code = EXIT_CODE_RENDEZVOUS;
+        st = connect_to(&r, host, port);
+    }
+    if (st == STATUS_OK) {
+        code = EXIT_CODE_USAGE;
+        if (r.n > 0)
+            note(&r, "key", json_value_text(r.words[0]));
+        st = what->ask(&r);
+    }
+    store_destroy(r.client);
+    if (st == STATUS_OK && opts->json)
+        st = json_value_print(r.answer);
+    else
+        json_decref(r.answer);
+    if (st != STATUS_OK)
+        return exit_code_failed(st, code);
+    return r.no ? EXIT_CODE_NO : EXIT_SUCCESS;
+}
+
+int store_command(const options *opts)
+{
+    const action *what = NULL;
+    status st = find_action(opts, &what);
+    if (st == STATUS_OK && what != NULL)
+        return ask(opts, what);
+    if (st == STATUS_OK)
+        st = store_serve(opts);
+    return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, EXIT_CODE_USAGE);
+}

@@ -1,0 +1,11 @@
+/* mnist_ddp store: a job's key-value store from the command line, as PyTorch's TCPStore. */
+#ifndef MNIST_DDP_APP_STORE_STORE_COMMAND_H
+#define MNIST_DDP_APP_STORE_STORE_COMMAND_H
+
+#include "app/options/options.h"
+
+/* Does what opts->action says: serves a store until a signal comes, or asks one. Returns the exit
+ * code. */
+int store_command(const options *opts);
+
+#endif
