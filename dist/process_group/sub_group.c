@@ -1,4 +1,5 @@
 /* A sub-group is a process group with a name of its own in the store, where its ranks meet. */
+#include "dist/backends/local/local_hub.h"
 #include "dist/process_group/process_group_state.h"
 
 #include <stdio.h>
@@ -15,8 +16,6 @@ static status check_ranks(const process_group *group, const sub_group *what)
             return FAIL(STATUS_INVALID, "a sub-group's ranks ascend, but %d comes after %d", rank,
                         what->ranks[i - 1]);
     }
-    if (group->options.hub != NULL && what->n > 1)
-        return FAIL(STATUS_INVALID, "backend local has no sub-groups");
     return STATUS_OK;
 }
 
@@ -60,8 +59,8 @@ status process_group_new_group(process_group *group, const sub_group *what, proc
     options.page = NULL; /* others compare the numbers on it with the whole group's */
     if (what->backend != NULL)
         options.backend = what->backend;
-    if (what->n == 1)
-        options.hub = NULL;
+    if (options.hub != NULL)
+        TRY(local_hub_sub(group->options.hub, number, what->n, &options.hub));
     describe(what, ranks, sizeof ranks);
     status st = process_group_create(&options, out);
     return st == STATUS_OK ? st : status_context(st, "the sub-group of %s", ranks);

@@ -1,7 +1,9 @@
 /* The local backend: exact results, sums in rank order, messages, late and departed threads. */
 #include "base/clock.h"
 #include "dist/backends/local/local_hub.h"
+#include "dist/backends/local/local_messages.h"
 #include "tests/support/collectives.h"
+#include "tests/support/exchanges.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
@@ -78,12 +80,13 @@ END_TEST
 /* What one rank, *arg, does not do. */
 static status all_but_one(process_group *group, int rank, int world_size, void *arg)
 {
-    float data[4] = {0};
+    enum { LONG = LOCAL_KEPT_BYTES / sizeof(float) + 1 }; /* a send that needs its receiver */
+    float data[4] = {0}, many[LONG] = {0};
     const char *call = arg;
     if (rank == world_size - 1)
         return STATUS_OK; /* closes its group, or has slept */
     if (call[0] == 's')
-        return rank == 0 ? process_group_send(group, data, 4, DTYPE_F32, world_size - 1, NULL)
+        return rank == 0 ? process_group_send(group, many, LONG, DTYPE_F32, world_size - 1, NULL)
                          : STATUS_OK;
     if (call[0] == 'r')
         return rank == 0 ? process_group_recv(group, data, 4, DTYPE_F32, world_size - 1, NULL)
@@ -171,6 +174,51 @@ START_TEST(the_hub_is_for_as_many_ranks)
 }
 END_TEST
 
+/* Also more ranks than the suites above have. */
+static const int WORLDS[] = {1, 2, 3, 4, 8};
+
+enum { N_WORLDS = sizeof WORLDS / sizeof WORLDS[0] };
+
+static status run_exchange(int world_size, rank_fn fn, void *arg)
+{
+    ranks_options options = {
+        .world_size = world_size, .backend = "local", .shared_bytes = EXCHANGES_SHARED_BYTES};
+    return run_ranks_with(&options, fn, arg);
+}
+
+START_TEST(rows_are_exact)
+{
+    memory_kind kind = (memory_kind)(_i % MEMORY_HOST_KINDS);
+    int world_size = WORLDS[_i / MEMORY_HOST_KINDS];
+    ck_assert_int_eq(run_exchange(world_size, exchanges_rows, &kind), STATUS_OK);
+}
+END_TEST
+
+START_TEST(messages_come_in_any_order)
+{
+    ck_assert_int_eq(run_exchange(WORLDS[_i], exchanges_any_order, NULL), STATUS_OK);
+}
+END_TEST
+
+START_TEST(a_message_that_fits_needs_no_receiver)
+{
+    size_t size_bytes = (size_t)_i * 20000;
+    ck_assert_int_eq(run_exchange(3, exchanges_send_first, &size_bytes), STATUS_OK);
+}
+END_TEST
+
+START_TEST(messages_move_while_collectives_wait)
+{
+    ck_assert_int_eq(run_exchange(WORLDS[_i], exchanges_beside_collectives, NULL), STATUS_OK);
+}
+END_TEST
+
+START_TEST(sub_groups_are_groups)
+{
+    ck_assert_int_eq(run_exchange(WORLDS[_i], exchanges_in_sub_groups, NULL), STATUS_OK);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("local");
@@ -189,5 +237,11 @@ int main(void)
     tcase_add_loop_test(failures, a_difference_is_named, 0, 2);
     tcase_add_loop_test(failures, leaving_after_the_last_disturbs_nobody, 0, 12);
     tcase_add_test(failures, the_hub_is_for_as_many_ranks);
+    TCase *exchanges = suite_case(suite, "exchanges", 60);
+    tcase_add_loop_test(exchanges, rows_are_exact, 0, N_WORLDS * MEMORY_HOST_KINDS);
+    tcase_add_loop_test(exchanges, messages_come_in_any_order, 1, N_WORLDS);
+    tcase_add_loop_test(exchanges, a_message_that_fits_needs_no_receiver, 0, 3);
+    tcase_add_loop_test(exchanges, messages_move_while_collectives_wait, 0, N_WORLDS);
+    tcase_add_loop_test(exchanges, sub_groups_are_groups, 0, N_WORLDS);
     return suite_run(suite);
 }

@@ -3,6 +3,7 @@
 #include "dist/collective/reduce.h"
 #include "tests/support/collectives.h"
 #include "tests/support/deaths.h"
+#include "tests/support/exchanges.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
@@ -223,6 +224,51 @@ START_TEST(leaving_after_the_last_disturbs_nobody)
 }
 END_TEST
 
+/* Also more ranks than the suites above have. */
+static const int WORLDS[] = {1, 2, 3, 4, 8};
+
+enum { N_WORLDS = sizeof WORLDS / sizeof WORLDS[0] };
+
+static status run_exchange(int world_size, rank_fn fn, void *arg)
+{
+    ranks_options options = {
+        .world_size = world_size, .backend = "shm", .shared_bytes = EXCHANGES_SHARED_BYTES};
+    return run_ranks_with(&options, fn, arg);
+}
+
+START_TEST(rows_are_exact)
+{
+    memory_kind kind = (memory_kind)(_i % MEMORY_HOST_KINDS);
+    int world_size = WORLDS[_i / MEMORY_HOST_KINDS];
+    ck_assert_int_eq(run_exchange(world_size, exchanges_rows, &kind), STATUS_OK);
+}
+END_TEST
+
+START_TEST(messages_come_in_any_order)
+{
+    ck_assert_int_eq(run_exchange(WORLDS[_i], exchanges_any_order, NULL), STATUS_OK);
+}
+END_TEST
+
+START_TEST(a_message_that_fits_needs_no_receiver)
+{
+    size_t size_bytes = (size_t)_i * 20000;
+    ck_assert_int_eq(run_exchange(3, exchanges_send_first, &size_bytes), STATUS_OK);
+}
+END_TEST
+
+START_TEST(messages_move_while_collectives_wait)
+{
+    ck_assert_int_eq(run_exchange(WORLDS[_i], exchanges_beside_collectives, NULL), STATUS_OK);
+}
+END_TEST
+
+START_TEST(sub_groups_are_groups)
+{
+    ck_assert_int_eq(run_exchange(WORLDS[_i], exchanges_in_sub_groups, NULL), STATUS_OK);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("shm");
@@ -243,5 +289,11 @@ int main(void)
     tcase_add_test(deaths, a_stopped_rank_is_a_timeout_for_all);
     tcase_add_loop_test(deaths, a_rank_that_leaves_is_named, 0, 3);
     tcase_add_loop_test(deaths, leaving_after_the_last_disturbs_nobody, 0, 12);
+    TCase *exchanges = suite_case(suite, "exchanges", 60);
+    tcase_add_loop_test(exchanges, rows_are_exact, 0, N_WORLDS * MEMORY_HOST_KINDS);
+    tcase_add_loop_test(exchanges, messages_come_in_any_order, 1, N_WORLDS);
+    tcase_add_loop_test(exchanges, a_message_that_fits_needs_no_receiver, 0, 3);
+    tcase_add_loop_test(exchanges, messages_move_while_collectives_wait, 0, N_WORLDS);
+    tcase_add_loop_test(exchanges, sub_groups_are_groups, 0, N_WORLDS);
     return suite_run(suite);
 }

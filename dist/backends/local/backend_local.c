@@ -1,24 +1,27 @@
 /* Collectives among threads of one process: --mode=dp's.
  *
  * All happens in wait(), between local_hub_begin and local_hub_end: every thread then sees the
- * others' arrays. In all_reduce each rank sums one part of the elements. In broadcast each receiver
- * copies. In reduce the root does all the work, as a parameter server does. Sums go in rank order.
+ * others' arrays. In all_reduce each rank reduces one part of the elements, and writes it into all
+ * ranks' arrays. In all others who takes reads from those that give (dist/collective/exchange.h):
+ * in reduce the root does all the work, as a parameter server does. Reductions go in rank order.
  * After a timeout a peer may still use a rank's data: free it when all threads have ended.
  */
 #include "base/clock.h"
 #include "dist/backends/local/local_hub.h"
+#include "dist/backends/local/local_messages.h"
 #include "dist/collective/collective.h"
+#include "dist/collective/exchange.h"
 #include "dist/collective/process_group_ops.h"
 #include "dist/collective/reduce.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE_BYTES = 64 };
-
 typedef struct local_work {
     struct local_work *next;
     collective what;
+    local_message *message; /* of a send or recv; NULL: it is done */
+    void *copy;             /* of `in`, or NULL */
 } local_work;
 
 typedef struct local_group {
@@ -47,41 +50,29 @@ static status compare(const local_group *g, const collective *const *all)
     return STATUS_OK;
 }
 
-/* This rank's part of all arrays. Parts are cut at whole cache lines. */
+/* This rank's part of all arrays. */
 static void all_reduce(local_group *g, const collective *const *all)
 {
     const collective *c = all[g->rank];
-    size_t size = dtype_size(c->type), per_line = LINE_BYTES / size;
-    size_t n = (size_t)g->world_size, rank = (size_t)g->rank;
-    size_t lines = (c->count + per_line - 1) / per_line;
-    size_t begin = lines * rank / n * per_line, end = lines * (rank + 1) / n * per_line;
-    if (end > c->count)
-        end = c->count;
-    for (size_t i = 0; i < n; i++) {
-        g->ins[i] = (const unsigned char *)all[i]->in + begin * size;
-        g->outs[i] = (unsigned char *)all[i]->out + begin * size;
+    exchange_part part = exchange_part_of(c, c->count, g->rank, g->world_size);
+    size_t begin_bytes = part.begin * dtype_size(c->type);
+    for (int i = 0; i < g->world_size; i++) {
+        g->ins[i] = (const unsigned char *)all[i]->in + begin_bytes;
+        g->outs[i] = (unsigned char *)all[i]->out + begin_bytes;
     }
-    reduce_parts parts = {g->ins, (int)n, g->outs, (int)n};
-    if (begin < end)
-        reduce_into(c->type, c->op, c->prescale, &parts, end - begin);
+    reduce_parts parts = {g->ins, g->world_size, g->outs, g->world_size};
+    if (part.begin < part.end)
+        reduce_into(c->type, c->op, c->prescale, &parts, part.end - part.begin);
 }
 
-static void reduce(local_group *g, const collective *const *all)
+static void take(local_group *g, const collective *const *all)
 {
     const collective *c = all[g->rank];
+    size_t at_bytes = exchange_row(c, g->rank) * c->count * dtype_size(c->type);
     for (int i = 0; i < g->world_size; i++)
-        g->ins[i] = all[i]->in;
-    g->outs[0] = c->out;
-    reduce_parts parts = {g->ins, g->world_size, g->outs, 1};
-    if (c->root == g->rank)
-        reduce_into(c->type, c->op, c->prescale, &parts, c->count);
-}
-
-static void broadcast(const local_group *g, const collective *const *all)
-{
-    const collective *c = all[g->rank];
-    if (c->root != g->rank)
-        memcpy(c->out, all[c->root]->in, c->count * dtype_size(c->type));
+        g->ins[i] = exchange_gives(c, i) ? (const unsigned char *)all[i]->in + at_bytes : NULL;
+    if (exchange_takes(c, g->rank))
+        exchange_take(c, g->rank, g->world_size, g->ins, 0, c->count);
 }
 
 static status together(local_group *g, const collective *c, int64_t deadline_ns)
@@ -91,23 +82,46 @@ static status together(local_group *g, const collective *c, int64_t deadline_ns)
     TRY(compare(g, all));
     if (c->kind == COLLECTIVE_ALL_REDUCE)
         all_reduce(g, all);
-    else if (c->kind == COLLECTIVE_REDUCE)
-        reduce(g, all);
-    else if (c->kind == COLLECTIVE_BROADCAST)
-        broadcast(g, all);
+    else
+        take(g, all);
     return local_hub_end(g->hub, g->rank, deadline_ns);
+}
+
+static void free_work(local_work *w)
+{
+    free(w->copy);
+    free(w);
+}
+
+/* In place, a rank overwrites rows of an all_to_all that others have not read: they read a copy. */
+static status copy_rows(const local_group *g, local_work *w)
+{
+    size_t size_bytes = collective_in_bytes(&w->what, g->rank, g->world_size);
+    w->copy = malloc(size_bytes + 1);
+    if (w->copy == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a copy of %zu bytes", size_bytes);
+    memcpy(w->copy, w->what.in, size_bytes);
+    w->what.in = w->copy;
+    return STATUS_OK;
 }
 
 static status local_launch(void *self, const collective *c, device_stream *stream, void **out_work)
 {
     (void)stream;
     local_group *g = self;
-    if (c->kind > COLLECTIVE_REDUCE && !collective_is_send_or_recv(c->kind))
-        return FAIL(STATUS_INVALID, "backend local has no %s", collective_kind_name(c->kind));
+    status st = STATUS_OK;
     local_work *w = calloc(1, sizeof *w);
     if (w == NULL)
         return FAIL(STATUS_NO_MEMORY, "a work of %zu bytes", sizeof *w);
     w->what = *c;
+    if (collective_is_send_or_recv(c->kind))
+        st = local_hub_start(g->hub, g->rank, c, &w->message);
+    else if (c->kind == COLLECTIVE_ALL_TO_ALL && c->in == c->out && c->count > 0)
+        st = copy_rows(g, w);
+    if (st != STATUS_OK) {
+        free_work(w);
+        return st;
+    }
     *(g->first == NULL ? &g->first : &g->last->next) = w;
     g->last = w;
     *out_work = w;
@@ -118,14 +132,13 @@ static status local_wait(void *self, void *work_, int64_t deadline_ns, int64_t *
 {
     local_group *g = self;
     local_work *w = work_;
-    const collective *c = &w->what;
-    status st = c->kind == COLLECTIVE_SEND   ? local_hub_send(g->hub, g->rank, c, deadline_ns)
-                : c->kind == COLLECTIVE_RECV ? local_hub_receive(g->hub, g->rank, c, deadline_ns)
-                                             : together(g, c, deadline_ns);
+    status st = collective_is_send_or_recv(w->what.kind)
+                    ? local_hub_finish(g->hub, w->message, deadline_ns)
+                    : together(g, &w->what, deadline_ns);
     *done_ns = clock_now_ns();
     ASSERT(g->first == w);
     g->first = w->next;
-    free(w);
+    free_work(w);
     return st;
 }
 
@@ -136,7 +149,8 @@ static void local_destroy(void *self)
     while (g->first != NULL) {
         local_work *w = g->first;
         g->first = w->next;
-        free(w);
+        local_hub_drop(g->hub, w->message);
+        free_work(w);
     }
     free(g->ins);
     free(g->outs);

@@ -2,12 +2,14 @@
  * begins the next one only after all have ended the last. So what the ranks came with stays in
  * place while anybody reads it, and a rank that closes its group leaves nobody waiting.
  *
- * A message lies in the one place that its sender and receiver have for each other: offered, then
- * taken or refused. The sender waits, so its data needs no copy in between.
+ * A message is on one list of the hub until its receiver has copied it (local_messages.c). Whoever
+ * waits, for whatever, first takes what has come for it: so two ranks that wait for different
+ * messages of each other do not wait for ever.
  */
 #include "dist/backends/local/local_hub.h"
 
 #include "base/clock.h"
+#include "dist/backends/local/local_messages.h"
 #include "dist/health/first_cause.h"
 
 #include <inttypes.h>
@@ -15,18 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { DROP_MS = 10000 }; /* longer than anybody copies */
+
 typedef struct local_rank {
     uint64_t begun, ended; /* collectives */
     collective what;       /* of the latest begun */
     bool left;
 } local_rank;
-
-typedef struct local_message {
-    const collective *offer; /* NULL: none */
-    bool is_taking;          /* the receiver copies */
-    bool refused;
-    uint64_t offered, taken; /* messages so far */
-} local_message;
 
 struct local_hub {
     pthread_mutex_t lock; /* of all below */
@@ -34,7 +31,10 @@ struct local_hub {
     int world_size;
     local_rank *ranks;        /* (world_size) */
     const collective **whats; /* (world_size): of `ranks` */
-    local_message *messages;  /* (world_size, world_size): from, to */
+    local_messages messages;
+    local_hub *subs; /* of sub-groups: a list by `next` */
+    local_hub *next;
+    int number; /* of the sub-group */
 };
 
 status local_hub_create(int world_size, local_hub **out)
@@ -49,8 +49,7 @@ status local_hub_create(int world_size, local_hub **out)
     hub->world_size = world_size;
     hub->ranks = calloc(n, sizeof *hub->ranks);
     hub->whats = calloc(n, sizeof *hub->whats);
-    hub->messages = calloc(n * n, sizeof *hub->messages);
-    if (hub->ranks == NULL || hub->whats == NULL || hub->messages == NULL) {
+    if (hub->ranks == NULL || hub->whats == NULL) {
         local_hub_destroy(hub);
         return FAIL(STATUS_NO_MEMORY, "a hub of %d threads", world_size);
     }
@@ -64,12 +63,41 @@ void local_hub_destroy(local_hub *hub)
 {
     if (hub == NULL)
         return;
+    while (hub->subs != NULL) {
+        local_hub *sub = hub->subs;
+        hub->subs = sub->next;
+        local_hub_destroy(sub);
+    }
     pthread_cond_destroy(&hub->changed);
     pthread_mutex_destroy(&hub->lock);
     free(hub->ranks);
     free(hub->whats);
-    free(hub->messages);
+    local_messages_free(&hub->messages);
     free(hub);
+}
+
+status local_hub_sub(local_hub *hub, int number, int world_size, local_hub **out)
+{
+    status st = STATUS_OK;
+    pthread_mutex_lock(&hub->lock);
+    local_hub *sub = hub->subs;
+    while (sub != NULL && sub->number != number)
+        sub = sub->next;
+    if (sub == NULL) {
+        st = local_hub_create(world_size, &sub);
+        if (st == STATUS_OK) {
+            sub->number = number;
+            sub->next = hub->subs;
+            hub->subs = sub;
+        }
+    } else if (sub->world_size != world_size) {
+        st = FAIL(STATUS_INVALID, "sub-group %d has %d ranks for others, not %d", number,
+                  sub->world_size, world_size);
+    }
+    pthread_mutex_unlock(&hub->lock);
+    if (st == STATUS_OK)
+        *out = sub;
+    return st;
 }
 
 int local_hub_world_size(const local_hub *hub)
@@ -81,6 +109,15 @@ int local_hub_world_size(const local_hub *hub)
 static bool await_change(local_hub *hub, int64_t deadline_ns)
 {
     return clock_await(&hub->changed, &hub->lock, deadline_ns);
+}
+
+/* The lock is held. This rank takes what has come for it; returns whether anything had. */
+static status take_messages(local_hub *hub, int rank, bool *moved)
+{
+    status st = local_messages_move(&hub->messages, rank, &hub->lock, moved);
+    if (*moved)
+        pthread_cond_broadcast(&hub->changed);
+    return st;
 }
 
 /* A count that every rank has. */
@@ -96,16 +133,21 @@ static uint64_t ended(const local_rank *rank)
     return rank->ended;
 }
 
-/* The lock is held. Returns when every rank's count is at least `want`. */
-static status await_all(local_hub *hub, count_fn *count, uint64_t want, int64_t deadline_ns)
+/* The lock is held. Returns when every rank's count is at least this one's. */
+static status await_all(local_hub *hub, int self, count_fn *count, int64_t deadline_ns)
 {
     int64_t start_ns = clock_now_ns();
+    uint64_t want = count(&hub->ranks[self]);
+    bool moved;
     for (int peer = 0; peer < hub->world_size;) {
         const local_rank *other = &hub->ranks[peer];
         if (count(other) >= want) {
             peer++;
             continue;
         }
+        TRY(take_messages(hub, self, &moved));
+        if (moved)
+            continue;
         for (int rank = 0; rank < hub->world_size; rank++)
             if (hub->ranks[rank].left && count(&hub->ranks[rank]) < want)
                 return first_cause_closed(NULL, rank);
@@ -126,7 +168,7 @@ status local_hub_begin(local_hub *hub, int rank, const collective *c, int64_t de
     self->what = *c;
     self->begun++;
     pthread_cond_broadcast(&hub->changed);
-    status st = await_all(hub, begun, self->begun, deadline_ns);
+    status st = await_all(hub, rank, begun, deadline_ns);
     pthread_mutex_unlock(&hub->lock);
     *all = hub->whats;
     return st;
@@ -138,86 +180,64 @@ status local_hub_end(local_hub *hub, int rank, int64_t deadline_ns)
     pthread_mutex_lock(&hub->lock);
     self->ended++;
     pthread_cond_broadcast(&hub->changed);
-    status st = await_all(hub, ended, self->ended, deadline_ns);
+    status st = await_all(hub, rank, ended, deadline_ns);
     pthread_mutex_unlock(&hub->lock);
     return st;
 }
 
-static local_message *message_of(local_hub *hub, int from, int to)
+status local_hub_start(local_hub *hub, int rank, const collective *c, local_message **out)
 {
-    return &hub->messages[(size_t)from * (size_t)hub->world_size + (size_t)to];
-}
-
-static status fail_message(const char *what, int peer, int64_t start_ns)
-{
-    return FAIL(STATUS_TIMEOUT, "waited %.1f s for rank %d to %s",
-                clock_seconds(clock_now_ns() - start_ns), peer, what);
-}
-
-static status refuse(const collective *sent, int from, const collective *wanted, int to)
-{
-    return FAIL(STATUS_INVALID,
-                "rank %d sends %zu elements of %zu bytes, rank %d receives %zu of %zu", from,
-                sent->count, dtype_size(sent->type), to, wanted->count, dtype_size(wanted->type));
-}
-
-status local_hub_send(local_hub *hub, int rank, const collective *c, int64_t deadline_ns)
-{
-    int peer = c->root;
-    local_message *m = message_of(hub, rank, peer);
-    int64_t start_ns = clock_now_ns();
-    status st = STATUS_OK;
     pthread_mutex_lock(&hub->lock);
-    m->offer = c;
-    uint64_t number = ++m->offered;
-    pthread_cond_broadcast(&hub->changed);
-    while (st == STATUS_OK && m->taken < number && !m->refused) {
-        bool in_time = true;
-        if (hub->ranks[peer].left && !m->is_taking)
-            st = first_cause_closed(NULL, peer);
-        else
-            in_time = await_change(hub, deadline_ns);
-        if (!in_time && m->taken < number && !m->is_taking)
-            st = fail_message("receive", peer, start_ns);
-    }
-    if (st == STATUS_OK && m->refused)
-        st = FAIL(STATUS_INVALID, "rank %d receives another count or type than %zu elements", peer,
-                  c->count);
-    m->offer = NULL;
-    pthread_mutex_unlock(&hub->lock);
-    return st;
-}
-
-status local_hub_receive(local_hub *hub, int rank, const collective *c, int64_t deadline_ns)
-{
-    int peer = c->root;
-    local_message *m = message_of(hub, peer, rank);
-    int64_t start_ns = clock_now_ns();
-    status st = STATUS_OK;
-    pthread_mutex_lock(&hub->lock);
-    while (st == STATUS_OK && m->offer == NULL) {
-        if (hub->ranks[peer].left)
-            st = first_cause_closed(NULL, peer);
-        else if (!await_change(hub, deadline_ns) && m->offer == NULL)
-            st = fail_message("send", peer, start_ns);
-    }
-    const collective *offer = m->offer;
-    if (st == STATUS_OK && (offer->count != c->count || offer->type != c->type)) {
-        m->refused = true;
-        st = refuse(offer, peer, c, rank);
-    }
-    if (st == STATUS_OK) {
-        m->is_taking = true;
-        pthread_mutex_unlock(&hub->lock);
-        memcpy(c->out, offer->in, c->count * dtype_size(c->type));
-        pthread_mutex_lock(&hub->lock);
-        m->is_taking = false;
-        m->offer = NULL;
-        m->taken++;
-    }
+    status st = local_messages_add(&hub->messages, rank, c, out);
     pthread_cond_broadcast(&hub->changed);
     pthread_mutex_unlock(&hub->lock);
     return st;
+}
+
+/* The lock is held. */
+static status await_message(local_hub *hub, const local_message *m, int64_t deadline_ns)
+{
+    int peer = m->what.root;
+    bool sends = m->what.kind == COLLECTIVE_SEND, moved, in_time = true;
+    int64_t start_ns = clock_now_ns();
+    for (;;) {
+        TRY(take_messages(hub, m->rank, &moved));
+        if (m->state == LOCAL_DONE)
+            return STATUS_OK;
+        if (m->state == LOCAL_REFUSED)
+            return FAIL(STATUS_INVALID, "rank %d %s another count or type than %zu elements of %s",
+                        peer, sends ? "receives" : "sends", m->what.count,
+                        dtype_name(m->what.type));
+        if (m->state == LOCAL_WAITS && hub->ranks[peer].left)
+            return first_cause_closed(NULL, peer);
+        if (m->state == LOCAL_WAITS && !in_time)
+            return FAIL(STATUS_TIMEOUT, "waited %.1f s for rank %d to %s",
+                        clock_seconds(clock_now_ns() - start_ns), peer, sends ? "receive" : "send");
+        in_time = await_change(hub, deadline_ns);
+    }
+}
+
+status local_hub_finish(local_hub *hub, local_message *message, int64_t deadline_ns)
+{
+    if (message == NULL)
+        return STATUS_OK;
+    pthread_mutex_lock(&hub->lock);
+    status st = await_message(hub, message, deadline_ns);
+    local_messages_drop(&hub->messages, message);
+    pthread_mutex_unlock(&hub->lock);
+    return st;
+}
+
+void local_hub_drop(local_hub *hub, local_message *message)
+{
+    if (message == NULL)
+        return;
+    int64_t deadline_ns = clock_deadline_ns(DROP_MS);
+    pthread_mutex_lock(&hub->lock);
+    while (message->state == LOCAL_MOVES && await_change(hub, deadline_ns)) {
+    }
+    local_messages_drop(&hub->messages, message);
+    pthread_mutex_unlock(&hub->lock);
 }
 
 void local_hub_leave(local_hub *hub, int rank)

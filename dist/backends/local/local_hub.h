@@ -15,6 +15,10 @@ void local_hub_destroy(local_hub *hub);
 
 int local_hub_world_size(const local_hub *hub);
 
+/* The hub of sub-group `number` of this one's group, for `world_size` of its threads: made by the
+ * first that asks, and gone with this one. */
+status local_hub_sub(local_hub *hub, int number, int world_size, local_hub **out);
+
 /* What follows is the backend's. All waits end by the deadline: STATUS_TIMEOUT with the rank that
  * is missing, STATUS_PEER if it has closed its group. */
 
@@ -26,10 +30,16 @@ status local_hub_begin(local_hub *hub, int rank, const collective *c, int64_t de
 /* This rank touches nobody's data any more; returns when nobody touches its own. */
 status local_hub_end(local_hub *hub, int rank, int64_t deadline_ns);
 
-/* Messages between two ranks, in order. Sending returns when the peer has copied the data.
- * STATUS_INVALID on both sides if count or type differ. */
-status local_hub_send(local_hub *hub, int rank, const collective *c, int64_t deadline_ns);
-status local_hub_receive(local_hub *hub, int rank, const collective *c, int64_t deadline_ns);
+/* Starts a send or recv, and waits for one: waiting moves all messages of this rank on, as the
+ * waits above do. A send that fits LOCAL_KEPT_BYTES is done at once: *out is NULL. Else it is done
+ * when the receiver, in a wait of its own, has copied the data. STATUS_INVALID on both sides that
+ * still wait if count or type differ. local_hub_finish consumes the message, which may be NULL. */
+struct local_message;
+status local_hub_start(local_hub *hub, int rank, const collective *c, struct local_message **out);
+status local_hub_finish(local_hub *hub, struct local_message *message, int64_t deadline_ns);
+
+/* Forgets a message that nobody will wait for. */
+void local_hub_drop(local_hub *hub, struct local_message *message);
 
 /* This rank closes its group. */
 void local_hub_leave(local_hub *hub, int rank);

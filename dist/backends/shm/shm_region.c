@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum {
-    LAYOUT = 4,                   /* moves on with every change to the structs */
+    LAYOUT = 5,                   /* moves on with every change to the structs */
     ALIGN_SLACK_BYTES = 64 << 10, /* what rounding up 1024 allocations can cost */
     NAME_BYTES = 64,
 };
@@ -34,9 +34,20 @@ static size_t control_bytes(int world_size)
     return round_up(sizeof(shm_control) + sizeof(shm_rank) * (size_t)world_size);
 }
 
+/* Of the slots of all ranks, and of all channels. */
+static size_t slots_bytes(int world_size)
+{
+    return (size_t)world_size * SHM_SLOTS * SHM_SLOT_BYTES;
+}
+
+static size_t channels_bytes(int world_size)
+{
+    return round_up((size_t)world_size * (size_t)world_size * sizeof(shm_channel));
+}
+
 static status measure(const process_group_options *o, shm_region *region)
 {
-    size_t per_rank, all_ranks;
+    size_t all_heaps;
     size_t limit = SIZE_MAX / 4;
     if (o->world_size > SHM_MAX_RANKS)
         return FAIL(STATUS_INVALID, "backend shm is for up to %d ranks, not %d", (int)SHM_MAX_RANKS,
@@ -44,11 +55,11 @@ static status measure(const process_group_options *o, shm_region *region)
     if (o->shared_bytes > limit)
         return FAIL(STATUS_NO_MEMORY, "shared_bytes of %zu", o->shared_bytes);
     region->heap_bytes = round_up(o->shared_bytes) + ALIGN_SLACK_BYTES;
-    per_rank = region->heap_bytes + SHM_SLOT_BYTES;
-    if (!memory_product(per_rank, (size_t)o->world_size, &all_ranks) || all_ranks > limit)
+    if (!memory_product(region->heap_bytes, (size_t)o->world_size, &all_heaps) || all_heaps > limit)
         return FAIL(STATUS_NO_MEMORY, "%d ranks with %zu shared bytes each", o->world_size,
                     o->shared_bytes);
-    region->size_bytes = control_bytes(o->world_size) + all_ranks;
+    region->size_bytes = control_bytes(o->world_size) + slots_bytes(o->world_size) +
+                         channels_bytes(o->world_size) + all_heaps;
     region->rank = o->rank;
     region->world_size = o->world_size;
     return STATUS_OK;
@@ -205,15 +216,31 @@ void shm_region_close(shm_region *region)
     region->control = NULL;
 }
 
-unsigned char *shm_region_slot(const shm_region *region, int rank)
+static unsigned char *slots(const shm_region *region)
 {
-    return (unsigned char *)region->control + control_bytes(region->world_size) +
-           (size_t)rank * SHM_SLOT_BYTES;
+    return (unsigned char *)region->control + control_bytes(region->world_size);
+}
+
+static unsigned char *channels(const shm_region *region)
+{
+    return slots(region) + slots_bytes(region->world_size);
+}
+
+unsigned char *shm_region_slot(const shm_region *region, int rank, uint32_t round)
+{
+    return slots(region) + ((size_t)rank * SHM_SLOTS + round % SHM_SLOTS) * SHM_SLOT_BYTES;
+}
+
+shm_channel *shm_region_channel(const shm_region *region, int from, int to)
+{
+    size_t at = (size_t)from * (size_t)region->world_size + (size_t)to;
+    return (shm_channel *)(void *)(channels(region) + at * sizeof(shm_channel));
 }
 
 unsigned char *shm_region_heap(const shm_region *region, int rank)
 {
-    return shm_region_slot(region, region->world_size) + (size_t)rank * region->heap_bytes;
+    return channels(region) + channels_bytes(region->world_size) +
+           (size_t)rank * region->heap_bytes;
 }
 
 uint64_t shm_region_offset(const shm_region *region, const void *data, size_t size_bytes)

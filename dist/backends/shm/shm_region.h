@@ -2,7 +2,8 @@
  * the others over a UNIX socket, mapped whole by all.
  *
  *   control   counters and notes of every rank, meetings; each counter on its own cache line
- *   slots     SHM_SLOT_BYTES per rank: through which data in ordinary memory passes
+ *   slots     SHM_SLOTS of SHM_SLOT_BYTES per rank: through which data in ordinary memory passes
+ *   channels  one from each rank to each: through which messages pass
  *   heaps     heap_bytes per rank: what process_group_alloc hands out
  */
 #ifndef MNIST_DDP_DIST_BACKENDS_SHM_SHM_REGION_H
@@ -16,7 +17,9 @@
 #include <stdint.h>
 
 enum {
-    SHM_SLOT_BYTES = 1 << 20,
+    SHM_SLOTS = 2, /* one is filled while the other is read */
+    SHM_SLOT_BYTES = 1 << 19,
+    SHM_CHANNEL_BYTES = 1 << 18,
     SHM_AHEAD = 64,  /* collectives that a rank may have announced and not ended */
     SHM_NOTES = 128, /* twice that: see shm_note */
     SHM_NOTE_WORDS = 3,
@@ -28,6 +31,7 @@ enum {
 typedef enum shm_stage {
     SHM_ANNOUNCED, /* collectives */
     SHM_STAGED,    /* rounds: this rank's data is in its slot */
+    SHM_REDUCED,   /* rounds: the reduction of this rank's part is in its slot */
     SHM_DONE,      /* rounds: this rank no longer touches any buffer of it */
     SHM_STAGES,
 } shm_stage;
@@ -51,19 +55,34 @@ typedef struct shm_meeting {
 typedef struct shm_note {
     _Alignas(SHM_LINE_BYTES) _Atomic uint32_t index; /* of the collective; written last */
     _Atomic uint64_t seq;
-    _Atomic uint64_t what;                 /* kind, op, type, root and prescale, packed */
-    _Atomic uint64_t count;                /* elements */
-    _Atomic uint64_t offset;               /* of the data in this rank's heap; SHM_NO_OFFSET: not
-                                              there */
-    _Atomic uint64_t data[SHM_NOTE_WORDS]; /* the data itself, if it fits */
+    _Atomic uint64_t what;  /* kind, op, type, root and prescale, packed */
+    _Atomic uint64_t count; /* elements */
+    _Atomic uint64_t in;    /* its offset in this rank's heap; SHM_NO_OFFSET: it is not shown */
+    _Atomic uint64_t words[SHM_NOTE_WORDS]; /* the data itself, if it fits; else the offset of
+                                               `out` */
 } shm_note;
 
 #define SHM_NO_OFFSET UINT64_MAX
 
+/* Where a rank sleeps until a channel of its moves. */
+typedef struct shm_bell {
+    _Alignas(SHM_LINE_BYTES) _Atomic uint32_t rings; /* a futex */
+    _Atomic uint32_t sleeps;
+} shm_bell;
+
 typedef struct shm_rank {
     shm_counter counters[SHM_STAGES];
     shm_note notes[SHM_NOTES];
+    shm_bell bell;
+    _Atomic uint32_t left; /* it has closed its group */
 } shm_rank;
+
+/* A stream of bytes from one rank to another: byte i lies at i % SHM_CHANNEL_BYTES. */
+typedef struct shm_channel {
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t written; /* bytes so far, by the sender */
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t read;    /* by the receiver */
+    _Alignas(SHM_LINE_BYTES) unsigned char bytes[SHM_CHANNEL_BYTES];
+} shm_channel;
 
 typedef struct shm_control {
     uint64_t magic;
@@ -89,7 +108,9 @@ typedef struct shm_region {
 status shm_region_create(const group_setup *setup, int64_t deadline_ns, shm_region *out);
 void shm_region_close(shm_region *region);
 
-unsigned char *shm_region_slot(const shm_region *region, int rank);
+/* The rank's slot of a round. */
+unsigned char *shm_region_slot(const shm_region *region, int rank, uint32_t round);
+shm_channel *shm_region_channel(const shm_region *region, int from, int to);
 unsigned char *shm_region_heap(const shm_region *region, int rank);
 
 /* Offset of data[0..size_bytes-1] in this rank's own heap, or SHM_NO_OFFSET. */

@@ -20,7 +20,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SPIN_NS = 40000, SPIN_CROWDED_NS = 2000, SPINS_PER_LOOK = 32, SLICE_MS = 50 };
+enum {
+    SPIN_NS = 40000,
+    SPIN_CROWDED_NS = 2000,
+    SPINS_PER_LOOK = 32,
+    SLICE_MS = 50,
+    IDLE_SLICE_MS = 1, /* if peers come for messages meanwhile, for which nobody wakes this rank */
+};
 
 static void futex_wake(_Atomic uint32_t *word)
 {
@@ -45,6 +51,9 @@ void shm_sync_close(shm_sync *sync)
 {
     if (sync->cause != NULL) {
         first_cause_depart(sync->cause, &(departure){0});
+        atomic_store(&sync->region.control->ranks[sync->region.rank].left, 1);
+        for (int rank = 0; rank < sync->region.world_size; rank++)
+            shm_sync_ring(sync, rank);
         for (int stage = 0; stage < SHM_STAGES; stage++)
             wake(&sync->region.control->meetings[stage]);
     }
@@ -52,12 +61,12 @@ void shm_sync_close(shm_sync *sync)
     shm_region_close(&sync->region);
 }
 
-/* Sleeps until woken, at most one slice; at once if the word is not `seen`. */
-static void futex_sleep(_Atomic uint32_t *word, uint32_t seen, int64_t deadline_ns)
+/* Sleeps until woken, at most `ms`; at once if the word is not `seen`. */
+static void futex_sleep(_Atomic uint32_t *word, uint32_t seen, int ms, int64_t deadline_ns)
 {
-    int ms = clock_remaining_ms(deadline_ns);
-    if (ms > SLICE_MS)
-        ms = SLICE_MS;
+    int left_ms = clock_remaining_ms(deadline_ns);
+    if (ms > left_ms)
+        ms = left_ms;
     struct timespec slice = {.tv_nsec = (long)ms * 1000000};
     syscall(SYS_futex, (void *)word, FUTEX_WAIT, seen, &slice, NULL, 0);
 }
@@ -91,22 +100,38 @@ static int find_late(const shm_sync *sync, shm_stage stage, uint32_t want)
     return -1;
 }
 
-static bool spin(const shm_sync *sync, shm_stage stage, uint32_t want)
+static status do_idle_work(const shm_sync *sync, bool *more)
+{
+    *more = false;
+    return sync->idle != NULL ? sync->idle(sync->idle_ctx, more) : STATUS_OK;
+}
+
+/* Between two looks: false once the time for spinning is over. *end_ns: 0 at first. */
+static bool spin_on(const shm_sync *sync, int64_t *end_ns)
+{
+    int64_t now_ns = clock_now_ns();
+    if (*end_ns == 0)
+        *end_ns = now_ns + sync->spin_ns;
+    else if (now_ns >= *end_ns)
+        return false;
+    sched_yield(); /* the scheduler may have put the peer on this very core */
+    return true;
+}
+
+static status spin(const shm_sync *sync, shm_stage stage, uint32_t want, bool *all_came)
 {
     int64_t end_ns = 0;
-    for (;;) {
+    bool more;
+    do {
         for (int i = 0; i < SPINS_PER_LOOK; i++) {
-            if (find_late(sync, stage, want) < 0)
-                return true;
+            *all_came = find_late(sync, stage, want) < 0;
+            if (*all_came)
+                return STATUS_OK;
             relax();
         }
-        int64_t now_ns = clock_now_ns();
-        if (end_ns == 0)
-            end_ns = now_ns + sync->spin_ns;
-        else if (now_ns >= end_ns)
-            return false;
-        sched_yield(); /* the scheduler may have put the peer on this very core */
-    }
+        TRY(do_idle_work(sync, &more));
+    } while (spin_on(sync, &end_ns));
+    return STATUS_OK;
 }
 
 void shm_sync_arrive(shm_sync *sync, shm_stage stage, uint32_t value)
@@ -151,20 +176,21 @@ static status sleep_until_all_came(shm_sync *sync, shm_stage stage, uint32_t wan
     shm_meeting *meeting = &sync->region.control->meetings[stage];
     int64_t start_ns = clock_now_ns();
     status st = STATUS_OK;
-    bool slept = false;
+    bool slept = false, more = false;
     atomic_fetch_add(&meeting->sleepers, 1);
     for (;;) {
         uint32_t turn = atomic_load(&meeting->turn);
         int late = find_late(sync, stage, want);
         if (late < 0)
             break;
-        if (slept)
+        st = do_idle_work(sync, &more);
+        if (slept && st == STATUS_OK)
             st = check_peers(sync, stage, want);
         if (st == STATUS_OK && clock_passed(deadline_ns))
             st = fail_late(sync, late, clock_now_ns() - start_ns);
         if (st != STATUS_OK)
             break;
-        futex_sleep(&meeting->turn, turn, deadline_ns);
+        futex_sleep(&meeting->turn, turn, more ? IDLE_SLICE_MS : SLICE_MS, deadline_ns);
         slept = true;
     }
     atomic_fetch_sub(&meeting->sleepers, 1);
@@ -173,7 +199,83 @@ static status sleep_until_all_came(shm_sync *sync, shm_stage stage, uint32_t wan
 
 status shm_sync_await_all(shm_sync *sync, shm_stage stage, uint32_t want, int64_t deadline_ns)
 {
-    if (find_late(sync, stage, want) < 0 || spin(sync, stage, want))
-        return STATUS_OK;
-    return sleep_until_all_came(sync, stage, want, deadline_ns);
+    bool all_came = find_late(sync, stage, want) < 0;
+    if (!all_came)
+        TRY(spin(sync, stage, want, &all_came));
+    return all_came ? STATUS_OK : sleep_until_all_came(sync, stage, want, deadline_ns);
+}
+
+/* As with a meeting, either the sleeper sees what moved or whoever moved it sees the sleeper. */
+void shm_sync_ring(shm_sync *sync, int rank)
+{
+    shm_bell *bell = &sync->region.control->ranks[rank].bell;
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load(&bell->sleeps) != 0) {
+        atomic_fetch_add(&bell->rings, 1);
+        futex_wake(&bell->rings);
+    }
+}
+
+static status fail_gone(const shm_sync *sync, int peer, bool has_left)
+{
+    if (!has_left)
+        return first_cause_death(sync->cause, peer);
+    return first_cause_is_known(sync->cause)
+               ? first_cause_known(sync->cause)
+               : first_cause_closed(first_cause_peers(sync->cause), peer);
+}
+
+static status fail_waited(const shm_sync *sync, const shm_awaited *what, int64_t waited_ns)
+{
+    char who[PEERS_NAME_BYTES];
+    first_cause_give_up_on(sync->cause, what->peer);
+    peers_name(first_cause_peers(sync->cause), what->peer, who);
+    return FAIL(STATUS_TIMEOUT, "waited %.1f s for %s to %s", clock_seconds(waited_ns), who,
+                what->what);
+}
+
+/* Looks at the peer after a slice, not before the first. */
+static status sleep_until_done(shm_sync *sync, const shm_awaited *what, int64_t deadline_ns)
+{
+    shm_bell *bell = &sync->region.control->ranks[sync->region.rank].bell;
+    const _Atomic uint32_t *left = &sync->region.control->ranks[what->peer].left;
+    const peers *processes = first_cause_peers(sync->cause);
+    int64_t start_ns = clock_now_ns();
+    bool slept = false, more;
+    status st = STATUS_OK;
+    atomic_store(&bell->sleeps, 1);
+    for (;;) {
+        uint32_t rings = atomic_load(&bell->rings);
+        bool has_left = atomic_load(left) != 0; /* before the last look at what it sent */
+        bool is_dead = slept && peers_find_ended(processes, what->peer, 0) == what->peer;
+        atomic_thread_fence(memory_order_seq_cst);
+        st = do_idle_work(sync, &more);
+        if (st != STATUS_OK || atomic_load(what->done))
+            break;
+        if (has_left || is_dead)
+            st = fail_gone(sync, what->peer, has_left);
+        else if (clock_passed(deadline_ns))
+            st = fail_waited(sync, what, clock_now_ns() - start_ns);
+        if (st != STATUS_OK)
+            break;
+        futex_sleep(&bell->rings, rings, SLICE_MS, deadline_ns);
+        slept = true;
+    }
+    atomic_store(&bell->sleeps, 0);
+    return st;
+}
+
+status shm_sync_await_done(shm_sync *sync, const shm_awaited *what, int64_t deadline_ns)
+{
+    int64_t end_ns = 0;
+    bool more;
+    do {
+        for (int i = 0; i < SPINS_PER_LOOK; i++) {
+            TRY(do_idle_work(sync, &more));
+            if (atomic_load(what->done))
+                return STATUS_OK;
+            relax();
+        }
+    } while (spin_on(sync, &end_ns));
+    return sleep_until_done(sync, what, deadline_ns);
 }

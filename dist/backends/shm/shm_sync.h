@@ -6,10 +6,15 @@
 #include "dist/backends/shm/shm_region.h"
 #include "dist/health/first_cause.h"
 
+/* What a rank does while it waits. Sets *more if there is some left that peers must come for. */
+typedef status shm_idle_fn(void *ctx, bool *more);
+
 typedef struct shm_sync {
     shm_region region;
     first_cause *cause;
     int64_t spin_ns;
+    shm_idle_fn *idle; /* NULL: nothing */
+    void *idle_ctx;
 } shm_sync;
 
 /* Returns when all ranks have done so (first_cause_create, with its failures). Takes the region
@@ -26,7 +31,22 @@ void shm_sync_close(shm_sync *sync);
 void shm_sync_arrive(shm_sync *sync, shm_stage stage, uint32_t value);
 
 /* Returns once all ranks have come to `want`. STATUS_TIMEOUT at the deadline; STATUS_PEER if any
- * rank died or closed its group before. The message names the rank. */
+ * rank died or closed its group before. The message names the rank. Failures of sync->idle. */
 status shm_sync_await_all(shm_sync *sync, shm_stage stage, uint32_t want, int64_t deadline_ns);
+
+/* Wakes a rank that sleeps in shm_sync_await_done, after a channel of it has been written to or
+ * read from. */
+void shm_sync_ring(shm_sync *sync, int rank);
+
+/* What shm_sync_await_done waits for, by sync->idle. */
+typedef struct shm_awaited {
+    const _Atomic bool *done;
+    int peer;         /* it must move for that */
+    const char *what; /* what it must do: "receive" */
+} shm_awaited;
+
+/* Calls sync->idle until *what->done. STATUS_TIMEOUT at the deadline; STATUS_PEER if the peer died
+ * or closed its group before. The message names it. Failures of sync->idle. */
+status shm_sync_await_done(shm_sync *sync, const shm_awaited *what, int64_t deadline_ns);
 
 #endif

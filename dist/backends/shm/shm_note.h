@@ -1,0 +1,28 @@
+/* What a rank tells the others of a collective before it begins. */
+#ifndef MNIST_DDP_DIST_BACKENDS_SHM_SHM_NOTE_H
+#define MNIST_DDP_DIST_BACKENDS_SHM_SHM_NOTE_H
+
+#include "dist/backends/shm/shm_region.h"
+#include "dist/collective/collective.h"
+
+/* What a rank's note says of its data. */
+typedef struct shm_offer {
+    uint64_t in, out;               /* where they lie in its heap; SHM_NO_OFFSET: not there, or not
+                                       for others */
+    uint64_t words[SHM_NOTE_WORDS]; /* the data, if it fits (shm_note_fits) */
+} shm_offer;
+
+/* Does a giver's data lie in its note? All ranks say the same. */
+bool shm_note_fits(const collective *c, int world_size);
+
+/* Writes this rank's note, all but its index. An all_reduce out of place whose `out` lies in the
+ * heap, and `in` does not, is copied there first and is in place for the others. */
+void shm_note_write(const shm_region *region, const collective *c, shm_note *note);
+
+/* Reads all ranks' notes of collective `index`, which have come: offers (world_size).
+ * STATUS_INVALID with the first rank that has announced another collective than this rank;
+ * STATUS_PEER if a rank points outside its heap. */
+status shm_note_read_all(const shm_region *region, const collective *c, uint32_t index,
+                         shm_offer *offers);
+
+#endif
