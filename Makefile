@@ -62,7 +62,7 @@ format: ## lay out all sources with clang-format
 lint: ## layout, shell scripts, and a build with clang, warnings as errors
 	@./scripts/install_packages.sh clang clang-format shellcheck
 	@clang-format --dry-run -Werror $(SOURCES)
-	shellcheck scripts/*.sh tests/*.sh tests/*/*.sh .ci/run
+	shellcheck scripts/*.sh tests/*.sh tests/*/*.sh configs/cluster/*.sbatch .ci/run
 	@cmake --preset clang $(CMAKE_FLAGS) >/dev/null
 	@cmake --build build-clang
 

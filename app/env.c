@@ -18,11 +18,32 @@
 enum { VALUE_BYTES = 200 };
 
 /* Variables that change how ranks behave. Others are not shown: they may hold secrets. */
-static const char *const PREFIXES[] = {
-    "MNIST_DDP_", "PET_",    "TORCHELASTIC_", "TORCH_", "NCCL_",      "GLOO_",
-    "CUDA_",      "OMP_",    "KMP_",          "DNNL_",  "SLURM_",     "OMPI_COMM_WORLD_",
-    "PMIX_RANK",  "MASTER_", "RANK=",         "LOCAL_", "WORLD_SIZE", "NODE_RANK",
-    "GROUP_",     "ROLE_"};
+static const char *const PREFIXES[] = {"MNIST_DDP_",
+                                       "PET_",
+                                       "TORCHELASTIC_",
+                                       "TORCH_",
+                                       "NCCL_",
+                                       "GLOO_",
+                                       "CUDA_",
+                                       "OMP_",
+                                       "KMP_",
+                                       "DNNL_",
+                                       "SLURM_",
+                                       "OMPI_COMM_WORLD_",
+                                       "PMIX_RANK",
+                                       "PMI_RANK",
+                                       "PMI_SIZE",
+                                       "MPI_LOCAL",
+                                       "MV2_COMM_WORLD_",
+                                       "JOB_COMPLETION_INDEX",
+                                       "KUBERNETES_SERVICE_HOST",
+                                       "MASTER_",
+                                       "RANK=",
+                                       "LOCAL_",
+                                       "WORLD_SIZE",
+                                       "NODE_RANK",
+                                       "GROUP_",
+                                       "ROLE_"};
 
 static const char *const SECRETS[] = {"SECRET", "TOKEN", "PASSWORD", "KEY", "CREDENTIAL", "AUTH"};
 

@@ -130,8 +130,6 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
     if (!is_worker) {
         st = read_spec(opts, &spec);
         if (st == STATUS_OK)
-            st = outer_launcher_check(opts, spec.nnodes);
-        if (st == STATUS_OK)
             st = check_ranks(opts, spec.world_size);
         if (st != STATUS_OK)
             return exit_code_failed(st, EXIT_CODE_USAGE);
@@ -203,6 +201,28 @@ static int run(const options *opts, int argc, char **argv, int64_t started_ns)
     return EXIT_SUCCESS;
 }
 
+/* Who has started this process, for the commands that are ranks or start them. One process of the
+ * job says it. */
+static status take_launcher(options *opts)
+{
+    outer_launcher outer;
+    char text[OUTER_LAUNCHER_TEXT_BYTES];
+    command what = opts->command == COMMAND_DOCTOR ? opts->examined : opts->command;
+    if (what != COMMAND_TRAIN && what != COMMAND_RUN &&
+        !(what == COMMAND_BENCH && collective_is_meant(opts)))
+        return STATUS_OK;
+    bool examines = opts->command == COMMAND_DOCTOR; /* and says itself what is wrong */
+    status st = outer_launcher_find(opts, &outer);
+    if (examines && (st != STATUS_OK || outer.role != OUTER_ROLE_AGENT))
+        return STATUS_OK;
+    TRY(st);
+    if (outer_launcher_speaks(&outer) && !examines) {
+        outer_launcher_describe(&outer, text);
+        LOG_V("launcher: %s", text);
+    }
+    return outer_launcher_adopt(&outer, opts);
+}
+
 /* On failure *code is what to exit with. */
 static status read_options(int argc, char **argv, options *out, int *code)
 {
@@ -211,13 +231,17 @@ static status read_options(int argc, char **argv, options *out, int *code)
     TRY(options_read(argc, argv, &opts));
     if (opts.quiet)
         log_set_quiet();
-    status st = run_settings_complete(&opts);
+    status st = take_launcher(&opts);
+    if (st == STATUS_OK) {
+        *code = EXIT_CODE_CHECKPOINT;
+        st = run_settings_complete(&opts);
+    }
     if (st == STATUS_OK)
         st = eval_settings_complete(&opts);
-    if (st != STATUS_OK)
-        *code = EXIT_CODE_CHECKPOINT;
-    else
+    if (st == STATUS_OK) {
+        *code = EXIT_CODE_USAGE;
         st = options_check(&opts);
+    }
     if (st == STATUS_OK)
         *out = opts;
     else

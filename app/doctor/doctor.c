@@ -15,13 +15,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* A launcher whose processes would be the ranks. */
+static status check_launcher(checkup *c)
+{
+    outer_launcher outer;
+    char text[OUTER_LAUNCHER_TEXT_BYTES];
+    TRY(outer_launcher_find(c->opts, &outer));
+    outer_launcher_describe(&outer, text);
+    if (outer.role == OUTER_ROLE_RANK && !outer.row->is_torchrun)
+        checkup_add(c, CHECKUP_OK, "launcher", "%s", text);
+    return STATUS_OK;
+}
+
 /* What train or run would refuse before it starts a rank. */
 static void check_command(checkup *c)
 {
     entrypoint program = {.words = NULL};
     status st = STATUS_OK;
     if (c->opts->examined == COMMAND_TRAIN) {
-        st = outer_launcher_check(c->opts, c->spec.nnodes);
+        st = check_launcher(c);
         if (st == STATUS_OK)
             st = strategy_check(c->opts, c->spec.world_size);
         if (st == STATUS_OK)

@@ -1,101 +1,339 @@
 #include "app/launch/outer_launcher.h"
 
+#include "app/launch/pod_name.h"
+#include "app/launch/slurm_list.h"
 #include "base/environment.h"
+#include "base/fnv1a.h"
+#include "base/log.h"
 #include "base/number.h"
+#include "dist/store/store.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The first row whose variables are set counts: mpirun inside a Slurm job sets its own beside
- * Slurm's. */
-static const struct {
-    const char *name;
-    const char *rank;       /* set for each process */
-    const char *also;       /* must be set too; NULL */
-    const char *sizes[2];   /* the first that is set says how many processes; NULL: nothing does */
-    const char *local_size; /* NULL: nothing says it */
-} LAUNCHERS[] = {
-    {"mpirun (Open MPI)",
-     "OMPI_COMM_WORLD_RANK",
-     NULL,
-     {"OMPI_COMM_WORLD_SIZE", NULL},
-     "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"mpirun (MVAPICH2)",
-     "MV2_COMM_WORLD_RANK",
-     NULL,
-     {"MV2_COMM_WORLD_SIZE", NULL},
-     "MV2_COMM_WORLD_LOCAL_SIZE"},
-    /* A batch script has SLURM_PROCID too, but is no step of srun's. SLURM_NTASKS is the job's. */
-    {"srun", "SLURM_PROCID", "SLURM_STEP_ID", {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, NULL},
-    {"mpiexec (MPICH, Intel MPI)", "PMI_RANK", NULL, {"PMI_SIZE", NULL}, "MPI_LOCALNRANKS"},
-    {"a launcher with PMIx", "PMIX_RANK", NULL, {NULL, NULL}, NULL},
-};
-enum { N_LAUNCHERS = sizeof LAUNCHERS / sizeof LAUNCHERS[0] };
+/* Below the ports that the kernel gives out, above those with a name. */
+enum { FIRST_PORT = 15000, PORTS = 10000, MAX_PORT = 65535, SHOWN_BYTES = 80 };
 
-static bool is_set(const char *name)
+static bool by_arrival(const options *opts)
 {
-    return name != NULL && environment_text(name) != NULL;
+    return strcmp(opts->rdzv_backend, "c10d") == 0;
 }
 
-/* -1 if it is not set, or no number from `least` on. */
-static int number_in(const char *name, int least)
+/* `run` starts any program as ranks; it is none itself. */
+static bool is_run(const options *opts)
 {
-    int number = -1;
-    if (!is_set(name) || !number_parse(getenv(name), least, INT_MAX, &number))
-        return -1;
-    return number;
+    return (opts->command == COMMAND_DOCTOR ? opts->examined : opts->command) == COMMAND_RUN;
 }
 
-bool outer_launcher_find(outer_launcher *out)
+/* --nproc-per-node may say what is so already: mpirun -n 4 mnist_ddp --nproc-per-node=4. */
+static bool are_there(const options *opts, const launcher_place *place)
 {
-    for (int i = 0; i < N_LAUNCHERS; i++) {
-        if (!is_set(LAUNCHERS[i].rank) || (LAUNCHERS[i].also != NULL && !is_set(LAUNCHERS[i].also)))
-            continue;
-        const char *size =
-            is_set(LAUNCHERS[i].sizes[0]) ? LAUNCHERS[i].sizes[0] : LAUNCHERS[i].sizes[1];
-        *out = (outer_launcher){.name = LAUNCHERS[i].name,
-                                .variable = LAUNCHERS[i].rank,
-                                .rank = number_in(LAUNCHERS[i].rank, 0),
-                                .size = number_in(size, 1),
-                                .local_size = number_in(LAUNCHERS[i].local_size, 1)};
-        return out->size != 1;
-    }
-    return false;
+    int ranks = 0, nodes = 0;
+    return opts->nproc_per_node != NULL && place->local_size > 1 &&
+           number_parse(opts->nproc_per_node, 1, INT_MAX, &ranks) && ranks == place->local_size &&
+           (opts->nnodes == NULL || (number_parse(opts->nnodes, 1, INT_MAX, &nodes) &&
+                                     (int64_t)nodes * ranks == place->size));
 }
 
-/* "mnist_ddp --nproc-per-node=4", without the launcher, once or once a machine. */
-static void describe_ours(const outer_launcher *outer, char *out, size_t size_bytes)
+/* What starts ranks is asked for: each process is the launcher of its node. */
+static bool wants_agent(const options *opts, const launcher_place *place)
 {
-    int size = outer->size, local = outer->local_size;
-    if (size < 0)
-        snprintf(out, size_bytes, "mnist_ddp --nproc-per-node=N");
-    else if (local < 1 || local >= size || size % local != 0)
-        snprintf(out, size_bytes, "mnist_ddp --nproc-per-node=%d", size);
-    else
-        snprintf(out, size_bytes,
-                 "once on each of %d machines mnist_ddp --nproc-per-node=%d --nnodes=%d "
-                 "--node-rank=N --master-addr=HOST",
-                 size / local, local, size / local);
+    bool asked = opts->nproc_per_node != NULL || opts->nnodes != NULL || opts->standalone ||
+                 by_arrival(opts);
+    return is_run(opts) || (asked && !are_there(opts, place));
 }
 
-status outer_launcher_check(const options *opts, int nnodes)
+/* The user has numbered the nodes himself, as one does without a launcher. */
+static bool is_numbered(const options *opts)
 {
-    outer_launcher outer;
-    char ours[200], copies[32] = "several";
-    if (strcmp(opts->launcher, "none") == 0 || nnodes > 1 || !outer_launcher_find(&outer))
-        return STATUS_OK;
-    if (outer.rank > 0) /* one long message is enough */
+    return opts->nnodes != NULL && (opts->node_rank >= 0 || by_arrival(opts));
+}
+
+static status check_agent(const options *opts, const outer_launcher *outer)
+{
+    const launcher_place *place = &outer->place;
+    int nodes = 0;
+    if (opts->standalone)
         return FAIL(STATUS_INVALID,
-                    "%s=%d: started by %s, each process would train alone; see the "
-                    "message of process 0",
-                    outer.variable, outer.rank, outer.name);
-    describe_ours(&outer, ours, sizeof ours);
-    if (outer.size > 0)
-        snprintf(copies, sizeof copies, "%d", outer.size);
-    return FAIL(STATUS_INVALID,
-                "started by %s (%s=%s): %s copies would train, each alone. Leave it out and let "
-                "mnist_ddp start the ranks: %s. For independent runs add --launcher=none",
-                outer.name, outer.variable, getenv(outer.variable), copies, ours);
+                    "--standalone means one machine, but %s has started %d of this program (%s); "
+                    "leave it out, or for independent runs add --launcher=none",
+                    outer->row->title, place->size, place->from);
+    if (place->local_size > 1)
+        return FAIL(STATUS_INVALID,
+                    "%s has started %d of this program on this machine (%s), and each would start "
+                    "ranks of its own: start one on each machine, or leave --nproc-per-node and "
+                    "--nnodes out: then each is a rank. For independent runs add --launcher=none",
+                    outer->row->title, place->local_size, place->from);
+    if (opts->nnodes != NULL && number_parse(opts->nnodes, 1, INT_MAX, &nodes) &&
+        nodes != place->size)
+        return FAIL(STATUS_INVALID,
+                    "--nnodes=%d, but %s has started %d of this program (%s): leave --nnodes out",
+                    nodes, outer->row->title, place->size, place->from);
+    return STATUS_OK;
+}
+
+static status check_rank(const options *opts, const outer_launcher *outer)
+{
+    if (opts->world_size >= 0 && opts->world_size != outer->place.size)
+        return FAIL(STATUS_INVALID,
+                    "--world-size=%d, but %s has started %d ranks (%s): leave --world-size out",
+                    (int)opts->world_size, outer->row->title, outer->place.size, outer->place.from);
+    return STATUS_OK;
+}
+
+/* Where rank 0 is. */
+static status find_address(const options *opts, outer_launcher *outer)
+{
+    const launcher_place *place = &outer->place;
+    const char *given =
+        opts->master_addr != NULL ? opts->master_addr : environment_text("MASTER_ADDR");
+    const char *hosts = launcher_variable(outer->row->hosts);
+    char *out = outer->master_addr;
+    size_t size_bytes = sizeof outer->master_addr;
+    if (given == NULL && place->local_size == place->size)
+        given = "127.0.0.1";
+    if (given != NULL) {
+        if (strlen(given) >= size_bytes)
+            return FAIL(STATUS_INVALID, "the master address is longer than %zu letters",
+                        size_bytes - 1);
+        memcpy(out, given, strlen(given) + 1);
+        return STATUS_OK;
+    }
+    if (outer->row->names_host)
+        return pod_name_of_first(place->rank, out, size_bytes);
+    if (hosts == NULL)
+        return FAIL(STATUS_INVALID,
+                    "%s has started %d processes (%s), and no variable says %s: give the host of "
+                    "rank 0 by --master-addr=HOST or MASTER_ADDR (127.0.0.1 on one host)",
+                    outer->row->title, place->size, place->from,
+                    place->local_size < 0 ? "how many are on this machine" : "where the first is");
+    if (!slurm_list_first_host(getenv(hosts), out, size_bytes))
+        return FAIL(STATUS_INVALID, "%s=%.80s names no host: give --master-addr=HOST", hosts,
+                    getenv(hosts));
+    return STATUS_OK;
+}
+
+/* At which port rank 0 serves the store. All processes of the job know the same one without having
+ * spoken to each other. */
+static status find_port(const options *opts, outer_launcher *outer)
+{
+    const char *given = environment_text("MASTER_PORT");
+    outer->master_port = STORE_DEFAULT_PORT;
+    bool has_job = launcher_job_id(outer->row, outer->job, sizeof outer->job, outer->port_from);
+    if (has_job)
+        outer->master_port =
+            FIRST_PORT + (int)(fnv1a(FNV1A_START, outer->job, strlen(outer->job)) % PORTS);
+    if (opts->master_port < 0 && given == NULL)
+        return STATUS_OK;
+    outer->port_from[0] = '\0';
+    if (opts->master_port > 0)
+        outer->master_port = (int)opts->master_port;
+    else if (opts->master_port == 0 || !number_parse(given, 1, MAX_PORT, &outer->master_port))
+        return FAIL(STATUS_INVALID,
+                    "%s: %s starts the ranks, and all must know the same port: give one of 1 to %d",
+                    opts->master_port == 0 ? "--master-port=0" : "MASTER_PORT", outer->row->title,
+                    MAX_PORT);
+    return STATUS_OK;
+}
+
+/* The number of processes, if only a flag has it. */
+static status find_size(const options *opts, outer_launcher *outer)
+{
+    launcher_place *place = &outer->place;
+    const char *rank = launcher_variable(outer->row->rank);
+    if (place->size >= 0)
+        return STATUS_OK;
+    if (!outer->row->names_host && opts->world_size >= 0)
+        place->size = (int)opts->world_size;
+    else if (opts->nnodes == NULL || !number_parse(opts->nnodes, 1, INT_MAX, &place->size))
+        return FAIL(STATUS_INVALID,
+                    "%s=%d: one of how many processes? %s does not say it; give %s, or for "
+                    "independent runs --launcher=none",
+                    rank, place->rank, outer->row->title,
+                    outer->row->names_host ? "--nnodes=N, the Job's completions"
+                                           : "--world-size=N");
+    if (place->rank >= place->size)
+        return FAIL(STATUS_INVALID, "%s=%d, but only %d processes are to be there", rank,
+                    place->rank, place->size);
+    return STATUS_OK;
+}
+
+static status find_role(const options *opts, outer_launcher *outer)
+{
+    TRY(launcher_place_read(outer->row, &outer->place));
+    TRY(find_size(opts, outer));
+    bool agent = wants_agent(opts, &outer->place);
+    if (outer->place.size == 1 || (agent && is_numbered(opts)))
+        return STATUS_OK;
+    outer->role = agent ? OUTER_ROLE_AGENT : OUTER_ROLE_RANK;
+    TRY(agent ? check_agent(opts, outer) : check_rank(opts, outer));
+    TRY(find_port(opts, outer));
+    return opts->rdzv_endpoint != NULL ? STATUS_OK : find_address(opts, outer);
+}
+
+status outer_launcher_find(const options *opts, outer_launcher *out)
+{
+    outer_launcher outer = {.role = OUTER_ROLE_ALONE};
+    char needs[OUTER_LAUNCHER_TEXT_BYTES];
+    bool ours = environment_text("MNIST_DDP_LAUNCHED") != NULL;
+    const char *asked = ours ? "auto" : opts->launcher;
+    if (strcmp(asked, "none") != 0)
+        outer.row = launcher_table_find(asked, !is_run(opts));
+    if (outer.row == NULL && strcmp(asked, "auto") != 0 && strcmp(asked, "none") != 0) {
+        launcher_table_needs(asked, needs, sizeof needs);
+        return FAIL(STATUS_INVALID,
+                    "--launcher=%s, but not all of its variables are set (%s): start it by %s "
+                    "mnist_ddp, or leave --launcher out",
+                    asked, needs, launcher_table_start(asked));
+    }
+    if (outer.row != NULL && outer.row->is_torchrun)
+        outer.role = OUTER_ROLE_RANK;
+    else if (outer.row != NULL)
+        TRY(find_role(opts, &outer));
+    *out = outer;
+    return STATUS_OK;
+}
+
+static status set_number(const char *name, int value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    return setenv(name, text, 1) == 0 ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "%s", name);
+}
+
+static status set_text(const char *name, const char *value)
+{
+    return setenv(name, value, 1) == 0 ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "%s", name);
+}
+
+/* What torchrun would have set. What is not known is left as it is. */
+static status become_rank(const outer_launcher *outer)
+{
+    const launcher_place *place = &outer->place;
+    int node = place->node;
+    bool in_order = place->local_size > 0 && place->size % place->local_size == 0 &&
+                    place->rank % place->local_size == place->local_rank;
+    if (node < 0 && in_order)
+        node = place->rank / place->local_size;
+    TRY(set_number("RANK", place->rank));
+    TRY(set_number("WORLD_SIZE", place->size));
+    if (place->local_rank >= 0)
+        TRY(set_number("LOCAL_RANK", place->local_rank));
+    if (place->local_size >= 0)
+        TRY(set_number("LOCAL_WORLD_SIZE", place->local_size));
+    if (node >= 0)
+        TRY(set_number("GROUP_RANK", node));
+    TRY(set_text("MASTER_ADDR", outer->master_addr));
+    TRY(set_number("MASTER_PORT", outer->master_port));
+    return outer->job[0] != '\0' ? set_text("TORCHELASTIC_RUN_ID", outer->job) : STATUS_OK;
+}
+
+static status set_flag(char **flag, const char *text)
+{
+    char *copy = strdup(text);
+    if (copy == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a flag");
+    free(*flag);
+    *flag = copy;
+    return STATUS_OK;
+}
+
+static status become_agent(const outer_launcher *outer, options *opts)
+{
+    char nodes[16];
+    snprintf(nodes, sizeof nodes, "%d", outer->place.size);
+    if (opts->nnodes == NULL)
+        TRY(set_flag(&opts->nnodes, nodes));
+    if (opts->node_rank < 0 && !by_arrival(opts))
+        opts->node_rank = outer->place.rank;
+    if (opts->rdzv_endpoint != NULL)
+        return STATUS_OK;
+    opts->master_port = outer->master_port;
+    return set_flag(&opts->master_addr, outer->master_addr);
+}
+
+/* Flags for the launcher that starts ranks, where another one does. */
+static void warn_unused(const outer_launcher *outer, const options *opts)
+{
+    if (opts->max_restarts > 0 || opts->log_dir != NULL || strcmp(opts->redirects, "0") != 0 ||
+        strcmp(opts->tee, "0") != 0)
+        LOG_W("%s starts the ranks: --max-restarts, --log-dir, --redirects and --tee are not used",
+              outer->row->title);
+}
+
+status outer_launcher_adopt(const outer_launcher *outer, options *opts)
+{
+    if (outer->row != NULL && outer->row->is_torchrun)
+        return STATUS_OK;
+    if (outer->role == OUTER_ROLE_RANK) {
+        if (outer->place.rank == 0)
+            warn_unused(outer, opts);
+        opts->launch_flags_given = false;
+        return become_rank(outer);
+    }
+    if (outer->row != NULL || strcmp(opts->launcher, "none") == 0) {
+        unsetenv("RANK"); /* a pod's number, or what is not to count */
+        unsetenv("WORLD_SIZE");
+    }
+    return outer->role == OUTER_ROLE_AGENT ? become_agent(outer, opts) : STATUS_OK;
+}
+
+bool outer_launcher_speaks(const outer_launcher *outer)
+{
+    if (outer->row == NULL || environment_text("MNIST_DDP_LAUNCHED") != NULL)
+        return false;
+    if (outer->row->is_torchrun)
+        return strcmp(getenv("RANK"), "0") == 0;
+    return outer->role != OUTER_ROLE_ALONE && outer->place.rank == 0;
+}
+
+/* "A, B": torchrun's variables that are set. */
+static void list_torchruns(char *out, size_t size_bytes)
+{
+    static const char *const names[] = {
+        "RANK",       "WORLD_SIZE",  "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+        "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"};
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (environment_text(names[i]) != NULL)
+            used += (size_t)snprintf(out + used, size_bytes - used, "%s%s", used > 0 ? ", " : "",
+                                     names[i]);
+}
+
+/* "rank 0 of 4, from A, B". */
+static void describe_place(const outer_launcher *outer, char *out, size_t size_bytes)
+{
+    char names[LAUNCHER_FROM_BYTES] = "";
+    const char *size = environment_text("WORLD_SIZE");
+    const launcher_place *place = &outer->place;
+    if (outer->row->is_torchrun) {
+        list_torchruns(names, sizeof names);
+        snprintf(out, size_bytes, "rank %.20s of %.20s, from %s", getenv("RANK"),
+                 size != NULL ? size : "?", names);
+    } else {
+        snprintf(out, size_bytes, "%s %d of %d, from %s",
+                 outer->role == OUTER_ROLE_AGENT ? "node" : "rank", place->rank, place->size,
+                 place->from);
+    }
+}
+
+void outer_launcher_describe(const outer_launcher *outer, char out[OUTER_LAUNCHER_TEXT_BYTES])
+{
+    char place[2 * LAUNCHER_FROM_BYTES], where[2 * LAUNCHER_FROM_BYTES + 300] = "", more[200] = "";
+    if (outer->row == NULL) {
+        snprintf(out, OUTER_LAUNCHER_TEXT_BYTES, "none");
+        return;
+    }
+    describe_place(outer, place, sizeof place);
+    if (outer->master_addr[0] != '\0')
+        snprintf(where, sizeof where, "; store at %s:%d%s%s%s", outer->master_addr,
+                 outer->master_port, outer->port_from[0] != '\0' ? " (port from " : "",
+                 outer->port_from, outer->port_from[0] != '\0' ? ")" : "");
+    const launcher_row *other = launcher_table_next(outer->row);
+    if (other != NULL)
+        snprintf(more, sizeof more, "; not used: %s, which --launcher=%s takes", other->title,
+                 other->name);
+    snprintf(out, OUTER_LAUNCHER_TEXT_BYTES, "%s: %s%s%s", outer->row->title, place, where, more);
 }

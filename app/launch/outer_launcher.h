@@ -1,25 +1,47 @@
-/* Launchers that are not ours, and name ranks in the environment in words of their own: mpirun,
- * srun. Each process that they start is a whole mnist_ddp, and would train alone. */
+/* Who has started this process: a launcher that is not ours (app/launch/launcher_table.h), or
+ * nobody. Its processes are the ranks of one job; or launchers of ours, one on each node, if the
+ * settings ask for several ranks a node. */
 #ifndef MNIST_DDP_APP_LAUNCH_OUTER_LAUNCHER_H
 #define MNIST_DDP_APP_LAUNCH_OUTER_LAUNCHER_H
 
+#include "app/launch/launcher_table.h"
 #include "app/options/options.h"
 
-#include <stdbool.h>
+enum { OUTER_LAUNCHER_TEXT_BYTES = 1200 };
+
+typedef enum outer_role {
+    OUTER_ROLE_ALONE, /* no launcher, or one with a single process */
+    OUTER_ROLE_RANK,
+    OUTER_ROLE_AGENT,
+} outer_role;
 
 typedef struct outer_launcher {
-    const char *name;     /* "mpirun (Open MPI)" */
-    const char *variable; /* that gave it away: "OMPI_COMM_WORLD_RANK" */
-    int rank;
-    int size;       /* -1: it does not say */
-    int local_size; /* processes on this machine; -1: it does not say */
+    const launcher_row *row; /* NULL: none */
+    outer_role role;
+    launcher_place place; /* but for torchrun, whose variables dist/rendezvous.h reads */
+
+    /* The job's store. */
+    char master_addr[256];
+    int master_port;
+    char port_from[LAUNCHER_FROM_BYTES]; /* the variables that the port was made of; "" */
+    char job[128];                       /* "slurm-17.0"; "" */
 } outer_launcher;
 
-/* Is this one of several processes that such a launcher has started? */
-bool outer_launcher_find(outer_launcher *out);
+/* Which one it is, by --launcher or else by the environment, for the commands that run as ranks or
+ * start them. May look up this host's own name. STATUS_INVALID, with the variables' names, if they
+ * are not complete, contradict each other or the flags, or --launcher names one that is not there.
+ */
+status outer_launcher_find(const options *opts, outer_launcher *out);
 
-/* STATUS_INVALID, with what to type instead, if each of those processes would train alone: there is
- * no --launcher=none, and they are not the launchers of `nnodes` > 1 nodes. */
-status outer_launcher_check(const options *opts, int nnodes);
+/* Makes it so. A rank gets torchrun's variables, which all that asks for its place reads; an agent
+ * the flags --nnodes, --node-rank, --master-addr and --master-port, unless they were given. Call it
+ * before there are threads. */
+status outer_launcher_adopt(const outer_launcher *outer, options *opts);
+
+/* Is this the one process of its job that says who has started it? Ranks of ours never do. */
+bool outer_launcher_speaks(const outer_launcher *outer);
+
+/* "srun: rank 0 of 4, from SLURM_PROCID, ...", one line. */
+void outer_launcher_describe(const outer_launcher *outer, char out[OUTER_LAUNCHER_TEXT_BYTES]);
 
 #endif

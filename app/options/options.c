@@ -228,7 +228,7 @@ static status take_flag(options *opts, int argc, char **argv, int *at)
         value = argv[++*at];
     }
     if (row->group == GROUP_LAUNCHER && opts->command != COMMAND_SAMPLER &&
-        row->offset != offsetof(options, local_rank))
+        row->offset != offsetof(options, local_rank) && row->offset != offsetof(options, launcher))
         opts->launch_flags_given = true;
     return options_value_set(opts, match, value, SOURCE_COMMAND_LINE, where);
 }

@@ -120,7 +120,7 @@ typedef struct options {
     char *inject;            /* NULL; see app/options/inject.h */
 
     /* the launcher; each also as torchrun's PET_<NAME> */
-    char *launcher;       /* "auto", "none": see app/launch/outer_launcher.h; our own */
+    char *launcher;       /* "auto"; of app/launch/launcher_table.h; our own */
     char *nproc_per_node; /* "auto" | "cpu" | "gpu" | N; NULL */
     char *nnodes;         /* "N" or "N:N"; NULL */
     int64_t node_rank;    /* -1 */

@@ -201,9 +201,9 @@ const option_row options_table[] = {
     {"inject-delay-ms", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN, AT(inject_delay_ms), 0,
      3600000, "0", "MS", "slow every all-reduce down, to see what overlap hides"},
 
-    {"launcher", NULL, OPTION_WORD, GROUP_LAUNCHER, FOR_TRAIN | FOR_DOCTOR | RANKS_BENCH, AT(launcher), 0, 0,
-     "auto", "auto|none", "auto: stop if mpirun, srun or the like has started several of this; none: each "
-     "of them trains alone"},
+    {"launcher", NULL, OPTION_WORD, GROUP_LAUNCHER, SET_UP, AT(launcher), 0, 0,
+     "auto", "auto|torchrun|openmpi|slurm|kubernetes|none", "who has started this process, and says by variables "
+     "which rank it is: auto asks them in this order; none: it is on its own"},
     {"nproc-per-node", NULL, OPTION_TEXT, GROUP_LAUNCHER, SET_UP, AT(nproc_per_node), 0, 0,
      NULL, "N", "ranks to start here: a number, auto, cpu or gpu [1]"},
     {"nnodes", NULL, OPTION_TEXT, GROUP_LAUNCHER, SET_UP, AT(nnodes), 0, 0,
