@@ -8,6 +8,7 @@ extern "C" {
 #include "dist/backends/gloo/import_slot.h"
 #include "dist/backends/gloo/loop_pause.h"
 #include "dist/backends/gloo/loopback_mss.h"
+#include "dist/backends/gloo/quiet_writev.h"
 #include "dist/net/socket_address.h"
 #include "dist/net/socket_route.h"
 #include "dist/store/store.h"
@@ -101,22 +102,24 @@ gloo::transport::tcp::attr choose_interface(const group_setup &setup)
     return attr;
 }
 
-// Without it gloo is slow, not wrong.
+// Without it gloo is slow, or SIGPIPE ends a rank whose peer is gone; results stay right.
 void redirect(const char *name, void *replacement)
 {
     auto create_device = &gloo::transport::tcp::CreateDevice; // some function of libgloo's
     if (import_slot_redirect(reinterpret_cast<void *>(create_device), name, replacement) !=
         STATUS_OK)
-        LOG_W("libgloo: %s; collectives may be slow on loopback", status_text());
+        LOG_W("libgloo: %s; collectives may be slow on loopback, or end by a signal",
+              status_text());
 }
 
-// libgloo's calls of two functions go to ours. All other callers keep libc's.
+// libgloo's calls of three functions go to ours. All other callers keep libc's.
 void redirect_libgloo()
 {
     static std::once_flag done;
     std::call_once(done, [] {
         redirect("listen", reinterpret_cast<void *>(&loopback_mss_listen));
         redirect("epoll_wait", reinterpret_cast<void *>(&loop_pause_epoll_wait));
+        redirect("writev", reinterpret_cast<void *>(&quiet_writev));
     });
 }
 

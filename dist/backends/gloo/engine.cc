@@ -1,24 +1,17 @@
 #include "dist/backends/gloo/engine.h"
 
+#include "dist/backends/gloo/algorithms.h"
 #include "dist/backends/gloo/connect.h"
 
 extern "C" {
 #include "base/clock.h"
-#include "base/fnv1a.h"
 #include "base/thread.h"
-#include "dist/collective/reduce.h"
 #include "dist/membership/keys.h"
 #include "dist/store/store.h"
 }
 
-#include <gloo/allreduce.h>
-#include <gloo/barrier.h>
-#include <gloo/broadcast.h>
-
 #include <signal.h>
 
-#include <algorithm>
-#include <cstring>
 #include <thread>
 
 namespace mnist_ddp
@@ -26,9 +19,8 @@ namespace mnist_ddp
 namespace
 {
 
-const std::chrono::milliseconds GOODBYE_TIMEOUT(2000);
+const int64_t GOODBYE_MS = 2000;
 const std::chrono::milliseconds THREAD_END_TIMEOUT(1000);
-const size_t REDUCE_CHUNK_BYTES = 1 << 20;
 
 // Signals are for the program's own threads: ours and gloo's start with all of them blocked.
 struct block_signals {
@@ -46,29 +38,6 @@ struct block_signals {
 std::chrono::steady_clock::time_point time_point(int64_t deadline_ns)
 {
     return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline_ns));
-}
-
-// What gloo tells messages apart by. It holds all that the ranks must agree on. So the messages of
-// a rank that issues another collective match none, which is a timeout. Matched messages of
-// different sizes would make gloo end the process.
-uint32_t tag_of(const collective &c)
-{
-    const uint64_t parts[] = {
-        c.seq,           uint64_t(c.kind), uint64_t(c.op), uint64_t(c.type), uint64_t(c.count),
-        uint64_t(c.root)};
-    const uint64_t hash = fnv1a(FNV1A_START, parts, sizeof parts);
-    const uint32_t low = (1u << 20) - 1; // collectives under way differ here
-    return (uint32_t(hash >> 32) & ~low) | (uint32_t(c.seq) & low);
-}
-
-// gloo's reduction: out may be a.
-gloo::AllreduceOptions::Func reduction(dtype type, reduce_op op)
-{
-    return [type, op](void *out, const void *a, const void *b, size_t count) {
-        if (out != a)
-            std::memcpy(out, a, count * dtype_size(type));
-        reduce_fold(type, op, out, b, count);
-    };
 }
 
 } // namespace
@@ -99,23 +68,52 @@ void engine::start()
     std::thread([self] { self->run(); }).detach();
 }
 
-std::shared_ptr<job> engine::enqueue(const collective &what, std::chrono::milliseconds timeout)
+std::shared_ptr<job> engine::enqueue(const collective &what)
 {
     auto j = std::make_shared<job>();
     j->what = what;
-    j->timeout = timeout;
     queue_.push_back(j);
     changed_.notify_all();
     return j;
 }
 
+// gloo's thread moves it, and whatever else is under way.
+std::shared_ptr<job> engine::start_between_two(const collective &what)
+{
+    auto j = std::make_shared<job>();
+    const bool is_send = what.kind == COLLECTIVE_SEND;
+    const size_t size_bytes = what.count * dtype_size(what.type);
+    j->what = what;
+    j->between_two = std::make_unique<messages>(*context_, message_slots(what),
+                                                is_send ? what.in : what.out, size_bytes);
+    try {
+        if (is_send)
+            j->between_two->send(what.root, MESSAGE_INPUT, 0, size_bytes);
+        else
+            j->between_two->recv(what.root, MESSAGE_INPUT, 0, size_bytes);
+    } catch (const std::exception &e) {
+        throw explain(e.what());
+    }
+    return j;
+}
+
+failure engine::finish_between_two(const job &j, int64_t deadline_ns)
+{
+    try {
+        j.between_two->finish(deadline_ns);
+    } catch (const std::exception &e) {
+        return explain(e.what());
+    }
+    return failure(STATUS_OK);
+}
+
 job *engine::launch(const collective &what)
 {
-    if (what.kind > COLLECTIVE_REDUCE)
-        throw failure(STATUS_INVALID, std::string("backend gloo has no ") +
-                                          collective_kind_name(what.kind) + ": use nccl");
+    std::shared_ptr<job> started;
+    if (collective_is_send_or_recv(what.kind))
+        started = start_between_two(what);
     std::lock_guard<std::mutex> hold(lock_);
-    launched_.push_back(enqueue(what, std::chrono::milliseconds(what.timeout_ms)));
+    launched_.push_back(started != nullptr ? started : enqueue(what));
     return launched_.back().get();
 }
 
@@ -126,7 +124,14 @@ void engine::wait(job *waited, int64_t deadline_ns, int64_t *done_ns)
         throw failure(STATUS_INVALID, "a work is waited for before an older one");
     std::shared_ptr<job> j = launched_.front();
     launched_.pop_front();
-    if (!changed_.wait_until(hold, time_point(deadline_ns), [&j] { return j->done; })) {
+    if (j->between_two != nullptr) {
+        hold.unlock();
+        j->result = finish_between_two(*j, deadline_ns);
+        hold.lock();
+        j->done_ns = clock_now_ns();
+        if (j->result.code != STATUS_OK)
+            broken_ = j->result;
+    } else if (!changed_.wait_until(hold, time_point(deadline_ns), [&j] { return j->done; })) {
         broken_ = failure(STATUS_TIMEOUT, "timed out before");
         throw failure(STATUS_TIMEOUT,
                       "not done within the timeout; a peer is late or out of reach");
@@ -154,7 +159,8 @@ void engine::run()
                 result = explain(e.what());
             }
             hold.lock();
-            broken_ = result;
+            if (result.code != STATUS_OK)
+                broken_ = result;
         }
         j->result = broken_;
         j->done_ns = clock_now_ns();
@@ -165,8 +171,10 @@ void engine::run()
     changed_.notify_all();
 }
 
+// From the engine's thread, and from one that launches or waits for a send or recv.
 failure engine::explain(const std::string &text)
 {
+    std::lock_guard<std::mutex> one_at_a_time(explaining_);
     if (text.find("Timed out") != std::string::npos || text.find("timeout") != std::string::npos)
         return failure(STATUS_TIMEOUT, "a peer is late or out of reach: " + text);
     (void)FAIL(STATUS_PEER, "%s", text.c_str());
@@ -180,110 +188,8 @@ failure engine::explain(const std::string &text)
 
 void engine::execute(const job &j)
 {
-    switch (j.what.kind) {
-    case COLLECTIVE_ALL_REDUCE:
-        return all_reduce(j);
-    case COLLECTIVE_BROADCAST:
-        return broadcast(j);
-    case COLLECTIVE_BARRIER:
-        return barrier(j);
-    case COLLECTIVE_REDUCE:
-        return j.what.root == rank_ ? reduce_here(j) : reduce_there(j);
-    default: // launch() refused it
-        throw failure(STATUS_INVALID, "no such collective");
-    }
-}
-
-// Scaled on the way in, then a ring in place. gloo takes sizes from the element's type.
-void engine::all_reduce(const job &j)
-{
-    const collective &c = j.what;
-    size_t size = dtype_size(c.type);
-    if (c.out != c.in)
-        std::memmove(c.out, c.in, c.count * size);
-    if (c.prescale < 1 || c.prescale > 1) {
-        void *out = c.out;
-        reduce_buffers(c.type, c.op, c.prescale, &out, 1, c.count);
-    }
-    gloo::AllreduceOptions options(context_);
-    if (size == sizeof(float))
-        options.setOutput(static_cast<float *>(c.out), c.count);
-    else
-        options.setOutput(static_cast<int64_t *>(c.out), c.count);
-    options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
-    options.setReduceFunction(reduction(c.type, c.op));
-    options.setTag(tag_of(c));
-    options.setTimeout(j.timeout);
-    gloo::allreduce(options);
-}
-
-void engine::broadcast(const job &j)
-{
-    const collective &c = j.what;
-    gloo::BroadcastOptions options(context_);
-    options.setOutput(static_cast<char *>(c.out), c.count * dtype_size(c.type));
-    options.setRoot(c.root);
-    options.setTag(tag_of(c));
-    options.setTimeout(j.timeout);
-    gloo::broadcast(options);
-}
-
-// gloo's own reduce is a ring, in an order of its own. Here all ranks send to the root, chunk by
-// chunk, and the root sums in rank order: the same bits as on every other backend.
-void engine::reduce_there(const job &j)
-{
-    const collective &c = j.what;
-    size_t size_bytes = c.count * dtype_size(c.type), chunks = 0;
-    auto buffer = context_->createUnboundBuffer(const_cast<void *>(c.in), size_bytes);
-    const uint64_t slot = gloo::Slot::build(gloo::kReduceSlotPrefix, tag_of(c));
-    for (size_t at = 0; at < size_bytes; at += REDUCE_CHUNK_BYTES, chunks++)
-        buffer->send(c.root, slot, at, std::min(REDUCE_CHUNK_BYTES, size_bytes - at));
-    while (chunks-- > 0)
-        if (!buffer->waitSend(j.timeout))
-            throw failure(STATUS_PEER, "a send was aborted");
-}
-
-void engine::reduce_here(const job &j)
-{
-    const collective &c = j.what;
-    size_t size = dtype_size(c.type), size_bytes = c.count * size;
-    size_t n = static_cast<size_t>(world_size_), chunk = std::min(REDUCE_CHUNK_BYTES, size_bytes);
-    const uint64_t slot = gloo::Slot::build(gloo::kReduceSlotPrefix, tag_of(c));
-    // Two rows of chunks: while one is summed, the other is received.
-    std::vector<char> memory[2] = {std::vector<char>(n * chunk), std::vector<char>(n * chunk)};
-    std::unique_ptr<gloo::transport::UnboundBuffer> buffers[2];
-    std::vector<const void *> ins(n);
-    auto receive = [&](size_t at, int row) {
-        for (int peer = 0; peer < world_size_ && at < size_bytes; peer++)
-            if (peer != rank_)
-                buffers[row]->recv(peer, slot, static_cast<size_t>(peer) * chunk,
-                                   std::min(chunk, size_bytes - at));
-    };
-    for (int row = 0; row < 2; row++) {
-        buffers[row] = context_->createUnboundBuffer(memory[row].data(), n * chunk);
-        receive(static_cast<size_t>(row) * chunk, row);
-    }
-    int row = 0;
-    for (size_t at = 0; at < size_bytes; at += chunk, row = 1 - row) {
-        for (int peer = 1; peer < world_size_; peer++)
-            if (!buffers[row]->waitRecv(j.timeout))
-                throw failure(STATUS_PEER, "a receive was aborted");
-        for (size_t peer = 0; peer < n; peer++)
-            ins[peer] = memory[row].data() + peer * chunk;
-        ins[static_cast<size_t>(rank_)] = static_cast<const char *>(c.in) + at;
-        void *out = static_cast<char *>(c.out) + at;
-        reduce_parts parts = {ins.data(), world_size_, &out, 1};
-        reduce_into(c.type, c.op, c.prescale, &parts, std::min(chunk, size_bytes - at) / size);
-        receive(at + 2 * chunk, row);
-    }
-}
-
-void engine::barrier(const job &j)
-{
-    gloo::BarrierOptions options(context_);
-    options.setTag(tag_of(j.what));
-    options.setTimeout(j.timeout);
-    gloo::barrier(options);
+    const place here = {*context_, rank_, world_size_, scratch_};
+    perform(here, j.what, clock_deadline_ns(j.what.timeout_ms));
 }
 
 // A rank that closes its sockets can cut off data that a slower one has yet to read. So all meet in
@@ -293,11 +199,13 @@ void engine::say_goodbye()
 {
     collective last = {};
     last.kind = COLLECTIVE_BARRIER;
+    last.timeout_ms = GOODBYE_MS;
     std::unique_lock<std::mutex> hold(lock_);
     if (broken_.code != STATUS_OK || !launched_.empty())
         return;
-    std::shared_ptr<job> j = enqueue(last, GOODBYE_TIMEOUT);
-    if (!changed_.wait_for(hold, 2 * GOODBYE_TIMEOUT, [&j] { return j->done; }) ||
+    std::shared_ptr<job> j = enqueue(last);
+    if (!changed_.wait_for(hold, std::chrono::milliseconds(2 * GOODBYE_MS),
+                           [&j] { return j->done; }) ||
         j->result.code != STATUS_OK)
         return;
     hold.unlock();
@@ -308,7 +216,7 @@ void engine::say_goodbye()
     if (gone == world_size_)
         (void)store_set(store_, all_left.text, "1", 1);
     else
-        (void)store_wait(store_, all_left.text, GOODBYE_TIMEOUT.count());
+        (void)store_wait(store_, all_left.text, GOODBYE_MS);
 }
 
 // A thread that hangs in gloo keeps the engine alive, with its sockets closed, until gloo's

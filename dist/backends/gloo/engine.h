@@ -1,5 +1,6 @@
 // One gloo context and the thread that runs its collectives, one after the other, in the order of
-// their launch. Methods may throw; dist/backends/gloo/module.cc turns that into a status.
+// their launch. Sends and receives need no thread: gloo moves them from their launch on. Methods
+// may throw; dist/backends/gloo/module.cc turns that into a status.
 #ifndef MNIST_DDP_DIST_BACKENDS_GLOO_ENGINE_H
 #define MNIST_DDP_DIST_BACKENDS_GLOO_ENGINE_H
 
@@ -12,6 +13,7 @@ extern "C" {
 }
 
 #include "dist/backends/gloo/failure.h"
+#include "dist/backends/gloo/messages.h"
 
 #include <gloo/rendezvous/context.h>
 
@@ -26,13 +28,14 @@ extern "C" {
 namespace mnist_ddp
 {
 
-// A collective under way. Written by the engine's thread until done, under the engine's lock.
+// An operation under way. If it is a collective, the engine's thread writes it until done, under
+// the engine's lock.
 struct job {
     collective what;
-    std::chrono::milliseconds timeout;
-    bool done;
+    std::unique_ptr<messages> between_two; // of a send or recv
+    bool done = false;
     failure result{STATUS_OK};
-    int64_t done_ns;
+    int64_t done_ns = 0;
 };
 
 class engine : public std::enable_shared_from_this<engine>
@@ -59,20 +62,19 @@ class engine : public std::enable_shared_from_this<engine>
   private:
     void run();
     void execute(const job &j);
-    void all_reduce(const job &j);
-    void broadcast(const job &j);
-    void barrier(const job &j);
-    void reduce_there(const job &j);
-    void reduce_here(const job &j);
+    std::shared_ptr<job> start_between_two(const collective &what);
+    failure finish_between_two(const job &j, int64_t deadline_ns);
     void say_goodbye();
     failure explain(const std::string &text);
-    std::shared_ptr<job> enqueue(const collective &what, std::chrono::milliseconds timeout);
+    std::shared_ptr<job> enqueue(const collective &what);
 
     int rank_, world_size_;
     store *store_; // borrowed
     std::string prefix_;
     std::shared_ptr<gloo::rendezvous::Context> context_;
     first_cause *cause_ = nullptr;
+    std::vector<char> scratch_; // of the collective under way
+    std::mutex explaining_;
 
     std::mutex lock_; // of all below
     std::condition_variable changed_;

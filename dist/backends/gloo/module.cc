@@ -1,5 +1,6 @@
 // The gloo backend as a module: libgloo is C++ and has many dependencies, so the program opens this
 // only when asked for it. No exception leaves: each becomes a status.
+#include "dist/backends/gloo/algorithms.h"
 #include "dist/backends/gloo/engine.h"
 
 #include "base/module.h"
@@ -59,19 +60,9 @@ void gloo_destroy(void *self)
     (void)guard([held] { delete held; });
 }
 
-// gloo broadcasts along a binomial tree: in round i the ranks below 2^i, counted from the root,
-// send to those 2^i further on. The rest is that of collective_star_traffic.
 rank_traffic gloo_traffic(const collective *c, int rank, int world_size)
 {
-    if (c->kind != COLLECTIVE_BROADCAST)
-        return collective_star_traffic(c, rank, world_size);
-    uint64_t size_bytes = c->count * dtype_size(c->type);
-    int place = (rank - c->root + world_size) % world_size;
-    rank_traffic moves = {0, place > 0 ? size_bytes : 0};
-    for (int ahead = 1; ahead < world_size; ahead *= 2)
-        if (place < ahead && place + ahead < world_size)
-            moves.sent += size_bytes;
-    return moves;
+    return mnist_ddp::perform_traffic(*c, rank, world_size);
 }
 
 const process_group_ops gloo_ops = {
