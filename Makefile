@@ -1,6 +1,6 @@
 # The front desk: CMake does the building.
 .DEFAULT_GOAL := mnist_ddp
-.PHONY: mnist_ddp run test test-all test-torch soak asan tsan format lint bench bench-check gpu-check gpu-bundle \
+.PHONY: mnist_ddp run test test-all test-torch conformance soak asan tsan format lint bench bench-check gpu-check gpu-bundle \
 	install deb clean help packages configure bench-tools
 
 BUILD ?= build
@@ -36,6 +36,10 @@ test-torch: configure ## the tests that need PyTorch (makes a venv of its own, s
 	@./scripts/torch_venv.sh bench/venv
 	@cmake --build $(BUILD)
 	@cd $(BUILD) && TORCH_PYTHON=$(CURDIR)/bench/venv/bin/python ctest --output-on-failure -R "torch|tensorboard"
+
+conformance: configure ## every operation on every backend, as a table (some minutes)
+	@cmake --build $(BUILD) --target conformance modules
+	@cd $(BUILD) && BUILD_DIR=$$PWD ./conformance --whole
 
 soak: configure ## kill 1,000 ranks and 250 launchers at random instants, compare bits; the package (half an hour)
 	@cmake --build $(BUILD)

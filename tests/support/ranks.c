@@ -202,14 +202,14 @@ static int look(const process *processes, int n, bool *ended, bool *stopped)
     return running;
 }
 
-static status reap(const process *processes, int n)
+static status reap(const process *processes, int n, int64_t limit_ms)
 {
     bool ended[MAX_RANKS] = {false}, stopped[MAX_RANKS] = {false};
-    int64_t deadline_ns = clock_deadline_ns(PROCESSES_TIMEOUT_MS);
+    int64_t deadline_ns = clock_deadline_ns(limit_ms);
     status st = STATUS_OK;
     while (look(processes, n, ended, stopped) > 0 && st == STATUS_OK) {
         if (clock_passed(deadline_ns))
-            st = FAIL(STATUS_TIMEOUT, "the ranks did not end within %d ms", PROCESSES_TIMEOUT_MS);
+            st = FAIL(STATUS_TIMEOUT, "the ranks did not end within %lld ms", (long long)limit_ms);
         clock_sleep_ms(POLL_MS);
     }
     for (int rank = 0; rank < n; rank++) {
@@ -248,7 +248,8 @@ status run_rank_processes(const ranks_options *options, rank_fn fn, void *arg, r
         ssize_t written = write(processes[rank].port_fd, &port, sizeof port);
         ASSERT(written == (ssize_t)sizeof port);
     }
-    status reaped = reap(processes, n);
+    status reaped =
+        reap(processes, n, options->limit_ms > 0 ? options->limit_ms : PROCESSES_TIMEOUT_MS);
     for (int rank = 0; rank < n; rank++)
         results[rank] = collect(&processes[rank]);
     store_server_destroy(server);

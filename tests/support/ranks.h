@@ -20,6 +20,7 @@ typedef struct ranks_options {
     int64_t timeout_ms;      /* 0: 20 s */
     size_t shared_bytes;
     int64_t inject_delay_ms;
+    int64_t limit_ms; /* for all that the processes do; 0: 60 s */
 
     /* Makes a rank's device, before its group, and ends it after; NULL: no rank has one. *out may
      * stay NULL. */
@@ -47,7 +48,7 @@ typedef struct rank_result {
 
 /* Runs fn once per rank, each in a process forked from this one, and sets results[0..world_size-1].
  * Returns when all processes have ended; those that have stopped (SIGSTOP) are killed once the
- * others are through, and all of them after 60 s: STATUS_TIMEOUT then. */
+ * others are through, and all of them at the limit: STATUS_TIMEOUT then. */
 status run_rank_processes(const ranks_options *options, rank_fn fn, void *arg,
                           rank_result *results);
 

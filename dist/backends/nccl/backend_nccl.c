@@ -244,9 +244,11 @@ static status check_kind(const collective *c)
         return FAIL(STATUS_INVALID, "backend nccl has no %s", collective_kind_name(c->kind));
     if (collective_is_send_or_recv(c->kind) && c->tag != 0)
         return FAIL(STATUS_INVALID, "backend nccl has no tags");
-    if (scaled && c->type != DTYPE_F32 && c->type != DTYPE_F64)
-        return FAIL(STATUS_INVALID, "backend nccl scales f32 and f64 only, not %s",
-                    dtype_name(c->type));
+    bool can_scale = c->kind == COLLECTIVE_ALL_REDUCE && dtype_is_float(c->type) &&
+                     dtype_size(c->type) > 2; /* in and out have one shape, on every rank */
+    if (scaled && !can_scale)
+        return FAIL(STATUS_INVALID, "backend nccl has no prescale of %s in %s", dtype_name(c->type),
+                    collective_kind_name(c->kind));
     return STATUS_OK;
 }
 
