@@ -103,7 +103,7 @@ static void add_devices(json_t *object)
 
 static void add_modules(json_t *object)
 {
-    static const char *const names[] = {"gloo", "onednn", "curl", "microhttpd", "cuda"};
+    static const char *const names[] = {"gloo", "mpi", "onednn", "curl", "microhttpd", "cuda"};
     char key[32], text[512];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const module *opened = NULL;

@@ -21,6 +21,8 @@ typedef struct advice {
 static const advice advices[] = {
     {"gloo", "install libgloo-dev and build again, or use the backend shm (one host)",
      "is the package libgloo0 installed?"},
+    {"mpi", "install libopenmpi-dev and openmpi-bin and build again, or use another backend",
+     "are the packages libopenmpi3 and openmpi-bin installed?"},
     {"curl", "install libcurl4-openssl-dev and build again", "is the package libcurl4 installed?"},
     {"microhttpd", "install libmicrohttpd-dev and build again",
      "is the package libmicrohttpd12 installed?"},

@@ -1,6 +1,6 @@
 # Needed: threads, zlib, libyaml, jansson, libpng, libmd. Left out with one line if missing: oneDNN,
-# gloo, libcurl, libmicrohttpd; and Check, without which there are no tests. CMAKE_PREFIX_PATH names
-# further places to look.
+# gloo, Open MPI, libcurl, libmicrohttpd; and Check, without which there are no tests.
+# CMAKE_PREFIX_PATH names further places to look.
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
 
@@ -67,6 +67,25 @@ if(WITH_GLOO)
 endif()
 if(NOT HAVE_GLOO)
     message(STATUS "gloo: left out (install libgloo-dev); --backend=gloo is not there")
+endif()
+
+# Debian has several MPIs beside each other: Open MPI is in a folder of its own.
+set(HAVE_MPI OFF)
+if(WITH_MPI)
+    find_path(MPI_INCLUDE mpi.h PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}
+        PATH_SUFFIXES openmpi/include)
+    find_library(MPI_LIBRARY mpi PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}
+        PATH_SUFFIXES openmpi/lib)
+    mark_as_advanced(MPI_INCLUDE MPI_LIBRARY)
+    if(MPI_INCLUDE AND MPI_LIBRARY AND EXISTS ${MPI_INCLUDE}/mpi_portable_platform.h)
+        add_library(MPI::mpi UNKNOWN IMPORTED GLOBAL)
+        set_target_properties(MPI::mpi PROPERTIES IMPORTED_LOCATION "${MPI_LIBRARY}"
+            INTERFACE_INCLUDE_DIRECTORIES "${MPI_INCLUDE}")
+        set(HAVE_MPI ON)
+    endif()
+endif()
+if(NOT HAVE_MPI)
+    message(STATUS "Open MPI: left out (install libopenmpi-dev); --backend=mpi is not there")
 endif()
 
 set(HAVE_CURL OFF)

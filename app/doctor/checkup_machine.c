@@ -136,6 +136,7 @@ static void check_backend(checkup *c)
     bool gloo =
         strcmp(backend, "gloo") == 0 || (strcmp(backend, "auto") == 0 && c->spec.nnodes > 1);
     check_module(c, "gloo", gloo);
+    check_module(c, "mpi", strcmp(backend, "mpi") == 0);
     check_module(c, "onednn", uses(c, "onednn"));
     check_module(c, "cuda", strcmp(backend, "nccl") == 0);
 }

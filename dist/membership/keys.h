@@ -10,6 +10,7 @@
  *   pg/<g>/            the ranks of process group g: which backend? (backend_choice.c)
  *   pg/<g>/peers/      the same: their processes (health/peers.c)
  *   pg/<g>/nccl/       the same: their communicator (nccl_comm.c)
+ *   pg/<g>/mpi/        the same: their numbers in MPI_COMM_WORLD (backend_mpi.c)
  *   <run id>/          the agents of a job's nodes (app/launch/agent_rendezvous.h)
  *
  *   key            value                               set by

@@ -31,11 +31,11 @@ typedef struct member {
 
 static const char NO_GPU[] = "-";
 
-#define BACKEND_NAMES "auto, shm, gloo, nccl, and local for --mode=dp"
+#define BACKEND_NAMES "auto, shm, gloo, nccl, mpi, and local for --mode=dp"
 
 status backend_choice_check(const char *name)
 {
-    static const char *const names[] = {"auto", "shm", "gloo", "nccl", "local"};
+    static const char *const names[] = {"auto", "shm", "gloo", "nccl", "mpi", "local"};
     if (name == NULL)
         return FAIL(STATUS_INVALID, "no backend is named; there are: " BACKEND_NAMES);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)

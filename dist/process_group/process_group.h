@@ -23,10 +23,11 @@ typedef struct device_stream device_stream; /* kernels/device.h */
 status process_group_create(const process_group_options *options, process_group **out);
 
 /* Accepts NULL. Peers that still wait in a collective fail with STATUS_PEER. Does not wait for
- * peers, with two exceptions if nothing has failed. gloo: up to 2 s each for a last barrier and a
- * goodbye through the store, as gloo loses data under way when its sockets close. nccl: up to 3 s
- * each for ncclCommFinalize and for the device's work to end. Works not waited for are dropped.
- * Graphs that hold collectives must be gone. */
+ * peers, with three exceptions if nothing has failed. gloo: up to 2 s each for a last barrier and a
+ * goodbye through the store, as gloo loses data under way when its sockets close. mpi: up to 2 s
+ * for a last barrier, after which the process may end MPI when it exits. nccl: up to 3 s each for
+ * ncclCommFinalize and for the device's work to end. Works not waited for are dropped. Graphs that
+ * hold collectives must be gone. */
 void process_group_destroy(process_group *group);
 
 int process_group_rank(const process_group *group);

@@ -99,6 +99,13 @@ static void run_one(rank_run *run)
     store_destroy(keys);
 }
 
+void run_as_rank(const rank_job *job, rank_result *result)
+{
+    rank_run run = {job->options, job->rank, job->port, NULL, job->fn, job->arg, {0}};
+    run_one(&run);
+    *result = run.result;
+}
+
 static void *thread_main(void *arg)
 {
     run_one(arg);

@@ -52,4 +52,13 @@ typedef struct rank_result {
 status run_rank_processes(const ranks_options *options, rank_fn fn, void *arg,
                           rank_result *results);
 
+/* Runs fn as one rank of a job whose store is at this port, with its group. */
+typedef struct rank_job {
+    const ranks_options *options;
+    int rank, port;
+    rank_fn fn;
+    void *arg;
+} rank_job;
+void run_as_rank(const rank_job *job, rank_result *result);
+
 #endif
