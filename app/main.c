@@ -113,7 +113,7 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
     bool is_worker = false;
     status st = backend_choice_check(opts->backend);
     if (st == STATUS_OK)
-        st = rank_context_place(&place, &is_worker);
+        st = rank_context_place(opts, &place, &is_worker);
     if (st != STATUS_OK)
         return exit_code_failed(st, EXIT_CODE_USAGE);
     if (is_worker) {
@@ -124,7 +124,8 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
             return code;
         }
     }
-    if (is_worker && opts->launch_flags_given && getenv("MNIST_DDP_LAUNCHED") == NULL)
+    if (is_worker && opts->launch_flags_given && getenv("MNIST_DDP_LAUNCHED") == NULL &&
+        opts->init_method == NULL && opts->rank < 0)
         LOG_W("RANK is set: joining as rank %d of %d; the launcher's flags are not used",
               place.rank, place.world_size);
     if (!is_worker) {

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/file_limit.h"
 #include "base/log.h"
+#include "dist/init_file.h"
 #include "dist/membership/membership.h"
 #include "dist/net/socket_address.h"
 #include "dist/net/socket_route.h"
@@ -17,6 +18,7 @@ enum {
     PERSON_BYTES = 200,
     ADVICE_BYTES = SOCKET_ADDRESS_BYTES + 120,
     LIST_BYTES = 160,
+    HOST_BYTES = 200,
     LIST_ITEM_BYTES = 48, /* one of a list, and its end */
 };
 
@@ -24,6 +26,7 @@ struct rendezvous {
     rendezvous_place place;
     store_server *server; /* NULL if somebody else serves, or nobody needs to */
     store *store;         /* NULL for a world of one without an agent */
+    bool published;       /* this rank's init file is there */
     int64_t start_ns, timeout_ms;
     char where[SOCKET_ADDRESS_BYTES];
 };
@@ -145,6 +148,72 @@ static membership members(const rendezvous *rdzv, const char *prefix)
                         .noun = "rank"};
 }
 
+/* The address that others are given: this host's own if they can reach it by that, else one that
+ * processes of this host can. */
+static void choose_address(char out[INIT_METHOD_HOST_BYTES])
+{
+    char name[HOST_BYTES] = "", number[SOCKET_ADDRESS_BYTES], why[SOCKET_ADDRESS_BYTES + 80];
+    bool home = gethostname(name, sizeof name - 1) == 0 && socket_address_home(name, number, why);
+    snprintf(out, INIT_METHOD_HOST_BYTES, "%.200s", home ? number : "127.0.0.1");
+}
+
+/* Rank 0 serves at a port that is free, and tells the others by the file. */
+static status serve_by_file(rendezvous *rdzv, int64_t store_timeout_ms)
+{
+    rendezvous_place *place = &rdzv->place;
+    init_file line;
+    TRY(init_file_claim(place->init_file));
+    if (place->master_addr[0] == '\0')
+        choose_address(place->master_addr);
+    TRY(serve(rdzv));
+    place->master_port = store_server_port(rdzv->server);
+    init_file_init(&line);
+    line.port = place->master_port;
+    snprintf(line.address, sizeof line.address, "%s", place->master_addr);
+    snprintf(place->run_id, sizeof place->run_id, "%s", line.id);
+    TRY(connect_store(rdzv, store_timeout_ms));
+    TRY(store_set(rdzv->store, INIT_FILE_KEY, "", 0));
+    bool there = false;
+    TRY(store_check(rdzv->store, INIT_FILE_KEY, &there)); /* SET has no answer */
+    TRY(init_file_publish(place->init_file, &line));
+    rdzv->published = true;
+    return STATUS_OK;
+}
+
+static status find_by_file(rendezvous *rdzv)
+{
+    rendezvous_place *place = &rdzv->place;
+    init_file line;
+    char describe[32];
+    snprintf(describe, sizeof describe, "rank %d", place->rank);
+    TRY(init_file_await(place->init_file, rdzv->timeout_ms, describe, &line));
+    snprintf(place->master_addr, sizeof place->master_addr, "%s", line.address);
+    snprintf(place->run_id, sizeof place->run_id, "%s", line.id);
+    place->master_port = line.port;
+    return STATUS_OK;
+}
+
+/* Serves the store, if this rank is to, and connects to it. */
+static status open_store(rendezvous *rdzv, int64_t store_timeout_ms)
+{
+    const rendezvous_place *place = &rdzv->place;
+    if (place->init_file[0] != '\0' && place->rank == 0)
+        return serve_by_file(rdzv, store_timeout_ms);
+    if (place->init_file[0] != '\0')
+        TRY(find_by_file(rdzv));
+    if (place->rank == 0 && !place->agent_store)
+        TRY(serve(rdzv));
+    return connect_store(rdzv, store_timeout_ms);
+}
+
+/* The init file has done its work once all have joined. */
+static void remove_file(rendezvous *rdzv)
+{
+    if (rdzv->published)
+        init_file_remove(rdzv->place.init_file, rdzv->place.run_id);
+    rdzv->published = false;
+}
+
 static status meet(rendezvous *rdzv)
 {
     char host[128] = "?", person[PERSON_BYTES], advice[ADVICE_BYTES];
@@ -179,13 +248,11 @@ status rendezvous_join(const rendezvous_place *place, int64_t timeout_ms, int64_
     if (place->world_size > 1) /* a connection to each of the others, and as rank 0 the store */
         (void)file_limit_raise();
     if (place->world_size > 1 || place->agent_store) {
-        socket_address_name(place->master_addr, place->master_port, rdzv->where);
-        if (place->rank == 0 && !place->agent_store)
-            st = serve(rdzv);
-        if (st == STATUS_OK)
-            st = connect_store(rdzv, store_timeout_ms);
+        st = open_store(rdzv, store_timeout_ms);
+        socket_address_name(rdzv->place.master_addr, rdzv->place.master_port, rdzv->where);
         if (st == STATUS_OK)
             st = meet(rdzv);
+        remove_file(rdzv);
         if (st != STATUS_OK)
             goto out;
     }
@@ -195,6 +262,11 @@ status rendezvous_join(const rendezvous_place *place, int64_t timeout_ms, int64_
 out:
     rendezvous_destroy(rdzv);
     return st;
+}
+
+const rendezvous_place *rendezvous_joined(const rendezvous *rdzv)
+{
+    return &rdzv->place;
 }
 
 store *rendezvous_store(rendezvous *rdzv)

@@ -1,8 +1,10 @@
-/* How the ranks of a job find each other: env:// (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). */
+/* How the ranks of a job find each other: by the environment (RANK, WORLD_SIZE, MASTER_ADDR,
+ * MASTER_PORT), or as --init-method says. */
 #ifndef MNIST_DDP_DIST_RENDEZVOUS_H
 #define MNIST_DDP_DIST_RENDEZVOUS_H
 
 #include "base/status.h"
+#include "dist/init_method.h"
 #include "dist/store/store.h"
 
 #include <stdbool.h>
@@ -12,8 +14,9 @@ typedef struct rendezvous_place {
     int rank, world_size;
     int local_rank, local_world_size;
     int node_rank;
-    char master_addr[256];
+    char master_addr[INIT_METHOD_HOST_BYTES];
     int master_port;
+    char init_file[INIT_METHOD_PATH_BYTES]; /* where the two are found; "": they are known */
     bool agent_store;  /* the launcher holds master_port and serves the store there */
     int restart_count; /* the attempt: keys of an older one are never read */
     char run_id[128];
@@ -25,16 +28,31 @@ typedef struct rendezvous_place {
  * STATUS_INVALID with the variable's name if one is missing or makes no sense. */
 status rendezvous_place_from_env(rendezvous_place *out, bool *found);
 
+/* What the command line says of this process's place. */
+typedef struct rendezvous_request {
+    const char *init_method; /* as dist/init_method.h has it; NULL: env:// */
+    int rank, world_size;    /* -1: not given */
+    const char *own_address; /* of file://, for rank 0; NULL: this host's own, or loopback */
+} rendezvous_request;
+
+/* The same, if the environment alone does not say it. What two of flag, query and environment say
+ * of rank and world size has to be the same. With file:// on several hosts LOCAL_RANK has to be
+ * set. *found is false if nothing names a rank, and the method is env://. */
+status rendezvous_place_read(const rendezvous_request *asked, rendezvous_place *out, bool *found);
+
 typedef struct rendezvous rendezvous;
 
-/* Joins the job's store (rank 0 serves it if no agent does) and returns once all ranks have
- * joined; meanwhile logs every few seconds who is missing. STATUS_TIMEOUT, with the missing ranks,
- * after timeout_ms (--join-timeout). STATUS_INVALID if two processes claim one rank, or the
- * ranks disagree on the world size; STATUS_IO if rank 0 cannot have the port; STATUS_PEER if
- * the store goes away. One rank's failure ends the join of all that still wait. A world of one
- * without an agent opens no socket. */
+/* Joins the job's store (rank 0 serves it if no agent does; with an init file at any port) and
+ * returns once all ranks have joined; meanwhile logs every few seconds who is missing.
+ * STATUS_TIMEOUT, with the missing ranks, after timeout_ms (--join-timeout). STATUS_INVALID if two
+ * processes claim one rank, or the ranks disagree on the world size, or of an init file;
+ * STATUS_IO if rank 0 cannot have the port; STATUS_PEER if the store goes away. One rank's failure
+ * ends the join of all that still wait. A world of one without an agent opens no socket. */
 status rendezvous_join(const rendezvous_place *place, int64_t timeout_ms, int64_t store_timeout_ms,
                        rendezvous **out);
+
+/* The place as it was given, with the store's address that an init file has led to. */
+const rendezvous_place *rendezvous_joined(const rendezvous *rdzv);
 
 /* The job's store, keys under mnist_ddp/<run id>/<restart count>/. Owned by the rendezvous; NULL
  * for a world of one without an agent. */

@@ -219,6 +219,7 @@ static status open_all(meter *m, int *exit_code)
     *exit_code = EXIT_CODE_RENDEZVOUS;
     TRY(rendezvous_join(&m->place, m->opts->join_timeout * 1000, m->opts->timeout * 1000,
                         &m->rdzv));
+    m->place = *rendezvous_joined(m->rdzv);
     *exit_code = EXIT_CODE_USAGE;
     TRY(open_device(m));
     *exit_code = EXIT_CODE_RENDEZVOUS;

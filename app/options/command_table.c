@@ -51,7 +51,7 @@ const command_row command_table[] = {
     [COMMAND_SAMPLER] = {
         "sampler", "mnist_ddp sampler --world-size=N --rank=N [FLAGS]",
         "the indices that a rank trains on, one a line",
-        "They are those of PyTorch's DistributedSampler.", FOR_SAMPLER, true, {{0}},
+        "They are those of PyTorch's DistributedSampler.", FOR_SAMPLER, true, {{"rank", "0"}},
         {{"mnist_ddp sampler --world-size=2 --rank=1 --head=5", "the first five of rank 1"},
          {"mnist_ddp sampler --samples=10 --epoch=3 --json", "as JSON, of the fourth epoch"}}},
     [COMMAND_DATA] = {

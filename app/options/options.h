@@ -116,6 +116,8 @@ typedef struct options {
     bool nccl_nvls;          /* NCCL may use NVLS, whose sums have no fixed order */
     int64_t timeout;         /* 60 s, of a collective */
     int64_t join_timeout;    /* 600 s, of waiting for ranks */
+    char *init_method;       /* NULL: env://; see dist/init_method.h */
+    int64_t rank;            /* -1: as the environment says; of sampler 0 */
     int64_t inject_delay_ms; /* 0 */
     char *inject;            /* NULL; see app/options/inject.h */
 
@@ -161,7 +163,6 @@ typedef struct options {
 
     /* mnist_ddp sampler */
     int64_t samples; /* 60000 */
-    int64_t rank;    /* 0 */
     int64_t epoch;   /* 0 */
     int64_t head;    /* -1: all */
     bool shuffle;    /* true; --no-shuffle */

@@ -192,6 +192,11 @@ const option_row options_table[] = {
      "answers and a key has come, and of serve, if given, its end"},
     {"join-timeout", NULL, OPTION_INTEGER, GROUP_PARALLEL, SET_UP, AT(join_timeout), 1, WEEK_S,
      "600", "SECONDS", "how long to wait for all ranks at the start"},
+    {"init-method", NULL, OPTION_TEXT, GROUP_PARALLEL, FOR_TRAIN | RANKS_BENCH, AT(init_method), 0, 0,
+     NULL, "URL", "where this rank meets the others: tcp://HOST:PORT of rank 0, file:///PATH of a new file that all see, or "
+     "env://; each may end in ?rank=R&world_size=N [env://]"},
+    {"rank", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN | RANKS_BENCH | FOR_SAMPLER, AT(rank), 0,
+     MAX_RANKS - 1, NULL, "N", "which rank this is, of --world-size; sampler: whose indices to print [$RANK]"},
     {"nccl-nvls", NULL, OPTION_SWITCH, GROUP_PARALLEL, FOR_TRAIN | FOR_BENCH, AT(nccl_nvls), 0, 0,
      NULL, NULL, "let NCCL sum in the NVSwitch (NVLink SHARP): faster, but the same command may give "
      "other bits; if $NCCL_ALGO is set, that counts"},
@@ -343,8 +348,6 @@ const option_row options_table[] = {
 
     {"samples", NULL, OPTION_INTEGER, GROUP_SAMPLER, FOR_SAMPLER, AT(samples), 1, MAX_COUNT,
      "60000", "N", "size of the data set"},
-    {"rank", NULL, OPTION_INTEGER, GROUP_SAMPLER, FOR_SAMPLER, AT(rank), 0, MAX_RANKS - 1,
-     "0", "N", "whose indices to print"},
     {"epoch", NULL, OPTION_INTEGER, GROUP_SAMPLER, FOR_SAMPLER, AT(epoch), 0, MAX_COUNT,
      "0", "N", "of which epoch"},
     {"head", NULL, OPTION_INTEGER, GROUP_SAMPLER, FOR_SAMPLER, AT(head), 0, MAX_COUNT,

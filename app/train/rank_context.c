@@ -29,9 +29,17 @@ bool rank_context_is_one_host(const rank_context *rank)
     return rank->place.local_world_size == rank->place.world_size;
 }
 
-status rank_context_place(rendezvous_place *out, bool *is_worker)
+status rank_context_place(const options *opts, rendezvous_place *out, bool *is_worker)
 {
-    TRY(rendezvous_place_from_env(out, is_worker));
+    const rendezvous_request asked = {.init_method = opts->init_method,
+                                      .rank = (int)opts->rank,
+                                      .world_size = (int)opts->world_size,
+                                      .own_address = opts->local_addr};
+    if (opts->rank >= 0 && opts->nproc_per_node != NULL)
+        return FAIL(STATUS_INVALID,
+                    "--rank=%d is one rank, --nproc-per-node=%.40s starts ranks: give one of them",
+                    (int)opts->rank, opts->nproc_per_node);
+    TRY(rendezvous_place_read(&asked, out, is_worker));
     if (!*is_worker)
         *out = (rendezvous_place){.world_size = 1, .local_world_size = 1};
     return STATUS_OK;
@@ -225,8 +233,10 @@ static status open_page(rank_context *rank)
 
 static status join(rank_context *rank)
 {
-    return rendezvous_join(&rank->place, rank->opts->join_timeout * 1000,
-                           rank->opts->timeout * 1000, &rank->rdzv);
+    TRY(rendezvous_join(&rank->place, rank->opts->join_timeout * 1000, rank->opts->timeout * 1000,
+                        &rank->rdzv));
+    rank->place = *rendezvous_joined(rank->rdzv);
+    return STATUS_OK;
 }
 
 /* All that ranks must have been told alike. */

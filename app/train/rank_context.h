@@ -63,8 +63,9 @@ uint32_t rank_context_first_tested(const rank_context *rank, const dataset *set,
 /* Whether all ranks are of this host, as the launcher says; the same on all of them. */
 bool rank_context_is_one_host(const rank_context *rank);
 
-/* Where this process stands: from the environment, or the only rank of a job of its own. */
-status rank_context_place(rendezvous_place *out, bool *is_worker);
+/* Where this process stands: from --init-method, --rank and the environment, or the only rank of a
+ * job of its own. */
+status rank_context_place(const options *opts, rendezvous_place *out, bool *is_worker);
 
 /* $MNIST_DDP_DUMP_DIR: where ranks of this host keep their status (dist/health/rank_status.h), and
  * write their last collectives; NULL if it is not set. */

@@ -196,7 +196,7 @@ static const struct {
     {"--=1", FACTS("--", "mnist_ddp help train")},
     {"--master=1", FACTS("--master", "--master-addr", "--master-port")},
     {"--no=1", FACTS("--no", "--no-accel", "--no-overlap")},
-    {"--rank 1", FACTS("--rank", "sampler", "train")},
+    {"--head 1", FACTS("--head", "sampler", "train")},
     {"eval --nproc-per-node 2", FACTS("--nproc-per-node", "train", "eval")},
     {"eval --epochs 3", FACTS("--epochs", "train", "eval")},
     {"--epochs", FACTS("--epochs=N", "1000000")},
