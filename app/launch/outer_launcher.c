@@ -41,7 +41,7 @@ static bool are_there(const options *opts, const launcher_place *place)
 static bool wants_agent(const options *opts, const launcher_place *place)
 {
     bool asked = opts->nproc_per_node != NULL || opts->nnodes != NULL || opts->standalone ||
-                 by_arrival(opts);
+                 opts->rdzv_endpoint != NULL || by_arrival(opts);
     return is_run(opts) || (asked && !are_there(opts, place));
 }
 
@@ -63,8 +63,9 @@ static status check_agent(const options *opts, const outer_launcher *outer)
     if (place->local_size > 1)
         return FAIL(STATUS_INVALID,
                     "%s has started %d of this program on this machine (%s), and each would start "
-                    "ranks of its own: start one on each machine, or leave --nproc-per-node and "
-                    "--nnodes out: then each is a rank. For independent runs add --launcher=none",
+                    "ranks of its own: start one on each machine, or leave --nproc-per-node, "
+                    "--nnodes and --rdzv-* out: then each is a rank. For independent runs add "
+                    "--launcher=none",
                     outer->row->title, place->local_size, place->from);
     if (opts->nnodes != NULL && number_parse(opts->nnodes, 1, INT_MAX, &nodes) &&
         nodes != place->size)

@@ -162,6 +162,7 @@ static const struct {
     {{OPEN_MPI_HOSTS}, "", {"Open MPI", "OMPI_COMM_WORLD_RANK", "--master-addr", "MASTER_ADDR"}},
     {{OPEN_MPI}, "--world-size=8", {"--world-size=8", "4 ranks", "OMPI_COMM_WORLD_SIZE"}},
     {{OPEN_MPI}, "--nproc-per-node=2", {"--nproc-per-node", "4", "OMPI_COMM_WORLD_LOCAL_SIZE"}},
+    {{OPEN_MPI}, "--rdzv-endpoint=h:17", {"--rdzv-", "4", "OMPI_COMM_WORLD_LOCAL_SIZE"}},
     {{OPEN_MPI}, "--standalone", {"--standalone", "4", "--launcher=none"}},
     {{OPEN_MPI}, "--master-port=0", {"--master-port=0"}},
     {{OPEN_MPI, "MASTER_PORT=x"}, "", {"MASTER_PORT"}},
@@ -350,6 +351,23 @@ START_TEST(a_process_is_what_its_launcher_says)
 }
 END_TEST
 
+/* It says who the process is, and changes nothing. */
+START_TEST(doctor_knows_the_launcher)
+{
+    program p = program_run_with(WORDS("env", OPEN_MPI), WORDS("doctor"));
+    ASSERT_FACTS(p.out, "launcher", "rank 3 of 4", "OMPI_COMM_WORLD_RANK", "127.0.0.1");
+    program_close(&p);
+    p = program_run_with(WORDS("env", STEP_NODES),
+                         WORDS("doctor", "--nproc-per-node=8", "--master-addr=127.0.0.1"));
+    ASSERT_FACTS(p.out, "3 nodes", "8 ranks", "node 2");
+    program_close(&p);
+    p = program_run_with(WORDS("env", "PMI_RANK=3"), WORDS("doctor"));
+    ASSERT_EXIT(p, 64);
+    ASSERT_FACTS(p.out, "PMI_RANK=3", "PMI_SIZE");
+    program_close(&p);
+}
+END_TEST
+
 int main(void)
 {
     program_clean_environment();
@@ -362,5 +380,6 @@ int main(void)
     tcase_add_loop_test(core, jobs_have_ports_of_their_own, 0, 2);
     tcase_add_test(core, run_is_never_a_rank);
     tcase_add_test(core, a_process_is_what_its_launcher_says);
+    tcase_add_test(core, doctor_knows_the_launcher);
     return test_folder_close(suite_run(suite));
 }
