@@ -20,7 +20,7 @@ struct http_server_ops;   /* app/serve/http_server_ops.h */
 struct process_group_ops; /* dist/collective/process_group_ops.h */
 struct transfer_ops;      /* data/transfer_ops.h */
 
-enum { MODULE_ABI_VERSION = 12 };
+enum { MODULE_ABI_VERSION = 13 };
 
 typedef struct module {
     int abi_version;

@@ -359,11 +359,9 @@ static status do_once(collective_bench *b, const call *how)
                        .in = how->in,
                        .out = how->out,
                        .count = how->count};
-    work *w = NULL;
     if (c->kind == COLLECTIVE_BARRIER)
         stream = NULL;
-    TRY(process_group_launch(b->group, &what, stream, &w));
-    return process_group_wait(b->group, w, NULL);
+    return process_group_run(b->group, &what, stream);
 }
 
 static status settle(collective_bench *b)

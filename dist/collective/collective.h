@@ -56,7 +56,8 @@ typedef struct collective {
     uint64_t seq; /* this group's running number, from 1: names the collective in errors. Sends and
                        receives have numbers of their own. */
     int64_t timeout_ms; /* longer for the first of its kind (process_group_patience_ms) */
-    const char *label;  /* what it carries, as process_group_keep_label gave it; NULL: not said */
+    bool blocks; /* the caller waits for it at once: a backend need not move it beside the caller */
+    const char *label; /* what it carries, as process_group_keep_label gave it; NULL: not said */
 } collective;
 
 /* Bytes that a rank sends to others and gets from them. */

@@ -36,8 +36,10 @@ static status check_idle(process_group *group, collective_kind kind)
 status process_group_run(process_group *group, const collective *c, device_stream *stream)
 {
     work *w = NULL;
+    collective what = *c;
+    what.blocks = true;
     TRY(check_idle(group, c->kind));
-    TRY(process_group_launch(group, c, stream, &w));
+    TRY(process_group_launch(group, &what, stream, &w));
     return process_group_wait(group, w, NULL);
 }
 

@@ -77,7 +77,7 @@ START_TEST(bits_are_the_same_everywhere)
 END_TEST
 
 /* Several chunks a rank, the last one short. */
-enum { BITS_COUNT = 600001, MOST_RANKS = 4 };
+enum { BITS_COUNT = 1500001, MOST_RANKS = 4 };
 
 static float sums[2][2][BITS_COUNT]; /* of shm and gloo: all_reduce, reduce */
 

@@ -16,7 +16,8 @@ namespace mnist_ddp
 namespace
 {
 
-const size_t CHUNK_BYTES = 256 << 10; // summed or passed on at once, while the next one arrives
+const size_t CHUNK_BYTES = 2 << 20;   // at most: summed or passed on while the next one arrives
+const size_t WHOLE_BYTES = 128 << 10; // at most, of all peers: every rank sums everything itself
 const size_t LINE_BYTES = 64;
 const int ROWS = 2; // of chunks: one is summed, the others are received
 
@@ -81,7 +82,7 @@ const char *offset(const void *base, size_t at)
     return static_cast<const char *>(base) + at;
 }
 
-// Which part of the input each rank adds up, and whether all get the sums.
+// What of the input each rank adds up, and whether it sends the sums to all.
 struct reduction_plan {
     std::vector<span> parts; // (world_size)
     bool to_all;
@@ -99,83 +100,125 @@ std::vector<span> cut(size_t size_bytes, int n)
     return parts;
 }
 
+// An all_reduce in one step: more bytes, half the messages.
+bool is_whole(const collective &c, int world_size)
+{
+    const size_t size_bytes = c.count * dtype_size(c.type);
+    return c.kind == COLLECTIVE_ALL_REDUCE && size_bytes <= WHOLE_BYTES / size_t(world_size - 1);
+}
+
 reduction_plan plan_of(const collective &c, int world_size)
 {
     const size_t size_bytes = c.count * dtype_size(c.type);
-    if (c.kind == COLLECTIVE_ALL_REDUCE)
+    if (c.kind == COLLECTIVE_ALL_REDUCE && !is_whole(c, world_size))
         return {cut(size_bytes, world_size), true};
     reduction_plan plan = {{}, false};
     for (int i = 0; i < world_size; i++)
         if (c.kind == COLLECTIVE_REDUCE_SCATTER)
             plan.parts.push_back({size_t(i) * size_bytes, size_bytes});
         else
-            plan.parts.push_back({0, i == c.root ? size_bytes : 0});
+            plan.parts.push_back({0, is_whole(c, world_size) || i == c.root ? size_bytes : 0});
     return plan;
+}
+
+// Chunks of one size, but for the last, cut at whole cache lines.
+size_t chunk_of(size_t size_bytes)
+{
+    const size_t n = (size_bytes + CHUNK_BYTES - 1) / CHUNK_BYTES;
+    const size_t lines = (size_bytes + LINE_BYTES - 1) / LINE_BYTES;
+    return n > 1 ? (lines + n - 1) / n * LINE_BYTES : size_bytes;
 }
 
 template <typename Fn> void each_chunk(const span &s, Fn fn)
 {
-    for (size_t at = 0; at < s.size_bytes; at += CHUNK_BYTES)
-        fn(s.begin + at, std::min(CHUNK_BYTES, s.size_bytes - at));
+    const size_t chunk = chunk_of(s.size_bytes);
+    for (size_t at = 0; at < s.size_bytes; at += chunk)
+        fn(s.begin + at, std::min(chunk, s.size_bytes - at));
 }
 
-// Adds up this rank's part, chunk by chunk, in rank order; `ready` hears of each sum.
-template <typename Fn> void add_up(const task &t, const span &mine, char *out, Fn ready)
+// The inputs of all other ranks to this rank's part, chunk by chunk in rows of scratch memory.
+class arriving_inputs
 {
-    const collective &c = t.c;
-    const size_t n = size_t(t.p.world_size), chunk = std::min(CHUNK_BYTES, mine.size_bytes);
-    char *memory = t.scratch(ROWS * n * chunk);
-    std::vector<messages> rows;
-    for (size_t i = 0; i < ROWS; i++)
-        rows.push_back(t.memory(memory + i * n * chunk, n * chunk));
-    auto receive = [&](size_t at) {
-        if (at < mine.size_bytes)
-            t.each_peer([&](int peer) {
-                rows[at / chunk % ROWS].recv(peer, MESSAGE_INPUT, size_t(peer) * chunk,
-                                             std::min(chunk, mine.size_bytes - at));
-            });
-    };
-    for (size_t i = 0; i < ROWS; i++)
-        receive(i * chunk);
-    std::vector<const void *> ins(n);
-    for (size_t at = 0; at < mine.size_bytes; at += chunk) {
-        const size_t row = at / chunk % ROWS, some = std::min(chunk, mine.size_bytes - at);
-        rows[row].finish(t.deadline_ns);
-        for (size_t peer = 0; peer < n; peer++)
-            ins[peer] = memory + (row * n + peer) * chunk;
-        ins[size_t(t.p.rank)] = offset(c.in, mine.begin + at);
-        void *sum = out + at;
-        reduce_parts parts = {ins.data(), t.p.world_size, &sum, 1};
-        reduce_into(c.type, c.op, c.prescale, &parts, some / dtype_size(c.type));
-        receive(at + ROWS * chunk);
-        ready(at, some);
+  public:
+    arriving_inputs(const task &t, const span &mine)
+        : t_(t), mine_(mine), chunk_(chunk_of(mine.size_bytes)),
+          row_bytes_(size_t(t.p.world_size - 1) * chunk_), ins_(size_t(t.p.world_size))
+    {
+        const size_t rows = chunk_ < mine.size_bytes ? ROWS : 1;
+        memory_ = t.scratch(rows * row_bytes_);
+        for (size_t i = 0; i < rows; i++)
+            rows_.push_back(t.memory(memory_ + i * row_bytes_, row_bytes_));
+        for (size_t i = 0; i < rows; i++)
+            receive(i * chunk_);
     }
-}
+
+    // Adds up a chunk in rank order, `at` bytes from the part's begin.
+    void add_up(size_t at, size_t size_bytes, void *sum)
+    {
+        const collective &c = t_.c;
+        const size_t row = at / chunk_ % ROWS;
+        t_.each_peer(
+            [&](int peer) { ins_[size_t(peer)] = memory_ + row * row_bytes_ + place_of(peer); });
+        ins_[size_t(t_.p.rank)] = offset(c.in, mine_.begin + at);
+        rows_[row].finish(t_.deadline_ns);
+        reduce_parts parts = {ins_.data(), t_.p.world_size, &sum, 1};
+        reduce_into(c.type, c.op, c.prescale, &parts, size_bytes / dtype_size(c.type));
+        receive(at + ROWS * chunk_);
+    }
+
+  private:
+    // In a row, which has no place for this rank.
+    size_t place_of(int peer) const
+    {
+        return size_t(peer < t_.p.rank ? peer : peer - 1) * chunk_;
+    }
+
+    void receive(size_t at)
+    {
+        if (at < mine_.size_bytes)
+            t_.each_peer([&](int peer) {
+                rows_[at / chunk_ % ROWS].recv(peer, MESSAGE_INPUT, place_of(peer),
+                                               std::min(chunk_, mine_.size_bytes - at));
+            });
+    }
+
+    const task &t_;
+    const span mine_;
+    const size_t chunk_, row_bytes_;
+    char *memory_;
+    std::vector<const void *> ins_;
+    std::vector<messages> rows_;
+};
 
 // Every rank sends each part to the rank that adds it up, and gets the sums that it needs. A sum
-// arrives after that part of this rank's input has left, so it may take its place.
+// arrives after that part of this rank's input has left, so it may take its place. If every rank
+// adds up everything, only this rank's sends say that its input has left.
 void reduce(const task &t)
 {
     const reduction_plan plan = plan_of(t.c, t.p.world_size);
+    const bool whole = is_whole(t.c, t.p.world_size);
     const span &mine = plan.parts[size_t(t.p.rank)];
-    const bool to_all = plan.to_all;
     messages in = t.memory(t.c.in, collective_in_bytes(&t.c, t.p.rank, t.p.world_size));
-    messages out = t.memory(t.c.out, to_all ? t.row_bytes : 0);
-    if (to_all)
-        t.each_peer([&](int peer) {
-            each_chunk(plan.parts[size_t(peer)], [&](size_t at, size_t size_bytes) {
-                out.recv(peer, MESSAGE_RESULT, at, size_bytes);
-            });
-        });
+    messages out = t.memory(t.c.out, plan.to_all ? t.row_bytes : 0);
+    arriving_inputs inputs(t, mine);
     t.each_peer([&](int peer) {
         each_chunk(plan.parts[size_t(peer)], [&](size_t at, size_t size_bytes) {
             in.send(peer, MESSAGE_INPUT, at, size_bytes);
         });
     });
-    add_up(t, mine, offset(t.c.out, to_all ? mine.begin : 0), [&](size_t at, size_t size_bytes) {
-        if (to_all)
-            t.each_peer(
-                [&](int peer) { out.send(peer, MESSAGE_RESULT, mine.begin + at, size_bytes); });
+    if (plan.to_all)
+        t.each_peer([&](int peer) {
+            each_chunk(plan.parts[size_t(peer)], [&](size_t at, size_t size_bytes) {
+                out.recv(peer, MESSAGE_RESULT, at, size_bytes);
+            });
+        });
+    each_chunk({0, mine.size_bytes}, [&](size_t at, size_t size_bytes) {
+        const size_t to = plan.to_all ? mine.begin + at : at;
+        if (whole && t.c.in == t.c.out) // there is one chunk
+            in.wait_sends(t.p.world_size - 1, t.deadline_ns);
+        inputs.add_up(at, size_bytes, offset(t.c.out, to));
+        if (plan.to_all)
+            t.each_peer([&](int peer) { out.send(peer, MESSAGE_RESULT, to, size_bytes); });
     });
     in.finish(t.deadline_ns);
     out.finish(t.deadline_ns);
@@ -266,7 +309,7 @@ void all_to_all(const task &t)
 // What arrives would overwrite what is still to be sent, so it waits in scratch memory.
 void all_to_all_in_place(const task &t)
 {
-    const size_t n = size_t(t.p.world_size), chunk = std::min(CHUNK_BYTES, t.row_bytes);
+    const size_t n = size_t(t.p.world_size), chunk = chunk_of(t.row_bytes);
     char *memory = t.scratch(n * chunk);
     messages in = t.memory(t.c.in, n * t.row_bytes), arriving = t.memory(memory, n * chunk);
     each_chunk({0, t.row_bytes}, [&](size_t at, size_t size_bytes) {
@@ -287,6 +330,8 @@ void all_to_all_in_place(const task &t)
 rank_traffic perform_traffic(const collective &c, int rank, int world_size)
 {
     const uint64_t size_bytes = c.count * dtype_size(c.type), others = uint64_t(world_size) - 1;
+    if (is_whole(c, world_size))
+        return {others * size_bytes, others * size_bytes};
     if (c.kind == COLLECTIVE_ALL_REDUCE) {
         const uint64_t mine = cut(size_bytes, world_size)[size_t(rank)].size_bytes;
         return {size_bytes - mine + others * mine, size_bytes - mine + others * mine};

@@ -1,5 +1,6 @@
 #include "dist/backends/gloo/connect.h"
 
+#include "dist/backends/gloo/algorithms.h"
 #include "dist/backends/gloo/failure.h"
 
 extern "C" {
@@ -14,8 +15,6 @@ extern "C" {
 #include "dist/store/store.h"
 }
 
-#include <gloo/allreduce.h>
-#include <gloo/math.h>
 #include <gloo/transport/tcp/device.h>
 
 #include <cstdlib>
@@ -150,28 +149,29 @@ context_ptr connect_once(const group_setup &setup, loopback_mss mode, int64_t de
     return context;
 }
 
-// Tries the message sizes that stall if the kernel delays acknowledgements. All ranks see the same
+// Tries a message size that stalls if the kernel delays acknowledgements. All ranks see the same
 // answer.
 bool stalls(const context_ptr &context)
 {
-    const size_t count = 20000; // 80 KB: a stalled ring takes 40 ms, a sound one 0.3 ms
-    const int rounds = 5, slow_ms = 20;
-    std::vector<float> data(count);
+    const int rounds = 5, slow_ms = 20; // a stall takes 40 ms, a sound round less than one
+    const int64_t timeout_ms = context->getTimeout().count();
+    std::vector<char> scratch;
+    const place here = {*context, context->rank, context->size, scratch};
+    std::vector<float> data(20000);
     float slow_rounds = 0;
+    collective c = {};
     for (int i = 0; i < rounds; i++) {
-        gloo::AllreduceOptions options(context);
-        options.setOutput(data.data(), data.size());
-        options.setReduceFunction(
-            static_cast<void (*)(void *, const void *, const void *, size_t)>(&gloo::sum<float>));
+        c.seq++;
+        c.in = c.out = data.data();
+        c.count = data.size();
         int64_t started_ns = clock_now_ns();
-        gloo::allreduce(options);
+        perform(here, c, clock_deadline_ns(timeout_ms));
         slow_rounds += clock_now_ns() - started_ns > slow_ms * 1000000LL;
     }
-    gloo::AllreduceOptions options(context);
-    options.setOutput(&slow_rounds, 1);
-    options.setReduceFunction(
-        static_cast<void (*)(void *, const void *, const void *, size_t)>(&gloo::max<float>));
-    gloo::allreduce(options);
+    c.op = REDUCE_MAX;
+    c.in = c.out = &slow_rounds;
+    c.count = 1;
+    perform(here, c, clock_deadline_ns(timeout_ms));
     return slow_rounds > rounds / 2;
 }
 

@@ -73,7 +73,8 @@ std::shared_ptr<job> engine::enqueue(const collective &what)
     auto j = std::make_shared<job>();
     j->what = what;
     queue_.push_back(j);
-    changed_.notify_all();
+    if (!what.blocks)
+        wanted_.notify_one();
     return j;
 }
 
@@ -131,7 +132,7 @@ void engine::wait(job *waited, int64_t deadline_ns, int64_t *done_ns)
         j->done_ns = clock_now_ns();
         if (j->result.code != STATUS_OK)
             broken_ = j->result;
-    } else if (!changed_.wait_until(hold, time_point(deadline_ns), [&j] { return j->done; })) {
+    } else if (!finish(hold, j, deadline_ns)) {
         broken_ = failure(STATUS_TIMEOUT, "timed out before");
         throw failure(STATUS_TIMEOUT,
                       "not done within the timeout; a peer is late or out of reach");
@@ -141,34 +142,57 @@ void engine::wait(job *waited, int64_t deadline_ns, int64_t *done_ns)
     *done_ns = j->done_ns;
 }
 
+// The lock is held. false: not done at the deadline.
+bool engine::finish(std::unique_lock<std::mutex> &hold, const std::shared_ptr<job> &j,
+                    int64_t deadline_ns)
+{
+    if (!running_ && !queue_.empty() && queue_.front() == j) {
+        run_oldest(hold, deadline_ns);
+        return true;
+    }
+    wanted_.notify_one();
+    return done_.wait_until(hold, time_point(deadline_ns), [&j] { return j->done; });
+}
+
+// The lock is held; not meanwhile.
+void engine::run_oldest(std::unique_lock<std::mutex> &hold, int64_t deadline_ns)
+{
+    std::shared_ptr<job> j = queue_.front();
+    queue_.pop_front();
+    if (broken_.code == STATUS_OK) {
+        failure result(STATUS_OK);
+        running_ = true;
+        hold.unlock();
+        try {
+            const place here = {*context_, rank_, world_size_, scratch_};
+            perform(here, j->what, deadline_ns);
+        } catch (const std::exception &e) {
+            result = explain(e.what());
+        }
+        hold.lock();
+        running_ = false;
+        if (result.code != STATUS_OK)
+            broken_ = result;
+    }
+    j->result = broken_;
+    j->done_ns = clock_now_ns();
+    j->done = true;
+    done_.notify_all();
+    if (!queue_.empty())
+        wanted_.notify_one();
+}
+
 void engine::run()
 {
     std::unique_lock<std::mutex> hold(lock_);
     for (;;) {
-        changed_.wait(hold, [this] { return ending_ || !queue_.empty(); });
+        wanted_.wait(hold, [this] { return ending_ || (!running_ && !queue_.empty()); });
         if (ending_)
             break;
-        std::shared_ptr<job> j = queue_.front();
-        queue_.pop_front();
-        if (broken_.code == STATUS_OK) {
-            failure result(STATUS_OK);
-            hold.unlock();
-            try {
-                execute(*j);
-            } catch (const std::exception &e) {
-                result = explain(e.what());
-            }
-            hold.lock();
-            if (result.code != STATUS_OK)
-                broken_ = result;
-        }
-        j->result = broken_;
-        j->done_ns = clock_now_ns();
-        j->done = true;
-        changed_.notify_all();
+        run_oldest(hold, clock_deadline_ns(queue_.front()->what.timeout_ms));
     }
     ended_ = true;
-    changed_.notify_all();
+    done_.notify_all();
 }
 
 // From the engine's thread, and from one that launches or waits for a send or recv.
@@ -186,12 +210,6 @@ failure engine::explain(const std::string &text)
     return failure(STATUS_PEER, "a peer has closed its connection: " + text);
 }
 
-void engine::execute(const job &j)
-{
-    const place here = {*context_, rank_, world_size_, scratch_};
-    perform(here, j.what, clock_deadline_ns(j.what.timeout_ms));
-}
-
 // A rank that closes its sockets can cut off data that a slower one has yet to read. So all meet in
 // a barrier, which fails at once if a peer is gone, and then in the store, whose data is not at
 // risk.
@@ -204,8 +222,8 @@ void engine::say_goodbye()
     if (broken_.code != STATUS_OK || !launched_.empty())
         return;
     std::shared_ptr<job> j = enqueue(last);
-    if (!changed_.wait_for(hold, std::chrono::milliseconds(2 * GOODBYE_MS),
-                           [&j] { return j->done; }) ||
+    if (!done_.wait_for(hold, std::chrono::milliseconds(2 * GOODBYE_MS),
+                        [&j] { return j->done; }) ||
         j->result.code != STATUS_OK)
         return;
     hold.unlock();
@@ -227,13 +245,13 @@ void engine::stop()
     std::unique_lock<std::mutex> hold(lock_);
     ending_ = true;
     first_cause_leave_store(cause_); // it may be gone from now on
-    changed_.notify_all();
+    wanted_.notify_one();
     auto ended = [this] { return ended_; };
-    if (!changed_.wait_for(hold, std::chrono::milliseconds(10), ended)) {
+    if (!done_.wait_for(hold, std::chrono::milliseconds(10), ended)) {
         hold.unlock();
         context_->closeConnections();
         hold.lock();
-        changed_.wait_for(hold, THREAD_END_TIMEOUT, ended);
+        done_.wait_for(hold, THREAD_END_TIMEOUT, ended);
     }
     queue_.clear();
     launched_.clear();

@@ -1,5 +1,6 @@
 // One gloo context and the thread that runs its collectives, one after the other, in the order of
-// their launch. Sends and receives need no thread: gloo moves them from their launch on. Methods
+// their launch. One whose caller blocks is run by the caller: that saves two changes of threads.
+// Sends and receives need no thread: gloo moves them from their launch on. Methods
 // may throw; dist/backends/gloo/module.cc turns that into a status.
 #ifndef MNIST_DDP_DIST_BACKENDS_GLOO_ENGINE_H
 #define MNIST_DDP_DIST_BACKENDS_GLOO_ENGINE_H
@@ -28,8 +29,8 @@ extern "C" {
 namespace mnist_ddp
 {
 
-// An operation under way. If it is a collective, the engine's thread writes it until done, under
-// the engine's lock.
+// An operation under way. If it is a collective, the thread that runs it writes it until done,
+// under the engine's lock.
 struct job {
     collective what;
     std::unique_ptr<messages> between_two; // of a send or recv
@@ -61,7 +62,9 @@ class engine : public std::enable_shared_from_this<engine>
 
   private:
     void run();
-    void execute(const job &j);
+    void run_oldest(std::unique_lock<std::mutex> &hold, int64_t deadline_ns);
+    bool finish(std::unique_lock<std::mutex> &hold, const std::shared_ptr<job> &j,
+                int64_t deadline_ns);
     std::shared_ptr<job> start_between_two(const collective &what);
     failure finish_between_two(const job &j, int64_t deadline_ns);
     void say_goodbye();
@@ -76,9 +79,11 @@ class engine : public std::enable_shared_from_this<engine>
     std::vector<char> scratch_; // of the collective under way
     std::mutex explaining_;
 
-    std::mutex lock_; // of all below
-    std::condition_variable changed_;
-    std::deque<std::shared_ptr<job>> queue_;    // for the thread
+    std::mutex lock_;                           // of all below
+    std::condition_variable wanted_;            // something to run, or the end; for the thread
+    std::condition_variable done_;              // a job, or the thread
+    std::deque<std::shared_ptr<job>> queue_;    // to be run
+    bool running_ = false;                      // one of them, by any thread
     std::deque<std::shared_ptr<job>> launched_; // not waited for
     bool ending_ = false, ended_ = true;
     failure broken_{STATUS_OK};
