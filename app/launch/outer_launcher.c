@@ -84,6 +84,13 @@ static status check_rank(const options *opts, const outer_launcher *outer)
     return STATUS_OK;
 }
 
+/* The ranks meet where --init-method says. */
+static bool meets_elsewhere(const options *opts, const outer_launcher *outer)
+{
+    return outer->role == OUTER_ROLE_RANK && opts->init_method != NULL &&
+           strncmp(opts->init_method, "env:", 4) != 0;
+}
+
 /* Where rank 0 is. */
 static status find_address(const options *opts, outer_launcher *outer)
 {
@@ -170,6 +177,8 @@ static status find_role(const options *opts, outer_launcher *outer)
         return STATUS_OK;
     outer->role = agent ? OUTER_ROLE_AGENT : OUTER_ROLE_RANK;
     TRY(agent ? check_agent(opts, outer) : check_rank(opts, outer));
+    if (meets_elsewhere(opts, outer))
+        return STATUS_OK;
     TRY(find_port(opts, outer));
     return opts->rdzv_endpoint != NULL ? STATUS_OK : find_address(opts, outer);
 }
@@ -226,8 +235,10 @@ static status become_rank(const outer_launcher *outer)
         TRY(set_number("LOCAL_WORLD_SIZE", place->local_size));
     if (node >= 0)
         TRY(set_number("GROUP_RANK", node));
-    TRY(set_text("MASTER_ADDR", outer->master_addr));
-    TRY(set_number("MASTER_PORT", outer->master_port));
+    if (outer->master_addr[0] != '\0') {
+        TRY(set_text("MASTER_ADDR", outer->master_addr));
+        TRY(set_number("MASTER_PORT", outer->master_port));
+    }
     return outer->job[0] != '\0' ? set_text("TORCHELASTIC_RUN_ID", outer->job) : STATUS_OK;
 }
 

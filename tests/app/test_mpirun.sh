@@ -72,6 +72,11 @@ train "" --nproc-per-node=2 --run-dir ours-shm2 --resume --epochs 2 || fail "our
 cmp ours-shm2/model.safetensors shm2/model.safetensors || fail "--resume: other weights"
 echo "mpirun, --resume: ok"
 
+# They meet where they are told to.
+train "mpirun -n 2" --init-method "file://$work/meet" --run-dir file || fail "file://: exit $?"
+cmp quiet/model.safetensors file/model.safetensors || fail "file://: other weights"
+echo "mpirun, --init-method=file://: ok"
+
 # A benchmark that runs as ranks.
 timeout 60 mpirun -n 2 "$program" bench all-reduce -b 1K -e 1K --iters 2 --json >out 2>err ||
     fail "bench all-reduce: exit $?"

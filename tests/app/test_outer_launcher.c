@@ -288,6 +288,21 @@ START_TEST(what_does_not_fit_is_refused)
 }
 END_TEST
 
+/* Where the ranks meet need not be known if --init-method says it. */
+START_TEST(ranks_meet_as_init_method_says)
+{
+    static const char *const hosts[MOST_VARIABLES] = {OPEN_MPI_HOSTS};
+    outer_launcher outer;
+    set_variables(hosts);
+    options opts = options_with("--init-method=tcp://10.0.0.1:17");
+    ck_assert_msg(outer_launcher_find(&opts, &outer) == STATUS_OK, "%s", status_text());
+    ck_assert_int_eq(outer_launcher_adopt(&outer, &opts), STATUS_OK);
+    ck_assert_str_eq(getenv("RANK"), "5");
+    ck_assert_ptr_null(getenv("MASTER_ADDR"));
+    options_free(&opts);
+}
+END_TEST
+
 /* Two steps of a job, and two runs of mpirun, do not meet. */
 START_TEST(jobs_have_ports_of_their_own)
 {
@@ -379,6 +394,7 @@ int main(void)
     tcase_add_loop_test(core, what_does_not_fit_is_refused, 0, COUNT(REFUSED));
     tcase_add_loop_test(core, jobs_have_ports_of_their_own, 0, 2);
     tcase_add_test(core, run_is_never_a_rank);
+    tcase_add_test(core, ranks_meet_as_init_method_says);
     tcase_add_test(core, a_process_is_what_its_launcher_says);
     tcase_add_test(core, doctor_knows_the_launcher);
     return test_folder_close(suite_run(suite));
