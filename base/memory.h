@@ -15,6 +15,10 @@ status memory_alloc(size_t size_bytes, void **out);
 /* Of a page of memory. */
 size_t memory_page_bytes(void);
 
+/* As memcpy, but past the caches: for data that another core reads next, into memory that it has
+ * read before. Taking such cache lines back from it, one by one, would cost most of the time. */
+void memory_stream(void *restrict out, const void *restrict in, size_t size_bytes);
+
 /* a * b without overflow: false if the product does not fit. */
 bool memory_product(size_t a, size_t b, size_t *out);
 

@@ -1,5 +1,5 @@
-/* Two buffers are summed in one pass. For all else, a block that fits the L1 cache beside its
- * sources collects the partial results before it is copied into all of them.
+/* Two buffers are summed in one pass, into both or into one. For all else, a block that fits the
+ * L1 cache beside its sources collects the partial results before it is copied into all of them.
  */
 #include "dist/collective/reduce.h"
 
@@ -20,10 +20,17 @@
 #define CLONES
 #endif
 
+#ifdef __clang__
+#define IN_ANY_ORDER _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define IN_ANY_ORDER _Pragma("GCC ivdep")
+#endif
+
 enum { BLOCK_BYTES = 2048 };
 
 typedef void fold_fn(void *restrict acc, const void *restrict x, size_t n, float prescale);
 typedef void pair_fn(void *restrict a, void *restrict b, size_t n, float prescale);
+typedef void into_fn(void *out, const void *a, const void *b, size_t n, float prescale);
 typedef void divide_fn(void *acc, size_t n, int divisor);
 typedef void narrow_fn(void *restrict out, const void *restrict acc, size_t n);
 
@@ -34,6 +41,7 @@ typedef struct kernels {
     fold_fn *fold[REDUCE_OP_COUNT]; /* acc = op(acc, s * x) */
     divide_fn *divide;              /* acc = acc / divisor */
     pair_fn *pair_sum;              /* a = b = s * a + s * b; NULL: none */
+    into_fn *into_sum;              /* out = s * a + s * b; out may be a or b; NULL: none */
     narrow_fn *narrow;              /* out = acc; NULL: they are of one type */
 } kernels;
 
@@ -95,6 +103,22 @@ typedef struct kernels {
         } \
     }
 
+/* An element of `out` may be one of `a` or `b` at the same place only, so that the order of the
+ * loop's steps does not matter. */
+#define DEFINE_INTO_SUM(suffix, type, scaled, sum) \
+    CLONES static void into_sum_##suffix(void *out_, const void *a_, const void *b_, size_t n, \
+                                         float prescale) \
+    { \
+        type *out = out_; \
+        const type *a = a_, *b = b_; \
+        const type s = (type)prescale; \
+        IN_ANY_ORDER for (size_t i = 0; i < n; i++) \
+        { \
+            type first = scaled(a[i]), second = scaled(b[i]); \
+            out[i] = sum(first, second); \
+        } \
+    }
+
 #define DEFINE_NARROW(suffix, round) \
     CLONES static void narrow_##suffix(void *restrict out_, const void *restrict acc_, size_t n) \
     { \
@@ -116,6 +140,9 @@ DEFINE_DIVIDE(i64, int64_t)
 DEFINE_PAIR_SUM(f32, float, SCALED, SUM)
 DEFINE_PAIR_SUM(f64, double, SCALED, SUM)
 DEFINE_PAIR_SUM(i64, int64_t, UNSCALED, WRAPPING_SUM_I64)
+DEFINE_INTO_SUM(f32, float, SCALED, SUM)
+DEFINE_INTO_SUM(f64, double, SCALED, SUM)
+DEFINE_INTO_SUM(i64, int64_t, UNSCALED, WRAPPING_SUM_I64)
 DEFINE_NARROW(bf16, f32_to_bf16)
 DEFINE_NARROW(f16, f32_to_f16)
 
@@ -135,12 +162,12 @@ static void divide_u8(void *acc_, size_t n, int divisor)
                                   [REDUCE_AVG] = fold_sum_##suffix}
 
 static const kernels KERNELS[DTYPE_COUNT] = {
-    [DTYPE_F32] = {sizeof(float), FOLDS(f32), divide_f32, pair_sum_f32, NULL},
-    [DTYPE_F64] = {sizeof(double), FOLDS(f64), divide_f64, pair_sum_f64, NULL},
-    [DTYPE_I64] = {sizeof(int64_t), FOLDS(i64), divide_i64, pair_sum_i64, NULL},
-    [DTYPE_BF16] = {sizeof(float), FOLDS(bf16), divide_f32, NULL, narrow_bf16},
-    [DTYPE_F16] = {sizeof(float), FOLDS(f16), divide_f32, NULL, narrow_f16},
-    [DTYPE_U8] = {sizeof(uint8_t), FOLDS(u8), divide_u8, NULL, NULL},
+    [DTYPE_F32] = {sizeof(float), FOLDS(f32), divide_f32, pair_sum_f32, into_sum_f32, NULL},
+    [DTYPE_F64] = {sizeof(double), FOLDS(f64), divide_f64, pair_sum_f64, into_sum_f64, NULL},
+    [DTYPE_I64] = {sizeof(int64_t), FOLDS(i64), divide_i64, pair_sum_i64, into_sum_i64, NULL},
+    [DTYPE_BF16] = {sizeof(float), FOLDS(bf16), divide_f32, NULL, NULL, narrow_bf16},
+    [DTYPE_F16] = {sizeof(float), FOLDS(f16), divide_f32, NULL, NULL, narrow_f16},
+    [DTYPE_U8] = {sizeof(uint8_t), FOLDS(u8), divide_u8, NULL, NULL, NULL},
 };
 
 void reduce_fold(dtype type, reduce_op op, void *acc, const void *x, size_t count)
@@ -186,6 +213,10 @@ void reduce_into(dtype type, reduce_op op, float prescale, const reduce_parts *p
     const kernels *k = &KERNELS[type];
     _Alignas(64) unsigned char acc[BLOCK_BYTES], narrowed[BLOCK_BYTES];
     size_t size = dtype_size(type);
+    if (parts->n_in == 2 && parts->n_out == 1 && op == REDUCE_SUM && k->into_sum != NULL) {
+        k->into_sum(parts->out[0], parts->in[0], parts->in[1], count, prescale);
+        return;
+    }
     for (size_t done = 0; done < count;) {
         size_t some = BLOCK_BYTES / k->acc_bytes;
         if (some > count - done)

@@ -29,6 +29,7 @@ struct work {
     void *inner;
     uint64_t record;    /* in the flight recorder */
     int64_t began_ns;   /* launched; with a backend that works in wait(), waited for */
+    int64_t waited_ns;  /* the wait began; held back: its data was copied */
     int64_t done_ns;    /* 0: not known */
     int64_t arrives_ns; /* not done before; 0: no such limit */
 };

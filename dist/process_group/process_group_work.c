@@ -87,7 +87,6 @@ static status hold(process_group *group, work *w)
 static status launch_at_backend(process_group *group, work *w)
 {
     const collective *c = w->copy != NULL ? &w->copy->host : &w->what;
-    w->began_ns = clock_now_ns();
     if (group->ops == NULL) { /* one rank, and scaled */
         collective_do_alone(c);
         w->done_ns = clock_now_ns();
@@ -107,7 +106,6 @@ static status do_alone(process_group *group, work *w)
 {
     const collective *c = &w->what;
     bool scaled = c->prescale < 1 || c->prescale > 1;
-    w->began_ns = clock_now_ns();
     w->state = WORK_DONE;
     if (w->stream == NULL || c->count == 0) {
         collective_do_alone(c);
@@ -153,7 +151,8 @@ static status number_and_start(process_group *group, work *w)
     bool between_two = collective_is_send_or_recv(c->kind);
     c->seq = between_two ? ++group->p2p_seq : ++group->seq;
     c->timeout_ms = first_runs_note(&group->known, c) ? group->patience_ms : group->timeout_ms;
-    w->record = flight_recorder_launch(&group->recorder, c, w->stream != NULL, clock_now_ns());
+    w->began_ns = clock_now_ns();
+    w->record = flight_recorder_launch(&group->recorder, c, w->stream != NULL, w->began_ns);
     if (!between_two) /* ranks compare their latest */
         rank_status_launch(group->page, c);
     count_traffic(group, c);
@@ -192,11 +191,11 @@ status process_group_launch(process_group *group, const collective *c, device_st
     return st;
 }
 
-static void note_wait(process_group *group, const work *w)
+static void note_wait(process_group *group, work *w)
 {
-    int64_t now_ns = clock_now_ns();
-    flight_recorder_wait(&group->recorder, w->record, now_ns);
-    rank_status_wait(group->page, &w->what, now_ns);
+    w->waited_ns = clock_now_ns();
+    flight_recorder_wait(&group->recorder, w->record, w->waited_ns);
+    rank_status_wait(group->page, &w->what, w->waited_ns);
 }
 
 static void note_end(process_group *group, const work *w, status st)
@@ -238,12 +237,14 @@ static status launch_held(process_group *group, work *w)
     if (w->copy != NULL)
         TRY(staging_wait(group->staging, w->copy));
     pthread_mutex_lock(&group->lock);
+    w->began_ns = w->waited_ns = clock_now_ns();
     status st = launch_at_backend(group, w);
     group->held--;
     for (work *i = group->first;
          st == STATUS_OK && i != NULL && i->state != WORK_AT_BACKEND && i->copy == NULL;
          i = i->next)
         if (i->state == WORK_HELD) {
+            i->began_ns = w->began_ns;
             st = launch_at_backend(group, i);
             group->held--;
         }
@@ -255,11 +256,11 @@ static status finish(process_group *group, work *w)
 {
     if (w->state == WORK_HELD)
         TRY(launch_held(group, w));
-    int64_t deadline_ns = clock_deadline_ns(w->what.timeout_ms);
+    int64_t deadline_ns = w->waited_ns + w->what.timeout_ms * 1000000;
     if (w->state == WORK_AT_BACKEND) {
         bool delayed = w->arrives_ns > 0; /* an injected delay passes since the launch */
         if (group->ops->works_in_wait && !delayed)
-            w->began_ns = clock_now_ns();
+            w->began_ns = w->waited_ns;
         TRY(group->ops->wait(group->self, w->inner, deadline_ns, &w->done_ns));
     }
     TRY(injected_delay_wait(w->arrives_ns, deadline_ns, &w->done_ns));

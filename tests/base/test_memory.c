@@ -1,4 +1,5 @@
-/* Memory for arithmetic is aligned and zeroed, whatever its size and what lay there before. */
+/* Memory for arithmetic is aligned and zeroed, whatever its size and what lay there before. Copies
+ * past the caches copy. */
 #include "base/memory.h"
 
 #include "tests/support/suite.h"
@@ -29,6 +30,24 @@ START_TEST(blocks_are_aligned_and_zeroed)
 }
 END_TEST
 
+/* Every begin and length up to some cache lines, and nothing beside it. */
+START_TEST(a_stream_is_a_copy)
+{
+    enum { MOST = 400, FROM = 64 };
+    unsigned char in[MOST + FROM], out[MOST + FROM + 1];
+    for (size_t i = 0; i < sizeof in; i++)
+        in[i] = (unsigned char)(i * 7 + i / 256 + 1);
+    for (size_t skip = 0; skip < FROM; skip += 3)
+        for (size_t n = 0; n <= MOST; n++) {
+            memset(out, 0, sizeof out);
+            memory_stream(out + skip, in + (n + skip) % FROM, n);
+            ck_assert_mem_eq(out + skip, in + (n + skip) % FROM, n);
+            ck_assert(skip == 0 || out[skip - 1] == 0);
+            ck_assert_int_eq(out[skip + n], 0);
+        }
+}
+END_TEST
+
 START_TEST(too_large_is_refused)
 {
     void *block = NULL;
@@ -43,6 +62,7 @@ int main(void)
     Suite *suite = suite_create("memory");
     TCase *core = suite_case(suite, "core", 20);
     tcase_add_loop_test(core, blocks_are_aligned_and_zeroed, 0, sizeof SIZES / sizeof SIZES[0]);
+    tcase_add_test(core, a_stream_is_a_copy);
     tcase_add_test(core, too_large_is_refused);
     return suite_run(suite);
 }

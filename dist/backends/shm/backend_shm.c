@@ -55,15 +55,16 @@ static bool is_message(const shm_work *w)
 static void announce(shm_group *g)
 {
     const shm_region *region = &g->sync.region;
+    const shm_rank *ranks = region->control->ranks;
     for (shm_work *w = g->next_announced; w != NULL; g->next_announced = w = w->next) {
         if (is_message(w))
             continue;
         if (g->announced - g->finished >= SHM_AHEAD)
             return;
-        shm_note_write(region, &w->what,
-                       &region->control->ranks[region->rank].notes[w->index % SHM_NOTES]);
+        shm_note_write(region, &w->what, w->index);
         shm_sync_arrive(&g->sync, SHM_ANNOUNCED, w->index);
         g->announced = w->index;
+        __builtin_prefetch(&ranks[region->rank].notes[(w->index + 1) % SHM_NOTES], 1);
     }
 }
 

@@ -1,7 +1,8 @@
 /* Every collective is one exchange: givers show what they have, takers read it (its table is in
  * dist/collective/exchange.h). A giver's data lies in one of three places:
  *
- *   in its note      a few numbers: the takers have them with the announcement.
+ *   in its note      a few numbers, or in the note's annex up to SHM_ANNEX_BYTES: the takers have
+ *                    them with the announcement.
  *   in its heap      takers read it there, as it lies.
  *   in its slots     all else: chunk by chunk, each in a round of its own, in two slots in turn.
  *                    While takers read one, the giver fills the other.
@@ -29,11 +30,14 @@
  */
 #include "dist/backends/shm/shm_exchange.h"
 
+#include "base/memory.h"
 #include "dist/collective/exchange.h"
 #include "dist/collective/reduce.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+enum { BLOCK_BYTES = 8 << 10 };
 
 status shm_exchange_create(shm_sync *sync, int world_size, shm_exchange *out)
 {
@@ -135,7 +139,7 @@ static status stage(shm_exchange *x, const rounds *r, uint32_t k, int64_t deadli
         unsigned char *slot = shm_region_slot(region, region->rank, round);
         const unsigned char *in = (const unsigned char *)r->c->in + k * r->most * size;
         for (size_t row = 0; row < r->rows; row++)
-            memcpy(slot + row * some_bytes, in + row * r->row_bytes, some_bytes);
+            memory_stream(slot + row * some_bytes, in + row * r->row_bytes, some_bytes);
     }
     shm_sync_arrive(x->sync, SHM_STAGED, round);
     return STATUS_OK;
@@ -160,6 +164,25 @@ static void find_given(shm_exchange *x, const rounds *r, uint32_t k)
     }
 }
 
+/* Reduces elements begin .. end - 1 of what x->given says, and streams them to `slot`. */
+static void reduce_to_slot(shm_exchange *x, const collective *c, exchange_part part,
+                           unsigned char *slot)
+{
+    _Alignas(SHM_LINE_BYTES) unsigned char block[BLOCK_BYTES];
+    size_t size = dtype_size(c->type), most = BLOCK_BYTES / size, some;
+    int world_size = x->sync->region.world_size;
+    for (int rank = 0; rank < world_size; rank++)
+        x->given[rank] = (const unsigned char *)x->given[rank] + part.begin * size;
+    for (size_t at = part.begin; at < part.end; at += some) {
+        some = part.end - at < most ? part.end - at : most;
+        reduce_parts parts = {x->given, world_size, (void *const[]){block}, 1};
+        reduce_into(c->type, c->op, c->prescale, &parts, some);
+        memory_stream(slot + at * size, block, some * size);
+        for (int rank = 0; rank < world_size; rank++)
+            x->given[rank] = (const unsigned char *)x->given[rank] + some * size;
+    }
+}
+
 /* Round k of an all_reduce: this rank's part into its slot, then all parts from their slots. */
 static status take_reduced(shm_exchange *x, const rounds *r, uint32_t k, int64_t deadline_ns)
 {
@@ -168,12 +191,7 @@ static status take_reduced(shm_exchange *x, const rounds *r, uint32_t k, int64_t
     uint32_t round = r->first + k;
     size_t size = dtype_size(c->type), some = count_of(r, k);
     exchange_part own = exchange_part_of(c, some, region->rank, region->world_size);
-    void *sum = shm_region_slot(region, region->rank, round) + own.begin * size;
-    for (int rank = 0; rank < region->world_size; rank++)
-        x->given[rank] = (const unsigned char *)x->given[rank] + own.begin * size;
-    reduce_parts parts = {x->given, region->world_size, &sum, 1};
-    if (own.begin < own.end)
-        reduce_into(c->type, c->op, c->prescale, &parts, own.end - own.begin);
+    reduce_to_slot(x, c, own, shm_region_slot(region, region->rank, round));
     shm_sync_arrive(x->sync, SHM_REDUCED, round);
     TRY(shm_sync_await_all(x->sync, SHM_REDUCED, round, deadline_ns));
     unsigned char *out = (unsigned char *)c->out + k * r->most * size;
@@ -216,13 +234,18 @@ static status do_rounds(shm_exchange *x, const collective *c, int64_t deadline_n
     return finish_round(x, deadline_ns);
 }
 
-/* From the ranks' notes, which nobody overwrites before this rank has ended the collective. */
-static void take_from_notes(shm_exchange *x, const collective *c)
+/* From the ranks' notes or annexes, which nobody overwrites before this rank has ended the
+ * collective. */
+static void take_from_notes(shm_exchange *x, const collective *c, uint32_t index)
 {
     const shm_region *region = &x->sync->region;
     size_t at_bytes = exchange_row(c, region->rank) * c->count * dtype_size(c->type);
-    for (int rank = 0; rank < region->world_size; rank++)
-        x->given[rank] = (const unsigned char *)x->offers[rank].words + at_bytes;
+    bool in_note = shm_note_fits(c, region->world_size);
+    for (int rank = 0; rank < region->world_size; rank++) {
+        const void *data =
+            in_note ? (const void *)x->offers[rank].words : shm_region_annex(region, rank, index);
+        x->given[rank] = (const unsigned char *)data + at_bytes;
+    }
     if (exchange_gives(c, region->rank))
         x->given[region->rank] = (const unsigned char *)c->in + at_bytes;
     if (exchange_takes(c, region->rank))
@@ -234,8 +257,8 @@ status shm_exchange_run(shm_exchange *x, const collective *c, uint32_t index, in
     const shm_region *region = &x->sync->region;
     TRY(shm_sync_await_all(x->sync, SHM_ANNOUNCED, index, deadline_ns));
     TRY(shm_note_read_all(region, c, index, x->offers));
-    if (shm_note_fits(c, region->world_size)) {
-        take_from_notes(x, c);
+    if (shm_note_fits_annex(c, region->world_size)) {
+        take_from_notes(x, c, index);
         return STATUS_OK;
     }
     bool in_heaps = c->kind == COLLECTIVE_ALL_REDUCE;

@@ -24,10 +24,9 @@ bool shm_note_fits(const collective *c, int world_size)
     return given_bytes(c, world_size) <= SHM_NOTE_WORDS * sizeof(uint64_t);
 }
 
-static void write_words(const collective *c, size_t size_bytes, uint64_t *words)
+bool shm_note_fits_annex(const collective *c, int world_size)
 {
-    if (size_bytes > 0)
-        memcpy(words, c->in, size_bytes);
+    return given_bytes(c, world_size) <= SHM_ANNEX_BYTES;
 }
 
 /* Others read a rank's `in` at any time until they are done, so it is not shown if this rank
@@ -48,14 +47,24 @@ static void write_offsets(const shm_region *region, const collective *c, uint64_
     }
 }
 
-void shm_note_write(const shm_region *region, const collective *c, shm_note *note)
+static shm_note *note_of(const shm_region *region, int rank, uint32_t index)
 {
+    return &region->control->ranks[rank].notes[index % SHM_NOTES];
+}
+
+void shm_note_write(const shm_region *region, const collective *c, uint32_t index)
+{
+    shm_note *note = note_of(region, region->rank, index);
     uint64_t in = SHM_NO_OFFSET, words[SHM_NOTE_WORDS] = {SHM_NO_OFFSET};
-    bool gives = exchange_gives(c, region->rank);
-    if (shm_note_fits(c, region->world_size))
-        write_words(c, gives ? given_bytes(c, region->world_size) : 0, words);
-    else if (gives)
-        write_offsets(region, c, &in, &words[0]);
+    if (exchange_gives(c, region->rank)) {
+        size_t size_bytes = given_bytes(c, region->world_size);
+        if (shm_note_fits(c, region->world_size))
+            memcpy(words, c->in, size_bytes);
+        else if (shm_note_fits_annex(c, region->world_size))
+            memcpy(shm_region_annex(region, region->rank, index), c->in, size_bytes);
+        else
+            write_offsets(region, c, &in, &words[0]);
+    }
     atomic_store_explicit(&note->seq, c->seq, memory_order_relaxed);
     atomic_store_explicit(&note->what, pack(c), memory_order_relaxed);
     atomic_store_explicit(&note->count, c->count, memory_order_relaxed);
@@ -89,9 +98,9 @@ status shm_note_read_all(const shm_region *region, const collective *c, uint32_t
                          shm_offer *offers)
 {
     size_t size_bytes = given_bytes(c, region->world_size);
-    bool fits = shm_note_fits(c, region->world_size);
+    bool fits = shm_note_fits_annex(c, region->world_size);
     for (int rank = 0; rank < region->world_size; rank++) {
-        shm_note *note = &region->control->ranks[rank].notes[index % SHM_NOTES];
+        shm_note *note = note_of(region, rank, index);
         shm_offer *offer = &offers[rank];
         TRY(check_same(c, rank, note));
         offer->in = atomic_load_explicit(&note->in, memory_order_relaxed);

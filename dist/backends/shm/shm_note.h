@@ -12,12 +12,14 @@ typedef struct shm_offer {
     uint64_t words[SHM_NOTE_WORDS]; /* the data, if it fits (shm_note_fits) */
 } shm_offer;
 
-/* Does a giver's data lie in its note? All ranks say the same. */
+/* Does a giver's data lie in its note, or in that or its annex? All ranks say the same. */
 bool shm_note_fits(const collective *c, int world_size);
+bool shm_note_fits_annex(const collective *c, int world_size);
 
-/* Writes this rank's note, all but its index. An all_reduce out of place whose `out` lies in the
- * heap, and `in` does not, is copied there first and is in place for the others. */
-void shm_note_write(const shm_region *region, const collective *c, shm_note *note);
+/* Writes this rank's note of collective `index`, all but that, and its annex. An all_reduce out of
+ * place whose `out` lies in the heap, and `in` does not, is copied there first and is in place for
+ * the others. */
+void shm_note_write(const shm_region *region, const collective *c, uint32_t index);
 
 /* Reads all ranks' notes of collective `index`, which have come: offers (world_size).
  * STATUS_INVALID with the first rank that has announced another collective than this rank;

@@ -15,9 +15,10 @@
 #include <unistd.h>
 
 enum {
-    LAYOUT = 5,                   /* moves on with every change to the structs */
+    LAYOUT = 6,                   /* moves on with every change to the structs */
     ALIGN_SLACK_BYTES = 64 << 10, /* what rounding up 1024 allocations can cost */
     NAME_BYTES = 64,
+    TAKEN_BYTES = 4 << 20,
 };
 
 static const uint64_t MAGIC = 0x6d6e6973742d7368;
@@ -34,7 +35,12 @@ static size_t control_bytes(int world_size)
     return round_up(sizeof(shm_control) + sizeof(shm_rank) * (size_t)world_size);
 }
 
-/* Of the slots of all ranks, and of all channels. */
+/* Of all ranks' annexes and slots, and of all channels. */
+static size_t annexes_bytes(int world_size)
+{
+    return (size_t)world_size * SHM_NOTES * SHM_ANNEX_BYTES;
+}
+
 static size_t slots_bytes(int world_size)
 {
     return (size_t)world_size * SHM_SLOTS * SHM_SLOT_BYTES;
@@ -58,8 +64,8 @@ static status measure(const process_group_options *o, shm_region *region)
     if (!memory_product(region->heap_bytes, (size_t)o->world_size, &all_heaps) || all_heaps > limit)
         return FAIL(STATUS_NO_MEMORY, "%d ranks with %zu shared bytes each", o->world_size,
                     o->shared_bytes);
-    region->size_bytes = control_bytes(o->world_size) + slots_bytes(o->world_size) +
-                         channels_bytes(o->world_size) + all_heaps;
+    region->size_bytes = control_bytes(o->world_size) + annexes_bytes(o->world_size) +
+                         slots_bytes(o->world_size) + channels_bytes(o->world_size) + all_heaps;
     region->rank = o->rank;
     region->world_size = o->world_size;
     return STATUS_OK;
@@ -191,6 +197,19 @@ static status fetch(const group_setup *setup, int64_t deadline_ns, shm_region *r
     return st;
 }
 
+/* So that the first collectives do not stop at every page of notes and annexes. Only advice: older
+ * kernels refuse. */
+static void take_pages(const shm_region *region)
+{
+#ifdef MADV_POPULATE_WRITE
+    size_t size_bytes = control_bytes(region->world_size) + annexes_bytes(region->world_size);
+    if (size_bytes <= TAKEN_BYTES)
+        (void)madvise(region->control, size_bytes, MADV_POPULATE_WRITE);
+#else
+    (void)region;
+#endif
+}
+
 status shm_region_create(const group_setup *setup, int64_t deadline_ns, shm_region *out)
 {
     shm_region region = {0};
@@ -201,6 +220,7 @@ status shm_region_create(const group_setup *setup, int64_t deadline_ns, shm_regi
         shm_region_close(&region);
         return status_context(st, "shared memory from rank 0");
     }
+    take_pages(&region);
     *out = region;
     return STATUS_OK;
 }
@@ -216,14 +236,24 @@ void shm_region_close(shm_region *region)
     region->control = NULL;
 }
 
-static unsigned char *slots(const shm_region *region)
+static unsigned char *annexes(const shm_region *region)
 {
     return (unsigned char *)region->control + control_bytes(region->world_size);
+}
+
+static unsigned char *slots(const shm_region *region)
+{
+    return annexes(region) + annexes_bytes(region->world_size);
 }
 
 static unsigned char *channels(const shm_region *region)
 {
     return slots(region) + slots_bytes(region->world_size);
+}
+
+unsigned char *shm_region_annex(const shm_region *region, int rank, uint32_t index)
+{
+    return annexes(region) + ((size_t)rank * SHM_NOTES + index % SHM_NOTES) * SHM_ANNEX_BYTES;
 }
 
 unsigned char *shm_region_slot(const shm_region *region, int rank, uint32_t round)

@@ -2,6 +2,7 @@
  * the others over a UNIX socket, mapped whole by all.
  *
  *   control   counters and notes of every rank, meetings; each counter on its own cache line
+ *   annexes   one to each note, of SHM_ANNEX_BYTES: data that does not fit the note itself
  *   slots     SHM_SLOTS of SHM_SLOT_BYTES per rank: through which data in ordinary memory passes
  *   channels  one from each rank to each: through which messages pass
  *   heaps     heap_bytes per rank: what process_group_alloc hands out
@@ -23,6 +24,7 @@ enum {
     SHM_AHEAD = 64,  /* collectives that a rank may have announced and not ended */
     SHM_NOTES = 128, /* twice that: see shm_note */
     SHM_NOTE_WORDS = 3,
+    SHM_ANNEX_BYTES = 512,
     SHM_MAX_RANKS = 1024,
     SHM_LINE_BYTES = 64,
 };
@@ -58,8 +60,8 @@ typedef struct shm_note {
     _Atomic uint64_t what;  /* kind, op, type, root and prescale, packed */
     _Atomic uint64_t count; /* elements */
     _Atomic uint64_t in;    /* its offset in this rank's heap; SHM_NO_OFFSET: it is not shown */
-    _Atomic uint64_t words[SHM_NOTE_WORDS]; /* the data itself, if it fits; else the offset of
-                                               `out` */
+    _Atomic uint64_t words[SHM_NOTE_WORDS]; /* the data itself, if it fits; if it fits no annex
+                                               either, the offset of `out` */
 } shm_note;
 
 #define SHM_NO_OFFSET UINT64_MAX
@@ -108,6 +110,8 @@ typedef struct shm_region {
 status shm_region_create(const group_setup *setup, int64_t deadline_ns, shm_region *out);
 void shm_region_close(shm_region *region);
 
+/* Of a rank's note of collective `index`; overwritten as that is. */
+unsigned char *shm_region_annex(const shm_region *region, int rank, uint32_t index);
 /* The rank's slot of a round. */
 unsigned char *shm_region_slot(const shm_region *region, int rank, uint32_t round);
 shm_channel *shm_region_channel(const shm_region *region, int from, int to);

@@ -91,8 +91,9 @@ static _Atomic uint32_t *sign_of(shm_rank *rank, shm_stage stage, uint32_t value
 static int find_late(const shm_sync *sync, shm_stage stage, uint32_t want)
 {
     const shm_region *region = &sync->region;
+    int peer = region->rank;
     for (int step = 1; step < region->world_size; step++) {
-        int peer = (region->rank + step) % region->world_size;
+        peer = peer + 1 < region->world_size ? peer + 1 : 0;
         uint32_t value = atomic_load(sign_of(&region->control->ranks[peer], stage, want));
         if ((int32_t)(value - want) < 0)
             return peer;
