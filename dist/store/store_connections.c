@@ -5,13 +5,14 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 enum { GREETING_MS = 5000 }; /* a connection that has not greeted by then is closed */
 
-void store_connections_init(store_connections *all, int port)
+void store_connections_init(store_connections *all, int queue, int port)
 {
-    *all = (store_connections){.port = port};
+    *all = (store_connections){.queue = queue, .port = port};
     all->end = &all->first;
     all->end_to_run = &all->first_to_run;
 }
@@ -27,11 +28,14 @@ void store_connections_close(store_connections *all)
 status store_connections_add(store_connections *all, int fd, store_connection **out)
 {
     store_connection *c = calloc(1, sizeof *c);
-    if (c == NULL) {
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
+    if (c == NULL || epoll_ctl(all->queue, EPOLL_CTL_ADD, fd, &event) != 0) {
+        free(c);
         close(fd);
         return FAIL(STATUS_NO_MEMORY, "a connection");
     }
     c->fd = fd;
+    c->watched = event.events;
     c->moved_ns = clock_now_ns();
     c->greeting_deadline_ns = clock_deadline_ns(GREETING_MS);
     *all->end = c;
@@ -54,10 +58,16 @@ void store_connections_drop(store_connections *all, store_connection *c, const c
     if (c->fd < 0)
         return;
     LOG_D("store on port %d: closed connection %d: %s", all->port, c->fd, why);
+    /* A process that was forked meanwhile may still have it, and epoll would go on with it. */
+    (void)epoll_ctl(all->queue, EPOLL_CTL_DEL, c->fd, NULL);
     close(c->fd);
     c->fd = -1;
+    all->closed++;
     if (!c->session.greeted)
         all->ungreeted--;
+    if (c->is_pending)
+        all->pending--;
+    c->is_pending = false;
     store_waiters_remove(&all->waiters, &c->waiter);
     store_session_close(&c->session);
     note_held(all, c);
@@ -82,6 +92,8 @@ void store_connections_sweep(store_connections *all)
     for (store_connection *c = all->first; c != NULL && all->ungreeted > 0; c = c->next)
         if (c->fd >= 0 && !c->session.greeted && now >= c->greeting_deadline_ns)
             store_connections_drop(all, c, "no greeting came");
+    if (all->closed == 0)
+        return;
     sweep_woken(all);
     store_connection **link = &all->first;
     while (*link != NULL) {
@@ -94,6 +106,7 @@ void store_connections_sweep(store_connections *all)
         all->count--;
         free(c);
     }
+    all->closed = 0;
     all->end = link;
 }
 
@@ -103,6 +116,31 @@ store_connection *store_connections_oldest_ungreeted(const store_connections *al
         if (c->fd >= 0 && !c->session.greeted)
             return c;
     return NULL;
+}
+
+static uint32_t events_of(const store_session *session)
+{
+    uint32_t events = session->out.size > 0 ? EPOLLOUT : 0;
+    if (store_session_read_limit(session) > 0)
+        events |= EPOLLIN;
+    else if (!session->pending)
+        events |= EPOLLRDHUP;
+    return events;
+}
+
+void store_connections_watch(store_connections *all, store_connection *c)
+{
+    if (c->fd < 0)
+        return;
+    struct epoll_event event = {.events = events_of(&c->session), .data.ptr = c};
+    if (c->is_pending != c->session.pending)
+        all->pending = c->session.pending ? all->pending + 1 : all->pending - 1;
+    c->is_pending = c->session.pending;
+    if (event.events == c->watched)
+        return;
+    c->watched = event.events;
+    int failed = epoll_ctl(all->queue, EPOLL_CTL_MOD, c->fd, &event);
+    ASSERT(failed == 0);
 }
 
 status store_connections_settle(store_connections *all, store_connection *c,
@@ -164,16 +202,6 @@ bool store_connections_shed_one(store_connections *all)
     if (found != NULL)
         store_connections_drop(all, found, why);
     return found != NULL;
-}
-
-void store_connections_shed_newest(store_connections *all, const char *why)
-{
-    store_connection *last = NULL;
-    for (store_connection *c = all->first; c != NULL; c = c->next)
-        last = c;
-    if (last != NULL)
-        store_connections_drop(all, last, why);
-    store_connections_sweep(all);
 }
 
 void store_connections_shed_bytes(store_connections *all, size_t limit_bytes)

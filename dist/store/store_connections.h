@@ -9,11 +9,13 @@
 typedef struct store_connection {
     store_waiter waiter; /* first: a waiter is its connection */
     struct store_connection *next, *next_to_run;
-    int fd;       /* -1 once closed */
-    short events; /* what poll reported this turn */
-    bool to_run;  /* the key that it waits for was set */
-    bool wrote;   /* it has set a key: it takes part in the job */
-    bool kept;    /* it has set a key that outlives its process */
+    int fd;           /* -1 once closed */
+    uint32_t watched; /* what epoll looks for */
+    uint32_t events;  /* what it reported this turn */
+    bool to_run;      /* the key that it waits for was set */
+    bool is_pending;  /* as its session was at the end of its last turn */
+    bool wrote;       /* it has set a key: it takes part in the job */
+    bool kept;        /* it has set a key that outlives its process */
     int64_t greeting_deadline_ns;
     int64_t moved_ns; /* when bytes last came or went */
     size_t held_bytes;
@@ -23,16 +25,18 @@ typedef struct store_connection {
 typedef struct store_connections {
     store_connection *first, **end; /* in the order of their arrival */
     store_connection *first_to_run, **end_to_run;
-    size_t count, ungreeted; /* count: with those that are closed and not yet swept */
-    size_t held_bytes;       /* in all buffers */
+    size_t count, closed;      /* count: with those that are closed and not yet swept */
+    size_t ungreeted, pending; /* of those that are open */
+    size_t held_bytes;         /* in all buffers */
     store_waiters waiters;
-    int port; /* for messages */
+    int queue; /* the server's epoll, which knows each of them */
+    int port;  /* for messages */
 } store_connections;
 
-void store_connections_init(store_connections *all, int port);
+void store_connections_init(store_connections *all, int queue, int port);
 void store_connections_close(store_connections *all);
 
-/* Takes `fd` at once, also on failure: STATUS_NO_MEMORY. */
+/* Takes `fd` at once, also on failure, and watches it for requests: STATUS_NO_MEMORY. */
 status store_connections_add(store_connections *all, int fd, store_connection **out);
 
 /* It stays in the list until the next sweep. Accepts one that is closed. */
@@ -42,6 +46,9 @@ void store_connections_drop(store_connections *all, store_connection *c, const c
 void store_connections_sweep(store_connections *all);
 
 store_connection *store_connections_oldest_ungreeted(const store_connections *all);
+
+/* To be called at the end of a connection's turn: epoll looks for what its session can do next. */
+void store_connections_watch(store_connections *all, store_connection *c);
 
 /* To be called when a session has run: notes what it holds and waits for. STATUS_NO_MEMORY. */
 status store_connections_settle(store_connections *all, store_connection *c,
@@ -56,9 +63,6 @@ store_connection *store_connections_next_to_run(store_connections *all);
 /* Closes one connection so that another has its descriptor: the oldest that has not greeted, else
  * of those that have never set a key the one that is idle longest. false: there is none of them. */
 bool store_connections_shed_one(store_connections *all);
-
-/* Closes and frees the one that came last, if there is one. */
-void store_connections_shed_newest(store_connections *all, const char *why);
 
 /* Closes connections until all buffers together hold `limit_bytes` at most: of those that hold more
  * than their share the one that is idle longest, and one that takes part in the job last. */

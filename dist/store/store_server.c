@@ -1,4 +1,5 @@
 #include "base/clock.h"
+#include "base/file_limit.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "dist/net/socket.h"
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -27,6 +29,7 @@ enum {
     AUTHOR_BYTES = 16 << 20,
     SPARE_DESCRIPTORS = 512, /* at most, and a quarter of all, for the rest of the process */
     FORGET_BATCH = 1 << 16,
+    EVENT_BATCH = 256, /* of one look at the queue; it brings the others next */
 };
 
 struct store_server {
@@ -44,8 +47,8 @@ struct store_server {
     size_t max_connections;
     bool told;              /* that connections cannot be taken, once */
     int64_t accept_from_ns; /* accepting pauses until then */
-    struct pollfd *polled;  /* wake, listen, then the connections in order */
-    size_t polled_capacity;
+    int queue;              /* epoll: wake, listen, and the connections */
+    bool listens;           /* the queue looks for connections */
     uint8_t read_bytes[READ_BYTES];
 };
 
@@ -120,6 +123,8 @@ static status read_requests(store_server *server, store_connection *c, size_t *b
         *budget_bytes -= got < *budget_bytes ? got : *budget_bytes;
         TRY(byte_buffer_append(&c->session.in, server->read_bytes, got));
         TRY(run_session(server, c, budget_bytes));
+        if (got < limit)
+            return STATUS_OK; /* that was all; epoll tells of more */
     }
     return STATUS_OK;
 }
@@ -137,7 +142,7 @@ static void drop_failed(store_server *server, store_connection *failed, status s
     store_connections_drop(&server->all, failed, status_text());
 }
 
-/* A connection's turn: what poll has reported, and what the last turn left. */
+/* A connection's turn: what epoll has reported, and what the last turn left. */
 static void serve(store_server *server, store_connection *c)
 {
     status st = STATUS_OK;
@@ -155,6 +160,8 @@ static void serve(store_server *server, store_connection *c)
         st = FAIL(STATUS_PEER, "the other side hung up");
     if (st != STATUS_OK)
         drop_failed(server, c, st);
+    c->events = 0;
+    store_connections_watch(&server->all, c);
     store_connections_shed_bytes(&server->all, BUFFER_BYTES);
 }
 
@@ -173,6 +180,7 @@ static void run_woken(store_server *server)
         status st = c->fd >= 0 ? run_session(server, c, &budget_bytes) : STATUS_OK;
         if (st != STATUS_OK)
             drop_failed(server, c, st);
+        store_connections_watch(all, c);
         store_connections_shed_bytes(all, BUFFER_BYTES);
         if (c == last)
             return;
@@ -246,16 +254,13 @@ static void accept_connections(store_server *server)
     }
 }
 
-/* How long poll may sleep: not at all if work is left, else to the next overdue greeting, or the
+/* How long epoll may sleep: not at all if work is left, else to the next overdue greeting, or the
  * end of the pause. */
 static int sleep_ms(const store_server *server)
 {
     int64_t until = INT64_MAX;
-    if (server->all.first_to_run != NULL)
+    if (server->all.first_to_run != NULL || server->all.pending > 0)
         return 0;
-    for (const store_connection *c = server->all.first; c != NULL; c = c->next)
-        if (c->session.pending)
-            return 0;
     const store_connection *oldest = store_connections_oldest_ungreeted(&server->all);
     if (oldest != NULL)
         until = oldest->greeting_deadline_ns;
@@ -264,35 +269,18 @@ static int sleep_ms(const store_server *server)
     return until == INT64_MAX ? -1 : clock_remaining_ms(until);
 }
 
-static short events_of(const store_session *session)
+/* Looks for connections, but while accepting pauses. */
+static void watch_listener(store_server *server)
 {
-    int events = session->out.size > 0 ? POLLOUT : 0;
-    if (store_session_read_limit(session) > 0)
-        events |= POLLIN;
-    else if (!session->pending)
-        events |= POLLRDHUP;
-    return (short)events;
-}
-
-static status prepare_poll(store_server *server)
-{
-    size_t need = server->all.count + 2;
-    if (need > server->polled_capacity) {
-        struct pollfd *grown = realloc(server->polled, 2 * need * sizeof *grown);
-        if (grown == NULL)
-            return FAIL(STATUS_NO_MEMORY, "%zu connections", need);
-        server->polled = grown;
-        server->polled_capacity = 2 * need;
-    }
     if (server->accept_from_ns != 0 && clock_passed(server->accept_from_ns))
         server->accept_from_ns = 0;
-    struct pollfd *p = server->polled;
-    *p++ = (struct pollfd){.fd = server->commands.wake_fd, .events = POLLIN};
-    *p++ = (struct pollfd){.fd = server->accept_from_ns == 0 ? server->listen_fd : -1,
-                           .events = POLLIN};
-    for (const store_connection *c = server->all.first; c != NULL; c = c->next)
-        *p++ = (struct pollfd){.fd = c->fd, .events = events_of(&c->session)};
-    return STATUS_OK;
+    bool listens = server->accept_from_ns == 0;
+    struct epoll_event event = {.events = listens ? EPOLLIN : 0, .data.ptr = &server->listen_fd};
+    if (listens == server->listens)
+        return;
+    int failed = epoll_ctl(server->queue, EPOLL_CTL_MOD, server->listen_fd, &event);
+    ASSERT(failed == 0);
+    server->listens = listens;
 }
 
 static bool is_forgotten(const void *server, store_bytes key)
@@ -347,41 +335,60 @@ static void carry_out(void *ctx, store_command *command)
         find_author(server, command->text, command->author);
 }
 
-/* One turn for every connection. A command ends the round: those left out are polled again. */
-static void take_turns(store_server *server)
+/* One turn for every connection that has something to do. A command ends the round: those left out
+ * are reported again. */
+static void take_turns(store_server *server, const struct epoll_event *events, int n)
 {
-    const struct pollfd *p = server->polled + 2;
-    for (store_connection *c = server->all.first; c != NULL; c = c->next, p++)
-        c->events = p->revents;
-    for (store_connection *c = server->all.first; c != NULL; c = c->next) {
-        if (store_commands_pending(&server->commands))
-            break;
-        if (c->fd >= 0 && (c->events != 0 || c->session.pending))
+    store_connections *all = &server->all;
+    bool arrivals = false;
+    for (int i = 0; i < n; i++) {
+        store_connection *c = events[i].data.ptr;
+        if (events[i].data.ptr == &server->listen_fd)
+            arrivals = true;
+        else
+            c->events = events[i].events;
+    }
+    for (store_connection *c = all->first; c != NULL && all->pending > 0; c = c->next)
+        if (c->is_pending && !store_commands_pending(&server->commands))
+            serve(server, c);
+    for (int i = 0; i < n && !store_commands_pending(&server->commands); i++) {
+        store_connection *c = events[i].data.ptr;
+        if (events[i].data.ptr != &server->listen_fd && c->fd >= 0 && c->events != 0)
             serve(server, c);
     }
-    if (server->polled[1].revents != 0)
+    if (arrivals)
         accept_connections(server);
     run_woken(server);
-    store_connections_sweep(&server->all);
+    store_connections_sweep(all);
 }
 
 static void *serve_all(void *arg)
 {
     store_server *server = arg;
+    struct epoll_event events[EVENT_BATCH];
     for (;;) {
-        if (prepare_poll(server) != STATUS_OK) {
-            /* No memory for one more: do with one less. */
-            store_connections_shed_newest(&server->all, status_text());
-            continue;
-        }
-        nfds_t n = (nfds_t)(server->all.count + 2);
-        if (poll(server->polled, n, sleep_ms(server)) < 0)
-            continue; /* EINTR, or memory that comes back */
-        if (server->polled[0].revents == 0)
-            take_turns(server);
+        watch_listener(server);
+        int n = epoll_wait(server->queue, events, EVENT_BATCH, sleep_ms(server));
+        bool called = false;
+        for (int i = 0; i < n; i++)
+            called = called || events[i].data.ptr == &server->commands;
+        if (!called)
+            take_turns(server, events, n); /* n is below 0 for EINTR */
         else if (!store_commands_take(&server->commands, carry_out, server))
-            return NULL; /* else what was polled may be gone: nobody's turn */
+            return NULL; /* else what was reported may be gone: nobody's turn */
     }
+}
+
+/* What the queue looks at for good. */
+static status open_queue(store_server *server)
+{
+    struct epoll_event wake = {.events = EPOLLIN, .data.ptr = &server->commands};
+    struct epoll_event listen = {.events = EPOLLIN, .data.ptr = &server->listen_fd};
+    if (epoll_ctl(server->queue, EPOLL_CTL_ADD, server->commands.wake_fd, &wake) != 0 ||
+        epoll_ctl(server->queue, EPOLL_CTL_ADD, server->listen_fd, &listen) != 0)
+        return FAIL(STATUS_IO, "epoll: %s", strerror(errno));
+    server->listens = true;
+    return STATUS_OK;
 }
 
 static void free_server(store_server *server)
@@ -392,8 +399,9 @@ static void free_server(store_server *server)
     store_table_destroy(server->table);
     store_table_destroy(server->authors);
     store_commands_close(&server->commands);
+    if (server->queue >= 0)
+        close(server->queue);
     free(server->kept_prefix);
-    free(server->polled);
     free(server);
 }
 
@@ -417,10 +425,13 @@ status store_server_create(const char *host, int port, store_server **out)
     server->listen_fd = -1;
     server->max_connections = most_connections();
     snprintf(server->host, sizeof server->host, "%s", host != NULL ? host : "127.0.0.1");
-    store_connections_init(&server->all, port);
-    st = store_commands_init(&server->commands);
+    server->queue = epoll_create1(EPOLL_CLOEXEC);
+    if (server->queue < 0)
+        st = FAIL(STATUS_IO, "epoll: %s", file_limit_reason(errno));
+    store_connections_init(&server->all, server->queue, port);
+    server->commands.wake_fd = -1;
     if (st == STATUS_OK)
-        st = prepare_poll(server);
+        st = store_commands_init(&server->commands);
     if (st == STATUS_OK)
         st = store_table_create(STORE_BYTES, &server->table);
     if (st == STATUS_OK)
@@ -428,6 +439,8 @@ status store_server_create(const char *host, int port, store_server **out)
     if (st == STATUS_OK)
         st = socket_listen(host, port, &server->listen_fd, &server->port);
     server->all.port = server->port;
+    if (st == STATUS_OK)
+        st = open_queue(server);
     if (st == STATUS_OK)
         st = thread_start(serve_all, server, "the store's", &server->thread);
     if (st != STATUS_OK)

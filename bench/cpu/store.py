@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""The store beside PyTorch's TCPStore, with the same clients (bench/cpu/store_clients.c): calls per
+second, set and get, and the milliseconds of a pair; ours and torch's in turn, medians.
+
+    store.py [PAIRS]         default: 5; run by a Python that has torch
+
+torch looks the name of each client up in DNS, in the server's one thread: where DNS answers late,
+its clients wait until it has. `unshare -n` in front keeps that out of the figures.
+"""
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build"
+CASES = [(100, 0), (100, 300), (1, 0), (1, 300)]  # clients, idle connections
+SECONDS, LIMIT_S = 1, 120
+TORCH = """
+import sys
+from torch.distributed import TCPStore
+store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+print(f"127.0.0.1:{store.port}", flush=True)
+sys.stdin.read()
+"""
+
+
+def start(command):
+    """A server, and the port that it has printed."""
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return server, server.stdout.readline().strip().rpartition(":")[2]
+
+
+def measure(port, clients, idle):
+    said = subprocess.run([BUILD / "store_clients", "127.0.0.1", port, str(clients), str(idle),
+                           str(SECONDS)], check=True, capture_output=True, text=True,
+                          timeout=LIMIT_S).stdout
+    return json.loads(said)
+
+
+def main():
+    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=False)
+    ours, our_port = start([BUILD / "mnist_ddp", "store", "serve", "--port=0"])
+    torch, torch_port = start([sys.executable, "-c", TORCH])
+    print("clients  idle | ours: calls/s  median ms | torch: calls/s  median ms | ratio")
+    for clients, idle in CASES:
+        found = [(measure(our_port, clients, idle), measure(torch_port, clients, idle))
+                 for _ in range(pairs)]
+        rates, waits = ([[statistics.median(pair[side][key] for pair in found) for side in (0, 1)]
+                         for key in ("calls_per_s", "median_ms")])
+        ratio = statistics.median(a["calls_per_s"] / b["calls_per_s"] for a, b in found)
+        print(f"{clients:7} {idle:5} | {rates[0]:13,.0f} {waits[0]:10.3f} | {rates[1]:14,.0f} "
+              f"{waits[1]:10.3f} | {ratio:.2f}", flush=True)
+    ours.terminate()
+    torch.terminate()
+    return ours.wait(LIMIT_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
