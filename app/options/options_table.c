@@ -182,7 +182,7 @@ const option_row options_table[] = {
     {"replicas", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN, AT(replicas), 1, 64,
      NULL, "N", "of --mode=dp [one per GPU of --devices; 2 on the CPU]"},
     {"backend", NULL, OPTION_TEXT, GROUP_PARALLEL, FOR_TRAIN | FOR_BENCH | FOR_DOCTOR, AT(backend), 0, 0,
-     "auto", "NAME", "how ranks talk: auto, shm (one host), gloo, mpi or nccl (GPUs); of --mode=dp: local or nccl"},
+     "auto", "NAME", "how ranks talk: auto, shm (one host), gloo, hierarchical (shm on each host, gloo between them), mpi or nccl (GPUs); of --mode=dp: local or nccl"},
     {"bucket-cap-mb", NULL, OPTION_REAL, GROUP_PARALLEL, TRAIN_BENCH, AT(bucket_cap_mb), 0.001,
      1048576, NULL, "X", "MiB of gradients per all-reduce [25, the first 1]"},
     {"overlap", NULL, OPTION_SWITCH, GROUP_PARALLEL, TRAIN_BENCH, AT(overlap), 0, 0,

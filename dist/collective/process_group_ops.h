@@ -16,10 +16,16 @@ typedef struct device_stream device_stream; /* kernels/device.h */
 /* What a backend's create gets. */
 enum { PROCESS_GROUP_PREFIX_BYTES = 64 };
 
+struct process_group_ops;
+
 typedef struct group_setup {
     const process_group_options *options; /* valid only during create */
     const char *prefix; /* of this group's keys in the store, "pg/3/"; valid only during create */
     bool one_host;      /* all ranks share host, network and process namespace, and user */
+
+    /* Of hierarchical; valid only during create. */
+    const int *hosts; /* (world_size): each rank's host; they are numbered by their lowest rank */
+    const struct process_group_ops *between; /* what connects hosts */
 } group_setup;
 
 /* Arguments arrive checked; world_size > 1.
@@ -63,7 +69,7 @@ typedef struct process_group_ops {
     void (*version)(char *out, size_t size_bytes);
 } process_group_ops;
 
-extern const process_group_ops shm_ops, local_ops;
+extern const process_group_ops shm_ops, local_ops, hierarchical_ops;
 
 #ifdef __cplusplus
 }

@@ -18,14 +18,19 @@ struct local_hub; /* dist/backends/local/local_hub.h */
 
 /* All that is borrowed lives until the group is destroyed. */
 typedef struct process_group_options {
-    /* "shm", "gloo", "mpi", "nccl", or "auto": nccl if every rank has a GPU of its own, else shm if
-     * all are on one host, else gloo. "local": threads of this process that meet at `hub`. */
+    /* "shm", "gloo", "mpi", "nccl", "hierarchical" (shm on each host, gloo between them), or "auto":
+     * nccl if every rank has a GPU of its own, else shm if all are on one host, else gloo. "local":
+     * threads of this process that meet at `hub`. */
     const char *backend;
     int rank, world_size;
     struct store *store;   /* borrowed; NULL only if world_size is 1, or with `hub` */
     const char *prefix;    /* where the group's keys are in the store, ending in '/', and no other
                               group's; only read during create; NULL: at a place of its own */
     struct local_hub *hub; /* borrowed; for "local" only */
+
+    /* Ranks with the same text are on one host, whatever the machine says: for tests, on one
+     * machine. One word; borrowed; NULL: found out. */
+    const char *host;
 
     /* The store's host, only to find this host's address on the way there; NULL: loopback. */
     const char *master_addr;

@@ -26,14 +26,16 @@
  *   id                 under pg/<g>/nccl/: NCCL's unique id, by rank 0
  *   job                without a prefix: the run id, by node 0's agent before all else
  *
- * Of process group g, under pg/<g>/ (health/first_cause.c, shm_region.c, gloo/engine.cc; gloo's own
- * keys lie under gloo/):
+ * Of process group g, under pg/<g>/ (health/first_cause.c, shm_region.c, gloo/engine.cc,
+ * hierarchical/failure.c; gloo's own keys lie under gloo/, and the groups that a hierarchical one is
+ * made of have theirs under host/<h>/, slot/<s>/ and all/):
  *
  *   cause/lost           the first dead rank that anybody saw
  *   cause/departed/<r>   rank r has closed its group: collectives that it has done, its failure's
  *                        code and words, or 0
  *   cause/departed       the latest to do so
  *   cause/waits/<r>      the collective in which rank r has waited for half the timeout
+ *   cause/first          who has failed first in a hierarchical group, with what
  *   shm                  the socket at which rank 0 hands out the shared memory
  *   left, all_left       counts the ranks that need gloo no longer; all do
  *
@@ -79,6 +81,7 @@ extern "C" {
 #define KEYS_LOST "cause/lost"
 #define KEYS_DEPARTED "cause/departed"
 #define KEYS_WAITS "cause/waits"
+#define KEYS_FAILURE "cause/first"
 #define KEYS_SHM "shm"
 #define KEYS_LEFT "left"
 #define KEYS_ALL_LEFT "all_left"

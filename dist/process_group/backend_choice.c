@@ -1,11 +1,12 @@
 /* The ranks of a group meet (membership.h). Each says what it asks for and where it runs; the
- * outcome is "<backend> <one_host>".
+ * outcome is "<backend> <what is between hosts> <host of rank 0> <host of rank 1> ...".
  */
 #include "dist/process_group/backend_choice.h"
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/module.h"
+#include "base/text_stream.h"
 #include "dist/membership/keys.h"
 #include "dist/membership/membership.h"
 #include "dist/store/store.h"
@@ -31,11 +32,12 @@ typedef struct member {
 
 static const char NO_GPU[] = "-";
 
-#define BACKEND_NAMES "auto, shm, gloo, nccl, mpi, and local for --mode=dp"
+#define BACKEND_NAMES "auto, shm, gloo, hierarchical, nccl, mpi, and local for --mode=dp"
 
 status backend_choice_check(const char *name)
 {
-    static const char *const names[] = {"auto", "shm", "gloo", "nccl", "mpi", "local"};
+    static const char *const names[] = {"auto", "shm", "gloo", "hierarchical",
+                                        "nccl", "mpi", "local"};
     if (name == NULL)
         return FAIL(STATUS_INVALID, "no backend is named; there are: " BACKEND_NAMES);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -59,11 +61,15 @@ static unsigned long long namespace_of(const char *path)
 }
 
 /* STATUS_NO_MEMORY: a guess instead would be another place than the other ranks'. */
-static status describe_place(char *place)
+static status describe_place(const process_group_options *o, char *place)
 {
     char boot[64] = "";
     char *text = NULL;
     size_t size = 0;
+    if (o->host != NULL) {
+        snprintf(place, PLACE_BYTES, "%s", o->host);
+        return STATUS_OK;
+    }
     status st = file_read("/proc/sys/kernel/random/boot_id", sizeof boot - 1, &text, &size);
     if (st == STATUS_NO_MEMORY)
         return st;
@@ -141,24 +147,43 @@ static status refuse_nccl(const member *members, int n, bool one_host)
                 other, rank, members[rank].gpu, one_host ? "shm" : "gloo");
 }
 
-/* Makes one outcome of what all ranks say. */
-static status choose(const member *members, int n, char **outcome)
+/* Sets hosts[0..n-1], numbered by their lowest rank; returns how many there are. */
+static int number_hosts(const member *members, int n, int *hosts)
+{
+    int count = 0;
+    for (int rank = 0; rank < n; rank++) {
+        int same = 0;
+        while (strcmp(members[same].place, members[rank].place) != 0)
+            same++;
+        hosts[rank] = same < rank ? hosts[same] : count++;
+    }
+    return count;
+}
+
+static const char *choose_name(const member *members, int n, int n_hosts)
 {
     int other;
-    bool one_host = true;
-    for (int rank = 1; rank < n; rank++) {
+    if (strcmp(members[0].backend, "auto") != 0)
+        return members[0].backend;
+    if (find_without_gpu(members, n, &other) == n)
+        return "nccl";
+    return n_hosts == 1 ? "shm" : "gloo";
+}
+
+/* Makes one outcome of what all ranks say. */
+static status choose(const member *members, int n, int *hosts, char **outcome)
+{
+    text_stream text;
+    for (int rank = 1; rank < n; rank++)
         TRY(compare(&members[0], &members[rank], rank));
-        if (strcmp(members[rank].place, members[0].place) != 0)
-            one_host = false;
-    }
-    const char *name = members[0].backend;
-    if (strcmp(name, "nccl") == 0)
-        TRY(refuse_nccl(members, n, one_host));
-    if (strcmp(name, "auto") == 0)
-        name = find_without_gpu(members, n, &other) == n ? "nccl" : one_host ? "shm" : "gloo";
-    if (asprintf(outcome, "%s %d", name, one_host) < 0)
-        return FAIL(STATUS_NO_MEMORY, "the choice of a backend");
-    return STATUS_OK;
+    int n_hosts = number_hosts(members, n, hosts);
+    if (strcmp(members[0].backend, "nccl") == 0)
+        TRY(refuse_nccl(members, n, n_hosts == 1));
+    TRY(text_stream_open(&text));
+    fprintf(text.file, "%s gloo", choose_name(members, n, n_hosts));
+    for (int rank = 0; rank < n; rank++)
+        fprintf(text.file, " %d", hosts[rank]);
+    return text_stream_close(&text, outcome, NULL);
 }
 
 /* A meeting's compare(). */
@@ -167,13 +192,15 @@ static status compare_all(void *ctx, char *const records[], char **outcome)
     int n = *(const int *)ctx;
     status st = STATUS_OK;
     member *members = calloc((size_t)n, sizeof *members);
-    if (members == NULL)
-        return FAIL(STATUS_NO_MEMORY, "what %d ranks say", n);
+    int *hosts = calloc((size_t)n, sizeof *hosts);
+    if (members == NULL || hosts == NULL)
+        st = FAIL(STATUS_NO_MEMORY, "what %d ranks say", n);
     for (int rank = 0; rank < n && st == STATUS_OK; rank++)
         st = read_member(records[rank], rank, &members[rank]);
     if (st == STATUS_OK)
-        st = choose(members, n, outcome);
+        st = choose(members, n, hosts, outcome);
     free(members);
+    free(hosts);
     return st;
 }
 
@@ -190,8 +217,8 @@ static void describe_gpu(const device *dev, char *gpu)
 static status open_backend(const char *name, const process_group_ops **out)
 {
     const module *found = NULL;
-    if (strcmp(name, "shm") == 0) {
-        *out = &shm_ops;
+    if (strcmp(name, "shm") == 0 || strcmp(name, "hierarchical") == 0) {
+        *out = strcmp(name, "shm") == 0 ? &shm_ops : &hierarchical_ops;
         return STATUS_OK;
     }
     const char *file = strcmp(name, "nccl") == 0 ? "cuda" : name;
@@ -208,16 +235,49 @@ static status describe_self(const process_group_options *o, char line[LINE_BYTES
 {
     char gpu[DEVICE_ID_BYTES], place[PLACE_BYTES];
     describe_gpu(o->device, gpu);
-    TRY(describe_place(place));
+    TRY(describe_place(o, place));
     snprintf(line, LINE_BYTES, "%s %" PRIu64 " %s %s", o->backend, o->shared_bytes, gpu, place);
+    return STATUS_OK;
+}
+
+/* The ranks' outcome; `out` is as it was if it makes no sense. */
+static status read_outcome(const char *text, int n, backend_choice *out)
+{
+    char name[NAME_BYTES], between[NAME_BYTES];
+    int length = 0, highest = -1;
+    backend_choice choice = *out;
+    if (sscanf(text, "%31s %31s%n", name, between, &length) != 2)
+        return FAIL(STATUS_PEER, "the ranks' choice of a backend makes no sense");
+    TRY(backend_choice_check(name));
+    TRY(open_backend(name, &choice.ops));
+    if (choice.ops == &hierarchical_ops)
+        TRY(open_backend(between, &choice.between));
+    choice.hosts = calloc((size_t)n, sizeof *choice.hosts);
+    if (choice.hosts == NULL)
+        return FAIL(STATUS_NO_MEMORY, "the hosts of %d ranks", n);
+    text += length;
+    for (int rank = 0; rank < n; rank++) {
+        char *end = NULL;
+        long host = strtol(text, &end, 10);
+        if (end == text || host < 0 || host > highest + 1) {
+            free(choice.hosts);
+            return FAIL(STATUS_PEER, "the ranks' choice of a backend names no host of rank %d",
+                        rank);
+        }
+        choice.hosts[rank] = (int)host;
+        highest = host > highest ? (int)host : highest;
+        text = end;
+    }
+    choice.one_host = highest == 0;
+    *out = choice;
     return STATUS_OK;
 }
 
 status backend_choice_make(const process_group_options *o, backend_choice *out)
 {
-    char line[LINE_BYTES], name[NAME_BYTES], *outcome = NULL;
+    char line[LINE_BYTES], *outcome = NULL;
     int64_t number = 0;
-    int n = o->world_size, one_host = 0;
+    int n = o->world_size;
     backend_choice choice = {0};
     meeting how = {.record = line,
                    .deadline_ns = clock_deadline_ns(process_group_patience_ms(o)),
@@ -238,13 +298,9 @@ status backend_choice_make(const process_group_options *o, backend_choice *out)
                         .size_name = "world_size"};
     TRY(describe_self(o, line));
     TRY(membership_meet(&ranks, &how, &outcome));
-    bool clear = sscanf(outcome, "%31s %d", name, &one_host) == 2;
+    status st = read_outcome(outcome, n, &choice);
     free(outcome);
-    if (!clear)
-        return FAIL(STATUS_PEER, "the ranks' choice of a backend makes no sense");
-    TRY(backend_choice_check(name));
-    TRY(open_backend(name, &choice.ops));
-    choice.one_host = one_host != 0;
-    *out = choice;
-    return STATUS_OK;
+    if (st == STATUS_OK)
+        *out = choice;
+    return st;
 }

@@ -11,6 +11,8 @@ typedef struct backend_choice {
     const process_group_ops *ops;
     char prefix[PROCESS_GROUP_PREFIX_BYTES]; /* of the group's keys in the store */
     bool one_host; /* all ranks share host, network and process namespace, and user */
+    int *hosts;    /* and the next: as in group_setup; the caller frees it */
+    const process_group_ops *between;
 } backend_choice;
 
 /* STATUS_INVALID, with the names that exist, if `name` (or NULL) is none of them. */

@@ -33,13 +33,18 @@ static status open_backend(process_group *group, const process_group_options *op
     backend_choice choice = {.ops = &local_ops, .one_host = true};
     if (options->hub == NULL)
         TRY(backend_choice_make(options, &choice));
-    group_setup setup = {options, choice.prefix, choice.one_host};
+    group_setup setup = {options, choice.prefix, choice.one_host, choice.hosts, choice.between};
+    status st;
     if (choice.ops->device_memory && options->inject_delay_ms > 0)
-        return FAIL(STATUS_INVALID,
-                    "an injected delay needs a backend on host memory: %s works on the "
-                    "device, so use --backend=%s with it",
-                    choice.ops->name, choice.one_host ? "shm" : "gloo");
-    TRY(choice.ops->create(&setup, &group->self));
+        st = FAIL(STATUS_INVALID,
+                  "an injected delay needs a backend on host memory: %s works on the "
+                  "device, so use --backend=%s with it",
+                  choice.ops->name, choice.one_host ? "shm" : "gloo");
+    else
+        st = choice.ops->create(&setup, &group->self);
+    free(choice.hosts);
+    if (st != STATUS_OK)
+        return st;
     group->ops = choice.ops;
     group->one_host = choice.one_host;
     snprintf(group->prefix, sizeof group->prefix, "%s", choice.prefix);

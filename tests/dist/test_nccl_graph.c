@@ -243,7 +243,7 @@ static status nccl_alone(process_group *group, int rank, int world_size, void *a
                                      .world_size = world_size,
                                      .timeout_ms = 30000,
                                      .device = a.dev};
-    group_setup setup = {&options, "pg/1/", true};
+    group_setup setup = {.options = &options, .prefix = "pg/1/", .one_host = true};
     status st = store_create(&where, &options.store);
     if (st == STATUS_OK)
         st = cuda->process_group->create(&setup, &a.self);

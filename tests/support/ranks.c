@@ -33,6 +33,13 @@ device *ranks_device(void)
     return device_of_rank;
 }
 
+/* Ranks that are told to be on several hosts meet on loopback all the same. */
+static void prepare(const ranks_options *options)
+{
+    if (options->hosts != NULL)
+        setenv("GLOO_SOCKET_IFNAME", "lo", 1);
+}
+
 static status interrupted(void *group)
 {
     return process_group_check(group);
@@ -53,6 +60,11 @@ static status open_group(const rank_run *run, store *keys, process_group **out)
                                          o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS,
                                      .shared_bytes = o->shared_bytes,
                                      .inject_delay_ms = o->inject_delay_ms};
+    char host[2] = "";
+    if (o->hosts != NULL) {
+        host[0] = o->hosts[run->rank];
+        options.host = host;
+    }
     if (o->open_device != NULL)
         TRY(o->open_device(run->rank, &device_of_rank));
     options.device = device_of_rank;
@@ -135,6 +147,7 @@ status run_ranks_with(const ranks_options *options, rank_fn fn, void *arg)
     store_server *server = NULL;
     pthread_t threads[MAX_RANKS];
     rank_run runs[MAX_RANKS];
+    prepare(options);
     ASSERT(n >= 1 && n <= MAX_RANKS);
     local_hub *hub = NULL;
     TRY(store_server_create("127.0.0.1", 0, &server));
@@ -244,6 +257,7 @@ status run_rank_processes(const ranks_options *options, rank_fn fn, void *arg, r
     int n = options->world_size;
     store_server *server = NULL;
     process processes[MAX_RANKS];
+    prepare(options);
     ASSERT(n >= 1 && n <= MAX_RANKS);
     for (int rank = 0; rank < n; rank++) {
         rank_run run = {options, rank, 0, NULL, fn, arg, {0}};

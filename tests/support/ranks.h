@@ -20,7 +20,8 @@ typedef struct ranks_options {
     int64_t timeout_ms;      /* 0: 20 s */
     size_t shared_bytes;
     int64_t inject_delay_ms;
-    int64_t limit_ms; /* for all that the processes do; 0: 60 s */
+    int64_t limit_ms;  /* for all that the processes do; 0: 60 s */
+    const char *hosts; /* "aab": each rank's letter names its host; NULL: all are on this one */
 
     /* Makes a rank's device, before its group, and ends it after; NULL: no rank has one. *out may
      * stay NULL. */

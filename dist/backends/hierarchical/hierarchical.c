@@ -1,0 +1,306 @@
+/* A collective on two levels: three steps, of which the middle one alone uses the network.
+ *
+ *                    inside the host         between hosts            back inside the host
+ *   all_reduce       reduce_scatter          all_reduce of a part     all_gather
+ *     if small, or   reduce to slot 0        all_reduce by slot 0     broadcast from slot 0
+ *     hosts differ
+ *   broadcast        root's host: broadcast  broadcast                others: broadcast
+ *   reduce           reduce                  reduce                   root's host: broadcast, unless
+ *                                                                     the root has the sum
+ *   all_gather                               all_gather               all_gather
+ *   reduce_scatter   reduce_scatter          reduce_scatter
+ *   barrier          barrier                 barrier by slot 0        barrier
+ *
+ * The ranks with one slot on their hosts are a column. Those of a column do the middle step together,
+ * and all columns do so at once. Hosts sum in their ranks' order, then the hosts' sums are added in
+ * the hosts' order: the same bits for every chunk size, for either all_reduce, and on every rank.
+ *
+ * Data passes in chunks. While the network carries one, the ranks of the host work on the next one
+ * and on the one before. All ranks do the steps of all chunks in one order, which the arguments fix.
+ */
+#include "dist/backends/hierarchical/hierarchical.h"
+
+#include "base/clock.h"
+#include "dist/collective/reduce.h"
+
+#include <string.h>
+
+enum { INSIDE, ACROSS, BACK, STEPS };
+
+enum {
+    LINE_BYTES = 64,
+    COLUMNS_FROM_BYTES = 64 << 10, /* below, fewer messages are faster than shared work */
+    STEP_GRACE_MS = 250,
+};
+
+typedef struct chunk {
+    size_t at, count;        /* elements of the collective; of a row, if it has rows */
+    unsigned char *scratch;  /* on its way through this, if it needs to */
+    collective steps[STEPS]; /* kind COLLECTIVE_KIND_COUNT: this rank has no such step */
+    void *sum;               /* set by ACROSS: an average's sum, of sum_count; NULL: none here */
+    size_t sum_count;
+    void (*end)(const hierarchical *h, const collective *c, const struct chunk *k);
+    void *work; /* of ACROSS */
+} chunk;
+
+static unsigned char *bytes_at(const void *data, const collective *c, size_t elements)
+{
+    return (unsigned char *)data + elements * dtype_size(c->type);
+}
+
+static collective step(const collective *c, collective_kind kind, const void *in, void *out,
+                       size_t count)
+{
+    return (collective){.kind = kind,
+                        .op = c->op == REDUCE_AVG ? REDUCE_SUM : c->op,
+                        .type = c->type,
+                        .in = in,
+                        .out = out,
+                        .count = count,
+                        .prescale = 1,
+                        .seq = c->seq,
+                        .timeout_ms = c->timeout_ms,
+                        .label = c->label};
+}
+
+static const rank_place *place_of(const hierarchical *h, int rank)
+{
+    return &h->places[rank];
+}
+
+/* Which column carries what comes from or goes to a root. */
+static int column_of(const hierarchical *h, int root)
+{
+    int slot = place_of(h, root)->slot;
+    return slot < h->columns ? slot : 0;
+}
+
+/* Do all columns share an all_reduce? */
+static bool is_shared(const hierarchical *h, const collective *c)
+{
+    return h->even && h->columns > 1 && c->count * dtype_size(c->type) >= COLUMNS_FROM_BYTES;
+}
+
+static void copy_to_out(const hierarchical *h, const collective *c, const chunk *k)
+{
+    (void)h;
+    memcpy(bytes_at(c->out, c, k->at), k->scratch, k->count * dtype_size(c->type));
+}
+
+/* Rows of equal size; if the elements do not divide, in the scratch memory. */
+static void plan_shared(const hierarchical *h, const collective *c, chunk *k)
+{
+    size_t columns = (size_t)h->columns, row = (k->count + columns - 1) / columns;
+    const void *in = bytes_at(c->in, c, k->at);
+    void *out = bytes_at(c->out, c, k->at);
+    if (row * columns > k->count) {
+        memcpy(k->scratch, in, k->count * dtype_size(c->type));
+        in = out = k->scratch;
+        k->end = copy_to_out;
+    }
+    void *own = bytes_at(out, c, row * (size_t)h->host.rank);
+    k->steps[INSIDE] = step(c, COLLECTIVE_REDUCE_SCATTER, in, own, row);
+    k->steps[ACROSS] = step(c, COLLECTIVE_ALL_REDUCE, own, own, row);
+    k->steps[BACK] = step(c, COLLECTIVE_ALL_GATHER, own, out, row);
+    k->sum = own;
+    k->sum_count = row;
+}
+
+static void plan_all_reduce(const hierarchical *h, const collective *c, chunk *k)
+{
+    void *out = bytes_at(c->out, c, k->at);
+    if (is_shared(h, c)) {
+        plan_shared(h, c, k);
+        return;
+    }
+    k->steps[INSIDE] = step(c, COLLECTIVE_REDUCE, bytes_at(c->in, c, k->at), out, k->count);
+    if (h->host.rank == 0) {
+        k->steps[ACROSS] = step(c, COLLECTIVE_ALL_REDUCE, out, out, k->count);
+        k->sum = out;
+        k->sum_count = k->count;
+    }
+    k->steps[BACK] = step(c, COLLECTIVE_BROADCAST, out, out, k->count);
+}
+
+static void plan_broadcast(const hierarchical *h, const collective *c, chunk *k)
+{
+    const rank_place *root = place_of(h, c->root);
+    int column = column_of(h, c->root);
+    void *data = bytes_at(c->out, c, k->at);
+    bool at_home = root->host == place_of(h, h->rank)->host;
+    collective inside = step(c, COLLECTIVE_BROADCAST, data, data, k->count);
+    inside.root = at_home ? root->slot : column;
+    k->steps[at_home ? INSIDE : BACK] = inside;
+    if (h->host.rank == column) {
+        k->steps[ACROSS] = step(c, COLLECTIVE_BROADCAST, data, data, k->count);
+        k->steps[ACROSS].root = root->host;
+    }
+}
+
+static void plan_reduce(const hierarchical *h, const collective *c, chunk *k)
+{
+    const rank_place *root = place_of(h, c->root);
+    int column = column_of(h, c->root);
+    bool at_home = root->host == place_of(h, h->rank)->host;
+    bool has_sum = column == root->slot && h->rank == c->root;
+    void *sum = has_sum ? bytes_at(c->out, c, k->at) : k->scratch;
+    k->steps[INSIDE] = step(c, COLLECTIVE_REDUCE, bytes_at(c->in, c, k->at), sum, k->count);
+    k->steps[INSIDE].root = column;
+    if (h->host.rank == column) {
+        k->steps[ACROSS] = step(c, COLLECTIVE_REDUCE, sum, sum, k->count);
+        k->steps[ACROSS].root = root->host;
+        k->sum = at_home ? sum : NULL;
+        k->sum_count = k->count;
+    }
+    if (at_home && column != root->slot) {
+        k->steps[BACK] = step(c, COLLECTIVE_BROADCAST, k->scratch, k->scratch, k->count);
+        k->steps[BACK].root = column;
+        if (h->rank == c->root)
+            k->end = copy_to_out;
+    }
+}
+
+static void plan_barrier(const hierarchical *h, const collective *c, chunk *k)
+{
+    k->steps[INSIDE] = k->steps[BACK] = step(c, COLLECTIVE_BARRIER, NULL, NULL, 0);
+    if (h->host.rank == 0)
+        k->steps[ACROSS] = k->steps[INSIDE];
+}
+
+/* Where in the scratch memory a rank's part of its row is: by slots, then by hosts. */
+static unsigned char *place_in_scratch(const hierarchical *h, const collective *c, const chunk *k,
+                                       int rank)
+{
+    const rank_place *place = place_of(h, rank);
+    return bytes_at(k->scratch, c, (size_t)(place->slot * h->hosts + place->host) * k->count);
+}
+
+static void unpack_rows(const hierarchical *h, const collective *c, const chunk *k)
+{
+    for (int rank = 0; rank < h->world_size; rank++)
+        memcpy(bytes_at(c->out, c, (size_t)rank * c->count + k->at),
+               place_in_scratch(h, c, k, rank), k->count * dtype_size(c->type));
+}
+
+static void plan_all_gather(const hierarchical *h, const collective *c, chunk *k)
+{
+    size_t row = (size_t)h->hosts * k->count;
+    void *own = bytes_at(k->scratch, c, row * (size_t)h->host.rank);
+    k->steps[ACROSS] = step(c, COLLECTIVE_ALL_GATHER, bytes_at(c->in, c, k->at), own, k->count);
+    k->steps[BACK] = step(c, COLLECTIVE_ALL_GATHER, own, k->scratch, row);
+    k->end = unpack_rows;
+}
+
+static void plan_reduce_scatter(const hierarchical *h, const collective *c, chunk *k)
+{
+    size_t row = (size_t)h->hosts * k->count;
+    void *own = bytes_at(k->scratch, c, row * (size_t)h->host.rank);
+    void *out = bytes_at(c->out, c, k->at);
+    for (int rank = 0; rank < h->world_size; rank++)
+        memcpy(place_in_scratch(h, c, k, rank), bytes_at(c->in, c, (size_t)rank * c->count + k->at),
+               k->count * dtype_size(c->type));
+    k->steps[INSIDE] = step(c, COLLECTIVE_REDUCE_SCATTER, k->scratch, own, row);
+    k->steps[ACROSS] = step(c, COLLECTIVE_REDUCE_SCATTER, own, out, k->count);
+    k->sum = out;
+    k->sum_count = k->count;
+}
+
+typedef void plan_fn(const hierarchical *h, const collective *c, chunk *k);
+
+static plan_fn *plan_of(collective_kind kind)
+{
+    static plan_fn *const plans[COLLECTIVE_KIND_COUNT] = {
+        [COLLECTIVE_ALL_REDUCE] = plan_all_reduce,
+        [COLLECTIVE_BROADCAST] = plan_broadcast,
+        [COLLECTIVE_REDUCE] = plan_reduce,
+        [COLLECTIVE_BARRIER] = plan_barrier,
+        [COLLECTIVE_ALL_GATHER] = plan_all_gather,
+        [COLLECTIVE_REDUCE_SCATTER] = plan_reduce_scatter,
+    };
+    return plans[kind];
+}
+
+bool hierarchical_has_levels(const hierarchical *h, const collective *c)
+{
+    bool in_rows = c->kind == COLLECTIVE_ALL_GATHER || c->kind == COLLECTIVE_REDUCE_SCATTER;
+    return plan_of(c->kind) != NULL && (h->even || !in_rows);
+}
+
+/* Elements of the next chunk. */
+static size_t cut(const hierarchical *h, const collective *c, size_t at)
+{
+    size_t most = HIERARCHICAL_CHUNK_BYTES / dtype_size(c->type);
+    if (c->kind == COLLECTIVE_ALL_GATHER || c->kind == COLLECTIVE_REDUCE_SCATTER) {
+        most /= (size_t)h->world_size;
+    } else { /* rows of whole cache lines */
+        size_t lines = LINE_BYTES / dtype_size(c->type) * (size_t)h->columns;
+        most = most / lines * lines;
+    }
+    if (most == 0)
+        most = 1;
+    return c->count - at < most ? c->count - at : most;
+}
+
+/* Steps that follow on others wait a little longer: so the rank that is next to the cause is the
+ * first to say so. */
+static int64_t deadline_of(int number, int64_t deadline_ns)
+{
+    return deadline_ns + number * (int64_t)STEP_GRACE_MS * 1000000;
+}
+
+static status do_inside(hierarchical *h, const chunk *k, int number, int64_t deadline_ns)
+{
+    void *w = NULL;
+    if (k->steps[number].kind == COLLECTIVE_KIND_COUNT)
+        return STATUS_OK;
+    TRY(level_launch(&h->host, &k->steps[number], &w));
+    return level_wait(&h->host, w, deadline_of(number, deadline_ns));
+}
+
+static status start(hierarchical *h, const collective *c, chunk *k, int64_t deadline_ns)
+{
+    for (int i = 0; i < STEPS; i++)
+        k->steps[i].kind = COLLECTIVE_KIND_COUNT;
+    plan_of(c->kind)(h, c, k);
+    collective *first =
+        k->steps[INSIDE].kind != COLLECTIVE_KIND_COUNT ? &k->steps[INSIDE] : &k->steps[ACROSS];
+    first->prescale = c->prescale;
+    TRY(do_inside(h, k, INSIDE, deadline_ns));
+    if (k->steps[ACROSS].kind == COLLECTIVE_KIND_COUNT)
+        return STATUS_OK;
+    return level_launch(&h->across, &k->steps[ACROSS], &k->work);
+}
+
+static status finish(hierarchical *h, const collective *c, chunk *k, int64_t deadline_ns)
+{
+    TRY(level_wait(&h->across, k->work, deadline_of(ACROSS, deadline_ns)));
+    if (c->op == REDUCE_AVG && k->sum != NULL)
+        reduce_divide(c->type, k->sum, k->sum_count, h->world_size);
+    TRY(do_inside(h, k, BACK, deadline_ns));
+    if (k->end != NULL)
+        k->end(h, c, k);
+    return STATUS_OK;
+}
+
+status hierarchical_run(hierarchical *h, const collective *c, int64_t deadline_ns)
+{
+    chunk chunks[HIERARCHICAL_AHEAD];
+    size_t begun = 0, ended = 0, at = 0;
+    bool is_more = true;
+    while (is_more || ended < begun) {
+        if (!is_more || begun - ended == HIERARCHICAL_AHEAD) {
+            TRY(finish(h, c, &chunks[ended % HIERARCHICAL_AHEAD], deadline_ns));
+            ended++;
+            continue;
+        }
+        size_t place = begun % HIERARCHICAL_AHEAD;
+        chunk *k = &chunks[place];
+        *k = (chunk){
+            .at = at, .count = cut(h, c, at), .scratch = h->scratch + place * h->scratch_bytes};
+        begun++;
+        at += k->count;
+        is_more = at < c->count;
+        TRY(start(h, c, k, deadline_ns));
+    }
+    return STATUS_OK;
+}

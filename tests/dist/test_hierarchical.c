@@ -1,0 +1,148 @@
+/* The hierarchical backend, whose hosts are told: all ranks are on this machine. SKIP if the gloo
+ * module is not built. */
+#include "base/module.h"
+#include "tests/support/collectives.h"
+#include "tests/support/deaths.h"
+#include "tests/support/facts.h"
+#include "tests/support/suite.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Even and not, one rank a host, one host, ranks that are not beside each other, up to 8. */
+static const char *const SHAPES[] = {"aabb", "aabc", "ab", "aa", "abab", "abb"};
+static const char *const LARGE_SHAPES[] = {"aaaabbbb", "aabbccd", "aaabbb"};
+enum {
+    N_SHAPES = sizeof SHAPES / sizeof SHAPES[0],
+    N_LARGE = sizeof LARGE_SHAPES / sizeof LARGE_SHAPES[0],
+};
+
+static ranks_options options_of(const char *hosts)
+{
+    return (ranks_options){.world_size = (int)strlen(hosts),
+                           .backend = "hierarchical",
+                           .hosts = hosts,
+                           .shared_bytes = COLLECTIVES_SHARED_BYTES};
+}
+
+static status run(const char *hosts, rank_fn fn, void *arg)
+{
+    ranks_options options = options_of(hosts);
+    return run_ranks_with(&options, fn, arg);
+}
+
+START_TEST(all_reduce_is_exact)
+{
+    memory_kind kind = _i % 2 == 0 ? MEMORY_MIXED : MEMORY_OUT_OF_PLACE;
+    ck_assert_int_eq(run(SHAPES[_i / 2], collectives_all_reduce, &kind), STATUS_OK);
+}
+END_TEST
+
+START_TEST(broadcast_is_exact)
+{
+    memory_kind kind = _i % 2 == 0 ? MEMORY_SYMMETRIC : MEMORY_PLAIN;
+    ck_assert_int_eq(run(SHAPES[_i / 2], collectives_broadcast, &kind), STATUS_OK);
+}
+END_TEST
+
+START_TEST(barrier_holds_everybody)
+{
+    _Atomic int entered = 0;
+    ck_assert_int_eq(run(SHAPES[_i], collectives_barrier, &entered), STATUS_OK);
+}
+END_TEST
+
+START_TEST(many_works_under_way)
+{
+    ck_assert_int_eq(run(SHAPES[_i], collectives_outstanding, NULL), STATUS_OK);
+}
+END_TEST
+
+START_TEST(bits_are_the_same_everywhere)
+{
+    ck_assert_int_eq(run(SHAPES[_i], collectives_bits, NULL), STATUS_OK);
+}
+END_TEST
+
+START_TEST(large_shapes)
+{
+    memory_kind kind = MEMORY_SYMMETRIC;
+    ck_assert_int_eq(run(LARGE_SHAPES[_i], collectives_all_reduce, &kind), STATUS_OK);
+}
+END_TEST
+
+/* All others name the dead rank, also those that lost another one because of it. names: false if it
+ * was alone on its host, and there are more than two: gloo does not know who it was. */
+static void check_survivors(int dead, const rank_result *results, status want, bool names)
+{
+    char who[32];
+    snprintf(who, sizeof who, "rank %d", dead);
+    for (int rank = 0; rank < 4; rank++) {
+        const rank_result *result = &results[rank];
+        if (rank == dead)
+            continue;
+        ck_assert_msg(result->reported && result->st == want, "rank %d: %s: %s", rank,
+                      status_name(result->st), result->message);
+        if (names)
+            ASSERT_FACTS(result->message, who);
+        ck_assert_double_lt(result->seconds, 4);
+    }
+}
+
+typedef struct killing {
+    const char *hosts;
+    int rank;
+    bool is_named;
+} killing;
+
+START_TEST(a_killed_rank_is_named)
+{
+    static const killing killings[] = {
+        {"aabb", 0, true}, {"aabb", 3, true}, {"aabc", 1, true}, {"aabc", 2, false}};
+    const killing *k = &killings[_i];
+    ranks_options options = options_of(k->hosts);
+    rank_result results[4];
+    death d = {.rank = k->rank, .signal = SIGKILL, .before = true};
+    ck_assert_int_eq(run_rank_processes(&options, deaths_in_all_reduce, &d, results), STATUS_OK);
+    check_survivors(k->rank, results, STATUS_PEER, k->is_named);
+}
+END_TEST
+
+START_TEST(a_stopped_rank_is_named)
+{
+    ranks_options options = options_of("aabb");
+    rank_result results[4];
+    int stopped = _i == 0 ? 0 : 3;
+    death d = {.rank = stopped, .signal = SIGSTOP, .before = true};
+    options.timeout_ms = 700;
+    ck_assert_int_eq(run_rank_processes(&options, deaths_in_all_reduce, &d, results), STATUS_OK);
+    check_survivors(stopped, results, STATUS_TIMEOUT, true);
+}
+END_TEST
+
+int main(void)
+{
+    const module *gloo = NULL;
+#ifdef __SANITIZE_THREAD__
+    printf("SKIP: libgloo is opaque to the thread sanitizer, which then sees races in it\n");
+    return TEST_SKIPPED;
+#endif
+    if (module_open("gloo", &gloo) != STATUS_OK) {
+        printf("SKIP: %s\n", status_text());
+        return TEST_SKIPPED;
+    }
+    Suite *suite = suite_create("hierarchical");
+    TCase *results = suite_case(suite, "results", 60);
+    tcase_add_loop_test(results, all_reduce_is_exact, 0, 2 * N_SHAPES);
+    tcase_add_loop_test(results, broadcast_is_exact, 0, 2 * N_SHAPES);
+    tcase_add_loop_test(results, barrier_holds_everybody, 0, N_SHAPES);
+    tcase_add_loop_test(results, many_works_under_way, 0, N_SHAPES);
+    tcase_add_loop_test(results, bits_are_the_same_everywhere, 0, N_SHAPES);
+    tcase_add_loop_test(results, large_shapes, 0, N_LARGE);
+    TCase *deaths = suite_case(suite, "deaths", 80);
+    tcase_add_loop_test(deaths, a_killed_rank_is_named, 0, 4);
+    tcase_add_loop_test(deaths, a_stopped_rank_is_named, 0, 2);
+    return suite_run(suite);
+}
