@@ -133,8 +133,8 @@ static void check_backend(checkup *c)
                      c->spec.nnodes);
     else if (!uses(c, "cuda") && backend_choice_check_cpu(backend) != STATUS_OK)
         checkup_fail_message(c, EXIT_CODE_USAGE, "backend");
-    bool gloo =
-        strcmp(backend, "gloo") == 0 || (strcmp(backend, "auto") == 0 && c->spec.nnodes > 1);
+    bool gloo = strcmp(backend, "gloo") == 0 || strcmp(backend, "hierarchical") == 0 ||
+                (strcmp(backend, "auto") == 0 && c->spec.nnodes > 1);
     check_module(c, "gloo", gloo);
     check_module(c, "mpi", strcmp(backend, "mpi") == 0);
     check_module(c, "onednn", uses(c, "onednn"));

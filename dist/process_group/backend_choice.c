@@ -167,7 +167,7 @@ static const char *choose_name(const member *members, int n, int n_hosts)
         return members[0].backend;
     if (find_without_gpu(members, n, &other) == n)
         return "nccl";
-    return n_hosts == 1 ? "shm" : "gloo";
+    return n_hosts == 1 ? "shm" : n_hosts < n ? "hierarchical" : "gloo";
 }
 
 /* Makes one outcome of what all ranks say. */

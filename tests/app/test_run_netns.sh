@@ -161,7 +161,8 @@ train() { # host, node, nodes, ranks, name, further flags
 }
 for nodes in 2 4; do
     for ((i = 0; i < nodes; i++)); do
-        train $i $i $nodes $((16 / nodes)) "sixteen$nodes.$i" --run-dir "sixteen$nodes"
+        train $i $i $nodes $((16 / nodes)) "sixteen$nodes.$i" --backend gloo \
+            --run-dir "sixteen$nodes"
     done
     for ((i = 0; i < nodes; i++)); do expect $i 0 "sixteen$nodes.$i"; done
 done
@@ -172,7 +173,7 @@ for nodes in 2 4; do
     cmp "sixteen$nodes/model.safetensors" one/model.safetensors ||
         fail "16 ranks on $nodes hosts leave other weights than on one"
 done
-echo "16 ranks on two and on four hosts: the weights of one host"
+echo "16 ranks on two and on four hosts, gloo: the weights of one host"
 
 # --- a rank dies on another host: all start again -------------------------------------------------
 for i in 0 1; do

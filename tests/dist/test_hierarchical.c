@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Even and not, one rank a host, one host, ranks that are not beside each other, up to 8. */
@@ -63,6 +64,72 @@ END_TEST
 START_TEST(bits_are_the_same_everywhere)
 {
     ck_assert_int_eq(run(SHAPES[_i], collectives_bits, NULL), STATUS_OK);
+}
+END_TEST
+
+/* reduce to every root, all_gather, reduce_scatter, send and recv. */
+START_TEST(further_kinds_are_exact)
+{
+    memory_kind kind = _i % 2 == 0 ? MEMORY_OUT_IN_HEAP : MEMORY_OUT_OF_PLACE;
+    ck_assert_int_eq(run(SHAPES[_i], collectives_further, &kind), STATUS_OK);
+}
+END_TEST
+
+/* Of numbers whose sum depends on the order. */
+static float fraction(int rank, size_t i)
+{
+    uint32_t x = (uint32_t)i * 2654435761u + (uint32_t)rank * 40503u + 1;
+    x ^= x >> 15;
+    x *= 2246822519u;
+    return ((float)(x >> 8) / 16777216.0f - 0.5f) * (x % 3 == 0 ? 100.0f : 0.01f);
+}
+
+/* Each host's ranks in order, then the hosts in order. */
+static float sum_by_hosts(const char *hosts, size_t i)
+{
+    float sum = 0;
+    bool is_first_host = true;
+    for (char host = 'a'; strchr(hosts, host) != NULL; host++) {
+        float of_host = 0;
+        bool is_first = true;
+        for (int rank = 0; hosts[rank] != '\0'; rank++) {
+            if (hosts[rank] != host)
+                continue;
+            of_host = is_first ? fraction(rank, i) : of_host + fraction(rank, i);
+            is_first = false;
+        }
+        sum = is_first_host ? of_host : sum + of_host;
+        is_first_host = false;
+    }
+    return sum;
+}
+
+/* Small, and large enough for all columns, in several chunks, the last of which does not divide. */
+static status sum_in_order(process_group *group, int rank, int world_size, void *arg)
+{
+    static const size_t counts[] = {1, 1000, 900001};
+    (void)world_size;
+    float *data = malloc(900001 * sizeof *data);
+    status st = data != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "test buffers");
+    for (int n = 0; n < 3 && st == STATUS_OK; n++) {
+        for (size_t i = 0; i < counts[n]; i++)
+            data[i] = fraction(rank, i);
+        st = process_group_all_reduce(group, data, counts[n], DTYPE_F32, REDUCE_SUM, NULL);
+        for (size_t i = 0; i < counts[n] && st == STATUS_OK; i++) {
+            float want = sum_by_hosts(arg, i);
+            if (memcmp(&data[i], &want, sizeof want) != 0)
+                st = FAIL(STATUS_INVALID, "%zu numbers: [%zu] is %a, want %a", counts[n], i,
+                          (double)data[i], (double)want);
+        }
+    }
+    free(data);
+    return st;
+}
+
+START_TEST(sums_are_by_hosts)
+{
+    const char *hosts = SHAPES[_i];
+    ck_assert_int_eq(run(hosts, sum_in_order, (void *)(uintptr_t)hosts), STATUS_OK);
 }
 END_TEST
 
@@ -140,6 +207,8 @@ int main(void)
     tcase_add_loop_test(results, barrier_holds_everybody, 0, N_SHAPES);
     tcase_add_loop_test(results, many_works_under_way, 0, N_SHAPES);
     tcase_add_loop_test(results, bits_are_the_same_everywhere, 0, N_SHAPES);
+    tcase_add_loop_test(results, further_kinds_are_exact, 0, N_SHAPES);
+    tcase_add_loop_test(results, sums_are_by_hosts, 0, N_SHAPES);
     tcase_add_loop_test(results, large_shapes, 0, N_LARGE);
     TCase *deaths = suite_case(suite, "deaths", 80);
     tcase_add_loop_test(deaths, a_killed_rank_is_named, 0, 4);

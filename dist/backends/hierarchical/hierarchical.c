@@ -1,22 +1,24 @@
 /* A collective on two levels: three steps, of which the middle one alone uses the network.
  *
- *                    inside the host         between hosts            back inside the host
- *   all_reduce       reduce_scatter          all_reduce of a part     all_gather
- *     if small, or   reduce to slot 0        all_reduce by slot 0     broadcast from slot 0
+ *                    inside the host    between hosts            back inside the host
+ *   all_reduce       reduce_scatter     all_reduce of a part     all_gather
+ *     if small, or   reduce to slot 0   all_reduce by slot 0     broadcast from slot 0
  *     hosts differ
- *   broadcast        root's host: broadcast  broadcast                others: broadcast
- *   reduce           reduce                  reduce                   root's host: broadcast, unless
- *                                                                     the root has the sum
- *   all_gather                               all_gather               all_gather
- *   reduce_scatter   reduce_scatter          reduce_scatter
- *   barrier          barrier                 barrier by slot 0        barrier
+ *   broadcast        root's host:       broadcast                others: broadcast
+ *                    broadcast
+ *   reduce           reduce             reduce                   root's host: broadcast, unless
+ *                                                                the root has the sum
+ *   all_gather                          all_gather               all_gather
+ *   reduce_scatter   reduce_scatter     reduce_scatter
+ *   barrier          barrier            barrier by slot 0        barrier
  *
- * The ranks with one slot on their hosts are a column. Those of a column do the middle step together,
- * and all columns do so at once. Hosts sum in their ranks' order, then the hosts' sums are added in
- * the hosts' order: the same bits for every chunk size, for either all_reduce, and on every rank.
+ * The ranks with one slot on their hosts are a column. Those of a column do the middle step
+ * together, and all columns do so at once. Hosts sum in their ranks' order, then the hosts' sums
+ * are added in the hosts' order: the same bits for every chunk size, for either all_reduce, and on
+ * every rank.
  *
  * Data passes in chunks. While the network carries one, the ranks of the host work on the next one
- * and on the one before. All ranks do the steps of all chunks in one order, which the arguments fix.
+ * and on the one before. All ranks do the steps of all chunks in the order that the arguments fix.
  */
 #include "dist/backends/hierarchical/hierarchical.h"
 
@@ -29,7 +31,7 @@ enum { INSIDE, ACROSS, BACK, STEPS };
 
 enum {
     LINE_BYTES = 64,
-    COLUMNS_FROM_BYTES = 64 << 10, /* below, fewer messages are faster than shared work */
+    COLUMNS_FROM_BYTES = 1 << 20, /* below, fewer messages are faster than shared work */
     STEP_GRACE_MS = 250,
 };
 

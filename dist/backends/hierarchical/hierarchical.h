@@ -5,7 +5,7 @@
 #include "dist/backends/hierarchical/level.h"
 
 enum {
-    HIERARCHICAL_CHUNK_BYTES = 512 << 10,
+    HIERARCHICAL_CHUNK_BYTES = 1 << 20,
     HIERARCHICAL_AHEAD = 2,      /* chunks under way at once */
     HIERARCHICAL_ROW_BYTES = 64, /* room for rows that are rounded up, each a rank's of a host */
 };
