@@ -18,9 +18,10 @@ struct local_hub; /* dist/backends/local/local_hub.h */
 
 /* All that is borrowed lives until the group is destroyed. */
 typedef struct process_group_options {
-    /* "shm", "gloo", "mpi", "nccl", "hierarchical" (shm on each host, gloo between them), or "auto":
-     * nccl if every rank has a GPU of its own, else shm if all are on one host, else hierarchical if any
-     * share one, else gloo. "local": threads of this process that meet at `hub`. */
+    /* "shm", "gloo", "mpi", "nccl", "hierarchical" (shm on each host, gloo between them), or
+     * "auto": nccl if every rank has a GPU of its own, else shm if all are on one host, else
+     * hierarchical if any share one, else gloo. "local": threads of this process that meet at
+     * `hub`. */
     const char *backend;
     int rank, world_size;
     struct store *store;   /* borrowed; NULL only if world_size is 1, or with `hub` */
