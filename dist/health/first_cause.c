@@ -227,13 +227,23 @@ static int latest_departed(const first_cause *c)
     return rank >= 0 && rank < c->world_size && rank != c->rank ? rank : NOBODY;
 }
 
-/* A rank that has closed its group: does the collective still need it? */
+static bool is_needed(const awaited *what, int rank)
+{
+    return what->only == 0 || (what->only & first_cause_bit(rank)) != 0;
+}
+
+/* A rank that has closed its group: does the collective still need it? Of several that are needed,
+ * one that left without a failure may have done its part. */
 static status check_departed(const awaited *what, int rank, const departure *how, int64_t now_ns)
 {
-    if (what->only < 0 && how->number >= what->number)
+    bool has_come = how->number >= what->number;
+    bool is_one = (what->only & (what->only - 1)) == 0 && what->only != first_cause_bit(63);
+    if (what->only == 0 && has_come)
         return STATUS_OK;
     if (how->why != STATUS_OK)
         return FAIL(how->why, "rank %d has closed its process group: %s", rank, how->words);
+    if (!is_one && has_come)
+        return STATUS_OK;
     if (now_ns - what->since_ns < LEAVE_GRACE_MS * INT64_C(1000000))
         return STATUS_OK;
     return first_cause_closed(NULL, rank);
@@ -259,7 +269,7 @@ static status check_living(first_cause *c, const awaited *what, int64_t now_ns)
         return STATUS_OK;
     c->looked_ns = now_ns;
     int rank = latest_departed(c);
-    if (rank < 0 || (what->only >= 0 && what->only != rank))
+    if (rank < 0 || !is_needed(what, rank))
         return STATUS_OK;
     return has_departed(c, rank, &how) ? check_departed(what, rank, &how, now_ns) : STATUS_OK;
 }
@@ -275,7 +285,7 @@ void first_cause_look(first_cause *c, int64_t now_ns)
 status first_cause_check(first_cause *c, const awaited *what, int64_t now_ns)
 {
     for (int rank = 0; rank < c->world_size; rank++)
-        if (rank != c->rank && (what->only < 0 || what->only == rank))
+        if (rank != c->rank && is_needed(what, rank))
             TRY(check_ended(c, what, rank, now_ns));
     return check_living(c, what, now_ns);
 }

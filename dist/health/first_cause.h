@@ -81,9 +81,15 @@ void first_cause_give_up_on(first_cause *c, int rank);
 
 /* What follows asks the store, and takes as long as that does. */
 
+/* A rank's bit among the peers that are needed. Ranks from 63 on share the last one. */
+static inline uint64_t first_cause_bit(int rank)
+{
+    return UINT64_C(1) << (rank < 63 ? rank : 63);
+}
+
 /* What this rank waits for. */
 typedef struct awaited {
-    int only;         /* the one peer that it needs; -1: all */
+    uint64_t only;    /* bits of the peers that it needs; 0: all */
     uint64_t number;  /* of the collective */
     int64_t since_ns; /* when it began, or when the one before had ended */
 } awaited;

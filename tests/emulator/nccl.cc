@@ -87,7 +87,7 @@ ncclResult_t check_call(ncclComm_t comm, const nccl_call &call)
         return nccl_failure(ncclInvalidArgument, "%s: comm is null", name);
     if (nccl_type_bytes(o.type) == 0)
         return nccl_failure(ncclInvalidArgument, "%s: type %d", name, o.type);
-    if (o.op != ncclSum && o.op != ncclProd && o.op != ncclMax && o.op != ncclMin)
+    if (o.op < ncclSum || o.op > ncclAvg)
         return nccl_failure(ncclInvalidArgument, "%s: operation %d", name, o.op);
     if (o.root < 0 || o.root >= comm->it->ranks)
         return nccl_failure(ncclInvalidArgument, "%s: rank %d of %d", name, o.root,
@@ -180,7 +180,8 @@ void nccl_describe(const nccl_operation &o, char *text, size_t size_bytes)
                   : o.op == ncclSum  ? ", ncclSum"
                   : o.op == ncclProd ? ", ncclProd"
                   : o.op == ncclMax  ? ", ncclMax"
-                                     : ", ncclMin",
+                  : o.op == ncclMin  ? ", ncclMin"
+                                     : ", ncclAvg",
                   more);
 }
 

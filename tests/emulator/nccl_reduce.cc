@@ -2,6 +2,7 @@
 #include "cublaslt_product.h"
 
 #include <algorithm>
+#include <type_traits>
 
 namespace emulated
 {
@@ -13,7 +14,7 @@ enum : size_t { BLOCK = 4096 /* elements */ };
 
 template <typename T> T combine(T a, T b, ncclRedOp_t op)
 {
-    if (op == ncclSum)
+    if (op == ncclSum || op == ncclAvg)
         return a + b;
     if (op == ncclProd)
         return a * b;
@@ -25,7 +26,7 @@ template <typename T> T combine(T a, T b, ncclRedOp_t op)
 /* Sums of integers wrap. */
 int64_t combine(int64_t a, int64_t b, ncclRedOp_t op)
 {
-    if (op == ncclSum)
+    if (op == ncclSum || op == ncclAvg)
         return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
     if (op == ncclProd)
         return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
@@ -41,13 +42,18 @@ template <typename T>
 void reduce(const std::vector<const void *> &pieces, ncclRedOp_t op, size_t count, void *out)
 {
     auto *to = static_cast<T *>(out);
-    auto *first = static_cast<const T *>(pieces[0]);
-    std::copy(first, first + count, to);
-    for (size_t piece = 1; piece < pieces.size(); piece++) {
+    T ranks = static_cast<T>(pieces.size());
+    bool averages = op == ncclAvg, is_float = std::is_floating_point_v<T>;
+    T factor = averages && is_float ? 1 / ranks : 1, divisor = averages && !is_float ? ranks : 1;
+    for (size_t piece = 0; piece < pieces.size(); piece++) {
         auto *from = static_cast<const T *>(pieces[piece]);
-        for (size_t i = 0; i < count; i++)
-            to[i] = combine(to[i], from[i], op);
+        for (size_t i = 0; i < count; i++) {
+            T value = static_cast<T>(from[i] * factor);
+            to[i] = piece == 0 ? value : combine(to[i], value, op);
+        }
     }
+    for (size_t i = 0; i < count && divisor != 1; i++)
+        to[i] = static_cast<T>(to[i] / divisor);
 }
 
 void reduce_half(const std::vector<const void *> &pieces, cudaDataType_t type, ncclRedOp_t op,
@@ -55,11 +61,17 @@ void reduce_half(const std::vector<const void *> &pieces, cudaDataType_t type, n
 {
     floats sums = make_floats(BLOCK), values = make_floats(BLOCK);
     size_t width = element_bytes(type);
+    char rounded[4];
+    float factor = op == ncclAvg ? 1.0f / static_cast<float>(pieces.size()) : 1;
+    store_floats(&factor, 1, type, rounded);
+    load_floats(rounded, type, 1, &factor);
     for (size_t first = 0; first < count; first += BLOCK) {
         size_t now = std::min<size_t>(BLOCK, count - first);
         for (size_t piece = 0; piece < pieces.size(); piece++) {
             float *to = piece == 0 ? sums.get() : values.get();
             load_floats(static_cast<const char *>(pieces[piece]) + first * width, type, now, to);
+            for (size_t i = 0; i < now; i++)
+                to[i] *= factor;
             for (size_t i = 0; i < now && piece > 0; i++)
                 sums[i] = combine(sums[i], values[i], op);
         }

@@ -76,7 +76,7 @@ static status look_at_others(const mpi_group *g, waiting *w, int64_t now_ns)
 {
     const collective *c = w->what;
     bool between_two = collective_is_send_or_recv(c->kind);
-    awaited what = {between_two ? c->root : -1, c->seq, w->since_ns};
+    awaited what = {between_two ? first_cause_bit(c->root) : 0, c->seq, w->since_ns};
     w->look_ns = now_ns + LOOK_MS * INT64_C(1000000);
     if (!w->told && !between_two && now_ns - w->since_ns > (w->deadline_ns - w->since_ns) / 2) {
         w->told = true;

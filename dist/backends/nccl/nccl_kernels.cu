@@ -8,23 +8,23 @@
 
 static const unsigned THREADS = 256, MAX_BLOCKS = 1024;
 
-static __device__ void count_entered(nccl_progress *counts, nccl_progress *progress, uint64_t what)
+static __device__ void count_entered(nccl_progress *counts, nccl_progress *progress, nccl_turn turn)
 {
-    uint64_t kind = what >> NCCL_WHAT_KIND_SHIFT & 0x7f;
-    bool of_all = kind != COLLECTIVE_SEND && kind != COLLECTIVE_RECV;
+    bool of_all = (turn.what >> NCCL_WHAT_KIND_SHIFT & 0x7f) < COLLECTIVE_SEND;
     uint64_t entered = counts->entered + 1, number = counts->number + (of_all ? 1 : 0);
     counts->entered = entered;
     counts->number = number;
     volatile nccl_progress *seen_by_host = progress;
-    seen_by_host->what = what;
+    seen_by_host->what = turn.what;
+    seen_by_host->peers = turn.peers;
     seen_by_host->number = number;
     seen_by_host->entered = entered;
     __threadfence_system();
 }
 
-static __global__ void enter(nccl_progress *counts, nccl_progress *progress, uint64_t what)
+static __global__ void enter(nccl_progress *counts, nccl_progress *progress, nccl_turn turn)
 {
-    count_entered(counts, progress, what);
+    count_entered(counts, progress, turn);
 }
 
 static __global__ void leave(nccl_progress *counts, nccl_progress *progress)
@@ -42,42 +42,53 @@ template <typename T> struct scaled_job {
     T *out;
     const T *in;
     size_t count, head, packs;
-    T factor;
+    float factor;
 };
+
+/* 16-bit types are multiplied as float. */
+template <typename T> static __device__ inline T scaled(float factor, T x)
+{
+    return from_float<T>(factor * to_float(x));
+}
+
+template <> __device__ inline double scaled(float factor, double x)
+{
+    return double(factor) * x;
+}
 
 template <typename T>
 static __device__ inline void scale_each(scaled_job<T> job, size_t from, size_t to)
 {
     for (size_t i = from + thread_index(); i < to; i += thread_count())
-        job.out[i] = job.factor * job.in[i];
+        job.out[i] = scaled(job.factor, job.in[i]);
 }
 
 template <typename T>
-static __global__ void enter_scaled(nccl_progress *counts, nccl_progress *progress, uint64_t what,
+static __global__ void enter_scaled(nccl_progress *counts, nccl_progress *progress, nccl_turn turn,
                                     scaled_job<T> job)
 {
     if (thread_index() == 0)
-        count_entered(counts, progress, what);
+        count_entered(counts, progress, turn);
     scale_each(job, 0, job.head);
     for (size_t i = thread_index(); i < job.packs; i += thread_count()) {
         size_t at = job.head + i * PACKED<T>;
         pack<T, PACKED<T>> x = load_pack<PACKED<T>>(job.in + at);
         UNROLL
         for (int k = 0; k < PACKED<T>; k++)
-            x.v[k] = job.factor * x.v[k];
+            x.v[k] = scaled(job.factor, x.v[k]);
         store_pack(job.out + at, x);
     }
     scale_each(job, job.head + job.packs * PACKED<T>, job.count);
 }
 
 template <typename T>
-static status launch_scaled(const nccl_counters *counters, uint64_t what, const collective *c,
+static status launch_scaled(const nccl_counters *counters, nccl_turn turn, const collective *c,
                             cudaStream_t stream)
 {
     const T *in = static_cast<const T *>(c->in);
     T *out = static_cast<T *>(c->out);
     size_t count = c->count;
-    scaled_job<T> job = {out, in, count, count, 0, T(c->prescale)};
+    scaled_job<T> job = {out, in, count, count, 0, c->prescale};
     size_t beside = (uintptr_t)in % 16; /* both are aligned to their elements */
     if ((uintptr_t)out % 16 == beside) {
         size_t head = beside == 0 ? 0 : (16 - beside) / sizeof(T);
@@ -87,14 +98,14 @@ static status launch_scaled(const nccl_counters *counters, uint64_t what, const 
     size_t items = job.packs > job.head ? job.packs : job.head;
     size_t blocks = (items + THREADS - 1) / THREADS;
     unsigned used = blocks < 1 ? 1 : blocks < MAX_BLOCKS ? (unsigned)blocks : MAX_BLOCKS;
-    LAUNCH(stream, used, THREADS, (enter_scaled<T>), counters->counts, counters->progress, what,
+    LAUNCH(stream, used, THREADS, (enter_scaled<T>), counters->counts, counters->progress, turn,
            job);
     return CUDA_CALL(cudaGetLastError());
 }
 
-status nccl_kernels_enter(const nccl_counters *counters, uint64_t what, cudaStream_t stream)
+status nccl_kernels_enter(const nccl_counters *counters, nccl_turn turn, cudaStream_t stream)
 {
-    LAUNCH(stream, 1, 1, enter, counters->counts, counters->progress, what);
+    LAUNCH(stream, 1, 1, enter, counters->counts, counters->progress, turn);
     return CUDA_CALL(cudaGetLastError());
 }
 
@@ -104,21 +115,29 @@ status nccl_kernels_leave(const nccl_counters *counters, cudaStream_t stream)
     return CUDA_CALL(cudaGetLastError());
 }
 
-status nccl_kernels_enter_scaled(const nccl_counters *counters, uint64_t what, const collective *c,
+status nccl_kernels_enter_scaled(const nccl_counters *counters, nccl_turn turn, const collective *c,
                                  cudaStream_t stream)
 {
-    return c->type == DTYPE_F32 ? launch_scaled<float>(counters, what, c, stream)
-                                : launch_scaled<double>(counters, what, c, stream);
+    switch (c->type) {
+    case DTYPE_F64:
+        return launch_scaled<double>(counters, turn, c, stream);
+    case DTYPE_BF16:
+        return launch_scaled<__nv_bfloat16>(counters, turn, c, stream);
+    case DTYPE_F16:
+        return launch_scaled<__half>(counters, turn, c, stream);
+    default:
+        return launch_scaled<float>(counters, turn, c, stream);
+    }
 }
 
 status nccl_kernels_load(nccl_progress *scratch, cudaStream_t stream)
 {
     nccl_counters aside = {scratch, scratch};
-    TRY(nccl_kernels_enter(&aside, 0, stream));
+    TRY(nccl_kernels_enter(&aside, {}, stream));
     collective nothing = {};
-    for (dtype type : {DTYPE_F32, DTYPE_F64}) {
+    for (dtype type : {DTYPE_F32, DTYPE_F64, DTYPE_BF16, DTYPE_F16}) {
         nothing.type = type;
-        TRY(nccl_kernels_enter_scaled(&aside, 0, &nothing, stream));
+        TRY(nccl_kernels_enter_scaled(&aside, {}, &nothing, stream));
     }
     return nccl_kernels_leave(&aside, stream);
 }

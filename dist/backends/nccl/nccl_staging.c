@@ -30,8 +30,10 @@ static status add_chunk(nccl_staging *staging, size_t size_bytes, nccl_chunk **o
     if (chunk == NULL)
         return FAIL(STATUS_NO_MEMORY, "a chunk of pinned memory");
     chunk->size_bytes = size_bytes > CHUNK_BYTES ? size_bytes : CHUNK_BYTES;
-    status st =
-        CUDA_CALL(cudaHostAlloc((void **)&chunk->pinned, chunk->size_bytes, cudaHostAllocDefault));
+    status st = STATUS_OK;
+    if (!staging->on_gpu_only)
+        st = CUDA_CALL(
+            cudaHostAlloc((void **)&chunk->pinned, chunk->size_bytes, cudaHostAllocDefault));
     if (st == STATUS_OK)
         st = CUDA_CALL(cudaMalloc((void **)&chunk->on_gpu, chunk->size_bytes));
     if (st != STATUS_OK) {
@@ -46,15 +48,34 @@ static status add_chunk(nccl_staging *staging, size_t size_bytes, nccl_chunk **o
     return STATUS_OK;
 }
 
+static size_t round_up(size_t size_bytes)
+{
+    return (size_bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* The first chunk that has so much left; NULL: none. */
+static nccl_chunk *find_chunk(const nccl_staging *staging, size_t size_bytes)
+{
+    nccl_chunk *chunk = staging->chunks;
+    while (chunk != NULL && chunk->size_bytes - chunk->used_bytes < size_bytes)
+        chunk = chunk->next;
+    return chunk;
+}
+
+bool nccl_staging_has(const nccl_staging *staging, size_t size_bytes)
+{
+    return find_chunk(staging, round_up(size_bytes)) != NULL;
+}
+
 status nccl_staging_take(nccl_staging *staging, size_t size_bytes, nccl_room *out)
 {
-    size_t rounded = (size_bytes + ALIGN - 1) / ALIGN * ALIGN;
-    nccl_chunk *chunk = staging->chunks;
-    while (chunk != NULL && chunk->size_bytes - chunk->used_bytes < rounded)
-        chunk = chunk->next;
+    size_t rounded = round_up(size_bytes);
+    nccl_chunk *chunk = find_chunk(staging, rounded);
     if (chunk == NULL)
         TRY(add_chunk(staging, rounded, &chunk));
-    *out = (nccl_room){chunk->pinned + chunk->used_bytes, chunk->on_gpu + chunk->used_bytes, chunk};
+    *out = (nccl_room){.on_gpu = chunk->on_gpu + chunk->used_bytes, .chunk = chunk};
+    if (chunk->pinned != NULL)
+        out->pinned = chunk->pinned + chunk->used_bytes;
     chunk->used_bytes += rounded;
     chunk->users++;
     return STATUS_OK;

@@ -54,9 +54,11 @@ static uint64_t load(const uint64_t *counter)
 static void name_running(const nccl_watch *w, char *out, size_t size_bytes)
 {
     uint64_t what = load(&w->o.progress->what);
+    int kind = nccl_what_kind(what);
     snprintf(out, size_bytes, "%s number %" PRIu64 " (%" PRIu64 " elements)",
-             collective_kind_name(nccl_what_kind(what)), load(&w->o.progress->number),
-             nccl_what_count(what));
+             kind == NCCL_WHAT_BATCH ? "a batch of sends and receives after"
+                                     : collective_kind_name((collective_kind)kind),
+             load(&w->o.progress->number), nccl_what_count(what));
 }
 
 /* This thread's latest FAIL broke the group, unless another one did before. The lock is held. */
@@ -130,13 +132,11 @@ static void look_at_time(nccl_watch *w, int64_t now_ns)
 static void look_at_peers(nccl_watch *w, int64_t now_ns)
 {
     char running[128] = "";
-    awaited what = {-1, load(&w->o.progress->number), w->since_ns};
-    collective_kind kind = nccl_what_kind(load(&w->o.progress->what));
+    awaited what = {0, load(&w->o.progress->number), w->since_ns};
     first_cause_look(w->o.cause, now_ns);
     if (w->since_ns != 0) {
         name_running(w, running, sizeof running);
-        if (kind == COLLECTIVE_SEND || kind == COLLECTIVE_RECV)
-            what.only = nccl_what_root(load(&w->o.progress->what));
+        what.only = load(&w->o.progress->peers);
     } else if (w->host_waits_ns != 0) {
         what.number++; /* it is about to be launched, or recorded */
         what.since_ns = w->host_waits_ns;
