@@ -70,6 +70,112 @@ START_TEST(who_leaves_early_disturbs_nobody)
 }
 END_TEST
 
+enum { BATCH_COUNT = 5000 };
+
+/* Sends to and receives from the ranks of `peers`, by their bits; the device is done with it. */
+static status exchange_with(process_group *group, unsigned peers, float *data)
+{
+    device *dev = ranks_device();
+    collective list[2 * NCCL_MAX_WORLD] = {0};
+    work *works[2 * NCCL_MAX_WORLD];
+    int n = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int peer = 0; peer < process_group_world_size(group); peer++) {
+            float *row = data + (2 * peer + pass) * BATCH_COUNT;
+            if ((peers >> peer & 1) != 0)
+                list[n++] = (collective){.kind = pass == 0 ? COLLECTIVE_SEND : COLLECTIVE_RECV,
+                                         .in = row,
+                                         .out = row,
+                                         .count = BATCH_COUNT,
+                                         .root = peer};
+        }
+    TRY(process_group_batch_isend_irecv(group, list, n, dev->stream, works));
+    for (int i = 0; i < n; i++)
+        TRY(process_group_wait(group, works[i], NULL));
+    return dev->ops->synchronize(dev);
+}
+
+typedef status exchange_fn(process_group *group, int rank, const death *how, float *data);
+
+static status with_data(process_group *group, int rank, exchange_fn *fn, const death *how)
+{
+    device *dev = ranks_device();
+    float *data = NULL;
+    TRY(dev->ops->alloc(dev, 2 * NCCL_MAX_WORLD * BATCH_COUNT * sizeof *data, (void **)&data));
+    status st = fn(group, rank, how, data);
+    dev->ops->free(dev, data);
+    return st;
+}
+
+/* All with all, twice; one rank is missing from the second. */
+static status one_is_missing(process_group *group, int rank, const death *how, float *data)
+{
+    unsigned others = (1u << process_group_world_size(group)) - 1 - (1u << rank);
+    TRY(exchange_with(group, others, data));
+    if (rank == how->rank && how->signal == 0)
+        return STATUS_OK;
+    if (rank == how->rank)
+        raise(how->signal);
+    return exchange_with(group, others, data);
+}
+
+static status deaths_in_batch(process_group *group, int rank, int world_size, void *arg)
+{
+    (void)world_size;
+    return with_data(group, rank, one_is_missing, arg);
+}
+
+START_TEST(a_rank_killed_before_its_batch_is_named)
+{
+    char who[32];
+    snprintf(who, sizeof who, "rank %d", _i);
+    const char *facts[4] = {who, "pid", "batch"};
+    run_death(deaths_in_batch, (death){.rank = _i, .signal = SIGKILL}, nccl_options(3, "nccl"),
+              STATUS_PEER, 2, facts);
+}
+END_TEST
+
+START_TEST(a_rank_stopped_before_its_batch_is_a_timeout)
+{
+    ranks_options options = nccl_options(3, "nccl");
+    const char *facts[4] = {"rank 1", "stopped", "batch of sends and receives"};
+    options.timeout_ms = 700;
+    run_death(deaths_in_batch, (death){.rank = 1, .signal = SIGSTOP}, options, STATUS_TIMEOUT, 3,
+              facts);
+}
+END_TEST
+
+START_TEST(a_rank_that_leaves_before_its_batch_is_named)
+{
+    const char *facts[4] = {"rank 1", "closed", "batch"};
+    run_death(deaths_in_batch, (death){.rank = 1}, nccl_options(2, "nccl"), STATUS_PEER, 3, facts);
+}
+END_TEST
+
+/* Rank 0 hears from rank 1, which is done and gone, long before it hears from rank 2. Rank 3 has
+ * nothing to do with it, and is gone too. */
+static status some_leave(process_group *group, int rank, const death *how, float *data)
+{
+    static const unsigned peers[] = {6, 1, 1, 0};
+    (void)how;
+    TRY(process_group_barrier(group));
+    if (rank == 2)
+        clock_sleep_ms(2500);
+    return rank == 3 ? STATUS_OK : exchange_with(group, peers[rank], data);
+}
+
+static status some_leave_early(process_group *group, int rank, int world_size, void *arg)
+{
+    (void)world_size;
+    return with_data(group, rank, some_leave, arg);
+}
+
+START_TEST(who_has_left_a_batch_disturbs_nobody)
+{
+    nccl_run(4, some_leave_early, NULL);
+}
+END_TEST
+
 static void linger(device *dev)
 {
     clock_sleep_ms(3000);
@@ -196,6 +302,10 @@ int main(void)
     suite_add_all(deaths, a_killed_rank_is_named, 3 * N_DEATHS, nccl_lacks_gpus(3));
     suite_add_all(deaths, a_rank_that_leaves_is_named, 3, nccl_lacks_gpus(3));
     suite_add(deaths, who_leaves_early_disturbs_nobody, 0, nccl_lacks_gpus(3));
+    suite_add_all(deaths, a_rank_killed_before_its_batch_is_named, 3, nccl_lacks_gpus(3));
+    suite_add(deaths, a_rank_stopped_before_its_batch_is_a_timeout, 0, nccl_lacks_gpus(3));
+    suite_add(deaths, a_rank_that_leaves_before_its_batch_is_named, 0, nccl_lacks_gpus(2));
+    suite_add(deaths, who_has_left_a_batch_disturbs_nobody, 0, nccl_lacks_gpus(4));
     suite_add(deaths, a_group_that_is_closed_is_told, 0, nccl_lacks_gpus(2));
     suite_add_all(deaths, a_stopped_rank_is_a_timeout, 2 * N_DEATHS, nccl_lacks_gpus(2));
     suite_add(deaths, a_late_rank_is_named, 0, nccl_lacks_gpus(3));
