@@ -7,6 +7,8 @@ import re
 from stages import Failed, SkipStage, Step, accuracy_of, run_trainer, speed_of, train
 from training import MODEL_FLAGS, reason_not_to_count
 
+OPERATIONS = ["all-reduce", "broadcast", "reduce", "all-gather", "reduce-scatter", "gather",
+              "scatter", "all-to-all", "send-recv", "barrier"]
 SHORT = ["--model", "cnn", "--limit", "16384", "--epochs", "2"]
 
 
@@ -34,7 +36,9 @@ def several(check):
     for fault, code in (("kill", 137), ("stop", 110)):
         yield Step("failures", 60, lambda limit, f=fault, c=code: failure(check, limit, f, c),
                    ranks=check.gpus, fault=fault, exit_code=code)
-    yield Step("all_reduce", 90, lambda limit: all_reduce(check, limit), ranks=check.gpus)
+    for name in OPERATIONS:
+        yield Step("operations", 90, lambda limit, n=name: operation(check, limit, n),
+                   ranks=check.gpus, operation=name)
     doubled = [n for n in (1, 2, 4, 8, 16) if n <= check.gpus]
     for model in MODEL_FLAGS:
         for batch in (64, 512):
@@ -120,17 +124,18 @@ def failure(check, limit_s, fault, code):
     return fields
 
 
-def all_reduce(check, limit_s):
-    """In place, as gradients are summed."""
-    done = check.run([check.build / "mnist_ddp", "bench", "all-reduce", "--device", "cuda",
+def operation(check, limit_s, name):
+    """In place, as gradients are summed; out of place what is only so."""
+    done = check.run([check.build / "mnist_ddp", "bench", name, "--device", "cuda",
                       "--json", "--quiet", "-b", "64K", "-e", "64M", *over_nccl(check.gpus)],
                      limit_s)
     check.need(done)
     answer = json.loads(next(line for line in done.output.splitlines() if line.startswith("{")))
-    return [dict(table="all_reduce", ranks=check.gpus, bytes=row["bytes"],
-                 time_us=row["in_place"]["time_us"], busbw_gb_per_s=row["in_place"]["busbw"],
-                 result="failed: wrong sums" if row["in_place"]["wrong"] else "measured")
-            for row in answer["rows"]]
+    timed = [(row, row["in_place"] or row["out_of_place"]) for row in answer["rows"]]
+    return [dict(table=name.replace("-", "_"), ranks=check.gpus, bytes=row["bytes"],
+                 time_us=way["time_us"], busbw_gb_per_s=way["busbw"],
+                 result="failed: wrong results" if way["wrong"] else "measured")
+            for row, way in timed]
 
 
 def scaling(check, limit_s, model, batch, ranks):
