@@ -207,9 +207,9 @@ static status replay_alone(alone *a)
 
 static status use_alone(alone *a)
 {
-    static const collective_kind kinds[] = {COLLECTIVE_ALL_REDUCE, COLLECTIVE_BROADCAST,
-                                            COLLECTIVE_REDUCE, COLLECTIVE_ALL_GATHER,
-                                            COLLECTIVE_REDUCE_SCATTER};
+    static const collective_kind kinds[] = {
+        COLLECTIVE_ALL_REDUCE,     COLLECTIVE_BROADCAST, COLLECTIVE_REDUCE,  COLLECTIVE_ALL_GATHER,
+        COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_GATHER,    COLLECTIVE_SCATTER, COLLECTIVE_ALL_TO_ALL};
     size_t bytes = COUNT * sizeof(float);
     TRY(a->dev->ops->alloc(a->dev, bytes, (void **)&a->in));
     TRY(a->dev->ops->alloc(a->dev, bytes, (void **)&a->out));

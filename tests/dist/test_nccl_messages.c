@@ -1,5 +1,5 @@
-/* The nccl backend: batches of sends and receives, in which everybody sends first; rows that stay in
- * place; and what is not to be had. */
+/* The nccl backend: batches of sends and receives, in which everybody sends first; rows that change
+ * places; and what is not to be had. */
 #include "kernels/ops.h"
 #include "tests/dist/nccl_ranks.h"
 #include "tests/support/collective_data.h"

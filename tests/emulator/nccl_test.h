@@ -1,4 +1,4 @@
-/* For the tests of the emulated NCCL: ranks, as processes. */
+/* For the tests of the emulated NCCL: ranks, as processes, and their data. */
 #ifndef MNIST_DDP_TESTS_EMULATOR_NCCL_TEST_H
 #define MNIST_DDP_TESTS_EMULATOR_NCCL_TEST_H
 
@@ -6,6 +6,7 @@
 
 #include <nccl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <sys/mman.h>
@@ -15,6 +16,7 @@
 namespace nccl_test
 {
 
+using library_test::device_bytes;
 using library_test::queue;
 
 /* Memory that the ranks of a check share. */
@@ -84,6 +86,70 @@ class rank_of
     queue q;
     ncclComm_t comm = nullptr;
 };
+
+/* Element i of one rank: small integers, so that sums are exact in every type. */
+template <typename T> T number(int rank, size_t i)
+{
+    return static_cast<T>(static_cast<int>(i % 13) + 3 * rank - 5);
+}
+
+template <typename T> std::vector<T> numbers(int rank, size_t count)
+{
+    std::vector<T> values(count);
+    for (size_t i = 0; i < count; i++)
+        values[i] = number<T>(rank, i);
+    return values;
+}
+
+template <typename T> T reduced(int ranks, size_t i, ncclRedOp_t op)
+{
+    T result = number<T>(0, i);
+    for (int rank = 1; rank < ranks; rank++) {
+        T value = number<T>(rank, i);
+        result = op == ncclSum   ? result + value
+                 : op == ncclMax ? std::max(result, value)
+                                 : std::min(result, value);
+    }
+    return result;
+}
+
+template <typename T> class device_array
+{
+  public:
+    device_array(const queue &q, std::vector<T> values) : count(values.size()), bytes(q, size())
+    {
+        bytes.set(values.data());
+    }
+
+    std::vector<T> get() const
+    {
+        std::vector<T> values(count);
+        bytes.get(values.data());
+        return values;
+    }
+
+    T *memory() const
+    {
+        return static_cast<T *>(bytes.memory);
+    }
+
+  private:
+    size_t size() const
+    {
+        return count * sizeof(T);
+    }
+
+    size_t count;
+    device_bytes bytes;
+};
+
+template <typename T, typename Fn>
+void expect_each(const device_array<T> &array, size_t first, size_t count, Fn wanted)
+{
+    std::vector<T> values = array.get();
+    for (size_t i = 0; i < count; i++)
+        EXPECT(values[first + i] == wanted(i));
+}
 
 using rank_fn = void (*)(rank_of &r);
 

@@ -1,7 +1,6 @@
 /* The emulated NCCL among processes and threads. */
 #include "nccl_test.h"
 
-#include <algorithm>
 #include <thread>
 
 using namespace library_test;
@@ -11,70 +10,6 @@ using namespace nccl_test;
 
 namespace
 {
-
-/* Element i of one rank: small integers, so that sums are exact in every type. */
-template <typename T> T number(int rank, size_t i)
-{
-    return static_cast<T>(static_cast<int>(i % 13) + 3 * rank - 5);
-}
-
-template <typename T> std::vector<T> numbers(int rank, size_t count)
-{
-    std::vector<T> values(count);
-    for (size_t i = 0; i < count; i++)
-        values[i] = number<T>(rank, i);
-    return values;
-}
-
-template <typename T> T reduced(int ranks, size_t i, ncclRedOp_t op)
-{
-    T result = number<T>(0, i);
-    for (int rank = 1; rank < ranks; rank++) {
-        T value = number<T>(rank, i);
-        result = op == ncclSum   ? result + value
-                 : op == ncclMax ? std::max(result, value)
-                                 : std::min(result, value);
-    }
-    return result;
-}
-
-template <typename T> class device_array
-{
-  public:
-    device_array(const queue &q, std::vector<T> values) : count(values.size()), bytes(q, size())
-    {
-        bytes.set(values.data());
-    }
-
-    std::vector<T> get() const
-    {
-        std::vector<T> values(count);
-        bytes.get(values.data());
-        return values;
-    }
-
-    T *memory() const
-    {
-        return static_cast<T *>(bytes.memory);
-    }
-
-  private:
-    size_t size() const
-    {
-        return count * sizeof(T);
-    }
-
-    size_t count;
-    device_bytes bytes;
-};
-
-template <typename T, typename Fn>
-void expect_each(const device_array<T> &array, size_t first, size_t count, Fn wanted)
-{
-    std::vector<T> values = array.get();
-    for (size_t i = 0; i < count; i++)
-        EXPECT(values[first + i] == wanted(i));
-}
 
 template <typename T> void all_kinds_of(rank_of &r, ncclDataType_t type, size_t count)
 {
@@ -135,6 +70,34 @@ void half_types(rank_of &r)
         std::vector<float> values = x.get();
         for (size_t i = 0; i < values.size(); i++)
             EXPECT(values[i] == reduced<float>(r.ranks, i, ncclSum));
+    }
+    r.leave();
+}
+
+/* Where 1/n is exact, averages of floats are; those of integers round toward zero. */
+template <typename T> void averages_of(rank_of &r, ncclDataType_t type, size_t count)
+{
+    T ranks = static_cast<T>(r.ranks);
+    device_array<T> in(r.q, numbers<T>(r.rank, count)), out(r.q, std::vector<T>(count));
+    r.done(ncclAllReduce(in.memory(), out.memory(), count, type, ncclAvg, r.comm, r.q.stream));
+    expect_each(out, 0, count,
+                [&](size_t i) { return static_cast<T>(reduced<T>(r.ranks, i, ncclSum) / ranks); });
+    r.done(ncclAllReduce(in.memory(), out.memory(), count, type, ncclProd, r.comm, r.q.stream));
+    expect_each(out, 0, count, [&](size_t i) {
+        T product = number<T>(0, i);
+        for (int rank = 1; rank < r.ranks; rank++)
+            product = static_cast<T>(product * number<T>(rank, i));
+        return product;
+    });
+}
+
+void averages_and_products(rank_of &r)
+{
+    GOOD(settle(r.comm));
+    for (size_t count : {size_t{1}, size_t{1000}}) {
+        averages_of<float>(r, ncclFloat32, count);
+        averages_of<double>(r, ncclFloat64, count);
+        averages_of<int64_t>(r, ncclInt64, count);
     }
     r.leave();
 }
@@ -454,6 +417,8 @@ int main(int argc, char **argv)
         {"all kinds, 3 ranks", with<3, all_kinds>},
         {"all kinds, 4 ranks", with<4, all_kinds>},
         {"16-bit sums", with<2, half_types>},
+        {"averages and products, 2 ranks", with<2, averages_and_products>},
+        {"averages and products, 4 ranks", with<4, averages_and_products>},
         {"sums in the order of the ranks", with<4, order_of_sums>, ending::succeeds, nullptr,
          ENVIRONMENT " NCCL_ALGO=^NVLS,NVLSTree"},
         {"a ring for all-reduce", with<4, order_of_sums>, ending::succeeds, nullptr,
