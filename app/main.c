@@ -11,6 +11,7 @@
 #include "app/data/data_command.h"
 #include "app/doctor/doctor.h"
 #include "app/launch/agent.h"
+#include "app/launch/mpirun.h"
 #include "app/launch/outer_launcher.h"
 #include "app/options/options.h"
 #include "app/predict/predict_command.h"
@@ -134,6 +135,8 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
             st = check_ranks(opts, spec.world_size);
         if (st != STATUS_OK)
             return exit_code_failed(st, EXIT_CODE_USAGE);
+        if (needs_launcher(opts, &spec) && strcmp(opts->backend, "mpi") == 0)
+            return exit_code_failed(mpirun_become(&spec, argc, argv), EXIT_CODE_USAGE);
         if (needs_launcher(opts, &spec))
             return launch(opts, argc, argv, &spec, started_ns);
     }

@@ -1,5 +1,6 @@
 #include "app/launch/outer_launcher.h"
 
+#include "app/launch/mpirun.h"
 #include "app/launch/pod_name.h"
 #include "app/launch/slurm_list.h"
 #include "base/environment.h"
@@ -42,7 +43,7 @@ static bool wants_agent(const options *opts, const launcher_place *place)
 {
     bool asked = opts->nproc_per_node != NULL || opts->nnodes != NULL || opts->standalone ||
                  opts->rdzv_endpoint != NULL || by_arrival(opts);
-    return is_run(opts) || (asked && !are_there(opts, place));
+    return is_run(opts) || (asked && !are_there(opts, place) && !mpirun_started_this());
 }
 
 /* The user has numbered the nodes himself, as one does without a launcher. */
@@ -294,7 +295,8 @@ status outer_launcher_adopt(const outer_launcher *outer, options *opts)
 
 bool outer_launcher_speaks(const outer_launcher *outer)
 {
-    if (outer->row == NULL || environment_text("MNIST_DDP_LAUNCHED") != NULL)
+    if (outer->row == NULL || environment_text("MNIST_DDP_LAUNCHED") != NULL ||
+        mpirun_started_this())
         return false;
     if (outer->row->is_torchrun)
         return strcmp(getenv("RANK"), "0") == 0;

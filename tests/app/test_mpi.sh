@@ -1,0 +1,94 @@
+#!/bin/bash
+# Training with --backend=mpi: ranks that mpirun starts, or our own command by way of mpirun. What
+# it says if a rank is killed or stopped, and if MPI cannot be had. SKIP without Open MPI.
+set -eu
+command -v mpirun >/dev/null || {
+    echo "SKIP: no mpirun (package openmpi-bin)"
+    exit 77
+}
+[ -e "$BUILD_DIR/mnist_ddp_mpi.so" ] || {
+    echo "SKIP: the mpi module is not built"
+    exit 77
+}
+# shellcheck source=/dev/null
+. "$SOURCE_DIR/tests/support/facts.sh"
+program=$BUILD_DIR/mnist_ddp
+work=$(mktemp -d /tmp/mnist_ddp-mpi-XXXXXX)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+unset MNIST_DDP_DATA RANK LOCAL_RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
+export HOME=$work XDG_CACHE_HOME=$work/cache # our own digits, made once
+export OMPI_MCA_btl=self,vader,tcp
+export LSAN_OPTIONS=suppressions=$SOURCE_DIR/tests/support/mpi_leaks.txt:print_suppressions=0
+
+fail() {
+    echo "FAIL: $*" >&2
+    cat out err >&2
+    exit 1
+}
+
+says() {
+    facts_in_a_line "$(cat err)" "$@" || fail "no line says: $*"
+}
+
+train() {
+    timeout 60 "$program" train --model mlp --limit 192 --epochs 1 --batch-size 16 --threads 1 \
+        "$@" >out 2>err
+}
+
+exits() { # code, then what train gets
+    local want=$1 code=0
+    shift
+    train "$@" || code=$?
+    [ $code = "$want" ] || fail "$*: exit $code, want $want"
+}
+
+by_mpirun() {
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+        timeout 60 mpirun -n "$1" "$program" train --model mlp --limit 192 --epochs 1 \
+        --batch-size 16 --threads 1 --backend mpi --run-dir "$2" >out 2>err
+}
+
+accuracy() {
+    sed -n 's/.*"test_acc":\([0-9.]*\).*/\1/p' "$1/result.json" | head -1
+}
+
+# Two numbers have one sum: the bits of shm. Of more, MPI's order is its own, but always the same.
+train --nproc-per-node=2 --backend shm --run-dir shm2 || fail "shm: exit $?"
+exits 0 --nproc-per-node=2 --backend mpi --run-dir ours2 --json
+[ "$(wc -l <out)" = 1 ] || fail "stdout is not one line"
+grep -q '"world":2,.*"backend":"mpi"' out || fail "other ranks, or backend"
+! grep -q "$(printf '\033')" out || fail "colours in a file"
+cmp shm2/model.safetensors ours2/model.safetensors || fail "2 ranks: other weights than shm's"
+exits 0 --nproc-per-node=3 --standalone --backend mpi --run-dir ours3
+by_mpirun 3 theirs3 || fail "mpirun -n 3: exit $?"
+cmp ours3/model.safetensors theirs3/model.safetensors || fail "3 ranks: other weights by mpirun"
+train --nproc-per-node=3 --backend shm --run-dir shm3 || fail "shm: exit $?"
+[ -n "$(accuracy ours3)" ] || fail "3 ranks: no accuracy"
+[ "$(accuracy shm3)" = "$(accuracy ours3)" ] ||
+    fail "3 ranks: accuracy $(accuracy ours3), with shm $(accuracy shm3)"
+echo "weights and accuracy: ok ($(accuracy ours3))"
+
+# The first cause, and an exit code that says it. Nobody hangs.
+exits 137 --nproc-per-node=3 --backend mpi --run-dir killed --inject kill:rank=1,step=3
+says "rank 1 (pid " "is gone" mpi
+exits 110 --nproc-per-node=2 --backend mpi --run-dir stopped --inject stop:rank=1,step=3 --timeout 6
+says "[rank 0]" "rank 1 (pid " "is stopped"
+echo "killed and stopped ranks: ok"
+
+exits 64 --nproc-per-node=2 --nnodes=2 --node-rank=0 --master-addr=127.0.0.1 --backend mpi
+says error "mpirun -n 4" "-H HOST1:2,HOST2:2"
+MNIST_DDP_MPI_MODULE=/nowhere exits 64 --nproc-per-node=2 --backend mpi
+says error "backend mpi" /nowhere
+mkdir bin
+for tool in timeout env; do ln -s "$(command -v $tool)" bin/; done
+PATH=$work/bin exits 64 --nproc-per-node=2 --backend mpi
+says error mpirun openmpi-bin
+for rank in 0 1; do
+    RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 10000)) \
+        timeout 60 "$program" train --model mlp --limit 192 --backend mpi >out$rank 2>err$rank &
+done
+wait
+cp out0 out && cp err0 err
+says "rank 0" "MPI has not started this process" "mpirun -n" "--nproc-per-node"
+echo "mistakes: ok"
