@@ -113,7 +113,7 @@ static void push(shm_messages *m, int peer)
         shm_message *s = sends->first;
         const collective *c = s->what;
         head h = {.count = c->count, .type = (uint32_t)c->type, .tag = (uint32_t)c->tag};
-        uint64_t read = atomic_load_explicit(&channel->read, memory_order_acquire);
+        uint64_t read = atomic_load(&channel->read);
         size_t room = SHM_CHANNEL_BYTES - (size_t)(written - read);
         size_t some = least(least(room, PIECE_BYTES), length_of(&h) - s->moved);
         if (some == 0 || room > SHM_CHANNEL_BYTES)
@@ -231,7 +231,7 @@ static status pull(shm_messages *m, int peer)
     shm_channel *channel = shm_region_channel(&m->sync->region, peer, m->sync->region.rank);
     uint64_t read = atomic_load_explicit(&channel->read, memory_order_relaxed);
     while (is_wanted(r)) {
-        uint64_t written = atomic_load_explicit(&channel->written, memory_order_acquire);
+        uint64_t written = atomic_load(&channel->written);
         size_t there = (size_t)(written - read);
         if (there == 0)
             return STATUS_OK;

@@ -206,11 +206,11 @@ status shm_sync_await_all(shm_sync *sync, shm_stage stage, uint32_t want, int64_
     return all_came ? STATUS_OK : sleep_until_all_came(sync, stage, want, deadline_ns);
 }
 
-/* As with a meeting, either the sleeper sees what moved or whoever moved it sees the sleeper. */
+/* As with a meeting, either the sleeper sees what moved or whoever moved it sees the sleeper: both
+ * are sequentially consistent, as are the channels' counters. */
 void shm_sync_ring(shm_sync *sync, int rank)
 {
     shm_bell *bell = &sync->region.control->ranks[rank].bell;
-    atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load(&bell->sleeps) != 0) {
         atomic_fetch_add(&bell->rings, 1);
         futex_wake(&bell->rings);
@@ -249,7 +249,6 @@ static status sleep_until_done(shm_sync *sync, const shm_awaited *what, int64_t 
         uint32_t rings = atomic_load(&bell->rings);
         bool has_left = atomic_load(left) != 0; /* before the last look at what it sent */
         bool is_dead = slept && peers_find_ended(processes, what->peer, 0) == what->peer;
-        atomic_thread_fence(memory_order_seq_cst);
         st = do_idle_work(sync, &more);
         if (st != STATUS_OK || atomic_load(what->done))
             break;
