@@ -187,6 +187,12 @@ status first_cause_known(const first_cause *c)
     return FAIL(STATUS_PEER, "%s is lost, as %s has found", who, teller);
 }
 
+bool first_cause_is_loss(const first_cause *c)
+{
+    first_cause_word word = __atomic_load_n(c->word, __ATOMIC_SEQ_CST);
+    return word != 0 && (int)((word & ~LATE) >> 16) - 1 != NOBODY;
+}
+
 void first_cause_give_up_on(first_cause *c, int rank)
 {
     c->given_up = rank;

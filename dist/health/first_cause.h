@@ -76,6 +76,10 @@ void first_cause_depart(first_cause *c, const departure *how);
 bool first_cause_is_known(const first_cause *c);
 status first_cause_known(const first_cause *c);
 
+/* With shared memory: is it known that a rank was lost, or given up on? Not, if all that is known
+ * is a rank that has closed its group: it may have done all that it had to. */
+bool first_cause_is_loss(const first_cause *c);
+
 /* This rank no longer waits for that one: told with this rank's departure. */
 void first_cause_give_up_on(first_cause *c, int rank);
 

@@ -205,6 +205,37 @@ START_TEST(a_rank_that_leaves_is_named)
 }
 END_TEST
 
+/* Rank 1 ends, is stopped or leaves before its part of a message of many bytes with rank 0; rank 2
+ * has no part in it. */
+static status loses_its_peer(process_group *group, int rank, int world_size, void *arg)
+{
+    enum { COUNT = 1 << 20 };
+    static unsigned char data[COUNT];
+    const death *d = arg;
+    (void)world_size;
+    TRY(process_group_barrier(group));
+    if (rank == 1 && d->signal != 0)
+        raise(d->signal);
+    if (rank != 0)
+        return STATUS_OK;
+    return d->late_rank != 0 ? process_group_send(group, data, COUNT, DTYPE_U8, 1, NULL)
+                             : process_group_recv(group, data, COUNT, DTYPE_U8, 1, NULL);
+}
+
+START_TEST(a_lost_peer_of_a_message_is_named)
+{
+    static const int signals[] = {SIGKILL, SIGSTOP, 0};
+    int signal = signals[_i / 2];
+    death d = {.signal = signal, .late_rank = _i % 2};
+    ranks_options options = {.world_size = 3, .timeout_ms = signal == SIGSTOP ? 500 : 10000};
+    rank_result results[3];
+    ck_assert_int_eq(run_rank_processes(&options, loses_its_peer, &d, results), STATUS_OK);
+    ck_assert_int_eq(results[0].st, signal == SIGSTOP ? STATUS_TIMEOUT : STATUS_PEER);
+    ASSERT_FACTS(results[0].message, "rank 1", "pid", _i % 2 != 0 ? "send" : "recv");
+    ck_assert_double_lt(results[0].seconds, 2);
+}
+END_TEST
+
 /* Ranks that leave after the last collective, at any pace, disturb nobody. */
 static status leave_at_once(process_group *group, int rank, int world_size, void *arg)
 {
@@ -288,6 +319,7 @@ int main(void)
     tcase_add_loop_test(deaths, a_stopped_rank_is_a_timeout, 0, 2);
     tcase_add_test(deaths, a_stopped_rank_is_a_timeout_for_all);
     tcase_add_loop_test(deaths, a_rank_that_leaves_is_named, 0, 3);
+    tcase_add_loop_test(deaths, a_lost_peer_of_a_message_is_named, 0, 6);
     tcase_add_loop_test(deaths, leaving_after_the_last_disturbs_nobody, 0, 12);
     TCase *exchanges = suite_case(suite, "exchanges", 60);
     tcase_add_loop_test(exchanges, rows_are_exact, 0, N_WORLDS * MEMORY_HOST_KINDS);

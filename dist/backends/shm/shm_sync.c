@@ -217,13 +217,18 @@ void shm_sync_ring(shm_sync *sync, int rank)
     }
 }
 
+/* Other ranks that have closed their groups may have done all that they had to. */
 static status fail_gone(const shm_sync *sync, int peer, bool has_left)
 {
-    if (!has_left)
+    char who[PEERS_NAME_BYTES];
+    if (first_cause_is_loss(sync->cause))
+        return first_cause_known(sync->cause);
+    if (has_left)
+        return first_cause_closed(first_cause_peers(sync->cause), peer);
+    if (!first_cause_is_known(sync->cause))
         return first_cause_death(sync->cause, peer);
-    return first_cause_is_known(sync->cause)
-               ? first_cause_known(sync->cause)
-               : first_cause_closed(first_cause_peers(sync->cause), peer);
+    peers_name(first_cause_peers(sync->cause), peer, who);
+    return FAIL(STATUS_PEER, "%s is gone", who);
 }
 
 static status fail_waited(const shm_sync *sync, const shm_awaited *what, int64_t waited_ns)
