@@ -200,6 +200,12 @@ START_TEST(messages_come_in_any_order)
 }
 END_TEST
 
+START_TEST(messages_come_by_tag)
+{
+    ck_assert_int_eq(run_exchange(WORLDS[_i], exchanges_by_tag, NULL), STATUS_OK);
+}
+END_TEST
+
 START_TEST(a_message_that_fits_needs_no_receiver)
 {
     size_t size_bytes = (size_t)_i * 20000;
@@ -240,6 +246,7 @@ int main(void)
     TCase *exchanges = suite_case(suite, "exchanges", 60);
     tcase_add_loop_test(exchanges, rows_are_exact, 0, N_WORLDS * MEMORY_HOST_KINDS);
     tcase_add_loop_test(exchanges, messages_come_in_any_order, 1, N_WORLDS);
+    tcase_add_loop_test(exchanges, messages_come_by_tag, 1, N_WORLDS);
     tcase_add_loop_test(exchanges, a_message_that_fits_needs_no_receiver, 0, 3);
     tcase_add_loop_test(exchanges, messages_move_while_collectives_wait, 0, N_WORLDS);
     tcase_add_loop_test(exchanges, sub_groups_are_groups, 0, N_WORLDS);

@@ -200,6 +200,40 @@ status exchanges_any_order(process_group *group, int rank, int world_size, void 
     return st;
 }
 
+status exchanges_by_tag(process_group *group, int rank, int world_size, void *arg)
+{
+    static const int sent[TAGS] = {0, 2, 1}, received[TAGS] = {1, 2, 0};
+    work *works[TAGS];
+    int peer = rank ^ 1;
+    bool sends = rank % 2 == 0;
+    (void)arg;
+    if (peer >= world_size)
+        return STATUS_OK;
+    unsigned char *data = calloc(1, message_at(TAGS));
+    status st = data == NULL ? FAIL(STATUS_NO_MEMORY, "test buffers") : STATUS_OK;
+    for (int i = 0; i < TAGS && st == STATUS_OK; i++) {
+        int tag = sends ? sent[i] : received[i];
+        unsigned char *at = data + message_at(tag);
+        collective c = {.kind = sends ? COLLECTIVE_SEND : COLLECTIVE_RECV,
+                        .type = DTYPE_U8,
+                        .in = at,
+                        .out = at,
+                        .count = MESSAGE_BYTES[tag],
+                        .root = peer,
+                        .tag = tag};
+        if (sends)
+            fill(at, tag, 0, c.count);
+        st = sends ? process_group_launch(group, &c, NULL, &works[i])
+                   : process_group_run(group, &c, NULL);
+        if (st == STATUS_OK && !sends)
+            st = expect(at, tag, 0, c.count, "recv by tag");
+    }
+    for (int i = 0; i < TAGS && st == STATUS_OK && sends; i++)
+        st = process_group_wait(group, works[i], NULL);
+    free(data);
+    return st;
+}
+
 status exchanges_send_first(process_group *group, int rank, int world_size, void *arg)
 {
     size_t size_bytes = *(const size_t *)arg;

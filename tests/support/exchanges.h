@@ -15,6 +15,10 @@ status exchanges_rows(process_group *group, int rank, int world_size, void *arg)
  * another order; waits come in the order of launch, other on each rank. arg is not used. */
 status exchanges_any_order(process_group *group, int rank, int world_size, void *arg);
 
+/* Even ranks send three messages to the next rank, which receives the second by its tag before the
+ * others. arg is not used. */
+status exchanges_by_tag(process_group *group, int rank, int world_size, void *arg);
+
 /* All ranks send to the next one before they receive. arg: size_t, the bytes. */
 status exchanges_send_first(process_group *group, int rank, int world_size, void *arg);
 
