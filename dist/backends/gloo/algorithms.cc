@@ -152,7 +152,13 @@ class arriving_inputs
             receive(i * chunk_);
     }
 
-    // Adds up a chunk in rank order, `at` bytes from the part's begin.
+    // Until all ranks' inputs to the chunk `at` bytes from the part's begin are here.
+    void wait(size_t at)
+    {
+        rows_[at / chunk_ % ROWS].finish(t_.deadline_ns);
+    }
+
+    // Adds that chunk up in rank order.
     void add_up(size_t at, size_t size_bytes, void *sum)
     {
         const collective &c = t_.c;
@@ -160,7 +166,6 @@ class arriving_inputs
         t_.each_peer(
             [&](int peer) { ins_[size_t(peer)] = memory_ + row * row_bytes_ + place_of(peer); });
         ins_[size_t(t_.p.rank)] = offset(c.in, mine_.begin + at);
-        rows_[row].finish(t_.deadline_ns);
         reduce_parts parts = {ins_.data(), t_.p.world_size, &sum, 1};
         reduce_into(c.type, c.op, c.prescale, &parts, size_bytes / dtype_size(c.type));
         receive(at + ROWS * chunk_);
@@ -214,14 +219,15 @@ void reduce(const task &t)
         });
     each_chunk({0, mine.size_bytes}, [&](size_t at, size_t size_bytes) {
         const size_t to = plan.to_all ? mine.begin + at : at;
+        inputs.wait(at);
         if (whole && t.c.in == t.c.out) // there is one chunk
             in.wait_sends(t.p.world_size - 1, t.deadline_ns);
         inputs.add_up(at, size_bytes, offset(t.c.out, to));
         if (plan.to_all)
             t.each_peer([&](int peer) { out.send(peer, MESSAGE_RESULT, to, size_bytes); });
     });
+    out.finish(t.deadline_ns); // first: no sum comes from a peer that is gone
     in.finish(t.deadline_ns);
-    out.finish(t.deadline_ns);
 }
 
 // The ranks stand in a binomial tree, counted from the root: in round i those below 2^i have the
