@@ -20,6 +20,7 @@ static const conformance_backend BACKENDS[] = {
     {"shm", true, false, ON_HOST, 5, NULL},
     {"local", true, true, ON_HOST, 5, NULL},
     {"gloo", true, false, ON_HOST, 5, NULL},
+    {"hierarchical", false, false, ON_HOST, 5, NULL},
     {"nccl", false, false, ON_DEVICE, 4, nccl_open_own},
 };
 enum { N_BACKENDS = sizeof BACKENDS / sizeof BACKENDS[0] };

@@ -50,6 +50,8 @@ static void start(const conformance_backend *backend, int world_size, conformanc
     rank_result results[CONFORMANCE_RANKS];
     ranks_options options = {.world_size = world_size,
                              .backend = backend->name,
+                             .hosts =
+                                 strcmp(backend->name, "hierarchical") == 0 ? "aabbccdd" : NULL,
                              .timeout_ms = TIMEOUT_MS,
                              .shared_bytes = conformance_shared_bytes(plan->whole, world_size),
                              .limit_ms = plan->whole ? LIMIT_MS : SHORT_LIMIT_MS,
