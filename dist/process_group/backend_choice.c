@@ -32,7 +32,7 @@ typedef struct member {
 
 static const char NO_GPU[] = "-";
 
-#define BACKEND_NAMES "auto, shm, gloo, hierarchical, nccl, mpi, and local for --mode=dp"
+#define BACKEND_NAMES "auto, shm, gloo, nccl, mpi, hierarchical, and local for --mode=dp"
 
 status backend_choice_check(const char *name)
 {
