@@ -2,6 +2,7 @@
  * command runs as several ranks. */
 #include "app/bench/bench.h"
 #include "app/commands.h"
+#include "app/common/debug_level.h"
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/common/run_log.h"
@@ -279,6 +280,7 @@ int main(int argc, char **argv)
         st = read_options(argc, argv, &opts, &code);
     if (st != STATUS_OK)
         return exit_code_failed(st, code);
+    debug_level_apply(&opts);
     if (opts.command != COMMAND_TRAIN)
         run_log_end();
     standard_streams_set_signal(&opts);

@@ -4,6 +4,7 @@
 #include "app/bench/bench.h"
 #include "app/bench/collective_table.h"
 #include "app/common/core_binding.h"
+#include "app/common/debug_level.h"
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/common/json_value.h"
@@ -144,7 +145,8 @@ static status open_group(meter *m)
                                       .timeout_ms = o->timeout * 1000,
                                       .device = m->dev,
                                       .shared_bytes =
-                                          collective_bench_bytes(&m->plan, m->place.world_size)};
+                                          collective_bench_bytes(&m->plan, m->place.world_size),
+                                      .debug = debug_level()};
     TRY(process_group_create(&settings, &m->group));
     const cores_peers peers = {m->place.local_rank, m->place.local_world_size};
     core_binding_open(m->opts, &peers, m->dev, &m->binding);

@@ -119,6 +119,7 @@ typedef struct options {
     char *init_method;       /* NULL: env://; see dist/init_method.h */
     int64_t rank;            /* -1: as the environment says; of sampler 0 */
     int64_t inject_delay_ms; /* 0 */
+    char *debug;             /* off, info or detail; NULL: $TORCH_DISTRIBUTED_DEBUG */
     char *inject;            /* NULL; see app/options/inject.h */
 
     /* the launcher; each also as torchrun's PET_<NAME> */

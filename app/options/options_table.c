@@ -205,6 +205,9 @@ const option_row options_table[] = {
      "ms=M), drop-conn, port-busy, uneven:rank=1, forget-set-epoch; gen=N: after restart N"},
     {"inject-delay-ms", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN, AT(inject_delay_ms), 0,
      3600000, "0", "MS", "slow every all-reduce down, to see what overlap hides"},
+    {"debug", NULL, OPTION_WORD, GROUP_PARALLEL, FOR_TRAIN | RANKS_BENCH, AT(debug), 0, 0,
+     NULL, "off|info|detail", "info: more of the log; detail: also, before each collective ranks compare what they "
+     "are about to do, and a difference is named [$TORCH_DISTRIBUTED_DEBUG, else off]"},
 
     {"launcher", NULL, OPTION_WORD, GROUP_LAUNCHER, SET_UP, AT(launcher), 0, 0,
      "auto", "auto|torchrun|openmpi|slurm|kubernetes|none", "who has started this process, and says by variables "

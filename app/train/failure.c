@@ -82,7 +82,7 @@ static void name_others(const rank_context *rank, status st)
                                .world_size = rank->place.world_size,
                                .attempt = rank->place.restart_count,
                                .wait_ms = st == STATUS_TIMEOUT ? OTHERS_MS : 0,
-                               .timed_out = st == STATUS_TIMEOUT};
+                               .why = st};
     status_keep(&kept);
     hang_report_explain(&how, others);
     status_restore(&kept);

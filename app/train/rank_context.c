@@ -1,5 +1,6 @@
 #include "app/train/rank_context.h"
 
+#include "app/common/debug_level.h"
 #include "app/common/device_list.h"
 #include "app/common/exit_codes.h"
 #include "app/options/val_split.h"
@@ -141,7 +142,8 @@ static status open_group(rank_context *rank)
                                       .shared_bytes = gradient_bytes(rank) + parameter_bytes(rank),
                                       .stuck = rank->stuck,
                                       .stuck_ctx = rank,
-                                      .inject_delay_ms = o->inject_delay_ms};
+                                      .inject_delay_ms = o->inject_delay_ms,
+                                      .debug = debug_level()};
     TRY(process_group_create(&settings, &rank->group));
     rank->dev->interrupted = interrupted;
     rank->dev->interrupted_ctx = rank->group;

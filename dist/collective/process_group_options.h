@@ -16,6 +16,14 @@ extern "C" {
 struct store;     /* dist/store/store.h */
 struct local_hub; /* dist/backends/local/local_hub.h */
 
+/* What --debug says, as TORCH_DISTRIBUTED_DEBUG. */
+typedef enum process_group_debug {
+    PROCESS_GROUP_DEBUG_OFF,
+    PROCESS_GROUP_DEBUG_INFO,   /* more lines in the log */
+    PROCESS_GROUP_DEBUG_DETAIL, /* and before each collective the ranks compare their arguments, in
+                                   the store: launching one then blocks until all have */
+} process_group_debug;
+
 /* All that is borrowed lives until the group is destroyed. */
 typedef struct process_group_options {
     /* "shm", "gloo", "mpi", "nccl", "hierarchical" (shm on each host, gloo between them), or
@@ -58,6 +66,8 @@ typedef struct process_group_options {
     /* Every all_reduce takes at least this much longer, as on a slow network: for demonstrations
      * and tests. */
     int64_t inject_delay_ms;
+
+    process_group_debug debug;
 
     /* The rank's status page: kept up to date with what is launched and waited for; borrowed; NULL:
      * none. */

@@ -36,7 +36,7 @@ static void take_text(const char **at, char *out)
 static bool from_line(const char *line, int rank, rank_snapshot *out)
 {
     int state = 0;
-    rank_snapshot s = {.rank = rank};
+    rank_snapshot s = {.rank = rank, .peer = -1};
     if (sscanf(line, "%d %d %" SCNu64 " %" SCNu64, &state, &s.pid, &s.entered, &s.waits) != 4)
         return false;
     s.state = (rank_state)state;
@@ -103,17 +103,19 @@ static void ask_others(const hang_report_options *o, rank_snapshot *snapshots, b
     }
 }
 
-/* The collective that this rank failed in. */
+/* The collective that this rank failed in; 0: a send or receive, whose numbers other ranks do not
+ * share. */
 static uint64_t failed_in(const rank_snapshot *own, const char **text)
 {
-    *text = own->waits != 0 ? own->waits_text : own->entered_text;
-    return own->waits != 0 ? own->waits : own->entered;
+    bool waits = own->waits_text[0] != '\0';
+    *text = waits ? own->waits_text : own->entered_text;
+    return waits ? own->waits : own->entered;
 }
 
 /* Is `theirs`, a text of collective number `seq` on another rank, of another one than `ours`? */
 static bool differs(uint64_t number, const char *theirs, uint64_t seq, const char *ours)
 {
-    return number == seq && strcmp(theirs, ours) != 0;
+    return seq != 0 && number == seq && strcmp(theirs, ours) != 0;
 }
 
 /* In words; "" if it runs. */
@@ -133,6 +135,18 @@ static void say_missing(const rank_snapshot *s, const char *what, const char *af
              what, after_it, s->doing);
 }
 
+/* What the other side of this rank's send or receive does; false if that may still come. */
+static bool explain_peer(const rank_snapshot *own, const rank_snapshot *peer, bool timed_out,
+                         char *out, size_t size_bytes)
+{
+    const char *process = process_of(peer);
+    if (process[0] == '\0' && !timed_out && peer->state != RANK_LEFT)
+        return false;
+    snprintf(out, size_bytes, "rank %d has not done its part of %s; it %swas last %s", peer->rank,
+             own->waits_text, process, peer->doing);
+    return true;
+}
+
 /* How a rank differs from this one; false if it waits too, or may still come. */
 static bool explain_one(const rank_snapshot *own, const rank_snapshot *s, bool timed_out, char *out,
                         size_t size_bytes)
@@ -140,6 +154,8 @@ static bool explain_one(const rank_snapshot *own, const rank_snapshot *s, bool t
     const char *ours = NULL, *process = process_of(s);
     uint64_t seq = failed_in(own, &ours);
     bool dead = process[0] != '\0';
+    if (own->peer >= 0)
+        return own->peer == s->rank && explain_peer(own, s, timed_out, out, size_bytes);
     if (s->state == RANK_LEFT)
         snprintf(out, size_bytes, "rank %d has ended its training and left", s->rank);
     else if (s->entered < seq && (dead || timed_out))
@@ -223,12 +239,13 @@ static void compose(const hang_report_options *o, const rank_snapshot *snapshots
     const char *ours = NULL;
     sentence to = {.text = out};
     int named = 0;
-    (void)failed_in(&snapshots[o->rank], &ours);
+    bool timed_out = o->why == STATUS_TIMEOUT;
+    uint64_t seq = failed_in(&snapshots[o->rank], &ours);
     name_mismatch(o, snapshots, known, &to);
     for (int rank = 0; rank < o->world_size; rank++) {
         const rank_snapshot *s = &snapshots[rank];
         if (rank == o->rank || !known[rank] || other_collective(&snapshots[o->rank], s) != NULL ||
-            !explain_one(&snapshots[o->rank], s, o->timed_out, one, sizeof one))
+            !explain_one(&snapshots[o->rank], s, timed_out, one, sizeof one))
             continue;
         if (named++ < MOST_NAMED)
             add(&to, "%s", one);
@@ -236,9 +253,10 @@ static void compose(const hang_report_options *o, const rank_snapshot *snapshots
     if (named > MOST_NAMED)
         add(&to, "%d more ranks are missing as well", named - MOST_NAMED);
     list_unknown(known, o->world_size, unknown, sizeof unknown);
-    if (unknown[0] != '\0' && o->timed_out)
+    if (unknown[0] != '\0' && timed_out)
         add(&to, "no word from rank %s: stopped, or out of reach", unknown);
-    if (to.parts == 0 && unknown[0] == '\0' && ours[0] != '\0')
+    bool may_be_cut = timed_out || o->why == STATUS_PEER;
+    if (to.parts == 0 && unknown[0] == '\0' && seq != 0 && may_be_cut)
         add(&to, "all ranks have entered %s: the network between them is slow or cut", ours);
 }
 
@@ -293,7 +311,10 @@ static void write_line(FILE *out, const rank_snapshot *s, const rank_snapshot *r
 {
     char one[4 * RANK_TEXT_BYTES];
     bool stopped = s->state == RANK_STOPPED;
-    if (s->entered < find_furthest(ranks, n)->entered)
+    if (s->state == RANK_WAITS && s->peer >= 0)
+        snprintf(one, sizeof one, "rank %d waited for rank %d: it was last %s", s->rank, s->peer,
+                 s->doing);
+    else if (s->entered < find_furthest(ranks, n)->entered)
         say_missing(s, missed_by(s, ranks, n), stopped ? " (its process is stopped)" : "", "", one,
                     sizeof one);
     else if (stopped)

@@ -20,7 +20,7 @@ typedef struct hang_report_options {
     const rank_status *page;
     int rank, world_size, attempt;
     int64_t wait_ms; /* for ranks of other hosts to publish their status */
-    bool timed_out;  /* false: it failed otherwise; who is only late is not named */
+    status why;      /* its failure; who is only late is named only if that is STATUS_TIMEOUT */
 } hang_report_options;
 
 enum { HANG_REPORT_BYTES = 1024 };

@@ -17,7 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { LAYOUT = 3, LABELS = 16, LABEL_BYTES = 200, NO_LABEL = LABELS };
+enum { LAYOUT = 4, LABELS = 16, LABEL_BYTES = 200, NO_LABEL = LABELS };
 
 static const uint64_t MAGIC = 0x6d6e6973742d7067;
 
@@ -28,6 +28,7 @@ typedef struct page_collective {
     _Atomic uint64_t count;
     _Atomic int64_t since_ns;
     _Atomic uint32_t kind, type, label;
+    _Atomic int32_t peer; /* of a send or receive */
 } page_collective;
 
 /* Of one file; every number may be read by another process at any time. */
@@ -156,6 +157,7 @@ static void put(rank_status *page, page_collective *to, const collective *c, int
     SET(to->count, c->count);
     SET(to->kind, (uint32_t)c->kind);
     SET(to->type, (uint32_t)c->type);
+    SET(to->peer, c->root);
     /* Who reads the number reads the text, too. */
     atomic_store_explicit(&to->label, label_index(page, c->label), memory_order_release);
     SET(to->seq, c->seq);
@@ -185,19 +187,25 @@ void rank_status_fail(rank_status *page)
         SET(page->failed, 1u);
 }
 
-/* What the page says of a collective; `page` is a copy. */
-static uint64_t describe(const rank_status *page, const page_collective *from, char *out)
+/* What the page says of a collective, or of a send or receive; `page` is a copy. */
+static collective describe(const rank_status *page, const page_collective *from, char *out)
 {
     uint32_t label = atomic_load_explicit(&from->label, memory_order_acquire);
     collective c = {.kind = (collective_kind)GET(from->kind),
                     .type = (dtype)GET(from->type),
                     .count = GET(from->count),
                     .seq = GET(from->seq),
+                    .root = GET(from->peer),
                     .label = label < LABELS ? page->labels[label] : NULL};
     out[0] = '\0';
-    if (c.seq != 0)
-        collective_describe(&c, out, RANK_TEXT_BYTES);
-    return c.seq;
+    if (c.seq == 0)
+        return c;
+    collective_describe(&c, out, RANK_TEXT_BYTES);
+    size_t length = strlen(out);
+    if (collective_is_send_or_recv(c.kind))
+        snprintf(out + length, RANK_TEXT_BYTES - length, " %s rank %d",
+                 c.kind == COLLECTIVE_SEND ? "to" : "from", c.root);
+    return c;
 }
 
 static rank_state state_of(const rank_status *page)
@@ -225,7 +233,7 @@ static void say_doing(const rank_status *page, rank_snapshot *out)
 {
     char what[RANK_TEXT_BYTES + 32], where[64] = "";
     moment now = moment_of(page);
-    bool waits = out->waits != 0;
+    bool waits = out->waits_text[0] != '\0';
     int64_t since_ns = waits ? GET(page->waited.since_ns) : GET(page->moment_since_ns);
     int64_t now_ns = clock_now_ns();
     if (waits)
@@ -251,8 +259,11 @@ void rank_status_look(const rank_status *page, rank_snapshot *out)
                            .epoch = GET(page->epoch),
                            .step = GET(page->step)};
     snprintf(out->host, sizeof out->host, "%.63s", page->host);
-    out->entered = describe(page, &page->launched, out->entered_text);
-    out->waits = describe(page, &page->waited, out->waits_text);
+    out->entered = describe(page, &page->launched, out->entered_text).seq;
+    collective waited = describe(page, &page->waited, out->waits_text);
+    bool between_two = waited.seq != 0 && collective_is_send_or_recv(waited.kind);
+    out->waits = between_two ? 0 : waited.seq;
+    out->peer = between_two ? waited.root : -1;
     say_doing(page, out);
 }
 

@@ -59,6 +59,7 @@ typedef struct rank_snapshot {
     moment now;                         /* of the page; N_MOMENTS: it cannot be told */
     int64_t epoch, step;                /* step: of the run, from 1; 0: none has begun */
     uint64_t entered, waits;            /* numbers of collectives; 0: none */
+    int peer;                           /* it waits for this rank in a send or receive; -1: none */
     char entered_text[RANK_TEXT_BYTES]; /* "all_reduce #17 (bucket 0: fc2.weight, fc2.bias)" */
     char waits_text[RANK_TEXT_BYTES];
     char doing[RANK_TEXT_BYTES]; /* "in the forward pass, step 12 in epoch 1, 3.2 s ago" */

@@ -11,6 +11,8 @@
  *   pg/<g>/peers/      the same: their processes (health/peers.c)
  *   pg/<g>/nccl/       the same: their communicator (nccl_comm.c)
  *   pg/<g>/mpi/        the same: their numbers in MPI_COMM_WORLD (backend_mpi.c)
+ *   pg/<g>/barrier/<n>/  the same, in monitored barrier n (monitored_barrier.c)
+ *   pg/<g>/call/<n>/   the same, before collective n under --debug=detail (call_check.c)
  *   <run id>/          the agents of a job's nodes (app/launch/agent_rendezvous.h)
  *
  *   key            value                               set by
@@ -85,6 +87,8 @@ extern "C" {
 #define KEYS_SHM "shm"
 #define KEYS_LEFT "left"
 #define KEYS_ALL_LEFT "all_left"
+#define KEYS_BARRIER "barrier" /* a monitored one */
+#define KEYS_CALL "call"
 /* Of a job's ranks. */
 #define KEYS_SEEN "seen"
 #define KEYS_TRACE "trace"

@@ -1,6 +1,7 @@
 /* A process group's life, its memory, and what it says of itself. */
 #include "dist/process_group/process_group.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "dist/health/rank_status.h"
 #include "dist/process_group/backend_choice.h"
@@ -75,6 +76,9 @@ status process_group_create(const process_group_options *options, process_group 
         return status_context(st, "process group of rank %d", options->rank);
     }
     pthread_mutex_init(&group->lock, NULL);
+    LOG_D("process group %s: rank %d of %d, backend %s, %s, timeout %.1f s", group->prefix,
+          group->rank, group->world_size, process_group_backend(group),
+          group->one_host ? "one host" : "several hosts", (double)group->timeout_ms / 1000);
     *out = group;
     return STATUS_OK;
 }

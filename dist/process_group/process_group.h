@@ -120,6 +120,11 @@ status process_group_broadcast(process_group *group, void *data, size_t count, d
                                device_stream *stream);
 status process_group_barrier(process_group *group); /* the host blocks */
 
+/* Through the store, not the backend: the host blocks until all ranks have come, at most
+ * timeout_ms. STATUS_TIMEOUT on every rank, with the names of all that have not come; also on those
+ * when they come later. Does not break the group, and works in a broken one. */
+status process_group_monitored_barrier(process_group *group, int64_t timeout_ms);
+
 /* Sets what->out on the root only. */
 status process_group_reduce(process_group *group, const reduction *what, int root,
                             device_stream *stream);

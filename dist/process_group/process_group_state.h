@@ -50,6 +50,8 @@ struct process_group {
     status_kept failure; /* why it is broken */
     uint64_t seq;        /* of the latest collective */
     uint64_t p2p_seq;    /* of the latest send or receive */
+    uint64_t barriers;   /* monitored ones so far */
+    uint64_t checked;    /* collectives that ranks have compared */
     int sub_groups;      /* that all its ranks have asked for */
     rank_traffic moved;
     work *first, *last; /* launched and not waited for, oldest first */
@@ -66,6 +68,10 @@ struct process_group {
 /* The lock is held. The group is broken since `st`, unless it was before; the first failure's words
  * are kept. Returns st. */
 status process_group_break(process_group *group, status st);
+
+/* Blocks until all ranks have called the same, if the group was asked to check that. STATUS_INVALID
+ * names who differs and in what, STATUS_TIMEOUT who has not come; then the group is broken. */
+status process_group_check_call(process_group *group, const collective *c);
 
 /* The lock is held. STATUS_OK, or why the group is broken. */
 status process_group_broken(process_group *group);

@@ -172,6 +172,7 @@ status process_group_launch(process_group *group, const collective *c, device_st
         what.prescale = 1;
     TRY(collective_check(&what, group->rank, group->world_size));
     TRY(check_stream(group, stream));
+    TRY(process_group_check_call(group, &what));
     pthread_mutex_lock(&group->lock);
     work *w = spares_take(&group->works, sizeof *w);
     status st = w != NULL ? process_group_broken(group)

@@ -158,6 +158,23 @@ START_TEST(a_collective_left_out_is_named)
 }
 END_TEST
 
+/* At once, on every backend, by the flag or the variable; the flag counts. */
+START_TEST(with_detail_the_field_is_named)
+{
+    const char *variable =
+        _i == 0 ? "TORCH_DISTRIBUTED_DEBUG=Detail" : "TORCH_DISTRIBUTED_DEBUG=OFF";
+    int64_t start_ns = clock_now_ns();
+    program p = program_run_with(WORDS("env", variable),
+                                 WORDS(FAULTY("uneven:rank=2"), "--backend", training_backend,
+                                       _i == 0 ? "--json" : "--debug=detail"));
+    ASSERT_EXIT(p, 70);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), TIMEOUT_S + 12);
+    ASSERT_FACTS(p.err, FAILED, "rank 2 calls", "dtype f64", "dtype f32");
+    ASSERT_NO_FACTS(p.err, "slow or cut");
+    program_close(&p);
+}
+END_TEST
+
 /* error.json of a rank that lost another one: the place is the one that saw it first. */
 static void assert_place_is_the_first(int rank)
 {
@@ -285,6 +302,7 @@ int main(int argc, char **argv)
     tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_loop_test(runs, a_rank_that_hangs_is_named, 0, 2);
     tcase_add_test(runs, a_collective_left_out_is_named);
+    tcase_add_loop_test(runs, with_detail_the_field_is_named, 0, 2);
     tcase_add_test(runs, a_killed_rank_was_somewhere);
     if (training_is_on_gloo())
         tcase_add_test(runs, dropped_connections_end_gloo);

@@ -51,10 +51,25 @@ START_TEST(only_debug_names_the_source)
 }
 END_TEST
 
+/* --debug counts before the variable, in both directions. */
+START_TEST(the_flag_counts)
+{
+    static const char *const flags[] = {"--debug=off", "--debug=info"};
+    static const char *const variables[] = {"DETAIL", "OFF"};
+    setenv("TORCH_DISTRIBUTED_DEBUG", variables[_i], 1);
+    program p =
+        program_mnist("train", "--data-dir=/nonexistent", "--no-save-model", flags[_i], NULL);
+    ck_assert_msg(p.exit_code != 0, "%s", p.err);
+    ck_assert_msg(names_a_source(p.err) == (_i == 1), "%s", p.err);
+    program_close(&p);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("log_level");
     TCase *core = suite_case(suite, "core", 60);
     tcase_add_loop_test(core, only_debug_names_the_source, 0, N_FAILURES);
+    tcase_add_loop_test(core, the_flag_counts, 0, 2);
     return suite_run(suite);
 }

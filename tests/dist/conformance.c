@@ -5,6 +5,7 @@
  */
 #include "tests/dist/nccl_ranks.h"
 #include "tests/support/conformance_run.h"
+#include "tests/support/mpi_ranks.h"
 
 #include "base/clock.h"
 
@@ -17,11 +18,17 @@ static const memory_kind ON_DEVICE[] = {MEMORY_DEVICE, MEMORY_DEVICE_OUT_OF_PLAC
                                         MEMORY_OUT_OF_PLACE};
 
 static const conformance_backend BACKENDS[] = {
-    {"shm", true, false, ON_HOST, 5, NULL},
-    {"local", true, true, ON_HOST, 5, NULL},
-    {"gloo", true, false, ON_HOST, 5, NULL},
-    {"hierarchical", false, false, ON_HOST, 5, NULL},
-    {"nccl", false, false, ON_DEVICE, 4, nccl_open_own},
+    {.name = "shm", .one_order = true, .is_complete = true, .memory = ON_HOST, .n_memory = 5},
+    {.name = "local",
+     .one_order = true,
+     .is_complete = true,
+     .are_threads = true,
+     .memory = ON_HOST,
+     .n_memory = 5},
+    {.name = "gloo", .one_order = true, .is_complete = true, .memory = ON_HOST, .n_memory = 5},
+    {.name = "mpi", .is_complete = true, .by_mpirun = true, .memory = ON_HOST, .n_memory = 5},
+    {.name = "hierarchical", .is_complete = true, .memory = ON_HOST, .n_memory = 5},
+    {.name = "nccl", .memory = ON_DEVICE, .n_memory = 4, .open_device = nccl_open_own},
 };
 enum { N_BACKENDS = sizeof BACKENDS / sizeof BACKENDS[0] };
 
@@ -93,16 +100,9 @@ static bool read_words(int argc, char **argv, request *r)
 /* Why a backend cannot be tried here; NULL: it can. */
 static const char *missing(const conformance_backend *backend)
 {
-    const module *found = NULL;
     if (strcmp(backend->name, "nccl") == 0)
         return nccl_choose() ? NULL : "there is no GPU, and no emulated one";
-#ifdef __SANITIZE_THREAD__
-    if (strcmp(backend->name, "gloo") == 0)
-        return "libgloo is opaque to the thread sanitizer";
-#endif
-    if (strcmp(backend->name, "gloo") == 0 && module_open("gloo", &found) != STATUS_OK)
-        return strdup(status_text());
-    return NULL;
+    return backend->by_mpirun ? mpi_ranks_missing() : ranks_lack_backend(backend->name);
 }
 
 static bool is_chosen(const request *r, int row)
@@ -180,6 +180,7 @@ int main(int argc, char **argv)
     static column columns[N_BACKENDS];
     request r = {0};
     int n_chosen = 0, n_skipped = 0;
+    conformance_serve();
     if (!read_words(argc, argv, &r))
         return EXIT_FAILURE;
     for (int i = 0; i < N_BACKENDS; i++) {

@@ -85,14 +85,6 @@ static inline void nccl_run(int world_size, rank_fn fn, void *arg)
     nccl_run_with(&options, fn, arg);
 }
 
-/* Why there is no such backend, for suite_add; NULL: it is there. */
-static inline const char *nccl_lacks_backend(const char *name)
-{
-    const module *gloo = NULL;
-    bool is_there = strcmp(name, "gloo") != 0 || module_open(name, &gloo) == STATUS_OK;
-    return is_there ? NULL : status_text();
-}
-
 /* The GPUs under test, 0 if there are none: asked in a process of its own, as CUDA does not survive
  * a fork. */
 static inline int nccl_count_gpus(void)

@@ -164,6 +164,6 @@ int main(void)
                   nccl_lacks_gpus(REFUSALS[i].open_device == nccl_open_own ? 2 : 1));
     TCase *staged = suite_case(suite, "staged", 120);
     for (int i = 0; i < 4; i++)
-        suite_add(staged, other_backends_stage_device_memory, i, nccl_lacks_backend(STAGED[i % 2]));
+        suite_add(staged, other_backends_stage_device_memory, i, ranks_lack_backend(STAGED[i % 2]));
     return suite_run(suite);
 }

@@ -311,12 +311,12 @@ int main(void)
     suite_add(deaths, a_late_rank_is_named, 0, nccl_lacks_gpus(3));
     suite_add(deaths, the_first_of_its_kind_has_longer, 0, nccl_lacks_gpus(2));
     for (int i = 1; i < 3; i++)
-        suite_add(deaths, the_first_of_its_kind_has_longer, i, nccl_lacks_backend(BACKENDS[i]));
+        suite_add(deaths, the_first_of_its_kind_has_longer, i, ranks_lack_backend(BACKENDS[i]));
     suite_add_all(deaths, who_ends_before_the_first_is_named, 2, nccl_lacks_gpus(2));
     suite_add(deaths, a_hanging_collective_is_a_timeout, 0, real);
     suite_add(deaths, nccls_own_word_is_passed_on, 0, real);
     for (int i = 0; i < 4; i++)
         suite_add(deaths, a_death_shows_through_staging, i,
-                  nccl_lacks_backend(BACKENDS[1 + i % 2]));
+                  ranks_lack_backend(BACKENDS[1 + i % 2]));
     return suite_run(suite);
 }

@@ -326,7 +326,7 @@ static void explain(store *keys, const char *in, int rank, const rank_status *pa
                                    .rank = rank,
                                    .world_size = 3,
                                    .wait_ms = 300,
-                                   .timed_out = true};
+                                   .why = STATUS_TIMEOUT};
     hang_report_explain(&options, out);
 }
 
@@ -385,6 +385,62 @@ START_TEST(who_did_not_come_is_named)
 }
 END_TEST
 
+/* Rank 0 waits in its receive #17 from rank 2, rank 1 in the collective #17, rank 2 for nobody:
+ * numbers of receives are not those of collectives. */
+START_TEST(a_receive_is_no_collective)
+{
+    char said[HANG_REPORT_BYTES], ignored[HANG_REPORT_BYTES];
+    store_server *server = NULL;
+    const char *in = _i == 0 ? folder : NULL;
+    collective before = SEVENTEEN, receive = {.kind = COLLECTIVE_RECV, .seq = 17, .root = 2};
+    before.seq = 16;
+    ck_assert_int_eq(store_server_create("127.0.0.1", 0, &server), STATUS_OK);
+    store *keys = connect_to(server);
+    rank_status *own = scene_page(in, 0, &before, false);
+    rank_status *waits = scene_page(in, 1, &SEVENTEEN, true);
+    rank_status *peer = scene_page(in, 2, &SEVENTEEN, false);
+    rank_status_wait(own, &receive, clock_now_ns());
+    if (in == NULL) {
+        explain(keys, NULL, 1, waits, ignored);
+        explain(keys, NULL, 2, peer, ignored);
+    }
+    explain(keys, in, 0, own, said);
+    ASSERT_FACTS(said, "rank 2", "its part", "recv #17", "from rank 2", "loader", "step 6");
+    ASSERT_NO_FACTS(said, "rank 1");
+    ASSERT_NO_FACTS(said, "issued");
+    explain(keys, in, 1, waits, said);
+    ASSERT_FACTS(said, "rank 0 never entered all_reduce #17", "waiting for recv #17", "rank 2");
+    ASSERT_NO_FACTS(said, "issued");
+    rank_status_destroy(own);
+    rank_status_destroy(waits);
+    rank_status_destroy(peer);
+    store_destroy(keys);
+    store_server_destroy(server);
+}
+END_TEST
+
+START_TEST(the_launcher_tells_receives_from_collectives)
+{
+    collective before = SEVENTEEN, receive = {.kind = COLLECTIVE_RECV, .seq = 17, .root = 2};
+    rank_snapshot ranks[3];
+    rank_status *pages[3] = {scene_page(NULL, 0, &SEVENTEEN, true), NULL, NULL};
+    before.seq = 16;
+    pages[1] = scene_page(NULL, 1, &before, false);
+    pages[2] = scene_page(NULL, 2, &before, false);
+    rank_status_wait(pages[1], &receive, clock_now_ns());
+    for (int rank = 0; rank < 3; rank++)
+        rank_status_look(pages[rank], &ranks[rank]);
+    char *lines = hang_report_lines(ranks, 3);
+    ck_assert_ptr_nonnull(lines);
+    ASSERT_FACTS(lines, "rank 1 waited for rank 2", "recv #17");
+    ASSERT_FACTS(lines, "rank 2 never entered all_reduce #17", "loader");
+    ASSERT_NO_FACTS(lines, "rank 1 never");
+    free(lines);
+    for (int rank = 0; rank < 3; rank++)
+        rank_status_destroy(pages[rank]);
+}
+END_TEST
+
 START_TEST(silence_is_named_too)
 {
     char said[HANG_REPORT_BYTES];
@@ -423,6 +479,8 @@ int main(void)
     tcase_add_loop_test(pages, a_scribbled_page_is_read_with_care, 0, 3);
     tcase_add_test(pages, a_folder_that_cannot_be_made_is_no_failure);
     tcase_add_loop_test(pages, who_did_not_come_is_named, 0, 2);
+    tcase_add_loop_test(pages, a_receive_is_no_collective, 0, 2);
+    tcase_add_test(pages, the_launcher_tells_receives_from_collectives);
     tcase_add_test(pages, silence_is_named_too);
     int code = suite_run(suite);
     char command[128];

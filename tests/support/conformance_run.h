@@ -9,7 +9,9 @@
 typedef struct conformance_backend {
     const char *name;
     bool one_order;
+    bool is_complete; /* to refuse an operation is a failure */
     bool are_threads; /* of one process; else every rank is a process */
+    bool by_mpirun;   /* and mpirun has started it */
     const memory_kind *memory;
     int n_memory;
     status (*open_device)(int rank, struct device **out); /* NULL: none */
@@ -19,6 +21,9 @@ typedef struct conformance_outcome {
     conformance_result result;              /* the worst of all ranks and worlds */
     char text[CONFORMANCE_TEXT_BYTES + 64]; /* of the first such */
 } conformance_outcome;
+
+/* For main(): if mpirun has started this process as a rank, does its part and ends it. */
+void conformance_serve(void);
 
 /* Runs the rows that are not skipped and merges what they come to into out[0..rows - 1]. */
 void conformance_run(const conformance_backend *backend, int world_size, bool whole,

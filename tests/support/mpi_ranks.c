@@ -65,7 +65,7 @@ void mpi_ranks_serve(const mpi_function *list)
     ranks_options options = {.world_size = atoi(world_size),
                              .backend = "mpi",
                              .timeout_ms = timeout_ms,
-                             .shared_bytes = 4 * COLLECTIVES_SHARED_BYTES};
+                             .shared_bytes = 6 * COLLECTIVES_SHARED_BYTES};
     rank_result result;
     run_as_rank(&(rank_job){&options, atoi(rank), port, list->fn, list->arg}, &result);
     write_result(folder, atoi(rank), &result);

@@ -1,6 +1,7 @@
 #include "tests/support/ranks.h"
 
 #include "base/clock.h"
+#include "base/module.h"
 #include "dist/backends/local/local_hub.h"
 #include "dist/store/store.h"
 #include "kernels/device.h"
@@ -40,6 +41,18 @@ static void prepare(const ranks_options *options)
         setenv("GLOO_SOCKET_IFNAME", "lo", 1);
 }
 
+const char *ranks_lack_backend(const char *name)
+{
+    const module *found = NULL;
+    if (strcmp(name, "shm") == 0 || strcmp(name, "local") == 0)
+        return NULL;
+#ifdef __SANITIZE_THREAD__
+    if (strcmp(name, "gloo") == 0)
+        return "libgloo is opaque to the thread sanitizer, which then sees races in it";
+#endif
+    return module_open(name, &found) == STATUS_OK ? NULL : strdup(status_text());
+}
+
 static status interrupted(void *group)
 {
     return process_group_check(group);
@@ -59,7 +72,8 @@ static status open_group(const rank_run *run, store *keys, process_group **out)
                                      .timeout_ms =
                                          o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS,
                                      .shared_bytes = o->shared_bytes,
-                                     .inject_delay_ms = o->inject_delay_ms};
+                                     .inject_delay_ms = o->inject_delay_ms,
+                                     .debug = o->debug};
     char host[2] = "";
     if (o->hosts != NULL) {
         host[0] = o->hosts[run->rank];

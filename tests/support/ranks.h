@@ -20,6 +20,7 @@ typedef struct ranks_options {
     int64_t timeout_ms;      /* 0: 20 s */
     size_t shared_bytes;
     int64_t inject_delay_ms;
+    process_group_debug debug;
     int64_t limit_ms;  /* for all that the processes do; 0: 60 s */
     const char *hosts; /* "aab": each rank's letter names its host; NULL: all are on this one */
 
@@ -28,6 +29,9 @@ typedef struct ranks_options {
     status (*open_device)(int rank, struct device **out);
     void (*close_device)(struct device *dev);
 } ranks_options;
+
+/* Why there is no such backend here, for suite_add; NULL: it is there. */
+const char *ranks_lack_backend(const char *name);
 
 /* The device of the rank that asks, or NULL. */
 struct device *ranks_device(void);
