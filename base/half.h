@@ -4,8 +4,16 @@
 #ifndef MNIST_DDP_BASE_HALF_H
 #define MNIST_DDP_BASE_HALF_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+/* Arrays of n, which do not overlap. The bits of the functions below, but that a NaN's may differ.
+ */
+void half_widen_bf16(const uint16_t *restrict from, float *restrict to, size_t n);
+void half_widen_f16(const uint16_t *restrict from, float *restrict to, size_t n);
+void half_narrow_bf16(const float *restrict from, uint16_t *restrict to, size_t n);
+void half_narrow_f16(const float *restrict from, uint16_t *restrict to, size_t n);
 
 static inline float half_float_of(uint32_t bits)
 {

@@ -24,6 +24,7 @@ struct ddp {
     size_t count, carried;
     bool overlap;
     float prescale;
+    comm_hook *hook; /* NULL: none */
 
     bucket *buckets; /* in the order of their launch: descending offsets */
     size_t n_buckets;
@@ -79,6 +80,7 @@ status ddp_create(process_group *group, float *gradients, const ddp_parameters *
                .gradients = gradients,
                .count = parameters->count,
                .overlap = options->overlap,
+               .hook = options->hook,
                .prescale = 1.0f / (float)process_group_world_size(group),
                .buckets = buckets,
                .edge = parameters->count};
@@ -125,20 +127,26 @@ void ddp_bucket(const ddp *reducer, size_t index, size_t *offset, size_t *count)
     *count = reducer->buckets[index].count;
 }
 
+static status launch_bucket(ddp *d, bucket *b)
+{
+    if (d->hook != NULL)
+        return comm_hook_launch(d->hook, b->offset, b->count, b->label);
+    float *data = d->gradients + b->offset;
+    collective c = {.kind = COLLECTIVE_ALL_REDUCE,
+                    .op = REDUCE_SUM,
+                    .type = DTYPE_F32,
+                    .in = data,
+                    .out = data,
+                    .count = b->count + (d->launched == 0 ? d->carried : 0),
+                    .prescale = d->prescale,
+                    .label = b->label};
+    return process_group_launch(d->group, &c, d->stream, &b->under_way);
+}
+
 static status launch_complete(ddp *d)
 {
     while (d->launched < d->n_buckets && d->buckets[d->launched].offset >= d->edge) {
-        bucket *b = &d->buckets[d->launched];
-        float *data = d->gradients + b->offset;
-        collective c = {.kind = COLLECTIVE_ALL_REDUCE,
-                        .op = REDUCE_SUM,
-                        .type = DTYPE_F32,
-                        .in = data,
-                        .out = data,
-                        .count = b->count + (d->launched == 0 ? d->carried : 0),
-                        .prescale = d->prescale,
-                        .label = b->label};
-        TRY(process_group_launch(d->group, &c, d->stream, &b->under_way));
+        TRY(launch_bucket(d, &d->buckets[d->launched]));
         d->launched++;
     }
     return STATUS_OK;
@@ -161,8 +169,8 @@ status ddp_on_grad_ready(void *reducer, size_t offset, size_t count, device_stre
  * message is the one to be read. */
 static status wait_for_buckets(ddp *d)
 {
-    status st = STATUS_OK;
-    for (size_t i = 0; i < d->launched && st == STATUS_OK; i++) {
+    status st = d->hook != NULL ? comm_hook_wait(d->hook, &d->times.comm_ns) : STATUS_OK;
+    for (size_t i = 0; i < d->launched && st == STATUS_OK && d->hook == NULL; i++) {
         int64_t elapsed_ns = 0;
         st = process_group_wait(d->group, d->buckets[i].under_way, &elapsed_ns);
         d->buckets[i].under_way = NULL;

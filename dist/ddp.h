@@ -9,6 +9,7 @@
 #define MNIST_DDP_DIST_DDP_H
 
 #include "base/status.h"
+#include "dist/comm_hook.h"
 #include "dist/process_group/process_group.h"
 
 #include <stdbool.h>
@@ -21,6 +22,7 @@ typedef struct ddp_options {
     size_t first_bucket_bytes; /* 1 MiB; PyTorch: bucket_cap if that was given */
     size_t bucket_cap_bytes;   /* 25 MiB */
     bool overlap;              /* false: all buckets leave after the backward pass */
+    comm_hook *hook;           /* what is sent of them; borrowed; NULL: all */
 } ddp_options;
 
 /* How the gradients are cut into parameters. */

@@ -30,8 +30,8 @@ status collective_check_flags(const options *opts);
 /* STATUS_INVALID if the command line has a flag that this benchmark does not know. */
 status bench_check_flags(const options *opts);
 
-/* Are several backends, or a peer, to be measured beside each other? Then this does so, in children
- * of its own. */
+/* Is a report asked for, of several backends, beside a peer, or in --out? Then this does so, in
+ * children of its own. */
 bool collective_compares(const options *opts);
 int collective_compare_command(const options *opts, int argc, char **argv);
 

@@ -46,8 +46,8 @@ static const char *const WAY_WORDS[] = {"in place", "out of place"};
 
 bool collective_compares(const options *opts)
 {
-    return collective_is_meant(opts) &&
-           (strchr(opts->backend, ',') != NULL || strcmp(opts->peer, "none") != 0);
+    return collective_is_meant(opts) && (strchr(opts->backend, ',') != NULL || opts->out != NULL ||
+                                         strcmp(opts->peer, "none") != 0);
 }
 
 static status add_system(comparison *c, const char *name, size_t length, contender **out)

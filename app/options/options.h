@@ -108,19 +108,22 @@ typedef struct options {
     bool quiet;           /* only warnings, errors and results */
 
     /* data parallelism */
-    char *mode;              /* "ddp"; see app/train/strategy.h */
-    int64_t replicas;        /* -1: one per GPU, 2 on the CPU; of --mode=dp */
-    char *backend;           /* "auto" */
-    double bucket_cap_mb;    /* -1: 25 MiB with a first bucket of 1 MiB; given: both */
-    bool overlap;            /* true; --no-overlap */
-    bool nccl_nvls;          /* NCCL may use NVLS, whose sums have no fixed order */
-    int64_t timeout;         /* 60 s, of a collective */
-    int64_t join_timeout;    /* 600 s, of waiting for ranks */
-    char *init_method;       /* NULL: env://; see dist/init_method.h */
-    int64_t rank;            /* -1: as the environment says; of sampler 0 */
-    int64_t inject_delay_ms; /* 0 */
-    char *debug;             /* off, info or detail; NULL: $TORCH_DISTRIBUTED_DEBUG */
-    char *inject;            /* NULL; see app/options/inject.h */
+    char *mode;                  /* "ddp"; see app/train/strategy.h */
+    int64_t replicas;            /* -1: one per GPU, 2 on the CPU; of --mode=dp */
+    char *backend;               /* "auto" */
+    char *comm_hook;             /* "none" */
+    int64_t powersgd_rank;       /* 1 */
+    int64_t powersgd_start_iter; /* 10 */
+    double bucket_cap_mb;        /* -1: 25 MiB with a first bucket of 1 MiB; given: both */
+    bool overlap;                /* true; --no-overlap */
+    bool nccl_nvls;              /* NCCL may use NVLS, whose sums have no fixed order */
+    int64_t timeout;             /* 60 s, of a collective */
+    int64_t join_timeout;        /* 600 s, of waiting for ranks */
+    int64_t inject_delay_ms;     /* 0 */
+    char *init_method;           /* NULL: env://; see dist/init_method.h */
+    int64_t rank;                /* -1: as the environment says; of sampler 0 */
+    char *debug;                 /* off, info or detail; NULL: $TORCH_DISTRIBUTED_DEBUG */
+    char *inject;                /* NULL; see app/options/inject.h */
 
     /* the launcher; each also as torchrun's PET_<NAME> */
     char *launcher;       /* "auto"; of app/launch/launcher_table.h; our own */

@@ -185,6 +185,13 @@ const option_row options_table[] = {
      "auto", "NAME", "how ranks talk: auto, shm (one host), gloo, hierarchical (shm on each host, gloo between them), mpi or nccl (GPUs); of --mode=dp: local or nccl"},
     {"bucket-cap-mb", NULL, OPTION_REAL, GROUP_PARALLEL, TRAIN_BENCH, AT(bucket_cap_mb), 0.001,
      1048576, NULL, "X", "MiB of gradients per all-reduce [25, the first 1]"},
+    {"comm-hook", NULL, OPTION_WORD, GROUP_PARALLEL, FOR_TRAIN, AT(comm_hook), 0, 0,
+     "none", "none|fp16|bf16|powersgd", "what ddp sends of its gradients: all, 16 bits of each, or low-rank "
+     "factors; CPU only"},
+    {"powersgd-rank", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN, AT(powersgd_rank), 1, 64,
+     "1", "N", "columns of powersgd's factors: more are more exact, and larger"},
+    {"powersgd-start-iter", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN, AT(powersgd_start_iter), 0,
+     MAX_COUNT, "10", "N", "steps that powersgd sends whole"},
     {"overlap", NULL, OPTION_SWITCH, GROUP_PARALLEL, TRAIN_BENCH, AT(overlap), 0, 0,
      "true", NULL, "all-reduce while the backward pass goes on"},
     {"timeout", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN | FOR_BENCH | FOR_STORE, AT(timeout), 1, WEEK_S,

@@ -8,6 +8,7 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "dist/chunk.h"
+#include "dist/comm_hook.h"
 #include "kernels/ops.h"
 
 #include <inttypes.h>
@@ -126,6 +127,13 @@ static size_t parameter_bytes(const rank_context *rank)
     return more > 0 ? sizeof(float) * (model_kind_count(rank->settings.model) + more) : 0;
 }
 
+static size_t hook_bytes(const rank_context *rank)
+{
+    comm_hook_kind kind = COMM_HOOK_NONE;
+    (void)comm_hook_parse(rank->opts->comm_hook, &kind); /* the options' table knows the words */
+    return comm_hook_shared_bytes(kind, model_kind_count(rank->settings.model), PREEMPT_FLOATS);
+}
+
 static status open_group(rank_context *rank)
 {
     const options *o = rank->opts;
@@ -139,7 +147,8 @@ static status open_group(rank_context *rank)
                                       .device = rank->dev,
                                       .page = rank->page,
                                       .lane = rank->trace.group,
-                                      .shared_bytes = gradient_bytes(rank) + parameter_bytes(rank),
+                                      .shared_bytes = gradient_bytes(rank) + parameter_bytes(rank) +
+                                                      hook_bytes(rank),
                                       .stuck = rank->stuck,
                                       .stuck_ctx = rank,
                                       .inject_delay_ms = o->inject_delay_ms,
@@ -265,13 +274,13 @@ static void describe(const rank_context *rank, char out[AGREEMENT_BYTES])
              "shuffle %d\ndrop-last %d\ndry-run %d\n"
              "target-acc %.17g\neval-every %" PRId64 "%s\nresume %s\nsave-every %s\nbackend %s\n"
              "bucket-cap-mb %.17g\namp %s\ntf32 %d\ncuda-graph %d\nnccl-nvls %d\nmode %s\n"
-             "trace %d\none host %d\ninit %d\n",
+             "trace %d\none host %d\ninit %d\ncomm-hook %s %" PRId64 " %" PRId64 "\n",
              o->dataset, rank->train_set.count, rank->val_set.count, rank->test_set.count,
              o->shuffle, o->drop_last, o->dry_run, o->target_acc, s->eval_every.count,
              s->eval_every.in_steps ? "steps" : "epochs", o->resume != NULL ? o->resume : "no",
              o->save_every, o->backend, o->bucket_cap_mb, o->amp, o->tf32, o->cuda_graph,
              o->nccl_nvls, o->mode, o->trace != NULL, rank_context_is_one_host(rank),
-             o->init != NULL);
+             o->init != NULL, o->comm_hook, o->powersgd_rank, o->powersgd_start_iter);
 }
 
 static status agree(rank_context *rank)

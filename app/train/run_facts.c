@@ -26,6 +26,7 @@ void run_facts_add(json_t *object, const rank_context *rank)
         {"model", json_string(model_kind_name(s->model))},
         {"parameters", json_integer((json_int_t)network_count(rank->net))},
         {"backend", json_string(strategy_backend(rank->strategy))},
+        {"comm_hook", json_string(rank->opts->comm_hook)},
         {"device", json_string(rank->dev->ops->name)},
         {"threads", json_integer(s->threads)},
         {"precision", json_string(precision_name(rank->dev->precision))},

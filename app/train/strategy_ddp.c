@@ -1,11 +1,19 @@
 /* DistributedDataParallel: buckets of gradients are averaged over all ranks while backward goes on.
  */
 #include "app/train/strategy_ranks.h"
+#include "dist/comm_hook.h"
 #include "dist/ddp.h"
+
+#include <stdlib.h>
 
 #define MIB (1024.0 * 1024.0)
 
 enum { FIRST_BUCKET_MIB = 1, BUCKET_CAP_MIB = 25 }; /* PyTorch's */
+
+typedef struct ddp_strategy {
+    ddp *reducer;
+    comm_hook *hook; /* NULL: gradients are sent as they are */
+} ddp_strategy;
 
 static status check(const options *opts, int world_size)
 {
@@ -13,7 +21,52 @@ static status check(const options *opts, int world_size)
     return strategy_ranks_check(opts);
 }
 
-static status open_reducer(rank_context *rank, void **self)
+static status to_plain(void *net, const float *from, float *to)
+{
+    return network_export(net, from, to);
+}
+
+static status from_plain(void *net, const float *from, float *to)
+{
+    return network_import(net, from, to);
+}
+
+static status open_hook(rank_context *rank, ddp_strategy *s)
+{
+    const parameter *parameters = NULL;
+    comm_hook_matrix matrices[NETWORK_MAX_PARAMETERS];
+    size_t n = network_layout(rank->net, &parameters);
+    comm_hook_options settings = {.rank = (int)rank->opts->powersgd_rank,
+                                  .start_iter = rank->opts->powersgd_start_iter,
+                                  .to_plain = to_plain,
+                                  .from_plain = from_plain,
+                                  .ctx = rank->net};
+    TRY(comm_hook_parse(rank->opts->comm_hook, &settings.kind));
+    if (settings.kind == COMM_HOOK_NONE)
+        return STATUS_OK;
+    if (rank->dev->stream != NULL)
+        return FAIL(STATUS_INVALID,
+                    "--comm-hook=%s works on gradients in host memory: use --device=cpu, or none",
+                    rank->opts->comm_hook);
+    for (size_t i = 0; i < n; i++) {
+        const parameter *p = &parameters[i];
+        size_t rows = p->rank > 1 ? (size_t)p->shape[0] : p->count;
+        matrices[i] = (comm_hook_matrix){p->offset, rows, p->count / rows};
+    }
+    comm_hook_arena arena = {rank->gradients, network_count(rank->net), PREEMPT_FLOATS, matrices,
+                             n};
+    return comm_hook_create(rank->group, &settings, &arena, &s->hook);
+}
+
+static void close_reducer(void *self)
+{
+    ddp_strategy *s = self;
+    ddp_destroy(s->reducer);
+    comm_hook_destroy(s->hook);
+    free(s);
+}
+
+static status make_reducer(rank_context *rank, ddp_strategy *s)
 {
     const parameter *parameters = NULL;
     const char *names[NETWORK_MAX_PARAMETERS];
@@ -22,38 +75,43 @@ static status open_reducer(rank_context *rank, void **self)
         offsets[i] = parameters[i].offset;
         names[i] = parameters[i].name;
     }
+    TRY(open_hook(rank, s));
     double cap = rank->opts->bucket_cap_mb;
     ddp_options settings = {.first_bucket_bytes =
                                 (size_t)((cap < 0 ? FIRST_BUCKET_MIB : cap) * MIB),
                             .bucket_cap_bytes = (size_t)((cap < 0 ? BUCKET_CAP_MIB : cap) * MIB),
-                            .overlap = rank->opts->overlap};
-    ddp *reducer = NULL;
+                            .overlap = rank->opts->overlap,
+                            .hook = s->hook};
     ddp_parameters all = {network_count(rank->net), offsets, n};
-    TRY(ddp_create(rank->group, rank->gradients, &all, &settings, &reducer));
-    status st = ddp_name_parameters(reducer, names);
-    if (st != STATUS_OK) {
-        ddp_destroy(reducer);
-        return st;
-    }
-    ddp_carry(reducer, PREEMPT_FLOATS);
-    *self = reducer;
-    return STATUS_OK;
+    TRY(ddp_create(rank->group, rank->gradients, &all, &settings, &s->reducer));
+    ddp_carry(s->reducer, PREEMPT_FLOATS);
+    return ddp_name_parameters(s->reducer, names);
 }
 
-static void close_reducer(void *self)
+static status open_reducer(rank_context *rank, void **self)
 {
-    ddp_destroy(self);
+    ddp_strategy *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return FAIL(STATUS_NO_MEMORY, "the ddp strategy");
+    status st = make_reducer(rank, s);
+    if (st != STATUS_OK) {
+        close_reducer(s);
+        return st;
+    }
+    *self = s;
+    return STATUS_OK;
 }
 
 static status forward_backward(rank_context *rank, void *self, const step_batch *b)
 {
-    return strategy_ranks_forward_backward(rank, b, b->last ? ddp_on_grad_ready : NULL, self);
+    return strategy_ranks_forward_backward(rank, b, b->last ? ddp_on_grad_ready : NULL,
+                                           ((ddp_strategy *)self)->reducer);
 }
 
 static status synchronize(rank_context *rank, void *self)
 {
     TRY(timeline_enter(&rank->timeline, MOMENT_DDP_WAIT));
-    return ddp_wait(self);
+    return ddp_wait(((ddp_strategy *)self)->reducer);
 }
 
 /* Backward hides some of it if the backend has threads of its own (gloo) or a device (NCCL). Of the
@@ -61,7 +119,7 @@ static status synchronize(rank_context *rank, void *self)
 static int64_t comm_ns(const rank_context *rank, void *self, int64_t exposed_ns)
 {
     if (rank->dev->stream == NULL)
-        return ddp_elapsed(self).comm_ns;
+        return ddp_elapsed(((ddp_strategy *)self)->reducer).comm_ns;
     return rank->place.world_size == 1 ? exposed_ns : -1;
 }
 

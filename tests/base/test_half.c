@@ -67,6 +67,29 @@ START_TEST(a_number_between_two_goes_to_the_nearer_one_and_a_tie_to_the_even_one
 }
 END_TEST
 
+/* The array functions, of lengths that are no whole vectors. */
+START_TEST(arrays_have_the_same_bits)
+{
+    enum { MOST = 0x10000 };
+    static uint16_t bits[MOST], narrowed[MOST];
+    static float wide[MOST];
+    const format *f = &FORMATS[_i];
+    bool bf16 = f->widen == bf16_to_f32;
+    for (uint32_t i = 0; i < MOST; i++)
+        bits[i] = (uint16_t)(i * 40503u);
+    for (size_t n = MOST - 3; n <= MOST; n++) {
+        (bf16 ? half_widen_bf16 : half_widen_f16)(bits, wide, n);
+        for (size_t i = 0; i < n; i++)
+            ck_assert(same((double)wide[i], (double)f->widen(bits[i])));
+        for (size_t i = 0; i < n; i++)
+            wide[i] *= i % 2 == 0 ? 1.0009765f : 0.3333f;
+        (bf16 ? half_narrow_bf16 : half_narrow_f16)(wide, narrowed, n);
+        for (size_t i = 0; i < n; i++)
+            ck_assert(narrowed[i] == f->narrow(wide[i]) || isnan(wide[i]));
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("half");
@@ -74,5 +97,6 @@ int main(void)
     tcase_add_loop_test(core, every_pattern_is_its_number_and_comes_back, 0, 2);
     tcase_add_loop_test(core, a_number_between_two_goes_to_the_nearer_one_and_a_tie_to_the_even_one,
                         0, 2);
+    tcase_add_loop_test(core, arrays_have_the_same_bits, 0, 2);
     return suite_run(suite);
 }

@@ -14,7 +14,7 @@ static const size_t MLP_OFFSETS[] = {0, 401408, 401920, 664064, 664576, 669696};
 static const size_t CNN_OFFSETS[] = {0, 288, 320, 18752, 18816, 1198464, 1198592, 1199872};
 enum { MLP_COUNT = 669706, CNN_COUNT = 1199882 };
 
-static const ddp_options PYTORCH = {1 << 20, 25 << 20, true};
+static const ddp_options PYTORCH = {1 << 20, 25 << 20, true, NULL};
 
 static ddp *reducer_of(process_group *group, float *gradients, size_t count, const size_t *offsets,
                        size_t n)
@@ -65,7 +65,7 @@ END_TEST
 START_TEST(a_full_bucket_is_closed)
 {
     static const size_t offsets[] = {0, 2, 4, 7};
-    static const ddp_options small = {4, 16, true};
+    static const ddp_options small = {4, 16, true, NULL};
     process_group *group = alone();
     float gradients[8] = {0};
     ddp *reducer = NULL;
@@ -140,7 +140,7 @@ static status step(ddp *reducer, float *gradients, int rank, int number)
 static status mean_of_two(process_group *group, int rank, int world_size, void *arg)
 {
     (void)world_size;
-    static const ddp_options some = {1024, 1500, true}, late = {1024, 1500, false};
+    static const ddp_options some = {1024, 1500, true, NULL}, late = {1024, 1500, false, NULL};
     float *gradients = NULL;
     ddp *reducer = NULL;
     TRY(process_group_alloc(group, COUNT * sizeof *gradients, (void **)&gradients));
@@ -177,7 +177,7 @@ static status hides_communication(process_group *group, int rank, int world_size
     (void)rank;
     (void)world_size;
     static const size_t offsets[] = {0, 500};
-    ddp_options options = {4, 4, *(const bool *)arg};
+    ddp_options options = {4, 4, *(const bool *)arg, NULL};
     float gradients[1000] = {0};
     ddp *reducer = NULL;
     TRY(ddp_create(group, gradients, &(ddp_parameters){1000, offsets, 2}, &options, &reducer));

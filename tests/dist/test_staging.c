@@ -220,7 +220,7 @@ static status means(process_group *group, int rank, int world_size, void *arg)
 {
     enum { COUNT = 60, STEPS = 3 };
     static const size_t offsets[] = {0, 20, 40};
-    ddp_options buckets = {64, 64, *(const bool *)arg};
+    ddp_options buckets = {64, 64, *(const bool *)arg, NULL};
     (void)world_size;
     device *dev = ranks_device();
     float *gradients = NULL;
