@@ -26,7 +26,6 @@ void run_facts_add(json_t *object, const rank_context *rank)
         {"model", json_string(model_kind_name(s->model))},
         {"parameters", json_integer((json_int_t)network_count(rank->net))},
         {"backend", json_string(strategy_backend(rank->strategy))},
-        {"comm_hook", json_string(rank->opts->comm_hook)},
         {"device", json_string(rank->dev->ops->name)},
         {"threads", json_integer(s->threads)},
         {"precision", json_string(precision_name(rank->dev->precision))},
@@ -40,6 +39,8 @@ void run_facts_add(json_t *object, const rank_context *rank)
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         json_object_set_new(object, all[i].key, all[i].value);
+    if (strcmp(rank->opts->comm_hook, "none") != 0)
+        json_object_set_new(object, "comm_hook", json_string(rank->opts->comm_hook));
     if (rank->dev->stream != NULL)
         json_object_set_new(object, "gpu", json_value_text(rank->dev->description));
 }
