@@ -56,6 +56,14 @@ for ranks in 2 4; do
     done
 done
 
+# MPI itself, as the backend of the same ranks.
+if [ -e "$BUILD_DIR/mnist_ddp_mpi.so" ]; then
+    train "mpirun -n 2" --backend mpi --json --run-dir mpi || fail "mpirun, mpi: exit $?"
+    grep -q '"world":2,.*"backend":"mpi"' out || fail "mpirun: not two ranks over mpi"
+    says launcher "rank 0 of 2"
+    echo "mpirun -n 2, mpi: ok"
+fi
+
 # Two jobs at once do not meet. Neither says who has started it if it is to be quiet.
 train "mpirun -n 2" --quiet --run-dir quiet &
 first=$!
