@@ -44,7 +44,7 @@ static void prepare(const ranks_options *options)
 const char *ranks_lack_backend(const char *name)
 {
     const module *found = NULL;
-    if (strcmp(name, "shm") == 0 || strcmp(name, "local") == 0)
+    if (strcmp(name, "shm") == 0 || strcmp(name, "local") == 0 || strcmp(name, "hierarchical") == 0)
         return NULL;
 #ifdef __SANITIZE_THREAD__
     if (strcmp(name, "gloo") == 0)
