@@ -1,5 +1,6 @@
-/* CLONES before a function: it is compiled for several widths of vectors, and the loader picks the
- * widest that the processor has. Sanitizers do not support its ifuncs. */
+/* CLONES before a static function (clang gives others another name): it is compiled for several
+ * widths of vectors, and the loader picks the widest that the processor has. Sanitizers do not
+ * support its ifuncs. */
 #ifndef MNIST_DDP_BASE_CLONES_H
 #define MNIST_DDP_BASE_CLONES_H
 

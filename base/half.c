@@ -6,16 +6,26 @@
 #include <immintrin.h>
 #endif
 
-CLONES void half_widen_bf16(const uint16_t *restrict from, float *restrict to, size_t n)
+CLONES static void widen_bf16(const uint16_t *restrict from, float *restrict to, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         to[i] = bf16_to_f32(from[i]);
 }
 
-CLONES void half_narrow_bf16(const float *restrict from, uint16_t *restrict to, size_t n)
+CLONES static void narrow_bf16(const float *restrict from, uint16_t *restrict to, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         to[i] = f32_to_bf16(from[i]);
+}
+
+void half_widen_bf16(const uint16_t *restrict from, float *restrict to, size_t n)
+{
+    widen_bf16(from, to, n);
+}
+
+void half_narrow_bf16(const float *restrict from, uint16_t *restrict to, size_t n)
+{
+    narrow_bf16(from, to, n);
 }
 
 #ifdef __x86_64__
