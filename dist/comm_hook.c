@@ -89,11 +89,13 @@ static double dot_wide(const float *x, const float *y, size_t n)
     return sum;
 }
 
-/* Modified Gram-Schmidt over r columns of n floats each. A column of zeros stays one. */
+/* Modified Gram-Schmidt over r columns of n floats each. What is left of a column that the others
+ * span is rounding: it becomes zeros. */
 static void orthogonalize(float *columns, size_t n, size_t r)
 {
     for (size_t k = 0; k < r; k++) {
         float *x = columns + k * n;
+        double whole = norm_of(x, n);
         for (size_t before = 0; before < k; before++) {
             const float *y = columns + before * n;
             float share = (float)dot_wide(x, y, n);
@@ -101,7 +103,8 @@ static void orthogonalize(float *columns, size_t n, size_t r)
                 x[i] -= share * y[i];
         }
         double norm = norm_of(x, n);
-        float scale = norm > 0 ? (float)(1 / norm) : 0;
+        bool is_noise = norm <= 1e-6 * whole || norm < 1e-30; /* not so of NaN, which spreads */
+        float scale = is_noise ? 0 : (float)(1 / norm);
         for (size_t i = 0; i < n; i++)
             x[i] *= scale;
     }

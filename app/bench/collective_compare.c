@@ -174,23 +174,30 @@ static status add_mpi(comparison *c)
     return STATUS_OK;
 }
 
-/* One that fails is left out, with a note. */
+/* What cannot be measured here is left out, with a note. */
+static void leave_out(comparison *c, const char *name, status st)
+{
+    if (st == STATUS_OK)
+        return;
+    LOG_W("%s is left out: %s", name, status_text());
+    report_say(c->document, REPORT_NOTES, "%s is left out: %s", name, status_text());
+}
+
 static void measure_one(comparison *c, contender *system)
 {
     json_t *said = NULL;
-    LOG_I("measuring %s", system->name);
+    LOG_V("measuring %s", system->name);
     status st = bench_child_run(&c->place, &system->words, &said);
     if (st == STATUS_OK) {
         system->rows = json_incref(json_object_get(said, "rows"));
         if (c->world_size == 0)
             c->world_size = (int)json_integer_value(json_object_get(said, "world"));
     }
-    if (st != STATUS_OK || !json_is_array(system->rows)) {
-        LOG_W("%s is left out: %s", system->name, st != STATUS_OK ? status_text() : "no rows");
-        report_say(c->document, REPORT_NOTES, "%s is left out: %s", system->name,
-                   st != STATUS_OK ? status_text() : "it printed no rows");
+    if (st == STATUS_OK && !json_is_array(system->rows))
+        st = FAIL(STATUS_PEER, "it printed no rows");
+    if (st != STATUS_OK)
         system->rows = NULL;
-    }
+    leave_out(c, system->name, st);
     json_decref(said);
 }
 
@@ -203,9 +210,9 @@ static status measure_all(comparison *c)
                     c->systems[0].name);
     int ours = c->n;
     if (strstr(c->opts->peer, "mpi") != NULL)
-        TRY(add_mpi(c));
+        leave_out(c, "Open MPI", add_mpi(c));
     if (strstr(c->opts->peer, "torch") != NULL)
-        TRY(add_torch(c));
+        leave_out(c, "torch gloo", add_torch(c));
     for (int i = ours; i < c->n && !bench_child_stopped(&c->place); i++)
         measure_one(c, &c->systems[i]);
     return STATUS_OK;

@@ -39,6 +39,10 @@ const strategy_facts *strategy_of(const options *opts)
 
 status strategy_check(const options *opts, int world_size)
 {
+    bool hooks = opts->comm_hook != NULL && strcmp(opts->comm_hook, "none") != 0;
+    if (hooks && ops_of(opts) != &strategy_ddp)
+        return FAIL(STATUS_INVALID, "--comm-hook=%s is for --mode=ddp: here it is %s",
+                    opts->comm_hook, ops_of(opts)->facts.name);
     return ops_of(opts)->check(opts, world_size);
 }
 

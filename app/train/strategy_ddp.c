@@ -5,8 +5,10 @@
 #include "dist/ddp.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define MIB (1024.0 * 1024.0)
+#define HOOK_ON_CPU "--comm-hook=%s works on gradients in host memory: use --device=cpu, or none"
 
 enum { FIRST_BUCKET_MIB = 1, BUCKET_CAP_MIB = 25 }; /* PyTorch's */
 
@@ -18,6 +20,9 @@ typedef struct ddp_strategy {
 static status check(const options *opts, int world_size)
 {
     (void)world_size;
+    bool hooks = opts->comm_hook != NULL && strcmp(opts->comm_hook, "none") != 0;
+    if (hooks && strncmp(opts->device, "cuda", strlen("cuda")) == 0)
+        return FAIL(STATUS_INVALID, HOOK_ON_CPU, opts->comm_hook);
     return strategy_ranks_check(opts);
 }
 
@@ -45,9 +50,7 @@ static status open_hook(rank_context *rank, ddp_strategy *s)
     if (settings.kind == COMM_HOOK_NONE)
         return STATUS_OK;
     if (rank->dev->stream != NULL)
-        return FAIL(STATUS_INVALID,
-                    "--comm-hook=%s works on gradients in host memory: use --device=cpu, or none",
-                    rank->opts->comm_hook);
+        return FAIL(STATUS_INVALID, HOOK_ON_CPU, rank->opts->comm_hook);
     for (size_t i = 0; i < n; i++) {
         const parameter *p = &parameters[i];
         size_t rows = p->rank > 1 ? (size_t)p->shape[0] : p->count;

@@ -126,6 +126,12 @@ static status check_overlap(const collective *c, int rank, int world_size)
                 collective_kind_name(c->kind), rank);
 }
 
+static bool scales(const collective *c)
+{
+    bool is_given = c->prescale < 0 || c->prescale > 0;
+    return is_given && (c->prescale < 1 || c->prescale > 1);
+}
+
 status collective_check(const collective *c, int rank, int world_size)
 {
     const char *name = collective_kind_name(c->kind);
@@ -136,7 +142,9 @@ status collective_check(const collective *c, int rank, int world_size)
     if ((unsigned)c->type >= DTYPE_COUNT || (unsigned)c->op >= REDUCE_OP_COUNT)
         return FAIL(STATUS_INVALID, "%s: dtype %d or reduce_op %d does not exist", name,
                     (int)c->type, (int)c->op);
-    if (!dtype_is_float(c->type) && (c->prescale < 1 || c->prescale > 1))
+    if (scales(c) && !collective_reduces(c->kind))
+        return FAIL(STATUS_INVALID, "%s has no prescale", name);
+    if (scales(c) && !dtype_is_float(c->type))
         return FAIL(STATUS_INVALID, "a prescale of %g is for float types", (double)c->prescale);
     if (!memory_product(dtype_size(c->type), (size_t)world_size, &rows) ||
         !memory_product(c->count, rows, &size_bytes) || size_bytes > PTRDIFF_MAX)

@@ -41,7 +41,8 @@ typedef enum collective_kind {
  *   send, recv     (count)                               (count)
  *
  * In place: in equals out if they have one shape; else the smaller one may be this rank's row of
- * the other. They overlap in no other way. What is not set or read on a rank may be NULL there. */
+ * the other. All ranks do so, or none. They overlap in no other way. What is not set or read on a
+ * rank may be NULL there. */
 typedef struct collective {
     collective_kind kind;
     reduce_op op;

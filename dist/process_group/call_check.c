@@ -18,7 +18,7 @@ static const char *const FIELDS[N_FIELDS] = {"", "op", "dtype", "count", "root",
 static void make_record(const collective *c, char out[RECORD_BYTES])
 {
     bool reduces = collective_reduces(c->kind), moves = c->kind != COLLECTIVE_BARRIER;
-    snprintf(out, RECORD_BYTES, "%s %s %s %zu %d %g", collective_kind_name(c->kind),
+    snprintf(out, RECORD_BYTES, "%s %s %s %zu %d %.9g", collective_kind_name(c->kind),
              reduces ? reduce_op_name(c->op) : "-", moves ? dtype_name(c->type) : "-",
              moves ? c->count : 0, collective_has_root(c->kind) ? c->root : 0,
              reduces ? (double)c->prescale : 1);
@@ -100,7 +100,7 @@ status process_group_check_call(process_group *group, const collective *c)
                          .number = number,
                          .record = record,
                          .of = of,
-                         .timeout_ms = group->timeout_ms,
+                         .timeout_ms = group->patience_ms,
                          .compare = compare,
                          .ctx = &group->world_size};
     st = store_meeting_hold(group, &all);

@@ -64,10 +64,10 @@ status process_group_alloc(process_group *group, size_t size_bytes, void **out);
 /* For all collectives: if `stream` is NULL, arrays are host memory. Else it is the device's stream,
  * arrays are device memory, and the collective comes after the work enqueued there so far; if the
  * backend takes host memory only, they are staged through pinned host memory. Ranks issue the same
- * collectives in the same order. prescale must be 1 for DTYPE_I64, whose sums wrap. Sums are taken
- * in an order fixed by rank and position: same inputs, same bits, on every rank; for the extremes
- * of NaN the order is as fixed. (nccl: the same bits on every rank, in an order of NCCL's choice.)
- */
+ * collectives in the same order. prescale must be 1 for integers, which wrap. Sums are taken in an
+ * order fixed by rank and position: same inputs, same bits, on every rank; for the extremes of NaN
+ * the order is as fixed. (nccl, mpi: the same bits on every rank, in an order of the library's
+ * choice. hierarchical: hosts in order, and the ranks of each in order.) */
 
 /* What a reduction over ranks reads and sets. */
 typedef struct reduction {
@@ -106,8 +106,8 @@ status process_group_all_reduce_async(process_group *group, const reduction *wha
  * timeout of a collective that runs on the device counts while it runs and shows in
  * process_group_check. Consumes the work, also on failure. A failure breaks the group for good:
  * STATUS_TIMEOUT or STATUS_PEER with the rank, the collective's kind and number. *elapsed_ns,
- * unless NULL: from launch to done, or from this call on with a backend whose launch only announces
- * (shm, local); 0 if the host does not know that. */
+ * unless NULL: from launch to done, or from this call on with a backend that works in wait (all but
+ * gloo and nccl); 0 if the host does not know that. */
 status process_group_wait(process_group *group, work *w, int64_t *elapsed_ns);
 
 /* Launch and wait: any operation, and the usual ones below. STATUS_INVALID while works are still to

@@ -178,7 +178,10 @@ status process_group_batch_isend_irecv(process_group *group, const collective *l
         return STATUS_OK;
     status_kept why;
     status_keep(&why);
-    for (int i = 0; i < launched; i++) /* the group is broken: they end at once */
+    pthread_mutex_lock(&group->lock);
+    process_group_break(group, st); /* the backend's batch is still open */
+    pthread_mutex_unlock(&group->lock);
+    for (int i = 0; i < launched; i++) /* so they end at once */
         (void)process_group_wait(group, works[i], NULL);
     status_restore(&why);
     return st;

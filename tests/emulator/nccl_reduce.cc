@@ -44,7 +44,8 @@ void reduce(const std::vector<const void *> &pieces, ncclRedOp_t op, size_t coun
     auto *to = static_cast<T *>(out);
     T ranks = static_cast<T>(pieces.size());
     bool averages = op == ncclAvg, is_float = std::is_floating_point_v<T>;
-    T factor = averages && is_float ? 1 / ranks : 1, divisor = averages && !is_float ? ranks : 1;
+    T factor = static_cast<T>(averages && is_float ? 1 / ranks : T(1));
+    T divisor = averages && !is_float ? ranks : T(1);
     for (size_t piece = 0; piece < pieces.size(); piece++) {
         auto *from = static_cast<const T *>(pieces[piece]);
         for (size_t i = 0; i < count; i++) {

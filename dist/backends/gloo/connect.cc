@@ -160,6 +160,7 @@ bool stalls(const context_ptr &context)
     std::vector<float> data(20000);
     float slow_rounds = 0;
     collective c = {};
+    c.prescale = 1;
     for (int i = 0; i < rounds; i++) {
         c.seq++;
         c.in = c.out = data.data();

@@ -166,6 +166,10 @@ void engine::run_oldest(std::unique_lock<std::mutex> &hold, int64_t deadline_ns)
         try {
             const place here = {*context_, rank_, world_size_, scratch_};
             perform(here, j->what, deadline_ns);
+        } catch (const failure &e) {
+            result = e;
+        } catch (const std::bad_alloc &) {
+            result = failure(STATUS_NO_MEMORY, "gloo's scratch memory");
         } catch (const std::exception &e) {
             result = explain(e.what());
         }

@@ -223,6 +223,9 @@ status local_hub_finish(local_hub *hub, local_message *message, int64_t deadline
         return STATUS_OK;
     pthread_mutex_lock(&hub->lock);
     status st = await_message(hub, message, deadline_ns);
+    int64_t drop_ns = clock_deadline_ns(DROP_MS);
+    while (message->state == LOCAL_MOVES && await_change(hub, drop_ns)) {
+    } /* another message was refused meanwhile, and this one's receiver copies */
     local_messages_drop(&hub->messages, message);
     pthread_mutex_unlock(&hub->lock);
     return st;

@@ -27,7 +27,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static slow_call slow;
 static bool begun;
 static int groups;
-static atomic_bool broken; /* for good; read without the lock */
+static atomic_bool broken; /* for good; MPI is not called any more */
 
 status mpi_process_status(int code, const char *call, const char *file, int line)
 {
@@ -42,10 +42,11 @@ status mpi_process_status(int code, const char *call, const char *file, int line
 
 status mpi_process_enter(void)
 {
-    if (atomic_load(&broken))
-        return FAIL(STATUS_INVALID, "MPI is broken in this process since an earlier failure");
     pthread_mutex_lock(&calls);
-    return STATUS_OK;
+    if (!atomic_load(&broken))
+        return STATUS_OK;
+    pthread_mutex_unlock(&calls);
+    return FAIL(STATUS_INVALID, "MPI is broken in this process since an earlier failure");
 }
 
 void mpi_process_leave(void)
@@ -162,8 +163,11 @@ static status make_comm_locked(const int *world, int n, int tag, int64_t deadlin
     if (st != STATUS_OK)
         return st;
     slow.tag = tag;
-    TRY(call_slowly(make_comm, "MPI_Comm_create_group", deadline_ns));
-    MPI_Group_free(&slow.ranks);
+    st = call_slowly(make_comm, "MPI_Comm_create_group", deadline_ns);
+    if (!atomic_load(&broken)) /* else the call may still read it */
+        MPI_Group_free(&slow.ranks);
+    if (st != STATUS_OK)
+        return st;
     *out = slow.comm;
     return MPI_CALL(MPI_Comm_set_errhandler(*out, MPI_ERRORS_RETURN));
 }

@@ -61,6 +61,8 @@ void shm_exchange_free(shm_exchange *x)
     *x = (shm_exchange){0};
 }
 
+enum { KEEP_UP_SHIFT = 20 }; /* every 2^20 rounds */
+
 static status finish_round(shm_exchange *x, int64_t deadline_ns)
 {
     return shm_sync_await_all(x->sync, SHM_DONE, x->round, deadline_ns);
@@ -252,6 +254,14 @@ static void take_from_notes(shm_exchange *x, const collective *c, uint32_t index
         exchange_take(c, region->rank, region->world_size, x->given, 0, c->count);
 }
 
+/* Rounds are compared modulo 2^32, so that a counter that many collectives do not use must not
+ * stay far behind. */
+static void keep_up(shm_exchange *x)
+{
+    shm_sync_arrive(x->sync, SHM_STAGED, x->round);
+    shm_sync_arrive(x->sync, SHM_REDUCED, x->round);
+}
+
 status shm_exchange_run(shm_exchange *x, const collective *c, uint32_t index, int64_t deadline_ns)
 {
     const shm_region *region = &x->sync->region;
@@ -265,5 +275,9 @@ status shm_exchange_run(shm_exchange *x, const collective *c, uint32_t index, in
     for (int rank = 0; rank < region->world_size; rank++)
         in_heaps =
             in_heaps && x->offers[rank].in != SHM_NO_OFFSET && x->offers[rank].out != SHM_NO_OFFSET;
-    return in_heaps ? reduce_parts_in_heaps(x, c, deadline_ns) : do_rounds(x, c, deadline_ns);
+    uint32_t before = x->round;
+    TRY(in_heaps ? reduce_parts_in_heaps(x, c, deadline_ns) : do_rounds(x, c, deadline_ns));
+    if ((before ^ x->round) >> KEEP_UP_SHIFT != 0)
+        keep_up(x);
+    return STATUS_OK;
 }

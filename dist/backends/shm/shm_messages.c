@@ -125,8 +125,8 @@ static void push(shm_messages *m, int peer)
         uint64_t read = atomic_load(&channel->read);
         size_t room = SHM_CHANNEL_BYTES - (size_t)(written - read);
         size_t some = least(least(room, PIECE_BYTES), length_of(&h) - s->moved);
-        if (some == 0 || room > SHM_CHANNEL_BYTES)
-            return;
+        if (some == 0 || room > SHM_CHANNEL_BYTES || room % SHM_LINE_BYTES != 0)
+            return; /* no room, or the peer's counter is none of ours */
         stretch data = data_of(&h, s->moved, some);
         if (s->moved == 0)
             put(channel, written, &h, sizeof h);
@@ -244,7 +244,7 @@ static status pull(shm_messages *m, int peer)
         size_t there = (size_t)(written - read);
         if (there == 0)
             return STATUS_OK;
-        if (there > SHM_CHANNEL_BYTES)
+        if (there > SHM_CHANNEL_BYTES || there % SHM_LINE_BYTES != 0)
             return FAIL(STATUS_PEER, "rank %d scribbled over the shared memory", peer);
         if (!r->is_open)
             TRY(open_message(r, channel, read, peer));
