@@ -3,19 +3,26 @@
 #include "app/commands.h"
 #include "app/common/exit_codes.h"
 #include "app/options/option_text.h"
+#include "app/store/store_command.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Words after a command's name. Those after bench and help are names of the tables. */
+/* Words after a command's name; NULL: the store's actions. Those after bench and help are names of
+ * the tables. */
 static const struct {
     const char *command, *words;
 } WORDS[] = {{"data", "fetch info verify show"},
-             {"store", "serve set get wait add delete check num_keys compare_set"},
+             {"store", NULL},
              {"doctor", "train run"},
              {"completion", "bash zsh fish"}};
 enum { N_WORDS = sizeof WORDS / sizeof WORDS[0] };
+
+static const char *words_after(int i)
+{
+    return WORDS[i].words != NULL ? WORDS[i].words : store_command_actions();
+}
 
 /* Of what kind a value is. */
 typedef enum value_kind {
@@ -158,7 +165,7 @@ static void print_bash(void)
     print_names(benchmark_table, benchmark_table_count, " ");
     puts("' ;;");
     for (int i = 0; i < N_WORDS; i++)
-        printf("    %s) words='%s' ;;\n", WORDS[i].command, WORDS[i].words);
+        printf("    %s) words='%s' ;;\n", WORDS[i].command, words_after(i));
     puts("    esac\n"
          "    [[ $cur == -* ]] && words=$flags\n"
          "    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
@@ -226,7 +233,7 @@ static void print_zsh(void)
     print_names(benchmark_table, benchmark_table_count, " ");
     puts(") ;;");
     for (int i = 0; i < N_WORDS; i++)
-        printf("    (%s) names=(%s) ;;\n", WORDS[i].command, WORDS[i].words);
+        printf("    (%s) names=(%s) ;;\n", WORDS[i].command, words_after(i));
     puts("    (run) names=(_files) ;;\n"
          "    esac\n"
          "    if [ \"$names\" = _files ]; then names='*:file:_files'; "
@@ -302,7 +309,7 @@ static void print_fish(void)
     print_fish_words("bench", benchmark_table, benchmark_table_count);
     for (int i = 0; i < N_WORDS; i++)
         printf("complete -c mnist_ddp -f -n '__mnist_ddp_is %s' -a '%s'\n", WORDS[i].command,
-               WORDS[i].words);
+               words_after(i));
     for_each_flag(FOR_ALL, print_fish_flag);
 }
 

@@ -25,6 +25,7 @@ enum {
     HOST_BYTES = 256,
     CHUNK_BYTES = 64 << 10,
     SHOWN_BYTES = 80,
+    NO_PORT = -1,
 };
 
 /* What is asked of the store. */
@@ -35,6 +36,7 @@ typedef struct request {
     char where[SOCKET_ADDRESS_BYTES];
     store *client;
     int64_t deadline_ns;
+    int64_t amount; /* of add */
     json_t *answer; /* with --json: what is printed */
     bool no;        /* the answer is no: EXIT_CODE_NO */
 } request;
@@ -152,18 +154,24 @@ static status wait_for_all(request *r)
     return STATUS_OK;
 }
 
+static status parse_amount(request *r)
+{
+    char *end = NULL;
+    r->amount = 1;
+    if (r->n < 2)
+        return STATUS_OK;
+    errno = 0;
+    r->amount = strtoll(r->words[1], &end, 10);
+    if (errno != 0 || end == r->words[1] || *end != '\0')
+        return FAIL(STATUS_INVALID, "store add: '%.*s' is not a whole number of 64 bits",
+                    SHOWN_BYTES, r->words[1]);
+    return STATUS_OK;
+}
+
 static status add(request *r)
 {
-    int64_t amount = 1, sum = 0;
-    if (r->n > 1) {
-        char *end = NULL;
-        errno = 0;
-        amount = strtoll(r->words[1], &end, 10);
-        if (errno != 0 || end == r->words[1] || *end != '\0')
-            return FAIL(STATUS_INVALID, "store add: '%.*s' is not a whole number of 64 bits",
-                        SHOWN_BYTES, r->words[1]);
-    }
-    TRY(store_add(r->client, r->words[0], amount, &sum));
+    int64_t sum = 0;
+    TRY(store_add(r->client, r->words[0], r->amount, &sum));
     answer_number(r, "value", sum);
     return STATUS_OK;
 }
@@ -193,78 +201,102 @@ static status num_keys(request *r)
     return STATUS_OK;
 }
 
-/* As torch, it answers with what the key holds then. */
+/* As torch, it answers with what the key holds then; or with `expected` if the key is not there.
+ * That tells nothing if `desired` is the same. */
 static status compare_set(request *r)
 {
     void *value = NULL;
     size_t size_bytes = 0;
-    const char *desired = r->words[2];
-    TRY(store_compare_set(r->client, r->words[0], r->words[1], desired, &value, &size_bytes));
-    answer_truth(r, "set",
-                 size_bytes == strlen(desired) && memcmp(value, desired, size_bytes) == 0);
-    status st = answer_bytes(r, value, size_bytes);
+    const char *key = r->words[0], *expected = r->words[1], *desired = r->words[2];
+    TRY(store_compare_set(r->client, key, expected, desired, &value, &size_bytes));
+    bool is_set = size_bytes == strlen(desired) && memcmp(value, desired, size_bytes) == 0;
+    status st = STATUS_OK;
+    if (is_set && expected[0] != '\0' && strcmp(expected, desired) == 0)
+        st = store_check(r->client, key, &is_set);
+    answer_truth(r, "set", is_set);
+    if (st == STATUS_OK)
+        st = answer_bytes(r, value, size_bytes);
     free(value);
     return st;
 }
 
 typedef struct action {
     const char *name;
-    const char *words; /* that follow it */
-    int least, most;   /* of them */
-    status (*ask)(request *r);
+    const char *words;          /* that follow it */
+    int least, most;            /* of them */
+    status (*read)(request *r); /* words, before the store is looked for; NULL: nothing to read */
+    status (*ask)(request *r);  /* NULL: serve */
 } action;
 
 static const action ACTIONS[] = {
-    {"set", "KEY VALUE, where - stands for stdin", 2, 2, set},
-    {"get", "KEY", 1, 1, get},
-    {"wait", "KEY ...", 1, INT32_MAX, wait_for_all},
-    {"add", "KEY [N]", 1, 2, add},
-    {"delete", "KEY", 1, 1, delete},
-    {"check", "KEY ...", 1, INT32_MAX, check},
-    {"num_keys", "no more", 0, 0, num_keys},
-    {"compare_set", "KEY EXPECTED DESIRED", 3, 3, compare_set},
+    {"serve", "no more", 0, 0, NULL, NULL},
+    {"set", "KEY VALUE, where - stands for stdin", 2, 2, NULL, set},
+    {"get", "KEY", 1, 1, NULL, get},
+    {"wait", "KEY ...", 1, INT32_MAX, NULL, wait_for_all},
+    {"add", "KEY [N]", 1, 2, parse_amount, add},
+    {"delete", "KEY", 1, 1, NULL, delete},
+    {"check", "KEY ...", 1, INT32_MAX, NULL, check},
+    {"num_keys", "no more", 0, 0, NULL, num_keys},
+    {"compare_set", "KEY EXPECTED DESIRED", 3, 3, NULL, compare_set},
 };
+enum { N_ACTIONS = sizeof ACTIONS / sizeof ACTIONS[0] };
 
-/* The action that the command line names, with as many words as it takes. NULL: serve. */
+const char *store_command_actions(void)
+{
+    static char names[N_ACTIONS * 16];
+    size_t length = 0;
+    for (int i = 0; i < N_ACTIONS; i++)
+        length += (size_t)snprintf(names + length, sizeof names - length, "%s%s", i > 0 ? " " : "",
+                                   ACTIONS[i].name);
+    return names;
+}
+
+/* The action that the command line names, with as many words as it takes. */
 static status find_action(const options *opts, const action **out)
 {
     const char *word = opts->action != NULL ? opts->action : "";
     const action *found = NULL;
     nearest search;
     nearest_init(&search, word);
-    nearest_offer(&search, "serve");
-    for (size_t i = 0; i < sizeof ACTIONS / sizeof ACTIONS[0]; i++) {
+    for (int i = 0; i < N_ACTIONS; i++) {
         nearest_offer(&search, ACTIONS[i].name);
         if (strcmp(word, ACTIONS[i].name) == 0)
             found = &ACTIONS[i];
     }
-    bool serves = strcmp(word, "serve") == 0;
-    if (found == NULL && !serves && nearest_found(&search))
+    if (found == NULL && nearest_found(&search))
         return FAIL(STATUS_INVALID, "store: '%.*s' is none of its actions; did you mean '%s'?",
                     SHOWN_BYTES, word, search.best);
-    if (found == NULL && !serves)
-        return FAIL(STATUS_INVALID, "store: serve, set, get, wait, add, delete, check, num_keys or "
-                                    "compare_set, as in mnist_ddp store get KEY");
-    if (opts->n_files < (serves ? 0 : found->least) || opts->n_files > (serves ? 0 : found->most))
-        return FAIL(STATUS_INVALID, "store %s: takes %s; %d word%s given", word,
-                    serves ? "no more" : found->words, opts->n_files,
-                    opts->n_files == 1 ? " is" : "s are");
+    if (found == NULL)
+        return FAIL(STATUS_INVALID,
+                    "store: which action? There are %s, as in mnist_ddp store get KEY",
+                    store_command_actions());
+    if (opts->n_files < found->least || opts->n_files > found->most)
+        return FAIL(STATUS_INVALID, "store %s: takes %s; %d word%s given", word, found->words,
+                    opts->n_files, opts->n_files == 1 ? " is" : "s are");
     *out = found;
     return STATUS_OK;
 }
 
-/* --host and --port, else a job's MASTER_ADDR and MASTER_PORT. */
-static status find_address(const options *opts, char host[HOST_BYTES], int *port)
+/* --port, else a job's MASTER_PORT. */
+static status find_port(const options *opts, int *port)
 {
-    const char *address = environment_text("MASTER_ADDR"),
-               *number = environment_text("MASTER_PORT");
+    const char *number = environment_text("MASTER_PORT");
     *port = (int)opts->port;
     if (!options_given(opts, "port") && number != NULL && !number_parse(number, 1, 65535, port))
         return FAIL(STATUS_INVALID, "environment variable MASTER_PORT=%.40s is not in 1..65535",
                     number);
+    return STATUS_OK;
+}
+
+/* --host, else a job's MASTER_ADDR. A port in it counts before all others. */
+static status find_address(const options *opts, char host[HOST_BYTES], int *port)
+{
+    const char *address = environment_text("MASTER_ADDR");
     const char *text = opts->host != NULL ? opts->host : address != NULL ? address : "127.0.0.1";
-    TRY(status_context(socket_address_parse(text, *port, host, HOST_BYTES, port),
+    TRY(status_context(socket_address_parse(text, NO_PORT, host, HOST_BYTES, port),
                        opts->host != NULL ? "--host" : "MASTER_ADDR"));
+    if (*port == NO_PORT)
+        TRY(find_port(opts, port));
     if (*port == 0)
         return FAIL(STATUS_INVALID, "--port=0: name the port that the store listens on");
     return STATUS_OK;
@@ -291,7 +323,9 @@ static int ask(const options *opts, const action *what)
                  .n = opts->n_files,
                  .deadline_ns = clock_deadline_ns(opts->timeout * 1000),
                  .answer = json_object()};
-    status st = find_address(opts, host, &port);
+    status st = what->read != NULL ? what->read(&r) : STATUS_OK;
+    if (st == STATUS_OK)
+        st = find_address(opts, host, &port);
     if (st == STATUS_OK) {
         code = EXIT_CODE_RENDEZVOUS;
         st = connect_to(&r, host, port);
@@ -301,6 +335,8 @@ static int ask(const options *opts, const action *what)
         if (r.n > 0)
             note(&r, "key", json_value_text(r.words[0]));
         st = what->ask(&r);
+        if (st == STATUS_IO)
+            code = EXIT_CODE_OUTPUT; /* stdin */
     }
     store_destroy(r.client);
     if (st == STATUS_OK && opts->json)
@@ -315,10 +351,11 @@ static int ask(const options *opts, const action *what)
 int store_command(const options *opts)
 {
     const action *what = NULL;
+    int code = EXIT_CODE_USAGE;
     status st = find_action(opts, &what);
-    if (st == STATUS_OK && what != NULL)
+    if (st == STATUS_OK && what->ask != NULL)
         return ask(opts, what);
     if (st == STATUS_OK)
-        st = store_serve(opts);
-    return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, EXIT_CODE_USAGE);
+        st = store_serve(opts, &code);
+    return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, code);
 }

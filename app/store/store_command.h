@@ -8,4 +8,7 @@
  * code. */
 int store_command(const options *opts);
 
+/* The actions' names, with spaces between them: "serve set get ...". */
+const char *store_command_actions(void);
+
 #endif

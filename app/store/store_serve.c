@@ -1,5 +1,6 @@
 #include "app/store/store_serve.h"
 
+#include "app/common/exit_codes.h"
 #include "app/common/json_value.h"
 #include "app/common/local_network.h"
 #include "app/common/stop_signals.h"
@@ -46,19 +47,24 @@ static void await_end(const options *opts, const stop_signals *signals)
     }
 }
 
-status store_serve(const options *opts)
+status store_serve(const options *opts, int *code)
 {
     sigset_t which;
     stop_signals signals = {0};
     store_server *server = NULL;
+    *code = EXIT_CODE_INTERNAL;
     (void)file_limit_raise(); /* a connection for each client */
     status st = stop_signals_parse("SIGTERM,SIGINT,SIGHUP", &which);
     if (st == STATUS_OK)
         st = stop_signals_take(&which, &signals); /* before the server's thread starts */
-    if (st == STATUS_OK)
+    if (st == STATUS_OK) {
+        *code = EXIT_CODE_RENDEZVOUS;
         st = store_server_create(opts->bind, (int)opts->port, &server);
-    if (st == STATUS_OK)
+    }
+    if (st == STATUS_OK) {
+        *code = EXIT_CODE_OUTPUT;
         st = print_address(opts, store_server_port(server));
+    }
     if (st == STATUS_OK)
         await_end(opts, &signals);
     store_server_destroy(server);

@@ -5,7 +5,8 @@
 #include "app/options/options.h"
 
 /* Serves a store at --bind and --port: prints its address, and returns after SIGINT, SIGTERM or
- * SIGHUP, or after --timeout if that was given. STATUS_IO if the port cannot be had. */
-status store_serve(const options *opts);
+ * SIGHUP, or after --timeout if that was given. STATUS_IO if the port cannot be had or stdout does
+ * not take the address; on failure *code is what to exit with. */
+status store_serve(const options *opts, int *code);
 
 #endif

@@ -47,6 +47,9 @@ expect '--minbytes' bench all-reduce --mi
 expect '' bench scaling --mi
 expect 'fetch info verify show' data ''
 expect 'serve set get wait add delete check num_keys compare_set' store ''
+for action in "${COMPREPLY[@]}"; do
+    "$program" help store | grep -qw "$action" || fail "help store lacks $action"
+done
 expect '--host' store get --ho
 expect 'train run' doctor ''
 expect '--role' doctor run --ro

@@ -95,6 +95,13 @@ ask 0 compare_set first_key first_value second
 answers second
 ask 1 compare_set first_key first_value third
 answers second
+ask 0 compare_set first_key second second
+answers second
+ask 1 compare_set missing a a --json # what the server answers is no value of the key
+answers $'{"key":"missing","set":false,"value":"a"}\n'
+ask 1 check missing
+ask 0 compare_set made '' ''
+ask 0 delete made
 
 # A key that comes while others wait for it.
 ask 110 get never --timeout=1
@@ -137,10 +144,35 @@ says error KEY "2 words"
 ask 64 add n 1x
 says error "'1x'" whole number
 ask 64 num_keys k
+ask 64
+says error serve compare_set
 code=0
 "$program" store get k --port=0 >out 2>err || code=$?
 [ $code = 64 ] || fail "port 0: exit $code"
 says error --port=0
+code=0
+"$program" store add k 1x --port=1 >out 2>err || code=$? # where no store is
+[ $code = 64 ] || fail "no number: exit $code"
+says error "'1x'"
+MASTER_PORT=x ask 0 check first_key # --host has a port
+MASTER_PORT=x "$program" store check first_key --host=127.0.0.1 --port="${address##*:}" >out 2>err ||
+    fail "--port beside a bad MASTER_PORT"
+code=0
+MASTER_PORT=x "$program" store check first_key --host=127.0.0.1 >out 2>err || code=$?
+[ $code = 64 ] || fail "MASTER_PORT=x: exit $code"
+says error MASTER_PORT=x
+
+# What fails outside the command line.
+ask 74 set k - <"$work"
+says error stdin directory
+code=0
+"$program" store serve --port="${address##*:}" >out 2>err || code=$?
+[ $code = 69 ] || fail "a port that is taken: exit $code"
+says error "${address##*:}"
+code=0
+timeout 20 "$program" store serve --port=0 >/dev/full 2>err || code=$?
+[ $code = 74 ] || fail "stdout is full: exit $code"
+says error stdout
 
 # A server ends by a signal, without a word; its port is free then, and a client says where none is.
 for signal in INT TERM; do
