@@ -15,6 +15,8 @@ void debug_level_apply(const options *opts)
     setenv(VARIABLE, opts->debug, 1);
     log_set_level(LOG_VERBOSE);
     log_set_level_from_environment();
+    if (opts->quiet)
+        log_set_quiet();
 }
 
 process_group_debug debug_level(void)

@@ -72,9 +72,10 @@ static bool write_spool(void)
     if (run_log.spool < 0)
         run_log.spool = memfd_create("mnist_ddp log", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (run_log.spool < 0 || fcntl(run_log.spool, F_SETFL, O_APPEND) != 0 ||
-        fstat(run_log.spool, &about) != 0 ||
-        about.st_size + (off_t)run_log.size_bytes > SPOOL_BYTES)
+        fstat(run_log.spool, &about) != 0)
         return true;
+    if (about.st_size + (off_t)run_log.size_bytes > SPOOL_BYTES)
+        return (fcntl(run_log.spool, F_GET_SEALS) & F_SEAL_WRITE) == 0;
     return file_try_append(run_log.spool, run_log.text, run_log.size_bytes) != EPERM;
 }
 

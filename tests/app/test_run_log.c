@@ -111,6 +111,23 @@ START_TEST(a_quiet_run_keeps_its_log)
 }
 END_TEST
 
+/* The line about its learning rate is in the log alone. */
+START_TEST(debug_off_leaves_a_run_quiet)
+{
+    program p = program_run_with(NULL, WORDS(TRAIN, "--epochs=1", "--scale-lr", "--quiet"));
+    ASSERT_EXIT(p, 0);
+    program_close(&p);
+    p = program_run_with(NULL, WORDS(TRAIN, "--epochs=2", "--resume", "--scale-lr", "--quiet",
+                                     "--debug=off", "--nproc-per-node=2"));
+    ASSERT_EXIT(p, 0);
+    ck_assert_str_eq(p.err, "");
+    program_close(&p);
+    char *log = said(LOG);
+    ASSERT_FACTS(log, "--lr", "1 ranks", "2 ranks");
+    free(log);
+}
+END_TEST
+
 /* Where a status line takes their place on the terminal. */
 START_TEST(steps_are_kept_beside_a_status_line)
 {
@@ -380,6 +397,27 @@ START_TEST(lines_of_two_stay_whole)
 }
 END_TEST
 
+/* The launcher has filled the spool before rank 0 has the folder: what did not fit is missing, what
+ * comes after rank 0 has it is there. */
+START_TEST(a_full_spool_does_not_hide_the_file)
+{
+    enum { EARLY = 8000 };
+    char spool[16];
+    test_folder_require(file_make_folders("run"));
+    run_log_begin();
+    run_log_follow("run");
+    say_many("launcher", 0, EARLY);
+    snprintf(spool, sizeof spool, "%d", run_log_spool());
+    await(start_rank(spool, 0, 0, 1));
+    run_log_line("the last %s", LENGTHS);
+    char *log = said(LOG);
+    find(log, "launcher 1000 ");
+    ASSERT_SILENT(log, "launcher 7999 ");
+    find(find(log, "rank 0 "), "the last so that");
+    free(log);
+}
+END_TEST
+
 START_TEST(lines_are_plain)
 {
     static const char text[] = "\033[31merror:\033[0m a\r\033[K\nb\tc\a\n\n\033[1;2m\ncaf\xc3\xa9";
@@ -413,10 +451,12 @@ int main(void)
     tcase_add_checked_fixture(lines, test_folder_clean, NULL);
     tcase_add_test(lines, lines_are_plain);
     tcase_add_test(lines, lines_of_two_stay_whole);
+    tcase_add_test(lines, a_full_spool_does_not_hide_the_file);
     TCase *runs = suite_case(suite, "runs", 2 * RUN_S);
     tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_loop_test(runs, a_log_holds_what_was_shown, 0, N_SHOWN);
     tcase_add_loop_test(runs, a_quiet_run_keeps_its_log, 0, 2);
+    tcase_add_test(runs, debug_off_leaves_a_run_quiet);
     tcase_add_test(runs, steps_are_kept_beside_a_status_line);
     tcase_add_test(runs, a_resumed_run_appends);
     tcase_add_test(runs, a_launcher_writes_to_it);
