@@ -159,7 +159,7 @@ static void measure(const job *j, call_fn *call, int in_place, const int repeats
         own[0] += us[i] / iterations;
     }
     qsort(us, (size_t)iterations, sizeof *us, compare);
-    own[1] = us[iterations / 2];
+    own[1] = (us[(iterations - 1) / 2] + us[iterations / 2]) / 2;
     MPI_Reduce(own, out, 2, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
     out[0] /= j->world_size;
     out[1] /= j->world_size;

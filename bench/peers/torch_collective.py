@@ -16,7 +16,6 @@ TYPES = {"float": torch.float32, "double": torch.float64, "half": torch.float16,
          "int64": torch.int64, "uint8": torch.uint8}
 OPS = {"sum": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX,
        "avg": dist.ReduceOp.AVG}
-WITH_ROWS = {"all_gather", "reduce_scatter", "gather", "scatter", "all_to_all"}
 
 
 def call_of(name, dtype, op, root, size_bytes):
