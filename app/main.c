@@ -136,7 +136,7 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
             st = check_ranks(opts, spec.world_size);
         if (st != STATUS_OK)
             return exit_code_failed(st, EXIT_CODE_USAGE);
-        if (needs_launcher(opts, &spec) && strcmp(opts->backend, "mpi") == 0)
+        if (spec.world_size > 1 && strcmp(opts->backend, "mpi") == 0)
             return exit_code_failed(mpirun_become(&spec, argc, argv), EXIT_CODE_USAGE);
         if (needs_launcher(opts, &spec))
             return launch(opts, argc, argv, &spec, started_ns);
@@ -221,6 +221,10 @@ static status take_launcher(options *opts)
     if (examines && (st != STATUS_OK || outer.role != OUTER_ROLE_AGENT))
         return STATUS_OK;
     TRY(st);
+    if (what == COMMAND_BENCH && collective_compares(opts) && outer.role != OUTER_ROLE_ALONE)
+        return FAIL(STATUS_INVALID,
+                    "%s: a comparison starts its own ranks: run it once, without %s",
+                    opts->benchmark, outer.row->title);
     if (outer_launcher_speaks(&outer) && !examines) {
         outer_launcher_describe(&outer, text);
         LOG_V("launcher: %s", text);

@@ -80,6 +80,7 @@ static void make_ours(const options *o, const char *backend, bench_words *out)
     bench_words_add(out, "bench");
     bench_words_add(out, "%s", o->benchmark);
     bench_words_add(out, "--backend=%s", backend);
+    bench_words_add(out, "--launcher=%s", o->launcher);
     if (o->nproc_per_node != NULL)
         bench_words_add(out, "--nproc-per-node=%s", o->nproc_per_node);
     add_sizes(o, out);

@@ -3,6 +3,7 @@
 #include "app/common/exit_codes.h"
 #include "app/common/machine.h"
 #include "app/doctor/checkup.h"
+#include "base/executable.h"
 #include "base/module.h"
 #include "dist/process_group/backend_choice.h"
 #include "kernels/device.h"
@@ -122,6 +123,21 @@ static void check_module(checkup *c, const char *name, bool needed)
         checkup_add(c, CHECKUP_WARNING, "modules", "%s: %s", name, status_text());
 }
 
+/* Several ranks over MPI are started by mpirun. */
+static void check_mpirun(checkup *c)
+{
+    char path[FILE_PATH_BYTES];
+    if (strcmp(c->opts->backend, "mpi") != 0 || executable_find("mpirun", path))
+        return;
+    if (c->spec.world_size > 1)
+        checkup_fail(c, EXIT_CODE_USAGE, "backend",
+                     "mpi: there is no mpirun in $PATH: install openmpi-bin, or use --backend=shm");
+    else
+        checkup_add(c, CHECKUP_WARNING, "backend",
+                    "mpi: there is no mpirun in $PATH, which several ranks need: install "
+                    "openmpi-bin");
+}
+
 static void check_backend(checkup *c)
 {
     const char *backend = c->opts->backend;
@@ -133,6 +149,7 @@ static void check_backend(checkup *c)
                      c->spec.nnodes);
     else if (!uses(c, "cuda") && backend_choice_check_cpu(backend) != STATUS_OK)
         checkup_fail_message(c, EXIT_CODE_USAGE, "backend");
+    check_mpirun(c);
     bool gloo = strcmp(backend, "gloo") == 0 || strcmp(backend, "hierarchical") == 0 ||
                 (strcmp(backend, "auto") == 0 && c->spec.nnodes > 1);
     check_module(c, "gloo", gloo);

@@ -31,14 +31,12 @@ static status check_launcher(checkup *c)
 static void check_command(checkup *c)
 {
     entrypoint program = {.words = NULL};
-    status st = STATUS_OK;
-    if (c->opts->examined == COMMAND_TRAIN) {
-        st = check_launcher(c);
-        if (st == STATUS_OK)
-            st = strategy_check(c->opts, c->spec.world_size);
+    status st = check_launcher(c);
+    if (st == STATUS_OK && c->opts->examined == COMMAND_TRAIN) {
+        st = strategy_check(c->opts, c->spec.world_size);
         if (st == STATUS_OK)
             st = rank_settings_check(c->opts, c->spec.world_size);
-    } else if (c->opts->program != NULL) {
+    } else if (st == STATUS_OK && c->opts->program != NULL) {
         st = entrypoint_find(c->opts, &program);
         entrypoint_free(&program);
     }

@@ -103,7 +103,7 @@ static bool holds(const launcher_row *row, const char *name)
 {
     bool any = strcmp(name, "auto") == 0;
     return (any || strcmp(name, row->name) == 0) && all_are_set(row->needs) &&
-           launcher_variable(row->lacks) == NULL && !(any && is_srun(row));
+           !(any && (launcher_variable(row->lacks) != NULL || is_srun(row)));
 }
 
 const launcher_row *launcher_table_find(const char *name, bool with_torchrun)

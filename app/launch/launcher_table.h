@@ -18,7 +18,7 @@ typedef struct launcher_row {
     const char *title;        /* for messages: "mpirun (Open MPI)" */
     const char *start;        /* how to start four processes by it */
     launcher_variables needs; /* it is this launcher if all are set, */
-    launcher_variables lacks; /* and none of these */
+    launcher_variables lacks; /* and none of these, unless it is asked for by name */
 
     /* Of each list, the first one that is set counts. */
     launcher_variables rank, size, local_rank, local_size, node;

@@ -10,18 +10,27 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FRONT_WORDS = 16, NUMBER_BYTES = 16 };
+enum { FRONT_WORDS = 24, NUMBER_BYTES = 16, HOST_BYTES = 32 };
 
 static const char VARIABLE[] = "MNIST_DDP_MPIRUN";
 
 /* More ranks than cores are nothing to be refused here, nor is root. The ranks choose their cores
  * by themselves, and say themselves why they fail. After a failure the others have some seconds to
- * say what they saw. */
-static int front_words(const char *ranks, const char **words)
+ * say what they saw. All are on this host: without its "ras" mpirun does not read which nodes an
+ * allocation has, and knows this one as localhost. */
+static int front_words(const char *ranks, const char *host, const char **words)
 {
-    static const char *const front[] = {
-        "--oversubscribe",           "--bind-to", "none", "--quiet", "--mca",
-        "odls_base_sigkill_timeout", "5",         "-n"};
+    static const char *const front[] = {"--oversubscribe",
+                                        "--bind-to",
+                                        "none",
+                                        "--quiet",
+                                        "--mca",
+                                        "odls_base_sigkill_timeout",
+                                        "5",
+                                        "--mca",
+                                        "ras",
+                                        "^slurm,gridengine,tm,lsf",
+                                        "-n"};
     int n = 0;
     words[n++] = "mpirun";
     if (geteuid() == 0)
@@ -29,6 +38,8 @@ static int front_words(const char *ranks, const char **words)
     for (size_t i = 0; i < sizeof front / sizeof front[0]; i++)
         words[n++] = front[i];
     words[n++] = ranks;
+    words[n++] = "--host";
+    words[n++] = host;
     return n;
 }
 
@@ -36,12 +47,20 @@ static status check(const worker_spec *spec)
 {
     const module *found = NULL;
     char path[FILE_PATH_BYTES];
+    const char *rank = environment_text("OMPI_COMM_WORLD_RANK");
     if (spec->nnodes > 1)
         return FAIL(STATUS_INVALID,
                     "--backend=mpi on %d nodes: only mpirun can start these ranks; type mpirun -n "
-                    "%d -H HOST1:%d,HOST2:%d mnist_ddp train --backend=mpi, without the flags of a "
-                    "launcher",
-                    spec->nnodes, spec->world_size, spec->nproc, spec->nproc);
+                    "%d -H HOST1:%d,HOST2:%d%s before this command, and --master-addr=HOST1 in it "
+                    "instead of the flags of a launcher",
+                    spec->nnodes, spec->world_size, spec->nproc, spec->nproc,
+                    spec->nnodes > 2 ? ",..." : "");
+    if (rank != NULL)
+        return FAIL(STATUS_INVALID,
+                    "--backend=mpi: mpirun has started this process already "
+                    "(OMPI_COMM_WORLD_RANK=%.20s), and cannot be called again: type mpirun -n %d, "
+                    "and leave the flags of a launcher out",
+                    rank, spec->world_size);
     if (module_open("mpi", &found) != STATUS_OK)
         return status_context(STATUS_INVALID, "backend mpi");
     if (!executable_find("mpirun", path))
@@ -53,7 +72,7 @@ static status check(const worker_spec *spec)
 
 status mpirun_become(const worker_spec *spec, int argc, char **argv)
 {
-    char ranks[NUMBER_BYTES], self[FILE_PATH_BYTES];
+    char ranks[NUMBER_BYTES], host[HOST_BYTES], self[FILE_PATH_BYTES];
     TRY(check(spec));
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     if (length < 0)
@@ -63,7 +82,8 @@ status mpirun_become(const worker_spec *spec, int argc, char **argv)
     if (words == NULL)
         return FAIL(STATUS_NO_MEMORY, "the arguments of mpirun");
     snprintf(ranks, sizeof ranks, "%d", spec->nproc);
-    int n = front_words(ranks, words);
+    snprintf(host, sizeof host, "localhost:%d", spec->nproc);
+    int n = front_words(ranks, host, words);
     words[n++] = self;
     for (int i = 1; i < argc; i++)
         words[n++] = argv[i];

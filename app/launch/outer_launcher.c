@@ -3,6 +3,7 @@
 #include "app/launch/mpirun.h"
 #include "app/launch/pod_name.h"
 #include "app/launch/slurm_list.h"
+#include "app/launch/worker_spec.h"
 #include "base/environment.h"
 #include "base/fnv1a.h"
 #include "base/log.h"
@@ -28,14 +29,20 @@ static bool is_run(const options *opts)
     return (opts->command == COMMAND_DOCTOR ? opts->examined : opts->command) == COMMAND_RUN;
 }
 
+/* --nnodes; -1 if it is not given, or is no number of machines, which the launcher tells. */
+static int given_nodes(const options *opts)
+{
+    int nodes = -1;
+    return worker_spec_nnodes(opts->nnodes, &nodes) == STATUS_OK ? nodes : -1;
+}
+
 /* --nproc-per-node may say what is so already: mpirun -n 4 mnist_ddp --nproc-per-node=4. */
 static bool are_there(const options *opts, const launcher_place *place)
 {
-    int ranks = 0, nodes = 0;
+    int ranks = 0;
     return opts->nproc_per_node != NULL && place->local_size > 1 &&
            number_parse(opts->nproc_per_node, 1, INT_MAX, &ranks) && ranks == place->local_size &&
-           (opts->nnodes == NULL || (number_parse(opts->nnodes, 1, INT_MAX, &nodes) &&
-                                     (int64_t)nodes * ranks == place->size));
+           (opts->nnodes == NULL || (int64_t)given_nodes(opts) * ranks == place->size);
 }
 
 /* What starts ranks is asked for: each process is the launcher of its node. */
@@ -55,7 +62,7 @@ static bool is_numbered(const options *opts)
 static status check_agent(const options *opts, const outer_launcher *outer)
 {
     const launcher_place *place = &outer->place;
-    int nodes = 0;
+    int nodes = given_nodes(opts);
     if (opts->standalone)
         return FAIL(STATUS_INVALID,
                     "--standalone means one machine, but %s has started %d of this program (%s); "
@@ -68,8 +75,7 @@ static status check_agent(const options *opts, const outer_launcher *outer)
                     "--nnodes and --rdzv-* out: then each is a rank. For independent runs add "
                     "--launcher=none",
                     outer->row->title, place->local_size, place->from);
-    if (opts->nnodes != NULL && number_parse(opts->nnodes, 1, INT_MAX, &nodes) &&
-        nodes != place->size)
+    if (nodes > 0 && nodes != place->size)
         return FAIL(STATUS_INVALID,
                     "--nnodes=%d, but %s has started %d of this program (%s): leave --nnodes out",
                     nodes, outer->row->title, place->size, place->from);
@@ -141,9 +147,10 @@ static status find_port(const options *opts, outer_launcher *outer)
         outer->master_port = (int)opts->master_port;
     else if (opts->master_port == 0 || !number_parse(given, 1, MAX_PORT, &outer->master_port))
         return FAIL(STATUS_INVALID,
-                    "%s: %s starts the ranks, and all must know the same port: give one of 1 to %d",
-                    opts->master_port == 0 ? "--master-port=0" : "MASTER_PORT", outer->row->title,
-                    MAX_PORT);
+                    "%s=%.20s: %s starts the ranks, and all must know the same port: give one of 1 "
+                    "to %d",
+                    opts->master_port == 0 ? "--master-port" : "MASTER_PORT",
+                    opts->master_port == 0 ? "0" : given, outer->row->title, MAX_PORT);
     return STATUS_OK;
 }
 
@@ -156,7 +163,9 @@ static status find_size(const options *opts, outer_launcher *outer)
         return STATUS_OK;
     if (!outer->row->names_host && opts->world_size >= 0)
         place->size = (int)opts->world_size;
-    else if (opts->nnodes == NULL || !number_parse(opts->nnodes, 1, INT_MAX, &place->size))
+    else
+        TRY(worker_spec_nnodes(opts->nnodes, &place->size));
+    if (place->size < 0)
         return FAIL(STATUS_INVALID,
                     "%s=%d: one of how many processes? %s does not say it; give %s, or for "
                     "independent runs --launcher=none",
@@ -181,7 +190,7 @@ static status find_role(const options *opts, outer_launcher *outer)
     if (meets_elsewhere(opts, outer))
         return STATUS_OK;
     TRY(find_port(opts, outer));
-    return opts->rdzv_endpoint != NULL ? STATUS_OK : find_address(opts, outer);
+    return agent && opts->rdzv_endpoint != NULL ? STATUS_OK : find_address(opts, outer);
 }
 
 status outer_launcher_find(const options *opts, outer_launcher *out)

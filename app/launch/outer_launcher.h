@@ -21,7 +21,7 @@ typedef struct outer_launcher {
     launcher_place place; /* but for torchrun, whose variables dist/rendezvous.h reads */
 
     /* The job's store. */
-    char master_addr[256]; /* "": --init-method or --rdzv-endpoint has it */
+    char master_addr[256]; /* "": --init-method, or an agent's --rdzv-endpoint, has it */
     int master_port;
     char port_from[LAUNCHER_FROM_BYTES]; /* the variables that the port was made of; "" */
     char job[128];                       /* "slurm-17.0"; "" */

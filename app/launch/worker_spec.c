@@ -65,7 +65,7 @@ static status nproc_of(const char *text, int cpu_count, int gpu_count, int *out)
     return STATUS_OK;
 }
 
-static status nnodes_of(const char *text, int *out)
+status worker_spec_nnodes(const char *text, int *out)
 {
     *out = NOT_GIVEN;
     if (text == NULL)
@@ -217,7 +217,7 @@ static status request_read(const options *opts, int cpu_count, int gpu_count, re
     if (want.nproc == NOT_GIVEN && want.world_size == NOT_GIVEN && may_spread &&
         device_list_named(opts) > 1)
         want.nproc = device_list_named(opts); /* --devices=0,3: a rank each */
-    TRY(nnodes_of(opts->nnodes, &want.nnodes));
+    TRY(worker_spec_nnodes(opts->nnodes, &want.nnodes));
     if (!opts->standalone)
         TRY(request_rdzv(opts, &want));
     if (want.by_arrival && want.node_rank > 0)

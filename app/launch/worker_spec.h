@@ -76,6 +76,10 @@ typedef struct worker_spec {
  * asked. */
 status worker_spec_count_gpus(const options *opts, int *out);
 
+/* --nnodes or PET_NNODES: "2", or "2:2". *out is -1 for NULL. STATUS_INVALID if it is no number of
+ * machines, or a changing one. */
+status worker_spec_nnodes(const char *text, int *out);
+
 /* How many workers each node starts, and where the store is: from flags, else from
  * PET_NPROC_PER_NODE and so on. If world_size and nnodes are 1, `train` needs no agent.
  * STATUS_INVALID if the settings do not fit each other; the message says what to type. */

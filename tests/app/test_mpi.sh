@@ -68,6 +68,7 @@ train --nproc-per-node=3 --backend shm --run-dir shm3 || fail "shm: exit $?"
 [ -n "$(accuracy ours3)" ] || fail "3 ranks: no accuracy"
 [ "$(accuracy shm3)" = "$(accuracy ours3)" ] ||
     fail "3 ranks: accuracy $(accuracy ours3), with shm $(accuracy shm3)"
+exits 0 --max-restarts=1 --tee=3 --backend mpi --run-dir alone # one rank needs no mpirun
 echo "weights and accuracy: ok ($(accuracy ours3))"
 
 # The first cause, and an exit code that says it. Nobody hangs.
@@ -78,13 +79,17 @@ says "[rank 0]" "rank 1 (pid " "is stopped"
 echo "killed and stopped ranks: ok"
 
 exits 64 --nproc-per-node=2 --nnodes=2 --node-rank=0 --master-addr=127.0.0.1 --backend mpi
-says error "mpirun -n 4" "-H HOST1:2,HOST2:2"
+says error "mpirun -n 4" "-H HOST1:2,HOST2:2" --master-addr=HOST1
+OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 exits 64 --nproc-per-node=2 --backend mpi
+says error OMPI_COMM_WORLD_RANK=0 "mpirun -n 2"
 MNIST_DDP_MPI_MODULE=/nowhere exits 64 --nproc-per-node=2 --backend mpi
 says error "backend mpi" /nowhere
 mkdir bin
 for tool in timeout env; do ln -s "$(command -v $tool)" bin/; done
 PATH=$work/bin exits 64 --nproc-per-node=2 --backend mpi
 says error mpirun openmpi-bin
+PATH=$work/bin timeout 60 "$program" doctor --nproc-per-node=2 --backend mpi >err && fail "doctor misses mpirun"
+says failed backend mpirun openmpi-bin
 for rank in 0 1; do
     RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 10000)) \
         timeout 60 "$program" train --model mlp --limit 192 --backend mpi >out$rank 2>err$rank &

@@ -72,6 +72,10 @@ static const struct {
 } FOUND[] = {
     {{OPEN_MPI}, "", "openmpi", OUTER_ROLE_RANK, 3, 4, 3, 4, 0, "127.0.0.1", 0},
     {{OPEN_MPI}, "--nproc-per-node=4", "openmpi", OUTER_ROLE_RANK, 3, 4, 3, 4, 0, "127.0.0.1", 0},
+    {{OPEN_MPI}, "--nproc-per-node=4 --nnodes=1:1", "openmpi", OUTER_ROLE_RANK, 3, 4, 3, 4, 0,
+     "127.0.0.1", 0},
+    {{OPEN_MPI}, "--nproc-per-node=4 --rdzv-endpoint=h:17", "openmpi", OUTER_ROLE_RANK, 3, 4, 3, 4,
+     0, "127.0.0.1", 0},
     {{OPEN_MPI}, "--world-size=4", "openmpi", OUTER_ROLE_RANK, 3, 4, 3, 4, 0, "127.0.0.1", 0},
     {{OPEN_MPI}, "--master-port=17", "openmpi", OUTER_ROLE_RANK, 3, 4, 3, 4, 0, "127.0.0.1", 17},
     {{OPEN_MPI, "MASTER_ADDR=h", "MASTER_PORT=18"}, "", "openmpi", OUTER_ROLE_RANK, 3, 4, 3, 4, 0,
@@ -114,6 +118,8 @@ static const struct {
      "mnist-master-0", 23456},
     {{INDEXED_JOB}, "--nnodes=3 --master-addr=pod-0.svc", "kubernetes", OUTER_ROLE_AGENT, 2, 3, 0,
      1, 2, "pod-0.svc", 29500},
+    {{INDEXED_JOB}, "--nnodes=3:3 --master-addr=pod-0.svc", "kubernetes", OUTER_ROLE_AGENT, 2, 3, 0,
+     1, 2, "pod-0.svc", 29500},
     /* mpirun inside a pod. */
     {{OPEN_MPI, PYTORCH_JOB}, "--master-addr=127.0.0.1", "openmpi", OUTER_ROLE_RANK, 3, 4, 3, 4, 0,
      "127.0.0.1", 23456},
@@ -140,6 +146,8 @@ static const struct {
     {{"RANK=1", "WORLD_SIZE=2", STEP}, "--launcher=torchrun", true},
     /* torchrun inside a pod. */
     {{"RANK=1", "LOCAL_RANK=1", "WORLD_SIZE=2", "TORCHELASTIC_RUN_ID=x", TRAIN_JOB}, "", true},
+    /* Ranks that a user has started in a pod. */
+    {{PYTORCH_JOB}, "--launcher=torchrun", true},
     /* Our own workers have their launcher's flags. */
     {{"RANK=1", "WORLD_SIZE=2", "MNIST_DDP_LAUNCHED=1", STEP_NODES},
      "--launcher=slurm --nproc-per-node=8", true},
@@ -165,7 +173,8 @@ static const struct {
     {{OPEN_MPI}, "--rdzv-endpoint=h:17", {"--rdzv-", "4", "OMPI_COMM_WORLD_LOCAL_SIZE"}},
     {{OPEN_MPI}, "--standalone", {"--standalone", "4", "--launcher=none"}},
     {{OPEN_MPI}, "--master-port=0", {"--master-port=0"}},
-    {{OPEN_MPI, "MASTER_PORT=x"}, "", {"MASTER_PORT"}},
+    {{OPEN_MPI, "MASTER_PORT=x"}, "", {"MASTER_PORT=x"}},
+    {{OPEN_MPI_NODES}, "--nnodes=4:4", {"--nnodes=4", "2", "OMPI_COMM_WORLD_SIZE"}},
     {{OPEN_MPI_NODES}, "--nnodes=4", {"--nnodes=4", "2", "OMPI_COMM_WORLD_SIZE"}},
     {{"PMI_RANK=3"}, "", {"PMI_RANK=3", "PMI_SIZE"}},
     {{"PMIX_RANK=0"}, "", {"PMIX_RANK=0", "--world-size", "--launcher=none"}},
@@ -185,6 +194,7 @@ static const struct {
     {{NULL}, "--launcher=openmpi", {"--launcher=openmpi", "OMPI_COMM_WORLD_RANK", "mpirun"}},
     {{NULL}, "--launcher=kubernetes", {"--launcher=kubernetes", "JOB_COMPLETION_INDEX"}},
     {{INDEXED_JOB}, "", {"JOB_COMPLETION_INDEX=2", "--nnodes", "--launcher=none"}},
+    {{INDEXED_JOB}, "--nnodes=2:3", {"--nnodes=2:3", "elastic"}},
     {{INDEXED_JOB}, "--nnodes=2", {"JOB_COMPLETION_INDEX=2", "2"}},
     {{INDEXED_JOB}, "--nnodes=3", {"JOB_COMPLETION_INDEX=2", "--master-addr"}},
 };
@@ -366,6 +376,17 @@ START_TEST(a_process_is_what_its_launcher_says)
 }
 END_TEST
 
+/* What starts its own ranks is no rank. */
+START_TEST(a_comparison_is_no_rank)
+{
+    program p = program_run_with(WORDS("env", OPEN_MPI),
+                                 WORDS("bench", "all-reduce", "--backend=shm,local"));
+    ASSERT_EXIT(p, 64);
+    ASSERT_FACTS(p.err, "error", "all-reduce", "run it once", "mpirun");
+    program_close(&p);
+}
+END_TEST
+
 /* It says who the process is, and changes nothing. */
 START_TEST(doctor_knows_the_launcher)
 {
@@ -379,6 +400,10 @@ START_TEST(doctor_knows_the_launcher)
     p = program_run_with(WORDS("env", "PMI_RANK=3"), WORDS("doctor"));
     ASSERT_EXIT(p, 64);
     ASSERT_FACTS(p.out, "PMI_RANK=3", "PMI_SIZE");
+    program_close(&p);
+    p = program_run_with(WORDS("env", OPEN_MPI), WORDS("doctor", "run", "true"));
+    ASSERT_EXIT(p, 64);
+    ASSERT_FACTS(p.out, "failed", "OMPI_COMM_WORLD_LOCAL_SIZE", "--launcher=none");
     program_close(&p);
 }
 END_TEST
@@ -396,6 +421,7 @@ int main(void)
     tcase_add_test(core, run_is_never_a_rank);
     tcase_add_test(core, ranks_meet_as_init_method_says);
     tcase_add_test(core, a_process_is_what_its_launcher_says);
+    tcase_add_test(core, a_comparison_is_no_rank);
     tcase_add_test(core, doctor_knows_the_launcher);
     return test_folder_close(suite_run(suite));
 }

@@ -141,6 +141,11 @@ if command -v mpirun >/dev/null; then
     run "salloc -N1 -n4 mpirun -n 2" --run-dir mpirun || fail "mpirun inside salloc: exit $?"
     says launcher "Open MPI" "rank 0 of 2"
     same ours2 mpirun
+    if [ -e "$BUILD_DIR/mnist_ddp_mpi.so" ]; then
+        run "salloc -N2 -n4" --nproc-per-node=2 --backend mpi --run-dir mpi ||
+            fail "--backend=mpi inside salloc: exit $?"
+        same ours2 mpi
+    fi
     unset OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
 fi
 echo "salloc, and mpirun inside it: ok"
