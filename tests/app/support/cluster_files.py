@@ -9,6 +9,7 @@ from pathlib import Path
 
 import yaml
 
+USER = 1000  # useradd's first
 INSTRUCTIONS = ("FROM", "RUN", "COPY", "WORKDIR", "USER", "ENTRYPOINT", "CMD")
 
 
@@ -30,6 +31,8 @@ def check_job():
     check(spec["completionMode"] == "Indexed", "pods without a number: completionMode: Indexed")
     check(spec["completions"] == spec["parallelism"], "pods that do not run at the same time")
     check(pod["subdomain"] == service["metadata"]["name"], "subdomain is not the Service's name")
+    check(pod["enableServiceLinks"] is False, "the service's variables look like ours: MNIST_DDP_PORT")
+    check(pod["securityContext"]["fsGroup"] == USER, "the image's user may not write to the volumes")
     check(pod["restartPolicy"] in ("Never", "OnFailure"), "restartPolicy")
     (container,) = pod["containers"]
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
@@ -61,6 +64,8 @@ def check_dockerfile(image):
             check(rest.split()[0][len("--from="):] in stages[:-1], f"Dockerfile: {rest}")
         if word in ("ENTRYPOINT", "CMD"):
             found[word] = json.loads(rest)
+    ignored = Path("../../.dockerignore").read_text().split()
+    check("build*" in ignored and ".git" not in ignored, ".dockerignore: what make deb needs, no more")
     check(len(stages) == 2 and found["ENTRYPOINT"] == ["mnist_ddp"], "Dockerfile: the entry point")
     made = Path("../../scripts/make_deb.sh").read_text()
     check("build/deb/mnist-ddp_" in text and '"$build"/deb/*.deb' in made,
