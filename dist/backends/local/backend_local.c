@@ -14,6 +14,7 @@
 #include "dist/collective/process_group_ops.h"
 #include "dist/collective/reduce.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,8 +28,10 @@ typedef struct local_work {
 typedef struct local_group {
     local_hub *hub;
     int rank, world_size;
-    const void **ins;         /* (world_size) */
-    void **outs;              /* (world_size) */
+    const void **ins; /* (world_size) */
+    void **outs;      /* (world_size) */
+
+    pthread_mutex_t lock;     /* of the list: launches may come from another thread than waits */
     local_work *first, *last; /* launched and not waited for */
 } local_group;
 
@@ -122,8 +125,10 @@ static status local_launch(void *self, const collective *c, device_stream *strea
         free_work(w);
         return st;
     }
+    pthread_mutex_lock(&g->lock);
     *(g->first == NULL ? &g->first : &g->last->next) = w;
     g->last = w;
+    pthread_mutex_unlock(&g->lock);
     *out_work = w;
     return STATUS_OK;
 }
@@ -136,8 +141,10 @@ static status local_wait(void *self, void *work_, int64_t deadline_ns, int64_t *
                     ? local_hub_finish(g->hub, w->message, deadline_ns)
                     : together(g, &w->what, deadline_ns);
     *done_ns = clock_now_ns();
+    pthread_mutex_lock(&g->lock);
     ASSERT(g->first == w);
     g->first = w->next;
+    pthread_mutex_unlock(&g->lock);
     free_work(w);
     return st;
 }
@@ -152,6 +159,7 @@ static void local_destroy(void *self)
         local_hub_drop(g->hub, w->message);
         free_work(w);
     }
+    pthread_mutex_destroy(&g->lock);
     free(g->ins);
     free(g->outs);
     free(g);
@@ -173,7 +181,9 @@ static status local_create(const group_setup *setup, void **self)
         free(outs);
         return FAIL(STATUS_NO_MEMORY, "a local group of %zu ranks", n);
     }
-    *g = (local_group){.hub = o->hub, .rank = o->rank, .world_size = o->world_size, ins, outs};
+    *g = (local_group){
+        .hub = o->hub, .rank = o->rank, .world_size = o->world_size, .ins = ins, .outs = outs};
+    pthread_mutex_init(&g->lock, NULL);
     *self = g;
     return STATUS_OK;
 }
