@@ -278,6 +278,8 @@ static void add_plot(comparison *c, int way)
     char title[128], name[64];
     snprintf(title, sizeof title, "Bandwidth of %s by size, %d ranks, %s", c->opts->benchmark,
              c->world_size, WAY_WORDS[way]);
+    if (!(collective_busbw(c->kind, 1, 1, c->world_size) > 0)) /* one rank: no link is used */
+        return;
     if (plot_open(&p, &(plot_labels){title, "bytes", "busbw, GB/s"}) != STATUS_OK)
         return;
     plot_set(&p, "set logscale xy\nset grid\nset key outside right");
