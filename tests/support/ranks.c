@@ -28,6 +28,7 @@ typedef struct rank_run {
 } rank_run;
 
 static _Thread_local device *device_of_rank;
+static _Thread_local char host_of_rank[2];
 
 device *ranks_device(void)
 {
@@ -74,10 +75,9 @@ static status open_group(const rank_run *run, store *keys, process_group **out)
                                      .shared_bytes = o->shared_bytes,
                                      .inject_delay_ms = o->inject_delay_ms,
                                      .debug = o->debug};
-    char host[2] = "";
     if (o->hosts != NULL) {
-        host[0] = o->hosts[run->rank];
-        options.host = host;
+        host_of_rank[0] = o->hosts[run->rank];
+        options.host = host_of_rank; /* sub-groups read it, too */
     }
     if (o->open_device != NULL)
         TRY(o->open_device(run->rank, &device_of_rank));
