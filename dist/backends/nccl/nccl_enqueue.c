@@ -65,18 +65,25 @@ static status enter(nccl_group *g, nccl_work *first, nccl_room *aside)
         cudaMemcpyAsync(copy.out, copy.in, in_bytes, cudaMemcpyDeviceToDevice, g->stream));
 }
 
-/* Issues all in one group, so that no send or receive waits for another. */
-static ncclResult_t issue(const nccl_group *g, const nccl_work *first)
+/* Issues all in one group, so that no send or receive waits for another. Sets *call if it was the
+ * group's own call that failed. */
+static ncclResult_t issue(const nccl_group *g, const nccl_work *first, const char **call)
 {
     nccl_place place = {g->comm.handle, g->stream, g->rank, g->world_size};
     ncclResult_t result = ncclGroupStart();
-    if (result != ncclSuccess)
+    if (result != ncclSuccess) {
+        *call = "ncclGroupStart";
         return result;
+    }
     for (const nccl_work *w = first;
          w != NULL && (result == ncclSuccess || result == ncclInProgress); w = w->next)
         result = nccl_operation_issue(&place, &w->what);
     ncclResult_t ended = ncclGroupEnd(); /* also of a group that failed */
-    return result == ncclSuccess || result == ncclInProgress ? ended : result;
+    if (result != ncclSuccess && result != ncclInProgress)
+        return result;
+    if (ended != ncclSuccess && ended != ncclInProgress)
+        *call = "ncclGroupEnd";
+    return ended;
 }
 
 /* NCCL enqueues its part in a thread of its own, so it has to settle before anything is enqueued
@@ -90,7 +97,9 @@ static status call_nccl(nccl_group *g, const nccl_work *first)
         timeout_ms = w->timeout_ms > timeout_ms ? w->timeout_ms : timeout_ms;
     pthread_mutex_lock(&g->comm.lock);
     nccl_watch_host_waits(g->watch, true);
-    status st = nccl_call_status(issue(g, first), name, __FILE__, __LINE__);
+    const char *call = name;
+    ncclResult_t issued = issue(g, first, &call);
+    status st = nccl_call_status(issued, call, __FILE__, __LINE__);
     if (st == STATUS_OK)
         st = nccl_comm_settle(&g->comm, name,
                               clock_deadline_ns(timeout_ms + NCCL_WATCHDOG_GRACE_MS), &ask);
