@@ -41,12 +41,14 @@ conformance: configure ## every operation on every backend, as a table (some min
 	@cmake --build $(BUILD) --target conformance modules
 	@cd $(BUILD) && BUILD_DIR=$$PWD ./conformance --whole
 
-soak: configure ## kill 1,000 ranks and 250 launchers at random instants, compare bits; the package (half an hour)
+soak: configure ## kill 1,000 ranks and 250 launchers at random instants, compare bits; 100 schedules of faults; the package (an hour)
 	@cmake --build $(BUILD)
 	@cd $(BUILD) && BUILD_DIR=$$PWD && SOURCE_DIR=$(CURDIR) && \
 		MNIST_DDP_SOAK_KILLS=$$(($${MNIST_DDP_SOAK_KILLS:-1000} / 2)) && \
 		export BUILD_DIR SOURCE_DIR MNIST_DDP_SOAK_KILLS && \
 		./test_app_restarts && { ./test_app_restarts --backend=gloo || test $$? -eq 77; }
+	@cd $(BUILD) && BUILD_DIR=$$PWD SOURCE_DIR=$(CURDIR) ELASTIC_SCHEDULES=100 ELASTIC_SEED=0 \
+		$(CURDIR)/tests/app/test_elastic_hosts.sh || test $$? -eq 77
 	@$(MAKE) deb && tests/debian_package.sh $(BUILD) || test $$? -eq 77
 
 asan: packages ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer

@@ -7,7 +7,7 @@
 #include "app/common/version.h"
 #include "base/json_text.h"
 #include "base/module.h"
-#include "kernels/device.h"
+#include "kernels/device_kind.h"
 
 #include <jansson.h>
 #include <stdio.h>

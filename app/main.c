@@ -34,6 +34,7 @@
 #include "base/thread.h"
 #include "dist/process_group/backend_choice.h"
 #include "dist/process_group/nccl_settings.h"
+#include "kernels/device_kind.h"
 
 #include <signal.h>
 #include <stdio.h>

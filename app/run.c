@@ -20,8 +20,9 @@ static status prepare(const options *opts, worker_spec *out)
 
 static status print_rank(const worker_spec *spec, int node, int local_rank)
 {
-    const worker_start start = {.spec = spec, .master_port = spec->master_port};
-    const worker w = {.rank = node * spec->nproc + local_rank, .local_rank = local_rank};
+    const worker_start start = {.spec = spec};
+    const worker w = {.rank = worker_spec_first_rank(spec, node) + local_rank,
+                      .local_rank = local_rank};
     char **argv = NULL, *environment = NULL, *line = NULL;
     status st = worker_describe_environment(&w, &start, &environment);
     if (st == STATUS_OK)
@@ -55,11 +56,13 @@ static status print_node(const worker_spec *whole, int node)
 /* --dry-run: what would be started, on every node. */
 static status print_plan(const worker_spec *spec)
 {
-    printf("store: served by %s at %s:%d%s\n",
-           spec->by_arrival   ? "the launcher on the endpoint's host, which is node 0,"
-           : spec->nnodes > 1 ? "node 0"
-                              : "this launcher",
-           spec->master_addr, spec->master_port, spec->master_port == 0 ? " (a free port)" : "");
+    if (worker_spec_is_elastic(spec))
+        printf("nodes: %d to %d, numbered as they come; they meet at %s\n", spec->min_nodes,
+               spec->max_nodes, spec->endpoints);
+    else
+        printf("store: served by %s at %s:%d%s\n", spec->nnodes > 1 ? "node 0" : "this launcher",
+               spec->master_addr, spec->master_port,
+               spec->master_port == 0 ? " (a free port)" : "");
     printf("restarts: %d at most\n", spec->max_restarts);
     for (int node = 0; node < spec->nnodes; node++)
         TRY(print_node(spec, node));

@@ -16,11 +16,11 @@ extern "C" {
 #endif
 
 struct device_kind;       /* kernels/ops.h */
-struct http_server_ops;   /* app/serve/http_server_ops.h */
+struct http_server_ops;   /* app/common/http_server_ops.h */
 struct process_group_ops; /* dist/collective/process_group_ops.h */
-struct transfer_ops;      /* data/transfer_ops.h */
+struct transfer_ops;      /* base/transfer_ops.h */
 
-enum { MODULE_ABI_VERSION = 13 };
+enum { MODULE_ABI_VERSION = 15 };
 
 typedef struct module {
     int abi_version;

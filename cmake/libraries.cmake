@@ -93,7 +93,7 @@ if(WITH_CURL)
     find_c_library(HAVE_CURL CURL::curl curl/curl.h curl)
 endif()
 if(NOT HAVE_CURL)
-    message(STATUS "libcurl: left out (install libcurl4-openssl-dev); mnist_ddp data fetch is not there")
+    message(STATUS "libcurl: left out (install libcurl4-openssl-dev); mnist_ddp data fetch and --rdzv-backend=etcd are not there")
 endif()
 
 set(HAVE_MICROHTTPD OFF)

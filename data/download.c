@@ -182,7 +182,7 @@ static status get_rest(part *p, const char *url)
                                 .ctx = p};
     p->range_failed = p->is_other = false;
     p->head_bytes = 0;
-    status st = d->http->get(d->handle, &request, &p->answer);
+    status st = d->http->perform(d->handle, &request, &p->answer);
     d->interrupted = p->answer.interrupted;
     if (st != STATUS_OK || d->interrupted)
         return st;

@@ -6,8 +6,8 @@
 #define MNIST_DDP_DATA_DOWNLOAD_H
 
 #include "base/file.h"
+#include "base/transfer_ops.h"
 #include "data/dataset_kind.h"
-#include "data/transfer_ops.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -238,6 +238,19 @@ int loader_step_samples(const loader *load, int step)
                  samples_before(load, first));
 }
 
+int loader_step_indices(const loader *load, int step, const uint32_t **out)
+{
+    sampler_options options = sampler_of(load, load->epoch);
+    uint32_t first = samples_before(load, step * load->options.accum);
+    uint32_t end = first + (uint32_t)loader_step_samples(load, step);
+    uint32_t left = options.samples - options.first; /* of the epoch, for all ranks in turn */
+    uint32_t rank = (uint32_t)options.rank, world_size = (uint32_t)options.world_size;
+    uint32_t own = rank < left ? (left - rank + world_size - 1) / world_size : 0;
+    end = end < own ? end : own;
+    *out = load->orders[load->now] + first;
+    return end > first ? (int)(end - first) : 0;
+}
+
 void loader_begin_step(loader *load, int step, step_plan *plan)
 {
     ASSERT(load->epoch >= 0);

@@ -53,6 +53,10 @@ uint32_t loader_samples(const loader *load);
 /* Samples of this rank in step `step`. They determine the shapes of the step's work. */
 int loader_step_samples(const loader *load, int step);
 
+/* The data set's indices of the samples of this rank in step `step`, without the sampler's padding:
+ * how many, in *out. They live until the next epoch is drawn. */
+int loader_step_indices(const loader *load, int step, const uint32_t **out);
+
 /* Begins a step of the epoch: fills in the loader's part of its plan. */
 void loader_begin_step(loader *load, int step, step_plan *plan);
 

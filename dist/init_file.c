@@ -10,6 +10,7 @@
 #include "dist/store/store.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -25,11 +26,12 @@ enum {
     LAST_PAUSE_MS = 200,
     FIRST_LINE_MS = 3000, /* the first line about waiting, */
     NEXT_LINE_MS = 5000,  /* and those after it */
+    TURN_MS = 5000,       /* another rank 0 looks for LOOK_MS twice at most */
     WHO_BYTES = 440,
     WHY_BYTES = 800,
 };
 
-static const char MARK[] = "mnist_ddp-init-file-1";
+static const char MARK[] = "mnist_ddp-init-file-1", NEXT[] = ".next";
 
 void init_file_init(init_file *line)
 {
@@ -41,16 +43,6 @@ void init_file_init(init_file *line)
         snprintf(line->id + 2 * i, 3, "%02x", bits[i]);
     if (gethostname(line->host, sizeof line->host - 1) != 0 || line->host[0] == '\0')
         snprintf(line->host, sizeof line->host, "?");
-}
-
-status init_file_publish(const char *path, const init_file *line)
-{
-    char text[LINE_BYTES];
-    int length = snprintf(text, sizeof text, "%s %s %s %d %d %" PRIx64 " %s\n", MARK, line->id,
-                          line->address, line->port, line->pid, line->host_number, line->host);
-    ASSERT(length > 0 && (size_t)length < sizeof text);
-    const file_part part = {text, (size_t)length};
-    return file_replace(path, &part, 1);
 }
 
 /* *there: false if the file is not there, or empty. */
@@ -119,7 +111,8 @@ static void describe(const init_file *line, char out[WHO_BYTES])
     snprintf(out, WHO_BYTES, "%.300s, of pid %d on host %.80s", name, line->pid, line->host);
 }
 
-status init_file_claim(const char *path)
+/* STATUS_INVALID if the path is a living job's, or no file of ours. */
+static status check_free(const char *path)
 {
     char who[WHO_BYTES];
     init_file line;
@@ -143,6 +136,49 @@ status init_file_claim(const char *path)
     }
     LOG_W("%s: a job that is gone has left it (%s): replaced", path, who);
     return STATUS_OK;
+}
+
+/* Opens the file that becomes `path`. While it is there, another rank 0 waits for its turn. */
+static status open_next(const char *path, file_draft *out)
+{
+    file_draft next = {.fd = -1};
+    int64_t deadline_ns = clock_deadline_ns(TURN_MS);
+    int length = snprintf(next.path, sizeof next.path, "%s", path);
+    if (length < 0 || (size_t)length >= sizeof next.path - sizeof NEXT)
+        return FAIL(STATUS_INVALID, "path too long: %.64s...", path);
+    memcpy(next.temporary, path, (size_t)length);
+    memcpy(next.temporary + length, NEXT, sizeof NEXT);
+    while (next.fd < 0) {
+        next.fd = open(next.temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (next.fd < 0 && errno != EEXIST)
+            return FAIL(STATUS_IO, "create %s: %s", next.temporary, strerror(errno));
+        if (next.fd < 0 && clock_passed(deadline_ns))
+            return FAIL(STATUS_INVALID,
+                        "%s: another rank 0 writes %s for more than %d s: if there is none, "
+                        "remove that file",
+                        path, next.temporary, TURN_MS / 1000);
+        if (next.fd < 0)
+            clock_sleep_ms(FIRST_PAUSE_MS);
+    }
+    *out = next;
+    return STATUS_OK;
+}
+
+status init_file_publish(const char *path, const init_file *line)
+{
+    char text[LINE_BYTES];
+    file_draft next;
+    int length = snprintf(text, sizeof text, "%s %s %s %d %d %" PRIx64 " %s\n", MARK, line->id,
+                          line->address, line->port, line->pid, line->host_number, line->host);
+    ASSERT(length > 0 && (size_t)length < sizeof text);
+    TRY(open_next(path, &next));
+    status st = check_free(path);
+    if (st == STATUS_OK)
+        st = file_append(next.fd, next.temporary, text, (size_t)length);
+    if (st == STATUS_OK)
+        return file_draft_commit(&next);
+    file_draft_drop(&next);
+    return st;
 }
 
 void init_file_remove(const char *path, const char *id)

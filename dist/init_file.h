@@ -1,7 +1,8 @@
 /* The file of --init-method=file://PATH: one line, by which ranks that see one file system find the
  * store that rank 0 serves.
  *
- *     rank 0     claims the path, serves the store on a free port, and writes the line in one move
+ *     rank 0     serves the store on a free port, writes the line to PATH.next, which only one can
+ *                make, looks whether the path is free, and moves the line there
  *     others     read the line as soon as it is there, and look whether its store lives
  *     rank 0     removes the file once all have joined
  *
@@ -30,16 +31,14 @@ typedef struct init_file {
     uint64_t host_number; /* base/host.h */
 } init_file;
 
-/* Rank 0: STATUS_INVALID if the path holds anything but nothing, or what a job has left that is
- * gone; a line of the log says then that it is replaced. Waits 2 s at most for a store that does
- * not answer. */
-status init_file_claim(const char *path);
-
-/* Rank 0: writes the line for a store at this address, with a new id. */
-status init_file_publish(const char *path, const init_file *line);
-
 /* Sets the fields of a new line that this process knows by itself: all but address and port. */
 void init_file_init(init_file *line);
+
+/* Rank 0, whose store answers already: puts the line at the path. STATUS_INVALID if the path holds
+ * anything but nothing, or what a job has left that is gone; a line of the log says then that it is
+ * replaced. Of several that come at once one succeeds, and the others are told of it. Waits 2 s at
+ * most for a store that does not answer, and 5 s for another rank 0. */
+status init_file_publish(const char *path, const init_file *line);
 
 /* Removes the file if it is still this job's. */
 void init_file_remove(const char *path, const char *id);

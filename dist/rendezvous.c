@@ -8,6 +8,7 @@
 #include "dist/net/socket_address.h"
 #include "dist/net/socket_route.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,7 @@ struct rendezvous {
     char where[SOCKET_ADDRESS_BYTES];
 };
 
-/* The node of a rank: all nodes have equally many. */
+/* The node of a rank, if all nodes have equally many; those of an elastic job need not. */
 static int node_of(const rendezvous_place *place, int rank)
 {
     return rank / place->local_world_size;
@@ -53,7 +54,7 @@ static int list_missing(const rendezvous_place *place, const bool *there, char *
 {
     int missing = 0;
     size_t length = 0;
-    bool nodes = place->local_world_size < place->world_size &&
+    bool nodes = place->round == 0 && place->local_world_size < place->world_size &&
                  place->world_size % place->local_world_size == 0;
     out[0] = '\0';
     for (int first = 0, last; first < place->world_size; first = last + 1) {
@@ -127,14 +128,16 @@ static status connect_store(rendezvous *rdzv, int64_t store_timeout_ms)
 {
     const rendezvous_place *place = &rdzv->place;
     char prefix[sizeof place->run_id + 64], describe[32];
-    snprintf(prefix, sizeof prefix, "mnist_ddp/%s/%d/", place->run_id, place->restart_count);
+    snprintf(prefix, sizeof prefix, "mnist_ddp/%s/%" PRId64 "/", place->run_id,
+             rendezvous_place_attempt(place));
     snprintf(describe, sizeof describe, "rank %d", place->rank);
     store_options options = {.host = place->master_addr,
                              .port = place->master_port,
                              .prefix = prefix,
                              .timeout_ms = store_timeout_ms,
                              .connect_timeout_ms = rdzv->timeout_ms,
-                             .describe = describe};
+                             .describe = describe,
+                             .breaker = place->breaker};
     return store_create(&options, &rdzv->store);
 }
 
@@ -162,7 +165,6 @@ static status serve_by_file(rendezvous *rdzv, int64_t store_timeout_ms)
 {
     rendezvous_place *place = &rdzv->place;
     init_file line;
-    TRY(init_file_claim(place->init_file));
     if (place->master_addr[0] == '\0')
         choose_address(place->master_addr);
     TRY(serve(rdzv));

@@ -8,6 +8,7 @@
 #include "dist/store/store.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* This process's place in the job. */
 typedef struct rendezvous_place {
@@ -18,12 +19,22 @@ typedef struct rendezvous_place {
     int master_port;
     char init_file[INIT_METHOD_PATH_BYTES]; /* where the two are found; "": they are known */
     bool agent_store;  /* the launcher holds master_port and serves the store there */
-    int restart_count; /* the attempt: keys of an older one are never read */
+    int restart_count; /* of failed ranks, so far */
+    int64_t round;     /* of an elastic job, from 1; 0: the job is none */
     char run_id[128];
+    struct socket_breaker *breaker; /* of the connection to the store; borrowed; NULL */
 } rendezvous_place;
 
+/* What keys, files and ports of this start of the ranks carry, so that those of an older one are
+ * never read: the round of an elastic job, else how often the ranks were started again. */
+static inline int64_t rendezvous_place_attempt(const rendezvous_place *place)
+{
+    return place->round > 0 ? place->round : place->restart_count;
+}
+
 /* Reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK or
- * NODE_RANK, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT and TORCHELASTIC_USE_AGENT_STORE.
+ * NODE_RANK, TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_USE_AGENT_STORE and
+ * MNIST_DDP_ROUND.
  * *found is false, and *out untouched, if RANK and WORLD_SIZE are both unset: this is no worker.
  * STATUS_INVALID with the variable's name if one is missing or makes no sense. */
 status rendezvous_place_from_env(rendezvous_place *out, bool *found);
@@ -54,7 +65,7 @@ status rendezvous_join(const rendezvous_place *place, int64_t timeout_ms, int64_
 /* The place as it was given, with the store's address that an init file has led to. */
 const rendezvous_place *rendezvous_joined(const rendezvous *rdzv);
 
-/* The job's store, keys under mnist_ddp/<run id>/<restart count>/. Owned by the rendezvous; NULL
+/* The job's store, keys under mnist_ddp/<run id>/<attempt>/. Owned by the rendezvous; NULL
  * for a world of one without an agent. */
 store *rendezvous_store(rendezvous *rdzv);
 

@@ -178,7 +178,10 @@ status rendezvous_place_read(const rendezvous_request *asked, rendezvous_place *
     TRY(read_rank(asked, &method, &place));
     TRY(read_method(asked, &method, &place));
     TRY(read_local(&place));
+    int round = 0;
     TRY(optional("TORCHELASTIC_RESTART_COUNT", 0, INT_MAX, 0, &place.restart_count));
+    TRY(optional("MNIST_DDP_ROUND", 0, INT_MAX, 0, &round));
+    place.round = round;
     const char *run_id = environment_text("TORCHELASTIC_RUN_ID");
     TRY(copy_text("TORCHELASTIC_RUN_ID", run_id != NULL ? run_id : "none", sizeof place.run_id,
                   place.run_id));

@@ -85,22 +85,6 @@ static inline void device_note_memory(device *dev, int64_t bytes)
  * `stream` so far is done. Called while a backward pass is enqueued. */
 typedef status (*grad_ready_fn)(void *ctx, size_t offset, size_t count, device_stream *stream);
 
-/* The next four functions choose among the kinds of devices.
- *
- * STATUS_INVALID, with the valid values, for an unknown name, index or precision; STATUS_DEVICE if
- * the accelerator does not work. */
-status device_create(const device_options *options, device **out);
-
-/* How many GPUs "cuda" has here. If there are none: STATUS_INVALID or STATUS_DEVICE, with the
- * reason. */
-status device_count(int *out);
-
-/* Whether "auto" means cuda here. Quick if no driver is installed. */
-bool device_auto_is_cuda(void);
-
-/* What the cpu device computes with: "avx512 kernels", "oneDNN 3.2.0" or "reference kernels". */
-const char *device_libraries(void);
-
 /* From now on, what the calling thread does with the device is traced in `lane`, and what the
  * device's own threads do in further lanes of `t`. Call it before the device computes. */
 struct trace;

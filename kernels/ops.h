@@ -50,6 +50,11 @@ typedef struct accelerator_ops {
      * with it. `done` is reached when the copy is complete. */
     status (*copy_out)(device *dev, void *pinned, const void *src, size_t size_bytes,
                        device_event *done);
+    /* After dev->interrupted has ended a wait, and its reason was ended (a communicator was
+     * aborted): waits until the enqueued work has come to its end, at most timeout_ms. Then the
+     * device is as before; else STATUS_DEVICE, and it stays of no use. */
+    status (*recover)(device *dev, int64_t timeout_ms);
+
     /* The host waits for it. */
     status (*event_wait)(device *dev, device_event *event);
     /* Copies from pinned host memory; work enqueued later sees it. */

@@ -12,7 +12,7 @@ is_there() {
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
     echo "install_packages: this is no Debian; these must be there: $needed" >&2
-    echo "install_packages: and for the onednn device, the gloo and mpi backends, data fetch, serve and plots: oneDNN, gloo, Open MPI, libcurl, libmicrohttpd, gnuplot ($optional)" >&2
+    echo "install_packages: and for the onednn device, the gloo and mpi backends, data fetch and etcd, serve and plots: oneDNN, gloo, Open MPI, libcurl, libmicrohttpd, gnuplot ($optional)" >&2
     exit 0
 fi
 

@@ -57,7 +57,7 @@ check app/trace app/common dist kernels base
 check app/train app/common app/options app/report app/trace model data dist kernels base
 
 # Inside dist/ each folder may include itself and those named before it.
-below='dist/net dist/store dist/membership dist/collective dist/health dist/backends dist/process_group'
+below='dist/net dist/store dist/membership dist/elastic dist/collective dist/health dist/backends dist/process_group'
 lower='kernels base'
 for folder in $below; do
     # shellcheck disable=SC2086 # a list of words
@@ -85,8 +85,8 @@ if grep -rnE '^ *# *include <microhttpd' base kernels data model dist app | grep
 fi
 
 # And for libcurl's.
-if grep -rnE '^ *# *include <curl/' base kernels data model dist app | grep -v '^data/curl/'; then
-    echo "^ libcurl's headers belong to data/curl/" >&2
+if grep -rnE '^ *# *include <curl/' base kernels data model dist app | grep -v '^base/curl/'; then
+    echo "^ libcurl's headers belong to base/curl/" >&2
     exit 1
 fi
 

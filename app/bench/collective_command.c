@@ -11,6 +11,7 @@
 #include "app/common/nccl_record.h"
 #include "app/common/version.h"
 #include "base/log.h"
+#include "kernels/device_kind.h"
 #include "kernels/ops.h"
 
 #include <ctype.h>

@@ -3,6 +3,7 @@
 #include "base/cores.h"
 #include "base/log.h"
 #include "base/number.h"
+#include "kernels/device_kind.h"
 #include "kernels/ops.h"
 
 #include <ctype.h>

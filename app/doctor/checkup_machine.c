@@ -6,7 +6,7 @@
 #include "base/executable.h"
 #include "base/module.h"
 #include "dist/process_group/backend_choice.h"
-#include "kernels/device.h"
+#include "kernels/device_kind.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/comma_list.h"
 #include "base/environment.h"
+#include "dist/elastic/rendezvous_backend.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
 #include "dist/net/socket_route.h"
@@ -184,9 +185,55 @@ static void check_node_0(checkup *c)
     }
 }
 
+/* Whether etcd answers at this endpoint. Reads what there is of the job, and writes nothing. */
+static status ask_etcd(const worker_spec *spec, const char *endpoint, int *n_nodes)
+{
+    const rendezvous_backend_options how = {.endpoints = endpoint,
+                                            .run_id = spec->run_id,
+                                            .node_id = "doctor",
+                                            .ttl_ms = CONNECT_MS,
+                                            .timeout_ms = CONNECT_MS};
+    rendezvous_view view = {0};
+    void *etcd = NULL;
+    TRY(rendezvous_etcd.open(&how, &etcd));
+    status st = rendezvous_etcd.look(etcd, RENDEZVOUS_ALL, -1, 0, &view);
+    if (st == STATUS_OK)
+        *n_nodes = view.n;
+    rendezvous_view_free(&view);
+    rendezvous_etcd.close(etcd);
+    return st;
+}
+
+/* One of its members may be away; what is there is to be etcd. */
+static void check_etcd(checkup *c)
+{
+    const char *at = c->spec.endpoints, *word;
+    int n_there = 0, n_nodes = 0;
+    for (size_t length; (word = comma_list_next(&at, &length)) != NULL;) {
+        char endpoint[SOCKET_ADDRESS_BYTES];
+        snprintf(endpoint, sizeof endpoint, "%.*s", (int)length, word);
+        status st = ask_etcd(&c->spec, endpoint, &n_nodes);
+        n_there += st == STATUS_OK;
+        if (st == STATUS_OK)
+            checkup_add(c, CHECKUP_OK, "etcd", "%s answers; nodes of job '%s' there: %d", endpoint,
+                        c->spec.run_id, n_nodes);
+        else if (st == STATUS_INVALID)
+            checkup_fail_message(c, EXIT_CODE_RENDEZVOUS, "etcd");
+        else
+            checkup_add(c, CHECKUP_WARNING, "etcd", "%s", status_text());
+    }
+    if (n_there == 0)
+        checkup_fail(c, EXIT_CODE_RENDEZVOUS, "etcd",
+                     "it answers at no endpoint: is it on, and does a firewall let its port "
+                     "through?");
+}
+
 void checkup_network(checkup *c)
 {
     check_name(c);
     check_interfaces(c);
-    check_node_0(c);
+    if (c->spec.rdzv == RDZV_ETCD)
+        check_etcd(c);
+    else
+        check_node_0(c);
 }

@@ -22,14 +22,17 @@
  *   SAVING     SIGUSR1 to all: write a   FAILING    a worker failed
  *              checkpoint and end        STOPPING   after save_ms, a second signal (but SIGHUP), or
  *                                                   a worker that a signal ended instead
+ *   LEAVING    elastic: all are asked    STOPPING   after PAUSE_MS and LEAVE_MS (attempt.c), or
+ *              to end the round                     save_ms, or a second signal
  *   STOPPING   SIGTERM to all; after a   KILLING    after stop_ms (signal_ms after a signal), or
  *              signal, programs of `run`            one more signal (two, if none came before)
  *              get that signal
  *   KILLING    SIGKILL to all            BROKEN     after 5 s: some did not end
  *
- * As soon as no worker is left, in whatever state that is, the attempt has ended: SUCCEEDED,
- * PREEMPTED, DIVERGED, SIGNALED, STOPPED, FAILED or BROKEN. Node 0 hears that of all nodes
- * (coordinator.h) and decides what all do next (group_outcome.h). The times are those of
+ * RUNNING and FAILING go on to LEAVING in an elastic job whose round is over, or that ends for this
+ * node by a signal. As soon as no worker is left, in whatever state that is, the attempt has ended:
+ * SUCCEEDED, PREEMPTED, DIVERGED, SIGNALED, STOPPED, LEFT, FAILED or BROKEN. Node 0 hears that of
+ * all nodes (coordinator.h) and decides what all do next (group_outcome.h). The times are those of
  * shutdown_policy (worker_spec.h).
  */
 #ifndef MNIST_DDP_APP_LAUNCH_AGENT_H

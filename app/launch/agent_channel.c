@@ -2,6 +2,7 @@
 
 #include "app/launch/agent_rendezvous.h"
 #include "app/launch/coordinator.h"
+#include "app/launch/outbox.h"
 #include "base/clock.h"
 #include "base/file_limit.h"
 #include "base/log.h"
@@ -19,14 +20,6 @@
 
 enum { WHY_BYTES = 1024, QUIT_MS = 2000, RETRY_MS = 100 };
 
-/* Something to tell the other nodes. It is sent until the store is known to have it, over as many
- * connections as that takes. */
-typedef struct message {
-    struct message *next;
-    keys_text key;
-    char text[]; /* its value */
-} message;
-
 /* What the agent and the thread share, under the lock. But each of them reads without it what it
  * alone sets. Once the thread has ended, the agent needs no lock. */
 typedef struct shared_state {
@@ -37,20 +30,21 @@ typedef struct shared_state {
                          thread never looks */
 
     /* The thread's. */
-    bool joined, failed;   /* `why` */
+    bool joined;
+    status failed;         /* `why`; STATUS_OK: not */
     bool finished;         /* it touches the channel no more */
     int trouble_attempt;   /* the last one that is known to be in trouble; -1 */
     int outcome_attempt;   /* the last one whose outcome is known; -1 */
     group_outcome outcome; /* of that one, until the agent takes it */
-
-    message *first, **last; /* the agent appends, the thread removes */
 } shared_state;
 
 struct agent_channel {
     agent_rendezvous rdzv;
+    worker_spec spec; /* owns its `nprocs`, and nothing else */
     pthread_t thread;
     pthread_mutex_t lock;
     shared_state shared;
+    outbox outbox;           /* the agent puts, the thread sends */
     int agent_fd, thread_fd; /* eventfds: wake the agent, the thread */
     atomic_bool quit;
     atomic_bool join_cancelled; /* what rdzv.quit points to; set whenever `quit` is */
@@ -89,60 +83,29 @@ static void set_outcome(agent_channel *channel, const group_outcome *outcome)
 }
 
 /* The thread tells the agent that nothing more will come. The thread's latest message says why. */
-static void set_failure(agent_channel *channel)
+static void set_failure(agent_channel *channel, status st)
 {
     snprintf(channel->why, sizeof channel->why, "%s", status_text());
     pthread_mutex_lock(&channel->lock);
-    channel->shared.failed = true;
+    channel->shared.failed = st;
     pthread_mutex_unlock(&channel->lock);
     eventfd_write(channel->agent_fd, 1);
 }
 
 static void put(agent_channel *channel, keys_text key, const char *text)
 {
-    size_t size_bytes = strlen(text) + 1;
-    message *m = malloc(sizeof *m + size_bytes);
-    if (m == NULL) {
-        LOG_E("no memory for what the other nodes should hear");
-        return;
-    }
-    m->next = NULL;
-    m->key = key;
-    memcpy(m->text, text, size_bytes);
-    pthread_mutex_lock(&channel->lock);
-    *channel->shared.last = m;
-    channel->shared.last = &m->next;
-    pthread_mutex_unlock(&channel->lock);
+    outbox_put(&channel->outbox, key, text);
     eventfd_write(channel->thread_fd, 1);
 }
 
-/* Sends all, in their order. After a failure what the store has not confirmed stays. */
-static status send_messages(agent_channel *channel)
-{
-    shared_state *s = &channel->shared;
-    pthread_mutex_lock(&channel->lock);
-    message *m = s->first, *next;
-    pthread_mutex_unlock(&channel->lock);
-    for (; m != NULL; m = next) {
-        bool there = false;
-        TRY(store_set(channel->client, m->key.text, m->text, strlen(m->text)));
-        TRY(store_check(channel->client, m->key.text, &there)); /* SET itself has no answer */
-        pthread_mutex_lock(&channel->lock);
-        next = s->first = m->next;
-        if (next == NULL)
-            s->last = &s->first;
-        pthread_mutex_unlock(&channel->lock);
-        free(m);
-    }
-    return STATUS_OK;
-}
-
 /* The first one on a connection also makes it an agent's: store_server_forget() ends the workers'
- * connections, and not those. */
+ * connections, and not those. And node 0 sees when it closes. */
 static status send_heartbeat(agent_channel *channel)
 {
     if (channel->heartbeat_ns != 0 && !clock_passed(channel->heartbeat_ns))
         return STATUS_OK;
+    if (channel->heartbeat_ns == 0)
+        TRY(agent_rendezvous_show(&channel->rdzv, channel->client, channel->own.member));
     channel->heartbeat_ns = clock_deadline_ns(channel->rdzv.spec->keep_alive_ms);
     return lease_renew(&channel->own, channel->client);
 }
@@ -191,8 +154,7 @@ static status look_for_outcome(agent_channel *channel)
         set_outcome(channel, &outcome);
         return STATUS_OK;
     }
-    status_context(st, "node 0's outcome");
-    set_failure(channel);
+    set_failure(channel, status_context(st, "node 0's outcome"));
     atomic_store(&channel->quit, true); /* to ask again would not help */
     return STATUS_OK;
 }
@@ -203,7 +165,7 @@ static status one_turn(agent_channel *channel)
     channel->attempt = channel->shared.attempt;
     channel->reported = channel->shared.reported;
     pthread_mutex_unlock(&channel->lock);
-    TRY(send_messages(channel));
+    TRY(outbox_send(&channel->outbox, channel->client));
     TRY(send_heartbeat(channel));
     TRY(look_for_trouble(channel));
     return channel->coordinator != NULL ? coordinate(channel) : look_for_outcome(channel);
@@ -233,12 +195,12 @@ static bool gives_up(const agent_channel *channel, status st, bool answered,
     else if (st == STATUS_REFUSED)
         FAIL(STATUS_PEER,
              "node 0's launcher at %s:%d is gone: its own output says why, if anything does",
-             spec->master_addr, channel->rdzv.port);
+             spec->master_addr, spec->master_port);
     else if (clock_now_ns() - silent_since_ns <= patience_ns)
         return false;
     else
         FAIL(STATUS_PEER, "node 0 at %s:%d has not %s for %.1f s (%s)%s", spec->master_addr,
-             channel->rdzv.port, answered ? "given a useful answer" : "been reached", silent_s, why,
+             spec->master_port, answered ? "given a useful answer" : "been reached", silent_s, why,
              answered ? "" : ": that machine is down, or the link to it");
     return true;
 }
@@ -267,12 +229,12 @@ static void serve(agent_channel *channel)
         channel->client = NULL;
         channel->heartbeat_ns = 0;
         if (gives_up(channel, st, reached && st != STATUS_TIMEOUT, heard_ns)) {
-            set_failure(channel);
+            set_failure(channel, st);
             return;
         }
         clock_sleep_ms(RETRY_MS);
     }
-    if (channel->client != NULL && send_messages(channel) != STATUS_OK)
+    if (channel->client != NULL && outbox_send(&channel->outbox, channel->client) != STATUS_OK)
         LOG_D("last words to the other nodes: %s", status_text());
 }
 
@@ -282,7 +244,7 @@ static void join_and_serve(agent_channel *channel)
     if (st == STATUS_OK && channel->own.member == 0)
         st = coordinator_create(&channel->rdzv, &channel->coordinator);
     if (st != STATUS_OK) {
-        set_failure(channel);
+        set_failure(channel, st);
         return;
     }
     if (atomic_load(&channel->quit)) /* too late not to join: it leaves again, in order */
@@ -310,37 +272,56 @@ static void free_channel(agent_channel *channel)
     store_destroy(channel->client);
     coordinator_destroy(channel->coordinator);
     group_outcome_free(&channel->shared.outcome);
-    for (message *m = channel->shared.first, *next; m != NULL; m = next) {
-        next = m->next;
-        free(m);
-    }
+    outbox_close(&channel->outbox);
     pthread_mutex_destroy(&channel->lock);
     if (channel->thread_fd >= 0)
         close(channel->thread_fd);
     if (channel->agent_fd >= 0)
         close(channel->agent_fd);
+    free((int *)channel->spec.nprocs);
     free(channel);
 }
 
-status agent_channel_create(const worker_spec *spec, store_server *server, int port,
-                            agent_channel **out)
+/* A copy: the agent goes on to the next round, and the thread may hang in this one. */
+static status take_spec(agent_channel *channel, const worker_spec *spec)
+{
+    char *prefix = channel->rdzv.prefix;
+    channel->spec = *spec;
+    channel->spec.nprocs = NULL;
+    if (!worker_spec_is_elastic(spec)) {
+        snprintf(prefix, sizeof channel->rdzv.prefix, "%s/", spec->run_id);
+        return STATUS_OK;
+    }
+    size_t bytes = (size_t)spec->nnodes * sizeof *spec->nprocs;
+    int *nprocs = malloc(bytes);
+    if (nprocs == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%d nodes", spec->nnodes);
+    memcpy(nprocs, spec->nprocs, bytes);
+    channel->spec.nprocs = nprocs;
+    channel->spec.join_ms = spec->keep_alive_ms * spec->keep_alive_misses;
+    snprintf(prefix, sizeof channel->rdzv.prefix, "%s/%lld/", spec->run_id, (long long)spec->round);
+    return STATUS_OK;
+}
+
+status agent_channel_create(const worker_spec *spec, store_server *server, agent_channel **out)
 {
     agent_channel *channel = calloc(1, sizeof *channel);
     if (channel == NULL)
         return FAIL(STATUS_NO_MEMORY, "the channel to the other nodes");
     channel->rdzv = (agent_rendezvous){
-        .spec = spec, .server = server, .port = port, .quit = &channel->join_cancelled};
-    snprintf(channel->rdzv.prefix, sizeof channel->rdzv.prefix, "%s/", spec->run_id);
-    channel->shared = (shared_state){.told_trouble = -1,
-                                     .trouble_attempt = -1,
-                                     .outcome_attempt = -1,
-                                     .last = &channel->shared.first};
+        .spec = &channel->spec, .server = server, .quit = &channel->join_cancelled};
+    channel->agent_fd = channel->thread_fd = -1;
+    channel->shared =
+        (shared_state){.told_trouble = -1, .trouble_attempt = -1, .outcome_attempt = -1};
     pthread_mutex_init(&channel->lock, NULL);
-    channel->thread_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    channel->agent_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    status st = channel->thread_fd >= 0 && channel->agent_fd >= 0
-                    ? STATUS_OK
-                    : FAIL(STATUS_IO, "eventfd: %s", file_limit_reason(errno));
+    outbox_init(&channel->outbox);
+    status st = take_spec(channel, spec);
+    if (st == STATUS_OK) {
+        channel->thread_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        channel->agent_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (channel->thread_fd < 0 || channel->agent_fd < 0)
+            st = FAIL(STATUS_IO, "eventfd: %s", file_limit_reason(errno));
+    }
     if (st == STATUS_OK && server != NULL)
         st = store_server_keep(server, AGENT_KEYS);
     if (st == STATUS_OK)
@@ -364,7 +345,8 @@ agent_channel_snapshot agent_channel_look(agent_channel *channel)
     pthread_mutex_lock(&channel->lock);
     eventfd_read(channel->agent_fd, &woken);
     agent_channel_snapshot now = {.joined = s->joined,
-                                  .failure = s->failed ? channel->why : NULL,
+                                  .failure = s->failed != STATUS_OK ? channel->why : NULL,
+                                  .failed = s->failed,
                                   .in_trouble = s->trouble_attempt == s->attempt,
                                   .has_outcome = s->outcome_attempt == s->attempt};
     pthread_mutex_unlock(&channel->lock);
@@ -378,6 +360,8 @@ void agent_channel_start(agent_channel *channel, int attempt)
     pthread_mutex_lock(&channel->lock);
     channel->shared.attempt = attempt;
     channel->shared.reported = false;
+    if (!worker_spec_is_elastic(&channel->spec))
+        channel->spec.restarts = attempt;
     pthread_mutex_unlock(&channel->lock);
 }
 

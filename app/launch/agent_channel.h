@@ -17,14 +17,15 @@ typedef struct agent_channel_snapshot {
     int node_rank;       /* this is the own one's number */
     const char *failure; /* before they have joined: why they will not; after: why this node is cut
                             off. Nothing more will come. NULL: none. The channel's */
+    status failed;       /* of `failure`: STATUS_INVALID if this node does not fit the others,
+                            STATUS_REFUSED if node 0's agent is gone */
     bool in_trouble;     /* this attempt is to be stopped */
     bool has_outcome;    /* node 0 has decided on this attempt: agent_channel_take_outcome() */
 } agent_channel_snapshot;
 
-/* Joins the other nodes. `server`: if this node serves the store; else NULL. The spec must outlive
- * the channel. */
-status agent_channel_create(const worker_spec *spec, store_server *server, int port,
-                            agent_channel **out);
+/* Joins the other nodes; in an elastic job those of the round, within the time after which a silent
+ * node is lost. `server`: node 0's store; the others': NULL. The spec is copied. */
+status agent_channel_create(const worker_spec *spec, store_server *server, agent_channel **out);
 
 /* Readable if the snapshot has changed since agent_channel_look(). */
 int agent_channel_fd(const agent_channel *channel);

@@ -7,6 +7,7 @@
 #include "dist/membership/membership.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_route.h"
+#include "dist/store/store_watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ static status not_ours(const agent_rendezvous *rdzv)
     return FAIL(STATUS_IO,
                 "something that is not mnist_ddp listens at %s:%d, or it is stuck, or short of "
                 "descriptors as its own output says",
-                rdzv->spec->master_addr, rdzv->port);
+                rdzv->spec->master_addr, rdzv->spec->master_port);
 }
 
 /* Reaching the port first tells refused, filtered (STATUS_TIMEOUT) and unknown hosts apart. */
@@ -56,10 +57,10 @@ status agent_rendezvous_reach(const agent_rendezvous *rdzv, store **out)
     /* Node 0 reaches its own store here; the address that others use need not lead back. */
     const char *host = rdzv->server != NULL ? store_server_host(rdzv->server) : spec->master_addr;
     int fd = -1;
-    TRY(socket_connect(host, rdzv->port, clock_deadline_ns(CONNECT_MS), &fd));
+    TRY(socket_connect(host, rdzv->spec->master_port, clock_deadline_ns(CONNECT_MS), &fd));
     close(fd);
     store_options how = {.host = host,
-                         .port = rdzv->port,
+                         .port = rdzv->spec->master_port,
                          .prefix = AGENT_KEYS,
                          .timeout_ms = spec->keep_alive_ms * spec->keep_alive_misses,
                          .connect_timeout_ms = CONNECT_MS,
@@ -80,9 +81,6 @@ static void explain(const worker_spec *spec, status st, char out[WHY_BYTES])
     else if (refused && local_network_owns(spec->master_addr) && !spec->store_on_loopback)
         hint = "this is one of this machine's own addresses, but the store is on node 0: give all "
                "nodes node 0's address";
-    else if (refused && spec->by_arrival)
-        hint = "the launcher on that host serves the store: has it been started there? If this is "
-               "that host, by another name: --rdzv-conf=is_host=1";
     else if (refused)
         hint = "that machine is there, but nobody listens: has node 0 been started, with this "
                "port?";
@@ -160,24 +158,29 @@ static status check_job(const joiner *j)
         return FAIL(STATUS_INVALID,
                     "what serves %s:%d is not mnist_ddp's launcher (torchrun's, or a rank 0 "
                     "without one?): start all nodes with mnist_ddp, or take another --master-port",
-                    spec->master_addr, j->rdzv->port);
+                    spec->master_addr, j->spec->master_port);
     TRY(st);
     if (strcmp(job, spec->run_id) != 0)
         return FAIL(STATUS_INVALID,
                     "%s:%d belongs to the job '%.100s', and this node to '%.100s': give all nodes "
                     "the same --rdzv-id, or every job a port of its own",
-                    spec->master_addr, j->rdzv->port, job, spec->run_id);
+                    spec->master_addr, j->spec->master_port, job, spec->run_id);
     return STATUS_OK;
 }
 
 /* What all nodes must have alike, as the user gives it: a line each. */
 static void describe_settings(const worker_spec *spec, char out[SETTINGS_BYTES])
 {
+    char nodes[64];
+    bool elastic = worker_spec_is_elastic(spec);
+    if (elastic)
+        snprintf(nodes, sizeof nodes, "--nnodes=%d:%d", spec->min_nodes, spec->max_nodes);
+    else
+        snprintf(nodes, sizeof nodes, "--nnodes=%d\n--nproc-per-node=%d", spec->nnodes,
+                 spec->nproc);
     snprintf(out, SETTINGS_BYTES,
-             "--nnodes=%d\n--nproc-per-node=%d\n--max-restarts=%d\n%s--rdzv-backend=c10d\n"
-             "%sthe command train\n",
-             spec->nnodes, spec->nproc, spec->max_restarts, spec->by_arrival ? "" : "not ",
-             spec->policy.own ? "" : "not ");
+             "%s\n--max-restarts=%d\n%s--rdzv-backend=static\n%sthe command train\n", nodes,
+             spec->max_restarts, elastic ? "not " : "", spec->policy.own ? "" : "not ");
 }
 
 /* `theirs` is node 0's: who it is, and its settings. STATUS_INVALID if this node's are others. */
@@ -202,7 +205,8 @@ static status compare_settings(const worker_spec *spec, const char *theirs)
     return STATUS_OK;
 }
 
-/* What is wrong with one node is wrong for all that still wait: they are told. */
+/* What is wrong with one node is wrong for all that still wait: they are told. A newcomer to an
+ * elastic job ends alone. */
 static status agree_on_settings(joiner *j)
 {
     char settings[SETTINGS_BYTES], who[LEASE_WHO_BYTES], text[SETTINGS_BYTES + LEASE_WHO_BYTES];
@@ -215,7 +219,8 @@ static status agree_on_settings(joiner *j)
     }
     TRY(store_get_text(j->client, key.text, clock_deadline_ns(STRANGER_MS), text, sizeof text));
     status st = compare_settings(j->spec, text);
-    return st == STATUS_INVALID ? membership_give_up(&j->nodes, st) : st;
+    bool ends_all = st == STATUS_INVALID && !worker_spec_is_elastic(j->spec);
+    return ends_all ? membership_give_up(&j->nodes, st) : st;
 }
 
 /* What all look at while they wait: why the job cannot start, or whether it has. */
@@ -233,20 +238,11 @@ static status look_whether_over(void *ctx, bool *is_over)
     return look_for_start(j, is_over);
 }
 
-/* The numbers that this node may have: its own, or any but node 0's if nodes are numbered as they
- * come. Then not all try the same one first. */
-static status choose_numbers(const joiner *j, lease_wish *wish)
+status agent_rendezvous_show(const agent_rendezvous *rdzv, store *client, int node)
 {
-    int64_t arrived = 0;
-    wish->from = j->spec->by_arrival && j->rdzv->server != NULL ? 0 : j->spec->node_rank;
-    wish->n = 1;
-    if (wish->from >= 0)
-        return STATUS_OK;
-    TRY(store_add(j->client, keys_make(j->rdzv->prefix, KEYS_ARRIVED, -1).text, 1, &arrived));
-    wish->from = 1;
-    wish->n = j->spec->nnodes - 1;
-    wish->first = (int)((arrived > 0 ? arrived - 1 : 0) % wish->n);
-    return STATUS_OK;
+    const store_put_options how = {.value = "", .expected = -1, .goes_with_connection = true};
+    int64_t revision;
+    return store_put(client, keys_make(rdzv->prefix, KEYS_ALIVE, node).text, &how, &revision);
 }
 
 /* Takes a number; a node that cannot have its own is a mistake that all should hear of. */
@@ -255,18 +251,12 @@ static status take_number(joiner *j)
     const worker_spec *spec = j->spec;
     char who[LEASE_WHO_BYTES], other[LEASE_WHO_BYTES];
     bool taken = false;
-    lease_wish wish = {.over = look_whether_over, .ctx = j};
+    lease_wish wish = {.from = spec->node_rank, .n = 1, .over = look_whether_over, .ctx = j};
     agent_rendezvous_who(spec, who);
     lease_init(&j->own, j->rdzv->prefix, "node", who);
-    TRY(choose_numbers(j, &wish));
     TRY(lease_take_any(&j->own, j->client, &wish, &taken));
     if (taken)
-        return STATUS_OK;
-    if (spec->by_arrival)
-        return FAIL(STATUS_INVALID,
-                    "the job at %s:%d has its %d nodes already; to run another one give it an "
-                    "--rdzv-endpoint of its own",
-                    spec->master_addr, j->rdzv->port, spec->nnodes);
+        return agent_rendezvous_show(j->rdzv, j->client, j->own.member);
     TRY(lease_holder(j->client, j->rdzv->prefix, wish.from, other));
     return membership_give_up(&j->nodes, FAIL(STATUS_INVALID,
                                               "node %d is claimed twice, by one launcher (%s) and "
@@ -301,17 +291,18 @@ static status look_for_all(joiner *j, bool *all)
 /* "node 1 (ranks 8-15), node 3 (ranks 24-31)" of those that are not there; returns how many. */
 static int list_missing(const joiner *j, char out[LIST_BYTES])
 {
-    int missing = 0, nproc = j->spec->nproc;
+    int missing = 0;
     size_t used = 0;
     out[0] = '\0';
     for (int n = 0; n < j->spec->nnodes; n++) {
         if (j->there[n])
             continue;
         const char *before = missing++ > 0 ? ", " : "";
+        int first = worker_spec_first_rank(j->spec, n), nproc = worker_spec_ranks_of(j->spec, n);
         if (used < LIST_BYTES - 80)
             used += (size_t)snprintf(out + used, LIST_BYTES - used,
                                      nproc > 1 ? "%snode %d (ranks %d-%d)" : "%snode %d (rank %d)",
-                                     before, n, n * nproc, (n + 1) * nproc - 1);
+                                     before, n, first, first + nproc - 1);
         else
             strcpy(out + used, ", ..."); /* once: `used` stays */
     }
@@ -328,7 +319,7 @@ static void say_missing(const joiner *j)
     if (j->rdzv->server != NULL && !spec->store_on_loopback)
         local_network_describe(own, sizeof own);
     LOG_I("%d of %d nodes have joined at %s:%d%s%s%s, %.0f s of %.0f s; missing: %s",
-          spec->nnodes - missing, spec->nnodes, spec->master_addr, j->rdzv->port,
+          spec->nnodes - missing, spec->nnodes, spec->master_addr, j->spec->master_port,
           own[0] != '\0' ? " (this machine: " : "", own, own[0] != '\0' ? ")" : "",
           clock_seconds(clock_now_ns() - j->start_ns), (double)spec->join_ms * 1e-3, list);
 }
@@ -341,7 +332,7 @@ static status say_who_did_not_come(const joiner *j)
     return FAIL(STATUS_TIMEOUT,
                 "%d of %d nodes did not come to %s:%d within %.3g s: %s; see whether they were "
                 "started and can reach that address (mnist_ddp doctor)",
-                missing, spec->nnodes, spec->master_addr, j->rdzv->port,
+                missing, spec->nnodes, spec->master_addr, j->spec->master_port,
                 (double)spec->join_ms * 1e-3, list);
 }
 
@@ -383,7 +374,8 @@ static void leave(const joiner *j)
     lease_release(&j->own, j->client);
     if (j->rdzv->server != NULL && atomic_load(j->rdzv->quit)) {
         agent_rendezvous_who(j->spec, who);
-        membership_give_up(&j->nodes, FAIL(STATUS_INVALID,
+        status st = worker_spec_is_elastic(j->spec) ? STATUS_PEER : STATUS_INVALID;
+        membership_give_up(&j->nodes, FAIL(st,
                                            "node 0's launcher (%s) was told to stop before all "
                                            "nodes had come; start all nodes again",
                                            who));
@@ -403,7 +395,7 @@ static status explain_loss(const joiner *j, status st)
         return FAIL(STATUS_PEER,
                     "node 0's launcher at %s:%d %s before all nodes had come: its own output says "
                     "why, if anything does; start all nodes again",
-                    j->spec->master_addr, j->rdzv->port,
+                    j->spec->master_addr, j->spec->master_port,
                     st == STATUS_TIMEOUT ? "answers no more," : "went away");
     status_restore(&kept);
     return st;

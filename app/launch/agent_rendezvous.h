@@ -14,10 +14,9 @@
 /* Where they meet. Borrows all that it points to. */
 typedef struct agent_rendezvous {
     const worker_spec *spec;
-    store_server *server;               /* node 0's agent; the others': NULL */
-    int port;                           /* of the store */
-    char prefix[SPEC_RUN_ID_BYTES + 1]; /* of the job's keys: "<run id>/" */
-    const atomic_bool *quit;            /* set by another thread: give up */
+    store_server *server;                /* node 0's agent; the others': NULL */
+    char prefix[SPEC_RUN_ID_BYTES + 24]; /* of the keys: "<run id>/", elastic "<run id>/<round>/" */
+    const atomic_bool *quit;             /* set by another thread: give up */
 } agent_rendezvous;
 
 /* "hostA at eth0 (10.0.0.1), pid 4711": who this agent is, for messages on other nodes. */
@@ -26,6 +25,9 @@ void agent_rendezvous_who(const worker_spec *spec, char out[LEASE_WHO_BYTES]);
 /* One attempt to connect to the store. STATUS_UNKNOWN_HOST, STATUS_REFUSED; STATUS_PEER: no
  * way there; STATUS_TIMEOUT: no answer; STATUS_IO: what listens there is no store. */
 status agent_rendezvous_reach(const agent_rendezvous *rdzv, store **out);
+
+/* Over this connection node `node` is alive: node 0 sees when it closes. */
+status agent_rendezvous_show(const agent_rendezvous *rdzv, store *client, int node);
 
 /* Connects to the store and returns once all nodes are there; says every few seconds what it waits
  * for. *client: the caller destroys it, also after a failure. *own: the lease on own->member, this

@@ -10,6 +10,7 @@ typedef enum agent_state {
     AGENT_RUNNING,
     AGENT_FAILING,  /* a worker failed; the others may notice by themselves */
     AGENT_SAVING,   /* all were asked for a last checkpoint */
+    AGENT_LEAVING,  /* all were asked to leave the round of an elastic job, and to wait */
     AGENT_STOPPING, /* all were told to end */
     AGENT_KILLING,  /* all have got SIGKILL */
 
@@ -21,6 +22,7 @@ typedef enum agent_state {
     AGENT_FAILED,    /* a worker here failed */
     AGENT_BROKEN,    /* they could not be started or ended */
     AGENT_DIVERGED,  /* all ended at a loss that is not finite */
+    AGENT_LEFT,      /* they have left the round, as the rendezvous has said */
 
     AGENT_STATES
 } agent_state;

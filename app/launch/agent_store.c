@@ -5,8 +5,10 @@
 #include "base/log.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
+#include "dist/net/socket_route.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 /* --inject=port-busy: takes the port before the store does. The socket stays open until the process
@@ -77,7 +79,7 @@ static bool served_by_another(worker_spec *spec)
 }
 
 /* What to type on the other nodes: node 0's address as it was given, else one of this machine's. */
-static void say_how_to_join(const worker_spec *spec, int port)
+static void say_how_to_join(const worker_spec *spec)
 {
     local_address list[LOCAL_NETWORK_MAX];
     int n = local_network_list(list), i = 0;
@@ -88,42 +90,119 @@ static void say_how_to_join(const worker_spec *spec, int port)
         address = list[i].number;
     LOG_I("on %s: --nnodes=%d --node-rank=%s --master-addr=%s --master-port=%d",
           spec->nnodes == 2 ? "node 1" : "the other nodes", spec->nnodes,
-          spec->nnodes == 2 ? "1" : "N", address, port);
+          spec->nnodes == 2 ? "1" : "N", address, spec->master_port);
 }
 
-status agent_store_open(worker_spec *spec, store_server **server, int *port)
+status agent_store_open(worker_spec *spec, store_server **server)
 {
     char own[SOCKET_ADDRESS_BYTES], why[SOCKET_ADDRESS_BYTES + 80];
     *server = NULL;
-    *port = spec->master_port;
     if (spec->server == RDZV_HOST_ELSEWHERE)
         return STATUS_OK;
     const char *host = agent_store_home(spec, own, why) ? own : NULL;
     if (spec->port_busy)
-        TRY(occupy(host, port));
+        TRY(occupy(host, &spec->master_port));
     if (spec->server == RDZV_HOST_FIRST && served_by_another(spec))
         return STATUS_OK;
-    if (spec->server == RDZV_HOST_HERE && spec->by_arrival)
+    if (spec->server == RDZV_HOST_HERE && worker_spec_is_elastic(spec))
         (void)claim_port(spec->master_port);
-    status st = store_server_create(host, *port, server);
+    status st = store_server_create(host, spec->master_port, server);
     if (st == STATUS_IO && spec->server == RDZV_HOST_FIRST)
         return STATUS_OK; /* another was first: the client finds out who answers there */
     TRY(st);
-    *port = store_server_port(*server);
+    spec->master_port = store_server_port(*server);
     if (!spec->store_on_loopback)
         LOG_I("the store listens %s%s%s%s", host != NULL ? "at " : "on all addresses",
               host != NULL ? host : ": ", host != NULL ? " only" : why,
               "; who reaches it is trusted: use a private network");
     check_address(spec);
-    if (!spec->by_arrival && spec->nnodes > 1)
-        say_how_to_join(spec, *port);
+    if (!worker_spec_is_elastic(spec) && spec->nnodes > 1)
+        say_how_to_join(spec);
     return STATUS_OK;
 }
 
-void agent_store_describe(const worker_spec *spec, int port)
+/* The search for an endpoint that this agent serves. */
+typedef struct endpoint_search {
+    worker_spec *spec;
+    store_server **server;                /* NULL until it is found */
+    char endpoints[RDZV_ENDPOINTS_BYTES]; /* the same ones, as this agent reaches them */
+    status st;
+} endpoint_search;
+
+/* Tries to serve it. An agent reaches its own store here: the address that others use need not lead
+ * back. One of this machine that another agent serves listens where that says. */
+static bool try_endpoint(void *ctx, const char *address, int port)
+{
+    endpoint_search *search = ctx;
+    worker_spec *spec = search->spec;
+    char name[SOCKET_ADDRESS_BYTES];
+    size_t used = strlen(search->endpoints);
+    bool may = spec->server == RDZV_HOST_HERE || worker_spec_owns(spec, address);
+    socket_address_name(address, port, name);
+    if (may && *search->server == NULL) {
+        snprintf(spec->master_addr, sizeof spec->master_addr, "%s", address);
+        spec->master_port = port;
+        spec->store_on_loopback = socket_address_says_loopback(address);
+        search->st = agent_store_open(spec, search->server);
+        const char *there =
+            *search->server != NULL ? store_server_host(*search->server) : spec->master_addr;
+        socket_address_name(there, port, name);
+    }
+    snprintf(search->endpoints + used, sizeof search->endpoints - used, "%s%s", used > 0 ? "," : "",
+             name);
+    return search->st == STATUS_OK;
+}
+
+/* The search for an endpoint to which there is a way: one of several may be out of reach. */
+typedef struct way_search {
+    char number[SOCKET_ROUTE_NUMBER_BYTES];
+    status st;
+} way_search;
+
+static bool try_way(void *ctx, const char *address, int port)
+{
+    way_search *search = ctx;
+    (void)port;
+    search->st = socket_route_source(address, search->number);
+    return search->st != STATUS_OK;
+}
+
+/* This machine, as the others know it: by the way to where all meet. */
+static status find_own_address(worker_spec *spec)
+{
+    way_search search = {.st = STATUS_OK};
+    if (spec->local_addr[0] != '\0') {
+        memcpy(spec->master_addr, spec->local_addr, sizeof spec->master_addr);
+        return STATUS_OK;
+    }
+    rdzv_config_each(spec->endpoints, try_way, &search);
+    TRY(search.st);
+    snprintf(spec->master_addr, sizeof spec->master_addr, "%s", search.number);
+    return STATUS_OK;
+}
+
+status agent_store_open_own(worker_spec *spec, store_server **server)
+{
+    endpoint_search search = {.spec = spec, .server = server};
+    *server = NULL;
+    if (spec->server != RDZV_HOST_ELSEWHERE) {
+        rdzv_config_each(spec->endpoints, try_endpoint, &search);
+        TRY(search.st);
+        memcpy(spec->endpoints, search.endpoints, sizeof spec->endpoints);
+    }
+    if (*server != NULL)
+        return STATUS_OK;
+    TRY(find_own_address(spec));
+    spec->master_port = 0;
+    spec->server = RDZV_HOST_HERE;
+    spec->store_on_loopback = socket_address_says_loopback(spec->master_addr);
+    return agent_store_open(spec, server);
+}
+
+void agent_store_describe(const worker_spec *spec)
 {
     char ranks[SPEC_RANKS_BYTES];
     worker_spec_ranks(spec, ranks);
     log_line(spec->nnodes > 1 ? LOG_INFO : LOG_DEBUG, "node %d of %d: %s; the store is at %s:%d",
-             spec->node_rank, spec->nnodes, ranks, spec->master_addr, port);
+             spec->node_rank, spec->nnodes, ranks, spec->master_addr, spec->master_port);
 }

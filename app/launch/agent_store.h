@@ -10,12 +10,18 @@
  * all addresses, and `why` (SOCKET_ADDRESS_BYTES + 80) says why. */
 bool agent_store_home(const worker_spec *spec, char *host, char *why);
 
-/* Serves the store if that is this node's part; else *server is NULL. *port: where workers find it.
- * If another agent of this machine was first, sets the spec's master_addr to where that listens,
- * after 2 s at most. STATUS_IO if the port is taken: by whom, and a free one. */
-status agent_store_open(worker_spec *spec, store_server **server, int *port);
+/* Serves the store if that is this node's part; else *server is NULL. Sets the spec's master_port
+ * to where it listens, if that was 0. If another agent of this machine was first, sets the spec's
+ * master_addr to where that listens, after 2 s at most. STATUS_IO if the port is taken: by whom,
+ * and a free one. */
+status agent_store_open(worker_spec *spec, store_server **server);
+
+/* Elastic: every agent serves a store: the first of a c10d endpoint's host at the endpoint, the
+ * others at a free port of their own. Sets the spec's master_addr and master_port to where it
+ * listens, as others know it. STATUS_IO, STATUS_UNKNOWN_HOST. */
+status agent_store_open_own(worker_spec *spec, store_server **server);
 
 /* Says in the log which ranks this node has, and where the store is. */
-void agent_store_describe(const worker_spec *spec, int port);
+void agent_store_describe(const worker_spec *spec);
 
 #endif

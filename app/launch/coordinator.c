@@ -6,6 +6,7 @@
 #include "base/number.h"
 #include "dist/membership/keys.h"
 #include "dist/net/socket_address.h"
+#include "dist/store/store_watch.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 enum {
     FIRST_LINE_MS = 10000,
     NEXT_LINE_MS = 60000,
+    RETURN_MS = 1000, /* for an agent whose connection was closed to come back on another one */
     SILENT_BEATS = 2, /* heartbeats: after so many a node is said to be silent */
 };
 
@@ -25,6 +27,10 @@ struct coordinator {
     last_heartbeat *seen;
     bool *silent;       /* it was given up, and cannot be told the outcome */
     int64_t look_at_ns; /* when to look at the heartbeats again */
+    int64_t *closed_ns; /* when its connection was seen to be closed; 0: it is open, or never was */
+    bool *connected;    /* as of alive_revision */
+    bool *was_connected; /* before */
+    int64_t alive_revision;
 
     /* Of the attempt. */
     int attempt;
@@ -44,11 +50,18 @@ status coordinator_create(const agent_rendezvous *rdzv, coordinator **out)
                        .alarmed_by = -1,
                        .reports = calloc(n, sizeof *c->reports),
                        .seen = calloc(n, sizeof *c->seen),
-                       .silent = calloc(n, sizeof *c->silent)};
-    if (c->reports == NULL || c->seen == NULL || c->silent == NULL) {
+                       .silent = calloc(n, sizeof *c->silent),
+                       .closed_ns = calloc(n, sizeof *c->closed_ns),
+                       .connected = calloc(n, sizeof *c->connected),
+                       .was_connected = calloc(n, sizeof *c->connected),
+                       .alive_revision = -1};
+    if (c->reports == NULL || c->seen == NULL || c->silent == NULL || c->closed_ns == NULL ||
+        c->connected == NULL || c->was_connected == NULL) {
         coordinator_destroy(c);
         return FAIL(STATUS_NO_MEMORY, "%u nodes", n);
     }
+    for (int i = 0; i < c->n; i++)
+        c->connected[i] = true;
     *out = c;
     return STATUS_OK;
 }
@@ -62,6 +75,9 @@ void coordinator_destroy(coordinator *c)
     free(c->reports);
     free(c->seen);
     free(c->silent);
+    free(c->closed_ns);
+    free(c->connected);
+    free(c->was_connected);
     free(c);
 }
 
@@ -81,14 +97,62 @@ static void lose(coordinator *c, int node, const char *why)
 static void lose_silent(coordinator *c, store *client, int node)
 {
     char why[NODE_REPORT_TEXT_BYTES], holder[LEASE_WHO_BYTES];
+    double quiet_s = clock_seconds(clock_now_ns() - c->seen[node].changed_ns);
     if (lease_holder(client, c->rdzv->prefix, node, holder) != STATUS_OK || holder[0] == '\0')
         strcpy(holder, "?");
-    snprintf(why, sizeof why,
-             " (%s) has not been heard of for %.1f s: its machine or its launcher is dead, or the "
-             "link to it is down",
-             holder, clock_seconds(clock_now_ns() - c->seen[node].changed_ns));
+    if (c->closed_ns[node] != 0)
+        snprintf(why, sizeof why,
+                 " (%s) is gone: the connection of its launcher was closed %.1f s ago, and it has "
+                 "not come back: its own output says why, if anything does",
+                 holder, clock_seconds(clock_now_ns() - c->closed_ns[node]));
+    else
+        snprintf(why, sizeof why,
+                 " (%s) has not been heard of for %.1f s: its machine or its launcher is dead, or "
+                 "the link to it is down",
+                 holder, quiet_s);
     lose(c, node, why);
     c->silent[node] = true;
+}
+
+/* Whose connections are open. */
+static void take_living(coordinator *c, const store_watch_answer *living)
+{
+    memset(c->connected, 0, (size_t)c->n * sizeof *c->connected);
+    for (size_t i = 0; i < living->n; i++) {
+        const char *slash = strrchr(living->keys[i].key, '/');
+        int node;
+        if (slash != NULL && number_parse(slash + 1, 0, c->n - 1, &node))
+            c->connected[node] = true;
+    }
+}
+
+/* A process that has ended closes its connections. A connection may also break: then the agent
+ * comes back on another one. */
+static status hear_connections(coordinator *c, store *client)
+{
+    keys_text prefix = keys_make(c->rdzv->prefix, KEYS_ALIVE "/", -1);
+    store_watch_options how = {.prefix = prefix.text, .after = c->alive_revision};
+    store_watch_answer living;
+    bool *before = c->connected;
+    TRY(store_watch(client, &how, &living));
+    if (living.revision != 0) {
+        c->connected = c->was_connected;
+        c->was_connected = before;
+        take_living(c, &living);
+        c->alive_revision = living.revision;
+        for (int i = 0; i < c->n; i++) {
+            if (c->connected[i])
+                c->closed_ns[i] = 0;
+            else if (before[i])
+                c->closed_ns[i] = clock_now_ns();
+        }
+    }
+    store_watch_free(&living);
+    for (int i = 1; i < c->n; i++)
+        if (c->closed_ns[i] != 0 && !has_reported(c, i) &&
+            clock_now_ns() - c->closed_ns[i] > RETURN_MS * INT64_C(1000000))
+            lose_silent(c, client, i);
+    return STATUS_OK;
 }
 
 /* Several looks in the time of a heartbeat are enough. */
@@ -118,7 +182,7 @@ static status hear_reports(coordinator *c, store *client)
         TRY(store_try_get(client, key.text, &text));
         if (text == NULL)
             continue;
-        status st = node_report_read(text, i, c->rdzv->spec->nproc, &c->reports[i]);
+        status st = node_report_read(text, i, c->rdzv->spec, &c->reports[i]);
         free(text);
         if (st != STATUS_OK) {
             snprintf(why, sizeof why, ": %s", status_text());
@@ -186,6 +250,7 @@ status coordinator_hear(coordinator *c, store *client, int attempt, bool *troubl
     if (c->decided)
         return STATUS_OK;
     TRY(hear_reports(c, client));
+    TRY(hear_connections(c, client));
     TRY(hear_heartbeats(c, client));
     for (int i = 0; i < c->n; i++) {
         agent_state state = c->reports[i].state;
@@ -247,10 +312,10 @@ status coordinator_decide(coordinator *c, store *client, bool *decided, group_ou
         if (c->decided || !has_reported(c, i))
             return STATUS_OK;
     TRY(hear_stops(c, client));
-    status st = group_outcome_make(c->reports, c->n, c->rdzv->spec, c->attempt, &outcome);
+    status st = group_outcome_make(c->reports, c->n, c->rdzv->spec, &outcome);
     if (st == STATUS_OK)
         st = say_who_stopped(c, client, &outcome);
-    if (st == STATUS_OK && outcome.again)
+    if (st == STATUS_OK && outcome.again && !worker_spec_is_elastic(c->rdzv->spec))
         store_server_forget(c->rdzv->server);
     if (st == STATUS_OK)
         st = send_outcome(c, client, &outcome);

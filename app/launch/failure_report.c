@@ -85,7 +85,7 @@ static void write_head(FILE *file, const failure_report *report, const process_f
     process_failure_text(cause->wait_status, cause->start_errno, ending);
     fprintf(file, "%s: rank %d %s: %s", again ? "warning" : "error", cause->rank, what, ending);
     if (again)
-        fprintf(file, "; restart %d of %d", report->attempt + 1, report->spec->max_restarts);
+        fprintf(file, "; restart %d of %d", report->spec->restarts + 1, report->spec->max_restarts);
     fputc('\n', file);
 }
 
@@ -210,6 +210,6 @@ void failure_report_show(const failure_report *report, output_console *console)
         if (outcome->text[0] != '\0')
             LOG_E("no restart: %s", outcome->text);
     } else if (outcome->text[0] != '\0' && outcome->told_by != report->spec->node_rank) {
-        LOG_E("%s", outcome->text);
+        log_line(outcome->again ? LOG_WARNING : LOG_ERROR, "%s", outcome->text);
     }
 }

@@ -7,7 +7,6 @@
 
 typedef struct failure_report {
     const worker_spec *spec;
-    int attempt; /* that has ended */
     const node_report *own;
     const group_outcome *outcome;
 } failure_report;

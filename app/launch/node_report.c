@@ -135,7 +135,7 @@ status node_report_read_notes(const json_t *object, char **out)
     return *out != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "another launcher's notes");
 }
 
-static status read_object(const json_t *object, int nproc, node_report *out)
+static status read_object(const json_t *object, const worker_spec *spec, node_report *out)
 {
     const json_t *cause = json_object_get(object, "cause");
     int result = 0;
@@ -147,7 +147,8 @@ static status read_object(const json_t *object, int nproc, node_report *out)
     out->state = (agent_state)(AGENT_SUCCEEDED + result);
     if ((cause != NULL) != (out->state == AGENT_FAILED))
         return FAIL(STATUS_PEER, "another launcher's report does not say who failed");
-    if (cause != NULL && out->cause.rank / nproc != out->node)
+    int local_rank = out->cause.rank - worker_spec_first_rank(spec, out->node);
+    if (cause != NULL && (local_rank < 0 || local_rank >= worker_spec_ranks_of(spec, out->node)))
         return FAIL(STATUS_PEER,
                     "another launcher's message makes no sense: rank %d is not its own",
                     out->cause.rank);
@@ -157,12 +158,12 @@ static status read_object(const json_t *object, int nproc, node_report *out)
     return STATUS_OK;
 }
 
-status node_report_read(const char *text, int node, int nproc, node_report *out)
+status node_report_read(const char *text, int node, const worker_spec *spec, node_report *out)
 {
     json_t *object = NULL;
     node_report report = {.node = node};
     TRY(node_report_parse(text, &object));
-    status st = read_object(object, nproc, &report);
+    status st = read_object(object, spec, &report);
     json_decref(object);
     if (st == STATUS_OK)
         *out = report;

@@ -26,9 +26,8 @@ void node_report_free(node_report *report);
 
 /* One line of JSON, to be freed with free(). */
 status node_report_write(const node_report *report, char **out);
-/* What node `node` of `nproc` ranks sent. STATUS_PEER if it is nonsense, or speaks of the ranks of
- * another node. */
-status node_report_read(const char *text, int node, int nproc, node_report *out);
+/* What node `node` sent. STATUS_PEER if it is nonsense, or speaks of the ranks of another node. */
+status node_report_read(const char *text, int node, const worker_spec *spec, node_report *out);
 
 /* Of a report, and of an outcome that is made of reports. STATUS_PEER if it is no JSON or too long:
  * JSON takes up to a hundred times as much memory as its text. */

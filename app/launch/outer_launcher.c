@@ -18,9 +18,10 @@
 /* Below the ports that the kernel gives out, above those with a name. */
 enum { FIRST_PORT = 15000, PORTS = 10000, MAX_PORT = 65535, SHOWN_BYTES = 80 };
 
-static bool by_arrival(const options *opts)
+/* Nodes are numbered as they come. */
+static bool is_elastic(const options *opts)
 {
-    return strcmp(opts->rdzv_backend, "c10d") == 0;
+    return strcmp(opts->rdzv_backend, "static") != 0;
 }
 
 /* `run` starts any program as ranks; it is none itself. */
@@ -29,11 +30,12 @@ static bool is_run(const options *opts)
     return (opts->command == COMMAND_DOCTOR ? opts->examined : opts->command) == COMMAND_RUN;
 }
 
-/* --nnodes; -1 if it is not given, or is no number of machines, which the launcher tells. */
+/* --nnodes; -1 if it is not given, may change, or is no number of machines, which the launcher
+ * tells. */
 static int given_nodes(const options *opts)
 {
-    int nodes = -1;
-    return worker_spec_nnodes(opts->nnodes, &nodes) == STATUS_OK ? nodes : -1;
+    int min = -1, max = -1;
+    return worker_spec_nnodes(opts->nnodes, &min, &max) == STATUS_OK && min == max ? max : -1;
 }
 
 /* --nproc-per-node may say what is so already: mpirun -n 4 mnist_ddp --nproc-per-node=4. */
@@ -49,14 +51,14 @@ static bool are_there(const options *opts, const launcher_place *place)
 static bool wants_agent(const options *opts, const launcher_place *place)
 {
     bool asked = opts->nproc_per_node != NULL || opts->nnodes != NULL || opts->standalone ||
-                 opts->rdzv_endpoint != NULL || by_arrival(opts);
+                 opts->rdzv_endpoint != NULL || is_elastic(opts);
     return is_run(opts) || (asked && !are_there(opts, place) && !mpirun_started_this());
 }
 
 /* The user has numbered the nodes himself, as one does without a launcher. */
 static bool is_numbered(const options *opts)
 {
-    return opts->nnodes != NULL && (opts->node_rank >= 0 || by_arrival(opts));
+    return opts->nnodes != NULL && (opts->node_rank >= 0 || is_elastic(opts));
 }
 
 static status check_agent(const options *opts, const outer_launcher *outer)
@@ -159,12 +161,18 @@ static status find_size(const options *opts, outer_launcher *outer)
 {
     launcher_place *place = &outer->place;
     const char *rank = launcher_variable(outer->row->rank);
+    int min = -1;
     if (place->size >= 0)
         return STATUS_OK;
     if (!outer->row->names_host && opts->world_size >= 0)
         place->size = (int)opts->world_size;
     else
-        TRY(worker_spec_nnodes(opts->nnodes, &place->size));
+        TRY(worker_spec_nnodes(opts->nnodes, &min, &place->size));
+    if (min < place->size && min > 0)
+        return FAIL(STATUS_INVALID,
+                    "--nnodes=%d:%d: machines that come and go (elastic) need --rdzv-backend=c10d "
+                    "or etcd, and --rdzv-endpoint=HOST:PORT",
+                    min, place->size);
     if (place->size < 0)
         return FAIL(STATUS_INVALID,
                     "%s=%d: one of how many processes? %s does not say it; give %s, or for "
@@ -268,7 +276,7 @@ static status become_agent(const outer_launcher *outer, options *opts)
     snprintf(nodes, sizeof nodes, "%d", outer->place.size);
     if (opts->nnodes == NULL)
         TRY(set_flag(&opts->nnodes, nodes));
-    if (opts->node_rank < 0 && !by_arrival(opts))
+    if (opts->node_rank < 0 && !is_elastic(opts))
         opts->node_rank = outer->place.rank;
     if (opts->rdzv_endpoint != NULL)
         return STATUS_OK;

@@ -125,7 +125,7 @@ status process_failure_read(const worker *w, const worker_start *start, process_
                                .after_s = clock_seconds(w->ended_ns - start->started_ns)};
     if (gethostname(failure.host, sizeof failure.host - 1) != 0)
         strcpy(failure.host, "?");
-    worker_logs_file(&spec->logs, start->attempt, w->local_rank, "", failure.folder);
+    worker_logs_file(&spec->logs, w->attempt, w->local_rank, "", failure.folder);
     error_file_path(&failure, path);
     if (path[0] != '\0')
         error_file_read_message(path, failure.says, sizeof failure.says);

@@ -1,21 +1,49 @@
-/* How the user configures the rendezvous of the nodes: --rdzv-conf. */
+/* How the user configures the rendezvous of the nodes: --rdzv-backend, --rdzv-endpoint and
+ * --rdzv-conf. */
 #ifndef MNIST_DDP_APP_LAUNCH_RDZV_CONFIG_H
 #define MNIST_DDP_APP_LAUNCH_RDZV_CONFIG_H
 
+#include "app/options/options.h"
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/* What --rdzv-conf says; -1 if it does not. */
+enum { RDZV_ADDRESS_BYTES = 256, RDZV_ENDPOINTS_BYTES = 1024 };
+
+typedef enum rdzv_backend {
+    RDZV_STATIC, /* nodes are numbered by --node-rank, and all are there for the whole job */
+    RDZV_C10D,   /* they meet at a store of ours, and may come and go */
+    RDZV_ETCD,   /* they meet at etcd, likewise */
+} rdzv_backend;
+
+/* Of a number: -1 if nothing was given. */
 typedef struct rdzv_config {
+    rdzv_backend backend;
+    char address[RDZV_ADDRESS_BYTES]; /* of the endpoint, the first one of several; "" */
+    int port;
+    char endpoints[RDZV_ENDPOINTS_BYTES]; /* all of them, each with its port: "h1:p,h2:p"; "" */
+
+    /* --rdzv-conf */
     int64_t join_ms;       /* join_timeout, or timeout: in seconds there */
+    int64_t last_call_ms;  /* last_call_timeout, likewise */
     int64_t keep_alive_ms; /* keep_alive_interval, likewise */
     int keep_alive_misses; /* keep_alive_max_attempt */
     int is_host;           /* 0 or 1: whether this node serves the store */
 } rdzv_config;
 
-/* "key=value,key=value"; NULL: nothing given. torchrun's other keys are accepted and mean nothing
- * here; an unknown one is a warning. */
-status rdzv_config_read(const char *text, rdzv_config *out);
+/* What a job has that was given nothing. */
+rdzv_config rdzv_config_none(void);
+
+/* torchrun's other keys of --rdzv-conf are accepted and mean nothing here; an unknown one is a
+ * warning. STATUS_INVALID, with what to type. */
+status rdzv_config_read(const options *opts, rdzv_config *out);
+
+/* Calls `use` for each of the endpoints, in their order, until it returns false. */
+typedef bool rdzv_endpoint_fn(void *ctx, const char *address, int port);
+void rdzv_config_each(const char *endpoints, rdzv_endpoint_fn *use, void *ctx);
+
+/* The port of an endpoint that names none: torchrun's. */
+int rdzv_config_port(rdzv_backend backend);
 
 #endif

@@ -1,5 +1,7 @@
 #include "app/launch/worker.h"
 
+#include "app/common/elastic_link.h"
+#include "app/common/round_fence.h"
 #include "app/common/run_log.h"
 #include "base/clock.h"
 #include "base/comma_list.h"
@@ -14,10 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { EXIT_NOT_STARTED = 127 };
+enum { EXIT_NOT_STARTED = 127, INHERITED = 4 };
 
 /* "NAME=value" one after the other, each with its zero byte. */
 typedef struct variables {
@@ -60,7 +63,7 @@ static void list_place(variables *list, const worker *w, const worker_start *sta
     add(list, "ROLE_WORLD_SIZE=%d", spec->world_size);
     add(list, "ROLE_NAME=%s", spec->role);
     add(list, "MASTER_ADDR=%s", spec->master_addr);
-    add(list, "MASTER_PORT=%d", start->master_port);
+    add(list, "MASTER_PORT=%d", spec->master_port);
 }
 
 /* The worker's own entry of the list of GPUs, or the GPU of its number. */
@@ -96,7 +99,7 @@ static void list_variables(variables *list, const worker *w, const worker_start 
     char path[FILE_PATH_BYTES];
     int threads = worker_threads(spec);
     list_place(list, w, start);
-    add(list, "TORCHELASTIC_RESTART_COUNT=%d", start->attempt);
+    add(list, "TORCHELASTIC_RESTART_COUNT=%d", spec->restarts);
     add(list, "TORCHELASTIC_MAX_RESTARTS=%d", spec->max_restarts);
     add(list, "TORCHELASTIC_RUN_ID=%s", spec->run_id);
     add(list, "TORCHELASTIC_USE_AGENT_STORE=True");
@@ -115,6 +118,12 @@ static void list_variables(variables *list, const worker *w, const worker_start 
     if (spec->run_dir[0] != '\0')
         add(list, "MNIST_DDP_RUN_DIR=%s", spec->run_dir);
     add(list, "MNIST_DDP_LAUNCHED=%lld", (long long)start->started_ns);
+    if (worker_spec_is_elastic(spec))
+        add(list, "%s=%lld", ELASTIC_ROUND_VARIABLE, (long long)spec->round);
+    if (w->rank_fd > 0)
+        add(list, "%s=%d", ELASTIC_FD_VARIABLE, w->rank_fd);
+    if (start->fence_fd > 0)
+        add(list, "%s=%d", ROUND_FENCE_VARIABLE, start->fence_fd);
     if (has_status_line(w, start))
         add(list, "MNIST_DDP_LOG_TTY=%d", start->terminal_fd);
     if (spool_for(w) >= 0)
@@ -207,8 +216,9 @@ typedef struct child_start {
     const worker_start *start;
     int local_rank;
     char **argv, **env;
-    int out_fd, err_fd; /* -1: the agent's own */
-    int inherited[2];   /* the terminal's descriptor and the spool's; -1: none */
+    int out_fd, err_fd;       /* -1: the agent's own */
+    int inherited[INHERITED]; /* the terminal's descriptor, the spool's, the fence's, the link's;
+                               * -1: none */
     pid_t agent;
 } child_start;
 
@@ -228,7 +238,7 @@ __attribute__((noreturn)) static void become_worker(const child_start *child)
         (child->out_fd >= 0 && dup2(child->out_fd, STDOUT_FILENO) < 0) ||
         (child->err_fd >= 0 && dup2(child->err_fd, STDERR_FILENO) < 0))
         goto failed;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < INHERITED; i++)
         if (child->inherited[i] >= 0 && fcntl(child->inherited[i], F_SETFD, 0) != 0)
             goto failed;
     execve(program->path, child->argv, child->env);
@@ -257,19 +267,32 @@ static status prepare(worker *w, const worker_start *start, child_start *child)
     TRY(make_environment(w, start, &child->env));
     TRY(entrypoint_argv(&start->spec->program, w->local_rank, &child->argv));
     TRY(open_stream(w, start, LOGS_STDOUT, &w->out, &child->out_fd));
+    child->inherited[0] = has_status_line(w, start) ? start->terminal_fd : -1;
+    child->inherited[1] = spool_for(w);
+    child->inherited[2] = start->fence_fd > 0 ? start->fence_fd : -1;
+    child->inherited[3] = w->rank_fd > 0 ? w->rank_fd : -1;
     return open_stream(w, start, LOGS_STDERR, &w->err, &child->err_fd);
+}
+
+static status open_link(worker *w, const worker_start *start)
+{
+    int fds[2];
+    if (!start->spec->policy.keeps)
+        return STATUS_OK;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) != 0)
+        return FAIL(STATUS_IO, "socketpair: %s", file_limit_reason(errno));
+    w->link_fd = fds[0];
+    w->rank_fd = fds[1];
+    return STATUS_OK;
 }
 
 status worker_launch(worker *w, const worker_start *start)
 {
     child_start child = {
-        .start = start,
-        .local_rank = w->local_rank,
-        .out_fd = -1,
-        .err_fd = -1,
-        .inherited = {has_status_line(w, start) ? start->terminal_fd : -1, spool_for(w)},
-        .agent = getpid()};
-    status st = prepare(w, start, &child);
+        .start = start, .local_rank = w->local_rank, .out_fd = -1, .err_fd = -1, .agent = getpid()};
+    status st = open_link(w, start);
+    if (st == STATUS_OK)
+        st = prepare(w, start, &child);
     if (st == STATUS_OK) {
         pid_t pid = fork();
         if (pid == 0)
@@ -285,6 +308,9 @@ status worker_launch(worker *w, const worker_start *start)
         close(child.out_fd);
     if (child.err_fd >= 0)
         close(child.err_fd);
+    if (w->rank_fd > 0)
+        close(w->rank_fd);
+    w->rank_fd = 0;
     free(child.argv);
     free(child.env);
     return st;
@@ -305,12 +331,55 @@ void worker_ask(const worker *w, int signal)
         sigqueue(w->pid, SIGUSR1, (union sigval){.sival_int = signal});
 }
 
+/* What list_place() says to a new process. */
+static elastic_place place_of(const worker *w, const worker_spec *spec)
+{
+    elastic_place place = {.round = spec->round,
+                           .rank = w->rank,
+                           .world_size = spec->world_size,
+                           .local_rank = spec->virtual_local_rank ? 0 : w->local_rank,
+                           .local_world_size = spec->nproc,
+                           .node_rank = spec->node_rank,
+                           .nnodes = spec->nnodes,
+                           .restarts = spec->restarts,
+                           .master_port = spec->master_port};
+    snprintf(place.master_addr, sizeof place.master_addr, "%s", spec->master_addr);
+    return place;
+}
+
+void worker_tell(const worker *w, const worker_start *start, elastic_word word)
+{
+    elastic_message message = {.word = word, .round = start->spec->round};
+    if (word == ELASTIC_JOIN)
+        message.place = place_of(w, start->spec);
+    if (elastic_link_send(w->link_fd, &message) != STATUS_OK)
+        worker_signal(w, start, SIGTERM);
+}
+
+bool worker_has_left(worker *w)
+{
+    elastic_message message;
+    bool came = false;
+    if (w->link_fd <= 0)
+        return false;
+    status st = elastic_link_receive(w->link_fd, &message, &came);
+    if (st != STATUS_OK) { /* it ends, or is none of ours */
+        close(w->link_fd);
+        w->link_fd = 0;
+    }
+    if (st != STATUS_OK || !came || message.word != ELASTIC_LEFT || !w->running)
+        return false;
+    w->running = false;
+    w->waits = true;
+    return true;
+}
+
 bool worker_has_ended(worker *w)
 {
     siginfo_t info = {.si_pid = 0};
     if (waitid(P_PID, (id_t)w->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
         return false;
-    w->running = false;
+    w->running = w->waits = false;
     w->ended_ns = clock_now_ns();
     w->wait_status =
         info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status & 0xff, 0) : info.si_status & 0x7f;
@@ -322,6 +391,9 @@ void worker_close(worker *w, output_console *console)
     if (w->pid > 0 && !w->reaped && !w->running)
         waitpid(w->pid, NULL, WNOHANG);
     w->reaped = true;
+    if (w->link_fd > 0)
+        close(w->link_fd);
+    w->link_fd = 0;
     output_stream_close(&w->out, console);
     output_stream_close(&w->err, console);
 }

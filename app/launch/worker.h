@@ -2,6 +2,7 @@
 #ifndef MNIST_DDP_APP_LAUNCH_WORKER_H
 #define MNIST_DDP_APP_LAUNCH_WORKER_H
 
+#include "app/common/elastic_link.h"
 #include "app/launch/output.h"
 #include "app/launch/worker_spec.h"
 
@@ -11,8 +12,12 @@
 
 typedef struct worker {
     int rank, local_rank;
-    pid_t pid; /* 0: not started */
-    bool running;
+    int attempt;  /* in which it was started */
+    pid_t pid;    /* 0: not started */
+    bool running; /* in this attempt */
+    bool waits;   /* elastic: it has left its round, and waits for its place in the next one */
+    int link_fd;  /* elastic: to it (app/common/elastic_link.h); 0: it has none */
+    int rank_fd;  /* its own end, until it is started */
     bool reaped;
     bool was_stopped; /* the agent had sent it a signal when it ended */
     int wait_status;  /* as of waitpid, once ended */
@@ -26,13 +31,12 @@ typedef struct worker {
 typedef struct worker_start {
     const worker_spec *spec;
     int attempt;
-    int master_port;
-    bool serves;          /* the store: ranks of all nodes connect to the agent */
     int64_t started_ns;   /* when the agent started */
     int error_fd;         /* a worker that cannot be executed writes worker_start_error to it */
     sigset_t signal_mask; /* the agent's, before it blocked any */
     uint64_t file_limit;  /* the agent's, before it raised it */
     int terminal_fd;      /* of rank 0's status line, which it inherits; 0: none */
+    int fence_fd;         /* elastic: of round_fence, which all inherit; 0: none */
 } worker_start;
 
 typedef struct worker_start_error {
@@ -57,6 +61,13 @@ void worker_signal(const worker *w, const worker_start *start, int signal);
 
 /* Asks it for a last checkpoint: SIGUSR1, which carries the signal that the agent got. */
 void worker_ask(const worker *w, int signal);
+
+/* Elastic: says `word` of its round; ELASTIC_JOIN gives it its place in the one that begins. What
+ * it does not hear it need not: it has ended then, or does not read, and is told to end. */
+void worker_tell(const worker *w, const worker_start *start, elastic_word word);
+
+/* Elastic: whether it has left its round since the last call. */
+bool worker_has_left(worker *w);
 
 /* Whether it has ended: then sets wait_status and ended_ns. It stays a zombie, so that nobody else
  * gets its number, until worker_close. */

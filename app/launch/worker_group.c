@@ -81,13 +81,19 @@ status worker_group_create(const worker_start *start, output_console *console, w
 
 void worker_group_clear(worker_group *group, int attempt)
 {
-    int first = group->start.spec->node_rank * group->n;
+    const worker_spec *spec = group->start.spec;
+    int first = worker_spec_first_rank(spec, spec->node_rank);
     for (int i = 0; i < group->n; i++) {
         worker *w = &group->workers[i];
+        if (w->waits) {
+            w->rank = first + i;
+            continue;
+        }
         if (w->pid > 0 && !w->running && !w->reaped)
             orphan_reaper_forget(&group->reaper, w->pid);
         worker_close(w, group->console);
-        *w = (worker){.local_rank = i, .rank = first + i, .out = w->out, .err = w->err};
+        *w = (worker){
+            .local_rank = i, .rank = first + i, .attempt = attempt, .out = w->out, .err = w->err};
     }
     free(group->snapshots);
     group->snapshots = NULL;
@@ -110,14 +116,14 @@ void worker_group_destroy(worker_group *group)
     *group = (worker_group){0};
 }
 
-/* Ranks whose store has no descriptor left for them would wait for each other. Other programs may
- * do without the store. */
+/* Node 0's agent serves the store. Ranks for which that has no descriptor left would wait for each
+ * other. Other programs may do without the store. */
 static status check_descriptors(const worker_group *group)
 {
     const worker_start *start = &group->start;
     const worker_spec *spec = start->spec;
     int n = spec->world_size + WRITE_ENDS;
-    if (!start->serves || !spec->policy.own)
+    if (spec->node_rank != 0 || !spec->policy.own)
         return STATUS_OK;
     for (int i = 0; i < group->n; i++) {
         for (int which = LOGS_STDOUT; which <= LOGS_STDERR; which++) {
@@ -137,9 +143,16 @@ status worker_group_start(worker_group *group)
     status st = STATUS_OK;
     for (int i = 0; i < group->n && st == STATUS_OK; i++) {
         worker *w = &group->workers[i];
-        st = worker_launch(w, &group->start);
+        bool goes_on = w->waits;
+        if (goes_on) {
+            worker_tell(w, &group->start, ELASTIC_JOIN);
+            w->running = true;
+            w->waits = false;
+        } else {
+            st = worker_launch(w, &group->start);
+        }
         group->running += w->running;
-        if (w->running && group->start.spec->program.own_session)
+        if (w->running && !goes_on && group->start.spec->program.own_session)
             orphan_reaper_watch(&group->reaper, w->pid);
         if (st != STATUS_OK)
             st = status_context(st, "%d of %d ranks were started", i, group->n);
@@ -152,6 +165,31 @@ void worker_group_signal(const worker_group *group, int signal)
     for (int i = 0; i < group->n; i++)
         if (group->workers[i].running)
             worker_signal(&group->workers[i], &group->start, signal);
+}
+
+void worker_group_tell(const worker_group *group, elastic_word word)
+{
+    for (int i = 0; i < group->n; i++)
+        if (group->workers[i].running)
+            worker_tell(&group->workers[i], &group->start, word);
+}
+
+bool worker_group_some_wait(const worker_group *group)
+{
+    for (int i = 0; i < group->n; i++)
+        if (group->workers[i].waits)
+            return true;
+    return false;
+}
+
+void worker_group_resume(worker_group *group)
+{
+    for (int i = 0; i < group->n; i++) {
+        worker *w = &group->workers[i];
+        group->running += w->waits;
+        w->running = w->running || w->waits;
+        w->waits = false;
+    }
 }
 
 void worker_group_ask(const worker_group *group, int signal)
@@ -167,9 +205,11 @@ worker *worker_group_next_ended(worker_group *group)
     while (read(group->child_fd, &info, sizeof info) == (ssize_t)sizeof info)
         continue; /* one signal may stand for several workers: all are asked */
     for (int i = 0; i < group->n; i++) {
-        if (group->workers[i].running && worker_has_ended(&group->workers[i])) {
+        worker *w = &group->workers[i];
+        bool ran = w->running;
+        if ((ran || w->waits) && worker_has_ended(w) && ran) {
             group->running--;
-            return &group->workers[i];
+            return w;
         }
     }
     return NULL;
@@ -264,6 +304,9 @@ int worker_group_poll(worker_group *group, struct pollfd *out)
         if (stream->polled)
             out[n++] = (struct pollfd){.fd = stream->fd, .events = POLLIN};
     }
+    for (int i = 0; i < group->n; i++)
+        if (group->workers[i].running && group->workers[i].link_fd > 0)
+            out[n++] = (struct pollfd){.fd = group->workers[i].link_fd, .events = POLLIN};
     return n;
 }
 
@@ -274,6 +317,8 @@ void worker_group_read(worker_group *group, const struct pollfd *polled)
         if (stream->polled && polled++->revents != 0)
             output_stream_read(stream, group->console);
     }
+    for (int i = 0; i < group->n; i++)
+        group->running -= worker_has_left(&group->workers[i]);
 }
 
 static void read_start_errors(worker_group *group)
@@ -303,7 +348,7 @@ void worker_group_finish(worker_group *group, worker_leftovers leftovers)
         read_rest(&w->err, group->console);
         if (leftovers == KILL_LEFTOVERS && group->start.spec->program.own_session)
             worker_signal(w, &group->start, SIGKILL);
-        worker_logs_route(logs, group->start.attempt, i, LOGS_STDERR, &route);
+        worker_logs_route(logs, w->attempt, i, LOGS_STDERR, &route);
         if (!route.piped)
             output_stream_take_file(&w->err, route.file);
     }
@@ -358,7 +403,7 @@ __attribute__((noreturn)) static void drain(worker_group *group, struct pollfd *
 void worker_group_drain_leftovers(const worker_group *group)
 {
     worker_group own = *group;
-    struct pollfd *polled = calloc((size_t)group->n * 2 + 1, sizeof *polled);
+    struct pollfd *polled = calloc((size_t)group->n * WORKER_GROUP_FDS + 1, sizeof *polled);
     if (polled == NULL)
         return;
     if (worker_group_poll(&own, polled) > 0) {

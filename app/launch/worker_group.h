@@ -27,19 +27,28 @@ typedef struct worker_group {
 status worker_group_create(const worker_start *start, output_console *console, worker_group *out);
 void worker_group_destroy(worker_group *group);
 
-/* Forgets the workers of the attempt before, which have ended. */
+/* Forgets the workers of the attempt before that have ended. */
 void worker_group_clear(worker_group *group, int attempt);
 
-/* Starts all workers. After a failure some may be running. */
+/* Starts all workers; those that wait for their next place get it. After a failure some may be
+ * running. */
 status worker_group_start(worker_group *group);
 
 /* To all that run. */
 void worker_group_signal(const worker_group *group, int signal);
 
+/* Elastic: to all that run (ELASTIC_PAUSE, ELASTIC_LEAVE). */
+void worker_group_tell(const worker_group *group, elastic_word word);
+
+bool worker_group_some_wait(const worker_group *group);
+
+/* Those that wait for their next place count as running again: to be ended. */
+void worker_group_resume(worker_group *group);
+
 /* Asks all that run for a last checkpoint, because of this signal. */
 void worker_group_ask(const worker_group *group, int signal);
 
-/* A worker that has ended since the last call; NULL: none. */
+/* A worker that has ended since the last call, in this attempt; NULL: none. */
 worker *worker_group_next_ended(worker_group *group);
 
 /* This worker failed by itself. The cause is then the one that failed first, of those that tell
@@ -60,10 +69,11 @@ char *worker_group_describe_ranks(const worker_group *group);
 /* Where one worker was last: "in the forward pass of step 12, epoch 1"; "" if that is not known. */
 const char *worker_group_last_place(const worker_group *group, int index);
 
-/* For poll(): fills up to 2 * n entries, open descriptors only, and returns how many. */
+/* For poll(): fills up to WORKER_GROUP_FDS * n entries, open descriptors only; returns how many. */
+enum { WORKER_GROUP_FDS = 3 };
 int worker_group_poll(worker_group *group, struct pollfd *out);
 
-/* After poll(): shows what the workers wrote. */
+/* After poll(): shows what the workers wrote, and hears who has left its round. */
 void worker_group_read(worker_group *group, const struct pollfd *polled);
 
 /* Once none runs: reads the last lines. KILL_LEFTOVERS: kills what the workers of a foreign program

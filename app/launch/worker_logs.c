@@ -136,7 +136,9 @@ void worker_logs_file(const worker_logs *logs, int attempt, int local_rank, cons
 void worker_logs_dumps(const worker_logs *logs, int attempt, char *out)
 {
     out[0] = '\0';
-    if (logs->folder[0] != '\0')
+    if (logs->outlive && logs->folder[0] != '\0')
+        snprintf(out, FILE_PATH_BYTES, "%.*s/ranks", FILE_PATH_BYTES - 256, logs->folder);
+    else if (logs->folder[0] != '\0')
         snprintf(out, FILE_PATH_BYTES, "%.*s/attempt_%d/ranks", FILE_PATH_BYTES - 256, logs->folder,
                  attempt);
 }
@@ -148,6 +150,11 @@ status worker_logs_start(const worker_logs *logs, int attempt, int nproc)
         return STATUS_OK;
     worker_logs_dumps(logs, attempt, path);
     TRY(file_make_folders(path));
+    if (logs->outlive) {
+        snprintf(path, sizeof path, "%.*s/attempt_%d", FILE_PATH_BYTES - 256, logs->folder,
+                 attempt);
+        TRY(file_make_folders(path));
+    }
     for (int i = 0; i < nproc; i++) {
         worker_logs_file(logs, attempt, i, "", path);
         if (mkdir(path, 0777) != 0 && errno != EEXIST)

@@ -38,6 +38,8 @@ typedef struct worker_logs {
     char template_text[LOGS_TEMPLATE_BYTES];
     char base[FILE_PATH_BYTES];   /* --log-dir; "": a temporary folder */
     bool none;                    /* --log-dir=/dev/null: nothing is written */
+    bool outlive;                 /* elastic: workers may outlive attempts, so all have one ranks/,
+                                     beside the attempts' folders */
     char folder[FILE_PATH_BYTES]; /* of this launch, once open; "" if none */
 } worker_logs;
 

@@ -5,7 +5,7 @@
 #include "app/common/local_network.h"
 #include "app/common/standard_streams.h"
 #include "app/common/stop_signals.h"
-#include "app/launch/rdzv_config.h"
+#include "app/train/rank_context.h"
 #include "app/train/run_folder.h"
 #include "app/train/strategy.h"
 #include "base/log.h"
@@ -21,7 +21,7 @@
 enum {
     NOT_GIVEN = -1,
     MAX_WORLD = 65536,
-    C10D_PORT = 29400, /* torchrun's, for --rdzv-backend=c10d */
+    LAST_CALL_MS = 30000, /* these are torch's defaults */
     KEEP_ALIVE_MS = 5000,
     KEEP_ALIVE_MISSES = 3,
     DEFAULT_SHUTDOWN_S = 30, /* as torchrun */
@@ -31,9 +31,8 @@ enum {
 
 /* The settings as given, before they are made to fit. */
 typedef struct request {
-    int nproc, nnodes, node_rank, world_size, master_port; /* NOT_GIVEN */
-    char master_addr[SPEC_ADDRESS_BYTES];                  /* "" */
-    bool by_arrival;
+    int nproc, min_nodes, nnodes, node_rank, world_size, master_port; /* NOT_GIVEN */
+    char master_addr[SPEC_ADDRESS_BYTES];                             /* "" */
     rdzv_config rdzv;
 } request;
 
@@ -65,9 +64,9 @@ static status nproc_of(const char *text, int cpu_count, int gpu_count, int *out)
     return STATUS_OK;
 }
 
-status worker_spec_nnodes(const char *text, int *out)
+status worker_spec_nnodes(const char *text, int *min, int *max)
 {
-    *out = NOT_GIVEN;
+    *min = *max = NOT_GIVEN;
     if (text == NULL)
         return STATUS_OK;
     const char *name = name_of("--nnodes", "PET_NNODES", text);
@@ -79,12 +78,8 @@ status worker_spec_nnodes(const char *text, int *out)
         !number_parse(high_text, 1, MAX_WORLD, &high) || low > high)
         return FAIL(STATUS_INVALID, "%s: '%.*s' is not a number of machines from 1 to %d", name,
                     SHOWN_BYTES, text, MAX_WORLD);
-    if (low < high)
-        return FAIL(STATUS_INVALID,
-                    "%s=%d:%d: a changing number of machines (elastic) is not in this version; "
-                    "give the number that will run: --nnodes=%d",
-                    name, low, high, high);
-    *out = low;
+    *min = low;
+    *max = high;
     return STATUS_OK;
 }
 
@@ -154,11 +149,17 @@ static status check_nodes(const request *want)
                     want->node_rank + 1);
     if (want->nnodes == 1)
         return STATUS_OK;
-    if (want->by_arrival && want->master_addr[0] == '\0')
+    if (want->rdzv.backend == RDZV_STATIC && want->min_nodes < want->nnodes)
         return FAIL(STATUS_INVALID,
-                    "--rdzv-backend=c10d with %d machines: where do they meet? Give "
+                    "--nnodes=%d:%d: machines that come and go (elastic) need --rdzv-backend=c10d "
+                    "or etcd, and --rdzv-endpoint=HOST:PORT; else give the number that will run: "
+                    "--nnodes=%d",
+                    want->min_nodes, want->nnodes, want->nnodes);
+    if (want->rdzv.backend != RDZV_STATIC && want->rdzv.endpoints[0] == '\0')
+        return FAIL(STATUS_INVALID,
+                    "--rdzv-backend=%s with %d machines: where do they meet? Give "
                     "--rdzv-endpoint=HOST:PORT, the same on all",
-                    want->nnodes);
+                    want->rdzv.backend == RDZV_C10D ? "c10d" : "etcd", want->nnodes);
     if (want->node_rank > 0 && want->master_addr[0] == '\0')
         return FAIL(STATUS_INVALID,
                     "--node-rank=%d of %d machines: where is machine 0? Give "
@@ -168,7 +169,7 @@ static status check_nodes(const request *want)
         return FAIL(STATUS_INVALID,
                     "--master-port=0 (a free one) cannot be known to %d machines; "
                     "give the same port on all, or none for %d",
-                    want->nnodes, want->by_arrival ? C10D_PORT : STORE_DEFAULT_PORT);
+                    want->nnodes, rdzv_config_port(want->rdzv.backend));
     return STATUS_OK;
 }
 
@@ -183,23 +184,12 @@ static status copy_text(const char *flag, const char *text, char *out, size_t si
 /* The backend, and the address of the store. */
 static status request_rdzv(const options *opts, request *want)
 {
-    const char *backend = opts->rdzv_backend;
-    want->by_arrival = strcmp(backend, "c10d") == 0;
-    if (strncmp(backend, "etcd", 4) == 0)
-        return FAIL(STATUS_INVALID,
-                    "--rdzv-backend=%.*s: etcd is not in this version; give --rdzv-backend=c10d "
-                    "and the first machine's --rdzv-endpoint=HOST:PORT",
-                    SHOWN_BYTES, backend);
-    if (!want->by_arrival && strcmp(backend, "static") != 0)
-        return FAIL(STATUS_INVALID, "--rdzv-backend: '%.*s' is not one of static, c10d",
-                    SHOWN_BYTES, backend);
-    TRY(rdzv_config_read(opts->rdzv_conf, &want->rdzv));
-    if (opts->rdzv_endpoint != NULL)
-        return status_context(
-            socket_address_parse(opts->rdzv_endpoint,
-                                 want->by_arrival ? C10D_PORT : STORE_DEFAULT_PORT,
-                                 want->master_addr, sizeof want->master_addr, &want->master_port),
-            "--rdzv-endpoint");
+    TRY(rdzv_config_read(opts, &want->rdzv));
+    if (want->rdzv.endpoints[0] != '\0') {
+        memcpy(want->master_addr, want->rdzv.address, sizeof want->master_addr);
+        want->master_port = want->rdzv.port;
+        return STATUS_OK;
+    }
     if (opts->master_addr != NULL)
         TRY(copy_text("--master-addr", opts->master_addr, want->master_addr,
                       sizeof want->master_addr));
@@ -211,27 +201,27 @@ static status request_read(const options *opts, int cpu_count, int gpu_count, re
 {
     request want = {.world_size = (int)opts->world_size,
                     .node_rank = (int)opts->node_rank,
-                    .master_port = NOT_GIVEN};
+                    .master_port = NOT_GIVEN,
+                    .rdzv = rdzv_config_none()};
     TRY(nproc_of(opts->nproc_per_node, cpu_count, gpu_count, &want.nproc));
     bool may_spread = !strategy_of(opts)->is_one_process;
     if (want.nproc == NOT_GIVEN && want.world_size == NOT_GIVEN && may_spread &&
         device_list_named(opts) > 1)
         want.nproc = device_list_named(opts); /* --devices=0,3: a rank each */
-    TRY(worker_spec_nnodes(opts->nnodes, &want.nnodes));
+    TRY(worker_spec_nnodes(opts->nnodes, &want.min_nodes, &want.nnodes));
     if (!opts->standalone)
         TRY(request_rdzv(opts, &want));
-    if (want.by_arrival && want.node_rank > 0)
-        LOG_W("--node-rank=%d is not used with --rdzv-backend=c10d: nodes are numbered as they "
-              "come",
-              want.node_rank);
-    if (want.by_arrival)
+    if (want.rdzv.backend != RDZV_STATIC && want.node_rank > 0)
+        LOG_W("--node-rank=%d is not used with --rdzv-backend=%s: nodes are numbered as they come",
+              want.node_rank, opts->rdzv_backend);
+    if (want.rdzv.backend != RDZV_STATIC)
         want.node_rank = NOT_GIVEN;
     if (opts->standalone) { /* as torchrun: whatever address and port were given */
         if (want.nnodes > 1 || want.node_rank > 0)
             return FAIL(STATUS_INVALID, "--standalone means one machine; leave it out, or give "
                                         "neither --nnodes nor --node-rank");
         want.nnodes = 1;
-        want.rdzv = (rdzv_config){-1, -1, -1, -1};
+        want.rdzv = rdzv_config_none();
     }
     *out = want;
     return STATUS_OK;
@@ -249,6 +239,32 @@ static void make_run_id(char out[SPEC_RUN_ID_BYTES])
              b[11], b[12], b[13], b[14], b[15]);
 }
 
+bool worker_spec_owns(const worker_spec *spec, const char *address)
+{
+    return strcmp(spec->local_addr, address) == 0 || local_network_owns(address);
+}
+
+/* What is known of the search for an endpoint of this machine. */
+typedef struct own_search {
+    const worker_spec *spec;
+    bool found;
+} own_search;
+
+static bool look_for_own(void *ctx, const char *address, int port)
+{
+    own_search *search = ctx;
+    (void)port;
+    search->found = worker_spec_owns(search->spec, address);
+    return !search->found;
+}
+
+static bool owns_an_endpoint(const worker_spec *spec)
+{
+    own_search search = {.spec = spec};
+    rdzv_config_each(spec->endpoints, look_for_own, &search);
+    return search.found;
+}
+
 /* Who serves the store, on which address and port. */
 static void place_store(const request *want, worker_spec *spec)
 {
@@ -257,21 +273,20 @@ static void place_store(const request *want, worker_spec *spec)
     snprintf(spec->master_addr, sizeof spec->master_addr, "%s",
              one || !given ? "127.0.0.1" : want->master_addr);
     spec->store_on_loopback = one || (given && socket_address_says_loopback(want->master_addr));
-    if (want->master_port != NOT_GIVEN)
+    if (one && want->rdzv.backend == RDZV_ETCD)
+        spec->master_port = 0; /* etcd's is none of ours */
+    else if (want->master_port != NOT_GIVEN)
         spec->master_port = want->master_port;
     else
-        spec->master_port = one ? 0 : want->by_arrival ? C10D_PORT : STORE_DEFAULT_PORT;
-    if (one || (!want->by_arrival && spec->node_rank == 0))
+        spec->master_port = one ? 0 : rdzv_config_port(want->rdzv.backend);
+    if (one || (spec->rdzv == RDZV_STATIC && spec->node_rank == 0))
         spec->server = RDZV_HOST_HERE;
-    else if (!want->by_arrival || want->rdzv.is_host == 0)
+    else if (spec->rdzv != RDZV_C10D || want->rdzv.is_host == 0)
         spec->server = RDZV_HOST_ELSEWHERE;
     else if (want->rdzv.is_host == 1)
         spec->server = RDZV_HOST_HERE;
-    else if (strcmp(spec->local_addr, spec->master_addr) == 0 ||
-             local_network_owns(spec->master_addr))
-        spec->server = RDZV_HOST_FIRST;
     else
-        spec->server = RDZV_HOST_ELSEWHERE;
+        spec->server = owns_an_endpoint(spec) ? RDZV_HOST_FIRST : RDZV_HOST_ELSEWHERE;
 }
 
 static void set_times(const options *opts, const rdzv_config *rdzv, worker_spec *spec)
@@ -279,6 +294,7 @@ static void set_times(const options *opts, const rdzv_config *rdzv, worker_spec 
     bool own_join = options_given(opts, "join-timeout") || rdzv->join_ms < 0;
     spec->join_ms = own_join ? opts->join_timeout * 1000 : rdzv->join_ms;
     spec->monitor_ms = (int64_t)(opts->monitor_interval * 1e3);
+    spec->last_call_ms = rdzv->last_call_ms > 0 ? rdzv->last_call_ms : LAST_CALL_MS;
     spec->keep_alive_ms = rdzv->keep_alive_ms > 0 ? rdzv->keep_alive_ms : KEEP_ALIVE_MS;
     spec->keep_alive_misses =
         rdzv->keep_alive_misses > 0 ? rdzv->keep_alive_misses : KEEP_ALIVE_MISSES;
@@ -298,23 +314,33 @@ status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worke
     request want = {0};
     TRY(request_read(opts, cpu_count, gpu_count, &want));
     TRY(fit(&want, gpu_count));
+    if (want.min_nodes == NOT_GIVEN)
+        want.min_nodes = want.nnodes;
     TRY(check_nodes(&want));
     worker_spec spec = {.nproc = want.nproc,
                         .nnodes = want.nnodes,
                         .node_rank = want.node_rank > 0 ? want.node_rank : 0,
                         .world_size = want.nproc * want.nnodes,
-                        .by_arrival = want.by_arrival && want.nnodes > 1,
+                        .rdzv = want.nnodes > 1 ? want.rdzv.backend : RDZV_STATIC,
+                        .min_nodes = want.min_nodes,
+                        .max_nodes = want.nnodes,
                         .max_restarts = (int)opts->max_restarts,
                         .run_id = "none",
                         .role = "default"};
     if (opts->local_addr != NULL)
         TRY(copy_text("--local-addr", opts->local_addr, spec.local_addr, sizeof spec.local_addr));
+    memcpy(spec.endpoints, want.rdzv.endpoints, sizeof spec.endpoints);
     place_store(&want, &spec);
     set_times(opts, &want.rdzv, &spec);
-    if (spec.by_arrival)
-        spec.node_rank = spec.server == RDZV_HOST_HERE ? 0 : NOT_GIVEN;
+    if (worker_spec_is_elastic(&spec))
+        spec.node_rank = NOT_GIVEN;
     if (opts->rdzv_id != NULL && !opts->standalone)
         TRY(copy_text("--rdzv-id", opts->rdzv_id, spec.run_id, sizeof spec.run_id));
+    else if (spec.rdzv == RDZV_ETCD)
+        return FAIL(STATUS_INVALID,
+                    "--rdzv-backend=etcd: which job is this? Others may meet there, "
+                    "too; give --rdzv-id=ID, the same on all machines and no other "
+                    "job's");
     else if (spec.master_port == 0)
         make_run_id(spec.run_id);
     if (opts->role != NULL)
@@ -380,15 +406,34 @@ static status set_shutdown(const options *opts, shutdown_policy *out)
     return STATUS_OK;
 }
 
+/* The flag, else torch's variable. As torch does, goes on without if that is no port. */
+static int health_check_port(const options *opts)
+{
+    const char *text = getenv("TORCHELASTIC_HEALTH_CHECK_PORT");
+    int port = -1;
+    if (opts->health_check_port >= 0)
+        return (int)opts->health_check_port;
+    if (text != NULL && !number_parse(text, 0, 65535, &port))
+        LOG_W("TORCHELASTIC_HEALTH_CHECK_PORT=%.*s is no port: nothing says over HTTP whether this "
+              "launcher lives",
+              SHOWN_BYTES, text);
+    return port;
+}
+
 status worker_spec_complete(const options *opts, int argc, char **argv, worker_spec *spec)
 {
     spec->port_busy = opts->inject != NULL && strstr(opts->inject, "port-busy") != NULL;
     spec->virtual_local_rank = opts->virtual_local_rank;
+    spec->event_log = opts->event_log;
+    spec->health_check_port = health_check_port(opts);
     spec->stdout_has_result = standard_streams_carry_result(opts);
     if (spec->virtual_local_rank)
         TRY(check_virtual(spec));
     TRY(set_shutdown(opts, &spec->policy));
+    spec->policy.keeps =
+        worker_spec_is_elastic(spec) && spec->policy.listens && rank_context_outlives_rounds(opts);
     TRY(worker_logs_read(opts, spec->nproc, &spec->logs));
+    spec->logs.outlive = spec->policy.keeps;
     if (!spec->policy.own)
         return entrypoint_find(opts, &spec->program);
     if (opts->command == COMMAND_TRAIN)
@@ -409,9 +454,22 @@ bool worker_spec_may_restart(const worker_spec *spec, int code)
             code != EXIT_CODE_PREEMPTED && code != EXIT_CODE_DIVERGED);
 }
 
+int worker_spec_ranks_of(const worker_spec *spec, int node)
+{
+    return spec->nprocs != NULL ? spec->nprocs[node] : spec->nproc;
+}
+
+int worker_spec_first_rank(const worker_spec *spec, int node)
+{
+    int first = 0;
+    for (int i = 0; spec->nprocs != NULL && i < node; i++)
+        first += spec->nprocs[i];
+    return spec->nprocs != NULL ? first : node * spec->nproc;
+}
+
 void worker_spec_ranks(const worker_spec *spec, char out[SPEC_RANKS_BYTES])
 {
-    int first = spec->node_rank * spec->nproc;
+    int first = worker_spec_first_rank(spec, spec->node_rank);
     if (spec->nproc == 1)
         snprintf(out, SPEC_RANKS_BYTES, "rank %d of %d", first, spec->world_size);
     else

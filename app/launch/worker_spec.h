@@ -4,6 +4,7 @@
 #define MNIST_DDP_APP_LAUNCH_WORKER_SPEC_H
 
 #include "app/launch/entrypoint.h"
+#include "app/launch/rdzv_config.h"
 #include "app/launch/worker_logs.h"
 #include "app/options/options.h"
 
@@ -12,13 +13,13 @@
 #include <stdint.h>
 
 enum {
-    SPEC_ADDRESS_BYTES = 256,
+    SPEC_ADDRESS_BYTES = RDZV_ADDRESS_BYTES,
     SPEC_RUN_ID_BYTES = 128,
     SPEC_ROLE_BYTES = 64,
     SPEC_RANKS_BYTES = 64,
 };
 
-/* Who serves the store. */
+/* Who serves the store: node 0's, or of c10d the one at which the nodes meet. */
 typedef enum rdzv_host {
     RDZV_HOST_HERE,
     RDZV_HOST_ELSEWHERE,
@@ -44,21 +45,27 @@ typedef struct shutdown_policy {
     int64_t signal_ms;  /* after a signal to the agent, likewise */
     int64_t save_ms;    /* of `listens`: from SIGUSR1 (write a checkpoint and end) to SIGTERM */
     bool torchrun_code; /* exit with 1 after any failure */
+    bool keeps;         /* elastic: the workers go on in their processes (elastic_link.h) */
 } shutdown_policy;
 
 typedef struct worker_spec {
-    int nproc, nnodes, world_size;
-    int node_rank;   /* -1 until the nodes have met: `by_arrival` */
-    bool by_arrival; /* c10d: nodes are numbered as they come, the one that serves the store is 0 */
+    int nproc, nnodes, world_size; /* elastic: of the round; at first, as if it had all max_nodes */
+    int node_rank;                 /* elastic: likewise; at first -1 */
+    const int *nprocs;             /* elastic: of the round's nodes; NULL: all have `nproc` */
+    int64_t round;                 /* elastic: from 1; 0: none yet */
+    int restarts;                  /* elastic: of the job, after failed ranks */
+    rdzv_backend rdzv;             /* RDZV_STATIC also of one machine: it needs none */
+    int min_nodes, max_nodes;
+    char endpoints[RDZV_ENDPOINTS_BYTES]; /* elastic: where the nodes meet */
     rdzv_host server;
     char master_addr[SPEC_ADDRESS_BYTES];
-    int master_port;        /* 0: one node, a free one */
+    int master_port;        /* 0: one node, a free one, until it is known */
     bool store_on_loopback; /* it is served on master_addr only, not on all addresses */
     char local_addr[SPEC_ADDRESS_BYTES]; /* this machine, as others know it; "": by the route */
     char run_id[SPEC_RUN_ID_BYTES];
     char role[SPEC_ROLE_BYTES];
     int max_restarts;
-    int64_t join_ms, monitor_ms;
+    int64_t join_ms, last_call_ms, monitor_ms;
     int64_t keep_alive_ms; /* between two heartbeats of an agent; */
     int keep_alive_misses; /* an agent that has missed so many is taken for dead */
 
@@ -70,15 +77,17 @@ typedef struct worker_spec {
     bool virtual_local_rank;       /* each worker sees one GPU, and LOCAL_RANK=0 */
     bool stdout_has_result;        /* what the ranks print is no mere progress */
     bool port_busy;                /* --inject=port-busy: the store's port is taken already */
+    const char *event_log;         /* the options' own; NULL */
+    int health_check_port;         /* -1: none */
 } worker_spec;
 
 /* *out: the GPUs of this machine if the number of ranks depends on them; else 0, and no driver is
  * asked. */
 status worker_spec_count_gpus(const options *opts, int *out);
 
-/* --nnodes or PET_NNODES: "2", or "2:2". *out is -1 for NULL. STATUS_INVALID if it is no number of
- * machines, or a changing one. */
-status worker_spec_nnodes(const char *text, int *out);
+/* --nnodes or PET_NNODES: "2", or "1:4". Both are -1 for NULL. STATUS_INVALID if it is no number of
+ * machines. */
+status worker_spec_nnodes(const char *text, int *min, int *max);
 
 /* How many workers each node starts, and where the store is: from flags, else from
  * PET_NPROC_PER_NODE and so on. If world_size and nnodes are 1, `train` needs no agent.
@@ -89,6 +98,19 @@ status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worke
  * STATUS_INVALID likewise. worker_spec_free also after a failure. */
 status worker_spec_complete(const options *opts, int argc, char **argv, worker_spec *spec);
 void worker_spec_free(worker_spec *spec);
+
+/* Whether nodes may come and go. */
+static inline bool worker_spec_is_elastic(const worker_spec *spec)
+{
+    return spec->rdzv != RDZV_STATIC;
+}
+
+/* Whether `address` is this machine, as --local-addr or its network says. */
+bool worker_spec_owns(const worker_spec *spec, const char *address);
+
+/* The first rank of a node, and how many it has. */
+int worker_spec_first_rank(const worker_spec *spec, int node);
+int worker_spec_ranks_of(const worker_spec *spec, int node);
 
 /* "rank 1 of 2" or "ranks 2 to 3 of 4": those of the node. */
 void worker_spec_ranks(const worker_spec *spec, char out[SPEC_RANKS_BYTES]);

@@ -128,7 +128,7 @@ typedef struct options {
     /* the launcher; each also as torchrun's PET_<NAME> */
     char *launcher;       /* "auto"; of app/launch/launcher_table.h; our own */
     char *nproc_per_node; /* "auto" | "cpu" | "gpu" | N; NULL */
-    char *nnodes;         /* "N" or "N:N"; NULL */
+    char *nnodes;         /* "N" or "MIN:MAX"; NULL */
     int64_t node_rank;    /* -1 */
     int64_t world_size;   /* -1 */
     char *master_addr;    /* NULL: 127.0.0.1 */
@@ -137,7 +137,7 @@ typedef struct options {
     char *local_addr;   /* NULL: as the route to node 0 says */
     bool standalone;
     char *rdzv_backend;             /* "static" */
-    char *rdzv_endpoint;            /* "HOST[:PORT]"; NULL */
+    char *rdzv_endpoint;            /* "HOST[:PORT],..."; NULL */
     char *rdzv_id;                  /* NULL: "none", or a random one if the port is a free one */
     char *rdzv_conf;                /* "KEY=VALUE,..."; NULL */
     int64_t max_restarts;           /* 0 */
@@ -152,6 +152,9 @@ typedef struct options {
     char *duplicate_stdout_filters; /* "apple,orange"; NULL; see app/launch/line_filter.h */
     char *duplicate_stderr_filters;
     char *log_line_prefix_template; /* NULL: "[${role_name}${local_rank}]:" */
+    char *event_log;                /* NULL; see app/common/event_log.h */
+    bool event_log_steps;
+    int64_t health_check_port; /* -1; see app/launch/health_check.h */
 
     /* mnist_ddp run */
     bool module;        /* PROGRAM is a Python module */

@@ -1,6 +1,7 @@
 #include "app/report/image.h"
 
 #include "app/report/html.h"
+#include "base/base64.h"
 
 #include <png.h>
 #include <stdbool.h>
@@ -41,24 +42,11 @@ static status make_png(int side, const uint8_t *pixels, image_palette palette,
     return STATUS_OK;
 }
 
-static void put_base64(FILE *out, const uint8_t *bytes, size_t n)
-{
-    static const char letters[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (size_t i = 0; i < n; i += 3) {
-        uint32_t three = (uint32_t)bytes[i] << 16 | (i + 1 < n ? (uint32_t)bytes[i + 1] << 8 : 0) |
-                         (i + 2 < n ? bytes[i + 2] : 0);
-        fputc(letters[three >> 18], out);
-        fputc(letters[three >> 12 & 63], out);
-        fputc(i + 1 < n ? letters[three >> 6 & 63] : '=', out);
-        fputc(i + 2 < n ? letters[three & 63] : '=', out);
-    }
-}
-
 status image_write(FILE *out, int side, const uint8_t *pixels, image_palette palette,
                    const char *text)
 {
     uint8_t png[PNG_BYTES];
+    char letters[BASE64_TEXT_BYTES(PNG_BYTES)];
     size_t size_bytes = 0;
     ASSERT(side >= 1 && side <= IMAGE_MAX_SIDE);
     TRY(make_png(side, pixels, palette, png, &size_bytes));
@@ -67,7 +55,8 @@ status image_write(FILE *out, int side, const uint8_t *pixels, image_palette pal
     fputs("\" title=\"", out);
     html_text(out, text);
     fputs("\" src=\"data:image/png;base64,", out);
-    put_base64(out, png, size_bytes);
+    base64_write(png, size_bytes, letters);
+    fputs(letters, out);
     fputs("\">", out);
     return STATUS_OK;
 }

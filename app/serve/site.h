@@ -14,8 +14,8 @@
 #ifndef MNIST_DDP_APP_SERVE_SITE_H
 #define MNIST_DDP_APP_SERVE_SITE_H
 
+#include "app/common/http_server_ops.h"
 #include "app/predict/trained_model.h"
-#include "app/serve/http_server_ops.h"
 #include "app/serve/run_watch.h"
 #include "data/dataset.h"
 #include "dist/net/socket_address.h"

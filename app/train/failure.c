@@ -80,7 +80,7 @@ static void name_others(const rank_context *rank, status st)
                                .page = rank->page,
                                .rank = rank->place.rank,
                                .world_size = rank->place.world_size,
-                               .attempt = rank->place.restart_count,
+                               .attempt = (int)rendezvous_place_attempt(&rank->place),
                                .wait_ms = st == STATUS_TIMEOUT ? OTHERS_MS : 0,
                                .why = st};
     status_keep(&kept);

@@ -86,7 +86,7 @@ int fault_steps(const inject *what, int steps)
     return what->kind == INJECT_UNEVEN ? steps - 1 : steps;
 }
 
-int64_t fault_order(const inject *what, int64_t epoch)
+int fault_order(const inject *what, int64_t epoch)
 {
-    return what->kind == INJECT_FORGET_SET_EPOCH ? 0 : epoch;
+    return what->kind == INJECT_FORGET_SET_EPOCH ? 0 : (int)epoch;
 }

@@ -16,6 +16,6 @@ void fault_before_step(const inject *what, int64_t step);
 
 /* How many of an epoch's steps this rank takes, and whose order it takes for an epoch's. */
 int fault_steps(const inject *what, int steps);
-int64_t fault_order(const inject *what, int64_t epoch);
+int fault_order(const inject *what, int64_t epoch);
 
 #endif

@@ -18,7 +18,9 @@ static void take_answer(preempt *p, float sum)
 {
     if (isnan(sum))
         preempt_note_diverged(p);
-    p->agreed = p->agreed || sum > 0.0f;
+    bool may_pause = p->ranks > 0 && sum < 0.5f / (float)p->ranks;
+    p->agreed = p->agreed || (sum > 0.0f && !may_pause);
+    p->paused = p->paused || (sum > 0.0f && may_pause);
 }
 
 status preempt_open(device *dev, float *flag, const float *answer, preempt *out)

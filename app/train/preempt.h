@@ -5,6 +5,9 @@
  * The wish travels with the gradients: one float after them, in the first bucket of every step,
  * is summed over the ranks as they are. So no step costs a message more, and all ranks see the wish
  * of any of them in the same step. NaN stays NaN in any sum: it says that a loss is not finite.
+ *
+ * In an elastic run a rank may also wish for a pause: the round ends, and the run does not. That
+ * wish is so small that those of all ranks are less than a wish to stop, summed or averaged.
  */
 #ifndef MNIST_DDP_APP_TRAIN_PREEMPT_H
 #define MNIST_DDP_APP_TRAIN_PREEMPT_H
@@ -21,6 +24,8 @@ typedef struct preempt {
     const float *answer; /* device memory: the flag's sum over all ranks, after a step */
     bool agreed;         /* all ranks stop, at this step */
     bool diverged;       /* and that is because of a loss that is not finite */
+    int ranks;           /* that may wish for a pause; 0: a pause is a stop */
+    bool paused;         /* all ranks end the round, at this step */
     readback copy;       /* an accelerator's answer of some step */
     int looks;           /* since that was asked for */
 } preempt;
@@ -29,18 +34,33 @@ typedef struct preempt {
 status preempt_open(device *dev, float *flag, const float *answer, preempt *out);
 void preempt_close(preempt *p);
 
+/* A rank's wish, as begin_step writes it. */
+static inline float preempt_wish(const preempt *p, bool stop, bool pause)
+{
+    float n = (float)p->ranks;
+    if (stop || (pause && p->ranks == 0)) /* then the run ends, and is started again */
+        return 1.0f;
+    return pause ? 0.25f / (n * n) : 0.0f;
+}
+
 typedef enum preempt_when {
     PREEMPT_CHEAPLY, /* after any step: on an accelerator the answer may be of an earlier step */
     PREEMPT_NOW,     /* the host waits for the device */
 } preempt_when;
 
-/* After a step's gradients have come: sets p->agreed and p->diverged, alike on all ranks. On the
- * host's memory that is this step's flag. On an accelerator the host does not wait for the step: it
- * takes a copy every PREEMPT_LAG steps and looks at it as many steps later, so that the stop comes
- * up to 2 * PREEMPT_LAG steps after the signal, and the host is at most that far ahead of the
- * device. */
+/* After a step's gradients have come: sets p->agreed, p->diverged and p->paused, alike on all
+ * ranks. On the host's memory that is this step's flag. On an accelerator the host does not wait
+ * for the step: it takes a copy every PREEMPT_LAG steps and looks at it as many steps later, so
+ * that the stop comes up to 2 * PREEMPT_LAG steps after the signal, and the host is at most that
+ * far ahead of the device. */
 enum { PREEMPT_LAG = 16 };
 status preempt_look(preempt *p, preempt_when when);
+
+/* All ranks stop or pause after this step. */
+static inline bool preempt_ends_round(const preempt *p)
+{
+    return p->agreed || p->paused;
+}
 
 /* All ranks have learned in another way that the run has diverged: it ends here. */
 void preempt_note_diverged(preempt *p);

@@ -41,7 +41,7 @@ static void name_late(const rank_context *rank, uint64_t awaited, char out[LATE_
     for (int r = 0; folder != NULL && r < rank->place.local_world_size; r++) {
         rank_snapshot s;
         if (r == rank->place.rank || rank_status_read(folder, r, &s) != STATUS_OK ||
-            s.attempt != rank->place.restart_count || s.entered >= awaited)
+            s.attempt != (int)rendezvous_place_attempt(&rank->place) || s.entered >= awaited)
             continue;
         if (named++ < MOST_NAMED)
             length += snprintf(out + length, (size_t)(LATE_RANKS_BYTES - length), "%srank %d%s",

@@ -5,6 +5,7 @@
 #include "app/common/exit_codes.h"
 #include "app/options/val_split.h"
 #include "app/train/agreement.h"
+#include "app/train/elastic.h"
 #include "base/environment.h"
 #include "base/log.h"
 #include "dist/chunk.h"
@@ -14,6 +15,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 int64_t rank_context_global_batch(const rank_context *rank)
 {
@@ -24,6 +26,11 @@ uint32_t rank_context_first_tested(const rank_context *rank, const dataset *set,
 {
     uint64_t count = set->count, world = (uint64_t)rank->place.world_size;
     return (uint32_t)(count * (uint64_t)number / world);
+}
+
+bool rank_context_outlives_rounds(const options *opts)
+{
+    return !strategy_of(opts)->is_central && strcmp(opts->backend, "mpi") != 0;
 }
 
 bool rank_context_is_one_host(const rank_context *rank)
@@ -154,6 +161,7 @@ static status open_group(rank_context *rank)
                                       .inject_delay_ms = o->inject_delay_ms,
                                       .debug = debug_level()};
     TRY(process_group_create(&settings, &rank->group));
+    elastic_set_group(rank->link, rank->group);
     rank->dev->interrupted = interrupted;
     rank->dev->interrupted_ctx = rank->group;
     return STATUS_OK;
@@ -238,7 +246,7 @@ static status open_page(rank_context *rank)
     rank_status_options settings = {.folder = rank_context_dump_folder(),
                                     .rank = rank->place.rank,
                                     .world_size = rank->place.world_size,
-                                    .attempt = rank->place.restart_count};
+                                    .attempt = (int)rendezvous_place_attempt(&rank->place)};
     return rank_status_create(&settings, &rank->page);
 }
 
@@ -309,7 +317,7 @@ static status start_trace(rank_context *rank)
                            .shared = rank->place.world_size > 1 ? store_of(rank) : NULL,
                            .rank = rank->place.rank,
                            .world_size = rank->place.world_size,
-                           .attempt = rank->place.restart_count,
+                           .attempt = (int)rendezvous_place_attempt(&rank->place),
                            .wait_ms = rank->opts->timeout * 1000};
     return run_trace_start(&rank->trace, rank->group, &how);
 }
@@ -341,8 +349,11 @@ static status open_stop(rank_context *rank)
 {
     size_t count = network_count(rank->net);
     float *flag = rank->gradients + count;
-    return preempt_open(rank->dev, flag, rank->parameters != NULL ? rank->parameters + count : flag,
-                        &rank->stop);
+    TRY(preempt_open(rank->dev, flag, rank->parameters != NULL ? rank->parameters + count : flag,
+                     &rank->stop));
+    if (rank->link != NULL && rank_context_outlives_rounds(rank->opts))
+        rank->stop.ranks = rank->place.world_size;
+    return STATUS_OK;
 }
 
 static status open_compute(rank_context *rank)
@@ -375,8 +386,12 @@ static status bind_threads(rank_context *rank)
     return STATUS_OK;
 }
 
-status rank_context_open(const options *opts, const rendezvous_place *place,
-                         void (*stuck)(void *rank, status st), rank_context *out, int *exit_code)
+static status broadcast_from_first(rank_context *rank)
+{
+    return rank_context_broadcast(rank, 0);
+}
+
+status rank_context_open(const rank_context_options *how, rank_context *out, int *exit_code)
 {
     static const struct {
         status (*open)(rank_context *);
@@ -387,9 +402,10 @@ status rank_context_open(const options *opts, const rendezvous_place *place,
         {agree, EXIT_CODE_USAGE},           {open_trace, EXIT_CODE_USAGE},
         {open_device, EXIT_CODE_USAGE},     {open_group, EXIT_CODE_RENDEZVOUS},
         {bind_threads, EXIT_CODE_INTERNAL}, {start_trace, EXIT_CODE_USAGE},
-        {open_compute, EXIT_CODE_USAGE},    {rank_context_broadcast, EXIT_CODE_RENDEZVOUS},
+        {open_compute, EXIT_CODE_USAGE},    {broadcast_from_first, EXIT_CODE_RENDEZVOUS},
     };
-    *out = (rank_context){.opts = opts, .place = *place, .stuck = stuck};
+    *out = (rank_context){
+        .opts = how->opts, .place = *how->place, .link = how->link, .stuck = how->stuck};
     status st = open_data(out);
     *exit_code = EXIT_CODE_DATA;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && st == STATUS_OK; i++) {
@@ -397,50 +413,6 @@ status rank_context_open(const options *opts, const rendezvous_place *place,
         *exit_code = steps[i].exit_code;
     }
     return st;
-}
-
-status rank_context_loss_scaling(rank_context *rank, loss_scaling *out)
-{
-    step_state state;
-    TRY(rank->dev->ops->download(rank->dev, &state, rank->state, sizeof state));
-    *out = state.scaling;
-    return STATUS_OK;
-}
-
-status rank_context_set_loss_scaling(rank_context *rank, const loss_scaling *scaling)
-{
-    step_state state = {.scaling = *scaling};
-    return rank->dev->ops->upload(rank->dev, rank->state, &state, sizeof state);
-}
-
-static status broadcast_loss_scaling(rank_context *rank)
-{
-    loss_scaling scaling;
-    TRY(rank_context_loss_scaling(rank, &scaling));
-    double scale = (double)scaling.scale;
-    int64_t counts[] = {scaling.good_steps, scaling.skipped, scaling.overflow};
-    TRY(process_group_broadcast(rank->group, &scale, 1, DTYPE_F64, 0, NULL));
-    TRY(process_group_broadcast(rank->group, counts, 3, DTYPE_I64, 0, NULL));
-    scaling = (loss_scaling){(float)scale, (int32_t)counts[0], counts[1], (uint32_t)counts[2]};
-    return rank_context_set_loss_scaling(rank, &scaling);
-}
-
-status rank_context_broadcast(rank_context *rank)
-{
-    const char *names[OPTIMIZER_MAX_STATES];
-    float *states[OPTIMIZER_MAX_STATES];
-    size_t count = network_count(rank->net), n = optimizer_states(rank->opt, names, states);
-    int64_t steps = optimizer_steps(rank->opt);
-    device_stream *stream = rank->dev->stream;
-    TRY(process_group_broadcast(rank->group, network_parameters(rank->net), count, DTYPE_F32, 0,
-                                stream));
-    TRY(process_group_broadcast(rank->group, &steps, 1, DTYPE_I64, 0, NULL));
-    optimizer_set_steps(rank->opt, steps);
-    if (steps == 0)
-        return STATUS_OK; /* no state yet */
-    for (size_t i = 0; i < n; i++)
-        TRY(process_group_broadcast(rank->group, states[i], count, DTYPE_F32, 0, stream));
-    return broadcast_loss_scaling(rank);
 }
 
 status rank_context_leave(rank_context *rank)
@@ -453,14 +425,21 @@ status rank_context_leave(rank_context *rank)
     return STATUS_OK;
 }
 
+void rank_context_close_group(rank_context *rank)
+{
+    if (rank->dev != NULL)
+        rank->dev->interrupted = NULL;
+    elastic_set_group(rank->link, NULL);
+    process_group_destroy(rank->group);
+    rank->group = NULL;
+}
+
 void rank_context_close(rank_context *rank)
 {
     status_kept cause; /* it is closed also because something failed */
     status_keep(&cause);
     /* The group first: a collective that hangs on the device would hold up all that follows. */
-    if (rank->dev != NULL)
-        rank->dev->interrupted = NULL;
-    process_group_destroy(rank->group);
+    rank_context_close_group(rank);
     strategy_close(rank->strategy);
     preempt_close(&rank->stop);
     loader_destroy(rank->loader);

@@ -7,6 +7,7 @@
 #include "app/trace/run_trace.h"
 #include "app/train/preempt.h"
 #include "app/train/rank_settings.h"
+#include "app/train/step_commit.h"
 #include "app/train/strategy.h"
 #include "app/train/timeline.h"
 #include "data/dataset.h"
@@ -20,9 +21,12 @@
 
 #include <stdatomic.h>
 
+struct elastic; /* app/train/elastic.h */
+
 typedef struct rank_context {
     const options *opts;
     rendezvous_place place;
+    struct elastic *link; /* with the agent of an elastic job; borrowed; NULL: it is none */
     rank_settings settings;
 
     dataset_location location;
@@ -50,6 +54,7 @@ typedef struct rank_context {
     step_state *state; /* device memory: of the step under way */
     strategy *strategy;
     preempt stop;
+    step_commit commit;                 /* of an elastic run */
     _Atomic(const dataset *) evaluated; /* val_set or test_set: which is under way, or was last */
     atomic_uint tested; /* images of it that are done, if all ranks are as far as this one */
 } rank_context;
@@ -59,6 +64,11 @@ int64_t rank_context_global_batch(const rank_context *rank);
 
 /* The first image of that rank's part of val_set or test_set: it ends at that of the next one. */
 uint32_t rank_context_first_tested(const rank_context *rank, const dataset *set, int number);
+
+/* Whether the ranks of such a run, if it is elastic, go on in their processes when a rank is lost:
+ * each must have the whole state, and the backend must take another number of them (mpi has all its
+ * ranks started together). Else they end, and are started again from the newest checkpoint. */
+bool rank_context_outlives_rounds(const options *opts);
 
 /* Whether all ranks are of this host, as the launcher says; the same on all of them. */
 bool rank_context_is_one_host(const rank_context *rank);
@@ -71,22 +81,33 @@ status rank_context_place(const options *opts, rendezvous_place *out, bool *is_w
  * write their last collectives; NULL if it is not set. */
 const char *rank_context_dump_folder(void);
 
+/* How a rank is opened; all is borrowed. */
+typedef struct rank_context_options {
+    const options *opts;
+    const rendezvous_place *place;
+    struct elastic *link;                 /* NULL: the job is not elastic */
+    void (*stuck)(void *rank, status st); /* gets the rank_context */
+} rank_context_options;
+
 /* Opens all that training needs: data, rendezvous, process group, device, network, optimizer,
  * loader and strategy; blocks until all ranks have joined. Parameters are rank 0's on all ranks.
- * `stuck` gets the rank_context. On failure *exit_code says what kind (app/common/exit_codes.h),
- * and what is open is to be closed. `out` stays where it is. */
-status rank_context_open(const options *opts, const rendezvous_place *place,
-                         void (*stuck)(void *rank, status st), rank_context *out, int *exit_code);
+ * On failure *exit_code says what kind (app/common/exit_codes.h), and what is open is to be
+ * closed. `out` stays where it is. */
+status rank_context_open(const rank_context_options *how, rank_context *out, int *exit_code);
 
 /* After a run that went well: waits for the other ranks, as a collective does, and leaves the
  * rendezvous. */
 status rank_context_leave(rank_context *rank);
 
+/* Ends what goes on between ranks: nothing that is enqueued on the device waits for another rank
+ * then. Accepts what rank_context_close does, which does it too. */
+void rank_context_close_group(rank_context *rank);
+
 /* Accepts a zeroed one, and one that failed to open. Keeps this thread's message. */
 void rank_context_close(rank_context *rank);
 
-/* Copies rank 0's parameters and optimizer state to all ranks. */
-status rank_context_broadcast(rank_context *rank);
+/* Copies a rank's parameters, optimizer state and loss scaling to all ranks. */
+status rank_context_broadcast(rank_context *rank, int root);
 
 /* The state of dynamic loss scaling, from and to the device. */
 status rank_context_loss_scaling(rank_context *rank, loss_scaling *out);

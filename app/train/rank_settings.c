@@ -5,16 +5,19 @@
 #include "app/train/strategy.h"
 #include "base/cores.h"
 
-static status read_batch(const options *o, int world_size, int *out)
+/* An elastic run's number of ranks changes: it takes the nearest batch that all ranks can have
+ * alike. */
+static status read_batch(const options *o, int world_size, bool is_elastic, int *out)
 {
     int64_t per_rank = o->batch_size;
     if (o->global_batch_size > 0) {
         int64_t parts = (int64_t)world_size * o->accum;
-        if (o->global_batch_size % parts != 0)
+        if (o->global_batch_size % parts != 0 && !is_elastic)
             return FAIL(STATUS_INVALID,
                         "--global-batch-size %lld is not divisible by %d ranks x --accum %lld",
                         (long long)o->global_batch_size, world_size, (long long)o->accum);
-        per_rank = o->global_batch_size / parts;
+        per_rank = (o->global_batch_size + parts / 2) / parts;
+        per_rank = per_rank > 0 ? per_rank : 1;
     }
     *out = (int)per_rank;
     return STATUS_OK;
@@ -24,7 +27,7 @@ status rank_settings_check(const options *opts, int world_size)
 {
     int batch_size = 0;
     inject fault;
-    TRY(read_batch(opts, world_size, &batch_size));
+    TRY(read_batch(opts, world_size, false, &batch_size));
     TRY(inject_parse(opts->inject, &fault));
     return fault_check(&fault, world_size);
 }
@@ -63,7 +66,7 @@ status rank_settings_read(const options *opts, const rendezvous_place *place, ra
     TRY(interval_parse("--eval-every", 0, opts->eval_every, &s.eval_every));
     TRY(strategy_replicas(opts, &s.replicas));
     s.threads = rank_settings_threads(opts, place->local_world_size, s.replicas);
-    TRY(read_batch(opts, place->world_size, &s.batch_size));
+    TRY(read_batch(opts, place->world_size, place->round > 0, &s.batch_size));
     *out = s;
     return STATUS_OK;
 }

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "dist/chunk.h"
+#include "kernels/device_kind.h"
 #include "kernels/ops.h"
 
 #include <stdio.h>

@@ -20,6 +20,7 @@ void result_close(result *r)
 {
     free(r->train_s);
     free(r->peaks);
+    json_decref(r->changes);
     *r = (result){0};
 }
 
@@ -165,6 +166,28 @@ static json_t *best_of(const result *r, const rank_context *rank)
     return object;
 }
 
+status result_note_change(result *r, const rank_context *rank, const world_change *change,
+                          const position *at)
+{
+    json_t *one = json_object();
+    if (r->changes == NULL)
+        r->changes = json_array();
+    json_object_set_new(one, "round", json_integer(rank->place.round));
+    json_object_set_new(one, "step", json_integer(at->step));
+    json_object_set_new(one, "epoch", json_integer(at->epoch));
+    json_object_set_new(one, "world_size_before", json_integer(change->was.size));
+    json_object_set_new(one, "world_size", json_integer(rank->place.world_size));
+    json_object_set_new(one, "batch_size", json_integer(rank->settings.batch_size));
+    json_object_set_new(one, "global_batch", json_integer(rank_context_global_batch(rank)));
+    json_object_set_new(one, "lr", json_real(rank->settings.schedule.lr));
+    json_object_set_new(one, "images_left", json_integer(change->left));
+    json_object_set_new(one, "repeated", json_integer(change->padded));
+    json_object_set_new(one, "dropped", json_integer(change->dropped));
+    return json_array_append_new(r->changes, one) == 0
+               ? STATUS_OK
+               : FAIL(STATUS_NO_MEMORY, "a change of the number of ranks");
+}
+
 status result_print(const result *r, const rank_context *rank, char **out)
 {
     json_t *object = json_object(), *train_s = json_array();
@@ -197,6 +220,8 @@ status result_print(const result *r, const rank_context *rank, char **out)
     json_object_set_new(object, "private_mib", json_integer(r->private_mib));
     json_object_set_new(object, "steps", json_integer(r->steps));
     json_object_set_new(object, "failed_checkpoints", json_integer(r->failed_checkpoints));
+    if (r->changes != NULL)
+        json_object_set(object, "world_changes", r->changes);
     add_phases(object, &rank->timeline, r);
     add_bytes(object, r);
     json_object_set_new(object, "bound_ranks", json_integer(r->bound_ranks));

@@ -5,7 +5,10 @@
 #include "app/common/run_config.h"
 #include "app/train/evaluate.h"
 #include "app/train/rank_context.h"
+#include "app/train/world_change.h"
 #include "model/checkpoint.h"
+
+#include <jansson.h>
 
 /* A test of the run, and after what. */
 typedef struct test_found {
@@ -30,6 +33,7 @@ typedef struct result {
     device_use moved;                 /* by this rank in these steps */
     bool graph;                       /* steps were replayed as graphs */
     int failed_checkpoints;           /* that were due and could not be written */
+    json_t *changes;                  /* of the world, in this process: an array; NULL: none */
 
     /* from result_finish on */
     bool knows_waiting; /* else it is in the other phases */
@@ -43,6 +47,10 @@ typedef struct result {
 } result;
 
 void result_close(result *r);
+
+/* The run goes on with another number of ranks, at `at`. STATUS_NO_MEMORY. */
+status result_note_change(result *r, const rank_context *rank, const world_change *change,
+                          const position *at);
 
 /* After the loop: what all ranks and replicas have taken. All ranks call it. */
 status result_finish(result *r, const rank_context *rank);

@@ -1,8 +1,8 @@
 #include "app/train/run_folder.h"
 
-#include "app/common/run_config.h"
 #include "app/common/run_files.h"
 #include "app/common/runs_folder.h"
+#include "app/train/world_change.h"
 #include "base/file_draft.h"
 #include "base/fnv1a.h"
 #include "base/log.h"
@@ -27,7 +27,7 @@ static resume_mode given_mode(const options *opts)
 
 resume_mode run_folder_resume_mode(const rank_context *rank)
 {
-    if (rank->place.restart_count > 0 && !rank->opts->dry_run)
+    if ((rank->place.restart_count > 0 || rank->place.round > 1) && !rank->opts->dry_run)
         return RESUME_AUTO;
     return given_mode(rank->opts);
 }
@@ -117,6 +117,19 @@ static status check_writable(const char *path)
     return STATUS_OK;
 }
 
+static status take_folder(const options *o, resume_mode mode, run_folder *out)
+{
+    TRY(file_make_folders(out->path));
+    if (file_lock_folder(out->path, &out->lock_fd) != STATUS_OK)
+        return status_context(STATUS_INVALID, "another run writes to this folder; give another "
+                                              "--run-dir");
+    if (mode == RESUME_NEVER)
+        TRY(check_holds(out->path, mode));
+    if (run_folder_takes_checkpoints(o))
+        TRY(check_writable(out->path));
+    return clean_drafts(out->path);
+}
+
 status run_folder_open(const rank_context *rank, run_folder *out)
 {
     const options *o = rank->opts;
@@ -127,15 +140,7 @@ status run_folder_open(const rank_context *rank, run_folder *out)
     if (o->dry_run && o->resume == NULL)
         return STATUS_OK;
     TRY(run_folder_choose(o, out->path));
-    TRY(file_make_folders(out->path));
-    if (file_lock_folder(out->path, &out->lock_fd) != STATUS_OK)
-        return status_context(STATUS_INVALID, "another run writes to this folder; give another "
-                                              "--run-dir");
-    if (mode == RESUME_NEVER)
-        TRY(check_holds(out->path, mode));
-    if (run_folder_takes_checkpoints(o))
-        TRY(check_writable(out->path));
-    return clean_drafts(out->path);
+    return take_folder(o, mode, out);
 }
 
 void run_folder_close(run_folder *folder)
@@ -150,7 +155,9 @@ void run_folder_close(run_folder *folder)
 static void name_launch(const rank_context *rank, char out[CHECKPOINT_LAUNCH_BYTES])
 {
     const char *launched = getenv("MNIST_DDP_LAUNCHED");
-    if (launched == NULL)
+    if (rank->place.round > 0) /* of several launchers, which come and go */
+        snprintf(out, CHECKPOINT_LAUNCH_BYTES, "%s/elastic", rank->place.run_id);
+    else if (launched == NULL)
         out[0] = '\0';
     else
         snprintf(out, CHECKPOINT_LAUNCH_BYTES, "%s/%.24s", rank->place.run_id, launched);
@@ -380,30 +387,13 @@ static status load_newest(const char *path, rank_context *rank, bool *found, che
                           path);
 }
 
-/* Another number of ranks goes on: what no step of the epoch has used is redistributed. */
+/* Another number of ranks goes on. */
 static status redistribute(const rank_context *rank, const checkpoint_state *was, position *at)
 {
-    sampler_plan plan;
-    sampler_options rest = {.samples = rank->train_set.count,
-                            .first = (uint32_t)was->epoch_first,
-                            .world_size = (int)was->world_size,
-                            .drop_last = rank->opts->drop_last};
-    double taken = (double)was->step_in_epoch * (double)was->batch_size * (double)was->accum;
-    rest.first = taken < (double)UINT32_MAX ? sampler_used(&rest, (uint64_t)taken) : rest.samples;
-    rest.world_size = rank->place.world_size;
-    TRY(sampler_check(&rest, &plan));
-    at->epoch_first = rest.first;
-    at->step_in_epoch = 0;
-    at->world_changes++;
-    if (rank->opts->scale_lr)
-        LOG_V("--lr %g x %" PRId64 " ranks -> %g x %d ranks: the learning rate is %g, was %g",
-              rank->settings.lr, was->world_size, rank->settings.lr, rank->place.world_size,
-              rank->settings.schedule.lr, was->lr);
-    if (rest.first > 0 && rest.first < rest.samples)
-        LOG_V("world size %" PRId64 " -> %d: %u images of epoch %" PRId64
-              " are left and are redistributed (%u repeated, %u dropped)",
-              was->world_size, rank->place.world_size, rest.samples - rest.first, was->epoch + 1,
-              plan.padded, plan.dropped);
+    world_change change;
+    const former_world former = {was->world_size, was->batch_size, was->accum, was->lr};
+    TRY(world_change_make(rank, &former, at, &change));
+    world_change_say(rank, &change, at);
     return STATUS_OK;
 }
 
@@ -419,6 +409,22 @@ static status find_best(run_folder *folder, const rank_context *rank, checkpoint
         best_checkpoint_link(folder->path, best->step) != STATUS_OK)
         LOG_W("the best checkpoint has no name: %s", status_text());
     return STATUS_OK;
+}
+
+status run_folder_continue(const rank_context *rank, const position *at, run_folder *folder)
+{
+    checkpoint_state was, best;
+    char checkpoint[FILE_PATH_BYTES];
+    bool found = false;
+    folder->is_dry = rank->opts->dry_run;
+    if (folder->is_dry)
+        return STATUS_OK;
+    TRY(take_folder(rank->opts, RESUME_AUTO, folder));
+    if (!run_folder_takes_checkpoints(rank->opts))
+        return STATUS_OK;
+    TRY(checkpoint_find(folder->path, at->step + 1, &found, &was, checkpoint));
+    folder->saved_step = found ? was.step : 0;
+    return find_best(folder, rank, &best);
 }
 
 status run_folder_resume(run_folder *folder, rank_context *rank, position *at,
@@ -442,15 +448,6 @@ status run_folder_resume(run_folder *folder, rank_context *rank, position *at,
     folder->saved_step = was.step;
     TRY(find_best(folder, rank, best));
     return was.world_size != rank->place.world_size ? redistribute(rank, &was, at) : STATUS_OK;
-}
-
-status run_folder_write_config(const run_folder *folder, const rank_context *rank,
-                               const json_t *run, const char *date)
-{
-    if (folder->is_dry)
-        return STATUS_OK;
-    const run_start start = {rank->opts, run, date, folder->saved_step};
-    return run_config_write(folder->path, &start);
 }
 
 /* A save fails after its commit if there was no room for the copy of the model. */
@@ -482,19 +479,4 @@ status run_folder_save(run_folder *folder, rank_context *rank, const position *a
         folder->best_step = state.best_step;
     }
     return st;
-}
-
-status run_folder_write_result(const run_folder *folder, const char *line)
-{
-    if (folder->is_dry)
-        return STATUS_OK;
-    char path[FILE_PATH_BYTES];
-    const file_part parts[] = {{line, strlen(line)}, {"\n", 1}};
-    TRY(file_join(folder->path, RUN_FILE_RESULT, path));
-    return file_replace(path, parts, 2);
-}
-
-status run_folder_check_saved(const run_folder *folder, const position *at)
-{
-    return checkpoint_check_published(folder->path, at->step);
 }

@@ -2,6 +2,8 @@
 #ifndef MNIST_DDP_APP_TRAIN_RUN_FOLDER_H
 #define MNIST_DDP_APP_TRAIN_RUN_FOLDER_H
 
+#include "app/common/run_config.h"
+#include "app/train/position.h"
 #include "app/train/rank_context.h"
 #include "base/file.h"
 #include "model/checkpoint.h"
@@ -16,18 +18,6 @@ typedef struct run_folder {
     int64_t saved_step; /* of the checkpoint last written or restored; 0: there is none */
     int64_t best_step;  /* of the best one there; 0: there is none */
 } run_folder;
-
-/* Where training stands. */
-typedef struct position {
-    int64_t epoch;         /* completed epochs */
-    int64_t step_in_epoch; /* optimizer steps after those */
-    int64_t step;          /* optimizer steps of the whole run */
-    double epoch_loss;     /* of those after the completed epochs, all ranks: sum over samples, */
-    int64_t epoch_samples; /* and how many they are */
-    int64_t epoch_first;   /* of the epoch's order, where this world size began: others used those
-                              before it, and step_in_epoch counts from here; 0: the beginning */
-    int64_t world_changes; /* how often the run has gone on with another world size */
-} position;
 
 /* Whether a run continues one that its folder holds. */
 typedef enum resume_mode {
@@ -58,6 +48,10 @@ status run_folder_check(const options *opts);
  * that cannot be written. A dry run that resumes nothing only looks whether
  * there is such a run, and has no folder: `path` is "". */
 status run_folder_open(const rank_context *rank, run_folder *out);
+
+/* The same for another rank that is rank 0 from now on, or again: of a run that goes on at `at`, in
+ * the folder whose path is set. */
+status run_folder_continue(const rank_context *rank, const position *at, run_folder *folder);
 void run_folder_close(run_folder *folder); /* accepts one with lock_fd -1 */
 
 /* Restores the newest checkpoint that is whole and fits into network and optimizer, and where it
@@ -69,11 +63,8 @@ void run_folder_close(run_folder *folder); /* accepts one with lock_fd -1 */
 status run_folder_resume(run_folder *folder, rank_context *rank, position *at,
                          checkpoint_state *best);
 
-/* Writes config.json (app/common/run_config.h). `run`: what the run is; `date`: when it was
- * started.
- */
-status run_folder_write_config(const run_folder *folder, const rank_context *rank,
-                               const json_t *run, const char *date);
+/* Writes config.json (app/common/run_config.h): `start` has the rest. */
+status run_folder_write_config(const run_folder *folder, const run_start *start);
 
 /* Writes a checkpoint. `test`: of these weights; NULL: there was none. If it is the best so far,
  * checkpoints/best becomes this one. With --keep=2 or more, the one before it, or the one that was

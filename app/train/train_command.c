@@ -2,36 +2,19 @@
 #include "app/train/train_command.h"
 
 #include "app/common/exit_codes.h"
-#include "app/common/run_files.h"
 #include "app/common/run_log.h"
-#include "app/report/run_page.h"
-#include "app/train/eval_document.h"
 #include "app/train/failure.h"
+#include "app/train/rounds.h"
+#include "app/train/run_end.h"
 #include "app/train/run_facts.h"
-#include "app/train/trainer.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/shell_words.h"
-#include "kernels/ops.h"
 #include "model/checkpoint.h"
-#include "model/checkpoint_folder.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* All parts of one rank's run. */
-typedef struct training {
-    rank_signals signals;
-    rank_context rank;
-    run_folder folder; /* rank 0's */
-    progress progress;
-    metrics *metrics; /* rank 0's */
-    result result;
-    trainer trainer;
-    bool output_failed; /* something is not on disk that was asked for */
-    bool refused;       /* rank 0 has said why the run does not start */
-} training;
 
 static status read_settings(training *t)
 {
@@ -39,7 +22,10 @@ static status read_settings(training *t)
     inject *fault = &t->trainer.fault;
     TRY(interval_parse("--save-every", 1, rank->opts->save_every, &t->trainer.save_every));
     TRY(inject_parse(rank->opts->inject, fault));
-    return fault_aim(fault, rank->place.rank, rank->place.world_size, rank->place.restart_count);
+    int64_t attempt = rank->place.round > 0 ? rank->place.round - 1 : rank->place.restart_count;
+    if (attempt > 0 && fault->attempt != attempt) /* fewer ranks may be left than it names */
+        fault->kind = INJECT_NONE;
+    return fault_aim(fault, rank->place.rank, rank->place.world_size, (int)attempt);
 }
 
 /* --init: rank 0's weights, of PyTorch or of another run. */
@@ -119,24 +105,36 @@ static status start_run(training *t)
     status_kept why;
     status st = rank->place.rank == 0 ? open_start(t) : STATUS_OK;
     status_keep(&why);
-    int64_t counts[] = {at->epoch,         at->step_in_epoch, at->step,
-                        at->epoch_samples, at->epoch_first,   st == STATUS_OK};
-    status told = process_group_broadcast(rank->group, counts, 6, DTYPE_I64, 0, NULL);
+    int64_t counts[] = {at->epoch,       at->step_in_epoch, at->step,       at->epoch_samples,
+                        at->epoch_first, at->world_changes, st == STATUS_OK};
+    status told = process_group_broadcast(rank->group, counts, 7, DTYPE_I64, 0, NULL);
     if (st != STATUS_OK) {
         status_restore(&why);
         return st;
     }
     TRY(told);
-    t->refused = counts[5] == 0;
+    t->refused = counts[6] == 0;
     if (t->refused)
         return FAIL(STATUS_PEER, "rank 0 has refused to start the run");
+    if (t->link != NULL)
+        TRY(rounds_share_folder(t));
     if (rank->opts->init == NULL && run_folder_resume_mode(rank) == RESUME_NEVER)
         return STATUS_OK;
     TRY(process_group_broadcast(rank->group, &at->epoch_loss, 1, DTYPE_F64, 0, NULL));
-    *at = (position){counts[0], counts[1], counts[2],        at->epoch_loss,
-                     counts[3], counts[4], at->world_changes};
+    *at = (position){counts[0], counts[1], counts[2], at->epoch_loss,
+                     counts[3], counts[4], counts[5]};
     TRY(share_best(t));
-    return rank_context_broadcast(rank);
+    return rank_context_broadcast(rank, 0);
+}
+
+static status begin(training *t)
+{
+    bool continues = false;
+    TRY(rounds_continue(t, &continues));
+    if (!continues)
+        TRY(start_run(t));
+    t->runs = true;
+    return STATUS_OK;
 }
 
 /* A run without its config.json is still a run. */
@@ -147,8 +145,9 @@ static status write_config(training *t)
     run_facts_add(run, rank);
     run_facts_add_place(run, rank);
     status st = run_facts_add_hosts(run, rank);
+    const run_start start = {rank->opts, run, t->result.date, t->trainer.at.step};
     if (st == STATUS_OK && rank->place.rank == 0 &&
-        run_folder_write_config(&t->folder, rank, run, t->result.date) != STATUS_OK)
+        run_folder_write_config(&t->folder, &start) != STATUS_OK)
         LOG_W("settings not written: %s", status_text());
     json_decref(run);
     return st;
@@ -167,181 +166,6 @@ static void open_metrics(training *t)
         metrics_open(&settings, &t->metrics) != STATUS_OK)
         LOG_W("no metrics are written: %s", status_text());
     t->trainer.metrics = t->metrics;
-}
-
-/* Whether the run's folder holds what the run has come to. Says so if it does not, and if
- * checkpoints are missing that later ones have made up for. */
-static bool check_saved(training *t)
-{
-    if (run_folder_check_saved(&t->folder, &t->trainer.at) != STATUS_OK) {
-        LOG_E("the end of the run is not on disk: %s", status_text());
-        t->output_failed = true;
-        return false;
-    }
-    if (t->result.failed_checkpoints > 0)
-        LOG_W("%d of this run's checkpoints could not be written; the last one is there, whole",
-              t->result.failed_checkpoints);
-    return true;
-}
-
-/* If the saved model is not the best one. */
-static void say_best(training *t)
-{
-    const test_found *best = &t->result.best;
-    if (!run_folder_takes_checkpoints(t->rank.opts) || best->test.images == 0)
-        return;
-    if (t->folder.best_step != best->step) {
-        LOG_E("the best checkpoint, of step %lld, is not on disk", (long long)best->step);
-        t->output_failed = true;
-    } else if (best->step != t->trainer.at.step) {
-        progress_line(
-            &t->progress, "best: %.2f%% of the %s images right, in epoch %lld, step %lld: %s/%s/%s",
-            100.0 * (double)best->test.correct / (double)best->test.images,
-            run_tests_validate(&t->trainer.tests) ? "validation" : "test", (long long)best->epoch,
-            (long long)best->step, t->folder.path, CHECKPOINT_FOLDER, CHECKPOINT_BEST);
-    }
-}
-
-/* All that --quiet leaves of the log, as eval prints it. */
-static void print_result_line(const training *t)
-{
-    const evaluation *test = &t->result.test;
-    printf("%s: %s, ", t->rank.opts->dry_run ? "dry run" : t->folder.path,
-           model_kind_name(t->rank.settings.model));
-    if (test->images > 0)
-        printf("accuracy %.2f%% (%lld/%lld), loss %.4f\n", 100 * evaluation_accuracy(test),
-               (long long)test->correct, (long long)test->images, test->loss);
-    else
-        printf("train loss %.4f\n", t->result.last_loss);
-}
-
-/* The JSON line, on stdout if it was asked for and always in the run's folder. */
-static status print_results(training *t)
-{
-    char *line = NULL;
-    TRY(result_print(&t->result, &t->rank, &line));
-    status st = run_folder_write_result(&t->folder, line);
-    if (t->rank.opts->json)
-        printf("%s\n", line);
-    else if (t->rank.opts->quiet && !t->rank.stop.diverged)
-        print_result_line(t);
-    free(line);
-    if (st != STATUS_OK) {
-        LOG_E("results not written: %s", status_text());
-        t->output_failed = true;
-    }
-    if (run_folder_takes_checkpoints(t->rank.opts) && !t->rank.stop.diverged && check_saved(t))
-        progress_line(&t->progress, "saved: %s/model.safetensors", t->folder.path);
-    say_best(t);
-    if (!t->rank.stop.diverged && t->result.epochs > 0)
-        progress_end(&t->progress, t->result.epochs);
-    return STATUS_OK;
-}
-
-/* eval.json: what the run's last test says of each class. All ranks call it. A run without it is
- * still a run. */
-static status write_eval(training *t)
-{
-    rank_context *rank = &t->rank;
-    const float *logits = t->trainer.tests.logits;
-    if (logits == NULL || t->result.test.images == 0 || rank->stop.diverged)
-        return STATUS_OK;
-    TRY(evaluate_gather(rank, t->trainer.tests.logits));
-    if (rank->place.rank != 0)
-        return STATUS_OK;
-    const eval_subject subject = {.net = rank->net,
-                                  .step = t->trainer.at.step,
-                                  .location = &rank->location,
-                                  .set = &rank->test_set,
-                                  .logits = logits};
-    const tally counted = tally_of(&rank->test_set, logits);
-    json_t *document = NULL;
-    status st = eval_document_make(&subject, &counted, &document);
-    if (st == STATUS_OK)
-        st = eval_document_save(document, t->folder.path);
-    if (st != STATUS_OK)
-        LOG_W("%s is not written: %s", RUN_FILE_EVAL, status_text());
-    json_decref(document);
-    return STATUS_OK;
-}
-
-/* The page of what the run's folder holds; a run without it is still a run. */
-static void write_report(training *t)
-{
-    char path[FILE_PATH_BYTES];
-    const char *folder = t->folder.path;
-    if (t->folder.is_dry)
-        return;
-    metrics_close(t->metrics);
-    t->metrics = t->trainer.metrics = NULL;
-    if (file_join(folder, RUN_FILE_REPORT, path) != STATUS_OK ||
-        run_page_write(path, &folder, 1) != STATUS_OK)
-        LOG_W("no report is written: %s", status_text());
-    else
-        progress_line(&t->progress, "report: %s", path);
-}
-
-static void say_how_to_continue(char *path)
-{
-    char *words[] = {"mnist_ddp", "--run-dir", path, "--resume", NULL};
-    char *line = shell_words_line(words);
-    if (line != NULL)
-        LOG_W("to continue: %s", line);
-    free(line);
-}
-
-static void say_stopped(training *t)
-{
-    const position *at = &t->trainer.at;
-    if (t->rank.place.rank != 0)
-        return;
-    int number = rank_signals_asked(&t->signals);
-    char place[PROGRESS_PLACE_BYTES];
-    progress_name_place(at->epoch, at->step_in_epoch, place);
-    LOG_W("stopped after %s: %s%s asked for it", place,
-          number != 0 ? "SIG" : "a signal to another rank",
-          number != 0 ? sigabbrev_np(number) : "");
-    if (!run_folder_takes_checkpoints(t->rank.opts))
-        LOG_W("nothing was saved, as %s says",
-              t->rank.opts->dry_run ? "--dry-run" : "--no-save-model");
-    else if (check_saved(t))
-        say_how_to_continue(t->folder.path);
-    write_report(t);
-}
-
-/* "nan", "inf"; a loss that is finite here is not on another rank. */
-static const char *name_of(double loss)
-{
-    return isnan(loss) ? "nan" : isinf(loss) ? "inf" : "not finite";
-}
-
-/* Every rank leaves an error file; rank 0 speaks for all. */
-static void say_diverged(training *t)
-{
-    rank_context *rank = &t->rank;
-    const trainer *at = &t->trainer;
-    int64_t step = at->diverged_step, epoch = at->at.epoch + (at->at.step_in_epoch > 0);
-    const result *r = &t->result;
-    double loss = !isfinite(r->last_loss)         ? r->last_loss
-                  : !isfinite(r->validation.loss) ? r->validation.loss
-                                                  : r->test.loss;
-    const char *when = rank->dev->ops->accelerator != NULL ? "by" : "after";
-    status st =
-        FAIL(STATUS_INVALID,
-             "%s is %s %s step %lld (epoch %lld; lr %g, %s): training ends, as no step after it "
-             "learns anything; give a smaller --lr, a --warmup-steps, or --clip-grad-norm",
-             at->not_finite, name_of(loss), when, (long long)step, (long long)epoch,
-             schedule_lr(&rank->schedule, step > 0 ? step - 1 : 0),
-             optimizer_kind_name(rank->settings.optimizer.kind));
-    failure_write_error_file(st, rank->place.rank, EXIT_CODE_DIVERGED);
-    if (rank->place.rank != 0)
-        return;
-    LOG_E("%s", status_text());
-    if (t->folder.saved_step > 0)
-        LOG_W("the last good checkpoint, of step %lld, is kept: %s/model.safetensors",
-              (long long)t->folder.saved_step, t->folder.path);
-    else
-        LOG_W("no checkpoint was written before it");
 }
 
 /* A trace that cannot be written does not undo what the run has done, but shows in its exit code.
@@ -368,37 +192,50 @@ static status leave(training *t, trace_ending ending)
     return rank_context_leave(&t->rank);
 }
 
+static void say_start(training *t)
+{
+    const options *o = t->rank.opts;
+    const position *at = &t->trainer.at;
+    if (t->rank.place.rank == 0)
+        progress_header(&t->progress, t->folder.path, at->epoch, at->step_in_epoch);
+    if (t->rank.place.rank == 0 && o->init != NULL && at->step == 0)
+        progress_line(&t->progress, "starting from the weights in %s", o->init);
+    if (t->rank.place.rank == 0 && o->global_batch_size > 0 &&
+        rank_context_global_batch(&t->rank) != o->global_batch_size) /* of an elastic run */
+        progress_line(&t->progress, "%d ranks cannot share --global-batch-size=%lld: it is %lld",
+                      t->rank.place.world_size, (long long)o->global_batch_size,
+                      (long long)rank_context_global_batch(&t->rank));
+    if (o->dry_run)
+        progress_line(&t->progress, "dry run: one step and one test, nothing is saved");
+}
+
 static status run(training *t, int *exit_code)
 {
-    const position *at = &t->trainer.at;
     *exit_code = EXIT_CODE_USAGE;
     TRY(read_settings(t));
     *exit_code = EXIT_CODE_CHECKPOINT;
-    TRY(start_run(t));
+    TRY(begin(t));
     *exit_code = EXIT_CODE_INTERNAL;
     TRY(write_config(t));
     open_metrics(t);
-    if (t->rank.place.rank == 0)
-        progress_header(&t->progress, t->folder.path, at->epoch, at->step_in_epoch);
-    if (t->rank.place.rank == 0 && t->rank.opts->init != NULL && at->step == 0)
-        progress_line(&t->progress, "starting from the weights in %s", t->rank.opts->init);
-    if (t->rank.opts->dry_run)
-        progress_line(&t->progress, "dry run: one step and one test, nothing is saved");
+    say_start(t);
     trace_end(t->rank.trace.lane); /* of the setup */
     TRY(trainer_run(&t->trainer));
     progress_close_bar(&t->progress);
     bool diverged = t->rank.stop.diverged;
     if (t->rank.stop.agreed && !diverged) {
-        say_stopped(t);
+        run_end_say_stopped(t);
         return leave(t, TRACE_STOPPED);
     }
+    if (t->rank.stop.paused && !diverged)
+        return STATUS_OK;
     if (diverged)
-        say_diverged(t);
+        run_end_say_diverged(t);
     TRY(result_finish(&t->result, &t->rank));
-    TRY(write_eval(t));
+    TRY(run_end_write_eval(t));
     if (t->rank.place.rank == 0) {
-        TRY(print_results(t));
-        write_report(t);
+        TRY(run_end_print(t));
+        run_end_write_report(t);
     }
     return leave(t, diverged ? TRACE_STOPPED : TRACE_DONE);
 }
@@ -420,8 +257,12 @@ static status run_or_explain(training *t, int *exit_code)
 {
     rank_signals_set_rank(&t->signals, &t->rank);
     status st = run(t, exit_code);
-    if (st != STATUS_OK)
+    if (st != STATUS_OK && !rounds_survives(t, st))
         st = explain(t, st);
+    if (st != STATUS_OK && t->link != NULL && !rank_context_outlives_rounds(t->rank.opts))
+        LOG_W("--mode=%s, --backend=%s: this process cannot go on with other ranks; new ones go on "
+              "from the newest checkpoint",
+              strategy_of(t->rank.opts)->name, t->rank.opts->backend);
     rank_signals_set_rank(&t->signals, NULL);
     return st;
 }
@@ -429,39 +270,94 @@ static status run_or_explain(training *t, int *exit_code)
 static status open_and_run(training *t, const options *opts, const rendezvous_place *place,
                            int *exit_code)
 {
-    TRY(rank_signals_start(&t->signals));
-    status st = rank_context_open(opts, place, failure_end_stuck, &t->rank, exit_code);
+    const rank_context_options how = {opts, place, t->link, failure_end_stuck};
+    status st = rank_context_open(&how, &t->rank, exit_code);
     if (st != STATUS_OK)
-        return failure_explain(&t->rank, st);
+        return rounds_survives(t, st) ? st : failure_explain(&t->rank, st);
     progress_open(&t->rank, &t->signals, t->trainer.started_ns, &t->progress);
     TRY(trainer_open(&t->rank, &t->trainer));
     return run_or_explain(t, exit_code);
 }
 
-static void close_all(training *t)
+/* All that belongs to one round. */
+static void close_round(training *t)
 {
     progress_close_bar(&t->progress);
     trainer_close(&t->trainer);
     metrics_close(t->metrics);
+    t->metrics = NULL;
     rank_context_close(&t->rank);
-    rank_signals_stop(&t->signals);
     run_folder_close(&t->folder);
+}
+
+static void begin_round(training *t, int64_t started_ns)
+{
+    t->trainer = (trainer){.signals = &t->signals,
+                           .folder = &t->folder,
+                           .progress = &t->progress,
+                           .result = &t->result,
+                           .started_ns = started_ns};
+    t->progress = (progress){0};
+    t->runs = false;
+}
+
+/* The numbers of a round are those of a start of the run; what is known of the run stays. */
+static void forget_round(training *t)
+{
+    result known = {.best = t->result.best,
+                    .failed_checkpoints = t->result.failed_checkpoints,
+                    .changes = json_incref(t->result.changes)};
+    memcpy(known.date, t->result.date, sizeof known.date);
     result_close(&t->result);
+    t->result = known;
+}
+
+/* After a round that this process survives: keeps the state, and waits for the next. */
+static status pass_to_next_round(training *t, status ended, rendezvous_place *place)
+{
+    const options *opts = t->rank.opts;
+    t->failed_ns = clock_now_ns();
+    if (ended != STATUS_OK)
+        LOG_W("round %lld ends for rank %d: %s", (long long)place->round, place->rank,
+              status_text());
+    status st = rounds_keep(t);
+    close_round(t);
+    forget_round(t);
+    if (st == STATUS_OK)
+        st = rounds_await_next(t, opts, place);
+    return st;
+}
+
+static status run_rounds(training *t, const options *opts, const rendezvous_place *first,
+                         int *exit_code)
+{
+    rendezvous_place place = *first;
+    TRY(rank_signals_start(&t->signals));
+    TRY(elastic_open(&t->link));
+    for (;;) {
+        elastic_begin_round(t->link, place.round, &place.breaker);
+        status st = open_and_run(t, opts, &place, exit_code);
+        if (!rounds_survives(t, st))
+            return st;
+        *exit_code = EXIT_CODE_RENDEZVOUS;
+        TRY(pass_to_next_round(t, st, &place));
+        begin_round(t, t->joined_ns);
+    }
 }
 
 int train_command(const options *opts, const rendezvous_place *place, int64_t started_ns)
 {
-    training t = {.folder.lock_fd = -1};
+    training t = {.folder.lock_fd = -1, .kept.step = KEPT_STATE_NONE};
     int exit_code = EXIT_CODE_INTERNAL;
-    t.trainer = (trainer){.signals = &t.signals,
-                          .folder = &t.folder,
-                          .progress = &t.progress,
-                          .result = &t.result,
-                          .started_ns = started_ns};
+    begin_round(&t, started_ns);
     run_config_date(t.result.date);
-    status st = open_and_run(&t, opts, place, &exit_code);
+    status st = run_rounds(&t, opts, place, &exit_code);
     bool stopped = t.rank.stop.agreed, diverged = t.rank.stop.diverged;
-    close_all(&t);
+    close_round(&t);
+    rank_signals_stop(&t.signals);
+    elastic_close(t.link);
+    kept_state_free(&t.kept);
+    result_close(&t.result);
     if (st != STATUS_OK) {
         exit_code = t.refused ? EXIT_CODE_PEER : exit_code_failed(st, exit_code);
         failure_write_error_file(st, place->rank, exit_code);

@@ -2,7 +2,10 @@
  * around a step and between two epochs. */
 #include "app/train/trainer.h"
 
+#include "app/train/elastic.h"
+#include "app/train/epoch_order.h"
 #include "app/train/evaluate.h"
+#include "app/train/world_change.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -24,7 +27,13 @@ static status train_step(void *ctx, int step)
         TRY(loader_next(rank->loader, &b.in));
         TRY(strategy_forward_backward(rank->strategy, &b)); /* ddp: gradients leave in here */
     }
+    int images = loader_step_samples(rank->loader, step);
+    bool commits = rank->stop.ranks > 0; /* an elastic run that keeps its state */
+    if (commits)
+        TRY(step_commit_launch(rank, images));
     TRY(strategy_synchronize(rank->strategy)); /* gradients are the mean over all ranks */
+    if (commits)
+        TRY(step_commit_wait(rank, images));
     TRY(strategy_optimizer_step(rank->strategy));
     return timeline_enter(&rank->timeline, MOMENT_BETWEEN);
 }
@@ -41,7 +50,8 @@ static status begin_step(trainer *t, int step, float lr)
     rank_context *rank = t->rank;
     device *dev = rank->dev;
     step_plan plan = {.scale_loss = dev->precision == PRECISION_F16,
-                      .stop = rank_signals_asked(t->signals) != 0 ? 1.0f : 0.0f,
+                      .stop = preempt_wish(&rank->stop, rank_signals_asked(t->signals) != 0,
+                                           elastic_wants_pause(rank->link)),
                       .loss_sum = watches_loss(rank) ? &network_totals(rank->net)->loss_sum : NULL};
     TRY(timeline_begin_step(&rank->timeline, t->at.epoch, t->at.step + 1));
     fault_before_step(&t->fault, t->at.step + 1);
@@ -71,10 +81,13 @@ static status run_step(trainer *t, int step, float lr)
     rank_context *rank = t->rank;
     int samples = loader_step_samples(rank->loader, step);
     device_use before = strategy_use(rank->strategy, 0);
+    TRY(elastic_check(rank->link));
     TRY(begin_step(t, step, lr));
+    rank_events_step_begins(&t->events, rank, &t->at, step);
     TRY(step_graphs_run(&t->graphs, samples, step, train_step, rank));
     count_step(t, samples, &before);
     timeline_end_step(&rank->timeline);
+    rank_events_step_ended(&t->events);
     core_binding_look(&rank->binding);
     return STATUS_OK;
 }
@@ -111,6 +124,13 @@ static status check_weights(trainer *t)
     return STATUS_OK;
 }
 
+static status flush_lines(trainer *t)
+{
+    TRY(step_log_flush(&t->log, t->progress));
+    metrics_flush(t->metrics);
+    return STATUS_OK;
+}
+
 /* A disk that is full does not end the training: it says so and goes on. What was written before
  * stays. The run's end looks at what is there, and exits with the disk's code if the last is not.
  */
@@ -122,8 +142,7 @@ static status save(trainer *t)
         return STATUS_OK;
     TRY(timeline_enter(&rank->timeline, MOMENT_CHECKPOINT));
     TRY(check_weights(t));
-    TRY(step_log_flush(&t->log, t->progress));
-    metrics_flush(t->metrics); /* or a run killed now would go on with a gap in its lines */
+    TRY(flush_lines(t)); /* or a run killed now would go on with a gap in its lines */
     bool saves = !rank->stop.diverged, is_best = saves && run_tests_found_best(&t->tests, step);
     if (rank->place.rank == 0 && saves &&
         run_folder_save(t->folder, rank, &t->at, run_tests_at(&t->tests, step), is_best) !=
@@ -190,11 +209,6 @@ static metrics_entry entry_of_test(const trainer *t, metrics_event event, const 
     return entry;
 }
 
-static int order_of_epoch(const trainer *t, int64_t epoch)
-{
-    return (int)fault_order(&t->fault, epoch);
-}
-
 /* The run's first step has ended. */
 static status note_setup(trainer *t)
 {
@@ -231,6 +245,7 @@ static status test_inside_epoch(trainer *t, int step, int steps)
     int64_t began_ns = clock_now_ns();
     TRY(test(t));
     TRY(network_reset_score(rank->net));
+    step_commit_reset_score(&rank->commit);
     t->tested_ns += clock_now_ns() - began_ns;
     progress_test(t->progress, t->at.epoch, step, steps, t->tests.monitored);
     metrics_entry entry = entry_of_test(
@@ -261,14 +276,16 @@ static status follow_step(trainer *t, int step, int steps)
 {
     rank_context *rank = t->rank;
     bool last = step + 1 == steps;
-    if (t->result->steps == 1)
-        TRY(note_setup(t));
     t->at.step++;
     t->at.step_in_epoch++;
+    if (t->result->steps == 1)
+        TRY(note_setup(t));
     if (last && t->at.epoch + 1 < t->epochs)
-        TRY(loader_draw_epoch(rank->loader, order_of_epoch(t, t->at.epoch + 1)));
+        TRY(loader_draw_epoch(rank->loader, fault_order(&t->fault, t->at.epoch + 1)));
     TRY(log_step(t, step, steps));
-    TRY(look_at_stop(t, last ? PREEMPT_NOW : PREEMPT_CHEAPLY));
+    if (rank->link != NULL) /* whoever is rank 0 next continues them */
+        TRY(flush_lines(t));
+    TRY(look_at_stop(t, last || rank->link != NULL ? PREEMPT_NOW : PREEMPT_CHEAPLY));
     if (!last && !rank->stop.agreed &&
         interval_is_due_after_steps(&rank->settings.eval_every, t->at.step))
         TRY(test_inside_epoch(t, step, steps));
@@ -282,30 +299,18 @@ static status follow_step(trainer *t, int step, int steps)
     return save(t);
 }
 
-/* Shuffled epochs of the same order train worse and say nothing: the bug of a sampler whose
- * set_epoch nobody calls. */
-static void warn_of_repetition(const trainer *t)
-{
-    enum { FEW = 20 }; /* samples, that may come twice in the same order by chance */
-    const rank_context *rank = t->rank;
-    if (rank->place.rank == 0 && loader_repeats_order(rank->loader) && rank->opts->shuffle &&
-        loader_samples(rank->loader) > FEW)
-        LOG_W("epoch %lld has its images in the order of epoch %lld: the sampler was not told of "
-              "the new epoch (set_epoch)",
-              (long long)t->at.epoch + 1, (long long)t->at.epoch);
-}
-
 static status begin_steps(trainer *t)
 {
     rank_context *rank = t->rank;
-    int order = order_of_epoch(t, t->at.epoch);
+    int order = fault_order(&t->fault, t->at.epoch);
     timeline_count_from_here(&rank->timeline);
     if (t->at.epoch_first > 0)
         TRY(loader_leave_out(rank->loader, order, (uint32_t)t->at.epoch_first));
     TRY(loader_start_epoch(rank->loader, order));
-    warn_of_repetition(t);
+    epoch_order_look(rank, t->at.epoch);
     TRY(network_reset_score(rank->net));
     t->began = t->at;
+    step_commit_begin(t->rank);
     t->epoch_samples = 0;
     t->loss_before = 0;
     t->tested_ns = 0;
@@ -317,14 +322,14 @@ static status train_epoch(trainer *t)
 {
     rank_context *rank = t->rank;
     TRY(begin_steps(t));
-    int epoch_steps = loader_epoch_steps(rank->loader, order_of_epoch(t, t->at.epoch));
+    int epoch_steps = loader_epoch_steps(rank->loader, fault_order(&t->fault, t->at.epoch));
     int steps = fault_steps(&t->fault, rank->opts->dry_run ? 1 : epoch_steps);
-    int64_t before = t->at.epoch * loader_steps(rank->loader); /* steps of earlier epochs */
+    t->epoch_steps = steps;
     if (t->at.step_in_epoch > 0) /* resumed, perhaps after the last of them */
-        t->lr = schedule_lr(&rank->schedule, before + t->at.step_in_epoch - 1);
-    for (int step = (int)t->at.step_in_epoch; step < steps && !rank->stop.agreed && !t->reached;
-         step++) {
-        t->lr = schedule_lr(&rank->schedule, before + step);
+        t->lr = world_change_lr(rank, &t->at, t->at.step_in_epoch - 1);
+    for (int step = (int)t->at.step_in_epoch;
+         step < steps && !preempt_ends_round(&rank->stop) && !t->reached; step++) {
+        t->lr = world_change_lr(rank, &t->at, step);
         TRY(run_step(t, step, (float)t->lr));
         TRY(follow_step(t, step, steps));
     }
@@ -378,6 +383,8 @@ static status end_epoch(trainer *t, double train_s)
         return STATUS_OK;
     t->at = (position){
         .epoch = t->at.epoch + 1, .step = t->at.step, .world_changes = t->at.world_changes};
+    t->began = t->at;
+    step_commit_begin(t->rank);
     if (t->reached || t->at.epoch == t->epochs ||
         interval_is_due_after_epochs(&t->save_every, t->at.epoch) ||
         run_tests_found_best(&t->tests, t->at.step))
@@ -401,7 +408,7 @@ static status run_epoch(trainer *t)
     TRY(meet_all(t));
     int64_t started_ns = clock_now_ns();
     TRY(train_epoch(t));
-    if (rank->stop.agreed)
+    if (rank->stop.agreed || (rank->stop.paused && t->at.step_in_epoch < t->epoch_steps))
         return STATUS_OK;
     TRY(end_epoch(t, clock_seconds(clock_now_ns() - started_ns - t->tested_ns)));
     timeline_end_epoch(&rank->timeline);
@@ -460,7 +467,7 @@ status trainer_run(trainer *t)
     t->log.kept = t->metrics;
     while (t->at.epoch < t->epochs && !t->reached) {
         TRY(run_epoch(t));
-        if (t->rank->stop.agreed)
+        if (preempt_ends_round(&t->rank->stop))
             return STATUS_OK;
     }
     return end_run(t);
@@ -468,8 +475,8 @@ status trainer_run(trainer *t)
 
 status trainer_open(rank_context *rank, trainer *out)
 {
-    bool graphs = rank->opts->cuda_graph && rank->dev->ops->accelerator != NULL &&
-                  strategy_of(rank->opts)->can_be_captured &&
+    bool graphs = rank->link == NULL && rank->opts->cuda_graph &&
+                  rank->dev->ops->accelerator != NULL && strategy_of(rank->opts)->can_be_captured &&
                   process_group_can_be_captured(rank->group);
     out->rank = rank;
     out->graphs = (step_graphs){.timeline = &rank->timeline, .enabled = graphs};
@@ -477,11 +484,13 @@ status trainer_open(rank_context *rank, trainer *out)
     if (rank->dev->stream != NULL && !graphs)
         TRY(timeline_time_stream(&rank->timeline));
     TRY(run_tests_open(rank, out->result, &out->tests));
+    TRY(rank_events_open(rank, &out->events));
     return step_log_open(rank->dev, &out->log);
 }
 
 void trainer_close(trainer *t)
 {
+    rank_events_close(&t->events);
     step_graphs_close(&t->graphs);
     step_log_close(&t->log);
     run_tests_close(&t->tests);

@@ -5,6 +5,7 @@
 #include "app/options/interval.h"
 #include "app/train/fault.h"
 #include "app/train/progress.h"
+#include "app/train/rank_events.h"
 #include "app/train/rank_signals.h"
 #include "app/train/result.h"
 #include "app/train/run_folder.h"
@@ -23,10 +24,12 @@ typedef struct trainer {
     inject fault;
     step_graphs graphs;
     step_log log;
+    rank_events events;
     int64_t started_ns; /* of the program */
     int64_t epochs;     /* of the whole run */
     position at;
-    position began;         /* where this process began the epoch */
+    position began;         /* where this round of the process began the epoch */
+    int epoch_steps;        /* of it, in this world */
     score so_far;           /* of this rank's epoch since the last test, when it was last read */
     uint32_t epoch_samples; /* of the epoch that this rank has trained on */
     double lr;              /* of the step that was enqueued last */

@@ -8,6 +8,7 @@
  */
 #include "base/clock.h"
 #include "base/status.h"
+#include "kernels/device_kind.h"
 #include "kernels/ops.h"
 
 #include <stdint.h>

@@ -20,6 +20,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 bool exchange_gives(const collective *c, int rank);
 bool exchange_takes(const collective *c, int rank);
 bool exchange_is_read(const collective *c, int rank); /* it gives to others, not to itself alone */
@@ -42,4 +46,7 @@ typedef struct exchange_part {
 } exchange_part;
 exchange_part exchange_part_of(const collective *c, size_t count, int rank, int world_size);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

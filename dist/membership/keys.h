@@ -30,7 +30,7 @@
  *
  * Of process group g, under pg/<g>/ (health/first_cause.c, shm_region.c, gloo/engine.cc,
  * hierarchical/failure.c; gloo's own keys lie under gloo/, and the groups that a hierarchical one
- * is made of have theirs under host/<h>/, slot/<s>/ and all/):
+ * is made of have theirs under host/<h>/, column/<c>/ and all/):
  *
  *   cause/lost           the first dead rank that anybody saw
  *   cause/departed/<r>   rank r has closed its group: collectives that it has done, its failure's
@@ -50,12 +50,18 @@
  * Agents, under <run id>/, and <a> is an attempt:
  *
  *   settings         what all nodes must have alike                    node 0
- *   arrived          counts nodes that get their numbers as they come  each of them
  *   trouble/<a>      who says that workers fail: all stop theirs       the first one
  *   stop/<n>         the signal that has told node n's agent to stop   it
+ *   alive/<n>        a watched key that goes with node n's connection  it
  *   report/<a>/<n>   how node n's workers ended                        it
  *   outcome/<a>      what comes of that: the end, or attempt a + 1     node 0
  *   bye              counts who has read the last outcome              each but node 0
+ *
+ * Of an elastic job, under mnist_ddp/rdzv/<run id>/, as watched keys (dist/store/store_watched.h,
+ * dist/elastic/rendezvous_c10d.c); a "/" in the run id is "%2F" there:
+ *
+ *   state           which round is the latest, and who is in it        a node, by compare and set
+ *   nodes/<id>      what a node says of itself, under its lease        it
  */
 #ifndef MNIST_DDP_DIST_MEMBERSHIP_KEYS_H
 #define MNIST_DDP_DIST_MEMBERSHIP_KEYS_H
@@ -78,7 +84,6 @@ extern "C" {
 #define KEYS_NCCL_ID "id"
 #define KEYS_JOB "job"
 #define KEYS_SETTINGS "settings"
-#define KEYS_ARRIVED "arrived"
 /* Of a process group. */
 #define KEYS_LOST "cause/lost"
 #define KEYS_DEPARTED "cause/departed"
@@ -96,8 +101,13 @@ extern "C" {
 /* Of agents that have met; and KEYS_OUTCOME, with the attempt. */
 #define KEYS_TROUBLE "trouble"
 #define KEYS_STOP "stop"
+#define KEYS_ALIVE "alive"
 #define KEYS_REPORT "report"
 #define KEYS_BYE "bye"
+/* Of an elastic job. */
+#define KEYS_RENDEZVOUS "mnist_ddp/rdzv/"
+#define KEYS_STATE "state"
+#define KEYS_NODES "nodes/"
 
 enum { KEYS_BYTES = 320 };
 

@@ -160,6 +160,19 @@ status process_group_check(process_group *group)
     return st;
 }
 
+void process_group_abort(process_group *group, const char *why)
+{
+    pthread_mutex_lock(&group->lock);
+    bool works = group->broken == STATUS_OK;
+    if (works) {
+        process_group_break(group, FAIL(STATUS_PEER, "%s", why));
+        group->aborted = true;
+    }
+    pthread_mutex_unlock(&group->lock);
+    if (works && group->ops != NULL)
+        group->ops->abort(group->self);
+}
+
 status process_group_keep_label(process_group *group, const char *text, const char **out)
 {
     char *copy = NULL;

@@ -46,6 +46,11 @@ void process_group_traffic(process_group *group, uint64_t *sent, uint64_t *recei
  * kernels/ops.h): true for one rank and for backends that take device memory. */
 bool process_group_can_be_captured(const process_group *group);
 
+/* Breaks the group from any thread, as ncclCommAbort: whoever waits in a collective fails within
+ * 50 ms with STATUS_PEER and `why`, as do all collectives after it. Does not wait for that, and the
+ * group is to be destroyed as ever. Does nothing if the group is broken already. */
+void process_group_abort(process_group *group, const char *why);
+
 /* STATUS_OK, or why the group broke: also what a backend finds out in the background, as that a
  * collective enqueued on a device hangs or that its peer died. Never blocks. */
 status process_group_check(process_group *group);
@@ -96,10 +101,6 @@ status process_group_keep_label(process_group *group, const char *text, const ch
  * none of them is left. */
 status process_group_batch_isend_irecv(process_group *group, const collective *list, int n,
                                        device_stream *stream, work **works);
-
-/* Starts out[i] = reduction over ranks of prescale * in[i]. */
-status process_group_all_reduce_async(process_group *group, const reduction *what,
-                                      device_stream *stream, work **out_work);
 
 /* Host memory: blocks until the collective is done, at most the group's timeout. Device memory:
  * what is enqueued on the stream from now on finds it done; blocks only if it was staged. The

@@ -14,13 +14,6 @@ static collective collective_of(collective_kind kind, const reduction *what)
                         .prescale = what->prescale};
 }
 
-status process_group_all_reduce_async(process_group *group, const reduction *what,
-                                      device_stream *stream, work **out_work)
-{
-    collective c = collective_of(COLLECTIVE_ALL_REDUCE, what);
-    return process_group_launch(group, &c, stream, out_work);
-}
-
 static status check_idle(process_group *group, collective_kind kind)
 {
     pthread_mutex_lock(&group->lock);

@@ -47,6 +47,7 @@ struct process_group {
     pthread_mutex_t lock; /* of all below */
     first_runs known;
     status broken;
+    bool aborted;        /* it is broken because of process_group_abort */
     status_kept failure; /* why it is broken */
     uint64_t seq;        /* of the latest collective */
     uint64_t p2p_seq;    /* of the latest send or receive */

@@ -5,7 +5,8 @@
  * If the backend takes host memory only, a collective on device memory is held back until its data
  * has been copied out; process_group_wait waits for that. All launched after it are held back too:
  * a backend gets the collectives in the same order on all ranks. While the first bucket of a
- * backward pass is waited for, the device computes the rest.
+ * backward pass is waited for, the device computes the rest. Sends and receives are launched at the
+ * next wait, whatever is waited for.
  */
 #include "dist/process_group/process_group_state.h"
 
@@ -40,6 +41,18 @@ static status name_failure(const process_group *group, const collective *c, stat
 {
     return status_context(st, "%s #%" PRIu64 " on rank %d (%s)", collective_kind_name(c->kind),
                           c->seq, group->rank, process_group_backend(group));
+}
+
+/* The same for a wait, which another thread may have ended: that one knows why. */
+static status explain_failure(process_group *group, const collective *c, status st)
+{
+    pthread_mutex_lock(&group->lock);
+    if (group->aborted) {
+        status_restore(&group->failure);
+        st = group->broken;
+    }
+    pthread_mutex_unlock(&group->lock);
+    return name_failure(group, c, st);
 }
 
 /* A staging_memory_fn. Hands out what is left of the group's memory, whole and once: there the
@@ -208,9 +221,10 @@ static void note_end(process_group *group, const work *w, status st)
 }
 
 /* Takes `w` off the list; it must be the oldest. */
-static status take(process_group *group, work *w)
+static status take(process_group *group, work *w, bool *any_held)
 {
     pthread_mutex_lock(&group->lock);
+    *any_held = group->held > 0;
     status st = process_group_broken(group);
     if (group->first != w && st == STATUS_OK) {
         st = FAIL(STATUS_INVALID,
@@ -232,30 +246,62 @@ static status take(process_group *group, work *w)
     return st;
 }
 
-/* Launches `w`, the oldest, and what was held back only because of it. */
+/* The lock is held; `w` was, too. */
+static status launch_one(process_group *group, work *w, int64_t now_ns)
+{
+    w->began_ns = now_ns;
+    group->held--;
+    return launch_at_backend(group, w);
+}
+
+/* The latest held send or receive; NULL: there is none. *copy: the latest copy out up to it. The
+ * lock is held. */
+static work *last_message(const process_group *group, staged **copy)
+{
+    work *last = NULL;
+    staged *latest = NULL;
+    for (work *i = group->first; i != NULL; i = i->next) {
+        if (i->copy != NULL)
+            latest = i->copy;
+        if (i->state == WORK_HELD && collective_is_send_or_recv(i->what.kind)) {
+            last = i;
+            *copy = latest != NULL ? latest : *copy;
+        }
+    }
+    return last;
+}
+
+/* Launches `w`, the oldest, if it is held, all up to the last held send or receive, and what was
+ * held only because of these. Messages go along because another rank may wait for one before it
+ * does what this rank waits for: a batch would wait for itself. The latest copy ends last. */
 static status launch_held(process_group *group, work *w)
 {
-    if (w->copy != NULL)
-        TRY(staging_wait(group->staging, w->copy));
+    staged *copy = w->state == WORK_HELD ? w->copy : NULL;
     pthread_mutex_lock(&group->lock);
-    w->began_ns = w->waited_ns = clock_now_ns();
-    status st = launch_at_backend(group, w);
-    group->held--;
-    for (work *i = group->first;
-         st == STATUS_OK && i != NULL && i->state != WORK_AT_BACKEND && i->copy == NULL;
-         i = i->next)
-        if (i->state == WORK_HELD) {
-            i->began_ns = w->began_ns;
-            st = launch_at_backend(group, i);
-            group->held--;
-        }
+    work *last = last_message(group, &copy);
+    pthread_mutex_unlock(&group->lock);
+    if (w->state != WORK_HELD && last == NULL)
+        return STATUS_OK;
+    if (copy != NULL)
+        TRY(staging_wait(group->staging, copy));
+    pthread_mutex_lock(&group->lock);
+    int64_t now_ns = w->waited_ns = clock_now_ns();
+    status st = w->state == WORK_HELD ? launch_one(group, w, now_ns) : STATUS_OK;
+    for (work *i = group->first; i != NULL && st == STATUS_OK; i = i->next) {
+        if (i->state == WORK_HELD && i->copy != NULL && last == NULL)
+            break;
+        if (i->state == WORK_HELD)
+            st = launch_one(group, i, now_ns);
+        if (i == last)
+            last = NULL;
+    }
     pthread_mutex_unlock(&group->lock);
     return st;
 }
 
-static status finish(process_group *group, work *w)
+static status finish(process_group *group, work *w, bool any_held)
 {
-    if (w->state == WORK_HELD)
+    if (any_held)
         TRY(launch_held(group, w));
     int64_t deadline_ns = w->waited_ns + w->what.timeout_ms * 1000000;
     if (w->state == WORK_AT_BACKEND) {
@@ -270,11 +316,12 @@ static status finish(process_group *group, work *w)
 
 status process_group_wait(process_group *group, work *w, int64_t *elapsed_ns)
 {
-    status taken = take(group, w), st = taken;
+    bool any_held = false;
+    status taken = take(group, w, &any_held), st = taken;
     if (st == STATUS_OK) {
-        st = finish(group, w);
+        st = finish(group, w, any_held);
         if (st != STATUS_OK)
-            name_failure(group, &w->what, st);
+            st = explain_failure(group, &w->what, st);
     }
     pthread_mutex_lock(&group->lock);
     if (taken == STATUS_OK && st != STATUS_OK)

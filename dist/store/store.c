@@ -1,13 +1,13 @@
 #include "dist/store/store.h"
 
-#include "base/byte_buffer.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "dist/net/socket.h"
+#include "dist/net/socket_breaker.h"
 #include "dist/net/socket_route.h"
+#include "dist/store/store_exchange.h"
 #include "dist/store/store_wire.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,27 +20,7 @@ enum {
     NEXT_LINE_MS = 5000,  /* and those after it */
     ATTEMPT_MS = 5000,    /* one attempt to connect and to be greeted */
     CANCEL_MS = 2000,     /* a server that lives answers a cancellation by then */
-    WHY_BYTES = 256,
 };
-
-struct store {
-    pthread_mutex_t lock;
-    int fd; /* -1 once an answer was lost: what came next could not be told apart */
-    int64_t timeout_ms;
-    char *prefix; /* "/", as torch's own client begins every key, and the caller's */
-    char *where;  /* "host:port", for messages */
-    char why[WHY_BYTES];
-};
-
-/* After this the connection is of no use. */
-static status lose(store *client, status st)
-{
-    snprintf(client->why, sizeof client->why, "%s", status_text());
-    if (client->fd >= 0)
-        close(client->fd);
-    client->fd = -1;
-    return status_context(st, "store at %s", client->where);
-}
 
 /* Greets and asks for an echo: only a store that has taken the connection answers. */
 static status greet(int fd, int64_t deadline_ns)
@@ -70,6 +50,7 @@ static status connect_once(store *client, const store_options *options, int64_t 
         return status_context(st, "%s", client->where);
     }
     client->fd = fd;
+    socket_breaker_set(client->breaker, fd);
     return STATUS_OK;
 }
 
@@ -105,13 +86,15 @@ static status connect_patiently(store *client, const store_options *options)
     const char *describe = options->describe != NULL ? options->describe : "";
     const char *colon = describe[0] != '\0' ? ": " : "";
     for (int64_t pause_ms = FIRST_RETRY_MS;; pause_ms *= 2) {
+        if (socket_breaker_is_broken(client->breaker))
+            return FAIL(STATUS_PEER, "the wait for the store at %s was ended", client->where);
         status st = connect_once(client, options, deadline_ns);
-        if (st == STATUS_OK || st == STATUS_NO_MEMORY)
+        if (st == STATUS_OK || st == STATUS_NO_MEMORY || options->once)
             return st;
         int64_t now = clock_now_ns();
         double waited_s = clock_seconds(now - start_ns);
         double total_s = (double)options->connect_timeout_ms * 1e-3;
-        char why[WHY_BYTES * 2], way[SOCKET_ROUTE_BYTES + 8];
+        char why[STORE_WHY_BYTES * 2], way[SOCKET_ROUTE_BYTES + 8];
         snprintf(why, sizeof why, "%s", status_text());
         if (now >= deadline_ns || now >= line_ns)
             describe_way(options->host, way, sizeof way);
@@ -137,7 +120,7 @@ status store_create(const store_options *options, store **out)
     store *client = calloc(1, sizeof *client);
     if (client == NULL)
         return FAIL(STATUS_NO_MEMORY, "a store client");
-    *client = (store){.fd = -1, .timeout_ms = options->timeout_ms};
+    *client = (store){.fd = -1, .timeout_ms = options->timeout_ms, .breaker = options->breaker};
     pthread_mutex_init(&client->lock, NULL);
     if (strlen(prefix) >= STORE_KEY_BYTES) {
         st = FAIL(STATUS_INVALID, "a store's prefix of %zu bytes", strlen(prefix));
@@ -168,146 +151,29 @@ void store_destroy(store *client)
 {
     if (client == NULL)
         return;
-    if (client->fd >= 0)
-        close(client->fd);
+    store_exchange_disconnect(client);
     pthread_mutex_destroy(&client->lock);
     free(client->prefix);
     free(client->where);
     free(client);
 }
 
-/* A request under way. It holds the client's lock from begin() to end(). The first thing that goes
- * wrong is kept in `st`; what follows does nothing then. */
-typedef struct exchange {
-    store *client;
-    const char *key;
-    int64_t timeout_ms, deadline_ns;
-    byte_buffer out;
-    status st;
-    bool sent; /* from here on a failure leaves the connection of no use */
-} exchange;
-
-static void put(exchange *x, const void *data, size_t size_bytes)
-{
-    if (x->st == STATUS_OK)
-        x->st = byte_buffer_append(&x->out, data, size_bytes);
-}
-
-static void put_u8(exchange *x, uint8_t value)
-{
-    put(x, &value, 1);
-}
-
-static void put_u64(exchange *x, uint64_t value)
-{
-    uint8_t bytes[8];
-    store_wire_put_u64(bytes, value);
-    put(x, bytes, sizeof bytes);
-}
-
-static void put_key(exchange *x)
-{
-    size_t prefix_size = strlen(x->client->prefix), key_size = strlen(x->key);
-    if (x->st == STATUS_OK && key_size > STORE_KEY_BYTES - prefix_size)
-        x->st = FAIL(STATUS_INVALID, "a store key of %zu bytes: at most %d are allowed",
-                     prefix_size + key_size, STORE_KEY_BYTES);
-    put_u64(x, prefix_size + key_size);
-    put(x, x->client->prefix, prefix_size);
-    put(x, x->key, key_size);
-}
-
-static void put_value(exchange *x, const void *data, size_t size_bytes)
-{
-    if (x->st == STATUS_OK && size_bytes > STORE_VALUE_BYTES)
-        x->st = FAIL(STATUS_INVALID, "%s: a value of %zu bytes: at most %d are allowed", x->key,
-                     size_bytes, STORE_VALUE_BYTES);
-    put_u64(x, size_bytes);
-    put(x, data, size_bytes);
-}
-
-static void begin(exchange *x, store *client, const char *key, int64_t timeout_ms)
-{
-    pthread_mutex_lock(&client->lock);
-    *x = (exchange){.client = client,
-                    .key = key,
-                    .timeout_ms = timeout_ms,
-                    .deadline_ns = clock_deadline_ns(timeout_ms)};
-    if (client->fd < 0)
-        x->st = FAIL(STATUS_PEER, "the connection to the store at %s was lost before: %s",
-                     client->where, client->why);
-}
-
-/* Sends what was put. */
-static void send_request(exchange *x)
-{
-    if (x->st == STATUS_OK) {
-        x->sent = true;
-        x->st = socket_send(x->client->fd, x->out.data, x->out.size, x->deadline_ns);
-    }
-    byte_buffer_consume(&x->out, x->out.size);
-}
-
-static void receive(exchange *x, void *data, size_t size_bytes)
-{
-    if (x->st == STATUS_OK)
-        x->st = socket_receive(x->client->fd, data, size_bytes, x->deadline_ns);
-}
-
-static uint8_t receive_u8(exchange *x)
-{
-    uint8_t value = 0;
-    receive(x, &value, 1);
-    return value;
-}
-
-static uint64_t receive_u64(exchange *x)
-{
-    uint8_t bytes[8] = {0};
-    receive(x, bytes, sizeof bytes);
-    return store_wire_u64(bytes);
-}
-
-/* *value is the caller's, NULL unless all went well. */
-static void receive_value(exchange *x, char **value, size_t *size_bytes)
-{
-    *value = NULL;
-    uint64_t size = receive_u64(x);
-    if (x->st == STATUS_OK && size > STORE_VALUE_BYTES)
-        x->st = FAIL(STATUS_PEER, "a value of %llu bytes: at most %d are allowed",
-                     (unsigned long long)size, STORE_VALUE_BYTES);
-    if (x->st != STATUS_OK)
-        return;
-    char *memory = malloc((size_t)size + 1);
-    if (memory == NULL) {
-        x->st = FAIL(STATUS_NO_MEMORY, "a value of %llu bytes", (unsigned long long)size);
-        return;
-    }
-    receive(x, memory, (size_t)size);
-    if (x->st != STATUS_OK) {
-        free(memory);
-        return;
-    }
-    memory[size] = '\0';
-    *value = memory;
-    *size_bytes = (size_t)size;
-}
-
 /* WAIT, and CANCEL_WAIT if the time is up: then the connection stays usable. */
-static void wait_for_key(exchange *x)
+static void wait_for_key(store_exchange *x)
 {
-    put_u8(x, STORE_WAIT);
-    put_u64(x, 1);
-    put_key(x);
-    send_request(x);
+    store_exchange_put_u8(x, STORE_WAIT);
+    store_exchange_put_u64(x, 1);
+    store_exchange_put_key(x);
+    store_exchange_send(x);
     if (x->st != STATUS_OK)
         return;
-    uint8_t reply = receive_u8(x);
+    uint8_t reply = store_exchange_receive_u8(x);
     if (x->st == STATUS_TIMEOUT) {
         x->deadline_ns = clock_deadline_ns(CANCEL_MS);
         x->st = STATUS_OK;
-        put_u8(x, STORE_CANCEL_WAIT);
-        send_request(x);
-        reply = receive_u8(x);
+        store_exchange_put_u8(x, STORE_CANCEL_WAIT);
+        store_exchange_send(x);
+        reply = store_exchange_receive_u8(x);
         if (x->st == STATUS_OK && reply == STORE_WAIT_CANCELED) {
             x->sent = false;
             x->st = FAIL(STATUS_TIMEOUT, "nobody set \"%s\" within %g s", x->key,
@@ -315,49 +181,37 @@ static void wait_for_key(exchange *x)
             return;
         }
         /* The key came just before the cancellation, and both are answered. */
-        if (x->st == STATUS_OK && receive_u8(x) != STORE_WAIT_CANCELED && x->st == STATUS_OK)
+        if (x->st == STATUS_OK && store_exchange_receive_u8(x) != STORE_WAIT_CANCELED &&
+            x->st == STATUS_OK)
             x->st = FAIL(STATUS_PEER, "a wait was not canceled");
     }
     if (x->st == STATUS_OK && reply != STORE_WAIT_ENDED)
         x->st = FAIL(STATUS_PEER, "WAIT was answered %d", reply);
 }
 
-static status end(exchange *x)
-{
-    store *client = x->client;
-    status st = x->st;
-    if (st != STATUS_OK && x->sent)
-        st = lose(client, status_context(st, "%s", x->key));
-    else if (st != STATUS_OK)
-        st = status_context(st, "store at %s", client->where);
-    byte_buffer_free(&x->out);
-    pthread_mutex_unlock(&client->lock);
-    return st;
-}
-
 status store_set(store *client, const char *key, const void *value, size_t size_bytes)
 {
-    exchange x;
-    begin(&x, client, key, client->timeout_ms);
-    put_u8(&x, STORE_SET);
-    put_key(&x);
-    put_value(&x, value, size_bytes);
-    send_request(&x);
-    return end(&x);
+    store_exchange x;
+    store_exchange_begin(&x, client, key, client->timeout_ms);
+    store_exchange_put_u8(&x, STORE_SET);
+    store_exchange_put_key(&x);
+    store_exchange_put_value(&x, value, size_bytes);
+    store_exchange_send(&x);
+    return store_exchange_end(&x);
 }
 
 status store_get(store *client, const char *key, void **value, size_t *size_bytes)
 {
-    exchange x;
+    store_exchange x;
     char *received = NULL;
     size_t size = 0;
-    begin(&x, client, key, client->timeout_ms);
+    store_exchange_begin(&x, client, key, client->timeout_ms);
     wait_for_key(&x);
-    put_u8(&x, STORE_GET);
-    put_key(&x);
-    send_request(&x);
-    receive_value(&x, &received, &size);
-    TRY(end(&x));
+    store_exchange_put_u8(&x, STORE_GET);
+    store_exchange_put_key(&x);
+    store_exchange_send(&x);
+    store_exchange_receive_value(&x, &received, &size);
+    TRY(store_exchange_end(&x));
     *value = received;
     *size_bytes = size;
     return STATUS_OK;
@@ -394,56 +248,56 @@ status store_get_text(store *client, const char *key, int64_t deadline_ns, char 
 
 status store_add(store *client, const char *key, int64_t amount, int64_t *result)
 {
-    exchange x;
-    begin(&x, client, key, client->timeout_ms);
-    put_u8(&x, STORE_ADD);
-    put_key(&x);
-    put_u64(&x, (uint64_t)amount);
-    send_request(&x);
-    int64_t sum = (int64_t)receive_u64(&x);
-    TRY(end(&x));
+    store_exchange x;
+    store_exchange_begin(&x, client, key, client->timeout_ms);
+    store_exchange_put_u8(&x, STORE_ADD);
+    store_exchange_put_key(&x);
+    store_exchange_put_u64(&x, (uint64_t)amount);
+    store_exchange_send(&x);
+    int64_t sum = (int64_t)store_exchange_receive_u64(&x);
+    TRY(store_exchange_end(&x));
     *result = sum;
     return STATUS_OK;
 }
 
 status store_check(store *client, const char *key, bool *there)
 {
-    exchange x;
-    begin(&x, client, key, client->timeout_ms);
-    put_u8(&x, STORE_CHECK);
-    put_u64(&x, 1);
-    put_key(&x);
-    send_request(&x);
-    uint8_t reply = receive_u8(&x);
+    store_exchange x;
+    store_exchange_begin(&x, client, key, client->timeout_ms);
+    store_exchange_put_u8(&x, STORE_CHECK);
+    store_exchange_put_u64(&x, 1);
+    store_exchange_put_key(&x);
+    store_exchange_send(&x);
+    uint8_t reply = store_exchange_receive_u8(&x);
     if (x.st == STATUS_OK && reply > STORE_CHECK_NOT_READY)
         x.st = FAIL(STATUS_PEER, "CHECK was answered %d", reply);
-    TRY(end(&x));
+    TRY(store_exchange_end(&x));
     *there = reply == STORE_CHECK_READY;
     return STATUS_OK;
 }
 
 status store_wait(store *client, const char *key, int64_t timeout_ms)
 {
-    exchange x;
-    begin(&x, client, key, timeout_ms);
+    store_exchange x;
+    store_exchange_begin(&x, client, key, timeout_ms);
     wait_for_key(&x);
-    return end(&x);
+    return store_exchange_end(&x);
 }
 
 status store_compare_set(store *client, const char *key, const char *expected, const char *desired,
                          void **value, size_t *size_bytes)
 {
-    exchange x;
+    store_exchange x;
     char *received = NULL;
     size_t size = 0;
-    begin(&x, client, key, client->timeout_ms);
-    put_u8(&x, STORE_COMPARE_SET);
-    put_key(&x);
-    put_value(&x, expected, strlen(expected));
-    put_value(&x, desired, strlen(desired));
-    send_request(&x);
-    receive_value(&x, &received, &size);
-    TRY(end(&x));
+    store_exchange_begin(&x, client, key, client->timeout_ms);
+    store_exchange_put_u8(&x, STORE_COMPARE_SET);
+    store_exchange_put_key(&x);
+    store_exchange_put_value(&x, expected, strlen(expected));
+    store_exchange_put_value(&x, desired, strlen(desired));
+    store_exchange_send(&x);
+    store_exchange_receive_value(&x, &received, &size);
+    TRY(store_exchange_end(&x));
     *value = received;
     *size_bytes = size;
     return STATUS_OK;
@@ -451,13 +305,13 @@ status store_compare_set(store *client, const char *key, const char *expected, c
 
 status store_delete(store *client, const char *key, bool *deleted)
 {
-    exchange x;
-    begin(&x, client, key, client->timeout_ms);
-    put_u8(&x, STORE_DELETE_KEY);
-    put_key(&x);
-    send_request(&x);
-    int64_t n = (int64_t)receive_u64(&x);
-    TRY(end(&x));
+    store_exchange x;
+    store_exchange_begin(&x, client, key, client->timeout_ms);
+    store_exchange_put_u8(&x, STORE_DELETE_KEY);
+    store_exchange_put_key(&x);
+    store_exchange_send(&x);
+    int64_t n = (int64_t)store_exchange_receive_u64(&x);
+    TRY(store_exchange_end(&x));
     *deleted = n == 1;
     return STATUS_OK;
 }
@@ -465,25 +319,25 @@ status store_delete(store *client, const char *key, bool *deleted)
 status store_join(store *client)
 {
     static const char key[] = "init/";
-    exchange x;
-    begin(&x, client, key, client->timeout_ms);
-    put_u8(&x, STORE_ADD);
-    put_u64(&x, strlen(key));
-    put(&x, key, strlen(key));
-    put_u64(&x, 1);
-    send_request(&x);
-    (void)receive_u64(&x);
-    return end(&x);
+    store_exchange x;
+    store_exchange_begin(&x, client, key, client->timeout_ms);
+    store_exchange_put_u8(&x, STORE_ADD);
+    store_exchange_put_u64(&x, strlen(key));
+    store_exchange_put(&x, key, strlen(key));
+    store_exchange_put_u64(&x, 1);
+    store_exchange_send(&x);
+    (void)store_exchange_receive_u64(&x);
+    return store_exchange_end(&x);
 }
 
 status store_num_keys(store *client, int64_t *count)
 {
-    exchange x;
-    begin(&x, client, "the number of keys", client->timeout_ms);
-    put_u8(&x, STORE_GETNUMKEYS);
-    send_request(&x);
-    int64_t n = (int64_t)receive_u64(&x);
-    TRY(end(&x));
+    store_exchange x;
+    store_exchange_begin(&x, client, "the number of keys", client->timeout_ms);
+    store_exchange_put_u8(&x, STORE_GETNUMKEYS);
+    store_exchange_send(&x);
+    int64_t n = (int64_t)store_exchange_receive_u64(&x);
+    TRY(store_exchange_end(&x));
     *count = n;
     return STATUS_OK;
 }

@@ -56,7 +56,10 @@ typedef struct store_options {
     const char *prefix; /* "mnist_ddp/none/0/"; copied */
     int64_t timeout_ms;
     int64_t connect_timeout_ms;
-    const char *describe; /* "rank 1"; only used while connecting */
+    const char *describe;           /* "rank 1"; only used while connecting */
+    struct socket_breaker *breaker; /* dist/net/socket_breaker.h: ends every call from another
+                                       thread, also this one; borrowed; NULL: none */
+    bool once; /* one attempt, which fails as socket_connect does, or with STATUS_PEER */
 } store_options;
 
 status store_create(const store_options *options, store **out);

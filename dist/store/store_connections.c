@@ -12,7 +12,7 @@ enum { GREETING_MS = 5000 }; /* a connection that has not greeted by then is clo
 
 void store_connections_init(store_connections *all, int queue, int port)
 {
-    *all = (store_connections){.queue = queue, .port = port};
+    *all = (store_connections){.queue = queue, .port = port, .due_ns = INT64_MAX};
     all->end = &all->first;
     all->end_to_run = &all->first_to_run;
 }
@@ -69,6 +69,8 @@ void store_connections_drop(store_connections *all, store_connection *c, const c
         all->pending--;
     c->is_pending = false;
     store_waiters_remove(&all->waiters, &c->waiter);
+    if (c->session.watches && all->watched != NULL)
+        store_watched_release(all->watched, &c->session);
     store_session_close(&c->session);
     note_held(all, c);
 }
@@ -151,7 +153,19 @@ status store_connections_settle(store_connections *all, store_connection *c,
     store_waiters_remove(&all->waiters, &c->waiter);
     if (!store_session_awaits(&c->session, &key))
         return STATUS_OK;
+    if (c->session.due_ns != 0 && c->session.due_ns < all->due_ns)
+        all->due_ns = c->session.due_ns;
     return store_waiters_add(&all->waiters, &c->waiter, store_table_hash(table, key));
+}
+
+static void let_run(store_connections *all, store_connection *c)
+{
+    if (c->to_run)
+        return;
+    c->to_run = true;
+    c->next_to_run = NULL;
+    *all->end_to_run = c;
+    all->end_to_run = &c->next_to_run;
 }
 
 void store_connections_wake(store_connections *all, const store_table *table, store_bytes key)
@@ -168,12 +182,32 @@ void store_connections_wake(store_connections *all, const store_table *table, st
             awaited.size != key.size || memcmp(awaited.data, key.data, key.size) != 0)
             continue;
         store_waiters_remove(&all->waiters, w);
-        if (c->to_run)
+        let_run(all, c);
+    }
+}
+
+void store_connections_wake_watchers(store_connections *all, const store_table *table,
+                                     store_bytes key)
+{
+    for (size_t i = 1; i < key.size; i++)
+        if (key.data[i - 1] == '/')
+            store_connections_wake(all, table, (store_bytes){.data = key.data, .size = i});
+    store_connections_wake(all, table, key);
+}
+
+void store_connections_wake_due(store_connections *all)
+{
+    int64_t now = clock_now_ns();
+    if (now < all->due_ns)
+        return;
+    all->due_ns = INT64_MAX;
+    for (store_connection *c = all->first; c != NULL; c = c->next) {
+        if (c->fd < 0 || c->session.due_ns == 0)
             continue;
-        c->to_run = true;
-        c->next_to_run = NULL;
-        *all->end_to_run = c;
-        all->end_to_run = &c->next_to_run;
+        if (now >= c->session.due_ns)
+            let_run(all, c);
+        else if (c->session.due_ns < all->due_ns)
+            all->due_ns = c->session.due_ns;
     }
 }
 

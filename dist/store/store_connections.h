@@ -12,7 +12,7 @@ typedef struct store_connection {
     int fd;           /* -1 once closed */
     uint32_t watched; /* what epoll looks for */
     uint32_t events;  /* what it reported this turn */
-    bool to_run;      /* the key that it waits for was set */
+    bool to_run;      /* what it waits for has come */
     bool is_pending;  /* as its session was at the end of its last turn */
     bool wrote;       /* it has set a key: it takes part in the job */
     bool kept;        /* it has set a key that outlives its process */
@@ -29,8 +29,10 @@ typedef struct store_connections {
     size_t ungreeted, pending; /* of those that are open */
     size_t held_bytes;         /* in all buffers */
     store_waiters waiters;
-    int queue; /* the server's epoll, which knows each of them */
-    int port;  /* for messages */
+    int64_t due_ns;         /* none that watches is to be answered before */
+    store_watched *watched; /* is told who is closed; NULL: nobody is to be told */
+    int queue;              /* the server's epoll, which knows each of them */
+    int port;               /* for messages */
 } store_connections;
 
 void store_connections_init(store_connections *all, int queue, int port);
@@ -56,6 +58,13 @@ status store_connections_settle(store_connections *all, store_connection *c,
 
 /* All that wait for the key are to run. */
 void store_connections_wake(store_connections *all, const store_table *table, store_bytes key);
+
+/* All that watch a prefix of the key are to run. */
+void store_connections_wake_watchers(store_connections *all, const store_table *table,
+                                     store_bytes key);
+
+/* All that have watched for long enough are to run. Looks at all, but only if one is due. */
+void store_connections_wake_due(store_connections *all);
 
 /* The next one that is to run, in the order in which they were woken; NULL: none. */
 store_connection *store_connections_next_to_run(store_connections *all);

@@ -7,6 +7,7 @@
 #include "dist/store/store.h"
 #include "dist/store/store_commands.h"
 #include "dist/store/store_connections.h"
+#include "dist/store/store_kept.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -26,10 +27,11 @@ enum {
     READ_BYTES = 64 << 10,    /* per system call */
     STORE_BYTES = 1 << 30,    /* all keys and values together */
     BUFFER_BYTES = 256 << 20, /* what all connections have sent in part, or have not read yet */
-    AUTHOR_BYTES = 16 << 20,
-    SPARE_DESCRIPTORS = 512, /* at most, and a quarter of all, for the rest of the process */
+    WATCHED_BYTES = 32 << 20, /* all watched keys together: an answer has at most as much */
+    SPARE_DESCRIPTORS = 512,  /* at most, and a quarter of all, for the rest of the process */
     FORGET_BATCH = 1 << 16,
     EVENT_BATCH = 256, /* of one look at the queue; it brings the others next */
+    FULL_TURNS = 100,  /* in a row; more are load, and no leftovers */
 };
 
 struct store_server {
@@ -39,12 +41,13 @@ struct store_server {
     store_commands commands;
 
     /* the thread's own */
-    char *kept_prefix; /* NULL: none */
+    store_kept kept;
     store_table *table;
-    store_table *authors; /* by key under the kept prefix: the address that has set it last */
+    store_watched *watched;
     store_connections all;
     store_connection *running; /* whose requests are being answered */
     size_t max_connections;
+    int full_turns;         /* in a row that had EVENT_BATCH events */
     bool told;              /* that connections cannot be taken, once */
     int64_t accept_from_ns; /* accepting pauses until then */
     int queue;              /* epoll: wake, listen, and the connections */
@@ -52,30 +55,22 @@ struct store_server {
     uint8_t read_bytes[READ_BYTES];
 };
 
-static bool is_kept(const store_server *server, store_bytes key)
-{
-    size_t length = server->kept_prefix == NULL ? 0 : strlen(server->kept_prefix);
-    return length > 0 && key.size >= length && memcmp(key.data, server->kept_prefix, length) == 0;
-}
-
-static void note_author(store_server *server, store_bytes key)
-{
-    char address[SOCKET_ADDRESS_BYTES];
-    socket_address_peer(server->running->fd, address);
-    store_bytes text = {.data = (const uint8_t *)address, .size = strlen(address) + 1};
-    if (store_table_set(server->authors, key, text) != STATUS_OK)
-        LOG_D("store on port %d: %s", server->port, status_text());
-}
-
 static void on_set(void *ctx, store_bytes key)
 {
     store_server *server = ctx;
     server->running->wrote = true;
-    if (is_kept(server, key)) {
+    if (store_kept_has(&server->kept, key)) {
         server->running->kept = true;
-        note_author(server, key);
+        if (store_kept_note(&server->kept, key, server->running->fd) != STATUS_OK)
+            LOG_D("store on port %d: %s", server->port, status_text());
     }
     store_connections_wake(&server->all, server->table, key);
+}
+
+static void on_change(void *ctx, store_bytes key)
+{
+    store_server *server = ctx;
+    store_connections_wake_watchers(&server->all, server->table, key);
 }
 
 static status send_answers(store_connection *c)
@@ -95,11 +90,13 @@ static status send_answers(store_connection *c)
 static status run_session(store_server *server, store_connection *c, size_t *budget_bytes)
 {
     bool greeted = c->session.greeted;
-    const store_service service = {server->table, on_set, server};
+    const store_service service = {server->table, on_set, server, server->watched};
     server->running = c;
     status st = store_session_run(&c->session, &service, budget_bytes);
     if (!greeted && c->session.greeted)
         server->all.ungreeted--;
+    if (c->session.watches) /* an agent's */
+        c->wrote = c->kept = true;
     if (st == STATUS_OK)
         st = send_answers(c);
     if (st == STATUS_OK)
@@ -254,16 +251,18 @@ static void accept_connections(store_server *server)
     }
 }
 
-/* How long epoll may sleep: not at all if work is left, else to the next overdue greeting, or the
- * end of the pause. */
+/* How long epoll may sleep: not at all if work is left, else to the next overdue greeting, the end
+ * of the pause, of a lease, or of a watch. */
 static int sleep_ms(const store_server *server)
 {
-    int64_t until = INT64_MAX;
+    int64_t until = store_watched_due_ns(server->watched);
     if (server->all.first_to_run != NULL || server->all.pending > 0)
         return 0;
     const store_connection *oldest = store_connections_oldest_ungreeted(&server->all);
-    if (oldest != NULL)
+    if (oldest != NULL && oldest->greeting_deadline_ns < until)
         until = oldest->greeting_deadline_ns;
+    if (server->all.due_ns < until)
+        until = server->all.due_ns;
     if (server->accept_from_ns != 0 && server->accept_from_ns < until)
         until = server->accept_from_ns;
     return until == INT64_MAX ? -1 : clock_remaining_ms(until);
@@ -285,7 +284,7 @@ static void watch_listener(store_server *server)
 
 static bool is_forgotten(const void *server, store_bytes key)
 {
-    return !is_kept(server, key);
+    return !store_kept_has(&((const store_server *)server)->kept, key);
 }
 
 static void forget(store_server *server)
@@ -304,35 +303,15 @@ static void forget(store_server *server)
     store_table_delete_if(server->table, is_forgotten, server);
 }
 
-static status keep(store_server *server, const char *prefix)
-{
-    char *copy = NULL;
-    if (prefix[0] != '\0' && asprintf(&copy, "/%s", prefix) < 0)
-        return FAIL(STATUS_NO_MEMORY, "a store's prefix");
-    free(server->kept_prefix);
-    server->kept_prefix = copy;
-    return STATUS_OK;
-}
-
-static void find_author(const store_server *server, const char *key, char *out)
-{
-    char whole[STORE_KEY_BYTES];
-    store_bytes address = {0};
-    int length = snprintf(whole, sizeof whole, "/%s", key);
-    store_bytes name = {.data = (const uint8_t *)whole, .size = (size_t)length};
-    bool there = (size_t)length < sizeof whole && store_table_find(server->authors, name, &address);
-    snprintf(out, SOCKET_ADDRESS_BYTES, "%s", there ? (const char *)address.data : "");
-}
-
 static void carry_out(void *ctx, store_command *command)
 {
     store_server *server = ctx;
     if (command->task == STORE_KEEP)
-        command->result = keep(server, command->text);
+        command->result = store_kept_choose(&server->kept, command->text);
     else if (command->task == STORE_FORGET)
         forget(server);
     else
-        find_author(server, command->text, command->author);
+        store_kept_author(&server->kept, command->text, command->author);
 }
 
 /* One turn for every connection that has something to do. A command ends the round: those left out
@@ -358,6 +337,11 @@ static void take_turns(store_server *server, const struct epoll_event *events, i
     }
     if (arrivals)
         accept_connections(server);
+    /* What came in while this thread stood still is read before a lease ends. */
+    server->full_turns = n == EVENT_BATCH ? server->full_turns + 1 : 0;
+    if (server->full_turns == 0 || server->full_turns > FULL_TURNS)
+        store_watched_expire(server->watched);
+    store_connections_wake_due(all);
     run_woken(server);
     store_connections_sweep(all);
 }
@@ -397,11 +381,11 @@ static void free_server(store_server *server)
     if (server->listen_fd >= 0)
         close(server->listen_fd);
     store_table_destroy(server->table);
-    store_table_destroy(server->authors);
+    store_watched_destroy(server->watched);
+    store_kept_close(&server->kept);
     store_commands_close(&server->commands);
     if (server->queue >= 0)
         close(server->queue);
-    free(server->kept_prefix);
     free(server);
 }
 
@@ -435,7 +419,10 @@ status store_server_create(const char *host, int port, store_server **out)
     if (st == STATUS_OK)
         st = store_table_create(STORE_BYTES, &server->table);
     if (st == STATUS_OK)
-        st = store_table_create(AUTHOR_BYTES, &server->authors);
+        st = store_kept_init(&server->kept);
+    if (st == STATUS_OK)
+        st = store_watched_create(WATCHED_BYTES, on_change, server, &server->watched);
+    server->all.watched = server->watched;
     if (st == STATUS_OK)
         st = socket_listen(host, port, &server->listen_fd, &server->port);
     server->all.port = server->port;

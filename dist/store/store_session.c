@@ -1,5 +1,7 @@
 #include "dist/store/store_session.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -188,6 +190,87 @@ static status run_waiting(call *c)
     return answer_values(c, n);
 }
 
+/* A time that came over the wire. */
+static status take_ms(call *c, int64_t *ms)
+{
+    *ms = (int64_t)take_u64(c);
+    if (*ms < 0 || *ms > STORE_LIMIT_MS)
+        return FAIL(STATUS_PEER, "a time of %" PRId64 " ms, at most %d are allowed", *ms,
+                    STORE_LIMIT_MS);
+    return STATUS_OK;
+}
+
+static status run_put(call *c)
+{
+    int64_t revision;
+    store_watched_put put = {.owner = c->session};
+    put.key = take_bytes(c);
+    put.value = take_bytes(c);
+    put.expected = (int64_t)take_u64(c);
+    TRY(take_ms(c, &put.ttl_ms));
+    put.goes_with_owner = (store_wire_u32(c->data + c->at) & STORE_GOES_WITH_CONNECTION) != 0;
+    TRY(store_watched_set(c->service->watched, &put, &revision));
+    return answer_i64(c, revision);
+}
+
+static status answer_watch(call *c, store_bytes prefix)
+{
+    const store_watched *watched = c->service->watched;
+    size_t first, n = store_watched_count(watched, prefix, &first);
+    TRY(answer_u8(c, STORE_WAIT_ENDED));
+    TRY(answer_i64(c, 0)); /* the size, once it is known */
+    size_t start = c->session->out.size;
+    TRY(answer_i64(c, store_watched_revision(watched)));
+    TRY(answer_i64(c, (int64_t)n));
+    for (size_t i = first; i < first + n; i++) {
+        store_watched_key key = store_watched_at(watched, i);
+        TRY(answer_value(c, key.key));
+        TRY(answer_value(c, key.value));
+        TRY(answer_i64(c, key.created));
+        TRY(answer_i64(c, key.set));
+    }
+    const byte_buffer *out = &c->session->out;
+    store_wire_put_u64(out->data + start - 8, out->size - start);
+    return STATUS_OK;
+}
+
+/* Also when it is taken up again. */
+static status run_watch(call *c)
+{
+    store_session *session = c->session;
+    size_t at = c->at;
+    store_bytes prefix = take_bytes(c);
+    int64_t after = (int64_t)take_u64(c), wait_ms;
+    TRY(take_ms(c, &wait_ms));
+    if (session->due_ns == 0)
+        session->due_ns = clock_deadline_ns(wait_ms);
+    if (store_watched_changed(c->service->watched, prefix, after)) {
+        session->waiting = false;
+        return answer_watch(c, prefix);
+    }
+    session->waiting = !clock_passed(session->due_ns);
+    session->awaited_at = at;
+    return session->waiting ? STATUS_OK : answer_u8(c, STORE_WATCH_SAME);
+}
+
+static status execute_own(call *c)
+{
+    store_watched *watched = c->service->watched;
+    if (watched == NULL)
+        return FAIL(STATUS_PEER, "this store has no watched keys");
+    c->session->watches = true;
+    switch (c->data[0]) {
+    case STORE_PUT:
+        return run_put(c);
+    case STORE_RENEW:
+        return answer_u8(c, store_watched_renew(watched, take_bytes(c), c->session) ? 1 : 0);
+    case STORE_REMOVE:
+        return answer_u8(c, store_watched_remove(watched, take_bytes(c)) ? 1 : 0);
+    default:
+        return run_watch(c);
+    }
+}
+
 static status execute(call *c)
 {
     switch (c->data[0]) {
@@ -215,7 +298,7 @@ static status execute(call *c)
     case STORE_PING:
         return answer(c, c->data + 1, 4);
     default:
-        return FAIL(STATUS_PEER, "no request has number %d", c->data[0]);
+        return execute_own(c);
     }
 }
 
@@ -226,6 +309,7 @@ static void next_request(store_session *session)
     session->scan = (store_scan){0};
     session->waiting = false;
     session->awaited = 0;
+    session->due_ns = 0;
 }
 
 static status check_greeting(store_session *session)

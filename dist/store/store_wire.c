@@ -38,6 +38,15 @@ static const char *const FIELDS[STORE_OPCODES] = {
     [STORE_PING] = "4",
 };
 
+static const char *const OWN_FIELDS[STORE_OWN_END - STORE_PUT] = {"kv884", "k", "k", "k88"};
+
+static const char *fields_of(uint8_t opcode)
+{
+    if (opcode >= STORE_PUT && opcode < STORE_OWN_END)
+        return OWN_FIELDS[opcode - STORE_PUT];
+    return opcode < STORE_OPCODES ? FIELDS[opcode] : NULL;
+}
+
 /* Sets *length to the bytes of the field at scan->at. PARTIAL if its own length is not there yet.
  */
 static store_scan_result field_length(const store_scan *scan, const uint8_t *data, size_t size,
@@ -67,7 +76,7 @@ store_scan_result store_wire_scan(store_scan *scan, const uint8_t *data, size_t 
 {
     if (size == 0)
         return STORE_SCAN_PARTIAL;
-    const char *all = data[0] < STORE_OPCODES ? FIELDS[data[0]] : NULL;
+    const char *all = fields_of(data[0]);
     if (all == NULL) {
         (void)FAIL(STATUS_PEER, "no request has number %d", data[0]);
         return STORE_SCAN_BAD;

@@ -20,6 +20,21 @@
  *
  * A GET of a key that is not there waits for it in the server, as MULTI_GET and WAIT do. Counters
  * are kept as decimal text.
+ *
+ * Requests of ours, for keys that are apart from torch's (store_watched.h). Any other server closes
+ * the connection at their first byte:
+ *
+ *  200 PUT     key, value, i64 revision, i64 ttl_ms, u32 flags    i64: the revision; 0: not set
+ *  201 RENEW   key                                                u8: 1 renewed, 0 not there
+ *  202 REMOVE  key                                                u8: 1 removed, 0 not there
+ *  203 WATCH   prefix, i64 revision, i64 wait_ms    u8 0, u64: the bytes that follow, i64: the
+ *                                                   revision now, u64 n, and n times key, value,
+ *                                                   i64 created, i64 set; or only u8 2
+ *
+ * PUT sets the key if `revision` has set it last (0: if it is not there; -1: in any case), under a
+ * lease of ttl_ms (0: none). Flag 1: the key goes when the connection that has put or renewed it
+ * last closes. WATCH answers once anything under the prefix has changed after `revision` (-1: at
+ * once), with all that is there; after wait_ms with 2. CANCEL_WAIT ends it, too.
  */
 #ifndef MNIST_DDP_DIST_STORE_STORE_WIRE_H
 #define MNIST_DDP_DIST_STORE_STORE_WIRE_H
@@ -44,7 +59,12 @@ typedef enum store_opcode {
     STORE_MULTI_SET,
     STORE_CANCEL_WAIT,
     STORE_PING,
-    STORE_OPCODES,
+    STORE_OPCODES, /* of torch's */
+    STORE_PUT = 200,
+    STORE_RENEW,
+    STORE_REMOVE,
+    STORE_WATCH,
+    STORE_OWN_END,
 } store_opcode;
 
 #define STORE_MAGIC 0x3C85F7CEu
@@ -59,6 +79,10 @@ enum {
     STORE_WAIT_CANCELED = 1,        /* and to CANCEL_WAIT */
     STORE_CHECK_READY = 0,          /* answers to CHECK */
     STORE_CHECK_NOT_READY = 1,
+    STORE_WATCH_SAME = 2,           /* to WATCH: nothing has changed */
+    STORE_GOES_WITH_CONNECTION = 1, /* flag of PUT */
+    STORE_TTL_MS = 100,             /* the shortest lease, */
+    STORE_LIMIT_MS = 24 * 3600000,  /* and the longest lease or wait */
 };
 
 /* Bytes that somebody else owns. */

@@ -3,6 +3,7 @@
 #include "kernels/cuda/conv2d.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/half_copy.h"
+#include "kernels/cuda/wait.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@ static const accelerator_ops cuda_accelerator = {
     .event_elapsed = cuda_event_elapsed,
     .copy_out = cuda_copy_out,
     .event_wait = cuda_event_wait,
+    .recover = cuda_recover,
     .copy_in = cuda_copy_in,
     .capture_begin = cuda_capture_begin,
     .capture_end = cuda_capture_end,

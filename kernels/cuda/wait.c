@@ -1,6 +1,7 @@
 /* No blocking call of the driver is used: if a collective hangs, it would block forever. */
 #include "kernels/cuda/wait.h"
 
+#include "base/clock.h"
 #include "base/poll_pause.h"
 
 #include <stdio.h>
@@ -80,4 +81,22 @@ bool cuda_drain(device *dev)
             (void)cudaGetLastError(); /* failed work does not hang */
     }
     return true;
+}
+
+status cuda_recover(device *dev, int64_t timeout_ms)
+{
+    cuda_state *s = cuda_state_of(dev);
+    const cudaStream_t streams[] = {s->copies, s->stream};
+    int64_t deadline_ns = clock_deadline_ns(timeout_ms);
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
+        poll_pause pause = {0};
+        while (streams[i] != NULL && cudaStreamQuery(streams[i]) == cudaErrorNotReady) {
+            (void)cudaGetLastError();
+            if (poll_pause_once(&pause) && clock_passed(deadline_ns))
+                return FAIL(STATUS_DEVICE, "GPU %d does not end what was aborted", s->index);
+        }
+    }
+    (void)cudaGetLastError(); /* of what was aborted */
+    s->given_up = false;
+    return STATUS_OK;
 }

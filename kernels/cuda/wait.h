@@ -19,6 +19,9 @@ status cuda_wait_event(device *dev, cudaEvent_t event, const char *what);
  * dev->interrupted does. */
 bool cuda_drain(device *dev);
 
+/* accelerator_ops.recover */
+status cuda_recover(device *dev, int64_t timeout_ms);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,5 +1,6 @@
 /* --augment in a run: a picture depends on seed, epoch and image alone, and no test has any. */
 #include "data/loader.h"
+#include "kernels/device_kind.h"
 #include "kernels/ops.h"
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"

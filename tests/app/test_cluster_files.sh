@@ -50,9 +50,10 @@ pod() { # number $1, with further flags; in the background
         >"pod$index.out" 2>"pod$index.err"
 }
 flags=("${small[@]}" --run-dir pods "--master-port=$port")
-pod 1 "${flags[@]}" &
+# The pods have one network here, so not the same port for the probe.
+pod 1 "${flags[@]}" "--health-check-port=$((port + 1))" &
 other=$!
-pod 0 "${flags[@]}" || fail "pod 0: exit $?"
+pod 0 "${flags[@]}" "--health-check-port=$((port + 2))" || fail "pod 0: exit $?"
 wait $other || fail "pod 1: exit $?"
 facts_in_a_line "$(cat pod0.err)" launcher "Indexed Job" "node 0 of 2" JOB_COMPLETION_INDEX \
     "mnist-ddp-0.mnist-ddp.default.svc.cluster.local:$port" || fail "pod 0 does not say who started it"

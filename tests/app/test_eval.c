@@ -7,6 +7,7 @@
 #include "app/train/tally.h"
 #include "base/json_text.h"
 #include "base/memory.h"
+#include "kernels/device_kind.h"
 #include "model/classifier.h"
 
 #include <math.h>

@@ -2,24 +2,8 @@
 # Ranks that are started by hand and meet as --init-method says train what launched ones do, bit by
 # bit; what contradicts itself ends before anything is written.
 set -eu
-# shellcheck source=/dev/null
-. "$SOURCE_DIR/tests/support/facts.sh"
-program=$BUILD_DIR/mnist_ddp
-work=$(mktemp -d /tmp/mnist_ddp-init-XXXXXX)
-declare -a pids=()
-cleanup() {
-    for pid in "${pids[@]}"; do kill -9 "$pid" 2>/dev/null || true; done
-    rm -rf "$work"
-}
-trap cleanup EXIT
-cd "$work"
-unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT MNIST_DDP_DATA
-
-fail() {
-    echo "FAIL: $*" >&2
-    cat ./*.err >&2
-    exit 1
-}
+# shellcheck source=../support/scratch.sh
+. "$SOURCE_DIR/tests/support/scratch.sh"
 
 train() {
     timeout 60 "$program" train --model=mlp --limit=128 --epochs=1 --threads=1 --eval-every=0 \

@@ -2,35 +2,14 @@
 # Training with --backend=mpi: ranks that mpirun starts, or our own command by way of mpirun. What
 # it says if a rank is killed or stopped, and if MPI cannot be had. SKIP without Open MPI.
 set -eu
-command -v mpirun >/dev/null || {
-    echo "SKIP: no mpirun (package openmpi-bin)"
-    exit 77
-}
-[ -e "$BUILD_DIR/mnist_ddp_mpi.so" ] || {
-    echo "SKIP: the mpi module is not built"
-    exit 77
-}
-# shellcheck source=/dev/null
-. "$SOURCE_DIR/tests/support/facts.sh"
-program=$BUILD_DIR/mnist_ddp
-work=$(mktemp -d /tmp/mnist_ddp-mpi-XXXXXX)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-unset MNIST_DDP_DATA RANK LOCAL_RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
+# shellcheck source=../support/scratch.sh
+. "$SOURCE_DIR/tests/support/scratch.sh"
+command -v mpirun >/dev/null || skip "no mpirun (package openmpi-bin)"
+[ -e "$BUILD_DIR/mnist_ddp_mpi.so" ] || skip "the mpi module is not built"
 export HOME=$work XDG_CACHE_HOME=$work/cache # our own digits, made once
 export OMPI_MCA_btl=self,vader,tcp
 # Open MPI leaves memory behind, of parts that it has unloaded: no suppression knows them.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
-
-fail() {
-    echo "FAIL: $*" >&2
-    cat out err >&2
-    exit 1
-}
-
-says() {
-    facts_in_a_line "$(cat err)" "$@" || fail "no line says: $*"
-}
 
 train() {
     timeout 60 "$program" train --model mlp --limit 192 --epochs 1 --batch-size 16 --threads 1 \

@@ -2,31 +2,13 @@
 # Open MPI's mpirun starts our program as its ranks: over shm and gloo, with the bits of our own
 # launcher's run of as many ranks on the same backend. SKIP without mpirun.
 set -eu
-command -v mpirun >/dev/null || {
-    echo "SKIP: no mpirun (package openmpi-bin)"
-    exit 77
-}
-# shellcheck source=/dev/null
-. "$SOURCE_DIR/tests/support/facts.sh"
-program=$BUILD_DIR/mnist_ddp
-work=$(mktemp -d /tmp/mnist_ddp-mpirun-XXXXXX)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-unset MNIST_DDP_DATA RANK LOCAL_RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
+# shellcheck source=../support/scratch.sh
+. "$SOURCE_DIR/tests/support/scratch.sh"
+command -v mpirun >/dev/null || skip "no mpirun (package openmpi-bin)"
 export HOME=$work XDG_CACHE_HOME=$work/cache # our own digits, made once
 # As root, and with more ranks than cores, it wants to be asked.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl=self,vader,tcp
-
-fail() {
-    echo "FAIL: $*" >&2
-    cat out err >&2
-    exit 1
-}
-
-says() {
-    facts_in_a_line "$(cat err)" "$@" || fail "no line says: $*"
-}
 
 train() { # the command before, then flags
     local command=$1

@@ -136,8 +136,6 @@ static const struct {
     {"run --node_rank=5 --nnodes=3 --nproc_per_node=8 -- true",
      {"error", "--node-rank=5", "--node-rank=2"}},
     {"run --nnodes=1:4 -- true", {"error", "--nnodes=1:4", "elastic", "--nnodes=4"}},
-    {"run --rdzv-backend=etcd --rdzv-endpoint=h:2379 -- true",
-     {"error", "--rdzv-backend=etcd", "etcd", "--rdzv-backend=c10d"}},
     {"run --rdzv-backend=etcd-v2 -- true",
      {"error", "--rdzv-backend=etcd-v2", "etcd", "--rdzv-backend=c10d"}},
     {"run --rdzv-backend=zookeeper -- true",

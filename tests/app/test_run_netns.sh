@@ -3,64 +3,15 @@
 # across them, mistakes of addressing, a link that is cut and a host that dies. SKIP where the
 # kernel does not let us.
 set -eu
-# shellcheck source=/dev/null
-. "$SOURCE_DIR/tests/support/facts.sh"
-program=$BUILD_DIR/mnist_ddp
-tag=mddp$$
-hosts=0
-work=$(mktemp -d /tmp/mnist_ddp-netns-XXXXXX)
+# shellcheck source=../support/scratch.sh
+. "$SOURCE_DIR/tests/support/scratch.sh"
+# shellcheck source=../support/netns.sh
+. "$SOURCE_DIR/tests/support/netns.sh"
+trap 'netns_close; scratch_close' EXIT
+netns_open 10.77.0 4
 
-skip() {
-    echo "SKIP: $*"
-    exit 77
-}
-
-fail() {
-    echo "FAIL: $*" >&2
-    tail -n 40 "$work"/*.err >&2
-    exit 1
-}
-
-# Ends what runs inside, by its number, and takes the namespaces away, by their names.
-cleanup() {
-    for ((i = 0; i < hosts; i++)); do
-        kill_host $i
-        ip netns del "${tag}h$i" 2>/dev/null || true
-    done
-    ip netns del "${tag}hub" 2>/dev/null || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-
-kill_host() {
-    local pid
-    for pid in $(ip netns pids "${tag}h$1" 2>/dev/null); do
-        kill -9 "$pid" 2>/dev/null || true
-    done
-}
-
-[ "$(id -u)" = 0 ] || skip "network namespaces need root"
-command -v ip >/dev/null || skip "no ip (iproute2)"
-ip netns add "${tag}hub" 2>/dev/null || skip "the kernel makes no network namespace here"
-ip -n "${tag}hub" link add br0 type bridge 2>/dev/null || skip "the kernel has no bridges"
-ip -n "${tag}hub" link set br0 up
-
-add_host() { # number i gets 10.77.0.(i+1)
-    local ns=${tag}h$1
-    ip netns add "$ns"
-    hosts=$(($1 + 1))
-    ip -n "${tag}hub" link add "v$1" type veth peer name eth0 netns "$ns" 2>/dev/null ||
-        skip "the kernel has no veth"
-    ip -n "${tag}hub" link set "v$1" master br0 up
-    ip -n "$ns" addr add "10.77.0.$(($1 + 1))/24" dev eth0
-    ip -n "$ns" link set eth0 up
-    ip -n "$ns" link set lo up
-}
-for i in 0 1 2 3; do add_host $i; done
-
-unset RANK LOCAL_RANK WORLD_SIZE MASTER_ADDR MASTER_PORT OMP_NUM_THREADS
+unset OMP_NUM_THREADS
 export HOME=$work XDG_CACHE_HOME=$work/cache # without $MNIST_DDP_DATA our own digits, made once
-cd "$work"
 "$program" --model mlp --limit 64 --epochs 1 --no-save-model --threads 1 >/dev/null 2>&1
 
 backend=gloo
@@ -70,17 +21,16 @@ backend=gloo
 on() {
     local host=$1 name=$2
     shift 2
-    timeout 120 ip netns exec "${tag}h$host" "$@" >"$name.out" 2>"$name.err" &
-    pids[host]=$!
+    timeout 120 ip netns exec "${netns[host]}" "$@" >"$name.out" 2>"$name.err" &
+    started[host]=$!
 }
-declare -a pids
 
 code_of() { # of host $1's command, in $code
     code=0
-    wait "${pids[$1]}" || code=$?
+    wait "${started[$1]}" || code=$?
 }
 
-says() { # a line of file $1 holds all the other facts
+holds() { # a line of file $1 holds all the other facts
     local file=$1
     shift
     facts_in_a_line "$(cat "$file" 2>/dev/null)" "$@"
@@ -91,12 +41,12 @@ expect() { # host $1's command ends with code $2; a line of $3.err holds all the
     code_of "$1"
     [ "$code" = "$2" ] || fail "$name: exit $code, want $2"
     shift 3
-    [ $# = 0 ] || says "$name.err" "$@" || fail "$name does not say: $*"
+    [ $# = 0 ] || holds "$name.err" "$@" || fail "$name does not say: $*"
 }
 
 await() { # a line of file $1 with all the other facts
     for ((n = 0; n < 1200; n++)); do
-        ! says "$@" || return 0
+        ! holds "$@" || return 0
         sleep .05
     done
     fail "does not come, file and facts: $*"
@@ -139,14 +89,14 @@ expect 1 69 nowhere 10.77.0.99:12346 firewall
 echo "addresses that are wrong: ok"
 
 # What host 0 answers is lost, as behind a firewall.
-ip -n "${tag}h0" route add blackhole 10.77.0.2/32
+ip -n "${netns[0]}" route add blackhole 10.77.0.2/32
 on 0 filtered0 "$program" run --nnodes=2 --node_rank=0 --master_addr=10.77.0.1 --join-timeout=5 \
     true
 on 1 filtered1 "$program" run --nnodes=2 --node_rank=1 --master_addr=10.77.0.1 --join-timeout=3 \
     true
 expect 1 69 filtered1 10.77.0.1 firewall
 expect 0 69 filtered0 error "node 1" "rank 1"
-ip -n "${tag}h0" route del blackhole 10.77.0.2/32
+ip -n "${netns[0]}" route del blackhole 10.77.0.2/32
 echo "a firewall: ok"
 
 [ -n "$backend" ] || skip "training across hosts needs gloo, which is not in this build"
@@ -191,7 +141,7 @@ alive="--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=3"
 long=(--epochs 100000 --no-save-model --timeout 5 "$alive")
 for i in 0 1; do train $i $i 2 2 "cut$i" "${long[@]}"; done
 await cut0.err "epoch 2/"
-ip -n "${tag}hub" link set v1 down
+netns_cut 1
 start=$(date +%s.%N)
 for i in 0 1; do
     code_of $i
@@ -200,19 +150,19 @@ for i in 0 1; do
     esac
 done
 within 20 "$start" "the report of a cut link"
-ip -n "${tag}hub" link set v1 up
+netns_mend 1
 grep -qE "error: .*(node 1|rank [0-3])([^0-9]|\$)" cut0.err || fail "node 0 says nothing of the cut"
-says cut1.err error "node 0" 10.77.0.1:22335 || fail "node 1 says nothing of the cut"
+holds cut1.err error "node 0" 10.77.0.1:22335 || fail "node 1 says nothing of the cut"
 echo "a link that is cut: reported"
 
 # --- a host that dies -----------------------------------------------------------------------------
 for i in 0 1; do train $i $i 2 2 "dead$i" "${long[@]}"; done
 await dead0.err "epoch 2/"
 start=$(date +%s.%N)
-ip -n "${tag}hub" link set v1 down # it sends no more, not even that it ends
-kill_host 1
+netns_cut 1 # it sends no more, not even that it ends
+netns_kill 1
 expect 0 72 dead0
 within 20 "$start" "the report of a dead host"
 grep -qE "error: .*(node 1|rank [23])([^0-9]|\$)" dead0.err || fail "node 0 does not say who died"
-[ -z "$(ip netns pids "${tag}h0")" ] || fail "processes are left on host 0"
+[ -z "$(ip netns pids "${netns[0]}")" ] || fail "processes are left on host 0"
 echo "a host that dies: reported"

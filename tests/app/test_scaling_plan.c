@@ -1,6 +1,7 @@
 /* What bench scaling makes of its flags, of DDP's buckets, and of what it measured. */
 #include "app/bench/scaling.h"
 #include "dist/ddp.h"
+#include "kernels/device_kind.h"
 #include "tests/app/support/command_line.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"

@@ -155,10 +155,8 @@ refuses --master_adderss --master-addr -- "$program" run --nnodes=2 \
 refuses --master_adderss --master-addr -- "$program" --nnodes=2 --node_rank=1 --nproc_per_node 8 \
     --master_adderss 10.0.0.1 --master_port 29500
 refuses --master_address --master-addr -- "$program" run --master_address 10.0.0.1 ddp.py
-refuses --rdzv-backend=etcd --rdzv-backend=c10d -- "$program" run --nnodes=2 --nproc_per_node=2 --rdzv_id=123 \
-    --rdzv_backend=etcd --rdzv_endpoint=192.168.1.95:2379 main.py
-refuses --nnodes=1:4 --nnodes=4 -- "$program" run --nnodes=1:4 \
-    --nproc_per_node=2 --rdzv_id=1 --rdzv_backend=c10d --rdzv_endpoint=h:2379 main.py
+refuses --nnodes=1:4 --nnodes=4 --rdzv-backend=c10d -- "$program" run --nnodes=1:4 \
+    --nproc_per_node=2 main.py
 refuses --world-size=16 --nnodes=N -- "$program" --world_size=16 --node_rank=1 \
     --master_addr="192.168.0.1" --master_port=22335
 refuses python command -- "$program" python demo.py --world_size=16

@@ -130,6 +130,12 @@ for plugin in pmi2 pmix; do
     says launcher srun "rank 0 of 2"
     same ours2 $plugin
     echo "srun --mpi=$plugin: ok"
+    if [ $plugin != pmix ] || [ ! -e "$BUILD_DIR/mnist_ddp_mpi.so" ]; then continue; fi
+    run "srun -N1 -n2 --mpi=pmix" --backend mpi --run-dir srunmpi || fail "srun, mpi: exit $?"
+    same ours2 srunmpi
+    if run "srun -N1 -n2" --backend mpi --run-dir nompi; then fail "MPI without --mpi=pmix"; fi
+    says error "MPI" "srun --mpi=pmix" "mpirun"
+    echo "srun --mpi=pmix over MPI: the weights of our own launcher"
 done
 
 # What an allocation holds is no step of it.

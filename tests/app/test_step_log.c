@@ -2,6 +2,7 @@
  * and it is not waited for while there is time. */
 #include "app/train/step_log.h"
 
+#include "kernels/device_kind.h"
 #include "kernels/ops.h"
 #include "tests/support/fake_accelerator.h"
 #include "tests/support/suite.h"

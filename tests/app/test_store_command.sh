@@ -2,24 +2,8 @@
 # mnist_ddp store: the example of PyTorch's TCPStore from two terminals, each of its calls, and what is
 # told of mistakes.
 set -eu
-# shellcheck source=/dev/null
-. "$SOURCE_DIR/tests/support/facts.sh"
-program=$BUILD_DIR/mnist_ddp
-work=$(mktemp -d /tmp/mnist_ddp-store-XXXXXX)
-declare -a pids=()
-cleanup() {
-    for pid in "${pids[@]}"; do kill -9 "$pid" 2>/dev/null || true; done
-    rm -rf "$work"
-}
-trap cleanup EXIT
-cd "$work"
-unset MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
-
-fail() {
-    echo "FAIL: $*" >&2
-    cat out err >&2
-    exit 1
-}
+# shellcheck source=../support/scratch.sh
+. "$SOURCE_DIR/tests/support/scratch.sh"
 
 # serve FLAG...: a server; sets server (its process) and address.
 serve() {
@@ -43,10 +27,6 @@ ask() {
 # answers TEXT: stdout holds this alone, and no end of a line.
 answers() {
     printf '%s' "$1" | cmp -s - out || fail "the answer is not '$1'"
-}
-
-says() {
-    facts_in_a_line "$(cat err)" "$@" || fail "not said: $*"
 }
 
 serve --port=0

@@ -3,6 +3,7 @@
 #include "app/train/timeline.h"
 
 #include "base/clock.h"
+#include "kernels/device_kind.h"
 #include "tests/support/suite.h"
 
 #include <string.h>

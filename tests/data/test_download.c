@@ -33,7 +33,7 @@ static int n_asked;
 static char folder[PATH_BYTES], path[PATH_BYTES], part_path[PATH_BYTES],
     asked[MOST_REPLIES][PATH_BYTES];
 
-static status fake_get(void *self, const transfer_request *request, transfer_answer *answer)
+static status fake_perform(void *self, const transfer_request *request, transfer_answer *answer)
 {
     (void)self;
     const reply *r = &replies[n_asked];
@@ -49,7 +49,7 @@ static status fake_get(void *self, const transfer_request *request, transfer_ans
     return r->end == STATUS_OK ? STATUS_OK : FAIL(r->end, "broke off");
 }
 
-static const transfer_ops FAKE = {.get = fake_get};
+static const transfer_ops FAKE = {.perform = fake_perform};
 
 static void ignore(void *ctx, uint64_t done_bytes)
 {

@@ -242,6 +242,34 @@ START_TEST(an_epoch_may_be_distributed_in_part)
 }
 END_TEST
 
+/* Of all ranks and steps together: each sample that is left of the epoch, once. */
+START_TEST(indices_of_steps_are_without_padding)
+{
+    static const int world_sizes[] = {1, 2, 3, 5, 8, 200};
+    uint32_t used = USED[_i];
+    for (size_t w = 0; w < sizeof world_sizes / sizeof world_sizes[0]; w++) {
+        int times[SAMPLES] = {0}, total = 0;
+        for (int rank = 0; rank < world_sizes[w]; rank++) {
+            loader_options options = make_options(4, 2, rank, world_sizes[w]);
+            loader *load = create(&options);
+            expect_ok(loader_leave_out(load, 1, used));
+            expect_ok(loader_start_epoch(load, 1));
+            for (int step = 0; step < loader_epoch_steps(load, 1); step++) {
+                const uint32_t *indices;
+                int n = loader_step_indices(load, step, &indices);
+                ck_assert_int_le(n, loader_step_samples(load, step));
+                for (int i = 0; i < n; i++)
+                    ck_assert_int_eq(times[indices[i]]++, 0);
+                total += n;
+            }
+            loader_destroy(load);
+            setup();
+        }
+        ck_assert_int_eq(total, SAMPLES - (int)used);
+    }
+}
+END_TEST
+
 /* 103 samples, batches of 10, 4 per step: 11 batches, 3 steps of 40, 40 and 23 samples. */
 START_TEST(steps_are_counted)
 {
@@ -421,6 +449,7 @@ int main(void)
     tcase_add_checked_fixture(core, setup, NULL);
     tcase_add_loop_test(core, epoch_is_the_samplers_order, 0, sizeof SHAPES / sizeof SHAPES[0]);
     tcase_add_loop_test(core, an_epoch_may_be_distributed_in_part, 0, 2 * N_USED);
+    tcase_add_loop_test(core, indices_of_steps_are_without_padding, 0, N_USED);
     tcase_add_test(core, steps_are_counted);
     tcase_add_test(core, steps_stand_alone);
     tcase_add_test(core, accelerator_gets_copies);

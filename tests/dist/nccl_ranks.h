@@ -5,6 +5,7 @@
 
 #include "base/module.h"
 #include "dist/process_group/nccl_settings.h"
+#include "kernels/device_kind.h"
 #include "tests/support/collectives.h"
 #include "tests/support/cuda.h"
 #include "tests/support/ranks.h"

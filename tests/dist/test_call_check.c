@@ -108,8 +108,11 @@ static status agree(process_group *group, int rank, int world_size, void *arg)
     }
     work *works[ROOM];
     for (int k = 0; k < ROOM; k++)
-        TRY(process_group_all_reduce_async(
-            group, &(reduction){&data[k], &data[k], 1, DTYPE_F32, REDUCE_SUM, 1}, NULL, &works[k]));
+        TRY(process_group_launch(
+            group,
+            &(collective){
+                .kind = COLLECTIVE_ALL_REDUCE, .in = &data[k], .out = &data[k], .count = 1},
+            NULL, &works[k]));
     for (int k = 0; k < ROOM; k++)
         TRY(process_group_wait(group, works[k], NULL));
     return STATUS_OK;

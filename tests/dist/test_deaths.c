@@ -1,6 +1,8 @@
 /* A rank that is killed or stopped in any operation: every other rank gets an error in time, and
- * none hangs. */
+ * none hangs. Over MPI it is killed only: mpirun lets a stopped rank go on before it ends it
+ * (test_mpi.c). */
 #include "tests/support/facts.h"
+#include "tests/support/mpi_ranks.h"
 #include "tests/support/ranks.h"
 #include "tests/support/suite.h"
 
@@ -10,7 +12,8 @@
 
 enum { WORLD = 3, DEAD = 1, COUNT = 5000, STOPPED_MS = 700, MOST_S = 4 };
 
-static const char *const BACKENDS[] = {"shm", "gloo"};
+static const char *const BACKENDS[] = {"shm", "gloo", "mpi"};
+enum { MPI = 2 };
 
 typedef struct end {
     collective_kind kind;
@@ -54,7 +57,12 @@ static void run_death(int i, int signal, status want, const char *fact)
     ranks_options options = {.world_size = WORLD,
                              .backend = BACKENDS[i / COLLECTIVE_KIND_COUNT],
                              .timeout_ms = signal == SIGSTOP ? STOPPED_MS : 10000};
-    ck_assert_int_eq(run_rank_processes(&options, die_in, &how, results), STATUS_OK);
+    mpi_run by_mpirun = {.world_size = WORLD, .name = collective_kind_name(how.kind)};
+    mpi_end end_of_mpirun;
+    if (i / COLLECTIVE_KIND_COUNT == MPI)
+        ck_assert_int_eq(mpi_ranks_run(&by_mpirun, results, &end_of_mpirun), STATUS_OK);
+    else
+        ck_assert_int_eq(run_rank_processes(&options, die_in, &how, results), STATUS_OK);
     for (int rank = 0; rank < WORLD; rank++) {
         if (rank == DEAD)
             continue;
@@ -83,14 +91,31 @@ START_TEST(a_stopped_rank_ends_every_operation_in_time)
 }
 END_TEST
 
+/* A process that mpirun has started does what its name says, and ends. */
+static void serve_mpirun(void)
+{
+    static end ends[COLLECTIVE_KIND_COUNT];
+    mpi_function list[COLLECTIVE_KIND_COUNT + 1] = {{NULL, NULL, NULL}};
+    for (int kind = 0; kind < COLLECTIVE_KIND_COUNT; kind++) {
+        ends[kind] = (end){(collective_kind)kind, SIGKILL};
+        list[kind] =
+            (mpi_function){collective_kind_name((collective_kind)kind), die_in, &ends[kind]};
+    }
+    mpi_ranks_serve(list);
+}
+
 int main(void)
 {
+    serve_mpirun();
     Suite *suite = suite_create("deaths");
     TCase *core = suite_case(suite, "core", 80);
-    for (int i = 0; i < 2 * COLLECTIVE_KIND_COUNT; i++) {
-        const char *missing = ranks_lack_backend(BACKENDS[i / COLLECTIVE_KIND_COUNT]);
+    for (int i = 0; i < (MPI + 1) * COLLECTIVE_KIND_COUNT; i++) {
+        int backend = i / COLLECTIVE_KIND_COUNT;
+        const char *missing =
+            backend == MPI ? mpi_ranks_missing() : ranks_lack_backend(BACKENDS[backend]);
         suite_add(core, a_killed_rank_is_named_in_every_operation, i, missing);
-        suite_add(core, a_stopped_rank_ends_every_operation_in_time, i, missing);
+        if (backend != MPI)
+            suite_add(core, a_stopped_rank_ends_every_operation_in_time, i, missing);
     }
     return suite_run(suite);
 }

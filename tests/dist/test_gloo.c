@@ -2,13 +2,13 @@
  * built. */
 #include "base/clock.h"
 #include "base/module.h"
+#include "tests/support/aborts.h"
 #include "tests/support/collectives.h"
 #include "tests/support/deaths.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,25 +54,6 @@ END_TEST
 START_TEST(bytes_are_counted)
 {
     ck_assert_int_eq(run(WORLDS[_i], collectives_traffic, NULL), STATUS_OK);
-}
-END_TEST
-
-START_TEST(barrier_holds_everybody)
-{
-    _Atomic int entered = 0;
-    ck_assert_int_eq(run(WORLDS[_i], collectives_barrier, &entered), STATUS_OK);
-}
-END_TEST
-
-START_TEST(many_works_under_way)
-{
-    ck_assert_int_eq(run(WORLDS[_i], collectives_outstanding, NULL), STATUS_OK);
-}
-END_TEST
-
-START_TEST(bits_are_the_same_everywhere)
-{
-    ck_assert_int_eq(run(WORLDS[_i], collectives_bits, NULL), STATUS_OK);
 }
 END_TEST
 
@@ -130,8 +111,11 @@ static status send_past_collectives(process_group *group, int rank, int world_si
                                  NULL, &works[i]));
     }
     work *sum = NULL;
-    TRY(process_group_all_reduce_async(group, &(reduction){&one, &one, 1, DTYPE_I64, REDUCE_SUM, 1},
-                                       NULL, &sum));
+    TRY(process_group_launch(
+        group,
+        &(collective){
+            .kind = COLLECTIVE_ALL_REDUCE, .in = &one, .out = &one, .count = 1, .type = DTYPE_I64},
+        NULL, &sum));
     if (rank == 0)
         for (int i = 0; i < MESSAGES; i++)
             TRY(process_group_wait(group, works[i], NULL));
@@ -254,6 +238,12 @@ START_TEST(loopback_does_not_stall)
 }
 END_TEST
 
+START_TEST(an_abort_ends_waits)
+{
+    ck_assert_int_eq(run(2 + _i, aborts_end_waits, NULL), STATUS_OK);
+}
+END_TEST
+
 int main(void)
 {
     const module *gloo = NULL;
@@ -272,9 +262,6 @@ int main(void)
     tcase_add_loop_test(results, reduce_is_exact, 0, 2 * N_WORLDS);
     tcase_add_loop_test(results, further_kinds_are_exact, 0, N_WORLDS);
     tcase_add_loop_test(results, bytes_are_counted, 0, N_WORLDS);
-    tcase_add_loop_test(results, barrier_holds_everybody, 0, N_WORLDS);
-    tcase_add_loop_test(results, many_works_under_way, 0, N_WORLDS);
-    tcase_add_loop_test(results, bits_are_the_same_everywhere, 0, N_WORLDS);
     tcase_add_loop_test(results, bits_are_those_of_shm, 2, MOST_RANKS + 1);
     tcase_add_test(results, sends_pass_collectives);
     tcase_add_loop_test(results, loopback_does_not_stall, 0, 2);
@@ -283,5 +270,6 @@ int main(void)
     tcase_add_loop_test(deaths, a_stopped_rank_is_a_timeout, 0, 2);
     tcase_add_test(deaths, different_sizes_are_a_failure);
     tcase_add_test(deaths, leaving_after_the_last_disturbs_nobody);
+    tcase_add_loop_test(deaths, an_abort_ends_waits, 0, 2);
     return suite_run(suite);
 }

@@ -1,6 +1,7 @@
 /* The hierarchical backend, whose hosts are told: all ranks are on this machine. SKIP if the gloo
  * module is not built. */
 #include "base/module.h"
+#include "tests/support/aborts.h"
 #include "tests/support/collectives.h"
 #include "tests/support/deaths.h"
 #include "tests/support/facts.h"
@@ -189,6 +190,12 @@ START_TEST(a_stopped_rank_is_named)
 }
 END_TEST
 
+START_TEST(an_abort_ends_waits)
+{
+    ck_assert_int_eq(run(_i == 0 ? "aabb" : "aabc", aborts_end_waits, NULL), STATUS_OK);
+}
+END_TEST
+
 int main(void)
 {
     const module *gloo = NULL;
@@ -213,5 +220,6 @@ int main(void)
     TCase *deaths = suite_case(suite, "deaths", 80);
     tcase_add_loop_test(deaths, a_killed_rank_is_named, 0, 4);
     tcase_add_loop_test(deaths, a_stopped_rank_is_named, 0, 2);
+    tcase_add_loop_test(deaths, an_abort_ends_waits, 0, 2);
     return suite_run(suite);
 }

@@ -3,60 +3,18 @@
 # bridge in one more. The accuracy is gloo's, the bits come again, fewer bytes leave a host. SKIP if
 # the kernel does not let us.
 set -eu
-program=$BUILD_DIR/mnist_ddp
-tag=mddq$$
-hosts=0
-work=$(mktemp -d /tmp/mnist_ddp-netns-XXXXXX)
-
-skip() {
-    echo "SKIP: $*"
-    exit 77
-}
-
-fail() {
-    echo "FAIL: $*" >&2
-    tail -n 20 "$work"/*.err >&2
-    exit 1
-}
-
-# Ends what runs inside, by its number, and takes the namespaces away, by their names.
-cleanup() {
-    local i pid
-    for ((i = 0; i < hosts; i++)); do
-        for pid in $(ip netns pids "${tag}h$i" 2>/dev/null); do
-            kill -9 "$pid" 2>/dev/null || true
-        done
-        ip netns del "${tag}h$i" 2>/dev/null || true
-    done
-    ip netns del "${tag}hub" 2>/dev/null || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
+# shellcheck source=../support/scratch.sh
+. "$SOURCE_DIR/tests/support/scratch.sh"
+# shellcheck source=../support/netns.sh
+. "$SOURCE_DIR/tests/support/netns.sh"
+trap 'netns_close; scratch_close' EXIT
 
 [ -e "$BUILD_DIR/mnist_ddp_gloo.so" ] || skip "gloo is not in this build"
-[ "$(id -u)" = 0 ] || skip "network namespaces need root"
-command -v ip >/dev/null || skip "no ip (iproute2)"
-ip netns add "${tag}hub" 2>/dev/null || skip "the kernel makes no network namespace here"
-ip -n "${tag}hub" link add br0 type bridge 2>/dev/null || skip "the kernel has no bridges"
-ip -n "${tag}hub" link set br0 up
-
-add_host() { # number i gets 10.78.0.(i+1)
-    local ns=${tag}h$1
-    ip netns add "$ns"
-    hosts=$(($1 + 1))
-    ip -n "${tag}hub" link add "v$1" type veth peer name eth0 netns "$ns" 2>/dev/null ||
-        skip "the kernel has no veth"
-    ip -n "${tag}hub" link set "v$1" master br0 up
-    ip -n "$ns" addr add "10.78.0.$(($1 + 1))/24" dev eth0
-    ip -n "$ns" link set eth0 up
-    ip -n "$ns" link set lo up
-}
-for i in 0 1 2; do add_host $i; done
+netns_open 10.78.0 3
 
 unset GLOO_SOCKET_IFNAME OMP_NUM_THREADS
 export HOME=$work XDG_CACHE_HOME=$work/cache # without $MNIST_DDP_DATA our own digits, made once
 export MASTER_ADDR=10.78.0.1 MASTER_PORT=22345
-cd "$work"
 "$program" --model mlp --limit 64 --epochs 1 --no-save-model --threads 1 >/dev/null 2>&1
 
 # Trains on hosts with that many ranks each, "2 2"; rank 0's result goes to $1.json.
@@ -68,7 +26,7 @@ train() { # name, backend, ranks of each host
     for host in "${!shape[@]}"; do
         for ((local_rank = 0; local_rank < shape[host]; local_rank++, rank++)); do
             RANK=$rank LOCAL_RANK=$local_rank WORLD_SIZE=$world LOCAL_WORLD_SIZE=${shape[host]} \
-                timeout 60 ip netns exec "${tag}h$host" "$program" train --backend "$backend" \
+                timeout 60 ip netns exec "${netns[host]}" "$program" train --backend "$backend" \
                 --model mlp --limit 1024 --batch-size 16 --epochs 1 --threads 1 --json \
                 --run-dir "$name" >"$name.$rank.out" 2>"$name.$rank.err" &
             pids+=($!)
@@ -83,7 +41,7 @@ value() { # of key $2 in $1.json
 }
 
 leaves_host_0() { # bytes so far
-    ip netns exec "${tag}h0" cat /sys/class/net/eth0/statistics/tx_bytes
+    ip netns exec "${netns[0]}" cat /sys/class/net/eth0/statistics/tx_bytes
 }
 
 for shape in "2 2" "2 1 1"; do

@@ -183,6 +183,40 @@ START_TEST(a_second_rank_0_is_told_who_has_the_path)
 }
 END_TEST
 
+/* The path is new, or a dead job has left it. */
+START_TEST(of_rank_0s_in_the_same_instant_one_has_the_path)
+{
+    enum { JOBS = 4 };
+    int code;
+    if (_i % 2 == 1)
+        write_line("127.0.0.1", socket_address_free_port(), host_number());
+    for (int i = 0; i < JOBS; i++)
+        start_rank(0, 2, 20);
+    for (int i = 0; i < JOBS - 1; i++) {
+        ck_assert_int_gt(waitpid(-1, &code, 0), 0);
+        ck_assert_int_eq(WEXITSTATUS(code), STATUS_INVALID);
+    }
+    ck_assert_int_eq(run_rank(1, 2, 0), 0);
+    ck_assert_int_gt(waitpid(-1, &code, 0), 0);
+    ck_assert_int_eq(code, 0);
+    ck_assert_int_ne(access(path, F_OK), 0);
+}
+END_TEST
+
+START_TEST(what_a_rank_0_has_left_on_its_way_is_named)
+{
+    rendezvous *rdzv = NULL;
+    char next[80];
+    snprintf(next, sizeof next, "%s.next", path);
+    FILE *file = fopen(next, "we");
+    ck_assert_ptr_nonnull(file);
+    fclose(file);
+    ck_assert_int_eq(join(0, 2, JOIN_MS, &rdzv), STATUS_INVALID);
+    ASSERT_FACTS(status_text(), path, next, "remove");
+    unlink(next);
+}
+END_TEST
+
 START_TEST(other_files_are_left_alone)
 {
     rendezvous *rdzv = NULL;
@@ -255,6 +289,8 @@ int main(void)
     tcase_add_test(core, the_store_of_another_job_is_not_joined);
     tcase_add_test(core, a_killed_rank_0_leaves_a_file_that_the_next_job_replaces);
     tcase_add_test(core, a_second_rank_0_is_told_who_has_the_path);
+    tcase_add_loop_test(core, of_rank_0s_in_the_same_instant_one_has_the_path, 0, 10);
+    tcase_add_test(core, what_a_rank_0_has_left_on_its_way_is_named);
     tcase_add_test(core, other_files_are_left_alone);
     tcase_add_test(core, a_wait_ends_with_what_is_missing);
     tcase_add_test(core, rank_0_alone_names_the_missing);

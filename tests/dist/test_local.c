@@ -2,12 +2,12 @@
 #include "base/clock.h"
 #include "dist/backends/local/local_hub.h"
 #include "dist/backends/local/local_messages.h"
+#include "tests/support/aborts.h"
 #include "tests/support/collectives.h"
-#include "tests/support/exchanges.h"
+#include "tests/support/exchange_cases.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 enum { MAX_WORLD = 5 };
@@ -49,25 +49,6 @@ START_TEST(messages_are_exact)
 {
     memory_kind kind = MEMORY_OUT_OF_PLACE;
     ck_assert_int_eq(run(_i, collectives_messages, &kind), STATUS_OK);
-}
-END_TEST
-
-START_TEST(barrier_holds_everybody)
-{
-    _Atomic int entered = 0;
-    ck_assert_int_eq(run(_i, collectives_barrier, &entered), STATUS_OK);
-}
-END_TEST
-
-START_TEST(many_works_under_way)
-{
-    ck_assert_int_eq(run(_i, collectives_outstanding, NULL), STATUS_OK);
-}
-END_TEST
-
-START_TEST(bits_are_the_same_everywhere)
-{
-    ck_assert_int_eq(run(_i, collectives_bits, NULL), STATUS_OK);
 }
 END_TEST
 
@@ -174,54 +155,10 @@ START_TEST(the_hub_is_for_as_many_ranks)
 }
 END_TEST
 
-/* Also more ranks than the suites above have. */
-static const int WORLDS[] = {1, 2, 3, 8};
-
-enum { N_WORLDS = sizeof WORLDS / sizeof WORLDS[0] };
-
-static status run_exchange(int world_size, rank_fn fn, void *arg)
+START_TEST(an_abort_ends_waits)
 {
-    ranks_options options = {
-        .world_size = world_size, .backend = "local", .shared_bytes = EXCHANGES_SHARED_BYTES};
-    return run_ranks_with(&options, fn, arg);
-}
-
-START_TEST(rows_are_exact)
-{
-    memory_kind kind = (memory_kind)(_i % MEMORY_HOST_KINDS);
-    int world_size = WORLDS[_i / MEMORY_HOST_KINDS];
-    ck_assert_int_eq(run_exchange(world_size, exchanges_rows, &kind), STATUS_OK);
-}
-END_TEST
-
-START_TEST(messages_come_in_any_order)
-{
-    ck_assert_int_eq(run_exchange(WORLDS[_i], exchanges_any_order, NULL), STATUS_OK);
-}
-END_TEST
-
-START_TEST(messages_come_by_tag)
-{
-    ck_assert_int_eq(run_exchange(WORLDS[_i], exchanges_by_tag, NULL), STATUS_OK);
-}
-END_TEST
-
-START_TEST(a_message_that_fits_needs_no_receiver)
-{
-    size_t size_bytes = (size_t)_i * 20000;
-    ck_assert_int_eq(run_exchange(3, exchanges_send_first, &size_bytes), STATUS_OK);
-}
-END_TEST
-
-START_TEST(messages_move_while_collectives_wait)
-{
-    ck_assert_int_eq(run_exchange(WORLDS[_i], exchanges_beside_collectives, NULL), STATUS_OK);
-}
-END_TEST
-
-START_TEST(sub_groups_are_groups)
-{
-    ck_assert_int_eq(run_exchange(WORLDS[_i], exchanges_in_sub_groups, NULL), STATUS_OK);
+    ranks_options options = {.world_size = 2 + _i, .backend = "local"};
+    ck_assert_int_eq(run_ranks_with(&options, aborts_end_waits, NULL), STATUS_OK);
 }
 END_TEST
 
@@ -233,9 +170,6 @@ int main(void)
     tcase_add_loop_test(results, broadcast_is_exact, 0, MAX_WORLD * 2);
     tcase_add_loop_test(results, reduce_is_exact, 0, MAX_WORLD * 2);
     tcase_add_loop_test(results, messages_are_exact, 1, MAX_WORLD + 1);
-    tcase_add_loop_test(results, barrier_holds_everybody, 1, MAX_WORLD + 1);
-    tcase_add_loop_test(results, many_works_under_way, 1, MAX_WORLD + 1);
-    tcase_add_loop_test(results, bits_are_the_same_everywhere, 1, MAX_WORLD + 1);
     tcase_add_loop_test(results, bytes_are_counted, 1, MAX_WORLD + 1);
     TCase *failures = suite_case(suite, "failures", 30);
     tcase_add_loop_test(failures, a_thread_that_leaves_is_named, 0, 3);
@@ -243,12 +177,7 @@ int main(void)
     tcase_add_loop_test(failures, a_difference_is_named, 0, 2);
     tcase_add_loop_test(failures, leaving_after_the_last_disturbs_nobody, 0, 12);
     tcase_add_test(failures, the_hub_is_for_as_many_ranks);
-    TCase *exchanges = suite_case(suite, "exchanges", 60);
-    tcase_add_loop_test(exchanges, rows_are_exact, 0, N_WORLDS * MEMORY_HOST_KINDS);
-    tcase_add_loop_test(exchanges, messages_come_in_any_order, 1, N_WORLDS);
-    tcase_add_loop_test(exchanges, messages_come_by_tag, 1, N_WORLDS);
-    tcase_add_loop_test(exchanges, a_message_that_fits_needs_no_receiver, 0, 3);
-    tcase_add_loop_test(exchanges, messages_move_while_collectives_wait, 0, N_WORLDS);
-    tcase_add_loop_test(exchanges, sub_groups_are_groups, 0, N_WORLDS);
+    tcase_add_loop_test(failures, an_abort_ends_waits, 0, 2);
+    exchange_cases_add(suite, "local");
     return suite_run(suite);
 }

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/fnv1a.h"
 #include "base/half.h"
+#include "tests/support/aborts.h"
 #include "tests/support/collective_data.h"
 #include "tests/support/collectives.h"
 #include "tests/support/deaths.h"
@@ -157,10 +158,14 @@ static status check_reduce(process_group *group, const rows *r, int root, bool i
             TRY(expect(r->in, r->type, i, 1 + 2 * rank, "in of reduce"));
     for (size_t i = 0; i < ROW; i++)
         put(r->in, r->type, i, 1 + (rank == root));
-    what.op = REDUCE_PROD;
-    what.prescale = 1;
+    collective product = {.kind = COLLECTIVE_ALL_REDUCE,
+                          .op = REDUCE_PROD,
+                          .type = r->type,
+                          .in = what.in,
+                          .out = what.out,
+                          .count = ROW};
     work *w = NULL;
-    TRY(process_group_all_reduce_async(group, &what, NULL, &w));
+    TRY(process_group_launch(group, &product, NULL, &w));
     TRY(process_group_wait(group, w, NULL));
     for (size_t i = 0; i < ROW; i++)
         TRY(expect(what.out, r->type, i, 2, "product"));
@@ -322,20 +327,18 @@ static death killed = {.rank = 1, .signal = SIGKILL, .before = true};
 static death stopped = {.rank = 1, .signal = SIGSTOP, .before = true};
 
 static const mpi_function FUNCTIONS[] = {
-    {"exact", all_that_is_exact, NULL},
-    {"digest", digest, NULL},
-    {"other_length", other_length, NULL},
-    {"nobody_sends", nobody_sends, NULL},
-    {"killed", deaths_in_all_reduce, &killed},
-    {"stopped", deaths_in_all_reduce, &stopped},
-    {NULL, NULL, NULL},
+    {"exact", all_that_is_exact, NULL},        {"digest", digest, NULL},
+    {"other_length", other_length, NULL},      {"nobody_sends", nobody_sends, NULL},
+    {"killed", deaths_in_all_reduce, &killed}, {"stopped", deaths_in_all_reduce, &stopped},
+    {"aborted", aborts_end_waits, NULL},       {NULL, NULL, NULL},
 };
 
 START_TEST(results_are_exact)
 {
     rank_result results[MAX_WORLD];
     mpi_end end;
-    ck_assert_int_eq(mpi_ranks_run(&(mpi_run){_i, "exact", 0}, results, &end), STATUS_OK);
+    ck_assert_int_eq(mpi_ranks_run(&(mpi_run){.world_size = _i, .name = "exact"}, results, &end),
+                     STATUS_OK);
     for (int rank = 0; rank < _i; rank++)
         ck_assert_msg(results[rank].reported && results[rank].st == STATUS_OK, "rank %d: %s: %s",
                       rank, status_name(results[rank].st), results[rank].message);
@@ -347,8 +350,10 @@ START_TEST(the_bits_are_the_same_each_time)
 {
     rank_result first[MAX_WORLD], second[MAX_WORLD];
     mpi_end end;
-    ck_assert_int_eq(mpi_ranks_run(&(mpi_run){_i, "digest", 0}, first, &end), STATUS_OK);
-    ck_assert_int_eq(mpi_ranks_run(&(mpi_run){_i, "digest", 0}, second, &end), STATUS_OK);
+    ck_assert_int_eq(mpi_ranks_run(&(mpi_run){.world_size = _i, .name = "digest"}, first, &end),
+                     STATUS_OK);
+    ck_assert_int_eq(mpi_ranks_run(&(mpi_run){.world_size = _i, .name = "digest"}, second, &end),
+                     STATUS_OK);
     ck_assert_uint_eq(strlen(first[0].message), 16);
     for (int rank = 0; rank < _i; rank++) {
         ck_assert_str_eq(first[rank].message, first[0].message);
@@ -361,7 +366,9 @@ START_TEST(a_message_of_another_length_is_refused)
 {
     rank_result results[2];
     mpi_end end;
-    ck_assert_int_eq(mpi_ranks_run(&(mpi_run){2, "other_length", 0}, results, &end), STATUS_OK);
+    ck_assert_int_eq(
+        mpi_ranks_run(&(mpi_run){.world_size = 2, .name = "other_length"}, results, &end),
+        STATUS_OK);
     ck_assert_int_eq(results[1].st, STATUS_INVALID);
     ASSERT_FACTS(results[1].message, "rank 0", "sent 5", "takes 7");
 }
@@ -372,7 +379,10 @@ static void expect_deaths(const char *name, const char *who, int64_t timeout_ms,
     const int dead = 1;
     rank_result results[3];
     mpi_end end;
-    ck_assert_int_eq(mpi_ranks_run(&(mpi_run){3, name, timeout_ms}, results, &end), STATUS_OK);
+    ck_assert_int_eq(
+        mpi_ranks_run(&(mpi_run){.world_size = 3, .name = name, .timeout_ms = timeout_ms}, results,
+                      &end),
+        STATUS_OK);
     ck_assert_int_ne(end.exit_code, 0);
     ck_assert_double_lt(end.seconds, 10);
     for (int rank = 0; rank < 3; rank++) {
@@ -403,9 +413,23 @@ START_TEST(a_receive_that_nobody_sends_is_a_timeout)
 {
     rank_result results[2];
     mpi_end end;
-    ck_assert_int_eq(mpi_ranks_run(&(mpi_run){2, "nobody_sends", 2000}, results, &end), STATUS_OK);
+    ck_assert_int_eq(
+        mpi_ranks_run(&(mpi_run){.world_size = 2, .name = "nobody_sends", .timeout_ms = 2000},
+                      results, &end),
+        STATUS_OK);
     ck_assert_int_eq(results[0].st, STATUS_TIMEOUT);
     ASSERT_FACTS(results[0].message, "recv", "rank 1", "has not come");
+}
+END_TEST
+
+START_TEST(an_abort_ends_waits)
+{
+    rank_result results[3];
+    mpi_end end;
+    ck_assert_int_eq(mpi_ranks_run(&(mpi_run){.world_size = 3, .name = "aborted"}, results, &end),
+                     STATUS_OK);
+    for (int rank = 0; rank < 3; rank++)
+        ck_assert_msg(results[rank].st == STATUS_OK, "rank %d: %s", rank, results[rank].message);
 }
 END_TEST
 
@@ -442,6 +466,7 @@ int main(void)
     suite_add(deaths, a_killed_rank_is_named, 0, missing);
     suite_add(deaths, a_stopped_rank_is_a_timeout, 0, missing);
     suite_add(deaths, a_receive_that_nobody_sends_is_a_timeout, 0, missing);
+    suite_add(deaths, an_abort_ends_waits, 0, missing);
     suite_add(deaths, who_was_not_started_by_mpi_is_told, 0, missing);
     return suite_run(suite);
 }

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "kernels/ops.h"
 #include "tests/dist/nccl_ranks.h"
+#include "tests/support/aborts.h"
 #include "tests/support/deaths.h"
 #include "tests/support/facts.h"
 
@@ -292,6 +293,12 @@ START_TEST(a_death_shows_through_staging)
 }
 END_TEST
 
+START_TEST(an_abort_ends_waits)
+{
+    nccl_run(2 + _i, aborts_end_waits, NULL);
+}
+END_TEST
+
 int main(void)
 {
     if (!nccl_choose())
@@ -315,6 +322,7 @@ int main(void)
     suite_add_all(deaths, who_ends_before_the_first_is_named, 2, nccl_lacks_gpus(2));
     suite_add(deaths, a_hanging_collective_is_a_timeout, 0, real);
     suite_add(deaths, nccls_own_word_is_passed_on, 0, real);
+    suite_add_all(deaths, an_abort_ends_waits, 2, nccl_lacks_gpus(3));
     for (int i = 0; i < 4; i++)
         suite_add(deaths, a_death_shows_through_staging, i,
                   ranks_lack_backend(BACKENDS[1 + i % 2]));

@@ -25,9 +25,13 @@ static status enqueue_means(const recording *r)
     TRY(r->dev->ops->copy(r->dev, r->data, r->in, 2 * COUNT * sizeof *r->in));
     for (int i = 0; i < 2; i++) {
         float *bucket = r->data + i * COUNT;
-        TRY(process_group_all_reduce_async(
-            r->group, &(reduction){bucket, bucket, COUNT, DTYPE_F32, REDUCE_SUM, scale},
-            r->dev->stream, &works[i]));
+        TRY(process_group_launch(r->group,
+                                 &(collective){.kind = COLLECTIVE_ALL_REDUCE,
+                                               .in = bucket,
+                                               .out = bucket,
+                                               .count = COUNT,
+                                               .prescale = scale},
+                                 r->dev->stream, &works[i]));
     }
     TRY(process_group_wait(r->group, works[0], NULL));
     return process_group_wait(r->group, works[1], NULL);

@@ -24,8 +24,14 @@ START_TEST(one_rank_copies_and_scales)
     work *w = NULL;
     int64_t elapsed_ns = -1;
     ck_assert_str_eq(process_group_backend(group), "none");
-    ck_assert_int_eq(process_group_all_reduce_async(
-                         group, &(reduction){in, out, 3, DTYPE_F32, REDUCE_MAX, 0.5f}, NULL, &w),
+    ck_assert_int_eq(process_group_launch(group,
+                                          &(collective){.kind = COLLECTIVE_ALL_REDUCE,
+                                                        .in = in,
+                                                        .out = out,
+                                                        .count = 3,
+                                                        .op = REDUCE_MAX,
+                                                        .prescale = 0.5f},
+                                          NULL, &w),
                      STATUS_OK);
     ck_assert_int_eq(process_group_wait(group, w, &elapsed_ns), STATUS_OK);
     ck_assert_int_ge(elapsed_ns, 0);
@@ -69,13 +75,23 @@ START_TEST(arguments_are_checked)
     ck_assert_int_eq(
         process_group_all_reduce(group, data, SIZE_MAX / 4, DTYPE_I64, REDUCE_SUM, NULL),
         STATUS_INVALID);
-    ck_assert_int_eq(process_group_all_reduce_async(
-                         group, &(reduction){data, data, 2, DTYPE_I64, REDUCE_SUM, 0.5f}, NULL, &w),
+    ck_assert_int_eq(process_group_launch(group,
+                                          &(collective){.kind = COLLECTIVE_ALL_REDUCE,
+                                                        .in = data,
+                                                        .out = data,
+                                                        .count = 2,
+                                                        .type = DTYPE_I64,
+                                                        .prescale = 0.5f},
+                                          NULL, &w),
                      STATUS_INVALID);
-    ck_assert_int_eq(
-        process_group_all_reduce_async(group, &(reduction){data, data, 2, DTYPE_I64, REDUCE_SUM, 1},
-                                       (device_stream *)data, &w),
-        STATUS_INVALID);
+    ck_assert_int_eq(process_group_launch(group,
+                                          &(collective){.kind = COLLECTIVE_ALL_REDUCE,
+                                                        .in = data,
+                                                        .out = data,
+                                                        .count = 2,
+                                                        .type = DTYPE_I64},
+                                          (device_stream *)data, &w),
+                     STATUS_INVALID);
     /* A refused call is none: the group is well. */
     ck_assert_int_eq(process_group_all_reduce(group, NULL, 0, DTYPE_I64, REDUCE_SUM, NULL),
                      STATUS_OK);
@@ -198,10 +214,14 @@ static status wait_in_wrong_order(process_group *group, int rank, int world_size
     (void)arg;
     float data[2] = {1, 1};
     work *first = NULL, *second = NULL;
-    TRY(process_group_all_reduce_async(
-        group, &(reduction){&data[0], &data[0], 1, DTYPE_F32, REDUCE_SUM, 1}, NULL, &first));
-    TRY(process_group_all_reduce_async(
-        group, &(reduction){&data[1], &data[1], 1, DTYPE_F32, REDUCE_SUM, 1}, NULL, &second));
+    TRY(process_group_launch(
+        group,
+        &(collective){.kind = COLLECTIVE_ALL_REDUCE, .in = &data[0], .out = &data[0], .count = 1},
+        NULL, &first));
+    TRY(process_group_launch(
+        group,
+        &(collective){.kind = COLLECTIVE_ALL_REDUCE, .in = &data[1], .out = &data[1], .count = 1},
+        NULL, &second));
     if (process_group_barrier(group) != STATUS_INVALID)
         return FAIL(STATUS_IO, "a blocking call among works was let through");
     if (process_group_wait(group, second, NULL) != STATUS_INVALID)
@@ -228,8 +248,11 @@ static status delayed(process_group *group, int rank, int world_size, void *arg)
     work *works[2];
     int64_t elapsed_ns[2], start_ns = clock_now_ns();
     for (int i = 0; i < 2; i++)
-        TRY(process_group_all_reduce_async(
-            group, &(reduction){&data[i], &data[i], 1, DTYPE_F32, REDUCE_SUM, 1}, NULL, &works[i]));
+        TRY(process_group_launch(
+            group,
+            &(collective){
+                .kind = COLLECTIVE_ALL_REDUCE, .in = &data[i], .out = &data[i], .count = 1},
+            NULL, &works[i]));
     int64_t launched_ns = clock_now_ns() - start_ns;
     int64_t busy_until = start_ns + 8000000;
     while (clock_now_ns() < busy_until) {

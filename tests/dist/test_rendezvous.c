@@ -76,6 +76,27 @@ START_TEST(reads_what_torchrun_sets)
 }
 END_TEST
 
+/* Keys of an elastic job carry its round, those of another how often its ranks were started. */
+START_TEST(the_round_is_the_attempt)
+{
+    rendezvous_place place;
+    bool found = false;
+    ENVIRONMENT("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=node0", "MASTER_PORT=1234",
+                "TORCHELASTIC_RESTART_COUNT=3");
+    ck_assert_int_eq(rendezvous_place_from_env(&place, &found), STATUS_OK);
+    ck_assert_int_eq(place.round, 0);
+    ck_assert_int_eq(rendezvous_place_attempt(&place), 3);
+    setenv("MNIST_DDP_ROUND", "7", 1);
+    ck_assert_int_eq(rendezvous_place_from_env(&place, &found), STATUS_OK);
+    ck_assert_int_eq(place.round, 7);
+    ck_assert_int_eq(rendezvous_place_attempt(&place), 7);
+    setenv("MNIST_DDP_ROUND", "x", 1);
+    ck_assert_int_eq(rendezvous_place_from_env(&place, &found), STATUS_INVALID);
+    ASSERT_FACTS(status_text(), "MNIST_DDP_ROUND", "x");
+    unsetenv("MNIST_DDP_ROUND");
+}
+END_TEST
+
 START_TEST(fills_in_what_is_missing)
 {
     rendezvous_place place;
@@ -422,6 +443,7 @@ int main(int argc, char **argv)
     TCase *place = suite_case(suite, "place", 5);
     tcase_add_test(place, no_worker_without_rank_and_world_size);
     tcase_add_test(place, reads_what_torchrun_sets);
+    tcase_add_test(place, the_round_is_the_attempt);
     tcase_add_test(place, fills_in_what_is_missing);
     tcase_add_loop_test(place, names_the_variable_that_makes_no_sense, 0,
                         (int)(sizeof WRONG / sizeof WRONG[0]));

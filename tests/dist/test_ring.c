@@ -94,9 +94,11 @@ static status stages(process_group *group, int rank, int world_size, void *arg)
     float data[4] = {0};
     work *works[2];
     for (int i = 0; i < 2; i++)
-        TRY(process_group_all_reduce_async(
-            group, &(reduction){data + 2 * i, data + 2 * i, 2, DTYPE_F32, REDUCE_SUM, 1}, NULL,
-            &works[i]));
+        TRY(process_group_launch(
+            group,
+            &(collective){
+                .kind = COLLECTIVE_ALL_REDUCE, .in = data + 2 * i, .out = data + 2 * i, .count = 2},
+            NULL, &works[i]));
     TRY(process_group_wait(group, works[0], NULL));
     json_t *lines = lines_of(group);
     bool good = json_array_size(lines) == 2 && strcmp(text_at(lines, 0, "state"), "done") == 0 &&

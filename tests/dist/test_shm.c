@@ -1,14 +1,14 @@
 /* The shm backend: exact results for every world size and kind of memory, dead and silent peers. */
 #include "base/clock.h"
 #include "dist/collective/reduce.h"
+#include "tests/support/aborts.h"
 #include "tests/support/collectives.h"
 #include "tests/support/deaths.h"
-#include "tests/support/exchanges.h"
+#include "tests/support/exchange_cases.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,25 +44,6 @@ END_TEST
 START_TEST(bytes_are_counted)
 {
     ck_assert_int_eq(run(_i, collectives_traffic, NULL), STATUS_OK);
-}
-END_TEST
-
-START_TEST(barrier_holds_everybody)
-{
-    _Atomic int entered = 0;
-    ck_assert_int_eq(run(_i, collectives_barrier, &entered), STATUS_OK);
-}
-END_TEST
-
-START_TEST(many_works_under_way)
-{
-    ck_assert_int_eq(run(_i, collectives_outstanding, NULL), STATUS_OK);
-}
-END_TEST
-
-START_TEST(bits_are_the_same_everywhere)
-{
-    ck_assert_int_eq(run(_i, collectives_bits, NULL), STATUS_OK);
 }
 END_TEST
 
@@ -106,9 +87,12 @@ static status sums_few(process_group *group, int rank, int world_size, void *arg
     for (int k = 0; k < MANY_SMALL; k++) {
         for (int i = 0; i < FEW; i++)
             data[k][i] = values[rank] * (float)(1 << k % 8);
-        TRY(process_group_all_reduce_async(
-            group, &(reduction){data[k], data[k], (size_t)(1 + k % FEW), DTYPE_F32, REDUCE_SUM, 1},
-            NULL, &works[k]));
+        TRY(process_group_launch(group,
+                                 &(collective){.kind = COLLECTIVE_ALL_REDUCE,
+                                               .in = data[k],
+                                               .out = data[k],
+                                               .count = (size_t)(1 + k % FEW)},
+                                 NULL, &works[k]));
     }
     if (rank == world_size - 1)
         clock_sleep_ms(20);
@@ -255,54 +239,9 @@ START_TEST(leaving_after_the_last_disturbs_nobody)
 }
 END_TEST
 
-/* Also more ranks than the suites above have. */
-static const int WORLDS[] = {1, 2, 3, 8};
-
-enum { N_WORLDS = sizeof WORLDS / sizeof WORLDS[0] };
-
-static status run_exchange(int world_size, rank_fn fn, void *arg)
+START_TEST(an_abort_ends_waits)
 {
-    ranks_options options = {
-        .world_size = world_size, .backend = "shm", .shared_bytes = EXCHANGES_SHARED_BYTES};
-    return run_ranks_with(&options, fn, arg);
-}
-
-START_TEST(rows_are_exact)
-{
-    memory_kind kind = (memory_kind)(_i % MEMORY_HOST_KINDS);
-    int world_size = WORLDS[_i / MEMORY_HOST_KINDS];
-    ck_assert_int_eq(run_exchange(world_size, exchanges_rows, &kind), STATUS_OK);
-}
-END_TEST
-
-START_TEST(messages_come_in_any_order)
-{
-    ck_assert_int_eq(run_exchange(WORLDS[_i], exchanges_any_order, NULL), STATUS_OK);
-}
-END_TEST
-
-START_TEST(messages_come_by_tag)
-{
-    ck_assert_int_eq(run_exchange(WORLDS[_i], exchanges_by_tag, NULL), STATUS_OK);
-}
-END_TEST
-
-START_TEST(a_message_that_fits_needs_no_receiver)
-{
-    size_t size_bytes = (size_t)_i * 20000;
-    ck_assert_int_eq(run_exchange(3, exchanges_send_first, &size_bytes), STATUS_OK);
-}
-END_TEST
-
-START_TEST(messages_move_while_collectives_wait)
-{
-    ck_assert_int_eq(run_exchange(WORLDS[_i], exchanges_beside_collectives, NULL), STATUS_OK);
-}
-END_TEST
-
-START_TEST(sub_groups_are_groups)
-{
-    ck_assert_int_eq(run_exchange(WORLDS[_i], exchanges_in_sub_groups, NULL), STATUS_OK);
+    ck_assert_int_eq(run_ranks(2 + _i, aborts_end_waits, NULL), STATUS_OK);
 }
 END_TEST
 
@@ -314,9 +253,6 @@ int main(void)
     tcase_add_loop_test(results, broadcast_is_exact, 0, MAX_WORLD * MEMORY_HOST_KINDS);
     tcase_add_loop_test(results, reduce_is_exact, 0, MAX_WORLD * MEMORY_HOST_KINDS);
     tcase_add_loop_test(results, bytes_are_counted, 1, MAX_WORLD + 1);
-    tcase_add_loop_test(results, barrier_holds_everybody, 1, MAX_WORLD + 1);
-    tcase_add_loop_test(results, many_works_under_way, 1, MAX_WORLD + 1);
-    tcase_add_loop_test(results, bits_are_the_same_everywhere, 1, MAX_WORLD + 1);
     tcase_add_loop_test(results, sums_go_by_rank, 1, MAX_WORLD + 1);
     tcase_add_loop_test(results, small_sums_do_not_overtake, 1, MAX_WORLD + 1);
     tcase_add_loop_test(results, processes_agree, 0, MEMORY_HOST_KINDS);
@@ -327,12 +263,7 @@ int main(void)
     tcase_add_loop_test(deaths, a_rank_that_leaves_is_named, 0, 3);
     tcase_add_loop_test(deaths, a_lost_peer_of_a_message_is_named, 0, 6);
     tcase_add_loop_test(deaths, leaving_after_the_last_disturbs_nobody, 0, 12);
-    TCase *exchanges = suite_case(suite, "exchanges", 60);
-    tcase_add_loop_test(exchanges, rows_are_exact, 0, N_WORLDS * MEMORY_HOST_KINDS);
-    tcase_add_loop_test(exchanges, messages_come_in_any_order, 1, N_WORLDS);
-    tcase_add_loop_test(exchanges, messages_come_by_tag, 1, N_WORLDS);
-    tcase_add_loop_test(exchanges, a_message_that_fits_needs_no_receiver, 0, 3);
-    tcase_add_loop_test(exchanges, messages_move_while_collectives_wait, 0, N_WORLDS);
-    tcase_add_loop_test(exchanges, sub_groups_are_groups, 0, N_WORLDS);
+    tcase_add_loop_test(deaths, an_abort_ends_waits, 0, 2);
+    exchange_cases_add(suite, "shm");
     return suite_run(suite);
 }

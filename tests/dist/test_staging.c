@@ -10,6 +10,7 @@
 #include "tests/support/suite.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_WORLD = 3 };
@@ -114,8 +115,10 @@ static status mixed_order(process_group *group, int rank, int world_size, void *
         host[1] = host[2] = 1;
         TRY(fake_accelerator_fill(dev, there, 2, (float)(rank + step)));
         for (int i = 0; i < 4; i++)
-            TRY(process_group_all_reduce_async(
-                group, &(reduction){data[i], data[i], 1, DTYPE_F32, REDUCE_SUM, 1},
+            TRY(process_group_launch(
+                group,
+                &(collective){
+                    .kind = COLLECTIVE_ALL_REDUCE, .in = data[i], .out = data[i], .count = 1},
                 i % 2 == 0 ? dev->stream : NULL, &works[i]));
         for (int i = 0; i < 4; i++)
             TRY(process_group_wait(group, works[i], NULL));
@@ -150,13 +153,16 @@ static status uses_the_groups_memory(process_group *group, int rank, int world_s
     TRY(dev->ops->alloc(dev, COUNT * sizeof *data, (void **)&data));
     TRY(process_group_broadcast(group, data, COUNT, DTYPE_F32, 0, dev->stream));
     for (int step = 0; step < STEPS; step++) {
-        TRY(process_group_all_reduce_async(
-            group, &(reduction){data, data, FIRST, DTYPE_F32, REDUCE_SUM, 1}, dev->stream,
-            &works[0]));
-        TRY(process_group_all_reduce_async(
+        TRY(process_group_launch(
             group,
-            &(reduction){data + FIRST, data + FIRST, COUNT - FIRST, DTYPE_F32, REDUCE_SUM, 1},
-            dev->stream, &works[1]));
+            &(collective){.kind = COLLECTIVE_ALL_REDUCE, .in = data, .out = data, .count = FIRST},
+            dev->stream, &works[0]));
+        TRY(process_group_launch(group,
+                                 &(collective){.kind = COLLECTIVE_ALL_REDUCE,
+                                               .in = data + FIRST,
+                                               .out = data + FIRST,
+                                               .count = COUNT - FIRST},
+                                 dev->stream, &works[1]));
         TRY(process_group_wait(group, works[0], NULL));
         TRY(process_group_wait(group, works[1], NULL));
     }
@@ -191,9 +197,11 @@ static status delayed(process_group *group, int rank, int world_size, void *arg)
     TRY(dev->ops->alloc(dev, 2 * sizeof *data, (void **)&data));
     for (int i = 0; i < 2; i++) {
         TRY(fake_accelerator_fill(dev, data + i, 1, (float)(i + 1)));
-        TRY(process_group_all_reduce_async(
-            group, &(reduction){data + i, data + i, 1, DTYPE_F32, REDUCE_SUM, 1}, dev->stream,
-            &works[i]));
+        TRY(process_group_launch(
+            group,
+            &(collective){
+                .kind = COLLECTIVE_ALL_REDUCE, .in = data + i, .out = data + i, .count = 1},
+            dev->stream, &works[i]));
     }
     for (int i = 0; i < 2; i++)
         TRY(process_group_wait(group, works[i], &elapsed_ns[i]));
@@ -262,8 +270,13 @@ static status scaled_alone(process_group *group, int rank, int world_size, void 
     work *w = NULL;
     TRY(dev->ops->alloc(dev, 8 * sizeof *data, (void **)&data));
     TRY(fake_accelerator_fill(dev, data, 4, 6));
-    TRY(process_group_all_reduce_async(
-        group, &(reduction){data, data + 4, 4, DTYPE_F32, REDUCE_SUM, 0.5f}, dev->stream, &w));
+    TRY(process_group_launch(group,
+                             &(collective){.kind = COLLECTIVE_ALL_REDUCE,
+                                           .in = data,
+                                           .out = data + 4,
+                                           .count = 4,
+                                           .prescale = 0.5f},
+                             dev->stream, &w));
     TRY(process_group_wait(group, w, NULL));
     TRY(expect_floats(dev, data, 4, 6));
     TRY(expect_floats(dev, data + 4, 4, 3));
@@ -294,14 +307,95 @@ static status dropped(process_group *group, int rank, int world_size, void *arg)
     (void)arg;
     work *w = NULL;
     TRY(fake_accelerator_fill(ranks_device(), data, 100, 1));
-    return process_group_all_reduce_async(
-        group, &(reduction){data, data, 100, DTYPE_F32, REDUCE_SUM, 1}, ranks_device()->stream, &w);
+    return process_group_launch(
+        group, &(collective){.kind = COLLECTIVE_ALL_REDUCE, .in = data, .out = data, .count = 100},
+        ranks_device()->stream, &w);
 }
 
 START_TEST(works_may_be_dropped)
 {
     ranks_options options = options_for(2);
     ck_assert_int_eq(run_ranks_with(&options, dropped, NULL), STATUS_OK);
+}
+END_TEST
+
+enum { LARGE = 300000 };
+
+/* Two ranks' messages of more than any backend keeps, and a sum. What each launches, in its order:
+ * s and r: send and receive on device memory; S and R: on the host; +: the sum, on the device. */
+static const char *const ORDERS[][2] = {
+    {"sr", "sr"}, {"sr", "rs"}, {"Rs", "Rs"}, {"+s", "r+"}, {"r+", "+s"}, {"s+r", "+sr"},
+};
+
+static collective of_letter(char letter, int peer, float *data)
+{
+    bool is_send = letter == 's' || letter == 'S', is_sum = letter == '+';
+    return (collective){.kind = is_sum    ? COLLECTIVE_ALL_REDUCE
+                                : is_send ? COLLECTIVE_SEND
+                                          : COLLECTIVE_RECV,
+                        .in = data,
+                        .out = data,
+                        .count = is_sum ? 4 : LARGE,
+                        .root = is_sum ? 0 : peer};
+}
+
+/* Sends 1, 2, 3 ... times the rank's number plus one; the sum is of ones. */
+static status exchange(process_group *group, device *dev, const char *order, float *const *there,
+                       float *host)
+{
+    work *works[3];
+    int n = (int)strlen(order), rank = process_group_rank(group);
+    for (int i = 0; i < n; i++) {
+        bool on_host = order[i] == 'S' || order[i] == 'R';
+        collective c = of_letter(order[i], 1 - rank, on_host ? host + LARGE : there[i]);
+        for (int k = 0; k < LARGE; k++)
+            host[k] = order[i] == '+' ? 1 : (float)((k + 1) * (rank + 1));
+        TRY(dev->ops->upload(dev, there[i], host, LARGE * sizeof *host));
+        TRY(process_group_launch(group, &c, on_host ? NULL : dev->stream, &works[i]));
+    }
+    for (int i = 0; i < n; i++)
+        TRY(process_group_wait(group, works[i], NULL));
+    for (int i = 0; i < n; i++) {
+        bool is_sum = order[i] == '+';
+        float want = is_sum ? 2 : (float)(LARGE * (2 - rank));
+        if (order[i] == 's')
+            continue;
+        if (order[i] != 'R')
+            TRY(dev->ops->download(dev, host + LARGE, there[i], LARGE * sizeof *host));
+        float got = host[LARGE + (is_sum ? 3 : LARGE - 1)];
+        if (got < want || got > want)
+            return FAIL(STATUS_INVALID, "%c of %s: %g, want %g", order[i], order, (double)got,
+                        (double)want);
+    }
+    return STATUS_OK;
+}
+
+static status exchange_large(process_group *group, int rank, int world_size, void *arg)
+{
+    device *dev = ranks_device();
+    const char *const *orders = arg;
+    float *there[3] = {NULL}, *host = malloc(2 * LARGE * sizeof *host);
+    status st = host != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "test buffers");
+    (void)world_size;
+    for (int i = 0; i < 3 && st == STATUS_OK; i++)
+        st = dev->ops->alloc(dev, LARGE * sizeof *host, (void **)&there[i]);
+    if (st == STATUS_OK)
+        st = exchange(group, dev, orders[rank], there, host);
+    for (int i = 0; i < 3; i++)
+        dev->ops->free(dev, there[i]);
+    free(host);
+    return st;
+}
+
+START_TEST(large_messages_do_not_wait_for_themselves)
+{
+    enum { N = sizeof ORDERS / sizeof ORDERS[0] };
+    const char *orders[2] = {ORDERS[_i % N][0], ORDERS[_i % N][1]};
+    ranks_options options = options_for(2);
+    options.timeout_ms = 2000;
+    options.backend = _i < N ? "shm" : "gloo";
+    if (_i < N || gloo_is_usable())
+        ck_assert_int_eq(run_ranks_with(&options, exchange_large, orders), STATUS_OK);
 }
 END_TEST
 
@@ -352,6 +446,7 @@ int main(void)
     tcase_add_test(core, ranks_with_and_without_a_device);
     tcase_add_loop_test(core, gloo_stages_too, 0, 2);
     tcase_add_loop_test(core, works_keep_their_order, 1, MAX_WORLD + 1);
+    tcase_add_loop_test(core, large_messages_do_not_wait_for_themselves, 0, 12);
     tcase_add_loop_test(core, the_groups_own_memory_is_used, 0, 2);
     tcase_add_test(core, an_injected_delay_counts_from_the_copy);
     tcase_add_loop_test(core, gradients_become_means, 0, 2);

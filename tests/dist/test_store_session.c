@@ -49,7 +49,7 @@ static status run_all(int first)
                 continue;
             to_run[i] = false;
             any = true;
-            const store_service service = {table, on_set, NULL};
+            const store_service service = {table, on_set, NULL, NULL};
             size_t budget_bytes = budget_per_turn;
             status ran = store_session_run(&sessions[i], &service, &budget_bytes);
             to_run[i] = to_run[i] || sessions[i].pending;
@@ -186,7 +186,7 @@ START_TEST(a_run_ends_with_its_budget)
 {
     enum { REQUESTS = 100, VALUE = 1000, BUDGET = 10000 };
     static const char value[VALUE];
-    const store_service service = {table, on_set, NULL};
+    const store_service service = {table, on_set, NULL, NULL};
     size_t budget_bytes = BUDGET;
     greet(0);
     for (int i = 0; i < REQUESTS; i++) {

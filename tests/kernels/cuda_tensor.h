@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "base/mt19937.h"
+#include "kernels/device_kind.h"
 #include "kernels/ops.h"
 #include "tests/support/cuda.h"
 

@@ -2,6 +2,7 @@
 #ifndef MNIST_DDP_TESTS_KERNELS_ISA_MISSING_H
 #define MNIST_DDP_TESTS_KERNELS_ISA_MISSING_H
 
+#include "kernels/device_kind.h"
 #include "kernels/ops.h"
 
 #include <string.h>

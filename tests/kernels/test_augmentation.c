@@ -6,6 +6,7 @@
 #include "tests/support/suite.h"
 
 #include "base/module.h"
+#include "kernels/device_kind.h"
 #include "kernels/pixel.h"
 
 #include <stdio.h>

@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "base/mt19937.h"
+#include "kernels/device_kind.h"
 
 #include <math.h>
 #include <string.h>

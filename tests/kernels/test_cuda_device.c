@@ -1,4 +1,5 @@
 /* The cuda device itself: memory, copies, waits, and what it says when something is wrong. */
+#include "kernels/device_kind.h"
 #include "tests/kernels/cuda_tensor.h"
 #include "tests/support/facts.h"
 

@@ -1,5 +1,6 @@
 /* Whole steps on the cuda device: the same bits from run to run, recorded or not; and every call of
  * CUDA and cuBLASLt made to fail. */
+#include "kernels/device_kind.h"
 #include "tests/kernels/cuda_tensor.h"
 #include "tests/support/facts.h"
 

@@ -8,6 +8,7 @@
 #include "base/module.h"
 #include "base/mt19937.h"
 #include "base/philox.h"
+#include "kernels/device_kind.h"
 #include "kernels/dropout.h"
 
 #include <math.h>

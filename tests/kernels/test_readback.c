@@ -1,4 +1,5 @@
 /* What is read back is what stood there when it was asked for, however late it comes. */
+#include "kernels/device_kind.h"
 #include "kernels/ops.h"
 #include "kernels/readback.h"
 #include "tests/support/fake_accelerator.h"

@@ -3,6 +3,7 @@
 #include "model/classifier.h"
 #include "model/prediction.h"
 
+#include "kernels/device_kind.h"
 #include "kernels/pixel.h"
 #include "tests/model/trainee.h"
 #include "tests/support/suite.h"

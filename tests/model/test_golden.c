@@ -5,6 +5,7 @@
  */
 #include "base/fnv1a.h"
 #include "base/module.h"
+#include "kernels/device_kind.h"
 #include "kernels/ops.h"
 #include "tests/model/golden.h"
 #include "tests/support/cuda.h"

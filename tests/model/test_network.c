@@ -1,7 +1,7 @@
 /* The cpu device, or with --device=onednn or --device=cuda that one, computes what the reference
  * device computes, whatever the batch and however many threads; the arena round-trips; accumulation
  * equals one large batch. */
-#include "kernels/device.h"
+#include "kernels/device_kind.h"
 #include "kernels/ops.h"
 #include "model/network.h"
 #include "model/optimizer.h"

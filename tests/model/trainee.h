@@ -2,6 +2,7 @@
 #ifndef MNIST_DDP_TESTS_MODEL_TRAINEE_H
 #define MNIST_DDP_TESTS_MODEL_TRAINEE_H
 
+#include "kernels/device_kind.h"
 #include "model/checkpoint.h"
 #include "tests/model/scratch.h"
 

@@ -27,8 +27,14 @@ static status all_reduce_once(process_group *group, collective_data *d, dtype ty
     for (size_t i = 0; i < count; i++)
         collective_data_put(d->in, type, i, collective_data_value(rank, i));
     TRY(collective_data_send(d));
-    TRY(process_group_all_reduce_async(
-        group, &(reduction){d->call_in, d->call_out, count, type, op, 1}, d->stream, &w));
+    TRY(process_group_launch(group,
+                             &(collective){.kind = COLLECTIVE_ALL_REDUCE,
+                                           .in = d->call_in,
+                                           .out = d->call_out,
+                                           .count = count,
+                                           .type = type,
+                                           .op = op},
+                             d->stream, &w));
     TRY(process_group_wait(group, w, NULL));
     TRY(collective_data_fetch(d));
     for (size_t i = 0; i < count; i++)
@@ -103,9 +109,13 @@ static status start_many(process_group *group, const collective_data *d, work **
 {
     for (size_t k = 0; k < OUTSTANDING; k++) {
         int64_t *slice = (int64_t *)d->call_out + k * 100;
-        TRY(process_group_all_reduce_async(
-            group, &(reduction){slice, slice, k % 100, DTYPE_I64, REDUCE_SUM, 1}, d->stream,
-            &works[k]));
+        TRY(process_group_launch(group,
+                                 &(collective){.kind = COLLECTIVE_ALL_REDUCE,
+                                               .in = slice,
+                                               .out = slice,
+                                               .count = k % 100,
+                                               .type = DTYPE_I64},
+                                 d->stream, &works[k]));
     }
     return STATUS_OK;
 }
@@ -165,9 +175,13 @@ static status reduce_scaled(process_group *group, collective_data *d, float pres
 {
     work *w = NULL;
     TRY(collective_data_send(d));
-    TRY(process_group_all_reduce_async(
-        group, &(reduction){d->call_in, d->call_out, N_BITS, DTYPE_F32, REDUCE_SUM, prescale},
-        d->stream, &w));
+    TRY(process_group_launch(group,
+                             &(collective){.kind = COLLECTIVE_ALL_REDUCE,
+                                           .in = d->call_in,
+                                           .out = d->call_out,
+                                           .count = N_BITS,
+                                           .prescale = prescale},
+                             d->stream, &w));
     TRY(process_group_wait(group, w, NULL));
     return collective_data_fetch(d);
 }

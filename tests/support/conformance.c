@@ -1,5 +1,6 @@
 #include "tests/support/conformance.h"
 
+#include "base/clock.h"
 #include "tests/support/facts.h"
 
 #include <stdio.h>
@@ -20,21 +21,21 @@ static int roots_of(const conformance_state *s, const conformance_row *row)
     return collective_has_root(row->kind) ? s->world_size : 1;
 }
 
-/* One type and count, with every root and kind of memory; or with one of each, in turn. */
+/* One type and count: in a whole run with each root and each kind of memory, else with two of them.
+ * They are paired anew at each turn, so that in a whole run every root comes with every kind. */
 static status run_type(conformance_state *s, const conformance_row *row, dtype type, size_t count,
                        int turn)
 {
     const conformance_plan *plan = s->plan;
     int roots = roots_of(s, row), n_memory = plan->n_memory;
-    int cases = plan->whole ? roots * n_memory : roots > n_memory ? roots : n_memory;
-    for (int i = 0; i < cases && (plan->whole || i < 2); i++) {
-        int k = plan->whole ? i : turn + i;
+    int most = roots > n_memory ? roots : n_memory;
+    for (int i = 0; i < (plan->whole || most < 2 ? most : 2); i++) {
         conformance_case what = {.kind = row->kind,
                                  .op = row->op,
                                  .type = type,
-                                 .memory = plan->memory[(plan->whole ? k / roots : k) % n_memory],
+                                 .memory = plan->memory[(2 * turn + i) % n_memory],
                                  .count = count,
-                                 .root = k % roots,
+                                 .root = (turn + i) % roots,
                                  .prescale = 1};
         TRY(conformance_case_run(s->group, &s->arena, &what));
     }
@@ -148,6 +149,12 @@ bool conformance_row_is_long(int row)
     return ROWS[row].run == run_huge;
 }
 
+const char *conformance_result_name(conformance_result result)
+{
+    static const char *const names[] = {"-", "FAIL", "pass", "refuses", "FAIL"};
+    return names[result];
+}
+
 static size_t arena_bytes(bool whole, int world_size)
 {
     const conformance_case largest[] = {
@@ -176,6 +183,7 @@ static bool is_refusal(status st)
 static status run_row(conformance_state *s, int row)
 {
     conformance_cell *cell = &s->plan->board->cells[row][s->rank];
+    int64_t start_ns = clock_now_ns();
     cell->result = CONFORMANCE_RUNS;
     status st = ROWS[row].run(s, &ROWS[row]);
     cell->st = st;
@@ -184,6 +192,9 @@ static status run_row(conformance_state *s, int row)
                                     : CONFORMANCE_FAILS;
     if (st != STATUS_OK)
         snprintf(cell->text, sizeof cell->text, "%s", status_text());
+    if (s->plan->whole && s->rank == 0)
+        fprintf(stderr, "%d ranks  %-22s %-8s %5.1f s\n", s->world_size, ROWS[row].name,
+                conformance_result_name(cell->result), clock_seconds(clock_now_ns() - start_ns));
     return st;
 }
 

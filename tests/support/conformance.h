@@ -32,7 +32,7 @@ typedef struct conformance_board {
 
 /* What the ranks do. */
 typedef struct conformance_plan {
-    bool whole;     /* every root and kind of memory with every type and count, and 10^7 elements */
+    bool whole;     /* each root and kind of memory with every type and count, and 10^7 elements */
     bool one_order; /* the backend promises sums in rank order */
     const memory_kind *memory;
     int n_memory;
@@ -43,13 +43,15 @@ typedef struct conformance_plan {
 
 int conformance_rows(void);
 const char *conformance_row_name(int row);
-bool conformance_row_is_long(int row); /* only for a whole run */
+bool conformance_row_is_long(int row);                          /* only for a whole run */
+const char *conformance_result_name(conformance_result result); /* "pass", "FAIL" */
 
 /* What a group needs to be created with. */
 size_t conformance_shared_bytes(bool whole, int world_size);
 
 /* A rank_fn; arg: conformance_plan. Does the rows from plan->first on, up to the first that fails
- * or is refused, which breaks the group. Returns its status. */
+ * or is refused, which breaks the group. Returns its status. In a whole run rank 0 says on stderr
+ * how each row ended for it. */
 status conformance_rank(process_group *group, int rank, int world_size, void *arg);
 
 /* A row's function. */

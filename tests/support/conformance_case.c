@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GUARD_BYTES = 64, GUARD = 0xa5, ALIGN = 64 };
+enum { GUARD_BYTES = 64, GUARD = 0xa5, ALIGN = 64, ROUND = 5 };
 
 static bool is_out_of_place(memory_kind kind)
 {
@@ -72,23 +72,29 @@ static row_counts rows_of(const conformance_case *what, int rank, int n)
     return rows[what->kind];
 }
 
+/* Values are made of whole numbers below this. */
+static size_t range_of(const conformance_case *what)
+{
+    if (!collective_reduces(what->kind))
+        return 251;
+    if (what->op == REDUCE_PROD)
+        return 6;
+    if (what->op == REDUCE_AVG)
+        return 8;
+    return dtype_size(what->type) == 2 ? 31 : 101;
+}
+
 /* Element p of rank `rank`'s in. Integers, so few that no partial result is rounded, times a unit
- * that a detour through a smaller type would cut off. */
+ * that a detour through a smaller type would cut off. They repeat after ROUND ranges. */
 static double value_of(const conformance_case *what, int rank, size_t p)
 {
     static const double units[DTYPE_COUNT] = {1 + 0x1p-12, 1 + 0x1p-30, 0x1p32 + 1, 1, 1, 1};
-    bool reduces = collective_reduces(what->kind), is_half = dtype_size(what->type) == 2;
-    int64_t mixed = (int64_t)(p * 7 + (size_t)(rank + what->tag) * 13 + p % 5 * (size_t)rank);
-    double unit = units[what->type];
-    if (!reduces)
-        return (double)(mixed % 251 - (what->type == DTYPE_U8 ? 0 : 125)) * unit;
-    if (what->op == REDUCE_PROD)
-        return mixed % 3 == 0 ? 2 : mixed % 2 == 0 || what->type == DTYPE_U8 ? 1 : -1;
-    if (what->op == REDUCE_AVG)
-        return (double)(mixed % 8 - (what->type == DTYPE_U8 ? 0 : 4)) * unit;
-    if (what->type == DTYPE_U8) /* sums wrap */
-        return (double)(mixed % 101);
-    return is_half ? (double)(mixed % 31 - 15) : (double)(mixed % 101 - 50) * unit;
+    size_t range = range_of(what);
+    size_t mixed = p * 7 + (size_t)(rank + what->tag) * 13 + p % ROUND * (size_t)rank;
+    int number = (int)(mixed % range), middle = what->type == DTYPE_U8 ? 0 : (int)range / 2;
+    if (!collective_reduces(what->kind) || what->op != REDUCE_PROD)
+        return (double)(number - middle) * units[what->type]; /* sums of bytes wrap */
+    return number % 3 == 0 ? 2 : number % 2 == 0 || what->type == DTYPE_U8 ? 1 : -1;
 }
 
 /* What a rank puts in: of averages so much that the average is exact. */
@@ -146,11 +152,13 @@ static double get(const void *data, dtype type, size_t i)
     return (double)(type == DTYPE_BF16 ? bf16_to_f32(bits) : f16_to_f32(bits));
 }
 
-static void fill_in(const prepared_case *p, void *data)
+typedef double value_fn(const prepared_case *p, int row, size_t i);
+
+/* Element i of what this rank puts in. */
+static double given(const prepared_case *p, int row, size_t i)
 {
-    size_t n = p->in_bytes / dtype_size(p->c.type);
-    for (size_t i = 0; i < n; i++)
-        put(data, p->c.type, i, element_of(&p->what, p->rank, p->world_size, i));
+    (void)row;
+    return element_of(&p->what, p->rank, p->world_size, i);
 }
 
 /* Element i of row `row` of what this rank gets. */
@@ -174,6 +182,22 @@ static double wanted(const prepared_case *p, int row, size_t i)
     default:
         return element_of(what, row, p->world_size, i); /* all_gather, gather */
     }
+}
+
+/* Sets n elements to what `value` says of them, which repeats. */
+static void fill(const prepared_case *p, void *data, size_t n, value_fn *value, int row)
+{
+    size_t size = dtype_size(p->what.type), done = ROUND * range_of(&p->what);
+    for (size_t i = 0; i < n && i < done; i++)
+        put(data, p->what.type, i, value(p, row, i));
+    for (; done < n; done *= 2)
+        memcpy((unsigned char *)data + done * size, data,
+               (n - done < done ? n - done : done) * size);
+}
+
+static void fill_in(const prepared_case *p, void *data)
+{
+    fill(p, data, p->in_bytes / dtype_size(p->what.type), given, 0);
 }
 
 static size_t row_bytes(const conformance_case *what)
@@ -295,15 +319,12 @@ static status check_guard(const prepared_case *p)
 
 status conformance_case_check(prepared_case *p)
 {
-    dtype type = p->what.type;
-    size_t count = p->what.count, row = row_bytes(&p->what),
-           rows = row > 0 ? p->out_bytes / row : 0;
+    size_t row = row_bytes(&p->what), rows = row > 0 ? p->out_bytes / row : 0;
     bool apart = p->in != p->out && (p->in < p->out || p->in >= p->out + p->out_bytes) &&
                  (p->out < p->in || p->out >= p->in + p->in_bytes);
     TRY(copy(p, false));
     for (size_t r = 0; r < rows; r++)
-        for (size_t i = 0; i < count; i++)
-            put(p->memory->want, type, r * count + i, wanted(p, (int)r, i));
+        fill(p, p->memory->want + r * row, p->what.count, wanted, (int)r);
     TRY(compare(p, "out", p->out, p->out_bytes));
     if (apart || p->out_bytes >= p->in_bytes)
         TRY(check_guard(p));

@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { TIMEOUT_MS = 10000, SHORT_LIMIT_MS = 60000, LIMIT_MS = 600000 };
+enum { SHORT_TIMEOUT_MS = 10000, SHORT_LIMIT_MS = 60000, TIMEOUT_MS = 60000, LIMIT_MS = 600000 };
 
 /* The file in which ranks of mpirun find the plan and the board. */
 static const char VARIABLE[] = "MNIST_DDP_TEST_CONFORMANCE";
@@ -69,7 +69,7 @@ static void start(const conformance_backend *backend, int world_size, conformanc
                              .backend = backend->name,
                              .hosts =
                                  strcmp(backend->name, "hierarchical") == 0 ? "aabbccdd" : NULL,
-                             .timeout_ms = TIMEOUT_MS,
+                             .timeout_ms = plan->whole ? TIMEOUT_MS : SHORT_TIMEOUT_MS,
                              .shared_bytes = conformance_shared_bytes(plan->whole, world_size),
                              .limit_ms = plan->whole ? LIMIT_MS : SHORT_LIMIT_MS,
                              .open_device = backend->open_device,
@@ -77,11 +77,14 @@ static void start(const conformance_backend *backend, int world_size, conformanc
     memset(plan->board, 0, sizeof *plan->board);
     *setup = (conformance_cell){0};
     mpi_end end;
-    status st =
-        backend->are_threads ? run_ranks_with(&options, conformance_rank, plan)
-        : backend->by_mpirun
-            ? mpi_ranks_run(&(mpi_run){world_size, "conformance", TIMEOUT_MS}, results, &end)
-            : run_rank_processes(&options, conformance_rank, plan, results);
+    status st = backend->are_threads ? run_ranks_with(&options, conformance_rank, plan)
+                : backend->by_mpirun
+                    ? mpi_ranks_run(&(mpi_run){.world_size = world_size,
+                                               .name = "conformance",
+                                               .timeout_ms = TIMEOUT_MS,
+                                               .limit_s = (int)(options.limit_ms / 1000)},
+                                    results, &end)
+                    : run_rank_processes(&options, conformance_rank, plan, results);
     for (int rank = 0; rank < world_size && !backend->are_threads && st == STATUS_OK; rank++) {
         if (results[rank].reported && results[rank].st == STATUS_OK)
             continue;

@@ -3,7 +3,7 @@
 #ifndef MNIST_DDP_TESTS_SUPPORT_CUDA_H
 #define MNIST_DDP_TESTS_SUPPORT_CUDA_H
 
-#include "kernels/device.h"
+#include "kernels/device_kind.h"
 #include "tests/support/suite.h"
 
 #include <stdio.h>

@@ -23,9 +23,10 @@ typedef struct deadly {
 
 static status start_all_reduce(deadly *d)
 {
-    return process_group_all_reduce_async(
-        d->group, &(reduction){d->data, d->data, COUNT, DTYPE_F32, REDUCE_SUM, 1}, d->stream,
-        &d->under_way);
+    return process_group_launch(
+        d->group,
+        &(collective){.kind = COLLECTIVE_ALL_REDUCE, .in = d->data, .out = d->data, .count = COUNT},
+        d->stream, &d->under_way);
 }
 
 static status finish_on_host(deadly *d)

@@ -79,16 +79,24 @@ const char *mpi_ranks_missing(void)
     return module_exists("mpi") ? NULL : "the mpi module is not built";
 }
 
+/* What it says is seen at once. */
+static int say_there(int fd)
+{
+    return dup2(fd, STDERR_FILENO) < 0;
+}
+
 static int start_and_wait(const mpi_run *run)
 {
     char ranks[16], self[PATH_BYTES] = "";
     snprintf(ranks, sizeof ranks, "%d", run->world_size);
-    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
+    int own_stderr = dup(STDERR_FILENO);
+    if (own_stderr < 0 || readlink("/proc/self/exe", self, sizeof self - 1) < 0)
         return -1;
-    program p = program_start(
-        WORDS("mpirun", "-n", ranks, "--oversubscribe", "--bind-to", "none", "--quiet", self));
-    program_wait(&p, RUN_S);
-    fputs(p.err, stderr);
+    program p = program_start_after(
+        WORDS("mpirun", "-n", ranks, "--oversubscribe", "--bind-to", "none", "--quiet", self),
+        say_there, own_stderr);
+    close(own_stderr);
+    program_wait(&p, run->limit_s > 0 ? run->limit_s : RUN_S);
     int code = p.exit_code;
     program_close(&p);
     return code;

@@ -22,11 +22,12 @@ typedef struct mpi_run {
     int world_size;
     const char *name;   /* of the function */
     int64_t timeout_ms; /* 0: 20 s */
+    int limit_s;        /* for all that the ranks do; 0: 60 s */
 } mpi_run;
 
 /* How mpirun ended; results[0..world_size-1] are set. */
 typedef struct mpi_end {
-    int exit_code; /* -1: it had to be killed after 60 s */
+    int exit_code; /* -1: it had to be killed at the limit */
     double seconds;
 } mpi_end;
 status mpi_ranks_run(const mpi_run *run, rank_result *results, mpi_end *end);

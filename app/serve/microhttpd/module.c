@@ -1,6 +1,6 @@
 /* The module for HTTP: libmicrohttpd, driven by this thread through its epoll descriptor. */
 #include "base/module.h"
-#include "app/serve/http_server_ops.h"
+#include "app/common/http_server_ops.h"
 #include "base/clock.h"
 
 #include <errno.h>

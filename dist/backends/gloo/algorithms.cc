@@ -5,6 +5,7 @@
 #include "dist/backends/gloo/messages.h"
 
 extern "C" {
+#include "dist/collective/exchange.h"
 #include "dist/collective/reduce.h"
 }
 
@@ -31,18 +32,18 @@ struct task {
     const place &p;
     const collective &c;
     int64_t deadline_ns;
-    message_slots slots;
+    match_bits bits;
     size_t row_bytes; // of c.count elements
 
     task(const place &p_, const collective &c_, int64_t deadline_ns_)
-        : p(p_), c(c_), deadline_ns(deadline_ns_), slots(c_),
+        : p(p_), c(c_), deadline_ns(deadline_ns_), bits(c_),
           row_bytes(c_.count * dtype_size(c_.type))
     {
     }
 
     messages memory(const void *at, size_t size_bytes) const
     {
-        return messages(p.context, slots, at, size_bytes);
+        return messages(p.context, bits, at, size_bytes);
     }
 
     // The others, each rank beginning with the one after it, so that not all send to one at once.
@@ -88,16 +89,12 @@ struct reduction_plan {
     bool to_all;
 };
 
-// An equal part for each rank, cut at whole cache lines.
-std::vector<span> cut(size_t size_bytes, int n)
+// Of an all_reduce that all ranks share.
+span part_of(const collective &c, int rank, int world_size)
 {
-    std::vector<span> parts(static_cast<size_t>(n));
-    const size_t lines = (size_bytes + LINE_BYTES - 1) / LINE_BYTES, k = parts.size();
-    for (size_t i = 0; i < k; i++) {
-        const size_t begin = std::min(lines * i / k * LINE_BYTES, size_bytes);
-        parts[i] = {begin, std::min(lines * (i + 1) / k * LINE_BYTES, size_bytes) - begin};
-    }
-    return parts;
+    const exchange_part part = exchange_part_of(&c, c.count, rank, world_size);
+    const size_t size = dtype_size(c.type);
+    return {part.begin * size, (part.end - part.begin) * size};
 }
 
 // An all_reduce in one step: more bytes, half the messages.
@@ -110,11 +107,12 @@ bool is_whole(const collective &c, int world_size)
 reduction_plan plan_of(const collective &c, int world_size)
 {
     const size_t size_bytes = c.count * dtype_size(c.type);
-    if (c.kind == COLLECTIVE_ALL_REDUCE && !is_whole(c, world_size))
-        return {cut(size_bytes, world_size), true};
-    reduction_plan plan = {{}, false};
+    const bool shared = c.kind == COLLECTIVE_ALL_REDUCE && !is_whole(c, world_size);
+    reduction_plan plan = {{}, shared};
     for (int i = 0; i < world_size; i++)
-        if (c.kind == COLLECTIVE_REDUCE_SCATTER)
+        if (shared)
+            plan.parts.push_back(part_of(c, i, world_size));
+        else if (c.kind == COLLECTIVE_REDUCE_SCATTER)
             plan.parts.push_back({size_t(i) * size_bytes, size_bytes});
         else
             plan.parts.push_back({0, is_whole(c, world_size) || i == c.root ? size_bytes : 0});
@@ -339,7 +337,7 @@ rank_traffic perform_traffic(const collective &c, int rank, int world_size)
     if (is_whole(c, world_size))
         return {others * size_bytes, others * size_bytes};
     if (c.kind == COLLECTIVE_ALL_REDUCE) {
-        const uint64_t mine = cut(size_bytes, world_size)[size_t(rank)].size_bytes;
+        const uint64_t mine = part_of(c, rank, world_size).size_bytes;
         return {size_bytes - mine + others * mine, size_bytes - mine + others * mine};
     }
     if (c.kind != COLLECTIVE_BROADCAST)

@@ -85,7 +85,7 @@ std::shared_ptr<job> engine::start_between_two(const collective &what)
     const bool is_send = what.kind == COLLECTIVE_SEND;
     const size_t size_bytes = what.count * dtype_size(what.type);
     j->what = what;
-    j->between_two = std::make_unique<messages>(*context_, message_slots(what),
+    j->between_two = std::make_unique<messages>(*context_, match_bits(what),
                                                 is_send ? what.in : what.out, size_bytes);
     try {
         if (is_send)
@@ -202,6 +202,8 @@ void engine::run()
 // From the engine's thread, and from one that launches or waits for a send or recv.
 failure engine::explain(const std::string &text)
 {
+    if (aborted_)
+        return failure(STATUS_PEER, "the group was aborted: " + text);
     std::lock_guard<std::mutex> one_at_a_time(explaining_);
     if (text.find("Timed out") != std::string::npos || text.find("timeout") != std::string::npos)
         return failure(STATUS_TIMEOUT, "a peer is late or out of reach: " + text);
@@ -212,6 +214,25 @@ failure engine::explain(const std::string &text)
         return failure(STATUS_PEER,
                        "rank " + std::to_string(1 - rank_) + " has closed its connection: " + text);
     return failure(STATUS_PEER, "a peer has closed its connection: " + text);
+}
+
+// gloo breaks all connections if anybody's wait times out, and all who wait hear it: so this waits
+// for what nobody sends.
+void engine::abort()
+{
+    aborted_ = true;
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        if (broken_.code == STATUS_OK)
+            broken_ = failure(STATUS_PEER, "the group was aborted");
+    }
+    char nothing = 0;
+    auto buffer = context_->createUnboundBuffer(&nothing, sizeof nothing);
+    try {
+        buffer->waitRecv(std::chrono::milliseconds(1));
+    } catch (const std::exception &) {
+        // as meant
+    }
 }
 
 // A rank that closes its sockets can cut off data that a slower one has yet to read. So all meet in

@@ -18,6 +18,7 @@ extern "C" {
 
 #include <gloo/rendezvous/context.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -57,6 +58,9 @@ class engine : public std::enable_shared_from_this<engine>
     // Returns when `waited`, the oldest job, is done, and forgets it. Throws failure.
     void wait(job *waited, int64_t deadline_ns, int64_t *done_ns);
 
+    // From any thread: what waits fails, and all that is launched after it.
+    void abort();
+
     // Ends the thread and the connections; see gloo_destroy.
     void stop();
 
@@ -78,6 +82,7 @@ class engine : public std::enable_shared_from_this<engine>
     first_cause *cause_ = nullptr;
     std::vector<char> scratch_; // of the collective under way
     std::mutex explaining_;
+    std::atomic<bool> aborted_{false};
 
     std::mutex lock_;                           // of all below
     std::condition_variable wanted_;            // something to run, or the end; for the thread

@@ -16,7 +16,7 @@ namespace
 {
 
 // gloo's own collectives use other first bytes.
-const uint64_t SLOT_PREFIX = 0xf0, SLOT_PREFIX_SHIFT = 56;
+const uint64_t PREFIX = 0xf0, PREFIX_SHIFT = 56;
 
 std::chrono::milliseconds remaining(int64_t deadline_ns)
 {
@@ -26,7 +26,7 @@ std::chrono::milliseconds remaining(int64_t deadline_ns)
 
 } // namespace
 
-message_slots::message_slots(const collective &c)
+match_bits::match_bits(const collective &c)
 {
     uint32_t prescale;
     std::memcpy(&prescale, &c.prescale, sizeof prescale);
@@ -40,24 +40,24 @@ message_slots::message_slots(const collective &c)
                               prescale};
     const uint64_t hash = fnv1a(FNV1A_START, parts, sizeof parts);
     for (uint64_t sort = 0; sort < MESSAGE_SORTS; sort++)
-        of[sort] = (SLOT_PREFIX + sort) << SLOT_PREFIX_SHIFT | hash >> (64 - SLOT_PREFIX_SHIFT);
+        of[sort] = (PREFIX + sort) << PREFIX_SHIFT | hash >> (64 - PREFIX_SHIFT);
 }
 
-messages::messages(gloo::Context &context, const message_slots &slots, const void *memory,
+messages::messages(gloo::Context &context, const match_bits &bits, const void *memory,
                    size_t size_bytes)
-    : slots_(slots), buffer_(context.createUnboundBuffer(const_cast<void *>(memory), size_bytes))
+    : bits_(bits), buffer_(context.createUnboundBuffer(const_cast<void *>(memory), size_bytes))
 {
 }
 
 void messages::send(int peer, message_sort sort, size_t at, size_t size_bytes)
 {
-    buffer_->send(peer, slots_.of[sort], at, size_bytes);
+    buffer_->send(peer, bits_.of[sort], at, size_bytes);
     sends_++;
 }
 
 void messages::recv(int peer, message_sort sort, size_t at, size_t size_bytes)
 {
-    buffer_->recv(peer, slots_.of[sort], at, size_bytes);
+    buffer_->recv(peer, bits_.of[sort], at, size_bytes);
     receives_++;
 }
 

@@ -21,12 +21,12 @@ namespace mnist_ddp
 // arrive in the order of their sending.
 enum message_sort { MESSAGE_INPUT, MESSAGE_RESULT, MESSAGE_SORTS };
 
-// What gloo matches the messages of one collective by: a hash of all that the ranks must agree on,
-// and of the collective's number, or of a send's tag. So the messages of a rank that issues another
-// collective match none, which is a timeout. Matched messages of different sizes would make gloo
-// end the process.
-struct message_slots {
-    explicit message_slots(const collective &c);
+// What gloo matches the messages of one collective by, and calls a slot: a hash of all that the
+// ranks must agree on, and of the collective's number, or of a send's tag. So the messages of a
+// rank that issues another collective match none, which is a timeout. Matched messages of different
+// sizes would make gloo end the process.
+struct match_bits {
+    explicit match_bits(const collective &c);
     uint64_t of[MESSAGE_SORTS];
 };
 
@@ -37,8 +37,7 @@ struct message_slots {
 class messages
 {
   public:
-    messages(gloo::Context &context, const message_slots &slots, const void *memory,
-             size_t size_bytes);
+    messages(gloo::Context &context, const match_bits &bits, const void *memory, size_t size_bytes);
 
     void send(int peer, message_sort sort, size_t at, size_t size_bytes);
     void recv(int peer, message_sort sort, size_t at, size_t size_bytes);
@@ -51,7 +50,7 @@ class messages
     void finish(int64_t deadline_ns);
 
   private:
-    message_slots slots_;
+    match_bits bits_;
     std::unique_ptr<gloo::transport::UnboundBuffer> buffer_;
     int sends_ = 0, receives_ = 0; // under way
 };

@@ -53,6 +53,11 @@ status gloo_wait(void *self, void *w, int64_t deadline_ns, int64_t *done_ns)
         [=] { (*static_cast<handle *>(self))->wait(static_cast<job *>(w), deadline_ns, done_ns); });
 }
 
+void gloo_abort(void *self)
+{
+    (void)guard([self] { (*static_cast<handle *>(self))->abort(); });
+}
+
 void gloo_destroy(void *self)
 {
     handle *held = static_cast<handle *>(self);
@@ -66,8 +71,8 @@ rank_traffic gloo_traffic(const collective *c, int rank, int world_size)
 }
 
 const process_group_ops gloo_ops = {
-    "gloo",  false,   false,   gloo_create,  gloo_launch,  gloo_wait,
-    nullptr, nullptr, nullptr, gloo_destroy, gloo_traffic, nullptr,
+    "gloo",  false,   false,      gloo_create,  gloo_launch,  gloo_wait, nullptr,
+    nullptr, nullptr, gloo_abort, gloo_destroy, gloo_traffic, nullptr,
 };
 
 } // namespace

@@ -65,7 +65,7 @@ static bool is_on_this_host(const hierarchical *h, const rank_place *place)
 
 static bool is_in_this_column(const hierarchical *h, const rank_place *place)
 {
-    return place->slot == h->places[h->rank].slot && place->slot < h->columns;
+    return place->local_rank == h->places[h->rank].local_rank && place->local_rank < h->columns;
 }
 
 static bool is_anywhere(const hierarchical *h, const rank_place *place)
@@ -109,7 +109,7 @@ static status describe_levels(hierarchical *h, const group_setup *setup)
         .ops = setup->between, .name = "between hosts", .one_host = one_host, .numbers = true};
     h->world = (level){.ops = setup->between, .name = "among all ranks", .one_host = one_host};
     snprintf(h->host.key, sizeof h->host.key, "host/%d/", place->host);
-    snprintf(h->across.key, sizeof h->across.key, "slot/%d/", place->slot);
+    snprintf(h->across.key, sizeof h->across.key, "column/%d/", place->local_rank);
     snprintf(h->world.key, sizeof h->world.key, "all/");
     TRY(choose_ranks(h, is_on_this_host, &h->host));
     TRY(choose_ranks(h, is_in_this_column, &h->across));
@@ -215,7 +215,7 @@ static status hierarchical_wait(void *self, void *work_, int64_t deadline_ns, in
     status st = w->inner != NULL ? level_wait(&b->h.world, w->inner, deadline_ns)
                                  : hierarchical_run(&b->h, &w->what, deadline_ns);
     *done_ns = clock_now_ns();
-    if (st != STATUS_OK)
+    if (st != STATUS_OK && !atomic_load(&b->h.aborted)) /* else its cause is not the group's */
         st = failure_share(&b->h, st);
     pthread_mutex_lock(&b->lock);
     ASSERT(b->first == w);
@@ -223,6 +223,16 @@ static status hierarchical_wait(void *self, void *work_, int64_t deadline_ns, in
     spares_give(&b->works, w);
     pthread_mutex_unlock(&b->lock);
     return st;
+}
+
+static void hierarchical_abort(void *self)
+{
+    hierarchical *h = &((backend *)self)->h;
+    level *levels[] = {&h->host, &h->across, &h->world};
+    atomic_store(&h->aborted, true);
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
+        if (levels[i]->self != NULL)
+            levels[i]->ops->abort(levels[i]->self);
 }
 
 static status hierarchical_batch(void *self, bool begins)
@@ -248,6 +258,7 @@ const process_group_ops hierarchical_ops = {
     .wait = hierarchical_wait,
     .batch = hierarchical_batch,
     .alloc = hierarchical_alloc,
+    .abort = hierarchical_abort,
     .destroy = hierarchical_destroy,
     .traffic = collective_star_traffic,
 };

@@ -2,7 +2,7 @@
  *
  *                    inside the host    between hosts            back inside the host
  *   all_reduce       reduce_scatter     all_reduce of a part     all_gather
- *     if small, or   reduce to slot 0   all_reduce by slot 0     broadcast from slot 0
+ *     if small, or   reduce to column 0 all_reduce of column 0   broadcast from column 0
  *     hosts differ
  *   broadcast        root's host:       broadcast                others: broadcast
  *                    broadcast
@@ -10,12 +10,11 @@
  *                                                                the root has the sum
  *   all_gather                          all_gather               all_gather
  *   reduce_scatter   reduce_scatter     reduce_scatter
- *   barrier          barrier            barrier by slot 0        barrier
+ *   barrier          barrier            barrier of column 0      barrier
  *
- * The ranks with one slot on their hosts are a column. Those of a column do the middle step
- * together, and all columns do so at once. Hosts sum in their ranks' order, then the hosts' sums
- * are added in the hosts' order: the same bits for every chunk size, for either all_reduce, and on
- * every rank.
+ * The ranks with one local_rank are a column. Those of a column do the middle step together, and
+ * all columns do so at once. Hosts sum in their ranks' order, then the hosts' sums are added in the
+ * hosts' order: the same bits for every chunk size, for either all_reduce, and on every rank.
  *
  * Data passes in chunks. While the network carries one, the ranks of the host work on the next one
  * and on the one before. All ranks do the steps of all chunks in the order that the arguments fix.
@@ -73,8 +72,8 @@ static const rank_place *place_of(const hierarchical *h, int rank)
 /* Which column carries what comes from or goes to a root. */
 static int column_of(const hierarchical *h, int root)
 {
-    int slot = place_of(h, root)->slot;
-    return slot < h->columns ? slot : 0;
+    int column = place_of(h, root)->local_rank;
+    return column < h->columns ? column : 0;
 }
 
 /* Do all columns share an all_reduce? */
@@ -131,7 +130,7 @@ static void plan_broadcast(const hierarchical *h, const collective *c, chunk *k)
     void *data = bytes_at(c->out, c, k->at);
     bool at_home = root->host == place_of(h, h->rank)->host;
     collective inside = step(c, COLLECTIVE_BROADCAST, data, data, k->count);
-    inside.root = at_home ? root->slot : column;
+    inside.root = at_home ? root->local_rank : column;
     k->steps[at_home ? INSIDE : BACK] = inside;
     if (h->host.rank == column) {
         k->steps[ACROSS] = step(c, COLLECTIVE_BROADCAST, data, data, k->count);
@@ -144,7 +143,7 @@ static void plan_reduce(const hierarchical *h, const collective *c, chunk *k)
     const rank_place *root = place_of(h, c->root);
     int column = column_of(h, c->root);
     bool at_home = root->host == place_of(h, h->rank)->host;
-    bool has_sum = column == root->slot && h->rank == c->root;
+    bool has_sum = column == root->local_rank && h->rank == c->root;
     void *sum = has_sum ? bytes_at(c->out, c, k->at) : k->scratch;
     k->steps[INSIDE] = step(c, COLLECTIVE_REDUCE, bytes_at(c->in, c, k->at), sum, k->count);
     k->steps[INSIDE].root = column;
@@ -154,7 +153,7 @@ static void plan_reduce(const hierarchical *h, const collective *c, chunk *k)
         k->sum = at_home ? sum : NULL;
         k->sum_count = k->count;
     }
-    if (at_home && column != root->slot) {
+    if (at_home && column != root->local_rank) {
         k->steps[BACK] = step(c, COLLECTIVE_BROADCAST, k->scratch, k->scratch, k->count);
         k->steps[BACK].root = column;
         if (h->rank == c->root)
@@ -169,12 +168,12 @@ static void plan_barrier(const hierarchical *h, const collective *c, chunk *k)
         k->steps[ACROSS] = k->steps[INSIDE];
 }
 
-/* Where in the scratch memory a rank's part of its row is: by slots, then by hosts. */
+/* Where in the scratch memory a rank's part of its row is: by local ranks, then by hosts. */
 static unsigned char *place_in_scratch(const hierarchical *h, const collective *c, const chunk *k,
                                        int rank)
 {
     const rank_place *place = place_of(h, rank);
-    return bytes_at(k->scratch, c, (size_t)(place->slot * h->hosts + place->host) * k->count);
+    return bytes_at(k->scratch, c, (size_t)(place->local_rank * h->hosts + place->host) * k->count);
 }
 
 static void unpack_rows(const hierarchical *h, const collective *c, const chunk *k)

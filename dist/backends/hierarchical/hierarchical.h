@@ -4,6 +4,8 @@
 
 #include "dist/backends/hierarchical/level.h"
 
+#include <stdatomic.h>
+
 enum {
     HIERARCHICAL_CHUNK_BYTES = 1 << 20,
     HIERARCHICAL_AHEAD = 2,      /* chunks under way at once */
@@ -13,7 +15,7 @@ enum {
 /* Where a rank runs. */
 typedef struct rank_place {
     int host; /* hosts are numbered by their lowest rank */
-    int slot; /* its place among the host's ranks */
+    int local_rank;
 } rank_place;
 
 typedef struct hierarchical {
@@ -22,10 +24,12 @@ typedef struct hierarchical {
     int columns;        /* ranks of each host that talk to other hosts: the fewest that one has */
     bool even;          /* every host has that many */
     level host;         /* the ranks of this host */
-    level across;       /* those of one slot, of all hosts in their order; if slot < columns */
+    level across;       /* a column: those of one local_rank, of all hosts in their order; if
+                           local_rank < columns */
     level world;        /* all ranks */
     unsigned char *scratch; /* HIERARCHICAL_AHEAD times scratch_bytes, in the host's memory */
     size_t scratch_bytes;
+    atomic_bool aborted;
     struct store *store;                     /* borrowed */
     char prefix[PROCESS_GROUP_PREFIX_BYTES]; /* of the group's keys in it */
 } hierarchical;

@@ -149,6 +149,12 @@ static status local_wait(void *self, void *work_, int64_t deadline_ns, int64_t *
     return st;
 }
 
+static void local_abort(void *self)
+{
+    local_group *g = self;
+    local_hub_leave(g->hub, g->rank);
+}
+
 static void local_destroy(void *self)
 {
     local_group *g = self;
@@ -195,6 +201,7 @@ const process_group_ops local_ops = {
     .create = local_create,
     .launch = local_launch,
     .wait = local_wait,
+    .abort = local_abort,
     .destroy = local_destroy,
     .traffic = collective_star_traffic,
 };

@@ -141,6 +141,8 @@ static status await_all(local_hub *hub, int self, count_fn *count, int64_t deadl
     bool moved;
     for (int peer = 0; peer < hub->world_size;) {
         const local_rank *other = &hub->ranks[peer];
+        if (hub->ranks[self].left)
+            return FAIL(STATUS_PEER, "the group was aborted");
         if (count(other) >= want) {
             peer++;
             continue;
@@ -204,6 +206,8 @@ static status await_message(local_hub *hub, const local_message *m, int64_t dead
         TRY(take_messages(hub, m->rank, &moved));
         if (m->state == LOCAL_DONE)
             return STATUS_OK;
+        if (m->state == LOCAL_WAITS && hub->ranks[m->rank].left)
+            return FAIL(STATUS_PEER, "the group was aborted");
         if (m->state == LOCAL_REFUSED)
             return FAIL(STATUS_INVALID, "rank %d %s another count or type than %zu elements of %s",
                         peer, sends ? "receives" : "sends", m->what.count,

@@ -18,6 +18,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +45,7 @@ typedef struct mpi_group {
     first_cause *cause;
     uint64_t done; /* the latest collective that is, sends and receives aside */
     departure end; /* why it has failed */
+    atomic_bool aborted;
 
     pthread_mutex_t lock; /* of the queue: launches may come from another thread than waits */
     mpi_work *first, *last;
@@ -78,6 +80,8 @@ static status look_at_others(const mpi_group *g, waiting *w, int64_t now_ns)
     bool between_two = collective_is_send_or_recv(c->kind);
     awaited what = {between_two ? first_cause_bit(c->root) : 0, c->seq, w->since_ns};
     w->look_ns = now_ns + LOOK_MS * INT64_C(1000000);
+    if (atomic_load(&g->aborted))
+        return FAIL(STATUS_PEER, "the group was aborted");
     if (!w->told && !between_two && now_ns - w->since_ns > (w->deadline_ns - w->since_ns) / 2) {
         w->told = true;
         first_cause_tell_waiting(g->cause, c->seq);
@@ -198,6 +202,11 @@ static bool say_goodbye(mpi_group *g)
 
 /* Works that were not done when their group ended: MPI may write to them. */
 static mpi_work *abandoned;
+
+static void mpi_abort(void *self)
+{
+    atomic_store(&((mpi_group *)self)->aborted, true);
+}
 
 static void mpi_destroy(void *self)
 {
@@ -330,6 +339,7 @@ static const process_group_ops mpi_ops = {
     .create = mpi_create,
     .launch = mpi_launch,
     .wait = mpi_wait,
+    .abort = mpi_abort,
     .destroy = mpi_destroy,
     .traffic = collective_star_traffic,
     .version = mpi_version,

@@ -60,8 +60,8 @@ status mpi_process_check(void)
         return STATUS_OK;
     return FAIL(STATUS_INVALID,
                 "MPI has not started this process: start the ranks as mpirun -n 4 mnist_ddp train "
-                "--backend=mpi; or all of one host as mnist_ddp train --backend=mpi "
-                "--nproc-per-node=4, which calls mpirun");
+                "--backend=mpi, under Slurm also with srun --mpi=pmix -n 4; or all of one host as "
+                "mnist_ddp train --backend=mpi --nproc-per-node=4, which calls mpirun");
 }
 
 const char *mpi_process_job(void)

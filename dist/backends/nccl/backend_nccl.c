@@ -164,6 +164,11 @@ static status nccl_check(void *self)
     return nccl_watch_check(((nccl_group *)self)->watch);
 }
 
+static void nccl_abort(void *self)
+{
+    nccl_watch_abort(((nccl_group *)self)->watch);
+}
+
 /* Whether both streams end their work in time. */
 static bool runs_empty(const nccl_group *g)
 {
@@ -327,6 +332,7 @@ const process_group_ops nccl_ops = {
     .wait = nccl_wait,
     .batch = nccl_batch,
     .check = nccl_check,
+    .abort = nccl_abort,
     .destroy = nccl_destroy,
     .traffic = collective_chain_traffic,
     .version = nccl_call_version,

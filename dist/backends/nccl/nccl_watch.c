@@ -252,6 +252,11 @@ status nccl_watch_read(nccl_watch *watch, char *words, size_t size_bytes)
     return st;
 }
 
+void nccl_watch_abort(nccl_watch *watch)
+{
+    break_group(watch, FAIL(STATUS_PEER, "the group was aborted"));
+}
+
 void nccl_watch_host_waits(nccl_watch *watch, bool waits)
 {
     atomic_fetch_add(&watch->host_waits, waits ? 1 : -1);

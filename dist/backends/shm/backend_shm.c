@@ -144,6 +144,11 @@ static status shm_alloc(void *self, size_t size_bytes, void **out)
     return STATUS_OK;
 }
 
+static void shm_abort(void *self)
+{
+    shm_sync_abort(&((shm_group *)self)->sync);
+}
+
 static void shm_destroy(void *self)
 {
     shm_group *g = self;
@@ -196,6 +201,7 @@ const process_group_ops shm_ops = {
     .launch = shm_launch,
     .wait = shm_wait,
     .alloc = shm_alloc,
+    .abort = shm_abort,
     .destroy = shm_destroy,
     .traffic = collective_star_traffic,
 };

@@ -61,6 +61,16 @@ void shm_sync_close(shm_sync *sync)
     shm_region_close(&sync->region);
 }
 
+void shm_sync_abort(shm_sync *sync)
+{
+    atomic_store(&sync->aborted, true);
+}
+
+static status check_aborted(const shm_sync *sync)
+{
+    return atomic_load(&sync->aborted) ? FAIL(STATUS_PEER, "the group was aborted") : STATUS_OK;
+}
+
 /* Sleeps until woken, at most `ms`; at once if the word is not `seen`. */
 static void futex_sleep(_Atomic uint32_t *word, uint32_t seen, int ms, int64_t deadline_ns)
 {
@@ -150,6 +160,7 @@ void shm_sync_arrive(shm_sync *sync, shm_stage stage, uint32_t value)
  */
 static status check_peers(const shm_sync *sync, shm_stage stage, uint32_t want)
 {
+    TRY(check_aborted(sync));
     bool known = first_cause_is_known(sync->cause);
     int dead = peers_find_ended(first_cause_peers(sync->cause), 0, 0);
     if ((!known && dead < 0) || find_late(sync, stage, want) < 0)
@@ -256,6 +267,9 @@ static status sleep_until_done(shm_sync *sync, const shm_awaited *what, int64_t 
         bool is_dead = slept && peers_find_ended(processes, what->peer, 0) == what->peer;
         st = do_idle_work(sync, &more);
         if (st != STATUS_OK || atomic_load(what->done))
+            break;
+        st = check_aborted(sync);
+        if (st != STATUS_OK)
             break;
         if (has_left || is_dead)
             st = fail_gone(sync, what->peer, has_left);

@@ -13,6 +13,7 @@ typedef struct shm_sync {
     shm_region region;
     first_cause *cause;
     int64_t spin_ns;
+    atomic_bool aborted;
     shm_idle_fn *idle; /* NULL: nothing */
     void *idle_ctx;
 } shm_sync;
@@ -25,6 +26,9 @@ status shm_sync_create(shm_sync *sync, const shm_region *region, const group_set
 /* Tells all ranks that this one closes its group: whoever still waits fails. Those who wait for
  * stages that all have come to do not notice. Accepts all zero. */
 void shm_sync_close(shm_sync *sync);
+
+/* From any thread: this rank waits no longer, STATUS_PEER, within 50 ms. */
+void shm_sync_abort(shm_sync *sync);
 
 /* This rank has come to `value` of the stage. Whoever waits for that sees all that it has written;
  * the last rank wakes those that sleep. */

@@ -40,6 +40,9 @@ def check_job():
     check("/dev/shm" in mounts.values(), "no memory of its own at /dev/shm")
     args = container["args"]
     check(f"--nnodes={spec['completions']}" in args, "--nnodes is not the Job's completions")
+    probe = container["livenessProbe"]["httpGet"]
+    check(f"--health-check-port={probe['port']}" in args, "the probe asks at another port")
+    check({"containerPort": probe["port"]} in container["ports"], "the probe's port is no container's")
     for arg in args:
         folder = arg.partition("--run-dir=")[2]
         check(not folder or any(folder.startswith(path + "/") for path in mounts.values()),

@@ -1,13 +1,15 @@
 /* The curl module: HTTP by libcurl, which knows TLS, and proxies ($https_proxy, $no_proxy and so
- * on). The program opens this only to fetch files. */
+ * on). The program opens this only to fetch files, and to talk to etcd. */
 #include "base/module.h"
+#include "base/clock.h"
 #include "base/environment.h"
-#include "data/transfer_ops.h"
+#include "base/transfer_ops.h"
 
 #include <curl/curl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 enum {
     REDIRECTS = 5,
@@ -19,6 +21,7 @@ enum {
 typedef struct http {
     CURLM *multi; /* keeps the connections */
     CURL *easy;
+    struct curl_slist *json_headers; /* of a POST */
 } http;
 
 /* One transfer under way. */
@@ -49,6 +52,7 @@ static void http_close(void *self)
         return;
     curl_easy_cleanup(h->easy);
     curl_multi_cleanup(h->multi);
+    curl_slist_free_all(h->json_headers);
     free(h);
 }
 
@@ -61,7 +65,8 @@ static status http_open(void **out)
     }
     h->multi = curl_multi_init();
     h->easy = curl_easy_init();
-    if (h->multi == NULL || h->easy == NULL) {
+    h->json_headers = curl_slist_append(NULL, "Content-Type: application/json");
+    if (h->multi == NULL || h->easy == NULL || h->json_headers == NULL) {
         http_close(h);
         return FAIL(STATUS_NO_MEMORY, "libcurl");
     }
@@ -124,11 +129,20 @@ static size_t take_body(char *data, size_t one, size_t n, void *ctx)
     if (!x->begun) {
         x->begun = true;
         note_answer(x);
-        x->failed = x->request->begin(x->request->ctx, x->answer);
+        if (x->request->begin != NULL)
+            x->failed = x->request->begin(x->request->ctx, x->answer);
     }
     if (x->failed == STATUS_OK)
         x->failed = x->request->take(x->request->ctx, data, one * n);
     return x->failed == STATUS_OK ? one * n : 0;
+}
+
+/* A process that is started meanwhile does not inherit it. */
+static curl_socket_t open_socket(void *ctx, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    (void)ctx;
+    (void)purpose;
+    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
 /* http is for a URL of http alone. The first is what may be asked for, the second where redirects
@@ -145,7 +159,38 @@ static void set_protocols(CURL *easy, bool is_https)
 #endif
 }
 
-static void set_up(exchange *x, char range[32], char error[CURL_ERROR_SIZE])
+/* What is asked for, and how. */
+static void set_method(const exchange *x, struct curl_slist *json_headers, char range[32])
+{
+    const transfer_request *r = x->request;
+    snprintf(range, 32, "%llu-", (unsigned long long)r->from_byte);
+    if (r->from_byte > 0)
+        curl_easy_setopt(x->easy, CURLOPT_RANGE, range);
+    if (r->json != NULL) {
+        curl_easy_setopt(x->easy, CURLOPT_POSTFIELDS, r->json);
+        curl_easy_setopt(x->easy, CURLOPT_HTTPHEADER, json_headers);
+    }
+    if (r->is_direct) {
+        curl_easy_setopt(x->easy, CURLOPT_PROXY, "");
+        return;
+    }
+    curl_easy_setopt(x->easy, CURLOPT_FOLLOWLOCATION, 1L);
+    curl_easy_setopt(x->easy, CURLOPT_MAXREDIRS, (long)REDIRECTS);
+}
+
+static void set_times(const exchange *x)
+{
+    const transfer_request *r = x->request;
+    curl_easy_setopt(x->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)r->connect_timeout_ms);
+    curl_easy_setopt(x->easy, CURLOPT_LOW_SPEED_LIMIT, (long)STALL_BYTES_PER_S);
+    curl_easy_setopt(x->easy, CURLOPT_LOW_SPEED_TIME, (long)r->stall_timeout_s);
+    if (r->deadline_ns != 0) {
+        long left_ms = clock_remaining_ms(r->deadline_ns);
+        curl_easy_setopt(x->easy, CURLOPT_TIMEOUT_MS, left_ms > 0 ? left_ms : 1);
+    }
+}
+
+static void set_up(exchange *x, char error[CURL_ERROR_SIZE])
 {
     const transfer_request *r = x->request;
     CURL *easy = x->easy;
@@ -153,18 +198,12 @@ static void set_up(exchange *x, char range[32], char error[CURL_ERROR_SIZE])
     curl_easy_reset(easy); /* connections stay */
     curl_easy_setopt(easy, CURLOPT_URL, r->url);
     set_protocols(easy, strncasecmp(r->url, "https:", 6) == 0);
-    curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 1L);
-    curl_easy_setopt(easy, CURLOPT_MAXREDIRS, (long)REDIRECTS);
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)r->connect_timeout_ms);
-    curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, (long)STALL_BYTES_PER_S);
-    curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, (long)r->stall_timeout_s);
+    set_times(x);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
     curl_easy_setopt(easy, CURLOPT_USERAGENT, "mnist_ddp");
     if (bundle != NULL)
         curl_easy_setopt(easy, CURLOPT_CAINFO, bundle);
-    snprintf(range, 32, "%llu-", (unsigned long long)r->from_byte);
-    if (r->from_byte > 0)
-        curl_easy_setopt(easy, CURLOPT_RANGE, range);
 #if LIBCURL_VERSION_NUM >= 0x075700
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* a resolver that hangs is not waited for */
 #endif
@@ -189,7 +228,7 @@ static status perform(http *h, exchange *x, CURLcode *out)
             *out = message->data.result;
         wake.revents = 0;
         if (code == CURLM_OK && running > 0)
-            code = curl_multi_poll(h->multi, &wake, 1, POLL_MS, NULL);
+            code = curl_multi_poll(h->multi, &wake, wake.fd >= 0 ? 1 : 0, POLL_MS, NULL);
         x->answer->interrupted = wake.revents != 0;
     }
     note_answer(x);
@@ -225,18 +264,19 @@ static status code_status(CURLcode code)
     }
 }
 
-static status http_get(void *self, const transfer_request *request, transfer_answer *answer)
+static status http_perform(void *self, const transfer_request *request, transfer_answer *answer)
 {
     http *h = self;
     exchange x = {.request = request, .answer = answer, .easy = h->easy};
     char error[CURL_ERROR_SIZE], range[32];
     CURLcode code = CURLE_OK;
     *answer = (transfer_answer){.size_bytes = -1, .first_byte = -1, .whole = -1};
-    set_up(&x, range, error);
+    set_up(&x, error);
+    set_method(&x, h->json_headers, range);
     TRY(perform(h, &x, &code));
     if (x.failed != STATUS_OK || answer->interrupted)
         return x.failed;
-    if (code == CURLE_OK && !x.begun) /* an answer without a body */
+    if (code == CURLE_OK && !x.begun && request->begin != NULL) /* an answer without a body */
         return request->begin(request->ctx, answer);
     if (code == CURLE_OK)
         return STATUS_OK;
@@ -247,7 +287,8 @@ static status http_get(void *self, const transfer_request *request, transfer_ans
     return code_status(code);
 }
 
-static const transfer_ops curl_ops = {.open = http_open, .get = http_get, .close = http_close};
+static const transfer_ops curl_ops = {
+    .open = http_open, .perform = http_perform, .close = http_close};
 
 __attribute__((visibility("default")))
 const module mnist_ddp_module = {.abi_version = MODULE_ABI_VERSION, .transfer = &curl_ops};

@@ -1,7 +1,7 @@
-/* An HTTP server, as a module with a library for it provides it (base/module.h): app/serve/ knows
- * no other. All of it happens in the thread that calls `run`. */
-#ifndef MNIST_DDP_APP_SERVE_HTTP_SERVER_OPS_H
-#define MNIST_DDP_APP_SERVE_HTTP_SERVER_OPS_H
+/* An HTTP server, as a module with a library for it provides it (base/module.h): those who serve
+ * know no other. All of it happens in the thread that calls `run`. */
+#ifndef MNIST_DDP_APP_COMMON_HTTP_SERVER_OPS_H
+#define MNIST_DDP_APP_COMMON_HTTP_SERVER_OPS_H
 
 #include "base/status.h"
 

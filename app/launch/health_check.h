@@ -1,0 +1,38 @@
+/* --health-check-port: says over HTTP whether this agent lives, for the probe of an orchestrator
+ * (configs/cluster/job.yaml). torch's agents know the port, but serve nothing at it.
+ *
+ *   GET any path   200 {"state":"runs","round":3,"world_size":8,"age_s":0.2}
+ *                  503, and the same, if the agent's loop was not seen for late_ms: it hangs
+ *
+ * A thread of its own answers: the agent need not live to be found dead. Whoever reaches the
+ * port may ask.
+ */
+#ifndef MNIST_DDP_APP_LAUNCH_HEALTH_CHECK_H
+#define MNIST_DDP_APP_LAUNCH_HEALTH_CHECK_H
+
+#include "base/status.h"
+
+#include <stdint.h>
+
+enum {
+    HEALTH_CHECK_BEAT_MS = 1000,  /* the agent's loop comes by at least so often, */
+    HEALTH_CHECK_LATE_MS = 15000, /* and hangs if it has not for so long: late_ms */
+};
+
+typedef struct health_check health_check;
+
+/* Listens at the port, on all addresses (0: a free one, which the log tells). Negative: *out is
+ * NULL, and the calls below do nothing. STATUS_IO if the port is taken, STATUS_INVALID without the
+ * HTTP module. */
+status health_check_open(int port, int64_t late_ms, health_check **out);
+
+/* The agent's loop is here. `state` is text that lives on: "waits", "runs". */
+void health_check_beat(health_check *check, const char *state, int64_t round, int world_size);
+
+/* What poll() may wait, so that the next beat comes in time; -1 is for ever. */
+int health_check_wait_ms(const health_check *check, int wait_ms);
+
+/* Ends the thread, within half a second. Accepts NULL. */
+void health_check_close(health_check *check);
+
+#endif

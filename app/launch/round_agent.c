@@ -1,0 +1,177 @@
+#include "app/launch/round_agent.h"
+
+#include "app/common/round_fence.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct round_agent {
+    worker_spec *spec;
+    event_log *events;
+    dynamic_rendezvous *rdzv;
+    round_fence *fence;
+    rendezvous_news news;        /* as of the last look */
+    int *nprocs;                 /* of the round's nodes: the spec's; NULL before the first */
+    char (*ids)[ROUND_ID_BYTES]; /* likewise: their ids */
+};
+
+void round_agent_make_id(char out[ROUND_ID_BYTES])
+{
+    char host[64] = "?";
+    if (gethostname(host, sizeof host - 1) != 0)
+        strcpy(host, "?");
+    snprintf(out, ROUND_ID_BYTES, "%.60s_%d_%llx", host, (int)getpid(),
+             (unsigned long long)clock_now_ns());
+}
+
+static status join_rendezvous(round_agent *self, const char *id)
+{
+    const worker_spec *spec = self->spec;
+    dynamic_rendezvous_options how = {
+        .backend = spec->rdzv == RDZV_ETCD ? &rendezvous_etcd : &rendezvous_c10d,
+        .endpoints = spec->endpoints,
+        .run_id = spec->run_id,
+        .self = {.nproc = spec->nproc, .port = spec->master_port},
+        .min_nodes = spec->min_nodes,
+        .max_nodes = spec->max_nodes,
+        .needs_majority = spec->rdzv == RDZV_C10D && strchr(spec->endpoints, ',') != NULL,
+        .join_ms = spec->join_ms,
+        .last_call_ms = spec->last_call_ms,
+        .keep_alive_ms = spec->keep_alive_ms,
+        .keep_alive_misses = spec->keep_alive_misses,
+    };
+    snprintf(how.self.id, sizeof how.self.id, "%s", id);
+    if (strlen(spec->master_addr) >= sizeof how.self.address)
+        return FAIL(STATUS_INVALID, "this node's address is longer than %d letters: %.80s",
+                    ROUND_ADDRESS_BYTES - 1, spec->master_addr);
+    snprintf(how.self.address, sizeof how.self.address, "%s", spec->master_addr);
+    return dynamic_rendezvous_create(&how, &self->rdzv);
+}
+
+status round_agent_create(worker_spec *spec, const char *id, event_log *events, round_agent **out)
+{
+    round_agent *self = calloc(1, sizeof *self);
+    if (self == NULL)
+        return FAIL(STATUS_NO_MEMORY, "an agent's part in the rounds");
+    self->spec = spec;
+    self->events = events;
+    status st = round_fence_create(&self->fence);
+    if (st == STATUS_OK)
+        st = join_rendezvous(self, id);
+    if (st == STATUS_OK)
+        *out = self;
+    else
+        round_agent_destroy(self);
+    return st;
+}
+
+void round_agent_destroy(round_agent *self)
+{
+    if (self == NULL)
+        return;
+    dynamic_rendezvous_destroy(self->rdzv);
+    round_fence_close(self->fence);
+    self->spec->nprocs = NULL;
+    free(self->nprocs);
+    free(self->ids);
+    free(self);
+}
+
+int round_agent_fd(const round_agent *self)
+{
+    return dynamic_rendezvous_fd(self->rdzv);
+}
+
+int round_agent_fence_fd(const round_agent *self)
+{
+    return round_fence_fd(self->fence);
+}
+
+rendezvous_news round_agent_look(round_agent *self)
+{
+    self->news = dynamic_rendezvous_look(self->rdzv);
+    round_fence_set(self->fence,
+                    self->news.phase == RENDEZVOUS_RUNS || self->news.phase == RENDEZVOUS_LEAVE
+                        ? self->news.valid_until_ns
+                        : 0);
+    return self->news;
+}
+
+/* "hostA (ranks 0-7), hostB (ranks 8-11)" */
+static void describe(const round_state *now, char *out, size_t size_bytes)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int i = 0, first = 0; i < now->n && used < size_bytes; first += now->members[i++].nproc) {
+        const round_node *node = &now->members[i];
+        const char *before = i > 0 ? ", " : "";
+        if (node->nproc == 1)
+            used += (size_t)snprintf(out + used, size_bytes - used, "%s%s (rank %d)", before,
+                                     round_host_of(node->id).text, first);
+        else
+            used += (size_t)snprintf(out + used, size_bytes - used, "%s%s (ranks %d-%d)", before,
+                                     round_host_of(node->id).text, first, first + node->nproc - 1);
+    }
+}
+
+status round_agent_begin(round_agent *self)
+{
+    const round_state *now = self->news.now;
+    worker_spec *spec = self->spec;
+    char nodes[600];
+    spec->nprocs = NULL;
+    free(self->nprocs);
+    free(self->ids);
+    self->nprocs = calloc((size_t)now->n, sizeof *self->nprocs);
+    self->ids = calloc((size_t)now->n, sizeof *self->ids);
+    if (self->nprocs == NULL || self->ids == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a round of %d nodes", now->n);
+    spec->world_size = 0;
+    for (int i = 0; i < now->n; i++) {
+        self->nprocs[i] = now->members[i].nproc;
+        memcpy(self->ids[i], now->members[i].id, sizeof self->ids[i]);
+        spec->world_size += self->nprocs[i];
+    }
+    spec->nprocs = self->nprocs;
+    spec->nnodes = now->n;
+    spec->node_rank = self->news.node_rank;
+    spec->round = now->round;
+    spec->restarts = now->restarts;
+    snprintf(spec->master_addr, sizeof spec->master_addr, "%s", now->members[0].address);
+    spec->master_port = now->members[0].port;
+    event_log_round_begins(self->events, now, spec->node_rank);
+    describe(now, nodes, sizeof nodes);
+    LOG_I("round %lld: %d node%s, %d ranks: %s; this is node %d", (long long)now->round, now->n,
+          now->n == 1 ? "" : "s", spec->world_size, nodes, spec->node_rank);
+    return STATUS_OK;
+}
+
+void round_agent_left(round_agent *self, const group_outcome *outcome, bool node_0_gone)
+{
+    const worker_spec *spec = self->spec;
+    int n = 0, n_lost = outcome != NULL ? outcome->n_lost : 0;
+    const char **lost = calloc((size_t)n_lost + 1, sizeof *lost);
+    for (int i = 0; i < n_lost && lost != NULL; i++)
+        if (outcome->lost[i] < spec->nnodes)
+            lost[n++] = self->ids[outcome->lost[i]];
+    if (outcome == NULL && node_0_gone && spec->node_rank != 0 && lost != NULL)
+        lost[n++] = self->ids[0];
+    round_departure how = {.lost = lost,
+                           .n_lost = n,
+                           .restarts = spec->restarts + (outcome != NULL && outcome->counts)};
+    for (int i = 0; i < n; i++)
+        event_log_node_lost(self->events, spec->round, lost[i]);
+    round_fence_set(self->fence, 0);
+    dynamic_rendezvous_left(self->rdzv, &how);
+    free(lost);
+}
+
+void round_agent_close(round_agent *self, const char *reason)
+{
+    event_log_closed(self->events, self->spec->round, reason);
+    dynamic_rendezvous_close(self->rdzv, reason);
+}

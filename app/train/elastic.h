@@ -1,0 +1,49 @@
+/* A rank's end of the link with its agent, in an elastic job: a thread that hears when a round ends
+ * and where the rank stands in the next one. docs/elastic.md has the whole.
+ */
+#ifndef MNIST_DDP_APP_TRAIN_ELASTIC_H
+#define MNIST_DDP_APP_TRAIN_ELASTIC_H
+
+#include "app/train/rank_signals.h"
+#include "dist/net/socket_breaker.h"
+#include "dist/process_group/process_group.h"
+#include "dist/rendezvous.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct elastic elastic;
+
+/* *out is NULL if $MNIST_DDP_ELASTIC_FD is not set: the job is not elastic. STATUS_INVALID: what it
+ * names is no link. */
+status elastic_open(elastic **out);
+void elastic_close(elastic *link); /* accepts NULL */
+
+/* What follows accepts NULL, but for elastic_await_join.
+ *
+ * A round begins: the agent's word about it ends what the rank waits for at the store, by
+ * *breaker, which lives until the next round begins. */
+void elastic_begin_round(elastic *link, int64_t round, socket_breaker **breaker);
+
+/* The group that the end of the round aborts from now on; NULL before it is destroyed. */
+void elastic_set_group(elastic *link, process_group *group);
+
+/* Whether the agent wishes that all ranks pause. */
+bool elastic_wants_pause(const elastic *link);
+
+/* Before a step: STATUS_PEER if the round is over, or the node's lease has ended. */
+status elastic_check(const elastic *link);
+
+/* Whether the agent has ended the round, or is gone: what has failed since has failed for that. */
+bool elastic_is_over(elastic *link);
+
+/* The rank runs no round, and has the state after `step` (-1: none). */
+status elastic_left(elastic *link, int64_t step);
+
+/* Waits for the rank's place in the next round, and sets it in *place. STATUS_TIMEOUT if nobody
+ * asks it to join within timeout_ms; STATUS_IO if its agent is gone, or a signal asks for the
+ * run's end. */
+status elastic_await_join(elastic *link, const rank_signals *signals, int64_t timeout_ms,
+                          rendezvous_place *place);
+
+#endif

@@ -1,0 +1,179 @@
+#include "app/train/rounds.h"
+
+#include "app/common/run_log.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The lowest rank that has the newest state; -1: none has any. */
+static status find_newest(training *t, int *out)
+{
+    int n = t->rank.place.world_size;
+    int64_t newest = KEPT_STATE_NONE, *steps = calloc((size_t)n, sizeof *steps);
+    if (steps == NULL)
+        return FAIL(STATUS_NO_MEMORY, "the steps of %d ranks", n);
+    status st = process_group_all_gather(t->rank.group, &t->kept.step, steps, 1, DTYPE_I64, NULL);
+    *out = -1;
+    for (int rank = 0; rank < n && st == STATUS_OK; rank++)
+        if (steps[rank] > newest) {
+            newest = steps[rank];
+            *out = rank;
+        }
+    free(steps);
+    return st;
+}
+
+static status share_path(training *t, int root)
+{
+    return process_group_broadcast(t->rank.group, t->folder.path, sizeof t->folder.path, DTYPE_U8,
+                                   root, NULL);
+}
+
+status rounds_share_folder(training *t)
+{
+    return share_path(t, 0);
+}
+
+/* Position, world and best test of `root` are this rank's, too. */
+static status share_numbers(training *t, int root)
+{
+    kept_state *k = &t->kept;
+    position *at = &k->at;
+    former_world *world = &k->world;
+    test_found *best = &k->best;
+    int64_t *counts[] = {&at->epoch,         &at->step_in_epoch,  &at->step,
+                         &at->epoch_samples, &at->epoch_first,    &at->world_changes,
+                         &world->size,       &world->batch_size,  &world->accum,
+                         &best->test.images, &best->test.correct, &best->step,
+                         &best->epoch};
+    enum { N_COUNTS = sizeof counts / sizeof counts[0] };
+    int64_t whole[N_COUNTS];
+    double reals[] = {at->epoch_loss, world->lr, best->test.loss};
+    for (int i = 0; i < N_COUNTS; i++)
+        whole[i] = *counts[i];
+    TRY(process_group_broadcast(t->rank.group, whole, N_COUNTS, DTYPE_I64, root, NULL));
+    TRY(process_group_broadcast(t->rank.group, reals, 3, DTYPE_F64, root, NULL));
+    for (int i = 0; i < N_COUNTS; i++)
+        *counts[i] = whole[i];
+    at->epoch_loss = reals[0];
+    world->lr = reals[1];
+    best->test.loss = reals[2];
+    return share_path(t, root);
+}
+
+/* Rank 0 says why the run does not go on, if it does not. */
+static status open_folder(training *t)
+{
+    status_kept why;
+    status st = STATUS_OK;
+    bool is_first = t->rank.place.rank == 0;
+    if (is_first)
+        st = run_folder_continue(&t->rank, &t->trainer.at, &t->folder);
+    status_keep(&why);
+    int64_t opened = st == STATUS_OK;
+    status told = process_group_broadcast(t->rank.group, &opened, 1, DTYPE_I64, 0, NULL);
+    if (st != STATUS_OK) {
+        status_restore(&why);
+        return st;
+    }
+    TRY(told);
+    t->refused = opened == 0;
+    if (t->refused)
+        return FAIL(STATUS_PEER, "rank 0 cannot go on in the run's folder");
+    if (is_first && !t->folder.is_dry)
+        run_log_open(t->folder.path);
+    return STATUS_OK;
+}
+
+/* Another number of ranks. */
+static status change_world(training *t, position *at)
+{
+    rank_context *rank = &t->rank;
+    const former_world *was = &t->kept.world;
+    world_change change;
+    TRY(world_change_make(rank, was, at, &change));
+    if (rank->place.rank != 0)
+        return STATUS_OK;
+    world_change_say(rank, &change, at);
+    return result_note_change(&t->result, rank, &change, at);
+}
+
+static void say_round(training *t, int root)
+{
+    const rank_context *rank = &t->rank;
+    int64_t now_ns = clock_now_ns();
+    char place[PROGRESS_PLACE_BYTES], took[96] = "";
+    progress_name_place(t->kept.at.epoch, t->kept.at.step_in_epoch, place);
+    if (t->left_ns != 0)
+        snprintf(took, sizeof took, "; left in %.2f s, waited %.2f s, opened in %.2f s",
+                 clock_seconds(t->left_ns - t->failed_ns), clock_seconds(t->joined_ns - t->left_ns),
+                 clock_seconds(now_ns - t->joined_ns));
+    progress_line(&t->progress,
+                  "round %" PRId64 ": %d ranks go on after %s (step %" PRId64
+                  ") with the state of rank %d, in the processes that live%s",
+                  rank->place.round, rank->place.world_size, place, t->kept.at.step, root, took);
+}
+
+status rounds_continue(training *t, bool *continues)
+{
+    rank_context *rank = &t->rank;
+    int root = -1;
+    *continues = false;
+    if (t->link == NULL)
+        return STATUS_OK;
+    TRY(find_newest(t, &root));
+    if (root < 0)
+        return STATUS_OK;
+    TRY(share_numbers(t, root));
+    if (rank->place.rank == root)
+        TRY(kept_state_restore(&t->kept, rank));
+    TRY(rank_context_broadcast(rank, root));
+    if (rank->place.rank == 0)
+        say_round(t, root);
+    t->trainer.at = t->kept.at;
+    t->result.best = t->kept.best;
+    if (t->kept.world.size != rank->place.world_size)
+        TRY(change_world(t, &t->trainer.at));
+    TRY(open_folder(t));
+    *continues = true;
+    return STATUS_OK;
+}
+
+bool rounds_survives(training *t, status st)
+{
+    const rank_context *rank = &t->rank;
+    if (t->link == NULL || t->refused || !rank_context_outlives_rounds(rank->opts))
+        return false;
+    if (st == STATUS_OK)
+        return rank->stop.paused && !rank->stop.agreed;
+    return elastic_is_over(t->link) || st == STATUS_PEER || st == STATUS_TIMEOUT;
+}
+
+status rounds_keep(training *t)
+{
+    const step_commit *commit = &t->rank.commit;
+    position at = t->trainer.at;
+    rank_context_close_group(&t->rank);
+    if (!t->runs) /* the round has not begun: what was kept before it still counts */
+        return STATUS_OK;
+    at.epoch_loss = t->trainer.began.epoch_loss + commit->loss;
+    at.epoch_samples = t->trainer.began.epoch_samples + commit->images;
+    t->kept.best = t->result.best;
+    return kept_state_take(&t->rank, &at, commit->updates + at.step - t->trainer.began.step,
+                           &t->kept);
+}
+
+status rounds_await_next(training *t, const options *opts, rendezvous_place *place)
+{
+    int64_t was = place->round;
+    TRY(elastic_left(t->link, t->kept.step));
+    t->left_ns = clock_now_ns();
+    TRY(elastic_await_join(t->link, &t->signals, opts->join_timeout * 1000, place));
+    t->joined_ns = clock_now_ns();
+    LOG_D("round %" PRId64 " after round %" PRId64 ": rank %d of %d", place->round, was,
+          place->rank, place->world_size);
+    return STATUS_OK;
+}

@@ -1,0 +1,480 @@
+#include "dist/elastic/dynamic_rendezvous.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "dist/elastic/rendezvous_contact.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum {
+    CALL_MS = 5000,     /* one call of the service, at most */
+    SAY_MS = 5000,      /* between two lines about what is missing */
+    FAREWELL_MS = 1000, /* for closing the job, at the end */
+    CROWD = 32,         /* nodes: of more than these not every change is looked at */
+};
+
+static const int64_t NS_PER_MS = 1000000;
+
+/* What the owner is told. On the heap: it goes from hand to hand. */
+typedef struct report {
+    rendezvous_phase phase;
+    char reason[1024];
+    round_state now;
+    int node_rank;
+} report;
+
+/* round_departure, with texts of its own. */
+typedef struct departure {
+    char **lost;
+    int n_lost, restarts;
+} departure;
+
+/* What the owner asks for. */
+typedef struct requests {
+    bool quit, close;
+    char reason[ROUND_REASON_BYTES]; /* of close */
+    bool left;                       /* until the machine has heard it */
+    departure how;
+} requests;
+
+struct dynamic_rendezvous {
+    dynamic_rendezvous_options options; /* its texts are owned */
+    pthread_t thread;
+    int news_fd, wake_fd; /* eventfds: for the owner, for the thread */
+
+    pthread_mutex_t lock;
+    requests asked;
+    report *next; /* NULL: the owner has taken the latest */
+    _Atomic int64_t valid_until_ns;
+
+    report *given; /* the owner's */
+
+    /* The thread's. */
+    round_machine machine;
+    rendezvous_contact service;
+    round_view view;
+    int64_t until_ms;       /* the machine waits until then, or for another view */
+    int64_t waits_since_ns; /* for a round */
+    int64_t said_ns;
+    departure how; /* it has left the round so; not told to the machine yet */
+    bool finished; /* closed, or failed */
+};
+
+static void departure_free(departure *how)
+{
+    for (int i = 0; i < how->n_lost; i++)
+        free(how->lost[i]);
+    free(how->lost);
+    *how = (departure){0};
+}
+
+static void report_free(report *r)
+{
+    if (r != NULL)
+        round_state_free(&r->now);
+    free(r);
+}
+
+/* Of a round: no longer true after this node has left it. */
+static bool is_of_round(const report *r)
+{
+    return r != NULL && (r->phase == RENDEZVOUS_RUNS || r->phase == RENDEZVOUS_LEAVE);
+}
+
+static int64_t now_ms(void)
+{
+    return clock_now_ns() / NS_PER_MS;
+}
+
+/* Hands it to the owner. What is said of a round that the owner has left is dropped. */
+static void publish(dynamic_rendezvous *rdzv, report *r)
+{
+    pthread_mutex_lock(&rdzv->lock);
+    report *dropped = rdzv->asked.left && is_of_round(r) ? r : rdzv->next;
+    if (dropped != r)
+        rdzv->next = r;
+    pthread_mutex_unlock(&rdzv->lock);
+    report_free(dropped);
+    eventfd_write(rdzv->news_fd, 1);
+}
+
+static status tell(dynamic_rendezvous *rdzv, rendezvous_phase phase, const char *reason)
+{
+    report *r = calloc(1, sizeof *r);
+    status st = r != NULL ? round_state_copy(&rdzv->machine.last, &r->now)
+                          : FAIL(STATUS_NO_MEMORY, "news of the rendezvous");
+    if (st != STATUS_OK) {
+        free(r);
+        return st;
+    }
+    r->phase = phase;
+    r->node_rank = round_rank_of(&r->now, rdzv->machine.self.id);
+    snprintf(r->reason, sizeof r->reason, "%s", reason);
+    publish(rdzv, r);
+    return STATUS_OK;
+}
+
+static status finish(dynamic_rendezvous *rdzv, rendezvous_phase phase, const char *reason)
+{
+    TRY(tell(rdzv, phase, reason));
+    rdzv->finished = true;
+    return STATUS_OK;
+}
+
+static status expire(dynamic_rendezvous *rdzv, const char *reason)
+{
+    round_action action;
+    round_event event = {.kind = ROUND_EXPIRED, .reason = reason};
+    TRY(round_step(&rdzv->machine, &event, now_ms(), &action));
+    return action.kind == ROUND_LEAVE ? tell(rdzv, RENDEZVOUS_LEAVE, action.reason) : STATUS_OK;
+}
+
+static status begin(dynamic_rendezvous *rdzv)
+{
+    int64_t end_ns = rendezvous_contact_lease_end_ns(&rdzv->service);
+    if (clock_passed(end_ns))
+        return expire(rdzv, "this node's lease ended before the round began");
+    atomic_store(&rdzv->valid_until_ns, end_ns);
+    return tell(rdzv, RENDEZVOUS_RUNS, "");
+}
+
+/* One step of the machine, and what it asks for. */
+static status act(dynamic_rendezvous *rdzv)
+{
+    round_action action;
+    round_event event = {.kind = ROUND_VIEW, .view = &rdzv->view};
+    TRY(round_step(&rdzv->machine, &event, now_ms(), &action));
+    rdzv->until_ms = action.kind == ROUND_WAIT ? action.until_ms : 0;
+    status st = STATUS_OK;
+    switch (action.kind) {
+    case ROUND_WAIT:
+        break;
+    case ROUND_PUT:
+        st = rendezvous_contact_put(&rdzv->service, &rdzv->machine.self,
+                                    rdzv->machine.phase == ROUND_WAITS);
+        break;
+    case ROUND_WRITE:
+        st = rendezvous_contact_write(&rdzv->service, &rdzv->view, &action.state);
+        break;
+    case ROUND_BEGIN:
+        st = begin(rdzv);
+        break;
+    case ROUND_LEAVE:
+        st = tell(rdzv, RENDEZVOUS_LEAVE, action.reason);
+        break;
+    case ROUND_END:
+        st = finish(rdzv, RENDEZVOUS_CLOSED, action.reason);
+        break;
+    }
+    round_action_free(&action);
+    return st;
+}
+
+static status renew(dynamic_rendezvous *rdzv)
+{
+    bool gone;
+    TRY(rendezvous_contact_renew(&rdzv->service, &gone));
+    if (gone)
+        return expire(rdzv, "this node's lease at the rendezvous has ended");
+    int64_t end_ns = rendezvous_contact_lease_end_ns(&rdzv->service);
+    if (rdzv->machine.phase == ROUND_RUNS && end_ns != atomic_load(&rdzv->valid_until_ns)) {
+        atomic_store(&rdzv->valid_until_ns, end_ns);
+        eventfd_write(rdzv->news_fd, 1);
+    }
+    return STATUS_OK;
+}
+
+/* All that is due now, and one look. */
+static status turn(dynamic_rendezvous *rdzv)
+{
+    const round_machine *machine = &rdzv->machine;
+    bool all = machine->rules.needs_majority && machine->phase == ROUND_AGREES;
+    TRY(renew(rdzv));
+    TRY(rendezvous_contact_look(&rdzv->service, &machine->self, all, rdzv->until_ms, &rdzv->view));
+    return act(rdzv);
+}
+
+static void pause_for(const dynamic_rendezvous *rdzv, int64_t ms)
+{
+    struct pollfd wake = {.fd = rdzv->wake_fd, .events = POLLIN};
+    poll(&wake, 1, (int)ms);
+}
+
+/* What a waiting node waits for. */
+static void describe_wait(const dynamic_rendezvous *rdzv, char *out, size_t size_bytes)
+{
+    char missing[512] = "many have come";
+    if (!rdzv->view.only_state)
+        round_prospect_text(&rdzv->machine.rules, &rdzv->view, missing, sizeof missing);
+    if (rdzv->service.silent_ns != 0)
+        snprintf(out, size_bytes, "the rendezvous does not answer: %s", rdzv->service.why);
+    else
+        snprintf(out, size_bytes, "waits for nodes: %s", missing);
+}
+
+/* How long this node has waited for a round. */
+static status check_wait(dynamic_rendezvous *rdzv)
+{
+    char waits[1200], reason[1300];
+    int64_t now_ns = clock_now_ns();
+    if (rdzv->machine.phase != ROUND_WAITS && rdzv->machine.phase != ROUND_AGREES) {
+        rdzv->waits_since_ns = rdzv->said_ns = now_ns;
+        return STATUS_OK;
+    }
+    bool late = now_ns - rdzv->waits_since_ns > rdzv->options.join_ms * NS_PER_MS;
+    if (!late && now_ns - rdzv->said_ns < SAY_MS * NS_PER_MS)
+        return STATUS_OK;
+    rdzv->said_ns = now_ns;
+    describe_wait(rdzv, waits, sizeof waits);
+    if (!late) {
+        LOG_I("%s", waits);
+        return STATUS_OK;
+    }
+    snprintf(reason, sizeof reason, "no round within %lld s (--join-timeout): %s",
+             (long long)rdzv->options.join_ms / 1000, waits);
+    return finish(rdzv, RENDEZVOUS_FAILED, reason);
+}
+
+/* What has taken too long. */
+static status check_times(dynamic_rendezvous *rdzv)
+{
+    const rendezvous_contact *service = &rdzv->service;
+    round_phase phase = rdzv->machine.phase;
+    char reason[1300];
+    if ((phase == ROUND_RUNS || phase == ROUND_AGREES) &&
+        clock_passed(rendezvous_contact_lease_end_ns(service))) {
+        snprintf(reason, sizeof reason,
+                 "this node's lease has ended, as the rendezvous does not answer: %s",
+                 service->why);
+        TRY(expire(rdzv, reason));
+    }
+    if (service->ever && service->refused_ns != 0 && strcmp(service->ops->name, "c10d") == 0 &&
+        clock_now_ns() - service->refused_ns > rdzv->options.keep_alive_ms * NS_PER_MS) {
+        snprintf(reason, sizeof reason, "the job's store is gone, and with it the rendezvous: %s",
+                 service->why);
+        return finish(rdzv, RENDEZVOUS_FAILED, reason);
+    }
+    return check_wait(rdzv);
+}
+
+/* The machine hears that no rank of this node is in the round any more. */
+static status note_left(dynamic_rendezvous *rdzv)
+{
+    round_action action;
+    round_event event = {.kind = ROUND_LEFT,
+                         .restarts = rdzv->how.restarts,
+                         .lost = (const char *const *)rdzv->how.lost,
+                         .n_lost = rdzv->how.n_lost};
+    TRY(round_step(&rdzv->machine, &event, now_ms(), &action));
+    departure_free(&rdzv->how);
+    rdzv->until_ms = 0;
+    rdzv->waits_since_ns = rdzv->said_ns = clock_now_ns();
+    pthread_mutex_lock(&rdzv->lock);
+    rdzv->asked.left = false;
+    pthread_mutex_unlock(&rdzv->lock);
+    return STATUS_OK;
+}
+
+/* The owner's wishes. *quit: it wants the thread to end. */
+static status take_requests(dynamic_rendezvous *rdzv, bool *quit)
+{
+    eventfd_t count;
+    eventfd_read(rdzv->wake_fd, &count);
+    pthread_mutex_lock(&rdzv->lock);
+    requests asked = rdzv->asked;
+    if (asked.how.lost != NULL) {
+        departure_free(&rdzv->how);
+        rdzv->how = asked.how;
+        rdzv->asked.how = (departure){0};
+    }
+    pthread_mutex_unlock(&rdzv->lock);
+    *quit = asked.quit;
+    if (asked.close) {
+        round_action action;
+        round_event event = {.kind = ROUND_CLOSE, .reason = asked.reason};
+        TRY(round_step(&rdzv->machine, &event, now_ms(), &action));
+        rdzv->until_ms = 0;
+    }
+    return asked.left ? note_left(rdzv) : STATUS_OK;
+}
+
+/* After a turn. */
+static status note_turn(dynamic_rendezvous *rdzv, status result)
+{
+    rendezvous_contact *service = &rdzv->service;
+    rendezvous_contact_note(service, result);
+    if (result == STATUS_INVALID)
+        return finish(rdzv, RENDEZVOUS_FAILED, service->why);
+    if (!rdzv->finished)
+        TRY(check_times(rdzv));
+    if (result != STATUS_OK)
+        pause_for(rdzv, service->retry_ms);
+    else if (rdzv->view.n > CROWD && rdzv->until_ms > 0)
+        pause_for(rdzv, rdzv->view.n / 8);
+    return STATUS_OK;
+}
+
+static void *serve(void *arg)
+{
+    dynamic_rendezvous *rdzv = arg;
+    bool quit = false;
+    int64_t end_ns = 0;
+    while (!rdzv->finished) {
+        status st = take_requests(rdzv, &quit);
+        if (quit && end_ns == 0)
+            end_ns = clock_deadline_ns(FAREWELL_MS);
+        if (quit && (!rdzv->machine.closing || clock_passed(end_ns)))
+            break;
+        if (st == STATUS_OK)
+            st = turn(rdzv);
+        if (note_turn(rdzv, st) != STATUS_OK)
+            pause_for(rdzv, rdzv->service.retry_ms); /* memory is short */
+    }
+    rendezvous_contact_close(&rdzv->service);
+    return NULL;
+}
+
+static void release(dynamic_rendezvous *rdzv)
+{
+    if (rdzv->news_fd >= 0)
+        close(rdzv->news_fd);
+    if (rdzv->wake_fd >= 0)
+        close(rdzv->wake_fd);
+    pthread_mutex_destroy(&rdzv->lock);
+    round_machine_free(&rdzv->machine);
+    round_view_free(&rdzv->view);
+    departure_free(&rdzv->how);
+    departure_free(&rdzv->asked.how);
+    report_free(rdzv->next);
+    report_free(rdzv->given);
+    free((char *)rdzv->options.endpoints);
+    free((char *)rdzv->options.run_id);
+    free(rdzv);
+}
+
+static void init_service(dynamic_rendezvous *rdzv)
+{
+    const dynamic_rendezvous_options *o = &rdzv->options;
+    rendezvous_backend_options options = {
+        .endpoints = o->endpoints,
+        .run_id = o->run_id,
+        .node_id = rdzv->machine.self.id,
+        .ttl_ms = o->keep_alive_ms * o->keep_alive_misses,
+        .timeout_ms = o->keep_alive_ms < CALL_MS ? o->keep_alive_ms : CALL_MS,
+        .wake_fd = rdzv->wake_fd,
+    };
+    rendezvous_contact_init(&rdzv->service, o->backend, &options, o->keep_alive_ms);
+}
+
+status dynamic_rendezvous_create(const dynamic_rendezvous_options *options,
+                                 dynamic_rendezvous **out)
+{
+    dynamic_rendezvous *rdzv = calloc(1, sizeof *rdzv);
+    if (rdzv == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a rendezvous");
+    round_rules rules = {options->min_nodes, options->max_nodes, options->last_call_ms,
+                         options->needs_majority};
+    rdzv->options = *options;
+    rdzv->options.endpoints = strdup(options->endpoints);
+    rdzv->options.run_id = strdup(options->run_id);
+    rdzv->news_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    rdzv->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    pthread_mutex_init(&rdzv->lock, NULL);
+    round_machine_init(&rdzv->machine, &rules, &options->self);
+    init_service(rdzv);
+    rdzv->waits_since_ns = rdzv->said_ns = clock_now_ns();
+    rdzv->given = calloc(1, sizeof *rdzv->given);
+    status st = STATUS_OK;
+    if (rdzv->options.endpoints == NULL || rdzv->options.run_id == NULL || rdzv->given == NULL)
+        st = FAIL(STATUS_NO_MEMORY, "a rendezvous");
+    else if (rdzv->news_fd < 0 || rdzv->wake_fd < 0)
+        st = FAIL(STATUS_IO, "a descriptor for the rendezvous: %s", strerror(errno));
+    else
+        st = thread_start(serve, rdzv, "the rendezvous'", &rdzv->thread);
+    if (st == STATUS_OK)
+        *out = rdzv;
+    else
+        release(rdzv);
+    return st;
+}
+
+int dynamic_rendezvous_fd(const dynamic_rendezvous *rdzv)
+{
+    return rdzv->news_fd;
+}
+
+rendezvous_news dynamic_rendezvous_look(dynamic_rendezvous *rdzv)
+{
+    eventfd_t count;
+    eventfd_read(rdzv->news_fd, &count);
+    pthread_mutex_lock(&rdzv->lock);
+    report *next = rdzv->next;
+    rdzv->next = NULL;
+    pthread_mutex_unlock(&rdzv->lock);
+    if (next != NULL) {
+        report_free(rdzv->given);
+        rdzv->given = next;
+    }
+    const report *given = rdzv->given;
+    return (rendezvous_news){.phase = given->phase,
+                             .reason = given->reason,
+                             .now = is_of_round(given) ? &given->now : NULL,
+                             .node_rank = given->node_rank,
+                             .valid_until_ns = atomic_load(&rdzv->valid_until_ns)};
+}
+
+void dynamic_rendezvous_left(dynamic_rendezvous *rdzv, const round_departure *how)
+{
+    departure copy = {.lost = calloc((size_t)how->n_lost + 1, sizeof *copy.lost),
+                      .restarts = how->restarts};
+    for (int i = 0; i < how->n_lost && copy.lost != NULL; i++) {
+        copy.lost[copy.n_lost] = strdup(how->lost[i]);
+        copy.n_lost += copy.lost[copy.n_lost] != NULL; /* else its lease is waited for */
+    }
+    report *dropped = NULL;
+    pthread_mutex_lock(&rdzv->lock);
+    departure_free(&rdzv->asked.how);
+    rdzv->asked.how = copy;
+    rdzv->asked.left = true;
+    if (is_of_round(rdzv->next)) {
+        dropped = rdzv->next;
+        rdzv->next = NULL;
+    }
+    pthread_mutex_unlock(&rdzv->lock);
+    report_free(dropped);
+    if (is_of_round(rdzv->given)) {
+        rdzv->given->phase = RENDEZVOUS_WAITS;
+        rdzv->given->reason[0] = '\0';
+    }
+    eventfd_write(rdzv->wake_fd, 1);
+}
+
+void dynamic_rendezvous_close(dynamic_rendezvous *rdzv, const char *reason)
+{
+    pthread_mutex_lock(&rdzv->lock);
+    rdzv->asked.close = true;
+    snprintf(rdzv->asked.reason, sizeof rdzv->asked.reason, "%s", reason);
+    pthread_mutex_unlock(&rdzv->lock);
+    eventfd_write(rdzv->wake_fd, 1);
+}
+
+void dynamic_rendezvous_destroy(dynamic_rendezvous *rdzv)
+{
+    if (rdzv == NULL)
+        return;
+    pthread_mutex_lock(&rdzv->lock);
+    rdzv->asked.quit = true;
+    pthread_mutex_unlock(&rdzv->lock);
+    eventfd_write(rdzv->wake_fd, 1);
+    pthread_join(rdzv->thread, NULL);
+    release(rdzv);
+}

@@ -1,0 +1,68 @@
+/* One node's part in the rounds of an elastic job: a thread that keeps its lease, feeds what it
+ * sees to the state machine (round.h), and does what that says. torch's name for it is
+ * DynamicRendezvousHandler. Its owner polls a descriptor and looks.
+ */
+#ifndef MNIST_DDP_DIST_ELASTIC_DYNAMIC_RENDEZVOUS_H
+#define MNIST_DDP_DIST_ELASTIC_DYNAMIC_RENDEZVOUS_H
+
+#include "dist/elastic/rendezvous_backend.h"
+#include "dist/elastic/round.h"
+
+/* Times are of torch's --rdzv-conf, with torch's defaults. */
+typedef struct dynamic_rendezvous_options {
+    const rendezvous_backend_ops *backend;
+    const char *endpoints, *run_id;
+    round_node self; /* id, nproc, address, port */
+    int min_nodes, max_nodes;
+    bool needs_majority;   /* of the last round's members: c10d with several endpoints */
+    int64_t join_ms;       /* 600 s: how long a node waits to be in a round */
+    int64_t last_call_ms;  /* 30 s: of the first round, after min_nodes have come */
+    int64_t keep_alive_ms; /* 5 s: between two renewals; */
+    int keep_alive_misses; /* 3: the lease ends after so many */
+} dynamic_rendezvous_options;
+
+typedef enum rendezvous_phase {
+    RENDEZVOUS_WAITS, /* for a round */
+    RENDEZVOUS_RUNS,  /* in one */
+    RENDEZVOUS_LEAVE, /* the round is over: end it, then dynamic_rendezvous_left() */
+    RENDEZVOUS_CLOSED,
+    RENDEZVOUS_FAILED, /* join_ms are over, or the service is out of reach for good: an answer that
+                          refuses us, or nobody at any endpoint of c10d for keep_alive_ms */
+} rendezvous_phase;
+
+typedef struct rendezvous_news {
+    rendezvous_phase phase;
+    const char *reason;     /* of LEAVE, CLOSED, FAILED; "" else. Lives until the next look. */
+    const round_state *now; /* of RUNS and LEAVE: the round; lives until the next look */
+    int node_rank;          /* in now->members */
+    int64_t valid_until_ns; /* clock_now_ns(): after it no rank of this node may make a step */
+} rendezvous_news;
+
+typedef struct dynamic_rendezvous dynamic_rendezvous;
+
+status dynamic_rendezvous_create(const dynamic_rendezvous_options *options,
+                                 dynamic_rendezvous **out);
+
+/* Readable: there is news, or valid_until_ns has grown. */
+int dynamic_rendezvous_fd(const dynamic_rendezvous *rdzv);
+rendezvous_news dynamic_rendezvous_look(dynamic_rendezvous *rdzv);
+
+/* What a node knows when it has left a round. */
+typedef struct round_departure {
+    const char *const *lost; /* ids of members that are gone, by a closed connection */
+    int n_lost;
+    int restarts; /* the job's, this one included if a failed rank is the reason */
+} round_departure;
+
+/* No rank of this node runs any more, or all wait: it takes part in the next round. From here on
+ * the phase is RENDEZVOUS_WAITS, whatever was said of the round before. */
+void dynamic_rendezvous_left(dynamic_rendezvous *rdzv, const round_departure *how);
+
+/* The job has ended: nobody is to begin another round. */
+void dynamic_rendezvous_close(dynamic_rendezvous *rdzv, const char *reason);
+
+/* Gives the lease back and ends the thread: at once, or after the second at most that it takes to
+ * close the job, or a call that gets no answer (keep_alive_ms, 5 s at most). Accepts NULL. */
+void dynamic_rendezvous_destroy(dynamic_rendezvous *rdzv);
+
+#endif

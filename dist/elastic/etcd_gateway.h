@@ -1,0 +1,47 @@
+/* One connection to etcd, of version 3.4 or later: its gateway of HTTP and JSON, at one of several
+ * endpoints. A call is a POST of JSON to /v3/<path>; etcd.h has the calls that are needed here.
+ *
+ * Every call ends by its deadline. It may fail with STATUS_REFUSED (nobody listens there),
+ * STATUS_UNKNOWN_HOST, STATUS_TIMEOUT or STATUS_PEER (no answer, the connection broke, or this
+ * member cannot answer now): the same call may be made again, and goes to the next endpoint. A call
+ * that failed so may have been carried out. STATUS_INVALID: what listens there is not etcd, is too
+ * old, is of another cluster than the endpoints before, or refuses the call: the message says it.
+ */
+#ifndef MNIST_DDP_DIST_ELASTIC_ETCD_GATEWAY_H
+#define MNIST_DDP_DIST_ELASTIC_ETCD_GATEWAY_H
+
+#include "base/status.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct etcd_gateway etcd_gateway;
+
+/* `endpoints`: "h1:p,h2:p", also https://h:p; without a port 2379. Opens the module curl; connects
+ * to nobody yet. STATUS_INVALID for endpoints that are none, and if the module is not there.
+ * timeout_ms: of each call. For one thread. */
+status etcd_gateway_open(const char *endpoints, int64_t timeout_ms, etcd_gateway **out);
+void etcd_gateway_close(etcd_gateway *gateway); /* accepts NULL */
+
+/* One call. Takes `request`, and lets go of it (NULL: there was no memory for it). *answer is the
+ * caller's; NULL if etcd says that what the request names is not there, or is there already: a
+ * lease. */
+status etcd_gateway_call(etcd_gateway *gateway, const char *path, json_t *request, json_t **answer);
+
+/* A call whose answer is a stream. It is left once is_enough, which sees each message as it comes,
+ * says so; if wake_fd (-1: none) is readable; after wait_ms. All are STATUS_OK. */
+typedef struct etcd_stream {
+    const char *path;
+    int64_t wait_ms;
+    int wake_fd;
+    bool (*is_enough)(const json_t *message);
+} etcd_stream;
+
+/* Takes `request` as above. */
+status etcd_gateway_follow(etcd_gateway *gateway, json_t *request, const etcd_stream *how);
+
+/* The failure of a call whose answer has not what it must have: STATUS_INVALID. */
+status etcd_gateway_nonsense(const etcd_gateway *gateway, const char *path);
+
+#endif

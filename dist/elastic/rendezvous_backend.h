@@ -1,0 +1,82 @@
+/* The service at which the nodes of an elastic job meet, as torchrun's --rdzv-backend: c10d (our
+ * store, rendezvous_c10d.c) or etcd (its v3 API, rendezvous_etcd.c). Both keep, under the job's run
+ * id, one state and a record per node. A record lies under its node's lease: it goes when the node
+ * has not renewed the lease for ttl_ms, by the service's own clock and no other.
+ */
+#ifndef MNIST_DDP_DIST_ELASTIC_RENDEZVOUS_BACKEND_H
+#define MNIST_DDP_DIST_ELASTIC_RENDEZVOUS_BACKEND_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct rendezvous_record {
+    char *id;      /* of the node */
+    char *value;   /* JSON */
+    int64_t order; /* the revision that made it: who came earlier has a smaller one */
+} rendezvous_record;
+
+/* What is there, at one revision. Owned by the caller: rendezvous_view_free. */
+typedef struct rendezvous_view {
+    int64_t revision;       /* grows with every change of anything of the job, at one endpoint */
+    char *state;            /* JSON; NULL: nobody has set it */
+    int64_t state_revision; /* the revision that set it; 0 */
+    bool fallback;          /* c10d: at an endpoint that is not the first: no job begins there */
+    rendezvous_record *nodes;
+    int n;
+} rendezvous_view;
+
+void rendezvous_view_free(rendezvous_view *view);
+
+typedef struct rendezvous_backend_options {
+    const char *endpoints; /* "h1:p,h2:p" */
+    const char *run_id;
+    const char *node_id;
+    int64_t ttl_ms;     /* of this node's lease */
+    int64_t timeout_ms; /* of one call, without the wait that it asks for */
+    int wake_fd;        /* once it is readable, a look waits no more; 0: none */
+} rendezvous_backend_options;
+
+/* In a job of many nodes each node that joins would wake all others with a list of all. So only the
+ * first few nodes look at all; the others wait for a new state. */
+typedef enum rendezvous_sight {
+    RENDEZVOUS_ALL,
+    RENDEZVOUS_STATE, /* `n` is 0, and only a change of the state ends the wait */
+} rendezvous_sight;
+
+/* One thread's. Every call may fail with STATUS_REFUSED: nobody listens at any endpoint;
+ * STATUS_UNKNOWN_HOST; STATUS_TIMEOUT or STATUS_PEER: no answer, or the connection broke. All of
+ * these may be tried again, and the next call goes to the next endpoint. STATUS_INVALID: what
+ * listens there is something else, or refuses us for good; the message says what and what to do.
+ *
+ * With c10d, another endpoint is another service: there may be no state there, and this node has no
+ * record until it puts it. So after such a failure a node puts its record, and looks at all anew.
+ */
+typedef struct rendezvous_backend_ops {
+    const char *name;
+    status (*open)(const rendezvous_backend_options *options, void **out);
+    void (*close)(void *self); /* accepts NULL; removes nothing */
+
+    /* What there is, as soon as something has changed after revision `after`, that of an earlier
+     * look of the same sight (-1: at once); after wait_ms at most, or once wake_fd is readable, as
+     * it is then. */
+    status (*look)(void *self, rendezvous_sight sight, int64_t after, int64_t wait_ms,
+                   rendezvous_view *out);
+
+    /* Sets the state if it is still that of `state_revision` (0: there is none). *set: whether. */
+    status (*set_state)(void *self, int64_t state_revision, const char *state, bool *set);
+
+    /* This node's record, under its lease, which begins or is renewed. `runs_nothing`: the record
+     * may go as soon as the connection closes, as no rank of this node runs. (etcd: no effect.) */
+    status (*put_node)(void *self, const char *value, bool runs_nothing);
+
+    /* Renews the lease. STATUS_INVALID if the record has gone: others may have been told so. */
+    status (*keep_alive)(void *self);
+
+    status (*remove_node)(void *self);
+} rendezvous_backend_ops;
+
+extern const rendezvous_backend_ops rendezvous_c10d, rendezvous_etcd;
+
+#endif

@@ -1,0 +1,355 @@
+/* The rendezvous service on our store (dist/store/store_watch.h): a state and a record per node, as
+ * watched keys. Whoever serves the store may come and go as a node does, so there may be several of
+ * them, and each is a service of its own: what one knows, another does not. A node is at one of
+ * them. It goes on to the next one after a call that has failed.
+ *
+ * Nodes that wait at different endpoints would never meet. So a node that waits looks at the others
+ * now and then, and goes to the one whose state has the latest round, or else to the first one that
+ * answers. All nodes choose alike. No job begins at another endpoint than the first.
+ */
+#include "base/clock.h"
+#include "base/comma_list.h"
+#include "base/json_text.h"
+#include "dist/elastic/rendezvous_backend.h"
+#include "dist/membership/keys.h"
+#include "dist/net/socket_address.h"
+#include "dist/store/store_watch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    DEFAULT_PORT = 29400,
+    MAX_ENDPOINTS = 16,
+    HOST_BYTES = 256,
+    SCOUT_MS = 1000,        /* between two looks at the other endpoints, */
+    SCOUT_TIMEOUT_MS = 500, /* and for each of them */
+};
+
+typedef struct endpoint {
+    char host[HOST_BYTES];
+    int port;
+} endpoint;
+
+typedef struct c10d {
+    endpoint endpoints[MAX_ENDPOINTS];
+    int n, at; /* at: where this node is, or tries next */
+    char prefix[KEYS_BYTES];
+    char node[KEYS_BYTES]; /* the key of its record */
+    int64_t ttl_ms, timeout_ms;
+    int wake_fd;
+    store *client;    /* NULL: it is nowhere */
+    bool waits;       /* its latest record says that it runs nothing */
+    int64_t scout_ns; /* when to look at the others next */
+} c10d;
+
+static status parse_endpoints(c10d *self, const char *text)
+{
+    size_t length;
+    const char *word, *at = text;
+    while ((word = comma_list_next(&at, &length)) != NULL) {
+        char one[HOST_BYTES + 16];
+        endpoint *e = &self->endpoints[self->n];
+        if (self->n == MAX_ENDPOINTS || length == 0 || length >= sizeof one)
+            return FAIL(STATUS_INVALID,
+                        "endpoints \"%s\": HOST[:PORT],HOST[:PORT]... is expected, "
+                        "at most %d",
+                        text, MAX_ENDPOINTS);
+        snprintf(one, sizeof one, "%.*s", (int)length, word);
+        TRY(socket_address_parse(one, DEFAULT_PORT, e->host, sizeof e->host, &e->port));
+        self->n++;
+    }
+    return self->n > 0 ? STATUS_OK : FAIL(STATUS_INVALID, "no endpoint: HOST[:PORT] is expected");
+}
+
+/* A folder has one level: "a" and "a/b" are two jobs. */
+static status write_prefix(c10d *self, const char *run_id)
+{
+    size_t n = (size_t)snprintf(self->prefix, sizeof self->prefix, "%s", KEYS_RENDEZVOUS);
+    for (const char *c = run_id; *c != '\0'; c++) {
+        if (n + 5 > sizeof self->prefix)
+            return FAIL(STATUS_INVALID, "a run id of %zu bytes is too long", strlen(run_id));
+        bool plain = *c != '/' && *c != '%';
+        n += (size_t)snprintf(self->prefix + n, sizeof self->prefix - n, plain ? "%c" : "%%%02X",
+                              *c);
+    }
+    snprintf(self->prefix + n, sizeof self->prefix - n, "/");
+    return STATUS_OK;
+}
+
+static void close_c10d(void *ctx)
+{
+    c10d *self = ctx;
+    if (self == NULL)
+        return;
+    store_destroy(self->client);
+    free(self);
+}
+
+static status open_c10d(const rendezvous_backend_options *options, void **out)
+{
+    c10d *self = calloc(1, sizeof *self);
+    if (self == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a rendezvous");
+    self->ttl_ms = options->ttl_ms;
+    self->timeout_ms = options->timeout_ms;
+    self->wake_fd = options->wake_fd;
+    status st = parse_endpoints(self, options->endpoints);
+    if (st == STATUS_OK)
+        st = write_prefix(self, options->run_id);
+    int length = snprintf(self->node, sizeof self->node, "%s%s", KEYS_NODES, options->node_id);
+    if (st == STATUS_OK && (length >= (int)sizeof self->node || strchr(options->node_id, '/')))
+        st = FAIL(STATUS_INVALID, "a node's id is \"%s\"", options->node_id);
+    if (st != STATUS_OK) {
+        close_c10d(self);
+        return st;
+    }
+    *out = self;
+    return STATUS_OK;
+}
+
+static status join_store(const c10d *self, int which, int64_t timeout_ms, store **out)
+{
+    const endpoint *e = &self->endpoints[which];
+    return store_create(&(store_options){.host = e->host,
+                                         .port = e->port,
+                                         .prefix = self->prefix,
+                                         .timeout_ms = timeout_ms,
+                                         .connect_timeout_ms = timeout_ms,
+                                         .once = true},
+                        out);
+}
+
+/* The round of the state, or 0. */
+static int64_t round_of(const char *state)
+{
+    json_t *value = json_text_parse(state, strlen(state), 0, NULL);
+    int64_t round = json_integer_value(json_object_get(value, "round"));
+    json_decref(value);
+    return round;
+}
+
+/* *round: of the job's state there; 0: there is none. STATUS_INVALID if what listens there is a
+ * store, but closes the connection at a request of ours, twice. */
+static status try_endpoint(const c10d *self, int which, int64_t timeout_ms, store **out,
+                           int64_t *round)
+{
+    status st = STATUS_PEER;
+    store *client = NULL;
+    store_watch_answer answer = {0};
+    for (int i = 0; i < 2 && st == STATUS_PEER; i++) {
+        TRY(join_store(self, which, timeout_ms, &client));
+        st = store_watch(client, &(store_watch_options){KEYS_STATE, -1, 0, 0}, &answer);
+        if (st != STATUS_OK)
+            store_destroy(client);
+    }
+    if (st == STATUS_PEER) {
+        char name[SOCKET_ADDRESS_BYTES];
+        socket_address_name(self->endpoints[which].host, self->endpoints[which].port, name);
+        return FAIL(STATUS_INVALID,
+                    "what listens at %s is a store without leases: torchrun's, or an older "
+                    "mnist_ddp; an elastic job needs one of this version (mnist_ddp store serve)",
+                    name);
+    }
+    TRY(st);
+    *round = answer.n > 0 ? round_of(answer.keys[0].value) : 0;
+    store_watch_free(&answer);
+    *out = client;
+    return STATUS_OK;
+}
+
+/* Looks whether the job is at another endpoint rather than at `which`, where its round is `round`:
+ * then that one is where to go. */
+static int better_endpoint(const c10d *self, int which, int64_t round)
+{
+    int best = which;
+    for (int i = 0; i < self->n; i++) {
+        store *client = NULL;
+        int64_t there;
+        if (i == which || try_endpoint(self, i, SCOUT_TIMEOUT_MS, &client, &there) != STATUS_OK)
+            continue;
+        store_destroy(client);
+        if (there > round || (there == round && i < best)) {
+            best = i;
+            round = there;
+        }
+    }
+    return best;
+}
+
+/* Where the job is, from self->at on. */
+static status connect_somewhere(c10d *self)
+{
+    status st = STATUS_OK;
+    int64_t round = 0;
+    for (int i = 0; i < self->n && self->client == NULL; i++) {
+        int which = (self->at + i) % self->n;
+        st = try_endpoint(self, which, self->timeout_ms, &self->client, &round);
+        if (st == STATUS_INVALID || st == STATUS_NO_MEMORY)
+            return st;
+        if (st != STATUS_OK)
+            continue;
+        int best = better_endpoint(self, which, round);
+        store *client = NULL;
+        if (best != which &&
+            try_endpoint(self, best, self->timeout_ms, &client, &round) == STATUS_OK) {
+            store_destroy(self->client);
+            self->client = client;
+            which = best;
+        }
+        self->at = which;
+        self->scout_ns = clock_deadline_ns(SCOUT_MS);
+    }
+    return st;
+}
+
+static status connect_once(c10d *self)
+{
+    return self->client != NULL ? STATUS_OK : connect_somewhere(self);
+}
+
+/* After a call that has failed the next one goes to endpoint `next`. */
+static status leave_for(c10d *self, int next, status st)
+{
+    status_kept kept;
+    status_keep(&kept);
+    store_destroy(self->client);
+    self->client = NULL;
+    self->at = next;
+    status_restore(&kept);
+    return st;
+}
+
+static status after(c10d *self, status st)
+{
+    return st == STATUS_OK ? st : leave_for(self, (self->at + 1) % self->n, st);
+}
+
+/* The others, if this node waits and it is time. */
+static status scout(c10d *self)
+{
+    store_watch_answer here = {0};
+    if (self->n == 1 || !self->waits || !clock_passed(self->scout_ns))
+        return STATUS_OK;
+    TRY(after(self,
+              store_watch(self->client, &(store_watch_options){KEYS_STATE, -1, 0, 0}, &here)));
+    int best = better_endpoint(self, self->at, here.n > 0 ? round_of(here.keys[0].value) : 0);
+    store_watch_free(&here);
+    self->scout_ns = clock_deadline_ns(SCOUT_MS);
+    if (best == self->at)
+        return STATUS_OK;
+    const endpoint *e = &self->endpoints[best];
+    return leave_for(self, best,
+                     FAIL(STATUS_PEER, "the nodes of this job meet at %s:%d", e->host, e->port));
+}
+
+static status add_key(const store_watch_key *key, rendezvous_view *view)
+{
+    if (strcmp(key->key, KEYS_STATE) == 0) {
+        view->state = strdup(key->value);
+        view->state_revision = key->set;
+        return view->state != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "a job's state");
+    }
+    if (strncmp(key->key, KEYS_NODES, strlen(KEYS_NODES)) != 0)
+        return STATUS_OK; /* nothing of ours */
+    rendezvous_record *node = &view->nodes[view->n++];
+    *node = (rendezvous_record){.id = strdup(key->key + strlen(KEYS_NODES)),
+                                .value = strdup(key->value),
+                                .order = key->created};
+    return node->id != NULL && node->value != NULL ? STATUS_OK
+                                                   : FAIL(STATUS_NO_MEMORY, "a node's record");
+}
+
+static status make_view(const store_watch_answer *answer, rendezvous_view *out)
+{
+    rendezvous_view view = {.revision = answer->revision};
+    status st = STATUS_OK;
+    view.nodes = calloc(answer->n + 1, sizeof *view.nodes);
+    if (view.nodes == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%zu nodes' records", answer->n);
+    for (size_t i = 0; i < answer->n && st == STATUS_OK; i++)
+        st = add_key(&answer->keys[i], &view);
+    if (st == STATUS_OK)
+        *out = view;
+    else
+        rendezvous_view_free(&view);
+    return st;
+}
+
+static status look(void *ctx, rendezvous_sight sight, int64_t revision, int64_t wait_ms,
+                   rendezvous_view *out)
+{
+    c10d *self = ctx;
+    store_watch_answer answer = {0};
+    TRY(connect_once(self));
+    TRY(scout(self));
+    if (self->n > 1 && self->waits && wait_ms > SCOUT_MS)
+        wait_ms = SCOUT_MS;
+    store_watch_options how = {.prefix = sight == RENDEZVOUS_STATE ? KEYS_STATE : "",
+                               .after = revision,
+                               .wait_ms = wait_ms,
+                               .wake_fd = self->wake_fd};
+    TRY(after(self, store_watch(self->client, &how, &answer)));
+    rendezvous_view view = {0}; /* nothing has changed */
+    status st = answer.revision != 0 ? make_view(&answer, &view) : STATUS_OK;
+    view.fallback = self->at > 0;
+    if (st == STATUS_OK)
+        *out = view;
+    store_watch_free(&answer);
+    return st;
+}
+
+static status set_state(void *ctx, int64_t revision, const char *state, bool *set)
+{
+    c10d *self = ctx;
+    int64_t now = 0;
+    TRY(connect_once(self));
+    store_put_options how = {.value = state, .expected = revision};
+    TRY(after(self, store_put(self->client, KEYS_STATE, &how, &now)));
+    *set = now != 0;
+    return STATUS_OK;
+}
+
+static status put_node(void *ctx, const char *value, bool runs_nothing)
+{
+    c10d *self = ctx;
+    int64_t revision;
+    self->waits = runs_nothing;
+    TRY(connect_once(self));
+    store_put_options how = {.value = value,
+                             .expected = -1,
+                             .ttl_ms = self->ttl_ms,
+                             .goes_with_connection = runs_nothing};
+    return after(self, store_put(self->client, self->node, &how, &revision));
+}
+
+static status keep_alive(void *ctx)
+{
+    c10d *self = ctx;
+    bool there = false;
+    TRY(connect_once(self));
+    TRY(after(self, store_renew(self->client, self->node, &there)));
+    return there ? STATUS_OK
+                 : FAIL(STATUS_INVALID, "this node's lease has ended: its record is not at %s:%d",
+                        self->endpoints[self->at].host, self->endpoints[self->at].port);
+}
+
+static status remove_node(void *ctx)
+{
+    c10d *self = ctx;
+    bool there;
+    TRY(connect_once(self));
+    return after(self, store_remove(self->client, self->node, &there));
+}
+
+const rendezvous_backend_ops rendezvous_c10d = {
+    .name = "c10d",
+    .open = open_c10d,
+    .close = close_c10d,
+    .look = look,
+    .set_state = set_state,
+    .put_node = put_node,
+    .keep_alive = keep_alive,
+    .remove_node = remove_node,
+};

@@ -1,0 +1,231 @@
+#include "dist/elastic/rendezvous_contact.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "dist/elastic/round_text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LOOK_MS = 1000,        /* one look waits so long: a service that has gone is noticed */
+    FIRST = 8,             /* so many nodes always look at all nodes; */
+    LOOK_AT_ALL_MS = 5000, /* between two looks at all, by another one, */
+    PER_NODE_MS = 25,      /* and for each node there, so that all nodes ask 40 times a second */
+    RETRY_MS = 100,        /* after a call that has failed; doubled up to */
+    RETRY_MOST_MS = 1000,
+    SILENT_MS = 5000, /* after so long without an answer, a line says that there is one again */
+};
+
+static const int64_t NS_PER_MS = 1000000;
+
+void rendezvous_contact_init(rendezvous_contact *contact, const rendezvous_backend_ops *ops,
+                             const rendezvous_backend_options *options, int64_t keep_alive_ms)
+{
+    *contact = (rendezvous_contact){.ops = ops,
+                                    .options = *options,
+                                    .keep_alive_ms = keep_alive_ms,
+                                    .revision = -1,
+                                    .all_ms = INT64_MIN,
+                                    .retry_ms = RETRY_MS};
+}
+
+void rendezvous_contact_close(rendezvous_contact *contact)
+{
+    if (contact->record != NULL && contact->silent_ns == 0 &&
+        contact->ops->remove_node(contact->backend) != STATUS_OK)
+        LOG_D("this node's record stays until its lease ends: %s", status_text());
+    contact->ops->close(contact->backend);
+    free(contact->record);
+    contact->backend = NULL;
+    contact->record = NULL;
+}
+
+/* The margin is for clocks that do not run at the same speed. */
+int64_t rendezvous_contact_lease_end_ns(const rendezvous_contact *contact)
+{
+    int64_t ttl_ms = contact->options.ttl_ms;
+    return contact->renewed_ns + (ttl_ms - ttl_ms / 10) * NS_PER_MS;
+}
+
+static status open_backend(rendezvous_contact *contact)
+{
+    if (contact->backend != NULL)
+        return STATUS_OK;
+    return contact->ops->open(&contact->options, &contact->backend);
+}
+
+static void forget_record(rendezvous_contact *contact)
+{
+    free(contact->record);
+    contact->record = NULL;
+}
+
+status rendezvous_contact_renew(rendezvous_contact *contact, bool *gone)
+{
+    int64_t sent_ns = clock_now_ns();
+    *gone = false;
+    TRY(open_backend(contact));
+    if (contact->record == NULL ||
+        sent_ns < contact->renewed_ns + contact->keep_alive_ms * NS_PER_MS)
+        return STATUS_OK;
+    status st = contact->ops->keep_alive(contact->backend);
+    if (st == STATUS_OK)
+        contact->renewed_ns = sent_ns;
+    if (st != STATUS_INVALID)
+        return st;
+    forget_record(contact);
+    contact->revision = -1;
+    *gone = true;
+    return STATUS_OK;
+}
+
+status rendezvous_contact_put(rendezvous_contact *contact, const round_node *self,
+                              bool runs_nothing)
+{
+    char *text = NULL;
+    TRY(open_backend(contact));
+    TRY(round_text_of_node(self, &text));
+    forget_record(contact);
+    int64_t sent_ns = clock_now_ns();
+    status st = contact->ops->put_node(contact->backend, text, runs_nothing);
+    if (st != STATUS_OK) {
+        free(text);
+        return st;
+    }
+    contact->record = text;
+    contact->renewed_ns = sent_ns;
+    return STATUS_OK;
+}
+
+/* Whether fewer than FIRST nodes came to the service before this one. */
+static bool came_first(const rendezvous_view *text, const char *id)
+{
+    int64_t own = INT64_MAX;
+    int before = 0;
+    for (int i = 0; i < text->n; i++)
+        if (strcmp(text->nodes[i].id, id) == 0)
+            own = text->nodes[i].order;
+    for (int i = 0; i < text->n; i++)
+        before += text->nodes[i].order < own;
+    return before < FIRST;
+}
+
+static bool is_first_member(const round_state *state, const char *id)
+{
+    int rank = round_rank_of(state, id);
+    return rank >= 0 && rank < FIRST;
+}
+
+static void drop_nodes(rendezvous_view *text)
+{
+    for (int i = 0; i < text->n; i++) {
+        free(text->nodes[i].id);
+        free(text->nodes[i].value);
+    }
+    text->n = 0;
+}
+
+/* *out: whether the service has this node's record as it is to be. */
+static status has_record(const rendezvous_contact *contact, const round_node *self, bool *out)
+{
+    char *text = NULL;
+    TRY(round_text_of_node(self, &text));
+    *out = contact->record != NULL && strcmp(text, contact->record) == 0;
+    free(text);
+    return STATUS_OK;
+}
+
+/* What has changed replaces the view; there is no text if nothing has. */
+static status read_view(const rendezvous_view *text, round_view *out)
+{
+    round_view view;
+    if (text->revision == 0)
+        return STATUS_OK;
+    TRY(round_text_read(text, &view));
+    round_view_free(out);
+    *out = view;
+    return STATUS_OK;
+}
+
+/* How soon to look at all nodes again. Until then one that is not among the first is content with
+ * the state: what the others say of themselves is read by the first ones. */
+static void note_nodes(rendezvous_contact *contact, rendezvous_view *text, bool all)
+{
+    int64_t pause_ms = (int64_t)text->n * PER_NODE_MS;
+    contact->all_ms =
+        clock_now_ns() / NS_PER_MS + (pause_ms > LOOK_AT_ALL_MS ? pause_ms : LOOK_AT_ALL_MS);
+    contact->first = contact->first_member || came_first(text, contact->options.node_id);
+    if (!contact->first && !all)
+        drop_nodes(text);
+}
+
+status rendezvous_contact_look(rendezvous_contact *contact, const round_node *self, bool all,
+                               int64_t until_ms, round_view *view)
+{
+    rendezvous_view text = {0};
+    bool own_is_there = false;
+    int64_t now_ms = clock_now_ns() / NS_PER_MS;
+    int64_t renew_ms = contact->renewed_ns / NS_PER_MS + contact->keep_alive_ms;
+    bool sees_all = all || contact->first || now_ms >= contact->all_ms;
+    rendezvous_sight sight = sees_all ? RENDEZVOUS_ALL : RENDEZVOUS_STATE;
+    if (contact->record != NULL && renew_ms < until_ms)
+        until_ms = renew_ms;
+    int64_t wait_ms = until_ms < now_ms + LOOK_MS ? until_ms - now_ms : LOOK_MS;
+    TRY(open_backend(contact));
+    TRY(has_record(contact, self, &own_is_there));
+    TRY(contact->ops->look(contact->backend, sight,
+                           sight == contact->sight ? contact->revision : -1,
+                           wait_ms > 0 ? wait_ms : 0, &text));
+    if (sees_all && text.revision != 0)
+        note_nodes(contact, &text, all);
+    status st = read_view(&text, view);
+    if (st == STATUS_OK && text.revision != 0) {
+        view->only_state = !all && !contact->first;
+        contact->sight = view->only_state ? RENDEZVOUS_STATE : sight;
+        contact->revision = text.revision;
+        contact->first_member = is_first_member(&view->state, self->id);
+        contact->first = contact->first || contact->first_member;
+    }
+    if (st == STATUS_OK)
+        view->own_is_there = own_is_there;
+    rendezvous_view_free(&text);
+    return st;
+}
+
+status rendezvous_contact_write(rendezvous_contact *contact, const round_view *view,
+                                const round_state *state)
+{
+    char *text = NULL;
+    bool set = false; /* or another node was first: the next look tells */
+    TRY(open_backend(contact));
+    TRY(round_text_of_state(state, &text));
+    contact->revision = -1;
+    status st = contact->ops->set_state(contact->backend, view->state_revision, text, &set);
+    free(text);
+    return st;
+}
+
+void rendezvous_contact_note(rendezvous_contact *contact, status result)
+{
+    int64_t now_ns = clock_now_ns();
+    if (result == STATUS_OK) {
+        if (contact->silent_ns != 0 && now_ns - contact->silent_ns > SILENT_MS * NS_PER_MS)
+            LOG_I("the rendezvous at %s answers again", contact->options.endpoints);
+        contact->ever = true;
+        contact->silent_ns = contact->refused_ns = 0;
+        contact->retry_ms = RETRY_MS;
+        return;
+    }
+    snprintf(contact->why, sizeof contact->why, "%s", status_text());
+    contact->revision = -1;
+    if (contact->silent_ns == 0)
+        contact->silent_ns = now_ns;
+    else if (contact->retry_ms < RETRY_MOST_MS)
+        contact->retry_ms *= 2;
+    if (result != STATUS_REFUSED)
+        contact->refused_ns = 0;
+    else if (contact->refused_ns == 0)
+        contact->refused_ns = now_ns;
+}

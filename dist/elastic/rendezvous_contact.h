@@ -1,0 +1,61 @@
+/* A node's dealings with the service at which an elastic job meets: its record, its lease, what it
+ * sees there, and since when there is no answer. Of one thread.
+ */
+#ifndef MNIST_DDP_DIST_ELASTIC_RENDEZVOUS_CONTACT_H
+#define MNIST_DDP_DIST_ELASTIC_RENDEZVOUS_CONTACT_H
+
+#include "dist/elastic/rendezvous_backend.h"
+#include "dist/elastic/round_state.h"
+
+typedef struct rendezvous_contact {
+    const rendezvous_backend_ops *ops;
+    rendezvous_backend_options options; /* borrowed texts */
+    int64_t keep_alive_ms;              /* between two renewals */
+    void *backend;                      /* NULL: to be opened */
+
+    char *record;           /* this node's, as it was put; NULL: none is there. Owned */
+    int64_t renewed_ns;     /* when the last renewal that was confirmed was sent */
+    rendezvous_sight sight; /* of the last look, */
+    int64_t revision;       /* and what it saw; -1: to be looked at anew */
+    int64_t all_ms;         /* when it is to look at all nodes again */
+    bool first;             /* this node is among the first ones: it looks at all */
+    bool first_member;      /* of the round, likewise */
+
+    bool ever;          /* the service has answered */
+    int64_t silent_ns;  /* since when it does not; 0: it does */
+    int64_t refused_ns; /* since when nobody listens there; 0: somebody does */
+    int64_t retry_ms;   /* how long to wait before the next try */
+    char why[1024];     /* it does not answer */
+} rendezvous_contact;
+
+void rendezvous_contact_init(rendezvous_contact *contact, const rendezvous_backend_ops *ops,
+                             const rendezvous_backend_options *options, int64_t keep_alive_ms);
+
+/* Gives the record back, if the service answers. */
+void rendezvous_contact_close(rendezvous_contact *contact);
+
+/* When the lease ends, by this node's clock: before the service may end it. */
+int64_t rendezvous_contact_lease_end_ns(const rendezvous_contact *contact);
+
+/* The calls of a backend, opened if need be; they fail as those do. */
+
+/* Renews the lease if it is time. *gone: the lease has ended before. */
+status rendezvous_contact_renew(rendezvous_contact *contact, bool *gone);
+
+/* Looks, until until_ms (base/clock.h, in ms) or 1 s at most. `all`: at all nodes, not only if this
+ * node is one of the first. `self` is the record that this node would like to have there. *view is
+ * replaced, and stays the caller's. */
+status rendezvous_contact_look(rendezvous_contact *contact, const round_node *self, bool all,
+                               int64_t until_ms, round_view *view);
+
+status rendezvous_contact_put(rendezvous_contact *contact, const round_node *self,
+                              bool runs_nothing);
+
+/* If the state is still that of the view. */
+status rendezvous_contact_write(rendezvous_contact *contact, const round_view *view,
+                                const round_state *state);
+
+/* How the calls went: notes since when there is no answer, and why. */
+void rendezvous_contact_note(rendezvous_contact *contact, status result);
+
+#endif

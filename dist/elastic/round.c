@@ -1,0 +1,396 @@
+#include "dist/elastic/round.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void round_machine_init(round_machine *machine, const round_rules *rules, const round_node *self)
+{
+    *machine = (round_machine){.rules = *rules, .self = *self, .enough_ms = -1};
+    machine->self.waits = true;
+    machine->self.begun = false;
+    machine->self.round = 0;
+    machine->self.lost = NULL;
+    machine->self.n_lost = 0;
+}
+
+void round_machine_free(round_machine *machine)
+{
+    round_node_free(&machine->self);
+    round_state_free(&machine->last);
+}
+
+void round_action_free(round_action *action)
+{
+    round_state_free(&action->state);
+}
+
+static bool runs(const round_node *node, int64_t round)
+{
+    return node != NULL && !node->waits && node->round == round;
+}
+
+static bool has_left(const round_node *node, int64_t round)
+{
+    return node != NULL && node->waits && node->round == round;
+}
+
+static bool same_members(const round_state *a, const round_state *b)
+{
+    for (int i = 0; i < a->n && a->n == b->n; i++)
+        if (strcmp(a->members[i].id, b->members[i].id) != 0)
+            return false;
+    return a->n == b->n;
+}
+
+/* Whether the record is what the node wants it to be. */
+static bool same_record(const round_node *a, const round_node *b)
+{
+    for (int i = 0; i < a->n_lost && a->n_lost == b->n_lost; i++)
+        if (strcmp(a->lost[i], b->lost[i]) != 0)
+            return false;
+    return a->n_lost == b->n_lost && a->waits == b->waits && a->begun == b->begun &&
+           a->round == b->round && a->restarts == b->restarts;
+}
+
+/* Whether this node's record is there, as it is to be. */
+static bool own_is_there(const round_machine *machine, const round_view *view)
+{
+    const round_node *own = round_node_of(view, machine->self.id);
+    return view->only_state ? view->own_is_there : own != NULL && same_record(own, &machine->self);
+}
+
+/* The action: the state there, but over. */
+static status write_over(const round_view *view, round_action *out, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static status write_over(const round_view *view, round_action *out, const char *fmt, ...)
+{
+    TRY(round_state_copy(&view->state, &out->state));
+    out->kind = ROUND_WRITE;
+    out->state.over = true;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(out->state.reason, sizeof out->state.reason, fmt, args);
+    va_end(args);
+    return STATUS_OK;
+}
+
+static status write_closed(const round_machine *machine, const round_view *view, round_action *out)
+{
+    TRY(round_state_copy(&view->state, &out->state));
+    out->kind = ROUND_WRITE;
+    out->state.closed = true;
+    memcpy(out->state.reason, machine->reason, sizeof out->state.reason);
+    return STATUS_OK;
+}
+
+static void wait_until(round_action *out, int64_t until_ms)
+{
+    if (until_ms < out->until_ms)
+        out->until_ms = until_ms;
+}
+
+static void leave(round_machine *machine, const char *reason, round_action *out)
+{
+    machine->phase = ROUND_LEAVES;
+    out->kind = ROUND_LEAVE;
+    snprintf(out->reason, sizeof out->reason, "%s", reason);
+}
+
+/* Of a node that waits and leads: the list of the next round. */
+static status write_next(const round_view *view, const round_prospect *prospect,
+                         const round_rules *rules, round_action *out)
+{
+    const round_state *before = &view->state;
+    int n = prospect->waiting < rules->max ? prospect->waiting : rules->max;
+    round_node *members = calloc((size_t)n, sizeof *members);
+    if (members == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a round of %d nodes", n);
+    out->kind = ROUND_WRITE;
+    out->state = (round_state){.round = before->round + 1,
+                               .restarts = before->restarts,
+                               .begun_round = before->begun_round,
+                               .begun_n = before->begun_n,
+                               .members = members};
+    if (prospect->begun) {
+        out->state.begun_round = before->round;
+        out->state.begun_n = before->n;
+    }
+    for (int i = 0; i < before->n && out->state.n < n; i++) {
+        const round_node *survivor = round_node_of(view, before->members[i].id);
+        if (survivor != NULL && survivor->waits)
+            members[out->state.n++] = *survivor;
+    }
+    for (int i = 0; i < view->n && out->state.n < n; i++)
+        if (view->nodes[i].waits && round_rank_of(before, view->nodes[i].id) < 0)
+            members[out->state.n++] = view->nodes[i];
+    for (int i = 0; i < n; i++) {
+        members[i].lost = NULL;
+        members[i].n_lost = 0;
+    }
+    for (int i = 0; i < view->n; i++)
+        if (view->nodes[i].waits && view->nodes[i].restarts > out->state.restarts)
+            out->state.restarts = view->nodes[i].restarts;
+    return STATUS_OK;
+}
+
+/* Whether it is this waiting node's turn to write: the first survivor's, else the first one's. */
+static bool leads(const round_machine *machine, const round_view *view)
+{
+    for (int i = 0; i < view->state.n; i++) {
+        const round_node *member = round_node_of(view, view->state.members[i].id);
+        if (member != NULL && member->waits)
+            return strcmp(member->id, machine->self.id) == 0;
+    }
+    for (int i = 0; i < view->n; i++)
+        if (view->nodes[i].waits)
+            return strcmp(view->nodes[i].id, machine->self.id) == 0;
+    return false;
+}
+
+static status form(const round_machine *machine, const round_view *view, int64_t now_ms,
+                   round_action *out)
+{
+    round_prospect prospect = round_prospect_of(&machine->rules, view);
+    if (prospect.hurdle == ROUND_HURDLE_ALL_LOST)
+        return write_over(view, out, "all nodes of round %lld are lost",
+                          (long long)view->state.round);
+    if (prospect.hurdle != ROUND_HURDLE_NONE)
+        return STATUS_OK;
+    int64_t due_ms = machine->enough_ms + machine->rules.last_call_ms;
+    if (prospect.survivors == 0 && prospect.waiting < machine->rules.max && now_ms < due_ms) {
+        wait_until(out, due_ms);
+        return STATUS_OK;
+    }
+    return write_next(view, &prospect, &machine->rules, out);
+}
+
+/* The service has an older state than this node has agreed to; or another one, to which it has not
+ * agreed, so that nobody can have begun it. */
+static bool brings_state(const round_machine *machine, const round_state *there, int rank)
+{
+    return there->round < machine->last.round ||
+           (there->round == machine->last.round && rank >= 0 &&
+            !same_members(there, &machine->last));
+}
+
+static status agree(round_machine *machine, const round_state *state, round_action *out)
+{
+    round_state copy;
+    TRY(round_state_copy(state, &copy));
+    round_state_free(&machine->last);
+    machine->last = copy;
+    round_node_free(&machine->self);
+    machine->self.waits = machine->self.begun = false;
+    machine->self.round = state->round;
+    if (state->restarts > machine->self.restarts)
+        machine->self.restarts = state->restarts;
+    machine->phase = ROUND_AGREES;
+    out->kind = ROUND_PUT;
+    return STATUS_OK;
+}
+
+static status wait_turn(round_machine *machine, const round_view *view, int64_t now_ms,
+                        round_action *out)
+{
+    const round_state *state = &view->state;
+    int rank = round_rank_of(state, machine->self.id), waiting = 0;
+    if (!own_is_there(machine, view)) {
+        out->kind = ROUND_PUT;
+        return STATUS_OK;
+    }
+    if (brings_state(machine, state, rank)) {
+        TRY(round_state_copy(&machine->last, &out->state));
+        out->kind = ROUND_WRITE;
+        out->state.over = true;
+        return STATUS_OK;
+    }
+    if (rank >= 0 && !state->over && state->round > machine->self.round)
+        return agree(machine, state, out);
+    if (rank >= 0 && !state->over) {
+        const round_node *self = &machine->self;
+        int lost = self->n_lost > 0 ? round_rank_of(state, self->lost[0]) : -1;
+        if (lost >= 0)
+            return write_over(view, out, "node %d (%s) is lost", lost,
+                              round_host_of(self->lost[0]).text);
+        return write_over(view, out, "node %d (%s) has left", rank, round_host_of(self->id).text);
+    }
+    if (view->only_state)
+        return STATUS_OK;
+    for (int i = 0; i < view->n; i++)
+        waiting += view->nodes[i].waits;
+    if (waiting < machine->rules.min)
+        machine->enough_ms = -1;
+    else if (machine->enough_ms < 0)
+        machine->enough_ms = now_ms;
+    return leads(machine, view) ? form(machine, view, now_ms, out) : STATUS_OK;
+}
+
+/* The latest of the nodes that wait and are no members of the round; NULL: there is none. */
+static const round_node *newcomer_of(const round_view *view)
+{
+    for (int i = view->n - 1; i >= 0; i--)
+        if (view->nodes[i].waits && round_rank_of(&view->state, view->nodes[i].id) < 0)
+            return &view->nodes[i];
+    return NULL;
+}
+
+/* The round is over if a member is gone, or newcomers wait for whom there is room. The first member
+ * that still runs it says so. */
+static status watch(round_machine *machine, const round_view *view, int64_t now_ms,
+                    round_action *out)
+{
+    const round_state *state = &view->state;
+    const round_node *newcomer = NULL;
+    int rank = round_rank_of(state, machine->self.id);
+    bool first = true;
+    for (int i = 0; i < rank && first; i++)
+        first = !runs(round_node_of(view, state->members[i].id), state->round);
+    for (int i = 0; i < state->n && first; i++) {
+        const char *id = state->members[i].id;
+        const round_node *member = round_node_of(view, id);
+        if (member == NULL)
+            return write_over(view, out, "node %d (%s) is lost", i, round_host_of(id).text);
+        if (has_left(member, state->round))
+            return write_over(view, out, "node %d (%s) has left", i, round_host_of(id).text);
+    }
+    if (first && state->n < machine->rules.max)
+        newcomer = newcomer_of(view);
+    int64_t order = newcomer != NULL ? newcomer->order : 0;
+    if (order != machine->newest)
+        machine->newest_ms = now_ms;
+    machine->newest = order;
+    if (newcomer == NULL)
+        return STATUS_OK;
+    if (now_ms >= machine->newest_ms + ROUND_SETTLE_MS)
+        return write_over(view, out, "node %s joins", round_host_of(newcomer->id).text);
+    wait_until(out, machine->newest_ms + ROUND_SETTLE_MS);
+    return STATUS_OK;
+}
+
+/* Its record will say that it waits. It will not begin the round to which it had agreed. */
+static void take_back(round_machine *machine)
+{
+    machine->self.waits = true;
+    machine->phase = ROUND_WAITS;
+    machine->enough_ms = -1;
+}
+
+static bool all_agree(const round_view *view)
+{
+    for (int i = 0; i < view->state.n; i++)
+        if (!runs(round_node_of(view, view->state.members[i].id), view->state.round))
+            return false;
+    return true;
+}
+
+static status begin(round_machine *machine, const round_view *view, int64_t now_ms,
+                    round_action *out)
+{
+    const round_state *state = &view->state;
+    if (state->over || state->round != machine->last.round ||
+        !same_members(state, &machine->last)) {
+        take_back(machine);
+        out->kind = ROUND_PUT;
+        return STATUS_OK;
+    }
+    if (!own_is_there(machine, view)) {
+        out->kind = ROUND_PUT;
+        return STATUS_OK;
+    }
+    if (machine->rules.needs_majority && view->only_state)
+        return STATUS_OK;
+    if (machine->rules.needs_majority && !all_agree(view))
+        return watch(machine, view, now_ms, out);
+    machine->phase = ROUND_RUNS;
+    machine->self.begun = true;
+    machine->newest = 0;
+    out->kind = ROUND_BEGIN;
+    out->node_rank = round_rank_of(state, machine->self.id);
+    return STATUS_OK;
+}
+
+static status run(round_machine *machine, const round_view *view, int64_t now_ms, round_action *out)
+{
+    const round_state *state = &view->state;
+    if (!view->only_state && round_node_of(view, machine->self.id) == NULL)
+        leave(machine, "this node's record at the rendezvous is gone", out);
+    else if (state->round != machine->last.round || !same_members(state, &machine->last))
+        leave(machine, "the other nodes have begun another round", out);
+    else if (state->over)
+        leave(machine, state->reason, out);
+    else if (!view->only_state)
+        return watch(machine, view, now_ms, out);
+    return STATUS_OK;
+}
+
+static status see(round_machine *machine, const round_view *view, int64_t now_ms, round_action *out)
+{
+    if (machine->phase == ROUND_CLOSED)
+        return STATUS_OK;
+    if (view->state.closed) {
+        machine->phase = ROUND_CLOSED;
+        out->kind = ROUND_END;
+        snprintf(out->reason, sizeof out->reason, "%s", view->state.reason);
+        return STATUS_OK;
+    }
+    if (machine->closing)
+        return write_closed(machine, view, out);
+    switch (machine->phase) {
+    case ROUND_WAITS:
+        return wait_turn(machine, view, now_ms, out);
+    case ROUND_AGREES:
+        return begin(machine, view, now_ms, out);
+    case ROUND_RUNS:
+        return run(machine, view, now_ms, out);
+    case ROUND_LEAVES:
+    case ROUND_CLOSED:
+        break;
+    }
+    return STATUS_OK;
+}
+
+static status note_left(round_machine *machine, const round_event *event)
+{
+    if (machine->phase != ROUND_RUNS && machine->phase != ROUND_LEAVES)
+        return STATUS_OK;
+    round_node self = machine->self;
+    self.lost = calloc((size_t)event->n_lost + 1, sizeof *self.lost);
+    if (self.lost == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%d lost nodes", event->n_lost);
+    self.n_lost = 0;
+    for (int i = 0; i < event->n_lost; i++)
+        if (round_rank_of(&machine->last, event->lost[i]) >= 0 &&
+            strcmp(event->lost[i], self.id) != 0)
+            snprintf(self.lost[self.n_lost++], sizeof self.lost[0], "%s", event->lost[i]);
+    if (event->restarts > self.restarts)
+        self.restarts = event->restarts;
+    round_node_free(&machine->self);
+    machine->self = self;
+    take_back(machine);
+    return STATUS_OK;
+}
+
+status round_step(round_machine *machine, const round_event *event, int64_t now_ms,
+                  round_action *out)
+{
+    *out = (round_action){.kind = ROUND_WAIT, .until_ms = INT64_MAX};
+    switch (event->kind) {
+    case ROUND_VIEW:
+        return see(machine, event->view, now_ms, out);
+    case ROUND_LEFT:
+        return note_left(machine, event);
+    case ROUND_EXPIRED:
+        if (machine->phase == ROUND_RUNS)
+            leave(machine, event->reason, out);
+        if (machine->phase == ROUND_AGREES)
+            take_back(machine);
+        break;
+    case ROUND_CLOSE:
+        machine->closing = true;
+        snprintf(machine->reason, sizeof machine->reason, "%s", event->reason);
+        break;
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,202 @@
+/* Nodes that come and go, any program: several launchers on this machine, and the rounds that they
+ * make. */
+#include "base/clock.h"
+#include "tests/app/support/nodes.h"
+#include "tests/app/support/test_folder.h"
+#include "tests/support/port.h"
+
+#include <signal.h>
+
+#define TIMES "--rdzv-conf=last_call_timeout=0.1,keep_alive_interval=5,join_timeout=20 "
+#define SHORT "--rdzv-conf=last_call_timeout=0.1,keep_alive_interval=1,join_timeout=20 "
+
+/* A rank says its place, and runs until it is told. */
+#define PLACE \
+    "echo round $MNIST_DDP_ROUND rank $RANK of $WORLD_SIZE node $GROUP_RANK " \
+    "restarts $TORCHELASTIC_RESTART_COUNT; touch up.$MNIST_DDP_ROUND.$RANK; "
+#define RUN PLACE "while ! test -e go; do sleep .02; done"
+
+static void await_rank(int round, int rank)
+{
+    char name[32];
+    snprintf(name, sizeof name, "up.%d.%d", round, rank);
+    test_folder_await(name);
+}
+
+static void expect_ends(program *p, int n, const int *codes)
+{
+    nodes_wait(p, n);
+    for (int i = 0; i < n; i++)
+        ASSERT_EXIT(p[i], codes[i]);
+}
+
+/* One node, two, three; a launcher is killed, and its ranks with it; one is told to stop. */
+START_TEST(nodes_come_and_go)
+{
+    int port = port_find_free();
+    program p[3];
+    for (int i = 0; i < 3; i++) {
+        p[i] = nodes_start_c10d(port, TIMES "--nnodes=1:3 --nproc-per-node=1", RUN);
+        await_rank(i + 1, i);
+    }
+    int64_t start_ns = clock_now_ns();
+    kill(p[1].pid, SIGKILL);
+    await_rank(4, 1);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 5.0); /* silence takes 15 s */
+    kill(p[2].pid, SIGTERM);
+    await_rank(5, 0);
+    test_folder_write("go", "");
+    expect_ends(p, 3, (const int[]){0, 137, 143});
+    ASSERT_SAYS(p[0].out, "round 1 rank 0 of 1 node 0 restarts 0\n");
+    ASSERT_SAYS(p[0].out, "round 2 rank 0 of 2 node 0 restarts 0\n");
+    ASSERT_SAYS(p[0].out, "round 3 rank 0 of 3 node 0 restarts 0\n");
+    ASSERT_SAYS(p[0].out, "round 4 rank 0 of 2 node 0 restarts 0\n");
+    ASSERT_SAYS(p[0].out, "round 5 rank 0 of 1 node 0 restarts 0\n");
+    ASSERT_SAYS(p[2].out, "round 4 rank 1 of 2 node 1 restarts 0\n");
+    ASSERT_FACTS(p[0].err, "node 1", "gone");
+    ASSERT_FACTS(p[0].err, "node 1", "SIGTERM");
+    nodes_close(p, 3);
+}
+END_TEST
+
+/* Also at a fixed size; the survivor says for whom it waits. */
+START_TEST(a_dead_node_is_replaced)
+{
+    int port = port_find_free();
+    program p[3];
+    for (int i = 0; i < 2; i++) {
+        p[i] = nodes_start_c10d(port, TIMES "--nnodes=2", RUN);
+        if (i == 0)
+            port_await_listener(port);
+    }
+    for (int rank = 0; rank < 4; rank++)
+        await_rank(1, rank);
+    kill(p[1].pid, SIGKILL);
+    program_await(&p[0], "node 1", "gone");
+    p[2] = nodes_start_c10d(port, TIMES "--nnodes=2", RUN);
+    for (int rank = 0; rank < 4; rank++)
+        await_rank(2, rank);
+    test_folder_write("go", "");
+    expect_ends(p, 3, (const int[]){0, 137, 0});
+    ASSERT_SAYS(p[2].out, "round 2 rank 3 of 4 node 1 restarts 0\n");
+    nodes_close(p, 3);
+}
+END_TEST
+
+/* Whichever node it is on, for all nodes together. */
+START_TEST(failed_ranks_count)
+{
+    int port = port_find_free(), failing = _i;
+    char script[256];
+    program p[2];
+    snprintf(script, sizeof script,
+             PLACE "test $RANK != $((%d * 2)) || { sleep .3; exit 7; }; sleep 30", failing);
+    for (int i = 0; i < 2; i++) {
+        p[i] = nodes_start_c10d(port, TIMES "--nnodes=2 --max-restarts=1", script);
+        if (i == 0)
+            port_await_listener(port);
+    }
+    expect_ends(p, 2, (const int[]){7, 7});
+    for (int i = 0; i < 2; i++) {
+        ASSERT_SAYS(p[i].out, "round 2 rank");
+        ASSERT_SAYS(p[i].out, "restarts 1\n");
+        ASSERT_SILENT(p[i].out, "round 3");
+        ASSERT_FACTS(p[i].err, "restart 1 of 1");
+    }
+    nodes_close(p, 2);
+}
+END_TEST
+
+START_TEST(nodes_may_have_unequally_many_ranks)
+{
+    static const char *const flags[] = {TIMES "--nnodes=2:2 --nproc-per-node=1",
+                                        TIMES "--nnodes=2:2 --nproc-per-node=3"};
+    int port = port_find_free();
+    program p[2];
+    for (int i = 0; i < 2; i++) {
+        p[i] = nodes_start_c10d(port, flags[i], RUN);
+        if (i == 0)
+            port_await_listener(port);
+    }
+    for (int rank = 0; rank < 4; rank++)
+        await_rank(1, rank);
+    test_folder_write("go", "");
+    expect_ends(p, 2, (const int[]){0, 0});
+    bool first = strstr(p[0].out, "node 0") != NULL; /* as they came */
+    ASSERT_SAYS(p[0].out, first ? "rank 0 of 4 node 0 " : "rank 3 of 4 node 1 ");
+    ASSERT_SAYS(p[1].out, first ? "rank 3 of 4 node 1 " : "rank 2 of 4 node 0 ");
+    nodes_close(p, 2);
+}
+END_TEST
+
+START_TEST(jobs_at_one_endpoint_do_not_merge)
+{
+    int port = port_find_free();
+    program p[2];
+    p[0] = nodes_start_c10d(port, TIMES "--nnodes=1:2 --nproc-per-node=1 --rdzv-id=ours", RUN);
+    await_rank(1, 0);
+    p[1] = nodes_start_c10d(port, TIMES "--nnodes=1:2 --nproc-per-node=1 --rdzv-id=theirs",
+                            "touch theirs; " RUN);
+    test_folder_await("theirs");
+    test_folder_write("go", "");
+    expect_ends(p, 2, (const int[]){0, 0});
+    for (int i = 0; i < 2; i++) {
+        ASSERT_SAYS(p[i].out, "round 1 rank 0 of 1 node 0 ");
+        ASSERT_SILENT(p[i].out, "of 2");
+    }
+    nodes_close(p, 2);
+}
+END_TEST
+
+START_TEST(nodes_of_unlike_settings_do_not_meet)
+{
+    int port = port_find_free();
+    program p[2];
+    p[0] = nodes_start_c10d(port, TIMES "--nnodes=1:2 --nproc-per-node=1 --max-restarts=3", RUN);
+    await_rank(1, 0);
+    p[1] = nodes_start_c10d(port, TIMES "--nnodes=1:2 --nproc-per-node=1", RUN);
+    program_wait(&p[1], RUN_S);
+    ASSERT_EXIT(p[1], 69);
+    ASSERT_FACTS(p[1].err, "error", "--max-restarts=0", "--max-restarts=3", "node 0");
+    test_folder_write("go", "");
+    program_wait(&p[0], RUN_S);
+    ASSERT_EXIT(p[0], 0);
+    nodes_close(p, 2);
+}
+END_TEST
+
+/* The only store at which they meet is gone: the others end, and say why. */
+START_TEST(without_the_rendezvous_all_end)
+{
+    int port = port_find_free();
+    program p[2];
+    for (int i = 0; i < 2; i++) {
+        p[i] = nodes_start_c10d(port, SHORT "--nnodes=1:2 --nproc-per-node=1", RUN);
+        await_rank(i + 1, 0);
+    }
+    await_rank(2, 1);
+    int64_t start_ns = clock_now_ns();
+    kill(p[0].pid, SIGKILL);
+    expect_ends(p, 2, (const int[]){137, 69});
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 6.0);
+    ASSERT_FACTS(p[1].err, "error", "store", "gone", program_flag(":", port));
+    nodes_close(p, 2);
+}
+END_TEST
+
+int main(void)
+{
+    program_clean_environment();
+    test_folder_open();
+    Suite *suite = suite_create("run_elastic");
+    TCase *core = suite_case(suite, "core", 2.0 * RUN_S);
+    tcase_add_checked_fixture(core, test_folder_clean, NULL);
+    tcase_add_test(core, nodes_come_and_go);
+    tcase_add_test(core, a_dead_node_is_replaced);
+    tcase_add_loop_test(core, failed_ranks_count, 0, 2);
+    tcase_add_test(core, nodes_may_have_unequally_many_ranks);
+    tcase_add_test(core, jobs_at_one_endpoint_do_not_merge);
+    tcase_add_test(core, nodes_of_unlike_settings_do_not_meet);
+    tcase_add_test(core, without_the_rendezvous_all_end);
+    return test_folder_close(suite_run(suite));
+}

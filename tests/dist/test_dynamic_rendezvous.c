@@ -1,0 +1,374 @@
+/* Nodes of an elastic job, each a thread, at a service in this process's memory. */
+#include "base/clock.h"
+#include "dist/elastic/dynamic_rendezvous.h"
+#include "tests/support/facts.h"
+#include "tests/support/suite.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+
+enum {
+    NODES = 4,
+    KEEP_ALIVE_MS = 150,
+    MISSES = 3,
+    TTL_MS = KEEP_ALIVE_MS * MISSES,
+    SOON_MS = 8000
+};
+
+/* The service. A record lives until its lease's end. */
+typedef struct entry {
+    char id[ROUND_ID_BYTES];
+    char *value; /* NULL: it is free */
+    int64_t order, end_ns;
+} entry;
+
+static struct service {
+    pthread_mutex_t lock;
+    int64_t revision, state_revision;
+    char *state;
+    entry entries[NODES];
+    char cut[ROUND_ID_BYTES]; /* the node that does not reach it; "": all do */
+    bool refuses;
+} service = {.lock = PTHREAD_MUTEX_INITIALIZER, .revision = 1};
+
+typedef struct session {
+    rendezvous_backend_options options;
+    char id[ROUND_ID_BYTES];
+} session;
+
+static status fake_open(const rendezvous_backend_options *options, void **out)
+{
+    session *s = calloc(1, sizeof *s);
+    ck_assert_ptr_nonnull(s);
+    s->options = *options;
+    snprintf(s->id, sizeof s->id, "%s", options->node_id);
+    *out = s;
+    return STATUS_OK;
+}
+
+static void fake_close(void *self)
+{
+    free(self);
+}
+
+/* Takes the lock if the node reaches the service. */
+static status enter(const session *s)
+{
+    pthread_mutex_lock(&service.lock);
+    bool cut = strcmp(service.cut, s->id) == 0, refuses = service.refuses;
+    for (int i = 0; i < NODES; i++) {
+        entry *e = &service.entries[i];
+        if (e->value != NULL && clock_passed(e->end_ns)) {
+            free(e->value);
+            e->value = NULL;
+            service.revision++;
+        }
+    }
+    if (!cut && !refuses)
+        return STATUS_OK;
+    pthread_mutex_unlock(&service.lock);
+    return refuses ? FAIL(STATUS_REFUSED, "nobody listens at 127.0.0.1:29400")
+                   : FAIL(STATUS_TIMEOUT, "127.0.0.1:29400 has not answered");
+}
+
+static entry *entry_of(const char *id, bool create)
+{
+    entry *e = NULL;
+    for (int i = 0; i < NODES; i++)
+        if (service.entries[i].value != NULL && strcmp(service.entries[i].id, id) == 0)
+            return &service.entries[i];
+    for (int i = 0; i < NODES && create && e == NULL; i++)
+        if (service.entries[i].value == NULL)
+            e = &service.entries[i];
+    if (e != NULL)
+        snprintf(e->id, sizeof e->id, "%s", id);
+    return e;
+}
+
+static void copy_out(rendezvous_sight sight, rendezvous_view *out)
+{
+    *out = (rendezvous_view){.revision = service.revision,
+                             .state = service.state != NULL ? strdup(service.state) : NULL,
+                             .state_revision = service.state_revision,
+                             .nodes = calloc(NODES, sizeof *out->nodes)};
+    for (int i = 0; i < NODES && sight == RENDEZVOUS_ALL; i++) {
+        const entry *e = &service.entries[i];
+        if (e->value != NULL)
+            out->nodes[out->n++] = (rendezvous_record){strdup(e->id), strdup(e->value), e->order};
+    }
+}
+
+static status fake_look(void *self, rendezvous_sight sight, int64_t after, int64_t wait_ms,
+                        rendezvous_view *out)
+{
+    session *s = self;
+    int64_t end_ns = clock_deadline_ns(wait_ms);
+    for (;;) {
+        struct pollfd wake = {.fd = s->options.wake_fd, .events = POLLIN};
+        bool last = clock_passed(end_ns) || poll(&wake, 1, 1) > 0;
+        status st = enter(s);
+        if (st != STATUS_OK)
+            return st;
+        if (service.revision > after || last) {
+            copy_out(sight, out);
+            pthread_mutex_unlock(&service.lock);
+            return STATUS_OK;
+        }
+        pthread_mutex_unlock(&service.lock);
+    }
+}
+
+static status fake_set_state(void *self, int64_t state_revision, const char *state, bool *set)
+{
+    status st = enter(self);
+    if (st != STATUS_OK)
+        return st;
+    *set = state_revision == service.state_revision;
+    if (*set) {
+        free(service.state);
+        service.state = strdup(state);
+        service.state_revision = ++service.revision;
+    }
+    pthread_mutex_unlock(&service.lock);
+    return STATUS_OK;
+}
+
+static status fake_put_node(void *self, const char *value, bool runs_nothing)
+{
+    session *s = self;
+    status st = enter(s);
+    (void)runs_nothing;
+    if (st != STATUS_OK)
+        return st;
+    bool isnew = entry_of(s->id, false) == NULL;
+    entry *e = entry_of(s->id, true);
+    service.revision++;
+    if (isnew)
+        e->order = service.revision;
+    else
+        free(e->value);
+    e->value = strdup(value);
+    e->end_ns = clock_deadline_ns(s->options.ttl_ms);
+    pthread_mutex_unlock(&service.lock);
+    return STATUS_OK;
+}
+
+static status fake_keep_alive(void *self)
+{
+    session *s = self;
+    status st = enter(s);
+    if (st != STATUS_OK)
+        return st;
+    entry *e = entry_of(s->id, false);
+    if (e != NULL)
+        e->end_ns = clock_deadline_ns(s->options.ttl_ms);
+    else
+        st = FAIL(STATUS_INVALID, "the lease has ended");
+    pthread_mutex_unlock(&service.lock);
+    return st;
+}
+
+static status fake_remove_node(void *self)
+{
+    session *s = self;
+    status st = enter(s);
+    if (st != STATUS_OK)
+        return st;
+    entry *e = entry_of(s->id, false);
+    if (e != NULL) {
+        free(e->value);
+        e->value = NULL;
+        service.revision++;
+    }
+    pthread_mutex_unlock(&service.lock);
+    return STATUS_OK;
+}
+
+static const rendezvous_backend_ops fake = {
+    .name = "c10d",
+    .open = fake_open,
+    .close = fake_close,
+    .look = fake_look,
+    .set_state = fake_set_state,
+    .put_node = fake_put_node,
+    .keep_alive = fake_keep_alive,
+    .remove_node = fake_remove_node,
+};
+
+/* Of node `letter`, "hostA_1_1". */
+static dynamic_rendezvous *start(char letter, dynamic_rendezvous_options options)
+{
+    dynamic_rendezvous *rdzv = NULL;
+    options.backend = &fake;
+    options.endpoints = "127.0.0.1:29400";
+    options.run_id = "job";
+    options.self.nproc = 2;
+    options.self.port = 1000 + letter;
+    snprintf(options.self.address, sizeof options.self.address, "127.0.0.1");
+    snprintf(options.self.id, sizeof options.self.id, "host%c_1_1", letter);
+    options.keep_alive_ms = KEEP_ALIVE_MS;
+    options.keep_alive_misses = MISSES;
+    if (options.join_ms == 0)
+        options.join_ms = SOON_MS;
+    ck_assert_int_eq(dynamic_rendezvous_create(&options, &rdzv), STATUS_OK);
+    return rdzv;
+}
+
+/* The news, as soon as they are of that phase. */
+static rendezvous_news await_phase(dynamic_rendezvous *rdzv, rendezvous_phase phase)
+{
+    int64_t end_ns = clock_deadline_ns(SOON_MS);
+    for (;;) {
+        rendezvous_news news = dynamic_rendezvous_look(rdzv);
+        if (news.phase == phase)
+            return news;
+        ck_assert_msg(!clock_passed(end_ns), "phase %d in place of %d: %s", news.phase, phase,
+                      news.reason);
+        struct pollfd waits = {.fd = dynamic_rendezvous_fd(rdzv), .events = POLLIN};
+        poll(&waits, 1, clock_remaining_ms(end_ns));
+    }
+}
+
+static void assert_round(dynamic_rendezvous *rdzv, int64_t round, int n, int node_rank)
+{
+    rendezvous_news news = await_phase(rdzv, RENDEZVOUS_RUNS);
+    ck_assert_int_eq(news.now->round, round);
+    ck_assert_int_eq(news.now->n, n);
+    ck_assert_int_eq(news.node_rank, node_rank);
+    ck_assert(!clock_passed(news.valid_until_ns));
+}
+
+static const dynamic_rendezvous_options two = {.min_nodes = 2, .max_nodes = 2},
+                                        one_or_two = {.min_nodes = 1, .max_nodes = 2};
+
+START_TEST(nodes_form_a_round_and_close_the_job)
+{
+    dynamic_rendezvous *a = start('A', two), *b = start('B', two);
+    rendezvous_news news = await_phase(a, RENDEZVOUS_RUNS);
+    const char *host = news.node_rank == 0 ? "hostA_1_1" : "hostB_1_1";
+    ck_assert_str_eq(news.now->members[0].id, host);
+    ck_assert_int_eq(news.now->members[1].nproc, 2);
+    assert_round(b, 1, 2, 1 - news.node_rank);
+    dynamic_rendezvous_close(a, "all ranks have ended well");
+    ck_assert_str_eq(await_phase(b, RENDEZVOUS_CLOSED).reason, "all ranks have ended well");
+    await_phase(a, RENDEZVOUS_CLOSED);
+    dynamic_rendezvous_destroy(a);
+    dynamic_rendezvous_destroy(b);
+    dynamic_rendezvous *late = start('C', one_or_two);
+    ck_assert_str_eq(await_phase(late, RENDEZVOUS_CLOSED).reason, "all ranks have ended well");
+    dynamic_rendezvous_destroy(late);
+}
+END_TEST
+
+START_TEST(a_newcomer_is_taken_in)
+{
+    dynamic_rendezvous *a = start('A', one_or_two);
+    assert_round(a, 1, 1, 0);
+    dynamic_rendezvous *b = start('B', one_or_two);
+    ASSERT_FACTS(await_phase(a, RENDEZVOUS_LEAVE).reason, "hostB", "joins");
+    dynamic_rendezvous_left(a, &(round_departure){.restarts = 3});
+    assert_round(a, 2, 2, 0);
+    assert_round(b, 2, 2, 1);
+    ck_assert_int_eq(dynamic_rendezvous_look(b).now->restarts, 3);
+    dynamic_rendezvous_destroy(b);
+    ASSERT_FACTS(await_phase(a, RENDEZVOUS_LEAVE).reason, "node 1", "hostB", "is lost");
+    dynamic_rendezvous_destroy(a);
+}
+END_TEST
+
+START_TEST(a_node_that_is_cut_off_leaves_before_the_others_go_on)
+{
+    dynamic_rendezvous *a = start('A', two), *b = start('B', two);
+    await_phase(a, RENDEZVOUS_RUNS);
+    await_phase(b, RENDEZVOUS_RUNS);
+    dynamic_rendezvous_destroy(a);
+    a = start('C', one_or_two);
+    ASSERT_FACTS(await_phase(b, RENDEZVOUS_LEAVE).reason, "hostA", "is lost");
+    dynamic_rendezvous_left(b, &(round_departure){0});
+    assert_round(b, 2, 2, 0);
+    assert_round(a, 2, 2, 1);
+
+    pthread_mutex_lock(&service.lock);
+    snprintf(service.cut, sizeof service.cut, "hostB_1_1");
+    pthread_mutex_unlock(&service.lock);
+    ASSERT_FACTS(await_phase(b, RENDEZVOUS_LEAVE).reason, "lease", "has not answered");
+    int64_t valid_until_ns = dynamic_rendezvous_look(b).valid_until_ns;
+    ASSERT_FACTS(await_phase(a, RENDEZVOUS_LEAVE).reason, "node 0", "hostB", "is lost");
+    dynamic_rendezvous_left(a, &(round_departure){0});
+    assert_round(a, 3, 1, 0);
+    ck_assert(clock_passed(valid_until_ns));
+    dynamic_rendezvous_destroy(a);
+    dynamic_rendezvous_destroy(b);
+}
+END_TEST
+
+/* The lost one lives, and keeps its lease. */
+START_TEST(a_node_named_lost_is_not_waited_for)
+{
+    dynamic_rendezvous *a = start('A', one_or_two);
+    assert_round(a, 1, 1, 0);
+    dynamic_rendezvous *b = start('B', one_or_two);
+    const char *lost[] = {"hostB_1_1"};
+    await_phase(a, RENDEZVOUS_LEAVE);
+    dynamic_rendezvous_left(a, &(round_departure){0});
+    assert_round(a, 2, 2, 0);
+    assert_round(b, 2, 2, 1);
+    dynamic_rendezvous_left(a, &(round_departure){.lost = lost, .n_lost = 1});
+    assert_round(a, 3, 1, 0);
+    await_phase(b, RENDEZVOUS_LEAVE);
+    dynamic_rendezvous_left(b, &(round_departure){0});
+    await_phase(a, RENDEZVOUS_LEAVE);
+    dynamic_rendezvous_left(a, &(round_departure){0});
+    assert_round(b, 4, 2, 1);
+    dynamic_rendezvous_destroy(a);
+    dynamic_rendezvous_destroy(b);
+}
+END_TEST
+
+START_TEST(who_waits_in_vain_says_for_what)
+{
+    dynamic_rendezvous_options options = two;
+    options.join_ms = 200;
+    dynamic_rendezvous *a = start('A', options);
+    ASSERT_FACTS(await_phase(a, RENDEZVOUS_FAILED).reason, "no round", "1 of 2", "hostA (2 ranks)");
+    dynamic_rendezvous_destroy(a);
+}
+END_TEST
+
+START_TEST(a_job_without_its_store_ends)
+{
+    dynamic_rendezvous *a = start('A', one_or_two);
+    await_phase(a, RENDEZVOUS_RUNS);
+    pthread_mutex_lock(&service.lock);
+    service.refuses = true;
+    pthread_mutex_unlock(&service.lock);
+    ASSERT_FACTS(await_phase(a, RENDEZVOUS_FAILED).reason, "store is gone", "nobody listens");
+    dynamic_rendezvous_destroy(a);
+}
+END_TEST
+
+START_TEST(nonsense_at_the_service_is_named)
+{
+    dynamic_rendezvous_options options = two;
+    options.join_ms = 200;
+    service.state = strdup("{\"format\": 1, \"round\": -4}");
+    dynamic_rendezvous *a = start('A', options);
+    ASSERT_FACTS(await_phase(a, RENDEZVOUS_FAILED).reason, "state", "round", "no number");
+    dynamic_rendezvous_destroy(a);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("dynamic_rendezvous");
+    TCase *core = suite_case(suite, "core", 20);
+    tcase_add_test(core, nodes_form_a_round_and_close_the_job);
+    tcase_add_test(core, a_newcomer_is_taken_in);
+    tcase_add_test(core, a_node_that_is_cut_off_leaves_before_the_others_go_on);
+    tcase_add_test(core, a_node_named_lost_is_not_waited_for);
+    tcase_add_test(core, who_waits_in_vain_says_for_what);
+    tcase_add_test(core, a_job_without_its_store_ends);
+    tcase_add_test(core, nonsense_at_the_service_is_named);
+    return suite_run(suite);
+}

@@ -1,0 +1,269 @@
+/* A rendezvous by etcd whose endpoint is none: who is there is named, and no call takes long. */
+#include "base/clock.h"
+#include "base/module.h"
+#include "dist/elastic/rendezvous_backend.h"
+#include "dist/store/store.h"
+#include "tests/support/facts.h"
+#include "tests/support/port.h"
+#include "tests/support/suite.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { TTL_MS = 1000, TIMEOUT_MS = 1000, LONG_MS = 10000 };
+
+static const rendezvous_backend_ops *const ops = &rendezvous_etcd;
+
+static void ok(status st)
+{
+    ck_assert_msg(st == STATUS_OK, "%s: %s", status_name(st), status_text());
+}
+
+static status open_at(const char *endpoints, void **self)
+{
+    const rendezvous_backend_options options = {.endpoints = endpoints,
+                                                .run_id = "job",
+                                                .node_id = "a",
+                                                .ttl_ms = TTL_MS,
+                                                .timeout_ms = TIMEOUT_MS};
+    return ops->open(&options, self);
+}
+
+static void *client_at(const char *endpoints)
+{
+    void *self = NULL;
+    ok(open_at(endpoints, &self));
+    return self;
+}
+
+/* Answers each connection with the same words, and closes it; NULL: says nothing, and keeps it. */
+typedef struct liar {
+    const char *words, *version; /* of /version, NULL: as all else */
+    int fd, port;
+    pthread_t thread;
+} liar;
+
+static void *lie(void *arg)
+{
+    liar *l = arg;
+    for (int fd; (fd = accept(l->fd, NULL, NULL)) >= 0;) {
+        char request[4096];
+        ssize_t n = read(fd, request, sizeof request - 1);
+        request[n > 0 ? n : 0] = '\0';
+        bool asks_version = strncmp(request, "GET /version", 12) == 0 && l->version != NULL;
+        const char *words = asks_version ? l->version : l->words;
+        if (words == NULL)
+            continue; /* the test's process ends with it open */
+        ck_assert_int_eq(send(fd, words, strlen(words), MSG_NOSIGNAL), (ssize_t)strlen(words));
+        shutdown(fd, SHUT_WR);
+        while (read(fd, request, sizeof request) > 0)
+            continue;
+        close(fd);
+    }
+    return NULL;
+}
+
+static void lie_with(liar *l, const char *words, const char *version)
+{
+    *l = (liar){.words = words, .version = version};
+    l->fd = port_listen(&l->port);
+    ck_assert_int_eq(pthread_create(&l->thread, NULL, lie, l), 0);
+}
+
+/* Ends the thread. */
+static void confess(liar *l)
+{
+    shutdown(l->fd, SHUT_RDWR);
+    pthread_join(l->thread, NULL);
+    close(l->fd);
+}
+
+#define HTTP(code, body) "HTTP/1.1 " code "\r\nContent-Type: text/plain\r\n\r\n" body
+#define HEADER "\"header\":{\"cluster_id\":\"1\",\"revision\":\"5\"}"
+
+typedef struct lie_row {
+    const char *words, *version;
+    status want;
+    const char *facts[5];
+} lie_row;
+
+static const lie_row LIES[] = {
+    {HTTP("404 Not Found", "<html>no page"), NULL, STATUS_INVALID, {"not etcd", "404", "<html>no"}},
+    {HTTP("404 Not Found", "404 page not found"),
+     HTTP("200 OK", "{\"etcdserver\":\"3.3.27\",\"etcdcluster\":\"3.3.0\"}"),
+     STATUS_INVALID,
+     {"3.3.27", "/v3", "3.4"}},
+    {HTTP("400 Bad Request", "Client sent an HTTP request to an HTTPS server."),
+     NULL,
+     STATUS_INVALID,
+     {"400", "to an HTTPS server"}},
+    {HTTP("301 Moved", ""), NULL, STATUS_INVALID, {"not etcd", "301"}},
+    {HTTP("200 OK", "hello \x1b[31m"), NULL, STATUS_INVALID, {"not etcd", "hello \\x1b"}},
+    {HTTP("200 OK", ""), NULL, STATUS_INVALID, {"not etcd"}},
+    {HTTP("200 OK", "[]"), NULL, STATUS_INVALID, {"not etcd"}},
+    {HTTP("200 OK", "{}"), NULL, STATUS_INVALID, {"not etcd"}},
+    {HTTP("200 OK", "{" HEADER "," HEADER "}"), NULL, STATUS_INVALID, {"not etcd"}},
+    {HTTP("200 OK", "{\"header\":{\"cluster_id\":\"1\"}}"), NULL, STATUS_INVALID, {"etcd's v3"}},
+    {HTTP("200 OK", "{\"header\":{\"cluster_id\":\"1\",\"revision\":\"5x\"}}"),
+     NULL,
+     STATUS_INVALID,
+     {"etcd's v3"}},
+    {HTTP("200 OK", "{\"header\":{\"cluster_id\":\"1\",\"revision\":\"99999999999999999999\"}}"),
+     NULL,
+     STATUS_INVALID,
+     {"etcd's v3"}},
+    {HTTP("200 OK", "{" HEADER ",\"kvs\":[{\"key\":\"*\"}]}"),
+     NULL,
+     STATUS_INVALID,
+     {"etcd's v3", "kv/range"}},
+    {HTTP("200 OK", "{" HEADER ",\"kvs\":[7,{\"key\":7}]}"), NULL, STATUS_INVALID, {"etcd's v3"}},
+    {HTTP("200 OK", "{" HEADER ",\"kvs\":[{\"key\":\"AAAA\"}]}"),
+     NULL,
+     STATUS_INVALID,
+     {"etcd's v3"}},
+    {HTTP("401 Unauthorized", "{\"code\":16,\"message\":\"etcdserver: invalid auth token\"}"),
+     NULL,
+     STATUS_INVALID,
+     {"etcd", "kv/range", "invalid auth token"}},
+    {HTTP("503 Unavailable", "{\"code\":14,\"message\":\"etcdserver: no leader\"}"),
+     NULL,
+     STATUS_PEER,
+     {"etcd", "no leader"}},
+    {HTTP("501 Not Implemented", "<!DOCTYPE"), NULL, STATUS_INVALID, {"not etcd", "501"}},
+    {HTTP("502 Bad Gateway", "<html>"), NULL, STATUS_PEER, {"etcd", "502"}},
+    {"", NULL, STATUS_PEER, {"etcd", "Empty reply", "there etcd?"}},
+    {"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", NULL, STATUS_PEER, {"etcd"}},
+    {"garbage\n", NULL, STATUS_INVALID, {"etcd", "HTTP/0.9"}},
+    {NULL, NULL, STATUS_TIMEOUT, {"etcd", "timed out"}},
+};
+
+START_TEST(what_is_no_etcd_is_named)
+{
+    const lie_row *row = &LIES[_i];
+    char endpoint[32], name[32];
+    liar l;
+    rendezvous_view view;
+    bool set = false;
+    lie_with(&l, row->words, row->version);
+    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d/", l.port);
+    snprintf(name, sizeof name, "127.0.0.1:%d", l.port);
+    void *self = client_at(endpoint);
+    int64_t began_ns = clock_now_ns();
+    status st = ops->look(self, RENDEZVOUS_ALL, -1, 0, &view);
+    ck_assert_msg(st == row->want, "%s: %s", status_name(st), status_text());
+    ck_assert_int_lt(clock_now_ns() - began_ns, (TIMEOUT_MS + 500) * 1000000LL);
+    ASSERT_FACTS_LISTED(status_text(), row->facts);
+    ASSERT_FACTS(status_text(), name);
+    if (row->words != NULL) { /* others fail, too, and none crashes */
+        ck_assert_int_ne(ops->look(self, RENDEZVOUS_ALL, 5, 100, &view), STATUS_OK);
+        (void)ops->put_node(self, "{}", true);
+        (void)ops->set_state(self, 0, "{}", &set);
+        (void)ops->keep_alive(self);
+        (void)ops->remove_node(self);
+        confess(&l);
+    }
+    ops->close(self);
+}
+END_TEST
+
+START_TEST(a_store_of_ours_is_not_taken_for_etcd)
+{
+    store_server *server = NULL;
+    char endpoint[32];
+    rendezvous_view view;
+    ok(store_server_create("127.0.0.1", 0, &server));
+    snprintf(endpoint, sizeof endpoint, "127.0.0.1:%d", store_server_port(server));
+    void *self = client_at(endpoint);
+    status st = ops->look(self, RENDEZVOUS_ALL, -1, 0, &view);
+    ck_assert_msg(st == STATUS_PEER, "%s: %s", status_name(st), status_text());
+    ASSERT_FACTS(status_text(), "etcd", endpoint, "there etcd?");
+    ops->close(self);
+    store_server_destroy(server);
+}
+END_TEST
+
+/* Messages of a watch that are none; the wait itself. */
+START_TEST(a_watch_that_lies_is_named)
+{
+    static const struct {
+        const char *words;
+        status want;
+    } rows[] = {
+        {HTTP("200 OK", "{\"result\":{" HEADER ",\"created\":true}}\n"), STATUS_PEER},
+        {HTTP("200 OK", "hello\n"), STATUS_INVALID},
+        {HTTP("200 OK", "{\"result\":7}\n"), STATUS_INVALID},
+        {HTTP("200 OK", "{\"error\":{\"grpc_code\":14,\"message\":\"leaving\"}}\n"), STATUS_PEER},
+        {HTTP("200 OK", "{\"error\":{\"grpc_code\":7,\"message\":\"no\"}}\n"), STATUS_INVALID},
+        {HTTP("503 No", "{\"code\":14,\"message\":\"no leader\"}"), STATUS_PEER},
+    };
+    liar l;
+    char endpoint[32];
+    rendezvous_view view;
+    lie_with(&l, rows[_i].words, NULL);
+    snprintf(endpoint, sizeof endpoint, "127.0.0.1:%d", l.port);
+    void *self = client_at(endpoint);
+    status st = ops->look(self, RENDEZVOUS_ALL, 5, LONG_MS, &view);
+    ck_assert_msg(st == rows[_i].want, "%s: %s", status_name(st), status_text());
+    ASSERT_FACTS(status_text(), "etcd");
+    ops->close(self);
+    confess(&l);
+}
+END_TEST
+
+START_TEST(endpoints_of_two_clusters_are_refused)
+{
+    liar l[2];
+    char endpoints[64];
+    rendezvous_view view;
+    lie_with(&l[0], HTTP("503 No", "{\"code\":14,\"message\":\"no leader\",\"x\":\"1\"}"), NULL);
+    lie_with(&l[1], HTTP("200 OK", "{" HEADER "}"), NULL);
+    snprintf(endpoints, sizeof endpoints, "127.0.0.1:%d, 127.0.0.1:%d", l[0].port, l[1].port);
+    void *self = client_at(endpoints);
+    ck_assert_int_eq(ops->look(self, RENDEZVOUS_ALL, -1, 0, &view), STATUS_PEER);
+    ok(ops->look(self, RENDEZVOUS_ALL, -1, 0, &view)); /* at the second */
+    rendezvous_view_free(&view);
+    l[1].words = HTTP("200 OK", "{\"header\":{\"cluster_id\":\"2\",\"revision\":\"9\"}}");
+    ck_assert_int_eq(ops->look(self, RENDEZVOUS_ALL, -1, 0, &view), STATUS_INVALID);
+    ASSERT_FACTS(status_text(), "cluster", "endpoints");
+    ops->close(self);
+    confess(&l[0]);
+    confess(&l[1]);
+}
+END_TEST
+
+START_TEST(endpoints_that_are_none_are_refused)
+{
+    static const char *const lists[] = {"",      ",",         "h:p",        "h:99999", "ftp://h:1",
+                                        "h:1,,", "http://",   "h:1/path",   "u@h:1",   "h 1",
+                                        "[::1",  "https://:", "http://h:0x"};
+    void *self = NULL;
+    ck_assert_msg(open_at(lists[_i], &self) == STATUS_INVALID, "'%s' is taken", lists[_i]);
+}
+END_TEST
+
+START_TEST(without_libcurl_it_is_said)
+{
+    void *self = NULL;
+    setenv("MNIST_DDP_CURL_MODULE", "/nonexistent.so", 1);
+    ck_assert_int_eq(open_at("h", &self), STATUS_INVALID);
+    ASSERT_FACTS(status_text(), "module curl", "etcd", "c10d");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("etcd_lies");
+    TCase *lies = suite_case(suite, "lies", 30);
+    const char *missing = module_exists("curl") ? NULL : "built without libcurl";
+    suite_add_all(lies, what_is_no_etcd_is_named, sizeof LIES / sizeof LIES[0], missing);
+    suite_add_all(lies, a_watch_that_lies_is_named, 6, missing);
+    suite_add(lies, a_store_of_ours_is_not_taken_for_etcd, 0, missing);
+    suite_add(lies, endpoints_of_two_clusters_are_refused, 0, missing);
+    suite_add_all(lies, endpoints_that_are_none_are_refused, 13, missing);
+    tcase_add_test(lies, without_libcurl_it_is_said);
+    return suite_run(suite);
+}

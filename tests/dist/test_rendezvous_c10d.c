@@ -1,0 +1,328 @@
+/* The rendezvous service on our store: what nodes see of each other, and which of several endpoints
+ * they are at. */
+#include "base/clock.h"
+#include "dist/elastic/rendezvous_backend.h"
+#include "dist/net/socket.h"
+#include "dist/net/socket_address.h"
+#include "dist/store/store.h"
+#include "tests/support/facts.h"
+#include "tests/support/suite.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TIMEOUT_MS = 3000, TTL_MS = 10000 };
+
+static const rendezvous_backend_ops *const ops = &rendezvous_c10d;
+static store_server *servers[2];
+static char endpoints[2][64], both[160];
+
+static void start(void)
+{
+    for (int i = 0; i < 2; i++) {
+        ck_assert_msg(store_server_create("127.0.0.1", 0, &servers[i]) == STATUS_OK, "%s",
+                      status_text());
+        snprintf(endpoints[i], sizeof endpoints[i], "127.0.0.1:%d", store_server_port(servers[i]));
+    }
+    snprintf(both, sizeof both, "%s, %s", endpoints[0], endpoints[1]);
+}
+
+static void stop(void)
+{
+    for (int i = 0; i < 2; i++)
+        store_server_destroy(servers[i]);
+}
+
+static void kill_server(int i)
+{
+    store_server_destroy(servers[i]);
+    servers[i] = NULL;
+}
+
+static status try_open(const char *where, const char *run_id, const char *id, void **node)
+{
+    rendezvous_backend_options options = {.endpoints = where,
+                                          .run_id = run_id,
+                                          .node_id = id,
+                                          .ttl_ms = TTL_MS,
+                                          .timeout_ms = TIMEOUT_MS};
+    return ops->open(&options, node);
+}
+
+static void *node_of(const char *where, const char *id)
+{
+    void *node = NULL;
+    ck_assert_msg(try_open(where, "job", id, &node) == STATUS_OK, "%s", status_text());
+    return node;
+}
+
+static void put(void *node, const char *value, bool runs_nothing)
+{
+    ck_assert_msg(ops->put_node(node, value, runs_nothing) == STATUS_OK, "%s", status_text());
+}
+
+static rendezvous_view look(void *node, rendezvous_sight sight, int64_t after, int64_t wait_ms)
+{
+    rendezvous_view view;
+    ck_assert_msg(ops->look(node, sight, after, wait_ms, &view) == STATUS_OK, "%s", status_text());
+    return view;
+}
+
+static int nodes_seen(void *node)
+{
+    rendezvous_view view = look(node, RENDEZVOUS_ALL, -1, 0);
+    int n = view.n;
+    rendezvous_view_free(&view);
+    return n;
+}
+
+static bool set(void *node, int64_t revision, const char *state)
+{
+    bool done = false;
+    ck_assert_msg(ops->set_state(node, revision, state, &done) == STATUS_OK, "%s", status_text());
+    return done;
+}
+
+START_TEST(nodes_see_each_other_and_one_sets_the_state)
+{
+    void *a = node_of(endpoints[0], "a"), *b = node_of(endpoints[0], "b");
+    put(b, "{\"of\":\"b\"}", true);
+    put(a, "{\"of\":\"a\"}", true);
+    rendezvous_view view = look(a, RENDEZVOUS_ALL, -1, 0);
+    ck_assert_int_eq(view.n, 2);
+    ck_assert_ptr_null(view.state);
+    ck_assert_int_eq(view.state_revision, 0);
+    ck_assert(!view.fallback);
+    ck_assert_str_eq(view.nodes[0].id, "a");
+    ck_assert_str_eq(view.nodes[0].value, "{\"of\":\"a\"}");
+    ck_assert_int_lt(view.nodes[1].order, view.nodes[0].order); /* b was first */
+    int64_t order = view.nodes[0].order, before = view.revision;
+    rendezvous_view_free(&view);
+    ck_assert(set(a, 0, "{\"round\":1}"));
+    ck_assert(!set(b, 0, "{\"round\":1}"));
+    put(a, "again", false);
+    view = look(b, RENDEZVOUS_ALL, before, 1000);
+    ck_assert_str_eq(view.state, "{\"round\":1}");
+    ck_assert_int_eq(view.nodes[0].order, order);
+    ck_assert_str_eq(view.nodes[0].value, "again");
+    ck_assert(set(b, view.state_revision, "{\"round\":2}"));
+    ck_assert(!set(a, view.state_revision, "{\"round\":2}"));
+    rendezvous_view_free(&view);
+    view = look(a, RENDEZVOUS_STATE, -1, 0);
+    ck_assert_int_eq(view.n, 0);
+    ck_assert_str_eq(view.state, "{\"round\":2}");
+    int64_t revision = view.revision;
+    rendezvous_view_free(&view);
+    put(b, "other", true); /* no change of the state */
+    view = look(a, RENDEZVOUS_STATE, revision, 100);
+    ck_assert_int_eq(view.revision, 0);
+    ck_assert_ptr_null(view.state);
+    ops->close(a);
+    ops->close(b);
+}
+END_TEST
+
+START_TEST(a_node_that_runs_nothing_goes_with_its_connection)
+{
+    void *a = node_of(endpoints[0], "a"), *b = node_of(endpoints[0], "b");
+    void *c = node_of(endpoints[0], "c");
+    put(a, "", true);
+    put(b, "", false);
+    put(c, "", true);
+    ck_assert(ops->keep_alive(a) == STATUS_OK);
+    ops->close(a);
+    ops->close(b);
+    int64_t until_ns = clock_deadline_ns(1000);
+    while (nodes_seen(c) != 2 && !clock_passed(until_ns))
+        clock_sleep_ms(5);
+    ck_assert_int_eq(nodes_seen(c), 2);
+    ck_assert(ops->remove_node(c) == STATUS_OK);
+    ck_assert_int_eq(nodes_seen(c), 1);
+    ck_assert(ops->keep_alive(c) == STATUS_INVALID);
+    ops->close(c);
+}
+END_TEST
+
+START_TEST(jobs_are_apart_whatever_their_ids)
+{
+    static const char *const ids[] = {"a", "a/nodes", "a/b", "a%2Fb", "ab"};
+    enum { N = sizeof ids / sizeof ids[0] };
+    void *nodes[N];
+    for (int i = 0; i < N; i++) {
+        ck_assert(try_open(endpoints[0], ids[i], "n", &nodes[i]) == STATUS_OK);
+        put(nodes[i], ids[i], true);
+        ck_assert(set(nodes[i], 0, ids[i]));
+    }
+    for (int i = 0; i < N; i++) {
+        rendezvous_view view = look(nodes[i], RENDEZVOUS_ALL, -1, 0);
+        ck_assert_int_eq(view.n, 1);
+        ck_assert_str_eq(view.nodes[0].value, ids[i]);
+        ck_assert_str_eq(view.state, ids[i]);
+        rendezvous_view_free(&view);
+        ops->close(nodes[i]);
+    }
+}
+END_TEST
+
+START_TEST(endpoints_are_checked)
+{
+    static const char *const bad[] = {"", " ", "a:1,,b:2", ":1", "h:x", "h:70000"};
+    void *node = NULL;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        ck_assert_msg(try_open(bad[i], "job", "n", &node) == STATUS_INVALID, "\"%s\"", bad[i]);
+    ck_assert(try_open("h:1", "job", "n/m", &node) == STATUS_INVALID);
+    char name[32];
+    snprintf(name, sizeof name, "127.0.0.1:%d", socket_address_free_port());
+    node = node_of(name, "n");
+    ck_assert_int_eq(ops->put_node(node, "", true), STATUS_REFUSED);
+    ASSERT_FACTS(status_text(), name);
+    ops->close(node);
+    node = node_of("no.such.host.invalid:1", "n");
+    ck_assert_int_eq(ops->keep_alive(node), STATUS_UNKNOWN_HOST);
+    ops->close(node);
+}
+END_TEST
+
+/* The first endpoint dies: the next call says so, and the one after it finds the second one, where
+ * nothing of this job is yet. */
+START_TEST(the_next_endpoint_is_another_service)
+{
+    void *a = node_of(both, "a"), *b = node_of(both, "b");
+    put(a, "", false);
+    put(b, "", false);
+    ck_assert(set(a, 0, "{\"round\":3}"));
+    rendezvous_view view = look(a, RENDEZVOUS_ALL, -1, 0);
+    ck_assert_int_eq(view.n, 2);
+    ck_assert(!view.fallback);
+    int64_t state_revision = view.state_revision;
+    rendezvous_view_free(&view);
+    kill_server(0);
+    ck_assert_int_eq(ops->look(a, RENDEZVOUS_ALL, -1, 0, &view), STATUS_PEER);
+    ck_assert_int_eq(ops->keep_alive(a), STATUS_INVALID); /* no record of it there */
+    ASSERT_FACTS(status_text(), endpoints[1]);
+    ck_assert(!set(a, state_revision, "{\"round\":4}")); /* nor the state */
+    put(a, "again", false);
+    view = look(a, RENDEZVOUS_ALL, -1, 0);
+    ck_assert_int_eq(view.n, 1);
+    ck_assert_ptr_null(view.state);
+    ck_assert(view.fallback);
+    rendezvous_view_free(&view);
+    ck_assert(set(a, 0, "{\"round\":4}"));
+    ck_assert_int_eq(ops->keep_alive(b), STATUS_PEER);
+    put(b, "", false);
+    ck_assert_int_eq(nodes_seen(b), 2);
+    kill_server(1);
+    ck_assert(ops->keep_alive(b) != STATUS_OK);
+    ck_assert_int_eq(ops->keep_alive(b), STATUS_REFUSED);
+    ops->close(a);
+    ops->close(b);
+}
+END_TEST
+
+/* Whoever comes later finds the job at the second endpoint, though the first one is there again. */
+START_TEST(a_newcomer_goes_where_the_job_is)
+{
+    void *a = node_of(endpoints[1], "a"), *late = node_of(both, "late");
+    put(a, "", false);
+    ck_assert(set(a, 0, "{\"round\":4}"));
+    put(late, "", true);
+    rendezvous_view view = look(late, RENDEZVOUS_ALL, -1, 0);
+    ck_assert_int_eq(view.n, 2);
+    ck_assert(view.fallback);
+    rendezvous_view_free(&view);
+    ops->close(a);
+    ops->close(late);
+}
+END_TEST
+
+/* One waits at the first endpoint, and then there is a job at the second; or it waits at the second
+ * one, and then the first is there. */
+START_TEST(a_node_that_waits_goes_where_the_others_are)
+{
+    int port = store_server_port(servers[0]);
+    void *a = node_of(endpoints[1], "a"), *early = node_of(both, "early");
+    put(a, "", false);
+    if (_i == 1)
+        kill_server(0);
+    put(early, "", true);
+    rendezvous_view view = look(early, RENDEZVOUS_ALL, -1, 0);
+    ck_assert_int_eq(view.n, _i == 1 ? 2 : 1);
+    ck_assert_int_eq(view.fallback, _i == 1);
+    int64_t after = view.revision;
+    rendezvous_view_free(&view);
+    if (_i == 1)
+        ck_assert(store_server_create("127.0.0.1", port, &servers[0]) == STATUS_OK);
+    else
+        ck_assert(set(a, 0, "{\"round\":4}"));
+    int64_t until_ns = clock_deadline_ns(6000);
+    status st = STATUS_OK;
+    while (st == STATUS_OK && !clock_passed(until_ns)) {
+        st = ops->look(early, RENDEZVOUS_ALL, after, 5000, &view);
+        if (st == STATUS_OK)
+            rendezvous_view_free(&view);
+    }
+    ck_assert_int_eq(st, STATUS_PEER);
+    ASSERT_FACTS(status_text(), endpoints[1 - _i]);
+    put(early, "", true);
+    view = look(early, RENDEZVOUS_ALL, -1, 0);
+    ck_assert_int_eq(view.fallback, _i == 0);
+    rendezvous_view_free(&view);
+    ops->close(a);
+    ops->close(early);
+}
+END_TEST
+
+/* As any store but ours: it answers the echo, and closes at a request that it does not know. */
+static void *play_torch(void *arg)
+{
+    int64_t deadline_ns = clock_deadline_ns(5000);
+    const int *listen_fd = arg;
+    for (int i = 0; i < 2; i++) {
+        uint8_t in[11];
+        int fd = -1;
+        if (socket_await(*listen_fd, POLLIN, deadline_ns) != STATUS_OK ||
+            socket_accept(*listen_fd, &fd) != STATUS_OK || fd < 0)
+            return NULL;
+        if (socket_receive(fd, in, 10, deadline_ns) == STATUS_OK &&
+            socket_send(fd, in + 6, 4, deadline_ns) == STATUS_OK)
+            (void)socket_receive(fd, in, 1, deadline_ns);
+        close(fd);
+    }
+    return NULL;
+}
+
+START_TEST(a_store_without_leases_is_named)
+{
+    int listen_fd, port;
+    pthread_t thread;
+    char name[32];
+    ck_assert(socket_listen("127.0.0.1", 0, &listen_fd, &port) == STATUS_OK);
+    ck_assert_int_eq(pthread_create(&thread, NULL, play_torch, &listen_fd), 0);
+    snprintf(name, sizeof name, "127.0.0.1:%d", port);
+    void *node = node_of(name, "n");
+    ck_assert_int_eq(ops->put_node(node, "", true), STATUS_INVALID);
+    ASSERT_FACTS(status_text(), name, "torchrun", "mnist_ddp");
+    ops->close(node);
+    pthread_join(thread, NULL);
+    close(listen_fd);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rendezvous_c10d");
+    TCase *core = suite_case(suite, "core", 20);
+    tcase_add_checked_fixture(core, start, stop);
+    tcase_add_test(core, nodes_see_each_other_and_one_sets_the_state);
+    tcase_add_test(core, a_node_that_runs_nothing_goes_with_its_connection);
+    tcase_add_test(core, jobs_are_apart_whatever_their_ids);
+    tcase_add_test(core, endpoints_are_checked);
+    tcase_add_test(core, the_next_endpoint_is_another_service);
+    tcase_add_test(core, a_newcomer_goes_where_the_job_is);
+    tcase_add_loop_test(core, a_node_that_waits_goes_where_the_others_are, 0, 2);
+    tcase_add_test(core, a_store_without_leases_is_named);
+    return suite_run(suite);
+}

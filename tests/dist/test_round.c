@@ -1,0 +1,188 @@
+/* The rounds of an elastic job: every order in which three nodes, their leases and the service can
+ * act, without a socket (tests/support/round_world.h). */
+#include "base/fnv1a.h"
+#include "base/mt19937.h"
+#include "tests/support/round_world.h"
+#include "tests/support/suite.h"
+
+#include <string.h>
+
+enum { SLOTS = 1 << 22 };
+
+/* All worlds that were seen, in the order in which they were; `slots` finds them. */
+typedef struct visits {
+    struct visit {
+        world w;
+        int from;
+        uint8_t event, node;
+    } * worlds;
+    int n, capacity;
+    int *slots; /* index + 1; 0: free */
+} visits;
+
+static void add(visits *all, const world *w, int from, world_event event, int node)
+{
+    uint64_t hash = fnv1a(FNV1A_START, w, sizeof *w), slot = (hash ^ hash >> 29) % SLOTS;
+    for (; all->slots[slot] != 0; slot = (slot + 1) % SLOTS)
+        if (memcmp(&all->worlds[all->slots[slot] - 1].w, w, sizeof *w) == 0)
+            return;
+    ck_assert_int_lt(all->n, SLOTS / 4 * 3);
+    if (all->n == all->capacity) {
+        all->capacity = all->capacity > 0 ? 2 * all->capacity : 1024;
+        all->worlds = realloc(all->worlds, (size_t)all->capacity * sizeof *all->worlds);
+        ck_assert_ptr_nonnull(all->worlds);
+    }
+    all->worlds[all->n] = (struct visit){*w, from, (uint8_t)event, (uint8_t)node};
+    all->slots[slot] = ++all->n;
+}
+
+/* How the world came about. */
+static void print_path(const visits *all, int at)
+{
+    if (all->worlds[at].from < 0)
+        return;
+    print_path(all, all->worlds[at].from);
+    printf("  node %c %s\n", 'a' + all->worlds[at].node, world_event_names[all->worlds[at].event]);
+}
+
+static void fail_at(const visits *all, int at, world_event event, int node, const char *broken)
+{
+    print_path(all, at);
+    if (event < WORLD_EVENTS)
+        printf("  node %c %s\n", 'a' + node, world_event_names[event]);
+    fflush(stdout);
+    ck_abort_msg("%s", broken);
+}
+
+/* All that can follow on a world. */
+static void expand(visits *all, int at, const round_rules *rules)
+{
+    for (int node = 0; node < WORLD_NODES; node++)
+        for (world_event event = 0; event < WORLD_EVENTS; event++) {
+            world before = all->worlds[at].w, after;
+            const char *broken = NULL;
+            if (!world_move(&before, event, node, rules, &after, &broken))
+                continue;
+            if (broken == NULL)
+                broken = world_check(&after);
+            if (broken != NULL)
+                fail_at(all, at, event, node, broken);
+            add(all, &after, at, event, node);
+        }
+}
+
+/* How much is walked through. */
+typedef struct extent {
+    int nodes, faults;
+    int limit; /* worlds, the nearest first; 0: all */
+    int every; /* from one of so many it is seen whether all goes on by itself */
+    round_rules rules;
+} extent;
+
+static world first_world(const extent *e)
+{
+    world first = {.faults = (uint8_t)e->faults};
+    for (int i = e->nodes; i < WORLD_NODES; i++)
+        first.nodes[i].life = WORLD_DEAD;
+    return first;
+}
+
+static void explore(const extent *e)
+{
+    visits all = {.slots = calloc(SLOTS, sizeof(int))};
+    world first = first_world(e);
+    ck_assert_ptr_nonnull(all.slots);
+    add(&all, &first, -1, WORLD_EVENTS, 0);
+    int i = 0;
+    for (; i < all.n && (e->limit == 0 || i < e->limit); i++) {
+        expand(&all, i, &e->rules);
+        if (i % e->every != 0)
+            continue;
+        const char *broken = world_settle(&all.worlds[i].w, &e->rules);
+        if (broken != NULL)
+            fail_at(&all, i, WORLD_EVENTS, 0, broken);
+    }
+    printf("%d nodes, rounds of %d to %d, %d faults%s: %d worlds, %s\n", e->nodes, e->rules.min,
+           e->rules.max, e->faults, e->rules.needs_majority ? ", majority" : "", i,
+           i == all.n ? "all" : "the nearest");
+    free(all.worlds);
+    free(all.slots);
+}
+
+/* Far from the first world: one path of many events, over and over. */
+static void walk(const extent *e, int paths)
+{
+    enum { MOVES = 150 };
+    mt19937 random;
+    mt19937_init(&random, 1);
+    for (int path = 0; path < paths; path++) {
+        visits all = {.slots = NULL};
+        struct visit worlds[MOVES + 1] = {{.w = first_world(e), .from = -1}};
+        all.worlds = worlds;
+        for (int moves = 0; all.n < MOVES && moves < 20 * MOVES; moves++) {
+            world_event event = (world_event)(mt19937_u32(&random) % WORLD_EVENTS);
+            int node = (int)(mt19937_u32(&random) % WORLD_NODES);
+            const char *broken = NULL;
+            struct visit *next = &worlds[all.n + 1];
+            if (!world_move(&worlds[all.n].w, event, node, &e->rules, &next->w, &broken))
+                continue;
+            next->from = all.n++;
+            next->event = (uint8_t)event;
+            next->node = (uint8_t)node;
+            broken = broken != NULL ? broken : world_check(&next->w);
+            if (broken != NULL)
+                fail_at(&all, all.n, WORLD_EVENTS, 0, broken);
+        }
+        const char *broken = world_settle(&worlds[all.n].w, &e->rules);
+        if (broken != NULL)
+            fail_at(&all, all.n, WORLD_EVENTS, 0, broken);
+    }
+}
+
+static const round_rules any = {.min = 1, .max = 3, .last_call_ms = 1000},
+                         at_least_two = {.min = 2, .max = 3, .last_call_ms = 1000},
+                         no_spare = {.min = 1, .max = 2, .last_call_ms = 1000},
+                         by_majority = {
+                             .min = 1, .max = 3, .last_call_ms = 1000, .needs_majority = true};
+
+START_TEST(every_order_of_events_keeps_the_rules)
+{
+    explore(&(extent){.nodes = 3, .faults = 0, .every = 1, .rules = any});
+    explore(&(extent){.nodes = 2, .faults = 1, .every = 1, .rules = any});
+    explore(&(extent){.nodes = 3, .faults = 1, .limit = 60000, .every = 8, .rules = any});
+    explore(&(extent){.nodes = 3, .faults = 0, .every = 8, .rules = no_spare});
+    explore(&(extent){.nodes = 3, .faults = 0, .every = 8, .rules = at_least_two});
+    explore(&(extent){.nodes = 3, .faults = 0, .every = 8, .rules = by_majority});
+}
+END_TEST
+
+START_TEST(long_paths_with_many_faults_keep_the_rules)
+{
+    walk(&(extent){.nodes = 3, .faults = 6, .rules = any}, 1000);
+    walk(&(extent){.nodes = 3, .faults = 6, .rules = no_spare}, 500);
+}
+END_TEST
+
+START_TEST(every_order_with_a_fault_keeps_the_rules)
+{
+    explore(&(extent){.nodes = 3, .faults = 1, .every = 16, .rules = any});
+    explore(&(extent){.nodes = 2, .faults = 3, .every = 16, .rules = any});
+    explore(&(extent){.nodes = 3, .faults = 1, .every = 16, .rules = no_spare});
+    explore(&(extent){.nodes = 2, .faults = 2, .every = 16, .rules = by_majority});
+    walk(&(extent){.nodes = 3, .faults = 6, .rules = any}, 20000);
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+    bool all = argc > 1 && strcmp(argv[1], "--all") == 0;
+    Suite *suite = suite_create("round");
+    TCase *core = suite_case(suite, "core", all ? 280 : 60);
+    if (all) {
+        tcase_add_test(core, every_order_with_a_fault_keeps_the_rules);
+        return suite_run(suite);
+    }
+    tcase_add_test(core, every_order_of_events_keeps_the_rules);
+    tcase_add_test(core, long_paths_with_many_faults_keep_the_rules);
+    return suite_run(suite);
+}

@@ -1,0 +1,121 @@
+/* What lies at the service of an elastic job, as text: there and back, and what is no such text. */
+#include "dist/elastic/round_text.h"
+#include "tests/support/facts.h"
+#include "tests/support/suite.h"
+
+#include <string.h>
+
+#define NODE \
+    "\"id\":\"a_1_1\",\"nproc\":2,\"address\":\"h\",\"port\":5,\"waits\":true,\"begun\":false," \
+    "\"round\":3,\"restarts\":1"
+#define STATE \
+    "\"format\":1,\"over\":false,\"closed\":false,\"restarts\":0,\"reason\":\"\"," \
+    "\"begun_round\":0,\"begun_n\":0"
+
+START_TEST(a_state_and_a_record_come_back)
+{
+    char lost[2][ROUND_ID_BYTES] = {"b_2_2", "c_3_3"};
+    round_node node = {.id = "a_1_1",
+                       .nproc = 8,
+                       .address = "10.0.0.1",
+                       .port = 65535,
+                       .waits = true,
+                       .begun = true,
+                       .round = 7,
+                       .restarts = 2,
+                       .lost = lost,
+                       .n_lost = 2};
+    round_node members[2] = {{.id = "a_1_1", .nproc = 8, .order = 4}, {.id = "b_2_2", .order = 9}};
+    round_state state = {.round = 7,
+                         .over = true,
+                         .restarts = 2,
+                         .reason = "node 1 (b) is lost",
+                         .begun_round = 6,
+                         .begun_n = 3,
+                         .members = members,
+                         .n = 2};
+    rendezvous_record record = {.id = node.id, .order = 11};
+    rendezvous_view text = {.state_revision = 5, .nodes = &record, .n = 1};
+    round_view view;
+    ck_assert_int_eq(round_text_of_state(&state, &text.state), STATUS_OK);
+    ck_assert_int_eq(round_text_of_node(&node, &record.value), STATUS_OK);
+    ck_assert_int_eq(round_text_read(&text, &view), STATUS_OK);
+    ck_assert_int_eq(view.state.round, 7);
+    ck_assert(view.state.over && !view.state.closed);
+    ck_assert_str_eq(view.state.reason, "node 1 (b) is lost");
+    ck_assert_int_eq(view.state.begun_round, 6);
+    ck_assert_int_eq(view.state.n, 2);
+    ck_assert_str_eq(view.state.members[1].id, "b_2_2");
+    ck_assert_int_eq(view.state.members[1].order, 9);
+    ck_assert_int_eq(view.nodes[0].order, 11);
+    ck_assert_int_eq(view.nodes[0].nproc, 8);
+    ck_assert_int_eq(view.nodes[0].port, 65535);
+    ck_assert_int_eq(view.nodes[0].n_lost, 2);
+    ck_assert_str_eq(view.nodes[0].lost[1], "c_3_3");
+    round_view_free(&view);
+    free(text.state);
+    free(record.value);
+}
+END_TEST
+
+static const struct {
+    const char *state, *node, *facts; /* NULL: none there */
+} nonsense[] = {
+    {"", NULL, "not JSON"},
+    {"[]", NULL, "\"format\""},
+    {"{\"format\":2}", NULL, "another version"},
+    {"{" STATE ",\"round\":-1,\"members\":[]}", NULL, "\"round\" is no number from"},
+    {"{" STATE ",\"round\":1.5,\"members\":[]}", NULL, "\"round\" is no number from"},
+    {"{" STATE ",\"round\":1,\"round\":2,\"members\":[]}", NULL, "duplicate"},
+    {"{" STATE ",\"round\":1,\"members\":[]}", NULL, "round 1 has 0 nodes"},
+    {"{" STATE ",\"round\":1,\"members\":7}", NULL, "\"members\" is no list"},
+    {"{" STATE ",\"round\":1,\"members\":[null]}", NULL, "\"id\" is no text"},
+    {"{" STATE ",\"round\":1,\"members\":[{" NODE ",\"order\":1},{" NODE ",\"order\":2}]}", NULL,
+     "a_1_1 is in it twice"},
+    {NULL, "{" NODE ",\"lost\":[]}", "\"format\""},
+    {NULL, "{\"format\":1," NODE "}", "\"lost\" is no list"},
+    {NULL, "{\"format\":1," NODE ",\"lost\":[3]}", "\"lost\" is no text"},
+    {NULL, "{\"format\":1,\"id\":\"b_1_1\"}", "\"nproc\" is no number"},
+    {NULL, "{\"format\":1,\"id\":\"\"}", "\"nproc\""},
+};
+
+START_TEST(nonsense_is_named)
+{
+    char id[] = "a_1_1", state[2000], node[2000];
+    rendezvous_record record = {.id = id, .value = node, .order = 1};
+    rendezvous_view text = {.nodes = &record};
+    round_view view;
+    if (nonsense[_i].state != NULL) {
+        snprintf(state, sizeof state, "%s", nonsense[_i].state);
+        text.state = state;
+    }
+    if (nonsense[_i].node != NULL) {
+        snprintf(node, sizeof node, "%s", nonsense[_i].node);
+        text.n = 1;
+    }
+    ck_assert_int_eq(round_text_read(&text, &view), STATUS_PEER);
+    ASSERT_FACTS(status_text(), nonsense[_i].facts, "the rendezvous'");
+}
+END_TEST
+
+/* A record under another node's key. */
+START_TEST(a_record_is_its_nodes_own)
+{
+    char id[] = "b_2_2", node[] = "{\"format\":1," NODE ",\"lost\":[]}";
+    rendezvous_record record = {.id = id, .value = node, .order = 1};
+    round_view view;
+    ck_assert_int_eq(round_text_read(&(rendezvous_view){.nodes = &record, .n = 1}, &view),
+                     STATUS_PEER);
+    ASSERT_FACTS(status_text(), "b_2_2", "says that it is a_1_1");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("round_text");
+    TCase *core = suite_case(suite, "core", 20);
+    tcase_add_test(core, a_state_and_a_record_come_back);
+    tcase_add_loop_test(core, nonsense_is_named, 0, sizeof nonsense / sizeof nonsense[0]);
+    tcase_add_test(core, a_record_is_its_nodes_own);
+    return suite_run(suite);
+}

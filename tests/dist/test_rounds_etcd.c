@@ -1,0 +1,139 @@
+/* Rounds of an elastic job at a real etcd, which dies and comes back. */
+#include "base/clock.h"
+#include "dist/elastic/dynamic_rendezvous.h"
+#include "tests/support/etcd_server.h"
+#include "tests/support/facts.h"
+#include "tests/support/suite.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { KEEP_ALIVE_MS = 400, MISSES = 3, SOON_MS = 10000, NODES = 3 };
+
+static etcd_server etcd;
+
+static void start_etcd(void)
+{
+    etcd_server_start(&etcd, 1);
+}
+
+static void stop_etcd(void)
+{
+    etcd_server_stop(&etcd);
+}
+
+static dynamic_rendezvous *start(char letter)
+{
+    dynamic_rendezvous *rdzv = NULL;
+    dynamic_rendezvous_options options = {.backend = &rendezvous_etcd,
+                                          .endpoints = etcd.endpoints,
+                                          .run_id = "job",
+                                          .self = {.nproc = 2, .port = 1000 + letter},
+                                          .min_nodes = 1,
+                                          .max_nodes = NODES,
+                                          .join_ms = SOON_MS,
+                                          .last_call_ms = SOON_MS,
+                                          .keep_alive_ms = KEEP_ALIVE_MS,
+                                          .keep_alive_misses = MISSES};
+    snprintf(options.self.address, sizeof options.self.address, "127.0.0.1");
+    snprintf(options.self.id, sizeof options.self.id, "host%c_1_1", letter);
+    ck_assert_msg(dynamic_rendezvous_create(&options, &rdzv) == STATUS_OK, "%s", status_text());
+    return rdzv;
+}
+
+static rendezvous_news await_phase(dynamic_rendezvous *rdzv, rendezvous_phase phase)
+{
+    int64_t end_ns = clock_deadline_ns(SOON_MS);
+    for (;;) {
+        rendezvous_news news = dynamic_rendezvous_look(rdzv);
+        if (news.phase == phase)
+            return news;
+        ck_assert_msg(!clock_passed(end_ns), "phase %d in place of %d: %s", news.phase, phase,
+                      news.reason);
+        struct pollfd waits = {.fd = dynamic_rendezvous_fd(rdzv), .events = POLLIN};
+        poll(&waits, 1, clock_remaining_ms(end_ns));
+    }
+}
+
+static void assert_round(dynamic_rendezvous *rdzv, int64_t round, int n)
+{
+    rendezvous_news news = await_phase(rdzv, RENDEZVOUS_RUNS);
+    ck_assert_int_eq(news.now->round, round);
+    ck_assert_int_eq(news.now->n, n);
+    ck_assert(!clock_passed(news.valid_until_ns));
+}
+
+static void leave(dynamic_rendezvous *rdzv, const char *who, const char *what)
+{
+    ASSERT_FACTS(await_phase(rdzv, RENDEZVOUS_LEAVE).reason, who, what);
+    dynamic_rendezvous_left(rdzv, &(round_departure){0});
+}
+
+START_TEST(nodes_come_and_go)
+{
+    dynamic_rendezvous *a = start('A'), *b = start('B'), *c = start('C');
+    assert_round(a, 1, 3);
+    assert_round(b, 1, 3);
+    assert_round(c, 1, 3);
+    dynamic_rendezvous_destroy(c);
+    leave(a, "hostC", "is lost");
+    leave(b, "hostC", "is lost");
+    assert_round(a, 2, 2);
+    assert_round(b, 2, 2);
+    dynamic_rendezvous *d = start('D');
+    leave(a, "hostD", "joins");
+    leave(b, "hostD", "joins");
+    assert_round(a, 3, 3);
+    assert_round(b, 3, 3);
+    assert_round(d, 3, 3);
+    dynamic_rendezvous_close(d, "all ranks have ended well");
+    await_phase(a, RENDEZVOUS_CLOSED);
+    await_phase(b, RENDEZVOUS_CLOSED);
+    dynamic_rendezvous_destroy(a);
+    dynamic_rendezvous_destroy(b);
+    dynamic_rendezvous_destroy(d);
+}
+END_TEST
+
+/* For less than a lease nobody leaves; for longer all do, and are one round again after it. */
+START_TEST(an_etcd_may_be_away)
+{
+    dynamic_rendezvous *nodes[NODES] = {start('A'), start('B'), start('C')};
+    for (int i = 0; i < NODES; i++)
+        assert_round(nodes[i], 1, 3);
+    etcd_server_kill(&etcd, 0);
+    clock_sleep_ms(200);
+    etcd_server_restart(&etcd, 0);
+    for (int64_t end_ns = clock_deadline_ns(KEEP_ALIVE_MS * MISSES + 300); !clock_passed(end_ns);
+         clock_sleep_ms(20))
+        for (int i = 0; i < NODES; i++)
+            assert_round(nodes[i], 1, 3);
+
+    etcd_server_kill(&etcd, 0);
+    int64_t last_ns = 0; /* after it no rank makes a step in round 1 */
+    for (int i = 0; i < NODES; i++) {
+        int64_t until_ns = await_phase(nodes[i], RENDEZVOUS_LEAVE).valid_until_ns;
+        last_ns = until_ns > last_ns ? until_ns : last_ns;
+        leave(nodes[i], "etcd", "lease");
+    }
+    etcd_server_restart(&etcd, 0);
+    for (int i = 0; i < NODES; i++)
+        assert_round(nodes[i], 2, 3);
+    ck_assert(clock_passed(last_ns));
+    for (int i = 0; i < NODES; i++)
+        dynamic_rendezvous_destroy(nodes[i]);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rounds_etcd");
+    TCase *core = suite_case(suite, "core", 60);
+    const char *missing = etcd_server_missing();
+    if (missing == NULL)
+        tcase_add_checked_fixture(core, start_etcd, stop_etcd);
+    suite_add(core, nodes_come_and_go, 0, missing);
+    suite_add(core, an_etcd_may_be_away, 0, missing);
+    return suite_run(suite);
+}

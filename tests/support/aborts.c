@@ -1,0 +1,65 @@
+#include "tests/support/aborts.h"
+
+#include "base/clock.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { BEFORE_MS = 150, AWAY_MS = 600, SOON_MS = 250 /* 50, and a machine that is busy */ };
+
+#define REASON "the node's lease has ended"
+
+typedef struct aborter {
+    process_group *group;
+    int64_t at_ns;
+} aborter;
+
+static void *abort_later(void *arg)
+{
+    aborter *a = arg;
+    clock_sleep_ms(BEFORE_MS);
+    a->at_ns = clock_now_ns();
+    process_group_abort(a->group, REASON);
+    return NULL;
+}
+
+static status expect_reason(status st)
+{
+    if (st == STATUS_PEER && strstr(status_text(), REASON) != NULL)
+        return STATUS_OK;
+    return FAIL(STATUS_INVALID, "an aborted collective has ended with: %s",
+                st == STATUS_OK ? "success" : status_text());
+}
+
+static status all_reduce(process_group *group)
+{
+    float data[1000] = {1};
+    return process_group_all_reduce(group, data, 1000, DTYPE_F32, REDUCE_SUM, NULL);
+}
+
+status aborts_end_waits(process_group *group, int rank, int world_size, void *arg)
+{
+    aborter a = {.group = group};
+    pthread_t thread;
+    (void)arg;
+    TRY(all_reduce(group)); /* all have come */
+    if (rank == world_size - 1) {
+        clock_sleep_ms(AWAY_MS);
+        return STATUS_OK;
+    }
+    int error = pthread_create(&thread, NULL, abort_later, &a);
+    ASSERT(error == 0);
+    status st = all_reduce(group);
+    int64_t end_ns = clock_now_ns();
+    status_kept said;
+    status_keep(&said);
+    pthread_join(thread, NULL);
+    status_restore(&said);
+    TRY(expect_reason(st));
+    if (end_ns - a.at_ns > SOON_MS * INT64_C(1000000))
+        return FAIL(STATUS_INVALID, "a wait has ended %.3f s after the abort",
+                    clock_seconds(end_ns - a.at_ns));
+    TRY(expect_reason(all_reduce(group)));
+    process_group_abort(group, "another reason");
+    return expect_reason(process_group_check(group));
+}
