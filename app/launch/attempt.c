@@ -169,9 +169,7 @@ static void take_first_signal(attempt *self, int signal)
     if (!failed)
         self->signal = signal;
     if (self->rounds != NULL && policy->own) {
-        enter_leaving(self, !policy->keeps);
-        if (policy->keeps)
-            agent_channel_tell_trouble(self->channel);
+        enter_leaving(self, true);
     } else if (self->state == AGENT_RUNNING && !failed &&
                worker_spec_saves_on(self->spec, signal)) {
         worker_group_ask(&self->group, signal);

@@ -3,6 +3,7 @@
 #include "app/common/run_files.h"
 #include "app/common/runs_folder.h"
 #include "app/train/world_change.h"
+#include "base/clock.h"
 #include "base/file_draft.h"
 #include "base/fnv1a.h"
 #include "base/log.h"
@@ -16,7 +17,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { LOCK_MS = 10000 }; /* for the folder that the round before has not closed yet */
 
 static resume_mode given_mode(const options *opts)
 {
@@ -117,10 +121,22 @@ static status check_writable(const char *path)
     return STATUS_OK;
 }
 
-static status take_folder(const options *o, resume_mode mode, run_folder *out)
+/* A rank 0 that was cut off from its round may have the folder a moment longer than the round. */
+static status lock_folder(const char *path, int64_t wait_ms, int *lock_fd)
 {
+    const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
+    int64_t deadline_ns = clock_deadline_ns(wait_ms);
+    status st;
+    while ((st = file_lock_folder(path, lock_fd)) == STATUS_INVALID && !clock_passed(deadline_ns))
+        nanosleep(&pause, NULL);
+    return st;
+}
+
+static status take_folder(const rank_context *rank, resume_mode mode, run_folder *out)
+{
+    const options *o = rank->opts;
     TRY(file_make_folders(out->path));
-    if (file_lock_folder(out->path, &out->lock_fd) != STATUS_OK)
+    if (lock_folder(out->path, rank->place.round > 1 ? LOCK_MS : 0, &out->lock_fd) != STATUS_OK)
         return status_context(STATUS_INVALID, "another run writes to this folder; give another "
                                               "--run-dir");
     if (mode == RESUME_NEVER)
@@ -140,7 +156,7 @@ status run_folder_open(const rank_context *rank, run_folder *out)
     if (o->dry_run && o->resume == NULL)
         return STATUS_OK;
     TRY(run_folder_choose(o, out->path));
-    return take_folder(o, mode, out);
+    return take_folder(rank, mode, out);
 }
 
 void run_folder_close(run_folder *folder)
@@ -419,7 +435,7 @@ status run_folder_continue(const rank_context *rank, const position *at, run_fol
     folder->is_dry = rank->opts->dry_run;
     if (folder->is_dry)
         return STATUS_OK;
-    TRY(take_folder(rank->opts, RESUME_AUTO, folder));
+    TRY(take_folder(rank, RESUME_AUTO, folder));
     if (!run_folder_takes_checkpoints(rank->opts))
         return STATUS_OK;
     TRY(checkpoint_find(folder->path, at->step + 1, &found, &was, checkpoint));

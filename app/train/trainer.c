@@ -271,7 +271,7 @@ static status look_at_stop(trainer *t, preempt_when when)
 
 /* What follows a step on the host: the next epoch's order while an accelerator is still at work on
  * this one, the log, a test if one is due inside the epoch, and a checkpoint if one is due, the
- * target is reached or all ranks stop. */
+ * target is reached, or all ranks stop or pause: they may pause because all nodes are to end. */
 static status follow_step(trainer *t, int step, int steps)
 {
     rank_context *rank = t->rank;
@@ -286,10 +286,10 @@ static status follow_step(trainer *t, int step, int steps)
     if (rank->link != NULL) /* whoever is rank 0 next continues them */
         TRY(flush_lines(t));
     TRY(look_at_stop(t, last || rank->link != NULL ? PREEMPT_NOW : PREEMPT_CHEAPLY));
-    if (!last && !rank->stop.agreed &&
+    if (!last && !preempt_ends_round(&rank->stop) &&
         interval_is_due_after_steps(&rank->settings.eval_every, t->at.step))
         TRY(test_inside_epoch(t, step, steps));
-    bool save_is_due = rank->stop.agreed || t->reached ||
+    bool save_is_due = preempt_ends_round(&rank->stop) || t->reached ||
                        interval_is_due_after_steps(&t->save_every, t->at.step) ||
                        run_tests_found_best(&t->tests, t->at.step);
     if (!save_is_due || rank->stop.diverged)

@@ -1,6 +1,7 @@
 /* Nodes that come and go, any program: several launchers on this machine, and the rounds that they
  * make. */
 #include "base/clock.h"
+#include "model/checkpoint.h"
 #include "tests/app/support/nodes.h"
 #include "tests/app/support/test_folder.h"
 #include "tests/support/port.h"
@@ -184,6 +185,44 @@ START_TEST(without_the_rendezvous_all_end)
 }
 END_TEST
 
+/* Both nodes of a training job are told to stop, between two checkpoints: the work up to there is
+ * saved. */
+START_TEST(a_stop_of_all_loses_nothing)
+{
+    int port = port_find_free();
+    char endpoint[64];
+    snprintf(endpoint, sizeof endpoint, "--rdzv-endpoint=localhost:%d", port);
+    const char *flags[] = {"train",
+                           "--nnodes=1:2",
+                           "--nproc-per-node=1",
+                           "--rdzv-backend=c10d",
+                           endpoint,
+                           "--rdzv-conf=last_call_timeout=2",
+                           "--run-dir=r",
+                           "--model=mlp",
+                           "--epochs=900",
+                           "--save-every=50epochs",
+                           "--threads=1",
+                           "--batch-size=10",
+                           "--eval-every=0",
+                           NULL};
+    program p[2];
+    for (int i = 0; i < 2; i++)
+        p[i] = program_start_with(NULL, flags);
+    test_folder_await("r/model.safetensors");
+    for (int i = 0; i < 2; i++)
+        kill(p[i].pid, SIGTERM);
+    expect_ends(p, 2, (const int[]){143, 143});
+    nodes_close(p, 2);
+    checkpoint_state saved;
+    char path[FILE_PATH_BYTES];
+    bool found = false;
+    ck_assert_int_eq(checkpoint_find("r", CHECKPOINT_NEWEST, &found, &saved, path), STATUS_OK);
+    ck_assert(found);
+    ck_assert_int_ne(saved.step % (50 * TEST_FOLDER_TRAIN / 20), 0);
+}
+END_TEST
+
 int main(void)
 {
     program_clean_environment();
@@ -198,5 +237,6 @@ int main(void)
     tcase_add_test(core, jobs_at_one_endpoint_do_not_merge);
     tcase_add_test(core, nodes_of_unlike_settings_do_not_meet);
     tcase_add_test(core, without_the_rendezvous_all_end);
+    tcase_add_test(core, a_stop_of_all_loses_nothing);
     return test_folder_close(suite_run(suite));
 }
