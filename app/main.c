@@ -10,6 +10,7 @@
 #include "app/common/terminal.h"
 #include "app/common/version.h"
 #include "app/data/data_command.h"
+#include "app/demo/demo_command.h"
 #include "app/doctor/doctor.h"
 #include "app/launch/agent.h"
 #include "app/launch/mpirun.h"
@@ -189,6 +190,9 @@ static int run(const options *opts, int argc, char **argv, int64_t started_ns)
         return store_command(opts);
     case COMMAND_BENCH:
         return bench(opts, argc, argv, started_ns);
+    case COMMAND_DEMO:
+        return opts->action == NULL ? demo_list()
+                                    : as_ranks(opts, argc, argv, started_ns, demo_command);
     case COMMAND_DOCTOR:
         return doctor_command(opts);
     case COMMAND_ENV:
@@ -248,6 +252,8 @@ static status read_options(int argc, char **argv, options *out, int *code)
     }
     if (st == STATUS_OK)
         st = eval_settings_complete(&opts);
+    if (st == STATUS_OK)
+        st = demo_complete(&opts);
     if (st == STATUS_OK) {
         *code = EXIT_CODE_USAGE;
         st = options_check(&opts);

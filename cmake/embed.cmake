@@ -1,6 +1,6 @@
 # cmake -D SOURCES="a/page.html;a/page.css" -D OUT=files.c -P embed.cmake: files as C arrays,
 # page.html as page_html with its size in page_html_bytes.
-set(text "#include \"app/serve/page_files.h\"\n")
+set(text "#include \"app/common/page_files.h\"\n")
 foreach(source ${SOURCES})
     get_filename_component(name ${source} NAME)
     string(REPLACE "." "_" name ${name})

@@ -43,7 +43,7 @@ const command_row command_table[] = {
          {"mnist_ddp serve runs/a --port=8000", "a run, at http://127.0.0.1:8000/"}}},
     [COMMAND_REPORT] = {
         "report", "mnist_ddp report RUN [RUN ...]",
-        "curves of a run, or of several side by side, as a page",
+        "a page with the curves of a run, or of several",
         "Writes RUN/report.html from what the run has left in its folder, also while it goes on. "
         "Several runs are overlaid in ./report.html.", FOR_REPORT, false, {{0}},
         {{"mnist_ddp report runs/a", "writes runs/a/report.html"},
@@ -90,6 +90,13 @@ const command_row command_table[] = {
         "measure this machine: dp-vs-ddp, scaling, operations", NULL, FOR_BENCH, false, {{0}},
         {{"mnist_ddp bench dp-vs-ddp --world-sizes=1,2", "DataParallel beside DDP, a report in runs/"},
          {"mnist_ddp help bench scaling", "the flags of one benchmark"}}},
+    [COMMAND_DEMO] = {
+        "demo", "mnist_ddp demo [NAME] [FLAGS]", "see data-parallel training happen, step by step",
+        "Shows an idea with ranks that really do it. Without NAME it lists them.", FOR_DEMO, false,
+        {{"samples", "10"}},
+        {{"mnist_ddp demo", "what there is"},
+         {"mnist_ddp demo ring --nproc-per-node=6", "an all-reduce among six ranks"},
+         {"mnist_ddp demo linear --html=linear.html", "also as an animated page"}}},
     [COMMAND_DOCTOR] = {
         "doctor", "mnist_ddp doctor [train|run] [FLAGS OF THE RUN]",
         "can a run work here? looks before it is tried",

@@ -67,7 +67,8 @@ status command_words_take(options *opts, const char *word, int at)
         opts->shell = word;
         return STATUS_OK;
     }
-    if (at == 1 && (opts->command == COMMAND_DATA || opts->command == COMMAND_STORE)) {
+    if (at == 1 && (opts->command == COMMAND_DATA || opts->command == COMMAND_STORE ||
+                    opts->command == COMMAND_DEMO)) {
         opts->action = word;
         return STATUS_OK;
     }

@@ -24,6 +24,7 @@ typedef enum command {
     COMMAND_RUN,
     COMMAND_STORE,
     COMMAND_BENCH,
+    COMMAND_DEMO,
     COMMAND_DOCTOR,
     COMMAND_ENV,
     COMMAND_COMPLETION,
@@ -41,7 +42,7 @@ typedef struct options {
     command help_topic; /* of COMMAND_HELP: the command asked about; COMMAND_HELP: the program */
     bool help_all;      /* of COMMAND_HELP: every flag of every command */
     command examined;   /* of COMMAND_DOCTOR: COMMAND_TRAIN or COMMAND_RUN */
-    const char *action; /* of COMMAND_DATA and _STORE: argv's own; NULL: none was named */
+    const char *action; /* of COMMAND_DATA, _STORE and _DEMO: argv's own; NULL: none was named */
     const char *shell;  /* of COMMAND_COMPLETION: argv's own; NULL: none was named */
     int words;          /* on the command line: the command, and what it is about */
 
@@ -223,6 +224,10 @@ typedef struct options {
     char *datatype;        /* "float" */
     char *redop;           /* "sum" */
     int64_t root;          /* 0 */
+
+    /* mnist_ddp demo */
+    bool fast;  /* without time for a reader */
+    char *html; /* NULL; the file for an animated page */
 
     /* mnist_ddp bench scaling: what is not fitted, and the cluster that is projected to */
     char *hold_out;                              /* "3,6" */

@@ -12,7 +12,7 @@
 enum {
     TRAIN_EVAL = FOR_TRAIN | FOR_EVAL,
     PREDICTION = FOR_PREDICT | FOR_SERVE, /* what classifies pictures */
-    TRAIN_SAMPLER = FOR_TRAIN | FOR_SAMPLER,
+    TRAIN_SAMPLER = FOR_TRAIN | FOR_SAMPLER | FOR_DEMO,
     LAUNCHERS = FOR_TRAIN | FOR_RUN,
     COMPARISON = 1 << COMMAND_BENCH | FOR_DP_VS_DDP,
     PROJECTION = 1 << COMMAND_BENCH | FOR_SCALING,
@@ -22,7 +22,7 @@ enum {
     TRAIN_BENCH = FOR_TRAIN | TRAINING_BENCH,           /* what bench hands to those runs */
     TRAIN_EVAL_BENCH = TRAIN_EVAL | TRAINING_BENCH,
     REPORTS = FOR_TRAIN | FOR_EVAL | FOR_PREDICT | FOR_SAMPLER | FOR_DATA | FOR_STORE | FOR_BENCH |
-              FOR_DOCTOR | FOR_ENV,
+              FOR_DEMO | FOR_DOCTOR | FOR_ENV,
 };
 
 /* Bounds keep products of two settings far from overflow. */
@@ -181,7 +181,7 @@ const option_row options_table[] = {
      "batch"},
     {"replicas", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN, AT(replicas), 1, 64,
      NULL, "N", "of --mode=dp [one per GPU of --devices; 2 on the CPU]"},
-    {"backend", NULL, OPTION_TEXT, GROUP_PARALLEL, FOR_TRAIN | FOR_BENCH | FOR_DOCTOR, AT(backend), 0, 0,
+    {"backend", NULL, OPTION_TEXT, GROUP_PARALLEL, FOR_TRAIN | FOR_BENCH | FOR_DEMO | FOR_DOCTOR, AT(backend), 0, 0,
      "auto", "NAME", "how ranks talk: auto, shm (one host), gloo, hierarchical (shm on each host, gloo between them), mpi or nccl (GPUs); of --mode=dp: local or nccl"},
     {"bucket-cap-mb", NULL, OPTION_REAL, GROUP_PARALLEL, TRAIN_BENCH, AT(bucket_cap_mb), 0.001,
      1048576, NULL, "X", "MiB of gradients per all-reduce [25, the first 1]"},
@@ -194,7 +194,7 @@ const option_row options_table[] = {
      MAX_COUNT, "10", "N", "steps that powersgd sends whole"},
     {"overlap", NULL, OPTION_SWITCH, GROUP_PARALLEL, TRAIN_BENCH, AT(overlap), 0, 0,
      "true", NULL, "all-reduce while the backward pass goes on"},
-    {"timeout", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN | FOR_BENCH | FOR_STORE, AT(timeout), 1, WEEK_S,
+    {"timeout", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN | FOR_BENCH | FOR_DEMO | FOR_STORE, AT(timeout), 1, WEEK_S,
      "60", "SECONDS", "deadline of one collective; on GPUs ten times that for the first of its kind and size; store: until it "
      "answers and a key has come, and of serve, if given, its end"},
     {"join-timeout", NULL, OPTION_INTEGER, GROUP_PARALLEL, SET_UP, AT(join_timeout), 1, WEEK_S,
@@ -219,7 +219,7 @@ const option_row options_table[] = {
     {"launcher", NULL, OPTION_WORD, GROUP_LAUNCHER, SET_UP, AT(launcher), 0, 0,
      "auto", "auto|torchrun|openmpi|slurm|kubernetes|none", "who has started this process, and says by variables "
      "which rank it is: auto asks them in this order; none: it is on its own"},
-    {"nproc-per-node", NULL, OPTION_TEXT, GROUP_LAUNCHER, SET_UP, AT(nproc_per_node), 0, 0,
+    {"nproc-per-node", NULL, OPTION_TEXT, GROUP_LAUNCHER, SET_UP | FOR_DEMO, AT(nproc_per_node), 0, 0,
      NULL, "N", "ranks to start here: a number, auto, cpu or gpu [1]"},
     {"nnodes", NULL, OPTION_TEXT, GROUP_LAUNCHER, SET_UP, AT(nnodes), 0, 0,
      NULL, "N|MIN:MAX", "machines of the job [1]; MIN:MAX: they may come and go (c10d, etcd)"},
@@ -363,12 +363,17 @@ const option_row options_table[] = {
     {"project-global-batch", NULL, OPTION_INTEGER, GROUP_SCALING, PROJECTION,
      AT(project_global_batch), 1, 1e9, "65536", "N", "images per step if it stays (strong)"},
 
-    {"samples", NULL, OPTION_INTEGER, GROUP_SAMPLER, FOR_SAMPLER, AT(samples), 1, MAX_COUNT,
+    {"samples", NULL, OPTION_INTEGER, GROUP_SAMPLER, FOR_SAMPLER | FOR_DEMO, AT(samples), 1, MAX_COUNT,
      "60000", "N", "size of the data set"},
     {"epoch", NULL, OPTION_INTEGER, GROUP_SAMPLER, FOR_SAMPLER, AT(epoch), 0, MAX_COUNT,
      "0", "N", "of which epoch"},
     {"head", NULL, OPTION_INTEGER, GROUP_SAMPLER, FOR_SAMPLER, AT(head), 0, MAX_COUNT,
      NULL, "N", "only the first N indices [all]"},
+
+    {"fast", NULL, OPTION_SWITCH, GROUP_DEMO, FOR_DEMO, AT(fast), 0, 0,
+     NULL, NULL, "without time to read"},
+    {"html", NULL, OPTION_TEXT, GROUP_DEMO, FOR_DEMO, AT(html), 0, 0,
+     NULL, "FILE", "also as an animated page, which needs no network"},
 
     {"host", NULL, OPTION_TEXT, GROUP_SERVER, FOR_STORE, AT(host), 0, 0,
      NULL, "HOST[:PORT]", "where the store is [$MASTER_ADDR:$MASTER_PORT, else 127.0.0.1:29500]"},

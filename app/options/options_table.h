@@ -34,6 +34,7 @@ typedef enum option_group {
     GROUP_MESSAGES, /* bench all-reduce, broadcast, ... */
     GROUP_SCALING,  /* bench scaling */
     GROUP_SAMPLER,
+    GROUP_DEMO,
     GROUP_SERVER,
     GROUP_GENERAL,
     GROUP_COUNT,
@@ -55,13 +56,14 @@ enum {
     FOR_RUN = 1 << COMMAND_RUN,
     FOR_STORE = 1 << COMMAND_STORE,
     FOR_BENCH = 1 << COMMAND_BENCH | FOR_DP_VS_DDP | FOR_SCALING | FOR_COLLECTIVES,
+    FOR_DEMO = 1 << COMMAND_DEMO,
     FOR_DOCTOR = 1 << COMMAND_DOCTOR,
     FOR_ENV = 1 << COMMAND_ENV,
     FOR_COMPLETION = 1 << COMMAND_COMPLETION,
     FOR_MANUAL = 1 << COMMAND_MANUAL,
     FOR_ALL = FOR_COMPLETION | FOR_MANUAL | FOR_TRAIN | FOR_EVAL | FOR_PREDICT | FOR_SERVE |
-              FOR_REPORT | FOR_SAMPLER | FOR_DATA | FOR_RUN | FOR_STORE | FOR_BENCH | FOR_DOCTOR |
-              FOR_ENV,
+              FOR_REPORT | FOR_SAMPLER | FOR_DATA | FOR_RUN | FOR_STORE | FOR_BENCH | FOR_DEMO |
+              FOR_DOCTOR | FOR_ENV,
 };
 
 typedef struct option_row {

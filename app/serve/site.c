@@ -1,7 +1,7 @@
 #include "app/serve/site.h"
 
 #include "app/common/json_value.h"
-#include "app/serve/page_files.h"
+#include "app/common/page_files.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "data/raster/mnist_image.h"

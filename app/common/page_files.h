@@ -1,0 +1,14 @@
+/* The files of app/serve/page/ and app/demo/page/, which the build puts into the program
+ * (cmake/embed.cmake). */
+#ifndef MNIST_DDP_APP_COMMON_PAGE_FILES_H
+#define MNIST_DDP_APP_COMMON_PAGE_FILES_H
+
+#include <stddef.h>
+
+extern const char page_html[], page_css[], page_js[];
+extern const size_t page_html_bytes, page_css_bytes, page_js_bytes;
+
+extern const char demo_css[], demo_js[];
+extern const size_t demo_css_bytes, demo_js_bytes;
+
+#endif

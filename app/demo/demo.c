@@ -1,0 +1,186 @@
+#include "app/demo/demo.h"
+
+#include "app/common/json_value.h"
+#include "app/demo/frame_text.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    SENTENCE_BYTES = 1024,
+    KEY_BYTES = 64,
+    WORD_MS = 200,  /* of a reader */
+    LOOK_MS = 800,  /* at a table */
+    PACE_MS = 12000 /* at most */
+};
+
+static json_t *format_text(const char *fmt, va_list args)
+{
+    char text[SENTENCE_BYTES];
+    vsnprintf(text, sizeof text, fmt, args);
+    return json_value_text(text);
+}
+
+static void append(demo *d, const char *list, json_t *value)
+{
+    if (json_array_append_new(json_object_get(d->frame, list), value) != 0)
+        d->lost = true;
+}
+
+void demo_begin(demo *d, const char *title, ...)
+{
+    va_list args;
+    va_start(args, title);
+    json_decref(d->frame);
+    d->frame = json_pack("{s:o, s:[], s:[], s:[], s:[]}", "title", format_text(title, args), "text",
+                         "columns", "rows", "arrows");
+    d->lost = d->lost || d->frame == NULL;
+    va_end(args);
+}
+
+void demo_say(demo *d, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    append(d, "text", format_text(fmt, args));
+    va_end(args);
+}
+
+void demo_columns(demo *d, ...)
+{
+    va_list args;
+    va_start(args, d);
+    for (const char *name = va_arg(args, const char *); name != NULL;
+         name = va_arg(args, const char *))
+        append(d, "columns", json_string(name));
+    va_end(args);
+}
+
+void demo_row(demo *d, json_t *cells)
+{
+    append(d, "rows", cells);
+}
+
+void demo_arrow(demo *d, int to, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    append(
+        d, "arrows",
+        json_pack("{s:i, s:i, s:o}", "from", d->rank, "to", to, "label", format_text(fmt, args)));
+    va_end(args);
+}
+
+void demo_fact(demo *d, const char *name, json_t *value)
+{
+    if (d->rank != 0)
+        json_decref(value);
+    else if (json_object_set_new(json_object_get(d->document, "facts"), name, value) != 0)
+        d->lost = true;
+}
+
+/* Where a rank tells its part of the frame. */
+static void name_part(const demo *d, int rank, char out[KEY_BYTES])
+{
+    snprintf(out, KEY_BYTES, "demo/%d/%d", d->frames, rank);
+}
+
+/* After it all may go on. */
+static void name_shown(const demo *d, char out[KEY_BYTES])
+{
+    snprintf(out, KEY_BYTES, "demo/%d/shown", d->frames);
+}
+
+/* Rows and arrows of another rank. */
+static status take_rank(demo *d, int rank)
+{
+    static const char *const lists[] = {"rows", "arrows"};
+    char key[KEY_BYTES];
+    void *text = NULL;
+    size_t size_bytes = 0;
+    name_part(d, rank, key);
+    TRY(store_get(rendezvous_store(d->rdzv), key, &text, &size_bytes));
+    json_t *theirs = json_loadb(text, size_bytes, 0, NULL);
+    free(text);
+    for (size_t i = 0; i < 2; i++)
+        if (json_array_extend(json_object_get(d->frame, lists[i]),
+                              json_object_get(theirs, lists[i])) != 0)
+            d->lost = true;
+    json_decref(theirs);
+    return STATUS_OK;
+}
+
+static status tell_rank_0(demo *d)
+{
+    char key[KEY_BYTES];
+    char *text = json_dumps(d->frame, JSON_COMPACT);
+    if (text == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a frame of a demonstration");
+    name_part(d, d->rank, key);
+    status st = store_set(rendezvous_store(d->rdzv), key, text, strlen(text));
+    free(text);
+    return st;
+}
+
+static int count_words(const char *text)
+{
+    int words = 0;
+    for (bool inside = false; *text != '\0'; text++) {
+        words += !inside && *text != ' ';
+        inside = *text != ' ';
+    }
+    return words;
+}
+
+/* As long as a reader takes. */
+static void wait_for_reader(const demo *d)
+{
+    size_t i;
+    json_t *paragraph;
+    int64_t pace_ms = json_array_size(json_object_get(d->frame, "rows")) > 0 ? LOOK_MS : 0;
+    json_array_foreach(json_object_get(d->frame, "text"), i, paragraph) pace_ms +=
+        (int64_t)WORD_MS * count_words(json_string_value(paragraph));
+    pace_ms = pace_ms < PACE_MS ? pace_ms : PACE_MS;
+    const struct timespec pace = {pace_ms / 1000, pace_ms % 1000 * 1000000};
+    fflush(stdout);
+    nanosleep(&pace, NULL);
+}
+
+static status show_all(demo *d)
+{
+    char key[KEY_BYTES];
+    for (int rank = 1; rank < d->world_size; rank++)
+        TRY(take_rank(d, rank));
+    if (d->lost || json_array_append(json_object_get(d->document, "frames"), d->frame) != 0)
+        return FAIL(STATUS_NO_MEMORY, "a frame of a demonstration");
+    if (!d->opts->json && !d->opts->quiet) {
+        frame_text_print(d->frame, stdout);
+        if (!d->opts->fast)
+            wait_for_reader(d);
+    }
+    name_shown(d, key);
+    return d->world_size > 1 ? store_set(rendezvous_store(d->rdzv), key, "1", 1) : STATUS_OK;
+}
+
+status demo_show(demo *d)
+{
+    char key[KEY_BYTES];
+    status st = STATUS_OK;
+    if (d->lost)
+        return FAIL(STATUS_NO_MEMORY, "a frame of a demonstration");
+    if (d->rank == 0) {
+        st = show_all(d);
+    } else {
+        name_shown(d, key);
+        st = tell_rank_0(d);
+        if (st == STATUS_OK)
+            st = store_wait(rendezvous_store(d->rdzv), key, d->opts->timeout * 1000);
+    }
+    d->frames++;
+    return st;
+}

@@ -1,0 +1,109 @@
+#include "app/demo/demo_command.h"
+
+#include "app/common/exit_codes.h"
+#include "app/common/json_value.h"
+#include "app/demo/demo_page.h"
+#include "app/demo/demo_table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHARED_BYTES = 1 << 20 }; /* what a demonstration may ask of process_group_alloc */
+
+status demo_complete(options *opts)
+{
+    const demo_entry *entry;
+    char ranks[16];
+    if (opts->command != COMMAND_DEMO || opts->action == NULL)
+        return STATUS_OK;
+    TRY(demo_table_find(opts->action, &entry));
+    if (opts->nproc_per_node != NULL)
+        return STATUS_OK;
+    snprintf(ranks, sizeof ranks, "%d", entry->ranks);
+    opts->nproc_per_node = strdup(ranks);
+    return opts->nproc_per_node != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "a setting");
+}
+
+int demo_list(void)
+{
+    puts("mnist_ddp demo NAME shows, with ranks that really do it:\n");
+    for (int i = 0; i < demo_table_count; i++)
+        printf("  %-20s  %s\n", demo_table[i].name, demo_table[i].summary);
+    puts("\nmnist_ddp demo ring --nproc-per-node=6    with another number of ranks\n"
+         "mnist_ddp demo ring --html=ring.html      as an animated page\n"
+         "mnist_ddp help demo                       all flags");
+    return EXIT_SUCCESS;
+}
+
+static status open_group(demo *d)
+{
+    process_group_options settings = {.backend = d->opts->backend,
+                                      .rank = d->rank,
+                                      .world_size = d->world_size,
+                                      .store = d->rdzv ? rendezvous_store(d->rdzv) : NULL,
+                                      .master_addr = d->place.master_addr,
+                                      .timeout_ms = d->opts->timeout * 1000,
+                                      .shared_bytes = SHARED_BYTES};
+    return process_group_create(&settings, &d->group);
+}
+
+static status open_demo(demo *d, const demo_entry *entry)
+{
+    if (entry->most_ranks > 0 && d->world_size > entry->most_ranks)
+        return FAIL(STATUS_INVALID, "demo %s: %d ranks do not fit on a screen; at most %d",
+                    entry->name, d->world_size, entry->most_ranks);
+    TRY(rendezvous_join(&d->place, d->opts->join_timeout * 1000, d->opts->timeout * 1000,
+                        &d->rdzv));
+    d->place = *rendezvous_joined(d->rdzv);
+    TRY(open_group(d));
+    d->document =
+        json_pack("{s:s, s:i, s:s, s:{}, s:[]}", "demo", entry->name, "world_size", d->world_size,
+                  "backend", process_group_backend(d->group), "facts", "frames");
+    return d->document != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "a demonstration");
+}
+
+static status write_results(const demo *d)
+{
+    if (d->rank != 0)
+        return STATUS_OK;
+    if (d->opts->html != NULL) {
+        TRY(demo_page_write(d->opts->html, d->document));
+        if (!d->opts->json)
+            printf("\npage: %s\n", d->opts->html);
+    }
+    return d->opts->json ? json_value_print(json_incref(d->document)) : STATUS_OK;
+}
+
+static status run(demo *d, int *exit_code)
+{
+    const demo_entry *entry;
+    *exit_code = EXIT_CODE_USAGE;
+    TRY(demo_table_find(d->opts->action, &entry));
+    *exit_code = EXIT_CODE_RENDEZVOUS;
+    TRY(open_demo(d, entry));
+    *exit_code = EXIT_CODE_INTERNAL;
+    TRY(entry->show(d));
+    *exit_code = EXIT_CODE_OUTPUT;
+    TRY(write_results(d));
+    *exit_code = EXIT_CODE_INTERNAL;
+    TRY(process_group_barrier(d->group));
+    rendezvous_leave(d->rdzv);
+    return STATUS_OK;
+}
+
+int demo_command(const options *opts, const rendezvous_place *place, int64_t started_ns)
+{
+    status_kept cause;
+    int exit_code = EXIT_CODE_INTERNAL;
+    demo d = {.opts = opts, .place = *place, .rank = place->rank, .world_size = place->world_size};
+    (void)started_ns;
+    status st = run(&d, &exit_code);
+    status_keep(&cause);
+    process_group_destroy(d.group);
+    rendezvous_destroy(d.rdzv);
+    json_decref(d.frame);
+    json_decref(d.document);
+    status_restore(&cause);
+    return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, exit_code);
+}

@@ -1,0 +1,20 @@
+/* mnist_ddp demo NAME: one rank of a demonstration; without a name, the list. */
+#ifndef MNIST_DDP_APP_DEMO_DEMO_COMMAND_H
+#define MNIST_DDP_APP_DEMO_DEMO_COMMAND_H
+
+#include "app/options/options.h"
+#include "dist/rendezvous.h"
+
+#include <stdint.h>
+
+/* Before ranks are started: sets how many, if no flag says it. STATUS_INVALID for an unknown name,
+ * or more ranks than fit on a page. */
+status demo_complete(options *opts);
+
+/* Prints the names; returns the exit code. */
+int demo_list(void);
+
+/* As one rank; returns the exit code. */
+int demo_command(const options *opts, const rendezvous_place *place, int64_t started_ns);
+
+#endif

@@ -1,0 +1,83 @@
+#include "app/demo/demo_page.h"
+
+#include "app/common/page_files.h"
+#include "app/demo/frame_text.h"
+#include "app/report/html.h"
+#include "base/file_draft.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void write_row(FILE *out, const char *tag, const json_t *cells)
+{
+    size_t i;
+    json_t *cell;
+    char text[FRAME_TEXT_CELL_BYTES];
+    fputs("<tr>", out);
+    json_array_foreach(cells, i, cell)
+    {
+        frame_text_cell(cell, text);
+        html_tagged(out, tag, text);
+    }
+    fputs("</tr>\n", out);
+}
+
+static void write_frame(FILE *out, const json_t *frame)
+{
+    size_t i;
+    json_t *entry;
+    fputs("<section>\n", out);
+    html_tagged(out, "h2", json_string_value(json_object_get(frame, "title")));
+    json_array_foreach(json_object_get(frame, "text"), i, entry)
+        html_tagged(out, "p", json_string_value(entry));
+    json_t *rows = json_object_get(frame, "rows");
+    if (json_array_size(rows) > 0) {
+        fputs("<table>\n", out);
+        write_row(out, "th", json_object_get(frame, "columns"));
+        json_array_foreach(rows, i, entry) write_row(out, "td", entry);
+        fputs("</table>\n", out);
+    }
+    json_array_foreach(json_object_get(frame, "arrows"), i, entry)
+    {
+        fprintf(out, "<p class=\"arrow\" data-from=\"%d\" data-to=\"%d\">",
+                (int)json_integer_value(json_object_get(entry, "from")),
+                (int)json_integer_value(json_object_get(entry, "to")));
+        html_text(out, json_string_value(json_object_get(entry, "label")));
+        fputs("</p>\n", out);
+    }
+    fputs("</section>\n", out);
+}
+
+static void write_page(FILE *out, const json_t *document)
+{
+    size_t i;
+    json_t *frame;
+    char style[8192], title[128];
+    snprintf(style, sizeof style, "%.*s", (int)demo_css_bytes, demo_css);
+    snprintf(title, sizeof title, "mnist_ddp demo %s",
+             json_string_value(json_object_get(document, "demo")));
+    html_begin(out, title, (const char *const[]){style, NULL});
+    fprintf(out, "<main data-ranks=\"%d\">\n",
+            (int)json_integer_value(json_object_get(document, "world_size")));
+    json_array_foreach(json_object_get(document, "frames"), i, frame) write_frame(out, frame);
+    fputs("</main>\n<script>\n", out);
+    fwrite(demo_js, 1, demo_js_bytes, out);
+    fputs("</script>\n", out);
+    html_end(out);
+}
+
+status demo_page_write(const char *path, const json_t *document)
+{
+    char *text = NULL;
+    size_t size_bytes = 0;
+    FILE *out = open_memstream(&text, &size_bytes);
+    if (out == NULL)
+        return FAIL(STATUS_NO_MEMORY, "a page");
+    write_page(out, document);
+    bool failed = ferror(out) != 0;
+    failed = fclose(out) != 0 || failed;
+    const file_part part = {text, size_bytes};
+    status st = failed ? FAIL(STATUS_NO_MEMORY, "a page") : file_replace(path, &part, 1);
+    free(text);
+    return st;
+}

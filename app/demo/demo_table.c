@@ -1,0 +1,37 @@
+#include "app/demo/demo_table.h"
+
+#include "app/options/nearest.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SHOWN_BYTES = 80, LIST_BYTES = 512 };
+
+const demo_entry demo_table[] = {
+    {"linear", "nn.Linear(10, 10) on two ranks: gradients before and after averaging", 2, 0,
+     linear_demo},
+    {"ring", "an all-reduce around a ring, chunk by chunk", 4, 7, ring_demo},
+    {"sampler", "who gets which sample: DistributedSampler on all ranks", 3, 16, sampler_demo},
+    {"world-size", "what nodes, processes, world size and ranks are", 1, 1, world_size_demo},
+};
+const int demo_table_count = sizeof demo_table / sizeof demo_table[0];
+
+status demo_table_find(const char *name, const demo_entry **out)
+{
+    char names[LIST_BYTES] = "";
+    nearest search;
+    nearest_init(&search, name);
+    for (int i = 0; i < demo_table_count; i++) {
+        if (strcmp(name, demo_table[i].name) == 0) {
+            *out = &demo_table[i];
+            return STATUS_OK;
+        }
+        nearest_offer(&search, demo_table[i].name);
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i > 0 ? ", " : "",
+                 demo_table[i].name);
+    }
+    if (nearest_found(&search))
+        return FAIL(STATUS_INVALID, "'%.*s' is not a demo; did you mean '%s'?", SHOWN_BYTES, name,
+                    search.best);
+    return FAIL(STATUS_INVALID, "'%.*s' is not a demo; there are %s", SHOWN_BYTES, name, names);
+}

@@ -1,0 +1,26 @@
+/* The demonstrations. */
+#ifndef MNIST_DDP_APP_DEMO_DEMO_TABLE_H
+#define MNIST_DDP_APP_DEMO_DEMO_TABLE_H
+
+#include "app/demo/demo.h"
+
+/* What one rank does. Each stands in a file of its name, app/demo/<name>.c. */
+typedef status demo_fn(demo *d);
+
+demo_fn linear_demo, ring_demo, sampler_demo, world_size_demo;
+
+typedef struct demo_entry {
+    const char *name;
+    const char *summary; /* half a line, no period */
+    int ranks;           /* if --nproc-per-node is not given */
+    int most_ranks;      /* 0: as many as one likes */
+    demo_fn *show;
+} demo_entry;
+
+extern const demo_entry demo_table[];
+extern const int demo_table_count;
+
+/* STATUS_INVALID if none has this name: the message names the nearest, or all. */
+status demo_table_find(const char *name, const demo_entry **out);
+
+#endif

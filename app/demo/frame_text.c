@@ -1,0 +1,125 @@
+#include "app/demo/frame_text.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+enum { WIDTH = 80, COLUMNS_MAX = 24 };
+
+void frame_text_cell(const json_t *cell, char out[FRAME_TEXT_CELL_BYTES])
+{
+    if (json_is_string(cell))
+        snprintf(out, FRAME_TEXT_CELL_BYTES, "%s", json_string_value(cell));
+    else if (json_is_integer(cell))
+        snprintf(out, FRAME_TEXT_CELL_BYTES, "%" JSON_INTEGER_FORMAT, json_integer_value(cell));
+    else if (json_is_real(cell))
+        snprintf(out, FRAME_TEXT_CELL_BYTES, "%.7g", json_real_value(cell));
+    else
+        out[0] = '\0';
+}
+
+/* A paragraph, broken between words. */
+static void print_paragraph(const char *text, FILE *out)
+{
+    int column = 0;
+    while (*text != '\0') {
+        int length = (int)strcspn(text, " ");
+        if (column > 0 && column + 1 + length > WIDTH) {
+            fputc('\n', out);
+            column = 0;
+        }
+        column += fprintf(out, "%s%.*s", column > 0 ? " " : "", length, text);
+        text += length;
+        text += strspn(text, " ");
+    }
+    fputc('\n', out);
+}
+
+/* Characters on a terminal: bytes but for those that continue one in UTF-8. */
+static int width_of(const char *text)
+{
+    int width = 0;
+    for (; *text != '\0'; text++)
+        width += ((unsigned char)*text & 0xc0) != 0x80;
+    return width;
+}
+
+/* Numbers stand to the right, texts to the left. */
+static void print_cell(const char *text, int width, bool is_number, bool last, FILE *out)
+{
+    int room = width - width_of(text);
+    fprintf(out, "%*s%s", is_number ? room : 0, "", text);
+    if (!last)
+        fprintf(out, "%*s  ", is_number ? 0 : room, "");
+}
+
+static void widen(const json_t *cells, int widths[COLUMNS_MAX])
+{
+    size_t i;
+    json_t *cell;
+    char text[FRAME_TEXT_CELL_BYTES];
+    json_array_foreach(cells, i, cell)
+    {
+        frame_text_cell(cell, text);
+        if (i < COLUMNS_MAX && width_of(text) > widths[i])
+            widths[i] = width_of(text);
+    }
+}
+
+static void print_row(const json_t *cells, const json_t *like, const int widths[COLUMNS_MAX],
+                      FILE *out)
+{
+    size_t i, n = json_array_size(cells);
+    json_t *cell;
+    char text[FRAME_TEXT_CELL_BYTES];
+    fputs("  ", out);
+    json_array_foreach(cells, i, cell)
+    {
+        if (i == COLUMNS_MAX)
+            break;
+        frame_text_cell(cell, text);
+        print_cell(text, widths[i], json_is_number(json_array_get(like, i)), i + 1 == n, out);
+    }
+    fputc('\n', out);
+}
+
+static void print_table(const json_t *columns, const json_t *rows, FILE *out)
+{
+    int widths[COLUMNS_MAX] = {0};
+    size_t i;
+    json_t *row;
+    if (json_array_size(rows) == 0)
+        return;
+    widen(columns, widths);
+    json_array_foreach(rows, i, row) widen(row, widths);
+    fputc('\n', out);
+    if (json_array_size(columns) > 0)
+        print_row(columns, json_array_get(rows, 0), widths, out);
+    json_array_foreach(rows, i, row) print_row(row, row, widths, out);
+}
+
+static void print_arrows(const json_t *arrows, FILE *out)
+{
+    size_t i;
+    json_t *arrow;
+    if (json_array_size(arrows) > 0)
+        fputc('\n', out);
+    json_array_foreach(arrows, i, arrow) fprintf(
+        out, "  rank %d -> rank %d   %s\n", (int)json_integer_value(json_object_get(arrow, "from")),
+        (int)json_integer_value(json_object_get(arrow, "to")),
+        json_string_value(json_object_get(arrow, "label")));
+}
+
+void frame_text_print(const json_t *frame, FILE *out)
+{
+    size_t i;
+    json_t *paragraph;
+    const char *title = json_string_value(json_object_get(frame, "title"));
+    fprintf(out, "\n%s\n", title);
+    for (int n = width_of(title); n > 0; n--)
+        fputc('-', out);
+    fputc('\n', out);
+    json_array_foreach(json_object_get(frame, "text"), i, paragraph)
+        print_paragraph(json_string_value(paragraph), out);
+    print_arrows(json_object_get(frame, "arrows"), out);
+    print_table(json_object_get(frame, "columns"), json_object_get(frame, "rows"), out);
+}

@@ -1,0 +1,199 @@
+/* One step of DistributedDataParallel, by hand: nn.Linear(10, 10), MSELoss, SGD with lr 0.001, a
+ * batch of 20 on each rank. */
+#include "app/demo/demo_table.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { IN = 10, OUT = 10, BATCH = 20, WEIGHTS = OUT * IN, COUNT = WEIGHTS + OUT, SHOWN = 4 };
+#define LR 0.001
+
+/* A sum is taken in float64, and kept as PyTorch does in float32. */
+typedef struct linear {
+    float parameters[COUNT]; /* the weight (OUT, IN), then the bias */
+    float gradients[COUNT];
+    double loss;
+} linear;
+
+/* The numbers of this demonstration: small, of both signs, and the same everywhere. */
+static float number(int seed, int i)
+{
+    return (float)((i * 7 + seed * 13) % 23 - 11) / 16;
+}
+
+static void fill(linear *net)
+{
+    for (int i = 0; i < COUNT; i++)
+        net->parameters[i] = number(1, i) / 4;
+}
+
+/* Sample `sample` of the rank's batch. */
+static void read_sample(int rank, int sample, float x[IN], float target[OUT])
+{
+    for (int i = 0; i < IN; i++) {
+        x[i] = number(2 + rank, sample * IN + i);
+        target[i] = number(5 + rank, sample * OUT + i * 3);
+    }
+}
+
+/* The gradients of the mean of the squared errors of `ranks` ranks, from `first` on. */
+static void backward(linear *net, int first, int ranks)
+{
+    double sums[COUNT] = {0}, loss = 0;
+    double scale = 1.0 / (BATCH * OUT * ranks);
+    float x[IN], target[OUT];
+    for (int rank = first; rank < first + ranks; rank++)
+        for (int sample = 0; sample < BATCH; sample++) {
+            read_sample(rank, sample, x, target);
+            for (int o = 0; o < OUT; o++) {
+                double y = (double)net->parameters[WEIGHTS + o];
+                for (int i = 0; i < IN; i++)
+                    y += (double)net->parameters[o * IN + i] * (double)x[i];
+                double error = y - (double)target[o];
+                loss += error * error * scale;
+                for (int i = 0; i < IN; i++)
+                    sums[o * IN + i] += 2 * error * (double)x[i] * scale;
+                sums[WEIGHTS + o] += 2 * error * scale;
+            }
+        }
+    for (int i = 0; i < COUNT; i++)
+        net->gradients[i] = (float)sums[i];
+    net->loss = loss;
+}
+
+static json_t *row_of(const demo *d, const char *who, const float values[COUNT])
+{
+    char label[32];
+    snprintf(label, sizeof label, "rank %d", d->rank);
+    json_t *cells = json_array();
+    json_array_append_new(cells, json_string(who != NULL ? who : label));
+    for (int i = 0; i < SHOWN; i++)
+        json_array_append_new(cells, json_real((double)values[i]));
+    return cells;
+}
+
+static void say_columns(demo *d, const char *what)
+{
+    char name[32];
+    demo_columns(d, "", NULL);
+    for (int i = 0; i < SHOWN; i++) {
+        snprintf(name, sizeof name, "%s[0][%d]", what, i);
+        demo_columns(d, name, NULL);
+    }
+}
+
+static status show_start(demo *d, const linear *net)
+{
+    demo_begin(d, "model = DDP(nn.Linear(10, 10)) on %d ranks", d->world_size);
+    demo_say(
+        d, "The model is a matrix of 10 x 10 weights and 10 biases: 110 numbers. DDP sends rank "
+           "0's to all, so all ranks begin with the same ones. Below are the first four weights.");
+    say_columns(d, "weight");
+    demo_row(d, row_of(d, NULL, net->parameters));
+    return demo_show(d);
+}
+
+static status show_gradients(demo *d, const linear *net)
+{
+    char label[32];
+    demo_begin(d, "loss = MSELoss()(model(x), y)");
+    demo_say(d, "Each rank has a batch of its own, 20 samples. So each has another loss.");
+    demo_columns(d, "", "loss", NULL);
+    snprintf(label, sizeof label, "rank %d", d->rank);
+    demo_row(d, json_pack("[s, f]", label, net->loss));
+    TRY(demo_show(d));
+    demo_begin(d, "loss.backward(), before the ranks talk");
+    demo_say(d,
+             "And each has other gradients. If every rank made its step now, there would be %d "
+             "different models.",
+             d->world_size);
+    say_columns(d, "grad");
+    demo_row(d, row_of(d, NULL, net->gradients));
+    return demo_show(d);
+}
+
+/* How far two arrays are apart, at most. */
+static double distance(const float *a, const float *b)
+{
+    double most = 0;
+    for (int i = 0; i < COUNT; i++)
+        most = fmax(most, fabs((double)a[i] - (double)b[i]));
+    return most;
+}
+
+static json_t *list_of(const float *values)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < COUNT; i++)
+        json_array_append_new(list, json_real((double)values[i]));
+    return list;
+}
+
+static status average(demo *d, linear *net)
+{
+    const collective mean = {.kind = COLLECTIVE_ALL_REDUCE,
+                             .op = REDUCE_SUM,
+                             .type = DTYPE_F32,
+                             .in = net->gradients,
+                             .out = net->gradients,
+                             .count = COUNT,
+                             .prescale = 1.0f / (float)d->world_size};
+    return process_group_run(d->group, &mean, NULL);
+}
+
+static status show_average(demo *d, linear *net)
+{
+    linear whole = *net;
+    TRY(average(d, net));
+    demo_begin(d, "loss.backward(), after DDP's all-reduce");
+    demo_say(d,
+             "The all-reduce adds up the gradients of all ranks and divides them by %d. From here "
+             "on all ranks have the same ones, to the last bit.",
+             d->world_size);
+    say_columns(d, "grad");
+    demo_row(d, row_of(d, NULL, net->gradients));
+    TRY(demo_show(d));
+    backward(&whole, 0, d->world_size);
+    demo_begin(d, "The same as one process with all samples");
+    demo_say(d,
+             "The mean of the ranks' means is the mean over all %d samples, as all batches are "
+             "equally large. One process that has all of them gets the same gradients, but for "
+             "the rounding of a float: they differ by %.1g at most.",
+             d->world_size * BATCH, distance(whole.gradients, net->gradients));
+    say_columns(d, "grad");
+    if (d->rank == 0) {
+        demo_row(d, row_of(d, "DDP, each rank", net->gradients));
+        demo_row(d, row_of(d, "one process", whole.gradients));
+    }
+    demo_fact(d, "distance", json_real(distance(whole.gradients, net->gradients)));
+    demo_fact(d, "gradients", list_of(net->gradients));
+    return demo_show(d);
+}
+
+static status show_step(demo *d, linear *net)
+{
+    for (int i = 0; i < COUNT; i++)
+        net->parameters[i] -= (float)LR * net->gradients[i];
+    demo_begin(d, "optimizer.step()");
+    demo_say(d, "SGD takes 0.001 of the gradient from each weight. All ranks began with the same "
+                "weights and have the same gradients: so they have the same weights again, and "
+                "nobody had to send them.");
+    say_columns(d, "weight");
+    demo_row(d, row_of(d, NULL, net->parameters));
+    demo_fact(d, "parameters", list_of(net->parameters));
+    return demo_show(d);
+}
+
+status linear_demo(demo *d)
+{
+    linear net;
+    fill(&net);
+    TRY(process_group_broadcast(d->group, net.parameters, COUNT, DTYPE_F32, 0, NULL));
+    backward(&net, d->rank, 1);
+    demo_fact(d, "loss", json_real(net.loss));
+    TRY(show_start(d, &net));
+    TRY(show_gradients(d, &net));
+    TRY(show_average(d, &net));
+    return show_step(d, &net);
+}

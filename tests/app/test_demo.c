@@ -1,0 +1,201 @@
+/* mnist_ddp demo: what each shows, against numbers that are computed here. */
+#include "app/demo/demo_table.h"
+#include "tests/app/support/test_folder.h"
+#include "tests/support/facts.h"
+#include "tests/support/program.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COLUMNS = 80, LINE_BYTES = 256 };
+
+/* The document that --json prints. */
+static json_t *run_demo(const char *line)
+{
+    char words[LINE_BYTES];
+    snprintf(words, sizeof words, "demo %s --json", line);
+    program p = program_run_line(words);
+    ASSERT_EXIT(p, 0);
+    json_t *document = json_loads(p.out, 0, NULL);
+    ck_assert_ptr_nonnull(document);
+    program_close(&p);
+    return document;
+}
+
+static double fact(const json_t *document, const char *name)
+{
+    const json_t *value = json_object_get(json_object_get(document, "facts"), name);
+    ck_assert_msg(json_is_number(value), "no fact %s", name);
+    return json_number_value(value);
+}
+
+/* The cell in column `column` of row `row` of frame `frame`; counted from the end if negative. */
+static const json_t *cell(const json_t *document, int frame, int row, int column)
+{
+    const json_t *frames = json_object_get(document, "frames");
+    size_t at = frame < 0 ? json_array_size(frames) - (size_t)-frame : (size_t)frame;
+    const json_t *rows = json_object_get(json_array_get(frames, at), "rows");
+    return json_array_get(json_array_get(rows, (size_t)row), (size_t)column);
+}
+
+/* Each demo, as it is called in the list: ends well, fits a terminal of 80 columns in plain ASCII,
+ * and has no colours. */
+START_TEST(each_fits_a_plain_terminal)
+{
+    char line[LINE_BYTES];
+    snprintf(line, sizeof line, "demo %s --fast", demo_table[_i].name);
+    program p = program_run_line(line);
+    ASSERT_EXIT(p, 0);
+    ck_assert_str_eq(p.err, "");
+    for (char *at = strtok(p.out, "\n"); at != NULL; at = strtok(NULL, "\n")) {
+        ck_assert_msg(strlen(at) <= COLUMNS, "more than %d columns: %s", COLUMNS, at);
+        for (const char *c = at; *c != '\0'; c++)
+            ck_assert_msg(*c >= ' ' && *c <= '~', "not plain: %s", at);
+    }
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(the_list_names_all)
+{
+    program p = program_run_line("demo");
+    ASSERT_EXIT(p, 0);
+    for (int i = 0; i < demo_table_count; i++)
+        ASSERT_SAYS(p.out, demo_table[i].name);
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(mistakes_are_named)
+{
+    static const struct {
+        const char *line, *fact;
+    } cases[] = {
+        {"demo rnig", "did you mean 'ring'"},
+        {"demo nothing-like-it", "there are linear, ring"},
+        {"demo ring --nproc-per-node=1", "--nproc-per-node=2"},
+        {"demo ring --nproc-per-node=9", "at most 7"},
+        {"demo sampler --samples=1000", "at most 40"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        program p = program_run_line(cases[i].line);
+        ck_assert_int_ne(p.exit_code, 0);
+        ASSERT_FACTS(p.err, cases[i].fact);
+        program_close(&p);
+    }
+}
+END_TEST
+
+START_TEST(a_page_needs_no_network)
+{
+    program p = program_run_line("demo ring --fast --nproc-per-node=2 --html=ring.html");
+    ASSERT_EXIT(p, 0);
+    ASSERT_SAYS(p.out, "page: ring.html");
+    char *page = test_folder_read("ring.html");
+    ASSERT_SAYS(page, "<section>");
+    ASSERT_SAYS(page, "data-from=\"1\" data-to=\"0\"");
+    ASSERT_SILENT(page, "src=");
+    ASSERT_SILENT(page, "@import");
+    free(page);
+    program_close(&p);
+    p = program_run_line("demo ring --fast --nproc-per-node=2 --html=no/such/folder.html");
+    ASSERT_EXIT(p, 74);
+    ASSERT_FACTS(p.err, "error", "no/such/folder.html");
+    program_close(&p);
+}
+END_TEST
+
+/* A ring of n ranks: 2 (n - 1) steps, each rank sends 2 (n - 1) chunks, and all have all sums. */
+START_TEST(a_ring_adds_up)
+{
+    int n = _i;
+    char line[LINE_BYTES], sum[16] = "";
+    snprintf(line, sizeof line, "ring --nproc-per-node=%d", n);
+    json_t *document = run_demo(line);
+    ck_assert_int_eq((int)json_array_size(json_object_get(document, "frames")), 2 * (n - 1) + 2);
+    ck_assert_double_eq(fact(document, "bytes_sent"), 2.0 * (n - 1) * 8);
+    ck_assert_double_eq_tol(fact(document, "bytes_formula"), 2.0 * (n - 1) / n * n * 8, 1e-9);
+    for (int i = 0; i < n; i++)
+        strcat(sum, "1");
+    for (int rank = 0; rank < n; rank++)
+        for (int chunk = 0; chunk < n; chunk++)
+            ck_assert_int_eq(
+                strncmp(json_string_value(cell(document, -2, rank, chunk + 1)), sum, (size_t)n), 0);
+    json_decref(document);
+}
+END_TEST
+
+/* torch.nn.Linear's gradients of the mean squared error, by finite differences of the loss. */
+START_TEST(the_linear_layers_gradients_are_those_of_its_loss)
+{
+    enum { IN = 10, OUT = 10, BATCH = 20, COUNT = IN * OUT + OUT };
+    int n = 3;
+    double w[COUNT], x[3][BATCH][IN], y[3][BATCH][OUT];
+    json_t *document = run_demo("linear --nproc-per-node=3");
+    for (int i = 0; i < COUNT; i++)
+        w[i] = ((i * 7 + 13) % 23 - 11) / 16.0 / 4;
+    for (int r = 0; r < n; r++)
+        for (int s = 0; s < BATCH; s++)
+            for (int i = 0; i < IN; i++) {
+                x[r][s][i] = (((s * IN + i) * 7 + (2 + r) * 13) % 23 - 11) / 16.0;
+                y[r][s][i] = (((s * OUT + i * 3) * 7 + (5 + r) * 13) % 23 - 11) / 16.0;
+            }
+    const json_t *gradients = json_object_get(json_object_get(document, "facts"), "gradients");
+    for (int g = 0; g < COUNT; g++) {
+        double loss[2];
+        for (int side = 0; side < 2; side++) {
+            double kept = w[g];
+            w[g] += side == 0 ? -1e-4 : 1e-4;
+            loss[side] = 0;
+            for (int r = 0; r < n; r++)
+                for (int s = 0; s < BATCH; s++)
+                    for (int o = 0; o < OUT; o++) {
+                        double e = w[IN * OUT + o] - y[r][s][o];
+                        for (int i = 0; i < IN; i++)
+                            e += w[o * IN + i] * x[r][s][i];
+                        loss[side] += e * e / (n * BATCH * OUT);
+                    }
+            w[g] = kept;
+        }
+        double want = (loss[1] - loss[0]) / 2e-4;
+        ck_assert_double_eq_tol(json_real_value(json_array_get(gradients, (size_t)g)), want, 1e-7);
+    }
+    json_decref(document);
+}
+END_TEST
+
+/* Ten samples for three ranks, without a shuffle: 0 3 6 9, 1 4 7 0*, 2 5 8 1*. */
+START_TEST(the_sampler_deals_and_pads)
+{
+    json_t *document = run_demo("sampler");
+    ck_assert_double_eq(fact(document, "per_rank"), 4);
+    ck_assert_double_eq(fact(document, "padded"), 2);
+    ck_assert_str_eq(json_string_value(cell(document, 0, 1, 1)), "  1   4   7   0*");
+    /* torch's DistributedSampler(range(10), 3, rank, seed=1): epochs 0 and 1 */
+    ck_assert_str_eq(json_string_value(cell(document, 1, 0, 1)), "  5   2   9   4 ");
+    ck_assert_str_eq(json_string_value(cell(document, 2, 2, 1)), "  1   9   2   7*");
+    ck_assert_int_eq(json_equal(cell(document, 1, 0, 1), cell(document, 3, 0, 1)), 1);
+    json_decref(document);
+    document = run_demo("sampler --drop-last");
+    ck_assert_double_eq(fact(document, "dropped"), 1);
+    json_decref(document);
+}
+END_TEST
+
+int main(void)
+{
+    program_clean_environment();
+    test_folder_open();
+    Suite *suite = suite_create("demo");
+    TCase *core = suite_case(suite, "core", 2.0 * RUN_S);
+    tcase_add_checked_fixture(core, test_folder_clean, NULL);
+    tcase_add_loop_test(core, each_fits_a_plain_terminal, 0, demo_table_count);
+    tcase_add_test(core, the_list_names_all);
+    tcase_add_test(core, mistakes_are_named);
+    tcase_add_test(core, a_page_needs_no_network);
+    tcase_add_loop_test(core, a_ring_adds_up, 2, 8);
+    tcase_add_test(core, the_linear_layers_gradients_are_those_of_its_loss);
+    tcase_add_test(core, the_sampler_deals_and_pads);
+    return test_folder_close(suite_run(suite));
+}
