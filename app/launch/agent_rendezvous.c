@@ -74,7 +74,9 @@ static void explain(const worker_spec *spec, status st, char out[WHY_BYTES])
 {
     bool refused = st == STATUS_REFUSED;
     const char *hint = "is that machine on, and does a firewall let the port through?";
-    if (st == STATUS_IO)
+    if (st == STATUS_IO && worker_spec_is_elastic(spec))
+        hint = "node 0 may be stopped, or cut off";
+    else if (st == STATUS_IO)
         hint = "stop that program, or give all nodes another --master-port";
     else if (st == STATUS_UNKNOWN_HOST)
         hint = "the name must resolve here (/etc/hosts, DNS), or give the address itself";
@@ -116,7 +118,8 @@ static status connect_to_store(const agent_rendezvous *rdzv, store **out)
             stranger_ns = 0;
         if (stranger_ns != 0) /* also if its queue is full meanwhile, and nobody answers */
             st = not_ours(rdzv);
-        bool stranger = stranger_ns != 0 && now - stranger_ns > STRANGER_MS * 1000000ll;
+        bool stranger = stranger_ns != 0 && now - stranger_ns > STRANGER_MS * 1000000ll &&
+                        !worker_spec_is_elastic(spec);
         if (stranger || now >= deadline_ns) {
             char why[WHY_BYTES];
             explain(spec, st, why);
@@ -154,6 +157,11 @@ static status check_job(const joiner *j)
         return store_set(j->client, KEYS_JOB, spec->run_id, strlen(spec->run_id));
     status st =
         store_get_text(j->client, KEYS_JOB, clock_deadline_ns(STRANGER_MS), job, sizeof job);
+    if (st == STATUS_TIMEOUT && worker_spec_is_elastic(spec)) /* the rendezvous has named it */
+        return FAIL(STATUS_PEER,
+                    "node 0's launcher at %s:%d has not said its job's id within %d s: it is slow, "
+                    "or stopped",
+                    spec->master_addr, spec->master_port, STRANGER_MS / 1000);
     if (st == STATUS_TIMEOUT)
         return FAIL(STATUS_INVALID,
                     "what serves %s:%d is not mnist_ddp's launcher (torchrun's, or a rank 0 "
