@@ -16,8 +16,10 @@
 enum {
     FIRST_LINE_MS = 10000,
     NEXT_LINE_MS = 60000,
-    RETURN_MS = 1000, /* for an agent whose connection was closed to come back on another one */
-    SILENT_BEATS = 2, /* heartbeats: after so many a node is said to be silent */
+    /* For an agent whose connection was closed to come back on another one. */
+    RETURN_MS = 5000,
+    ELASTIC_RETURN_MS = 400, /* who lives comes back as a newcomer then */
+    SILENT_BEATS = 2,        /* heartbeats: after so many a node is said to be silent */
 };
 
 struct coordinator {
@@ -133,7 +135,8 @@ static status hear_connections(coordinator *c, store *client)
     keys_text prefix = keys_make(c->rdzv->prefix, KEYS_ALIVE "/", -1);
     store_watch_options how = {.prefix = prefix.text, .after = c->alive_revision};
     store_watch_answer living;
-    bool *before = c->connected;
+    bool *before = c->connected, elastic = worker_spec_is_elastic(c->rdzv->spec);
+    int64_t return_ns = (elastic ? ELASTIC_RETURN_MS : RETURN_MS) * INT64_C(1000000);
     TRY(store_watch(client, &how, &living));
     if (living.revision != 0) {
         c->connected = c->was_connected;
@@ -150,7 +153,7 @@ static status hear_connections(coordinator *c, store *client)
     store_watch_free(&living);
     for (int i = 1; i < c->n; i++)
         if (c->closed_ns[i] != 0 && !has_reported(c, i) &&
-            clock_now_ns() - c->closed_ns[i] > RETURN_MS * INT64_C(1000000))
+            clock_now_ns() - c->closed_ns[i] > return_ns)
             lose_silent(c, client, i);
     return STATUS_OK;
 }
