@@ -25,7 +25,8 @@ typedef struct agent {
     stop_signals signals;
     store_server *server; /* if this node serves it; elastic: each serves one */
     attempt attempt;      /* the latest one */
-    bool has_lost_thread; /* elastic: a round's channel hangs, and was left */
+    bool has_lost_thread; /* a channel hangs, and was left to itself */
+    int64_t unmet_ns;     /* elastic: since when no round has begun in which it was; 0: one has */
     int64_t memory_kills; /* process_failure_memory_was_short */
     bool anything_failed;
     char id[ROUND_ID_BYTES];
@@ -47,11 +48,20 @@ static status agent_init(agent *self, worker_spec *spec, int64_t started_ns)
     return attempt_init(&self->attempt, &start);
 }
 
+/* The channel is done with. If its thread hangs it is left to itself. */
+static void close_channel(agent *self)
+{
+    bool ended = agent_channel_destroy(self->attempt.channel);
+    self->has_lost_thread = self->has_lost_thread || !ended;
+    self->attempt.channel = NULL;
+    self->attempt.nodes = (agent_channel_snapshot){0};
+}
+
 /* Frees the agent. Returns `code`, or what to exit with instead. */
 static int agent_close(agent *self, int code)
 {
-    bool ended = agent_channel_destroy(self->attempt.channel);
-    bool is_last_thread = ended && !self->has_lost_thread;
+    close_channel(self);
+    bool is_last_thread = !self->has_lost_thread;
     if (attempt_end_waiting(&self->attempt) != STATUS_OK)
         LOG_E("%s", status_text());
     round_agent_destroy(self->attempt.rounds);
@@ -87,12 +97,12 @@ static status await_nodes(agent *self)
     int64_t cancel_ns = 0;
     while (!nodes->joined && nodes->failure == NULL &&
            (cancel_ns == 0 || !clock_passed(cancel_ns))) {
-        TRY(attempt_wait(current, cancel_ns == 0 ? -1 : clock_remaining_ms(cancel_ns)));
         bool over = current->rounds != NULL && current->news.phase != RENDEZVOUS_RUNS;
         if ((over || self->signals.first != 0) && cancel_ns == 0) {
             agent_channel_cancel_join(current->channel);
             cancel_ns = clock_deadline_ns(CANCEL_MS);
         }
+        TRY(attempt_wait(current, cancel_ns == 0 ? -1 : clock_remaining_ms(cancel_ns)));
     }
     if (nodes->joined && self->signals.first != 0)
         /* too late not to join: no worker is started, and the others hear why */
@@ -229,22 +239,37 @@ static status await_round(agent *self, bool *over, int *code)
     if (current->news.phase != RENDEZVOUS_CLOSED)
         return STATUS_OK;
     *over = true;
-    bool well = strcmp(current->news.reason, ROUND_ENDED_WELL) == 0;
+    bool well = current->news.ending == ROUND_WELL;
     *code = well ? EXIT_SUCCESS : EXIT_CODE_RENDEZVOUS;
     log_line(well ? LOG_INFO : LOG_ERROR, "the job '%s' has ended: %s", self->spec->run_id,
              current->news.reason);
     return STATUS_OK;
 }
 
-/* Elastic: the channel of this round is done with. If its thread hangs it is left to itself. */
-static void close_channel(agent *self)
+/* Elastic: the nodes of the round have not met. *again: this node takes part in the next one. */
+static status give_round_up(agent *self, bool *again, int *code)
 {
     attempt *current = &self->attempt;
-    bool ended = agent_channel_destroy(current->channel);
-    self->has_lost_thread = self->has_lost_thread || !ended;
-    current->channel = NULL;
-    current->nodes = (agent_channel_snapshot){0};
+    const agent_channel_snapshot *nodes = &current->nodes;
+    bool over = current->news.phase != RENDEZVOUS_RUNS, gone = nodes->failed == STATUS_REFUSED;
+    const char *why = over || nodes->failure == NULL ? current->news.reason : nodes->failure;
+    int64_t now_ns = clock_now_ns();
+    *code = EXIT_CODE_RENDEZVOUS;
+    if (self->signals.first != 0)
+        return stopped_while(self, "the nodes were joining", code);
+    if (nodes->failed == STATUS_INVALID)
+        return FAIL(STATUS_INVALID, "%s", nodes->failure);
+    if (self->unmet_ns == 0)
+        self->unmet_ns = now_ns;
+    if (now_ns - self->unmet_ns > self->spec->join_ms * 1000000)
+        return FAIL(STATUS_TIMEOUT, "no round has begun within %.3g s (--join-timeout): %s",
+                    (double)self->spec->join_ms * 1e-3, why);
+    LOG_W("round %lld does not begin: %s", (long long)self->spec->round, why);
+    close_channel(self);
     store_server_forget(self->server);
+    round_agent_left(current->rounds, NULL, gone);
+    *again = true;
+    return STATUS_OK;
 }
 
 /* Elastic: meets the other nodes of the round, and runs it. *again: this node takes part in the
@@ -258,36 +283,26 @@ static status run_round(agent *self, bool *again, int *code)
     TRY(agent_channel_create(self->spec, self->spec->node_rank == 0 ? self->server : NULL,
                              &current->channel));
     TRY(await_nodes(self));
-    *code = EXIT_CODE_RENDEZVOUS;
-    if (!current->nodes.joined && self->signals.first != 0)
-        return stopped_while(self, "the nodes were joining", code);
-    if (!current->nodes.joined && current->nodes.failed == STATUS_INVALID)
-        return FAIL(STATUS_INVALID, "%s", current->nodes.failure);
-    if (!current->nodes.joined) {
-        bool over = current->news.phase != RENDEZVOUS_RUNS;
-        LOG_W("round %lld does not begin: %s", (long long)self->spec->round,
-              over ? current->news.reason : current->nodes.failure);
-        bool gone = current->nodes.failed == STATUS_REFUSED;
-        close_channel(self);
-        round_agent_left(current->rounds, NULL, gone);
-        *again = true;
-        return STATUS_OK;
-    }
+    if (!current->nodes.joined)
+        return give_round_up(self, again, code);
+    self->unmet_ns = 0;
     current->number = (int)self->spec->round;
     *code = EXIT_CODE_INTERNAL;
     TRY(attempt_run(current));
     TRY(conclude(self, code, &outcome));
     bool cut_off = current->nodes.failure != NULL && !current->nodes.has_outcome;
-    bool gone = current->nodes.failed == STATUS_REFUSED;
-    *again = (outcome.again || cut_off) && self->signals.first == 0;
-    bool ended = !outcome.again && !cut_off && self->signals.first == 0;
+    bool gone = current->nodes.failed == STATUS_REFUSED, goes_on = outcome.again || cut_off;
+    *again = goes_on && self->signals.first == 0;
     close_channel(self);
+    store_server_forget(self->server);
     if (*again)
         round_agent_left(current->rounds, cut_off ? NULL : &outcome, gone);
-    else if (ended && outcome.code == 0)
-        round_agent_close(current->rounds, ROUND_ENDED_WELL);
-    else if (ended)
-        round_agent_close(current->rounds, "a rank has failed");
+    else if (goes_on)
+        *code = 128 + self->signals.first; /* the others go on */
+    else if (outcome.code == 0)
+        round_agent_close(current->rounds, ROUND_WELL);
+    else if (self->signals.first == 0)
+        round_agent_close(current->rounds, ROUND_BADLY);
     group_outcome_free(&outcome);
     return STATUS_OK;
 }

@@ -79,6 +79,15 @@ static void enter_stopping(attempt *self, int signal, int64_t time_ms)
     enter(self, AGENT_STOPPING, time_ms);
 }
 
+/* Elastic: ranks of ours make no step after the lease's end, as the fence says. Other programs have
+ * to end before the service ends the lease, a tenth of it later (docs/elastic.md). */
+static int64_t time_to_stop_ms(const attempt *self)
+{
+    const worker_spec *spec = self->spec;
+    bool late = !spec->policy.own && clock_passed(self->news.valid_until_ns);
+    return late ? spec->keep_alive_ms * spec->keep_alive_misses / 20 : spec->policy.stop_ms;
+}
+
 /* The workers end the round: those of ours at a step that all ranks agree on, or at once if not all
  * of them live. They wait for the next round in their processes if they can, else they leave a
  * checkpoint. */
@@ -93,7 +102,7 @@ static void enter_leaving(attempt *self, bool all_live)
         worker_group_ask(&self->group, SIGTERM);
         enter(self, AGENT_LEAVING, policy->save_ms);
     } else {
-        enter_stopping(self, SIGTERM, policy->stop_ms);
+        enter_stopping(self, SIGTERM, time_to_stop_ms(self));
     }
 }
 
@@ -193,8 +202,12 @@ static void take_signal(attempt *self, int signal)
         return;
     if (self->state == AGENT_SAVING && signal == SIGHUP)
         return; /* a session that ends sends two, and a service manager one after its SIGTERM */
+    bool first = self->signal_ns == 0;
     self->signal_ns = now_ns;
-    if (self->state == AGENT_SAVING || self->state == AGENT_LEAVING) {
+    if (self->state == AGENT_LEAVING && first) { /* the ranks end the round already */
+        self->signal = signal;
+        self->kills_next = true;
+    } else if (self->state == AGENT_SAVING || self->state == AGENT_LEAVING) {
         enter_stopping(self, SIGTERM, self->spec->policy.signal_ms);
     } else if (self->state >= AGENT_STOPPING) {
         if (self->kills_next)
@@ -245,7 +258,16 @@ static void take_round_news(attempt *self)
     log_leaving(self, self->news.reason);
     LOG_I("round %lld ends: %s", (long long)self->spec->round, self->news.reason);
     if (self->state <= AGENT_FAILING)
-        enter_leaving(self, self->state == AGENT_RUNNING && self->news.phase == RENDEZVOUS_LEAVE);
+        enter_leaving(self, self->state == AGENT_RUNNING && self->news.phase == RENDEZVOUS_LEAVE &&
+                                self->news.ending == ROUND_WELL);
+}
+
+/* Elastic: when the lease ends, if that ends the round; INT64_MAX: it does not. The rendezvous' own
+ * thread may wait for the service then. */
+static int64_t lease_end_ns(const attempt *self)
+{
+    bool runs = self->rounds != NULL && self->news.phase == RENDEZVOUS_RUNS;
+    return runs ? self->news.valid_until_ns : INT64_MAX;
 }
 
 static void take_deadline(attempt *self)
@@ -278,6 +300,9 @@ status attempt_wait(attempt *self, int wait_ms)
 {
     struct pollfd *fds = self->polled;
     int n = 4, channel_fd = self->channel != NULL ? agent_channel_fd(self->channel) : -1;
+    int lease_ms = clock_remaining_ms(lease_end_ns(self));
+    if (wait_ms < 0 || wait_ms > lease_ms)
+        wait_ms = lease_ms;
     int rounds_fd = self->rounds != NULL ? round_agent_fd(self->rounds) : -1;
     fds[0] = (struct pollfd){.fd = self->signals->fd, .events = POLLIN};
     fds[1] = (struct pollfd){.fd = self->group.child_fd, .events = POLLIN};
@@ -294,7 +319,7 @@ status attempt_wait(attempt *self, int wait_ms)
         take_signals(self);
     if (fds[2].revents != 0)
         take_news(self);
-    if (fds[3].revents != 0)
+    if (fds[3].revents != 0 || clock_passed(lease_end_ns(self)))
         take_round_news(self);
     if (fds[1].revents != 0)
         take_ends(self);
@@ -317,14 +342,16 @@ static void log_workers(const attempt *self, int kept)
     free(pids);
 }
 
-/* An agent that was told to stop starts no worker, and the attempt is over. */
+/* An agent that was told to stop, or whose round is over already, starts no worker, and the attempt
+ * is over. */
 static status start(attempt *self)
 {
     int kept = 0;
     for (int i = 0; i < self->group.n; i++)
         kept += self->group.workers[i].waits;
     TRY(worker_logs_start(&self->spec->logs, self->number, self->spec->nproc));
-    self->kills_next = self->not_started = self->leaves = false;
+    self->kills_next = self->not_started = false;
+    self->leaves = self->rounds != NULL && self->news.phase != RENDEZVOUS_RUNS;
     self->signal_ns = 0;
     if (self->channel != NULL)
         agent_channel_start(self->channel, self->number);
@@ -332,7 +359,7 @@ static status start(attempt *self)
     self->signal = self->signals->first;
     enter(self, AGENT_RUNNING, 0);
     worker_group_clear(&self->group, self->number);
-    if (self->signal == 0 && worker_group_start(&self->group) != STATUS_OK) {
+    if (self->signal == 0 && !self->leaves && worker_group_start(&self->group) != STATUS_OK) {
         LOG_E("%s", status_text());
         self->not_started = true;
         enter_stopping(self, SIGTERM, self->spec->policy.stop_ms);

@@ -131,6 +131,8 @@ static status list_lost(const node_report *reports, int n, const firsts *found, 
  * themselves, for no reason that anybody knows, are a failure. */
 static void go_on(const firsts *found, const worker_spec *spec, int n, group_outcome *out)
 {
+    if (found->n_signaled == n && found->by_state[AGENT_LEFT] != NULL)
+        blame_signal(found->by_state[AGENT_LEFT], out);
     bool changes =
         found->lost != NULL || found->signaled != NULL || found->by_state[AGENT_LEFT] != NULL;
     bool ends = found->n_signaled == n || found->by_state[AGENT_BROKEN] != NULL ||

@@ -94,6 +94,11 @@ int round_agent_fence_fd(const round_agent *self)
 rendezvous_news round_agent_look(round_agent *self)
 {
     self->news = dynamic_rendezvous_look(self->rdzv);
+    if (self->news.phase == RENDEZVOUS_RUNS && clock_passed(self->news.valid_until_ns)) {
+        self->news.phase = RENDEZVOUS_LEAVE;
+        self->news.ending = ROUND_BADLY;
+        self->news.reason = "this node's lease has ended, as the rendezvous does not answer";
+    }
     round_fence_set(self->fence,
                     self->news.phase == RENDEZVOUS_RUNS || self->news.phase == RENDEZVOUS_LEAVE
                         ? self->news.valid_until_ns
@@ -170,8 +175,9 @@ void round_agent_left(round_agent *self, const group_outcome *outcome, bool node
     free(lost);
 }
 
-void round_agent_close(round_agent *self, const char *reason)
+void round_agent_close(round_agent *self, round_ending ending)
 {
+    const char *reason = ending == ROUND_WELL ? "all ranks have ended well" : "a rank has failed";
     event_log_closed(self->events, self->spec->round, reason);
-    dynamic_rendezvous_close(self->rdzv, reason);
+    dynamic_rendezvous_close(self->rdzv, ending, reason);
 }

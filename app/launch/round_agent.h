@@ -8,8 +8,6 @@
 #include "app/launch/group_outcome.h"
 #include "dist/elastic/dynamic_rendezvous.h"
 
-#define ROUND_ENDED_WELL "all ranks have ended well" /* why a job was closed */
-
 typedef struct round_agent round_agent;
 
 /* "hostA_4711_1f3c": nobody else's, as a host has no two processes of one number at a time. */
@@ -24,7 +22,8 @@ void round_agent_destroy(round_agent *self); /* gives the record back; accepts N
 int round_agent_fd(const round_agent *self);       /* readable: there is news */
 int round_agent_fence_fd(const round_agent *self); /* for the ranks */
 
-/* Also moves the fence on. What it points to lives until the next look. */
+/* Also moves the fence on. The phase is RENDEZVOUS_LEAVE from the end of the lease on, also if the
+ * rendezvous has not said so yet. What it points to lives until the next look. */
 rendezvous_news round_agent_look(round_agent *self);
 
 /* Puts this node's place in the round that begins into the spec: node_rank, nnodes, world_size,
@@ -35,7 +34,7 @@ status round_agent_begin(round_agent *self);
  * node 0 is gone, if so. */
 void round_agent_left(round_agent *self, const group_outcome *outcome, bool node_0_gone);
 
-/* The job has ended, for this reason. */
-void round_agent_close(round_agent *self, const char *reason);
+/* The job has ended. */
+void round_agent_close(round_agent *self, round_ending ending);
 
 #endif

@@ -27,6 +27,7 @@ static const int64_t NS_PER_MS = 1000000;
 /* What the owner is told. On the heap: it goes from hand to hand. */
 typedef struct report {
     rendezvous_phase phase;
+    round_ending ending;
     char reason[1024];
     round_state now;
     int node_rank;
@@ -41,7 +42,8 @@ typedef struct departure {
 /* What the owner asks for. */
 typedef struct requests {
     bool quit, close;
-    char reason[ROUND_REASON_BYTES]; /* of close */
+    round_ending ending;             /* of close, */
+    char reason[ROUND_REASON_BYTES]; /* likewise */
     bool left;                       /* until the machine has heard it */
     departure how;
 } requests;
@@ -107,7 +109,8 @@ static void publish(dynamic_rendezvous *rdzv, report *r)
     eventfd_write(rdzv->news_fd, 1);
 }
 
-static status tell(dynamic_rendezvous *rdzv, rendezvous_phase phase, const char *reason)
+static status tell(dynamic_rendezvous *rdzv, rendezvous_phase phase, round_ending ending,
+                   const char *reason)
 {
     report *r = calloc(1, sizeof *r);
     status st = r != NULL ? round_state_copy(&rdzv->machine.last, &r->now)
@@ -117,15 +120,17 @@ static status tell(dynamic_rendezvous *rdzv, rendezvous_phase phase, const char 
         return st;
     }
     r->phase = phase;
+    r->ending = ending;
     r->node_rank = round_rank_of(&r->now, rdzv->machine.self.id);
     snprintf(r->reason, sizeof r->reason, "%s", reason);
     publish(rdzv, r);
     return STATUS_OK;
 }
 
-static status finish(dynamic_rendezvous *rdzv, rendezvous_phase phase, const char *reason)
+static status finish(dynamic_rendezvous *rdzv, rendezvous_phase phase, round_ending ending,
+                     const char *reason)
 {
-    TRY(tell(rdzv, phase, reason));
+    TRY(tell(rdzv, phase, ending, reason));
     rdzv->finished = true;
     return STATUS_OK;
 }
@@ -135,7 +140,8 @@ static status expire(dynamic_rendezvous *rdzv, const char *reason)
     round_action action;
     round_event event = {.kind = ROUND_EXPIRED, .reason = reason};
     TRY(round_step(&rdzv->machine, &event, now_ms(), &action));
-    return action.kind == ROUND_LEAVE ? tell(rdzv, RENDEZVOUS_LEAVE, action.reason) : STATUS_OK;
+    return action.kind == ROUND_LEAVE ? tell(rdzv, RENDEZVOUS_LEAVE, action.ending, action.reason)
+                                      : STATUS_OK;
 }
 
 static status begin(dynamic_rendezvous *rdzv)
@@ -144,7 +150,7 @@ static status begin(dynamic_rendezvous *rdzv)
     if (clock_passed(end_ns))
         return expire(rdzv, "this node's lease ended before the round began");
     atomic_store(&rdzv->valid_until_ns, end_ns);
-    return tell(rdzv, RENDEZVOUS_RUNS, "");
+    return tell(rdzv, RENDEZVOUS_RUNS, ROUND_WELL, "");
 }
 
 /* One step of the machine, and what it asks for. */
@@ -169,10 +175,10 @@ static status act(dynamic_rendezvous *rdzv)
         st = begin(rdzv);
         break;
     case ROUND_LEAVE:
-        st = tell(rdzv, RENDEZVOUS_LEAVE, action.reason);
+        st = tell(rdzv, RENDEZVOUS_LEAVE, action.ending, action.reason);
         break;
     case ROUND_END:
-        st = finish(rdzv, RENDEZVOUS_CLOSED, action.reason);
+        st = finish(rdzv, RENDEZVOUS_CLOSED, action.ending, action.reason);
         break;
     }
     round_action_free(&action);
@@ -241,7 +247,7 @@ static status check_wait(dynamic_rendezvous *rdzv)
     }
     snprintf(reason, sizeof reason, "no round within %lld s (--join-timeout): %s",
              (long long)rdzv->options.join_ms / 1000, waits);
-    return finish(rdzv, RENDEZVOUS_FAILED, reason);
+    return finish(rdzv, RENDEZVOUS_FAILED, ROUND_BADLY, reason);
 }
 
 /* What has taken too long. */
@@ -261,7 +267,7 @@ static status check_times(dynamic_rendezvous *rdzv)
         clock_now_ns() - service->refused_ns > rdzv->options.keep_alive_ms * NS_PER_MS) {
         snprintf(reason, sizeof reason, "the job's store is gone, and with it the rendezvous: %s",
                  service->why);
-        return finish(rdzv, RENDEZVOUS_FAILED, reason);
+        return finish(rdzv, RENDEZVOUS_FAILED, ROUND_BADLY, reason);
     }
     return check_wait(rdzv);
 }
@@ -300,7 +306,7 @@ static status take_requests(dynamic_rendezvous *rdzv, bool *quit)
     *quit = asked.quit;
     if (asked.close) {
         round_action action;
-        round_event event = {.kind = ROUND_CLOSE, .reason = asked.reason};
+        round_event event = {.kind = ROUND_CLOSE, .ending = asked.ending, .reason = asked.reason};
         TRY(round_step(&rdzv->machine, &event, now_ms(), &action));
         rdzv->until_ms = 0;
     }
@@ -313,7 +319,7 @@ static status note_turn(dynamic_rendezvous *rdzv, status result)
     rendezvous_contact *service = &rdzv->service;
     rendezvous_contact_note(service, result);
     if (result == STATUS_INVALID)
-        return finish(rdzv, RENDEZVOUS_FAILED, service->why);
+        return finish(rdzv, RENDEZVOUS_FAILED, ROUND_BADLY, service->why);
     if (!rdzv->finished)
         TRY(check_times(rdzv));
     if (result != STATUS_OK)
@@ -426,6 +432,7 @@ rendezvous_news dynamic_rendezvous_look(dynamic_rendezvous *rdzv)
     }
     const report *given = rdzv->given;
     return (rendezvous_news){.phase = given->phase,
+                             .ending = given->ending,
                              .reason = given->reason,
                              .now = is_of_round(given) ? &given->now : NULL,
                              .node_rank = given->node_rank,
@@ -458,10 +465,11 @@ void dynamic_rendezvous_left(dynamic_rendezvous *rdzv, const round_departure *ho
     eventfd_write(rdzv->wake_fd, 1);
 }
 
-void dynamic_rendezvous_close(dynamic_rendezvous *rdzv, const char *reason)
+void dynamic_rendezvous_close(dynamic_rendezvous *rdzv, round_ending ending, const char *reason)
 {
     pthread_mutex_lock(&rdzv->lock);
     rdzv->asked.close = true;
+    rdzv->asked.ending = ending;
     snprintf(rdzv->asked.reason, sizeof rdzv->asked.reason, "%s", reason);
     pthread_mutex_unlock(&rdzv->lock);
     eventfd_write(rdzv->wake_fd, 1);

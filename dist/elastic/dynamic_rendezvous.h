@@ -32,6 +32,7 @@ typedef enum rendezvous_phase {
 
 typedef struct rendezvous_news {
     rendezvous_phase phase;
+    round_ending ending;    /* of LEAVE, CLOSED */
     const char *reason;     /* of LEAVE, CLOSED, FAILED; "" else. Lives until the next look. */
     const round_state *now; /* of RUNS and LEAVE: the round; lives until the next look */
     int node_rank;          /* in now->members */
@@ -59,7 +60,7 @@ typedef struct round_departure {
 void dynamic_rendezvous_left(dynamic_rendezvous *rdzv, const round_departure *how);
 
 /* The job has ended: nobody is to begin another round. */
-void dynamic_rendezvous_close(dynamic_rendezvous *rdzv, const char *reason);
+void dynamic_rendezvous_close(dynamic_rendezvous *rdzv, round_ending ending, const char *reason);
 
 /* Gives the lease back and ends the thread: at once, or after the second at most that it takes to
  * close the job, or a call that gets no answer (keep_alive_ms, 5 s at most). Accepts NULL. */

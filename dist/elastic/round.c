@@ -81,6 +81,7 @@ static status write_closed(const round_machine *machine, const round_view *view,
     TRY(round_state_copy(&view->state, &out->state));
     out->kind = ROUND_WRITE;
     out->state.closed = true;
+    out->state.ending = machine->ending;
     memcpy(out->state.reason, machine->reason, sizeof out->state.reason);
     return STATUS_OK;
 }
@@ -91,10 +92,12 @@ static void wait_until(round_action *out, int64_t until_ms)
         out->until_ms = until_ms;
 }
 
-static void leave(round_machine *machine, const char *reason, round_action *out)
+static void leave(round_machine *machine, round_ending ending, const char *reason,
+                  round_action *out)
 {
     machine->phase = ROUND_LEAVES;
     out->kind = ROUND_LEAVE;
+    out->ending = ending;
     snprintf(out->reason, sizeof out->reason, "%s", reason);
 }
 
@@ -263,8 +266,11 @@ static status watch(round_machine *machine, const round_view *view, int64_t now_
     machine->newest = order;
     if (newcomer == NULL)
         return STATUS_OK;
-    if (now_ms >= machine->newest_ms + ROUND_SETTLE_MS)
-        return write_over(view, out, "node %s joins", round_host_of(newcomer->id).text);
+    if (now_ms >= machine->newest_ms + ROUND_SETTLE_MS) {
+        TRY(write_over(view, out, "node %s joins", round_host_of(newcomer->id).text));
+        out->state.ending = ROUND_WELL;
+        return STATUS_OK;
+    }
     wait_until(out, machine->newest_ms + ROUND_SETTLE_MS);
     return STATUS_OK;
 }
@@ -315,11 +321,11 @@ static status run(round_machine *machine, const round_view *view, int64_t now_ms
 {
     const round_state *state = &view->state;
     if (!view->only_state && round_node_of(view, machine->self.id) == NULL)
-        leave(machine, "this node's record at the rendezvous is gone", out);
+        leave(machine, ROUND_BADLY, "this node's record at the rendezvous is gone", out);
     else if (state->round != machine->last.round || !same_members(state, &machine->last))
-        leave(machine, "the other nodes have begun another round", out);
+        leave(machine, ROUND_BADLY, "the other nodes have begun another round", out);
     else if (state->over)
-        leave(machine, state->reason, out);
+        leave(machine, state->ending, state->reason, out);
     else if (!view->only_state)
         return watch(machine, view, now_ms, out);
     return STATUS_OK;
@@ -332,6 +338,7 @@ static status see(round_machine *machine, const round_view *view, int64_t now_ms
     if (view->state.closed) {
         machine->phase = ROUND_CLOSED;
         out->kind = ROUND_END;
+        out->ending = view->state.ending;
         snprintf(out->reason, sizeof out->reason, "%s", view->state.reason);
         return STATUS_OK;
     }
@@ -383,12 +390,13 @@ status round_step(round_machine *machine, const round_event *event, int64_t now_
         return note_left(machine, event);
     case ROUND_EXPIRED:
         if (machine->phase == ROUND_RUNS)
-            leave(machine, event->reason, out);
+            leave(machine, ROUND_BADLY, event->reason, out);
         if (machine->phase == ROUND_AGREES)
             take_back(machine);
         break;
     case ROUND_CLOSE:
         machine->closing = true;
+        machine->ending = event->ending;
         snprintf(machine->reason, sizeof machine->reason, "%s", event->reason);
         break;
     }

@@ -49,7 +49,8 @@ typedef struct round_machine {
     round_node self;  /* its record, as it is to be at the service */
     round_state last; /* the round of self.round */
     round_phase phase;
-    bool closing; /* the job is to be closed, for `reason` */
+    bool closing; /* the job is to be closed: `ending` and `reason` say how */
+    round_ending ending;
     char reason[ROUND_REASON_BYTES];
     int64_t enough_ms; /* since when enough nodes wait; -1: they do not */
     int64_t newest;    /* the order of the latest newcomer that was seen; 0: there is none, */
@@ -67,6 +68,7 @@ typedef enum round_event_kind {
 typedef struct round_event {
     round_event_kind kind;
     const round_view *view;  /* ROUND_VIEW */
+    round_ending ending;     /* ROUND_CLOSE */
     const char *reason;      /* ROUND_EXPIRED, ROUND_CLOSE */
     int restarts;            /* ROUND_LEFT: the job's */
     const char *const *lost; /* ROUND_LEFT: ids of members whose connections have closed */
@@ -85,10 +87,11 @@ typedef enum round_action_kind {
 /* Owned: state.members (round_action_free). */
 typedef struct round_action {
     round_action_kind kind;
-    int64_t until_ms;  /* ROUND_WAIT; INT64_MAX: for nothing but a view */
-    round_state state; /* ROUND_WRITE */
-    int node_rank;     /* ROUND_BEGIN */
-    char reason[ROUND_REASON_BYTES];
+    int64_t until_ms;                /* ROUND_WAIT; INT64_MAX: for nothing but a view */
+    round_state state;               /* ROUND_WRITE */
+    int node_rank;                   /* ROUND_BEGIN */
+    round_ending ending;             /* ROUND_LEAVE, ROUND_END; */
+    char reason[ROUND_REASON_BYTES]; /* likewise */
 } round_action;
 
 /* A node that waits, in no round yet. `self`: id, nproc, address, port. */

@@ -31,13 +31,20 @@ typedef struct round_node {
     int n_lost;
 } round_node;
 
+/* How a round, or a job, ends. */
+typedef enum round_ending {
+    ROUND_BADLY, /* a round: members are lost, or have left; a job: a rank has failed */
+    ROUND_WELL,  /* a round: a newcomer waits, and all members live; a job: all its work is done */
+} round_ending;
+
 /* The one value at the service. `members` is owned (round_state_free); they have no `lost`. */
 typedef struct round_state {
     int64_t round; /* the latest; 0: none was yet */
     bool over;     /* all members are to leave it */
     bool closed;
     int restarts;
-    char reason[ROUND_REASON_BYTES]; /* of over, or closed: "node 2 (hostC) is lost" */
+    round_ending ending;             /* of over, or closed, */
+    char reason[ROUND_REASON_BYTES]; /* and why: "node 2 (hostC) is lost" */
     int64_t begun_round; /* the latest one before that is known to have begun; 0: none, */
     int begun_n;         /* and how many were in it */
     round_node *members; /* in the order of their node ranks, as they were when it was formed */

@@ -250,7 +250,7 @@ START_TEST(nodes_form_a_round_and_close_the_job)
     ck_assert_str_eq(news.now->members[0].id, host);
     ck_assert_int_eq(news.now->members[1].nproc, 2);
     assert_round(b, 1, 2, 1 - news.node_rank);
-    dynamic_rendezvous_close(a, "all ranks have ended well");
+    dynamic_rendezvous_close(a, ROUND_WELL, "all ranks have ended well");
     ck_assert_str_eq(await_phase(b, RENDEZVOUS_CLOSED).reason, "all ranks have ended well");
     await_phase(a, RENDEZVOUS_CLOSED);
     dynamic_rendezvous_destroy(a);

@@ -9,7 +9,7 @@
     "\"id\":\"a_1_1\",\"nproc\":2,\"address\":\"h\",\"port\":5,\"waits\":true,\"begun\":false," \
     "\"round\":3,\"restarts\":1"
 #define STATE \
-    "\"format\":1,\"over\":false,\"closed\":false,\"restarts\":0,\"reason\":\"\"," \
+    "\"format\":1,\"over\":false,\"closed\":false,\"well\":false,\"restarts\":0,\"reason\":\"\"," \
     "\"begun_round\":0,\"begun_n\":0"
 
 START_TEST(a_state_and_a_record_come_back)
@@ -28,6 +28,7 @@ START_TEST(a_state_and_a_record_come_back)
     round_node members[2] = {{.id = "a_1_1", .nproc = 8, .order = 4}, {.id = "b_2_2", .order = 9}};
     round_state state = {.round = 7,
                          .over = true,
+                         .ending = ROUND_WELL,
                          .restarts = 2,
                          .reason = "node 1 (b) is lost",
                          .begun_round = 6,
@@ -41,7 +42,7 @@ START_TEST(a_state_and_a_record_come_back)
     ck_assert_int_eq(round_text_of_node(&node, &record.value), STATUS_OK);
     ck_assert_int_eq(round_text_read(&text, &view), STATUS_OK);
     ck_assert_int_eq(view.state.round, 7);
-    ck_assert(view.state.over && !view.state.closed);
+    ck_assert(view.state.over && !view.state.closed && view.state.ending == ROUND_WELL);
     ck_assert_str_eq(view.state.reason, "node 1 (b) is lost");
     ck_assert_int_eq(view.state.begun_round, 6);
     ck_assert_int_eq(view.state.n, 2);

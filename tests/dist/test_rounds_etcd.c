@@ -87,7 +87,7 @@ START_TEST(nodes_come_and_go)
     assert_round(a, 3, 3);
     assert_round(b, 3, 3);
     assert_round(d, 3, 3);
-    dynamic_rendezvous_close(d, "all ranks have ended well");
+    dynamic_rendezvous_close(d, ROUND_WELL, "all ranks have ended well");
     await_phase(a, RENDEZVOUS_CLOSED);
     await_phase(b, RENDEZVOUS_CLOSED);
     dynamic_rendezvous_destroy(a);
