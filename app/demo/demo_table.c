@@ -11,6 +11,7 @@ const demo_entry demo_table[] = {
     {"linear", "nn.Linear(10, 10) on two ranks: gradients before and after averaging", 2, 0,
      linear_demo},
     {"ring", "an all-reduce around a ring, chunk by chunk", 4, 7, ring_demo},
+    {"tree", "an all-reduce up and down a tree, in 2 log2 N steps", 8, 12, tree_demo},
     {"sampler", "who gets which sample: DistributedSampler on all ranks", 3, 16, sampler_demo},
     {"world-size", "what nodes, processes, world size and ranks are", 1, 1, world_size_demo},
 };

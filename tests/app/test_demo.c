@@ -126,6 +126,33 @@ START_TEST(a_ring_adds_up)
 }
 END_TEST
 
+/* A tree of n ranks: log2 n steps up and as many down, all ranks have the sum, and all together send
+ * a number per edge and way. */
+START_TEST(a_tree_adds_up)
+{
+    int n = _i, levels = 0, edges = 0;
+    char line[LINE_BYTES], sum[16] = "";
+    while (1 << levels < n)
+        levels++;
+    snprintf(line, sizeof line, "tree --nproc-per-node=%d", n);
+    json_t *document = run_demo(line);
+    ck_assert_double_eq(fact(document, "steps"), 2 * levels);
+    ck_assert_int_eq((int)json_array_size(json_object_get(document, "frames")), 2 * levels + 3);
+    for (int i = 0; i < n; i++)
+        strcat(sum, "1");
+    for (int rank = 0; rank < n; rank++) {
+        int last_down = 2 * levels;
+        ck_assert_int_eq(
+            strncmp(json_string_value(cell(document, last_down, rank, 1)), sum, (size_t)n), 0);
+        edges += (int)json_integer_value(cell(document, -2, rank, 1)) / 8;
+        ck_assert_str_eq(json_string_value(cell(document, -2, rank, 3)), "yes");
+    }
+    ck_assert_int_eq(edges, 2 * (n - 1));
+    ck_assert_double_eq(fact(document, "bytes_sent"), 8 * levels);
+    json_decref(document);
+}
+END_TEST
+
 /* torch.nn.Linear's gradients of the mean squared error, by finite differences of the loss. */
 START_TEST(the_linear_layers_gradients_are_those_of_its_loss)
 {
@@ -195,6 +222,7 @@ int main(void)
     tcase_add_test(core, mistakes_are_named);
     tcase_add_test(core, a_page_needs_no_network);
     tcase_add_loop_test(core, a_ring_adds_up, 2, 8);
+    tcase_add_loop_test(core, a_tree_adds_up, 2, 8);
     tcase_add_test(core, the_linear_layers_gradients_are_those_of_its_loss);
     tcase_add_test(core, the_sampler_deals_and_pads);
     return test_folder_close(suite_run(suite));
