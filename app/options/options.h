@@ -106,6 +106,7 @@ typedef struct options {
     bool progress;        /* true: a bar if the log is a terminal; --no-progress */
     char *trace;          /* NULL; the file for a trace of the run */
     int64_t trace_steps;  /* 200: of which the trace keeps every span */
+    bool explain;         /* says at the start what is about to happen */
     bool quiet;           /* only warnings, errors and results */
 
     /* data parallelism */

@@ -172,6 +172,8 @@ const option_row options_table[] = {
      NULL, "FILE", "write what every rank and thread did when, for ui.perfetto.dev or chrome://tracing"},
     {"trace-steps", NULL, OPTION_INTEGER, GROUP_LOG, FOR_TRAIN, AT(trace_steps), 1, 10000,
      "200", "N", "first steps that the trace holds; of later ones only the one in which the run broke off"},
+    {"explain", NULL, OPTION_SWITCH, GROUP_LOG, FOR_TRAIN, AT(explain), 0, 0,
+     NULL, NULL, "say at the start what is about to happen: who has what, what moves, what it takes"},
     {"quiet", NULL, OPTION_SWITCH, GROUP_LOG, FOR_ALL, AT(quiet), 0, 0,
      NULL, NULL, "only warnings, errors and results"},
 

@@ -1,5 +1,6 @@
 #include "app/train/strategy.h"
 
+#include "app/train/rank_context.h"
 #include "app/train/strategy_ops.h"
 #include "base/memory.h"
 
@@ -98,6 +99,28 @@ status strategy_optimizer_step(strategy *s)
 status strategy_explain(strategy *s, status st)
 {
     return s->ops->explain != NULL ? s->ops->explain(s->self, st) : st;
+}
+
+/* Gradients go to one place, and parameters come from there. */
+static void describe_central(const strategy *s, int devices, FILE *out)
+{
+    double mb = (double)(network_count(s->rank->net) * sizeof(float)) * 1e-6;
+    const char *unit = s->ops->facts.unit;
+    fprintf(out, "gradients, %.2f MB, of every %s to %s 0, which adds them\n", mb, unit, unit);
+    fprintf(out, "%s 0 alone makes the step, and sends parameters to all\n", unit);
+    fprintf(out, "%s 0 sends %.2f MB in a step, and gets %.2f MB\n", unit, mb * (devices - 1),
+            mb * (devices - 1));
+}
+
+void strategy_describe(const strategy *s, FILE *out)
+{
+    int devices = s->rank->place.world_size * s->rank->settings.replicas;
+    if (devices == 1)
+        fputs("nothing: it is one process\n", out);
+    else if (s->ops->describe != NULL)
+        s->ops->describe(s->rank, s->self, out);
+    else
+        describe_central(s, devices, out);
 }
 
 const char *strategy_backend(const strategy *s)

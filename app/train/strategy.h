@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 struct rank_context;
 typedef struct strategy strategy;
@@ -90,6 +91,9 @@ status strategy_optimizer_step(strategy *s);
 /* After a failure, also of later work on the device: returns `st`, or the status of a replica that
  * knows more, with its message. */
 status strategy_explain(strategy *s, status st);
+
+/* What a step moves between its devices, and how, in lines of text. */
+void strategy_describe(const strategy *s, FILE *out);
 
 /* Of its transfers: "shm", "nccl", ...; "none" if there are none. */
 const char *strategy_backend(const strategy *s);

@@ -126,6 +126,38 @@ static int64_t comm_ns(const rank_context *rank, void *self, int64_t exposed_ns)
     return rank->place.world_size == 1 ? exposed_ns : -1;
 }
 
+/* The parameters of one bucket, as they become ready. */
+static void describe_bucket(const rank_context *rank, const ddp *reducer, size_t index, FILE *out)
+{
+    const parameter *parameters = NULL;
+    size_t offset, count, last = network_layout(rank->net, &parameters), first;
+    ddp_bucket(reducer, index, &offset, &count);
+    while (parameters[last - 1].offset >= offset + count)
+        last--;
+    for (first = last; first > 0 && parameters[first - 1].offset >= offset;)
+        first--;
+    fprintf(out, "bucket %zu: %.2f MB, %zu tensors from %s to %s\n", index,
+            (double)(count * sizeof(float)) * 1e-6, last - first, parameters[last - 1].name,
+            parameters[first].name);
+}
+
+static void describe(const rank_context *rank, void *self, FILE *out)
+{
+    const ddp_strategy *s = self;
+    size_t count = network_count(rank->net);
+    const collective all = {.kind = COLLECTIVE_ALL_REDUCE, .type = DTYPE_F32, .count = count};
+    rank_traffic moves = process_group_expect_traffic(rank->group, &all);
+    fprintf(out, "gradients, %.2f MB, averaged over all ranks: an all_reduce of each\n",
+            (double)(count * sizeof(float)) * 1e-6);
+    fprintf(out, "bucket, %s\n",
+            rank->opts->overlap ? "while backward goes on to earlier layers" : "after backward");
+    for (size_t i = 0; i < ddp_buckets(s->reducer); i++)
+        describe_bucket(rank, s->reducer, i, out);
+    fprintf(out, "rank 0 sends %.2f MB in a step, and gets %.2f MB%s\n", (double)moves.sent * 1e-6,
+            (double)moves.received * 1e-6, s->hook != NULL ? " (less by --comm-hook)" : "");
+    fputs("each rank makes the same optimizer step: parameters are not sent\n", out);
+}
+
 const strategy_ops strategy_ddp = {
     .facts = {.name = "ddp", .title = "ranks", .unit = "rank", .can_be_captured = true},
     .check = check,
@@ -137,4 +169,5 @@ const strategy_ops strategy_ddp = {
     .backend = strategy_ranks_backend,
     .use = strategy_ranks_use,
     .comm_ns = comm_ns,
+    .describe = describe,
 };

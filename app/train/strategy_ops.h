@@ -13,6 +13,8 @@
 
 #include "app/train/strategy.h"
 
+#include <stdio.h>
+
 typedef struct rank_context rank_context;
 
 typedef struct strategy_ops {
@@ -32,7 +34,8 @@ typedef struct strategy_ops {
     status (*synchronize)(rank_context *rank, void *self); /* NULL: nothing */
     status (*optimizer_step)(rank_context *rank, void *self);
 
-    status (*explain)(void *self, status st); /* NULL: nobody knows more */
+    status (*explain)(void *self, status st);                          /* NULL: nobody knows more */
+    void (*describe)(const rank_context *rank, void *self, FILE *out); /* NULL: the facts say it */
     const char *(*backend)(const rank_context *rank, void *self);
     device_use (*use)(const rank_context *rank, void *self, int index);
     int64_t (*comm_ns)(const rank_context *rank, void *self,

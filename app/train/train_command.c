@@ -3,6 +3,7 @@
 
 #include "app/common/exit_codes.h"
 #include "app/common/run_log.h"
+#include "app/train/explanation.h"
 #include "app/train/failure.h"
 #include "app/train/rounds.h"
 #include "app/train/run_end.h"
@@ -138,19 +139,12 @@ static status begin(training *t)
 }
 
 /* A run without its config.json is still a run. */
-static status write_config(training *t)
+static void write_config(training *t, json_t *run)
 {
-    rank_context *rank = &t->rank;
-    json_t *run = json_object();
-    run_facts_add(run, rank);
-    run_facts_add_place(run, rank);
-    status st = run_facts_add_hosts(run, rank);
+    const rank_context *rank = &t->rank;
     const run_start start = {rank->opts, run, t->result.date, t->trainer.at.step};
-    if (st == STATUS_OK && rank->place.rank == 0 &&
-        run_folder_write_config(&t->folder, &start) != STATUS_OK)
+    if (rank->place.rank == 0 && run_folder_write_config(&t->folder, &start) != STATUS_OK)
         LOG_W("settings not written: %s", status_text());
-    json_decref(run);
-    return st;
 }
 
 /* As write_config: a run whose numbers are not kept is still a run. */
@@ -192,7 +186,7 @@ static status leave(training *t, trace_ending ending)
     return rank_context_leave(&t->rank);
 }
 
-static void say_start(training *t)
+static void say_start(training *t, const json_t *run)
 {
     const options *o = t->rank.opts;
     const position *at = &t->trainer.at;
@@ -205,8 +199,26 @@ static void say_start(training *t)
         progress_line(&t->progress, "%d ranks cannot share --global-batch-size=%lld: it is %lld",
                       t->rank.place.world_size, (long long)o->global_batch_size,
                       (long long)rank_context_global_batch(&t->rank));
+    if (o->explain && t->rank.place.rank == 0)
+        explanation_say(&t->progress, run);
     if (o->dry_run)
         progress_line(&t->progress, "dry run: one step and one test, nothing is saved");
+}
+
+/* What the run is, as its folder and its log have it. */
+static status tell_start(training *t)
+{
+    json_t *run = json_object();
+    run_facts_add(run, &t->rank);
+    run_facts_add_place(run, &t->rank);
+    status st = run_facts_add_hosts(run, &t->rank);
+    if (st == STATUS_OK) {
+        write_config(t, run);
+        open_metrics(t);
+        say_start(t, run);
+    }
+    json_decref(run);
+    return st;
 }
 
 static status run(training *t, int *exit_code)
@@ -216,9 +228,7 @@ static status run(training *t, int *exit_code)
     *exit_code = EXIT_CODE_CHECKPOINT;
     TRY(begin(t));
     *exit_code = EXIT_CODE_INTERNAL;
-    TRY(write_config(t));
-    open_metrics(t);
-    say_start(t);
+    TRY(tell_start(t));
     trace_end(t->rank.trace.lane); /* of the setup */
     TRY(trainer_run(&t->trainer));
     progress_close_bar(&t->progress);

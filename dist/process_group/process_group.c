@@ -140,6 +140,12 @@ void process_group_traffic(process_group *group, uint64_t *sent, uint64_t *recei
     pthread_mutex_unlock(&group->lock);
 }
 
+rank_traffic process_group_expect_traffic(const process_group *group, const collective *c)
+{
+    return group->ops != NULL ? group->ops->traffic(c, group->rank, group->world_size)
+                              : (rank_traffic){0};
+}
+
 bool process_group_can_be_captured(const process_group *group)
 {
     return group->ops == NULL || group->ops->device_memory;

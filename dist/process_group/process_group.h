@@ -42,6 +42,9 @@ bool process_group_is_on_one_host(const process_group *group);
  * May be called from any thread. */
 void process_group_traffic(process_group *group, uint64_t *sent, uint64_t *received);
 
+/* The same of one collective before it is launched; sets of *c: kind, count, type and root. */
+rank_traffic process_group_expect_traffic(const process_group *group, const collective *c);
+
 /* Whether collectives on the device's stream may be recorded in a graph (accelerator_ops in
  * kernels/ops.h): true for one rank and for backends that take device memory. */
 bool process_group_can_be_captured(const process_group *group);

@@ -143,9 +143,7 @@ static status start(process_group *group, work *w)
 
 static void count_traffic(process_group *group, const collective *c)
 {
-    if (group->ops == NULL)
-        return;
-    rank_traffic moves = group->ops->traffic(c, group->rank, group->world_size);
+    rank_traffic moves = process_group_expect_traffic(group, c);
     group->moved.sent += moves.sent;
     group->moved.received += moves.received;
 }
