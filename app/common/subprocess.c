@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { KEPT_BYTES = SUBPROCESS_KEPT_BYTES, SAID_BYTES = 300, STOP_MS = 10000 };
+enum { KEPT_BYTES = SUBPROCESS_KEPT_BYTES, SAID_BYTES = 300, GRACE_MS = 10000 };
 
 /* The end of what a program writes. */
 typedef struct tail {
@@ -154,7 +154,7 @@ static void wait_for(const subprocess *program, running *r)
             continue;
         r->stopped = true;
         kill(r->pid, SIGTERM);
-        deadline_ns = clock_deadline_ns(STOP_MS);
+        deadline_ns = clock_deadline_ns(program->grace_ms > 0 ? program->grace_ms : GRACE_MS);
         if (program->signals != NULL)
             stop_signals_next(program->signals);
         else
@@ -176,36 +176,40 @@ static int reap(const running *r)
 }
 
 /* The last line with words in it, with ": " before it; "" if there is none. Cuts the text. */
-static void last_line(tail *t, char out[SAID_BYTES])
+static void last_line(char *text, char out[SAID_BYTES])
 {
-    size_t length = strlen(t->text);
+    size_t length = strlen(text);
     out[0] = '\0';
-    while (length > 0 && isspace((unsigned char)t->text[length - 1]))
-        t->text[--length] = '\0';
-    const char *line = strrchr(t->text, '\n');
+    while (length > 0 && isspace((unsigned char)text[length - 1]))
+        text[--length] = '\0';
+    const char *line = strrchr(text, '\n');
     if (length == 0)
         return;
     strcpy(out, ": ");
-    printable_copy(PRINTABLE_LINE, line != NULL ? line + 1 : t->text, out + 2, SAID_BYTES - 2);
+    printable_copy(PRINTABLE_LINE, line != NULL ? line + 1 : text, out + 2, SAID_BYTES - 2);
 }
 
-static status judge(const subprocess *program, running *r, int state)
+/* The failure of a program that did not end by itself. */
+static status judge_wait(const subprocess *program, running *r)
 {
     char said[SAID_BYTES];
-    last_line(&r->err, said);
     if (r->stopped)
         return FAIL(STATUS_TIMEOUT, "stopped by a signal");
-    if (r->timed_out)
-        return FAIL(STATUS_TIMEOUT, "killed after %lld s%s",
-                    (long long)(program->timeout_ms / 1000), said);
-    if (WIFSIGNALED(state))
-        return FAIL(STATUS_PEER, "ended by SIG%s%s", sigabbrev_np(WTERMSIG(state)), said);
-    if (WEXITSTATUS(state) != 0)
-        return FAIL(STATUS_PEER, "exit code %d%s", WEXITSTATUS(state), said);
-    return STATUS_OK;
+    if (!r->timed_out)
+        return STATUS_OK;
+    last_line(r->err.text, said);
+    return FAIL(STATUS_TIMEOUT, "killed after %lld s%s", (long long)(program->timeout_ms / 1000),
+                said);
 }
 
-status subprocess_run(const subprocess *program, char **out)
+static char *take(char **text)
+{
+    char *taken = *text;
+    *text = NULL;
+    return taken;
+}
+
+status subprocess_watch(const subprocess *program, subprocess_end *out)
 {
     static const tail closed = {.from = -1, .into = -1};
     running r = {.pidfd = -1, .stops = -1, .out = closed, .err = closed};
@@ -216,15 +220,31 @@ status subprocess_run(const subprocess *program, char **out)
     if (st == STATUS_OK) {
         tail_read(&r.out);
         tail_read(&r.err);
-        st = judge(program, &r, state);
+        st = judge_wait(program, &r);
     }
-    if (st == STATUS_OK) {
-        *out = r.out.text;
-        r.out.text = NULL;
-    }
+    if (st == STATUS_OK)
+        *out = (subprocess_end){state, take(&r.out.text), take(&r.err.text)};
     close_end(&r.pidfd);
     close_end(&r.stops);
     tail_close(&r.out);
     tail_close(&r.err);
+    return st;
+}
+
+status subprocess_run(const subprocess *program, char **out)
+{
+    char said[SAID_BYTES];
+    subprocess_end end;
+    TRY(subprocess_watch(program, &end));
+    status st = STATUS_OK;
+    last_line(end.err, said);
+    if (WIFSIGNALED(end.wait_status))
+        st = FAIL(STATUS_PEER, "ended by SIG%s%s", sigabbrev_np(WTERMSIG(end.wait_status)), said);
+    else if (WEXITSTATUS(end.wait_status) != 0)
+        st = FAIL(STATUS_PEER, "exit code %d%s", WEXITSTATUS(end.wait_status), said);
+    if (st == STATUS_OK)
+        *out = take(&end.out);
+    free(end.out);
+    free(end.err);
     return st;
 }

@@ -12,6 +12,7 @@ typedef struct subprocess {
     char *const *env;   /* NULL-ended; NULL: as here */
     const char *folder; /* where it runs; NULL: here */
     int64_t timeout_ms; /* after it the program is killed */
+    int64_t grace_ms;   /* to end when it is stopped; 0: 10 s */
     /* Those that stop it. NULL: SIGINT, SIGTERM and SIGHUP if they are blocked here; they stay
      * pending. */
     stop_signals *signals;
@@ -24,10 +25,19 @@ enum { SUBPROCESS_KEPT_BYTES = 256 << 10 };
  * *out: the end of its stdout, the caller's to free. STATUS_PEER if it ended with another exit code
  * than 0 or by a signal, STATUS_TIMEOUT if it was killed, STATUS_IO if it did not start. The
  * message has the last line of its stderr, fit for a terminal (base/printable.h).
- * A stop is passed on as SIGTERM. 10 s later, or after a second one, the program is killed:
+ * A stop is passed on as SIGTERM. After grace_ms, or a second one, the program is killed:
  * STATUS_TIMEOUT, and signals->first is set; without signals of the caller's only the time kills.
  * Nothing of the process group outlives the call. What left the group gets SIGPIPE, or EPIPE, if it
  * writes to the program's stdout or stderr after that. */
 status subprocess_run(const subprocess *program, char **out);
+
+/* How a program ended. */
+typedef struct subprocess_end {
+    int wait_status; /* waitpid's */
+    char *out, *err; /* the ends of its stdout and stderr; to be freed */
+} subprocess_end;
+
+/* The same, but any end of its own is STATUS_OK. */
+status subprocess_watch(const subprocess *program, subprocess_end *out);
 
 #endif

@@ -179,7 +179,7 @@ status demo_show(demo *d)
         name_shown(d, key);
         st = tell_rank_0(d);
         if (st == STATUS_OK)
-            st = store_wait(rendezvous_store(d->rdzv), key, d->opts->timeout * 1000);
+            st = store_wait(rendezvous_store(d->rdzv), key, d->opts->timeout * 1000 + PACE_MS);
     }
     d->frames++;
     return st;

@@ -1,43 +1,18 @@
 /* mnist_ddp demo: what each shows, against numbers that are computed here. */
 #include "app/demo/demo_table.h"
+#include "base/clock.h"
+#include "tests/app/support/demo_run.h"
 #include "tests/app/support/test_folder.h"
 #include "tests/support/facts.h"
 #include "tests/support/program.h"
 
 #include <jansson.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { COLUMNS = 80, LINE_BYTES = 256 };
-
-/* The document that --json prints. */
-static json_t *run_demo(const char *line)
-{
-    char words[LINE_BYTES];
-    snprintf(words, sizeof words, "demo %s --json", line);
-    program p = program_run_line(words);
-    ASSERT_EXIT(p, 0);
-    json_t *document = json_loads(p.out, 0, NULL);
-    ck_assert_ptr_nonnull(document);
-    program_close(&p);
-    return document;
-}
-
-static double fact(const json_t *document, const char *name)
-{
-    const json_t *value = json_object_get(json_object_get(document, "facts"), name);
-    ck_assert_msg(json_is_number(value), "no fact %s", name);
-    return json_number_value(value);
-}
-
-/* The cell in column `column` of row `row` of frame `frame`; counted from the end if negative. */
-static const json_t *cell(const json_t *document, int frame, int row, int column)
-{
-    const json_t *frames = json_object_get(document, "frames");
-    size_t at = frame < 0 ? json_array_size(frames) - (size_t)-frame : (size_t)frame;
-    const json_t *rows = json_object_get(json_array_get(frames, at), "rows");
-    return json_array_get(json_array_get(rows, (size_t)row), (size_t)column);
-}
 
 /* Each demo, as it is called in the list: ends well, fits a terminal of 80 columns in plain ASCII,
  * and has no colours. */
@@ -112,22 +87,25 @@ START_TEST(a_ring_adds_up)
     int n = _i;
     char line[LINE_BYTES], sum[16] = "";
     snprintf(line, sizeof line, "ring --nproc-per-node=%d", n);
-    json_t *document = run_demo(line);
+    json_t *document = demo_run(line);
     ck_assert_int_eq((int)json_array_size(json_object_get(document, "frames")), 2 * (n - 1) + 2);
-    ck_assert_double_eq(fact(document, "bytes_sent"), 2.0 * (n - 1) * 8);
-    ck_assert_double_eq_tol(fact(document, "bytes_formula"), 2.0 * (n - 1) / n * n * 8, 1e-9);
+    ck_assert_double_eq(demo_run_fact(document, "bytes_sent"), 2.0 * (n - 1) * 8);
+    ck_assert_double_eq_tol(demo_run_fact(document, "bytes_formula"), 2.0 * (n - 1) / n * n * 8,
+                            1e-9);
     for (int i = 0; i < n; i++)
         strcat(sum, "1");
     for (int rank = 0; rank < n; rank++)
         for (int chunk = 0; chunk < n; chunk++)
             ck_assert_int_eq(
-                strncmp(json_string_value(cell(document, -2, rank, chunk + 1)), sum, (size_t)n), 0);
+                strncmp(json_string_value(demo_run_cell(document, -2, rank, chunk + 1)), sum,
+                        (size_t)n),
+                0);
     json_decref(document);
 }
 END_TEST
 
-/* A tree of n ranks: log2 n steps up and as many down, all ranks have the sum, and all together send
- * a number per edge and way. */
+/* A tree of n ranks: log2 n steps up and as many down, all ranks have the sum, and all together
+ * send a number per edge and way. */
 START_TEST(a_tree_adds_up)
 {
     int n = _i, levels = 0, edges = 0;
@@ -135,20 +113,21 @@ START_TEST(a_tree_adds_up)
     while (1 << levels < n)
         levels++;
     snprintf(line, sizeof line, "tree --nproc-per-node=%d", n);
-    json_t *document = run_demo(line);
-    ck_assert_double_eq(fact(document, "steps"), 2 * levels);
+    json_t *document = demo_run(line);
+    ck_assert_double_eq(demo_run_fact(document, "steps"), 2 * levels);
     ck_assert_int_eq((int)json_array_size(json_object_get(document, "frames")), 2 * levels + 3);
     for (int i = 0; i < n; i++)
         strcat(sum, "1");
     for (int rank = 0; rank < n; rank++) {
         int last_down = 2 * levels;
         ck_assert_int_eq(
-            strncmp(json_string_value(cell(document, last_down, rank, 1)), sum, (size_t)n), 0);
-        edges += (int)json_integer_value(cell(document, -2, rank, 1)) / 8;
-        ck_assert_str_eq(json_string_value(cell(document, -2, rank, 3)), "yes");
+            strncmp(json_string_value(demo_run_cell(document, last_down, rank, 1)), sum, (size_t)n),
+            0);
+        edges += (int)json_integer_value(demo_run_cell(document, -2, rank, 1)) / 8;
+        ck_assert_str_eq(json_string_value(demo_run_cell(document, -2, rank, 3)), "yes");
     }
     ck_assert_int_eq(edges, 2 * (n - 1));
-    ck_assert_double_eq(fact(document, "bytes_sent"), 8 * levels);
+    ck_assert_double_eq(demo_run_fact(document, "bytes_sent"), 8 * levels);
     json_decref(document);
 }
 END_TEST
@@ -159,7 +138,7 @@ START_TEST(the_linear_layers_gradients_are_those_of_its_loss)
     enum { IN = 10, OUT = 10, BATCH = 20, COUNT = IN * OUT + OUT };
     int n = 3;
     double w[COUNT], x[3][BATCH][IN], y[3][BATCH][OUT];
-    json_t *document = run_demo("linear --nproc-per-node=3");
+    json_t *document = demo_run("linear --nproc-per-node=3");
     for (int i = 0; i < COUNT; i++)
         w[i] = ((i * 7 + 13) % 23 - 11) / 16.0 / 4;
     for (int r = 0; r < n; r++)
@@ -195,18 +174,52 @@ END_TEST
 /* Ten samples for three ranks, without a shuffle: 0 3 6 9, 1 4 7 0*, 2 5 8 1*. */
 START_TEST(the_sampler_deals_and_pads)
 {
-    json_t *document = run_demo("sampler");
-    ck_assert_double_eq(fact(document, "per_rank"), 4);
-    ck_assert_double_eq(fact(document, "padded"), 2);
-    ck_assert_str_eq(json_string_value(cell(document, 0, 1, 1)), "  1   4   7   0*");
+    json_t *document = demo_run("sampler");
+    ck_assert_double_eq(demo_run_fact(document, "per_rank"), 4);
+    ck_assert_double_eq(demo_run_fact(document, "padded"), 2);
+    ck_assert_str_eq(json_string_value(demo_run_cell(document, 0, 1, 1)), "  1   4   7   0*");
     /* torch's DistributedSampler(range(10), 3, rank, seed=1): epochs 0 and 1 */
-    ck_assert_str_eq(json_string_value(cell(document, 1, 0, 1)), "  5   2   9   4 ");
-    ck_assert_str_eq(json_string_value(cell(document, 2, 2, 1)), "  1   9   2   7*");
-    ck_assert_int_eq(json_equal(cell(document, 1, 0, 1), cell(document, 3, 0, 1)), 1);
+    ck_assert_str_eq(json_string_value(demo_run_cell(document, 1, 0, 1)), "  5   2   9   4 ");
+    ck_assert_str_eq(json_string_value(demo_run_cell(document, 2, 2, 1)), "  1   9   2   7*");
+    ck_assert_int_eq(json_equal(demo_run_cell(document, 1, 0, 1), demo_run_cell(document, 3, 0, 1)),
+                     1);
     json_decref(document);
-    document = run_demo("sampler --drop-last");
-    ck_assert_double_eq(fact(document, "dropped"), 1);
+    document = demo_run("sampler --drop-last");
+    ck_assert_double_eq(demo_run_fact(document, "dropped"), 1);
     json_decref(document);
+}
+END_TEST
+
+/* Ctrl-C while the reader reads. */
+START_TEST(who_stops_it_reads_one_line)
+{
+    static const char *const lines[] = {"ring", "world-size"};
+    int64_t deadline_ns = clock_deadline_ns(RUN_S * 1000);
+    program p = program_start(WORDS(program_mnist_ddp(), "demo", lines[_i]));
+    for (bool shown = false; !shown;) {
+        char *out = test_folder_read(p.out_path);
+        shown = strstr(out, "---\n") != NULL;
+        free(out);
+        ck_assert(!clock_passed(deadline_ns));
+        clock_sleep_ms(POLL_MS);
+    }
+    int64_t told_ns = clock_now_ns();
+    kill(-p.pid, SIGINT);
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 130);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - told_ns), 2);
+    ck_assert_int_eq(facts_count(p.err, "\n"), 1);
+    ASSERT_FACTS(p.err, "SIGINT");
+    program_close(&p);
+}
+END_TEST
+
+/* The reader's time is longer than a collective's. */
+START_TEST(a_reader_may_take_longer_than_the_timeout)
+{
+    program p = program_run_line("demo sampler --no-shuffle --samples=3 --timeout=1");
+    ASSERT_EXIT(p, 0);
+    program_close(&p);
 }
 END_TEST
 
@@ -225,5 +238,7 @@ int main(void)
     tcase_add_loop_test(core, a_tree_adds_up, 2, 8);
     tcase_add_test(core, the_linear_layers_gradients_are_those_of_its_loss);
     tcase_add_test(core, the_sampler_deals_and_pads);
+    tcase_add_loop_test(core, who_stops_it_reads_one_line, 0, 2);
+    tcase_add_test(core, a_reader_may_take_longer_than_the_timeout);
     return test_folder_close(suite_run(suite));
 }
