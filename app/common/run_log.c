@@ -175,6 +175,16 @@ static int add_lines(const char *text, size_t size_bytes)
     return error != 0 ? error : write_lines();
 }
 
+void run_log_leave(void)
+{
+    pthread_mutex_lock(&run_log.lock);
+    if (run_log.fd >= 0)
+        close(run_log.fd);
+    run_log.fd = -1;
+    run_log.is_rank_0s = false;
+    pthread_mutex_unlock(&run_log.lock);
+}
+
 void run_log_say(const char *text, size_t size_bytes)
 {
     pthread_mutex_lock(&run_log.lock);

@@ -34,6 +34,9 @@ int run_log_spool(void);
 /* Rank 0's: `folder` is this run's. Opens the file and writes what was said before. */
 void run_log_open(const char *folder);
 
+/* Another rank may be rank 0 from now on: lines wait in a spool again. */
+void run_log_leave(void);
+
 /* Takes lines as they are said elsewhere; from any thread. Colours, other control characters and
  * empty lines are left out. */
 void run_log_say(const char *text, size_t size_bytes);

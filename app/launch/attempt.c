@@ -42,12 +42,13 @@ static bool has_workers(const attempt *self)
 /* How the attempt ended, now that no worker is left. */
 static agent_state how_it_ended(const attempt *self)
 {
-    bool own = self->spec->policy.own;
+    bool own = self->spec->policy.own, none_waits = !worker_group_some_wait(&self->group);
+    bool done = own && none_waits && worker_group_all_exited_with(&self->group, 0, false);
     if (self->not_started)
         return AGENT_BROKEN;
     if (self->group.cause >= 0)
         return AGENT_FAILED;
-    if (self->leaves && self->signal == 0)
+    if (self->leaves && self->signal == 0 && !done) /* else the run was done before it could end */
         return AGENT_LEFT;
     if ((own || self->signal != 0) &&
         worker_group_all_exited_with(&self->group, EXIT_CODE_PREEMPTED, own))
@@ -56,8 +57,7 @@ static agent_state how_it_ended(const attempt *self)
         return AGENT_DIVERGED;
     if (self->signal != 0)
         return AGENT_SIGNALED;
-    return self->state == AGENT_RUNNING && !worker_group_some_wait(&self->group) ? AGENT_SUCCEEDED
-                                                                                 : AGENT_STOPPED;
+    return done || (self->state == AGENT_RUNNING && none_waits) ? AGENT_SUCCEEDED : AGENT_STOPPED;
 }
 
 static void enter(attempt *self, agent_state state, int64_t time_ms)

@@ -5,9 +5,11 @@
 #include "base/clock.h"
 #include "base/environment.h"
 #include "base/log.h"
+#include "base/number.h"
 #include "base/thread.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -33,6 +35,7 @@ struct elastic {
     int64_t pauses, ends; /* the latest round of which the agent has said so: it may have been
                              before the rank began it */
     process_group *group; /* NULL: none is open */
+    bool is_done;         /* the run is: nothing ends the round before its ranks do */
     bool ending, gone, joins;
     elastic_place next; /* of joins */
 };
@@ -51,6 +54,8 @@ static void end_round(elastic *link, const char *why)
 static void obey(elastic *link)
 {
     char why[WHY_BYTES];
+    if (link->is_done)
+        return;
     snprintf(why, sizeof why, "the agent has ended round %" PRId64, link->round);
     if (link->pauses >= link->round)
         atomic_store(&link->pause, true);
@@ -124,13 +129,25 @@ static status check_link(int fd)
     return STATUS_OK;
 }
 
+/* Its thread does not run. */
+static void destroy(elastic *link)
+{
+    close(link->fd);
+    round_fence_close(link->fence);
+    socket_breaker_close(&link->breaker);
+    pthread_cond_destroy(&link->changed);
+    pthread_mutex_destroy(&link->lock);
+    free(link);
+}
+
 status elastic_open(elastic **out)
 {
     const char *text = environment_text(ELASTIC_FD_VARIABLE);
-    int fd = text != NULL ? atoi(text) : -1;
+    int fd = -1;
     *out = NULL;
     if (text == NULL)
         return STATUS_OK;
+    (void)number_parse(text, 0, INT_MAX, &fd);
     TRY(check_link(fd));
     elastic *link = calloc(1, sizeof *link);
     if (link == NULL)
@@ -147,8 +164,7 @@ status elastic_open(elastic **out)
         *out = link;
         return STATUS_OK;
     }
-    round_fence_close(link->fence);
-    free(link);
+    destroy(link);
     return st;
 }
 
@@ -161,12 +177,7 @@ void elastic_close(elastic *link)
     pthread_mutex_unlock(&link->lock);
     (void)shutdown(link->fd, SHUT_RD); /* wakes the thread */
     pthread_join(link->thread, NULL);
-    close(link->fd);
-    round_fence_close(link->fence);
-    socket_breaker_close(&link->breaker);
-    pthread_cond_destroy(&link->changed);
-    pthread_mutex_destroy(&link->lock);
-    free(link);
+    destroy(link);
 }
 
 void elastic_begin_round(elastic *link, int64_t round, socket_breaker **breaker)
@@ -177,6 +188,7 @@ void elastic_begin_round(elastic *link, int64_t round, socket_breaker **breaker)
     pthread_mutex_lock(&link->lock);
     link->round = round;
     link->joins = link->joins && link->next.round > round;
+    link->is_done = false;
     if (!link->gone) {
         atomic_store(&link->pause, false);
         atomic_store(&link->over, false);
@@ -215,9 +227,13 @@ status elastic_check(const elastic *link)
                : STATUS_OK;
 }
 
-bool elastic_is_over(elastic *link)
+void elastic_finish(elastic *link)
 {
-    return link != NULL && atomic_load(&link->over);
+    if (link == NULL)
+        return;
+    pthread_mutex_lock(&link->lock);
+    link->is_done = true;
+    pthread_mutex_unlock(&link->lock);
 }
 
 status elastic_left(elastic *link, int64_t step)
@@ -241,10 +257,8 @@ static void move_to(const elastic_place *next, rendezvous_place *place)
     snprintf(place->master_addr, sizeof place->master_addr, "%s", next->master_addr);
 }
 
-status elastic_await_join(elastic *link, const rank_signals *signals, int64_t timeout_ms,
-                          rendezvous_place *place)
+status elastic_await_join(elastic *link, const rank_signals *signals, rendezvous_place *place)
 {
-    int64_t deadline_ns = clock_deadline_ns(timeout_ms);
     status st = STATUS_OK;
     pthread_mutex_lock(&link->lock);
     while (!link->joins && st == STATUS_OK) {
@@ -256,11 +270,6 @@ status elastic_await_join(elastic *link, const rank_signals *signals, int64_t ti
                       "SIG%s came while this rank waited for a place in the next "
                       "round",
                       sigabbrev_np(rank_signals_asked(signals)));
-        else if (clock_passed(deadline_ns))
-            st = FAIL(STATUS_TIMEOUT,
-                      "nobody has asked this rank to join another round within %.3g s "
-                      "(--join-timeout)",
-                      (double)timeout_ms * 1e-3);
     }
     if (link->joins)
         move_to(&link->next, place);

@@ -34,16 +34,15 @@ bool elastic_wants_pause(const elastic *link);
 /* Before a step: STATUS_PEER if the round is over, or the node's lease has ended. */
 status elastic_check(const elastic *link);
 
-/* Whether the agent has ended the round, or is gone: what has failed since has failed for that. */
-bool elastic_is_over(elastic *link);
+/* The run is done but for its last words: from now on the agent's do not end the round. */
+void elastic_finish(elastic *link);
 
 /* The rank runs no round, and has the state after `step` (-1: none). */
 status elastic_left(elastic *link, int64_t step);
 
-/* Waits for the rank's place in the next round, and sets it in *place. STATUS_TIMEOUT if nobody
- * asks it to join within timeout_ms; STATUS_IO if its agent is gone, or a signal asks for the
+/* Waits for the rank's place in the next round, and sets it in *place, as long as its agent waits:
+ * that one knows the job's --join-timeout. STATUS_IO if the agent is gone, or a signal asks for the
  * run's end. */
-status elastic_await_join(elastic *link, const rank_signals *signals, int64_t timeout_ms,
-                          rendezvous_place *place);
+status elastic_await_join(elastic *link, const rank_signals *signals, rendezvous_place *place);
 
 #endif

@@ -29,7 +29,7 @@ static status write_head(const rank_context *rank, FILE *file)
     json_t *head = json_object();
     json_object_set_new(head, "rank", json_integer(rank->place.rank));
     json_object_set_new(head, "world_size", json_integer(rank->place.world_size));
-    json_object_set_new(head, "generation", json_integer(rank->place.restart_count));
+    json_object_set_new(head, "generation", json_integer(rendezvous_place_attempt(&rank->place)));
     json_object_set_new(head, "host", json_value_text(own.host));
     json_object_set_new(head, "pid", json_integer(own.pid));
     json_object_set_new(head, "backend", json_string(process_group_backend(rank->group)));

@@ -26,7 +26,8 @@ static status copy_all(rank_context *rank, kept_state *out)
     return rank_context_loss_scaling(rank, &out->scaling);
 }
 
-status kept_state_take(rank_context *rank, const position *at, int64_t updates, kept_state *out)
+status kept_state_take(rank_context *rank, const kept_place *place, int64_t updates,
+                       kept_state *out)
 {
     const accelerator_ops *accelerator = rank->dev->ops->accelerator;
     out->step = KEPT_STATE_NONE;
@@ -34,9 +35,8 @@ status kept_state_take(rank_context *rank, const position *at, int64_t updates, 
     if (accelerator != NULL && accelerator->recover != NULL)
         TRY(accelerator->recover(rank->dev, RECOVER_MS));
     TRY(copy_all(rank, out));
-    out->at = *at;
-    out->world = world_change_now(rank);
-    out->step = at->step;
+    out->place = *place;
+    out->step = place->at.step;
     return STATUS_OK;
 }
 
@@ -47,7 +47,7 @@ status kept_state_restore(const kept_state *kept, rank_context *rank)
     size_t n = optimizer_states(rank->opt, names, states);
     size_t size_bytes = kept->count * sizeof(float);
     device *dev = rank->dev;
-    ASSERT(kept->count == network_count(rank->net));
+    ASSERT(kept->count == network_count(rank->net) && kept->step == kept->place.at.step);
     TRY(dev->ops->upload(dev, network_parameters(rank->net), kept->parameters, size_bytes));
     for (size_t i = 0; i < n && kept->optimizer_steps > 0; i++)
         TRY(dev->ops->upload(dev, states[i], kept->states[i], size_bytes));

@@ -9,12 +9,17 @@
 
 enum { KEPT_STATE_NONE = -1 };
 
-/* Begins as {.step = KEPT_STATE_NONE}. */
-typedef struct kept_state {
-    int64_t step; /* at.step; KEPT_STATE_NONE: there is nothing else */
+/* Where a run stands, and with whom it came there. */
+typedef struct kept_place {
     position at;
     former_world world;
     test_found best;
+} kept_place;
+
+/* Begins as {.step = KEPT_STATE_NONE}. */
+typedef struct kept_state {
+    int64_t step; /* place.at.step; KEPT_STATE_NONE: there is nothing else */
+    kept_place place;
     size_t count;
     float *parameters;                   /* (count), owned */
     float *states[OPTIMIZER_MAX_STATES]; /* (count) each, owned; NULL: the optimizer has fewer */
@@ -23,10 +28,11 @@ typedef struct kept_state {
 } kept_state;
 
 /* Copies it from the rank's device, whose process group has been destroyed: nothing that is
- * enqueued waits for another rank. The best test is set by the caller.
+ * enqueued waits for another rank.
  * `updates`: of the optimizer; it may have begun one that has not come to its end. On failure there
  * is KEPT_STATE_NONE. */
-status kept_state_take(rank_context *rank, const position *at, int64_t updates, kept_state *out);
+status kept_state_take(rank_context *rank, const kept_place *place, int64_t updates,
+                       kept_state *out);
 
 /* Copies parameters, optimizer state and loss scaling to the device of `rank`, of the same model
  * and optimizer. */

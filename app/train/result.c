@@ -174,7 +174,7 @@ status result_note_change(result *r, const rank_context *rank, const world_chang
         r->changes = json_array();
     json_object_set_new(one, "round", json_integer(rank->place.round));
     json_object_set_new(one, "step", json_integer(at->step));
-    json_object_set_new(one, "epoch", json_integer(at->epoch));
+    json_object_set_new(one, "epoch", json_integer(at->epoch + 1));
     json_object_set_new(one, "world_size_before", json_integer(change->was.size));
     json_object_set_new(one, "world_size", json_integer(rank->place.world_size));
     json_object_set_new(one, "batch_size", json_integer(rank->settings.batch_size));

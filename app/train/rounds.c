@@ -37,13 +37,12 @@ status rounds_share_folder(training *t)
     return share_path(t, 0);
 }
 
-/* Position, world and best test of `root` are this rank's, too. */
-static status share_numbers(training *t, int root)
+/* `here` of `root` is that of all, and so is the run's folder. */
+static status share_place(training *t, int root, kept_place *here)
 {
-    kept_state *k = &t->kept;
-    position *at = &k->at;
-    former_world *world = &k->world;
-    test_found *best = &k->best;
+    position *at = &here->at;
+    former_world *world = &here->world;
+    test_found *best = &here->best;
     int64_t *counts[] = {&at->epoch,         &at->step_in_epoch,  &at->step,
                          &at->epoch_samples, &at->epoch_first,    &at->world_changes,
                          &world->size,       &world->batch_size,  &world->accum,
@@ -89,10 +88,9 @@ static status open_folder(training *t)
 }
 
 /* Another number of ranks. */
-static status change_world(training *t, position *at)
+static status change_world(training *t, const former_world *was, position *at)
 {
     rank_context *rank = &t->rank;
-    const former_world *was = &t->kept.world;
     world_change change;
     TRY(world_change_make(rank, was, at, &change));
     if (rank->place.rank != 0)
@@ -104,9 +102,10 @@ static status change_world(training *t, position *at)
 static void say_round(training *t, int root)
 {
     const rank_context *rank = &t->rank;
+    const position *at = &t->trainer.at;
     int64_t now_ns = clock_now_ns();
     char place[PROGRESS_PLACE_BYTES], took[96] = "";
-    progress_name_place(t->kept.at.epoch, t->kept.at.step_in_epoch, place);
+    progress_name_place(at->epoch, at->step_in_epoch, place);
     if (t->left_ns != 0)
         snprintf(took, sizeof took, "; left in %.2f s, waited %.2f s, opened in %.2f s",
                  clock_seconds(t->left_ns - t->failed_ns), clock_seconds(t->joined_ns - t->left_ns),
@@ -114,12 +113,13 @@ static void say_round(training *t, int root)
     progress_line(&t->progress,
                   "round %" PRId64 ": %d ranks go on after %s (step %" PRId64
                   ") with the state of rank %d, in the processes that live%s",
-                  rank->place.round, rank->place.world_size, place, t->kept.at.step, root, took);
+                  rank->place.round, rank->place.world_size, place, at->step, root, took);
 }
 
 status rounds_continue(training *t, bool *continues)
 {
     rank_context *rank = &t->rank;
+    kept_place here = t->kept.place; /* the rank's own stays what it is until it keeps another */
     int root = -1;
     *continues = false;
     if (t->link == NULL)
@@ -127,29 +127,42 @@ status rounds_continue(training *t, bool *continues)
     TRY(find_newest(t, &root));
     if (root < 0)
         return STATUS_OK;
-    TRY(share_numbers(t, root));
+    TRY(share_place(t, root, &here));
     if (rank->place.rank == root)
         TRY(kept_state_restore(&t->kept, rank));
     TRY(rank_context_broadcast(rank, root));
+    t->trainer.at = here.at;
+    t->result.best = here.best;
     if (rank->place.rank == 0)
         say_round(t, root);
-    t->trainer.at = t->kept.at;
-    t->result.best = t->kept.best;
-    if (t->kept.world.size != rank->place.world_size)
-        TRY(change_world(t, &t->trainer.at));
+    if (here.world.size != rank->place.world_size)
+        TRY(change_world(t, &here.world, &t->trainer.at));
     TRY(open_folder(t));
     *continues = true;
     return STATUS_OK;
 }
 
-bool rounds_survives(training *t, status st)
+bool rounds_end_with(status st)
+{
+    return st == STATUS_PEER || st == STATUS_TIMEOUT || st == STATUS_REFUSED;
+}
+
+bool rounds_survives(const training *t, status st)
 {
     const rank_context *rank = &t->rank;
     if (t->link == NULL || t->refused || !rank_context_outlives_rounds(rank->opts))
         return false;
     if (st == STATUS_OK)
-        return rank->stop.paused && !rank->stop.agreed;
-    return elastic_is_over(t->link) || st == STATUS_PEER || st == STATUS_TIMEOUT;
+        return rank->stop.paused && !rank->stop.agreed && !t->is_done;
+    return rounds_end_with(st);
+}
+
+status rounds_finish(training *t)
+{
+    if (t->link == NULL)
+        return STATUS_OK;
+    elastic_finish(t->link);
+    return process_group_barrier(t->rank.group);
 }
 
 status rounds_keep(training *t)
@@ -161,17 +174,17 @@ status rounds_keep(training *t)
         return STATUS_OK;
     at.epoch_loss = t->trainer.began.epoch_loss + commit->loss;
     at.epoch_samples = t->trainer.began.epoch_samples + commit->images;
-    t->kept.best = t->result.best;
-    return kept_state_take(&t->rank, &at, commit->updates + at.step - t->trainer.began.step,
+    const kept_place here = {at, world_change_now(&t->rank), t->result.best};
+    return kept_state_take(&t->rank, &here, commit->updates + at.step - t->trainer.began.step,
                            &t->kept);
 }
 
-status rounds_await_next(training *t, const options *opts, rendezvous_place *place)
+status rounds_await_next(training *t, rendezvous_place *place)
 {
     int64_t was = place->round;
     TRY(elastic_left(t->link, t->kept.step));
     t->left_ns = clock_now_ns();
-    TRY(elastic_await_join(t->link, &t->signals, opts->join_timeout * 1000, place));
+    TRY(elastic_await_join(t->link, &t->signals, place));
     t->joined_ns = clock_now_ns();
     LOG_D("round %" PRId64 " after round %" PRId64 ": rank %d of %d", place->round, was,
           place->rank, place->world_size);

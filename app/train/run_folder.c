@@ -2,7 +2,6 @@
 
 #include "app/common/run_files.h"
 #include "app/common/runs_folder.h"
-#include "app/train/world_change.h"
 #include "base/clock.h"
 #include "base/file_draft.h"
 #include "base/fnv1a.h"
@@ -404,12 +403,12 @@ static status load_newest(const char *path, rank_context *rank, bool *found, che
 }
 
 /* Another number of ranks goes on. */
-static status redistribute(const rank_context *rank, const checkpoint_state *was, position *at)
+static status redistribute(const rank_context *rank, const checkpoint_state *was, position *at,
+                           world_change *change)
 {
-    world_change change;
     const former_world former = {was->world_size, was->batch_size, was->accum, was->lr};
-    TRY(world_change_make(rank, &former, at, &change));
-    world_change_say(rank, &change, at);
+    TRY(world_change_make(rank, &former, at, change));
+    world_change_say(rank, change, at);
     return STATUS_OK;
 }
 
@@ -444,7 +443,7 @@ status run_folder_continue(const rank_context *rank, const position *at, run_fol
 }
 
 status run_folder_resume(run_folder *folder, rank_context *rank, position *at,
-                         checkpoint_state *best)
+                         checkpoint_state *best, world_change *change)
 {
     checkpoint_state was;
     char checkpoint[FILE_PATH_BYTES];
@@ -463,7 +462,8 @@ status run_folder_resume(run_folder *folder, rank_context *rank, position *at,
                      was.epoch_samples, was.epoch_first,   was.world_changes};
     folder->saved_step = was.step;
     TRY(find_best(folder, rank, best));
-    return was.world_size != rank->place.world_size ? redistribute(rank, &was, at) : STATUS_OK;
+    return was.world_size != rank->place.world_size ? redistribute(rank, &was, at, change)
+                                                    : STATUS_OK;
 }
 
 /* A save fails after its commit if there was no room for the copy of the model. */

@@ -5,6 +5,7 @@
 #include "app/common/run_config.h"
 #include "app/train/position.h"
 #include "app/train/rank_context.h"
+#include "app/train/world_change.h"
 #include "base/file.h"
 #include "model/checkpoint.h"
 
@@ -57,11 +58,12 @@ void run_folder_close(run_folder *folder); /* accepts one with lock_fd -1 */
 /* Restores the newest checkpoint that is whole and fits into network and optimizer, and where it
  * stood into *at, and makes sure that its model is the one beside it; leaves *at alone if there is
  * none and need be none. *best is the one with the best test, .test.images 0 if there is none.
+ * *change is set if that was with another number of ranks.
  * STATUS_INVALID if the run was started with another seed, batch, model or optimizer, if a
  * checkpoint is asked for and there is none, if none fits, and if workers started again find what
  * another launch has left. */
 status run_folder_resume(run_folder *folder, rank_context *rank, position *at,
-                         checkpoint_state *best);
+                         checkpoint_state *best, world_change *change);
 
 /* Writes config.json (app/common/run_config.h): `start` has the rest. */
 status run_folder_write_config(const run_folder *folder, const run_start *start);

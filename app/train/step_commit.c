@@ -3,6 +3,8 @@
 #include "app/train/rank_context.h"
 #include "kernels/ops.h"
 
+#include <string.h>
+
 void step_commit_begin(struct rank_context *rank)
 {
     rank->commit = (step_commit){.updates = optimizer_steps(rank->opt)};
@@ -31,9 +33,17 @@ static status launch(rank_context *rank, int images)
     return process_group_launch(rank->group, &all, NULL, &commit->sent);
 }
 
+/* A GPU has not computed the losses yet. And works are waited for in the order of their launch:
+ * with --no-overlap, or PowerSGD, there are gradients that leave only when they are waited for. */
+static bool can_launch_early(const rank_context *rank)
+{
+    return rank->dev->ops->accelerator == NULL && rank->opts->overlap &&
+           strcmp(rank->opts->comm_hook, "powersgd") != 0;
+}
+
 status step_commit_launch(struct rank_context *rank, int images)
 {
-    return rank->dev->ops->accelerator == NULL ? launch(rank, images) : STATUS_OK;
+    return can_launch_early(rank) ? launch(rank, images) : STATUS_OK;
 }
 
 status step_commit_wait(struct rank_context *rank, int images)
@@ -42,8 +52,9 @@ status step_commit_wait(struct rank_context *rank, int images)
     if (rank->dev->ops->accelerator != NULL) {
         TRY(rank->dev->ops->synchronize(rank->dev));
         TRY(process_group_check(rank->group));
-        TRY(launch(rank, images));
     }
+    if (!can_launch_early(rank))
+        TRY(launch(rank, images));
     TRY(process_group_wait(rank->group, commit->sent, NULL));
     commit->loss += commit->step[0];
     commit->images += (int64_t)commit->step[1];

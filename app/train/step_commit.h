@@ -29,7 +29,7 @@ void step_commit_begin(struct rank_context *rank);
 void step_commit_reset_score(step_commit *commit);
 
 /* After the step's backward, before its gradients are waited for: the losses of the step, with
- * `images` of this rank, set out. On a GPU they are not known yet, and go later. */
+ * `images` of this rank, set out. On a GPU, and where gradients leave late, they go later. */
 status step_commit_launch(struct rank_context *rank, int images);
 
 /* After the gradients were waited for, before the optimizer: the host waits until those and the

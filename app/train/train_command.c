@@ -51,7 +51,10 @@ static status load_weights(rank_context *rank)
 static status resume(training *t)
 {
     checkpoint_state best = {0};
-    TRY(run_folder_resume(&t->folder, &t->rank, &t->trainer.at, &best));
+    world_change change = {0};
+    TRY(run_folder_resume(&t->folder, &t->rank, &t->trainer.at, &best, &change));
+    if (change.was.size > 0)
+        TRY(result_note_change(&t->result, &t->rank, &change, &t->trainer.at));
     t->result.best = (test_found){best.test, best.step, best.epoch + (best.step_in_epoch > 0)};
     return STATUS_OK;
 }
@@ -134,6 +137,8 @@ static status begin(training *t)
     TRY(rounds_continue(t, &continues));
     if (!continues)
         TRY(start_run(t));
+    t->trainer.began = t->trainer.at;
+    step_commit_begin(&t->rank);
     t->runs = true;
     return STATUS_OK;
 }
@@ -184,6 +189,25 @@ static status leave(training *t, trace_ending ending)
 {
     write_trace(t, ending);
     return rank_context_leave(&t->rank);
+}
+
+/* The result, by rank 0. In an elastic run the others may be lost after it. */
+static status finish(training *t, trace_ending ending)
+{
+    bool says = t->rank.place.rank == 0;
+    TRY(result_finish(&t->result, &t->rank));
+    TRY(run_end_write_eval(t));
+    TRY(rounds_finish(t));
+    if (says) {
+        TRY(run_end_print(t));
+        run_end_write_report(t);
+    }
+    t->is_done = says;
+    status st = leave(t, ending);
+    if (t->link == NULL || !says || !rounds_end_with(st))
+        return st;
+    LOG_W("the run is done, but a rank was lost at its end: %s", status_text());
+    return STATUS_OK;
 }
 
 static void say_start(training *t, const json_t *run)
@@ -237,17 +261,11 @@ static status run(training *t, int *exit_code)
         run_end_say_stopped(t);
         return leave(t, TRACE_STOPPED);
     }
-    if (t->rank.stop.paused && !diverged)
+    if (t->rank.stop.paused && !diverged && !trainer_is_done(&t->trainer))
         return STATUS_OK;
     if (diverged)
         run_end_say_diverged(t);
-    TRY(result_finish(&t->result, &t->rank));
-    TRY(run_end_write_eval(t));
-    if (t->rank.place.rank == 0) {
-        TRY(run_end_print(t));
-        run_end_write_report(t);
-    }
-    return leave(t, diverged ? TRACE_STOPPED : TRACE_DONE);
+    return finish(t, diverged ? TRACE_STOPPED : TRACE_DONE);
 }
 
 /* Says more of a failure than its message, while the rank is still open. */
@@ -267,9 +285,11 @@ static status run_or_explain(training *t, int *exit_code)
 {
     rank_signals_set_rank(&t->signals, &t->rank);
     status st = run(t, exit_code);
-    if (st != STATUS_OK && !rounds_survives(t, st))
+    t->survives = rounds_survives(t, st);
+    if (st != STATUS_OK && !t->survives)
         st = explain(t, st);
-    if (st != STATUS_OK && t->link != NULL && !rank_context_outlives_rounds(t->rank.opts))
+    if (rounds_end_with(st) && t->link != NULL && !t->refused &&
+        !rank_context_outlives_rounds(t->rank.opts) && run_folder_takes_checkpoints(t->rank.opts))
         LOG_W("--mode=%s, --backend=%s: this process cannot go on with other ranks; new ones go on "
               "from the newest checkpoint",
               strategy_of(t->rank.opts)->name, t->rank.opts->backend);
@@ -277,13 +297,14 @@ static status run_or_explain(training *t, int *exit_code)
     return st;
 }
 
-static status open_and_run(training *t, const options *opts, const rendezvous_place *place,
-                           int *exit_code)
+static status open_and_run(training *t, const options *opts, int *exit_code)
 {
-    const rank_context_options how = {opts, place, t->link, failure_end_stuck};
+    const rank_context_options how = {opts, &t->place, t->link, failure_end_stuck};
     status st = rank_context_open(&how, &t->rank, exit_code);
+    t->survives = st != STATUS_OK && rounds_survives(t, st);
     if (st != STATUS_OK)
-        return rounds_survives(t, st) ? st : failure_explain(&t->rank, st);
+        return t->survives ? st : failure_explain(&t->rank, st);
+    t->survives = false;
     progress_open(&t->rank, &t->signals, t->trainer.started_ns, &t->progress);
     TRY(trainer_open(&t->rank, &t->trainer));
     return run_or_explain(t, exit_code);
@@ -308,7 +329,7 @@ static void begin_round(training *t, int64_t started_ns)
                            .result = &t->result,
                            .started_ns = started_ns};
     t->progress = (progress){0};
-    t->runs = false;
+    t->runs = t->survives = t->is_done = false;
 }
 
 /* The numbers of a round are those of a start of the run; what is known of the run stays. */
@@ -323,45 +344,41 @@ static void forget_round(training *t)
 }
 
 /* After a round that this process survives: keeps the state, and waits for the next. */
-static status pass_to_next_round(training *t, status ended, rendezvous_place *place)
+static status pass_to_next_round(training *t, status ended)
 {
-    const options *opts = t->rank.opts;
     t->failed_ns = clock_now_ns();
     if (ended != STATUS_OK)
-        LOG_W("round %lld ends for rank %d: %s", (long long)place->round, place->rank,
+        LOG_W("round %lld ends for rank %d: %s", (long long)t->place.round, t->place.rank,
               status_text());
     status st = rounds_keep(t);
     close_round(t);
+    run_log_leave();
     forget_round(t);
-    if (st == STATUS_OK)
-        st = rounds_await_next(t, opts, place);
-    return st;
+    return st == STATUS_OK ? rounds_await_next(t, &t->place) : st;
 }
 
-static status run_rounds(training *t, const options *opts, const rendezvous_place *first,
-                         int *exit_code)
+static status run_rounds(training *t, const options *opts, int *exit_code)
 {
-    rendezvous_place place = *first;
     TRY(rank_signals_start(&t->signals));
     TRY(elastic_open(&t->link));
     for (;;) {
-        elastic_begin_round(t->link, place.round, &place.breaker);
-        status st = open_and_run(t, opts, &place, exit_code);
-        if (!rounds_survives(t, st))
+        elastic_begin_round(t->link, t->place.round, &t->place.breaker);
+        status st = open_and_run(t, opts, exit_code);
+        if (!t->survives)
             return st;
         *exit_code = EXIT_CODE_RENDEZVOUS;
-        TRY(pass_to_next_round(t, st, &place));
+        TRY(pass_to_next_round(t, st));
         begin_round(t, t->joined_ns);
     }
 }
 
 int train_command(const options *opts, const rendezvous_place *place, int64_t started_ns)
 {
-    training t = {.folder.lock_fd = -1, .kept.step = KEPT_STATE_NONE};
+    training t = {.folder.lock_fd = -1, .kept.step = KEPT_STATE_NONE, .place = *place};
     int exit_code = EXIT_CODE_INTERNAL;
     begin_round(&t, started_ns);
     run_config_date(t.result.date);
-    status st = run_rounds(&t, opts, place, &exit_code);
+    status st = run_rounds(&t, opts, &exit_code);
     bool stopped = t.rank.stop.agreed, diverged = t.rank.stop.diverged;
     close_round(&t);
     rank_signals_stop(&t.signals);
@@ -370,7 +387,7 @@ int train_command(const options *opts, const rendezvous_place *place, int64_t st
     result_close(&t.result);
     if (st != STATUS_OK) {
         exit_code = t.refused ? EXIT_CODE_PEER : exit_code_failed(st, exit_code);
-        failure_write_error_file(st, place->rank, exit_code);
+        failure_write_error_file(st, t.place.rank, exit_code);
         return exit_code;
     }
     if (diverged)

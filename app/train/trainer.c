@@ -132,8 +132,7 @@ static status flush_lines(trainer *t)
 }
 
 /* A disk that is full does not end the training: it says so and goes on. What was written before
- * stays. The run's end looks at what is there, and exits with the disk's code if the last is not.
- */
+ * stays. The run's end looks whether the last is there, and exits with the disk's code if not. */
 static status save(trainer *t)
 {
     rank_context *rank = t->rank;
@@ -275,7 +274,7 @@ static status look_at_stop(trainer *t, preempt_when when)
 static status follow_step(trainer *t, int step, int steps)
 {
     rank_context *rank = t->rank;
-    bool last = step + 1 == steps;
+    bool last = step + 1 == steps, keeps = rank->link != NULL;
     t->at.step++;
     t->at.step_in_epoch++;
     if (t->result->steps == 1)
@@ -283,9 +282,9 @@ static status follow_step(trainer *t, int step, int steps)
     if (last && t->at.epoch + 1 < t->epochs)
         TRY(loader_draw_epoch(rank->loader, fault_order(&t->fault, t->at.epoch + 1)));
     TRY(log_step(t, step, steps));
-    if (rank->link != NULL) /* whoever is rank 0 next continues them */
+    if (keeps) /* whoever is rank 0 next continues them */
         TRY(flush_lines(t));
-    TRY(look_at_stop(t, last || rank->link != NULL ? PREEMPT_NOW : PREEMPT_CHEAPLY));
+    TRY(look_at_stop(t, last || keeps ? PREEMPT_NOW : PREEMPT_CHEAPLY));
     if (!last && !preempt_ends_round(&rank->stop) &&
         interval_is_due_after_steps(&rank->settings.eval_every, t->at.step))
         TRY(test_inside_epoch(t, step, steps));
@@ -408,7 +407,8 @@ static status run_epoch(trainer *t)
     TRY(meet_all(t));
     int64_t started_ns = clock_now_ns();
     TRY(train_epoch(t));
-    if (rank->stop.agreed || (rank->stop.paused && t->at.step_in_epoch < t->epoch_steps))
+    bool inside = t->at.step_in_epoch < t->epoch_steps && !t->reached;
+    if (rank->stop.agreed || (rank->stop.paused && inside))
         return STATUS_OK;
     TRY(end_epoch(t, clock_seconds(clock_now_ns() - started_ns - t->tested_ns)));
     timeline_end_epoch(&rank->timeline);
@@ -461,16 +461,18 @@ static status end_run(trainer *t)
     return test_at_end(t);
 }
 
+bool trainer_is_done(const trainer *t)
+{
+    return t->at.epoch >= t->epochs || t->reached;
+}
+
 status trainer_run(trainer *t)
 {
     TRY(begin_run(t));
     t->log.kept = t->metrics;
-    while (t->at.epoch < t->epochs && !t->reached) {
+    while (!trainer_is_done(t) && !preempt_ends_round(&t->rank->stop))
         TRY(run_epoch(t));
-        if (preempt_ends_round(&t->rank->stop))
-            return STATUS_OK;
-    }
-    return end_run(t);
+    return t->rank->stop.agreed || !trainer_is_done(t) ? STATUS_OK : end_run(t);
 }
 
 status trainer_open(rank_context *rank, trainer *out)

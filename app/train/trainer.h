@@ -56,4 +56,7 @@ void trainer_close(trainer *t);
  * any rank, or whose test loss or weights are not, stops too (t->rank->stop.diverged). */
 status trainer_run(trainer *t);
 
+/* Whether no step is left to train. */
+bool trainer_is_done(const trainer *t);
+
 #endif

@@ -16,7 +16,10 @@ typedef struct training {
     metrics *metrics; /* rank 0's */
     result result;
     trainer trainer;
+    rendezvous_place place;                /* of the round */
     bool runs;                             /* the round's ranks have begun, or gone on */
+    bool survives;                         /* the round is over, and the process goes on */
+    bool is_done;                          /* the run is, and rank 0 has said what it came to */
     int64_t failed_ns, left_ns, joined_ns; /* of the latest change of rounds; 0: there was none */
     bool output_failed;                    /* something is not on disk that was asked for */
     bool refused;                          /* rank 0 has said why the run does not start */

@@ -191,6 +191,17 @@ START_TEST(a_killed_rank_takes_nothing_with_it)
 }
 END_TEST
 
+/* Where gradients leave only when they are waited for. */
+START_TEST(so_with_late_gradients)
+{
+    if (_i == 0)
+        survive(0, WORDS(UNMOVED, "--no-overlap", "--inject", DEATHS[0].killed));
+    else
+        survive(0, WORDS(UNMOVED, "--comm-hook", "powersgd", "--powersgd-start-iter", "2",
+                         "--inject", DEATHS[0].killed));
+}
+END_TEST
+
 START_TEST(so_on_several_hosts)
 {
     survive(_i, WORDS(UNMOVED, "--backend", "hierarchical", "--inject", DEATHS[_i].killed));
@@ -316,17 +327,21 @@ START_TEST(new_processes_go_on_from_the_newest_checkpoint)
 }
 END_TEST
 
+/* Else it waits as long as its agent does. */
 START_TEST(a_rank_without_an_agent_ends)
 {
     elastic_agent agent;
-    open_agent(WORDS(UNMOVED, "--join-timeout", _i == 0 ? "600" : "1"), &agent);
+    open_agent(WORDS(UNMOVED, "--join-timeout", "1"), &agent);
     pause_after_a_step(&agent, RANKS, 2);
-    for (int i = 0; i < 2 && _i == 0; i++)
-        shutdown(agent.ranks[i].fd, SHUT_RDWR);
+    clock_sleep_ms(1500);
+    elastic_agent_begin(&agent, RANKS, 2);
     for (int i = 0; i < 2; i++) {
+        elastic_agent_say(&agent, i, ELASTIC_LEAVE);
+        elastic_agent_await_left(&agent, i);
+        shutdown(agent.ranks[i].fd, SHUT_RDWR);
         elastic_agent_await_end(&agent, i);
         ASSERT_EXIT(agent.ranks[i].p, EXIT_CODE_RENDEZVOUS);
-        ASSERT_FACTS(agent.ranks[i].p.err, _i == 0 ? "agent" : "--join-timeout");
+        ASSERT_FACTS(agent.ranks[i].p.err, "agent");
     }
     elastic_agent_close(&agent);
 }
@@ -366,6 +381,7 @@ int main(int argc, char **argv)
     tcase_add_test(runs, pauses_leave_the_bits);
     tcase_add_loop_test(runs, each_image_is_used_once, 0, N_CHANGES);
     tcase_add_loop_test(runs, a_killed_rank_takes_nothing_with_it, 0, N_DEATHS);
+    tcase_add_loop_test(runs, so_with_late_gradients, 0, 2);
     suite_add_all(runs, so_on_several_hosts, N_DEATHS,
                   training_is_on_gloo() || !training_has_gloo() ? "only once, with gloo" : NULL);
     suite_add_all(runs, so_on_gpus, N_DEATHS, gpus);
@@ -375,7 +391,7 @@ int main(int argc, char **argv)
     tcase_add_test(runs, no_step_is_made_after_the_lease);
     tcase_add_test(runs, new_processes_go_on_from_the_newest_checkpoint);
     TCase *ends = suite_case(suite, "ends", RUN_S);
-    tcase_add_loop_test(ends, a_rank_without_an_agent_ends, 0, 2);
+    tcase_add_test(ends, a_rank_without_an_agent_ends);
     tcase_add_loop_test(ends, a_parameter_server_does_not_go_on, 0, 2);
     return test_folder_close(suite_run(suite));
 }

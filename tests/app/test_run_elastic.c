@@ -223,6 +223,41 @@ START_TEST(a_stop_of_all_loses_nothing)
 }
 END_TEST
 
+/* It is not taken in for a round that has nothing to do, and the result is not said again. */
+START_TEST(who_comes_after_the_last_step_is_late)
+{
+    int port = port_find_free();
+    char endpoint[64];
+    snprintf(endpoint, sizeof endpoint, "--rdzv-endpoint=localhost:%d", port);
+    const char *flags[] = {"train",
+                           "--nnodes=1:2",
+                           "--nproc-per-node=1",
+                           "--rdzv-backend=c10d",
+                           endpoint,
+                           "--rdzv-conf=last_call_timeout=1",
+                           "--run-dir=r",
+                           "--model=mlp",
+                           "--epochs=1",
+                           "--threads=1",
+                           "--batch-size=300",
+                           "--json",
+                           "--inject=delay:rank=0,step=2,ms=3000",
+                           NULL};
+    program p[2];
+    p[0] = program_start_with(NULL, flags);
+    program_await(&p[0], "injected");
+    p[1] = program_start_with(NULL, flags);
+    expect_ends(p, 2, (const int[]){0, 0});
+    ASSERT_FACTS(p[0].err, "round 1 ends");
+    const char *first = strstr(p[0].out, "\"train_s\"");
+    ck_assert_ptr_nonnull(first);
+    ck_assert_ptr_null(strstr(first + 1, "\"train_s\""));
+    ck_assert_str_eq(p[1].out, "");
+    ASSERT_FACTS(p[1].err, "has ended");
+    nodes_close(p, 2);
+}
+END_TEST
+
 int main(void)
 {
     program_clean_environment();
@@ -238,5 +273,6 @@ int main(void)
     tcase_add_test(core, nodes_of_unlike_settings_do_not_meet);
     tcase_add_test(core, without_the_rendezvous_all_end);
     tcase_add_test(core, a_stop_of_all_loses_nothing);
+    tcase_add_test(core, who_comes_after_the_last_step_is_late);
     return test_folder_close(suite_run(suite));
 }
