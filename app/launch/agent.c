@@ -246,18 +246,29 @@ static status await_round(agent *self, bool *over, int *code)
     return STATUS_OK;
 }
 
+/* Elastic: of the round that this node leaves. */
+static void note_lost(agent *self, const group_outcome *outcome)
+{
+    attempt *current = &self->attempt;
+    for (int i = 0; i < outcome->n_lost; i++)
+        round_agent_note_lost(current->rounds, outcome->lost[i]);
+    for (int node = 0; current->nodes.lost != NULL && node < self->spec->nnodes; node++)
+        if (current->nodes.lost[node])
+            round_agent_note_lost(current->rounds, node);
+}
+
 /* Elastic: the nodes of the round have not met. *again: this node takes part in the next one. */
 static status give_round_up(agent *self, bool *again, int *code)
 {
     attempt *current = &self->attempt;
     const agent_channel_snapshot *nodes = &current->nodes;
-    bool over = current->news.phase != RENDEZVOUS_RUNS, gone = nodes->failed == STATUS_REFUSED;
+    bool over = current->news.phase != RENDEZVOUS_RUNS;
     const char *why = over || nodes->failure == NULL ? current->news.reason : nodes->failure;
     int64_t now_ns = clock_now_ns();
     *code = EXIT_CODE_RENDEZVOUS;
     if (self->signals.first != 0)
         return stopped_while(self, "the nodes were joining", code);
-    if (nodes->failed == STATUS_INVALID)
+    if (nodes->unfit)
         return FAIL(STATUS_INVALID, "%s", nodes->failure);
     if (self->unmet_ns == 0)
         self->unmet_ns = now_ns;
@@ -265,9 +276,10 @@ static status give_round_up(agent *self, bool *again, int *code)
         return FAIL(STATUS_TIMEOUT, "no round has begun within %.3g s (--join-timeout): %s",
                     (double)self->spec->join_ms * 1e-3, why);
     LOG_W("round %lld does not begin: %s", (long long)self->spec->round, why);
+    note_lost(self, &(group_outcome){0});
     close_channel(self);
     store_server_forget(self->server);
-    round_agent_left(current->rounds, NULL, gone);
+    round_agent_left(current->rounds, false);
     *again = true;
     return STATUS_OK;
 }
@@ -291,12 +303,13 @@ static status run_round(agent *self, bool *again, int *code)
     TRY(attempt_run(current));
     TRY(conclude(self, code, &outcome));
     bool cut_off = current->nodes.failure != NULL && !current->nodes.has_outcome;
-    bool gone = current->nodes.failed == STATUS_REFUSED, goes_on = outcome.again || cut_off;
+    bool goes_on = outcome.again || cut_off;
     *again = goes_on && self->signals.first == 0;
+    note_lost(self, &outcome);
     close_channel(self);
     store_server_forget(self->server);
     if (*again)
-        round_agent_left(current->rounds, cut_off ? NULL : &outcome, gone);
+        round_agent_left(current->rounds, !cut_off && outcome.counts);
     else if (goes_on)
         *code = 128 + self->signals.first; /* the others go on */
     else if (outcome.code == 0)

@@ -18,7 +18,12 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { WHY_BYTES = 1024, QUIT_MS = 2000, RETRY_MS = 100 };
+enum {
+    WHY_BYTES = 1024,
+    QUIT_MS = 2000,
+    RETRY_MS = 100,
+    COME_MS = 5000, /* elastic: so long a node may take to come, if its lease is as long */
+};
 
 /* What the agent and the thread share, under the lock. But each of them reads without it what it
  * alone sets. Once the thread has ended, the agent needs no lock. */
@@ -40,7 +45,7 @@ typedef struct shared_state {
 
 struct agent_channel {
     agent_rendezvous rdzv;
-    worker_spec spec; /* owns its `nprocs`, and nothing else */
+    worker_spec spec; /* owns its `nprocs`, and nothing else. Elastic: rdzv.lost is owned, too */
     pthread_t thread;
     pthread_mutex_t lock;
     shared_state shared;
@@ -86,6 +91,8 @@ static void set_outcome(agent_channel *channel, const group_outcome *outcome)
 static void set_failure(agent_channel *channel, status st)
 {
     snprintf(channel->why, sizeof channel->why, "%s", status_text());
+    if (st == STATUS_REFUSED && channel->rdzv.lost != NULL)
+        channel->rdzv.lost[0] = true;
     pthread_mutex_lock(&channel->lock);
     channel->shared.failed = st;
     pthread_mutex_unlock(&channel->lock);
@@ -279,7 +286,19 @@ static void free_channel(agent_channel *channel)
     if (channel->agent_fd >= 0)
         close(channel->agent_fd);
     free((int *)channel->spec.nprocs);
+    free(channel->rdzv.lost);
     free(channel);
+}
+
+/* Elastic: node 0 names who has not come in half of a lease, and the next round is without them.
+ * Who lives is a newcomer then. The others wait for its word. */
+static int64_t time_to_come_ms(const agent_channel *channel)
+{
+    const worker_spec *spec = &channel->spec;
+    int64_t lease_ms = spec->keep_alive_ms * spec->keep_alive_misses, half_ms = lease_ms / 2;
+    if (channel->rdzv.server == NULL || lease_ms < COME_MS)
+        return lease_ms;
+    return half_ms > COME_MS ? half_ms : COME_MS;
 }
 
 /* A copy: the agent goes on to the next round, and the thread may hang in this one. */
@@ -298,7 +317,10 @@ static status take_spec(agent_channel *channel, const worker_spec *spec)
         return FAIL(STATUS_NO_MEMORY, "%d nodes", spec->nnodes);
     memcpy(nprocs, spec->nprocs, bytes);
     channel->spec.nprocs = nprocs;
-    channel->spec.join_ms = spec->keep_alive_ms * spec->keep_alive_misses;
+    channel->rdzv.lost = calloc((size_t)spec->nnodes, sizeof *channel->rdzv.lost);
+    if (channel->rdzv.lost == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%d nodes", spec->nnodes);
+    channel->spec.join_ms = time_to_come_ms(channel);
     snprintf(prefix, sizeof channel->rdzv.prefix, "%s/%lld/", spec->run_id, (long long)spec->round);
     return STATUS_OK;
 }
@@ -346,12 +368,11 @@ agent_channel_snapshot agent_channel_look(agent_channel *channel)
     eventfd_read(channel->agent_fd, &woken);
     agent_channel_snapshot now = {.joined = s->joined,
                                   .failure = s->failed != STATUS_OK ? channel->why : NULL,
-                                  .failed = s->failed,
+                                  .unfit = s->failed == STATUS_INVALID,
+                                  .lost = s->failed != STATUS_OK ? channel->rdzv.lost : NULL,
                                   .in_trouble = s->trouble_attempt == s->attempt,
                                   .has_outcome = s->outcome_attempt == s->attempt};
     pthread_mutex_unlock(&channel->lock);
-    if (now.joined)
-        now.node_rank = channel->own.member;
     return now;
 }
 

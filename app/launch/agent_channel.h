@@ -13,12 +13,12 @@ typedef struct agent_channel agent_channel;
 
 /* What is known of the other nodes. */
 typedef struct agent_channel_snapshot {
-    bool joined;         /* all nodes are there, and */
-    int node_rank;       /* this is the own one's number */
+    bool joined;         /* all nodes are there */
     const char *failure; /* before they have joined: why they will not; after: why this node is cut
                             off. Nothing more will come. NULL: none. The channel's */
-    status failed;       /* of `failure`: STATUS_INVALID if this node does not fit the others,
-                            STATUS_REFUSED if node 0's agent is gone */
+    bool unfit;          /* of `failure`: this node does not fit the others */
+    const bool *lost;    /* elastic, of `failure`: by node, who is gone, or did not come in time.
+                            The channel's; NULL: nobody is known to be */
     bool in_trouble;     /* this attempt is to be stopped */
     bool has_outcome;    /* node 0 has decided on this attempt: agent_channel_take_outcome() */
 } agent_channel_snapshot;

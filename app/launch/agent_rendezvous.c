@@ -337,6 +337,8 @@ static status say_who_did_not_come(const joiner *j)
     const worker_spec *spec = j->spec;
     char list[LIST_BYTES];
     int missing = list_missing(j, list);
+    for (int n = 0; n < spec->nnodes && j->rdzv->server != NULL && j->rdzv->lost != NULL; n++)
+        j->rdzv->lost[n] = !j->there[n];
     return FAIL(STATUS_TIMEOUT,
                 "%d of %d nodes did not come to %s:%d within %.3g s: %s; see whether they were "
                 "started and can reach that address (mnist_ddp doctor)",
@@ -397,14 +399,18 @@ static void leave(const joiner *j)
 static status explain_loss(const joiner *j, status st)
 {
     bool there, asks = j->rdzv->server == NULL && st != STATUS_INVALID;
+    store *again = NULL;
     status_kept kept;
     status_keep(&kept);
-    if (asks && store_check(j->client, KEYS_JOB, &there) != STATUS_OK)
-        return FAIL(STATUS_PEER,
+    if (asks && store_check(j->client, KEYS_JOB, &there) != STATUS_OK) {
+        bool gone = agent_rendezvous_reach(j->rdzv, &again) == STATUS_REFUSED;
+        store_destroy(again);
+        return FAIL(gone ? STATUS_REFUSED : STATUS_PEER,
                     "node 0's launcher at %s:%d %s before all nodes had come: its own output says "
                     "why, if anything does; start all nodes again",
                     j->spec->master_addr, j->spec->master_port,
                     st == STATUS_TIMEOUT ? "answers no more," : "went away");
+    }
     status_restore(&kept);
     return st;
 }

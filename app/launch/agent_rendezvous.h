@@ -17,6 +17,7 @@ typedef struct agent_rendezvous {
     store_server *server;                /* node 0's agent; the others': NULL */
     char prefix[SPEC_RUN_ID_BYTES + 24]; /* of the keys: "<run id>/", elastic "<run id>/<round>/" */
     const atomic_bool *quit;             /* set by another thread: give up */
+    bool *lost; /* of spec->nnodes, or NULL: node 0's sets those that have not come in time */
 } agent_rendezvous;
 
 /* "hostA at eth0 (10.0.0.1), pid 4711": who this agent is, for messages on other nodes. */
@@ -34,7 +35,7 @@ status agent_rendezvous_show(const agent_rendezvous *rdzv, store *client, int no
  * node's number, which the caller renews from now on. STATUS_INVALID if something else listens
  * there, or the nodes' settings, numbers or jobs do not fit; STATUS_TIMEOUT if the store was not
  * reached within spec->join_ms, or the others have not come within so long after that, with who is
- * missing; STATUS_PEER once *quit. */
+ * missing; STATUS_REFUSED if node 0's agent is gone; STATUS_PEER once *quit. */
 status agent_rendezvous_join(const agent_rendezvous *rdzv, store **client, lease *own);
 
 #endif

@@ -17,7 +17,7 @@ enum {
     FIRST_LINE_MS = 10000,
     NEXT_LINE_MS = 60000,
     /* For an agent whose connection was closed to come back on another one. */
-    RETURN_MS = 5000,
+    RETURN_MS = 3000,
     ELASTIC_RETURN_MS = 400, /* who lives comes back as a newcomer then */
     SILENT_BEATS = 2,        /* heartbeats: after so many a node is said to be silent */
 };

@@ -16,7 +16,9 @@ struct round_agent {
     round_fence *fence;
     rendezvous_news news;        /* as of the last look */
     int *nprocs;                 /* of the round's nodes: the spec's; NULL before the first */
-    char (*ids)[ROUND_ID_BYTES]; /* likewise: their ids */
+    char (*ids)[ROUND_ID_BYTES]; /* likewise: their ids, */
+    const char **lost;           /* and those of them that are lost */
+    int n_lost;
 };
 
 void round_agent_make_id(char out[ROUND_ID_BYTES])
@@ -78,6 +80,7 @@ void round_agent_destroy(round_agent *self)
     self->spec->nprocs = NULL;
     free(self->nprocs);
     free(self->ids);
+    free(self->lost);
     free(self);
 }
 
@@ -131,9 +134,12 @@ status round_agent_begin(round_agent *self)
     spec->nprocs = NULL;
     free(self->nprocs);
     free(self->ids);
+    free(self->lost);
     self->nprocs = calloc((size_t)now->n, sizeof *self->nprocs);
     self->ids = calloc((size_t)now->n, sizeof *self->ids);
-    if (self->nprocs == NULL || self->ids == NULL)
+    self->lost = calloc((size_t)now->n, sizeof *self->lost);
+    self->n_lost = 0;
+    if (self->nprocs == NULL || self->ids == NULL || self->lost == NULL)
         return FAIL(STATUS_NO_MEMORY, "a round of %d nodes", now->n);
     spec->world_size = 0;
     for (int i = 0; i < now->n; i++) {
@@ -155,24 +161,21 @@ status round_agent_begin(round_agent *self)
     return STATUS_OK;
 }
 
-void round_agent_left(round_agent *self, const group_outcome *outcome, bool node_0_gone)
+void round_agent_note_lost(round_agent *self, int node)
 {
     const worker_spec *spec = self->spec;
-    int n = 0, n_lost = outcome != NULL ? outcome->n_lost : 0;
-    const char **lost = calloc((size_t)n_lost + 1, sizeof *lost);
-    for (int i = 0; i < n_lost && lost != NULL; i++)
-        if (outcome->lost[i] < spec->nnodes)
-            lost[n++] = self->ids[outcome->lost[i]];
-    if (outcome == NULL && node_0_gone && spec->node_rank != 0 && lost != NULL)
-        lost[n++] = self->ids[0];
-    round_departure how = {.lost = lost,
-                           .n_lost = n,
-                           .restarts = spec->restarts + (outcome != NULL && outcome->counts)};
-    for (int i = 0; i < n; i++)
-        event_log_node_lost(self->events, spec->round, lost[i]);
+    if (node >= spec->nnodes || node == spec->node_rank || self->n_lost == spec->nnodes)
+        return;
+    self->lost[self->n_lost++] = self->ids[node];
+    event_log_node_lost(self->events, spec->round, self->ids[node]);
+}
+
+void round_agent_left(round_agent *self, bool counts)
+{
+    round_departure how = {
+        .lost = self->lost, .n_lost = self->n_lost, .restarts = self->spec->restarts + counts};
     round_fence_set(self->fence, 0);
     dynamic_rendezvous_left(self->rdzv, &how);
-    free(lost);
 }
 
 void round_agent_close(round_agent *self, round_ending ending)

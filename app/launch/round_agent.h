@@ -5,7 +5,7 @@
 #define MNIST_DDP_APP_LAUNCH_ROUND_AGENT_H
 
 #include "app/common/event_log.h"
-#include "app/launch/group_outcome.h"
+#include "app/launch/worker_spec.h"
 #include "dist/elastic/dynamic_rendezvous.h"
 
 typedef struct round_agent round_agent;
@@ -30,9 +30,11 @@ rendezvous_news round_agent_look(round_agent *self);
  * nprocs, round, restarts, and node 0's address as master_addr and master_port. */
 status round_agent_begin(round_agent *self);
 
-/* No rank of this node runs the round any more. NULL: nothing is known of how it ended but that
- * node 0 is gone, if so. */
-void round_agent_left(round_agent *self, const group_outcome *outcome, bool node_0_gone);
+/* This node of the round is gone, or did not come: the next round is without it. */
+void round_agent_note_lost(round_agent *self, int node);
+
+/* No rank of this node runs the round any more. counts: it costs a restart. */
+void round_agent_left(round_agent *self, bool counts);
 
 /* The job has ended. */
 void round_agent_close(round_agent *self, round_ending ending);

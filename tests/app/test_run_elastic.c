@@ -185,6 +185,26 @@ START_TEST(without_the_rendezvous_all_end)
 }
 END_TEST
 
+/* Its ranks take their time to end a round, as another node joins: the agent is told to stop, and
+ * its exit code says that. */
+START_TEST(a_stop_while_a_round_ends)
+{
+    int port = port_find_free();
+    program p[2];
+    p[0] = nodes_start_c10d(port, SHORT "--nnodes=1:2 --nproc-per-node=1",
+                            "trap 'touch asked' TERM; " RUN);
+    await_rank(1, 0);
+    p[1] = nodes_start_c10d(port, SHORT "--nnodes=1:2 --nproc-per-node=1", RUN);
+    test_folder_await("asked");
+    kill(p[0].pid, SIGTERM);
+    kill(p[1].pid, SIGKILL);
+    clock_sleep_ms(200);
+    test_folder_write("go", "");
+    expect_ends(p, 2, (const int[]){143, 137});
+    nodes_close(p, 2);
+}
+END_TEST
+
 /* Both nodes of a training job are told to stop, between two checkpoints: the work up to there is
  * saved. */
 START_TEST(a_stop_of_all_loses_nothing)
@@ -272,6 +292,7 @@ int main(void)
     tcase_add_test(core, jobs_at_one_endpoint_do_not_merge);
     tcase_add_test(core, nodes_of_unlike_settings_do_not_meet);
     tcase_add_test(core, without_the_rendezvous_all_end);
+    tcase_add_test(core, a_stop_while_a_round_ends);
     tcase_add_test(core, a_stop_of_all_loses_nothing);
     tcase_add_test(core, who_comes_after_the_last_step_is_late);
     return test_folder_close(suite_run(suite));
