@@ -3,9 +3,8 @@
 #include "app/common/page_files.h"
 #include "app/demo/frame_text.h"
 #include "app/report/html.h"
-#include "base/file_draft.h"
+#include "base/text_stream.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static void write_row(FILE *out, const char *tag, const json_t *cells)
@@ -68,16 +67,8 @@ static void write_page(FILE *out, const json_t *document)
 
 status demo_page_write(const char *path, const json_t *document)
 {
-    char *text = NULL;
-    size_t size_bytes = 0;
-    FILE *out = open_memstream(&text, &size_bytes);
-    if (out == NULL)
-        return FAIL(STATUS_NO_MEMORY, "a page");
-    write_page(out, document);
-    bool failed = ferror(out) != 0;
-    failed = fclose(out) != 0 || failed;
-    const file_part part = {text, size_bytes};
-    status st = failed ? FAIL(STATUS_NO_MEMORY, "a page") : file_replace(path, &part, 1);
-    free(text);
-    return st;
+    text_stream stream;
+    TRY(text_stream_open(&stream));
+    write_page(stream.file, document);
+    return text_stream_save(&stream, STATUS_OK, path);
 }

@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { TRACE_BYTES = 16 << 20 };
+
 static const char STYLE[] =
     ":root{color-scheme:light dark;--ink:#222;--page:#fff;--soft:#f4f4f4}\n"
     "@media(prefers-color-scheme:dark){:root{--ink:#e6e6e6;--page:#16181b;--soft:#23262b}}\n"
@@ -195,6 +197,24 @@ static void put_run_table(page *p)
     fputs("</tbody>\n</table></div>\n", p->out);
 }
 
+/* Of a run with --trace: a few of its steps. */
+static status put_trace(page *p)
+{
+    char path[FILE_PATH_BYTES], *svg = NULL;
+    size_t length = 0;
+    TRY(file_join(p->runs[0].folder, RUN_FILE_TRACE, path));
+    if (p->n > 1 || !file_exists(path))
+        return STATUS_OK;
+    TRY(file_read(path, TRACE_BYTES, &svg, &length));
+    fputs("<h2>What every rank did when</h2>\n"
+          "<p class=\"faint\">Three steps. A span says more under the mouse.</p>\n<figure>\n",
+          p->out);
+    fwrite(svg, 1, length, p->out);
+    fputs("</figure>\n", p->out);
+    free(svg);
+    return STATUS_OK;
+}
+
 static status put_page(page *p)
 {
     html_begin(p->out, p->n > 1 ? "Runs side by side" : p->runs[0].name,
@@ -208,6 +228,7 @@ static status put_page(page *p)
     }
     TRY(run_charts_write(p->out, p->runs, p->n));
     run_phases_write(p->out, p->runs, p->n);
+    TRY(put_trace(p));
     TRY(run_eval_write(p->out, p->runs, p->n));
     run_tables_write(p->out, p->runs, p->n);
     html_end(p->out);

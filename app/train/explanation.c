@@ -1,6 +1,7 @@
 #include "app/train/explanation.h"
 
 #include "app/train/rank_context.h"
+#include "base/text_stream.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -103,13 +104,12 @@ typedef void explain_fn(const rank_context *rank, const json_t *run, FILE *out);
 static void explain_subject(progress *p, const char *subject, explain_fn *explain,
                             const json_t *run)
 {
+    text_stream stream;
     char *text = NULL;
-    size_t size_bytes = 0;
-    FILE *out = open_memstream(&text, &size_bytes);
-    if (out == NULL)
+    if (text_stream_open(&stream) != STATUS_OK)
         return;
-    explain(p->rank, run, out);
-    if (fclose(out) == 0)
+    explain(p->rank, run, stream.file);
+    if (text_stream_close(&stream, &text, NULL) == STATUS_OK)
         say(p, subject, text);
     free(text);
 }

@@ -3,6 +3,7 @@
 #include "app/common/exit_codes.h"
 #include "app/common/run_files.h"
 #include "app/report/run_page.h"
+#include "app/report/trace_picture.h"
 #include "app/train/eval_document.h"
 #include "app/train/failure.h"
 #include "base/log.h"
@@ -121,6 +122,41 @@ void run_end_write_report(training *t)
         LOG_W("no report is written: %s", status_text());
     else
         progress_line(&t->progress, "report: %s", path);
+}
+
+/* "trace.json" -> "trace.html". */
+static status name_trace_page(const char *trace_path, char page[FILE_PATH_BYTES])
+{
+    size_t length = strlen(trace_path);
+    bool is_json = length > 5 && strcmp(trace_path + length - 5, ".json") == 0;
+    int n = snprintf(page, FILE_PATH_BYTES, "%.*s.html", (int)(is_json ? length - 5 : length),
+                     trace_path);
+    return n < FILE_PATH_BYTES ? STATUS_OK : FAIL(STATUS_INVALID, "--trace is too long");
+}
+
+/* The report is there already. */
+static status draw_steps(const training *t)
+{
+    char path[FILE_PATH_BYTES];
+    const char *folder = t->folder.path;
+    TRY(file_join(folder, RUN_FILE_TRACE, path));
+    TRY(trace_picture_write_steps(t->rank.opts->trace, path));
+    TRY(file_join(folder, RUN_FILE_REPORT, path));
+    return file_exists(path) ? run_page_write(path, &folder, 1) : STATUS_OK;
+}
+
+void run_end_draw_trace(training *t)
+{
+    char page[FILE_PATH_BYTES];
+    status st = name_trace_page(t->rank.opts->trace, page);
+    if (st == STATUS_OK)
+        st = trace_picture_write_page(t->rank.opts->trace, page);
+    if (st == STATUS_OK)
+        progress_line(&t->progress, "as a page: %s", page);
+    if (st == STATUS_OK && t->rank.place.rank == 0 && !t->folder.is_dry)
+        st = draw_steps(t);
+    if (st != STATUS_OK)
+        LOG_W("the trace is not drawn: %s", status_text());
 }
 
 static void say_how_to_continue(char *path)

@@ -15,6 +15,10 @@ status run_end_write_eval(training *t);
 /* Rank 0's: the page of what the run's folder holds; a run without it is still a run. */
 void run_end_write_report(training *t);
 
+/* Of the rank that has written the trace: FILE.html beside it, and a picture of some steps for the
+ * run's report. A run without them is still a run. */
+void run_end_draw_trace(training *t);
+
 /* After a stop that a signal has asked for. */
 void run_end_say_stopped(training *t);
 

@@ -183,6 +183,8 @@ static void write_trace(training *t, trace_ending ending)
     if (ranks > 0)
         progress_line(&t->progress, "trace: %s (%d of %d ranks)", rank->opts->trace, ranks,
                       rank->place.world_size);
+    if (ranks > 0)
+        run_end_draw_trace(t);
 }
 
 static status leave(training *t, trace_ending ending)
