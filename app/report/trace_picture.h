@@ -1,5 +1,6 @@
-/* A trace file (app/trace/run_trace.h) as a picture: for every rank a lane for each thread, and in it
- * what the thread did when. The longer spans have their names in them; all say more to a mouse. */
+/* A trace file (app/trace/run_trace.h) as a picture: for every rank a lane for each thread, and in
+ * it what the thread did when. The longer spans have their names in them; all say more under the
+ * mouse. */
 #ifndef MNIST_DDP_APP_REPORT_TRACE_PICTURE_H
 #define MNIST_DDP_APP_REPORT_TRACE_PICTURE_H
 
