@@ -147,7 +147,6 @@ static void wait_for_reader(const demo *d)
         (int64_t)WORD_MS * count_words(json_string_value(paragraph));
     pace_ms = pace_ms < PACE_MS ? pace_ms : PACE_MS;
     const struct timespec pace = {pace_ms / 1000, pace_ms % 1000 * 1000000};
-    fflush(stdout);
     nanosleep(&pace, NULL);
 }
 
@@ -160,6 +159,7 @@ static status show_all(demo *d)
         return FAIL(STATUS_NO_MEMORY, "a frame of a demonstration");
     if (!d->opts->json && !d->opts->quiet) {
         frame_text_print(d->frame, stdout);
+        fflush(stdout);
         if (!d->opts->fast)
             wait_for_reader(d);
     }

@@ -22,13 +22,12 @@ static void read_words(const char *line, const char *folder, bench_words *out)
     for (const char *at = strchr(line, ' '); at != NULL; at = strchr(at, ' ')) {
         at += strspn(at, " ");
         bench_words_add(out, "%.*s", (int)strcspn(at, " "), at);
-        if (out->n != 2)
-            continue;
-        bench_words_add(out, "--launcher=none");
-        if (strcmp(out->words[1], "train") == 0) {
-            bench_words_add(out, "--run-dir=%s/run", folder);
-            bench_words_add(out, "--log-dir=%s/log", folder);
-        }
+        if (out->n == 2)
+            bench_words_add(out, "--launcher=none");
+    }
+    if (out->n > 1 && strcmp(out->words[1], "train") == 0) {
+        bench_words_add(out, "--run-dir=%s/run", folder);
+        bench_words_add(out, "--log-dir=%s/log", folder);
     }
 }
 

@@ -14,6 +14,7 @@ const demo_entry demo_table[] = {
     {"tree", "an all-reduce up and down a tree, in 2 log2 N steps", 8, 12, tree_demo},
     {"sampler", "who gets which sample: DistributedSampler on all ranks", 3, 16, sampler_demo},
     {"world-size", "what nodes, processes, world size and ranks are", 1, 1, world_size_demo},
+    {"failure", "each fault of --inject, and how the program names its cause", 1, 1, failure_demo},
 };
 const int demo_table_count = sizeof demo_table / sizeof demo_table[0];
 

@@ -7,7 +7,7 @@
 /* What one rank does. Each stands in a file of its name, app/demo/<name>.c. */
 typedef status demo_fn(demo *d);
 
-demo_fn linear_demo, ring_demo, tree_demo, sampler_demo, world_size_demo;
+demo_fn linear_demo, ring_demo, tree_demo, sampler_demo, world_size_demo, failure_demo;
 
 typedef struct demo_entry {
     const char *name;

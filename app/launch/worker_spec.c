@@ -422,7 +422,8 @@ static int health_check_port(const options *opts)
 
 status worker_spec_complete(const options *opts, int argc, char **argv, worker_spec *spec)
 {
-    spec->port_busy = opts->inject != NULL && strstr(opts->inject, "port-busy") != NULL;
+    spec->port_busy = opts->command == COMMAND_TRAIN && opts->inject != NULL &&
+                      strstr(opts->inject, "port-busy") != NULL;
     spec->virtual_local_rank = opts->virtual_local_rank;
     spec->event_log = opts->event_log;
     spec->health_check_port = health_check_port(opts);

@@ -209,9 +209,9 @@ const option_row options_table[] = {
     {"nccl-nvls", NULL, OPTION_SWITCH, GROUP_PARALLEL, FOR_TRAIN | FOR_BENCH, AT(nccl_nvls), 0, 0,
      NULL, NULL, "let NCCL sum in the NVSwitch (NVLink SHARP): faster, but the same command may give "
      "other bits; if $NCCL_ALGO is set, that counts"},
-    {"inject", NULL, OPTION_TEXT, GROUP_PARALLEL, FOR_TRAIN, AT(inject), 0, 0,
+    {"inject", NULL, OPTION_TEXT, GROUP_PARALLEL, FOR_TRAIN | FOR_DEMO, AT(inject), 0, 0,
      NULL, "FAULT", "a fault, to see what is said of it: kill:rank=1,step=50, stop, delay (and "
-     "ms=M), drop-conn, port-busy, uneven:rank=1, forget-set-epoch; gen=N: after restart N"},
+     "ms=M), drop-conn, port-busy, uneven:rank=1, forget-set-epoch; gen=N: after restart N; demo failure: only this one"},
     {"inject-delay-ms", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN, AT(inject_delay_ms), 0,
      3600000, "0", "MS", "slow every all-reduce down, to see what overlap hides"},
     {"debug", NULL, OPTION_WORD, GROUP_PARALLEL, FOR_TRAIN | RANKS_BENCH, AT(debug), 0, 0,

@@ -8,7 +8,6 @@
 
 #include <jansson.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -194,15 +193,8 @@ END_TEST
 START_TEST(who_stops_it_reads_one_line)
 {
     static const char *const lines[] = {"ring", "world-size"};
-    int64_t deadline_ns = clock_deadline_ns(RUN_S * 1000);
     program p = program_start(WORDS(program_mnist_ddp(), "demo", lines[_i]));
-    for (bool shown = false; !shown;) {
-        char *out = test_folder_read(p.out_path);
-        shown = strstr(out, "---\n") != NULL;
-        free(out);
-        ck_assert(!clock_passed(deadline_ns));
-        clock_sleep_ms(POLL_MS);
-    }
+    demo_run_await(&p, "---\n");
     int64_t told_ns = clock_now_ns();
     kill(-p.pid, SIGINT);
     program_wait(&p, RUN_S);

@@ -1,9 +1,12 @@
 /* mnist_ddp demo: what it shows of a launch, against what is known of it here. */
+#include "base/clock.h"
 #include "tests/app/support/demo_run.h"
 #include "tests/app/support/test_folder.h"
 #include "tests/support/facts.h"
 #include "tests/support/program.h"
 
+#include <glob.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -29,6 +32,79 @@ START_TEST(three_nodes_of_eight_are_24_ranks)
 }
 END_TEST
 
+/* drop-conn breaks connections of its; else it says that it is not built. */
+static bool has_gloo(void)
+{
+    char path[FILE_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/mnist_ddp_gloo.so", getenv("BUILD_DIR"));
+    return access(path, F_OK) == 0;
+}
+
+/* Of each fault: with what its training ends (docs/failures.md), and who is named. */
+START_TEST(faults_are_injected_and_named)
+{
+    static const struct {
+        const char *name;
+        int code;
+        const char *facts[3];
+    } faults[] = {
+        {"kill", 137, {"rank 1", "SIGKILL", NULL}},
+        {"stop", 110, {"rank 1", "stopped", NULL}},
+        {"delay", 0, {"waiting", NULL}},
+        {"drop-conn", 72, {"[rank 0] error", NULL}},
+        {"uneven", 70, {"all_reduce", "2 x f64", NULL}},
+        {"forget-set-epoch", 0, {"epoch 2", "epoch 1", NULL}},
+        {"port-busy", 69, {"port is taken", NULL}},
+    };
+    enum { FAULTS = sizeof faults / sizeof faults[0] };
+    json_t *document = demo_run("failure");
+    ck_assert_uint_eq(json_array_size(json_object_get(document, "frames")), 1 + 2 * FAULTS);
+    for (int i = 0; i < FAULTS; i++) {
+        char *said = demo_run_text(document, 2 + 2 * i);
+        if (has_gloo() || strcmp(faults[i].name, "drop-conn") != 0) {
+            ck_assert_double_eq(demo_run_fact(document, faults[i].name), faults[i].code);
+            ASSERT_FACTS_LISTED(said, faults[i].facts);
+        }
+        free(said);
+    }
+    double waited_s = demo_run_fact(document, "waiting_s");
+    ck_assert_double_ge(waited_s, 0.35);
+    json_decref(document);
+}
+END_TEST
+
+START_TEST(one_fault_may_be_chosen)
+{
+    json_t *document = demo_run("failure --inject=kill:rank=2,step=1");
+    char *said = demo_run_text(document, 2);
+    ASSERT_FACTS(said, "rank 2 failed first", "SIGKILL");
+    free(said);
+    json_decref(document);
+    program p = program_run_line("demo failure --inject=kil");
+    ck_assert_int_ne(p.exit_code, 0);
+    ASSERT_FACTS(p.err, "kil", "kill");
+    program_close(&p);
+}
+END_TEST
+
+/* Ctrl-C while a training hangs in it: nothing of it is left. */
+START_TEST(a_stop_ends_the_training_too)
+{
+    program p = program_start(
+        WORDS(program_mnist_ddp(), "demo", "failure", "--fast", "--inject=stop:rank=1,step=1"));
+    demo_run_await(&p, "rank hangs");
+    clock_sleep_ms(500);
+    int64_t told_ns = clock_now_ns();
+    kill(-p.pid, SIGINT);
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 130);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - told_ns), 2);
+    program_close(&p);
+    glob_t left;
+    ck_assert_int_eq(glob("mnist_ddp_*", 0, NULL, &left), GLOB_NOMATCH);
+}
+END_TEST
+
 int main(void)
 {
     program_clean_environment();
@@ -37,5 +113,8 @@ int main(void)
     TCase *core = suite_case(suite, "core", 2.0 * RUN_S);
     tcase_add_checked_fixture(core, test_folder_clean, NULL);
     tcase_add_test(core, three_nodes_of_eight_are_24_ranks);
+    tcase_add_test(core, faults_are_injected_and_named);
+    tcase_add_test(core, one_fault_may_be_chosen);
+    tcase_add_test(core, a_stop_ends_the_training_too);
     return test_folder_close(suite_run(suite));
 }

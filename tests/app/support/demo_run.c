@@ -1,9 +1,12 @@
 #include "tests/app/support/demo_run.h"
 
-#include "tests/support/program.h"
+#include "base/clock.h"
+#include "tests/app/support/test_folder.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { LINE_BYTES = 256 };
 
@@ -39,6 +42,14 @@ const json_t *demo_run_cell(const json_t *document, int frame, int row, int colu
     return json_array_get(json_array_get(rows, (size_t)row), (size_t)column);
 }
 
+static void write_words(FILE *out, const char *text)
+{
+    for (; *text != '\0'; text += strcspn(text, " ")) {
+        text += strspn(text, " ");
+        fprintf(out, "%.*s ", (int)strcspn(text, " "), text);
+    }
+}
+
 static void write_texts(FILE *out, const json_t *list)
 {
     size_t i;
@@ -48,7 +59,7 @@ static void write_texts(FILE *out, const json_t *list)
         if (json_is_array(value))
             write_texts(out, value);
         else if (json_is_string(value))
-            fprintf(out, "%s\n", json_string_value(value));
+            write_words(out, json_string_value(value));
     }
 }
 
@@ -62,4 +73,15 @@ char *demo_run_text(const json_t *document, int frame)
     write_texts(out, json_object_get(frame_of(document, frame), "rows"));
     fclose(out);
     return text;
+}
+
+void demo_run_await(const program *p, const char *words)
+{
+    int64_t deadline_ns = clock_deadline_ns(RUN_S * 1000);
+    for (bool said = false; !said; clock_sleep_ms(POLL_MS)) {
+        char *out = test_folder_read(p->out_path);
+        said = strstr(out, words) != NULL;
+        free(out);
+        ck_assert_msg(!clock_passed(deadline_ns), "it has not said: %s", words);
+    }
 }
