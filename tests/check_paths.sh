@@ -7,7 +7,7 @@ made='^(bench/results|data/MNIST/raw|base/test_status\.c)'
 
 # Documents name files and folders in backticks, where * and <name> stand for anything.
 in_documents() {
-    cat README.md CONTRIBUTING.md docs/*.md | tr '`' '\n' | grep -xE "($rooms)/[^ ]*"
+    cat README.md CONTRIBUTING.md docs/*.md docs/tutorial/*.md | tr '`' '\n' | grep -xE "($rooms)/[^ ]*"
 }
 in_sources() {
     echo "$rooms" | tr '|' '\n' | xargs -I{} grep -rIohE \

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the commands of README.md and docs/*.md as they stand there. Run by ctest as docs.commands.
+"""Runs the commands of README.md, docs/*.md and docs/tutorial/*.md as they stand there. Run by ctest
+as docs.commands.
 
 A command is
 - a block that begins with ```sh: bash runs it as one script, which ends at the first failure;
@@ -18,11 +19,15 @@ A comment before a block, or in the line of a text, says otherwise:
     <!-- sh: MNIST_DDP_EPOCHS=1 MNIST_DDP_STEPS=2 --> with these in the environment
     <!-- sh: exit 110, MNIST_DDP_LIMIT=4000 -->       this exit code is right; several at once
 
+In docs/tutorial/ a block that begins with ```text and follows one of ```sh is what that prints. Both
+are compared without what MASKS has. `...` stands for any words in a line; alone, for any lines.
+
 Arguments: words that a document's name or a command must hold, to run only those.
 """
 import os
 import re
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -30,12 +35,23 @@ import tempfile
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from difflib import unified_diff
 from pathlib import Path
 
 SOURCE = Path(os.environ.get("SOURCE_DIR", Path(__file__).parent.parent)).resolve()
 BUILD = Path(os.environ.get("BUILD_DIR", SOURCE / "build")).resolve()
 TIMEOUT_S = 60
 NAMES = re.compile(r"mnist_ddp( [a-z][a-z-]*)*")
+MASKS = [(re.compile(pattern), name) for pattern, name in (  # another one each time, or elsewhere
+    (r"\b\d{8}-\d{6}\b|\b\d{4}-\d\d-\d\d([T ][\d:.]+Z?)?", "DATE"),
+    (r"\b\d+:\d\d(:\d\d)?(\.\d+)?\b|\b[\d.,]+ ?(ns|us|µs|ms|s|min)(?![\w/])", "TIME"),
+    (r"\b[\d.,]+ ?(\w+/s|[KMG]?i?B/s|Gbit/s)", "RATE"),
+    (r"\b(pid|process|PID)([ =:]) *\d+", "PID"),
+    (r"(\bport[ =]|[\w.\]]:)\d{4,5}\b", r"\1PORT"),
+    (r"/tmp/[^\s:,;'\")]+", "PATH"),
+    (r"\b(loss|accuracy) [\d.]+%?( \(\d+/\d+\))?", r"\1 FIGURE"),  # the data set is another one
+    (rf"\b{re.escape(socket.gethostname())}\b", "HOST"),
+)]
 
 
 @dataclass
@@ -53,6 +69,7 @@ class Command:
     place: str  # README.md:8
     text: str
     note: Note
+    output: list = None  # the lines that it prints, if the document has them
 
 
 def read_note(place, text):
@@ -85,6 +102,8 @@ def find_commands(document):
     note = Note()
     block = None  # its lines, if it is one of ours
     fence = None
+    printing = None  # the command that is right above
+    tutorial = document.parent.name == "tutorial"
     for number, line in enumerate(document.read_text().splitlines(), 1):
         place = f"{document.relative_to(SOURCE)}:{number}"
         mark = re.match(r" *(```+)(\w*)", line)
@@ -92,6 +111,8 @@ def find_commands(document):
             fence = mark[1]
             kind = mark[2]
             block = [] if kind == "sh" else None
+            if kind == "text" and printing:
+                block = printing.output = []
             start = place
         elif fence is not None:
             if not (mark and mark[1] == fence):
@@ -100,11 +121,14 @@ def find_commands(document):
                 elif kind != "text":
                     refuse_command(place, line)
                 continue
-            if block is not None:
+            printing = None
+            if kind == "sh":
                 found.append(Command(start, "\n".join(block) + "\n", note))
                 note = Note()
+                printing = found[-1] if tutorial else None
             fence = None
         else:
+            printing = None if line else printing
             if line.startswith("    "):
                 refuse_command(place, line)
             comment = re.search(r"<!-- sh: (.*?) -->", line)
@@ -169,13 +193,35 @@ def environment_in(work):
         "MNIST_DDP_DATA": str(work / "data"),
         "MNIST_DDP_LIMIT": "64",
         "MNIST_DDP_EPOCHS": "1",
+        "MNIST_DDP_FAST": "1",
     }
 
 
+def masked(lines):
+    for pattern, name in MASKS:
+        lines = [pattern.sub(name, line.rstrip()) for line in lines]
+    return lines
+
+
+def differences(expected, printed):
+    """Lines of a diff, or none if what was printed is what the document has."""
+    expected = masked(expected)
+    printed = masked(printed.decode(errors="replace").strip("\n").splitlines())
+    pattern = "".join(r"(.*\n)*?" if line.strip() == "..." else
+                      re.escape(line).replace(r"\.\.\.", ".*") + r"\n" for line in expected)
+    if re.fullmatch(pattern, "".join(line + "\n" for line in printed)):
+        return []
+    return list(unified_diff(expected, printed, "the document", "printed", lineterm="", n=1))
+
+
+def last_lines(output):
+    return output.decode(errors="replace").splitlines()[-15:]
+
+
 def run(command, folder, environment):
-    """What went wrong, or None."""
+    """What went wrong and lines to show, or None."""
     text = command.text
-    if NAMES.fullmatch(text.strip()):
+    if command.output is None and NAMES.fullmatch(text.strip()):
         text = text.replace("mnist_ddp", "mnist_ddp help")
     try:
         done = subprocess.run(
@@ -183,9 +229,11 @@ def run(command, folder, environment):
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT_S,
             env=environment | command.note.environment)
     except subprocess.TimeoutExpired as late:
-        return f"not finished after {TIMEOUT_S} s", late.stdout or b""
+        return f"not finished after {TIMEOUT_S} s", last_lines(late.stdout or b"")
     if done.returncode != command.note.code:
-        return f"exit code {done.returncode}, not {command.note.code}", done.stdout
+        return f"exit code {done.returncode}, not {command.note.code}", last_lines(done.stdout)
+    if command.output is not None and (lines := differences(command.output, done.stdout)):
+        return "its output is another one", lines
     return None
 
 
@@ -197,8 +245,8 @@ def reason_to_skip(note):
 
 def run_document(document, commands, work):
     """Runs them; the lines to print, and how many were run, skipped, failed."""
-    folder = work / document.name
-    folder.mkdir()
+    folder = work / document.relative_to(SOURCE)
+    folder.mkdir(parents=True)
     for name in ("configs", "scripts"):
         (folder / name).symlink_to(SOURCE / name)
     for name in ("RUN", "RUN1", "RUN2", "runs/a", "runs/b"):
@@ -219,15 +267,15 @@ def run_document(document, commands, work):
         failure = run(command, folder, environment_in(work))
         if failure:
             counts["failed"] += 1
-            output = failure[1].decode(errors="replace").splitlines()[-15:]
-            lines += [f"FAIL {command.place}: {failure[0]}:", command.text.rstrip(), *output]
+            lines += [f"FAIL {command.place}: {failure[0]}:", command.text.rstrip(), *failure[1]]
     lines.append(f"{document.relative_to(SOURCE)}: " +
                  ", ".join(f"{n} {word}" for word, n in counts.items()))
     return lines, counts["failed"]
 
 
 def main():
-    documents = [SOURCE / "README.md", *sorted((SOURCE / "docs").glob("*.md"))]
+    documents = [SOURCE / "README.md", *sorted((SOURCE / "docs").glob("*.md")),
+                 *sorted((SOURCE / "docs" / "tutorial").glob("*.md"))]
     wanted = sys.argv[1:]
     plan = []
     for document in documents:
