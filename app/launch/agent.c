@@ -68,8 +68,6 @@ static int agent_close(agent *self, int code)
     if (is_last_thread)
         store_server_destroy(self->server);
     health_check_close(self->attempt.health);
-    event_log_ends(self->attempt.events, self->spec->round, code);
-    event_log_close(self->attempt.events);
     attempt_close(&self->attempt);
     if (self->spec->restarts > 0 && self->spec->logs.folder[0] != '\0')
         LOG_I("what the failed attempts left: %s", self->spec->logs.folder);
@@ -80,6 +78,8 @@ static int agent_close(agent *self, int code)
         code = standard_streams_lost(stdout_error, self->spec->stdout_has_result, code);
         output_console_flush(&self->console);
     }
+    event_log_ends(self->attempt.events, self->spec->round, code);
+    event_log_close(self->attempt.events);
     stop_signals_close(&self->signals);
     if (!is_last_thread)
         return code; /* the console stays for the others' log */
@@ -241,8 +241,9 @@ static status await_round(agent *self, bool *over, int *code)
     *over = true;
     bool well = current->news.ending == ROUND_WELL;
     *code = well ? EXIT_SUCCESS : EXIT_CODE_RENDEZVOUS;
-    log_line(well ? LOG_INFO : LOG_ERROR, "the job '%s' has ended: %s", self->spec->run_id,
-             current->news.reason);
+    log_line(well ? LOG_INFO : LOG_ERROR, "the job '%s' has ended: %s%s", self->spec->run_id,
+             current->news.reason,
+             self->spec->round == 0 ? "; a new job takes another --rdzv-id on all nodes" : "");
     return STATUS_OK;
 }
 

@@ -196,9 +196,10 @@ static bool gives_up(const agent_channel *channel, status st, bool answered,
         FAIL(
             STATUS_PEER,
             "this node's launcher did not run for %.1f s (was it stopped, or its machine asleep?): "
-            "node 0 takes a node for lost after %.3g s (--rdzv-conf=keep_alive_interval=5,"
-            "keep_alive_max_attempt=3)",
-            clock_seconds(channel->stopped_ns), clock_seconds(patience_ns));
+            "node 0 takes a node for lost after %.3g s (--rdzv-conf=keep_alive_interval=%.3g,"
+            "keep_alive_max_attempt=%d)",
+            clock_seconds(channel->stopped_ns), clock_seconds(patience_ns),
+            (double)spec->keep_alive_ms * 1e-3, spec->keep_alive_misses);
     else if (st == STATUS_REFUSED)
         FAIL(STATUS_PEER,
              "node 0's launcher at %s:%d is gone: its own output says why, if anything does",

@@ -6,6 +6,7 @@
 #include "dist/membership/keys.h"
 #include "dist/membership/membership.h"
 #include "dist/net/socket.h"
+#include "dist/net/socket_address.h"
 #include "dist/net/socket_route.h"
 #include "dist/store/store_watch.h"
 
@@ -18,6 +19,7 @@ enum {
     FIRST_LINE_MS = 1000, /* the first line about waiting, */
     NEXT_LINE_MS = 5000,  /* and those after it */
     CONNECT_MS = 500,     /* one attempt to connect */
+    GONE_MS = 500,        /* elastic: nobody listens where node 0 has listened */
     STRANGER_MS = 5000,   /* what does not speak as our agent after this is something else */
     LINGER_MS = 400,      /* a failure stays readable for the others */
     LIST_BYTES = 400,
@@ -80,6 +82,10 @@ static void explain(const worker_spec *spec, status st, char out[WHY_BYTES])
         hint = "stop that program, or give all nodes another --master-port";
     else if (st == STATUS_UNKNOWN_HOST)
         hint = "the name must resolve here (/etc/hosts, DNS), or give the address itself";
+    else if (refused && worker_spec_is_elastic(spec))
+        hint = socket_address_says_loopback(spec->master_addr)
+                   ? "if node 0 is on another machine give each node its --local-addr"
+                   : "node 0's launcher has ended, or a firewall refuses that port";
     else if (refused && local_network_owns(spec->master_addr) && !spec->store_on_loopback)
         hint = "this is one of this machine's own addresses, but the store is on node 0: give all "
                "nodes node 0's address";
@@ -120,10 +126,14 @@ static status connect_to_store(const agent_rendezvous *rdzv, store **out)
             st = not_ours(rdzv);
         bool stranger = stranger_ns != 0 && now - stranger_ns > STRANGER_MS * 1000000ll &&
                         !worker_spec_is_elastic(spec);
-        if (stranger || now >= deadline_ns) {
+        bool gone = worker_spec_is_elastic(spec) && st == STATUS_REFUSED &&
+                    now - start_ns > GONE_MS * 1000000ll;
+        if (stranger || gone || now >= deadline_ns) {
             char why[WHY_BYTES];
             explain(spec, st, why);
-            return FAIL(stranger ? STATUS_INVALID : STATUS_TIMEOUT,
+            return FAIL(stranger ? STATUS_INVALID
+                        : gone   ? STATUS_REFUSED
+                                 : STATUS_TIMEOUT,
                         "node 0 was not reached within %.3g s: %s", clock_seconds(now - start_ns),
                         why);
         }
@@ -179,16 +189,16 @@ static status check_job(const joiner *j)
 /* What all nodes must have alike, as the user gives it: a line each. */
 static void describe_settings(const worker_spec *spec, char out[SETTINGS_BYTES])
 {
+    static const char *const backends[] = {
+        [RDZV_STATIC] = "static", [RDZV_C10D] = "c10d", [RDZV_ETCD] = "etcd"};
     char nodes[64];
-    bool elastic = worker_spec_is_elastic(spec);
-    if (elastic)
+    if (worker_spec_is_elastic(spec))
         snprintf(nodes, sizeof nodes, "--nnodes=%d:%d", spec->min_nodes, spec->max_nodes);
     else
         snprintf(nodes, sizeof nodes, "--nnodes=%d\n--nproc-per-node=%d", spec->nnodes,
                  spec->nproc);
-    snprintf(out, SETTINGS_BYTES,
-             "%s\n--max-restarts=%d\n%s--rdzv-backend=static\n%sthe command train\n", nodes,
-             spec->max_restarts, elastic ? "not " : "", spec->policy.own ? "" : "not ");
+    snprintf(out, SETTINGS_BYTES, "--rdzv-backend=%s\n%s\n--max-restarts=%d\n%sthe command train\n",
+             backends[spec->rdzv], nodes, spec->max_restarts, spec->policy.own ? "" : "not ");
 }
 
 /* `theirs` is node 0's: who it is, and its settings. STATUS_INVALID if this node's are others. */

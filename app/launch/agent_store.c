@@ -104,7 +104,7 @@ status agent_store_open(worker_spec *spec, store_server **server)
         TRY(occupy(host, &spec->master_port));
     if (spec->server == RDZV_HOST_FIRST && served_by_another(spec))
         return STATUS_OK;
-    if (spec->server == RDZV_HOST_HERE && worker_spec_is_elastic(spec))
+    if (spec->server == RDZV_HOST_HERE && worker_spec_is_elastic(spec) && spec->master_port != 0)
         (void)claim_port(spec->master_port);
     status st = store_server_create(host, spec->master_port, server);
     if (st == STATUS_IO && spec->server == RDZV_HOST_FIRST)

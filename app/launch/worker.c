@@ -120,8 +120,10 @@ static void list_variables(variables *list, const worker *w, const worker_start 
     add(list, "MNIST_DDP_LAUNCHED=%lld", (long long)start->started_ns);
     if (worker_spec_is_elastic(spec))
         add(list, "%s=%lld", ELASTIC_ROUND_VARIABLE, (long long)spec->round);
-    if (w->rank_fd > 0)
+    if (w->rank_fd > 0) {
         add(list, "%s=%d", ELASTIC_FD_VARIABLE, w->rank_fd);
+        add(list, "MNIST_DDP_JOIN_TIMEOUT=%lld", (long long)(spec->join_ms + 999) / 1000);
+    }
     if (start->fence_fd > 0)
         add(list, "%s=%d", ROUND_FENCE_VARIABLE, start->fence_fd);
     if (has_status_line(w, start))

@@ -206,11 +206,16 @@ worker *worker_group_next_ended(worker_group *group)
         continue; /* one signal may stand for several workers: all are asked */
     for (int i = 0; i < group->n; i++) {
         worker *w = &group->workers[i];
-        bool ran = w->running;
-        if ((ran || w->waits) && worker_has_ended(w) && ran) {
+        bool waited = w->waits;
+        if ((!w->running && !waited) || !worker_has_ended(w))
+            continue;
+        if (!waited) {
             group->running--;
             return w;
         }
+        LOG_W("rank %d (pid %d) has ended while it waited for its next round: a new one takes its "
+              "place, without its state",
+              w->rank, (int)w->pid);
     }
     return NULL;
 }

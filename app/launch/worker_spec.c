@@ -283,10 +283,22 @@ static void place_store(const request *want, worker_spec *spec)
         spec->server = RDZV_HOST_HERE;
     else if (spec->rdzv != RDZV_C10D || want->rdzv.is_host == 0)
         spec->server = RDZV_HOST_ELSEWHERE;
-    else if (want->rdzv.is_host == 1)
+    else if (want->rdzv.is_host == 1 && strchr(spec->endpoints, ',') == NULL)
         spec->server = RDZV_HOST_HERE;
     else
         spec->server = owns_an_endpoint(spec) ? RDZV_HOST_FIRST : RDZV_HOST_ELSEWHERE;
+}
+
+/* Of several endpoints each is another host's. */
+static status check_host(const request *want, const worker_spec *spec)
+{
+    bool none = want->rdzv.is_host == 1 && spec->server == RDZV_HOST_ELSEWHERE;
+    return none
+               ? FAIL(STATUS_INVALID,
+                      "--rdzv-conf=is_host=1: none of --rdzv-endpoint=%s is this machine's address "
+                      "(--local-addr says which one it has)",
+                      spec->endpoints)
+               : STATUS_OK;
 }
 
 static void set_times(const options *opts, const rdzv_config *rdzv, worker_spec *spec)
@@ -331,6 +343,7 @@ status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worke
         TRY(copy_text("--local-addr", opts->local_addr, spec.local_addr, sizeof spec.local_addr));
     memcpy(spec.endpoints, want.rdzv.endpoints, sizeof spec.endpoints);
     place_store(&want, &spec);
+    TRY(check_host(&want, &spec));
     set_times(opts, &want.rdzv, &spec);
     if (worker_spec_is_elastic(&spec))
         spec.node_rank = NOT_GIVEN;

@@ -96,6 +96,31 @@ START_TEST(node_0_that_is_stopped_is_left_out)
 }
 END_TEST
 
+/* Nobody listens where its store has been: its lease is not waited for. */
+START_TEST(node_0_that_is_gone_is_left_out)
+{
+    stage s;
+    open_stage(&s);
+    s.mute_port = port_find_free();
+    add_mute(&s, 1, 5000);
+    while (dynamic_rendezvous_look(s.mute).phase != RENDEZVOUS_RUNS)
+        clock_sleep_ms(5);
+    program p = nodes_start_c10d(s.port, "--nnodes=1:2 --nproc-per-node=1 --rdzv-conf=" TIMES, RUN);
+    while (dynamic_rendezvous_look(s.mute).phase != RENDEZVOUS_LEAVE)
+        clock_sleep_ms(5);
+    int64_t start_ns = clock_now_ns();
+    dynamic_rendezvous_left(s.mute, &(round_departure){0});
+    test_folder_await("up.3");
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 5.0);
+    test_folder_write("go", "");
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 0);
+    ASSERT_FACTS(p.err, "round 2 does not begin", "node 0");
+    program_close(&p);
+    close_stage(&s);
+}
+END_TEST
+
 /* Each begins the next round with the other, and again they do not meet: --join-timeout is for all
  * of these rounds together. */
 START_TEST(nodes_that_never_meet_end)
@@ -154,6 +179,7 @@ int main(void)
     tcase_add_checked_fixture(core, test_folder_clean, NULL);
     tcase_add_test(core, a_node_that_never_comes_is_left_out);
     tcase_add_test(core, node_0_that_is_stopped_is_left_out);
+    tcase_add_test(core, node_0_that_is_gone_is_left_out);
     tcase_add_test(core, nodes_that_never_meet_end);
     tcase_add_test(core, a_stop_while_a_round_begins);
     return test_folder_close(suite_run(suite));

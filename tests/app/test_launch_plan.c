@@ -181,6 +181,9 @@ static const struct {
     {"", "--nnodes=2 --rdzv-endpoint=:5", {"--rdzv-endpoint", ":5", "HOST:PORT"}},
     {"", "--nnodes=2 --rdzv-endpoint=h:x", {"--rdzv-endpoint", "h:x", "65535"}},
     {"", "--rdzv-conf=is_host=maybe", {"--rdzv-conf", "is_host=maybe", "true", "false"}},
+    {"",
+     "--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=192.0.2.77,192.0.2.78 --rdzv-conf=is_host=1",
+     {"is_host=1", "192.0.2.77,192.0.2.78", "--local-addr"}},
     {"", "--rdzv-conf=keep_alive_interval=0", {"--rdzv-conf", "keep_alive_interval=0", "seconds"}},
     {"",
      "--rdzv-conf=keep_alive_max_attempt=0.5",
@@ -239,6 +242,9 @@ static const struct {
      5000, 3, RDZV_HOST_HERE},
     {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=192.0.2.77 --local-addr=192.0.2.77", 600000,
      5000, 3, RDZV_HOST_FIRST},
+    {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=192.0.2.77,192.0.2.78 --rdzv-conf=is_host=1 "
+     "--local-addr=192.0.2.78",
+     600000, 5000, 3, RDZV_HOST_FIRST},
     {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=192.0.2.77", 600000, 5000, 3,
      RDZV_HOST_ELSEWHERE},
 };

@@ -199,7 +199,7 @@ START_TEST(a_full_job_keeps_who_comes_late_for_a_replacement)
     nodes_wait(p, 3);
     for (int i = 0; i < 3; i++)
         ASSERT_EXIT(p[i], 0);
-    ASSERT_FACTS(p[2].err, "has ended", "none", "well");
+    ASSERT_FACTS(p[2].err, "has ended", "none", "well", "another --rdzv-id");
     ck_assert(!file_exists("up.4"));
     nodes_close(p, 3);
 }
