@@ -37,8 +37,8 @@ void demo_begin(demo *d, const char *title, ...)
     va_list args;
     va_start(args, title);
     json_decref(d->frame);
-    d->frame = json_pack("{s:o, s:[], s:[], s:[], s:[]}", "title", format_text(title, args), "text",
-                         "columns", "rows", "arrows");
+    d->frame = json_pack("{s:o, s:s, s:[], s:[], s:[], s:[]}", "title", format_text(title, args),
+                         "member", d->member, "text", "columns", "rows", "arrows");
     d->lost = d->lost || d->frame == NULL;
     va_end(args);
 }
@@ -66,13 +66,24 @@ void demo_row(demo *d, json_t *cells)
     append(d, "rows", cells);
 }
 
+static void add_arrow(demo *d, int from, int to, json_t *label)
+{
+    append(d, "arrows", json_pack("{s:i, s:i, s:o}", "from", from, "to", to, "label", label));
+}
+
 void demo_arrow(demo *d, int to, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    append(
-        d, "arrows",
-        json_pack("{s:i, s:i, s:o}", "from", d->rank, "to", to, "label", format_text(fmt, args)));
+    add_arrow(d, d->rank, to, format_text(fmt, args));
+    va_end(args);
+}
+
+void demo_arrow_between(demo *d, int from, int to, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    add_arrow(d, from, to, format_text(fmt, args));
     va_end(args);
 }
 

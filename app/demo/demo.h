@@ -20,7 +20,8 @@ typedef struct demo {
     const options *opts;
     rendezvous_place place;
     int rank, world_size;
-    rendezvous *rdzv; /* NULL: one rank */
+    const char *member; /* what arrows go between: "rank" unless it says otherwise */
+    rendezvous *rdzv;   /* NULL: one rank */
     process_group *group;
     json_t *document; /* of rank 0: what has been shown */
     json_t *frame;    /* what this rank tells of the frame under way */
@@ -43,6 +44,10 @@ void demo_row(demo *d, json_t *cells);
 
 /* An arrow from this rank to another one. */
 void demo_arrow(demo *d, int to, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* From one member to another, whichever rank says so. */
+void demo_arrow_between(demo *d, int from, int to, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 
 /* A number of the whole demonstration, for --json: `value` is taken. Only rank 0's counts. */
 void demo_fact(demo *d, const char *name, json_t *value);

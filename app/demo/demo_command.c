@@ -96,7 +96,11 @@ int demo_command(const options *opts, const rendezvous_place *place, int64_t sta
 {
     status_kept cause;
     int exit_code = EXIT_CODE_INTERNAL;
-    demo d = {.opts = opts, .place = *place, .rank = place->rank, .world_size = place->world_size};
+    demo d = {.opts = opts,
+              .place = *place,
+              .rank = place->rank,
+              .world_size = place->world_size,
+              .member = "rank"};
     (void)started_ns;
     status st = run(&d, &exit_code);
     status_keep(&cause);

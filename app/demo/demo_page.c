@@ -38,7 +38,8 @@ static void write_frame(FILE *out, const json_t *frame)
     }
     json_array_foreach(json_object_get(frame, "arrows"), i, entry)
     {
-        fprintf(out, "<p class=\"arrow\" data-from=\"%d\" data-to=\"%d\">",
+        fprintf(out, "<p class=\"arrow\" data-member=\"%s\" data-from=\"%d\" data-to=\"%d\">",
+                json_string_value(json_object_get(frame, "member")),
                 (int)json_integer_value(json_object_get(entry, "from")),
                 (int)json_integer_value(json_object_get(entry, "to")));
         html_text(out, json_string_value(json_object_get(entry, "label")));

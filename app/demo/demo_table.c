@@ -8,13 +8,18 @@
 enum { SHOWN_BYTES = 80, LIST_BYTES = 512 };
 
 const demo_entry demo_table[] = {
-    {"linear", "nn.Linear(10, 10) on two ranks: gradients before and after averaging", 2, 0,
-     linear_demo},
+    {"linear", "nn.Linear(10, 10) on two ranks: DDP averages gradients", 2, 0, linear_demo},
     {"ring", "an all-reduce around a ring, chunk by chunk", 4, 7, ring_demo},
     {"tree", "an all-reduce up and down a tree, in 2 log2 N steps", 8, 12, tree_demo},
     {"sampler", "who gets which sample: DistributedSampler on all ranks", 3, 16, sampler_demo},
+    {"buckets", "DDP's buckets: ready, sent, there; what overlap hides", 2, 4, buckets_demo},
+    {"dp", "DataParallel: a batch of 30 on three replicas", 1, 1, dp_demo},
+    {"ps", "a parameter server: who sends what, how many bytes", 4, 8, ps_demo},
     {"world-size", "what nodes, processes, world size and ranks are", 1, 1, world_size_demo},
-    {"failure", "each fault of --inject, and how the program names its cause", 1, 1, failure_demo},
+    {"failure", "each fault of --inject, and how its cause is named", 1, 1, failure_demo},
+    {"precision", "gradients in fp16 and bf16: underflow, loss scaling", 1, 1, precision_demo},
+    {"one-batch-four-ways", "single, dp, ddp and ps: the same batch, the same loss", 2, 4,
+     one_batch_four_ways_demo},
 };
 const int demo_table_count = sizeof demo_table / sizeof demo_table[0];
 

@@ -97,16 +97,19 @@ static void print_table(const json_t *columns, const json_t *rows, FILE *out)
     json_array_foreach(rows, i, row) print_row(row, row, widths, out);
 }
 
-static void print_arrows(const json_t *arrows, FILE *out)
+static void print_arrows(const json_t *arrows, const char *member, FILE *out)
 {
     size_t i;
     json_t *arrow;
     if (json_array_size(arrows) > 0)
         fputc('\n', out);
-    json_array_foreach(arrows, i, arrow) fprintf(
-        out, "  rank %d -> rank %d   %s\n", (int)json_integer_value(json_object_get(arrow, "from")),
-        (int)json_integer_value(json_object_get(arrow, "to")),
-        json_string_value(json_object_get(arrow, "label")));
+    json_array_foreach(arrows, i, arrow)
+    {
+        int from = (int)json_integer_value(json_object_get(arrow, "from"));
+        int to = (int)json_integer_value(json_object_get(arrow, "to"));
+        fprintf(out, "  %s %d -> %s %d   %s\n", member, from, member, to,
+                json_string_value(json_object_get(arrow, "label")));
+    }
 }
 
 void frame_text_print(const json_t *frame, FILE *out)
@@ -120,6 +123,7 @@ void frame_text_print(const json_t *frame, FILE *out)
     fputc('\n', out);
     json_array_foreach(json_object_get(frame, "text"), i, paragraph)
         print_paragraph(json_string_value(paragraph), out);
-    print_arrows(json_object_get(frame, "arrows"), out);
+    print_arrows(json_object_get(frame, "arrows"),
+                 json_string_value(json_object_get(frame, "member")), out);
     print_table(json_object_get(frame, "columns"), json_object_get(frame, "rows"), out);
 }

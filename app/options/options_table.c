@@ -37,7 +37,7 @@ enum {
 
 /* clang-format off */
 const option_row options_table[] = {
-    {"model", NULL, OPTION_WORD, GROUP_TRAINING, FOR_TRAIN, AT(model), 0, 0,
+    {"model", NULL, OPTION_WORD, GROUP_TRAINING, FOR_TRAIN | FOR_DEMO, AT(model), 0, 0,
      "cnn", &MODEL_KINDS(AFTER_BAR)[1], "the network"},
     {"optimizer", NULL, OPTION_WORD, GROUP_TRAINING, TRAIN_BENCH, AT(optimizer), 0, 0,
      "adadelta", "sgd|adam|adamw|adadelta", "the optimizer"},
@@ -74,7 +74,7 @@ const option_row options_table[] = {
      "0.3333333333333333", "X", "of the learning rate, at which such a rise begins"},
     {"epochs", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, AT(epochs), 1, 1e6,
      "14", "N", "passes over the training images, in total"},
-    {"batch-size", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, AT(batch_size), 1,
+    {"batch-size", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN | FOR_DEMO, AT(batch_size), 1,
      MAX_BATCH, "64", "N", "images per rank and step"},
     {"global-batch-size", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, AT(global_batch_size),
      1, MAX_BATCH * 64, NULL, "N", "images of all ranks per step, instead of --batch-size"},
@@ -122,7 +122,8 @@ const option_row options_table[] = {
 
     {"dataset", NULL, OPTION_WORD, GROUP_DATA, TRAIN_EVAL | PREDICTION | FOR_DATA, AT(dataset), 0, 0,
      "mnist", "mnist|fashion|kmnist", "MNIST, Fashion-MNIST or KMNIST (Kuzushiji-MNIST)"},
-    {"data-dir", "data", OPTION_TEXT, GROUP_DATA, TRAIN_EVAL_BENCH | FOR_SERVE | FOR_DATA | FOR_DOCTOR, AT(data_dir), 0, 0,
+    {"data-dir", "data", OPTION_TEXT, GROUP_DATA,
+     TRAIN_EVAL_BENCH | FOR_SERVE | FOR_DATA | FOR_DEMO | FOR_DOCTOR, AT(data_dir), 0, 0,
      NULL, "DIR", "folder with MNIST's files [$MNIST_DDP_DATA, then the usual places]"},
     {"mirror", NULL, OPTION_TEXT, GROUP_DATA, FOR_DATA, AT(mirror), 0, 0,
      NULL, "URL,...", "fetch: folders of mirrors that are asked before the known ones"},
@@ -181,11 +182,11 @@ const option_row options_table[] = {
      "ddp", "ddp|dp|ps|single", "ddp: a process per rank; dp: one process, a thread per replica; "
      "ps: rank 0 is a parameter server; single: one process. dp, single: --batch-size is the whole "
      "batch"},
-    {"replicas", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN, AT(replicas), 1, 64,
+    {"replicas", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN | FOR_DEMO, AT(replicas), 1, 64,
      NULL, "N", "of --mode=dp [one per GPU of --devices; 2 on the CPU]"},
     {"backend", NULL, OPTION_TEXT, GROUP_PARALLEL, FOR_TRAIN | FOR_BENCH | FOR_DEMO | FOR_DOCTOR, AT(backend), 0, 0,
      "auto", "NAME", "how ranks talk: auto, shm (one host), gloo, hierarchical (shm on each host, gloo between them), mpi or nccl (GPUs); of --mode=dp: local or nccl"},
-    {"bucket-cap-mb", NULL, OPTION_REAL, GROUP_PARALLEL, TRAIN_BENCH, AT(bucket_cap_mb), 0.001,
+    {"bucket-cap-mb", NULL, OPTION_REAL, GROUP_PARALLEL, TRAIN_BENCH | FOR_DEMO, AT(bucket_cap_mb), 0.001,
      1048576, NULL, "X", "MiB of gradients per all-reduce [25, the first 1]"},
     {"comm-hook", NULL, OPTION_WORD, GROUP_PARALLEL, FOR_TRAIN, AT(comm_hook), 0, 0,
      "none", "none|fp16|bf16|powersgd", "what ddp sends of its gradients: all, 16 bits of each, or low-rank "
@@ -212,7 +213,7 @@ const option_row options_table[] = {
     {"inject", NULL, OPTION_TEXT, GROUP_PARALLEL, FOR_TRAIN | FOR_DEMO, AT(inject), 0, 0,
      NULL, "FAULT", "a fault, to see what is said of it: kill:rank=1,step=50, stop, delay (and "
      "ms=M), drop-conn, port-busy, uneven:rank=1, forget-set-epoch; gen=N: after restart N; demo failure: only this one"},
-    {"inject-delay-ms", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN, AT(inject_delay_ms), 0,
+    {"inject-delay-ms", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN | FOR_DEMO, AT(inject_delay_ms), 0,
      3600000, "0", "MS", "slow every all-reduce down, to see what overlap hides"},
     {"debug", NULL, OPTION_WORD, GROUP_PARALLEL, FOR_TRAIN | RANKS_BENCH, AT(debug), 0, 0,
      NULL, "off|info|detail", "info: more of the log; detail: also, before each collective ranks compare what they "

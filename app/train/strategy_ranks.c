@@ -4,7 +4,7 @@
 
 status strategy_ranks_check(const options *opts)
 {
-    if (opts->replicas >= 0)
+    if (opts->replicas >= 0 && opts->command != COMMAND_DEMO)
         return FAIL(STATUS_INVALID,
                     "--replicas=%lld: only --mode=dp has replicas; for ranks give "
                     "--nproc-per-node=%lld",

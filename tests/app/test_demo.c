@@ -37,6 +37,8 @@ START_TEST(the_list_names_all)
     ASSERT_EXIT(p, 0);
     for (int i = 0; i < demo_table_count; i++)
         ASSERT_SAYS(p.out, demo_table[i].name);
+    for (char *at = strtok(p.out, "\n"); at != NULL; at = strtok(NULL, "\n"))
+        ck_assert_msg(strlen(at) <= COLUMNS, "more than %d columns: %s", COLUMNS, at);
     program_close(&p);
 }
 END_TEST

@@ -3,7 +3,9 @@
 (() => {
     const main = document.querySelector("main");
     const frames = [...main.querySelectorAll("section")];
-    const ranks = Number(main.dataset.ranks);
+    const ends = [...main.querySelectorAll(".arrow")].flatMap(
+        ({dataset}) => [Number(dataset.from), Number(dataset.to)]);
+    const ranks = Math.max(Number(main.dataset.ranks), ...ends.map(end => end + 1));
     const size = 360, radius = 130, svgNS = "http://www.w3.org/2000/svg";
     let shown = 0, timer = null, ticket = 0;
 
@@ -37,7 +39,7 @@
         for (let rank = 0; rank < ranks; rank++) {
             const at = place(rank);
             make(svg, "circle", {class: "rank", cx: at.x, cy: at.y, r: 34});
-            make(svg, "text", {x: at.x, y: at.y}).textContent = `rank ${rank}`;
+            make(svg, "text", {x: at.x, y: at.y}).textContent = `${arrows[0].dataset.member} ${rank}`;
         }
         for (const packet of packets)
             packet.dot = make(svg, "circle", {class: "packet", r: 8});

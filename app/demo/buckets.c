@@ -1,0 +1,266 @@
+/* DDP's buckets in a real training: which tensors each has, when it left and when it was there, and
+ * what time that saved. */
+#include "app/demo/demo_table.h"
+#include "app/demo/step_spans.h"
+#include "app/demo/training_run.h"
+
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    STEPS = 8,
+    SPANS_MAX = 2048,
+    BAR = 40,
+    DELAY_MS = 10,
+    LINE_BYTES = 512,
+};
+
+typedef struct buckets {
+    demo *d;
+    training_run run;
+    int64_t delay_ms; /* of each all-reduce */
+    int steps, step;  /* step: the quickest of them */
+    step_span spans[SPANS_MAX];
+    size_t n;
+} buckets;
+
+/* Of one step: when backward ended, and how long it waited after that. */
+typedef struct costs {
+    double backward_end_ms, waits_ms, step_ms;
+} costs;
+
+/* The step that other processes of this machine have disturbed least. The first one is left out:
+ * it still warms caches. */
+static status choose_step(buckets *b)
+{
+    double least_ms = 0;
+    b->steps = (int)training_run_number(&b->run, NULL, "steps");
+    for (int step = 2; step <= b->steps; step++) {
+        size_t n = step_spans_read(b->run.trace, step, b->spans, 1);
+        if (n > 0 && (b->step == 0 || b->spans[0].end_ms < least_ms)) {
+            b->step = step;
+            least_ms = b->spans[0].end_ms;
+        }
+    }
+    b->n = step_spans_read(b->run.trace, b->step, b->spans, SPANS_MAX);
+    return b->n > 0 ? STATUS_OK : FAIL(STATUS_INVALID, "the data set has only one batch");
+}
+
+static status train(buckets *b, bool overlap, char line[LINE_BYTES])
+{
+    bench_words *w = &b->run.words;
+    const options *opts = b->d->opts;
+    training_run_begin(&b->run);
+    bench_words_add(w, "--nproc-per-node=%d", b->d->world_size);
+    if (opts->bucket_cap_mb > 0)
+        bench_words_add(w, "--bucket-cap-mb=%g", opts->bucket_cap_mb);
+    if (!overlap)
+        bench_words_add(w, "--no-overlap");
+    bench_words_add(w, "--inject-delay-ms=%lld", (long long)b->delay_ms);
+    training_run_line(&b->run, line, LINE_BYTES);
+    bench_words_add(w, "--batch-size=%lld", (long long)opts->batch_size);
+    bench_words_add(w, "--epochs=1");
+    bench_words_add(w, "--limit=%lld", (long long)opts->batch_size * STEPS * b->d->world_size);
+    bench_words_add(w, "--no-save-model");
+    TRY(training_run_do(&b->run));
+    b->step = 0;
+    return choose_step(b);
+}
+
+/* "bucket 1", of a bucket's all-reduce. */
+static const char *name_of(const step_span *bucket)
+{
+    const char *name = strstr(bucket->name, "bucket");
+    return name != NULL ? name : bucket->name;
+}
+
+/* A row per tensor; the bucket's name and bytes stand in its first one. */
+static void tell_tensors(demo *d, const step_span *bucket)
+{
+    char tensor[64];
+    bool first = true;
+    for (const char *at = bucket->parameters; *at != '\0'; first = false) {
+        int length = (int)strcspn(at, ",");
+        snprintf(tensor, sizeof tensor, "%.*s", length, at);
+        demo_row(d, first
+                        ? json_pack("[s, I, s]", name_of(bucket), (json_int_t)bucket->bytes, tensor)
+                        : json_pack("[s, s, s]", "", "", tensor));
+        at += length;
+        at += strspn(at, ", ");
+    }
+}
+
+static json_t *fact_of(const step_span *bucket)
+{
+    return json_pack("{s:s, s:I}", "tensors", bucket->parameters, "bytes",
+                     (json_int_t)bucket->bytes);
+}
+
+static status show_buckets(buckets *b, const char *line)
+{
+    json_t *all = json_array();
+    demo_begin(b->d, "The buckets of DDP on %d ranks", b->d->world_size);
+    demo_say(b->d, "%s", line);
+    demo_say(b->d, "To send each gradient alone costs a wait each. To send all at once means to "
+                   "wait for the last one. So DDP packs them into buckets, from the last layer to "
+                   "the first: backward computes them in this order.");
+    demo_say(b->d, "The first bucket is full at 1 MiB, so that it leaves early, and the others at "
+                   "25 MiB. --bucket-cap-mb changes that. No tensor is split.");
+    demo_columns(b->d, "", "bytes", "gradients of", NULL);
+    for (size_t i = 0; i < b->n; i++)
+        if (b->spans[i].parameters != NULL) {
+            tell_tensors(b->d, &b->spans[i]);
+            json_array_append_new(all, fact_of(&b->spans[i]));
+        }
+    demo_fact(b->d, "buckets", all);
+    return demo_show(b->d);
+}
+
+/* What a row of the timeline is about. */
+static bool is_shown(const step_span *s)
+{
+    static const char *const names[] = {"forward", "ddp_wait", "optimizer"};
+    if (s->parameters != NULL)
+        return true;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(s->name, names[i]) == 0)
+            return true;
+    return strstr(s->name, " backward") != NULL;
+}
+
+/* "   ======   ", from and to as shares of a step. */
+static void draw(double from, double to, char mark, char out[BAR + 1])
+{
+    int first = (int)(from * BAR), end = (int)(to * BAR);
+    first = first < BAR ? first : BAR - 1;
+    end = end > first ? end : first + 1;
+    end = end < BAR ? end : BAR;
+    memset(out, ' ', BAR);
+    memset(out + first, mark, (size_t)(end - first));
+    out[BAR] = '\0';
+}
+
+static void tell_span(const buckets *b, const step_span *s)
+{
+    char begin[16], end[16], bar[BAR + 1];
+    double step_ms = b->spans[0].end_ms;
+    bool sends = s->parameters != NULL;
+    draw(s->begin_ms / step_ms, s->end_ms / step_ms, sends ? '=' : '#', bar);
+    snprintf(begin, sizeof begin, "%6.2f", s->begin_ms);
+    snprintf(end, sizeof end, "%6.2f", s->end_ms);
+    const char *name = sends ? name_of(s) : strcmp(s->name, "ddp_wait") == 0 ? "waits" : s->name;
+    demo_row(b->d, json_pack("[s, s, s, s]", name, begin, end, bar));
+}
+
+static status show_timeline(buckets *b, bool overlap)
+{
+    demo_begin(b->d, "A step of rank 0 %s overlap", overlap ? "with" : "without");
+    if (overlap) {
+        demo_say(b->d,
+                 "The quickest of %d steps. Times are milliseconds since it began. A layer's "
+                 "gradients are ready by the end of its backward. A bucket leaves when its last "
+                 "gradient is ready, while backward goes on with the layers before.",
+                 b->steps);
+        if (b->delay_ms > 0)
+            demo_say(b->d,
+                     "Two processes of one machine talk so fast that there is little to hide. So "
+                     "here each all-reduce takes %lld ms more, as on a slow network. "
+                     "--inject-delay-ms=0 shows it without.",
+                     (long long)b->delay_ms);
+    } else {
+        demo_say(b->d, "The same with --no-overlap. All buckets leave after backward, and the rank "
+                       "can only wait.");
+    }
+    demo_columns(b->d, "", "from", "to", "", NULL);
+    for (size_t i = 0; i < b->n; i++)
+        if (is_shown(&b->spans[i]))
+            tell_span(b, &b->spans[i]);
+    return demo_show(b->d);
+}
+
+static costs costs_of(const buckets *b)
+{
+    costs c = {.step_ms = b->spans[0].end_ms};
+    for (size_t i = 0; i < b->n; i++) {
+        const step_span *s = &b->spans[i];
+        if (strcmp(s->name, "backward") == 0)
+            c.backward_end_ms = s->end_ms;
+        if (strcmp(s->name, "ddp_wait") == 0)
+            c.waits_ms = s->end_ms - s->begin_ms;
+    }
+    return c;
+}
+
+static json_t *costs_fact(const buckets *b, const costs *c)
+{
+    json_t *sent_ms = json_array();
+    for (size_t i = 0; i < b->n; i++)
+        if (b->spans[i].parameters != NULL)
+            json_array_append_new(sent_ms, json_real(b->spans[i].begin_ms));
+    return json_pack("{s:f, s:f, s:f, s:o}", "backward_end_ms", c->backward_end_ms, "waits_ms",
+                     c->waits_ms, "step_ms", c->step_ms, "sent_ms", sent_ms);
+}
+
+static void tell_costs(demo *d, const char *who, const costs *c)
+{
+    char waits[16], step[16];
+    snprintf(waits, sizeof waits, "%8.2f ms", c->waits_ms);
+    snprintf(step, sizeof step, "%8.2f ms", c->step_ms);
+    demo_row(d, json_pack("[s, s, s]", who, waits, step));
+}
+
+static status show_costs(buckets *b, const costs *with, const costs *without)
+{
+    demo_begin(b->d, "What overlap hides");
+    demo_say(b->d, "What is sent while backward goes on costs no time. Only what the rank waits "
+                   "for after backward does, and the last bucket always is: nothing is left to "
+                   "compute when it leaves.");
+    demo_columns(b->d, "", "rank 0 waits", "step", NULL);
+    if (b->d->rank == 0) {
+        tell_costs(b->d, "with overlap", with);
+        tell_costs(b->d, "--no-overlap", without);
+    }
+    return demo_show(b->d);
+}
+
+/* Rank 0 alone starts trainings; the others only are counted. */
+static status show_all(buckets *b)
+{
+    char line[LINE_BYTES] = "", other[LINE_BYTES];
+    costs with = {0}, without = {0};
+    bool tells = b->d->rank == 0;
+    if (tells) {
+        TRY(training_run_open(b->d, &b->run));
+        TRY(train(b, true, line));
+        with = costs_of(b);
+        demo_fact(b->d, "overlap", costs_fact(b, &with));
+    }
+    TRY(show_buckets(b, line));
+    TRY(show_timeline(b, true));
+    if (tells) {
+        TRY(train(b, false, other));
+        without = costs_of(b);
+        demo_fact(b->d, "no_overlap", costs_fact(b, &without));
+    }
+    TRY(show_timeline(b, false));
+    return show_costs(b, &with, &without);
+}
+
+status buckets_demo(demo *d)
+{
+    buckets *b = NULL;
+    bool asked = options_given(d->opts, "inject_delay_ms");
+    if (d->world_size < 2)
+        return FAIL(STATUS_INVALID, "demo buckets: one rank sends nothing; give "
+                                    "--nproc-per-node=2 or more");
+    TRY(memory_alloc(sizeof *b, (void **)&b));
+    b->d = d;
+    b->delay_ms = asked ? d->opts->inject_delay_ms : DELAY_MS;
+    status st = show_all(b);
+    training_run_close(&b->run);
+    free(b);
+    return st;
+}

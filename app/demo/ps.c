@@ -1,0 +1,161 @@
+/* A parameter server: all ranks send their gradients to rank 0, which alone makes the step and
+ * sends the new weights to all. First with one weight, by real sends and receives; then the bytes
+ * of a real training. */
+#include "app/demo/demo_table.h"
+#include "app/demo/training_run.h"
+
+#include <stdio.h>
+
+#define LR 0.5
+
+enum { LINE_BYTES = 512, STEPS = 2 };
+
+typedef struct ps {
+    demo *d;
+    training_run run;
+    double weight, gradient, mean; /* mean: of rank 0 */
+} ps;
+
+static void tell(const ps *p, double value)
+{
+    char label[32];
+    snprintf(label, sizeof label, p->d->rank == 0 ? "rank 0, the server" : "rank %d", p->d->rank);
+    demo_row(p->d, json_pack("[s, f]", label, value));
+}
+
+static status show_gradients(ps *p)
+{
+    demo_begin(p->d, "A parameter server and its %d ranks", p->d->world_size);
+    demo_say(p->d, "Before there were all-reduces, one process had the weights: the parameter "
+                   "server. Here it is rank 0. It trains as the others do. To see who sends what, "
+                   "let the model be one weight.");
+    demo_say(p->d,
+             "All have the weight %g. Each has another batch, so another gradient:", p->weight);
+    demo_columns(p->d, "", "gradient", NULL);
+    tell(p, p->gradient);
+    return demo_show(p->d);
+}
+
+static status show_push(ps *p)
+{
+    int n = p->d->world_size;
+    demo_begin(p->d, "Gradients go to the server");
+    demo_say(p->d, "Rank 0 receives the gradient of each other rank, and takes the mean.");
+    if (p->d->rank > 0) {
+        TRY(process_group_send(p->d->group, &p->gradient, 1, DTYPE_F64, 0, NULL));
+        demo_arrow(p->d, 0, "gradient %g", p->gradient);
+    } else {
+        p->mean = p->gradient / n;
+        for (int from = 1; from < n; from++) {
+            double got = 0;
+            TRY(process_group_recv(p->d->group, &got, 1, DTYPE_F64, from, NULL));
+            p->mean += got / n;
+        }
+        demo_columns(p->d, "", "mean", NULL);
+        tell(p, p->mean);
+    }
+    return demo_show(p->d);
+}
+
+static status show_pull(ps *p)
+{
+    demo_begin(p->d, "New weights come back");
+    if (p->d->rank > 0) {
+        TRY(process_group_recv(p->d->group, &p->weight, 1, DTYPE_F64, 0, NULL));
+    } else {
+        double before = p->weight;
+        p->weight -= LR * p->mean;
+        demo_say(p->d,
+                 "Rank 0 makes the step: %g - %g x %g = %g. The optimizer and its state are there "
+                 "alone. It sends the new weight to each.",
+                 before, LR, p->mean, p->weight);
+        for (int to = 1; to < p->d->world_size; to++) {
+            TRY(process_group_send(p->d->group, &p->weight, 1, DTYPE_F64, to, NULL));
+            demo_arrow(p->d, to, "weight %g", p->weight);
+        }
+    }
+    demo_columns(p->d, "", "weight", NULL);
+    tell(p, p->weight);
+    demo_fact(p->d, "weight", json_real(p->weight));
+    return demo_show(p->d);
+}
+
+/* Rank 0: a real training, and a row about the busiest rank of it. */
+static status train(ps *p, const char *mode, char line[LINE_BYTES])
+{
+    char key[32];
+    bench_words *w = &p->run.words;
+    training_run_begin(&p->run);
+    bench_words_add(w, "--mode=%s", mode);
+    bench_words_add(w, "--nproc-per-node=%d", p->d->world_size);
+    training_run_line(&p->run, line, LINE_BYTES);
+    bench_words_add(w, "--batch-size=8");
+    bench_words_add(w, "--epochs=1");
+    bench_words_add(w, "--limit=%d", 8 * STEPS * p->d->world_size);
+    bench_words_add(w, "--no-save-model");
+    TRY(training_run_do(&p->run));
+    int64_t sent = training_run_bytes(&p->run, "sent_busiest");
+    int64_t received = training_run_bytes(&p->run, "received_busiest");
+    demo_row(p->d, json_pack("[s, I, I]", mode, (json_int_t)sent, (json_int_t)received));
+    snprintf(key, sizeof key, "%s_sent", mode);
+    demo_fact(p->d, key, json_integer(sent));
+    snprintf(key, sizeof key, "%s_received", mode);
+    demo_fact(p->d, key, json_integer(received));
+    return STATUS_OK;
+}
+
+static status show_training(ps *p)
+{
+    char line[LINE_BYTES] = "";
+    demo_begin(p->d, "The same with a real model");
+    demo_columns(p->d, "--mode", "sent", "received", NULL);
+    if (p->d->rank == 0) {
+        TRY(training_run_open(p->d, &p->run));
+        TRY(train(p, "ddp", line));
+        TRY(train(p, "ps", line));
+        int64_t parameters = (int64_t)training_run_number(&p->run, NULL, "parameters");
+        demo_say(p->d,
+                 "%s. The model has %lld weights of 4 bytes: S = %lld bytes. Below are the bytes "
+                 "of one step that the busiest rank sends and receives; with ps that is the "
+                 "server.",
+                 line, (long long)parameters, (long long)(4 * parameters));
+        demo_fact(p->d, "parameters", json_integer(parameters));
+    }
+    return demo_show(p->d);
+}
+
+static status show_scaling(ps *p)
+{
+    demo_begin(p->d, "With more ranks");
+    demo_say(p->d, "The server sends S to each of N - 1 others. A rank of a ring sends 2 (N - 1) / "
+                   "N of S (mnist_ddp demo ring). So the server's link is what a large job "
+                   "waits for.");
+    demo_columns(p->d, "ranks", "server sends", "rank of a ring sends", NULL);
+    for (int ranks = 2; ranks <= 1024 && p->d->rank == 0; ranks *= ranks < 16 ? 2 : 8) {
+        char server[16], ring[16];
+        snprintf(server, sizeof server, "%4d S", ranks - 1);
+        snprintf(ring, sizeof ring, "%.3f S", 2.0 * (ranks - 1) / ranks);
+        demo_row(p->d, json_pack("[i, s, s]", ranks, server, ring));
+    }
+    return demo_show(p->d);
+}
+
+static status show_all(ps *p)
+{
+    TRY(show_gradients(p));
+    TRY(show_push(p));
+    TRY(show_pull(p));
+    TRY(show_training(p));
+    return show_scaling(p);
+}
+
+status ps_demo(demo *d)
+{
+    ps p = {.d = d, .weight = 1, .gradient = 0.25 * (d->rank + 1)};
+    if (d->world_size < 2)
+        return FAIL(STATUS_INVALID, "demo ps: the server is a rank of its own job; give "
+                                    "--nproc-per-node=2 or more");
+    status st = show_all(&p);
+    training_run_close(&p.run);
+    return st;
+}
