@@ -183,7 +183,7 @@ static const struct {
     {"", "--rdzv-conf=is_host=maybe", {"--rdzv-conf", "is_host=maybe", "true", "false"}},
     {"",
      "--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=192.0.2.77,192.0.2.78 --rdzv-conf=is_host=1",
-     {"is_host=1", "192.0.2.77,192.0.2.78", "--local-addr"}},
+     {"is_host=1", "192.0.2.77", "192.0.2.78", "--local-addr"}},
     {"", "--rdzv-conf=keep_alive_interval=0", {"--rdzv-conf", "keep_alive_interval=0", "seconds"}},
     {"",
      "--rdzv-conf=keep_alive_max_attempt=0.5",
