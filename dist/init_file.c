@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -111,12 +112,17 @@ static void describe(const init_file *line, char out[WHO_BYTES])
     snprintf(out, WHO_BYTES, "%.300s, of pid %d on host %.80s", name, line->pid, line->host);
 }
 
-/* STATUS_INVALID if the path is a living job's, or no file of ours. */
+/* STATUS_INVALID if the path is a living job's, or no file of ours. A link would be replaced, and
+ * ranks that look at what it names would find nothing. */
 static status check_free(const char *path)
 {
     char who[WHO_BYTES];
     init_file line;
     bool there = false;
+    struct stat info;
+    if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode))
+        return FAIL(STATUS_INVALID, "%s is a symbolic link: file:// takes the path of the file",
+                    path);
     TRY(read_line(path, &line, &there));
     if (!there)
         return STATUS_OK;

@@ -40,6 +40,8 @@ static status take_pair(const char *pair, init_method *method)
     }
     if (field == NULL)
         return FAIL(STATUS_INVALID, "'%s' is neither rank=R nor world_size=N", pair);
+    if (*field >= 0)
+        return FAIL(STATUS_INVALID, "'%s' is the second of its name: give it once", pair);
     if (equals == NULL || !number_parse(equals + 1, low, INT_MAX, field))
         return FAIL(STATUS_INVALID, "'%s' is not a whole number from %d on", pair, low);
     return STATUS_OK;

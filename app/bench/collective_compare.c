@@ -339,7 +339,7 @@ static status run(comparison *c, int *exit_code)
     add_figures(c);
     *exit_code = EXIT_CODE_CHECKPOINT;
     TRY(bench_leave(c->opts, &c->place, c->folder, c->document));
-    *exit_code = bench_child_stopped(&c->place) ? 128 + c->place.signals.first : EXIT_SUCCESS;
+    *exit_code = EXIT_SUCCESS;
     return STATUS_OK;
 }
 
@@ -353,6 +353,8 @@ int collective_compare_command(const options *opts, int argc, char **argv)
     status st = run(&c, &exit_code);
     if (st != STATUS_OK)
         exit_code = exit_code_failed(st, exit_code);
+    if (c.place.folder[0] != '\0' && bench_child_stopped(&c.place))
+        exit_code = 128 + c.place.signals.first;
     bench_child_close(&c.place);
     if (c.mpi_program[0] != '\0')
         unlink(c.mpi_program);

@@ -16,6 +16,7 @@ typedef struct collective_table {
     double busbw_sum;
     int ways; /* measured */
     int64_t wrong;
+    bool checked; /* somebody has looked for those */
 } collective_table;
 
 /* The words of nccl-tests: "float", "bfloat16". NULL: it is none of them. */

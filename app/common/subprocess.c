@@ -18,6 +18,8 @@
 
 enum { KEPT_BYTES = SUBPROCESS_KEPT_BYTES, SAID_BYTES = 300, GRACE_MS = 10000 };
 
+static const char ERROR[] = "error: ";
+
 /* The end of what a program writes. */
 typedef struct tail {
     int from, into; /* the ends of a pipe; -1: closed */
@@ -175,18 +177,31 @@ static int reap(const running *r)
     return state;
 }
 
-/* The last line with words in it, with ": " before it; "" if there is none. Cuts the text. */
-static void last_line(char *text, char out[SAID_BYTES])
+/* The last error, where a line names one: reports and hints may follow. NULL: none does. */
+static char *last_error(char *text)
+{
+    char *found = NULL;
+    for (char *at = strstr(text, ERROR); at != NULL; at = strstr(at + 1, ERROR))
+        found = at;
+    return found;
+}
+
+/* The last error, else the last line with words in it, with ": " before it; "" if there is none.
+ * Cuts the text. */
+static void last_words(char *text, char out[SAID_BYTES])
 {
     size_t length = strlen(text);
     out[0] = '\0';
     while (length > 0 && isspace((unsigned char)text[length - 1]))
         text[--length] = '\0';
-    const char *line = strrchr(text, '\n');
+    char *words = last_error(text), *line = strrchr(text, '\n');
     if (length == 0)
         return;
+    if (words == NULL)
+        words = line != NULL ? line + 1 : text;
+    words[strcspn(words, "\n")] = '\0';
     strcpy(out, ": ");
-    printable_copy(PRINTABLE_LINE, line != NULL ? line + 1 : text, out + 2, SAID_BYTES - 2);
+    printable_copy(PRINTABLE_LINE, words, out + 2, SAID_BYTES - 2);
 }
 
 /* The failure of a program that did not end by itself. */
@@ -197,7 +212,7 @@ static status judge_wait(const subprocess *program, running *r)
         return FAIL(STATUS_TIMEOUT, "stopped by a signal");
     if (!r->timed_out)
         return STATUS_OK;
-    last_line(r->err.text, said);
+    last_words(r->err.text, said);
     return FAIL(STATUS_TIMEOUT, "killed after %lld s%s", (long long)(program->timeout_ms / 1000),
                 said);
 }
@@ -237,7 +252,7 @@ status subprocess_run(const subprocess *program, char **out)
     subprocess_end end;
     TRY(subprocess_watch(program, &end));
     status st = STATUS_OK;
-    last_line(end.err, said);
+    last_words(end.err, said);
     if (WIFSIGNALED(end.wait_status))
         st = FAIL(STATUS_PEER, "ended by SIG%s%s", sigabbrev_np(WTERMSIG(end.wait_status)), said);
     else if (WEXITSTATUS(end.wait_status) != 0)

@@ -90,6 +90,10 @@ static status check_rank(const options *opts, const outer_launcher *outer)
         return FAIL(STATUS_INVALID,
                     "--world-size=%d, but %s has started %d ranks (%s): leave --world-size out",
                     (int)opts->world_size, outer->row->title, outer->place.size, outer->place.from);
+    if (opts->rank >= 0 && opts->rank != outer->place.rank)
+        return FAIL(STATUS_INVALID,
+                    "--rank=%d, but %s has started this as rank %d (%s): leave --rank out",
+                    (int)opts->rank, outer->row->title, outer->place.rank, outer->place.from);
     return STATUS_OK;
 }
 

@@ -171,7 +171,10 @@ static status parse_amount(request *r)
 static status add(request *r)
 {
     int64_t sum = 0;
-    TRY(store_add(r->client, r->words[0], r->amount, &sum));
+    status st = store_add(r->client, r->words[0], r->amount, &sum);
+    if (st == STATUS_PEER)
+        status_append("; a store hangs up if what the key holds is no number");
+    TRY(st);
     answer_number(r, "value", sum);
     return STATUS_OK;
 }
@@ -297,6 +300,9 @@ static status find_address(const options *opts, char host[HOST_BYTES], int *port
                        opts->host != NULL ? "--host" : "MASTER_ADDR"));
     if (*port == NO_PORT)
         TRY(find_port(opts, port));
+    else if (opts->host != NULL && options_given(opts, "port") && opts->port != *port)
+        return FAIL(STATUS_INVALID, "--host=%s, but --port=%lld: give the port once", text,
+                    (long long)opts->port);
     if (*port == 0)
         return FAIL(STATUS_INVALID, "--port=0: name the port that the store listens on");
     return STATUS_OK;

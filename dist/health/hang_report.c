@@ -232,8 +232,9 @@ static void name_mismatch(const hang_report_options *o, const rank_snapshot *sna
     }
 }
 
+/* answers: the store does, so that every living rank could be heard. */
 static void compose(const hang_report_options *o, const rank_snapshot *snapshots, const bool *known,
-                    char *out)
+                    bool answers, char *out)
 {
     char one[4 * RANK_TEXT_BYTES], unknown[96];
     const char *ours = NULL;
@@ -254,7 +255,8 @@ static void compose(const hang_report_options *o, const rank_snapshot *snapshots
         add(&to, "%d more ranks are missing as well", named - MOST_NAMED);
     list_unknown(known, o->world_size, unknown, sizeof unknown);
     if (unknown[0] != '\0' && timed_out)
-        add(&to, "no word from rank %s: stopped, or out of reach", unknown);
+        add(&to, "no word from rank %s: %s", unknown,
+            answers ? "stopped, or out of reach" : "the store does not answer");
     bool may_be_cut = timed_out || o->why == STATUS_PEER;
     if (to.parts == 0 && unknown[0] == '\0' && seq != 0 && may_be_cut)
         add(&to, "all ranks have entered %s: the network between them is slow or cut", ours);
@@ -272,13 +274,14 @@ void hang_report_explain(const hang_report_options *o, char *out)
         look_around(o, snapshots, known);
         if (o->store != NULL)
             publish(o, &snapshots[o->rank]);
-        if (store_answers(o)) {
+        bool answers = store_answers(o);
+        if (answers) {
             for (int rank = 0; rank < o->world_size; rank++)
                 if (known[rank] && rank != o->rank)
                     publish(o, &snapshots[rank]);
             ask_others(o, snapshots, known);
         }
-        compose(o, snapshots, known, out);
+        compose(o, snapshots, known, answers, out);
     }
     free(known);
     free(snapshots);

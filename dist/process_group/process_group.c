@@ -1,6 +1,7 @@
 /* A process group's life, its memory, and what it says of itself. */
 #include "dist/process_group/process_group.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "dist/health/rank_status.h"
@@ -29,6 +30,18 @@ status process_group_broken(process_group *group)
     return status_context(group->broken, "the process group is broken since");
 }
 
+/* The ranks meet in the store before each collective: who is missing there may have ended. */
+static status watch_ranks(process_group *group)
+{
+    const process_group_options *o = &group->options;
+    char prefix[PROCESS_GROUP_PREFIX_BYTES];
+    if (o->debug < PROCESS_GROUP_DEBUG_DETAIL || o->store == NULL || !group->one_host)
+        return STATUS_OK;
+    snprintf(prefix, sizeof prefix, "%.40scall/", group->prefix);
+    const group_setup setup = {.options = o, .prefix = prefix, .one_host = true};
+    return peers_create(&setup, clock_deadline_ns(group->patience_ms), &group->watched);
+}
+
 static status open_backend(process_group *group, const process_group_options *options)
 {
     backend_choice choice = {.ops = &local_ops, .one_host = true};
@@ -49,7 +62,14 @@ static status open_backend(process_group *group, const process_group_options *op
     group->ops = choice.ops;
     group->one_host = choice.one_host;
     snprintf(group->prefix, sizeof group->prefix, "%s", choice.prefix);
-    return STATUS_OK;
+    st = watch_ranks(group);
+    if (st != STATUS_OK) {
+        status_kept cause;
+        status_keep(&cause);
+        group->ops->destroy(group->self);
+        status_restore(&cause);
+    }
+    return st;
 }
 
 status process_group_create(const process_group_options *options, process_group **out)
@@ -107,6 +127,7 @@ void process_group_destroy(process_group *group)
     staging_destroy(group->staging); /* unpins memory that the backend is about to unmap */
     if (group->ops != NULL)
         group->ops->destroy(group->self);
+    peers_destroy(group->watched);
     allocations_free(&group->memory);
     pthread_mutex_destroy(&group->lock);
     free(group);

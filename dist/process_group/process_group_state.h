@@ -5,6 +5,7 @@
 #include "base/spares.h"
 #include "dist/collective/process_group_ops.h"
 #include "dist/health/flight_recorder.h"
+#include "dist/health/peers.h"
 #include "dist/health/rank_status.h"
 #include "dist/process_group/allocations.h"
 #include "dist/process_group/first_runs.h"
@@ -41,6 +42,7 @@ struct process_group {
     int rank, world_size;
     int64_t timeout_ms, patience_ms;
     bool one_host;
+    peers *watched; /* to say who has ended, of all ranks; NULL unless calls are compared here */
     process_group_options options; /* what it was made from; new_group makes sub-groups from it */
     char prefix[PROCESS_GROUP_PREFIX_BYTES]; /* of its keys in the store */
 

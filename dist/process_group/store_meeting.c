@@ -8,11 +8,53 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+enum { DEATH_GRACE_MS = 100 }; /* a socket closes a little before its process has ended */
+
 /* A meeting under way: a membership's ctx. */
 typedef struct held_meeting {
     const store_meeting *what;
     const process_group *group;
 } held_meeting;
+
+/* A rank that is not there and has ended. */
+static status find_dead(const peers *watched, const bool *there)
+{
+    char who[PEERS_NAME_BYTES];
+    int dead = watched != NULL ? peers_find_ended(watched, 0, 0) : -1;
+    while (dead >= 0 && there[dead])
+        dead = peers_find_ended(watched, dead + 1, 0);
+    if (dead < 0)
+        return STATUS_OK;
+    peers_name(watched, dead, who);
+    return FAIL(STATUS_PEER, "%s is gone", who);
+}
+
+/* A failure of the store's, or a timeout: who has ended or is stopped, as far as can be seen here.
+ * The store may have gone with its rank. */
+static status name_lost(const process_group *group, const char *prefix, status st)
+{
+    char who[PEERS_NAME_BYTES];
+    const keys_text key = keys_make(prefix, KEYS_OUTCOME, -1);
+    bool there, gone = false;
+    int lost = -1;
+    status_kept kept;
+    if (group->watched == NULL || (st != STATUS_PEER && st != STATUS_TIMEOUT))
+        return st;
+    status_keep(&kept);
+    if (st == STATUS_TIMEOUT || store_check(group->options.store, key.text, &there) != STATUS_OK) {
+        if (st == STATUS_PEER)
+            lost = peers_find_ended(group->watched, 0, DEATH_GRACE_MS);
+        gone = lost >= 0;
+        if (!gone)
+            lost = peers_find_stopped(group->watched, 0);
+    }
+    status_restore(&kept);
+    if (lost < 0)
+        return st;
+    peers_name(group->watched, lost, who);
+    return status_context(gone ? STATUS_PEER : STATUS_TIMEOUT, "%s is %s", who,
+                          gone ? "gone" : "stopped");
+}
 
 /* "ranks 1, 3 and 5 have not come to barrier #3" */
 static status name_missing(void *ctx, const bool *there, bool is_over)
@@ -21,6 +63,7 @@ static status name_missing(void *ctx, const bool *there, bool is_over)
     char list[256] = "";
     size_t length = 0;
     int n = held->group->world_size, missing = 0, named = 0;
+    TRY(find_dead(held->group->watched, there));
     if (!is_over)
         return STATUS_OK;
     for (int rank = 0; rank < n; rank++)
@@ -79,7 +122,9 @@ status store_meeting_hold(process_group *group, const store_meeting *what)
                    .compare = what->compare != NULL ? compare : NULL,
                    .missing = name_missing,
                    .ctx = &held};
-    TRY(membership_meet(&ranks, &how, NULL));
+    status st = membership_meet(&ranks, &how, NULL);
+    if (st != STATUS_OK)
+        return name_lost(group, prefix, st);
     if (what->number > 1)
         forget(group, what->name, what->number - 1);
     return STATUS_OK;

@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -143,6 +144,51 @@ START_TEST(wrong_flags_are_one_error)
 }
 END_TEST
 
+START_TEST(what_was_not_looked_at_is_not_right)
+{
+    program p = bench("2", "shm", "--check=0");
+    ck_assert_int_eq(p.exit_code, 0);
+    ASSERT_FACTS(p.out, "Wrong elements", "N/A");
+    ASSERT_NO_FACTS(p.out, "OK");
+    program_close(&p);
+}
+END_TEST
+
+/* The reason is its error, and not the hint after that. */
+START_TEST(why_a_backend_is_left_out_is_told)
+{
+    program p = bench("2", "shm,gloo", "--root=7");
+    ck_assert_int_ne(p.exit_code, 0);
+    ASSERT_FACTS(p.err, "shm is left out", "--root=7: ranks are 0 to 1");
+    program_close(&p);
+}
+END_TEST
+
+START_TEST(a_comparison_that_is_stopped_says_so)
+{
+    const char *argv[] = {program_mnist_ddp(),
+                          "bench",
+                          "barrier",
+                          "--nproc-per-node",
+                          "2",
+                          "--backend",
+                          "shm,gloo",
+                          "-n",
+                          "1000000",
+                          "-w",
+                          "1000000",
+                          "--device",
+                          "cpu",
+                          NULL};
+    program p = program_start(argv);
+    usleep(700000);
+    kill(p.pid, SIGTERM);
+    program_wait(&p, LIMIT_S);
+    ck_assert_int_eq(p.exit_code, 128 + SIGTERM);
+    program_close(&p);
+}
+END_TEST
+
 static json_t *compared(const char *folder, const char *peer, const char *python)
 {
     const char *argv[] = {program_mnist_ddp(),
@@ -221,6 +267,9 @@ int main(void)
         suite_add(core, json_has_every_size, i,
                   i < 3 || training_has_gloo() ? NULL : "gloo is not in this build");
     tcase_add_test(core, the_table_has_the_columns_of_nccl_tests);
+    tcase_add_test(core, what_was_not_looked_at_is_not_right);
+    tcase_add_test(core, why_a_backend_is_left_out_is_told);
+    tcase_add_test(core, a_comparison_that_is_stopped_says_so);
     tcase_add_test(core, backends_stand_side_by_side);
     suite_add(core, mpi_stands_beside_them, 0,
               system("command -v mpicc mpirun > /dev/null") == 0 ? NULL : "no mpicc");

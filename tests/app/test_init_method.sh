@@ -55,3 +55,16 @@ refused 64 --rank=0 --nproc-per-node=2 -- --rank=0 --nproc-per-node=2
 echo 'my thesis' >thesis
 refused 69 --init-method="file://$work/thesis" --rank=1 --world-size=2 -- "$work/thesis" new
 [ "$(cat thesis)" = 'my thesis' ] || fail "another's file is written over"
+
+# Rank 0 dies, and the store with it: rank 1 names it all the same.
+for rank in 1 0; do
+    train --limit=6400 --run-dir=killed --init-method="file://$work/meet" --rank=$rank --world-size=2 \
+        --debug=detail --inject=kill:rank=0,step=9 >killed.$rank.out 2>killed.$rank.err &
+    pids+=($!)
+done
+code=0
+wait "${pids[0]}" || code=$?
+wait "${pids[1]}" || true
+pids=()
+[ $code = 72 ] || fail "rank 0 is killed: exit $code"
+grep 'error:' killed.1.err | grep -q 'rank 0 (pid' || fail "rank 0 is killed: $(cat killed.1.err)"

@@ -169,6 +169,7 @@ static const struct {
      {"OMPI_COMM_WORLD_LOCAL_SIZE=3", "OMPI_COMM_WORLD_SIZE=2"}},
     {{OPEN_MPI_HOSTS}, "", {"Open MPI", "OMPI_COMM_WORLD_RANK", "--master-addr", "MASTER_ADDR"}},
     {{OPEN_MPI}, "--world-size=8", {"--world-size=8", "4 ranks", "OMPI_COMM_WORLD_SIZE"}},
+    {{OPEN_MPI}, "--rank=1", {"--rank=1", "rank 3", "OMPI_COMM_WORLD_RANK"}},
     {{OPEN_MPI}, "--nproc-per-node=2", {"--nproc-per-node", "4", "OMPI_COMM_WORLD_LOCAL_SIZE"}},
     {{OPEN_MPI}, "--rdzv-endpoint=h:17", {"--rdzv-", "4", "OMPI_COMM_WORLD_LOCAL_SIZE"}},
     {{OPEN_MPI}, "--standalone", {"--standalone", "4", "--launcher=none"}},

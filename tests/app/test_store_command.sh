@@ -61,8 +61,10 @@ ask 0 add n -7
 answers $'-2\n'
 ask 0 add n
 answers $'-1\n'
-ask 72 add first_key # holds no number: the server hangs up
-says "$address"
+ask 72 add first_key # the server hangs up
+says "$address" 'no number'
+ask 64 get first_key --port=1
+says "$address" --port=1
 
 ask 0 check first_key n
 answers ''

@@ -4,6 +4,7 @@
 #include "tests/support/ranks.h"
 #include "tests/support/suite.h"
 
+#include <signal.h>
 #include <string.h>
 
 enum { WORLD = 3, ROOM = 16 };
@@ -92,6 +93,38 @@ START_TEST(who_does_not_come_is_named)
 }
 END_TEST
 
+/* One rank is killed, or stops, before a collective. */
+static status be_lost(process_group *group, int rank, int world_size, void *arg)
+{
+    (void)world_size;
+    TRY(process_group_barrier(group));
+    if (rank == 1)
+        raise(*(const int *)arg);
+    status st = process_group_barrier(group);
+    return st == STATUS_OK ? FAIL(STATUS_INVALID, "rank 1 was not missed") : st;
+}
+
+/* Case i: a backend; and whether it is killed, or stops. */
+START_TEST(who_is_lost_is_named)
+{
+    rank_result results[WORLD];
+    bool killed = _i % 2 == 0;
+    int signal = killed ? SIGKILL : SIGSTOP;
+    ranks_options options = {.world_size = WORLD,
+                             .backend = BACKENDS[_i / 2],
+                             .timeout_ms = killed ? 20000 : 700,
+                             .debug = PROCESS_GROUP_DEBUG_DETAIL};
+    ck_assert_int_eq(run_rank_processes(&options, be_lost, &signal, results), STATUS_OK);
+    for (int rank = 0; rank < WORLD; rank += 2) {
+        ck_assert(results[rank].reported);
+        ck_assert_msg(results[rank].st == (killed ? STATUS_PEER : STATUS_TIMEOUT), "%s",
+                      results[rank].message);
+        ASSERT_FACTS(results[rank].message, "rank 1 (pid ", killed ? "gone" : "stopped");
+        ck_assert_double_lt(results[rank].seconds, 10);
+    }
+}
+END_TEST
+
 /* What is alike, or is each rank's own, is no difference; sends and receives are not compared. */
 static status agree(process_group *group, int rank, int world_size, void *arg)
 {
@@ -135,6 +168,8 @@ int main(void)
         for (int i = 0; i < N_DIFFERENCES; i++)
             suite_add(core, a_difference_is_named_on_every_rank, k * N_DIFFERENCES + i, missing);
         suite_add(core, who_does_not_come_is_named, k, missing);
+        suite_add(core, who_is_lost_is_named, 2 * k, missing);
+        suite_add(core, who_is_lost_is_named, 2 * k + 1, missing);
         suite_add(core, what_agrees_is_let_through, k, missing);
     }
     return suite_run(suite);

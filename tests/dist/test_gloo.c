@@ -188,6 +188,7 @@ START_TEST(a_stopped_rank_is_a_timeout)
     death d = {.rank = _i, .signal = SIGSTOP, .before = true};
     ck_assert_int_eq(run_rank_processes(&options, deaths_in_all_reduce, &d, results), STATUS_OK);
     check_survivors(_i, results, 2, STATUS_TIMEOUT);
+    ASSERT_FACTS(results[1 - _i].message, "(pid ", "stopped");
 }
 END_TEST
 

@@ -235,6 +235,19 @@ START_TEST(other_files_are_left_alone)
 }
 END_TEST
 
+/* Replaced, it would lead the others nowhere. */
+START_TEST(a_link_is_left_alone)
+{
+    rendezvous *rdzv = NULL;
+    char text[64] = "";
+    ck_assert_int_eq(symlink("elsewhere", path), 0);
+    ck_assert_int_eq(join(0, 2, JOIN_MS, &rdzv), STATUS_INVALID);
+    ASSERT_FACTS(status_text(), path, "link");
+    ck_assert_int_gt(readlink(path, text, sizeof text - 1), 0);
+    ck_assert_str_eq(text, "elsewhere");
+}
+END_TEST
+
 START_TEST(a_wait_ends_with_what_is_missing)
 {
     rendezvous *rdzv = NULL;
@@ -292,6 +305,7 @@ int main(void)
     tcase_add_loop_test(core, of_rank_0s_in_the_same_instant_one_has_the_path, 0, 10);
     tcase_add_test(core, what_a_rank_0_has_left_on_its_way_is_named);
     tcase_add_test(core, other_files_are_left_alone);
+    tcase_add_test(core, a_link_is_left_alone);
     tcase_add_test(core, a_wait_ends_with_what_is_missing);
     tcase_add_test(core, rank_0_alone_names_the_missing);
     tcase_add_test(core, an_address_of_another_hosts_loopback_is_an_error);

@@ -50,6 +50,7 @@ static const struct {
     {"env://?world_size=0", {"world_size=0"}},
     {"env://?size=2", {"size=2", "world_size=N"}},
     {"env://?rank", {"rank"}},
+    {"env://?rank=0&world_size=2&rank=1", {"rank=1", "once"}},
 };
 
 START_TEST(mistakes_are_named)

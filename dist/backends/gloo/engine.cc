@@ -135,7 +135,8 @@ void engine::wait(job *waited, int64_t deadline_ns, int64_t *done_ns)
     } else if (!finish(hold, j, deadline_ns)) {
         broken_ = failure(STATUS_TIMEOUT, "timed out before");
         throw failure(STATUS_TIMEOUT,
-                      "not done within the timeout; a peer is late or out of reach");
+                      "not done within the timeout; a peer is late or out of reach" +
+                          who_stopped());
     }
     if (j->result.code != STATUS_OK)
         throw j->result;
@@ -199,6 +200,18 @@ void engine::run()
     done_.notify_all();
 }
 
+// ": rank 2 (pid 71) is stopped", if that can be seen here.
+std::string engine::who_stopped() const
+{
+    const peers *all = first_cause_peers(cause_);
+    char who[PEERS_NAME_BYTES];
+    int stopped = peers_find_stopped(all, 0);
+    if (stopped < 0)
+        return "";
+    peers_name(all, stopped, who);
+    return std::string(": ") + who + " is stopped";
+}
+
 // From the engine's thread, and from one that launches or waits for a send or recv.
 failure engine::explain(const std::string &text)
 {
@@ -206,7 +219,8 @@ failure engine::explain(const std::string &text)
         return failure(STATUS_PEER, "the group was aborted: " + text);
     std::lock_guard<std::mutex> one_at_a_time(explaining_);
     if (text.find("Timed out") != std::string::npos || text.find("timeout") != std::string::npos)
-        return failure(STATUS_TIMEOUT, "a peer is late or out of reach: " + text);
+        return failure(STATUS_TIMEOUT,
+                       "a peer is late or out of reach" + who_stopped() + ": " + text);
     (void)FAIL(STATUS_PEER, "%s", text.c_str());
     if (first_cause_blame(cause_))
         return failure(STATUS_PEER);

@@ -73,6 +73,7 @@ class engine : public std::enable_shared_from_this<engine>
     failure finish_between_two(const job &j, int64_t deadline_ns);
     void say_goodbye();
     failure explain(const std::string &text);
+    std::string who_stopped() const;
     std::shared_ptr<job> enqueue(const collective &what);
 
     int rank_, world_size_;
