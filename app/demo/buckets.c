@@ -167,7 +167,8 @@ static status show_timeline(buckets *b, bool overlap)
         if (b->delay_ms > 0)
             demo_say(b->d,
                      "Two processes of one machine talk so fast that there is little to hide. So "
-                     "here each all-reduce takes %lld ms more, as on a slow network. "
+                     "here each all-reduce takes %lld ms more, one after the other, as on a slow "
+                     "network. "
                      "--inject-delay-ms=0 shows it without.",
                      (long long)b->delay_ms);
     } else {

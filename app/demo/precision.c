@@ -199,7 +199,8 @@ static status show_gradients(numbers *p, const format formats[FORMATS])
     demo_begin(p->d, "The gradients of a real batch");
     demo_say(p->d,
              "The model %s has made %d steps on %s. Below are sizes of its next gradients: "
-             "%zu of %zu are not 0. The rest is of neurons that ReLU or dropout has switched off.",
+             "%zu of %zu are not 0. ReLU, pooling or dropout has switched off what the others "
+             "learn from.",
              p->d->opts->model, p->steps, p->found_by, n, p->count);
     demo_columns(p->d, "gradient", "float32", "fp16", "bf16", NULL);
     for (size_t i = 0; i < sizeof places / sizeof places[0] && n > 0; i++) {
@@ -252,9 +253,10 @@ static status show_scaling(numbers *p, const format formats[FORMATS])
     demo_say(p->d, "The loss is multiplied before backward, and so are all gradients. The "
                    "optimizer divides by the same number, in float32. Below is the same batch "
                    "with several factors, and how far a number is off that is not lost.");
-    demo_say(p->d, "Too large a factor makes infinities. Then torch.amp.GradScaler leaves out the "
-                   "step and halves the factor; it begins with 65536. --amp=fp16 does the same. "
-                   "bf16 needs no factor, but has the coarser steps.");
+    demo_say(p->d,
+             "Too large a factor makes infinities. Then torch.amp.GradScaler leaves out the "
+             "step and halves the factor; it begins with 65536. --amp=fp16 does the same on a GPU. "
+             "bf16 needs no factor, but has the coarser steps.");
     demo_columns(p->d, "", "loss times", "became 0", "infinite", "off by, in the mean", NULL);
     for (size_t i = 0; i < sizeof exponents / sizeof exponents[0] && st == STATUS_OK; i++)
         st = tell_scaled(p, &formats[F16], 1 << exponents[i], facts);
