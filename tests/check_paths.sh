@@ -1,5 +1,6 @@
 #!/bin/sh
-# Every file of ours that a document or a comment names is there. Run by ctest.
+# Every file of ours that a document or a comment names is there; and where a document names a
+# function in it, as `dist/ddp.c: ddp_wait`, that is defined in that file. Run by ctest.
 set -eu
 rooms='app|base|bench|cmake|configs|data|dist|docs|kernels|model|scripts|tests'
 # Made by a user or by a run; and a text that a test expects.
@@ -21,4 +22,24 @@ named=$({ in_documents && in_sources; } | sort -u | grep -vE "$made" | sed -E 's
 ls -d $named >/dev/null || {
     echo "^ named in a document or a comment, but not there" >&2
     exit 1
+}
+
+# A definition begins in the first column; a semicolon ends a declaration before its body begins.
+defines() {
+    awk -v begin="^[A-Za-z_](.*[ *])?$2\\(" '
+        $0 ~ begin { seen = 1 }
+        seen && /^{/ { found = 1; exit }
+        /;$/ { seen = 0 }
+        END { exit !found }' "$1"
+}
+functions=$(cat docs/*.md docs/*/*.md | tr '`' '\n' | grep -xE "($rooms)/[^ ]*: [a-z0-9_]+" | sort -u)
+[ -n "$functions" ] || exit 1
+echo "$functions" | {
+    missing=0
+    while IFS=': ' read -r file name; do
+        defines "$file" "$name" && continue
+        echo "$file: no function $name is defined there, but a document names it" >&2
+        missing=1
+    done
+    exit $missing
 }

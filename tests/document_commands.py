@@ -19,8 +19,9 @@ A comment before a block, or in the line of a text, says otherwise:
     <!-- sh: MNIST_DDP_EPOCHS=1 MNIST_DDP_STEPS=2 --> with these in the environment
     <!-- sh: exit 110, MNIST_DDP_LIMIT=4000 -->       this exit code is right; several at once
 
-In docs/tutorial/ a block that begins with ```text and follows one of ```sh is what that prints. Both
-are compared without what MASKS has. `...` stands for any words in a line; alone, for any lines.
+In docs/tutorial/ and docs/for-pytorch-users.md a block that begins with ```text and follows one of
+```sh is what that prints. Both are compared without what MASKS has. `...` stands for any words in a
+line; alone, for any lines.
 
 Arguments: words that a document's name or a command must hold, to run only those.
 """
@@ -103,7 +104,7 @@ def find_commands(document):
     block = None  # its lines, if it is one of ours
     fence = None
     printing = None  # the command that is right above
-    tutorial = document.parent.name == "tutorial"
+    compared = document.parent.name == "tutorial" or document.name == "for-pytorch-users.md"
     for number, line in enumerate(document.read_text().splitlines(), 1):
         place = f"{document.relative_to(SOURCE)}:{number}"
         mark = re.match(r" *(```+)(\w*)", line)
@@ -125,7 +126,7 @@ def find_commands(document):
             if kind == "sh":
                 found.append(Command(start, "\n".join(block) + "\n", note))
                 note = Note()
-                printing = found[-1] if tutorial else None
+                printing = found[-1] if compared else None
             fence = None
         else:
             printing = None if line else printing
