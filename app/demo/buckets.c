@@ -46,7 +46,9 @@ static status choose_step(buckets *b)
         }
     }
     b->n = step_spans_read(b->run.trace, b->step, b->spans, SPANS_MAX);
-    return b->n > 0 ? STATUS_OK : FAIL(STATUS_INVALID, "the data set has only one batch");
+    return b->n > 0 ? STATUS_OK
+                    : FAIL(STATUS_INVALID,
+                           "the data set has only one batch; give a smaller --batch-size");
 }
 
 static status train(buckets *b, bool overlap, char line[LINE_BYTES])
