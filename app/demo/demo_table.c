@@ -15,6 +15,8 @@ const demo_entry demo_table[] = {
     {"buckets", "DDP's buckets: ready, sent, there; what overlap hides", 2, 4, buckets_demo},
     {"dp", "DataParallel: a batch of 30 on three replicas", 1, 1, dp_demo},
     {"ps", "a parameter server: who sends what, how many bytes", 4, 8, ps_demo},
+    {"rendezvous", "how ranks find each other, and what stands in the store", 3, 7,
+     rendezvous_demo},
     {"store", "TCPStore among ranks: set, get, wait, add, compare_set", 3, 7, store_demo},
     {"p2p", "send, recv, isend, irecv; two ranks that both send first", 2, 2, p2p_demo},
     {"groups", "new_group: who is which rank in which group", 4, 7, groups_demo},

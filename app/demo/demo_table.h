@@ -8,7 +8,7 @@
 typedef status demo_fn(demo *d);
 
 demo_fn linear_demo, ring_demo, tree_demo, sampler_demo, buckets_demo, dp_demo, ps_demo;
-demo_fn store_demo, p2p_demo, groups_demo, world_size_demo, failure_demo;
+demo_fn rendezvous_demo, store_demo, p2p_demo, groups_demo, world_size_demo, failure_demo;
 demo_fn precision_demo, one_batch_four_ways_demo;
 
 typedef struct demo_entry {

@@ -3,6 +3,7 @@
 #include "tests/app/support/demo_run.h"
 #include "tests/app/support/test_folder.h"
 #include "tests/support/facts.h"
+#include "tests/support/port.h"
 #include "tests/support/program.h"
 
 #include <glob.h>
@@ -105,6 +106,51 @@ START_TEST(a_stop_ends_the_training_too)
 }
 END_TEST
 
+/* The ranks come at 0, 250 and 500 ms, and none leaves before the last has come. */
+START_TEST(ranks_wait_for_the_last_one)
+{
+    enum { N = 3, MEETING = 2 };
+    json_t *document = demo_run("rendezvous");
+    for (int rank = 0; rank < N; rank++) {
+        ck_assert_int_ge(atoi(json_string_value(demo_run_cell(document, MEETING, rank, 2))), 500);
+        ck_assert_int_ge(atoi(json_string_value(demo_run_cell(document, MEETING, rank, 1))),
+                         (rank + 1) % N * 250);
+    }
+    ck_assert_str_eq(json_string_value(demo_run_cell(document, MEETING, N - 1, 3)),
+                     "connection refused");
+    ASSERT_FACTS(json_string_value(demo_run_cell(document, MEETING, 1, 3)), "rank 0");
+    ck_assert_double_eq(demo_run_fact(document, "keys_shown"), 3 + 2 * N);
+    ck_assert_double_eq(demo_run_fact(document, "keys_in_store"), 3 + 2 * N);
+    ck_assert_double_eq(demo_run_fact(document, "missing_exit_code"), 69);
+    char *said = demo_run_text(document, -1);
+    ASSERT_FACTS(said, "1 of 2 ranks", "did not join", "within 1 s");
+    free(said);
+    json_decref(document);
+}
+END_TEST
+
+/* Ranks that are started by hand show what they were given. */
+START_TEST(variables_are_those_of_the_rank)
+{
+    char port[16], variable[32];
+    program ranks[2];
+    snprintf(port, sizeof port, "%d", port_find_free());
+    snprintf(variable, sizeof variable, "MASTER_PORT=%s", port);
+    for (int rank = 0; rank < 2; rank++)
+        ranks[rank] = program_start_with(WORDS("env", rank == 0 ? "RANK=0" : "RANK=1",
+                                               "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", variable),
+                                         WORDS("demo", "rendezvous", "--fast"));
+    for (int rank = 0; rank < 2; rank++) {
+        program_wait(&ranks[rank], RUN_S);
+        ASSERT_EXIT(ranks[rank], 0);
+    }
+    ASSERT_FACTS(ranks[0].out, "rank 1", "not set", "127.0.0.1", port);
+    ck_assert_str_eq(ranks[1].out, "");
+    for (int rank = 0; rank < 2; rank++)
+        program_close(&ranks[rank]);
+}
+END_TEST
+
 int main(void)
 {
     program_clean_environment();
@@ -116,5 +162,7 @@ int main(void)
     tcase_add_test(core, faults_are_injected_and_named);
     tcase_add_test(core, one_fault_may_be_chosen);
     tcase_add_test(core, a_stop_ends_the_training_too);
+    tcase_add_test(core, ranks_wait_for_the_last_one);
+    tcase_add_test(core, variables_are_those_of_the_rank);
     return test_folder_close(suite_run(suite));
 }

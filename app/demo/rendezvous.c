@@ -1,0 +1,251 @@
+/* How ranks find each other: what each is told, and what they write into the store when they meet.
+ * They meet once more for it, at a store of its own, and one after the other. */
+#include "dist/rendezvous.h"
+
+#include "app/common/json_value.h"
+#include "app/demo/demo_child.h"
+#include "app/demo/demo_table.h"
+#include "base/clock.h"
+#include "base/environment.h"
+#include "dist/membership/keys.h"
+#include "dist/net/socket_address.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    RANKS_MAX = 7,
+    STEP_MS = 250,
+    TIMEOUT_MS = 30000,
+    NUMBER_BYTES = 16,
+    FOUND_BYTES = 128,
+    VALUE_COLUMNS = 40
+};
+#define RUN_ID "demo"
+#define PREFIX "mnist_ddp/" RUN_ID "/0/" /* what rendezvous_join puts before its keys */
+
+static json_t *label_of(const demo *d)
+{
+    char label[32];
+    snprintf(label, sizeof label, "rank %d", d->rank);
+    return json_string(label);
+}
+
+static status show_variables(demo *d)
+{
+    static const char *const names[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR",
+                                        "MASTER_PORT"};
+    demo_begin(d, "What a rank is told");
+    demo_say(d,
+             "A process cannot guess that it is rank 1 of %d. Who starts it says so, by "
+             "environment variables: the launcher, torchrun, or you by hand. Here they are:",
+             d->world_size);
+    demo_columns(d, "", NULL);
+    json_t *cells = json_pack("[o]", label_of(d));
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *value = environment_text(names[i]);
+        demo_columns(d, names[i], NULL);
+        json_array_append_new(cells, json_string(value != NULL ? value : "not set"));
+    }
+    demo_row(d, cells);
+    TRY(demo_show(d));
+    demo_begin(d, "MASTER_ADDR and MASTER_PORT");
+    demo_say(d, "They are the same for all ranks, on all machines: the address of the one store "
+                "at which they meet. The launcher of node 0 serves it, else rank 0. The "
+                "address is not that of the rank itself.");
+    demo_say(d, "All else the ranks tell each other there: init_process_group ends on no rank "
+                "before all have come. mnist_ddp demo store shows what a store can do.");
+    return demo_show(d);
+}
+
+/* Rank 0 chooses a port and tells it by the job's store. */
+static status agree_on_port(demo *d, int *port)
+{
+    static const char key[] = "demo/rendezvous/port";
+    store *job = rendezvous_store(d->rdzv);
+    char text[NUMBER_BYTES];
+    if (d->rank == 0) {
+        snprintf(text, sizeof text, "%d", socket_address_free_port());
+        TRY(store_set(job, key, text, strlen(text)));
+    }
+    TRY(store_get_text(job, key, clock_deadline_ns(TIMEOUT_MS), text, sizeof text));
+    *port = atoi(text);
+    return STATUS_OK;
+}
+
+static status connect_once(const rendezvous_place *place, store **out)
+{
+    return store_create(&(store_options){.host = place->master_addr,
+                                         .port = place->master_port,
+                                         .prefix = PREFIX,
+                                         .timeout_ms = TIMEOUT_MS,
+                                         .connect_timeout_ms = TIMEOUT_MS,
+                                         .once = true},
+                        out);
+}
+
+/* What a rank sees that comes now: "ranks 0 2", or that nobody serves a store. */
+static status look(const rendezvous_place *place, char found[FOUND_BYTES])
+{
+    store *client = NULL;
+    status st = connect_once(place, &client);
+    if (st == STATUS_REFUSED) {
+        snprintf(found, FOUND_BYTES, "connection refused");
+        return STATUS_OK;
+    }
+    snprintf(found, FOUND_BYTES, "a store, and in it");
+    for (int rank = 0; rank < place->world_size && st == STATUS_OK; rank++) {
+        bool there = false;
+        st = store_check(client, keys_make("join/", KEYS_RECORD, rank).text, &there);
+        if (there)
+            snprintf(found + strlen(found), FOUND_BYTES - strlen(found), " rank %d", rank);
+    }
+    store_destroy(client);
+    return st;
+}
+
+/* The last rank is the first to come, then rank 0, then the others. */
+static int turn_of(const demo *d)
+{
+    return d->rank == d->world_size - 1 ? 0 : d->rank + 1;
+}
+
+static double since_ms(int64_t start_ns)
+{
+    return (double)(clock_now_ns() - start_ns) * 1e-6;
+}
+
+static status show_meeting(demo *d, const rendezvous_place *place, rendezvous **out)
+{
+    char found[FOUND_BYTES], came[NUMBER_BYTES], left[NUMBER_BYTES];
+    TRY(process_group_barrier(d->group));
+    int64_t start_ns = clock_now_ns();
+    clock_sleep_ms((int64_t)STEP_MS * turn_of(d));
+    double came_ms = since_ms(start_ns);
+    TRY(look(place, found));
+    TRY(rendezvous_join(place, TIMEOUT_MS, TIMEOUT_MS, out));
+    double left_ms = since_ms(start_ns);
+    demo_begin(d, "The ranks meet at %s:%d", place->master_addr, place->master_port);
+    demo_say(d,
+             "Now they do it again, slowly: one comes every %d ms. Rank %d is the first, and "
+             "nobody serves the store yet. So it tries to connect, again and again. Rank 0 "
+             "serves the store, and joins, too.",
+             STEP_MS, d->world_size - 1);
+    demo_say(d, "All leave at the same moment, after the last one has come. Who was early has "
+                "waited. That is why a job stands still if one rank was never started.");
+    demo_columns(d, "", "came at", "left at", "found", NULL);
+    snprintf(came, sizeof came, "%.0f ms", came_ms);
+    snprintf(left, sizeof left, "%.0f ms", left_ms);
+    demo_row(d, json_pack("[o, s, s, s]", label_of(d), came, left, found));
+    return demo_show(d);
+}
+
+/* A row for a key that is there. */
+static status tell_key(demo *d, store *client, keys_text key, int *keys)
+{
+    char name[KEYS_BYTES + sizeof PREFIX], cut[VALUE_COLUMNS + 4], *value = NULL;
+    TRY(store_try_get(client, key.text, &value));
+    if (value == NULL)
+        return STATUS_OK;
+    snprintf(name, sizeof name, "/%s%s", PREFIX, key.text);
+    snprintf(cut, sizeof cut, "%.*s%s", VALUE_COLUMNS, value,
+             strlen(value) > VALUE_COLUMNS ? "..." : "");
+    demo_row(d, json_pack("[s, o]", name, json_value_text(cut)));
+    free(value);
+    ++*keys;
+    return STATUS_OK;
+}
+
+static status tell_keys(demo *d, store *client)
+{
+    static const char *const once[] = {KEYS_SIZE, KEYS_CAME, KEYS_OUTCOME};
+    static const char *const each[] = {KEYS_LEASE, KEYS_HEARTBEAT, KEYS_RECORD};
+    int keys = 0;
+    int64_t all;
+    for (size_t i = 0; i < sizeof once / sizeof once[0]; i++)
+        TRY(tell_key(d, client, keys_make("join/", once[i], -1), &keys));
+    for (size_t i = 0; i < sizeof each / sizeof each[0]; i++)
+        for (int rank = 0; rank < d->world_size; rank++)
+            TRY(tell_key(d, client, keys_make("join/", each[i], rank), &keys));
+    TRY(store_num_keys(client, &all));
+    demo_fact(d, "keys_shown", json_integer(keys));
+    demo_fact(d, "keys_in_store", json_integer((json_int_t)all));
+    return STATUS_OK;
+}
+
+static status show_keys(demo *d, const rendezvous_place *place)
+{
+    store *client = NULL;
+    status st = STATUS_OK;
+    demo_begin(d, "What is in the store now");
+    demo_say(d, "size: how many ranks there are, and who said so first. record/R: what rank R "
+                "says of itself, and lease/R: who has that number, so that two processes with one "
+                "RANK are found. came counts the ranks. The last one to come sets outcome, for "
+                "which all others wait.");
+    demo_say(d,
+             "/mnist_ddp/%s/0/ stands before all of them: the id of the job, and how often it "
+             "was started again. So two jobs cannot take each other's keys.",
+             RUN_ID);
+    if (d->rank == 0) {
+        st = connect_once(place, &client);
+        if (st == STATUS_OK)
+            st = tell_keys(d, client);
+        store_destroy(client);
+    }
+    TRY(st);
+    return demo_show(d);
+}
+
+/* Rank 0 alone starts one rank of two. */
+static status show_missing(demo *d)
+{
+    demo_child child = {.line = ""};
+    demo_begin(d, "And if one does not come?");
+    demo_say(d, "A wait has a deadline: --join-timeout, else 600 s. Here rank 0 of 2 is started, "
+                "and rank 1 is not. It waits for one second:");
+    if (d->rank == 0) {
+        TRY(demo_child_run(&child,
+                           "train --init-method=tcp://127.0.0.1:%d --world-size=2 --rank=0 "
+                           "--join-timeout=1",
+                           socket_address_free_port()));
+        demo_say(d, "%s", child.line);
+        demo_child_quote(d, child.err, NULL);
+        demo_fact(d, "missing_exit_code", json_integer(child.exit_code));
+        demo_child_free(&child);
+    }
+    return demo_show(d);
+}
+
+static status meet_and_show(demo *d, const rendezvous_place *place)
+{
+    rendezvous *again = NULL;
+    status_kept cause;
+    status st = show_meeting(d, place, &again);
+    if (st == STATUS_OK)
+        st = show_keys(d, place);
+    if (st == STATUS_OK)
+        rendezvous_leave(again);
+    status_keep(&cause);
+    rendezvous_destroy(again);
+    status_restore(&cause);
+    return st;
+}
+
+status rendezvous_demo(demo *d)
+{
+    if (d->world_size < 2)
+        return FAIL(STATUS_INVALID,
+                    "demo rendezvous: one rank has nobody to meet; give --nproc-per-node=2 or "
+                    "more");
+    rendezvous_place place = d->place;
+    TRY(show_variables(d));
+    TRY(agree_on_port(d, &place.master_port));
+    place.init_file[0] = '\0';
+    place.agent_store = false;
+    place.restart_count = 0;
+    place.round = 0;
+    snprintf(place.run_id, sizeof place.run_id, "%s", RUN_ID);
+    TRY(meet_and_show(d, &place));
+    return show_missing(d);
+}
