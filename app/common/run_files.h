@@ -10,5 +10,6 @@
 #define RUN_FILE_TRACE "trace.svg"
 #define RUN_FILE_REPORT "report.html"
 #define RUN_FILE_RESULT "result.json"
+#define RUN_FILE_ROUND "round.json"
 
 #endif

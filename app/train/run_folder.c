@@ -2,7 +2,7 @@
 
 #include "app/common/run_files.h"
 #include "app/common/runs_folder.h"
-#include "base/clock.h"
+#include "app/train/folder_owner.h"
 #include "base/file_draft.h"
 #include "base/fnv1a.h"
 #include "base/log.h"
@@ -16,10 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-enum { LOCK_MS = 10000 }; /* for the folder that the round before has not closed yet */
 
 static resume_mode given_mode(const options *opts)
 {
@@ -78,7 +75,7 @@ static status refuse_no_checkpoint(const char *path)
 static status clean_drafts(const char *path)
 {
     static const char *const names[] = {CHECKPOINT_MODEL, RUN_FILE_CONFIG, RUN_FILE_RESULT,
-                                        RUN_FILE_EVAL, RUN_FILE_REPORT};
+                                        RUN_FILE_ROUND,   RUN_FILE_EVAL,   RUN_FILE_REPORT};
     char file[FILE_PATH_BYTES];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         TRY(file_join(path, names[i], file));
@@ -120,29 +117,18 @@ static status check_writable(const char *path)
     return STATUS_OK;
 }
 
-/* A rank 0 that was cut off from its round may have the folder a moment longer than the round. */
-static status lock_folder(const char *path, int64_t wait_ms, int *lock_fd)
-{
-    const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
-    int64_t deadline_ns = clock_deadline_ns(wait_ms);
-    status st;
-    while ((st = file_lock_folder(path, lock_fd)) == STATUS_INVALID && !clock_passed(deadline_ns))
-        nanosleep(&pause, NULL);
-    return st;
-}
-
 static status take_folder(const rank_context *rank, resume_mode mode, run_folder *out)
 {
     const options *o = rank->opts;
     TRY(file_make_folders(out->path));
-    if (lock_folder(out->path, rank->place.round > 1 ? LOCK_MS : 0, &out->lock_fd) != STATUS_OK)
-        return status_context(STATUS_INVALID, "another run writes to this folder; give another "
-                                              "--run-dir");
+    TRY(folder_owner_take(rank, out->path, &out->lock_fd));
     if (mode == RESUME_NEVER)
         TRY(check_holds(out->path, mode));
     if (run_folder_takes_checkpoints(o))
         TRY(check_writable(out->path));
-    return clean_drafts(out->path);
+    TRY(clean_drafts(out->path));
+    folder_owner_note(rank, out->path);
+    return STATUS_OK;
 }
 
 status run_folder_open(const rank_context *rank, run_folder *out)
@@ -478,6 +464,7 @@ status run_folder_save(run_folder *folder, rank_context *rank, const position *a
                        const checkpoint_test *test, bool is_best)
 {
     checkpoint_state state = state_of(rank, at);
+    TRY(run_folder_check_own(folder, rank));
     if (test != NULL)
         state.test = *test;
     state.best_step = is_best ? at->step : folder->best_step;

@@ -14,7 +14,8 @@
 
 typedef struct run_folder {
     char path[FILE_PATH_BYTES];
-    int lock_fd; /* held as long as this process writes there; -1: it does not */
+    int lock_fd; /* held while this process writes there; -1: it does not, or (folder_owner.h) has
+                    taken the folder from one that holds it */
     bool is_dry; /* of a dry run: nothing is written, and without --resume it has no folder */
     int64_t saved_step; /* of the checkpoint last written or restored; 0: there is none */
     int64_t best_step;  /* of the best one there; 0: there is none */
@@ -53,6 +54,9 @@ status run_folder_open(const rank_context *rank, run_folder *out);
 /* The same for another rank that is rank 0 from now on, or again: of a run that goes on at `at`, in
  * the folder whose path is set. */
 status run_folder_continue(const rank_context *rank, const position *at, run_folder *folder);
+
+/* Before something is committed there: folder_owner_check. */
+status run_folder_check_own(run_folder *folder, const rank_context *rank);
 void run_folder_close(run_folder *folder); /* accepts one with lock_fd -1 */
 
 /* Restores the newest checkpoint that is whole and fits into network and optimizer, and where it
@@ -68,7 +72,7 @@ status run_folder_resume(run_folder *folder, rank_context *rank, position *at,
 /* Writes config.json (app/common/run_config.h): `start` has the rest. */
 status run_folder_write_config(const run_folder *folder, const run_start *start);
 
-/* Writes a checkpoint. `test`: of these weights; NULL: there was none. If it is the best so far,
+/* Writes a checkpoint, if the folder is still this rank's. `test`: of these weights; NULL: there was none. If it is the best so far,
  * checkpoints/best becomes this one. With --keep=2 or more, the one before it, or the one that was
  * restored, stays beside it. */
 status run_folder_save(run_folder *folder, rank_context *rank, const position *at,

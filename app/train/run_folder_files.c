@@ -1,9 +1,15 @@
 /* The part of run_folder.h that writes single files of the folder, and looks at them. */
 #include "app/common/run_files.h"
+#include "app/train/folder_owner.h"
 #include "app/train/run_folder.h"
 #include "base/file_draft.h"
 
 #include <string.h>
+
+status run_folder_check_own(run_folder *folder, const rank_context *rank)
+{
+    return folder_owner_check(rank, folder->path, &folder->lock_fd);
+}
 
 status run_folder_write_config(const run_folder *folder, const run_start *start)
 {

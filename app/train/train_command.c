@@ -201,6 +201,7 @@ static status finish(training *t, trace_ending ending)
     TRY(run_end_write_eval(t));
     TRY(rounds_finish(t));
     if (says) {
+        TRY(run_folder_check_own(&t->folder, &t->rank));
         TRY(run_end_print(t));
         run_end_write_report(t);
     }

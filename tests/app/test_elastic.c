@@ -307,6 +307,33 @@ START_TEST(no_step_is_made_after_the_lease)
 }
 END_TEST
 
+/* A rank 0 that was stopped makes a step alone, and would write a checkpoint: its lease has ended,
+ * or a later round has taken the folder. */
+START_TEST(a_rank_0_that_was_stopped_writes_nothing)
+{
+    static const int other[] = {1};
+    bool taken = _i == 1;
+    elastic_agent agent;
+    open_agent(WORDS(UNMOVED, "--save-every", "1steps", "--inject", "stop:rank=0,step=3"), &agent);
+    elastic_agent_begin(&agent, RANKS, 1);
+    program_await(&agent.ranks[0].p, "SIGSTOP");
+    if (taken) {
+        elastic_agent_begin(&agent, other, 1);
+        end_well(&agent, other, 1);
+        ASSERT_FACTS(agent.ranks[1].p.err, "taken from rank 0 of round 1", "part");
+        assert_metrics_whole("part", 24);
+    } else {
+        round_fence_set(agent.fence, clock_now_ns());
+    }
+    kill(agent.ranks[0].p.pid, SIGCONT);
+    program_await(&agent.ranks[0].p, "checkpoint not written",
+                  taken ? "round 2 has taken" : "lease has ended");
+    ck_assert_int_eq(access("part/checkpoints/00000003", F_OK), -1);
+    ck_assert_int_eq(access("part/result.json", F_OK), taken ? 0 : -1);
+    elastic_agent_close(&agent);
+}
+END_TEST
+
 /* Nobody lives who has the state in memory. */
 START_TEST(new_processes_go_on_from_the_newest_checkpoint)
 {
@@ -389,6 +416,7 @@ int main(int argc, char **argv)
     tcase_add_test(runs, a_word_ends_a_wait);
     tcase_add_test(runs, a_word_ends_a_round_that_has_not_begun);
     tcase_add_test(runs, no_step_is_made_after_the_lease);
+    tcase_add_loop_test(runs, a_rank_0_that_was_stopped_writes_nothing, 0, 2);
     tcase_add_test(runs, new_processes_go_on_from_the_newest_checkpoint);
     TCase *ends = suite_case(suite, "ends", RUN_S);
     tcase_add_test(ends, a_rank_without_an_agent_ends);

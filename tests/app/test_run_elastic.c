@@ -1,12 +1,14 @@
 /* Nodes that come and go, any program: several launchers on this machine, and the rounds that they
  * make. */
 #include "base/clock.h"
+#include "dist/store/store.h"
 #include "model/checkpoint.h"
 #include "tests/app/support/nodes.h"
 #include "tests/app/support/test_folder.h"
 #include "tests/support/port.h"
 
 #include <signal.h>
+#include <stdlib.h>
 
 #define TIMES "--rdzv-conf=last_call_timeout=0.1,keep_alive_interval=5,join_timeout=20 "
 #define SHORT "--rdzv-conf=last_call_timeout=0.1,keep_alive_interval=1,join_timeout=20 "
@@ -243,6 +245,51 @@ START_TEST(a_stop_of_all_loses_nothing)
 }
 END_TEST
 
+static bool says_it_stops(const program *p)
+{
+    char *said = program_peek(p);
+    bool stops = strstr(said, "SIGSTOP") != NULL;
+    free(said);
+    return stops;
+}
+
+/* With the rank that writes to the run's folder: it keeps the lock. */
+START_TEST(a_stopped_node_0_stops_nobody)
+{
+    char endpoint[64];
+    store_server *server = NULL;
+    ck_assert_int_eq(store_server_create("127.0.0.1", 0, &server), STATUS_OK);
+    snprintf(endpoint, sizeof endpoint, "--rdzv-endpoint=127.0.0.1:%d", store_server_port(server));
+    const char *flags[] = {"train",
+                           "--nnodes=1:2",
+                           "--nproc-per-node=1",
+                           "--rdzv-backend=c10d",
+                           endpoint,
+                           "--rdzv-conf=last_call_timeout=2,keep_alive_interval=1",
+                           "--run-dir=r",
+                           "--model=mlp",
+                           "--epochs=2",
+                           "--threads=1",
+                           "--batch-size=10",
+                           "--inject=stop:rank=0,step=20",
+                           NULL};
+    program p[2];
+    for (int i = 0; i < 2; i++)
+        p[i] = program_start_with(NULL, flags);
+    while (!says_it_stops(&p[0]) && !says_it_stops(&p[1]))
+        clock_sleep_ms(POLL_MS);
+    int first = says_it_stops(&p[0]) ? 0 : 1;
+    kill(p[first].pid, SIGSTOP);
+    program_wait(&p[1 - first], RUN_S);
+    ASSERT_EXIT(p[1 - first], 0);
+    ASSERT_FACTS(p[1 - first].err, "taken from rank 0 of round 1");
+    kill(p[first].pid, SIGKILL);
+    program_wait(&p[first], RUN_S);
+    nodes_close(p, 2);
+    store_server_destroy(server);
+}
+END_TEST
+
 /* It is not taken in for a round that has nothing to do, and the result is not said again. */
 START_TEST(who_comes_after_the_last_step_is_late)
 {
@@ -295,5 +342,6 @@ int main(void)
     tcase_add_test(core, a_stop_while_a_round_ends);
     tcase_add_test(core, a_stop_of_all_loses_nothing);
     tcase_add_test(core, who_comes_after_the_last_step_is_late);
+    tcase_add_test(core, a_stopped_node_0_stops_nobody);
     return test_folder_close(suite_run(suite));
 }
