@@ -99,10 +99,11 @@ static int launch(const options *opts, int argc, char **argv, worker_spec *spec,
 }
 
 /* What is wrong with these settings for so many ranks, before any of them is started. */
-static status check_ranks(const options *opts, int world_size)
+static status check_ranks(const options *opts, int world_size, bool is_elastic)
 {
     TRY(strategy_check(opts, world_size));
-    return opts->command == COMMAND_TRAIN ? rank_settings_check(opts, world_size) : STATUS_OK;
+    return opts->command == COMMAND_TRAIN ? rank_settings_check(opts, world_size, is_elastic)
+                                          : STATUS_OK;
 }
 
 /* A command that runs as the ranks of a job. */
@@ -121,7 +122,7 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
     if (st != STATUS_OK)
         return exit_code_failed(st, EXIT_CODE_USAGE);
     if (is_worker) {
-        st = check_ranks(opts, place.world_size);
+        st = check_ranks(opts, place.world_size, place.round > 0);
         if (st != STATUS_OK) {
             int code = exit_code_failed(st, EXIT_CODE_USAGE);
             failure_write_error_file(st, place.rank, code);
@@ -135,7 +136,7 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
     if (!is_worker) {
         st = read_spec(opts, &spec);
         if (st == STATUS_OK)
-            st = check_ranks(opts, spec.world_size);
+            st = check_ranks(opts, spec.world_size, worker_spec_is_elastic(&spec));
         if (st != STATUS_OK)
             return exit_code_failed(st, EXIT_CODE_USAGE);
         if (spec.world_size > 1 && strcmp(opts->backend, "mpi") == 0)
@@ -143,7 +144,7 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
         if (needs_launcher(opts, &spec))
             return launch(opts, argc, argv, &spec, started_ns);
     }
-    if (place.rank != 0)
+    if (place.rank != 0 && place.round == 0) /* else it may be rank 0 later */
         run_log_end();
     if (place.world_size > 1) {
         char prefix[32];

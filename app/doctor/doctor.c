@@ -35,7 +35,7 @@ static void check_command(checkup *c)
     if (st == STATUS_OK && c->opts->examined == COMMAND_TRAIN) {
         st = strategy_check(c->opts, c->spec.world_size);
         if (st == STATUS_OK)
-            st = rank_settings_check(c->opts, c->spec.world_size);
+            st = rank_settings_check(c->opts, c->spec.world_size, worker_spec_is_elastic(&c->spec));
     } else if (st == STATUS_OK && c->opts->program != NULL) {
         st = entrypoint_find(c->opts, &program);
         entrypoint_free(&program);

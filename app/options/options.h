@@ -66,6 +66,7 @@ typedef struct options {
     int64_t epochs;            /* 14: the total */
     int64_t batch_size;        /* 64, per rank */
     int64_t global_batch_size; /* -1; the alternative to batch_size */
+    char *elastic_batch;       /* NULL: "global" if that is given, else "local" */
     int64_t test_batch_size;   /* 1000 */
     char *eval_every;          /* "1epochs", see app/options/interval.h; "0": no tests */
     int64_t accum;             /* 1: batches per optimizer step */

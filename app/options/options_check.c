@@ -62,6 +62,18 @@ static status check_tests(const options *opts)
     return STATUS_OK;
 }
 
+/* It says in plain words which of the two sizes was given. */
+static status check_elastic_batch(const options *opts)
+{
+    bool is_global = opts->global_batch_size > 0;
+    if (opts->elastic_batch == NULL || (strcmp(opts->elastic_batch, "global") == 0) == is_global)
+        return STATUS_OK;
+    return FAIL(STATUS_INVALID, "--elastic-batch=%s: give %s, which is what stays",
+                opts->elastic_batch,
+                is_global ? "--batch-size (per rank) in place of --global-batch-size"
+                          : "--global-batch-size=N (of all ranks)");
+}
+
 status options_check(options *opts)
 {
     command of = opts->command == COMMAND_DOCTOR ? opts->examined : opts->command;
@@ -74,6 +86,7 @@ status options_check(options *opts)
                                     "ranks) exclude each other: give one");
     if (local > global)
         opts->global_batch_size = -1;
+    TRY(check_elastic_batch(opts));
     augment images;
     interval saves;
     inject fault;

@@ -78,6 +78,8 @@ const option_row options_table[] = {
      MAX_BATCH, "64", "N", "images per rank and step"},
     {"global-batch-size", NULL, OPTION_INTEGER, GROUP_TRAINING, FOR_TRAIN, AT(global_batch_size),
      1, MAX_BATCH * 64, NULL, "N", "images of all ranks per step, instead of --batch-size"},
+    {"elastic-batch", NULL, OPTION_WORD, GROUP_TRAINING, FOR_TRAIN, AT(elastic_batch), 0, 0,
+     NULL, "global|local", "what stays when nodes come and go: --global-batch-size or --batch-size [as given]"},
     {"test-batch-size", NULL, OPTION_INTEGER, GROUP_TRAINING, TRAIN_EVAL, AT(test_batch_size), 1,
      MAX_BATCH, "1000", "N", "images per forward of a test, at most; no result depends on it"},
     {"eval-every", NULL, OPTION_TEXT, GROUP_TRAINING, FOR_TRAIN, AT(eval_every), 0, 0,

@@ -23,11 +23,11 @@ static status read_batch(const options *o, int world_size, bool is_elastic, int 
     return STATUS_OK;
 }
 
-status rank_settings_check(const options *opts, int world_size)
+status rank_settings_check(const options *opts, int world_size, bool is_elastic)
 {
     int batch_size = 0;
     inject fault;
-    TRY(read_batch(opts, world_size, false, &batch_size));
+    TRY(read_batch(opts, world_size, is_elastic, &batch_size));
     TRY(inject_parse(opts->inject, &fault));
     return fault_check(&fault, world_size);
 }
@@ -41,6 +41,11 @@ int rank_settings_threads(const options *opts, int ranks, int replicas)
 {
     int share = cores_count() / (ranks * replicas);
     return opts->threads > 0 ? (int)opts->threads : share > 1 ? share : 1;
+}
+
+const char *rank_settings_elastic_batch(const options *opts)
+{
+    return opts->global_batch_size > 0 ? "global" : "local";
 }
 
 status rank_settings_read(const options *opts, const rendezvous_place *place, rank_settings *out)

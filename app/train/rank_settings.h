@@ -26,9 +26,13 @@ typedef struct rank_settings {
     int threads;    /* per rank or replica */
 } rank_settings;
 
-/* Looks at what depends on the number of ranks, so that it is said once, before any is started.
- * STATUS_INVALID: --global-batch-size, --inject. */
-status rank_settings_check(const options *opts, int world_size);
+/* Looks at what depends on the number of ranks, so that it is said once, before any is started; in
+ * an elastic job nobody knows yet how many will begin. STATUS_INVALID: --global-batch-size,
+ * --inject. */
+status rank_settings_check(const options *opts, int world_size, bool is_elastic);
+
+/* What stays in an elastic job, as --elastic-batch spells it. */
+const char *rank_settings_elastic_batch(const options *opts);
 
 /* The learning rate of so many ranks: with --scale-lr `lr` times them. */
 double rank_settings_lr(const options *opts, double lr, int64_t world_size);

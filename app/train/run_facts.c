@@ -39,6 +39,9 @@ void run_facts_add(json_t *object, const rank_context *rank)
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         json_object_set_new(object, all[i].key, all[i].value);
+    if (rank->place.round > 0)
+        json_object_set_new(object, "elastic_batch",
+                            json_string(rank_settings_elastic_batch(rank->opts)));
     if (strcmp(rank->opts->comm_hook, "none") != 0)
         json_object_set_new(object, "comm_hook", json_string(rank->opts->comm_hook));
     if (rank->dev->stream != NULL)

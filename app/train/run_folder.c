@@ -261,6 +261,15 @@ static bool keeps_global_batch(const checkpoint_state *was, const checkpoint_sta
            was->world_size * was->batch_size == is->world_size * is->batch_size;
 }
 
+/* A round of an elastic job goes on with the batch and the schedule of its own number of ranks. */
+static void accept_elastic(const checkpoint_state *was, checkpoint_state *is)
+{
+    if (was->world_size == is->world_size)
+        return;
+    is->batch_size = was->batch_size;
+    is->total_steps = was->total_steps;
+}
+
 /* Without it, what differs cannot be told by name. */
 static bool has_config(const char *path)
 {
@@ -279,7 +288,7 @@ static status check_same(const char *path, const checkpoint_state *was, const ch
         return FAIL(STATUS_INVALID,
                     "cannot resume %s: it was started with --schedule=%s, this command says %s",
                     path, schedule_kind_name(was->schedule), schedule_kind_name(is->schedule));
-    if (was->world_size != is->world_size && schedule_kind_has_end(was->schedule))
+    if (was->world_size != is->world_size && was->total_steps != is->total_steps)
         return FAIL(STATUS_INVALID,
                     "cannot resume %s: world size %" PRId64 " -> %" PRId64
                     ": the steps of --schedule=%s are those of the former",
@@ -369,6 +378,8 @@ static status load_newest(const char *path, rank_context *rank, bool *found, che
             break;
         checkpoint_state is = state_of(rank, &(position){0});
         is.lr = rank_settings_lr(rank->opts, rank->settings.lr, was->world_size);
+        if (rank->place.round > 0)
+            accept_elastic(was, &is);
         TRY(check_launch(path, rank, was));
         TRY(check_same(path, was, &is));
         st = check_place(checkpoint, rank, was);

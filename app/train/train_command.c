@@ -346,6 +346,15 @@ static void forget_round(training *t)
     t->result = known;
 }
 
+/* In the log, as main() does at the start. */
+static void name_rank(const rendezvous_place *place)
+{
+    char prefix[32] = "";
+    if (place->world_size > 1)
+        snprintf(prefix, sizeof prefix, "rank %d", place->rank);
+    log_set_prefix(prefix);
+}
+
 /* After a round that this process survives: keeps the state, and waits for the next. */
 static status pass_to_next_round(training *t, status ended)
 {
@@ -357,7 +366,10 @@ static status pass_to_next_round(training *t, status ended)
     close_round(t);
     run_log_leave();
     forget_round(t);
-    return st == STATUS_OK ? rounds_await_next(t, &t->place) : st;
+    if (st == STATUS_OK)
+        st = rounds_await_next(t, &t->place);
+    name_rank(&t->place);
+    return st;
 }
 
 static status run_rounds(training *t, const options *opts, int *exit_code)

@@ -42,8 +42,13 @@ double world_change_lr(rank_context *rank, const position *at, int64_t step)
 
 void world_change_say(const rank_context *rank, const world_change *change, const position *at)
 {
-    int64_t was = change->was.size;
+    int64_t was = change->was.size, batch_size = change->was.batch_size;
     int now = rank->place.world_size;
+    LOG_V("world size %" PRId64 " -> %d: batch %" PRId64 " -> %d of each rank, %" PRId64
+          " -> %" PRId64 " of all (%s stays)",
+          was, now, batch_size, rank->settings.batch_size, was * batch_size * change->was.accum,
+          rank_context_global_batch(rank),
+          rank->opts->global_batch_size > 0 ? "--global-batch-size" : "--batch-size");
     if (rank->opts->scale_lr)
         LOG_V("--lr %g x %" PRId64 " ranks -> %g x %d ranks: the learning rate is %g, was %g",
               rank->settings.lr, was, rank->settings.lr, now, rank->settings.schedule.lr,

@@ -155,6 +155,36 @@ START_TEST(each_image_is_used_once)
 }
 END_TEST
 
+/* Three ranks cannot share 16 images: each takes the nearest that all can. The third is new; or all
+ * are, and go on from a checkpoint of two with a schedule whose steps are other ones. */
+START_TEST(the_global_batch_stays_as_near_as_it_can)
+{
+    static const int news[] = {2, 3, 4};
+    const int *who = _i == 0 ? RANKS : news;
+    elastic_agent agent;
+    open_agent(WORDS(TRAINING_96, "--model", "mlp", "--epochs", "2", "--lr", "0", "--device", "cpu",
+                     "--no-quiet", "--run-dir", "part", "--save-every", "1steps",
+                     "--global-batch-size", "16", "--elastic-batch", "global", "--schedule",
+                     _i == 0 ? "none" : "cosine"),
+               &agent);
+    for (int step = 0; step < 3; step++) /* 48 images are left, for any number of ranks */
+        pause_after_a_step(&agent, RANKS, 2);
+    for (int i = 0; i < 2 && _i == 1; i++) {
+        kill(agent.ranks[i].p.pid, SIGKILL);
+        elastic_agent_await_end(&agent, i);
+    }
+    elastic_agent_begin(&agent, who, 3);
+    end_well(&agent, who, 3);
+    assert_epochs(&agent, who[0]);
+    ASSERT_FACTS(agent.ranks[who[0]].p.err, "world size 2 -> 3", "8 -> 5 of each", "16 -> 15",
+                 "3 ranks cannot share --global-batch-size=16");
+    ck_assert_int_eq(system("grep -q '\"elastic_batch\":\"global\"' part/config.json &&"
+                            " grep -q '\"world_size_before\":2' part/result.json"),
+                     0);
+    elastic_agent_close(&agent);
+}
+END_TEST
+
 /* A rank is killed in the third step: the others are after the second, and go on without it, or
  * with another in its place. Rank 0 may be the one. */
 static const struct {
@@ -407,6 +437,7 @@ int main(int argc, char **argv)
     tcase_add_unchecked_fixture(runs, train_alone, NULL);
     tcase_add_test(runs, pauses_leave_the_bits);
     tcase_add_loop_test(runs, each_image_is_used_once, 0, N_CHANGES);
+    tcase_add_loop_test(runs, the_global_batch_stays_as_near_as_it_can, 0, 2);
     tcase_add_loop_test(runs, a_killed_rank_takes_nothing_with_it, 0, N_DEATHS);
     tcase_add_loop_test(runs, so_with_late_gradients, 0, 2);
     suite_add_all(runs, so_on_several_hosts, N_DEATHS,
