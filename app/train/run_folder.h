@@ -72,9 +72,9 @@ status run_folder_resume(run_folder *folder, rank_context *rank, position *at,
 /* Writes config.json (app/common/run_config.h): `start` has the rest. */
 status run_folder_write_config(const run_folder *folder, const run_start *start);
 
-/* Writes a checkpoint, if the folder is still this rank's. `test`: of these weights; NULL: none was.
- * If it is the best so far, checkpoints/best becomes this one. With --keep=2 or more, the one before
- * it, or the one that was restored, stays beside it. */
+/* Writes a checkpoint, if the folder is still this rank's. `test`: of these weights; NULL: there
+ * was none. If it is the best so far, checkpoints/best becomes this one. With --keep=2 or more, the
+ * one before it, or the one that was restored, stays beside it. */
 status run_folder_save(run_folder *folder, rank_context *rank, const position *at,
                        const checkpoint_test *test, bool is_best);
 

@@ -45,10 +45,9 @@ void world_change_say(const rank_context *rank, const world_change *change, cons
     int64_t was = change->was.size, batch_size = change->was.batch_size;
     int now = rank->place.world_size;
     LOG_V("world size %" PRId64 " -> %d: batch %" PRId64 " -> %d of each rank, %" PRId64
-          " -> %" PRId64 " of all (%s stays)",
+          " -> %" PRId64 " of all (--elastic-batch=%s)",
           was, now, batch_size, rank->settings.batch_size, was * batch_size * change->was.accum,
-          rank_context_global_batch(rank),
-          rank->opts->global_batch_size > 0 ? "--global-batch-size" : "--batch-size");
+          rank_context_global_batch(rank), rank_settings_elastic_batch(rank->opts));
     if (rank->opts->scale_lr)
         LOG_V("--lr %g x %" PRId64 " ranks -> %g x %d ranks: the learning rate is %g, was %g",
               rank->settings.lr, was, rank->settings.lr, now, rank->settings.schedule.lr,

@@ -177,7 +177,8 @@ START_TEST(the_global_batch_stays_as_near_as_it_can)
     end_well(&agent, who, 3);
     assert_epochs(&agent, who[0]);
     ASSERT_FACTS(agent.ranks[who[0]].p.err, "world size 2 -> 3", "8 -> 5 of each", "16 -> 15",
-                 "3 ranks cannot share --global-batch-size=16");
+                 "--elastic-batch=global");
+    ASSERT_FACTS(agent.ranks[who[0]].p.err, "3 ranks cannot share --global-batch-size=16");
     ck_assert_int_eq(system("grep -q '\"elastic_batch\":\"global\"' part/config.json &&"
                             " grep -q '\"world_size_before\":2' part/result.json"),
                      0);
