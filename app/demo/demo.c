@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,17 +149,26 @@ static int count_words(const char *text)
     return words;
 }
 
-/* As long as a reader takes. */
-static void wait_for_reader(const demo *d)
+/* As long as a reader takes. A signal that stops the demonstration ends this process at once; if it
+ * is blocked, as between two children, it ends the wait, and *stopped is its number. */
+static void wait_for_reader(const demo *d, int *stopped)
 {
     size_t i;
     json_t *paragraph;
+    sigset_t stops, blocked;
     int64_t pace_ms = json_array_size(json_object_get(d->frame, "rows")) > 0 ? LOOK_MS : 0;
     json_array_foreach(json_object_get(d->frame, "text"), i, paragraph) pace_ms +=
         (int64_t)WORD_MS * count_words(json_string_value(paragraph));
     pace_ms = pace_ms < PACE_MS ? pace_ms : PACE_MS;
     const struct timespec pace = {pace_ms / 1000, pace_ms % 1000 * 1000000};
-    nanosleep(&pace, NULL);
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGINT);
+    sigaddset(&stops, SIGTERM);
+    sigaddset(&stops, SIGHUP);
+    sigprocmask(SIG_BLOCK, NULL, &blocked);
+    sigandset(&stops, &stops, &blocked);
+    int signal = sigtimedwait(&stops, NULL, &pace);
+    *stopped = signal > 0 ? signal : 0;
 }
 
 static status show_all(demo *d)
@@ -172,8 +182,10 @@ static status show_all(demo *d)
         frame_text_print(d->frame, stdout);
         fflush(stdout);
         if (!d->opts->fast)
-            wait_for_reader(d);
+            wait_for_reader(d, &d->stopped);
     }
+    if (d->stopped != 0)
+        return FAIL(STATUS_TIMEOUT, "stopped by a signal");
     name_shown(d, key);
     return d->world_size > 1 ? store_set(rendezvous_store(d->rdzv), key, "1", 1) : STATUS_OK;
 }

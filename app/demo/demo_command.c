@@ -5,6 +5,7 @@
 #include "app/demo/demo_page.h"
 #include "app/demo/demo_table.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,5 +110,7 @@ int demo_command(const options *opts, const rendezvous_place *place, int64_t sta
     json_decref(d.frame);
     json_decref(d.document);
     status_restore(&cause);
+    if (d.stopped != 0)
+        raise(d.stopped); /* it ends this process, as it would have */
     return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, exit_code);
 }

@@ -6,6 +6,7 @@
 #include "tests/support/facts.h"
 #include "tests/support/program.h"
 
+#include <glob.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -194,7 +195,7 @@ END_TEST
 /* Ctrl-C while the reader reads. */
 START_TEST(who_stops_it_reads_one_line)
 {
-    static const char *const lines[] = {"ring", "world-size"};
+    static const char *const lines[] = {"ring", "world-size", "dp"};
     program p = program_start(WORDS(program_mnist_ddp(), "demo", lines[_i]));
     demo_run_await(&p, "---\n");
     int64_t told_ns = clock_now_ns();
@@ -205,6 +206,8 @@ START_TEST(who_stops_it_reads_one_line)
     ck_assert_int_eq(facts_count(p.err, "\n"), 1);
     ASSERT_FACTS(p.err, "SIGINT");
     program_close(&p);
+    glob_t left;
+    ck_assert_int_eq(glob("mnist_ddp_*", 0, NULL, &left), GLOB_NOMATCH);
 }
 END_TEST
 
@@ -232,7 +235,7 @@ int main(void)
     tcase_add_loop_test(core, a_tree_adds_up, 2, 8);
     tcase_add_test(core, the_linear_layers_gradients_are_those_of_its_loss);
     tcase_add_test(core, the_sampler_deals_and_pads);
-    tcase_add_loop_test(core, who_stops_it_reads_one_line, 0, 2);
+    tcase_add_loop_test(core, who_stops_it_reads_one_line, 0, 3);
     tcase_add_test(core, a_reader_may_take_longer_than_the_timeout);
     return test_folder_close(suite_run(suite));
 }
