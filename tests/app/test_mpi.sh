@@ -57,6 +57,16 @@ exits 110 --nproc-per-node=2 --backend mpi --run-dir stopped --inject stop:rank=
 says "[rank 0]" "rank 1 (pid " "is stopped"
 echo "killed and stopped ranks: ok"
 
+# Ranks that differ: the call without our variables, and how to find out more.
+code=0
+# shellcheck disable=SC2016 # each rank's own
+OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 mpirun --oversubscribe -n 2 \
+    sh -c 'case $OMPI_COMM_WORLD_RANK in 0) what=all-reduce;; *) what=all-gather;; esac
+        exec "$0" bench $what -b 64K -e 64K --backend mpi --device cpu --timeout 6' "$program" \
+    >out 2>err || code=$?
+[ $code != 0 ] || fail "ranks that differ: exit 0"
+says error "MPI_Test: MPI_ERR_TRUNCATE" --debug=detail
+
 exits 64 --nproc-per-node=2 --nnodes=2 --node-rank=0 --master-addr=127.0.0.1 --backend mpi
 says error "mpirun -n 4" "-H HOST1:2,HOST2:2" --master-addr=HOST1
 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 exits 64 --nproc-per-node=2 --backend mpi

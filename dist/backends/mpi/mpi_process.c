@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* A call on a thread of its own. There is one at a time; after one that never came back MPI is
  * broken, so nobody needs this again. */
@@ -32,12 +33,16 @@ static atomic_bool broken; /* for good; MPI is not called any more */
 status mpi_process_status(int code, const char *call, const char *file, int line)
 {
     char words[MPI_MAX_ERROR_STRING + 1] = "";
-    int length = 0;
+    int length = 0, class = MPI_SUCCESS;
     if (code == MPI_SUCCESS)
         return STATUS_OK;
     if (MPI_Error_string(code, words, &length) != MPI_SUCCESS)
         words[0] = '\0';
-    return status_fail(STATUS_PEER, file, line, "%.60s: %s", call, words);
+    (void)MPI_Error_class(code, &class);
+    return status_fail(STATUS_PEER, file, line, "%.*s: %s%s", (int)strcspn(call, "("), call, words,
+                       class == MPI_ERR_TRUNCATE ? "; do ranks call different operations? "
+                                                   "--debug=detail names them"
+                                                 : "");
 }
 
 status mpi_process_enter(void)
