@@ -4,17 +4,20 @@
  * them. It goes on to the next one after a call that has failed.
  *
  * Nodes that wait at different endpoints would never meet. So a node that waits looks at the others
- * now and then, and goes to the one whose state has the latest round, or else to the first one that
- * answers. All nodes choose alike. No job begins at another endpoint than the first.
+ * now and then, and goes to the one whose state has the greatest claim to the job
+ * (round_state_claim), or else to the first one that answers. All nodes choose alike. No job begins
+ * at another endpoint than the first.
  */
 #include "base/clock.h"
 #include "base/comma_list.h"
 #include "base/json_text.h"
 #include "dist/elastic/rendezvous_backend.h"
+#include "dist/elastic/round_state.h"
 #include "dist/membership/keys.h"
 #include "dist/net/socket_address.h"
 #include "dist/store/store_watch.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +26,8 @@ enum {
     DEFAULT_PORT = 29400,
     MAX_ENDPOINTS = 16,
     HOST_BYTES = 256,
-    SCOUT_MS = 1000,        /* between two looks at the other endpoints, */
-    SCOUT_TIMEOUT_MS = 500, /* and for each of them */
+    SCOUT_MS = 1000,        /* between two looks at another endpoint, */
+    SCOUT_TIMEOUT_MS = 500, /* and for each */
 };
 
 typedef struct endpoint {
@@ -40,8 +43,10 @@ typedef struct c10d {
     int64_t ttl_ms, timeout_ms;
     int wake_fd;
     store *client;    /* NULL: it is nowhere */
+    bool ever;        /* a store of ours has answered */
     bool waits;       /* its latest record says that it runs nothing */
-    int64_t scout_ns; /* when to look at the others next */
+    int scouted;      /* the endpoint that was looked at last */
+    int64_t scout_ns; /* when to look at the next one */
 } c10d;
 
 static status parse_endpoints(c10d *self, const char *text)
@@ -121,19 +126,23 @@ static status join_store(const c10d *self, int which, int64_t timeout_ms, store 
                         out);
 }
 
-/* The round of the state, or 0. */
-static int64_t round_of(const char *state)
+static int64_t claim_of(const store_watch_answer *answer)
 {
-    json_t *value = json_text_parse(state, strlen(state), 0, NULL);
-    int64_t round = json_integer_value(json_object_get(value, "round"));
+    if (answer->n == 0)
+        return 0;
+    const char *text = answer->keys[0].value;
+    json_t *value = json_text_parse(text, strlen(text), 0, NULL);
+    round_state state = {.round = json_integer_value(json_object_get(value, "round")),
+                         .over = json_is_true(json_object_get(value, "over")),
+                         .closed = json_is_true(json_object_get(value, "closed"))};
     json_decref(value);
-    return round;
+    return round_state_claim(&state);
 }
 
-/* *round: of the job's state there; 0: there is none. STATUS_INVALID if what listens there is a
- * store, but closes the connection at a request of ours, twice. */
-static status try_endpoint(const c10d *self, int which, int64_t timeout_ms, store **out,
-                           int64_t *round)
+/* *claim: of the job's state there. STATUS_INVALID if what listens there is a store, but closes the
+ * connection at a request of ours, twice. One that is short of descriptors does that, too: not at
+ * first. */
+static status try_endpoint(c10d *self, int which, int64_t timeout_ms, store **out, int64_t *claim)
 {
     status st = STATUS_PEER;
     store *client = NULL;
@@ -147,60 +156,80 @@ static status try_endpoint(const c10d *self, int which, int64_t timeout_ms, stor
     if (st == STATUS_PEER) {
         char name[SOCKET_ADDRESS_BYTES];
         socket_address_name(self->endpoints[which].host, self->endpoints[which].port, name);
-        return FAIL(STATUS_INVALID,
+        return FAIL(self->ever ? STATUS_PEER : STATUS_INVALID,
                     "what listens at %s is a store without leases: torchrun's, or an older "
                     "mnist_ddp; an elastic job needs one of this version (mnist_ddp store serve)",
                     name);
     }
     TRY(st);
-    *round = answer.n > 0 ? round_of(answer.keys[0].value) : 0;
+    *claim = claim_of(&answer);
     store_watch_free(&answer);
+    self->ever = true;
     *out = client;
     return STATUS_OK;
 }
 
-/* Looks whether the job is at another endpoint rather than at `which`, where its round is `round`:
- * then that one is where to go. */
-static int better_endpoint(const c10d *self, int which, int64_t round)
+/* Whether the job is rather at endpoint `other` than at `which`, where its claim is *claim: then
+ * *claim is that of the other one. */
+static bool is_better(c10d *self, int other, int which, int64_t *claim)
 {
-    int best = which;
-    for (int i = 0; i < self->n; i++) {
-        store *client = NULL;
-        int64_t there;
-        if (i == which || try_endpoint(self, i, SCOUT_TIMEOUT_MS, &client, &there) != STATUS_OK)
-            continue;
-        store_destroy(client);
-        if (there > round || (there == round && i < best)) {
-            best = i;
-            round = there;
-        }
-    }
-    return best;
+    store *client = NULL;
+    int64_t there;
+    if (other == which || try_endpoint(self, other, SCOUT_TIMEOUT_MS, &client, &there) != STATUS_OK)
+        return false;
+    store_destroy(client);
+    if (there < *claim || (there == *claim && other > which))
+        return false;
+    *claim = there;
+    return true;
 }
 
-/* Where the job is, from self->at on. */
+/* It is connected to `which`, where the job's claim is `claim`: goes to a better endpoint if there
+ * is one. */
+static void choose_endpoint(c10d *self, int which, int64_t claim)
+{
+    int best = which;
+    store *client = NULL;
+    for (int i = 0; i < self->n; i++)
+        if (is_better(self, i, best, &claim))
+            best = i;
+    if (best != which && try_endpoint(self, best, self->timeout_ms, &client, &claim) == STATUS_OK) {
+        store_destroy(self->client);
+        self->client = client;
+        which = best;
+    }
+    self->at = self->scouted = which;
+    self->scout_ns = clock_deadline_ns(SCOUT_MS);
+}
+
+static bool is_woken(const c10d *self)
+{
+    struct pollfd wake = {.fd = self->wake_fd > 0 ? self->wake_fd : -1, .events = POLLIN};
+    return poll(&wake, 1, 0) > 0;
+}
+
+/* Where the job is, from self->at on. All endpoints share the time of one call. */
 static status connect_somewhere(c10d *self)
 {
     status st = STATUS_OK;
-    int64_t round = 0;
-    for (int i = 0; i < self->n && self->client == NULL; i++) {
+    status_kept why = {0};
+    int64_t claim = 0, end_ns = clock_deadline_ns(self->timeout_ms);
+    for (int i = 0; i < self->n && (i == 0 || !is_woken(self)); i++) {
         int which = (self->at + i) % self->n;
-        st = try_endpoint(self, which, self->timeout_ms, &self->client, &round);
-        if (st == STATUS_INVALID || st == STATUS_NO_MEMORY)
-            return st;
-        if (st != STATUS_OK)
-            continue;
-        int best = better_endpoint(self, which, round);
-        store *client = NULL;
-        if (best != which &&
-            try_endpoint(self, best, self->timeout_ms, &client, &round) == STATUS_OK) {
-            store_destroy(self->client);
-            self->client = client;
-            which = best;
+        int64_t share_ms = clock_remaining_ms(end_ns) / (self->n - i);
+        status one = try_endpoint(self, which, share_ms + 1, &self->client, &claim);
+        if (one == STATUS_OK) {
+            choose_endpoint(self, which, claim);
+            return STATUS_OK;
         }
-        self->at = which;
-        self->scout_ns = clock_deadline_ns(SCOUT_MS);
+        if (one == STATUS_NO_MEMORY)
+            return one;
+        if (st == STATUS_OK || st == STATUS_REFUSED || one == STATUS_INVALID) {
+            st = one; /* it is refused only if all are */
+            status_keep(&why);
+        }
     }
+    status_restore(&why);
     return st;
 }
 
@@ -226,7 +255,7 @@ static status after(c10d *self, status st)
     return st == STATUS_OK ? st : leave_for(self, (self->at + 1) % self->n, st);
 }
 
-/* The others, if this node waits and it is time. */
+/* Another endpoint, if this node waits and it is time. */
 static status scout(c10d *self)
 {
     store_watch_answer here = {0};
@@ -234,13 +263,15 @@ static status scout(c10d *self)
         return STATUS_OK;
     TRY(after(self,
               store_watch(self->client, &(store_watch_options){KEYS_STATE, -1, 0, 0}, &here)));
-    int best = better_endpoint(self, self->at, here.n > 0 ? round_of(here.keys[0].value) : 0);
+    int64_t claim = claim_of(&here);
     store_watch_free(&here);
-    self->scout_ns = clock_deadline_ns(SCOUT_MS);
-    if (best == self->at)
+    int other = self->scouted = (self->scouted + 1) % self->n;
+    bool goes = is_better(self, other, self->at, &claim);
+    self->scout_ns = clock_deadline_ns(other == self->at ? 0 : SCOUT_MS);
+    if (!goes)
         return STATUS_OK;
-    const endpoint *e = &self->endpoints[best];
-    return leave_for(self, best,
+    const endpoint *e = &self->endpoints[other];
+    return leave_for(self, other,
                      FAIL(STATUS_PEER, "the nodes of this job meet at %s:%d", e->host, e->port));
 }
 

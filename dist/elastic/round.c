@@ -9,8 +9,7 @@ void round_machine_init(round_machine *machine, const round_rules *rules, const 
 {
     *machine = (round_machine){.rules = *rules, .self = *self, .enough_ms = -1};
     machine->self.waits = true;
-    machine->self.begun = false;
-    machine->self.round = 0;
+    machine->self.round = machine->self.begun_round = 0;
     machine->self.lost = NULL;
     machine->self.n_lost = 0;
 }
@@ -50,8 +49,8 @@ static bool same_record(const round_node *a, const round_node *b)
     for (int i = 0; i < a->n_lost && a->n_lost == b->n_lost; i++)
         if (strcmp(a->lost[i], b->lost[i]) != 0)
             return false;
-    return a->n_lost == b->n_lost && a->waits == b->waits && a->begun == b->begun &&
-           a->round == b->round && a->restarts == b->restarts;
+    return a->n_lost == b->n_lost && a->waits == b->waits && a->round == b->round &&
+           a->begun_round == b->begun_round && a->restarts == b->restarts;
 }
 
 /* Whether this node's record is there, as it is to be. */
@@ -129,6 +128,8 @@ static status write_next(const round_view *view, const round_prospect *prospect,
         if (view->nodes[i].waits && round_rank_of(before, view->nodes[i].id) < 0)
             members[out->state.n++] = view->nodes[i];
     for (int i = 0; i < n; i++) {
+        members[i].votes = prospect->begun ? round_rank_of(before, members[i].id) >= 0
+                                           : round_prospect_votes(before, &members[i]);
         members[i].lost = NULL;
         members[i].n_lost = 0;
     }
@@ -178,6 +179,25 @@ static bool brings_state(const round_machine *machine, const round_state *there,
             !same_members(there, &machine->last));
 }
 
+/* Its own state goes there, over. If both are of one number it gets the next one, so that nobody
+ * who has agreed to the one there brings that back. */
+static status bring(const round_machine *machine, const round_state *there, round_action *out)
+{
+    TRY(round_state_copy(&machine->last, &out->state));
+    out->kind = ROUND_WRITE;
+    out->state.over = true;
+    if (there->round < machine->last.round)
+        return STATUS_OK;
+    out->state.round++;
+    if (machine->self.begun_round == machine->last.round) {
+        out->state.begun_round = machine->last.round;
+        out->state.begun_n = machine->last.n;
+        for (int i = 0; i < out->state.n; i++)
+            out->state.members[i].votes = true;
+    }
+    return STATUS_OK;
+}
+
 static status agree(round_machine *machine, const round_state *state, round_action *out)
 {
     round_state copy;
@@ -185,7 +205,7 @@ static status agree(round_machine *machine, const round_state *state, round_acti
     round_state_free(&machine->last);
     machine->last = copy;
     round_node_free(&machine->self);
-    machine->self.waits = machine->self.begun = false;
+    machine->self.waits = false;
     machine->self.round = state->round;
     if (state->restarts > machine->self.restarts)
         machine->self.restarts = state->restarts;
@@ -203,12 +223,8 @@ static status wait_turn(round_machine *machine, const round_view *view, int64_t 
         out->kind = ROUND_PUT;
         return STATUS_OK;
     }
-    if (brings_state(machine, state, rank)) {
-        TRY(round_state_copy(&machine->last, &out->state));
-        out->kind = ROUND_WRITE;
-        out->state.over = true;
-        return STATUS_OK;
-    }
+    if (brings_state(machine, state, rank))
+        return bring(machine, state, out);
     if (rank >= 0 && !state->over && state->round > machine->self.round)
         return agree(machine, state, out);
     if (rank >= 0 && !state->over) {
@@ -310,7 +326,7 @@ static status begin(round_machine *machine, const round_view *view, int64_t now_
     if (machine->rules.needs_majority && !all_agree(view))
         return watch(machine, view, now_ms, out);
     machine->phase = ROUND_RUNS;
-    machine->self.begun = true;
+    machine->self.begun_round = state->round;
     machine->newest = 0;
     out->kind = ROUND_BEGIN;
     out->node_rank = round_rank_of(state, machine->self.id);

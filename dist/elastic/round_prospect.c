@@ -15,6 +15,13 @@ static bool is_named_lost(const round_view *view, const char *id)
     return false;
 }
 
+bool round_prospect_votes(const round_state *state, const round_node *node)
+{
+    int rank = round_rank_of(state, node->id);
+    return state->begun_round > 0 &&
+           (node->begun_round == state->begun_round || (rank >= 0 && state->members[rank].votes));
+}
+
 /* Whether more than half wait of the round, and, if it is not known to have begun, also of the one
  * before that has. */
 static bool is_majority(const round_view *view, const round_prospect *prospect)
@@ -27,9 +34,7 @@ static bool is_majority(const round_view *view, const round_prospect *prospect)
         return true;
     for (int i = 0; i < view->n; i++) {
         const round_node *node = &view->nodes[i];
-        int rank = round_rank_of(state, node->id);
-        const round_node *then = rank >= 0 ? &state->members[rank] : node;
-        voters += node->waits && then->begun && then->round == state->begun_round;
+        voters += node->waits && round_prospect_votes(state, node);
     }
     return 2 * voters > state->begun_n;
 }
@@ -65,8 +70,8 @@ round_prospect round_prospect_of(const round_rules *rules, const round_view *vie
     for (int i = 0; i < view->n; i++) {
         const round_node *node = &view->nodes[i];
         prospect.waiting += node->waits;
-        if (node->waits && node->round == view->state.round)
-            prospect.begun = prospect.begun || node->begun;
+        if (node->waits && view->state.round > 0 && node->begun_round == view->state.round)
+            prospect.begun = true;
         if (node->waits && node->round > view->state.round)
             prospect.hurdle = ROUND_HURDLE_OLDER;
     }

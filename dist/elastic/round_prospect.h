@@ -28,6 +28,9 @@ typedef struct round_prospect {
     bool begun;             /* the last round is known to have begun */
 } round_prospect;
 
+/* Whether a node was in the round that the state knows to have begun before its own. */
+bool round_prospect_votes(const round_state *state, const round_node *node);
+
 round_prospect round_prospect_of(const round_rules *rules, const round_view *view);
 
 /* What a waiting node waits for, in words: "1 of 2 has come: hostA (8 ranks)". */

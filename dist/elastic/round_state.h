@@ -24,8 +24,9 @@ typedef struct round_node {
     char address[ROUND_ADDRESS_BYTES];
     int port;                     /* of the store that it serves if it becomes node 0 */
     bool waits;                   /* for the round after `round`; false: it runs `round` */
-    bool begun;                   /* it has run `round`: all members had agreed to it */
     int64_t round;                /* that it runs, or has left; 0: it has been in none */
+    int64_t begun_round;          /* the latest one that has begun here: all members had agreed */
+    bool votes;                   /* in a state: it was in the round begun_round of that state */
     int restarts;                 /* after failed ranks: how many it knows of */
     char (*lost)[ROUND_ID_BYTES]; /* members of `round` whose connections have closed */
     int n_lost;
@@ -68,6 +69,11 @@ void round_view_free(round_view *view);
 
 /* A copy with members of its own. STATUS_NO_MEMORY. */
 status round_state_copy(const round_state *from, round_state *out);
+
+/* Of several services a node that waits goes to the one whose state has the greatest claim to the
+ * job, the first of those: a job that is closed, else a round that is not over, else the latest
+ * round. 0: there is none. */
+int64_t round_state_claim(const round_state *state);
 
 /* The node rank of `id` in the round; -1: it is no member. */
 int round_rank_of(const round_state *state, const char *id);

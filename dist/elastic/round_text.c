@@ -20,10 +20,10 @@ static status print(json_t *value, const char *what, char **out)
 /* Without `order`, which is the service's, and `lost`. */
 static json_t *json_of_node(const round_node *node)
 {
-    return json_pack("{s:s, s:i, s:s, s:i, s:b, s:b, s:I, s:i}", "id", node->id, "nproc",
+    return json_pack("{s:s, s:i, s:s, s:i, s:b, s:I, s:I, s:i}", "id", node->id, "nproc",
                      node->nproc, "address", node->address, "port", node->port, "waits",
-                     (int)node->waits, "begun", (int)node->begun, "round", (json_int_t)node->round,
-                     "restarts", node->restarts);
+                     (int)node->waits, "round", (json_int_t)node->round, "begun_round",
+                     (json_int_t)node->begun_round, "restarts", node->restarts);
 }
 
 status round_text_of_node(const round_node *node, char **out)
@@ -48,6 +48,7 @@ status round_text_of_state(const round_state *state, char **out)
         json_t *member = json_of_node(&state->members[i]);
         failed |=
             json_object_set_new(member, "order", json_integer((json_int_t)state->members[i].order));
+        failed |= json_object_set_new(member, "votes", json_boolean(state->members[i].votes));
         failed |= json_array_append_new(members, member);
     }
     json_t *value =
@@ -121,8 +122,8 @@ static status read_node(source from, round_node *out)
     TRY(read_text(from, "address", out->address, sizeof out->address));
     TRY(read_int(from, "port", 65535, &out->port));
     TRY(read_bool(from, "waits", &out->waits));
-    TRY(read_bool(from, "begun", &out->begun));
     TRY(read_integer(from, "round", INT64_MAX / 2, &out->round));
+    TRY(read_integer(from, "begun_round", INT64_MAX / 2, &out->begun_round));
     TRY(read_int(from, "restarts", INT_MAX / 2, &out->restarts));
     return out->id[0] != '\0' ? STATUS_OK : FAIL(STATUS_PEER, "%s: \"id\" is empty", from.name);
 }
@@ -186,6 +187,7 @@ static status read_members(source from, round_state *out)
         round_node *node = &out->members[i];
         TRY(read_node(member, node));
         TRY(read_integer(member, "order", INT64_MAX / 2, &node->order));
+        TRY(read_bool(member, "votes", &node->votes));
         out->n = i + 1;
     }
     return check_once(from, out);

@@ -74,16 +74,27 @@ static void expand(visits *all, int at, const round_rules *rules)
 /* How much is walked through. */
 typedef struct extent {
     int nodes, faults;
-    int limit; /* worlds, the nearest first; 0: all */
-    int every; /* from one of so many it is seen whether all goes on by itself */
+    int services; /* 0: one */
+    int runs;     /* it begins with a round of so many nodes */
+    int limit;    /* worlds, the nearest first; 0: all */
+    int every;    /* from one of so many it is seen whether all goes on by itself */
     round_rules rules;
 } extent;
 
 static world first_world(const extent *e)
 {
-    world first = {.faults = (uint8_t)e->faults};
+    world first = {.faults = (uint8_t)e->faults,
+                   .services = e->services > 0 ? (uint8_t)e->services : 1};
+    const char *broken = NULL;
     for (int i = e->nodes; i < WORLD_NODES; i++)
         first.nodes[i].life = WORLD_DEAD;
+    for (int i = 0; i < e->runs && broken == NULL; i++) {
+        world next;
+        ck_assert(world_move(&first, WORLD_START, i, &e->rules, &next, &broken));
+        first = next;
+        broken = world_settle(&first, &e->rules);
+    }
+    ck_assert_msg(broken == NULL, "%s", broken);
     return first;
 }
 
@@ -98,13 +109,14 @@ static void explore(const extent *e)
         expand(&all, i, &e->rules);
         if (i % e->every != 0)
             continue;
-        const char *broken = world_settle(&all.worlds[i].w, &e->rules);
+        world settled = all.worlds[i].w;
+        const char *broken = world_settle(&settled, &e->rules);
         if (broken != NULL)
             fail_at(&all, i, WORLD_EVENTS, 0, broken);
     }
-    printf("%d nodes, rounds of %d to %d, %d faults%s: %d worlds, %s\n", e->nodes, e->rules.min,
-           e->rules.max, e->faults, e->rules.needs_majority ? ", majority" : "", i,
-           i == all.n ? "all" : "the nearest");
+    printf("%d nodes, rounds of %d to %d, %d faults%s%s: %d worlds, %s\n", e->nodes, e->rules.min,
+           e->rules.max, e->faults, e->rules.needs_majority ? ", majority" : "",
+           e->services > 1 ? ", two services" : "", i, i == all.n ? "all" : "the nearest");
     free(all.worlds);
     free(all.slots);
 }
@@ -153,6 +165,10 @@ START_TEST(every_order_of_events_keeps_the_rules)
     explore(&(extent){.nodes = 3, .faults = 0, .every = 8, .rules = no_spare});
     explore(&(extent){.nodes = 3, .faults = 0, .every = 8, .rules = at_least_two});
     explore(&(extent){.nodes = 3, .faults = 0, .every = 8, .rules = by_majority});
+    explore(&(extent){2, 2, .services = 2, .runs = 2, .every = 8, .rules = by_majority});
+    explore(&(extent){3, 1, .services = 2, .runs = 3, .every = 8, .rules = by_majority});
+    explore(&(extent){3, 1, .services = 2, .runs = 1, .limit = 60000, .every = 8,
+                      .rules = by_majority});
 }
 END_TEST
 
@@ -160,6 +176,7 @@ START_TEST(long_paths_with_many_faults_keep_the_rules)
 {
     walk(&(extent){.nodes = 3, .faults = 6, .rules = any}, 1000);
     walk(&(extent){.nodes = 3, .faults = 6, .rules = no_spare}, 500);
+    walk(&(extent){.nodes = 3, .services = 2, .runs = 3, .faults = 12, .rules = by_majority}, 2000);
 }
 END_TEST
 
@@ -169,7 +186,12 @@ START_TEST(every_order_with_a_fault_keeps_the_rules)
     explore(&(extent){.nodes = 2, .faults = 3, .every = 16, .rules = any});
     explore(&(extent){.nodes = 3, .faults = 1, .every = 16, .rules = no_spare});
     explore(&(extent){.nodes = 2, .faults = 2, .every = 16, .rules = by_majority});
+    for (int runs = 1; runs <= 3; runs += 2)
+        explore(&(extent){3, 2, .services = 2, .runs = runs, .limit = 300000, .every = 16,
+                          .rules = by_majority});
     walk(&(extent){.nodes = 3, .faults = 6, .rules = any}, 20000);
+    walk(&(extent){.nodes = 3, .services = 2, .runs = 3, .faults = 12, .rules = by_majority},
+         20000);
 }
 END_TEST
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define NODE \
-    "\"id\":\"a_1_1\",\"nproc\":2,\"address\":\"h\",\"port\":5,\"waits\":true,\"begun\":false," \
+    "\"id\":\"a_1_1\",\"nproc\":2,\"address\":\"h\",\"port\":5,\"waits\":true,\"begun_round\":0," \
     "\"round\":3,\"restarts\":1"
 #define STATE \
     "\"format\":1,\"over\":false,\"closed\":false,\"well\":false,\"restarts\":0,\"reason\":\"\"," \
@@ -20,12 +20,13 @@ START_TEST(a_state_and_a_record_come_back)
                        .address = "10.0.0.1",
                        .port = 65535,
                        .waits = true,
-                       .begun = true,
+                       .begun_round = 3,
                        .round = 7,
                        .restarts = 2,
                        .lost = lost,
                        .n_lost = 2};
-    round_node members[2] = {{.id = "a_1_1", .nproc = 8, .order = 4}, {.id = "b_2_2", .order = 9}};
+    round_node members[2] = {{.id = "a_1_1", .nproc = 8, .order = 4},
+                             {.id = "b_2_2", .order = 9, .votes = true}};
     round_state state = {.round = 7,
                          .over = true,
                          .ending = ROUND_WELL,
@@ -48,9 +49,11 @@ START_TEST(a_state_and_a_record_come_back)
     ck_assert_int_eq(view.state.n, 2);
     ck_assert_str_eq(view.state.members[1].id, "b_2_2");
     ck_assert_int_eq(view.state.members[1].order, 9);
+    ck_assert(view.state.members[1].votes && !view.state.members[0].votes);
     ck_assert_int_eq(view.nodes[0].order, 11);
     ck_assert_int_eq(view.nodes[0].nproc, 8);
     ck_assert_int_eq(view.nodes[0].port, 65535);
+    ck_assert_int_eq(view.nodes[0].begun_round, 3);
     ck_assert_int_eq(view.nodes[0].n_lost, 2);
     ck_assert_str_eq(view.nodes[0].lost[1], "c_3_3");
     round_view_free(&view);
@@ -71,8 +74,9 @@ static const struct {
     {"{" STATE ",\"round\":1,\"members\":[]}", NULL, "round 1 has 0 nodes"},
     {"{" STATE ",\"round\":1,\"members\":7}", NULL, "\"members\" is no list"},
     {"{" STATE ",\"round\":1,\"members\":[null]}", NULL, "\"id\" is no text"},
-    {"{" STATE ",\"round\":1,\"members\":[{" NODE ",\"order\":1},{" NODE ",\"order\":2}]}", NULL,
-     "a_1_1 is in it twice"},
+    {"{" STATE ",\"round\":1,\"members\":[{" NODE ",\"order\":1,\"votes\":false},{" NODE
+     ",\"order\":2,\"votes\":true}]}",
+     NULL, "a_1_1 is in it twice"},
     {NULL, "{" NODE ",\"lost\":[]}", "\"format\""},
     {NULL, "{\"format\":1," NODE "}", "\"lost\" is no list"},
     {NULL, "{\"format\":1," NODE ",\"lost\":[3]}", "\"lost\" is no text"},

@@ -1,5 +1,7 @@
 #include "tests/support/round_world.h"
 
+#include "tests/support/round_pack.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,136 +13,27 @@ const char *const world_event_names[WORLD_EVENTS] = {
     "acts",
     "leaves",
     "expires",
+    "renews",
+    "scouts",
+    "is heard late",
     "acts unheard",
     "quits",
     "quits, one lost",
     "quits, other lost",
     "lease ends",
+    "other lease ends",
+    "goes elsewhere",
     "dies",
     "stops",
     "closes",
 };
 
-static const char *const ids[WORLD_NODES] = {"a_1_1", "b_1_1", "c_1_1"};
-
 static int rank_of(const world_state *state, int node)
 {
     for (int i = 0; i < state->n; i++)
-        if (state->members[i].node == node)
+        if (state->members[i] == node)
             return i;
     return -1;
-}
-
-/* From bytes to what round_step takes, and back. */
-
-static void fill_node(const world_record *record, int node, round_node *out)
-{
-    static char names[WORLD_NODES][8][2][ROUND_ID_BYTES]; /* those that are lost, per mask */
-    *out = (round_node){.order = record->order,
-                        .waits = record->waits,
-                        .begun = record->begun,
-                        .round = record->round,
-                        .lost = names[node][record->lost]};
-    memcpy(out->id, ids[node], strlen(ids[node]) + 1);
-    for (int i = 0; i < WORLD_NODES; i++)
-        if (record->lost & (1 << i))
-            memcpy(out->lost[out->n_lost++], ids[i], strlen(ids[i]) + 1);
-}
-
-static int node_of_id(const char *id)
-{
-    return id[0] - 'a';
-}
-
-static void pack_node(const round_node *node, world_record *out)
-{
-    out->waits = node->waits;
-    out->begun = node->begun;
-    out->round = (uint8_t)node->round;
-    out->lost = 0;
-    for (int i = 0; i < node->n_lost; i++)
-        out->lost |= (uint8_t)(1 << node_of_id(node->lost[i]));
-}
-
-static void fill_state(const world_state *state, round_node *members, round_state *out)
-{
-    *out = (round_state){.round = state->round,
-                         .over = state->over,
-                         .closed = state->closed,
-                         .begun_round = state->begun_round,
-                         .begun_n = state->begun_n,
-                         .members = members,
-                         .n = state->n};
-    for (int i = 0; i < state->n; i++) {
-        const world_member *member = &state->members[i];
-        members[i] = (round_node){.round = member->round, .begun = member->begun};
-        memcpy(members[i].id, ids[member->node], strlen(ids[member->node]) + 1);
-    }
-}
-
-static void pack_state(const round_state *state, world_state *out)
-{
-    *out = (world_state){.round = (uint8_t)state->round,
-                         .over = state->over,
-                         .closed = state->closed,
-                         .begun_round = (uint8_t)state->begun_round,
-                         .begun_n = (uint8_t)state->begun_n,
-                         .n = (uint8_t)state->n};
-    for (int i = 0; i < state->n; i++)
-        out->members[i] = (world_member){(uint8_t)node_of_id(state->members[i].id),
-                                         (uint8_t)state->members[i].round, state->members[i].begun};
-}
-
-static bool same_record(const world_record *a, const world_record *b)
-{
-    return a->waits == b->waits && a->begun == b->begun && a->round == b->round &&
-           a->lost == b->lost;
-}
-
-static void fill_machine(const world_node *node, int i, const round_rules *rules,
-                         round_machine *out)
-{
-    round_node self, members[WORLD_NODES];
-    round_state last;
-    fill_node(&node->self, i, &self);
-    round_machine_init(out, rules, &self);
-    out->self = self;
-    out->self.lost = calloc(WORLD_NODES, sizeof *out->self.lost);
-    for (int k = 0; k < self.n_lost; k++)
-        memcpy(out->self.lost[k], self.lost[k], sizeof self.lost[k]);
-    fill_state(&node->last, members, &last);
-    if (round_state_copy(&last, &out->last) != STATUS_OK || out->self.lost == NULL)
-        abort();
-    out->phase = node->phase;
-    out->closing = node->closing;
-}
-
-static void pack_machine(const round_machine *machine, world_node *out)
-{
-    pack_node(&machine->self, &out->self);
-    pack_state(&machine->last, &out->last);
-    out->phase = (uint8_t)machine->phase;
-    out->closing = machine->closing;
-}
-
-static void fill_view(const world *w, bool only_state, int self, round_view *out)
-{
-    const world_node *node = &w->nodes[self];
-    fill_state(&w->state, out->state.members, &out->state);
-    out->only_state = only_state;
-    out->own_is_there = node->put.there && same_record(&node->put, &node->self);
-    out->n = 0;
-    for (int order = 1; order <= WORLD_NODES && !only_state; order++)
-        for (int i = 0; i < WORLD_NODES; i++)
-            if (w->nodes[i].at_service.there && w->nodes[i].at_service.order == order)
-                fill_node(&w->nodes[i].at_service, i, &out->nodes[out->n++]);
-}
-
-static void forget_begun(world_state *state)
-{
-    state->begun_round = state->begun_n = 0;
-    for (int i = 0; i < state->n; i++)
-        state->members[i].begun = state->members[i].round = 0;
 }
 
 /* One step of a node's machine; what it is to do is noted. */
@@ -151,9 +44,9 @@ static void step(world *w, int i, round_event *event, const round_rules *rules)
     round_view view = {.nodes = nodes, .state = {.members = members}};
     round_machine machine;
     round_action action;
-    fill_machine(node, i, rules, &machine);
+    round_pack_fill_machine(node, i, rules, &machine);
     if (event->kind == ROUND_VIEW) {
-        fill_view(w, event->view == NULL, i, &view);
+        round_pack_fill_view(w, event->view == NULL, i, &view);
         event->view = &view;
     }
     if (round_step(&machine, event, 0, &action) != STATUS_OK)
@@ -161,17 +54,17 @@ static void step(world *w, int i, round_event *event, const round_rules *rules)
     if (action.kind == ROUND_WAIT && action.until_ms != INT64_MAX &&
         round_step(&machine, event, action.until_ms, &action) != STATUS_OK)
         abort();
-    pack_machine(&machine, node);
+    round_pack_machine(&machine, node);
     if (action.kind == ROUND_WRITE)
-        pack_state(&action.state, &node->write);
+        round_pack_state(&action.state, &node->write);
     if (!rules->needs_majority) { /* else nobody looks at it */
-        node->self.begun = 0;
-        forget_begun(&node->last);
-        forget_begun(&node->write);
+        node->self.begun_round = node->last.begun_round = node->last.begun_n = node->last.votes = 0;
+        node->write.begun_round = node->write.begun_n = node->write.votes = 0;
     }
     if (action.kind == ROUND_WRITE || action.kind == ROUND_PUT || action.kind == ROUND_BEGIN)
         node->pending = (uint8_t)action.kind;
     node->current = node->pending == ROUND_WRITE;
+    node->looked = w->services > 1 && action.kind == ROUND_WAIT && node->phase == ROUND_WAITS;
     if (action.kind == ROUND_END)
         node->ranks = 0;
     round_action_free(&action);
@@ -179,45 +72,53 @@ static void step(world *w, int i, round_event *event, const round_rules *rules)
 }
 
 /* Orders are 1, 2, 3 among the records that are there. */
-static void number_orders(world *w)
+static void number_orders(world *w, int at)
 {
     uint8_t old[WORLD_NODES], next = 1;
     for (int i = 0; i < WORLD_NODES; i++)
-        old[i] = w->nodes[i].at_service.there ? w->nodes[i].at_service.order : 0;
+        old[i] = w->nodes[i].records[at].there ? w->nodes[i].records[at].order : 0;
     for (uint8_t order = 1; order < 8; order++)
         for (int i = 0; i < WORLD_NODES; i++)
             if (old[i] == order)
-                w->nodes[i].at_service.order = next++;
+                w->nodes[i].records[at].order = next++;
 }
 
-static void remove_record(world *w, int i)
-{
-    w->nodes[i].at_service = (world_record){0};
-    number_orders(w);
-}
-
-static void put_record(world *w, int i, bool heard)
+/* The node's own clock has ended that lease before, if it was the one that counts. */
+static void remove_record(world *w, int i, int at)
 {
     world_node *node = &w->nodes[i];
-    uint8_t order = node->at_service.there ? node->at_service.order : 6;
-    node->at_service = node->self;
-    node->at_service.there = 1;
-    node->at_service.order = order;
-    number_orders(w);
-    node->put = (world_record){0};
-    if (!heard || node->life != WORLD_LIVES)
-        return;
+    node->records[at] = (world_record){0};
+    number_orders(w, at);
+    if (node->valid_at == at)
+        node->valid = node->ranks = 0;
+}
+
+static void put_record(world *w, int i, int at, const world_record *what)
+{
+    world_record *record = &w->nodes[i].records[at];
+    uint8_t order = record->there ? record->order : 6;
+    *record = *what;
+    record->there = 1;
+    record->order = order;
+    number_orders(w, at);
+}
+
+static void note_put(world_node *node)
+{
     node->put = node->self;
     node->put.there = 1;
     node->valid = 1;
+    node->valid_at = node->at;
 }
 
 /* NULL: the next state may follow on the one before. */
-static const char *check_write(const world_state *before, const world_state *next,
+static const char *check_write(const world *w, const world_state *before, const world_state *next,
                                const round_rules *rules)
 {
     if (before->closed)
         return "a closed job has another state";
+    if (w->services > 1 && next->round > before->round && next->over)
+        return NULL; /* brought along from the other service */
     if (next->round < before->round)
         return "rounds go back";
     if (next->round == before->round)
@@ -231,15 +132,28 @@ static const char *check_write(const world_state *before, const world_state *nex
     int latest = -1;
     bool newcomers = false;
     for (int i = 0; i < next->n; i++) {
-        int rank = rank_of(before, next->members[i].node);
+        int rank = rank_of(before, next->members[i]);
         if (rank >= 0 && (newcomers || rank < latest))
             return "survivors do not keep their order";
-        if (rank_of(next, next->members[i].node) != i)
+        if (rank_of(next, next->members[i]) != i)
             return "a node is in a round twice";
         newcomers = newcomers || rank < 0;
         latest = rank;
     }
     return NULL;
+}
+
+/* If the state at the service is still that of the writer's view. */
+static const char *write_state(world *w, int at, const world_state *next, const round_rules *rules)
+{
+    const char *broken = check_write(w, &w->states[at], next, rules);
+    w->states[at] = *next;
+    for (int k = 0; k < WORLD_NODES; k++)
+        if (w->nodes[k].at == at)
+            w->nodes[k].current = 0;
+    if (w->late.service == at)
+        w->late.current = 0;
+    return broken;
 }
 
 static const char *act(world *w, int i, bool heard, const round_rules *rules)
@@ -248,14 +162,14 @@ static const char *act(world *w, int i, bool heard, const round_rules *rules)
     const char *broken = NULL;
     uint8_t kind = node->pending;
     node->pending = ROUND_WAIT;
-    if (kind == ROUND_PUT)
-        put_record(w, i, heard);
-    if (kind == ROUND_WRITE && node->current) {
-        broken = check_write(&w->state, &node->write, rules);
-        w->state = node->write;
-        for (int k = 0; k < WORLD_NODES; k++)
-            w->nodes[k].current = 0;
+    if (kind == ROUND_PUT) {
+        put_record(w, i, node->at, &node->self);
+        node->put = (world_record){0};
+        if (heard && node->life == WORLD_LIVES)
+            note_put(node);
     }
+    if (kind == ROUND_WRITE && node->current)
+        broken = write_state(w, node->at, &node->write, rules);
     if (kind == ROUND_BEGIN && node->life == WORLD_LIVES && node->valid)
         node->ranks = node->last.round;
     else if (kind == ROUND_BEGIN && node->life == WORLD_LIVES)
@@ -265,9 +179,42 @@ static const char *act(world *w, int i, bool heard, const round_rules *rules)
     return broken;
 }
 
+static const char *arrive(world *w, const round_rules *rules)
+{
+    const world_late late = w->late;
+    w->late = (world_late){0};
+    if (late.kind == ROUND_PUT)
+        put_record(w, late.node, late.service, &late.record);
+    return late.kind == ROUND_WRITE && late.current
+               ? write_state(w, late.service, &late.write, rules)
+               : NULL;
+}
+
+/* The node goes to the other service. What it was about to say here is under way. */
+static void move_on(world *w, int i)
+{
+    world_node *node = &w->nodes[i];
+    if (node->pending == ROUND_PUT || node->pending == ROUND_WRITE)
+        w->late = (world_late){.kind = node->pending,
+                               .node = (uint8_t)i,
+                               .service = node->at,
+                               .current = node->current,
+                               .record = node->self,
+                               .write = node->write};
+    if (node->pending != ROUND_BEGIN)
+        node->pending = ROUND_WAIT;
+    node->current = 0;
+    node->write = (world_state){0};
+    node->put = (world_record){0};
+    node->at = !node->at;
+    node->looked = 0;
+    if (w->late.node == i && w->late.service == node->at)
+        w->late = (world_late){0}; /* an older connection is not heard after a younger one */
+}
+
 static void leave(world *w, int i, int lost, const round_rules *rules)
 {
-    const char *names[] = {ids[lost]};
+    const char *names[] = {round_pack_ids[lost]};
     w->nodes[i].ranks = 0;
     step(w, i, &(round_event){.kind = ROUND_LEFT, .lost = names, .n_lost = lost != i, .reason = ""},
          rules);
@@ -278,7 +225,8 @@ static void die(world *w, int i)
 {
     world_node *node = &w->nodes[i];
     bool sent = node->pending == ROUND_PUT || node->pending == ROUND_WRITE;
-    world_node rest = {.life = WORLD_DEAD, .at_service = node->at_service};
+    world_node rest = {.life = WORLD_DEAD, .at = node->at};
+    memcpy(rest.records, node->records, sizeof rest.records);
     if (sent) {
         rest.pending = node->pending;
         rest.current = node->current;
@@ -291,13 +239,13 @@ static void die(world *w, int i)
 /* How many faults an event is: what must follow on a death is none. */
 static uint8_t faults_of(const world *w, world_event event, int i)
 {
-    if (event < WORLD_ACT_UNHEARD)
+    if (event < WORLD_ACT_UNHEARD || event == WORLD_OTHER_ENDS)
         return 0;
     if (event == WORLD_LEASE_ENDS)
         return w->nodes[i].life != WORLD_DEAD;
     if (event == WORLD_QUIT_LOST || event == WORLD_QUIT_LOST_2) {
         int lost = (i + (event == WORLD_QUIT_LOST ? 1 : 2)) % WORLD_NODES;
-        return w->nodes[lost].life != WORLD_DEAD || w->nodes[lost].at_service.waits ||
+        return w->nodes[lost].life != WORLD_DEAD || w->nodes[lost].records[w->nodes[i].at].waits ||
                rank_of(&w->nodes[i].last, lost) < 0;
     }
     return 1;
@@ -306,6 +254,19 @@ static uint8_t faults_of(const world *w, world_event event, int i)
 static bool is_in_round(const world_node *node)
 {
     return node->phase == ROUND_RUNS || node->phase == ROUND_LEAVES;
+}
+
+static int64_t claim_of(const world_state *state)
+{
+    return round_state_claim(
+        &(round_state){.round = state->round, .over = state->over, .closed = state->closed});
+}
+
+/* Whether a node that waits finds the job rather at the other service, as c10d has it. */
+static bool is_better_elsewhere(const world *w, int at)
+{
+    int64_t here = claim_of(&w->states[at]), there = claim_of(&w->states[!at]);
+    return w->services > 1 && (there > here || (there == here && at > 0));
 }
 
 static bool can_happen(const world *w, world_event event, int i)
@@ -320,7 +281,8 @@ static bool can_happen(const world *w, world_event event, int i)
     case WORLD_LOOK:
         return idle && node->phase != ROUND_CLOSED;
     case WORLD_LOOK_STATE: /* else it does no more than after a look at all nodes */
-        return idle && node->phase != ROUND_CLOSED && node->put.there && !node->at_service.there;
+        return idle && node->phase != ROUND_CLOSED && node->put.there &&
+               !node->records[node->at].there;
     case WORLD_ACT:
         return node->pending != ROUND_WAIT;
     case WORLD_ACT_UNHEARD:
@@ -328,18 +290,29 @@ static bool can_happen(const world *w, world_event event, int i)
     case WORLD_LEAVE:
         return idle && node->phase == ROUND_LEAVES;
     case WORLD_EXPIRE:
-        return idle && !node->valid && (node->phase == ROUND_RUNS || node->phase == ROUND_AGREES);
+        return idle && (!node->valid || !node->records[node->at].there) &&
+               (node->phase == ROUND_RUNS || node->phase == ROUND_AGREES);
+    case WORLD_RENEW:
+        return idle && node->valid && node->valid_at != node->at && node->records[node->at].there;
+    case WORLD_SCOUT:
+        return idle && node->looked && is_better_elsewhere(w, node->at);
+    case WORLD_ARRIVE:
+        return w->late.kind != ROUND_WAIT && w->late.node == i;
     case WORLD_QUIT:
     case WORLD_QUIT_LOST:
     case WORLD_QUIT_LOST_2:
         return idle && is_in_round(node);
     case WORLD_LEASE_ENDS:
-        return node->at_service.there;
+        return node->records[node->at].there;
+    case WORLD_OTHER_ENDS:
+        return w->services > 1 && node->records[!node->at].there;
+    case WORLD_GOES:
+        return lives && w->services > 1 && node->phase != ROUND_CLOSED;
     case WORLD_DIES:
     case WORLD_STOPS:
         return lives;
     case WORLD_CLOSE:
-        return idle && node->phase == ROUND_RUNS && !node->closing;
+        return idle && node->phase == ROUND_RUNS && !node->closing && w->services == 1;
     case WORLD_EVENTS:
         break;
     }
@@ -382,13 +355,24 @@ bool world_move(const world *from, world_event event, int node, const round_rule
     case WORLD_EXPIRE:
         step(to, node, &(round_event){.kind = ROUND_EXPIRED, .reason = ""}, rules);
         break;
-    case WORLD_LEASE_ENDS: /* its own clock has ended it before */
-        remove_record(to, node);
-        to->nodes[node].valid = 0;
-        to->nodes[node].ranks = 0;
+    case WORLD_RENEW:
+        to->nodes[node].valid_at = to->nodes[node].at;
+        break;
+    case WORLD_SCOUT:
+    case WORLD_GOES:
+        move_on(to, node);
+        break;
+    case WORLD_ARRIVE:
+        *broken = arrive(to, rules);
+        break;
+    case WORLD_LEASE_ENDS:
+        remove_record(to, node, to->nodes[node].at);
+        break;
+    case WORLD_OTHER_ENDS:
+        remove_record(to, node, !to->nodes[node].at);
         break;
     case WORLD_STOPS:
-        remove_record(to, node);
+        remove_record(to, node, to->nodes[node].at);
         die(to, node);
         to->nodes[node].pending = ROUND_WAIT;
         break;
@@ -404,30 +388,41 @@ bool world_move(const world *from, world_event event, int node, const round_rule
     return true;
 }
 
+/* Both nodes' ranks are in one round, of the same members. */
+static bool run_together(const world_node *a, const world_node *b)
+{
+    if (a->ranks != b->ranks || a->last.n != b->last.n)
+        return false;
+    for (int i = 0; i < a->last.n; i++)
+        if (a->last.members[i] != b->last.members[i])
+            return false;
+    return true;
+}
+
 /* A round in which every member's ranks are: it can make a step. */
 static bool is_live(const world *w, int node)
 {
     const world_node *own = &w->nodes[node];
     for (int i = 0; i < own->last.n; i++)
-        if (w->nodes[own->last.members[i].node].ranks != own->ranks)
+        if (!run_together(own, &w->nodes[own->last.members[i]]))
             return false;
     return own->ranks > 0;
 }
 
 const char *world_check(const world *w)
 {
-    int live = 0;
+    const world_node *live = NULL;
     for (int i = 0; i < WORLD_NODES; i++) {
         const world_node *node = &w->nodes[i];
         if (node->ranks > 0 && rank_of(&node->last, i) < 0)
             return "a node runs a round that it is not in";
-        if (node->ranks > w->state.round)
+        if (node->ranks > w->states[0].round && node->ranks > w->states[1].round)
             return "a node runs a round that is not there";
         if (!is_live(w, i))
             continue;
-        if (live != 0 && live != node->ranks)
+        if (live != NULL && !run_together(live, node))
             return "two rounds live";
-        live = node->ranks;
+        live = node;
     }
     return NULL;
 }
@@ -435,13 +430,15 @@ const char *world_check(const world *w)
 /* One turn of every node, as its thread does it, without faults. */
 static const char *turn_all(world *w, const round_rules *rules)
 {
-    static const world_event order[] = {WORLD_EXPIRE, WORLD_LOOK, WORLD_ACT, WORLD_LEAVE};
+    static const world_event order[] = {WORLD_ARRIVE, WORLD_OTHER_ENDS, WORLD_EXPIRE, WORLD_SCOUT,
+                                        WORLD_LOOK,   WORLD_ACT,        WORLD_LEAVE};
     const char *broken = NULL;
     for (int i = 0; i < WORLD_NODES; i++) {
-        if (w->nodes[i].life == WORLD_DEAD && w->nodes[i].at_service.there &&
-            w->nodes[i].pending == ROUND_WAIT)
-            remove_record(w, i);
-        for (int k = 0; k < 4; k++) {
+        const world_node *node = &w->nodes[i];
+        if (node->life == WORLD_DEAD && node->pending == ROUND_WAIT &&
+            node->records[node->at].there)
+            remove_record(w, i, node->at);
+        for (size_t k = 0; k < sizeof order / sizeof order[0]; k++) {
             world next;
             if (!world_move(w, order[k], i, rules, &next, &broken))
                 continue;
@@ -453,29 +450,28 @@ static const char *turn_all(world *w, const round_rules *rules)
     return NULL;
 }
 
-const char *world_settle(const world *from, const round_rules *rules)
+const char *world_settle(world *w, const round_rules *rules)
 {
-    world w = *from;
     int living = 0, running = 0, round = 0;
     for (int i = 0; i < 24; i++) {
-        world before = w;
-        const char *broken = turn_all(&w, rules);
+        world before = *w;
+        const char *broken = turn_all(w, rules);
         if (broken != NULL)
             return broken;
-        if (memcmp(&before, &w, sizeof w) == 0)
+        if (memcmp(&before, w, sizeof before) == 0)
             break;
     }
     for (int i = 0; i < WORLD_NODES; i++) {
-        const world_node *node = &w.nodes[i];
+        const world_node *node = &w->nodes[i];
         if (node->life != WORLD_LIVES)
             continue;
         living++;
-        if (w.state.closed && node->phase != ROUND_CLOSED)
+        if (w->states[0].closed && node->phase != ROUND_CLOSED)
             return "a node does not hear that the job is closed";
         running += node->ranks > 0 && (round == 0 || node->ranks == round);
         round = node->ranks > 0 ? node->ranks : round;
     }
-    if (w.state.closed || living < rules->min)
+    if (w->states[0].closed || living < rules->min)
         return running == 0 ? NULL : "ranks go on without a job";
     bool all_live = living == WORLD_NODES; /* else there may be no majority */
     if (running < (living < rules->max ? living : rules->max) &&
