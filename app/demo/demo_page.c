@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-static void write_row(FILE *out, const char *tag, const json_t *cells)
+/* Numbers stand to the right, texts to the left, as those of `like` below them or of the row. */
+static void write_row(FILE *out, const char *tag, const json_t *cells, const json_t *like)
 {
     size_t i;
     json_t *cell;
@@ -16,7 +17,10 @@ static void write_row(FILE *out, const char *tag, const json_t *cells)
     json_array_foreach(cells, i, cell)
     {
         frame_text_cell(cell, text);
-        html_tagged(out, tag, text);
+        fprintf(out, "<%s%s>", tag,
+                json_is_string(json_array_get(like, i)) ? " class=\"text\"" : "");
+        html_text(out, text);
+        fprintf(out, "</%s>", tag);
     }
     fputs("</tr>\n", out);
 }
@@ -32,8 +36,8 @@ static void write_frame(FILE *out, const json_t *frame)
     json_t *rows = json_object_get(frame, "rows");
     if (json_array_size(rows) > 0) {
         fputs("<table>\n", out);
-        write_row(out, "th", json_object_get(frame, "columns"));
-        json_array_foreach(rows, i, entry) write_row(out, "td", entry);
+        write_row(out, "th", json_object_get(frame, "columns"), json_array_get(rows, 0));
+        json_array_foreach(rows, i, entry) write_row(out, "td", entry, entry);
         fputs("</table>\n", out);
     }
     json_array_foreach(json_object_get(frame, "arrows"), i, entry)
