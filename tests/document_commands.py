@@ -15,7 +15,8 @@ they do not say more. `make TARGET` is not run; the target must be there.
 A comment before a block, or in the line of a text, says otherwise:
 
     <!-- sh: skip, needs two machines -->             it is not run, and counts as skipped
-    <!-- sh: needs jq -->                             it is skipped if there is no such program
+    <!-- sh: needs jq -->                             it is skipped if there is no such program,
+                                                      or if a command of several words fails
     <!-- sh: MNIST_DDP_EPOCHS=1 MNIST_DDP_STEPS=2 --> with these in the environment
     <!-- sh: exit 110, MNIST_DDP_LIMIT=4000 -->       this exit code is right; several at once
 
@@ -239,8 +240,11 @@ def run(command, folder, environment):
 
 
 def reason_to_skip(note):
-    if note.needs and shutil.which(note.needs) is None:
-        return f"no {note.needs} here"
+    words = note.needs.split()
+    if words and shutil.which(words[0]) is None:
+        return f"no {words[0]} here"
+    if words[1:] and subprocess.run(words, capture_output=True, check=False).returncode != 0:
+        return f"not here: {note.needs}"
     return note.skip
 
 
