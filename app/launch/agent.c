@@ -327,7 +327,6 @@ static status run_rounds(agent *self, int *code)
     attempt *current = &self->attempt;
     *code = EXIT_CODE_RENDEZVOUS;
     TRY(agent_store_open_own(self->spec, &self->server));
-    TRY(store_server_keep(self->server, AGENT_KEYS));
     TRY(round_agent_create(self->spec, self->id, current->events, &current->rounds));
     if (self->spec->policy.own)
         current->group.start.fence_fd = round_agent_fence_fd(current->rounds);

@@ -326,6 +326,15 @@ static status take_spec(agent_channel *channel, const worker_spec *spec)
     return STATUS_OK;
 }
 
+/* Of an elastic job only the round's: those of ended rounds go with what its ranks have left. */
+static status keep_keys(const agent_channel *channel)
+{
+    char prefix[sizeof AGENT_KEYS + sizeof channel->rdzv.prefix];
+    bool elastic = worker_spec_is_elastic(&channel->spec);
+    snprintf(prefix, sizeof prefix, "%s%s", AGENT_KEYS, elastic ? channel->rdzv.prefix : "");
+    return store_server_keep(channel->rdzv.server, prefix);
+}
+
 status agent_channel_create(const worker_spec *spec, store_server *server, agent_channel **out)
 {
     agent_channel *channel = calloc(1, sizeof *channel);
@@ -346,7 +355,7 @@ status agent_channel_create(const worker_spec *spec, store_server *server, agent
             st = FAIL(STATUS_IO, "eventfd: %s", file_limit_reason(errno));
     }
     if (st == STATUS_OK && server != NULL)
-        st = store_server_keep(server, AGENT_KEYS);
+        st = keep_keys(channel);
     if (st == STATUS_OK)
         st = thread_start(run, channel, "the agent channel's", &channel->thread);
     if (st == STATUS_OK)

@@ -301,6 +301,7 @@ static void forget(store_server *server)
     }
     store_connections_sweep(&server->all);
     store_table_delete_if(server->table, is_forgotten, server);
+    store_table_delete_if(server->kept.authors, is_forgotten, server);
 }
 
 static void carry_out(void *ctx, store_command *command)

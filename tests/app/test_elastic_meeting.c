@@ -1,6 +1,7 @@
 /* A round's nodes that cannot meet: one of them is the test, which takes part in the rendezvous and
  * does nothing else, as an agent that is stopped, or behind a firewall. */
 #include "base/clock.h"
+#include "base/file.h"
 #include "dist/elastic/dynamic_rendezvous.h"
 #include "dist/store/store.h"
 #include "tests/app/support/nodes.h"
@@ -146,6 +147,39 @@ START_TEST(nodes_that_never_meet_end)
 }
 END_TEST
 
+/* The store at which they meet is stopped. A program that heeds no SIGTERM ends before the lease of
+ * 3 s does; once the store answers, all goes on. */
+START_TEST(a_silent_rendezvous_ends_the_round_in_time)
+{
+    int port = port_find_free();
+    program service =
+        program_start_with(NULL, WORDS("store", "serve", program_flag("--port=", port)));
+    port_await_listener(port);
+    program p =
+        nodes_start_c10d(port,
+                         "--nnodes=1:2 --nproc-per-node=1 "
+                         "--rdzv-conf=last_call_timeout=0.1,keep_alive_interval=1,join_timeout=60",
+                         "trap '' TERM; echo round $MNIST_DDP_ROUND; touch up.$MNIST_DDP_ROUND; "
+                         "while ! test -e go; do touch beat; sleep .02; done");
+    test_folder_await("up.1");
+    kill(service.pid, SIGSTOP);
+    clock_sleep_ms(3000);
+    test_folder_remove("beat");
+    clock_sleep_ms(300);
+    ck_assert(!file_exists("beat"));
+    kill(service.pid, SIGCONT);
+    test_folder_await("up.2");
+    test_folder_write("go", "");
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 0);
+    ASSERT_FACTS(p.err, "round 1 ends", "lease", "does not answer");
+    program_close(&p);
+    kill(service.pid, SIGTERM);
+    program_wait(&service, RUN_S);
+    program_close(&service);
+}
+END_TEST
+
 /* With ranks that wait in their processes for the round that does not begin. */
 START_TEST(a_stop_while_a_round_begins)
 {
@@ -181,6 +215,7 @@ int main(void)
     tcase_add_test(core, node_0_that_is_stopped_is_left_out);
     tcase_add_test(core, node_0_that_is_gone_is_left_out);
     tcase_add_test(core, nodes_that_never_meet_end);
+    tcase_add_test(core, a_silent_rendezvous_ends_the_round_in_time);
     tcase_add_test(core, a_stop_while_a_round_begins);
     return test_folder_close(suite_run(suite));
 }

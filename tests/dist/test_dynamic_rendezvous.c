@@ -267,12 +267,14 @@ START_TEST(a_newcomer_is_taken_in)
     assert_round(a, 1, 1, 0);
     dynamic_rendezvous *b = start('B', one_or_two);
     ASSERT_FACTS(await_phase(a, RENDEZVOUS_LEAVE).reason, "hostB", "joins");
+    ck_assert_int_eq(dynamic_rendezvous_look(a).ending, ROUND_WELL);
     dynamic_rendezvous_left(a, &(round_departure){.restarts = 3});
     assert_round(a, 2, 2, 0);
     assert_round(b, 2, 2, 1);
     ck_assert_int_eq(dynamic_rendezvous_look(b).now->restarts, 3);
     dynamic_rendezvous_destroy(b);
     ASSERT_FACTS(await_phase(a, RENDEZVOUS_LEAVE).reason, "node 1", "hostB", "is lost");
+    ck_assert_int_eq(dynamic_rendezvous_look(a).ending, ROUND_BADLY);
     dynamic_rendezvous_destroy(a);
 }
 END_TEST
