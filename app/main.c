@@ -101,6 +101,8 @@ static int launch(const options *opts, int argc, char **argv, worker_spec *spec,
 /* What is wrong with these settings for so many ranks, before any of them is started. */
 static status check_ranks(const options *opts, int world_size, bool is_elastic)
 {
+    if (opts->command == COMMAND_DEMO)
+        return demo_check(opts, world_size);
     TRY(strategy_check(opts, world_size));
     return opts->command == COMMAND_TRAIN ? rank_settings_check(opts, world_size, is_elastic)
                                           : STATUS_OK;

@@ -256,9 +256,6 @@ status buckets_demo(demo *d)
 {
     buckets *b = NULL;
     bool asked = options_given(d->opts, "inject_delay_ms");
-    if (d->world_size < 2)
-        return FAIL(STATUS_INVALID, "demo buckets: one rank sends nothing; give "
-                                    "--nproc-per-node=2 or more");
     TRY(memory_alloc(sizeof *b, (void **)&b));
     b->d = d;
     b->delay_ms = asked ? d->opts->inject_delay_ms : DELAY_MS;

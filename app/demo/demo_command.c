@@ -26,6 +26,21 @@ status demo_complete(options *opts)
     return opts->nproc_per_node != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "a setting");
 }
 
+status demo_check(const options *opts, int world_size)
+{
+    const demo_entry *entry;
+    TRY(demo_table_find(opts->action, &entry));
+    int least = entry->least_ranks, most = entry->most_ranks;
+    if (world_size < least)
+        return FAIL(STATUS_INVALID,
+                    "demo %s: one rank has nobody to talk to; give --nproc-per-node=%d%s",
+                    entry->name, least, most > least ? " or more" : "");
+    if (world_size > most)
+        return FAIL(STATUS_INVALID, "demo %s: %d ranks; at most %d fit on a screen", entry->name,
+                    world_size, most);
+    return STATUS_OK;
+}
+
 int demo_list(void)
 {
     puts("mnist_ddp demo NAME shows, with ranks that really do it:\n");
@@ -51,9 +66,6 @@ static status open_group(demo *d)
 
 static status open_demo(demo *d, const demo_entry *entry)
 {
-    if (entry->most_ranks > 0 && d->world_size > entry->most_ranks)
-        return FAIL(STATUS_INVALID, "demo %s: %d ranks do not fit on a screen; at most %d",
-                    entry->name, d->world_size, entry->most_ranks);
     TRY(rendezvous_join(&d->place, d->opts->join_timeout * 1000, d->opts->timeout * 1000,
                         &d->rdzv));
     d->place = *rendezvous_joined(d->rdzv);

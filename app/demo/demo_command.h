@@ -7,9 +7,12 @@
 
 #include <stdint.h>
 
-/* Before ranks are started: sets how many, if no flag says it. STATUS_INVALID for an unknown name,
- * or more ranks than fit on a page. */
+/* Before ranks are started: sets how many, if no flag says it. STATUS_INVALID for an unknown name.
+ */
 status demo_complete(options *opts);
+
+/* The same: can it be shown with so many? STATUS_INVALID. */
+status demo_check(const options *opts, int world_size);
 
 /* Prints the names; returns the exit code. */
 int demo_list(void);

@@ -13,9 +13,9 @@ demo_fn precision_demo, one_batch_four_ways_demo;
 
 typedef struct demo_entry {
     const char *name;
-    const char *summary; /* half a line, no period */
-    int ranks;           /* if --nproc-per-node is not given */
-    int most_ranks;      /* 0: as many as one likes */
+    const char *summary;         /* half a line, no period */
+    int ranks;                   /* if --nproc-per-node is not given */
+    int least_ranks, most_ranks; /* with fewer it shows nothing, with more it fills no screen */
     demo_fn *show;
 } demo_entry;
 

@@ -116,9 +116,6 @@ status groups_demo(demo *d)
 {
     groups g = {.d = d};
     status_kept cause;
-    if (d->world_size < GROUPS)
-        return FAIL(STATUS_INVALID,
-                    "demo groups: there are two groups; give --nproc-per-node=2 or more");
     status st = show_all(&g);
     status_keep(&cause);
     for (int i = 0; i < GROUPS; i++)

@@ -234,10 +234,6 @@ static status meet_and_show(demo *d, const rendezvous_place *place)
 
 status rendezvous_demo(demo *d)
 {
-    if (d->world_size < 2)
-        return FAIL(STATUS_INVALID,
-                    "demo rendezvous: one rank has nobody to meet; give --nproc-per-node=2 or "
-                    "more");
     rendezvous_place place = d->place;
     TRY(show_variables(d));
     TRY(agree_on_port(d, &place.master_port));

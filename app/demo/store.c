@@ -190,9 +190,6 @@ status store_demo(demo *d)
 {
     shown_store s = {.d = d};
     status_kept cause;
-    if (d->world_size < 2)
-        return FAIL(STATUS_INVALID,
-                    "demo store: one rank has nobody to tell; give --nproc-per-node=2 or more");
     status st = show_all(&s);
     status_keep(&cause);
     store_destroy(s.client);

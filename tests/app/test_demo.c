@@ -51,14 +51,33 @@ START_TEST(mistakes_are_named)
     } cases[] = {
         {"demo rnig", "did you mean 'ring'"},
         {"demo nothing-like-it", "there are linear, ring"},
-        {"demo ring --nproc-per-node=1", "--nproc-per-node=2"},
-        {"demo ring --nproc-per-node=9", "at most 7"},
         {"demo sampler --samples=1000", "at most 40"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         program p = program_run_line(cases[i].line);
         ck_assert_int_ne(p.exit_code, 0);
         ASSERT_FACTS(p.err, cases[i].fact);
+        program_close(&p);
+    }
+}
+END_TEST
+
+/* Before a rank is started: one line. */
+START_TEST(too_few_and_too_many_ranks_are_refused)
+{
+    const demo_entry *entry = &demo_table[_i];
+    const int wrong[] = {entry->least_ranks - 1, entry->most_ranks + 1};
+    for (int i = 0; i < 2; i++) {
+        char line[LINE_BYTES], right[32];
+        if (wrong[i] == 0)
+            continue;
+        snprintf(line, sizeof line, "demo %s --nproc-per-node=%d", entry->name, wrong[i]);
+        snprintf(right, sizeof right, i == 0 ? "--nproc-per-node=%d" : "at most %d",
+                 i == 0 ? entry->least_ranks : entry->most_ranks);
+        program p = program_run_line(line);
+        ASSERT_EXIT(p, 64);
+        ASSERT_FACTS(p.err, entry->name, right);
+        ck_assert_int_eq(facts_count(p.err, "\n"), 1);
         program_close(&p);
     }
 }
@@ -230,6 +249,7 @@ int main(void)
     tcase_add_loop_test(core, each_fits_a_plain_terminal, 0, demo_table_count);
     tcase_add_test(core, the_list_names_all);
     tcase_add_test(core, mistakes_are_named);
+    tcase_add_loop_test(core, too_few_and_too_many_ranks_are_refused, 0, demo_table_count);
     tcase_add_test(core, a_page_needs_no_network);
     tcase_add_loop_test(core, a_ring_adds_up, 2, 8);
     tcase_add_loop_test(core, a_tree_adds_up, 2, 8);
