@@ -1,5 +1,6 @@
 #include "app/common/event_log.h"
 
+#include "app/common/json_value.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json_text.h"
@@ -25,6 +26,9 @@ struct event_log {
     char *run_id, *node;
     atomic_bool was_cut; /* the latest line may be without its end */
     atomic_bool has_warned;
+    int64_t leaves_ns,
+        waits_ns; /* when it has last said so; 0: not, or not since the round began */
+    int64_t opens_ns;
 };
 
 static bool ends_amid_a_line(int fd)
@@ -122,10 +126,22 @@ static void say(event_log *log, int64_t round, const char *event, json_t *furthe
     json_decref(further);
 }
 
+/* Adds the seconds since *began_ns, and ends that time, if it has begun. */
+static json_t *since(int64_t *began_ns, const char *key, json_t *further)
+{
+    if (*began_ns != 0)
+        json_object_set_new(further, key,
+                            json_value_rounded(clock_seconds(clock_now_ns() - *began_ns), 6));
+    *began_ns = 0;
+    return further;
+}
+
 void event_log_waits(event_log *log, int64_t round)
 {
     if (log != NULL)
-        say(log, round, "waits", json_object());
+        say(log, round, "waits", since(&log->leaves_ns, "left_s", json_object()));
+    if (log != NULL)
+        log->waits_ns = clock_now_ns();
 }
 
 void event_log_round_begins(event_log *log, const round_state *now, int node_rank)
@@ -136,13 +152,21 @@ void event_log_round_begins(event_log *log, const round_state *now, int node_ran
     json_t *members = json_array();
     for (int i = 0; i < now->n; i++) {
         const round_node *node = &now->members[i];
-        json_array_append_new(members, json_pack("{s:s, s:i, s:i}", "node", node->id, "first_rank",
+        const char *id = i == node_rank ? log->node : node->id[0] != '\0' ? node->id : NULL;
+        json_array_append_new(members, json_pack("{s:s?, s:i, s:i}", "node", id, "first_rank",
                                                  first_rank, "nproc", node->nproc));
         first_rank += node->nproc;
     }
-    say(log, now->round, "round_begins",
-        json_pack("{s:i, s:i, s:i, s:o}", "node_rank", node_rank, "world_size", first_rank,
-                  "restarts", now->restarts, "members", members));
+    json_t *further = json_pack("{s:i, s:i, s:i, s:o}", "node_rank", node_rank, "world_size",
+                                first_rank, "restarts", now->restarts, "members", members);
+    log->leaves_ns = 0;
+    say(log, now->round, "round_begins", since(&log->waits_ns, "waited_s", further));
+}
+
+void event_log_node_gone(event_log *log, int64_t round, const char *gone)
+{
+    if (log != NULL)
+        say(log, round, "node_gone", json_pack("{s:s}", "gone", gone));
 }
 
 void event_log_workers(event_log *log, int64_t round, const pid_t *pids, int n, int kept)
@@ -165,6 +189,8 @@ void event_log_leaves(event_log *log, int64_t round, const char *reason)
 {
     if (log != NULL)
         say(log, round, "leaves", json_pack("{s:s}", "reason", reason));
+    if (log != NULL)
+        log->leaves_ns = clock_now_ns();
 }
 
 void event_log_closed(event_log *log, int64_t round, const char *reason)
@@ -179,12 +205,31 @@ void event_log_ends(event_log *log, int64_t round, int code)
         say(log, round, "ends", json_pack("{s:i}", "code", code));
 }
 
+void event_log_opens(event_log *log, const event_log_opening *opening)
+{
+    char state[17];
+    if (log == NULL)
+        return;
+    snprintf(state, sizeof state, "%016" PRIx64, opening->state);
+    json_t *further = json_pack("{s:i, s:i, s:I, s:I, s:s}", "rank", opening->rank, "world_size",
+                                opening->world_size, "step", (json_int_t)opening->step, "epoch",
+                                (json_int_t)opening->epoch, "state", state);
+    if (opening->left_s >= 0) {
+        json_object_set_new(further, "left_s", json_value_rounded(opening->left_s, 6));
+        json_object_set_new(further, "waited_s", json_value_rounded(opening->waited_s, 6));
+    }
+    json_object_set_new(further, "opened_s", json_value_rounded(opening->opened_s, 6));
+    say(log, opening->round, "opens", further);
+    log->opens_ns = clock_now_ns();
+}
+
 void event_log_first_step(event_log *log, const event_log_step *step)
 {
     if (log != NULL)
         say(log, step->round, "first_step",
-            json_pack("{s:i, s:I, s:I}", "rank", step->rank, "step", (json_int_t)step->step,
-                      "epoch", (json_int_t)step->epoch));
+            since(&log->opens_ns, "stepped_s",
+                  json_pack("{s:i, s:I, s:I}", "rank", step->rank, "step", (json_int_t)step->step,
+                            "epoch", (json_int_t)step->epoch)));
 }
 
 void event_log_step_begins(event_log *log, const event_log_step *step)

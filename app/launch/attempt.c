@@ -133,7 +133,7 @@ static bool ended_instead_of_saving(const attempt *self, const worker *w)
 static void log_leaving(const attempt *self, const char *why)
 {
     if (self->state == AGENT_RUNNING)
-        event_log_leaves(self->events, self->spec->round, why);
+        event_log_leaves(self->events, self->number, why);
 }
 
 static void take_end(attempt *self, worker *w)
@@ -338,8 +338,23 @@ static void log_workers(const attempt *self, int kept)
     for (int i = 0; i < group->n && pids != NULL; i++)
         pids[i] = group->workers[i].pid;
     if (pids != NULL)
-        event_log_workers(self->events, self->spec->round, pids, group->n, kept);
+        event_log_workers(self->events, self->number, pids, group->n, kept);
     free(pids);
+}
+
+/* Of a static job: which nodes there are is known from the start, and their ids are not. */
+static void log_beginning(const attempt *self)
+{
+    const worker_spec *spec = self->spec;
+    round_state now = {.round = self->number,
+                       .restarts = spec->restarts,
+                       .members = calloc((size_t)spec->nnodes, sizeof *now.members),
+                       .n = spec->nnodes};
+    for (int i = 0; i < now.n && now.members != NULL; i++)
+        now.members[i].nproc = spec->nprocs != NULL ? spec->nprocs[i] : spec->nproc;
+    if (now.members != NULL)
+        event_log_round_begins(self->events, &now, spec->node_rank);
+    free(now.members);
 }
 
 /* An agent that was told to stop, or whose round is over already, starts no worker, and the attempt
@@ -366,6 +381,8 @@ static status start(attempt *self)
         if (self->channel != NULL)
             agent_channel_tell_trouble(self->channel);
     }
+    if (self->rounds == NULL)
+        log_beginning(self);
     log_workers(self, kept);
     if (self->channel != NULL)
         take_news(self);

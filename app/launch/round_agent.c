@@ -30,6 +30,14 @@ void round_agent_make_id(char out[ROUND_ID_BYTES])
              (unsigned long long)clock_now_ns());
 }
 
+/* Nodes of the round before that are not in this one. */
+static void log_gone(round_agent *self, const round_state *now)
+{
+    for (int i = 0; i < self->spec->nnodes && self->ids != NULL; i++)
+        if (round_rank_of(now, self->ids[i]) < 0)
+            event_log_node_gone(self->events, now->round, self->ids[i]);
+}
+
 static status join_rendezvous(round_agent *self, const char *id)
 {
     const worker_spec *spec = self->spec;
@@ -131,6 +139,7 @@ status round_agent_begin(round_agent *self)
     const round_state *now = self->news.now;
     worker_spec *spec = self->spec;
     char nodes[600];
+    log_gone(self, now);
     spec->nprocs = NULL;
     free(self->nprocs);
     free(self->ids);

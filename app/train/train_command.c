@@ -131,6 +131,17 @@ static status start_run(training *t)
     return rank_context_broadcast(rank, 0);
 }
 
+/* In --event-log, with the times of a change of rounds. */
+static status log_opening(training *t)
+{
+    bool was_in_one = t->left_ns != 0;
+    event_log_opening opening = {
+        .left_s = was_in_one ? clock_seconds(t->left_ns - t->failed_ns) : -1,
+        .waited_s = was_in_one ? clock_seconds(t->joined_ns - t->left_ns) : -1,
+        .opened_s = clock_seconds(clock_now_ns() - t->trainer.started_ns)};
+    return rank_events_open_round(&t->trainer.events, &t->rank, &t->trainer.at, &opening);
+}
+
 static status begin(training *t)
 {
     bool continues = false;
@@ -140,7 +151,7 @@ static status begin(training *t)
     t->trainer.began = t->trainer.at;
     step_commit_begin(&t->rank);
     t->runs = true;
-    return STATUS_OK;
+    return log_opening(t);
 }
 
 /* A run without its config.json is still a run. */

@@ -9,6 +9,7 @@
 #include "tests/support/cuda.h"
 #include "tests/support/facts.h"
 
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -183,6 +184,45 @@ START_TEST(the_global_batch_stays_as_near_as_it_can)
                             " grep -q '\"world_size_before\":2' part/result.json"),
                      0);
     elastic_agent_close(&agent);
+}
+END_TEST
+
+/* The ranks of a round begin with the same parameters and the same optimizer, in every bit: those
+ * that went on, those that are new and those that come back. */
+START_TEST(all_begin_a_round_with_one_state)
+{
+    static const char *const rounds[] = {"ab", "bac", "cd", "dac", "acb"};
+    enum { ROUNDS = sizeof rounds / sizeof rounds[0] };
+    char states[ROUNDS + 1][17] = {""}, line[1024];
+    int who[ELASTIC_AGENT_RANKS], counts[ROUNDS + 1] = {0};
+    elastic_agent agent;
+    remove("events");
+    open_agent(
+        WORDS(RUN, "--run-dir", "part", "--event-log", "events", "--backend", training_backend),
+        &agent);
+    for (int i = 0; i < ROUNDS; i++)
+        pause_after_a_step(&agent, who, read_round(rounds[i], who));
+    elastic_agent_close(&agent);
+    FILE *file = fopen("events", "r");
+    ck_assert_ptr_nonnull(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        json_t *event = json_loads(line, 0, NULL);
+        ck_assert_ptr_nonnull(event);
+        int64_t round = json_integer_value(json_object_get(event, "round"));
+        if (strcmp(json_string_value(json_object_get(event, "event")), "opens") == 0) {
+            const char *state = json_string_value(json_object_get(event, "state"));
+            ck_assert_int_eq(json_integer_value(json_object_get(event, "step")), round - 1);
+            if (counts[round]++ == 0)
+                snprintf(states[round], sizeof states[round], "%s", state);
+            ck_assert_str_eq(states[round], state);
+        }
+        json_decref(event);
+    }
+    fclose(file);
+    for (int i = 1; i <= ROUNDS; i++) {
+        ck_assert_int_eq(counts[i], (int)strlen(rounds[i - 1]));
+        ck_assert_str_ne(states[i], states[i - 1]);
+    }
 }
 END_TEST
 
@@ -439,6 +479,7 @@ int main(int argc, char **argv)
     tcase_add_test(runs, pauses_leave_the_bits);
     tcase_add_loop_test(runs, each_image_is_used_once, 0, N_CHANGES);
     tcase_add_loop_test(runs, the_global_batch_stays_as_near_as_it_can, 0, 2);
+    tcase_add_test(runs, all_begin_a_round_with_one_state);
     tcase_add_loop_test(runs, a_killed_rank_takes_nothing_with_it, 0, N_DEATHS);
     tcase_add_loop_test(runs, so_with_late_gradients, 0, 2);
     suite_add_all(runs, so_on_several_hosts, N_DEATHS,

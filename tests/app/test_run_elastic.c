@@ -7,6 +7,7 @@
 #include "tests/app/support/test_folder.h"
 #include "tests/support/port.h"
 
+#include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
 
@@ -245,12 +246,12 @@ START_TEST(a_stop_of_all_loses_nothing)
 }
 END_TEST
 
-static bool says_it_stops(const program *p)
+static bool says(const program *p, const char *word)
 {
     char *said = program_peek(p);
-    bool stops = strstr(said, "SIGSTOP") != NULL;
+    bool has_it = strstr(said, word) != NULL;
     free(said);
-    return stops;
+    return has_it;
 }
 
 /* With the rank that writes to the run's folder: it keeps the lock. */
@@ -276,15 +277,115 @@ START_TEST(a_stopped_node_0_stops_nobody)
     program p[2];
     for (int i = 0; i < 2; i++)
         p[i] = program_start_with(NULL, flags);
-    while (!says_it_stops(&p[0]) && !says_it_stops(&p[1]))
+    while (!says(&p[0], "SIGSTOP") && !says(&p[1], "SIGSTOP"))
         clock_sleep_ms(POLL_MS);
-    int first = says_it_stops(&p[0]) ? 0 : 1;
+    int first = says(&p[0], "SIGSTOP") ? 0 : 1;
     kill(p[first].pid, SIGSTOP);
     program_wait(&p[1 - first], RUN_S);
     ASSERT_EXIT(p[1 - first], 0);
     ASSERT_FACTS(p[1 - first].err, "taken from rank 0 of round 1");
     kill(p[first].pid, SIGKILL);
     program_wait(&p[first], RUN_S);
+    nodes_close(p, 2);
+    store_server_destroy(server);
+}
+END_TEST
+
+/* --event-log, of both nodes: a line of JSON each, in order. */
+static json_t *next_event(FILE *file, int64_t *since_ns)
+{
+    char line[2048];
+    if (fgets(line, sizeof line, file) == NULL)
+        return NULL;
+    json_t *event = json_loads(line, 0, NULL);
+    ck_assert_msg(event != NULL, "no JSON: %s", line);
+    int64_t now_ns = json_integer_value(json_object_get(event, "monotonic_ns"));
+    ck_assert_int_ge(now_ns + 50000000, *since_ns); /* another process may write a little later */
+    *since_ns = now_ns > *since_ns ? now_ns : *since_ns;
+    return event;
+}
+
+/* What stands there of a job whose second node is killed in round 1, in words: the event, its round
+ * and the seconds that it must have. */
+START_TEST(the_event_log_tells_of_a_recovery)
+{
+    static const struct {
+        const char *event;
+        int round, times;
+        const char *seconds[3];
+    } WANT[] = {
+        {"waits", 0, 2, {NULL}},
+        {"round_begins", 1, 2, {"waited_s"}},
+        {"workers", 1, 2, {NULL}},
+        {"opens", 1, 2, {"opened_s"}},
+        {"first_step", 1, 2, {"stepped_s"}},
+        {"leaves", 1, 1, {NULL}},
+        {"node_lost", 1, 1, {NULL}},
+        {"waits", 1, 1, {"left_s"}},
+        {"node_gone", 2, 1, {NULL}},
+        {"round_begins", 2, 1, {"waited_s"}},
+        {"workers", 2, 1, {NULL}},
+        {"opens", 2, 1, {"left_s", "waited_s", "opened_s"}},
+        {"first_step", 2, 1, {"stepped_s"}},
+        {"closed", 2, 1, {NULL}},
+        {"ends", 2, 1, {NULL}},
+    };
+    enum { N_WANT = sizeof WANT / sizeof WANT[0] };
+    int times[N_WANT] = {0}, furthest = 0;
+    char endpoint[64];
+    store_server *server = NULL;
+    ck_assert_int_eq(store_server_create("127.0.0.1", 0, &server), STATUS_OK);
+    snprintf(endpoint, sizeof endpoint, "--rdzv-endpoint=127.0.0.1:%d", store_server_port(server));
+    const char *flags[] = {"train",
+                           "--nnodes=1:2",
+                           "--nproc-per-node=1",
+                           "--rdzv-backend=c10d",
+                           endpoint,
+                           "--rdzv-conf=last_call_timeout=2",
+                           "--run-dir=r",
+                           "--model=mlp",
+                           "--epochs=2",
+                           "--threads=1",
+                           "--batch-size=10",
+                           "--event-log=events",
+                           "--inject=delay:rank=1,step=20,ms=60000",
+                           NULL};
+    program p[2];
+    for (int i = 0; i < 2; i++)
+        p[i] = program_start_with(NULL, flags);
+    while (!says(&p[0], "injected") && !says(&p[1], "injected"))
+        clock_sleep_ms(POLL_MS);
+    int lost = says(&p[0], "injected") ? 0 : 1;
+    kill(p[lost].pid, SIGKILL);
+    program_wait(&p[lost], RUN_S);
+    program_wait(&p[1 - lost], RUN_S);
+    ASSERT_EXIT(p[1 - lost], 0);
+    FILE *file = fopen("events", "r");
+    ck_assert_ptr_nonnull(file);
+    int64_t since_ns = 0;
+    for (json_t *event; (event = next_event(file, &since_ns)) != NULL; json_decref(event)) {
+        const char *name = json_string_value(json_object_get(event, "event"));
+        int64_t round = json_integer_value(json_object_get(event, "round"));
+        int i = 0;
+        while (i < N_WANT && (strcmp(WANT[i].event, name) != 0 || WANT[i].round != round))
+            i++;
+        ck_assert_msg(i < N_WANT, "unexpected: %s of round %lld", name, (long long)round);
+        for (int k = 0; k < 3 && WANT[i].seconds[k] != NULL; k++) {
+            double took_s = json_number_value(json_object_get(event, WANT[i].seconds[k]));
+            ck_assert_msg(json_object_get(event, WANT[i].seconds[k]) != NULL && took_s >= 0 &&
+                              took_s < RUN_S,
+                          "%s of %s is %g", WANT[i].seconds[k], name, took_s);
+        }
+        times[i]++;
+        if (round == 2) {
+            ck_assert_int_ge(i, furthest);
+            furthest = i;
+        }
+    }
+    fclose(file);
+    for (int i = 0; i < N_WANT; i++)
+        ck_assert_msg(times[i] == WANT[i].times, "%s of round %d: %d times", WANT[i].event,
+                      WANT[i].round, times[i]);
     nodes_close(p, 2);
     store_server_destroy(server);
 }
@@ -343,5 +444,6 @@ int main(void)
     tcase_add_test(core, a_stop_of_all_loses_nothing);
     tcase_add_test(core, who_comes_after_the_last_step_is_late);
     tcase_add_test(core, a_stopped_node_0_stops_nobody);
+    tcase_add_test(core, the_event_log_tells_of_a_recovery);
     return test_folder_close(suite_run(suite));
 }
