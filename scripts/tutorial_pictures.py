@@ -76,6 +76,51 @@ class Program:
         return json.loads(self.run("demo", name, "--fast", "--json", *arguments))
 
 
+def draw_ddp(program):
+    """One process, DataParallel, DDP: processes, models, batches, and bytes of a real step."""
+    facts = program.demo("dp")["facts"]
+    rows = facts["rows"]
+    picture = Picture(760, 330, "one process, DataParallel, DistributedDataParallel")
+
+    def model(x, y, colour, images, optimizer):
+        picture.box(x, y, 92, 74, colour)
+        picture.text(x + 46, y + 20, "model", bold=True)
+        picture.text(x + 46, y + 39, f"{images} images", 12)
+        picture.text(x + 46, y + 57, "optimizer" if optimizer else "", 12)
+
+    picture.text(84, 28, "one process", 14, bold=True)
+    picture.box(14, 44, 140, 226, "#f6f8fa", GREY, True)
+    model(38, 66, RANKS[0], sum(rows), True)
+    picture.text(84, 294, "sends nothing", 12, fill=GREY)
+
+    picture.text(306, 28, "DataParallel", 14, bold=True)
+    picture.box(174, 44, 264, 226, "#f6f8fa", GREY, True)
+    model(260, 66, RANKS[0], rows[0], True)
+    for x, bend in ((190, -1), (330, 1)):
+        model(x, 186, "#cfe6ff", rows[1], False)
+        picture.arrow(306 + 20 * bend, 142, x + 46, 184, bend=-6)
+        picture.arrow(x + 46 - 14 * bend, 184, 306 + 6 * bend, 142, "#bf3989", bend=-6)
+    picture.text(182, 160, "weights,", 11, "start", GREY)
+    picture.text(182, 174, "images", 11, "start", GREY)
+    picture.text(306, 182, "gradients", 11, fill="#bf3989")
+    picture.text(306, 294, f"the master sends {facts['sent'] / 1e6:.2f} MB a step", 12, fill=GREY)
+    picture.text(306, 312, "one process, a thread for each device", 12, fill=GREY)
+
+    picture.text(606, 28, "DistributedDataParallel", 14, bold=True)
+    for rank, (x, y) in enumerate(((544, 44), (458, 164), (630, 164))):
+        picture.box(x, y, 116, 106, "#f6f8fa", GREY, True)
+        model(x + 12, y + 8, RANKS[rank], rows[rank], True)
+        picture.text(x + 58, y + 98, f"rank {rank}", 11, fill=GREY)
+    picture.arrow(542, 100, 506, 162, "#bf3989")
+    picture.arrow(576, 217, 628, 217, "#bf3989")
+    picture.arrow(698, 162, 662, 100, "#bf3989")
+    picture.text(602, 208, "gradients", 11, fill="#bf3989")
+    picture.text(606, 294, f"each rank sends {facts['ddp_sent'] / 1e6:.2f} MB a step", 12,
+                 fill=GREY)
+    picture.text(606, 312, "a process for each device", 12, fill=GREY)
+    return picture
+
+
 def draw_sampler(program):
     """Cards in the order of each epoch, dealt to ranks; those dealt twice have a dashed edge."""
     frames = program.demo("sampler")["frames"]
@@ -176,8 +221,8 @@ def draw_ring(program):
     return picture
 
 
-PICTURES = {"sampler": draw_sampler, "ranks": draw_ranks, "machines": draw_machines,
-            "ring": draw_ring}
+PICTURES = {"ddp": draw_ddp, "sampler": draw_sampler, "ranks": draw_ranks,
+            "machines": draw_machines, "ring": draw_ring}
 
 
 def main():
