@@ -255,12 +255,12 @@ static status read_options(int argc, char **argv, options *out, int *code)
     }
     if (st == STATUS_OK)
         st = eval_settings_complete(&opts);
-    if (st == STATUS_OK)
-        st = demo_complete(&opts);
     if (st == STATUS_OK) {
         *code = EXIT_CODE_USAGE;
-        st = options_check(&opts);
+        st = demo_complete(&opts);
     }
+    if (st == STATUS_OK)
+        st = options_check(&opts);
     if (st == STATUS_OK)
         *out = opts;
     else
