@@ -269,17 +269,17 @@ static status take_number(joiner *j)
     const worker_spec *spec = j->spec;
     char who[LEASE_WHO_BYTES], other[LEASE_WHO_BYTES];
     bool taken = false;
-    lease_wish wish = {.from = spec->node_rank, .n = 1, .over = look_whether_over, .ctx = j};
+    lease_wish wish = {.member = spec->node_rank, .over = look_whether_over, .ctx = j};
     agent_rendezvous_who(spec, who);
     lease_init(&j->own, j->rdzv->prefix, "node", who);
-    TRY(lease_take_any(&j->own, j->client, &wish, &taken));
+    TRY(lease_take_over(&j->own, j->client, &wish, &taken));
     if (taken)
         return agent_rendezvous_show(j->rdzv, j->client, j->own.member);
-    TRY(lease_holder(j->client, j->rdzv->prefix, wish.from, other));
+    TRY(lease_holder(j->client, j->rdzv->prefix, wish.member, other));
     return membership_give_up(&j->nodes, FAIL(STATUS_INVALID,
                                               "node %d is claimed twice, by one launcher (%s) and "
                                               "another (%s): give every node its own --node-rank",
-                                              wish.from, other, who));
+                                              wish.member, other, who));
 }
 
 /* Who is there: holds its number, and is heard. *all: everybody, and each was heard since all were

@@ -72,51 +72,37 @@ status lease_take(lease *l, store *s, int member, bool *taken, char who[LEASE_WH
     return take_from(l, s, member, "", taken, who);
 }
 
-/* All are held: takes one that is released, or whose holder is silent. */
-static status take_over(lease *l, store *s, const lease_wish *wish, bool *taken)
+/* It is held: takes it once it is released, or its holder is silent. */
+static status wait_for(lease *l, store *s, const lease_wish *wish, bool *taken)
 {
     char holder[LEASE_BYTES], who[LEASE_WHO_BYTES];
-    bool is_over = false, changed;
-    int living = 0;
-    last_heartbeat *seen = calloc((size_t)wish->n, sizeof *seen);
-    bool *lives = calloc((size_t)wish->n, sizeof *lives);
-    status st =
-        seen != NULL && lives != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "%d leases", wish->n);
+    last_heartbeat seen = {0};
     int64_t deadline_ns = clock_deadline_ns(LEASE_SILENT_MS);
-    for (bool first = true; st == STATUS_OK && living < wish->n && !*taken; first = false) {
-        bool late = clock_passed(deadline_ns);
-        st = wish->over(wish->ctx, &is_over);
+    for (bool first = true; !*taken; first = false) {
+        bool is_over = false, changed = false, late = clock_passed(deadline_ns);
+        TRY(wish->over(wish->ctx, &is_over));
         if (is_over)
-            break;
-        for (int i = 0; i < wish->n && st == STATUS_OK && !*taken; i++) {
-            if (lives[i])
-                continue;
-            int member = wish->from + i;
-            st = lease_look(s, l->prefix, member, &seen[i], &changed);
-            if (st == STATUS_OK)
-                st = text_of(s, keys_make(l->prefix, KEYS_LEASE, member), holder, sizeof holder);
-            lives[i] = !first && changed;
-            living += lives[i];
-            if (st == STATUS_OK && !lives[i] && (late || holder[0] == '\0'))
-                st = take_from(l, s, member, holder, taken, who);
-        }
+            return STATUS_OK;
+        TRY(lease_look(s, l->prefix, wish->member, &seen, &changed));
+        TRY(text_of(s, keys_make(l->prefix, KEYS_LEASE, wish->member), holder, sizeof holder));
+        if (changed && !first)
+            return STATUS_OK; /* it lives */
+        if (late || holder[0] == '\0')
+            TRY(take_from(l, s, wish->member, holder, taken, who));
         if (late)
-            break;
-        clock_sleep_ms(LEASE_RENEW_MS);
+            return STATUS_OK;
+        if (!*taken)
+            clock_sleep_ms(LEASE_RENEW_MS);
     }
-    free(seen);
-    free(lives);
-    return st;
+    return STATUS_OK;
 }
 
-status lease_take_any(lease *l, store *s, const lease_wish *wish, bool *taken)
+status lease_take_over(lease *l, store *s, const lease_wish *wish, bool *taken)
 {
     char who[LEASE_WHO_BYTES];
-    *taken = false;
-    for (int i = 0; i < wish->n && !*taken; i++)
-        TRY(lease_take(l, s, wish->from + (wish->first + i) % wish->n, taken, who));
+    TRY(lease_take(l, s, wish->member, taken, who));
     if (!*taken)
-        TRY(take_over(l, s, wish, taken));
+        TRY(wait_for(l, s, wish, taken));
     return *taken ? lease_renew(l, s) : STATUS_OK;
 }
 

@@ -30,16 +30,15 @@ void lease_init(lease *l, const char *prefix, const char *noun, const char *who)
 /* Holds `member` from now on, if nobody does; else who[] is who does. Does not wait. */
 status lease_take(lease *l, store *s, int member, bool *taken, char who[LEASE_WHO_BYTES]);
 
-/* Any of the members from .. from + n - 1, `first` being the first to try. */
 typedef struct lease_wish {
-    int from, n, first;
+    int member;
     status (*over)(void *ctx, bool *is_over); /* whether it is too late; or why to give up */
     void *ctx;
 } lease_wish;
 
-/* Takes one that nobody holds or, after LEASE_SILENT_MS and some looks at most, one whose holder is
- * silent; and renews it for the first time. *taken: false if all holders live, or it is over. */
-status lease_take_any(lease *l, store *s, const lease_wish *wish, bool *taken);
+/* The same, but if its holder is silent for LEASE_SILENT_MS it is taken, too; and renewed for the
+ * first time. *taken: false if the holder lives, or it is over. */
+status lease_take_over(lease *l, store *s, const lease_wish *wish, bool *taken);
 
 /* A sign of life. STATUS_INVALID, with who it is, if another process holds the member now. */
 status lease_renew(lease *l, store *s);

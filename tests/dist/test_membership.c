@@ -237,9 +237,9 @@ START_TEST(a_silent_lease_is_lost)
     ck_assert(!taken);
     ck_assert_str_eq(who, "living");
     ck_assert_int_eq(lease_take(&silent, s, 1, &taken, who), STATUS_OK);
-    lease_wish wish = {.from = 1, .n = 1, .over = never_over};
+    lease_wish wish = {.member = 1, .over = never_over};
     int64_t start_ns = clock_now_ns();
-    ck_assert_int_eq(lease_take_any(&late, s, &wish, &taken), STATUS_OK);
+    ck_assert_int_eq(lease_take_over(&late, s, &wish, &taken), STATUS_OK);
     ck_assert(taken);
     ck_assert_int_eq(late.member, 1);
     ck_assert_double_ge(clock_seconds(clock_now_ns() - start_ns), LEASE_SILENT_MS * 1e-3);
@@ -279,8 +279,8 @@ START_TEST(a_living_lease_is_kept)
     lease_init(&late, "", "node", "late");
     ck_assert_int_eq(lease_take(&living, s, 0, &taken, who), STATUS_OK);
     ck_assert_int_eq(pthread_create(&thread, NULL, keep_renewing, &living), 0);
-    lease_wish wish = {.n = 1, .over = never_over};
-    ck_assert_int_eq(lease_take_any(&late, s, &wish, &taken), STATUS_OK);
+    lease_wish wish = {.over = never_over};
+    ck_assert_int_eq(lease_take_over(&late, s, &wish, &taken), STATUS_OK);
     ck_assert(!taken);
     ck_assert_int_eq(lease_holder(s, "", 0, who), STATUS_OK);
     ck_assert_str_eq(who, "living");
