@@ -257,7 +257,6 @@ static status code_status(CURLcode code)
     case CURLE_URL_MALFORMAT:
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
-    case CURLE_SSL_CONNECT_ERROR:
         return STATUS_INVALID;
     default:
         return STATUS_PEER;
