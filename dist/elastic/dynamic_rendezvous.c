@@ -250,6 +250,19 @@ static status check_wait(dynamic_rendezvous *rdzv)
     return finish(rdzv, RENDEZVOUS_FAILED, ROUND_BADLY, reason);
 }
 
+static bool is_since(int64_t since_ns, int64_t ms)
+{
+    return since_ns != 0 && clock_passed(since_ns + ms * NS_PER_MS);
+}
+
+/* A store that answers no more: a node without a round waits for it as long as a lease lasts. */
+static bool is_gone(const rendezvous_contact *service, round_phase phase)
+{
+    return service->ops->ends_with_its_host && service->ever &&
+           (is_since(service->refused_ns, service->keep_alive_ms) ||
+            (phase == ROUND_WAITS && is_since(service->silent_ns, service->options.ttl_ms)));
+}
+
 /* What has taken too long. */
 static status check_times(dynamic_rendezvous *rdzv)
 {
@@ -263,13 +276,11 @@ static status check_times(dynamic_rendezvous *rdzv)
                  service->why);
         TRY(expire(rdzv, reason));
     }
-    if (service->ever && service->refused_ns != 0 && strcmp(service->ops->name, "c10d") == 0 &&
-        clock_now_ns() - service->refused_ns > rdzv->options.keep_alive_ms * NS_PER_MS) {
-        snprintf(reason, sizeof reason, "the job's store is gone, and with it the rendezvous: %s",
-                 service->why);
-        return finish(rdzv, RENDEZVOUS_FAILED, ROUND_BADLY, reason);
-    }
-    return check_wait(rdzv);
+    if (!is_gone(service, phase))
+        return check_wait(rdzv);
+    snprintf(reason, sizeof reason, "the job's store is gone, or this node is cut off from it: %s",
+             service->why);
+    return finish(rdzv, RENDEZVOUS_FAILED, ROUND_BADLY, reason);
 }
 
 /* The machine hears that no rank of this node is in the round any more. */

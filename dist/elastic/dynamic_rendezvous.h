@@ -27,7 +27,8 @@ typedef enum rendezvous_phase {
     RENDEZVOUS_LEAVE, /* the round is over: end it, then dynamic_rendezvous_left() */
     RENDEZVOUS_CLOSED,
     RENDEZVOUS_FAILED, /* join_ms are over, or the service is out of reach for good: an answer that
-                          refuses us, or nobody at any endpoint of c10d for keep_alive_ms */
+                          refuses us, or no store of c10d: nobody listens for keep_alive_ms, or
+                          there is no answer for as long as a lease lasts */
 } rendezvous_phase;
 
 typedef struct rendezvous_news {

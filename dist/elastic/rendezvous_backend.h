@@ -55,6 +55,7 @@ typedef enum rendezvous_sight {
  */
 typedef struct rendezvous_backend_ops {
     const char *name;
+    bool ends_with_its_host; /* c10d: a service that is gone does not come back as it was */
     status (*open)(const rendezvous_backend_options *options, void **out);
     void (*close)(void *self); /* accepts NULL; removes nothing */
 

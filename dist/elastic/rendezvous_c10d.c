@@ -376,6 +376,7 @@ static status remove_node(void *ctx)
 
 const rendezvous_backend_ops rendezvous_c10d = {
     .name = "c10d",
+    .ends_with_its_host = true,
     .open = open_c10d,
     .close = close_c10d,
     .look = look,

@@ -95,6 +95,7 @@ status rendezvous_contact_put(rendezvous_contact *contact, const round_node *sel
         return st;
     }
     contact->record = text;
+    contact->may_be_gone = false;
     contact->renewed_ns = sent_ns;
     return STATUS_OK;
 }
@@ -132,7 +133,7 @@ static status has_record(const rendezvous_contact *contact, const round_node *se
 {
     char *text = NULL;
     TRY(round_text_of_node(self, &text));
-    *out = contact->record != NULL && strcmp(text, contact->record) == 0;
+    *out = contact->record != NULL && !contact->may_be_gone && strcmp(text, contact->record) == 0;
     free(text);
     return STATUS_OK;
 }
@@ -220,6 +221,7 @@ void rendezvous_contact_note(rendezvous_contact *contact, status result)
     }
     snprintf(contact->why, sizeof contact->why, "%s", status_text());
     contact->revision = -1;
+    contact->may_be_gone = true;
     if (contact->silent_ns == 0)
         contact->silent_ns = now_ns;
     else if (contact->retry_ms < RETRY_MOST_MS)

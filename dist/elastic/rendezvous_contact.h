@@ -14,6 +14,7 @@ typedef struct rendezvous_contact {
     void *backend;                      /* NULL: to be opened */
 
     char *record;           /* this node's, as it was put; NULL: none is there. Owned */
+    bool may_be_gone;       /* it: a call has failed since */
     int64_t renewed_ns;     /* when the last renewal that was confirmed was sent */
     rendezvous_sight sight; /* of the last look, */
     int64_t revision;       /* and what it saw; -1: to be looked at anew */

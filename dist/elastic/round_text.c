@@ -1,12 +1,17 @@
 #include "dist/elastic/round_text.h"
 
 #include "base/json_text.h"
+#include "base/log.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FORMAT = 1 };
+enum {
+    FORMAT = 1,
+    LAST_ROUND = INT_MAX - 1, /* as ranks count them */
+    MOST_RANKS = 1 << 16,     /* of a round */
+};
 
 static status print(json_t *value, const char *what, char **out)
 {
@@ -118,13 +123,16 @@ static status read_text(source from, const char *key, char *out, size_t size_byt
 static status read_node(source from, round_node *out)
 {
     TRY(read_text(from, "id", out->id, sizeof out->id));
-    TRY(read_int(from, "nproc", 1 << 16, &out->nproc));
+    TRY(read_int(from, "nproc", MOST_RANKS, &out->nproc));
     TRY(read_text(from, "address", out->address, sizeof out->address));
     TRY(read_int(from, "port", 65535, &out->port));
     TRY(read_bool(from, "waits", &out->waits));
-    TRY(read_integer(from, "round", INT64_MAX / 2, &out->round));
-    TRY(read_integer(from, "begun_round", INT64_MAX / 2, &out->begun_round));
+    TRY(read_integer(from, "round", LAST_ROUND, &out->round));
+    TRY(read_integer(from, "begun_round", LAST_ROUND, &out->begun_round));
     TRY(read_int(from, "restarts", INT_MAX / 2, &out->restarts));
+    if (out->nproc == 0 || out->port == 0)
+        return FAIL(STATUS_PEER, "%s: a node with %d ranks at port %d", from.name, out->nproc,
+                    out->port);
     return out->id[0] != '\0' ? STATUS_OK : FAIL(STATUS_PEER, "%s: \"id\" is empty", from.name);
 }
 
@@ -176,7 +184,7 @@ static status check_once(source from, const round_state *state)
 
 static status read_members(source from, round_state *out)
 {
-    int n = 0;
+    int n = 0, ranks = 0;
     TRY(read_array(from, "members", &n));
     out->members = calloc((size_t)n + 1, sizeof *out->members);
     if (out->members == NULL)
@@ -189,6 +197,9 @@ static status read_members(source from, round_state *out)
         TRY(read_integer(member, "order", INT64_MAX / 2, &node->order));
         TRY(read_bool(member, "votes", &node->votes));
         out->n = i + 1;
+        ranks += node->nproc;
+        if (ranks > MOST_RANKS)
+            return FAIL(STATUS_PEER, "%s: a round of more than %d ranks", from.name, MOST_RANKS);
     }
     return check_once(from, out);
 }
@@ -196,14 +207,14 @@ static status read_members(source from, round_state *out)
 static status read_state(source from, round_state *out)
 {
     bool well = false;
-    TRY(read_integer(from, "round", INT64_MAX / 2, &out->round));
+    TRY(read_integer(from, "round", LAST_ROUND, &out->round));
     TRY(read_bool(from, "over", &out->over));
     TRY(read_bool(from, "closed", &out->closed));
     TRY(read_bool(from, "well", &well));
     out->ending = well ? ROUND_WELL : ROUND_BADLY;
     TRY(read_int(from, "restarts", INT_MAX / 2, &out->restarts));
     TRY(read_text(from, "reason", out->reason, sizeof out->reason));
-    TRY(read_integer(from, "begun_round", INT64_MAX / 2, &out->begun_round));
+    TRY(read_integer(from, "begun_round", LAST_ROUND, &out->begun_round));
     TRY(read_int(from, "begun_n", ROUND_MAX_NODES, &out->begun_n));
     TRY(read_members(from, out));
     if ((out->round > 0) != (out->n > 0))
@@ -250,6 +261,21 @@ static status read_record(const rendezvous_record *record, round_node *out)
     return st;
 }
 
+/* One that makes no sense here, of a later version say, is no node's. */
+static status add_record(const rendezvous_record *record, round_view *view)
+{
+    round_node node = {0};
+    status st = read_record(record, &node);
+    if (st == STATUS_OK) {
+        view->nodes[view->n++] = node;
+        return STATUS_OK;
+    }
+    round_node_free(&node);
+    if (st == STATUS_PEER)
+        LOG_D("a node is left out: %s", status_text());
+    return st == STATUS_PEER ? STATUS_OK : st;
+}
+
 static int by_order(const void *a, const void *b)
 {
     const round_node *left = a, *right = b;
@@ -274,8 +300,8 @@ status round_text_read(const rendezvous_view *text, round_view *out)
     if (st == STATUS_OK && value != NULL)
         st = read_state((source){value, STATE_NAME}, &view.state);
     json_decref(value);
-    for (int i = 0; i < text->n && st == STATUS_OK; i++, view.n++)
-        st = read_record(&text->nodes[i], &view.nodes[i]);
+    for (int i = 0; i < text->n && st == STATUS_OK; i++)
+        st = add_record(&text->nodes[i], &view);
     if (st == STATUS_OK) {
         qsort(view.nodes, (size_t)view.n, sizeof *view.nodes, by_order);
         *out = view;

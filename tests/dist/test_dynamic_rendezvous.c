@@ -187,6 +187,7 @@ static status fake_remove_node(void *self)
 
 static const rendezvous_backend_ops fake = {
     .name = "c10d",
+    .ends_with_its_host = true,
     .open = fake_open,
     .close = fake_close,
     .look = fake_look,
@@ -350,6 +351,26 @@ START_TEST(a_job_without_its_store_ends)
 }
 END_TEST
 
+/* It may be this node that is cut off: it has left its round long before. */
+START_TEST(a_store_that_answers_no_more_is_gone)
+{
+    dynamic_rendezvous_options options = one_or_two;
+    options.join_ms = 60000;
+    dynamic_rendezvous *a = start('A', options);
+    await_phase(a, RENDEZVOUS_RUNS);
+    pthread_mutex_lock(&service.lock);
+    snprintf(service.cut, sizeof service.cut, "hostA_1_1");
+    pthread_mutex_unlock(&service.lock);
+    await_phase(a, RENDEZVOUS_LEAVE);
+    dynamic_rendezvous_left(a, &(round_departure){0});
+    int64_t start_ns = clock_now_ns();
+    ASSERT_FACTS(await_phase(a, RENDEZVOUS_FAILED).reason, "store is gone", "cut off",
+                 "has not answered");
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
+    dynamic_rendezvous_destroy(a);
+}
+END_TEST
+
 START_TEST(nonsense_at_the_service_is_named)
 {
     dynamic_rendezvous_options options = two;
@@ -371,6 +392,7 @@ int main(void)
     tcase_add_test(core, a_node_named_lost_is_not_waited_for);
     tcase_add_test(core, who_waits_in_vain_says_for_what);
     tcase_add_test(core, a_job_without_its_store_ends);
+    tcase_add_test(core, a_store_that_answers_no_more_is_gone);
     tcase_add_test(core, nonsense_at_the_service_is_named);
     return suite_run(suite);
 }
