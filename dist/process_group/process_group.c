@@ -96,6 +96,7 @@ status process_group_create(const process_group_options *options, process_group 
         return status_context(st, "process group of rank %d", options->rank);
     }
     pthread_mutex_init(&group->lock, NULL);
+    pthread_mutex_init(&group->abort_lock, NULL);
     LOG_D("process group %s: rank %d of %d, backend %s, %s, timeout %.1f s", group->prefix,
           group->rank, group->world_size, process_group_backend(group),
           group->one_host ? "one host" : "several hosts", (double)group->timeout_ms / 1000);
@@ -130,6 +131,7 @@ void process_group_destroy(process_group *group)
     peers_destroy(group->watched);
     allocations_free(&group->memory);
     pthread_mutex_destroy(&group->lock);
+    pthread_mutex_destroy(&group->abort_lock);
     free(group);
 }
 
@@ -189,15 +191,20 @@ status process_group_check(process_group *group)
 
 void process_group_abort(process_group *group, const char *why)
 {
-    pthread_mutex_lock(&group->lock);
-    bool works = group->broken == STATUS_OK;
-    if (works) {
-        process_group_break(group, FAIL(STATUS_PEER, "%s", why));
+    pthread_mutex_lock(&group->abort_lock);
+    bool first = !group->aborted;
+    if (first) {
+        (void)FAIL(STATUS_PEER, "%s", why);
+        status_keep(&group->why);
         group->aborted = true;
     }
-    pthread_mutex_unlock(&group->lock);
-    if (works && group->ops != NULL)
+    pthread_mutex_unlock(&group->abort_lock);
+    if (first && group->ops != NULL) /* before the lock: a launch that holds it ends by this */
         group->ops->abort(group->self);
+    pthread_mutex_lock(&group->lock);
+    if (first)
+        process_group_break(group, FAIL(STATUS_PEER, "%s", why));
+    pthread_mutex_unlock(&group->lock);
 }
 
 status process_group_keep_label(process_group *group, const char *text, const char **out)

@@ -46,10 +46,13 @@ struct process_group {
     process_group_options options; /* what it was made from; new_group makes sub-groups from it */
     char prefix[PROCESS_GROUP_PREFIX_BYTES]; /* of its keys in the store */
 
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t abort_lock; /* of `aborted` and `why`: taken for a moment only */
+    bool aborted;               /* process_group_abort was called */
+    status_kept why;            /* and said this */
+
+    pthread_mutex_t lock; /* of all below; held in a launch, which may take long */
     first_runs known;
     status broken;
-    bool aborted;        /* it is broken because of process_group_abort */
     status_kept failure; /* why it is broken */
     uint64_t seq;        /* of the latest collective */
     uint64_t p2p_seq;    /* of the latest send or receive */

@@ -43,15 +43,15 @@ static status name_failure(const process_group *group, const collective *c, stat
                           c->seq, group->rank, process_group_backend(group));
 }
 
-/* The same for a wait, which another thread may have ended: that one knows why. */
+/* The same for what another thread may have ended: that one knows why. */
 static status explain_failure(process_group *group, const collective *c, status st)
 {
-    pthread_mutex_lock(&group->lock);
+    pthread_mutex_lock(&group->abort_lock);
     if (group->aborted) {
-        status_restore(&group->failure);
-        st = group->broken;
+        status_restore(&group->why);
+        st = STATUS_PEER;
     }
-    pthread_mutex_unlock(&group->lock);
+    pthread_mutex_unlock(&group->abort_lock);
     return name_failure(group, c, st);
 }
 
@@ -170,7 +170,7 @@ static status number_and_start(process_group *group, work *w)
     status st = start(group, w);
     if (st != STATUS_OK) {
         flight_recorder_end(&group->recorder, w->record, false, clock_now_ns());
-        process_group_break(group, name_failure(group, c, st));
+        st = process_group_break(group, explain_failure(group, c, st));
     }
     return st;
 }

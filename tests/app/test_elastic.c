@@ -273,7 +273,8 @@ START_TEST(so_with_late_gradients)
 }
 END_TEST
 
-START_TEST(so_on_several_hosts)
+/* The backend of several hosts; here all are on one. */
+START_TEST(so_over_levels)
 {
     survive(_i, WORDS(UNMOVED, "--backend", "hierarchical", "--inject", DEATHS[_i].killed));
 }
@@ -482,7 +483,7 @@ int main(int argc, char **argv)
     tcase_add_test(runs, all_begin_a_round_with_one_state);
     tcase_add_loop_test(runs, a_killed_rank_takes_nothing_with_it, 0, N_DEATHS);
     tcase_add_loop_test(runs, so_with_late_gradients, 0, 2);
-    suite_add_all(runs, so_on_several_hosts, N_DEATHS,
+    suite_add_all(runs, so_over_levels, N_DEATHS,
                   training_is_on_gloo() || !training_has_gloo() ? "only once, with gloo" : NULL);
     suite_add_all(runs, so_on_gpus, N_DEATHS, gpus);
     tcase_add_test(runs, the_schedule_goes_on);
