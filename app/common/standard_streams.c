@@ -30,13 +30,15 @@ void standard_streams_set_signal(const options *opts)
     bool fetches = opts->command == COMMAND_DATA && strcmp(action, "fetch") == 0;
     bool serves = opts->command == COMMAND_STORE && strcmp(action, "serve") == 0;
     if (opts->command == COMMAND_TRAIN || opts->command == COMMAND_BENCH || fetches || serves ||
-        opts->command == COMMAND_SERVE || (opts->command == COMMAND_RUN && !opts->dry_run))
+        opts->command == COMMAND_SERVE || opts->command == COMMAND_DEMO ||
+        (opts->command == COMMAND_RUN && !opts->dry_run))
         signal(SIGPIPE, SIG_IGN);
 }
 
 bool standard_streams_carry_result(const options *opts)
 {
-    return opts->command != COMMAND_TRAIN || opts->json || opts->quiet;
+    bool tells = opts->command == COMMAND_TRAIN || opts->command == COMMAND_DEMO;
+    return !tells || opts->json || opts->quiet;
 }
 
 int standard_streams_lost(int error, bool is_result, int code)

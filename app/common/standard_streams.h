@@ -12,13 +12,13 @@
  * STATUS_IO if /dev/null cannot be opened. */
 status standard_streams_open(void);
 
-/* A command that works (train, bench, run, serve, store serve, data fetch) finishes its work also
- * if nobody reads what it says. The others, which only print, end by SIGPIPE as a shell expects it.
- */
+/* A command that works (train, bench, run, serve, demo, store serve, data fetch) finishes its work
+ * also if nobody reads what it says. The others, which only print, end by SIGPIPE as a shell
+ * expects it. */
 void standard_streams_set_signal(const options *opts);
 
-/* Whether stdout holds a result. train's holds its progress, unless --json asks for the results, or
- * --quiet for no more than them. */
+/* Whether stdout holds a result. That of train and demo holds their progress, unless --json asks
+ * for the results, or --quiet for no more than them. */
 bool standard_streams_carry_result(const options *opts);
 
 /* Says that stdout could not be written, for the reason `error` (errno; 0: not known any more).

@@ -180,8 +180,8 @@ static status show_all(demo *d)
         return FAIL(STATUS_NO_MEMORY, "a frame of a demonstration");
     if (!d->opts->json && !d->opts->quiet) {
         frame_text_print(d->frame, stdout);
-        fflush(stdout);
-        if (!d->opts->fast)
+        bool is_read = fflush(stdout) == 0;
+        if (is_read && !d->opts->fast)
             wait_for_reader(d, &d->stopped);
     }
     if (d->stopped != 0)

@@ -231,6 +231,19 @@ START_TEST(who_stops_it_reads_one_line)
 }
 END_TEST
 
+/* demo | head: that is no failure. */
+START_TEST(a_reader_may_leave)
+{
+    char line[LINE_BYTES];
+    snprintf(line, sizeof line, "%.200s demo ring --fast | true", program_mnist_ddp());
+    program p = program_start(WORDS("sh", "-c", line));
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 0);
+    ASSERT_NO_FACTS(p.err, "error");
+    program_close(&p);
+}
+END_TEST
+
 /* The reader's time is longer than a collective's. */
 START_TEST(a_reader_may_take_longer_than_the_timeout)
 {
@@ -257,6 +270,7 @@ int main(void)
     tcase_add_test(core, the_linear_layers_gradients_are_those_of_its_loss);
     tcase_add_test(core, the_sampler_deals_and_pads);
     tcase_add_loop_test(core, who_stops_it_reads_one_line, 0, 3);
+    tcase_add_test(core, a_reader_may_leave);
     tcase_add_test(core, a_reader_may_take_longer_than_the_timeout);
     return test_folder_close(suite_run(suite));
 }
