@@ -60,9 +60,13 @@ static void explain_samples(const rank_context *rank, const json_t *run, FILE *o
 static void explain_step(const rank_context *rank, const json_t *run, FILE *out)
 {
     (void)run;
-    fprintf(out, "forward and backward of %lld samples on each rank, %lld on all\n",
-            (long long)(rank->settings.batch_size * rank->opts->accum),
-            (long long)rank_context_global_batch(rank));
+    long long own = (long long)(rank->settings.batch_size * rank->opts->accum);
+    if (rank->settings.replicas > 1)
+        fprintf(out, "forward and backward of %lld samples, cut among %d replicas\n", own,
+                rank->settings.replicas);
+    else
+        fprintf(out, "forward and backward of %lld samples on each rank, %lld on all\n", own,
+                (long long)rank_context_global_batch(rank));
     fprintf(out, "%d such steps an epoch\n", loader_steps(rank->loader));
 }
 

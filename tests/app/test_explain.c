@@ -72,6 +72,15 @@ START_TEST(the_numbers_are_those_of_the_run)
 }
 END_TEST
 
+/* Batches of DataParallel are not those of a rank. */
+START_TEST(a_batch_is_cut_among_replicas)
+{
+    program p = explain("--mode=dp --replicas=3 --limit=32");
+    ASSERT_FACTS(p.err, "forward and backward of 16 samples", "cut among 3 replicas");
+    program_close(&p);
+}
+END_TEST
+
 int main(void)
 {
     program_clean_environment();
@@ -81,5 +90,6 @@ int main(void)
     tcase_add_checked_fixture(core, test_folder_clean, NULL);
     tcase_add_loop_test(core, it_fits_a_terminal, 0, 4);
     tcase_add_test(core, the_numbers_are_those_of_the_run);
+    tcase_add_test(core, a_batch_is_cut_among_replicas);
     return test_folder_close(suite_run(suite));
 }
