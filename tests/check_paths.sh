@@ -43,3 +43,15 @@ echo "$functions" | {
     done
     exit $missing
 }
+
+for document in README.md CONTRIBUTING.md docs/*.md docs/tutorial/*.md; do
+    for link in $(grep -oE '\]\([^)]+\)' "$document" | tr -d '])(' | sed 's/#.*//'); do
+        case $link in
+        http*) ;;
+        *) ls -d "$(dirname "$document")/$link" >/dev/null || {
+            echo "^ linked in $document, but not there" >&2
+            exit 1
+        } ;;
+        esac
+    done
+done
