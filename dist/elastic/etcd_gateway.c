@@ -187,8 +187,9 @@ static status no_etcd(const reply *r)
                     "etcd at %s is version %s, which has no /v3 API: version 3.4 or "
                     "later is needed",
                     here(r->gateway), version);
-    bool is_proxy = r->http.code >= 502 && r->http.code <= 504; /* its etcd may come back */
-    return FAIL(is_proxy ? STATUS_PEER : STATUS_INVALID,
+    bool is_proxy = r->http.code >= 502 && r->http.code <= 504;
+    bool may_pass = is_proxy || r->gateway->cluster[0] != '\0'; /* etcd has answered there before */
+    return FAIL(may_pass ? STATUS_PEER : STATUS_INVALID,
                 "%s is not etcd with its v3 API (version 3.4 or later): HTTP %d, %s that begins "
                 "with \"%s\"",
                 here(r->gateway), r->http.code, type[0] != '\0' ? type : "something", shown);

@@ -9,6 +9,7 @@
 #include "base/status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct rendezvous_record {
@@ -28,6 +29,10 @@ typedef struct rendezvous_view {
 } rendezvous_view;
 
 void rendezvous_view_free(rendezvous_view *view);
+
+/* Under which a job's keys are: "mnist_ddp/rdzv/RUN_ID/". A slash of the run id is written %2F: "a"
+ * and "a/b" are two jobs. STATUS_INVALID if it is too long. */
+status rendezvous_backend_prefix(const char *run_id, char *out, size_t size_bytes);
 
 typedef struct rendezvous_backend_options {
     const char *endpoints; /* "h1:p,h2:p" */

@@ -68,21 +68,6 @@ static status parse_endpoints(c10d *self, const char *text)
     return self->n > 0 ? STATUS_OK : FAIL(STATUS_INVALID, "no endpoint: HOST[:PORT] is expected");
 }
 
-/* A folder has one level: "a" and "a/b" are two jobs. */
-static status write_prefix(c10d *self, const char *run_id)
-{
-    size_t n = (size_t)snprintf(self->prefix, sizeof self->prefix, "%s", KEYS_RENDEZVOUS);
-    for (const char *c = run_id; *c != '\0'; c++) {
-        if (n + 5 > sizeof self->prefix)
-            return FAIL(STATUS_INVALID, "a run id of %zu bytes is too long", strlen(run_id));
-        bool plain = *c != '/' && *c != '%';
-        n += (size_t)snprintf(self->prefix + n, sizeof self->prefix - n, plain ? "%c" : "%%%02X",
-                              *c);
-    }
-    snprintf(self->prefix + n, sizeof self->prefix - n, "/");
-    return STATUS_OK;
-}
-
 static void close_c10d(void *ctx)
 {
     c10d *self = ctx;
@@ -102,7 +87,7 @@ static status open_c10d(const rendezvous_backend_options *options, void **out)
     self->wake_fd = options->wake_fd;
     status st = parse_endpoints(self, options->endpoints);
     if (st == STATUS_OK)
-        st = write_prefix(self, options->run_id);
+        st = rendezvous_backend_prefix(options->run_id, self->prefix, sizeof self->prefix);
     int length = snprintf(self->node, sizeof self->node, "%s%s", KEYS_NODES, options->node_id);
     if (st == STATUS_OK && (length >= (int)sizeof self->node || strchr(options->node_id, '/')))
         st = FAIL(STATUS_INVALID, "a node's id is \"%s\"", options->node_id);

@@ -30,18 +30,6 @@ typedef struct job {
     int64_t state_renew_ns;
 } job;
 
-/* A run id is one word of a key: it gets no slash. */
-static bool make_prefix(const char *run_id, char out[PREFIX_BYTES])
-{
-    size_t used = (size_t)snprintf(out, PREFIX_BYTES, "mnist_ddp/rdzv/");
-    for (const char *c = run_id; *c != '\0' && used < PREFIX_BYTES - 5; c++)
-        used += (size_t)snprintf(out + used, PREFIX_BYTES - used,
-                                 *c == '/' || *c == '%' ? "%%%02X" : "%c", (unsigned char)*c);
-    bool fits = used < PREFIX_BYTES - 5;
-    snprintf(out + used, PREFIX_BYTES - used, "/");
-    return fits;
-}
-
 static void job_close(void *self)
 {
     job *j = self;
@@ -56,16 +44,17 @@ static status job_open(const rendezvous_backend_options *options, void **out)
     job *j = calloc(1, sizeof *j);
     if (j == NULL)
         return FAIL(STATUS_NO_MEMORY, "a rendezvous by etcd");
-    bool fits = make_prefix(options->run_id, j->prefix);
+    status st = rendezvous_backend_prefix(options->run_id, j->prefix, sizeof j->prefix);
     snprintf(j->state_key, KEY_BYTES, "%sstate", j->prefix);
-    fits = fits &&
-           snprintf(j->node_key, KEY_BYTES, "%snode/%s", j->prefix, options->node_id) < KEY_BYTES;
+    int length = snprintf(j->node_key, KEY_BYTES, "%snode/%s", j->prefix, options->node_id);
+    if (st == STATUS_OK && length >= KEY_BYTES)
+        st = FAIL(STATUS_INVALID, "a node's id is too long: %.64s...", options->node_id);
     j->ttl_ms = options->ttl_ms;
     j->wake_fd = options->wake_fd > 0 ? options->wake_fd : -1;
     j->state_renew_ns = clock_deadline_ns(STATE_RENEW_MS);
     j->state_lease = (int64_t)(fnv1a(FNV1A_START, j->prefix, strlen(j->prefix)) >> 1 | 1);
-    status st = fits ? etcd_gateway_open(options->endpoints, options->timeout_ms, &j->etcd)
-                     : FAIL(STATUS_INVALID, "the run id is too long: %.64s...", options->run_id);
+    if (st == STATUS_OK)
+        st = etcd_gateway_open(options->endpoints, options->timeout_ms, &j->etcd);
     if (st != STATUS_OK) {
         job_close(j);
         return st;
