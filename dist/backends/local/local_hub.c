@@ -159,28 +159,7 @@ static status await_all(local_hub *hub, int self, count_fn *count, int64_t deadl
                         " collectives",
                         clock_seconds(clock_now_ns() - start_ns), peer, count(other), want);
     }
-    for (int rank = 0; rank < hub->world_size; rank++)
-        if (count(&hub->ranks[rank]) < want) /* it had come, and was aborted since */
-            return first_cause_closed(NULL, rank);
     return STATUS_OK;
-}
-
-/* The lock is held. An aborted rank's caller frees what the rank has given. If all have begun, who
- * was not aborted may be reading that, and is waited for; else the beginning is taken back, so that
- * nobody reads it. */
-static void take_back(local_hub *hub, int self)
-{
-    int64_t deadline_ns = clock_deadline_ns(DROP_MS);
-    uint64_t want = hub->ranks[self].begun;
-    bool all_begun = true;
-    for (int rank = 0; rank < hub->world_size; rank++)
-        all_begun = all_begun && hub->ranks[rank].begun >= want;
-    if (!all_begun)
-        hub->ranks[self].begun--;
-    for (int rank = 0; rank < hub->world_size && all_begun; rank++)
-        while (rank != self && !hub->ranks[rank].left && hub->ranks[rank].ended < want &&
-               await_change(hub, deadline_ns)) {
-        }
 }
 
 status local_hub_begin(local_hub *hub, int rank, const collective *c, int64_t deadline_ns,
@@ -192,8 +171,6 @@ status local_hub_begin(local_hub *hub, int rank, const collective *c, int64_t de
     self->begun++;
     pthread_cond_broadcast(&hub->changed);
     status st = await_all(hub, rank, begun, deadline_ns);
-    if (st != STATUS_OK && self->left)
-        take_back(hub, rank);
     pthread_mutex_unlock(&hub->lock);
     *all = hub->whats;
     return st;
@@ -206,8 +183,6 @@ status local_hub_end(local_hub *hub, int rank, int64_t deadline_ns)
     self->ended++;
     pthread_cond_broadcast(&hub->changed);
     status st = await_all(hub, rank, ended, deadline_ns);
-    if (st != STATUS_OK && self->left)
-        take_back(hub, rank);
     pthread_mutex_unlock(&hub->lock);
     return st;
 }
