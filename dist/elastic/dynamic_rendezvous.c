@@ -399,7 +399,8 @@ status dynamic_rendezvous_create(const dynamic_rendezvous_options *options,
     if (rdzv == NULL)
         return FAIL(STATUS_NO_MEMORY, "a rendezvous");
     round_rules rules = {options->min_nodes, options->max_nodes, options->last_call_ms,
-                         options->needs_majority};
+                         options->needs_majority,
+                         options->keep_alive_ms * options->keep_alive_misses};
     rdzv->options = *options;
     rdzv->options.endpoints = strdup(options->endpoints);
     rdzv->options.run_id = strdup(options->run_id);

@@ -7,7 +7,7 @@
 
 void round_machine_init(round_machine *machine, const round_rules *rules, const round_node *self)
 {
-    *machine = (round_machine){.rules = *rules, .self = *self, .enough_ms = -1};
+    *machine = (round_machine){.rules = *rules, .self = *self, .enough_ms = -1, .brought_ms = -1};
     machine->self.waits = true;
     machine->self.round = machine->self.begun_round = 0;
     machine->self.lost = NULL;
@@ -153,6 +153,16 @@ static bool leads(const round_machine *machine, const round_view *view)
     return false;
 }
 
+/* When nobody can be in a round that the service has forgotten; now, if it has forgotten none, or
+ * all nodes of the latest one that is known wait here. Of several services a majority is enough. */
+static int64_t forgotten_until_ms(const round_machine *machine, const round_view *view,
+                                  const round_prospect *prospect)
+{
+    bool all_wait = prospect->survivors == view->state.n;
+    bool is_sure = machine->rules.needs_majority || machine->brought_ms < 0 || all_wait;
+    return is_sure ? INT64_MIN : machine->brought_ms + machine->rules.lease_ms;
+}
+
 static status form(const round_machine *machine, const round_view *view, int64_t now_ms,
                    round_action *out)
 {
@@ -162,8 +172,11 @@ static status form(const round_machine *machine, const round_view *view, int64_t
                           (long long)view->state.round);
     if (prospect.hurdle != ROUND_HURDLE_NONE)
         return STATUS_OK;
-    int64_t due_ms = machine->enough_ms + machine->rules.last_call_ms;
-    if (prospect.survivors == 0 && prospect.waiting < machine->rules.max && now_ms < due_ms) {
+    int64_t due_ms = forgotten_until_ms(machine, view, &prospect);
+    int64_t called_ms = machine->enough_ms + machine->rules.last_call_ms;
+    if (prospect.survivors == 0 && prospect.waiting < machine->rules.max && due_ms < called_ms)
+        due_ms = called_ms;
+    if (now_ms < due_ms) {
         wait_until(out, due_ms);
         return STATUS_OK;
     }
@@ -185,7 +198,7 @@ static status bring(const round_machine *machine, const round_state *there, roun
 {
     TRY(round_state_copy(&machine->last, &out->state));
     out->kind = ROUND_WRITE;
-    out->state.over = true;
+    out->state.over = out->state.brought = true;
     if (there->round < machine->last.round)
         return STATUS_OK;
     out->state.round++;
@@ -223,8 +236,10 @@ static status wait_turn(round_machine *machine, const round_view *view, int64_t 
         out->kind = ROUND_PUT;
         return STATUS_OK;
     }
-    if (brings_state(machine, state, rank))
+    if (brings_state(machine, state, rank)) {
+        machine->brought_ms = -1;
         return bring(machine, state, out);
+    }
     if (rank >= 0 && !state->over && state->round > machine->self.round)
         return agree(machine, state, out);
     if (rank >= 0 && !state->over) {
@@ -235,6 +250,10 @@ static status wait_turn(round_machine *machine, const round_view *view, int64_t 
                               round_host_of(self->lost[0]).text);
         return write_over(view, out, "node %d (%s) has left", rank, round_host_of(self->id).text);
     }
+    if (!state->brought)
+        machine->brought_ms = -1;
+    else if (machine->brought_ms < 0)
+        machine->brought_ms = now_ms;
     if (view->only_state)
         return STATUS_OK;
     for (int i = 0; i < view->n; i++)

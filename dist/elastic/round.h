@@ -52,9 +52,10 @@ typedef struct round_machine {
     bool closing; /* the job is to be closed: `ending` and `reason` say how */
     round_ending ending;
     char reason[ROUND_REASON_BYTES];
-    int64_t enough_ms; /* since when enough nodes wait; -1: they do not */
-    int64_t newest;    /* the order of the latest newcomer that was seen; 0: there is none, */
-    int64_t newest_ms; /* and since when */
+    int64_t enough_ms;  /* since when enough nodes wait; -1: they do not */
+    int64_t brought_ms; /* since when the state there is one that was brought; -1: it is not */
+    int64_t newest;     /* the order of the latest newcomer that was seen; 0: there is none, */
+    int64_t newest_ms;  /* and since when */
 } round_machine;
 
 typedef enum round_event_kind {

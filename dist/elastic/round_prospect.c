@@ -117,6 +117,13 @@ void round_prospect_text(const round_rules *rules, const round_view *view, char 
     list_waiting(view, who, sizeof who);
     switch (prospect.hurdle) {
     case ROUND_HURDLE_NONE:
+        if (state->brought && prospect.survivors < state->n) {
+            snprintf(out, size_bytes,
+                     "the rendezvous had forgotten round %lld: a later one may run until its "
+                     "leases have ended; %s wait%s",
+                     round, who, prospect.waiting == 1 ? "s" : "");
+            break;
+        }
         snprintf(out, size_bytes, "%d of %d %s come: %s", prospect.waiting, rules->max,
                  have(prospect.waiting), who);
         break;

@@ -8,6 +8,7 @@ typedef struct round_rules {
     int min, max;
     int64_t last_call_ms;
     bool needs_majority; /* of the last round's members */
+    int64_t lease_ms;    /* a node that has lost its service has left its round by then */
 } round_rules;
 
 typedef enum round_hurdle {

@@ -43,6 +43,8 @@ typedef struct round_state {
     int64_t round; /* the latest; 0: none was yet */
     bool over;     /* all members are to leave it */
     bool closed;
+    bool brought; /* a node has brought it, as the service had forgotten it: a later round may live
+                     as long as its nodes' leases would have lasted */
     int restarts;
     round_ending ending;             /* of over, or closed, */
     char reason[ROUND_REASON_BYTES]; /* and why: "node 2 (hostC) is lost" */

@@ -56,12 +56,12 @@ status round_text_of_state(const round_state *state, char **out)
         failed |= json_object_set_new(member, "votes", json_boolean(state->members[i].votes));
         failed |= json_array_append_new(members, member);
     }
-    json_t *value =
-        json_pack("{s:i, s:I, s:b, s:b, s:b, s:i, s:s, s:I, s:i, s:o}", "format", FORMAT, "round",
-                  (json_int_t)state->round, "over", (int)state->over, "closed", (int)state->closed,
-                  "well", state->ending == ROUND_WELL, "restarts", state->restarts, "reason",
-                  state->reason, "begun_round", (json_int_t)state->begun_round, "begun_n",
-                  state->begun_n, "members", members);
+    json_t *value = json_pack("{s:i, s:I, s:b, s:b, s:b, s:b, s:i, s:s, s:I, s:i, s:o}", "format",
+                              FORMAT, "round", (json_int_t)state->round, "over", (int)state->over,
+                              "closed", (int)state->closed, "brought", (int)state->brought, "well",
+                              state->ending == ROUND_WELL, "restarts", state->restarts, "reason",
+                              state->reason, "begun_round", (json_int_t)state->begun_round,
+                              "begun_n", state->begun_n, "members", members);
     if (failed != 0) {
         json_decref(value);
         value = NULL;
@@ -210,6 +210,7 @@ static status read_state(source from, round_state *out)
     TRY(read_integer(from, "round", LAST_ROUND, &out->round));
     TRY(read_bool(from, "over", &out->over));
     TRY(read_bool(from, "closed", &out->closed));
+    TRY(read_bool(from, "brought", &out->brought));
     TRY(read_bool(from, "well", &well));
     out->ending = well ? ROUND_WELL : ROUND_BADLY;
     TRY(read_int(from, "restarts", INT_MAX / 2, &out->restarts));

@@ -5,6 +5,8 @@
 #include "tests/support/round_world.h"
 #include "tests/support/suite.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SLOTS = 1 << 22 };
@@ -195,6 +197,60 @@ START_TEST(every_order_with_a_fault_keeps_the_rules)
 }
 END_TEST
 
+/* What a node that waits does if the state there is `state` and these nodes wait. */
+static round_action look(round_machine *machine, const round_state *state, const char *const *who,
+                         int n, int64_t now_ms)
+{
+    round_action action;
+    round_node nodes[3] = {0};
+    round_view view = {.state = *state, .nodes = nodes, .n = n};
+    for (int i = 0; i < n; i++) {
+        nodes[i] = (round_node){.waits = true, .order = i + 1, .round = machine->self.round};
+        snprintf(nodes[i].id, sizeof nodes[i].id, "%s", who[i]);
+    }
+    const round_event event = {.kind = ROUND_VIEW, .view = &view};
+    ck_assert_int_eq(round_step(machine, &event, now_ms, &action), STATUS_OK);
+    return action;
+}
+
+/* A service that was started again has forgotten a round, which may live: whoever has brought an
+ * older one back forms no round for the time of a lease, unless all of that one wait. */
+START_TEST(a_forgotten_round_is_waited_for)
+{
+    static const char *const both[] = {"a", "b"};
+    const round_rules rules = {.min = 1, .max = 3, .last_call_ms = 0, .lease_ms = 15000};
+    round_node self = {.id = "a"}, members[2] = {{.id = "a"}, {.id = "b"}};
+    round_state state = {.round = 4, .over = true, .brought = true, .members = members, .n = 2};
+    round_machine machine;
+    round_machine_init(&machine, &rules, &self);
+    machine.self.round = 4;
+    round_action action = look(&machine, &state, both, 1, 1000);
+    ck_assert_int_eq(action.kind, ROUND_WAIT);
+    ck_assert_int_eq(action.until_ms, 16000);
+    action = look(&machine, &state, both, 1, 15999);
+    ck_assert_int_eq(action.kind, ROUND_WAIT);
+    action = look(&machine, &state, both, 2, 15999); /* all are here */
+    ck_assert_int_eq(action.kind, ROUND_WRITE);
+    ck_assert(!action.state.brought);
+    round_action_free(&action);
+    action = look(&machine, &state, both, 1, 16000);
+    ck_assert_int_eq(action.kind, ROUND_WRITE);
+    ck_assert_int_eq(action.state.round, 5);
+    round_action_free(&action);
+    state.round = 0; /* empty: the service was started again once more */
+    state.n = 0;
+    state.over = state.brought = false;
+    machine.last = (round_state){.round = 4, .members = calloc(1, sizeof members[0]), .n = 1};
+    action = look(&machine, &state, both, 1, 16001);
+    ck_assert_int_eq(action.kind, ROUND_WRITE);
+    ck_assert(action.state.brought && action.state.over);
+    ck_assert_int_eq(action.state.round, 4);
+    ck_assert_int_eq(machine.brought_ms, -1);
+    round_action_free(&action);
+    round_machine_free(&machine);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     bool all = argc > 1 && strcmp(argv[1], "--all") == 0;
@@ -204,6 +260,7 @@ int main(int argc, char **argv)
         tcase_add_test(core, every_order_with_a_fault_keeps_the_rules);
         return suite_run(suite);
     }
+    tcase_add_test(core, a_forgotten_round_is_waited_for);
     tcase_add_test(core, every_order_of_events_keeps_the_rules);
     tcase_add_test(core, long_paths_with_many_faults_keep_the_rules);
     return suite_run(suite);

@@ -9,7 +9,8 @@
     "\"id\":\"a_1_1\",\"nproc\":2,\"address\":\"h\",\"port\":5,\"waits\":true,\"begun_round\":0," \
     "\"round\":3,\"restarts\":1"
 #define STATE \
-    "\"format\":1,\"over\":false,\"closed\":false,\"well\":false,\"restarts\":0,\"reason\":\"\"," \
+    "\"format\":1,\"over\":false,\"closed\":false,\"brought\":false,\"well\":false,\"restarts\":" \
+    "0,\"reason\":\"\"," \
     "\"begun_round\":0,\"begun_n\":0"
 
 START_TEST(a_state_and_a_record_come_back)
