@@ -19,6 +19,7 @@ enum {
     FIRST_LINE_MS = 3000, /* the first line about waiting, */
     NEXT_LINE_MS = 5000,  /* and those after it */
     ATTEMPT_MS = 5000,    /* one attempt to connect and to be greeted */
+    BREAK_MS = 1000,      /* to connect, if a breaker may end it: it looks in between */
     CANCEL_MS = 2000,     /* a server that lives answers a cancellation by then */
 };
 
@@ -42,15 +43,18 @@ static status connect_once(store *client, const store_options *options, int64_t 
     int64_t attempt_ns = clock_deadline_ns(ATTEMPT_MS);
     if (attempt_ns > deadline_ns)
         attempt_ns = deadline_ns;
+    int64_t connect_ns = client->breaker != NULL ? clock_deadline_ns(BREAK_MS) : attempt_ns;
     int fd = -1;
-    TRY(socket_connect(options->host, options->port, attempt_ns, &fd));
+    TRY(socket_connect(options->host, options->port,
+                       connect_ns < attempt_ns ? connect_ns : attempt_ns, &fd));
+    socket_breaker_set(client->breaker, fd);
     status st = greet(fd, attempt_ns);
     if (st != STATUS_OK) {
+        socket_breaker_set(client->breaker, -1);
         close(fd);
         return status_context(st, "%s", client->where);
     }
     client->fd = fd;
-    socket_breaker_set(client->breaker, fd);
     return STATUS_OK;
 }
 

@@ -3,7 +3,9 @@
  * Also a peer for other implementations: --client HOST PORT checks a server that is not ours,
  * --server serves until its input ends. */
 #include "base/clock.h"
+#include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
+#include "dist/net/socket_breaker.h"
 #include "dist/store/store.h"
 #include "dist/store/store_wire.h"
 #include "tests/support/facts.h"
@@ -324,6 +326,37 @@ static void *destroy_later(void *arg)
     return NULL;
 }
 
+static void *break_soon(void *breaker)
+{
+    clock_sleep_ms(200);
+    socket_breaker_break(breaker);
+    return NULL;
+}
+
+/* Whoever listens never greets, as a host that has fallen silent. */
+START_TEST(a_breaker_ends_the_greeting)
+{
+    int fd = -1, port = 0;
+    pthread_t thread;
+    socket_breaker breaker;
+    store *client = NULL;
+    socket_breaker_init(&breaker);
+    ck_assert_int_eq(socket_listen("127.0.0.1", 0, &fd, &port), STATUS_OK);
+    store_options options = {.host = "127.0.0.1",
+                             .port = port,
+                             .timeout_ms = 10000,
+                             .connect_timeout_ms = 10000,
+                             .breaker = &breaker};
+    int64_t start_ns = clock_now_ns();
+    ck_assert_int_eq(pthread_create(&thread, NULL, break_soon, &breaker), 0);
+    ck_assert_int_eq(store_create(&options, &client), STATUS_PEER);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 1.5);
+    pthread_join(thread, NULL);
+    socket_breaker_close(&breaker);
+    close(fd);
+}
+END_TEST
+
 START_TEST(a_lost_server_is_the_peer)
 {
     store *client = new_client("");
@@ -407,6 +440,7 @@ int main(int argc, char **argv)
     tcase_add_test(core, many_clients_count_exactly);
     tcase_add_test(core, create_waits_for_the_server);
     tcase_add_test(core, create_ends_at_the_timeout);
+    tcase_add_test(core, a_breaker_ends_the_greeting);
     tcase_add_test(core, a_lost_server_is_the_peer);
     tcase_add_test(core, accepts_null);
     return suite_run(suite);
