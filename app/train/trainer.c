@@ -444,7 +444,6 @@ static status test_at_end(trainer *t)
     return STATUS_OK;
 }
 
-/* After the last step. */
 static status end_run(trainer *t)
 {
     rank_context *rank = t->rank;
@@ -457,6 +456,8 @@ static status end_run(trainer *t)
                       (long long)t->at.epoch, (long long)t->epochs);
         if (rank->settings.eval_every.count > 0)
             TRY(test(t));
+        if (rank->link != NULL) /* a rank 0 that is lost may not have written the end */
+            TRY(save(t));
     }
     return test_at_end(t);
 }

@@ -30,8 +30,10 @@ static void open_agent(const char *const *flags, elastic_agent *out)
     elastic_agent_open(flags, out);
 }
 
+/* The last round. */
 static void end_well(elastic_agent *agent, const int *who, int n)
 {
+    elastic_agent_begin(agent, who, n);
     for (int i = 0; i < n; i++)
         elastic_agent_await_end(agent, who[i]);
     for (int i = 0; i < n; i++)
@@ -74,7 +76,6 @@ START_TEST(pauses_leave_the_bits)
         ck_assert_int_eq(agent.ranks[0].step, step);
         ck_assert_int_eq(agent.ranks[1].step, step);
     }
-    elastic_agent_begin(&agent, RANKS, 2);
     end_well(&agent, RANKS, 2);
     model_file_assert_same_bits("whole", "part");
     assert_metrics_whole("part", 12);
@@ -144,9 +145,7 @@ START_TEST(each_image_is_used_once)
     for (int i = 0; i < 4 && CHANGES[_i].rounds[i] != NULL; i++) {
         bool last = i == 3 || CHANGES[_i].rounds[i + 1] == NULL;
         n = read_round(CHANGES[_i].rounds[i], who);
-        if (last)
-            elastic_agent_begin(&agent, who, n);
-        else
+        if (!last)
             pause_after_a_step(&agent, who, n);
     }
     end_well(&agent, who, n);
@@ -174,7 +173,6 @@ START_TEST(the_global_batch_stays_as_near_as_it_can)
         kill(agent.ranks[i].p.pid, SIGKILL);
         elastic_agent_await_end(&agent, i);
     }
-    elastic_agent_begin(&agent, who, 3);
     end_well(&agent, who, 3);
     assert_epochs(&agent, who[0]);
     ASSERT_FACTS(agent.ranks[who[0]].p.err, "world size 2 -> 3", "8 -> 5 of each", "16 -> 15",
@@ -249,7 +247,6 @@ static void survive(int i, const char *const *flags)
     ck_assert_int_eq(agent.ranks[survivor].step, 2);
     elastic_agent_await_end(&agent, 1 - survivor);
     int n = read_round(DEATHS[i].next, who);
-    elastic_agent_begin(&agent, who, n);
     end_well(&agent, who, n);
     assert_epochs(&agent, who[0]);
     assert_metrics_whole("part", n == 2 ? 12 : 2 + 8 + 12);
@@ -296,7 +293,6 @@ START_TEST(the_schedule_goes_on)
     open_agent(WORDS(UNMOVED, "--lr", "0.5", "--schedule", "cosine"), &agent);
     pause_after_a_step(&agent, RANKS, 2);
     pause_after_a_step(&agent, who, read_round("abcd", who));
-    elastic_agent_begin(&agent, RANKS, 1);
     end_well(&agent, RANKS, 1);
     ck_assert_int_eq(system("grep '\"event\":\"step\"' part/metrics.jsonl |"
                             " sed 's/.*\"lr\":\\([^,]*\\),.*/\\1/' > rates;"
@@ -322,7 +318,6 @@ START_TEST(a_word_ends_a_wait)
     ck_assert_int_eq(agent.ranks[0].step, 2);
     kill(agent.ranks[1].p.pid, SIGKILL);
     elastic_agent_await_end(&agent, 1);
-    elastic_agent_begin(&agent, RANKS, 1);
     end_well(&agent, RANKS, 1);
     assert_epochs(&agent, 0);
     elastic_agent_close(&agent);
@@ -351,7 +346,6 @@ START_TEST(a_word_ends_a_round_that_has_not_begun)
     elastic_agent_say(&agent, 0, ELASTIC_LEAVE);
     elastic_agent_await_left(&agent, 0);
     ck_assert_int_eq(agent.ranks[0].step, 1);
-    elastic_agent_begin(&agent, RANKS, 1);
     end_well(&agent, RANKS, 1);
     assert_epochs(&agent, 0);
     agent.n = 2;
@@ -372,7 +366,6 @@ START_TEST(no_step_is_made_after_the_lease)
         ck_assert_int_eq(agent.ranks[i].step, 1);
     }
     round_fence_set(agent.fence, INT64_MAX);
-    elastic_agent_begin(&agent, RANKS, 2);
     end_well(&agent, RANKS, 2);
     assert_epochs(&agent, 0);
     elastic_agent_close(&agent);
@@ -380,17 +373,18 @@ START_TEST(no_step_is_made_after_the_lease)
 END_TEST
 
 /* A rank 0 that was stopped makes a step alone, and would write a checkpoint: its lease has ended,
- * or a later round has taken the folder. */
+ * or a later round has taken the folder. What it was to write at the end is written in the next. */
 START_TEST(a_rank_0_that_was_stopped_writes_nothing)
 {
     static const int other[] = {1};
     bool taken = _i == 1;
     elastic_agent agent;
-    open_agent(WORDS(UNMOVED, "--save-every", "1steps", "--inject", "stop:rank=0,step=3"), &agent);
+    open_agent(WORDS(UNMOVED, "--save-every", "1steps", "--inject",
+                     taken ? "stop:rank=0,step=3" : "stop:rank=0,step=24"),
+               &agent);
     elastic_agent_begin(&agent, RANKS, 1);
     program_await(&agent.ranks[0].p, "SIGSTOP");
     if (taken) {
-        elastic_agent_begin(&agent, other, 1);
         end_well(&agent, other, 1);
         ASSERT_FACTS(agent.ranks[1].p.err, "taken from rank 0 of round 1", "part");
         assert_metrics_whole("part", 24);
@@ -400,8 +394,15 @@ START_TEST(a_rank_0_that_was_stopped_writes_nothing)
     kill(agent.ranks[0].p.pid, SIGCONT);
     program_await(&agent.ranks[0].p, "checkpoint not written",
                   taken ? "round 2 has taken" : "lease has ended");
-    ck_assert_int_eq(access("part/checkpoints/00000003", F_OK), -1);
+    ck_assert_int_eq(
+        access(taken ? "part/checkpoints/00000003" : "part/checkpoints/00000024", F_OK), -1);
     ck_assert_int_eq(access("part/result.json", F_OK), taken ? 0 : -1);
+    if (!taken) {
+        elastic_agent_await_left(&agent, 0);
+        round_fence_set(agent.fence, INT64_MAX);
+        end_well(&agent, RANKS, 1);
+        ck_assert_int_eq(access("part/checkpoints/00000024", F_OK), 0);
+    }
     elastic_agent_close(&agent);
 }
 END_TEST
@@ -418,7 +419,6 @@ START_TEST(new_processes_go_on_from_the_newest_checkpoint)
         kill(agent.ranks[i].p.pid, SIGKILL);
         elastic_agent_await_end(&agent, i);
     }
-    elastic_agent_begin(&agent, others, 2);
     end_well(&agent, others, 2);
     assert_epochs(&agent, 2);
     assert_metrics_whole("part", 12);
