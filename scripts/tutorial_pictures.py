@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Draws the pictures of docs/tutorial/, docs/images/tutorial/*.svg, from what the program prints.
+"""Draws the pictures of docs/tutorial/, docs/images/tutorial/*.svg, from what the program prints,
+or from the figures that a page has of a run.
 
     scripts/tutorial_pictures.py [--build BUILD] [--check] [NAME ...]
 
@@ -17,9 +18,11 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent
 IMAGES = SOURCE / "docs" / "images" / "tutorial"
+PAGES = SOURCE / "docs" / "tutorial"
 
 INK, GREY, PAPER = "#24292f", "#6e7781", "#ffffff"
 RANKS = ("#54aeff", "#ffb77c", "#6fdd8b", "#e0a3ff")  # a rank's colour
+RED = "#cf222e"
 SUMS = ("#f6f8fa", "#ddf4ff", "#a5d8ff", "#54aeff", "#2da44e")  # of 0, 1, ... ranks
 
 
@@ -52,6 +55,12 @@ class Picture:
         self.elements.append(f'<path d="{way}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
                              f'<path d="M{x2:g} {y2:g}{head}Z" fill="{colour}"/>')
 
+    def line(self, points, colour=GREY, width=1.5, dashed=False):
+        dash = ' stroke-dasharray="5 4"' if dashed else ""
+        way = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        self.elements.append(f'<polyline points="{way}" fill="none" stroke="{colour}" '
+                             f'stroke-width="{width}"{dash}/>')
+
     def svg(self):
         return "\n".join([
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{self.height}" '
@@ -59,6 +68,35 @@ class Picture:
             f"<title>{html.escape(self.title)}</title>",
             f'<rect width="{self.width}" height="{self.height}" rx="8" fill="{PAPER}"/>',
             *self.elements, "</svg>\n"])
+
+
+class Plot:
+    """A frame with two logarithmic axes, of powers of ten, in a picture."""
+
+    def __init__(self, picture, frame, x_powers, y_powers):
+        self.picture = picture
+        self.left, self.top, self.width, self.height = frame
+        self.x_powers, self.y_powers = x_powers, y_powers
+        picture.box(*frame, radius=0)
+
+    def place(self, x, y):
+        (x0, x1), (y0, y1) = self.x_powers, self.y_powers
+        return (self.left + self.width * (math.log10(x) - x0) / (x1 - x0),
+                self.top + self.height * (y1 - math.log10(y)) / (y1 - y0))
+
+    def ticks(self, xs, ys):
+        """Ticks and their names: {value: name}."""
+        for x, name in xs.items():
+            at, _ = self.place(x, 10 ** self.y_powers[0])
+            self.picture.line([(at, self.top), (at, self.top + self.height)], "#d8dee4", 1)
+            self.picture.text(f"{at:.1f}", self.top + self.height + 17, name, 12)
+        for y, name in ys.items():
+            _, at = self.place(10 ** self.x_powers[0], y)
+            self.picture.line([(self.left, at), (self.left + self.width, at)], "#d8dee4", 1)
+            self.picture.text(self.left - 6, f"{at + 4:.1f}", name, 12, "end")
+
+    def curve(self, points, colour):
+        self.picture.line([self.place(x, y) for x, y in points], colour, 2.5)
 
 
 class Program:
@@ -221,8 +259,153 @@ def draw_ring(program):
     return picture
 
 
+def draw_elastic(_program):
+    """Launchers as bars along the time, cut into rounds."""
+    picture = Picture(700, 250, "three rounds of an elastic job")
+    ends = (110, 300, 470, 680)  # of the rounds, from left to right
+    for n, (left, right) in enumerate(zip(ends, ends[1:])):
+        picture.box(left, 14, right - left - 6, 186, "#f6f8fa", GREY, True)
+        ranks = 2 if n == 1 else 4
+        picture.text((left + right) / 2 - 3, 34, f"round {n + 1}: {ranks} ranks", bold=True)
+    for y, name in ((56, "first"), (104, "second"), (152, "third")):
+        picture.text(14, y + 22, name, anchor="start")
+        picture.text(14, y + 37, "launcher", 11, "start", GREY)
+    picture.box(118, 56, 548, 38, RANKS[0])
+    picture.text(392, 80, "ranks 0 and 1 live through all rounds, with their state in memory")
+    picture.box(118, 104, 172, 38, RANKS[1])
+    picture.text(196, 128, "ranks 2 and 3")
+    picture.text(304, 120, "\u2716 kill -9", 13, "start", RED, True)
+    picture.text(304, 136, "its connection closes", 11, "start", GREY)
+    picture.box(478, 152, 188, 38, RANKS[2])
+    picture.text(572, 176, "ranks 2 and 3")
+    picture.text(362, 170, "comes, is taken in", 11, "start", GREY)
+    picture.arrow(500, 96, 500, 150)
+    picture.text(508, 128, "rank 0's state", 11, "start", GREY)
+    picture.text(14, 224, "A round ends when a launcher is lost, or when one comes. Time goes to "
+                 "the right.", 12, "start", GREY)
+    picture.text(14, 241, "After each round the images that are left of the epoch are dealt out "
+                 "anew.", 12, "start", GREY)
+    return picture
+
+
+def draw_precision(program):
+    """What each format can say, and where the gradients of page 7 lie."""
+    rows = program.demo("precision")["frames"][0]["rows"]
+    page = (PAGES / "7-mixed-precision.md").read_text()
+    small, large = (float(re.search(rf"^    {name} +(\S+)", page, re.M)[1])
+                    for name in ("smallest", "largest"))
+    picture = Picture(700, 232, "the ranges of float32, fp16 and bf16")
+
+    def x_of(value):
+        return round(90 + 590 * (math.log10(value) + 46) / 86, 1)
+
+    left, right = x_of(small), x_of(large)
+    picture.box(left, 16, round(right - left, 1), 166, "#fff8c5", "#d4a72c", True)
+    picture.text(round((left + right) / 2, 1), 34, "gradients", 12)
+    for n, row in enumerate(rows):
+        name, low, high = row[0], *(float(re.search(r"[\d.e+-]+$", str(cell))[0])
+                                    for cell in row[3:5])
+        y = 46 + 44 * n
+        picture.text(14, y + 22, name, anchor="start", bold=True)
+        picture.box(x_of(low), y, round(x_of(high) - x_of(low), 1), 34, RANKS[n])
+        picture.text(x_of(1e14 if n == 1 else 1e-28), y + 22, f"{low:.0e} to {high:.0e}", 12)
+    for power in range(-40, 41, 10):
+        picture.text(x_of(10.0 ** power), 198, f"1e{power}" if power else "1", 11, fill=GREY)
+    picture.text(14, 222, "What lies to the left of a bar becomes 0 in it: some gradients do in "
+                 "fp16, and none in bf16.", 12, "start", GREY)
+    return picture
+
+
+def draw_hang(_program):
+    """Lanes of three ranks: work, waits, and what comes of them."""
+    picture = Picture(700, 232, "one rank stops, the others wait")
+    for rank in range(3):
+        y = 22 + 50 * rank
+        picture.text(14, y + 22, f"rank {rank}", anchor="start", bold=True)
+        for step in range(2):
+            picture.box(76 + 104 * step, y, 70, 34, RANKS[rank])
+            picture.text(111 + 104 * step, y + 22, f"step {step + 1}")
+        if rank == 1:
+            picture.text(290, y + 22, "\u2716 stopped before step 3", anchor="start", fill=RED,
+                         bold=True)
+            continue
+        picture.box(284, y, 70, 34, RANKS[rank])
+        picture.text(319, y + 22, "step 3")
+        picture.box(360, y, 226, 34, "#f6f8fa", GREY, True)
+        picture.text(473, y + 22, "waits in all_reduce #10")
+        picture.text(598, y + 22, "110", anchor="start", fill=RED, bold=True)
+    for x in (163, 267):
+        picture.line([(x, 16), (x, 162)], "#8250df", 3)
+    picture.line([(590, 16), (590, 162)], RED, 1.5, True)
+    picture.text(215, 182, "all_reduce: all have come", 12, fill="#8250df")
+    picture.text(590, 182, "--timeout", 12, fill=RED)
+    picture.text(14, 206, "Ranks 0 and 2 report the timeout. Rank 1, the one to look at, says "
+                 "nothing:", 12, "start", GREY)
+    picture.text(14, 223, "its page of memory tells where it was. Time goes to the right.", 12,
+                 "start", GREY)
+    return picture
+
+
+def draw_benchmark(_program):
+    """The table of page 9: time by size."""
+    page = (PAGES / "9-reading-the-benchmark.md").read_text()
+    rows = re.findall(r"^ +(\d+) +\d+ +float +sum +-1 +[\d.]+ .* ([\d.]+) +[\d.]+ +[\d.]+ +0$",
+                      page, re.M)
+    points = [(int(size), float(us)) for size, us in rows]
+    picture = Picture(640, 290, "time of an all-reduce by its size")
+    plot = Plot(picture, (70, 20, 550, 210), (0.7, 7.5), (1, 4.3))
+    plot.ticks({8: "8 B", 4096: "4 KiB", 262144: "256 KiB", 1 << 24: "16 MiB"},
+               {10: "10 µs", 100: "100 µs", 1000: "1 ms", 10000: "10 ms"})
+    latency, (most_bytes, most_us) = points[0][1], points[-1]
+    per_us = most_bytes / (most_us - latency)
+    picture.line([plot.place(x, latency) for x in (8, 1 << 24)], RANKS[1], 2, True)
+    picture.line([plot.place(x, x / per_us) for x in (10 * per_us, most_bytes)], RANKS[2], 2, True)
+    plot.curve(points, "#0969da")
+    for x, y in points:
+        at = plot.place(x, y)
+        picture.box(round(at[0] - 3, 1), round(at[1] - 3, 1), 6, 6, "#0969da", "#0969da")
+    x, y = plot.place(300, latency)
+    picture.text(round(x), round(y) - 10, f"latency: {latency:.0f} µs", bold=True)
+    x, y = plot.place(1 << 21, most_us / 4)
+    picture.text(round(x) - 10, round(y) - 24, f"bandwidth: {per_us / 1000:.1f} GB/s", anchor="end",
+                 bold=True)
+    picture.text(14, 276, "Two ranks on one machine, over gloo. Both axes are logarithmic.", 12,
+                 "start", GREY)
+    return picture
+
+
+def draw_scaling(_program):
+    """The projection of page 10: images per second by ranks."""
+    page = (PAGES / "10-where-it-stops-scaling.md").read_text()
+    names = {"DDP ring": "#0969da", "DDP tree": "#1a7f37", "DDP hierarchical": "#8250df",
+             "parameter server": "#bc4c00", "DP master": RED}
+    picture = Picture(700, 330, "images per second by ranks, as the model projects it")
+    plot = Plot(picture, (70, 20, 450, 250), (0, 5), (4.5, 10))
+    plot.ticks({10 ** n: f"{10 ** n:,}" for n in range(6)},
+               {10 ** n: name for n, name in ((5, "100,000"), (6, "1 M"), (7, "10 M"), (8, "100 M"),
+                                              (9, "1,000 M"))})
+    picture.line([plot.place(n, 50000 * n) for n in (1, 1e5)], GREY, 1.5, True)
+    lowest = []
+    for name, colour in names.items():
+        cells = re.search(rf"^{name} .*?(( +\d+){{6}})$", page, re.M)[1].split()
+        points = [(10 ** n, int(cell)) for n, cell in enumerate(cells)]
+        plot.curve(points, colour)
+        _, y = plot.place(*points[-1])
+        while any(abs(y - other) < 16 for other in lowest):
+            y += 4
+        lowest.append(y)
+        picture.text(530, round(y) + 4, name, anchor="start", fill=colour, bold=True)
+    picture.text(530, 30, "nothing is lost", anchor="start", fill=GREY)
+    picture.text(295, 306, "ranks", 12)
+    picture.text(14, 322, "The MLP, 64 images a rank. A projection: no such cluster was measured.",
+                 12, "start", GREY)
+    return picture
+
+
 PICTURES = {"ddp": draw_ddp, "sampler": draw_sampler, "ranks": draw_ranks,
-            "machines": draw_machines, "ring": draw_ring}
+            "machines": draw_machines, "ring": draw_ring, "elastic": draw_elastic,
+            "precision": draw_precision, "hang": draw_hang, "benchmark": draw_benchmark,
+            "scaling": draw_scaling}
 
 
 def main():
