@@ -24,7 +24,7 @@ enum {
     LINGER_MS = 400,      /* a failure stays readable for the others */
     LIST_BYTES = 400,
     WHY_BYTES = 700,
-    SETTINGS_BYTES = 256,
+    SETTINGS_BYTES = 256 + OPTIONS_ALIKE_BYTES,
 };
 
 void agent_rendezvous_who(const worker_spec *spec, char out[LEASE_WHO_BYTES])
@@ -197,8 +197,10 @@ static void describe_settings(const worker_spec *spec, char out[SETTINGS_BYTES])
     else
         snprintf(nodes, sizeof nodes, "--nnodes=%d\n--nproc-per-node=%d", spec->nnodes,
                  spec->nproc);
-    snprintf(out, SETTINGS_BYTES, "--rdzv-backend=%s\n%s\n--max-restarts=%d\n%sthe command train\n",
-             backends[spec->rdzv], nodes, spec->max_restarts, spec->policy.own ? "" : "not ");
+    snprintf(out, SETTINGS_BYTES,
+             "--rdzv-backend=%s\n%s\n--max-restarts=%d\n%sthe command train\n%s",
+             backends[spec->rdzv], nodes, spec->max_restarts, spec->policy.own ? "" : "not ",
+             spec->alike);
 }
 
 /* `theirs` is node 0's: who it is, and its settings. STATUS_INVALID if this node's are others. */

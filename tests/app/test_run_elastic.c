@@ -396,30 +396,26 @@ START_TEST(the_event_log_tells_of_a_recovery)
 }
 END_TEST
 
+/* A node of `train` that waits for 3 s in its second step, which is an epoch's last. */
+static program start_training(int port, const char *flag, const char *other)
+{
+    char endpoint[64];
+    snprintf(endpoint, sizeof endpoint, "--rdzv-endpoint=localhost:%d", port);
+    return program_start_with(
+        NULL,
+        WORDS("train", "--nnodes=1:2", "--nproc-per-node=1", "--rdzv-backend=c10d", endpoint,
+              "--rdzv-conf=last_call_timeout=1", "--run-dir=r", "--model=mlp", "--threads=1",
+              "--batch-size=300", "--json", "--inject=delay:rank=0,step=2,ms=3000", flag, other));
+}
+
 /* It is not taken in for a round that has nothing to do, and the result is not said again. */
 START_TEST(who_comes_after_the_last_step_is_late)
 {
     int port = port_find_free();
-    char endpoint[64];
-    snprintf(endpoint, sizeof endpoint, "--rdzv-endpoint=localhost:%d", port);
-    const char *flags[] = {"train",
-                           "--nnodes=1:2",
-                           "--nproc-per-node=1",
-                           "--rdzv-backend=c10d",
-                           endpoint,
-                           "--rdzv-conf=last_call_timeout=1",
-                           "--run-dir=r",
-                           "--model=mlp",
-                           "--epochs=1",
-                           "--threads=1",
-                           "--batch-size=300",
-                           "--json",
-                           "--inject=delay:rank=0,step=2,ms=3000",
-                           NULL};
     program p[2];
-    p[0] = program_start_with(NULL, flags);
+    p[0] = start_training(port, "--epochs=1", "--seed=1");
     program_await(&p[0], "injected");
-    p[1] = program_start_with(NULL, flags);
+    p[1] = start_training(port, "--epochs=1", "--seed=1");
     expect_ends(p, 2, (const int[]){0, 0});
     ASSERT_FACTS(p[0].err, "round 1 ends");
     const char *first = strstr(p[0].out, "\"train_s\"");
@@ -427,6 +423,22 @@ START_TEST(who_comes_after_the_last_step_is_late)
     ck_assert_ptr_null(strstr(first + 1, "\"train_s\""));
     ck_assert_str_eq(p[1].out, "");
     ASSERT_FACTS(p[1].err, "has ended");
+    nodes_close(p, 2);
+}
+END_TEST
+
+/* The job goes on without it. */
+START_TEST(a_newcomer_with_other_flags_ends_alone)
+{
+    int port = port_find_free();
+    program p[2];
+    p[0] = start_training(port, "--epochs=2", "--seed=1");
+    program_await(&p[0], "injected");
+    p[1] = start_training(port, "--epochs=2", _i == 0 ? "--seed=9" : "--limit=300");
+    expect_ends(p, 2, (const int[]){0, 69});
+    ASSERT_FACTS(p[1].err, "error", "node 0", _i == 0 ? "--seed=9" : "--limit=300",
+                 _i == 0 ? "--seed=1" : "no --limit");
+    ASSERT_SAYS(p[0].out, "\"train_s\"");
     nodes_close(p, 2);
 }
 END_TEST
@@ -448,6 +460,7 @@ int main(void)
     tcase_add_test(core, a_stop_while_a_round_ends);
     tcase_add_test(core, a_stop_of_all_loses_nothing);
     tcase_add_test(core, who_comes_after_the_last_step_is_late);
+    tcase_add_loop_test(core, a_newcomer_with_other_flags_ends_alone, 0, 2);
     tcase_add_test(core, a_stopped_node_0_stops_nobody);
     tcase_add_test(core, the_event_log_tells_of_a_recovery);
     return test_folder_close(suite_run(suite));
