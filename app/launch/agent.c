@@ -145,7 +145,8 @@ static status decide_alone(agent *self, const node_report *own, group_outcome *o
 {
     TRY(group_outcome_make(own, 1, self->spec, out));
     out->again = false;
-    if (self->signals.first != own->signal)
+    bool for_others = own->state == AGENT_STOPPED && own->signal != 0;
+    if (self->signals.first != own->signal || for_others)
         out->code = 128 + self->signals.first;
     else if (self->attempt.nodes.failure != NULL && !out->failed)
         out->code = EXIT_CODE_PEER;

@@ -76,6 +76,34 @@ START_TEST(who_ended_well_starts_again_too)
 }
 END_TEST
 
+/* Its ranks were stopped for another node's sake; who tells it to stop, too, does not wait for that
+ * node's. */
+START_TEST(a_signal_is_why_it_ends_alone)
+{
+    int port = port_find_free();
+    program p[2];
+    for (int i = 0; i < 2; i++)
+        p[i] = nodes_start(i, port, "--nnodes=2",
+                           "trap '' TERM; touch up.$RANK; while :; do sleep .1; done");
+    for (int rank = 0; rank < 4; rank++) {
+        char name[16];
+        snprintf(name, sizeof name, "up.%d", rank);
+        test_folder_await(name);
+    }
+    kill(p[0].pid, SIGTERM);
+    for (int i = 0; i < 2; i++) {
+        clock_sleep_ms(1000); /* node 1 kills its ranks only at the second signal */
+        kill(p[1].pid, SIGTERM);
+    }
+    program_wait(&p[1], RUN_S);
+    ASSERT_EXIT(p[1], 143);
+    kill(p[0].pid, SIGTERM);
+    program_wait(&p[0], RUN_S);
+    ASSERT_EXIT(p[0], 143);
+    nodes_close(p, 2);
+}
+END_TEST
+
 START_TEST(a_signal_to_one_ends_all)
 {
     int port = port_find_free(), victim = _i;
@@ -322,6 +350,7 @@ int main(void)
     tcase_add_test(end, all_nodes_start_again);
     tcase_add_test(end, the_budget_is_the_jobs);
     tcase_add_test(end, who_ended_well_starts_again_too);
+    tcase_add_test(end, a_signal_is_why_it_ends_alone);
     tcase_add_loop_test(end, a_signal_to_one_ends_all, 0, 2);
     tcase_add_loop_test(end, a_dead_launcher_ends_all, 0, 2);
     tcase_add_test(end, a_silent_node_does_not_go_on);
