@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     SENTENCE_BYTES = 1024,
@@ -181,7 +182,7 @@ static status show_all(demo *d)
     if (!d->opts->json && !d->opts->quiet) {
         frame_text_print(d->frame, stdout);
         bool is_read = fflush(stdout) == 0;
-        if (is_read && !d->opts->fast)
+        if (is_read && !d->opts->fast && isatty(STDOUT_FILENO))
             wait_for_reader(d, &d->stopped);
     }
     if (d->stopped != 0)

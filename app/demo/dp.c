@@ -168,7 +168,7 @@ static status show_traffic(dp *p)
     }
     demo_begin(p->d, "What the master sends and receives in one step");
     demo_say(p->d, "All of it goes over the master's link. The images are few bytes. The weights "
-                   "and their gradients are many, and there are as many of them as replicas.");
+                   "and their gradients are many, and go once to or from each other replica.");
     demo_columns(p->d, "bytes", "sent", "received", NULL);
     demo_row(p->d, json_pack("[s, I, i]", "weights", (json_int_t)sum.parameters, 0));
     demo_row(p->d, json_pack("[s, I, i]", "images", (json_int_t)sum.images, 0));

@@ -41,12 +41,12 @@ static void tell(demo *d, const uint32_t *indices, const sampler_plan *plan)
     demo_row(d, json_pack("[s, s]", label, list));
 }
 
-static status show_epoch(demo *d, int64_t epoch, const char *why)
+static status show_epoch(demo *d, int64_t epoch, const char *title, const char *why)
 {
     uint32_t indices[SAMPLES_MAX];
     sampler_plan plan;
     TRY(deal(d, epoch, d->opts->shuffle, indices, &plan));
-    demo_begin(d, "Epoch %lld", (long long)epoch);
+    demo_begin(d, "%s", title);
     demo_say(d, "%s", why);
     demo_columns(d, "", "samples", NULL);
     tell(d, indices, &plan);
@@ -60,8 +60,8 @@ static status show_in_order(demo *d)
     TRY(deal(d, 0, false, indices, &plan));
     demo_begin(d, "%lld samples for %d ranks", (long long)d->opts->samples, d->world_size);
     demo_say(d,
-             "DistributedSampler deals the samples like cards: rank r gets number r, then every "
-             "%d-th after it. So far in order, without a shuffle.",
+             "DistributedSampler deals the samples like cards: rank r gets number r, then the "
+             "one %d places further on, and so forth. Here still in order, without a shuffle.",
              d->world_size);
     if (plan.padded > 0)
         demo_say(d,
@@ -91,13 +91,14 @@ status sampler_demo(demo *d)
     TRY(show_in_order(d));
     if (!d->opts->shuffle)
         return STATUS_OK;
-    TRY(show_epoch(d, 0,
+    TRY(show_epoch(d, 0, "Epoch 0",
                    "Now shuffled. Every rank shuffles all samples in the same way, as the seed is "
-                   "the same, and takes its own: so no two ranks train on one sample."));
-    TRY(show_epoch(d, 1,
-                   "sampler.set_epoch(1): the seed is seed + epoch, so each epoch has an order of "
-                   "its own."));
-    return show_epoch(d, 0,
+                   "the same, and takes its own. So no two ranks train on one sample, but for "
+                   "those with a star."));
+    TRY(show_epoch(d, 1, "Epoch 1",
+                   "sampler.set_epoch(1): the shuffle begins from seed + 1, so this epoch has an "
+                   "order of its own."));
+    return show_epoch(d, 0, "Epoch 1 again, without set_epoch",
                       "Who forgets set_epoch stays in epoch 0: every epoch has this same order. "
                       "Nothing fails, and training is worse. mnist_ddp never forgets it; "
                       "--inject=forget-set-epoch shows what it does.");

@@ -5,6 +5,7 @@
 #include "tests/app/support/test_folder.h"
 #include "tests/support/facts.h"
 #include "tests/support/program.h"
+#include "tests/support/screen.h"
 
 #include <glob.h>
 #include <jansson.h>
@@ -215,19 +216,30 @@ END_TEST
 /* Ctrl-C while the reader reads. */
 START_TEST(who_stops_it_reads_one_line)
 {
-    static const char *const lines[] = {"ring", "world-size", "dp"};
-    program p = program_start(WORDS(program_mnist_ddp(), "demo", lines[_i]));
-    demo_run_await(&p, "---\n");
+    static const char *const names[] = {"ring", "world-size", "dp"};
+    screen s;
+    screen_start(COLUMNS, true, WORDS(program_mnist_ddp(), "demo", names[_i]), &s);
+    screen_await(&s, "---");
     int64_t told_ns = clock_now_ns();
-    kill(-p.pid, SIGINT);
-    program_wait(&p, RUN_S);
-    ASSERT_EXIT(p, 130);
+    kill(-s.program.pid, SIGINT);
+    screen_finish(&s);
+    ASSERT_EXIT(s.program, 130);
     ck_assert_double_lt(clock_seconds(clock_now_ns() - told_ns), 2);
-    ck_assert_int_eq(facts_count(p.err, "\n"), 1);
-    ASSERT_FACTS(p.err, "SIGINT");
-    program_close(&p);
+    ck_assert_int_eq(facts_count(s.lines, "SIGINT"), 1);
+    screen_close(&s);
     glob_t left;
     ck_assert_int_eq(glob("mnist_ddp_*", 0, NULL, &left), GLOB_NOMATCH);
+}
+END_TEST
+
+/* demo | tail: on a terminal it takes 40 s. */
+START_TEST(a_pipe_is_not_waited_for)
+{
+    int64_t began_ns = clock_now_ns();
+    program p = program_run_line("demo tree");
+    ASSERT_EXIT(p, 0);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - began_ns), 10);
+    program_close(&p);
 }
 END_TEST
 
@@ -247,9 +259,14 @@ END_TEST
 /* The reader's time is longer than a collective's. */
 START_TEST(a_reader_may_take_longer_than_the_timeout)
 {
-    program p = program_run_line("demo sampler --no-shuffle --samples=3 --timeout=1");
-    ASSERT_EXIT(p, 0);
-    program_close(&p);
+    screen s;
+    screen_start(
+        COLUMNS, true,
+        WORDS(program_mnist_ddp(), "demo", "sampler", "--no-shuffle", "--samples=3", "--timeout=1"),
+        &s);
+    screen_finish(&s);
+    ASSERT_EXIT(s.program, 0);
+    screen_close(&s);
 }
 END_TEST
 
@@ -269,6 +286,7 @@ int main(void)
     tcase_add_loop_test(core, a_tree_adds_up, 2, 8);
     tcase_add_test(core, the_linear_layers_gradients_are_those_of_its_loss);
     tcase_add_test(core, the_sampler_deals_and_pads);
+    tcase_add_test(core, a_pipe_is_not_waited_for);
     tcase_add_loop_test(core, who_stops_it_reads_one_line, 0, 3);
     tcase_add_test(core, a_reader_may_leave);
     tcase_add_test(core, a_reader_may_take_longer_than_the_timeout);
