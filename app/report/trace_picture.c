@@ -279,8 +279,7 @@ static void draw_page(const trace_picture *p, FILE *out)
         out, "p",
         "The wheel zooms, the mouse moves, a double click shows all. Under the mouse a span "
         "says its time, and what it moved. Blue is forward, orange backward, violet a message, red "
-        "a wait, "
-        "green the optimizer.");
+        "a wait, green the optimizer.");
     draw(p, out);
     fputs("<script>\n", out);
     fwrite(trace_js, 1, trace_js_bytes, out);
