@@ -257,7 +257,7 @@ static void move_to(const elastic_place *next, rendezvous_place *place)
     snprintf(place->master_addr, sizeof place->master_addr, "%s", next->master_addr);
 }
 
-status elastic_await_join(elastic *link, const rank_signals *signals, rendezvous_place *place)
+status elastic_await_join(elastic *link, const atomic_int *asked_by, rendezvous_place *place)
 {
     status st = STATUS_OK;
     pthread_mutex_lock(&link->lock);
@@ -265,11 +265,9 @@ status elastic_await_join(elastic *link, const rank_signals *signals, rendezvous
         (void)clock_await(&link->changed, &link->lock, clock_deadline_ns(LOOK_MS));
         if (link->gone)
             st = FAIL(STATUS_IO, "the agent of this rank is gone");
-        else if (rank_signals_asked(signals) != 0)
-            st = FAIL(STATUS_IO,
-                      "SIG%s came while this rank waited for a place in the next "
-                      "round",
-                      sigabbrev_np(rank_signals_asked(signals)));
+        else if (atomic_load(asked_by) != 0)
+            st = FAIL(STATUS_IO, "SIG%s came while this rank waited for a place in the next round",
+                      sigabbrev_np(atomic_load(asked_by)));
     }
     if (link->joins)
         move_to(&link->next, place);

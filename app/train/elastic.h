@@ -4,11 +4,11 @@
 #ifndef MNIST_DDP_APP_TRAIN_ELASTIC_H
 #define MNIST_DDP_APP_TRAIN_ELASTIC_H
 
-#include "app/train/rank_signals.h"
 #include "dist/net/socket_breaker.h"
 #include "dist/process_group/process_group.h"
 #include "dist/rendezvous.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -42,7 +42,7 @@ status elastic_left(elastic *link, int64_t step);
 
 /* Waits for the rank's place in the next round, and sets it in *place, as long as its agent waits:
  * that one knows the job's --join-timeout. STATUS_IO if the agent is gone, or a signal asks for the
- * run's end. */
-status elastic_await_join(elastic *link, const rank_signals *signals, rendezvous_place *place);
+ * run's end: *asked_by is its number. */
+status elastic_await_join(elastic *link, const atomic_int *asked_by, rendezvous_place *place);
 
 #endif

@@ -184,7 +184,7 @@ status rounds_await_next(training *t, rendezvous_place *place)
     int64_t was = place->round;
     TRY(elastic_left(t->link, t->kept.step));
     t->left_ns = clock_now_ns();
-    TRY(elastic_await_join(t->link, &t->signals, place));
+    TRY(elastic_await_join(t->link, &t->signals.asked_by, place));
     t->joined_ns = clock_now_ns();
     LOG_D("round %" PRId64 " after round %" PRId64 ": rank %d of %d", place->round, was,
           place->rank, place->world_size);
