@@ -19,12 +19,22 @@ enum {
 
 static const char MARK[] = ".tmp-"; /* between the path and eight digits */
 
+/* A device is not replaced by a file: who has the rights would lose it. */
+static status check_target(const char *path)
+{
+    struct stat facts;
+    if (stat(path, &facts) != 0 || !(S_ISCHR(facts.st_mode) || S_ISBLK(facts.st_mode)))
+        return STATUS_OK;
+    return FAIL(STATUS_IO, "%s is a device: name a file", path);
+}
+
 status file_draft_open(const char *path, file_draft_mode mode, file_draft *out)
 {
     file_draft draft = {.fd = -1};
     int length = snprintf(draft.path, sizeof draft.path, "%s", path);
     if (length < 0 || (size_t)length >= sizeof draft.path - sizeof MARK - DIGITS)
         return FAIL(STATUS_INVALID, "path too long: %.64s...", path);
+    TRY(check_target(path));
     for (int i = 0; i < TRIES && draft.fd < 0; i++) {
         uint32_t number = 0;
         if (getrandom(&number, sizeof number, 0) != sizeof number)

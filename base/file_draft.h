@@ -15,7 +15,8 @@ typedef enum file_draft_mode {
     FILE_DRAFT_PRIVATE, /* only its owner may read it */
 } file_draft_mode;
 
-/* Makes the new file that will be `path`. A link of that name is not followed. */
+/* Makes the new file that will be `path`. A link of that name is not followed. STATUS_IO also if
+ * a device is there, or a link to one. */
 status file_draft_open(const char *path, file_draft_mode mode, file_draft *out);
 
 /* Syncs the file, renames it to its path, and makes the name durable. Ends the draft, also on

@@ -8,7 +8,10 @@
 #include "app/report/run_eval.h"
 #include "app/report/run_phases.h"
 #include "app/report/run_tables.h"
+#include "base/base64.h"
 #include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
 #include "base/text_stream.h"
 
 #include <math.h>
@@ -197,22 +200,32 @@ static void put_run_table(page *p)
     fputs("</tbody>\n</table></div>\n", p->out);
 }
 
-/* Of a run with --trace: a few of its steps. */
-static status put_trace(page *p)
+/* Of a run with --trace: a few of its steps. As an image: no script of the folder's file runs,
+ * whatever it holds. A page without it is still a page. */
+static void put_trace(page *p)
 {
-    char path[FILE_PATH_BYTES], *svg = NULL;
+    char path[FILE_PATH_BYTES], *svg = NULL, *text = NULL;
     size_t length = 0;
-    TRY(file_join(p->runs[0].folder, RUN_FILE_TRACE, path));
-    if (p->n > 1 || !file_exists(path))
-        return STATUS_OK;
-    TRY(file_read(path, TRACE_BYTES, &svg, &length));
-    fputs("<h2>What every rank did when</h2>\n"
-          "<p class=\"faint\">Three steps. A span says more under the mouse.</p>\n<figure>\n",
-          p->out);
-    fwrite(svg, 1, length, p->out);
-    fputs("</figure>\n", p->out);
+    status st = file_join(p->runs[0].folder, RUN_FILE_TRACE, path);
+    if (p->n > 1 || (st == STATUS_OK && !file_exists(path)))
+        return;
+    if (st == STATUS_OK)
+        st = file_read(path, TRACE_BYTES, &svg, &length);
+    if (st == STATUS_OK)
+        st = memory_alloc(BASE64_TEXT_BYTES(length), (void **)&text);
+    if (st != STATUS_OK) {
+        LOG_W("the report has no picture of the trace: %s", status_text());
+    } else {
+        base64_write(svg, length, text);
+        fprintf(p->out,
+                "<h2>What every rank did when</h2>\n"
+                "<p class=\"faint\">Three steps. The trace's own page says more.</p>\n"
+                "<figure><img alt=\"every rank's spans of time\" style=\"width:100%%\" "
+                "src=\"data:image/svg+xml;base64,%s\"></figure>\n",
+                text);
+    }
     free(svg);
-    return STATUS_OK;
+    free(text);
 }
 
 static status put_page(page *p)
@@ -228,7 +241,7 @@ static status put_page(page *p)
     }
     TRY(run_charts_write(p->out, p->runs, p->n));
     run_phases_write(p->out, p->runs, p->n);
-    TRY(put_trace(p));
+    put_trace(p);
     TRY(run_eval_write(p->out, p->runs, p->n));
     run_tables_write(p->out, p->runs, p->n);
     html_end(p->out);

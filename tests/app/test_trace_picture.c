@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define META(pid, tid, name) \
     "{\"ph\":\"M\",\"pid\":" #pid ",\"tid\":" #tid \
@@ -70,13 +71,37 @@ START_TEST(a_run_is_drawn)
     ASSERT_SAYS(p.out, "as a page: t.html");
     char *trace = test_folder_read("t.json"), *page = test_folder_read("t.html");
     ck_assert_int_eq(count(page, "<rect"), count(trace, "\"ph\":\"X\""));
-    char *report = test_folder_read("r/report.html");
+    char *report = test_folder_read("r/report.html"), *steps = test_folder_read("r/trace.svg");
     ASSERT_SAYS(report, "What every rank did when");
-    ck_assert_int_ge(count(report, "<title>step"), 6); /* of both ranks */
-    ck_assert_int_le(count(report, "<title>step"), 10);
+    ASSERT_SAYS(report, "src=\"data:image/svg+xml;base64,");
+    ck_assert_int_ge(count(steps, "<title>step"), 6); /* of both ranks */
+    ck_assert_int_le(count(steps, "<title>step"), 10);
+    free(steps);
     free(trace);
     free(page);
     free(report);
+    program_close(&p);
+}
+END_TEST
+
+/* Whatever lies in a run's folder as trace.svg: it runs no script, and costs no report. */
+START_TEST(a_strange_picture_costs_no_report)
+{
+    program p = program_run_line("train --model=mlp --epochs=1 --limit=64 --threads=1 --run-dir=r");
+    ASSERT_EXIT(p, 0);
+    program_close(&p);
+    test_folder_write("r/trace.svg", "<svg><script>alert(1)</script></svg>");
+    p = program_run_line("report r");
+    ASSERT_EXIT(p, 0);
+    char *report = test_folder_read("r/report.html");
+    ASSERT_SILENT(report, "<script>alert");
+    free(report);
+    program_close(&p);
+    ck_assert_int_eq(remove("r/trace.svg"), 0);
+    ck_assert_int_eq(mkdir("r/trace.svg", 0777), 0);
+    p = program_run_line("report r");
+    ASSERT_EXIT(p, 0);
+    ASSERT_FACTS(p.err, "warning", "picture of the trace", "trace.svg");
     program_close(&p);
 }
 END_TEST
@@ -91,5 +116,6 @@ int main(void)
     tcase_add_test(core, a_span_stands_in_its_place);
     tcase_add_test(core, what_is_no_trace_is_told);
     tcase_add_test(core, a_run_is_drawn);
+    tcase_add_test(core, a_strange_picture_costs_no_report);
     return test_folder_close(suite_run(suite));
 }

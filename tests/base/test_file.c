@@ -252,6 +252,16 @@ START_TEST(a_fifo_is_not_waited_for)
 }
 END_TEST
 
+/* Whoever has the rights would lose it. The folder's /dev/null is a link, as /dev/stdout is. */
+START_TEST(a_device_is_not_replaced)
+{
+    const file_part part = {"new", 3};
+    ck_assert_int_eq(symlink("/dev/null", "null"), 0);
+    expect_failure(file_replace("null", &part, 1), STATUS_IO, "null", "device");
+    ck_assert_int_eq(count_files(), 1);
+}
+END_TEST
+
 /* Files in /proc say that they are empty. */
 START_TEST(a_file_of_unknown_size_is_read)
 {
@@ -362,6 +372,7 @@ int main(void)
     tcase_add_test(core, the_folder_of_a_path);
     tcase_add_test(core, reading_has_limits);
     tcase_add_test(core, a_fifo_is_not_waited_for);
+    tcase_add_test(core, a_device_is_not_replaced);
     tcase_add_test(core, a_file_of_unknown_size_is_read);
     tcase_add_test(core, temporary_folders_are_new);
     tcase_add_test(core, a_text_becomes_a_file_or_leaves_it);
