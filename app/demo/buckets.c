@@ -109,8 +109,14 @@ static status show_buckets(buckets *b, const char *line)
     demo_say(b->d, "To send each gradient alone costs a wait each. To send all at once means to "
                    "wait for the last one. So DDP packs them into buckets, from the last layer to "
                    "the first: backward computes them in this order.");
-    demo_say(b->d, "The first bucket is full at 1 MiB, so that it leaves early, and the others at "
-                   "25 MiB. --bucket-cap-mb changes that. No tensor is split.");
+    if (b->d->opts->bucket_cap_mb > 0)
+        demo_say(b->d,
+                 "A bucket is full at %g MiB, as --bucket-cap-mb says, the first one too. "
+                 "No tensor is split.",
+                 b->d->opts->bucket_cap_mb);
+    else
+        demo_say(b->d, "The first bucket is full at 1 MiB, so that it leaves early, and the others "
+                       "at 25 MiB. --bucket-cap-mb changes that. No tensor is split.");
     demo_columns(b->d, "", "bytes", "gradients of", NULL);
     for (size_t i = 0; i < b->n; i++)
         if (b->spans[i].parameters != NULL) {
@@ -169,8 +175,7 @@ static status show_timeline(buckets *b, bool overlap)
         if (b->delay_ms > 0)
             demo_say(b->d,
                      "Two processes of one machine talk so fast that there is little to hide. So "
-                     "here each all-reduce takes %lld ms more, one after the other, as on a slow "
-                     "network. "
+                     "here each all-reduce takes %lld ms more, as on a slow network. "
                      "--inject-delay-ms=0 shows it without.",
                      (long long)b->delay_ms);
     } else {

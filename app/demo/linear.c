@@ -104,10 +104,13 @@ static status show_gradients(demo *d, const linear *net)
     demo_row(d, json_pack("[s, f]", label, net->loss));
     TRY(demo_show(d));
     demo_begin(d, "loss.backward(), before the ranks talk");
-    demo_say(d,
-             "And each has other gradients. If every rank made its step now, there would be %d "
-             "different models.",
-             d->world_size);
+    if (d->world_size == 1)
+        demo_say(d, "There is one rank, so there is nothing to average.");
+    else
+        demo_say(d,
+                 "And each has other gradients. If every rank made its step now, there would be %d "
+                 "different models.",
+                 d->world_size);
     say_columns(d, "grad");
     demo_row(d, row_of(d, NULL, net->gradients));
     return demo_show(d);
@@ -147,10 +150,11 @@ static status show_average(demo *d, linear *net)
     linear whole = *net;
     TRY(average(d, net));
     demo_begin(d, "loss.backward(), after DDP's all-reduce");
-    demo_say(d,
-             "The all-reduce adds up the gradients of all ranks and divides them by %d. From here "
-             "on all ranks have the same ones, to the last bit.",
-             d->world_size);
+    demo_say(
+        d,
+        "Each rank divides its gradients by %d, and the all-reduce adds up those of all ranks. "
+        "From here on all ranks have the same ones, to the last bit.",
+        d->world_size);
     say_columns(d, "grad");
     demo_row(d, row_of(d, NULL, net->gradients));
     TRY(demo_show(d));

@@ -85,7 +85,7 @@ static status connect_once(const rendezvous_place *place, store **out)
                         out);
 }
 
-/* What a rank sees that comes now: "a store, with rank 0 2", or that nobody serves one. */
+/* What a rank sees that comes now: "a store, with ranks 0, 2", or that nobody serves one. */
 static status look(const rendezvous_place *place, char found[FOUND_BYTES])
 {
     store *client = NULL;
@@ -94,13 +94,17 @@ static status look(const rendezvous_place *place, char found[FOUND_BYTES])
         snprintf(found, FOUND_BYTES, "connection refused");
         return STATUS_OK;
     }
-    snprintf(found, FOUND_BYTES, "a store, with rank");
+    char ranks[FOUND_BYTES / 2] = "";
+    int n = 0;
     for (int rank = 0; rank < place->world_size && st == STATUS_OK; rank++) {
         bool there = false;
         st = store_check(client, keys_make("join/", KEYS_RECORD, rank).text, &there);
         if (there)
-            snprintf(found + strlen(found), FOUND_BYTES - strlen(found), " %d", rank);
+            snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), "%s %d",
+                     n++ > 0 ? "," : "", rank);
     }
+    snprintf(found, FOUND_BYTES, "a store, with %s%s", n > 1 ? "ranks" : "rank",
+             n > 0 ? ranks : "s: none");
     store_destroy(client);
     return st;
 }

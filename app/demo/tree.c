@@ -129,8 +129,7 @@ static status show_comparison(tree *t)
     demo_begin(t->d, "Tree or ring?");
     demo_say(t->d,
              "For an array of S bytes. A small array is a matter of steps: a tree. A large one is "
-             "a matter of bytes: a ring. NCCL has both and takes the one that it expects to be "
-             "faster.");
+             "a matter of bytes: a ring.");
     demo_columns(t->d, "ranks", "steps, tree", "steps, ring", "most sent, tree", "ring", NULL);
     for (int ranks = 2; ranks <= 1024 && t->d->rank == 0; ranks *= ranks < 16 ? 2 : 8) {
         char in_tree[16], in_ring[16];
