@@ -126,6 +126,8 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
     if (is_worker) {
         st = check_ranks(opts, place.world_size, place.round > 0);
         if (st != STATUS_OK) {
+            if (opts->command == COMMAND_DEMO && place.rank > 0)
+                return EXIT_CODE_USAGE; /* rank 0 says the same */
             int code = exit_code_failed(st, EXIT_CODE_USAGE);
             failure_write_error_file(st, place.rank, code);
             return code;
@@ -222,6 +224,7 @@ static status take_launcher(options *opts)
     char text[OUTER_LAUNCHER_TEXT_BYTES];
     command what = opts->command == COMMAND_DOCTOR ? opts->examined : opts->command;
     if (what != COMMAND_TRAIN && what != COMMAND_RUN &&
+        !(opts->command == COMMAND_DEMO && opts->action != NULL) &&
         !(what == COMMAND_BENCH && collective_is_meant(opts)))
         return STATUS_OK;
     bool examines = opts->command == COMMAND_DOCTOR; /* and says itself what is wrong */
@@ -259,6 +262,12 @@ static status read_options(int argc, char **argv, options *out, int *code)
         *code = EXIT_CODE_USAGE;
         st = demo_complete(&opts);
     }
+    if (st == STATUS_OK) {
+        *code = EXIT_CODE_DATA;
+        st = demo_check_data(&opts);
+    }
+    if (st == STATUS_OK)
+        *code = EXIT_CODE_USAGE;
     if (st == STATUS_OK)
         st = options_check(&opts);
     if (st == STATUS_OK)

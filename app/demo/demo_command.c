@@ -4,6 +4,8 @@
 #include "app/common/json_value.h"
 #include "app/demo/demo_page.h"
 #include "app/demo/demo_table.h"
+#include "base/environment.h"
+#include "data/dataset.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -35,9 +37,39 @@ status demo_check(const options *opts, int world_size)
         return FAIL(STATUS_INVALID,
                     "demo %s: one rank has nobody to talk to; give --nproc-per-node=%d%s",
                     entry->name, least, most > least ? " or more" : "");
+    if (world_size > most && most == 1)
+        return FAIL(STATUS_INVALID, "demo %s: %d ranks; at most 1: %s", entry->name, world_size,
+                    entry->show == dp_demo ? "it is one process, and --replicas says how many "
+                                             "replicas it has"
+                                           : "it is one process; leave --nproc-per-node out");
     if (world_size > most)
         return FAIL(STATUS_INVALID, "demo %s: %d ranks; at most %d fit on a screen", entry->name,
                     world_size, most);
+    if (strcmp(opts->backend, "local") == 0)
+        return FAIL(STATUS_INVALID,
+                    "demo %s: --backend=local is for the threads of --mode=dp; "
+                    "ranks take shm (one host), gloo or mpi",
+                    entry->name);
+    return entry->check != NULL ? entry->check(opts, world_size) : STATUS_OK;
+}
+
+status demo_check_data(const options *opts)
+{
+    static const dataset_split splits[] = {DATASET_TRAIN, DATASET_TEST};
+    const demo_entry *entry;
+    dataset_location where;
+    if (opts->command != COMMAND_DEMO || opts->action == NULL ||
+        environment_text("MNIST_DDP_LAUNCHED") != NULL)
+        return STATUS_OK;
+    TRY(demo_table_find(opts->action, &entry));
+    if (!entry->reads_data)
+        return STATUS_OK;
+    TRY(dataset_locate(DATASET_MNIST, opts->data_dir, &where));
+    for (size_t i = 0; i < sizeof splits / sizeof splits[0] && !where.embedded; i++) {
+        dataset set;
+        TRY(dataset_open(&where, splits[i], &set));
+        dataset_close(&set);
+    }
     return STATUS_OK;
 }
 

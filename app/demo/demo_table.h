@@ -11,12 +11,19 @@ demo_fn linear_demo, ring_demo, tree_demo, sampler_demo, buckets_demo, dp_demo, 
 demo_fn rendezvous_demo, store_demo, p2p_demo, groups_demo, world_size_demo, failure_demo;
 demo_fn precision_demo, one_batch_four_ways_demo;
 
+/* Whether it can show something with these flags and so many ranks. STATUS_INVALID: why not. */
+typedef status demo_check_fn(const options *opts, int world_size);
+
+demo_check_fn sampler_check_demo, dp_check_demo, failure_check_demo, one_batch_four_ways_check_demo;
+
 typedef struct demo_entry {
     const char *name;
     const char *summary;         /* half a line, no period */
     int ranks;                   /* if --nproc-per-node is not given */
     int least_ranks, most_ranks; /* with fewer it shows nothing, with more it fills no screen */
     demo_fn *show;
+    bool reads_data;      /* MNIST */
+    demo_check_fn *check; /* NULL: the number of ranks says all */
 } demo_entry;
 
 extern const demo_entry demo_table[];

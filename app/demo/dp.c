@@ -225,15 +225,26 @@ static status show_all(dp *p)
     return show_ddp(p);
 }
 
+static int replicas_of(const options *opts)
+{
+    return opts->replicas > 0 ? (int)opts->replicas : REPLICAS;
+}
+
+status dp_check_demo(const options *opts, int world_size)
+{
+    int replicas = replicas_of(opts);
+    (void)world_size;
+    return replicas >= 2 && replicas <= REPLICAS_MAX
+               ? STATUS_OK
+               : FAIL(STATUS_INVALID, "demo dp: --replicas=%d; it shows 2 to %d", replicas,
+                      REPLICAS_MAX);
+}
+
 status dp_demo(demo *d)
 {
-    int asked = (int)d->opts->replicas;
     dp p = {.d = d,
-            .replicas = asked > 0 ? asked : REPLICAS,
+            .replicas = replicas_of(d->opts),
             .batch = options_given(d->opts, "batch_size") ? (int)d->opts->batch_size : BATCH};
-    if (p.replicas < 2 || p.replicas > REPLICAS_MAX)
-        return FAIL(STATUS_INVALID, "demo dp: --replicas=%d; it shows 2 to %d", p.replicas,
-                    REPLICAS_MAX);
     d->member = "replica";
     status st = show_all(&p);
     training_run_close(&p.run);

@@ -2,10 +2,12 @@
 #include "app/demo/demo_child.h"
 #include "app/demo/demo_table.h"
 #include "app/options/inject.h"
+#include "app/train/fault.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-enum { LINES = 5 };
+enum { LINES = 5, RANKS = 3 };
 
 typedef struct fault_shown {
     const char *name, *fields; /* of --inject */
@@ -61,8 +63,8 @@ static const fault_shown faults[] = {
      "Rank 1 has one step less in the epoch than the others, as if a sampler of one's own deals "
      "unevenly.",
      "Rank 1 is at the epoch's end already, and adds up losses: 2 numbers. The others add up "
-     "gradients. All wait in an all-reduce, but not in the same one. PyTorch waits until its "
-     "timeout then. Here the line names both.",
+     "gradients. All wait in an all-reduce, but not in the same one. PyTorch with NCCL waits "
+     "for its timeout then, 10 minutes. Here the line names both.",
      {"[rank 1] error", "error: rank", "also:", NULL}},
     {"forget-set-epoch",
      "",
@@ -102,18 +104,25 @@ static void tell_phases(demo *d, const char *document)
 static status show_fault(demo *d, const fault_shown *fault, const char *asked)
 {
     demo_child child;
+    const char *data_dir = d->opts->data_dir; /* may have blanks */
     bool measures = strstr(fault->flags, "--json") != NULL;
     demo_begin(d, "--inject=%s: %s", fault->name, fault->title);
-    demo_say(d, "%s", fault->what);
+    demo_say(d, "%s", asked == NULL ? fault->what : "A training of three ranks, with this fault:");
+    if (asked != NULL)
+        demo_say(d, "--inject=%s", asked);
     TRY(demo_show(d));
+    if (data_dir != NULL && setenv("MNIST_DDP_DATA", data_dir, 1) != 0)
+        return FAIL(STATUS_NO_MEMORY, "a setting");
     TRY(demo_child_run(&child,
-                       "train --nproc-per-node=3 --model=mlp --device=cpu --limit=480 "
+                       "train --nproc-per-node=%d --model=mlp --device=cpu --limit=480 "
                        "--batch-size=16%s%s --inject=%s%s",
-                       strstr(fault->flags, "--epochs") != NULL ? "" : " --epochs=1", fault->flags,
-                       asked != NULL ? asked : fault->name, asked != NULL ? "" : fault->fields));
+                       RANKS, strstr(fault->flags, "--epochs") != NULL ? "" : " --epochs=1",
+                       fault->flags, asked != NULL ? asked : fault->name,
+                       asked != NULL ? "" : fault->fields));
     demo_begin(d, "It has ended after %.1f s, with exit code %d", child.elapsed_s, child.exit_code);
     demo_say(d, "%s", child.line);
-    demo_say(d, "%s", fault->look);
+    if (asked == NULL)
+        demo_say(d, "%s", fault->look);
     if (measures)
         tell_phases(d, child.out);
     else
@@ -137,7 +146,15 @@ static status find(const char *asked, const fault_shown **out)
     if (*out != NULL && strchr(asked, ':') == NULL)
         return STATUS_OK;
     TRY(inject_parse(asked, &parsed));
+    TRY(fault_check(&parsed, RANKS));
     return *out != NULL ? STATUS_OK : FAIL(STATUS_INVALID, "--inject=%.80s: no demo of it", asked);
+}
+
+status failure_check_demo(const options *opts, int world_size)
+{
+    const fault_shown *one;
+    (void)world_size;
+    return find(opts->inject, &one);
 }
 
 status failure_demo(demo *d)

@@ -165,16 +165,24 @@ static status show_all(one_batch *b)
     return show_weights(b);
 }
 
+static int batch_of(const options *opts)
+{
+    return options_given(opts, "batch_size") ? (int)opts->batch_size : BATCH;
+}
+
+status one_batch_four_ways_check_demo(const options *opts, int world_size)
+{
+    return batch_of(opts) % world_size == 0
+               ? STATUS_OK
+               : FAIL(STATUS_INVALID,
+                      "demo one-batch-four-ways: a batch of %d cannot be cut into %d equal parts: "
+                      "give another --batch-size",
+                      batch_of(opts), world_size);
+}
+
 status one_batch_four_ways_demo(demo *d)
 {
-    one_batch b = {.d = d, .batch = BATCH};
-    if (options_given(d->opts, "batch_size"))
-        b.batch = (int)d->opts->batch_size;
-    if (b.batch % d->world_size != 0)
-        return FAIL(STATUS_INVALID,
-                    "demo one-batch-four-ways: a batch of %d cannot be cut into %d "
-                    "equal parts: give another --batch-size",
-                    b.batch, d->world_size);
+    one_batch b = {.d = d, .batch = batch_of(d->opts)};
     status st = show_all(&b);
     for (int mode = 0; mode < MODES; mode++)
         safetensors_close(b.models[mode]);

@@ -58,12 +58,19 @@ static status show_in_order(demo *d)
     uint32_t indices[SAMPLES_MAX];
     sampler_plan plan;
     TRY(deal(d, 0, false, indices, &plan));
-    demo_begin(d, "%lld samples for %d ranks", (long long)d->opts->samples, d->world_size);
+    demo_begin(d, "%lld sample%s for %d ranks", (long long)d->opts->samples,
+               d->opts->samples == 1 ? "" : "s", d->world_size);
     demo_say(d,
              "DistributedSampler deals the samples like cards: rank r gets number r, then the "
              "one %d places further on, and so forth. Here still in order, without a shuffle.",
              d->world_size);
-    if (plan.padded > 0)
+    if (plan.padded > d->opts->samples)
+        demo_say(d,
+                 "All ranks must make equally many steps, or one would wait for ever in an "
+                 "all-reduce. So each gets %u: there are too few samples, and they are dealt "
+                 "again until all ranks have one. Those have a star.",
+                 plan.per_rank);
+    else if (plan.padded > 0)
         demo_say(d,
                  "All ranks must make equally many steps, or one would wait for ever in an "
                  "all-reduce. So each gets %u, and %u of the first samples %s dealt twice: they "
@@ -82,12 +89,20 @@ static status show_in_order(demo *d)
     return demo_show(d);
 }
 
-status sampler_demo(demo *d)
+status sampler_check_demo(const options *opts, int world_size)
 {
-    if (d->opts->samples > SAMPLES_MAX)
+    demo of = {.opts = opts, .world_size = world_size};
+    sampler_options how = options_of(&of, false);
+    sampler_plan plan;
+    if (opts->samples > SAMPLES_MAX)
         return FAIL(STATUS_INVALID,
                     "demo sampler: --samples=%lld do not fit on a screen; at most %d",
-                    (long long)d->opts->samples, SAMPLES_MAX);
+                    (long long)opts->samples, SAMPLES_MAX);
+    return sampler_check(&how, &plan);
+}
+
+status sampler_demo(demo *d)
+{
     TRY(show_in_order(d));
     if (!d->opts->shuffle)
         return STATUS_OK;

@@ -221,7 +221,7 @@ const option_row options_table[] = {
      NULL, "off|info|detail", "info: more of the log; detail: also, before each collective ranks compare what they "
      "are about to do, and a difference is named [$TORCH_DISTRIBUTED_DEBUG, else off]"},
 
-    {"launcher", NULL, OPTION_WORD, GROUP_LAUNCHER, SET_UP, AT(launcher), 0, 0,
+    {"launcher", NULL, OPTION_WORD, GROUP_LAUNCHER, SET_UP | FOR_DEMO, AT(launcher), 0, 0,
      "auto", "auto|torchrun|openmpi|slurm|kubernetes|none", "who has started this process, and says by variables "
      "which rank it is: auto asks them in this order; none: it is on its own"},
     {"nproc-per-node", NULL, OPTION_TEXT, GROUP_LAUNCHER, SET_UP | FOR_DEMO, AT(nproc_per_node), 0, 0,

@@ -53,14 +53,48 @@ START_TEST(mistakes_are_named)
     } cases[] = {
         {"demo rnig", "did you mean 'ring'", 64},
         {"demo nothing-like-it", "there are linear, ring", 64},
-        {"demo sampler --samples=1000", "at most 40", 70}, /* by its ranks */
+        {"demo sampler --samples=1000", "at most 40", 64},
+        {"demo sampler --samples=2 --drop-last", "use fewer ranks", 64},
+        {"demo one-batch-four-ways --batch-size=1", "--batch-size", 64},
+        {"demo dp --replicas=1", "--replicas=1", 64},
+        {"demo dp --nproc-per-node=2", "--replicas", 64},
+        {"demo ring --backend=local", "threads", 64},
+        {"demo failure --inject=kill:rank=9,step=5", "rank 9 of 3", 64},
+        {"demo failure --data-dir=no-such", "no-such", 65},
+        {"demo ps --data-dir=no-such", "no-such", 65},
+        {"demo precision --data-dir=no-such", "no-such", 65},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         program p = program_run_line(cases[i].line);
         ASSERT_EXIT(p, cases[i].exit_code);
         ASSERT_FACTS(p.err, cases[i].fact);
+        ck_assert_int_eq(facts_count(p.err, "\n"), 1);
         program_close(&p);
     }
+}
+END_TEST
+
+/* What a demo says holds for the flags that it was given too. */
+START_TEST(it_says_what_is_so)
+{
+    static const struct {
+        const char *line, *said, *not_said;
+        int frame;
+    } cases[] = {
+        {"sampler --samples=1", "dealt again", "dealt twice", 0},
+        {"buckets --bucket-cap-mb=0.1", "full at 0.1 MiB", "25 MiB", 0},
+        {"linear", "divides its gradients by 2", "divides them", 3},
+        {"linear --nproc-per-node=1", "nothing to average", "different models", 2},
+        {"rendezvous", "ranks 0, 2", "with rank 0", 2},
+        {"failure --inject=uneven:rank=0", "uneven:rank=0", "Rank 1 has", 1},
+        {"failure --inject=port-busy", "mnist_ddp train", "/proc/self/exe", 2},
+    };
+    json_t *document = demo_run(cases[_i].line);
+    char *text = demo_run_text(document, cases[_i].frame);
+    ASSERT_SAYS(text, cases[_i].said);
+    ASSERT_SILENT(text, cases[_i].not_said);
+    free(text);
+    json_decref(document);
 }
 END_TEST
 
@@ -280,6 +314,7 @@ int main(void)
     tcase_add_loop_test(core, each_fits_a_plain_terminal, 0, demo_table_count);
     tcase_add_test(core, the_list_names_all);
     tcase_add_test(core, mistakes_are_named);
+    tcase_add_loop_test(core, it_says_what_is_so, 0, 7);
     tcase_add_loop_test(core, too_few_and_too_many_ranks_are_refused, 0, demo_table_count);
     tcase_add_test(core, a_page_needs_no_network);
     tcase_add_loop_test(core, a_ring_adds_up, 2, 8);

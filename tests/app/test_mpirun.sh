@@ -46,6 +46,20 @@ if [ -e "$BUILD_DIR/mnist_ddp_mpi.so" ]; then
     echo "mpirun -n 2, mpi: ok"
 fi
 
+# A demo's ranks are those of mpirun: one demo, of as many ranks, told once.
+timeout 60 mpirun -n 3 "$program" demo ring --json >out 2>err || fail "mpirun, demo: exit $?"
+[ "$(grep -o '"world_size":[0-9]*' out)" = '"world_size":3' ] || fail "mpirun, demo: not one of 3 ranks"
+code=0
+timeout 60 mpirun -n 2 "$program" demo dp >out 2>err || code=$?
+if [ $code != 64 ] || [ "$(grep -c 'error: demo dp' err)" != 1 ]; then
+    fail "mpirun, demo of one process: exit $code, or not one line"
+fi
+if [ -e "$BUILD_DIR/mnist_ddp_mpi.so" ]; then
+    timeout 60 "$program" demo ring --backend=mpi --json >out 2>err || fail "demo over mpi: exit $?"
+    grep -q '"backend":"mpi"' out || fail "demo: another backend than mpi"
+fi
+echo "demo: ok"
+
 # Two jobs at once do not meet. Neither says who has started it if it is to be quiet.
 train "mpirun -n 2" --quiet --run-dir quiet &
 first=$!
