@@ -67,7 +67,12 @@ static void explain_step(const rank_context *rank, const json_t *run, FILE *out)
     else
         fprintf(out, "forward and backward of %lld samples on each rank, %lld on all\n", own,
                 (long long)rank_context_global_batch(rank));
-    fprintf(out, "%d such steps an epoch\n", loader_steps(rank->loader));
+    int steps = loader_steps(rank->loader);
+    int last = steps > 0 ? loader_step_samples(rank->loader, steps - 1) : 0;
+    fprintf(out, "%d such steps an epoch", steps);
+    if (steps > 0 && last != own)
+        fprintf(out, ", the last one of %d samples", last);
+    fputc('\n', out);
 }
 
 static void explain_transfers(const rank_context *rank, const json_t *run, FILE *out)

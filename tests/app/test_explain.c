@@ -63,6 +63,7 @@ START_TEST(the_numbers_are_those_of_the_run)
     ck_assert_double_eq(steps, 3);
     ck_assert_double_eq_tol(megabytes(p.err, "rank 0 sends "), sent_bytes * 1e-6, 0.01);
     ASSERT_FACTS(p.err, "3 such steps");
+    ck_assert_ptr_null(strstr(p.err, "the last one of"));
     ASSERT_FACTS(p.err, "1 is dealt twice");
     ASSERT_FACTS(p.err, "numbers r, r + 2", "48 of them");
     ASSERT_FACTS(p.err, "forward and backward of 16 samples", "32 on all");
@@ -75,7 +76,8 @@ END_TEST
 /* Batches of DataParallel are not those of a rank. */
 START_TEST(a_batch_is_cut_among_replicas)
 {
-    program p = explain("--mode=dp --replicas=3 --limit=32");
+    program p = explain("--mode=dp --replicas=3 --limit=40");
+    ASSERT_FACTS(p.err, "3 such steps", "the last one of 8 samples");
     ASSERT_FACTS(p.err, "forward and backward of 16 samples", "cut among 3 replicas");
     program_close(&p);
 }
