@@ -1,6 +1,7 @@
 #include "app/common/run_log.h"
 
 #include "app/common/run_files.h"
+#include "base/clock.h"
 #include "base/environment.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -14,6 +15,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -23,7 +25,9 @@ enum {
     SPOOL_BYTES = 1 << 18, /* of a launch that does not come to train; the rest is dropped */
     LINE_BYTES = 4096,
     BUFFER_BYTES = 1 << 14,
-    TIME_BYTES = 24, /* "2026-11-23 07:15:02.117 " */
+    EARLY_LOOKS = 100, /* at most a second, */
+    EARLY_MS = 10,     /* for the lines that were before */
+    TIME_BYTES = 24,   /* "2026-11-23 07:15:02.117 " */
 };
 
 static struct {
@@ -79,6 +83,15 @@ static bool write_spool(void)
     return file_try_append(run_log.spool, run_log.text, run_log.size_bytes) != EPERM;
 }
 
+/* Another process has sealed the spool: it holds the file until what the spool has is written, so
+ * that no later line stands before it. */
+static void await_early(void)
+{
+    for (int i = 0; i < EARLY_LOOKS && flock(run_log.fd, LOCK_SH | LOCK_NB) != 0; i++)
+        clock_sleep_ms(EARLY_MS);
+    (void)flock(run_log.fd, LOCK_UN);
+}
+
 /* Writes the lines to where they go now. Returns 0, or why the file did not take them. */
 static int write_lines(void)
 {
@@ -89,8 +102,11 @@ static int write_lines(void)
         run_log.size_bytes = 0;
         return 0;
     }
-    if (run_log.fd < 0)
+    if (run_log.fd < 0) {
         error = open_file();
+        if (error == 0)
+            await_early();
+    }
     if (error == 0)
         error = file_try_append(run_log.fd, run_log.text, run_log.size_bytes);
     run_log.size_bytes = 0;
@@ -284,8 +300,11 @@ void run_log_open(const char *folder)
     if (run_log.is_taking && set_path(folder)) {
         run_log.is_rank_0s = true;
         error = open_file();
-        if (error == 0)
+        if (error == 0) {
+            (void)flock(run_log.fd, LOCK_EX | LOCK_NB);
             error = write_early();
+            (void)flock(run_log.fd, LOCK_UN);
+        }
         if (run_log.spool >= 0)
             close(run_log.spool);
         run_log.spool = -1;
