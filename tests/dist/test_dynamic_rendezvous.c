@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "dist/elastic/dynamic_rendezvous.h"
 #include "tests/support/facts.h"
+#include "tests/support/rendezvous_phase.h"
 #include "tests/support/suite.h"
 
 #include <poll.h>
@@ -216,24 +217,9 @@ static dynamic_rendezvous *start(char letter, dynamic_rendezvous_options options
     return rdzv;
 }
 
-/* The news, as soon as they are of that phase. */
-static rendezvous_news await_phase(dynamic_rendezvous *rdzv, rendezvous_phase phase)
-{
-    int64_t end_ns = clock_deadline_ns(SOON_MS);
-    for (;;) {
-        rendezvous_news news = dynamic_rendezvous_look(rdzv);
-        if (news.phase == phase)
-            return news;
-        ck_assert_msg(!clock_passed(end_ns), "phase %d in place of %d: %s", news.phase, phase,
-                      news.reason);
-        struct pollfd waits = {.fd = dynamic_rendezvous_fd(rdzv), .events = POLLIN};
-        poll(&waits, 1, clock_remaining_ms(end_ns));
-    }
-}
-
 static void assert_round(dynamic_rendezvous *rdzv, int64_t round, int n, int node_rank)
 {
-    rendezvous_news news = await_phase(rdzv, RENDEZVOUS_RUNS);
+    rendezvous_news news = rendezvous_phase_await(rdzv, RENDEZVOUS_RUNS, SOON_MS);
     ck_assert_int_eq(news.now->round, round);
     ck_assert_int_eq(news.now->n, n);
     ck_assert_int_eq(news.node_rank, node_rank);
@@ -246,18 +232,20 @@ static const dynamic_rendezvous_options two = {.min_nodes = 2, .max_nodes = 2},
 START_TEST(nodes_form_a_round_and_close_the_job)
 {
     dynamic_rendezvous *a = start('A', two), *b = start('B', two);
-    rendezvous_news news = await_phase(a, RENDEZVOUS_RUNS);
+    rendezvous_news news = rendezvous_phase_await(a, RENDEZVOUS_RUNS, SOON_MS);
     const char *host = news.node_rank == 0 ? "hostA_1_1" : "hostB_1_1";
     ck_assert_str_eq(news.now->members[0].id, host);
     ck_assert_int_eq(news.now->members[1].nproc, 2);
     assert_round(b, 1, 2, 1 - news.node_rank);
     dynamic_rendezvous_close(a, ROUND_WELL, "all ranks have ended well");
-    ck_assert_str_eq(await_phase(b, RENDEZVOUS_CLOSED).reason, "all ranks have ended well");
-    await_phase(a, RENDEZVOUS_CLOSED);
+    ck_assert_str_eq(rendezvous_phase_await(b, RENDEZVOUS_CLOSED, SOON_MS).reason,
+                     "all ranks have ended well");
+    rendezvous_phase_await(a, RENDEZVOUS_CLOSED, SOON_MS);
     dynamic_rendezvous_destroy(a);
     dynamic_rendezvous_destroy(b);
     dynamic_rendezvous *late = start('C', one_or_two);
-    ck_assert_str_eq(await_phase(late, RENDEZVOUS_CLOSED).reason, "all ranks have ended well");
+    ck_assert_str_eq(rendezvous_phase_await(late, RENDEZVOUS_CLOSED, SOON_MS).reason,
+                     "all ranks have ended well");
     dynamic_rendezvous_destroy(late);
 }
 END_TEST
@@ -267,14 +255,15 @@ START_TEST(a_newcomer_is_taken_in)
     dynamic_rendezvous *a = start('A', one_or_two);
     assert_round(a, 1, 1, 0);
     dynamic_rendezvous *b = start('B', one_or_two);
-    ASSERT_FACTS(await_phase(a, RENDEZVOUS_LEAVE).reason, "hostB", "joins");
+    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_LEAVE, SOON_MS).reason, "hostB", "joins");
     ck_assert_int_eq(dynamic_rendezvous_look(a).ending, ROUND_WELL);
     dynamic_rendezvous_left(a, &(round_departure){.restarts = 3});
     assert_round(a, 2, 2, 0);
     assert_round(b, 2, 2, 1);
     ck_assert_int_eq(dynamic_rendezvous_look(b).now->restarts, 3);
     dynamic_rendezvous_destroy(b);
-    ASSERT_FACTS(await_phase(a, RENDEZVOUS_LEAVE).reason, "node 1", "hostB", "is lost");
+    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_LEAVE, SOON_MS).reason, "node 1", "hostB",
+                 "is lost");
     ck_assert_int_eq(dynamic_rendezvous_look(a).ending, ROUND_BADLY);
     dynamic_rendezvous_destroy(a);
 }
@@ -283,11 +272,11 @@ END_TEST
 START_TEST(a_node_that_is_cut_off_leaves_before_the_others_go_on)
 {
     dynamic_rendezvous *a = start('A', two), *b = start('B', two);
-    await_phase(a, RENDEZVOUS_RUNS);
-    await_phase(b, RENDEZVOUS_RUNS);
+    rendezvous_phase_await(a, RENDEZVOUS_RUNS, SOON_MS);
+    rendezvous_phase_await(b, RENDEZVOUS_RUNS, SOON_MS);
     dynamic_rendezvous_destroy(a);
     a = start('C', one_or_two);
-    ASSERT_FACTS(await_phase(b, RENDEZVOUS_LEAVE).reason, "hostA", "is lost");
+    ASSERT_FACTS(rendezvous_phase_await(b, RENDEZVOUS_LEAVE, SOON_MS).reason, "hostA", "is lost");
     dynamic_rendezvous_left(b, &(round_departure){0});
     assert_round(b, 2, 2, 0);
     assert_round(a, 2, 2, 1);
@@ -295,9 +284,11 @@ START_TEST(a_node_that_is_cut_off_leaves_before_the_others_go_on)
     pthread_mutex_lock(&service.lock);
     snprintf(service.cut, sizeof service.cut, "hostB_1_1");
     pthread_mutex_unlock(&service.lock);
-    ASSERT_FACTS(await_phase(b, RENDEZVOUS_LEAVE).reason, "lease", "has not answered");
+    ASSERT_FACTS(rendezvous_phase_await(b, RENDEZVOUS_LEAVE, SOON_MS).reason, "lease",
+                 "has not answered");
     int64_t valid_until_ns = dynamic_rendezvous_look(b).valid_until_ns;
-    ASSERT_FACTS(await_phase(a, RENDEZVOUS_LEAVE).reason, "node 0", "hostB", "is lost");
+    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_LEAVE, SOON_MS).reason, "node 0", "hostB",
+                 "is lost");
     dynamic_rendezvous_left(a, &(round_departure){0});
     assert_round(a, 3, 1, 0);
     ck_assert(clock_passed(valid_until_ns));
@@ -313,15 +304,15 @@ START_TEST(a_node_named_lost_is_not_waited_for)
     assert_round(a, 1, 1, 0);
     dynamic_rendezvous *b = start('B', one_or_two);
     const char *lost[] = {"hostB_1_1"};
-    await_phase(a, RENDEZVOUS_LEAVE);
+    rendezvous_phase_await(a, RENDEZVOUS_LEAVE, SOON_MS);
     dynamic_rendezvous_left(a, &(round_departure){0});
     assert_round(a, 2, 2, 0);
     assert_round(b, 2, 2, 1);
     dynamic_rendezvous_left(a, &(round_departure){.lost = lost, .n_lost = 1});
     assert_round(a, 3, 1, 0);
-    await_phase(b, RENDEZVOUS_LEAVE);
+    rendezvous_phase_await(b, RENDEZVOUS_LEAVE, SOON_MS);
     dynamic_rendezvous_left(b, &(round_departure){0});
-    await_phase(a, RENDEZVOUS_LEAVE);
+    rendezvous_phase_await(a, RENDEZVOUS_LEAVE, SOON_MS);
     dynamic_rendezvous_left(a, &(round_departure){0});
     assert_round(b, 4, 2, 1);
     dynamic_rendezvous_destroy(a);
@@ -334,7 +325,8 @@ START_TEST(who_waits_in_vain_says_for_what)
     dynamic_rendezvous_options options = two;
     options.join_ms = 200;
     dynamic_rendezvous *a = start('A', options);
-    ASSERT_FACTS(await_phase(a, RENDEZVOUS_FAILED).reason, "no round", "1 of 2", "hostA (2 ranks)");
+    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_FAILED, SOON_MS).reason, "no round", "1 of 2",
+                 "hostA (2 ranks)");
     dynamic_rendezvous_destroy(a);
 }
 END_TEST
@@ -342,11 +334,12 @@ END_TEST
 START_TEST(a_job_without_its_store_ends)
 {
     dynamic_rendezvous *a = start('A', one_or_two);
-    await_phase(a, RENDEZVOUS_RUNS);
+    rendezvous_phase_await(a, RENDEZVOUS_RUNS, SOON_MS);
     pthread_mutex_lock(&service.lock);
     service.refuses = true;
     pthread_mutex_unlock(&service.lock);
-    ASSERT_FACTS(await_phase(a, RENDEZVOUS_FAILED).reason, "store is gone", "nobody listens");
+    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_FAILED, SOON_MS).reason, "store is gone",
+                 "nobody listens");
     dynamic_rendezvous_destroy(a);
 }
 END_TEST
@@ -357,15 +350,15 @@ START_TEST(a_store_that_answers_no_more_is_gone)
     dynamic_rendezvous_options options = one_or_two;
     options.join_ms = 60000;
     dynamic_rendezvous *a = start('A', options);
-    await_phase(a, RENDEZVOUS_RUNS);
+    rendezvous_phase_await(a, RENDEZVOUS_RUNS, SOON_MS);
     pthread_mutex_lock(&service.lock);
     snprintf(service.cut, sizeof service.cut, "hostA_1_1");
     pthread_mutex_unlock(&service.lock);
-    await_phase(a, RENDEZVOUS_LEAVE);
+    rendezvous_phase_await(a, RENDEZVOUS_LEAVE, SOON_MS);
     dynamic_rendezvous_left(a, &(round_departure){0});
     int64_t start_ns = clock_now_ns();
-    ASSERT_FACTS(await_phase(a, RENDEZVOUS_FAILED).reason, "store is gone", "cut off",
-                 "has not answered");
+    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_FAILED, SOON_MS).reason, "store is gone",
+                 "cut off", "has not answered");
     ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
     dynamic_rendezvous_destroy(a);
 }
@@ -377,7 +370,8 @@ START_TEST(nonsense_at_the_service_is_named)
     options.join_ms = 200;
     service.state = strdup("{\"format\": 1, \"round\": -4}");
     dynamic_rendezvous *a = start('A', options);
-    ASSERT_FACTS(await_phase(a, RENDEZVOUS_FAILED).reason, "state", "round", "no number");
+    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_FAILED, SOON_MS).reason, "state", "round",
+                 "no number");
     dynamic_rendezvous_destroy(a);
 }
 END_TEST

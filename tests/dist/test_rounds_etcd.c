@@ -3,9 +3,9 @@
 #include "dist/elastic/dynamic_rendezvous.h"
 #include "tests/support/etcd_server.h"
 #include "tests/support/facts.h"
+#include "tests/support/rendezvous_phase.h"
 #include "tests/support/suite.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,23 +42,9 @@ static dynamic_rendezvous *start(char letter)
     return rdzv;
 }
 
-static rendezvous_news await_phase(dynamic_rendezvous *rdzv, rendezvous_phase phase)
-{
-    int64_t end_ns = clock_deadline_ns(SOON_MS);
-    for (;;) {
-        rendezvous_news news = dynamic_rendezvous_look(rdzv);
-        if (news.phase == phase)
-            return news;
-        ck_assert_msg(!clock_passed(end_ns), "phase %d in place of %d: %s", news.phase, phase,
-                      news.reason);
-        struct pollfd waits = {.fd = dynamic_rendezvous_fd(rdzv), .events = POLLIN};
-        poll(&waits, 1, clock_remaining_ms(end_ns));
-    }
-}
-
 static void assert_round(dynamic_rendezvous *rdzv, int64_t round, int n)
 {
-    rendezvous_news news = await_phase(rdzv, RENDEZVOUS_RUNS);
+    rendezvous_news news = rendezvous_phase_await(rdzv, RENDEZVOUS_RUNS, SOON_MS);
     ck_assert_int_eq(news.now->round, round);
     ck_assert_int_eq(news.now->n, n);
     ck_assert(!clock_passed(news.valid_until_ns));
@@ -66,7 +52,7 @@ static void assert_round(dynamic_rendezvous *rdzv, int64_t round, int n)
 
 static void leave(dynamic_rendezvous *rdzv, const char *who, const char *what)
 {
-    ASSERT_FACTS(await_phase(rdzv, RENDEZVOUS_LEAVE).reason, who, what);
+    ASSERT_FACTS(rendezvous_phase_await(rdzv, RENDEZVOUS_LEAVE, SOON_MS).reason, who, what);
     dynamic_rendezvous_left(rdzv, &(round_departure){0});
 }
 
@@ -88,8 +74,8 @@ START_TEST(nodes_come_and_go)
     assert_round(b, 3, 3);
     assert_round(d, 3, 3);
     dynamic_rendezvous_close(d, ROUND_WELL, "all ranks have ended well");
-    await_phase(a, RENDEZVOUS_CLOSED);
-    await_phase(b, RENDEZVOUS_CLOSED);
+    rendezvous_phase_await(a, RENDEZVOUS_CLOSED, SOON_MS);
+    rendezvous_phase_await(b, RENDEZVOUS_CLOSED, SOON_MS);
     dynamic_rendezvous_destroy(a);
     dynamic_rendezvous_destroy(b);
     dynamic_rendezvous_destroy(d);
@@ -113,7 +99,8 @@ START_TEST(an_etcd_may_be_away)
     etcd_server_kill(&etcd, 0);
     int64_t last_ns = 0; /* after it no rank makes a step in round 1 */
     for (int i = 0; i < NODES; i++) {
-        int64_t until_ns = await_phase(nodes[i], RENDEZVOUS_LEAVE).valid_until_ns;
+        int64_t until_ns =
+            rendezvous_phase_await(nodes[i], RENDEZVOUS_LEAVE, SOON_MS).valid_until_ns;
         last_ns = until_ns > last_ns ? until_ns : last_ns;
         leave(nodes[i], "etcd", "lease");
     }

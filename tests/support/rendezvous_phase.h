@@ -1,0 +1,11 @@
+/* Waits for what a node of an elastic job hears from its rendezvous. */
+#ifndef MNIST_DDP_TESTS_SUPPORT_RENDEZVOUS_PHASE_H
+#define MNIST_DDP_TESTS_SUPPORT_RENDEZVOUS_PHASE_H
+
+#include "dist/elastic/dynamic_rendezvous.h"
+
+/* The news, as soon as they are of that phase; fails the test after timeout_ms. */
+rendezvous_news rendezvous_phase_await(dynamic_rendezvous *rdzv, rendezvous_phase phase,
+                                       int64_t timeout_ms);
+
+#endif
