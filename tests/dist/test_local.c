@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { MAX_WORLD = 5 };
+enum { MAX_WORLD = 5, LONG_BYTES = 32 << 20, STUCK_SECONDS = 5 };
 
 static status run(int world_size, rank_fn fn, void *arg)
 {
@@ -49,6 +49,62 @@ START_TEST(messages_are_exact)
 {
     memory_kind kind = MEMORY_OUT_OF_PLACE;
     ck_assert_int_eq(run(_i, collectives_messages, &kind), STATUS_OK);
+}
+END_TEST
+
+static collective message(collective_kind kind, int peer, char *data, size_t size_bytes)
+{
+    return (collective){.kind = kind,
+                        .type = DTYPE_U8,
+                        .root = peer,
+                        .in = kind == COLLECTIVE_SEND ? data : NULL,
+                        .out = kind == COLLECTIVE_RECV ? data : NULL,
+                        .count = size_bytes};
+}
+
+static status both(process_group *group, collective first, collective second)
+{
+    work *works[2];
+    TRY(process_group_batch_isend_irecv(group, (collective[2]){first, second}, 2, NULL, works));
+    TRY(process_group_wait(group, works[0], NULL));
+    return process_group_wait(group, works[1], NULL);
+}
+
+/* Rank 0 waits for a short message of rank 1, which comes while it copies a long one of rank 2. How
+ * long that takes is not known: so the short one comes after 0, 1, 2, ... ms. The others do nothing
+ * more until rank 0 has both, so nothing of theirs wakes it again. */
+static status a_message_during_a_copy(process_group *group, int rank, int world_size, void *arg)
+{
+    static char sent[LONG_BYTES], received[LONG_BYTES];
+    char brief = 'x', end = 'e';
+    (void)world_size, (void)arg;
+    for (int late_ms = 0; late_ms < 12; late_ms++) {
+        int64_t start_ns = clock_now_ns();
+        if (rank == 0) {
+            TRY(both(group, message(COLLECTIVE_RECV, 1, &brief, 1),
+                     message(COLLECTIVE_RECV, 2, received, LONG_BYTES)));
+            TRY(both(group, message(COLLECTIVE_SEND, 1, &end, 1),
+                     message(COLLECTIVE_SEND, 2, &end, 1)));
+        } else {
+            clock_sleep_ms(rank == 1 ? late_ms : 0);
+            TRY(both(group,
+                     rank == 1 ? message(COLLECTIVE_SEND, 0, &brief, 1)
+                               : message(COLLECTIVE_SEND, 0, sent, LONG_BYTES),
+                     message(COLLECTIVE_RECV, 0, &end, 1)));
+        }
+        double took = clock_seconds(clock_now_ns() - start_ns);
+        if (took > STUCK_SECONDS)
+            return FAIL(STATUS_TIMEOUT, "%d ms late: it took %.1f s", late_ms, took);
+    }
+    return STATUS_OK;
+}
+
+START_TEST(a_message_that_comes_during_a_copy_is_seen)
+{
+    ranks_options options = {
+        .world_size = 3, .backend = "local", .timeout_ms = 2 * STUCK_SECONDS * 1000};
+    ck_assert_msg(run_ranks_with(&options, a_message_during_a_copy, NULL) == STATUS_OK, "%s",
+                  status_text());
 }
 END_TEST
 
@@ -170,6 +226,7 @@ int main(void)
     tcase_add_loop_test(results, broadcast_is_exact, 0, MAX_WORLD * 2);
     tcase_add_loop_test(results, reduce_is_exact, 0, MAX_WORLD * 2);
     tcase_add_loop_test(results, messages_are_exact, 1, MAX_WORLD + 1);
+    tcase_add_test(results, a_message_that_comes_during_a_copy_is_seen);
     tcase_add_loop_test(results, bytes_are_counted, 1, MAX_WORLD + 1);
     TCase *failures = suite_case(suite, "failures", 30);
     tcase_add_loop_test(failures, a_thread_that_leaves_is_named, 0, 3);

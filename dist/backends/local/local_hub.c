@@ -206,6 +206,8 @@ static status await_message(local_hub *hub, const local_message *m, int64_t dead
         TRY(take_messages(hub, m->rank, &moved));
         if (m->state == LOCAL_DONE)
             return STATUS_OK;
+        if (moved) /* another may have come meanwhile */
+            continue;
         if (m->state == LOCAL_WAITS && hub->ranks[m->rank].left)
             return FAIL(STATUS_PEER, "the group was aborted");
         if (m->state == LOCAL_REFUSED)
