@@ -236,7 +236,7 @@ static status await_round(agent *self, bool *over, int *code)
     if (self->signals.first != 0)
         return stopped_while(self, "this node was waiting for the others", code);
     if (current->news.phase == RENDEZVOUS_FAILED)
-        return FAIL(STATUS_PEER, "%s", current->news.reason);
+        return FAIL(current->news.failure, "%s", current->news.reason);
     if (current->news.phase != RENDEZVOUS_CLOSED)
         return STATUS_OK;
     *over = true;

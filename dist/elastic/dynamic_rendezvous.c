@@ -4,16 +4,13 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "dist/elastic/rendezvous_contact.h"
+#include "dist/elastic/round.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 enum {
     CALL_MS = 5000,     /* one call of the service, at most */
@@ -24,41 +21,10 @@ enum {
 
 static const int64_t NS_PER_MS = 1000000;
 
-/* What the owner is told. On the heap: it goes from hand to hand. */
-typedef struct report {
-    rendezvous_phase phase;
-    round_ending ending;
-    char reason[1024];
-    round_state now;
-    int node_rank;
-} report;
-
-/* round_departure, with texts of its own. */
-typedef struct departure {
-    char **lost;
-    int n_lost, restarts;
-} departure;
-
-/* What the owner asks for. */
-typedef struct requests {
-    bool quit, close;
-    round_ending ending;             /* of close, */
-    char reason[ROUND_REASON_BYTES]; /* likewise */
-    bool left;                       /* until the machine has heard it */
-    departure how;
-} requests;
-
 struct dynamic_rendezvous {
     dynamic_rendezvous_options options; /* its texts are owned */
     pthread_t thread;
-    int news_fd, wake_fd; /* eventfds: for the owner, for the thread */
-
-    pthread_mutex_t lock;
-    requests asked;
-    report *next; /* NULL: the owner has taken the latest */
-    _Atomic int64_t valid_until_ns;
-
-    report *given; /* the owner's */
+    rendezvous_mailbox *owner; /* what it is told, and asks for */
 
     /* The thread's. */
     round_machine machine;
@@ -67,72 +33,35 @@ struct dynamic_rendezvous {
     int64_t until_ms;       /* the machine waits until then, or for another view */
     int64_t waits_since_ns; /* for a round */
     int64_t said_ns;
-    departure how; /* it has left the round so; not told to the machine yet */
+    rendezvous_requests asked;
     bool finished; /* closed, or failed */
 };
-
-static void departure_free(departure *how)
-{
-    for (int i = 0; i < how->n_lost; i++)
-        free(how->lost[i]);
-    free(how->lost);
-    *how = (departure){0};
-}
-
-static void report_free(report *r)
-{
-    if (r != NULL)
-        round_state_free(&r->now);
-    free(r);
-}
-
-/* Of a round: no longer true after this node has left it. */
-static bool is_of_round(const report *r)
-{
-    return r != NULL && (r->phase == RENDEZVOUS_RUNS || r->phase == RENDEZVOUS_LEAVE);
-}
 
 static int64_t now_ms(void)
 {
     return clock_now_ns() / NS_PER_MS;
 }
 
-/* Hands it to the owner. What is said of a round that the owner has left is dropped. */
-static void publish(dynamic_rendezvous *rdzv, report *r)
-{
-    pthread_mutex_lock(&rdzv->lock);
-    report *dropped = rdzv->asked.left && is_of_round(r) ? r : rdzv->next;
-    if (dropped != r)
-        rdzv->next = r;
-    pthread_mutex_unlock(&rdzv->lock);
-    report_free(dropped);
-    eventfd_write(rdzv->news_fd, 1);
-}
-
+/* A thread that cannot tell its owner anything any more ends. */
 static status tell(dynamic_rendezvous *rdzv, rendezvous_phase phase, round_ending ending,
                    const char *reason)
 {
-    report *r = calloc(1, sizeof *r);
-    status st = r != NULL ? round_state_copy(&rdzv->machine.last, &r->now)
-                          : FAIL(STATUS_NO_MEMORY, "news of the rendezvous");
-    if (st != STATUS_OK) {
-        free(r);
-        return st;
-    }
-    r->phase = phase;
-    r->ending = ending;
-    r->node_rank = round_rank_of(&r->now, rdzv->machine.self.id);
-    snprintf(r->reason, sizeof r->reason, "%s", reason);
-    publish(rdzv, r);
-    return STATUS_OK;
+    const round_machine *machine = &rdzv->machine;
+    const rendezvous_news news = {.phase = phase,
+                                  .failure = STATUS_PEER,
+                                  .ending = ending,
+                                  .reason = reason,
+                                  .now = &machine->last,
+                                  .node_rank = round_rank_of(&machine->last, machine->self.id)};
+    status st = rendezvous_mailbox_tell(rdzv->owner, &news);
+    rdzv->finished = rdzv->finished || st != STATUS_OK || phase == RENDEZVOUS_CLOSED ||
+                     phase == RENDEZVOUS_FAILED;
+    return st;
 }
 
-static status finish(dynamic_rendezvous *rdzv, rendezvous_phase phase, round_ending ending,
-                     const char *reason)
+static status fail(dynamic_rendezvous *rdzv, const char *reason)
 {
-    TRY(tell(rdzv, phase, ending, reason));
-    rdzv->finished = true;
-    return STATUS_OK;
+    return tell(rdzv, RENDEZVOUS_FAILED, ROUND_BADLY, reason);
 }
 
 static status expire(dynamic_rendezvous *rdzv, const char *reason)
@@ -149,7 +78,7 @@ static status begin(dynamic_rendezvous *rdzv)
     int64_t end_ns = rendezvous_contact_lease_end_ns(&rdzv->service);
     if (clock_passed(end_ns))
         return expire(rdzv, "this node's lease ended before the round began");
-    atomic_store(&rdzv->valid_until_ns, end_ns);
+    rendezvous_mailbox_extend(rdzv->owner, end_ns);
     return tell(rdzv, RENDEZVOUS_RUNS, ROUND_WELL, "");
 }
 
@@ -178,7 +107,7 @@ static status act(dynamic_rendezvous *rdzv)
         st = tell(rdzv, RENDEZVOUS_LEAVE, action.ending, action.reason);
         break;
     case ROUND_END:
-        st = finish(rdzv, RENDEZVOUS_CLOSED, action.ending, action.reason);
+        st = tell(rdzv, RENDEZVOUS_CLOSED, action.ending, action.reason);
         break;
     }
     round_action_free(&action);
@@ -191,11 +120,8 @@ static status renew(dynamic_rendezvous *rdzv)
     TRY(rendezvous_contact_renew(&rdzv->service, &gone));
     if (gone)
         return expire(rdzv, "this node's lease at the rendezvous has ended");
-    int64_t end_ns = rendezvous_contact_lease_end_ns(&rdzv->service);
-    if (rdzv->machine.phase == ROUND_RUNS && end_ns != atomic_load(&rdzv->valid_until_ns)) {
-        atomic_store(&rdzv->valid_until_ns, end_ns);
-        eventfd_write(rdzv->news_fd, 1);
-    }
+    if (rdzv->machine.phase == ROUND_RUNS)
+        rendezvous_mailbox_extend(rdzv->owner, rendezvous_contact_lease_end_ns(&rdzv->service));
     return STATUS_OK;
 }
 
@@ -211,7 +137,7 @@ static status turn(dynamic_rendezvous *rdzv)
 
 static void pause_for(const dynamic_rendezvous *rdzv, int64_t ms)
 {
-    struct pollfd wake = {.fd = rdzv->wake_fd, .events = POLLIN};
+    struct pollfd wake = {.fd = rendezvous_mailbox_wake_fd(rdzv->owner), .events = POLLIN};
     poll(&wake, 1, (int)ms);
 }
 
@@ -247,7 +173,7 @@ static status check_wait(dynamic_rendezvous *rdzv)
     }
     snprintf(reason, sizeof reason, "no round within %lld s (--join-timeout): %s",
              (long long)rdzv->options.join_ms / 1000, waits);
-    return finish(rdzv, RENDEZVOUS_FAILED, ROUND_BADLY, reason);
+    return fail(rdzv, reason);
 }
 
 static bool is_since(int64_t since_ns, int64_t ms)
@@ -280,7 +206,7 @@ static status check_times(dynamic_rendezvous *rdzv)
         return check_wait(rdzv);
     snprintf(reason, sizeof reason, "the job's store is gone, or this node is cut off from it: %s",
              service->why);
-    return finish(rdzv, RENDEZVOUS_FAILED, ROUND_BADLY, reason);
+    return fail(rdzv, reason);
 }
 
 /* The machine hears that no rank of this node is in the round any more. */
@@ -288,40 +214,28 @@ static status note_left(dynamic_rendezvous *rdzv)
 {
     round_action action;
     round_event event = {.kind = ROUND_LEFT,
-                         .restarts = rdzv->how.restarts,
-                         .lost = (const char *const *)rdzv->how.lost,
-                         .n_lost = rdzv->how.n_lost};
+                         .restarts = rdzv->asked.how.restarts,
+                         .lost = rdzv->asked.how.lost,
+                         .n_lost = rdzv->asked.how.n_lost};
     TRY(round_step(&rdzv->machine, &event, now_ms(), &action));
-    departure_free(&rdzv->how);
     rdzv->until_ms = 0;
     rdzv->waits_since_ns = rdzv->said_ns = clock_now_ns();
-    pthread_mutex_lock(&rdzv->lock);
-    rdzv->asked.left = false;
-    pthread_mutex_unlock(&rdzv->lock);
+    rendezvous_mailbox_heard_left(rdzv->owner);
     return STATUS_OK;
 }
 
-/* The owner's wishes. *quit: it wants the thread to end. */
-static status take_requests(dynamic_rendezvous *rdzv, bool *quit)
+/* The owner's wishes. */
+static status take_requests(dynamic_rendezvous *rdzv)
 {
-    eventfd_t count;
-    eventfd_read(rdzv->wake_fd, &count);
-    pthread_mutex_lock(&rdzv->lock);
-    requests asked = rdzv->asked;
-    if (asked.how.lost != NULL) {
-        departure_free(&rdzv->how);
-        rdzv->how = asked.how;
-        rdzv->asked.how = (departure){0};
-    }
-    pthread_mutex_unlock(&rdzv->lock);
-    *quit = asked.quit;
-    if (asked.close) {
+    rendezvous_requests *asked = &rdzv->asked;
+    rendezvous_mailbox_take(rdzv->owner, asked);
+    if (asked->close) {
         round_action action;
-        round_event event = {.kind = ROUND_CLOSE, .ending = asked.ending, .reason = asked.reason};
+        round_event event = {.kind = ROUND_CLOSE, .ending = asked->ending, .reason = asked->reason};
         TRY(round_step(&rdzv->machine, &event, now_ms(), &action));
         rdzv->until_ms = 0;
     }
-    return asked.left ? note_left(rdzv) : STATUS_OK;
+    return asked->left ? note_left(rdzv) : STATUS_OK;
 }
 
 /* After a turn. */
@@ -330,7 +244,7 @@ static status note_turn(dynamic_rendezvous *rdzv, status result)
     rendezvous_contact *service = &rdzv->service;
     rendezvous_contact_note(service, result);
     if (result == STATUS_INVALID)
-        return finish(rdzv, RENDEZVOUS_FAILED, ROUND_BADLY, service->why);
+        return fail(rdzv, service->why);
     if (!rdzv->finished)
         TRY(check_times(rdzv));
     if (result != STATUS_OK)
@@ -343,10 +257,10 @@ static status note_turn(dynamic_rendezvous *rdzv, status result)
 static void *serve(void *arg)
 {
     dynamic_rendezvous *rdzv = arg;
-    bool quit = false;
     int64_t end_ns = 0;
     while (!rdzv->finished) {
-        status st = take_requests(rdzv, &quit);
+        status st = take_requests(rdzv);
+        bool quit = rdzv->asked.quit;
         if (quit && end_ns == 0)
             end_ns = clock_deadline_ns(FAREWELL_MS);
         if (quit && (!rdzv->machine.closing || clock_passed(end_ns)))
@@ -362,17 +276,10 @@ static void *serve(void *arg)
 
 static void release(dynamic_rendezvous *rdzv)
 {
-    if (rdzv->news_fd >= 0)
-        close(rdzv->news_fd);
-    if (rdzv->wake_fd >= 0)
-        close(rdzv->wake_fd);
-    pthread_mutex_destroy(&rdzv->lock);
+    rendezvous_mailbox_destroy(rdzv->owner);
+    rendezvous_requests_free(&rdzv->asked);
     round_machine_free(&rdzv->machine);
     round_view_free(&rdzv->view);
-    departure_free(&rdzv->how);
-    departure_free(&rdzv->asked.how);
-    report_free(rdzv->next);
-    report_free(rdzv->given);
     free((char *)rdzv->options.endpoints);
     free((char *)rdzv->options.run_id);
     free(rdzv);
@@ -387,7 +294,7 @@ static void init_service(dynamic_rendezvous *rdzv)
         .node_id = rdzv->machine.self.id,
         .ttl_ms = o->keep_alive_ms * o->keep_alive_misses,
         .timeout_ms = o->keep_alive_ms < CALL_MS ? o->keep_alive_ms : CALL_MS,
-        .wake_fd = rdzv->wake_fd,
+        .wake_fd = rendezvous_mailbox_wake_fd(rdzv->owner),
     };
     rendezvous_contact_init(&rdzv->service, o->backend, &options, o->keep_alive_ms);
 }
@@ -404,20 +311,15 @@ status dynamic_rendezvous_create(const dynamic_rendezvous_options *options,
     rdzv->options = *options;
     rdzv->options.endpoints = strdup(options->endpoints);
     rdzv->options.run_id = strdup(options->run_id);
-    rdzv->news_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    rdzv->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    pthread_mutex_init(&rdzv->lock, NULL);
     round_machine_init(&rdzv->machine, &rules, &options->self);
-    init_service(rdzv);
     rdzv->waits_since_ns = rdzv->said_ns = clock_now_ns();
-    rdzv->given = calloc(1, sizeof *rdzv->given);
-    status st = STATUS_OK;
-    if (rdzv->options.endpoints == NULL || rdzv->options.run_id == NULL || rdzv->given == NULL)
+    status st = rendezvous_mailbox_create(&rdzv->owner);
+    if (rdzv->options.endpoints == NULL || rdzv->options.run_id == NULL)
         st = FAIL(STATUS_NO_MEMORY, "a rendezvous");
-    else if (rdzv->news_fd < 0 || rdzv->wake_fd < 0)
-        st = FAIL(STATUS_IO, "a descriptor for the rendezvous: %s", strerror(errno));
-    else
+    if (st == STATUS_OK) {
+        init_service(rdzv);
         st = thread_start(serve, rdzv, "the rendezvous'", &rdzv->thread);
+    }
     if (st == STATUS_OK)
         *out = rdzv;
     else
@@ -427,74 +329,29 @@ status dynamic_rendezvous_create(const dynamic_rendezvous_options *options,
 
 int dynamic_rendezvous_fd(const dynamic_rendezvous *rdzv)
 {
-    return rdzv->news_fd;
+    return rendezvous_mailbox_news_fd(rdzv->owner);
 }
 
 rendezvous_news dynamic_rendezvous_look(dynamic_rendezvous *rdzv)
 {
-    eventfd_t count;
-    eventfd_read(rdzv->news_fd, &count);
-    pthread_mutex_lock(&rdzv->lock);
-    report *next = rdzv->next;
-    rdzv->next = NULL;
-    pthread_mutex_unlock(&rdzv->lock);
-    if (next != NULL) {
-        report_free(rdzv->given);
-        rdzv->given = next;
-    }
-    const report *given = rdzv->given;
-    return (rendezvous_news){.phase = given->phase,
-                             .ending = given->ending,
-                             .reason = given->reason,
-                             .now = is_of_round(given) ? &given->now : NULL,
-                             .node_rank = given->node_rank,
-                             .valid_until_ns = atomic_load(&rdzv->valid_until_ns)};
+    return rendezvous_mailbox_look(rdzv->owner);
 }
 
 void dynamic_rendezvous_left(dynamic_rendezvous *rdzv, const round_departure *how)
 {
-    departure copy = {.lost = calloc((size_t)how->n_lost + 1, sizeof *copy.lost),
-                      .restarts = how->restarts};
-    for (int i = 0; i < how->n_lost && copy.lost != NULL; i++) {
-        copy.lost[copy.n_lost] = strdup(how->lost[i]);
-        copy.n_lost += copy.lost[copy.n_lost] != NULL; /* else its lease is waited for */
-    }
-    report *dropped = NULL;
-    pthread_mutex_lock(&rdzv->lock);
-    departure_free(&rdzv->asked.how);
-    rdzv->asked.how = copy;
-    rdzv->asked.left = true;
-    if (is_of_round(rdzv->next)) {
-        dropped = rdzv->next;
-        rdzv->next = NULL;
-    }
-    pthread_mutex_unlock(&rdzv->lock);
-    report_free(dropped);
-    if (is_of_round(rdzv->given)) {
-        rdzv->given->phase = RENDEZVOUS_WAITS;
-        rdzv->given->reason[0] = '\0';
-    }
-    eventfd_write(rdzv->wake_fd, 1);
+    rendezvous_mailbox_left(rdzv->owner, how);
 }
 
 void dynamic_rendezvous_close(dynamic_rendezvous *rdzv, round_ending ending, const char *reason)
 {
-    pthread_mutex_lock(&rdzv->lock);
-    rdzv->asked.close = true;
-    rdzv->asked.ending = ending;
-    snprintf(rdzv->asked.reason, sizeof rdzv->asked.reason, "%s", reason);
-    pthread_mutex_unlock(&rdzv->lock);
-    eventfd_write(rdzv->wake_fd, 1);
+    rendezvous_mailbox_close_job(rdzv->owner, ending, reason);
 }
 
 void dynamic_rendezvous_destroy(dynamic_rendezvous *rdzv)
 {
     if (rdzv == NULL)
         return;
-    pthread_mutex_lock(&rdzv->lock);
-    rdzv->asked.quit = true;
-    pthread_mutex_unlock(&rdzv->lock);
-    eventfd_write(rdzv->wake_fd, 1);
+    rendezvous_mailbox_quit(rdzv->owner);
     pthread_join(rdzv->thread, NULL);
     release(rdzv);
 }

@@ -6,7 +6,7 @@
 #define MNIST_DDP_DIST_ELASTIC_DYNAMIC_RENDEZVOUS_H
 
 #include "dist/elastic/rendezvous_backend.h"
-#include "dist/elastic/round.h"
+#include "dist/elastic/rendezvous_mailbox.h"
 
 /* Times are of torch's --rdzv-conf, with torch's defaults. */
 typedef struct dynamic_rendezvous_options {
@@ -21,25 +21,6 @@ typedef struct dynamic_rendezvous_options {
     int keep_alive_misses; /* 3: the lease ends after so many */
 } dynamic_rendezvous_options;
 
-typedef enum rendezvous_phase {
-    RENDEZVOUS_WAITS, /* for a round */
-    RENDEZVOUS_RUNS,  /* in one */
-    RENDEZVOUS_LEAVE, /* the round is over: end it, then dynamic_rendezvous_left() */
-    RENDEZVOUS_CLOSED,
-    RENDEZVOUS_FAILED, /* join_ms are over, or the service is out of reach for good: an answer that
-                          refuses us, or no store of c10d: nobody listens for keep_alive_ms, or
-                          there is no answer for as long as a lease lasts */
-} rendezvous_phase;
-
-typedef struct rendezvous_news {
-    rendezvous_phase phase;
-    round_ending ending;    /* of LEAVE, CLOSED */
-    const char *reason;     /* of LEAVE, CLOSED, FAILED; "" else. Lives until the next look. */
-    const round_state *now; /* of RUNS and LEAVE: the round; lives until the next look */
-    int node_rank;          /* in now->members */
-    int64_t valid_until_ns; /* clock_now_ns(): after it no rank of this node may make a step */
-} rendezvous_news;
-
 typedef struct dynamic_rendezvous dynamic_rendezvous;
 
 status dynamic_rendezvous_create(const dynamic_rendezvous_options *options,
@@ -48,13 +29,6 @@ status dynamic_rendezvous_create(const dynamic_rendezvous_options *options,
 /* Readable: there is news, or valid_until_ns has grown. */
 int dynamic_rendezvous_fd(const dynamic_rendezvous *rdzv);
 rendezvous_news dynamic_rendezvous_look(dynamic_rendezvous *rdzv);
-
-/* What a node knows when it has left a round. */
-typedef struct round_departure {
-    const char *const *lost; /* ids of members that are gone, by a closed connection */
-    int n_lost;
-    int restarts; /* the job's, this one included if a failed rank is the reason */
-} round_departure;
 
 /* No rank of this node runs any more, or all wait: it takes part in the next round. From here on
  * the phase is RENDEZVOUS_WAITS, whatever was said of the round before. */

@@ -2,9 +2,11 @@
 #include "base/clock.h"
 #include "dist/elastic/dynamic_rendezvous.h"
 #include "tests/support/facts.h"
+#include "tests/support/no_memory.h"
 #include "tests/support/rendezvous_phase.h"
 #include "tests/support/suite.h"
 
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>
@@ -376,6 +378,27 @@ START_TEST(nonsense_at_the_service_is_named)
 }
 END_TEST
 
+/* The thread ends after it: the owner cannot be told anything else. */
+START_TEST(news_for_which_memory_is_short_end_the_job)
+{
+    rendezvous_mailbox *box = NULL;
+    const round_state endless = {.round = 1, .n = INT_MIN}; /* no memory is enough to copy it */
+    const rendezvous_news lost = {
+        .phase = RENDEZVOUS_LEAVE, .reason = "node 1 (hostB) is lost", .now = &endless};
+    ck_assert_int_eq(rendezvous_mailbox_create(&box), STATUS_OK);
+    rendezvous_mailbox_left(box, &(round_departure){0});
+    no_memory_begin();
+    ck_assert_int_eq(rendezvous_mailbox_tell(box, &lost), STATUS_NO_MEMORY);
+    ck_assert_int_eq(rendezvous_mailbox_tell(box, &lost), STATUS_NO_MEMORY);
+    no_memory_end();
+    rendezvous_news news = rendezvous_mailbox_look(box);
+    ck_assert_int_eq(news.phase, RENDEZVOUS_FAILED);
+    ck_assert_int_eq(news.failure, STATUS_NO_MEMORY);
+    ASSERT_FACTS(news.reason, "round");
+    rendezvous_mailbox_destroy(box);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("dynamic_rendezvous");
@@ -388,5 +411,6 @@ int main(void)
     tcase_add_test(core, a_job_without_its_store_ends);
     tcase_add_test(core, a_store_that_answers_no_more_is_gone);
     tcase_add_test(core, nonsense_at_the_service_is_named);
+    tcase_add_test(core, news_for_which_memory_is_short_end_the_job);
     return suite_run(suite);
 }
