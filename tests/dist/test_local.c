@@ -8,9 +8,11 @@
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
+#include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { MAX_WORLD = 5, LONG_BYTES = 32 << 20, STUCK_SECONDS = 5 };
+enum { MAX_WORLD = 5, LONG_BYTES = 32 << 20, STUCK_SECONDS = 5, SHORT_MS = 100 };
 
 static status run(int world_size, rank_fn fn, void *arg)
 {
@@ -218,6 +220,55 @@ START_TEST(an_abort_ends_waits)
 }
 END_TEST
 
+typedef struct aborter {
+    process_group *group;
+    int wait_ms;
+} aborter;
+
+static void *abort_later(void *arg)
+{
+    const aborter *a = arg;
+    clock_sleep_ms(a->wait_ms);
+    process_group_abort(a->group, "nobody wants it any more");
+    return NULL;
+}
+
+/* Rank 0 gives data, and takes it away as soon as its collective has failed: it is aborted or, if
+ * *arg is 0, rank 1 is late. */
+static status give_up(process_group *group, int rank, int world_size, void *arg)
+{
+    const int abort_ms = *(const int *)arg;
+    aborter a = {.group = group, .wait_ms = abort_ms};
+    pthread_t thread;
+    (void)world_size;
+    void *data = mmap(NULL, LONG_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT(data != MAP_FAILED);
+    if (rank == 0 && abort_ms > 0) {
+        memset(data, 1, LONG_BYTES);
+        int error = pthread_create(&thread, NULL, abort_later, &a);
+        ASSERT(error == 0);
+    } else if (rank == 1 && abort_ms == 0) {
+        clock_sleep_ms(3 * SHORT_MS);
+    }
+    status st = process_group_broadcast(group, data, LONG_BYTES, DTYPE_U8, 0, NULL);
+    munmap(data, LONG_BYTES);
+    if (rank == 0 && abort_ms > 0)
+        pthread_join(thread, NULL);
+    if (st == STATUS_OK && abort_ms == 0)
+        return FAIL(STATUS_INVALID, "a broadcast without its root has succeeded");
+    return st == STATUS_PEER || st == STATUS_TIMEOUT ? STATUS_OK : st;
+}
+
+START_TEST(who_gives_up_has_its_data_for_itself)
+{
+    static const int abort_ms[] = {0, 1, 2, 4, 8, 16};
+    int how = abort_ms[_i];
+    ranks_options options = {
+        .world_size = 2, .backend = "local", .timeout_ms = how == 0 ? SHORT_MS : 0};
+    ck_assert_msg(run_ranks_with(&options, give_up, &how) == STATUS_OK, "%s", status_text());
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("local");
@@ -235,6 +286,7 @@ int main(void)
     tcase_add_loop_test(failures, leaving_after_the_last_disturbs_nobody, 0, 12);
     tcase_add_test(failures, the_hub_is_for_as_many_ranks);
     tcase_add_loop_test(failures, an_abort_ends_waits, 0, 2);
+    tcase_add_loop_test(failures, who_gives_up_has_its_data_for_itself, 0, 6);
     exchange_cases_add(suite, "local");
     return suite_run(suite);
 }

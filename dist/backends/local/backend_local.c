@@ -4,7 +4,6 @@
  * others' arrays. In all_reduce each rank reduces one part of the elements, and writes it into all
  * ranks' arrays. In all others who takes reads from those that give (dist/collective/exchange.h):
  * in reduce the root does all the work, as a parameter server does. Reductions go in rank order.
- * After a timeout a peer may still use a rank's data: free it when all threads have ended.
  */
 #include "base/clock.h"
 #include "dist/backends/local/local_hub.h"
@@ -82,7 +81,11 @@ static status together(local_group *g, const collective *c, int64_t deadline_ns)
 {
     const collective *const *all = NULL;
     TRY(local_hub_begin(g->hub, g->rank, c, deadline_ns, &all));
-    TRY(compare(g, all));
+    status st = compare(g, all);
+    if (st != STATUS_OK) {
+        local_hub_refuse(g->hub, g->rank);
+        return st;
+    }
     if (c->kind == COLLECTIVE_ALL_REDUCE)
         all_reduce(g, all);
     else

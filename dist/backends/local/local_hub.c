@@ -2,6 +2,9 @@
  * begins the next one only after all have ended the last. So what the ranks came with stays in
  * place while anybody reads it, and a rank that closes its group leaves nobody waiting.
  *
+ * A rank whose collective has failed takes its data back: nobody begins to use it from then on, and
+ * the rank waits for those that have begun.
+ *
  * A message is on one list of the hub until its receiver has copied it (local_messages.c). Whoever
  * waits, for whatever, first takes what has come for it: so two ranks that wait for different
  * messages of each other do not wait for ever.
@@ -19,9 +22,13 @@
 
 enum { DROP_MS = 10000 }; /* longer than anybody copies */
 
+typedef enum local_count { BEGUN, ENDED, COUNTS } local_count;
+
 typedef struct local_rank {
-    uint64_t begun, ended; /* collectives */
-    collective what;       /* of the latest begun */
+    uint64_t counts[COUNTS]; /* of collectives */
+    collective what;         /* of the latest begun */
+    bool uses;               /* what the others came with */
+    bool failed;             /* nobody begins to use what it came with */
     bool left;
 } local_rank;
 
@@ -120,46 +127,59 @@ static status take_messages(local_hub *hub, int rank, bool *moved)
     return st;
 }
 
-/* A count that every rank has. */
-typedef uint64_t count_fn(const local_rank *rank);
-
-static uint64_t begun(const local_rank *rank)
+/* A rank whose count is less, first of all one that has closed its group; else one whose data is
+ * not to be used; -1: none. */
+static int find_late(const local_hub *hub, local_count which, uint64_t want)
 {
-    return rank->begun;
-}
-
-static uint64_t ended(const local_rank *rank)
-{
-    return rank->ended;
+    int late = -1, failed = -1;
+    for (int rank = hub->world_size - 1; rank >= 0; rank--) {
+        const local_rank *r = &hub->ranks[rank];
+        if (r->counts[which] < want && (late < 0 || r->left || !hub->ranks[late].left))
+            late = rank;
+        if (which == BEGUN && r->failed)
+            failed = rank;
+    }
+    return late >= 0 ? late : failed;
 }
 
 /* The lock is held. Returns when every rank's count is at least this one's. */
-static status await_all(local_hub *hub, int self, count_fn *count, int64_t deadline_ns)
+static status await_all(local_hub *hub, int self, local_count which, int64_t deadline_ns)
 {
     int64_t start_ns = clock_now_ns();
-    uint64_t want = count(&hub->ranks[self]);
-    bool moved;
-    for (int peer = 0; peer < hub->world_size;) {
-        const local_rank *other = &hub->ranks[peer];
+    uint64_t want = hub->ranks[self].counts[which];
+    bool moved, in_time = true;
+    for (;;) {
         if (hub->ranks[self].left)
             return FAIL(STATUS_PEER, "the group was aborted");
-        if (count(other) >= want) {
-            peer++;
-            continue;
-        }
+        int late = find_late(hub, which, want);
+        if (late < 0)
+            return STATUS_OK;
         TRY(take_messages(hub, self, &moved));
         if (moved)
             continue;
-        for (int rank = 0; rank < hub->world_size; rank++)
-            if (hub->ranks[rank].left && count(&hub->ranks[rank]) < want)
-                return first_cause_closed(NULL, rank);
-        if (!await_change(hub, deadline_ns) && count(other) < want)
+        if (hub->ranks[late].left)
+            return first_cause_closed(NULL, late);
+        if (!in_time)
             return FAIL(STATUS_TIMEOUT,
                         "waited %.1f s for rank %d, which has come to %" PRIu64 " of %" PRIu64
                         " collectives",
-                        clock_seconds(clock_now_ns() - start_ns), peer, count(other), want);
+                        clock_seconds(clock_now_ns() - start_ns), late,
+                        hub->ranks[late].counts[which], want);
+        in_time = await_change(hub, deadline_ns);
     }
-    return STATUS_OK;
+}
+
+/* The lock is held. This rank's collective has failed; returns when nobody uses its data. */
+static void take_back(local_hub *hub, local_rank *self)
+{
+    int64_t deadline_ns = clock_deadline_ns(DROP_MS);
+    self->failed = true;
+    pthread_cond_broadcast(&hub->changed);
+    for (int rank = 0; rank < hub->world_size;)
+        if (!hub->ranks[rank].uses)
+            rank++;
+        else if (!await_change(hub, deadline_ns))
+            break;
 }
 
 status local_hub_begin(local_hub *hub, int rank, const collective *c, int64_t deadline_ns,
@@ -168,9 +188,12 @@ status local_hub_begin(local_hub *hub, int rank, const collective *c, int64_t de
     local_rank *self = &hub->ranks[rank];
     pthread_mutex_lock(&hub->lock);
     self->what = *c;
-    self->begun++;
+    self->counts[BEGUN]++;
     pthread_cond_broadcast(&hub->changed);
-    status st = await_all(hub, rank, begun, deadline_ns);
+    status st = await_all(hub, rank, BEGUN, deadline_ns);
+    self->uses = st == STATUS_OK;
+    if (st != STATUS_OK)
+        take_back(hub, self);
     pthread_mutex_unlock(&hub->lock);
     *all = hub->whats;
     return st;
@@ -180,11 +203,22 @@ status local_hub_end(local_hub *hub, int rank, int64_t deadline_ns)
 {
     local_rank *self = &hub->ranks[rank];
     pthread_mutex_lock(&hub->lock);
-    self->ended++;
+    self->uses = false;
+    self->counts[ENDED]++;
     pthread_cond_broadcast(&hub->changed);
-    status st = await_all(hub, rank, ended, deadline_ns);
+    status st = await_all(hub, rank, ENDED, deadline_ns);
+    if (st != STATUS_OK)
+        take_back(hub, self);
     pthread_mutex_unlock(&hub->lock);
     return st;
+}
+
+void local_hub_refuse(local_hub *hub, int rank)
+{
+    pthread_mutex_lock(&hub->lock);
+    hub->ranks[rank].uses = false;
+    pthread_cond_broadcast(&hub->changed);
+    pthread_mutex_unlock(&hub->lock);
 }
 
 status local_hub_start(local_hub *hub, int rank, const collective *c, local_message **out)

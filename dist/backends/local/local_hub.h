@@ -20,7 +20,8 @@ int local_hub_world_size(const local_hub *hub);
 status local_hub_sub(local_hub *hub, int number, int world_size, local_hub **out);
 
 /* What follows is the backend's. All waits end by the deadline: STATUS_TIMEOUT with the rank that
- * is missing, STATUS_PEER if it has closed its group. */
+ * is missing, STATUS_PEER if it has closed its group. After a failure too, nobody touches this
+ * rank's data: that is waited for, for 10 s at most. */
 
 /* Comes to this rank's next collective with `c` and waits until all have come to theirs: (*all)[r]
  * is rank r's, until local_hub_end. */
@@ -29,6 +30,9 @@ status local_hub_begin(local_hub *hub, int rank, const collective *c, int64_t de
 
 /* This rank touches nobody's data any more; returns when nobody touches its own. */
 status local_hub_end(local_hub *hub, int rank, int64_t deadline_ns);
+
+/* Instead: the ranks came with different things, and none of them touches any data. */
+void local_hub_refuse(local_hub *hub, int rank);
 
 /* Starts a send or recv, and waits for one: waiting moves all messages of this rank on, as the
  * waits above do. A send that fits LOCAL_KEPT_BYTES is done at once: *out is NULL. Else it is done
