@@ -16,4 +16,7 @@ typedef enum printable_kind {
  * characters, and bytes that are no UTF-8, become \x1b and so on, newlines \n; never in part. */
 void printable_copy(printable_kind kind, const char *text, char *out, size_t size_bytes);
 
+/* The same of n bytes, as a line; a zero among them is \x00. */
+void printable_bytes(const void *bytes, size_t n, char *out, size_t size_bytes);
+
 #endif

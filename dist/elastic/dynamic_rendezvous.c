@@ -148,7 +148,7 @@ static void describe_wait(const dynamic_rendezvous *rdzv, char *out, size_t size
     if (!rdzv->view.only_state)
         round_prospect_text(&rdzv->machine.rules, &rdzv->view, missing, sizeof missing);
     if (rdzv->service.silent_ns != 0)
-        snprintf(out, size_bytes, "the rendezvous does not answer: %s", rdzv->service.why);
+        snprintf(out, size_bytes, "the rendezvous cannot be used: %s", rdzv->service.why);
     else
         snprintf(out, size_bytes, "waits for nodes: %s", missing);
 }

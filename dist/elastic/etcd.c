@@ -62,30 +62,35 @@ static json_t *end_of(const char *prefix)
     return value;
 }
 
-/* A text that was put: NULL if it is none. */
-static char *read_text(const json_t *object, const char *name)
+/* Bytes that were put, and a zero after them. STATUS_INVALID, without a message: nonsense. */
+static status read_bytes(const json_t *object, const char *name, char **out, size_t *n)
 {
     const json_t *value = json_object_get(object, name);
     const char *letters = value != NULL ? json_string_value(value) : ""; /* of 0 bytes: left out */
-    size_t n = 0;
     if (letters == NULL)
-        return NULL;
-    char *text = malloc(strlen(letters) + 1);
-    if (text == NULL || !base64_read(letters, text, &n) || memchr(text, '\0', n) != NULL) {
-        free(text);
-        return NULL;
+        return STATUS_INVALID;
+    char *read = malloc(strlen(letters) + 1);
+    if (read == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%zu letters from etcd", strlen(letters));
+    if (!base64_read(letters, read, n)) {
+        free(read);
+        return STATUS_INVALID;
     }
-    text[n] = '\0';
-    return text;
+    read[*n] = '\0';
+    *out = read;
+    return STATUS_OK;
 }
 
-static bool read_pair(const json_t *object, etcd_pair *out)
+static status read_pair(const json_t *object, etcd_pair *out)
 {
-    out->key = read_text(object, "key");
-    out->value = read_text(object, "value");
-    return out->key != NULL && out->value != NULL &&
-           read_number(object, "create_revision", &out->created) &&
-           read_number(object, "mod_revision", &out->modified);
+    size_t key_bytes = 0;
+    TRY(read_bytes(object, "key", &out->key, &key_bytes));
+    TRY(read_bytes(object, "value", &out->value, &out->value_bytes));
+    if (memchr(out->key, '\0', key_bytes) != NULL)
+        out->key[0] = '\0';
+    bool is_whole = read_number(object, "create_revision", &out->created) &&
+                    read_number(object, "mod_revision", &out->modified);
+    return is_whole ? STATUS_OK : STATUS_INVALID;
 }
 
 void etcd_pairs_free(etcd_pairs *pairs)
@@ -98,20 +103,22 @@ void etcd_pairs_free(etcd_pairs *pairs)
     *pairs = (etcd_pairs){0};
 }
 
-static bool read_pairs(const json_t *answer, etcd_pairs *out)
+static status read_pairs(const json_t *answer, etcd_pairs *out)
 {
     const json_t *list = json_object_get(answer, "kvs");
     size_t n = json_array_size(list);
+    status st = STATUS_OK;
     if (!read_number(json_object_get(answer, "header"), "revision", &out->revision) ||
         out->revision == 0)
-        return false;
+        return STATUS_INVALID;
     out->pairs = calloc(n > 0 ? n : 1, sizeof *out->pairs);
-    for (size_t i = 0; out->pairs != NULL && i < n; i++) {
+    if (out->pairs == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%zu keys of etcd", n);
+    for (size_t i = 0; st == STATUS_OK && i < n; i++) {
         out->n++;
-        if (!read_pair(json_array_get(list, i), &out->pairs[i]))
-            return false;
+        st = read_pair(json_array_get(list, i), &out->pairs[i]);
     }
-    return out->pairs != NULL;
+    return st;
 }
 
 status etcd_list(etcd_gateway *gateway, const char *prefix, etcd_pairs *out)
@@ -122,14 +129,13 @@ status etcd_list(etcd_gateway *gateway, const char *prefix, etcd_pairs *out)
     TRY(etcd_gateway_call(
         gateway, path,
         json_pack("{s:o,s:o}", "key", text_bytes(prefix), "range_end", end_of(prefix)), &answer));
-    bool is_whole = answer != NULL && read_pairs(answer, &pairs);
+    status st = read_pairs(answer, &pairs);
     json_decref(answer);
-    if (!is_whole) {
+    if (st == STATUS_OK)
+        *out = pairs;
+    else
         etcd_pairs_free(&pairs);
-        return etcd_gateway_nonsense(gateway, path);
-    }
-    *out = pairs;
-    return STATUS_OK;
+    return st == STATUS_INVALID ? etcd_gateway_nonsense(gateway, path) : st;
 }
 
 /* A change, or the news that the watch is over: its changes are forgotten. */

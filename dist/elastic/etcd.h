@@ -1,4 +1,4 @@
-/* What is needed of etcd's v3 API: keys, leases, one watch. Keys and values are text. All calls
+/* What is needed of etcd's v3 API: keys, leases, one watch. All calls
  * fail as etcd_gateway.h says. */
 #ifndef MNIST_DDP_DIST_ELASTIC_ETCD_H
 #define MNIST_DDP_DIST_ELASTIC_ETCD_H
@@ -8,7 +8,9 @@
 #include <stddef.h>
 
 typedef struct etcd_pair {
-    char *key, *value;
+    char *key;   /* "" if it is no text */
+    char *value; /* any bytes, and a zero */
+    size_t value_bytes;
     int64_t created, modified; /* revisions */
 } etcd_pair;
 

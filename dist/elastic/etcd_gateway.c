@@ -173,12 +173,9 @@ static void ask_version(etcd_gateway *g, char *out, size_t size_bytes);
 /* What came is not etcd's: says what it is. Not in the midst of a transfer if its code is 404. */
 static status no_etcd(const reply *r)
 {
-    char head[HEAD_BYTES + 1], shown[4 * HEAD_BYTES], type[TRANSFER_TYPE_BYTES], version[32] = "";
+    char shown[4 * HEAD_BYTES + 1], type[TRANSFER_TYPE_BYTES], version[32] = "";
     size_t n = r->body.size < HEAD_BYTES ? r->body.size : HEAD_BYTES;
-    if (n > 0)
-        memcpy(head, r->body.data, n);
-    head[n] = '\0';
-    printable_copy(PRINTABLE_LINE, head, shown, sizeof shown);
+    printable_bytes(r->body.data, n, shown, sizeof shown);
     printable_copy(PRINTABLE_LINE, r->http.type, type, sizeof type);
     if (r->http.code == 404)
         ask_version(r->gateway, version, sizeof version);

@@ -115,8 +115,8 @@ static int64_t claim_of(const store_watch_answer *answer)
 {
     if (answer->n == 0)
         return 0;
-    const char *text = answer->keys[0].value;
-    json_t *value = json_text_parse(text, strlen(text), 0, NULL);
+    const store_watch_key *key = &answer->keys[0];
+    json_t *value = json_text_parse(key->value, key->value_bytes, 0, NULL);
     round_state state = {.round = json_integer_value(json_object_get(value, "round")),
                          .over = json_is_true(json_object_get(value, "over")),
                          .closed = json_is_true(json_object_get(value, "closed"))};
@@ -263,9 +263,13 @@ static status scout(c10d *self)
 static status add_key(const store_watch_key *key, rendezvous_view *view)
 {
     if (strcmp(key->key, KEYS_STATE) == 0) {
-        view->state = strdup(key->value);
+        view->state = malloc(key->value_bytes + 1);
+        if (view->state == NULL)
+            return FAIL(STATUS_NO_MEMORY, "a job's state");
+        memcpy(view->state, key->value, key->value_bytes + 1);
+        view->state_bytes = key->value_bytes;
         view->state_revision = key->set;
-        return view->state != NULL ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "a job's state");
+        return STATUS_OK;
     }
     if (strncmp(key->key, KEYS_NODES, strlen(KEYS_NODES)) != 0)
         return STATUS_OK; /* nothing of ours */

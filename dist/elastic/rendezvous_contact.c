@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "dist/elastic/round_text.h"
 
 #include <stdio.h>
@@ -15,6 +16,7 @@ enum {
     PER_NODE_MS = 25,      /* and for each node there, so that all nodes ask 40 times a second */
     RETRY_MS = 100,        /* after a call that has failed; doubled up to */
     RETRY_MOST_MS = 1000,
+    HEAD_BYTES = 24,  /* of what lies at the state's key and is none, for the message */
     SILENT_MS = 5000, /* after so long without an answer, a line says that there is one again */
 };
 
@@ -138,13 +140,46 @@ static status has_record(const rendezvous_contact *contact, const round_node *se
     return STATUS_OK;
 }
 
+/* What lies at the state's key is none, for the reason in status_text(). A node that has been in a
+ * round takes that for a state that is lost, and puts its own there. Another one does not know what
+ * belongs there. */
+static status take_foreign(rendezvous_contact *contact, const round_node *self,
+                           const rendezvous_view *text)
+{
+    char key[512], why[512], head[4 * HEAD_BYTES + 1];
+    const char *mend =
+        contact->ops->ends_with_its_host ? "start that store anew" : "delete the key";
+    size_t n = text->state_bytes < HEAD_BYTES ? text->state_bytes : HEAD_BYTES;
+    printable_bytes(text->state, n, head, sizeof head);
+    printable_copy(PRINTABLE_LINE, status_text(), why, sizeof why);
+    TRY(rendezvous_backend_prefix(contact->options.run_id, key, sizeof key));
+    status st = FAIL(contact->ever ? STATUS_PEER : STATUS_INVALID,
+                     "the key %sstate at %s holds no state of a round, but %zu bytes that begin "
+                     "with \"%s\" (%s)",
+                     key, contact->options.endpoints, text->state_bytes, head, why);
+    if (self->round == 0) {
+        status_append("; %s, or give another --rdzv-id on all nodes", mend);
+        return st;
+    }
+    if (contact->foreign != text->state_revision)
+        LOG_W("%s; this job puts its own state there", status_text());
+    contact->foreign = text->state_revision;
+    return STATUS_OK;
+}
+
 /* What has changed replaces the view; there is no text if nothing has. */
-static status read_view(const rendezvous_view *text, round_view *out)
+static status read_view(rendezvous_contact *contact, const round_node *self,
+                        const rendezvous_view *text, round_view *out)
 {
     round_view view;
     if (text->revision == 0)
         return STATUS_OK;
     TRY(round_text_read(text, &view));
+    status st = view.is_foreign ? take_foreign(contact, self, text) : STATUS_OK;
+    if (st != STATUS_OK) {
+        round_view_free(&view);
+        return st;
+    }
     round_view_free(out);
     *out = view;
     return STATUS_OK;
@@ -181,7 +216,7 @@ status rendezvous_contact_look(rendezvous_contact *contact, const round_node *se
                            wait_ms > 0 ? wait_ms : 0, &text));
     if (sees_all && text.revision != 0)
         note_nodes(contact, &text, all);
-    status st = read_view(&text, view);
+    status st = read_view(contact, self, &text, view);
     if (st == STATUS_OK && text.revision != 0) {
         view->only_state = !all && !contact->first;
         contact->sight = view->only_state ? RENDEZVOUS_STATE : sight;

@@ -19,6 +19,7 @@ typedef struct rendezvous_contact {
     rendezvous_sight sight; /* of the last look, */
     int64_t revision;       /* and what it saw; -1: to be looked at anew */
     int64_t all_ms;         /* when it is to look at all nodes again */
+    int64_t foreign;        /* the revision that set the last state that was none; 0: none has */
     bool first;             /* this node is among the first ones: it looks at all */
     bool first_member;      /* of the round, likewise */
 

@@ -71,6 +71,7 @@ static void take_pair(const job *j, etcd_pair *pair, rendezvous_view *view)
         return;
     if (strcmp(pair->key, j->state_key) == 0) {
         view->state = pair->value;
+        view->state_bytes = pair->value_bytes;
         view->state_revision = pair->modified;
         pair->value = NULL;
     } else if (strncmp(pair->key + length, "node/", 5) == 0) {

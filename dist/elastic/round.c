@@ -357,6 +357,8 @@ static status run(round_machine *machine, const round_view *view, int64_t now_ms
     const round_state *state = &view->state;
     if (!view->only_state && round_node_of(view, machine->self.id) == NULL)
         leave(machine, ROUND_BADLY, "this node's record at the rendezvous is gone", out);
+    else if (state->round < machine->last.round)
+        leave(machine, ROUND_BADLY, "the rendezvous has lost this round's state", out);
     else if (state->round != machine->last.round || !same_members(state, &machine->last))
         leave(machine, ROUND_BADLY, "the other nodes have begun another round", out);
     else if (state->over)

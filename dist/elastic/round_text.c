@@ -225,11 +225,10 @@ static status read_state(source from, round_state *out)
 }
 
 /* *out is the caller's to decref. */
-static status parse(const char *text, const char *name, json_t **out)
+static status parse(const char *text, size_t size_bytes, const char *name, json_t **out)
 {
     int64_t format = 0;
     json_t *value = NULL;
-    size_t size_bytes = strnlen(text, ROUND_TEXT_BYTES + 1);
     if (size_bytes > ROUND_TEXT_BYTES)
         return FAIL(STATUS_PEER, "%s has more than %d bytes", name, ROUND_TEXT_BYTES);
     status st = json_text_value(text, size_bytes, name, &value);
@@ -251,7 +250,7 @@ static status read_record(const rendezvous_record *record, round_node *out)
     char name[ROUND_ID_BYTES + 64];
     json_t *value = NULL;
     snprintf(name, sizeof name, "the rendezvous' record of %.*s", ROUND_ID_BYTES - 1, record->id);
-    TRY(parse(record->value, name, &value));
+    TRY(parse(record->value, strlen(record->value), name, &value));
     status st = read_node((source){value, name}, out);
     if (st == STATUS_OK)
         st = read_lost((source){value, name}, out);
@@ -285,11 +284,28 @@ static int by_order(const void *a, const void *b)
     return strcmp(left->id, right->id);
 }
 
-status round_text_read(const rendezvous_view *text, round_view *out)
+/* *st becomes STATUS_OK if the state makes no sense: then *why says what is wrong with it. */
+static void read_job(const rendezvous_view *text, round_view *view, status *st, status_kept *why)
 {
     static const char STATE_NAME[] = "the rendezvous' state";
     json_t *value = NULL;
+    *st = parse(text->state, text->state_bytes, STATE_NAME, &value);
+    if (*st == STATUS_OK)
+        *st = read_state((source){value, STATE_NAME}, &view->state);
+    json_decref(value);
+    if (*st != STATUS_PEER)
+        return;
+    round_state_free(&view->state);
+    view->state = (round_state){0};
+    view->is_foreign = true;
+    status_keep(why);
+    *st = STATUS_OK;
+}
+
+status round_text_read(const rendezvous_view *text, round_view *out)
+{
     status st = STATUS_OK;
+    status_kept why;
     round_view view = {.state_revision = text->state_revision, .fallback = text->fallback};
     if (text->n < 0 || text->n > ROUND_MAX_NODES)
         return FAIL(STATUS_PEER, "the rendezvous has %d nodes", text->n);
@@ -297,15 +313,14 @@ status round_text_read(const rendezvous_view *text, round_view *out)
     if (view.nodes == NULL)
         return FAIL(STATUS_NO_MEMORY, "%d nodes", text->n);
     if (text->state != NULL)
-        st = parse(text->state, STATE_NAME, &value);
-    if (st == STATUS_OK && value != NULL)
-        st = read_state((source){value, STATE_NAME}, &view.state);
-    json_decref(value);
+        read_job(text, &view, &st, &why);
     for (int i = 0; i < text->n && st == STATUS_OK; i++)
         st = add_record(&text->nodes[i], &view);
     if (st == STATUS_OK) {
         qsort(view.nodes, (size_t)view.n, sizeof *view.nodes, by_order);
         *out = view;
+        if (view.is_foreign)
+            status_restore(&why);
     } else {
         round_view_free(&view);
     }

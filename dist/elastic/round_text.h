@@ -16,8 +16,9 @@ enum {
 status round_text_of_state(const round_state *state, char **out);
 status round_text_of_node(const round_node *node, char **out);
 
-/* What the service has. *out is the caller's (round_view_free). STATUS_PEER, with what it is in
- * which record, if something is no state or record of a job; STATUS_NO_MEMORY. */
+/* What the service has. *out is the caller's (round_view_free). A record that makes no sense is
+ * left out. So is such a state: is_foreign is set, and status_text() says what is wrong with it.
+ * STATUS_PEER if there are too many nodes; STATUS_NO_MEMORY. */
 status round_text_read(const rendezvous_view *text, round_view *out);
 
 #endif

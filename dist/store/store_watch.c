@@ -106,6 +106,7 @@ static bool take_key(uint8_t *memory, size_t size, size_t *at, size_t prefix_byt
     value[value_bytes] = '\0';
     *out = (store_watch_key){.key = key + prefix_bytes,
                              .value = value,
+                             .value_bytes = value_bytes,
                              .created = (int64_t)created,
                              .set = (int64_t)set};
     return true;

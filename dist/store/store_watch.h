@@ -23,8 +23,9 @@ status store_remove(store *client, const char *key, bool *there);
 
 /* What is under a prefix, in the order of the keys. */
 typedef struct store_watch_key {
-    const char *key; /* without the client's prefix */
-    const char *value;
+    const char *key;   /* without the client's prefix */
+    const char *value; /* any bytes, and a zero */
+    size_t value_bytes;
     int64_t created, set; /* the revisions that made it and that set it last */
 } store_watch_key;
 

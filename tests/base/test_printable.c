@@ -57,6 +57,17 @@ START_TEST(no_byte_gets_through)
 }
 END_TEST
 
+/* The last byte begins a character that does not end in them. */
+START_TEST(bytes_have_a_length)
+{
+    char out[40];
+    printable_bytes("a\0\n\xc3\xa4", 4, out, sizeof out);
+    ck_assert_str_eq(out, "a\\x00\\n\\xc3");
+    printable_bytes(NULL, 0, out, sizeof out);
+    ck_assert_str_eq(out, "");
+}
+END_TEST
+
 START_TEST(a_log_line_is_one_line)
 {
     int ends[2];
@@ -75,6 +86,7 @@ int main(void)
     TCase *core = suite_case(suite, "core", 10);
     tcase_add_loop_test(core, only_text_remains, 0, sizeof CASES / sizeof CASES[0]);
     tcase_add_test(core, no_byte_gets_through);
+    tcase_add_test(core, bytes_have_a_length);
     tcase_add_test(core, a_log_line_is_one_line);
     return suite_run(suite);
 }

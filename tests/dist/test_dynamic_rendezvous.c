@@ -93,6 +93,7 @@ static void copy_out(rendezvous_sight sight, rendezvous_view *out)
 {
     *out = (rendezvous_view){.revision = service.revision,
                              .state = service.state != NULL ? strdup(service.state) : NULL,
+                             .state_bytes = service.state != NULL ? strlen(service.state) : 0,
                              .state_revision = service.state_revision,
                              .nodes = calloc(NODES, sizeof *out->nodes)};
     for (int i = 0; i < NODES && sight == RENDEZVOUS_ALL; i++) {
@@ -368,13 +369,41 @@ END_TEST
 
 START_TEST(nonsense_at_the_service_is_named)
 {
-    dynamic_rendezvous_options options = two;
-    options.join_ms = 200;
     service.state = strdup("{\"format\": 1, \"round\": -4}");
+    dynamic_rendezvous_options options = two;
+    options.join_ms = 60000; /* it is not waited for */
     dynamic_rendezvous *a = start('A', options);
-    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_FAILED, SOON_MS).reason, "state", "round",
-                 "no number");
+    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_FAILED, SOON_MS).reason,
+                 "mnist_ddp/rdzv/job/state", "127.0.0.1:29400", "26 bytes", "{\"format\": 1",
+                 "no number", "--rdzv-id");
     dynamic_rendezvous_destroy(a);
+}
+END_TEST
+
+static void overwrite_state(const char *with)
+{
+    pthread_mutex_lock(&service.lock);
+    free(service.state);
+    service.state = strdup(with);
+    service.state_revision = ++service.revision;
+    pthread_mutex_unlock(&service.lock);
+}
+
+/* Those that have been in a round know what belongs there. */
+START_TEST(a_job_puts_its_state_over_nonsense)
+{
+    dynamic_rendezvous *a = start('A', two), *b = start('B', two);
+    rendezvous_phase_await(b, RENDEZVOUS_RUNS, SOON_MS);
+    bool leads = rendezvous_phase_await(a, RENDEZVOUS_RUNS, SOON_MS).node_rank == 0;
+    overwrite_state("\x8f\xff random");
+    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_LEAVE, SOON_MS).reason, "lost", "state");
+    rendezvous_phase_await(b, RENDEZVOUS_LEAVE, SOON_MS);
+    dynamic_rendezvous_left(a, &(round_departure){0});
+    dynamic_rendezvous_left(b, &(round_departure){0});
+    assert_round(a, 2, 2, leads ? 0 : 1);
+    assert_round(b, 2, 2, leads ? 1 : 0);
+    dynamic_rendezvous_destroy(a);
+    dynamic_rendezvous_destroy(b);
 }
 END_TEST
 
@@ -411,6 +440,7 @@ int main(void)
     tcase_add_test(core, a_job_without_its_store_ends);
     tcase_add_test(core, a_store_that_answers_no_more_is_gone);
     tcase_add_test(core, nonsense_at_the_service_is_named);
+    tcase_add_test(core, a_job_puts_its_state_over_nonsense);
     tcase_add_test(core, news_for_which_memory_is_short_end_the_job);
     return suite_run(suite);
 }

@@ -1,10 +1,12 @@
 /* A rendezvous by etcd whose endpoint is none: who is there is named, and no call takes long. */
+#include "base/base64.h"
 #include "base/clock.h"
 #include "base/module.h"
-#include "dist/elastic/rendezvous_backend.h"
+#include "dist/elastic/dynamic_rendezvous.h"
 #include "dist/store/store.h"
 #include "tests/support/facts.h"
 #include "tests/support/port.h"
+#include "tests/support/rendezvous_phase.h"
 #include "tests/support/suite.h"
 
 #include <pthread.h>
@@ -121,7 +123,7 @@ static const lie_row LIES[] = {
      STATUS_INVALID,
      {"etcd's v3", "kv/range"}},
     {HTTP("200 OK", "{" HEADER ",\"kvs\":[7,{\"key\":7}]}"), NULL, STATUS_INVALID, {"etcd's v3"}},
-    {HTTP("200 OK", "{" HEADER ",\"kvs\":[{\"key\":\"AAAA\"}]}"),
+    {HTTP("200 OK", "{" HEADER ",\"kvs\":[{\"key\":\"AAAA\",\"value\":\"A\"}]}"),
      NULL,
      STATUS_INVALID,
      {"etcd's v3"}},
@@ -214,6 +216,40 @@ START_TEST(a_watch_that_lies_is_named)
 }
 END_TEST
 
+/* Another program's, or an operator's mistake. */
+START_TEST(what_is_no_state_is_named)
+{
+    static const char bytes[] = "\x8f\0\xff of another program";
+    static const char key[] = "mnist_ddp/rdzv/job/state";
+    static const char format[] =
+        HTTP("200 OK", "{" HEADER ",\"kvs\":[{\"key\":\"%s\",\"value\":\"%s\"}]}");
+    char letters[2][128], words[1024], endpoint[32];
+    liar l;
+    dynamic_rendezvous *rdzv = NULL;
+    base64_write(key, sizeof key - 1, letters[0]);
+    base64_write(bytes, sizeof bytes - 1, letters[1]);
+    snprintf(words, sizeof words, format, letters[0], letters[1]);
+    lie_with(&l, words, NULL);
+    snprintf(endpoint, sizeof endpoint, "127.0.0.1:%d", l.port);
+    const dynamic_rendezvous_options options = {
+        .backend = ops,
+        .endpoints = endpoint,
+        .run_id = "job",
+        .self = {.id = "hostA_1_1", .address = "127.0.0.1", .nproc = 1, .port = 1},
+        .min_nodes = 1,
+        .max_nodes = 1,
+        .join_ms = LONG_MS,
+        .keep_alive_ms = TTL_MS,
+        .keep_alive_misses = 3};
+    ok(dynamic_rendezvous_create(&options, &rdzv));
+    ASSERT_FACTS(rendezvous_phase_await(rdzv, RENDEZVOUS_FAILED, TIMEOUT_MS).reason, key, endpoint,
+                 "22 bytes", "\"\\x8f\\x00\\xff of another", "not JSON", "delete the key",
+                 "--rdzv-id");
+    dynamic_rendezvous_destroy(rdzv);
+    confess(&l);
+}
+END_TEST
+
 START_TEST(endpoints_of_two_clusters_are_refused)
 {
     liar l[2];
@@ -262,6 +298,7 @@ int main(void)
     suite_add_all(lies, what_is_no_etcd_is_named, sizeof LIES / sizeof LIES[0], missing);
     suite_add_all(lies, a_watch_that_lies_is_named, 6, missing);
     suite_add(lies, a_store_of_ours_is_not_taken_for_etcd, 0, missing);
+    suite_add(lies, what_is_no_state_is_named, 0, missing);
     suite_add(lies, endpoints_of_two_clusters_are_refused, 0, missing);
     suite_add_all(lies, endpoints_that_are_none_are_refused, 13, missing);
     tcase_add_test(lies, without_libcurl_it_is_said);
