@@ -1,6 +1,5 @@
 #include "app/demo/demo_child.h"
 
-#include "app/bench/child.h"
 #include "app/common/json_value.h"
 #include "base/clock.h"
 
@@ -76,13 +75,7 @@ status demo_child_run(demo_child *out, const char *words, ...)
     va_end(args);
     TRY(bench_child_open(TIMEOUT_MS, &place));
     status st = watch(&place, out);
-    int stop = place.signals.first;
-    status_kept cause;
-    status_keep(&cause);
-    bench_child_close(&place);
-    if (stop != 0)
-        raise(stop); /* ends this process, as it would have */
-    status_restore(&cause);
+    demo_child_close_place(&place);
     return status_context(st, "%s", out->line);
 }
 
@@ -91,6 +84,18 @@ void demo_child_free(demo_child *child)
     free(child->out);
     free(child->err);
     *child = (demo_child){.line = ""};
+}
+
+void demo_child_close_place(bench_child *place)
+{
+    status_kept cause;
+    status_keep(&cause);
+    bench_child_release_signals(place);
+    int stop = place->signals.first;
+    bench_child_close(place);
+    if (stop != 0)
+        raise(stop);
+    status_restore(&cause);
 }
 
 static bool is_wanted(const char *line, const char *const *starts)

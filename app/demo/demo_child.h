@@ -2,6 +2,7 @@
 #ifndef MNIST_DDP_APP_DEMO_DEMO_CHILD_H
 #define MNIST_DDP_APP_DEMO_DEMO_CHILD_H
 
+#include "app/bench/child.h"
 #include "app/demo/demo.h"
 
 enum { DEMO_CHILD_LINE_BYTES = 512 };
@@ -19,6 +20,10 @@ typedef struct demo_child {
 status demo_child_run(demo_child *out, const char *words, ...)
     __attribute__((format(printf, 2, 3)));
 void demo_child_free(demo_child *child);
+
+/* bench_child_close; then a signal that came since bench_child_open ends this process, as it would
+ * have. Leaves this thread's message alone. */
+void demo_child_close_place(bench_child *place);
 
 /* Rows of the frame: the lines of a text that begin with one of `starts` (NULL at the end; blanks
  * before them do not count), broken to fit the page; "..." for what is left out between them.

@@ -1,10 +1,10 @@
 #include "app/demo/training_run.h"
 
+#include "app/demo/demo_child.h"
 #include "base/json_text.h"
 #include "base/shell_words.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -26,14 +26,8 @@ static void forget(training_run *t)
 
 void training_run_close(training_run *t)
 {
-    status_kept cause;
-    int stop = t->place.signals.first;
     forget(t);
-    status_keep(&cause);
-    bench_child_close(&t->place);
-    if (stop != 0)
-        raise(stop); /* ends this process, as it would have */
-    status_restore(&cause);
+    demo_child_close_place(&t->place);
 }
 
 void training_run_path(const training_run *t, const char *name, char out[FILE_PATH_BYTES])
