@@ -113,3 +113,15 @@ bool stop_signals_came(stop_signals *signals)
     }
     return signals->first != 0;
 }
+
+int stop_signals_watch_blocked(void)
+{
+    sigset_t watched, blocked;
+    sigemptyset(&watched);
+    sigaddset(&watched, SIGINT);
+    sigaddset(&watched, SIGTERM);
+    sigaddset(&watched, SIGHUP);
+    sigprocmask(SIG_BLOCK, NULL, &blocked);
+    sigandset(&watched, &watched, &blocked);
+    return signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+}

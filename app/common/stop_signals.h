@@ -33,4 +33,8 @@ bool stop_signals_are_one(int64_t first_ns, int64_t second_ns);
 /* Whether any came so far. Does not wait. */
 bool stop_signals_came(stop_signals *signals);
 
+/* A new descriptor that is readable if SIGINT, SIGTERM or SIGHUP came and is blocked here; -1: none
+ * can be had. Whoever blocks the signal takes it: read here it is lost to them. */
+int stop_signals_watch_blocked(void);
+
 #endif

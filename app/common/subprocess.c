@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -91,20 +90,12 @@ __attribute__((noreturn)) static void become(const subprocess *program, const ru
     _exit(127);
 }
 
-/* A descriptor that is readable if a stop came. Without signals of the caller's: if one is pending
- * that is blocked here. It stays pending, for whoever blocks it. */
+/* A descriptor that is readable if a stop came. */
 static int watch_stops(const stop_signals *signals)
 {
-    sigset_t watched, blocked;
-    if (signals != NULL)
-        return signals->fd > 0 ? fcntl(signals->fd, F_DUPFD_CLOEXEC, 0) : -1;
-    sigemptyset(&watched);
-    sigaddset(&watched, SIGINT);
-    sigaddset(&watched, SIGTERM);
-    sigaddset(&watched, SIGHUP);
-    sigprocmask(SIG_BLOCK, NULL, &blocked);
-    sigandset(&watched, &watched, &blocked);
-    return signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (signals == NULL)
+        return stop_signals_watch_blocked();
+    return signals->fd > 0 ? fcntl(signals->fd, F_DUPFD_CLOEXEC, 0) : -1;
 }
 
 static status start(const subprocess *program, running *r)

@@ -2,23 +2,19 @@
 
 #include "app/common/json_value.h"
 #include "app/demo/frame_text.h"
-#include "base/clock.h"
-#include "base/log.h"
+#include "app/demo/reader.h"
 
-#include <signal.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
     SENTENCE_BYTES = 1024,
     KEY_BYTES = 64,
-    WORD_MS = 200,  /* of a reader */
-    LOOK_MS = 800,  /* at a table */
-    PACE_MS = 12000 /* at most */
 };
 
 static json_t *format_text(const char *fmt, va_list args)
@@ -140,36 +136,23 @@ static status tell_rank_0(demo *d)
     return st;
 }
 
-static int count_words(const char *text)
+/* A reader who leaves is no failure; demo_command looks at the rest. */
+static status print_frame(demo *d)
 {
-    int words = 0;
-    for (bool inside = false; *text != '\0'; text++) {
-        words += !inside && *text != ' ';
-        inside = *text != ' ';
+    bool paced = !d->opts->fast && isatty(STDOUT_FILENO);
+    if (d->opts->json || d->opts->quiet || d->print_error != 0)
+        return STATUS_OK;
+    if (paced && d->frames == 0)
+        reader_greet();
+    errno = 0;
+    frame_text_print(d->frame, stdout);
+    if (fflush(stdout) != 0 || ferror(stdout) != 0) {
+        d->print_error = errno != 0 ? errno : EIO;
+        __fpurge(stdout);
+        clearerr(stdout);
+        return STATUS_OK;
     }
-    return words;
-}
-
-/* As long as a reader takes. A signal that stops the demonstration ends this process at once; if it
- * is blocked, as between two children, it ends the wait, and *stopped is its number. */
-static void wait_for_reader(const demo *d, int *stopped)
-{
-    size_t i;
-    json_t *paragraph;
-    sigset_t stops, blocked;
-    int64_t pace_ms = json_array_size(json_object_get(d->frame, "rows")) > 0 ? LOOK_MS : 0;
-    json_array_foreach(json_object_get(d->frame, "text"), i, paragraph) pace_ms +=
-        (int64_t)WORD_MS * count_words(json_string_value(paragraph));
-    pace_ms = pace_ms < PACE_MS ? pace_ms : PACE_MS;
-    const struct timespec pace = {pace_ms / 1000, pace_ms % 1000 * 1000000};
-    sigemptyset(&stops);
-    sigaddset(&stops, SIGINT);
-    sigaddset(&stops, SIGTERM);
-    sigaddset(&stops, SIGHUP);
-    sigprocmask(SIG_BLOCK, NULL, &blocked);
-    sigandset(&stops, &stops, &blocked);
-    int signal = sigtimedwait(&stops, NULL, &pace);
-    *stopped = signal > 0 ? signal : 0;
+    return paced ? reader_wait(d->frame) : STATUS_OK;
 }
 
 static status show_all(demo *d)
@@ -179,14 +162,7 @@ static status show_all(demo *d)
         TRY(take_rank(d, rank));
     if (d->lost || json_array_append(json_object_get(d->document, "frames"), d->frame) != 0)
         return FAIL(STATUS_NO_MEMORY, "a frame of a demonstration");
-    if (!d->opts->json && !d->opts->quiet) {
-        frame_text_print(d->frame, stdout);
-        bool is_read = fflush(stdout) == 0;
-        if (is_read && !d->opts->fast && isatty(STDOUT_FILENO))
-            wait_for_reader(d, &d->stopped);
-    }
-    if (d->stopped != 0)
-        return FAIL(STATUS_TIMEOUT, "stopped by a signal");
+    TRY(print_frame(d));
     name_shown(d, key);
     return d->world_size > 1 ? store_set(rendezvous_store(d->rdzv), key, "1", 1) : STATUS_OK;
 }
@@ -203,7 +179,8 @@ status demo_show(demo *d)
         name_shown(d, key);
         st = tell_rank_0(d);
         if (st == STATUS_OK)
-            st = store_wait(rendezvous_store(d->rdzv), key, d->opts->timeout * 1000 + PACE_MS);
+            st = store_wait(rendezvous_store(d->rdzv), key,
+                            d->opts->timeout * 1000 + READER_MOST_MS);
     }
     d->frames++;
     return st;

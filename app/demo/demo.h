@@ -26,8 +26,8 @@ typedef struct demo {
     json_t *document; /* of rank 0: what has been shown */
     json_t *frame;    /* what this rank tells of the frame under way */
     int frames;
-    bool lost;   /* memory was short: demo_show fails */
-    int stopped; /* by this signal, while the reader read: so does it; 0: none */
+    bool lost;       /* memory was short: demo_show fails */
+    int print_error; /* stdout took no more, by this errno; what follows is not printed; 0: it does */
 } demo;
 
 /* Begins a frame. */

@@ -7,7 +7,6 @@
 #include "base/environment.h"
 #include "data/dataset.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,7 +153,5 @@ int demo_command(const options *opts, const rendezvous_place *place, int64_t sta
     json_decref(d.frame);
     json_decref(d.document);
     status_restore(&cause);
-    if (d.stopped != 0)
-        raise(d.stopped); /* it ends this process, as it would have */
     return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, exit_code);
 }

@@ -92,7 +92,8 @@ const command_row command_table[] = {
          {"mnist_ddp help bench scaling", "the flags of one benchmark"}}},
     [COMMAND_DEMO] = {
         "demo", "mnist_ddp demo [NAME] [FLAGS]", "see data-parallel training happen, step by step",
-        "Shows an idea with ranks that really do it. Without NAME it lists them.", FOR_DEMO, false,
+        "Shows an idea with ranks that really do it. Without NAME it lists them. On a terminal each step "
+        "stays until it can have been read, or until you press Enter.", FOR_DEMO, false,
         {{"samples", "10"}},
         {{"mnist_ddp demo", "what there is"},
          {"mnist_ddp demo ring --nproc-per-node=6", "an all-reduce among six ranks"},

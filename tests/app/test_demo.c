@@ -1,15 +1,11 @@
 /* mnist_ddp demo: what each shows, against numbers that are computed here. */
 #include "app/demo/demo_table.h"
-#include "base/clock.h"
 #include "tests/app/support/demo_run.h"
 #include "tests/app/support/test_folder.h"
 #include "tests/support/facts.h"
 #include "tests/support/program.h"
-#include "tests/support/screen.h"
 
-#include <glob.h>
 #include <jansson.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,9 +127,28 @@ START_TEST(a_page_needs_no_network)
     ASSERT_SILENT(page, "@import");
     free(page);
     program_close(&p);
-    p = program_run_line("demo ring --fast --nproc-per-node=2 --html=no/such/folder.html");
+}
+END_TEST
+
+/* Before it plays; and what is there stays. */
+START_TEST(a_page_that_cannot_be_written_is_refused)
+{
+    static const char *const wrong[] = {"no/such/folder.html", "data", "/dev/null"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        char line[LINE_BYTES];
+        snprintf(line, sizeof line, "demo ring --fast --html=%s", wrong[i]);
+        program p = program_run_line(line);
+        ASSERT_EXIT(p, 74);
+        ASSERT_FACTS(p.err, "error", "--html", wrong[i]);
+        ck_assert_int_eq(facts_count(p.err, "\n"), 1);
+        ck_assert_str_eq(p.out, "");
+        program_close(&p);
+    }
+    program p = program_run_with(
+        WORDS("env", "RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500"),
+        WORDS("demo", "linear", "--fast", "--html=data"));
     ASSERT_EXIT(p, 74);
-    ASSERT_FACTS(p.err, "error", "no/such/folder.html");
+    ck_assert_str_eq(p.out, "");
     program_close(&p);
 }
 END_TEST
@@ -247,63 +262,6 @@ START_TEST(the_sampler_deals_and_pads)
 }
 END_TEST
 
-/* Ctrl-C while the reader reads. */
-START_TEST(who_stops_it_reads_one_line)
-{
-    static const char *const names[] = {"ring", "world-size", "dp"};
-    screen s;
-    screen_start(COLUMNS, true, WORDS(program_mnist_ddp(), "demo", names[_i]), &s);
-    screen_await(&s, "---");
-    int64_t told_ns = clock_now_ns();
-    kill(-s.program.pid, SIGINT);
-    screen_finish(&s);
-    ASSERT_EXIT(s.program, 130);
-    ck_assert_double_lt(clock_seconds(clock_now_ns() - told_ns), 2);
-    ck_assert_int_eq(facts_count(s.lines, "SIGINT"), 1);
-    screen_close(&s);
-    glob_t left;
-    ck_assert_int_eq(glob("mnist_ddp_*", 0, NULL, &left), GLOB_NOMATCH);
-}
-END_TEST
-
-/* demo | tail: on a terminal it takes 40 s. */
-START_TEST(a_pipe_is_not_waited_for)
-{
-    int64_t began_ns = clock_now_ns();
-    program p = program_run_line("demo tree");
-    ASSERT_EXIT(p, 0);
-    ck_assert_double_lt(clock_seconds(clock_now_ns() - began_ns), 10);
-    program_close(&p);
-}
-END_TEST
-
-/* demo | head: that is no failure. */
-START_TEST(a_reader_may_leave)
-{
-    char line[LINE_BYTES];
-    snprintf(line, sizeof line, "%.200s demo ring --fast | true", program_mnist_ddp());
-    program p = program_start(WORDS("sh", "-c", line));
-    program_wait(&p, RUN_S);
-    ASSERT_EXIT(p, 0);
-    ASSERT_NO_FACTS(p.err, "error");
-    program_close(&p);
-}
-END_TEST
-
-/* The reader's time is longer than a collective's. */
-START_TEST(a_reader_may_take_longer_than_the_timeout)
-{
-    screen s;
-    screen_start(
-        COLUMNS, true,
-        WORDS(program_mnist_ddp(), "demo", "sampler", "--no-shuffle", "--samples=3", "--timeout=1"),
-        &s);
-    screen_finish(&s);
-    ASSERT_EXIT(s.program, 0);
-    screen_close(&s);
-}
-END_TEST
-
 int main(void)
 {
     program_clean_environment();
@@ -317,13 +275,10 @@ int main(void)
     tcase_add_loop_test(core, it_says_what_is_so, 0, 7);
     tcase_add_loop_test(core, too_few_and_too_many_ranks_are_refused, 0, demo_table_count);
     tcase_add_test(core, a_page_needs_no_network);
+    tcase_add_test(core, a_page_that_cannot_be_written_is_refused);
     tcase_add_loop_test(core, a_ring_adds_up, 2, 8);
     tcase_add_loop_test(core, a_tree_adds_up, 2, 8);
     tcase_add_test(core, the_linear_layers_gradients_are_those_of_its_loss);
     tcase_add_test(core, the_sampler_deals_and_pads);
-    tcase_add_test(core, a_pipe_is_not_waited_for);
-    tcase_add_loop_test(core, who_stops_it_reads_one_line, 0, 3);
-    tcase_add_test(core, a_reader_may_leave);
-    tcase_add_test(core, a_reader_may_take_longer_than_the_timeout);
     return test_folder_close(suite_run(suite));
 }

@@ -23,6 +23,11 @@ static int take_stderr(int fd)
     return dup2(fd, STDERR_FILENO) < 0;
 }
 
+static int take_all(int fd)
+{
+    return dup2(fd, STDIN_FILENO) < 0 || take_both(fd);
+}
+
 void screen_resize(screen *s, int columns)
 {
     const struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
@@ -30,7 +35,7 @@ void screen_resize(screen *s, int columns)
     ck_assert_int_eq(ioctl(s->into, TIOCSWINSZ, &size), 0);
 }
 
-void screen_start(int columns, bool out, const char *const *argv, screen *s)
+static void start(int columns, int (*take)(int fd), const char *const *argv, screen *s)
 {
     *s = (screen){.from = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)};
     ck_assert(grantpt(s->from) == 0 && unlockpt(s->from) == 0);
@@ -39,7 +44,23 @@ void screen_start(int columns, bool out, const char *const *argv, screen *s)
     screen_resize(s, columns);
     s->bytes = calloc(MOST_BYTES, 1);
     ck_assert_ptr_nonnull(s->bytes);
-    s->program = program_start_after(argv, out ? take_both : take_stderr, s->into);
+    s->program = program_start_after(argv, take, s->into);
+}
+
+void screen_start(int columns, bool out, const char *const *argv, screen *s)
+{
+    start(columns, out ? take_both : take_stderr, argv, s);
+}
+
+void screen_start_typing(int columns, const char *const *argv, screen *s)
+{
+    start(columns, take_all, argv, s);
+}
+
+void screen_type(screen *s, const char *keys)
+{
+    size_t length = strlen(keys);
+    ck_assert_int_eq(write(s->from, keys, length), (ssize_t)length);
 }
 
 /* What is there now; waits for it a moment. */

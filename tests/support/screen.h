@@ -19,6 +19,11 @@ typedef struct screen {
 /* Starts argv[0]; its stdout is the terminal if `out` is set, and its stderr is. */
 void screen_start(int columns, bool out, const char *const *argv, screen *s);
 
+/* Its stdin is the terminal too, and what is typed there. The terminal is nobody's controlling one.
+ */
+void screen_start_typing(int columns, const char *const *argv, screen *s);
+void screen_type(screen *s, const char *keys);
+
 /* Another width. */
 void screen_resize(screen *s, int columns);
 
