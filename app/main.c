@@ -262,10 +262,8 @@ static status read_options(int argc, char **argv, options *out, int *code)
         *code = EXIT_CODE_USAGE;
         st = demo_complete(&opts);
     }
-    if (st == STATUS_OK) {
-        *code = EXIT_CODE_DATA;
-        st = demo_check_data(&opts);
-    }
+    if (st == STATUS_OK)
+        st = demo_check_files(&opts, code);
     if (st == STATUS_OK)
         *code = EXIT_CODE_USAGE;
     if (st == STATUS_OK)

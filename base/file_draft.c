@@ -19,13 +19,16 @@ enum {
 
 static const char MARK[] = ".tmp-"; /* between the path and eight digits */
 
-/* A device is not replaced by a file: who has the rights would lose it. */
+/* A device is not replaced by a file: who has the rights would lose it. A folder cannot be. */
 static status check_target(const char *path)
 {
     struct stat facts;
-    if (stat(path, &facts) != 0 || !(S_ISCHR(facts.st_mode) || S_ISBLK(facts.st_mode)))
+    if (stat(path, &facts) != 0)
         return STATUS_OK;
-    return FAIL(STATUS_IO, "%s is a device: name a file", path);
+    if (S_ISCHR(facts.st_mode) || S_ISBLK(facts.st_mode))
+        return FAIL(STATUS_IO, "%s is a device: name a file", path);
+    return S_ISDIR(facts.st_mode) ? FAIL(STATUS_IO, "%s is a folder: name a file", path)
+                                  : STATUS_OK;
 }
 
 status file_draft_open(const char *path, file_draft_mode mode, file_draft *out)
@@ -50,6 +53,14 @@ status file_draft_open(const char *path, file_draft_mode mode, file_draft *out)
     if (draft.fd < 0)
         return FAIL(STATUS_IO, "create %s: %s", draft.temporary, strerror(errno));
     *out = draft;
+    return STATUS_OK;
+}
+
+status file_draft_try(const char *path)
+{
+    file_draft draft;
+    TRY(file_draft_open(path, FILE_DRAFT_SHARED, &draft));
+    file_draft_drop(&draft);
     return STATUS_OK;
 }
 

@@ -16,8 +16,12 @@ typedef enum file_draft_mode {
 } file_draft_mode;
 
 /* Makes the new file that will be `path`. A link of that name is not followed. STATUS_IO also if
- * a device is there, or a link to one. */
+ * a device or a folder is there, or a link to one. */
 status file_draft_open(const char *path, file_draft_mode mode, file_draft *out);
+
+/* Fails as file_draft_open would, and leaves nothing: before the work of which `path` is to hold
+ * the results. */
+status file_draft_try(const char *path);
 
 /* Syncs the file, renames it to its path, and makes the name durable. Ends the draft, also on
  * failure. */

@@ -13,7 +13,7 @@ enum {
     EXIT_CODE_INTERNAL = 70,   /* memory, a device or a library failed */
     EXIT_CODE_PEER = 72,       /* another rank went away: look for the first cause there */
     EXIT_CODE_CHECKPOINT = 74, /* a checkpoint cannot be written or read */
-    EXIT_CODE_OUTPUT = 74,     /* stdout did not take all results */
+    EXIT_CODE_OUTPUT = 74,     /* stdout, or a file, did not take all results */
     EXIT_CODE_PREEMPTED = 75,  /* asked to stop; a checkpoint continues exactly */
     EXIT_CODE_DIVERGED = 76,   /* a loss is not finite: the training ended there */
     EXIT_CODE_TIMEOUT = 110,   /* a collective's deadline passed */

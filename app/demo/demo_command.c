@@ -5,8 +5,10 @@
 #include "app/demo/demo_page.h"
 #include "app/demo/demo_table.h"
 #include "base/environment.h"
+#include "base/file_draft.h"
 #include "data/dataset.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,17 +54,10 @@ status demo_check(const options *opts, int world_size)
     return entry->check != NULL ? entry->check(opts, world_size) : STATUS_OK;
 }
 
-status demo_check_data(const options *opts)
+static status check_data(const options *opts)
 {
     static const dataset_split splits[] = {DATASET_TRAIN, DATASET_TEST};
-    const demo_entry *entry;
     dataset_location where;
-    if (opts->command != COMMAND_DEMO || opts->action == NULL ||
-        environment_text("MNIST_DDP_LAUNCHED") != NULL)
-        return STATUS_OK;
-    TRY(demo_table_find(opts->action, &entry));
-    if (!entry->reads_data)
-        return STATUS_OK;
     TRY(dataset_locate(DATASET_MNIST, opts->data_dir, &where));
     for (size_t i = 0; i < sizeof splits / sizeof splits[0] && !where.embedded; i++) {
         dataset set;
@@ -70,6 +65,27 @@ status demo_check_data(const options *opts)
         dataset_close(&set);
     }
     return STATUS_OK;
+}
+
+static status check_page(const options *opts)
+{
+    return opts->html != NULL ? status_context(file_draft_try(opts->html), "--html") : STATUS_OK;
+}
+
+status demo_check_files(const options *opts, int *code)
+{
+    const demo_entry *entry;
+    if (opts->command != COMMAND_DEMO || opts->action == NULL ||
+        environment_text("MNIST_DDP_LAUNCHED") != NULL)
+        return STATUS_OK;
+    *code = EXIT_CODE_USAGE;
+    TRY(demo_table_find(opts->action, &entry));
+    *code = EXIT_CODE_DATA;
+    if (entry->reads_data)
+        TRY(check_data(opts));
+    *code = EXIT_CODE_OUTPUT;
+    bool is_rank = opts->rank >= 0 || environment_text("RANK") != NULL; /* rank 0 will write it */
+    return is_rank ? STATUS_OK : check_page(opts);
 }
 
 int demo_list(void)
@@ -111,9 +127,11 @@ static status write_results(const demo *d)
 {
     if (d->rank != 0)
         return STATUS_OK;
+    if (d->print_error != 0 && d->print_error != EPIPE)
+        return FAIL(STATUS_IO, "stdout: %s: not all is shown there", strerror(d->print_error));
     if (d->opts->html != NULL) {
         TRY(demo_page_write(d->opts->html, d->document));
-        if (!d->opts->json)
+        if (!d->opts->json && d->print_error == 0)
             printf("\npage: %s\n", d->opts->html);
     }
     return d->opts->json ? json_value_print(json_incref(d->document)) : STATUS_OK;
@@ -124,16 +142,17 @@ static status run(demo *d, int *exit_code)
     const demo_entry *entry;
     *exit_code = EXIT_CODE_USAGE;
     TRY(demo_table_find(d->opts->action, &entry));
+    *exit_code = EXIT_CODE_OUTPUT;
+    if (d->rank == 0)
+        TRY(check_page(d->opts));
     *exit_code = EXIT_CODE_RENDEZVOUS;
     TRY(open_demo(d, entry));
     *exit_code = EXIT_CODE_INTERNAL;
     TRY(entry->show(d));
-    *exit_code = EXIT_CODE_OUTPUT;
-    TRY(write_results(d));
-    *exit_code = EXIT_CODE_INTERNAL;
     TRY(process_group_barrier(d->group));
-    rendezvous_leave(d->rdzv);
-    return STATUS_OK;
+    rendezvous_leave(d->rdzv); /* what cannot be written is not the other ranks' failure */
+    *exit_code = EXIT_CODE_OUTPUT;
+    return write_results(d);
 }
 
 int demo_command(const options *opts, const rendezvous_place *place, int64_t started_ns)

@@ -14,8 +14,9 @@ status demo_complete(options *opts);
 /* The same: can it be shown with so many? STATUS_INVALID. */
 status demo_check(const options *opts, int world_size);
 
-/* Whether the images are there, if this is a demo that trains. Ranks of ours need not ask again. */
-status demo_check_data(const options *opts);
+/* The same: are the images there, if this is a demo that trains, and can the page be written?
+ * *code: what to exit with on failure. Ranks of ours need not ask again. */
+status demo_check_files(const options *opts, int *code);
 
 /* Prints the names; returns the exit code. */
 int demo_list(void);

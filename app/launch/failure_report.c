@@ -50,8 +50,8 @@ static const char *hint_for_code(int code)
         return "another rank, or the connection to it, went away first: its own report, perhaps on "
                "another machine, says why";
     case EXIT_CODE_CHECKPOINT:
-        return "the lines above say what is wrong with --run-dir or stdout; df and ls -ld tell "
-               "space and permissions";
+        return "the lines above say what is wrong with --run-dir, --html or stdout; df and ls "
+               "-ld tell space and permissions";
     case EXIT_CODE_TIMEOUT:
         return "a rank is stuck or slow: look at the one that never came (its log, gdb -p PID), or "
                "raise --timeout";

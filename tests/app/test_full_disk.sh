@@ -1,6 +1,7 @@
 #!/bin/bash
 # A disk that is full while two ranks train: the training goes on, says so, and exits with 74; the
-# checkpoint that was there stays whole. SKIP where no small disk can be mounted without root.
+# checkpoint that was there stays whole. A demo leaves the page that was there. SKIP where no small
+# disk can be mounted without root.
 set -eu
 # shellcheck source=/dev/null
 . "$SOURCE_DIR/tests/support/facts.sh"
@@ -48,7 +49,18 @@ timeout 60 "$BUILD_DIR/mnist_ddp" run --redirects 3 --log-dir disk/logs \
     sh -c 'head -c 99000000 /dev/zero; exit 5' >out 2>err || code=$?
 [ $code = 5 ] || fail "exit $code, want 5"
 facts_in_a_line "$(cat err)" warning disk/logs full || fail "no word of what is cut"
-rm -r disk/logs disk/filler
+rm -r disk/logs
+echo earlier >disk/page.html
+head -c 99000000 /dev/zero >>disk/filler 2>err && fail "the disk has room"
+code=0
+timeout 60 "$BUILD_DIR/mnist_ddp" demo ring --fast --html disk/page.html >out 2>err || code=$?
+[ $code = 74 ] || fail "demo: exit $code, want 74"
+facts_in_a_line "$(cat err)" error disk/page.html "No space left on device" ||
+    fail "no word of the full disk"
+facts_in_a_line "$(cat err)" "rank 1" && fail "the other ranks complain too"
+[ "$(cat disk/page.html; echo disk/page*)" = "earlier
+disk/page.html" ] || fail "half a page"
+rm disk/page.html disk/filler
 train --epochs 2 --resume || fail "with room again: exit $?"
 facts_in_a_line "$(cat err)" resuming "epoch 1" || fail "not from the checkpoint that stayed"
 [ "$(find disk/run/checkpoints -mindepth 1 -maxdepth 1 | wc -l)" = 2 ] || fail "not two checkpoints"

@@ -52,6 +52,7 @@ static const char *const *const WORKING[] = {
     WORDS("bench", "all-reduce", "-b4", "-e4K", "-n2", "-w1", "--json", "--nproc-per-node=2"),
     WORDS("bench", "dp-vs-ddp", "--modes=single", "--models=mlp", "--world-sizes=1", "--repeats=1",
           "--steps=2", "--warmup=1", "--json", "--quiet", "--out=run"),
+    WORDS("demo", "ring", "--fast", "--json"),
     WORDS("run", "--nproc-per-node=2", "--tee=1", "--", "sh", "-c", "echo out; exit 0"),
     WORDS(TRAIN, "--json", "--run-dir", "run"),
     WORDS(TRAIN, "--json", "--run-dir", "run", "--nproc-per-node=2"),
@@ -59,7 +60,7 @@ static const char *const *const WORKING[] = {
     WORDS(TRAIN, "--quiet", "--run-dir", "run"),
     WORDS(TRAIN, "--quiet", "--run-dir", "run", "--nproc-per-node=2"),
 };
-enum { N_WORKING = sizeof WORKING / sizeof WORKING[0], FIRST_TRAINING = 4 };
+enum { N_WORKING = sizeof WORKING / sizeof WORKING[0], FIRST_TRAINING = 5 };
 
 START_TEST(a_full_disk_is_an_error)
 {
