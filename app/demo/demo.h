@@ -27,7 +27,7 @@ typedef struct demo {
     json_t *frame;    /* what this rank tells of the frame under way */
     int frames;
     bool lost;       /* memory was short: demo_show fails */
-    int print_error; /* stdout took no more, by this errno; what follows is not printed; 0: it does */
+    int print_error; /* stdout took no more, by this errno; the rest is not printed; 0: it does */
 } demo;
 
 /* Begins a frame. */
