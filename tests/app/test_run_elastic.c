@@ -213,7 +213,15 @@ START_TEST(a_stop_while_a_round_ends)
 }
 END_TEST
 
-/* Both nodes of a training job are told to stop, between two checkpoints: the work up to there is
+static bool says(const program *p, const char *word)
+{
+    char *said = program_peek(p);
+    bool has_it = strstr(said, word) != NULL;
+    free(said);
+    return has_it;
+}
+
+/* Both nodes of a training job are told to stop before any checkpoint: the work up to there is
  * saved. */
 START_TEST(a_stop_of_all_loses_nothing)
 {
@@ -229,15 +237,16 @@ START_TEST(a_stop_of_all_loses_nothing)
                            "--run-dir=r",
                            "--model=mlp",
                            "--epochs=900",
-                           "--save-every=50epochs",
                            "--threads=1",
                            "--batch-size=10",
                            "--eval-every=0",
+                           "--inject=delay:rank=0,step=20,ms=100",
                            NULL};
     program p[2];
     for (int i = 0; i < 2; i++)
         p[i] = program_start_with(NULL, flags);
-    test_folder_await("r/model.safetensors");
+    while (!says(&p[0], "injected") && !says(&p[1], "injected"))
+        clock_sleep_ms(POLL_MS);
     for (int i = 0; i < 2; i++)
         kill(p[i].pid, SIGTERM);
     expect_ends(p, 2, (const int[]){143, 143});
@@ -247,17 +256,9 @@ START_TEST(a_stop_of_all_loses_nothing)
     bool found = false;
     ck_assert_int_eq(checkpoint_find("r", CHECKPOINT_NEWEST, &found, &saved, path), STATUS_OK);
     ck_assert(found);
-    ck_assert_int_ne(saved.step % (50 * TEST_FOLDER_TRAIN / 20), 0);
+    ck_assert_int_ge(saved.step, 20);
 }
 END_TEST
-
-static bool says(const program *p, const char *word)
-{
-    char *said = program_peek(p);
-    bool has_it = strstr(said, word) != NULL;
-    free(said);
-    return has_it;
-}
 
 /* With the rank that writes to the run's folder: it keeps the lock. */
 START_TEST(a_stopped_node_0_stops_nobody)

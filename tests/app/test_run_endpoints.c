@@ -92,7 +92,8 @@ START_TEST(one_of_two_does_not_go_on)
 }
 END_TEST
 
-/* The ranks that live go on after the last step, in their processes. */
+/* The ranks that live go on after the last step, in their processes. No step is made twice; the
+ * line of the one in which rank 0 was killed may be missing. */
 START_TEST(a_training_goes_on_after_its_last_step)
 {
     char where[128];
@@ -127,7 +128,8 @@ START_TEST(a_training_goes_on_after_its_last_step)
     ASSERT_FACTS(log, "round 2: 2 ranks go on after", "in the processes that live");
     ck_assert_int_eq(system("grep '\"event\":\"step\"' r/metrics.jsonl | "
                             "sed 's/.*\"step\":\\([0-9]*\\),.*/\\1/' > steps; "
-                            "seq 1 $(wc -l < steps) | cmp - steps"),
+                            "n=$(tail -n 1 steps); sort -nu steps | cmp - steps && "
+                            "test $(wc -l < steps) -ge $((n - 1))"),
                      0);
     nodes_close(p, 3);
 }

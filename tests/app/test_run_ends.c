@@ -30,9 +30,10 @@ static const struct {
      75,
      {"error", "rank 0", "exit code 75"}}, /* of a foreign program it means nothing */
     {"", "exit 64", 64, {"hint", "stderr", "--tee=3"}},
-    /* a rank that only lost its peer is not to blame, though it ends first */
+    /* a rank that only lost its peer is not to blame, though it ends first: its pipe with it */
     {"--nproc-per-node=2",
-     "test $RANK = 1 && { sleep .15; exit 5; }; echo 'gloo: Connection closed by peer' >&2; exit 1",
+     "mkfifo pipe 2>/dev/null; test $RANK = 1 && { read end <pipe; exit 5; }; "
+     "exec 3>pipe; echo 'gloo: Connection closed by peer' >&2; exit 1",
      5,
      {"error", "rank 1", "exit code 5"}},
 };
