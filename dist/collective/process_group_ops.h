@@ -61,9 +61,9 @@ typedef struct process_group_ops {
     status (*check)(void *self);
     /* Memory as in process_group_alloc. NULL: process_group.c makes it. */
     status (*alloc)(void *self, size_t size_bytes, void **out);
-    /* From any thread, while others are in launch() or wait(): a wait that goes on, and all that
-     * come, fail within 50 ms. Does not block. */
-    void (*abort)(void *self);
+    /* From any thread, once, while others are in launch() or wait(): a wait that goes on, and all
+     * that come, fail within 50 ms. Does not block. `why` is for the peers, if they are told. */
+    void (*abort)(void *self, const char *why);
     /* Also after a failure, and with works not waited for, which it frees. */
     void (*destroy)(void *self);
     /* What a collective moves on rank `rank`, by the backend's algorithm. */

@@ -200,7 +200,7 @@ void process_group_abort(process_group *group, const char *why)
     }
     pthread_mutex_unlock(&group->abort_lock);
     if (first && group->ops != NULL) /* before the lock: a launch that holds it ends by this */
-        group->ops->abort(group->self);
+        group->ops->abort(group->self, why);
     pthread_mutex_lock(&group->lock);
     if (first)
         process_group_break(group, FAIL(STATUS_PEER, "%s", why));

@@ -325,12 +325,14 @@ static status all_that_is_exact(process_group *group, int rank, int world_size, 
 
 static death killed = {.rank = 1, .signal = SIGKILL, .before = true};
 static death stopped = {.rank = 1, .signal = SIGSTOP, .before = true};
+static death left = {.rank = 1, .before = true};
 
 static const mpi_function FUNCTIONS[] = {
     {"exact", all_that_is_exact, NULL},        {"digest", digest, NULL},
     {"other_length", other_length, NULL},      {"nobody_sends", nobody_sends, NULL},
     {"killed", deaths_in_all_reduce, &killed}, {"stopped", deaths_in_all_reduce, &stopped},
-    {"aborted", aborts_end_waits, NULL},       {NULL, NULL, NULL},
+    {"aborted", aborts_end_waits, NULL},       {"left", deaths_in_all_reduce, &left},
+    {"told", aborts_are_told, NULL},           {NULL, NULL, NULL},
 };
 
 START_TEST(results_are_exact)
@@ -422,14 +424,30 @@ START_TEST(a_receive_that_nobody_sends_is_a_timeout)
 }
 END_TEST
 
-START_TEST(an_abort_ends_waits)
+START_TEST(an_abort_ends_waits_and_is_told)
 {
     rank_result results[3];
     mpi_end end;
-    ck_assert_int_eq(mpi_ranks_run(&(mpi_run){.world_size = 3, .name = "aborted"}, results, &end),
+    const char *name = _i == 0 ? "aborted" : "told";
+    ck_assert_int_eq(mpi_ranks_run(&(mpi_run){.world_size = 3, .name = name}, results, &end),
                      STATUS_OK);
     for (int rank = 0; rank < 3; rank++)
         ck_assert_msg(results[rank].st == STATUS_OK, "rank %d: %s", rank, results[rank].message);
+}
+END_TEST
+
+START_TEST(who_leaves_is_not_added_up)
+{
+    rank_result results[MAX_WORLD];
+    mpi_end end;
+    ck_assert_int_eq(mpi_ranks_run(&(mpi_run){.world_size = _i, .name = "left"}, results, &end),
+                     STATUS_OK);
+    for (int rank = 0; rank < _i; rank++)
+        if (rank != 1) {
+            ck_assert_msg(results[rank].st == STATUS_PEER, "rank %d: %s: %s", rank,
+                          status_name(results[rank].st), results[rank].message);
+            ASSERT_FACTS(results[rank].message, "rank 1", "closed");
+        }
 }
 END_TEST
 
@@ -466,7 +484,9 @@ int main(void)
     suite_add(deaths, a_killed_rank_is_named, 0, missing);
     suite_add(deaths, a_stopped_rank_is_a_timeout, 0, missing);
     suite_add(deaths, a_receive_that_nobody_sends_is_a_timeout, 0, missing);
-    suite_add(deaths, an_abort_ends_waits, 0, missing);
+    suite_add_all(deaths, an_abort_ends_waits_and_is_told, 2, missing);
+    for (int world_size = 2; world_size <= MAX_WORLD; world_size++)
+        suite_add(deaths, who_leaves_is_not_added_up, world_size, missing);
     suite_add(deaths, who_was_not_started_by_mpi_is_told, 0, missing);
     return suite_run(suite);
 }

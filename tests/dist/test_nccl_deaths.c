@@ -299,6 +299,12 @@ START_TEST(an_abort_ends_waits)
 }
 END_TEST
 
+START_TEST(an_abort_is_told)
+{
+    nccl_run(2, aborts_are_told, NULL);
+}
+END_TEST
+
 int main(void)
 {
     if (!nccl_choose())
@@ -323,6 +329,7 @@ int main(void)
     suite_add(deaths, a_hanging_collective_is_a_timeout, 0, real);
     suite_add(deaths, nccls_own_word_is_passed_on, 0, real);
     suite_add_all(deaths, an_abort_ends_waits, 2, nccl_lacks_gpus(3));
+    suite_add(deaths, an_abort_is_told, 0, nccl_lacks_gpus(2));
     for (int i = 0; i < 4; i++)
         suite_add(deaths, a_death_shows_through_staging, i,
                   ranks_lack_backend(BACKENDS[1 + i % 2]));

@@ -5,7 +5,12 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { BEFORE_MS = 150, AWAY_MS = 600, SOON_MS = 250 /* 50, and a machine that is busy */ };
+enum {
+    BEFORE_MS = 150,
+    AWAY_MS = 600,
+    SOON_MS = 250 /* 50, and a machine that is busy */,
+    TELL_MS = 2000
+};
 
 #define REASON "the node's lease has ended"
 
@@ -64,4 +69,21 @@ status aborts_end_waits(process_group *group, int rank, int world_size, void *ar
     TRY(expect_reason(process_group_check(group)));
     clock_sleep_ms(AWAY_MS); /* who leaves before another one's abort is that one's reason */
     return STATUS_OK;
+}
+
+status aborts_are_told(process_group *group, int rank, int world_size, void *arg)
+{
+    const int ranks[] = {0, 1, 2};
+    process_group *own = NULL;
+    (void)arg;
+    ASSERT(world_size <= 3);
+    TRY(process_group_new_group(group, &(sub_group){.ranks = ranks, .n = world_size}, &own));
+    status st = all_reduce(own); /* all have come */
+    if (st == STATUS_OK && rank > 0)
+        st = expect_reason(all_reduce(own));
+    else if (st == STATUS_OK)
+        process_group_abort(own, REASON);
+    process_group_destroy(own);
+    clock_sleep_ms(TELL_MS); /* MPI's launcher ends all after the first that ends so */
+    return st;
 }

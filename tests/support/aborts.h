@@ -9,4 +9,8 @@
  * begin afterwards. */
 status aborts_end_waits(process_group *group, int rank, int world_size, void *arg);
 
+/* A rank_fn, for up to 3. Rank 0's group is aborted while it does not wait, and closed: the others
+ * hear why. */
+status aborts_are_told(process_group *group, int rank, int world_size, void *arg);
+
 #endif

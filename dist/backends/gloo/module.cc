@@ -53,7 +53,7 @@ status gloo_wait(void *self, void *w, int64_t deadline_ns, int64_t *done_ns)
         [=] { (*static_cast<handle *>(self))->wait(static_cast<job *>(w), deadline_ns, done_ns); });
 }
 
-void gloo_abort(void *self)
+void gloo_abort(void *self, const char *)
 {
     (void)guard([self] { (*static_cast<handle *>(self))->abort(); });
 }

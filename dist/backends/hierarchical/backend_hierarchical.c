@@ -225,14 +225,14 @@ static status hierarchical_wait(void *self, void *work_, int64_t deadline_ns, in
     return st;
 }
 
-static void hierarchical_abort(void *self)
+static void hierarchical_abort(void *self, const char *why)
 {
     hierarchical *h = &((backend *)self)->h;
     level *levels[] = {&h->host, &h->across, &h->world};
     atomic_store(&h->aborted, true);
     for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
         if (levels[i]->self != NULL)
-            levels[i]->ops->abort(levels[i]->self);
+            levels[i]->ops->abort(levels[i]->self, why);
 }
 
 static status hierarchical_batch(void *self, bool begins)

@@ -152,8 +152,9 @@ static status local_wait(void *self, void *work_, int64_t deadline_ns, int64_t *
     return st;
 }
 
-static void local_abort(void *self)
+static void local_abort(void *self, const char *why)
 {
+    (void)why;
     local_group *g = self;
     local_hub_leave(g->hub, g->rank);
 }

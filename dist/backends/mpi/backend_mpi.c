@@ -43,9 +43,11 @@ typedef struct mpi_work {
 typedef struct mpi_group {
     mpi_place place;
     first_cause *cause;
-    uint64_t done; /* the latest collective that is, sends and receives aside */
-    departure end; /* why it has failed */
+    uint64_t done;    /* the latest collective that is, sends and receives aside */
+    departure end;    /* why it has failed */
+    MPI_Comm goodbye; /* of its own: MPI would add up who leaves early with those that go on */
     atomic_bool aborted;
+    char why[128]; /* set before `aborted` */
 
     pthread_mutex_t lock; /* of the queue: launches may come from another thread than waits */
     mpi_work *first, *last;
@@ -73,6 +75,11 @@ static status fail_late(const mpi_group *g, const waiting *w)
                 who);
 }
 
+static status check_aborted(const mpi_group *g)
+{
+    return atomic_load(&g->aborted) ? FAIL(STATUS_PEER, "%s", g->why) : STATUS_OK;
+}
+
 /* Whether it is worth waiting on. */
 static status look_at_others(const mpi_group *g, waiting *w, int64_t now_ns)
 {
@@ -80,8 +87,7 @@ static status look_at_others(const mpi_group *g, waiting *w, int64_t now_ns)
     bool between_two = collective_is_send_or_recv(c->kind);
     awaited what = {between_two ? first_cause_bit(c->root) : 0, c->seq, w->since_ns};
     w->look_ns = now_ns + LOOK_MS * INT64_C(1000000);
-    if (atomic_load(&g->aborted))
-        return FAIL(STATUS_PEER, "the group was aborted");
+    TRY(check_aborted(g));
     if (!w->told && !between_two && now_ns - w->since_ns > (w->deadline_ns - w->since_ns) / 2) {
         w->told = true;
         first_cause_tell_waiting(g->cause, c->seq);
@@ -99,10 +105,11 @@ static status blame(const mpi_group *g, status st)
     return st;
 }
 
-static status start(const mpi_group *g, const collective *c, mpi_requests *r)
+static status start(const mpi_group *g, const mpi_place *place, const collective *c,
+                    mpi_requests *r)
 {
     TRY(mpi_process_enter());
-    status st = mpi_requests_start(&g->place, c, r);
+    status st = mpi_requests_start(place, c, r);
     mpi_process_leave();
     return blame(g, st);
 }
@@ -157,7 +164,7 @@ static status mpi_launch(void *self, const collective *c, device_stream *stream,
     if (w == NULL)
         return FAIL(STATUS_NO_MEMORY, "a work of %zu bytes", sizeof *w);
     w->what = *c;
-    status st = start(g, c, &w->requests);
+    status st = start(g, &g->place, c, &w->requests);
     pthread_mutex_lock(&g->lock);
     *(g->first == NULL ? &g->first : &g->last->next) = w; /* also if MPI has some of it */
     g->last = w;
@@ -193,8 +200,9 @@ static status mpi_wait(void *self, void *work_, int64_t deadline_ns, int64_t *do
 static bool say_goodbye(mpi_group *g)
 {
     collective last = {.kind = COLLECTIVE_BARRIER, .seq = g->done + 1};
+    const mpi_place place = {g->goodbye, g->place.rank, g->place.world_size};
     mpi_requests r = {0};
-    status st = start(g, &last, &r);
+    status st = start(g, &place, &last, &r);
     if (st == STATUS_OK)
         st = await(g, &last, &r, clock_deadline_ns(GOODBYE_MS));
     return st == STATUS_OK;
@@ -203,21 +211,25 @@ static bool say_goodbye(mpi_group *g)
 /* Works that were not done when their group ended: MPI may write to them. */
 static mpi_work *abandoned;
 
-static void mpi_abort(void *self)
+static void mpi_abort(void *self, const char *why)
 {
-    atomic_store(&((mpi_group *)self)->aborted, true);
+    mpi_group *g = self;
+    snprintf(g->why, sizeof g->why, "%s", why);
+    atomic_store(&g->aborted, true);
 }
 
 static void mpi_destroy(void *self)
 {
     mpi_group *g = self;
-    bool was_made = g->place.comm != MPI_COMM_NULL;
+    bool was_made = g->goodbye != MPI_COMM_NULL;
+    (void)note_failure(g, check_aborted(g)); /* it may have come between two collectives */
     bool well = was_made && g->end.why == STATUS_OK && g->first == NULL && say_goodbye(g);
     g->end.number = g->done;
     if (g->cause != NULL)
         first_cause_depart(g->cause, &g->end);
     if (well && mpi_process_enter() == STATUS_OK) {
         MPI_Comm_free(&g->place.comm);
+        MPI_Comm_free(&g->goodbye);
         mpi_process_leave();
     }
     if (g->first != NULL) {
@@ -288,6 +300,8 @@ static status open_group(mpi_group *g, const group_setup *setup, int *world)
     int tag = (int)(fnv1a(FNV1A_START, setup->prefix, strlen(setup->prefix)) % TAGS);
     if (st == STATUS_OK)
         st = mpi_process_make_comm(world, g->place.world_size, tag, deadline_ns, &g->place.comm);
+    if (st == STATUS_OK)
+        st = mpi_process_make_comm(world, g->place.world_size, tag, deadline_ns, &g->goodbye);
     if (st != STATUS_OK)
         mpi_process_close(false);
     return st;
@@ -305,6 +319,7 @@ static status mpi_create(const group_setup *setup, void **self)
         return FAIL(STATUS_NO_MEMORY, "an mpi group of %d ranks", o->world_size);
     }
     g->place = (mpi_place){MPI_COMM_NULL, o->rank, o->world_size};
+    g->goodbye = MPI_COMM_NULL;
     pthread_mutex_init(&g->lock, NULL);
     st = open_group(g, setup, world);
     free(world);

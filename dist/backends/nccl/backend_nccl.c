@@ -164,9 +164,9 @@ static status nccl_check(void *self)
     return nccl_watch_check(((nccl_group *)self)->watch);
 }
 
-static void nccl_abort(void *self)
+static void nccl_abort(void *self, const char *why)
 {
-    nccl_watch_abort(((nccl_group *)self)->watch);
+    nccl_watch_abort(((nccl_group *)self)->watch, why);
 }
 
 /* Whether both streams end their work in time. */

@@ -252,9 +252,9 @@ status nccl_watch_read(nccl_watch *watch, char *words, size_t size_bytes)
     return st;
 }
 
-void nccl_watch_abort(nccl_watch *watch)
+void nccl_watch_abort(nccl_watch *watch, const char *why)
 {
-    break_group(watch, FAIL(STATUS_PEER, "the group was aborted"));
+    break_group(watch, FAIL(STATUS_PEER, "%s", why));
 }
 
 void nccl_watch_host_waits(nccl_watch *watch, bool waits)

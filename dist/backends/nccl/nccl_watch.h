@@ -34,8 +34,8 @@ status nccl_watch_check(void *watch);
 /* The same for a destroyer, which keeps this thread's message: `words` gets the failure's text. */
 status nccl_watch_read(nccl_watch *watch, char *words, size_t size_bytes);
 
-/* Breaks the group, from any thread. */
-void nccl_watch_abort(nccl_watch *watch);
+/* Breaks the group, from any thread; the peers hear why. */
+void nccl_watch_abort(nccl_watch *watch, const char *why);
 
 /* NCCL failed with `st`, and its words are this thread's message: adds who is to blame for it, if
  * that can be seen. Returns st. */

@@ -144,8 +144,9 @@ static status shm_alloc(void *self, size_t size_bytes, void **out)
     return STATUS_OK;
 }
 
-static void shm_abort(void *self)
+static void shm_abort(void *self, const char *why)
 {
+    (void)why;
     shm_sync_abort(&((shm_group *)self)->sync);
 }
 
