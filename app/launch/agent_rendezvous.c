@@ -165,13 +165,16 @@ static status check_job(const joiner *j)
     char job[SPEC_RUN_ID_BYTES];
     if (j->rdzv->server != NULL)
         return store_set(j->client, KEYS_JOB, spec->run_id, strlen(spec->run_id));
-    status st =
-        store_get_text(j->client, KEYS_JOB, clock_deadline_ns(STRANGER_MS), job, sizeof job);
+    int64_t wait_ms = STRANGER_MS,
+            half_lease_ms = spec->keep_alive_ms * spec->keep_alive_misses / 2;
+    if (worker_spec_is_elastic(spec) && half_lease_ms > wait_ms)
+        wait_ms = half_lease_ms; /* so long may it take until node 0, too, knows of the round */
+    status st = store_get_text(j->client, KEYS_JOB, clock_deadline_ns(wait_ms), job, sizeof job);
     if (st == STATUS_TIMEOUT && worker_spec_is_elastic(spec)) /* the rendezvous has named it */
         return FAIL(STATUS_PEER,
-                    "node 0's launcher at %s:%d has not said its job's id within %d s: it is slow, "
-                    "or stopped",
-                    spec->master_addr, spec->master_port, STRANGER_MS / 1000);
+                    "node 0's launcher at %s:%d has not said its job's id within %.3g s: it is "
+                    "slow, or stopped",
+                    spec->master_addr, spec->master_port, (double)wait_ms * 1e-3);
     if (st == STATUS_TIMEOUT)
         return FAIL(STATUS_INVALID,
                     "what serves %s:%d is not mnist_ddp's launcher (torchrun's, or a rank 0 "

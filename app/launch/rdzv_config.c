@@ -44,12 +44,15 @@ static status truth_of(const char *key, const char *value, int *out)
 /* Keys of torchrun's backends that mean nothing here, and those that do. */
 static status check_key(const char *key)
 {
-    static const char *const others[] = {"close_timeout",    "read_timeout", "store_type",
-                                         "use_libuv",        "rank",         "protocol",
-                                         "heartbeat_timeout"};
-    static const char *const ours[] = {"join_timeout",           "timeout",
-                                       "last_call_timeout",      "keep_alive_interval",
-                                       "keep_alive_max_attempt", "is_host"};
+    static const char *const others[] = {"close_timeout", "store_type", "use_libuv",
+                                         "rank",          "protocol",   "heartbeat_timeout"};
+    static const char *const ours[] = {"join_timeout",
+                                       "timeout",
+                                       "last_call_timeout",
+                                       "read_timeout",
+                                       "keep_alive_interval",
+                                       "keep_alive_max_attempt",
+                                       "is_host"};
     nearest search;
     nearest_init(&search, key);
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
@@ -73,6 +76,9 @@ static status take_pair(const char *key, const char *value, rdzv_config *config)
     } else if (strcmp(key, "last_call_timeout") == 0) {
         TRY(seconds_of(key, value, &number));
         config->last_call_ms = (int64_t)(number * 1e3);
+    } else if (strcmp(key, "read_timeout") == 0) {
+        TRY(seconds_of(key, value, &number));
+        config->read_ms = (int64_t)(number * 1e3) > 0 ? (int64_t)(number * 1e3) : 1;
     } else if (strcmp(key, "keep_alive_interval") == 0) {
         TRY(seconds_of(key, value, &number));
         config->keep_alive_ms = (int64_t)(number * 1e3) > 0 ? (int64_t)(number * 1e3) : 1;
@@ -190,9 +196,10 @@ rdzv_config rdzv_config_none(void)
 {
     return (rdzv_config){.port = -1,
                          .join_ms = -1,
-                         .last_call_ms = -1,
-                         .keep_alive_ms = -1,
-                         .keep_alive_misses = -1,
+                         .last_call_ms = 30000,
+                         .read_ms = 60000,
+                         .keep_alive_ms = 5000,
+                         .keep_alive_misses = 3,
                          .is_host = -1};
 }
 

@@ -17,19 +17,19 @@ typedef enum rdzv_backend {
     RDZV_ETCD,   /* they meet at etcd, likewise */
 } rdzv_backend;
 
-/* Of a number: -1 if nothing was given. */
 typedef struct rdzv_config {
     rdzv_backend backend;
-    char address[RDZV_ADDRESS_BYTES]; /* of the endpoint, the first one of several; "" */
-    int port;
+    char address[RDZV_ADDRESS_BYTES];     /* of the endpoint, the first one of several; "" */
+    int port;                             /* -1: none was given */
     char endpoints[RDZV_ENDPOINTS_BYTES]; /* all of them, each with its port: "h1:p,h2:p"; "" */
 
-    /* --rdzv-conf */
-    int64_t join_ms;       /* join_timeout, or timeout: in seconds there */
+    /* --rdzv-conf, or torch's defaults */
+    int64_t join_ms;       /* join_timeout, or timeout: in seconds there; -1: none was given */
     int64_t last_call_ms;  /* last_call_timeout, likewise */
+    int64_t read_ms;       /* read_timeout, likewise */
     int64_t keep_alive_ms; /* keep_alive_interval, likewise */
     int keep_alive_misses; /* keep_alive_max_attempt */
-    int is_host;           /* 0 or 1: whether this node serves the store */
+    int is_host;           /* 0 or 1: whether this node serves the store; -1: nobody says */
 } rdzv_config;
 
 /* What a job has that was given nothing. */

@@ -51,6 +51,7 @@ static status join_rendezvous(round_agent *self, const char *id)
         .needs_majority = spec->rdzv == RDZV_C10D && strchr(spec->endpoints, ',') != NULL,
         .join_ms = spec->join_ms,
         .last_call_ms = spec->last_call_ms,
+        .read_ms = spec->read_ms,
         .keep_alive_ms = spec->keep_alive_ms,
         .keep_alive_misses = spec->keep_alive_misses,
     };
@@ -108,7 +109,8 @@ rendezvous_news round_agent_look(round_agent *self)
     if (self->news.phase == RENDEZVOUS_RUNS && clock_passed(self->news.valid_until_ns)) {
         self->news.phase = RENDEZVOUS_LEAVE;
         self->news.ending = ROUND_BADLY;
-        self->news.reason = "this node's lease has ended, as the rendezvous does not answer";
+        self->news.reason =
+            "this node's lease has ended, as the rendezvous does not answer in time";
     }
     round_fence_set(self->fence,
                     self->news.phase == RENDEZVOUS_RUNS || self->news.phase == RENDEZVOUS_LEAVE

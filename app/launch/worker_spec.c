@@ -21,9 +21,6 @@
 enum {
     NOT_GIVEN = -1,
     MAX_WORLD = 65536,
-    LAST_CALL_MS = 30000, /* these are torch's defaults */
-    KEEP_ALIVE_MS = 5000,
-    KEEP_ALIVE_MISSES = 3,
     DEFAULT_SHUTDOWN_S = 30, /* as torchrun */
     WEEK_S = 604800,
     SHOWN_BYTES = 80,
@@ -306,10 +303,10 @@ static void set_times(const options *opts, const rdzv_config *rdzv, worker_spec 
     bool own_join = options_given(opts, "join-timeout") || rdzv->join_ms < 0;
     spec->join_ms = own_join ? opts->join_timeout * 1000 : rdzv->join_ms;
     spec->monitor_ms = (int64_t)(opts->monitor_interval * 1e3);
-    spec->last_call_ms = rdzv->last_call_ms > 0 ? rdzv->last_call_ms : LAST_CALL_MS;
-    spec->keep_alive_ms = rdzv->keep_alive_ms > 0 ? rdzv->keep_alive_ms : KEEP_ALIVE_MS;
-    spec->keep_alive_misses =
-        rdzv->keep_alive_misses > 0 ? rdzv->keep_alive_misses : KEEP_ALIVE_MISSES;
+    spec->last_call_ms = rdzv->last_call_ms;
+    spec->read_ms = rdzv->read_ms;
+    spec->keep_alive_ms = rdzv->keep_alive_ms;
+    spec->keep_alive_misses = rdzv->keep_alive_misses;
 }
 
 status worker_spec_count_gpus(const options *opts, int *out)

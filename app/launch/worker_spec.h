@@ -66,6 +66,7 @@ typedef struct worker_spec {
     char role[SPEC_ROLE_BYTES];
     int max_restarts;
     int64_t join_ms, last_call_ms, monitor_ms;
+    int64_t read_ms;       /* elastic: one call of the service at which nodes meet */
     int64_t keep_alive_ms; /* between two heartbeats of an agent; */
     int keep_alive_misses; /* an agent that has missed so many is taken for dead */
 

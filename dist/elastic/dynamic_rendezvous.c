@@ -13,7 +13,6 @@
 #include <string.h>
 
 enum {
-    CALL_MS = 5000,     /* one call of the service, at most */
     SAY_MS = 5000,      /* between two lines about what is missing */
     FAREWELL_MS = 1000, /* for closing the job, at the end */
     CROWD = 32,         /* nodes: of more than these not every change is looked at */
@@ -64,10 +63,12 @@ static status fail(dynamic_rendezvous *rdzv, const char *reason)
     return tell(rdzv, RENDEZVOUS_FAILED, ROUND_BADLY, reason);
 }
 
-static status expire(dynamic_rendezvous *rdzv, const char *reason)
+static status expire(dynamic_rendezvous *rdzv, const char *why)
 {
+    char reason[1300];
     round_action action;
     round_event event = {.kind = ROUND_EXPIRED, .reason = reason};
+    snprintf(reason, sizeof reason, "%s%s", why, rendezvous_contact_pace(&rdzv->service).text);
     TRY(round_step(&rdzv->machine, &event, now_ms(), &action));
     return action.kind == ROUND_LEAVE ? tell(rdzv, RENDEZVOUS_LEAVE, action.ending, action.reason)
                                       : STATUS_OK;
@@ -150,7 +151,8 @@ static void describe_wait(const dynamic_rendezvous *rdzv, char *out, size_t size
     if (rdzv->service.silent_ns != 0)
         snprintf(out, size_bytes, "the rendezvous cannot be used: %s", rdzv->service.why);
     else
-        snprintf(out, size_bytes, "waits for nodes: %s", missing);
+        snprintf(out, size_bytes, "waits for nodes: %s%s", missing,
+                 rendezvous_contact_pace(&rdzv->service).text);
 }
 
 /* How long this node has waited for a round. */
@@ -198,7 +200,7 @@ static status check_times(dynamic_rendezvous *rdzv)
     if ((phase == ROUND_RUNS || phase == ROUND_AGREES) &&
         clock_passed(rendezvous_contact_lease_end_ns(service))) {
         snprintf(reason, sizeof reason,
-                 "this node's lease has ended, as the rendezvous does not answer: %s",
+                 "this node's lease has ended, as the rendezvous does not answer in time: %s",
                  service->why);
         TRY(expire(rdzv, reason));
     }
@@ -288,12 +290,13 @@ static void release(dynamic_rendezvous *rdzv)
 static void init_service(dynamic_rendezvous *rdzv)
 {
     const dynamic_rendezvous_options *o = &rdzv->options;
+    int64_t ttl_ms = o->keep_alive_ms * o->keep_alive_misses, third_ms = ttl_ms / 3;
     rendezvous_backend_options options = {
         .endpoints = o->endpoints,
         .run_id = o->run_id,
         .node_id = rdzv->machine.self.id,
-        .ttl_ms = o->keep_alive_ms * o->keep_alive_misses,
-        .timeout_ms = o->keep_alive_ms < CALL_MS ? o->keep_alive_ms : CALL_MS,
+        .ttl_ms = ttl_ms,
+        .timeout_ms = o->read_ms > 0 && o->read_ms < third_ms ? o->read_ms : third_ms,
         .wake_fd = rendezvous_mailbox_wake_fd(rdzv->owner),
     };
     rendezvous_contact_init(&rdzv->service, o->backend, &options, o->keep_alive_ms);

@@ -17,6 +17,8 @@ typedef struct dynamic_rendezvous_options {
     bool needs_majority;   /* of the last round's members: c10d with several endpoints */
     int64_t join_ms;       /* 600 s: how long a node waits to be in a round */
     int64_t last_call_ms;  /* 30 s: of the first round, after min_nodes have come */
+    int64_t read_ms;       /* 60 s: one call, but a third of a lease at most, so that another
+                              endpoint can be asked before that ends; 0: that long */
     int64_t keep_alive_ms; /* 5 s: between two renewals; */
     int keep_alive_misses; /* 3: the lease ends after so many */
 } dynamic_rendezvous_options;
@@ -38,7 +40,7 @@ void dynamic_rendezvous_left(dynamic_rendezvous *rdzv, const round_departure *ho
 void dynamic_rendezvous_close(dynamic_rendezvous *rdzv, round_ending ending, const char *reason);
 
 /* Gives the lease back and ends the thread: at once, or after the second at most that it takes to
- * close the job, or a call that gets no answer (keep_alive_ms, 5 s at most). Accepts NULL. */
+ * close the job, or a call that gets no answer (read_ms). Accepts NULL. */
 void dynamic_rendezvous_destroy(dynamic_rendezvous *rdzv);
 
 #endif

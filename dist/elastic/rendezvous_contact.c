@@ -17,6 +17,8 @@ enum {
     RETRY_MS = 100,        /* after a call that has failed; doubled up to */
     RETRY_MOST_MS = 1000,
     HEAD_BYTES = 24,  /* of what lies at the state's key and is none, for the message */
+    PACE_CALLS = 8,   /* over so many a call's time is smoothed */
+    SLOW_CALLS = 8,   /* a service is slow if fewer calls fit into a lease */
     SILENT_MS = 5000, /* after so long without an answer, a line says that there is one again */
 };
 
@@ -64,6 +66,28 @@ static void forget_record(rendezvous_contact *contact)
     contact->record = NULL;
 }
 
+/* The slower ones count at once. */
+static void note_call(rendezvous_contact *contact, int64_t sent_ns, int64_t wait_ms)
+{
+    int64_t took_ms = (clock_now_ns() - sent_ns) / NS_PER_MS - wait_ms;
+    if (took_ms > contact->call_ms)
+        contact->call_ms = took_ms;
+    else if (took_ms >= 0)
+        contact->call_ms -= (contact->call_ms - took_ms) / PACE_CALLS;
+}
+
+rendezvous_pace rendezvous_contact_pace(const rendezvous_contact *contact)
+{
+    rendezvous_pace pace = {""};
+    int64_t ttl_ms = contact->options.ttl_ms;
+    if (contact->call_ms > ttl_ms / SLOW_CALLS)
+        snprintf(pace.text, sizeof pace.text,
+                 "; the rendezvous is slow: a call takes %.2g s, and a lease lasts %.3g s; give "
+                 "all nodes a longer --rdzv-conf=keep_alive_interval",
+                 (double)contact->call_ms * 1e-3, (double)ttl_ms * 1e-3);
+    return pace;
+}
+
 status rendezvous_contact_renew(rendezvous_contact *contact, bool *gone)
 {
     int64_t sent_ns = clock_now_ns();
@@ -73,6 +97,7 @@ status rendezvous_contact_renew(rendezvous_contact *contact, bool *gone)
         sent_ns < contact->renewed_ns + contact->keep_alive_ms * NS_PER_MS)
         return STATUS_OK;
     status st = contact->ops->keep_alive(contact->backend);
+    note_call(contact, sent_ns, 0);
     if (st == STATUS_OK)
         contact->renewed_ns = sent_ns;
     if (st != STATUS_INVALID)
@@ -92,6 +117,7 @@ status rendezvous_contact_put(rendezvous_contact *contact, const round_node *sel
     forget_record(contact);
     int64_t sent_ns = clock_now_ns();
     status st = contact->ops->put_node(contact->backend, text, runs_nothing);
+    note_call(contact, sent_ns, 0);
     if (st != STATUS_OK) {
         free(text);
         return st;
@@ -209,14 +235,16 @@ status rendezvous_contact_look(rendezvous_contact *contact, const round_node *se
     if (contact->record != NULL && renew_ms < until_ms)
         until_ms = renew_ms;
     int64_t wait_ms = until_ms < now_ms + LOOK_MS ? until_ms - now_ms : LOOK_MS;
+    wait_ms = wait_ms > 0 ? wait_ms : 0;
     TRY(open_backend(contact));
     TRY(has_record(contact, self, &own_is_there));
-    TRY(contact->ops->look(contact->backend, sight,
-                           sight == contact->sight ? contact->revision : -1,
-                           wait_ms > 0 ? wait_ms : 0, &text));
+    int64_t sent_ns = clock_now_ns(), after = sight == contact->sight ? contact->revision : -1;
+    status st = contact->ops->look(contact->backend, sight, after, wait_ms, &text);
+    note_call(contact, sent_ns, after >= 0 ? wait_ms : 0);
+    TRY(st);
     if (sees_all && text.revision != 0)
         note_nodes(contact, &text, all);
-    status st = read_view(contact, self, &text, view);
+    st = read_view(contact, self, &text, view);
     if (st == STATUS_OK && text.revision != 0) {
         view->only_state = !all && !contact->first;
         contact->sight = view->only_state ? RENDEZVOUS_STATE : sight;
@@ -254,6 +282,12 @@ void rendezvous_contact_note(rendezvous_contact *contact, status result)
         contact->retry_ms = RETRY_MS;
         return;
     }
+    int64_t timeout_ms = contact->options.timeout_ms;
+    if (result == STATUS_TIMEOUT)
+        status_append("; a call may take %.3g s: a slower service needs a longer --rdzv-conf=%s",
+                      (double)timeout_ms * 1e-3,
+                      timeout_ms < contact->options.ttl_ms / 3 ? "read_timeout"
+                                                               : "keep_alive_interval");
     snprintf(contact->why, sizeof contact->why, "%s", status_text());
     contact->revision = -1;
     contact->may_be_gone = true;

@@ -27,6 +27,7 @@ typedef struct rendezvous_contact {
     int64_t silent_ns;  /* since when it does not; 0: it does */
     int64_t refused_ns; /* since when nobody listens there; 0: somebody does */
     int64_t retry_ms;   /* how long to wait before the next try */
+    int64_t call_ms;    /* what a call takes, without the wait that it asks for; smoothed */
     char why[1024];     /* it does not answer */
 } rendezvous_contact;
 
@@ -56,6 +57,12 @@ status rendezvous_contact_put(rendezvous_contact *contact, const round_node *sel
 /* If the state is still that of the view. */
 status rendezvous_contact_write(rendezvous_contact *contact, const round_view *view,
                                 const round_state *state);
+
+/* "; the rendezvous is slow: ...", and what to do; "" if it is fast enough for the lease. */
+typedef struct rendezvous_pace {
+    char text[200];
+} rendezvous_pace;
+rendezvous_pace rendezvous_contact_pace(const rendezvous_contact *contact);
 
 /* How the calls went: notes since when there is no answer, and why. */
 void rendezvous_contact_note(rendezvous_contact *contact, status result);

@@ -33,6 +33,8 @@ static struct service {
     entry entries[NODES];
     char cut[ROUND_ID_BYTES]; /* the node that does not reach it; "": all do */
     bool refuses;
+    int64_t delay_ms;   /* of each call */
+    int64_t timeout_ms; /* that the latest node gives a call */
 } service = {.lock = PTHREAD_MUTEX_INITIALIZER, .revision = 1};
 
 typedef struct session {
@@ -46,6 +48,7 @@ static status fake_open(const rendezvous_backend_options *options, void **out)
     ck_assert_ptr_nonnull(s);
     s->options = *options;
     snprintf(s->id, sizeof s->id, "%s", options->node_id);
+    service.timeout_ms = options->timeout_ms;
     *out = s;
     return STATUS_OK;
 }
@@ -58,6 +61,7 @@ static void fake_close(void *self)
 /* Takes the lock if the node reaches the service. */
 static status enter(const session *s)
 {
+    clock_sleep_ms(service.delay_ms);
     pthread_mutex_lock(&service.lock);
     bool cut = strcmp(service.cut, s->id) == 0, refuses = service.refuses;
     for (int i = 0; i < NODES; i++) {
@@ -212,7 +216,8 @@ static dynamic_rendezvous *start(char letter, dynamic_rendezvous_options options
     options.self.port = 1000 + letter;
     snprintf(options.self.address, sizeof options.self.address, "127.0.0.1");
     snprintf(options.self.id, sizeof options.self.id, "host%c_1_1", letter);
-    options.keep_alive_ms = KEEP_ALIVE_MS;
+    if (options.keep_alive_ms == 0)
+        options.keep_alive_ms = KEEP_ALIVE_MS;
     options.keep_alive_misses = MISSES;
     if (options.join_ms == 0)
         options.join_ms = SOON_MS;
@@ -334,6 +339,46 @@ START_TEST(who_waits_in_vain_says_for_what)
 }
 END_TEST
 
+/* As one that takes 3 s of a lease of 15 s. */
+START_TEST(a_slow_service_forms_rounds_and_is_named)
+{
+    dynamic_rendezvous_options options = two;
+    options.keep_alive_ms = 1000;
+    options.join_ms = 20000;
+    service.delay_ms = 600;
+    dynamic_rendezvous *a = start('A', options), *b = start('B', options);
+    rendezvous_phase_await(a, RENDEZVOUS_RUNS, 2 * SOON_MS);
+    rendezvous_phase_await(b, RENDEZVOUS_RUNS, 2 * SOON_MS);
+    dynamic_rendezvous_destroy(a);
+    dynamic_rendezvous_destroy(b);
+    service.state = NULL;
+    options.join_ms = 1500;
+    dynamic_rendezvous *c = start('C', options);
+    ASSERT_FACTS(rendezvous_phase_await(c, RENDEZVOUS_FAILED, 2 * SOON_MS).reason, "no round",
+                 "is slow", "takes 0.", "lasts 3 s", "keep_alive_interval");
+    dynamic_rendezvous_destroy(c);
+}
+END_TEST
+
+/* So another endpoint can be asked before the lease ends. */
+START_TEST(a_call_takes_a_third_of_a_lease_at_most)
+{
+    static const int64_t read_ms[] = {0, 60000, 100},
+                         want_ms[] = {KEEP_ALIVE_MS, KEEP_ALIVE_MS, 100};
+    static const char *const settings[] = {"=keep_alive_interval", "=keep_alive_interval",
+                                           "=read_timeout"};
+    dynamic_rendezvous_options options = two;
+    options.read_ms = read_ms[_i];
+    options.join_ms = 200;
+    snprintf(service.cut, sizeof service.cut, "hostA_1_1");
+    dynamic_rendezvous *a = start('A', options);
+    ASSERT_FACTS(rendezvous_phase_await(a, RENDEZVOUS_FAILED, SOON_MS).reason, "has not answered",
+                 "slower", settings[_i]);
+    ck_assert_int_eq(service.timeout_ms, want_ms[_i]);
+    dynamic_rendezvous_destroy(a);
+}
+END_TEST
+
 START_TEST(a_job_without_its_store_ends)
 {
     dynamic_rendezvous *a = start('A', one_or_two);
@@ -437,6 +482,8 @@ int main(void)
     tcase_add_test(core, a_node_that_is_cut_off_leaves_before_the_others_go_on);
     tcase_add_test(core, a_node_named_lost_is_not_waited_for);
     tcase_add_test(core, who_waits_in_vain_says_for_what);
+    tcase_add_test(core, a_slow_service_forms_rounds_and_is_named);
+    tcase_add_loop_test(core, a_call_takes_a_third_of_a_lease_at_most, 0, 3);
     tcase_add_test(core, a_job_without_its_store_ends);
     tcase_add_test(core, a_store_that_answers_no_more_is_gone);
     tcase_add_test(core, nonsense_at_the_service_is_named);
