@@ -190,6 +190,25 @@ START_TEST(a_stopped_rank_is_named)
 }
 END_TEST
 
+/* Rank 1 dies; rank 0, on its host, hears that first, and ranks 2 and 3 from rank 0. */
+static status barrier_without_one(process_group *group, int rank, int world_size, void *arg)
+{
+    (void)world_size, (void)arg;
+    TRY(process_group_barrier(group));
+    if (rank == 1)
+        raise(SIGKILL);
+    return process_group_barrier(group);
+}
+
+START_TEST(nobody_passes_a_barrier_that_a_rank_has_given_up)
+{
+    ranks_options options = options_of("aabb");
+    rank_result results[4];
+    ck_assert_int_eq(run_rank_processes(&options, barrier_without_one, NULL, results), STATUS_OK);
+    check_survivors(1, results, STATUS_PEER, true);
+}
+END_TEST
+
 START_TEST(an_abort_ends_waits)
 {
     ck_assert_int_eq(run(_i == 0 ? "aabb" : "aabc", aborts_end_waits, NULL), STATUS_OK);
@@ -220,6 +239,7 @@ int main(void)
     TCase *deaths = suite_case(suite, "deaths", 80);
     tcase_add_loop_test(deaths, a_killed_rank_is_named, 0, 4);
     tcase_add_loop_test(deaths, a_stopped_rank_is_named, 0, 2);
+    tcase_add_test(deaths, nobody_passes_a_barrier_that_a_rank_has_given_up);
     tcase_add_loop_test(deaths, an_abort_ends_waits, 0, 2);
     return suite_run(suite);
 }

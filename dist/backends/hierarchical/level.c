@@ -108,10 +108,13 @@ void level_close(level *l, bool abandons)
 {
     void *never_waited_for = NULL;
     if (l->self != NULL) {
-        /* A backend that ends with work under way does not wait for its peers. */
+        /* A backend that ends with work under way does not wait for its peers. No barrier of theirs
+         * has that number: else they could pass it by this one. */
         if (abandons && !l->failed)
-            (void)level_launch(l, &(collective){.kind = COLLECTIVE_BARRIER, .prescale = 1},
-                               &never_waited_for);
+            (void)l->ops->launch(
+                l->self,
+                &(collective){.kind = COLLECTIVE_BARRIER, .prescale = 1, .seq = UINT64_MAX}, NULL,
+                &never_waited_for);
         l->ops->destroy(l->self);
     }
     free(l->ranks);
