@@ -1,9 +1,11 @@
 #include "app/demo/frame_text.h"
 
+#include "base/paragraph.h"
+
 #include <stdbool.h>
 #include <string.h>
 
-enum { WIDTH = 80, COLUMNS_MAX = 24 };
+enum { COLUMNS_MAX = 24 };
 
 void frame_text_cell(const json_t *cell, char out[FRAME_TEXT_CELL_BYTES])
 {
@@ -17,36 +19,10 @@ void frame_text_cell(const json_t *cell, char out[FRAME_TEXT_CELL_BYTES])
         out[0] = '\0';
 }
 
-/* A paragraph, broken between words. */
-static void print_paragraph(const char *text, FILE *out)
-{
-    int column = 0;
-    while (*text != '\0') {
-        int length = (int)strcspn(text, " ");
-        if (column > 0 && column + 1 + length > WIDTH) {
-            fputc('\n', out);
-            column = 0;
-        }
-        column += fprintf(out, "%s%.*s", column > 0 ? " " : "", length, text);
-        text += length;
-        text += strspn(text, " ");
-    }
-    fputc('\n', out);
-}
-
-/* Characters on a terminal: bytes but for those that continue one in UTF-8. */
-static int width_of(const char *text)
-{
-    int width = 0;
-    for (; *text != '\0'; text++)
-        width += ((unsigned char)*text & 0xc0) != 0x80;
-    return width;
-}
-
 /* Numbers stand to the right, texts to the left. */
 static void print_cell(const char *text, int width, bool is_number, bool last, FILE *out)
 {
-    int room = width - width_of(text);
+    int room = width - paragraph_width(text);
     fprintf(out, "%*s%s", is_number ? room : 0, "", text);
     if (!last)
         fprintf(out, "%*s  ", is_number ? 0 : room, "");
@@ -60,8 +36,8 @@ static void widen(const json_t *cells, int widths[COLUMNS_MAX])
     json_array_foreach(cells, i, cell)
     {
         frame_text_cell(cell, text);
-        if (i < COLUMNS_MAX && width_of(text) > widths[i])
-            widths[i] = width_of(text);
+        if (i < COLUMNS_MAX && paragraph_width(text) > widths[i])
+            widths[i] = paragraph_width(text);
     }
 }
 
@@ -118,11 +94,11 @@ void frame_text_print(const json_t *frame, FILE *out)
     json_t *paragraph;
     const char *title = json_string_value(json_object_get(frame, "title"));
     fprintf(out, "\n%s\n", title);
-    for (int n = width_of(title); n > 0; n--)
+    for (int n = paragraph_width(title); n > 0; n--)
         fputc('-', out);
     fputc('\n', out);
     json_array_foreach(json_object_get(frame, "text"), i, paragraph)
-        print_paragraph(json_string_value(paragraph), out);
+        paragraph_print(out, 0, 0, json_string_value(paragraph));
     print_arrows(json_object_get(frame, "arrows"),
                  json_string_value(json_object_get(frame, "member")), out);
     print_table(json_object_get(frame, "columns"), json_object_get(frame, "rows"), out);

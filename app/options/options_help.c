@@ -1,31 +1,10 @@
 #include "app/options/option_text.h"
+#include "base/paragraph.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { TEXT_COLUMN = 28, WIDTH = 80, LINE_BYTES = 1024 };
-
-/* Words of `text` from column `column` on, broken at WIDTH and continued at `indent`. */
-static void print_wrapped(int column, int indent, const char *text)
-{
-    bool begins = true;
-    while (*text != '\0') {
-        int length = (int)strcspn(text, " ");
-        if (!begins && column + 1 + length > WIDTH) {
-            printf("\n%*s", indent, "");
-            column = indent;
-        } else if (!begins) {
-            putchar(' ');
-            column++;
-        }
-        printf("%.*s", length, text);
-        begins = false;
-        column += length;
-        text += length;
-        text += strspn(text, " ");
-    }
-    putchar('\n');
-}
+enum { TEXT_COLUMN = 28, LINE_BYTES = 1024 };
 
 /* "  HEAD", and `text` beside it, or below it if it is too long. */
 static void print_entry(const char *head, const char *text)
@@ -36,7 +15,7 @@ static void print_entry(const char *head, const char *text)
         column = 0;
     }
     printf("%*s", TEXT_COLUMN - column, "");
-    print_wrapped(TEXT_COLUMN, TEXT_COLUMN, text);
+    paragraph_print(stdout, TEXT_COLUMN, TEXT_COLUMN, text);
 }
 
 /* "--model mlp|cnn" */
@@ -84,11 +63,11 @@ static void print_command(const command_row *of)
 {
     bool benchmark = (of->flags & FOR_BENCH) != 0 && of != &command_table[COMMAND_BENCH];
     printf("mnist_ddp %s%s: ", benchmark ? "bench " : "", of->name);
-    print_wrapped((int)strlen("mnist_ddp : ") + (int)strlen(of->name), 0, of->summary);
+    paragraph_print(stdout, (int)strlen("mnist_ddp : ") + (int)strlen(of->name), 0, of->summary);
     printf("\nUsage: %s\n", of->usage);
     if (of->details != NULL) {
         putchar('\n');
-        print_wrapped(0, 0, of->details);
+        paragraph_print(stdout, 0, 0, of->details);
     }
     if (of == &command_table[COMMAND_BENCH]) {
         puts("\nBenchmarks");
