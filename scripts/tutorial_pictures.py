@@ -387,8 +387,10 @@ def draw_scaling(_program):
     picture.line([plot.place(n, 50000 * n) for n in (1, 1e5)], GREY, 1.5, True)
     lowest = []
     for name, colour in names.items():
-        cells = re.search(rf"^{name} .*?(( +\d+){{6}})$", page, re.M)[1].split()
-        points = [(10 ** n, int(cell)) for n, cell in enumerate(cells)]
+        cells = re.search(rf"^{name} .*?(( +[\d.]+[kMG]?){{6}})$", page, re.M)[1].split()
+        units = {"k": 1e3, "M": 1e6, "G": 1e9}
+        points = [(10 ** n, float(cell.rstrip("kMG")) * units.get(cell[-1], 1))
+                  for n, cell in enumerate(cells)]
         plot.curve(points, colour)
         _, y = plot.place(*points[-1])
         while any(abs(y - other) < 16 for other in lowest):

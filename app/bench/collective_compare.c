@@ -251,7 +251,7 @@ static void add_table(comparison *c, int way)
         n++;
     }
     for (int i = 1; i < c->n; i++) {
-        snprintf(words[n], sizeof words[n], "%s / %s", c->systems[i].name, c->systems[0].name);
+        snprintf(words[n], sizeof words[n], "%s/%s", c->systems[i].name, c->systems[0].name);
         columns[n] = words[n];
         n++;
     }

@@ -134,27 +134,15 @@ static json_t *row_json(const bench_rows *rows, int row)
 }
 
 /* Heads of the cells that say which row it is, and the cells. */
-#define WHICH "mode", "devices", "model", "global batch", "scaling"
+#define WHICH "mode x devices", "model", "global batch"
 
 static void begin_row(json_t *table, const bench_case *c)
 {
     table_row(table);
-    table_cell(table, "%s%s", c->torch ? "torch " : "", strategy_about(c->mode)->name);
-    table_cell(table, "%d", c->world);
+    table_cell(table, "%s%s x %d", c->torch ? "torch " : "", strategy_about(c->mode)->name,
+               c->world);
     table_cell(table, "%s", c->model);
     table_cell(table, "%d", c->global_batch);
-    table_cell(table, "%s", scaling_of(c));
-}
-
-static void add_interval(json_t *table, const bench_summary *s)
-{
-    char low[TABLE_DIGITS_BYTES], high[TABLE_DIGITS_BYTES];
-    table_digits(s->low, low);
-    table_digits(s->high, high);
-    if (s->n < BENCH_STATS_MIN)
-        table_cell(table, "n too small");
-    else
-        table_cell(table, "%s to %s", low, high);
 }
 
 static void add_speed_row(const bench_rows *rows, int row, json_t *table)
@@ -163,6 +151,7 @@ static void add_speed_row(const bench_rows *rows, int row, json_t *table)
     char note[BENCH_FAILURE_BYTES + 64];
     bench_summary s = bench_row_summary(rows, row, BENCH_FIELD(images_per_s));
     begin_row(table, r->c);
+    table_cell(table, "%s", scaling_of(r->c));
     if (s.n == 0) {
         snprintf(note, sizeof note, "not measured: %s",
                  r->failure[0] != '\0' ? r->failure : "stopped before its turn");
@@ -170,23 +159,38 @@ static void add_speed_row(const bench_rows *rows, int row, json_t *table)
         return;
     }
     table_number(table, s.median);
-    add_interval(table, &s);
-    table_cell(table, "%d", s.n);
-    table_cell(table, "%d", s.outliers);
+    table_interval(table, s.low, s.high);
     table_number(table, ms(rows, row, BENCH_FIELD(step_s)));
     table_number(table, 100 * bench_row_efficiency(rows, row));
     bench_row_why(rows, row, note);
     table_note(table, note);
 }
 
-static void add_phase_row(const bench_rows *rows, int row, json_t *table)
+/* What a rank does itself, and what it says or hears: a table each. */
+static const moment WORK[] = {MOMENT_LOAD, MOMENT_FORWARD, MOMENT_BACKWARD, MOMENT_OPTIMIZER,
+                              MOMENT_ACCELERATOR};
+static const moment TALK[] = {MOMENT_BROADCAST, MOMENT_SCATTER, MOMENT_GATHER, MOMENT_REDUCE,
+                              MOMENT_WAITING};
+enum { N_WORK = sizeof WORK / sizeof WORK[0], N_TALK = sizeof TALK / sizeof TALK[0] };
+
+static void add_phases(const bench_rows *rows, int row, const moment *phases, int n, json_t *table)
 {
     double phase_s[N_PHASES];
     begin_row(table, rows->list[row].c);
     bench_row_phases(rows, row, phase_s);
-    for (int p = 0; p < N_PHASES; p++)
-        table_number(table, 1e3 * phase_s[p]);
+    for (int i = 0; i < n; i++)
+        table_number(table, 1e3 * phase_s[phases[i]]);
+}
+
+static void add_work_row(const bench_rows *rows, int row, json_t *table)
+{
+    add_phases(rows, row, WORK, rows->is_cuda ? N_WORK : N_WORK - 1, table);
     table_number(table, ms(rows, row, BENCH_FIELD(whole_step_s)));
+}
+
+static void add_talk_row(const bench_rows *rows, int row, json_t *table)
+{
+    add_phases(rows, row, TALK, N_TALK, table);
     table_number(table, 1e3 * bench_row_part(rows, row, BENCH_FIELD(comm_total_s)));
 }
 
@@ -203,11 +207,23 @@ static bool has_phases(const bench_rows *rows, int row)
     return isfinite(bench_row_phase_sum(rows, row));
 }
 
+static bool has_phases_of_host(const bench_rows *rows, int row)
+{
+    return !rows->is_cuda && has_phases(rows, row);
+}
+
+static bool has_phases_of_gpu(const bench_rows *rows, int row)
+{
+    return rows->is_cuda && has_phases(rows, row);
+}
+
 static bool has_traffic(const bench_rows *rows, int row)
 {
     return isfinite(bench_row_median(rows, row, BENCH_FIELD(sent_bytes))) ||
            isfinite(bench_row_peak(rows, row));
 }
+
+#define WHERE "Where a step goes, warm-up epochs included, ms on rank 0 or the master"
 
 /* One of the document's tables: the rows that have something to say in it. */
 static const struct {
@@ -217,15 +233,21 @@ static const struct {
     void (*add)(const bench_rows *rows, int row, json_t *table);
 } TABLES[] = {
     {"Speed, and why",
-     {WHICH, "images/s", "95 % interval", "runs", "outliers", "step ms",
-      "efficiency %, median of pairs"},
+     {WHICH, "scaling", "images/s", "95 % interval", "step ms", "efficiency %, median of pairs"},
      NULL,
      add_speed_row},
-    {"Where a step goes, warm-up epochs included, ms on rank 0 or the master",
-     {WHICH, "data", "broadcast", "scatter", "forward", "gather", "backward", "reduce", "waiting",
-      "optimizer", "accelerator", "step, warm-up included", "communication, hidden too"},
+    {WHERE,
+     {WHICH, "data", "forward", "backward", "optimizer", "step, warm-up included"},
+     has_phases_of_host,
+     add_work_row},
+    {WHERE,
+     {WHICH, "data", "forward", "backward", "optimizer", "accelerator", "step, warm-up included"},
+     has_phases_of_gpu,
+     add_work_row},
+    {"Communication in it, and waiting for others, ms",
+     {WHICH, "broadcast", "scatter", "gather", "reduce", "waiting", "all, hidden too"},
      has_phases,
-     add_phase_row},
+     add_talk_row},
     {"Traffic of a step and memory, MiB",
      {WHICH, "rank 0 sends", "receives", "busiest sends", "receives", "peak of a device"},
      has_traffic,
@@ -320,9 +342,10 @@ static void say_limits(const bench_commands *commands, const bench_rows *rows, j
                    "copied between devices goes through the same memory",
                    rows->cores, rows->cores == 1 ? "" : "s");
     report_say(document, REPORT_LIMITS,
-               "speed is of the epochs after %lld warm-up epoch%s of each run; phases, "
-               "traffic and communication are means over all epochs of a run",
-               warmup, warmup == 1 ? "" : "s");
+               "figures are medians of %d run%s; speed is of the epochs after %lld warm-up "
+               "epoch%s of each; phases, traffic and communication are means over all epochs of "
+               "a run",
+               rows->repeats, rows->repeats == 1 ? "" : "s", warmup, warmup == 1 ? "" : "s");
     report_say(document, REPORT_LIMITS,
                "an interval holds the median of all runs there could be with at least "
                "95 %% probability (order statistics, no distribution assumed); it knows "

@@ -113,12 +113,22 @@ static void name_scaling(const scene *s, char out[TEXT_BYTES])
              s->scaling == COST_WEAK ? "per rank" : "of all ranks");
 }
 
-static void add_place(json_t *table, int64_t ranks)
+static void add_place(json_t *table, const scene *s, int64_t ranks)
 {
-    if (ranks > 0)
-        table_cell(table, "%" PRId64, ranks);
-    else
-        table_cell(table, "not reached");
+    bool reached = ranks > 0;
+    table_cell(table, "%s%" PRId64, reached ? "" : ">", reached ? ranks : s->plan->most_ranks);
+}
+
+/* "2.38M": nobody knows a projection's fourth digit. */
+static void add_speed(json_t *table, double images_per_s)
+{
+    static const char *const units[] = {"", "k", "M", "G", "T"};
+    char digits[TABLE_DIGITS_BYTES];
+    size_t unit = 0;
+    for (; images_per_s >= 999.5 && unit + 1 < sizeof units / sizeof units[0]; unit++)
+        images_per_s /= 1000;
+    table_digits(images_per_s, digits);
+    table_cell(table, "%s%s", digits, units[unit]);
 }
 
 static void add_table(json_t *document, const scene *s)
@@ -136,10 +146,10 @@ static void add_table(json_t *document, const scene *s)
     for (int kind = 0; kind < COST_KINDS; kind++) {
         table_row(table);
         table_cell(table, "%s", cost_kind_name((cost_kind)kind));
-        add_place(table, s->half[kind]);
-        add_place(table, s->stops[kind]);
+        add_place(table, s, s->half[kind]);
+        add_place(table, s, s->stops[kind]);
         for (int i = 0; i < SHOWN; i++)
-            table_number(table, speed(s, (cost_kind)kind, shown_ranks(s, i)));
+            add_speed(table, speed(s, (cost_kind)kind, shown_ranks(s, i)));
     }
 }
 

@@ -18,7 +18,7 @@ static void add_model(json_t *table, const cost_fit *fit, const cost_sample *s, 
     if (fit == NULL)
         return;
     double said = cost_fit_predict(fit, s);
-    table_cell(table, "%.3f", said * per_unit);
+    table_number(table, said * per_unit);
     table_cell(table, "%+.1f", 100 * (said / s->seconds - 1));
     table_cell(table, "%s", s->held_out ? "held out" : "fitted");
 }
@@ -32,11 +32,8 @@ static void add_step(json_t *table, const cost_fit *fit, const scaling_series *s
     table_cell(table, "%d", s->ranks);
     table_cell(table, "%g", s->images);
     table_cell(table, "%d", series->n);
-    table_cell(table, "%.3f", s->seconds * 1e3);
-    if (isfinite(series->summary.low))
-        table_cell(table, "%.3f to %.3f", series->summary.low * 1e3, series->summary.high * 1e3);
-    else
-        table_cell(table, "n too small");
+    table_number(table, s->seconds * 1e3);
+    table_interval(table, series->summary.low * 1e3, series->summary.high * 1e3);
     add_model(table, fit, s, 1e3);
 }
 
@@ -47,7 +44,7 @@ static void add_all_reduce(json_t *table, const cost_fit *fit, const scaling_ser
     table_cell(table, "%d", s->ranks);
     table_cell(table, "%.0f", s->bytes);
     table_cell(table, "%d", series->n);
-    table_cell(table, "%.3f", s->seconds * 1e6);
+    table_number(table, s->seconds * 1e6);
     add_model(table, fit, s, 1e6);
 }
 

@@ -6,13 +6,14 @@
 #include "app/report/table.h"
 #include "base/file.h"
 #include "base/json_text.h"
+#include "base/paragraph.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
 #include <time.h>
 
-enum { LINE_BYTES = 1024 };
+enum { LINE_BYTES = 1024, INDENT = 2 };
 
 static const char *const PARTS[] = {
     [REPORT_SUMMARY] = "summary", [REPORT_NOTES] = "notes", [REPORT_LIMITS] = "limits"};
@@ -122,7 +123,7 @@ static void print_lines(const json_t *document, report_part part, FILE *out)
     size_t i;
     if (json_array_size(lines) > 0)
         fputc('\n', out);
-    json_array_foreach(lines, i, line) fprintf(out, "%s\n", json_string_value(line));
+    json_array_foreach(lines, i, line) paragraph_print(out, 0, INDENT, json_string_value(line));
 }
 
 void report_print(const json_t *document, FILE *out)

@@ -44,7 +44,7 @@ void report_plot(json_t *document, const char *name, const char *caption);
 json_t *report_number(double value, int digits);
 void report_set_number(json_t *object, const char *key, double value, int digits);
 
-/* Prints the title, the tables, the summary and the notes, as wide as they are. */
+/* Prints the title, the tables, the summary and the notes, for a terminal of 80 columns. */
 void report_print(const json_t *document, FILE *out);
 
 /* Makes the folder and replaces its file `name`. */

@@ -1,13 +1,14 @@
 #include "app/report/table.h"
 
 #include "app/common/json_value.h"
+#include "base/paragraph.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <string.h>
 
-enum { CELL_BYTES = 256, MAX_COLUMNS = 32 };
+enum { CELL_BYTES = 256, MAX_COLUMNS = 32, GAP = 2, INDENT = 4 };
 
 json_t *table_create(const char *title, const char *const *columns)
 {
@@ -59,18 +60,20 @@ void table_number(json_t *table, double value)
     table_cell(table, "%s", text);
 }
 
+void table_interval(json_t *table, double low, double high)
+{
+    char from[TABLE_DIGITS_BYTES], to[TABLE_DIGITS_BYTES];
+    table_digits(low, from);
+    table_digits(high, to);
+    if (from[0] == '\0' || to[0] == '\0')
+        table_cell(table, "n too small");
+    else
+        table_cell(table, "%s to %s", from, to);
+}
+
 void table_note(json_t *table, const char *note)
 {
     json_object_set_new(last_row(table), "note", json_value_text(note));
-}
-
-/* Columns on a terminal: letters, not bytes. */
-static int width_of(const char *text)
-{
-    int n = 0;
-    for (; *text != '\0'; text++)
-        n += ((unsigned char)*text & 0xc0) != 0x80;
-    return n;
 }
 
 static const char *text_at(const json_t *cells, size_t column)
@@ -79,42 +82,127 @@ static const char *text_at(const json_t *cells, size_t column)
     return text != NULL ? text : "";
 }
 
-static void widen(int widths[MAX_COLUMNS], const json_t *cells)
+/* As a terminal shows it. */
+typedef struct layout {
+    size_t n;
+    int widths[MAX_COLUMNS];
+    bool numbers[MAX_COLUMNS]; /* they stand to the right, as does their column's head */
+    const char *heads[MAX_COLUMNS];
+    int head_lines;
+} layout;
+
+static bool is_number(const char *text)
 {
-    for (size_t c = 0; c < MAX_COLUMNS; c++) {
-        int width = width_of(text_at(cells, c));
-        widths[c] = width > widths[c] ? width : widths[c];
+    return text[0] != '\0' && strchr("0123456789-+.>", text[0]) != NULL;
+}
+
+/* The next line of a head: as many of its words as its column is wide for, one at least. Returns
+ * its length; *head goes on behind it. */
+static int next_line(const char **head, int width)
+{
+    const char *begin = *head;
+    size_t length = strcspn(begin, " ");
+    for (size_t end = length; begin[end] == ' ';) {
+        end += 1 + strcspn(begin + end + 1, " ");
+        if (end > (size_t)width)
+            break;
+        length = end;
+    }
+    *head = begin + length + (begin[length] == ' ');
+    return (int)length;
+}
+
+static int longest_word(const char *text)
+{
+    int longest = 0;
+    while (*text != '\0') {
+        int length = next_line(&text, 0);
+        longest = length > longest ? length : longest;
+    }
+    return longest;
+}
+
+static int lines_of(const char *head, int width)
+{
+    int lines = 0;
+    for (; *head != '\0'; lines++)
+        next_line(&head, width);
+    return lines;
+}
+
+static void lay_out(const json_t *table, layout *out)
+{
+    const json_t *columns = json_object_get(table, "columns"), *row;
+    size_t n = json_array_size(columns), i;
+    *out = (layout){.n = n < MAX_COLUMNS ? n : MAX_COLUMNS};
+    for (size_t c = 0; c < out->n; c++) {
+        out->heads[c] = text_at(columns, c);
+        out->widths[c] = longest_word(out->heads[c]);
+        json_array_foreach(json_object_get(table, "rows"), i, row)
+        {
+            const char *text = text_at(json_object_get(row, "cells"), c);
+            int width = paragraph_width(text);
+            out->widths[c] = width > out->widths[c] ? width : out->widths[c];
+            out->numbers[c] = out->numbers[c] || is_number(text);
+        }
+        int lines = lines_of(out->heads[c], out->widths[c]);
+        out->head_lines = lines > out->head_lines ? lines : out->head_lines;
     }
 }
 
-static void print_cells(const json_t *cells, const int widths[MAX_COLUMNS], FILE *out)
+/* Blanks are kept until words follow, so that no line ends with them. */
+static void print_cell(const layout *l, size_t column, const char *text, int length, int *blanks,
+                       FILE *out)
 {
-    size_t n = json_array_size(cells);
-    for (size_t c = 0; c < n && c < MAX_COLUMNS; c++) {
-        const char *text = text_at(cells, c);
-        bool number = strchr("0123456789-+.", text[0]) != NULL;
-        int room = widths[c] - width_of(text);
-        fprintf(out, "%s%*s%s%*s", c > 0 ? "  " : "", number ? room : 0, "", text,
-                number || c + 1 == n ? 0 : room, "");
+    int room = l->widths[column] - length;
+    if (length > 0) {
+        fprintf(out, "%*s%s", *blanks + (l->numbers[column] ? room : 0), "", text);
+        *blanks = l->numbers[column] ? 0 : room;
+    } else {
+        *blanks += l->widths[column];
     }
-    fputc('\n', out);
+    *blanks += GAP;
+}
+
+/* The heads, the last line of each beside the others'. */
+static void print_heads(layout *l, FILE *out)
+{
+    for (int line = l->head_lines; line > 0; line--) {
+        int blanks = 0;
+        for (size_t c = 0; c < l->n; c++) {
+            char text[CELL_BYTES] = "";
+            if (lines_of(l->heads[c], l->widths[c]) >= line) {
+                const char *begin = l->heads[c];
+                snprintf(text, sizeof text, "%.*s", next_line(&l->heads[c], l->widths[c]), begin);
+            }
+            print_cell(l, c, text, paragraph_width(text), &blanks, out);
+        }
+        fputc('\n', out);
+    }
 }
 
 void table_print(const json_t *table, FILE *out)
 {
-    const json_t *columns = json_object_get(table, "columns"), *row;
-    const json_t *rows = json_object_get(table, "rows");
-    int widths[MAX_COLUMNS] = {0};
+    const json_t *row;
+    layout l;
     size_t i;
-    fprintf(out, "\n%s\n\n", json_string_value(json_object_get(table, "title")));
-    widen(widths, columns);
-    json_array_foreach(rows, i, row) widen(widths, json_object_get(row, "cells"));
-    print_cells(columns, widths, out);
-    json_array_foreach(rows, i, row)
+    lay_out(table, &l);
+    fputc('\n', out);
+    paragraph_print(out, 0, 0, json_string_value(json_object_get(table, "title")));
+    fputc('\n', out);
+    print_heads(&l, out);
+    json_array_foreach(json_object_get(table, "rows"), i, row)
     {
         const char *note = json_string_value(json_object_get(row, "note"));
-        print_cells(json_object_get(row, "cells"), widths, out);
-        if (note != NULL)
-            fprintf(out, "    %s\n", note);
+        int blanks = 0;
+        for (size_t c = 0; c < l.n; c++) {
+            const char *text = text_at(json_object_get(row, "cells"), c);
+            print_cell(&l, c, text, paragraph_width(text), &blanks, out);
+        }
+        fputc('\n', out);
+        if (note != NULL) {
+            fprintf(out, "%*s", INDENT, "");
+            paragraph_print(out, INDENT, INDENT, note);
+        }
     }
 }

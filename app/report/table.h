@@ -13,14 +13,16 @@ json_t *table_create(const char *title, const char *const *columns);
  * not filled are empty. */
 void table_row(json_t *table);
 void table_cell(json_t *table, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void table_number(json_t *table, double value);   /* as table_digits writes it */
-void table_note(json_t *table, const char *note); /* a sentence below the row */
+void table_number(json_t *table, double value);              /* as table_digits writes it */
+void table_interval(json_t *table, double low, double high); /* "1.2 to 3"; NAN: "n too small" */
+void table_note(json_t *table, const char *note);            /* a sentence below the row */
 
 /* "12.3", with as many digits as are worth reading; "" if it is not known (NAN). */
 enum { TABLE_DIGITS_BYTES = 32 };
 void table_digits(double value, char out[TABLE_DIGITS_BYTES]);
 
-/* Prints it with a blank line before it; numbers stand at the right of their column. */
+/* Prints it with a blank line before it. Heads are broken between words, so that a column is as
+ * wide as its cells; numbers stand at its right. Titles and notes fit 80 columns. */
 void table_print(const json_t *table, FILE *out);
 
 #endif

@@ -182,6 +182,25 @@ START_TEST(a_step_with_the_warm_up_says_so)
 }
 END_TEST
 
+START_TEST(all_that_it_prints_fits_a_terminal)
+{
+    char *text = NULL;
+    size_t length = 0;
+    bench_fixture b;
+    bench_fixture_open("bench dp-vs-ddp --world-sizes 1,2,4 --repeats 7 --steps 3", &b);
+    dp_vs_ddp_measure(&b.commands, &b.place, &b.rows);
+    dp_vs_ddp_document(&b.commands, &b.rows, b.notes, b.document);
+    FILE *out = fopen(test_folder_path("printed"), "w");
+    report_print(b.document, out);
+    fclose(out);
+    test_folder_require(file_read(test_folder_path("printed"), 1 << 20, &text, &length));
+    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n"))
+        ck_assert_msg(strlen(line) <= 80, "more than 80 columns: %s", line);
+    free(text);
+    bench_fixture_close(&b);
+}
+END_TEST
+
 /* Instead of the C library's. */
 static double load_average;
 int getloadavg(double *averages, int n)
@@ -460,6 +479,7 @@ int main(void)
     tcase_add_loop_test(core, wrong_lists_are_refused, 0, COUNT(REFUSED));
     tcase_add_test(core, figures_are_those_of_the_runs);
     tcase_add_test(core, a_step_with_the_warm_up_says_so);
+    tcase_add_test(core, all_that_it_prints_fits_a_terminal);
     tcase_add_test(core, a_busy_machine_is_told);
     tcase_add_test(core, repeats_are_interleaved);
     tcase_add_test(core, a_failing_case_is_given_up);

@@ -312,6 +312,47 @@ START_TEST(a_document_is_whole)
 }
 END_TEST
 
+/* Heads break between words, numbers stand to the right, no line is over 80 columns or ends with
+ * blanks. */
+START_TEST(a_table_fits_a_terminal)
+{
+    static const char *const columns[] = {"mode x devices", "n", "step ms, of all runs",
+                                          "95 % range", NULL};
+    char *text = NULL;
+    size_t length = 0;
+    json_t *table = table_create("A title", columns);
+    table_row(table);
+    table_cell(table, "dp x 2");
+    table_cell(table, "10");
+    table_number(table, 2.5);
+    table_interval(table, 1, 22.25);
+    table_note(table, "each of these words takes ten columns, and the line is to break before "
+                      "the eightieth column, at 5 % of it");
+    table_row(table);
+    table_cell(table, "\u00b5");
+    table_cell(table, "9");
+    table_number(table, (double)NAN);
+    table_interval(table, (double)NAN, (double)NAN);
+    FILE *out = fopen(test_folder_path("printed"), "w");
+    table_print(table, out);
+    fclose(out);
+    test_folder_require(file_read(test_folder_path("printed"), 1 << 20, &text, &length));
+    ck_assert_str_eq(
+        text, "\nA title\n\n"
+              "             step\n"
+              "              ms,\n"
+              "               of\n"
+              "mode x        all\n"
+              "devices   n  runs    95 % range\n"
+              "dp x 2   10  2.50  1.00 to 22.2\n"
+              "    each of these words takes ten columns, and the line is to break before the\n"
+              "    eightieth column, at 5 % of it\n"
+              "\u00b5         9         n too small\n");
+    free(text);
+    json_decref(table);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("bench_pieces");
@@ -330,5 +371,6 @@ int main(void)
     tcase_add_test(core, a_line_is_read_by_the_contract);
     tcase_add_test(core, text_is_quoted_for_gnuplot);
     tcase_add_test(core, a_document_is_whole);
+    tcase_add_test(core, a_table_fits_a_terminal);
     return test_folder_close(suite_run(suite));
 }

@@ -114,7 +114,9 @@ START_TEST(measures_fits_and_projects)
     ASSERT_EXIT(p, 0);
     ASSERT_FACTS(p.out, "world sizes 3", "held out", "%");
     ASSERT_FACTS(p.out, "PROJECTION", "mlp", "weak");
-    ASSERT_FACTS(p.out, "projection", "mlp", "strong", "DP", "master", "DDP", "ring", "tree");
+    ASSERT_FACTS(p.out, "projection", "mlp", "strong", "DP", "master");
+    ASSERT_FACTS(p.out, "DDP ring");
+    ASSERT_FACTS(p.out, "DDP tree");
     ASSERT_FACTS(p.out, "mlp", "image", "us", "cores");
     ASSERT_FACTS(p.out, "report.html");
     json_t *document = read_document(out);
