@@ -17,8 +17,9 @@
  *                                        SAVING     SIGTERM, SIGINT, SIGHUP or SIGUSR1, and they
  *                                                   are `train`
  *                                        STOPPING   another signal; not all could be started
- *   FAILING    nothing: survivors say    STOPPING   after SHUTDOWN_GRACE_MS, or a signal
- *              what they saw
+ *   FAILING    nothing: survivors say    STOPPING   after SHUTDOWN_GRACE_MS, or a signal;
+ *              what they saw                        SHUTDOWN_CAUSE_MS later if all say that they
+ *                                                   have lost another worker of this only node
  *   SAVING     SIGUSR1 to all: write a   FAILING    a worker failed
  *              checkpoint and end        STOPPING   after save_ms, a second signal (but SIGHUP), or
  *                                                   a worker that a signal ended instead

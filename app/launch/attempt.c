@@ -70,7 +70,15 @@ static void enter(attempt *self, agent_state state, int64_t time_ms)
 static void enter_failing(attempt *self)
 {
     worker_group_snapshot_ranks(&self->group);
+    self->awaits_cause = false;
     enter(self, AGENT_FAILING, SHUTDOWN_GRACE_MS);
+}
+
+/* All that have failed say that another worker went away. On the only node it is one of those that
+ * still run: it is about to end, and why is to be known. */
+static bool is_cause_to_come(const attempt *self)
+{
+    return self->spec->nnodes == 1 && worker_group_only_lost(&self->group);
 }
 
 static void enter_stopping(attempt *self, int signal, int64_t time_ms)
@@ -150,6 +158,8 @@ static void take_end(attempt *self, worker *w)
         agent_channel_tell_trouble(self->channel);
     if (self->state == AGENT_RUNNING || self->state == AGENT_SAVING)
         enter_failing(self);
+    else if (self->state == AGENT_FAILING && self->awaits_cause && !is_cause_to_come(self))
+        enter(self, AGENT_FAILING, SHUTDOWN_GRACE_MS);
 }
 
 static void take_ends(attempt *self)
@@ -274,6 +284,11 @@ static void take_deadline(attempt *self)
 {
     if (self->state == AGENT_RUNNING || !has_workers(self) || !clock_passed(self->deadline_ns))
         return;
+    if (self->state == AGENT_FAILING && !self->awaits_cause && is_cause_to_come(self)) {
+        self->awaits_cause = true;
+        self->deadline_ns = clock_deadline_ns(SHUTDOWN_CAUSE_MS);
+        return;
+    }
     bool may_leave = self->state == AGENT_FAILING || (self->state == AGENT_LEAVING && self->pauses);
     if (may_leave && self->rounds != NULL) {
         enter_leaving(self, false);

@@ -30,6 +30,7 @@ typedef struct attempt {
     int signal;          /* because of it the agent stops the workers; 0: none */
     int64_t signal_ns;   /* when the latest wish to stop came; 0: none did */
     bool kills_next;     /* the next signal kills the workers */
+    bool awaits_cause;   /* AGENT_FAILING: for longer, as it is about to end */
     bool not_started;    /* not all workers could be started */
     bool leaves;         /* elastic: as the rendezvous has said */
     bool pauses;         /* AGENT_LEAVING: at a step that all ranks agree on */

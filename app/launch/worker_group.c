@@ -245,6 +245,16 @@ void worker_group_note_failure(worker_group *group, worker *w)
     choose_cause(group);
 }
 
+bool worker_group_only_lost(const worker_group *group)
+{
+    for (int i = 0; i < group->n; i++) {
+        const worker *w = &group->workers[i];
+        if (w->failure_order > 0 && process_failure_priority(w) != CAUSE_LOST)
+            return false;
+    }
+    return group->cause >= 0;
+}
+
 void worker_group_drop_cause_by(worker_group *group, int signal)
 {
     if (group->cause < 0)

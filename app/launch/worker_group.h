@@ -55,6 +55,9 @@ worker *worker_group_next_ended(worker_group *group);
  * most. */
 void worker_group_note_failure(worker_group *group, worker *w);
 
+/* Whether some have failed, and each of them only because another worker went away. */
+bool worker_group_only_lost(const worker_group *group);
+
 /* If this signal ended the cause, no worker has failed. A signal to the whole process group may end
  * a worker before the agent reads it. */
 void worker_group_drop_cause_by(worker_group *group, int signal);

@@ -28,6 +28,7 @@ typedef enum rdzv_host {
 
 enum {
     SHUTDOWN_GRACE_MS = 300,   /* after a failure: survivors may say what they saw */
+    SHUTDOWN_CAUSE_MS = 2000,  /* longer, for the rank that they have lost to end, too */
     SHUTDOWN_STOP_MS = 2000,   /* then our own workers get SIGTERM; this much later SIGKILL */
     SHUTDOWN_SIGNAL_MS = 5000, /* the same after a signal to the agent */
     SHUTDOWN_SIGNALS_BYTES = 160,
