@@ -30,7 +30,7 @@ static const struct model_parts {
 
 static void expect(const json_t *doc, int rank, const char *of, const char *name, int n)
 {
-    char whole[64];
+    char whole[512];
     snprintf(whole, sizeof whole, "%s%s%s", of, of[0] != '\0' ? " " : "", name);
     int got = trace_file_count(doc, rank, whole, NULL);
     ck_assert_msg(got == n, "rank %d: %d times %s, want %d", rank, got, whole, n);
