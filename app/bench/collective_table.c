@@ -39,14 +39,13 @@ void collective_table_columns(const collective_table *t)
     FILE *out = t->out;
     if (out == NULL)
         return;
-    fprintf(out, "#\n#%55s%38s\n", "out-of-place", "in-place");
-    fprintf(out, "#%11s%14s%9s%7s%7s", "size", "count", "type", "redop", "root");
+    fprintf(out, "#\n#%61s%28s\n", "out-of-place", "in-place");
+    fprintf(out, "#%10s %10s %8s %5s %4s", "size", "count", "type", "redop", "root");
     for (int way = 0; way < 2; way++)
-        fprintf(out, "%9s%8s%8s%7s", "time", "algbw", "busbw", "#wrong");
-    fprintf(out, "\n#%11s%14s%23s", "(B)", "(elements)", "");
-    for (int way = 0; way < 2; way++)
-        fprintf(out, "%9s%8s%8s%7s", "(us)", "(GB/s)", "(GB/s)", "");
-    fputc('\n', out);
+        fprintf(out, " %7s %6s %6s %6s", "time", "algbw", "busbw", "#wrong");
+    fprintf(out, "\n#%10s %10s%20s", "(B)", "(elements)", "");
+    fprintf(out, " %7s %6s %6s%7s", "(us)", "(GB/s)", "(GB/s)", "");
+    fprintf(out, " %7s %6s %6s\n", "(us)", "(GB/s)", "(GB/s)");
     fflush(out);
 }
 
@@ -61,17 +60,17 @@ static void print_way(const collective_table *t, const collective_row *row,
 {
     double us = way->mean_s * 1e6;
     if (!way->exists) {
-        fprintf(t->out, "%9s%8s%8s%7s", "N/A", "N/A", "N/A", "N/A");
+        fprintf(t->out, " %7s %6s %6s %6s", "N/A", "N/A", "N/A", "N/A");
         return;
     }
     /* two significant places at least, in the column's width */
-    fprintf(t->out, "%9.*f", us < 100 ? 2 : us < 10000 ? 1 : 0, us);
-    fprintf(t->out, "%8.2f%8.2f", collective_algbw(row->size_bytes, way->mean_s),
+    fprintf(t->out, " %7.*f", us < 100 ? 2 : us < 10000 ? 1 : 0, us);
+    fprintf(t->out, " %6.2f %6.2f", collective_algbw(row->size_bytes, way->mean_s),
             busbw(t, row, way));
     if (way->wrong < 0)
-        fprintf(t->out, "%7s", "N/A");
+        fprintf(t->out, " %6s", "N/A");
     else
-        fprintf(t->out, "%7lld", (long long)way->wrong);
+        fprintf(t->out, " %6lld", (long long)way->wrong);
 }
 
 /* -1 if the operation has none, as nccl-tests writes it. */
@@ -87,7 +86,7 @@ static const char *redop_of(const collective_table *t)
 
 static void print_row(const collective_table *t, const collective_row *row)
 {
-    fprintf(t->out, " %11zu%14zu%9s%7s%7d", row->size_bytes, row->count,
+    fprintf(t->out, " %10zu %10zu %8s %5s %4d", row->size_bytes, row->count,
             collective_type_word(t->what.type), redop_of(t), root_of(t));
     print_way(t, row, &row->out_of_place);
     print_way(t, row, &row->in_place);

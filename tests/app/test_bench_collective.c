@@ -92,7 +92,7 @@ START_TEST(the_table_has_the_columns_of_nccl_tests)
                                         "(us)", "float", "(GB/s)", "out-of-place"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         ck_assert_msg(strstr(p.out, words[i]) != NULL, "no '%s' in: %s", words[i], p.out);
-    const char *row = strstr(p.out, "\n       16384");
+    const char *row = strstr(p.out, "\n      16384");
     char type[16], redop[16];
     long bytes, count, root;
     double time[6];
@@ -104,6 +104,8 @@ START_TEST(the_table_has_the_columns_of_nccl_tests)
                      13);
     ck_assert_int_eq(count, 4096);
     ck_assert_ptr_nonnull(strstr(p.out, "# Avg bus bandwidth"));
+    for (char *line = strtok(p.out, "\n"); line != NULL; line = strtok(NULL, "\n"))
+        ck_assert_msg(strlen(line) <= 100, "more than 100 columns: %s", line);
     program_close(&p);
 }
 END_TEST
