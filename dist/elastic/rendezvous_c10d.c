@@ -124,16 +124,19 @@ static int64_t claim_of(const store_watch_answer *answer)
     return round_state_claim(&state);
 }
 
-/* *claim: of the job's state there. STATUS_INVALID if what listens there is a store, but closes the
- * connection at a request of ours, twice. One that is short of descriptors does that, too: not at
- * first. */
+/* *claim: of the job's state there. STATUS_INVALID if what listens there is no store, and the only
+ * endpoint; or if it is a store, but closes the connection at a request of ours, twice. One that is
+ * short of descriptors does that, too: not at first. */
 static status try_endpoint(c10d *self, int which, int64_t timeout_ms, store **out, int64_t *claim)
 {
     status st = STATUS_PEER;
     store *client = NULL;
     store_watch_answer answer = {0};
     for (int i = 0; i < 2 && st == STATUS_PEER; i++) {
-        TRY(join_store(self, which, timeout_ms, &client));
+        status joined = join_store(self, which, timeout_ms, &client);
+        if (joined == STATUS_INVALID && (self->n > 1 || self->ever))
+            joined = STATUS_PEER; /* no store, but another endpoint may be one, or this one later */
+        TRY(joined);
         st = store_watch(client, &(store_watch_options){KEYS_STATE, -1, 0, 0}, &answer);
         if (st != STATUS_OK)
             store_destroy(client);

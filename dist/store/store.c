@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "dist/net/socket.h"
 #include "dist/net/socket_breaker.h"
 #include "dist/net/socket_route.h"
@@ -19,23 +20,39 @@ enum {
     FIRST_LINE_MS = 3000, /* the first line about waiting, */
     NEXT_LINE_MS = 5000,  /* and those after it */
     ATTEMPT_MS = 5000,    /* one attempt to connect and to be greeted */
+    STRANGER_BYTES = 40,  /* of what answers and is no store, for the message */
     BREAK_MS = 1000,      /* to connect, if a breaker may end it: it looks in between */
     CANCEL_MS = 2000,     /* a server that lives answers a cancellation by then */
 };
 
-/* Greets and asks for an echo: only a store that has taken the connection answers. */
+/* What has come instead of an echo. More of it may be there already. */
+static status name_stranger(int fd, const uint8_t echo[4])
+{
+    uint8_t bytes[STRANGER_BYTES];
+    char shown[4 * STRANGER_BYTES + 1];
+    size_t more = 0;
+    memcpy(bytes, echo, 4);
+    if (socket_receive_some(fd, bytes + 4, sizeof bytes - 4, &more) != STATUS_OK)
+        more = 0;
+    printable_bytes(bytes, 4 + more, shown, sizeof shown);
+    return FAIL(STATUS_INVALID, "what listens there is no store: it answers \"%s\"", shown);
+}
+
+/* Greets and asks for an echo: only a store that has taken the connection answers. The nonce ends a
+ * line, so that a server of lines (HTTP, SMTP) answers, too, and is named. */
 static status greet(int fd, int64_t deadline_ns)
 {
-    enum { NONCE = 0x6d6e6973 };
+    enum { NONCE = 0x0a0d6e6d };
     uint8_t request[STORE_GREETING_BYTES + 5] = {STORE_VALIDATE}, echo[4];
     store_wire_put_u32(request + 1, STORE_MAGIC);
     request[STORE_GREETING_BYTES] = STORE_PING;
     store_wire_put_u32(request + STORE_GREETING_BYTES + 1, NONCE);
     TRY(socket_send(fd, request, sizeof request, deadline_ns));
-    TRY(socket_receive(fd, echo, sizeof echo, deadline_ns));
-    if (store_wire_u32(echo) != NONCE)
-        return FAIL(STATUS_PEER, "what listens there is not a store");
-    return STATUS_OK;
+    status st = socket_receive(fd, echo, sizeof echo, deadline_ns);
+    if (st == STATUS_PEER || st == STATUS_TIMEOUT)
+        status_append(", in answer to a store's greeting");
+    TRY(st);
+    return store_wire_u32(echo) == NONCE ? STATUS_OK : name_stranger(fd, echo);
 }
 
 static status connect_once(store *client, const store_options *options, int64_t deadline_ns)

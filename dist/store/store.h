@@ -59,7 +59,8 @@ typedef struct store_options {
     const char *describe;           /* "rank 1"; only used while connecting */
     struct socket_breaker *breaker; /* dist/net/socket_breaker.h: ends every call from another
                                        thread, also this one; borrowed; NULL: none */
-    bool once; /* one attempt, which fails as socket_connect does, or with STATUS_PEER */
+    bool once; /* one attempt, which fails as socket_connect does, or with STATUS_PEER; or with
+                  STATUS_INVALID: what answers is no store */
 } store_options;
 
 status store_create(const store_options *options, store **out);

@@ -5,16 +5,13 @@
 #include "dist/elastic/dynamic_rendezvous.h"
 #include "dist/store/store.h"
 #include "tests/support/facts.h"
-#include "tests/support/port.h"
+#include "tests/support/liar.h"
 #include "tests/support/rendezvous_phase.h"
 #include "tests/support/suite.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 enum { TTL_MS = 1000, TIMEOUT_MS = 1000, LONG_MS = 10000 };
 
@@ -40,48 +37,6 @@ static void *client_at(const char *endpoints)
     void *self = NULL;
     ok(open_at(endpoints, &self));
     return self;
-}
-
-/* Answers each connection with the same words, and closes it; NULL: says nothing, and keeps it. */
-typedef struct liar {
-    const char *words, *version; /* of /version, NULL: as all else */
-    int fd, port;
-    pthread_t thread;
-} liar;
-
-static void *lie(void *arg)
-{
-    liar *l = arg;
-    for (int fd; (fd = accept(l->fd, NULL, NULL)) >= 0;) {
-        char request[4096];
-        ssize_t n = read(fd, request, sizeof request - 1);
-        request[n > 0 ? n : 0] = '\0';
-        bool asks_version = strncmp(request, "GET /version", 12) == 0 && l->version != NULL;
-        const char *words = asks_version ? l->version : l->words;
-        if (words == NULL)
-            continue; /* the test's process ends with it open */
-        ck_assert_int_eq(send(fd, words, strlen(words), MSG_NOSIGNAL), (ssize_t)strlen(words));
-        shutdown(fd, SHUT_WR);
-        while (read(fd, request, sizeof request) > 0)
-            continue;
-        close(fd);
-    }
-    return NULL;
-}
-
-static void lie_with(liar *l, const char *words, const char *version)
-{
-    *l = (liar){.words = words, .version = version};
-    l->fd = port_listen(&l->port);
-    ck_assert_int_eq(pthread_create(&l->thread, NULL, lie, l), 0);
-}
-
-/* Ends the thread. */
-static void confess(liar *l)
-{
-    shutdown(l->fd, SHUT_RDWR);
-    pthread_join(l->thread, NULL);
-    close(l->fd);
 }
 
 #define HTTP(code, body) "HTTP/1.1 " code "\r\nContent-Type: text/plain\r\n\r\n" body
@@ -150,7 +105,7 @@ START_TEST(what_is_no_etcd_is_named)
     liar l;
     rendezvous_view view;
     bool set = false;
-    lie_with(&l, row->words, row->version);
+    liar_start(&l, row->words, row->version);
     snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d/", l.port);
     snprintf(name, sizeof name, "127.0.0.1:%d", l.port);
     void *self = client_at(endpoint);
@@ -166,7 +121,7 @@ START_TEST(what_is_no_etcd_is_named)
         (void)ops->set_state(self, 0, "{}", &set);
         (void)ops->keep_alive(self);
         (void)ops->remove_node(self);
-        confess(&l);
+        liar_stop(&l);
     }
     ops->close(self);
 }
@@ -205,14 +160,14 @@ START_TEST(a_watch_that_lies_is_named)
     liar l;
     char endpoint[32];
     rendezvous_view view;
-    lie_with(&l, rows[_i].words, NULL);
+    liar_start(&l, rows[_i].words, NULL);
     snprintf(endpoint, sizeof endpoint, "127.0.0.1:%d", l.port);
     void *self = client_at(endpoint);
     status st = ops->look(self, RENDEZVOUS_ALL, 5, LONG_MS, &view);
     ck_assert_msg(st == rows[_i].want, "%s: %s", status_name(st), status_text());
     ASSERT_FACTS(status_text(), "etcd");
     ops->close(self);
-    confess(&l);
+    liar_stop(&l);
 }
 END_TEST
 
@@ -229,7 +184,7 @@ START_TEST(what_is_no_state_is_named)
     base64_write(key, sizeof key - 1, letters[0]);
     base64_write(bytes, sizeof bytes - 1, letters[1]);
     snprintf(words, sizeof words, format, letters[0], letters[1]);
-    lie_with(&l, words, NULL);
+    liar_start(&l, words, NULL);
     snprintf(endpoint, sizeof endpoint, "127.0.0.1:%d", l.port);
     const dynamic_rendezvous_options options = {
         .backend = ops,
@@ -246,7 +201,7 @@ START_TEST(what_is_no_state_is_named)
                  "22 bytes", "\"\\x8f\\x00\\xff of another", "not JSON", "delete the key",
                  "--rdzv-id");
     dynamic_rendezvous_destroy(rdzv);
-    confess(&l);
+    liar_stop(&l);
 }
 END_TEST
 
@@ -255,8 +210,8 @@ START_TEST(endpoints_of_two_clusters_are_refused)
     liar l[2];
     char endpoints[64];
     rendezvous_view view;
-    lie_with(&l[0], HTTP("503 No", "{\"code\":14,\"message\":\"no leader\",\"x\":\"1\"}"), NULL);
-    lie_with(&l[1], HTTP("200 OK", "{" HEADER "}"), NULL);
+    liar_start(&l[0], HTTP("503 No", "{\"code\":14,\"message\":\"no leader\",\"x\":\"1\"}"), NULL);
+    liar_start(&l[1], HTTP("200 OK", "{" HEADER "}"), NULL);
     snprintf(endpoints, sizeof endpoints, "127.0.0.1:%d, 127.0.0.1:%d", l[0].port, l[1].port);
     void *self = client_at(endpoints);
     ck_assert_int_eq(ops->look(self, RENDEZVOUS_ALL, -1, 0, &view), STATUS_PEER);
@@ -266,8 +221,8 @@ START_TEST(endpoints_of_two_clusters_are_refused)
     ck_assert_int_eq(ops->look(self, RENDEZVOUS_ALL, -1, 0, &view), STATUS_INVALID);
     ASSERT_FACTS(status_text(), "cluster", "endpoints");
     ops->close(self);
-    confess(&l[0]);
-    confess(&l[1]);
+    liar_stop(&l[0]);
+    liar_stop(&l[1]);
 }
 END_TEST
 

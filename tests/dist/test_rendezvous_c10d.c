@@ -6,6 +6,8 @@
 #include "dist/net/socket_address.h"
 #include "dist/store/store.h"
 #include "tests/support/facts.h"
+#include "tests/support/liar.h"
+#include "tests/support/port.h"
 #include "tests/support/suite.h"
 
 #include <poll.h>
@@ -313,6 +315,51 @@ START_TEST(a_store_without_leases_is_named)
 }
 END_TEST
 
+/* As the only endpoint it ends the wait; of two the other one is taken. */
+START_TEST(what_is_no_store_is_named)
+{
+    static const char *const rows[][2] = {
+        {"HTTP/1.1 400 Bad Request\r\n\r\n", "\"HTTP/1.1 400 Bad Request"},
+        {"SSH-2.0-OpenSSH_9.2p1\r\n", "SSH-2.0-OpenSSH_9.2p1"},
+        {"\x15\x03\x01 of TLS", "\"\\x15\\x03"},
+        {"no!\n", "\"no!\\n\""},
+    };
+    liar l;
+    char name[32], with_store[128], with_nobody[128];
+    liar_start(&l, rows[_i][0], NULL);
+    snprintf(name, sizeof name, "127.0.0.1:%d", l.port);
+    snprintf(with_store, sizeof with_store, "%s,%s", name, endpoints[1]);
+    snprintf(with_nobody, sizeof with_nobody, "127.0.0.1:%d,%s", port_find_free(), name);
+    void *node = node_of(name, "n");
+    ck_assert_int_eq(ops->put_node(node, "", true), STATUS_INVALID);
+    ASSERT_FACTS(status_text(), name, "no store", rows[_i][1]);
+    ops->close(node);
+    node = node_of(with_store, "n");
+    put(node, "", true);
+    ck_assert_int_eq(nodes_seen(node), 1);
+    ops->close(node);
+    node = node_of(with_nobody, "n");
+    ck_assert_int_eq(ops->put_node(node, "", true), STATUS_PEER);
+    ASSERT_FACTS(status_text(), name, "no store", rows[_i][1]);
+    ops->close(node);
+    liar_stop(&l);
+}
+END_TEST
+
+START_TEST(who_closes_at_the_greeting_is_named)
+{
+    liar l;
+    char name[32];
+    liar_start(&l, "", NULL);
+    snprintf(name, sizeof name, "127.0.0.1:%d", l.port);
+    void *node = node_of(name, "n");
+    ck_assert_int_eq(ops->put_node(node, "", true), STATUS_PEER);
+    ASSERT_FACTS(status_text(), name, "store's greeting");
+    ops->close(node);
+    liar_stop(&l);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rendezvous_c10d");
@@ -326,5 +373,7 @@ int main(void)
     tcase_add_test(core, a_newcomer_goes_where_the_job_is);
     tcase_add_loop_test(core, a_node_that_waits_goes_where_the_others_are, 0, 3);
     tcase_add_test(core, a_store_without_leases_is_named);
+    tcase_add_loop_test(core, what_is_no_store_is_named, 0, 4);
+    tcase_add_test(core, who_closes_at_the_greeting_is_named);
     return suite_run(suite);
 }
