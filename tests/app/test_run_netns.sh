@@ -71,7 +71,7 @@ for i in 0 1 2 3; do expect $i 0 "c10d$i"; done
 first=$(awk '$1 == 0 { print $3 }' c10d?.out) # node 0 is who came first
 [ "$(sort -n c10d?.out)" = "$(for r in 0 1 2 3 4 5 6 7; do echo "$r 8 $first"; done)" ] ||
     fail "the ranks of four hosts are not 0 to 7"
-grep -q '^0 ' c10d0.out || fail "the host of the endpoint is not node 0"
+grep -q '^0 ' "c10d$((${first##*.} - 1)).out" || fail "MASTER_ADDR is not node 0's host"
 echo "run on four hosts, c10d: ok"
 
 # --- mistakes of addressing -----------------------------------------------------------------------
