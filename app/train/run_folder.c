@@ -3,8 +3,8 @@
 #include "app/common/run_files.h"
 #include "app/common/runs_folder.h"
 #include "app/train/folder_owner.h"
+#include "app/train/run_identity.h"
 #include "base/file_draft.h"
-#include "base/fnv1a.h"
 #include "base/log.h"
 #include "model/best_checkpoint.h"
 #include "model/checkpoint.h"
@@ -14,7 +14,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -151,187 +150,6 @@ void run_folder_close(run_folder *folder)
     folder->lock_fd = -1;
 }
 
-/* The launch that this worker belongs to, the same however often it starts its workers again; ""
- * if another launcher did it. */
-static void name_launch(const rank_context *rank, char out[CHECKPOINT_LAUNCH_BYTES])
-{
-    const char *launched = getenv("MNIST_DDP_LAUNCHED");
-    if (rank->place.round > 0) /* of several launchers, which come and go */
-        snprintf(out, CHECKPOINT_LAUNCH_BYTES, "%s/elastic", rank->place.run_id);
-    else if (launched == NULL)
-        out[0] = '\0';
-    else
-        snprintf(out, CHECKPOINT_LAUNCH_BYTES, "%s/%.24s", rank->place.run_id, launched);
-    for (char *c = out; *c != '\0'; c++) /* it is to be text in a JSON file */
-        *c = *c > ' ' && *c <= '~' ? *c : '?';
-}
-
-/* What a schedule has beside its kind and length. */
-static void hash_schedule(const schedule_options *o, char *out, size_t size_bytes)
-{
-    if (o->kind == SCHEDULE_ONECYCLE)
-        snprintf(out, size_bytes, " pct-start %.17g", o->pct_start);
-    else if (o->warmup_steps > 0)
-        snprintf(out, size_bytes, " warmup %" PRId64 " %.17g", o->warmup_steps, o->warmup_factor);
-}
-
-/* What changes the gradients of a step. */
-static void hash_gradients(const options *o, const rank_settings *s, char *out, size_t size_bytes)
-{
-    if (s->clip_grad_norm > 0)
-        snprintf(out, size_bytes, " clip-grad-norm %.17g", s->clip_grad_norm);
-    if (o->label_smoothing > 0)
-        snprintf(out + strlen(out), size_bytes - strlen(out), " label-smoothing %.17g",
-                 o->label_smoothing);
-    if (s->augment.shift > 0 || s->augment.rotate > 0 || s->augment.scale > 0)
-        snprintf(out + strlen(out), size_bytes - strlen(out), " augment %.9g,%.9g,%.9g",
-                 s->augment.shift, s->augment.rotate, s->augment.scale);
-}
-
-/* Settings that have no field of their own in a checkpoint. */
-static void hash_other_settings(const rank_context *rank, char out[CHECKPOINT_HASH_BYTES])
-{
-    char text[512];
-    const adam_betas *betas = &rank->settings.betas;
-    snprintf(text, sizeof text, "nesterov %d shuffle %d drop-last %d training images %u %s",
-             rank->opts->nesterov, rank->opts->shuffle, rank->opts->drop_last,
-             rank->train_set.count, precision_name(rank->dev->precision));
-    bool usual = betas->first == 0.9 && betas->second == 0.999;
-    if (optimizer_kind_is_adam(rank->settings.optimizer.kind) && !usual)
-        snprintf(text + strlen(text), sizeof text - strlen(text), " adam-betas %.17g,%.17g",
-                 betas->first, betas->second);
-    if (strcmp(rank->opts->dataset, "mnist") != 0)
-        snprintf(text + strlen(text), sizeof text - strlen(text), " dataset %s",
-                 rank->opts->dataset);
-    if (rank->opts->scale_lr)
-        snprintf(text + strlen(text), sizeof text - strlen(text), " scale-lr");
-    if (rank->val_set.count > 0)
-        snprintf(text + strlen(text), sizeof text - strlen(text), " validation images %u",
-                 rank->val_set.count);
-    hash_schedule(&rank->schedule.options, text + strlen(text), sizeof text - strlen(text));
-    hash_gradients(rank->opts, &rank->settings, text + strlen(text), sizeof text - strlen(text));
-    int devices = rank->place.world_size * rank->settings.replicas;
-    const strategy_facts *how = strategy_of(rank->opts);
-    if (how->is_central && devices > 1)
-        snprintf(text + strlen(text), sizeof text - strlen(text), " %s %d", how->name,
-                 rank->settings.replicas);
-    snprintf(out, CHECKPOINT_HASH_BYTES, "%016" PRIx64, fnv1a(FNV1A_START, text, strlen(text)));
-}
-
-/* What a resumed run must share with the one that it continues. */
-static checkpoint_state state_of(rank_context *rank, const position *at)
-{
-    const schedule_options *plan = &rank->schedule.options;
-    checkpoint_state state = {.model = rank->settings.model,
-                              .optimizer = rank->settings.optimizer.kind,
-                              .epoch = at->epoch,
-                              .step_in_epoch = at->step_in_epoch,
-                              .step = at->step,
-                              .epoch_loss = at->epoch_loss,
-                              .epoch_samples = at->epoch_samples,
-                              .epoch_first = at->epoch_first,
-                              .world_changes = at->world_changes,
-                              .seed = (uint64_t)rank->opts->seed,
-                              .world_size = rank->place.world_size,
-                              .batch_size = rank->settings.batch_size,
-                              .accum = rank->opts->accum,
-                              .lr = rank->settings.schedule.lr,
-                              .gamma = rank->opts->gamma,
-                              .momentum = rank->opts->momentum,
-                              .weight_decay = rank->settings.weight_decay,
-                              .schedule = plan->kind};
-    if (schedule_kind_has_end(plan->kind))
-        state.total_steps = plan->total_steps;
-    hash_other_settings(rank, state.config_hash);
-    name_launch(rank, state.launch);
-    return state;
-}
-
-static status differs(const char *path, const char *what, double was, double is)
-{
-    return FAIL(STATUS_INVALID,
-                "cannot resume %s: it was started with %s %.10g, this command says %.10g", path,
-                what, was, is);
-}
-
-/* Another number of ranks may keep the batch of all of them in place of that of each. */
-static bool keeps_global_batch(const checkpoint_state *was, const checkpoint_state *is)
-{
-    return was->world_size != is->world_size &&
-           was->world_size * was->batch_size == is->world_size * is->batch_size;
-}
-
-/* A round of an elastic job goes on with the batch and the schedule of its own number of ranks. */
-static void accept_elastic(const checkpoint_state *was, checkpoint_state *is)
-{
-    if (was->world_size == is->world_size)
-        return;
-    is->batch_size = was->batch_size;
-    is->total_steps = was->total_steps;
-}
-
-/* Without it, what differs cannot be told by name. */
-static bool has_config(const char *path)
-{
-    char config[FILE_PATH_BYTES];
-    return file_join(path, RUN_FILE_CONFIG, config) == STATUS_OK && file_exists(config);
-}
-
-static status check_same(const char *path, const checkpoint_state *was, const checkpoint_state *is)
-{
-    if (was->model != is->model || was->optimizer != is->optimizer)
-        return FAIL(STATUS_INVALID,
-                    "cannot resume %s: it trains %s with %s, this command says %s with %s", path,
-                    model_kind_name(was->model), optimizer_kind_name(was->optimizer),
-                    model_kind_name(is->model), optimizer_kind_name(is->optimizer));
-    if (was->schedule != is->schedule)
-        return FAIL(STATUS_INVALID,
-                    "cannot resume %s: it was started with --schedule=%s, this command says %s",
-                    path, schedule_kind_name(was->schedule), schedule_kind_name(is->schedule));
-    if (was->world_size != is->world_size && was->total_steps != is->total_steps)
-        return FAIL(STATUS_INVALID,
-                    "cannot resume %s: world size %" PRId64 " -> %" PRId64
-                    ": the steps of --schedule=%s are those of the former",
-                    path, was->world_size, is->world_size, schedule_kind_name(was->schedule));
-    const struct {
-        const char *what;
-        double was, is;
-    } pairs[] = {
-        {"--seed", (double)was->seed, (double)is->seed},
-        {"--batch-size", (double)was->batch_size,
-         keeps_global_batch(was, is) ? (double)was->batch_size : (double)is->batch_size},
-        {"--accum", (double)was->accum, (double)is->accum},
-        {"--lr", was->lr, is->lr},
-        {"--gamma", was->gamma, is->gamma},
-        {"--momentum", was->momentum, is->momentum},
-        {"--weight-decay", was->weight_decay, is->weight_decay},
-        {"a schedule whose steps (by --epochs) are", (double)was->total_steps,
-         (double)is->total_steps},
-    };
-    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
-        if (pairs[i].was < pairs[i].is || pairs[i].was > pairs[i].is)
-            return differs(path, pairs[i].what, pairs[i].was, pairs[i].is);
-    if (strcmp(was->config_hash, is->config_hash) != 0)
-        return FAIL(
-            STATUS_INVALID,
-            "cannot resume %s: %s--mode, --replicas, --nesterov, --adam-betas, --clip-grad-norm, "
-            "--label-smoothing, --augment, --scale-lr, --pct-start, --warmup-steps, "
-            "--warmup-factor, --shuffle, --drop-last, --dataset, --amp, --tf32 or the number of "
-            "training images (--limit, --val-split) was another",
-            path, has_config(path) ? "" : "it has no config.json, so which is not known: ");
-    return STATUS_OK;
-}
-
-/* Workers that are started again continue what their own launch has written; what was there before
- * it only if --resume says so. */
-static status check_launch(const char *path, const rank_context *rank, const checkpoint_state *was)
-{
-    char ours[CHECKPOINT_LAUNCH_BYTES];
-    name_launch(rank, ours);
-    bool other = ours[0] != '\0' && strcmp(was->launch, ours) != 0;
-    return other && rank->opts->resume == NULL ? refuse_existing_run(path) : STATUS_OK;
-}
-
 /* The model beside the checkpoints may be older than they are, if the run was killed between the
  * two. A failure is told; the next checkpoint mends it, and run_folder_check_saved looks. */
 static void publish_again(const char *path, const char *checkpoint)
@@ -376,12 +194,10 @@ static status load_newest(const char *path, rank_context *rank, bool *found, che
         *found = another || before != CHECKPOINT_NEWEST;
         if (!another)
             break;
-        checkpoint_state is = state_of(rank, &(position){0});
-        is.lr = rank_settings_lr(rank->opts, rank->settings.lr, was->world_size);
-        if (rank->place.round > 0)
-            accept_elastic(was, &is);
-        TRY(check_launch(path, rank, was));
-        TRY(check_same(path, was, &is));
+        /* What was there before the launch is continued only if --resume says so. */
+        if (rank->opts->resume == NULL && !run_identity_is_launch(rank, was))
+            return refuse_existing_run(path);
+        TRY(run_identity_check(rank, path, was));
         st = check_place(checkpoint, rank, was);
         if (st == STATUS_OK)
             st = checkpoint_load(checkpoint, rank->net, rank->opt);
@@ -474,7 +290,7 @@ static bool is_committed(const run_folder *folder, int64_t step)
 status run_folder_save(run_folder *folder, rank_context *rank, const position *at,
                        const checkpoint_test *test, bool is_best)
 {
-    checkpoint_state state = state_of(rank, at);
+    checkpoint_state state = run_identity_at(rank, at);
     TRY(run_folder_check_own(folder, rank));
     if (test != NULL)
         state.test = *test;
