@@ -238,8 +238,8 @@ START_TEST(entry_is_whole_or_absent)
     ck_assert_str_eq(text, "whole");
     free(text);
     ck_assert_int_eq(sandbox_count(".", "x.idx"), 1);
-    expect_ok(file_make_folders("y.idx"));
     expect_ok(cache_draft("./y.idx", &entry));
+    expect_ok(file_make_folders("y.idx"));
     expect_failure(file_draft_commit(&entry), "rename", "y.idx", NULL);
     ck_assert_int_eq(sandbox_count(".", "y.idx"), 1);
 }
