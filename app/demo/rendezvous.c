@@ -23,6 +23,7 @@ enum {
     VALUE_COLUMNS = 40
 };
 #define RUN_ID "demo"
+#define LOOKED "demo/rendezvous/looked"  /* in the job's own store */
 #define PREFIX "mnist_ddp/" RUN_ID "/0/" /* what rendezvous_join puts before its keys */
 
 static json_t *label_of(const demo *d)
@@ -74,15 +75,20 @@ static status agree_on_port(demo *d, int *port)
     return STATUS_OK;
 }
 
+static store_options options_of(const rendezvous_place *place)
+{
+    return (store_options){.host = place->master_addr,
+                           .port = place->master_port,
+                           .prefix = PREFIX,
+                           .timeout_ms = TIMEOUT_MS,
+                           .connect_timeout_ms = TIMEOUT_MS,
+                           .once = true};
+}
+
 static status connect_once(const rendezvous_place *place, store **out)
 {
-    return store_create(&(store_options){.host = place->master_addr,
-                                         .port = place->master_port,
-                                         .prefix = PREFIX,
-                                         .timeout_ms = TIMEOUT_MS,
-                                         .connect_timeout_ms = TIMEOUT_MS,
-                                         .once = true},
-                        out);
+    store_options how = options_of(place);
+    return store_create(&how, out);
 }
 
 /* What a rank sees that comes now: "a store, with ranks 0, 2", or that nobody serves one. */
@@ -110,9 +116,31 @@ static status look(const rendezvous_place *place, char found[FOUND_BYTES])
 }
 
 /* The last rank is the first to come, then rank 0, then the others. */
-static int turn_of(const demo *d)
+static int turn_of(const demo *d, int rank)
 {
-    return d->rank == d->world_size - 1 ? 0 : d->rank + 1;
+    return rank == d->world_size - 1 ? 0 : rank + 1;
+}
+
+/* This rank comes at its time, and after those before it, which may be late on a busy machine:
+ * rank 0 after the first one has looked, the others after their records are there. */
+static status await_turn(const demo *d, const rendezvous_place *place)
+{
+    int turn = turn_of(d, d->rank);
+    status st = STATUS_OK;
+    store *client = NULL;
+    clock_sleep_ms((int64_t)STEP_MS * turn);
+    if (turn == 1)
+        return store_wait(rendezvous_store(d->rdzv), LOOKED, TIMEOUT_MS);
+    if (turn == 0)
+        return STATUS_OK;
+    store_options how = options_of(place);
+    how.once = false;
+    TRY(store_create(&how, &client));
+    for (int rank = 0; rank < d->world_size && st == STATUS_OK; rank++)
+        if (turn_of(d, rank) < turn)
+            st = store_wait(client, keys_make("join/", KEYS_RECORD, rank).text, TIMEOUT_MS);
+    store_destroy(client);
+    return st;
 }
 
 static double since_ms(int64_t start_ns)
@@ -125,9 +153,11 @@ static status show_meeting(demo *d, const rendezvous_place *place, rendezvous **
     char found[FOUND_BYTES], came[NUMBER_BYTES], left[NUMBER_BYTES];
     TRY(process_group_barrier(d->group));
     int64_t start_ns = clock_now_ns();
-    clock_sleep_ms((int64_t)STEP_MS * turn_of(d));
+    TRY(await_turn(d, place));
     double came_ms = since_ms(start_ns);
     TRY(look(place, found));
+    if (turn_of(d, d->rank) == 0)
+        TRY(store_set(rendezvous_store(d->rdzv), LOOKED, "", 0));
     TRY(rendezvous_join(place, TIMEOUT_MS, TIMEOUT_MS, out));
     double left_ms = since_ms(start_ns);
     demo_begin(d, "The ranks meet at %s:%d", place->master_addr, place->master_port);
