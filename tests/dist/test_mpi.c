@@ -443,7 +443,7 @@ START_TEST(who_leaves_is_not_added_up)
     ck_assert_int_eq(mpi_ranks_run(&(mpi_run){.world_size = _i, .name = "left"}, results, &end),
                      STATUS_OK);
     for (int rank = 0; rank < _i; rank++)
-        if (rank != 1) {
+        if (rank != 1 && results[rank].reported) { /* else MPI's launcher was faster */
             ck_assert_msg(results[rank].st == STATUS_PEER, "rank %d: %s: %s", rank,
                           status_name(results[rank].st), results[rank].message);
             ASSERT_FACTS(results[rank].message, "rank 1", "closed");
