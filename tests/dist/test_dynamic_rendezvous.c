@@ -351,6 +351,7 @@ START_TEST(a_slow_service_forms_rounds_and_is_named)
     rendezvous_phase_await(b, RENDEZVOUS_RUNS, 2 * SOON_MS);
     dynamic_rendezvous_destroy(a);
     dynamic_rendezvous_destroy(b);
+    free(service.state);
     service.state = NULL;
     options.join_ms = 1500;
     dynamic_rendezvous *c = start('C', options);
