@@ -153,6 +153,8 @@ static status show_meeting(demo *d, const rendezvous_place *place, rendezvous **
     char found[FOUND_BYTES], came[NUMBER_BYTES], left[NUMBER_BYTES];
     TRY(process_group_barrier(d->group));
     int64_t start_ns = clock_now_ns();
+    /* After this one no rank's clock starts later than another's turn. */
+    TRY(process_group_barrier(d->group));
     TRY(await_turn(d, place));
     double came_ms = since_ms(start_ns);
     TRY(look(place, found));
