@@ -200,8 +200,8 @@ static status check_times(dynamic_rendezvous *rdzv)
     if ((phase == ROUND_RUNS || phase == ROUND_AGREES) &&
         clock_passed(rendezvous_contact_lease_end_ns(service))) {
         snprintf(reason, sizeof reason,
-                 "this node's lease has ended, as the rendezvous does not answer in time: %s",
-                 service->why);
+                 "this node's lease has ended, as the rendezvous does not answer in time%s%s",
+                 service->why[0] != '\0' ? ": " : "", service->why);
         TRY(expire(rdzv, reason));
     }
     if (!is_gone(service, phase))
