@@ -254,8 +254,8 @@ static status give_up(process_group *group, int rank, int world_size, void *arg)
     munmap(data, LONG_BYTES);
     if (rank == 0 && abort_ms > 0)
         pthread_join(thread, NULL);
-    if (st == STATUS_OK && abort_ms == 0)
-        return FAIL(STATUS_INVALID, "a broadcast without its root has succeeded");
+    if (abort_ms == 0 && st != (rank == 0 ? STATUS_TIMEOUT : STATUS_PEER))
+        return FAIL(STATUS_INVALID, "a broadcast whose root gave up: %s", status_text());
     return st == STATUS_PEER || st == STATUS_TIMEOUT ? STATUS_OK : st;
 }
 

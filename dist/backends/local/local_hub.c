@@ -159,6 +159,9 @@ static status await_all(local_hub *hub, int self, local_count which, int64_t dea
             continue;
         if (hub->ranks[late].left)
             return first_cause_closed(NULL, late);
+        if (which == BEGUN && hub->ranks[late].failed)
+            return FAIL(STATUS_PEER, "rank %d has given up, as a collective has failed there",
+                        late);
         if (!in_time)
             return FAIL(STATUS_TIMEOUT,
                         "waited %.1f s for rank %d, which has come to %" PRIu64 " of %" PRIu64

@@ -20,8 +20,9 @@ int local_hub_world_size(const local_hub *hub);
 status local_hub_sub(local_hub *hub, int number, int world_size, local_hub **out);
 
 /* What follows is the backend's. All waits end by the deadline: STATUS_TIMEOUT with the rank that
- * is missing, STATUS_PEER if it has closed its group. After a failure too, nobody touches this
- * rank's data: that is waited for, for 10 s at most. */
+ * is missing; at once with STATUS_PEER if it has closed its group, or one of its collectives has
+ * failed. After a failure too, nobody touches this rank's data: that is waited for, for 10 s at
+ * most. */
 
 /* Comes to this rank's next collective with `c` and waits until all have come to theirs: (*all)[r]
  * is rank r's, until local_hub_end. */
