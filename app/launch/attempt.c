@@ -70,15 +70,22 @@ static void enter(attempt *self, agent_state state, int64_t time_ms)
 static void enter_failing(attempt *self)
 {
     worker_group_snapshot_ranks(&self->group);
-    self->awaits_cause = false;
+    self->cause_end_ns = 0;
     enter(self, AGENT_FAILING, SHUTDOWN_GRACE_MS);
 }
 
-/* All that have failed say that another worker went away. On the only node it is one of those that
- * still run: it is about to end, and why is to be known. */
+/* All that have failed say that another worker went away. On the only node it is most likely one of
+ * those that still run: it is about to end, and why is to be known. */
 static bool is_cause_to_come(const attempt *self)
 {
     return self->spec->nnodes == 1 && worker_group_only_lost(&self->group);
+}
+
+/* A worker that ends meanwhile may be it. Its last lines, which may still be to be read, tell. */
+static bool awaits_cause(const attempt *self)
+{
+    return self->state == AGENT_FAILING && self->cause_end_ns != 0 &&
+           !clock_passed(self->cause_end_ns);
 }
 
 static void enter_stopping(attempt *self, int signal, int64_t time_ms)
@@ -158,7 +165,7 @@ static void take_end(attempt *self, worker *w)
         agent_channel_tell_trouble(self->channel);
     if (self->state == AGENT_RUNNING || self->state == AGENT_SAVING)
         enter_failing(self);
-    else if (self->state == AGENT_FAILING && self->awaits_cause && !is_cause_to_come(self))
+    else if (awaits_cause(self))
         enter(self, AGENT_FAILING, SHUTDOWN_GRACE_MS);
 }
 
@@ -284,9 +291,10 @@ static void take_deadline(attempt *self)
 {
     if (self->state == AGENT_RUNNING || !has_workers(self) || !clock_passed(self->deadline_ns))
         return;
-    if (self->state == AGENT_FAILING && !self->awaits_cause && is_cause_to_come(self)) {
-        self->awaits_cause = true;
-        self->deadline_ns = clock_deadline_ns(SHUTDOWN_CAUSE_MS);
+    if (self->state == AGENT_FAILING && self->cause_end_ns == 0)
+        self->cause_end_ns = clock_deadline_ns(SHUTDOWN_CAUSE_MS);
+    if (awaits_cause(self) && is_cause_to_come(self)) {
+        self->deadline_ns = self->cause_end_ns;
         return;
     }
     bool may_leave = self->state == AGENT_FAILING || (self->state == AGENT_LEAVING && self->pauses);

@@ -26,14 +26,14 @@ typedef struct attempt {
     /* Of the latest one. */
     int number; /* from 0, or the round; the agent counts */
     agent_state state;
-    int64_t deadline_ns; /* when the state's time is up; AGENT_RUNNING has none */
-    int signal;          /* because of it the agent stops the workers; 0: none */
-    int64_t signal_ns;   /* when the latest wish to stop came; 0: none did */
-    bool kills_next;     /* the next signal kills the workers */
-    bool awaits_cause;   /* AGENT_FAILING: for longer, as it is about to end */
-    bool not_started;    /* not all workers could be started */
-    bool leaves;         /* elastic: as the rendezvous has said */
-    bool pauses;         /* AGENT_LEAVING: at a step that all ranks agree on */
+    int64_t deadline_ns;  /* when the state's time is up; AGENT_RUNNING has none */
+    int signal;           /* because of it the agent stops the workers; 0: none */
+    int64_t signal_ns;    /* when the latest wish to stop came; 0: none did */
+    bool kills_next;      /* the next signal kills the workers */
+    int64_t cause_end_ns; /* AGENT_FAILING: until when the cause is waited for; 0: it is not yet */
+    bool not_started;     /* not all workers could be started */
+    bool leaves;          /* elastic: as the rendezvous has said */
+    bool pauses;          /* AGENT_LEAVING: at a step that all ranks agree on */
 
     struct pollfd *polled; /* for attempt_wait() */
 } attempt;

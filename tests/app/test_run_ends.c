@@ -41,6 +41,11 @@ static const struct {
      "exec 3>pipe; echo 'gloo: Connection closed by peer' >&2; exit 1",
      5,
      {"error", "rank 1", "exit code 5"}},
+    {"--nproc-per-node=3", /* and if others that lost it end meanwhile */
+     "mkfifo pipe 2>/dev/null; test $RANK = 1 && { read end <pipe; sleep 1; exit 5; }; "
+     "exec 3>pipe; sleep 0.$((RANK * 2)); echo 'gloo: Connection closed by peer' >&2; exit 1",
+     5,
+     {"error", "rank 1", "exit code 5"}},
 };
 
 START_TEST(exit_codes_are_the_first_failing_ranks)
