@@ -48,7 +48,9 @@ static status fake_open(const rendezvous_backend_options *options, void **out)
     ck_assert_ptr_nonnull(s);
     s->options = *options;
     snprintf(s->id, sizeof s->id, "%s", options->node_id);
+    pthread_mutex_lock(&service.lock);
     service.timeout_ms = options->timeout_ms;
+    pthread_mutex_unlock(&service.lock);
     *out = s;
     return STATUS_OK;
 }

@@ -248,12 +248,14 @@ static status give_up(process_group *group, int rank, int world_size, void *arg)
         int error = pthread_create(&thread, NULL, abort_later, &a);
         ASSERT(error == 0);
     } else if (rank == 1 && abort_ms == 0) {
-        clock_sleep_ms(3 * SHORT_MS);
+        clock_sleep_ms(8 * SHORT_MS);
     }
     status st = process_group_broadcast(group, data, LONG_BYTES, DTYPE_U8, 0, NULL);
     munmap(data, LONG_BYTES);
     if (rank == 0 && abort_ms > 0)
         pthread_join(thread, NULL);
+    if (rank == 0 && abort_ms == 0) /* it is still there when rank 1 comes */
+        clock_sleep_ms(16 * SHORT_MS);
     if (abort_ms == 0 && st != (rank == 0 ? STATUS_TIMEOUT : STATUS_PEER))
         return FAIL(STATUS_INVALID, "a broadcast whose root gave up: %s", status_text());
     return st == STATUS_PEER || st == STATUS_TIMEOUT ? STATUS_OK : st;
