@@ -68,7 +68,10 @@ static status expire(dynamic_rendezvous *rdzv, const char *why)
     char reason[1300];
     round_action action;
     round_event event = {.kind = ROUND_EXPIRED, .reason = reason};
-    snprintf(reason, sizeof reason, "%s%s", why, rendezvous_contact_pace(&rdzv->service).text);
+    if (rdzv->service.silent_ns != 0)
+        snprintf(reason, sizeof reason, "%s: %s", why, rdzv->service.why);
+    else
+        snprintf(reason, sizeof reason, "%s%s", why, rendezvous_contact_pace(&rdzv->service).text);
     TRY(round_step(&rdzv->machine, &event, now_ms(), &action));
     return action.kind == ROUND_LEAVE ? tell(rdzv, RENDEZVOUS_LEAVE, action.ending, action.reason)
                                       : STATUS_OK;
@@ -198,12 +201,8 @@ static status check_times(dynamic_rendezvous *rdzv)
     round_phase phase = rdzv->machine.phase;
     char reason[1300];
     if ((phase == ROUND_RUNS || phase == ROUND_AGREES) &&
-        clock_passed(rendezvous_contact_lease_end_ns(service))) {
-        snprintf(reason, sizeof reason,
-                 "this node's lease has ended, as the rendezvous does not answer in time%s%s",
-                 service->why[0] != '\0' ? ": " : "", service->why);
-        TRY(expire(rdzv, reason));
-    }
+        clock_passed(rendezvous_contact_lease_end_ns(service)))
+        TRY(expire(rdzv, "this node's lease has ended, as the rendezvous does not answer in time"));
     if (!is_gone(service, phase))
         return check_wait(rdzv);
     snprintf(reason, sizeof reason, "the job's store is gone, or this node is cut off from it: %s",
@@ -223,6 +222,7 @@ static status note_left(dynamic_rendezvous *rdzv)
     rdzv->until_ms = 0;
     rdzv->waits_since_ns = rdzv->said_ns = clock_now_ns();
     rendezvous_mailbox_heard_left(rdzv->owner);
+    rendezvous_requests_free(&rdzv->asked);
     return STATUS_OK;
 }
 

@@ -20,7 +20,8 @@ enum {
     HOST_BYTES = 256,
     CLUSTER_BYTES = 24,
     ANSWER_BYTES = 64 << 20,
-    HEAD_BYTES = 80, /* of an answer that is not etcd's, for the message */
+    CONNECT_MS = 5000, /* one that is switched off holds a node that stops for no longer */
+    HEAD_BYTES = 80,   /* of an answer that is not etcd's, for the message */
 };
 
 /* What gRPC calls the outcome of a call. */
@@ -287,15 +288,16 @@ static status transfer(reply *r, const char *json, int64_t deadline_ns)
     etcd_gateway *g = r->gateway;
     char url[URL_BYTES + 64];
     snprintf(url, sizeof url, "%s%s", here(g), r->path);
-    const transfer_request request = {.url = url,
-                                      .json = json,
-                                      .is_direct = true,
-                                      .connect_timeout_ms = (int)g->timeout_ms,
-                                      .deadline_ns = deadline_ns,
-                                      .wake_fd = r->stream != NULL ? r->stream->wake_fd : -1,
-                                      .begin = begin,
-                                      .take = take,
-                                      .ctx = r};
+    const transfer_request request = {
+        .url = url,
+        .json = json,
+        .is_direct = true,
+        .connect_timeout_ms = g->timeout_ms < CONNECT_MS ? (int)g->timeout_ms : CONNECT_MS,
+        .deadline_ns = deadline_ns,
+        .wake_fd = r->stream != NULL ? r->stream->wake_fd : -1,
+        .begin = begin,
+        .take = take,
+        .ctx = r};
     transfer_answer answer;
     status st = g->http->perform(g->handle, &request, &answer);
     r->ended = r->ended || answer.interrupted;

@@ -20,7 +20,7 @@ typedef struct etcd_gateway etcd_gateway;
 
 /* `endpoints`: "h1:p,h2:p", also https://h:p; without a port 2379. Opens the module curl; connects
  * to nobody yet. STATUS_INVALID for endpoints that are none, and if the module is not there.
- * timeout_ms: of each call. For one thread. */
+ * timeout_ms: of each call; of that 5 s to connect. For one thread. */
 status etcd_gateway_open(const char *endpoints, int64_t timeout_ms, etcd_gateway **out);
 void etcd_gateway_close(etcd_gateway *gateway); /* accepts NULL */
 

@@ -21,8 +21,8 @@ typedef struct rendezvous_record {
 /* What is there, at one revision. Owned by the caller: rendezvous_view_free. */
 typedef struct rendezvous_view {
     int64_t revision; /* grows with every change of anything of the job, at one endpoint */
-    char *state;      /* JSON; NULL: nobody has set it. Whoever can write to the service may
-                               have put any bytes there; a zero follows them */
+    char *state; /* JSON; NULL: nobody has set it. Whoever can write to the service may have put
+                         any bytes there; a zero follows them */
     size_t state_bytes;
     int64_t state_revision; /* the revision that set it; 0 */
     bool fallback;          /* c10d: at an endpoint that is not the first: no job begins there */

@@ -66,8 +66,8 @@ static void forget_record(rendezvous_contact *contact)
     contact->record = NULL;
 }
 
-/* The slower ones count at once. */
-static void note_call(rendezvous_contact *contact, int64_t sent_ns, int64_t wait_ms)
+/* How long an answer took. The slower ones count at once. */
+static void note_answer(rendezvous_contact *contact, int64_t sent_ns, int64_t wait_ms)
 {
     int64_t took_ms = (clock_now_ns() - sent_ns) / NS_PER_MS - wait_ms;
     if (took_ms > contact->call_ms)
@@ -97,7 +97,8 @@ status rendezvous_contact_renew(rendezvous_contact *contact, bool *gone)
         sent_ns < contact->renewed_ns + contact->keep_alive_ms * NS_PER_MS)
         return STATUS_OK;
     status st = contact->ops->keep_alive(contact->backend);
-    note_call(contact, sent_ns, 0);
+    if (st == STATUS_OK || st == STATUS_INVALID)
+        note_answer(contact, sent_ns, 0);
     if (st == STATUS_OK)
         contact->renewed_ns = sent_ns;
     if (st != STATUS_INVALID)
@@ -117,11 +118,11 @@ status rendezvous_contact_put(rendezvous_contact *contact, const round_node *sel
     forget_record(contact);
     int64_t sent_ns = clock_now_ns();
     status st = contact->ops->put_node(contact->backend, text, runs_nothing);
-    note_call(contact, sent_ns, 0);
     if (st != STATUS_OK) {
         free(text);
         return st;
     }
+    note_answer(contact, sent_ns, 0);
     contact->record = text;
     contact->may_be_gone = false;
     contact->renewed_ns = sent_ns;
@@ -172,23 +173,23 @@ static status has_record(const rendezvous_contact *contact, const round_node *se
 static status take_foreign(rendezvous_contact *contact, const round_node *self,
                            const rendezvous_view *text)
 {
-    char key[512], why[512], head[4 * HEAD_BYTES + 1];
+    char key[512], why[512], head[4 * HEAD_BYTES + 1], found[2048];
     const char *mend =
         contact->ops->ends_with_its_host ? "start that store anew" : "delete the key";
     size_t n = text->state_bytes < HEAD_BYTES ? text->state_bytes : HEAD_BYTES;
     printable_bytes(text->state, n, head, sizeof head);
     printable_copy(PRINTABLE_LINE, status_text(), why, sizeof why);
     TRY(rendezvous_backend_prefix(contact->options.run_id, key, sizeof key));
-    status st = FAIL(contact->ever ? STATUS_PEER : STATUS_INVALID,
-                     "the key %sstate at %s holds no state of a round, but %zu bytes that begin "
-                     "with \"%s\" (%s)",
-                     key, contact->options.endpoints, text->state_bytes, head, why);
-    if (self->round == 0) {
-        status_append("; %s, or give another --rdzv-id on all nodes", mend);
-        return st;
-    }
+    snprintf(
+        found, sizeof found,
+        "the key %sstate at %s holds no state of a round, but %zu bytes that begin with \"%s\" "
+        "(%s)",
+        key, contact->options.endpoints, text->state_bytes, head, why);
+    if (self->round == 0)
+        return FAIL(contact->ever ? STATUS_PEER : STATUS_INVALID,
+                    "%s; %s, or give another --rdzv-id on all nodes", found, mend);
     if (contact->foreign != text->state_revision)
-        LOG_W("%s; this job puts its own state there", status_text());
+        LOG_W("%s; this job puts its own state there", found);
     contact->foreign = text->state_revision;
     return STATUS_OK;
 }
@@ -240,8 +241,8 @@ status rendezvous_contact_look(rendezvous_contact *contact, const round_node *se
     TRY(has_record(contact, self, &own_is_there));
     int64_t sent_ns = clock_now_ns(), after = sight == contact->sight ? contact->revision : -1;
     status st = contact->ops->look(contact->backend, sight, after, wait_ms, &text);
-    note_call(contact, sent_ns, after >= 0 ? wait_ms : 0);
     TRY(st);
+    note_answer(contact, sent_ns, after >= 0 ? wait_ms : 0);
     if (sees_all && text.revision != 0)
         note_nodes(contact, &text, all);
     st = read_view(contact, self, &text, view);

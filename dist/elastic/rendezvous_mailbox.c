@@ -11,7 +11,7 @@
 
 /* What the owner is told. On the heap: it goes from hand to hand. */
 typedef struct report {
-    rendezvous_news news; /* points to what follows */
+    rendezvous_news news; /* without its pointers: who looks gets those to what follows */
     char reason[1024];
     round_state now;
 } report;
@@ -142,6 +142,8 @@ static status make_report(const rendezvous_news *news, report **out)
         return st;
     }
     r->news = *news;
+    r->news.reason = NULL;
+    r->news.now = NULL;
     snprintf(r->reason, sizeof r->reason, "%s", news->reason);
     *out = r;
     return STATUS_OK;
