@@ -322,6 +322,9 @@ static void say_notes(json_t *document, const bench_rows *rows, const json_t *no
                        100 * sum);
         if (s.n > 0 && r->failure[0] != '\0')
             report_say(document, REPORT_NOTES, "%s: a run does not count: %s", name, r->failure);
+        if (s.n > 0 && s.n < rows->repeats)
+            report_say(document, REPORT_NOTES, "%s: the median is of %d run%s", name, s.n,
+                       s.n == 1 ? "" : "s");
         if (s.outliers > 0)
             report_say(document, REPORT_NOTES,
                        "%s: %d of %d runs are outliers; they stay in the median", name, s.outliers,
@@ -342,7 +345,8 @@ static void say_limits(const bench_commands *commands, const bench_rows *rows, j
                    "copied between devices goes through the same memory",
                    rows->cores, rows->cores == 1 ? "" : "s");
     report_say(document, REPORT_LIMITS,
-               "figures are medians of %d run%s; speed is of the epochs after %lld warm-up "
+               "figures are medians of %d run%s, or as a note says; speed is of the epochs after "
+               "%lld warm-up "
                "epoch%s of each; phases, traffic and communication are means over all epochs of "
                "a run",
                rows->repeats, rows->repeats == 1 ? "" : "s", warmup, warmup == 1 ? "" : "s");

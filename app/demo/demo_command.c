@@ -127,13 +127,12 @@ static status write_results(const demo *d)
 {
     if (d->rank != 0)
         return STATUS_OK;
+    if (d->opts->html != NULL)
+        TRY(demo_page_write(d->opts->html, d->document));
     if (d->print_error != 0 && d->print_error != EPIPE)
         return FAIL(STATUS_IO, "stdout: %s: not all is shown there", strerror(d->print_error));
-    if (d->opts->html != NULL) {
-        TRY(demo_page_write(d->opts->html, d->document));
-        if (!d->opts->json && d->print_error == 0)
-            printf("\npage: %s\n", d->opts->html);
-    }
+    if (d->opts->html != NULL && !d->opts->json && d->print_error == 0)
+        printf("\npage: %s\n", d->opts->html);
     return d->opts->json ? json_value_print(json_incref(d->document)) : STATUS_OK;
 }
 

@@ -15,7 +15,8 @@ status demo_complete(options *opts);
 status demo_check(const options *opts, int world_size);
 
 /* The same: are the images there, if this is a demo that trains, and can the page be written?
- * *code: what to exit with on failure. Ranks of ours need not ask again. */
+ * *code: what to exit with on failure. Of ranks started by hand only rank 0 tries the page, in
+ * demo_command. */
 status demo_check_files(const options *opts, int *code);
 
 /* Prints the names; returns the exit code. */

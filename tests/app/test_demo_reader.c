@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <termios.h>
+#include <unistd.h>
 
 enum { COLUMNS = 80, LINE_BYTES = 256, TREE_FRAMES = 9, FEW_S = 10, SOME_S = 4 };
 
@@ -153,7 +154,8 @@ END_TEST
 START_TEST(a_full_disk_is_a_failure)
 {
     char line[LINE_BYTES];
-    snprintf(line, sizeof line, "%.200s demo ring --fast >/dev/full", program_mnist_ddp());
+    snprintf(line, sizeof line, "%.200s demo ring --fast --html=ring.html >/dev/full",
+             program_mnist_ddp());
     program p = program_start(WORDS("sh", "-c", line));
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 74);
@@ -161,6 +163,7 @@ START_TEST(a_full_disk_is_a_failure)
     ASSERT_NO_FACTS(p.err, "warning");
     ASSERT_NO_FACTS(p.err, "rank 1");
     program_close(&p);
+    ck_assert_int_eq(access("ring.html", R_OK), 0); /* the page is there all the same */
 }
 END_TEST
 
