@@ -62,7 +62,8 @@ typedef struct process_group_ops {
     /* Memory as in process_group_alloc. NULL: process_group.c makes it. */
     status (*alloc)(void *self, size_t size_bytes, void **out);
     /* From any thread, once, while others are in launch() or wait(): a wait that goes on, and all
-     * that come, fail within 50 ms. Does not block. `why` is for the peers, if they are told. */
+     * that come, fail within 50 ms; where a peer copies this rank's memory, after that copy,
+     * 10 s at most. Does not block. `why` is for the peers, if they are told. */
     void (*abort)(void *self, const char *why);
     /* Also after a failure, and with works not waited for, which it frees. */
     void (*destroy)(void *self);

@@ -239,7 +239,8 @@ int main(void)
     TCase *deaths = suite_case(suite, "deaths", 80);
     tcase_add_loop_test(deaths, a_killed_rank_is_named, 0, 4);
     tcase_add_loop_test(deaths, a_stopped_rank_is_named, 0, 2);
-    tcase_add_test(deaths, nobody_passes_a_barrier_that_a_rank_has_given_up);
+    /* who hears of it first differs: without the mend every fourth fails */
+    tcase_add_loop_test(deaths, nobody_passes_a_barrier_that_a_rank_has_given_up, 0, 10);
     tcase_add_loop_test(deaths, an_abort_ends_waits, 0, 2);
     return suite_run(suite);
 }

@@ -8,8 +8,8 @@
 enum {
     BEFORE_MS = 150,
     AWAY_MS = 600,
-    SOON_MS = 250 /* 50, and a machine that is busy */,
-    TELL_MS = 2000
+    SOON_MS = 250, /* 50, and a machine that is busy */
+    TELL_MS = 2000,
 };
 
 #define REASON "the node's lease has ended"
