@@ -40,7 +40,7 @@ void dynamic_rendezvous_left(dynamic_rendezvous *rdzv, const round_departure *ho
 void dynamic_rendezvous_close(dynamic_rendezvous *rdzv, round_ending ending, const char *reason);
 
 /* Gives the lease back and ends the thread: at once, or after the second at most that it takes to
- * close the job, or a call that gets no answer (read_ms, at most a third of a lease). Accepts NULL. */
+ * close the job, or a call that gets no answer (read_ms or less). Accepts NULL. */
 void dynamic_rendezvous_destroy(dynamic_rendezvous *rdzv);
 
 #endif
