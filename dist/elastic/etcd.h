@@ -1,4 +1,5 @@
-/* What is needed of etcd's v3 API: keys, leases, one watch. All calls fail as etcd_gateway.h says. */
+/* What is needed of etcd's v3 API: keys, leases, one watch. All calls fail as etcd_gateway.h
+ * says. */
 #ifndef MNIST_DDP_DIST_ELASTIC_ETCD_H
 #define MNIST_DDP_DIST_ELASTIC_ETCD_H
 
