@@ -3,6 +3,7 @@
 #include "app/common/json_value.h"
 #include "app/demo/frame_text.h"
 #include "app/demo/reader.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -165,6 +166,19 @@ static status show_all(demo *d)
     TRY(print_frame(d));
     name_shown(d, key);
     return d->world_size > 1 ? store_set(rendezvous_store(d->rdzv), key, "1", 1) : STATUS_OK;
+}
+
+/* The second barrier: no rank goes on before the last one has taken its start. */
+status demo_begin_together(const demo *d, int64_t *start_ns)
+{
+    TRY(process_group_barrier(d->group));
+    *start_ns = clock_now_ns();
+    return process_group_barrier(d->group);
+}
+
+double demo_since_ms(int64_t start_ns)
+{
+    return (double)(clock_now_ns() - start_ns) * 1e-6;
 }
 
 status demo_show(demo *d)

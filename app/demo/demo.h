@@ -53,6 +53,11 @@ void demo_arrow_between(demo *d, int from, int to, const char *fmt, ...)
 /* A number of the whole demonstration, for --json: `value` is taken. Only rank 0's counts. */
 void demo_fact(demo *d, const char *name, json_t *value);
 
+/* All ranks go on at one moment. *start_ns is before it on every rank of this host: what a rank
+ * does later by so many ms ends, for all, so many ms after their start or more. */
+status demo_begin_together(const demo *d, int64_t *start_ns);
+double demo_since_ms(int64_t start_ns);
+
 /* Shows the frame. Blocks until all ranks have told theirs, and the reader has had time. */
 status demo_show(demo *d);
 

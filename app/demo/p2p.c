@@ -15,19 +15,12 @@ typedef struct p2p {
     uint8_t *out, *in; /* (LARGE) */
 } p2p;
 
-static double since_ms(int64_t start_ns)
-{
-    return (double)(clock_now_ns() - start_ns) * 1e-6;
-}
-
 /* Both ranks begin at the same time: now. */
 static status begin(const p2p *p, int64_t *start_ns)
 {
     memset(p->out, 1 + p->d->rank, LARGE);
     memset(p->in, 0, LARGE);
-    TRY(process_group_barrier(p->d->group));
-    *start_ns = clock_now_ns();
-    return STATUS_OK;
+    return demo_begin_together(p->d, start_ns);
 }
 
 /* Whether the peer's bytes have come. */
@@ -68,9 +61,9 @@ static status show_pass(const p2p *p, size_t count, int64_t send_late_ms, int64_
     int64_t start_ns;
     TRY(begin(p, &start_ns));
     clock_sleep_ms(sends ? send_late_ms : recv_late_ms);
-    double begins_ms = since_ms(start_ns);
+    double begins_ms = demo_since_ms(start_ns);
     TRY(sends ? send_bytes(p, d->group, count) : recv_bytes(p, d->group, count));
-    double ends_ms = since_ms(start_ns);
+    double ends_ms = demo_since_ms(start_ns);
     if (!sends)
         TRY(check(p, count));
     else
@@ -130,11 +123,11 @@ static status show_async(const p2p *p)
     int64_t start_ns;
     TRY(begin(p, &start_ns));
     TRY(process_group_launch(d->group, &what, NULL, &w));
-    double launched_ms = since_ms(start_ns);
+    double launched_ms = demo_since_ms(start_ns);
     clock_sleep_ms(LATE_MS); /* the rank's own work */
-    double waits_ms = since_ms(start_ns);
+    double waits_ms = demo_since_ms(start_ns);
     TRY(process_group_wait(d->group, w, NULL));
-    double ends_ms = since_ms(start_ns);
+    double ends_ms = demo_since_ms(start_ns);
     if (!sends)
         TRY(check(p, LARGE));
     demo_begin(d, "work = dist.isend(x, dst=1) ... work.wait()");
@@ -175,7 +168,7 @@ static status try_deadlock(const p2p *p, size_t count, double *elapsed_ms, char 
     TRY(process_group_create(&settings, &group));
     start_ns = clock_now_ns();
     status st = exchange(p, group, count);
-    *elapsed_ms = since_ms(start_ns);
+    *elapsed_ms = demo_since_ms(start_ns);
     snprintf(why, 512, "%s", st == STATUS_OK ? "" : status_text());
     process_group_destroy(group);
     return STATUS_OK;
@@ -217,7 +210,7 @@ static status show_batch(const p2p *p)
     TRY(process_group_batch_isend_irecv(d->group, both, 2, NULL, works));
     TRY(process_group_wait(d->group, works[0], NULL));
     TRY(process_group_wait(d->group, works[1], NULL));
-    double elapsed_ms = since_ms(start_ns);
+    double elapsed_ms = demo_since_ms(start_ns);
     TRY(check(p, LARGE));
     demo_begin(d, "dist.batch_isend_irecv([send, recv])");
     demo_say(d, "The way out is to start both, and to wait after that: with isend and irecv, or "

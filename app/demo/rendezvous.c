@@ -143,25 +143,18 @@ static status await_turn(const demo *d, const rendezvous_place *place)
     return st;
 }
 
-static double since_ms(int64_t start_ns)
-{
-    return (double)(clock_now_ns() - start_ns) * 1e-6;
-}
-
 static status show_meeting(demo *d, const rendezvous_place *place, rendezvous **out)
 {
     char found[FOUND_BYTES], came[NUMBER_BYTES], left[NUMBER_BYTES];
-    TRY(process_group_barrier(d->group));
-    int64_t start_ns = clock_now_ns();
-    /* After this one no rank's clock starts later than another's turn. */
-    TRY(process_group_barrier(d->group));
+    int64_t start_ns;
+    TRY(demo_begin_together(d, &start_ns));
     TRY(await_turn(d, place));
-    double came_ms = since_ms(start_ns);
+    double came_ms = demo_since_ms(start_ns);
     TRY(look(place, found));
     if (turn_of(d, d->rank) == 0)
         TRY(store_set(rendezvous_store(d->rdzv), LOOKED, "", 0));
     TRY(rendezvous_join(place, TIMEOUT_MS, TIMEOUT_MS, out));
-    double left_ms = since_ms(start_ns);
+    double left_ms = demo_since_ms(start_ns);
     demo_begin(d, "The ranks meet at %s:%d", place->master_addr, place->master_port);
     demo_say(d,
              "Now they do it again, slowly: one comes every %d ms. Rank %d is the first, and "

@@ -16,19 +16,6 @@ typedef struct shown_store {
     store *client;
 } shown_store;
 
-static double since_ms(int64_t start_ns)
-{
-    return (double)(clock_now_ns() - start_ns) * 1e-6;
-}
-
-/* All begin at the same time: now. */
-static status begin(const shown_store *s, int64_t *start_ns)
-{
-    TRY(process_group_barrier(s->d->group));
-    *start_ns = clock_now_ns();
-    return STATUS_OK;
-}
-
 /* Rank 0 tells the port by the job's own store. */
 static status tell_port(shown_store *s, int *port)
 {
@@ -90,14 +77,14 @@ static status show_get(shown_store *s)
     void *got = NULL;
     size_t size_bytes = 0;
     int64_t start_ns;
-    TRY(begin(s, &start_ns));
+    TRY(demo_begin_together(s->d, &start_ns));
     clock_sleep_ms(d->rank == 0 ? LATE_MS : 0);
-    double begins_ms = since_ms(start_ns);
+    double begins_ms = demo_since_ms(start_ns);
     if (d->rank == 0)
         TRY(store_set(s->client, "first_key", value, strlen(value)));
     else
         TRY(store_get(s->client, "first_key", &got, &size_bytes));
-    double ends_ms = since_ms(start_ns);
+    double ends_ms = demo_since_ms(start_ns);
     demo_begin(d, "store.set(\"first_key\", \"first_value\") and store.get(\"first_key\")");
     demo_say(d,
              "The other ranks get a key that is not there yet. get waits until it is: rank 0 sets "
@@ -114,9 +101,9 @@ static status show_wait(shown_store *s)
     demo *d = s->d;
     const char *why = "";
     int64_t start_ns;
-    TRY(begin(s, &start_ns));
+    TRY(demo_begin_together(s->d, &start_ns));
     status st = store_wait(s->client, "second_key", WAIT_MS);
-    double ends_ms = since_ms(start_ns);
+    double ends_ms = demo_since_ms(start_ns);
     if (st == STATUS_OK)
         return FAIL(STATUS_DEVICE, "the key that nobody has set is there");
     why = status_text();
@@ -158,7 +145,7 @@ static status show_compare(shown_store *s)
     size_t size_bytes;
     int64_t start_ns;
     snprintf(own, sizeof own, "rank %d", d->rank);
-    TRY(begin(s, &start_ns));
+    TRY(demo_begin_together(s->d, &start_ns));
     TRY(store_compare_set(s->client, "leader", "", own, &holds, &size_bytes));
     demo_begin(d, "store.compare_set(\"leader\", \"\", \"rank r\")");
     demo_say(d, "Set it if it is not there yet. All ranks try at the same time, each with its own "

@@ -48,7 +48,7 @@ START_TEST(a_store_waits_counts_and_chooses)
     bool came[N + 1] = {false};
     json_t *document = demo_run("store --nproc-per-node=4");
     for (int rank = 0; rank < N; rank++) {
-        ck_assert_int_ge(atoi(text_at(document, 1, rank, 3)), 250); /* until rank 0 has set it */
+        ck_assert_int_ge(atoi(text_at(document, 1, rank, 3)), 300); /* until rank 0 has set it */
         ck_assert_str_eq(text_at(document, 1, rank, 4), rank == 0 ? "" : "first_value");
         ck_assert_int_ge(atoi(text_at(document, 2, rank, 3)), 500);
         ck_assert_str_eq(text_at(document, 2, rank, 4), "timed out");
@@ -71,10 +71,16 @@ END_TEST
 START_TEST(a_large_send_waits_for_its_recv)
 {
     enum { SMALL = 1, LARGE, EXCHANGE_LARGE = 5, SEND = 0, RECV = 1, BEGINS = 2, ENDS = 3 };
-    json_t *document = demo_run("p2p --backend=shm");
-    ck_assert_double_lt(atof(text_at(document, SMALL, SEND, ENDS)),
-                        atof(text_at(document, SMALL, RECV, BEGINS)));
-    ck_assert_double_gt(atof(text_at(document, LARGE, SEND, ENDS)), 50); /* of 100, on busy cores */
+    json_t *document = NULL;
+    bool at_once = false; /* a busy machine may hold the sender for longer than 100 ms */
+    for (int i = 0; i < 3 && !at_once; i++) {
+        json_decref(document);
+        document = demo_run("p2p --backend=shm");
+        at_once = atof(text_at(document, SMALL, SEND, ENDS)) <
+                  atof(text_at(document, SMALL, RECV, BEGINS));
+    }
+    ck_assert(at_once);
+    ck_assert_double_ge(atof(text_at(document, LARGE, SEND, ENDS)), 100);
     ck_assert_double_eq(demo_run_fact(document, "exchanged_bytes"), 1 << 10);
     ck_assert_double_eq(demo_run_fact(document, "deadlock_bytes"), 4 << 20);
     for (int rank = 0; rank < 2; rank++)
