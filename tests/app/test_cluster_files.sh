@@ -28,7 +28,7 @@ fail() {
     exit 1
 }
 
-port=$((26000 + $$ % 5000))
+port=$((26000 + $$ % 1000))
 small=(--model mlp --limit 192 --epochs 1 --batch-size 16 --threads 1)
 "$program" train --nproc-per-node=4 "${small[@]}" --run-dir ours >ours.out 2>ours.err ||
     fail "our own launcher: exit $?"

@@ -9,7 +9,7 @@ skew=$BUILD_DIR/clock_skew.so
 [ -e "$BUILD_DIR/mnist_ddp_gloo.so" ] || skip "gloo is not in this build"
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0 # the clock is loaded before it
 export HOME=$work XDG_CACHE_HOME=$work/cache # our own digits, made once
-port=$((27000 + $$ % 4000))
+port=$((27000 + $$ % 1000))
 
 node() { # job, its nodes, the skew of this node's clock; in the background
     local job=$1 nnodes=$2 seconds=$3

@@ -5,7 +5,7 @@ set -eu
 # shellcheck source=../support/scratch.sh
 . "$SOURCE_DIR/tests/support/scratch.sh"
 [ -e "$BUILD_DIR/mnist_ddp_microhttpd.so" ] || skip "libmicrohttpd is not in this build"
-port=$((28000 + $$ % 4000))
+port=$((28000 + $$ % 1000))
 
 answer() { # of the port, within a second, in $1
     local line

@@ -80,7 +80,7 @@ says error mpirun openmpi-bin
 PATH=$work/bin timeout 60 "$program" doctor --nproc-per-node=2 --backend mpi >err && fail "doctor misses mpirun"
 says failed backend mpirun openmpi-bin
 for rank in 0 1; do
-    RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 10000)) \
+    RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((24000 + $$ % 1000)) \
         timeout 60 "$program" train --model mlp --limit 192 --backend mpi >out$rank 2>err$rank &
 done
 wait

@@ -60,7 +60,7 @@ refuses() {
 free_port() {
     local port
     for ((;;)); do
-        port=$((20000 + RANDOM % 12000))
+        port=$((20000 + RANDOM % 4000))
         if ! (echo >"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
             echo $port
             return
