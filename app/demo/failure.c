@@ -30,7 +30,7 @@ static const fault_shown faults[] = {
      {"[rank 0] error", "error: rank", "it was last", "also:", NULL}},
     {"stop",
      ":rank=1,step=5",
-     " --timeout=1",
+     " --timeout=2",
      "a rank hangs",
      "Rank 1 is stopped before step 5 (SIGSTOP). It is there, and does nothing. The others wait "
      "for it in an all-reduce, at most --timeout seconds.",
