@@ -4,6 +4,7 @@
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"
 #include "tests/support/facts.h"
+#include "tests/support/process.h"
 
 #include <glob.h>
 #include <jansson.h>
@@ -265,13 +266,14 @@ START_TEST(sigusr2_asks_where_a_rank_is)
     program p =
         program_start_with(NULL, WORDS(FAULTY("delay:rank=1,step=4,ms=60000"), "--timeout", "60"));
     program_await(&p, "60000 ms");
-    clock_sleep_ms(200);
+    clock_sleep_ms(1000); /* rank 0 comes to step 4, too */
     kill(process_of_rank(p.pid, 0), SIGUSR2);
     program_await(&p, "rank0.jsonl");
     assert_dumped(0);
     ck_assert(!process_is_gone(p.pid));
     kill(p.pid, SIGINT);
-    clock_sleep_ms(200);
+    process_await_taken(p.pid, SIGINT);
+    clock_sleep_ms(200); /* else they are one */
     kill(p.pid, SIGINT); /* at once: the step does not end */
     program_wait(&p, RUN_S);
     program_close(&p);

@@ -1,6 +1,7 @@
 /* A run on a terminal: Ctrl-C, and the end of the session, stop it at a step that is saved. */
 #include "base/clock.h"
 #include "tests/app/support/training.h"
+#include "tests/support/process.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -139,7 +140,8 @@ START_TEST(ctrl_c_twice_ends_it_at_once)
     await(&s, "20000 ms");
     int64_t start_ns = clock_now_ns();
     press(&s);
-    clock_sleep_ms(300);
+    process_await_taken(s.pid, SIGINT);
+    clock_sleep_ms(300); /* else they are one */
     ck_assert_int_eq(waitpid(s.pid, NULL, WNOHANG), 0);
     press(&s);
     ck_assert_int_eq(finish(&s), 128 + SIGINT);
@@ -177,7 +179,8 @@ START_TEST(a_stopped_terminal_keeps_no_signal)
     clock_sleep_ms(100);
     int64_t start_ns = clock_now_ns();
     kill(s.pid, SIGINT);
-    clock_sleep_ms(300);
+    process_await_taken(s.pid, SIGINT);
+    clock_sleep_ms(300); /* else they are one */
     ck_assert_int_eq(waitpid(s.pid, NULL, WNOHANG), 0);
     kill(s.pid, SIGINT);
     ck_assert_int_eq(finish(&s), 128 + SIGINT);
@@ -205,7 +208,7 @@ START_TEST(a_signal_sent_twice_over_is_one)
     start(&s, RANKS[_i], "--inject=delay:rank=0,step=40,ms=300");
     await(&s, "300 ms");
     kill(s.pid, SIGTERM);
-    clock_sleep_ms(5); /* the first is taken before the second comes */
+    process_await_taken(s.pid, SIGTERM);
     kill(-s.pid, SIGTERM);
     ck_assert_int_eq(finish(&s), 75);
     ASSERT_FACTS(s.shown, "stopped", "SIGTERM");

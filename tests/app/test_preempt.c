@@ -7,6 +7,7 @@
 #include "tests/app/support/training.h"
 #include "tests/support/fake_accelerator.h"
 #include "tests/support/full_pipe.h"
+#include "tests/support/process.h"
 
 #include <math.h>
 #include <signal.h>
@@ -187,7 +188,8 @@ START_TEST(a_second_sigterm_ends_it_at_once)
     program p = start_slow_step(NULL);
     int64_t start_ns = clock_now_ns();
     kill(p.pid, SIGTERM);
-    clock_sleep_ms(200);
+    process_await_taken(p.pid, SIGTERM);
+    clock_sleep_ms(200); /* else they are one */
     ck_assert(!process_is_gone(p.pid));
     kill(p.pid, SIGTERM);
     program_wait(&p, RUN_S);

@@ -7,6 +7,7 @@
 #include "tests/app/support/nodes.h"
 #include "tests/app/support/test_folder.h"
 #include "tests/support/port.h"
+#include "tests/support/process.h"
 
 #include <jansson.h>
 #include <signal.h>
@@ -205,7 +206,7 @@ START_TEST(a_stop_while_a_round_ends)
     test_folder_await("asked");
     kill(p[0].pid, SIGTERM);
     kill(p[1].pid, SIGKILL);
-    clock_sleep_ms(200);
+    process_await_taken(p[0].pid, SIGTERM);
     test_folder_write("go", "");
     expect_ends(p, 2, (const int[]){143, 137});
     nodes_close(p, 2);

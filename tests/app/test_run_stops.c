@@ -6,6 +6,7 @@
 #include "tests/app/support/training.h"
 #include "tests/support/full_pipe.h"
 #include "tests/support/port.h"
+#include "tests/support/process.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -39,7 +40,8 @@ START_TEST(two_signals_behind_a_failure_kill)
     test_folder_await("told.0");
     int64_t start_ns = clock_now_ns();
     kill(p.pid, SIGINT);
-    clock_sleep_ms(200);
+    process_await_taken(p.pid, SIGINT);
+    clock_sleep_ms(200); /* else they are one */
     kill(p.pid, SIGINT);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 3); /* that was the end anyway */
@@ -99,6 +101,7 @@ START_TEST(a_rank_that_does_not_save_ends_all)
     kill(p.pid, SIGTERM);
     program_await(&p, "SIGTERM", "checkpoint");
     kill(rank_1, SIGTERM);
+    process_await_taken(rank_1, SIGTERM);
     clock_sleep_ms(300); /* else they are one */
     kill(rank_1, SIGTERM);
     program_wait(&p, RUN_S);

@@ -60,12 +60,48 @@ pid_t process_of_rank(pid_t launcher, int rank)
     return -1;
 }
 
-bool process_is_gone(pid_t pid)
+/* 'R', 'S', 'T', ...; 'X': there is none. */
+static char state_of(pid_t pid)
 {
     char text[512];
     process_read(pid, "stat", text, sizeof text);
     const char *end = strrchr(text, ')'); /* of the name; the state follows */
-    return end == NULL || end[2] == 'Z' || end[2] == 'X';
+    return end != NULL ? end[2] : 'X';
+}
+
+void process_await_stopped(pid_t pid)
+{
+    int64_t deadline_ns = clock_deadline_ns(RUN_S * 1000);
+    while (state_of(pid) != 'T') {
+        ck_assert_msg(!clock_passed(deadline_ns), "process %d is not stopped", (int)pid);
+        clock_sleep_ms(1);
+    }
+}
+
+/* Of the whole process, as kill() sends it. */
+static bool is_pending(pid_t pid, int signal)
+{
+    static const char field[] = "ShdPnd:";
+    char text[4096];
+    process_read(pid, "status", text, sizeof text);
+    const char *at = strstr(text, field);
+    return at != NULL && (strtoull(at + sizeof field - 1, NULL, 16) >> (signal - 1) & 1) != 0;
+}
+
+void process_await_taken(pid_t pid, int signal)
+{
+    int64_t deadline_ns = clock_deadline_ns(RUN_S * 1000);
+    while (is_pending(pid, signal)) {
+        ck_assert_msg(!clock_passed(deadline_ns), "process %d does not take signal %d", (int)pid,
+                      signal);
+        clock_sleep_ms(1);
+    }
+}
+
+bool process_is_gone(pid_t pid)
+{
+    char state = state_of(pid);
+    return state == 'Z' || state == 'X';
 }
 
 void process_assert_gone(const pid_t *pids, int n, int within_ms)
