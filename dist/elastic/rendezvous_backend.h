@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { RENDEZVOUS_ENDPOINT_BYTES = 128 };
+
 typedef struct rendezvous_record {
     char *id;      /* of the node */
     char *value;   /* JSON */
@@ -26,6 +28,8 @@ typedef struct rendezvous_view {
     size_t state_bytes;
     int64_t state_revision; /* the revision that set it; 0 */
     bool fallback;          /* c10d: at an endpoint that is not the first: no job begins there */
+    /* c10d: an endpoint that does not answer, cut off: the job may be there; "": there is none */
+    char silent[RENDEZVOUS_ENDPOINT_BYTES];
     rendezvous_record *nodes;
     int n;
 } rendezvous_view;

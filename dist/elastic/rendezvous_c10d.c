@@ -33,6 +33,7 @@ enum {
 typedef struct endpoint {
     char host[HOST_BYTES];
     int port;
+    bool silent; /* it gave no answer when it was asked last, not even that nobody listens */
 } endpoint;
 
 typedef struct c10d {
@@ -47,6 +48,7 @@ typedef struct c10d {
     bool waits;       /* its latest record says that it runs nothing */
     int scouted;      /* the endpoint that was looked at last */
     int64_t scout_ns; /* when to look at the next one */
+    int in_doubt;     /* the silent endpoint that the latest view names; -1: none */
 } c10d;
 
 static status parse_endpoints(c10d *self, const char *text)
@@ -85,6 +87,7 @@ static status open_c10d(const rendezvous_backend_options *options, void **out)
     self->ttl_ms = options->ttl_ms;
     self->timeout_ms = options->timeout_ms;
     self->wake_fd = options->wake_fd;
+    self->in_doubt = -1;
     status st = parse_endpoints(self, options->endpoints);
     if (st == STATUS_OK)
         st = rendezvous_backend_prefix(options->run_id, self->prefix, sizeof self->prefix);
@@ -134,10 +137,13 @@ static status try_endpoint(c10d *self, int which, int64_t timeout_ms, store **ou
     store_watch_answer answer = {0};
     for (int i = 0; i < 2 && st == STATUS_PEER; i++) {
         status joined = join_store(self, which, timeout_ms, &client);
+        self->endpoints[which].silent =
+            joined != STATUS_OK && joined != STATUS_REFUSED && joined != STATUS_INVALID;
         if (joined == STATUS_INVALID && (self->n > 1 || self->ever))
             joined = STATUS_PEER; /* no store, but another endpoint may be one, or this one later */
         TRY(joined);
         st = store_watch(client, &(store_watch_options){KEYS_STATE, -1, 0, 0}, &answer);
+        self->endpoints[which].silent = st == STATUS_TIMEOUT;
         if (st != STATUS_OK)
             store_destroy(client);
     }
@@ -162,8 +168,11 @@ static status try_endpoint(c10d *self, int which, int64_t timeout_ms, store **ou
 static bool is_better(c10d *self, int other, int which, int64_t *claim)
 {
     store *client = NULL;
-    int64_t there;
-    if (other == which || try_endpoint(self, other, SCOUT_TIMEOUT_MS, &client, &there) != STATUS_OK)
+    int64_t there, timeout_ms = SCOUT_TIMEOUT_MS;
+    if (*claim == 0 &&
+        self->timeout_ms / self->n > timeout_ms) /* no job begins without its answer */
+        timeout_ms = self->timeout_ms / self->n;
+    if (other == which || try_endpoint(self, other, timeout_ms, &client, &there) != STATUS_OK)
         return false;
     store_destroy(client);
     if (there < *claim || (there == *claim && other > which))
@@ -300,6 +309,23 @@ static status make_view(const store_watch_answer *answer, rendezvous_view *out)
     return st;
 }
 
+/* An endpoint at which the job may be: -1: none. A node that knows of no job begins none then. */
+static int find_silent(const c10d *self)
+{
+    for (int i = 0; i < self->n; i++)
+        if (self->endpoints[i].silent)
+            return i;
+    return -1;
+}
+
+static void tell_silent(const c10d *self, rendezvous_view *view)
+{
+    if (self->in_doubt < 0)
+        return;
+    const endpoint *e = &self->endpoints[self->in_doubt];
+    snprintf(view->silent, sizeof view->silent, "%.100s:%d", e->host, e->port);
+}
+
 static status look(void *ctx, rendezvous_sight sight, int64_t revision, int64_t wait_ms,
                    rendezvous_view *out)
 {
@@ -309,6 +335,10 @@ static status look(void *ctx, rendezvous_sight sight, int64_t revision, int64_t 
     TRY(scout(self));
     if (self->n > 1 && self->waits && wait_ms > SCOUT_MS)
         wait_ms = SCOUT_MS;
+    int in_doubt = find_silent(self);
+    if (in_doubt != self->in_doubt)
+        revision = -1; /* that is news, too */
+    self->in_doubt = in_doubt;
     store_watch_options how = {.prefix = sight == RENDEZVOUS_STATE ? KEYS_STATE : "",
                                .after = revision,
                                .wait_ms = wait_ms,
@@ -317,6 +347,7 @@ static status look(void *ctx, rendezvous_sight sight, int64_t revision, int64_t 
     rendezvous_view view = {0}; /* nothing has changed */
     status st = answer.revision != 0 ? make_view(&answer, &view) : STATUS_OK;
     view.fallback = self->at > 0;
+    tell_silent(self, &view);
     if (st == STATUS_OK)
         *out = view;
     store_watch_free(&answer);

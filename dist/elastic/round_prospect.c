@@ -81,6 +81,8 @@ round_prospect round_prospect_of(const round_rules *rules, const round_view *vie
         prospect.hurdle = hurdle_of_last_round(rules, view, &prospect);
     else if (view->fallback)
         prospect.hurdle = ROUND_HURDLE_FALLBACK;
+    else if (view->silent[0] != '\0')
+        prospect.hurdle = ROUND_HURDLE_SILENT;
     if (prospect.hurdle == ROUND_HURDLE_NONE && prospect.waiting < rules->min)
         prospect.hurdle = ROUND_HURDLE_FEW;
     return prospect;
@@ -152,6 +154,12 @@ void round_prospect_text(const round_rules *rules, const round_view *view, char 
         break;
     case ROUND_HURDLE_FALLBACK:
         snprintf(out, size_bytes, "a job begins at the first endpoint of --rdzv-endpoint only");
+        break;
+    case ROUND_HURDLE_SILENT:
+        snprintf(out, size_bytes,
+                 "%s does not answer, and the job may be there: start that host, or leave it out "
+                 "of --rdzv-endpoint on all nodes",
+                 view->silent);
         break;
     }
 }

@@ -19,6 +19,7 @@ typedef enum round_hurdle {
     ROUND_HURDLE_MEMBER,   /* `member` of the last round has not left it */
     ROUND_HURDLE_MINORITY, /* too few of the last round wait */
     ROUND_HURDLE_FALLBACK, /* no job begins at this service */
+    ROUND_HURDLE_SILENT,   /* the job may be at another endpoint, which does not answer */
     ROUND_HURDLE_FEW,      /* fewer than `min` wait */
 } round_hurdle;
 

@@ -58,8 +58,10 @@ typedef struct round_state {
 typedef struct round_view {
     round_state state;
     int64_t state_revision;
-    bool is_foreign;   /* what lies there is no state, so `state` is all zero */
-    bool fallback;     /* no job begins here: c10d, at an endpoint that is not the first */
+    bool is_foreign; /* what lies there is no state, so `state` is all zero */
+    bool fallback;   /* no job begins here: c10d, at an endpoint that is not the first, or */
+    /* as long as this endpoint does not answer, at which the job may be; "": nothing is in doubt */
+    char silent[128];
     bool only_state;   /* the nodes were not looked at: */
     bool own_is_there; /* this one's record was put there as it is to be */
     round_node *nodes; /* by their order */

@@ -307,6 +307,7 @@ status round_text_read(const rendezvous_view *text, round_view *out)
     status st = STATUS_OK;
     status_kept why;
     round_view view = {.state_revision = text->state_revision, .fallback = text->fallback};
+    snprintf(view.silent, sizeof view.silent, "%s", text->silent);
     if (text->n < 0 || text->n > ROUND_MAX_NODES)
         return FAIL(STATUS_PEER, "the rendezvous has %d nodes", text->n);
     view.nodes = calloc((size_t)text->n + 1, sizeof *view.nodes);

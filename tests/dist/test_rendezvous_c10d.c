@@ -240,6 +240,33 @@ START_TEST(a_newcomer_goes_where_the_job_is)
 }
 END_TEST
 
+/* The second endpoint is cut off: it takes connections, and answers nothing. Who knows of no job
+ * begins none until it answers, or nobody listens there. */
+START_TEST(a_silent_endpoint_may_have_the_job)
+{
+    char list[128];
+    int port, fd = port_listen(&port);
+    snprintf(list, sizeof list, "%s,127.0.0.1:%d", endpoints[0], port);
+    void *a = node_of(list, "a");
+    put(a, "", true);
+    rendezvous_view view = look(a, RENDEZVOUS_ALL, -1, 0);
+    ck_assert(!view.fallback);
+    ck_assert_str_eq(view.silent, strchr(list, ',') + 1);
+    int64_t after = view.revision;
+    rendezvous_view_free(&view);
+    close(fd);
+    int64_t until_ns = clock_deadline_ns(6000);
+    view.revision = 0;
+    while (view.revision == 0 && !clock_passed(until_ns)) {
+        ck_assert(ops->look(a, RENDEZVOUS_ALL, after, 5000, &view) == STATUS_OK);
+    }
+    ck_assert_int_ne(view.revision, 0);
+    ck_assert_str_eq(view.silent, "");
+    rendezvous_view_free(&view);
+    ops->close(a);
+}
+END_TEST
+
 /* One waits at the first endpoint, and then there is a job at the second; or it waits at the second
  * one, and then the first is there; or the round at the first one is over, though it is later. */
 START_TEST(a_node_that_waits_goes_where_the_others_are)
@@ -371,6 +398,7 @@ int main(void)
     tcase_add_test(core, endpoints_are_checked);
     tcase_add_test(core, the_next_endpoint_is_another_service);
     tcase_add_test(core, a_newcomer_goes_where_the_job_is);
+    tcase_add_test(core, a_silent_endpoint_may_have_the_job);
     tcase_add_loop_test(core, a_node_that_waits_goes_where_the_others_are, 0, 3);
     tcase_add_test(core, a_store_without_leases_is_named);
     tcase_add_loop_test(core, what_is_no_store_is_named, 0, 4);

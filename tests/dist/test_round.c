@@ -2,6 +2,7 @@
  * act, without a socket (tests/support/round_world.h). */
 #include "base/fnv1a.h"
 #include "base/mt19937.h"
+#include "tests/support/facts.h"
 #include "tests/support/round_world.h"
 #include "tests/support/suite.h"
 
@@ -251,6 +252,19 @@ START_TEST(a_forgotten_round_is_waited_for)
 }
 END_TEST
 
+START_TEST(no_job_begins_beside_a_silent_endpoint)
+{
+    char text[200];
+    round_node node = {.id = "a_1_1", .waits = true};
+    round_view view = {.silent = "h2:29400", .nodes = &node, .n = 1};
+    ck_assert_int_eq(round_prospect_of(&any, &view).hurdle, ROUND_HURDLE_SILENT);
+    round_prospect_text(&any, &view, text, sizeof text);
+    ASSERT_FACTS(text, "h2:29400", "does not answer", "--rdzv-endpoint");
+    view.silent[0] = '\0';
+    ck_assert_int_eq(round_prospect_of(&any, &view).hurdle, ROUND_HURDLE_NONE);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     bool all = argc > 1 && strcmp(argv[1], "--all") == 0;
@@ -261,6 +275,7 @@ int main(int argc, char **argv)
         return suite_run(suite);
     }
     tcase_add_test(core, a_forgotten_round_is_waited_for);
+    tcase_add_test(core, no_job_begins_beside_a_silent_endpoint);
     tcase_add_test(core, every_order_of_events_keeps_the_rules);
     tcase_add_test(core, long_paths_with_many_faults_keep_the_rules);
     return suite_run(suite);
