@@ -307,15 +307,14 @@ END_TEST
 START_TEST(a_word_ends_a_wait)
 {
     elastic_agent agent;
-    open_agent(WORDS(UNMOVED, "--backend", training_backend, "--timeout", "600", "--inject",
-                     "stop:rank=1,step=3"),
+    open_agent(WORDS(UNMOVED, "--backend", training_backend, "--inject", "stop:rank=1,step=3"),
                &agent);
     elastic_agent_begin(&agent, RANKS, 2);
     program_await(&agent.ranks[0].p, "step 2/");
     program_await(&agent.ranks[1].p, "SIGSTOP");
     clock_sleep_ms(100);
     elastic_agent_say(&agent, 0, ELASTIC_LEAVE);
-    elastic_agent_await_left(&agent, 0); /* its wait's own deadline is ten minutes away */
+    elastic_agent_await_left(&agent, 0); /* its wait has 60 s */
     ck_assert_int_eq(agent.ranks[0].step, 2);
     kill(agent.ranks[1].p.pid, SIGKILL);
     elastic_agent_await_end(&agent, 1);

@@ -17,8 +17,8 @@ int process_children(pid_t launcher, pid_t *out);
 /* The process of a rank that a launcher has started; fails the test if there is none. */
 pid_t process_of_rank(pid_t launcher, int rank);
 
-/* Return once the process has taken this signal, which it blocks and reads, or is stopped (SIGSTOP);
- * fail the test after RUN_S. */
+/* Return once the process has taken this signal, which it blocks and reads, or is stopped
+ * (SIGSTOP); fail the test after RUN_S. */
 void process_await_taken(pid_t pid, int signal);
 void process_await_stopped(pid_t pid);
 

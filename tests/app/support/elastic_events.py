@@ -36,18 +36,22 @@ def overlaps(events):
 
 
 def line(events):
-    """The steps that count, by number: {step: its events, one of each rank}. A round that begins at
-    step s replaces what older rounds have made from s on."""
-    kept = {}
+    """The steps that count, by number: {step: its events, one of each rank}. A round goes on from the
+    latest round that has made the step before its first one: a node that comes back may bring a state
+    that is newer than what the others have made meanwhile. Later steps of that line do not count."""
+    lines = {0: {}}
     by_round = {}
     for event in of(events, "step"):
         by_round.setdefault(event["round"], []).append(event)
     for number in sorted(by_round):
-        first = min(event["step"] for event in by_round[number])
-        kept = {step: found for step, found in kept.items() if step < first}
+        before = min(event["step"] for event in by_round[number]) - 1
+        source = max((n for n, kept in lines.items() if before == 0 or before in kept),
+                     default=max(lines))
+        kept = {step: found for step, found in lines[source].items() if step <= before}
         for event in by_round[number]:
             kept.setdefault(event["step"], []).append(event)
-    return kept
+        lines[number] = kept
+    return lines[max(lines)]
 
 
 def made_twice(events):
@@ -96,3 +100,7 @@ def check_itself():
     assert "6 samples" in faults(right[:-1] + [step(6, 2, 2, 1, [4, 2])], 1, 5)[0]
     assert "ranks [0]" in faults(right[:-1], 1, 5)[0]
     assert "missing" in faults(right[2:], 1, 5)[0]
+    # Round 2 was made of an older state than round 1's rank 1 brings to round 3.
+    fork = [step(1, 1, 1, 0, [3]), step(2, 1, 1, 1, [1]), step(3, 2, 1, 0, [4]), step(4, 2, 1, 1, [2]),
+            step(6, 1, 2, 0, [0, 1]) | {"world_size": 1}, step(9, 3, 3, 0, [0]), step(9, 3, 3, 1, [])]
+    assert faults(fork, 1, 5) == [], faults(fork, 1, 5)

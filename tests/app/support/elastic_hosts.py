@@ -204,9 +204,11 @@ class Job:
               fault_continue, fault_etcd, fault_etcd_again)
 
     def may_end(self):
-        """Without having finished: the only store was hit, or no majority of the last round is left."""
+        """Without having finished: the only store was hit, or no majority of the last round is left, or
+        those that are left were in no round, and the first endpoint is gone, or the job may be elsewhere."""
+        reasons = "more than half", "begins at the first endpoint only", "the job may be there"
         return self.killed_store or self.kind == "c10d of three" and any(
-            "more than half" in host.text("err") for host in self.hosts if host.agent)
+            reason in host.text("err") for host in self.hosts if host.agent for reason in reasons)
 
     def repair(self):
         if self.etcd and not self.etcd.server:
