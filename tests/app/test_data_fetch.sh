@@ -29,7 +29,7 @@ fail() {
 }
 
 program() {
-    timeout 60 "$BUILD_DIR/mnist_ddp" data fetch --connect-timeout=3 --stall-timeout=1 "$@"
+    timeout 60 "$BUILD_DIR/mnist_ddp" data fetch --connect-timeout=10 --stall-timeout=10 "$@"
 }
 
 # forget: what was asked for so far.
@@ -124,16 +124,16 @@ as_it_should() {
     diff -r files $raw >diffs || fail "$(cat diffs)"
 }
 
-# aside FOLDER MIRRORS: fetches what takes its time beside the rest of this test, all but the labels
-# being there.
+# aside FOLDER MIRRORS ARG...: fetches what takes its time beside the rest of this test, all but the
+# labels being there.
 aside() {
     mkdir -p "$1/raw"
     ln files/* "$1/raw"
     rm "$1/raw/$labels"
-    program --data-dir="$1" --mirror="$2" >"$1/out" 2>&1 &
+    program --data-dir="$1" --mirror="$2" "${@:3}" >"$1/out" 2>&1 &
 }
 at=https://127.0.0.1:$port
-aside stalled "$at/stalled"
+aside stalled "$at/stalled" --stall-timeout=1
 stalled=$!
 aside mixed "$at/wrong,$at/long,$at/login,$at/truncated,$at/busy"
 mixed=$!
@@ -233,14 +233,14 @@ says waiting $raw "pid"
 # Ctrl-C leaves what has come, and the next call goes on from there.
 keep_all_but $images
 forget
-program --data-dir=to --mirror="https://127.0.0.1:$port/slow" >out 2>err &
+program --data-dir=to --mirror="https://127.0.0.1:$port/held" >out 2>err &
 pid=$!
-for _ in $(seq 200); do
-    [ "$(stat -c %s "$raw/$images.part" 2>/dev/null || echo 0)" -gt 500000 ] && break
+until [ "$(stat -c %s "$raw/$images.part" 2>/dev/null || echo 0)" -gt 500000 ]; do
+    kill -0 $pid 2>/dev/null || fail "nothing came"
     sleep 0.02
 done
 code=0
-timeout 2 "$BUILD_DIR/mnist_ddp" data fetch --data-dir=to --lock-timeout=0 >out2 2>err2 || code=$?
+program --data-dir=to --lock-timeout=0 >out2 2>err2 || code=$?
 [ $code = 110 ] || fail "a second one: $code: $(cat err2)"
 facts_in_a_line "$(cat err2)" --lock-timeout pid $raw || fail "not said who: $(cat err2)"
 child=$(pgrep -P $pid)

@@ -44,20 +44,29 @@ static void ask(const char *request, char answer[ANSWER_BYTES])
 
 static const char GET[] = "GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 
+/* The same after a beat. Where LATE_MS pass between the two, it is done again. */
+static void beat_and_ask(health_check *check, const char *state, int64_t round, int world_size,
+                         char answer[ANSWER_BYTES])
+{
+    int64_t end_ns = clock_deadline_ns(WAIT_MS);
+    do {
+        health_check_beat(check, state, round, world_size);
+        ask(GET, answer);
+    } while (strstr(answer, " 503 ") != NULL && !clock_passed(end_ns));
+}
+
 START_TEST(a_living_agent_is_told_to_live_and_a_hung_one_is_not)
 {
     char answer[ANSWER_BYTES];
     health_check *check = open_check();
-    health_check_beat(check, "runs", 3, 8);
-    ask(GET, answer);
+    beat_and_ask(check, "runs", 3, 8, answer);
     ASSERT_FACTS(answer, "200");
     ck_assert_ptr_nonnull(
         strstr(answer, "{\"state\":\"runs\",\"round\":3,\"world_size\":8,\"age_s\":0."));
     clock_sleep_ms(LATE_MS + 50);
     ask(GET, answer);
     ASSERT_FACTS(answer, "503");
-    health_check_beat(check, "waits", 4, 0);
-    ask(GET, answer);
+    beat_and_ask(check, "waits", 4, 0, answer);
     ASSERT_FACTS(answer, "200");
     ck_assert_ptr_nonnull(strstr(answer, "\"waits\",\"round\":4"));
     health_check_close(check);

@@ -215,6 +215,9 @@ START_TEST(the_process_beside_the_launcher_has_its_own_name)
     program p = run_command_start("--nproc-per-node=1", "echo $$ > pid.0; exec sleep 30");
     test_folder_await_pid("pid.0");
     snprintf(title, sizeof title, "mnist_ddp: orphan_reaper of %d", (int)p.pid);
+    int64_t end_ns = clock_deadline_ns(RUN_S * 1000); /* it names itself, beside the ranks */
+    while (count_processes(title) == 0 && !clock_passed(end_ns))
+        clock_sleep_ms(POLL_MS);
     ck_assert_int_eq(count_processes(title), 1);
     kill(p.pid, SIGTERM);
     program_wait(&p, RUN_S);

@@ -42,9 +42,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def redirect(self, url):
         self.answer(302, Location=url, Content_Length=0)
 
-    def send(self, data, pause=0.0):
-        for at in range(0, len(data), 65536):
-            self.wfile.write(data[at:at + 65536])
+    def send(self, data, pause=0.0, piece=65536):
+        for at in range(0, len(data), piece):
+            self.wfile.write(data[at:at + piece])
             time.sleep(pause)
 
     def hang_up(self):
@@ -101,6 +101,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send(data[:len(data) // 2])
             time.sleep(30)
             return self.hang_up()
+        if fault == "held":  # the large file takes minutes: the client leaves before its end
+            self.send(data[:600000])
+            return self.send(data[600000:], pause=0.05, piece=1000)
         self.send(data, pause=0.003 if fault == "slow" else 0.0)
 
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 from browser import Browser
@@ -21,11 +22,12 @@ class Server:
     """A server that has printed its address."""
 
     def __init__(self, *words):
+        self.errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen([PROGRAM, "serve", *words], stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True)
+                                        stderr=self.errors, text=True)
         self.url = self.process.stdout.readline().strip()
         match = re.fullmatch(r"http://(.+):(\d+)/", self.url)
-        assert match, (self.url, self.process.communicate())
+        assert match, (self.url, self.process.communicate(), self.said())
         self.port = int(match[2])
 
     def __enter__(self):
@@ -35,12 +37,16 @@ class Server:
         if self.process.poll() is None:
             self.end(signal.SIGTERM)
 
+    def said(self):
+        """What it has written to stderr so far. The file's position is the server's."""
+        return os.pread(self.errors.fileno(), 1 << 20, 0).decode()
+
     def end(self, number):
         """Ends it by a signal: (seconds that it took, exit code, stdout, stderr)."""
         began = time.monotonic()
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=WAIT_S)
-        return time.monotonic() - began, self.process.returncode, out, err
+        out, _ = self.process.communicate(timeout=WAIT_S)
+        return time.monotonic() - began, self.process.returncode, out, self.said()
 
     def ask(self, method, path, body=None, headers=None):
         """(code, headers, body)"""
@@ -167,10 +173,10 @@ def check_reload(server):
             file.write(content)
         os.rename("runs/a/model.tmp", "runs/a/model.safetensors")
         end = time.monotonic() + WAIT_S
-        while json.loads(server.ask("GET", "/watch/x/0")[2])["model"]["loads"] != loads:
-            assert time.monotonic() < end, loads
+        while (json.loads(server.ask("GET", "/watch/x/0")[2])["model"]["loads"] != loads
+               or "warning" not in server.said()):
+            assert time.monotonic() < end, (loads, server.said())
             time.sleep(0.02)
-        time.sleep(0.6 if loads == 1 else 0)  # it looks every half second
         assert "label" in json.loads(server.ask("POST", "/predict", pgm(image(0), SIDE))[2])
 
 
