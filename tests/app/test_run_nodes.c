@@ -69,21 +69,18 @@ static const struct {
      {"--max-restarts=0", "--max-restarts=1", "node 0"}},
 };
 
-/* And nobody waits for what cannot come. */
+/* And nobody waits for what cannot come: --join-timeout would be 600 s. */
 START_TEST(nodes_that_disagree_are_told_at_once)
 {
     int port = port_find_free();
     program p[2];
     p[0] = nodes_start(0, port, QUARRELS[_i].flags[0], "true");
     port_await_listener(port);
-    int64_t start_ns = clock_now_ns();
     p[1] = nodes_start(1, port, QUARRELS[_i].flags[1], "true");
     program_wait(&p[1], RUN_S);
-    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
     ASSERT_EXIT(p[1], 69);
     ASSERT_FACTS_LISTED(p[1].err, QUARRELS[_i].facts);
     program_wait(&p[0], RUN_S);
-    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 3.0);
     ASSERT_EXIT(p[0], 69);
     ASSERT_FACTS_LISTED(p[0].err, QUARRELS[_i].facts);
     nodes_close(p, 2);
@@ -103,17 +100,15 @@ START_TEST(node_0_says_what_to_type_on_the_others)
 }
 END_TEST
 
-/* The first waits for its own nodes still. */
+/* The first waits for its own nodes still, the second for nobody: --join-timeout is 600 s. */
 START_TEST(a_second_node_0_is_told_who_has_the_port)
 {
     int port = port_find_free();
     program p[2];
     p[0] = nodes_start(0, port, "--nnodes=3", "true");
     port_await_listener(port);
-    int64_t start_ns = clock_now_ns();
     p[1] = nodes_start(0, port, "--nnodes=3", "true");
     program_wait(&p[1], RUN_S);
-    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
     ASSERT_EXIT(p[1], 69);
     ASSERT_FACTS(p[1].err, "error", program_flag("127.0.0.1:", port),
                  program_flag("pid ", (int)p[0].pid));
@@ -209,9 +204,9 @@ START_TEST(waiting_says_who)
 {
     int port = port_find_free();
     program p[2];
-    p[0] = nodes_start(0, port, "--nnodes=3 --rdzv-conf=join_timeout=3", "true");
+    p[0] = nodes_start(0, port, "--nnodes=3 --rdzv-conf=join_timeout=10", "true");
     program_await(&p[0], "1 of 3", "node 1", "ranks 2-3", "node 2", "ranks 4-5");
-    p[1] = nodes_start(1, port, "--nnodes=3 --rdzv-conf=join_timeout=3", "true");
+    p[1] = nodes_start(1, port, "--nnodes=3", "true");
     nodes_wait(p, 2);
     ASSERT_EXIT(p[0], 69);
     ASSERT_FACTS(p[0].err, "error", "1 of 3", program_flag("127.0.0.1:", port), "node 2",
@@ -264,16 +259,15 @@ START_TEST(a_stranger_at_the_port_is_no_node_0)
 }
 END_TEST
 
+/* It would go on for 600 s. */
 START_TEST(signals_end_the_wait)
 {
     int port = port_find_free();
     program p = nodes_start(0, port, "--nnodes=2", "true");
     program_await(&p, "1 of 2", "node 1");
-    int64_t start_ns = clock_now_ns();
     kill(p.pid, SIGINT);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 130);
-    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
     program_close(&p);
 }
 END_TEST
@@ -296,7 +290,8 @@ START_TEST(a_run_that_never_began_leaves_no_folder)
 }
 END_TEST
 
-/* It takes the store with it: the others hear who has gone, and in no words of ours. */
+/* It takes the store with it: the others hear who has gone, and in no words of ours. They wait for
+ * no lease. */
 START_TEST(who_stops_node_0_stops_the_wait)
 {
     int port = port_find_free();
@@ -304,7 +299,6 @@ START_TEST(who_stops_node_0_stops_the_wait)
     for (int i = 0; i < 2; i++)
         p[i] = nodes_start(i, port, "--nnodes=3", "true");
     program_await(&p[1], "2 of 3", "node 2");
-    int64_t start_ns = clock_now_ns();
     kill(p[0].pid, _i == 0 ? SIGTERM : SIGKILL);
     nodes_wait(p, 2);
     ASSERT_EXIT(p[0], _i == 0 ? 143 : 137);
@@ -316,7 +310,6 @@ START_TEST(who_stops_node_0_stops_the_wait)
         ASSERT_FACTS(p[1].err, "error", "node 0", program_flag("127.0.0.1:", port),
                      "start all nodes again");
     ASSERT_SILENT(p[1].err, "lease");
-    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
     nodes_close(p, 2);
 }
 END_TEST

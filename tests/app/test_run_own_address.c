@@ -1,9 +1,10 @@
 /* The mistake of notes that are copied from machine to machine: a node that is not node 0 is given
  * its own address as node 0's. */
-#include "base/clock.h"
 #include "tests/app/support/run_command.h"
 #include "tests/app/support/test_folder.h"
 #include "tests/support/port.h"
+
+#include <signal.h>
 
 static char own[64];
 
@@ -21,16 +22,14 @@ START_TEST(an_own_address_is_not_node_0s)
 {
     char flags[512], where[96];
     int port = port_find_free();
-    snprintf(flags, sizeof flags,
-             "--nnodes=2 --node-rank=1 --master-addr=%s --master-port=%d --join-timeout=2", own,
+    snprintf(flags, sizeof flags, "--nnodes=2 --node-rank=1 --master-addr=%s --master-port=%d", own,
              port);
     snprintf(where, sizeof where, "%s:%d", own, port);
     program p = run_command_start(flags, "true");
-    int64_t start_ns = clock_now_ns();
-    program_await(&p, where, "node 1", "node 0", "address");
-    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
+    program_await(&p, where, "node 1", "node 0", "address"); /* long before --join-timeout */
+    kill(p.pid, SIGTERM);
     program_wait(&p, RUN_S);
-    ASSERT_EXIT(p, 69);
+    ASSERT_EXIT(p, 143);
     program_close(&p);
 }
 END_TEST
