@@ -79,13 +79,13 @@ static void *visit(void *arg)
                     .size_name = "WORLD_SIZE",
                     .who = v->who,
                     .advice = "give each its own"};
+    clock_sleep_ms(v->start_ms);
+    int64_t start_ns = clock_now_ns();
     meeting how = {.record = v->record != NULL ? v->record : "x",
                    .deadline_ns = clock_deadline_ns(v->timeout_ms > 0 ? v->timeout_ms : LONG_MS),
                    .late = "has not come",
                    .compare = join_records,
                    .ctx = &v->n};
-    clock_sleep_ms(v->start_ms);
-    int64_t start_ns = clock_now_ns();
     if (v->gives_up)
         v->st = membership_give_up(&m, FAIL(STATUS_DEVICE, "no GPU"));
     else

@@ -187,16 +187,17 @@ END_TEST
 START_TEST(a_lease_ends_by_etcds_clock)
 {
     void *a = client("lease", "a"), *b = client("lease", "b");
+    int64_t began_ns = 0; /* the latest renewal */
     ok(ops->put_node(a, "1", false));
     for (int i = 0; i < 6; i++) {
         clock_sleep_ms(TTL_MS / 4);
+        began_ns = clock_now_ns();
         ok(ops->keep_alive(a));
     }
     rendezvous_view view = look(b);
     int64_t order = order_of(&view, "a"), revision = view.revision;
     ck_assert_int_gt(order, 0);
     rendezvous_view_free(&view);
-    int64_t began_ns = clock_now_ns();
     ok(ops->look(b, RENDEZVOUS_ALL, revision, LONG_MS, &view));
     double waited_s = clock_seconds(clock_now_ns() - began_ns);
     ck_assert_int_eq(view.n, 0);
@@ -251,7 +252,7 @@ START_TEST(a_look_waits_for_news)
     static const struct {
         deed deed;
         rendezvous_sight sight;
-        bool ends; /* the wait of NEWS_MS */
+        bool ends; /* the wait, long before its time */
     } rows[] = {{PUT_NODE, RENDEZVOUS_ALL, true},      {SET_STATE, RENDEZVOUS_ALL, true},
                 {REMOVE_NODE, RENDEZVOUS_ALL, true},   {WAKE, RENDEZVOUS_ALL, true},
                 {PUT_NODE, RENDEZVOUS_STATE, false},   {SET_STATE, RENDEZVOUS_STATE, true},
@@ -269,10 +270,11 @@ START_TEST(a_look_waits_for_news)
     rendezvous_view_free(&view);
     int64_t began_ns = clock_now_ns();
     ck_assert_int_eq(pthread_create(&o.thread, NULL, act, &o), 0);
-    ok(ops->look(self, rows[_i].sight, revision, NEWS_MS, &view));
+    ok(ops->look(self, rows[_i].sight, revision, rows[_i].ends ? LONG_MS : NEWS_MS, &view));
     int64_t waited_ms = (clock_now_ns() - began_ns) / 1000000;
     pthread_join(o.thread, NULL);
-    ck_assert_msg(rows[_i].ends ? waited_ms >= 90 && waited_ms < NEWS_MS : waited_ms >= NEWS_MS - 5,
+    ck_assert_msg(rows[_i].ends ? waited_ms >= 90 && waited_ms < LONG_MS / 2
+                                : waited_ms >= NEWS_MS - 5,
                   "it waited %d ms", (int)waited_ms);
     ck_assert_int_eq(view.state != NULL, rows[_i].deed == SET_STATE);
     ck_assert_int_eq(view.n,
@@ -322,7 +324,7 @@ START_TEST(an_etcd_that_dies_and_comes_back_goes_on)
     OK_IN_TIME(ops->look(self, RENDEZVOUS_ALL, -1, 0, &view));
     rendezvous_view_free(&view);
     OK_IN_TIME(ops->put_node(self, "here", false));
-    ok(ops->set_state(self, 0, "round 1", &set));
+    OK_IN_TIME(ops->set_state(self, 0, "round 1", &set));
     view = look(self);
     int64_t order = order_of(&view, "a"), revision = view.revision;
     int64_t state_revision = view.state_revision;
@@ -362,18 +364,17 @@ START_TEST(one_member_of_three_may_die)
     OK_IN_TIME(ops->put_node(self, "here", false));
     OK_IN_TIME(ops->set_state(self, 0, "round 1", &set));
     etcd_server_kill(&etcd, 0);
-    int64_t began_ns = clock_now_ns();
     void *late = client("members", "c");
     ck_assert_int_eq(ops->keep_alive(late), STATUS_INVALID); /* it has no lease */
     ck_assert_int_eq(ops->look(late, RENDEZVOUS_ALL, -1, 0, &view), STATUS_REFUSED);
     OK_IN_TIME(ops->look(late, RENDEZVOUS_ALL, -1, 0, &view));
-    double seconds = clock_seconds(clock_now_ns() - began_ns);
-    ck_assert_msg(seconds < 3, "an answer came after %g s", seconds);
     ck_assert_str_eq(view.state, "round 1");
     ck_assert_int_eq(view.n, 1);
     OK_IN_TIME(ops->keep_alive(self));
     OK_IN_TIME(ops->set_state(b, view.state_revision, "round 2", &set));
-    ck_assert(set);
+    rendezvous_view_free(&view);
+    OK_IN_TIME(ops->look(b, RENDEZVOUS_STATE, -1, 0, &view));
+    ck_assert_str_eq(view.state, "round 2"); /* `set` is that of the last try */
     rendezvous_view_free(&view);
     ops->close(self);
     ops->close(b);

@@ -99,9 +99,18 @@ static void save_for_ever(int64_t step)
     }
 }
 
+/* A few saves long on this machine, so that kills come before, during and after them. One save has
+ * begun at `started_ns` and just ended. */
+static int64_t span_ms(int64_t started_ns)
+{
+    enum { MIN_MS = 120, SAVES = 6 };
+    int64_t few_ms = SAVES * ((clock_now_ns() - started_ns) / 1000000);
+    return few_ms < MIN_MS ? MIN_MS : few_ms;
+}
+
 START_TEST(killed_at_any_moment)
 {
-    enum { KILLS = 20, MIN_SPAN_MS = 120, SPAN_SAVES = 6 };
+    enum { KILLS = 20 };
     bool found = false;
     checkpoint_state state = state_of(1);
     char path[FILE_PATH_BYTES];
@@ -109,17 +118,14 @@ START_TEST(killed_at_any_moment)
     mt19937_init(&generator, (uint64_t)clock_now_ns());
     int64_t started_ns = clock_now_ns();
     save(1);
-    /* A few saves long on this machine, so that kills come before, during and after them. */
-    int64_t span_ms = SPAN_SAVES * ((clock_now_ns() - started_ns) / 1000000);
-    if (span_ms < MIN_SPAN_MS)
-        span_ms = MIN_SPAN_MS;
+    int64_t most_ms = span_ms(started_ns);
     for (int i = 0; i < KILLS; i++) {
         int64_t before = state.step;
         pid_t child = fork();
         ck_assert_int_ge(child, 0);
         if (child == 0)
             save_for_ever(before + 1);
-        clock_sleep_ms(mt19937_u32(&generator) % span_ms);
+        clock_sleep_ms(mt19937_u32(&generator) % most_ms);
         kill(child, SIGKILL);
         int how = 0;
         ck_assert_int_eq(waitpid(child, &how, 0), child);
@@ -183,18 +189,19 @@ static void expect_best(int64_t newest)
 
 START_TEST(a_killed_run_has_its_best)
 {
-    enum { KILLS = 20, MOST_MS = 90 };
+    enum { KILLS = 20 };
     mt19937 generator;
-    int64_t newest = 1;
-    mt19937_init(&generator, (uint64_t)clock_now_ns());
+    int64_t newest = 1, started_ns = clock_now_ns();
+    mt19937_init(&generator, (uint64_t)started_ns);
     save_tested(1);
+    int64_t most_ms = span_ms(started_ns);
     for (int i = 0; i < KILLS; i++) {
         pid_t child = fork();
         ck_assert_int_ge(child, 0);
         if (child == 0)
             for (int64_t step = newest + 1;; step++)
                 save_tested(step);
-        clock_sleep_ms(mt19937_u32(&generator) % MOST_MS);
+        clock_sleep_ms(mt19937_u32(&generator) % most_ms);
         kill(child, SIGKILL);
         ck_assert_int_eq(waitpid(child, NULL, 0), child);
         bool found = false;

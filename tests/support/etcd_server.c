@@ -1,9 +1,12 @@
 #include "tests/support/etcd_server.h"
 
+#include "base/clock.h"
 #include "base/environment.h"
 #include "base/module.h"
+#include "dist/net/socket.h"
 #include "tests/support/port.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,6 +70,27 @@ void etcd_server_restart(etcd_server *etcd, int member)
     etcd->members[member] = program_start(words);
 }
 
+/* It listens before it serves. One that speaks TLS says that this is none, or hangs up. */
+static bool is_served(const etcd_server *etcd, int port)
+{
+    static const char ask[] = "GET /health HTTP/1.0\r\n\r\n";
+    char answer[1024] = "";
+    size_t used = 0, moved = 0;
+    int fd = -1;
+    int64_t deadline_ns = clock_deadline_ns(1000);
+    if (socket_connect("127.0.0.1", port, deadline_ns, &fd) != STATUS_OK)
+        return false;
+    status st = socket_send(fd, ask, sizeof ask - 1, deadline_ns);
+    while (st == STATUS_OK && used < sizeof answer - 1 &&
+           (st = socket_await(fd, POLLIN, deadline_ns)) == STATUS_OK) {
+        st = socket_receive_some(fd, answer + used, sizeof answer - 1 - used, &moved);
+        used += st == STATUS_OK ? moved : 0;
+    }
+    close(fd);
+    return etcd->certificate[0] != '\0' ? used > 0 || st == STATUS_PEER
+                                        : strstr(answer, "\"true\"") != NULL;
+}
+
 static void start_all(etcd_server *etcd)
 {
     for (int m = 0; m < etcd->n; m++) {
@@ -78,8 +102,12 @@ static void start_all(etcd_server *etcd)
     }
     for (int m = 0; m < etcd->n; m++)
         etcd_server_restart(etcd, m);
+    int64_t deadline_ns = clock_deadline_ns(RUN_S * 1000);
     for (int m = 0; m < etcd->n; m++)
-        port_await_listener(etcd->ports[m]);
+        while (!is_served(etcd, etcd->ports[m])) {
+            ck_assert_msg(!clock_passed(deadline_ns), "etcd %d does not serve", m);
+            clock_sleep_ms(POLL_MS);
+        }
 }
 
 static void make_folder(etcd_server *etcd, int n)
