@@ -7,6 +7,7 @@
 #include "dist/net/socket_address.h"
 #include "dist/rendezvous.h"
 #include "tests/support/facts.h"
+#include "tests/support/port.h"
 #include "tests/support/suite.h"
 
 #include <signal.h>
@@ -136,7 +137,7 @@ static void write_line(const char *address, int port, uint64_t host)
 
 START_TEST(what_a_dead_job_has_left_is_replaced)
 {
-    write_line("127.0.0.1", socket_address_free_port(), host_number());
+    write_line("127.0.0.1", port_find_free(), host_number());
     expect_job(2, (int64_t[]){300, 0});
 }
 END_TEST
@@ -189,7 +190,7 @@ START_TEST(of_rank_0s_in_the_same_instant_one_has_the_path)
     enum { JOBS = 4 };
     int code;
     if (_i % 2 == 1)
-        write_line("127.0.0.1", socket_address_free_port(), host_number());
+        write_line("127.0.0.1", port_find_free(), host_number());
     for (int i = 0; i < JOBS; i++)
         start_rank(0, 2, 20);
     for (int i = 0; i < JOBS - 1; i++) {
@@ -253,7 +254,7 @@ START_TEST(a_wait_ends_with_what_is_missing)
     rendezvous *rdzv = NULL;
     ck_assert_int_eq(join(1, 2, 200, &rdzv), STATUS_TIMEOUT);
     ASSERT_FACTS(status_text(), "rank 1", path, "0.2 s", "no such file");
-    int port = socket_address_free_port();
+    int port = port_find_free();
     char address[32];
     write_line("127.0.0.1", port, host_number());
     snprintf(address, sizeof address, "127.0.0.1:%d", port);

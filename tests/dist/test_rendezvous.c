@@ -7,6 +7,7 @@
 #include "dist/net/socket_address.h"
 #include "dist/rendezvous.h"
 #include "tests/support/facts.h"
+#include "tests/support/port.h"
 #include "tests/support/suite.h"
 
 #include <inttypes.h>
@@ -260,7 +261,7 @@ static int64_t run_plans(const rank_plan *plans, int n, int *codes)
 START_TEST(ranks_join_and_leave)
 {
     static const int sizes[] = {2, 3, 5};
-    int n = sizes[_i], port = socket_address_free_port(), codes[MAX_RANKS];
+    int n = sizes[_i], port = port_find_free(), codes[MAX_RANKS];
     rank_plan plans[MAX_RANKS];
     for (int r = 0; r < n; r++)
         plans[r] = (rank_plan){.place = place_of(r, n, port), .timeout_ms = 5000};
@@ -273,7 +274,7 @@ END_TEST
 
 START_TEST(ranks_may_come_late)
 {
-    int port = socket_address_free_port(), codes[3];
+    int port = port_find_free(), codes[3];
     rank_plan plans[3];
     for (int r = 0; r < 3; r++)
         plans[r] = (rank_plan){.place = place_of(r, 3, port), .timeout_ms = 5000};
@@ -287,7 +288,7 @@ END_TEST
 
 START_TEST(a_timeout_names_the_missing_ranks)
 {
-    int port = socket_address_free_port(), codes[2];
+    int port = port_find_free(), codes[2];
     rank_plan plans[2];
     for (int i = 0; i < 2; i++)
         plans[i] = (rank_plan){.place = place_of(2 * i, 4, port),
@@ -304,7 +305,7 @@ END_TEST
 /* Also the ranks that did nothing wrong stop, long before their timeout. */
 START_TEST(a_rank_claimed_twice_is_named)
 {
-    int port = socket_address_free_port(), codes[3];
+    int port = port_find_free(), codes[3];
     rank_plan plans[3] = {
         {.place = place_of(0, 3, port), .facts = {"rank 1", "127.0.0.1:", "RANK"}},
         {.place = place_of(1, 3, port), .facts = {"rank 1", "127.0.0.1:", "RANK"}},
@@ -321,7 +322,7 @@ END_TEST
 
 START_TEST(ranks_must_agree_on_the_world_size)
 {
-    int port = socket_address_free_port(), codes[2];
+    int port = port_find_free(), codes[2];
     rank_plan plans[2] = {
         {.place = place_of(0, 2, port), .facts = {"WORLD_SIZE", "rank 0", "2", "rank 1", "3"}},
         {.place = place_of(1, 3, port),
@@ -339,7 +340,7 @@ END_TEST
 
 START_TEST(a_second_rank_0_learns_who_has_the_port)
 {
-    int port = socket_address_free_port(), codes[3];
+    int port = port_find_free(), codes[3];
     rank_plan plans[3] = {
         {.place = place_of(0, 2, port)},
         {.place = place_of(0, 2, port), .start_ms = 200, .facts = {"127.0.0.1:", "port", "pid"}},
@@ -357,7 +358,7 @@ END_TEST
 /* The serving rank waits for the goodbye of one that never says it, but not for ever. */
 START_TEST(leaving_does_not_wait_for_the_dead)
 {
-    int port = socket_address_free_port(), code;
+    int port = port_find_free(), code;
     rank_plan plan = {.place = place_of(1, 2, port), .timeout_ms = 5000, .skip_leave = true};
     pid_t child = fork();
     if (child == 0)

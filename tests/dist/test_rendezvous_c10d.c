@@ -177,7 +177,7 @@ START_TEST(endpoints_are_checked)
         ck_assert_msg(try_open(bad[i], "job", "n", &node) == STATUS_INVALID, "\"%s\"", bad[i]);
     ck_assert(try_open("h:1", "job", "n/m", &node) == STATUS_INVALID);
     char name[32];
-    snprintf(name, sizeof name, "127.0.0.1:%d", socket_address_free_port());
+    snprintf(name, sizeof name, "127.0.0.1:%d", port_find_free());
     node = node_of(name, "n");
     ck_assert_int_eq(ops->put_node(node, "", true), STATUS_REFUSED);
     ASSERT_FACTS(status_text(), name);

@@ -3,6 +3,7 @@
 #include "dist/net/socket.h"
 #include "dist/net/socket_address.h"
 #include "tests/support/facts.h"
+#include "tests/support/port.h"
 #include "tests/support/suite.h"
 
 #include <poll.h>
@@ -124,7 +125,7 @@ END_TEST
 
 START_TEST(a_refusal_names_the_address)
 {
-    int fd = -1, port = socket_address_free_port();
+    int fd = -1, port = port_find_free();
     ck_assert_int_eq(socket_connect("127.0.0.1", port, clock_deadline_ns(1000), &fd),
                      STATUS_REFUSED);
     char want[64];

@@ -9,6 +9,7 @@
 #include "dist/store/store.h"
 #include "dist/store/store_wire.h"
 #include "tests/support/facts.h"
+#include "tests/support/port.h"
 #include "tests/support/suite.h"
 
 #include <pthread.h>
@@ -300,7 +301,7 @@ END_TEST
 START_TEST(create_ends_at_the_timeout)
 {
     store_options options = {.host = "127.0.0.1",
-                             .port = socket_address_free_port(),
+                             .port = port_find_free(),
                              .connect_timeout_ms = 300,
                              .describe = "rank 7"};
     store *client = NULL;

@@ -162,11 +162,11 @@ END_TEST
 START_TEST(a_lease_ends_in_time)
 {
     int64_t start_ns = clock_now_ns();
-    put_leased(one, "a", TTL_MS, false);
     int64_t revision = revision_now(two);
-    store_watch_answer answer = watch(two, "", revision, TIMEOUT_MS);
+    put_leased(one, "a", TTL_MS, false);
+    store_watch_answer answer = watch(two, "", revision + 1, TIMEOUT_MS);
     double took_ms = clock_seconds(clock_now_ns() - start_ns) * 1e3;
-    ck_assert_int_eq(answer.revision, revision + 1);
+    ck_assert_int_eq(answer.revision, revision + 2);
     ck_assert_uint_eq(answer.n, 0);
     ck_assert_double_ge(took_ms, TTL_MS);
     ck_assert_double_le(took_ms, TTL_MS + 1000);

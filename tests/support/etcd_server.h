@@ -20,7 +20,8 @@ typedef struct etcd_server {
 /* NULL; or what is missing here: etcd itself, or libcurl. */
 const char *etcd_server_missing(void);
 
-/* Starts n members, and returns once each serves. Their clocks tick five times as fast as usual, so a lease of 1 s is one. */
+/* Starts n members, and returns once each serves. Their clocks tick five times as fast as usual, so
+ * a lease of 1 s is one. */
 void etcd_server_start(etcd_server *etcd, int n);
 
 /* One member that speaks TLS, with a certificate of its own. false: there is no openssl. */
