@@ -91,8 +91,8 @@ START_TEST(one_fault_may_be_chosen)
 }
 END_TEST
 
-/* Ctrl-C while a training hangs in it: nothing of it is left. A rank is stopped, or late for longer
- * than the 30 s after which the demo itself ends a training. */
+/* Ctrl-C while a training hangs in it: nothing of it is left. One of its ranks is stopped, or late
+ * for long: a demo that waited for it would be killed after 5 s, and leave its folder. */
 START_TEST(a_stop_ends_the_training_too)
 {
     static const char *const hangs[][2] = {
@@ -102,11 +102,9 @@ START_TEST(a_stop_ends_the_training_too)
         program_start(WORDS(program_mnist_ddp(), "demo", "failure", "--fast", hangs[_i][0]));
     demo_run_await(&p, hangs[_i][1]);
     clock_sleep_ms(500);
-    int64_t told_ns = clock_now_ns();
     kill(-p.pid, SIGINT);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 130);
-    ck_assert_double_lt(clock_seconds(clock_now_ns() - told_ns), 25);
     program_close(&p);
     glob_t left;
     ck_assert_int_eq(glob("mnist_ddp_*", 0, NULL, &left), GLOB_NOMATCH);

@@ -13,7 +13,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-enum { COLUMNS = 80, LINE_BYTES = 256, TREE_FRAMES = 9, FEW_S = 10, SOME_S = 4, PAUSE_S = 9 };
+enum { COLUMNS = 80, LINE_BYTES = 256, TREE_FRAMES = 9, FEW_S = 10, SOME_S = 4 };
 
 /* Paced: 6 s, and a collective's deadline is 3 s. */
 #define SAMPLER "demo", "sampler", "--no-shuffle", "--samples=3", "--timeout=3"
@@ -99,8 +99,8 @@ START_TEST(without_enter_a_reader_has_time)
 }
 END_TEST
 
-/* Ctrl-C while the reader reads: the page of an earlier run stays. The pause after any of these
- * first frames is longer than PAUSE_S: it is not waited for. */
+/* Ctrl-C while the reader reads: the page of an earlier run stays. A rank that waited on would be
+ * killed after 5 s, and leave its folder. */
 START_TEST(who_stops_it_reads_one_line)
 {
     static const char *const names[] = {"ring", "world-size", "dp"};
@@ -110,11 +110,9 @@ START_TEST(who_stops_it_reads_one_line)
     screen_start(COLUMNS, true, WORDS(program_mnist_ddp(), "demo", names[_i], "--html=page.html"),
                  &s);
     screen_await(&s, "---");
-    int64_t told_ns = clock_now_ns();
     kill(-s.program.pid, SIGINT);
     screen_finish(&s);
     ASSERT_EXIT(s.program, 130);
-    ck_assert_double_lt(seconds_since(told_ns), PAUSE_S);
     ck_assert_int_eq(facts_count(s.lines, "SIGINT"), 1);
     screen_close(&s);
     ck_assert_int_eq(glob("mnist_ddp_*", 0, NULL, &left), GLOB_NOMATCH);
