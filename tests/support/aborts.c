@@ -22,7 +22,7 @@ typedef struct aborter {
 static void *abort_later(void *arg)
 {
     aborter *a = arg;
-    clock_sleep_ms(BEFORE_MS);
+    clock_sleep_ms(clock_remaining_ms(a->at_ns));
     a->at_ns = clock_now_ns();
     process_group_abort(a->group, REASON);
     return NULL;
@@ -36,6 +36,16 @@ static status expect_reason(status st)
                 st == STATUS_OK ? "success" : status_text());
 }
 
+/* A point of the clock that all ranks have: who is later ends the others' waits with its own words.
+ */
+static status agree_on_time(process_group *group, int64_t *at_ns)
+{
+    double at_s = clock_seconds(clock_deadline_ns(BEFORE_MS));
+    TRY(process_group_all_reduce(group, &at_s, 1, DTYPE_F64, REDUCE_MAX, NULL));
+    *at_ns = (int64_t)(at_s * 1e9);
+    return STATUS_OK;
+}
+
 static status all_reduce(process_group *group)
 {
     float data[1000] = {1};
@@ -47,7 +57,7 @@ status aborts_end_waits(process_group *group, int rank, int world_size, void *ar
     aborter a = {.group = group};
     pthread_t thread;
     (void)arg;
-    TRY(all_reduce(group)); /* all have come */
+    TRY(agree_on_time(group, &a.at_ns)); /* all have come */
     if (rank == world_size - 1) {
         clock_sleep_ms(AWAY_MS);
         return STATUS_OK;
