@@ -102,9 +102,11 @@ START_TEST(a_stop_ends_the_training_too)
         program_start(WORDS(program_mnist_ddp(), "demo", "failure", "--fast", hangs[_i][0]));
     demo_run_await(&p, hangs[_i][1]);
     clock_sleep_ms(500);
+    int64_t told_ns = clock_now_ns();
     kill(-p.pid, SIGINT);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 130);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - told_ns), 2);
     program_close(&p);
     glob_t left;
     ck_assert_int_eq(glob("mnist_ddp_*", 0, NULL, &left), GLOB_NOMATCH);

@@ -110,9 +110,11 @@ START_TEST(who_stops_it_reads_one_line)
     screen_start(COLUMNS, true, WORDS(program_mnist_ddp(), "demo", names[_i], "--html=page.html"),
                  &s);
     screen_await(&s, "---");
+    int64_t told_ns = clock_now_ns();
     kill(-s.program.pid, SIGINT);
     screen_finish(&s);
     ASSERT_EXIT(s.program, 130);
+    ck_assert_double_lt(seconds_since(told_ns), 2);
     ck_assert_int_eq(facts_count(s.lines, "SIGINT"), 1);
     screen_close(&s);
     ck_assert_int_eq(glob("mnist_ddp_*", 0, NULL, &left), GLOB_NOMATCH);

@@ -20,7 +20,7 @@
 
 /* 96 images: of two ranks six steps an epoch. */
 #define RUN \
-    TRAINING_96, "--model", "mlp", "--batch-size", "8", "--schedule", "none", "--epochs", "2"
+    TRAINING_96, "--model=mlp", "--batch-size=8", "--schedule=none", "--epochs=2", "--timeout=600"
 
 static const int RANKS[ELASTIC_AGENT_RANKS] = {0, 1, 2, 3, 4, 5};
 
@@ -314,7 +314,7 @@ START_TEST(a_word_ends_a_wait)
     program_await(&agent.ranks[1].p, "SIGSTOP");
     clock_sleep_ms(100);
     elastic_agent_say(&agent, 0, ELASTIC_LEAVE);
-    elastic_agent_await_left(&agent, 0); /* its wait has 60 s */
+    elastic_agent_await_left(&agent, 0); /* its wait has ten minutes */
     ck_assert_int_eq(agent.ranks[0].step, 2);
     kill(agent.ranks[1].p.pid, SIGKILL);
     elastic_agent_await_end(&agent, 1);

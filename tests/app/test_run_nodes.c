@@ -76,11 +76,14 @@ START_TEST(nodes_that_disagree_are_told_at_once)
     program p[2];
     p[0] = nodes_start(0, port, QUARRELS[_i].flags[0], "true");
     port_await_listener(port);
+    int64_t start_ns = clock_now_ns();
     p[1] = nodes_start(1, port, QUARRELS[_i].flags[1], "true");
     program_wait(&p[1], RUN_S);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
     ASSERT_EXIT(p[1], 69);
     ASSERT_FACTS_LISTED(p[1].err, QUARRELS[_i].facts);
     program_wait(&p[0], RUN_S);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 3.0);
     ASSERT_EXIT(p[0], 69);
     ASSERT_FACTS_LISTED(p[0].err, QUARRELS[_i].facts);
     nodes_close(p, 2);
@@ -107,8 +110,10 @@ START_TEST(a_second_node_0_is_told_who_has_the_port)
     program p[2];
     p[0] = nodes_start(0, port, "--nnodes=3", "true");
     port_await_listener(port);
+    int64_t start_ns = clock_now_ns();
     p[1] = nodes_start(0, port, "--nnodes=3", "true");
     program_wait(&p[1], RUN_S);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
     ASSERT_EXIT(p[1], 69);
     ASSERT_FACTS(p[1].err, "error", program_flag("127.0.0.1:", port),
                  program_flag("pid ", (int)p[0].pid));
@@ -265,9 +270,11 @@ START_TEST(signals_end_the_wait)
     int port = port_find_free();
     program p = nodes_start(0, port, "--nnodes=2", "true");
     program_await(&p, "1 of 2", "node 1");
+    int64_t start_ns = clock_now_ns();
     kill(p.pid, SIGINT);
     program_wait(&p, RUN_S);
     ASSERT_EXIT(p, 130);
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
     program_close(&p);
 }
 END_TEST
@@ -299,6 +306,7 @@ START_TEST(who_stops_node_0_stops_the_wait)
     for (int i = 0; i < 2; i++)
         p[i] = nodes_start(i, port, "--nnodes=3", "true");
     program_await(&p[1], "2 of 3", "node 2");
+    int64_t start_ns = clock_now_ns();
     kill(p[0].pid, _i == 0 ? SIGTERM : SIGKILL);
     nodes_wait(p, 2);
     ASSERT_EXIT(p[0], _i == 0 ? 143 : 137);
@@ -310,6 +318,7 @@ START_TEST(who_stops_node_0_stops_the_wait)
         ASSERT_FACTS(p[1].err, "error", "node 0", program_flag("127.0.0.1:", port),
                      "start all nodes again");
     ASSERT_SILENT(p[1].err, "lease");
+    ck_assert_double_lt(clock_seconds(clock_now_ns() - start_ns), 2.0);
     nodes_close(p, 2);
 }
 END_TEST

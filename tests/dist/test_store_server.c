@@ -11,7 +11,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -177,20 +176,11 @@ START_TEST(many_greeted_connections_are_kept)
 }
 END_TEST
 
-/* Of this process, server and all. */
-static int64_t cpu_ms(void)
-{
-    struct rusage use;
-    getrusage(RUSAGE_SELF, &use);
-    return (use.ru_utime.tv_sec + use.ru_stime.tv_sec) * 1000 +
-           (use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1000;
-}
-
 /* Three hundred that only greet, others that have sent half a request or wait for a key that never
  * comes: a set and a get take as long as without them. */
 START_TEST(idle_and_half_sent_clients_delay_nobody)
 {
-    enum { IDLE = 300, OTHERS = 30, PAIRS = 200, LIMIT_MS = 1000, TIMEOUT_MS = 10000 };
+    enum { IDLE = 300, OTHERS = 30, PAIRS = 200, LIMIT_MS = 1000 };
     static const char half[] = "\1\2\0\0\0\0\0\0\0/k\0\0\x10\0\0\0\0\0half"; /* of a MiB */
     static const char wait[] = "\6\1\0\0\0\0\0\0\0\6\0\0\0\0\0\0\0/never";
     int fds[IDLE + 2 * OTHERS];
@@ -203,10 +193,10 @@ START_TEST(idle_and_half_sent_clients_delay_nobody)
     }
     store_options options = {.host = "127.0.0.1",
                              .port = store_server_port(server),
-                             .timeout_ms = TIMEOUT_MS,
-                             .connect_timeout_ms = TIMEOUT_MS};
+                             .timeout_ms = LIMIT_MS,
+                             .connect_timeout_ms = LIMIT_MS};
     store *client = NULL;
-    int64_t before_ms = cpu_ms(), start_ns = clock_now_ns();
+    int64_t start_ns = clock_now_ns();
     ck_assert_msg(store_create(&options, &client) == STATUS_OK, "%s", status_text());
     for (int i = 0; i < PAIRS; i++) {
         void *value = NULL;
@@ -217,8 +207,7 @@ START_TEST(idle_and_half_sent_clients_delay_nobody)
         ck_assert_int_eq(memcmp(value, &i, size), 0);
         free(value);
     }
-    ck_assert_int_le(cpu_ms() - before_ms, LIMIT_MS);
-    ck_assert_int_le((clock_now_ns() - start_ns) / 1000000, TIMEOUT_MS); /* nor does it sleep */
+    ck_assert_int_le((clock_now_ns() - start_ns) / 1000000, LIMIT_MS);
     store_destroy(client);
     /* None of them was closed. */
     for (int i = 0; i < IDLE + 2 * OTHERS; i++) {
