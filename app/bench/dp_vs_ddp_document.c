@@ -346,9 +346,8 @@ static void say_limits(const bench_commands *commands, const bench_rows *rows, j
                    rows->cores, rows->cores == 1 ? "" : "s");
     report_say(document, REPORT_LIMITS,
                "figures are medians of %d run%s, or as a note says; speed is of the epochs after "
-               "%lld warm-up "
-               "epoch%s of each; phases, traffic and communication are means over all epochs of "
-               "a run",
+               "%lld warm-up epoch%s of each; phases, traffic and communication are means over all "
+               "epochs of a run",
                rows->repeats, rows->repeats == 1 ? "" : "s", warmup, warmup == 1 ? "" : "s");
     report_say(document, REPORT_LIMITS,
                "an interval holds the median of all runs there could be with at least "

@@ -288,16 +288,16 @@ static status transfer(reply *r, const char *json, int64_t deadline_ns)
     etcd_gateway *g = r->gateway;
     char url[URL_BYTES + 64];
     snprintf(url, sizeof url, "%s%s", here(g), r->path);
-    const transfer_request request = {
-        .url = url,
-        .json = json,
-        .is_direct = true,
-        .connect_timeout_ms = g->timeout_ms < CONNECT_MS ? (int)g->timeout_ms : CONNECT_MS,
-        .deadline_ns = deadline_ns,
-        .wake_fd = r->stream != NULL ? r->stream->wake_fd : -1,
-        .begin = begin,
-        .take = take,
-        .ctx = r};
+    int64_t connect_ms = g->timeout_ms < CONNECT_MS ? g->timeout_ms : CONNECT_MS;
+    const transfer_request request = {.url = url,
+                                      .json = json,
+                                      .is_direct = true,
+                                      .connect_timeout_ms = (int)connect_ms,
+                                      .deadline_ns = deadline_ns,
+                                      .wake_fd = r->stream != NULL ? r->stream->wake_fd : -1,
+                                      .begin = begin,
+                                      .take = take,
+                                      .ctx = r};
     transfer_answer answer;
     status st = g->http->perform(g->handle, &request, &answer);
     r->ended = r->ended || answer.interrupted;

@@ -7,12 +7,11 @@
 #define MNIST_DDP_DIST_ELASTIC_RENDEZVOUS_BACKEND_H
 
 #include "base/status.h"
+#include "dist/elastic/round_state.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum { RENDEZVOUS_ENDPOINT_BYTES = 128 };
 
 typedef struct rendezvous_record {
     char *id;      /* of the node */
@@ -28,8 +27,8 @@ typedef struct rendezvous_view {
     size_t state_bytes;
     int64_t state_revision; /* the revision that set it; 0 */
     bool fallback;          /* c10d: at an endpoint that is not the first: no job begins there */
-    /* c10d: an endpoint that does not answer, cut off: the job may be there; "": there is none */
-    char silent[RENDEZVOUS_ENDPOINT_BYTES];
+    char silent[ROUND_ENDPOINT_BYTES]; /* c10d: an endpoint that does not answer: the job may be
+                                          there; "": all do */
     rendezvous_record *nodes;
     int n;
 } rendezvous_view;

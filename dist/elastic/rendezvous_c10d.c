@@ -168,10 +168,10 @@ static status try_endpoint(c10d *self, int which, int64_t timeout_ms, store **ou
 static bool is_better(c10d *self, int other, int which, int64_t *claim)
 {
     store *client = NULL;
-    int64_t there, timeout_ms = SCOUT_TIMEOUT_MS;
-    if (*claim == 0 &&
-        self->timeout_ms / self->n > timeout_ms) /* no job begins without its answer */
-        timeout_ms = self->timeout_ms / self->n;
+    int64_t there, timeout_ms = SCOUT_TIMEOUT_MS, share_ms = self->timeout_ms / self->n;
+    /* A job that is nowhere begins only with its answer. */
+    if (*claim == 0 && share_ms > timeout_ms)
+        timeout_ms = share_ms;
     if (other == which || try_endpoint(self, other, timeout_ms, &client, &there) != STATUS_OK)
         return false;
     store_destroy(client);

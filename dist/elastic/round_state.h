@@ -14,6 +14,7 @@ enum {
     ROUND_ID_BYTES = 96,
     ROUND_ADDRESS_BYTES = 64,
     ROUND_REASON_BYTES = 256,
+    ROUND_ENDPOINT_BYTES = 128,
 };
 
 /* What a node says of itself, under its lease. `lost` is owned by whoever owns the node. */
@@ -59,12 +60,11 @@ typedef struct round_view {
     round_state state;
     int64_t state_revision;
     bool is_foreign; /* what lies there is no state, so `state` is all zero */
-    bool fallback;   /* no job begins here: c10d, at an endpoint that is not the first, or */
-    /* as long as this endpoint does not answer, at which the job may be; "": nothing is in doubt */
-    char silent[128];
-    bool only_state;   /* the nodes were not looked at: */
-    bool own_is_there; /* this one's record was put there as it is to be */
-    round_node *nodes; /* by their order */
+    bool fallback;   /* no job begins here: c10d, at an endpoint that is not the first */
+    char silent[ROUND_ENDPOINT_BYTES]; /* nor before this one answers: c10d; "": all do */
+    bool only_state;                   /* the nodes were not looked at: */
+    bool own_is_there;                 /* this one's record was put there as it is to be */
+    round_node *nodes;                 /* by their order */
     int n;
 } round_view;
 
