@@ -23,7 +23,7 @@ run: configure ## fetch MNIST if it can be had, train with configs/quickstart.ya
 		echo "make run: MNIST could not be had; what is here is trained on, else digits that mnist_ddp draws"; }
 	$(BUILD)/mnist_ddp train --config configs/quickstart.yaml
 
-test: configure ## build everything and run the tests, but for the long ones (some six minutes)
+test: configure ## build everything and run the tests, but for the long ones (some seven minutes)
 	@cmake --build $(BUILD)
 	@cd $(BUILD) && ctest --output-on-failure -LE long $(CTEST_FLAGS)
 
