@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "dist/net/socket_address.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -53,11 +54,26 @@ static void note_held(store_connections *all, store_connection *c)
     c->held_bytes = held;
 }
 
+/* A newer torch has such requests, say. */
+static void tell_unknown(store_connections *all, const store_connection *c)
+{
+    char peer[SOCKET_ADDRESS_BYTES];
+    const byte_buffer *in = &c->session.in;
+    if (all->told_unknown || !c->session.greeted || in->size == 0 || store_wire_knows(in->data[0]))
+        return;
+    all->told_unknown = true;
+    socket_address_peer(c->fd, peer);
+    LOG_W("store on port %d: %s sent request number %d, which this program does not know (of a "
+          "newer torch?): its connection is closed",
+          all->port, peer, in->data[0]);
+}
+
 void store_connections_drop(store_connections *all, store_connection *c, const char *why)
 {
     if (c->fd < 0)
         return;
     LOG_D("store on port %d: closed connection %d: %s", all->port, c->fd, why);
+    tell_unknown(all, c);
     /* A process that was forked meanwhile may still have it, and epoll would go on with it. */
     (void)epoll_ctl(all->queue, EPOLL_CTL_DEL, c->fd, NULL);
     close(c->fd);
@@ -168,8 +184,16 @@ static void let_run(store_connections *all, store_connection *c)
     all->end_to_run = &c->next_to_run;
 }
 
-void store_connections_wake(store_connections *all, const store_table *table, store_bytes key)
+static void let_waiter_run(store_connections *all, store_connection *c)
 {
+    store_waiters_remove(&all->waiters, &c->waiter);
+    let_run(all, c);
+}
+
+void store_connections_wake(store_connections *all, const store_table *table, store_bytes key,
+                            store_wake who)
+{
+    store_connection *only = NULL;
     if (all->waiters.count == 0)
         return;
     uint64_t hash = store_table_hash(table, key);
@@ -181,9 +205,13 @@ void store_connections_wake(store_connections *all, const store_table *table, st
         if (w->hash != hash || !store_session_awaits(&c->session, &awaited) ||
             awaited.size != key.size || memcmp(awaited.data, key.data, key.size) != 0)
             continue;
-        store_waiters_remove(&all->waiters, w);
-        let_run(all, c);
+        if (who == STORE_WAKE_ONE && c->session.awaited == 1)
+            only = c; /* the last of the list has waited longest */
+        else
+            let_waiter_run(all, c);
     }
+    if (only != NULL)
+        let_waiter_run(all, only);
 }
 
 void store_connections_wake_watchers(store_connections *all, const store_table *table,
@@ -191,8 +219,9 @@ void store_connections_wake_watchers(store_connections *all, const store_table *
 {
     for (size_t i = 1; i < key.size; i++)
         if (key.data[i - 1] == '/')
-            store_connections_wake(all, table, (store_bytes){.data = key.data, .size = i});
-    store_connections_wake(all, table, key);
+            store_connections_wake(all, table, (store_bytes){.data = key.data, .size = i},
+                                   STORE_WAKE_ALL);
+    store_connections_wake(all, table, key, STORE_WAKE_ALL);
 }
 
 void store_connections_wake_due(store_connections *all)

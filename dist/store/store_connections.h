@@ -33,6 +33,7 @@ typedef struct store_connections {
     store_watched *watched; /* is told who is closed; NULL: nobody is to be told */
     int queue;              /* the server's epoll, which knows each of them */
     int port;               /* for messages */
+    bool told_unknown;      /* that a request is unknown here, once */
 } store_connections;
 
 void store_connections_init(store_connections *all, int queue, int port);
@@ -41,7 +42,8 @@ void store_connections_close(store_connections *all);
 /* Takes `fd` at once, also on failure, and watches it for requests: STATUS_NO_MEMORY. */
 status store_connections_add(store_connections *all, int fd, store_connection **out);
 
-/* It stays in the list until the next sweep. Accepts one that is closed. */
+/* It stays in the list until the next sweep. Accepts one that is closed. A request that no store of
+ * ours has is told as a warning, once: its client may wait long for what it was to bring. */
 void store_connections_drop(store_connections *all, store_connection *c, const char *why);
 
 /* Frees what is closed, after closing those whose greeting is overdue. */
@@ -56,8 +58,9 @@ void store_connections_watch(store_connections *all, store_connection *c);
 status store_connections_settle(store_connections *all, store_connection *c,
                                 const store_table *table);
 
-/* All that wait for the key are to run. */
-void store_connections_wake(store_connections *all, const store_table *table, store_bytes key);
+/* All that wait for the key are to run, or of those that wait for nothing else only one. */
+void store_connections_wake(store_connections *all, const store_table *table, store_bytes key,
+                            store_wake who);
 
 /* All that watch a prefix of the key are to run. */
 void store_connections_wake_watchers(store_connections *all, const store_table *table,

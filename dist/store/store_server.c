@@ -25,7 +25,8 @@ enum {
     ACCEPT_PAUSE_MS = 100,
     TURN_BYTES = 1 << 20,     /* that one connection may touch per turn, likewise */
     READ_BYTES = 64 << 10,    /* per system call */
-    STORE_BYTES = 1 << 30,    /* all keys and values together */
+    STORE_BYTES = 1 << 30,    /* all keys and values together, */
+    QUEUE_BYTES = 256 << 20,  /* and all queues */
     BUFFER_BYTES = 256 << 20, /* what all connections have sent in part, or have not read yet */
     WATCHED_BYTES = 32 << 20, /* all watched keys together: an answer has at most as much */
     SPARE_DESCRIPTORS = 512,  /* at most, and a quarter of all, for the rest of the process */
@@ -42,7 +43,7 @@ struct store_server {
 
     /* the thread's own */
     store_kept kept;
-    store_table *table;
+    store_table *table, *queues;
     store_watched *watched;
     store_connections all;
     store_connection *running; /* whose requests are being answered */
@@ -55,7 +56,7 @@ struct store_server {
     uint8_t read_bytes[READ_BYTES];
 };
 
-static void on_set(void *ctx, store_bytes key)
+static void on_set(void *ctx, store_bytes key, store_wake who)
 {
     store_server *server = ctx;
     server->running->wrote = true;
@@ -64,7 +65,7 @@ static void on_set(void *ctx, store_bytes key)
         if (store_kept_note(&server->kept, key, server->running->fd) != STATUS_OK)
             LOG_D("store on port %d: %s", server->port, status_text());
     }
-    store_connections_wake(&server->all, server->table, key);
+    store_connections_wake(&server->all, server->table, key, who);
 }
 
 static void on_change(void *ctx, store_bytes key)
@@ -90,7 +91,7 @@ static status send_answers(store_connection *c)
 static status run_session(store_server *server, store_connection *c, size_t *budget_bytes)
 {
     bool greeted = c->session.greeted;
-    const store_service service = {server->table, on_set, server, server->watched};
+    const store_service service = {server->table, server->queues, on_set, server, server->watched};
     server->running = c;
     status st = store_session_run(&c->session, &service, budget_bytes);
     if (!greeted && c->session.greeted)
@@ -301,6 +302,7 @@ static void forget(store_server *server)
     }
     store_connections_sweep(&server->all);
     store_table_delete_if(server->table, is_forgotten, server);
+    store_table_delete_if(server->queues, is_forgotten, server); /* all: their pieces' names */
     store_table_delete_if(server->kept.authors, is_forgotten, server);
 }
 
@@ -382,6 +384,7 @@ static void free_server(store_server *server)
     if (server->listen_fd >= 0)
         close(server->listen_fd);
     store_table_destroy(server->table);
+    store_table_destroy(server->queues);
     store_watched_destroy(server->watched);
     store_kept_close(&server->kept);
     store_commands_close(&server->commands);
@@ -419,6 +422,8 @@ status store_server_create(const char *host, int port, store_server **out)
         st = store_commands_init(&server->commands);
     if (st == STATUS_OK)
         st = store_table_create(STORE_BYTES, &server->table);
+    if (st == STATUS_OK)
+        st = store_table_create(QUEUE_BYTES, &server->queues);
     if (st == STATUS_OK)
         st = store_kept_init(&server->kept);
     if (st == STATUS_OK)

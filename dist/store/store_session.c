@@ -1,6 +1,7 @@
 #include "dist/store/store_session.h"
 
 #include "base/clock.h"
+#include "dist/store/store_queue.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -59,11 +60,24 @@ static store_bytes take_bytes(call *c)
     return store_wire_take_bytes(c->data, &c->at);
 }
 
+/* The key has got a value. */
+static void tell(const call *c, store_bytes key, store_wake who)
+{
+    c->service->on_set(c->service->ctx, key, who);
+}
+
 static status set(call *c, store_bytes key, store_bytes value)
 {
     TRY(store_table_set(c->table, key, value));
-    c->service->on_set(c->service->ctx, key);
+    tell(c, key, STORE_WAKE_ALL);
     return STATUS_OK;
+}
+
+static bool is_there(const call *c, store_bytes key)
+{
+    store_bytes value;
+    return store_table_find(c->table, key, &value) ||
+           store_queue_length(c->service->queues, key) > 0;
 }
 
 static status run_set(call *c)
@@ -91,11 +105,10 @@ static status run_compare_set(call *c)
     return answer_value(c, desired);
 }
 
-/* Counters are kept as decimal text, so that GET reads them. */
-static status run_add(call *c)
+/* Counters are kept as decimal text, so that GET reads them. One that is not there is 0. */
+static status read_counter(const call *c, store_bytes key, int64_t *out)
 {
-    store_bytes key = take_bytes(c), held;
-    uint64_t amount = take_u64(c);
+    store_bytes held;
     char text[24] = "0";
     if (store_table_find(c->table, key, &held)) {
         size_t size = held.size < sizeof text ? held.size : sizeof text - 1;
@@ -107,10 +120,28 @@ static status run_add(call *c)
     errno = 0;
     long long old = strtoll(text, &end, 10);
     if (end == text || *end != '\0' || errno != 0)
-        return FAIL(STATUS_PEER, "ADD to a key that holds no number: \"%s\"", text);
-    int64_t sum = (int64_t)((uint64_t)old + amount);
-    int length = snprintf(text, sizeof text, "%" PRId64, sum);
-    TRY(set(c, key, (store_bytes){.data = (uint8_t *)text, .size = (size_t)length}));
+        return FAIL(STATUS_PEER, "a counter that holds no number: \"%s\"", text);
+    *out = old;
+    return STATUS_OK;
+}
+
+/* Nobody hears of it. */
+static status set_counter(const call *c, store_bytes key, int64_t number)
+{
+    char text[24];
+    size_t length = (size_t)snprintf(text, sizeof text, "%" PRId64, number);
+    return store_table_set(c->table, key, (store_bytes){(uint8_t *)text, length});
+}
+
+static status run_add(call *c)
+{
+    store_bytes key = take_bytes(c);
+    uint64_t amount = take_u64(c);
+    int64_t sum;
+    TRY(read_counter(c, key, &sum));
+    sum = (int64_t)((uint64_t)sum + amount);
+    TRY(set_counter(c, key, sum));
+    tell(c, key, STORE_WAKE_ALL);
     return answer_i64(c, sum);
 }
 
@@ -121,16 +152,15 @@ static status run_append(call *c)
     if (st == STATUS_INVALID)
         return FAIL(STATUS_PEER, "APPEND: %s", status_text());
     TRY(st);
-    c->service->on_set(c->service->ctx, key);
+    tell(c, key, STORE_WAKE_ALL);
     return STATUS_OK;
 }
 
 static status run_check(call *c)
 {
     uint8_t result = STORE_CHECK_READY;
-    store_bytes value;
     for (uint64_t n = take_u64(c); n > 0; n--) {
-        if (!store_table_find(c->table, take_bytes(c), &value))
+        if (!is_there(c, take_bytes(c)))
             result = STORE_CHECK_NOT_READY;
     }
     return answer_u8(c, result);
@@ -144,8 +174,7 @@ static void await_keys(call *c, uint64_t n)
     session->waiting = false;
     for (; n > 0; n--) {
         size_t at = c->at;
-        store_bytes value;
-        if (!store_table_find(c->table, take_bytes(c), &value)) {
+        if (!is_there(c, take_bytes(c))) {
             session->waiting = true;
             session->awaited_at = at;
             session->awaited = n;
@@ -188,6 +217,51 @@ static status run_waiting(call *c)
         return answer_u8(c, STORE_WAIT_ENDED);
     c->at = first;
     return answer_values(c, n);
+}
+
+/* Of those that wait for the queue only one may go on: it is to find a value there. */
+static status run_queue_push(call *c)
+{
+    store_bytes key = take_bytes(c), value = take_bytes(c);
+    TRY(store_queue_push(c->service->queues, key, value));
+    tell(c, key, STORE_WAKE_ONE);
+    return STATUS_OK;
+}
+
+static status run_queue_pop(call *c)
+{
+    store_table *queues = c->service->queues;
+    store_bytes key = take_bytes(c), first;
+    uint64_t length = store_queue_length(queues, key);
+    TRY(answer_i64(c, (int64_t)length));
+    if (length == 0)
+        return STATUS_OK;
+    store_queue_first(queues, key, &first);
+    TRY(answer_value(c, first));
+    return store_queue_drop_first(queues, key);
+}
+
+static status answer_key(void *ctx, store_bytes key)
+{
+    return answer_value(ctx, key);
+}
+
+/* Counts the caller, once; it waits until as many have come. Also when it is taken up again. */
+static status run_barrier(call *c)
+{
+    store_session *session = c->session;
+    size_t at = c->at;
+    store_bytes key = take_bytes(c);
+    int64_t n = (int64_t)take_u64(c), come;
+    TRY(read_counter(c, key, &come));
+    if (session->awaited == 0)
+        TRY(set_counter(c, key, ++come));
+    if (session->awaited == 0 && come >= n)
+        tell(c, key, STORE_WAKE_ALL);
+    session->waiting = come < n;
+    session->awaited = 1;
+    session->awaited_at = at;
+    return session->waiting ? STATUS_OK : answer_u8(c, STORE_WAIT_ENDED);
 }
 
 /* A time that came over the wire. */
@@ -297,6 +371,17 @@ static status execute(call *c)
         return answer_u8(c, STORE_WAIT_CANCELED);
     case STORE_PING:
         return answer(c, c->data + 1, 4);
+    case STORE_QUEUE_PUSH:
+        return run_queue_push(c);
+    case STORE_QUEUE_POP:
+        return run_queue_pop(c);
+    case STORE_QUEUE_LEN:
+        return answer_i64(c, (int64_t)store_queue_length(c->service->queues, take_bytes(c)));
+    case STORE_LIST_KEYS:
+        TRY(answer_i64(c, (int64_t)store_table_count(c->table)));
+        return store_table_each(c->table, answer_key, c);
+    case STORE_BARRIER:
+        return run_barrier(c);
     default:
         return execute_own(c);
     }

@@ -28,12 +28,16 @@ typedef struct store_session {
     bool watches;      /* it has sent requests about watched keys */
 } store_session;
 
-/* Called for every key that a request gave a value. */
-typedef void (*store_key_fn)(void *ctx, store_bytes key);
+/* Who is to go on that waits for a key. */
+typedef enum store_wake { STORE_WAKE_ALL, STORE_WAKE_ONE } store_wake;
+
+/* Called for every key that a request gave a value (all may go on), or one value more (one may). */
+typedef void (*store_key_fn)(void *ctx, store_bytes key, store_wake who);
 
 /* What sessions work with. */
 typedef struct store_service {
     store_table *table;
+    store_table *queues; /* store_queue.h */
     store_key_fn on_set;
     void *ctx;              /* of on_set */
     store_watched *watched; /* NULL: requests about them are refused */

@@ -248,6 +248,15 @@ void store_table_delete_if(store_table *table, bool (*doomed)(const void *ctx, s
     }
 }
 
+status store_table_each(const store_table *table, status (*visit)(void *ctx, store_bytes key),
+                        void *ctx)
+{
+    for (size_t b = 0; b < table->n_buckets; b++)
+        for (const entry *e = table->buckets[b]; e != NULL; e = e->next)
+            TRY(visit(ctx, (store_bytes){.data = e->key, .size = e->key_size}));
+    return STATUS_OK;
+}
+
 size_t store_table_count(const store_table *table)
 {
     return table->count;

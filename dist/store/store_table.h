@@ -37,6 +37,10 @@ bool store_table_delete(store_table *table, store_bytes key);
 void store_table_delete_if(store_table *table, bool (*doomed)(const void *ctx, store_bytes key),
                            const void *ctx);
 
+/* Calls `visit` for every key, until it fails: with what it returns then. */
+status store_table_each(const store_table *table, status (*visit)(void *ctx, store_bytes key),
+                        void *ctx);
+
 size_t store_table_count(const store_table *table);
 
 #endif

@@ -1,7 +1,6 @@
 #include "dist/store/store_wire.h"
 
 #include <inttypes.h>
-#include <stdbool.h>
 
 void store_wire_put_u32(uint8_t *out, uint32_t x)
 {
@@ -35,7 +34,8 @@ static const char *const FIELDS[STORE_OPCODES] = {
     [STORE_ADD] = "k8",       [STORE_CHECK] = "nk",        [STORE_WAIT] = "nk",
     [STORE_GETNUMKEYS] = "",  [STORE_DELETE_KEY] = "k",    [STORE_APPEND] = "kv",
     [STORE_MULTI_GET] = "nk", [STORE_MULTI_SET] = "nkv",   [STORE_CANCEL_WAIT] = "",
-    [STORE_PING] = "4",
+    [STORE_PING] = "4",       [STORE_QUEUE_PUSH] = "kv",   [STORE_QUEUE_POP] = "k",
+    [STORE_QUEUE_LEN] = "k",  [STORE_LIST_KEYS] = "",      [STORE_BARRIER] = "k8",
 };
 
 static const char *const OWN_FIELDS[STORE_OWN_END - STORE_PUT] = {"kv884", "k", "k", "k88"};
@@ -45,6 +45,11 @@ static const char *fields_of(uint8_t opcode)
     if (opcode >= STORE_PUT && opcode < STORE_OWN_END)
         return OWN_FIELDS[opcode - STORE_PUT];
     return opcode < STORE_OPCODES ? FIELDS[opcode] : NULL;
+}
+
+bool store_wire_knows(uint8_t opcode)
+{
+    return fields_of(opcode) != NULL;
 }
 
 /* Sets *length to the bytes of the field at scan->at. PARTIAL if its own length is not there yet.

@@ -17,9 +17,15 @@
  *   11 MULTI_SET     u64 n, n times key and value    no reply
  *   12 CANCEL_WAIT                                   u8 1
  *   13 PING          u32                             the same u32
+ *   14 QUEUE_PUSH    key, value                      no reply
+ *   15 QUEUE_POP     key                             i64: values before it; unless 0, the first
+ *   16 QUEUE_LEN     key                             i64
+ *   17 LIST_KEYS                                     i64 n, n keys
+ *   18 BARRIER       key, i64 n                      u8 0, once n have come
  *
  * A GET of a key that is not there waits for it in the server, as MULTI_GET and WAIT do. Counters
- * are kept as decimal text.
+ * are kept as decimal text, and so is how many have come to a barrier. To CHECK and WAIT a queue
+ * that holds a value is a key. To GETNUMKEYS, LIST_KEYS and DELETE_KEY it is none.
  *
  * Requests of ours, for keys that are apart from torch's (store_watched.h). Any other server closes
  * the connection at their first byte:
@@ -41,6 +47,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -59,6 +66,11 @@ typedef enum store_opcode {
     STORE_MULTI_SET,
     STORE_CANCEL_WAIT,
     STORE_PING,
+    STORE_QUEUE_PUSH,
+    STORE_QUEUE_POP,
+    STORE_QUEUE_LEN,
+    STORE_LIST_KEYS,
+    STORE_BARRIER,
     STORE_OPCODES, /* of torch's */
     STORE_PUT = 200,
     STORE_RENEW,
@@ -96,6 +108,9 @@ void store_wire_put_u32(uint8_t *out, uint32_t x);
 void store_wire_put_u64(uint8_t *out, uint64_t x);
 uint32_t store_wire_u32(const uint8_t *data);
 uint64_t store_wire_u64(const uint8_t *data);
+
+/* Whether there is such a request. */
+bool store_wire_knows(uint8_t opcode);
 
 /* Where a search for the end of a request stands; all zero at its start. */
 typedef struct store_scan {

@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+import threading
 from datetime import timedelta
 
-from torch.distributed import TCPStore
+import torch.distributed as dist
+from torch.distributed import PrefixStore, TCPStore
 
 
 def expect(what, got, want):
@@ -48,14 +50,76 @@ def use_store(store):
     expect("a large value", store.get("big") == big, True)
 
 
+def use_queues(store, others):
+    """As torch's test_queues, test_queues_nonblocking and test_queues_bidirectional."""
+    expect("queue_len", store.queue_len("q"), 0)
+    for value in ("a", "", "c"):
+        store.queue_push("q", value)
+    expect("check of a queue", store.check(["q"]), True)
+    store.wait(["q"], timedelta(seconds=5))
+    expect("queue_len", store.queue_len("q"), 3)
+    expect("queue_pop", [store.queue_pop("q") for _ in range(3)], [b"a", b"", b"c"])
+    expect("check of an empty queue", store.check(["q"]), False)
+    try:
+        store.queue_pop("q", False)
+        sys.exit("a pop of nothing")
+    except dist.QueueEmptyError:
+        pass
+    got = []
+    threads = [threading.Thread(target=lambda s=s: got.append(s.queue_pop("q"))) for s in others]
+    for thread in threads:
+        thread.start()
+    for i in range(len(threads)):
+        store.queue_push("q", str(i))
+    for thread in threads:
+        thread.join()
+    expect("what waited for a queue", sorted(got), [b"0", b"1", b"2"])
+
+
+def use_barrier(others):
+    """As torch's test_barrier."""
+    threads = [threading.Thread(target=s.barrier, args=("bar", 3, timedelta(seconds=10)))
+               for s in others[1:]]
+    for thread in threads:
+        thread.start()
+    others[0].barrier("bar", 3, timedelta(seconds=10))
+    for thread in threads:
+        thread.join()
+    try:
+        others[0].barrier("alone", 2, timedelta(milliseconds=50))
+        sys.exit("a barrier of two ended with one")
+    except RuntimeError as error:
+        if "imeout" not in str(error):
+            sys.exit(f"barrier: {error}")
+    expect("get after a timeout", others[0].get("bar"), b"3")
+    for key in ("bar", "alone"):
+        others[0].delete_key(key)
+
+
+def use_newer(store, others):
+    """What torch has had since 2.9 or later."""
+    if not hasattr(store, "list_keys"):
+        return
+    if store.libuvBackend:
+        use_queues(store, others)
+    use_barrier(others)
+    with_prefix = PrefixStore("p", store)
+    with_prefix.set("mine", "1")
+    expect("list_keys", [k in store.list_keys() for k in ("a", "p/mine", "q")],
+           [True, True, False])
+    with_prefix.delete_key("mine")
+
+
 def main():
     if sys.argv[1] == "client":
         for libuv in (True, False):
-            store = TCPStore("127.0.0.1", int(sys.argv[2]), world_size=1, is_master=False,
-                             timeout=timedelta(seconds=10), use_libuv=libuv)
+            others = [TCPStore("127.0.0.1", int(sys.argv[2]), world_size=1, is_master=False,
+                               timeout=timedelta(seconds=10), use_libuv=libuv) for _ in range(3)]
+            store = others[0].clone()
             for key in ("n", "c", "a", "m1", "m2", "big"):
                 store.delete_key(key)
             use_store(store)
+            use_newer(store, others)
         return
     for libuv in (True, False):
         store = TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=10),

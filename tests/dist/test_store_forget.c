@@ -132,6 +132,30 @@ START_TEST(what_was_sent_before_is_not_heard_after)
 }
 END_TEST
 
+/* One of a rank that has ended is no rank's. */
+START_TEST(queues_go)
+{
+    uint8_t greeting[] = {0, 0xce, 0xf7, 0x85, 0x3c}, left[8];
+    uint8_t push[19] = {STORE_QUEUE_PUSH, 1, [9] = 'q', 1, [18] = 'v'};
+    uint8_t length[10] = {STORE_QUEUE_LEN, 1, [9] = 'q'};
+    ck_assert(store_server_keep(server, "launcher/") == STATUS_OK);
+    for (int i = 0; i < 2; i++) {
+        int fd = -1;
+        int64_t deadline_ns = clock_deadline_ns(TIMEOUT_MS);
+        ck_assert(socket_connect("127.0.0.1", store_server_port(server), deadline_ns, &fd) ==
+                  STATUS_OK);
+        ck_assert(socket_send(fd, greeting, sizeof greeting, deadline_ns) == STATUS_OK);
+        if (i == 0)
+            ck_assert(socket_send(fd, push, sizeof push, deadline_ns) == STATUS_OK);
+        ck_assert(socket_send(fd, length, sizeof length, deadline_ns) == STATUS_OK);
+        ck_assert(socket_receive(fd, left, sizeof left, deadline_ns) == STATUS_OK);
+        ck_assert_uint_eq(store_wire_u64(left), i == 0 ? 1 : 0);
+        store_server_forget(server);
+        close(fd);
+    }
+}
+END_TEST
+
 START_TEST(waiting_ends)
 {
     ck_assert(store_server_keep(server, "launcher/") == STATUS_OK);
@@ -154,6 +178,7 @@ int main(void)
     tcase_add_test(core, the_launchers_part_stays);
     tcase_add_test(core, reading_is_not_enough_to_stay);
     tcase_add_test(core, what_was_sent_before_is_not_heard_after);
+    tcase_add_test(core, queues_go);
     tcase_add_test(core, waiting_ends);
     return suite_run(suite);
 }

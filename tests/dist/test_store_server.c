@@ -8,6 +8,8 @@
 #include "tests/support/suite.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -237,6 +239,8 @@ START_TEST(promised_lengths_are_limited)
     expect_refused(STORE_ADD, STORE_KEY_BYTES + 1);
     expect_refused(STORE_WAIT, STORE_REQUEST_KEYS + 1);
     expect_refused(STORE_MULTI_SET, (uint64_t)1 << 63);
+    expect_refused(STORE_QUEUE_PUSH, STORE_KEY_BYTES + 1);
+    expect_refused(STORE_BARRIER, UINT64_MAX);
     /* A value: after SET and a key of one byte. */
     uint8_t request[1 + 9 + 8] = {STORE_SET, 1, [9] = 'k'};
     store_wire_put_u64(request + 10, STORE_VALUE_BYTES + 1);
@@ -249,13 +253,58 @@ END_TEST
 
 START_TEST(unknown_requests_are_closed)
 {
-    static const uint8_t unknown[] = {0, 14, 15, 16, 17, 99, 255};
+    static const uint8_t unknown[] = {19, 0, 20, 99, 255};
+    char said[4096] = "", port[32];
+    int fd = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    ck_assert_int_ge(dup2(fd, STDERR_FILENO), 0);
     for (size_t i = 0; i < sizeof unknown; i++) {
-        int fd = greeted_connection();
-        raw_send(fd, &unknown[i], 1);
-        expect_closed(fd, 1000);
+        int client = greeted_connection();
+        raw_send(client, &unknown[i], 1);
+        expect_closed(client, 1000);
     }
     expect_service();
+    ck_assert_int_gt(pread(fd, said, sizeof said - 1, 0), 0);
+    snprintf(port, sizeof port, "port %d", store_server_port(server));
+    ASSERT_FACTS(said, port, "127.0.0.1:", "request number 19");
+    ck_assert_ptr_eq(strchr(said, '\n'), said + strlen(said) - 1); /* one line */
+    close(fd);
+}
+END_TEST
+
+/* Two wait for a queue: each value that comes lets one of them go on. */
+START_TEST(a_pushed_value_wakes_one)
+{
+    enum { KEY = 9, PUSH = 1 + 2 * KEY };
+    uint8_t wait[] = {STORE_WAIT, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 'q'};
+    uint8_t push[PUSH] = {STORE_QUEUE_PUSH, 1, [KEY] = 'q', 1, [PUSH - 1] = 'v'};
+    uint8_t pop[1 + KEY] = {STORE_QUEUE_POP, 1, [KEY] = 'q'};
+    uint8_t want[8 + KEY] = {1, [8] = 1, [16] = 'v'}, got[sizeof want], byte;
+    int waits[2], other = greeted_connection(), n = 0;
+    for (int i = 0; i < 2; i++) {
+        waits[i] = greeted_connection();
+        raw_send(waits[i], wait, sizeof wait);
+    }
+    expect_service();
+    for (int turn = 0; turn < 2; turn++) {
+        raw_send(other, push, sizeof push);
+        struct pollfd both[2] = {{waits[0], POLLIN, 0}, {waits[1], POLLIN, 0}};
+        ck_assert_int_gt(poll(both, 2, 5000), 0);
+        expect_service();
+        expect_service(); /* a second one would have gone on by now */
+        for (int i = 0; i < 2; i++) {
+            if (recv(waits[i], &byte, 1, MSG_DONTWAIT) != 1)
+                continue;
+            n++;
+            raw_send(waits[i], pop, sizeof pop);
+            ck_assert_int_eq(socket_receive(waits[i], got, sizeof got, clock_deadline_ns(5000)),
+                             STATUS_OK);
+            ck_assert_int_eq(memcmp(got, want, sizeof want), 0);
+        }
+        ck_assert_int_eq(n, turn + 1);
+    }
+    for (int i = 0; i < 2; i++)
+        close(waits[i]);
+    close(other);
 }
 END_TEST
 
@@ -397,6 +446,7 @@ int main(void)
     tcase_add_test(core, idle_and_half_sent_clients_delay_nobody);
     tcase_add_test(core, promised_lengths_are_limited);
     tcase_add_test(core, unknown_requests_are_closed);
+    tcase_add_test(core, a_pushed_value_wakes_one);
     tcase_add_test(core, get_alone_waits);
     tcase_add_test(core, a_client_killed_while_it_waits_is_forgotten);
     tcase_add_test(core, a_client_that_does_not_read_is_closed);

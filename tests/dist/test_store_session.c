@@ -9,7 +9,7 @@
 enum { MAX_SESSIONS = 4 };
 
 /* A server in small: sessions over one table, woken as the real one does it. */
-static store_table *table;
+static store_table *table, *queues;
 static store_session sessions[MAX_SESSIONS];
 static bool to_run[MAX_SESSIONS];
 static size_t budget_per_turn;
@@ -17,6 +17,7 @@ static size_t budget_per_turn;
 static void start(void)
 {
     ck_assert_int_eq(store_table_create(1 << 20, &table), STATUS_OK);
+    ck_assert_int_eq(store_table_create(1 << 20, &queues), STATUS_OK);
     budget_per_turn = 1 << 20;
 }
 
@@ -25,11 +26,13 @@ static void stop(void)
     for (int i = 0; i < MAX_SESSIONS; i++)
         store_session_close(&sessions[i]);
     store_table_destroy(table);
+    store_table_destroy(queues);
 }
 
-static void on_set(void *ctx, store_bytes key)
+static void on_set(void *ctx, store_bytes key, store_wake who)
 {
     (void)ctx;
+    (void)who;
     for (int i = 0; i < MAX_SESSIONS; i++) {
         store_bytes awaited;
         if (store_session_awaits(&sessions[i], &awaited) && awaited.size == key.size &&
@@ -49,7 +52,7 @@ static status run_all(int first)
                 continue;
             to_run[i] = false;
             any = true;
-            const store_service service = {table, on_set, NULL, NULL};
+            const store_service service = {table, queues, on_set, NULL, NULL};
             size_t budget_bytes = budget_per_turn;
             status ran = store_session_run(&sessions[i], &service, &budget_bytes);
             to_run[i] = to_run[i] || sessions[i].pending;
@@ -159,6 +162,32 @@ static void conversation(request *in, request *out)
     put_u64(out, 1);
     put_u8(in, STORE_DELETE_KEY), put_text(in, "b");
     put_u64(out, 0);
+    put_u8(in, STORE_SET), put_text(in, "c"), put_text(in, "0");
+    put_u8(in, STORE_QUEUE_PUSH), put_text(in, "q"), put_text(in, "one");
+    put_u8(in, STORE_QUEUE_PUSH), put_text(in, "q"), put_text(in, "");
+    put_u8(in, STORE_QUEUE_LEN), put_text(in, "q");
+    put_u64(out, 2);
+    put_u8(in, STORE_CHECK), put_u64(in, 2), put_text(in, "a"), put_text(in, "q");
+    put_u8(out, STORE_CHECK_READY);
+    put_u8(in, STORE_WAIT), put_u64(in, 1), put_text(in, "q");
+    put_u8(out, STORE_WAIT_ENDED);
+    put_u8(in, STORE_DELETE_KEY), put_text(in, "q");
+    put_u64(out, 0);
+    put_u8(in, STORE_QUEUE_POP), put_text(in, "q");
+    put_u64(out, 2), put_text(out, "one");
+    put_u8(in, STORE_QUEUE_POP), put_text(in, "q");
+    put_u64(out, 1), put_text(out, "");
+    put_u8(in, STORE_QUEUE_POP), put_text(in, "q");
+    put_u64(out, 0);
+    put_u8(in, STORE_CHECK), put_u64(in, 1), put_text(in, "q");
+    put_u8(out, STORE_CHECK_NOT_READY);
+    put_u8(in, STORE_BARRIER), put_text(in, "c"), put_u64(in, 1);
+    put_u8(out, STORE_WAIT_ENDED);
+    put_u8(in, STORE_DELETE_KEY), put_text(in, "c");
+    put_u64(out, 1);
+    put_u8(in, STORE_QUEUE_PUSH), put_text(in, "q"), put_text(in, "left");
+    put_u8(in, STORE_LIST_KEYS);
+    put_u64(out, 1), put_text(out, "a");
     put_u8(in, STORE_PING), memcpy(in->bytes + in->size, "ping", 4), in->size += 4;
     memcpy(out->bytes + out->size, "ping", 4), out->size += 4;
     put_u8(in, STORE_CANCEL_WAIT);
@@ -186,7 +215,7 @@ START_TEST(a_run_ends_with_its_budget)
 {
     enum { REQUESTS = 100, VALUE = 1000, BUDGET = 10000 };
     static const char value[VALUE];
-    const store_service service = {table, on_set, NULL, NULL};
+    const store_service service = {table, queues, on_set, NULL, NULL};
     size_t budget_bytes = BUDGET;
     greet(0);
     for (int i = 0; i < REQUESTS; i++) {
@@ -253,6 +282,29 @@ START_TEST(a_wait_can_be_canceled)
 }
 END_TEST
 
+/* Whoever goes on is counted once, however often others make it look. */
+START_TEST(a_barrier_ends_when_all_have_come)
+{
+    request r = {.size = 0}, set = {.size = 0};
+    put_u8(&r, STORE_BARRIER), put_text(&r, "b"), put_u64(&r, 3);
+    greet(0), greet(1), greet(2);
+    ck_assert_int_eq(feed(0, r.bytes, r.size), STATUS_OK);
+    ck_assert_int_eq(feed(1, r.bytes, r.size), STATUS_OK);
+    send_set(2, "b", "2"); /* as it stands */
+    expect_answer(0, "", 0);
+    ck_assert_int_eq(feed(2, r.bytes, r.size), STATUS_OK);
+    for (int i = 0; i < 3; i++)
+        expect_answer(i, "\0", 1);
+    put_u8(&set, STORE_CANCEL_WAIT);
+    send_set(0, "b", "0");
+    ck_assert_int_eq(feed(1, r.bytes, r.size), STATUS_OK);
+    ck_assert_int_eq(feed(1, set.bytes, set.size), STATUS_OK);
+    expect_answer(1, "\1", 1);
+    send_set(0, "b", "many");
+    ck_assert_int_eq(feed(1, r.bytes, r.size), STATUS_PEER);
+}
+END_TEST
+
 /* A waits for x, B for y and then sets x, C sets y: one SET wakes both, without recursion. */
 START_TEST(the_woken_wake_others)
 {
@@ -287,6 +339,30 @@ START_TEST(multi_get_answers_with_all_keys_or_waits)
     send_set(1, "x", "3");
     put_text(&want, "3"), put_text(&want, "2");
     expect_answer(0, want.bytes, want.size);
+}
+END_TEST
+
+/* What was pushed counts with its bookkeeping, and room comes back with what is popped. */
+START_TEST(a_queue_may_not_grow_for_ever)
+{
+    enum { MOST = (1 << 20) / 64 };
+    request push = {.size = 0}, pop = {.size = 0};
+    put_u8(&push, STORE_QUEUE_PUSH), put_text(&push, "q"), put_text(&push, "");
+    put_u8(&pop, STORE_QUEUE_POP), put_text(&pop, "q");
+    int pushed[2] = {0};
+    for (int pass = 0; pass < 2; pass++) {
+        greet(0);
+        while (pushed[pass] < MOST && feed(0, push.bytes, push.size) == STATUS_OK)
+            pushed[pass]++;
+        ck_assert_int_lt(pushed[pass], MOST);
+        store_session_close(&sessions[0]);
+        greet(0);
+        for (int i = 0; i < pushed[pass]; i++)
+            ck_assert_int_eq(feed(0, pop.bytes, pop.size), STATUS_OK);
+        ck_assert_uint_eq(store_table_count(queues), 0);
+        store_session_close(&sessions[0]);
+    }
+    ck_assert_int_eq(pushed[0], pushed[1]);
 }
 END_TEST
 
@@ -361,7 +437,7 @@ START_TEST(survives_broken_conversations)
             size_t n = (size_t)rand_r(&seed) % 20;
             if (rand_r(&seed) % 2 == 0 || at + n > in.size)
                 in.bytes[at] =
-                    (uint8_t)(rand_r(&seed) % 2 == 0 ? rand_r(&seed) % 16 : rand_r(&seed));
+                    (uint8_t)(rand_r(&seed) % 2 == 0 ? rand_r(&seed) % 20 : rand_r(&seed));
             else
                 memmove(in.bytes + at, in.bytes + at + n, in.size - at - n), in.size -= n;
         }
@@ -384,8 +460,10 @@ int main(void)
     tcase_add_test(core, a_run_ends_with_its_budget);
     tcase_add_test(core, waits_end_one_key_after_the_other);
     tcase_add_test(core, a_wait_can_be_canceled);
+    tcase_add_test(core, a_barrier_ends_when_all_have_come);
     tcase_add_test(core, the_woken_wake_others);
     tcase_add_test(core, multi_get_answers_with_all_keys_or_waits);
+    tcase_add_test(core, a_queue_may_not_grow_for_ever);
     tcase_add_test(core, a_full_store_refuses);
     tcase_add_test(core, add_needs_a_number);
     tcase_add_test(core, tables_hold_many_keys);
