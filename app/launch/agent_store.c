@@ -121,39 +121,20 @@ status agent_store_open(worker_spec *spec, store_server **server)
     return STATUS_OK;
 }
 
-/* The search for an endpoint that this agent serves. */
-typedef struct endpoint_search {
-    worker_spec *spec;
-    store_server **server;                /* NULL until it is found */
-    char endpoints[RDZV_ENDPOINTS_BYTES]; /* the same ones, as this agent reaches them */
-    status st;
-} endpoint_search;
-
-/* Tries to serve it. An agent reaches its own store here: the address that others use need not lead
- * back. One of this machine that another agent serves listens where that says. */
-static bool try_endpoint(void *ctx, const char *address, int port)
+/* Serves the endpoint, if none does. An agent reaches its own store where it listens: the address
+ * that others use need not lead back. */
+static status serve_endpoint(worker_spec *spec, store_server **server)
 {
-    endpoint_search *search = ctx;
-    worker_spec *spec = search->spec;
     char name[SOCKET_ADDRESS_BYTES];
-    size_t used = strlen(search->endpoints);
-    bool may = spec->server == RDZV_HOST_HERE || worker_spec_owns(spec, address);
-    socket_address_name(address, port, name);
-    if (may && *search->server == NULL) {
-        snprintf(spec->master_addr, sizeof spec->master_addr, "%s", address);
-        spec->master_port = port;
-        spec->store_on_loopback = socket_address_says_loopback(address);
-        search->st = agent_store_open(spec, search->server);
-        const char *there =
-            *search->server != NULL ? store_server_host(*search->server) : spec->master_addr;
-        socket_address_name(there, port, name);
-    }
-    snprintf(search->endpoints + used, sizeof search->endpoints - used, "%s%s", used > 0 ? "," : "",
-             name);
-    return search->st == STATUS_OK;
+    spec->store_on_loopback = socket_address_says_loopback(spec->master_addr);
+    TRY(agent_store_open(spec, server));
+    const char *there = *server != NULL ? store_server_host(*server) : spec->master_addr;
+    socket_address_name(there, spec->master_port, name);
+    snprintf(spec->endpoints, sizeof spec->endpoints, "%s", name);
+    return STATUS_OK;
 }
 
-/* The search for an endpoint to which there is a way: one of several may be out of reach. */
+/* The search for an endpoint to which there is a way: one of etcd's may be out of reach. */
 typedef struct way_search {
     char number[SOCKET_ROUTE_NUMBER_BYTES];
     status st;
@@ -183,13 +164,9 @@ static status find_own_address(worker_spec *spec)
 
 status agent_store_open_own(worker_spec *spec, store_server **server)
 {
-    endpoint_search search = {.spec = spec, .server = server};
     *server = NULL;
-    if (spec->server != RDZV_HOST_ELSEWHERE) {
-        rdzv_config_each(spec->endpoints, try_endpoint, &search);
-        TRY(search.st);
-        memcpy(spec->endpoints, search.endpoints, sizeof spec->endpoints);
-    }
+    if (spec->server != RDZV_HOST_ELSEWHERE)
+        TRY(serve_endpoint(spec, server));
     if (*server != NULL)
         return STATUS_OK;
     TRY(find_own_address(spec));

@@ -151,7 +151,12 @@ static status add_endpoint(const char *text, rdzv_config *config)
                        "--rdzv-endpoint"));
     socket_address_name(address, port, name);
     if (used > 0 && config->backend == RDZV_STATIC)
-        return FAIL(STATUS_INVALID, "--rdzv-endpoint: several need --rdzv-backend=c10d or etcd");
+        return FAIL(STATUS_INVALID, "--rdzv-endpoint: several need --rdzv-backend=etcd");
+    if (used > 0 && config->backend == RDZV_C10D)
+        return FAIL(STATUS_INVALID,
+                    "--rdzv-endpoint: c10d meets at one store, %s; several do not replicate: for "
+                    "a rendezvous that survives its host give --rdzv-backend=etcd",
+                    config->endpoints);
     if (used + strlen(scheme) + strlen(name) + 2 > sizeof config->endpoints)
         return FAIL(STATUS_INVALID, "--rdzv-endpoint: longer than %zu letters",
                     sizeof config->endpoints - 1);

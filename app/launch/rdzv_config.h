@@ -19,7 +19,7 @@ typedef enum rdzv_backend {
 
 typedef struct rdzv_config {
     rdzv_backend backend;
-    char address[RDZV_ADDRESS_BYTES];     /* of the endpoint, the first one of several; "" */
+    char address[RDZV_ADDRESS_BYTES];     /* of the endpoint, etcd's first one; "" */
     int port;                             /* -1: none was given */
     char endpoints[RDZV_ENDPOINTS_BYTES]; /* all of them, each with its port: "h1:p,h2:p"; "" */
 

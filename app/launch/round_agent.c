@@ -48,7 +48,6 @@ static status join_rendezvous(round_agent *self, const char *id)
         .self = {.nproc = spec->nproc, .port = spec->master_port},
         .min_nodes = spec->min_nodes,
         .max_nodes = spec->max_nodes,
-        .needs_majority = spec->rdzv == RDZV_C10D && strchr(spec->endpoints, ',') != NULL,
         .join_ms = spec->join_ms,
         .last_call_ms = spec->last_call_ms,
         .read_ms = spec->read_ms,

@@ -241,27 +241,6 @@ bool worker_spec_owns(const worker_spec *spec, const char *address)
     return strcmp(spec->local_addr, address) == 0 || local_network_owns(address);
 }
 
-/* What is known of the search for an endpoint of this machine. */
-typedef struct own_search {
-    const worker_spec *spec;
-    bool found;
-} own_search;
-
-static bool look_for_own(void *ctx, const char *address, int port)
-{
-    own_search *search = ctx;
-    (void)port;
-    search->found = worker_spec_owns(search->spec, address);
-    return !search->found;
-}
-
-static bool owns_an_endpoint(const worker_spec *spec)
-{
-    own_search search = {.spec = spec};
-    rdzv_config_each(spec->endpoints, look_for_own, &search);
-    return search.found;
-}
-
 /* Who serves the store, on which address and port. */
 static void place_store(const request *want, worker_spec *spec)
 {
@@ -280,22 +259,11 @@ static void place_store(const request *want, worker_spec *spec)
         spec->server = RDZV_HOST_HERE;
     else if (spec->rdzv != RDZV_C10D || want->rdzv.is_host == 0)
         spec->server = RDZV_HOST_ELSEWHERE;
-    else if (want->rdzv.is_host == 1 && strchr(spec->endpoints, ',') == NULL)
+    else if (want->rdzv.is_host == 1)
         spec->server = RDZV_HOST_HERE;
     else
-        spec->server = owns_an_endpoint(spec) ? RDZV_HOST_FIRST : RDZV_HOST_ELSEWHERE;
-}
-
-/* Of several endpoints each is another host's. */
-static status check_host(const request *want, const worker_spec *spec)
-{
-    bool none = want->rdzv.is_host == 1 && spec->server == RDZV_HOST_ELSEWHERE;
-    return none
-               ? FAIL(STATUS_INVALID,
-                      "--rdzv-conf=is_host=1: none of --rdzv-endpoint=%s is this machine's address "
-                      "(--local-addr says which one it has)",
-                      spec->endpoints)
-               : STATUS_OK;
+        spec->server =
+            worker_spec_owns(spec, spec->master_addr) ? RDZV_HOST_FIRST : RDZV_HOST_ELSEWHERE;
 }
 
 static void set_times(const options *opts, const rdzv_config *rdzv, worker_spec *spec)
@@ -340,7 +308,6 @@ status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worke
         TRY(copy_text("--local-addr", opts->local_addr, spec.local_addr, sizeof spec.local_addr));
     memcpy(spec.endpoints, want.rdzv.endpoints, sizeof spec.endpoints);
     place_store(&want, &spec);
-    TRY(check_host(&want, &spec));
     set_times(opts, &want.rdzv, &spec);
     if (worker_spec_is_elastic(&spec))
         spec.node_rank = NOT_GIVEN;

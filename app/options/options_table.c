@@ -245,7 +245,7 @@ const option_row options_table[] = {
     {"rdzv-backend", NULL, OPTION_TEXT, GROUP_LAUNCHER, SET_UP, AT(rdzv_backend), 0, 0,
      "static", "NAME", "static (nodes numbered by --node-rank), c10d or etcd (as they come)"},
     {"rdzv-endpoint", NULL, OPTION_TEXT, GROUP_LAUNCHER, SET_UP, AT(rdzv_endpoint), 0, 0,
-     NULL, "HOST[:PORT],...", "where nodes meet [static: --master-addr and --master-port]"},
+     NULL, "HOST[:PORT],...", "where nodes meet; several of etcd's, which survives its host [--master-addr, --master-port]"},
     {"rdzv-id", NULL, OPTION_TEXT, GROUP_LAUNCHER, SET_UP, AT(rdzv_id), 0, 0,
      NULL, "NAME", "of the job: nodes of another one are turned away [none]"},
     {"rdzv-conf", NULL, OPTION_TEXT, GROUP_LAUNCHER, SET_UP, AT(rdzv_conf), 0, 0,

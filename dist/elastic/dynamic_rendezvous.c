@@ -132,10 +132,8 @@ static status renew(dynamic_rendezvous *rdzv)
 /* All that is due now, and one look. */
 static status turn(dynamic_rendezvous *rdzv)
 {
-    const round_machine *machine = &rdzv->machine;
-    bool all = machine->rules.needs_majority && machine->phase == ROUND_AGREES;
     TRY(renew(rdzv));
-    TRY(rendezvous_contact_look(&rdzv->service, &machine->self, all, rdzv->until_ms, &rdzv->view));
+    TRY(rendezvous_contact_look(&rdzv->service, &rdzv->machine.self, rdzv->until_ms, &rdzv->view));
     return act(rdzv);
 }
 
@@ -308,9 +306,7 @@ status dynamic_rendezvous_create(const dynamic_rendezvous_options *options,
     dynamic_rendezvous *rdzv = calloc(1, sizeof *rdzv);
     if (rdzv == NULL)
         return FAIL(STATUS_NO_MEMORY, "a rendezvous");
-    round_rules rules = {options->min_nodes, options->max_nodes, options->last_call_ms,
-                         options->needs_majority,
-                         options->keep_alive_ms * options->keep_alive_misses};
+    round_rules rules = {options->min_nodes, options->max_nodes, options->last_call_ms};
     rdzv->options = *options;
     rdzv->options.endpoints = strdup(options->endpoints);
     rdzv->options.run_id = strdup(options->run_id);

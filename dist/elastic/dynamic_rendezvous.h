@@ -14,10 +14,9 @@ typedef struct dynamic_rendezvous_options {
     const char *endpoints, *run_id;
     round_node self; /* id, nproc, address, port */
     int min_nodes, max_nodes;
-    bool needs_majority;   /* of the last round's members: c10d with several endpoints */
     int64_t join_ms;       /* 600 s: how long a node waits to be in a round */
     int64_t last_call_ms;  /* 30 s: of the first round, after min_nodes have come */
-    int64_t read_ms;       /* 60 s: one call, but a third of a lease at most, so that another
+    int64_t read_ms;       /* 60 s: one call, but a third of a lease at most, so that etcd's next
                               endpoint can be asked before that ends; 0: that long */
     int64_t keep_alive_ms; /* 5 s: between two renewals; */
     int keep_alive_misses; /* 3: the lease ends after so many */

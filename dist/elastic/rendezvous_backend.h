@@ -21,14 +21,11 @@ typedef struct rendezvous_record {
 
 /* What is there, at one revision. Owned by the caller: rendezvous_view_free. */
 typedef struct rendezvous_view {
-    int64_t revision; /* grows with every change of anything of the job, at one endpoint */
+    int64_t revision; /* grows with every change of anything of the job */
     char *state; /* JSON; NULL: nobody has set it. Whoever can write to the service may have put
                          any bytes there; a zero follows them */
     size_t state_bytes;
     int64_t state_revision; /* the revision that set it; 0 */
-    bool fallback;          /* c10d: at an endpoint that is not the first: no job begins there */
-    char silent[ROUND_ENDPOINT_BYTES]; /* c10d: an endpoint that does not answer: the job may be
-                                          there; "": all do */
     rendezvous_record *nodes;
     int n;
 } rendezvous_view;
@@ -40,7 +37,7 @@ void rendezvous_view_free(rendezvous_view *view);
 status rendezvous_backend_prefix(const char *run_id, char *out, size_t size_bytes);
 
 typedef struct rendezvous_backend_options {
-    const char *endpoints; /* "h1:p,h2:p" */
+    const char *endpoints; /* c10d: "h:p"; etcd: "h1:p,h2:p" */
     const char *run_id;
     const char *node_id;
     int64_t ttl_ms;     /* of this node's lease */
@@ -57,11 +54,11 @@ typedef enum rendezvous_sight {
 
 /* One thread's. Every call may fail with STATUS_REFUSED: nobody listens at any endpoint;
  * STATUS_UNKNOWN_HOST; STATUS_TIMEOUT or STATUS_PEER: no answer, or the connection broke. All of
- * these may be tried again, and the next call goes to the next endpoint. STATUS_INVALID: what
+ * these may be tried again, and the next call goes to etcd's next endpoint. STATUS_INVALID: what
  * listens there is something else, or refuses us for good; the message says what and what to do.
  *
- * With c10d, another endpoint is another service: there may be no state there, and this node has no
- * record until it puts it. So after such a failure a node puts its record, and looks at all anew.
+ * A store of c10d that was started anew has no record of this node until it puts it. So after such
+ * a failure a node puts its record, and looks at all anew.
  */
 typedef struct rendezvous_backend_ops {
     const char *name;

@@ -167,46 +167,33 @@ static status has_record(const rendezvous_contact *contact, const round_node *se
     return STATUS_OK;
 }
 
-/* What lies at the state's key is none, for the reason in status_text(). A node that has been in a
- * round takes that for a state that is lost, and puts its own there. Another one does not know what
- * belongs there. */
-static status take_foreign(rendezvous_contact *contact, const round_node *self,
-                           const rendezvous_view *text)
+/* What lies at the service makes no sense: says so, and what to do. status_text() has why. */
+static status name_nonsense(const rendezvous_contact *contact, const rendezvous_view *text)
 {
-    char key[512], why[512], head[4 * HEAD_BYTES + 1], found[2048];
+    char key[512], why[512], head[4 * HEAD_BYTES + 1];
     const char *mend =
         contact->ops->ends_with_its_host ? "start that store anew" : "delete the key";
     size_t n = text->state_bytes < HEAD_BYTES ? text->state_bytes : HEAD_BYTES;
-    printable_bytes(text->state, n, head, sizeof head);
+    printable_bytes(text->state != NULL ? text->state : "", n, head, sizeof head);
     printable_copy(PRINTABLE_LINE, status_text(), why, sizeof why);
     TRY(rendezvous_backend_prefix(contact->options.run_id, key, sizeof key));
-    snprintf(
-        found, sizeof found,
-        "the key %sstate at %s holds no state of a round, but %zu bytes that begin with \"%s\" "
-        "(%s)",
-        key, contact->options.endpoints, text->state_bytes, head, why);
-    if (self->round == 0)
-        return FAIL(contact->ever ? STATUS_PEER : STATUS_INVALID,
-                    "%s; %s, or give another --rdzv-id on all nodes", found, mend);
-    if (contact->foreign != text->state_revision)
-        LOG_W("%s; this job puts its own state there", found);
-    contact->foreign = text->state_revision;
-    return STATUS_OK;
+    return FAIL(contact->ever ? STATUS_PEER : STATUS_INVALID,
+                "the key %sstate at %s holds no state of a round, but %zu bytes that begin with "
+                "\"%s\" (%s); %s, or give another --rdzv-id on all nodes",
+                key, contact->options.endpoints, text->state_bytes, head, why, mend);
 }
 
 /* What has changed replaces the view; there is no text if nothing has. */
-static status read_view(rendezvous_contact *contact, const round_node *self,
-                        const rendezvous_view *text, round_view *out)
+static status read_view(const rendezvous_contact *contact, const rendezvous_view *text,
+                        round_view *out)
 {
     round_view view;
     if (text->revision == 0)
         return STATUS_OK;
-    TRY(round_text_read(text, &view));
-    status st = view.is_foreign ? take_foreign(contact, self, text) : STATUS_OK;
-    if (st != STATUS_OK) {
-        round_view_free(&view);
-        return st;
-    }
+    status st = round_text_read(text, &view);
+    if (st == STATUS_PEER)
+        st = name_nonsense(contact, text);
+    TRY(st);
     round_view_free(out);
     *out = view;
     return STATUS_OK;
@@ -214,24 +201,24 @@ static status read_view(rendezvous_contact *contact, const round_node *self,
 
 /* How soon to look at all nodes again. Until then one that is not among the first is content with
  * the state: what the others say of themselves is read by the first ones. */
-static void note_nodes(rendezvous_contact *contact, rendezvous_view *text, bool all)
+static void note_nodes(rendezvous_contact *contact, rendezvous_view *text)
 {
     int64_t pause_ms = (int64_t)text->n * PER_NODE_MS;
     contact->all_ms =
         clock_now_ns() / NS_PER_MS + (pause_ms > LOOK_AT_ALL_MS ? pause_ms : LOOK_AT_ALL_MS);
     contact->first = contact->first_member || came_first(text, contact->options.node_id);
-    if (!contact->first && !all)
+    if (!contact->first)
         drop_nodes(text);
 }
 
-status rendezvous_contact_look(rendezvous_contact *contact, const round_node *self, bool all,
+status rendezvous_contact_look(rendezvous_contact *contact, const round_node *self,
                                int64_t until_ms, round_view *view)
 {
     rendezvous_view text = {0};
     bool own_is_there = false;
     int64_t now_ms = clock_now_ns() / NS_PER_MS;
     int64_t renew_ms = contact->renewed_ns / NS_PER_MS + contact->keep_alive_ms;
-    bool sees_all = all || contact->first || now_ms >= contact->all_ms;
+    bool sees_all = contact->first || now_ms >= contact->all_ms;
     rendezvous_sight sight = sees_all ? RENDEZVOUS_ALL : RENDEZVOUS_STATE;
     if (contact->record != NULL && renew_ms < until_ms)
         until_ms = renew_ms;
@@ -244,10 +231,10 @@ status rendezvous_contact_look(rendezvous_contact *contact, const round_node *se
     TRY(st);
     note_answer(contact, sent_ns, after >= 0 ? wait_ms : 0);
     if (sees_all && text.revision != 0)
-        note_nodes(contact, &text, all);
-    st = read_view(contact, self, &text, view);
+        note_nodes(contact, &text);
+    st = read_view(contact, &text, view);
     if (st == STATUS_OK && text.revision != 0) {
-        view->only_state = !all && !contact->first;
+        view->only_state = !contact->first;
         contact->sight = view->only_state ? RENDEZVOUS_STATE : sight;
         contact->revision = text.revision;
         contact->first_member = is_first_member(&view->state, self->id);

@@ -19,7 +19,6 @@ typedef struct rendezvous_contact {
     rendezvous_sight sight; /* of the last look, */
     int64_t revision;       /* and what it saw; -1: to be looked at anew */
     int64_t all_ms;         /* when it is to look at all nodes again */
-    int64_t foreign;        /* the revision that set the last state that was none; 0: none has */
     bool first;             /* this node is among the first ones: it looks at all */
     bool first_member;      /* of the round, likewise */
 
@@ -45,10 +44,9 @@ int64_t rendezvous_contact_lease_end_ns(const rendezvous_contact *contact);
 /* Renews the lease if it is time. *gone: the lease has ended before. */
 status rendezvous_contact_renew(rendezvous_contact *contact, bool *gone);
 
-/* Looks, until until_ms (base/clock.h, in ms) or 1 s at most. `all`: at all nodes, not only if this
- * node is one of the first. `self` is the record that this node would like to have there. *view is
- * replaced, and stays the caller's. */
-status rendezvous_contact_look(rendezvous_contact *contact, const round_node *self, bool all,
+/* Looks, until until_ms (base/clock.h, in ms) or 1 s at most. `self` is the record that this node
+ * would like to have there. *view is replaced, and stays the caller's. */
+status rendezvous_contact_look(rendezvous_contact *contact, const round_node *self,
                                int64_t until_ms, round_view *view);
 
 status rendezvous_contact_put(rendezvous_contact *contact, const round_node *self,

@@ -7,9 +7,9 @@
 
 void round_machine_init(round_machine *machine, const round_rules *rules, const round_node *self)
 {
-    *machine = (round_machine){.rules = *rules, .self = *self, .enough_ms = -1, .brought_ms = -1};
+    *machine = (round_machine){.rules = *rules, .self = *self, .enough_ms = -1};
     machine->self.waits = true;
-    machine->self.round = machine->self.begun_round = 0;
+    machine->self.round = 0;
     machine->self.lost = NULL;
     machine->self.n_lost = 0;
 }
@@ -50,7 +50,7 @@ static bool same_record(const round_node *a, const round_node *b)
         if (strcmp(a->lost[i], b->lost[i]) != 0)
             return false;
     return a->n_lost == b->n_lost && a->waits == b->waits && a->round == b->round &&
-           a->begun_round == b->begun_round && a->restarts == b->restarts;
+           a->restarts == b->restarts;
 }
 
 /* Whether this node's record is there, as it is to be. */
@@ -110,15 +110,8 @@ static status write_next(const round_view *view, const round_prospect *prospect,
     if (members == NULL)
         return FAIL(STATUS_NO_MEMORY, "a round of %d nodes", n);
     out->kind = ROUND_WRITE;
-    out->state = (round_state){.round = before->round + 1,
-                               .restarts = before->restarts,
-                               .begun_round = before->begun_round,
-                               .begun_n = before->begun_n,
-                               .members = members};
-    if (prospect->begun) {
-        out->state.begun_round = before->round;
-        out->state.begun_n = before->n;
-    }
+    out->state =
+        (round_state){.round = before->round + 1, .restarts = before->restarts, .members = members};
     for (int i = 0; i < before->n && out->state.n < n; i++) {
         const round_node *survivor = round_node_of(view, before->members[i].id);
         if (survivor != NULL && survivor->waits)
@@ -128,8 +121,6 @@ static status write_next(const round_view *view, const round_prospect *prospect,
         if (view->nodes[i].waits && round_rank_of(before, view->nodes[i].id) < 0)
             members[out->state.n++] = view->nodes[i];
     for (int i = 0; i < n; i++) {
-        members[i].votes = prospect->begun ? round_rank_of(before, members[i].id) >= 0
-                                           : round_prospect_votes(before, &members[i]);
         members[i].lost = NULL;
         members[i].n_lost = 0;
     }
@@ -153,16 +144,6 @@ static bool leads(const round_machine *machine, const round_view *view)
     return false;
 }
 
-/* When nobody can be in a round that the service has forgotten; now, if it has forgotten none, or
- * all nodes of the latest one that is known wait here. Of several services a majority is enough. */
-static int64_t forgotten_until_ms(const round_machine *machine, const round_view *view,
-                                  const round_prospect *prospect)
-{
-    bool all_wait = prospect->survivors == view->state.n;
-    bool is_sure = machine->rules.needs_majority || machine->brought_ms < 0 || all_wait;
-    return is_sure ? INT64_MIN : machine->brought_ms + machine->rules.lease_ms;
-}
-
 static status form(const round_machine *machine, const round_view *view, int64_t now_ms,
                    round_action *out)
 {
@@ -172,43 +153,12 @@ static status form(const round_machine *machine, const round_view *view, int64_t
                           (long long)view->state.round);
     if (prospect.hurdle != ROUND_HURDLE_NONE)
         return STATUS_OK;
-    int64_t due_ms = forgotten_until_ms(machine, view, &prospect);
     int64_t called_ms = machine->enough_ms + machine->rules.last_call_ms;
-    if (prospect.survivors == 0 && prospect.waiting < machine->rules.max && due_ms < called_ms)
-        due_ms = called_ms;
-    if (now_ms < due_ms) {
-        wait_until(out, due_ms);
+    if (prospect.survivors == 0 && prospect.waiting < machine->rules.max && now_ms < called_ms) {
+        wait_until(out, called_ms);
         return STATUS_OK;
     }
     return write_next(view, &prospect, &machine->rules, out);
-}
-
-/* The service has an older state than this node has agreed to; or another one, to which it has not
- * agreed, so that nobody can have begun it. */
-static bool brings_state(const round_machine *machine, const round_state *there, int rank)
-{
-    return there->round < machine->last.round ||
-           (there->round == machine->last.round && rank >= 0 &&
-            !same_members(there, &machine->last));
-}
-
-/* Its own state goes there, over. If both are of one number it gets the next one, so that nobody
- * who has agreed to the one there brings that back. */
-static status bring(const round_machine *machine, const round_state *there, round_action *out)
-{
-    TRY(round_state_copy(&machine->last, &out->state));
-    out->kind = ROUND_WRITE;
-    out->state.over = out->state.brought = true;
-    if (there->round < machine->last.round)
-        return STATUS_OK;
-    out->state.round++;
-    if (machine->self.begun_round == machine->last.round) {
-        out->state.begun_round = machine->last.round;
-        out->state.begun_n = machine->last.n;
-        for (int i = 0; i < out->state.n; i++)
-            out->state.members[i].votes = true;
-    }
-    return STATUS_OK;
 }
 
 static status agree(round_machine *machine, const round_state *state, round_action *out)
@@ -236,10 +186,6 @@ static status wait_turn(round_machine *machine, const round_view *view, int64_t 
         out->kind = ROUND_PUT;
         return STATUS_OK;
     }
-    if (brings_state(machine, state, rank)) {
-        machine->brought_ms = -1;
-        return bring(machine, state, out);
-    }
     if (rank >= 0 && !state->over && state->round > machine->self.round)
         return agree(machine, state, out);
     if (rank >= 0 && !state->over) {
@@ -250,10 +196,6 @@ static status wait_turn(round_machine *machine, const round_view *view, int64_t 
                               round_host_of(self->lost[0]).text);
         return write_over(view, out, "node %d (%s) has left", rank, round_host_of(self->id).text);
     }
-    if (!state->brought)
-        machine->brought_ms = -1;
-    else if (machine->brought_ms < 0)
-        machine->brought_ms = now_ms;
     if (view->only_state)
         return STATUS_OK;
     for (int i = 0; i < view->n; i++)
@@ -318,16 +260,7 @@ static void take_back(round_machine *machine)
     machine->enough_ms = -1;
 }
 
-static bool all_agree(const round_view *view)
-{
-    for (int i = 0; i < view->state.n; i++)
-        if (!runs(round_node_of(view, view->state.members[i].id), view->state.round))
-            return false;
-    return true;
-}
-
-static status begin(round_machine *machine, const round_view *view, int64_t now_ms,
-                    round_action *out)
+static status begin(round_machine *machine, const round_view *view, round_action *out)
 {
     const round_state *state = &view->state;
     if (state->over || state->round != machine->last.round ||
@@ -340,12 +273,7 @@ static status begin(round_machine *machine, const round_view *view, int64_t now_
         out->kind = ROUND_PUT;
         return STATUS_OK;
     }
-    if (machine->rules.needs_majority && view->only_state)
-        return STATUS_OK;
-    if (machine->rules.needs_majority && !all_agree(view))
-        return watch(machine, view, now_ms, out);
     machine->phase = ROUND_RUNS;
-    machine->self.begun_round = state->round;
     machine->newest = 0;
     out->kind = ROUND_BEGIN;
     out->node_rank = round_rank_of(state, machine->self.id);
@@ -368,15 +296,33 @@ static status run(round_machine *machine, const round_view *view, int64_t now_ms
     return STATUS_OK;
 }
 
+static void end(round_machine *machine, round_ending ending, const char *reason, round_action *out)
+{
+    machine->phase = ROUND_CLOSED;
+    out->kind = ROUND_END;
+    out->ending = ending;
+    snprintf(out->reason, sizeof out->reason, "%s", reason);
+}
+
+/* The service has an older state than this node has agreed to; or another one of that number. Where
+ * a later round lives is not known then. */
+static bool is_lost(const round_machine *machine, const round_state *there)
+{
+    return there->round < machine->last.round ||
+           (there->round == machine->last.round && round_rank_of(there, machine->self.id) >= 0 &&
+            !same_members(there, &machine->last));
+}
+
 static status see(round_machine *machine, const round_view *view, int64_t now_ms, round_action *out)
 {
     if (machine->phase == ROUND_CLOSED)
         return STATUS_OK;
     if (view->state.closed) {
-        machine->phase = ROUND_CLOSED;
-        out->kind = ROUND_END;
-        out->ending = view->state.ending;
-        snprintf(out->reason, sizeof out->reason, "%s", view->state.reason);
+        end(machine, view->state.ending, view->state.reason, out);
+        return STATUS_OK;
+    }
+    if (machine->phase == ROUND_WAITS && is_lost(machine, &view->state)) {
+        end(machine, ROUND_BADLY, "the rendezvous has lost the job's state", out);
         return STATUS_OK;
     }
     if (machine->closing)
@@ -385,7 +331,7 @@ static status see(round_machine *machine, const round_view *view, int64_t now_ms
     case ROUND_WAITS:
         return wait_turn(machine, view, now_ms, out);
     case ROUND_AGREES:
-        return begin(machine, view, now_ms, out);
+        return begin(machine, view, out);
     case ROUND_RUNS:
         return run(machine, view, now_ms, out);
     case ROUND_LEAVES:

@@ -22,11 +22,8 @@
  *                    waited for if a member that has left names it: since that one has left, no
  *                    rank makes a step in that round.
  *   a closed job     never opens again.
- *
- * Several services, of which each may be cut off from some nodes (needs_majority): more than half
- * of the last round wait where the next is formed, and a node begins only after it has seen that
- * all members agree. So two groups of nodes never both go on. A node that comes to a service with
- * an older state than its own brings its own along.
+ *   a lost state     A node that finds an older state than its own, the service having been started
+ *                    anew say, ends: others may still live in a round of which it does not know.
  */
 #ifndef MNIST_DDP_DIST_ELASTIC_ROUND_H
 #define MNIST_DDP_DIST_ELASTIC_ROUND_H
@@ -52,10 +49,9 @@ typedef struct round_machine {
     bool closing; /* the job is to be closed: `ending` and `reason` say how */
     round_ending ending;
     char reason[ROUND_REASON_BYTES];
-    int64_t enough_ms;  /* since when enough nodes wait; -1: they do not */
-    int64_t brought_ms; /* since when the state there is one that was brought; -1: it is not */
-    int64_t newest;     /* the order of the latest newcomer that was seen; 0: there is none, */
-    int64_t newest_ms;  /* and since when */
+    int64_t enough_ms; /* since when enough nodes wait; -1: they do not */
+    int64_t newest;    /* the order of the latest newcomer that was seen; 0: there is none, */
+    int64_t newest_ms; /* and since when */
 } round_machine;
 
 typedef enum round_event_kind {

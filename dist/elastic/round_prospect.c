@@ -15,33 +15,8 @@ static bool is_named_lost(const round_view *view, const char *id)
     return false;
 }
 
-bool round_prospect_votes(const round_state *state, const round_node *node)
-{
-    int rank = round_rank_of(state, node->id);
-    return state->begun_round > 0 &&
-           (node->begun_round == state->begun_round || (rank >= 0 && state->members[rank].votes));
-}
-
-/* Whether more than half wait of the round, and, if it is not known to have begun, also of the one
- * before that has. */
-static bool is_majority(const round_view *view, const round_prospect *prospect)
-{
-    const round_state *state = &view->state;
-    int voters = 0;
-    if (2 * prospect->survivors <= state->n)
-        return false;
-    if (prospect->begun || state->begun_n == 0)
-        return true;
-    for (int i = 0; i < view->n; i++) {
-        const round_node *node = &view->nodes[i];
-        voters += node->waits && round_prospect_votes(state, node);
-    }
-    return 2 * voters > state->begun_n;
-}
-
 /* Of a later round than the first. */
-static round_hurdle hurdle_of_last_round(const round_rules *rules, const round_view *view,
-                                         round_prospect *prospect)
+static round_hurdle hurdle_of_last_round(const round_view *view, round_prospect *prospect)
 {
     const round_state *state = &view->state;
     int there = 0;
@@ -57,11 +32,7 @@ static round_hurdle hurdle_of_last_round(const round_rules *rules, const round_v
     }
     if (!state->over)
         return there == 0 ? ROUND_HURDLE_ALL_LOST : ROUND_HURDLE_RUNS;
-    if (!all_left)
-        return ROUND_HURDLE_MEMBER;
-    if (rules->needs_majority && !is_majority(view, prospect))
-        return ROUND_HURDLE_MINORITY;
-    return ROUND_HURDLE_NONE;
+    return all_left ? ROUND_HURDLE_NONE : ROUND_HURDLE_MEMBER;
 }
 
 round_prospect round_prospect_of(const round_rules *rules, const round_view *view)
@@ -70,19 +41,13 @@ round_prospect round_prospect_of(const round_rules *rules, const round_view *vie
     for (int i = 0; i < view->n; i++) {
         const round_node *node = &view->nodes[i];
         prospect.waiting += node->waits;
-        if (node->waits && view->state.round > 0 && node->begun_round == view->state.round)
-            prospect.begun = true;
         if (node->waits && node->round > view->state.round)
             prospect.hurdle = ROUND_HURDLE_OLDER;
     }
     if (prospect.hurdle != ROUND_HURDLE_NONE)
         return prospect;
     if (view->state.round > 0)
-        prospect.hurdle = hurdle_of_last_round(rules, view, &prospect);
-    else if (view->fallback)
-        prospect.hurdle = ROUND_HURDLE_FALLBACK;
-    else if (view->silent[0] != '\0')
-        prospect.hurdle = ROUND_HURDLE_SILENT;
+        prospect.hurdle = hurdle_of_last_round(view, &prospect);
     if (prospect.hurdle == ROUND_HURDLE_NONE && prospect.waiting < rules->min)
         prospect.hurdle = ROUND_HURDLE_FEW;
     return prospect;
@@ -119,13 +84,6 @@ void round_prospect_text(const round_rules *rules, const round_view *view, char 
     list_waiting(view, who, sizeof who);
     switch (prospect.hurdle) {
     case ROUND_HURDLE_NONE:
-        if (state->brought && prospect.survivors < state->n) {
-            snprintf(out, size_bytes,
-                     "the rendezvous had forgotten round %lld: a later one may run until its "
-                     "leases have ended; %s wait%s",
-                     round, who, prospect.waiting == 1 ? "s" : "");
-            break;
-        }
         snprintf(out, size_bytes, "%d of %d %s come: %s", prospect.waiting, rules->max,
                  have(prospect.waiting), who);
         break;
@@ -147,19 +105,6 @@ void round_prospect_text(const round_rules *rules, const round_view *view, char 
     case ROUND_HURDLE_MEMBER:
         snprintf(out, size_bytes, "node %d (%s) has not left round %lld yet", prospect.member,
                  round_host_of(state->members[prospect.member].id).text, round);
-        break;
-    case ROUND_HURDLE_MINORITY:
-        snprintf(out, size_bytes, "%d of the %d nodes of round %lld %s come, more than half must",
-                 prospect.survivors, state->n, round, have(prospect.survivors));
-        break;
-    case ROUND_HURDLE_FALLBACK:
-        snprintf(out, size_bytes, "a job begins at the first endpoint of --rdzv-endpoint only");
-        break;
-    case ROUND_HURDLE_SILENT:
-        snprintf(out, size_bytes,
-                 "%s does not answer, and the job may be there: start that host, or leave it out "
-                 "of --rdzv-endpoint on all nodes",
-                 view->silent);
         break;
     }
 }

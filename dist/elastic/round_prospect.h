@@ -7,8 +7,6 @@
 typedef struct round_rules {
     int min, max;
     int64_t last_call_ms;
-    bool needs_majority; /* of the last round's members */
-    int64_t lease_ms;    /* a node that has lost its service has left its round by then */
 } round_rules;
 
 typedef enum round_hurdle {
@@ -17,9 +15,6 @@ typedef enum round_hurdle {
     ROUND_HURDLE_ALL_LOST, /* the same, but none of its nodes is left to say that it is over */
     ROUND_HURDLE_OLDER,    /* a node knows of a later round than the service does */
     ROUND_HURDLE_MEMBER,   /* `member` of the last round has not left it */
-    ROUND_HURDLE_MINORITY, /* too few of the last round wait */
-    ROUND_HURDLE_FALLBACK, /* no job begins at this service */
-    ROUND_HURDLE_SILENT,   /* the job may be at another endpoint, which does not answer */
     ROUND_HURDLE_FEW,      /* fewer than `min` wait */
 } round_hurdle;
 
@@ -27,11 +22,7 @@ typedef struct round_prospect {
     round_hurdle hurdle;
     int waiting, survivors; /* nodes; survivors of the last round among them */
     int member;             /* its node rank in the last round */
-    bool begun;             /* the last round is known to have begun */
 } round_prospect;
-
-/* Whether a node was in the round that the state knows to have begun before its own. */
-bool round_prospect_votes(const round_state *state, const round_node *node);
 
 round_prospect round_prospect_of(const round_rules *rules, const round_view *view);
 

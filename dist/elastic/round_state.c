@@ -38,13 +38,6 @@ status round_state_copy(const round_state *from, round_state *out)
     return STATUS_OK;
 }
 
-int64_t round_state_claim(const round_state *state)
-{
-    if (state->closed)
-        return INT64_MAX;
-    return state->over || state->round == 0 ? state->round : INT64_MAX / 2 + state->round;
-}
-
 int round_rank_of(const round_state *state, const char *id)
 {
     for (int i = 0; i < state->n; i++)

@@ -14,7 +14,6 @@ enum {
     ROUND_ID_BYTES = 96,
     ROUND_ADDRESS_BYTES = 64,
     ROUND_REASON_BYTES = 256,
-    ROUND_ENDPOINT_BYTES = 128,
 };
 
 /* What a node says of itself, under its lease. `lost` is owned by whoever owns the node. */
@@ -26,8 +25,6 @@ typedef struct round_node {
     int port;                     /* of the store that it serves if it becomes node 0 */
     bool waits;                   /* for the round after `round`; false: it runs `round` */
     int64_t round;                /* that it runs, or has left; 0: it has been in none */
-    int64_t begun_round;          /* the latest one that has begun here: all members had agreed */
-    bool votes;                   /* in a state: it was in the round begun_round of that state */
     int restarts;                 /* after failed ranks: how many it knows of */
     char (*lost)[ROUND_ID_BYTES]; /* members of `round` whose connections have closed */
     int n_lost;
@@ -44,13 +41,9 @@ typedef struct round_state {
     int64_t round; /* the latest; 0: none was yet */
     bool over;     /* all members are to leave it */
     bool closed;
-    bool brought; /* a node has brought it, as the service had forgotten it: a later round may live
-                     as long as its nodes' leases would have lasted */
     int restarts;
     round_ending ending;             /* of over, or closed, */
     char reason[ROUND_REASON_BYTES]; /* and why: "node 2 (hostC) is lost" */
-    int64_t begun_round; /* the latest one before that is known to have begun; 0: none, */
-    int begun_n;         /* and how many were in it */
     round_node *members; /* in the order of their node ranks, as they were when it was formed */
     int n;
 } round_state;
@@ -59,12 +52,9 @@ typedef struct round_state {
 typedef struct round_view {
     round_state state;
     int64_t state_revision;
-    bool is_foreign; /* what lies there is no state, so `state` is all zero */
-    bool fallback;   /* no job begins here: c10d, at an endpoint that is not the first */
-    char silent[ROUND_ENDPOINT_BYTES]; /* nor before this one answers: c10d; "": all do */
-    bool only_state;                   /* the nodes were not looked at: */
-    bool own_is_there;                 /* this one's record was put there as it is to be */
-    round_node *nodes;                 /* by their order */
+    bool only_state;   /* the nodes were not looked at: */
+    bool own_is_there; /* this one's record was put there as it is to be */
+    round_node *nodes; /* by their order */
     int n;
 } round_view;
 
@@ -74,11 +64,6 @@ void round_view_free(round_view *view);
 
 /* A copy with members of its own. STATUS_NO_MEMORY. */
 status round_state_copy(const round_state *from, round_state *out);
-
-/* Of several services a node that waits goes to the one whose state has the greatest claim to the
- * job, the first of those: a job that is closed, else a round that is not over, else the latest
- * round. 0: there is none. */
-int64_t round_state_claim(const round_state *state);
 
 /* The node rank of `id` in the round; -1: it is no member. */
 int round_rank_of(const round_state *state, const char *id);

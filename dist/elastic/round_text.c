@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    FORMAT = 1,
+    FORMAT = 2,
     LAST_ROUND = INT_MAX - 1, /* as ranks count them */
     MOST_RANKS = 1 << 16,     /* of a round */
 };
@@ -25,10 +25,9 @@ static status print(json_t *value, const char *what, char **out)
 /* Without `order`, which is the service's, and `lost`. */
 static json_t *json_of_node(const round_node *node)
 {
-    return json_pack("{s:s, s:i, s:s, s:i, s:b, s:I, s:I, s:i}", "id", node->id, "nproc",
-                     node->nproc, "address", node->address, "port", node->port, "waits",
-                     (int)node->waits, "round", (json_int_t)node->round, "begun_round",
-                     (json_int_t)node->begun_round, "restarts", node->restarts);
+    return json_pack("{s:s, s:i, s:s, s:i, s:b, s:I, s:i}", "id", node->id, "nproc", node->nproc,
+                     "address", node->address, "port", node->port, "waits", (int)node->waits,
+                     "round", (json_int_t)node->round, "restarts", node->restarts);
 }
 
 status round_text_of_node(const round_node *node, char **out)
@@ -53,15 +52,12 @@ status round_text_of_state(const round_state *state, char **out)
         json_t *member = json_of_node(&state->members[i]);
         failed |=
             json_object_set_new(member, "order", json_integer((json_int_t)state->members[i].order));
-        failed |= json_object_set_new(member, "votes", json_boolean(state->members[i].votes));
         failed |= json_array_append_new(members, member);
     }
-    json_t *value = json_pack("{s:i, s:I, s:b, s:b, s:b, s:b, s:i, s:s, s:I, s:i, s:o}", "format",
-                              FORMAT, "round", (json_int_t)state->round, "over", (int)state->over,
-                              "closed", (int)state->closed, "brought", (int)state->brought, "well",
-                              state->ending == ROUND_WELL, "restarts", state->restarts, "reason",
-                              state->reason, "begun_round", (json_int_t)state->begun_round,
-                              "begun_n", state->begun_n, "members", members);
+    json_t *value = json_pack("{s:i, s:I, s:b, s:b, s:b, s:i, s:s, s:o}", "format", FORMAT, "round",
+                              (json_int_t)state->round, "over", (int)state->over, "closed",
+                              (int)state->closed, "well", state->ending == ROUND_WELL, "restarts",
+                              state->restarts, "reason", state->reason, "members", members);
     if (failed != 0) {
         json_decref(value);
         value = NULL;
@@ -128,7 +124,6 @@ static status read_node(source from, round_node *out)
     TRY(read_int(from, "port", 65535, &out->port));
     TRY(read_bool(from, "waits", &out->waits));
     TRY(read_integer(from, "round", LAST_ROUND, &out->round));
-    TRY(read_integer(from, "begun_round", LAST_ROUND, &out->begun_round));
     TRY(read_int(from, "restarts", INT_MAX / 2, &out->restarts));
     if (out->nproc == 0 || out->port == 0)
         return FAIL(STATUS_PEER, "%s: a node with %d ranks at port %d", from.name, out->nproc,
@@ -195,7 +190,6 @@ static status read_members(source from, round_state *out)
         round_node *node = &out->members[i];
         TRY(read_node(member, node));
         TRY(read_integer(member, "order", INT64_MAX / 2, &node->order));
-        TRY(read_bool(member, "votes", &node->votes));
         out->n = i + 1;
         ranks += node->nproc;
         if (ranks > MOST_RANKS)
@@ -210,13 +204,10 @@ static status read_state(source from, round_state *out)
     TRY(read_integer(from, "round", LAST_ROUND, &out->round));
     TRY(read_bool(from, "over", &out->over));
     TRY(read_bool(from, "closed", &out->closed));
-    TRY(read_bool(from, "brought", &out->brought));
     TRY(read_bool(from, "well", &well));
     out->ending = well ? ROUND_WELL : ROUND_BADLY;
     TRY(read_int(from, "restarts", INT_MAX / 2, &out->restarts));
     TRY(read_text(from, "reason", out->reason, sizeof out->reason));
-    TRY(read_integer(from, "begun_round", LAST_ROUND, &out->begun_round));
-    TRY(read_int(from, "begun_n", ROUND_MAX_NODES, &out->begun_n));
     TRY(read_members(from, out));
     if ((out->round > 0) != (out->n > 0))
         return FAIL(STATUS_PEER, "%s: round %lld has %d nodes", from.name, (long long)out->round,
@@ -284,44 +275,33 @@ static int by_order(const void *a, const void *b)
     return strcmp(left->id, right->id);
 }
 
-/* *st becomes STATUS_OK if the state makes no sense: then *why says what is wrong with it. */
-static void read_job(const rendezvous_view *text, round_view *view, status *st, status_kept *why)
+static status read_job(const rendezvous_view *text, round_state *out)
 {
-    static const char STATE_NAME[] = "the rendezvous' state";
+    static const char NAME[] = "the rendezvous' state";
     json_t *value = NULL;
-    *st = parse(text->state, text->state_bytes, STATE_NAME, &value);
-    if (*st == STATUS_OK)
-        *st = read_state((source){value, STATE_NAME}, &view->state);
+    status st = parse(text->state, text->state_bytes, NAME, &value);
+    if (st == STATUS_OK)
+        st = read_state((source){value, NAME}, out);
     json_decref(value);
-    if (*st != STATUS_PEER)
-        return;
-    round_state_free(&view->state);
-    view->state = (round_state){0};
-    view->is_foreign = true;
-    status_keep(why);
-    *st = STATUS_OK;
+    return st;
 }
 
 status round_text_read(const rendezvous_view *text, round_view *out)
 {
     status st = STATUS_OK;
-    status_kept why;
-    round_view view = {.state_revision = text->state_revision, .fallback = text->fallback};
-    snprintf(view.silent, sizeof view.silent, "%s", text->silent);
+    round_view view = {.state_revision = text->state_revision};
     if (text->n < 0 || text->n > ROUND_MAX_NODES)
         return FAIL(STATUS_PEER, "the rendezvous has %d nodes", text->n);
     view.nodes = calloc((size_t)text->n + 1, sizeof *view.nodes);
     if (view.nodes == NULL)
         return FAIL(STATUS_NO_MEMORY, "%d nodes", text->n);
     if (text->state != NULL)
-        read_job(text, &view, &st, &why);
+        st = read_job(text, &view.state);
     for (int i = 0; i < text->n && st == STATUS_OK; i++)
         st = add_record(&text->nodes[i], &view);
     if (st == STATUS_OK) {
         qsort(view.nodes, (size_t)view.n, sizeof *view.nodes, by_order);
         *out = view;
-        if (view.is_foreign)
-            status_restore(&why);
     } else {
         round_view_free(&view);
     }

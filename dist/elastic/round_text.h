@@ -17,8 +17,8 @@ status round_text_of_state(const round_state *state, char **out);
 status round_text_of_node(const round_node *node, char **out);
 
 /* What the service has. *out is the caller's (round_view_free). A record that makes no sense is
- * left out. So is such a state: is_foreign is set, and status_text() says what is wrong with it.
- * STATUS_PEER if there are too many nodes; STATUS_NO_MEMORY. */
+ * left out. STATUS_PEER if there are too many nodes, or the state makes no sense;
+ * STATUS_NO_MEMORY. */
 status round_text_read(const rendezvous_view *text, round_view *out);
 
 #endif

@@ -1,5 +1,4 @@
-/* The rendezvous service on our store: what nodes see of each other, and which of several endpoints
- * they are at. */
+/* The rendezvous service on our store: what nodes see of each other, and what is no such store. */
 #include "base/clock.h"
 #include "dist/elastic/rendezvous_backend.h"
 #include "dist/net/socket.h"
@@ -19,29 +18,18 @@
 enum { TIMEOUT_MS = 3000, TTL_MS = 10000 };
 
 static const rendezvous_backend_ops *const ops = &rendezvous_c10d;
-static store_server *servers[2];
-static char endpoints[2][64], both[160];
+static store_server *server;
+static char endpoint[64];
 
 static void start(void)
 {
-    for (int i = 0; i < 2; i++) {
-        ck_assert_msg(store_server_create("127.0.0.1", 0, &servers[i]) == STATUS_OK, "%s",
-                      status_text());
-        snprintf(endpoints[i], sizeof endpoints[i], "127.0.0.1:%d", store_server_port(servers[i]));
-    }
-    snprintf(both, sizeof both, "%s, %s", endpoints[0], endpoints[1]);
+    ck_assert_msg(store_server_create("127.0.0.1", 0, &server) == STATUS_OK, "%s", status_text());
+    snprintf(endpoint, sizeof endpoint, "127.0.0.1:%d", store_server_port(server));
 }
 
 static void stop(void)
 {
-    for (int i = 0; i < 2; i++)
-        store_server_destroy(servers[i]);
-}
-
-static void kill_server(int i)
-{
-    store_server_destroy(servers[i]);
-    servers[i] = NULL;
+    store_server_destroy(server);
 }
 
 static status try_open(const char *where, const char *run_id, const char *id, void **node)
@@ -90,14 +78,13 @@ static bool set(void *node, int64_t revision, const char *state)
 
 START_TEST(nodes_see_each_other_and_one_sets_the_state)
 {
-    void *a = node_of(endpoints[0], "a"), *b = node_of(endpoints[0], "b");
+    void *a = node_of(endpoint, "a"), *b = node_of(endpoint, "b");
     put(b, "{\"of\":\"b\"}", true);
     put(a, "{\"of\":\"a\"}", true);
     rendezvous_view view = look(a, RENDEZVOUS_ALL, -1, 0);
     ck_assert_int_eq(view.n, 2);
     ck_assert_ptr_null(view.state);
     ck_assert_int_eq(view.state_revision, 0);
-    ck_assert(!view.fallback);
     ck_assert_str_eq(view.nodes[0].id, "a");
     ck_assert_str_eq(view.nodes[0].value, "{\"of\":\"a\"}");
     ck_assert_int_lt(view.nodes[1].order, view.nodes[0].order); /* b was first */
@@ -129,8 +116,8 @@ END_TEST
 
 START_TEST(a_node_that_runs_nothing_goes_with_its_connection)
 {
-    void *a = node_of(endpoints[0], "a"), *b = node_of(endpoints[0], "b");
-    void *c = node_of(endpoints[0], "c");
+    void *a = node_of(endpoint, "a"), *b = node_of(endpoint, "b");
+    void *c = node_of(endpoint, "c");
     put(a, "", true);
     put(b, "", false);
     put(c, "", true);
@@ -154,7 +141,7 @@ START_TEST(jobs_are_apart_whatever_their_ids)
     enum { N = sizeof ids / sizeof ids[0] };
     void *nodes[N];
     for (int i = 0; i < N; i++) {
-        ck_assert(try_open(endpoints[0], ids[i], "n", &nodes[i]) == STATUS_OK);
+        ck_assert(try_open(endpoint, ids[i], "n", &nodes[i]) == STATUS_OK);
         put(nodes[i], ids[i], true);
         ck_assert(set(nodes[i], 0, ids[i]));
     }
@@ -171,7 +158,7 @@ END_TEST
 
 START_TEST(endpoints_are_checked)
 {
-    static const char *const bad[] = {"", " ", "a:1,,b:2", ":1", "h:x", "h:70000"};
+    static const char *const bad[] = {"", ":1", "h:x", "h:70000"};
     void *node = NULL;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         ck_assert_msg(try_open(bad[i], "job", "n", &node) == STATUS_INVALID, "\"%s\"", bad[i]);
@@ -188,121 +175,30 @@ START_TEST(endpoints_are_checked)
 }
 END_TEST
 
-/* The first endpoint dies: the next call says so, and the one after it finds the second one, where
- * nothing of this job is yet. */
-START_TEST(the_next_endpoint_is_another_service)
+/* It has no record of who was at the one before, nor the state. */
+START_TEST(a_store_that_is_started_anew_is_another_one)
 {
-    void *a = node_of(both, "a"), *b = node_of(both, "b");
+    int port = store_server_port(server);
+    void *a = node_of(endpoint, "a");
     put(a, "", false);
-    put(b, "", false);
     ck_assert(set(a, 0, "{\"round\":3}"));
     rendezvous_view view = look(a, RENDEZVOUS_ALL, -1, 0);
-    ck_assert_int_eq(view.n, 2);
-    ck_assert(!view.fallback);
     int64_t state_revision = view.state_revision;
     rendezvous_view_free(&view);
-    kill_server(0);
+    stop();
+    server = NULL;
     ck_assert_int_eq(ops->look(a, RENDEZVOUS_ALL, -1, 0, &view), STATUS_PEER);
-    ck_assert_int_eq(ops->keep_alive(a), STATUS_INVALID); /* no record of it there */
-    ASSERT_FACTS(status_text(), endpoints[1]);
-    ck_assert(!set(a, state_revision, "{\"round\":4}")); /* nor the state */
+    ck_assert_int_eq(ops->keep_alive(a), STATUS_REFUSED);
+    ck_assert(store_server_create("127.0.0.1", port, &server) == STATUS_OK);
+    ck_assert_int_eq(ops->keep_alive(a), STATUS_INVALID);
+    ASSERT_FACTS(status_text(), endpoint);
+    ck_assert(!set(a, state_revision, "{\"round\":4}"));
     put(a, "again", false);
     view = look(a, RENDEZVOUS_ALL, -1, 0);
     ck_assert_int_eq(view.n, 1);
     ck_assert_ptr_null(view.state);
-    ck_assert(view.fallback);
-    rendezvous_view_free(&view);
-    ck_assert(set(a, 0, "{\"round\":4}"));
-    ck_assert_int_eq(ops->keep_alive(b), STATUS_PEER);
-    put(b, "", false);
-    ck_assert_int_eq(nodes_seen(b), 2);
-    kill_server(1);
-    ck_assert(ops->keep_alive(b) != STATUS_OK);
-    ck_assert_int_eq(ops->keep_alive(b), STATUS_REFUSED);
-    ops->close(a);
-    ops->close(b);
-}
-END_TEST
-
-/* Whoever comes later finds the job at the second endpoint, though the first one is there again. */
-START_TEST(a_newcomer_goes_where_the_job_is)
-{
-    void *a = node_of(endpoints[1], "a"), *late = node_of(both, "late");
-    put(a, "", false);
-    ck_assert(set(a, 0, "{\"round\":4}"));
-    put(late, "", true);
-    rendezvous_view view = look(late, RENDEZVOUS_ALL, -1, 0);
-    ck_assert_int_eq(view.n, 2);
-    ck_assert(view.fallback);
     rendezvous_view_free(&view);
     ops->close(a);
-    ops->close(late);
-}
-END_TEST
-
-/* The second endpoint is cut off: it takes connections, and answers nothing. Who knows of no job
- * begins none until it answers, or nobody listens there. */
-START_TEST(a_silent_endpoint_may_have_the_job)
-{
-    char list[128];
-    int port, fd = port_listen(&port);
-    snprintf(list, sizeof list, "%s,127.0.0.1:%d", endpoints[0], port);
-    void *a = node_of(list, "a");
-    put(a, "", true);
-    rendezvous_view view = look(a, RENDEZVOUS_ALL, -1, 0);
-    ck_assert(!view.fallback);
-    ck_assert_str_eq(view.silent, strchr(list, ',') + 1);
-    int64_t after = view.revision;
-    rendezvous_view_free(&view);
-    close(fd);
-    int64_t until_ns = clock_deadline_ns(6000);
-    view.revision = 0;
-    while (view.revision == 0 && !clock_passed(until_ns)) {
-        ck_assert(ops->look(a, RENDEZVOUS_ALL, after, 5000, &view) == STATUS_OK);
-    }
-    ck_assert_int_ne(view.revision, 0);
-    ck_assert_str_eq(view.silent, "");
-    rendezvous_view_free(&view);
-    ops->close(a);
-}
-END_TEST
-
-/* One waits at the first endpoint, and then there is a job at the second; or it waits at the second
- * one, and then the first is there; or the round at the first one is over, though it is later. */
-START_TEST(a_node_that_waits_goes_where_the_others_are)
-{
-    int port = store_server_port(servers[0]);
-    void *a = node_of(endpoints[1], "a"), *early = node_of(both, "early");
-    put(a, "", false);
-    if (_i == 1)
-        kill_server(0);
-    put(early, "", true);
-    rendezvous_view view = look(early, RENDEZVOUS_ALL, -1, 0);
-    ck_assert_int_eq(view.n, _i == 1 ? 2 : 1);
-    ck_assert_int_eq(view.fallback, _i == 1);
-    int64_t after = view.revision;
-    rendezvous_view_free(&view);
-    if (_i == 1)
-        ck_assert(store_server_create("127.0.0.1", port, &servers[0]) == STATUS_OK);
-    else
-        ck_assert(set(a, 0, "{\"round\":4}"));
-    if (_i == 2)
-        ck_assert(set(early, 0, "{\"round\":5,\"over\":true}"));
-    int64_t until_ns = clock_deadline_ns(6000);
-    status st = STATUS_OK;
-    while (st == STATUS_OK && !clock_passed(until_ns)) {
-        st = ops->look(early, RENDEZVOUS_ALL, after, 5000, &view);
-        if (st == STATUS_OK)
-            rendezvous_view_free(&view);
-    }
-    ck_assert_int_eq(st, STATUS_PEER);
-    ASSERT_FACTS(status_text(), endpoints[_i != 1]);
-    put(early, "", true);
-    view = look(early, RENDEZVOUS_ALL, -1, 0);
-    ck_assert_int_eq(view.fallback, _i != 1);
-    rendezvous_view_free(&view);
-    ops->close(a);
-    ops->close(early);
 }
 END_TEST
 
@@ -342,7 +238,6 @@ START_TEST(a_store_without_leases_is_named)
 }
 END_TEST
 
-/* As the only endpoint it ends the wait; of two the other one is taken. */
 START_TEST(what_is_no_store_is_named)
 {
     static const char *const rows[][2] = {
@@ -352,21 +247,11 @@ START_TEST(what_is_no_store_is_named)
         {"no!\n", "\"no!\\n\""},
     };
     liar l;
-    char name[32], with_store[128], with_nobody[128];
+    char name[32];
     liar_start(&l, rows[_i][0], NULL);
     snprintf(name, sizeof name, "127.0.0.1:%d", l.port);
-    snprintf(with_store, sizeof with_store, "%s,%s", name, endpoints[1]);
-    snprintf(with_nobody, sizeof with_nobody, "127.0.0.1:%d,%s", port_find_free(), name);
     void *node = node_of(name, "n");
     ck_assert_int_eq(ops->put_node(node, "", true), STATUS_INVALID);
-    ASSERT_FACTS(status_text(), name, "no store", rows[_i][1]);
-    ops->close(node);
-    node = node_of(with_store, "n");
-    put(node, "", true);
-    ck_assert_int_eq(nodes_seen(node), 1);
-    ops->close(node);
-    node = node_of(with_nobody, "n");
-    ck_assert_int_eq(ops->put_node(node, "", true), STATUS_PEER);
     ASSERT_FACTS(status_text(), name, "no store", rows[_i][1]);
     ops->close(node);
     liar_stop(&l);
@@ -396,10 +281,7 @@ int main(void)
     tcase_add_test(core, a_node_that_runs_nothing_goes_with_its_connection);
     tcase_add_test(core, jobs_are_apart_whatever_their_ids);
     tcase_add_test(core, endpoints_are_checked);
-    tcase_add_test(core, the_next_endpoint_is_another_service);
-    tcase_add_test(core, a_newcomer_goes_where_the_job_is);
-    tcase_add_test(core, a_silent_endpoint_may_have_the_job);
-    tcase_add_loop_test(core, a_node_that_waits_goes_where_the_others_are, 0, 3);
+    tcase_add_test(core, a_store_that_is_started_anew_is_another_one);
     tcase_add_test(core, a_store_without_leases_is_named);
     tcase_add_loop_test(core, what_is_no_store_is_named, 0, 4);
     tcase_add_test(core, who_closes_at_the_greeting_is_named);

@@ -77,17 +77,15 @@ static void expand(visits *all, int at, const round_rules *rules)
 /* How much is walked through. */
 typedef struct extent {
     int nodes, faults;
-    int services; /* 0: one */
-    int runs;     /* it begins with a round of so many nodes */
-    int limit;    /* worlds, the nearest first; 0: all */
-    int every;    /* from one of so many it is seen whether all goes on by itself */
+    int runs;  /* it begins with a round of so many nodes */
+    int limit; /* worlds, the nearest first; 0: all */
+    int every; /* from one of so many it is seen whether all goes on by itself */
     round_rules rules;
 } extent;
 
 static world first_world(const extent *e)
 {
-    world first = {.faults = (uint8_t)e->faults,
-                   .services = e->services > 0 ? (uint8_t)e->services : 1};
+    world first = {.faults = (uint8_t)e->faults};
     const char *broken = NULL;
     for (int i = e->nodes; i < WORLD_NODES; i++)
         first.nodes[i].life = WORLD_DEAD;
@@ -117,9 +115,8 @@ static void explore(const extent *e)
         if (broken != NULL)
             fail_at(&all, i, WORLD_EVENTS, 0, broken);
     }
-    printf("%d nodes, rounds of %d to %d, %d faults%s%s: %d worlds, %s\n", e->nodes, e->rules.min,
-           e->rules.max, e->faults, e->rules.needs_majority ? ", majority" : "",
-           e->services > 1 ? ", two services" : "", i, i == all.n ? "all" : "the nearest");
+    printf("%d nodes, rounds of %d to %d, %d faults: %d worlds, %s\n", e->nodes, e->rules.min,
+           e->rules.max, e->faults, i, i == all.n ? "all" : "the nearest");
     free(all.worlds);
     free(all.slots);
 }
@@ -156,9 +153,7 @@ static void walk(const extent *e, int paths)
 
 static const round_rules any = {.min = 1, .max = 3, .last_call_ms = 1000},
                          at_least_two = {.min = 2, .max = 3, .last_call_ms = 1000},
-                         no_spare = {.min = 1, .max = 2, .last_call_ms = 1000},
-                         by_majority = {
-                             .min = 1, .max = 3, .last_call_ms = 1000, .needs_majority = true};
+                         no_spare = {.min = 1, .max = 2, .last_call_ms = 1000};
 
 START_TEST(every_order_of_events_keeps_the_rules)
 {
@@ -167,11 +162,8 @@ START_TEST(every_order_of_events_keeps_the_rules)
     explore(&(extent){.nodes = 3, .faults = 1, .limit = 60000, .every = 8, .rules = any});
     explore(&(extent){.nodes = 3, .faults = 0, .every = 8, .rules = no_spare});
     explore(&(extent){.nodes = 3, .faults = 0, .every = 8, .rules = at_least_two});
-    explore(&(extent){.nodes = 3, .faults = 0, .every = 8, .rules = by_majority});
-    explore(&(extent){2, 2, .services = 2, .runs = 2, .every = 8, .rules = by_majority});
-    explore(&(extent){3, 1, .services = 2, .runs = 3, .every = 8, .rules = by_majority});
-    explore(&(extent){3, 1, .services = 2, .runs = 1, .limit = 60000, .every = 8,
-                      .rules = by_majority});
+    explore(
+        &(extent){.nodes = 3, .faults = 1, .runs = 3, .limit = 60000, .every = 8, .rules = any});
 }
 END_TEST
 
@@ -179,7 +171,6 @@ START_TEST(long_paths_with_many_faults_keep_the_rules)
 {
     walk(&(extent){.nodes = 3, .faults = 6, .rules = any}, 1000);
     walk(&(extent){.nodes = 3, .faults = 6, .rules = no_spare}, 500);
-    walk(&(extent){.nodes = 3, .services = 2, .runs = 3, .faults = 12, .rules = by_majority}, 2000);
 }
 END_TEST
 
@@ -188,80 +179,30 @@ START_TEST(every_order_with_a_fault_keeps_the_rules)
     explore(&(extent){.nodes = 3, .faults = 1, .every = 16, .rules = any});
     explore(&(extent){.nodes = 2, .faults = 3, .every = 16, .rules = any});
     explore(&(extent){.nodes = 3, .faults = 1, .every = 16, .rules = no_spare});
-    explore(&(extent){.nodes = 2, .faults = 2, .every = 16, .rules = by_majority});
-    for (int runs = 1; runs <= 3; runs += 2)
-        explore(&(extent){3, 2, .services = 2, .runs = runs, .limit = 300000, .every = 16,
-                          .rules = by_majority});
+    explore(
+        &(extent){.nodes = 3, .faults = 2, .runs = 3, .limit = 300000, .every = 16, .rules = any});
     walk(&(extent){.nodes = 3, .faults = 6, .rules = any}, 20000);
-    walk(&(extent){.nodes = 3, .services = 2, .runs = 3, .faults = 12, .rules = by_majority},
-         20000);
 }
 END_TEST
 
-/* What a node that waits does if the state there is `state` and these nodes wait. */
-static round_action look(round_machine *machine, const round_state *state, const char *const *who,
-                         int n, int64_t now_ms)
+/* A service that was started anew has forgotten a round, which may live. */
+START_TEST(a_lost_state_ends_who_knows_better)
 {
-    round_action action;
-    round_node nodes[3] = {0};
-    round_view view = {.state = *state, .nodes = nodes, .n = n};
-    for (int i = 0; i < n; i++) {
-        nodes[i] = (round_node){.waits = true, .order = i + 1, .round = machine->self.round};
-        snprintf(nodes[i].id, sizeof nodes[i].id, "%s", who[i]);
-    }
-    const round_event event = {.kind = ROUND_VIEW, .view = &view};
-    ck_assert_int_eq(round_step(machine, &event, now_ms, &action), STATUS_OK);
-    return action;
-}
-
-/* A service that was started again has forgotten a round, which may live: whoever has brought an
- * older one back forms no round for the time of a lease, unless all of that one wait. */
-START_TEST(a_forgotten_round_is_waited_for)
-{
-    static const char *const both[] = {"a", "b"};
-    const round_rules rules = {.min = 1, .max = 3, .last_call_ms = 0, .lease_ms = 15000};
-    round_node self = {.id = "a"}, members[2] = {{.id = "a"}, {.id = "b"}};
-    round_state state = {.round = 4, .over = true, .brought = true, .members = members, .n = 2};
+    const round_rules rules = {.min = 1, .max = 3};
+    round_node self = {.id = "a"}, nodes[1] = {{.id = "a", .waits = true, .round = 4}};
+    round_view view = {.nodes = nodes, .n = 1};
     round_machine machine;
+    round_action action;
     round_machine_init(&machine, &rules, &self);
     machine.self.round = 4;
-    round_action action = look(&machine, &state, both, 1, 1000);
-    ck_assert_int_eq(action.kind, ROUND_WAIT);
-    ck_assert_int_eq(action.until_ms, 16000);
-    action = look(&machine, &state, both, 1, 15999);
-    ck_assert_int_eq(action.kind, ROUND_WAIT);
-    action = look(&machine, &state, both, 2, 15999); /* all are here */
-    ck_assert_int_eq(action.kind, ROUND_WRITE);
-    ck_assert(!action.state.brought);
-    round_action_free(&action);
-    action = look(&machine, &state, both, 1, 16000);
-    ck_assert_int_eq(action.kind, ROUND_WRITE);
-    ck_assert_int_eq(action.state.round, 5);
-    round_action_free(&action);
-    state.round = 0; /* empty: the service was started again once more */
-    state.n = 0;
-    state.over = state.brought = false;
-    machine.last = (round_state){.round = 4, .members = calloc(1, sizeof members[0]), .n = 1};
-    action = look(&machine, &state, both, 1, 16001);
-    ck_assert_int_eq(action.kind, ROUND_WRITE);
-    ck_assert(action.state.brought && action.state.over);
-    ck_assert_int_eq(action.state.round, 4);
-    ck_assert_int_eq(machine.brought_ms, -1);
-    round_action_free(&action);
+    machine.last = (round_state){.round = 4, .members = calloc(1, sizeof self), .n = 1};
+    const round_event event = {.kind = ROUND_VIEW, .view = &view};
+    ck_assert_int_eq(round_step(&machine, &event, 1000, &action), STATUS_OK);
+    ck_assert_int_eq(action.kind, ROUND_END);
+    ck_assert_int_eq(action.ending, ROUND_BADLY);
+    ASSERT_FACTS(action.reason, "lost the job's state");
+    ck_assert_int_eq(machine.phase, ROUND_CLOSED);
     round_machine_free(&machine);
-}
-END_TEST
-
-START_TEST(no_job_begins_beside_a_silent_endpoint)
-{
-    char text[200];
-    round_node node = {.id = "a_1_1", .waits = true};
-    round_view view = {.silent = "h2:29400", .nodes = &node, .n = 1};
-    ck_assert_int_eq(round_prospect_of(&any, &view).hurdle, ROUND_HURDLE_SILENT);
-    round_prospect_text(&any, &view, text, sizeof text);
-    ASSERT_FACTS(text, "h2:29400", "does not answer", "--rdzv-endpoint");
-    view.silent[0] = '\0';
-    ck_assert_int_eq(round_prospect_of(&any, &view).hurdle, ROUND_HURDLE_NONE);
 }
 END_TEST
 
@@ -274,8 +215,7 @@ int main(int argc, char **argv)
         tcase_add_test(core, every_order_with_a_fault_keeps_the_rules);
         return suite_run(suite);
     }
-    tcase_add_test(core, a_forgotten_round_is_waited_for);
-    tcase_add_test(core, no_job_begins_beside_a_silent_endpoint);
+    tcase_add_test(core, a_lost_state_ends_who_knows_better);
     tcase_add_test(core, every_order_of_events_keeps_the_rules);
     tcase_add_test(core, long_paths_with_many_faults_keep_the_rules);
     return suite_run(suite);

@@ -11,7 +11,6 @@ static void fill_node(const world_record *record, int node, round_node *out)
     *out = (round_node){.order = record->order,
                         .waits = record->waits,
                         .round = record->round,
-                        .begun_round = record->begun_round,
                         .lost = names[node][record->lost]};
     memcpy(out->id, round_pack_ids[node], strlen(round_pack_ids[node]) + 1);
     for (int i = 0; i < WORLD_NODES; i++)
@@ -28,7 +27,6 @@ static void pack_node(const round_node *node, world_record *out)
 {
     out->waits = node->waits;
     out->round = (uint8_t)node->round;
-    out->begun_round = (uint8_t)node->begun_round;
     out->lost = 0;
     for (int i = 0; i < node->n_lost; i++)
         out->lost |= (uint8_t)(1 << node_of_id(node->lost[i]));
@@ -39,13 +37,11 @@ static void fill_state(const world_state *state, round_node *members, round_stat
     *out = (round_state){.round = state->round,
                          .over = state->over,
                          .closed = state->closed,
-                         .begun_round = state->begun_round,
-                         .begun_n = state->begun_n,
                          .members = members,
                          .n = state->n};
     for (int i = 0; i < state->n; i++) {
         const char *id = round_pack_ids[state->members[i]];
-        members[i] = (round_node){.votes = (state->votes & 1 << state->members[i]) != 0};
+        members[i] = (round_node){0};
         memcpy(members[i].id, id, strlen(id) + 1);
     }
 }
@@ -55,14 +51,9 @@ void round_pack_state(const round_state *state, world_state *out)
     *out = (world_state){.round = (uint8_t)state->round,
                          .over = state->over,
                          .closed = state->closed,
-                         .begun_round = (uint8_t)state->begun_round,
-                         .begun_n = (uint8_t)state->begun_n,
                          .n = (uint8_t)state->n};
-    for (int i = 0; i < state->n && i < WORLD_NODES; i++) {
+    for (int i = 0; i < state->n && i < WORLD_NODES; i++)
         out->members[i] = (uint8_t)node_of_id(state->members[i].id);
-        if (state->members[i].votes)
-            out->votes |= (uint8_t)(1 << out->members[i]);
-    }
 }
 
 void round_pack_fill_machine(const world_node *node, int i, const round_rules *rules,
@@ -93,22 +84,19 @@ void round_pack_machine(const round_machine *machine, world_node *out)
 
 static bool same_record(const world_record *a, const world_record *b)
 {
-    return a->waits == b->waits && a->round == b->round && a->begun_round == b->begun_round &&
-           a->lost == b->lost;
+    return a->waits == b->waits && a->round == b->round && a->lost == b->lost;
 }
 
 void round_pack_fill_view(const world *w, bool only_state, int self, round_view *out)
 {
     const world_node *node = &w->nodes[self];
-    int at = node->at;
-    fill_state(&w->states[at], out->state.members, &out->state);
-    out->fallback = at > 0;
+    fill_state(&w->state, out->state.members, &out->state);
     out->only_state = only_state;
     out->own_is_there = node->put.there && same_record(&node->put, &node->self);
     out->n = 0;
     for (int order = 1; order <= WORLD_NODES && !only_state; order++)
         for (int i = 0; i < WORLD_NODES; i++) {
-            const world_record *record = &w->nodes[i].records[at];
+            const world_record *record = &w->nodes[i].record;
             if (record->there && record->order == order)
                 fill_node(record, i, &out->nodes[out->n++]);
         }

@@ -13,7 +13,7 @@ void round_pack_fill_machine(const world_node *node, int i, const round_rules *r
                              round_machine *out);
 void round_pack_machine(const round_machine *machine, world_node *out);
 
-/* What node `self` sees where it is; out->nodes and out->state.members have room for all. */
+/* What node `self` sees; out->nodes and out->state.members have room for all. */
 void round_pack_fill_view(const world *w, bool only_state, int self, round_view *out);
 
 #endif

@@ -13,16 +13,11 @@ const char *const world_event_names[WORLD_EVENTS] = {
     "acts",
     "leaves",
     "expires",
-    "renews",
-    "scouts",
-    "is heard late",
     "acts unheard",
     "quits",
     "quits, one lost",
     "quits, other lost",
     "lease ends",
-    "other lease ends",
-    "goes elsewhere",
     "dies",
     "stops",
     "closes",
@@ -57,14 +52,9 @@ static void step(world *w, int i, round_event *event, const round_rules *rules)
     round_pack_machine(&machine, node);
     if (action.kind == ROUND_WRITE)
         round_pack_state(&action.state, &node->write);
-    if (!rules->needs_majority) { /* else nobody looks at it */
-        node->self.begun_round = node->last.begun_round = node->last.begun_n = node->last.votes = 0;
-        node->write.begun_round = node->write.begun_n = node->write.votes = 0;
-    }
     if (action.kind == ROUND_WRITE || action.kind == ROUND_PUT || action.kind == ROUND_BEGIN)
         node->pending = (uint8_t)action.kind;
     node->current = node->pending == ROUND_WRITE;
-    node->looked = w->services > 1 && action.kind == ROUND_WAIT && node->phase == ROUND_WAITS;
     if (action.kind == ROUND_END)
         node->ranks = 0;
     round_action_free(&action);
@@ -72,35 +62,34 @@ static void step(world *w, int i, round_event *event, const round_rules *rules)
 }
 
 /* Orders are 1, 2, 3 among the records that are there. */
-static void number_orders(world *w, int at)
+static void number_orders(world *w)
 {
     uint8_t old[WORLD_NODES], next = 1;
     for (int i = 0; i < WORLD_NODES; i++)
-        old[i] = w->nodes[i].records[at].there ? w->nodes[i].records[at].order : 0;
+        old[i] = w->nodes[i].record.there ? w->nodes[i].record.order : 0;
     for (uint8_t order = 1; order < 8; order++)
         for (int i = 0; i < WORLD_NODES; i++)
             if (old[i] == order)
-                w->nodes[i].records[at].order = next++;
+                w->nodes[i].record.order = next++;
 }
 
-/* The node's own clock has ended that lease before, if it was the one that counts. */
-static void remove_record(world *w, int i, int at)
+/* The node's own clock has ended the lease before. */
+static void remove_record(world *w, int i)
 {
     world_node *node = &w->nodes[i];
-    node->records[at] = (world_record){0};
-    number_orders(w, at);
-    if (node->valid_at == at)
-        node->valid = node->ranks = 0;
+    node->record = (world_record){0};
+    number_orders(w);
+    node->valid = node->ranks = 0;
 }
 
-static void put_record(world *w, int i, int at, const world_record *what)
+static void put_record(world *w, int i, const world_record *what)
 {
-    world_record *record = &w->nodes[i].records[at];
+    world_record *record = &w->nodes[i].record;
     uint8_t order = record->there ? record->order : 6;
     *record = *what;
     record->there = 1;
     record->order = order;
-    number_orders(w, at);
+    number_orders(w);
 }
 
 static void note_put(world_node *node)
@@ -108,17 +97,14 @@ static void note_put(world_node *node)
     node->put = node->self;
     node->put.there = 1;
     node->valid = 1;
-    node->valid_at = node->at;
 }
 
 /* NULL: the next state may follow on the one before. */
-static const char *check_write(const world *w, const world_state *before, const world_state *next,
+static const char *check_write(const world_state *before, const world_state *next,
                                const round_rules *rules)
 {
     if (before->closed)
         return "a closed job has another state";
-    if (w->services > 1 && next->round > before->round && next->over)
-        return NULL; /* brought along from the other service */
     if (next->round < before->round)
         return "rounds go back";
     if (next->round == before->round)
@@ -144,15 +130,12 @@ static const char *check_write(const world *w, const world_state *before, const 
 }
 
 /* If the state at the service is still that of the writer's view. */
-static const char *write_state(world *w, int at, const world_state *next, const round_rules *rules)
+static const char *write_state(world *w, const world_state *next, const round_rules *rules)
 {
-    const char *broken = check_write(w, &w->states[at], next, rules);
-    w->states[at] = *next;
+    const char *broken = check_write(&w->state, next, rules);
+    w->state = *next;
     for (int k = 0; k < WORLD_NODES; k++)
-        if (w->nodes[k].at == at)
-            w->nodes[k].current = 0;
-    if (w->late.service == at)
-        w->late.current = 0;
+        w->nodes[k].current = 0;
     return broken;
 }
 
@@ -163,13 +146,13 @@ static const char *act(world *w, int i, bool heard, const round_rules *rules)
     uint8_t kind = node->pending;
     node->pending = ROUND_WAIT;
     if (kind == ROUND_PUT) {
-        put_record(w, i, node->at, &node->self);
+        put_record(w, i, &node->self);
         node->put = (world_record){0};
         if (heard && node->life == WORLD_LIVES)
             note_put(node);
     }
     if (kind == ROUND_WRITE && node->current)
-        broken = write_state(w, node->at, &node->write, rules);
+        broken = write_state(w, &node->write, rules);
     if (kind == ROUND_BEGIN && node->life == WORLD_LIVES && node->valid)
         node->ranks = node->last.round;
     else if (kind == ROUND_BEGIN && node->life == WORLD_LIVES)
@@ -177,39 +160,6 @@ static const char *act(world *w, int i, bool heard, const round_rules *rules)
     node->current = 0;
     node->write = (world_state){0};
     return broken;
-}
-
-static const char *arrive(world *w, const round_rules *rules)
-{
-    const world_late late = w->late;
-    w->late = (world_late){0};
-    if (late.kind == ROUND_PUT)
-        put_record(w, late.node, late.service, &late.record);
-    return late.kind == ROUND_WRITE && late.current
-               ? write_state(w, late.service, &late.write, rules)
-               : NULL;
-}
-
-/* The node goes to the other service. What it was about to say here is under way. */
-static void move_on(world *w, int i)
-{
-    world_node *node = &w->nodes[i];
-    if (node->pending == ROUND_PUT || node->pending == ROUND_WRITE)
-        w->late = (world_late){.kind = node->pending,
-                               .node = (uint8_t)i,
-                               .service = node->at,
-                               .current = node->current,
-                               .record = node->self,
-                               .write = node->write};
-    if (node->pending != ROUND_BEGIN)
-        node->pending = ROUND_WAIT;
-    node->current = 0;
-    node->write = (world_state){0};
-    node->put = (world_record){0};
-    node->at = !node->at;
-    node->looked = 0;
-    if (w->late.node == i && w->late.service == node->at)
-        w->late = (world_late){0}; /* an older connection is not heard after a younger one */
 }
 
 static void leave(world *w, int i, int lost, const round_rules *rules)
@@ -225,8 +175,7 @@ static void die(world *w, int i)
 {
     world_node *node = &w->nodes[i];
     bool sent = node->pending == ROUND_PUT || node->pending == ROUND_WRITE;
-    world_node rest = {.life = WORLD_DEAD, .at = node->at};
-    memcpy(rest.records, node->records, sizeof rest.records);
+    world_node rest = {.life = WORLD_DEAD, .record = node->record};
     if (sent) {
         rest.pending = node->pending;
         rest.current = node->current;
@@ -239,13 +188,13 @@ static void die(world *w, int i)
 /* How many faults an event is: what must follow on a death is none. */
 static uint8_t faults_of(const world *w, world_event event, int i)
 {
-    if (event < WORLD_ACT_UNHEARD || event == WORLD_OTHER_ENDS)
+    if (event < WORLD_ACT_UNHEARD)
         return 0;
     if (event == WORLD_LEASE_ENDS)
         return w->nodes[i].life != WORLD_DEAD;
     if (event == WORLD_QUIT_LOST || event == WORLD_QUIT_LOST_2) {
         int lost = (i + (event == WORLD_QUIT_LOST ? 1 : 2)) % WORLD_NODES;
-        return w->nodes[lost].life != WORLD_DEAD || w->nodes[lost].records[w->nodes[i].at].waits ||
+        return w->nodes[lost].life != WORLD_DEAD || w->nodes[lost].record.waits ||
                rank_of(&w->nodes[i].last, lost) < 0;
     }
     return 1;
@@ -254,19 +203,6 @@ static uint8_t faults_of(const world *w, world_event event, int i)
 static bool is_in_round(const world_node *node)
 {
     return node->phase == ROUND_RUNS || node->phase == ROUND_LEAVES;
-}
-
-static int64_t claim_of(const world_state *state)
-{
-    return round_state_claim(
-        &(round_state){.round = state->round, .over = state->over, .closed = state->closed});
-}
-
-/* Whether a node that waits finds the job rather at the other service, as c10d has it. */
-static bool is_better_elsewhere(const world *w, int at)
-{
-    int64_t here = claim_of(&w->states[at]), there = claim_of(&w->states[!at]);
-    return w->services > 1 && (there > here || (there == here && at > 0));
 }
 
 static bool can_happen(const world *w, world_event event, int i)
@@ -281,8 +217,7 @@ static bool can_happen(const world *w, world_event event, int i)
     case WORLD_LOOK:
         return idle && node->phase != ROUND_CLOSED;
     case WORLD_LOOK_STATE: /* else it does no more than after a look at all nodes */
-        return idle && node->phase != ROUND_CLOSED && node->put.there &&
-               !node->records[node->at].there;
+        return idle && node->phase != ROUND_CLOSED && node->put.there && !node->record.there;
     case WORLD_ACT:
         return node->pending != ROUND_WAIT;
     case WORLD_ACT_UNHEARD:
@@ -290,29 +225,19 @@ static bool can_happen(const world *w, world_event event, int i)
     case WORLD_LEAVE:
         return idle && node->phase == ROUND_LEAVES;
     case WORLD_EXPIRE:
-        return idle && (!node->valid || !node->records[node->at].there) &&
+        return idle && (!node->valid || !node->record.there) &&
                (node->phase == ROUND_RUNS || node->phase == ROUND_AGREES);
-    case WORLD_RENEW:
-        return idle && node->valid && node->valid_at != node->at && node->records[node->at].there;
-    case WORLD_SCOUT:
-        return idle && node->looked && is_better_elsewhere(w, node->at);
-    case WORLD_ARRIVE:
-        return w->late.kind != ROUND_WAIT && w->late.node == i;
     case WORLD_QUIT:
     case WORLD_QUIT_LOST:
     case WORLD_QUIT_LOST_2:
         return idle && is_in_round(node);
     case WORLD_LEASE_ENDS:
-        return node->records[node->at].there;
-    case WORLD_OTHER_ENDS:
-        return w->services > 1 && node->records[!node->at].there;
-    case WORLD_GOES:
-        return lives && w->services > 1 && node->phase != ROUND_CLOSED;
+        return node->record.there;
     case WORLD_DIES:
     case WORLD_STOPS:
         return lives;
     case WORLD_CLOSE:
-        return idle && node->phase == ROUND_RUNS && !node->closing && w->services == 1;
+        return idle && node->phase == ROUND_RUNS && !node->closing;
     case WORLD_EVENTS:
         break;
     }
@@ -355,24 +280,11 @@ bool world_move(const world *from, world_event event, int node, const round_rule
     case WORLD_EXPIRE:
         step(to, node, &(round_event){.kind = ROUND_EXPIRED, .reason = ""}, rules);
         break;
-    case WORLD_RENEW:
-        to->nodes[node].valid_at = to->nodes[node].at;
-        break;
-    case WORLD_SCOUT:
-    case WORLD_GOES:
-        move_on(to, node);
-        break;
-    case WORLD_ARRIVE:
-        *broken = arrive(to, rules);
-        break;
     case WORLD_LEASE_ENDS:
-        remove_record(to, node, to->nodes[node].at);
-        break;
-    case WORLD_OTHER_ENDS:
-        remove_record(to, node, !to->nodes[node].at);
+        remove_record(to, node);
         break;
     case WORLD_STOPS:
-        remove_record(to, node, to->nodes[node].at);
+        remove_record(to, node);
         die(to, node);
         to->nodes[node].pending = ROUND_WAIT;
         break;
@@ -416,7 +328,7 @@ const char *world_check(const world *w)
         const world_node *node = &w->nodes[i];
         if (node->ranks > 0 && rank_of(&node->last, i) < 0)
             return "a node runs a round that it is not in";
-        if (node->ranks > w->states[0].round && node->ranks > w->states[1].round)
+        if (node->ranks > w->state.round)
             return "a node runs a round that is not there";
         if (!is_live(w, i))
             continue;
@@ -430,14 +342,12 @@ const char *world_check(const world *w)
 /* One turn of every node, as its thread does it, without faults. */
 static const char *turn_all(world *w, const round_rules *rules)
 {
-    static const world_event order[] = {WORLD_ARRIVE, WORLD_OTHER_ENDS, WORLD_EXPIRE, WORLD_SCOUT,
-                                        WORLD_LOOK,   WORLD_ACT,        WORLD_LEAVE};
+    static const world_event order[] = {WORLD_EXPIRE, WORLD_LOOK, WORLD_ACT, WORLD_LEAVE};
     const char *broken = NULL;
     for (int i = 0; i < WORLD_NODES; i++) {
         const world_node *node = &w->nodes[i];
-        if (node->life == WORLD_DEAD && node->pending == ROUND_WAIT &&
-            node->records[node->at].there)
-            remove_record(w, i, node->at);
+        if (node->life == WORLD_DEAD && node->pending == ROUND_WAIT && node->record.there)
+            remove_record(w, i);
         for (size_t k = 0; k < sizeof order / sizeof order[0]; k++) {
             world next;
             if (!world_move(w, order[k], i, rules, &next, &broken))
@@ -466,16 +376,14 @@ const char *world_settle(world *w, const round_rules *rules)
         if (node->life != WORLD_LIVES)
             continue;
         living++;
-        if (w->states[0].closed && node->phase != ROUND_CLOSED)
+        if (w->state.closed && node->phase != ROUND_CLOSED)
             return "a node does not hear that the job is closed";
         running += node->ranks > 0 && (round == 0 || node->ranks == round);
         round = node->ranks > 0 ? node->ranks : round;
     }
-    if (w->states[0].closed || living < rules->min)
+    if (w->state.closed || living < rules->min)
         return running == 0 ? NULL : "ranks go on without a job";
-    bool all_live = living == WORLD_NODES; /* else there may be no majority */
-    if (running < (living < rules->max ? living : rules->max) &&
-        (all_live || !rules->needs_majority))
+    if (running < (living < rules->max ? living : rules->max))
         return "nodes wait, and nothing comes";
     return NULL;
 }

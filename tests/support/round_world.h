@@ -1,23 +1,22 @@
-/* Three nodes of an elastic job and the one or two services at which they meet, as bytes that can
- * be compared: every order in which things can happen is walked through (tests/dist/test_round.c).
- * Nothing here has a socket or a clock. A node looks at the service where it is, decides by
- * round_step, and does later what that said: in between, all others may do anything.
+/* Three nodes of an elastic job and the service at which they meet, as bytes that can be compared:
+ * every order in which things can happen is walked through (tests/dist/test_round.c). Nothing here
+ * has a socket or a clock. A node looks at the service, decides by round_step, and does later what
+ * that said: in between, all others may do anything.
  */
 #ifndef MNIST_DDP_TESTS_SUPPORT_ROUND_WORLD_H
 #define MNIST_DDP_TESTS_SUPPORT_ROUND_WORLD_H
 
 #include "dist/elastic/round.h"
 
-enum { WORLD_NODES = 3, WORLD_SERVICES = 2 };
+enum { WORLD_NODES = 3 };
 
 typedef struct world_state {
-    uint8_t round, over, closed, begun_round, begun_n, n;
-    uint8_t votes; /* a bit for each node */
+    uint8_t round, over, closed, n;
     uint8_t members[WORLD_NODES];
 } world_state;
 
 typedef struct world_record {
-    uint8_t there, waits, round, begun_round, lost; /* lost: a bit for each node */
+    uint8_t there, waits, round, lost; /* lost: a bit for each node */
     uint8_t order;
 } world_record;
 
@@ -25,12 +24,10 @@ typedef enum world_life { WORLD_UNBORN, WORLD_LIVES, WORLD_DEAD } world_life;
 
 typedef struct world_node {
     uint8_t life;
-    uint8_t ranks;                        /* the round that its ranks are in; 0: none */
-    uint8_t valid, valid_at;              /* its lease, by its own clock; of which service */
-    uint8_t at;                           /* the service where it is, */
-    uint8_t looked;                       /* and has looked, and found nothing to do */
-    world_record records[WORLD_SERVICES]; /* of it, at each service */
-    world_record put;                     /* its record, as it was put and confirmed where it is */
+    uint8_t ranks;       /* the round that its ranks are in; 0: none */
+    uint8_t valid;       /* its lease, by its own clock */
+    world_record record; /* at the service, */
+    world_record put;    /* and as it was put and confirmed */
     /* The machine. */
     uint8_t phase, closing;
     world_record self;
@@ -40,19 +37,9 @@ typedef struct world_node {
     world_state write;
 } world_node;
 
-/* What a node has sent to a service that it has left since: it may arrive at any time. */
-typedef struct world_late {
-    uint8_t kind; /* a round_action_kind; ROUND_WAIT: nothing */
-    uint8_t node, service, current;
-    world_record record;
-    world_state write;
-} world_late;
-
 typedef struct world {
-    world_state states[WORLD_SERVICES];
+    world_state state;
     world_node nodes[WORLD_NODES];
-    world_late late;
-    uint8_t services;
     uint8_t faults; /* that may still happen */
 } world;
 
@@ -64,20 +51,15 @@ typedef enum world_event {
     WORLD_ACT,        /* it does what it has decided */
     WORLD_LEAVE,      /* its ranks end, as it was told */
     WORLD_EXPIRE,     /* it notices that its lease has ended */
-    WORLD_RENEW,      /* it renews the lease of a record that it had left behind where it is now */
-    WORLD_SCOUT,      /* it waits in vain, and goes to the other service, as the job is there */
-    WORLD_ARRIVE,     /* what it has sent to a service that it has left */
     /* Faults, but for what must follow on a death. */
     WORLD_ACT_UNHEARD, /* it does so, and does not hear that it was done */
     WORLD_QUIT,        /* its ranks end by themselves */
     WORLD_QUIT_LOST,   /* the same, and it has lost the node after it */
     WORLD_QUIT_LOST_2, /* the same, the one after that */
     WORLD_LEASE_ENDS,
-    WORLD_OTHER_ENDS, /* its lease at the service where it is not: no fault */
-    WORLD_GOES,       /* a call has failed: it goes to the other service */
     WORLD_DIES,
     WORLD_STOPS, /* gives its record back and ends */
-    WORLD_CLOSE, /* ends the job; at one service only */
+    WORLD_CLOSE, /* ends the job */
     WORLD_EVENTS,
 } world_event;
 

@@ -113,24 +113,23 @@ class Job:
         self.chosen, self.folder = random.Random(seed), folder
         self.hosts = [Host(i) for i in range(len(HOSTS))]
         self.events, self.run_dir = folder / "events.jsonl", folder / "run"
-        kinds = ["c10d", "c10d of three"] + ["etcd"] * 2 * bool(shutil.which("etcd"))
+        kinds = ["c10d"] + ["etcd"] * 2 * bool(shutil.which("etcd"))
         self.kind = self.chosen.choice(kinds)
         self.etcd = Etcd(folder) if self.kind == "etcd" else None
         self.words = [
             PROGRAM, "train", f"--nnodes=1:{len(HOSTS)}", f"--nproc-per-node={RANKS}",
-            f"--rdzv-id=seed{seed}", f"--rdzv-backend={self.kind.split()[0]}",
-            f"--rdzv-endpoint={self.endpoints()}",
+            f"--rdzv-id=seed{seed}", f"--rdzv-backend={self.kind}",
+            f"--rdzv-endpoint={self.endpoint()}",
             f"--rdzv-conf=last_call_timeout=1,keep_alive_interval={LEASE_S // 3},"
             "keep_alive_max_attempt=3,join_timeout=20", f"--event-log={self.events}",
             "--event-log-steps", "--json", f"--run-dir={self.run_dir}", "--backend=gloo", "--timeout=5",
             "--inject-delay-ms=15", *TRAINING]
         self.killed_store = False  # c10d's only one: the job may end then
 
-    def endpoints(self):
+    def endpoint(self):
         if self.etcd:
             return f"{self.etcd.address}:{ETCD_PORT}"
-        n = 3 if self.kind == "c10d of three" else 1
-        return ",".join(f"{host.address}:{PORT}" for host in self.hosts[:n])
+        return f"{self.hosts[0].address}:{PORT}"
 
     def start(self, host):
         host.start(self.words, self.folder)
@@ -204,11 +203,8 @@ class Job:
               fault_continue, fault_etcd, fault_etcd_again)
 
     def may_end(self):
-        """Without having finished: the only store was hit, or no majority of the last round is left, or
-        those that are left were in no round, and the first endpoint is gone, or the job may be elsewhere."""
-        reasons = "more than half", "begins at the first endpoint only", "the job may be there"
-        return self.killed_store or self.kind == "c10d of three" and any(
-            reason in host.text("err") for host in self.hosts if host.agent for reason in reasons)
+        """Without having finished: c10d's only store was hit."""
+        return self.killed_store
 
     def repair(self):
         if self.etcd and not self.etcd.server:

@@ -15,19 +15,12 @@ program nodes_start(int node, int port, const char *flags, const char *script)
     return run_command_start(all, script);
 }
 
-program nodes_start_at(const char *endpoints, const char *flags, const char *script)
-{
-    char all[FLAGS_BYTES];
-    snprintf(all, sizeof all, "--rdzv-backend=c10d --rdzv-endpoint=%s --nproc-per-node=2 %s",
-             endpoints, flags);
-    return run_command_start(all, script);
-}
-
 program nodes_start_c10d(int port, const char *flags, const char *script)
 {
-    char endpoint[32];
-    snprintf(endpoint, sizeof endpoint, "localhost:%d", port);
-    return nodes_start_at(endpoint, flags, script);
+    char all[FLAGS_BYTES];
+    snprintf(all, sizeof all,
+             "--rdzv-backend=c10d --rdzv-endpoint=localhost:%d --nproc-per-node=2 %s", port, flags);
+    return run_command_start(all, script);
 }
 
 void nodes_wait(program *p, int n)

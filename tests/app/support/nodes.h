@@ -9,9 +9,7 @@ enum { FLAGS_BYTES = 512 };
 /* Starts node `node` of a static job: two ranks, the store on loopback's `port`. */
 program nodes_start(int node, int port, const char *flags, const char *script);
 
-/* Starts a node of a job whose nodes are numbered as they come: at these endpoints of c10d, or at
- * loopback's `port`. */
-program nodes_start_at(const char *endpoints, const char *flags, const char *script);
+/* Starts a node of a job whose nodes are numbered as they come: c10d, at loopback's `port`. */
 program nodes_start_c10d(int port, const char *flags, const char *script);
 
 /* Waits for all, each at most RUN_S. */
