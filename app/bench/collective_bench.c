@@ -160,8 +160,7 @@ static bool make_call(const collective_bench *b, size_t size_bytes, way how, cal
         *out = (call){0};
         return how == OUT_OF_PLACE;
     }
-    if (how == (c->kind == COLLECTIVE_BROADCAST ? OUT_OF_PLACE : IN_PLACE) &&
-        (c->kind == COLLECTIVE_BROADCAST || c->kind == COLLECTIVE_SEND))
+    if (how == IN_PLACE && c->kind == COLLECTIVE_SEND)
         return false;
     as.count = row_bytes / dtype_size(c->type);
     *out = (call){.in = how == IN_PLACE ? b->b : b->a, .out = b->b, .count = as.count};
@@ -320,6 +319,14 @@ static status count_wrong(collective_bench *b, const call *how, int64_t *out)
     return STATUS_OK;
 }
 
+static status copy(collective_bench *b, const call *how)
+{
+    if (on_accelerator(b))
+        return b->dev->ops->copy(b->dev, how->out, how->in, how->out_bytes);
+    memcpy(how->out, how->in, how->out_bytes);
+    return STATUS_OK;
+}
+
 /* Every rank sends to the next; a world of one copies. */
 static status pass_on(collective_bench *b, const call *how, device_stream *stream)
 {
@@ -335,12 +342,8 @@ static status pass_on(collective_bench *b, const call *how, device_stream *strea
                           .count = how->count,
                           .root = (rank + n - 1) % n}};
     work *works[2];
-    if (n == 1 && stream == NULL) {
-        memcpy(how->out, how->in, how->out_bytes);
-        return STATUS_OK;
-    }
     if (n == 1)
-        return b->dev->ops->copy(b->dev, how->out, how->in, how->out_bytes);
+        return copy(b, how);
     TRY(process_group_batch_isend_irecv(b->group, pair, 2, stream, works));
     TRY(process_group_wait(b->group, works[0], NULL));
     return process_group_wait(b->group, works[1], NULL);
@@ -350,13 +353,17 @@ static status do_once(collective_bench *b, const call *how)
 {
     const collective_case *c = &b->plan.what;
     device_stream *stream = on_accelerator(b) ? b->dev->stream : NULL;
+    bool broadcasts = c->kind == COLLECTIVE_BROADCAST;
     if (c->kind == COLLECTIVE_SEND)
         return pass_on(b, how, stream);
+    /* A broadcast is in place: out of it, the root first takes a copy, as NCCL's root does. */
+    if (broadcasts && how->in != how->out && process_group_rank(b->group) == c->root)
+        TRY(copy(b, how));
     collective what = {.kind = c->kind,
                        .type = c->type,
                        .op = c->op,
                        .root = collective_has_root(c->kind) ? c->root : 0,
-                       .in = how->in,
+                       .in = broadcasts ? how->out : how->in,
                        .out = how->out,
                        .count = how->count};
     if (c->kind == COLLECTIVE_BARRIER)

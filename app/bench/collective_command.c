@@ -156,21 +156,6 @@ static status open_group(meter *m)
     return collective_bench_create(m->group, m->dev, &m->plan, &m->bench);
 }
 
-static void print_head(const meter *m, FILE *out)
-{
-    fprintf(out,
-            "# mnist_ddp %s, bench %s: %d rank%s, backend %s, device %s\n"
-            "# sizes %s to %s, factor %g; %d iterations after %d of warm-up, each waited for; "
-            "means over ranks\n",
-            MNIST_DDP_VERSION, m->opts->benchmark, m->place.world_size,
-            m->place.world_size == 1 ? "" : "s", process_group_backend(m->group), m->dev->ops->name,
-            m->opts->minbytes, m->opts->maxbytes, m->plan.factor, m->plan.iterations,
-            m->plan.warmup);
-    if (m->dev->emulation != NULL)
-        fprintf(out, "# NO GPU: %s\n", m->dev->emulation);
-    collective_table_columns(&m->table);
-}
-
 /* One line on stdout. */
 static status print_json(const meter *m)
 {
@@ -199,8 +184,8 @@ static status measure(meter *m)
     m->table.out = !table ? NULL : m->opts->json ? stderr : stdout;
     m->table.what = m->plan.what;
     m->table.world_size = n;
-    if (table)
-        print_head(m, m->table.out);
+    collective_table_head(&m->table, &(collective_setup){m->opts, process_group_backend(m->group),
+                                                         m->dev->ops->name, m->dev->emulation});
     for (size_t size = collective_next_size(&m->plan, n, 0); size > 0;
          size = collective_next_size(&m->plan, n, size)) {
         collective_row row;

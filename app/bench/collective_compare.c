@@ -4,6 +4,7 @@
  */
 #include "app/bench/bench.h"
 #include "app/bench/collective_bench.h"
+#include "app/bench/collective_table.h"
 #include "app/bench/commands.h"
 #include "app/common/exit_codes.h"
 #include "app/report/plot.h"
@@ -184,6 +185,44 @@ static void leave_out(comparison *c, const char *name, status st)
     report_say(c->document, REPORT_NOTES, "%s is left out: %s", name, status_text());
 }
 
+static collective_time time_of(const json_t *way)
+{
+    const json_t *wrong = json_object_get(way, "wrong");
+    return (collective_time){.exists = json_is_object(way),
+                             .mean_s = json_number_value(json_object_get(way, "time_us")) * 1e-6,
+                             .wrong =
+                                 json_is_integer(wrong) ? (int64_t)json_integer_value(wrong) : -1};
+}
+
+/* What one of ours has said, as it would have printed it; it goes by what was chosen from then on.
+ */
+static void show_ours(comparison *c, contender *system, const json_t *said)
+{
+    const options *o = c->opts;
+    const char *backend = json_string_value(json_object_get(said, "backend"));
+    const char *device_name = json_string_value(json_object_get(said, "device"));
+    size_t i;
+    json_t *row;
+    if (backend == NULL || device_name == NULL)
+        return;
+    snprintf(system->name, NAME_BYTES, "%s", backend);
+    collective_table table = {.out = !o->json    ? stdout
+                                     : !o->quiet ? stderr
+                                                 : NULL,
+                              .world_size = c->world_size};
+    table.what = (collective_case){.kind = c->kind, .root = (int)o->root};
+    (void)collective_type_find(o->datatype, &table.what.type);
+    (void)collective_op_find(o->redop, &table.what.op);
+    collective_table_head(&table, &(collective_setup){.opts = o, backend, device_name});
+    json_array_foreach(system->rows, i, row) collective_table_add(
+        &table,
+        &(collective_row){.size_bytes = (size_t)json_integer_value(json_object_get(row, "bytes")),
+                          .count = (size_t)json_integer_value(json_object_get(row, "count")),
+                          .out_of_place = time_of(json_object_get(row, "out_of_place")),
+                          .in_place = time_of(json_object_get(row, "in_place"))});
+    collective_table_end(&table);
+}
+
 static void measure_one(comparison *c, contender *system)
 {
     json_t *said = NULL;
@@ -198,6 +237,8 @@ static void measure_one(comparison *c, contender *system)
         st = FAIL(STATUS_PEER, "it printed no rows");
     if (st != STATUS_OK)
         system->rows = NULL;
+    else
+        show_ours(c, system, said);
     leave_out(c, system->name, st);
     json_decref(said);
 }

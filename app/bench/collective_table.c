@@ -1,6 +1,7 @@
 #include "app/bench/collective_table.h"
 
 #include "app/common/json_value.h"
+#include "app/common/version.h"
 
 #include <string.h>
 
@@ -34,11 +35,21 @@ bool collective_op_find(const char *word, reduce_op *out)
     return false;
 }
 
-void collective_table_columns(const collective_table *t)
+void collective_table_head(const collective_table *t, const collective_setup *setup)
 {
     FILE *out = t->out;
+    const options *o = setup->opts;
     if (out == NULL)
         return;
+    fprintf(out,
+            "# mnist_ddp %s, bench %s: %d rank%s, backend %s, device %s\n"
+            "# sizes %s to %s, factor %g; %lld iterations after %lld of warm-up, each waited for; "
+            "means over ranks\n",
+            MNIST_DDP_VERSION, o->benchmark, t->world_size, t->world_size == 1 ? "" : "s",
+            setup->backend, setup->device_name, o->minbytes, o->maxbytes, o->stepfactor,
+            (long long)o->iters, (long long)o->warmup_iters);
+    if (setup->emulation != NULL)
+        fprintf(out, "# NO GPU: %s\n", setup->emulation);
     fprintf(out, "#\n#%61s%28s\n", "out-of-place", "in-place");
     fprintf(out, "#%10s %10s %8s %5s %4s", "size", "count", "type", "redop", "root");
     for (int way = 0; way < 2; way++)
@@ -145,10 +156,12 @@ void collective_table_end(const collective_table *t)
     if (t->out == NULL)
         return;
     if (t->checked)
-        fprintf(t->out, "# Wrong elements    : %lld %s\n", (long long)t->wrong,
+        fprintf(t->out, "# Out of bounds values : %lld %s\n", (long long)t->wrong,
                 t->wrong == 0 ? "OK" : "FAILED");
     else
-        fprintf(t->out, "# Wrong elements    : N/A\n");
-    fprintf(t->out, "# Avg bus bandwidth : %.4g GB/s\n", collective_table_busbw(t));
+        fprintf(t->out, "# Out of bounds values : N/A\n");
+    /* Parsers of nccl-tests' output take the bandwidth for the line's last word. */
+    fprintf(t->out, "# Avg bus bandwidth    : %g \n#\n# Collective test concluded: %s\n\n#\n",
+            collective_table_busbw(t), collective_bench_name(t->what.kind));
     fflush(t->out);
 }

@@ -3,6 +3,7 @@
 #define MNIST_DDP_APP_BENCH_COLLECTIVE_TABLE_H
 
 #include "app/bench/collective_bench.h"
+#include "app/options/options.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -26,7 +27,14 @@ const char *collective_type_word(dtype type);
 bool collective_type_find(const char *word, dtype *out);
 bool collective_op_find(const char *word, reduce_op *out);
 
-void collective_table_columns(const collective_table *t);
+/* What is measured, as the head says it. */
+typedef struct collective_setup {
+    const options *opts;
+    const char *backend, *device_name; /* that were chosen */
+    const char *emulation;             /* of the device; NULL: none */
+} collective_setup;
+
+void collective_table_head(const collective_table *t, const collective_setup *setup);
 void collective_table_add(collective_table *t, const collective_row *row);
 void collective_table_end(const collective_table *t);
 

@@ -103,9 +103,46 @@ START_TEST(the_table_has_the_columns_of_nccl_tests)
                             &time[3], &time[4], &time[5], &wrong[1]),
                      13);
     ck_assert_int_eq(count, 4096);
-    ck_assert_ptr_nonnull(strstr(p.out, "# Avg bus bandwidth"));
     for (char *line = strtok(p.out, "\n"); line != NULL; line = strtok(NULL, "\n"))
         ck_assert_msg(strlen(line) <= 100, "more than 100 columns: %s", line);
+    program_close(&p);
+}
+END_TEST
+
+/* As FlagPerf's and SuperBench's parsers of nccl-tests' output read it: the last word of a line,
+ * and the sixth word from the right of each line between two marks. */
+static const char PARSERS[] =
+    "\"$0\" bench $1 --nproc-per-node=3 --backend=shm -b1K -e4K -f4 -n2 -w1 --device=cpu > \"$2\"\n"
+    "grep '# Avg bus bandwidth' \"$2\" | awk '{print $NF}'\n"
+    "awk '/out-of-place/ {first = NR + 3} /Out of bounds values/ {last = NR - 1} {line[NR] = $0}\n"
+    "END {for (i = first; i <= last; i++) {n = split(line[i], word); print word[n - 5]}}' \"$2\"\n"
+    "tail -n 6 \"$2\"";
+
+static const char *const OPERATIONS[] = {"all-reduce", "broadcast",      "reduce",
+                                         "all-gather", "reduce-scatter", "gather",
+                                         "scatter",    "all-to-all",     "send-recv"};
+
+START_TEST(parsers_of_nccl_tests_read_it)
+{
+    const char *name = OPERATIONS[_i];
+    const char *argv[] = {"sh", "-c", PARSERS, program_mnist_ddp(), name, test_folder_path("said"),
+                          NULL};
+    program p = program_start(argv);
+    program_wait(&p, LIMIT_S);
+    ck_assert_msg(p.exit_code == 0, "%s: %s", name, p.err);
+    char expected[256], *at = p.out, mean[32] = "";
+    snprintf(mean, sizeof mean, "%.*s", (int)strcspn(p.out, "\n"), p.out);
+    for (int i = 0; i < 3; i++) { /* the mean and two sizes */
+        char *end = NULL;
+        ck_assert_msg(strtod(at, &end) >= 0 && end > at && *end == '\n', "%s, number %d: %s", name,
+                      i, p.out);
+        at = end + 1;
+    }
+    snprintf(expected, sizeof expected,
+             "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : %s \n#\n"
+             "# Collective test concluded: %s\n\n#\n",
+             mean, name);
+    ck_assert_str_eq(at, expected);
     program_close(&p);
 }
 END_TEST
@@ -150,7 +187,7 @@ START_TEST(what_was_not_looked_at_is_not_right)
 {
     program p = bench("2", "shm", "--check=0");
     ck_assert_int_eq(p.exit_code, 0);
-    ASSERT_FACTS(p.out, "Wrong elements", "N/A");
+    ASSERT_FACTS(p.out, "Out of bounds values", "N/A");
     ASSERT_NO_FACTS(p.out, "OK");
     program_close(&p);
 }
@@ -252,6 +289,32 @@ START_TEST(backends_stand_side_by_side)
 }
 END_TEST
 
+/* With --out the bandwidths stay, and what was chosen heads the columns. */
+START_TEST(a_page_takes_no_bandwidths_away)
+{
+    const char *argv[] = {program_mnist_ddp(),
+                          "bench",
+                          "all-reduce",
+                          "--nproc-per-node=2",
+                          "-e8",
+                          "-n2",
+                          "--device=cpu",
+                          "--out",
+                          test_folder_path("paged"),
+                          NULL};
+    program p = program_start(argv);
+    program_wait(&p, LIMIT_S);
+    ck_assert_int_eq(p.exit_code, 0);
+    ASSERT_FACTS(p.out, "bench all-reduce: 2 ranks", "backend shm");
+    ASSERT_FACTS(p.out, "time", "algbw", "busbw", "#wrong");
+    ASSERT_FACTS(p.out, "# Avg bus bandwidth");
+    ASSERT_FACTS(p.out, "     shm");
+    ASSERT_FACTS(p.out, "paged/report.html");
+    ASSERT_NO_FACTS(p.out, "auto");
+    program_close(&p);
+}
+END_TEST
+
 START_TEST(mpi_stands_beside_them)
 {
     json_t *line = compared(test_folder_path("beside"), "mpi", "python3");
@@ -269,6 +332,9 @@ int main(void)
         suite_add(core, json_has_every_size, i,
                   i < 3 || training_has_gloo() ? NULL : "gloo is not in this build");
     tcase_add_test(core, the_table_has_the_columns_of_nccl_tests);
+    tcase_add_loop_test(core, parsers_of_nccl_tests_read_it, 0,
+                        sizeof OPERATIONS / sizeof OPERATIONS[0]);
+    tcase_add_test(core, a_page_takes_no_bandwidths_away);
     tcase_add_test(core, what_was_not_looked_at_is_not_right);
     tcase_add_test(core, why_a_backend_is_left_out_is_told);
     tcase_add_test(core, a_comparison_that_is_stopped_says_so);
