@@ -25,6 +25,10 @@ typedef struct error_file {
 /* Replaces the file, with the time of now: torchrun sorts failures by it. STATUS_IO. */
 status error_file_write(const char *path, const error_file *file);
 
+/* Replaces `path` with the file `from`, as torchelastic's launcher does with its first failing
+ * worker's: the code is the one that the process ended with. STATUS_IO, STATUS_INVALID. */
+status error_file_copy(const char *from, int exit_code, const char *path);
+
 /* The message in a file that any program may have written; "" if there is none. */
 void error_file_read_message(const char *path, char *out, size_t size_bytes);
 

@@ -371,11 +371,10 @@ int agent_run(worker_spec *spec, int64_t started_ns)
     if (st == STATUS_OK)
         st = run_job(self, &code);
     if (st != STATUS_OK) {
-        LOG_E("%s", status_text());
+        code = st == STATUS_NO_MEMORY ? EXIT_CODE_INTERNAL : code;
+        failure_report_own(st, code);
         self->console.hurried = true;
     }
-    if (st == STATUS_NO_MEMORY)
-        code = EXIT_CODE_INTERNAL;
     if (st != STATUS_OK && self->attempt.nodes.joined)
         agent_channel_tell_report(self->attempt.channel, &(node_report){.state = AGENT_BROKEN});
     return agent_close(self, code);

@@ -1,7 +1,9 @@
 #include "app/launch/failure_report.h"
 
+#include "app/common/error_file.h"
 #include "app/common/exit_codes.h"
 #include "app/common/run_log.h"
+#include "base/environment.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/text_stream.h"
@@ -195,11 +197,24 @@ static void show_cause(const failure_report *report, output_console *console)
         cause = &own->cause;
         process_failure_write_error_file(cause);
     }
+    if (!report->outcome->again)
+        process_failure_pass_on(cause, here);
     if (create_text(report, cause, here, &text) == STATUS_OK)
         say(text, console);
     else
         LOG_E("rank %d failed; %s", cause->rank, status_text());
     free(text);
+}
+
+void failure_report_own(status st, int code)
+{
+    char why[2048];
+    const char *path = environment_text("TORCHELASTIC_ERROR_FILE");
+    LOG_E("%s", status_text());
+    snprintf(why, sizeof why, "%s: %s", status_name(st), status_text());
+    error_file file = {.message = why, .callstack = "", .exit_code = code};
+    if (path != NULL && error_file_write(path, &file) != STATUS_OK)
+        LOG_W("error file not written: %s", status_text());
 }
 
 void failure_report_show(const failure_report *report, output_console *console)

@@ -13,7 +13,11 @@ typedef struct failure_report {
 
 /* Says on stderr why the attempt has failed, if it has. The agent of the worker that failed first,
  * and node 0's, show it whole; the others one line. Also writes that worker's error.json, if it is
- * of this node. */
+ * of this node; and after the last attempt this launcher's own, to $TORCHELASTIC_ERROR_FILE, which
+ * whoever has started it reads. */
 void failure_report_show(const failure_report *report, output_console *console);
+
+/* Says this thread's message, why the launcher itself has failed, there and on stderr. */
+void failure_report_own(status st, int code);
 
 #endif

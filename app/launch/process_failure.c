@@ -4,6 +4,7 @@
 #include "app/common/exit_codes.h"
 #include "app/common/json_value.h"
 #include "base/clock.h"
+#include "base/environment.h"
 #include "base/log.h"
 #include "base/text_stream.h"
 
@@ -168,21 +169,40 @@ static char *last_words(const process_failure *failure)
     return text;
 }
 
-void process_failure_write_error_file(const process_failure *failure)
+static status write_error_file(const process_failure *failure, const char *path)
 {
-    char path[FILE_PATH_BYTES], how[FAILURE_TEXT_BYTES], said[FAILURE_TEXT_BYTES + 64];
-    error_file_path(failure, path);
-    if (path[0] == '\0' || file_exists(path))
-        return;
+    char how[FAILURE_TEXT_BYTES], said[FAILURE_TEXT_BYTES + 64];
     process_failure_text(failure->wait_status, failure->start_errno, how);
     snprintf(said, sizeof said, "rank %d (pid %d): %s", failure->rank, failure->pid, how);
     char *words = last_words(failure);
-    error_file file = {.message = said,
+    error_file file = {.message = failure->says[0] != '\0' ? failure->says : said,
                        .callstack = words != NULL ? words : "",
                        .exit_code = process_failure_code(failure->wait_status)};
-    if (error_file_write(path, &file) != STATUS_OK)
-        LOG_D("%s", status_text());
+    status st = error_file_write(path, &file);
     free(words);
+    return st;
+}
+
+void process_failure_write_error_file(const process_failure *failure)
+{
+    char path[FILE_PATH_BYTES];
+    error_file_path(failure, path);
+    if (path[0] != '\0' && !file_exists(path) && write_error_file(failure, path) != STATUS_OK)
+        LOG_D("%s", status_text());
+}
+
+void process_failure_pass_on(const process_failure *failure, bool here)
+{
+    char path[FILE_PATH_BYTES];
+    const char *to = environment_text("TORCHELASTIC_ERROR_FILE");
+    int code = process_failure_code(failure->wait_status);
+    if (to == NULL)
+        return;
+    error_file_path(failure, path);
+    if (here && path[0] != '\0' && error_file_copy(path, code, to) == STATUS_OK)
+        return;
+    if (write_error_file(failure, to) != STATUS_OK)
+        LOG_W("error file not written: %s", status_text());
 }
 
 json_t *process_failure_to_json(const process_failure *failure)

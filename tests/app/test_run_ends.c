@@ -116,6 +116,38 @@ START_TEST(the_error_file_is_read)
 }
 END_TEST
 
+/* What a scheduler reads of a launcher: the first failing worker's file, or why none was started. */
+START_TEST(the_launcher_leaves_an_error_file_too)
+{
+    static const struct {
+        const char *flags, *script;
+        const char *facts[3];
+    } cases[] = {
+        {"--nproc-per-node=2 --max-restarts=1",
+         "test $RANK = 0 && exec sleep 20; test $TORCHELASTIC_RESTART_COUNT = 0 && exit 3; "
+         "echo '{\"message\":{\"message\":\"ValueError: 42\",\"extraInfo\":{}}}' "
+         "> $TORCHELASTIC_ERROR_FILE; exit 9",
+         {"\"message\":\"ValueError: 42\"", "\"errorCode\":9"}},
+        {"--log-dir=/dev/null",
+         "echo why >&2; kill -9 $$",
+         {"SIGKILL", "\"errorCode\":137", "\"py_callstack\":\"why"}},
+        {"--nnodes=2 --node-rank=1 --master-addr=127.0.0.1 --master-port=1 --join-timeout=1",
+         "true",
+         {"127.0.0.1:1", "\"errorCode\":69"}},
+    };
+    char *text = NULL;
+    size_t bytes = 0;
+    setenv("TORCHELASTIC_ERROR_FILE", test_folder_path("launcher.json"), 1);
+    program p = run_command(cases[_i].flags, cases[_i].script);
+    ck_assert_int_ne(p.exit_code, 0);
+    ck_assert_msg(file_read("launcher.json", 4096, &text, &bytes) == STATUS_OK, "%s", p.err);
+    for (int i = 0; i < 3 && cases[_i].facts[i] != NULL; i++)
+        ASSERT_SAYS(text, cases[_i].facts[i]);
+    free(text);
+    program_close(&p);
+}
+END_TEST
+
 /* A program gets the very signal, and has time to end. */
 START_TEST(signals_are_passed_on)
 {
@@ -239,6 +271,7 @@ int main(void)
     tcase_add_test(ends, restarts_go_on_until_the_budget_is_used_up);
     tcase_add_test(ends, a_restart_that_helps_ends_well);
     tcase_add_test(ends, the_error_file_is_read);
+    tcase_add_loop_test(ends, the_launcher_leaves_an_error_file_too, 0, 3);
     tcase_add_test(ends, signals_are_passed_on);
     tcase_add_test(ends, who_does_not_end_is_killed_after_the_shutdown_timeout);
     tcase_add_test(ends, a_preempted_program_gives_75);
