@@ -5,6 +5,7 @@
 #include "base/half.h"
 #include "base/json_text.h"
 #include "base/memory.h"
+#include "base/printable.h"
 #include "base/shell_words.h"
 #include "model/safetensors_format.h"
 
@@ -23,8 +24,8 @@ struct safetensors {
     json_t *header; /* names and metadata point into it */
     char *data;     /* the tensors' bytes */
     size_t data_bytes;
-    float *widened; /* the tensors as float32 if not all of them are; NULL: they lie in data */
-    uint64_t hash;  /* of the bytes before the data */
+    float *cast;   /* the tensors as float32 if not all of them are; NULL: they lie in data */
+    uint64_t hash; /* of the bytes before the data */
     safetensors_tensor *tensors;
     size_t n_tensors;
 };
@@ -33,7 +34,7 @@ struct safetensors {
 typedef struct element {
     const char *dtype;
     size_t size_bytes;
-    float (*widen)(uint16_t bits); /* NULL: it is float32 */
+    float (*cast)(const char *at); /* NULL: it is float32 */
 } element;
 
 /* An entry of the header while the file is being checked. */
@@ -43,10 +44,32 @@ typedef struct span {
     size_t begin, end; /* bytes of the data */
 } span;
 
+static float cast_half(const char *at)
+{
+    uint16_t bits;
+    memcpy(&bits, at, sizeof bits);
+    return f16_to_f32(bits);
+}
+
+static float cast_bfloat16(const char *at)
+{
+    uint16_t bits;
+    memcpy(&bits, at, sizeof bits);
+    return bf16_to_f32(bits);
+}
+
+static float cast_double(const char *at)
+{
+    double value;
+    memcpy(&value, at, sizeof value);
+    return (float)value;
+}
+
 static const element ELEMENTS[] = {
     {"F32", sizeof(float), NULL},
-    {"F16", sizeof(uint16_t), f16_to_f32},
-    {"BF16", sizeof(uint16_t), bf16_to_f32},
+    {"F64", sizeof(double), cast_double},
+    {"F16", sizeof(uint16_t), cast_half},
+    {"BF16", sizeof(uint16_t), cast_bfloat16},
 };
 
 /* Reads the non-negative integer `value` of at most `limit`. */
@@ -85,8 +108,9 @@ static status get_element(const char *path, const char *name, const json_t *valu
             *out = &ELEMENTS[i];
             return STATUS_OK;
         }
-    return FAIL(STATUS_INVALID, "%s: tensor '%.64s': the dtype is not \"F32\", \"F16\" or \"BF16\"",
-                path, name);
+    return FAIL(STATUS_INVALID,
+                "%s: tensor '%.64s': the dtype is not \"F32\", \"F64\", \"F16\" or \"BF16\"", path,
+                name);
 }
 
 /* Checks one entry of the header against itself and the size of the data. */
@@ -122,34 +146,31 @@ static int by_begin(const void *a, const void *b)
 }
 
 /* Copies a tensor's elements as float32 to `out`; returns how many there are. */
-static size_t widen(const char *data, const span *s, float *out)
+static size_t cast(const char *data, const span *s, float *out)
 {
     size_t n = (s->end - s->begin) / s->element->size_bytes;
-    if (s->element->widen == NULL)
+    if (s->element->cast == NULL)
         memcpy(out, data + s->begin, n * sizeof *out);
-    for (size_t i = 0; i < n && s->element->widen != NULL; i++) {
-        uint16_t bits;
-        memcpy(&bits, data + s->begin + i * sizeof bits, sizeof bits);
-        out[i] = s->element->widen(bits);
-    }
+    for (size_t i = 0; i < n && s->element->cast != NULL; i++)
+        out[i] = s->element->cast(data + s->begin + i * s->element->size_bytes);
     return n;
 }
 
 /* All tensors, if one is not float32: those after it may not lie as floats must. */
-static status widen_tensors(safetensors *file, const span *spans)
+static status cast_tensors(safetensors *file, const span *spans)
 {
     size_t count = 0, at = 0;
     bool plain = true;
     for (size_t i = 0; i < file->n_tensors; i++) {
         count += (spans[i].end - spans[i].begin) / spans[i].element->size_bytes;
-        plain = plain && spans[i].element->widen == NULL;
+        plain = plain && spans[i].element->cast == NULL;
     }
     if (plain)
         return STATUS_OK;
-    TRY(memory_alloc(sizeof *file->widened * (count + 1), (void **)&file->widened));
+    TRY(memory_alloc(sizeof *file->cast * (count + 1), (void **)&file->cast));
     for (size_t i = 0; i < file->n_tensors; i++) {
-        file->tensors[i].data = file->widened + at;
-        at += widen(file->data, &spans[i], file->widened + at);
+        file->tensors[i].data = file->cast + at;
+        at += cast(file->data, &spans[i], file->cast + at);
     }
     return STATUS_OK;
 }
@@ -170,7 +191,7 @@ static status place_tensors(safetensors *file, const span *spans)
     if (at != file->data_bytes)
         return FAIL(STATUS_INVALID, "%s: the tensors end at byte %zu of %zu", file->path, at,
                     file->data_bytes);
-    return widen_tensors(file, spans);
+    return cast_tensors(file, spans);
 }
 
 static status check_metadata(const safetensors *file)
@@ -235,6 +256,11 @@ static bool is_torch_save(const char *data, size_t size_bytes)
            (memcmp(data, "PK\3\4", 4) == 0 || memcmp(data, "\x80\2\x8a\n", 4) == 0);
 }
 
+static bool is_gzip(const char *data)
+{
+    return memcmp(data, "\x1f\x8b", 2) == 0;
+}
+
 static status refuse_torch_save(char *path)
 {
     char python[] = "python3", c[] = "-c", target[] = "model.safetensors",
@@ -249,6 +275,20 @@ static status refuse_torch_save(char *path)
     return st;
 }
 
+/* Of a file whose first bytes are no length of a header. */
+static status refuse_other(const char *path, const char *data)
+{
+    char start[PREFIX_BYTES * 4 + 1];
+    size_t n = 0;
+    while (n < PREFIX_BYTES && data[n] != '\n')
+        n++;
+    printable_bytes(data, n, start, sizeof start);
+    return FAIL(STATUS_INVALID, "%s: not a safetensors file: it starts with '%s'%s", path, start,
+                is_gzip(data)                     ? ", as what gzip has compressed"
+                : memcmp(data, "\x89PNG", 4) == 0 ? ", as a PNG picture"
+                                                  : "");
+}
+
 /* Parses the header, then moves the data to the start of the buffer, so that floats are aligned. */
 static status take_header(safetensors *file, size_t size_bytes)
 {
@@ -259,7 +299,10 @@ static status take_header(safetensors *file, size_t size_bytes)
     if (is_torch_save(file->data, size_bytes))
         return refuse_torch_save(file->path);
     memcpy(&length, file->data, sizeof length);
-    if (length > SAFETENSORS_MAX_HEADER || length > size_bytes - PREFIX_BYTES)
+    bool fits = length <= SAFETENSORS_MAX_HEADER && length <= size_bytes - PREFIX_BYTES;
+    if (length > UINT32_MAX || (!fits && is_gzip(file->data)))
+        return refuse_other(file->path, file->data);
+    if (!fits)
         return FAIL(STATUS_INVALID,
                     "%s: not a safetensors file: a header of %" PRIu64
                     " bytes is over 1 MiB or beyond the file's %zu",
@@ -315,7 +358,7 @@ void safetensors_close(safetensors *file)
         return;
     json_decref(file->header);
     free(file->tensors);
-    free(file->widened);
+    free(file->cast);
     free(file->data);
     free(file->path);
     free(file);

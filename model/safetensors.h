@@ -1,7 +1,7 @@
 /* Named float32 tensors in one file, as safetensors lays them out: an unsigned 64-bit little-endian
  * header length, a JSON header padded with spaces, then the tensors' bytes without gaps.
  *
- * Files of others may hold F16 and BF16; the reader widens them, which is exact.
+ * Files of others may hold F16, BF16 and F64; the reader casts them, as torch's load_state_dict.
  *
  * Files that we write have "fnv1a" in their metadata, the hash of the tensors' bytes. The reader
  * checks it if it is there.
@@ -39,9 +39,9 @@ typedef struct safetensors safetensors;
 
 /* Reads the whole file. STATUS_INVALID, naming the file and what is wrong with it, unless the
  * header has at most 1 MiB and is a JSON object without duplicate keys, names are printable ASCII,
- * all tensors are F32, F16 or BF16 of at most four dimensions, fit their byte ranges and fill the
- * file without holes, overlaps or trailing bytes. For a file of torch.save the message says how to
- * convert it. */
+ * all tensors are F32, F64, F16 or BF16 of at most four dimensions, fit their byte ranges and fill
+ * the file without holes, overlaps or trailing bytes. For a file of torch.save the message says how
+ * to convert it. */
 status safetensors_open(const char *path, safetensors **out);
 void safetensors_close(safetensors *file); /* accepts NULL */
 

@@ -51,8 +51,8 @@ void process_failure_free(process_failure *failure);
  * a line of the log. */
 void process_failure_write_error_file(const process_failure *failure);
 
-/* The same to $TORCHELASTIC_ERROR_FILE, the launcher's own. `here`: the rank was one of this node's,
- * and its file is copied. */
+/* The same to $TORCHELASTIC_ERROR_FILE, the launcher's own. `here`: the rank was one of this
+ * node's, and its file is copied. */
 void process_failure_pass_on(const process_failure *failure, bool here);
 
 /* For the other nodes. */

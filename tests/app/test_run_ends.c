@@ -116,7 +116,7 @@ START_TEST(the_error_file_is_read)
 }
 END_TEST
 
-/* What a scheduler reads of a launcher: the first failing worker's file, or why none was started. */
+/* What a scheduler reads of a launcher: the first failing worker's file, or why it failed. */
 START_TEST(the_launcher_leaves_an_error_file_too)
 {
     static const struct {

@@ -151,7 +151,8 @@ static const bad_file BAD[] = {
     {"{} x", 0, {"header", "byte"}},
     {"{\"a\":1}", 0, {"dtype"}},
     {"{\"a\":{}}", 0, {"dtype"}},
-    {ONE("\"F64\"", "[1]", "0", "8"), 8, {"a", "dtype", "BF16"}},
+    {ONE("\"I32\"", "[1]", "0", "4"), 4, {"a", "dtype", "F64"}},
+    {ONE("\"F64\"", "[2]", "0", "8"), 8, {"a", "shape", "8 bytes"}},
     {ONE("\"F16\"", "[1]", "0", "4"), 4, {"a", "shape", "4 bytes"}},
     {ONE("\"f32\"", "[1]", "0", "4"), 4, {"dtype"}},
     {ONE("4", "[1]", "0", "4"), 4, {"dtype"}},
@@ -288,6 +289,43 @@ static void expect_widened(const char *dtype, const half *want, size_t n)
     safetensors_close(file);
 }
 
+/* As torch's load_state_dict does; beyond float32 it becomes infinite. */
+START_TEST(casts_double_precision)
+{
+    const double given[] = {0.1, -3, 1e300, 1e-320};
+    const float want[] = {0.1f, -3, HUGE_VALF, 0};
+    const float *data = NULL;
+    safetensors *file = NULL;
+    const char header[] = ONE("\"F64\"", "[4]", "0", "32");
+    uint64_t length = sizeof header - 1;
+    const file_part parts[] = {{&length, 8}, {header, sizeof header - 1}, {given, sizeof given}};
+    ck_assert_int_eq(file_write(path, parts, 3), STATUS_OK);
+    ck_assert_msg(safetensors_open(path, &file) == STATUS_OK, "%s", status_text());
+    ck_assert_int_eq(safetensors_find(file, "a", 1, (int[]){4}, &data), STATUS_OK);
+    ck_assert_mem_eq(data, want, sizeof want);
+    safetensors_close(file);
+}
+END_TEST
+
+/* What a file is instead, as far as its first bytes tell. */
+START_TEST(says_what_another_file_starts_with)
+{
+    static const struct {
+        const char bytes[17];
+        const char *facts[4];
+    } cases[] = {
+        {"root:x:0:0:root\n", {"not a safetensors file", "'root:x:0'"}},
+        {"#!/bin\n/sh -e\n\n", {"not a safetensors file", "'#!/bin'"}},
+        {"\x1f\x8b\x08\x08\0\0\0\0\0\3abcdef", {"not a safetensors file", "gzip"}},
+        {"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", {"not a safetensors file", "PNG", "picture"}},
+    };
+    safetensors *file = NULL;
+    ck_assert_int_eq(file_write(path, &(file_part){cases[_i].bytes, 16}, 1), STATUS_OK);
+    ck_assert_int_eq(safetensors_open(path, &file), STATUS_INVALID);
+    ASSERT_FACTS_LISTED(status_text(), cases[_i].facts);
+}
+END_TEST
+
 START_TEST(widens_half_precision)
 {
     expect_widened("F16", HALVES, sizeof HALVES / sizeof HALVES[0]);
@@ -308,7 +346,7 @@ END_TEST
 
 START_TEST(refuses_impossible_lengths)
 {
-    static const uint64_t lengths[] = {1, 9, 1 << 20, (1 << 20) + 1, UINT64_MAX, UINT64_MAX - 7};
+    static const uint64_t lengths[] = {1, 9, 1 << 20, (1 << 20) + 1, UINT32_MAX};
     char bytes[32];
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         ck_assert_int_eq(file_write(path, (file_part[]){{&lengths[i], 8}, {"{", 1}}, 2), STATUS_OK);
@@ -402,6 +440,8 @@ int main(void)
     tcase_add_loop_test(core, refuses_bad_headers, 0, N_BAD);
     tcase_add_test(core, accepts_what_the_format_allows);
     tcase_add_test(core, widens_half_precision);
+    tcase_add_test(core, casts_double_precision);
+    tcase_add_loop_test(core, says_what_another_file_starts_with, 0, 4);
     tcase_add_test(core, tells_how_to_convert_what_torch_saved);
     tcase_add_test(core, refuses_impossible_lengths);
     tcase_add_test(core, header_size_limit);
