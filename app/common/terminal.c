@@ -19,10 +19,23 @@ enum { COLUMNS = 80, MOST_COLUMNS = 10000, LINE_BYTES = 8192, HURRY_MS = 500 };
 
 static _Thread_local bool hurries; /* terminal_hurry_log */
 
+/* mpirun gives ranks a terminal whatever stands behind it. srun does so only for --pty, which asks
+ * for one; and when this program has become mpirun, it has looked behind it. */
+static bool is_launchers(void)
+{
+    static const char *const theirs[] = {"OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK",
+                                         "PMIX_RANK", "SLURM_STEP_ID"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof theirs / sizeof theirs[0]; i++)
+        found = found || environment_text(theirs[i]) != NULL;
+    return found && environment_text("SLURM_PTY_PORT") == NULL &&
+           environment_text("MNIST_DDP_MPIRUN") == NULL;
+}
+
 terminal_facts terminal_of(int fd)
 {
     const char *kind = environment_text("TERM"), *force = environment_text("CLICOLOR_FORCE");
-    bool erases = isatty(fd) == 1 && kind != NULL && strcmp(kind, "dumb") != 0;
+    bool erases = isatty(fd) == 1 && kind != NULL && strcmp(kind, "dumb") != 0 && !is_launchers();
     bool forced = force != NULL && strcmp(force, "0") != 0;
     bool colours = environment_text("NO_COLOR") == NULL && (forced || erases);
     return (terminal_facts){.erases = erases, .colours = colours};

@@ -20,7 +20,8 @@
 #define TERMINAL_PLAIN "\033[0m"
 
 typedef struct terminal_facts {
-    bool erases;  /* a terminal that TERMINAL_ERASE works on: $TERM is neither unset nor "dumb" */
+    bool erases;  /* a terminal that TERMINAL_ERASE works on: $TERM is neither unset nor "dumb",
+                     and it is not the one that a launcher such as mpirun makes for its ranks */
     bool colours; /* by $NO_COLOR, else $CLICOLOR_FORCE, else those that erase */
 } terminal_facts;
 

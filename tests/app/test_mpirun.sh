@@ -70,6 +70,15 @@ cmp ours-shm2/model.safetensors quiet/model.safetensors || fail "--quiet: other 
 cmp ours-shm2/model.safetensors other/model.safetensors || fail "two jobs at once: other weights"
 echo "two jobs at once: ok"
 
+# mpirun gives its ranks a terminal; what stands behind it is a file, or asks for colours.
+escape=$(printf '\033')
+TERM=xterm train "mpirun -n 2" --run-dir plain || fail "with a terminal: exit $?"
+! grep -q "$escape" out err || fail "escapes in a job's log: $(cat -v out)"
+TERM=xterm CLICOLOR_FORCE=1 train "mpirun -n 2" --run-dir plain --resume --epochs 2 || fail "with colours: exit $?"
+grep -q "$escape\[3.m" out || fail "no colours, though they were asked for"
+! grep -q "$escape\[K" out err || fail "a bar in a job's log"
+echo "no escapes: ok"
+
 # A run is resumed by as many ranks as mpirun starts.
 train "mpirun -n 2" --run-dir shm2 --resume --epochs 2 --batch-size 16 || fail "--resume: exit $?"
 train "" --nproc-per-node=2 --run-dir ours-shm2 --resume --epochs 2 || fail "our own --resume: exit $?"
