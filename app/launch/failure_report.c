@@ -62,6 +62,15 @@ static const char *hint_for_code(int code)
     }
 }
 
+static bool lines_hold(const process_failure *cause, const char *text)
+{
+    for (int i = 0; i < cause->n_lines; i++)
+        if (strstr(cause->lines[i], text) != NULL)
+            return true;
+    return false;
+}
+
+/* NULL: what it has said is all that is known. */
 static const char *hint_for(const process_failure *cause, bool own)
 {
     if (cause->start_errno == ENOEXEC)
@@ -74,7 +83,10 @@ static const char *hint_for(const process_failure *cause, bool own)
         return hint_for_signal(WTERMSIG(cause->wait_status), cause->memory_killed, own);
     if (own)
         return hint_for_code(WEXITSTATUS(cause->wait_status));
-    return cause->n_lines > 0 ? "the lines above say why"
+    if (lines_hold(cause, "remote=[127."))
+        return "does another host's own name stand for a loopback address there? Then set "
+               "GLOO_SOCKET_IFNAME on it to the interface that the others reach";
+    return cause->n_lines > 0 ? NULL
                               : "it said nothing on stderr: see its stdout, or --tee=3 to keep it";
 }
 
@@ -106,10 +118,24 @@ static bool is_said(const process_failure *cause)
     text = text != NULL ? text + 2 : cause->says;
     char start[80];
     snprintf(start, sizeof start, "%.*s", (int)strcspn(text, "\n"), text);
+    return lines_hold(cause, start);
+}
+
+/* Whether its stderr has been on this one's already. Of our own ranks one is looked for among many
+ * lines. */
+static bool is_shown(const failure_report *report, const process_failure *cause)
+{
+    worker_route route;
+    const worker_spec *spec = report->spec;
+    worker_logs_route(&spec->logs, 0, cause->local_rank, LOGS_STDERR, &route);
+    return !spec->policy.own && route.piped && route.target == STDERR_FILENO;
+}
+
+static void write_lines(FILE *file, const process_failure *cause)
+{
+    fprintf(file, cause->n_lines > 0 ? "  its last lines:\n" : "  it wrote nothing to stderr\n");
     for (int i = 0; i < cause->n_lines; i++)
-        if (strstr(cause->lines[i], start) != NULL)
-            return true;
-    return false;
+        fprintf(file, "    | %s\n", cause->lines[i]);
 }
 
 /* From another node: nothing of it may look like a line of ours, or do more than be read. NULL: no
@@ -134,6 +160,7 @@ static void put_printable(FILE *file, const char *before, const char *text)
 static void write_report(FILE *file, const failure_report *report, const process_failure *cause,
                          bool here)
 {
+    const char *hint = hint_for(cause, report->spec->policy.own);
     write_head(file, report, cause, "failed first");
     fprintf(file, "  rank %d, local rank %d, node %d, host %s, pid %d, after %.1f s\n", cause->rank,
             cause->local_rank, cause->node, cause->host, cause->pid, cause->after_s);
@@ -142,20 +169,23 @@ static void write_report(FILE *file, const failure_report *report, const process
         put_printable(file, "  it was last ", cause->doing);
         fputc('\n', file);
     }
-    if (cause->says[0] != '\0' && !is_said(cause)) {
+    bool shown = here && cause->n_lines > 0 && is_shown(report, cause);
+    if (cause->says[0] != '\0' && (shown || !is_said(cause))) {
         put_printable(file, "  it says: ", cause->says);
         fputc('\n', file);
+    } else if (shown) {
+        fprintf(file, "  it says: %s\n", cause->lines[cause->n_lines - 1]);
     }
-    fprintf(file, cause->n_lines > 0 ? "  its last lines:\n" : "  it wrote nothing to stderr\n");
-    for (int i = 0; i < cause->n_lines; i++)
-        fprintf(file, "    | %s\n", cause->lines[i]);
+    if (!shown)
+        write_lines(file, cause);
     fputs(cause->others, file);
     if (cause->priority < CAUSE_OWN)
         put_printable(file, "", report->outcome->notes); /* of all nodes */
     if (cause->folder[0] != '\0')
         fprintf(file, "  log: %s%s%s\n", cause->folder, here ? "" : " on ",
                 here ? "" : cause->host);
-    fprintf(file, "  hint: %s\n", hint_for(cause, report->spec->policy.own));
+    if (hint != NULL)
+        fprintf(file, "  hint: %s\n", hint);
 }
 
 /* Free with free(). What comes from another node is escaped. */

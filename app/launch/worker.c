@@ -7,7 +7,9 @@
 #include "base/comma_list.h"
 #include "base/cores.h"
 #include "base/file_limit.h"
+#include "base/log.h"
 #include "base/text_stream.h"
+#include "dist/net/socket_route.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -81,6 +83,26 @@ static void list_gpu(variables *list, int local_rank)
     add(list, "CUDA_VISIBLE_DEVICES=%.*s", (int)length, entry != NULL ? entry : "");
 }
 
+/* gloo and TensorPipe of other programs take the address that this host's own name stands for, and
+ * tell it the other hosts: that of a loopback, they cannot reach. */
+static void list_interface(variables *list, const worker *w, const worker_start *start)
+{
+    static const char *const names[] = {"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"};
+    char interface[SOCKET_ROUTE_NAME_BYTES];
+    if (!start->spec->name_is_loopback || start->spec->nnodes == 1)
+        return;
+    socket_route_interface(start->spec->master_addr, interface);
+    for (int i = 0; i < 2 && interface[0] != '\0'; i++) {
+        if (getenv(names[i]) != NULL)
+            continue;
+        add(list, "%s=%s", names[i], interface);
+        if (i == 0 && w->local_rank == 0 && start->attempt <= 1)
+            LOG_I("%s=%s: this host's own name stands for a loopback address (set it yourself for "
+                  "another interface)",
+                  names[i], interface);
+    }
+}
+
 /* The one rank that draws one, unless what it says is hidden. */
 static bool has_status_line(const worker *w, const worker_start *start)
 {
@@ -110,6 +132,7 @@ static void list_variables(variables *list, const worker *w, const worker_start 
         add(list, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
     if (threads > 0)
         add(list, "OMP_NUM_THREADS=%d", threads);
+    list_interface(list, w, start);
     if (spec->virtual_local_rank)
         list_gpu(list, w->local_rank);
     worker_logs_dumps(&spec->logs, start->attempt, path);

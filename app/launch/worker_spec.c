@@ -414,8 +414,11 @@ status worker_spec_complete(const options *opts, int argc, char **argv, worker_s
         options_alike(opts, spec->alike);
     TRY(worker_logs_read(opts, spec->nproc, &spec->logs));
     spec->logs.outlive = spec->policy.keeps;
-    if (!spec->policy.own)
+    if (!spec->policy.own) {
+        spec->name_is_loopback = (spec->nnodes > 1 || worker_spec_is_elastic(spec)) &&
+                                 socket_address_own_name_is_loopback();
         return entrypoint_find(opts, &spec->program);
+    }
     if (opts->command == COMMAND_TRAIN)
         TRY(choose_run_dir(opts, spec, spec->run_dir));
     return entrypoint_self(argc, argv, &spec->program);

@@ -77,6 +77,7 @@ typedef struct worker_spec {
     entrypoint program;
     char alike[OPTIONS_ALIKE_BYTES]; /* elastic: of `train`; else "" */
     char run_dir[FILE_PATH_BYTES];   /* for the workers of `train`; "" if they need not be told */
+    bool name_is_loopback;           /* of `run` on several hosts: this host's own name */
     bool virtual_local_rank;         /* each worker sees one GPU, and LOCAL_RANK=0 */
     bool stdout_has_result;          /* what the ranks print is no mere progress */
     bool port_busy;                  /* --inject=port-busy: the store's port is taken already */

@@ -173,6 +173,23 @@ static bool can_bind(const struct addrinfo *address)
     return can;
 }
 
+bool socket_address_own_name_is_loopback(void)
+{
+    char name[256] = "";
+    uint32_t v4;
+    struct addrinfo *list = NULL;
+    bool found = false;
+    if (gethostname(name, sizeof name - 1) == 0 &&
+        socket_address_resolve(name, 0, &list) == STATUS_OK) {
+        const struct addrinfo *a = list;
+        while (a != NULL && !can_bind(a))
+            a = a->ai_next;
+        found = a != NULL && !is_loopback(a->ai_addr, &v4);
+        freeaddrinfo(list);
+    }
+    return !found;
+}
+
 bool socket_address_home(const char *host, char *number, char *why)
 {
     enum { WHY_BYTES = SOCKET_ADDRESS_BYTES + 80 };

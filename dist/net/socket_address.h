@@ -33,6 +33,10 @@ void socket_address_peer(int fd, char *out);
  * systems give to their own name, while other hosts know it by another address). */
 bool socket_address_is_loopback(const char *host);
 
+/* Whether what this host's own name stands for here is of no use to other hosts: the first address
+ * of it that a socket can have is a loopback address, or there is none. */
+bool socket_address_own_name_is_loopback(void);
+
 /* Whether `host` says so itself: "localhost", 127.*, ::1. Nothing is looked up. */
 bool socket_address_says_loopback(const char *host);
 

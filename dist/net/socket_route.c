@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -53,32 +54,56 @@ status socket_route_source(const char *host, char out[SOCKET_ROUTE_NUMBER_BYTES]
     return STATUS_OK;
 }
 
-static void find_interface(const char *number, char *out, size_t size_bytes)
+/* Of the address, into `name`; "" if no interface has it. */
+static void find_interface(const char *number, char name[SOCKET_ROUTE_NAME_BYTES],
+                           unsigned int *flags)
 {
     struct ifaddrs *list = NULL;
     char own[SOCKET_ROUTE_NUMBER_BYTES];
-    snprintf(out, size_bytes, "%s", number);
+    name[0] = '\0';
     if (getifaddrs(&list) != 0)
         return;
-    for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
+    for (const struct ifaddrs *i = list; i != NULL && name[0] == '\0'; i = i->ifa_next) {
         if (i->ifa_addr == NULL)
             continue;
         write_number(i->ifa_addr, own);
         if (own[0] != '\0' && strcmp(own, number) == 0) {
-            snprintf(out, size_bytes, "%.32s (%s)", i->ifa_name, number);
-            break;
+            snprintf(name, SOCKET_ROUTE_NAME_BYTES, "%.32s", i->ifa_name);
+            *flags = i->ifa_flags;
         }
     }
     freeifaddrs(list);
 }
 
-void socket_route_describe(const char *host, char out[SOCKET_ROUTE_BYTES])
+/* Both "" if there is no route. Keeps this thread's message. */
+static void find_way(const char *host, char number[SOCKET_ROUTE_NUMBER_BYTES],
+                     char name[SOCKET_ROUTE_NAME_BYTES], unsigned int *flags)
 {
-    char number[SOCKET_ROUTE_NUMBER_BYTES];
     status_kept before;
-    out[0] = '\0';
+    number[0] = name[0] = '\0';
+    *flags = 0;
     status_keep(&before);
     if (socket_route_source(host, number) == STATUS_OK)
-        find_interface(number, out, SOCKET_ROUTE_BYTES);
+        find_interface(number, name, flags);
     status_restore(&before);
+}
+
+void socket_route_describe(const char *host, char out[SOCKET_ROUTE_BYTES])
+{
+    char number[SOCKET_ROUTE_NUMBER_BYTES], name[SOCKET_ROUTE_NAME_BYTES];
+    unsigned int flags;
+    find_way(host, number, name, &flags);
+    if (name[0] != '\0')
+        snprintf(out, SOCKET_ROUTE_BYTES, "%s (%s)", name, number);
+    else
+        snprintf(out, SOCKET_ROUTE_BYTES, "%s", number);
+}
+
+void socket_route_interface(const char *host, char out[SOCKET_ROUTE_NAME_BYTES])
+{
+    char number[SOCKET_ROUTE_NUMBER_BYTES];
+    unsigned int flags;
+    find_way(host, number, out, &flags);
+    if ((flags & IFF_LOOPBACK) != 0)
+        out[0] = '\0';
 }

@@ -24,7 +24,7 @@ static const struct {
      137,
      {"error", "rank 2", "SIGKILL"}},
     {"--nproc-per-node=2 --exit-code=torchrun", "exit 7", 1, {"error", "rank", "exit code 7"}},
-    {"--nproc-per-node=2", "echo why >&2; exit 3", 3, {"|", "why"}},
+    {"--nproc-per-node=2", "echo why >&2; exit 3", 3, {"it says: why"}},
     {"",
      "exit 75",
      75,
@@ -112,6 +112,21 @@ START_TEST(the_error_file_is_read)
             "{\"py_callstack\":\"T\",\"timestamp\":\"1\"}}}' > $TORCHELASTIC_ERROR_FILE; exit 1");
     ASSERT_EXIT(p, 1);
     ASSERT_FACTS(p.err, "ValueError: 42");
+    program_close(&p);
+}
+END_TEST
+
+/* What has been on the terminal is not quoted again, and a hint says more than the lines. */
+START_TEST(a_traceback_is_shown_once)
+{
+    program p = run_command("", "printf 'Traceback:\\n  File x\\nValueError: 7\\n' >&2; exit 1");
+    ASSERT_EXIT(p, 1);
+    ck_assert_int_eq(facts_count(p.err, "Traceback:"), 1);
+    ASSERT_FACTS(p.err, "it says: ValueError: 7");
+    ASSERT_NO_FACTS(p.err, "hint");
+    program_close(&p);
+    p = run_command("", "echo 'connectFullMesh failed, remote=[127.0.1.1]:7' >&2; exit 1");
+    ASSERT_FACTS(p.err, "hint", "GLOO_SOCKET_IFNAME");
     program_close(&p);
 }
 END_TEST
@@ -271,6 +286,7 @@ int main(void)
     tcase_add_test(ends, restarts_go_on_until_the_budget_is_used_up);
     tcase_add_test(ends, a_restart_that_helps_ends_well);
     tcase_add_test(ends, the_error_file_is_read);
+    tcase_add_test(ends, a_traceback_is_shown_once);
     tcase_add_loop_test(ends, the_launcher_leaves_an_error_file_too, 0, 3);
     tcase_add_test(ends, signals_are_passed_on);
     tcase_add_test(ends, who_does_not_end_is_killed_after_the_shutdown_timeout);

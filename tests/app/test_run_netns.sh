@@ -74,6 +74,32 @@ first=$(awk '$1 == 0 { print $3 }' c10d?.out) # node 0 is who came first
 grep -q '^0 ' "c10d$((${first##*.} - 1)).out" || fail "MASTER_ADDR is not node 0's host"
 echo "run on four hosts, c10d: ok"
 
+# --- what gloo of other programs would tell the other host ---------------------------------------
+named() { # the job's name, host 0's and host 1's own names, then flags: their ranks' interfaces
+    local job=$1 names=("$2" "$3") i
+    shift 3
+    for i in 0 1; do
+        on $i "$job$i" unshare --uts sh -c 'hostname "$1"; shift; exec "$@"' - "${names[i]}" \
+            "$program" run --nnodes=2 "$@" --node_rank=$i -- \
+            sh -c 'echo ${GLOO_SOCKET_IFNAME-none} ${TP_SOCKET_IFNAME-none}'
+    done
+    for i in 0 1; do expect $i 0 "$job$i"; done
+}
+if unshare --uts true 2>/dev/null; then
+    export TP_SOCKET_IFNAME=own
+    named loops localhost 10.77.0.2 --master_addr=10.77.0.1
+    unset TP_SOCKET_IFNAME
+    named pair localhost localhost --rdzv_backend=c10d --rdzv_endpoint=10.77.0.2 --nproc_per_node=2
+    [ "$(cat loops0.out loops1.out pair?.out)" = "eth0 own
+none own
+eth0 eth0
+eth0 eth0
+eth0 eth0
+eth0 eth0" ] || fail "the interfaces of a script's ranks: $(cat loops?.out pair?.out)"
+    holds loops0.err GLOO_SOCKET_IFNAME=eth0 loopback || fail "it is not said that they are set"
+    echo "a host's name is a loopback address: ok"
+fi
+
 # --- mistakes of addressing -----------------------------------------------------------------------
 start=$(date +%s.%N)
 on 1 own "$program" --nnodes=2 --node_rank=1 --nproc_per_node=2 --master_addr=10.77.0.2 \
