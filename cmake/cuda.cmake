@@ -6,8 +6,8 @@
 # them (without the links that end in .so). Sanitized builds go without: there the same sources run
 # on the emulated device of tests/emulator.
 option(WITH_CUDA "the CUDA module" ON)
-set(CUDA_ARCHITECTURES "80-real;90-real;100" CACHE STRING
-    "GPUs that the CUDA module is built for, as CMAKE_CUDA_ARCHITECTURES spells them")
+set(CUDA_ARCHITECTURES "75-real;80-real;90-real;100" CACHE STRING
+    "GPUs that the CUDA module is built for, as CMAKE_CUDA_ARCHITECTURES spells them, if nvcc knows them")
 set(NVIDIA_PACKAGES "" CACHE PATH "folder of NVIDIA's Python packages: .../site-packages/nvidia")
 
 # Sets <name>_INCLUDE and <name>_LIBRARY to the first folder below <roots>... that holds both, so
@@ -18,12 +18,14 @@ function(find_nvidia name header library)
     endif()
     foreach(root ${ARGN})
         file(GLOB headers "${root}/include/${header}" "${root}/targets/*/include/${header}"
-            "${root}/*/include/${header}")
+            "${root}/*/include/${header}"
+            "${root}/include/${CMAKE_LIBRARY_ARCHITECTURE}/${header}")
         foreach(found ${headers})
-            string(REGEX REPLACE "/include/${header}$" "" prefix "${found}")
+            get_filename_component(include "${found}" DIRECTORY)
+            string(REGEX REPLACE "/include(/${CMAKE_LIBRARY_ARCHITECTURE})?$" "" prefix "${include}")
             foreach(folder lib64 lib "lib/${CMAKE_LIBRARY_ARCHITECTURE}")
                 if(EXISTS "${prefix}/${folder}/${library}")
-                    set(${name}_INCLUDE "${prefix}/include" CACHE PATH "" FORCE)
+                    set(${name}_INCLUDE "${include}" CACHE PATH "" FORCE)
                     set(${name}_LIBRARY "${prefix}/${folder}/${library}" CACHE FILEPATH "" FORCE)
                     mark_as_advanced(${name}_INCLUDE ${name}_LIBRARY)
                     return()
@@ -75,6 +77,51 @@ function(find_nvidia_libraries major missing)
     set(${missing} "${names}" PARENT_SCOPE)
 endfunction()
 
+# Sets <out> to those of CUDA_ARCHITECTURES that nvcc knows. If it does not know all, the newest of
+# them is there as PTX, too, which the driver of a newer GPU compiles. A name such as "native" is left
+# to CMake.
+function(find_architectures out missing)
+    execute_process(COMMAND ${NVCC} --list-gpu-code OUTPUT_VARIABLE known ERROR_QUIET)
+    set(found)
+    foreach(architecture ${CUDA_ARCHITECTURES})
+        string(REGEX MATCH "^[0-9]+[a-z]?" number "${architecture}")
+        if(NOT number OR "${known} " MATCHES "sm_${number}[^0-9a-z]")
+            list(APPEND found "${architecture}")
+        endif()
+    endforeach()
+    if(found AND NOT found STREQUAL CUDA_ARCHITECTURES)
+        string(REGEX REPLACE "-real$" "" found "${found}")
+    endif()
+    if(NOT found)
+        list(JOIN CUDA_ARCHITECTURES ", " wanted)
+        set(${missing} "nvcc that knows one of ${wanted}" PARENT_SCOPE)
+    endif()
+    set(${out} "${found}" PARENT_SCOPE)
+endfunction()
+
+# Sets <missing> if nvcc compiles nothing, as with a C++ compiler that is newer than it knows: then
+# enable_language would end the whole configuration.
+function(try_nvcc missing)
+    separate_arguments(flags UNIX_COMMAND "$ENV{CUDAFLAGS} ${CMAKE_CUDA_FLAGS}")
+    foreach(compiler ${CMAKE_CUDA_HOST_COMPILER} $ENV{CUDAHOSTCXX})
+        list(APPEND flags -ccbin ${compiler})
+        break()
+    endforeach()
+    set(command "${NVCC}" ${flags} -o try_nvcc.out try_nvcc.cu)
+    if(NOT NVCC_WORKS STREQUAL command)
+        set(folder "${CMAKE_BINARY_DIR}/CMakeFiles")
+        file(WRITE "${folder}/try_nvcc.cu" "int main() { return 0; }\n")
+        execute_process(COMMAND ${command} WORKING_DIRECTORY "${folder}" RESULT_VARIABLE code
+            OUTPUT_VARIABLE said ERROR_VARIABLE said)
+        if(NOT code EQUAL 0)
+            string(REGEX MATCH "[^\n]*(error|fatal)[^\n]*" said "${said}")
+            set(${missing} "nvcc that works: ${said}" PARENT_SCOPE)
+            return()
+        endif()
+        set(NVCC_WORKS "${command}" CACHE INTERNAL "the command that has compiled something")
+    endif()
+endfunction()
+
 set(HAVE_CUDA OFF)
 if(WITH_CUDA AND NOT SANITIZE)
     find_program(NVCC NAMES $ENV{CUDACXX} nvcc HINTS "$ENV{CUDA_HOME}/bin" "$ENV{CUDA_PATH}/bin"
@@ -84,6 +131,12 @@ if(WITH_CUDA AND NOT SANITIZE)
         execute_process(COMMAND ${NVCC} --version OUTPUT_VARIABLE nvcc_version ERROR_QUIET)
         string(REGEX MATCH "release ([0-9]+)\\.([0-9]+)" ignored "${nvcc_version}")
         find_nvidia_libraries("${CMAKE_MATCH_1}" missing)
+        if(NOT missing)
+            find_architectures(architectures missing)
+        endif()
+        if(NOT missing)
+            try_nvcc(missing)
+        endif()
     endif()
     if(missing)
         message(STATUS "CUDA: left out (no ${missing}); --device=cuda and --backend=nccl are not "
@@ -91,13 +144,13 @@ if(WITH_CUDA AND NOT SANITIZE)
     else()
         set(HAVE_CUDA ON)
         message(STATUS "CUDA: ${NVCC}, ${cuBLASLt_LIBRARY}, ${cuDNN_LIBRARY}, ${NCCL_LIBRARY}; for "
-            "${CUDA_ARCHITECTURES}")
+            "${architectures}")
     endif()
 endif()
 
 if(HAVE_CUDA)
     set(CMAKE_CUDA_COMPILER "${NVCC}")
-    set(CMAKE_CUDA_ARCHITECTURES "${CUDA_ARCHITECTURES}")
+    set(CMAKE_CUDA_ARCHITECTURES "${architectures}")
     set(CMAKE_CUDA_STANDARD 17)
     set(CMAKE_CUDA_STANDARD_REQUIRED ON)
     set(CMAKE_CUDA_EXTENSIONS OFF)
@@ -111,7 +164,7 @@ if(HAVE_CUDA)
     set(cuda_includes "${CUDART_INCLUDE}" "${cuBLASLt_INCLUDE}" "${cuDNN_INCLUDE}"
         "${NCCL_INCLUDE}")
     list(REMOVE_DUPLICATES cuda_includes)
-    list(REMOVE_ITEM cuda_includes /usr/include)
+    list(REMOVE_ITEM cuda_includes /usr/include /usr/include/${CMAKE_LIBRARY_ARCHITECTURE})
     set(cuda_libraries "${CUDART_LIBRARY}" "${cuBLASLt_LIBRARY}" "${cuDNN_LIBRARY}"
         "${NCCL_LIBRARY}")
     set(cuda_library_folders)

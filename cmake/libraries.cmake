@@ -29,6 +29,7 @@ endmacro()
 need_c_library(libyaml-dev HAVE_YAML YAML::yaml yaml.h yaml)
 need_c_library(libjansson-dev HAVE_JANSSON JANSSON::jansson jansson.h jansson)
 need_c_library(libpng-dev HAVE_PNG PNG::PNG png.h png png16)
+set_target_properties(PNG::PNG PROPERTIES INTERFACE_LINK_LIBRARIES "ZLIB::ZLIB;m") # a static one's needs
 need_c_library(libmd-dev HAVE_MD MD::md sha2.h libmd.a md) # static: one less to load at each start
 
 set(HAVE_ONEDNN OFF)

@@ -5,7 +5,7 @@ nvcc, cuBLASLt, cuDNN, NCCL, a C and a C++ compiler, cmake and the files of gpu-
 
   QUICK=1          what tells most, in nine minutes
   STAGES           build first test sanitize train bench gpus torch compiled, or some of them;
-                   builds where nothing is
+                   builds what is missing
   LIMIT_S          seconds for the whole command; default: the plan's
   RESULTS          the folder of everything that is left: results.json, tables.md, a log per stage;
                    default: bench/results/GPU, with QUICK bench/results/GPU-quick
@@ -34,6 +34,7 @@ sys.path.insert(1, str(ROOT / "bench"))
 sys.dont_write_bytecode = True
 
 import comparison  # noqa: E402
+import held_context  # noqa: E402
 import program  # noqa: E402
 import record  # noqa: E402
 import several  # noqa: E402
@@ -115,7 +116,8 @@ class Check:
         for name in self.chosen:
             if name not in PLANNED_S:
                 die(f'no stage "{name}"; there are: {" ".join(PLANNED_S)}')
-        if "build" not in self.chosen and not (self.build / "mnist_ddp").exists():
+        missing = stages.missing_programs(self.build, self.chosen, self.quick)
+        if missing and "build" not in self.chosen:
             self.chosen.insert(0, "build")
         try:
             self.limit_s = float(settings.get("LIMIT_S") or sum(self.share(n) for n in self.chosen))
@@ -145,6 +147,7 @@ class Check:
                                         PLANNED_S)
         except (ValueError, KeyError) as error:
             die(f"{self.folder}/results.json: {error}")
+        self.context = held_context.HeldContext(self.limit_s + 60)
 
     def steps_of(self, name):
         programs = stages.test_programs(self.quick)
@@ -245,6 +248,7 @@ class Check:
             raise
         finally:
             self.comparison.close()
+            self.machine["context"] = self.context.state()
             rows = self.record.rows(name)
             left, bad = sum(not record.is_done(r) for r in rows), sum(map(record.is_failed, rows))
             status = self.record.close(name, self.now() - begun, "; ".join(filter(None, (

@@ -182,7 +182,9 @@ def first(check):
     if check.gpus > 1:
         runs += ["--model cnn --nproc-per-node 2", "--model cnn --mode dp --devices 0,1"]
     for flags in runs:
-        yield Step("first_runs", 45, lambda limit, f=flags: first_run(check, limit, f), flags=flags)
+        limit_s = 90 if flags == runs[0] else 45  # the first one reads the libraries from the disk
+        yield Step("first_runs", limit_s, lambda limit, f=flags: first_run(check, limit, f),
+                   flags=flags)
 
 
 def accuracy(check, limit_s, model, precision, flags, goal):
@@ -232,12 +234,15 @@ TESTS = ["test_model_golden --device=cuda", "test_kernels_cuda_step", "test_kern
          "test_model_network --device=cuda", "test_dist_nccl_graph"]
 LIMITS = {"test_app_cuda": 330, "test_dist_nccl": 120, "test_dist_nccl_deaths": 120}
 EMULATED_ONLY = ("test_app_cuda_faults", "test_kernels_cuda_conv_faults")
+# Some 300 tests, of which each would start CUDA: all of a program in one process, for so long at most.
+ONE_PROCESS, ONE_PROCESS_S = ("test_kernels_", "test_model_"), 40
 LAUNCH_KERNELS = ("linear", "conv", "ops", "step", "device")  # a sanitizer sees nothing of others
 
 
 def limit_of(test):
     """What starts the program many times takes longer."""
-    return LIMITS.get(test, 180 if test.startswith("test_app") else 60)
+    one_process_s = ONE_PROCESS_S if test.startswith(ONE_PROCESS) else 0
+    return LIMITS.get(test, 180 if test.startswith("test_app") else 60 + one_process_s)
 
 
 def test_programs(quick):
@@ -254,24 +259,52 @@ def test_environment(check, **more):
                 SOURCE_DIR=os.getcwd(), **more)
 
 
+def missing_programs(folder, names, quick):
+    """Programs that the stages `names` run and that are not built."""
+    wanted = ["mnist_ddp"]
+    if "test" in names:
+        wanted += [test.split()[0] for test, _ in test_programs(quick)]
+    if "sanitize" in names:
+        wanted += [f"test_kernels_cuda_{name}" for name in LAUNCH_KERNELS]
+    return [name for name in wanted if not (folder / name).exists()]
+
+
+def run_tests_of(check, limit_s, command, **env):
+    """How a test program ended, the fields of its row, and the first test that failed. What its tests
+    said one by one is in a file, as a program that is cut tells nothing else."""
+    each = check.folder.resolve() / "running.tap"
+    done = check.run(command, limit_s, cwd=check.build,
+                     env=test_environment(check, CK_TAP_LOG_FILE_NAME=str(each), **env))
+    lines = each.read_text(errors="replace").splitlines() if each.exists() else []
+    each.unlink(missing_ok=True)
+    bad = [re.sub(r"^not ok \d+ - ", "", line)[:200] for line in lines if line.startswith("not ok")]
+    good = sum(line.startswith("ok") for line in lines)
+    if done.word is None and not good:
+        done.word = "ran no test"
+    fields = {"passed": good, "failed": len(bad), "seconds": round(done.seconds, 1)}
+    return done, fields, bad[0] if bad else ""
+
+
 def run_test(check, limit_s, test):
-    """A test program, with each of its tests in a process of its own (CK_FORK), and what they said
-    one by one in a file, as a program that is cut tells nothing else."""
+    """A test program: if ONE_PROCESS names it, without forks first. Only if that fails, and for all
+    others, each test is a process: one that crashes or hangs has a name then. Where it would hang for
+    a minute, a quarter of that is enough here."""
     program, *arguments = test.split()
     if not (check.build / program).exists():
         raise Failed(f"{program} is not built")
-    each = check.folder.resolve() / "running.tap"
-    done = check.run([check.build.resolve() / program, *arguments], limit_s, cwd=check.build,
-                     env=test_environment(check, CK_TAP_LOG_FILE_NAME=str(each)))
-    lines = each.read_text(errors="replace").splitlines() if each.exists() else []
-    each.unlink(missing_ok=True)
-    bad = [line for line in lines if line.startswith("not ok")]
-    good = sum(line.startswith("ok") for line in lines)
-    fields = {"passed": good, "failed": len(bad), "seconds": round(done.seconds, 1)}
+    command, end = [check.build.resolve() / program, *arguments], check.now() + limit_s
+    together, forks = "", {"CK_FORK": "yes"}
+    if program.startswith(ONE_PROCESS):
+        forks["CK_TIMEOUT_MULTIPLIER"] = "0.25"
+        done, fields, failed = run_tests_of(check, min(limit_s, ONE_PROCESS_S), command, CK_FORK="no")
+        together = done.word if done.code != 77 else ""
+    if together or not program.startswith(ONE_PROCESS):
+        done, fields, failed = run_tests_of(check, end - check.now(), command, **forks)
     if done.code == 77 and "no GPU here" not in done.output:
         return dict(fields, result="skipped: " + done.last_line())
-    check.need(done, [dict(fields, first_failed=re.sub(r"^not ok \d+ - ", "", bad[0])[:200] if bad
-                           else "")])
+    check.need(done, [dict(fields, first_failed=failed)])
+    if together:
+        raise Failed(f"{together} with all tests in one process; passed with a process each", [fields])
     return fields
 
 
@@ -288,16 +321,15 @@ def sanitize(check, limit_s, tool, program):
     if sanitizer is None:
         raise SkipStage("no compute-sanitizer here")
     flags = ["--report-api-errors", "no"] if tool == "memcheck" else []
-    done = check.run([sanitizer, "--tool", tool, *flags, "--target-processes", "all",
-                      "--error-exitcode", "9", check.build.resolve() / program], limit_s,
-                     cwd=check.build, env=test_environment(check, CK_FORK="no"))
+    done, fields, failed = run_tests_of(
+        check, limit_s, [sanitizer, "--tool", tool, *flags, "--target-processes", "all",
+                         "--error-exitcode", "9", check.build.resolve() / program], CK_FORK="no")
     if re.search("device not supported|not supported on|unable to find injection", done.output,
                  re.IGNORECASE):
         raise SkipStage("compute-sanitizer refuses this device")
-    fields = {"seconds": round(done.seconds, 1)}
     if done.code == 77:
         return dict(fields, result="skipped: " + done.last_line())
-    check.need(done, [fields])
+    check.need(done, [dict(fields, first_failed=failed)])
     return fields
 
 

@@ -106,10 +106,14 @@ pretend "$box/made/gpu_convolutions" <<'EOF'
 printf 'table=convolutions\tprecision=%s\tpeak=%s\tcopy=%s\n' "$@"
 EOF
 pretend "$box/made/a_test" <<'EOF'
-echo "fork ${CK_FORK:-yes} ${MNIST_DDP_TEST_DEVICE:-emulated}" >>"$BOX/tests"
+echo "fork $CK_FORK ${MNIST_DDP_TEST_DEVICE:-emulated}" >>"$BOX/tests"
+until [ -s "$BOX/holder" ]; do sleep 0.02; done # a process of its own
+kill -0 "$(cat "$BOX/holder")" || exit 1
 each=${CK_TAP_LOG_FILE_NAME:-/dev/null}
+[ ! -e "$BOX/does/no_tests" ] || exit 0
 echo 'ok 1 - t.c:core:fine: Passed' >>"$each"
 act test "$(basename "$0")"
+[ "$misdeed $CK_FORK" != "crash_unforked no" ] || kill -SEGV $$
 [ "$misdeed" != err ] || { echo 'not ok 2 - t.c:core:sums: off by 3' >>"$each" && exit 1; }
 exit 0
 EOF
@@ -137,9 +141,27 @@ while read -r request; do
 done
 EOF
 
-export BOX=$box
+# The driver: who holds a context open.
+cat >"$box/driver.c" <<'EOF'
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int cuInit(unsigned flags) { return (int)flags; }
+int cuDeviceGetCount(int *count) { return *count = 1, 0; }
+int cuDeviceGet(int *device, int index) { return *device = index, 0; }
+int cuDeviceGetAttribute(int *value, int which, int device) { return *value = which == 20 ? device : 7, 0; }
+int cuDevicePrimaryCtxRetain(void **context, int device)
+{
+    FILE *holder = fopen(getenv("HOLDER"), "w");
+    *context = NULL;
+    return fprintf(holder, "%d\n", (int)getpid()) < 0 || fclose(holder) != 0 ? 1 : device;
+}
+EOF
+cc -shared -fPIC -o "$box/libcuda.so.1" "$box/driver.c"
+export BOX=$box HOLDER=$box/holder LD_LIBRARY_PATH=$box${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 results=$box/results
 become_check() { # SETTING=VALUE...
+    rm -f "$box/holder"
     exec env PATH="$box/bin:$PATH" RESULTS="$results" GPU_BUILD="$box/build" COMMIT=abc123 \
         PYTHON=fake_python MNIST_DDP_DATA="$box/data" "$@" python3 bench/gpu/check.py \
         >"$box/log" 2>&1
@@ -187,12 +209,23 @@ expect "-DCUDA_ARCHITECTURES=90-real" "$box/flags"
 expect '"what": "cuDNN", "file": "/lib/cuDNN.so", "version": "9.19"'
 counts 6 '"table": "first_runs"'
 expect '"test": "test_model_golden --device=cuda", "passed": 1, "failed": 0'
-counts 8 "fork yes real" "$box/tests"
+counts 7 "fork no real" "$box/tests" # dist's ranks are processes in any case
+counts 1 "fork yes real" "$box/tests"
+expect '"context": "held open"'
+comes_true is_gone "$(cat "$box/holder")"
 expect '"table": "convolutions", "precision": "bf16", "peak": 0.001, "copy": 0.001'
 expect '"model": "cnn", "precision": "bf16", "batch": 4096, "ours_images_per_s": '
 counts 0 "## Missing" "$results/tables.md"
 head -1 "$box/peers" | grep -q -- '--limit 57344$'
 rm -rf "$results"
+
+# What is missing for the tests is built first, though the program is there.
+rm "$box/build/test_kernels_cuda_ops"
+exits 0 QUICK=1 STAGES=test
+expect '"build": {"status": "passed"'
+exits 0 QUICK=1 STAGES=test FRESH=1
+counts 0 "== build" "$box/log"
+rm -rf "$results" "$box/tests"
 
 # The figures: medians of three, and what f32 at 4096 is held to, which is no ratio.
 exits 0 STAGES="bench train sanitize"
@@ -243,7 +276,15 @@ does torch garble mlp_512_bf16_eager_6
 exits 1 QUICK=1 STAGES="first test torch" PAIRS=1
 does test skip # on a machine with a GPU that is no reason
 exits 1 QUICK=1 STAGES=test RESULTS="$box/no_gpu"
+does test crash_unforked test_kernels_cuda_step
+exits 1 QUICK=1 STAGES=test RESULTS="$box/unforked"
 works test
+counts 1 "one process" "$box/unforked/results.json"
+expect_facts "$box/unforked/results.json" '"passed": 1' '"result": "failed: signal 11' "one process"
+touch "$box/does/no_tests"
+exits 1 QUICK=1 STAGES=test RESULTS="$box/no_tests"
+works no_tests
+counts 8 '"result": "failed: ran no test' "$box/no_tests/results.json"
 expect_facts "$results/results.json" 'first_failed": "t.c:core:sums: off by 3"' \
     '"result": "failed:' "exit code 1"
 expect_facts "$results/results.json" '--no-cuda-graph"' '"result": "failed:' result.json
@@ -282,6 +323,7 @@ for signal in TERM KILL; do
     kill -"$signal" "$running"
     ! wait "$running" 2>/dev/null || exit 1
     comes_true is_gone "$(cat "$box/hanging")"
+    comes_true is_gone "$(cat "$box/holder")"
     expect '"first": {"status": "passed"'
     expect '"test": {"status": "cut"'
     expect '"bench": {"status": "not run"'
@@ -294,7 +336,7 @@ expect "last words" "$results/running.log"
 works test
 : >"$box/tests"
 exits 0 QUICK=1 STAGES=test COMMIT=def456 # another commit: nothing of that counts
-counts 8 "fork yes real" "$box/tests"
+counts 7 "fork no real" "$box/tests"
 
 # No GPU work is begun without a build, and no figure comes from an emulated device.
 rm -rf "$results"

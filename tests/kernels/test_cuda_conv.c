@@ -423,7 +423,7 @@ int main(void)
     tcase_add_loop_test(core, bias_gradient_comes_from_the_pool, 0, 2 * N_PRECISIONS);
     if (!cuda_is_real()) {
         tcase_add_loop_test(core, heuristics_order_decides, 0, N_PRECISIONS);
-        tcase_add_loop_test(core, large_gpus_give_more_workspace, 0, 2);
+        suite_add_all(core, large_gpus_give_more_workspace, 2, cuda_wants_forks());
     }
     return suite_run(suite);
 }

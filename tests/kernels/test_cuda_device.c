@@ -36,16 +36,27 @@ START_TEST(memory_is_zeroed_and_copied)
 }
 END_TEST
 
+/* Zeroed memory that shares no page with another, as pin wants it. free() ends it. */
+static void *whole_pages(size_t size_bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (size_bytes + page - 1) / page * page;
+    void *memory = aligned_alloc(page, whole);
+    ck_assert_ptr_nonnull(memory);
+    return memset(memory, 0, whole);
+}
+
 START_TEST(pinned_copies_keep_their_order)
 {
     enum { COUNT = 100000 };
     device *dev = open_cuda();
     const accelerator_ops *ops = dev->ops->accelerator;
-    float *in = random_floats(1, COUNT, 1), *out = random_floats(2, COUNT, 1);
+    float *in = whole_pages(sizeof *in * COUNT), *out = whole_pages(sizeof *out * COUNT);
     float *x = room(dev, sizeof *x * COUNT);
     device_event *done = NULL;
     ok(ops->pin(dev, in, sizeof *in * COUNT));
     ok(ops->pin(dev, out, sizeof *out * COUNT));
+    for (int i = 0; i < COUNT; i++)
+        in[i] = (float)i;
     ok(ops->event_create(dev, &done));
     ok(ops->event_wait(dev, done)); /* nothing recorded: nothing to wait for */
     for (int turn = 0; turn < 3; turn++) {

@@ -28,14 +28,26 @@ static inline int cuda_count_here(void)
     return 0;
 }
 
+static inline bool cuda_forks(void)
+{
+    const char *forks = getenv("CK_FORK");
+    return forks == NULL || strcmp(forks, "no") != 0;
+}
+
+/* For suite_add: NULL, or why a test cannot run in the process of the others. The emulated device
+ * reads what it is told once. */
+static inline const char *cuda_wants_forks(void)
+{
+    return cuda_forks() ? NULL : "the emulated device is told something once per process";
+}
+
 /* How many GPUs the device under test has. Asked in a child: a process that has begun to use CUDA
  * cannot fork tests that use it. Without forks (CK_FORK=no, as under a sanitizer) it is asked here.
  */
 static inline int cuda_gpus(void)
 {
-    const char *forks = getenv("CK_FORK");
     int how = 0;
-    if (forks != NULL && strcmp(forks, "no") == 0)
+    if (!cuda_forks())
         return cuda_count_here();
     pid_t child = fork();
     if (child == 0)
