@@ -116,7 +116,7 @@ def compile_targets(check, limit_s, targets):
     done = check.run(["cmake", "--build", check.build, "-j", check.machine["cores"], "--target", *targets,
                       *([] if is_program else ["--", keep_going])], limit_s)
     if done.word and is_program and not done.hung:
-        wrong = re.search(r".*(error|Error).*", done.output)
+        wrong = re.search(r".*(error:|undefined reference|Error ).*", done.output)
         raise StopCheck(f"does not build: {wrong.group().strip() if wrong else done.word}")
     check.need(done)
     return {"seconds": round(done.seconds, 1)}
