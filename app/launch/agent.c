@@ -29,6 +29,7 @@ typedef struct agent {
     int64_t unmet_ns;     /* elastic: since when no round has begun in which it was; 0: one has */
     int64_t memory_kills; /* process_failure_memory_was_short */
     bool anything_failed;
+    bool unfinished; /* elastic: this node's ranks had not ended well when they left a round */
     char id[ROUND_ID_BYTES];
 } agent;
 
@@ -191,6 +192,7 @@ static status conclude(agent *self, int *code, group_outcome *out)
     bool memory_killed = process_failure_memory_was_short(&self->memory_kills);
     TRY(node_report_make(&current->group, current->state, self->signals.first, memory_killed,
                          &own));
+    self->unfinished = own.state != AGENT_SUCCEEDED;
     status st = hear_outcome(self, &own, out);
     if (st == STATUS_OK)
         failure_report_show(&(failure_report){self->spec, &own, out}, &self->console);
@@ -241,6 +243,14 @@ static status await_round(agent *self, bool *over, int *code)
         return STATUS_OK;
     *over = true;
     bool well = current->news.ending == ROUND_WELL;
+    if (well && self->unfinished) {
+        *code = EXIT_CODE_PEER;
+        return FAIL(STATUS_PEER,
+                    "the job '%s' was closed (%s), but this node's ranks had not ended well in "
+                    "round %lld, so that is not believed: did the others end without this node, or "
+                    "who else reaches the rendezvous?",
+                    self->spec->run_id, current->news.reason, (long long)self->spec->round);
+    }
     *code = well ? EXIT_SUCCESS : EXIT_CODE_RENDEZVOUS;
     log_line(well ? LOG_INFO : LOG_ERROR, "the job '%s' has ended: %s%s", self->spec->run_id,
              current->news.reason,

@@ -31,8 +31,7 @@ typedef struct shared_state {
     /* The agent's. */
     int attempt;
     bool reported;    /* it has told how the attempt ended here */
-    int told_trouble; /* the last attempt whose trouble it has told; -1. Without the lock: the
-                         thread never looks */
+    int told_trouble; /* the last attempt whose trouble it has told; -1. Without the lock */
 
     /* The thread's. */
     bool joined;
@@ -111,8 +110,10 @@ static status send_heartbeat(agent_channel *channel)
 {
     if (channel->heartbeat_ns != 0 && !clock_passed(channel->heartbeat_ns))
         return STATUS_OK;
-    if (channel->heartbeat_ns == 0)
+    if (channel->heartbeat_ns == 0) {
         TRY(agent_rendezvous_show(&channel->rdzv, channel->client, channel->own.member));
+        outbox_repeat(&channel->outbox); /* a report counts over the heartbeat's connection only */
+    }
     channel->heartbeat_ns = clock_deadline_ns(channel->rdzv.spec->keep_alive_ms);
     return lease_renew(&channel->own, channel->client);
 }
@@ -172,8 +173,8 @@ static status one_turn(agent_channel *channel)
     channel->attempt = channel->shared.attempt;
     channel->reported = channel->shared.reported;
     pthread_mutex_unlock(&channel->lock);
-    TRY(outbox_send(&channel->outbox, channel->client));
     TRY(send_heartbeat(channel));
+    TRY(outbox_send(&channel->outbox, channel->client));
     TRY(look_for_trouble(channel));
     return channel->coordinator != NULL ? coordinate(channel) : look_for_outcome(channel);
 }
@@ -187,7 +188,6 @@ static bool gives_up(const agent_channel *channel, status st, bool answered,
 {
     const worker_spec *spec = channel->rdzv.spec;
     int64_t patience_ns = spec->keep_alive_ms * spec->keep_alive_misses * 1000000;
-    double silent_s = clock_seconds(clock_now_ns() - silent_since_ns);
     char why[512];
     if (st == STATUS_INVALID) /* another agent has this node's number */
         return true;
@@ -208,7 +208,8 @@ static bool gives_up(const agent_channel *channel, status st, bool answered,
         return false;
     else
         FAIL(STATUS_PEER, "node 0 at %s:%d has not %s for %.1f s (%s)%s", spec->master_addr,
-             spec->master_port, answered ? "given a useful answer" : "been reached", silent_s, why,
+             spec->master_port, answered ? "given a useful answer" : "been reached",
+             clock_seconds(clock_now_ns() - silent_since_ns), why,
              answered ? "" : ": that machine is down, or the link to it");
     return true;
 }
@@ -314,13 +315,11 @@ static status take_spec(agent_channel *channel, const worker_spec *spec)
     }
     size_t bytes = (size_t)spec->nnodes * sizeof *spec->nprocs;
     int *nprocs = malloc(bytes);
-    if (nprocs == NULL)
-        return FAIL(STATUS_NO_MEMORY, "%d nodes", spec->nnodes);
-    memcpy(nprocs, spec->nprocs, bytes);
     channel->spec.nprocs = nprocs;
     channel->rdzv.lost = calloc((size_t)spec->nnodes, sizeof *channel->rdzv.lost);
-    if (channel->rdzv.lost == NULL)
+    if (nprocs == NULL || channel->rdzv.lost == NULL)
         return FAIL(STATUS_NO_MEMORY, "%d nodes", spec->nnodes);
+    memcpy(nprocs, spec->nprocs, bytes);
     channel->spec.join_ms = time_to_come_ms(channel);
     snprintf(prefix, sizeof channel->rdzv.prefix, "%s/%lld/", spec->run_id, (long long)spec->round);
     return STATUS_OK;
@@ -330,8 +329,8 @@ static status take_spec(agent_channel *channel, const worker_spec *spec)
 static status keep_keys(const agent_channel *channel)
 {
     char prefix[sizeof AGENT_KEYS + sizeof channel->rdzv.prefix];
-    bool elastic = worker_spec_is_elastic(&channel->spec);
-    snprintf(prefix, sizeof prefix, "%s%s", AGENT_KEYS, elastic ? channel->rdzv.prefix : "");
+    snprintf(prefix, sizeof prefix, "%s%s", AGENT_KEYS,
+             worker_spec_is_elastic(&channel->spec) ? channel->rdzv.prefix : "");
     return store_server_keep(channel->rdzv.server, prefix);
 }
 
@@ -421,7 +420,7 @@ void agent_channel_tell_report(agent_channel *channel, const node_report *report
     keys_text key = keys_make_of(channel->rdzv.prefix, KEYS_REPORT, channel->shared.attempt,
                                  channel->own.member);
     if (node_report_write(report, &text) == STATUS_OK)
-        put(channel, key, text);
+        outbox_put_lasting(&channel->outbox, key, text);
     else
         LOG_E("%s", status_text());
     free(text);

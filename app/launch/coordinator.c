@@ -175,6 +175,17 @@ static status hear_heartbeats(coordinator *c, store *client)
     return STATUS_OK;
 }
 
+/* A node's launcher reports over the connection on which its heartbeat comes. Anybody may set the
+ * key. */
+static bool is_of_launcher(const coordinator *c, keys_text report, int node)
+{
+    char author[SOCKET_ADDRESS_BYTES], launcher[SOCKET_ADDRESS_BYTES];
+    keys_text heartbeat = keys_make(c->rdzv->prefix, KEYS_HEARTBEAT, node);
+    store_server_author(c->rdzv->server, keys_make(AGENT_KEYS, report.text, -1).text, author);
+    store_server_author(c->rdzv->server, keys_make(AGENT_KEYS, heartbeat.text, -1).text, launcher);
+    return strcmp(author, launcher) == 0;
+}
+
 static status hear_reports(coordinator *c, store *client)
 {
     for (int i = 0; i < c->n; i++) {
@@ -183,8 +194,10 @@ static status hear_reports(coordinator *c, store *client)
             continue;
         keys_text key = keys_make_of(c->rdzv->prefix, KEYS_REPORT, c->attempt, i);
         TRY(store_try_get(client, key.text, &text));
-        if (text == NULL)
+        if (text == NULL || !is_of_launcher(c, key, i)) {
+            free(text);
             continue;
+        }
         status st = node_report_read(text, i, c->rdzv->spec, &c->reports[i]);
         free(text);
         if (st != STATUS_OK) {

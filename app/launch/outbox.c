@@ -23,6 +23,7 @@ void outbox_close(outbox *box)
         next = m->next;
         free(m);
     }
+    free(box->lasting);
     pthread_mutex_destroy(&box->lock);
 }
 
@@ -41,6 +42,27 @@ void outbox_put(outbox *box, keys_text key, const char *text)
     *box->last = m;
     box->last = &m->next;
     pthread_mutex_unlock(&box->lock);
+}
+
+void outbox_put_lasting(outbox *box, keys_text key, const char *text)
+{
+    outbox_put(box, key, text);
+    pthread_mutex_lock(&box->lock);
+    free(box->lasting);
+    box->lasting = strdup(text);
+    box->lasting_key = key;
+    pthread_mutex_unlock(&box->lock);
+}
+
+void outbox_repeat(outbox *box)
+{
+    pthread_mutex_lock(&box->lock);
+    char *text = box->lasting != NULL ? strdup(box->lasting) : NULL;
+    keys_text key = box->lasting_key;
+    pthread_mutex_unlock(&box->lock);
+    if (text != NULL)
+        outbox_put(box, key, text);
+    free(text);
 }
 
 status outbox_send(outbox *box, store *client)

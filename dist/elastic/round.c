@@ -317,6 +317,10 @@ static status see(round_machine *machine, const round_view *view, int64_t now_ms
 {
     if (machine->phase == ROUND_CLOSED)
         return STATUS_OK;
+    if (view->state.closed && view->state.round == 0 && view->state.ending == ROUND_WELL) {
+        end(machine, ROUND_BADLY, "it was closed as done before any round", out);
+        return STATUS_OK;
+    }
     if (view->state.closed) {
         end(machine, view->state.ending, view->state.reason, out);
         return STATUS_OK;

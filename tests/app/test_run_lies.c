@@ -1,5 +1,7 @@
 /* Reports that are well formed and lie, set by somebody who reaches the store's port while a job of
  * two nodes runs. All on this machine. */
+#include "base/clock.h"
+#include "dist/elastic/rendezvous_backend.h"
 #include "tests/app/support/launcher_keys.h"
 #include "tests/app/support/nodes.h"
 #include "tests/app/support/test_folder.h"
@@ -71,7 +73,7 @@ START_TEST(a_record_chooses_no_path)
     ck_assert_int_eq(mkdir(folder, 0777), 0);
     char *record = record_of(0, _i == 0 ? 1 : 0, folder);
     start_job(0);
-    nodes_set_key(port, KEY_REPORT_OF_NODE_1, record);
+    nodes_report_for_node_1(port, record);
     free(record);
     nodes_wait(nodes, NODES);
     ck_assert_msg(!file_exists(path), "%s was written", path);
@@ -105,7 +107,7 @@ END_TEST
 START_TEST(an_order_by_record_has_a_sender)
 {
     start_job(0);
-    nodes_set_key(port, KEY_REPORT_OF_NODE_1, REPORT(3, 0));
+    nodes_report_for_node_1(port, REPORT(3, 0));
     nodes_wait(nodes, NODES);
     for (int i = 0; i < NODES; i++) {
         ASSERT_EXIT(nodes[i], 70);
@@ -120,7 +122,7 @@ END_TEST
 START_TEST(a_record_has_a_signal)
 {
     start_job(0);
-    nodes_set_key(port, KEY_REPORT_OF_NODE_1, _i == 0 ? REPORT(2, 64) : REPORT(2, 0));
+    nodes_report_for_node_1(port, _i == 0 ? REPORT(2, 64) : REPORT(2, 0));
     nodes_wait(nodes, NODES);
     ASSERT_EXIT(nodes[0], _i == 0 ? 128 + 64 : 72);
     ASSERT_FACTS(nodes[0].err, "error", _i == 0 ? "node 1" : "launcher",
@@ -142,7 +144,7 @@ START_TEST(a_record_has_a_size)
         at = stpcpy(at, "{},");
     stpcpy(at, end);
     start_job(0);
-    nodes_set_key(port, KEY_REPORT_OF_NODE_1, record);
+    nodes_report_for_node_1(port, record);
     free(record);
     nodes_wait(nodes, NODES);
     ASSERT_EXIT(nodes[0], 72);
@@ -201,6 +203,116 @@ START_TEST(a_forged_outcome_hides_no_failure)
 }
 END_TEST
 
+/* A report that a node's launcher has not sent does not count: node _i's rank fails after it. */
+START_TEST(a_strangers_report_hides_no_failure)
+{
+    char script[200];
+    port = port_find_free();
+    snprintf(script, sizeof script,
+             "touch up.$RANK; while ! test -e go; do sleep .02; done; test $RANK != %d || exit 7",
+             _i);
+    for (int i = 0; i < NODES; i++) {
+        nodes[i] = nodes_start(i, port, "--nnodes=2 --nproc-per-node=1", script);
+        if (i == 0)
+            port_await_listener(port);
+    }
+    test_folder_await("up.0");
+    test_folder_await("up.1");
+    nodes_set_key(port, _i == 0 ? KEY_REPORT_OF_NODE_0 : KEY_REPORT_OF_NODE_1, REPORT(0, 0));
+    clock_sleep_ms(300); /* node 0 looks every 100 ms */
+    test_folder_write("go", "");
+    nodes_wait(nodes, NODES);
+    for (int i = 0; i < NODES; i++)
+        ASSERT_EXIT(nodes[i], 7);
+    nodes_close(nodes, NODES);
+}
+END_TEST
+
+static const rendezvous_backend_ops *const c10d = &rendezvous_c10d;
+
+/* Two nodes of an elastic job in their first round. Returns a stranger at their rendezvous. */
+static void *start_elastic_job(const char *name)
+{
+    void *stranger = NULL;
+    char where[32];
+    port = port_find_free();
+    for (int i = 0; i < NODES; i++) {
+        nodes[i] = nodes_start_c10d(
+            port, "--nnodes=1:4 --nproc-per-node=1 --rdzv-conf=last_call_timeout=0.1",
+            "touch up.$MNIST_DDP_ROUND.$RANK; while ! test -e go; do sleep .02; done");
+        if (i == 0)
+            test_folder_await("up.1.0");
+    }
+    test_folder_await("up.2.0");
+    test_folder_await("up.2.1");
+    snprintf(where, sizeof where, "localhost:%d", port);
+    const rendezvous_backend_options how = {
+        .endpoints = where, .run_id = "none", .node_id = name, .ttl_ms = 60000, .timeout_ms = 5000};
+    ck_assert_int_eq(c10d->open(&how, &stranger), STATUS_OK);
+    return stranger;
+}
+
+static void end_elastic_job(void *stranger, int code)
+{
+    test_folder_write("go", "");
+    nodes_wait(nodes, NODES);
+    for (int i = 0; i < NODES; i++)
+        ASSERT_EXIT(nodes[i], code);
+    c10d->close(stranger);
+}
+
+/* The state of the job says that all is done, while ranks run. */
+START_TEST(a_stranger_closes_no_job_well)
+{
+    bool set = false;
+    rendezvous_view view;
+    void *stranger = start_elastic_job("x_1_1");
+    ck_assert_int_eq(c10d->look(stranger, RENDEZVOUS_ALL, -1, 0, &view), STATUS_OK);
+    json_t *state = json_loads(view.state, 0, NULL);
+    json_object_set_new(state, "closed", json_true());
+    json_object_set_new(state, "over", json_true());
+    json_object_set_new(state, "well", json_true());
+    json_object_set_new(state, "reason", json_string("all ranks have ended well" TITLE));
+    char *text = json_dumps(state, JSON_COMPACT);
+    ck_assert_int_eq(c10d->set_state(stranger, view.state_revision, text, &set), STATUS_OK);
+    ck_assert(set);
+    program_await(&nodes[0], "error", "not believed");
+    program_await(&nodes[1], "error", "not believed");
+    end_elastic_job(stranger, 72);
+    for (int i = 0; i < NODES; i++)
+        ASSERT_FACTS(nodes[i].err, "error", "ended well", "round 2", "not believed");
+    expect_no_forgery();
+    nodes_close(nodes, NODES);
+    free(text);
+    json_decref(state);
+    rendezvous_view_free(&view);
+}
+END_TEST
+
+/* A record of one of the nodes is taken away: one round more, and all goes on. */
+START_TEST(a_node_whose_record_is_taken_goes_on)
+{
+    char name[64];
+    rendezvous_view view;
+    void *stranger = start_elastic_job("x_1_1");
+    ck_assert_int_eq(c10d->look(stranger, RENDEZVOUS_ALL, -1, 0, &view), STATUS_OK);
+    ck_assert_int_eq(view.n, NODES);
+    snprintf(name, sizeof name, "localhost:%d", port);
+    const rendezvous_backend_options how = {.endpoints = name,
+                                            .run_id = "none",
+                                            .node_id = view.nodes[1].id,
+                                            .ttl_ms = 60000,
+                                            .timeout_ms = 5000};
+    c10d->close(stranger);
+    ck_assert_int_eq(c10d->open(&how, &stranger), STATUS_OK);
+    ck_assert_int_eq(c10d->remove_node(stranger), STATUS_OK);
+    rendezvous_view_free(&view);
+    test_folder_await("up.3.0");
+    end_elastic_job(stranger, 0);
+    nodes_close(nodes, NODES);
+}
+END_TEST
+
 /* What a rank says of itself may hold what others have told it. */
 START_TEST(what_a_rank_says_is_text)
 {
@@ -238,6 +350,9 @@ int main(void)
     tcase_add_test(core, a_forged_outcome_hides_no_preemption);
     tcase_add_loop_test(core, a_forged_outcome_hides_no_failure, 0,
                         sizeof OUTCOMES / sizeof OUTCOMES[0]);
+    tcase_add_loop_test(core, a_strangers_report_hides_no_failure, 0, NODES);
+    tcase_add_test(core, a_stranger_closes_no_job_well);
+    tcase_add_test(core, a_node_whose_record_is_taken_goes_on);
     tcase_add_test(core, what_a_rank_says_is_text);
     tcase_add_test(core, own_lines_pass_as_they_are);
     return test_folder_close(suite_run(suite));

@@ -206,6 +206,22 @@ START_TEST(a_lost_state_ends_who_knows_better)
 }
 END_TEST
 
+/* Somebody else has written it. */
+START_TEST(no_job_is_done_before_its_first_round)
+{
+    const round_rules rules = {.min = 1, .max = 3};
+    round_node self = {.id = "a"};
+    round_view view = {.state = {.closed = true, .ending = ROUND_WELL}};
+    round_machine machine;
+    round_action action;
+    round_machine_init(&machine, &rules, &self);
+    const round_event event = {.kind = ROUND_VIEW, .view = &view};
+    ck_assert_int_eq(round_step(&machine, &event, 1000, &action), STATUS_OK);
+    ck_assert_int_eq(action.kind, ROUND_END);
+    ck_assert_int_eq(action.ending, ROUND_BADLY);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     bool all = argc > 1 && strcmp(argv[1], "--all") == 0;
@@ -216,6 +232,7 @@ int main(int argc, char **argv)
         return suite_run(suite);
     }
     tcase_add_test(core, a_lost_state_ends_who_knows_better);
+    tcase_add_test(core, no_job_is_done_before_its_first_round);
     tcase_add_test(core, every_order_of_events_keeps_the_rules);
     tcase_add_test(core, long_paths_with_many_faults_keep_the_rules);
     return suite_run(suite);

@@ -4,6 +4,7 @@
 #define MNIST_DDP_TESTS_APP_SUPPORT_LAUNCHER_KEYS_H
 
 /* Of the first attempt. */
+#define KEY_REPORT_OF_NODE_0 "report/0/0"
 #define KEY_REPORT_OF_NODE_1 "report/0/1"
 #define KEY_TROUBLE "trouble/0"
 #define KEY_OUTCOME "outcome/0"

@@ -1,6 +1,8 @@
 #include "tests/app/support/nodes.h"
 
+#include "base/clock.h"
 #include "dist/store/store.h"
+#include "tests/app/support/launcher_keys.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -35,10 +37,9 @@ void nodes_close(program *p, int n)
         program_close(&p[i]);
 }
 
-void nodes_set_key(int port, const char *key, const char *value)
+static store *stranger_at(int port)
 {
     store *client = NULL;
-    bool there = false;
     store_options how = {.host = "127.0.0.1",
                          .port = port,
                          .prefix = "mnist_ddp/launcher/none/",
@@ -46,7 +47,28 @@ void nodes_set_key(int port, const char *key, const char *value)
                          .connect_timeout_ms = 5000,
                          .describe = ""};
     ck_assert_int_eq(store_create(&how, &client), STATUS_OK);
+    return client;
+}
+
+static void set_key(store *client, const char *key, const char *value)
+{
+    bool there = false;
     ck_assert_int_eq(store_set(client, key, value, strlen(value)), STATUS_OK);
     ck_assert_int_eq(store_check(client, key, &there), STATUS_OK);
+}
+
+void nodes_set_key(int port, const char *key, const char *value)
+{
+    store *client = stranger_at(port);
+    set_key(client, key, value);
+    store_destroy(client);
+}
+
+void nodes_report_for_node_1(int port, const char *report)
+{
+    store *client = stranger_at(port);
+    set_key(client, KEY_HEARTBEAT_OF_NODE_1, "1 of 1");
+    set_key(client, KEY_REPORT_OF_NODE_1, report);
+    clock_sleep_ms(300); /* node 0 looks every 100 ms */
     store_destroy(client);
 }
