@@ -55,6 +55,7 @@ static status read_spec(const options *opts, worker_spec *out)
 {
     int gpus = 0;
     bool is_nccl = strcmp(opts->backend, "nccl") == 0;
+    TRY(device_list_check(opts));
     TRY(is_nccl ? device_list_count(opts, &gpus) : worker_spec_count_gpus(opts, &gpus));
     if (is_nccl && gpus == 0)
         return FAIL(STATUS_INVALID,

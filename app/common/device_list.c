@@ -1,6 +1,7 @@
 #include "app/common/device_list.h"
 
 #include "base/cores.h"
+#include "base/environment.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "kernels/device_kind.h"
@@ -87,6 +88,47 @@ static status precision_of(const options *o, precision *out)
     return STATUS_OK;
 }
 
+/* The numbers of CUDA_VISIBLE_DEVICES again (0,3) are the machine's: CUDA itself now counts those
+ * GPUs from 0. Only if they cannot be CUDA's own. *count: the GPUs that CUDA counts. */
+static status take_visible(device_list *list, int *count, bool *taken)
+{
+    device_list visible = {.n = 0};
+    const char *text = environment_text("CUDA_VISIBLE_DEVICES");
+    int highest = 0;
+    *taken = false;
+    TRY(device_count(count));
+    for (int i = 0; i < list->n; i++)
+        highest = list->index[i] > highest ? list->index[i] : highest;
+    *taken = highest >= *count && list->n == *count && text != NULL &&
+             parse_indices("CUDA_VISIBLE_DEVICES", text, &visible) == STATUS_OK &&
+             visible.n == list->n &&
+             memcmp(visible.index, list->index, (size_t)list->n * sizeof *list->index) == 0;
+    for (int i = 0; i < list->n && *taken; i++)
+        list->index[i] = i;
+    return STATUS_OK;
+}
+
+status device_list_check(const options *opts)
+{
+    device_list list;
+    int count = 0;
+    bool taken = false;
+    TRY(parse(opts, &list));
+    if (list.n == 0)
+        return STATUS_OK;
+    TRY(take_visible(&list, &count, &taken));
+    const char *visible = environment_text("CUDA_VISIBLE_DEVICES");
+    if (taken)
+        LOG_I("the GPUs %.64s are the machine's numbers, as in CUDA_VISIBLE_DEVICES", visible);
+    for (int i = 0; i < list.n; i++)
+        if (list.index[i] >= count)
+            return FAIL(STATUS_INVALID, "there is no GPU %d; there %s %d, counted from 0%s%.64s",
+                        list.index[i], count == 1 ? "is" : "are", count,
+                        visible != NULL ? " among CUDA_VISIBLE_DEVICES=" : "",
+                        visible != NULL ? visible : "");
+    return STATUS_OK;
+}
+
 status device_list_choose(const options *opts, int local_rank, device_options *out)
 {
     device_list list;
@@ -99,8 +141,12 @@ status device_list_choose(const options *opts, int local_rank, device_options *o
     if (strcmp(out->name, "auto") == 0)
         out->name = device_auto_is_cuda() ? "cuda" : "cpu";
     TRY(check_isa(opts, out->name));
+    bool taken = false;
     if (count == 0 && strcmp(out->name, "cuda") == 0)
         TRY(device_count(&count));
+    else if (count > 0 && environment_text("CUDA_VISIBLE_DEVICES") != NULL)
+        TRY(take_visible(&list, &count, &taken));
+    count = list.n > 0 ? list.n : count;
     if (count > 0)
         out->index = list.n > 0 ? list.index[local_rank % count] : local_rank % count;
     return STATUS_OK;

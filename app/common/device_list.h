@@ -18,6 +18,11 @@ status device_list_open(const options *opts, int local_rank, int threads, device
  * on the CPU. Opens the driver, so only asked if the answer matters. */
 status device_list_count(const options *opts, int *out);
 
+/* For a launcher, before any rank: whether there are the GPUs that the command line names. They may
+ * be those of CUDA_VISIBLE_DEVICES by the machine's numbers: a line says so. Opens the driver if
+ * any are named. */
+status device_list_check(const options *opts);
+
 /* GPUs that the command line names; 0: none. */
 int device_list_named(const options *opts);
 

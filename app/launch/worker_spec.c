@@ -294,6 +294,12 @@ status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worke
     if (want.min_nodes == NOT_GIVEN)
         want.min_nodes = want.nnodes;
     TRY(check_nodes(&want));
+    if (opts->local_world_size >= 0 && opts->local_world_size != want.nproc)
+        return FAIL(
+            STATUS_INVALID,
+            "--local-world-size=%d, but --nproc-per-node=%d: they are the same; give one of "
+            "them",
+            (int)opts->local_world_size, want.nproc);
     worker_spec spec = {.nproc = want.nproc,
                         .nnodes = want.nnodes,
                         .node_rank = want.node_rank > 0 ? want.node_rank : 0,

@@ -1,5 +1,6 @@
 #include "app/options/command_table.h"
 
+#include "app/options/foreign_words.h"
 #include "app/options/nearest.h"
 #include "app/options/options_table.h"
 
@@ -213,6 +214,9 @@ status command_table_find(const char *word, command *out)
                     "'%.*s': mnist_ddp is the training script itself; leave it out, or start that "
                     "one: mnist_ddp run %.*s",
                     SHOWN_BYTES, word, SHOWN_BYTES, word);
+    const char *answer = foreign_words_answer(word, FOR_ALL);
+    if (answer != NULL)
+        return FAIL(STATUS_INVALID, "'%.*s': %s", SHOWN_BYTES, word, answer);
     if (nearest_found(&search))
         return FAIL(STATUS_INVALID, "'%.*s' is not a command; did you mean '%s'?", SHOWN_BYTES,
                     word, search.best);

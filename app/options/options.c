@@ -3,6 +3,7 @@
 #include "app/options/command_table.h"
 #include "app/options/command_words.h"
 #include "app/options/config.h"
+#include "app/options/foreign_words.h"
 #include "app/options/options_table.h"
 #include "app/options/options_torchrun.h"
 #include "app/options/options_value.h"
@@ -54,6 +55,12 @@ static argument take_apart(const char *word)
     name[length] = '\0';
     options_table_normalize(name, arg.name);
     return arg;
+}
+
+/* "-np": a letter, and what may be its value. */
+static bool is_glued(const char *word)
+{
+    return word[0] == '-' && word[1] != '-' && word[1] != '\0' && word[2] != '\0';
 }
 
 /* "-1" and ".5" are values, "-x" is not. */
@@ -209,6 +216,11 @@ static status take_flag(options *opts, int argc, char **argv, int *at)
     argument arg = take_apart(word);
     option_match match;
     int found = find_flag(arg.name, flags_of(opts), &match, candidates);
+    if (found == 0 || is_glued(word)) {
+        const char *answer = foreign_words_answer(word, flags_of(opts));
+        if (answer != NULL)
+            return FAIL(STATUS_INVALID, "%.*s: %s", SHOWN_BYTES, word, answer);
+    }
     if (found == 0)
         return unknown_flag(opts, word, &arg);
     if (found > 1)
@@ -372,6 +384,21 @@ static status set_defaults(options *opts)
     return STATUS_OK;
 }
 
+/* Other spellings of one value: backends in any case, as torch takes them; "gpu" for "cuda". */
+static status unify_spellings(options *opts)
+{
+    char *device = NULL;
+    for (char *c = opts->backend; *c != '\0'; c++)
+        *c = (char)tolower((unsigned char)*c);
+    if (strncasecmp(opts->device, "gpu", 3) != 0 || !strchr(":", opts->device[3]))
+        return STATUS_OK;
+    if (asprintf(&device, "cuda%s", opts->device + 3) < 0)
+        return FAIL(STATUS_NO_MEMORY, "--device=%.*s", SHOWN_BYTES, opts->device);
+    free(opts->device);
+    opts->device = device;
+    return STATUS_OK;
+}
+
 status options_read(int argc, char **argv, options *out)
 {
     options opts = {.command_line = argv};
@@ -389,6 +416,8 @@ status options_read(int argc, char **argv, options *out)
             st = read_environment(&opts);
         if (st == STATUS_OK && opts.config != NULL)
             st = config_read(opts.config, take_key, &file);
+        if (st == STATUS_OK)
+            st = unify_spellings(&opts);
     }
     if (st == STATUS_OK)
         *out = opts;

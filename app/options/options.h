@@ -129,13 +129,14 @@ typedef struct options {
     char *inject;                /* NULL; see app/options/inject.h */
 
     /* the launcher; each also as torchrun's PET_<NAME> */
-    char *launcher;       /* "auto"; of app/launch/launcher_table.h; our own */
-    char *nproc_per_node; /* "auto" | "cpu" | "gpu" | N; NULL */
-    char *nnodes;         /* "N" or "MIN:MAX"; NULL */
-    int64_t node_rank;    /* -1 */
-    int64_t world_size;   /* -1 */
-    char *master_addr;    /* NULL: 127.0.0.1 */
-    int64_t master_port;  /* -1: 29500, or a free one if there is one node */
+    char *launcher;           /* "auto"; of app/launch/launcher_table.h; our own */
+    char *nproc_per_node;     /* "auto" | "cpu" | "gpu" | N; NULL */
+    char *nnodes;             /* "N" or "MIN:MAX"; NULL */
+    int64_t node_rank;        /* -1 */
+    int64_t world_size;       /* -1 */
+    int64_t local_world_size; /* -1; accepted if it is what nproc_per_node comes to */
+    char *master_addr;        /* NULL: 127.0.0.1 */
+    int64_t master_port;      /* -1: 29500, or a free one if there is one node */
     int64_t local_rank; /* -1; accepted for scripts of torch.distributed.launch; LOCAL_RANK wins */
     char *local_addr;   /* NULL: as the route to node 0 says */
     bool standalone;

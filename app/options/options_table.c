@@ -232,6 +232,8 @@ const option_row options_table[] = {
      MAX_RANKS - 1, NULL, "N", "which of them this is [0]"},
     {"world-size", NULL, OPTION_INTEGER, GROUP_LAUNCHER, SET_UP | FOR_SAMPLER, AT(world_size), 1,
      MAX_RANKS, NULL, "N", "ranks of all machines [nnodes * nproc-per-node]"},
+    {"local-world-size", NULL, OPTION_INTEGER, GROUP_LAUNCHER, SET_UP, AT(local_world_size), 1, MAX_RANKS,
+     NULL, "N", "ranks of this machine, if a script's line says so: the same as --nproc-per-node"},
     {"master-addr", NULL, OPTION_TEXT, GROUP_LAUNCHER, SET_UP, AT(master_addr), 0, 0,
      NULL, "HOST", "address of node 0; the other nodes must give it [127.0.0.1]"},
     {"master-port", NULL, OPTION_INTEGER, GROUP_LAUNCHER, SET_UP, AT(master_port), 0, 65535,

@@ -1,5 +1,6 @@
 #include "app/options/options_value.h"
 
+#include "app/options/foreign_words.h"
 #include "app/options/nearest.h"
 
 #include <errno.h>
@@ -113,6 +114,10 @@ static status check_word(const option_row *row, const char *text, const char *wh
         snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", word);
         at += length;
     }
+    snprintf(word, sizeof word, "--%s=%s", row->name, text);
+    const char *answer = foreign_words_answer(word, row->commands);
+    if (answer != NULL)
+        return FAIL(STATUS_INVALID, "%s=%.*s: %s", where, SHOWN_BYTES, text, answer);
     if (nearest_found(&search))
         return FAIL(STATUS_INVALID, "%s: '%.*s' is not one of %s; did you mean '%s'?", where,
                     SHOWN_BYTES, text, list, search.best);

@@ -382,6 +382,30 @@ static void add_cases(TCase *tc, const TTest *test, int n, const char *(*missing
             suite_add(tc, test, i, missing != NULL ? missing(i) : NULL);
 }
 
+/* CUDA_VISIBLE_DEVICES=0,3 and --device 0,3, as the notes type it: the machine's numbers. Other
+ * numbers are CUDA's own, and what is not there is said before any rank starts. */
+START_TEST(devices_by_the_machines_numbers)
+{
+    static const struct {
+        const char *device, *facts[4]; /* the last is NULL */
+        int code;
+    } lines[] = {{"0,3", {"0,3", "the machine's numbers", "CUDA_VISIBLE_DEVICES"}, 0},
+                 {"1,0", {"emulated"}, 0},
+                 {"3,0", {"error", "no GPU 3", "CUDA_VISIBLE_DEVICES=0,3"}, 64},
+                 {"2", {"error", "no GPU 2", "CUDA_VISIBLE_DEVICES=0,3"}, 64}};
+    setenv("CUDA_VISIBLE_DEVICES", "0,3", 1);
+    program p = program_run_with(NULL, WORDS(TRAINING_SMALL, "--nproc_per_node=2", "--device",
+                                             lines[_i].device, "--no-save-model"));
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    ASSERT_EXIT(p, lines[_i].code);
+    ASSERT_FACTS_LISTED(p.err, lines[_i].facts);
+    const char *first = strstr(p.err, "the machine's numbers");
+    ck_assert_ptr_eq(first == NULL ? NULL : strstr(first + 1, "the machine's numbers"), NULL);
+    ck_assert_msg(strstr(p.err, "[rank") == NULL || lines[_i].code == 0, "a rank: %s", p.err);
+    program_close(&p);
+}
+END_TEST
+
 int main(void)
 {
     if (!cuda_choose())
@@ -401,6 +425,9 @@ int main(void)
     tcase_add_test(runs, the_result_names_what_libraries_chose);
     suite_add(runs, a_rank_that_hangs_in_the_driver_ends, 0,
               cuda_is_real() ? "whether a launch waits is the driver's affair" : NULL);
+    for (int i = 0; i < 4; i++)
+        suite_add(runs, devices_by_the_machines_numbers, i,
+                  cuda_is_real() ? "which GPUs there are is the machine's affair" : NULL);
     add_cases(runs, refusals_say_what_to_type, sizeof REFUSALS / sizeof REFUSALS[0], NULL);
     TCase *modes = suite_case(suite, "modes", 240);
     tcase_add_checked_fixture(modes, test_folder_clean, NULL);

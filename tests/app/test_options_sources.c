@@ -1,5 +1,7 @@
 /* Where settings come from: precedence, the environment, configuration files. */
+#include "app/options/foreign_words.h"
 #include "app/options/options_table.h"
+#include "base/file.h"
 #include "tests/app/support/command_line.h"
 
 #include <unistd.h>
@@ -225,10 +227,63 @@ START_TEST(shipped_configs_parse)
 }
 END_TEST
 
+START_TEST(other_spellings_of_values)
+{
+    static const char *const lines[][2] = {{"gpu", "cuda"}, {"GPU:1", "cuda:1"}, {"gpus", "gpus"}};
+    char flags[64];
+    for (size_t i = 0; i < COUNT(lines); i++) {
+        snprintf(flags, sizeof flags, "--backend NCCL --device %s", lines[i][0]);
+        options opts = command_line_options(flags);
+        ck_assert_str_eq(opts.backend, "nccl");
+        ck_assert_str_eq(opts.device, lines[i][1]);
+        options_free(&opts);
+    }
+}
+END_TEST
+
+/* The table of docs/for-pytorch-users.md, line by line, is the program's own; and each word is
+ * answered with its line. */
+START_TEST(words_of_others_are_answered_as_in_the_document)
+{
+    char path[1024], *document = NULL, list[256], flag[64];
+    size_t size = 0;
+    snprintf(path, sizeof path, "%s/docs/for-pytorch-users.md", getenv("SOURCE_DIR"));
+    ck_assert_int_eq(file_read(path, 1 << 20, &document, &size), STATUS_OK);
+    const char *at = strstr(document, "## Words that are none here");
+    ck_assert_ptr_nonnull(at);
+    at = strstr(at, "| --- | --- |\n") + strlen("| --- | --- |\n");
+    for (size_t i = 0; i < foreign_words_count; i++) {
+        const foreign_word *row = &foreign_words[i];
+        const char *word = row->words;
+        for (list[0] = '\0'; *word != '\0'; word += strspn(word, " ")) {
+            size_t used = strlen(list);
+            snprintf(flag, sizeof flag, "%.*s", (int)strcspn(word, " "), word);
+            snprintf(list + used, sizeof list - used, "%s`%s`", used > 0 ? ", " : "", flag);
+            word += strlen(flag);
+            bool measures = (row->commands & FOR_TRAIN) == 0;
+            options opts;
+            char *argv[] = {"mnist_ddp", "bench", "all-reduce", flag, "4"};
+            status st = measures ? options_parse(5, argv, &opts)
+                                 : options_parse(2, (char *[]){"mnist_ddp", flag}, &opts);
+            ck_assert_msg(st == STATUS_INVALID, "%s is taken", flag);
+            ASSERT_FACTS(status_text(), flag, row->answer);
+        }
+        char line[512];
+        int length = snprintf(line, sizeof line, "| %s | %s |\n", list, row->answer);
+        ck_assert_msg(strncmp(at, line, (size_t)length) == 0, "want: %sin: %.200s", line, at);
+        at += length;
+    }
+    ck_assert_msg(*at == '\n', "more than the program answers: %.200s", at);
+    free(document);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("options_sources");
     TCase *core = suite_case(suite, "core", 10);
+    tcase_add_test(core, words_of_others_are_answered_as_in_the_document);
+    tcase_add_test(core, other_spellings_of_values);
     tcase_add_test(core, command_line_beats_environment_beats_file_beats_default);
     tcase_add_test(core, the_later_of_two_batch_sizes_counts);
     tcase_add_loop_test(core, variables_are_checked, 0, COUNT(VARIABLES));

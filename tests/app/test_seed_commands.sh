@@ -144,6 +144,7 @@ echo "demo.py --world_size=16, 2 x 8 ranks: the weights of 16"
 gives 1 '"world":3,' "$program" --nproc_per_node=3 $train --run-dir spawn
 # shellcheck disable=SC2086
 gives 1 '"world":2,' "$program" --standalone --nnodes=1 --nproc_per_node=2 --use-env --local_rank=0 \
+    --local_world_size=2 \
     $train --run-dir standalone
 echo "spawned ranks: ok"
 
@@ -160,6 +161,8 @@ refuses --nnodes=1:4 --nnodes=4 --rdzv-backend=c10d -- "$program" run --nnodes=1
 refuses --world-size=16 --nnodes=N -- "$program" --world_size=16 --node_rank=1 \
     --master_addr="192.168.0.1" --master_port=22335
 refuses python command -- "$program" python demo.py --world_size=16
+refuses torch.distributed.launch "mnist_ddp run" -- "$program" -m torch.distributed.launch demo.py
+refuses --local-world-size=3 --nproc-per-node=2 -- "$program" --nproc_per_node=2 --local_world_size=3
 refuses "mnist_ddp run MNIST.py" -- "$program" MNIST.py
 refuses "backend nccl" -- "$program" --nproc_per_node=2 --backend nccl --device cpu
 if ! "$program" doctor 2>/dev/null | grep -q 'GPU.*a run uses cuda'; then
