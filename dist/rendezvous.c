@@ -4,9 +4,11 @@
 #include "base/file_limit.h"
 #include "base/log.h"
 #include "dist/init_file.h"
+#include "dist/membership/keys.h"
 #include "dist/membership/membership.h"
 #include "dist/net/socket_address.h"
 #include "dist/net/socket_route.h"
+#include "dist/store/store_watch.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -138,7 +140,12 @@ static status connect_store(rendezvous *rdzv, int64_t store_timeout_ms)
                              .connect_timeout_ms = rdzv->timeout_ms,
                              .describe = describe,
                              .breaker = place->breaker};
-    return store_create(&options, &rdzv->store);
+    TRY(store_create(&options, &rdzv->store));
+    if (place->agent_store) /* perhaps torch's; and an agent sees that its rank ends */
+        return STATUS_OK;
+    const store_put_options own = {.value = "", .goes_with_connection = true};
+    int64_t revision;
+    return store_put(rdzv->store, keys_make("", KEYS_ALIVE, place->rank).text, &own, &revision);
 }
 
 /* All ranks of the job, which meet for `prefix`. */
@@ -148,7 +155,8 @@ static membership members(const rendezvous *rdzv, const char *prefix)
                         .prefix = prefix,
                         .member = rdzv->place.rank,
                         .n = rdzv->place.world_size,
-                        .noun = "rank"};
+                        .noun = "rank",
+                        .of_job = true};
 }
 
 /* The address that others are given: this host's own if they can reach it by that, else one that

@@ -87,8 +87,12 @@ status agreement_check(const char *settings, store *shared, int rank, int world_
                        int64_t timeout_ms, cores_peers *peers)
 {
     char record[CORES_BYTES + AGREEMENT_BYTES], *all = NULL;
-    const membership ranks = {
-        .store = shared, .prefix = "settings/", .member = rank, .n = world_size, .noun = "rank"};
+    const membership ranks = {.store = shared,
+                              .prefix = "settings/",
+                              .member = rank,
+                              .n = world_size,
+                              .noun = "rank",
+                              .of_job = true};
     const meeting how = {.record = record,
                          .deadline_ns = clock_deadline_ns(timeout_ms),
                          .late = "has not said its settings",

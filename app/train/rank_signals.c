@@ -67,10 +67,12 @@ static void say_it_stops(rank_signals *listener, int number)
         return;
     pthread_mutex_lock(&listener->lock);
     const rank_context *rank = listener->rank;
-    LOG_W("SIG%s: stopping at the %s step%s%s", sigabbrev_np(number),
-          rank != NULL ? "next" : "first",
-          rank != NULL && run_folder_takes_checkpoints(rank->opts) ? ", with a checkpoint" : "",
-          number != SIGHUP ? "; once more to stop at once" : "");
+    if (atomic_load(&listener->trains))
+        LOG_W("SIG%s: stopping at the next step%s%s", sigabbrev_np(number),
+              rank != NULL && run_folder_takes_checkpoints(rank->opts) ? ", with a checkpoint" : "",
+              number != SIGHUP ? "; once more to stop at once" : "");
+    else
+        LOG_W("SIG%s: stopped before the first step", sigabbrev_np(number));
     pthread_mutex_unlock(&listener->lock);
 }
 
@@ -94,6 +96,10 @@ static void take_wish(rank_signals *listener, const siginfo_t *info)
         die_of(number);
     if (atomic_load(&listener->asked_by) == 0)
         say_it_stops(listener, number);
+    /* Nothing can be lost yet, and the first step may be far: other ranks may have to come. Those
+     * of our launcher come by themselves, and it ends them if they do not. */
+    if (!atomic_load(&listener->trains) && listener->launcher == 0 && number != SIGUSR1)
+        die_of(number);
     if (number != SIGUSR1 && listener->wished_ns == 0)
         listener->wished_ns = now_ns;
     atomic_store(&listener->asked_by, original(listener, info));
@@ -142,6 +148,11 @@ void rank_signals_set_rank(rank_signals *listener, const rank_context *rank)
     pthread_mutex_lock(&listener->lock);
     listener->rank = rank;
     pthread_mutex_unlock(&listener->lock);
+}
+
+void rank_signals_train(rank_signals *listener)
+{
+    atomic_store(&listener->trains, true);
 }
 
 int rank_signals_asked(const rank_signals *listener)

@@ -5,7 +5,8 @@
  *                      (stop_signals_are_one tells which are one wish). So does SIGTERM from our
  *                      own launcher, which asks with SIGUSR1 and means SIGTERM. A second SIGHUP
  *                      asks for nothing more: a session that ends sends two. SIGINT and SIGHUP
- *                      stay ignored if they were.
+ *                      stay ignored if they were. Before the first step there is nothing to save:
+ *                      the first three end the process at once, unless our launcher has started it.
  *   SIGUSR2            the rank writes its last collectives and where it is (failure.h), and goes
  *                      on; also one that hangs in a collective.
  *
@@ -28,6 +29,7 @@ typedef struct rank_signals {
     pid_t launcher;    /* ours; 0: another, or none */
     int64_t wished_ns; /* the listener's: when SIGTERM, SIGINT or SIGHUP first came; 0: none did */
     atomic_int asked_by;
+    atomic_bool trains; /* the first step may be under way */
     atomic_bool ending;
     bool running;
     pthread_mutex_t lock;
@@ -44,6 +46,9 @@ void rank_signals_stop(rank_signals *listener);
 
 /* The rank that SIGUSR2 is about from now on; NULL before it is closed. */
 void rank_signals_set_rank(rank_signals *listener, const rank_context *rank);
+
+/* All ranks are about to make the first step: from now on a signal is a wish. */
+void rank_signals_train(rank_signals *listener);
 
 /* The signal that asked for the run's end, 0 if none did. If our launcher passed it on: the one
  * that the launcher got. */

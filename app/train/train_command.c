@@ -250,7 +250,8 @@ static status tell_start(training *t)
     run_facts_add(run, &t->rank);
     run_facts_add_place(run, &t->rank);
     status st = run_facts_add_hosts(run, &t->rank);
-    if (st == STATUS_OK) {
+    if (st == STATUS_OK) { /* the last wait for other ranks before the first step */
+        rank_signals_train(&t->signals);
         write_config(t, run);
         open_metrics(t);
         say_start(t, run);

@@ -27,8 +27,12 @@ static membership members(const group_setup *setup, char prefix[PREFIX_BYTES])
 {
     const process_group_options *o = setup->options;
     snprintf(prefix, PREFIX_BYTES, "%speers/", setup->prefix);
-    return (membership){
-        .store = o->store, .prefix = prefix, .member = o->rank, .n = o->world_size, .noun = "rank"};
+    return (membership){.store = o->store,
+                        .prefix = prefix,
+                        .member = o->rank,
+                        .n = o->world_size,
+                        .noun = "rank",
+                        .of_job = o->prefix == NULL};
 }
 
 /* A meeting's compare(): the records of all ranks, one a line. */

@@ -43,6 +43,8 @@
  *
  * Of a job's ranks (health/hang_report.c, app/trace/trace_gather.c):
  *
+ *   alive/<r>       a watched key that goes with rank r's connection; only if rank 0 serves the
+ *                   store (rendezvous.c)
  *   seen/<r>        what rank r was doing when one failed
  *   trace/<r>       its part of the trace, in pieces trace/<r>/<piece>
  *   trace/writer    the rank that writes the file

@@ -1,8 +1,10 @@
 #include "dist/membership/membership.h"
 
 #include "base/clock.h"
+#include "base/number.h"
 #include "dist/membership/keys.h"
 #include "dist/membership/lease.h"
+#include "dist/store/store_watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +13,7 @@
 enum {
     FIRST_LINE_MS = 3000, /* the first line about waiting, */
     NEXT_LINE_MS = 5000,  /* and those after it */
+    LOOK_MS = 1000,       /* between two looks for members that have gone */
     COMPARE_MS = 1000,    /* for whoever came last at the deadline */
     LINGER_MS = 400,      /* a failure stays readable for the others */
     WHY_BYTES = 1500,
@@ -269,13 +272,65 @@ static status name_missing(const membership *m, const meeting *how, bool is_over
     return st;
 }
 
+/* STATUS_PEER if a member has come, and its connection to the store has closed since. */
+static status find_gone(const membership *m)
+{
+    const store_watch_options all = {.prefix = KEYS_ALIVE "/", .after = -1};
+    store_watch_answer living = {0};
+    char who[LEASE_WHO_BYTES] = "";
+    int gone = 0;
+    bool *there = calloc((size_t)m->n, sizeof *there);
+    if (there == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%d %ss", m->n, m->noun);
+    status st = membership_look(m, there); /* who comes after it is not missed */
+    if (st == STATUS_OK)
+        st = store_watch(m->store, &all, &living);
+    for (size_t i = 0; i < living.n; i++) {
+        int member;
+        if (number_parse(living.keys[i].key + strlen(all.prefix), 0, m->n - 1, &member))
+            there[member] = false;
+    }
+    store_watch_free(&living);
+    while (gone < m->n && !there[gone])
+        gone++;
+    if (st == STATUS_OK && gone < m->n && m->who != NULL)
+        st = lease_holder(m->store, m->prefix, gone, who);
+    if (st == STATUS_OK && gone < m->n)
+        st = FAIL(STATUS_PEER, "%s %d%s%s%s is gone: it was stopped, or has died", m->noun, gone,
+                  who[0] != '\0' ? " (" : "", who, who[0] != '\0' ? ")" : "");
+    free(there);
+    return st;
+}
+
+/* Until the outcome is known, or the deadline. Member 0 sees meanwhile who goes. */
+static status await_outcome(const membership *m, int64_t deadline_ns)
+{
+    bool looks = m->of_job && m->member == 0 && store_watches(m->store);
+    keys_text key = keys_make(m->prefix, KEYS_OUTCOME, -1);
+    for (;;) {
+        int64_t next_ns = looks ? clock_deadline_ns(LOOK_MS) : deadline_ns;
+        bool last = next_ns >= deadline_ns;
+        status st =
+            store_wait(m->store, key.text, clock_remaining_ms(last ? deadline_ns : next_ns));
+        if (st != STATUS_OK && st != STATUS_TIMEOUT && store_watches(m->store))
+            return status_context(st, "%s 0, which serves the store, is gone", m->noun);
+        if (st != STATUS_OK && st != STATUS_TIMEOUT)
+            return status_context(st, "the store went away before all %ss had come", m->noun);
+        if (st == STATUS_OK || last)
+            return st;
+        st = find_gone(m);
+        if (st != STATUS_OK)
+            TRY(share_failure(m, st, true, NULL));
+    }
+}
+
 status membership_wait(const membership *m, const meeting *how, char **outcome)
 {
     int64_t line_ns = clock_deadline_ns(FIRST_LINE_MS), end_ns = how->deadline_ns;
     keys_text key = keys_make(m->prefix, KEYS_OUTCOME, -1);
     for (bool is_over = false;;) {
         int64_t next_ns = how->missing != NULL && line_ns < end_ns ? line_ns : end_ns;
-        status st = store_wait(m->store, key.text, clock_remaining_ms(next_ns));
+        status st = await_outcome(m, next_ns);
         if (st == STATUS_OK) {
             char *held = NULL;
             TRY(get_text(m, key, &held));
@@ -284,7 +339,7 @@ status membership_wait(const membership *m, const meeting *how, char **outcome)
             return st;
         }
         if (st != STATUS_TIMEOUT)
-            return status_context(st, "the store went away before all %ss had come", m->noun);
+            return st;
         if (is_over)
             return share_failure(m,
                                  FAIL(STATUS_TIMEOUT,

@@ -20,6 +20,7 @@ typedef struct membership {
     const char *prefix;    /* of all keys, "" or with a "/" at its end; one group, one attempt */
     int member, n;         /* 0 <= member < n, or -1: it has no number yet, and cannot meet */
     const char *noun;      /* "rank", "node" */
+    bool of_job;           /* the members are a job's ranks, each with its own KEYS_ALIVE */
     const char *size_name; /* "WORLD_SIZE": members may disagree on n; NULL: they cannot */
     const char *who;    /* "pid 71 on a": two processes may claim one member; NULL: they cannot */
     const char *advice; /* with `who`: where they meet, and what to do if two claim one */

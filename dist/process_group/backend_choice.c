@@ -295,6 +295,7 @@ status backend_choice_make(const process_group_options *o, backend_choice *out)
                         .member = o->rank,
                         .n = n,
                         .noun = "rank",
+                        .of_job = o->prefix == NULL,
                         .size_name = "world_size"};
     TRY(describe_self(o, line));
     TRY(membership_meet(&ranks, &how, &outcome));

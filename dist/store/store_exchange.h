@@ -14,6 +14,7 @@ struct store {
     pthread_mutex_t lock;
     int fd; /* -1 once an answer was lost: what came next could not be told apart */
     int64_t timeout_ms;
+    bool watches;            /* the server has answered a store_put: it has watched keys */
     char *prefix;            /* "/", as torch's own client begins every key, and the caller's */
     char *where;             /* "host:port", for messages */
     socket_breaker *breaker; /* borrowed; NULL */

@@ -31,8 +31,14 @@ status store_put(store *client, const char *key, const store_put_options *how, i
     store_exchange_send(&x);
     int64_t set = (int64_t)store_exchange_receive_u64(&x);
     TRY(store_exchange_end(&x));
+    client->watches = true;
     *revision = set;
     return STATUS_OK;
+}
+
+bool store_watches(const store *client)
+{
+    return client->watches;
 }
 
 static status ask(store *client, store_opcode opcode, const char *key, bool *there)

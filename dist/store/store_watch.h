@@ -16,6 +16,9 @@ typedef struct store_put_options {
 /* *revision: what has set the key now; 0: what is there is not what was expected. */
 status store_put(store *client, const char *key, const store_put_options *how, int64_t *revision);
 
+/* Whether this client has put a watched key: its server is ours. */
+bool store_watches(const store *client);
+
 /* Renews the lease. *there: whether the key was still there. */
 status store_renew(store *client, const char *key, bool *there);
 

@@ -3,10 +3,13 @@
 #include "app/train/preempt.h"
 #include "app/train/rank_signals.h"
 #include "base/clock.h"
+#include "base/file.h"
+#include "dist/net/socket.h"
 #include "tests/app/support/model_file.h"
 #include "tests/app/support/training.h"
 #include "tests/support/fake_accelerator.h"
 #include "tests/support/full_pipe.h"
+#include "tests/support/port.h"
 #include "tests/support/process.h"
 
 #include <math.h>
@@ -99,6 +102,7 @@ START_TEST(a_signal_becomes_a_wish)
     rank_signals listener;
     ck_assert_int_eq(rank_signals_start(&listener), STATUS_OK);
     ck_assert_int_eq(rank_signals_asked(&listener), 0);
+    rank_signals_train(&listener);
     static const int numbers[] = {SIGUSR1, SIGUSR1, SIGTERM}; /* SIGUSR1 as often as one likes */
     for (int i = 0; i < 3; i++) {
         kill(getpid(), numbers[i]);
@@ -258,8 +262,92 @@ START_TEST(the_launchers_sigterm_ends_it_at_once)
 }
 END_TEST
 
+/* Ranks 0 and 1 of three, as each launcher starts them: @ is the rank, # the port. */
+#define TRAIN " mnist_ddp train --model mlp --epochs 1 --run-dir stopped"
+
+typedef struct waiting {
+    const char *line;
+    int victim, signal;
+} waiting;
+
+#define HAND "env RANK=@ LOCAL_RANK=@ WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=#" TRAIN
+#define TCP "env" TRAIN " --init-method tcp://127.0.0.1:# --rank @ --world-size 3"
+#define BY_FILE "env" TRAIN " --init-method file:///proc/self/cwd/meet# --rank @ --world-size 3"
+#define SRUN \
+    "env SLURM_JOB_ID=# SLURM_STEP_ID=0 SLURM_PROCID=@ SLURM_STEP_NUM_TASKS=3 SLURM_LOCALID=@ " \
+    "SLURM_NODEID=0 SLURM_STEP_TASKS_PER_NODE=3 SLURM_STEP_NODELIST=localhost MASTER_PORT=#" TRAIN
+#define MPIRUN \
+    "env OMPI_COMM_WORLD_RANK=@ OMPI_COMM_WORLD_SIZE=3 OMPI_COMM_WORLD_LOCAL_RANK=@ " \
+    "OMPI_COMM_WORLD_LOCAL_SIZE=3 PMIX_NAMESPACE=# MASTER_PORT=#" TRAIN
+#define POD \
+    "env KUBERNETES_SERVICE_HOST=10.0.0.1 RANK=@ WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 " \
+    "MASTER_PORT=#" TRAIN
+
+static const waiting WAITING[] = {{HAND, 0, SIGINT},  {HAND, 1, SIGTERM},   {TCP, 0, SIGTERM},
+                                  {TCP, 1, SIGHUP},   {BY_FILE, 0, SIGHUP}, {BY_FILE, 1, SIGINT},
+                                  {SRUN, 1, SIGTERM}, {MPIRUN, 0, SIGTERM}, {POD, 0, SIGTERM}};
+enum { N_WAITING = sizeof WAITING / sizeof WAITING[0] };
+
+static program start_waiting(const char *line_of, int rank, int port)
+{
+    const char *words[MAX_WORDS] = {NULL};
+    char *line = NULL, *next = NULL;
+    size_t size_bytes, n = 0;
+    FILE *out = open_memstream(&line, &size_bytes);
+    for (const char *c = line_of; *c != '\0'; c++)
+        if (*c == '@' || *c == '#')
+            fprintf(out, "%d", *c == '@' ? rank : port);
+        else
+            fputc(*c, out);
+    fclose(out);
+    for (char *word = strtok_r(line, " ", &next); word != NULL; word = strtok_r(NULL, " ", &next))
+        words[n++] = strcmp(word, "mnist_ddp") == 0 ? program_mnist_ddp() : word;
+    program p = program_start(words);
+    free(line);
+    return p;
+}
+
+/* All wait for a third one, which never comes. */
+START_TEST(one_that_waits_ends_at_once)
+{
+    program of[N_WAITING][2];
+    int ports[N_WAITING];
+    char name[16];
+    for (int i = 0; i < N_WAITING; i++) {
+        ports[i] = port_find_free();
+        for (int rank = 0; rank < 2; rank++)
+            of[i][rank] = start_waiting(WAITING[i].line, rank, ports[i]);
+    }
+    for (int i = 0; i < N_WAITING; i++) {
+        program_await(&of[i][0], "waiting for 1 of 3");
+        kill(of[i][WAITING[i].victim].pid, WAITING[i].signal);
+    }
+    for (int i = 0; i < N_WAITING; i++) {
+        const waiting *w = &WAITING[i];
+        for (int rank = 0; rank < 2; rank++)
+            program_wait(&of[i][rank], RUN_S);
+        const program *victim = &of[i][w->victim], *other = &of[i][1 - w->victim];
+        ASSERT_EXIT(*victim, 128 + w->signal);
+        snprintf(name, sizeof name, "SIG%s", sigabbrev_np(w->signal));
+        ASSERT_FACTS(victim->err, name, "stopped before the first step");
+        snprintf(name, sizeof name, "rank %d", w->victim);
+        ASSERT_EXIT(*other, 72);
+        ASSERT_FACTS(other->err, "error:", name, "gone");
+        int fd = -1, port = 0;
+        ck_assert_int_eq(socket_listen("127.0.0.1", ports[i], &fd, &port), STATUS_OK);
+        close(fd);
+        program_close(&of[i][0]);
+        program_close(&of[i][1]);
+    }
+    ck_assert(!file_exists("stopped"));
+}
+END_TEST
+
 static void add_other_tests(Suite *suite, TCase *runs)
 {
+    TCase *waits = suite_case(suite, "waits", RUN_S);
+    tcase_add_checked_fixture(waits, test_folder_clean, NULL);
+    tcase_add_test(waits, one_that_waits_ends_at_once);
     TCase *flag = suite_case(suite, "flag", 10);
     tcase_add_loop_test(flag, an_accelerator_answers_within_two_copies, 0, 2 * PREEMPT_LAG);
     tcase_add_test(flag, an_epochs_end_asks_at_once);
