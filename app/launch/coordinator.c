@@ -104,8 +104,8 @@ static void lose_silent(coordinator *c, store *client, int node)
         strcpy(holder, "?");
     if (c->closed_ns[node] != 0)
         snprintf(why, sizeof why,
-                 " (%s) is gone: the connection of its launcher was closed %.1f s ago, and it has "
-                 "not come back: its own output says why, if anything does",
+                 " (%s) is gone: its launcher's connection, or its key in the store, went %.1f s "
+                 "ago, and has not come back: its own output says why, if anything does",
                  holder, clock_seconds(clock_now_ns() - c->closed_ns[node]));
     else
         snprintf(why, sizeof why,
