@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/printable.h"
 #include "model/classifier.h"
 
 #include <stdio.h>
@@ -58,7 +59,9 @@ static status classify(evaluated *e)
 static void print_text(const evaluated *e)
 {
     const tally *t = &e->tally;
-    printf("%s: %s, accuracy %.2f%% (%lld/%lld), loss %.4f on %s%s\n", e->opts->checkpoint,
+    char name[FILE_PATH_BYTES];
+    printable_copy(PRINTABLE_LINE, e->opts->checkpoint, name, sizeof name);
+    printf("%s: %s, accuracy %.2f%% (%lld/%lld), loss %.4f on %s%s\n", name,
            model_kind_name(network_kind(classifier_network(e->model))), 100 * tally_accuracy(t),
            (long long)t->correct, (long long)t->images, tally_loss(t), e->location.folder,
            e->location.embedded ? " (generated digits, NOT MNIST)" : "");

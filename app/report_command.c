@@ -3,6 +3,7 @@
 #include "app/common/run_files.h"
 #include "app/report/run_page.h"
 #include "base/file.h"
+#include "base/printable.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,8 @@ int report_command(const options *opts)
     status st = write_page(opts, path);
     if (st != STATUS_OK)
         return exit_code_failed(st, EXIT_CODE_CHECKPOINT);
-    puts(path);
+    char shown[FILE_PATH_BYTES];
+    printable_copy(PRINTABLE_LINE, path, shown, sizeof shown);
+    puts(shown);
     return EXIT_SUCCESS;
 }

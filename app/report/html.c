@@ -1,12 +1,18 @@
 #include "app/report/html.h"
 
+#include <stdbool.h>
+
 void html_text(FILE *out, const char *text)
 {
+    static const char replacement[] = "\uFFFD"; /* of a control character: HTML may not hold one */
     for (; text != NULL && *text != '\0'; text++) {
+        bool controls =
+            (*text > 0 && *text < ' ' && *text != '\n' && *text != '\t') || *text == 0x7f;
         const char *entity = *text == '&'   ? "&amp;"
                              : *text == '<' ? "&lt;"
                              : *text == '>' ? "&gt;"
                              : *text == '"' ? "&quot;"
+                             : controls     ? replacement
                                             : NULL;
         if (entity != NULL)
             fputs(entity, out);

@@ -8,7 +8,8 @@
 void html_begin(FILE *out, const char *title, const char *const *styles);
 void html_end(FILE *out);
 
-/* Text, with what HTML would take for markup spelled out. NULL is "". */
+/* Text, with what HTML would take for markup spelled out, and control characters replaced. NULL is
+ * "". */
 void html_text(FILE *out, const char *text);
 
 /* <tag>text</tag> and a newline. */

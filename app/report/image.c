@@ -2,6 +2,8 @@
 
 #include "app/report/html.h"
 #include "base/base64.h"
+#include "base/file.h"
+#include "base/memory.h"
 
 #include <png.h>
 #include <stdbool.h>
@@ -42,11 +44,35 @@ static status make_png(int side, const uint8_t *pixels, image_palette palette,
     return STATUS_OK;
 }
 
+/* Ends the element that has its src to come. */
+static status put_data(FILE *out, const char *type, const void *bytes, size_t size_bytes)
+{
+    char *letters = NULL;
+    TRY(memory_alloc(BASE64_TEXT_BYTES(size_bytes), (void **)&letters));
+    base64_write(bytes, size_bytes, letters);
+    fprintf(out, "src=\"data:image/%s;base64,%s\">", type, letters);
+    free(letters);
+    return STATUS_OK;
+}
+
+status image_write_svg(FILE *out, const char *path, const char *style, const char *text)
+{
+    enum { SVG_BYTES = 16 << 20 };
+    char *svg = NULL;
+    size_t size_bytes = 0;
+    TRY(file_read(path, SVG_BYTES, &svg, &size_bytes));
+    fprintf(out, "<img style=\"%s\" alt=\"", style);
+    html_text(out, text);
+    fputs("\" ", out);
+    status st = put_data(out, "svg+xml", svg, size_bytes);
+    free(svg);
+    return st;
+}
+
 status image_write(FILE *out, int side, const uint8_t *pixels, image_palette palette,
                    const char *text)
 {
     uint8_t png[PNG_BYTES];
-    char letters[BASE64_TEXT_BYTES(PNG_BYTES)];
     size_t size_bytes = 0;
     ASSERT(side >= 1 && side <= IMAGE_MAX_SIDE);
     TRY(make_png(side, pixels, palette, png, &size_bytes));
@@ -54,9 +80,6 @@ status image_write(FILE *out, int side, const uint8_t *pixels, image_palette pal
     html_text(out, text);
     fputs("\" title=\"", out);
     html_text(out, text);
-    fputs("\" src=\"data:image/png;base64,", out);
-    base64_write(png, size_bytes, letters);
-    fputs(letters, out);
-    fputs("\">", out);
-    return STATUS_OK;
+    fputs("\" ", out);
+    return put_data(out, "png", png, size_bytes);
 }

@@ -1,4 +1,4 @@
-/* A small picture inside a page: an <img> whose PNG stands in the page itself. */
+/* Pictures inside a page: an <img> whose PNG or SVG stands in the page itself. */
 #ifndef MNIST_DDP_APP_REPORT_IMAGE_H
 #define MNIST_DDP_APP_REPORT_IMAGE_H
 
@@ -18,5 +18,9 @@ typedef enum image_palette {
  * words. STATUS_NO_MEMORY. */
 status image_write(FILE *out, int side, const uint8_t *pixels, image_palette palette,
                    const char *text);
+
+/* The SVG of a file, 16 MiB at most. As an image: no script of it runs, whatever it holds. `style`
+ * is its CSS. */
+status image_write_svg(FILE *out, const char *path, const char *style, const char *text);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "app/common/run_files.h"
 #include "app/report/html.h"
+#include "app/report/image.h"
 #include "base/file.h"
 #include "base/json_text.h"
 #include "base/text_stream.h"
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DOCUMENT_BYTES = 64 << 20, PLOT_BYTES = 16 << 20 };
+enum { DOCUMENT_BYTES = 64 << 20 };
 
 static const char STYLE[] =
     "body{font:16px/1.5 sans-serif;margin:2rem auto;max-width:76rem;padding:0 1rem;color:#222}\n"
@@ -24,7 +25,7 @@ static const char STYLE[] =
     "td.n{text-align:right;font-variant-numeric:tabular-nums}\n"
     "tr.note td{color:#555;white-space:normal;padding-bottom:.6rem}\n"
     "tr.noted td{border-bottom:none}\n"
-    "figure{margin:1.5rem 0}\nfigure svg{max-width:100%;height:auto}\n"
+    "figure{margin:1.5rem 0}\n"
     "figcaption{font-size:.85rem;color:#555}\n"
     "dt{float:left;clear:left;width:9rem;color:#555}\ndd{margin-left:9rem}\n";
 
@@ -32,7 +33,6 @@ static const char STYLE[] =
 typedef struct page {
     FILE *out;
     const char *folder;
-    bool marks; /* the marks that gnuplot defines alike in every picture are on the page */
 } page;
 
 static const char *text_of(const json_t *object, const char *key)
@@ -107,24 +107,6 @@ static void put_table(FILE *out, const json_t *table)
     fputs("</tbody>\n</table></div>\n", out);
 }
 
-/* The picture without its XML head. A page may have each id once. gnuplot names the curves after
- * the picture, but not the canvas, and defines the same marks in every picture: the canvas gets the
- * picture's name, and only the first picture keeps the marks. */
-static void put_svg(page *p, const char *svg, const char *name)
-{
-    static const char canvas[] = "gnuplot_canvas", marks[] = "<defs>", marks_end[] = "</defs>";
-    const char *start = strstr(svg, "<svg");
-    const char *id = start != NULL ? strstr(start, canvas) : NULL;
-    const char *defs = id != NULL ? strstr(id, marks) : NULL;
-    const char *rest = defs != NULL ? strstr(defs, marks_end) : NULL;
-    if (rest == NULL)
-        return;
-    rest += strlen(marks_end);
-    fprintf(p->out, "%.*s%s-%.*s", (int)(id - start), start, name, (int)(defs - id), id);
-    fputs(p->marks ? rest : defs, p->out);
-    p->marks = true;
-}
-
 /* A name that stays in the folder. */
 static bool is_plain(const char *name)
 {
@@ -135,19 +117,16 @@ static bool is_plain(const char *name)
 
 static status put_plot(page *p, const json_t *plot)
 {
-    char file[256], path[FILE_PATH_BYTES], *svg = NULL;
-    const char *name = text_of(plot, "name");
-    size_t length = 0;
+    char file[256], path[FILE_PATH_BYTES];
+    const char *name = text_of(plot, "name"), *caption = text_of(plot, "caption");
     if (!is_plain(name))
         return FAIL(STATUS_INVALID, "a plot named '%.80s'", name);
     snprintf(file, sizeof file, "%.200s.svg", name);
     TRY(file_join(p->folder, file, path));
-    TRY(file_read(path, PLOT_BYTES, &svg, &length));
     fprintf(p->out, "<figure id=\"%s\">\n", name);
-    put_svg(p, svg, name);
-    html_tagged(p->out, "figcaption", text_of(plot, "caption"));
+    TRY(image_write_svg(p->out, path, "max-width:100%", caption));
+    html_tagged(p->out, "figcaption", caption);
     fputs("</figure>\n", p->out);
-    free(svg);
     return STATUS_OK;
 }
 

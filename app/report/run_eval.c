@@ -43,7 +43,8 @@ typedef struct section {
 static int64_t count_of(const json_t *eval, int label, int predicted)
 {
     const json_t *row = json_array_get(json_object_get(eval, "confusion"), (size_t)label);
-    return json_integer_value(json_array_get(row, (size_t)predicted));
+    json_int_t n = json_integer_value(json_array_get(row, (size_t)predicted));
+    return n >= 0 && n <= INT32_MAX ? n : 0; /* a file of others may hold any */
 }
 
 static int64_t images_of(const json_t *eval, int label)

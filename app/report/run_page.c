@@ -3,12 +3,12 @@
 #include "app/common/run_files.h"
 #include "app/report/chart.h"
 #include "app/report/html.h"
+#include "app/report/image.h"
 #include "app/report/run_charts.h"
 #include "app/report/run_data.h"
 #include "app/report/run_eval.h"
 #include "app/report/run_phases.h"
 #include "app/report/run_tables.h"
-#include "base/base64.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -18,8 +18,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { TRACE_BYTES = 16 << 20 };
 
 static const char STYLE[] =
     ":root{color-scheme:light dark;--ink:#222;--page:#fff;--soft:#f4f4f4}\n"
@@ -200,32 +198,21 @@ static void put_run_table(page *p)
     fputs("</tbody>\n</table></div>\n", p->out);
 }
 
-/* Of a run with --trace: a few of its steps. As an image: no script of the folder's file runs,
- * whatever it holds. A page without it is still a page. */
+/* Of a run with --trace: a few of its steps. A page without it is still a page. */
 static void put_trace(page *p)
 {
-    char path[FILE_PATH_BYTES], *svg = NULL, *text = NULL;
-    size_t length = 0;
+    char path[FILE_PATH_BYTES];
     status st = file_join(p->runs[0].folder, RUN_FILE_TRACE, path);
     if (p->n > 1 || (st == STATUS_OK && !file_exists(path)))
         return;
+    fputs("<h2>What every rank did when</h2>\n"
+          "<p class=\"faint\">Three steps. The trace's own page says more.</p>\n<figure>",
+          p->out);
     if (st == STATUS_OK)
-        st = file_read(path, TRACE_BYTES, &svg, &length);
-    if (st == STATUS_OK)
-        st = memory_alloc(BASE64_TEXT_BYTES(length), (void **)&text);
-    if (st != STATUS_OK) {
+        st = image_write_svg(p->out, path, "width:100%", "every rank's spans of time");
+    if (st != STATUS_OK)
         LOG_W("the report has no picture of the trace: %s", status_text());
-    } else {
-        base64_write(svg, length, text);
-        fprintf(p->out,
-                "<h2>What every rank did when</h2>\n"
-                "<p class=\"faint\">Three steps. The trace's own page says more.</p>\n"
-                "<figure><img alt=\"every rank's spans of time\" style=\"width:100%%\" "
-                "src=\"data:image/svg+xml;base64,%s\"></figure>\n",
-                text);
-    }
-    free(svg);
-    free(text);
+    fputs("</figure>\n", p->out);
 }
 
 static status put_page(page *p)

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/number.h"
+#include "base/printable.h"
 #include "dist/chunk.h"
 #include "kernels/ops.h"
 
@@ -129,6 +130,13 @@ void progress_line(progress *p, const char *fmt, ...)
     print(p, !p->is_quiet, "%s\n", text);
 }
 
+void progress_path(progress *p, const char *what, const char *path)
+{
+    char shown[LINE_BYTES];
+    printable_copy(PRINTABLE_LINE, path, shown, sizeof shown);
+    progress_line(p, "%s: %s", what, shown);
+}
+
 /* "gamma 0.7"; "cosine over 938 steps, the first 100 warm-up". */
 static void describe_schedule(const schedule_options *o, char *out, size_t size_bytes)
 {
@@ -202,17 +210,18 @@ void progress_header(progress *p, const char *run_dir, int64_t start_epoch, int6
     if (rank->dev->emulation != NULL)
         progress_line(p, "NO GPU: %s", rank->dev->emulation);
     const char *folder = rank->location.folder[0] != '\0' ? rank->location.folder : "in memory";
-    char held[48] = "";
+    char held[48] = "", shown[LINE_BYTES];
+    printable_copy(PRINTABLE_LINE, folder, shown, sizeof shown);
     if (rank->val_set.count > 0)
         snprintf(held, sizeof held, ", %u validation", rank->val_set.count);
-    progress_line(p, "data: %s (%s), %u train%s and %u test images", folder,
-                  rank->location.found_by, rank->train_set.count, held, rank->test_set.count);
+    progress_line(p, "data: %s (%s), %u train%s and %u test images", shown, rank->location.found_by,
+                  rank->train_set.count, held, rank->test_set.count);
     if (rank->location.embedded)
         progress_line(
             p, "      these are generated digits, NOT MNIST: mnist_ddp data fetch gets the real "
                "files, --data-dir DIR names them");
     if (!o->dry_run)
-        progress_line(p, "results: %s", run_dir);
+        progress_path(p, "results", run_dir);
     resume_header(p, start_epoch, start_step);
     open_bar(p, start_epoch);
 }

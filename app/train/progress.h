@@ -78,6 +78,9 @@ void progress_epoch(progress *p, int64_t epoch, double train_s, int64_t images, 
                     const evaluation *test);
 void progress_line(progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* "what: path", whatever bytes the path is of. */
+void progress_path(progress *p, const char *what, const char *path);
+
 /* The last line, after `epochs` epochs of this start of the run: which, and how long it took. */
 void progress_end(progress *p, int64_t epochs);
 

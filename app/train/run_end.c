@@ -7,6 +7,7 @@
 #include "app/train/eval_document.h"
 #include "app/train/failure.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/shell_words.h"
 #include "kernels/ops.h"
 #include "model/checkpoint_folder.h"
@@ -53,7 +54,9 @@ static void say_best(training *t)
 static void print_result_line(const training *t)
 {
     const evaluation *test = &t->result.test;
-    printf("%s: %s, ", t->rank.opts->dry_run ? "dry run" : t->folder.path,
+    char name[FILE_PATH_BYTES];
+    printable_copy(PRINTABLE_LINE, t->folder.path, name, sizeof name);
+    printf("%s: %s, ", t->rank.opts->dry_run ? "dry run" : name,
            model_kind_name(t->rank.settings.model));
     if (test->images > 0)
         printf("accuracy %.2f%% (%lld/%lld), loss %.4f\n", 100 * evaluation_accuracy(test),
@@ -64,7 +67,7 @@ static void print_result_line(const training *t)
 
 status run_end_print(training *t)
 {
-    char *line = NULL;
+    char *line = NULL, path[FILE_PATH_BYTES];
     TRY(result_print(&t->result, &t->rank, &line));
     status st = run_folder_write_result(&t->folder, line);
     if (t->rank.opts->json)
@@ -76,8 +79,9 @@ status run_end_print(training *t)
         LOG_E("results not written: %s", status_text());
         t->output_failed = true;
     }
-    if (run_folder_takes_checkpoints(t->rank.opts) && !t->rank.stop.diverged && check_saved(t))
-        progress_line(&t->progress, "saved: %s/model.safetensors", t->folder.path);
+    if (run_folder_takes_checkpoints(t->rank.opts) && !t->rank.stop.diverged && check_saved(t) &&
+        file_join(t->folder.path, CHECKPOINT_MODEL, path) == STATUS_OK)
+        progress_path(&t->progress, "saved", path);
     say_best(t);
     if (!t->rank.stop.diverged && t->result.epochs > 0)
         progress_end(&t->progress, t->result.epochs);
@@ -121,7 +125,7 @@ void run_end_write_report(training *t)
         run_page_write(path, &folder, 1) != STATUS_OK)
         LOG_W("no report is written: %s", status_text());
     else
-        progress_line(&t->progress, "report: %s", path);
+        progress_path(&t->progress, "report", path);
 }
 
 /* "trace.json" -> "trace.html". */
@@ -152,7 +156,7 @@ void run_end_draw_trace(training *t)
     if (st == STATUS_OK)
         st = trace_picture_write_page(t->rank.opts->trace, page);
     if (st == STATUS_OK)
-        progress_line(&t->progress, "as a page: %s", page);
+        progress_path(&t->progress, "as a page", page);
     if (st == STATUS_OK && t->rank.place.rank == 0 && !t->folder.is_dry)
         st = draw_steps(t);
     if (st != STATUS_OK)

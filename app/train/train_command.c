@@ -191,9 +191,10 @@ static void write_trace(training *t, trace_ending ending)
     if (ranks > 0 && rank->place.rank > 0)
         LOG_W("rank 0 is gone: rank %d has written the trace, %s", rank->place.rank,
               rank->opts->trace);
+    char what[48];
+    snprintf(what, sizeof what, "trace (%d of %d ranks)", ranks, rank->place.world_size);
     if (ranks > 0)
-        progress_line(&t->progress, "trace: %s (%d of %d ranks)", rank->opts->trace, ranks,
-                      rank->place.world_size);
+        progress_path(&t->progress, what, rank->opts->trace);
     if (ranks > 0)
         run_end_draw_trace(t);
 }
@@ -231,7 +232,7 @@ static void say_start(training *t, const json_t *run)
     if (t->rank.place.rank == 0)
         progress_header(&t->progress, t->folder.path, at->epoch, at->step_in_epoch);
     if (t->rank.place.rank == 0 && o->init != NULL && at->step == 0)
-        progress_line(&t->progress, "starting from the weights in %s", o->init);
+        progress_path(&t->progress, "starting from", o->init);
     if (t->rank.place.rank == 0 && o->global_batch_size > 0 &&
         rank_context_global_batch(&t->rank) != o->global_batch_size) /* of an elastic run */
         progress_line(&t->progress, "%d ranks cannot share --global-batch-size=%lld: it is %lld",

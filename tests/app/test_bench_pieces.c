@@ -2,6 +2,7 @@
 #include "app/bench/child.h"
 #include "app/bench/measure.h"
 #include "app/bench/stats.h"
+#include "app/report/page.h"
 #include "app/report/plot.h"
 #include "app/report/report.h"
 #include "app/report/table.h"
@@ -315,6 +316,29 @@ START_TEST(a_document_is_whole)
 }
 END_TEST
 
+/* What another one's folder holds is shown as an image: none of its scripts runs. */
+START_TEST(a_foreign_picture_stays_a_picture)
+{
+    static const char svg[] = "<svg><g id=\"gnuplot_canvas\"><defs></defs>"
+                              "<script>alert(1)</script></g></svg>";
+    char *text = NULL;
+    size_t length = 0;
+    json_t *document = report_create(&(report_head){"benchmark", "sample", "A sample", 0, NULL});
+    report_plot(document, "theirs", "A plot");
+    test_folder_require(report_write(document, test_folder_path("foreign"), "sample.json"));
+    json_decref(document);
+    test_folder_require(
+        file_replace(test_folder_path("foreign/theirs.svg"), &(file_part){svg, sizeof svg - 1}, 1));
+    test_folder_require(page_write(test_folder_path("foreign"), "Theirs",
+                                   (const char *const[]){"sample.json", NULL}));
+    test_folder_require(
+        file_read(test_folder_path("foreign/report.html"), 1 << 20, &text, &length));
+    ck_assert_ptr_null(strstr(text, "<script"));
+    ck_assert_ptr_nonnull(strstr(text, "src=\"data:image/svg+xml;base64,"));
+    free(text);
+}
+END_TEST
+
 /* Heads break between words, numbers stand to the right, no line is over 80 columns or ends with
  * blanks. */
 START_TEST(a_table_fits_a_terminal)
@@ -374,6 +398,7 @@ int main(void)
     tcase_add_test(core, a_line_is_read_by_the_contract);
     tcase_add_test(core, text_is_quoted_for_gnuplot);
     tcase_add_test(core, a_document_is_whole);
+    tcase_add_test(core, a_foreign_picture_stays_a_picture);
     tcase_add_test(core, a_table_fits_a_terminal);
     return test_folder_close(suite_run(suite));
 }

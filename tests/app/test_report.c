@@ -54,6 +54,40 @@ START_TEST(a_run_ends_with_its_page)
 }
 END_TEST
 
+/* Names and files of others: no control character reaches a terminal or the page, and no count is
+ * taken that a sum cannot hold. */
+START_TEST(a_hostile_folder_is_shown_harmlessly)
+{
+    static const char folder[] = "a\x1b]0;x\a<b";
+    json_t *document = NULL;
+    program p = program_run_with(NULL, WORDS(RUN, "--run-dir", folder));
+    ASSERT_EXIT(p, 0);
+    ASSERT_SILENT(p.out, "\x1b");
+    program_close(&p);
+    char *log = test_folder_read("a\x1b]0;x\a<b/train.log");
+    ASSERT_SAYS(log, "report: a\\x1b]0;x\\x07<b/report.html");
+    ASSERT_SILENT(log, "\x1b");
+    ASSERT_SAYS(log, "results: a\\x1b]0;x\\x07<b");
+    free(log);
+    test_folder_require(json_text_read("a\x1b]0;x\a<b/eval.json", 1 << 20, &document));
+    for (size_t i = 0; i < 2; i++)
+        json_array_set_new(json_array_get(json_object_get(document, "confusion"), 0), i,
+                           json_integer(INT64_MAX));
+    ck_assert_int_eq(json_dump_file(document, "a\x1b]0;x\a<b/eval.json", 0), 0);
+    json_decref(document);
+    p = program_mnist("report", folder, NULL);
+    ASSERT_EXIT(p, 0);
+    ASSERT_SAYS(p.out, "a\\x1b]0;x\\x07<b");
+    ASSERT_SILENT(p.out, "\x1b");
+    program_close(&p);
+    char *page = read_page("a\x1b]0;x\a<b/report.html");
+    ASSERT_SILENT(page, "\x1b");
+    ASSERT_SAYS(page, "a\uFFFD]0;x\uFFFD&lt;b");
+    ASSERT_SILENT(page, "9223372036854775807");
+    free(page);
+}
+END_TEST
+
 /* Its numbers are those of eval.json. */
 START_TEST(the_page_shows_what_was_learned)
 {
@@ -344,6 +378,7 @@ int main(void)
     TCase *runs = suite_case(suite, "runs", 2 * RUN_S);
     tcase_add_checked_fixture(runs, test_folder_clean, NULL);
     tcase_add_test(runs, a_run_ends_with_its_page);
+    tcase_add_test(runs, a_hostile_folder_is_shown_harmlessly);
     tcase_add_test(runs, the_page_shows_what_was_learned);
     tcase_add_test(runs, a_run_without_it_says_how_to_get_it);
     tcase_add_test(runs, an_odd_file_is_shown_as_far_as_it_goes);
