@@ -326,6 +326,7 @@ for f in *-*.txt; do grep -E 'RESTART|GENERATION' $f | sort >x; mv x "${f%.txt}.
 m never run --nproc-per-node 2 --max-restarts 1 --log-dir b --redirects 3 -- sh -c '[ $RANK = 0 ] && exec sleep 30; exit 6'
 """
 CASES["run-dry"] = r"""
+export GLOO_SOCKET_IFNAME=eth7 TP_SOCKET_IFNAME=eth7 # else set or not, by what this host's name stands for
 m node run --dry-run --nproc_per_node=2 --nnodes=2 --node_rank=1 --master_addr=192.168.0.1 --master_port=12355 -- sh -c 'exit 1' --arg
 m one run --dry-run --nproc-per-node 2 --max-restarts 3 -- true
 m train train --dry-run --model mlp --limit 32 --no-save-model
