@@ -8,13 +8,11 @@
 /* STATUS_NO_MEMORY beyond the table's limit: nothing is pushed then. */
 status store_queue_push(store_table *queues, store_bytes key, store_bytes value);
 
-/* How many values it holds. */
-uint64_t store_queue_length(const store_table *queues, store_bytes key);
+/* How many values it holds; if any, *value is the one that is there longest, until the table
+ * changes. */
+uint64_t store_queue_look(const store_table *queues, store_bytes key, store_bytes *value);
 
-/* The value that is there longest, of a queue that has one; valid until the table changes. */
-void store_queue_first(const store_table *queues, store_bytes key, store_bytes *value);
-
-/* Takes it out. */
-status store_queue_drop_first(store_table *queues, store_bytes key);
+/* Takes that one out. */
+status store_queue_drop(store_table *queues, store_bytes key);
 
 #endif

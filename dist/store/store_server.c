@@ -302,7 +302,7 @@ static void forget(store_server *server)
     }
     store_connections_sweep(&server->all);
     store_table_delete_if(server->table, is_forgotten, server);
-    store_table_delete_if(server->queues, is_forgotten, server); /* all: their pieces' names */
+    store_table_delete_if(server->queues, is_forgotten, server);
     store_table_delete_if(server->kept.authors, is_forgotten, server);
 }
 

@@ -73,11 +73,12 @@ static status set(call *c, store_bytes key, store_bytes value)
     return STATUS_OK;
 }
 
+/* A queue is a key, too. */
 static bool is_there(const call *c, store_bytes key)
 {
     store_bytes value;
     return store_table_find(c->table, key, &value) ||
-           store_queue_length(c->service->queues, key) > 0;
+           store_queue_look(c->service->queues, key, &value) > 0;
 }
 
 static status run_set(call *c)
@@ -230,15 +231,19 @@ static status run_queue_push(call *c)
 
 static status run_queue_pop(call *c)
 {
-    store_table *queues = c->service->queues;
-    store_bytes key = take_bytes(c), first;
-    uint64_t length = store_queue_length(queues, key);
+    store_bytes key = take_bytes(c), first = {0};
+    uint64_t length = store_queue_look(c->service->queues, key, &first);
     TRY(answer_i64(c, (int64_t)length));
     if (length == 0)
         return STATUS_OK;
-    store_queue_first(queues, key, &first);
     TRY(answer_value(c, first));
-    return store_queue_drop_first(queues, key);
+    return store_queue_drop(c->service->queues, key);
+}
+
+static status run_queue_len(call *c)
+{
+    store_bytes first;
+    return answer_i64(c, (int64_t)store_queue_look(c->service->queues, take_bytes(c), &first));
 }
 
 static status answer_key(void *ctx, store_bytes key)
@@ -376,7 +381,7 @@ static status execute(call *c)
     case STORE_QUEUE_POP:
         return run_queue_pop(c);
     case STORE_QUEUE_LEN:
-        return answer_i64(c, (int64_t)store_queue_length(c->service->queues, take_bytes(c)));
+        return run_queue_len(c);
     case STORE_LIST_KEYS:
         TRY(answer_i64(c, (int64_t)store_table_count(c->table)));
         return store_table_each(c->table, answer_key, c);
