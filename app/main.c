@@ -15,6 +15,7 @@
 #include "app/launch/agent.h"
 #include "app/launch/mpirun.h"
 #include "app/launch/outer_launcher.h"
+#include "app/launch/rdzv_config.h"
 #include "app/options/options.h"
 #include "app/predict/predict_command.h"
 #include "app/serve/serve_command.h"
@@ -74,8 +75,8 @@ static status read_spec(const options *opts, worker_spec *out)
  * or it shows something, and whoever stops it is to read the same as with several. */
 static bool needs_launcher(const options *opts, const worker_spec *spec)
 {
-    return spec->world_size > 1 || spec->nnodes > 1 || spec->max_restarts > 0 ||
-           opts->command == COMMAND_DEMO || opts->log_dir != NULL ||
+    return spec->world_size > 1 || spec->nnodes > 1 || worker_spec_is_elastic(spec) ||
+           spec->max_restarts > 0 || opts->command == COMMAND_DEMO || opts->log_dir != NULL ||
            strcmp(opts->redirects, "0") != 0 || strcmp(opts->tee, "0") != 0;
 }
 
@@ -250,6 +251,7 @@ static status read_options(int argc, char **argv, options *out, int *code)
     options opts;
     *code = EXIT_CODE_USAGE;
     TRY(options_read(argc, argv, &opts));
+    rdzv_config_hide(&opts, argc, argv);
     if (opts.quiet)
         log_set_quiet();
     status st = take_launcher(&opts);

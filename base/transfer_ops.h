@@ -24,7 +24,10 @@ typedef struct transfer_answer {
 
 typedef struct transfer_request {
     const char *url;
-    const char *json;   /* NULL: a GET. Else a POST of this. */
+    const char *json;                /* NULL: a GET. Else a POST of this. */
+    const char *header;              /* one more, as its line; NULL or "": none */
+    const char *cacert, *cert, *key; /* files: whose certificates are trusted, and what shows who
+                                        asks; NULL or "": those of the machine, and nothing */
     bool is_direct;     /* no proxy is asked and no redirect followed: a service of one's own */
     uint64_t from_byte; /* above 0: the rest from there on is asked for */
     int connect_timeout_ms;
@@ -48,8 +51,9 @@ typedef struct transfer_ops {
      * STATUS_OK: the body came to its end, whatever the code. STATUS_UNKNOWN_HOST, STATUS_REFUSED,
      * STATUS_TIMEOUT (of the connection, nothing came for so long, or the deadline), STATUS_PEER
      * (it broke off), STATUS_INVALID (a redirect that is not followed, a certificate that is not
-     * trusted, no HTTP). *answer is set in any case. A POST whose connection, kept from an earlier
-     * one, broke before any answer is sent once more: the server may get it twice. */
+     * trusted or not there, no HTTP). *answer is set in any case. A POST whose connection, kept
+     * from an earlier one, broke before any answer is sent once more: the server may get it twice.
+     */
     status (*perform)(void *self, const transfer_request *request, transfer_answer *answer);
     void (*close)(void *self); /* accepts NULL */
 } transfer_ops;

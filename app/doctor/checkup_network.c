@@ -189,6 +189,7 @@ static void check_node_0(checkup *c)
 static status ask_etcd(const worker_spec *spec, const char *endpoint, int *n_nodes)
 {
     const rendezvous_backend_options how = {.endpoints = endpoint,
+                                            .access = &spec->access,
                                             .run_id = spec->run_id,
                                             .node_id = "doctor",
                                             .ttl_ms = CONNECT_MS,

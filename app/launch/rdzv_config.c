@@ -7,90 +7,106 @@
 #include "dist/net/socket_address.h"
 #include "dist/store/store.h"
 
+#include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 enum {
     SHOWN_BYTES = 80,
-    WORD_BYTES = 128,
+    WORD_BYTES = ETCD_FILE_BYTES, /* of a pair, so that a file of it has room */
     WEEK_S = 604800,
     MAX_MISSES = 1000,
     C10D_PORT = 29400, /* torchrun's, of an endpoint without one */
     ETCD_PORT = 2379,
 };
 
-static status seconds_of(const char *key, const char *value, double *out)
+typedef enum key_kind {
+    KEY_NOTHING, /* of torchrun's backends; means nothing here */
+    KEY_MS,      /* int64_t, and so many seconds as it is given */
+    KEY_COUNT,   /* int */
+    KEY_TRUTH,   /* int: 0 or 1; "http" and "https" likewise */
+    KEY_FILE,    /* of etcd_access */
+} key_kind;
+
+#define AT(field) offsetof(rdzv_config, field)
+
+static const struct {
+    const char *name;
+    key_kind kind;
+    size_t at;
+} KEYS[] = {
+    {"join_timeout", KEY_MS, AT(join_ms)},
+    {"timeout", KEY_MS, AT(join_ms)},
+    {"last_call_timeout", KEY_MS, AT(last_call_ms)},
+    {"read_timeout", KEY_MS, AT(read_ms)},
+    {"keep_alive_interval", KEY_MS, AT(keep_alive_ms)},
+    {"keep_alive_max_attempt", KEY_COUNT, AT(keep_alive_misses)},
+    {"is_host", KEY_TRUTH, AT(is_host)},
+    {"protocol", KEY_TRUTH, AT(is_https)},
+    {"cacert", KEY_FILE, AT(access.cacert)},
+    {"cert", KEY_FILE, AT(access.cert)},
+    {"key", KEY_FILE, AT(access.key)},
+    {"close_timeout", KEY_NOTHING, 0},
+    {"store_type", KEY_NOTHING, 0},
+    {"use_libuv", KEY_NOTHING, 0},
+    {"rank", KEY_NOTHING, 0},
+    {"heartbeat_timeout", KEY_NOTHING, 0},
+};
+
+static status ms_of(const char *key, const char *value, int64_t *out)
 {
     const char *at = value;
-    if (!number_next_real(&at, out) || *at != '\0' || !(*out > 0.0) || *out > WEEK_S)
+    double seconds = 0.0;
+    if (!number_next_real(&at, &seconds) || *at != '\0' || !(seconds > 0.0) || seconds > WEEK_S)
         return FAIL(STATUS_INVALID, "--rdzv-conf: %s=%.40s is not a number of seconds", key, value);
+    *out = (int64_t)(seconds * 1e3) > 0 ? (int64_t)(seconds * 1e3) : 1;
     return STATUS_OK;
 }
 
 static status truth_of(const char *key, const char *value, int *out)
 {
-    static const char *const words[][2] = {
-        {"0", "1"}, {"false", "true"}, {"f", "t"}, {"no", "yes"}, {"n", "y"}};
+    static const char *const words[][2] = {{"0", "1"},    {"false", "true"}, {"f", "t"},
+                                           {"no", "yes"}, {"n", "y"},        {"http", "https"}};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         for (int truth = 0; truth < 2; truth++)
             if (strcasecmp(value, words[i][truth]) == 0) {
                 *out = truth;
                 return STATUS_OK;
             }
-    return FAIL(STATUS_INVALID, "--rdzv-conf: %s=%.40s is neither true nor false", key, value);
+    return FAIL(STATUS_INVALID, "--rdzv-conf: %s=%.40s is neither %s", key, value,
+                key[0] == 'p' ? "http nor https" : "true nor false");
 }
 
-/* Keys of torchrun's backends that mean nothing here, and those that do. */
-static status check_key(const char *key)
+static status take_value(size_t i, const char *value, rdzv_config *config)
 {
-    static const char *const others[] = {"close_timeout", "store_type", "use_libuv",
-                                         "rank",          "protocol",   "heartbeat_timeout"};
-    static const char *const ours[] = {"join_timeout",
-                                       "timeout",
-                                       "last_call_timeout",
-                                       "read_timeout",
-                                       "keep_alive_interval",
-                                       "keep_alive_max_attempt",
-                                       "is_host"};
-    nearest search;
-    nearest_init(&search, key);
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        if (strcmp(key, others[i]) == 0)
-            return STATUS_OK;
-    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
-        nearest_offer(&search, ours[i]);
-    if (nearest_found(&search))
-        return FAIL(STATUS_INVALID, "--rdzv-conf: no key '%.*s'; did you mean '%s'?", SHOWN_BYTES,
-                    key, search.best);
-    LOG_W("--rdzv-conf: '%.*s' means nothing here", SHOWN_BYTES, key);
+    void *field = (char *)config + KEYS[i].at;
+    if (KEYS[i].kind == KEY_MS)
+        return ms_of(KEYS[i].name, value, field);
+    if (KEYS[i].kind == KEY_TRUTH)
+        return truth_of(KEYS[i].name, value, field);
+    if (KEYS[i].kind == KEY_FILE)
+        strcpy(field, value); /* of a pair, so it has room */
+    if (KEYS[i].kind == KEY_COUNT && !number_parse(value, 1, MAX_MISSES, field))
+        return FAIL(STATUS_INVALID, "--rdzv-conf: %s=%.40s is not a whole number from 1 to %d",
+                    KEYS[i].name, value, MAX_MISSES);
     return STATUS_OK;
 }
 
 static status take_pair(const char *key, const char *value, rdzv_config *config)
 {
-    double number = 0.0;
-    if (strcmp(key, "join_timeout") == 0 || strcmp(key, "timeout") == 0) {
-        TRY(seconds_of(key, value, &number));
-        config->join_ms = (int64_t)(number * 1e3);
-    } else if (strcmp(key, "last_call_timeout") == 0) {
-        TRY(seconds_of(key, value, &number));
-        config->last_call_ms = (int64_t)(number * 1e3);
-    } else if (strcmp(key, "read_timeout") == 0) {
-        TRY(seconds_of(key, value, &number));
-        config->read_ms = (int64_t)(number * 1e3) > 0 ? (int64_t)(number * 1e3) : 1;
-    } else if (strcmp(key, "keep_alive_interval") == 0) {
-        TRY(seconds_of(key, value, &number));
-        config->keep_alive_ms = (int64_t)(number * 1e3) > 0 ? (int64_t)(number * 1e3) : 1;
-    } else if (strcmp(key, "keep_alive_max_attempt") == 0) {
-        if (!number_parse(value, 1, MAX_MISSES, &config->keep_alive_misses))
-            return FAIL(STATUS_INVALID, "--rdzv-conf: %s=%.40s is not a whole number from 1 to %d",
-                        key, value, MAX_MISSES);
-    } else if (strcmp(key, "is_host") == 0) {
-        return truth_of(key, value, &config->is_host);
-    } else {
-        return check_key(key);
+    nearest search;
+    nearest_init(&search, key);
+    for (size_t i = 0; i < sizeof KEYS / sizeof KEYS[0]; i++) {
+        if (strcmp(key, KEYS[i].name) == 0)
+            return take_value(i, value, config);
+        nearest_offer(&search, KEYS[i].name);
     }
+    if (nearest_found(&search))
+        return FAIL(STATUS_INVALID, "--rdzv-conf: no key '%.*s'; did you mean '%s'?", SHOWN_BYTES,
+                    key, search.best);
+    LOG_W("--rdzv-conf: '%.*s' means nothing here", SHOWN_BYTES, key);
     return STATUS_OK;
 }
 
@@ -135,7 +151,26 @@ int rdzv_config_port(rdzv_backend backend)
                                   : ETCD_PORT;
 }
 
-/* One of the list, which gets it with its port. etcd's may say how to speak to it. */
+/* Up to `stop`, with %XX as that byte. */
+static bool take_name(const char **at, char stop, char out[ETCD_NAME_BYTES])
+{
+    size_t n = 0;
+    for (; **at != stop; (*at)++, n++) {
+        unsigned code = (unsigned char)**at;
+        if (**at == '%' && (strspn(*at + 1, "0123456789abcdefABCDEF") < 2 ||
+                            sscanf(*at, "%%%2x", &code) != 1 || code == 0))
+            return false;
+        if (**at == '\0' || strchr(":/@", **at) != NULL || n + 1 == ETCD_NAME_BYTES)
+            return false;
+        *at += **at == '%' ? 2 : 0;
+        out[n] = (char)code;
+    }
+    out[n] = '\0';
+    (*at)++;
+    return n > 0;
+}
+
+/* One of the list, which gets it with its port. etcd's may say how to speak to it, and as whom. */
 static status add_endpoint(const char *text, rdzv_config *config)
 {
     char address[RDZV_ADDRESS_BYTES], name[SOCKET_ADDRESS_BYTES];
@@ -143,9 +178,15 @@ static status add_endpoint(const char *text, rdzv_config *config)
     bool is_etcd = config->backend == RDZV_ETCD;
     const char *scheme = is_etcd && strncmp(text, "https://", 8) == 0  ? "https://"
                          : is_etcd && strncmp(text, "http://", 7) == 0 ? "http://"
+                         : is_etcd && config->is_https == 1            ? "https://"
                                                                        : "";
     int port = -1;
-    text += strlen(scheme);
+    text += strncmp(text, scheme, strlen(scheme)) == 0 ? strlen(scheme) : 0;
+    if (strchr(text, '@') != NULL &&
+        (!is_etcd || (used > 0 && config->access.user[0] == '\0') ||
+         !take_name(&text, ':', config->access.user) ||
+         !take_name(&text, '@', config->access.password) || strchr(text, '@') != NULL))
+        return FAIL(STATUS_INVALID, "a name and a password");
     TRY(status_context(socket_address_parse(text, rdzv_config_port(config->backend), address,
                                             sizeof address, &port),
                        "--rdzv-endpoint"));
@@ -197,6 +238,22 @@ void rdzv_config_each(const char *endpoints, rdzv_endpoint_fn *use, void *ctx)
     }
 }
 
+static void hide(char *text, const char *endpoints)
+{
+    char *at = text != NULL ? strstr(text, endpoints) : NULL;
+    if (at != NULL)
+        memset(at, 'x', (size_t)(strrchr(at, '@') - at));
+}
+
+void rdzv_config_hide(const options *opts, int argc, char **argv)
+{
+    if (opts->rdzv_endpoint == NULL || strchr(opts->rdzv_endpoint, '@') == NULL)
+        return;
+    for (int i = 1; i < argc; i++)
+        hide(argv[i], opts->rdzv_endpoint);
+    hide(getenv("PET_RDZV_ENDPOINT"), opts->rdzv_endpoint);
+}
+
 rdzv_config rdzv_config_none(void)
 {
     return (rdzv_config){.port = -1,
@@ -213,7 +270,13 @@ status rdzv_config_read(const options *opts, rdzv_config *out)
     rdzv_config config = rdzv_config_none();
     TRY(backend_of(opts->rdzv_backend, &config.backend));
     TRY(read_pairs(opts->rdzv_conf, &config));
-    TRY(read_endpoints(opts->rdzv_endpoint, &config));
+    status st = read_endpoints(opts->rdzv_endpoint, &config);
+    if (st != STATUS_OK && strchr(opts->rdzv_endpoint, '@') != NULL)
+        return FAIL(STATUS_INVALID,
+                    "--rdzv-endpoint, which is not shown as it may hold a password: expected "
+                    "[https://][USER:PASSWORD@]HOST:PORT, a user for etcd alone, and in its name "
+                    "and password %%2C for a comma, likewise of : / @ and %%");
+    TRY(st);
     *out = config;
     return STATUS_OK;
 }

@@ -1,10 +1,11 @@
 /* How the user configures the rendezvous of the nodes: --rdzv-backend, --rdzv-endpoint and
- * --rdzv-conf. */
+ * --rdzv-conf. A password stands in `access` and nowhere else: endpoints and messages have none. */
 #ifndef MNIST_DDP_APP_LAUNCH_RDZV_CONFIG_H
 #define MNIST_DDP_APP_LAUNCH_RDZV_CONFIG_H
 
 #include "app/options/options.h"
 #include "base/status.h"
+#include "dist/elastic/etcd_gateway.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,6 +24,9 @@ typedef struct rdzv_config {
     int port;                             /* -1: none was given */
     char endpoints[RDZV_ENDPOINTS_BYTES]; /* all of them, each with its port: "h1:p,h2:p"; "" */
 
+    etcd_access access; /* the endpoint's USER:PASSWORD@; --rdzv-conf's files */
+    int is_https;       /* protocol: of endpoints that do not say it */
+
     /* --rdzv-conf, or torch's defaults */
     int64_t join_ms;       /* join_timeout, or timeout: in seconds there; -1: none was given */
     int64_t last_call_ms;  /* last_call_timeout, likewise */
@@ -31,6 +35,10 @@ typedef struct rdzv_config {
     int keep_alive_misses; /* keep_alive_max_attempt */
     int is_host;           /* 0 or 1: whether this node serves the store; -1: nobody says */
 } rdzv_config;
+
+/* Hides USER:PASSWORD@ of --rdzv-endpoint in the process's own arguments and variable, for others
+ * who list processes, and for the workers. */
+void rdzv_config_hide(const options *opts, int argc, char **argv);
 
 /* What a job has that was given nothing. */
 rdzv_config rdzv_config_none(void);

@@ -45,6 +45,7 @@ static status join_rendezvous(round_agent *self, const char *id)
         .backend = spec->rdzv == RDZV_ETCD ? &rendezvous_etcd : &rendezvous_c10d,
         .endpoints = spec->endpoints,
         .run_id = spec->run_id,
+        .access = &spec->access,
         .self = {.nproc = spec->nproc, .port = spec->master_port},
         .min_nodes = spec->min_nodes,
         .max_nodes = spec->max_nodes,

@@ -144,6 +144,9 @@ static status check_nodes(const request *want)
                     "--node-rank=%d on the last one, or --nnodes=%d",
                     want->node_rank, want->nnodes, want->nnodes - 1, want->nnodes - 1,
                     want->node_rank + 1);
+    if (want->rdzv.backend == RDZV_ETCD && want->rdzv.endpoints[0] == '\0')
+        return FAIL(STATUS_INVALID,
+                    "--rdzv-backend=etcd: where is it? Give --rdzv-endpoint=HOST:PORT");
     if (want->nnodes == 1)
         return STATUS_OK;
     if (want->rdzv.backend == RDZV_STATIC && want->min_nodes < want->nnodes)
@@ -162,11 +165,12 @@ static status check_nodes(const request *want)
                     "--node-rank=%d of %d machines: where is machine 0? Give "
                     "--master-addr=ADDRESS, its address",
                     want->node_rank, want->nnodes);
-    if (want->master_port == 0)
+    if (want->master_port == 0 && want->min_nodes > 1)
         return FAIL(STATUS_INVALID,
-                    "--master-port=0 (a free one) cannot be known to %d machines; "
+                    "%s%s (a free port) cannot be known to %d machines; "
                     "give the same port on all, or none for %d",
-                    want->nnodes, rdzv_config_port(want->rdzv.backend));
+                    want->rdzv.endpoints[0] != '\0' ? "--rdzv-endpoint=" : "--master-port=0",
+                    want->rdzv.endpoints, want->min_nodes, rdzv_config_port(want->rdzv.backend));
     return STATUS_OK;
 }
 
@@ -244,14 +248,12 @@ bool worker_spec_owns(const worker_spec *spec, const char *address)
 /* Who serves the store, on which address and port. */
 static void place_store(const request *want, worker_spec *spec)
 {
-    bool one = spec->nnodes == 1, given = want->master_addr[0] != '\0';
+    bool one = spec->nnodes == 1 && spec->rdzv == RDZV_STATIC, given = want->master_addr[0] != '\0';
     /* The ranks of one machine need no other address than this, whatever was given. */
     snprintf(spec->master_addr, sizeof spec->master_addr, "%s",
              one || !given ? "127.0.0.1" : want->master_addr);
     spec->store_on_loopback = one || (given && socket_address_says_loopback(want->master_addr));
-    if (one && want->rdzv.backend == RDZV_ETCD)
-        spec->master_port = 0; /* etcd's is none of ours */
-    else if (want->master_port != NOT_GIVEN)
+    if (want->master_port != NOT_GIVEN)
         spec->master_port = want->master_port;
     else
         spec->master_port = one ? 0 : rdzv_config_port(want->rdzv.backend);
@@ -259,17 +261,29 @@ static void place_store(const request *want, worker_spec *spec)
         spec->server = RDZV_HOST_HERE;
     else if (spec->rdzv != RDZV_C10D || want->rdzv.is_host == 0)
         spec->server = RDZV_HOST_ELSEWHERE;
-    else if (want->rdzv.is_host == 1)
+    else if (want->rdzv.is_host == 1 || spec->master_port == 0)
         spec->server = RDZV_HOST_HERE;
     else
         spec->server =
             worker_spec_owns(spec, spec->master_addr) ? RDZV_HOST_FIRST : RDZV_HOST_ELSEWHERE;
 }
 
+/* One machine, too, asks the service that was named, unless it would serve that itself. */
+static rdzv_backend backend_for(const request *want, const worker_spec *spec)
+{
+    const rdzv_config *rdzv = &want->rdzv;
+    bool here = rdzv->backend == RDZV_C10D && rdzv->is_host != 0 &&
+                (rdzv->is_host == 1 || worker_spec_owns(spec, rdzv->address));
+    bool asks = want->nnodes > 1 || (rdzv->endpoints[0] != '\0' && !here);
+    return asks ? rdzv->backend : RDZV_STATIC;
+}
+
 static void set_times(const options *opts, const rdzv_config *rdzv, worker_spec *spec)
 {
     bool own_join = options_given(opts, "join-timeout") || rdzv->join_ms < 0;
     spec->join_ms = own_join ? opts->join_timeout * 1000 : rdzv->join_ms;
+    if (spec->max_nodes == 1 && !options_given(opts, "join-timeout") && rdzv->join_ms < 0)
+        spec->join_ms = rdzv->read_ms; /* nobody else is to come */
     spec->monitor_ms = (int64_t)(opts->monitor_interval * 1e3);
     spec->last_call_ms = rdzv->last_call_ms;
     spec->read_ms = rdzv->read_ms;
@@ -304,7 +318,6 @@ status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worke
                         .nnodes = want.nnodes,
                         .node_rank = want.node_rank > 0 ? want.node_rank : 0,
                         .world_size = want.nproc * want.nnodes,
-                        .rdzv = want.nnodes > 1 ? want.rdzv.backend : RDZV_STATIC,
                         .min_nodes = want.min_nodes,
                         .max_nodes = want.nnodes,
                         .max_restarts = (int)opts->max_restarts,
@@ -313,18 +326,20 @@ status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worke
     if (opts->local_addr != NULL)
         TRY(copy_text("--local-addr", opts->local_addr, spec.local_addr, sizeof spec.local_addr));
     memcpy(spec.endpoints, want.rdzv.endpoints, sizeof spec.endpoints);
+    spec.access = want.rdzv.access;
+    spec.rdzv = backend_for(&want, &spec);
     place_store(&want, &spec);
     set_times(opts, &want.rdzv, &spec);
     if (worker_spec_is_elastic(&spec))
         spec.node_rank = NOT_GIVEN;
     if (opts->rdzv_id != NULL && !opts->standalone)
         TRY(copy_text("--rdzv-id", opts->rdzv_id, spec.run_id, sizeof spec.run_id));
-    else if (spec.rdzv == RDZV_ETCD)
+    else if (spec.rdzv == RDZV_ETCD && spec.max_nodes > 1)
         return FAIL(STATUS_INVALID,
                     "--rdzv-backend=etcd: which job is this? Others may meet there, "
                     "too; give --rdzv-id=ID, the same on all machines and no other "
                     "job's");
-    else if (spec.master_port == 0)
+    else if (spec.max_nodes == 1 && (spec.master_port == 0 || worker_spec_is_elastic(&spec)))
         make_run_id(spec.run_id);
     if (opts->role != NULL)
         TRY(copy_text("--role", opts->role, spec.role, sizeof spec.role));

@@ -58,6 +58,7 @@ typedef struct worker_spec {
     rdzv_backend rdzv;             /* RDZV_STATIC also of one machine: it needs none */
     int min_nodes, max_nodes;
     char endpoints[RDZV_ENDPOINTS_BYTES]; /* elastic: where the nodes meet */
+    etcd_access access;                   /* likewise: of etcd */
     rdzv_host server;
     char master_addr[SPEC_ADDRESS_BYTES];
     int master_port;        /* 0: one node, a free one, until it is known */

@@ -252,7 +252,7 @@ const option_row options_table[] = {
      NULL, "NAME", "of the job: nodes of another one are turned away [none]"},
     {"rdzv-conf", NULL, OPTION_TEXT, GROUP_LAUNCHER, SET_UP, AT(rdzv_conf), 0, 0,
      NULL, "K=V,...", "join_timeout, last_call_timeout (30), keep_alive_interval (5), "
-     "keep_alive_max_attempt (3), read_timeout (60), is_host"},
+     "keep_alive_max_attempt (3), read_timeout (60), is_host; for etcd protocol, cacert, cert, key"},
     {"max-restarts", NULL, OPTION_INTEGER, GROUP_LAUNCHER, LAUNCHERS, AT(max_restarts), 0, 1e6,
      "0", "N", "after a failure start all ranks anew, at most so often"},
     {"monitor-interval", NULL, OPTION_REAL, GROUP_LAUNCHER, LAUNCHERS, AT(monitor_interval), 0.001,

@@ -21,7 +21,6 @@ enum {
 typedef struct http {
     CURLM *multi; /* keeps the connections */
     CURL *easy;
-    struct curl_slist *json_headers; /* of a POST */
 } http;
 
 /* One transfer under way. */
@@ -33,14 +32,18 @@ typedef struct exchange {
     status failed; /* of the request's functions */
 } exchange;
 
-/* Certificates of authorities: libcurl itself reads neither variable. */
-static const char *named_bundle(void)
+/* Certificates of authorities: the request's, else the variable's; *from names it. libcurl itself
+ * reads neither variable. */
+static const char *bundle_of(const transfer_request *request, const char **from)
 {
     static const char *const names[] = {"CURL_CA_BUNDLE", "SSL_CERT_FILE"};
+    *from = "cacert";
+    if (request->cacert != NULL && request->cacert[0] != '\0')
+        return request->cacert;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *path = environment_text(names[i]);
-        if (path != NULL)
-            return path;
+        *from = names[i];
+        if (environment_text(names[i]) != NULL)
+            return environment_text(names[i]);
     }
     return NULL;
 }
@@ -52,7 +55,6 @@ static void http_close(void *self)
         return;
     curl_easy_cleanup(h->easy);
     curl_multi_cleanup(h->multi);
-    curl_slist_free_all(h->json_headers);
     free(h);
 }
 
@@ -65,8 +67,7 @@ static status http_open(void **out)
     }
     h->multi = curl_multi_init();
     h->easy = curl_easy_init();
-    h->json_headers = curl_slist_append(NULL, "Content-Type: application/json");
-    if (h->multi == NULL || h->easy == NULL || h->json_headers == NULL) {
+    if (h->multi == NULL || h->easy == NULL) {
         http_close(h);
         return FAIL(STATUS_NO_MEMORY, "libcurl");
     }
@@ -160,16 +161,15 @@ static void set_protocols(CURL *easy, bool is_https)
 }
 
 /* What is asked for, and how. */
-static void set_method(const exchange *x, struct curl_slist *json_headers, char range[32])
+static void set_method(const exchange *x, struct curl_slist *headers, char range[32])
 {
     const transfer_request *r = x->request;
     snprintf(range, 32, "%llu-", (unsigned long long)r->from_byte);
     if (r->from_byte > 0)
         curl_easy_setopt(x->easy, CURLOPT_RANGE, range);
-    if (r->json != NULL) {
+    if (r->json != NULL)
         curl_easy_setopt(x->easy, CURLOPT_POSTFIELDS, r->json);
-        curl_easy_setopt(x->easy, CURLOPT_HTTPHEADER, json_headers);
-    }
+    curl_easy_setopt(x->easy, CURLOPT_HTTPHEADER, headers);
     if (r->is_direct) {
         curl_easy_setopt(x->easy, CURLOPT_PROXY, "");
         return;
@@ -194,7 +194,7 @@ static void set_up(exchange *x, char error[CURL_ERROR_SIZE])
 {
     const transfer_request *r = x->request;
     CURL *easy = x->easy;
-    const char *bundle = named_bundle();
+    const char *from, *bundle = bundle_of(r, &from);
     curl_easy_reset(easy); /* connections stay */
     curl_easy_setopt(easy, CURLOPT_URL, r->url);
     set_protocols(easy, strncasecmp(r->url, "https:", 6) == 0);
@@ -204,6 +204,10 @@ static void set_up(exchange *x, char error[CURL_ERROR_SIZE])
     curl_easy_setopt(easy, CURLOPT_USERAGENT, "mnist_ddp");
     if (bundle != NULL)
         curl_easy_setopt(easy, CURLOPT_CAINFO, bundle);
+    if (r->cert != NULL && r->cert[0] != '\0')
+        curl_easy_setopt(easy, CURLOPT_SSLCERT, r->cert);
+    if (r->key != NULL && r->key[0] != '\0')
+        curl_easy_setopt(easy, CURLOPT_SSLKEY, r->key);
 #if LIBCURL_VERSION_NUM >= 0x075700
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* a resolver that hangs is not waited for */
 #endif
@@ -257,10 +261,33 @@ static status code_status(CURLcode code)
     case CURLE_URL_MALFORMAT:
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_CERTPROBLEM:
         return STATUS_INVALID;
     default:
         return STATUS_PEER;
     }
+}
+
+/* The caller frees them. Without memory one is left out, and the server says what it misses. */
+static struct curl_slist *make_headers(const transfer_request *r)
+{
+    struct curl_slist *all = NULL, *more = NULL;
+    if (r->json != NULL)
+        all = curl_slist_append(NULL, "Content-Type: application/json");
+    if (r->header != NULL && r->header[0] != '\0')
+        more = curl_slist_append(all, r->header);
+    return more != NULL ? more : all;
+}
+
+/* What is trusted, after a certificate was not. */
+static void append_trusted(const transfer_request *r)
+{
+    const char *from, *bundle = bundle_of(r, &from);
+    if (bundle != NULL)
+        status_append("; %s=%s is what names the certificates that are trusted", from, bundle);
+    else
+        status_append("; name the certificates that are trusted in SSL_CERT_FILE, or install the "
+                      "package ca-certificates");
 }
 
 static status http_perform(void *self, const transfer_request *request, transfer_answer *answer)
@@ -271,8 +298,11 @@ static status http_perform(void *self, const transfer_request *request, transfer
     CURLcode code = CURLE_OK;
     *answer = (transfer_answer){.size_bytes = -1, .first_byte = -1, .whole = -1};
     set_up(&x, error);
-    set_method(&x, h->json_headers, range);
-    TRY(perform(h, &x, &code));
+    struct curl_slist *headers = make_headers(request);
+    set_method(&x, headers, range);
+    status st = perform(h, &x, &code);
+    curl_slist_free_all(headers);
+    TRY(st);
     if (x.failed != STATUS_OK || answer->interrupted)
         return x.failed;
     if (code == CURLE_OK && !x.begun && request->begin != NULL) /* an answer without a body */
@@ -281,8 +311,7 @@ static status http_perform(void *self, const transfer_request *request, transfer
         return STATUS_OK;
     FAIL(code_status(code), "%s", error[0] != '\0' ? error : curl_easy_strerror(code));
     if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
-        status_append("; name the certificates that are trusted in SSL_CERT_FILE, or install the "
-                      "package ca-certificates");
+        append_trusted(request);
     return code_status(code);
 }
 

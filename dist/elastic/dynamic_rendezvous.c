@@ -292,6 +292,7 @@ static void init_service(dynamic_rendezvous *rdzv)
     rendezvous_backend_options options = {
         .endpoints = o->endpoints,
         .run_id = o->run_id,
+        .access = o->access,
         .node_id = rdzv->machine.self.id,
         .ttl_ms = ttl_ms,
         .timeout_ms = o->read_ms > 0 && o->read_ms < third_ms ? o->read_ms : third_ms,

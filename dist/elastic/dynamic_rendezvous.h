@@ -12,7 +12,8 @@
 typedef struct dynamic_rendezvous_options {
     const rendezvous_backend_ops *backend;
     const char *endpoints, *run_id;
-    round_node self; /* id, nproc, address, port */
+    const struct etcd_access *access; /* etcd_gateway.h; borrowed; NULL */
+    round_node self;                  /* id, nproc, address, port */
     int min_nodes, max_nodes;
     int64_t join_ms;       /* 600 s: how long a node waits to be in a round */
     int64_t last_call_ms;  /* 30 s: of the first round, after min_nodes have come */

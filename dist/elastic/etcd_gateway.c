@@ -19,6 +19,7 @@ enum {
     URL_BYTES = SOCKET_ADDRESS_BYTES + 16,
     HOST_BYTES = 256,
     CLUSTER_BYTES = 24,
+    TOKEN_BYTES = 4096,
     ANSWER_BYTES = 64 << 20,
     CONNECT_MS = 5000, /* one that is switched off holds a node that stops for no longer */
     HEAD_BYTES = 80,   /* of an answer that is not etcd's, for the message */
@@ -29,6 +30,7 @@ enum {
     GRPC_DEADLINE_EXCEEDED = 4,
     GRPC_NOT_FOUND = 5,
     GRPC_FAILED_PRECONDITION = 9, /* etcd: it is there already */
+    GRPC_UNAUTHENTICATED = 16,
     GRPC_LAST = 16,
 };
 
@@ -38,6 +40,9 @@ struct etcd_gateway {
     char endpoints[MOST_ENDPOINTS][URL_BYTES];
     int n, current;
     int64_t timeout_ms;
+    etcd_access access;
+    char token[TOKEN_BYTES];     /* the header that says who asks; "": none */
+    bool has_asked;              /* for it */
     char cluster[CLUSTER_BYTES]; /* whose member the first answer came from; "" before */
 };
 
@@ -102,12 +107,15 @@ static status open_http(etcd_gateway *g)
     return STATUS_INVALID;
 }
 
-status etcd_gateway_open(const char *endpoints, int64_t timeout_ms, etcd_gateway **out)
+status etcd_gateway_open(const char *endpoints, const etcd_access *access, int64_t timeout_ms,
+                         etcd_gateway **out)
 {
     etcd_gateway *g = calloc(1, sizeof *g);
     if (g == NULL)
         return FAIL(STATUS_NO_MEMORY, "a client of etcd");
     g->timeout_ms = timeout_ms;
+    if (access != NULL)
+        g->access = *access;
     status st = parse_endpoints(g, endpoints);
     if (st == STATUS_OK)
         st = open_http(g);
@@ -144,6 +152,7 @@ static status refused(const etcd_gateway *g, status code, const char *path, cons
 /* etcd has said why it does not carry out a call, by gRPC's code and its own words. */
 static status etcd_failure(const reply *r, int code, const char *words)
 {
+    bool is_old;
     switch (code) {
     case GRPC_NOT_FOUND:
     case GRPC_FAILED_PRECONDITION:
@@ -155,8 +164,12 @@ static status etcd_failure(const reply *r, int code, const char *words)
     case 7:  /* permission denied */
     case 11: /* out of range */
     case 12: /* unimplemented */
-    case 16: /* unauthenticated */
         return refused(r->gateway, STATUS_INVALID, r->path, words);
+    case GRPC_UNAUTHENTICATED: /* the token has expired: the next call asks for another one */
+        is_old = r->gateway->has_asked;
+        r->gateway->has_asked = false;
+        r->gateway->token[0] = '\0';
+        return refused(r->gateway, is_old ? STATUS_PEER : STATUS_INVALID, r->path, words);
     default: /* no leader, no room, too many requests: it may pass */
         return refused(r->gateway, STATUS_PEER, r->path, words);
     }
@@ -291,6 +304,10 @@ static status transfer(reply *r, const char *json, int64_t deadline_ns)
     int64_t connect_ms = g->timeout_ms < CONNECT_MS ? g->timeout_ms : CONNECT_MS;
     const transfer_request request = {.url = url,
                                       .json = json,
+                                      .header = g->token,
+                                      .cacert = g->access.cacert,
+                                      .cert = g->access.cert,
+                                      .key = g->access.key,
                                       .is_direct = true,
                                       .connect_timeout_ms = (int)connect_ms,
                                       .deadline_ns = deadline_ns,
@@ -304,7 +321,8 @@ static status transfer(reply *r, const char *json, int64_t deadline_ns)
     if (st == STATUS_OK || r->ended || r->failed != STATUS_OK)
         return st;
     if (st == STATUS_PEER && g->cluster[0] == '\0')
-        status_append(here(g)[4] == 's' ? "; is what listens there etcd?"
+        status_append(here(g)[4] == 's' ? "; is what listens there etcd? One that asks for a "
+                                          "certificate is given --rdzv-conf=cert=FILE,key=FILE"
                                         : "; is what listens there etcd? One with TLS is "
                                           "https://HOST:PORT");
     return status_context(st, "etcd at %s", here(g));
@@ -340,7 +358,7 @@ static status print(json_t *request, char **out)
     return st;
 }
 
-status etcd_gateway_call(etcd_gateway *gateway, const char *path, json_t *request, json_t **answer)
+static status call(etcd_gateway *gateway, const char *path, json_t *request, json_t **answer)
 {
     reply r = {.gateway = gateway, .path = path};
     char *text = NULL;
@@ -359,6 +377,34 @@ status etcd_gateway_call(etcd_gateway *gateway, const char *path, json_t *reques
     return turn(gateway, st);
 }
 
+/* A user's first call asks for the token that all others bring. An etcd without users has none.
+ * Lets go of `request` if that fails. */
+static status authenticate(etcd_gateway *g, json_t *request)
+{
+    static const char path[] = "/v3/auth/authenticate";
+    const etcd_access *who = &g->access;
+    json_t *answer = NULL;
+    if (who->user[0] == '\0' || g->has_asked)
+        return STATUS_OK;
+    status st = call(g, path, json_pack("{s:s,s:s}", "name", who->user, "password", who->password),
+                     &answer);
+    const char *token = json_string_value(json_object_get(answer, "token"));
+    if (answer != NULL && (token == NULL || snprintf(g->token, TOKEN_BYTES, "Authorization: %s",
+                                                     token) >= TOKEN_BYTES))
+        st = etcd_gateway_nonsense(g, path);
+    g->has_asked = st == STATUS_OK;
+    json_decref(answer);
+    if (st != STATUS_OK)
+        json_decref(request);
+    return st;
+}
+
+status etcd_gateway_call(etcd_gateway *gateway, const char *path, json_t *request, json_t **answer)
+{
+    TRY(authenticate(gateway, request));
+    return call(gateway, path, request, answer);
+}
+
 /* The stream was not to end: it may be no stream. */
 static status stream_end(const reply *r)
 {
@@ -375,6 +421,7 @@ static status stream_end(const reply *r)
 status etcd_gateway_follow(etcd_gateway *gateway, json_t *request, const etcd_stream *how)
 {
     reply r = {.gateway = gateway, .path = how->path, .stream = how};
+    TRY(authenticate(gateway, request));
     int64_t deadline_ns = clock_deadline_ns(how->wait_ms);
     char *text = NULL;
     TRY(print(request, &text));

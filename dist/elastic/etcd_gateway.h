@@ -18,10 +18,20 @@
 
 typedef struct etcd_gateway etcd_gateway;
 
-/* `endpoints`: "h1:p,h2:p", also https://h:p; without a port 2379. Opens the module curl; connects
- * to nobody yet. STATUS_INVALID for endpoints that are none, and if the module is not there.
- * timeout_ms: of each call; of that 5 s to connect. For one thread. */
-status etcd_gateway_open(const char *endpoints, int64_t timeout_ms, etcd_gateway **out);
+enum { ETCD_NAME_BYTES = 128, ETCD_FILE_BYTES = 512 };
+
+/* Who asks, and whom it trusts; each "" if that is not given. */
+typedef struct etcd_access {
+    char user[ETCD_NAME_BYTES], password[ETCD_NAME_BYTES];
+    char cacert[ETCD_FILE_BYTES], cert[ETCD_FILE_BYTES], key[ETCD_FILE_BYTES]; /* PEM */
+} etcd_access;
+
+/* `endpoints`: "h1:p,h2:p", also https://h:p; without a port 2379. `access` is copied; NULL:
+ * nothing is given. Opens the module curl; connects to nobody yet. STATUS_INVALID for endpoints
+ * that are none, and if the module is not there. timeout_ms: of each call; of that 5 s to connect.
+ * For one thread. */
+status etcd_gateway_open(const char *endpoints, const etcd_access *access, int64_t timeout_ms,
+                         etcd_gateway **out);
 void etcd_gateway_close(etcd_gateway *gateway); /* accepts NULL */
 
 /* One call. Takes `request`, and lets go of it (NULL: there was no memory for it). *answer is the

@@ -37,7 +37,8 @@ void rendezvous_view_free(rendezvous_view *view);
 status rendezvous_backend_prefix(const char *run_id, char *out, size_t size_bytes);
 
 typedef struct rendezvous_backend_options {
-    const char *endpoints; /* c10d: "h:p"; etcd: "h1:p,h2:p" */
+    const char *endpoints;            /* c10d: "h:p"; etcd: "h1:p,h2:p" */
+    const struct etcd_access *access; /* etcd_gateway.h; NULL */
     const char *run_id;
     const char *node_id;
     int64_t ttl_ms;     /* of this node's lease */

@@ -54,7 +54,7 @@ static status job_open(const rendezvous_backend_options *options, void **out)
     j->state_renew_ns = clock_deadline_ns(STATE_RENEW_MS);
     j->state_lease = (int64_t)(fnv1a(FNV1A_START, j->prefix, strlen(j->prefix)) >> 1 | 1);
     if (st == STATUS_OK)
-        st = etcd_gateway_open(options->endpoints, options->timeout_ms, &j->etcd);
+        st = etcd_gateway_open(options->endpoints, options->access, options->timeout_ms, &j->etcd);
     if (st != STATUS_OK) {
         job_close(j);
         return st;

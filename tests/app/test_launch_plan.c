@@ -113,7 +113,13 @@ static const struct {
      false},
     {"", "--nnodes=2 --rdzv_backend=etcd --rdzv_id=1 --rdzv_endpoint=https://h,http://g:7", 0, 1, 2,
      -1, "h", 2379, false},
-    {"", "--nnodes=1 --rdzv_backend=etcd --rdzv_endpoint=h", 0, 1, 1, 0, "127.0.0.1", 0, true},
+    {"", "--nnodes=1 --rdzv_backend=etcd --rdzv_endpoint=h", 0, 1, 1, -1, "h", 2379, false},
+    {"", "--nnodes=1 --rdzv_backend=c10d --rdzv_endpoint=192.0.2.77:5", 0, 1, 1, -1, "192.0.2.77",
+     5, false},
+    {"", "--nnodes=1 --rdzv_backend=c10d --rdzv_endpoint=localhost:0", 0, 1, 1, 0, "127.0.0.1", 0,
+     true},
+    {"", "--nnodes=1:2 --rdzv_backend=c10d --rdzv_endpoint=localhost:0", 0, 1, 2, -1, "localhost",
+     0, true},
     {"", "--rdzv_backend=c10d --nproc_per_node=3", 0, 3, 1, 0, "127.0.0.1", 0, true},
     {"PET_RDZV_BACKEND=c10d PET_RDZV_ENDPOINT=a.b:9 PET_NNODES=2:2", "", 0, 1, 2, -1, "a.b", 9,
      false},
@@ -177,7 +183,9 @@ static const struct {
     {"", "--rdzv-backend=etcd-v2", {"--rdzv-backend=etcd-v2", "etcd", "--rdzv-backend=c10d"}},
     {"", "--rdzv-backend=c10", {"--rdzv-backend", "c10", "static", "c10d"}},
     {"", "--rdzv-backend=c10d --nnodes=2", {"--rdzv-endpoint=HOST:PORT"}},
-    {"", "--rdzv-backend=c10d --nnodes=2 --rdzv-endpoint=h:0", {"29400"}},
+    {"", "--rdzv-backend=c10d --nnodes=2 --rdzv-endpoint=h:0", {"--rdzv-endpoint=h:0", "29400"}},
+    {"", "--rdzv-backend=etcd", {"--rdzv-backend=etcd", "--rdzv-endpoint=HOST:PORT"}},
+    {"", "--rdzv-conf=protocol=ftp", {"--rdzv-conf", "protocol=ftp", "https"}},
     {"", "--nnodes=2 --rdzv-endpoint=[::1", {"--rdzv-endpoint", "[::1", "]"}},
     {"", "--nnodes=2 --rdzv-endpoint=:5", {"--rdzv-endpoint", ":5", "HOST:PORT"}},
     {"", "--nnodes=2 --rdzv-endpoint=h:x", {"--rdzv-endpoint", "h:x", "65535"}},
@@ -208,6 +216,47 @@ START_TEST(nonsense_is_refused_with_advice)
     ck_assert_int_eq(plan.nproc, -5);
     ASSERT_FACTS_LISTED(status_text(), REFUSED[_i].facts);
     options_free(&opts);
+}
+END_TEST
+
+/* A user and a password of etcd come apart, and stand in no endpoint. */
+START_TEST(etcds_access_is_read)
+{
+    options opts = read_options("", "--nnodes=2 --rdzv-backend=etcd --rdzv-id=1 "
+                                    "--rdzv-conf=protocol=https,cacert=/ca,cert=/c,key=/k "
+                                    "--rdzv-endpoint=ro%2Fot:s3%3acret%40@h,http://g:7");
+    worker_spec plan;
+    ck_assert_msg(worker_spec_read(&opts, CPUS, 0, &plan) == STATUS_OK, "%s", status_text());
+    ck_assert_str_eq(plan.endpoints, "https://h:2379,http://g:7");
+    ck_assert_str_eq(plan.access.user, "ro/ot");
+    ck_assert_str_eq(plan.access.password, "s3:cret@");
+    ck_assert_str_eq(plan.access.cacert, "/ca");
+    ck_assert_str_eq(plan.access.cert, "/c");
+    ck_assert_str_eq(plan.access.key, "/k");
+    options_free(&opts);
+}
+END_TEST
+
+/* Whatever is wrong with it. */
+START_TEST(a_password_is_never_said)
+{
+    static const char *const endpoints[] = {"http://root:s3cret@h:x",  "root:s3cret@h:99999",
+                                            "tcp://root:s3cret@h:1",   "http://ro,ot:s3cret@h:1",
+                                            "http://r:a@s3cret@h:1",   "http://root:s3cret%4@h:1",
+                                            "http://root:s3cret%@h:1", "s3cret@h:1",
+                                            "http://:s3cret@h:1",      "http://root:s3cret%00@h:1"};
+    static const char *const backends[] = {"etcd", "c10d", "static"};
+    for (size_t i = 0; i < 3 * sizeof endpoints / sizeof endpoints[0]; i++) {
+        char flags[200];
+        worker_spec plan;
+        snprintf(flags, sizeof flags, "--nnodes=2 --rdzv-id=1 --rdzv-backend=%s --rdzv-endpoint=%s",
+                 backends[i % 3], endpoints[i / 3]);
+        options opts = read_options("", flags);
+        ck_assert_msg(worker_spec_read(&opts, CPUS, 0, &plan) == STATUS_INVALID, "%s", flags);
+        ASSERT_FACTS(status_text(), "--rdzv-endpoint", "USER:PASSWORD@");
+        ck_assert_ptr_null(strstr(status_text(), "s3cret"));
+        options_free(&opts);
+    }
 }
 END_TEST
 
@@ -300,6 +349,8 @@ int main(void)
     tcase_add_loop_test(core, plans, 0, sizeof PLANS / sizeof PLANS[0]);
     tcase_add_loop_test(core, nonsense_is_refused_with_advice, 0,
                         sizeof REFUSED / sizeof REFUSED[0]);
+    tcase_add_test(core, etcds_access_is_read);
+    tcase_add_test(core, a_password_is_never_said);
     tcase_add_test(core, a_long_address_is_refused);
     tcase_add_loop_test(core, nodes_meet_on_terms, 0, sizeof MEETINGS / sizeof MEETINGS[0]);
     tcase_add_test(core, jobs_have_names);

@@ -1,11 +1,15 @@
 /* How several launchers meet, and what they refuse. */
 #include "base/clock.h"
+#include "base/file.h"
+#include "base/module.h"
 #include "tests/app/support/nodes.h"
 #include "tests/app/support/test_folder.h"
 #include "tests/support/port.h"
 
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define PLACE \
@@ -357,6 +361,54 @@ START_TEST(a_signal_as_the_nodes_meet_ends_all)
 }
 END_TEST
 
+#define COMES "--nnodes=1:2 --nproc-per-node=1 --rdzv-conf=last_call_timeout=0.1"
+#define UNTIL_GO "touch up.$MNIST_DDP_ROUND.$RANK; while ! test -e go; do sleep .02; done"
+
+/* The system chooses it: another node is told. */
+START_TEST(a_free_port_is_told)
+{
+    program p[2];
+    p[0] = nodes_start_c10d(0, COMES, UNTIL_GO);
+    test_folder_await("up.1.0");
+    char *said = program_peek(&p[0]);
+    const char *flag = strstr(said, "--rdzv-endpoint=localhost:");
+    ck_assert_msg(flag != NULL, "%s", said);
+    p[1] = nodes_start_c10d(atoi(strchr(flag, ':') + 1), COMES, UNTIL_GO);
+    test_folder_await("up.2.1");
+    test_folder_write("go", "");
+    nodes_wait(p, 2);
+    ASSERT_EXIT(p[0], 0);
+    ASSERT_EXIT(p[1], 0);
+    free(said);
+    nodes_close(p, 2);
+}
+END_TEST
+
+/* Also by one node; and who lists processes sees no password. */
+START_TEST(the_rendezvous_named_is_asked)
+{
+    char endpoint[64], path[64], *command = NULL;
+    size_t size = 0;
+    bool is_etcd = _i == 0 && module_exists("curl");
+    snprintf(endpoint, sizeof endpoint, "--rdzv-endpoint=%s127.0.0.1:%d",
+             is_etcd ? "http://root:s3cret@" : "", port_find_free());
+    program p = program_start_with(
+        NULL,
+        WORDS("run", "--nnodes=1", is_etcd ? "--rdzv-backend=etcd" : "--rdzv-backend=c10d",
+              "--rdzv-conf=is_host=0,join_timeout=2", endpoint, "--no-python", "echo", "ran"));
+    program_await(&p, "127.0.0.1");
+    snprintf(path, sizeof path, "/proc/%d/cmdline", (int)p.pid);
+    ck_assert(file_read(path, 1 << 16, &command, &size) == STATUS_OK);
+    ck_assert_ptr_null(memmem(command, size, "s3cret", 6));
+    program_wait(&p, RUN_S);
+    ASSERT_EXIT(p, 69);
+    ck_assert_str_eq(p.out, "");
+    ASSERT_SILENT(p.err, "s3cret");
+    free(command);
+    program_close(&p);
+}
+END_TEST
+
 #define COUNT(table) ((int)(sizeof(table) / sizeof(table)[0]))
 
 int main(void)
@@ -382,5 +434,7 @@ int main(void)
     tcase_add_test(meet, a_run_that_never_began_leaves_no_folder);
     tcase_add_loop_test(meet, who_stops_node_0_stops_the_wait, 0, 2);
     tcase_add_test(meet, a_signal_as_the_nodes_meet_ends_all);
+    tcase_add_test(meet, a_free_port_is_told);
+    tcase_add_loop_test(meet, the_rendezvous_named_is_asked, 0, 2);
     return test_folder_close(suite_run(suite));
 }

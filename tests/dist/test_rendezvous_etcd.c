@@ -382,38 +382,12 @@ START_TEST(one_member_of_three_may_die)
 }
 END_TEST
 
-/* Its certificate is trusted if it is named. */
-START_TEST(an_etcd_with_tls_is_asked_by_https)
-{
-    char url[80];
-    rendezvous_view view;
-    if (!etcd_server_start_tls(&etcd)) {
-        printf("SKIP of TLS: no openssl\n");
-        return;
-    }
-    unsetenv("CURL_CA_BUNDLE");
-    unsetenv("SSL_CERT_FILE");
-    snprintf(url, sizeof url, "https://%s", etcd.endpoints);
-    void *plain = client("tls", "a"), *self = client_at(url, "tls", "a", 0);
-    ck_assert_int_eq(ops->look(plain, RENDEZVOUS_ALL, -1, 0, &view), STATUS_PEER);
-    ASSERT_FACTS(status_text(), "etcd", "TLS", "https");
-    ck_assert_int_eq(ops->look(self, RENDEZVOUS_ALL, -1, 0, &view), STATUS_INVALID);
-    ASSERT_FACTS(status_text(), url, "certificate", "SSL_CERT_FILE");
-    setenv("SSL_CERT_FILE", etcd.certificate, 1);
-    OK_IN_TIME(ops->look(self, RENDEZVOUS_ALL, -1, 0, &view));
-    rendezvous_view_free(&view);
-    ops->close(plain);
-    ops->close(self);
-    etcd_server_stop(&etcd);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("rendezvous_etcd");
     const char *missing = etcd_server_missing();
     TCase *real = suite_case(suite, "a real etcd", 30), *restart = suite_case(suite, "restart", 30);
-    TCase *members = suite_case(suite, "three members", 30), *tls = suite_case(suite, "tls", 30);
+    TCase *members = suite_case(suite, "three members", 30);
     if (missing == NULL) {
         tcase_add_unchecked_fixture(real, start_etcd, stop_etcd);
         tcase_add_checked_fixture(restart, start_etcd, stop_etcd);
@@ -426,7 +400,6 @@ int main(void)
     suite_add_all(real, a_look_waits_for_news, 7, missing);
     suite_add(real, no_change_is_missed_between_two_looks, 0, missing);
     suite_add(restart, an_etcd_that_dies_and_comes_back_goes_on, 0, missing);
-    suite_add(tls, an_etcd_with_tls_is_asked_by_https, 0, missing);
     suite_add(members, one_member_of_three_may_die, 0, missing);
     return suite_run(suite);
 }

@@ -64,6 +64,10 @@ void etcd_server_restart(etcd_server *etcd, int member)
                                  etcd->certificate,
                                  "--key-file",
                                  etcd->certificate,
+                                 "--trusted-ca-file",
+                                 etcd->asks_certificate ? etcd->authority : "",
+                                 etcd->asks_certificate ? "--client-cert-auth=true"
+                                                        : "--client-cert-auth=false",
                                  "--log-level",
                                  "error",
                                  NULL};
@@ -132,6 +136,12 @@ bool etcd_server_start_tls(etcd_server *etcd)
         "-keyout", etcd->certificate, "-out", etcd->certificate));
     program_wait(&openssl, RUN_S);
     bool is_there = openssl.exit_code == 0;
+    program_close(&openssl);
+    snprintf(etcd->authority, sizeof etcd->authority, "%s/authority", etcd->folder);
+    openssl =
+        program_start(WORDS("openssl", "x509", "-in", etcd->certificate, "-out", etcd->authority));
+    program_wait(&openssl, RUN_S);
+    is_there = is_there && openssl.exit_code == 0;
     program_close(&openssl);
     if (is_there)
         start_all(etcd);

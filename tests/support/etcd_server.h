@@ -13,8 +13,10 @@ typedef struct etcd_server {
     program members[ETCD_MEMBERS_MAX];
     int ports[ETCD_MEMBERS_MAX], peer_ports[ETCD_MEMBERS_MAX];
     char folder[32];
-    char endpoints[64];   /* "127.0.0.1:p,127.0.0.1:q" */
-    char certificate[48]; /* a file; "": no TLS */
+    char endpoints[64];    /* "127.0.0.1:p,127.0.0.1:q" */
+    char certificate[48];  /* a file, with its key; "": no TLS */
+    char authority[48];    /* the same without the key */
+    bool asks_certificate; /* of its clients, from the next start on: `certificate` is one */
 } etcd_server;
 
 /* NULL; or what is missing here: etcd itself, or libcurl. */
