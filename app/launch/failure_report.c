@@ -90,14 +90,40 @@ static const char *hint_for(const process_failure *cause, bool own)
                               : "it said nothing on stderr: see its stdout, or --tee=3 to keep it";
 }
 
-/* "error: rank 1 WHAT: SIGKILL (Killed)", with "; restart 1 of 3" if all ranks start again. */
+/* From another node: nothing of it may look like a line of ours, or do more than be read. NULL: no
+ * memory. */
+static char *printable_of(const char *text)
+{
+    size_t size_bytes = strlen(text) * 4 + 1;
+    char *shown = malloc(size_bytes);
+    if (shown != NULL)
+        printable_copy(PRINTABLE_LINES, text, shown, size_bytes);
+    return shown;
+}
+
+static void put_printable(FILE *file, const char *before, const char *text)
+{
+    char *shown = printable_of(text);
+    fputs(before, file);
+    fputs(shown != NULL ? shown : "", file);
+    free(shown);
+}
+
+/* "error: rank 1 WHAT: SIGKILL (Killed)", with "; restart 1 of 3" if all ranks start again; of a
+ * deadline that has passed "error: rank 2 hangs (stopped), rank 1 has waited ...". */
 static void write_head(FILE *file, const failure_report *report, const process_failure *cause,
                        const char *what)
 {
     char ending[FAILURE_TEXT_BYTES];
     bool again = report->outcome->again;
     process_failure_text(cause->wait_status, cause->start_errno, ending);
-    fprintf(file, "%s: rank %d %s: %s", again ? "warning" : "error", cause->rank, what, ending);
+    fprintf(file, "%s: ", again ? "warning" : "error");
+    if (cause->priority == CAUSE_WAITED && report->outcome->hangs[0] != '\0') {
+        put_printable(file, "", report->outcome->hangs);
+        fprintf(file, ", rank %d has waited for it in vain: %s", cause->rank, ending);
+    } else {
+        fprintf(file, "rank %d %s: %s", cause->rank, what, ending);
+    }
     if (again)
         fprintf(file, "; restart %d of %d", report->spec->restarts + 1, report->spec->max_restarts);
     fputc('\n', file);
@@ -136,25 +162,6 @@ static void write_lines(FILE *file, const process_failure *cause)
     fprintf(file, cause->n_lines > 0 ? "  its last lines:\n" : "  it wrote nothing to stderr\n");
     for (int i = 0; i < cause->n_lines; i++)
         fprintf(file, "    | %s\n", cause->lines[i]);
-}
-
-/* From another node: nothing of it may look like a line of ours, or do more than be read. NULL: no
- * memory. */
-static char *printable_of(const char *text)
-{
-    size_t size_bytes = strlen(text) * 4 + 1;
-    char *shown = malloc(size_bytes);
-    if (shown != NULL)
-        printable_copy(PRINTABLE_LINES, text, shown, size_bytes);
-    return shown;
-}
-
-static void put_printable(FILE *file, const char *before, const char *text)
-{
-    char *shown = printable_of(text);
-    fputs(before, file);
-    fputs(shown != NULL ? shown : "", file);
-    free(shown);
 }
 
 static void write_report(FILE *file, const failure_report *report, const process_failure *cause,

@@ -89,6 +89,13 @@ static status collect_notes(const node_report *reports, int n, char **out)
     return STATUS_OK;
 }
 
+static void name_hung(const node_report *reports, int n, char out[HANG_REPORT_WHO_BYTES])
+{
+    for (int i = 0; i < n; i++)
+        if (out[0] == '\0' || strchr(reports[i].hangs, '(') != NULL)
+            memcpy(out, reports[i].hangs, HANG_REPORT_WHO_BYTES);
+}
+
 /* All nodes start again after a rank's failure if that may help and nobody was told to stop. */
 static status blame_rank(const firsts *found, const worker_spec *spec, group_outcome *out)
 {
@@ -153,6 +160,7 @@ status group_outcome_make(const node_report *reports, int n, const worker_spec *
     const firsts found = find_firsts(reports, n);
     const node_report *failed = found.by_state[AGENT_FAILED];
     TRY(collect_notes(reports, n, &outcome.notes));
+    name_hung(reports, n, outcome.hangs);
     /* A rank's own failure explains more than what followed from it elsewhere. */
     bool clear = failed != NULL && failed->cause.priority > CAUSE_LOST && found.lost == NULL;
     if (clear || !blame_node(&found, &outcome))
@@ -198,6 +206,7 @@ status group_outcome_write(const group_outcome *outcome, char **out)
     json_object_set_new(object, "code", json_integer(outcome->code));
     json_object_set_new(object, "text", json_value_text(outcome->text));
     json_object_set_new(object, "told_by", json_integer(outcome->told_by));
+    json_object_set_new(object, "hangs", json_value_text(outcome->hangs));
     json_object_set_new(object, "notes", json_value_text(outcome->notes));
     json_t *lost = json_array();
     for (int i = 0; i < outcome->n_lost; i++)
@@ -235,6 +244,7 @@ static status read_object(const json_t *object, group_outcome *out)
     out->told_by = json_is_integer(told_by) ? (int)json_integer_value(told_by) : -1;
     TRY(json_value_integer(object, "code", 0, 255, &out->code));
     TRY(json_value_copy(object, "text", out->text, sizeof out->text));
+    TRY(json_value_copy(object, "hangs", out->hangs, sizeof out->hangs));
     TRY(node_report_read_notes(object, &out->notes));
     TRY(read_lost(json_object_get(object, "lost"), out));
     return cause != NULL ? process_failure_from_json(cause, &out->cause) : STATUS_OK;

@@ -11,6 +11,7 @@ typedef struct group_outcome {
     bool failed; /* `cause` is set */
     process_failure cause;
     char *notes;                       /* of all nodes; never NULL */
+    char hangs[HANG_REPORT_WHO_BYTES]; /* of all nodes: who is stopped, else who is late; "" */
     char text[NODE_REPORT_TEXT_BYTES]; /* if no rank is to blame: what happened; "" */
     int told_by;                       /* the node whose agent has said `text` already; -1: none */
     int *lost;                         /* nodes that are gone, in their order; owned */

@@ -79,8 +79,10 @@ status node_report_make(const worker_group *group, agent_state state, int signal
             report.cause.others = others;
         }
     }
-    if (report.state == AGENT_FAILED || report.state == AGENT_STOPPED)
+    if (report.state == AGENT_FAILED || report.state == AGENT_STOPPED) {
         report.notes = worker_group_describe_ranks(group);
+        worker_group_name_hung(group, report.hangs);
+    }
     node_report_cut_notes(report.notes);
     if (report.notes == NULL)
         report.notes = strdup("");
@@ -104,6 +106,7 @@ status node_report_write(const node_report *report, char **out)
     json_t *object = json_object();
     json_object_set_new(object, "result", json_integer(report->state - AGENT_SUCCEEDED));
     json_object_set_new(object, "signal", json_integer(report->signal));
+    json_object_set_new(object, "hangs", json_value_text(report->hangs));
     json_object_set_new(object, "notes",
                         json_value_text(report->notes != NULL ? report->notes : ""));
     if (report->state == AGENT_FAILED)
@@ -141,6 +144,7 @@ static status read_object(const json_t *object, const worker_spec *spec, node_re
     int result = 0;
     TRY(json_value_integer(object, "result", 0, AGENT_STATES - 1 - AGENT_SUCCEEDED, &result));
     TRY(json_value_integer(object, "signal", 0, NSIG - 1, &out->signal));
+    TRY(json_value_copy(object, "hangs", out->hangs, sizeof out->hangs));
     TRY(node_report_read_notes(object, &out->notes));
     if (cause != NULL)
         TRY(process_failure_from_json(cause, &out->cause));

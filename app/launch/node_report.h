@@ -9,12 +9,13 @@
 enum { NODE_REPORT_TEXT_BYTES = 600 };
 
 typedef struct node_report {
-    int node;              /* whose it is */
-    agent_state state;     /* AGENT_SUCCEEDED or later */
-    int signal;            /* that has told its agent to stop; 0: none has */
-    bool lost;             /* nothing was heard of the node: `text` says how long */
-    process_failure cause; /* of AGENT_FAILED; owned */
-    char *notes;           /* where its ranks were, if one waited in vain: lines, or ""; owned */
+    int node;                          /* whose it is */
+    agent_state state;                 /* AGENT_SUCCEEDED or later */
+    int signal;                        /* that has told its agent to stop; 0: none has */
+    bool lost;                         /* nothing was heard of the node: `text` says how long */
+    process_failure cause;             /* of AGENT_FAILED; owned */
+    char hangs[HANG_REPORT_WHO_BYTES]; /* of its ranks, as hang_report_name has it */
+    char *notes; /* where its ranks were, if one waited in vain: lines, or ""; owned */
     char text[NODE_REPORT_TEXT_BYTES];
 } node_report;
 

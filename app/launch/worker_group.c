@@ -296,6 +296,13 @@ char *worker_group_describe_ranks(const worker_group *group)
     return group->snapshots != NULL ? hang_report_lines(group->snapshots, group->n) : NULL;
 }
 
+void worker_group_name_hung(const worker_group *group, char out[HANG_REPORT_WHO_BYTES])
+{
+    out[0] = '\0';
+    if (group->snapshots != NULL)
+        hang_report_name(group->snapshots, group->n, out);
+}
+
 const char *worker_group_last_place(const worker_group *group, int index)
 {
     return group->snapshots != NULL && group->snapshots[index].pid != 0

@@ -5,6 +5,7 @@
 
 #include "app/launch/orphan_reaper.h"
 #include "app/launch/worker.h"
+#include "dist/health/hang_report.h"
 #include "dist/health/rank_status.h"
 
 #include <poll.h>
@@ -68,6 +69,9 @@ void worker_group_snapshot_ranks(worker_group *group);
 
 /* hang_report_lines of what was read. Free with free(); NULL: nothing is known. */
 char *worker_group_describe_ranks(const worker_group *group);
+
+/* hang_report_name of the same. */
+void worker_group_name_hung(const worker_group *group, char out[HANG_REPORT_WHO_BYTES]);
 
 /* Where one worker was last: "in the forward pass of step 12, epoch 1"; "" if that is not known. */
 const char *worker_group_last_place(const worker_group *group, int index);

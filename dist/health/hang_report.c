@@ -342,3 +342,20 @@ char *hang_report_lines(const rank_snapshot *ranks, int n)
     (void)text_stream_close(&lines, &text, NULL);
     return text;
 }
+
+void hang_report_name(const rank_snapshot *ranks, int n, char out[HANG_REPORT_WHO_BYTES])
+{
+    const rank_snapshot *furthest = find_furthest(ranks, n), *late = NULL;
+    for (int i = 0; i < n; i++) {
+        const rank_snapshot *s = &ranks[i];
+        bool stopped = s->pid != 0 && s->state == RANK_STOPPED;
+        if (stopped || (late == NULL && s->pid != 0 && s->entered < furthest->entered))
+            late = s;
+        if (stopped)
+            break;
+    }
+    out[0] = '\0';
+    if (late != NULL)
+        snprintf(out, HANG_REPORT_WHO_BYTES, "rank %d hangs%s", late->rank,
+                 late->state == RANK_STOPPED ? " (stopped)" : "");
+}

@@ -36,4 +36,8 @@ void hang_report_explain(const hang_report_options *options, char *out);
  * stopped, who was elsewhere. Free with free(); NULL: nothing. */
 char *hang_report_lines(const rank_snapshot *ranks, int n);
 
+/* Of the same ranks: whom the others wait for, as "rank 2 hangs (stopped)"; "" if none is known. */
+enum { HANG_REPORT_WHO_BYTES = 32 };
+void hang_report_name(const rank_snapshot *ranks, int n, char out[HANG_REPORT_WHO_BYTES]);
+
 #endif

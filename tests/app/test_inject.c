@@ -139,6 +139,9 @@ START_TEST(a_rank_that_hangs_is_named)
 {
     program p = run_fault(hangs[_i].fault, 110, TIMEOUT_S + 12);
     ASSERT_FACTS(p.err, FAILED, "rank 1 never entered", "data loader", "step 4", "epoch 1");
+    ASSERT_FACTS(p.err, "rank 1 hangs", "in vain", "exit code 110");
+    if (hangs[_i].stopped)
+        ASSERT_FACTS(p.err, "rank 1 hangs (stopped)", "exit code 110");
     if (hangs[_i].stopped)
         ASSERT_FACTS(p.err, FAILED, "rank 1 never entered", "SIGSTOP");
     else

@@ -304,6 +304,8 @@ START_TEST(a_stopped_rank_is_named_across_nodes)
     const char *box = strstr(p[0].err, "exit code 110");
     ck_assert_msg(box != NULL, "no box in: %s", p[0].err);
     ASSERT_FACTS(box, "rank 3", "stopped", "all_reduce", "step 4");
+    for (int i = 0; i < 2; i++)
+        ASSERT_FACTS(p[i].err, "error", "rank 3 hangs (stopped)", "exit code 110");
     nodes_close(p, 2);
 }
 END_TEST
