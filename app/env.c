@@ -95,7 +95,7 @@ static void add_devices(json_t *object)
 {
     char text[512];
     int gpus = 0;
-    if (device_count(&gpus) == STATUS_OK)
+    if (device_count(&gpus, NULL) == STATUS_OK)
         snprintf(text, sizeof text, "%d", gpus);
     else
         snprintf(text, sizeof text, "%s", status_text());

@@ -3,6 +3,7 @@
 #include "base/digest.h"
 #include "base/environment.h"
 #include "base/file.h"
+#include "base/lane_hash.h"
 #include "base/log.h"
 #include "data/cache.h"
 #include "data/embedded.h"
@@ -10,13 +11,14 @@
 #include "kernels/ops.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { NAMES_BYTES = 256 };
+enum { NAMES_BYTES = 256, DIGITS = 16 /* of a digest */, LOCK_MS = 1000 };
 
 static const char ONE_SET_FOLDER[] = "raw"; /* below one data set's: DIR/FashionMNIST */
 
@@ -239,10 +241,53 @@ status dataset_open(const dataset_location *location, dataset_split split, datas
                      .images = images.elements,
                      .labels = labels.elements,
                      .mappings = {images.mapping, labels.mapping},
-                     .mapping_bytes = {images.mapping_bytes, labels.mapping_bytes}};
+                     .mapping_bytes = {images.mapping_bytes, labels.mapping_bytes},
+                     .version = images.version * labels.version};
     snprintf(out->uncached, sizeof out->uncached, "%s",
              images.uncached[0] != '\0' ? images.uncached : labels.uncached);
     return STATUS_OK;
+}
+
+static uint64_t compute_digest(const dataset *train, const dataset *test)
+{
+    uint64_t digest = lane_hash(0, train->images, (size_t)train->count * DATASET_PIXELS);
+    digest = lane_hash(digest, train->labels, train->count);
+    digest = lane_hash(digest, test->images, (size_t)test->count * DATASET_PIXELS);
+    return lane_hash(digest, test->labels, test->count);
+}
+
+static bool read_digest(const char *path, uint64_t *out)
+{
+    char *text = NULL;
+    size_t n = 0;
+    if (!file_exists(path) || file_read(path, DIGITS, &text, &n) != STATUS_OK)
+        return false;
+    bool whole = n == DIGITS && sscanf(text, "%" SCNx64, out) == 1;
+    free(text);
+    return whole;
+}
+
+uint64_t dataset_digest(const dataset *train, const dataset *test)
+{
+    char folder[FILE_PATH_BYTES], path[FILE_PATH_BYTES], text[DIGITS + 1];
+    const uint64_t versions[] = {train->version, test->version};
+    uint64_t digest = 0;
+    int lock = -1;
+    snprintf(text, sizeof text, "%016" PRIx64, lane_hash(0, versions, sizeof versions));
+    bool keeps = versions[0] != 0 && versions[1] != 0 &&
+                 cache_folder_make("digests", folder) == STATUS_OK &&
+                 file_join(folder, text, path) == STATUS_OK;
+    if (keeps && read_digest(path, &digest))
+        return digest;
+    keeps = keeps && cache_lock(folder, LOCK_MS, &lock) == STATUS_OK;
+    if (!keeps || !read_digest(path, &digest)) {
+        digest = compute_digest(train, test);
+        snprintf(text, sizeof text, "%016" PRIx64, digest);
+        if (keeps) /* if that fails, it is computed again */
+            (void)file_replace(path, (file_part[]){{text, DIGITS}}, 1);
+    }
+    cache_unlock(lock);
+    return digest;
 }
 
 static status upload(device *dev, const uint8_t *host, size_t size_bytes, uint8_t **out)

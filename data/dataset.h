@@ -19,6 +19,7 @@ typedef struct dataset {
     const uint8_t *labels; /* (count), each < 10 */
     void *mappings[2];     /* dataset.c's own */
     uint64_t mapping_bytes[2];
+    uint64_t version;                     /* of both files, as in idx_file */
     char uncached[IDX_FILE_REASON_BYTES]; /* as in idx_file */
 } dataset;
 
@@ -53,6 +54,11 @@ status dataset_locate(dataset_kind kind, const char *data_dir, dataset_location 
  * process's memory if that cannot be written. STATUS_INVALID or STATUS_IO names the file, the byte
  * offset and what was expected. */
 status dataset_open(const dataset_location *location, dataset_split split, dataset *out);
+
+/* One number for all pixels and labels of both splits, of plain files as of gzip. All bytes are
+ * looked at once on a host: it is kept in the cache for these versions of the files. Waits for
+ * another process that is at it, a second at most. */
+uint64_t dataset_digest(const dataset *train, const dataset *test);
 
 /* Copies images and labels into the device's memory, which the caller frees. */
 status dataset_upload(device *dev, const dataset *set, uint8_t **images, uint8_t **labels);

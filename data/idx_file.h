@@ -15,6 +15,7 @@ typedef struct idx_file {
     const uint8_t *elements; /* (count, 28, 28) pixels or (count) labels, inside the mapping */
     void *mapping;           /* NULL: nothing is open */
     size_t mapping_bytes;
+    uint64_t version; /* of what is mapped, by all that stat says of it; 0: it is too new to tell */
     char uncached[IDX_FILE_REASON_BYTES]; /* why a gzip file was decompressed into this process's
                                              memory and is not shared; "": it was not */
 } idx_file;

@@ -35,7 +35,7 @@ typedef struct device_options {
                                  the processor has */
 } device_options;
 
-enum { DEVICE_TEXT_BYTES = 256, DEVICE_ID_BYTES = 48 };
+enum { DEVICE_TEXT_BYTES = 256, DEVICE_ID_BYTES = 48, DEVICE_MODEL_BYTES = 72 };
 
 typedef struct device {
     const device_ops *ops;

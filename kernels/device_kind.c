@@ -80,12 +80,12 @@ static bool driver_is_there(void)
     return true;
 }
 
-status device_count(int *out)
+status device_count(int *out, char *model)
 {
     const device_kind *kind = NULL;
     const char *emulation = NULL;
     TRY(open_kind(CUDA, &kind, &emulation));
-    return kind->count(out);
+    return kind->count(out, model);
 }
 
 bool device_auto_is_cuda(void)
@@ -93,7 +93,7 @@ bool device_auto_is_cuda(void)
     int count = 0;
     if (!module_is_named(CUDA) && !(module_exists(CUDA) && driver_is_there()))
         return false;
-    if (device_count(&count) == STATUS_OK)
+    if (device_count(&count, NULL) == STATUS_OK)
         return count > 0;
     LOG_I("no GPU is used: %s", status_text());
     return false;
@@ -113,6 +113,18 @@ static status find(const char *name, const device_kind **out, const char **emula
         }
     return FAIL(STATUS_INVALID,
                 "there is no device '%.64s'; there are: auto, cpu, cuda, onednn, reference", name);
+}
+
+status device_title(const char *name, char out[DEVICE_TEXT_BYTES])
+{
+    char model[DEVICE_MODEL_BYTES] = "";
+    int count = 0;
+    if (strcmp(name, CUDA) == 0)
+        TRY(device_count(&count, model));
+    if (strcmp(name, "cpu") == 0 && strncmp(device_libraries(), "avx", 3) != 0)
+        name = device_libraries();
+    snprintf(out, DEVICE_TEXT_BYTES, "%s%s%s", name, model[0] != '\0' ? " " : "", model);
+    return STATUS_OK;
 }
 
 status device_create(const device_options *options, device **out)

@@ -9,9 +9,13 @@
  * work. */
 status device_create(const device_options *options, device **out);
 
-/* How many GPUs "cuda" has here. If there are none: STATUS_INVALID or STATUS_DEVICE, with the
- * reason. */
-status device_count(int *out);
+/* How many GPUs "cuda" has here, and unless `model` (DEVICE_MODEL_BYTES) is NULL what the first one
+ * is: "NVIDIA H200". If there are none: STATUS_INVALID or STATUS_DEVICE, with the reason. */
+status device_count(int *out, char *model);
+
+/* The same for devices that compute the same bits: "cpu", "cuda NVIDIA H200"; on a processor that
+ * cpu has no kernels for "oneDNN 3.2.0" or "reference kernels". `name`: of a kind. */
+status device_title(const char *name, char out[DEVICE_TEXT_BYTES]);
 
 /* Whether "auto" means cuda here. Quick if no driver is installed. */
 bool device_auto_is_cuda(void);

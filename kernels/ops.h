@@ -74,7 +74,7 @@ typedef struct accelerator_ops {
 typedef struct device_kind {
     const char *name; /* as --device spells it */
     status (*create)(const device_options *options, device *dev);
-    status (*count)(int *out); /* NULL: there is always one */
+    status (*count)(int *out, char *model); /* as device_count; NULL: there is always one */
 } device_kind;
 
 /* Opens trace lanes for threads of the device's own, beside dev->lane. */

@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 enum { CHECKPOINT_HASH_BYTES = 65, CHECKPOINT_LAUNCH_BYTES = 160, CHECKPOINT_KEEP = 2 };
+enum { CHECKPOINT_SUMS_BYTES = 192 };
 
 /* A test of a run's weights. */
 typedef struct checkpoint_test {
@@ -56,6 +57,8 @@ typedef struct checkpoint_state {
     uint64_t model_hash, optimizer_hash;  /* of its two files; checkpoint_save sets them */
     bool has_hashes;                      /* the file has the hashes; false: format 1 */
     char launch[CHECKPOINT_LAUNCH_BYTES]; /* the launch that wrote it; "" and absent: not known */
+    char data[CHECKPOINT_HASH_BYTES]; /* digest of what it trains on; "" and absent: not known */
+    char sums[CHECKPOINT_SUMS_BYTES]; /* the order in which the run began to add; likewise */
     /* Not in the file: */
     int64_t saved_step; /* of the last save, or of the resume; 0: none */
     int64_t keep;       /* checkpoints that stay, with the one that is saved; 0: CHECKPOINT_KEEP */

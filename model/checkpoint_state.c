@@ -144,6 +144,17 @@ static bool put_text(json_t *object, const char *key, const char *text)
     return json_object_set_new(object, key, json_string(text)) == 0;
 }
 
+static bool put_rare(json_t *object, const char *key, const char *text)
+{
+    return text[0] == '\0' || put_text(object, key, text);
+}
+
+static void get_rare(const json_t *object, const char *key, char *out, size_t size_bytes)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    snprintf(out, size_bytes, "%s", text != NULL ? text : "");
+}
+
 static bool put_real(json_t *object, const field *f, double value)
 {
     bool is_zero = !(value > 0 || value < 0);
@@ -178,8 +189,8 @@ static bool put_state(json_t *object, const checkpoint_state *state)
               put_text(object, "model", model_kind_name(state->model)) &&
               put_text(object, "optimizer", optimizer_kind_name(state->optimizer)) &&
               put_text(object, "seed", seed) && put_text(object, "config_hash", state->config_hash);
-    if (state->launch[0] != '\0')
-        ok = ok && put_text(object, "job", state->launch);
+    ok = ok && put_rare(object, "job", state->launch) && put_rare(object, "data", state->data) &&
+         put_rare(object, "sums", state->sums);
     for (int i = 0; ok && i < N_INTEGERS; i++) {
         int64_t value = integer_of(state, &INTEGERS[i]);
         ok = (INTEGERS[i].rare && value == 0) ||
@@ -246,8 +257,9 @@ static status get_texts(const char *path, const json_t *object, checkpoint_state
         return FAIL(STATUS_INVALID, "%s: \"config_hash\" is not a string of at most %zu hex digits",
                     path, sizeof out->config_hash - 1);
     strcpy(out->config_hash, hash);
-    const char *launch = json_string_value(json_object_get(object, "job"));
-    snprintf(out->launch, sizeof out->launch, "%s", launch != NULL ? launch : "");
+    get_rare(object, "job", out->launch, sizeof out->launch);
+    get_rare(object, "data", out->data, sizeof out->data);
+    get_rare(object, "sums", out->sums, sizeof out->sums);
     if (!parse_seed(json_string_value(json_object_get(object, "seed")), &out->seed))
         return FAIL(STATUS_INVALID, "%s: \"seed\" is not a string of decimal digits", path);
     return STATUS_OK;

@@ -96,7 +96,7 @@ static status take_visible(device_list *list, int *count, bool *taken)
     const char *text = environment_text("CUDA_VISIBLE_DEVICES");
     int highest = 0;
     *taken = false;
-    TRY(device_count(count));
+    TRY(device_count(count, NULL));
     for (int i = 0; i < list->n; i++)
         highest = list->index[i] > highest ? list->index[i] : highest;
     *taken = highest >= *count && list->n == *count && text != NULL &&
@@ -143,7 +143,7 @@ status device_list_choose(const options *opts, int local_rank, device_options *o
     TRY(check_isa(opts, out->name));
     bool taken = false;
     if (count == 0 && strcmp(out->name, "cuda") == 0)
-        TRY(device_count(&count));
+        TRY(device_count(&count, NULL));
     else if (count > 0 && environment_text("CUDA_VISIBLE_DEVICES") != NULL)
         TRY(take_visible(&list, &count, &taken));
     count = list.n > 0 ? list.n : count;
@@ -172,9 +172,9 @@ status device_list_count(const options *opts, int *out)
     if (list.n > 0)
         return STATUS_OK;
     if (strcmp(list.name, "cuda") == 0)
-        return device_count(out);
+        return device_count(out, NULL);
     if (strcmp(list.name, "auto") == 0 && device_auto_is_cuda())
-        return device_count(out);
+        return device_count(out, NULL);
     return STATUS_OK;
 }
 

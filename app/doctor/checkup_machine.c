@@ -80,7 +80,7 @@ static void check_device(checkup *c)
         return;
     }
     bool cuda = strcmp(chosen.name, "cuda") == 0;
-    if (device_count(&gpus) == STATUS_OK && gpus > 0) {
+    if (device_count(&gpus, NULL) == STATUS_OK && gpus > 0) {
         checkup_add(c, CHECKUP_OK, "device", "%d GPU%s; a run uses %s", gpus, gpus == 1 ? "" : "s",
                     chosen.name);
         if (cuda && c->spec.nproc > gpus)

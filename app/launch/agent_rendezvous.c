@@ -24,7 +24,7 @@ enum {
     LINGER_MS = 400,      /* a failure stays readable for the others */
     LIST_BYTES = 400,
     WHY_BYTES = 700,
-    SETTINGS_BYTES = 256 + OPTIONS_ALIKE_BYTES,
+    SETTINGS_BYTES = 256 + AGREEMENT_BYTES,
 };
 
 void agent_rendezvous_who(const worker_spec *spec, char out[LEASE_WHO_BYTES])
@@ -215,10 +215,11 @@ static status compare_settings(const worker_spec *spec, const char *theirs)
     agent_rendezvous_who(spec, who);
     if (its == NULL)
         return FAIL(STATUS_PEER, "node 0's settings are nonsense: '%.100s'", theirs);
-    int node_0_bytes = (int)(its++ - theirs);
-    for (size_t length; *ours != '\0'; ours += length, its += length) {
+    int node_0_bytes = (int)(its - theirs);
+    for (size_t length; *ours != '\0'; ours += length, its += strcspn(its, "\n")) {
+        its += *its == '\n';
         length = strcspn(ours, "\n") + 1;
-        if (strncmp(ours, its, length) != 0)
+        if (!agreement_is_alike(ours, its))
             return FAIL(STATUS_INVALID,
                         "the nodes disagree: %.*s on one (%s), %.*s on node 0 (%.*s); give all "
                         "nodes the same",

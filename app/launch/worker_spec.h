@@ -6,7 +6,7 @@
 #include "app/launch/entrypoint.h"
 #include "app/launch/rdzv_config.h"
 #include "app/launch/worker_logs.h"
-#include "app/options/options_alike.h"
+#include "app/train/agreement.h"
 
 #include <signal.h>
 #include <stdbool.h>
@@ -76,14 +76,14 @@ typedef struct worker_spec {
     shutdown_policy policy;
     worker_logs logs;
     entrypoint program;
-    char alike[OPTIONS_ALIKE_BYTES]; /* elastic: of `train`; else "" */
-    char run_dir[FILE_PATH_BYTES];   /* for the workers of `train`; "" if they need not be told */
-    bool name_is_loopback;           /* of `run` on several hosts: this host's own name */
-    bool virtual_local_rank;         /* each worker sees one GPU, and LOCAL_RANK=0 */
-    bool stdout_has_result;          /* what the ranks print is no mere progress */
-    bool port_busy;                  /* --inject=port-busy: the store's port is taken already */
-    const char *event_log;           /* the options' own; NULL */
-    int health_check_port;           /* -1: none */
+    char alike[AGREEMENT_BYTES];   /* of `train` on several nodes; else "" */
+    char run_dir[FILE_PATH_BYTES]; /* for the workers of `train`; "" if they need not be told */
+    bool name_is_loopback;         /* of `run` on several hosts: this host's own name */
+    bool virtual_local_rank;       /* each worker sees one GPU, and LOCAL_RANK=0 */
+    bool stdout_has_result;        /* what the ranks print is no mere progress */
+    bool port_busy;                /* --inject=port-busy: the store's port is taken already */
+    const char *event_log;         /* the options' own; NULL */
+    int health_check_port;         /* -1: none */
 } worker_spec;
 
 /* *out: the GPUs of this machine if the number of ranks depends on them; else 0, and no driver is

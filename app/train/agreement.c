@@ -1,16 +1,104 @@
 #include "app/train/agreement.h"
 
+#include "app/common/debug_level.h"
+#include "app/common/run_config.h"
+#include "app/train/rank_context.h"
 #include "base/clock.h"
+#include "base/lane_hash.h"
+#include "base/memory.h"
+#include "base/printable.h"
 #include "dist/membership/membership.h"
+#include "kernels/ops.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIFFERENCES_BYTES = 512, CORES_BYTES = 17 /* 16 digits and the line's end */ };
+enum { DIFFERENCES_BYTES = 768, CORES_BYTES = 17 /* 16 digits and the line's end */ };
 
 #define UNKNOWN "0000000000000000\n"
+
+static const char DATA[] = "data "; /* and a digest */
+
+bool agreement_is_alike(const char *line, const char *other)
+{
+    size_t length = strcspn(line, "\n"), digest = strlen(DATA) + AGREEMENT_DIGITS;
+    if (strncmp(line, DATA, strlen(DATA)) == 0)
+        return strncmp(line, other, digest) == 0;
+    return length == strcspn(other, "\n") && strncmp(line, other, length) == 0;
+}
+
+void agreement_name_data(const rank_context *rank, char out[AGREEMENT_DATA_BYTES])
+{
+    char folder[AGREEMENT_DATA_BYTES - 64];
+    const dataset_location *from = &rank->location;
+    printable_copy(PRINTABLE_LINE, from->folder, folder, sizeof folder);
+    snprintf(out, AGREEMENT_DATA_BYTES, "%s%016" PRIx64 " (%s%s%s)", DATA, rank->data_digest,
+             from->embedded ? "generated digits" : dataset_kind_facts(from->kind)->title,
+             from->embedded ? "" : " from ", from->embedded ? "" : folder);
+}
+
+/* No result depends on --test-batch-size. */
+static bool is_compared(const option_row *row)
+{
+    static const char *const others[] = {
+        "amp",       "tf32",       "dataset",       "save-every", "resume",
+        "mode",      "backend",    "bucket-cap-mb", "comm-hook",  "powersgd-start-iter",
+        "nccl-nvls", "cuda-graph", "powersgd-rank", "overlap",
+    };
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strcmp(row->name, others[i]) == 0)
+            return true;
+    return row->group == GROUP_TRAINING && (row->commands & FOR_TRAIN) != 0 &&
+           row->kind < OPTION_REFUSED && strcmp(row->name, "test-batch-size") != 0;
+}
+
+/* As one would type it. */
+static status describe_options(const options *opts, char *out, size_t size_bytes)
+{
+    for (size_t i = 0, used = 0; i < options_table_count; i++, used += strlen(out + used)) {
+        const option_row *row = &options_table[i];
+        char *text = NULL;
+        if (!is_compared(row))
+            continue;
+        TRY(run_config_text(row, opts, &text));
+        if (text == NULL)
+            snprintf(out + used, size_bytes - used, "no --%s\n", row->name);
+        else
+            snprintf(out + used, size_bytes - used, "--%s=%s\n", row->name, text);
+        free(text);
+    }
+    return STATUS_OK;
+}
+
+status agreement_of_rank(const rank_context *rank, char out[AGREEMENT_BYTES])
+{
+    static const char *const levels[] = {"off", "info", "detail"};
+    const options *o = rank->opts;
+    char data[AGREEMENT_DATA_BYTES];
+    agreement_name_data(rank, data);
+    int n =
+        snprintf(out, AGREEMENT_BYTES, "%s\ndevice %s\ndebug %s\ntrace %d\ninit %d\none host %d\n",
+                 data, rank->device, levels[debug_level()], o->trace != NULL, o->init != NULL,
+                 rank_context_is_one_host(rank));
+    return describe_options(o, out + n, AGREEMENT_BYTES - (size_t)n);
+}
+
+status agreement_of_node(const options *opts, bool is_elastic, char out[AGREEMENT_BYTES])
+{
+    rank_context node = {.opts = opts};
+    if (rank_context_open_data(&node, false) != STATUS_OK) /* its ranks say why */
+        node.location = (dataset_location){.folder = "a folder that cannot be read"};
+    status st = is_elastic ? rank_context_choose_device(&node) : STATUS_OK;
+    if (st == STATUS_OK)
+        st = agreement_of_rank(&node, out);
+    if (st == STATUS_OK && !is_elastic)
+        out[strcspn(out, "\n") + 1] = '\0';
+    dataset_close(&node.train_set);
+    dataset_close(&node.test_set);
+    return st;
+}
 
 /* Adds "lr 0.1" to "model cnn, ..."; what has no room is left out. */
 static void add(char list[DIFFERENCES_BYTES], const char *setting)
@@ -26,7 +114,7 @@ static status compare(int rank, char *first, char *other)
     char *a = strtok_r(first, "\n", &next_first), *b = strtok_r(other, "\n", &next_other);
     char of_first[DIFFERENCES_BYTES] = "", of_other[DIFFERENCES_BYTES] = "";
     while (a != NULL && b != NULL) {
-        if (strcmp(a, b) != 0) {
+        if (!agreement_is_alike(a, b)) {
             add(of_first, a);
             add(of_other, b);
         }
@@ -104,4 +192,30 @@ status agreement_check(const char *settings, store *shared, int rank, int world_
     find_peers(all, rank, world_size, peers);
     free(all);
     return STATUS_OK;
+}
+
+static status hash_array(device *dev, const float *from, size_t count, float *host, uint64_t *hash)
+{
+    TRY(dev->ops->download(dev, host, from, count * sizeof *host));
+    *hash = lane_hash(*hash, host, count * sizeof *host);
+    return STATUS_OK;
+}
+
+status agreement_on_state(rank_context *rank, uint64_t *out)
+{
+    const char *names[OPTIMIZER_MAX_STATES];
+    float *states[OPTIMIZER_MAX_STATES], *host = NULL;
+    size_t n = optimizer_states(rank->opt, names, states), count = network_count(rank->net);
+    uint64_t hash = 0;
+    TRY(memory_alloc(count * sizeof *host, (void **)&host));
+    status st = hash_array(rank->dev, network_parameters(rank->net), count, host, &hash);
+    for (size_t i = 0; i < n && optimizer_steps(rank->opt) > 0 && st == STATUS_OK; i++)
+        st = hash_array(rank->dev, states[i], count, host, &hash);
+    free(host);
+    uint64_t first = *out = hash;
+    TRY(st);
+    TRY(process_group_broadcast(rank->group, &first, 1, DTYPE_I64, 0, NULL));
+    return first == hash ? STATUS_OK
+                         : FAIL(STATUS_DEVICE, "rank %d does not begin with rank 0's parameters",
+                                rank->place.rank);
 }

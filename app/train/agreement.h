@@ -1,14 +1,30 @@
-/* Ranks that were started with different settings would train nonsense or wait for each other for
- * ever: they compare what they were told before they begin. */
+/* Ranks that were started with different settings or data would train nonsense or wait for each
+ * other for ever: they compare what they were told and have found before they begin. */
 #ifndef MNIST_DDP_APP_TRAIN_AGREEMENT_H
 #define MNIST_DDP_APP_TRAIN_AGREEMENT_H
 
+#include "app/options/options.h"
 #include "base/cores.h"
 #include "dist/store/store.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
-enum { AGREEMENT_BYTES = 1536 };
+enum { AGREEMENT_BYTES = 3072, AGREEMENT_DATA_BYTES = 320, AGREEMENT_DIGITS = 16 };
+
+struct rank_context;
+
+/* "data 44bc2cf5ad770999 (MNIST from /data)". */
+void agreement_name_data(const struct rank_context *rank, char out[AGREEMENT_DATA_BYTES]);
+
+/* What a rank that knows its data and device must have as the others: a line for each. */
+status agreement_of_rank(const struct rank_context *rank, char out[AGREEMENT_BYTES]);
+
+/* What nodes compare before they start ranks: the same if elastic, else the data. */
+status agreement_of_node(const options *opts, bool is_elastic, char out[AGREEMENT_BYTES]);
+
+/* Whether two such lines agree; each may end with the text. Of the data only the digest counts. */
+bool agreement_is_alike(const char *line, const char *other);
 
 /* `settings`: a line "name value" for each, in a fixed order; at most AGREEMENT_BYTES with the 0.
  * All ranks' are compared with rank 0's. *peers: the ranks that may use this rank's cores, however
@@ -17,5 +33,9 @@ enum { AGREEMENT_BYTES = 1536 };
  * STATUS_PEER a rank whose record in the store is none. */
 status agreement_check(const char *settings, store *shared, int rank, int world_size,
                        int64_t timeout_ms, cores_peers *peers);
+
+/* Sets *out to a hash of parameters and optimizer. All ranks call it: STATUS_DEVICE if this one's
+ * are not rank 0's. */
+status agreement_on_state(struct rank_context *rank, uint64_t *out);
 
 #endif

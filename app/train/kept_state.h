@@ -14,6 +14,7 @@ typedef struct kept_place {
     position at;
     former_world world;
     test_found best;
+    char sums[CHECKPOINT_SUMS_BYTES];
 } kept_place;
 
 /* Begins as {.step = KEPT_STATE_NONE}. */

@@ -10,9 +10,9 @@
 #include "base/log.h"
 #include "dist/chunk.h"
 #include "dist/comm_hook.h"
+#include "kernels/device_kind.h"
 #include "kernels/ops.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,14 +75,21 @@ static void say_uncached(const rank_context *rank)
               rank->location.folder, why);
 }
 
-static status open_data(rank_context *rank)
+status rank_context_open_data(rank_context *rank, bool draws)
 {
     dataset_kind kind;
+    bool found = false;
     TRY(dataset_kind_parse(rank->opts->dataset, &kind));
-    TRY(dataset_locate(kind, rank->opts->data_dir, &rank->location));
+    TRY(draws ? dataset_locate(kind, rank->opts->data_dir, &rank->location)
+              : dataset_find(kind, rank->opts->data_dir, &rank->location, &found));
+    rank->location.embedded |= !draws && !found;
+    if (!draws && !found)
+        return STATUS_OK;
     TRY(dataset_open(&rank->location, DATASET_TEST, &rank->test_set));
     TRY(dataset_open(&rank->location, DATASET_TRAIN, &rank->train_set));
-    say_uncached(rank);
+    rank->data_digest = dataset_digest(&rank->train_set, &rank->test_set);
+    if (draws)
+        say_uncached(rank);
     int64_t limit = rank->opts->limit;
     if (limit > 0 && limit < (int64_t)rank->train_set.count)
         rank->train_set.count = (uint32_t)limit;
@@ -100,6 +107,13 @@ static status split_data(rank_context *rank)
                   .images = rank->train_set.images + (size_t)(images - held) * DATASET_PIXELS,
                   .labels = rank->train_set.labels + (images - held)};
     return STATUS_OK;
+}
+
+status rank_context_choose_device(rank_context *rank)
+{
+    device_options which = {.threads = 1};
+    TRY(device_list_choose(rank->opts, rank->place.local_rank, &which));
+    return device_title(which.name, rank->device);
 }
 
 static status open_device(rank_context *rank)
@@ -258,46 +272,14 @@ static status join(rank_context *rank)
     return STATUS_OK;
 }
 
-/* All that ranks must have been told alike. */
-static void describe(const rank_context *rank, char out[AGREEMENT_BYTES])
-{
-    const options *o = rank->opts;
-    const rank_settings *s = &rank->settings;
-    const schedule_options *plan = &s->schedule;
-    int length = snprintf(
-        out, AGREEMENT_BYTES,
-        "model %s\noptimizer %s\nlr %.17g\nscale-lr %d\nmomentum %.17g\nweight-decay %.17g\n"
-        "adam-betas %.17g,%.17g\nnesterov %d\nclip-grad-norm %.17g\n"
-        "label-smoothing %.17g\naugment shift=%.9g,rotate=%.9g,scale=%.9g\ngamma %.17g\nschedule "
-        "%s\n"
-        "pct-start %.17g\nwarmup-steps %" PRId64 "\nwarmup-factor %.17g\n"
-        "epochs %" PRId64 "\nbatch-size %d\naccum %" PRId64 "\nseed %" PRId64 "\n",
-        model_kind_name(s->model), optimizer_kind_name(s->optimizer.kind), plan->lr, o->scale_lr,
-        o->momentum, s->weight_decay, s->betas.first, s->betas.second, o->nesterov,
-        s->clip_grad_norm, o->label_smoothing, s->augment.shift, s->augment.rotate,
-        s->augment.scale, plan->gamma, schedule_kind_name(plan->kind), plan->pct_start,
-        plan->warmup_steps, plan->warmup_factor, o->epochs, s->batch_size, o->accum, o->seed);
-    snprintf(out + length, (size_t)(AGREEMENT_BYTES - length),
-             "dataset %s\ntraining images %u\nvalidation images %u\ntest images %u\n"
-             "shuffle %d\ndrop-last %d\ndry-run %d\n"
-             "target-acc %.17g\neval-every %" PRId64 "%s\nresume %s\nsave-every %s\nbackend %s\n"
-             "bucket-cap-mb %.17g\namp %s\ntf32 %d\ncuda-graph %d\nnccl-nvls %d\nmode %s\n"
-             "trace %d\none host %d\ninit %d\ncomm-hook %s %" PRId64 " %" PRId64 "\n",
-             o->dataset, rank->train_set.count, rank->val_set.count, rank->test_set.count,
-             o->shuffle, o->drop_last, o->dry_run, o->target_acc, s->eval_every.count,
-             s->eval_every.in_steps ? "steps" : "epochs", o->resume != NULL ? o->resume : "no",
-             o->save_every, o->backend, o->bucket_cap_mb, o->amp, o->tf32, o->cuda_graph,
-             o->nccl_nvls, o->mode, o->trace != NULL, rank_context_is_one_host(rank),
-             o->init != NULL, o->comm_hook, o->powersgd_rank, o->powersgd_start_iter);
-}
-
 static status agree(rank_context *rank)
 {
     char settings[AGREEMENT_BYTES];
     rank->peers = (cores_peers){rank->place.local_rank, rank->place.local_world_size};
+    TRY(rank_context_choose_device(rank));
     if (store_of(rank) == NULL)
         return STATUS_OK;
-    describe(rank, settings);
+    TRY(agreement_of_rank(rank, settings));
     TRY(agreement_check(settings, store_of(rank), rank->place.rank, rank->place.world_size,
                         rank->opts->timeout * 1000, &rank->peers));
     rank->settings.threads =
@@ -406,7 +388,7 @@ status rank_context_open(const rank_context_options *how, rank_context *out, int
     };
     *out = (rank_context){
         .opts = how->opts, .place = *how->place, .link = how->link, .stuck = how->stuck};
-    status st = open_data(out);
+    status st = rank_context_open_data(out, true);
     *exit_code = EXIT_CODE_DATA;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && st == STATUS_OK; i++) {
         st = steps[i].open(out);

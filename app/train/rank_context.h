@@ -16,6 +16,7 @@
 #include "dist/process_group/process_group.h"
 #include "dist/rendezvous.h"
 #include "kernels/device.h"
+#include "model/checkpoint.h"
 #include "model/network.h"
 #include "model/optimizer.h"
 
@@ -33,6 +34,7 @@ typedef struct rank_context {
     dataset train_set; /* after --limit, without those of val_set */
     dataset val_set;   /* of --val-split: the last ones of train_set; .count is 0: there are none */
     dataset test_set;
+    uint64_t data_digest;                      /* of all images, whatever --limit says */
     loader *loader, *val_loader, *test_loader; /* of this rank's parts; NULL: it has none */
 
     rendezvous *rdzv;
@@ -43,6 +45,7 @@ typedef struct rank_context {
     rank_status *page; /* where this rank is; never NULL while training */
     timeline timeline;
 
+    char device[DEVICE_TEXT_BYTES]; /* kernels/device_kind.h, before dev is opened */
     device *dev;
     cores_peers peers;    /* ranks of this job that may use this rank's cores */
     core_binding binding; /* of this rank's threads; none with several replicas */
@@ -53,6 +56,7 @@ typedef struct rank_context {
     float *parameters; /* the network's, and what travels after them; NULL: its own */
     step_state *state; /* device memory: of the step under way */
     strategy *strategy;
+    char sums[CHECKPOINT_SUMS_BYTES]; /* as the run began (run_identity.h); "": it begins here */
     preempt stop;
     step_commit commit;                 /* of an elastic run */
     _Atomic(const dataset *) evaluated; /* val_set or test_set: which is under way, or was last */
@@ -80,6 +84,10 @@ status rank_context_place(const options *opts, rendezvous_place *out, bool *is_w
 /* $MNIST_DDP_DUMP_DIR: where ranks of this host keep their status (dist/health/rank_status.h), and
  * write their last collectives; NULL if it is not set. */
 const char *rank_context_dump_folder(void);
+
+/* Steps of opening one, which a node takes too: !draws, as it opens no digits that are drawn. */
+status rank_context_open_data(rank_context *rank, bool draws);
+status rank_context_choose_device(rank_context *rank);
 
 /* How a rank is opened; all is borrowed. */
 typedef struct rank_context_options {

@@ -20,9 +20,8 @@ typedef struct rank_events {
 status rank_events_open(const rank_context *rank, rank_events *out);
 void rank_events_close(rank_events *events);
 
-/* The round's ranks have begun, or gone on, at `at`. `opening`: its times are set. */
-status rank_events_open_round(rank_events *events, rank_context *rank, const position *at,
-                              event_log_opening *opening);
+/* The round's ranks have begun, or gone on, at `at`. `opening`: its times and state are set. */
+void rank_events_open_round(rank_events *events, const position *at, event_log_opening *opening);
 
 /* The rank is about to make `step` of the epoch; `at` is the run's position before it. */
 void rank_events_step_begins(rank_events *events, const rank_context *rank, const position *at,

@@ -1,6 +1,7 @@
 #include "app/train/rounds.h"
 
 #include "app/common/run_log.h"
+#include "app/train/run_identity.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -60,6 +61,8 @@ static status share_place(training *t, int root, kept_place *here)
     at->epoch_loss = reals[0];
     world->lr = reals[1];
     best->test.loss = reals[2];
+    TRY(process_group_broadcast(t->rank.group, here->sums, sizeof here->sums, DTYPE_U8, root,
+                                NULL));
     return share_path(t, root);
 }
 
@@ -135,6 +138,7 @@ status rounds_continue(training *t, bool *continues)
     t->result.best = here.best;
     if (rank->place.rank == 0)
         say_round(t, root);
+    run_identity_continue_sums(rank, here.sums);
     if (here.world.size != rank->place.world_size)
         TRY(change_world(t, &here.world, &t->trainer.at));
     TRY(open_folder(t));
@@ -174,7 +178,8 @@ status rounds_keep(training *t)
         return STATUS_OK;
     at.epoch_loss = t->trainer.began.epoch_loss + commit->loss;
     at.epoch_samples = t->trainer.began.epoch_samples + commit->images;
-    const kept_place here = {at, world_change_now(&t->rank), t->result.best};
+    kept_place here = {at, world_change_now(&t->rank), t->result.best, ""};
+    memcpy(here.sums, t->rank.sums, sizeof here.sums);
     return kept_state_take(&t->rank, &here, commit->updates + at.step - t->trainer.began.step,
                            &t->kept);
 }

@@ -54,6 +54,8 @@ void run_facts_add_place(json_t *object, const rank_context *rank)
     machine_read(&m);
     const char *data = rank->location.embedded ? "generated digits" : rank->location.folder;
     json_object_set_new(object, "data_folder", json_value_text(data));
+    json_object_set_new(object, "data_digest",
+                        json_sprintf("%016llx", (unsigned long long)rank->data_digest));
     json_object_set_new(object, "train_images", json_integer(rank->train_set.count));
     json_object_set_new(object, "val_images", json_integer(rank->val_set.count));
     json_object_set_new(object, "test_images", json_integer(rank->test_set.count));

@@ -273,6 +273,7 @@ status run_folder_resume(run_folder *folder, rank_context *rank, position *at,
         publish_again(folder->path, checkpoint);
     *at = (position){was.epoch,         was.step_in_epoch, was.step,         was.epoch_loss,
                      was.epoch_samples, was.epoch_first,   was.world_changes};
+    run_identity_continue_sums(rank, was.sums);
     folder->saved_step = was.step;
     TRY(find_best(folder, rank, best));
     return was.world_size != rank->place.world_size ? redistribute(rank, &was, at, change)

@@ -1,8 +1,10 @@
 #include "app/train/run_identity.h"
 
 #include "app/common/run_files.h"
+#include "app/train/agreement.h"
 #include "base/file.h"
 #include "base/fnv1a.h"
+#include "base/log.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -76,6 +78,28 @@ static void hash_other_settings(const rank_context *rank, char out[CHECKPOINT_HA
     snprintf(out, CHECKPOINT_HASH_BYTES, "%016" PRIx64, fnv1a(FNV1A_START, text, strlen(text)));
 }
 
+/* shm and gloo add in rank order, and so does hierarchical on one host; the others in an order of
+ * the hosts, or of a library. */
+void run_identity_continue_sums(rank_context *rank, const char *began)
+{
+    static const char LATER[] = ", then others";
+    const char *backend = process_group_backend(rank->group);
+    uint64_t hosts = process_group_hosts(rank->group);
+    bool by_hosts = hosts != 0 && strcmp(backend, "hierarchical") == 0;
+    char now[CHECKPOINT_SUMS_BYTES - sizeof LATER];
+    int n = snprintf(now, sizeof now, "%d x %.80s", rank->place.world_size, rank->device);
+    if (by_hosts || strcmp(backend, "mpi") == 0 || strcmp(backend, "nccl") == 0)
+        snprintf(now + n, sizeof now - (size_t)n, " by %s on hosts %08" PRIx32, backend,
+                 (uint32_t)hosts);
+    bool differ = began[0] != '\0' && strcmp(began, now) != 0;
+    if (differ && rank->place.rank == 0)
+        LOG_I("the run began with sums over %s, and goes on with sums over %s: its bits are not "
+              "those of a run without that change",
+              began, now);
+    snprintf(rank->sums, sizeof rank->sums, "%.*s%s", (int)sizeof now, differ ? began : now,
+             differ && strstr(began, LATER) == NULL ? LATER : "");
+}
+
 checkpoint_state run_identity_at(rank_context *rank, const position *at)
 {
     const schedule_options *plan = &rank->schedule.options;
@@ -101,6 +125,8 @@ checkpoint_state run_identity_at(rank_context *rank, const position *at)
         state.total_steps = plan->total_steps;
     hash_other_settings(rank, state.config_hash);
     name_launch(rank, state.launch);
+    memcpy(state.sums, rank->sums, sizeof state.sums);
+    snprintf(state.data, sizeof state.data, "%016" PRIx64, rank->data_digest);
     return state;
 }
 
@@ -132,6 +158,21 @@ static bool has_config(const char *path)
 {
     char config[FILE_PATH_BYTES];
     return file_join(path, RUN_FILE_CONFIG, config) == STATUS_OK && file_exists(config);
+}
+
+static status check_data(const rank_context *rank, const char *path, const char *was)
+{
+    char here[AGREEMENT_DATA_BYTES];
+    agreement_name_data(rank, here);
+    if (was[0] == '\0')
+        LOG_W("%s: its checkpoint does not say on which data it was trained: they may be others",
+              path);
+    else if (strncmp(here + strlen("data "), was, strlen(was)) != 0)
+        return FAIL(STATUS_INVALID,
+                    "cannot resume %s: it was trained on data %s (config.json has the folder), "
+                    "here are %s: give its --data-dir, or begin another run: --init %s",
+                    path, was, here, path);
+    return STATUS_OK;
 }
 
 static status check_same(const char *path, const checkpoint_state *was, const checkpoint_state *is)
@@ -185,6 +226,7 @@ status run_identity_check(rank_context *rank, const char *path, const checkpoint
     is.lr = rank_settings_lr(rank->opts, rank->settings.lr, was->world_size);
     if (rank->place.round > 0)
         accept_elastic(was, &is);
+    TRY(check_data(rank, path, was->data));
     return check_same(path, was, &is);
 }
 

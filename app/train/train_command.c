@@ -3,11 +3,13 @@
 
 #include "app/common/exit_codes.h"
 #include "app/common/run_log.h"
+#include "app/train/agreement.h"
 #include "app/train/explanation.h"
 #include "app/train/failure.h"
 #include "app/train/rounds.h"
 #include "app/train/run_end.h"
 #include "app/train/run_facts.h"
+#include "app/train/run_identity.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/shell_words.h"
@@ -139,7 +141,9 @@ static status log_opening(training *t)
         .left_s = was_in_one ? clock_seconds(t->left_ns - t->failed_ns) : -1,
         .waited_s = was_in_one ? clock_seconds(t->joined_ns - t->left_ns) : -1,
         .opened_s = clock_seconds(clock_now_ns() - t->trainer.started_ns)};
-    return rank_events_open_round(&t->trainer.events, &t->rank, &t->trainer.at, &opening);
+    TRY(agreement_on_state(&t->rank, &opening.state));
+    rank_events_open_round(&t->trainer.events, &t->trainer.at, &opening);
+    return STATUS_OK;
 }
 
 static status begin(training *t)
@@ -148,6 +152,8 @@ static status begin(training *t)
     TRY(rounds_continue(t, &continues));
     if (!continues)
         TRY(start_run(t));
+    if (t->rank.sums[0] == '\0') /* the run begins */
+        run_identity_continue_sums(&t->rank, "");
     t->trainer.began = t->trainer.at;
     step_commit_begin(&t->rank);
     t->runs = true;

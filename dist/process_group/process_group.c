@@ -2,6 +2,7 @@
 #include "dist/process_group/process_group.h"
 
 #include "base/clock.h"
+#include "base/lane_hash.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "dist/health/rank_status.h"
@@ -56,6 +57,8 @@ static status open_backend(process_group *group, const process_group_options *op
                   choice.ops->name, choice.one_host ? "shm" : "gloo");
     else
         st = choice.ops->create(&setup, &group->self);
+    if (!choice.one_host)
+        group->hosts = lane_hash(0, choice.hosts, (size_t)group->world_size * sizeof(int));
     free(choice.hosts);
     if (st != STATUS_OK)
         return st;
@@ -148,6 +151,11 @@ int process_group_world_size(const process_group *group)
 const char *process_group_backend(const process_group *group)
 {
     return group->ops == NULL ? "none" : group->ops->name;
+}
+
+uint64_t process_group_hosts(const process_group *group)
+{
+    return group->hosts;
 }
 
 bool process_group_is_on_one_host(const process_group *group)

@@ -34,6 +34,9 @@ int process_group_rank(const process_group *group);
 int process_group_world_size(const process_group *group);
 const char *process_group_backend(const process_group *group); /* "none" for one rank */
 
+/* A hash of which ranks share a host; 0: there is one. */
+uint64_t process_group_hosts(const process_group *group);
+
 /* All ranks share host, network and process namespace, and user, and so a clock. */
 bool process_group_is_on_one_host(const process_group *group);
 

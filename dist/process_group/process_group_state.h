@@ -42,6 +42,7 @@ struct process_group {
     int rank, world_size;
     int64_t timeout_ms, patience_ms;
     bool one_host;
+    uint64_t hosts;
     peers *watched; /* to say who has ended, of all ranks; NULL unless calls are compared here */
     process_group_options options; /* what it was made from; new_group makes sub-groups from it */
     char prefix[PROCESS_GROUP_PREFIX_BYTES]; /* of its keys in the store */

@@ -74,12 +74,17 @@ static const device_ops cuda_ops = {
     .adadelta_step = cuda_adadelta_step,
 };
 
-static status count(int *out)
+static status count(int *out, char *model)
 {
     int found = 0;
+    struct cudaDeviceProp properties;
     TRY(CUDA_CALL(cudaGetDeviceCount(&found)));
     if (found < 1)
         return CUDA_CALL(cudaErrorNoDevice);
+    if (model != NULL) {
+        TRY(CUDA_CALL(cudaGetDeviceProperties(&properties, 0)));
+        snprintf(model, DEVICE_MODEL_BYTES, "%.64s", properties.name);
+    }
     *out = found;
     return STATUS_OK;
 }
@@ -192,7 +197,7 @@ static void destroy(device *dev)
 static status create(const device_options *options, device *dev)
 {
     int n = 0;
-    TRY(count(&n));
+    TRY(count(&n, NULL));
     if (options->index < 0 || options->index >= n)
         return refuse_index(options->index, n);
     TRY(memory_alloc(sizeof(cuda_state), &dev->state));

@@ -154,7 +154,7 @@ START_TEST(all_settings_that_differ_are_named)
     for (int i = 0; i < 2; i++) {
         program_wait(&p[i], RUN_S);
         ASSERT_EXIT(p[i], 64);
-        ASSERT_FACTS(p[i].err, "error", "rank 0", "rank 1", "lr 0.5", "seed 5");
+        ASSERT_FACTS(p[i].err, "error", "rank 0", "rank 1", "--lr=0.5", "--seed=5");
         program_close(&p[i]);
     }
 }

@@ -94,7 +94,7 @@ static inline int nccl_count_gpus(void)
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
-        bool found = cuda_choose() && device_count(&count) == STATUS_OK;
+        bool found = cuda_choose() && device_count(&count, NULL) == STATUS_OK;
         fflush(NULL);
         _exit(found ? count : 0);
     }

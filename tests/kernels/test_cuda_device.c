@@ -110,7 +110,7 @@ START_TEST(indices_and_names_are_checked)
     device *dev = NULL, *first = open_cuda();
     int count = 0;
     char missing[32];
-    ok(device_count(&count));
+    ok(device_count(&count, NULL));
     ck_assert_int_ge(count, 1);
     device_options wanted = {.name = "cuda", .threads = 1, .index = count};
     ck_assert_int_eq(device_create(&wanted, &dev), STATUS_INVALID);

@@ -21,7 +21,7 @@ static inline bool cuda_is_real(void)
 static inline int cuda_count_here(void)
 {
     int count = 0;
-    if (device_count(&count) == STATUS_OK && count > 0)
+    if (device_count(&count, NULL) == STATUS_OK && count > 0)
         return count;
     printf("SKIP: no GPU here: %s\n", status_text());
     fflush(stdout);
