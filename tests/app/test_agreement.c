@@ -1,8 +1,12 @@
 /* Ranks say their settings in an open store: what is there under a rank's name need not be its. */
+#include "app/options/options.h"
 #include "app/train/agreement.h"
+#include "app/train/rank_context.h"
 #include "base/clock.h"
 #include "dist/membership/membership.h"
+#include "tests/model/trainee.h"
 #include "tests/support/facts.h"
+#include "tests/support/ranks.h"
 #include "tests/support/suite.h"
 
 #include <stdio.h>
@@ -13,7 +17,7 @@ enum { TIMEOUT_MS = 5000 };
 static store_server *server;
 static store *shared;
 
-static void setup(void)
+static void open_store(void)
 {
     ck_assert_int_eq(store_server_create("127.0.0.1", 0, &server), STATUS_OK);
     store_options how = {.host = "127.0.0.1",
@@ -25,7 +29,7 @@ static void setup(void)
     ck_assert_msg(store_create(&how, &shared) == STATUS_OK, "%s", status_text());
 }
 
-static void teardown(void)
+static void close_store(void)
 {
     store_destroy(shared);
     store_server_destroy(server);
@@ -64,12 +68,86 @@ START_TEST(equal_settings_agree)
 }
 END_TEST
 
+static void node_text(const char *flag, char text[AGREEMENT_BYTES])
+{
+    options opts;
+    char *words[] = {strdup("mnist_ddp"), strdup("train"), strdup(flag), NULL};
+    ck_assert_msg(options_read(3, words, &opts) == STATUS_OK, "%s", status_text());
+    ck_assert_msg(agreement_of_node(&opts, true, text) == STATUS_OK, "%s", status_text());
+    options_free(&opts);
+    for (int i = 0; i < 3; i++)
+        free(words[i]);
+}
+
+/* What nodes of an elastic job compare before a newcomer is let in; what changes no bit is free. */
+START_TEST(a_node_says_all_that_must_be_alike)
+{
+    static const struct {
+        const char *flag, *fact; /* NULL: free */
+    } all[] = {
+        {"--tf32", "--tf32=true"},
+        {"--no-cuda-graph", "--cuda-graph=false"},
+        {"--bucket-cap-mb=3", "--bucket-cap-mb=3"},
+        {"--powersgd-rank=2", "--powersgd-rank=2"},
+        {"--powersgd-start-iter=9", "--powersgd-start-iter=9"},
+        {"--nccl-nvls", "--nccl-nvls=true"},
+        {"--no-overlap", "--overlap=false"},
+        {"--elastic-batch=local", "--elastic-batch=local"},
+        {"--limit=300", "--limit=300"},
+        {"--device=reference", "device reference"},
+        {"--isa=auto", NULL},
+        {"--threads=2", NULL},
+        {"--device=cpu", NULL},
+    };
+    char usual[AGREEMENT_BYTES], text[AGREEMENT_BYTES];
+    node_text("--seed=1", usual);
+    ASSERT_FACTS(usual, "generated digits");
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        node_text(all[i].flag, text);
+        ck_assert_msg((strcmp(usual, text) == 0) == (all[i].fact == NULL), "%s", all[i].flag);
+        if (all[i].fact != NULL)
+            ASSERT_FACTS(text, all[i].fact);
+    }
+}
+END_TEST
+
+static status compare_states(process_group *group, int rank, int world_size, void *arg)
+{
+    uint64_t hash = 0;
+    trainee t = {0};
+    rank_context context = {.place = {.rank = rank, .world_size = world_size}, .group = group};
+    uint64_t seed = rank == *(const int *)arg ? 2 : 1;
+    status st = trainee_open(&t, "reference", MODEL_MLP, OPTIMIZER_SGD, seed);
+    context.dev = t.dev;
+    context.net = t.net;
+    context.opt = t.opt;
+    if (st == STATUS_OK)
+        st = agreement_on_state(&context, &hash);
+    bool differs = st == STATUS_DEVICE && facts_in_a_line(status_text(), "rank 2", "rank 0", NULL);
+    trainee_close(&t);
+    return differs == (seed == 2) ? STATUS_OK : FAIL(STATUS_IO, "status %s", status_name(st));
+}
+
+/* Broadcasts that went wrong: rank 2 of 3 has other weights, or nobody. */
+START_TEST(ranks_begin_with_the_same_weights)
+{
+    int other = _i == 0 ? 2 : -1;
+    status st = run_ranks(3, compare_states, &other);
+    ck_assert_msg(st == STATUS_OK, "%s", status_text());
+}
+END_TEST
+
 int main(void)
 {
+    unsetenv("MNIST_DDP_DATA");
+    unsetenv("XDG_CACHE_HOME"); /* no data set is here */
+    unsetenv("HOME");
     Suite *suite = suite_create("agreement");
     TCase *core = suite_case(suite, "core", 20);
-    tcase_add_checked_fixture(core, setup, teardown);
+    tcase_add_checked_fixture(core, open_store, close_store);
     tcase_add_loop_test(core, a_record_has_a_size, 0, 4);
     tcase_add_test(core, equal_settings_agree);
+    tcase_add_test(core, a_node_says_all_that_must_be_alike);
+    tcase_add_loop_test(core, ranks_begin_with_the_same_weights, 0, 2);
     return suite_run(suite);
 }

@@ -179,6 +179,7 @@ START_TEST(the_global_batch_stays_as_near_as_it_can)
     ASSERT_FACTS(agent.ranks[who[0]].p.err, "world size 2 -> 3", "8 -> 5 of each", "16 -> 15",
                  "--elastic-batch=global");
     ASSERT_FACTS(agent.ranks[who[0]].p.err, "3 ranks cannot share --global-batch-size=16");
+    ASSERT_FACTS(agent.ranks[who[0]].p.err, "the run began", "2 x cpu", "3 x cpu", "bits");
     ck_assert_int_eq(system("grep -q '\"elastic_batch\":\"global\"' part/config.json &&"
                             " grep -q '\"world_size_before\":2' part/result.json"),
                      0);

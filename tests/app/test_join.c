@@ -122,15 +122,28 @@ START_TEST(one_rank_twice_is_refused)
 }
 END_TEST
 
+static program start_node(int node_rank, int port, const char *run_dir)
+{
+    return program_start_with(NULL,
+                              WORDS(TRAINING_SMALL, "--nnodes=2",
+                                    program_flag("--node_rank=", node_rank), "--nproc_per_node=2",
+                                    "--master_addr=127.0.0.1", program_flag("--master_port=", port),
+                                    "--backend", training_backend, "--run-dir", run_dir));
+}
+
 /* Trained together they would wait for each other's missing batches, or sum unlike models. */
 START_TEST(other_settings_are_refused)
 {
     static const char *const others[][3] = {{"batch-size", "--batch-size", "32"},
                                             {"seed", "--seed", "5"},
                                             {"cuda-graph", "--no-cuda-graph"},
-                                            {"nccl-nvls", "--nccl-nvls"}};
+                                            {"nccl-nvls", "--nccl-nvls"},
+                                            {"device reference", "--device", "reference"},
+                                            {"debug detail", "--debug", "detail"},
+                                            {"(MNIST from other)", "--data-dir", "other"}};
     int port = port_find_free();
     program p[2];
+    test_folder_shift_labels();
     p[0] = start_rank(0, 2, port, WORDS(TRAINING_SMALL, "--run-dir", "unlike"));
     p[1] = start_rank(1, 2, port,
                       WORDS(TRAINING_SMALL, "--run-dir", "unlike", others[_i][1], others[_i][2]));
@@ -139,6 +152,43 @@ START_TEST(other_settings_are_refused)
     for (int i = 0; i < 2; i++) {
         ASSERT_EXIT(p[i], 64);
         ASSERT_FACTS(p[i].err, "error", "rank 0", "rank 1", others[_i][0]);
+        program_close(&p[i]);
+    }
+}
+END_TEST
+
+/* What --isa says has the same bits, and so have the same files elsewhere. */
+START_TEST(what_changes_no_bit_may_differ)
+{
+    int port = port_find_free();
+    program p[2];
+    ck_assert_int_eq(system("cp -r data elsewhere"), 0);
+    p[0] = start_rank(0, 2, port, WORDS(TRAINING_SMALL, "--run-dir", "alike"));
+    p[1] =
+        start_rank(1, 2, port, WORDS(TRAINING_SMALL, "--device", "cpu", "--data-dir", "elsewhere"));
+    for (int i = 0; i < 2; i++) {
+        program_wait(&p[i], RUN_S);
+        ASSERT_EXIT(p[i], 0);
+        program_close(&p[i]);
+    }
+}
+END_TEST
+
+/* One node has no data set, and would make digits of its own: it does not even begin to. */
+START_TEST(a_node_without_the_data_is_refused)
+{
+    int port = port_find_free();
+    program p[2];
+    p[0] = start_node(0, port, "zero");
+    p[1] = program_start_with(WORDS("env", "-u", "MNIST_DDP_DATA"),
+                              WORDS(TRAINING_SMALL, "--nnodes=2", "--node_rank=1",
+                                    "--nproc_per_node=2", "--master_addr=127.0.0.1",
+                                    program_flag("--master_port=", port)));
+    for (int i = 0; i < 2; i++) {
+        program_wait(&p[i], RUN_S);
+        ASSERT_EXIT(p[i], 69);
+        ASSERT_FACTS(p[i].err, "error", "generated digits", "MNIST", "data", "node 0");
+        ASSERT_NO_FACTS(p[i].err, "60000 digits");
         program_close(&p[i]);
     }
 }
@@ -205,15 +255,6 @@ START_TEST(impossible_places_are_refused)
     program_close(&p);
 }
 END_TEST
-
-static program start_node(int node_rank, int port, const char *run_dir)
-{
-    return program_start_with(NULL,
-                              WORDS(TRAINING_SMALL, "--nnodes=2",
-                                    program_flag("--node_rank=", node_rank), "--nproc_per_node=2",
-                                    "--master_addr=127.0.0.1", program_flag("--master_port=", port),
-                                    "--backend", training_backend, "--run-dir", run_dir));
-}
 
 START_TEST(two_nodes_train_as_one)
 {
@@ -327,7 +368,9 @@ static void add_tests_by_hand(Suite *suite)
     tcase_add_test(hand, missing_rank_is_named);
     tcase_add_test(hand, missing_rank_0_is_told);
     tcase_add_test(hand, one_rank_twice_is_refused);
-    tcase_add_loop_test(hand, other_settings_are_refused, 0, 4);
+    tcase_add_loop_test(hand, other_settings_are_refused, 0, 7);
+    tcase_add_test(hand, what_changes_no_bit_may_differ);
+    tcase_add_test(hand, a_node_without_the_data_is_refused);
     tcase_add_test(hand, all_settings_that_differ_are_named);
     tcase_add_test(hand, second_rank_0_is_refused);
     tcase_add_loop_test(hand, impossible_places_are_refused, 0, N_PLACES);

@@ -454,16 +454,20 @@ END_TEST
 /* The job goes on without it. */
 START_TEST(a_newcomer_with_other_flags_ends_alone)
 {
+    static const char *const others[][3] = {
+        {"--limit=300", "--limit=300", "no --limit"},
+        {"--data-dir=other", "(MNIST from other)", "data"},
+    };
     int port = port_find_free();
     program p[2];
+    test_folder_shift_labels();
     p[0] = start_training(port, "--epochs=2", "--seed=1");
     pid_t rank = await_stopped(&p[0]);
-    p[1] = start_training(port, "--epochs=2", _i == 0 ? "--seed=9" : "--limit=300");
+    p[1] = start_training(port, "--epochs=2", others[_i][0]);
     program_await(&p[1], "error", "node 0");
     kill(rank, SIGCONT);
     expect_ends(p, 2, (const int[]){0, 69});
-    ASSERT_FACTS(p[1].err, "error", "node 0", _i == 0 ? "--seed=9" : "--limit=300",
-                 _i == 0 ? "--seed=1" : "no --limit");
+    ASSERT_FACTS(p[1].err, "error", "node 0", others[_i][1], others[_i][2]);
     ASSERT_SAYS(p[0].out, "\"train_s\"");
     nodes_close(p, 2);
 }

@@ -79,6 +79,7 @@ START_TEST(each_image_is_used_once)
                                                 "--nproc-per-node", CHANGES[_i].to));
     ASSERT_EXIT(rest, 0);
     ASSERT_FACTS_LISTED(rest.err, CHANGES[_i].facts);
+    ck_assert_int_eq(facts_count(rest.err, "the run began with sums"), 1);
     assert_same_loss(&rest, &whole, "epoch 1/2:");
     assert_same_loss(&rest, &whole, "epoch 2/2:");
     json_t *state = state_of("part");

@@ -215,6 +215,65 @@ START_TEST(embedded_digits_without_a_cache)
 }
 END_TEST
 
+static uint64_t digest_of(const char *folder, bool gzip, int label)
+{
+    dataset sets[2];
+    dataset_location location = {0};
+    bytes labels = labels_idx(TEST_COUNT);
+    labels.data[8 + TEST_COUNT - 1] = (uint8_t)label;
+    make_folder(folder);
+    put(folder, "train-images-idx3-ubyte", images_idx(TRAIN_COUNT));
+    put(folder, "train-labels-idx1-ubyte", labels_idx(TRAIN_COUNT));
+    put(folder, "t10k-images-idx3-ubyte", images_idx(TEST_COUNT));
+    put(folder, gzip ? "t10k-labels-idx1-ubyte.gz" : "t10k-labels-idx1-ubyte",
+        gzip ? gzipped(labels) : labels);
+    snprintf(location.folder, sizeof location.folder, "%s", folder);
+    for (int i = 0; i < 2; i++)
+        expect_ok(dataset_open(&location, i == 0 ? DATASET_TRAIN : DATASET_TEST, &sets[i]));
+    ck_assert_uint_eq(sets[0].version, 0); /* as old as a file's time can tell: not in the cache */
+    uint64_t digest = dataset_digest(&sets[0], &sets[1]);
+    dataset_close(&sets[0]);
+    dataset_close(&sets[1]);
+    return digest;
+}
+
+START_TEST(a_digest_is_of_all_bytes_in_any_format)
+{
+    uint64_t digest = digest_of("plain", false, 9);
+    ck_assert_uint_eq(digest_of("gzip", true, 9), digest);
+    ck_assert_uint_ne(digest_of("plain", false, 8),
+                      digest); /* in place: all stat says is the same */
+    ck_assert_uint_eq(digest_of("plain", false, 9), digest);
+    ck_assert_int_eq(sandbox_count("cache/mnist_ddp", "digests"), 0);
+}
+END_TEST
+
+/* Every byte counts, and so does between which two labels and images meet. */
+START_TEST(a_digest_is_kept_for_a_version)
+{
+    static uint8_t pixels[2 * PIXELS], labels[64];
+    dataset train = {.count = 2, .images = pixels, .labels = labels, .version = 5};
+    dataset test = {.count = 1, .images = pixels, .labels = labels, .version = 7};
+    uint64_t kept = dataset_digest(&train, &test), seen[] = {kept, 0, 0, 0};
+    pixels[2 * PIXELS - 1] ^= 128;
+    ck_assert_uint_eq(dataset_digest(&train, &test), kept); /* nobody has looked */
+    ck_assert_int_eq(sandbox_count("cache/mnist_ddp/digests", ""), 2 + 2 /* . .. lock */);
+    train.version++;
+    seen[1] = dataset_digest(&train, &test);
+    labels[1]++;
+    train.version = 0; /* too new */
+    seen[2] = dataset_digest(&train, &test);
+    labels[1]--;
+    train.count--;
+    seen[3] = dataset_digest(&train, &test);
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < i; j++)
+            ck_assert_uint_ne(seen[i], seen[j]);
+    sandbox_use_cache("/dev/null");
+    ck_assert_uint_eq(dataset_digest(&train, &test), seen[3]);
+}
+END_TEST
+
 /* By the digest of their test labels, which all have under the same name. */
 START_TEST(sets_are_known_by_their_labels)
 {
@@ -240,6 +299,8 @@ int main(void)
     tcase_add_test(core, names_may_differ);
     tcase_add_test(core, missing_files_are_listed);
     tcase_add_test(core, counts_must_agree);
+    tcase_add_test(core, a_digest_is_of_all_bytes_in_any_format);
+    tcase_add_test(core, a_digest_is_kept_for_a_version);
     TCase *embedded = suite_case(suite, "embedded", 60);
     tcase_add_checked_fixture(embedded, sandbox_create, sandbox_remove);
     tcase_add_test(embedded, nothing_found_gives_the_embedded_digits);

@@ -76,6 +76,29 @@ START_TEST(further_kinds_are_exact)
 }
 END_TEST
 
+static status tell_hosts(process_group *group, int rank, int world_size, void *arg)
+{
+    (void)world_size;
+    if (rank == 0)
+        *(uint64_t *)arg = process_group_hosts(group);
+    return STATUS_OK;
+}
+
+/* So a run that goes on elsewhere knows whether its sums are the same. */
+START_TEST(where_ranks_are_is_told_apart)
+{
+    static const char *const shapes[] = {"aabb", "aabb", "abab", "aaab", "aaaa"};
+    uint64_t seen[5];
+    for (int i = 0; i < 5; i++)
+        ck_assert_int_eq(run(shapes[i], tell_hosts, &seen[i]), STATUS_OK);
+    ck_assert_uint_eq(seen[0], seen[1]);
+    for (int i = 1; i < 5; i++)
+        for (int j = 1; j < i; j++)
+            ck_assert_uint_ne(seen[i], seen[j]);
+    ck_assert_uint_eq(seen[4], 0);
+}
+END_TEST
+
 /* Of numbers whose sum depends on the order. */
 static float fraction(int rank, size_t i)
 {
@@ -234,6 +257,7 @@ int main(void)
     tcase_add_loop_test(results, many_works_under_way, 0, N_SHAPES);
     tcase_add_loop_test(results, bits_are_the_same_everywhere, 0, N_SHAPES);
     tcase_add_loop_test(results, further_kinds_are_exact, 0, N_SHAPES);
+    tcase_add_test(results, where_ranks_are_is_told_apart);
     tcase_add_loop_test(results, sums_are_by_hosts, 0, N_SHAPES);
     tcase_add_loop_test(results, large_shapes, 0, N_LARGE);
     TCase *deaths = suite_case(suite, "deaths", 80);

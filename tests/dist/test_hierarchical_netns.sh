@@ -59,7 +59,14 @@ for shape in "2 2" "2 1 1"; do
     awk -v a="$(value "gloo$shape" test_acc)" -v b="$(value "first$shape" test_acc)" \
         'BEGIN { exit a - b > .02 || b - a > .02 || a < .5 }' ||
         fail "$shape: accuracy $(value "first$shape" test_acc), gloo's $(value "gloo$shape" test_acc)"
+    [ "$shape" != "2 2" ] || cp -r "first$shape" moved
     echo "ranks $shape: host 0 sends $((middle - before)) bytes with gloo, $((after - middle))"
     [ $(((after - middle) * 100)) -lt $(((middle - before) * 75)) ] ||
         fail "$shape: hierarchical does not send less"
 done
+
+# Goes on with the same ranks on one host, which adds in another order, and says so once.
+"$program" --epochs 2 --run-dir moved --resume --nproc-per-node 4 >/dev/null 2>moved.err ||
+    fail "the run does not go on on one host: $(cat moved.err)"
+[ "$(grep -c "the run began with sums over 4 x .* by hierarchical" moved.err)" = 1 ] ||
+    fail "nothing tells that the sums are others: $(cat moved.err)"

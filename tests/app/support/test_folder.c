@@ -126,3 +126,22 @@ pid_t test_folder_await_pid(const char *path)
     ck_assert_int_gt(pid, 1);
     return pid;
 }
+
+void test_folder_shift_labels(void)
+{
+    static const char *const names[] = {"train", "t10k"};
+    char path[64];
+    ck_assert_int_eq(system("rm -rf other && cp -r data other"), 0);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "other/%s-labels-idx1-ubyte", names[i]);
+        FILE *file = fopen(path, "r+b");
+        ck_assert_ptr_nonnull(file);
+        fseek(file, 8, SEEK_SET);
+        for (int label; (label = fgetc(file)) != EOF;) {
+            fseek(file, -1, SEEK_CUR);
+            fputc((label + 1) % 10, file);
+            fseek(file, 0, SEEK_CUR);
+        }
+        ck_assert_int_eq(fclose(file), 0);
+    }
+}

@@ -40,6 +40,9 @@ void test_folder_remove(const char *names);
 /* The text of a file; free with free(). */
 char *test_folder_read(const char *path);
 
+/* Makes other/, a copy of the data set in which each label is the next one. */
+void test_folder_shift_labels(void);
+
 /* Writes a file anew. */
 void test_folder_write(const char *path, const char *text);
 
