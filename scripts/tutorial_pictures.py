@@ -332,7 +332,7 @@ def draw_hang(_program):
         picture.box(284, y, 70, 34, RANKS[rank])
         picture.text(319, y + 22, "step 3")
         picture.box(360, y, 226, 34, "#f6f8fa", GREY, True)
-        picture.text(473, y + 22, "waits in all_reduce #10")
+        picture.text(473, y + 22, "waits in all_reduce #11")
         picture.text(598, y + 22, "110", anchor="start", fill=RED, bold=True)
     for x in (163, 267):
         picture.line([(x, 16), (x, 162)], "#8250df", 3)

@@ -1,6 +1,5 @@
-/* The ranks of an elastic run, with an agent that the test is: rounds end by a pause, a death and a
- * word, other ranks go on, and the run comes to what it comes to undisturbed. With a learning rate
- * of 0 an epoch's mean loss tells which images it had. */
+/* The ranks of an elastic run, with an agent that the test is: rounds end, others go on, with the
+ * undisturbed run's result. With a learning rate of 0 an epoch's mean loss tells its images. */
 #include "app/common/exit_codes.h"
 #include "base/clock.h"
 #include "tests/app/support/elastic_agent.h"
@@ -156,8 +155,7 @@ START_TEST(each_image_is_used_once)
 }
 END_TEST
 
-/* Three ranks cannot share 16 images: each takes the nearest that all can. The third is new; or all
- * are, and go on from a checkpoint of two with a schedule whose steps are other ones. */
+/* Three ranks cannot share 16 images. One is new; or all are, with a schedule of other steps. */
 START_TEST(the_global_batch_stays_as_near_as_it_can)
 {
     static const int news[] = {2, 3, 4};

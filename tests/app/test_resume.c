@@ -329,43 +329,6 @@ START_TEST(without_settings_what_differs_is_not_known)
 }
 END_TEST
 
-/* Nor are weights of it trained on other labels; a new run may. */
-START_TEST(other_data_is_no_resume)
-{
-    test_folder_shift_labels();
-    program first = program_run_with(NULL, WORDS(SMALL, "--epochs", "1", "--run-dir", "part"));
-    ASSERT_EXIT(first, 0);
-    program again = program_run_with(
-        WORDS("env", "MNIST_DDP_DATA=other"),
-        WORDS("train", "--epochs", "2", "--run-dir", "part", "--resume", "--threads", "1"));
-    ASSERT_EXIT(again, 74);
-    ASSERT_FACTS(again.err, "cannot resume part", "MNIST from other", "--init part");
-    program anew = program_run_with(NULL, WORDS(SMALL, "--epochs", "1", "--data-dir", "other",
-                                                "--init", "part", "--run-dir", "anew"));
-    ASSERT_EXIT(anew, 0);
-    program_close(&first);
-    program_close(&again);
-    program_close(&anew);
-}
-END_TEST
-
-/* In one line: also if it goes back, as the steps between were others. */
-START_TEST(another_order_of_sums_is_told)
-{
-    static const char *const devices[] = {"cpu", "cpu", "reference", "cpu"};
-    for (int i = 0; i < 4; i++) {
-        program p =
-            program_run_with(NULL, WORDS(SMALL, "--epochs", program_flag("", i + 1), "--run-dir",
-                                         "part", "--resume=auto", "--device", devices[i]));
-        ASSERT_EXIT(p, 0);
-        ck_assert_int_eq(facts_count(p.err, "the run began with sums"), i >= 2);
-        if (i == 2)
-            ASSERT_FACTS(p.err, "1 x cpu", "1 x reference", "bits");
-        program_close(&p);
-    }
-}
-END_TEST
-
 START_TEST(resume_alone_asks_for_a_run)
 {
     program p = program_run_with(NULL, WORDS(SMALL, "--run-dir", "part", "--resume"));
@@ -480,8 +443,6 @@ static void add_other_tests(TCase *runs)
     tcase_add_test(runs, a_finished_run_has_nothing_left);
     tcase_add_test(runs, without_settings_what_differs_is_not_known);
     tcase_add_test(runs, resume_alone_asks_for_a_run);
-    tcase_add_test(runs, other_data_is_no_resume);
-    tcase_add_test(runs, another_order_of_sums_is_told);
     tcase_add_loop_test(runs, a_folder_that_cannot_be_written_is_refused_before_the_first_step, 0,
                         2);
     tcase_add_test(runs, a_folder_that_is_taken_starts_no_rank);

@@ -257,6 +257,28 @@ START_TEST(the_folder_alone_continues_a_run)
 }
 END_TEST
 
+#define SMALL "train", "--model", "mlp", "--limit", "64", "--threads", "1", "--quiet"
+
+/* A run that goes on with other labels is another run, which may begin with its weights. */
+START_TEST(other_data_is_no_resume)
+{
+    test_folder_shift_labels();
+    program first = program_run_with(NULL, WORDS(SMALL, "--epochs", "1", "--run-dir", "part"));
+    ASSERT_EXIT(first, 0);
+    program again = program_run_with(
+        WORDS("env", "MNIST_DDP_DATA=other"),
+        WORDS("train", "--epochs", "2", "--run-dir", "part", "--resume", "--threads", "1"));
+    ASSERT_EXIT(again, 74);
+    ASSERT_FACTS(again.err, "cannot resume part", "MNIST from other", "--init part");
+    program anew = program_run_with(NULL, WORDS(SMALL, "--epochs", "1", "--data-dir", "other",
+                                                "--init", "part", "--run-dir", "anew"));
+    ASSERT_EXIT(anew, 0);
+    program_close(&first);
+    program_close(&again);
+    program_close(&anew);
+}
+END_TEST
+
 int main(void)
 {
     program_clean_environment();
@@ -275,5 +297,6 @@ int main(void)
     tcase_add_test(settings, a_damaged_file_is_a_warning);
     TCase *runs = suite_case(suite, "runs", 2 * RUN_S);
     tcase_add_test(runs, the_folder_alone_continues_a_run);
+    tcase_add_test(runs, other_data_is_no_resume);
     return test_folder_close(suite_run(suite));
 }
