@@ -263,15 +263,15 @@ END_TEST
 START_TEST(other_data_is_no_resume)
 {
     test_folder_shift_labels();
-    program first = program_run_with(NULL, WORDS(SMALL, "--epochs", "1", "--run-dir", "part"));
+    program first = program_run_with(NULL, WORDS(SMALL, "--epochs", "1", "--run-dir", "labels"));
     ASSERT_EXIT(first, 0);
     program again = program_run_with(
         WORDS("env", "MNIST_DDP_DATA=other"),
-        WORDS("train", "--epochs", "2", "--run-dir", "part", "--resume", "--threads", "1"));
+        WORDS("train", "--epochs", "2", "--run-dir", "labels", "--resume", "--threads", "1"));
     ASSERT_EXIT(again, 74);
-    ASSERT_FACTS(again.err, "cannot resume part", "MNIST from other", "--init part");
+    ASSERT_FACTS(again.err, "cannot resume labels", "MNIST from other", "--init labels");
     program anew = program_run_with(NULL, WORDS(SMALL, "--epochs", "1", "--data-dir", "other",
-                                                "--init", "part", "--run-dir", "anew"));
+                                                "--init", "labels", "--run-dir", "anew"));
     ASSERT_EXIT(anew, 0);
     program_close(&first);
     program_close(&again);
