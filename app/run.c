@@ -15,6 +15,10 @@ static status prepare(const options *opts, worker_spec *out)
     int gpus = 0;
     TRY(worker_spec_count_gpus(opts, &gpus));
     TRY(worker_spec_read(opts, cores_count(), gpus, out));
+    if (opts->dry_run && out->counts_nodes)
+        return FAIL(STATUS_INVALID,
+                    "--dry-run: how many machines there are is known once they have met: give "
+                    "--nnodes=N");
     return worker_spec_complete(opts, 0, NULL, out);
 }
 

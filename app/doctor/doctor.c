@@ -59,6 +59,12 @@ static bool check_settings(checkup *c)
         return false;
     }
     check_command(c);
+    if (c->spec.counts_nodes) {
+        checkup_add(c, CHECKUP_OK, "settings",
+                    "world size %d, for the nodes that come; this is node %d", c->spec.world_size,
+                    c->spec.node_rank);
+        return true;
+    }
     checkup_add(c, CHECKUP_OK, "settings", "%d node%s x %d rank%s = world size %d; this is node %d",
                 c->spec.nnodes, c->spec.nnodes == 1 ? "" : "s", c->spec.nproc,
                 c->spec.nproc == 1 ? "" : "s", c->spec.world_size,

@@ -6,6 +6,7 @@
 #include "app/launch/agent_store.h"
 #include "app/launch/attempt.h"
 #include "app/launch/failure_report.h"
+#include "app/launch/node_count.h"
 #include "base/clock.h"
 #include "base/file_limit.h"
 #include "base/log.h"
@@ -127,6 +128,10 @@ static status join(agent *self, int *code)
     if (!current->nodes.joined)
         return self->signals.first != 0 ? stopped_while(self, "the nodes were joining", code)
                                         : FAIL(STATUS_PEER, "%s", current->nodes.failure);
+    if (self->spec->counts_nodes) {
+        node_count_apply(self->spec, current->nodes.nnodes);
+        current->group.n = self->spec->nproc;
+    }
     return STATUS_OK;
 }
 

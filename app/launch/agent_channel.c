@@ -376,6 +376,7 @@ agent_channel_snapshot agent_channel_look(agent_channel *channel)
     pthread_mutex_lock(&channel->lock);
     eventfd_read(channel->agent_fd, &woken);
     agent_channel_snapshot now = {.joined = s->joined,
+                                  .nnodes = s->joined ? channel->spec.nnodes : 0,
                                   .failure = s->failed != STATUS_OK ? channel->why : NULL,
                                   .unfit = s->failed == STATUS_INVALID,
                                   .lost = s->failed != STATUS_OK ? channel->rdzv.lost : NULL,

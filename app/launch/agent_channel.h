@@ -14,6 +14,7 @@ typedef struct agent_channel agent_channel;
 /* What is known of the other nodes. */
 typedef struct agent_channel_snapshot {
     bool joined;         /* all nodes are there */
+    int nnodes;          /* if so: how many they are */
     const char *failure; /* before they have joined: why they will not; after: why this node is cut
                             off. Nothing more will come. NULL: none. The channel's */
     bool unfit;          /* of `failure`: this node does not fit the others */

@@ -1,6 +1,7 @@
 #include "app/launch/agent_rendezvous.h"
 
 #include "app/common/local_network.h"
+#include "app/launch/node_count.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "dist/membership/keys.h"
@@ -155,6 +156,7 @@ typedef struct joiner {
     bool *there;          /* spec->nnodes of them */
     last_heartbeat *seen; /* likewise */
     int64_t start_ns, line_ns, deadline_ns;
+    node_count count;
     int64_t complete_ns; /* since when all are there; 0: they are not */
 } joiner;
 
@@ -197,6 +199,8 @@ static void describe_settings(const worker_spec *spec, char out[SETTINGS_BYTES])
     char nodes[64];
     if (worker_spec_is_elastic(spec))
         snprintf(nodes, sizeof nodes, "--nnodes=%d:%d", spec->min_nodes, spec->max_nodes);
+    else if (spec->counts_nodes)
+        snprintf(nodes, sizeof nodes, "--world-size=%d", spec->world_size);
     else
         snprintf(nodes, sizeof nodes, "--nnodes=%d\n--nproc-per-node=%d", spec->nnodes,
                  spec->nproc);
@@ -318,12 +322,14 @@ static int list_missing(const joiner *j, char out[LIST_BYTES])
     int missing = 0;
     size_t used = 0;
     out[0] = '\0';
-    for (int n = 0; n < j->spec->nnodes; n++) {
+    for (int n = 0; n < j->count.expected; n++) {
         if (j->there[n])
             continue;
         const char *before = missing++ > 0 ? ", " : "";
         int first = worker_spec_first_rank(j->spec, n), nproc = worker_spec_ranks_of(j->spec, n);
-        if (used < LIST_BYTES - 80)
+        if (used < LIST_BYTES - 80 && j->spec->counts_nodes)
+            used += (size_t)snprintf(out + used, LIST_BYTES - used, "%snode %d", before, n);
+        else if (used < LIST_BYTES - 80)
             used += (size_t)snprintf(out + used, LIST_BYTES - used,
                                      nproc > 1 ? "%snode %d (ranks %d-%d)" : "%snode %d (rank %d)",
                                      before, n, first, first + nproc - 1);
@@ -343,7 +349,7 @@ static void say_missing(const joiner *j)
     if (j->rdzv->server != NULL && !spec->store_on_loopback)
         local_network_describe(own, sizeof own);
     LOG_I("%d of %d nodes have joined at %s:%d%s%s%s, %.0f s of %.0f s; missing: %s",
-          spec->nnodes - missing, spec->nnodes, spec->master_addr, j->spec->master_port,
+          j->count.expected - missing, j->count.expected, spec->master_addr, spec->master_port,
           own[0] != '\0' ? " (this machine: " : "", own, own[0] != '\0' ? ")" : "",
           clock_seconds(clock_now_ns() - j->start_ns), (double)spec->join_ms * 1e-3, list);
 }
@@ -358,8 +364,21 @@ static status say_who_did_not_come(const joiner *j)
     return FAIL(STATUS_TIMEOUT,
                 "%d of %d nodes did not come to %s:%d within %.3g s: %s; see whether they were "
                 "started and can reach that address (mnist_ddp doctor)",
-                missing, spec->nnodes, spec->master_addr, j->spec->master_port,
+                missing, j->count.expected, spec->master_addr, spec->master_port,
                 (double)spec->join_ms * 1e-3, list);
+}
+
+/* Nodes count themselves, and node 0 decides. */
+static status count_nodes(joiner *j, bool is_late, bool *all)
+{
+    *all = node_count_look(&j->count, j->spec, j->there, is_late);
+    status st = STATUS_OK;
+    if (j->rdzv->server == NULL)
+        return st;
+    node_count_say(&j->count, j->spec);
+    if (*all)
+        st = node_count_publish(&j->count, j->spec, j->client, j->rdzv->prefix);
+    return st == STATUS_INVALID ? membership_give_up(&j->nodes, st) : st;
 }
 
 /* Node 0 looks who is there, and all go on at its word; the others look only if they have to
@@ -377,6 +396,8 @@ static status wait_for_all(joiner *j)
         int64_t now = clock_now_ns();
         if (serves || now >= j->deadline_ns || now >= j->line_ns)
             TRY(look_for_all(j, &all));
+        if (j->spec->counts_nodes && (serves || now >= j->line_ns))
+            TRY(count_nodes(j, now >= j->deadline_ns, &all));
         if (serves && all)
             return membership_settle(&j->nodes, "");
         if (now >= j->deadline_ns)
@@ -440,8 +461,10 @@ static status meet(joiner *j)
     TRY(take_number(j));
     j->there = calloc(n, sizeof *j->there);
     j->seen = calloc(n, sizeof *j->seen);
-    return j->there != NULL && j->seen != NULL ? wait_for_all(j)
-                                               : FAIL(STATUS_NO_MEMORY, "%zu nodes", n);
+    if (j->there == NULL || j->seen == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%zu nodes", n);
+    TRY(wait_for_all(j));
+    return node_count_take(j->rdzv->spec, j->client, j->rdzv->prefix, j->own.member);
 }
 
 status agent_rendezvous_join(const agent_rendezvous *rdzv, store **client, lease *own)
@@ -460,7 +483,10 @@ status agent_rendezvous_join(const agent_rendezvous *rdzv, store **client, lease
                 .own = {.member = -1},
                 .start_ns = clock_now_ns(),
                 .line_ns = clock_deadline_ns(FIRST_LINE_MS),
+                .count = {.expected = spec->counts_nodes ? 2 : spec->nnodes},
                 .deadline_ns = clock_deadline_ns(spec->join_ms)};
+    if (spec->counts_nodes && rdzv->server == NULL) /* node 0 decides, and may begin later */
+        j.deadline_ns += NODE_COUNT_QUIET_MS * 1000000ll;
     status st = meet(&j);
     if (st == STATUS_OK) {
         *own = j.own;

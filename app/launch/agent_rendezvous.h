@@ -13,7 +13,7 @@
 
 /* Where they meet. Borrows all that it points to. */
 typedef struct agent_rendezvous {
-    const worker_spec *spec;
+    worker_spec *spec;                   /* of counts_nodes: completed once all are there */
     store_server *server;                /* node 0's agent; the others': NULL */
     char prefix[SPEC_RUN_ID_BYTES + 24]; /* of the keys: "<run id>/", elastic "<run id>/<round>/" */
     const atomic_bool *quit;             /* set by another thread: give up */

@@ -1,6 +1,7 @@
 #include "app/launch/agent_store.h"
 
 #include "app/common/local_network.h"
+#include "app/launch/join_command.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "dist/net/socket.h"
@@ -8,6 +9,7 @@
 #include "dist/net/socket_route.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -78,19 +80,23 @@ static bool served_by_another(worker_spec *spec)
     return false;
 }
 
-/* What to type on the other nodes: node 0's address as it was given, else one of this machine's. */
+/* What to type on the other nodes. */
 static void say_how_to_join(const worker_spec *spec)
 {
-    local_address list[LOCAL_NETWORK_MAX];
-    int n = local_network_list(list), i = 0;
-    const char *address = spec->master_addr;
-    while (i < n && (list[i].loopback || list[i].link_local))
-        i++;
-    if (!spec->store_on_loopback && socket_address_says_loopback(address) && i < n)
-        address = list[i].number;
-    LOG_I("on %s: --nnodes=%d --node-rank=%s --master-addr=%s --master-port=%d",
-          spec->nnodes == 2 ? "node 1" : "the other nodes", spec->nnodes,
-          spec->nnodes == 2 ? "1" : "N", address, spec->master_port);
+    enum { LINES = 8 }; /* for more nodes one line must do */
+    bool one = spec->nnodes > LINES && !spec->counts_nodes;
+    int last = one || spec->counts_nodes ? 1 : spec->nnodes - 1;
+    if (spec->counts_nodes)
+        LOG_I("the nodes that come share %d ranks; give --nnodes=N to say how many will",
+              spec->world_size);
+    for (int node = 1; node <= last; node++) {
+        char *line = join_command(spec, one ? -1 : node);
+        if (line != NULL && one)
+            LOG_I("on node N, from 1 to %d: %s", spec->nnodes - 1, line);
+        else if (line != NULL)
+            LOG_I("on node %d: %s", node, line);
+        free(line);
+    }
 }
 
 status agent_store_open(worker_spec *spec, store_server **server)

@@ -72,7 +72,7 @@ status worker_group_create(const worker_start *start, output_console *console, w
         output_stream_init(&out->workers[i].out);
         output_stream_init(&out->workers[i].err);
     }
-    if (!start->spec->policy.own && threads > 0)
+    if (!start->spec->policy.own && threads > 0 && !start->spec->counts_nodes)
         LOG_I("OMP_NUM_THREADS=%d for each of %d ranks (the cores shared out; set it yourself for "
               "another number)",
               threads, n);

@@ -21,6 +21,7 @@
 enum {
     NOT_GIVEN = -1,
     MAX_WORLD = 65536,
+    MAX_COUNTED = 64,        /* nodes that count themselves */
     DEFAULT_SHUTDOWN_S = 30, /* as torchrun */
     WEEK_S = 604800,
     SHOWN_BYTES = 80,
@@ -29,7 +30,8 @@ enum {
 /* The settings as given, before they are made to fit. */
 typedef struct request {
     int nproc, min_nodes, nnodes, node_rank, world_size, master_port; /* NOT_GIVEN */
-    char master_addr[SPEC_ADDRESS_BYTES];                             /* "" */
+    bool counts_nodes;
+    char master_addr[SPEC_ADDRESS_BYTES]; /* "" */
     rdzv_config rdzv;
 } request;
 
@@ -80,9 +82,24 @@ status worker_spec_nnodes(const char *text, int *min, int *max)
     return STATUS_OK;
 }
 
+/* Whether node 0's address is one that other machines can reach. */
+static bool is_elsewhere(const request *want)
+{
+    return want->master_addr[0] != '\0' && !socket_address_says_loopback(want->master_addr);
+}
+
+/* As many nodes as come share the ranks: two at least. */
+static status count_nodes(request *want)
+{
+    want->counts_nodes = true;
+    want->nproc = want->world_size / 2;
+    want->nnodes = want->world_size < MAX_COUNTED ? want->world_size : MAX_COUNTED;
+    return STATUS_OK;
+}
+
 /* Completes nproc and nnodes. Ranks of this node, if --nproc-per-node is not given: world_size /
  * nnodes; else the number of GPUs, if it divides world_size; else all, on node 0 without a
- * master_addr or with one of this machine; else the user has to give --nnodes. */
+ * master_addr or with one of this machine; else the nodes count themselves. */
 static status fit(request *want, int gpu_count)
 {
     int world = want->world_size;
@@ -102,9 +119,10 @@ static status fit(request *want, int gpu_count)
         bool first = want->node_rank <= 0; /* or not given */
         if (gpu_count > 0 && world % gpu_count == 0)
             want->nproc = gpu_count;
-        else if (first &&
-                 (want->master_addr[0] == '\0' || socket_address_says_loopback(want->master_addr)))
+        else if (first && !is_elsewhere(want))
             want->nproc = world;
+        else if (want->node_rank >= 0 && is_elsewhere(want) && world > 1)
+            return count_nodes(want);
         else
             return FAIL(STATUS_INVALID,
                         "--world-size=%d: on how many machines? Give --nnodes=N too (or "
@@ -205,6 +223,8 @@ static status request_read(const options *opts, int cpu_count, int gpu_count, re
                     .master_port = NOT_GIVEN,
                     .rdzv = rdzv_config_none()};
     TRY(nproc_of(opts->nproc_per_node, cpu_count, gpu_count, &want.nproc));
+    if (want.nproc == NOT_GIVEN && want.world_size != NOT_GIVEN && opts->local_world_size >= 0)
+        want.nproc = (int)opts->local_world_size;
     bool may_spread = !strategy_of(opts)->is_one_process;
     if (want.nproc == NOT_GIVEN && want.world_size == NOT_GIVEN && may_spread &&
         device_list_named(opts) > 1)
@@ -308,16 +328,24 @@ status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worke
     if (want.min_nodes == NOT_GIVEN)
         want.min_nodes = want.nnodes;
     TRY(check_nodes(&want));
+    if (want.nproc == want.world_size && want.node_rank == 0 && opts->nproc_per_node == NULL &&
+        opts->nnodes == NULL && want.nproc > 1 && !is_elsewhere(&want))
+        LOG_I("--world-size=%d, and no --master-addr that other machines reach: this is taken as "
+              "the only one, and runs all ranks",
+              want.world_size);
     if (opts->local_world_size >= 0 && opts->local_world_size != want.nproc)
         return FAIL(
             STATUS_INVALID,
             "--local-world-size=%d, but --nproc-per-node=%d: they are the same; give one of "
             "them",
             (int)opts->local_world_size, want.nproc);
-    worker_spec spec = {.nproc = want.nproc,
+    worker_spec spec = {.opts = opts,
+                        .counts_nodes = want.counts_nodes,
+                        .nproc = want.nproc,
                         .nnodes = want.nnodes,
                         .node_rank = want.node_rank > 0 ? want.node_rank : 0,
-                        .world_size = want.nproc * want.nnodes,
+                        .world_size =
+                            want.counts_nodes ? want.world_size : want.nproc * want.nnodes,
                         .min_nodes = want.min_nodes,
                         .max_nodes = want.nnodes,
                         .max_restarts = (int)opts->max_restarts,
@@ -456,29 +484,6 @@ bool worker_spec_may_restart(const worker_spec *spec, int code)
     return !spec->policy.own ||
            (code != EXIT_CODE_USAGE && code != EXIT_CODE_DATA && code != EXIT_CODE_CHECKPOINT &&
             code != EXIT_CODE_PREEMPTED && code != EXIT_CODE_DIVERGED);
-}
-
-int worker_spec_ranks_of(const worker_spec *spec, int node)
-{
-    return spec->nprocs != NULL ? spec->nprocs[node] : spec->nproc;
-}
-
-int worker_spec_first_rank(const worker_spec *spec, int node)
-{
-    int first = 0;
-    for (int i = 0; spec->nprocs != NULL && i < node; i++)
-        first += spec->nprocs[i];
-    return spec->nprocs != NULL ? first : node * spec->nproc;
-}
-
-void worker_spec_ranks(const worker_spec *spec, char out[SPEC_RANKS_BYTES])
-{
-    int first = worker_spec_first_rank(spec, spec->node_rank);
-    if (spec->nproc == 1)
-        snprintf(out, SPEC_RANKS_BYTES, "rank %d of %d", first, spec->world_size);
-    else
-        snprintf(out, SPEC_RANKS_BYTES, "ranks %d to %d of %d", first, first + spec->nproc - 1,
-                 spec->world_size);
 }
 
 void worker_spec_free(worker_spec *spec)

@@ -50,6 +50,9 @@ typedef struct shutdown_policy {
 } shutdown_policy;
 
 typedef struct worker_spec {
+    const options *opts;           /* what was asked for; borrowed. NULL: of no command line */
+    bool counts_nodes;             /* only world_size is known: nnodes is the most there can be, and
+                                    * nproc, until the nodes have met */
     int nproc, nnodes, world_size; /* elastic: of the round; at first, as if it had all max_nodes */
     int node_rank;                 /* elastic: likewise; at first -1 */
     const int *nprocs;             /* elastic: of the round's nodes; NULL: all have `nproc` */

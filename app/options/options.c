@@ -346,6 +346,17 @@ static status take_key(void *ctx, const char *key, const char *value, const char
     return options_value_set(in->opts, match, value, SOURCE_FILE, place);
 }
 
+int options_words_of(const options *opts, int at, const char *name)
+{
+    char candidates[CANDIDATES_BYTES];
+    argument arg = take_apart(opts->command_line[at]);
+    option_match match;
+    if (!arg.is_flag || find_flag(arg.name, flags_of(opts), &match, candidates) != 1 ||
+        strcmp(match.row->name, name) != 0)
+        return 0;
+    return arg.value != NULL ? 1 : 2;
+}
+
 bool options_given(const options *opts, const char *name)
 {
     return options_value_source(opts, name) != SOURCE_DEFAULT;

@@ -261,6 +261,10 @@ status options_check(options *opts);
 status options_parse(int argc, char **argv, options *out);
 void options_free(options *opts);
 
+/* How many words of the command line from word `at` on are the flag `name`, which takes a value,
+ * however it is spelled: 1, 2; 0: it is another word. */
+int options_words_of(const options *opts, int at, const char *name);
+
 /* Was the setting of this name ("batch_size") given anywhere (not a default)? */
 bool options_given(const options *opts, const char *name);
 

@@ -52,6 +52,7 @@
  * Agents, under <run id>/, and <a> is an attempt:
  *
  *   settings         what all nodes must have alike                    node 0
+ *   size             of nodes that count themselves: how many          node 0
  *   trouble/<a>      who says that workers fail: all stop theirs       the first one
  *   stop/<n>         the signal that has told node n's agent to stop   it
  *   alive/<n>        a watched key that goes with node n's connection  it

@@ -1,5 +1,6 @@
 /* What the launcher makes of flags and torchrun's variables, and what it refuses. */
-#include "app/launch/worker_spec.h"
+#include "app/launch/node_count.h"
+#include "base/clock.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
 
@@ -142,17 +143,45 @@ START_TEST(plans)
 }
 END_TEST
 
+/* Two lines of the notes, where no GPUs say how many ranks a machine has: those that come do. */
+START_TEST(nodes_count_themselves)
+{
+    for (int node = 0; node < 2; node++) {
+        char flags[128];
+        snprintf(flags, sizeof flags,
+                 "--world_size=16 --node_rank=%d --master_addr=192.168.0.1 --master_port=22335",
+                 node);
+        options opts = read_options("", flags);
+        worker_spec plan;
+        ck_assert_int_eq(worker_spec_read(&opts, CPUS, 0, &plan), STATUS_OK);
+        ck_assert(plan.counts_nodes && plan.world_size == 16 && plan.node_rank == node);
+        ck_assert_int_eq(plan.server, node == 0 ? RDZV_HOST_HERE : RDZV_HOST_ELSEWHERE);
+        bool there[16] = {true, false, true};
+        node_count count = {.nodes = 0};
+        ck_assert(!node_count_look(&count, &plan, there, true)); /* node 1 has not come */
+        there[1] = true;
+        ck_assert(!node_count_look(&count, &plan, there, false) && count.is_news);
+        ck_assert(node_count_look(&count, &plan, there, true) && count.nodes == 3);
+        ck_assert_int_eq(node_count_publish(&count, &plan, NULL, ""), STATUS_INVALID);
+        ASSERT_FACTS(status_text(), "--world-size=16", "3 nodes", "4 nodes", "--world-size=18");
+        there[2] = false;
+        count.since_ns = clock_now_ns() - NODE_COUNT_QUIET_MS * 1000000ll;
+        ck_assert(!node_count_look(&count, &plan, there, false)); /* one has gone again */
+        count.since_ns -= NODE_COUNT_QUIET_MS * 1000000ll;
+        ck_assert(node_count_look(&count, &plan, there, false) && count.nodes == 2);
+        node_count_apply(&plan, 2);
+        ck_assert(plan.nproc == 8 && plan.nnodes == 2 && !plan.counts_nodes);
+        options_free(&opts);
+    }
+}
+END_TEST
+
 static const struct {
     const char *variables, *flags, *facts[7]; /* the last is NULL */
 } REFUSED[] = {
     {"", "--nproc_per_node=8 --nnodes=3 --node_rank=5", {"--node-rank=5", "3", "--nnodes=6"}},
     {"", "--node_rank=1", {"--node-rank=1", "1", "--nnodes=2"}},
-    {"",
-     "--world_size=16 --node_rank=1 --master_addr=192.168.0.1 --master_port=22335",
-     {"--world-size=16", "--nnodes=N"}},
-    {"",
-     "--world_size=16 --node_rank=0 --master_addr=192.168.0.1",
-     {"--world-size=16", "--nnodes=N"}},
+    {"", "--world_size=16 --master_addr=192.168.0.1", {"--world-size=16", "--nnodes=N"}},
     {"", "--world_size=16 --node_rank=1", {"--world-size=16", "--nnodes=N"}},
     {"", "--nproc_per_node=4 --local_world_size=2", {"--local-world-size=2", "--nproc-per-node=4"}},
     {"", "--world_size=7 --nnodes=2", {"--world-size=7", "--nnodes=2", "--world-size=8"}},
@@ -346,6 +375,7 @@ int main(void)
     Suite *suite = suite_create("worker_spec");
     TCase *core = suite_case(suite, "core", 10);
     tcase_add_checked_fixture(core, clear_variables, clear_variables);
+    tcase_add_test(core, nodes_count_themselves);
     tcase_add_loop_test(core, plans, 0, sizeof PLANS / sizeof PLANS[0]);
     tcase_add_loop_test(core, nonsense_is_refused_with_advice, 0,
                         sizeof REFUSED / sizeof REFUSED[0]);

@@ -124,20 +124,61 @@ grep -qF "rank=8 local=0 world=16 node=1 master=127.0.0.1:$port" launch.1.out ||
 echo "torch.distributed.launch, 2 x 8 ranks: ok"
 
 train="--model mlp --limit 256 --batch-size 8 --epochs 1 --threads 1 --json"
-port=$(free_port)
-for node in 0 1; do
-    # shellcheck disable=SC2086  # $train is words
-    PET_NPROC_PER_NODE=8 timeout 120 "$program" --world_size=16 --node_rank=$node \
-        --master_addr="127.0.0.1" --master_port="$port" $train --run-dir world16 \
-        >world.$node.out 2>world.$node.err &
-    pids[node]=$!
-done
-for node in 0 1; do wait "${pids[node]}" || fail "--world_size=16, node $node: exit $?"; done
-grep -q '"world":16,' world.0.out || fail "--world_size=16 is not 16 ranks"
+# The nodes count themselves. The notes' address is another machine's; this one's own stands for it.
+own=$(hostname -I 2>/dev/null | awk '{ print $1 }')
+if [ -n "$own" ]; then
+    port=$(free_port)
+    for node in 0 1; do
+        # shellcheck disable=SC2086  # $train is words
+        timeout 120 "$program" --world_size=16 --node_rank=$node --master_addr="$own" \
+            --master_port="$port" $train --run-dir world16 >world.$node.out 2>world.$node.err &
+        pids[node]=$!
+    done
+    # Meanwhile 15 ranks do not divide by two nodes: said on both, once they wait no more.
+    port=$(free_port)
+    for node in 0 1; do
+        # shellcheck disable=SC2086
+        timeout 60 "$program" --world_size=15 --node_rank=$node --master_addr="$own" \
+            --master_port="$port" --join-timeout 2 $train >odd.$node.out 2>odd.$node.err &
+        odd[node]=$!
+    done
+    for node in 0 1; do
+        code=0
+        wait "${odd[node]}" || code=$?
+        [ $code = 69 ] || fail "--world_size=15 on node $node of 2: exit $code"
+        facts_in_a_line "$(cat odd.$node.err)" error --world-size=15 "2 nodes" "3 nodes" ||
+            fail "--world_size=15: not said on node $node"
+    done
+    for node in 0 1; do wait "${pids[node]}" || fail "--world_size=16, node $node: exit $?"; done
+    grep -q '"world":16,' world.0.out || fail "--world_size=16 is not 16 ranks"
+    facts_in_a_line "$(cat world.0.err)" "node 0 of 2" "ranks 0 to 7 of 16" || fail "not 8 each"
+    facts_in_a_line "$(cat world.0.err)" "nodes 0 to 1" --node-rank=2 || fail "who has come"
+    # shellcheck disable=SC2086
+    "$program" --nproc_per_node=16 $train --run-dir one16 >one.out 2>one.err || fail "16 ranks here"
+    cmp world16/model.safetensors one16/model.safetensors || fail "2 x 8 ranks leave other weights"
+    echo "demo.py --world_size=16, as typed on two machines: the weights of 16"
+else
+    echo "no address but loopback here: the lines with --world_size=16 are not tried"
+fi
 # shellcheck disable=SC2086
-"$program" --nproc_per_node=16 $train --run-dir one16 >one.out 2>one.err || fail "16 ranks here"
-cmp world16/model.safetensors one16/model.safetensors || fail "2 x 8 ranks leave other weights"
-echo "demo.py --world_size=16, 2 x 8 ranks: the weights of 16"
+gives 1 '"world":2,' "$program" --world_size=2 --node_rank=0 $train --run-dir only
+facts_in_a_line "$(cat seed.err)" --world-size=2 "only one" || fail "--world_size=2: not said"
+
+# What node 0 prints for the other node is whole, and works when it is pasted.
+port=$(free_port)
+# shellcheck disable=SC2086
+PET_NNODES=2 timeout 60 "$program" --node_rank 0 --nproc-per-node=2 --master-addr=127.0.0.1 \
+    --master-port="$port" $train --run-dir "a 'run'" >paste.0.out 2>paste.0.err &
+first=$!
+for ((n = 0; n < 400; n++)); do
+    line=$(sed -n 's/^on node 1: //p' paste.0.err)
+    [ -z "$line" ] || break
+    sleep .02
+done
+(unset PET_NNODES && timeout 60 sh -c "$line" >paste.1.out 2>paste.1.err) || fail "pasted: $line"
+wait $first || fail "node 0 of the pasted line: exit $?"
+grep -q '"world":4,' paste.0.out || fail "pasted: not 4 ranks: $line"
+echo "the line for the other machine, pasted: ok"
 
 # --- spawning, as mp.spawn(nprocs=3) does, and the notes' own training ----------------------------
 # shellcheck disable=SC2086
@@ -158,8 +199,7 @@ refuses --master_adderss --master-addr -- "$program" --nnodes=2 --node_rank=1 --
 refuses --master_address --master-addr -- "$program" run --master_address 10.0.0.1 ddp.py
 refuses --nnodes=1:4 --nnodes=4 --rdzv-backend=c10d -- "$program" run --nnodes=1:4 \
     --nproc_per_node=2 main.py
-refuses --world-size=16 --nnodes=N -- "$program" --world_size=16 --node_rank=1 \
-    --master_addr="192.168.0.1" --master_port=22335
+refuses --world-size=16 --nnodes=N -- "$program" --world_size=16 --node_rank=1
 refuses python command -- "$program" python demo.py --world_size=16
 refuses torch.distributed.launch "mnist_ddp run" -- "$program" -m torch.distributed.launch demo.py
 refuses --local-world-size=3 --nproc-per-node=2 -- "$program" --nproc_per_node=2 --local_world_size=3
