@@ -108,7 +108,7 @@ m node $mlp --nnodes 2 --node-rank 2
 m world $mlp --world-size 3 --nproc-per-node 2
 m backend $mlp --backend nccl --device cpu --nproc-per-node 2
 m devices $mlp --devices 0,x
-m device $mlp --device gpu
+m device $mlp --device tpu
 m shmnodes $mlp --nnodes 2 --node-rank 0 --backend shm --master-port $PORT --join-timeout 1
 m noprogram run
 m nofile run nowhere.py
