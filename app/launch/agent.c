@@ -229,6 +229,12 @@ static status run_attempts(agent *self, int *code)
     }
 }
 
+static status fail_unmet(const agent *self, const char *why)
+{
+    return FAIL(STATUS_TIMEOUT, "no round has begun within %.3g s (--join-timeout): %s",
+                (double)self->spec->join_ms * 1e-3, why);
+}
+
 /* Elastic: waits for a round that this node is in. *over: there will be none, and *code is what to
  * exit with. */
 static status await_round(agent *self, bool *over, int *code)
@@ -238,8 +244,12 @@ static status await_round(agent *self, bool *over, int *code)
     *over = false;
     event_log_waits(current->events, self->spec->round);
     current->news = round_agent_look(current->rounds);
-    while (current->news.phase == RENDEZVOUS_WAITS && self->signals.first == 0)
-        TRY(attempt_wait(current, -1));
+    while (current->news.phase == RENDEZVOUS_WAITS && self->signals.first == 0) {
+        int64_t end_ns = self->unmet_ns + self->spec->join_ms * 1000000;
+        TRY(attempt_wait(current, self->unmet_ns != 0 ? clock_remaining_ms(end_ns) : -1));
+        if (self->unmet_ns != 0 && clock_passed(end_ns))
+            return fail_unmet(self, "the others did not meet this node, and go on without it");
+    }
     if (self->signals.first != 0)
         return stopped_while(self, "this node was waiting for the others", code);
     if (current->news.phase == RENDEZVOUS_FAILED)
@@ -290,13 +300,12 @@ static status give_round_up(agent *self, bool *again, int *code)
     if (self->unmet_ns == 0)
         self->unmet_ns = now_ns;
     if (now_ns - self->unmet_ns > self->spec->join_ms * 1000000)
-        return FAIL(STATUS_TIMEOUT, "no round has begun within %.3g s (--join-timeout): %s",
-                    (double)self->spec->join_ms * 1e-3, why);
+        return fail_unmet(self, why);
     LOG_W("round %lld does not begin: %s", (long long)self->spec->round, why);
     note_lost(self, &(group_outcome){0});
     close_channel(self);
     store_server_forget(self->server);
-    round_agent_left(current->rounds, false);
+    round_agent_left(current->rounds, ROUND_PARTING_UNMET);
     *again = true;
     return STATUS_OK;
 }
@@ -326,7 +335,8 @@ static status run_round(agent *self, bool *again, int *code)
     close_channel(self);
     store_server_forget(self->server);
     if (*again)
-        round_agent_left(current->rounds, !cut_off && outcome.counts);
+        round_agent_left(current->rounds,
+                         !cut_off && outcome.counts ? ROUND_PARTING_COUNTS : ROUND_PARTING_PLAIN);
     else if (goes_on)
         *code = 128 + self->signals.first; /* the others go on */
     else if (outcome.code == 0)

@@ -299,7 +299,7 @@ static int64_t time_to_come_ms(const agent_channel *channel)
     const worker_spec *spec = &channel->spec;
     int64_t lease_ms = spec->keep_alive_ms * spec->keep_alive_misses, half_ms = lease_ms / 2;
     if (channel->rdzv.server == NULL || lease_ms < COME_MS)
-        return lease_ms;
+        return channel->rdzv.server == NULL ? 2 * lease_ms : lease_ms;
     return half_ms > COME_MS ? half_ms : COME_MS;
 }
 

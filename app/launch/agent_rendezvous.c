@@ -273,14 +273,13 @@ status agent_rendezvous_show(const agent_rendezvous *rdzv, store *client, int no
     return store_put(client, keys_make(rdzv->prefix, KEYS_ALIVE, node).text, &how, &revision);
 }
 
-/* Takes a number; a node that cannot have its own is a mistake that all should hear of. */
+/* Takes a number; all hear of a node that cannot have its own. */
 static status take_number(joiner *j)
 {
-    const worker_spec *spec = j->spec;
     char who[LEASE_WHO_BYTES], other[LEASE_WHO_BYTES];
     bool taken = false;
-    lease_wish wish = {.member = spec->node_rank, .over = look_whether_over, .ctx = j};
-    agent_rendezvous_who(spec, who);
+    lease_wish wish = {.member = j->spec->node_rank, .over = look_whether_over, .ctx = j};
+    agent_rendezvous_who(j->spec, who);
     lease_init(&j->own, j->rdzv->prefix, "node", who);
     TRY(lease_take_over(&j->own, j->client, &wish, &taken));
     if (taken)
@@ -381,8 +380,7 @@ static status count_nodes(joiner *j, bool is_late, bool *all)
     return st == STATUS_INVALID ? membership_give_up(&j->nodes, st) : st;
 }
 
-/* Node 0 looks who is there, and all go on at its word; the others look only if they have to
- * say who is missing. */
+/* Node 0 looks who is there, and all go on at its word; the others look to say who is missing. */
 static status wait_for_all(joiner *j)
 {
     bool serves = j->rdzv->server != NULL, started = false;
@@ -411,8 +409,7 @@ static status wait_for_all(joiner *j)
     }
 }
 
-/* The number is free again. Node 0 takes the store with it: all hear why, and that stays until they
- * have. */
+/* The number is free again. Node 0 takes the store with it, after all have heard why. */
 static void leave(const joiner *j)
 {
     char who[LEASE_WHO_BYTES];
@@ -471,7 +468,10 @@ status agent_rendezvous_join(const agent_rendezvous *rdzv, store **client, lease
 {
     const worker_spec *spec = rdzv->spec;
     *client = NULL;
-    TRY(connect_to_store(rdzv, client));
+    status reached = connect_to_store(rdzv, client);
+    if (reached != STATUS_OK && rdzv->lost != NULL && !atomic_load(rdzv->quit))
+        rdzv->lost[0] = true;
+    TRY(reached);
     joiner j = {.rdzv = rdzv,
                 .spec = spec,
                 .client = *client,

@@ -181,12 +181,14 @@ void round_agent_note_lost(round_agent *self, int node)
     event_log_node_lost(self->events, spec->round, self->ids[node]);
 }
 
-void round_agent_left(round_agent *self, bool counts)
+void round_agent_left(round_agent *self, round_parting how)
 {
-    round_departure how = {
-        .lost = self->lost, .n_lost = self->n_lost, .restarts = self->spec->restarts + counts};
+    round_departure departure = {.lost = self->lost,
+                                 .n_lost = self->n_lost,
+                                 .restarts = self->spec->restarts + (how == ROUND_PARTING_COUNTS),
+                                 .unmet = how == ROUND_PARTING_UNMET};
     round_fence_set(self->fence, 0);
-    dynamic_rendezvous_left(self->rdzv, &how);
+    dynamic_rendezvous_left(self->rdzv, &departure);
 }
 
 void round_agent_close(round_agent *self, round_ending ending)

@@ -33,8 +33,14 @@ status round_agent_begin(round_agent *self);
 /* This node of the round is gone, or did not come: the next round is without it. */
 void round_agent_note_lost(round_agent *self, int node);
 
-/* No rank of this node runs the round any more. counts: it costs a restart. */
-void round_agent_left(round_agent *self, bool counts);
+typedef enum round_parting {
+    ROUND_PARTING_UNMET,  /* the nodes of the round have not met: who was noted did not come */
+    ROUND_PARTING_PLAIN,  /* it has ended, at no cost */
+    ROUND_PARTING_COUNTS, /* it costs a restart */
+} round_parting;
+
+/* No rank of this node runs the round any more. */
+void round_agent_left(round_agent *self, round_parting how);
 
 /* The job has ended. */
 void round_agent_close(round_agent *self, round_ending ending);

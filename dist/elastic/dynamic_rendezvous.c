@@ -215,7 +215,8 @@ static status note_left(dynamic_rendezvous *rdzv)
     round_event event = {.kind = ROUND_LEFT,
                          .restarts = rdzv->asked.how.restarts,
                          .lost = rdzv->asked.how.lost,
-                         .n_lost = rdzv->asked.how.n_lost};
+                         .n_lost = rdzv->asked.how.n_lost,
+                         .unmet = rdzv->asked.how.unmet};
     TRY(round_step(&rdzv->machine, &event, now_ms(), &action));
     rdzv->until_ms = 0;
     rdzv->waits_since_ns = rdzv->said_ns = clock_now_ns();

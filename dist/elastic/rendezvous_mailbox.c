@@ -205,7 +205,8 @@ void rendezvous_mailbox_left(rendezvous_mailbox *box, const round_departure *how
     report *dropped = NULL;
     pthread_mutex_lock(&box->lock);
     departure_free(&box->asked.how);
-    box->asked.how = (round_departure){(const char *const *)lost, n_lost, how->restarts};
+    box->asked.how =
+        (round_departure){(const char *const *)lost, n_lost, how->restarts, how->unmet};
     box->asked.left = true;
     if (is_of_round(box->next)) {
         dropped = box->next;

@@ -32,6 +32,7 @@ typedef struct round_departure {
     const char *const *lost; /* ids of members that are gone, by a closed connection */
     int n_lost;
     int restarts; /* the job's, this one included if a failed rank is the reason */
+    bool unmet;   /* the round never began here: `lost` did not come to it */
 } round_departure;
 
 typedef struct rendezvous_requests {

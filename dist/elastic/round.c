@@ -1,5 +1,7 @@
 #include "dist/elastic/round.h"
 
+#include "base/fnv1a.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +52,7 @@ static bool same_record(const round_node *a, const round_node *b)
         if (strcmp(a->lost[i], b->lost[i]) != 0)
             return false;
     return a->n_lost == b->n_lost && a->waits == b->waits && a->round == b->round &&
-           a->restarts == b->restarts;
+           a->restarts == b->restarts && a->unmet == b->unmet;
 }
 
 /* Whether this node's record is there, as it is to be. */
@@ -100,6 +102,12 @@ static void leave(round_machine *machine, round_ending ending, const char *reaso
     snprintf(out->reason, sizeof out->reason, "%s", reason);
 }
 
+/* It waits, and is not left out. */
+static bool comes(const round_node *node)
+{
+    return node->waits && !node->left_out;
+}
+
 /* Of a node that waits and leads: the list of the next round. */
 static status write_next(const round_view *view, const round_prospect *prospect,
                          const round_rules *rules, round_action *out)
@@ -107,18 +115,23 @@ static status write_next(const round_view *view, const round_prospect *prospect,
     const round_state *before = &view->state;
     int n = prospect->waiting < rules->max ? prospect->waiting : rules->max;
     round_node *members = calloc((size_t)n, sizeof *members);
-    if (members == NULL)
+    round_absence *absences = calloc((size_t)view->n, sizeof *absences);
+    out->state = (round_state){.round = before->round + 1,
+                               .restarts = before->restarts,
+                               .members = members,
+                               .absences = absences};
+    if (members == NULL || absences == NULL) {
+        round_state_free(&out->state);
         return FAIL(STATUS_NO_MEMORY, "a round of %d nodes", n);
+    }
     out->kind = ROUND_WRITE;
-    out->state =
-        (round_state){.round = before->round + 1, .restarts = before->restarts, .members = members};
     for (int i = 0; i < before->n && out->state.n < n; i++) {
         const round_node *survivor = round_node_of(view, before->members[i].id);
-        if (survivor != NULL && survivor->waits)
+        if (survivor != NULL && comes(survivor))
             members[out->state.n++] = *survivor;
     }
     for (int i = 0; i < view->n && out->state.n < n; i++)
-        if (view->nodes[i].waits && round_rank_of(before, view->nodes[i].id) < 0)
+        if (comes(&view->nodes[i]) && round_rank_of(before, view->nodes[i].id) < 0)
             members[out->state.n++] = view->nodes[i];
     for (int i = 0; i < n; i++) {
         members[i].lost = NULL;
@@ -127,6 +140,12 @@ static status write_next(const round_view *view, const round_prospect *prospect,
     for (int i = 0; i < view->n; i++)
         if (view->nodes[i].waits && view->nodes[i].restarts > out->state.restarts)
             out->state.restarts = view->nodes[i].restarts;
+    for (int i = 0; i < view->n; i++)
+        if (view->nodes[i].absences > 0) {
+            round_absence *absence = &absences[out->state.n_absences++];
+            memcpy(absence->id, view->nodes[i].id, sizeof absence->id);
+            absence->times = view->nodes[i].absences;
+        }
     return STATUS_OK;
 }
 
@@ -135,11 +154,11 @@ static bool leads(const round_machine *machine, const round_view *view)
 {
     for (int i = 0; i < view->state.n; i++) {
         const round_node *member = round_node_of(view, view->state.members[i].id);
-        if (member != NULL && member->waits)
+        if (member != NULL && comes(member))
             return strcmp(member->id, machine->self.id) == 0;
     }
     for (int i = 0; i < view->n; i++)
-        if (view->nodes[i].waits)
+        if (comes(&view->nodes[i]))
             return strcmp(view->nodes[i].id, machine->self.id) == 0;
     return false;
 }
@@ -168,7 +187,7 @@ static status agree(round_machine *machine, const round_state *state, round_acti
     round_state_free(&machine->last);
     machine->last = copy;
     round_node_free(&machine->self);
-    machine->self.waits = false;
+    machine->self.waits = machine->self.unmet = false;
     machine->self.round = state->round;
     if (state->restarts > machine->self.restarts)
         machine->self.restarts = state->restarts;
@@ -191,6 +210,10 @@ static status wait_turn(round_machine *machine, const round_view *view, int64_t 
     if (rank >= 0 && !state->over) {
         const round_node *self = &machine->self;
         int lost = self->n_lost > 0 ? round_rank_of(state, self->lost[0]) : -1;
+        if (lost >= 0 && self->unmet)
+            return write_over(view, out, "node %d (%s) and node %d (%s) have not met", rank,
+                              round_host_of(self->id).text, lost,
+                              round_host_of(self->lost[0]).text);
         if (lost >= 0)
             return write_over(view, out, "node %d (%s) is lost", lost,
                               round_host_of(self->lost[0]).text);
@@ -199,7 +222,7 @@ static status wait_turn(round_machine *machine, const round_view *view, int64_t 
     if (view->only_state)
         return STATUS_OK;
     for (int i = 0; i < view->n; i++)
-        waiting += view->nodes[i].waits;
+        waiting += comes(&view->nodes[i]);
     if (waiting < machine->rules.min)
         machine->enough_ms = -1;
     else if (machine->enough_ms < 0)
@@ -207,11 +230,11 @@ static status wait_turn(round_machine *machine, const round_view *view, int64_t 
     return leads(machine, view) ? form(machine, view, now_ms, out) : STATUS_OK;
 }
 
-/* The latest of the nodes that wait and are no members of the round; NULL: there is none. */
+/* The latest of the nodes that come and are no members of the round; NULL: there is none. */
 static const round_node *newcomer_of(const round_view *view)
 {
     for (int i = view->n - 1; i >= 0; i--)
-        if (view->nodes[i].waits && round_rank_of(&view->state, view->nodes[i].id) < 0)
+        if (comes(&view->nodes[i]) && round_rank_of(&view->state, view->nodes[i].id) < 0)
             return &view->nodes[i];
     return NULL;
 }
@@ -313,6 +336,22 @@ static bool is_lost(const round_machine *machine, const round_state *there)
             !same_members(there, &machine->last));
 }
 
+/* Whoever has just not come. The times count from when this node sees the state's absences. */
+static void leave_out(round_machine *machine, const round_view *view, int64_t now_ms,
+                      round_action *out)
+{
+    const round_state *state = &view->state;
+    uint64_t hash = FNV1A_START;
+    for (int i = 0; i < state->n_absences; i++)
+        hash = fnv1a(hash, &state->absences[i], sizeof state->absences[i]);
+    if (hash != machine->absences)
+        machine->absent_ms = now_ms;
+    machine->absences = hash;
+    int64_t first_ms = round_prospect_leave_out(&machine->rules, view, now_ms - machine->absent_ms);
+    if (first_ms != INT64_MAX)
+        wait_until(out, machine->absent_ms + first_ms);
+}
+
 static status see(round_machine *machine, const round_view *view, int64_t now_ms, round_action *out)
 {
     if (machine->phase == ROUND_CLOSED)
@@ -331,6 +370,7 @@ static status see(round_machine *machine, const round_view *view, int64_t now_ms
     }
     if (machine->closing)
         return write_closed(machine, view, out);
+    leave_out(machine, view, now_ms, out);
     switch (machine->phase) {
     case ROUND_WAITS:
         return wait_turn(machine, view, now_ms, out);
@@ -354,6 +394,7 @@ static status note_left(round_machine *machine, const round_event *event)
     if (self.lost == NULL)
         return FAIL(STATUS_NO_MEMORY, "%d lost nodes", event->n_lost);
     self.n_lost = 0;
+    self.unmet = event->unmet;
     for (int i = 0; i < event->n_lost; i++)
         if (round_rank_of(&machine->last, event->lost[i]) >= 0 &&
             strcmp(event->lost[i], self.id) != 0)

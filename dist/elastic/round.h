@@ -21,6 +21,9 @@
  *                    own clock. One that others have lost sight of, but that has a lease, is not
  *                    waited for if a member that has left names it: since that one has left, no
  *                    rank makes a step in that round.
+ *   who is absent    A member that never comes to its round (others reach the service, and not it)
+ *                    is left out of the next ones for a while, if enough others wait. So it costs
+ *                    the others little.
  *   a closed job     never opens again.
  *   a lost state     A node that finds an older state than its own, the service having been started
  *                    anew say, ends: others may still live in a round of which it does not know.
@@ -50,6 +53,8 @@ typedef struct round_machine {
     round_ending ending;
     char reason[ROUND_REASON_BYTES];
     int64_t enough_ms; /* since when enough nodes wait; -1: they do not */
+    int64_t absent_ms; /* since when it knows the state's absences, */
+    uint64_t absences; /* these: a hash */
     int64_t newest;    /* the order of the latest newcomer that was seen; 0: there is none, */
     int64_t newest_ms; /* and since when */
 } round_machine;
@@ -70,6 +75,7 @@ typedef struct round_event {
     int restarts;            /* ROUND_LEFT: the job's */
     const char *const *lost; /* ROUND_LEFT: ids of members whose connections have closed */
     int n_lost;
+    bool unmet; /* ROUND_LEFT: the round never began here: `lost` did not come */
 } round_event;
 
 typedef enum round_action_kind {

@@ -15,6 +15,87 @@ static bool is_named_lost(const round_view *view, const char *id)
     return false;
 }
 
+/* Marks who has not come to the round. Node 0 waits for all others: its word counts. Else it is who
+ * has not reached node 0, or node 0 if that has had no part in the round. */
+static void mark_absent(const round_view *view)
+{
+    const round_state *state = &view->state;
+    const round_node *node_0 =
+        state->over && state->n > 0 ? round_node_of(view, state->members[0].id) : NULL;
+    bool takes_part = node_0 != NULL && node_0->round == state->round, names = false;
+    for (int i = 0; i < view->n && takes_part; i++)
+        for (int k = 0; k < node_0->n_lost && node_0->unmet && node_0->waits; k++)
+            if (strcmp(view->nodes[i].id, node_0->lost[k]) == 0)
+                names = view->nodes[i].left_out = true;
+    for (int i = 1; i < state->n && node_0 != NULL && !names; i++)
+        for (int k = 0; k < view->n; k++) {
+            round_node *node = &view->nodes[k];
+            if (strcmp(node->id, state->members[i].id) != 0 || !node->waits || !node->unmet ||
+                node->round != state->round || node->n_lost == 0)
+                continue;
+            if (takes_part)
+                node->left_out = true;
+            else
+                view->nodes[node_0 - view->nodes].left_out = true;
+        }
+}
+
+/* What the state says of it, and one more if it has just been marked. Who came has none. */
+static int absences_of(const round_state *state, const round_node *node)
+{
+    int times = node->left_out;
+    if (!node->left_out && state->over && round_rank_of(state, node->id) >= 0)
+        return 0;
+    for (int i = 0; i < state->n_absences; i++)
+        if (strcmp(state->absences[i].id, node->id) == 0)
+            return times + state->absences[i].times;
+    return times;
+}
+
+static int count_left(const round_view *view)
+{
+    int n = 0;
+    for (int i = 0; i < view->n; i++)
+        n += view->nodes[i].waits && !view->nodes[i].left_out;
+    return n;
+}
+
+/* If node 0 has waited in vain for so many that too few are left, it may be the one that nobody
+ * reaches. */
+static void leave_out_fewer(const round_rules *rules, const round_view *view)
+{
+    const char *node_0 = view->state.n > 0 ? view->state.members[0].id : "";
+    for (int i = 0; i < view->n; i++)
+        view->nodes[i].left_out = view->nodes[i].waits && view->nodes[i].unmet &&
+                                  view->nodes[i].n_lost > 0 &&
+                                  strcmp(view->nodes[i].id, node_0) == 0;
+    for (int i = 0; i < view->n && count_left(view) < rules->min; i++)
+        view->nodes[i].left_out = false;
+}
+
+int64_t round_prospect_leave_out(const round_rules *rules, const round_view *view, int64_t since_ms)
+{
+    enum { MOST_DOUBLINGS = 10 };
+    int64_t first_ms = INT64_MAX;
+    for (int i = 0; i < view->n; i++)
+        view->nodes[i].left_out = false;
+    mark_absent(view);
+    for (int i = 0; i < view->n; i++) {
+        round_node *node = &view->nodes[i];
+        node->absences = absences_of(&view->state, node);
+        if (node->left_out || node->absences == 0)
+            continue;
+        int doublings = node->absences - 1 < MOST_DOUBLINGS ? node->absences - 1 : MOST_DOUBLINGS;
+        int64_t until_ms = (int64_t)ROUND_ABSENCE_MS << doublings;
+        node->left_out = node->waits && since_ms < until_ms;
+        if (node->left_out && until_ms < first_ms)
+            first_ms = until_ms;
+    }
+    if (count_left(view) < rules->min && view->state.over)
+        leave_out_fewer(rules, view);
+    return first_ms;
+}
+
 /* Of a later round than the first. */
 static round_hurdle hurdle_of_last_round(const round_view *view, round_prospect *prospect)
 {
@@ -24,7 +105,7 @@ static round_hurdle hurdle_of_last_round(const round_view *view, round_prospect 
     for (int i = 0; i < state->n; i++) {
         const round_node *node = round_node_of(view, state->members[i].id);
         there += node != NULL;
-        prospect->survivors += node != NULL && node->waits;
+        prospect->survivors += node != NULL && node->waits && !node->left_out;
         if (all_left && node != NULL && !node->waits && !is_named_lost(view, node->id)) {
             prospect->member = i;
             all_left = false;
@@ -40,7 +121,7 @@ round_prospect round_prospect_of(const round_rules *rules, const round_view *vie
     round_prospect prospect = {.member = -1};
     for (int i = 0; i < view->n; i++) {
         const round_node *node = &view->nodes[i];
-        prospect.waiting += node->waits;
+        prospect.waiting += node->waits && !node->left_out;
         if (node->waits && node->round > view->state.round)
             prospect.hurdle = ROUND_HURDLE_OLDER;
     }
@@ -63,8 +144,9 @@ static void list_waiting(const round_view *view, char *out, size_t size_bytes)
         if (!node->waits)
             continue;
         int length =
-            snprintf(out + used, size_bytes - used, "%s%s (%d rank%s)", used > 0 ? ", " : "",
-                     round_host_of(node->id).text, node->nproc, node->nproc == 1 ? "" : "s");
+            snprintf(out + used, size_bytes - used, "%s%s (%d rank%s%s)", used > 0 ? ", " : "",
+                     round_host_of(node->id).text, node->nproc, node->nproc == 1 ? "" : "s",
+                     node->left_out ? "; left out for now, as it did not come" : "");
         used += length > 0 ? (size_t)length : 0;
     }
 }

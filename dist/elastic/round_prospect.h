@@ -20,9 +20,17 @@ typedef enum round_hurdle {
 
 typedef struct round_prospect {
     round_hurdle hurdle;
-    int waiting, survivors; /* nodes; survivors of the last round among them */
+    int waiting, survivors; /* nodes that are not left out; survivors of the last round of them */
     int member;             /* its node rank in the last round */
 } round_prospect;
+
+/* Marks in the view who is left out of the next round: who has just not come to its round, and who
+ * did not come to an earlier one, for ROUND_ABSENCE_MS after that, twice as long each time. But not
+ * so many that fewer than `min` are left. since_ms: since when the state's absences are known,
+ * now_ms included. Returns when the first of them is let in again, in the same time; INT64_MAX. */
+enum { ROUND_ABSENCE_MS = 8000 };
+int64_t round_prospect_leave_out(const round_rules *rules, const round_view *view,
+                                 int64_t since_ms);
 
 round_prospect round_prospect_of(const round_rules *rules, const round_view *view);
 

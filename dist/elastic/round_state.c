@@ -13,8 +13,10 @@ void round_node_free(round_node *node)
 void round_state_free(round_state *state)
 {
     free(state->members);
+    free(state->absences);
     state->members = NULL;
-    state->n = 0;
+    state->absences = NULL;
+    state->n = state->n_absences = 0;
 }
 
 void round_view_free(round_view *view)
@@ -29,12 +31,19 @@ void round_view_free(round_view *view)
 status round_state_copy(const round_state *from, round_state *out)
 {
     round_node *members = calloc((size_t)from->n + 1, sizeof *members);
-    if (members == NULL)
+    round_absence *absences = calloc((size_t)from->n_absences + 1, sizeof *absences);
+    if (members == NULL || absences == NULL) {
+        free(members);
+        free(absences);
         return FAIL(STATUS_NO_MEMORY, "a round of %d nodes", from->n);
+    }
     *out = *from;
     out->members = members;
+    out->absences = absences;
     for (int i = 0; i < from->n; i++)
         members[i] = from->members[i];
+    for (int i = 0; i < from->n_absences; i++)
+        absences[i] = from->absences[i];
     return STATUS_OK;
 }
 

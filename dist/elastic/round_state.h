@@ -22,13 +22,24 @@ typedef struct round_node {
     int64_t order;           /* by the service: who came earlier has a smaller one */
     int nproc;               /* ranks that it starts: nodes may differ */
     char address[ROUND_ADDRESS_BYTES];
-    int port;                     /* of the store that it serves if it becomes node 0 */
-    bool waits;                   /* for the round after `round`; false: it runs `round` */
-    int64_t round;                /* that it runs, or has left; 0: it has been in none */
-    int restarts;                 /* after failed ranks: how many it knows of */
+    int port;      /* of the store that it serves if it becomes node 0 */
+    bool waits;    /* for the round after `round`; false: it runs `round` */
+    int64_t round; /* that it runs, or has left; 0: it has been in none */
+    int restarts;  /* after failed ranks: how many it knows of */
+    bool unmet;    /* `round` never began here: `lost` are those that did not come to it */
     char (*lost)[ROUND_ID_BYTES]; /* members of `round` whose connections have closed */
     int n_lost;
+
+    /* In a view only (round_prospect_leave_out). */
+    int absences;  /* how often in a row it did not come to its round */
+    bool left_out; /* the next round is formed without it */
 } round_node;
+
+/* A node that did not come to the latest rounds of which it was a member. */
+typedef struct round_absence {
+    char id[ROUND_ID_BYTES];
+    int times;
+} round_absence;
 
 /* How a round, or a job, ends. */
 typedef enum round_ending {
@@ -36,7 +47,7 @@ typedef enum round_ending {
     ROUND_WELL,  /* a round: a newcomer waits, and all members live; a job: all its work is done */
 } round_ending;
 
-/* The one value at the service. `members` is owned (round_state_free); they have no `lost`. */
+/* The one value at the service. Lists are owned (round_state_free); members have no `lost`. */
 typedef struct round_state {
     int64_t round; /* the latest; 0: none was yet */
     bool over;     /* all members are to leave it */
@@ -46,6 +57,8 @@ typedef struct round_state {
     char reason[ROUND_REASON_BYTES]; /* and why: "node 2 (hostC) is lost" */
     round_node *members; /* in the order of their node ranks, as they were when it was formed */
     int n;
+    round_absence *absences;
+    int n_absences;
 } round_state;
 
 /* What is at the service, at one revision. Owned (round_view_free). */

@@ -11,6 +11,7 @@ enum {
     FORMAT = 2,
     LAST_ROUND = INT_MAX - 1, /* as ranks count them */
     MOST_RANKS = 1 << 16,     /* of a round */
+    MOST_ABSENCES = 1 << 20,
 };
 
 static status print(json_t *value, const char *what, char **out)
@@ -37,6 +38,7 @@ status round_text_of_node(const round_node *node, char **out)
     for (int i = 0; i < node->n_lost; i++)
         failed |= json_array_append_new(lost, json_string(node->lost[i]));
     failed |= json_object_set_new(value, "lost", lost);
+    failed |= json_object_set_new(value, "unmet", json_boolean(node->unmet));
     if (failed != 0) {
         json_decref(value);
         value = NULL;
@@ -46,7 +48,7 @@ status round_text_of_node(const round_node *node, char **out)
 
 status round_text_of_state(const round_state *state, char **out)
 {
-    json_t *members = json_array();
+    json_t *members = json_array(), *absences = json_array();
     int failed = 0;
     for (int i = 0; i < state->n; i++) {
         json_t *member = json_of_node(&state->members[i]);
@@ -54,10 +56,15 @@ status round_text_of_state(const round_state *state, char **out)
             json_object_set_new(member, "order", json_integer((json_int_t)state->members[i].order));
         failed |= json_array_append_new(members, member);
     }
-    json_t *value = json_pack("{s:i, s:I, s:b, s:b, s:b, s:i, s:s, s:o}", "format", FORMAT, "round",
-                              (json_int_t)state->round, "over", (int)state->over, "closed",
-                              (int)state->closed, "well", state->ending == ROUND_WELL, "restarts",
-                              state->restarts, "reason", state->reason, "members", members);
+    for (int i = 0; i < state->n_absences; i++)
+        failed |=
+            json_array_append_new(absences, json_pack("{s:s, s:i}", "id", state->absences[i].id,
+                                                      "times", state->absences[i].times));
+    json_t *value =
+        json_pack("{s:i, s:I, s:b, s:b, s:b, s:i, s:s, s:o, s:o}", "format", FORMAT, "round",
+                  (json_int_t)state->round, "over", (int)state->over, "closed", (int)state->closed,
+                  "well", state->ending == ROUND_WELL, "restarts", state->restarts, "reason",
+                  state->reason, "members", members, "absences", absences);
     if (failed != 0) {
         json_decref(value);
         value = NULL;
@@ -156,6 +163,23 @@ static status read_lost(source from, round_node *out)
     return STATUS_OK;
 }
 
+static status read_absences(source from, round_state *out)
+{
+    int n = 0;
+    TRY(read_array(from, "absences", &n));
+    out->absences = calloc((size_t)n + 1, sizeof *out->absences);
+    if (out->absences == NULL)
+        return FAIL(STATUS_NO_MEMORY, "%d absent nodes", n);
+    out->n_absences = n;
+    const json_t *array = json_object_get(from.object, "absences");
+    for (int i = 0; i < n; i++) {
+        source one = {json_array_get(array, (size_t)i), from.name};
+        TRY(read_text(one, "id", out->absences[i].id, sizeof out->absences[i].id));
+        TRY(read_int(one, "times", MOST_ABSENCES, &out->absences[i].times));
+    }
+    return STATUS_OK;
+}
+
 static int by_id(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -209,6 +233,7 @@ static status read_state(source from, round_state *out)
     TRY(read_int(from, "restarts", INT_MAX / 2, &out->restarts));
     TRY(read_text(from, "reason", out->reason, sizeof out->reason));
     TRY(read_members(from, out));
+    TRY(read_absences(from, out));
     if ((out->round > 0) != (out->n > 0))
         return FAIL(STATUS_PEER, "%s: round %lld has %d nodes", from.name, (long long)out->round,
                     out->n);
@@ -245,6 +270,8 @@ static status read_record(const rendezvous_record *record, round_node *out)
     status st = read_node((source){value, name}, out);
     if (st == STATUS_OK)
         st = read_lost((source){value, name}, out);
+    if (st == STATUS_OK)
+        st = read_bool((source){value, name}, "unmet", &out->unmet);
     if (st == STATUS_OK && strcmp(out->id, record->id) != 0)
         st = FAIL(STATUS_PEER, "%s says that it is %s", name, out->id);
     out->order = record->order;

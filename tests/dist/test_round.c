@@ -77,9 +77,10 @@ static void expand(visits *all, int at, const round_rules *rules)
 /* How much is walked through. */
 typedef struct extent {
     int nodes, faults;
-    int runs;  /* it begins with a round of so many nodes */
-    int limit; /* worlds, the nearest first; 0: all */
-    int every; /* from one of so many it is seen whether all goes on by itself */
+    int unreachable; /* of the nodes, the last ones */
+    int runs;        /* it begins with a round of so many nodes */
+    int limit;       /* worlds, the nearest first; 0: all */
+    int every;       /* from one of so many it is seen whether all goes on by itself */
     round_rules rules;
 } extent;
 
@@ -89,6 +90,8 @@ static world first_world(const extent *e)
     const char *broken = NULL;
     for (int i = e->nodes; i < WORLD_NODES; i++)
         first.nodes[i].life = WORLD_DEAD;
+    for (int i = e->nodes - e->unreachable; i < e->nodes; i++)
+        first.nodes[i].unreachable = 1;
     for (int i = 0; i < e->runs && broken == NULL; i++) {
         world next;
         ck_assert(world_move(&first, WORLD_START, i, &e->rules, &next, &broken));
@@ -115,8 +118,9 @@ static void explore(const extent *e)
         if (broken != NULL)
             fail_at(&all, i, WORLD_EVENTS, 0, broken);
     }
-    printf("%d nodes, rounds of %d to %d, %d faults: %d worlds, %s\n", e->nodes, e->rules.min,
-           e->rules.max, e->faults, i, i == all.n ? "all" : "the nearest");
+    printf("%d nodes, %d unreachable, rounds of %d to %d, %d faults: %d worlds, %s\n", e->nodes,
+           e->unreachable, e->rules.min, e->rules.max, e->faults, i,
+           i == all.n ? "all" : "the nearest");
     free(all.worlds);
     free(all.slots);
 }
@@ -153,7 +157,8 @@ static void walk(const extent *e, int paths)
 
 static const round_rules any = {.min = 1, .max = 3, .last_call_ms = 1000},
                          at_least_two = {.min = 2, .max = 3, .last_call_ms = 1000},
-                         no_spare = {.min = 1, .max = 2, .last_call_ms = 1000};
+                         no_spare = {.min = 1, .max = 2, .last_call_ms = 1000},
+                         four = {.min = 2, .max = 4, .last_call_ms = 1000};
 
 START_TEST(every_order_of_events_keeps_the_rules)
 {
@@ -164,6 +169,15 @@ START_TEST(every_order_of_events_keeps_the_rules)
     explore(&(extent){.nodes = 3, .faults = 0, .every = 8, .rules = at_least_two});
     explore(
         &(extent){.nodes = 3, .faults = 1, .runs = 3, .limit = 60000, .every = 8, .rules = any});
+    explore(&(extent){
+        .nodes = 3, .faults = 1, .unreachable = 1, .limit = 60000, .every = 8, .rules = any});
+    explore(&(extent){.nodes = 3,
+                      .faults = 1,
+                      .unreachable = 1,
+                      .runs = 2,
+                      .limit = 30000,
+                      .every = 8,
+                      .rules = at_least_two});
 }
 END_TEST
 
@@ -181,7 +195,17 @@ START_TEST(every_order_with_a_fault_keeps_the_rules)
     explore(&(extent){.nodes = 3, .faults = 1, .every = 16, .rules = no_spare});
     explore(
         &(extent){.nodes = 3, .faults = 2, .runs = 3, .limit = 300000, .every = 16, .rules = any});
+    explore(&(extent){.nodes = 4,
+                      .faults = 2,
+                      .unreachable = 1,
+                      .runs = 3,
+                      .limit = 200000,
+                      .every = 16,
+                      .rules = four});
+    explore(&(extent){
+        .nodes = 4, .faults = 2, .unreachable = 1, .limit = 200000, .every = 16, .rules = four});
     walk(&(extent){.nodes = 3, .faults = 6, .rules = any}, 20000);
+    walk(&(extent){.nodes = 4, .faults = 6, .unreachable = 1, .rules = four}, 5000);
 }
 END_TEST
 

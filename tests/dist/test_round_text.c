@@ -9,7 +9,8 @@
     "\"id\":\"a_1_1\",\"nproc\":2,\"address\":\"h\",\"port\":5,\"waits\":true," \
     "\"round\":3,\"restarts\":1"
 #define STATE \
-    "\"format\":2,\"over\":false,\"closed\":false,\"well\":false,\"restarts\":0,\"reason\":\"\""
+    "\"format\":2,\"over\":false,\"closed\":false,\"well\":false,\"restarts\":0,\"reason\":\"\"," \
+    "\"absences\":[]"
 
 START_TEST(a_state_and_a_record_come_back)
 {
@@ -21,6 +22,7 @@ START_TEST(a_state_and_a_record_come_back)
                        .waits = true,
                        .round = 7,
                        .restarts = 2,
+                       .unmet = true,
                        .lost = lost,
                        .n_lost = 2};
     round_node members[2] = {
@@ -33,7 +35,9 @@ START_TEST(a_state_and_a_record_come_back)
                          .restarts = 2,
                          .reason = "node 1 (b) is lost",
                          .members = members,
-                         .n = 2};
+                         .n = 2,
+                         .absences = &(round_absence){.id = "c_3_3", .times = 2},
+                         .n_absences = 1};
     rendezvous_record record = {.id = node.id, .order = 11};
     rendezvous_view text = {.state_revision = 5, .nodes = &record, .n = 1};
     round_view view;
@@ -45,6 +49,10 @@ START_TEST(a_state_and_a_record_come_back)
     ck_assert(view.state.over && !view.state.closed && view.state.ending == ROUND_WELL);
     ck_assert_str_eq(view.state.reason, "node 1 (b) is lost");
     ck_assert_int_eq(view.state.n, 2);
+    ck_assert_int_eq(view.state.n_absences, 1);
+    ck_assert_str_eq(view.state.absences[0].id, "c_3_3");
+    ck_assert_int_eq(view.state.absences[0].times, 2);
+    ck_assert(view.nodes[0].unmet);
     ck_assert_str_eq(view.state.members[1].id, "b_2_2");
     ck_assert_int_eq(view.state.members[1].order, 9);
     ck_assert_int_eq(view.nodes[0].order, 11);
@@ -73,12 +81,12 @@ static const struct {
     {"{" STATE ",\"round\":1,\"members\":[null]}", NULL, "\"id\" is no text"},
     {"{" STATE ",\"round\":1,\"members\":[{" NODE ",\"order\":1},{" NODE ",\"order\":2}]}", NULL,
      "a_1_1 is in it twice"},
-    {NULL, "{" NODE ",\"lost\":[]}", "\"format\""},
+    {NULL, "{" NODE ",\"lost\":[],\"unmet\":false}", "\"format\""},
     {NULL, "{\"format\":2," NODE "}", "\"lost\" is no list"},
     {NULL, "{\"format\":2," NODE ",\"lost\":[3]}", "\"lost\" is no text"},
     {NULL, "{\"format\":2,\"id\":\"b_1_1\"}", "\"nproc\" is no number"},
     {NULL, "{\"format\":2,\"id\":\"\"}", "\"nproc\""},
-    {NULL, "{\"format\":1," NODE ",\"lost\":[]}", "another version"},
+    {NULL, "{\"format\":1," NODE ",\"lost\":[],\"unmet\":false}", "another version"},
 };
 
 START_TEST(nonsense_is_named)
@@ -109,7 +117,7 @@ END_TEST
 /* A record under another node's key. */
 START_TEST(a_record_is_its_nodes_own)
 {
-    char id[] = "b_2_2", node[] = "{\"format\":2," NODE ",\"lost\":[]}";
+    char id[] = "b_2_2", node[] = "{\"format\":2," NODE ",\"lost\":[],\"unmet\":false}";
     rendezvous_record record = {.id = id, .value = node, .order = 1};
     round_view view;
     ck_assert_int_eq(round_text_read(&(rendezvous_view){.nodes = &record, .n = 1}, &view),

@@ -12,6 +12,7 @@ const char *const world_event_names[WORLD_EVENTS] = {
     "looks at the state",
     "acts",
     "leaves",
+    "has not met",
     "expires",
     "acts unheard",
     "quits",
@@ -21,6 +22,7 @@ const char *const world_event_names[WORLD_EVENTS] = {
     "dies",
     "stops",
     "closes",
+    "has waited",
 };
 
 static int rank_of(const world_state *state, int node)
@@ -34,9 +36,11 @@ static int rank_of(const world_state *state, int node)
 /* One step of a node's machine; what it is to do is noted. */
 static void step(world *w, int i, round_event *event, const round_rules *rules)
 {
+    int64_t now_ms = w->late ? INT32_MAX : 0;
     world_node *node = &w->nodes[i];
     round_node nodes[WORLD_NODES], members[WORLD_NODES];
-    round_view view = {.nodes = nodes, .state = {.members = members}};
+    round_absence absences[WORLD_NODES];
+    round_view view = {.nodes = nodes, .state = {.members = members, .absences = absences}};
     round_machine machine;
     round_action action;
     round_pack_fill_machine(node, i, rules, &machine);
@@ -44,9 +48,10 @@ static void step(world *w, int i, round_event *event, const round_rules *rules)
         round_pack_fill_view(w, event->view == NULL, i, &view);
         event->view = &view;
     }
-    if (round_step(&machine, event, 0, &action) != STATUS_OK)
+    machine.absences = round_pack_hash(&view.state); /* it has known them since 0 */
+    if (round_step(&machine, event, now_ms, &action) != STATUS_OK)
         abort();
-    if (action.kind == ROUND_WAIT && action.until_ms != INT64_MAX &&
+    if (action.kind == ROUND_WAIT && action.until_ms - now_ms < ROUND_ABSENCE_MS &&
         round_step(&machine, event, action.until_ms, &action) != STATUS_OK)
         abort();
     round_pack_machine(&machine, node);
@@ -133,6 +138,8 @@ static const char *check_write(const world_state *before, const world_state *nex
 static const char *write_state(world *w, const world_state *next, const round_rules *rules)
 {
     const char *broken = check_write(&w->state, next, rules);
+    if (memcmp(w->state.absences, next->absences, sizeof next->absences) != 0)
+        w->late = 0;
     w->state = *next;
     for (int k = 0; k < WORLD_NODES; k++)
         w->nodes[k].current = 0;
@@ -170,6 +177,32 @@ static void leave(world *w, int i, int lost, const round_rules *rules)
          rules);
 }
 
+/* Node 0 names all that have not come to it, the others node 0 if nobody listens there. */
+static void leave_unmet(world *w, int i, const round_rules *rules)
+{
+    const world_state *last = &w->nodes[i].last;
+    const char *names[WORLD_NODES];
+    int n = 0, rank = rank_of(last, i);
+    for (int k = 0; k < last->n; k++)
+        if (k != rank && (rank == 0 || k == 0) &&
+            (w->nodes[i].unreachable || w->nodes[last->members[k]].unreachable))
+            names[n++] = round_pack_ids[last->members[k]];
+    w->nodes[i].ranks = 0;
+    step(
+        w, i,
+        &(round_event){.kind = ROUND_LEFT, .lost = names, .n_lost = n, .unmet = true, .reason = ""},
+        rules);
+}
+
+/* Nobody of it can make a step. */
+static bool has_not_met(const world *w, const world_state *round)
+{
+    bool unreachable = false;
+    for (int i = 0; i < round->n; i++)
+        unreachable = unreachable || w->nodes[round->members[i]].unreachable;
+    return round->n > 1 && unreachable;
+}
+
 /* The node's process ends; what it has sent may arrive later. */
 static void die(world *w, int i)
 {
@@ -205,6 +238,14 @@ static bool is_in_round(const world_node *node)
     return node->phase == ROUND_RUNS || node->phase == ROUND_LEAVES;
 }
 
+static bool has_absences(const world_state *state)
+{
+    uint8_t any = 0;
+    for (int i = 0; i < WORLD_NODES; i++)
+        any |= state->absences[i];
+    return any != 0;
+}
+
 static bool can_happen(const world *w, world_event event, int i)
 {
     const world_node *node = &w->nodes[i];
@@ -224,6 +265,12 @@ static bool can_happen(const world *w, world_event event, int i)
         return lives && node->pending == ROUND_PUT;
     case WORLD_LEAVE:
         return idle && node->phase == ROUND_LEAVES;
+    case WORLD_UNMET:
+        return idle && node->ranks > 0 && is_in_round(node) && has_not_met(w, &node->last) &&
+               (node->unreachable || rank_of(&node->last, i) == 0 ||
+                w->nodes[node->last.members[0]].unreachable);
+    case WORLD_RETRY:
+        return i == 0 && !w->late && has_absences(&w->state);
     case WORLD_EXPIRE:
         return idle && (!node->valid || !node->record.there) &&
                (node->phase == ROUND_RUNS || node->phase == ROUND_AGREES);
@@ -262,6 +309,12 @@ bool world_move(const world *from, world_event event, int node, const round_rule
     case WORLD_LOOK:
     case WORLD_LOOK_STATE:
         step(to, node, &look, rules);
+        break;
+    case WORLD_RETRY:
+        to->late = 1;
+        break;
+    case WORLD_UNMET:
+        leave_unmet(to, node, rules);
         break;
     case WORLD_ACT:
     case WORLD_ACT_UNHEARD:
@@ -315,6 +368,8 @@ static bool run_together(const world_node *a, const world_node *b)
 static bool is_live(const world *w, int node)
 {
     const world_node *own = &w->nodes[node];
+    if (has_not_met(w, &own->last))
+        return false;
     for (int i = 0; i < own->last.n; i++)
         if (!run_together(own, &w->nodes[own->last.members[i]]))
             return false;
@@ -342,7 +397,8 @@ const char *world_check(const world *w)
 /* One turn of every node, as its thread does it, without faults. */
 static const char *turn_all(world *w, const round_rules *rules)
 {
-    static const world_event order[] = {WORLD_EXPIRE, WORLD_LOOK, WORLD_ACT, WORLD_LEAVE};
+    static const world_event order[] = {WORLD_EXPIRE, WORLD_LOOK, WORLD_ACT, WORLD_LEAVE,
+                                        WORLD_UNMET};
     const char *broken = NULL;
     for (int i = 0; i < WORLD_NODES; i++) {
         const world_node *node = &w->nodes[i];
@@ -360,10 +416,10 @@ static const char *turn_all(world *w, const round_rules *rules)
     return NULL;
 }
 
-const char *world_settle(world *w, const round_rules *rules)
+/* Until nothing changes. */
+static const char *turn_on(world *w, const round_rules *rules)
 {
-    int living = 0, running = 0, round = 0;
-    for (int i = 0; i < 24; i++) {
+    for (int i = 0; i < 48; i++) {
         world before = *w;
         const char *broken = turn_all(w, rules);
         if (broken != NULL)
@@ -371,16 +427,51 @@ const char *world_settle(world *w, const round_rules *rules)
         if (memcmp(&before, w, sizeof before) == 0)
             break;
     }
+    return NULL;
+}
+
+/* Those that reach each other train without the others: enough of them at once, and all of them
+ * after a few times for which somebody is left out. */
+static const char *settle_apart(world *w, const round_rules *rules, int reachable)
+{
+    enum { RETRIES = 3 };
+    const char *broken = NULL;
+    if (reachable < rules->min)
+        return NULL;
+    for (int retries = 0; retries <= RETRIES && broken == NULL && !w->state.closed; retries++) {
+        int running = 0;
+        for (int i = 0; i < WORLD_NODES; i++)
+            running += is_live(w, i);
+        if (running < rules->min)
+            return "one that nobody reaches keeps the others from going on";
+        if (running >= (reachable < rules->max ? reachable : rules->max) ||
+            w->nodes[w->state.members[0]].unreachable)
+            return NULL;
+        w->late = 1;
+        broken = turn_on(w, rules);
+    }
+    return broken != NULL || w->state.closed ? broken : "who is left out stays out";
+}
+
+const char *world_settle(world *w, const round_rules *rules)
+{
+    int living = 0, running = 0, round = 0, unreachable = 0;
+    const char *broken = turn_on(w, rules);
+    if (broken != NULL)
+        return broken;
     for (int i = 0; i < WORLD_NODES; i++) {
         const world_node *node = &w->nodes[i];
         if (node->life != WORLD_LIVES)
             continue;
         living++;
+        unreachable += node->unreachable;
         if (w->state.closed && node->phase != ROUND_CLOSED)
             return "a node does not hear that the job is closed";
         running += node->ranks > 0 && (round == 0 || node->ranks == round);
         round = node->ranks > 0 ? node->ranks : round;
     }
+    if (!w->state.closed && (unreachable > 0 || has_absences(&w->state)))
+        return settle_apart(w, rules, living - unreachable);
     if (w->state.closed || living < rules->min)
         return running == 0 ? NULL : "ranks go on without a job";
     if (running < (living < rules->max ? living : rules->max))

@@ -313,6 +313,52 @@ def schedule(seed, wanted):
     return not faults
 
 
+def unreachable_host(folder):
+    """The third host reaches the rendezvous and not node 0: it gives up alone. What is wrong."""
+    folder.mkdir()
+    hosts, faults = [Host(i) for i in range(3)], []
+    events, end = folder / "events.jsonl", time.monotonic() + END_S
+    words = [PROGRAM, "train", "--nnodes=1:4", "--nproc-per-node=1", "--rdzv-id=unreachable",
+             "--rdzv-backend=c10d", f"--rdzv-endpoint={NETWORK}.254:{PORT}",
+             "--rdzv-conf=last_call_timeout=0.5,keep_alive_interval=1,keep_alive_max_attempt=3",
+             f"--event-log={events}", "--event-log-steps", f"--run-dir={folder / 'run'}",
+             "--backend=gloo", "--timeout=5", "--inject-delay-ms=100", *TRAINING]
+    store = subprocess.Popen(["ip", "netns", "exec", HUB, PROGRAM, "store", "serve", "--bind",
+                              f"{NETWORK}.254", "--port", str(PORT)], stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL)
+    try:
+        hosts[0].start(words, folder)
+        while not (events.exists() and '"event":"step"' in events.read_text()):
+            if time.monotonic() > end:
+                return ["no step"]
+            time.sleep(0.05)
+        hosts[1].start(words, folder)
+        run("ip", "-n", HOSTS[2], "route", "add", "unreachable", f"{hosts[0].address}/32")
+        run("ip", "-n", HOSTS[2], "route", "add", "unreachable", f"{hosts[1].address}/32")
+        hosts[2].start([*words, "--join-timeout=6"], folder)
+        wanted = (0, 0, 69)
+        for host, code in zip(hosts, wanted):
+            found = host.agent.wait(max(0.1, end - time.monotonic()))
+            if found != code:
+                faults.append(f"host {host.index} ends with {found}, not {code}: {host.text('err')}")
+        if "--join-timeout" not in hosts[2].text("err"):
+            faults.append(f"host 2 does not say why it ends: {hosts[2].text('err')}")
+        unmet = hosts[0].text("err").count("does not begin")
+        if unmet != 1:
+            faults.append(f"{unmet} rounds did not begin: {hosts[0].text('err')}")
+        faults += elastic_events.faults(elastic_events.read(events), EPOCHS, SAMPLES)
+    except subprocess.TimeoutExpired:
+        faults.append(f"a host does not end within {END_S} s: {[host.text('err') for host in hosts]}")
+    finally:
+        for host in hosts:
+            host.kill()
+        store.kill()
+        store.wait(20)
+        for host in hosts[:2]:
+            run("ip", "-n", HOSTS[2], "route", "del", "unreachable", f"{host.address}/32")
+    return faults
+
+
 TRAINING = ["--model=mlp", f"--epochs={EPOCHS}", f"--limit={SAMPLES}", "--global-batch-size=64", "--threads=1"]
 
 
@@ -329,11 +375,13 @@ def main():
     elastic_events.check_itself()
     subprocess.run(["ip", "-n", HUB, "addr", "add", f"{NETWORK}.254/24", "dev", "br0"], check=False)
     subprocess.run(["ip", "-n", HUB, "link", "set", "lo", "up"], check=False)
+    apart = unreachable_host(pathlib.Path("unreachable").absolute())
+    print(f"a host that reaches nobody: {apart or 'it gives up alone'}", flush=True)
     wanted = accuracy_without_faults()
     print(f"{schedules} schedules from seed {seed}; accuracy without faults {wanted:.4f}", flush=True)
     failed = sum(not schedule(seed + i, wanted) for i in range(schedules))
     print(f"{schedules - failed} of {schedules} as they are to be")
-    return failed > 0
+    return failed > 0 or apart != []
 
 
 if __name__ == "__main__":
