@@ -77,7 +77,8 @@ static bool needs_launcher(const options *opts, const worker_spec *spec)
 {
     return spec->world_size > 1 || spec->nnodes > 1 || worker_spec_is_elastic(spec) ||
            spec->max_restarts > 0 || opts->command == COMMAND_DEMO || opts->log_dir != NULL ||
-           strcmp(opts->redirects, "0") != 0 || strcmp(opts->tee, "0") != 0;
+           strcmp(opts->redirects, "0") != 0 || strcmp(opts->tee, "0") != 0 ||
+           opts->health_check_port >= 0; /* the launcher answers there */
 }
 
 static int launch(const options *opts, int argc, char **argv, worker_spec *spec, int64_t started_ns)
@@ -139,12 +140,17 @@ static int as_ranks(const options *opts, int argc, char **argv, int64_t started_
         opts->init_method == NULL && opts->rank < 0)
         LOG_W("RANK is set: joining as rank %d of %d; the launcher's flags are not used",
               place.rank, place.world_size);
+    if (!is_worker || (place.rank == 0 && getenv("MNIST_DDP_LAUNCHED") == NULL))
+        options_say_unused(opts);
     if (!is_worker) {
         st = read_spec(opts, &spec);
         if (st == STATUS_OK)
             st = check_ranks(opts, spec.world_size, worker_spec_is_elastic(&spec));
+        int code = EXIT_CODE_USAGE;
+        if (st == STATUS_OK && opts->command == COMMAND_TRAIN && needs_launcher(opts, &spec))
+            st = doctor_check_train(opts, &spec, &code);
         if (st != STATUS_OK)
-            return exit_code_failed(st, EXIT_CODE_USAGE);
+            return exit_code_failed(st, code);
         if (spec.world_size > 1 && strcmp(opts->backend, "mpi") == 0)
             return exit_code_failed(mpirun_become(&spec, argc, argv), EXIT_CODE_USAGE);
         if (needs_launcher(opts, &spec))
@@ -255,12 +261,12 @@ static status read_options(int argc, char **argv, options *out, int *code)
     if (opts.quiet)
         log_set_quiet();
     status st = take_launcher(&opts);
+    if (st == STATUS_OK)
+        st = run_settings_complete(&opts);
     if (st == STATUS_OK) {
         *code = EXIT_CODE_CHECKPOINT;
-        st = run_settings_complete(&opts);
-    }
-    if (st == STATUS_OK)
         st = eval_settings_complete(&opts);
+    }
     if (st == STATUS_OK) {
         *code = EXIT_CODE_USAGE;
         st = demo_complete(&opts);

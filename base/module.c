@@ -81,12 +81,13 @@ static status load(const char *name, const char *path, const module **out)
 {
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL)
-        return FAIL(STATUS_IO, "module %s: %s (%s)", name, dlerror(), advice_for(name)->unloadable);
+        return FAIL(STATUS_NO_MODULE, "module %s: %s (%s)", name, dlerror(),
+                    advice_for(name)->unloadable);
     const module *found = dlsym(handle, "mnist_ddp_module");
     if (found == NULL)
-        return FAIL(STATUS_INVALID, "module %s: %s is not a module of this program", name, path);
+        return FAIL(STATUS_NO_MODULE, "module %s: %s is not a module of this program", name, path);
     if (found->abi_version != MODULE_ABI_VERSION)
-        return FAIL(STATUS_INVALID,
+        return FAIL(STATUS_NO_MODULE,
                     "module %s: %s is a module of version %d, this program's is %d: rebuild both",
                     name, path, found->abi_version, (int)MODULE_ABI_VERSION);
     *out = found;
@@ -102,7 +103,7 @@ status module_open(const char *name, const module **out)
         if (dlopen(named, RTLD_LAZY | RTLD_NOLOAD) == NULL) /* once, not at every opening */
             LOG_I("module %s: %s, as %s says", name, named, variable);
         if (!file_exists(named))
-            return FAIL(STATUS_INVALID, "module %s: %s names %s, which does not exist", name,
+            return FAIL(STATUS_NO_MODULE, "module %s: %s names %s, which does not exist", name,
                         variable, named);
         return load(name, named, out);
     }
@@ -114,7 +115,7 @@ status module_open(const char *name, const module **out)
         return load(name, at.installed, out);
     char variable[NAME_BYTES];
     variable_name(name, variable);
-    return FAIL(STATUS_INVALID,
+    return FAIL(STATUS_NO_MODULE,
                 "module %s is not there; looked for %s and %s: %s, or name it in %s", name,
                 at.beside, at.installed, advice_for(name)->missing, variable);
 }

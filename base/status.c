@@ -91,8 +91,9 @@ void status_restore(const status_kept *kept)
 
 const char *status_name(status code)
 {
-    static const char *const names[] = {"ok",   "invalid", "no memory", "i/o",         "timeout",
-                                        "peer", "device",  "refused",   "unknown host"};
+    static const char *const names[] = {"ok",           "invalid",  "no memory", "i/o",
+                                        "timeout",      "peer",     "device",    "refused",
+                                        "unknown host", "no module"};
     size_t i = (size_t)code;
     return i < sizeof names / sizeof names[0] ? names[i] : "unknown";
 }

@@ -24,6 +24,7 @@ typedef enum status {
     STATUS_DEVICE,       /* an arithmetic library or an accelerator */
     STATUS_REFUSED,      /* the host is there, but nobody listens on that port */
     STATUS_UNKNOWN_HOST, /* no address is known for that host name */
+    STATUS_NO_MODULE,    /* a module is not there, or does not open (module.h) */
 } status;
 
 /* Notes text and location for this thread and evaluates to `code`. No hidden control flow. Leaves

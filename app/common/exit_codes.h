@@ -21,7 +21,7 @@ enum {
 
 /* Logs this thread's message as an error and returns what to exit with: EXIT_CODE_PEER for a lost
  * peer, EXIT_CODE_TIMEOUT for a passed deadline outside the rendezvous, EXIT_CODE_INTERNAL for
- * memory and devices, else `otherwise`. */
+ * memory and devices, EXIT_CODE_USAGE for a module that is not there, else `otherwise`. */
 int exit_code_failed(status st, int otherwise);
 
 #endif

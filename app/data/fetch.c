@@ -159,11 +159,11 @@ static status transfer(fetching *f)
     uint64_t all_bytes = 0;
     status st = module_open("curl", &curl);
     if (st == STATUS_OK && curl->transfer == NULL)
-        st = FAIL(STATUS_INVALID, "module curl: that file is another module; what does "
-                                  "MNIST_DDP_CURL_MODULE name?");
+        st = FAIL(STATUS_NO_MODULE, "module curl: that file is another module; what does "
+                                    "MNIST_DDP_CURL_MODULE name?");
     if (st != STATUS_OK) {
         status_append("; or put the files of %s into %s", d->mirrors[0], f->set.location.folder);
-        return STATUS_DEVICE;
+        return st;
     }
     TRY(curl->transfer->open(&d->handle));
     for (int i = 0; i < MNIST_FILES_COUNT; i++)

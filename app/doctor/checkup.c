@@ -14,7 +14,10 @@ static void add(checkup *c, checkup_level level, const char *name, const char *f
     char text[TEXT_BYTES];
     vsnprintf(text, sizeof text, fmt, args);
     c->warnings += level == CHECKUP_WARNING;
-    c->failures += level == CHECKUP_FAILED;
+    if (level == CHECKUP_FAILED && c->failures++ == 0)
+        snprintf(c->why, sizeof c->why, "%s", text);
+    if (c->silent)
+        return;
     if (!c->opts->json) {
         printf("%-8s %-10s %s\n", LEVEL_NAMES[level], name, text);
         return;

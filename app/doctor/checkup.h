@@ -20,7 +20,9 @@ typedef struct checkup {
     worker_spec spec; /* of a launch with these settings */
     json_t *list;     /* with --json; else lines go to stdout as they come */
     int warnings, failures;
-    int exit_code; /* what the first failure would have ended a run with */
+    int exit_code;  /* what the first failure would have ended a run with */
+    bool silent;    /* nothing is printed */
+    char why[1024]; /* the first failure */
 } checkup;
 
 /* Notes what was found of `name`. */
@@ -40,7 +42,8 @@ void checkup_network(checkup *c);
 /* The folders that a run writes to: permission, space, and whether a run is in them already. */
 void checkup_results(checkup *c);
 
-/* Cores, memory, limits, devices, modules. */
+/* Cores, memory, limits, devices, modules; and the modules alone that a run needs. */
 void checkup_machine(checkup *c);
+void checkup_modules(checkup *c);
 
 #endif

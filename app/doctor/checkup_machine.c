@@ -138,6 +138,23 @@ static void check_mpirun(checkup *c)
                     "openmpi-bin");
 }
 
+void checkup_modules(checkup *c)
+{
+    const char *backend = c->opts->backend;
+    bool named = strcmp(backend, "gloo") == 0 || strcmp(backend, "hierarchical") == 0;
+    bool chosen = strcmp(backend, "auto") == 0 && c->spec.nnodes > 1 && !uses(c, "cuda");
+    if (!c->silent || (named && c->spec.world_size > 1) || chosen)
+        check_module(c, "gloo", named || chosen);
+    if (c->silent && strncmp(c->opts->device, "cuda", strlen("cuda")) == 0)
+        check_module(c, "cuda", true);
+    if (c->silent && strcmp(c->opts->device, "onednn") == 0)
+        check_module(c, "onednn", true);
+    if (c->spec.rdzv == RDZV_ETCD)
+        check_module(c, "curl", true);
+    if (c->opts->health_check_port >= 0)
+        check_module(c, "microhttpd", true);
+}
+
 static void check_backend(checkup *c)
 {
     const char *backend = c->opts->backend;
@@ -150,9 +167,7 @@ static void check_backend(checkup *c)
     else if (!uses(c, "cuda") && backend_choice_check_cpu(backend) != STATUS_OK)
         checkup_fail_message(c, EXIT_CODE_USAGE, "backend");
     check_mpirun(c);
-    bool gloo = strcmp(backend, "gloo") == 0 || strcmp(backend, "hierarchical") == 0 ||
-                (strcmp(backend, "auto") == 0 && c->spec.nnodes > 1);
-    check_module(c, "gloo", gloo);
+    checkup_modules(c);
     check_module(c, "mpi", strcmp(backend, "mpi") == 0);
     check_module(c, "onednn", uses(c, "onednn"));
     check_module(c, "cuda", strcmp(backend, "nccl") == 0);

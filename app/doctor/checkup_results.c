@@ -31,9 +31,10 @@ static void nearest_folder(const char *path, char out[FILE_PATH_BYTES])
 /* false, and it is noted, if nothing can be written to the folder or made in it. */
 static bool check_writable(checkup *c, const char *flag, const char *path)
 {
-    char there[FILE_PATH_BYTES];
+    char there[FILE_PATH_BYTES], inside[FILE_PATH_BYTES + 2];
     nearest_folder(path, there);
-    if (euidaccess(there, W_OK | X_OK) == 0)
+    snprintf(inside, sizeof inside, "%s/.", there); /* else a file would lack a permission */
+    if (euidaccess(inside, W_OK | X_OK) == 0)
         return true;
     checkup_fail(c, EXIT_CODE_CHECKPOINT, "results",
                  "%s: %s: %s; name a folder that can be written with %s", path, there,

@@ -9,6 +9,7 @@
 #include "app/launch/outer_launcher.h"
 #include "app/train/rank_settings.h"
 #include "app/train/strategy.h"
+#include "app/train/train_command.h"
 #include "base/cores.h"
 #include "data/dataset.h"
 
@@ -72,6 +73,15 @@ static bool check_settings(checkup *c)
     return true;
 }
 
+/* Only where rank 0 is to be is the file needed. */
+static void check_init(checkup *c)
+{
+    int code = EXIT_CODE_USAGE;
+    bool here = c->spec.nnodes <= 1 || c->spec.node_rank == 0;
+    if (here && train_check_init(c->opts, &code) != STATUS_OK)
+        checkup_fail_message(c, code, "init");
+}
+
 static void check_data(checkup *c)
 {
     dataset_location location;
@@ -116,14 +126,28 @@ static status print_end(checkup *c)
     return json_value_print(object);
 }
 
+status doctor_check_train(const options *opts, const worker_spec *spec, int *exit_code)
+{
+    checkup c = {.opts = opts, .spec = *spec, .silent = true};
+    check_data(&c);
+    check_init(&c);
+    checkup_modules(&c);
+    if (c.failures == 0 && spec->node_rank == 0 && !opts->dry_run)
+        checkup_results(&c);
+    *exit_code = c.exit_code;
+    return c.failures == 0 ? STATUS_OK : FAIL(STATUS_INVALID, "%s", c.why);
+}
+
 int doctor_command(const options *opts)
 {
     checkup c = {.opts = opts, .list = opts->json ? json_array() : NULL};
     if (check_settings(&c))
         checkup_network(&c);
     checkup_machine(&c);
-    if (opts->examined == COMMAND_TRAIN)
+    if (opts->examined == COMMAND_TRAIN) {
         check_data(&c);
+        check_init(&c);
+    }
     checkup_results(&c);
     status st = print_end(&c);
     json_decref(c.list);

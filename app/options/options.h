@@ -257,6 +257,9 @@ status options_read(int argc, char **argv, options *out);
 /* What no single setting can tell. */
 status options_check(options *opts);
 
+/* A warning for each flag of the command line that only another one makes use of. */
+void options_say_unused(const options *opts);
+
 /* Both. */
 status options_parse(int argc, char **argv, options *out);
 void options_free(options *opts);

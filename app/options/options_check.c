@@ -5,6 +5,7 @@
 #include "app/options/interval.h"
 #include "app/options/options_value.h"
 #include "app/options/val_split.h"
+#include "base/log.h"
 
 #include <string.h>
 
@@ -72,6 +73,26 @@ static status check_elastic_batch(const options *opts)
                 opts->elastic_batch,
                 is_global ? "--batch-size (per rank) in place of --global-batch-size"
                           : "--global-batch-size=N (of all ranks)");
+}
+
+void options_say_unused(const options *opts)
+{
+    bool powersgd = opts->comm_hook != NULL && strcmp(opts->comm_hook, "powersgd") == 0;
+    bool saves = opts->save_model && !opts->dry_run;
+    const struct {
+        const char *name, *needs;
+        bool is_used;
+    } rows[] = {
+        {"powersgd-rank", "--comm-hook=powersgd", powersgd},
+        {"powersgd-start-iter", "--comm-hook=powersgd", powersgd},
+        {"trace-steps", "--trace=FILE", opts->trace != NULL},
+        {"event-log-steps", "--event-log=FILE", opts->event_log != NULL},
+        {"save-every", "checkpoints, and this run writes none", saves},
+        {"keep", "checkpoints, and this run writes none", saves},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && opts->command == COMMAND_TRAIN; i++)
+        if (!rows[i].is_used && options_value_source(opts, rows[i].name) == SOURCE_COMMAND_LINE)
+            LOG_W("--%s is not used: it needs %s", rows[i].name, rows[i].needs);
 }
 
 status options_check(options *opts)

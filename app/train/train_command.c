@@ -31,18 +31,28 @@ static status read_settings(training *t)
     return fault_aim(fault, rank->place.rank, rank->place.world_size, (int)attempt);
 }
 
+status train_check_init(const options *opts, int *exit_code)
+{
+    model_kind kind = MODEL_MLP;
+    if (opts->init == NULL)
+        return STATUS_OK;
+    *exit_code = EXIT_CODE_DATA;
+    TRY(checkpoint_model_kind(opts->init, &kind));
+    *exit_code = EXIT_CODE_USAGE;
+    if (strcmp(model_kind_name(kind), opts->model) != 0)
+        return FAIL(STATUS_INVALID,
+                    "--init: %s holds the model %s, and this run trains %s: give --model=%s",
+                    opts->init, model_kind_name(kind), opts->model, model_kind_name(kind));
+    return STATUS_OK;
+}
+
 /* --init: rank 0's weights, of PyTorch or of another run. */
-static status load_weights(rank_context *rank)
+static status load_weights(const rank_context *rank, int *exit_code)
 {
     const char *path = rank->opts->init;
-    model_kind kind = MODEL_MLP;
-    TRY(checkpoint_model_kind(path, &kind));
-    if (kind != rank->settings.model)
-        return FAIL(STATUS_INVALID,
-                    "--init: %s holds the model %s, and this run trains %s: give --model=%s", path,
-                    model_kind_name(kind), model_kind_name(rank->settings.model),
-                    model_kind_name(kind));
     bool finite = true;
+    TRY(train_check_init(rank->opts, exit_code));
+    *exit_code = EXIT_CODE_DATA;
     TRY(checkpoint_load_model(path, rank->net));
     TRY(network_is_finite(rank->net, &finite));
     return finite ? STATUS_OK
@@ -80,7 +90,8 @@ static status open_start(training *t)
 {
     rank_context *rank = &t->rank;
     if (rank->opts->init != NULL)
-        TRY(load_weights(rank));
+        TRY(load_weights(rank, &t->init_code));
+    t->init_code = 0;
     TRY(run_folder_open(rank, &t->folder));
     if (!t->folder.is_dry)
         run_log_open(t->folder.path);
@@ -272,7 +283,10 @@ static status run(training *t, int *exit_code)
     *exit_code = EXIT_CODE_USAGE;
     TRY(read_settings(t));
     *exit_code = EXIT_CODE_CHECKPOINT;
-    TRY(begin(t));
+    status st = begin(t);
+    if (t->init_code != 0)
+        *exit_code = t->init_code;
+    TRY(st);
     *exit_code = EXIT_CODE_INTERNAL;
     TRY(tell_start(t));
     trace_end(t->rank.trace.lane); /* of the setup */

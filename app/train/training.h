@@ -21,6 +21,7 @@ typedef struct training {
     bool survives;                         /* the round is over, and the process goes on */
     bool is_done;                          /* the run is, and rank 0 has said what it came to */
     int64_t failed_ns, left_ns, joined_ns; /* of the latest change of rounds; 0: there was none */
+    int init_code;                         /* --init has failed so; 0: it has not */
     bool output_failed;                    /* something is not on disk that was asked for */
     bool refused;                          /* rank 0 has said why the run does not start */
 } training;

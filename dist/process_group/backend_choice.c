@@ -224,7 +224,7 @@ static status open_backend(const char *name, const process_group_ops **out)
     const char *file = strcmp(name, "nccl") == 0 ? "cuda" : name;
     status st = module_open(file, &found);
     if (st == STATUS_OK && found->process_group == NULL)
-        st = FAIL(STATUS_INVALID, "module %s holds no backend", file);
+        st = FAIL(STATUS_NO_MODULE, "module %s holds no backend", file);
     if (st != STATUS_OK)
         return status_context(st, "backend %s", name);
     *out = found->process_group;

@@ -103,7 +103,7 @@ if [ "$(id -u)" != 0 ]; then
     fetch 74 ok --data-dir=closed
     says closed "Permission denied"
 fi
-MNIST_DDP_CURL_MODULE=/nonexistent.so fetch 70 ok
+MNIST_DDP_CURL_MODULE=/nonexistent.so fetch 64 ok
 says module curl MNIST_DDP_CURL_MODULE $raw
 
 if [ -z "$mnist" ]; then

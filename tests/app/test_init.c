@@ -187,7 +187,7 @@ START_TEST(other_tensors_are_refused)
 {
     write_variant("source", &BAD[_i].what, "bad", NULL);
     program p = train_from("bad", "a", "2");
-    ASSERT_EXIT(p, 74);
+    ASSERT_EXIT(p, 65);
     ASSERT_FACTS_LISTED(p.err, BAD[_i].facts);
     ASSERT_NO_FACTS(p.err, "[rank 1]");
     ck_assert(!file_exists("a"));
@@ -200,8 +200,33 @@ START_TEST(another_model_is_told)
     test_folder_remove("a");
     program p = program_run_with(
         NULL, WORDS(TRAINING_96, "--model", "cnn", "--init", "source", "--run-dir", "a"));
-    ASSERT_EXIT(p, 74);
+    ASSERT_EXIT(p, 64);
     ASSERT_FACTS(p.err, "error", "source", "mlp", "cnn", "--model=mlp");
+    program_close(&p);
+}
+END_TEST
+
+/* What is known before: one line, by the launcher, with the code of one rank. */
+static const struct {
+    const char *variable, *flag, *value, *fact;
+    int code;
+} known[] = {
+    {"A=", "--init", "source", "--model=mlp", 64},
+    {"A=", "--data-dir", "/nonexistent", "/nonexistent", 65},
+    {"MNIST_DDP_GLOO_MODULE=/none.so", "--backend", "gloo", "/none.so", 64},
+    {"MNIST_DDP_ONEDNN_MODULE=/none.so", "--device", "onednn", "/none.so", 64},
+};
+
+START_TEST(the_launcher_says_what_is_known_once)
+{
+    program p = program_run_with(WORDS("env", known[_i].variable),
+                                 WORDS(TRAINING_96, "--model", "cnn", "--nproc-per-node", "2",
+                                       "--run-dir", "a", known[_i].flag, known[_i].value));
+    ASSERT_EXIT(p, known[_i].code);
+    ASSERT_FACTS(p.err, "error", known[_i].fact);
+    ck_assert_int_eq(facts_count(p.err, "error: "), 1);
+    ASSERT_NO_FACTS(p.err, "hint");
+    ASSERT_SILENT(p.err, "[rank");
     program_close(&p);
 }
 END_TEST
@@ -217,5 +242,6 @@ int main(void)
     tcase_add_test(runs, all_ranks_start_from_them);
     tcase_add_loop_test(runs, other_tensors_are_refused, 0, N_BAD);
     tcase_add_test(runs, another_model_is_told);
+    tcase_add_loop_test(runs, the_launcher_says_what_is_known_once, 0, 4);
     return test_folder_close(suite_run(suite));
 }

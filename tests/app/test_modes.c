@@ -266,7 +266,7 @@ START_TEST(another_mode_does_not_resume)
     program p =
         program_mnist(TRAIN, "--model=mlp", UNEVEN, "--optimizer=sgd", "--lr=0.05", "--mode=dp",
                       "--replicas=2", "--epochs=2", "--resume", "--run-dir", "one", NULL);
-    ASSERT_EXIT(p, 74);
+    ASSERT_EXIT(p, 64);
     ASSERT_FACTS(p.err, "error", "--replicas");
     program_close(&p);
 }

@@ -247,7 +247,7 @@ START_TEST(the_folder_alone_continues_a_run)
     model_file_assert_same_bits("part", "whole");
     program other = program_run_with(NULL, WORDS("train", "--run-dir", "part", "--resume", "--lr",
                                                  "0.5", "--nproc-per-node", "2"));
-    ASSERT_EXIT(other, 74); /* before any rank is started */
+    ASSERT_EXIT(other, 64); /* before any rank is started */
     ASSERT_FACTS(other.err, "error", "cannot resume part", "--lr 0.05 -> 0.5");
     ASSERT_NO_FACTS(other.err, "rank 0");
     program_close(&part);
