@@ -17,6 +17,7 @@
 
 enum {
     CANCEL_MS = 1000,  /* how long an agent that was told to stop may take to join no more */
+    ROUNDS_FDS = 32,   /* the store, the rendezvous, the channel and a rank, with room */
     OUTCOME_MS = 3000, /* for node 0's outcome, after the agent was told to stop */
 };
 
@@ -351,6 +352,8 @@ static status run_round(agent *self, bool *again, int *code)
 static status run_rounds(agent *self, int *code)
 {
     attempt *current = &self->attempt;
+    *code = EXIT_CODE_INTERNAL; /* short of descriptors it would try again and again */
+    TRY(status_context(file_limit_check(ROUNDS_FDS), "the launcher of an elastic job needs"));
     *code = EXIT_CODE_RENDEZVOUS;
     TRY(agent_store_open_own(self->spec, &self->server));
     TRY(round_agent_create(self->spec, self->id, current->events, &current->rounds));

@@ -257,7 +257,8 @@ static void take_news(attempt *self)
     self->nodes = agent_channel_look(self->channel);
     bool cut_off = self->nodes.failure != NULL;
     if (cut_off && !was_cut_off && self->nodes.joined)
-        LOG_E("node %d: %s", self->spec->node_rank, self->nodes.failure);
+        log_line(self->rounds != NULL ? LOG_WARNING : LOG_ERROR, "node %d: %s",
+                 self->spec->node_rank, self->nodes.failure);
     if (self->state != AGENT_RUNNING || (!cut_off && !self->nodes.in_trouble))
         return;
     log_leaving(self, cut_off ? self->nodes.failure : "another node is in trouble");

@@ -267,7 +267,8 @@ static status watch(round_machine *machine, const round_view *view, int64_t now_
     if (newcomer == NULL)
         return STATUS_OK;
     if (now_ms >= machine->newest_ms + ROUND_SETTLE_MS) {
-        TRY(write_over(view, out, "node %s joins", round_host_of(newcomer->id).text));
+        TRY(write_over(view, out, "node %s (%s) joins", round_host_of(newcomer->id).text,
+                       newcomer->address));
         out->state.ending = ROUND_WELL;
         return STATUS_OK;
     }

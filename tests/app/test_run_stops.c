@@ -247,6 +247,21 @@ START_TEST(too_few_descriptors_are_explained)
 }
 END_TEST
 
+/* Of an elastic job: it does not try until --join-timeout. */
+START_TEST(too_few_descriptors_end_a_node)
+{
+    char line[256], endpoint[64];
+    snprintf(line, sizeof line, "ulimit -n %d && exec \"$0\" \"$@\"", 16 + _i);
+    snprintf(endpoint, sizeof endpoint, "--rdzv-endpoint=localhost:%d", port_find_free());
+    program p = program_run_with(
+        WORDS("sh", "-c", line),
+        WORDS("run", "--nnodes=1:2", "--rdzv-backend=c10d", endpoint, "--no-python", "true"));
+    ASSERT_EXIT(p, 70);
+    ASSERT_FACTS(p.err, "error", "descriptors", "ulimit -n");
+    program_close(&p);
+}
+END_TEST
+
 /* Nor does what the ranks have started outlive a launcher that is killed. */
 START_TEST(no_grandchild_outlives_a_killed_launcher)
 {
@@ -295,6 +310,7 @@ int main(void)
     tcase_add_test(core, a_slow_reader_gets_all);
     tcase_add_test(core, few_descriptors_stop_in_order);
     tcase_add_loop_test(core, too_few_descriptors_are_explained, 4, 17);
+    tcase_add_loop_test(core, too_few_descriptors_end_a_node, 0, 8);
     tcase_add_test(core, no_grandchild_outlives_a_killed_launcher);
     tcase_add_test(core, what_stays_keeps_its_stderr);
     return test_folder_close(suite_run(suite));
