@@ -4,6 +4,13 @@
 #include "kernels/cuda/vector.cuh"
 
 constexpr unsigned THREADS = 256;
+
+/* Fewer threads fit on a multiprocessor of compute capability 7.5. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 750
+constexpr unsigned COLUMNS_BLOCKS = 1024 / THREADS;
+#else
+constexpr unsigned COLUMNS_BLOCKS = CONV_SUMS_COLUMNS_BLOCKS;
+#endif
 constexpr unsigned WARP = 32;
 constexpr unsigned EVERY_LANE = 0xFFFFFFFFu;
 
@@ -51,7 +58,7 @@ status conv_sums_finish(const device *dev, const conv_sums *sums, unsigned block
 /* A thread has PACKED neighbouring channels of every (stride)th row; `groups` threads make a
  * row. */
 template <typename T>
-static __global__ void __launch_bounds__(THREADS, CONV_SUMS_COLUMNS_BLOCKS)
+static __global__ void __launch_bounds__(THREADS, COLUMNS_BLOCKS)
     columns_kernel(const T *dy, size_t rows, unsigned channels, float *partial)
 {
     constexpr unsigned N = PACKED<T>;
