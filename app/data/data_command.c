@@ -1,14 +1,178 @@
 #include "app/data/data_command.h"
 
 #include "app/common/exit_codes.h"
+#include "app/common/json_value.h"
+#include "app/common/picture.h"
+#include "app/common/terminal.h"
 #include "app/data/fetch.h"
 #include "app/data/set_report.h"
-#include "app/data/show.h"
+#include "app/options/options.h"
+#include "base/log.h"
 #include "base/memory.h"
+#include "base/number.h"
+#include "data/dataset.h"
+#include "data/dataset_kind.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+enum { GAP = 2, SHOWN_AT_FIRST = 10, CAPTION_BYTES = IDX_SIDE + 1, SHOWN_BYTES = 40 };
+
+typedef struct showing {
+    const options *opts;
+    const dataset_facts *facts;
+    dataset set;
+    picture_style style;
+    int columns;       /* pictures side by side */
+    uint32_t *indices; /* of the row of pictures that is not printed yet */
+    int n;
+    json_t *list; /* NULL: pictures are printed */
+    int shown;
+} showing;
+
+/* "#7: 5", "#7: 9 Ankle boot". */
+static void caption(const showing *s, uint32_t index, char out[CAPTION_BYTES])
+{
+    int label = s->set.labels[index];
+    const char *name = s->facts->classes[label];
+    bool is_digit = name[0] == '0' + label && name[1] == '\0';
+    snprintf(out, CAPTION_BYTES, "#%u: %d%s%s", index, label, is_digit ? "" : " ",
+             is_digit ? "" : name);
+}
+
+/* The pictures that have gathered, side by side below their captions. */
+static void print_row(showing *s)
+{
+    char text[IDX_SIDE * PICTURE_CELL_BYTES + PICTURE_END_BYTES];
+    const picture one = {NULL, IDX_SIDE, IDX_SIDE};
+    for (int i = 0; i < s->n; i++) {
+        caption(s, s->indices[i], text);
+        printf("%-*s", i + 1 < s->n ? IDX_SIDE + GAP : 0, text);
+    }
+    putchar('\n');
+    for (int line = 0; line < picture_lines(&one); line++) {
+        for (int i = 0; i < s->n; i++) {
+            picture p = one;
+            p.pixels = s->set.images + (size_t)s->indices[i] * IDX_PIXELS;
+            picture_line(&p, s->style, line, text);
+            printf("%s%*s", text, i + 1 < s->n ? GAP : 0, "");
+        }
+        putchar('\n');
+    }
+    s->n = 0;
+}
+
+static json_t *make_json(const showing *s, uint32_t index)
+{
+    json_t *object = json_object(), *pixels = json_array();
+    const uint8_t *image = s->set.images + (size_t)index * IDX_PIXELS;
+    json_object_set_new(object, "index", json_integer(index));
+    json_object_set_new(object, "label", json_integer(s->set.labels[index]));
+    json_object_set_new(object, "class", json_string(s->facts->classes[s->set.labels[index]]));
+    for (int i = 0; i < IDX_PIXELS; i++)
+        json_array_append_new(pixels, json_integer(image[i]));
+    json_object_set_new(object, "pixels", pixels);
+    return object;
+}
+
+static void show_images(showing *s, uint32_t first, uint32_t last, int most)
+{
+    for (uint32_t i = first; i <= last && s->shown < most; i++) {
+        if (s->opts->label >= 0 && s->set.labels[i] != s->opts->label)
+            continue;
+        s->shown++;
+        if (s->list != NULL) {
+            json_array_append_new(s->list, make_json(s, i));
+            continue;
+        }
+        s->indices[s->n++] = i;
+        if (s->n == s->columns)
+            print_row(s);
+    }
+}
+
+/* "7" or "7-9". */
+static status read_range(const showing *s, const char *word, int *first, int *last)
+{
+    const char *at = word;
+    int most = (int)s->set.count - 1;
+    bool good = number_next(&at, 0, most, first);
+    *last = *first;
+    if (good && *at == '-') {
+        at++;
+        good = number_next(&at, *first, most, last);
+    }
+    if (!good || *at != '\0')
+        return FAIL(STATUS_INVALID,
+                    "data show '%.*s': expected an index or a range as 0-9; the %s set has 0-%d",
+                    SHOWN_BYTES, word, s->opts->test ? "test" : "training", most);
+    return STATUS_OK;
+}
+
+static status show_all(showing *s)
+{
+    int first = 0, last = 0;
+    for (int i = 0; i < s->opts->n_files; i++) /* before anything is shown */
+        TRY(read_range(s, s->opts->files[i], &first, &last));
+    for (int i = 0; i < s->opts->n_files; i++) {
+        TRY(read_range(s, s->opts->files[i], &first, &last));
+        show_images(s, (uint32_t)first, (uint32_t)last, INT_MAX);
+    }
+    if (s->opts->n_files == 0)
+        show_images(s, 0, s->set.count - 1, SHOWN_AT_FIRST);
+    if (s->n > 0)
+        print_row(s);
+    if (s->shown == 0)
+        return FAIL(STATUS_INVALID, "data show: none of these images has the label %d",
+                    (int)s->opts->label);
+    return STATUS_OK;
+}
+
+static status print_json(const showing *s, const dataset_location *location)
+{
+    json_t *object = json_object();
+    json_object_set_new(object, "dataset", json_string(s->facts->name));
+    json_object_set_new(object, "folder",
+                        location->embedded ? json_null() : json_value_text(location->folder));
+    json_object_set_new(object, "split", json_string(s->opts->test ? "test" : "train"));
+    json_object_set(object, "images", s->list);
+    return json_value_print(object);
+}
+
+static void warn_embedded(const dataset_location *location)
+{
+    if (location->embedded)
+        LOG_W("these are generated digits, NOT MNIST: mnist_ddp data fetch gets the real files");
+}
+
+/* Returns the exit code. */
+static int show(const options *opts, dataset_kind kind)
+{
+    showing s = {.opts = opts, .facts = dataset_kind_facts(kind), .columns = (int)opts->columns};
+    dataset_location location;
+    status st = dataset_locate(kind, opts->data_dir, &location);
+    if (st == STATUS_OK)
+        st = dataset_open(&location, opts->test ? DATASET_TEST : DATASET_TRAIN, &s.set);
+    if (st != STATUS_OK)
+        return exit_code_failed(st, EXIT_CODE_DATA);
+    warn_embedded(&location);
+    s.style = picture_style_of(STDOUT_FILENO);
+    if (s.columns < 0)
+        s.columns = (terminal_columns(STDOUT_FILENO) + GAP) / (IDX_SIDE + GAP);
+    s.columns = s.columns > 0 ? s.columns : 1;
+    s.indices = malloc(sizeof *s.indices * (size_t)s.columns);
+    s.list = opts->json ? json_array() : NULL;
+    st = s.indices != NULL ? show_all(&s) : FAIL(STATUS_NO_MEMORY, "%d pictures", s.columns);
+    if (st == STATUS_OK && opts->json)
+        st = print_json(&s, &location);
+    free(s.indices);
+    json_decref(s.list);
+    dataset_close(&s.set);
+    return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, EXIT_CODE_USAGE);
+}
 
 /* Of n sets; free with free(). */
 static status alloc_reports(int n, set_report **out)

@@ -1,8 +1,9 @@
 #include "app/data/fetch.h"
 
 #include "app/common/exit_codes.h"
+#include "app/common/status_line.h"
 #include "app/common/stop_signals.h"
-#include "app/data/fetch_progress.h"
+#include "app/common/terminal.h"
 #include "app/data/set_report.h"
 #include "base/clock.h"
 #include "base/comma_list.h"
@@ -14,10 +15,118 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { FETCH_NAME_BYTES = 64 };
+
+/* Begins zeroed, and stays where it is while it is open. */
+typedef struct fetch_progress {
+    status_line line;
+    int64_t started_ns, next_line_ns;
+    int64_t ended_ns;     /* 0: it is open */
+    uint64_t all_bytes;   /* of all files */
+    pthread_mutex_t lock; /* of what follows: the status line's thread reads it */
+    bool open;
+    char name[FETCH_NAME_BYTES]; /* of the file under way */
+    uint64_t before_bytes;       /* of the files before it */
+    uint64_t done_bytes;         /* of it */
+    uint64_t came_bytes;         /* of all files; without what was there before */
+    bool begins;                 /* nothing was told of the file yet */
+} fetch_progress;
+
+enum { LINE_MS = 2000 };
+
+static const double MB = 1e6;
+
+enum { RATE_PRIORITY = 1, BAR_PRIORITY, LEFT_PRIORITY, NAME_PRIORITY, SIZE_PRIORITY };
+
+/* Seconds since it was opened, until it was closed. */
+static double fetch_progress_s(const fetch_progress *p)
+{
+    int64_t end_ns = p->ended_ns != 0 ? p->ended_ns : clock_now_ns();
+    return clock_seconds(end_ns - p->started_ns);
+}
+
+/* Bytes a second, of what came. */
+static double rate_of(const fetch_progress *p)
+{
+    double seconds = fetch_progress_s(p);
+    return seconds > 0 ? (double)p->came_bytes / seconds : 0;
+}
+
+static void tell_line(void *ctx, status_parts *out)
+{
+    fetch_progress *p = ctx;
+    pthread_mutex_lock(&p->lock);
+    double done = (double)(p->before_bytes + p->done_bytes), all = (double)p->all_bytes;
+    double rate = rate_of(p);
+    status_parts_add(out, NAME_PRIORITY, "%s", p->name);
+    status_parts_add(out, SIZE_PRIORITY, "%.1f/%.1f MB", done / MB, all / MB);
+    if (rate > 0) {
+        status_parts_add(out, RATE_PRIORITY, "%.1f MB/s", rate / MB);
+        status_parts_add_time(out, LEFT_PRIORITY, (all - done) / rate, "left");
+    }
+    out->bar_priority = BAR_PRIORITY;
+    out->done = all > 0 ? done / all : 0;
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* quiet: nothing is shown. */
+static void fetch_progress_open(uint64_t all_bytes, bool quiet, fetch_progress *out)
+{
+    *out = (fetch_progress){.all_bytes = all_bytes, .started_ns = clock_now_ns(), .open = true};
+    out->next_line_ns = quiet ? INT64_MAX : clock_deadline_ns(LINE_MS);
+    pthread_mutex_init(&out->lock, NULL);
+    if (quiet || !terminal_of(STDERR_FILENO).erases)
+        return;
+    if (status_line_open(STDERR_FILENO, tell_line, out, &out->line) == STATUS_OK)
+        out->next_line_ns = INT64_MAX;
+}
+
+/* The next file, from its beginning. */
+static void fetch_progress_next(fetch_progress *p, const char *name)
+{
+    pthread_mutex_lock(&p->lock);
+    snprintf(p->name, sizeof p->name, "%s", name);
+    p->before_bytes += p->done_bytes;
+    p->done_bytes = 0;
+    p->begins = true;
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* So much of the file is there; the first time for a file: was there. Less than the last time: it
+ * begins anew. A download_tell. */
+static void fetch_progress_tell(void *ctx, uint64_t done_bytes)
+{
+    fetch_progress *p = ctx;
+    pthread_mutex_lock(&p->lock);
+    if (!p->begins && done_bytes > p->done_bytes)
+        p->came_bytes += done_bytes - p->done_bytes;
+    p->begins = false;
+    p->done_bytes = done_bytes;
+    double done = (double)(p->before_bytes + done_bytes), rate = rate_of(p);
+    pthread_mutex_unlock(&p->lock);
+    if (!clock_passed(p->next_line_ns))
+        return;
+    p->next_line_ns = clock_deadline_ns(LINE_MS);
+    LOG_I("fetching %s: %.1f of %.1f MB, %.1f MB/s", p->name, done / MB, (double)p->all_bytes / MB,
+          rate / MB);
+}
+
+/* Accepts a zeroed one. */
+static void fetch_progress_close(fetch_progress *p)
+{
+    if (!p->open)
+        return;
+    status_line_close(&p->line);
+    pthread_mutex_destroy(&p->lock);
+    p->ended_ns = clock_now_ns();
+    p->open = false;
+}
 
 enum { LOCK_POLL_MS = 50, OWN_MIRRORS = DOWNLOAD_MIRRORS_MAX - DATASET_MIRRORS_MAX };
 

@@ -2,11 +2,84 @@
 
 #include "app/common/json_value.h"
 #include "app/common/run_files.h"
-#include "app/train/filters.h"
 #include "base/file.h"
 #include "base/json_text.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "data/idx.h"
+#include "model/network.h"
 
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+enum { FILTERS_MAX = 32 }; /* that are shown; a layer may have more */
+
+enum { ZERO = 128, MOST = 127 };
+
+static json_t *picture_of(const float *weights, int pixels, float scale)
+{
+    uint8_t bytes[IDX_PIXELS];
+    for (int i = 0; i < pixels; i++) {
+        float share = scale > 0 ? weights[i] / scale : 0;
+        bytes[i] = isfinite(share) ? (uint8_t)(ZERO + lroundf(MOST * share)) : ZERO;
+    }
+    return json_value_hex(bytes, pixels);
+}
+
+/* NaN if one is not finite. */
+static float greatest(const float *weights, int n)
+{
+    float most = 0;
+    for (int i = 0; i < n; i++) {
+        if (!isfinite(weights[i]))
+            return NAN;
+        most = fmaxf(most, fabsf(weights[i]));
+    }
+    return most;
+}
+
+static json_t *pictures_of(const parameter *first, const float *weights)
+{
+    int outputs = first->shape[0], pixels = (int)first->count / outputs;
+    int side = (int)lround(sqrt(pixels)), shown = outputs < FILTERS_MAX ? outputs : FILTERS_MAX;
+    json_t *object = json_object(), *scales = json_array(), *pictures = json_array();
+    ASSERT(side * side == pixels && pixels <= IDX_PIXELS);
+    for (int i = 0; i < shown; i++) {
+        const float *own = weights + (size_t)i * (size_t)pixels;
+        float scale = greatest(own, pixels);
+        json_array_append_new(scales, json_value_rounded((double)scale, 6));
+        json_array_append_new(pictures, picture_of(own, pixels, scale));
+    }
+    json_object_set_new(object, "parameter", json_string(first->name));
+    json_object_set_new(object, "outputs", json_integer(outputs));
+    json_object_set_new(object, "side", json_integer(side));
+    json_object_set_new(object, "scales", scales);
+    json_object_set_new(object, "pixels", pictures);
+    return object;
+}
+
+/* Adds "filters" to the object, with the first FILTERS_MAX outputs of the first layer:
+ *
+ *   {"parameter": "conv1.weight", "outputs": 32, "side": 3, "scales": [0.41, ..],
+ *    "pixels": ["80ff..", ..]}
+ *
+ * A picture has side x side pixels, row by row, two hexadecimal digits each. A weight is
+ * (pixel - 128) / 127 * scale, and scale is the greatest magnitude in the picture. A weight that is
+ * not finite is 128, and its picture's scale is null. */
+static status filters_add(json_t *object, network *net)
+{
+    const parameter *layout;
+    float *host = NULL;
+    network_layout(net, &layout);
+    TRY(memory_alloc(sizeof *host * network_count(net), (void **)&host));
+    status st = network_export(net, network_parameters(net), host);
+    if (st == STATUS_OK)
+        json_object_set_new(object, "filters", pictures_of(&layout[0], host + layout[0].offset));
+    free(host);
+    return st;
+}
 
 static json_t *confusion_of(const tally *t)
 {

@@ -29,8 +29,8 @@
  *   job                without a prefix: the run id, by node 0's agent before all else
  *
  * Of process group g, under pg/<g>/ (health/first_cause.c, shm_region.c, gloo/engine.cc,
- * hierarchical/failure.c; gloo's own keys lie under gloo/, and the groups that a hierarchical one
- * is made of have theirs under host/<h>/, column/<c>/ and all/):
+ * backend_hierarchical.c; gloo's own keys lie under gloo/; the groups that a hierarchical one is
+ * made of have theirs under host/<h>/, column/<c>/ and all/):
  *
  *   cause/lost           the first dead rank that anybody saw
  *   cause/departed/<r>   rank r has closed its group: collectives that it has done, its failure's
