@@ -94,7 +94,7 @@ says --offline train-images-idx3-ubyte "https://127.0.0.1:$port/ok/" $raw
 asked 0 /ok/
 [ -z "$(find . -name '*ubyte*' ! -path './files/*')" ] || fail "left: $(find to)"
 SSL_CERT_FILE=/etc/ssl/certs/nothing fetch 65 ok
-says certificate SSL_CERT_FILE ca-certificates
+says certificate SSL_CERT_FILE what names
 fetch 64 ok --mirror=ftp://127.0.0.1/
 says --mirror https
 mkdir closed
