@@ -130,7 +130,7 @@ START_TEST(resume_refuses_another_run)
         program p =
             program_mnist("--model", "mlp", TRAINING_480, "--run-dir", test_folder_path("one"),
                           "--epochs", "2", "--resume", flags[i][0], flags[i][1], NULL);
-        ASSERT_EXIT(p, 74);
+        ASSERT_EXIT(p, 64);
         ASSERT_FACTS(p.err, "error", "resume", words[i]);
         program_close(&p);
     }
