@@ -75,9 +75,9 @@ static void print_quoted(const char *text, const char *special, const char *quot
     }
 }
 
-/* Calls print(row, spelling) for each spelling with two dashes of each row that has a bit of
+/* Calls print(flags, row, spelling) for each spelling with two dashes of each row that has a bit of
  * `flags`. */
-static void for_each_flag(unsigned flags, void (*print)(const option_row *, const char *))
+static void for_each_flag(unsigned flags, void (*print)(unsigned, const option_row *, const char *))
 {
     char spelling[OPTION_NAME_BYTES];
     bool negated;
@@ -85,11 +85,12 @@ static void for_each_flag(unsigned flags, void (*print)(const option_row *, cons
         for (int i = 0; (options_table[r].commands & flags) != 0 &&
                         options_table_spelling(&options_table[r], i, spelling, &negated);
              i++)
-            print(&options_table[r], spelling);
+            print(flags, &options_table[r], spelling);
 }
 
-static void print_bash_flag(const option_row *row, const char *spelling)
+static void print_bash_flag(unsigned flags, const option_row *row, const char *spelling)
 {
+    (void)flags;
     (void)row;
     printf(" %s%s", spelling[0] == '-' ? "" : "--", spelling);
 }
@@ -174,15 +175,16 @@ static void print_bash(void)
 }
 
 /* '--model=[the network]:value:(mlp cnn)' */
-static void print_zsh_flag(const option_row *row, const char *spelling)
+static void print_zsh_flag(unsigned flags, const option_row *row, const char *spelling)
 {
+    char help[OPTION_TEXT_BYTES];
     value_kind kind = strncmp(spelling, "no-", 3) == 0 ? VALUE_NONE : kind_of(row);
     bool letter = spelling[0] == '-';
     printf(" \\\n        '%s%s%s[", letter ? "" : "--", spelling,
            kind == VALUE_NONE || letter ? ""
            : row->kind == OPTION_MODE   ? "=-"
                                         : "=");
-    print_quoted(row->help, "[]:\\", "'\\''");
+    print_quoted(option_text_help(flags, row, help), "[]:\\", "'\\''");
     putchar(']');
     if (kind == VALUE_WORDS) {
         printf("%s:value:(", row->kind == OPTION_MODE ? ":" : "");
@@ -246,8 +248,9 @@ static void print_zsh(void)
 }
 
 /* complete -c mnist_ddp -n '__mnist_ddp_is train eval' -l model -x -a 'mlp cnn' -d '...' */
-static void print_fish_flag(const option_row *row, const char *spelling)
+static void print_fish_flag(unsigned flags, const option_row *row, const char *spelling)
 {
+    char help[OPTION_TEXT_BYTES];
     bool negated = strncmp(spelling, "no-", 3) == 0 && strncmp(row->name, "no-", 3) != 0;
     value_kind kind = negated || row->kind == OPTION_MODE ? VALUE_NONE : kind_of(row);
     printf("complete -c mnist_ddp -n '__mnist_ddp_is");
@@ -268,7 +271,7 @@ static void print_fish_flag(const option_row *row, const char *spelling)
                                     : " -x");
     }
     printf(" -d '");
-    print_quoted(row->help, "\\", "\\'");
+    print_quoted(option_text_help(flags, row, help), "\\", "\\'");
     puts("'");
 }
 

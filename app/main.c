@@ -16,6 +16,7 @@
 #include "app/launch/mpirun.h"
 #include "app/launch/outer_launcher.h"
 #include "app/launch/rdzv_config.h"
+#include "app/launch/worker.h"
 #include "app/options/options.h"
 #include "app/predict/predict_command.h"
 #include "app/serve/serve_command.h"
@@ -184,6 +185,7 @@ static int run(const options *opts, int argc, char **argv, int64_t started_ns)
 {
     switch (opts->command) {
     case COMMAND_TRAIN:
+    case COMMAND_RESUME:
         return as_ranks(opts, argc, argv, started_ns, train_command);
     case COMMAND_EVAL:
         return eval_command(opts);
@@ -295,8 +297,11 @@ static status check_limits(void)
 int main(int argc, char **argv)
 {
     int64_t started_ns = clock_now_ns();
-    prctl(PR_SET_NAME, "mnist_ddp"); /* workers are started as /proc/self/exe */
-    signal(SIGXFSZ, SIG_IGN);        /* a file over ulimit -f fails to be written, no more */
+    static char name[] = "mnist_ddp";
+    prctl(PR_SET_NAME, name); /* workers are started as /proc/self/exe */
+    if (strncmp(argv[0], WORKER_TITLE, strlen(WORKER_TITLE)) == 0)
+        argv[0] = name;       /* as it is typed */
+    signal(SIGXFSZ, SIG_IGN); /* a file over ulimit -f fails to be written, no more */
     log_set_level_from_environment();
     json_text_watch_memory();
     options opts;

@@ -85,7 +85,7 @@ static void print_flags(void)
             if (row->group != (option_group)group)
                 continue;
             print_term(option_text_flag(row, flag), option_text_value(row, value));
-            print_text(option_text_meaning(&command_table[COMMAND_TRAIN], row, text));
+            print_text(option_text_meaning(&command_table[COMMAND_HELP], row, text));
             print_takers(row);
         }
     }

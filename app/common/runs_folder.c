@@ -76,8 +76,8 @@ status runs_folder_model(const char *named, char *path)
     if (!found)
         return FAIL(STATUS_INVALID,
                     "no folder in ./runs has a model yet: train one (mnist_ddp --epochs=1), or "
-                    "name one by its folder or safetensors file: predict --checkpoint=RUN, eval "
-                    "RUN, serve RUN");
+                    "name one by its folder or safetensors file: predict RUN, eval RUN, "
+                    "serve RUN");
     LOG_V("the newest model: %s", path);
     return STATUS_OK;
 }

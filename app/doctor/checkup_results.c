@@ -81,9 +81,8 @@ static void check_run_folder(checkup *c)
 {
     const options *o = c->opts;
     const char *path = o->run_dir != NULL ? o->run_dir : "runs";
-    if (o->resume != NULL && o->run_dir == NULL) {
-        checkup_fail(c, EXIT_CODE_USAGE, "results",
-                     "--resume needs --run-dir: the folder of the run to continue");
+    if (o->resume != NULL && o->run_dir == NULL && run_folder_check(o) != STATUS_OK) {
+        checkup_fail_message(c, EXIT_CODE_USAGE, "results");
         return;
     }
     if (o->run_dir == NULL && !o->save_model) {

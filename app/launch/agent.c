@@ -375,7 +375,8 @@ static status open_windows(agent *self)
     attempt *current = &self->attempt;
     round_agent_make_id(self->id);
     TRY(event_log_open(spec->event_log, spec->run_id, self->id, &current->events));
-    return health_check_open(spec->health_check_port, HEALTH_CHECK_LATE_MS, &current->health);
+    return health_check_open(spec->local_addr, spec->health_check_port, HEALTH_CHECK_LATE_MS,
+                             &current->health);
 }
 
 /* All of the job; from now on a probe may ask. *code: what to exit with. */

@@ -317,7 +317,17 @@ static void tell_health(const attempt *self)
     const char *state = self->state == AGENT_RUNNING ? "runs"
                         : has_workers(self)          ? "stops"
                                                      : "waits";
-    health_check_beat(self->health, state, self->number, self->spec->world_size);
+    const worker_spec *spec = self->spec;
+    health_facts facts = {.state = state,
+                          .round = self->number,
+                          .restarts = spec->restarts,
+                          .world_size = spec->world_size,
+                          .first_rank = worker_spec_first_rank(spec, spec->node_rank),
+                          .nproc = spec->nproc};
+    if (self->health == NULL)
+        return;
+    worker_logs_dumps(&spec->logs, self->number, facts.pages);
+    health_check_beat(self->health, &facts);
 }
 
 status attempt_wait(attempt *self, int wait_ms)

@@ -4,16 +4,20 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/module.h"
+#include "base/text_stream.h"
 #include "base/thread.h"
+#include "dist/health/rank_status.h"
 #include "dist/net/socket.h"
+#include "dist/net/socket_address.h"
 
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { CONNECTIONS = 16, REQUEST_MS = 5000, LOOK_MS = 200, BODY_BYTES = 1024, ANSWER_BYTES = 256 };
+enum { CONNECTIONS = 16, REQUEST_MS = 200, LOOK_MS = 200, BODY_BYTES = 1024 };
 
 struct health_check {
     const http_server_ops *ops;
@@ -24,31 +28,92 @@ struct health_check {
     int64_t late_ns;
 
     pthread_mutex_t lock; /* of what the agent has said: */
-    const char *state;
-    int64_t round, seen_ns;
-    int world_size;
+    health_facts facts;
+    int64_t seen_ns;
 
-    char text[ANSWER_BYTES]; /* of the thread */
+    char *text; /* of the last answer; the thread's */
 };
+
+#define HEAD(name, type, help) \
+    "# HELP mnist_ddp_" name " " help "\n# TYPE mnist_ddp_" name " " type "\n"
+#define METRIC(name, type, help, value) HEAD(name, type, help) "mnist_ddp_" name " " value "\n"
+
+/* Of the ranks that have a status page. Only rank 0 knows its loss and the job's rate. */
+static void write_ranks(const rank_snapshot *ranks, int n, FILE *out)
+{
+    fputs(HEAD("epoch", "gauge", "that the rank is in, from 1"), out);
+    for (int i = 0; i < n; i++)
+        fprintf(out, "mnist_ddp_epoch{rank=\"%d\"} %" PRId64 "\n", ranks[i].rank,
+                ranks[i].epoch + 1);
+    fputs(HEAD("steps_total", "counter", "steps of the run that the rank has begun"), out);
+    for (int i = 0; i < n; i++)
+        fprintf(out, "mnist_ddp_steps_total{rank=\"%d\"} %" PRId64 "\n", ranks[i].rank,
+                ranks[i].step);
+    if (n == 0 || ranks[0].images_per_s <= 0)
+        return;
+    fprintf(out, METRIC("loss", "gauge", "of rank 0 in training, as last logged", "%g"),
+            ranks[0].loss);
+    fprintf(out, METRIC("images_per_second", "gauge", "of all ranks in the epoch so far", "%.10g"),
+            ranks[0].images_per_s);
+}
+
+static void write_metrics(const health_facts *job, double age_s, FILE *out)
+{
+    rank_snapshot *ranks = calloc((size_t)job->nproc + 1, sizeof *ranks);
+    int n = 0;
+    for (int i = 0; i < job->nproc && ranks != NULL && job->pages[0] != '\0'; i++)
+        n += rank_status_read(job->pages, job->first_rank + i, &ranks[n]) == STATUS_OK;
+    fprintf(out, METRIC("launcher_age_seconds", "gauge", "since its loop was seen", "%.1f"), age_s);
+    fprintf(out, METRIC("round", "gauge", "the attempt, or round", "%" PRId64), job->round);
+    fprintf(out, METRIC("restarts_total", "counter", "starts after a failure", "%d"),
+            job->restarts);
+    fprintf(out, METRIC("world_size", "gauge", "ranks of the job", "%d"), job->world_size);
+    write_ranks(ranks, n, out);
+    free(ranks);
+}
+
+/* The text of an answer; NULL: no memory. */
+static char *write_text(const health_facts *job, double age_s, bool metrics)
+{
+    text_stream stream;
+    char *text = NULL;
+    if (text_stream_open(&stream) != STATUS_OK)
+        return NULL;
+    if (metrics)
+        write_metrics(job, age_s, stream.file);
+    else
+        fprintf(stream.file, "{\"state\":\"%s\",\"round\":%lld,\"world_size\":%d,\"age_s\":%.1f}\n",
+                job->state, (long long)job->round, job->world_size, age_s);
+    return text_stream_close(&stream, &text, NULL) == STATUS_OK ? text : NULL;
+}
 
 static void answer(void *ctx, const http_request *request, http_answer *out)
 {
     health_check *self = ctx;
-    out->type = "application/json";
+    const char *path = request->path;
+    bool metrics = strcmp(path, "/metrics") == 0;
+    bool probe =
+        strcmp(path, "/") == 0 || strcmp(path, "/health") == 0 || strcmp(path, "/healthz") == 0;
     if (strcmp(request->method, "GET") != 0 && strcmp(request->method, "HEAD") != 0) {
         out->code = 405;
         return;
     }
+    if (!metrics && !probe) {
+        *out = (http_answer){404, "text/plain", "not found\n", strlen("not found\n")};
+        return;
+    }
     pthread_mutex_lock(&self->lock);
+    health_facts job = self->facts;
     int64_t age_ns = clock_now_ns() - self->seen_ns;
-    int length =
-        snprintf(self->text, sizeof self->text,
-                 "{\"state\":\"%s\",\"round\":%lld,\"world_size\":%d,\"age_s\":%.1f}\n",
-                 self->state, (long long)self->round, self->world_size, clock_seconds(age_ns));
     pthread_mutex_unlock(&self->lock);
-    out->code = age_ns > self->late_ns ? 503 : 200;
+    free(self->text);
+    self->text = write_text(&job, clock_seconds(age_ns), metrics);
+    if (self->text == NULL)
+        return; /* 500 */
+    out->type = metrics ? "text/plain; version=0.0.4; charset=utf-8" : "application/json";
+    out->code = age_ns > self->late_ns && !metrics ? 503 : 200;
     out->body = self->text;
-    out->body_bytes = (size_t)length;
+    out->body_bytes = strlen(self->text);
 }
 
 static void *serve(void *arg)
@@ -62,17 +127,19 @@ static void *serve(void *arg)
     return NULL;
 }
 
-static status start(health_check *self, int port)
+static status start(health_check *self, const char *host, int port)
 {
     static const char *const headers[] = {"Cache-Control", "no-store", NULL};
     const module *http = NULL;
+    char own[SOCKET_ADDRESS_BYTES], ignored[SOCKET_ADDRESS_BYTES + 80];
+    bool binds = host[0] != '\0' && socket_address_home(host, own, ignored);
     int fd = -1;
     TRY(module_open("microhttpd", &http));
     if (http->http_server == NULL)
         return FAIL(STATUS_INVALID,
                     "--health-check-port: module microhttpd is another module; what "
                     "does MNIST_DDP_MICROHTTPD_MODULE name?");
-    TRY(socket_listen(NULL, port, &fd, &port));
+    TRY(socket_listen(binds ? own : NULL, port, &fd, &port));
     self->ops = http->http_server;
     self->options = (http_server_options){.listen_fd = fd,
                                           .body_limit_bytes = BODY_BYTES,
@@ -88,13 +155,13 @@ static status start(health_check *self, int port)
     }
     st = thread_start(serve, self, "the health check's", &self->thread);
     if (st == STATUS_OK)
-        LOG_V("health check: http://0.0.0.0:%d/", port);
+        LOG_V("health check: http://%s:%d/", binds ? own : "0.0.0.0", port);
     else
         self->ops->close(self->server);
     return st;
 }
 
-status health_check_open(int port, int64_t late_ms, health_check **out)
+status health_check_open(const char *host, int port, int64_t late_ms, health_check **out)
 {
     *out = NULL;
     if (port < 0)
@@ -104,8 +171,8 @@ status health_check_open(int port, int64_t late_ms, health_check **out)
         return FAIL(STATUS_NO_MEMORY, "a health check");
     pthread_mutex_init(&self->lock, NULL);
     self->late_ns = late_ms * 1000000;
-    health_check_beat(self, "starts", 0, 0);
-    status st = start(self, port);
+    health_check_beat(self, &(health_facts){.state = "starts"});
+    status st = start(self, host, port);
     if (st == STATUS_OK)
         *out = self;
     else
@@ -113,14 +180,12 @@ status health_check_open(int port, int64_t late_ms, health_check **out)
     return st;
 }
 
-void health_check_beat(health_check *check, const char *state, int64_t round, int world_size)
+void health_check_beat(health_check *check, const health_facts *facts)
 {
     if (check == NULL)
         return;
     pthread_mutex_lock(&check->lock);
-    check->state = state;
-    check->round = round;
-    check->world_size = world_size;
+    check->facts = *facts;
     check->seen_ns = clock_now_ns();
     pthread_mutex_unlock(&check->lock);
 }
@@ -139,5 +204,6 @@ void health_check_close(health_check *check)
     pthread_join(check->thread, NULL);
     check->ops->close(check->server);
     pthread_mutex_destroy(&check->lock);
+    free(check->text);
     free(check);
 }

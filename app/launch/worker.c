@@ -241,6 +241,7 @@ typedef struct child_start {
     const worker_start *start;
     int local_rank;
     char **argv, **env;
+    char title[48];           /* argv[0] of a rank of ours: ps and top show it */
     int out_fd, err_fd;       /* -1: the agent's own */
     int inherited[INHERITED]; /* the terminal's descriptor, the spool's, the fence's, the link's;
                                * -1: none */
@@ -291,6 +292,10 @@ static status prepare(worker *w, const worker_start *start, child_start *child)
 {
     TRY(make_environment(w, start, &child->env));
     TRY(entrypoint_argv(&start->spec->program, w->local_rank, &child->argv));
+    snprintf(child->title, sizeof child->title, WORKER_TITLE " %d/%d", w->rank,
+             start->spec->world_size);
+    if (start->spec->policy.own && !worker_spec_is_elastic(start->spec)) /* whose rank stays */
+        child->argv[0] = child->title;
     TRY(open_stream(w, start, LOGS_STDOUT, &w->out, &child->out_fd));
     child->inherited[0] = has_status_line(w, start) ? start->terminal_fd : -1;
     child->inherited[1] = spool_for(w);

@@ -10,6 +10,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+/* What the name of a rank of ours begins with. The word before ':' is what pidof and pkill know. */
+#define WORKER_TITLE "mnist_ddp: rank"
+
 typedef struct worker {
     int rank, local_rank;
     int attempt;  /* in which it was started */

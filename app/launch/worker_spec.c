@@ -396,7 +396,8 @@ static status check_virtual(const worker_spec *spec)
 static status choose_run_dir(const options *opts, const worker_spec *spec, char *out)
 {
     out[0] = '\0';
-    if (opts->run_dir != NULL || opts->resume != NULL || opts->dry_run || spec->node_rank > 0)
+    bool is_given = options_given(opts, "run-dir"), is_found = opts->run_dir != NULL && !is_given;
+    if (is_given || (opts->resume != NULL && !is_found) || opts->dry_run || spec->node_rank > 0)
         return STATUS_OK;
     return run_folder_choose(opts, out);
 }

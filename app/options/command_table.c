@@ -18,6 +18,12 @@ const command_row command_table[] = {
         {{"mnist_ddp --epochs=1", "one process, one pass over the images"},
          {"mnist_ddp --nproc-per-node=2 --global-batch-size=64", "two ranks share a batch"},
          {"mnist_ddp --run-dir=runs/a --resume=auto", "go on where runs/a stopped, or start it"}}},
+    [COMMAND_RESUME] = {
+        "resume", "mnist_ddp resume [FLAGS] [RUN]", "train on where a run stopped",
+        "The same as train --run-dir=RUN --resume. RUN is the run's folder; without it: the newest in runs/. "
+        "Settings that are not given are those of the run.", FOR_TRAIN, true, {{0}},
+        {{"mnist_ddp resume", "the newest run"},
+         {"mnist_ddp resume runs/a --epochs=20", "and more epochs than it was to have"}}},
     [COMMAND_EVAL] = {
         "eval", "mnist_ddp eval [FLAGS] [RUN]",
         "the accuracy of a trained model on the test images",
@@ -28,12 +34,13 @@ const command_row command_table[] = {
          {"mnist_ddp eval runs/a --out=runs/a", "writes runs/a/eval.json, for mnist_ddp report"},
          {"mnist_ddp eval model.safetensors --json", "a file, also one of PyTorch's"}}},
     [COMMAND_PREDICT] = {
-        "predict", "mnist_ddp predict [FLAGS] FILE ...", "what a trained model takes a picture for",
+        "predict", "mnist_ddp predict [FLAGS] [RUN] FILE ...", "what a trained model takes a picture for",
         "FILE is a picture of one digit, bright on dark or dark on bright, of any size: PNG, PGM, PPM or PBM. It is "
-        "made into an image such as MNIST's are. FILE#3 and FILE#0-9 are images of an IDX file, as they are.",
+        "made into an image such as MNIST's are. FILE#3 and FILE#0-9 are images of an IDX file, as they are. RUN is a "
+        "run's folder or a safetensors file, as with --checkpoint; without it: the newest model in runs/.",
         FOR_PREDICT, false, {{0}},
         {{"mnist_ddp predict seven.png", "by the newest model in runs/"},
-         {"mnist_ddp predict --checkpoint=runs/a --quiet *.png", "one digit a line"},
+         {"mnist_ddp predict runs/a --quiet *.png", "one digit a line"},
          {"mnist_ddp predict --json data/MNIST/raw/t10k-images-idx3-ubyte.gz#0-9", "the first ten test images"}}},
     [COMMAND_SERVE] = {
         "serve", "mnist_ddp serve [FLAGS] [RUN]", "a page to draw digits on, and to watch a run",
@@ -43,10 +50,10 @@ const command_row command_table[] = {
         {{"mnist_ddp serve", "the newest model"},
          {"mnist_ddp serve runs/a --port=8000", "a run, at http://127.0.0.1:8000/"}}},
     [COMMAND_REPORT] = {
-        "report", "mnist_ddp report RUN [RUN ...]",
+        "report", "mnist_ddp report [RUN ...]",
         "a page with the curves of a run, or of several",
         "Writes RUN/report.html from what the run has left in its folder, also while it goes on. "
-        "Several runs are overlaid in ./report.html.", FOR_REPORT, false, {{0}},
+        "Several runs are overlaid in ./report.html. Without RUN: the newest in runs/.", FOR_REPORT, false, {{0}},
         {{"mnist_ddp report runs/a", "writes runs/a/report.html"},
          {"mnist_ddp report runs/a runs/b", "compares two runs, in ./report.html"}}},
     [COMMAND_SAMPLER] = {

@@ -41,12 +41,13 @@ static status take_file(options *opts, const char *word)
     return STATUS_OK;
 }
 
-/* A run folder of the report, what serve shows or eval tests. */
+/* A run folder of the report, what serve shows, eval tests or resume goes on with. */
 static status take_run(options *opts, const char *word)
 {
     if (opts->command != COMMAND_REPORT && opts->n_runs == 1)
         return FAIL(STATUS_INVALID, "%s: '%.*s': one run is enough",
-                    command_table[opts->command].name, SHOWN_BYTES, word);
+                    command_table[opts->resumes ? COMMAND_RESUME : opts->command].name, SHOWN_BYTES,
+                    word);
     if (opts->n_runs == OPTIONS_MAX_RUNS)
         return FAIL(STATUS_INVALID, "report: at most %d runs on one page", OPTIONS_MAX_RUNS);
     opts->runs[opts->n_runs++] = word;
@@ -58,8 +59,12 @@ status command_words_take(options *opts, const char *word, int at)
     command about = opts->command == COMMAND_HELP ? opts->help_topic : opts->command;
     const command_row *benchmark = NULL;
     opts->words++;
-    if (at == 0)
-        return command_table_find(word, &opts->command);
+    if (at == 0) {
+        TRY(command_table_find(word, &opts->command));
+        opts->resumes = opts->command == COMMAND_RESUME;
+        opts->command = opts->resumes ? COMMAND_TRAIN : opts->command;
+        return STATUS_OK;
+    }
     opts->help_all = at == 1 && opts->command == COMMAND_HELP && strcmp(word, "all") == 0;
     if (at == 1 && opts->command == COMMAND_HELP && !opts->help_all)
         return command_table_find(word, &opts->help_topic);
@@ -77,7 +82,7 @@ status command_words_take(options *opts, const char *word, int at)
     if (opts->command == COMMAND_PREDICT || command_words_are_free(opts))
         return take_file(opts, word);
     if (opts->command == COMMAND_REPORT || opts->command == COMMAND_SERVE ||
-        opts->command == COMMAND_EVAL)
+        opts->command == COMMAND_EVAL || opts->resumes)
         return take_run(opts, word);
     if (about != COMMAND_BENCH || opts->benchmark != NULL) {
         opts->words--; /* the second pass refuses it */

@@ -122,10 +122,18 @@ static status check_stray_value(const char *flag, const char *word)
     char candidates[CANDIDATES_BYTES];
     argument before = take_apart(flag);
     option_match match;
+    command which;
     if (!before.is_flag || before.value != NULL ||
         find_flag(before.name, FOR_ALL, &match, candidates) != 1 ||
-        (match.row->kind != OPTION_SWITCH && match.row->kind != OPTION_MODE) ||
-        !could_be_value(match, word))
+        (match.row->kind != OPTION_SWITCH && match.row->kind != OPTION_MODE))
+        return STATUS_OK;
+    bool is_value = could_be_value(match, word);
+    if (!is_value && match.row->kind == OPTION_MODE &&
+        command_table_find(word, &which) != STATUS_OK)
+        return FAIL(STATUS_INVALID,
+                    "'%.*s' is not a command; to go on with that run: mnist_ddp %s %.*s",
+                    SHOWN_BYTES, word, match.row->name, SHOWN_BYTES, word);
+    if (!is_value)
         return STATUS_OK;
     return FAIL(STATUS_INVALID,
                 "'%.*s' is not a command; as the value of --%s it stands after '=': --%s=%.*s",
@@ -177,7 +185,7 @@ static status find_command(int argc, char **argv, options *opts)
     }
     if (help && opts->command != COMMAND_HELP) {
         if (words > 0)
-            opts->help_topic = opts->command;
+            opts->help_topic = opts->resumes ? COMMAND_RESUME : opts->command;
         opts->command = COMMAND_HELP;
     } else if (version) {
         opts->command = COMMAND_VERSION;
@@ -245,6 +253,25 @@ static status take_flag(options *opts, int argc, char **argv, int *at)
     return options_value_set(opts, match, value, SOURCE_COMMAND_LINE, where);
 }
 
+static status set(options *opts, const char *setting, const char *value, option_source source)
+{
+    option_match match;
+    bool found = options_table_find(setting, FOR_ALL, &match);
+    ASSERT(found);
+    return options_value_set(opts, match, value, source, setting);
+}
+
+/* "resume RUN" is "train --run-dir=RUN --resume". */
+static status take_resume(options *opts)
+{
+    if (opts->n_runs > 0 && opts->run_dir != NULL)
+        return FAIL(STATUS_INVALID, "resume: %.*s and --run-dir=%.*s: name one run", SHOWN_BYTES,
+                    opts->runs[0], SHOWN_BYTES, opts->run_dir);
+    if (opts->n_runs > 0)
+        TRY(set(opts, "run-dir", opts->runs[0], SOURCE_COMMAND_LINE));
+    return opts->resume == NULL ? set(opts, "resume", "must", SOURCE_COMMAND_LINE) : STATUS_OK;
+}
+
 static status read_command_line(int argc, char **argv, options *opts)
 {
     int words = 0;
@@ -259,7 +286,7 @@ static status read_command_line(int argc, char **argv, options *opts)
     if (opts->command == COMMAND_EVAL && opts->n_runs > 0 && opts->checkpoint != NULL)
         return FAIL(STATUS_INVALID, "eval: %.*s and --checkpoint=%.*s: name one model", SHOWN_BYTES,
                     opts->runs[0], SHOWN_BYTES, opts->checkpoint);
-    return STATUS_OK;
+    return opts->resumes ? take_resume(opts) : STATUS_OK;
 }
 
 static bool is_other_variable(const char *name)
@@ -362,20 +389,12 @@ bool options_given(const options *opts, const char *name)
     return options_value_source(opts, name) != SOURCE_DEFAULT;
 }
 
-static status set_default(options *opts, const char *setting, const char *value)
-{
-    option_match match;
-    bool found = options_table_find(setting, FOR_ALL, &match);
-    ASSERT(found);
-    return options_value_set(opts, match, value, SOURCE_DEFAULT, setting);
-}
-
 /* Those of the command or benchmark alone. */
 static status set_own_defaults(options *opts)
 {
     const command_row *row = command_table_row(opts->command, opts->benchmark);
     for (const command_default *own = row->defaults; own->setting != NULL; own++)
-        TRY(set_default(opts, own->setting, own->value));
+        TRY(set(opts, own->setting, own->value, SOURCE_DEFAULT));
     return STATUS_OK;
 }
 

@@ -15,6 +15,7 @@
 
 typedef enum command {
     COMMAND_TRAIN,
+    COMMAND_RESUME, /* of the table alone: options.command is COMMAND_TRAIN */
     COMMAND_EVAL,
     COMMAND_PREDICT,
     COMMAND_SERVE,
@@ -44,6 +45,7 @@ typedef struct options {
     command examined;   /* of COMMAND_DOCTOR: COMMAND_TRAIN or COMMAND_RUN */
     const char *action; /* of COMMAND_DATA, _STORE and _DEMO: argv's own; NULL: none was named */
     const char *shell;  /* of COMMAND_COMPLETION: argv's own; NULL: none was named */
+    bool resumes;       /* the command was "resume" */
     int words;          /* on the command line: the command, and what it is about */
 
     /* what is trained */

@@ -36,8 +36,10 @@ static void print_flag(const command_row *of, const option_row *row)
 
 static void print_flags(const command_row *of, unsigned flags)
 {
+    char named[LINE_BYTES] = "as train takes them:";
+    bool short_of_launcher = of->flags == FOR_COLLECTIVES; /* launched as train is */
     for (int group = 0; group < GROUP_COUNT; group++) {
-        bool titled = false;
+        bool titled = false, names = short_of_launcher && group == GROUP_LAUNCHER;
         for (size_t i = 0; i < options_table_count; i++) {
             const option_row *row = &options_table[i];
             if (row->group != (option_group)group || (row->commands & flags) == 0)
@@ -45,8 +47,13 @@ static void print_flags(const command_row *of, unsigned flags)
             if (!titled)
                 printf("\n%s\n", option_group_titles[group]);
             titled = true;
-            print_flag(of, row);
+            if (names && strcmp(row->name, "nproc-per-node") != 0)
+                snprintf(named + strlen(named), sizeof named - strlen(named), " --%s", row->name);
+            else
+                print_flag(of, row);
         }
+        if (names)
+            print_entry("and", named);
     }
     puts("\nEvery flag may be spelled with dashes or underscores, and cut short while it is\n"
          "unique. A setting is taken from the command line, else from MNIST_DDP_<NAME>\n"

@@ -99,8 +99,8 @@ const option_row options_table[] = {
      NULL, NULL, "leave out the images that do not divide by the ranks instead of repeating some"},
     {"shuffle", NULL, OPTION_SWITCH, GROUP_TRAINING, TRAIN_SAMPLER, AT(shuffle), 0, 0,
      "true", NULL, "images in random order, another one every epoch"},
-    {"dry-run", NULL, OPTION_SWITCH, GROUP_TRAINING, LAUNCHERS, AT(dry_run), 0, 0,
-     NULL, NULL, "one step and one test, nothing is saved; run: only print what every node would start"},
+    {"dry-run", NULL, OPTION_SWITCH, GROUP_GENERAL, LAUNCHERS, AT(dry_run), 0, 0,
+     NULL, NULL, "one step and one test, nothing is saved"},
 
     {"device", NULL, OPTION_TEXT, GROUP_DEVICE, TRAIN_EVAL | PREDICTION | FOR_BENCH | FOR_DOCTOR, AT(device), 0, 0,
      "auto", "NAME", "auto, cuda, cuda:1, cpu, onednn or reference (plain loops)"},
@@ -146,7 +146,7 @@ const option_row options_table[] = {
     {"run-dir", NULL, OPTION_TEXT, GROUP_DATA, FOR_TRAIN, AT(run_dir), 0, 0,
      NULL, "DIR", "folder for the results [runs/<time>-<model>]"},
     {"resume", NULL, OPTION_MODE, GROUP_DATA, FOR_TRAIN, AT(resume), 0, 0,
-     NULL, "must|auto", "continue the run in --run-dir; --resume=auto: if there is one"},
+     NULL, "must|auto", "continue the run in --run-dir, without it the newest in runs/; --resume=auto: if there is one in --run-dir"},
     {"init", NULL, OPTION_TEXT, GROUP_DATA, FOR_TRAIN, AT(init), 0, 0,
      NULL, "PATH", "start from the weights of another run, or from a safetensors file of PyTorch's state_dict"},
     {"save-every", NULL, OPTION_TEXT, GROUP_DATA, FOR_TRAIN, AT(save_every), 0, 0,
@@ -159,8 +159,7 @@ const option_row options_table[] = {
     {"checkpoint", NULL, OPTION_TEXT, GROUP_DATA, FOR_EVAL | FOR_PREDICT, AT(checkpoint), 0, 0,
      NULL, "PATH", "the model: a run folder or a safetensors file, of PyTorch too [the newest in runs/]"},
     {"out", NULL, OPTION_TEXT, GROUP_DATA, TRAINING_BENCH | RANKS_BENCH | FOR_EVAL, AT(out), 0, 0,
-     NULL, "DIR", "folder for the figures: of bench, with plots and report.html [runs/TIME-bench-BENCHMARK]; "
-     "of eval, eval.json [none]"},
+     NULL, "DIR", "folder for figures, plots and report.html [runs/TIME-bench-BENCHMARK]"},
 
     {"log-interval", NULL, OPTION_INTEGER, GROUP_LOG, FOR_TRAIN, AT(log_interval), 1, MAX_COUNT,
      "10", "N", "steps between two lines of the log; if not given, a line every 2 s, in pytorch's "
@@ -187,7 +186,7 @@ const option_row options_table[] = {
     {"replicas", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN | FOR_DEMO, AT(replicas), 1, 64,
      NULL, "N", "of --mode=dp [one per GPU of --devices; 2 on the CPU]"},
     {"backend", NULL, OPTION_TEXT, GROUP_PARALLEL, FOR_TRAIN | FOR_BENCH | FOR_DEMO | FOR_DOCTOR, AT(backend), 0, 0,
-     "auto", "NAME", "how ranks talk: auto, shm (one host), gloo, hierarchical (shm on each host, gloo between them), mpi or nccl (GPUs); of --mode=dp: local or nccl"},
+     "auto", "NAME", "how ranks talk: auto, shm (one host), gloo, hierarchical (shm on each host, gloo between them), mpi or nccl (GPUs)"},
     {"bucket-cap-mb", NULL, OPTION_REAL, GROUP_PARALLEL, TRAIN_BENCH | FOR_DEMO, AT(bucket_cap_mb), 0.001,
      1048576, NULL, "X", "MiB of gradients per all-reduce [25, the first 1]"},
     {"comm-hook", NULL, OPTION_WORD, GROUP_PARALLEL, FOR_TRAIN, AT(comm_hook), 0, 0,
@@ -200,21 +199,20 @@ const option_row options_table[] = {
     {"overlap", NULL, OPTION_SWITCH, GROUP_PARALLEL, TRAIN_BENCH, AT(overlap), 0, 0,
      "true", NULL, "all-reduce while the backward pass goes on"},
     {"timeout", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN | FOR_BENCH | FOR_DEMO | FOR_STORE, AT(timeout), 1, WEEK_S,
-     "60", "SECONDS", "deadline of one collective; on GPUs ten times that for the first of its kind and size; store: until it "
-     "answers and a key has come, and of serve, if given, its end"},
+     "60", "SECONDS", "deadline of one collective; on GPUs ten times that for the first of its kind and size"},
     {"join-timeout", NULL, OPTION_INTEGER, GROUP_PARALLEL, SET_UP, AT(join_timeout), 1, WEEK_S,
      "600", "SECONDS", "how long to wait for all ranks at the start"},
     {"init-method", NULL, OPTION_TEXT, GROUP_PARALLEL, FOR_TRAIN | RANKS_BENCH, AT(init_method), 0, 0,
      NULL, "URL", "where this rank meets the others: tcp://HOST:PORT of rank 0, file:///PATH of a new file that all see, or "
      "env://; each may end in ?rank=R&world_size=N [env://]"},
     {"rank", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN | RANKS_BENCH | FOR_SAMPLER, AT(rank), 0,
-     MAX_RANKS - 1, NULL, "N", "which rank this is, of --world-size; sampler: whose indices to print [$RANK]"},
+     MAX_RANKS - 1, NULL, "N", "which rank this is, of --world-size [$RANK]"},
     {"nccl-nvls", NULL, OPTION_SWITCH, GROUP_PARALLEL, FOR_TRAIN | FOR_BENCH, AT(nccl_nvls), 0, 0,
      NULL, NULL, "let NCCL sum in the NVSwitch (NVLink SHARP): faster, but the same command may give "
      "other bits; if $NCCL_ALGO is set, that counts"},
     {"inject", NULL, OPTION_TEXT, GROUP_PARALLEL, FOR_TRAIN | FOR_DEMO, AT(inject), 0, 0,
      NULL, "FAULT", "a fault, to see what is said of it: kill:rank=1,step=50, stop, delay (and "
-     "ms=M), drop-conn, port-busy, uneven:rank=1, forget-set-epoch; gen=N: after restart N; demo failure: only this one"},
+     "ms=M), drop-conn, port-busy, uneven:rank=1, forget-set-epoch; gen=N: after restart N"},
     {"inject-delay-ms", NULL, OPTION_INTEGER, GROUP_PARALLEL, FOR_TRAIN | FOR_DEMO, AT(inject_delay_ms), 0,
      3600000, "0", "MS", "slow every all-reduce down, to see what overlap hides"},
     {"debug", NULL, OPTION_WORD, GROUP_PARALLEL, FOR_TRAIN | RANKS_BENCH, AT(debug), 0, 0,
@@ -284,7 +282,7 @@ const option_row options_table[] = {
     {"event-log-handler", NULL, OPTION_REFUSED, GROUP_LAUNCHER, LAUNCHERS, NOTHING,
      "null", "NAME", "not supported: it names a Python handler; --event-log=FILE says what happened"},
     {"health-check-port", NULL, OPTION_INTEGER, GROUP_LAUNCHER, LAUNCHERS, AT(health_check_port), 0, 65535,
-     NULL, "PORT", "where this launcher says over HTTP whether it lives [$TORCHELASTIC_HEALTH_CHECK_PORT, else nowhere]"},
+     NULL, "PORT", "where this launcher says over HTTP whether it lives, and at /metrics how far its ranks are [$TORCHELASTIC_HEALTH_CHECK_PORT, else nowhere]"},
     {"numa-binding", NULL, OPTION_REFUSED, GROUP_LAUNCHER, LAUNCHERS, NOTHING,
      NULL, "MODE", "not supported: ranks of train bind themselves (--bind-to); others: run -- numactl PROGRAM"},
     {"log-line-prefix-template", NULL, OPTION_TEXT, GROUP_LAUNCHER, LAUNCHERS,
@@ -325,8 +323,8 @@ const option_row options_table[] = {
     {"steps", NULL, OPTION_INTEGER, GROUP_BENCH, TRAINING_BENCH, AT(steps), 1, 1e6,
      "50", "N", "optimizer steps of an epoch, if the data set has as many"},
     {"peer", NULL, OPTION_WORD, GROUP_BENCH, COMPARISON | RANKS_BENCH, AT(peer), 0, 0,
-     "none", "none|torch|mpi|torch,mpi", "measure PyTorch (a Python with torch; dp-vs-ddp: MNIST) or plain "
-     "Open MPI (mpicc; not in dp-vs-ddp) beside ours"},
+     "none", "none|torch|mpi|torch,mpi", "measure PyTorch (a Python with torch) or plain Open MPI (mpicc) "
+     "beside ours"},
     {"peer-python", NULL, OPTION_TEXT, GROUP_BENCH, COMPARISON | RANKS_BENCH, AT(peer_python), 0, 0,
      NULL, "PROGRAM", "that Python [$TORCH_PYTHON, else python3]"},
 

@@ -145,8 +145,11 @@ static status set_mode(option_match match, char **field, const char *text, bool 
     if (parse_switch(text, where, &on) == STATUS_OK)
         text = on != match.negated ? first : NULL;
     else if (match.negated || check_word(match.row, text, where) != STATUS_OK)
-        return FAIL(STATUS_INVALID, "%s: '%.*s' is neither true nor false%s%s", where, SHOWN_BYTES,
-                    text, match.negated ? "" : ", nor one of ", match.negated ? "" : words);
+        return FAIL(
+            STATUS_INVALID,
+            "%s: '%.*s' is neither true nor false%s%s; to go on with a run: mnist_ddp %s RUN",
+            where, SHOWN_BYTES, text, match.negated ? "" : ", nor one of ",
+            match.negated ? "" : words, match.row->name);
     if (stores && text != NULL)
         return store_text(field, text, where);
     if (stores) {

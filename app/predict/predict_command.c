@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 enum { BAR_COLUMNS = 24, EIGHTHS = 8, NAME_BYTES = FILE_PATH_BYTES + 16, ABOVE_BARS = 2 };
+enum { SURE_PERCENT = 60 }; /* below, an answer is doubted */
 
 /* One of --json, --quiet and text. */
 typedef struct predictor {
@@ -87,6 +88,19 @@ static void print_picture(predictor *p, const char *name, const uint8_t *pixels,
     p->printed = true;
 }
 
+/* A picture of no digit, or of several, gets an answer as well. */
+static void doubt(const predictor *p, const char *name, const uint8_t *pixels,
+                  const prediction *found)
+{
+    double percent = 100 * found->probabilities[found->label];
+    if (percent < SURE_PERCENT)
+        LOG_W("%s: not sure: %s is the likeliest with %.0f %%", name,
+              p->model.dataset->classes[found->label], percent);
+    if (p->model.dataset == dataset_kind_facts(DATASET_MNIST) && mnist_image_has_several(pixels))
+        LOG_W("%s: more than one shape is drawn, it seems: give each digit a picture of its own",
+              name);
+}
+
 static void print_image(predictor *p, const char *name, const uint8_t *pixels,
                         const prediction *found)
 {
@@ -109,6 +123,8 @@ static status predict_images(predictor *p, const image_file *file)
         prediction found = prediction_of(logits + (size_t)i * NETWORK_CLASSES);
         name_image(file, i, name);
         print_image(p, name, file->images + (size_t)i * MNIST_IMAGE_PIXELS, &found);
+        if (!file->is_idx)
+            doubt(p, name, file->images + (size_t)i * MNIST_IMAGE_PIXELS, &found);
     }
     free(logits);
     return st;
@@ -138,30 +154,42 @@ static int predict_file(predictor *p, const char *word)
     return st == STATUS_OK ? EXIT_SUCCESS : exit_code_failed(st, code);
 }
 
-/* Every word is a picture; a run among them is taken for the model that is meant. */
-static status check_words(const options *opts)
+/* A safetensors file, or a folder that has one. */
+static bool is_model(const char *word)
 {
     char model[FILE_PATH_BYTES];
-    if (opts->n_files == 0)
+    const char *end = strrchr(word, '.');
+    return (end != NULL && strcmp(end, ".safetensors") == 0) ||
+           (file_join(word, CHECKPOINT_MODEL, model) == STATUS_OK && file_exists(model));
+}
+
+/* The first word may name the model; every other one is a picture. */
+static status take_words(const options *opts, const char **model, int *first)
+{
+    *model = opts->checkpoint;
+    *first = opts->n_files > 0 && opts->checkpoint == NULL && is_model(opts->files[0]);
+    if (*first > 0)
+        *model = opts->files[0];
+    if (opts->n_files == *first)
         return FAIL(STATUS_INVALID,
                     "predict: name a picture, as in mnist_ddp predict digit.png; or images of an "
                     "IDX file: t10k-images-idx3-ubyte.gz#0-9");
-    for (int i = 0; i < opts->n_files && opts->checkpoint == NULL; i++)
-        if (file_join(opts->files[i], CHECKPOINT_MODEL, model) == STATUS_OK && file_exists(model))
+    for (int i = *first; i < opts->n_files; i++)
+        if (is_model(opts->files[i]))
             return FAIL(STATUS_INVALID,
-                        "predict: %s is no picture but a folder with a model: name it with "
-                        "--checkpoint=%s",
-                        opts->files[i], opts->files[i]);
+                        "predict: %s is no picture but a model: name one, before the pictures",
+                        opts->files[i]);
     return STATUS_OK;
 }
 
 int predict_command(const options *opts)
 {
     predictor p = {.opts = opts, .style = picture_style_of(STDOUT_FILENO)};
-    int code = EXIT_CODE_USAGE;
-    status st = check_words(opts);
+    int code = EXIT_CODE_USAGE, first = 0;
+    const char *model = NULL;
+    status st = take_words(opts, &model, &first);
     if (st == STATUS_OK)
-        st = trained_model_open(opts, opts->checkpoint, &p.model, &code);
+        st = trained_model_open(opts, model, &p.model, &code);
     if (st == STATUS_OK)
         st = trained_model_load(opts, &p.model);
     if (st != STATUS_OK) {
@@ -170,7 +198,7 @@ int predict_command(const options *opts)
     }
     code = EXIT_SUCCESS;
     p.results = opts->json ? json_array() : NULL;
-    for (int i = 0; i < opts->n_files; i++) {
+    for (int i = first; i < opts->n_files; i++) {
         int file_code = predict_file(&p, opts->files[i]);
         code = file_code != EXIT_SUCCESS ? file_code : code;
     }

@@ -98,6 +98,8 @@ static long long read_lines(const run_watch *watch, long long *from, json_t *lin
     char *text = malloc(PART_BYTES);
     ssize_t n = text != NULL ? pread(fd, text, PART_BYTES, (off_t)*from) : 0;
     size_t used = n > 0 ? parse_lines(text, (size_t)n, lines) : 0;
+    if (n == PART_BYTES && used == 0) /* a part of a line that is none of ours */
+        used = PART_BYTES;
     free(text);
     close(fd);
     return *from + (long long)used;

@@ -249,17 +249,18 @@ static bool shows_steps(const progress *p)
     return !p->is_quiet && !p->bar_tells_steps;
 }
 
-/* ", 8405 images/s, 1:05 passed, 3:40 left" */
+/* ", 8405 images/s, 1:05 passed, 3:40 left"; nothing of that before two seconds tell it. */
 static void print_timed(progress *p, const step_line *line, double loss)
 {
-    char passed[STATUS_TIME_BYTES], left[STATUS_TIME_BYTES];
+    char passed[STATUS_TIME_BYTES], left[STATUS_TIME_BYTES], rest[96] = "";
     p->next_line_ns = line->now_ns + LINE_NS;
     status_parts_time(clock_seconds(line->now_ns - p->started_ns), passed);
     status_parts_time(clock_seconds(p->pace.end_ns - line->now_ns), left);
-    print(p, shows_steps(p),
-          "epoch %lld/%lld step %d/%d loss %.4f, %.0f images/s, %s passed, %s left\n",
-          (long long)line->epoch + 1, (long long)p->rank->opts->epochs, line->step + 1, line->steps,
-          loss, p->pace.images_per_s, passed, left);
+    if (line->now_ns - p->pace.first_ns >= LINE_NS)
+        snprintf(rest, sizeof rest, ", %.0f images/s, %s passed, %s left", p->pace.images_per_s,
+                 passed, left);
+    print(p, shows_steps(p), "epoch %lld/%lld step %d/%d loss %.4f%s\n", (long long)line->epoch + 1,
+          (long long)p->rank->opts->epochs, line->step + 1, line->steps, loss, rest);
 }
 
 static void print_step(progress *p, const step_line *line, double loss)
@@ -286,6 +287,7 @@ void progress_step(progress *p, const step_line *line, double loss)
 {
     loss = plain(loss);
     pace_note(&p->pace, p->rank, line);
+    rank_status_pace(p->rank->page, loss, p->pace.images_per_s);
     if (progress_bar_wants_step(&p->bar, line->step, line->steps))
         progress_bar_note(&p->bar, line, &p->pace, loss);
     if (line_is_due(p, line->step))

@@ -7,6 +7,7 @@
 #include "app/train/agreement.h"
 #include "app/train/elastic.h"
 #include "base/environment.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "dist/chunk.h"
 #include "dist/comm_hook.h"
@@ -301,6 +302,10 @@ static status start_trace(rank_context *rank)
                            .world_size = rank->place.world_size,
                            .attempt = (int)rendezvous_place_attempt(&rank->place),
                            .wait_ms = rank->opts->timeout * 1000};
+    const char *run = rank->opts->run_dir; /* which may not be there yet */
+    if (how.path != NULL && run != NULL && how.rank == 0 &&
+        strncmp(how.path, run, strlen(run)) == 0)
+        TRY(status_context(file_make_folders(run), "--trace"));
     return run_trace_start(&rank->trace, rank->group, &how);
 }
 

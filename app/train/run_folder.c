@@ -96,7 +96,10 @@ static status check_holds(const char *path, resume_mode mode)
 status run_folder_check(const options *opts)
 {
     if (opts->resume != NULL && opts->run_dir == NULL)
-        return FAIL(STATUS_INVALID, "--resume needs --run-dir: the folder of the run to continue");
+        return FAIL(STATUS_INVALID, given_mode(opts) == RESUME_MUST
+                                        ? "no folder in ./runs has a checkpoint to resume from: "
+                                          "name the run, as in mnist_ddp resume RUN"
+                                        : "--resume=auto needs --run-dir: the folder of the run");
     return opts->run_dir != NULL ? check_holds(opts->run_dir, given_mode(opts)) : STATUS_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "app/common/json_value.h"
 #include "app/common/run_config.h"
 #include "app/common/run_files.h"
+#include "app/common/runs_folder.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/number.h"
@@ -272,10 +273,25 @@ static status complete(continuation *c)
                 run, run);
 }
 
+/* --resume without --run-dir. Node 0 says it if there is none: another node need not have one. */
+static status choose_run(options *opts)
+{
+    char run[FILE_PATH_BYTES];
+    bool found = false;
+    option_match match;
+    if (opts->resume == NULL || strcmp(opts->resume, "must") != 0 || opts->run_dir != NULL)
+        return STATUS_OK;
+    TRY(runs_folder_newest(CHECKPOINT_MODEL, run, &found));
+    bool known = options_table_find("run-dir", FOR_TRAIN, &match);
+    ASSERT(known);
+    return found ? options_value_set(opts, match, run, SOURCE_DEFAULT, "--run-dir") : STATUS_OK;
+}
+
 status run_settings_complete(options *opts)
 {
     char checkpoints[FILE_PATH_BYTES];
     continuation c = {.opts = opts};
+    TRY(choose_run(opts));
     if (opts->command != COMMAND_TRAIN || opts->resume == NULL || opts->run_dir == NULL ||
         file_join(opts->run_dir, CHECKPOINT_FOLDER, checkpoints) != STATUS_OK ||
         !file_exists(checkpoints))

@@ -9,13 +9,13 @@
 #include "data/raster/mnist_image.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <string.h>
 
 enum {
     LEVELS = 256,
     FAINT = 16,        /* ink that differs from the paper by less is none */
     EDGE_PERCENT = 10, /* of the darkest ink: where the drawing begins */
+    PIECE_INK = 64,    /* of the result: what a piece of ink consists of */
 };
 
 typedef struct background {
@@ -223,4 +223,38 @@ status mnist_image_make(const char *name, raster *p, uint8_t out[MNIST_IMAGE_PIX
     scale_into_box(p, find_ink(p, edge), &scaled);
     place_box(&scaled, out);
     return STATUS_OK;
+}
+
+/* Erases the piece of ink that this pixel belongs to, and returns its size. */
+static int take_piece(uint8_t image[MNIST_IMAGE_PIXELS], int x, int y)
+{
+    int at = y * MNIST_IMAGE_SIDE + x, size = 1;
+    if (x < 0 || y < 0 || x >= MNIST_IMAGE_SIDE || y >= MNIST_IMAGE_SIDE || image[at] < PIECE_INK)
+        return 0;
+    image[at] = 0;
+    for (int i = 0; i < 9; i++) /* it and its eight neighbours */
+        size += take_piece(image, x + i % 3 - 1, y + i / 3 - 1);
+    return size;
+}
+
+bool mnist_image_has_several(const uint8_t image[MNIST_IMAGE_PIXELS])
+{
+    uint8_t rest[MNIST_IMAGE_PIXELS];
+    int largest = 0, second = 0;
+    int left = MNIST_IMAGE_SIDE, right = 0, top = MNIST_IMAGE_SIDE, bottom = 0;
+    memcpy(rest, image, sizeof rest);
+    for (int at = 0; at < MNIST_IMAGE_PIXELS; at++) {
+        int x = at % MNIST_IMAGE_SIDE, y = at / MNIST_IMAGE_SIDE;
+        if (image[at] < PIECE_INK)
+            continue;
+        left = x < left ? x : left;
+        right = x > right ? x : right;
+        top = y < top ? y : top;
+        bottom = y;
+        int size = take_piece(rest, x, y);
+        second = size > largest ? largest : size > second ? size : second;
+        largest = size > largest ? size : largest;
+    }
+    bool wide = 2 * (right - left + 1) > 3 * (bottom - top + 1);
+    return wide || 2 * second > largest;
 }

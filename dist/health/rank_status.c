@@ -17,7 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { LAYOUT = 4, LABELS = 16, LABEL_BYTES = 200, NO_LABEL = LABELS };
+enum { LAYOUT = 5, LABELS = 16, LABEL_BYTES = 200, NO_LABEL = LABELS };
 
 static const uint64_t MAGIC = 0x6d6e6973742d7067;
 
@@ -41,6 +41,7 @@ struct rank_status {
     char host[64];
     _Atomic uint32_t moment, failed;
     _Atomic int64_t moment_since_ns, epoch, step;
+    _Atomic double loss, images_per_s;
     page_collective launched, waited;
     _Atomic uint32_t n_labels;
     char labels[LABELS][LABEL_BYTES];
@@ -133,6 +134,14 @@ void rank_status_step(rank_status *page, int64_t epoch, int64_t step)
         return;
     SET(page->epoch, epoch);
     SET(page->step, step);
+}
+
+void rank_status_pace(rank_status *page, double loss, double images_per_s)
+{
+    if (page == NULL)
+        return;
+    SET(page->loss, loss);
+    SET(page->images_per_s, images_per_s);
 }
 
 /* Labels are few, and each is one piece of memory (process_group_keep_label). */
@@ -257,7 +266,9 @@ void rank_status_look(const rank_status *page, rank_snapshot *out)
                            .state = state_of(page),
                            .now = moment_of(page),
                            .epoch = GET(page->epoch),
-                           .step = GET(page->step)};
+                           .step = GET(page->step),
+                           .loss = GET(page->loss),
+                           .images_per_s = GET(page->images_per_s)};
     snprintf(out->host, sizeof out->host, "%.63s", page->host);
     out->entered = describe(page, &page->launched, out->entered_text).seq;
     collective waited = describe(page, &page->waited, out->waits_text);

@@ -35,6 +35,7 @@ void rank_status_destroy(rank_status *page);
 /* All accept NULL. One thread moves moment and step, the group's lock is held for collectives. */
 void rank_status_enter(rank_status *page, moment m);
 void rank_status_step(rank_status *page, int64_t epoch, int64_t step);
+void rank_status_pace(rank_status *page, double loss, double images_per_s); /* rank 0's */
 void rank_status_launch(rank_status *page, const struct collective *c);
 void rank_status_wait(rank_status *page, const struct collective *c, int64_t now_ns);
 void rank_status_end_wait(rank_status *page); /* not after a failure: it stays there */
@@ -58,6 +59,7 @@ typedef struct rank_snapshot {
     rank_state state;
     moment now;                         /* of the page; N_MOMENTS: it cannot be told */
     int64_t epoch, step;                /* step: of the run, from 1; 0: none has begun */
+    double loss, images_per_s;          /* rank 0's, as last told; images_per_s 0: never */
     uint64_t entered, waits;            /* numbers of collectives; 0: none */
     int peer;                           /* it waits for this rank in a send or receive; -1: none */
     char entered_text[RANK_TEXT_BYTES]; /* "all_reduce #17 (bucket 0: fc2.weight, fc2.bias)" */

@@ -56,6 +56,31 @@ expect '--role' doctor run --ro
 expect 'bash zsh fish' completion ''
 expect 'bench' help b
 
+# A flag is told in the words of the command: in its help, in zsh, fish and the man page.
+told() { # FLAG WORDS NOT-WORDS COMMAND...
+    local flag=$1 words=$2 not=$3 text
+    shift 3
+    text=$("$program" help "$@" | sed -n "/^  --$flag /,/^  --\|^\$/p" | tr -s ' \n' ' ')
+    [[ $text == *"$words"* ]] || fail "help $*: --$flag lacks '$words': $text"
+    [[ $text != *"$not"* ]] || fail "help $*: --$flag says '$not': $text"
+}
+told timeout 'deadline of one collective' store bench all-reduce
+told timeout 'a key has come' collective store
+told peer 'Open MPI' dp-vs-ddp bench all-reduce
+told peer 'MNIST' 'Open MPI' bench dp-vs-ddp
+told backend 'hierarchical' --mode bench all-reduce
+told backend '--mode=dp' none-such train
+told out 'report.html' eval bench all-reduce
+told out 'eval.json' bench eval
+told rank 'which rank this is' sampler bench all-reduce
+told threads 'threads that compute' 'per rank' serve
+told dry-run 'every node would start' 'nothing is saved' run
+told dry-run 'nothing is saved' 'every node' train
+[ "$("$program" bench all-reduce --help | wc -l)" -lt 90 ] || fail "bench all-reduce --help is long"
+"$program" completion fish | grep -q -- "-l timeout .*; store: .*a key has come" || fail fish
+"$program" completion zsh | grep -q -- "--timeout=\[.*a key has come" || fail zsh
+"$program" manual | grep -q '; store: .*a key has come' || fail 'man page'
+
 # Every flag of the help is offered, and no other.
 for command in train eval sampler run store doctor env; do
     COMP_WORDS=(mnist_ddp "$command" --)

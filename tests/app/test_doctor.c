@@ -71,7 +71,7 @@ static const struct {
     {"--run-dir=occupied/run", 74, {"failed", "results", "occupied", "--run-dir"}},
     {"--run-dir=run/again", 74, {"failed", "results", "run/again", "--resume"}},
     {"--resume --run-dir=nothing", 74, {"failed", "results", "nothing", "checkpoint"}},
-    {"--resume", 64, {"failed", "results", "--resume", "--run-dir"}},
+    {"--resume", 64, {"failed", "results", "runs", "mnist_ddp resume RUN"}},
     {"--trace=occupied/trace.json", 74, {"failed", "results", "occupied", "--trace"}},
     {"run --log-dir=occupied/logs -- true", 74, {"failed", "results", "occupied", "--log-dir"}},
     {"run --nproc-per-node=2 no-such.py", 64, {"failed", "settings", "no-such.py"}},

@@ -7,11 +7,11 @@ set -eu
 [ -e "$BUILD_DIR/mnist_ddp_microhttpd.so" ] || skip "libmicrohttpd is not in this build"
 port=$((28000 + $$ % 1000))
 
-answer() { # of the port, within a second, in $1
+answer() { # of the port, within a second, in $1; to the path $2
     local line
     : >"$1"
     exec 3<>/dev/tcp/127.0.0.1/$port || return 1
-    printf 'GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n' >&3
+    printf 'GET %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n' "${2:-/}" >&3
     while read -r -t 1 line <&3; do printf '%s\n' "$line" >>"$1"; done
     exec 3>&-
 }
@@ -31,6 +31,24 @@ answer answer.out || true
 kill -CONT "${pids[0]}"
 kill -TERM "${pids[0]}"
 wait "${pids[0]}" || true
+
+# Of a training, on its own too: what the rank says of itself.
+"$program" --health-check-port=$port --model=mlp --epochs=1000000 --no-save-model >out 2>err &
+pids+=($!)
+for ((i = 0; i < 200; i++)); do
+    if answer answer.out /metrics 2>/dev/null && grep -q "^mnist_ddp_images_per_second" answer.out; then break; fi
+    sleep .05
+done
+for name in 'epoch{rank="0"}' 'steps_total{rank="0"}' loss images_per_second; do
+    grep -q "^mnist_ddp_$name [0-9.]*[1-9]" answer.out || fail "no $name: $(cat answer.out)"
+done
+# ps, pidof and pkill know a rank by its name, and by its number.
+read -r rank _ <"/proc/${pids[1]}/task/${pids[1]}/children" || true # it ends without a newline
+[ "$(<"/proc/$rank/comm")" = mnist_ddp ] || fail "the rank's name is $(<"/proc/$rank/comm")"
+title=$(tr '\0' ' ' <"/proc/$rank/cmdline")
+[[ $title = "mnist_ddp: rank 0/1 --health"* ]] || fail "ps shows a rank as $title"
+kill -TERM "${pids[1]}"
+wait "${pids[1]}" || true
 
 code=0
 "$program" run --health-check-port=$port -- sh -c "'$program' run --health-check-port=$port true" \

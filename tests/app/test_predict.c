@@ -75,6 +75,55 @@ START_TEST(pictures_are_read_as_their_images)
 }
 END_TEST
 
+/* Two images side by side are more than one shape, and laid over each other in many ways they are
+ * no digit: those are doubted of which the likeliest class has less than 60 %. */
+START_TEST(what_is_no_digit_is_doubted)
+{
+    enum { WIDTH = 2 * SIDE + 8, HEIGHT = SIDE + 8, MIXED = 40 };
+    uint8_t pair[WIDTH * HEIGHT] = {0};
+    char *idx = NULL, names[MIXED][16];
+    const char *words[MIXED + 3] = {"predict", "--json", "pair.pgm"};
+    size_t size_bytes = 0;
+    ck_assert_int_eq(file_read(TEST_IMAGES, 1 << 24, &idx, &size_bytes), STATUS_OK);
+    const uint8_t *images = (const uint8_t *)idx + 16;
+    for (int i = 0; i < SIDE * SIDE; i++)
+        for (int which = 0; which < 2; which++)
+            pair[(i / SIDE + 4) * WIDTH + 4 + which * SIDE + i % SIDE] =
+                images[which * SIDE * SIDE + i];
+    const file_part whole[] = {{"P5 64 36 255\n", 13}, {pair, sizeof pair}};
+    ck_assert_int_eq(file_write("pair.pgm", whole, 2), STATUS_OK);
+    for (int k = 0; k < MIXED - 1; k++) {
+        uint8_t mixed[SIDE * SIDE];
+        for (int i = 0; i < SIDE * SIDE; i++)
+            mixed[i] = images[k * SIDE * SIDE + i] / 2 + images[(k + 1) * SIDE * SIDE + i] / 2;
+        const file_part parts[] = {{"P5 28 28 255\n", 13}, {mixed, sizeof mixed}};
+        snprintf(names[k], sizeof names[k], "mixed%d.pgm", k);
+        ck_assert_int_eq(file_write(names[k], parts, 2), STATUS_OK);
+        words[3 + k] = names[k];
+    }
+    program p = program_run_with(NULL, words);
+    ASSERT_EXIT(p, 0);
+    ASSERT_FACTS(p.err, "warning", "pair.pgm", "more than one shape");
+    json_t *answers = json_loads(p.out, 0, NULL);
+    int doubted = 0;
+    for (size_t k = 0; k < json_array_size(answers); k++) {
+        const json_t *answer = json_array_get(answers, k),
+                     *label = json_object_get(answer, "label");
+        double share = json_number_value(json_array_get(json_object_get(answer, "probabilities"),
+                                                        (size_t)json_integer_value(label)));
+        char line[64];
+        snprintf(line, sizeof line, "%s: not sure",
+                 json_string_value(json_object_get(answer, "file")));
+        doubted += share < 0.6;
+        ck_assert_msg((strstr(p.err, line) != NULL) == (share < 0.6), "%s: %g", line, share);
+    }
+    ck_assert(doubted > 0 && doubted < MIXED);
+    json_decref(answers);
+    program_close(&p);
+    free(idx);
+}
+END_TEST
+
 START_TEST(json_has_an_object_for_each)
 {
     draw(3, "3.pgm");
@@ -229,17 +278,38 @@ START_TEST(without_a_run_a_model_must_be_named)
     program p = program_run_with(WORDS("sh", "-c", "mkdir -p empty; cd empty; exec \"$@\"", "sh"),
                                  WORDS("predict", "../" TEST_IMAGES "#0"));
     ASSERT_EXIT(p, 74);
-    ASSERT_FACTS(p.err, "error", "runs", "--checkpoint");
+    ASSERT_FACTS(p.err, "error", "runs", "predict RUN");
     program_close(&p);
 }
 END_TEST
 
-START_TEST(a_run_is_no_picture)
+/* The first word may be a run; elsewhere it is no picture. */
+START_TEST(a_run_may_stand_before_the_pictures)
 {
-    program p = program_run_with(NULL, WORDS("predict", "runs/a", TEST_IMAGES "#0"));
-    ASSERT_EXIT(p, 64);
-    ASSERT_FACTS(p.err, "error", "a folder with a model", "--checkpoint=runs/a");
-    program_close(&p);
+    const char *const *wrong[] = {
+        WORDS("predict", TEST_IMAGES "#0", "runs/a"),
+        WORDS("predict", "--checkpoint=runs/a", "runs/a", TEST_IMAGES "#0")};
+    for (int i = 0; i < 2; i++) {
+        program p = program_run_with(NULL, wrong[i]);
+        ASSERT_EXIT(p, 64);
+        ASSERT_FACTS(p.err, "error", "runs/a", "model", "before");
+        program_close(&p);
+    }
+    program flag = program_run_with(
+        NULL, WORDS("predict", "--json", "--checkpoint=runs/a", TEST_IMAGES "#0-1"));
+    program word = program_run_with(NULL, WORDS("predict", "runs/a", "--json", TEST_IMAGES "#0-1"));
+    program file = program_run_with(
+        NULL, WORDS("predict", "runs/a/model.safetensors", "--json", TEST_IMAGES "#0-1"));
+    ASSERT_EXIT(word, 0);
+    ck_assert_str_eq(word.out, flag.out);
+    ck_assert_str_eq(file.out, flag.out);
+    program_close(&flag);
+    program_close(&word);
+    program_close(&file);
+    program alone = program_run_with(NULL, WORDS("predict", "runs/a"));
+    ASSERT_EXIT(alone, 64);
+    ASSERT_FACTS(alone.err, "error", "name a picture");
+    program_close(&alone);
 }
 END_TEST
 
@@ -251,6 +321,7 @@ int main(void)
     Suite *suite = suite_create("predict");
     TCase *all = suite_case(suite, "all", 2 * RUN_S);
     tcase_add_test(all, pictures_are_read_as_their_images);
+    tcase_add_test(all, what_is_no_digit_is_doubted);
     tcase_add_test(all, json_has_an_object_for_each);
     tcase_add_test(all, text_shows_picture_and_bars);
     tcase_add_test(all, classes_are_those_of_the_data_set);
@@ -261,7 +332,7 @@ int main(void)
     tcase_add_loop_test(all, a_range_that_is_none_is_told, 0,
                         sizeof BAD_RANGES / sizeof BAD_RANGES[0]);
     tcase_add_test(all, half_a_picture_of_ink_is_not_blank);
-    tcase_add_test(all, a_run_is_no_picture);
+    tcase_add_test(all, a_run_may_stand_before_the_pictures);
     tcase_add_test(all, without_a_run_a_model_must_be_named);
     return test_folder_close(suite_run(suite));
 }

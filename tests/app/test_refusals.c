@@ -32,7 +32,7 @@ static const refusal refusals[] = {
     {64, {"--nproc-per-node", "none"}, {"error", "--nproc-per-node", "none"}},
     {64, {"--nproc-per-node", "gpu"}, {"error", "--nproc-per-node=gpu", "GPU"}},
     {64, {"--global-batch-size", "63", "--nproc-per-node", "2"}, {"error", "63", "2 ranks"}},
-    {74, {"eval"}, {"error", "--checkpoint"}},
+    {74, {"eval"}, {"error", "runs", "eval RUN"}},
     {74, {"eval", "--checkpoint", "value.yaml"}, {"error", "value.yaml"}},
     {74, {"--resume", "--run-dir", "empty"}, {"error", "empty", "checkpoint"}},
     {65, {"--data-dir", "nowhere"}, {"error", "nowhere", "No such file"}},

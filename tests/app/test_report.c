@@ -261,7 +261,7 @@ static const struct {
     int exit_code;
     const char *fact;
 } REFUSED[] = {
-    {{"report"}, 64, "RUN"},
+    {{"report"}, 74, "RUN"},
     {{"report", "none"}, 74, "none"},
     {{"report", "."}, 74, "config.json"},
     {{"report", "1", "2", "3", "4", "5", "6", "7", "8", "9"}, 64, "8"},

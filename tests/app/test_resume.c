@@ -338,8 +338,38 @@ START_TEST(resume_alone_asks_for_a_run)
     program q = program_run_with(NULL, WORDS(SMALL, "--resume=auto"));
     ASSERT_EXIT(q, 74);
     ASSERT_FACTS(q.err, "error", "--resume", "--run-dir");
+    program none = program_run_with(NULL, WORDS("resume", "--quiet"));
+    ASSERT_EXIT(none, 74);
+    ASSERT_FACTS(none.err, "error", "runs", "mnist_ddp resume RUN");
     program_close(&p);
     program_close(&q);
+    program_close(&none);
+}
+END_TEST
+
+/* As the newest in runs/, by --resume alone, and by name; the ranks of a launch go on with the run
+ * that it has found. */
+START_TEST(resume_is_a_command)
+{
+    const struct {
+        const char *const *words;
+        const char *facts[2];
+    } ways[] = {
+        {WORDS(SMALL, "--epochs=1", "--run-dir=runs/a", "--no-quiet"), {"runs/a", ""}},
+        {WORDS(SMALL, "--epochs=1", "--run-dir=runs/b", "--no-quiet"), {"runs/b", ""}},
+        {WORDS("resume", "--max-restarts=1", "--inject=kill:rank=0,step=2", "--epochs=2"),
+         {"runs/b", "resuming after epoch 1"}},
+        {WORDS("--resume", "--epochs=3"), {"runs/b", "resuming after epoch 2"}},
+        {WORDS("resume", "runs/a", "--epochs=2"), {"runs/a", "resuming after epoch 1"}},
+        {WORDS("report"), {"runs/a/report.html", ""}},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        program p = program_run_with(NULL, ways[i].words);
+        ASSERT_EXIT(p, 0);
+        ASSERT_FACTS(p.out, ways[i].facts[0]);
+        ck_assert(strstr(p.out, ways[i].facts[1]) != NULL);
+        program_close(&p);
+    }
 }
 END_TEST
 
@@ -443,6 +473,7 @@ static void add_other_tests(TCase *runs)
     tcase_add_test(runs, a_finished_run_has_nothing_left);
     tcase_add_test(runs, without_settings_what_differs_is_not_known);
     tcase_add_test(runs, resume_alone_asks_for_a_run);
+    tcase_add_test(runs, resume_is_a_command);
     tcase_add_loop_test(runs, a_folder_that_cannot_be_written_is_refused_before_the_first_step, 0,
                         2);
     tcase_add_test(runs, a_folder_that_is_taken_starts_no_rank);

@@ -170,13 +170,14 @@ START_TEST(every_mode_is_traced)
 }
 END_TEST
 
-/* Of 6 steps with two batches each. */
+/* Of 6 steps with two batches each; in the run's folder, which is not there yet. */
 START_TEST(trace_steps_bounds_what_is_kept)
 {
-    program p = program_mnist(TRACED, "--model", "mlp", "--threads", "1", "--epochs", "1",
-                              "--batch-size", "4", "--accum", "2", "--trace-steps", "4", NULL);
+    program p =
+        program_mnist(TRACED, "--model", "mlp", "--threads", "1", "--epochs", "1", "--batch-size",
+                      "4", "--accum", "2", "--trace-steps", "4", "--trace", "run/trace.json", NULL);
     ASSERT_EXIT(p, 0);
-    json_t *doc = trace_file_read("trace.json");
+    json_t *doc = trace_file_read("run/trace.json");
     trace_file_check(doc);
     expect(doc, 0, "", "step", 4);
     expect(doc, 0, "fc1", "forward", 8);

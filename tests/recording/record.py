@@ -265,6 +265,7 @@ def documents_in(text):
 
 def shape(line):
     line = re.sub(r"\d+(\.\d+)?([eE][-+]?\d+)?", "#", line)
+    line = line.replace(", # images/s, #:# passed, #:# left", "")  # of a line after two seconds
     return re.sub(r"\s+", " ", line).rstrip()
 
 

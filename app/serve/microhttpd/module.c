@@ -19,6 +19,7 @@ enum { METHOD_NOT_ALLOWED = 405, CONTENT_TOO_LARGE = 413 };
 /* A connection, in a list of all. */
 typedef struct peer {
     int fd;
+    bool is_shut;     /* the library is about to close it */
     int64_t since_ns; /* it came, or its last request was complete */
     struct peer *next, *before;
 } peer;
@@ -27,6 +28,7 @@ typedef struct server {
     const http_server_options *options;
     struct MHD_Daemon *daemon;
     int epoll_fd;
+    int n;      /* of the peers those that are not shut */
     peer peers; /* the list's head */
 } server;
 
@@ -36,6 +38,24 @@ typedef struct upload {
     size_t size_bytes;
     bool too_large;
 } upload;
+
+/* The library closes a connection whose socket was shut down. */
+static void shut(server *s, peer *p)
+{
+    s->n -= !p->is_shut;
+    p->is_shut = true;
+    shutdown(p->fd, SHUT_RDWR);
+}
+
+static void shut_oldest(server *s)
+{
+    peer *oldest = NULL;
+    for (peer *p = s->peers.next; p != &s->peers; p = p->next)
+        if (!p->is_shut && (oldest == NULL || p->since_ns <= oldest->since_ns))
+            oldest = p;
+    if (oldest != NULL)
+        shut(s, oldest);
+}
 
 static void note_connection(void *self, struct MHD_Connection *connection, void **context,
                             enum MHD_ConnectionNotificationCode what)
@@ -48,10 +68,16 @@ static void note_connection(void *self, struct MHD_Connection *connection, void 
         *context = p = malloc(sizeof *p);
         if (p == NULL)
             return;
-        *p = (peer){info->connect_fd, clock_now_ns(), s->peers.next, &s->peers};
+        *p = (peer){.fd = info->connect_fd,
+                    .since_ns = clock_now_ns(),
+                    .next = s->peers.next,
+                    .before = &s->peers};
         p->next->before = p;
         s->peers.next = p;
+        if (++s->n > s->options->connections)
+            shut_oldest(s);
     } else if (p != NULL) {
+        s->n -= !p->is_shut;
         p->next->before = p->before;
         p->before->next = p->next;
         free(p);
@@ -174,7 +200,7 @@ static status open_server(const http_server_options *options, void **out)
     s->peers.next = s->peers.before = &s->peers;
     s->daemon = MHD_start_daemon(
         MHD_USE_EPOLL, 0, NULL, NULL, take_request, s, MHD_OPTION_LISTEN_SOCKET, options->listen_fd,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)options->connections,
+        MHD_OPTION_CONNECTION_LIMIT, 2 * (unsigned)options->connections, /* with those shut */
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_CONNECTION,
         note_connection, s, MHD_OPTION_NOTIFY_COMPLETED, note_completed, s, MHD_OPTION_END);
     const union MHD_DaemonInfo *info =
@@ -191,13 +217,12 @@ static status open_server(const http_server_options *options, void **out)
     return STATUS_OK;
 }
 
-/* The library closes a connection whose socket was shut down. */
-static void close_late(server *s)
+static void shut_late(server *s)
 {
     int64_t last_ns = clock_now_ns() - (int64_t)s->options->request_ms * 1000000;
     for (peer *p = s->peers.next; p != &s->peers; p = p->next)
         if (p->since_ns < last_ns)
-            shutdown(p->fd, SHUT_RDWR);
+            shut(s, p);
 }
 
 static status run_server(void *self, int duration_ms)
@@ -206,15 +231,15 @@ static status run_server(void *self, int duration_ms)
     int64_t end_ns = clock_deadline_ns(duration_ms);
     do {
         MHD_UNSIGNED_LONG_LONG soon_ms;
-        int wait_ms = LOOK_MS;
-        if (MHD_get_timeout(s->daemon, &soon_ms) == MHD_YES && soon_ms < LOOK_MS)
+        int wait_ms = s->options->request_ms < LOOK_MS ? s->options->request_ms : LOOK_MS;
+        if (MHD_get_timeout(s->daemon, &soon_ms) == MHD_YES && soon_ms < (unsigned)wait_ms)
             wait_ms = (int)soon_ms;
         struct pollfd ready = {.fd = s->epoll_fd, .events = POLLIN};
         if (poll(&ready, 1, wait_ms) < 0 && errno != EINTR)
             return FAIL(STATUS_IO, "wait for HTTP requests: %s", strerror(errno));
         if (MHD_run(s->daemon) != MHD_YES)
             return FAIL(STATUS_IO, "libmicrohttpd cannot go on");
-        close_late(s);
+        shut_late(s);
     } while (!clock_passed(end_ns));
     return STATUS_OK;
 }

@@ -233,8 +233,9 @@ function ticks(low, high) {
     const rough = (high - low) / 5, power = 10 ** Math.floor(Math.log10(rough));
     const step = power * [1, 2, 5, 10].find(factor => factor * power >= rough);
     const list = [];
-    for (let value = Math.ceil(low / step) * step; value <= high + step / 1e6; value += step)
-        list.push(Number(value.toPrecision(12)));
+    const first = Math.ceil(low / step);
+    for (let i = 0; i < 20 && (first + i) * step <= high + step / 1e6; i++)
+        list.push(Number(((first + i) * step).toPrecision(12)));
     return list;
 }
 
