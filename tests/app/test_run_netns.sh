@@ -75,6 +75,7 @@ grep -q '^0 ' "c10d$((${first##*.} - 1)).out" || fail "MASTER_ADDR is not node 0
 echo "run on four hosts, c10d: ok"
 
 # --- what gloo of other programs would tell the other host ---------------------------------------
+# shellcheck disable=SC2016 # these words are another shell's to expand
 named() { # the job's name, host 0's and host 1's own names, then flags: their ranks' interfaces
     local job=$1 names=("$2" "$3") i
     shift 3
