@@ -7,9 +7,9 @@ constexpr unsigned THREADS = 256;
 
 /* Fewer threads fit on a multiprocessor of compute capability 7.5. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 750
-constexpr unsigned COLUMNS_BLOCKS = 1024 / THREADS;
+enum : unsigned { COLUMNS_BLOCKS = 1024 / THREADS };
 #else
-constexpr unsigned COLUMNS_BLOCKS = CONV_SUMS_COLUMNS_BLOCKS;
+enum : unsigned { COLUMNS_BLOCKS = CONV_SUMS_COLUMNS_BLOCKS };
 #endif
 constexpr unsigned WARP = 32;
 constexpr unsigned EVERY_LANE = 0xFFFFFFFFu;
