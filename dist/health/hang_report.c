@@ -349,7 +349,9 @@ void hang_report_name(const rank_snapshot *ranks, int n, char out[HANG_REPORT_WH
     for (int i = 0; i < n; i++) {
         const rank_snapshot *s = &ranks[i];
         bool stopped = s->pid != 0 && s->state == RANK_STOPPED;
-        if (stopped || (late == NULL && s->pid != 0 && s->entered < furthest->entered))
+        bool receives = s->state == RANK_WAITS && s->peer >= 0; /* or sends: in vain, too */
+        if (stopped ||
+            (s->pid != 0 && !receives && s->entered < (late != NULL ? late : furthest)->entered))
             late = s;
         if (stopped)
             break;

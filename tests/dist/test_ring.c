@@ -438,6 +438,13 @@ START_TEST(the_launcher_tells_receives_from_collectives)
     ASSERT_FACTS(lines, "rank 2 never entered all_reduce #17", "loader");
     ASSERT_NO_FACTS(lines, "rank 1 never");
     free(lines);
+    for (int i = 0; i < 2; i++) { /* who receives is a victim; of two that are late the later one */
+        char name[HANG_REPORT_WHO_BYTES];
+        hang_report_name(ranks, 3, name);
+        ck_assert_str_eq(name, "rank 2 hangs");
+        ranks[1].peer = -1;
+        ranks[2].entered = 15;
+    }
     for (int rank = 0; rank < 3; rank++)
         rank_status_destroy(pages[rank]);
 }
