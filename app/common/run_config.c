@@ -78,6 +78,8 @@ static json_t *value_of(const option_row *row, const options *opts)
     case OPTION_WORD:
     case OPTION_MODE:
         text = *(char *const *)(const void *)field;
+        if (row->offset == offsetof(options, rdzv_endpoint) && text != NULL && strchr(text, '@'))
+            text = strrchr(text, '@') + 1; /* no password */
         return text != NULL ? json_value_text(text) : json_null();
     case OPTION_REFUSED:
     case OPTION_IGNORED:

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 enum {
     SHOWN_BYTES = 80,
@@ -240,7 +241,7 @@ void rdzv_config_each(const char *endpoints, rdzv_endpoint_fn *use, void *ctx)
 
 static void hide(char *text, const char *endpoints)
 {
-    char *at = text != NULL ? strstr(text, endpoints) : NULL;
+    char *at = strstr(text, endpoints);
     if (at != NULL)
         memset(at, 'x', (size_t)(strrchr(at, '@') - at));
 }
@@ -251,7 +252,8 @@ void rdzv_config_hide(const options *opts, int argc, char **argv)
         return;
     for (int i = 1; i < argc; i++)
         hide(argv[i], opts->rdzv_endpoint);
-    hide(getenv("PET_RDZV_ENDPOINT"), opts->rdzv_endpoint);
+    for (char **variable = environ; *variable != NULL; variable++)
+        hide(*variable, opts->rdzv_endpoint);
 }
 
 rdzv_config rdzv_config_none(void)

@@ -36,7 +36,7 @@ typedef struct rdzv_config {
     int is_host;           /* 0 or 1: whether this node serves the store; -1: nobody says */
 } rdzv_config;
 
-/* Hides USER:PASSWORD@ of --rdzv-endpoint in the process's own arguments and variable, for others
+/* Hides USER:PASSWORD@ of --rdzv-endpoint in the process's own arguments and variables, for others
  * who list processes, and for the workers. */
 void rdzv_config_hide(const options *opts, int argc, char **argv);
 

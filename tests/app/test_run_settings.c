@@ -279,6 +279,27 @@ START_TEST(other_data_is_no_resume)
 }
 END_TEST
 
+/* Neither to a rank nor into the run's folder, wherever it was given. */
+START_TEST(a_password_goes_no_further)
+{
+    static const char endpoint[] = "MNIST_DDP_RDZV_ENDPOINT=http://root:s3cret@h:1";
+    program ranks = program_run_with(WORDS("env", endpoint),
+                                     WORDS("run", "--standalone", "--no-python", "env"));
+    ASSERT_EXIT(ranks, 0);
+    ASSERT_SAYS(ranks.out, "MNIST_DDP_RDZV_ENDPOINT=");
+    ASSERT_SILENT(ranks.out, "s3cret");
+    program one = program_run_with(
+        WORDS("env", endpoint), WORDS(SMALL, "--standalone", "--epochs", "1", "--run-dir", "kept"));
+    ASSERT_EXIT(one, 0);
+    char *config = test_folder_read("kept/config.json");
+    ASSERT_SAYS(config, "rdzv_endpoint");
+    ASSERT_SILENT(config, "s3cret");
+    free(config);
+    program_close(&ranks);
+    program_close(&one);
+}
+END_TEST
+
 int main(void)
 {
     program_clean_environment();
@@ -298,5 +319,6 @@ int main(void)
     TCase *runs = suite_case(suite, "runs", 2 * RUN_S);
     tcase_add_test(runs, the_folder_alone_continues_a_run);
     tcase_add_test(runs, other_data_is_no_resume);
+    tcase_add_test(runs, a_password_goes_no_further);
     return test_folder_close(suite_run(suite));
 }
