@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CONNECTIONS = 16, REQUEST_MS = 200, LOOK_MS = 200, BODY_BYTES = 1024 };
+enum { CONNECTIONS = 16, REQUEST_MS = 2000, LOOK_MS = 200, BODY_BYTES = 1024 };
 
 struct health_check {
     const http_server_ops *ops;

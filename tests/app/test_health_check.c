@@ -79,6 +79,22 @@ START_TEST(a_living_agent_is_told_to_live_and_a_hung_one_is_not)
 }
 END_TEST
 
+/* As a probe of a busy machine, or over a link that has lost a packet. */
+START_TEST(a_slow_probe_is_answered)
+{
+    char byte;
+    int fd;
+    health_check *check = open_check();
+    int64_t deadline_ns = clock_deadline_ns(WAIT_MS);
+    ck_assert_int_eq(socket_connect("127.0.0.1", port, deadline_ns, &fd), STATUS_OK);
+    clock_sleep_ms(700);
+    ck_assert_int_eq(socket_send(fd, GET, sizeof GET - 1, deadline_ns), STATUS_OK);
+    ck_assert_int_eq(socket_receive(fd, &byte, 1, deadline_ns), STATUS_OK);
+    close(fd);
+    health_check_close(check);
+}
+END_TEST
+
 START_TEST(other_requests_are_refused_and_end)
 {
     char answer[ANSWER_BYTES];
@@ -199,6 +215,7 @@ int main(void)
     TCase *core = suite_case(suite, "core", 20);
     const char *missing = module_exists("microhttpd") ? NULL : "libmicrohttpd is not in this build";
     suite_add(core, a_living_agent_is_told_to_live_and_a_hung_one_is_not, 0, missing);
+    suite_add(core, a_slow_probe_is_answered, 0, missing);
     suite_add(core, other_requests_are_refused_and_end, 0, missing);
     suite_add(core, a_scrape_has_what_the_ranks_say, 0, missing);
     suite_add(core, idle_connections_keep_no_probe_out, 0, missing);
