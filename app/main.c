@@ -73,13 +73,14 @@ static status read_spec(const options *opts, worker_spec *out)
 }
 
 /* One rank needs no launcher, unless it may have to be started again or its output is to be kept;
- * or it shows something, and whoever stops it is to read the same as with several. */
+ * or a health port is to answer; or it shows something, and whoever stops it is to read the same as
+ * with several. */
 static bool needs_launcher(const options *opts, const worker_spec *spec)
 {
     return spec->world_size > 1 || spec->nnodes > 1 || worker_spec_is_elastic(spec) ||
            spec->max_restarts > 0 || opts->command == COMMAND_DEMO || opts->log_dir != NULL ||
            strcmp(opts->redirects, "0") != 0 || strcmp(opts->tee, "0") != 0 ||
-           opts->health_check_port >= 0; /* the launcher answers there */
+           spec->health_check_port >= 0;
 }
 
 static int launch(const options *opts, int argc, char **argv, worker_spec *spec, int64_t started_ns)

@@ -320,6 +320,20 @@ status worker_spec_count_gpus(const options *opts, int *out)
     return matters ? device_list_count(opts, out) : STATUS_OK;
 }
 
+/* The flag, else torch's variable. As torch does, goes on without if that is no port. */
+static int health_check_port(const options *opts)
+{
+    const char *text = getenv("TORCHELASTIC_HEALTH_CHECK_PORT");
+    int port = -1;
+    if (opts->health_check_port >= 0)
+        return (int)opts->health_check_port;
+    if (text != NULL && !number_parse(text, 0, 65535, &port))
+        LOG_W("TORCHELASTIC_HEALTH_CHECK_PORT=%.*s is no port: nothing says over HTTP whether this "
+              "launcher lives",
+              SHOWN_BYTES, text);
+    return port;
+}
+
 status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worker_spec *out)
 {
     request want = {0};
@@ -349,6 +363,7 @@ status worker_spec_read(const options *opts, int cpu_count, int gpu_count, worke
                         .min_nodes = want.min_nodes,
                         .max_nodes = want.nnodes,
                         .max_restarts = (int)opts->max_restarts,
+                        .health_check_port = health_check_port(opts),
                         .run_id = "none",
                         .role = "default"};
     if (opts->local_addr != NULL)
@@ -433,27 +448,12 @@ static status set_shutdown(const options *opts, shutdown_policy *out)
     return STATUS_OK;
 }
 
-/* The flag, else torch's variable. As torch does, goes on without if that is no port. */
-static int health_check_port(const options *opts)
-{
-    const char *text = getenv("TORCHELASTIC_HEALTH_CHECK_PORT");
-    int port = -1;
-    if (opts->health_check_port >= 0)
-        return (int)opts->health_check_port;
-    if (text != NULL && !number_parse(text, 0, 65535, &port))
-        LOG_W("TORCHELASTIC_HEALTH_CHECK_PORT=%.*s is no port: nothing says over HTTP whether this "
-              "launcher lives",
-              SHOWN_BYTES, text);
-    return port;
-}
-
 status worker_spec_complete(const options *opts, int argc, char **argv, worker_spec *spec)
 {
     spec->port_busy = opts->command == COMMAND_TRAIN && opts->inject != NULL &&
                       strstr(opts->inject, "port-busy") != NULL;
     spec->virtual_local_rank = opts->virtual_local_rank;
     spec->event_log = opts->event_log;
-    spec->health_check_port = health_check_port(opts);
     spec->stdout_has_result = standard_streams_carry_result(opts);
     if (spec->virtual_local_rank)
         TRY(check_virtual(spec));

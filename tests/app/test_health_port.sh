@@ -18,7 +18,7 @@ answer() { # of the port, within a second, in $1; to the path $2
 
 TORCHELASTIC_HEALTH_CHECK_PORT=$port "$program" run --nproc-per-node=2 -- sleep 30 >out 2>err &
 pids+=($!)
-for ((i = 0; i < 200; i++)); do
+for ((i = 0; i < 600; i++)); do
     if answer answer.out 2>/dev/null && grep -q '"runs"' answer.out; then break; fi
     sleep .05
 done
@@ -33,9 +33,9 @@ kill -TERM "${pids[0]}"
 wait "${pids[0]}" || true
 
 # Of a training, on its own too: what the rank says of itself.
-"$program" --health-check-port=$port --model=mlp --epochs=1000000 --no-save-model >out 2>err &
+TORCHELASTIC_HEALTH_CHECK_PORT=$port "$program" --model=mlp --epochs=1000000 --no-save-model >out 2>err &
 pids+=($!)
-for ((i = 0; i < 200; i++)); do
+for ((i = 0; i < 600; i++)); do
     if answer answer.out /metrics 2>/dev/null && grep -q "^mnist_ddp_images_per_second" answer.out; then break; fi
     sleep .05
 done
@@ -46,7 +46,7 @@ done
 read -r rank _ <"/proc/${pids[1]}/task/${pids[1]}/children" || true # it ends without a newline
 [ "$(<"/proc/$rank/comm")" = mnist_ddp ] || fail "the rank's name is $(<"/proc/$rank/comm")"
 title=$(tr '\0' ' ' <"/proc/$rank/cmdline")
-[[ $title = "mnist_ddp: rank 0/1 --health"* ]] || fail "ps shows a rank as $title"
+[[ $title = "mnist_ddp: rank 0/1 --model"* ]] || fail "ps shows a rank as $title"
 kill -TERM "${pids[1]}"
 wait "${pids[1]}" || true
 
