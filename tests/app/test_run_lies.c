@@ -240,7 +240,7 @@ static void *start_elastic_job(const char *name)
         nodes[i] = nodes_start_c10d(
             port,
             "--nnodes=1:4 --nproc-per-node=1 "
-            "--rdzv-conf=last_call_timeout=0.1,keep_alive_interval=1",
+            "--rdzv-conf=last_call_timeout=0.1,keep_alive_interval=3",
             "touch up.$MNIST_DDP_ROUND.$RANK; while ! test -e go; do sleep .02; done");
         if (i == 0)
             test_folder_await("up.1.0");

@@ -406,7 +406,7 @@ START_TEST(the_rendezvous_named_is_asked)
     program p = program_start_with(
         NULL,
         WORDS("run", "--nnodes=1", is_etcd ? "--rdzv-backend=etcd" : "--rdzv-backend=c10d",
-              "--rdzv-conf=is_host=0,join_timeout=1", endpoint, "--no-python", "echo", "ran"));
+              "--rdzv-conf=is_host=0,join_timeout=4", endpoint, "--no-python", "echo", "ran"));
     bool hidden = false; /* soon after its start, long before its end */
     for (size_t size = 1; size > 0 && !hidden; clock_sleep_ms(POLL_MS)) {
         size = read_command_line(p.pid, command, sizeof command);

@@ -134,12 +134,12 @@ if [ -n "$own" ]; then
             --master_port="$port" $train --run-dir world16 >world.$node.out 2>world.$node.err &
         pids[node]=$!
     done
-    # Meanwhile 15 ranks do not divide by two nodes: said on both, once they wait no more.
+    # Meanwhile 15 ranks do not divide by two nodes: said on both, once no other has come for 5 s.
     port=$(free_port)
     for node in 0 1; do
         # shellcheck disable=SC2086
         timeout 60 "$program" --world_size=15 --node_rank=$node --master_addr="$own" \
-            --master_port="$port" --join-timeout 2 $train >odd.$node.out 2>odd.$node.err &
+            --master_port="$port" --join-timeout 60 $train >odd.$node.out 2>odd.$node.err &
         odd[node]=$!
     done
     for node in 0 1; do
@@ -170,7 +170,7 @@ port=$(free_port)
 PET_NNODES=2 timeout 60 "$program" --node_rank 0 --nproc-per-node=2 --master-addr=127.0.0.1 \
     --master-port="$port" $train --run-dir "a 'run'" >paste.0.out 2>paste.0.err &
 first=$!
-for ((n = 0; n < 400; n++)); do
+for ((n = 0; n < 1500; n++)); do
     line=$(sed -n 's/^on node 1: //p' paste.0.err)
     [ -z "$line" ] || break
     sleep .02
