@@ -51,6 +51,8 @@ static const char *const SECRETS[] = {"SECRET", "TOKEN", "PASSWORD", "KEY", "CRE
 
 static bool is_shown(const char *entry)
 {
+    if (strstr(entry, "RDZV_ENDPOINT=") != NULL && strchr(entry, '@') != NULL)
+        return false; /* USER:PASSWORD@ */
     for (size_t i = 0; i < sizeof SECRETS / sizeof SECRETS[0]; i++) {
         const char *found = strstr(entry, SECRETS[i]);
         if (found != NULL && found < entry + strcspn(entry, "="))

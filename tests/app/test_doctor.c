@@ -175,6 +175,7 @@ START_TEST(env_is_one_block_without_secrets)
     setenv("MNIST_DDP_SECRET", "hush", 1);
     setenv("PET_AUTH_TOKEN", "hush", 1);
     setenv("HOME_OF", "hush", 1);
+    setenv("PET_RDZV_ENDPOINT", "https://root:hush@h:1", 1);
     program p = program_run_line("env");
     ASSERT_EXIT(p, 0);
     ASSERT_FACTS(p.out, "mnist_ddp", "0.");
