@@ -42,11 +42,13 @@ static void say_best(training *t)
         LOG_E("the best checkpoint, of step %lld, is not on disk", (long long)best->step);
         t->output_failed = true;
     } else if (best->step != t->trainer.at.step) {
-        progress_line(
-            &t->progress, "best: %.2f%% of the %s images right, in epoch %lld, step %lld: %s/%s/%s",
-            100.0 * (double)best->test.correct / (double)best->test.images,
-            run_tests_validate(&t->trainer.tests) ? "validation" : "test", (long long)best->epoch,
-            (long long)best->step, t->folder.path, CHECKPOINT_FOLDER, CHECKPOINT_BEST);
+        char what[128], path[FILE_PATH_BYTES + 64];
+        snprintf(what, sizeof what, "best: %.2f%% of the %s images right, in epoch %lld, step %lld",
+                 100.0 * (double)best->test.correct / (double)best->test.images,
+                 run_tests_validate(&t->trainer.tests) ? "validation" : "test",
+                 (long long)best->epoch, (long long)best->step);
+        snprintf(path, sizeof path, "%s/%s/%s", t->folder.path, CHECKPOINT_FOLDER, CHECKPOINT_BEST);
+        progress_path(&t->progress, what, path);
     }
 }
 

@@ -60,12 +60,14 @@ START_TEST(a_hostile_folder_is_shown_harmlessly)
 {
     static const char folder[] = "a\x1b]0;x\a<b";
     json_t *document = NULL;
-    program p = program_run_with(NULL, WORDS(RUN, "--run-dir", folder));
+    program p = program_run_with(
+        NULL, WORDS(RUN, "--run-dir", folder, "--save-model", "--epochs", "2", "--lr", "0"));
     ASSERT_EXIT(p, 0);
     ASSERT_SILENT(p.out, "\x1b");
     program_close(&p);
     char *log = test_folder_read("a\x1b]0;x\a<b/train.log");
     ASSERT_SAYS(log, "report: a\\x1b]0;x\\x07<b/report.html");
+    ASSERT_SAYS(log, "a\\x1b]0;x\\x07<b/checkpoints/best"); /* which was not the last one */
     ASSERT_SILENT(log, "\x1b");
     ASSERT_SAYS(log, "results: a\\x1b]0;x\\x07<b");
     free(log);
