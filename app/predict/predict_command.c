@@ -6,6 +6,7 @@
 #include "app/predict/image_file.h"
 #include "app/predict/trained_model.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "data/raster/mnist_image.h"
 #include "model/checkpoint_folder.h"
 #include "model/prediction.h"
@@ -66,13 +67,14 @@ static void print_bar(picture_style style, double share)
 static void print_picture(predictor *p, const char *name, const uint8_t *pixels,
                           const prediction *found)
 {
-    char line[MNIST_IMAGE_SIDE * PICTURE_CELL_BYTES + PICTURE_END_BYTES];
+    char line[MNIST_IMAGE_SIDE * PICTURE_CELL_BYTES + PICTURE_END_BYTES], shown[NAME_BYTES];
     const char *const *classes = p->model.dataset->classes;
     const picture seen = {pixels, MNIST_IMAGE_SIDE, MNIST_IMAGE_SIDE};
     size_t widest = 0;
     for (int i = 0; i < NETWORK_CLASSES; i++)
         widest = strlen(classes[i]) > widest ? strlen(classes[i]) : widest;
-    printf("%s%s: %s (%.1f %%)\n", p->printed ? "\n" : "", name, classes[found->label],
+    printable_copy(PRINTABLE_LINE, name, shown, sizeof shown);
+    printf("%s%s: %s (%.1f %%)\n", p->printed ? "\n" : "", shown, classes[found->label],
            100 * found->probabilities[found->label]);
     for (int i = 0; i < picture_lines(&seen); i++) {
         picture_line(&seen, p->style, i, line);

@@ -124,6 +124,23 @@ START_TEST(what_is_no_digit_is_doubted)
 }
 END_TEST
 
+START_TEST(names_of_others_are_shown_harmlessly)
+{
+    static const char picture[] = "a\x1b]0;x\a.pgm";
+    draw(3, picture);
+    program p = program_run_with(NULL, WORDS("predict", picture));
+    ASSERT_EXIT(p, 0);
+    ASSERT_SAYS(p.out, "a\\x1b]0;x\\x07.pgm: ");
+    ASSERT_SILENT(p.out, "\x1b");
+    program_close(&p);
+    ck_assert_int_eq(system("cp -r data 'd\x1b[m'"), 0);
+    p = program_run_with(NULL, WORDS("eval", "--data-dir", "d\x1b[m"));
+    ASSERT_EXIT(p, 0);
+    ASSERT_SAYS(p.out, " on d\\x1b[m");
+    program_close(&p);
+}
+END_TEST
+
 START_TEST(json_has_an_object_for_each)
 {
     draw(3, "3.pgm");
@@ -322,6 +339,7 @@ int main(void)
     TCase *all = suite_case(suite, "all", 2 * RUN_S);
     tcase_add_test(all, pictures_are_read_as_their_images);
     tcase_add_test(all, what_is_no_digit_is_doubted);
+    tcase_add_test(all, names_of_others_are_shown_harmlessly);
     tcase_add_test(all, json_has_an_object_for_each);
     tcase_add_test(all, text_shows_picture_and_bars);
     tcase_add_test(all, classes_are_those_of_the_data_set);
