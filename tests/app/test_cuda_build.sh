@@ -101,7 +101,7 @@ rm -rf usr
 
 code=0
 (cd tree && PATH=$work/toolkit/bin:$work/bin:$PATH QUICK=1 STAGES=build RESULTS=$work/results \
-    GPU_BUILD=$work/build COMMIT=abc123 timeout 200 "${hidden[@]}" python3 bench/gpu/check.py) \
+    GPU_BUILD=$work/build COMMIT=abc123 LIMIT_S=480 timeout 500 "${hidden[@]}" python3 bench/gpu/check.py) \
     >check.out 2>&1 || code=$?
 [ "$code" = 0 ] || fail "the check's build: $code, $(tail -n 30 results/build.log)"
 for what in program tests; do
