@@ -135,8 +135,9 @@ static status serve_endpoint(worker_spec *spec, store_server **server)
     spec->store_on_loopback = socket_address_says_loopback(spec->master_addr);
     TRY(agent_store_open(spec, server));
     const char *there = *server != NULL ? store_server_host(*server) : spec->master_addr;
+    socket_address_name(spec->master_addr, spec->master_port, name);
     if (strcmp(strrchr(spec->endpoints, ':'), ":0") == 0)
-        LOG_I("on the other nodes: --rdzv-endpoint=%s:%d", spec->master_addr, spec->master_port);
+        LOG_I("on the other nodes: --rdzv-endpoint=%s", name);
     socket_address_name(there, spec->master_port, name);
     snprintf(spec->endpoints, sizeof spec->endpoints, "%s", name);
     return STATUS_OK;

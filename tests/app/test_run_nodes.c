@@ -384,6 +384,20 @@ START_TEST(a_free_port_is_told)
 }
 END_TEST
 
+/* As it is to be typed. */
+START_TEST(a_free_port_of_ipv6_is_told)
+{
+    program p = program_run_with(NULL, WORDS("run", "--nnodes=1:2", "--rdzv-backend=c10d",
+                                             "--rdzv-endpoint=[::1]:0", "--no-python",
+                                             "--rdzv-conf=last_call_timeout=0.1", "true"));
+    if (p.exit_code != 0)
+        printf("SKIP of IPv6: %s\n", p.err);
+    else
+        ASSERT_FACTS(p.err, "--rdzv-endpoint=[::1]:");
+    program_close(&p);
+}
+END_TEST
+
 /* 0: it has ended. */
 static size_t read_command_line(pid_t pid, char *out, size_t size_bytes)
 {
@@ -448,6 +462,7 @@ int main(void)
     tcase_add_loop_test(meet, who_stops_node_0_stops_the_wait, 0, 2);
     tcase_add_test(meet, a_signal_as_the_nodes_meet_ends_all);
     tcase_add_test(meet, a_free_port_is_told);
+    tcase_add_test(meet, a_free_port_of_ipv6_is_told);
     tcase_add_loop_test(meet, the_rendezvous_named_is_asked, 0, 2);
     return test_folder_close(suite_run(suite));
 }
