@@ -93,7 +93,7 @@ void run_identity_continue_sums(rank_context *rank, const char *began)
                  (uint32_t)hosts);
     bool differ = began[0] != '\0' && strcmp(began, now) != 0;
     if (differ && rank->place.rank == 0)
-        LOG_V("the run began with sums over %s, and goes on with sums over %s: its bits are not "
+        LOG_I("the run began with sums over %s, and goes on with sums over %s: its bits are not "
               "those of a run without that change",
               began, now);
     snprintf(rank->sums, sizeof rank->sums, "%.*s%s", (int)sizeof now, differ ? began : now,

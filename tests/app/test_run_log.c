@@ -138,7 +138,7 @@ START_TEST(steps_are_kept_beside_a_status_line)
     ASSERT_SILENT(s.lines, " step 1/12 ");
     screen_close(&s);
     char *log = said(LOG);
-    ASSERT_FACTS(log, "epoch 1/2 step 1/12", "loss");
+    ASSERT_FACTS(log, "epoch 1/2 step 1/12", "loss", "images/s", "left");
     free(log);
 }
 END_TEST
