@@ -82,19 +82,15 @@ static void check_init(checkup *c)
         checkup_fail_message(c, code, "init");
 }
 
-/* A launcher draws no digits: its ranks do, once all nodes agree to have them. */
 static void check_data(checkup *c)
 {
-    bool found = true;
-    dataset_location location = {.folder = ""};
+    dataset_location location;
     dataset sets[2] = {{0}};
     dataset_kind kind;
     status st = dataset_kind_parse(c->opts->dataset, &kind);
     if (st == STATUS_OK)
-        st = c->silent && kind == DATASET_MNIST
-                 ? dataset_find(kind, c->opts->data_dir, &location, &found)
-                 : dataset_locate(kind, c->opts->data_dir, &location);
-    for (int i = 0; i < 2 && st == STATUS_OK && found; i++)
+        st = dataset_locate(kind, c->opts->data_dir, &location);
+    for (int i = 0; i < 2 && st == STATUS_OK; i++)
         st = dataset_open(&location, i == 0 ? DATASET_TRAIN : DATASET_TEST, &sets[i]);
     if (st != STATUS_OK)
         checkup_fail_message(c, EXIT_CODE_DATA, "data");
