@@ -206,7 +206,7 @@ status agreement_on_state(rank_context *rank, uint64_t *out)
     const char *names[OPTIMIZER_MAX_STATES];
     float *states[OPTIMIZER_MAX_STATES], *host = NULL;
     size_t n = optimizer_states(rank->opt, names, states), count = network_count(rank->net);
-    uint64_t hash = 0;
+    uint64_t hash = rank->data_digest;
     TRY(memory_alloc(count * sizeof *host, (void **)&host));
     status st = hash_array(rank->dev, network_parameters(rank->net), count, host, &hash);
     for (size_t i = 0; i < n && optimizer_steps(rank->opt) > 0 && st == STATUS_OK; i++)
@@ -215,7 +215,8 @@ status agreement_on_state(rank_context *rank, uint64_t *out)
     uint64_t first = *out = hash;
     TRY(st);
     TRY(process_group_broadcast(rank->group, &first, 1, DTYPE_I64, 0, NULL));
-    return first == hash ? STATUS_OK
-                         : FAIL(STATUS_DEVICE, "rank %d does not begin with rank 0's parameters",
-                                rank->place.rank);
+    return first == hash
+               ? STATUS_OK
+               : FAIL(STATUS_DEVICE, "rank %d does not begin with rank 0's parameters and data",
+                      rank->place.rank);
 }

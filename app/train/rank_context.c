@@ -81,19 +81,27 @@ status rank_context_open_data(rank_context *rank, bool draws)
     dataset_kind kind;
     bool found = false;
     TRY(dataset_kind_parse(rank->opts->dataset, &kind));
-    TRY(draws ? dataset_locate(kind, rank->opts->data_dir, &rank->location)
-              : dataset_find(kind, rank->opts->data_dir, &rank->location, &found));
-    rank->location.embedded |= !draws && !found;
-    if (!draws && !found)
+    TRY(dataset_find(kind, rank->opts->data_dir, &rank->location, &found));
+    rank->location.embedded = !found && kind == DATASET_MNIST;
+    if (rank->location.embedded && !draws)
         return STATUS_OK;
+    if (!found)
+        TRY(dataset_locate(kind, rank->opts->data_dir, &rank->location));
     TRY(dataset_open(&rank->location, DATASET_TEST, &rank->test_set));
     TRY(dataset_open(&rank->location, DATASET_TRAIN, &rank->train_set));
     rank->data_digest = dataset_digest(&rank->train_set, &rank->test_set);
-    if (draws)
-        say_uncached(rank);
     int64_t limit = rank->opts->limit;
     if (limit > 0 && limit < (int64_t)rank->train_set.count)
         rank->train_set.count = (uint32_t)limit;
+    return STATUS_OK;
+}
+
+/* Digits, as all ranks have agreed on them. */
+static status draw_data(rank_context *rank)
+{
+    if (rank->location.embedded)
+        return rank_context_open_data(rank, true);
+    say_uncached(rank);
     return STATUS_OK;
 }
 
@@ -384,16 +392,23 @@ status rank_context_open(const rank_context_options *how, rank_context *out, int
         status (*open)(rank_context *);
         int exit_code;
     } steps[] = {
-        {read_settings, EXIT_CODE_USAGE},   {split_data, EXIT_CODE_USAGE}, /* --val-split */
-        {open_page, EXIT_CODE_INTERNAL},    {join, EXIT_CODE_RENDEZVOUS},
-        {agree, EXIT_CODE_USAGE},           {open_trace, EXIT_CODE_USAGE},
-        {open_device, EXIT_CODE_USAGE},     {open_group, EXIT_CODE_RENDEZVOUS},
-        {bind_threads, EXIT_CODE_INTERNAL}, {start_trace, EXIT_CODE_USAGE},
-        {open_compute, EXIT_CODE_USAGE},    {broadcast_from_first, EXIT_CODE_RENDEZVOUS},
+        {read_settings, EXIT_CODE_USAGE},
+        {open_page, EXIT_CODE_INTERNAL},
+        {join, EXIT_CODE_RENDEZVOUS},
+        {agree, EXIT_CODE_USAGE},
+        {draw_data, EXIT_CODE_DATA},
+        {split_data, EXIT_CODE_USAGE}, /* --val-split */
+        {open_trace, EXIT_CODE_USAGE},
+        {open_device, EXIT_CODE_USAGE},
+        {open_group, EXIT_CODE_RENDEZVOUS},
+        {bind_threads, EXIT_CODE_INTERNAL},
+        {start_trace, EXIT_CODE_USAGE},
+        {open_compute, EXIT_CODE_USAGE},
+        {broadcast_from_first, EXIT_CODE_RENDEZVOUS},
     };
     *out = (rank_context){
         .opts = how->opts, .place = *how->place, .link = how->link, .stuck = how->stuck};
-    status st = rank_context_open_data(out, true);
+    status st = rank_context_open_data(out, false);
     *exit_code = EXIT_CODE_DATA;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && st == STATUS_OK; i++) {
         st = steps[i].open(out);

@@ -174,8 +174,12 @@ void round_prospect_text(const round_rules *rules, const round_view *view, char 
                  have(prospect.waiting), who);
         break;
     case ROUND_HURDLE_RUNS:
-        snprintf(out, size_bytes, "round %lld runs with %d nodes, %s", round, state->n,
-                 state->n < rules->max ? "which are to make room" : "and has no room for another");
+        snprintf(out, size_bytes, "round %lld runs with %d node%s, %s%s", round, state->n,
+                 state->n == 1 ? "" : "s",
+                 state->n >= rules->max ? "and has no room for another"
+                 : prospect.waiting > 0 ? "which are to make room"
+                                        : "and others wait: ",
+                 state->n < rules->max && prospect.waiting == 0 ? who : "");
         break;
     case ROUND_HURDLE_ALL_LOST:
         snprintf(out, size_bytes, "all nodes of round %lld are lost", round);

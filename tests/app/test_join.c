@@ -5,11 +5,13 @@
 #include "tests/support/facts.h"
 #include "tests/support/port.h"
 
+#include <arpa/inet.h>
 #include <jansson.h>
 #include <signal.h>
 
 enum { FIRST_WAITING_S = 3, SHORT_JOIN_S = 6 };
 
+#define DIGITS "cache/mnist_ddp/digits-v1" /* where they would be drawn */
 #define ADDRESS "MASTER_ADDR=127.0.0.1"
 
 /* Rank `rank` of `world_size`, by hand. */
@@ -180,7 +182,7 @@ START_TEST(a_node_without_the_data_is_refused)
     int port = port_find_free();
     program p[2];
     p[0] = start_node(0, port, "zero");
-    p[1] = program_start_with(WORDS("env", "-u", "MNIST_DDP_DATA"),
+    p[1] = program_start_with(WORDS("env", "-u", "MNIST_DDP_DATA", "HOME=/nonexistent"),
                               WORDS(TRAINING_SMALL, "--nnodes=2", "--node_rank=1",
                                     "--nproc_per_node=2", "--master_addr=127.0.0.1",
                                     program_flag("--master_port=", port)));
@@ -188,9 +190,77 @@ START_TEST(a_node_without_the_data_is_refused)
         program_wait(&p[i], RUN_S);
         ASSERT_EXIT(p[i], 69);
         ASSERT_FACTS(p[i].err, "error", "generated digits", "MNIST", "data", "node 0");
-        ASSERT_NO_FACTS(p[i].err, "60000 digits");
         program_close(&p[i]);
     }
+    ck_assert(!file_exists(DIGITS));
+}
+END_TEST
+
+/* Nor does a rank that was started by hand, be it rank 0. */
+START_TEST(a_rank_without_the_data_is_refused)
+{
+    int port = port_find_free();
+    program p[2];
+    for (int i = 0; i < 2; i++)
+        p[i] =
+            program_start_with(WORDS("env", "-u", i == _i ? "MNIST_DDP_DATA" : "PWD",
+                                     "HOME=/nonexistent", program_flag("RANK=", i), "WORLD_SIZE=2",
+                                     ADDRESS, program_flag("MASTER_PORT=", port)),
+                               WORDS(TRAINING_SMALL));
+    for (int i = 0; i < 2; i++) {
+        program_wait(&p[i], RUN_S);
+        ASSERT_EXIT(p[i], 64);
+        ASSERT_FACTS(p[i].err, "error", "rank 0", "rank 1", "generated digits", "(MNIST from ");
+        program_close(&p[i]);
+    }
+    ck_assert(!file_exists(DIGITS));
+}
+END_TEST
+
+/* Digits without ink; the first label is `label`. */
+static void place_digits(const char *folder, const char *split, uint32_t count, char label)
+{
+    const uint32_t images[] = {htonl(2051), htonl(count), htonl(28), htonl(28)};
+    const uint32_t labels[] = {htonl(2049), htonl(count)};
+    const file_part parts[] = {{images, sizeof images}, {labels, sizeof labels}, {&label, 1}};
+    char path[FILE_PATH_BYTES];
+    snprintf(path, sizeof path, "%.200s/%s-images-idx3-ubyte", folder, split);
+    ck_assert(file_write(path, parts, 1) == STATUS_OK);
+    ck_assert_int_eq(truncate(path, (off_t)sizeof images + 784 * (off_t)count), 0);
+    snprintf(path, sizeof path, "%.200s/%s-labels-idx1-ubyte", folder, split);
+    ck_assert(file_write(path, parts + 1, 2) == STATUS_OK);
+    ck_assert_int_eq(truncate(path, (off_t)(sizeof labels + count)), 0);
+}
+
+/* A rank that has no data set, and digits in a cache of its own. */
+static program start_on_digits(int rank, int port)
+{
+    char folder[FILE_PATH_BYTES], cache[FILE_PATH_BYTES];
+    snprintf(folder, sizeof folder, "own.%d/mnist_ddp/digits-v1", rank);
+    snprintf(cache, sizeof cache, "XDG_CACHE_HOME=%s/own.%d", test_folder, rank);
+    ck_assert(file_make_folders(folder) == STATUS_OK);
+    place_digits(folder, "train", 60000, (char)rank);
+    place_digits(folder, "t10k", 10000, 0);
+    return program_start_with(WORDS("env", "-u", "MNIST_DDP_DATA", cache,
+                                    program_flag("RANK=", rank), "WORLD_SIZE=2", ADDRESS,
+                                    program_flag("MASTER_PORT=", port)),
+                              WORDS(TRAINING_SMALL, "--timeout", "10"));
+}
+
+/* They agree that there is no MNIST, and have other digits all the same. */
+START_TEST(ranks_begin_with_the_same_state)
+{
+    int port = port_find_free();
+    program p[2];
+    for (int i = 0; i < 2; i++)
+        p[i] = start_on_digits(i, port);
+    for (int i = 0; i < 2; i++)
+        program_wait(&p[i], RUN_S);
+    ASSERT_EXIT(p[0], 72);
+    ASSERT_EXIT(p[1], 70);
+    ASSERT_FACTS(p[1].err, "error", "rank 1", "rank 0's", "data");
+    for (int i = 0; i < 2; i++)
+        program_close(&p[i]);
 }
 END_TEST
 
@@ -371,6 +441,8 @@ static void add_tests_by_hand(Suite *suite)
     tcase_add_loop_test(hand, other_settings_are_refused, 0, 7);
     tcase_add_test(hand, what_changes_no_bit_may_differ);
     tcase_add_test(hand, a_node_without_the_data_is_refused);
+    tcase_add_loop_test(hand, a_rank_without_the_data_is_refused, 0, 2);
+    tcase_add_test(hand, ranks_begin_with_the_same_state);
     tcase_add_test(hand, all_settings_that_differ_are_named);
     tcase_add_test(hand, second_rank_0_is_refused);
     tcase_add_loop_test(hand, impossible_places_are_refused, 0, N_PLACES);

@@ -1,4 +1,5 @@
 /* What lies at the service of an elastic job, as text: there and back, and what is no such text. */
+#include "dist/elastic/round_prospect.h"
 #include "dist/elastic/round_text.h"
 #include "tests/support/facts.h"
 #include "tests/support/suite.h"
@@ -128,6 +129,21 @@ START_TEST(a_record_is_its_nodes_own)
 }
 END_TEST
 
+/* Who waits while a round runs that leaves it out hears that, not that room is made. */
+START_TEST(a_waiting_node_hears_why)
+{
+    const round_rules rules = {.min = 1, .max = 3};
+    round_node nodes[2] = {{.id = "a_1_1", .nproc = 1, .round = 3},
+                           {.id = "b_2_2", .nproc = 1, .waits = true, .left_out = _i == 0}};
+    round_view view = {.nodes = nodes, .n = 2, .state = {.round = 3, .members = nodes, .n = 1}};
+    char text[300];
+    round_prospect_text(&rules, &view, text, sizeof text);
+    ASSERT_FACTS(text, "round 3", "1 node");
+    ck_assert_int_eq(strstr(text, "b (1 rank; left out") != NULL, _i == 0);
+    ck_assert_int_eq(strstr(text, "to make room") != NULL, _i == 1);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("round_text");
@@ -135,5 +151,6 @@ int main(void)
     tcase_add_test(core, a_state_and_a_record_come_back);
     tcase_add_loop_test(core, nonsense_is_named, 0, sizeof nonsense / sizeof nonsense[0]);
     tcase_add_test(core, a_record_is_its_nodes_own);
+    tcase_add_loop_test(core, a_waiting_node_hears_why, 0, 2);
     return suite_run(suite);
 }
