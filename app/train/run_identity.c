@@ -89,8 +89,10 @@ void run_identity_continue_sums(rank_context *rank, const char *began)
     char now[CHECKPOINT_SUMS_BYTES - sizeof LATER];
     int n = snprintf(now, sizeof now, "%d x %.80s", rank->place.world_size, rank->device);
     if (by_hosts || strcmp(backend, "mpi") == 0 || strcmp(backend, "nccl") == 0)
-        snprintf(now + n, sizeof now - (size_t)n, " by %s on hosts %08" PRIx32, backend,
-                 (uint32_t)hosts);
+        n += snprintf(now + n, sizeof now - (size_t)n, " by %s on hosts %08" PRIx32, backend,
+                      (uint32_t)hosts);
+    if (strcmp(rank->opts->comm_hook, "none") != 0)
+        snprintf(now + n, sizeof now - (size_t)n, " with --comm-hook=%s", rank->opts->comm_hook);
     bool differ = began[0] != '\0' && strcmp(began, now) != 0;
     if (differ && rank->place.rank == 0)
         LOG_I("the run began with sums over %s, and goes on with sums over %s: its bits are not "

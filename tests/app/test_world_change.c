@@ -178,15 +178,17 @@ END_TEST
 /* In one line: also if it goes back, as the steps between were others. */
 START_TEST(another_order_of_sums_is_told)
 {
-    static const char *const devices[] = {"cpu", "cpu", "reference", "cpu"};
+    static const char *const flags[][3] = {{"--device", "cpu", "reference"},
+                                           {"--comm-hook", "none", "bf16"}};
     for (int i = 0; i < 4; i++) {
-        program p = program_run_with(NULL, WORDS(TRAINING_96, "--model", "mlp", "--epochs",
-                                                 program_flag("", i + 1), "--run-dir", "sums",
-                                                 "--resume=auto", "--device", devices[i]));
+        program p =
+            program_run_with(NULL, WORDS(TRAINING_96, "--model", "mlp", "--epochs",
+                                         program_flag("", i + 1), "--run-dir", flags[_i][2],
+                                         "--resume=auto", flags[_i][0], flags[_i][i == 2 ? 2 : 1]));
         ASSERT_EXIT(p, 0);
         ck_assert_int_eq(facts_count(p.err, "the run began with sums"), i >= 2);
         if (i == 2)
-            ASSERT_FACTS(p.err, "1 x cpu", "1 x reference", "bits");
+            ASSERT_FACTS(p.err, "over 1 x cpu,", "over 1 x", flags[_i][2], "bits");
         program_close(&p);
     }
 }
@@ -202,7 +204,7 @@ int main(void)
     tcase_add_loop_test(runs, each_image_is_used_once, 0, N_CHANGES);
     tcase_add_test(runs, ranks_may_change_again);
     tcase_add_test(runs, a_redistributed_epoch_resumes_to_the_same_bits);
-    tcase_add_test(runs, another_order_of_sums_is_told);
+    tcase_add_loop_test(runs, another_order_of_sums_is_told, 0, 2);
     TCase *rates = suite_case(suite, "rates", 3 * RUN_S);
     tcase_add_loop_test(rates, a_scaled_rate_follows_the_ranks, 0, 2);
     return test_folder_close(suite_run(suite));
