@@ -311,9 +311,12 @@ static status start_trace(rank_context *rank)
                            .attempt = (int)rendezvous_place_attempt(&rank->place),
                            .wait_ms = rank->opts->timeout * 1000};
     const char *run = rank->opts->run_dir; /* which may not be there yet */
-    if (how.path != NULL && run != NULL && how.rank == 0 &&
-        strncmp(how.path, run, strlen(run)) == 0)
-        TRY(status_context(file_make_folders(run), "--trace"));
+    char folder[FILE_PATH_BYTES];
+    if (how.path != NULL && run != NULL && how.rank == 0) {
+        file_folder_of(how.path, folder);
+        if (!file_exists(folder))
+            TRY(status_context(file_make_folders(run), "--trace"));
+    }
     return run_trace_start(&rank->trace, rank->group, &how);
 }
 
