@@ -400,7 +400,7 @@ status rank_context_open(const rank_context_options *how, rank_context *out, int
         {join, EXIT_CODE_RENDEZVOUS},
         {agree, EXIT_CODE_USAGE},
         {draw_data, EXIT_CODE_DATA},
-        {split_data, EXIT_CODE_USAGE}, /* --val-split */
+        {split_data, EXIT_CODE_USAGE},
         {open_trace, EXIT_CODE_USAGE},
         {open_device, EXIT_CODE_USAGE},
         {open_group, EXIT_CODE_RENDEZVOUS},

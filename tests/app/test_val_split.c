@@ -231,7 +231,7 @@ START_TEST(a_resume_with_another_split_is_refused)
     program first = run(WORDS(RUN, HOLD_BACK, "--epochs=1", "--run-dir=run"));
     program other = program_run_with(
         NULL, WORDS("train", "--run-dir=run", "--resume", "--epochs=2", "--val-split=100"));
-    ASSERT_EXIT(other, 74);
+    ASSERT_EXIT(other, 64);
     ASSERT_FACTS(other.err, "--val-split 150 -> 100");
     ck_assert_int_eq(unlink("run/config.json"), 0);
     program bare = program_run_with(
