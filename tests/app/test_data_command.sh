@@ -95,7 +95,7 @@ rm -r elsewhere
 run 0 eval --checkpoint there
 says warning "--data-dir elsewhere"
 says data/KMNIST/raw "/20"
-train 74 --dataset kmnist --run-dir run --resume --epochs 2
+train 64 --dataset kmnist --run-dir run --resume --epochs 2
 says --dataset fashion kmnist
 train 0 --run-dir run --resume --epochs 2 # the run's own
 says data/FashionMNIST/raw "16 train"

@@ -129,7 +129,7 @@ START_TEST(another_schedule_is_refused)
 {
     const char *const *dir = WORDS("--run-dir=part");
     program first = run(OTHERS[_i].was, dir, WORDS(NULL), 0);
-    program other = run(OTHERS[_i].is, dir, WORDS("--resume"), 74);
+    program other = run(OTHERS[_i].is, dir, WORDS("--resume"), 64);
     ASSERT_FACTS(other.err, "error", "cannot resume", "part");
     ASSERT_FACTS_LISTED(other.err, OTHERS[_i].facts);
     program_close(&first);
