@@ -161,7 +161,7 @@ START_TEST(eval_refuses_what_is_no_model)
 {
     program p = program_mnist("eval", NULL);
     ASSERT_EXIT(p, 74);
-    ASSERT_FACTS(p.err, "error", "--checkpoint");
+    ASSERT_FACTS(p.err, "error", "no folder in ./runs", "eval RUN");
     program_close(&p);
     p = program_mnist("eval", "--checkpoint", test_folder_path("data/t10k-labels-idx1-ubyte"),
                       NULL);
