@@ -34,8 +34,8 @@ bool agreement_is_alike(const char *line, const char *other);
 status agreement_check(const char *settings, store *shared, int rank, int world_size,
                        int64_t timeout_ms, cores_peers *peers);
 
-/* Sets *out to a hash of data, parameters and optimizer. All ranks call it: STATUS_DEVICE if this one's
- * are not rank 0's. */
+/* Sets *out to a hash of data, parameters and optimizer. All ranks call it: STATUS_DEVICE if this
+ * one's are not rank 0's. */
 status agreement_on_state(struct rank_context *rank, uint64_t *out);
 
 #endif

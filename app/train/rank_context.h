@@ -85,8 +85,8 @@ status rank_context_place(const options *opts, rendezvous_place *out, bool *is_w
  * write their last collectives; NULL if it is not set. */
 const char *rank_context_dump_folder(void);
 
-/* Steps of opening one, which a node takes too. Without `draws` no digits are drawn: if there are no
- * files, no set is opened. */
+/* Steps of opening one, which a node takes too. Without `draws` no digits are drawn: if there are
+ * no files, no set is opened. */
 status rank_context_open_data(rank_context *rank, bool draws);
 status rank_context_choose_device(rank_context *rank);
 

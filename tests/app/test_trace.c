@@ -173,9 +173,9 @@ END_TEST
 /* Of 6 steps with two batches each; in the run's folder, which is not there yet. */
 START_TEST(trace_steps_bounds_what_is_kept)
 {
-    program p =
-        program_mnist(TRACED, "--model", "mlp", "--threads", "1", "--epochs", "1", "--batch-size",
-                      "4", "--accum", "2", "--trace-steps", "4", "--trace", "./run/trace.json", NULL);
+    program p = program_mnist(TRACED, "--model", "mlp", "--threads", "1", "--epochs", "1",
+                              "--batch-size", "4", "--accum", "2", "--trace-steps", "4", "--trace",
+                              "./run/trace.json", NULL);
     ASSERT_EXIT(p, 0);
     json_t *doc = trace_file_read("run/trace.json");
     trace_file_check(doc);
