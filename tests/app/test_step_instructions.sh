@@ -37,7 +37,7 @@ instructions() { # MODEL STEPS
     valgrind --tool=callgrind --callgrind-out-file=/dev/null "$program" train --model "$1" \
         --batch-size 16 --limit $((16 * $2)) --device cpu --isa avx2 --threads 1 --epochs 1 \
         --eval-every 0 --data-dir "$box" --no-save-model --run-dir "$box/run" --quiet \
-        2>"$box/said" ||
+        2>"$box/said" >"$box/printed" ||
         { cat "$box/said" && exit 1; } >&2
     sed -n 's/.*Collected : //p' "$box/said"
 }
@@ -57,5 +57,7 @@ awk 'NR == FNR { if (!/^#/) kept[$1] = $2; next }
      !/^#/ && $1 in kept { change = 100 * ($2 / kept[$1] - 1); printf "%s: %+.2f %%\n", $1, change
          if (change > 5 || change < -5) bad = 1 }
      !/^#/ && !($1 in kept) { print $1 ": no count is kept"; bad = 1 }
-     END { if (bad) print "more than 5 %: if that is meant, record anew (see the head of this test)"
+     { delete kept[$1] }
+     END { for (model in kept) { print model ": not counted"; bad = 1 }
+         if (bad) print "more than 5 %: if that is meant, record anew (see the head of this test)"
            exit bad }' "$kept" "$box/counted"
