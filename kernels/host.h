@@ -14,4 +14,10 @@ begin_forward_op host_begin_forward;
 cross_entropy_op host_cross_entropy;
 clip_gradients_op host_clip_gradients;
 
+/* The rows of a table of device_ops that all of these devices have. */
+#define HOST_OPS \
+    .alloc = host_alloc, .free = host_free, .upload = host_copy, .download = host_copy, \
+    .copy = host_copy, .synchronize = host_synchronize, .begin_step = host_begin_step, \
+    .begin_forward = host_begin_forward, .cross_entropy = host_cross_entropy
+
 #endif

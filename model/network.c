@@ -1,14 +1,44 @@
 #include "model/network.h"
 
 #include "base/memory.h"
+#include "base/mt19937.h"
 #include "kernels/stream_trace.h"
-#include "model/init.h"
 #include "model/pass.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* PyTorch's default initialisation, in every bit: it computes x * (hi - lo) + lo with x = k / 2^24,
+ * a whole number k below 2^24, rounded once. As lo is -hi, that is hi * (k - 2^23) / 2^23. The
+ * number in parentheses is exact as a float and a power of two changes no digits: one product
+ * rounds alike, and a compiler makes vectors of it. */
+static void uniform(mt19937 *generator, float hi, float *out, size_t count)
+{
+    const int32_t half = 1 << 23;
+    float unit = hi * 0x1p-23f;
+    for (size_t n; count > 0; out += n, count -= n) {
+        const uint32_t *numbers = mt19937_run(generator, count, &n);
+        for (size_t i = 0; i < n; i++)
+            out[i] = (float)((int32_t)(numbers[i] & 0xffffff) - half) * unit;
+    }
+}
+
+/* Draws a weight (kaiming_uniform_ with a = sqrt(5)) or a bias, both uniform in (-bound, bound),
+ * one number of the generator per element in row-major order. torch.manual_seed(seed) is
+ * mt19937_init(seed); one stream runs through all layers, weight before bias. fan_in: in_features,
+ * or C*K*K. */
+static void init_weight(mt19937 *generator, int fan_in, float *out, size_t count)
+{
+    double gain = sqrt(2.0 / (1 + 5.0));
+    uniform(generator, (float)(sqrt(3.0) * (gain / sqrt((double)fan_in))), out, count);
+}
+
+static void init_bias(mt19937 *generator, int fan_in, float *out, size_t count)
+{
+    uniform(generator, (float)(1 / sqrt((double)fan_in)), out, count);
+}
 
 enum { NAME_BYTES = 16 };
 

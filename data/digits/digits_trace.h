@@ -3,13 +3,14 @@
 #define MNIST_DDP_DATA_DIGITS_DIGITS_TRACE_H
 
 #include "data/digits/digits_random.h"
-#include "data/digits/digits_shapes.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum {
-    DIGITS_BOX = 20,    /* pixels: the side of the square that a digit's ink just fits */
-    DIGITS_SAMPLES = 5, /* per stretch between two knots */
+    DIGITS_MAX_KNOTS = 18, /* of a shape */
+    DIGITS_BOX = 20,       /* pixels: the side of the square that a digit's ink just fits */
+    DIGITS_SAMPLES = 5,    /* per stretch between two knots */
     DIGITS_MAX_POINTS = DIGITS_MAX_KNOTS * DIGITS_SAMPLES,
 };
 

@@ -2,8 +2,24 @@
 #ifndef MNIST_DDP_KERNELS_CUDA_CONV_GRAPH_H
 #define MNIST_DDP_KERNELS_CUDA_CONV_GRAPH_H
 
-#include "kernels/cuda/conv_descriptor.h"
+#include "kernels/cuda/cuda_call.h"
 #include "kernels/ops.h"
+
+/* Of a descriptor of cuDNN's graph interface, which is made, given its attributes and finalized at
+ * once. */
+typedef struct conv_attribute {
+    cudnnBackendAttributeName_t name;
+    cudnnBackendAttributeType_t type;
+    int64_t count; /* 0: the attribute is left out */
+    const void *value;
+} conv_attribute;
+
+/* STATUS_DEVICE with cuDNN's reason if it refuses. */
+status conv_descriptor_make(cudnnBackendDescriptorType_t type, const conv_attribute *attributes,
+                            int count, cudnnBackendDescriptor_t *out);
+
+/* Accepts NULL. */
+void conv_descriptor_destroy(cudnnBackendDescriptor_t descriptor);
 
 typedef enum conv_pass {
     CONV_PASS_FORWARD_BIAS, /* y = conv(x, w) + bias */
